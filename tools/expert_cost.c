@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api_int.h"
+#include "session/session_int.h"
 #include "base/mem.h"
 #include "base/os.h"
 

@@ -1,5 +1,5 @@
 /* inflate.c - writes a model again with every feed-forward neuron standing r times: the same function, the cost of a
- * larger model, for benchmarks with real text (how and why: tests/inflate.h).
+ * larger model, for benchmarks with real text (how and why: tests/support/inflate.h).
  *
  *     inflate -r 9 [options] IN.gguf OUT.gguf
  *         -r N            copies of each neuron, 1 to 64

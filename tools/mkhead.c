@@ -1,6 +1,6 @@
 /* mkhead.c - writes a random drafter head for a target model as a GGUF file: for trying things.
  *
- * See usage below; what an option means stands in tests/mkhead.h. The same options and seed give the same bytes.
+ * See usage below; what an option means stands in tests/support/mkhead.h. The same options and seed give the same bytes.
  * Exit status 0, 1 (could not write), 2 (command line), 3 (the target is unusable).
  */
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* mklora.c - writes a random LoRA adapter for a model as a GGUF file: for trying things.
  *
- * See usage below; what an option means stands in tests/mklora.h. The same options and model give the same bytes.
+ * See usage below; what an option means stands in tests/support/mklora.h. The same options and model give the same bytes.
  * Exit status 0, 1 (could not write), 2 (command line).
  */
 #include <stdio.h>

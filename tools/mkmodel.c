@@ -2,12 +2,12 @@
  *
  *     mkmodel [options] FILE
  *         --shape NAME   tiny, tiny-gqa, tiny-mha, tiny-moe, 135m, 1b, 3b, 8b, moe, moe-8x1b (default tiny; see
- *                        tests/mkmodel.h); what follows changes it
+ *                        tests/support/mkmodel.h); what follows changes it
  *         --arch NAME    llama, qwen2, qwen2moe, qwen3, qwen3moe, olmoe, deepseek, dots1 (default: the shape's)
  *         --type NAME    a tensor type (q4_0, q8_0, q4_K, iq2_xs, f16 ...), or q4_k_m, q5_k_m (default q4_0)
  *         --seed N       (default 1) the same options and seed give the same bytes
  *         --layers N --embd N --ff N --heads N --kv-heads N --head-dim N --vocab N --ctx N
- *         --rope-base X  --layer-decay X   (see tests/mkmodel.h)
+ *         --rope-base X  --layer-decay X   (see tests/support/mkmodel.h)
  *         --experts N --used N --ff-expert N --ff-shared N --dense-layers N --fused 0|1
  *         --tied 0|1 --biases 0|1 --rope-freqs 0|1 --forgetful 0|1
  *         --pre NAME     pre-tokenizer (default smollm)

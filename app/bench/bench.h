@@ -2,7 +2,7 @@
 #ifndef AERIE_APP_BENCH_H
 #define AERIE_APP_BENCH_H
 
-#include "common/load.h"
+#include "setup/load.h"
 
 typedef struct app_samples {
     double *items; /* [n] owned */

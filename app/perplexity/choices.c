@@ -2,7 +2,7 @@
  *
  * The model's answer is the one whose tokens have the highest mean log-probability after the question, as llama.cpp has it.
  * Tasks come as six lines each (context, number of the right ending, four endings: llama.cpp's HellaSwag file) or as a line of
- * JSON each (docs/judging.md): HellaSwag's and ARC's own members.
+ * JSON each (docs/evaluating.md): HellaSwag's and ARC's own members.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/commands.h"
+#include "cli/commands.h"
 #include "perplexity/perplexity.h"
 
 typedef struct run {

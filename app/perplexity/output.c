@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 
 #include "perplexity/perplexity.h"
-#include "quant/imatrix.h" /* aerie.h does not say what kind a GGUF file is that is no model */
+#include "convert/quantize/imatrix.h" /* aerie.h does not say what kind a GGUF file is that is no model */
 
 static bool is_gguf(const char *path)
 {

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/commands.h"
+#include "cli/commands.h"
 #include "perplexity/perplexity.h"
 
 #define DEFAULT_WINDOW 512

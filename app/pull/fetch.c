@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/load.h"
-#include "pull/sha256.h"
+#include "setup/load.h"
+#include "shared/sha256.h"
 
 /* Whether a file of unknown hash is whole: aerie.h loads models, but does not look at parts of them. */
 #include "base/os.h"

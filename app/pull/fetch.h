@@ -10,7 +10,7 @@
 #ifndef AERIE_APP_PULL_FETCH_H
 #define AERIE_APP_PULL_FETCH_H
 
-#include "common/app.h"
+#include "shared/app.h"
 
 typedef struct fetch_settings {
     const char *token;      /* Bearer token, sent to the first host only; NULL: none */

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "pull/sha256.h"
+#include "shared/sha256.h"
 #include "pull/store.h"
 
 /* ---- Names ------------------------------------------------------------------------------------------ */

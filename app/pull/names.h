@@ -6,7 +6,7 @@
 #ifndef AERIE_APP_PULL_NAMES_H
 #define AERIE_APP_PULL_NAMES_H
 
-#include "common/options.h"
+#include "cli/options.h"
 
 typedef struct name_found {
     char *text;        /* owned; NULL: there is no such model here */

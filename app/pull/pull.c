@@ -7,9 +7,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "common/commands.h"
+#include "cli/commands.h"
 #include "pull/names.h"
-#include "pull/sha256.h"
+#include "shared/sha256.h"
 #include "pull/store.h"
 
 /* Whether the file that lies there is the one of this size and hash: of another reference, or of a pull that was killed

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "pull/sha256.h"
+#include "shared/sha256.h"
 
 enum { MAX_PAGES = 100, MAX_FILES = 100000 };
 

@@ -11,7 +11,7 @@
 #ifndef AERIE_APP_PULL_SOURCE_H
 #define AERIE_APP_PULL_SOURCE_H
 
-#include "common/options.h"
+#include "cli/options.h"
 #include "pull/fetch.h"
 
 typedef struct source_file {

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "pull/sha256.h"
+#include "shared/sha256.h"
 
 /* --cache-dir, $XDG_CACHE_HOME/aerie/models, ~/.cache/aerie/models */
 static int root_of(char out[PATH_MAX], const app_options *options)

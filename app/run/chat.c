@@ -11,11 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/commands.h"
+#include "cli/commands.h"
 #include "run/cache.h"
 #include "run/conversation.h"
 #include "run/generate.h"
-#include "run/lines.h"
+#include "run/line_editor.h"
 
 typedef struct chat {
     const app_options *options; /* &own */

@@ -10,7 +10,7 @@
 #include <sys/types.h>
 #include <time.h>
 
-#include "common/app.h"
+#include "shared/app.h"
 
 typedef struct app_conversation {
     aerie_message *messages; /* [n], contents owned, roles static */

@@ -7,7 +7,7 @@
 #ifndef AERIE_APP_GENERATE_H
 #define AERIE_APP_GENERATE_H
 
-#include "common/load.h"
+#include "setup/load.h"
 
 /* A token's log-probability, followed by those of the likeliest at its place. */
 typedef struct app_logprob {

@@ -1,7 +1,7 @@
 /* grammar.c - the grammar of the answers: from the options' text or file, compiled once. */
 #include <string.h>
 
-#include "common/options.h"
+#include "cli/options.h"
 
 typedef struct source {
     const char *option, *text; /* as given: the grammar, or its file */

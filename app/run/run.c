@@ -1,6 +1,6 @@
 /* run.c - aerie run: answers to prompts. The chat is in chat.c. */
 #define _POSIX_C_SOURCE 200809L
-#include "common/commands.h"
+#include "cli/commands.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 /* listen.c - the listening socket, and the life of the server: signals, draining, the end. */
 #define _GNU_SOURCE
-#include "serve/http.h"
+#include "serve/http/http.h"
 
 #ifdef APP_HTTP
 
@@ -17,9 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "serve/connections.h"
-#include "serve/models.h"
-#include "serve/system.h"
+#include "serve/http/connections.h"
+#include "serve/models/models.h"
+#include "serve/http/systemd.h"
 
 enum { BACKLOG = 512, TICK_NS = 200 * 1000 * 1000, END_SECONDS = 10, LOCK_TRIES = 200 };
 

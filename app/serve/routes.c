@@ -1,7 +1,7 @@
 /* routes.c - which path is what. */
 #include <string.h>
 
-#include "serve/handlers.h"
+#include "serve/dialects/handlers.h"
 
 static const serve_route routes[] = {
     {"GET", "/", serve_get_page, SERVE_FOR_ALL},

@@ -1,6 +1,6 @@
-/* serve.c - aerie serve: an HTTP server. Implements serve.h. */
+/* serve.c - aerie serve: an HTTP server. Implements server.h. */
 #define _POSIX_C_SOURCE 200809L
-#include "serve/serve.h"
+#include "serve/http/server.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -10,9 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/commands.h"
-#include "serve/connections.h"
-#include "serve/handlers.h"
+#include "cli/commands.h"
+#include "serve/http/connections.h"
+#include "serve/dialects/handlers.h"
 
 /* ---- Errors ----------------------------------------------------------------------------------------------------- */
 

@@ -9,7 +9,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include "common/commands.h"
+#include "cli/commands.h"
 
 /* ---- Lines ------------------------------------------------------------------------------------------ */
 

@@ -9,7 +9,7 @@
 #ifndef AERIE_APP_TRAIN_DATA_H
 #define AERIE_APP_TRAIN_DATA_H
 
-#include "common/load.h"
+#include "setup/load.h"
 
 /* ---- train_data.c: files of JSON lines -------------------------------------------------------------- */
 

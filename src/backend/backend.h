@@ -26,7 +26,7 @@
 #ifndef AE_BACKEND_BACKEND_H
 #define AE_BACKEND_BACKEND_H
 
-#include "backend/state.h"
+#include "backend/recurrent.h"
 #include "base/err.h"
 #include "base/pool.h"
 #include "sample/walk.h"
@@ -244,7 +244,7 @@ typedef enum ae_kv_type {
 
 /* Of one layer; keys and values have the same head_dim. With n_rope the layer keeps latent rows: one row for all heads (n_heads
  * is 1), which is the key, n_rope rotated values and head_dim latent ones; the latent ones are the value. F16 and Q8_0 stand
- * for codes of 15 and 8 bits then (cpu/kernels.h). */
+ * for codes of 15 and 8 bits then (backend/cpu/ref/kernels.h). */
 typedef struct ae_kv_layer {
     uint32_t n_heads, head_dim, n_rope;
 } ae_kv_layer;
@@ -513,7 +513,7 @@ struct ae_backend {
     const ae_backend_ops *ops;
 };
 
-/* ---- backend.c: the list of backends ------------------------------------------------------------ */
+/* ---- device.c: the list of backends ------------------------------------------------------------ */
 
 /* A backend by name:
  *   cpu         this machine's processor

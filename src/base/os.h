@@ -15,7 +15,7 @@ double ae_time_now(void);
 const volatile unsigned char *ae_os_origin_create(void);
 void ae_os_origin_free(const volatile unsigned char *origin);
 
-/* ---- Limits (limits.c) ------------------------------------------------------------------------ */
+/* ---- Limits (resources.c) ------------------------------------------------------------------------ */
 
 #define AE_MAX_CPUS 8192 /* numbers that a CPU may have */
 

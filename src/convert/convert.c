@@ -1,5 +1,5 @@
 /* convert.c - the steps that every conversion takes: detect, plan, write, check, and the final name. */
-#include "convert/convert_int.h"
+#include "convert/checkpoint/checkpoint.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,9 +4,9 @@
 #ifndef AE_ENGINE_BLOCK_H
 #define AE_ENGINE_BLOCK_H
 
-#include "engine/adapter.h"
-#include "engine/kv.h"
-#include "engine/mode.h"
+#include "engine/weights/adapter.h"
+#include "cache/kv.h"
+#include "engine/pass_mode.h"
 
 /* What recurrent layers work on; V = n_heads * value_dim, or n_channels. */
 typedef struct ae_recur_rows {

@@ -1,7 +1,7 @@
 /* block_recur.c - the mixers of layers that keep a state instead of a KV cache.
  *
  * Each reads the residual stream through the layer's norm, lets the backend run its convolution and recurrence
- * over rows and records (backend/state.h), and adds what comes of it. */
+ * over rows and records (backend/recurrent.h), and adds what comes of it. */
 #include "engine/block.h"
 
 uint32_t ae_block_recur_in(const ae_recur_hparams *r)

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/fmath.h"
+#include "base/math/fmath.h"
 
 struct ae_embedder {
     const ae_net *net;

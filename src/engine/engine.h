@@ -13,9 +13,9 @@
 #ifndef AE_ENGINE_ENGINE_H
 #define AE_ENGINE_ENGINE_H
 
-#include "engine/adapter.h"
-#include "engine/kv.h"
-#include "engine/mode.h"
+#include "engine/weights/adapter.h"
+#include "cache/kv.h"
+#include "engine/pass_mode.h"
 #include "engine/tree.h"
 
 typedef struct ae_engine ae_engine;
@@ -133,7 +133,7 @@ const float *ae_engine_features(const ae_engine *engine, uint32_t row);
  * INTERNAL: no such rows; nothing has changed. */
 aerie_status ae_engine_commit(ae_engine *engine, uint32_t seq, uint32_t n_chain, const int32_t *nodes, uint32_t n_nodes);
 
-/* ---- engine_seq.c: positions of a sequence, in the KV cache and in recurrent state together ------------------- */
+/* ---- sequence.c: positions of a sequence, in the KV cache and in recurrent state together ------------------- */
 
 /* Rows of a tree, at most. */
 uint32_t ae_engine_max_tree(const ae_engine *engine);

@@ -5,7 +5,7 @@
 #include "engine/block.h"
 #include "engine/engine.h"
 #include "engine/rows.h"
-#include "engine/state.h"
+#include "cache/recurrent.h"
 
 struct ae_engine {
     const ae_net *net;

@@ -3,7 +3,7 @@
  * What differs between architectures is data in ae_hparams and absent (NULL) weights. */
 #include <math.h>
 
-#include "base/fmath.h"
+#include "base/math/fmath.h"
 #include "engine/block.h"
 #include "engine/engine_int.h"
 

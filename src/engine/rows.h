@@ -7,7 +7,7 @@
 #define AE_ENGINE_ROWS_H
 
 #include "base/mem.h"
-#include "engine/kv.h"
+#include "cache/kv.h"
 #include "engine/tree.h"
 
 /* In this order in memory. A pass uploads the beginning of the block, up to its last row's path. */

@@ -1,6 +1,6 @@
 /* gguf.c - a GGUF model as a whole: one file or a split set, found by tensor name.
  *
- * Owns: the files (parse.h) and the tensor list over all of them.
+ * Owns: the files (gguf_parse.h) and the tensor list over all of them.
  * Invariant: `tensors` is in order of parts, then of files; `tensor_order` sorts it by name, and
  * no name occurs twice.
  * A part of a split set says which it is (split.no, split.count) and is named to match,
@@ -10,8 +10,8 @@
 #include <stdio.h>
 
 #include "formats/kind.h"
-#include "formats/override.h"
-#include "formats/parse.h"
+#include "formats/gguf_override.h"
+#include "formats/gguf_parse.h"
 
 #define MAX_FILES 65535 /* split.count is written as a u16 */
 

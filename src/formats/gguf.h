@@ -5,7 +5,7 @@
  * Invariants after a successful open:
  *   - every string, array and tensor lies inside its file; sizes were computed with checked
  *     arithmetic; no two tensors overlap or share a name; no two keys are equal;
- *   - each tensor's type is known (formats/type.h), ne[0] is a multiple of its block,
+ *   - each tensor's type is known (formats/tensor_type.h), ne[0] is a multiple of its block,
  *     ne[i] >= 1, and the product of ne fits in int64; its offset is a multiple of the alignment;
  *   - index memory is bounded by the file's size, whatever counts the file claims: no single
  *     allocation exceeds 4 bytes per byte of file, and there are at most AE_GGUF_MAX_ENTRIES
@@ -19,7 +19,7 @@
 #define AE_GGUF_GGUF_H
 
 #include "base/os.h"
-#include "formats/type.h"
+#include "formats/tensor_type.h"
 
 #define AE_GGUF_MAX_ENTRIES ((uint64_t)1 << 20) /* keys, and tensors, in one model */
 #define AE_GGUF_MAX_NAME 65535                  /* bytes in a key or a tensor's name */

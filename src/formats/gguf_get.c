@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "formats/parse.h"
+#include "formats/gguf_parse.h"
 
 const char *ae_gguf_type_name(ae_gguf_type type)
 {

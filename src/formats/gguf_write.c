@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "formats/parse.h"
+#include "formats/gguf_parse.h"
 
 typedef struct planned_tensor {
     char *name; /* owned */

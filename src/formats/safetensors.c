@@ -14,7 +14,7 @@
 
 #include "base/mem.h"
 #include "formats/kind.h"
-#include "formats/parse.h"
+#include "formats/gguf_parse.h"
 #include "formats/safetensors_int.h"
 
 static const struct {

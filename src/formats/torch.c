@@ -10,7 +10,7 @@
 
 #include "base/mem.h"
 #include "formats/kind.h"
-#include "formats/parse.h"
+#include "formats/gguf_parse.h"
 #include "formats/safetensors_int.h"
 #include "formats/zip.h"
 

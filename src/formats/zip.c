@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "formats/parse.h"
+#include "formats/gguf_parse.h"
 
 #define FAIL(kind, ...) ae_fail(error, AERIE_ERROR_##kind, __VA_ARGS__)
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/fmath.h"
+#include "base/math/fmath.h"
 #include "quant/types.h"
 
 /* ---- Keys -------------------------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "base/fmath.h"
+#include "base/math/fmath.h"
 #include "model/hparams.h"
 
 static bool has_key(ae_binder *b, const char *suffix)

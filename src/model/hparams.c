@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "base/fmath.h"
+#include "base/math/fmath.h"
 
 /* ---- Values by layer ------------------------------------------------------------------------------ */
 

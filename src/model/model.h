@@ -81,7 +81,7 @@ typedef enum ae_recur_kind {
     AE_RECUR_SHORTCONV, /* LFM2: a convolution between two gates */
 } ae_recur_kind;
 
-/* The same for all recurrent layers of a model; backend/state.h has the arithmetic. */
+/* The same for all recurrent layers of a model; backend/recurrent.h has the arithmetic. */
 typedef struct ae_recur_hparams {
     ae_recur_kind kind;
     uint32_t n_taps, n_channels; /* of the convolution */

@@ -1,6 +1,6 @@
 /* blocks.h - the blocks of each quantized format as they lie in a file.
  *
- * Owns the layouts; sizes stand in formats/type.h and are asserted against it below. What the fields
+ * Owns the layouts; sizes stand in formats/tensor_type.h and are asserted against it below. What the fields
  * mean is said by unit_*.c. Multi-byte fields are little-endian in the file and native here, so only
  * little-endian machines are supported. A block in a mapped file may lie at any address: copy it
  * (ae_block_copy) before touching fields. Fields wider than their alignment would allow are bytes.
@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "formats/type.h"
+#include "formats/tensor_type.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "GGUF files are little-endian; so must be the machine");
 

@@ -1,11 +1,11 @@
 /* types.c - the table of tensor types: how each is summed, decoded and encoded.
  *
- * Owns the table. Sizes come from formats/type.h alone. Retired ids have no entry (n_block is 0).
+ * Owns the table. Sizes come from formats/tensor_type.h alone. Retired ids have no entry (n_block is 0).
  */
 #include "quant/types.h"
 
 #include "quant/decode.h"
-#include "quant/encode.h"
+#include "quant/encode/encode.h"
 
 #define ENTRY(id, text, dot, decode, encode)                                                                           \
     [AE_TYPE_##id] = {text, AE_TYPE_##id, N_##id, BYTES_##id, dot, decode, encode}

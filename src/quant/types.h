@@ -1,7 +1,7 @@
 /* types.h - the table of tensor types, and the plain-C definition of each format.
  *
  * Decode to f32, encode from f32 where we write a format, and the integer view that all matrix
- * kernels share. Names, ids and sizes are in formats/type.h, where the file reader needs them;
+ * kernels share. Names, ids and sizes are in formats/tensor_type.h, where the file reader needs them;
  * block structs, with static asserts against those sizes, in blocks.h.
  */
 #ifndef AE_QUANT_TYPES_H
@@ -11,9 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "formats/type.h"
+#include "formats/tensor_type.h"
 
-/* How a type's dot products are summed (docs/same-bytes.md; backend/cpu/kernels.h). */
+/* How a type's dot products are summed (docs/same-bytes.md; backend/cpu/ref/kernels.h). */
 typedef enum ae_dot {
     AE_DOT_NONE,  /* no matrix weights of this type (integers, F64, Q8_1, Q8_K) */
     AE_DOT_FLOAT, /* F32, F16, BF16: f32 activations */
@@ -29,7 +29,7 @@ typedef void ae_encode_fn(const float *x, const float *importance, void *blocks,
 typedef struct ae_type_info {
     const char *name;     /* as in ggml, lower case: "q4_0", "f16", "iq4_xs" */
     uint32_t type;        /* ae_type */
-    uint32_t n_block;     /* elements per block, from formats/type.h */
+    uint32_t n_block;     /* elements per block, from formats/tensor_type.h */
     uint32_t block_bytes; /* likewise */
     ae_dot dot;
     ae_decode_fn *decode; /* NULL for I8..I64, F64 is decoded */

@@ -3,7 +3,7 @@
  * Definitions are llama.cpp's (docs/sampling.md). p is the softmax of logit / t over the candidates that are left.
  */
 #include "base/heap.h"
-#include "base/rng.h"
+#include "base/math/rng.h"
 #include "sample/sampler_int.h"
 
 #define LN2 0.693147180559945309417

@@ -1,6 +1,6 @@
 #include "sample/sampler.h"
 
-#include "base/rng.h"
+#include "base/math/rng.h"
 #include "sample/sampler_int.h"
 
 /* Large noise comes from u near 1: u and 1 - u are exact there, so is the quotient's numerator in ae_log, and words that differ

@@ -9,7 +9,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "base/fmath.h"
+#include "base/math/fmath.h"
 #include "base/mem.h"
 #include "sample/sampler.h"
 #include "text/token/vocab.h"

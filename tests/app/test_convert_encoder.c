@@ -2,7 +2,7 @@
  * tests/embeddings/check_embeddings.py. */
 #include "convert_rig.inc"
 
-#include "convert/convert.h"
+#include "convert/checkpoint/options.h"
 
 #define BERT_CONFIG                                                                                                            \
     "\"model_type\":\"bert\",\"hidden_size\":32,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":64,"   \

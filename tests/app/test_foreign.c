@@ -1,9 +1,9 @@
-/* test_foreign.c - every spelling that llama.cpp knows has an answer here, and no name has two: the tables of options.h and
- * foreign.h against each other, and the program's sentences for each.
+/* test_foreign.c - every spelling that llama.cpp knows has an answer here, and no name has two: the tables of cli/options.h and
+ * llama_options.h against each other, and the program's sentences for each.
  */
 #include "cli.h"
 
-#include "common/foreign.h"
+#include "cli/llama_options.h"
 
 /* All option names of llama.cpp's common/arg.cpp, llama-bench and llama-quantize (28 May 2026). */
 static const char *const llama_names[] = {
@@ -37,15 +37,15 @@ static void no_name_has_two_answers(void **state)
         const app_foreign *f = app_foreign_option_at(i);
         assert_true(*f->text);
         for (size_t k = 0; app_name_at(f->names, k, name); k++) {
-            if (in_table(name)) fail_msg("%s is in the table of options: take it out of foreign.c", name);
-            if (app_foreign_option(name, strlen(name)) != f) fail_msg("%s is twice in foreign.c", name);
+            if (in_table(name)) fail_msg("%s is in the table of options: take it out of llama_options.c", name);
+            if (app_foreign_option(name, strlen(name)) != f) fail_msg("%s is twice in llama_options.c", name);
             if (name[0] != '-' || is_help(name)) fail_msg("%s is not an option", name);
         }
     }
     for (size_t i = 0; i < app_n_foreign_commands(); i++) {
         const app_foreign *f = app_foreign_command_at(i);
         for (size_t k = 0; app_name_at(f->names, k, name); k++) {
-            if (app_foreign_command(name) != f) fail_msg("%s is twice in foreign.c", name);
+            if (app_foreign_command(name) != f) fail_msg("%s is twice in llama_options.c", name);
             for (size_t c = 0; c < app_n_commands(); c++) assert_string_not_equal(app_command_at(c)->name, name);
         }
     }

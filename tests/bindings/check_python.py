@@ -154,7 +154,7 @@ def build_wheel(root, library, folder):
     run("-m", "hatchling", "build", "-t", "sdist", "-d", folder)
     shutil.unpack_archive(glob.glob(folder + "/aerie-*.tar.gz")[0], folder)
     source = glob.glob(folder + "/aerie-*/")[0]
-    for name in ("src/api.c", "include/aerie.h", "cmake/install.cmake", "CMakeLists.txt"):
+    for name in ("src/session/session.c", "include/aerie.h", "cmake/install.cmake", "CMakeLists.txt"):
         if not os.path.exists(source + "source/" + name):
             sys.exit(f"the source archive lacks {name}")
     run("-m", "pip", "wheel", "-q", "--no-index", "--no-build-isolation", "--no-deps", "-w", folder, source,

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/grammar/grammar_match.h"
+#include "text/grammar/match.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,7 +3,7 @@
  *     mutate_head N SEED [file...]
  *
  * Mutants of tiny heads of every kind, and of the files given, go through ae_dhead_bind; of those accepted everything that
- * head.h promises is checked and read. Exit status 1 when something does not hold.
+ * checkpoint/head.h promises is checked and read. Exit status 1 when something does not hold.
  */
 #define _XOPEN_SOURCE 700 /* mkstemp */
 #define MUTATE_NAME "mutate_head"

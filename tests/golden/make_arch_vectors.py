@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Logits of the models of tests/mkarch_table.c, from llama.cpp, for tests/golden/test_arch.c.
+"""Logits of the models of tests/support/mkarch_table.c, from llama.cpp, for tests/golden/test_arch.c.
 
     make_arch_vectors.py --lib .../libllama.so --mkarch build/tests/mkarch [--out tests/golden/arch] [NAME...]
 

@@ -18,7 +18,7 @@
 
 #include "arch_rig.inc"
 #include "mklora.h"
-#include "spec/drafter_head/dhead_engine.h"
+#include "draft/head/engine.h"
 
 /* Where more than rounding differs, and why. */
 static const struct tolerance {

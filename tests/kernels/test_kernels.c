@@ -16,7 +16,7 @@
 
 #include "every.h"
 #include "backend/cpu/ref/ref.h"
-#include "base/fmath.h"
+#include "base/math/fmath.h"
 #include "base/mem.h"
 #include "base/os.h"
 #include "base/pool.h"

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/ref/kernels.h"
 #include "base/mem.h"
 #include "base/os.h"
 

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "api_int.h"
+#include "session/session_int.h"
 #include "backend/cpu/cpu_int.h"
 #include "every.h"
 #include "mkarch.h"

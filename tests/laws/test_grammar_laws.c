@@ -18,7 +18,7 @@
 #include <jansson.h>
 
 #include "sample/sampler.h"
-#include "spec/guide.h"
+#include "speculate/constrained.h"
 #include "vocab_make.h"
 
 #define MAX_PREDICT 160

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "mkhead.h"
-#include "quant/rewrite.h"
+#include "convert/quantize/rewrite.h"
 #include "spec_rig.inc"
 
 #define N_CTX 256

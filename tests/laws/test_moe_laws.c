@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "backend/cpu/ref/ref.h"
-#include "base/fmath.h"
+#include "base/math/fmath.h"
 #include "every.h"
 #include "rig.inc"
 

@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "api_int.h"
+#include "session/session_int.h"
 #include "every.h"
 #include "mkarch.h"
 #define MAX_PREDICT 64

@@ -4,7 +4,7 @@
 check_schema.py PROGRAM [--documents N] [--seed S]   PROGRAM: grammar_accepts
 Exit status 0: no difference; 1: differences, each printed; 77: jsonschema is not installed.
 
-Documents are written as grammar_schema.h says: properties in the schema's order (here: both alphabetical, additional keys
+Documents are written as schema.h says: properties in the schema's order (here: both alphabetical, additional keys
 after), shortest escapes, no exponent where there are bounds, no fraction that is 0. What the header leaves out is not made:
 oneOf whose alternatives overlap, strings on which Python's regular expressions differ from ECMA's, repeated keys.
 """

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/grammar/grammar_match.h"
+#include "text/grammar/match.h"
 
 static bool accepts(ae_matcher *m, const char *text, size_t n)
 {

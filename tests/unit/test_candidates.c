@@ -5,7 +5,7 @@
 #include <cmocka.h>
 #include <stdlib.h>
 
-#include "base/rng.h"
+#include "base/math/rng.h"
 #include "sample/sampler_int.h"
 
 #define N 5000

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "base/rng.h"
-#include "spec/controller.h"
+#include "base/math/rng.h"
+#include "speculate/control/controller.h"
 
 #define N_MAX 8
 #define MOST_SEQS 1024

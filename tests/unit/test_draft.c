@@ -8,10 +8,10 @@
 
 #include <cmocka.h>
 
-#include "base/rng.h"
+#include "base/math/rng.h"
 #include "fail_alloc.h"
-#include "spec/drafter.h"
-#include "spec/suffix.h"
+#include "draft/drafter.h"
+#include "draft/suffix.h"
 
 /* ---- helpers --------------------------------------------------------------------------------------- */
 

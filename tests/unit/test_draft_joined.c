@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "fail_alloc.h"
-#include "spec/drafter.h"
+#include "draft/drafter.h"
 
 /* A drafter that says what it was told, and keeps count. */
 typedef struct parrot {

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "aerie.h"
-#include "api_test.h"
+#include "session/test_drafters.h"
 #include "fail_alloc.h"
 #include "mkmodel.h"
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "base/fmath.h"
+#include "base/math/fmath.h"
 #include "mkmodel.h"
 
 static double between(uint64_t *random, double lo, double hi)

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "fail_alloc.h"
-#include "text/grammar/grammar_match.h"
+#include "text/grammar/match.h"
 
 static ae_grammar *grammar_of(const char *text)
 {

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "fail_alloc.h"
-#include "text/grammar/grammar_mask.h"
+#include "text/grammar/mask.h"
 #include "vocab_make.h"
 
 static ae_buf file;

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "fail_alloc.h"
-#include "text/grammar/grammar_match.h"
+#include "text/grammar/match.h"
 
 static void check(const char *schema, bool standard, const char *const *members, const char *const *others)
 {

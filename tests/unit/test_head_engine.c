@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "formats/gguf_write.h"
-#include "spec/drafter_head/dhead_engine.h"
+#include "draft/head/engine.h"
 #include "head_ref.h"
 #include "mkhead.h"
 #include "mkmodel.h"

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "backend/cpu/cpu.h"
-#include "engine/kv.h"
+#include "cache/kv.h"
 #include "sample/walk.h"
 
 #define N_SLOTS 200 /* four pages, the last one not whole */

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "engine/kv.h"
+#include "cache/kv.h"
 
 #define N_SEQS 5
 #define N_SLOTS 400

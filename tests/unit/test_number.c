@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "base/number.h"
-#include "formats/override.h"
+#include "formats/gguf_override.h"
 #include "text/template/value.h"
 
 static char folder[] = "/tmp/aerie_number_XXXXXX";

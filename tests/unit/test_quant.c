@@ -13,8 +13,8 @@
 
 #include <cmocka.h>
 
-#include "base/rng.h"
-#include "quant/lanes.h"
+#include "base/math/rng.h"
+#include "quant/encode/lanes.h"
 #include "quant/types.h"
 
 /* ---- helpers --------------------------------------------------------------------------------------- */

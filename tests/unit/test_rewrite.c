@@ -15,7 +15,7 @@
 #include "fail_read.h"
 #include "formats/gguf_write.h"
 #include "mkmodel.h"
-#include "quant/rewrite.h"
+#include "convert/quantize/rewrite.h"
 
 static char folder[] = "/tmp/aerie_rewrite_XXXXXX";
 

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "backend/backend.h"
-#include "base/fmath.h"
-#include "base/rng.h"
+#include "base/math/fmath.h"
+#include "base/math/rng.h"
 #include "sample/sampler.h"
 
 #define N 1000

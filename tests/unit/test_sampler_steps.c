@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/rng.h"
+#include "base/math/rng.h"
 #include "mkmodel.h"
 #include "sample/sampler.h"
 #include "vocab_make.h"

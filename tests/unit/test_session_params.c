@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "aerie.h"
-#include "api_test.h"
+#include "session/test_drafters.h"
 #include "mkmodel.h"
 
 static char path[] = "/tmp/aerie_session_params_XXXXXX";

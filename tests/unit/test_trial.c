@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "spec/trial.h"
+#include "speculate/control/clock_trial.h"
 
 static uint64_t noise_state = 1;
 

@@ -1,6 +1,6 @@
 """The EAGLE-3.1 head, an MTP block, and their training-time test.
 
-Owns: the networks (docs/heads.md, src/spec/drafter_head/dhead.h) and the unrolled loss. Row P takes the token at P + 1 and the
+Owns: the networks (docs/heads.md, src/draft/head/head.h) and the unrolled loss. Row P takes the token at P + 1 and the
 features of position P, rotates by P, and foresees the token at P + 2. A chain starts at a true row Q (features through
 fc) and goes on by itself: at depth j (from 1) its row Q + j - 1 takes the normed output of depth j - 1 in place of
 features, and attends to the true rows up to Q and to the chain's own rows since. All chains of a conversation run at

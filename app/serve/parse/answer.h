@@ -24,7 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/app.h"
+#include "shared/app.h"
 
 /* ---- Formats --------------------------------------------------------------------------------- */
 

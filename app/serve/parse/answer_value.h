@@ -6,7 +6,7 @@
 #ifndef SERVE_PARSE_ANSWER_VALUE_H
 #define SERVE_PARSE_ANSWER_VALUE_H
 
-#include "common/app.h"
+#include "shared/app.h"
 
 #define ANSWER_DEPTH 128 /* of arguments */
 

@@ -1,7 +1,7 @@
 /* cpu.c - the CPU backend: the seam's operations over the kernel table, split over threads.
  *
- * Owns: streams (a thread pool and scratch). Weights are cpu_weight.c's, KV pages cpu_kv.c's, what reads and writes
- * them cpu_attention.c's.
+ * Owns: streams (a thread pool and scratch). Weights are weight.c's, KV pages kv.c's, what reads and writes
+ * them attention.c's.
  * Work is split over output rows (matmul), rows (norms, rotation) and tiles of queries (attention);
  * never over k, so the split changes no bit. Small operations run on the calling thread: waking
  * the others costs more (about a microsecond) than they would save. */

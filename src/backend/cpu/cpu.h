@@ -1,10 +1,10 @@
-/* cpu.h - inside the CPU backend: the device itself, and its weights (cpu_weight.c). */
+/* cpu.h - inside the CPU backend: the device itself, and its weights (weight.c). */
 #ifndef AE_BACKEND_CPU_CPU_H
 #define AE_BACKEND_CPU_CPU_H
 
 #include <pthread.h>
 
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/ref/kernels.h"
 
 /* From how many rows on a packed form's products go by tiles. */
 typedef struct ae_cpu_choice {
@@ -14,7 +14,7 @@ typedef struct ae_cpu_choice {
     uint32_t tiles_from;
 } ae_cpu_choice;
 
-typedef struct ae_cpu_guard ae_cpu_guard; /* cpu_strict.c */
+typedef struct ae_cpu_guard ae_cpu_guard; /* strict.c */
 
 typedef struct ae_cpu_backend {
     ae_backend base;
@@ -43,7 +43,7 @@ static inline uint32_t ae_weight_n_panels(uint32_t n_out)
     return (n_out + AE_PANEL - 1) / AE_PANEL;
 }
 
-/* For the list of backends (backend.c). */
+/* For the list of backends (device.c). */
 aerie_status ae_cpu_open(ae_backend **out, const char *level, aerie_error *error);
 aerie_status ae_cpu_open_strict(ae_backend **out, const char *level, aerie_error *error);
 
@@ -62,7 +62,7 @@ void ae_cpu_weight_fill(ae_backend *backend, ae_weight *weight, const void *rows
 void ae_cpu_weight_free(ae_backend *backend, ae_weight *weight);
 
 /* w->tiles_from, measured when the first weight of a form comes, and, if a weight that is packed in memory is larger than a
- * cache, w->packed.in_order, measured once (cpu_choose.c). Errors: MEMORY. */
+ * cache, w->packed.in_order, measured once (choose.c). Errors: MEMORY. */
 aerie_status ae_cpu_choose(ae_cpu_backend *backend, ae_weight *w, aerie_error *error);
 
 /* Room for one packed panel of any type with up to n_in columns. */

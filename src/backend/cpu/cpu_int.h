@@ -1,5 +1,5 @@
-/* cpu_int.h - what the files of the CPU backend share: cpu.c (streams, products), cpu_moe.c (experts), cpu_kv.c (the KV
- * store), cpu_attention.c (rotation, writing keys and values, attention), cpu_recur.c (recurrent layers), cpu_draw.c
+/* cpu_int.h - what the files of the CPU backend share: cpu.c (streams, products), moe.c (experts), kv.c (the KV
+ * store), attention.c (rotation, writing keys and values, attention), recurrent.c (recurrent layers), draw.c
  * (draws). */
 #ifndef AE_BACKEND_CPU_CPU_INT_H
 #define AE_BACKEND_CPU_CPU_INT_H
@@ -12,7 +12,7 @@
 #define ATTN_PARTS ((size_t)1 << 18) /* floats per thread: what attention split over chunks leaves between two merges */
 #define ATTN_SPLIT_ITEMS 4          /* work items wanted per thread: attention that has fewer is split over chunks */
 
-/* Rows of one expert, or of the shared expert: see cpu_moe.c. */
+/* Rows of one expert, or of the shared expert: see moe.c. */
 typedef struct ae_moe_group {
     uint32_t expert;      /* or n_experts: the shared one */
     uint32_t first, n;    /* pairs [first, first + n); of the shared expert rows [0, n) */
@@ -88,11 +88,11 @@ static inline void ae_cpu_tell(const ae_stream *s, const ae_weight *w, const flo
 /* The product of prepared rows. */
 void ae_cpu_multiply(ae_stream *stream, const ae_matmul *args, const ae_act *act);
 
-/* cpu_moe.c */
+/* moe.c */
 void ae_cpu_moe_layout(ae_layout *layout, const ae_kernels *kernels, const ae_stream_options *options, ae_cpu_moe *moe);
 void ae_cpu_moe_run(ae_stream *stream, const ae_moe *args);
 
-/* cpu_heads.c */
+/* heads.c */
 void ae_cpu_head_matmul(ae_stream *stream, const ae_head_matmul *args);
 
 /* A layer of the KV cache. */
@@ -117,7 +117,7 @@ static inline uint8_t *kv_page(const ae_kv_store *kv, int32_t page, uint32_t lay
     return kv->data + (size_t)page * kv->page_bytes + kv->layers[layer].at;
 }
 
-/* cpu_kv.c */
+/* kv.c */
 size_t ae_cpu_kv_bytes(const ae_backend *backend, const ae_kv_shape *shape);
 aerie_status ae_cpu_kv_create(ae_backend *backend, const ae_kv_shape *shape, ae_kv_store **out, aerie_error *error);
 void ae_cpu_kv_free(ae_backend *backend, ae_kv_store *kv);
@@ -127,7 +127,7 @@ size_t ae_cpu_kv_slot_bytes(const ae_kv_store *kv);
 void ae_cpu_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out);
 void ae_cpu_kv_write(ae_stream *stream, ae_kv_store *kv, const int32_t *table, int32_t slot, const void *bytes);
 
-/* cpu_recur.c */
+/* recurrent.c */
 size_t ae_cpu_state_bytes(const ae_backend *backend, const ae_state_shape *shape);
 aerie_status ae_cpu_state_create(ae_backend *backend, const ae_state_shape *shape, ae_state_store **out, aerie_error *error);
 void ae_cpu_state_free(ae_backend *backend, ae_state_store *store);
@@ -144,16 +144,16 @@ void ae_cpu_gated_norm(ae_stream *stream, const ae_gated_norm *args);
 /* For tests, which spoil them: all records, *n floats. */
 float *ae_cpu_state_records(const ae_state_store *store, size_t *n);
 
-/* cpu_attention.c */
+/* attention.c */
 void ae_cpu_rope_table(ae_stream *stream, const ae_rope_table *args);
 void ae_cpu_rope_kv(ae_stream *stream, const ae_rope_kv *args);
 void ae_cpu_attention(ae_stream *stream, const ae_attention *args);
 
-/* cpu_draw.c */
+/* draw.c */
 void ae_cpu_walk(ae_stream *stream, const ae_walk *args);
 void ae_cpu_propose(ae_stream *stream, const ae_propose *args);
 
-/* act.c: ae_act_tile_needed in pieces that threads take: piece i of those of n_in columns; after the last one there is nothing
+/* activation.c: ae_act_tile_needed in pieces that threads take: piece i of those of n_in columns; after the last one there is nothing
  * to do. */
 uint32_t ae_act_tile_pieces(uint32_t n_in);
 void ae_act_tile_piece(ae_act *act, const ae_act_need *need, uint32_t i);

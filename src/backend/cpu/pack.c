@@ -6,7 +6,7 @@
  * the 16 values are unevenly spaced. */
 #include <string.h>
 
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/ref/kernels.h"
 #include "base/err.h"
 #include "quant/unit.h"
 

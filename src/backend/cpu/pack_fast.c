@@ -6,7 +6,7 @@
  * types go through the integer view. Speeds: docs/loading.md. */
 #include <string.h>
 
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/ref/kernels.h"
 #include "quant/blocks.h"
 #include "quant/unit.h"
 

@@ -1,7 +1,7 @@
 /* grammar.h - grammars that answers must match: GBNF or a JSON schema, compiled to an automaton over bytes.
  *
  * Owns: compiled grammars. A grammar is immutable and counted by reference, so that threads and sessions share it.
- * Does not own: the position in a text (grammar_match.h), the tokens that may come next (grammar_mask.h).
+ * Does not own: the position in a text (match.h), the tokens that may come next (mask.h).
  *
  * The automaton is a set of rules over bytes, each a small nondeterministic automaton whose edges are byte ranges,
  * empty moves and calls of rules. It is a pushdown automaton, since calls nest. Code points become ranges of UTF-8 bytes, so a
@@ -13,7 +13,7 @@
  * begins with the rule `root`. Names may hold _ as well. Refused with line and column: rules that are not defined,
  * defined twice or left-recursive, token references (<...>).
  *
- * JSON schemas: grammar_schema.h lists the keywords.
+ * JSON schemas: schema.h lists the keywords.
  *
  * Hostile input: text, nesting, rules, nodes and edges are bounded (below); a grammar that exceeds a bound is refused, and the
  * message names the bound.
@@ -34,7 +34,7 @@ typedef struct aerie_grammar ae_grammar;
 /* Errors: FORMAT (line, column), LIMIT, MEMORY. */
 aerie_status ae_grammar_from_gbnf(ae_grammar **out, const char *text, size_t n, aerie_error *error);
 /* What no automaton can check is passed over, and named in `warnings` (appended to, sentences with "; " between; NULL: not
- * wanted) unless params->strict. grammar_schema.h says what is checked.
+ * wanted) unless params->strict. schema.h says what is checked.
  * Errors: FORMAT (not JSON, not a schema), UNSUPPORTED (strict: a keyword, with its place), LIMIT, MEMORY. */
 aerie_status ae_grammar_from_schema_with(ae_grammar **out, const char *json, size_t n, const aerie_schema_params *params,
                                          ae_buf *warnings, aerie_error *error);
@@ -46,7 +46,7 @@ static inline aerie_status ae_grammar_from_schema(ae_grammar **out, const char *
     return ae_grammar_from_schema_with(out, json, n, &params, NULL, error);
 }
 
-/* aerie_grammar_create_lazy: free text, and what follows its triggers (grammar_lazy.c).
+/* aerie_grammar_create_lazy: free text, and what follows its triggers (lazy.c).
  * Errors: ARGUMENT, LIMIT, MEMORY. */
 aerie_status ae_grammar_lazy(ae_grammar **out, const aerie_lazy_params *params, aerie_error *error);
 

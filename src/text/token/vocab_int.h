@@ -140,7 +140,7 @@ aerie_status ae_bpe_word(const ae_vocab *vocab, ae_merger *merger, const char *w
                          aerie_error *error);
 aerie_status ae_spm_word(const ae_vocab *vocab, ae_merger *merger, const char *word, size_t n, ae_tokens *out,
                          aerie_error *error);
-/* wpm.c: appends the tokens of a text without special tokens. */
+/* wordpiece.c: appends the tokens of a text without special tokens. */
 aerie_status ae_wpm_text(const ae_vocab *vocab, const char *text, size_t n, ae_tokens *out, aerie_error *error);
 /* Room for n symbols; false when out of memory. */
 bool ae_merger_reserve(ae_merger *merger, size_t n);

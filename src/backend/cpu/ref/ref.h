@@ -2,7 +2,7 @@
 #ifndef AE_BACKEND_CPU_REF_H
 #define AE_BACKEND_CPU_REF_H
 
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/ref/kernels.h"
 
 void ae_ref_rmsnorm(const float *x, const float *norm, float eps, uint32_t n, float *y);
 void ae_ref_layernorm(const float *x, const float *norm, const float *bias, float eps, uint32_t n, float *y);
@@ -42,18 +42,18 @@ void ae_ref_turn(const float *x, uint32_t n, float *y);
 /* The codes of a row of q8_0, and its scale. */
 float ae_ref_quant_row(const float *x, uint32_t n, int8_t *codes);
 
-/* ref_latent.c */
+/* latent.c */
 void ae_ref_latent_write_f32(const float *row, uint32_t n_rope, uint32_t head_dim, void *page, uint32_t place);
 void ae_ref_latent_write_codes15(const float *row, uint32_t n_rope, uint32_t head_dim, void *page, uint32_t place);
 void ae_ref_latent_write_q8(const float *row, uint32_t n_rope, uint32_t head_dim, void *page, uint32_t place);
 void ae_ref_latent_unturn(float *y, uint32_t n);
 
-/* ref_attention.c */
+/* attention.c */
 void ae_ref_latent_attention_f32(const ae_attn_tile *tile);
 void ae_ref_latent_attention_codes15(const ae_attn_tile *tile);
 void ae_ref_latent_attention_q8(const ae_attn_tile *tile);
 
-/* ref_recur.c */
+/* recurrent.c */
 void ae_ref_l2norm(const float *x, float eps, uint32_t n, float *y);
 void ae_ref_conv(const float *const *rows, const float *weight, size_t stride, const float *bias, uint32_t n_taps, uint32_t n,
                  bool silu, float *y);

@@ -4,7 +4,7 @@
 #ifndef AE_BACKEND_CPU_X86_H
 #define AE_BACKEND_CPU_X86_H
 
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/ref/kernels.h"
 
 ae_mm_fn ae_avx2_mm_p16_32, ae_avx2_mm_p16_256, ae_avx2_mm_f32, ae_avx2_mm_f16, ae_avx2_mm_bf16;
 void ae_avx2_rmsnorm(const float *x, const float *norm, float eps, uint32_t n, float *y);

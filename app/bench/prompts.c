@@ -1,0 +1,236 @@
+/* prompts.c - prompts in groups, from lines of JSON: {"id": "qa-01", "held_out": false, "prompt": "..."}
+ *
+ * A file is a group with the file's name. Ids are distinct over all files, so that a prompt held out of training is held out
+ * in every file. Other members of a line are ignored.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "bench/speculation.h"
+
+static const char ending[] = ".jsonl";
+
+/* From text that n-gram drafting predicts to text that it cannot predict. */
+static const char *const builtin[] = {
+    ("Repeat this text word for word: The quick brown fox jumps over the lazy dog. The lazy dog sleeps in the warm "
+     "sun. "
+     "The quick brown fox sees the lazy dog and jumps over the lazy dog once more."),
+    "Write a Python class for a bank account with methods deposit, withdraw and balance, then show how it is used.",
+    "List the planets of the solar system, and for each its diameter and number of moons.",
+    "Explain why the sky is blue.",
+    "Tell a short story about a lighthouse keeper who finds a message in a bottle.",
+};
+
+typedef struct reader {
+    bench_prompts *out;
+    const app_options *options;
+    json_t *ids;             /* {id: file} seen so far */
+    app_text names;          /* names of all groups, for messages */
+    bool with_held_out, with_others;
+} reader;
+
+/* ---- Groups ------------------------------------------------------------------------------------------- */
+
+static int add_group(bench_prompts *out, const char *name, size_t n)
+{
+    bench_group *grown = app_grow(out->groups, out->n_groups, &out->capacity, sizeof *grown);
+    if (!grown) return app_error_memory("the groups of prompts");
+    out->groups = grown;
+    bench_group *group = &grown[out->n_groups];
+    *group = (bench_group){.name = strndup(name, n), .first = out->prompts.n};
+    if (!group->name) return app_error_memory("the groups of prompts");
+    out->n_groups++;
+    return APP_DONE;
+}
+
+static bool in_list(const char *list, const char *name, size_t n)
+{
+    for (const char *p = list;; p++) {
+        const size_t length = strcspn(p, ",");
+        if (length == n && memcmp(p, name, n) == 0) return true;
+        p += length;
+        if (*p == '\0') return false;
+    }
+}
+
+/* ---- Files ---------------------------------------------------------------------------------------------- */
+
+static int check_line(const json_t *line, const char *path, size_t number, const json_t **prompt, const char **id,
+                      bool *held_out)
+{
+    const json_t *held = json_object_get(line, "held_out"), *name = json_object_get(line, "id");
+    const char *missing = NULL;
+    *prompt = json_object_get(line, "prompt");
+    if (!json_is_string(name) || !json_string_length(name)) missing = "\"id\" (a text)";
+    else if (!json_is_string(*prompt) || !json_string_length(*prompt)) missing = "\"prompt\" (a text)";
+    else if (!json_is_boolean(held)) missing = "\"held_out\" (true or false)";
+    if (missing) return app_error(APP_BAD_FILE, "'%s' line %zu has no %s", path, number, missing);
+    *id = json_string_value(name);
+    *held_out = json_is_true(held);
+    return APP_DONE;
+}
+
+static int add_line(reader *r, const char *text, size_t n, const char *path, size_t number, bool wanted)
+{
+    json_error_t where;
+    const json_t *prompt = NULL;
+    const char *id = NULL;
+    bool held_out = false;
+    json_t *line = json_loadb(text, n, JSON_REJECT_DUPLICATES, &where);
+    if (!line) return app_error(APP_BAD_FILE, "'%s' line %zu is not a JSON object: %s", path, number, where.text);
+    int bad = check_line(line, path, number, &prompt, &id, &held_out);
+    const json_t *seen = bad ? NULL : json_object_get(r->ids, id);
+    if (seen) {
+        bad = app_error(APP_BAD_FILE, "'%s' line %zu: the id '%s' is in '%s' already", path, number, id,
+                        json_string_value(seen));
+    }
+    if (!bad && json_object_set_new(r->ids, id, json_string(path))) bad = app_error_memory("the prompts");
+    const bench_group *group = wanted ? &r->out->groups[r->out->n_groups - 1] : NULL;
+    const uint32_t most = r->options->n_per_group;
+    if (!bad && group && (held_out ? r->with_held_out : r->with_others) &&
+        (!most || r->out->prompts.n - group->first < most)) {
+        bad = app_prompts_add(&r->out->prompts, json_string_value(prompt), json_string_length(prompt), false);
+    }
+    json_decref(line);
+    return bad;
+}
+
+static int add_file(reader *r, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    size_t n_name = strlen(name);
+    if (n_name > sizeof ending - 1 && strcmp(name + n_name - (sizeof ending - 1), ending) == 0) {
+        n_name -= sizeof ending - 1;
+    }
+    if (r->names.n && in_list(r->names.data, name, n_name)) {
+        return app_error(APP_USAGE, "--prompts names the group '%.*s' twice, the second time in '%s'", (int)n_name, name,
+                         path);
+    }
+    if ((r->names.n && !app_text_add(&r->names, ",", 1)) || !app_text_add(&r->names, name, n_name)) {
+        return app_error_memory("the groups of prompts");
+    }
+    const bool wanted = !r->options->groups || in_list(r->options->groups, name, n_name);
+    app_text text = {0};
+    int bad = app_read_file(&text, path);
+    if (!bad && wanted) bad = add_group(r->out, name, n_name);
+    const char *line;
+    size_t n;
+    for (size_t at = 0, number = 1; !bad && app_next_line(&text, &at, &line, &n); number++) {
+        if (n && strspn(line, " \t\r") < n) bad = add_line(r, line, n, path, number, wanted);
+    }
+    app_text_free(&text);
+    if (bad || !wanted) return bad;
+    bench_group *group = &r->out->groups[r->out->n_groups - 1];
+    group->n = r->out->prompts.n - group->first;
+    if (group->n == 0) free(r->out->groups[--r->out->n_groups].name);
+    return APP_DONE;
+}
+
+static int is_prompts_file(const struct dirent *entry)
+{
+    const size_t n = strlen(entry->d_name), n_ending = sizeof ending - 1;
+    return n > n_ending && entry->d_name[0] != '.' && strcmp(entry->d_name + n - n_ending, ending) == 0;
+}
+
+/* Its files in the order of their names. */
+static int add_folder(reader *r, const char *folder)
+{
+    struct dirent **entries = NULL;
+    const int n = scandir(folder, &entries, is_prompts_file, alphasort);
+    if (n < 0) return app_error(APP_BAD_FILE, "cannot read the folder '%s': %s", folder, strerror(errno));
+    int bad = n ? APP_DONE : app_error(APP_BAD_FILE, "the folder '%s' has no file *%s", folder, ending);
+    for (int i = 0; i < n; i++) {
+        app_text path = {0};
+        const bool fits = app_text_add(&path, folder, strlen(folder)) && app_text_add(&path, "/", 1) &&
+                          app_text_add(&path, entries[i]->d_name, strlen(entries[i]->d_name));
+        if (!bad) bad = fits ? add_file(r, path.data) : app_error_memory("the prompts");
+        app_text_free(&path);
+        free(entries[i]);
+    }
+    free(entries);
+    return bad;
+}
+
+/* Every name in --groups must be one of the files'. */
+static int check_groups(const reader *r)
+{
+    const char *list = r->options->groups;
+    for (const char *p = list; p; p++) {
+        const size_t n = strcspn(p, ",");
+        if (!in_list(r->names.data, p, n)) {
+            return app_error(APP_USAGE, "--groups: there is no group '%.*s' in --prompts, which has %s", (int)n, p,
+                             r->names.data);
+        }
+        p += n;
+        if (*p == '\0') break;
+    }
+    return APP_DONE;
+}
+
+static int read_paths(bench_prompts *out, const app_options *options)
+{
+    const char *held = options->held_out ? options->held_out : "all";
+    const bool all = strcmp(held, "all") == 0;
+    reader r = {.out = out, .options = options, .ids = json_object()};
+    r.with_held_out = all || strcmp(held, "only") == 0;
+    r.with_others = all || strcmp(held, "no") == 0;
+    int bad = r.ids ? APP_DONE : app_error_memory("the prompts");
+    for (size_t i = 0; !bad && i < options->prompt_paths.n; i++) {
+        const char *path = options->prompt_paths.items[i];
+        struct stat about;
+        const bool folder = stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+        bad = folder ? add_folder(&r, path) : add_file(&r, path);
+    }
+    if (!bad) bad = check_groups(&r);
+    if (!bad && out->n_groups == 0) {
+        bad = app_error(APP_BAD_FILE, "'%s' has no prompts%s%s", options->prompt_paths.items[0],
+                        all ? "" : " with --held-out ", all ? "" : held);
+    }
+    json_decref(r.ids);
+    app_text_free(&r.names);
+    return bad;
+}
+
+/* ---- All sources -------------------------------------------------------------------------------------------- */
+
+static int check_options(const app_options *options)
+{
+    const char *held = options->held_out;
+    if (held && strcmp(held, "only") && strcmp(held, "all") && strcmp(held, "no")) {
+        return app_error(APP_USAGE, "--held-out takes only, all or no; found '%s'", held);
+    }
+    if (options->prompt_paths.n && (options->prompts.n || options->prompts_file)) {
+        return app_error(APP_USAGE, "only one of -p, --prompts-file and --prompts can be given");
+    }
+    if (options->prompt_paths.n) return APP_DONE;
+    const char *name = options->groups ? "--groups" : held ? "--held-out" : options->n_per_group ? "--per-group" : NULL;
+    return name ? app_error(APP_USAGE, "%s chooses from --prompts, which is not given", name) : APP_DONE;
+}
+
+int bench_prompts_read(bench_prompts *out, const app_options *options)
+{
+    *out = (bench_prompts){0};
+    int bad = check_options(options);
+    if (bad || options->prompt_paths.n) return bad ? bad : read_paths(out, options);
+    bad = app_prompts_read(&out->prompts, options, false);
+    const bool given = out->prompts.n > 0;
+    for (size_t i = 0; !bad && !given && i < sizeof builtin / sizeof *builtin; i++) {
+        bad = app_prompts_add(&out->prompts, builtin[i], strlen(builtin[i]), false);
+    }
+    const char *name = given ? "given" : "built-in";
+    if (!bad) bad = add_group(out, name, strlen(name));
+    if (!bad) out->groups[0] = (bench_group){.name = out->groups[0].name, .n = out->prompts.n};
+    return bad;
+}
+
+void bench_prompts_free(bench_prompts *prompts)
+{
+    for (size_t i = 0; i < prompts->n_groups; i++) free(prompts->groups[i].name);
+    free(prompts->groups);
+    app_prompts_free(&prompts->prompts);
+    *prompts = (bench_prompts){0};
+}

@@ -1,0 +1,88 @@
+/* speculation.h - what the parts of aerie bench spec share: prompts in groups, drafters, figures.
+ *
+ * Owns: nothing of the other parts' business: speculation.c measures, prompts.c reads,
+ * speculation_print.c shows. Nothing here knows a kind of drafter by name.
+ */
+#ifndef AERIE_APP_BENCH_SPECULATION_H
+#define AERIE_APP_BENCH_SPECULATION_H
+
+#include "bench/bench.h"
+
+/* ---- prompts.c ------------------------------------------------------------------------------ */
+
+typedef struct bench_group {
+    char *name; /* owned */
+    size_t first, n; /* its prompts */
+} bench_group;
+
+typedef struct bench_prompts {
+    app_prompts prompts; /* group after group */
+    bench_group *groups; /* [n_groups] */
+    size_t n_groups, capacity;
+} bench_prompts;
+
+/* From --prompts, filtered by --groups, --held-out and --per-group; else from -p or --prompts-file; else a few built-in
+ * ones. */
+int bench_prompts_read(bench_prompts *prompts, const app_options *options);
+void bench_prompts_free(bench_prompts *prompts);
+
+/* ---- Figures --------------------------------------------------------------------------------------------- */
+
+/* A kind of speculation and its settings; plain decoding is compared with each. */
+typedef struct bench_drafter {
+    aerie_spec_type type;
+    char name[96];   /* the type that was chosen */
+    uint32_t n_max;
+    aerie_tree tree;
+    const char *label;    /* bench study: NULL or its own name, and these instead of the options' */
+    bool fixed, ngram;
+    uint32_t n_nodes, top_k;
+    int32_t moe_experts;
+    const char *moe_layers;
+} bench_drafter;
+
+/* One drafter on one group (or all of them) at one temperature and number of sequences at once. */
+typedef struct bench_cell {
+    const bench_drafter *drafter;
+    const char *group;
+    float temperature;
+    uint32_t n_seqs;
+    size_t n_prompts;
+    double n_tokens, seconds, plain_seconds; /* of one repetition: sums of medians */
+    aerie_stats stats, plain_stats;          /* of all repetitions */
+    uint32_t n_passes;                       /* stats.n_passes and the first passes: prompts being in the cache, they decode */
+    double all_seconds;                      /* of the drafted runs of all repetitions */
+    bool same;                               /* ids and text equal to the plain ones, each time */
+} bench_cell;
+
+typedef struct bench_spec {
+    app_options options; /* complete: nothing left open */
+    app_models models;
+    bench_prompts prompts;
+    bench_drafter *drafters; /* [n_drafters] */
+    size_t n_drafters;
+    aerie_session *plain, **drafted; /* [n_drafters] for the number of sequences and the temperature at hand */
+    struct app_answer *truth;        /* [temperatures][prompts] the first plain answers */
+    bench_cell *cells; /* [n_seqs][temperatures][drafters][groups, and the sum of all], each index from its list */
+    size_t n_cells;
+    json_t *settings; /* for --json */
+} bench_spec;
+
+/* ---- speculation.c ---- */
+
+/* What was not given. */
+void bench_spec_complete(app_options *options);
+/* options complete, prompts read: the models, and a context that fits. */
+int bench_spec_load(bench_spec *b);
+/* Then, with --steep: how long passes are made to take. */
+int bench_spec_steepen(bench_spec *b);
+/* Then, drafters listed: all cells. */
+int bench_spec_measure(bench_spec *b);
+int bench_spec_check_same(const bench_spec *b);
+void bench_spec_free(bench_spec *b);
+
+/* ---- speculation_print.c ------------------------------------------------------------------------------------ */
+
+int bench_spec_print(const bench_spec *b);
+
+#endif

@@ -1,0 +1,213 @@
+/* speculation_print.c - the figures of aerie bench spec as a table, as CSV and as JSON. */
+#include <string.h>
+
+#include "bench/speculation.h"
+#include "cli/commands.h"
+
+/* ---- Figures that follow from a cell's counts --------------------------------------------------------- */
+
+static double tokens_per_s(const bench_cell *c)
+{
+    return app_rate(c->n_tokens, c->seconds);
+}
+
+static double plain_tokens_per_s(const bench_cell *c)
+{
+    return app_rate(c->n_tokens, c->plain_seconds);
+}
+
+static uint32_t n_rounds(const bench_cell *c)
+{
+    return c->stats.tried_at[0];
+}
+
+/* The n of T(n), of one sequence: what it decodes and what it verifies. */
+static double rows_per_pass(const bench_cell *c)
+{
+    return c->n_passes ? 1 + app_rate(c->stats.n_drafted, c->n_passes) : 0;
+}
+
+/* The time of a pass relative to that of a plain one. */
+static double pass_cost(const bench_cell *c)
+{
+    return app_rate(app_rate(c->stats.target_seconds, c->stats.n_passes),
+                    app_rate(c->plain_stats.target_seconds, c->plain_stats.n_passes));
+}
+
+static double draft_share(const bench_cell *c)
+{
+    return app_rate(c->stats.draft_seconds, c->all_seconds);
+}
+
+/* Depths at which anything was tried. */
+static size_t n_depths(const bench_cell *c)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < AERIE_MAX_DRAFT; i++) {
+        if (c->stats.tried_at[i]) n = i + 1;
+    }
+    return n;
+}
+
+/* The share of all rounds that accepted a token at this depth. */
+static double absolute_at(const bench_cell *c, size_t i)
+{
+    return app_rate(c->stats.accepted_at[i], n_rounds(c));
+}
+
+/* The share of the rounds that tried a token at this depth and accepted it. */
+static double conditional_at(const bench_cell *c, size_t i)
+{
+    return app_rate(c->stats.accepted_at[i], c->stats.tried_at[i]);
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------------------ */
+
+static json_t *depths_json(const bench_cell *c, double at(const bench_cell *c, size_t i))
+{
+    json_t *list = json_array();
+    for (size_t i = 0; list && i < n_depths(c); i++) app_json_append(list, json_real(at(c, i)));
+    return list;
+}
+
+static json_t *cell_json(const bench_cell *c)
+{
+    const aerie_stats *s = &c->stats;
+    json_t *run = json_pack(
+        "{s:s, s:o, s:f, s:f, s:f, s:f, s:o, s:b}", "drafter", c->drafter->name, "group",
+        app_json_text(c->group, strlen(c->group)), "temperature", (double)c->temperature, "tokens_per_s",
+        tokens_per_s(c), "plain_tokens_per_s", plain_tokens_per_s(c), "accepted_per_pass",
+        app_rate(s->n_accepted, c->n_passes), "acceptance_by_depth", depths_json(c, absolute_at), "same_bytes",
+        (int)c->same);
+    json_t *more = json_pack(
+        "{s:f, s:I, s:I, s:s, s:I, s:f, s:o, s:f, s:f, s:f}", "ratio", app_rate(tokens_per_s(c), plain_tokens_per_s(c)),
+        "n_seqs", (json_int_t)c->n_seqs, "n_max", (json_int_t)c->drafter->n_max, "tree", aerie_tree_name(c->drafter->tree),
+        "prompts", (json_int_t)c->n_prompts, "accepted_per_round", app_rate(s->n_accepted, n_rounds(c)), "conditional_by_depth",
+        depths_json(c, conditional_at), "rows_per_pass", rows_per_pass(c), "pass_cost", pass_cost(c), "draft_share",
+        draft_share(c));
+    json_t *counts = json_pack("{s:I, s:I, s:I, s:I, s:I, s:o}", "generated", (json_int_t)s->n_generated, "passes",
+                               (json_int_t)c->n_passes, "rounds", (json_int_t)n_rounds(c), "drafted",
+                               (json_int_t)s->n_drafted, "accepted", (json_int_t)s->n_accepted, "by_depth",
+                               app_json_depths(s));
+    const bool bad = json_object_update(run, more) || json_object_update(run, counts);
+    json_decref(more);
+    json_decref(counts);
+    if (!bad) return run;
+    json_decref(run);
+    return NULL;
+}
+
+static int print_json(const bench_spec *b)
+{
+    json_t *runs = json_array();
+    for (size_t i = 0; i < b->n_cells; i++) {
+        if (json_array_append_new(runs, cell_json(&b->cells[i]))) {
+            json_decref(runs);
+            return app_error_memory("the JSON output");
+        }
+    }
+    return app_print_json(json_pack("{s:o, s:I, s:o}", "runs", runs, "repetitions", (json_int_t)b->options.n_repetitions,
+                                    "settings", json_incref(b->settings)));
+}
+
+/* ---- CSV --------------------------------------------------------------------------------------------------- */
+
+static void print_list(const bench_cell *c, double at(const bench_cell *c, size_t i))
+{
+    for (size_t i = 0; i < n_depths(c); i++) app_print("%s%.4f", i ? " " : "", at(c, i));
+}
+
+/* Names that would break a line of CSV are quoted. */
+static void print_name(const char *name)
+{
+    if (!strpbrk(name, ",\"\r\n")) {
+        app_print("%s", name);
+        return;
+    }
+    app_print("\"");
+    for (const char *p = name; *p; p++) app_print(*p == '"' ? "\"\"" : "%c", *p);
+    app_print("\"");
+}
+
+static void print_csv(const bench_spec *b)
+{
+    char type[16];
+    app_main_type(b->options.model, type);
+    app_print("type,level,drafter,tree,n_max,n_seqs,temperature,group,prompts,plain_tokens_per_s,tokens_per_s,ratio,generated,"
+              "passes,rounds,drafted,accepted,accepted_per_pass,accepted_per_round,rows_per_pass,pass_cost,draft_share,"
+              "same_bytes,acceptance_by_depth,conditional_by_depth\n");
+    for (size_t i = 0; i < b->n_cells; i++) {
+        const bench_cell *c = &b->cells[i];
+        const aerie_stats *s = &c->stats;
+        app_print("%s,%s,%s,%s,%u,%u,%g,", type, b->models.info.cpu_level, c->drafter->name, aerie_tree_name(c->drafter->tree),
+                  (unsigned)c->drafter->n_max, (unsigned)c->n_seqs, (double)c->temperature);
+        print_name(c->group);
+        app_print(",%zu,%.3f,%.3f,%.4f,%u,%u,%u,%u,%u,%.4f,%.4f,%.3f,%.4f,%.4f,%s,", c->n_prompts, plain_tokens_per_s(c),
+                  tokens_per_s(c), app_rate(tokens_per_s(c), plain_tokens_per_s(c)), (unsigned)s->n_generated,
+                  (unsigned)c->n_passes, (unsigned)n_rounds(c), (unsigned)s->n_drafted, (unsigned)s->n_accepted,
+                  app_rate(s->n_accepted, c->n_passes), app_rate(s->n_accepted, n_rounds(c)), rows_per_pass(c), pass_cost(c),
+                  draft_share(c), c->same ? "yes" : "NO");
+        print_list(c, absolute_at);
+        app_print(",");
+        print_list(c, conditional_at);
+        app_print("\n");
+    }
+}
+
+/* ---- Table --------------------------------------------------------------------------------------------------- */
+
+static void print_row(const bench_cell *c)
+{
+    const aerie_stats *s = &c->stats;
+    char group[13];
+    snprintf(group, sizeof group, "%s", c->group);
+    app_print("%-12s ", c->drafter->name);
+    app_write_escaped(group, strlen(group));
+    app_print("%*s %10.2f %10.2f %7.2f %9.2f %10.2f %7.2f %6.2f %8.1f%% %5s\n", (int)(12 - strlen(group)), "",
+              plain_tokens_per_s(c), tokens_per_s(c), app_rate(tokens_per_s(c), plain_tokens_per_s(c)),
+              app_rate(s->n_accepted, c->n_passes), app_rate(s->n_accepted, n_rounds(c)), rows_per_pass(c), pass_cost(c),
+              100 * draft_share(c), c->same ? "yes" : "NO");
+}
+
+static void print_depths(const bench_cell *c)
+{
+    app_print("%-12s by depth:", c->drafter->name);
+    for (size_t i = 0; i < n_depths(c); i++) {
+        app_print(" %zu: %.0f%% (%.0f%%)", i + 1, 100 * absolute_at(c, i), 100 * conditional_at(c, i));
+    }
+    app_print("\n");
+}
+
+static bool same_block(const bench_cell *a, const bench_cell *b)
+{
+    return a->n_seqs == b->n_seqs && a->temperature == b->temperature && a->drafter->tree == b->drafter->tree &&
+           a->drafter->n_max == b->drafter->n_max;
+}
+
+static void print_heading(const bench_spec *b, const bench_cell *c)
+{
+    app_print("%s%u at once, temperature %g, tree %s, up to %u ahead; %zu prompts, %u runs each\n", c == b->cells ? "" : "\n",
+              (unsigned)c->n_seqs, (double)c->temperature, aerie_tree_name(c->drafter->tree), (unsigned)c->drafter->n_max,
+              b->prompts.prompts.n, (unsigned)b->options.n_repetitions);
+    app_print("%-12s %-12s %10s %10s %7s %9s %10s %7s %6s %9s %5s\n", "drafter", "group", "plain", "tokens/s", "ratio",
+              "per pass", "per round", "rows", "T/T1", "drafting", "same");
+}
+
+/* Rows that differ only in the drafter share a heading; the acceptance by depth follows them. */
+static void print_table(const bench_spec *b)
+{
+    const size_t n_row = b->prompts.n_groups + 1;
+    for (size_t first = 0, end = 0; first < b->n_cells; first = end) {
+        print_heading(b, &b->cells[first]);
+        for (end = first; end < b->n_cells && same_block(&b->cells[first], &b->cells[end]); end++) print_row(&b->cells[end]);
+        for (size_t i = first; i < end; i += n_row) print_depths(&b->cells[i + n_row - 1]);
+    }
+}
+
+int bench_spec_print(const bench_spec *b)
+{
+    if (b->options.json) return print_json(b);
+    if (b->options.csv) print_csv(b);
+    else print_table(b);
+    return APP_DONE;
+}

@@ -1,0 +1,467 @@
+/* study.c - aerie bench study: one model in several quantizations, and what each kind of speculation makes of them.
+ *
+ * HierSpec's figures (arXiv 2505.22179) for any model: T(n)/T(1) by type, speed-ups of chain, EAGLE-2's tree, trees cut to what
+ * pays, and a hierarchy; and for models with experts how drafts by themselves are accepted, by experts, length and layers. All
+ * goes as rows into one CSV file, and as tables into a Markdown file; bench/plot.py draws the former.
+ *
+ * The files of the types lie in the output folder while they are measured, one at a time. Owns: which types, drafters and
+ * sizes.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bench/speculation.h"
+#include "cli/commands.h"
+
+enum { MAX_TYPES = 16, MAX_SIZES = 12, MAX_WAYS = 40, RUNS = 3 };
+
+static const uint32_t all_sizes[] = {1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64}, few_sizes[] = {1, 8, 16, 32, 64};
+
+/* What was measured of a way to draft. */
+typedef struct way_row {
+    char name[96];
+    double ratio, tokens_per_s, emitted, acceptance; /* emitted: tokens per pass of the target */
+    bool same;
+    float accepted_at[AERIE_MAX_DRAFT]; /* by depth; below 0: never tried */
+} way_row;
+
+typedef struct type_row {
+    char name[24];
+    uint64_t bytes;
+    bool done;
+    double ms[MAX_SIZES], plain; /* tokens per second */
+    way_row ways[MAX_WAYS];
+    size_t n_ways;
+} type_row;
+
+typedef struct study {
+    const app_options *given;
+    char *head; /* found beside the model, or NULL; the library's */
+    const uint32_t *sizes;
+    size_t n_sizes;
+    type_row types[MAX_TYPES];
+    size_t n_types;
+    char labels[MAX_WAYS][96];
+    FILE *csv;
+} study;
+
+static const char *folder_of(const study *s)
+{
+    return s->given->study_output ? s->given->study_output : "study";
+}
+
+static int open_file(const study *s, const char *name, FILE **file)
+{
+    char path[4096];
+    const int n = snprintf(path, sizeof path, "%s/%s", folder_of(s), name);
+    *file = n > 0 && (size_t)n < sizeof path ? fopen(path, "w") : NULL;
+    return *file ? APP_DONE : app_error(APP_FAILED, "%s/%s could not be written: %s", folder_of(s), name, strerror(errno));
+}
+
+/* ---- Types -------------------------------------------------------------------------------------------------- */
+
+static int list_types(study *s)
+{
+    const char *list = s->given->study_types;
+    if (!list) list = s->given->quick ? "Q8_0,Q4_0" : "F16,Q8_0,Q6_K,Q4_K_M,Q4_0,Q3_K_M,Q2_K";
+    for (const char *p = list;; p++) {
+        const size_t n = strcspn(p, ",");
+        if (s->n_types == MAX_TYPES) return app_error(APP_USAGE, "--types names more than %d types", MAX_TYPES);
+        type_row *t = &s->types[s->n_types++];
+        snprintf(t->name, sizeof t->name, "%.*s", (int)(n < sizeof t->name ? n : sizeof t->name - 1), p);
+        if (strcmp(t->name, "as-is") && !app_quantize_knows(t->name))
+            return app_error(APP_USAGE,
+                             "--types: there is no type '%s'; 'aerie quantize --help' lists them, and 'as-is' is the "
+                             "file as it is",
+                             t->name);
+        p += n;
+        if (!*p) return APP_DONE;
+    }
+}
+
+/* ---- Ways to draft ------------------------------------------------------------------------------------------ */
+
+static void add_way(study *s, bench_spec *b, bench_drafter way, const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+static void add_way(study *s, bench_spec *b, bench_drafter way, const char *format, ...)
+{
+    if (b->n_drafters == MAX_WAYS) return;
+    char *label = s->labels[b->n_drafters];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(label, sizeof s->labels[0], format, args);
+    va_end(args);
+    way.label = label;
+    b->drafters[b->n_drafters++] = way;
+}
+
+/* Drafts by the model itself: how many experts, how far ahead, in which layers. */
+static void list_moe(study *s, bench_spec *b)
+{
+    static const int32_t experts[] = {0, 1, 2, 4};
+    static const uint32_t few_lengths[] = {2, 5}, all_lengths[] = {1, 2, 3, 5};
+    const uint32_t *lengths = s->given->quick ? few_lengths : all_lengths;
+    char parts[3][24];
+    const unsigned n_layers = b->models.info.n_layers, half = n_layers / 2, quarter = n_layers / 4;
+    const int32_t half_used = (int32_t)b->models.info.n_experts_used / 2;
+    snprintf(parts[0], sizeof parts[0], "0-%u", half ? half - 1 : 0);
+    snprintf(parts[1], sizeof parts[1], "%u-", half);
+    snprintf(parts[2], sizeof parts[2], "%u-%u", quarter, n_layers > quarter ? n_layers - quarter - 1 : 0);
+    for (size_t i = 0; i < sizeof experts / sizeof *experts; i++) {
+        if (experts[i] && (uint32_t)experts[i] >= b->models.info.n_experts_used) break;
+        for (size_t k = 0; k < (s->given->quick ? 2 : 4); k++)
+            add_way(s, b,
+                    (bench_drafter){.type = AERIE_SPEC_MOE, .n_max = lengths[k], .fixed = true, .moe_experts = experts[i]},
+                    "moe, %d experts, %u ahead, all layers", (int)experts[i], (unsigned)lengths[k]);
+    }
+    for (size_t k = 0; k < (s->given->quick ? 3 : 6); k++) {
+        const int32_t n = k < 3 ? 0 : half_used;
+        add_way(s, b, (bench_drafter){.type = AERIE_SPEC_MOE, .n_max = 2, .fixed = true, .moe_experts = n},
+                "moe, %d experts, 2 ahead, layers %s", (int)n, parts[k % 3]);
+        bench_drafter *d = &b->drafters[b->n_drafters - 1];
+        d->moe_layers = strstr(d->label, "layers ") + strlen("layers "); /* where it stays until sessions are opened */
+    }
+    add_way(s, b, (bench_drafter){.type = AERIE_SPEC_MOE, .n_max = 8, .tree = AERIE_TREE_AUTO, .moe_experts = 1},
+            "moe, 1 expert, as far as it pays");
+}
+
+static int list_ways(study *s, bench_spec *b)
+{
+    b->drafters = calloc(MAX_WAYS, sizeof *b->drafters);
+    if (!b->drafters) return app_error_memory("the drafters");
+    if (b->models.head) {
+        aerie_drafter_head_info info;
+        aerie_drafter_head_info_get(b->models.head, &info, sizeof info);
+        add_way(s, b, (bench_drafter){.type = info.type, .n_max = 5, .tree = AERIE_TREE_OFF, .fixed = true}, "chain of 5");
+        if (info.type != AERIE_SPEC_MEDUSA)
+            add_way(s, b, (bench_drafter){.type = info.type, .n_max = 6, .tree = AERIE_TREE_DYNAMIC, .n_nodes = 48, .top_k = 8,
+                                          .fixed = true}, "EAGLE-2 tree of 48");
+        add_way(s, b, (bench_drafter){.type = info.type, .n_max = 16, .tree = AERIE_TREE_AUTO}, "cost-aware tree");
+    }
+    if (b->models.draft) {
+        add_way(s, b, (bench_drafter){.type = AERIE_SPEC_DRAFT, .n_max = 6, .tree = AERIE_TREE_OFF, .fixed = true},
+                "draft model, 6");
+        add_way(s, b, (bench_drafter){.type = AERIE_SPEC_DRAFT, .n_max = 16, .tree = AERIE_TREE_AUTO},
+                "draft model, cost-aware");
+        add_way(s, b, (bench_drafter){.type = AERIE_SPEC_HIER, .n_max = 6, .tree = AERIE_TREE_OFF, .fixed = true},
+                "hierarchy, 6");
+        add_way(s, b, (bench_drafter){.type = AERIE_SPEC_HIER, .n_max = 16, .tree = AERIE_TREE_OFF}, "hierarchy, cost-aware");
+    }
+    if (b->models.info.n_experts) list_moe(s, b);
+    add_way(s, b, (bench_drafter){.type = AERIE_SPEC_NGRAM, .n_max = 16, .tree = AERIE_TREE_AUTO}, "n-grams");
+    add_way(s, b,
+            (bench_drafter){.type = AERIE_SPEC_AUTO, .n_max = 16, .tree = AERIE_TREE_AUTO, .ngram = true, .moe_experts = 1},
+            "auto");
+    return APP_DONE;
+}
+
+/* ---- Figures in the file -------------------------------------------------------------------------------------- */
+
+static uint32_t add_text(uint32_t hash, const char *text)
+{
+    for (; text && *text; text++) hash = (hash ^ (uint8_t)*text) * 16777619u;
+    return (hash ^ '|') * 16777619u;
+}
+
+static uint32_t add_texts(uint32_t hash, const app_texts *texts)
+{
+    for (size_t i = 0; i < texts->n; i++) hash = add_text(hash, texts->items[i]);
+    return add_text(hash, "");
+}
+
+/* What figures depend on beside the type, as one number: types that were measured otherwise are not taken over. */
+static uint32_t settings_of(const app_options *o)
+{
+    char numbers[256];
+    const char *const texts[] = {o->model, o->draft_model, o->steep, o->prompts_file, app_cpu_level(), numbers};
+    const app_texts *const lists[] = {&o->prompts, &o->prompt_paths, &o->hier.files};
+    uint32_t hash = 2166136261u;
+    snprintf(numbers, sizeof numbers, "%d %u %u %u %d %g %" PRIu64, (int)o->n_predict, (unsigned)o->n_repetitions,
+             (unsigned)o->n_threads, (unsigned)o->n_per_group, (int)o->quick, (double)o->sampling.temperature,
+             o->sampling.seed);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) hash = add_text(hash, texts[i]);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) hash = add_texts(hash, lists[i]);
+    return hash;
+}
+
+static void put(study *s, const type_row *t, const char *way, const char *figure, uint32_t n, double value)
+{
+    fprintf(s->csv, "%s,%" PRIu64 ",\"%s\",%s,%u,%.10g\n", t->name, t->bytes, way, figure, (unsigned)n, value);
+}
+
+/* The settings last: they say that the type is complete. */
+static int put_type(study *s, const type_row *t)
+{
+    for (size_t i = 0; i < s->n_sizes; i++) put(s, t, "", "ms", s->sizes[i], t->ms[i]);
+    put(s, t, "", "plain_tokens_per_s", 0, t->plain);
+    for (size_t i = 0; i < t->n_ways; i++) {
+        const way_row *w = &t->ways[i];
+        put(s, t, w->name, "tokens_per_s", 0, w->tokens_per_s);
+        put(s, t, w->name, "ratio", 0, w->ratio);
+        put(s, t, w->name, "tokens_per_pass", 0, w->emitted);
+        put(s, t, w->name, "acceptance", 0, w->acceptance);
+        put(s, t, w->name, "same_bytes", 0, w->same);
+        for (uint32_t d = 0; d < AERIE_MAX_DRAFT; d++)
+            if (w->accepted_at[d] >= 0) put(s, t, w->name, "accepted_at", d + 1, (double)w->accepted_at[d]);
+    }
+    put(s, t, "", "settings", 0, settings_of(s->given));
+    if (fflush(s->csv)) return app_error(APP_FAILED, "%s/study.csv could not be written: %s", folder_of(s), strerror(errno));
+    return APP_DONE;
+}
+
+static way_row *way_of(type_row *t, const char *name)
+{
+    for (size_t i = 0; i < t->n_ways; i++)
+        if (!strcmp(t->ways[i].name, name)) return &t->ways[i];
+    if (t->n_ways == MAX_WAYS) return NULL;
+    way_row *w = &t->ways[t->n_ways++];
+    snprintf(w->name, sizeof w->name, "%s", name);
+    for (size_t d = 0; d < AERIE_MAX_DRAFT; d++) w->accepted_at[d] = -1;
+    return w;
+}
+
+static void take_figure(study *s, type_row *t, const char *way, const char *figure, uint32_t n, double value)
+{
+    way_row *w = *way ? way_of(t, way) : NULL;
+    for (size_t i = 0; i < s->n_sizes; i++)
+        if (!strcmp(figure, "ms") && s->sizes[i] == n) t->ms[i] = value;
+    if (!strcmp(figure, "plain_tokens_per_s")) t->plain = value;
+    if (!strcmp(figure, "settings")) t->done = value == (double)settings_of(s->given);
+    if (!w) return;
+    if (!strcmp(figure, "tokens_per_s")) w->tokens_per_s = value;
+    if (!strcmp(figure, "ratio")) w->ratio = value;
+    if (!strcmp(figure, "tokens_per_pass")) w->emitted = value;
+    if (!strcmp(figure, "acceptance")) w->acceptance = value;
+    if (!strcmp(figure, "same_bytes")) w->same = value != 0;
+    if (!strcmp(figure, "accepted_at") && n >= 1 && n <= AERIE_MAX_DRAFT) w->accepted_at[n - 1] = (float)value;
+}
+
+/* A line of the file; what is none is passed over. */
+static void take_line(study *s, char *line)
+{
+    char type[24], figure[32];
+    uint64_t bytes;
+    unsigned n;
+    int at = 0;
+    char *end, *open = strchr(line, '"'), *shut = open ? strchr(open + 1, '"') : NULL;
+    if (!shut || sscanf(line, "%23[^,],%" SCNu64, type, &bytes) != 2 ||
+        sscanf(shut + 1, ",%31[^,],%u,%n", figure, &n, &at) != 2 || !at)
+        return;
+    const double value = app_number(shut + 1 + at, &end);
+    if (end == shut + 1 + at) return;
+    *shut = 0;
+    for (size_t i = 0; i < s->n_types; i++) {
+        type_row *t = &s->types[i];
+        if (strcmp(t->name, type) || t->done) continue;
+        t->bytes = bytes;
+        take_figure(s, t, open + 1, figure, n, value);
+    }
+}
+
+/* Types that an earlier call measured completely, with the same options. */
+static int resume(study *s)
+{
+    char path[4096], line[512];
+    if (snprintf(path, sizeof path, "%s/study.csv", folder_of(s)) >= (int)sizeof path)
+        return app_error(APP_USAGE, "-o: the folder's name is too long");
+    FILE *file = fopen(path, "r");
+    if (!file && errno == ENOENT) return APP_DONE;
+    if (!file) return app_error(APP_FAILED, "%s could not be read: %s", path, strerror(errno));
+    while (fgets(line, sizeof line, file)) take_line(s, line);
+    const bool failed = ferror(file) != 0;
+    fclose(file);
+    if (failed) return app_error(APP_FAILED, "%s could not be read", path);
+    for (size_t i = 0; i < s->n_types; i++) {
+        type_row *t = &s->types[i];
+        if (!t->done) t->n_ways = 0;
+        else if (!s->given->quiet) app_note("%s: measured before", t->name);
+    }
+    return APP_DONE;
+}
+
+/* ---- Measuring ----------------------------------------------------------------------------------------------- */
+
+static int measure_passes(study *s, type_row *t, const bench_spec *b)
+{
+    app_options own = b->options;
+    aerie_session *session = NULL;
+    aerie_error error = {0};
+    const uint32_t n_most = s->sizes[s->n_sizes - 1];
+    own.session.n_ctx = 2 * n_most, own.session.n_seqs = 1;
+    if (own.session.n_batch < n_most) own.session.n_batch = n_most;
+    int bad = app_session_open(&session, &b->models, &own, AERIE_SPEC_NONE);
+    app_samples samples[MAX_SIZES] = {{0}};
+    for (uint32_t round = 0; !bad && round <= own.n_repetitions; round++)
+        for (size_t i = 0; !bad && i < s->n_sizes; i++) {
+            double seconds[RUNS];
+            bad = app_report(APP_WORKING, aerie_time_pass(session, s->sizes[i], n_most, true, RUNS, seconds, &error), &error);
+            for (size_t k = 0; !bad && round && k < RUNS; k++) /* the first round warms up */
+                if (!app_samples_add(&samples[i], 1e3 * seconds[k])) bad = app_error_memory("the figures");
+            if (!bad && app_interrupted()) bad = APP_INTERRUPTED;
+        }
+    for (size_t i = 0; i < s->n_sizes; i++) {
+        t->ms[i] = app_samples_summary(&samples[i]).median;
+        app_samples_free(&samples[i]);
+    }
+    aerie_session_free(session);
+    return bad;
+}
+
+/* The figures of the cells that stand for all groups. */
+static void take_ways(type_row *t, const bench_spec *b)
+{
+    const size_t n_row = b->prompts.n_groups + 1;
+    for (size_t i = n_row - 1; i < b->n_cells; i += n_row) {
+        const bench_cell *c = &b->cells[i];
+        const aerie_stats *a = &c->stats;
+        way_row *w = &t->ways[t->n_ways++];
+        snprintf(w->name, sizeof w->name, "%s", c->drafter->name);
+        t->plain = app_rate(c->n_tokens, c->plain_seconds);
+        w->tokens_per_s = app_rate(c->n_tokens, c->seconds);
+        w->ratio = app_rate(w->tokens_per_s, t->plain);
+        w->emitted = 1 + app_rate(a->n_accepted, c->n_passes);
+        w->acceptance = app_rate(a->n_accepted, a->n_drafted);
+        w->same = c->same;
+        for (uint32_t d = 0; d < AERIE_MAX_DRAFT; d++)
+            w->accepted_at[d] = a->tried_at[d] ? (float)app_rate(a->accepted_at[d], a->tried_at[d]) : -1;
+    }
+}
+
+static int measure_type(study *s, type_row *t)
+{
+    static bench_spec b; /* large for a stack */
+    char path[4096];
+    struct stat info;
+    const bool as_is = !strcmp(t->name, "as-is");
+    const double start = app_now();
+    memset(&b, 0, sizeof b);
+    b.options = *s->given;
+    app_options *o = &b.options;
+    if (snprintf(path, sizeof path, "%s/study-%s-%ld.gguf", folder_of(s), t->name, (long)getpid()) >= (int)sizeof path)
+        return app_error(APP_USAGE, "-o: the folder's name is too long");
+    int bad = as_is ? APP_DONE : app_quantize_file(s->given, path, t->name);
+    if (!as_is) o->model = path;
+    if (!o->draft_model) o->draft_model = s->head;
+    if (!bad) t->bytes = stat(o->model, &info) ? 0 : (uint64_t)info.st_size;
+    o->spec_types = (app_numbers){.items = {AERIE_SPEC_AUTO, AERIE_SPEC_HIER}, .n = 2};
+    o->session.spec.type = AERIE_SPEC_AUTO;
+    o->in_turns = true; /* the machine's speed changes from one way to the next */
+    if (!o->n_seqs.n) o->n_seqs = (app_numbers){.items = {1}, .n = 1};
+    if (o->n_predict <= 0) o->n_predict = o->quick ? 48 : 128;
+    if (o->quick) {
+        if (!o->n_per_group && o->prompt_paths.n) o->n_per_group = 1;
+        o->n_repetitions = 1;
+    }
+    bench_spec_complete(o);
+    if (!bad) bad = bench_prompts_read(&b.prompts, o);
+    if (!bad) bad = bench_spec_load(&b);
+    if (!bad) bad = list_ways(s, &b);
+    app_interrupt_arm();
+    if (!bad) bad = bench_spec_steepen(&b);
+    if (!bad) bad = measure_passes(s, t, &b);
+    if (!bad) bad = bench_spec_measure(&b);
+    if (!bad) take_ways(t, &b);
+    if (!bad) bad = bench_spec_check_same(&b);
+    bench_spec_free(&b);
+    if (!as_is) unlink(path);
+    if (!bad) bad = put_type(s, t);
+    if (!bad && !s->given->quiet) app_note("%s: measured in %.0f s", t->name, app_now() - start);
+    return bad;
+}
+
+/* ---- Tables --------------------------------------------------------------------------------------------------- */
+
+static void print_passes(const study *s, FILE *out)
+{
+    fprintf(out, "## What a pass over n rows takes\n\n| type | MiB | T(1) ms |");
+    for (size_t i = 1; i < s->n_sizes; i++) fprintf(out, " T(%u)/T(1) |", (unsigned)s->sizes[i]);
+    fprintf(out, "\n|---|---|---|");
+    for (size_t i = 1; i < s->n_sizes; i++) fprintf(out, "---|");
+    for (size_t k = 0; k < s->n_types; k++) {
+        const type_row *t = &s->types[k];
+        fprintf(out, "\n| %s | %.1f | %.3f |", t->name, (double)t->bytes / (1 << 20), t->ms[0]);
+        for (size_t i = 1; i < s->n_sizes; i++) fprintf(out, " %.2f |", app_rate(t->ms[i], t->ms[0]));
+    }
+    fprintf(out, "\n");
+}
+
+/* A table with a row for each way and a column for each type. */
+static void print_ways(const study *s, FILE *out, const char *title, void print(FILE *out, const way_row *way))
+{
+    fprintf(out, "\n## %s\n\n| |", title);
+    for (size_t k = 0; k < s->n_types; k++) fprintf(out, " %s |", s->types[k].name);
+    fprintf(out, "\n|---|");
+    for (size_t k = 0; k < s->n_types; k++) fprintf(out, "---|");
+    for (size_t i = 0; i < s->types[0].n_ways; i++) {
+        fprintf(out, "\n| %s |", s->types[0].ways[i].name);
+        for (size_t k = 0; k < s->n_types; k++) print(out, &s->types[k].ways[i]);
+    }
+    fprintf(out, "\n");
+}
+
+static void print_speed(FILE *out, const way_row *way)
+{
+    fprintf(out, " %.1f (%.2f) |", way->tokens_per_s, way->ratio);
+}
+
+static void print_acceptance(FILE *out, const way_row *way)
+{
+    fprintf(out, " %.0f %% (%.2f) |", 100 * way->acceptance, way->emitted);
+}
+
+static int print_tables(const study *s)
+{
+    FILE *out;
+    const int bad = open_file(s, "study.md", &out);
+    if (bad) return bad;
+    fprintf(out, "# Speculation and quantization\n\n`%s`, kernels %s, %u threads.\n\n", s->given->model, app_cpu_level(),
+            (unsigned)s->given->n_threads);
+    if (s->given->steep) fprintf(out, "Passes of the target waited for the times of `--steep %s`.\n\n", s->given->steep);
+    print_passes(s, out);
+    fprintf(out, "\nPlain decoding, tokens/s:");
+    for (size_t k = 0; k < s->n_types; k++) fprintf(out, "%s %s %.1f", k ? "," : "", s->types[k].name, s->types[k].plain);
+    fprintf(out, ".\n");
+    print_ways(s, out, "Tokens per second (in those of plain decoding)", print_speed);
+    print_ways(s, out, "Drafted tokens that were accepted (tokens per pass)", print_acceptance);
+    const bool failed = ferror(out) != 0;
+    if (fclose(out) || failed)
+        return app_error(APP_FAILED, "%s/study.md could not be written: %s", folder_of(s), strerror(errno));
+    return APP_DONE;
+}
+
+int app_bench_study(const app_options *given)
+{
+    static study s; /* large for a stack */
+    aerie_error error = {0};
+    s = (study){.given = given};
+    if (!given->model) return app_error(APP_USAGE, "'bench study' needs a model: -m FILE");
+    s.sizes = given->quick ? few_sizes : all_sizes;
+    s.n_sizes = given->quick ? sizeof few_sizes / sizeof *few_sizes : sizeof all_sizes / sizeof *all_sizes;
+    int bad = list_types(&s);
+    if (!bad && mkdir(folder_of(&s), 0777) && errno != EEXIST)
+        bad = app_error(APP_FAILED, "the folder '%s' could not be made: %s", folder_of(&s), strerror(errno));
+    if (!bad && !given->draft_model)
+        bad = app_report(APP_LOADING, aerie_drafter_head_find(&s.head, given->model, &error), &error);
+    if (!bad && given->resume) bad = resume(&s);
+    if (!bad) bad = open_file(&s, "study.csv", &s.csv);
+    if (!bad) fprintf(s.csv, "type,bytes,way,figure,n,value\n");
+    for (size_t i = 0; !bad && i < s.n_types; i++)
+        if (s.types[i].done) bad = put_type(&s, &s.types[i]);
+    for (size_t i = 0; !bad && i < s.n_types; i++)
+        if (!s.types[i].done) bad = measure_type(&s, &s.types[i]);
+    if (s.csv) {
+        const bool failed = ferror(s.csv) != 0;
+        if ((fclose(s.csv) || failed) && !bad)
+            bad = app_error(APP_FAILED, "%s/study.csv could not be written: %s", folder_of(&s), strerror(errno));
+    }
+    if (!bad) bad = print_tables(&s);
+    if (!bad && !given->quiet) app_note("figures: %s/study.csv, tables: %s/study.md", folder_of(&s), folder_of(&s));
+    aerie_free(s.head);
+    return bad;
+}

@@ -1,0 +1,126 @@
+/* environment.c - options in the environment: AERIE_* by any long name of an option, LLAMA_ARG_* as llama.cpp has them, and
+ * names that nothing reads. */
+#define _POSIX_C_SOURCE 200809L
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/llama_options.h"
+
+extern char **environ;
+
+/* Prefix and name in capitals, '-' as '_'. */
+static void spell(const char *prefix, const char *option, char out[64])
+{
+    snprintf(out, 64, "%s%.50s", prefix, option + 2);
+    for (char *p = out; *p; p++) *p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
+}
+
+const char *app_option_environment(const app_option *option, char out[64])
+{
+    char name[64];
+    size_t i = 0;
+    while (app_option_name(option, i, name) && strncmp(name, "--", 2)) i++;
+    spell("AERIE_", name, out);
+    return out;
+}
+
+/* llama.cpp's names that are not LLAMA_ARG_ and a name of the option (common/arg.cpp). */
+static const struct {
+    const char *option, *theirs;
+    bool negated; /* theirs turned off is the option turned on */
+} others[] = {
+    {"--batch-size", "LLAMA_ARG_BATCH", false},
+    {"--ubatch-size", "LLAMA_ARG_UBATCH", false},
+    {"--parallel", "LLAMA_ARG_N_PARALLEL", false},
+    {"--rope-scaling", "LLAMA_ARG_ROPE_SCALING_TYPE", false},
+    {"--hf-repo-draft", "LLAMA_ARG_SPEC_DRAFT_HF_REPO", false},
+    {"--reasoning-format", "LLAMA_ARG_THINK", false},
+    {"--reasoning-budget", "LLAMA_ARG_THINK_BUDGET", false},
+    {"--api-key", "LLAMA_API_KEY", false},
+    {"--no-metrics", "LLAMA_ARG_ENDPOINT_METRICS", true},
+    {"--no-slots", "LLAMA_ARG_ENDPOINT_SLOTS", true},
+    {"--no-ui", "LLAMA_ARG_UI", true},
+    {"--no-prefill-assistant", "LLAMA_ARG_PREFILL_ASSISTANT", true},
+};
+
+/* Options of this name mean another thing in llama.cpp. */
+static bool is_ours_alone(const char *name)
+{
+    static const char *const names[] = {"--tools", "--config", "--output", "--file"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], name) == 0) return true;
+    return false;
+}
+
+static const char *get(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+const char *app_environment_get(const app_option *option, char name[64], bool *negated)
+{
+    char known[64];
+    const char *value = NULL;
+    *negated = false;
+    for (size_t k = 0; !value && app_option_name(option, k, known); k++) {
+        if (strncmp(known, "--", 2)) continue;
+        spell("AERIE_", known, name);
+        value = get(name);
+    }
+    for (size_t k = 0; !value && app_option_name(option, k, known); k++) {
+        if (strncmp(known, "--", 2) || is_ours_alone(known)) continue;
+        spell("LLAMA_ARG_", known, name);
+        value = get(name);
+        for (size_t i = 0; !value && i < sizeof others / sizeof *others; i++) {
+            if (strcmp(others[i].option, known)) continue;
+            snprintf(name, 64, "%s", others[i].theirs);
+            value = get(name);
+            *negated = value && others[i].negated;
+        }
+    }
+    return value;
+}
+
+/* AERIE_ and the rest as the name of an option, "--like-this". */
+static void as_option(const char *variable, char out[64])
+{
+    snprintf(out, 64, "--%.60s", variable + strlen("AERIE_"));
+    for (char *p = out; *p; p++) *p = *p == '_' ? '-' : (char)tolower((unsigned char)*p);
+}
+
+/* A variable that no option has: of another program's name what to use instead, else what it may be a misspelling of. What is
+ * near to nothing is left alone: it may belong to somebody else. */
+static void check_name(const char *variable)
+{
+    static const char *const used[] = {"AERIE_BACKEND", "AERIE_CPU"}; /* by the library */
+    char option[64], known[64], best[64] = "";
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++)
+        if (strcmp(used[i], variable) == 0) return;
+    as_option(variable, option);
+    if (app_option_find(option, strlen(option), ~0u) < app_n_options()) return;
+    const app_foreign *f = app_foreign_option(option, strlen(option));
+    if (f) {
+        app_note("warning: %s in the environment is not read: %s", variable, f->text);
+        return;
+    }
+    for (size_t i = 0; i < app_n_options(); i++)
+        for (size_t k = 0; app_option_name(app_option_at(i), k, known); k++)
+            if (strncmp(known, "--", 2) == 0 && app_nearest(option, *best ? best : NULL, known) == known)
+                snprintf(best, sizeof best, "%s", known);
+    if (!*best) return;
+    spell("AERIE_", best, known);
+    app_note("warning: %s in the environment is not read; did you mean %s?", variable, known);
+}
+
+void app_environment_check(void)
+{
+    for (char **e = environ; *e; e++) {
+        char name[64];
+        const size_t n = strcspn(*e, "=");
+        if (strncmp(*e, "AERIE_", 6) || n >= sizeof name || !(*e)[n] || !(*e)[n + 1]) continue;
+        snprintf(name, sizeof name, "%.*s", (int)n, *e);
+        check_name(name);
+    }
+}

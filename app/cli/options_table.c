@@ -1,0 +1,631 @@
+/* options_table.c - the table of options (options.h says what they mean), and finding names in
+ * them.
+ */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/options.h"
+
+#define COMPARES (APP_BENCH_SPEC | APP_BENCH_STUDY)
+#define PROMPTS (APP_RUN | COMPARES) /* gets its prompts from options */
+#define SPECULATES (PROMPTS | APP_SERVE)
+#define GENERATES (SPECULATES | APP_TRAIN_DATA)
+#define LOADS APP_LOADS
+#define ADAPTS (SPECULATES | APP_BENCH | APP_JUDGES)
+#define READS APP_READS
+#define ALL (READS | APP_CONVERT)
+
+#define AT(field) offsetof(app_options, field)
+
+static const app_option options[] = {
+    /* Model */
+    {"-m --model", "FILE", APP_TEXT, READS & ~APP_SERVE, AT(model), 0, 0, "Model",
+     "model file (GGUF); any part of a split model"},
+    {"-m --model", "FILE|NAME=FILE", APP_TEXTS, APP_SERVE, AT(serve.models), 0, 0, "Model",
+     "model file (GGUF); may be repeated, each with the name that requests call it by (default: the file's name without "
+     ".gguf)"},
+    {"-md --model-draft --spec-draft-model", "FILE", APP_TEXT, APP_IMATRIX, AT(draft_model), 0, 0, "Model",
+     "make the importance matrix of this drafter head for the model"},
+    {"-md --model-draft --spec-draft-model", "FILE", APP_TEXT, SPECULATES, AT(draft_model), 0, 0, "Model",
+     "draft with a smaller model or with a drafter head for the model; a model with another vocabulary drafts the tokens that "
+     "both share, if they share enough"},
+    {"--mmap", NULL, APP_FLAG, READS, AT(model_params.mmap), 0, 0, "Model",
+     "use the weights directly from the mapped file: starts at once, runs slower, same output. By default quantized weights "
+     "are read and repacked in memory, and only tables and float weights are mapped"},
+    {"--no-mmap", NULL, APP_FLAG, READS, AT(model_params.no_mmap), 0, 0, "Model",
+     "map nothing; read tables and float weights into memory too"},
+    {"-c --ctx-size", "N", APP_CTX, APP_JUDGES, AT(session.n_ctx), 0, APP_MAX_CTX, "Model",
+     "tokens of a window; of a task at most (default: 512; of a task 2048)"},
+    {"-c --ctx-size", "N", APP_CTX, LOADS & ~APP_JUDGES, AT(session.n_ctx), 0, APP_MAX_CTX, "Model",
+     "positions per sequence; 0: as many as the model was trained for (default: the trained number, but 8192 at most)"},
+    {"-b --batch-size", "N", APP_U32, LOADS, AT(n_batch_logical), 1, 1 << 20, "Model",
+     "maximum number of prompt tokens per pass, like -ub; the smaller of the two applies"},
+    {"-ub --ubatch-size", "N", APP_U32, LOADS, AT(session.n_batch), 1, 1 << 16, "Model", "prompt tokens per pass"},
+    {"-ctxcp --ctx-checkpoints --swa-checkpoints", "N", APP_U32, APP_GENERATES, AT(session.n_checkpoints), 0, 1024, "Model",
+     "states of recurrent layers (Qwen3.5, Nemotron-H, Granite hybrids, LFM2) kept to return to when a prompt begins as an "
+     "earlier one did; they cost memory, and time when too few. Models with sliding or chunked windows keep one window for "
+     "every four of them"},
+    {"-np --parallel", "LIST", APP_NUMBERS, APP_BENCH_SPEC, AT(n_seqs), 1, 1024, "Model", "prompts answered at once"},
+    {"-np --parallel", "N", APP_COUNT, APP_SERVE, AT(serve.n_seqs), 1, 1024, "Model", "answers generated at once; others wait"},
+    {"-np --parallel", "N", APP_COUNT, APP_RUN | APP_TRAIN_DATA, AT(session.n_seqs), 1, 1024, "Model",
+     "prompts answered at once"},
+    {"-t --threads", "N", APP_COUNT, APP_THREADS | APP_CONVERT, AT(n_threads), 0, 1024, "Model",
+     "threads; -1 or 0: one per core that this process may use, fewer if a control group's quota is less"},
+    {"-C --cpu-mask", "M", APP_TEXT, APP_THREADS, AT(cpu_mask), 0, 0, "Model",
+     "run on these CPUs only: a number in hex, bit i for CPU i"},
+    {"-Cr --cpu-range", "LO-HI", APP_TEXT, APP_THREADS, AT(cpu_range), 0, 0, "Model",
+     "run on these CPUs only; with --cpu-mask on those of both"},
+    {"--override-kv", "KEY=TYPE:VALUE", APP_TEXTS, READS & ~APP_INSPECT, AT(overrides), 0, 0, "Model",
+     "replace a metadata value of the model file; TYPE is int, float, bool or str, e.g. "
+     "tokenizer.ggml.add_bos_token=bool:false; may be repeated"},
+    {"--kv-type", "TYPE", APP_KV_TYPE, APP_GENERATES, AT(session.kv_type), 0, 0, "Model",
+     "type of the cached keys and values: f16, or q8_0 for half the memory and faster long contexts"},
+    {"-ctk --cache-type-k", "TYPE", APP_TEXT, APP_GENERATES, AT(cache_type_k), 0, 0, "Model",
+     "as --kv-type; needs the same -ctv"},
+    {"-ctv --cache-type-v", "TYPE", APP_TEXT, APP_GENERATES, AT(cache_type_v), 0, 0, "Model",
+     "as --kv-type; needs the same -ctk"},
+    {"--cpu", "LEVEL", APP_TEXT, LOADS | APP_CONVERT | APP_BENCH_SHAPES, AT(model_params.cpu_level), 0, 0, "Model",
+     "highest kernel level: ref, avx2, avxvnni, avx512, amx or neon, dotprod, i8mm; the bytes are the same "
+     "(default: the best there is)"},
+
+    {"--lora", "FILE[,FILE...]", APP_LORAS, ADAPTS, AT(loras), 0, 0, "Model",
+     "use a LoRA adapter (GGUF, as llama.cpp's convert_lora_to_gguf.py writes it); may be repeated, and all are used together"},
+    {"--lora-scaled", "FILE:SCALE[,...]", APP_LORAS_SCALED, ADAPTS, AT(loras), 0, 0, "Model",
+     "the same, its effect multiplied by SCALE"},
+    {"--lora-init-without-apply", NULL, APP_FLAG, APP_SERVE, AT(serve.lora_idle), 0, 0, "Model",
+     "load the adapters, but use them only as a request's \"lora\" or POST /lora-adapters says"},
+
+    /* Positions */
+    {"--rope-scaling", "none|linear|yarn", APP_TEXT, LOADS, AT(rope_scaling), 0, 0, "Positions (RoPE)",
+     "how to scale positions beyond the trained context (default: as the file says)"},
+    {"--rope-scale", "N", APP_F32, LOADS, AT(rope.factor), 0, 1e5, "Positions (RoPE)",
+     "stretch the context N times, linearly unless --rope-scaling or the file says otherwise; 0: as the file says"},
+    {"--rope-freq-scale", "N", APP_F32, LOADS, AT(rope_freq_scale), 0, 1e5, "Positions (RoPE)",
+     "the inverse of --rope-scale: 0.25 stretches the context 4 times; 0: as the file says"},
+    {"--rope-freq-base", "N", APP_F32, LOADS, AT(rope.freq_base), 0, 1e11, "Positions (RoPE)",
+     "base of the RoPE frequencies, above 1; 0: as the file says"},
+    {"--yarn-orig-ctx", "N", APP_U32, LOADS, AT(rope.n_ctx_orig), 0, APP_MAX_CTX, "Positions (RoPE)",
+     "YaRN: the context that the model was trained for; 0: as the file says"},
+    {"--yarn-ext-factor", "X", APP_F32, LOADS, AT(rope.yarn_ext_factor), -1, 1, "Positions (RoPE)",
+     "YaRN: how far fast pairs keep their frequency, 0: not at all; -1: as the file says"},
+    {"--yarn-attn-factor", "X", APP_F32, LOADS, AT(rope.yarn_attn_factor), -1, 1e5, "Positions (RoPE)",
+     "YaRN: multiplies its attention factor; -1: as the file says"},
+    {"--yarn-beta-fast", "X", APP_F32, LOADS, AT(rope.yarn_beta_fast), -1, 1e5, "Positions (RoPE)",
+     "YaRN: pairs that turn more often than this keep their frequency; -1: as the file says"},
+    {"--yarn-beta-slow", "X", APP_F32, LOADS, AT(rope.yarn_beta_slow), -1, 1e5, "Positions (RoPE)",
+     "YaRN: pairs that turn less often than this are scaled fully; -1: as the file says"},
+
+    /* Prompt */
+    {"-p --prompt", "TEXT", APP_TEXTS, APP_JUDGES, AT(prompts), 0, 0, "Text", "the text itself"},
+    {"-f --file", "FILE", APP_TEXT, APP_JUDGES, AT(file), 0, 0, "Text",
+     "file of the text or the tasks, - is standard input; one newline at its end is dropped"},
+    {"--chunks", "N", APP_I32, APP_JUDGES, AT(n_chunks), -1, INT32_MAX, "Text", "read so many windows at most; -1: all"},
+    {"-p --prompt", "TEXT", APP_TEXTS, APP_RUN | APP_TOKENIZE | APP_EMBED | COMPARES, AT(prompts), 0, 0, "Prompt",
+     "the prompt; run, embed and bench spec take several. run appends standard input to a single prompt"},
+    {"-f --file", "FILE", APP_TEXT, APP_RUN | APP_TOKENIZE | APP_EMBED, AT(file), 0, 0, "Prompt",
+     "read the prompt from a file, - is standard input; run drops one newline at its end, and of embed each line is a text"},
+    {"--prompts-file", "FILE", APP_TEXT, PROMPTS | APP_EMBED, AT(prompts_file), 0, 0, "Prompt",
+     "a prompt on each line; empty lines are skipped. In a .jsonl file a line is JSON: a text, or an object with \"prompt\" or "
+     "\"messages\""},
+    {"--messages", "FILE", APP_TEXT, APP_RUN | APP_TEMPLATE, AT(messages), 0, 0, "Prompt",
+     "the conversation (JSON): a list of {role, content}, or an object with it as \"messages\"; - is standard input"},
+    {"--prompts", "DIR|FILE", APP_TEXTS, COMPARES, AT(prompt_paths), 0, 0, "Prompt",
+     "groups of prompts: a .jsonl file, or a folder of them; may be repeated"},
+    {"--groups", "LIST", APP_TEXT, COMPARES, AT(groups), 0, 0, "Prompt", "only these groups of --prompts"},
+    {"--held-out", "only|all|no", APP_TEXT, COMPARES, AT(held_out), 0, 0, "Prompt",
+     "which of --prompts: only those held out of training, all, or only the others (default: all)"},
+    {"--per-group", "N", APP_U32, COMPARES, AT(n_per_group), 0, 1 << 20, "Prompt",
+     "maximum number of prompts per group; 0: all"},
+    {"-sys --system-prompt", "TEXT", APP_TEXT, PROMPTS, AT(system_prompt), 0, 0, "Prompt",
+     "system message of the conversation"},
+    {"-cnv --conversation", NULL, APP_FLAG, APP_GENERATES & ~APP_SERVE, AT(conversation), 0, 0, "Prompt",
+     "on a terminal: chat, beginning with the prompt of -p or -f if there is one"},
+    {"-no-cnv --no-conversation", NULL, APP_FLAG, PROMPTS | APP_TRAIN_DATA, AT(no_conversation), 0, 0, "Prompt",
+     "continue the text as it is, without the chat template"},
+    {"--prompt-cache", "FILE", APP_TEXT, APP_RUN, AT(prompt_cache), 0, 0, "Prompt",
+     "keep what was computed for the prompt in FILE, and use what an earlier run has kept there as far as the prompts begin "
+     "alike: "
+     "the same output, but sooner. Refused if the model or its settings were others. The file lets its readers see the prompt"},
+    {"--prompt-cache-all", NULL, APP_FLAG, APP_RUN, AT(prompt_cache_all), 0, 0, "Prompt",
+     "with --prompt-cache: keep the answer too, of a chat the whole conversation"},
+    {"--prompt-cache-ro", NULL, APP_FLAG, APP_RUN, AT(prompt_cache_ro), 0, 0, "Prompt",
+     "with --prompt-cache: use the file, but do not write it"},
+    {"-st --single-turn", NULL, APP_FLAG, APP_RUN, AT(single_turn), 0, 0, "Prompt", "end the chat after one answer"},
+    {"-e --escape", NULL, APP_FLAG, APP_RUN | APP_TOKENIZE | COMPARES, AT(escape), 0, 0, "Prompt",
+     "\\n, \\r, \\t, \\', \\\", \\\\ and \\xNN in -p and --stop stand for those characters, which is the default"},
+    {"--no-escape", NULL, APP_FLAG_OFF, APP_RUN | APP_TOKENIZE | COMPARES, AT(escape), 0, 0, "Prompt",
+     "leave those escapes as they are"},
+
+    {"--chat-template", "TEXT|NAME", APP_TEXT, SPECULATES | APP_TEMPLATE, AT(template_text), 0, 0, "Template",
+     "use this chat template instead of the model's own: Jinja text, or a known name such as chatml, llama3 or gemma"},
+    {"--chat-template-file", "FILE", APP_TEXT, SPECULATES, AT(template_file), 0, 0, "Template",
+     "read the chat template from a file; - is standard input"},
+    {"--chat-template-kwargs", "JSON", APP_TEXT, SPECULATES | APP_TEMPLATE, AT(template_kwargs), 0, 0, "Template",
+     "set variables of the template, e.g. {\"enable_thinking\": false}; --set of 'template' overrides them"},
+    {"--special-in-messages", NULL, APP_FLAG, SPECULATES | APP_TEMPLATE, AT(special_in_messages), 0, 0, "Template",
+     "control tokens spelled in messages and tools, such as <|im_end|>, become control tokens (default: they are text)"},
+    {"--tools", "FILE", APP_TEXT, APP_RUN | APP_TEMPLATE, AT(tools), 0, 0, "Template",
+     "list of tools (JSON) for the template; replaces the one in the messages file, and an empty list means no tools"},
+    {"--reasoning-budget", "N", APP_I32, SPECULATES, AT(reasoning_budget), -1, INT32_MAX, "Template",
+     "0: turn thinking off, if the template has a variable for it (enable_thinking, thinking); -1: no limit"},
+
+    /* Generation */
+    {"-n --predict --n-predict", "N", APP_I32, APP_IMATRIX, AT(n_predict), -1, 1 << 20, "Text",
+     "with -md: tokens by which each window is continued (default: 128)"},
+    {"-n --predict --n-predict", "N", APP_I32, GENERATES, AT(n_predict), -2, INT32_MAX, "Generation",
+     "maximum number of tokens to generate; -1: until the answer ends or the context is full"},
+    {"--ignore-eos", NULL, APP_FLAG, SPECULATES, AT(ignore_eos), 0, 0, "Generation",
+     "do not stop where the model ends its answer"},
+    {"-r --stop --reverse-prompt", "TEXT", APP_TEXTS, APP_RUN, AT(stop), 0, 0, "Generation",
+     "end the answer before this text; may be given several times"},
+    {"--grammar", "GBNF", APP_TEXT, PROMPTS, AT(grammar_text), 0, 0, "Generation",
+     "restrict the answer to this grammar, in llama.cpp's GBNF: 'root ::= \"yes\" | \"no\"'"},
+    {"--grammar-file", "FILE", APP_TEXT, PROMPTS, AT(grammar_file), 0, 0, "Generation", "read the grammar from a file"},
+    {"-j --json-schema", "SCHEMA", APP_TEXT, PROMPTS, AT(schema_text), 0, 0, "Generation",
+     "restrict the answer to JSON that fits this schema; {}: any object"},
+    {"-jf --json-schema-file", "FILE", APP_TEXT, PROMPTS, AT(schema_file), 0, 0, "Generation", "read the schema from a file"},
+    {"--json-schema-strict", NULL, APP_FLAG, PROMPTS, AT(schema_strict), 0, 0, "Generation",
+     "treat what a grammar cannot enforce in a schema (not, an unknown format) as an error; otherwise it is ignored with a "
+     "warning"},
+
+    /* Sampling */
+    {"-s --seed", "N", APP_SEED, GENERATES, AT(sampling.seed), 0, 0, "Sampling",
+     "random seed; the same seed gives the same output, -1 a new seed each time (default: a new one each time)"},
+    {"--temp --temperature", "T", APP_F32, GENERATES, AT(sampling.temperature), 0, 1000, "Sampling",
+     "temperature; 0: always the likeliest token"},
+    {"--temps", "LIST", APP_REALS, APP_BENCH_SPEC, AT(temperatures), 0, 1000, "Sampling",
+     "temperatures to measure, instead of --temp"},
+    {"--top-k", "N", APP_I32, GENERATES, AT(sampling.top_k), -1, INT32_MAX, "Sampling",
+     "sample from the N likeliest tokens only; 0: off"},
+    {"--top-p", "P", APP_F32, GENERATES, AT(sampling.top_p), 0, 1, "Sampling",
+     "sample from the likeliest tokens whose probabilities add up to P; 1: off"},
+    {"--min-p", "P", APP_F32, GENERATES, AT(sampling.min_p), 0, 1, "Sampling",
+     "sample from tokens at least P times as likely as the likeliest; 0: off"},
+    {"--repeat-penalty", "X", APP_F32, GENERATES, AT(sampling.repeat_penalty), 0.01, 100, "Sampling",
+     "penalize tokens that occurred before: divide positive logits by X, multiply others; 1: off"},
+    {"--presence-penalty", "X", APP_F32, GENERATES, AT(sampling.presence_penalty), -100, 100, "Sampling",
+     "subtract X from the logit of every token that occurred before; 0: off"},
+    {"--frequency-penalty", "X", APP_F32, GENERATES, AT(sampling.frequency_penalty), -100, 100, "Sampling",
+     "subtract X for every time that a token occurred; 0: off"},
+    {"--repeat-last-n", "N", APP_I32, GENERATES, AT(sampling.penalty_last_n), -1, INT32_MAX, "Sampling",
+     "number of latest tokens that the penalties consider; 0: none, -1: all"},
+    {"--dry-multiplier", "X", APP_F32, SPECULATES, AT(sampling.dry_multiplier), 0, 1000, "Sampling",
+     "DRY: penalize a token that would extend a repetition of n tokens by X * base^(n - allowed length); 0: off"},
+    {"--dry-base", "X", APP_F32, SPECULATES, AT(sampling.dry_base), 1, 1000, "Sampling", "DRY: base of the penalty"},
+    {"--dry-allowed-length", "N", APP_I32, SPECULATES, AT(sampling.dry_allowed_length), 0, INT32_MAX, "Sampling",
+     "DRY: repetitions shorter than N are not penalized"},
+    {"--dry-penalty-last-n", "N", APP_I32, SPECULATES, AT(sampling.dry_penalty_last_n), -1, INT32_MAX, "Sampling",
+     "DRY: number of latest tokens considered; 0: none, -1: all"},
+    {"--dry-sequence-breaker", "TEXT", APP_TEXTS, SPECULATES, AT(dry_breakers), 0, 0, "Sampling",
+     "DRY: a repetition ends at this text; the first one given replaces the defaults (newline, colon, quote, asterisk); "
+     "'none': no text ends it"},
+    {"--top-n-sigma --top-nsigma", "N", APP_F32, SPECULATES, AT(sampling.top_n_sigma), -1, 1e6, "Sampling",
+     "sample from tokens whose logit is within N standard deviations of the highest; 0 or less: off"},
+    {"--typical --typical-p", "P", APP_F32, SPECULATES, AT(sampling.typical_p), 0, 1, "Sampling",
+     "locally typical sampling: tokens whose surprise is closest to the entropy, up to a total of P; 1: off"},
+    {"--xtc-probability", "P", APP_F32, SPECULATES, AT(sampling.xtc_probability), 0, 1, "Sampling",
+     "XTC: probability of removing the likeliest tokens; 0: off"},
+    {"--xtc-threshold", "P", APP_F32, SPECULATES, AT(sampling.xtc_threshold), 0, 1, "Sampling",
+     "XTC: of the tokens with a probability of at least P only the least likely stays; above 0.5: off"},
+    {"--dynatemp-range", "X", APP_F32, SPECULATES, AT(sampling.dynatemp_range), 0, 1000, "Sampling",
+     "dynamic temperature: from --temp - X to --temp + X, depending on the entropy; 0: off"},
+    {"--dynatemp-exp", "X", APP_F32, SPECULATES, AT(sampling.dynatemp_exponent), 0, 1000, "Sampling",
+     "dynamic temperature: the exponent X in (entropy / largest entropy)^X"},
+    {"--mirostat", "N", APP_I32, SPECULATES, AT(sampling.mirostat), 0, 2, "Sampling",
+     "2: mirostat 2.0, which replaces all steps but logit bias and temperature; 0: off"},
+    {"--mirostat-ent", "X", APP_F32, SPECULATES, AT(sampling.mirostat_tau), 0, 1000, "Sampling",
+     "mirostat: target surprise in bits"},
+    {"--mirostat-lr", "X", APP_F32, SPECULATES, AT(sampling.mirostat_eta), 0, 1000, "Sampling", "mirostat: learning rate"},
+    {"--min-keep", "N", APP_U32, SPECULATES, AT(sampling.min_keep), 0, INT32_MAX, "Sampling",
+     "typical, top-p, min-p and XTC keep at least N tokens"},
+    {"-l --logit-bias", "TOKEN(+|-)BIAS", APP_TEXTS, PROMPTS, AT(logit_bias), 0, 0, "Sampling",
+     "add to the logit of a token: 15043+1, 15043-0.5, 15043-inf (never); may be repeated"},
+    {"--samplers", "LIST", APP_TEXT, SPECULATES, AT(samplers), 0, 0, "Sampling",
+     "sampling steps in their order (default: penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature)"},
+    {"--sampling-seq --sampler-seq", "LETTERS", APP_TEXT, SPECULATES, AT(sampler_seq), 0, 0, "Sampling",
+     "sampling steps as letters (default: edskypmxt)"},
+
+    /* Speculation */
+    {"--spec-type", "TYPE", APP_SPEC_TYPE, APP_RUN | APP_SERVE, AT(session.spec.type), 0, 0, "Speculation",
+     "drafter: auto, none, ngram, draft, draft-eagle, draft-eagle3, draft-medusa, draft-mtp, moe, hier; oracle and random are "
+     "for tests. moe: the model itself, with fewer experts (--moe-draft-experts) or blocks (--draft-skip-attn, "
+     "--draft-skip-ffn); hier: the model of -md, for which another drafts (--hier-draft, --hier-type). "
+     "auto uses what there is and, of several, what is fastest at the time (--stats says which): -md, the model's own MTP "
+     "blocks or a drafter head beside it (MODEL-eagle3.gguf, MODEL-mtp.gguf), hier if something drafts for the model of -md, "
+     "moe for models with experts; and n-grams"},
+    {"--spec-types", "LIST", APP_SPEC_TYPES, APP_BENCH_SPEC, AT(spec_types), 0, 0, "Speculation",
+     "drafters to compare with none (default: ngram, and -md, the model's MTP blocks or the drafter head beside it)"},
+    {"--spec-draft-n-max --draft-max --draft --draft-n", "N", APP_U32, APP_RUN | APP_SERVE, AT(session.spec.n_max), 1,
+     AERIE_MAX_DRAFT, "Speculation", "maximum number of tokens drafted ahead"},
+    {"--spec-draft-n-max --draft-max --draft --draft-n", "LIST", APP_NUMBERS, APP_BENCH_SPEC, AT(n_maxes), 1, AERIE_MAX_DRAFT,
+     "Speculation", "maximum number of tokens drafted ahead"},
+    {"--spec-draft-n-min --draft-min --draft-n-min", "N", APP_U32, SPECULATES, AT(session.spec.n_min), 0, AERIE_MAX_DRAFT,
+     "Speculation", "drop drafts shorter than N"},
+    {"--spec-draft-p-min --draft-p-min", "P", APP_F32, SPECULATES, AT(session.spec.p_min), 0, 1, "Speculation",
+     "do not draft tokens that the drafter finds less likely than P"},
+    {"--spec-ngram", "on|off", APP_ON_OFF, SPECULATES, AT(session.spec.ngram), 0, 0, "Speculation",
+     "let the n-gram drafter work along with a head or draft model: their drafts share a tree, or, with --spec-tree off, the "
+     "better chain is used"},
+    {"--spec-tree", "SHAPE", APP_TREE, APP_RUN | APP_SERVE, AT(session.spec.tree), 0, 0, "Speculation",
+     "shape of drafts: auto branches where that pays, off drafts chains; for heads also static (EAGLE-1's tree) and "
+     "dynamic (EAGLE-2's)"},
+    {"--spec-tree", "LIST", APP_TREES, APP_BENCH_SPEC, AT(trees), 0, 0, "Speculation",
+     "shapes of drafts: auto, off, static, dynamic; see run"},
+    {"--spec-tree-nodes", "N", APP_U32, SPECULATES, AT(session.spec.n_nodes), 0, AERIE_MAX_DRAFT, "Speculation",
+     "maximum number of tokens in a tree; 0: 64"},
+    {"--spec-tree-top-k", "N", APP_U32, SPECULATES, AT(session.spec.top_k), 0, 16, "Speculation",
+     "continuations considered for each token of a tree; 0: chosen by the drafter"},
+    {"--spec-draft-window", "N", APP_U32, SPECULATES, AT(session.spec.window), 0, 1 << 24, "Speculation",
+     "let a drafter head attend to the latest N positions only, in steps of 64, as suits heads trained on short texts; 0: as "
+     "its file says"},
+    {"--spec-draft-sinks", "N", APP_U32, SPECULATES, AT(session.spec.n_sinks), 0, 1 << 16, "Speculation",
+     "with a window: let it also attend to the first N positions"},
+    {"--spec-draft-vocab", "N", APP_U32, SPECULATES, AT(draft_vocab), 0, INT32_MAX, "Speculation",
+     "let a head with the model's whole vocabulary draft from its first N tokens only; 0: all"},
+    {"--moe-draft-experts", "N", APP_I32, SPECULATES, AT(session.spec.moe_experts), -1, 512, "Speculation",
+     "moe: routed experts of a token in drafts: 0: the shared expert alone, -1: all that the model uses"},
+    {"--moe-draft-layers", "LIST", APP_TEXT, SPECULATES, AT(session.spec.moe_layers), 0, 0, "Speculation",
+     "moe: layers that draft with so few experts, others with all: 0-3,7,20- (default: every layer)"},
+    {"--draft-skip-attn", "LIST", APP_TEXT, SPECULATES, AT(session.spec.skip_attn), 0, 0, "Speculation",
+     "moe: layers that draft without their attention (default: none); recurrent layers keep theirs"},
+    {"--draft-skip-ffn", "LIST", APP_TEXT, SPECULATES, AT(session.spec.skip_ffn), 0, 0, "Speculation",
+     "moe: layers that draft without their feed-forward block (default: none)"},
+    {"--hier-draft", "FILE", APP_TEXTS, SPECULATES, AT(hier.files), 0, 0, "Speculation",
+     "hier: what drafts for the model of -md: a drafter head or another model; given again: what drafts for that one"},
+    {"--hier-type", "TYPE", APP_SPEC_TYPE, SPECULATES, AT(hier.type), 0, 0, "Speculation",
+     "hier: drafter of the last model: as --spec-type (default: auto, the last --hier-draft or n-grams)"},
+    {"--spec-min-draft-length", "N", APP_U32, SPECULATES, AT(session.spec.min_draft_length), 0, AERIE_MAX_DRAFT, "Speculation",
+     "hier: a draft of so many tokens is not prolonged; 0: 6"},
+    {"--eagle-num-iter", "N", APP_U32, SPECULATES, AT(hier.n_iter), 1, AERIE_MAX_DRAFT, "Speculation",
+     "hier: tokens that are drafted ahead for the model of -md"},
+    {"--eagle-topk-per-iter", "N", APP_U32, SPECULATES, AT(hier.top_k), 0, AERIE_MAX_DRAFT, "Speculation",
+     "hier: children of a node in the tree drafted for the model of -md; 0: as the drafter likes"},
+    {"--eagle-tree-size", "N", APP_U32, SPECULATES, AT(hier.n_nodes), 0, AERIE_MAX_DRAFT, "Speculation",
+     "hier: nodes of the tree drafted for the model of -md, at most; 0: 64"},
+    {"--spec-fixed", NULL, APP_FLAG, SPECULATES, AT(test.fixed), 0, 0, "Speculation",
+     "verify everything that is drafted: turn the controller off"},
+    {"--spec-oracle-error", "P", APP_F32, SPECULATES, AT(test.oracle_error), 0, 1, "Speculation",
+     "oracle: share of drafted tokens that are wrong"},
+
+    /* Server */
+    {"--config", "FILE", APP_TEXT, APP_SERVE, AT(serve.config), 0, 0, "Server",
+     "take options from this file: one per line, 'max-queue = 64', with the long name of any option of this command; an option "
+     "without a value takes on or off; lines that begin with # are skipped. The environment and the command line win over it"},
+    {"--host", "ADDRESS", APP_TEXT, APP_SERVE, AT(serve.host), 0, 0, "Server",
+     "address to listen on; a path that ends in .sock is a Unix socket (default: 127.0.0.1)"},
+    {"--port", "N", APP_U32, APP_SERVE, AT(serve.port), 0, 65535, "Server", "port to listen on; 0: a free one"},
+    {"--api-key", "KEY[,KEY...]", APP_TEXTS, APP_SERVE, AT(serve.api_keys), 0, 0, "Server",
+     "require one of these keys (Authorization: Bearer KEY, or x-api-key: KEY). Others on this machine can see the command "
+     "line; --api-key-file and AERIE_API_KEY hide it"},
+    {"--api-key-file", "FILE", APP_TEXT, APP_SERVE, AT(serve.api_key_file), 0, 0, "Server",
+     "require one of the keys in this file, one per line; empty lines and lines that begin with # are skipped"},
+    {"--metrics-key", "KEY", APP_TEXT, APP_SERVE, AT(serve.metrics_key), 0, 0, "Server",
+     "key of GET /metrics, which tells of all requests, and of all that GET /slots shows; it opens nothing else. Without it an "
+     "API key opens /metrics if it is the only one. AERIE_METRICS_KEY hides it from others on this machine"},
+    {"--prefix-scope", "key|all", APP_TEXT, APP_SERVE, AT(serve.prefix_scope), 0, 0, "Server",
+     "key: what the KV cache has of one API key's prompts is of use to that key alone, since the time that a request takes "
+     "would tell the others; all: to every key (default: key)"},
+    {"--allowed-hosts", "LIST", APP_TEXT, APP_SERVE, AT(serve.allowed_hosts), 0, 0, "Server",
+     "names by which clients may call the server (Host header), with commas between; *: any. Addresses and localhost always "
+     "may "
+     "(default: those alone when listening on a loopback address, otherwise any)"},
+    {"--cors-origins", "LIST", APP_TEXT, APP_SERVE, AT(serve.cors_origins), 0, 0, "Server",
+     "web pages of these origins (https://example.org) may use the server, with commas between; *: any, as without credentials "
+     "(default: the server's own page alone)"},
+    {"-a --alias --served-model-name", "NAME", APP_TEXT, APP_SERVE, AT(serve.alias), 0, 0, "Server",
+     "name of the model, if there is one -m only"},
+    {"--models-dir", "DIR", APP_TEXT, APP_SERVE, AT(serve.models_dir), 0, 0, "Server",
+     "also serve the GGUF files in this folder, by their names without .gguf"},
+    {"--default-model", "NAME", APP_TEXT, APP_SERVE, AT(serve.default_model), 0, 0, "Server",
+     "the model for requests that name none (default: the first -m; with --models-dir alone the one that was loaded last)"},
+    {"--models-max", "N", APP_U32, APP_SERVE, AT(serve.models_max), 0, 1024, "Server",
+     "maximum number of models loaded at once; the least recently used one makes room; 0: any number"},
+    {"--models-memory", "MIB", APP_U32, APP_SERVE, AT(serve.models_memory), 0, INT32_MAX, "Server",
+     "memory for all loaded models and their sessions; the least recently used one makes room; 0: what the machine has"},
+    {"--sleep-idle-seconds", "SECONDS", APP_I32, APP_SERVE, AT(serve.sleep_idle), -1, INT32_MAX, "Server",
+     "unload a model that nobody has used for so long; the next request loads it again; -1: keep it"},
+    {"--max-queue", "N", APP_U32, APP_SERVE, AT(serve.max_queue), 0, 1 << 20, "Server",
+     "maximum number of requests that wait for one of the -np places; others get 503 and Retry-After"},
+    {"--max-pause", "MS", APP_U32, APP_SERVE, AT(session.max_pause), 0, 3600000, "Server",
+     "milliseconds that running answers may wait for their next token while prompts come in, which then take fewer rows of a "
+     "pass, "
+     "but at least 16; 0: as long as a full batch takes"},
+    {"--max-connections", "N", APP_U32, APP_SERVE, AT(serve.max_connections), 1, 1 << 16, "Server",
+     "maximum number of open connections; when there are as many, the oldest one that has no request on its way makes room"},
+    {"--max-connections-per-address", "N", APP_U32, APP_SERVE, AT(serve.max_per_address), 0, 1 << 16, "Server",
+     "maximum number of connections from one address, which is the first 64 bits of an IPv6 address; 0: no limit (default: "
+     "half of --max-connections)"},
+    {"--max-requests-per-key", "N", APP_U32, APP_SERVE, AT(serve.max_per_key), 0, 1 << 16, "Server",
+     "maximum number of answers at once for one API key; others get 429; 0: no limit"},
+    {"--max-body", "MIB", APP_U32, APP_SERVE, AT(serve.max_body), 1, 1024, "Server", "maximum size of a request's body"},
+    {"--max-request-memory", "MIB", APP_U32, APP_SERVE, AT(serve.max_memory), 0, INT32_MAX, "Server",
+     "memory that all requests on their way may hold together: bodies, what is read from them, answers that are not sent; "
+     "others get 503 and Retry-After; 0: half of what the machine and its control groups have left at the start"},
+    {"--max-n", "N", APP_U32, APP_SERVE, AT(serve.max_n), 1, 128, "Server", "maximum number of answers to one request (\"n\")"},
+    {"--max-logprobs", "N", APP_U32, APP_SERVE, AT(serve.max_logprobs), 0, AERIE_MAX_LOGPROBS, "Server",
+     "maximum number of likeliest tokens told with each token (\"top_logprobs\", \"n_probs\")"},
+    {"--default-max-tokens", "N", APP_U32, APP_SERVE, AT(serve.default_max_tokens), 0, INT32_MAX, "Server",
+     "maximum number of tokens of an answer whose request sets no maximum; 0: as many as fit the context"},
+    {"--threads-http", "N", APP_COUNT, APP_SERVE, AT(serve.n_threads_http), 0, 1024, "Server",
+     "requests that are read, templated and tokenized at once; 0: as many as there are threads"},
+    {"-to --timeout", "SECONDS", APP_U32, APP_SERVE, AT(serve.timeout), 1, 1 << 20, "Server",
+     "end connections whose client takes nothing of an answer for so long"},
+    {"--grace", "SECONDS", APP_U32, APP_SERVE, AT(serve.grace), 0, 1 << 20, "Server",
+     "time that running answers have after SIGTERM or Ctrl-C"},
+    {"--stuck-after", "SECONDS", APP_U32, APP_SERVE, AT(serve.stuck), 1, 1 << 20, "Server",
+     "/health answers 503 when there is work but no pass has ended for so long"},
+    {"--slot-save-path", "DIR", APP_TEXT, APP_SERVE, AT(serve.slot_save_path), 0, 0, "Server",
+     "folder for /slots/N?action=save and restore, which are refused without it"},
+    {"--reasoning-format", "none|auto|deepseek", APP_TEXT, APP_SERVE, AT(serve.reasoning_format), 0, 0, "Server",
+     "none: reasoning stays in the content; auto, deepseek: it gets a field of its own, reasoning_content (default: auto)"},
+    {"--no-prefill-assistant", NULL, APP_FLAG, APP_SERVE, AT(serve.no_prefill), 0, 0, "Server",
+     "treat a last message of the assistant as complete instead of continuing it"},
+    {"--no-slots", NULL, APP_FLAG, APP_SERVE, AT(serve.no_slots), 0, 0, "Server", "do not answer /slots"},
+    {"--no-metrics", NULL, APP_FLAG, APP_SERVE, AT(serve.no_metrics), 0, 0, "Server", "do not answer /metrics"},
+    {"--no-ui --no-webui", NULL, APP_FLAG, APP_SERVE, AT(serve.no_page), 0, 0, "Server", "do not serve the page at /"},
+    {"--no-access-log", NULL, APP_FLAG, APP_SERVE, AT(serve.no_access_log), 0, 0, "Server",
+     "do not print a line on standard error for each request; prompts and answers are never printed"},
+
+    /* Download */
+    {"-hf -hfr --hf-repo", "OWNER/REPO[:QUANT]", APP_TEXT, READS, AT(pull.hf_repo), 0, 0, "Download",
+     "the model is in this Hugging Face repository; short for -m hf:OWNER/REPO[:QUANT]"},
+    {"-hff --hf-file", "NAME", APP_TEXT, READS, AT(pull.hf_file), 0, 0, "Download", "with -hf: this file of the repository"},
+    {"-mu --model-url", "URL", APP_TEXT, READS, AT(pull.model_url), 0, 0, "Download", "the model is at this address"},
+    {"-hfd -hfrd --hf-repo-draft --spec-draft-hf", "OWNER/REPO[:QUANT]", APP_TEXT, SPECULATES, AT(pull.hf_repo_draft), 0, 0,
+     "Download", "the drafter is in this Hugging Face repository"},
+    {"-hft --hf-token", "TOKEN", APP_TEXT, READS | APP_PULL, AT(pull.hf_token), 0, 0, "Download",
+     "token for Hugging Face; better given as HF_TOKEN in the environment, where other users do not see it"},
+    {"--ollama-registry", "URL", APP_TEXT, READS | APP_PULL, AT(pull.registry), 0, 0, "Download",
+     "another registry of ollama's kind (default: https://registry.ollama.ai)"},
+    {"--cache-dir", "DIR", APP_TEXT, READS | APP_STORE, AT(pull.cache_dir), 0, 0, "Download",
+     "folder for pulled models (default: aerie/models in $XDG_CACHE_HOME or ~/.cache)"},
+    {"--offline", NULL, APP_FLAG, READS | APP_PULL, AT(pull.offline), 0, 0, "Download", "use only what was pulled before"},
+    {"--no-drafter", NULL, APP_FLAG, READS | APP_PULL, AT(pull.no_drafter), 0, 0, "Download",
+     "do not bring a drafter of the repository along"},
+    {"--sha256", "HASH", APP_TEXT, APP_PULL, AT(pull.sha256), 0, 0, "Download", "refuse a file of another SHA-256"},
+    {"--stall", "SECONDS", APP_U32, APP_PULL, AT(pull.stall_seconds), 1, 3600, "Download",
+     "break off a connection that brings nothing for so long, and try again"},
+    {"--retries", "N", APP_U32, APP_PULL, AT(pull.n_retries), 0, 1000, "Download",
+     "give up after so many further attempts in a row that bring nothing"},
+    /* Embeddings */
+    {"--pooling", "auto|mean|cls|last|rank", APP_POOLING, APP_EMBED | APP_SERVE, AT(pooling), 0, 0, "Embeddings",
+     "how the vector of a text is made of those of its tokens: their mean, the first, the last, or a reranker's judgement of "
+     "the "
+     "first; auto: as the model's file says"},
+    {"--embd-normalize", "N", APP_I32, APP_EMBED, AT(embd_normalize), -1, 64, "Embeddings",
+     "2: to length 1; 1: so that magnitudes add up to 1; 0: to a largest magnitude of 32760; another p: to p-norm 1; -1: not"},
+    {"--embd-output-format", "lines|array|json|json+", APP_TEXT, APP_EMBED, AT(embd_format), 0, 0, "Embeddings",
+     "lines: a line of numbers for each text; array: JSON, a list of lists; json: as OpenAI's API answers; json+: with the "
+     "cosine "
+     "of each pair of texts (default: lines)"},
+    {"--embd-separator", "TEXT", APP_TEXT, APP_EMBED, AT(embd_separator), 0, 0, "Embeddings",
+     "what stands between two texts of -f or of standard input (default: the end of a line)"},
+    {"--cosine", NULL, APP_FLAG, APP_EMBED, AT(embd_cosine), 0, 0, "Embeddings",
+     "instead of vectors print the cosine of each pair of texts, a line for each text"},
+    {"--truncate", NULL, APP_FLAG, APP_EMBED, AT(embd_truncate), 0, 0, "Embeddings",
+     "cut texts that the model has no room for, instead of refusing them; the token that ends a text stays"},
+    {"--query", "TEXT", APP_TEXT, APP_EMBED, AT(rerank_query), 0, 0, "Embeddings",
+     "judge how well each text answers this query; needs a reranker"},
+
+    /* Tokenize */
+    {"--decode", NULL, APP_FLAG, APP_TOKENIZE, AT(decode), 0, 0, "Tokenize", "convert ids to text"},
+    {"--no-bos", NULL, APP_FLAG, APP_TOKENIZE, AT(no_bos), 0, 0, "Tokenize",
+     "do not add the tokens that the model puts around a text"},
+    {"--no-parse-special", NULL, APP_FLAG, APP_TOKENIZE, AT(no_parse_special), 0, 0, "Tokenize",
+     "treat text like <|im_start|> as plain text"},
+    {"--show-count", NULL, APP_FLAG, APP_TOKENIZE, AT(show_count), 0, 0, "Tokenize",
+     "print the number of tokens on standard error"},
+
+    /* Template */
+    {"--chat-template-file --file", "FILE", APP_TEXT, APP_TEMPLATE, AT(template_file), 0, 0, "Template",
+     "the template (Jinja); - is standard input (default: the model's own)"},
+    {"--bos", "TEXT", APP_TEXT, APP_TEMPLATE, AT(bos), 0, 0, "Template",
+     "bos_token for the template (default: the model's; empty without a model)"},
+    {"--eos", "TEXT", APP_TEXT, APP_TEMPLATE, AT(eos), 0, 0, "Template",
+     "eos_token for the template (default: the model's; empty without a model)"},
+    {"--no-generation-prompt", NULL, APP_FLAG, APP_TEMPLATE, AT(no_generation_prompt), 0, 0, "Template",
+     "do not append the beginning of an answer"},
+    {"--set", "NAME=JSON", APP_TEXTS, APP_TEMPLATE, AT(variables), 0, 0, "Template",
+     "set a variable of the template, e.g. enable_thinking=false; may be repeated"},
+    {"--tokens", NULL, APP_FLAG, APP_TEMPLATE, AT(tokens), 0, 0, "Template",
+     "print the token ids of the prompt instead, on one line; needs a model"},
+
+    /* Inspect */
+    {"--keys", NULL, APP_FLAG, APP_INSPECT, AT(keys), 0, 0, "Inspect", "show metadata, and no totals"},
+    {"--tensors", NULL, APP_FLAG, APP_INSPECT, AT(tensors), 0, 0, "Inspect", "show the tensors; of JSON tensors only"},
+    {"--match", "TEXT", APP_TEXT, APP_INSPECT, AT(match), 0, 0, "Inspect",
+     "show only keys and tensors whose names contain TEXT"},
+    {"--full", NULL, APP_FLAG, APP_INSPECT, AT(full), 0, 0, "Inspect", "show arrays and strings in full"},
+
+    /* Convert */
+    {"-o --output --outfile", "FILE", APP_TEXT, APP_CONVERT, AT(convert_output), 0, 0, "Convert", "GGUF file to write"},
+    {"--target", "FILE", APP_TEXT, APP_CONVERT, AT(convert_target), 0, 0, "Convert",
+     "GGUF file of the model that the head drafts for"},
+    {"--outtype", "TYPE", APP_TEXT, APP_CONVERT, AT(convert_type), 0, 0, "Convert",
+     "type of the matrices: f32, f16, bf16, q8_0 ...; auto: bf16 if the checkpoint is bf16, else f16 (default: auto)"},
+    {"--producer", "NAME", APP_TEXT, APP_CONVERT, AT(convert_producer), 0, 0, "Convert",
+     "program that saved the checkpoint, on which the meaning of its config depends: official, specforge, angelslim, "
+     "speculators, nvidia (default: detected)"},
+    {"--taps", "input|output|LIST", APP_TEXT, APP_CONVERT, AT(convert_taps), 0, 0, "Convert",
+     "EAGLE-3: whether the config's layer numbers mean the layers' inputs or outputs, or a list of layers whose inputs are "
+     "tapped (default: detected)"},
+    {"--feedback", "pre|post", APP_TEXT, APP_CONVERT, AT(convert_feedback), 0, 0, "Convert",
+     "EAGLE-3: whether the next step starts from the output before or after the final norm (default: detected)"},
+    {"--norm-before-residual", "on|off", APP_TEXT, APP_CONVERT, AT(convert_residual), 0, 0, "Convert",
+     "EAGLE-3: whether the residual starts from the normalized feature (default: detected)"},
+    {"--d2t", "offset|absolute", APP_TEXT, APP_CONVERT, AT(convert_d2t), 0, 0, "Convert",
+     "contents of the map of the draft vocabulary (default: detected)"},
+    {"--rope", "halves|pairs", APP_TEXT, APP_CONVERT, AT(convert_rope), 0, 0, "Convert",
+     "order of the rows of q and k for RoPE: element i is rotated with i + n/2, or 2i with 2i + 1 (default: halves)"},
+    {"--embedding", "auto|keep|drop", APP_TEXT, APP_CONVERT, AT(convert_embedding), 0, 0, "Convert",
+     "whether to keep the head's own embedding; auto: if it differs from the target's or, without --target, in width"},
+    {"--pre", "NAME", APP_TEXT, APP_CONVERT, AT(convert_pre), 0, 0, "Convert",
+     "models: the pre-tokenizer, for folders whose own is not known (default: detected)"},
+    {"--mtp", NULL, APP_FLAG, APP_CONVERT, AT(convert_mtp), 0, 0, "Convert",
+     "models: write the blocks that predict further ahead (MTP) also where llama.cpp loads no file with them"},
+    {"--skip", "TEXT", APP_TEXTS, APP_CONVERT, AT(convert_skip), 0, 0, "Convert",
+     "leave out tensors whose names contain TEXT; may be repeated"},
+    {"--config", "FILE", APP_TEXT, APP_CONVERT, AT(convert_config), 0, 0, "Convert",
+     "config file (default: config.json beside the tensors)"},
+    {"--window", "N", APP_U32, APP_CONVERT, AT(convert_window), 0, 1 << 24, "Convert",
+     "let the head attend to the latest N rows only, as suits heads trained on short texts; 0: all"},
+    {"--sinks", "N", APP_U32, APP_CONVERT, AT(convert_sinks), 0, 1 << 20, "Convert",
+     "with --window: let it also attend to the first N rows"},
+    {"--tokenizer", NULL, APP_FLAG, APP_CONVERT, AT(convert_tokenizer), 0, 0, "Convert",
+     "copy the target's tokenizer too, which other programs need"},
+    {"--self-check", NULL, APP_FLAG, APP_CONVERT, AT(convert_self_check), 0, 0, "Convert",
+     "run the head and the target over a text; where another reading of taps, residual, rotation or feedback predicts the "
+     "target clearly better, use it. Readings given by options are kept"},
+    {"--self-check-file", "FILE", APP_TEXT, APP_CONVERT, AT(convert_check_file), 0, 0, "Convert",
+     "text for --self-check, of which up to 512 tokens are used (default: a built-in one)"},
+    {"--name", "TEXT", APP_TEXT, APP_CONVERT, AT(convert_name), 0, 0, "Convert",
+     "value of general.name (default: the folder's name)"},
+    /* Perplexity and importance */
+    {"--ppl-stride", "N", APP_U32, APP_PERPLEXITY, AT(ppl_stride), 0, APP_MAX_CTX, "Perplexity",
+     "let windows overlap, each beginning N tokens after the one before, and count the last N tokens of each; 0: windows side "
+     "by "
+     "side, whose second halves count"},
+    {"--kl-divergence-base --save-all-logits", "FILE", APP_TEXT, APP_PERPLEXITY, AT(kl_base), 0, 0, "Perplexity",
+     "save the model's predictions to FILE, in llama.cpp's format, two bytes for each token of the vocabulary and position; "
+     "with "
+     "--kl-divergence read them"},
+    {"--kl-divergence", NULL, APP_FLAG, APP_PERPLEXITY, AT(kl_divergence), 0, 0, "Perplexity",
+     "compare the model with the saved predictions, of their text and windows"},
+    {"--hellaswag", NULL, APP_FLAG, APP_PERPLEXITY, AT(hellaswag), 0, 0, "Perplexity",
+     "score tasks: six lines each, as llama.cpp has them, or lines of JSON"},
+    {"--multiple-choice", NULL, APP_FLAG, APP_PERPLEXITY, AT(multiple_choice), 0, 0, "Perplexity",
+     "score tasks: lines of JSON, such as ARC's"},
+    {"--hellaswag-tasks --multiple-choice-tasks", "N", APP_U32, APP_PERPLEXITY, AT(n_tasks), 0, INT32_MAX, "Perplexity",
+     "score the first N tasks; 0: all"},
+    {"-o --output-file --output", "FILE", APP_TEXT, APP_IMATRIX, AT(imatrix_output), 0, 0, "Importance", "GGUF file to write"},
+    {"--process-output", NULL, APP_FLAG, APP_IMATRIX, AT(process_output), 0, 0, "Importance",
+     "also of the matrix that makes the logits; a head's is always taken"},
+    {"--parse-special", NULL, APP_FLAG, APP_IMATRIX, AT(parse_special), 0, 0, "Importance",
+     "text such as <|im_start|> is the control token: for a text that holds chats, template and all"},
+
+    /* Quantize */
+    {"--imatrix", "FILE", APP_TEXT, APP_QUANTIZE, AT(imatrix), 0, 0, "Quantize",
+     "weigh errors by this importance matrix (GGUF)"},
+    {"--output-tensor-type", "TYPE", APP_TEXT, APP_QUANTIZE, AT(output_type), 0, 0, "Quantize",
+     "type of output.weight, or of the embeddings if they are used as the output"},
+    {"--token-embedding-type", "TYPE", APP_TEXT, APP_QUANTIZE, AT(embedding_type), 0, 0, "Quantize",
+     "type of token_embd.weight"},
+    {"--tensor-type", "PATTERN=TYPE", APP_TEXTS, APP_QUANTIZE, AT(tensor_types), 0, 0, "Quantize",
+     "type of weights whose names match the regular expression; may be repeated, and the first match counts"},
+    {"--pure", NULL, APP_FLAG, APP_QUANTIZE, AT(pure), 0, 0, "Quantize",
+     "use one type for all weights, including the embeddings and the output"},
+    {"--leave-output-tensor", NULL, APP_FLAG, APP_QUANTIZE, AT(leave_output), 0, 0, "Quantize", "copy output.weight unchanged"},
+    {"--allow-requantize", NULL, APP_FLAG, APP_QUANTIZE, AT(allow_requantize), 0, 0, "Quantize",
+     "allow quantizing weights that are quantized already, with worse results than from the original"},
+    {"--dry-run", NULL, APP_FLAG, APP_QUANTIZE, AT(dry_run), 0, 0, "Quantize",
+     "report the new type of each tensor and the size of the file, and write nothing"},
+
+    /* Bench */
+    {"-p --n-prompt", "N", APP_U32, APP_BENCH_SPEED | APP_BENCH_VERIFY, AT(bench_prompt), 0, 1 << 16, "Bench",
+     "prompt tokens, in one pass for bench verify; 0: skip"},
+    {"-n --n-gen", "N", APP_U32, APP_BENCH_SPEED, AT(bench_predict), 0, 1 << 20, "Bench", "generated tokens; 0: skip"},
+    {"-n --n-rows", "LIST", APP_NUMBERS, APP_BENCH_VERIFY, AT(rows), 1, 4096, "Bench", "numbers of rows per pass"},
+    {"--contexts", "LIST", APP_NUMBERS, APP_BENCH_VERIFY, AT(contexts), 0, 1 << 24, "Bench",
+     "numbers of cached positions before the rows"},
+    {"-r --repetitions", "N", APP_U32, APP_BENCH_SPEED | APP_BENCH_VERIFY | COMPARES | APP_BENCH_SHAPES, AT(n_repetitions), 1,
+     1000, "Bench", "number of repetitions"},
+    {"--types", "LIST", APP_TEXT, APP_BENCH_STUDY, AT(study_types), 0, 0, "Bench",
+     "quantizations, as of aerie quantize; 'as-is': the file as it is (default: F16,Q8_0,Q6_K,Q4_K_M,Q4_0,Q3_K_M,Q2_K; with "
+     "--quick Q8_0,Q4_0)"},
+    {"-o --output", "DIR", APP_TEXT, APP_BENCH_STUDY, AT(study_output), 0, 0, "Bench",
+     "folder for figures and tables, made if need be (default: study)"},
+    {"--quick", NULL, APP_FLAG, APP_BENCH_STUDY, AT(quick), 0, 0, "Bench", "a first impression in minutes"},
+    {"--types", "LIST", APP_TEXT, APP_BENCH_SHAPES, AT(shapes_types), 0, 0, "Bench", "tensor types of the matrices"},
+    {"--n-in", "LIST", APP_NUMBERS, APP_BENCH_SHAPES, AT(shapes_in), 32, 1 << 20, "Bench", "columns of the matrices"},
+    {"--n-out", "LIST", APP_NUMBERS, APP_BENCH_SHAPES, AT(shapes_out), 1, 1 << 20, "Bench", "rows of the matrices"},
+    {"-n --n-rows", "LIST", APP_NUMBERS, APP_BENCH_SHAPES, AT(shapes_rows), 1, 4096, "Bench", "numbers of rows of a product"},
+    {"--models", NULL, APP_FLAG, APP_BENCH_SHAPES, AT(shapes_models), 0, 0, "Bench",
+     "the matrices of twenty published models from 135M to 70B"},
+    {"--resume", NULL, APP_FLAG, APP_BENCH_STUDY, AT(resume), 0, 0, "Bench",
+     "take what the folder's study.csv has of types that were measured with the same options"},
+    {"--steep", "N:R", APP_TEXT, APP_BENCH_SPEC | APP_BENCH_STUDY, AT(steep), 0, 0, "Bench",
+     "make passes wait, such that one over N rows takes R times as long as one over one row, and those between on a line: "
+     "what would pay on a machine like that (48:1.8 in the paper on HierSpec)"},
+    {"--in-turns", NULL, APP_FLAG, APP_BENCH_SPEC, AT(in_turns), 0, 0, "Bench",
+     "plain decoding and each drafter run pass by pass in turns: fair on a machine that also does other things"},
+    {"--ids-file", "FILE", APP_TEXT, APP_BENCH_LOGITS, AT(ids_file), 0, 0, "Bench",
+     "file of token ids, one window per line, separated by spaces; - is standard input"},
+
+    /* Training */
+    {"-o --output", "FILE", APP_TEXT, APP_TRAIN_DATA, AT(output), 0, 0, "Training",
+     "file to write; items that it holds already are kept and not generated again"},
+    {"--n-turns", "N", APP_U32, APP_TRAIN_DATA, AT(n_turns), 1, 1 << 24, "Training", "turns: number of user messages"},
+    {"--features", "FILE", APP_TEXT, APP_TRAIN_DATA, AT(features), 0, 0, "Training",
+     "answers: also write the features to FILE, which saves the step 'features'"},
+    {"--taps", "LIST", APP_NUMBERS, APP_TRAIN_DATA, AT(taps), 0, 4096, "Training",
+     "features: record the hidden rows before these layers, from 0 to L, the number of layers (default: 2, L/2, L-3)"},
+    {"--n-likely", "N", APP_U32, APP_TRAIN_DATA, AT(n_likely), 1, 64, "Training",
+     "features: number of likeliest next tokens recorded per position"},
+
+    /* Output */
+    {"--ids", NULL, APP_FLAG, APP_RUN | APP_TOKENIZE, AT(ids), 0, 0, "Output",
+     "print token ids instead of text, one line per prompt; tokenize always does"},
+    {"--jsonl --json-lines", NULL, APP_FLAG, APP_RUN, AT(jsonl), 0, 0, "Output",
+     "print one line of JSON per answer, in the order of the prompts, as soon as it is complete"},
+    {"--json", NULL, APP_FLAG,
+     (ALL & ~(APP_BENCH_LOGITS | APP_TRAIN_DATA | APP_SERVE)) | APP_QUANTIZE | APP_STORE | APP_BENCH_SHAPES, AT(json), 0, 0,
+     "Output", "print one JSON object"},
+    {"--csv", NULL, APP_FLAG, APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC | APP_BENCH_SHAPES, AT(csv), 0, 0, "Output",
+     "print comma-separated values"},
+    {"--logprobs --n-probs", "N", APP_U32, APP_RUN, AT(n_logprobs), 0, AERIE_MAX_LOGPROBS, "Output",
+     "with --json: add the log-probabilities of each token and of the N likeliest, before sampling; 0: none"},
+    {"--color-drafts", NULL, APP_FLAG, APP_RUN, AT(color_drafts), 0, 0, "Output",
+     "on a terminal, color the answer's tokens by origin: decoded, or drafted and accepted at depth 1, 2, ... "
+     "(not if NO_COLOR is set in the environment)"},
+    {"--no-history", NULL, APP_FLAG, APP_RUN, AT(no_history), 0, 0, "Output",
+     "do not read or write the chat's input history ($XDG_STATE_HOME/aerie/history)"},
+    {"--stats", NULL, APP_FLAG, APP_RUN, AT(stats), 0, 0, "Output",
+     "print timing and acceptance figures on standard error at the end"},
+    {"-v --verbose", NULL, APP_FLAG, ALL | APP_QUANTIZE | APP_STORE | APP_BENCH_SHAPES, AT(verbose), 0, 0, "Output",
+     "print more on standard error"},
+    {"-q --quiet --log-disable", NULL, APP_FLAG, ALL | APP_QUANTIZE | APP_STORE | APP_BENCH_SHAPES, AT(quiet), 0, 0, "Output",
+     "print only errors and warnings on standard error"},
+};
+
+size_t app_n_options(void)
+{
+    return sizeof options / sizeof *options;
+}
+
+const app_option *app_option_at(size_t i)
+{
+    return &options[i];
+}
+
+const char *app_name_at(const char *names, size_t i, char out[64])
+{
+    const char *name = names;
+    for (; i > 0 && name; i--) {
+        name = strchr(name, ' ');
+        if (name) name++;
+    }
+    if (!name) return NULL;
+    const size_t n = strcspn(name, " ");
+    snprintf(out, 64, "%.*s", (int)n, name);
+    return out;
+}
+
+const char *app_option_name(const app_option *option, size_t i, char out[64])
+{
+    return app_name_at(option->names, i, out);
+}
+
+size_t app_option_find(const char *name, size_t n, unsigned bits)
+{
+    for (size_t i = 0; i < app_n_options(); i++) {
+        const app_option *o = app_option_at(i);
+        char known[64];
+        if (!(o->commands & bits)) continue;
+        for (size_t k = 0; app_option_name(o, k, known); k++) {
+            if (strlen(known) == n && memcmp(known, name, n) == 0) return i;
+        }
+    }
+    return app_n_options();
+}

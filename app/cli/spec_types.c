@@ -1,0 +1,70 @@
+/* spec_types.c - names of drafters on the command line: aerie's own, llama.cpp's, and lists of them. */
+#include <string.h>
+
+#include "cli/options.h"
+
+/* llama.cpp's names (common/speculative.cpp), and the short ones that people type. Without `name`: `why` says what it is. */
+static const struct {
+    const char *theirs, *name, *why;
+} others[] = {
+    {"draft-simple", "draft", NULL},
+    {"ngram-simple", "ngram", NULL},
+    {"ngram-map-k", "ngram", NULL},
+    {"ngram-map-k4v", "ngram", NULL},
+    {"ngram-mod", "ngram", NULL},
+    {"ngram-cache", "ngram", NULL},
+    {"n-gram", "ngram", NULL},
+    {"lookup", "ngram", NULL},
+    {"eagle", "draft-eagle", NULL},
+    {"eagle3", "draft-eagle3", NULL},
+    {"medusa", "draft-medusa", NULL},
+    {"mtp", "draft-mtp", NULL},
+    {"off", "none", NULL},
+    {"draft-dflash", NULL, "DFlash's block drafters"},
+    {"draft-dspark", NULL, "DSpark's block drafters"},
+};
+
+int app_spec_type_parse(const char *name, const char *word, aerie_spec_type *type)
+{
+    char known[512] = "";
+    if (ae_api_test_spec_parse(word, type)) return APP_DONE;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (strcmp(others[i].theirs, word)) continue;
+        if (!others[i].name)
+            return app_error(APP_USAGE, "%s %s: %s are not supported yet; 'auto' uses what there is, n-grams at least", name,
+                             word, others[i].why);
+        ae_api_test_spec_parse(others[i].name, type);
+        return APP_DONE;
+    }
+    for (size_t i = 0; ae_api_test_spec_at(i); i++) {
+        const size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", ae_api_test_spec_at(i));
+    }
+    return app_error(APP_USAGE, "%s takes one of %s, or one of llama.cpp's names for them; found '%s'", name, known, word);
+}
+
+int app_spec_list_parse(const char *name, const char *text, aerie_spec_type *type, bool *ngram)
+{
+    bool any_ngram = false, any_other = false;
+    aerie_spec_type other = AERIE_SPEC_NONE;
+    if (!strchr(text, ',')) return app_spec_type_parse(name, text, type);
+    for (const char *p = text;; p++) {
+        char word[64];
+        aerie_spec_type one;
+        const size_t n = strcspn(p, ",");
+        snprintf(word, sizeof word, "%.*s", (int)(n < 63 ? n : 63), p);
+        const int bad = app_spec_type_parse(name, word, &one);
+        if (bad) return bad;
+        if (one == AERIE_SPEC_NONE) { /* as llama.cpp has it: none is none, whatever stands beside it */
+            *type = one;
+            return APP_DONE;
+        }
+        if (one == AERIE_SPEC_NGRAM) any_ngram = true;
+        else other = any_other && other != one ? AERIE_SPEC_AUTO : one, any_other = true;
+        p += n;
+        if (!*p) break;
+    }
+    *type = any_other ? other : AERIE_SPEC_NGRAM;
+    if (any_other) *ngram = any_ngram; /* beside the other, as if --spec-ngram had said so */
+    return APP_DONE;
+}

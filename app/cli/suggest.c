@@ -1,0 +1,140 @@
+/* suggest.c - answers to options and commands that do not exist: what other programs mean by the name (llama_options.h), else the
+ * name that it is a misspelling of.
+ */
+#include <ctype.h>
+#include <string.h>
+
+#include "cli/llama_options.h"
+
+/* ---- Misspellings ---------------------------------------------------------------------------------- */
+
+enum { LONGEST = 64 };
+
+/* Lower case, '_' as '-', without the dashes at the start: "--Top_K" is "top-k". Cut to what fits. */
+static size_t normalize(const char *text, char out[LONGEST])
+{
+    size_t n = 0;
+    while (*text == '-') text++;
+    for (; *text && n + 1 < LONGEST; text++) out[n++] = *text == '_' ? '-' : (char)tolower((unsigned char)*text);
+    out[n] = '\0';
+    return n;
+}
+
+/* Edits (insert, delete, replace, swap neighbours) that turn a into b. */
+static unsigned distance(const char *a, size_t na, const char *b, size_t nb)
+{
+    unsigned char d[LONGEST][LONGEST]; /* LONGEST and less */
+    for (size_t i = 0; i <= na; i++) d[i][0] = (unsigned char)i;
+    for (size_t j = 0; j <= nb; j++) d[0][j] = (unsigned char)j;
+    for (size_t i = 1; i <= na; i++) {
+        for (size_t j = 1; j <= nb; j++) {
+            unsigned best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            if (d[i - 1][j] + 1u < best) best = d[i - 1][j] + 1u;
+            if (d[i][j - 1] + 1u < best) best = d[i][j - 1] + 1u;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1u < best) {
+                best = d[i - 2][j - 2] + 1u;
+            }
+            d[i][j] = (unsigned char)best;
+        }
+    }
+    return d[na][nb];
+}
+
+/* Edits between two names; more than any if one cannot be a misspelling of the other. */
+static unsigned typos(const char *text, const char *candidate)
+{
+    enum { NEVER = 1000 };
+    char a[LONGEST], b[LONGEST];
+    const size_t na = normalize(text, a), nb = normalize(candidate, b);
+    const size_t shorter = na < nb ? na : nb;
+    if (shorter == 0 || a[0] != b[0]) return NEVER;
+    if (na == nb && memcmp(a, b, na) == 0) return 0;
+    /* "--system" for "--system-prompt" */
+    if (na >= 3 && nb > na && memcmp(a, b, na) == 0) return 2;
+    const unsigned d = distance(a, na, b, nb);
+    return d <= (shorter < 3 ? 0u : shorter < 6 ? 1u : 2u) ? d : NEVER;
+}
+
+const char *app_nearest(const char *text, const char *best, const char *candidate)
+{
+    const unsigned d = typos(text, candidate);
+    return d <= 2 && (!best || d < typos(text, best)) ? candidate : best;
+}
+
+/* ---- Options --------------------------------------------------------------------------------------- */
+
+static int belongs_to_others(const app_command *command, const char *name, size_t n, unsigned commands)
+{
+    char who[256] = "";
+    for (size_t i = 0; i < app_n_commands(); i++) {
+        if (!(commands & app_command_at(i)->bit)) continue;
+        const size_t used = strlen(who);
+        snprintf(who + used, sizeof who - used, "%s'%s'", used ? ", " : "", app_command_at(i)->name);
+    }
+    return app_error(APP_USAGE, "'%s' has no option '%.*s' (it belongs to %s); see 'aerie help %s'", command->name, (int)n,
+                     name, who, command->name);
+}
+
+static int foreign_option(const app_command *command, const app_foreign *f, const char *name, size_t n)
+{
+    if (f->kind == APP_NOT_YET) return app_error(APP_USAGE, "'%.*s' is not supported yet: %s", (int)n, name, f->text);
+    if (f->kind == APP_ABSENT) return app_error(APP_USAGE, "'%.*s' is not supported: %s", (int)n, name, f->text);
+    return app_error(APP_USAGE, "'%s' has no option '%.*s': %s; see 'aerie help %s'", command->name, (int)n, name, f->text,
+                     command->name);
+}
+
+/* The name of an option of the command, or of another program, that `text` is a misspelling of; into out [64]. */
+static const char *nearest_option(const app_command *command, const char *text, char out[64])
+{
+    char known[64];
+    const char *best = NULL;
+    for (size_t i = 0; i < app_n_options() + app_n_foreign_options(); i++) {
+        const bool foreign = i >= app_n_options();
+        if (!foreign && !(app_option_at(i)->commands & command->bit)) continue;
+        const char *names = foreign ? app_foreign_option_at(i - app_n_options())->names : app_option_at(i)->names;
+        for (size_t k = 0; app_name_at(names, k, known); k++) {
+            if (app_nearest(text, best, known) != known) continue;
+            memcpy(out, known, sizeof known);
+            best = out;
+        }
+    }
+    return best;
+}
+
+int app_unknown_option(const app_command *command, const char *name, size_t n)
+{
+    char text[64], known[64];
+    const size_t other = app_option_find(name, n, ~0u);
+    if (other < app_n_options()) return belongs_to_others(command, name, n, app_option_at(other)->commands);
+    const app_foreign *f = app_foreign_option(name, n);
+    if (f) return foreign_option(command, f, name, n);
+    snprintf(text, sizeof text, "%.*s", (int)(n < 63 ? n : 63), name);
+    const char *best = nearest_option(command, text, known);
+    if (!best) return app_error(APP_USAGE, "unknown option '%s'; 'aerie help %s --all' lists all", text, command->name);
+    f = app_foreign_option(best, strlen(best));
+    return app_error(APP_USAGE, "unknown option '%s'; did you mean '%s'%s%s%s? See 'aerie help %s --all'", text, best,
+                     f ? " (" : "", f ? f->text : "", f ? ")" : "", command->name);
+}
+
+/* ---- Commands -------------------------------------------------------------------------------------- */
+
+int app_unknown_command(const char *name)
+{
+    if (name[0] == '-')
+        return app_error(APP_USAGE, "a command comes before the options: aerie run %s ...; see 'aerie help'", name);
+    const app_foreign *f = app_foreign_command(name);
+    if (f && f->kind == APP_NOT_YET) return app_error(APP_USAGE, "there is no command '%s' yet: %s", name, f->text);
+    if (f) return app_error(APP_USAGE, "there is no command '%s': %s", name, f->text);
+    const char *best = app_nearest(name, NULL, "help");
+    char known[256] = "help";
+    best = app_nearest(name, best, "bench");
+    for (size_t i = 0; i < app_n_commands(); i++) {
+        const char *command = app_command_at(i)->name;
+        const size_t n = strlen(known);
+        best = app_nearest(name, best, command);
+        if (strncmp(command, "bench ", 6) == 0 && strcmp(name, command + 6) == 0) best = command; /* "speed" */
+        snprintf(known + n, sizeof known - n, ", %s", command);
+    }
+    if (best) return app_error(APP_USAGE, "unknown command '%s'; did you mean '%s'? Known: %s", name, best, known);
+    return app_error(APP_USAGE, "unknown command '%s'; known: %s", name, known);
+}

@@ -1,0 +1,28 @@
+/* line_editor.h - lines typed at a terminal: edited with libedit and remembered, or plain where libedit was not built in.
+ *
+ * Prompt and editing go to standard error; standard output is the answer's. The history is a file that only its owner can
+ * read; when it cannot be kept, the lines are still remembered while the program runs.
+ */
+#ifndef AERIE_APP_RUN_LINE_EDITOR_H
+#define AERIE_APP_RUN_LINE_EDITOR_H
+
+#include "shared/app.h"
+
+typedef struct app_lines app_lines;
+
+typedef enum app_line {
+    APP_LINE_READ,
+    APP_LINE_END,         /* Ctrl-D, or the terminal is gone */
+    APP_LINE_INTERRUPTED, /* Ctrl-C: what was typed is dropped */
+    APP_LINE_FAILED,      /* out of memory: said */
+} app_line;
+
+/* remember: keep a history. NULL when out of memory. */
+app_lines *app_lines_open(bool remember);
+void app_lines_close(app_lines *lines);
+/* *line [*n] without its newline, lent until the next call. */
+app_line app_lines_read(app_lines *lines, const char *prompt, const char **line, size_t *n);
+/* Into the history. */
+void app_lines_remember(app_lines *lines, const char *line);
+
+#endif

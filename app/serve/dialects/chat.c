@@ -1,0 +1,147 @@
+/* chat.c - OpenAI's chat completions. */
+#include <string.h>
+
+#include "serve/dialects/handlers.h"
+#include "serve/request/reply.h"
+
+/* ---- Streams -------------------------------------------------------------------------------------------------------- */
+
+/* What every chunk or answer (`object`) begins with. */
+static json_t *head(const serve_reply_state *r, const char *object)
+{
+    return json_pack("{s:s, s:s, s:I, s:o, s:s}", "id", r->id, "object", object, "created", (json_int_t)r->created, "model",
+                     app_json_text(r->ask.model_name, strlen(r->ask.model_name)), "system_fingerprint", serve_fingerprint());
+}
+
+/* "logprobs" of a choice, and why it has ended. */
+static void add_rest(serve_parts *out, serve_said *s, const char *finish)
+{
+    serve_parts_text(out, ",\"logprobs\":");
+    serve_parts_logprobs(out, s);
+    serve_parts_finish(out, finish);
+}
+
+/* One choice's delta; takes it over, and what has been kept of its tokens. */
+static bool put_delta(serve_reply_state *r, serve_said *s, json_t *delta, const char *finish)
+{
+    serve_parts out = {0};
+    serve_parts_open(&out, head(r, "chat.completion.chunk"));
+    serve_parts_text(&out, ",\"choices\":[");
+    serve_parts_open(&out, json_pack("{s:i, s:o}", "index", (int)s->index, "delta", delta));
+    add_rest(&out, s, finish);
+    serve_parts_text(&out, "}]");
+    serve_parts_origins(&out, s, "origins");
+    if (finish) serve_parts_close(&out, json_pack("{s:o}", "timings", serve_json_timings(r, s)));
+    else serve_parts_text(&out, "}");
+    s->told = true;
+    return serve_put_parts(r, s, &out);
+}
+
+static bool begin(serve_reply_state *r)
+{
+    for (uint32_t i = 0; i < r->n_said; i++)
+        if (!put_delta(r, &r->said[i], json_pack("{s:s, s:s}", "role", "assistant", "content", ""), NULL)) return false;
+    return true;
+}
+
+/* A custom tool's input lies within JSON and comes as one piece, once that is whole. */
+static bool call_delta(serve_reply_state *r, serve_said *s, const answer_event *e)
+{
+    const serve_tool_call *c = &s->calls[e->index];
+    const bool custom = serve_tools_is_custom(&r->ask, c->name);
+    const char *type = custom ? "custom" : "function", *field = custom ? "input" : "arguments";
+    json_t *call = NULL;
+    if (e->kind == ANSWER_CALL)
+        call = json_pack("{s:i, s:s, s:s, s:{s:s, s:s}}", "index", (int)e->index, "id", e->id, "type", type, type, "name",
+                         serve_tools_own_name(&r->ask, e->name), field, "");
+    else if (custom != (e->kind == ANSWER_CALL_END)) return true;
+    else
+        call = json_pack("{s:i, s:{s:o}}", "index", (int)e->index, type, field,
+                         custom ? serve_tools_input(&c->arguments) : app_json_text(e->text, e->n));
+    return put_delta(r, s, json_pack("{s:[o]}", "tool_calls", call), NULL);
+}
+
+static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
+{
+    switch (e->kind) {
+    case ANSWER_CONTENT: return put_delta(r, s, json_pack("{s:o}", "content", app_json_text(e->text, e->n)), NULL);
+    case ANSWER_REASONING: return put_delta(r, s, json_pack("{s:o}", "reasoning_content", app_json_text(e->text, e->n)), NULL);
+    default: return call_delta(r, s, e);
+    }
+}
+
+static bool end_choice(serve_reply_state *r, serve_said *s)
+{
+    return put_delta(r, s, json_object(), serve_finish_name(serve_said_finish(s)));
+}
+
+static bool end(serve_reply_state *r)
+{
+    if (r->ask.include_usage) {
+        json_t *last = head(r, "chat.completion.chunk");
+        const bool ok = last && !json_object_set_new(last, "choices", json_array()) &&
+                        !json_object_set_new(last, "usage", serve_json_usage(r)) &&
+                        !json_object_set_new(last, "timings", serve_json_timings(r, &r->said[0]));
+        if (!serve_put_event(r, NULL, last) || !ok) return false;
+    }
+    return serve_put_text(r, "data: [DONE]\n\n");
+}
+
+bool serve_openai_fail(serve_reply_state *r)
+{
+    return serve_put_event(r, NULL,
+                           json_pack("{s:{s:o, s:s, s:i}}", "error", "message",
+                                     app_json_text(r->error.text, strlen(r->error.text)), "type",
+                                     serve_error_type(r->error.status), "code", r->error.status));
+}
+
+/* ---- Whole answers ----------------------------------------------------------------------------------------------------- */
+
+static json_t *message_of(serve_said *s)
+{
+    const bool silent = s->n_calls && !s->content.n;
+    json_t *message =
+        json_pack("{s:s, s:o}", "role", "assistant", "content", silent ? json_null() : serve_json_string(&s->content));
+    bool ok = message != NULL;
+    if (ok && s->reasoning.n) ok = !json_object_set_new(message, "reasoning_content", serve_json_string(&s->reasoning));
+    if (ok && s->n_calls) ok = !json_object_set_new(message, "tool_calls", serve_json_calls(s));
+    if (ok) return message;
+    json_decref(message);
+    return NULL;
+}
+
+static void whole(serve_reply_state *r, serve_parts *out)
+{
+    serve_parts_open(out, head(r, "chat.completion"));
+    serve_parts_text(out, ",\"choices\":[");
+    for (uint32_t i = 0; i < r->n_said; i++) {
+        serve_said *s = &r->said[i];
+        if (i) serve_parts_text(out, ",");
+        serve_parts_open(out, json_pack("{s:i, s:o}", "index", (int)s->index, "message", message_of(s)));
+        add_rest(out, s, serve_finish_name(serve_said_finish(s)));
+        serve_parts_origins(out, s, "origins");
+        serve_parts_text(out, "}");
+    }
+    serve_parts_text(out, "]");
+    serve_parts_close(
+        out, json_pack("{s:o, s:o}", "usage", serve_json_usage(r), "timings", serve_json_timings(r, &r->said[0])));
+}
+
+static const serve_dialect dialect = {"chatcmpl-", "text/event-stream", begin, delta, end_choice,
+                                      end,         serve_openai_fail,   whole, NULL};
+
+/* Of a converted request the prompt, if it has one: it asks for a completion. */
+static bool read_converted(serve_ask *ask, serve_error *error)
+{
+    return json_object_get(ask->body, "prompt") ? serve_ask_own_prompt(ask, error) : serve_ask_messages(ask, error);
+}
+
+void serve_chat_run(serve_call *call, serve_ask_step *convert, const serve_dialect *as)
+{
+    serve_reply_run(call, SERVE_KIND_CHAT, convert, convert ? read_converted : serve_ask_messages, as);
+}
+
+void serve_post_chat(serve_call *call)
+{
+    serve_chat_run(call, NULL, &dialect);
+}

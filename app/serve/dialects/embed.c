@@ -1,0 +1,446 @@
+/* embed.c - vectors of texts, and documents ranked by a query: the requests of OpenAI, ollama and Jina for them.
+ *
+ * A model's embedder is made when it is first asked for, and used under the model's embed_lock, some texts at a time, so that
+ * requests take turns. What a text gets does not depend on the others.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/dialects/handlers.h"
+
+enum { MAX_TEXTS = 2048, TURN = 32 };
+
+typedef struct ranked {
+    float score;
+    size_t i;
+} ranked;
+
+typedef struct embedding {
+    serve_ask ask;
+    serve_call *call;
+    serve_error *error;   /* while it is computed */
+    bool base64;          /* the form of vectors */
+    bool truncate;        /* texts that are too long, instead of refusing them */
+    aerie_pooling pooling;
+    aerie_embed_text *texts; /* [n] their tokens are owned (aerie_free) */
+    size_t n, n_tokens;   /* texts; tokens of all of them */
+    float *vectors;       /* [n][n_out] */
+    size_t n_out;
+    uint32_t n_wanted;    /* "dimensions": numbers of a vector that are told; 0: all */
+    const json_t *documents; /* to be told with their ranks; NULL: not */
+    ranked *ranks;        /* [n] best first; NULL: vectors are asked for */
+} embedding;
+
+static void embedding_free(void *user)
+{
+    embedding *e = user;
+    for (size_t i = 0; i < e->n; i++) aerie_free((void *)e->texts[i].tokens);
+    free(e->texts);
+    free(e->vectors);
+    free(e->ranks);
+    serve_ask_free(&e->ask);
+    free(e);
+}
+
+/* The body is read, and the model taken; NULL: it is answered. */
+static embedding *begin(serve_call *call, serve_error *error)
+{
+    serve_parts nothing = {0};
+    embedding *e = calloc(1, sizeof *e);
+    if (!e) {
+        serve_fail_memory(error);
+        serve_reply_error(call, error);
+        return NULL;
+    }
+    *e = (embedding){.call = call, .error = error, .pooling = call->server->options->pooling};
+    if (serve_text_begin(&e->ask, call, error)) return e;
+    serve_text_reply(call, &nothing, error, embedding_free, e);
+    return NULL;
+}
+
+static void end(embedding *e, serve_parts *parts)
+{
+    for (size_t i = 0; i < e->n; i++) { /* they have done their work */
+        serve_use_drop(e->ask.use, e->texts[i].n_tokens * sizeof *e->texts[i].tokens);
+        aerie_free((void *)e->texts[i].tokens);
+        e->texts[i].tokens = NULL;
+    }
+    serve_text_reply(e->call, parts, e->error, embedding_free, e);
+}
+
+/* ---- Texts ------------------------------------------------------------------------------------------- */
+
+static bool make_room(embedding *e, size_t n, const char *field)
+{
+    if (!n) return serve_fail(e->error, 400, field, "'%s' is empty", field);
+    if (n > MAX_TEXTS)
+        return serve_fail(e->error, 400, field, "'%s' has %zu entries; at most %d are possible", field, n, MAX_TEXTS);
+    if (!serve_use_add(e->ask.use, n * sizeof *e->texts)) return serve_fail_memory(e->error);
+    e->texts = calloc(n, sizeof *e->texts);
+    return e->texts || serve_fail_memory(e->error);
+}
+
+/* Takes the tokens over. */
+static void add_tokens(embedding *e, int32_t *tokens, size_t n, size_t n_first)
+{
+    e->texts[e->n++] = (aerie_embed_text){.tokens = tokens, .n_tokens = n, .n_first = n_first};
+    e->n_tokens += n;
+}
+
+static bool add_text(embedding *e, const json_t *text, const char *field)
+{
+    int32_t *tokens;
+    size_t n;
+    if (!serve_ask_tokenize(&e->ask, json_string_value(text), json_string_length(text), true, false, field, &tokens, &n,
+                            e->error))
+        return false;
+    add_tokens(e, tokens, n, 0);
+    return true;
+}
+
+static bool add_ids(embedding *e, const json_t *list, const char *field)
+{
+    const size_t n = json_array_size(list);
+    int32_t *tokens = serve_use_add(e->ask.use, n * sizeof *tokens) ? malloc((n ? n : 1) * sizeof *tokens) : NULL;
+    if (!tokens) return serve_fail_memory(e->error);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *id = json_array_get(list, i);
+        const bool fits = json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) <= INT32_MAX;
+        if (!fits) {
+            free(tokens);
+            return serve_fail(e->error, 400, field,
+                              "'%s' must be a text, a list of texts, a list of tokens, or a list of those", field);
+        }
+        tokens[i] = (int32_t)json_integer_value(id);
+    }
+    add_tokens(e, tokens, n, 0);
+    return true;
+}
+
+/* A text, tokens, or a list of texts and lists of tokens. */
+static bool add_input(embedding *e, const char *field)
+{
+    const json_t *input = json_object_get(e->ask.body, field);
+    if (e->pooling == AERIE_POOLING_AUTO) e->pooling = e->ask.model->models.info.pooling;
+    if (e->pooling == AERIE_POOLING_RANK) e->pooling = AERIE_POOLING_CLS; /* what a reranker judges by */
+    if (!input || json_is_null(input)) return serve_fail(e->error, 400, field, "'%s' is missing", field);
+    if (json_is_string(input)) return make_room(e, 1, field) && add_text(e, input, field);
+    if (json_is_array(input) && json_is_integer(json_array_get(input, 0)))
+        return make_room(e, 1, field) && add_ids(e, input, field);
+    if (!json_is_array(input))
+        return serve_fail(e->error, 400, field, "'%s' must be a text, a list of texts, a list of tokens, or a list of those",
+                          field);
+    if (!make_room(e, json_array_size(input), field)) return false;
+    for (size_t i = 0; i < json_array_size(input); i++) {
+        const json_t *one = json_array_get(input, i);
+        if (!(json_is_string(one) ? add_text(e, one, field) : add_ids(e, one, field))) return false;
+        if (!json_is_string(one) && !json_is_array(one))
+            return serve_fail(e->error, 400, field, "entry %zu of '%s' is neither a text nor a list of tokens", i, field);
+    }
+    return true;
+}
+
+/* ---- Computing --------------------------------------------------------------------------------------- */
+
+/* Under the model's embed_lock. */
+static aerie_embedder *embedder_of(embedding *e)
+{
+    serve_model *m = e->ask.model;
+    const app_options *o = e->ask.server->options;
+    aerie_embedder **slot = &m->embedders[e->pooling == AERIE_POOLING_RANK];
+    aerie_embedder_params p = aerie_embedder_params_default();
+    aerie_error why = {0};
+    if (*slot) return *slot;
+    p.n_ctx = o->session.n_ctx == AERIE_CTX_TRAINED ? 0 : o->session.n_ctx;
+    if (m->models.info.is_encoder && p.n_ctx > m->models.info.n_ctx_train) p.n_ctx = 0; /* -c is meant for all models */
+    p.n_batch = o->session.n_batch;
+    p.n_threads = o->n_threads;
+    p.pooling = e->pooling;
+    const aerie_status status = aerie_embedder_create(slot, m->models.model, &p, &why);
+    if (status != AERIE_OK) serve_fail_library(e->error, status, &why, "model");
+    return *slot;
+}
+
+/* The last token, which ends a text, stays. */
+static void cut_texts(embedding *e, size_t most)
+{
+    for (size_t i = 0; i < e->n; i++) {
+        aerie_embed_text *t = &e->texts[i];
+        if (t->n_tokens <= most) continue;
+        ((int32_t *)t->tokens)[most - 1] = t->tokens[t->n_tokens - 1];
+        e->n_tokens -= t->n_tokens - most;
+        t->n_tokens = most;
+        if (t->n_first > most) t->n_first = most;
+    }
+}
+
+static bool embed_some(embedding *e, size_t first)
+{
+    aerie_error why = {0};
+    serve_model *m = e->ask.model;
+    const size_t n = e->n - first < TURN ? e->n - first : TURN;
+    pthread_mutex_lock(&m->embed_lock);
+    aerie_embedder *embedder = embedder_of(e);
+    bool ok = embedder != NULL;
+    if (ok && !e->vectors) {
+        e->n_out = aerie_embedder_n_out(embedder);
+        if (e->truncate) cut_texts(e, aerie_embedder_n_ctx(embedder));
+        const size_t n_bytes = e->n * e->n_out * sizeof *e->vectors;
+        e->vectors = serve_use_add(e->ask.use, n_bytes) ? malloc(n_bytes) : NULL;
+        ok = e->vectors || serve_fail_memory(e->error);
+    }
+    const aerie_status status = ok ? aerie_embed(embedder, e->texts + first, n, e->vectors + first * e->n_out, &why) : AERIE_OK;
+    pthread_mutex_unlock(&m->embed_lock);
+    return ok && (status == AERIE_OK || serve_fail_library(e->error, status, &why, "input"));
+}
+
+static bool compute(embedding *e)
+{
+    bool ok = true;
+    e->call->n_prompt = e->n_tokens;
+    sem_post(e->call->work); /* others are read and tokenized meanwhile */
+    for (size_t i = 0; ok && i < e->n; i += TURN) {
+        if (serve_call_gone(e->call)) ok = serve_fail(e->error, 499, "", "the client is gone");
+        else ok = embed_some(e, i);
+    }
+    sem_wait(e->call->work);
+    return ok;
+}
+
+/* "dimensions": vectors of as many numbers, the first ones, with length 1 again. */
+static bool read_dimensions(embedding *e)
+{
+    const uint32_t width = e->ask.model->models.info.n_embd;
+    if (!serve_get_u32(e->ask.body, "dimensions", 1, UINT32_MAX, &e->n_wanted, e->error)) return false;
+    if (e->n_wanted <= width) return true;
+    return serve_fail(e->error, 400, "dimensions", "this model's vectors have %u numbers; 'dimensions' cannot be %u",
+                      (unsigned)width, (unsigned)e->n_wanted);
+}
+
+static void shorten(embedding *e)
+{
+    const size_t n = e->n_wanted;
+    if (!n || n >= e->n_out) return;
+    for (size_t i = 0; i < e->n; i++) {
+        float *to = e->vectors + i * n;
+        double sum = 0;
+        memmove(to, e->vectors + i * e->n_out, n * sizeof *to);
+        for (size_t k = 0; k < n; k++) sum += (double)to[k] * (double)to[k];
+        for (size_t k = 0; sum > 0 && k < n; k++) to[k] = (float)((double)to[k] / sqrt(sum));
+    }
+    e->n_out = n;
+}
+
+/* ---- Numbers as JSON ----------------------------------------------------------------------------------- */
+
+static json_t *numbers_of(const embedding *e, size_t i)
+{
+    json_t *list = json_array();
+    for (size_t k = 0; list && k < e->n_out; k++)
+        if (json_array_append_new(list, app_json_real((double)e->vectors[i * e->n_out + k]))) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+/* The floats, little-endian, in base64. */
+static json_t *base64_of(const embedding *e, size_t i)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const size_t n = e->n_out * sizeof(float), n_text = (n + 2) / 3 * 4;
+    unsigned char *bytes = malloc(n + 2);
+    char *text = malloc(n_text);
+    for (size_t k = 0; bytes && text && k < e->n_out; k++) {
+        uint32_t bits;
+        memcpy(&bits, &e->vectors[i * e->n_out + k], sizeof bits);
+        for (size_t b = 0; b < 4; b++) bytes[4 * k + b] = (unsigned char)(bits >> 8 * b);
+    }
+    for (size_t at = 0, out = 0; bytes && text && at < n; at += 3, out += 4) {
+        const size_t left = n - at;
+        const uint32_t group =
+            (uint32_t)bytes[at] << 16 | (left > 1 ? (uint32_t)bytes[at + 1] << 8 : 0) | (left > 2 ? bytes[at + 2] : 0);
+        text[out] = digits[group >> 18];
+        text[out + 1] = digits[group >> 12 & 63];
+        text[out + 2] = left > 1 ? digits[group >> 6 & 63] : '=';
+        text[out + 3] = left > 2 ? digits[group & 63] : '=';
+    }
+    json_t *json = bytes && text ? json_stringn(text, n_text) : NULL;
+    free(bytes);
+    free(text);
+    return json;
+}
+
+static json_t *usage_of(const embedding *e)
+{
+    return json_pack("{s:I, s:I}", "prompt_tokens", (json_int_t)e->n_tokens, "total_tokens", (json_int_t)e->n_tokens);
+}
+
+static json_t *name_of(const embedding *e)
+{
+    return app_json_text(e->ask.model_name, strlen(e->ask.model_name));
+}
+
+/* ---- OpenAI ------------------------------------------------------------------------------------------ */
+
+static bool read_openai(embedding *e, bool *base64)
+{
+    const char *format = "float";
+    if (!serve_get_text(e->ask.body, "encoding_format", &format, e->error) || !read_dimensions(e)) return false;
+    *base64 = strcmp(format, "base64") == 0;
+    if (!*base64 && strcmp(format, "float"))
+        return serve_fail(e->error, 400, "encoding_format", "'encoding_format' must be float or base64; found '%.40s'", format);
+    return add_input(e, "input");
+}
+
+static bool add_openai(void *user, size_t i, app_text *out)
+{
+    const embedding *e = user;
+    return serve_json_add(out, json_pack("{s:s, s:I, s:o}", "object", "embedding", "index", (json_int_t)i, "embedding",
+                                         e->base64 ? base64_of(e, i) : numbers_of(e, i)));
+}
+
+void serve_post_embeddings(serve_call *call)
+{
+    serve_error error = {0};
+    serve_parts parts = {0};
+    embedding *e = begin(call, &error);
+    if (!e) return;
+    if (read_openai(e, &e->base64) && compute(e)) {
+        shorten(e);
+        serve_parts_text(&parts, "{\"object\":\"list\",\"data\":");
+        serve_parts_list(&parts, add_openai, e, e->n);
+        serve_parts_close(&parts, json_pack("{s:o, s:o}", "model", name_of(e), "usage", usage_of(e)));
+    }
+    end(e, &parts);
+}
+
+/* ---- ollama ------------------------------------------------------------------------------------------ */
+
+static bool add_numbers(void *user, size_t i, app_text *out)
+{
+    return serve_json_add(out, numbers_of(user, i));
+}
+
+void serve_post_ollama_embed(serve_call *call)
+{
+    serve_error error = {0};
+    serve_parts parts = {0};
+    const double start = app_now();
+    embedding *e = begin(call, &error);
+    if (!e) return;
+    e->truncate = true;
+    if (serve_ollama_keep(e->ask.body, &e->ask.keep, &error) &&
+        serve_get_bool(e->ask.body, "truncate", &e->truncate, &error) && read_dimensions(e) && add_input(e, "input") &&
+        compute(e)) {
+        shorten(e);
+        serve_parts_open(&parts, json_pack("{s:o}", "model", name_of(e)));
+        serve_parts_text(&parts, ",\"embeddings\":");
+        serve_parts_list(&parts, add_numbers, e, e->n);
+        serve_parts_close(&parts, json_pack("{s:I, s:I, s:I}", "total_duration", (json_int_t)((app_now() - start) * 1e9),
+                                            "load_duration", (json_int_t)0, "prompt_eval_count", (json_int_t)e->n_tokens));
+    }
+    end(e, &parts);
+}
+
+void serve_post_ollama_embeddings(serve_call *call)
+{
+    serve_error error = {0};
+    serve_parts parts = {0};
+    embedding *e = begin(call, &error);
+    if (!e) return;
+    e->truncate = true;
+    if (!json_is_string(json_object_get(e->ask.body, "prompt")))
+        serve_fail(&error, 400, "prompt", "'prompt' must be a string");
+    else if (serve_ollama_keep(e->ask.body, &e->ask.keep, &error) && add_input(e, "prompt") && compute(e))
+        serve_parts_json(&parts, json_pack("{s:o}", "embedding", numbers_of(e, 0)));
+    end(e, &parts);
+}
+
+/* ---- Reranking --------------------------------------------------------------------------------------- */
+
+/* A document is a string, or an object with its text. */
+static const json_t *text_of(const json_t *document)
+{
+    const json_t *text = json_is_object(document) ? json_object_get(document, "text") : document;
+    return json_is_string(text) ? text : NULL;
+}
+
+static bool read_pairs(embedding *e, const json_t **documents)
+{
+    const json_t *query = json_object_get(e->ask.body, "query");
+    aerie_error why = {0};
+    e->pooling = AERIE_POOLING_RANK;
+    if (!json_is_string(query)) return serve_fail(e->error, 400, "query", "'query' must be a string");
+    if (!serve_get_list(e->ask.body, "documents", documents, e->error)) return false;
+    if (!*documents && !serve_get_list(e->ask.body, "texts", documents, e->error)) return false; /* as TEI calls them */
+    if (!*documents) return serve_fail(e->error, 400, "documents", "'documents' must be a list of texts");
+    if (!make_room(e, json_array_size(*documents), "documents")) return false;
+    for (size_t i = 0; i < json_array_size(*documents); i++) {
+        const json_t *text = text_of(json_array_get(*documents, i));
+        int32_t *tokens;
+        size_t n, n_first;
+        if (!text)
+            return serve_fail(e->error, 400, "documents", "document %zu is neither a text nor an object with \"text\"", i);
+        const size_t room = 40 * (json_string_length(query) + json_string_length(text)); /* as serve_ask_tokenize has it */
+        if (!serve_use_add(e->ask.use, room)) return serve_fail_memory(e->error);
+        const aerie_status status =
+            aerie_rerank_tokens(e->ask.model->models.model, json_string_value(query), json_string_length(query),
+                                json_string_value(text), json_string_length(text), &tokens, &n, &n_first, &why);
+        serve_use_drop(e->ask.use, room);
+        if (status != AERIE_OK) return serve_fail_library(e->error, status, &why, "documents");
+        serve_use_force(e->ask.use, n * sizeof *tokens);
+        add_tokens(e, tokens, n, n_first);
+    }
+    return true;
+}
+
+/* Best first; of equals the earlier one. */
+static int by_score(const void *left, const void *right)
+{
+    const ranked *a = left, *b = right;
+    if (a->score != b->score) return a->score > b->score ? -1 : 1;
+    return a->i < b->i ? -1 : a->i > b->i;
+}
+
+static bool rank(embedding *e)
+{
+    e->ranks = malloc(e->n * sizeof *e->ranks);
+    if (!e->ranks) return serve_fail_memory(e->error);
+    for (size_t i = 0; i < e->n; i++) e->ranks[i] = (ranked){e->vectors[i], i};
+    qsort(e->ranks, e->n, sizeof *e->ranks, by_score);
+    return true;
+}
+
+static bool add_result(void *user, size_t i, app_text *out)
+{
+    const embedding *e = user;
+    const ranked *r = &e->ranks[i];
+    bool ok = true;
+    json_t *one = json_pack("{s:I, s:o}", "index", (json_int_t)r->i, "relevance_score", app_json_real((double)r->score));
+    if (one && e->documents)
+        ok = !json_object_set_new(one, "document", json_pack("{s:O}", "text", text_of(json_array_get(e->documents, r->i))));
+    return serve_json_add(out, one) && ok;
+}
+
+void serve_post_rerank(serve_call *call)
+{
+    serve_error error = {0};
+    serve_parts parts = {0};
+    const json_t *documents = NULL;
+    uint32_t n_wanted = UINT32_MAX;
+    bool with_documents = false;
+    embedding *e = begin(call, &error);
+    if (!e) return;
+    if (read_pairs(e, &documents) && serve_get_u32(e->ask.body, "top_n", 1, UINT32_MAX, &n_wanted, &error) &&
+        serve_get_bool(e->ask.body, "return_documents", &with_documents, &error) && compute(e) && rank(e)) {
+        e->documents = with_documents ? documents : NULL;
+        serve_parts_open(&parts,
+                         json_pack("{s:o, s:s, s:o}", "model", name_of(e), "object", "list", "usage", usage_of(e)));
+        serve_parts_text(&parts, ",\"results\":");
+        serve_parts_list(&parts, add_result, e, e->n < n_wanted ? e->n : n_wanted);
+        serve_parts_text(&parts, "}");
+    }
+    end(e, &parts);
+}

@@ -1,0 +1,51 @@
+/* handlers.h - the functions behind the paths (routes.c). Each replies to its call, or leaves it without an answer when the
+ * client is gone.
+ */
+#ifndef AERIE_APP_SERVE_DIALECTS_HANDLERS_H
+#define AERIE_APP_SERVE_DIALECTS_HANDLERS_H
+
+#include "serve/request/reply.h"
+
+serve_handler serve_post_chat, serve_post_completion; /* chat.c, completion.c */
+serve_handler serve_post_native, serve_post_infill;   /* llama.c */
+serve_handler serve_post_messages, serve_post_count;  /* messages.c */
+serve_handler serve_post_responses;                   /* responses.c */
+/* info.c */
+serve_handler serve_get_health, serve_get_models, serve_get_model, serve_get_props, serve_get_page, serve_get_curve;
+serve_handler serve_get_slots, serve_post_slot; /* slots.c */
+serve_handler serve_get_lora, serve_post_lora;  /* lora.c */
+/* ollama.c */
+serve_handler serve_post_ollama_chat, serve_post_ollama_generate, serve_get_tags, serve_get_running, serve_get_version,
+    serve_post_show;
+/* text.c */
+serve_handler serve_post_tokenize, serve_post_detokenize, serve_post_template;
+/* embed.c */
+serve_handler serve_post_embeddings, serve_post_ollama_embed, serve_post_ollama_embeddings, serve_post_rerank;
+
+/* Removes what servers that were killed left behind in --slot-save-path. */
+void serve_slots_clean(const char *folder);
+
+/* Answers a chat. convert makes the body that of a chat completion, or, with "prompt", of a completion; NULL: it is one. */
+void serve_chat_run(serve_call *call, serve_ask_step *convert, const serve_dialect *as);
+serve_ask_step serve_messages_convert, serve_responses_convert; /* messages.c, responses_request.c */
+
+/* Shapes of errors. */
+json_t *serve_messages_error(const serve_error *error);
+json_t *serve_ollama_error(const serve_error *error);
+/* "keep_alive": a number of seconds or a duration as Go writes it; NAN: there is none. */
+bool serve_ollama_keep(const json_t *body, double *seconds, serve_error *error);
+
+/* An error in a stream of OpenAI's kind. */
+bool serve_openai_fail(serve_reply_state *r);
+/* "aerie-0.1.0": what made the answer. */
+const char *serve_fingerprint(void);
+
+/* What a request for text alone begins with: the body read and its model taken. After it the caller has a place of
+ * call->work, to be given back by serve_text_end. */
+bool serve_text_begin(serve_ask *ask, serve_call *call, serve_error *error);
+/* Replies: json, or the error if it has a status. */
+void serve_text_end(serve_ask *ask, serve_call *call, json_t *json, const serve_error *error);
+/* The same with an answer in parts, which it takes over; release(user), once nothing of them is needed any more. */
+void serve_text_reply(serve_call *call, serve_parts *parts, const serve_error *error, void (*release)(void *user), void *user);
+
+#endif

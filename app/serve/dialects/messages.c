@@ -1,0 +1,466 @@
+/* messages.c - Anthropic's messages: requests as chat completions, and answers in its blocks and events. */
+#include <string.h>
+
+#include "serve/dialects/handlers.h"
+#include "serve/request/reply.h"
+
+/* ---- Requests ---------------------------------------------------------------------------------------------------- */
+
+json_t *serve_messages_error(const serve_error *e)
+{
+    const char *type = e->status == 413   ? "request_too_large"
+                       : e->status == 503 ? "overloaded_error"
+                                          : serve_error_type(e->status);
+    if (e->status >= 500 && e->status != 503) type = "api_error";
+    return json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type", type, "message",
+                     app_json_text(e->text, strlen(e->text)));
+}
+
+static bool add_string(app_text *text, const json_t *string)
+{
+    return app_text_add(text, json_string_value(string), json_string_length(string));
+}
+
+static bool add_blocks(app_text *text, const json_t *content, const char *field, int depth, serve_error *error);
+
+/* A document or a search result: its title and context, then its text. */
+static bool add_document(app_text *text, const json_t *block, const char *field, int depth, serve_error *error)
+{
+    static const char *const heads[] = {"title", "source", "context"};
+    const json_t *source = json_object_get(block, "source");
+    const json_t *data = json_is_object(source) ? json_object_get(source, "data") : NULL;
+    const json_t *content = json_object_get(json_is_object(source) ? source : block, "content");
+    const char *kind = json_string_value(json_object_get(source, "type"));
+    bool ok = true;
+    for (size_t i = 0; ok && i < sizeof heads / sizeof *heads; i++) {
+        const json_t *head = json_object_get(block, heads[i]);
+        ok = !json_is_string(head) || (add_string(text, head) && app_text_add(text, "\n", 1));
+    }
+    if (!ok) return serve_fail_memory(error);
+    if (kind && strcmp(kind, "text") == 0 && json_is_string(data)) return add_string(text, data) || serve_fail_memory(error);
+    if (json_is_string(content) || json_is_array(content)) return add_blocks(text, content, field, depth + 1, error);
+    return serve_fail(error, 400, field,
+                      "'%s': a document's source of type '%.40s' is not supported; text is (types text and content)", field,
+                      kind ? kind : "");
+}
+
+static bool add_block_text(app_text *text, const json_t *block, const char *field, int depth, serve_error *error)
+{
+    const char *type = json_string_value(json_object_get(block, "type"));
+    const json_t *inner = json_object_get(block, "text"), *summary = json_object_get(block, "content");
+    const json_t *tool = json_object_get(block, "tool_name");
+    if (type && strcmp(type, "text") == 0 && json_is_string(inner)) return add_string(text, inner) || serve_fail_memory(error);
+    if (type && (strcmp(type, "document") == 0 || strcmp(type, "search_result") == 0))
+        return add_document(text, block, field, depth, error);
+    if (type && strcmp(type, "compaction") == 0 && json_is_string(summary))
+        return add_string(text, summary) || serve_fail_memory(error);
+    if (type && strcmp(type, "tool_reference") == 0 && json_is_string(tool)) /* all tools are offered from the start */
+        return (app_text_add(text, "tool: ", 6) && add_string(text, tool)) || serve_fail_memory(error);
+    return serve_fail(error, 400, field, "'%s': blocks of type '%.40s' are not supported here", field, type ? type : "");
+}
+
+/* Texts of blocks, lines between them, or the string that it is. */
+static bool add_blocks(app_text *text, const json_t *content, const char *field, int depth, serve_error *error)
+{
+    enum { MAX_DEPTH = 4 }; /* blocks within blocks */
+    if (depth > MAX_DEPTH) return serve_fail(error, 400, field, "'%s': blocks are nested more than %d deep", field, MAX_DEPTH);
+    if (json_is_string(content)) return add_string(text, content) || serve_fail_memory(error);
+    for (size_t i = 0; i < json_array_size(content); i++) {
+        if (i && !app_text_add(text, "\n", 1)) return serve_fail_memory(error);
+        if (!add_block_text(text, json_array_get(content, i), field, depth, error)) return false;
+    }
+    return true;
+}
+
+/* Text of a list of blocks, or the string that it is; NULL with the reason. */
+static json_t *text_of(const json_t *content, const char *field, serve_error *error)
+{
+    app_text text = {0};
+    const bool ok = app_text_add(&text, "", 0) && add_blocks(&text, content, field, 0, error);
+    json_t *json = ok ? json_stringn(text.data, text.n) : NULL;
+    app_text_free(&text);
+    if (!json && !error->status) serve_fail_memory(error);
+    return json;
+}
+
+/* What the blocks of one message become. */
+typedef struct parts {
+    serve_server *server;
+    json_t *texts;   /* blocks that are read as text */
+    json_t *calls;   /* tool_calls */
+    json_t *results; /* messages of tools */
+    json_t *thinking;
+} parts;
+
+static bool add_call(parts *p, const json_t *block, size_t i, serve_error *error)
+{
+    const json_t *input = json_object_get(block, "input");
+    const char *id = json_string_value(json_object_get(block, "id")), *name = json_string_value(json_object_get(block, "name"));
+    if (!name || !json_is_object(input))
+        return serve_fail(error, 400, "messages", "messages[%zu]: a tool_use block needs 'name' and 'input'", i);
+    json_t *call = json_pack("{s:s, s:s, s:{s:s, s:O}}", "id", id ? id : "", "type", "function", "function", "name", name,
+                             "arguments", (json_t *)input);
+    return json_array_append_new(p->calls, call) == 0 || serve_fail_memory(error);
+}
+
+static bool add_result(parts *p, const json_t *block, serve_error *error)
+{
+    const char *id = json_string_value(json_object_get(block, "tool_use_id"));
+    json_t *text = text_of(json_object_get(block, "content"), "messages", error);
+    if (!text) return false;
+    json_t *message = json_pack("{s:s, s:s, s:o}", "role", "tool", "tool_call_id", id ? id : "", "content", text);
+    return json_array_append_new(p->results, message) == 0 || serve_fail_memory(error);
+}
+
+/* What only the service of Anthropic does, and keeps: its tools' calls and results. */
+static bool is_hosted(const char *type)
+{
+    static const char result[] = "_tool_result";
+    const size_t n = strlen(type), n_result = sizeof result - 1;
+    return strcmp(type, "server_tool_use") == 0 || strcmp(type, "mcp_tool_use") == 0 || strcmp(type, "container_upload") == 0 ||
+           strcmp(type, "browser_state") == 0 || (n > n_result && strcmp(type + n - n_result, result) == 0);
+}
+
+static bool is_readable(const char *type)
+{
+    return strcmp(type, "text") == 0 || strcmp(type, "document") == 0 || strcmp(type, "search_result") == 0 ||
+           strcmp(type, "compaction") == 0 || strcmp(type, "tool_reference") == 0;
+}
+
+static bool add_block(parts *p, const json_t *block, size_t i, serve_error *error)
+{
+    const char *type = json_string_value(json_object_get(block, "type"));
+    if (!type) return serve_fail(error, 400, "messages", "messages[%zu]: a block has no 'type'", i);
+    if (is_readable(type)) return json_array_append(p->texts, (json_t *)block) == 0 || serve_fail_memory(error);
+    if (strcmp(type, "tool_use") == 0) return add_call(p, block, i, error);
+    if (strcmp(type, "tool_result") == 0) return add_result(p, block, error);
+    if (strcmp(type, "thinking") == 0) {
+        p->thinking = json_object_get(block, "thinking");
+        return true;
+    }
+    if (strcmp(type, "redacted_thinking") == 0) return true;
+    if (is_hosted(type)) {
+        serve_note_left_out(p->server, "blocks", type);
+        return true;
+    }
+    return serve_fail(error, 400, "messages",
+                      "messages[%zu]: blocks of type '%.40s' are not supported; the models served here "
+                      "read text",
+                      i, type);
+}
+
+/* One message as one or several of OpenAI's: results of tools come before the user's text. */
+static bool convert_message(serve_server *server, json_t *out, const json_t *message, size_t i, serve_error *error)
+{
+    const json_t *content = json_object_get(message, "content");
+    const char *role = json_string_value(json_object_get(message, "role"));
+    if (!role || (!json_is_string(content) && !json_is_array(content)))
+        return serve_fail(error, 400, "messages", "messages[%zu] needs a 'role' and 'content'", i);
+    if (json_is_string(content)) return json_array_append(out, (json_t *)message) == 0 || serve_fail_memory(error);
+    parts p = {server, json_array(), json_array(), json_array(), NULL};
+    bool ok = p.texts && p.calls && p.results;
+    for (size_t k = 0; ok && k < json_array_size(content); k++) ok = add_block(&p, json_array_get(content, k), i, error);
+    json_t *text = ok ? text_of(p.texts, "messages", error) : NULL;
+    ok = text && json_array_extend(out, p.results) == 0;
+    if (ok && (json_string_length(text) || json_array_size(p.calls) || !json_array_size(p.results))) {
+        json_t *m = json_pack("{s:s, s:O}", "role", role, "content", text);
+        if (m && json_array_size(p.calls)) ok = json_object_set(m, "tool_calls", p.calls) == 0;
+        if (m && json_is_string(p.thinking)) ok = ok && json_object_set(m, "reasoning_content", p.thinking) == 0;
+        ok = json_array_append_new(out, m) == 0 && ok;
+    }
+    if (!ok && !error->status) serve_fail_memory(error);
+    json_decref(text);
+    json_decref(p.texts);
+    json_decref(p.calls);
+    json_decref(p.results);
+    return ok;
+}
+
+static json_t *convert_messages(const serve_ask *ask, serve_error *error)
+{
+    const json_t *body = ask->body;
+    const json_t *messages = json_object_get(body, "messages"), *system = json_object_get(body, "system");
+    json_t *out = json_array();
+    bool ok = out != NULL;
+    if (!json_is_array(messages)) ok = serve_fail(error, 400, "messages", "'messages' must be a list");
+    if (ok && system && !json_is_null(system)) {
+        json_t *text = json_is_string(system) || json_is_array(system) ? text_of(system, "system", error) : NULL;
+        if (!text && !error->status) serve_fail(error, 400, "system", "'system' must be a string or a list of text blocks");
+        ok = text && json_array_append_new(out, json_pack("{s:s, s:o}", "role", "system", "content", text)) == 0;
+    }
+    for (size_t i = 0; ok && i < json_array_size(messages); i++)
+        ok = convert_message(ask->server, out, json_array_get(messages, i), i, error);
+    if (ok) return out;
+    json_decref(out);
+    if (!error->status) serve_fail_memory(error);
+    return NULL;
+}
+
+/* A tool as a function; takes nothing over. */
+static json_t *convert_tool(const json_t *tool, size_t i, serve_error *error)
+{
+    json_t *name = json_object_get(tool, "name"), *about = json_object_get(tool, "description");
+    json_t *schema = json_object_get(tool, "input_schema"), *strict = json_object_get(tool, "strict");
+    if (!json_is_string(name) || !json_is_object(schema))
+        serve_fail(error, 400, "tools", "tools[%zu] needs 'name' and 'input_schema'", i);
+    else if (about && !json_is_null(about) && !json_is_string(about))
+        serve_fail(error, 400, "tools", "tools[%zu]: 'description' must be a string", i);
+    if (error->status) return NULL;
+    json_t *out = json_pack("{s:s, s:{s:O, s:O, s:O?}}", "type", "function", "function", "name", name, "parameters", schema,
+                            "description", json_is_string(about) ? about : NULL);
+    if (json_is_boolean(strict) && json_object_set(json_object_get(out, "function"), "strict", strict)) {
+        json_decref(out);
+        out = NULL;
+    }
+    if (!out) serve_fail_memory(error);
+    return out;
+}
+
+/* Tools of their own types (web_search_20250305, bash_20250124) have schemas that only their makers know: they are left out. */
+static json_t *convert_tools(const serve_ask *ask, const json_t *tools, serve_error *error)
+{
+    json_t *out = json_array();
+    if (tools && !json_is_null(tools) && !json_is_array(tools)) serve_fail(error, 400, "tools", "'tools' must be a list");
+    for (size_t i = 0; out && !error->status && i < json_array_size(tools); i++) {
+        const json_t *tool = json_array_get(tools, i), *kind = json_object_get(tool, "type");
+        const char *type = kind && !json_is_null(kind) ? json_string_value(kind) : "custom";
+        if (!json_is_object(tool) || !type)
+            serve_fail(error, 400, "tools", "tools[%zu] must be an object whose 'type', if any, is a string", i);
+        else if (strcmp(type, "custom") != 0) serve_note_left_out(ask->server, "tools", type);
+        else if (json_array_append_new(out, convert_tool(tool, i, error)) && !error->status) serve_fail_memory(error);
+    }
+    if (!error->status && out) return out;
+    json_decref(out);
+    if (!error->status) serve_fail_memory(error);
+    return NULL;
+}
+
+static json_t *convert_choice(const json_t *choice, serve_error *error)
+{
+    const char *type = json_string_value(json_object_get(choice, "type"));
+    const char *name = json_string_value(json_object_get(choice, "name"));
+    if (type && strcmp(type, "auto") == 0) return json_string("auto");
+    if (type && strcmp(type, "none") == 0) return json_string("none");
+    if (type && strcmp(type, "any") == 0) return json_string("required");
+    if (type && strcmp(type, "tool") == 0 && name)
+        return json_pack("{s:s, s:{s:s}}", "type", "function", "function", "name", name);
+    serve_fail(error, 400, "tool_choice", "'tool_choice' is an object whose 'type' is auto, any, none or tool");
+    return NULL;
+}
+
+/* "tool_choice" with what it says of several calls at once. */
+static bool convert_calls(json_t *out, const json_t *choice, serve_error *error)
+{
+    bool one = false;
+    if (!choice || json_is_null(choice)) return true;
+    if (!serve_get_bool(choice, "disable_parallel_tool_use", &one, error)) return false;
+    const bool ok = json_object_set_new(out, "tool_choice", convert_choice(choice, error)) == 0 &&
+                    (!one || json_object_set_new(out, "parallel_tool_calls", json_false()) == 0);
+    return ok || (error->status ? false : serve_fail_memory(error));
+}
+
+/* "output_config": what the answer looks like ("format", which was "output_format" once), and how much thought it is worth. */
+static bool convert_output(json_t *out, const json_t *body, serve_error *error)
+{
+    const json_t *config = NULL, *format = NULL, *schema = NULL;
+    const char *type = NULL, *effort = NULL;
+    if (!serve_get_object(body, "output_config", &config, error) || !serve_get_object(body, "output_format", &format, error) ||
+        !serve_get_object(config, "format", &format, error) || !serve_get_text(config, "effort", &effort, error) ||
+        !serve_get_text(format, "type", &type, error) || !serve_get_object(format, "schema", &schema, error))
+        return false;
+    if (format && (!type || strcmp(type, "json_schema") || !schema))
+        return serve_fail(error, 400, "output_config",
+                          "'output_config.format' is {\"type\": \"json_schema\", \"schema\": {...}}");
+    const bool ok =
+        (!effort || json_object_set_new(out, "reasoning_effort", json_string(effort)) == 0) &&
+        (!schema || json_object_set_new(out, "response_format",
+                                        json_pack("{s:s, s:{s:O}}", "type", "json_schema", "json_schema", "schema",
+                                                  (json_t *)schema)) == 0);
+    return ok || serve_fail_memory(error);
+}
+
+/* The body as that of a chat completion. */
+bool serve_messages_convert(serve_ask *ask, serve_error *error)
+{
+    static const char *const same[] = {"model", "max_tokens", "temperature",    "top_p",   "top_k",               "stream",
+                                       "seed",  "min_p",      "return_origins", "grammar", "chat_template_kwargs"};
+    const json_t *thinking = json_object_get(ask->body, "thinking");
+    json_t *body = json_object();
+    bool ok = body != NULL;
+    for (size_t i = 0; ok && i < sizeof same / sizeof *same; i++) {
+        json_t *v = json_object_get(ask->body, same[i]);
+        ok = !v || json_object_set(body, same[i], v) == 0;
+    }
+    json_t *stops = json_object_get(ask->body, "stop_sequences");
+    if (ok && stops && !json_is_null(stops) && !json_is_array(stops))
+        ok = serve_fail(error, 400, "stop_sequences", "'stop_sequences' must be a list");
+    if (ok && stops) ok = json_object_set(body, "stop", stops) == 0;
+    if (ok) ok = json_object_set_new(body, "messages", convert_messages(ask, error)) == 0;
+    if (ok) ok = json_object_set_new(body, "tools", convert_tools(ask, json_object_get(ask->body, "tools"), error)) == 0;
+    ok = ok && convert_calls(body, json_object_get(ask->body, "tool_choice"), error) && convert_output(body, ask->body, error);
+    const char *type = json_string_value(json_object_get(thinking, "type"));
+    if (ok && type && strcmp(type, "disabled") == 0) ok = json_object_set_new(body, "enable_thinking", json_false()) == 0;
+    if (ok && type && strcmp(type, "enabled") == 0) ok = json_object_set_new(body, "enable_thinking", json_true()) == 0;
+    return serve_ask_replace(ask, body, ok, error);
+}
+
+/* ---- Answers ------------------------------------------------------------------------------------------------------- */
+
+enum { BLOCK_NONE, BLOCK_TEXT, BLOCK_THINKING, BLOCK_TOOL };
+
+static json_t *usage(const serve_reply_state *r)
+{
+    return json_pack("{s:I, s:I, s:I, s:i}", "input_tokens", (json_int_t)(r->ask.n_tokens - serve_n_cached(r)), "output_tokens",
+                     (json_int_t)serve_n_generated(r), "cache_read_input_tokens", (json_int_t)serve_n_cached(r),
+                     "cache_creation_input_tokens", 0);
+}
+
+static json_t *message(const serve_reply_state *r, json_t *content, json_t *reason, const char *stop)
+{
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "id", r->id, "type", "message", "role", "assistant", "model",
+                     app_json_text(r->ask.model_name, strlen(r->ask.model_name)), "content", content, "stop_reason", reason,
+                     "stop_sequence", stop ? json_string(stop) : json_null(), "usage", usage(r));
+}
+
+static const char *reason_of(const serve_reply_state *r, const serve_said *s)
+{
+    switch (serve_said_finish(s)) {
+    case SERVE_FINISH_CALLS: return "tool_use";
+    case SERVE_FINISH_LENGTH: return "max_tokens";
+    default: return serve_said_stop(r, s) ? "stop_sequence" : "end_turn";
+    }
+}
+
+static bool begin(serve_reply_state *r)
+{
+    return serve_put_event(
+        r, "message_start",
+        json_pack("{s:s, s:o}", "type", "message_start", "message", message(r, json_array(), json_null(), NULL)));
+}
+
+static bool close_block(serve_reply_state *r, serve_said *s)
+{
+    if (s->block == BLOCK_NONE) return true;
+    s->block = BLOCK_NONE;
+    return serve_put_event(r, "content_block_stop",
+                           json_pack("{s:s, s:i}", "type", "content_block_stop", "index", s->n_blocks++));
+}
+
+static bool open_block(serve_reply_state *r, serve_said *s, int kind, json_t *block)
+{
+    const bool closed = close_block(r, s);
+    s->block = kind;
+    return serve_put_event(
+               r, "content_block_start",
+               json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", s->n_blocks, "content_block", block)) &&
+           closed;
+}
+
+static bool put_delta(serve_reply_state *r, serve_said *s, const char *type, const char *field, const answer_event *e)
+{
+    return serve_put_event(r, "content_block_delta",
+                           json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", s->n_blocks, "delta",
+                                     "type", type, field, app_json_text(e->text, e->n)));
+}
+
+static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
+{
+    switch (e->kind) {
+    case ANSWER_CONTENT:
+        if (s->block != BLOCK_TEXT && !open_block(r, s, BLOCK_TEXT, json_pack("{s:s, s:s}", "type", "text", "text", "")))
+            return false;
+        return put_delta(r, s, "text_delta", "text", e);
+    case ANSWER_REASONING:
+        if (s->block != BLOCK_THINKING &&
+            !open_block(r, s, BLOCK_THINKING,
+                        json_pack("{s:s, s:s, s:s}", "type", "thinking", "thinking", "", "signature", "")))
+            return false;
+        return put_delta(r, s, "thinking_delta", "thinking", e);
+    case ANSWER_CALL:
+        return open_block(r, s, BLOCK_TOOL,
+                          json_pack("{s:s, s:s, s:s, s:{}}", "type", "tool_use", "id", e->id, "name", e->name, "input"));
+    case ANSWER_ARGUMENTS: return put_delta(r, s, "input_json_delta", "partial_json", e);
+    case ANSWER_CALL_END: return close_block(r, s);
+    }
+    return true;
+}
+
+static bool end_choice(serve_reply_state *r, serve_said *s)
+{
+    return close_block(r, s);
+}
+
+static bool end(serve_reply_state *r)
+{
+    const serve_said *s = &r->said[0];
+    const char *stop = serve_said_stop(r, s);
+    return serve_put_event(r, "message_delta",
+                           json_pack("{s:s, s:{s:s, s:o}, s:o, s:o}", "type", "message_delta", "delta", "stop_reason",
+                                     reason_of(r, s), "stop_sequence", stop ? json_string(stop) : json_null(), "usage",
+                                     usage(r), "timings", serve_json_timings(r, s))) &&
+           serve_put_event(r, "message_stop", json_pack("{s:s}", "type", "message_stop"));
+}
+
+static bool fail(serve_reply_state *r)
+{
+    return serve_put_event(r, "error", serve_messages_error(&r->error));
+}
+
+/* Blocks in the order reasoning, text, calls. */
+static json_t *blocks_of(const serve_said *s)
+{
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    if (ok && s->reasoning.n)
+        ok = !json_array_append_new(list, json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking",
+                                                    serve_json_string(&s->reasoning), "signature", ""));
+    if (ok && s->content.n)
+        ok = !json_array_append_new(list, json_pack("{s:s, s:o}", "type", "text", "text", serve_json_string(&s->content)));
+    for (size_t i = 0; ok && i < s->n_calls; i++) {
+        const serve_tool_call *c = &s->calls[i];
+        json_t *input = serve_json_arguments(c);
+        ok = !json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:o}", "type", "tool_use", "id", c->id, "name", c->name,
+                                                    "input", input));
+    }
+    if (ok) return list;
+    json_decref(list);
+    return NULL;
+}
+
+static json_t *whole_json(serve_reply_state *r)
+{
+    serve_said *s = &r->said[0];
+    json_t *json = message(r, blocks_of(s), json_string(reason_of(r, s)), serve_said_stop(r, s));
+    if (json && json_object_set_new(json, "timings", serve_json_timings(r, s)) == 0) return json;
+    json_decref(json);
+    return NULL;
+}
+
+static void whole(serve_reply_state *r, serve_parts *out)
+{
+    serve_parts_json(out, whole_json(r));
+}
+
+static bool ping(serve_reply_state *r)
+{
+    return serve_put_event(r, "ping", json_pack("{s:s}", "type", "ping"));
+}
+
+static const serve_dialect dialect = {"msg_", "text/event-stream", begin, delta, end_choice, end, fail, whole, ping};
+
+void serve_post_messages(serve_call *call)
+{
+    serve_chat_run(call, serve_messages_convert, &dialect);
+}
+
+void serve_post_count(serve_call *call)
+{
+    serve_ask ask = {0};
+    serve_error error = {0};
+    json_t *json = NULL;
+    sem_wait(call->work);
+    if (serve_ask_read(&ask, call, &error) && serve_messages_convert(&ask, &error) && serve_ask_model(&ask, &error) &&
+        serve_ask_messages(&ask, &error))
+        json = json_pack("{s:I}", "input_tokens", (json_int_t)ask.n_tokens);
+    serve_text_end(&ask, call, json, &error);
+}

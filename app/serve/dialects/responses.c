@@ -1,0 +1,247 @@
+/* responses.c - OpenAI's responses: answers as items and events. What they answer is read by responses_request.c. */
+#include <string.h>
+
+#include "serve/dialects/handlers.h"
+#include "serve/request/reply.h"
+
+/* ---- Answers ---------------------------------------------------------------------------------------------------------- */
+
+enum { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL };
+
+/* The id of an item: the answer's own letters, and its number. */
+static const char *item_id(const serve_reply_state *r, const char *prefix, int i, char out[64])
+{
+    snprintf(out, 64, "%s_%s%d", prefix, strchr(r->id, '_') + 1, i);
+    return out;
+}
+
+static json_t *reasoning_item(const serve_reply_state *r, int i, json_t *text)
+{
+    char id[64];
+    return json_pack("{s:s, s:s, s:[], s:[{s:s, s:o}]}", "type", "reasoning", "id", item_id(r, "rs", i, id), "summary",
+                     "content", "type", "reasoning_text", "text", text);
+}
+
+static json_t *text_part(json_t *text)
+{
+    return json_pack("{s:s, s:o, s:[], s:[]}", "type", "output_text", "text", text, "annotations", "logprobs");
+}
+
+static json_t *message_item(const serve_reply_state *r, int i, json_t *content, bool begun)
+{
+    char id[64];
+    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "type", "message", "id", item_id(r, "msg", i, id), "status",
+                     begun ? "in_progress" : "completed", "role", "assistant", "content", content);
+}
+
+/* One that has ended, with its only part. */
+static json_t *whole_message(const serve_reply_state *r, int i, json_t *part)
+{
+    return message_item(r, i, json_pack("[o]", part), false);
+}
+
+static bool is_custom(const serve_reply_state *r, const serve_tool_call *c)
+{
+    return serve_tools_is_custom(&r->ask, c->name);
+}
+
+static const char *call_prefix(const serve_reply_state *r, const serve_tool_call *c)
+{
+    return is_custom(r, c) ? "ctc" : "fc";
+}
+
+/* What a call says: a function's arguments, or a custom tool's input. */
+static json_t *call_text(const serve_reply_state *r, const serve_tool_call *c)
+{
+    return is_custom(r, c) ? serve_tools_input(&c->arguments) : serve_json_string(&c->arguments);
+}
+
+static json_t *call_item(const serve_reply_state *r, int i, const serve_tool_call *c, bool begun)
+{
+    char id[64];
+    const bool custom = is_custom(r, c);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s*, s:s, s:o}", "type", custom ? "custom_tool_call" : "function_call", "id",
+                     item_id(r, call_prefix(r, c), i, id), "call_id", c->id, "name", serve_tools_own_name(&r->ask, c->name),
+                     "namespace", json_string_value(json_object_get(serve_tools_form(&r->ask, c->name), "namespace")), "status",
+                     begun         ? "in_progress"
+                     : c->complete ? "completed"
+                                   : "incomplete",
+                     custom ? "input" : "arguments", begun ? json_string("") : call_text(r, c));
+}
+
+static json_t *usage(const serve_reply_state *r)
+{
+    const uint32_t n = serve_n_generated(r);
+    return json_pack("{s:I, s:{s:i}, s:I, s:{s:i}, s:I}", "input_tokens", (json_int_t)r->ask.n_tokens, "input_tokens_details",
+                     "cached_tokens", (int)serve_n_cached(r), "output_tokens", (json_int_t)n, "output_tokens_details",
+                     "reasoning_tokens", 0, "total_tokens", (json_int_t)(r->ask.n_tokens + n));
+}
+
+/* The answer as far as it has come: its items in the order reasoning, text, calls. status NULL: by how it ended. */
+static json_t *response(const serve_reply_state *r, const char *status)
+{
+    const serve_said *s = &r->said[0];
+    json_t *output = json_array();
+    bool ok = output != NULL;
+    int i = 0;
+    const bool whole = !status, cut = whole && serve_said_finish(s) == SERVE_FINISH_LENGTH;
+    if (ok && whole && s->reasoning.n)
+        ok = !json_array_append_new(output, reasoning_item(r, i++, serve_json_string(&s->reasoning)));
+    if (ok && whole && (s->content.n || !s->n_calls))
+        ok = !json_array_append_new(output, whole_message(r, i++, text_part(serve_json_string(&s->content))));
+    for (size_t k = 0; ok && whole && k < s->n_calls; k++)
+        ok = !json_array_append_new(output, call_item(r, i++, &s->calls[k], false));
+    if (!ok) {
+        json_decref(output);
+        return NULL;
+    }
+    return json_pack("{s:s, s:s, s:I, s:s, s:n, s:o, s:n, s:o, s:o, s:b, s:s, s:[], s:{}, s:f, s:f, s:n, s:o}", "id", r->id,
+                     "object", "response", "created_at", (json_int_t)r->created, "status",
+                     status ? status
+                     : cut  ? "incomplete"
+                            : "completed",
+                     "error", "incomplete_details", cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(),
+                     "instructions", "model", app_json_text(r->ask.model_name, strlen(r->ask.model_name)), "output", output,
+                     "parallel_tool_calls", !r->ask.one_call, "tool_choice", "auto", "tools", "metadata", "temperature",
+                     (double)r->ask.sampling.temperature, "top_p", (double)r->ask.sampling.top_p, "previous_response_id",
+                     "usage", whole ? usage(r) : json_null());
+}
+
+/* An event with its number. */
+static bool put(serve_reply_state *r, const char *type, json_t *json)
+{
+    const bool ok = json && !json_object_set_new(json, "type", json_string(type)) &&
+                    !json_object_set_new(json, "sequence_number", json_integer(r->n_numbered++));
+    if (ok) return serve_put_event(r, type, json);
+    json_decref(json);
+    return false;
+}
+
+static bool put_item(serve_reply_state *r, const char *type, int i, json_t *item)
+{
+    return put(r, type, json_pack("{s:i, s:o}", "output_index", i, "item", item));
+}
+
+/* A piece, or (field "text", "arguments", "input") the whole, of what an item holds. */
+static bool put_piece(serve_reply_state *r, const char *type, const char *prefix, int i, const char *field, json_t *text)
+{
+    char id[64];
+    json_t *json = json_pack("{s:s, s:i, s:o}", "item_id", item_id(r, prefix, i, id), "output_index", i, field, text);
+    const bool has_parts = !strcmp(prefix, "rs") || !strcmp(prefix, "msg");
+    bool ok = json && (!has_parts || !json_object_set_new(json, "content_index", json_integer(0)));
+    if (ok && !strcmp(prefix, "msg")) ok = !json_object_set_new(json, "logprobs", json_array());
+    if (ok) return put(r, type, json);
+    json_decref(json);
+    return false;
+}
+
+static bool put_part(serve_reply_state *r, const char *type, int i, json_t *part)
+{
+    char id[64];
+    return put(r, type,
+               json_pack("{s:s, s:i, s:i, s:o}", "item_id", item_id(r, "msg", i, id), "output_index", i, "content_index", 0,
+                         "part", part));
+}
+
+/* What the open item says, of all that its kind has said: an item begins where the one before it ended. */
+static json_t *since(const app_text *text, size_t from)
+{
+    return app_json_text(text->data ? text->data + from : "", text->n - from);
+}
+
+/* A custom tool's input lies within JSON and comes as one piece, once that is whole. */
+static bool close_call(serve_reply_state *r, const serve_tool_call *c, int i)
+{
+    const bool custom = is_custom(r, c);
+    if (custom && !put_piece(r, "response.custom_tool_call_input.delta", "ctc", i, "delta", call_text(r, c))) return false;
+    return put_piece(r, custom ? "response.custom_tool_call_input.done" : "response.function_call_arguments.done",
+                     call_prefix(r, c), i, custom ? "input" : "arguments", call_text(r, c)) &&
+           put_item(r, "response.output_item.done", i, call_item(r, i, c, false));
+}
+
+static bool close_item(serve_reply_state *r, serve_said *s)
+{
+    const int i = s->n_blocks, kind = s->block;
+    if (kind == ITEM_NONE) return true;
+    s->block = ITEM_NONE;
+    s->n_blocks++;
+    if (kind == ITEM_CALL) return close_call(r, &s->calls[s->n_calls - 1], i);
+    if (kind == ITEM_REASONING)
+        return put_piece(r, "response.reasoning_text.done", "rs", i, "text", since(&s->reasoning, s->block_from)) &&
+               put_item(r, "response.output_item.done", i, reasoning_item(r, i, since(&s->reasoning, s->block_from)));
+    return put_piece(r, "response.output_text.done", "msg", i, "text", since(&s->content, s->block_from)) &&
+           put_part(r, "response.content_part.done", i, text_part(since(&s->content, s->block_from))) &&
+           put_item(r, "response.output_item.done", i, whole_message(r, i, text_part(since(&s->content, s->block_from))));
+}
+
+static bool open_item(serve_reply_state *r, serve_said *s, int kind, size_t from)
+{
+    if (!close_item(r, s)) return false;
+    const int i = s->n_blocks;
+    s->block = kind;
+    s->block_from = from;
+    if (kind == ITEM_CALL)
+        return put_item(r, "response.output_item.added", i, call_item(r, i, &s->calls[s->n_calls - 1], true));
+    if (kind == ITEM_REASONING) return put_item(r, "response.output_item.added", i, reasoning_item(r, i, json_string("")));
+    return put_item(r, "response.output_item.added", i, message_item(r, i, json_array(), true)) &&
+           put_part(r, "response.content_part.added", i, text_part(json_string("")));
+}
+
+static bool begin(serve_reply_state *r)
+{
+    return put(r, "response.created", json_pack("{s:o}", "response", response(r, "in_progress"))) &&
+           put(r, "response.in_progress", json_pack("{s:o}", "response", response(r, "in_progress")));
+}
+
+static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
+{
+    switch (e->kind) {
+    case ANSWER_CONTENT:
+        if (s->block != ITEM_MESSAGE && !open_item(r, s, ITEM_MESSAGE, s->content.n - e->n)) return false;
+        return put_piece(r, "response.output_text.delta", "msg", s->n_blocks, "delta", app_json_text(e->text, e->n));
+    case ANSWER_REASONING:
+        if (s->block != ITEM_REASONING && !open_item(r, s, ITEM_REASONING, s->reasoning.n - e->n)) return false;
+        return put_piece(r, "response.reasoning_text.delta", "rs", s->n_blocks, "delta", app_json_text(e->text, e->n));
+    case ANSWER_CALL: return open_item(r, s, ITEM_CALL, 0);
+    case ANSWER_ARGUMENTS:
+        if (is_custom(r, &s->calls[s->n_calls - 1])) return true;
+        return put_piece(r, "response.function_call_arguments.delta", "fc", s->n_blocks, "delta", app_json_text(e->text, e->n));
+    case ANSWER_CALL_END: return close_item(r, s);
+    }
+    return true;
+}
+
+static bool end_choice(serve_reply_state *r, serve_said *s)
+{
+    return close_item(r, s);
+}
+
+static bool end(serve_reply_state *r)
+{
+    const bool cut = serve_said_finish(&r->said[0]) == SERVE_FINISH_LENGTH;
+    return put(r, cut ? "response.incomplete" : "response.completed", json_pack("{s:o}", "response", response(r, NULL)));
+}
+
+static bool fail(serve_reply_state *r)
+{
+    return put(r, "error",
+               json_pack("{s:s, s:o, s:n}", "code", serve_error_type(r->error.status), "message",
+                         app_json_text(r->error.text, strlen(r->error.text)), "param"));
+}
+
+static json_t *whole_json(serve_reply_state *r)
+{
+    return response(r, NULL);
+}
+
+static void whole(serve_reply_state *r, serve_parts *out)
+{
+    serve_parts_json(out, whole_json(r));
+}
+
+static const serve_dialect dialect = {"resp_", "text/event-stream", begin, delta, end_choice, end, fail, whole, NULL};
+
+void serve_post_responses(serve_call *call)
+{
+    serve_chat_run(call, serve_responses_convert, &dialect);
+}

@@ -1,0 +1,261 @@
+/* slots.c - what runs where, and sequences saved to files and restored (/slots). */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "serve/dialects/handlers.h"
+
+/* ---- The list ------------------------------------------------------------------------------------------------------ */
+
+/* Under the model's lock. No text of a request is told, and of other keys' requests only that they run. */
+static json_t *slot_entry(const serve_model *m, uint32_t i, const serve_call *call)
+{
+    const serve_choice *c = m->slots[i].running;
+    const uint64_t scope = serve_keys_scope(call->server, call->i_key, NULL);
+    json_t *json =
+        json_pack("{s:i, s:I, s:b, s:b}", "id", (int)i, "n_ctx", (json_int_t)aerie_session_n_ctx(m->session), "speculative",
+                  (int)(strcmp(aerie_session_spec_name(m->session), "none") != 0), "is_processing", (int)(c != NULL));
+    if (!c || !json || (scope && c->scope != scope)) return json;
+    const unsigned n = atomic_load(&c->n_told);
+    json_t *running = json_pack("{s:I, s:I, s:b, s:[{s:b, s:i, s:i}]}", "id_task", (json_int_t)c->job->id, "n_prompt_tokens",
+                                (json_int_t)c->n_prompt, "stream", (int)c->job->streams, "next_token", "has_next_token", 1,
+                                "n_remain", c->job->n_predict ? (int)(c->job->n_predict - n) : -1, "n_decoded", (int)n);
+    if (!running || json_object_update(json, running)) {
+        json_decref(json);
+        json = NULL;
+    }
+    json_decref(running);
+    return json;
+}
+
+void serve_get_slots(serve_call *call)
+{
+    serve_error error = {0};
+    serve_models *models = call->server->models;
+    const char *on_none = serve_call_query(call, "fail_on_no_slot");
+    if (call->server->o->no_slots) {
+        serve_fail(&error, 501, "", "/slots is off: --no-slots");
+        serve_reply_error(call, &error);
+        return;
+    }
+    serve_model *m = serve_models_look(models, serve_call_query(call, "model"), &error);
+    if (!m) { /* who only watches does not wake it */
+        if (error.status == 503 && !error.retry_after) serve_reply_json(call, 200, json_array());
+        else serve_reply_error(call, &error);
+        return;
+    }
+    json_t *list = json_array();
+    bool ok = list != NULL, idle = false;
+    pthread_mutex_lock(&m->lock);
+    for (uint32_t i = 0; ok && i < m->n_seqs; i++) {
+        idle = idle || !m->slots[i].running;
+        ok = !json_array_append_new(list, slot_entry(m, i, call));
+    }
+    pthread_mutex_unlock(&m->lock);
+    serve_models_give(models, m);
+    if (ok && (idle || !on_none)) {
+        serve_reply_json(call, 200, list);
+        return;
+    }
+    json_decref(list);
+    if (ok) serve_fail(&error, 503, "", "no slot is free");
+    else serve_fail_memory(&error);
+    serve_reply_error(call, &error);
+}
+
+/* ---- Files ------------------------------------------------------------------------------------------------------------- */
+
+/* What shall be done on the stepping thread, and what came of it. */
+typedef struct errand {
+    serve_model *model;
+    uint32_t slot;
+    uint64_t scope; /* others' sequences are as if they were not there */
+    void *data; /* saved: of the library; to restore: the file's */
+    size_t n_data, n_tokens;
+    aerie_status status;
+    aerie_error why;
+    bool empty;
+} errand;
+
+/* A request that runs is saved as it stands, an idle slot's last sequence as far as the KV cache still has it. */
+static void save(aerie_session *session, void *user)
+{
+    errand *e = user;
+    serve_slot *slot = &e->model->slots[e->slot];
+    pthread_mutex_lock(&e->model->lock);
+    serve_choice *running = slot->running; /* ends on this thread only */
+    pthread_mutex_unlock(&e->model->lock);
+    if ((running ? running->scope : slot->scope) != e->scope) {
+        e->empty = true;
+    } else if (running) {
+        e->status = aerie_task_save(running->task, &e->data, &e->n_data, &e->why);
+        e->n_tokens = running->n_prompt + atomic_load(&running->n_told);
+    } else if (slot->tokens) {
+        e->status = aerie_prefix_save_scoped(session, e->scope, slot->adapters, slot->n_adapters, slot->tokens, slot->n_tokens,
+                                             &e->data, &e->n_data, &e->why);
+        e->n_tokens = slot->n_tokens;
+    } else {
+        e->empty = true;
+    }
+}
+
+static void restore(aerie_session *session, void *user)
+{
+    errand *e = user;
+    int32_t *tokens = NULL;
+    size_t n = 0;
+    e->status = aerie_prefix_load_scoped(session, e->scope, e->data, e->n_data, &e->n_tokens, &e->why);
+    if (e->status != AERIE_OK || aerie_saved_tokens(e->data, e->n_data, &tokens, &n, NULL, NULL) != AERIE_OK) return;
+    int32_t *own = n ? malloc(n * sizeof *own) : NULL;
+    if (own) memcpy(own, tokens, n * sizeof *own);
+    aerie_free(tokens);
+    pthread_mutex_lock(&e->model->lock);
+    serve_slot *slot = &e->model->slots[e->slot];
+    if (own && !slot->running) {
+        free(slot->tokens);
+        slot->tokens = own;
+        slot->n_tokens = n;
+        slot->scope = e->scope;
+        slot->n_adapters = 0; /* the file's adapters are known again when a request has run */
+        own = NULL;
+    }
+    pthread_mutex_unlock(&e->model->lock);
+    free(own);
+}
+
+/* A plain name in --slot-save-path, never a path of the request's. Each scope but the common one has a folder there. */
+static bool path_of(const serve_call *call, uint64_t scope, bool saves, const char *name, char out[4096], serve_error *error)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    const char *folder = call->server->o->slot_save_path;
+    if (!name || !*name) return serve_fail(error, 400, "filename", "'filename' is missing");
+    if (strlen(name) > 200 || name[0] == '.' || strspn(name, allowed) != strlen(name))
+        return serve_fail(error, 400, "filename",
+                          "'filename' may have letters, digits, '.', '_' and '-', 200 at most, and does not "
+                          "begin with '.'; it is no path");
+    int n = snprintf(out, 4096, scope ? "%s/%016llx" : "%s", folder, (unsigned long long)scope);
+    if (n < 0 || n > 3500) return serve_fail(error, 500, "", "--slot-save-path is too long");
+    if (scope && saves && mkdir(out, 0700) && errno != EEXIST)
+        return serve_fail(error, 500, "", "the slot cannot be saved: %s", strerror(errno));
+    snprintf(out + n, 4096 - (size_t)n, "/%s", name);
+    return true;
+}
+
+/* A file that a server did not live to rename; another one that writes it has it locked. */
+static void remove_leftover(int folder, const char *name)
+{
+    const int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    struct stat st;
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+        unlinkat(folder, name, 0) == 0)
+        app_note("--slot-save-path: '%s', which a server had not written to its end, is removed", name);
+    if (fd >= 0) close(fd);
+}
+
+static void clean(int folder, bool is_top)
+{
+    DIR *list = folder >= 0 ? fdopendir(folder) : NULL;
+    if (!list && folder >= 0) close(folder);
+    for (const struct dirent *e; list && (e = readdir(list));) {
+        if (app_is_leftover(e->d_name)) remove_leftover(dirfd(list), e->d_name);
+        else if (is_top && strlen(e->d_name) == 16 && strspn(e->d_name, "0123456789abcdef") == 16) /* of a scope */
+            clean(openat(dirfd(list), e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW), false);
+    }
+    if (list) closedir(list);
+}
+
+void serve_slots_clean(const char *folder)
+{
+    clean(open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), true);
+}
+
+static bool write_file(const char *path, const void *data, size_t n, serve_error *error)
+{
+    const int failed = app_replace_file(path, data, n);
+    return !failed || serve_fail(error, 500, "", "the slot cannot be saved: %s", strerror(failed));
+}
+
+static bool read_file(const char *path, app_text *text, serve_error *error)
+{
+    struct stat st;
+    char part[4096];
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (fd < 0)
+        return serve_fail(error, errno == ENOENT ? 404 : 500, "filename", "the file cannot be opened: %s", strerror(errno));
+    bool ok = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    ssize_t n = 0;
+    if (!ok) serve_fail(error, 400, "filename", "the file is not a regular one");
+    while (ok && (n = read(fd, part, sizeof part)) > 0)
+        if (!app_text_add(text, part, (size_t)n)) ok = serve_fail_memory(error);
+    if (ok && n < 0) ok = serve_fail(error, 500, "filename", "the file cannot be read: %s", strerror(errno));
+    close(fd);
+    return ok;
+}
+
+static json_t *save_slot(const serve_ask *ask, uint32_t slot, const char *name, const char *path, serve_error *error)
+{
+    errand e = {.model = ask->model, .slot = slot, .scope = ask->scope};
+    const double start = app_now();
+    serve_engine_do(ask->model, save, &e);
+    if (e.empty) serve_fail(error, 400, "", "slot %u has nothing to save: no request has run there", (unsigned)slot);
+    else if (e.status != AERIE_OK) serve_fail_library(error, e.status, &e.why, "");
+    else write_file(path, e.data, e.n_data, error);
+    aerie_free(e.data);
+    if (error->status) return NULL;
+    return json_pack("{s:i, s:s, s:I, s:I, s:{s:f}}", "id_slot", (int)slot, "filename", name, "n_saved", (json_int_t)e.n_tokens,
+                     "n_written", (json_int_t)e.n_data, "timings", "save_ms", (app_now() - start) * 1e3);
+}
+
+static json_t *restore_slot(const serve_ask *ask, uint32_t slot, const char *name, const char *path, serve_error *error)
+{
+    app_text text = {0};
+    const double start = app_now();
+    errand e = {.model = ask->model, .slot = slot, .scope = ask->scope};
+    if (read_file(path, &text, error)) {
+        e.data = text.data;
+        e.n_data = text.n;
+        serve_engine_do(ask->model, restore, &e);
+        if (e.status != AERIE_OK) serve_fail_library(error, e.status, &e.why, "filename");
+    }
+    app_text_free(&text);
+    if (error->status) return NULL;
+    return json_pack("{s:i, s:s, s:I, s:I, s:{s:f}}", "id_slot", (int)slot, "filename", name, "n_restored",
+                     (json_int_t)e.n_tokens, "n_read", (json_int_t)e.n_data, "timings", "restore_ms",
+                     (app_now() - start) * 1e3);
+}
+
+static json_t *act(const serve_call *call, serve_ask *ask, serve_error *error)
+{
+    char path[4096], *end;
+    const char *action = serve_call_query(call, "action"), *name = NULL, *number = call->path + strlen("/slots/");
+    const unsigned long slot = strtoul(number, &end, 10);
+    const bool saves = action && strcmp(action, "save") == 0;
+    if (*end || *number < '0' || *number > '9' || slot >= ask->model->n_seqs)
+        serve_fail(error, 404, "", "there are slots 0 to %u; found '%.40s'", (unsigned)ask->model->n_seqs - 1, number);
+    else if (!saves && (!action || strcmp(action, "restore")))
+        serve_fail(error, 400, "", "?action= is save or restore; found '%.40s'", action ? action : "");
+    else if (serve_get_text(ask->body, "filename", &name, error) && path_of(call, ask->scope, saves, name, path, error))
+        return saves ? save_slot(ask, (uint32_t)slot, name, path, error)
+                     : restore_slot(ask, (uint32_t)slot, name, path, error);
+    return NULL;
+}
+
+void serve_post_slot(serve_call *call)
+{
+    serve_ask ask = {0};
+    serve_error error = {0};
+    json_t *json = NULL;
+    if (!call->server->o->slot_save_path) {
+        serve_fail(&error, 501, "", "slots are saved and restored only where --slot-save-path names a folder");
+        serve_reply_error(call, &error);
+        return;
+    }
+    if (serve_text_begin(&ask, call, &error) && serve_model_generates(ask.model, &error)) json = act(call, &ask, &error);
+    serve_text_end(&ask, call, json, &error);
+}

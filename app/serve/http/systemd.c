@@ -1,0 +1,48 @@
+/* systemd.c - implements systemd.h. */
+#define _GNU_SOURCE
+#include "serve/http/systemd.h"
+
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "serve/models/models.h"
+
+enum { FIRST_GIVEN = 3 };
+
+int serve_socket_given(void)
+{
+    const char *pid = getenv("LISTEN_PID"), *n = getenv("LISTEN_FDS");
+    if (!pid || !n || strtol(pid, NULL, 10) != (long)getpid() || strtol(n, NULL, 10) < 1) return -1;
+    fcntl(FIRST_GIVEN, F_SETFD, FD_CLOEXEC);
+    return FIRST_GIVEN;
+}
+
+void serve_notify(const char *state)
+{
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (!path || (*path != '/' && *path != '@') || strlen(path) >= sizeof address.sun_path) return;
+    memcpy(address.sun_path, path, strlen(path));
+    if (*path == '@') address.sun_path[0] = '\0';
+    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return;
+    const socklen_t n = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
+    if (sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address, n) < 0) { /* nobody listens: so be it */
+    }
+    close(fd);
+}
+
+void serve_watchdog(serve_server *server)
+{
+    static double last; /* of the main thread */
+    const char *every = getenv("WATCHDOG_USEC");
+    const double seconds = every ? app_number(every, NULL) / 1e6 : 0;
+    if (seconds <= 0 || app_now() - last < seconds / 3 || serve_models_stuck(server->models)) return;
+    last = app_now();
+    serve_notify("WATCHDOG=1");
+}

@@ -1,0 +1,199 @@
+/* engine.c - a model's stepping thread, and the requests in its session (models.h). */
+#define _POSIX_C_SOURCE 200809L
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/models/models.h"
+
+enum { IDLE_MS = 50 };
+
+/* ---- Slots ---------------------------------------------------------------------------------------------------- */
+
+/* Free slots to the oldest that wait; under the model's lock. */
+static void fill_slots(serve_model *model)
+{
+    uint32_t at = 0;
+    for (serve_choice *c = model->active; c; c = c->next) {
+        if (c->slot >= 0) continue;
+        while (at < model->n_seqs && model->slots[at].running) at++;
+        if (at == model->n_seqs) return;
+        model->slots[at].running = c;
+        c->slot = (int)at;
+    }
+}
+
+void serve_engine_ended(serve_choice *choice)
+{
+    serve_model *model = choice->job->model;
+    pthread_mutex_lock(&model->lock);
+    serve_choice **at = &model->active;
+    while (*at && *at != choice) at = &(*at)->next;
+    if (*at) {
+        *at = choice->next;
+        if (!*at) model->active_end = at;
+        model->n_active--;
+    }
+    if (choice->slot >= 0) {
+        serve_slot *slot = &model->slots[choice->slot];
+        slot->running = NULL;
+        if (choice->kept) {
+            free(slot->tokens);
+            slot->tokens = choice->kept;
+            slot->n_tokens = choice->n_kept;
+            slot->scope = choice->scope;
+            slot->n_adapters = choice->n_adapters;
+            memcpy(slot->adapters, choice->adapters, sizeof slot->adapters);
+            choice->kept = NULL;
+        }
+    }
+    choice->slot = -1;
+    serve_figures_add(&model->figures, choice);
+    fill_slots(model);
+    pthread_cond_broadcast(&model->changed);
+    pthread_mutex_unlock(&model->lock);
+}
+
+/* ---- Submitting ------------------------------------------------------------------------------------------------ */
+
+static bool has_room(const serve_model *model, uint32_t n, serve_error *error)
+{
+    const uint32_t most = model->n_seqs + model->server->o->max_queue;
+    if (!model->may_submit) return serve_fail(error, 503, "", "the server is shutting down");
+    if (n > most)
+        return serve_fail(error, 400, "n",
+                          "%u answers are asked for, but at once %u can be generated (-np) and %u wait (--max-queue)",
+                          (unsigned)n, (unsigned)model->n_seqs, (unsigned)model->server->o->max_queue);
+    if (model->n_active + n <= most) return true;
+    const uint32_t waiting = model->n_active > model->n_seqs ? model->n_active - model->n_seqs : 0;
+    error->retry_after = 1 + (int)(waiting / (model->n_seqs ? model->n_seqs : 1));
+    return serve_fail(error, 503, "", "%u answers are generated and %u wait already; --max-queue allows no more",
+                      (unsigned)(model->n_active - waiting), (unsigned)waiting);
+}
+
+static bool submit_one(serve_model *model, serve_choice *choice, aerie_request *request, serve_error *error)
+{
+    aerie_error why = {0};
+    request->token = serve_job_on_token;
+    request->user = choice;
+    request->tokens = choice->prompt;
+    request->n_tokens = choice->n_prompt;
+    request->sampling.seed = choice->seed;
+    choice->scope = request->scope;
+    choice->n_adapters = request->n_adapters;
+    if (request->n_adapters) memcpy(choice->adapters, request->adapters, request->n_adapters * sizeof *request->adapters);
+    if (model->server->o->slot_save_path && request->n_tokens) {
+        choice->kept = malloc(request->n_tokens * sizeof *choice->kept);
+        if (choice->kept) memcpy(choice->kept, request->tokens, request->n_tokens * sizeof *choice->kept);
+        choice->n_kept = choice->capacity = choice->kept ? request->n_tokens : 0;
+    }
+    const aerie_status status = aerie_submit(model->session, request, &choice->task, &why);
+    if (status != AERIE_OK) return serve_fail_library(error, status, &why, "");
+    choice->next = NULL;
+    *model->active_end = choice;
+    model->active_end = &choice->next;
+    model->n_active++;
+    choice->job->n_left++; /* its events take the model's lock before the job's: none has come yet */
+    return true;
+}
+
+bool serve_engine_submit(serve_model *model, serve_job *job, aerie_request *request, serve_error *error)
+{
+    job->submitted = app_now();
+    pthread_mutex_lock(&job->lock); /* before the model's: events, which take them one by one, wait */
+    pthread_mutex_lock(&model->lock);
+    bool ok = has_room(model, job->n, error);
+    for (uint32_t i = 0; ok && i < job->n; i++) ok = submit_one(model, &job->choices[i], request, error);
+    if (ok) fill_slots(model);
+    pthread_mutex_unlock(&model->lock);
+    pthread_mutex_unlock(&job->lock);
+    return ok; /* serve_job_free cancels those that were submitted */
+}
+
+/* ---- Stepping ---------------------------------------------------------------------------------------------------- */
+
+static void run_errands(serve_model *model)
+{
+    pthread_mutex_lock(&model->lock);
+    while (model->errands) {
+        serve_errand *errand = model->errands;
+        model->errands = errand->next;
+        pthread_mutex_unlock(&model->lock);
+        errand->run(model->session, errand->user);
+        pthread_mutex_lock(&model->lock);
+        errand->done = true;
+        pthread_cond_broadcast(&model->changed);
+    }
+    pthread_mutex_unlock(&model->lock);
+}
+
+void serve_engine_do(serve_model *model, void (*run)(aerie_session *session, void *user), void *user)
+{
+    serve_errand errand = {.run = run, .user = user};
+    pthread_mutex_lock(&model->lock);
+    serve_errand **at = &model->errands;
+    while (*at) at = &(*at)->next;
+    *at = &errand;
+    while (!errand.done) pthread_cond_wait(&model->changed, &model->lock);
+    pthread_mutex_unlock(&model->lock);
+}
+
+static void note_kv(serve_model *model)
+{
+    aerie_kv_use use;
+    aerie_session_kv_use(model->session, &use, sizeof use);
+    atomic_store(&model->kv_page, use.page);
+    atomic_store(&model->kv_pages, use.n_pages);
+    atomic_store(&model->kv_used, use.n_used);
+}
+
+static void *step_all(void *user)
+{
+    serve_model *model = user;
+    aerie_error error;
+    note_kv(model);
+    while (!atomic_load(&model->stop)) {
+        run_errands(model);
+        if (!aerie_wait(model->session, IDLE_MS / 1e3)) {
+            atomic_store(&model->last_step, app_now());
+            continue;
+        }
+        atomic_store(&model->step_began, app_now());
+        if (aerie_step(model->session, &error) != AERIE_OK) /* what ran has been told; the session goes on */
+            app_note("'%s': a pass failed: %s", model->name, error.text);
+        note_kv(model);
+        atomic_store(&model->last_step, app_now());
+        atomic_store(&model->step_began, 0);
+    }
+    return NULL;
+}
+
+int serve_engine_start(serve_model *model)
+{
+    const uint32_t n_seqs = model->options.session.n_seqs;
+    serve_slot *slots = calloc(n_seqs, sizeof *slots);
+    if (!slots) return app_error_memory("the slots");
+    atomic_store(&model->stop, false);
+    atomic_store(&model->last_step, app_now());
+    atomic_store(&model->step_began, 0);
+    pthread_mutex_lock(&model->lock);
+    model->n_seqs = n_seqs;
+    model->slots = slots;
+    model->active = NULL;
+    model->active_end = &model->active;
+    model->n_active = 0;
+    model->may_submit = !atomic_load(&model->server->stopping); /* which is set before serve_models_stop takes the lock */
+    pthread_mutex_unlock(&model->lock);
+    if (pthread_create(&model->thread, NULL, step_all, model) == 0) return APP_DONE;
+    model->slots = NULL;
+    free(slots);
+    return app_error(APP_FAILED, "a thread could not be started");
+}
+
+void serve_engine_stop(serve_model *model)
+{
+    atomic_store(&model->stop, true);
+    pthread_join(model->thread, NULL);
+    for (uint32_t i = 0; i < model->n_seqs; i++) free(model->slots[i].tokens);
+    free(model->slots);
+    model->slots = NULL;
+}

@@ -1,0 +1,78 @@
+/* job.h - a request on its way through the engine: its tasks, and the queue on which their tokens come back.
+ *
+ * The stepping thread copies events onto the queue and rings; it never waits for who reads them. What a queue can hold is
+ * bounded by the tokens of the answer. Invariant: a job is freed only after the last event of each of its tasks, so no callback
+ * can come late.
+ */
+#ifndef AERIE_APP_SERVE_MODELS_JOB_H
+#define AERIE_APP_SERVE_MODELS_JOB_H
+
+#include "serve/http/http.h"
+
+struct serve_model;
+struct serve_job;
+
+typedef struct serve_event {
+    struct serve_event *next;
+    uint32_t choice;
+    int32_t token; /* -1: the end of this choice; its statistics are in it */
+    uint32_t depth; /* 0: decoded; k: the k-th of an accepted draft */
+    float logprob;
+    uint32_t n_top;
+    size_t n_text;
+    const aerie_logprob *top; /* [n_top] */
+    const char *text;         /* [n_text] */
+} serve_event;
+
+#define SERVE_N_LATENCIES 16
+
+typedef struct serve_choice {
+    struct serve_job *job;
+    aerie_task *task;
+    aerie_stats stats; /* final after its last event; error: why it was not served */
+    double first_token, last_token; /* monotonic; 0: not yet */
+    uint32_t latencies[SERVE_N_LATENCIES]; /* between tokens, as in metrics.h */
+    atomic_uint n_told;
+    /* under the model's lock */
+    struct serve_choice *next;
+    int slot; /* -1: waits, or has ended */
+    const int32_t *prompt; /* [n_prompt] lent until it is submitted */
+    size_t n_prompt;
+    uint64_t seed, scope;
+    aerie_adapter_use adapters[AERIE_MAX_ADAPTERS]; /* [n_adapters] */
+    size_t n_adapters;
+    int32_t *kept; /* [n_kept] prompt and answer, if slots can be saved; NULL: not, or not any more. Owned */
+    size_t n_kept, capacity;
+} serve_choice;
+
+typedef struct serve_job {
+    struct serve_model *model;
+    serve_use *use; /* lent: of the call that waits for it */
+    pthread_mutex_t lock;
+    serve_event *first, **end;
+    bool waits;   /* somebody waits for the bell */
+    bool no_room; /* an event could not be kept */
+    uint32_t n_left; /* choices that have not ended */
+    int bell;     /* eventfd */
+    bool lost;    /* of the reader: nothing more comes, though not all ends have come: there was no room for one */
+    serve_event *taken; /* of the reader */
+    serve_event *current; /* the one that was given out last */
+    double submitted;
+    uint64_t id;
+    bool streams;
+    uint32_t n_predict;
+    uint32_t n; /* choices */
+    serve_choice choices[];
+} serve_job;
+
+/* NULL: not enough memory or descriptors. */
+serve_job *serve_job_create(struct serve_model *model, serve_use *use, uint32_t n);
+/* Cancels what runs and waits for its end. */
+void serve_job_free(serve_job *job);
+/* The next event, valid until the next call; waits for it at most so many seconds. NULL: none has come, or the client sends no
+ * more from now on, or, with *gone, the client is gone, or, with job->lost, none will come. */
+const serve_event *serve_job_next(serve_job *job, const serve_call *call, double seconds, bool *gone);
+/* Of the stepping thread: aerie_request.token with a serve_choice as user. */
+bool serve_job_on_token(void *choice, const aerie_token_event *event);
+
+#endif

@@ -1,0 +1,35 @@
+/* metrics.h - what the server counts, for /metrics in Prometheus' text format, by the names that vLLM and llama.cpp's server
+ * have.
+ *
+ * Invariant: counters never fall, also when a model is unloaded and loaded again.
+ */
+#ifndef AERIE_APP_SERVE_MODELS_METRICS_H
+#define AERIE_APP_SERVE_MODELS_METRICS_H
+
+#include "serve/models/job.h"
+
+/* A histogram; its sum is that of exact values. */
+typedef struct serve_histogram {
+    uint64_t counts[SERVE_N_LATENCIES]; /* the last one: beyond all bounds */
+    double sum;
+} serve_histogram;
+
+typedef struct serve_figures {
+    uint64_t n_prompt, n_cached, n_generated, n_passes, n_preempted;
+    uint64_t n_drafts, n_drafted, n_accepted;
+    uint64_t accepted_at[AERIE_MAX_DRAFT], drafted_at[AERIE_MAX_DRAFT], tried_at[AERIE_MAX_DRAFT];
+    uint64_t n_stopped, n_length, n_aborted, n_errors; /* answers by how they ended */
+    double prompt_seconds, decode_seconds;
+    serve_histogram first_token, whole; /* seconds from submission */
+    serve_histogram between;            /* seconds from token to token */
+    uint64_t n_most;                    /* tokens of the longest sequence */
+} serve_figures;
+
+/* Into counts [SERVE_N_LATENCIES] of latencies between tokens. */
+void serve_latency_count(uint32_t *counts, double seconds);
+/* An answer that has ended. */
+void serve_figures_add(serve_figures *figures, const serve_choice *choice);
+/* GET /metrics */
+void serve_get_metrics(serve_call *call);
+
+#endif

@@ -1,0 +1,588 @@
+/* models.c - implements models.h: the list of models, loading and unloading. */
+#define _POSIX_C_SOURCE 200809L
+#include "serve/models/models.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "serve/http/systemd.h"
+#include "formats/kind.h" /* aerie.h does not say what lies beside models */
+
+enum { RETRY_SECONDS = 15, WAIT_SECONDS = 120 };
+
+const char *serve_state_name(serve_state state)
+{
+    static const char *const names[] = {"unloaded", "loading", "loaded", "unloading", "failed"};
+    return names[state];
+}
+
+/* ---- The list ----------------------------------------------------------------------------------------------- */
+
+/* "DIR/NAME-00001-of-00003.gguf" is NAME: its bytes from *start on. */
+static size_t name_of(const char *path, const char **start)
+{
+    const char *slash = strrchr(path, '/');
+    *start = slash ? slash + 1 : path;
+    unsigned part, of;
+    return app_split_name(*start, &part, &of);
+}
+
+static int add_model(serve_models *models, const char *name, size_t n_name, const char *path)
+{
+    serve_model *grown = app_grow(models->items, models->n, &models->capacity, sizeof *grown);
+    if (!grown) return app_error_memory("the list of models");
+    models->items = grown;
+    for (size_t i = 0; i < models->n; i++)
+        if (strlen(grown[i].name) == n_name && memcmp(grown[i].name, name, n_name) == 0)
+            return app_error(APP_USAGE, "'%s' and '%s' have the same name, %s: -m NAME=FILE gives another", grown[i].path, path,
+                             grown[i].name);
+    serve_model *m = &grown[models->n];
+    *m = (serve_model){.server = models->server, .name = strndup(name, n_name), .path = strdup(path)};
+    if (!m->name || !m->path) {
+        free(m->name);
+        free(m->path);
+        return app_error_memory("the list of models");
+    }
+    models->n++;
+    return APP_DONE;
+}
+
+/* [NAME=]FILE; a file whose own name has a '=' in it is found first. app_pull_models reads it likewise. */
+static int add_given(serve_models *models, const char *given, const char *alias)
+{
+    const char *equals = strchr(given, '='), *name;
+    if (!*given) return app_error(APP_USAGE, "-m names no file; found ''");
+    if (equals && equals > given && !memchr(given, '/', (size_t)(equals - given)) && access(given, F_OK))
+        return add_model(models, given, (size_t)(equals - given), equals + 1);
+    const size_t n = name_of(given, &name);
+    return alias ? add_model(models, alias, strlen(alias), given) : add_model(models, name, n, given);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* A model's file, or the first of its files. */
+static bool is_model_file(const char *name)
+{
+    const size_t n = strlen(name);
+    unsigned part, of;
+    if (name[0] == '.' || n <= 5 || strcmp(name + n - 5, ".gguf")) return false;
+    if (strncmp(name, "mmproj", 6) == 0) return false;
+    app_split_name(name, &part, &of);
+    return part <= 1;
+}
+
+static int add_folder(serve_models *models, const char *folder)
+{
+    char **names = NULL;
+    size_t n = 0, capacity = 0;
+    int bad = APP_DONE;
+    DIR *dir = opendir(folder);
+    if (!dir) return app_error(APP_BAD_FILE, "--models-dir '%s': %s", folder, strerror(errno));
+    for (struct dirent *d; !bad && (d = readdir(dir));) {
+        if (!is_model_file(d->d_name)) continue;
+        char **grown = app_grow(names, n, &capacity, sizeof *names);
+        if (grown) names = grown;
+        if (!grown || !(names[n] = strdup(d->d_name))) bad = app_error_memory("the list of models");
+        else n++;
+    }
+    closedir(dir);
+    if (n) qsort(names, n, sizeof *names, by_name);
+    for (size_t i = 0; i < n; i++) {
+        char path[4096];
+        struct stat st;
+        const int length = snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        if (!bad && length > 0 && (size_t)length < sizeof path && stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+            !aerie_file_is_drafter_head(path) && !ae_role_is_other(path))
+            bad = add_given(models, path, NULL);
+        free(names[i]);
+    }
+    free(names);
+    if (!bad && !models->n) return app_error(APP_BAD_FILE, "--models-dir '%s' holds no model (.gguf)", folder);
+    return bad;
+}
+
+static int choose_default(serve_models *models)
+{
+    const app_serve_options *o = models->server->o;
+    models->has_default = o->models.n || o->default_model;
+    while (o->default_model && models->i_default < models->n &&
+           strcmp(models->items[models->i_default].name, o->default_model))
+        models->i_default++;
+    if (models->i_default < models->n) return APP_DONE;
+    return app_error(APP_USAGE, "--default-model '%s' is none of the %zu models, the first of which is '%s'", o->default_model,
+                     models->n, models->items[0].name);
+}
+
+int serve_models_create(serve_models *models, serve_server *server)
+{
+    const app_serve_options *o = server->o;
+    struct timespec now;
+    int bad = APP_DONE;
+    *models = (serve_models){.server = server};
+    pthread_mutex_init(&models->lock, NULL);
+    pthread_cond_init(&models->changed, NULL);
+    clock_gettime(CLOCK_REALTIME, &now);
+    models->created = (double)now.tv_sec;
+    if (!o->models.n && !o->models_dir)
+        return app_error(APP_USAGE, "'serve' needs a model: -m FILE (or AERIE_MODEL), or --models-dir");
+    if (o->alias && (o->models.n != 1 || o->models_dir)) return app_error(APP_USAGE, "--alias names the model of a single -m");
+    if (o->alias && !*o->alias) return app_error(APP_USAGE, "--alias gives an empty name");
+    for (size_t i = 0; !bad && i < o->models.n; i++) bad = add_given(models, o->models.items[i], o->alias);
+    if (!bad && o->models_dir) bad = add_folder(models, o->models_dir);
+    if (!bad && models->n > 1 && server->options->draft_model)
+        bad = app_error(APP_USAGE,
+                        "-md drafts for one model, but there are %zu; a drafter head beside a model (MODEL-eagle3.gguf) is "
+                        "used without -md",
+                        models->n);
+    if (!bad && models->n > 1 && server->options->loras.n)
+        bad = app_error(APP_USAGE, "--lora adapts one model, but there are %zu", models->n);
+    if (!bad) bad = choose_default(models);
+    for (size_t i = 0; i < models->n; i++) { /* the list does not move any more */
+        pthread_mutex_init(&models->items[i].lock, NULL);
+        pthread_mutex_init(&models->items[i].embed_lock, NULL);
+        pthread_cond_init(&models->items[i].changed, NULL);
+    }
+    if (!bad && o->models.n) { /* from the first request on: /health must not say that all is well */
+        models->items[0].state = SERVE_LOADING;
+        models->items[0].startup = true;
+    }
+    return bad;
+}
+
+/* ---- Loading ------------------------------------------------------------------------------------------------- */
+
+static void close_model(serve_model *m)
+{
+    for (size_t i = 0; i < sizeof m->embedders / sizeof *m->embedders; i++) {
+        aerie_embedder_free(m->embedders[i]);
+        m->embedders[i] = NULL;
+    }
+    aerie_session_free(m->session);
+    app_models_free(&m->models);
+    m->session = NULL;
+}
+
+/* Without any lock. */
+static int open_model(serve_model *m)
+{
+    app_options *o = &m->options;
+    const aerie_spec_type type = m->server->options->session.spec.type;
+    const double start = app_now();
+    *o = *m->server->options;
+    o->model = m->path;
+    o->session.n_waiting = m->server->o->max_queue ? m->server->o->max_queue : 1; /* 0 is the library's own number */
+    o->conversation = true; /* a model without a template gets the plain one */
+    int bad = app_models_load(&m->models, o, app_wants_draft(type));
+    if (bad) return bad;
+    const app_text *given = &m->models.format.template_text;
+    m->template_text = given->data ? given->data : m->models.info.chat_template;
+    m->style = answer_style_detect(m->template_text, m->template_text ? strlen(m->template_text) : 0);
+    m->takes_system = app_format_takes_system(&m->models.format, &m->models.info);
+    m->takes_tools = app_format_takes_tools(&m->models.format, &m->models.info);
+    m->reads = serve_reads_of(m->template_text);
+    if (!serve_lora_open(m)) bad = app_error_memory("the adapters");
+    if (!bad && !m->models.info.is_encoder) {
+        bad = app_session_open(&m->session, &m->models, o, type);
+        if (!bad) app_say_speculation(m->session, o, !o->quiet);
+        if (!bad) bad = serve_engine_start(m);
+    }
+    if (bad) close_model(m);
+    m->load_seconds = app_now() - start;
+    if (!bad && !o->quiet) app_note("'%s' is loaded and answers (%.2f s)", m->name, m->load_seconds);
+    return bad;
+}
+
+/* Under the lock, which is let go meanwhile. */
+static void load(serve_models *models, serve_model *m)
+{
+    m->state = SERVE_LOADING;
+    pthread_mutex_unlock(&models->lock);
+    const int bad = open_model(m);
+    pthread_mutex_lock(&models->lock);
+    m->state = bad ? SERVE_FAILED : SERVE_READY;
+    m->failed_at = m->last_used = app_now();
+    if (!bad) m->n_loaded = ++models->n_loads;
+    m->keep = models->server->o->sleep_idle;
+    m->startup = m->startup && bad; /* then the server ends, and /health never says that all is well */
+    pthread_cond_broadcast(&models->changed);
+}
+
+static void unload(serve_models *models, serve_model *m)
+{
+    m->state = SERVE_UNLOADING;
+    pthread_mutex_unlock(&models->lock);
+    if (m->session) serve_engine_stop(m);
+    close_model(m);
+    if (!m->options.quiet) app_note("'%s' is unloaded", m->name);
+    pthread_mutex_lock(&models->lock);
+    m->state = SERVE_UNLOADED;
+    pthread_cond_broadcast(&models->changed);
+}
+
+static void *load_first(void *user)
+{
+    serve_models *models = user;
+    serve_model *m = &models->items[0];
+    pthread_mutex_lock(&models->lock);
+    load(models, m);
+    const bool bad = m->state == SERVE_FAILED;
+    pthread_mutex_unlock(&models->lock);
+    if (bad) atomic_store(&models->server->failed, true);
+    else serve_notify("READY=1");
+    return NULL;
+}
+
+void serve_models_start(serve_models *models)
+{
+    if (!models->server->o->models.n) {
+        serve_notify("READY=1"); /* models are loaded when asked for */
+        return;
+    }
+    models->has_starter = pthread_create(&models->starter, NULL, load_first, models) == 0;
+    if (!models->has_starter) atomic_store(&models->server->failed, true);
+}
+
+/* ---- Making room ------------------------------------------------------------------------------------------------ */
+
+static serve_model *oldest_idle(serve_models *models)
+{
+    serve_model *oldest = NULL;
+    for (size_t i = 0; i < models->n; i++) {
+        serve_model *m = &models->items[i];
+        if (m->state == SERVE_READY && !m->n_users && (!oldest || m->last_used < oldest->last_used)) oldest = m;
+    }
+    return oldest;
+}
+
+/* Whether the model may be loaded beside those that are. */
+static bool fits(const serve_models *models, const serve_model *wanted, uint64_t available)
+{
+    const app_serve_options *o = models->server->o;
+    const uint64_t budget = (uint64_t)o->models_memory << 20;
+    uint64_t bytes = wanted->bytes;
+    size_t n = 1;
+    for (size_t i = 0; i < models->n; i++) {
+        const serve_model *m = &models->items[i];
+        if (m == wanted || m->state == SERVE_UNLOADED || m->state == SERVE_FAILED) continue;
+        bytes += m->bytes;
+        n++;
+    }
+    if (n == 1) return true; /* alone: loading it says whether it fits */
+    return (!o->models_max || n <= o->models_max) && (!budget || bytes <= budget) && (!available || wanted->bytes <= available);
+}
+
+/* Reads how much memory it takes, and what the machine can give now. */
+static uint64_t plan(serve_models *models, serve_model *m)
+{
+    const app_options *o = models->server->options;
+    aerie_memory_plan p;
+    aerie_session_params params = o->session;
+    params.spec.type = AERIE_SPEC_NONE;
+    params.spec.draft_model = NULL;
+    if (aerie_memory_plan_get(m->path, &o->model_params, &params, &p, sizeof p, NULL) != AERIE_OK) return 0;
+    m->bytes = p.weight_bytes + p.session_bytes;
+    return p.available_bytes;
+}
+
+/* Whether the file makes a model. All of it is mapped and nothing copied, so that this takes hardly any memory. */
+static int open_file(const serve_model *m)
+{
+    const app_options *o = m->server->options;
+    aerie_model_params params = o->model_params;
+    aerie_session_params session = o->session;
+    aerie_model *model = NULL;
+    aerie_memory_plan p;
+    aerie_error error = {0};
+    params.mmap = true;
+    params.no_mmap = false;
+    params.progress = NULL;
+    session.spec.type = AERIE_SPEC_NONE;
+    session.spec.draft_model = NULL;
+    aerie_status status = aerie_model_load(&model, m->path, &params, &error);
+    aerie_model_free(model);
+    if (status == AERIE_OK) status = aerie_memory_plan_get(m->path, &o->model_params, &session, &p, sizeof p, &error);
+    return app_report(APP_LOADING, status, &error);
+}
+
+/* Under the lock, which is let go while the file is opened: whether others may have to go for this model, which would not be
+ * worth it if it could not be loaded then. */
+static bool may_replace(serve_models *models, serve_model *m, uint64_t available, serve_error *error)
+{
+    const uint64_t budget = (uint64_t)models->server->o->models_memory << 20;
+    uint64_t most = available;
+    m->state = SERVE_LOADING;
+    pthread_mutex_unlock(&models->lock);
+    const int bad = open_file(m);
+    pthread_mutex_lock(&models->lock);
+    m->state = bad ? SERVE_FAILED : SERVE_UNLOADED;
+    m->failed_at = app_now();
+    pthread_cond_broadcast(&models->changed);
+    if (bad) return true; /* the state says it */
+    for (size_t i = 0; i < models->n; i++)
+        if (models->items[i].state == SERVE_READY) most += models->items[i].bytes;
+    if (budget && m->bytes > budget)
+        return serve_fail(error, 503, "model", "the model '%.100s' needs %llu MiB; --models-memory allows %u", m->name,
+                          (unsigned long long)(m->bytes >> 20), (unsigned)models->server->o->models_memory);
+    if (available && m->bytes > most)
+        return serve_fail(error, 503, "model", "the model '%.100s' needs %llu MiB; without the others there would be %llu",
+                          m->name, (unsigned long long)(m->bytes >> 20), (unsigned long long)(most >> 20));
+    return true;
+}
+
+/* Under the lock. false: all others are in use; wait and try again. */
+static bool make_room(serve_models *models, serve_model *m)
+{
+    while (!fits(models, m, plan(models, m))) {
+        serve_model *oldest = oldest_idle(models);
+        if (!oldest) return false;
+        unload(models, oldest);
+        if (m->state != SERVE_UNLOADED && m->state != SERVE_FAILED) return false; /* another thread has begun */
+    }
+    return true;
+}
+
+/* ---- Use --------------------------------------------------------------------------------------------------------- */
+
+static serve_model *named_model(serve_models *models, const char *name)
+{
+    const char *tag = strchr(name, ':');                   /* as ollama's clients say it: "name:latest" */
+    const size_t n = tag && strcmp(tag, ":latest") == 0 ? (size_t)(tag - name) : strlen(name);
+    for (size_t i = 0; i < models->n; i++)
+        if (strlen(models->items[i].name) == n && memcmp(models->items[i].name, name, n) == 0) return &models->items[i];
+    return NULL;
+}
+
+/* Whom a request means that names nobody: --default-model, or the first -m; else the model that was loaded last, of those that
+ * are loaded if any is; before the first one is loaded, the first that is not known to be broken. */
+static serve_model *default_model(serve_models *models)
+{
+    serve_model *best = &models->items[models->i_default];
+    if (models->has_default) return best;
+    pthread_mutex_lock(&models->lock);
+    for (size_t i = 0; i < models->n; i++) {
+        serve_model *m = &models->items[i];
+        const int rank = m->state == SERVE_READY ? 2 : m->state != SERVE_FAILED;
+        const int best_rank = best->state == SERVE_READY ? 2 : best->state != SERVE_FAILED;
+        if (rank > best_rank || (rank == best_rank && m->n_loaded > best->n_loaded)) best = m;
+    }
+    pthread_mutex_unlock(&models->lock);
+    return best;
+}
+
+serve_model *serve_models_find(serve_models *models, const char *name)
+{
+    if (models->n == 1) return &models->items[0]; /* clients call the only model by any name */
+    return name ? named_model(models, name) : default_model(models);
+}
+
+bool serve_model_generates(const serve_model *m, serve_error *error)
+{
+    if (m->session) return true;
+    return serve_fail(error, 400, "model", "the model '%.100s' is an encoder: it embeds texts (/v1/embeddings), but cannot "
+                      "generate any", m->name);
+}
+
+serve_state serve_model_state(serve_models *models, const serve_model *m)
+{
+    pthread_mutex_lock(&models->lock);
+    const serve_state state = m->state;
+    pthread_mutex_unlock(&models->lock);
+    return state;
+}
+
+static void wait_a_while(serve_models *models)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 200 * 1000 * 1000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&models->changed, &models->lock, &until);
+}
+
+/* Under the lock; false with the reason. */
+static bool get_ready(serve_models *models, serve_model *m, const serve_call *call, serve_error *error)
+{
+    const double end = app_now() + WAIT_SECONDS;
+    bool checked = false;
+    while (m->state != SERVE_READY) {
+        if (m->startup) {
+            error->retry_after = 2;
+            return serve_fail(error, 503, "", "the model is being loaded");
+        }
+        if (m->state == SERVE_FAILED && app_now() - m->failed_at < RETRY_SECONDS)
+            return serve_fail(error, 500, "model", "the model '%.100s' could not be loaded; the server's log says why",
+                              m->name);
+        if (atomic_load(&models->server->draining)) return serve_fail(error, 503, "", "the server is shutting down");
+        if (serve_call_gone(call)) return serve_fail(error, 499, "", "the client is gone");
+        if (app_now() > end) {
+            error->retry_after = 30;
+            return serve_fail(error, 503, "model", "the model '%.100s' found no room: the other models are in use", m->name);
+        }
+        const bool idle = m->state == SERVE_UNLOADED || m->state == SERVE_FAILED;
+        const uint64_t available = idle && !checked ? plan(models, m) : 0;
+        if (idle && !checked && !fits(models, m, available)) {
+            checked = true;
+            if (!may_replace(models, m, available, error)) return false;
+        } else if (idle && make_room(models, m)) {
+            load(models, m);
+        } else {
+            wait_a_while(models);
+        }
+    }
+    return true;
+}
+
+serve_model *serve_models_take(serve_models *models, const char *name, const serve_call *call, serve_error *error)
+{
+    serve_model *m = serve_models_find(models, name), *last = NULL;
+    bool ready = false;
+    if (!m) {
+        serve_models_unknown(name, error);
+        return NULL;
+    }
+    while (!ready && m != last) { /* of a request that names none another one is tried while there is any */
+        *error = (serve_error){0};
+        pthread_mutex_lock(&models->lock);
+        ready = get_ready(models, m, call, error);
+        if (ready) m->n_users++;
+        const bool broken = !ready && m->state == SERVE_FAILED;
+        pthread_mutex_unlock(&models->lock);
+        last = m;
+        if (broken && !name) m = serve_models_find(models, NULL);
+    }
+    return ready ? last : NULL;
+}
+
+bool serve_models_unknown(const char *name, serve_error *error)
+{
+    error->code = "model_not_found";
+    return serve_fail(error, 404, "model", "there is no model '%.200s'; /v1/models lists them", name);
+}
+
+serve_model *serve_models_look(serve_models *models, const char *name, serve_error *error)
+{
+    serve_model *m = serve_models_find(models, name);
+    if (!m) {
+        serve_models_unknown(name, error);
+        return NULL;
+    }
+    if (serve_model_use(models, m)) return m;
+    const bool loading = serve_model_state(models, m) == SERVE_LOADING;
+    error->code = "model_not_loaded";
+    error->retry_after = loading ? 2 : 0;
+    if (loading) serve_fail(error, 503, "model", "the model is being loaded");
+    else serve_fail(error, 503, "model", "the model '%.100s' is not loaded; a request that uses it loads it", m->name);
+    return NULL;
+}
+
+bool serve_model_use(serve_models *models, serve_model *m)
+{
+    pthread_mutex_lock(&models->lock);
+    const bool ready = m->state == SERVE_READY;
+    m->n_users += ready;
+    pthread_mutex_unlock(&models->lock);
+    return ready;
+}
+
+void serve_models_used(serve_models *models, serve_model *m, double keep)
+{
+    pthread_mutex_lock(&models->lock);
+    m->last_used = app_now();
+    m->keep = isnan(keep) ? models->server->o->sleep_idle : keep;
+    pthread_mutex_unlock(&models->lock);
+}
+
+void serve_models_give(serve_models *models, serve_model *m)
+{
+    if (!m) return;
+    pthread_mutex_lock(&models->lock);
+    m->n_users--;
+    pthread_cond_broadcast(&models->changed);
+    pthread_mutex_unlock(&models->lock);
+}
+
+void serve_models_sleep(serve_models *models)
+{
+    pthread_mutex_lock(&models->lock);
+    for (size_t i = 0; i < models->n; i++) {
+        serve_model *m = &models->items[i];
+        if (m->state == SERVE_READY && !m->n_users && m->keep >= 0 && app_now() - m->last_used >= m->keep) unload(models, m);
+    }
+    pthread_mutex_unlock(&models->lock);
+}
+
+bool serve_model_unload(serve_models *models, serve_model *m)
+{
+    pthread_mutex_lock(&models->lock);
+    const bool free_to_go = m->state == SERVE_READY && !m->n_users;
+    if (free_to_go) unload(models, m);
+    const bool gone = m->state == SERVE_UNLOADED || m->state == SERVE_FAILED;
+    pthread_mutex_unlock(&models->lock);
+    return gone;
+}
+
+double serve_models_step_age(serve_models *models)
+{
+    double most = -1;
+    pthread_mutex_lock(&models->lock);
+    for (size_t i = 0; i < models->n; i++) {
+        serve_model *m = &models->items[i];
+        if (m->state != SERVE_READY) continue;
+        pthread_mutex_lock(&m->lock);
+        const bool works = m->n_active > 0;
+        pthread_mutex_unlock(&m->lock);
+        const double age = app_now() - atomic_load(&m->last_step);
+        if (works && age > most) most = age;
+    }
+    pthread_mutex_unlock(&models->lock);
+    return most;
+}
+
+bool serve_models_stuck(serve_models *models)
+{
+    return serve_models_step_age(models) > models->server->o->stuck;
+}
+
+/* ---- The end ------------------------------------------------------------------------------------------------------ */
+
+void serve_models_stop(serve_models *models)
+{
+    for (size_t i = 0; i < models->n; i++) {
+        serve_model *m = &models->items[i];
+        pthread_mutex_lock(&m->lock);
+        m->may_submit = false;
+        for (serve_choice *c = m->active; c; c = c->next) aerie_cancel(c->task);
+        pthread_mutex_unlock(&m->lock);
+    }
+}
+
+void serve_models_free(serve_models *models)
+{
+    if (models->has_starter) pthread_join(models->starter, NULL);
+    for (size_t i = 0; i < models->n; i++) {
+        serve_model *m = &models->items[i];
+        if (m->state == SERVE_READY) {
+            if (m->session) serve_engine_stop(m);
+            close_model(m);
+        }
+        pthread_mutex_destroy(&m->lock);
+        pthread_mutex_destroy(&m->embed_lock);
+        pthread_cond_destroy(&m->changed);
+        free(m->name);
+        free(m->path);
+        free(m->lora_scales);
+    }
+    free(models->items);
+    pthread_mutex_destroy(&models->lock);
+    pthread_cond_destroy(&models->changed);
+}

@@ -1,0 +1,152 @@
+/* models.h - the models that are served: loaded when asked for, stepped by a thread each, unloaded to make room.
+ *
+ * Owns: models, sessions, their threads, which request runs in which slot, figures. Invariants: a model that is in use
+ * (serve_models_take) is not unloaded; requests begin in the order in which they are submitted, so the oldest n_seqs of the
+ * active ones are those that run.
+ */
+#ifndef AERIE_APP_SERVE_MODELS_MODELS_H
+#define AERIE_APP_SERVE_MODELS_MODELS_H
+
+#include "serve/models/facts.h"
+#include "serve/models/job.h"
+#include "serve/models/metrics.h"
+#include "serve/parse/answer.h"
+#include "serve/request/template_reads.h"
+
+typedef enum serve_state {
+    SERVE_UNLOADED,
+    SERVE_LOADING,
+    SERVE_READY,
+    SERVE_UNLOADING,
+    SERVE_FAILED, /* to load; tried again after a while */
+} serve_state;
+
+const char *serve_state_name(serve_state state);
+
+typedef struct serve_slot {
+    serve_choice *running; /* NULL: idle */
+    uint64_t scope;        /* of the sequence that ran last */
+    int32_t *tokens;       /* [n_tokens] of the sequence that ran last, if slots can be saved; owned */
+    size_t n_tokens;
+    aerie_adapter_use adapters[AERIE_MAX_ADAPTERS]; /* [n_adapters] that it ran with */
+    size_t n_adapters;
+} serve_slot;
+
+/* What shall run on the stepping thread, between steps. */
+typedef struct serve_errand {
+    struct serve_errand *next;
+    void (*run)(aerie_session *session, void *user);
+    void *user;
+    bool done;
+} serve_errand;
+
+#define SERVE_N_CURVE 5 /* passes over 1, 2, 4, 8, 16 tokens */
+
+typedef struct serve_model {
+    serve_server *server;
+    char *name, *path;
+    /* under the lock of serve_models */
+    serve_state state;
+    bool startup; /* it is loading because the server has started */
+    unsigned n_users;
+    double last_used, failed_at, load_seconds;
+    uint64_t n_loaded; /* of models->n_loads when it was loaded last; 0: never */
+    double keep; /* seconds that it stays loaded without use; negative: until there is need of room */
+    uint64_t bytes; /* planned */
+    /* while it is loaded */
+    app_options options; /* the server's, with this model's file */
+    app_models models;
+    aerie_session *session; /* NULL: an encoder, which has no stepping thread either */
+    pthread_mutex_t embed_lock; /* of the next one */
+    aerie_embedder *embedders[2]; /* of vectors, of ranks; NULL: nobody has asked yet */
+    answer_style style;
+    serve_reads reads;
+    const char *template_text; /* lent; NULL: none */
+    bool takes_system, takes_tools; /* its template writes a first message of the system; the tools */
+    pthread_t thread;
+    atomic_bool stop;
+    _Atomic double last_step, step_began; /* monotonic; step_began 0: between steps */
+    _Atomic uint32_t kv_page, kv_pages, kv_used; /* aerie_kv_use after the last step */
+    pthread_mutex_t lock;                 /* of all that follows */
+    pthread_cond_t changed;
+    serve_choice *active, **active_end; /* in the order of submission */
+    uint32_t n_active, n_seqs;
+    serve_slot *slots; /* [n_seqs] */
+    serve_errand *errands;
+    bool may_submit;
+    float *lora_scales; /* [models.n_adapters] of requests that say nothing; owned, kept when the model is unloaded */
+    double curve_tried; /* monotonic, when points were measured last; 0: never. Of the stepping thread */
+    double curve[SERVE_N_CURVE]; /* T(n) in seconds; 0: not measured. Of the stepping thread */
+    serve_facts facts;     /* of the file, once somebody has asked */
+    serve_figures figures; /* of all times that it was loaded */
+} serve_model;
+
+typedef struct serve_models {
+    serve_server *server;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    serve_model *items; /* [n] */
+    size_t n, capacity;
+    size_t i_default;  /* whom requests mean that name none, ... */
+    bool has_default;  /* ... whatever is loaded */
+    uint64_t n_loads; /* so far */
+    double created; /* seconds since 1970 */
+    pthread_t starter;
+    bool has_starter;
+} serve_models;
+
+/* Reads which models there are; loads none. */
+int serve_models_create(serve_models *models, serve_server *server);
+/* Loads the first -m in the background. */
+void serve_models_start(serve_models *models);
+/* Ends all answers. */
+void serve_models_stop(serve_models *models);
+void serve_models_free(serve_models *models);
+
+/* The model called `name` (NULL: the default one, as docs/serving.md says), loaded; to be given back. call: whose client may
+ * go away. */
+serve_model *serve_models_take(serve_models *models, const char *name, const serve_call *call, serve_error *error);
+/* The same of one that is loaded already: who merely looks loads nothing. */
+serve_model *serve_models_look(serve_models *models, const char *name, serve_error *error);
+/* No model has this name: fills the error in and returns false. */
+bool serve_models_unknown(const char *name, serve_error *error);
+/* It was put to use: it stays loaded for `keep` seconds from when it is given back, NAN: for --sleep-idle-seconds. Who merely
+ * looks at a model does not call this. */
+void serve_models_used(serve_models *models, serve_model *model, double keep);
+/* As serve_models_take, without waiting or loading; false: it is not loaded. */
+bool serve_model_use(serve_models *models, serve_model *model);
+void serve_models_give(serve_models *models, serve_model *model);
+/* By name, loaded or not; NULL: there is none. */
+serve_model *serve_models_find(serve_models *models, const char *name);
+/* Of a loaded model: whether it generates text and has slots; an encoder does not, and *error says so. */
+bool serve_model_generates(const serve_model *model, serve_error *error);
+/* Tokens of one conversation, of a model that is loaded (dialects/info.c); whether it has tokens for gaps in texts (infill.c). */
+uint32_t serve_model_n_ctx(const serve_model *model);
+bool serve_model_fills_gaps(const serve_model *model);
+serve_state serve_model_state(serve_models *models, const serve_model *model);
+/* Unloads what nobody has used for as long as it was to be kept. Of the main thread. */
+void serve_models_sleep(serve_models *models);
+/* Unloads it if nobody uses it; false: somebody does. */
+bool serve_model_unload(serve_models *models, serve_model *model);
+/* Some model has work, but has not ended a step for --stuck-after. */
+bool serve_models_stuck(serve_models *models);
+/* Seconds since a step ended, of the loaded model where that is longest ago among those with work; -1: none has any. */
+double serve_models_step_age(serve_models *models);
+
+/* ---- lora.c: the scales of its adapters ---- */
+
+bool serve_lora_open(serve_model *model);
+
+/* ---- engine.c: the stepping thread ------------------------------------------------------------------------- */
+
+/* Starts and ends it. */
+int serve_engine_start(serve_model *model);
+void serve_engine_stop(serve_model *model);
+/* Runs something on it, between steps. */
+void serve_engine_do(serve_model *model, void (*run)(aerie_session *session, void *user), void *user);
+/* Of the stepping thread: a choice has had its last event. */
+void serve_engine_ended(serve_choice *choice);
+/* Submits a job's choices one after another, all or none. */
+bool serve_engine_submit(serve_model *model, serve_job *job, aerie_request *request, serve_error *error);
+
+#endif

@@ -1,0 +1,47 @@
+/* tokens.h - tokens of an answer that are still to be told of: their log-probabilities and where they came from.
+ *
+ * As JSON they take some hundred times as much memory as as numbers, so numbers are kept, and written when they are sent.
+ * Owns: the numbers. Does not own: which of them a dialect tells, and where (chat.c, completion.c, llama.c).
+ */
+#ifndef AERIE_APP_SERVE_MODELS_TOKENS_H
+#define AERIE_APP_SERVE_MODELS_TOKENS_H
+
+#include "serve/models/job.h"
+
+typedef struct serve_token {
+    int32_t token;
+    uint32_t depth; /* 0: decoded; k: the k-th of an accepted draft */
+    float logprob;
+    uint32_t n_top;
+    size_t top;    /* the first of them in tops */
+    size_t offset; /* bytes of the choice's tokens before it, as text in JSON */
+} serve_token;
+
+typedef struct serve_tokens {
+    const aerie_model *model; /* lent */
+    serve_use *use;           /* lent */
+    serve_token *items; /* [n] owned */
+    size_t n, capacity;
+    aerie_logprob *tops; /* [n_tops] owned */
+    size_t n_tops, tops_capacity;
+    size_t offset; /* of the next one */
+    size_t first_offset; /* that serve_token_offset tells of the first */
+} serve_tokens;
+
+/* Keeps one, with at most n_top of its likeliest. false: out of memory. */
+bool serve_tokens_add(serve_tokens *tokens, const serve_event *event, uint32_t n_top);
+/* They have been told. */
+void serve_tokens_clear(serve_tokens *tokens);
+void serve_tokens_free(serve_tokens *tokens);
+
+/* serve_entry, with serve_tokens as user: {"id", "token", "bytes", "logprob", "top_logprobs"} as chat completions have it. */
+bool serve_token_logprob(void *tokens, size_t i, app_text *out);
+/* {"id", "text", "depth"} */
+bool serve_token_origin(void *tokens, size_t i, app_text *out);
+/* The four lists of completions: "token", 0.5, {"token": 0.5, ...}, 17 */
+bool serve_token_text(void *tokens, size_t i, app_text *out);
+bool serve_token_number(void *tokens, size_t i, app_text *out);
+bool serve_token_map(void *tokens, size_t i, app_text *out);
+bool serve_token_offset(void *tokens, size_t i, app_text *out);
+
+#endif

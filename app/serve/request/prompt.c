@@ -1,0 +1,558 @@
+/* prompt.c - prompts: texts and tokens as they are given, conversations by the model's chat template (request.h). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/request/request.h"
+
+enum { MAX_ANSWERS = 128 }; /* to all prompts of a request */
+
+enum {
+    TOKENIZING_BYTES = 40, /* for each byte of a text: one long word without a space takes that much */
+};
+
+bool serve_ask_tokenize(serve_ask *ask, const char *text, size_t n_text, bool first, bool special, const char *field,
+                        int32_t **tokens, size_t *n, serve_error *error)
+{
+    aerie_error why = {0};
+    if (!serve_use_add(ask->use, TOKENIZING_BYTES * n_text)) return serve_fail_memory(error);
+    const aerie_status status = aerie_tokenize(ask->model->models.model, text, n_text, first, special, tokens, n, &why);
+    serve_use_drop(ask->use, TOKENIZING_BYTES * n_text);
+    if (status != AERIE_OK) return serve_fail_library(error, status, &why, field);
+    serve_use_force(ask->use, *n * sizeof **tokens);
+    return true;
+}
+
+/* ---- Completions ---------------------------------------------------------------------------------------------- */
+
+bool serve_ask_add_tokens(serve_ask *ask, const int32_t *tokens, size_t n, serve_error *error)
+{
+    const size_t wanted = ask->n_tokens + n;
+    if (wanted > ask->tokens_capacity) {
+        if (!serve_use_add(ask->use, (2 * wanted - ask->tokens_capacity) * sizeof *tokens)) return serve_fail_memory(error);
+        int32_t *all = realloc(ask->tokens, 2 * wanted * sizeof *all);
+        if (!all) return serve_fail_memory(error);
+        ask->tokens = all;
+        ask->tokens_capacity = 2 * wanted;
+    }
+    if (n) memcpy(ask->tokens + ask->n_tokens, tokens, n * sizeof *tokens);
+    ask->n_tokens = wanted;
+    return true;
+}
+
+bool serve_ask_add_text(serve_ask *ask, const char *text, size_t n_text, bool first, bool special, serve_error *error)
+{
+    int32_t *tokens = NULL;
+    size_t n = 0;
+    if (!serve_ask_tokenize(ask, text, n_text, first, special, "prompt", &tokens, &n, error)) return false;
+    const bool ok = serve_ask_add_tokens(ask, tokens, n, error);
+    serve_use_drop(ask->use, n * sizeof *tokens);
+    aerie_free(tokens);
+    return ok;
+}
+
+static bool add_token(serve_ask *ask, const json_t *v, const char *field, serve_error *error)
+{
+    const json_int_t id = json_integer_value(v);
+    const int32_t token = (int32_t)id;
+    if (!json_is_integer(v) || id < 0 || id >= ask->model->models.info.n_vocab)
+        return serve_fail(error, 400, field, "'%s' must hold strings and tokens from 0 to %u", field,
+                          (unsigned)ask->model->models.info.n_vocab - 1);
+    return serve_ask_add_tokens(ask, &token, 1, error);
+}
+
+bool serve_ask_prompt(serve_ask *ask, const json_t *value, const char *field, serve_error *error)
+{
+    const size_t n = json_array_size(value);
+    bool ok = true;
+    if (json_is_array(value) && n == 1 && json_is_array(json_array_get(value, 0)))
+        return serve_ask_prompt(ask, json_array_get(value, 0), field, error); /* a list of one prompt */
+    if (json_is_string(value)) {
+        ok = serve_ask_add_text(ask, json_string_value(value), json_string_length(value), true, true, error);
+    } else if (json_is_array(value)) {
+        for (size_t i = 0; ok && i < n; i++) {
+            const json_t *v = json_array_get(value, i);
+            if (json_is_string(v) && json_is_string(json_array_get(value, 0)) && i)
+                return serve_fail(error, 400, field, "'%s' holds several prompts; /v1/completions answers them, this path one",
+                                  field);
+            if (json_is_string(v))
+                ok = serve_ask_add_text(ask, json_string_value(v), json_string_length(v), i == 0, true, error);
+            else ok = add_token(ask, v, field, error);
+        }
+    } else {
+        return serve_fail(error, 400, field,
+                          value && !json_is_null(value) ? "'%s' must be a string or a list of tokens" : "'%s' is missing",
+                          field);
+    }
+    if (ok && !ask->n_tokens) return serve_fail(error, 400, field, "'%s' has no tokens", field);
+    return ok;
+}
+
+/* A prompt, and what follows the answer, if the request says that. */
+static bool add_prompt(serve_ask *ask, const json_t *value, serve_error *error)
+{
+    const char *suffix = NULL;
+    if (!serve_get_text(ask->body, "suffix", &suffix, error)) return false;
+    if (!suffix || !*suffix) return serve_ask_prompt(ask, value, "prompt", error);
+    if (ask->echo) return serve_fail(error, 400, "suffix", "'suffix' and 'echo' exclude each other");
+    const bool only = json_array_size(value) == 1; /* a list of one prompt */
+    return serve_ask_gap(ask, only ? json_array_get(value, 0) : value, suffix, error);
+}
+
+bool serve_ask_own_prompt(serve_ask *ask, serve_error *error)
+{
+    return add_prompt(ask, json_object_get(ask->body, "prompt"), error);
+}
+
+/* Whether a value is a list of prompts: all of them strings, or all of them lists. */
+static bool is_list_of_prompts(const json_t *value)
+{
+    const size_t n = json_array_size(value);
+    size_t n_texts = 0, n_lists = 0;
+    for (size_t i = 0; i < n; i++) {
+        n_texts += json_is_string(json_array_get(value, i));
+        n_lists += json_is_array(json_array_get(value, i));
+    }
+    return n > 1 && (n_texts == n || n_lists == n);
+}
+
+bool serve_ask_prompts(serve_ask *ask, serve_error *error)
+{
+    const json_t *value = json_object_get(ask->body, "prompt");
+    const size_t n = json_array_size(value);
+    if (!is_list_of_prompts(value)) return serve_ask_own_prompt(ask, error);
+    if (n * ask->n > MAX_ANSWERS)
+        return serve_fail(error, 400, "prompt", "'prompt' holds %zu prompts, which makes %zu answers; %d are possible", n,
+                          n * ask->n, MAX_ANSWERS);
+    ask->ends = calloc(n, sizeof *ask->ends);
+    if (!ask->ends) return serve_fail_memory(error);
+    ask->n_prompts = (uint32_t)n;
+    for (size_t i = 0; i < n; i++) {
+        const size_t before = ask->n_tokens;
+        if (!add_prompt(ask, json_array_get(value, i), error)) return false;
+        if (ask->n_tokens == before) return serve_fail(error, 400, "prompt", "prompt %zu of 'prompt' has no tokens", i);
+        ask->ends[i] = ask->n_tokens;
+    }
+    return true;
+}
+
+uint32_t serve_ask_n_choices(const serve_ask *ask)
+{
+    return ask->n * (ask->ends ? ask->n_prompts : 1);
+}
+
+const int32_t *serve_ask_tokens_of(const serve_ask *ask, uint32_t choice, size_t *n)
+{
+    const uint32_t prompt = choice / ask->n;
+    const size_t from = ask->ends && prompt ? ask->ends[prompt - 1] : 0;
+    *n = (ask->ends ? ask->ends[prompt] : ask->n_tokens) - from;
+    return ask->tokens + from;
+}
+
+/* How the conversation is put to a template: templates differ in what they take. */
+enum {
+    FORM_OPEN = 1,  /* arguments of calls as objects; else as the strings that clients send */
+    FORM_FILL = 2,  /* tools have a description and parameters in any case */
+    FORM_MERGE = 4, /* of a message with calls, text follows its reasoning: some take only one of them */
+    FORM_PLAIN = 8, /* reasoning stays under the name that the client gave it */
+};
+
+/* ---- Messages --------------------------------------------------------------------------------------------------- */
+
+static bool not_text(serve_error *error, size_t i, const char *type)
+{
+    return serve_fail(error, 400, "messages",
+                      "messages[%zu]: content of type '%.40s' is not supported; the models served here "
+                      "read text",
+                      i, type ? type : "");
+}
+
+/* Parts of text as one text, lines between them, as vLLM and llama.cpp have it. NULL: *error says why. */
+static json_t *join_parts(const json_t *parts, size_t i, serve_error *error)
+{
+    app_text text = {0};
+    bool ok = app_text_add(&text, "", 0);
+    for (size_t k = 0; ok && k < json_array_size(parts); k++) {
+        const json_t *part = json_array_get(parts, k), *inner = json_object_get(part, "text");
+        const char *type = json_string_value(json_object_get(part, "type"));
+        if (json_is_string(part)) {
+            inner = part;
+        } else if (type && strcmp(type, "refusal") == 0) {
+            inner = json_object_get(part, type);
+        } else if (!type || (strcmp(type, "text") && strcmp(type, "input_text") && strcmp(type, "output_text"))) {
+            app_text_free(&text);
+            not_text(error, i, type);
+            return NULL;
+        }
+        if (!json_is_string(inner)) {
+            app_text_free(&text);
+            serve_fail(error, 400, "messages", "messages[%zu]: a part of type %s has no text", i, type ? type : "");
+            return NULL;
+        }
+        ok = (!k || app_text_add(&text, "\n", 1)) && app_text_add(&text, json_string_value(inner), json_string_length(inner));
+    }
+    json_t *json = ok ? json_stringn(text.data, text.n) : NULL;
+    app_text_free(&text);
+    if (!json) serve_fail_memory(error);
+    return json;
+}
+
+/* Absent and null are the same; what a message says is looked at by itself. */
+static void drop_nulls(json_t *object)
+{
+    const char *key;
+    json_t *value;
+    void *next;
+    json_object_foreach_safe(object, next, key, value)
+        if (json_is_null(value) && strcmp(key, "content")) json_object_del(object, key);
+}
+
+/* Arguments of a call are JSON in a string there, and an object in most templates. What the model began and did not finish, or
+ * a client has as "" or null, is an object as far as it goes. */
+static bool open_arguments(json_t *function, serve_error *error)
+{
+    const json_t *arguments = json_object_get(function, "arguments");
+    const char *text = json_is_string(arguments) ? json_string_value(arguments) : "";
+    app_text whole = {0};
+    json_t *open = NULL;
+    if (json_is_object(arguments)) return true;
+    if (app_json_read(&open, text, json_is_string(arguments) ? json_string_length(arguments) : 0, JSON_ALLOW_NUL, NULL) ==
+        APP_JSON_NO_MEMORY)
+        return serve_fail_memory(error);
+    bool ok = true;
+    if (!json_is_object(open)) {
+        json_decref(open);
+        ok = answer_repair(&whole, text, json_is_string(arguments) ? json_string_length(arguments) : 0) &&
+             app_json_read(&open, whole.data, whole.n, JSON_ALLOW_NUL, NULL) != APP_JSON_NO_MEMORY;
+    }
+    if (ok && !open) open = json_object(); /* it has a number beyond all bounds, or the like */
+    ok = ok && json_object_set(function, "arguments", open) == 0;
+    json_decref(open);
+    app_text_free(&whole);
+    return ok || serve_fail_memory(error);
+}
+
+static bool tidy_calls(json_t *message, size_t i, bool open, serve_error *error)
+{
+    json_t *calls = json_object_get(message, "tool_calls");
+    if (!calls) return true;
+    if (!json_is_array(calls)) return serve_fail(error, 400, "messages", "messages[%zu]: 'tool_calls' must be a list", i);
+    if (!json_array_size(calls)) json_object_del(message, "tool_calls");
+    for (size_t k = 0; k < json_array_size(calls); k++) {
+        json_t *call = json_array_get(calls, k), *function = json_object_get(call, "function");
+        if (!json_is_object(function) || !json_is_string(json_object_get(function, "name")))
+            return serve_fail(error, 400, "messages", "messages[%zu]: tool_calls[%zu] names no function", i, k);
+        drop_nulls(call);
+        drop_nulls(function);
+        if (open && !open_arguments(function, error)) return false;
+    }
+    return true;
+}
+
+static bool tidy_message(const serve_ask *ask, json_t *message, size_t i, serve_error *error)
+{
+    drop_nulls(message);
+    const json_t *role = json_object_get(message, "role"), *content = json_object_get(message, "content");
+    if (!json_is_object(message)) return serve_fail(error, 400, "messages", "messages[%zu] must be an object", i);
+    if (!json_is_string(role)) return serve_fail(error, 400, "messages", "messages[%zu] has no 'role'", i);
+    const bool assistant = strcmp(json_string_value(role), "assistant") == 0;
+    if (strcmp(json_string_value(role), "developer") == 0 && json_object_set_new(message, "role", json_string("system")))
+        return serve_fail_memory(error); /* `role` is gone now */
+    if (json_is_array(content)) {
+        json_t *joined = join_parts(content, i, error);
+        if (!joined) return false;
+        if (json_object_set_new(message, "content", joined)) return serve_fail_memory(error);
+    } else if (!content || json_is_null(content)) {
+        json_t *refusal = json_object_get(message, "refusal");
+        if (!assistant) return serve_fail(error, 400, "messages", "messages[%zu] has no 'content'", i);
+        refusal = json_is_string(refusal) ? json_incref(refusal) : json_string("");
+        if (json_object_set_new(message, "content", refusal)) return serve_fail_memory(error);
+    } else if (!json_is_string(content)) {
+        return serve_fail(error, 400, "messages", "messages[%zu]: 'content' must be a string or a list of parts", i);
+    }
+    if (!(ask->form & FORM_PLAIN) && !serve_reads_message(&ask->model->reads, message, ask->form & FORM_MERGE))
+        return serve_fail_memory(error);
+    return serve_tools_calls(message, i, error) && tidy_calls(message, i, ask->form & FORM_OPEN, error);
+}
+
+/* A copy with all of that done; NULL with the reason. */
+static json_t *tidy_messages(const serve_ask *ask, const json_t *messages, serve_error *error)
+{
+    if (!json_is_array(messages)) {
+        serve_fail(error, 400, "messages", messages ? "'messages' must be a list" : "'messages' is missing");
+        return NULL;
+    }
+    if (!json_array_size(messages)) {
+        serve_fail(error, 400, "messages", "'messages' is empty");
+        return NULL;
+    }
+    json_t *copy = json_deep_copy(messages);
+    if (!copy) serve_fail_memory(error);
+    bool ok = copy != NULL;
+    for (size_t i = 0; ok && i < json_array_size(copy); i++) ok = tidy_message(ask, json_array_get(copy, i), i, error);
+    if (ok) return copy;
+    json_decref(copy);
+    return NULL;
+}
+
+/* ---- Rendering ------------------------------------------------------------------------------------------------------ */
+
+/* What other fields of the request say "chat_template_kwargs" may not say, nor what the model's file says. */
+static bool check_names(const json_t *kwargs, serve_error *error)
+{
+    static const char *const reserved[] = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"};
+    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
+        if (json_object_get(kwargs, reserved[i]))
+            return serve_fail(error, 400, "chat_template_kwargs", "'chat_template_kwargs' may not have '%s'%s", reserved[i],
+                              i < 3 ? ", which is a field of the request" : "");
+    return true;
+}
+
+/* The request's variables. Their texts are text, whatever they spell, as those of messages are. NULL: *error says why. */
+static json_t *variables_of(const serve_ask *ask, const json_t *object, serve_error *error)
+{
+    const json_t *more = NULL;
+    const char *effort = NULL;
+    bool on = true;
+    if (!serve_get_object(object, "chat_template_kwargs", &more, error) || !check_names(more, error) ||
+        !serve_get_text(object, "reasoning_effort", &effort, error) || !serve_get_bool(object, "enable_thinking", &on, error))
+        return NULL;
+    const json_t *said = json_object_get(object, "enable_thinking");
+    serve_think think = SERVE_THINK_DEFAULT;
+    if (effort) think = strcmp(effort, "none") ? SERVE_THINK_ON : SERVE_THINK_OFF;
+    if (json_is_boolean(said)) think = on ? SERVE_THINK_ON : SERVE_THINK_OFF;
+    json_t *all = json_object();
+    bool ok = all != NULL;
+    ok = ok && serve_reads_think(&ask->model->reads, all, think, effort);
+    if (ok && more) ok = !json_object_update(all, (json_t *)more);
+    if (ok) return all;
+    json_decref(all);
+    serve_fail_memory(error);
+    return NULL;
+}
+
+/* The command line's variables, but for those that the request gives. NULL: out of memory. */
+static json_t *given_variables(const serve_ask *ask, const json_t *own)
+{
+    const app_text *given = &ask->model->models.format.variables;
+    const char *name;
+    json_t *all = NULL, *value;
+    if (given->data) app_json_read(&all, given->data, given->n, JSON_ALLOW_NUL, NULL); /* it was read at the start */
+    else all = json_object();
+    json_object_foreach((json_t *)own, name, value) if (all) (void)json_object_del(all, name);
+    return all;
+}
+
+typedef struct rendering {
+    aerie_chat chat;
+    char *conversation, *tools, *variables;
+} rendering;
+
+static char *dump(const json_t *json)
+{
+    return json ? json_dumps(json, JSON_COMPACT) : NULL;
+}
+
+static bool rendering_begin(rendering *r, const serve_ask *ask, json_t *messages, const json_t *object, serve_error *error)
+{
+    json_t *own = variables_of(ask, object, error), *tools = NULL;
+    if (!own) return false;
+    if ((ask->tools && !(tools = serve_reads_tools(ask->tools, ask->form & FORM_FILL))) ||
+        !serve_reads_parts(&ask->model->reads, messages)) {
+        json_decref(own);
+        json_decref(tools);
+        return serve_fail_memory(error);
+    }
+    json_t *given = given_variables(ask, own);
+    json_t *conversation = json_pack("{s:O, s:o}", "messages", messages, "chat_template_kwargs", own);
+    *r = (rendering){.chat = app_format_chat(&ask->model->models.format),
+                     .conversation = dump(conversation),
+                     .tools = dump(tools),
+                     .variables = dump(given)};
+    json_decref(given);
+    json_decref(conversation);
+    json_decref(tools);
+    if (!r->conversation || !r->variables || (ask->tools && !r->tools)) return serve_fail_memory(error);
+    r->chat.messages = (aerie_text){r->conversation, strlen(r->conversation), "messages"};
+    r->chat.variables = (aerie_text){r->variables, strlen(r->variables), "--chat-template-kwargs"};
+    r->chat.tools = r->tools ? (aerie_text){r->tools, strlen(r->tools), "tools"} : (aerie_text){"[]", 2, "tools"};
+    bool generation = true;
+    if (!serve_get_bool(object, "add_generation_prompt", &generation, error)) return false;
+    r->chat.no_generation_prompt = !generation;
+    return true;
+}
+
+static void rendering_end(rendering *r)
+{
+    app_json_free(r->conversation);
+    app_json_free(r->tools);
+    app_json_free(r->variables);
+}
+
+bool serve_ask_try(serve_ask *ask, json_t *messages, const json_t *object, char **text, size_t *n)
+{
+    rendering r = {0};
+    serve_error error = {0};
+    const bool ok = rendering_begin(&r, ask, messages, object, &error) &&
+                    aerie_chat_render(ask->model->models.model, &r.chat, text, n, NULL) == AERIE_OK;
+    rendering_end(&r);
+    return ok;
+}
+
+/* The assistant's last message, which the answer continues; taken out of the list. NULL: there is none. */
+static json_t *take_prefill(const serve_ask *ask, json_t *messages)
+{
+    const size_t n = json_array_size(messages);
+    json_t *last = json_array_get(messages, n - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    if (n < 2 || ask->server->o->no_prefill || strcmp(role, "assistant") ||
+        json_array_size(json_object_get(last, "tool_calls")) || !json_string_length(json_object_get(last, "content")))
+        return NULL;
+    json_incref(last);
+    if (json_array_remove(messages, n - 1)) {
+        json_decref(last);
+        return NULL;
+    }
+    return last;
+}
+
+/* More of ask->begun, and its tokens if they are wanted; special: it may spell control tokens. */
+static bool add_begun(serve_ask *ask, const char *text, size_t n, bool special, bool only_text, serve_error *error)
+{
+    if (!n) return true;
+    if (!only_text && !serve_ask_add_text(ask, text, n, false, special, error)) return false;
+    return app_text_add(&ask->begun, text, n) || serve_fail_memory(error);
+}
+
+static bool begin_answer(serve_ask *ask, const json_t *prefill, const char *prompt, size_t n_prompt, bool only_text,
+                         serve_error *error)
+{
+    const json_t *content = json_object_get(prefill, "content"), *reasoning = json_object_get(prefill, "reasoning_content");
+    const answer_params params = {.style = ask->style, .prompt = prompt, .n_prompt = n_prompt};
+    const char *text = json_string_value(content);
+    size_t n_skip = 0, n = json_string_length(content), n_reasoning = json_string_length(reasoning);
+    const char *open, *close;
+    app_text before = {0}, after = {0};
+    ask->begun.n = 0;
+    if (!answer_reasoning_tags(&ask->style, &open, &close)) n_reasoning = 0;
+    bool ok = answer_continue(&before, &after, &params, n_reasoning > 0, text, n, &n_skip) || serve_fail_memory(error);
+    if (!before.n && !after.n) n_reasoning = 0; /* there is no place for it */
+    ok = ok && add_begun(ask, before.data, before.n, true, only_text, error) &&
+         add_begun(ask, json_string_value(reasoning), n_reasoning, false, only_text, error) &&
+         add_begun(ask, after.data, after.n, true, only_text, error) &&
+         add_begun(ask, text + n_skip, n - n_skip, false, only_text, error);
+    app_text_free(&before);
+    app_text_free(&after);
+    return ok;
+}
+
+/* Messages as tokens, or (text) as text. */
+static aerie_status render(serve_ask *ask, const json_t *messages, const json_t *object, unsigned form, char **text, size_t *n,
+                           bool only_text, serve_error *error, aerie_error *why)
+{
+    rendering r = {0};
+    aerie_status status = AERIE_ERROR_ARGUMENT;
+    const size_t n_request = atomic_load(&ask->use->bytes);
+    /* a copy of the messages, what the library reads, and what a template works on; jansson's part is counted by itself */
+    if (!serve_use_add(ask->use, 3 * n_request)) {
+        serve_fail_memory(error);
+        return AERIE_ERROR_MEMORY;
+    }
+    serve_use_drop(ask->use, 2 * n_request);
+    ask->form = form;
+    json_t *tidy = tidy_messages(ask, messages, error), *prefill = NULL;
+    if (!tidy) goto end;
+    prefill = take_prefill(ask, tidy);
+    if (serve_turns_settle(ask, &tidy, object, error) && rendering_begin(&r, ask, tidy, object, error)) {
+        if (only_text) status = aerie_chat_render(ask->model->models.model, &r.chat, text, n, why);
+        else status = aerie_chat_tokens(ask->model->models.model, &r.chat, &ask->tokens, &ask->n_tokens, text, n, why);
+    }
+    if (status == AERIE_OK && prefill && !begin_answer(ask, prefill, *text, *n, only_text, error)) status = AERIE_ERROR_MEMORY;
+    rendering_end(&r);
+    json_decref(prefill);
+    json_decref(tidy);
+end:
+    serve_use_drop(ask->use, n_request);
+    return status;
+}
+
+/* In the form that the template takes: the first of these that it does not refuse. */
+static bool render_either(serve_ask *ask, const json_t *messages, const json_t *object, char **text, size_t *n, bool only_text,
+                          serve_error *error)
+{
+    static const unsigned forms[] = {FORM_OPEN, FORM_OPEN | FORM_FILL, FORM_OPEN | FORM_FILL | FORM_MERGE,
+                                     FORM_OPEN | FORM_FILL | FORM_PLAIN, FORM_FILL, FORM_FILL | FORM_PLAIN};
+    aerie_error why = {0}, again = {0};
+    aerie_status status = render(ask, messages, object, forms[0], text, n, only_text, error, &why), next = status;
+    for (size_t i = 1; (next == AERIE_ERROR_FORMAT || next == AERIE_ERROR_LIMIT) && !error->status &&
+                       i < sizeof forms / sizeof *forms; i++)
+        next = render(ask, messages, object, forms[i], text, n, only_text, error, &again);
+    if (next == AERIE_OK) return true;
+    return error->status ? false : serve_fail_library(error, status, &why, "messages");
+}
+
+bool serve_ask_render(serve_ask *ask, const json_t *messages, const json_t *object, char **text, size_t *n, serve_error *error)
+{
+    return serve_ask_tools(ask, object, error) && serve_tools_check(ask, error) &&
+           render_either(ask, messages, object, text, n, true, error);
+}
+
+/* tool_choice: the answer begins with a call, and a grammar makes it a whole one. */
+static bool force_call(serve_ask *ask, serve_error *error)
+{
+    answer_forced forced = {0};
+    const char *why = "";
+    const answer_params params = {.style = ask->style,
+                                  .keep_reasoning = ask->keep_reasoning,
+                                  .tools = ask->tools,
+                                  .prompt = ask->prompt,
+                                  .n_prompt = ask->n_prompt,
+                                  .begun = ask->begun.data,
+                                  .n_begun = ask->begun.n};
+    if (ask->grammar) return serve_fail(error, 400, "tool_choice", "'tool_choice' and a grammar exclude each other");
+    if (!answer_force(&forced, &params, ask->tool_name, &why))
+        return why ? serve_fail(error, 400, "tool_choice", "'tool_choice': %s", why) : serve_fail_memory(error);
+    json_t *schema;
+    app_json_read(&schema, forced.schema, forced.n_schema, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL); /* it is JSON */
+    bool ok = schema && serve_ask_schema(ask, schema, "tools", error);
+    if (!schema) serve_fail_memory(error);
+    if (ok) ok = serve_ask_add_text(ask, forced.prefix, forced.n_prefix, false, true, error);
+    json_decref(schema);
+    ask->style = forced.style;
+    ask->prefix = ok ? malloc(forced.n_prefix + 1) : NULL;
+    if (ask->prefix) {
+        memcpy(ask->prefix, forced.prefix, forced.n_prefix);
+        ask->n_prefix = forced.n_prefix;
+    } else if (ok) {
+        ok = serve_fail_memory(error);
+    }
+    answer_forced_free(&forced);
+    return ok;
+}
+
+bool serve_ask_chat(serve_ask *ask, const json_t *messages, const json_t *object, serve_error *error)
+{
+    size_t n_marks = 0;
+    const app_format *format = &ask->model->models.format;
+    const char *const *marks = app_format_stops(format, &n_marks);
+    if (!serve_ask_tools(ask, object, error) || !serve_tools_check(ask, error)) return false;
+    if (!render_either(ask, messages, object, &ask->prompt, &ask->n_prompt, false, error)) return false;
+    if (!ask->n_tokens) return serve_fail(error, 400, "messages", "the conversation has no tokens");
+    for (size_t i = 0; i < n_marks; i++) {
+        if (!ask->stops && !(ask->stops = calloc(AERIE_MAX_STOPS, sizeof *ask->stops))) return serve_fail_memory(error);
+        if (ask->n_stops < AERIE_MAX_STOPS) ask->stops[ask->n_stops++] = marks[i];
+    }
+    ask->parses = true;
+    if (ask->tools && ask->grammar && ask->has_schema) {
+        if (!ask->tool_required) return serve_ask_mixed(ask, error);
+        aerie_grammar_free(ask->grammar); /* there will be no content */
+        ask->grammar = NULL;
+    }
+    if (!serve_ask_reason(ask, error)) return false;
+    if (ask->tool_required) return force_call(ask, error);
+    return !ask->tools || ask->grammar || serve_ask_calls(ask, error);
+}
+
+bool serve_ask_messages(serve_ask *ask, serve_error *error)
+{
+    return serve_ask_chat(ask, json_object_get(ask->body, "messages"), ask->body, error);
+}

@@ -1,0 +1,544 @@
+/* reply.c - implements reply.h. */
+#define _POSIX_C_SOURCE 200809L
+#include "serve/request/reply.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { PATIENCE = 4, MAX_CALLS = 128 }; /* seconds without an event, after which a stream shows a sign of life */
+
+/* ---- Text -------------------------------------------------------------------------------------------------------- */
+
+bool serve_put_text(serve_reply_state *r, const char *text)
+{
+    return app_text_add(&r->out, text, strlen(text));
+}
+
+/* A whole event or none: what follows may be the error that tells why. */
+static bool whole_or_none(serve_reply_state *r, size_t n_before, bool ok)
+{
+    if (!ok && r->out.data) r->out.data[r->out.n = n_before] = '\0';
+    return ok;
+}
+
+bool serve_put_event(serve_reply_state *r, const char *name, json_t *json)
+{
+    const size_t n = r->out.n;
+    bool ok = json != NULL;
+    if (ok && name) ok = serve_put_text(r, "event: ") && serve_put_text(r, name) && serve_put_text(r, "\n");
+    ok = ok && serve_put_text(r, "data: ");
+    ok = serve_json_add(&r->out, json) && ok && serve_put_text(r, "\n\n");
+    return whole_or_none(r, n, ok);
+}
+
+bool serve_put_parts(serve_reply_state *r, serve_said *s, serve_parts *parts)
+{
+    const size_t n = r->out.n;
+    const bool ok = serve_put_text(r, "data: ") && serve_parts_write(parts, &r->out) && serve_put_text(r, "\n\n");
+    serve_parts_free(parts);
+    serve_tokens_clear(&s->tokens);
+    return whole_or_none(r, n, ok);
+}
+
+bool serve_put_line(serve_reply_state *r, json_t *json)
+{
+    const size_t n = r->out.n;
+    return whole_or_none(r, n, serve_json_add(&r->out, json) && serve_put_text(r, "\n"));
+}
+
+bool serve_put_line_parts(serve_reply_state *r, serve_said *s, serve_parts *parts)
+{
+    const size_t n = r->out.n;
+    const bool ok = serve_parts_write(parts, &r->out) && serve_put_text(r, "\n");
+    serve_parts_free(parts);
+    serve_tokens_clear(&s->tokens);
+    return whole_or_none(r, n, ok);
+}
+
+json_t *serve_json_string(const app_text *text)
+{
+    return app_json_text(text->data ? text->data : "", text->n);
+}
+
+/* ---- What is said ------------------------------------------------------------------------------------------------ */
+
+static bool begin_call(serve_said *s, const answer_event *e)
+{
+    if (s->n_calls == MAX_CALLS) return false;
+    serve_tool_call *grown = app_grow(s->calls, s->n_calls, &s->capacity, sizeof *grown);
+    if (!grown) return false;
+    s->calls = grown;
+    grown[s->n_calls] = (serve_tool_call){.id = strdup(e->id), .name = strdup(e->name)};
+    const serve_tool_call *c = &grown[s->n_calls++];
+    return c->id && c->name;
+}
+
+static bool on_said(void *user, const answer_event *e)
+{
+    serve_said *s = user;
+    serve_reply_state *r = s->of;
+    if (s->enough) return true;
+    if (!serve_use_add(r->ask.use, 4 * e->n)) { /* a buffer grows to twice its text, and the text is copied as JSON */
+        r->no_memory = true;
+        return false;
+    }
+    bool ok = true;
+    switch (e->kind) {
+    case ANSWER_CONTENT: ok = app_text_add(&s->content, e->text, e->n); break;
+    case ANSWER_REASONING: ok = app_text_add(&s->reasoning, e->text, e->n); break;
+    case ANSWER_CALL: ok = begin_call(s, e); break;
+    case ANSWER_ARGUMENTS: ok = e->index < s->n_calls && app_text_add(&s->calls[e->index].arguments, e->text, e->n); break;
+    case ANSWER_CALL_END:
+        if (e->index < s->n_calls) s->calls[e->index].complete = e->complete;
+        break;
+    }
+    if (ok && r->ask.stream) ok = r->dialect->delta(r, s, e);
+    if (ok && e->kind == ANSWER_CONTENT) s->n_streamed += e->n;
+    s->enough = r->ask.one_call && e->kind == ANSWER_CALL_END && e->complete;
+    if (!ok) r->no_memory = true;
+    return ok;
+}
+
+/* More text of the answer, through the parser if there is one. */
+static bool say(serve_said *s, const char *text, size_t n)
+{
+    if (!n) return true;
+    if (!s->parser) return on_said(s, &(answer_event){.kind = ANSWER_CONTENT, .text = text, .n = n});
+    return answer_feed(s->parser, text, n);
+}
+
+/* The newest bytes, for serve_said_stop. */
+static bool keep_tail(serve_reply_state *r, serve_said *s, int32_t token)
+{
+    enum { MOST = 2 * AERIE_MAX_STOP_BYTES };
+    aerie_token_info info = {.text = ""};
+    aerie_token_info_get(r->ask.model->models.model, token, &info, sizeof info);
+    if (!app_text_add(&s->tail, info.text, info.n_text)) return false;
+    if (s->tail.n <= 2 * MOST) return true;
+    memmove(s->tail.data, s->tail.data + s->tail.n - MOST, MOST + 1);
+    s->tail.n = MOST;
+    return true;
+}
+
+static bool take_token(serve_reply_state *r, serve_said *s, const serve_event *e)
+{
+    if (s->enough) return true; /* it was on its way */
+    s->n_tokens++;
+    if ((r->ask.logprobs || r->ask.origins) && !serve_tokens_add(&s->tokens, e, r->ask.n_top)) return false;
+    if (r->ask.n_stops && !keep_tail(r, s, e->token)) return false;
+    const bool ok = say(s, e->text, e->n_text);
+    if (s->enough) aerie_cancel(r->job->choices[s->index].task);
+    return ok;
+}
+
+/* ---- Ends --------------------------------------------------------------------------------------------------------- */
+
+/* A choice's end; what went wrong is the whole answer's error. Then what the parser has held back is not told: nobody knows
+ * what it would have become. */
+static bool take_end(serve_reply_state *r, serve_said *s, const serve_event *e)
+{
+    const serve_choice *choice = &r->job->choices[s->index];
+    s->stats = &choice->stats;
+    s->ended = true;
+    r->n_ended++;
+    if (choice->stats.error.status != AERIE_OK)
+        serve_fail_library(&r->error, choice->stats.error.status, &choice->stats.error, "");
+    else if (r->job->no_room) serve_fail_memory(&r->error);
+    else if (!s->enough && (choice->stats.stop == AERIE_STOP_CALLER || choice->stats.stop == AERIE_STOP_NONE))
+        serve_fail(&r->error, 503, "", "the answer was cut off: the server is shutting down");
+    if (r->error.status) return true;
+    const bool cut = serve_said_finish(s) == SERVE_FINISH_LENGTH;
+    if (!say(s, e->text, e->n_text) || (s->parser && !s->enough && !answer_end(s->parser, cut))) return false;
+    return !r->ask.stream || r->dialect->end_choice(r, s);
+}
+
+serve_finish serve_said_finish(const serve_said *s)
+{
+    if (s->enough) return SERVE_FINISH_CALLS;
+    switch (s->stats->stop) {
+    case AERIE_STOP_LENGTH:
+    case AERIE_STOP_CONTEXT:
+    case AERIE_STOP_DEAD_END: return SERVE_FINISH_LENGTH;
+    default: return s->n_calls ? SERVE_FINISH_CALLS : SERVE_FINISH_STOP;
+    }
+}
+
+const char *serve_finish_name(serve_finish finish)
+{
+    static const char *const names[] = {"stop", "length", "tool_calls"};
+    return names[finish];
+}
+
+/* The last place where it stands in text[0..n). */
+static const char *find_last(const char *text, size_t n, const char *what)
+{
+    const size_t n_what = strlen(what);
+    for (size_t i = n_what <= n ? n - n_what + 1 : 0; i-- > 0;)
+        if (memcmp(text + i, what, n_what) == 0) return text + i;
+    return NULL;
+}
+
+/* The library does not say which one it was: the one that ends last in the tokens' text, of those the longest. */
+const char *serve_said_stop(const serve_reply_state *r, const serve_said *s)
+{
+    const char *best = NULL;
+    size_t best_end = 0;
+    if (s->stats->stop != AERIE_STOP_STRING || !s->tail.data) return NULL;
+    for (size_t i = 0; i < r->ask.n_stops; i++) {
+        const char *stop = r->ask.stops[i], *at = find_last(s->tail.data, s->tail.n, stop);
+        const size_t end = at ? (size_t)(at - s->tail.data) + strlen(stop) : 0;
+        if (end > best_end || (best && end == best_end && strlen(stop) > strlen(best))) {
+            best = stop;
+            best_end = end;
+        }
+    }
+    return best;
+}
+
+/* ---- Figures -------------------------------------------------------------------------------------------------------- */
+
+uint32_t serve_n_generated(const serve_reply_state *r)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->n_said; i++) {
+        const serve_said *s = &r->said[i];
+        n += s->enough ? s->n_tokens : s->stats ? s->stats->n_generated : 0;
+    }
+    return n;
+}
+
+uint32_t serve_n_cached(const serve_reply_state *r)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->n_said; i += r->ask.n) n += r->said[i].stats ? r->said[i].stats->n_cached : 0;
+    return n;
+}
+
+json_t *serve_json_usage(const serve_reply_state *r)
+{
+    const uint32_t n = serve_n_generated(r);
+    uint32_t n_drafted = 0, n_accepted = 0;
+    for (uint32_t i = 0; i < r->n_said; i++) {
+        n_drafted += r->said[i].stats ? r->said[i].stats->n_drafted : 0;
+        n_accepted += r->said[i].stats ? r->said[i].stats->n_accepted : 0;
+    }
+    return json_pack("{s:I, s:I, s:I, s:{s:i}, s:{s:i, s:i}}", "prompt_tokens", (json_int_t)r->ask.n_tokens,
+                     "completion_tokens", (json_int_t)n, "total_tokens", (json_int_t)(r->ask.n_tokens + n),
+                     "prompt_tokens_details", "cached_tokens", (int)serve_n_cached(r), "completion_tokens_details",
+                     "accepted_prediction_tokens", (int)n_accepted, "rejected_prediction_tokens",
+                     (int)(n_drafted - n_accepted));
+}
+
+json_t *serve_json_timings(const serve_reply_state *r, const serve_said *s)
+{
+    const aerie_stats *t = s->stats;
+    const double prompt_ms = t->prompt_seconds * 1e3, predicted_ms = t->decode_seconds * 1e3;
+    const uint32_t n_prompt = t->n_prompt - t->n_cached;
+    json_t *json = json_pack("{s:i, s:i, s:f, s:f, s:f, s:i, s:f, s:f, s:f}", "cache_n", (int)t->n_cached, "prompt_n",
+                             (int)n_prompt, "prompt_ms", prompt_ms, "prompt_per_token_ms", app_rate(prompt_ms, n_prompt),
+                             "prompt_per_second", app_rate(n_prompt, t->prompt_seconds), "predicted_n", (int)t->n_generated,
+                             "predicted_ms", predicted_ms, "predicted_per_token_ms", app_rate(predicted_ms, t->n_generated),
+                             "predicted_per_second", app_rate(t->n_generated, t->decode_seconds));
+    (void)r;
+    json_t *depths = json_array();
+    bool ok = json && depths;
+    for (size_t i = 0; ok && i < AERIE_MAX_DRAFT; i++)
+        if (t->drafted_at[i])
+            ok = json_array_append_new(depths,
+                                       json_pack("{s:i, s:i, s:i, s:i}", "depth", (int)i + 1, "drafted", (int)t->drafted_at[i],
+                                                 "tried", (int)t->tried_at[i], "accepted", (int)t->accepted_at[i])) == 0;
+    json_t *draft =
+        ok ? json_pack("{s:i, s:i, s:i, s:i, s:O}", "draft_n", (int)t->n_drafted, "draft_n_accepted", (int)t->n_accepted,
+                       "draft_n_verif_steps", (int)t->tried_at[0], "n_passes", (int)t->n_passes, "draft_by_depth", depths)
+           : NULL;
+    json_decref(depths);
+    if (!draft || json_object_update(json, draft)) {
+        json_decref(json);
+        json = NULL;
+    }
+    json_decref(draft);
+    return json;
+}
+
+bool serve_said_has_logprobs(const serve_said *s)
+{
+    return s->of->ask.logprobs && s->tokens.n;
+}
+
+bool serve_said_has_origins(const serve_said *s)
+{
+    return s->of->ask.origins && s->tokens.n;
+}
+
+void serve_parts_finish(serve_parts *parts, const char *finish)
+{
+    serve_parts_text(parts, finish ? ",\"finish_reason\":\"" : ",\"finish_reason\":null");
+    if (!finish) return;
+    serve_parts_text(parts, finish);
+    serve_parts_text(parts, "\"");
+}
+
+void serve_parts_logprobs(serve_parts *parts, serve_said *s)
+{
+    const bool some = serve_said_has_logprobs(s);
+    serve_parts_text(parts, some ? "{\"content\":" : "null");
+    if (some) serve_parts_list(parts, serve_token_logprob, &s->tokens, s->tokens.n);
+    if (some) serve_parts_text(parts, "}");
+}
+
+void serve_parts_origins(serve_parts *parts, serve_said *s, const char *name)
+{
+    if (!serve_said_has_origins(s)) return;
+    serve_parts_text(parts, ",\"");
+    serve_parts_text(parts, name);
+    serve_parts_text(parts, "\":");
+    serve_parts_list(parts, serve_token_origin, &s->tokens, s->tokens.n);
+}
+
+json_t *serve_json_arguments(const serve_tool_call *c)
+{
+    json_t *json;
+    const app_json_status status = app_json_read(&json, c->arguments.data, c->arguments.n, JSON_ALLOW_NUL, NULL);
+    return status == APP_JSON_WRONG ? json_object() : json;
+}
+
+json_t *serve_json_calls(const serve_said *s)
+{
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    for (size_t i = 0; ok && i < s->n_calls; i++) {
+        const serve_tool_call *c = &s->calls[i];
+        const bool custom = serve_tools_is_custom(&s->of->ask, c->name);
+        const char *type = custom ? "custom" : "function";
+        ok = json_array_append_new(
+                 list, json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", c->id, "type", type, type, "name",
+                                 serve_tools_own_name(&s->of->ask, c->name), custom ? "input" : "arguments",
+                                 custom ? serve_tools_input(&c->arguments) : serve_json_string(&c->arguments))) == 0;
+    }
+    if (ok) return list;
+    json_decref(list);
+    return NULL;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------------------------------ */
+
+static void said_free(serve_said *s)
+{
+    answer_free(s->parser);
+    app_text_free(&s->content);
+    app_text_free(&s->reasoning);
+    app_text_free(&s->tail);
+    for (size_t i = 0; i < s->n_calls; i++) {
+        free(s->calls[i].id);
+        free(s->calls[i].name);
+        app_text_free(&s->calls[i].arguments);
+    }
+    free(s->calls);
+    serve_tokens_free(&s->tokens);
+}
+
+/* For the log, also of an answer that was cut off. */
+static void count_tokens(serve_reply_state *r)
+{
+    r->call->n_prompt = r->ask.n_tokens;
+    r->call->n_cached = serve_n_cached(r);
+    r->call->n_generated = 0;
+    for (uint32_t i = 0; i < r->n_said; i++) {
+        const aerie_stats *ended = r->said[i].stats;
+        r->call->n_generated += ended ? ended->n_generated : atomic_load(&r->job->choices[i].n_told);
+    }
+}
+
+static void reply_free(void *user)
+{
+    serve_reply_state *r = user;
+    if (r->job && r->said) count_tokens(r);
+    serve_job_free(r->job);
+    for (uint32_t i = 0; r->said && i < r->n_said; i++) said_free(&r->said[i]);
+    free(r->said);
+    serve_ask_free(&r->ask);
+    app_text_free(&r->out);
+    free(r);
+}
+
+static bool make_parsers(serve_reply_state *r)
+{
+    for (uint32_t i = 0; i < r->n_said; i++) {
+        serve_said *s = &r->said[i];
+        s->of = r;
+        s->index = i;
+        s->tokens.model = r->ask.model->models.model;
+        s->tokens.use = r->ask.use;
+        if (!r->ask.parses) continue;
+        const answer_params params = {.style = r->ask.style,
+                                      .keep_reasoning = r->ask.keep_reasoning,
+                                      .tools = r->ask.tools,
+                                      .prompt = r->ask.prompt,
+                                      .n_prompt = r->ask.n_prompt,
+                                      .begun = r->ask.begun.data,
+                                      .n_begun = r->ask.begun.n,
+                                      .id_seed = r->ask.seed + i,
+                                      .sink = on_said,
+                                      .user = s};
+        s->parser = answer_create(&params);
+        if (!s->parser) return false;
+    }
+    return true;
+}
+
+/* The prefix that the prompt ends with belongs to the answer. */
+static bool begin(serve_reply_state *r)
+{
+    r->begun = true;
+    if (r->ask.stream && !r->dialect->begin(r)) return false;
+    for (uint32_t i = 0; i < r->n_said; i++)
+        if (!say(&r->said[i], r->ask.prefix, r->ask.n_prefix)) return false;
+    return true;
+}
+
+static bool take(serve_reply_state *r, const serve_event *e)
+{
+    serve_said *s = &r->said[e->choice];
+    const size_t n = r->out.n;
+    const bool ok = e->token < 0 ? take_end(r, s, e) : take_token(r, s, e), lacked = app_json_lacked();
+    if (!ok || r->no_memory || lacked) serve_fail_memory(&r->error);
+    if (lacked && r->out.data) r->out.data[r->out.n = n] = '\0'; /* who knows what is missing in it */
+    return ok;
+}
+
+static bool ping(serve_reply_state *r)
+{
+    if (r->dialect->ping) return r->dialect->ping(r);
+    return strcmp(r->dialect->type, "application/x-ndjson") == 0 || serve_put_text(r, ": waiting\n\n");
+}
+
+/* All that has come of the answer, or after some seconds nothing; first what a stream begins with, while the prompt may still
+ * be read. false: the client is gone. */
+static bool advance(serve_reply_state *r)
+{
+    bool gone = false;
+    const bool begins = !r->begun;
+    if (begins && !begin(r)) serve_fail_memory(&r->error);
+    if (r->error.status || r->n_ended == r->n_said || (begins && r->out.n)) return true;
+    const double patience = serve_call_half_closed(r->call) ? SERVE_PROBES_SECONDS : PATIENCE; /* that sign is the question */
+    const serve_event *e = serve_job_next(r->job, r->call, patience, &gone);
+    if (e) take(r, e);
+    else if (r->job->lost) serve_fail_memory(&r->error);
+    else if (!gone && r->ask.stream) ping(r);
+    return !gone;
+}
+
+static ptrdiff_t read_stream(void *user, char *out, size_t most)
+{
+    serve_reply_state *r = user;
+    while (r->n_sent == r->out.n) {
+        if (r->over) return r->no_memory && !r->begun ? -1 : 0;
+        r->n_sent = r->out.n = 0;
+        if (!advance(r)) return -1;
+        if (!r->error.status && r->n_ended < r->n_said) continue;
+        r->over = true;
+        serve_memory_say(r->call, &r->error);
+        if (!(r->error.status ? r->dialect->fail(r) : r->dialect->end(r))) return -1;
+    }
+    const size_t n = r->out.n - r->n_sent < most ? r->out.n - r->n_sent : most;
+    memcpy(out, r->out.data + r->n_sent, n);
+    r->n_sent += n;
+    return (ptrdiff_t)n;
+}
+
+static void reply_whole(serve_reply_state *r)
+{
+    while (!r->error.status && r->n_ended < r->n_said) {
+        if (advance(r)) continue;
+        reply_free(r); /* the client is gone, and there is nobody to answer */
+        return;
+    }
+    serve_parts parts = {0};
+    if (r->error.status) {
+        serve_reply_error(r->call, &r->error);
+        reply_free(r);
+        return;
+    }
+    r->dialect->whole(r, &parts);
+    serve_parts_reply(r->call, &parts, reply_free, r);
+}
+
+static bool submit(serve_reply_state *r, serve_error *error)
+{
+    serve_ask *ask = &r->ask;
+    aerie_request request = aerie_request_default();
+    request.n_predict = ask->n_predict;
+    request.ignore_eos = ask->ignore_eos;
+    request.sampling = ask->sampling;
+    request.sampling.logit_bias = ask->n_bias ? ask->bias : request.sampling.logit_bias;
+    request.sampling.n_logit_bias = ask->n_bias ? ask->n_bias : request.sampling.n_logit_bias;
+    request.n_logprobs = ask->logprobs ? (ask->n_top ? ask->n_top : 1) : 0;
+    request.stop = ask->stops;
+    request.n_stop = ask->n_stops;
+    request.grammar = ask->grammar;
+    request.scope = ask->scope;
+    request.adapters = ask->adapters;
+    request.n_adapters = ask->n_adapters;
+    request.special = ask->parses && answer_style_needs_special(&ask->style);
+    r->n_said = serve_ask_n_choices(ask);
+    r->job = serve_job_create(ask->model, ask->use, r->n_said);
+    r->said = calloc(r->n_said, sizeof *r->said);
+    if (!r->job || !r->said || !make_parsers(r)) return serve_fail_memory(error);
+    for (uint32_t i = 0; i < r->n_said; i++) {
+        serve_choice *choice = &r->job->choices[i];
+        choice->prompt = serve_ask_tokens_of(ask, i, &choice->n_prompt);
+        choice->seed = ask->seed + i % ask->n;
+    }
+    r->job->streams = ask->stream;
+    r->job->n_predict = ask->n_predict;
+    return serve_engine_submit(ask->model, r->job, &request, error);
+}
+
+/* Takes the request over. */
+static void answer(serve_call *call, serve_ask *ask, const serve_dialect *dialect)
+{
+    serve_error error = {0};
+    struct timespec now;
+    serve_reply_state *r = calloc(1, sizeof *r);
+    if (!r) {
+        serve_ask_free(ask);
+        serve_fail_memory(&error);
+        serve_reply_error(call, &error);
+        return;
+    }
+    clock_gettime(CLOCK_REALTIME, &now);
+    r->call = call;
+    r->ask = *ask;
+    r->dialect = dialect;
+    r->created = (double)now.tv_sec;
+    r->started = app_now();
+    snprintf(r->id, sizeof r->id, "%s%s", dialect->prefix, call->id + strlen("req_"));
+    if (!submit(r, &error)) {
+        serve_reply_error(call, &error);
+        reply_free(r);
+    } else if (ask->stream) {
+        serve_reply_stream(call, dialect->type, read_stream, reply_free, r);
+    } else {
+        reply_whole(r);
+    }
+}
+
+void serve_reply_run(serve_call *call, serve_kind kind, serve_ask_step *convert, serve_ask_step *read,
+                     const serve_dialect *dialect)
+{
+    serve_ask ask = {0};
+    serve_error error = {0};
+    sem_wait(call->work);
+    bool ok = serve_ask_read(&ask, call, &error);
+    ask.kind = kind;
+    ok = ok && (!convert || convert(&ask, &error)) && serve_ask_model(&ask, &error) &&
+         serve_model_generates(ask.model, &error) && serve_ask_fields(&ask, &error) && read(&ask, &error);
+    sem_post(call->work);
+    if (ok) {
+        answer(call, &ask, dialect);
+        return;
+    }
+    if (error.status != 499) serve_reply_error(call, &error);
+    serve_ask_free(&ask);
+}

@@ -1,0 +1,116 @@
+/* reply.h - answers on their way to a client: events of the engine as the text that a dialect makes of them, streamed or whole.
+ *
+ * Owns: what has been said so far, the pending text, the end and its reason. Does not own: fields of JSON (dialects: chat.c,
+ * completion.c, messages.c, responses.c, ollama.c, llama.c). A dialect's functions append to reply->out and return false when
+ * out of memory.
+ */
+#ifndef AERIE_APP_SERVE_REQUEST_REPLY_H
+#define AERIE_APP_SERVE_REQUEST_REPLY_H
+
+#include "serve/request/request.h"
+#include "serve/http/parts.h"
+#include "serve/models/tokens.h"
+
+typedef struct serve_tool_call {
+    char *id, *name;
+    app_text arguments; /* JSON, if complete */
+    bool complete;
+} serve_tool_call;
+
+/* One choice: what has been said of it. */
+typedef struct serve_said {
+    struct serve_reply_state *of;
+    uint32_t index;
+    answer_parser *parser; /* NULL: all is content */
+    app_text content, reasoning;
+    serve_tool_call *calls; /* [n_calls] */
+    size_t n_calls, capacity;
+    serve_tokens tokens; /* if they are to be told of; of a stream those that have not been yet */
+    app_text tail;    /* of stop strings: the newest bytes of the tokens, however they are cut */
+    bool told, ended; /* something of it has been streamed; it has ended */
+    bool enough;      /* it has its only call: what comes after is not said */
+    uint32_t n_tokens; /* that have come, up to there */
+    size_t n_streamed; /* bytes of content */
+    const aerie_stats *stats; /* once it has ended */
+    int block, n_blocks;      /* for dialects with content blocks: the open one's kind, and how many there were */
+    size_t block_from;        /* where its text begins in content or reasoning */
+} serve_said;
+
+typedef struct serve_reply_state {
+    serve_call *call;
+    serve_ask ask;
+    serve_job *job;
+    const struct serve_dialect *dialect;
+    serve_said *said; /* [n_said] */
+    uint32_t n_said;  /* choices of all prompts */
+    uint32_t n_ended;
+    app_text out;
+    size_t n_sent;  /* of out */
+    bool begun, over, no_memory;
+    serve_error error; /* of the generation; status 0: none */
+    char id[48];
+    double created; /* seconds since 1970 */
+    double started; /* monotonic */
+    uint32_t n_numbered; /* events of dialects that number them */
+} serve_reply_state;
+
+typedef struct serve_dialect {
+    const char *prefix; /* of ids, "chatcmpl-" */
+    const char *type;   /* of a stream; text/event-stream, or else lines of JSON */
+    bool (*begin)(serve_reply_state *r);
+    bool (*delta)(serve_reply_state *r, serve_said *s, const answer_event *event);
+    bool (*end_choice)(serve_reply_state *r, serve_said *s);
+    bool (*end)(serve_reply_state *r);
+    bool (*fail)(serve_reply_state *r); /* r->error in a stream that has begun */
+    void (*whole)(serve_reply_state *r, serve_parts *out);
+    bool (*ping)(serve_reply_state *r); /* a sign of life; NULL: a comment, or nothing among lines of JSON */
+} serve_dialect;
+
+typedef bool serve_ask_step(serve_ask *ask, serve_error *error);
+
+/* Reads the call's request and answers it. convert: gives it the names of OpenAI's fields first, or NULL; read: its prompt, the
+ * model and the fields being read. */
+void serve_reply_run(serve_call *call, serve_kind kind, serve_ask_step *convert, serve_ask_step *read,
+                     const serve_dialect *dialect);
+
+/* ---- For dialects ------------------------------------------------------------------------------------------------ */
+
+/* A server-sent event; name NULL: data alone. Takes the JSON over; NULL: out of memory. */
+bool serve_put_event(serve_reply_state *r, const char *name, json_t *json);
+/* The same; takes the parts over, whose tokens have then been told. */
+bool serve_put_parts(serve_reply_state *r, serve_said *s, serve_parts *parts);
+/* A line of JSON. */
+bool serve_put_line(serve_reply_state *r, json_t *json);
+/* The same of parts, which it frees; the tokens have been told then. */
+bool serve_put_line_parts(serve_reply_state *r, serve_said *s, serve_parts *parts);
+bool serve_put_text(serve_reply_state *r, const char *text);
+
+typedef enum serve_finish { SERVE_FINISH_STOP, SERVE_FINISH_LENGTH, SERVE_FINISH_CALLS } serve_finish;
+
+serve_finish serve_said_finish(const serve_said *s);
+/* "stop", "length", "tool_calls" */
+const char *serve_finish_name(serve_finish finish);
+/* The stop string that ended it; NULL: none did. */
+const char *serve_said_stop(const serve_reply_state *r, const serve_said *s);
+json_t *serve_json_string(const app_text *text);
+uint32_t serve_n_generated(const serve_reply_state *r);
+uint32_t serve_n_cached(const serve_reply_state *r);
+/* {"prompt_tokens", "completion_tokens", ...} */
+json_t *serve_json_usage(const serve_reply_state *r);
+/* As llama.cpp names them. */
+json_t *serve_json_timings(const serve_reply_state *r, const serve_said *s);
+/* ,"finish_reason": NULL where it goes on. */
+void serve_parts_finish(serve_parts *parts, const char *finish);
+/* {"content": [...]} of the log-probabilities that are still to be told; null: there are none. */
+void serve_parts_logprobs(serve_parts *parts, serve_said *s);
+/* Is there something to be told of tokens? */
+bool serve_said_has_logprobs(const serve_said *s);
+bool serve_said_has_origins(const serve_said *s);
+/* ,"name":[...] of them, if there are any. */
+void serve_parts_origins(serve_parts *parts, serve_said *s, const char *name);
+/* The arguments as an object; {} where they are none. NULL: out of memory. */
+json_t *serve_json_arguments(const serve_tool_call *call);
+/* [{"id", "type", "function": {"name", "arguments"}}, ...], custom tools with {"name", "input"} under "custom" */
+json_t *serve_json_calls(const serve_said *s);
+
+#endif

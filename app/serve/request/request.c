@@ -1,0 +1,675 @@
+/* request.c - implements request.h: fields. */
+#include "serve/request/request.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_BIAS = 4096, MAX_DEPTH_JSON = 128, MAX_CALL_PARTS = 1024 };
+
+/* ---- Getters --------------------------------------------------------------------------------------------------- */
+
+static const json_t *get(const json_t *object, const char *field)
+{
+    const json_t *value = json_object_get(object, field);
+    return json_is_null(value) ? NULL : value;
+}
+
+static const char *kind_of(const json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "a list";
+    case JSON_STRING: return "a string";
+    case JSON_INTEGER:
+    case JSON_REAL: return "a number";
+    case JSON_TRUE:
+    case JSON_FALSE: return "a boolean";
+    default: return "null";
+    }
+}
+
+static bool wrong_kind(serve_error *error, const char *field, const char *wanted, const json_t *found)
+{
+    return serve_fail(error, 400, field, "'%s' must be %s; found %s", field, wanted, kind_of(found));
+}
+
+bool serve_get_bool(const json_t *object, const char *field, bool *value, serve_error *error)
+{
+    const json_t *v = get(object, field);
+    if (v && !json_is_boolean(v)) return wrong_kind(error, field, "true or false", v);
+    if (v) *value = json_is_true(v);
+    return true;
+}
+
+bool serve_get_text(const json_t *object, const char *field, const char **value, serve_error *error)
+{
+    const json_t *v = get(object, field);
+    if (v && !json_is_string(v)) return wrong_kind(error, field, "a string", v);
+    if (v && strlen(json_string_value(v)) != json_string_length(v))
+        return serve_fail(error, 400, field, "'%s' holds a NUL character", field);
+    if (v) *value = json_string_value(v);
+    return true;
+}
+
+bool serve_get_list(const json_t *object, const char *field, const json_t **value, serve_error *error)
+{
+    const json_t *v = get(object, field);
+    if (v && !json_is_array(v)) return wrong_kind(error, field, "a list", v);
+    if (v) *value = v;
+    return true;
+}
+
+bool serve_get_object(const json_t *object, const char *field, const json_t **value, serve_error *error)
+{
+    const json_t *v = get(object, field);
+    if (v && !json_is_object(v)) return wrong_kind(error, field, "an object", v);
+    if (v) *value = v;
+    return true;
+}
+
+/* A whole number, written with or without a fraction of zero. */
+static bool whole(const json_t *v, double *value)
+{
+    *value = json_number_value(v);
+    return json_is_number(v) && *value == floor(*value);
+}
+
+bool serve_get_u32(const json_t *object, const char *field, uint32_t min, uint32_t max, uint32_t *value, serve_error *error)
+{
+    const json_t *v = get(object, field);
+    double number;
+    if (!v) return true;
+    if (!json_is_number(v)) return wrong_kind(error, field, "a whole number", v);
+    if (!whole(v, &number) || number < min || number > max)
+        return serve_fail(error, 400, field, "'%s' must be a whole number from %u to %u; found %.17g", field, (unsigned)min,
+                          (unsigned)max, number);
+    *value = (uint32_t)number;
+    return true;
+}
+
+/* ---- The table ------------------------------------------------------------------------------------------------ */
+
+typedef enum field_type {
+    FIELD_F32,
+    FIELD_I32,
+    FIELD_U32,
+    FIELD_TOKENS, /* uint32_t n_predict: -1 and -2 mean as many as fit */
+    FIELD_SEED,
+    FIELD_BOOL,
+} field_type;
+
+typedef struct field_row {
+    const char *name;
+    field_type type;
+    size_t offset; /* in serve_ask */
+    double min, max;
+} field_row;
+
+#define AT(field) offsetof(serve_ask, field)
+
+static const field_row rows[] = {
+    {"stream", FIELD_BOOL, AT(stream), 0, 0},
+    {"n", FIELD_U32, AT(n), 1, 128}, /* and --max-n */
+    {"max_tokens", FIELD_TOKENS, AT(n_predict), 0, INT32_MAX},
+    {"max_completion_tokens", FIELD_TOKENS, AT(n_predict), 0, INT32_MAX},
+    {"n_predict", FIELD_TOKENS, AT(n_predict), 0, INT32_MAX},
+    {"temperature", FIELD_F32, AT(sampling.temperature), 0, 100},
+    {"top_p", FIELD_F32, AT(sampling.top_p), 0, 1},
+    {"top_k", FIELD_I32, AT(sampling.top_k), -1, INT32_MAX},
+    {"min_p", FIELD_F32, AT(sampling.min_p), 0, 1},
+    {"typical_p", FIELD_F32, AT(sampling.typical_p), 0, 1},
+    {"top_n_sigma", FIELD_F32, AT(sampling.top_n_sigma), -1, 1e6},
+    {"presence_penalty", FIELD_F32, AT(sampling.presence_penalty), -100, 100},
+    {"frequency_penalty", FIELD_F32, AT(sampling.frequency_penalty), -100, 100},
+    {"repeat_penalty", FIELD_F32, AT(sampling.repeat_penalty), 0.01, 100},
+    {"repetition_penalty", FIELD_F32, AT(sampling.repeat_penalty), 0.01, 100},
+    {"repeat_last_n", FIELD_I32, AT(sampling.penalty_last_n), -1, INT32_MAX},
+    {"dry_multiplier", FIELD_F32, AT(sampling.dry_multiplier), 0, 1000},
+    {"dry_base", FIELD_F32, AT(sampling.dry_base), 1, 1000},
+    {"dry_allowed_length", FIELD_I32, AT(sampling.dry_allowed_length), 0, INT32_MAX},
+    {"dry_penalty_last_n", FIELD_I32, AT(sampling.dry_penalty_last_n), -1, INT32_MAX},
+    {"xtc_probability", FIELD_F32, AT(sampling.xtc_probability), 0, 1},
+    {"xtc_threshold", FIELD_F32, AT(sampling.xtc_threshold), 0, 1},
+    {"dynatemp_range", FIELD_F32, AT(sampling.dynatemp_range), 0, 1000},
+    {"dynatemp_exponent", FIELD_F32, AT(sampling.dynatemp_exponent), 0, 1000},
+    {"mirostat", FIELD_I32, AT(sampling.mirostat), 0, 2},
+    {"mirostat_tau", FIELD_F32, AT(sampling.mirostat_tau), 0, 1000},
+    {"mirostat_eta", FIELD_F32, AT(sampling.mirostat_eta), 0, 1000},
+    {"min_keep", FIELD_U32, AT(sampling.min_keep), 0, INT32_MAX},
+    {"seed", FIELD_SEED, AT(seed), 0, 0},
+    {"ignore_eos", FIELD_BOOL, AT(ignore_eos), 0, 0},
+    {"echo", FIELD_BOOL, AT(echo), 0, 0},
+    {"return_origins", FIELD_BOOL, AT(origins), 0, 0},
+    {"timings_per_token", FIELD_BOOL, AT(timings_per_token), 0, 0},
+};
+
+static bool set_seed(serve_ask *ask, const json_t *v, const char *field, serve_error *error)
+{
+    double number;
+    if (json_is_real(v) && ask->wide_seed && fabs(json_real_value(v) / (double)ask->wide_seed - 1) < 1e-12) {
+        ask->seed = ask->wide_seed;
+        ask->seeded = true;
+        return true;
+    }
+    if (json_is_integer(v) && json_integer_value(v) >= 0) {
+        ask->seed = (uint64_t)json_integer_value(v);
+        ask->seeded = true;
+        return true;
+    }
+    if (whole(v, &number) && number < 0 && number >= INT64_MIN) return true; /* a random one */
+    if (!whole(v, &number) || number < 0 || number >= 0x1p64)
+        return serve_fail(error, 400, field, "'%s' must be a whole number from 0 to 2^64 - 1, or -1", field);
+    ask->seed = (uint64_t)number;
+    ask->seeded = true;
+    return true;
+}
+
+static bool set_row(serve_ask *ask, const field_row *row, const json_t *v, const char *field, serve_error *error)
+{
+    void *place = (char *)ask + row->offset;
+    double x;
+    if (row->type == FIELD_SEED) return set_seed(ask, v, field, error);
+    if (row->type == FIELD_BOOL) {
+        if (!json_is_boolean(v)) return wrong_kind(error, field, "true or false", v);
+        *(bool *)place = json_is_true(v);
+        return true;
+    }
+    if (!json_is_number(v)) return wrong_kind(error, field, row->type == FIELD_F32 ? "a number" : "a whole number", v);
+    x = json_number_value(v);
+    if (row->type == FIELD_TOKENS && (x == -1 || x == -2)) {
+        *(uint32_t *)place = 0;
+        return true;
+    }
+    const bool fits = x >= row->min && x <= row->max && (row->type == FIELD_F32 || x == floor(x));
+    if (!fits)
+        return serve_fail(error, 400, field, "'%s' must be %s from %g to %.10g; found %.17g", field,
+                          row->type == FIELD_F32 ? "a number" : "a whole number", row->min, row->max, x);
+    if (row->type == FIELD_TOKENS && x == 0)
+        return serve_fail(error, 400, field, "'%s' must be a whole number from 1, or -1; found 0", field);
+    if (row->type == FIELD_F32) *(float *)place = (float)x;
+    else if (row->type == FIELD_I32) *(int32_t *)place = (int32_t)x;
+    else *(uint32_t *)place = (uint32_t)x;
+    return true;
+}
+
+bool serve_ask_field(serve_ask *ask, const json_t *object, const char *field, const char *as, serve_error *error)
+{
+    const json_t *v = get(object, field);
+    for (size_t i = 0; v && i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i].name, as) == 0) return set_row(ask, &rows[i], v, field, error);
+    return true;
+}
+
+/* ---- Lists and objects ----------------------------------------------------------------------------------------- */
+
+static bool add_stop(serve_ask *ask, const json_t *v, const char *field, serve_error *error)
+{
+    if (!json_is_string(v)) return wrong_kind(error, field, "a string or a list of strings", v);
+    const size_t n = json_string_length(v);
+    if (strlen(json_string_value(v)) != n) return serve_fail(error, 400, field, "'%s' holds a NUL character", field);
+    if (n == 0) return true; /* some clients send one and mean none */
+    if (n > AERIE_MAX_STOP_BYTES || ask->n_stops == AERIE_MAX_STOPS)
+        return serve_fail(error, 400, field, "'%s' may hold %d texts of at most %d bytes each", field, AERIE_MAX_STOPS,
+                          AERIE_MAX_STOP_BYTES);
+    if (!ask->stops && !(ask->stops = calloc(AERIE_MAX_STOPS, sizeof *ask->stops))) return serve_fail_memory(error);
+    ask->stops[ask->n_stops++] = json_string_value(v);
+    return true;
+}
+
+bool serve_ask_stops(serve_ask *ask, const json_t *value, const char *field, serve_error *error)
+{
+    if (!value || json_is_null(value)) return true;
+    if (!json_is_array(value)) return add_stop(ask, value, field, error);
+    for (size_t i = 0; i < json_array_size(value); i++)
+        if (!add_stop(ask, json_array_get(value, i), field, error)) return false;
+    return true;
+}
+
+static bool add_bias(serve_ask *ask, double token, const json_t *v, serve_error *error)
+{
+    double bias = json_number_value(v);
+    if (json_is_false(v)) bias = -INFINITY; /* llama.cpp: never */
+    else if (!json_is_number(v)) return wrong_kind(error, "logit_bias", "numbers by token", v);
+    if (!(token >= 0 && token < ask->model->models.info.n_vocab) || token != floor(token))
+        return serve_fail(error, 400, "logit_bias", "'logit_bias' has a token %g; the model has tokens 0 to %u", token,
+                          (unsigned)ask->model->models.info.n_vocab - 1);
+    if (bias <= -100) bias = -INFINITY; /* OpenAI: -100 bans a token */
+    ask->bias[ask->n_bias++] = (aerie_logit_bias){(int32_t)token, (float)bias};
+    return true;
+}
+
+/* {"15043": 1} or [[15043, 1], ["15043", false]] */
+static bool read_bias(serve_ask *ask, const json_t *value, serve_error *error)
+{
+    const char *key;
+    json_t *v;
+    if (!value) return true;
+    const size_t n = json_is_object(value) ? json_object_size(value) : json_array_size(value);
+    if (!json_is_object(value) && !json_is_array(value)) return wrong_kind(error, "logit_bias", "an object or a list", value);
+    if (n > MAX_BIAS) return serve_fail(error, 400, "logit_bias", "'logit_bias' may hold %d tokens; found %zu", MAX_BIAS, n);
+    if (n && !(ask->bias = calloc(n, sizeof *ask->bias))) return serve_fail_memory(error);
+    json_object_foreach((json_t *)value, key, v)
+    {
+        char *end;
+        const double token = app_number(key, &end);
+        if (!*key || *end) return serve_fail(error, 400, "logit_bias", "'logit_bias': '%.40s' is not the id of a token", key);
+        if (!add_bias(ask, token, v, error)) return false;
+    }
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *pair = json_array_get(value, i), *token = json_array_get(pair, 0);
+        if (!json_is_array(pair) || json_array_size(pair) != 2 || !json_is_number(token))
+            return serve_fail(error, 400, "logit_bias", "'logit_bias' must hold pairs of a token's id and a number");
+        if (!add_bias(ask, json_number_value(token), json_array_get(pair, 1), error)) return false;
+    }
+    return true;
+}
+
+static bool set_grammar(serve_ask *ask, aerie_status status, aerie_grammar *grammar, const aerie_error *why, const char *field,
+                        serve_error *error)
+{
+    if (status != AERIE_OK) return serve_fail_library(error, status, why, field);
+    if (ask->grammar) {
+        aerie_grammar_free(grammar);
+        return serve_fail(error, 400, field, "'%s' and another grammar or schema exclude each other", field);
+    }
+    ask->grammar = grammar;
+    ask->has_schema = strcmp(field, "grammar") != 0;
+    return true;
+}
+
+/* What a grammar cannot enforce, for the log; user: the field of the request. */
+static void note_schema(void *user, aerie_log_level level, const char *sentence)
+{
+    (void)level;
+    app_note("'%s': %s", (const char *)user, sentence);
+}
+
+static aerie_status schema_grammar(aerie_grammar **grammar, const char *json, const char *field, aerie_error *why)
+{
+    aerie_schema_params params = aerie_schema_params_default();
+    params.log = (aerie_log){note_schema, (void *)(uintptr_t)field};
+    return aerie_grammar_create_schema_with(grammar, json, strlen(json), &params, why);
+}
+
+bool serve_ask_schema(serve_ask *ask, const json_t *value, const char *field, serve_error *error)
+{
+    aerie_grammar *grammar = NULL;
+    aerie_error why = {0};
+    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    if (value && !text) return serve_fail_memory(error);
+    const char *json = text ? text : "{\"type\":\"object\"}";
+    const aerie_status status = schema_grammar(&grammar, json, field, &why);
+    app_json_free(text);
+    return set_grammar(ask, status, grammar, &why, field, error);
+}
+
+/* Whether a tool asks for calls that fit its schema in any case. */
+static bool is_strict(const json_t *tools)
+{
+    for (size_t i = 0; i < json_array_size(tools); i++)
+        if (json_is_true(json_object_get(json_object_get(json_array_get(tools, i), "function"), "strict"))) return true;
+    return false;
+}
+
+/* rest: of an answer that is no call; NULL: it is free. */
+static aerie_status lazy_grammar(aerie_grammar **grammar, const answer_lazy *lazy, const aerie_grammar *rest, aerie_error *why)
+{
+    aerie_status status = AERIE_OK;
+    aerie_lazy_params p = aerie_lazy_params_default();
+    aerie_grammar **schemas = calloc(lazy->n_schemas + 1, sizeof *schemas);
+    aerie_grammar_part *parts = calloc(lazy->n_parts + 1, sizeof *parts);
+    if (!schemas || !parts) status = AERIE_ERROR_MEMORY;
+    for (size_t i = 0; status == AERIE_OK && i < lazy->n_schemas; i++)
+        if (lazy->schemas[i])
+            status = schema_grammar(&schemas[i], lazy->schemas[i], "tools", why);
+    for (size_t i = 0; status == AERIE_OK && i < lazy->n_parts; i++)
+        parts[i] = (aerie_grammar_part){lazy->parts[i].text, strlen(lazy->parts[i].text), schemas[lazy->parts[i].schema]};
+    p.triggers = lazy->triggers;
+    p.n_triggers = lazy->n_triggers;
+    p.parts = parts;
+    p.n_parts = lazy->n_parts;
+    p.open = lazy->open;
+    p.close = lazy->close;
+    p.opened = lazy->opened;
+    p.rest = rest;
+    p.tails = lazy->tails;
+    p.n_tails = lazy->n_tails;
+    if (status == AERIE_OK) status = aerie_grammar_create_lazy(grammar, &p, why);
+    for (size_t i = 0; schemas && i < lazy->n_schemas; i++) aerie_grammar_free(schemas[i]);
+    free(schemas);
+    free(parts);
+    return status;
+}
+
+bool serve_ask_reason(serve_ask *ask, serve_error *error)
+{
+    aerie_lazy_params p = aerie_lazy_params_default();
+    aerie_grammar *whole = NULL;
+    aerie_error why = {0};
+    const answer_params params = {.style = ask->style,
+                                  .prompt = ask->prompt,
+                                  .n_prompt = ask->n_prompt,
+                                  .begun = ask->begun.data,
+                                  .n_begun = ask->begun.n};
+    if (!ask->grammar || !answer_is_opened(&params) || !answer_reasoning_tags(&ask->style, &p.open, &p.close)) return true;
+    p.opened = true;
+    p.rest = ask->grammar;
+    const aerie_status status = aerie_grammar_create_lazy(&whole, &p, &why);
+    if (status != AERIE_OK) return serve_fail_library(error, status, &why, "response_format");
+    aerie_grammar_free(ask->grammar);
+    ask->grammar = whole;
+    return true;
+}
+
+static aerie_status mixed_grammar(aerie_grammar **grammar, serve_ask *ask, bool free_calls, aerie_error *why)
+{
+    answer_lazy lazy;
+    const answer_params params = {.style = ask->style,
+                                  .tools = ask->tools,
+                                  .prompt = ask->prompt,
+                                  .n_prompt = ask->n_prompt,
+                                  .begun = ask->begun.data,
+                                  .n_begun = ask->begun.n};
+    if (!answer_mixed_create(&lazy, &params, free_calls)) return AERIE_ERROR_MEMORY;
+    lazy.opened = answer_is_opened(&params) && answer_reasoning_tags(&ask->style, &lazy.open, &lazy.close);
+    if (!lazy.opened) lazy.open = lazy.close = NULL;
+    const aerie_status status = lazy_grammar(grammar, &lazy, ask->grammar, why);
+    answer_lazy_free(&lazy);
+    return status;
+}
+
+bool serve_ask_mixed(serve_ask *ask, serve_error *error)
+{
+    aerie_error why = {0};
+    aerie_grammar *whole = NULL;
+    aerie_status status = mixed_grammar(&whole, ask, json_array_size(ask->tools) > MAX_CALL_PARTS, &why);
+    if (status != AERIE_OK && status != AERIE_ERROR_MEMORY && !is_strict(ask->tools)) /* a schema that grammars lack */
+        status = mixed_grammar(&whole, ask, true, &why);
+    if (status != AERIE_OK) return serve_fail_library(error, status, &why, "tools");
+    aerie_grammar_free(ask->grammar);
+    ask->grammar = whole;
+    return true;
+}
+
+bool serve_ask_calls(serve_ask *ask, serve_error *error)
+{
+    answer_lazy lazy;
+    aerie_error why = {0};
+    aerie_grammar *grammar = NULL;
+    const answer_params params = {.style = ask->style,
+                                  .tools = ask->tools,
+                                  .prompt = ask->prompt,
+                                  .n_prompt = ask->n_prompt,
+                                  .begun = ask->begun.data,
+                                  .n_begun = ask->begun.n};
+    if (!answer_lazy_create(&lazy, &params)) return serve_fail_memory(error);
+    aerie_status status = AERIE_OK;
+    if (lazy.n_parts && lazy.n_parts <= MAX_CALL_PARTS) status = lazy_grammar(&grammar, &lazy, NULL, &why);
+    answer_lazy_free(&lazy);
+    if (status == AERIE_ERROR_MEMORY) return serve_fail_memory(error);
+    if (status != AERIE_OK && !is_strict(ask->tools)) return true; /* a schema that grammars lack: calls stay free */
+    return (status == AERIE_OK && !grammar) || set_grammar(ask, status, grammar, &why, "tools", error);
+}
+
+static bool read_format(serve_ask *ask, const json_t *object, serve_error *error)
+{
+    const json_t *format = NULL, *inner = NULL;
+    const char *type = NULL;
+    if (!serve_get_object(object, "response_format", &format, error)) return false;
+    if (!format) return true;
+    if (!serve_get_text(format, "type", &type, error)) return false;
+    if (!type || strcmp(type, "text") == 0) return true;
+    if (strcmp(type, "json_object") == 0) return serve_ask_schema(ask, get(format, "schema"), "response_format", error);
+    if (strcmp(type, "json_schema") == 0) {
+        if (!serve_get_object(format, "json_schema", &inner, error)) return false;
+        const json_t *schema = inner ? get(inner, "schema") : get(format, "schema");
+        if (!schema) return serve_fail(error, 400, "response_format", "'response_format.json_schema' has no 'schema'");
+        return serve_ask_schema(ask, schema, "response_format", error);
+    }
+    return serve_fail(error, 400, "response_format",
+                      "'response_format.type' is text, json_object or json_schema; found '%.60s'", type);
+}
+
+static bool read_grammar(serve_ask *ask, const json_t *object, serve_error *error)
+{
+    const char *text = NULL;
+    const json_t *schema = get(object, "json_schema");
+    aerie_grammar *grammar = NULL;
+    aerie_error why = {0};
+    if (!serve_get_text(object, "grammar", &text, error)) return false;
+    if (text && *text) {
+        const aerie_status status = aerie_grammar_create(&grammar, text, strlen(text), &why);
+        if (!set_grammar(ask, status, grammar, &why, "grammar", error)) return false;
+    }
+    if (schema && !serve_ask_schema(ask, schema, "json_schema", error)) return false;
+    return read_format(ask, object, error);
+}
+
+static bool read_samplers(serve_ask *ask, const json_t *object, serve_error *error)
+{
+    const json_t *list = NULL;
+    if (json_is_string(json_object_get(object, "samplers")))
+        return serve_fail(error, 400, "samplers", "'samplers' must be a list of names");
+    if (!serve_get_list(object, "samplers", &list, error)) return false;
+    if (!list) return true;
+    size_t n = 0;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *name = json_string_value(json_array_get(list, i));
+        aerie_sampler sampler;
+        if (name && strcmp(name, "infill") == 0) continue; /* llama.vim names it; llama.cpp's rule of when a gap is filled */
+        if (!name || !aerie_sampler_parse(name, &sampler))
+            return serve_fail(error, 400, "samplers", "'samplers' has an unknown step '%.40s'", name ? name : "");
+        if (n + 1 >= AERIE_MAX_SAMPLERS) return serve_fail(error, 400, "samplers", "'samplers' has too many steps");
+        ask->sampling.samplers[n++] = sampler;
+    }
+    ask->sampling.samplers[n] = AERIE_SAMPLER_END;
+    return true;
+}
+
+/* Known, but not to be had: said rather than ignored. */
+static bool check_unsupported(const json_t *object, serve_kind kind, serve_error *error)
+{
+    static const char *const fields[] = {
+        "audio",          "modalities",  "image_data",         "suffix",     "guided_regex",   "guided_choice",
+        "guided_grammar", "guided_json", "best_of", "web_search_options", "prediction", "multimodal_data"};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        const json_t *v = get(object, fields[i]);
+        if (!v || (json_is_array(v) && !json_array_size(v)) || json_is_false(v)) continue;
+        if (json_is_string(v) && !json_string_length(v)) continue;
+        if (strcmp(fields[i], "best_of") == 0 && json_number_value(v) == 1) continue;
+        if (strcmp(fields[i], "prediction") == 0) continue; /* a hint: drafts come anyway */
+        if (strcmp(fields[i], "suffix") == 0 && kind == SERVE_KIND_TEXT) continue;
+        if (strcmp(fields[i], "modalities") == 0 && json_array_size(v) == 1 && json_is_string(json_array_get(v, 0)) &&
+            strcmp(json_string_value(json_array_get(v, 0)), "text") == 0)
+            continue;
+        return serve_fail(error, 400, fields[i], "'%s' is not supported by this server", fields[i]);
+    }
+    return true;
+}
+
+static bool read_n_top(serve_ask *ask, const json_t *object, const char *field, serve_error *error)
+{
+    const uint32_t most = ask->server->o->max_logprobs;
+    uint32_t n = ask->n_top;
+    if (!serve_get_u32(object, field, 0, UINT32_MAX, &n, error)) return false;
+    if (n > most)
+        return serve_fail(error, 400, field, "'%s' may be %u at most (--max-logprobs); found %u", field, (unsigned)most,
+                          (unsigned)n);
+    ask->n_top = n;
+    return true;
+}
+
+/* "logprobs": true with "top_logprobs" in chats, a number in completions; "n_probs" of llama.cpp. */
+static bool read_logprobs(serve_ask *ask, const json_t *object, serve_error *error)
+{
+    const json_t *v = get(object, "logprobs");
+    if (v && json_is_boolean(v)) {
+        ask->logprobs = json_is_true(v);
+    } else if (v) {
+        if (!read_n_top(ask, object, "logprobs", error)) return false;
+        ask->logprobs = true;
+    }
+    if (!read_n_top(ask, object, "top_logprobs", error)) return false;
+    if (get(object, "top_logprobs") && ask->n_top && !ask->logprobs)
+        return serve_fail(error, 400, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
+    if (!read_n_top(ask, object, "n_probs", error)) return false;
+    if (ask->n_top) ask->logprobs = true;
+    return true;
+}
+
+/* Where one stands for no answer of its own, the seed is drawn: a fresh one for every request. */
+static uint64_t draw_seed(serve_server *server)
+{
+    uint64_t z = server->options->sampling.seed + 0x9e3779b97f4a7c15u * (1 + atomic_fetch_add(&server->n_ids, 1));
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return (z ^ z >> 31) >> 1;
+}
+
+static bool read_stream_options(serve_ask *ask, serve_error *error)
+{
+    const json_t *options = NULL;
+    if (!serve_get_object(ask->body, "stream_options", &options, error)) return false;
+    return !options || serve_get_bool(options, "include_usage", &ask->include_usage, error);
+}
+
+static bool read_reasoning(serve_ask *ask, serve_error *error)
+{
+    const char *format = NULL;
+    ask->keep_reasoning = ask->server->keep_reasoning;
+    if (!serve_get_text(ask->body, "reasoning_format", &format, error)) return false;
+    if (!format) return true;
+    ask->keep_reasoning = strcmp(format, "none") == 0;
+    if (ask->keep_reasoning || strcmp(format, "auto") == 0 || strcmp(format, "deepseek") == 0) return true;
+    return serve_fail(error, 400, "reasoning_format", "'reasoning_format' is none, auto or deepseek; found '%.40s'", format);
+}
+
+bool serve_ask_fields(serve_ask *ask, serve_error *error)
+{
+    const json_t *body = ask->body;
+    const serve_server *server = ask->server;
+    if (!check_unsupported(body, ask->kind, error) || !serve_ask_lora(ask, error)) return false;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!serve_ask_field(ask, body, rows[i].name, rows[i].name, error)) return false;
+    if (ask->n > server->o->max_n)
+        return serve_fail(error, 400, "n", "'n' may be %u at most (--max-n); found %u", (unsigned)server->o->max_n,
+                          (unsigned)ask->n);
+    if (!read_stream_options(ask, error) || !read_reasoning(ask, error) || !read_logprobs(ask, body, error)) return false;
+    if (!serve_ask_stops(ask, get(body, "stop"), "stop", error) || !read_bias(ask, get(body, "logit_bias"), error))
+        return false;
+    return read_grammar(ask, body, error) && read_samplers(ask, body, error);
+}
+
+/* ---- Life --------------------------------------------------------------------------------------------------------- */
+
+/* Nesting of the text, strings skipped: a deep one is refused before anything recurses into it. */
+static bool is_shallow(const char *text, size_t n)
+{
+    size_t depth = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < n; i++) {
+        const char c = text[i];
+        if (quoted) {
+            if (c == '\\') i++;
+            else if (c == '"') quoted = false;
+        } else if (c == '"') {
+            quoted = true;
+        } else if (c == '{' || c == '[') {
+            if (++depth > MAX_DEPTH_JSON) return false;
+        } else if ((c == '}' || c == ']') && depth) {
+            depth--;
+        }
+    }
+    return true;
+}
+
+/* "cache_salt", as vLLM has it: requests of the same key that give different ones share nothing. */
+static bool read_scope(serve_ask *ask, serve_error *error)
+{
+    const char *salt = NULL;
+    if (!serve_get_text(ask->body, "cache_salt", &salt, error)) return false;
+    if (salt && !*salt) return serve_fail(error, 400, "cache_salt", "'cache_salt' must not be empty");
+    ask->scope = serve_keys_scope(ask->server, ask->call->i_key, salt);
+    return true;
+}
+
+bool serve_ask_read(serve_ask *ask, serve_call *call, serve_error *error)
+{
+    json_error_t where;
+    serve_server *server = call->server;
+    *ask = (serve_ask){.server = server,
+                       .call = call,
+                       .use = &call->use,
+                       .n = 1,
+                       .sampling = server->options->sampling,
+                       .ignore_eos = server->options->ignore_eos,
+                       .keep_reasoning = server->keep_reasoning,
+                       .keep = NAN};
+    ask->n_predict = server->o->default_max_tokens;
+    if (server->options->n_predict > 0) ask->n_predict = (uint32_t)server->options->n_predict;
+    if (!call->body.n) return serve_fail(error, 400, "", "the request has no body; JSON is expected");
+    if (!is_shallow(call->body.data, call->body.n))
+        return serve_fail(error, 400, "", "the body is nested more than %d deep", MAX_DEPTH_JSON);
+    const size_t flags = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES;
+    app_json_status status = app_json_read(&ask->body, call->body.data, call->body.n, flags, &where);
+    if (status == APP_JSON_WRONG && json_error_code(&where) == json_error_numeric_overflow) {
+        serve_numbers_narrow(call->body.data, call->body.n, &ask->wide_seed);
+        status = app_json_read(&ask->body, call->body.data, call->body.n, flags, &where);
+    }
+    if (status == APP_JSON_NO_MEMORY) return serve_fail_memory(error);
+    if (status == APP_JSON_WRONG)
+        return serve_fail(error, 400, "", "the body is not JSON: %.200s (line %d, column %d)", where.text, where.line,
+                          where.column);
+    if (!json_is_object(ask->body)) return serve_fail(error, 400, "", "the body must be a JSON object; found a list");
+    serve_body_free(call);
+    return read_scope(ask, error);
+}
+
+bool serve_ask_kept(const serve_ask *ask, serve_error *error)
+{
+    return !(app_json_lacked() || atomic_load(&ask->use->refused)) || serve_fail_memory(error);
+}
+
+bool serve_ask_model(serve_ask *ask, serve_error *error)
+{
+    const char *name = NULL;
+    if (!serve_get_text(ask->body, "model", &name, error)) return false;
+    sem_post(ask->call->work); /* loading a model may take long: others go on meanwhile */
+    ask->model = serve_models_take(ask->server->models, name, ask->call, error);
+    sem_wait(ask->call->work);
+    if (!ask->model) return false;
+    ask->model_name = ask->server->models->n == 1 && name && *name ? name : ask->model->name;
+    ask->style = ask->model->style;
+    if (ask->server->options->seed_given && !ask->server->options->seed_random) ask->seed = ask->server->options->sampling.seed;
+    else ask->seed = draw_seed(ask->server);
+    return true;
+}
+
+bool serve_ask_replace(serve_ask *ask, json_t *body, bool ok, serve_error *error)
+{
+    if (!ok) {
+        json_decref(body);
+        return error->status ? false : serve_fail_memory(error);
+    }
+    json_decref(ask->body);
+    ask->body = body;
+    return true;
+}
+
+void serve_ask_free(serve_ask *ask)
+{
+    if (ask->model) serve_models_used(ask->server->models, ask->model, ask->keep);
+    serve_models_give(ask->server->models, ask->model);
+    aerie_grammar_free(ask->grammar);
+    aerie_free(ask->tokens);
+    aerie_free(ask->prompt);
+    free(ask->prefix);
+    app_text_free(&ask->begun);
+    free(ask->ends);
+    free(ask->stops);
+    free(ask->bias);
+    json_decref(ask->tools);
+    json_decref(ask->forms);
+    json_decref(ask->body);
+}

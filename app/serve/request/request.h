@@ -1,0 +1,163 @@
+/* request.h - what a request asks for: fields of its JSON, checked by one table; prompt, sampling, grammar, tools.
+ *
+ * Owns: the meaning of fields that all dialects share. Fields that nobody knows are ignored, as OpenAI's servers do; one of the
+ * wrong type or out of range, or known and not supported, is an error that names it; null counts as absent.
+ */
+#ifndef AERIE_APP_SERVE_REQUEST_REQUEST_H
+#define AERIE_APP_SERVE_REQUEST_REQUEST_H
+
+#include "serve/models/models.h"
+
+/* What the dialects that share fields tell apart. */
+typedef enum serve_kind { SERVE_KIND_TEXT, SERVE_KIND_CHAT } serve_kind;
+
+typedef struct serve_ask {
+    serve_server *server;
+    const serve_call *call;
+    serve_use *use;     /* of the call */
+    json_t *body;       /* owned */
+    serve_kind kind;    /* whether it is answered as a message of a chat */
+    serve_model *model; /* taken; NULL: not yet */
+    uint64_t scope; /* aerie_request.scope: of its key and "cache_salt" */
+    double keep; /* seconds that the model stays loaded afterwards; NAN: as long as others, negative: for ever */
+    const char *model_name; /* as the request has it, or the model's own */
+    /* fields */
+    bool stream, include_usage, logprobs, ignore_eos, origins, echo, keep_reasoning, timings_per_token;
+    bool only_prompt; /* to be computed, and no text wanted */
+    uint32_t n, n_predict, n_top; /* n_predict 0: as much as fits */
+    aerie_sampling sampling;
+    uint64_t wide_seed; /* the body's, where JSON's reader cannot hold it: from 2^63 on; 0: it can */
+    uint64_t seed;
+    bool seeded;
+    const char **stops; /* [n_stops] lent by the body and the model; the list is owned */
+    size_t n_stops;
+    aerie_logit_bias *bias; /* [n_bias] owned */
+    size_t n_bias;
+    aerie_grammar *grammar; /* owned */
+    bool has_schema;        /* it is of a schema, which is what the content looks like, not of the whole answer */
+    aerie_adapter_use adapters[AERIE_MAX_ADAPTERS]; /* [n_adapters] "lora", or what the model's requests use */
+    size_t n_adapters;
+    json_t *tools;          /* functions in OpenAI's shape, owned; NULL: none */
+    json_t *forms; /* how tools that are no plain functions are called back (tools.c): {the function's name: {"name", "custom",
+                    * "namespace"}}, owned; NULL: there are none */
+    const char *tool_name;  /* tool_choice: this one must be called; lent by the body or the tools */
+    bool tool_required;
+    bool one_call; /* the answer ends with its first call */
+    /* the prompt */
+    int32_t *tokens; /* [n_tokens] aerie_free; of all prompts, one after the other */
+    size_t n_tokens, tokens_capacity;
+    size_t *ends;    /* [n_prompts] where each ends in tokens; owned. NULL: there is one prompt */
+    uint32_t n_prompts; /* n choices each: choice j of prompt i is i * n + j */
+    char *prompt;    /* [n_prompt] as rendered, aerie_free; NULL: the request gave text or tokens */
+    size_t n_prompt;
+    unsigned form;   /* how the conversation is put to the template (prompt.c) */
+    app_text begun;  /* what the prompt holds after it: the beginning of the answer, as the client gave it */
+    char *prefix;    /* [n_prefix] of the answer, part of the prompt and told to the parser first; owned */
+    size_t n_prefix;
+    bool parses;     /* the answer is looked through for reasoning and calls */
+    answer_style style;
+} serve_ask;
+
+/* Reads the body as a JSON object; takes nothing else yet. */
+bool serve_ask_read(serve_ask *ask, serve_call *call, serve_error *error);
+/* Loads the model that "model" names. The caller has a place of call->work, which others have while it is loaded. */
+bool serve_ask_model(serve_ask *ask, serve_error *error);
+/* The fields of OpenAI's and llama.cpp's requests, and what they mean together; without a model those that need none. */
+bool serve_ask_fields(serve_ask *ask, serve_error *error);
+/* One field by the name that it has elsewhere: as if "name" had been given. false: not of its type, or out of range. */
+bool serve_ask_field(serve_ask *ask, const json_t *object, const char *field, const char *as, serve_error *error);
+/* The request in OpenAI's shape takes the place of the one that came; takes `body` over. ok false: it could not be made, for
+ * want of memory unless *error says why. */
+bool serve_ask_replace(serve_ask *ask, json_t *body, bool ok, serve_error *error);
+void serve_ask_free(serve_ask *ask);
+/* Whether all of it could be kept so far; false: there was not enough memory, or not for requests. */
+bool serve_ask_kept(const serve_ask *ask, serve_error *error);
+
+/* lora.c: the field "lora". */
+bool serve_ask_lora(serve_ask *ask, serve_error *error);
+/* Adds a stop string, or a list of them. */
+bool serve_ask_stops(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
+/* Restricts the answer to a JSON schema; value NULL: any object. */
+bool serve_ask_schema(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
+/* What restricts the whole answer is for its content: reasoning that the prompt has opened is free and comes first. */
+bool serve_ask_reason(serve_ask *ask, serve_error *error);
+/* Lets an answer whose content has a schema call tools instead (tool_choice auto). */
+bool serve_ask_mixed(serve_ask *ask, serve_error *error);
+/* Restricts calls that the answer may hold (tool_choice auto) to the tools and their schemas. Where the format or a schema has
+ * no grammar calls stay free, unless a tool is strict. */
+bool serve_ask_calls(serve_ask *ask, serve_error *error);
+
+/* Getters that tell absent, null and wrong apart: false is an error. *value keeps what it is when the field is absent. */
+bool serve_get_bool(const json_t *object, const char *field, bool *value, serve_error *error);
+bool serve_get_text(const json_t *object, const char *field, const char **value, serve_error *error);
+bool serve_get_list(const json_t *object, const char *field, const json_t **value, serve_error *error);
+bool serve_get_object(const json_t *object, const char *field, const json_t **value, serve_error *error);
+bool serve_get_u32(const json_t *object, const char *field, uint32_t min, uint32_t max, uint32_t *value, serve_error *error);
+
+/* ---- tools.c ------------------------------------------------------------------------------------------------- */
+
+/* Reads "tools", "tool_choice" and "parallel_tool_calls". */
+bool serve_ask_tools(serve_ask *ask, const json_t *object, serve_error *error);
+/* Whether the model's template shows the model the tools that the request has. */
+bool serve_tools_check(const serve_ask *ask, serve_error *error);
+/* A list of tools (NULL: none) as functions; ask->forms keeps what must be known of the others. knows_all: types that are not
+ * known here are left out with a note, else they are an error. A new list; NULL: *error says why. */
+json_t *serve_tools_convert(serve_ask *ask, const json_t *tools, bool knows_all, serve_error *error);
+/* Says once in the log that "what of type" is left out of requests. */
+void serve_note_left_out(serve_server *server, const char *what, const char *type);
+/* The function that {"name", "namespace"} calls; NULL: it has no name, or there is no memory. */
+json_t *serve_tools_name(const json_t *call);
+/* A custom tool's input as the arguments of its function. */
+json_t *serve_tools_arguments(const char *input);
+/* Custom calls of a message as calls of functions. */
+bool serve_tools_calls(json_t *message, size_t i, serve_error *error);
+/* Ids of calls as Mistral's templates insist on them, of tidied messages. false: out of memory. */
+bool serve_tools_ids(json_t *messages);
+/* How a function is called back; NULL: as itself. Its name in its namespace, or its own. */
+const json_t *serve_tools_form(const serve_ask *ask, const char *name);
+bool serve_tools_is_custom(const serve_ask *ask, const char *name);
+const char *serve_tools_own_name(const serve_ask *ask, const char *name);
+/* What a custom tool is called with, of its function's arguments, whole or cut. */
+json_t *serve_tools_input(const app_text *arguments);
+
+/* ---- turns.c ------------------------------------------------------------------------------------------------- */
+
+/* System messages that the template would refuse or lose go where it takes them; *messages, tidied, may become another list. */
+bool serve_turns_settle(serve_ask *ask, json_t **messages, const json_t *object, serve_error *error);
+
+/* ---- numbers.c ------------------------------------------------------------------------------------------------ */
+
+/* Makes reals of whole numbers in JSON text[0..n) that do not fit 64 bits with a sign, in place. *seed: the exact value of a
+ * field "seed" among them, 0: there is none. */
+void serve_numbers_narrow(char *text, size_t n, uint64_t *seed);
+
+/* ---- prompt.c ------------------------------------------------------------------------------------------------- */
+
+/* aerie_tokenize with the memory that it takes counted; *n tokens, aerie_free. */
+bool serve_ask_tokenize(serve_ask *ask, const char *text, size_t n_text, bool first, bool special, const char *field,
+                        int32_t **tokens, size_t *n, serve_error *error);
+/* More tokens of the prompt, or a text as such. first: BOS where the model wants one; special: control tokens count. */
+bool serve_ask_add_tokens(serve_ask *ask, const int32_t *tokens, size_t n, serve_error *error);
+bool serve_ask_add_text(serve_ask *ask, const char *text, size_t n_text, bool first, bool special, serve_error *error);
+/* A prompt of a completion: a text, a list of tokens, or a list of texts and tokens. */
+bool serve_ask_prompt(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
+/* The field "prompt" as one, or as a list of prompts: of strings, or of lists of tokens. */
+bool serve_ask_prompts(serve_ask *ask, serve_error *error);
+/* Choices of all prompts; the tokens [*n] of one choice's prompt, lent. */
+uint32_t serve_ask_n_choices(const serve_ask *ask);
+const int32_t *serve_ask_tokens_of(const serve_ask *ask, uint32_t choice, size_t *n);
+/* A prompt before a gap, and the text after it, which the answer fills (llama.c). */
+bool serve_ask_gap(serve_ask *ask, const json_t *prefix, const char *suffix, serve_error *error);
+/* The field "prompt" as one. */
+bool serve_ask_own_prompt(serve_ask *ask, serve_error *error);
+/* The field "messages" as a conversation, with the request's own tools. */
+bool serve_ask_messages(serve_ask *ask, serve_error *error);
+/* A conversation in OpenAI's shape, by the model's chat template. `object`: where tools, chat_template_kwargs and the like
+ * are. */
+bool serve_ask_chat(serve_ask *ask, const json_t *messages, const json_t *object, serve_error *error);
+/* Tidied messages as the template writes them, in text [n], aerie_free; false: it refuses them, whyever. */
+bool serve_ask_try(serve_ask *ask, json_t *messages, const json_t *object, char **text, size_t *n);
+/* The same, rendered only: text [n], aerie_free. */
+bool serve_ask_render(serve_ask *ask, const json_t *messages, const json_t *object, char **text, size_t *n, serve_error *error);
+
+#endif

@@ -1,0 +1,218 @@
+/* turns.c - system messages where the model's template does not expect them (request.h).
+ *
+ * Many templates refuse a system message that is not the first, or write nothing of it; some know none at all. So a
+ * conversation with such a message is tried on the template first, with short words in place of its texts, and the first
+ * arrangement that brings all of them into the prompt is taken:
+ *   1. as the client has it;
+ *   2. those at the beginning as one, later ones as the user's text, where they stand;
+ *   3. all of them in the first message;
+ *   4. all of them before the user's first message.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/request/request.h"
+
+enum { AS_GIVEN, IN_PLACE, FIRST, FIRST_OF_USER, N_ARRANGEMENTS };
+
+static bool has_role(const json_t *message, const char *role)
+{
+    const char *own = json_string_value(json_object_get(message, "role"));
+    return own && strcmp(own, role) == 0;
+}
+
+/* ---- Arrangements --------------------------------------------------------------------------------------------------- */
+
+/* A message whose text grows. */
+typedef struct growing {
+    json_t *message; /* lent; NULL: none */
+    app_text text;
+} growing;
+
+static bool add_paragraph(app_text *text, const json_t *more)
+{
+    const size_t n = json_string_length(more);
+    return !n || ((!text->n || app_text_add(text, "\n\n", 2)) && app_text_add(text, json_string_value(more), n));
+}
+
+/* What has been added becomes the message's text. */
+static bool close_growing(growing *g)
+{
+    const char *text = g->text.data ? g->text.data : "";
+    const bool ok = !g->message || json_object_set_new(g->message, "content", json_stringn(text, g->text.n)) == 0;
+    app_text_free(&g->text);
+    *g = (growing){0};
+    return ok;
+}
+
+/* One more paragraph of a message. */
+static bool grow(growing *g, json_t *message, const json_t *more)
+{
+    if (g->message != message) {
+        if (!close_growing(g) || !add_paragraph(&g->text, json_object_get(message, "content"))) return false;
+        g->message = message;
+    }
+    return add_paragraph(&g->text, more);
+}
+
+static json_t *last_of(const json_t *list)
+{
+    return json_array_get(list, json_array_size(list) - 1);
+}
+
+/* A list of messages in the making. */
+typedef struct list {
+    json_t *out, *joined; /* the messages; of those of the system what goes first */
+    json_t *own;          /* the last message that stands for the user's, but is the system's alone; lent by out */
+    growing last, first;  /* of out, joined */
+} list;
+
+/* Where it stands, as the user's text: in the user's message before it, or as one of its own, which the next one takes in. */
+static bool put_in_place(list *l, const json_t *message)
+{
+    json_t *content = json_object_get(message, "content");
+    if (!has_role(last_of(l->out), "user")) {
+        if (json_array_append_new(l->out, json_pack("{s:s, s:s}", "role", "user", "content", ""))) return false;
+        l->own = last_of(l->out);
+    }
+    return grow(&l->last, last_of(l->out), content);
+}
+
+/* A message that is not a system's. */
+static bool put_message(list *l, json_t *message)
+{
+    const bool takes_in = l->own && l->own == last_of(l->out) && has_role(message, "user");
+    if (!takes_in) return json_array_append(l->out, message) == 0;
+    json_t *content = json_incref(json_object_get(message, "content"));
+    bool ok = close_growing(&l->last) && !json_object_set(message, "content", json_object_get(l->own, "content")) &&
+              !json_array_set(l->out, json_array_size(l->out) - 1, message);
+    l->own = NULL;
+    ok = ok && grow(&l->last, message, content);
+    json_decref(content);
+    return ok;
+}
+
+static json_t *first_of_user(const json_t *messages)
+{
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        if (has_role(json_array_get(messages, i), "user")) return json_array_get(messages, i);
+    return NULL;
+}
+
+/* All that goes first, before the rest. */
+static bool put_first(list *l, int how)
+{
+    json_t *user = how == FIRST_OF_USER ? first_of_user(l->out) : NULL;
+    if (user)
+        return grow(&l->first, l->joined, json_object_get(user, "content")) && close_growing(&l->first) &&
+               !json_object_set(user, "content", json_object_get(l->joined, "content"));
+    return close_growing(&l->first) &&
+           !json_object_set_new(l->joined, "role", json_string(how == FIRST_OF_USER ? "user" : "system")) &&
+           !json_array_insert(l->out, 0, l->joined);
+}
+
+/* The messages, whose texts may change, in another list. NULL: out of memory. */
+static json_t *arrange(const json_t *messages, int how)
+{
+    list l = {.out = json_array(), .joined = json_pack("{s:s, s:s}", "role", "system", "content", "")};
+    bool ok = l.out && l.joined, leads = true;
+    for (size_t i = 0; ok && i < json_array_size(messages); i++) {
+        json_t *message = json_array_get(messages, i);
+        const bool system = has_role(message, "system");
+        if (!system) ok = put_message(&l, message);
+        else if (how == IN_PLACE && !leads) ok = put_in_place(&l, message);
+        else ok = grow(&l.first, l.joined, json_object_get(message, "content"));
+        leads = leads && system;
+    }
+    ok = ok && close_growing(&l.last) && (!l.first.text.n || put_first(&l, how));
+    app_text_free(&l.first.text);
+    app_text_free(&l.last.text);
+    json_decref(l.joined);
+    if (ok) return l.out;
+    json_decref(l.out);
+    return NULL;
+}
+
+/* ---- Trying them ------------------------------------------------------------------------------------------------------ */
+
+#define WORD "aerie"
+enum { WORD_DIGITS = 8 }; /* a body has fewer messages */
+
+static json_t *word_of(size_t i)
+{
+    return json_sprintf(WORD "%0*u", WORD_DIGITS, (unsigned)i);
+}
+
+/* Marks the words that stand in a text: seen [n]. */
+static void mark_words(const char *text, bool *seen, size_t n)
+{
+    for (const char *at = strstr(text, WORD); at; at = strstr(at, WORD)) {
+        size_t i = 0;
+        at += strlen(WORD);
+        if (strspn(at, "0123456789") < WORD_DIGITS) continue;
+        for (int k = 0; k < WORD_DIGITS; k++) i = 10 * i + (size_t)(at[k] - '0');
+        if (i < n) seen[i] = true;
+    }
+}
+
+/* The conversation with a word for each text; texts that are empty stay so. */
+static json_t *skeleton_of(const json_t *messages)
+{
+    json_t *out = json_array();
+    bool ok = out != NULL;
+    for (size_t i = 0; ok && i < json_array_size(messages); i++) {
+        json_t *copy = json_copy(json_array_get(messages, i));
+        const bool silent = !json_string_length(json_object_get(copy, "content"));
+        ok = copy && (silent || !json_object_set_new(copy, "content", word_of(i)));
+        if (!ok) json_decref(copy);
+        ok = ok && !json_array_append_new(out, copy);
+    }
+    if (ok) return out;
+    json_decref(out);
+    return NULL;
+}
+
+/* Whether the words of all system messages have come into the prompt of the arrangement. */
+static bool holds(serve_ask *ask, const json_t *messages, const json_t *object, int how)
+{
+    char *text = NULL;
+    const size_t n = json_array_size(messages);
+    size_t n_text = 0;
+    bool *seen = calloc(n, sizeof *seen);
+    json_t *skeleton = skeleton_of(messages);
+    json_t *tried = how == AS_GIVEN ? json_incref(skeleton) : skeleton ? arrange(skeleton, how) : NULL;
+    bool ok = seen && tried && serve_ask_try(ask, tried, object, &text, &n_text);
+    if (ok) mark_words(text, seen, n);
+    for (size_t i = 0; ok && i < n; i++) {
+        const json_t *message = json_array_get(messages, i);
+        ok = !has_role(message, "system") || !json_string_length(json_object_get(message, "content")) || seen[i];
+    }
+    aerie_free(text);
+    free(seen);
+    json_decref(skeleton);
+    json_decref(tried);
+    return ok;
+}
+
+/* The first one may be expected; the others are not. */
+static bool is_expected(const serve_ask *ask, const json_t *messages)
+{
+    bool expected = ask->model->takes_system || !has_role(json_array_get(messages, 0), "system");
+    for (size_t i = 1; expected && i < json_array_size(messages); i++)
+        expected = !has_role(json_array_get(messages, i), "system");
+    return expected;
+}
+
+bool serve_turns_settle(serve_ask *ask, json_t **messages, const json_t *object, serve_error *error)
+{
+    int how = AS_GIVEN;
+    if (answer_style_wants_short_ids(&ask->style) && !serve_tools_ids(*messages)) return serve_fail_memory(error);
+    if (is_expected(ask, *messages)) return true;
+    while (how < N_ARRANGEMENTS && !holds(ask, *messages, object, how)) how++;
+    if (how == AS_GIVEN || how == N_ARRANGEMENTS) return true; /* nothing helps: the template says why */
+    json_t *arranged = arrange(*messages, how);
+    if (!arranged) return serve_fail_memory(error);
+    json_decref(*messages);
+    *messages = arranged;
+    return true;
+}

@@ -1,0 +1,389 @@
+/* load.c - implements load.h: memory check, models, sessions, prompts. */
+#define _POSIX_C_SOURCE 200809L
+#include "setup/load.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- Memory ------------------------------------------------------------------------------------ */
+
+/* Needs of both models' weights and sessions, as far as known. */
+static aerie_status plan_all(const app_options *options, const aerie_session_params *params, bool with_draft,
+                             aerie_memory_plan *plan, aerie_error *error)
+{
+    const aerie_status status =
+        aerie_memory_plan_get(options->model, &options->model_params, params, plan, sizeof *plan, error);
+    if (status != AERIE_OK || !with_draft) return status;
+    aerie_memory_plan draft;
+    const aerie_status second =
+        aerie_memory_plan_draft(options->model, options->draft_model, &options->model_params, params, &draft, sizeof draft,
+                                error);
+    if (second != AERIE_OK) return second;
+    plan->weight_bytes += draft.weight_bytes;
+    plan->session_bytes += draft.session_bytes;
+    return AERIE_OK;
+}
+
+/* The largest context, by halving, that fits; 0 if none does. */
+static uint32_t fitting_context(const app_options *options, aerie_session_params params, bool with_draft)
+{
+    aerie_memory_plan plan;
+    const uint32_t most = params.n_ctx < APP_MAX_CTX ? params.n_ctx : APP_MAX_CTX;
+    for (uint32_t n = most ? most / 2 : 4096; n >= 256; n /= 2) {
+        params.n_ctx = n;
+        if (plan_all(options, &params, with_draft, &plan, NULL) != AERIE_OK) return 0;
+        if (plan.weight_bytes + plan.session_bytes <= plan.available_bytes) return n;
+    }
+    return 0;
+}
+
+static int check_memory(const app_options *options, bool with_draft)
+{
+    aerie_session_params params = options->session;
+    aerie_memory_plan plan;
+    aerie_error error = {0};
+    char needed[32], weights[32], session[32], available[32], advice[160];
+    params.spec.type = AERIE_SPEC_NONE; /* drafters' own needs are counted as a second model's */
+    const aerie_status status = plan_all(options, &params, with_draft, &plan, &error);
+    if (status != AERIE_OK) return app_report(APP_LOADING, status, &error);
+    const uint64_t bytes = plan.weight_bytes + plan.session_bytes;
+    if (options->verbose) {
+        app_note("memory: weights %s, session %s, available %s", app_bytes(weights, plan.weight_bytes),
+                 app_bytes(session, plan.session_bytes),
+                 plan.available_bytes ? app_bytes(available, plan.available_bytes) : "unknown");
+    }
+    if (plan.available_bytes == 0 || bytes <= plan.available_bytes) return APP_DONE;
+    const uint32_t n = fitting_context(options, params, with_draft);
+    if (n) snprintf(advice, sizeof advice, "-c %u would fit", (unsigned)n);
+    else
+        snprintf(advice, sizeof advice, "a smaller model or a smaller quantization would fit%s",
+                 params.n_seqs > 1 ? ", or a smaller -np" : "");
+    return app_error(APP_FAILED, "'%s' needs %s of memory (weights %s, session %s), but only %s are available; %s",
+                     options->model, app_bytes(needed, bytes), app_bytes(weights, plan.weight_bytes),
+                     app_bytes(session, plan.session_bytes), app_bytes(available, plan.available_bytes), advice);
+}
+
+/* ---- Models ---------------------------------------------------------------------------------------- */
+
+void app_progress_show(const char *what, uint64_t done, uint64_t total, int *shown)
+{
+    enum { WIDTH = 40 };
+    const int percent = total ? (int)(100.0 * (double)done / (double)total) : 100;
+    if (percent == *shown) return;
+    *shown = percent;
+    char bar[WIDTH + 1];
+    for (int i = 0; i < WIDTH; i++) bar[i] = i * 100 < percent * WIDTH ? '#' : ' ';
+    bar[WIDTH] = '\0';
+    fprintf(stderr, "\r%s [%s] %3d%%", what, bar, percent);
+    fflush(stderr);
+}
+
+void app_progress_clear(int *shown)
+{
+    if (*shown >= 0) fputs("\r\033[K", stderr);
+    *shown = -1;
+}
+
+static void on_log(void *user, aerie_log_level level, const char *sentence)
+{
+    if ((int)level >= *(const int *)user) app_note("%s", sentence);
+}
+
+/* Warnings are said even with --quiet. */
+static aerie_log log_of(bool silent, bool verbose)
+{
+    static int least[] = {AERIE_LOG_DEBUG, AERIE_LOG_WARNING, AERIE_LOG_WARNING + 1}; /* models keep it */
+    return (aerie_log){on_log, &least[silent ? 2 : !verbose]};
+}
+
+aerie_log app_log(const app_options *options)
+{
+    return log_of(false, options->verbose);
+}
+
+static bool on_loaded(void *user, uint64_t done, uint64_t total)
+{
+    if (done < total) app_progress_show("loading", done, total, user);
+    else app_progress_clear(user); /* before anything is said */
+    return true;
+}
+
+/* is_draft: the draft model, which has its own metadata and rotation. */
+static int load_one(aerie_model **model, const char *path, const app_options *options, bool is_draft)
+{
+    aerie_model_params params = options->model_params;
+    aerie_error error = {0};
+    int shown = -1;
+    params.log = app_log(options);
+    if (!options->quiet && isatty(STDERR_FILENO)) {
+        params.progress = on_loaded;
+        params.user = &shown;
+    }
+    if (is_draft) {
+        params.rope = NULL;
+        params.n_overrides = 0;
+    }
+    const aerie_status status = aerie_model_load(model, path, &params, &error);
+    app_progress_clear(&shown);
+    return app_report(APP_LOADING, status, &error);
+}
+
+static aerie_status load_head(aerie_drafter_head **head, const aerie_model *model, const char *path, const app_options *options,
+                              aerie_error *error)
+{
+    aerie_drafter_head_params params = aerie_drafter_head_params_default();
+    params.n_threads = options->model_params.n_threads;
+    params.mmap = options->model_params.mmap;
+    params.no_mmap = options->model_params.no_mmap;
+    params.n_vocab = options->draft_vocab;
+    params.log = app_log(options);
+    return aerie_drafter_head_load(head, model, path, &params, error);
+}
+
+/* A head that nobody asked for never stops the program: what keeps it from drafting costs one line. */
+static void load_head_beside(app_models *models, const char *path, const app_options *options)
+{
+    aerie_error error = {0};
+    models->head_found = load_head(&models->head, models->model, path, options, &error) == AERIE_OK;
+    if (!models->head_found)
+        app_note("warning: the %s not used: %s",
+                 strcmp(path, options->model) ? "drafter head beside the model is" : "model's MTP blocks are", error.text);
+}
+
+bool app_wants_draft(aerie_spec_type type)
+{
+    switch (type) {
+    case AERIE_SPEC_AUTO:
+    case AERIE_SPEC_DRAFT:
+    case AERIE_SPEC_HIER:
+    case AERIE_SPEC_EAGLE:
+    case AERIE_SPEC_EAGLE3:
+    case AERIE_SPEC_MEDUSA:
+    case AERIE_SPEC_MTP: return true;
+    default: return false;
+    }
+}
+
+/* What is to draft: of a list the first that needs a file. */
+static aerie_spec_type wanted_type(const app_options *options)
+{
+    for (size_t i = 0; i < options->spec_types.n; i++)
+        if (app_wants_draft((aerie_spec_type)options->spec_types.items[i]))
+            return (aerie_spec_type)options->spec_types.items[i];
+    return options->session.spec.type;
+}
+
+static bool wants(const app_options *options, aerie_spec_type type)
+{
+    bool wanted = options->spec_types.n ? false : options->session.spec.type == type;
+    for (size_t i = 0; i < options->spec_types.n; i++) wanted |= (aerie_spec_type)options->spec_types.items[i] == type;
+    return wanted;
+}
+
+/* What drafts for the draft model: models, each for the one before, and at the end a head, which may lie beside the last one.
+ * With --spec-type auto that head is one that nobody asked for. */
+static int load_hierarchy(app_models *models, const app_options *options)
+{
+    const app_hier_options *h = &options->hier;
+    const char *last = options->draft_model;
+    const aerie_model *model = models->draft;
+    aerie_error error = {0};
+    for (size_t i = 0; i < h->files.n; i++) {
+        const char *path = h->files.items[i];
+        if (models->inner_head)
+            return app_error(APP_USAGE, "--hier-draft '%s': the file before it is a drafter head, for which nothing drafts",
+                             path);
+        int bad;
+        if (aerie_file_is_drafter_head(path)) {
+            bad = app_report(APP_LOADING, load_head(&models->inner_head, model, path, options, &error), &error);
+        } else if (models->n_inner == APP_MAX_HIER) {
+            bad = app_error(APP_USAGE, "--hier-draft names more than %d models", APP_MAX_HIER);
+        } else if (!(bad = load_one(&models->inner[models->n_inner], path, options, true))) {
+            model = models->inner[models->n_inner++];
+            last = path;
+        }
+        if (bad) return bad;
+    }
+    if (models->inner_head || !app_wants_draft(h->type)) return APP_DONE;
+    char *found;
+    int bad = app_report(APP_LOADING, aerie_drafter_head_find_type(&found, last, h->type, &error), &error);
+    const aerie_status status = !bad && found ? load_head(&models->inner_head, model, found, options, &error) : AERIE_OK;
+    if (status != AERIE_OK && !wants(options, AERIE_SPEC_HIER))
+        app_note("the head beside the draft model is not used: %s", error.text);
+    else if (!bad) bad = app_report(APP_LOADING, status, &error);
+    aerie_free(found);
+    return bad;
+}
+
+static int check_model(const app_options *options)
+{
+    if (!options->model)
+        return app_error(APP_USAGE, "'%s' needs a model: -m FILE (or AERIE_MODEL)", options->command->name);
+    return *options->model ? APP_DONE : app_error(APP_USAGE, "-m names no file; found ''");
+}
+
+static int fail_no_drafter(const app_options *options, aerie_spec_type type)
+{
+    if (type == AERIE_SPEC_DRAFT || type == AERIE_SPEC_HIER)
+        return app_error(APP_USAGE, "--spec-type %s needs a draft model: -md FILE", aerie_spec_type_name(type));
+    return app_error(APP_USAGE, "--spec-type %s needs a drafter head: -md FILE%s%s", aerie_spec_type_name(type),
+                     type == AERIE_SPEC_EAGLE3 ? ", or MODEL-eagle3.gguf beside the model; there is none beside " : "",
+                     type == AERIE_SPEC_EAGLE3 ? options->model : "");
+}
+
+int app_models_load(app_models *models, const app_options *options, bool with_draft)
+{
+    *models = (app_models){0};
+    const int bad_model = check_model(options);
+    if (bad_model) return bad_model;
+    char *found = NULL;
+    aerie_error error = {0};
+    int bad = APP_DONE;
+    const char *draft = with_draft ? options->draft_model : NULL;
+    const aerie_spec_type type = wanted_type(options);
+    if (with_draft && (!draft || (wants(options, AERIE_SPEC_AUTO) && !aerie_file_is_drafter_head(draft))))
+        bad = app_report(APP_LOADING, /* beside a draft model the head is for 'auto', whatever else is listed */
+                         aerie_drafter_head_find_type(&found, options->model, draft ? AERIE_SPEC_AUTO : type, &error), &error);
+    if (!bad && with_draft && !draft && type != AERIE_SPEC_AUTO) { /* asked for by name */
+        draft = found ? found : type == AERIE_SPEC_MTP ? options->model : NULL;
+        if (!draft) bad = fail_no_drafter(options, type);
+    }
+    const bool is_head = draft && (draft == found || type == AERIE_SPEC_MTP || aerie_file_is_drafter_head(draft));
+    if (!bad) bad = app_format_read(&models->format, options);
+    if (!bad) bad = check_memory(options, draft && !is_head);
+    if (!bad) bad = load_one(&models->model, options->model, options, false);
+    if (!bad && is_head) bad = app_report(APP_LOADING, load_head(&models->head, models->model, draft, options, &error), &error);
+    else if (!bad && draft) bad = load_one(&models->draft, draft, options, true);
+    if (!bad && found && !is_head) load_head_beside(models, found, options);
+    if (!bad && (wants(options, AERIE_SPEC_HIER) || wants(options, AERIE_SPEC_AUTO)) && models->draft)
+        bad = load_hierarchy(models, options);
+    aerie_free(found);
+    if (!bad) bad = app_adapters_load(models, options);
+    if (!bad) {
+        aerie_model_info_get(models->model, &models->info, sizeof models->info);
+        bad = app_format_fit(&models->format, models->model, &models->info, options,
+                             options->conversation || options->system_prompt || options->messages);
+    }
+    if (bad) {
+        app_models_free(models);
+        return bad;
+    }
+    return APP_DONE;
+}
+
+int app_model_load(app_models *models, const app_options *options)
+{
+    *models = (app_models){0};
+    int bad = check_model(options);
+    if (!bad) bad = load_one(&models->model, options->model, options, false);
+    if (!bad) aerie_model_info_get(models->model, &models->info, sizeof models->info);
+    return bad;
+}
+
+int app_vocabulary_load(app_models *models, const app_options *options)
+{
+    aerie_model_params params = options->model_params;
+    aerie_error error = {0};
+    *models = (app_models){0};
+    const int bad_model = check_model(options);
+    if (bad_model) return bad_model;
+    params.vocab_only = true;
+    const aerie_status status = aerie_model_load(&models->model, options->model, &params, &error);
+    if (status == AERIE_OK) aerie_model_info_get(models->model, &models->info, sizeof models->info);
+    return app_report(APP_LOADING, status, &error);
+}
+
+void app_models_free(app_models *models)
+{
+    app_adapters_free(models);
+    aerie_drafter_head_free(models->inner_head);
+    for (size_t i = models->n_inner; i-- > 0;) aerie_model_free(models->inner[i]);
+    aerie_drafter_head_free(models->head);
+    aerie_model_free(models->model);
+    aerie_model_free(models->draft);
+    app_format_free(&models->format);
+    *models = (app_models){0};
+}
+
+/* ---- Sessions ----------------------------------------------------------------------------------------- */
+
+/* specs [n_inner + 1]: what drafts for each model of a hierarchy, that of the draft model first. */
+static void fill_hierarchy(aerie_spec *specs, const app_models *models, const app_options *options)
+{
+    const app_hier_options *h = &options->hier;
+    for (size_t i = models->n_inner + 1; i-- > 0;) {
+        const bool last = i == models->n_inner;
+        aerie_spec *s = &specs[i];
+        *s = options->session.spec;
+        s->type = last ? h->type : AERIE_SPEC_HIER;
+        s->draft_model = last ? NULL : models->inner[i];
+        s->head = last && app_wants_draft(h->type) ? models->inner_head : NULL;
+        s->inner = last ? NULL : &specs[i + 1];
+        s->n_max = h->n_iter, s->top_k = h->top_k, s->n_nodes = h->n_nodes;
+    }
+}
+
+int app_session_open(aerie_session **session, const app_models *models, const app_options *options,
+                     aerie_spec_type type)
+{
+    aerie_session_params params = options->session;
+    aerie_spec specs[APP_MAX_HIER + 1];
+    aerie_error error = {0};
+    if (type == AERIE_SPEC_HIER || (type == AERIE_SPEC_AUTO && models->draft && (models->n_inner || models->inner_head))) {
+        fill_hierarchy(specs, models, options);
+        params.spec.inner = specs;
+    }
+    params.spec.type = type;
+    params.spec.draft_model = app_wants_draft(type) ? models->draft : NULL;
+    params.spec.head = app_wants_draft(type) ? models->head : NULL;
+    params.spec.optional = models->head_found && !models->draft; /* a model was asked for */
+    params.adapters = (const aerie_adapter *const *)models->adapters;
+    params.n_adapters = models->n_adapters;
+    /* benchmarks open many sessions, and nobody reads their answers */
+    params.log = log_of(options->command->bit & APP_BENCH, options->verbose);
+    const bool by_model = type == AERIE_SPEC_DRAFT || type == AERIE_SPEC_HIER;
+    if (by_model && !models->draft)
+        return app_error(APP_USAGE, "speculation with a draft model needs a model: -md FILE%s",
+                         models->head ? " (the one given is a drafter head)" : "");
+    if (app_wants_draft(type) && type != AERIE_SPEC_AUTO && !by_model && !models->head)
+        return app_error(APP_USAGE, "speculation of type %s needs a drafter head: -md FILE%s", aerie_spec_type_name(type),
+                         models->draft ? " (the one given is a model)" : "");
+    const aerie_status status = ae_api_test_session_create(session, models->model, &params, &options->test, &error);
+    if (status == AERIE_ERROR_UNSUPPORTED && params.spec.draft_model) /* two files: the sentence must say which */
+        return app_error(APP_BAD_FILE, "'%s' cannot draft for '%s': %s", options->draft_model, options->model, error.text);
+    if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
+    /* texts that are measured; requests name theirs */
+    return app_report(APP_WORKING, aerie_eval_adapters(*session, options->loras.uses, options->loras.n, &error), &error);
+}
+
+const char *app_shared_tokens(char out[96], const aerie_session *session)
+{
+    aerie_overlap o;
+    char shared[32], all[32];
+    *out = '\0';
+    if (session && aerie_session_overlap(session, &o, sizeof o))
+        snprintf(out, 96, "%s of %s tokens shared (%.1f%% of a sample text)", app_count(shared, o.n_shared),
+                 app_count(all, o.n_target), 100 * o.text_share);
+    return out;
+}
+
+void app_say_speculation(const aerie_session *session, const app_options *options, bool wanted)
+{
+    const aerie_spec *spec = &options->session.spec;
+    const char *name = aerie_session_spec_name(session);
+    char shared[96];
+    const bool unused = options->draft_model && strcmp(name, aerie_spec_type_name(AERIE_SPEC_NONE)) == 0;
+    if (!wanted && !unused) return;
+    if (strcmp(name, aerie_spec_type_name(AERIE_SPEC_NONE)) == 0) {
+        app_note("speculation: none%s", options->draft_model ? " (the draft model is not used)" : "");
+    } else {
+        const char *tree = spec->tree == AERIE_TREE_OFF    ? "chain"
+                           : spec->tree == AERIE_TREE_AUTO ? "tree"
+                                                           : aerie_tree_name(spec->tree);
+        app_shared_tokens(shared, session);
+        app_note("speculation: %s, up to %u token%s ahead, %s%s%s%s", name, (unsigned)spec->n_max,
+                 spec->n_max == 1 ? "" : "s", tree, options->test.fixed ? ", all verified" : "",
+                 *shared ? "; another vocabulary: " : "", shared);
+    }
+}

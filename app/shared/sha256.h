@@ -1,0 +1,23 @@
+/* sha256.h - SHA-256 (FIPS 180-4) of bytes that come in pieces. Owns nothing; any thread. */
+#ifndef AERIE_APP_SHARED_SHA256_H
+#define AERIE_APP_SHARED_SHA256_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct pull_sha256 {
+    uint32_t state[8];
+    uint64_t n_bytes;
+    uint8_t block[64]; /* [n_bytes % 64] not yet hashed */
+} pull_sha256;
+
+void pull_sha256_start(pull_sha256 *hash);
+void pull_sha256_add(pull_sha256 *hash, const void *bytes, size_t n);
+/* 64 lower-case digits and a NUL into out; the hash is used up. */
+void pull_sha256_end(pull_sha256 *hash, char out[65]);
+
+/* A hash as others write it, with or without "sha256:", in capitals or not, as pull_sha256_end would; false: it is none. */
+bool pull_sha256_read(char out[65], const char *text);
+
+#endif

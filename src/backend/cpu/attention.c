@@ -1,0 +1,287 @@
+/* attention.c - rotation, writing keys and values, attention: which thread does what.
+ *
+ * Owns nothing but scratch of the stream. An item of attention is a tile of queries of one sequence and KV head; when
+ * these are too few for the threads, also a range of chunks, whose parts are then merged in ascending order: the same
+ * operations as without a split, so threads change no bit. */
+#include <string.h>
+
+#include "backend/cpu/cpu_int.h"
+#include "backend/cpu/ref/ref.h"
+
+static void table_item(void *context, uint32_t r, uint32_t i_worker)
+{
+    const ae_rope_table *a = context;
+    const size_t half = a->n_rot / 2;
+    (void)i_worker;
+    ae_ref_rope_table(a->pos[r], a->freq, a->magnitude, a->n_rot, a->cos + r * half, a->sin + r * half);
+}
+
+void ae_cpu_rope_table(ae_stream *stream, const ae_rope_table *args)
+{
+    if (args->n_rows > 4) ae_pool_run(stream->pool, table_item, (void *)args, args->n_rows);
+    else for (uint32_t r = 0; r < args->n_rows; r++) table_item((void *)args, r, 0);
+}
+
+/* The page table of a row's sequence. */
+static const int32_t *places_table(const ae_places *p, uint32_t row)
+{
+    return p->tables + (size_t)p->seq[row] * p->table_stride;
+}
+
+typedef struct rope_job {
+    ae_stream *stream;
+    const ae_rope_kv *args;
+} rope_job;
+
+/* The norm of n_heads heads of queries or keys. */
+static void norm_heads(const ae_kernels *k, const ae_rope_kv *a, float *x, uint32_t n_heads, const float *weight)
+{
+    const uint32_t dim = a->norm_row ? n_heads * a->head_dim : a->head_dim;
+    for (uint32_t h = 0; a->norm_layer && h < n_heads; h++, x += dim, weight += dim)
+        k->layernorm(x, weight, NULL, a->norm_eps, dim, x);
+    for (uint32_t h = 0; !a->norm_layer && h < (a->norm_row ? 1 : n_heads); h++)
+        k->rmsnorm(x + (size_t)h * dim, weight, a->norm_eps, dim, x + (size_t)h * dim);
+}
+
+/* Queries or keys of row r: norm and rotation. */
+static void turn(const ae_kernels *k, const ae_rope_kv *a, uint32_t r, float *x, uint32_t n_heads, const float *weight)
+{
+    const size_t at = (size_t)r * (a->n_rot / 2);
+    if (weight && !a->norm_last) norm_heads(k, a, x, n_heads, weight);
+    if (a->n_rot) k->rope(x, n_heads, a->head_dim, a->n_rot, a->kind, a->cos + at, a->sin + at);
+    if (weight && a->norm_last) norm_heads(k, a, x, n_heads, weight);
+}
+
+static void rope_item(void *context, uint32_t r, uint32_t i_worker)
+{
+    const rope_job *job = context;
+    const ae_rope_kv *a = job->args;
+    const ae_kernels *k = &job->stream->backend->kernels;
+    const ae_places *places = a->places;
+    const uint32_t q_dim = a->n_heads * a->head_dim, kv_dim = a->n_kv_heads * a->head_dim;
+    const int32_t slot = places->slot[r], *table = places_table(places, r);
+    float *q = a->q + (size_t)r * q_dim;
+    (void)i_worker;
+    turn(k, a, r, q, a->n_heads, a->q_norm);
+    if (a->q_scale)
+        for (uint32_t i = 0; i < q_dim; i++) q[i] *= a->q_scale[r];
+    if (!a->k) return;
+    float *kr = a->k + (size_t)r * kv_dim, *vr = a->v ? a->v + (size_t)r * kv_dim : NULL;
+    turn(k, a, r, kr, a->n_kv_heads, a->k_norm);
+    uint8_t *page = kv_page(a->kv, table[slot / AE_KV_PAGE], a->layer);
+    const ae_kv_layer *shape = &a->kv->layers[a->layer].shape;
+    if (shape->n_rope) {
+        k->latent_write[a->kv->type](kr, shape->n_rope, shape->head_dim, page, (uint32_t)slot % AE_KV_PAGE);
+        return;
+    }
+    for (uint32_t h = 0; h < a->n_kv_heads; h++, page += a->kv->layers[a->layer].head_bytes) {
+        float *v = vr + h * a->head_dim;
+        if (a->v_norm) k->rmsnorm(v, a->v_norm, a->norm_eps, a->head_dim, v);
+        k->kv_write[a->kv->type](kr + h * a->head_dim, v, a->head_dim, page, (uint32_t)slot % AE_KV_PAGE);
+    }
+}
+
+/* No row may be written outside the pages. */
+static bool slots_exist(ae_stream *stream, const ae_rope_kv *a)
+{
+    const ae_places *p = a->places;
+    for (uint32_t r = 0; r < p->n_rows; r++) {
+        const int32_t page = p->slot[r] < 0 ? -1 : places_table(p, r)[p->slot[r] / AE_KV_PAGE];
+        if ((uint32_t)page < a->kv->n_pages) continue;
+        ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "rope_kv of %u rows: row %u goes to page %d of %u; please report",
+                        p->n_rows, r, page, a->kv->n_pages);
+        return false;
+    }
+    return true;
+}
+
+void ae_cpu_rope_kv(ae_stream *stream, const ae_rope_kv *args)
+{
+    if (!slots_exist(stream, args)) return;
+    rope_job job = {stream, args};
+    if (args->places->n_rows > 4) ae_pool_run(stream->pool, rope_item, &job, args->places->n_rows);
+    else for (uint32_t r = 0; r < args->places->n_rows; r++) rope_item(&job, r, 0);
+}
+
+/* ---- Attention ----------------------------------------------------------------------------------------- */
+
+typedef struct attention_job {
+    ae_stream *stream;
+    const ae_attention *args;
+    uint32_t n_runs, n_tiles, tile, group;
+    /* split over chunks: those of the round [begin, end), in n_pieces each item of a tile; else 1 */
+    int32_t begin, end;
+    uint32_t n_pieces;
+    bool last;
+} attention_job;
+
+/* Tile i of all runs and heads. */
+static ae_attn_tile tile_at(const attention_job *job, uint32_t i, uint32_t i_worker)
+{
+    const ae_attention *a = job->args;
+    const ae_places *p = a->places;
+    const ae_stream *s = job->stream;
+    uint32_t run = 0;
+    while (run + 1 < job->n_runs && i >= (uint32_t)s->run_item[run + 1]) run++;
+    const uint32_t first = (uint32_t)s->run_begin[run], n = (uint32_t)s->run_begin[run + 1] - first;
+    const uint32_t n_queries = n * job->group, n_tiles = (n_queries + job->tile - 1) / job->tile;
+    const uint32_t local = i - (uint32_t)s->run_item[run], head = local / n_tiles, begin = local % n_tiles * job->tile;
+    ae_attn_tile tile = {
+        .n_queries = n_queries - begin < job->tile ? n_queries - begin : job->tile,
+        .head_dim = a->head_dim,
+        .n_rope = a->n_rope,
+        .window = a->window,
+        .chunked = a->chunked,
+        .has_sinks = a->sinks,
+        .scale = a->scale,
+        .softcap = a->softcap,
+        .base = kv_page(a->kv, 0, a->layer) + head * a->kv->layers[a->layer].head_bytes,
+        .page_stride = a->kv->page_bytes,
+        .table = places_table(p, first),
+        .work = s->attn_work + i_worker * AE_ATTN_WORK,
+        .scratch = s->attn_scratch + (size_t)i_worker * AE_ATTN_TILE * (AE_MAX_HEAD_DIM + AE_KV_PAGE),
+    };
+    for (uint32_t q = 0; q < tile.n_queries; q++) {
+        const uint32_t r = first + (begin + q) / job->group, h = head * job->group + (begin + q) % job->group;
+        const size_t at = (size_t)r * a->n_heads + h;
+        const float sink = a->sinks ? a->sinks[h] : 0.0f;
+        tile.query[q] = (ae_attn_query){a->q + at * (a->n_rope + a->head_dim), a->y + at * a->head_dim, p->pos[r],
+                                        p->n_inplace[r], sink, p->path + (size_t)r * p->path_stride};
+    }
+    return tile;
+}
+
+/* The chunks asked for. */
+static void attend(const attention_job *job, const ae_attn_tile *tile)
+{
+    const ae_kernels *k = &job->stream->backend->kernels;
+    (tile->n_rope ? k->latent_attention : k->attention)[job->args->kv->type](tile);
+}
+
+/* Results are there. Those over codes of latent rows are still turned, as the rows are. */
+static void finish(const attention_job *job, const ae_attn_tile *tile)
+{
+    if (!tile->n_rope || job->args->kv->type == AE_KV_F32) return;
+    for (uint32_t q = 0; q < tile->n_queries; q++)
+        job->stream->backend->kernels.latent_unturn(tile->query[q].y, tile->head_dim);
+}
+
+static void whole_item(void *context, uint32_t i_item, uint32_t i_worker)
+{
+    const attention_job *job = context;
+    /* in a prompt the last rows see most: they go first */
+    const ae_attn_tile tile = tile_at(job, job->n_tiles - 1 - i_item, i_worker);
+    attend(job, &tile);
+    finish(job, &tile);
+}
+
+/* ---- Split over chunks ------------------------------------------------------------------------------------ */
+
+/* Room for the parts of one chunk of one tile. */
+static size_t part_floats(const attention_job *job)
+{
+    return job->tile * AE_ATTN_PART(job->args->head_dim);
+}
+
+static float *parts_of(const attention_job *job, uint32_t i_tile)
+{
+    return job->stream->attn_parts + (size_t)i_tile * (size_t)(job->end - job->begin) * part_floats(job);
+}
+
+static void piece_item(void *context, uint32_t item, uint32_t i_worker)
+{
+    const attention_job *job = context;
+    const uint32_t i = item / job->n_pieces, piece = item % job->n_pieces, n = (uint32_t)(job->end - job->begin);
+    ae_attn_tile tile = tile_at(job, i, i_worker);
+    tile.chunk_begin = job->begin + (int32_t)(n * piece / job->n_pieces);
+    tile.chunk_end = job->begin + (int32_t)(n * (piece + 1) / job->n_pieces);
+    tile.parts = parts_of(job, i) + (size_t)(tile.chunk_begin - job->begin) * tile.n_queries * AE_ATTN_PART(tile.head_dim);
+    attend(job, &tile);
+}
+
+static void merge_item(void *context, uint32_t i, uint32_t i_worker)
+{
+    const attention_job *job = context;
+    ae_attn_tile tile = tile_at(job, i, i_worker);
+    tile.chunk_begin = job->begin;
+    tile.chunk_end = job->end;
+    tile.parts = parts_of(job, i);
+    job->stream->backend->kernels.attention_merge(&tile, &job->stream->attn_state[i], job->last);
+    if (job->last) finish(job, &tile);
+}
+
+/* Chunks [begin, end) of all, in rounds whose parts fit the scratch. */
+static void run_split(attention_job *job, int32_t begin, int32_t end, uint32_t n_items)
+{
+    ae_stream *s = job->stream;
+    /* at least 7: there are fewer than ATTN_SPLIT_ITEMS tiles a thread, of at most AE_ATTN_TILE heads */
+    const size_t room = ATTN_PARTS * ae_pool_n_workers(s->pool) / (part_floats(job) * job->n_tiles);
+    for (job->begin = begin; job->begin < end; job->begin = job->end) {
+        job->end = (size_t)(end - job->begin) < room ? end : job->begin + (int32_t)room;
+        job->last = job->end == end;
+        const uint32_t n = (uint32_t)(job->end - job->begin), wanted = (n_items + job->n_tiles - 1) / job->n_tiles;
+        job->n_pieces = wanted < n ? wanted : n;
+        ae_pool_run(s->pool, piece_item, job, job->n_tiles * job->n_pieces);
+        ae_pool_run(s->pool, merge_item, job, job->n_tiles);
+    }
+}
+
+/* The chunks that any row sees. */
+static void chunks_seen(const ae_attention *a, int32_t *begin, int32_t *end)
+{
+    *begin = INT32_MAX;
+    *end = 0;
+    for (uint32_t r = 0; r < a->places->n_rows; r++) {
+        const ae_attn_tile t = {.window = a->window, .chunked = a->chunked};
+        const ae_attn_query q = {.pos = a->places->pos[r]};
+        const int32_t first = ae_attn_first_seen(&t, &q) / AE_KV_PAGE, last = q.pos / AE_KV_PAGE;
+        *begin = first < *begin ? first : *begin;
+        *end = last + 1 > *end ? last + 1 : *end;
+    }
+}
+
+/* The tiles of all runs for a tile size: fills run_item; how many. */
+static uint32_t lay_tiles(attention_job *job, uint32_t tile)
+{
+    const ae_stream *s = job->stream;
+    uint32_t most = 1;
+    for (uint32_t i = 0; i < job->n_runs; i++) {
+        const uint32_t n = (uint32_t)(s->run_begin[i + 1] - s->run_begin[i]) * job->group;
+        most = n > most ? n : most;
+    }
+    tile = tile < most ? tile : most;
+    job->tile = tile;
+    job->n_tiles = 0;
+    for (uint32_t i = 0; i < job->n_runs; i++) {
+        const uint32_t n = (uint32_t)(s->run_begin[i + 1] - s->run_begin[i]) * job->group;
+        s->run_item[i] = (int32_t)job->n_tiles;
+        job->n_tiles += job->args->n_kv_heads * ((n + tile - 1) / tile);
+    }
+    return job->n_tiles;
+}
+
+#define SPLIT_CHUNKS 3 /* fewer are not worth a second round of the threads */
+
+void ae_cpu_attention(ae_stream *stream, const ae_attention *args)
+{
+    const ae_places *p = args->places;
+    attention_job job = {.stream = stream, .args = args, .group = args->n_heads / args->n_kv_heads};
+    const uint32_t n_threads = ae_pool_n_workers(stream->pool), wanted = n_threads * ATTN_SPLIT_ITEMS;
+    for (uint32_t r = 0; r < p->n_rows; r++)
+        if (r == 0 || p->seq[r] != p->seq[r - 1]) stream->run_begin[job.n_runs++] = (int32_t)r;
+    stream->run_begin[job.n_runs] = (int32_t)p->n_rows;
+    if (n_threads > 1 && lay_tiles(&job, AE_ATTN_TILE) < wanted) {
+        int32_t begin, end;
+        chunks_seen(args, &begin, &end);
+        if (end - begin >= SPLIT_CHUNKS) {
+            run_split(&job, begin, end, wanted);
+            return;
+        }
+        /* short: smaller tiles, if these occupy the threads more evenly */
+        const uint32_t even = p->n_rows * args->n_heads / wanted;
+        lay_tiles(&job, even < 1 ? 1 : even < AE_ATTN_TILE ? even : AE_ATTN_TILE);
+    } else if (n_threads == 1) {
+        lay_tiles(&job, AE_ATTN_TILE);
+    }
+    ae_pool_run(stream->pool, whole_item, &job, job.n_tiles);
+}

@@ -1,0 +1,236 @@
+/* kv.c - the KV store of the CPU backend: pages of keys and values in memory, in the layouts of kernels.h.
+ *
+ * Owns: the pages. Not the tables (cache/kv.c), not what is written to the places (attention.c). A place is read
+ * and moved as a row per head: K, then V, then their scales if the type has them. */
+#include <string.h>
+
+#include "backend/cpu/cpu_int.h"
+
+static size_t head_bytes(ae_kv_type type, const ae_kv_layer *l)
+{
+    if (l->n_rope) return ae_latent_bytes(type, l->head_dim, l->n_rope);
+    if (type == AE_KV_Q8_0) return AE_KV8_BYTES(l->head_dim);
+    return 2 * AE_KV_K_ELEMENTS(l->head_dim) * (type == AE_KV_F32 ? sizeof(float) : sizeof(uint16_t));
+}
+
+/* Of one place, moved and saved. */
+static size_t row_bytes(ae_kv_type type, const ae_kv_layer *l)
+{
+    const uint32_t n = l->n_rope ? l->head_dim + l->n_rope : 2 * l->head_dim;
+    if (type == AE_KV_F32) return n * sizeof(float);
+    if (l->n_rope) return n * (size_t)ae_latent_planes(type) + 2 * sizeof(float);
+    return type == AE_KV_Q8_0 ? n + 2 * sizeof(float) : n * sizeof(uint16_t);
+}
+
+/* Of a page of all layers. */
+static size_t page_bytes(const ae_kv_shape *s)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < s->n_layers; i++) bytes += head_bytes(s->type, &s->layers[i]) * s->layers[i].n_heads;
+    return bytes;
+}
+
+size_t ae_cpu_kv_bytes(const ae_backend *backend, const ae_kv_shape *s)
+{
+    (void)backend;
+    size_t bytes;
+    return ae_mul_size(s->n_pages, page_bytes(s), &bytes) ? bytes : SIZE_MAX;
+}
+
+/* Where the layers lie in a page and in the bytes of a slot. */
+static void lay_out(ae_kv_store *kv, const ae_kv_shape *shape)
+{
+    for (uint32_t i = 0; i < shape->n_layers; i++) {
+        const ae_kv_layer *l = &shape->layers[i];
+        kv->layers[i] = (ae_cpu_kv_layer){*l, head_bytes(shape->type, l), row_bytes(shape->type, l), kv->page_bytes};
+        kv->page_bytes += kv->layers[i].head_bytes * l->n_heads;
+        kv->slot_bytes += kv->layers[i].row_bytes * l->n_heads;
+    }
+}
+
+aerie_status ae_cpu_kv_create(ae_backend *backend, const ae_kv_shape *shape, ae_kv_store **out, aerie_error *error)
+{
+    *out = NULL;
+    for (uint32_t i = 0; i < shape->n_layers; i++)
+        if (shape->layers[i].head_dim > AE_MAX_HEAD_DIM || shape->layers[i].n_rope > AE_MAX_LATENT_ROPE) /* size of buffers */
+            return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "attention heads of %u values (%u rotated apart); %d (and %d) are "
+                           "possible", shape->layers[i].head_dim, shape->layers[i].n_rope, AE_MAX_HEAD_DIM, AE_MAX_LATENT_ROPE);
+    const size_t bytes = ae_cpu_kv_bytes(backend, shape);
+    ae_kv_store *kv = ae_alloc(1, sizeof *kv);
+    if (kv) kv->layers = ae_alloc(shape->n_layers ? shape->n_layers : 1, sizeof *kv->layers);
+    if (!kv || !kv->layers || bytes == SIZE_MAX || !(kv->data = ae_cpu_alloc(backend, bytes ? bytes : 1))) {
+        if (kv) ae_free(kv->layers);
+        ae_free(kv);
+        return ae_fail_memory(error, "the KV cache", bytes);
+    }
+    kv->n_layers = shape->n_layers;
+    kv->n_pages = shape->n_pages;
+    kv->type = shape->type;
+    kv->bytes = bytes ? bytes : 1;
+    lay_out(kv, shape);
+    *out = kv;
+    return AERIE_OK;
+}
+
+void ae_cpu_kv_free(ae_backend *backend, ae_kv_store *kv)
+{
+    if (!kv) return;
+    ae_cpu_free(backend, kv->data, kv->bytes);
+    ae_free(kv->layers);
+    ae_free(kv);
+}
+
+void ae_cpu_kv_copy_page(ae_stream *stream, ae_kv_store *kv, int32_t from, int32_t to, uint32_t n)
+{
+    (void)stream, (void)n; /* the whole page is one block: simpler and as fast */
+    memcpy(kv->data + (size_t)to * kv->page_bytes, kv->data + (size_t)from * kv->page_bytes, kv->page_bytes);
+}
+
+static void get_f16(const uint16_t *page, uint32_t place, uint32_t head_dim, uint16_t *row)
+{
+    const uint16_t *k = page + (size_t)(place / 16) * head_dim * 16 + place % 16;
+    for (uint32_t i = 0; i < head_dim; i++) row[i] = k[i * 16];
+    memcpy(row + head_dim, page + AE_KV_K_ELEMENTS(head_dim) + (size_t)place * head_dim, head_dim * 2);
+}
+
+static void put_f16(uint16_t *page, uint32_t place, uint32_t head_dim, const uint16_t *row)
+{
+    uint16_t *k = page + (size_t)(place / 16) * head_dim * 16 + place % 16;
+    for (uint32_t i = 0; i < head_dim; i++) k[i * 16] = row[i];
+    memcpy(page + AE_KV_K_ELEMENTS(head_dim) + (size_t)place * head_dim, row + head_dim, head_dim * 2);
+}
+
+static void get_f32(const float *page, uint32_t place, uint32_t head_dim, float *row)
+{
+    memcpy(row, page + (size_t)place * head_dim, head_dim * sizeof *row);
+    memcpy(row + head_dim, page + AE_KV_K_ELEMENTS(head_dim) + (size_t)place * head_dim, head_dim * sizeof *row);
+}
+
+static void put_f32(float *page, uint32_t place, uint32_t head_dim, const float *row)
+{
+    memcpy(page + (size_t)place * head_dim, row, head_dim * sizeof *row);
+    memcpy(page + AE_KV_K_ELEMENTS(head_dim) + (size_t)place * head_dim, row + head_dim, head_dim * sizeof *row);
+}
+
+static void get_q8(const uint8_t *page, uint32_t place, uint32_t head_dim, uint8_t *row)
+{
+    const float *d = ae_kv8_scales(page, head_dim);
+    for (uint32_t i = 0; i < head_dim; i++) {
+        row[i] = page[ae_kv8_k_at(head_dim, place, i)];
+        row[head_dim + i] = page[ae_kv8_v_at(head_dim, place, i)];
+    }
+    memcpy(row + 2 * head_dim, d + place, sizeof *d);
+    memcpy(row + 2 * head_dim + sizeof *d, d + AE_KV_PAGE + place, sizeof *d);
+}
+
+static void put_q8(uint8_t *page, uint32_t place, uint32_t head_dim, const uint8_t *row)
+{
+    float *d = ae_kv8_scales(page, head_dim);
+    for (uint32_t i = 0; i < head_dim; i++) {
+        page[ae_kv8_k_at(head_dim, place, i)] = row[i];
+        page[ae_kv8_v_at(head_dim, place, i)] = row[head_dim + i];
+    }
+    memcpy(d + place, row + 2 * head_dim, sizeof *d);
+    memcpy(d + AE_KV_PAGE + place, row + 2 * head_dim + sizeof *d, sizeof *d);
+}
+
+/* The codes of a place, plane by plane, rotated part first; then the scales of the latent and of the rotated part. */
+static void get_latent(ae_kv_type type, const uint8_t *page, uint32_t place, const ae_kv_layer *l, uint8_t *row)
+{
+    const uint32_t n_planes = ae_latent_planes(type), rope = AE_LATENT_DIM(l->n_rope), dim = rope + AE_LATENT_DIM(l->head_dim);
+    const float *d = ae_latent_scales(page, n_planes, l->head_dim, l->n_rope);
+    for (uint32_t p = 0; p < n_planes; p++, page += AE_KV_PAGE * dim) {
+        for (uint32_t i = 0; i < l->n_rope; i++) *row++ = page[ae_kv8_k_at(dim, place, i)];
+        for (uint32_t i = 0; i < l->head_dim; i++) *row++ = page[ae_kv8_k_at(dim, place, rope + i)];
+    }
+    memcpy(row, d + place, sizeof *d);
+    memcpy(row + sizeof *d, d + AE_KV_PAGE + place, sizeof *d);
+}
+
+static void put_latent(ae_kv_type type, uint8_t *page, uint32_t place, const ae_kv_layer *l, const uint8_t *row)
+{
+    const uint32_t n_planes = ae_latent_planes(type), rope = AE_LATENT_DIM(l->n_rope), dim = rope + AE_LATENT_DIM(l->head_dim);
+    float *d = ae_latent_scales(page, n_planes, l->head_dim, l->n_rope);
+    for (uint32_t p = 0; p < n_planes; p++, page += AE_KV_PAGE * dim) {
+        for (uint32_t i = 0; i < l->n_rope; i++) page[ae_kv8_k_at(dim, place, i)] = *row++;
+        for (uint32_t i = 0; i < l->head_dim; i++) page[ae_kv8_k_at(dim, place, rope + i)] = *row++;
+    }
+    memcpy(d + place, row, sizeof *d);
+    memcpy(d + AE_KV_PAGE + place, row + sizeof *d, sizeof *d);
+}
+
+static void place_get(ae_kv_type type, const ae_kv_layer *l, const void *page, uint32_t place, void *row)
+{
+    const uint32_t head_dim = l->head_dim, n = head_dim + l->n_rope;
+    if (l->n_rope && type == AE_KV_F32) memcpy(row, (const float *)page + (size_t)place * n, n * sizeof(float));
+    else if (l->n_rope) get_latent(type, page, place, l, row);
+    else if (type == AE_KV_Q8_0) get_q8(page, place, head_dim, row);
+    else if (type == AE_KV_F32) get_f32(page, place, head_dim, row);
+    else get_f16(page, place, head_dim, row);
+}
+
+static void place_put(ae_kv_type type, const ae_kv_layer *l, void *page, uint32_t place, const void *row)
+{
+    const uint32_t head_dim = l->head_dim, n = head_dim + l->n_rope;
+    if (l->n_rope && type == AE_KV_F32) memcpy((float *)page + (size_t)place * n, row, n * sizeof(float));
+    else if (l->n_rope) put_latent(type, page, place, l, row);
+    else if (type == AE_KV_Q8_0) put_q8(page, place, head_dim, row);
+    else if (type == AE_KV_F32) put_f32(page, place, head_dim, row);
+    else put_f16(page, place, head_dim, row);
+}
+
+void ae_cpu_kv_commit(ae_stream *stream, const ae_kv_commit_args *args)
+{
+    (void)stream;
+    const ae_kv_store *kv = args->kv;
+    float row[2 * AE_MAX_HEAD_DIM]; /* f32 is the widest */
+    for (int32_t i = args->begin[0]; i < args->begin[args->n_runs]; i++) {
+        const ae_kv_move m = args->move[i];
+        for (uint32_t layer = 0; layer < kv->n_layers; layer++) {
+            const ae_cpu_kv_layer *l = &kv->layers[layer];
+            const uint8_t *from = kv_page(kv, m.from / AE_KV_PAGE, layer);
+            uint8_t *to = kv_page(kv, m.to / AE_KV_PAGE, layer);
+            for (uint32_t h = 0; h < l->shape.n_heads; h++, from += l->head_bytes, to += l->head_bytes) {
+                place_get(kv->type, &l->shape, from, (uint32_t)m.from % AE_KV_PAGE, row);
+                place_put(kv->type, &l->shape, to, (uint32_t)m.to % AE_KV_PAGE, row);
+            }
+        }
+    }
+}
+
+size_t ae_cpu_kv_slot_bytes(const ae_kv_store *kv)
+{
+    return kv->slot_bytes;
+}
+
+void ae_cpu_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out)
+{
+    (void)stream;
+    float row[2 * AE_MAX_HEAD_DIM]; /* out may be at any address */
+    uint8_t *to = out;
+    for (uint32_t layer = 0; layer < kv->n_layers; layer++) {
+        const ae_cpu_kv_layer *l = &kv->layers[layer];
+        const uint8_t *page = kv_page(kv, table[slot / AE_KV_PAGE], layer);
+        const size_t n = l->row_bytes;
+        for (uint32_t h = 0; h < l->shape.n_heads; h++, page += l->head_bytes, to += n) {
+            place_get(kv->type, &l->shape, page, (uint32_t)slot % AE_KV_PAGE, row);
+            memcpy(to, row, n);
+        }
+    }
+}
+
+void ae_cpu_kv_write(ae_stream *stream, ae_kv_store *kv, const int32_t *table, int32_t slot, const void *bytes)
+{
+    (void)stream;
+    float row[2 * AE_MAX_HEAD_DIM]; /* bytes may be at any address */
+    const uint8_t *from = bytes;
+    for (uint32_t layer = 0; layer < kv->n_layers; layer++) {
+        const ae_cpu_kv_layer *l = &kv->layers[layer];
+        uint8_t *page = kv_page(kv, table[slot / AE_KV_PAGE], layer);
+        const size_t n = l->row_bytes;
+        for (uint32_t h = 0; h < l->shape.n_heads; h++, page += l->head_bytes, from += n) {
+            memcpy(row, from, n);
+            place_put(kv->type, &l->shape, page, (uint32_t)slot % AE_KV_PAGE, row);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+/* recurrent.c - the definition of the recurrent operations; backend/recurrent.h states the arithmetic. */
+#include <math.h>
+
+#include "backend/cpu/ref/ref.h"
+#include "base/math/fmath.h"
+
+void ae_ref_l2norm(const float *x, float eps, uint32_t n, float *y)
+{
+    float a[64] = {0};
+    for (uint32_t i = 0; i < n; i++) a[i % 64] = fmaf(x[i], x[i], a[i % 64]);
+    const float inv = 1.0f / sqrtf(ae_sum64(a) + eps);
+    for (uint32_t i = 0; i < n; i++) y[i] = x[i] * inv;
+}
+
+void ae_ref_conv(const float *const *rows, const float *weight, size_t stride, const float *bias, uint32_t n_taps, uint32_t n,
+                 bool silu, float *y)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        float c = 0;
+        for (uint32_t j = 0; j < n_taps; j++) c = fmaf(weight[j * stride + i], rows[j][i], c);
+        if (bias) c += bias[i];
+        y[i] = silu ? ae_siluf(c) : c;
+    }
+}
+
+void ae_ref_state_absorb(float *s, uint32_t key_dim, float alpha, const float *k, const float *d)
+{
+    for (uint32_t i = 0; i < key_dim; i++)
+        for (uint32_t j = 0; j < AE_STATE_TILE; j++)
+            s[i * AE_STATE_TILE + j] = fmaf(alpha, s[i * AE_STATE_TILE + j], k[i] * d[j]);
+}
+
+/* Of column j. */
+static float dot(const float *s, const float *k, uint32_t key_dim, uint32_t j)
+{
+    const uint32_t quarter = key_dim / 4;
+    float sum[4] = {0};
+    for (uint32_t p = 0; p < 4; p++)
+        for (uint32_t i = p * quarter; i < (p + 1) * quarter; i++) sum[p] = fmaf(s[i * AE_STATE_TILE + j], k[i], sum[p]);
+    return (sum[0] + sum[2]) + (sum[1] + sum[3]);
+}
+
+void ae_ref_state_step(const float *from, float *to, const ae_state_step *step)
+{
+    for (uint32_t j = 0; j < AE_STATE_TILE; j++) {
+        if (step->delta) {
+            const float decayed = step->alpha * dot(from, step->k, step->key_dim, j);
+            step->d[j] = step->beta * (step->v[j] - decayed);
+        }
+        for (uint32_t i = 0; i < step->key_dim; i++) {
+            const float add = step->k[i] * step->d[j];
+            to[i * AE_STATE_TILE + j] = fmaf(step->alpha, from[i * AE_STATE_TILE + j], add);
+        }
+        const float y = dot(to, step->q, step->key_dim, j);
+        step->y[j] = step->delta ? y * step->scale : y;
+    }
+}
+
+float ae_ref_softplus(float x)
+{
+    return x > 20.0f ? x : (float)ae_log(1.0 + ae_exp((double)x));
+}
+
+float ae_ref_alpha(float decay, float softplus)
+{
+    return (float)ae_exp((double)decay * (double)softplus);
+}
+
+float ae_ref_sigmoid(float x)
+{
+    return 1.0f / (1.0f + ae_expf(-x));
+}

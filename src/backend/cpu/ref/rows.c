@@ -1,0 +1,232 @@
+/* rows.c - the definition of the row operations: norm, activation, quantization, rotation. */
+#include <math.h>
+#include <string.h>
+
+#include "backend/cpu/ref/ref.h"
+#include "base/math/fmath.h"
+
+#define MAX_DIM 512 /* of a head */
+
+void ae_ref_rmsnorm(const float *x, const float *norm, float eps, uint32_t n, float *y)
+{
+    float a[64] = {0};
+    for (uint32_t i = 0; i < n; i++) a[i % 64] = fmaf(x[i], x[i], a[i % 64]);
+    const float inv = 1.0f / sqrtf(ae_sum64(a) / (float)n + eps);
+    for (uint32_t i = 0; i < n; i++) y[i] = x[i] * inv * norm[i];
+}
+
+void ae_ref_layernorm(const float *x, const float *norm, const float *bias, float eps, uint32_t n, float *y)
+{
+    float a[64] = {0};
+    for (uint32_t i = 0; i < n; i++) a[i % 64] += x[i];
+    const float mean = ae_sum64(a) / (float)n;
+    memset(a, 0, sizeof a);
+    for (uint32_t i = 0; i < n; i++) a[i % 64] = fmaf(x[i] - mean, x[i] - mean, a[i % 64]);
+    const float inv = 1.0f / sqrtf(ae_sum64(a) / (float)n + eps);
+    for (uint32_t i = 0; i < n; i++) {
+        const float z = (x[i] - mean) * inv * norm[i];
+        y[i] = bias ? z + bias[i] : z;
+    }
+}
+
+static void glu(ae_glu kind, const float *g, const float *u, float limit, uint32_t n, float *y)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const float f = ae_glu_of(kind, g[i], limit);
+        y[i] = u ? f * ae_glu_times(kind, u[i], limit) : f;
+    }
+}
+
+#define GLU(name, kind) \
+    void ae_ref_glu_##name(const float *g, const float *u, float limit, uint32_t n, float *y) { glu(kind, g, u, limit, n, y); }
+
+GLU(silu, AE_GLU_SILU)
+GLU(gelu, AE_GLU_GELU)
+GLU(relu2, AE_GLU_RELU2)
+GLU(sigmoid, AE_GLU_SIGMOID)
+GLU(oai, AE_GLU_OAI)
+GLU(silu_clamped, AE_GLU_SILU_CLAMPED)
+
+void ae_ref_softcap(const float *x, float cap, uint32_t n, float *y)
+{
+    for (uint32_t i = 0; i < n; i++) y[i] = ae_softcapf(x[i], cap);
+}
+
+void ae_ref_axpy(float a, const float *x, uint32_t n, float *y)
+{
+    for (uint32_t i = 0; i < n; i++) y[i] = fmaf(a, x[i], y[i]);
+}
+
+/* Rounds to the nearest even integer by the magic number, so that SIMD code can do just the same: magic + the integer. */
+static float round_magic(float x, float inv)
+{
+    return fmaf(x, inv, AE_EXP_MAGIC);
+}
+
+int32_t ae_round_magic(float x, float inv)
+{
+    const float t = round_magic(x, inv);
+    uint32_t bits;
+    memcpy(&bits, &t, 4);
+    return (int32_t)(bits - 0x4B400000u);
+}
+
+static void write_codes(const float *x, uint32_t n, float inv, int8_t *q)
+{
+    for (uint32_t i = 0; i < n; i++) q[i] = (int8_t)ae_round_magic(x[i], inv);
+}
+
+/* A NaN never becomes the maximum. */
+static float largest(const float *x, uint32_t n)
+{
+    float top = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        float a = fabsf(x[i]);
+        top = a > top ? a : top;
+    }
+    return top;
+}
+
+/* The scale of least squared error, by n_sums sums over k % n_sums: 16 in a group, 64 in a row. One too small to invert is
+ * zero. */
+static float quant_best(const float *x, uint32_t n, uint32_t n_sums, int8_t *q)
+{
+    static const float tops[AE_QUANT_TRIES] = AE_QUANT_TOPS;
+    const float top = largest(x, n);
+    float best_error = 0, best_t = 0;
+    if (!(top > 1e-30f)) {
+        memset(q, 0, n);
+        return 0;
+    }
+    for (uint32_t i = 0; i < AE_QUANT_TRIES; i++) {
+        const float inv = tops[i] / top, d = top / tops[i];
+        float a[64] = {0};
+        for (uint32_t k = 0; k < n; k++) {
+            const float e = fmaf(x[k], inv, AE_EXP_MAGIC - round_magic(x[k], inv));
+            a[k % n_sums] = fmaf(e, e, a[k % n_sums]);
+        }
+        const float error = (n_sums == 16 ? ae_sum16(a) : ae_sum64(a)) * (d * d);
+        if (i == 0 || error < best_error) {
+            best_error = error;
+            best_t = tops[i];
+        }
+    }
+    write_codes(x, n, best_t / top, q);
+    return top / best_t;
+}
+
+static float quant_group256(const float *x, int8_t *q)
+{
+    const float top = largest(x, 256);
+    if (!(top > 1e-30f)) {
+        memset(q, 0, 256);
+        return 0;
+    }
+    write_codes(x, 256, 127.0f / top, q);
+    return top / 127.0f;
+}
+
+void ae_ref_quant32(const float *x, uint32_t n, int8_t *q, float *d, int32_t *sum, float *s)
+{
+    for (uint32_t b = 0; b < n / 32; b++) {
+        d[b] = quant_best(x + 32 * b, 32, 16, q + 32 * b);
+        sum[b] = 0;
+        for (uint32_t i = 0; i < 32; i++) sum[b] += q[32 * b + i];
+        s[b] = d[b] * (float)sum[b];
+    }
+}
+
+void ae_ref_quant256(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum)
+{
+    for (uint32_t b = 0; b < n / 256; b++) d[b] = quant_group256(x + 256 * b, q + 256 * b);
+    for (uint32_t b = 0; b < n / 16; b++) {
+        int sum = 0;
+        for (uint32_t i = 0; i < 16; i++) sum += q[16 * b + i];
+        bsum[b] = (int16_t)sum;
+    }
+}
+
+void ae_ref_rope_table(int32_t pos, const double *freq, double magnitude, uint32_t n_rot, float *cos, float *sin)
+{
+    for (uint32_t i = 0; i < n_rot / 2; i++) {
+        double s, c;
+        ae_sincos(pos * freq[i], &s, &c);
+        cos[i] = (float)(c * magnitude);
+        sin[i] = (float)(s * magnitude);
+    }
+}
+
+void ae_ref_rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, ae_rope_kind kind, const float *cos,
+                 const float *sin)
+{
+    const uint32_t half = n_rot / 2;
+    for (uint32_t h = 0; h < n_heads; h++, x += head_dim)
+        for (uint32_t i = 0; i < half; i++) {
+            float *a = kind == AE_ROPE_NEOX ? x + i : x + 2 * i;
+            float *b = kind == AE_ROPE_NEOX ? x + i + half : x + 2 * i + 1;
+            const float xa = *a, xb = *b;
+            *a = xa * cos[i] - xb * sin[i];
+            *b = xa * sin[i] + xb * cos[i];
+        }
+}
+
+void ae_ref_kv_write_f16(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place)
+{
+    uint16_t *kp = (uint16_t *)page + (size_t)(place / 16) * head_dim * 16 + place % 16;
+    uint16_t *vp = (uint16_t *)page + AE_KV_K_ELEMENTS(head_dim) + (size_t)place * head_dim;
+    for (uint32_t i = 0; i < head_dim; i++) {
+        kp[i * 16] = ae_kv_half(k[i]);
+        vp[i] = ae_kv_half(v[i]);
+    }
+}
+
+void ae_ref_kv_write_f32(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place)
+{
+    float *to = (float *)page + (size_t)place * head_dim;
+    memcpy(to, k, head_dim * sizeof *to);
+    memcpy(to + AE_KV_K_ELEMENTS(head_dim), v, head_dim * sizeof *to);
+}
+
+/* Where the few large elements of a row go to all of them: y = H x by blocks. */
+void ae_ref_turn(const float *x, uint32_t n, float *y)
+{
+    const uint32_t block = ae_kv8_turn(n);
+    if (y != x) memcpy(y, x, n * sizeof *y);
+    for (uint32_t h = 1; h < block; h *= 2)
+        for (uint32_t i = 0; i < n; i++) {
+            if (i & h) continue;
+            const float a = y[i], b = y[i + h];
+            y[i] = a + b;
+            y[i + h] = a - b;
+        }
+}
+
+float ae_ref_quant_query(const float *q, uint32_t head_dim, int32_t *codes)
+{
+    float x[MAX_DIM];
+    ae_ref_turn(q, head_dim, x);
+    const float top = largest(x, head_dim), inv = top > 1e-30f ? AE_KV_QUERY / top : 0;
+    for (uint32_t i = 0; i < head_dim; i++)
+        codes[i] = !(top > 1e-30f) ? 0 : isnan(x[i] * inv) ? -(int32_t)AE_KV_QUERY : ae_round_magic(x[i], inv);
+    return top > 1e-30f ? top / AE_KV_QUERY : 0;
+}
+
+/* Codes of a row of the cache, and its scale; inf / inf is NaN, too. */
+float ae_ref_quant_row(const float *x, uint32_t n, int8_t *codes)
+{
+    const float d = quant_best(x, n, 64, codes);
+    for (uint32_t i = 0; i < n; i++)
+        if (d > 0 && isnan(x[i] / d)) codes[i] = -127;
+    return d;
+}
+
+void ae_ref_kv_write_q8(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place)
+{
+    int8_t codes[MAX_DIM], *bytes = page;
+    float x[MAX_DIM], *d = ae_kv8_scales(page, head_dim);
+    ae_ref_turn(k, head_dim, x);
+    d[place] = ae_ref_quant_row(x, head_dim, codes);
+    for (uint32_t i = 0; i < head_dim; i++) bytes[ae_kv8_k_at(head_dim, place, i)] = codes[i];
+    d[AE_KV_PAGE + place] = ae_ref_quant_row(v, head_dim, codes);
+    for (uint32_t i = 0; i < head_dim; i++) bytes[ae_kv8_v_at(head_dim, place, i)] = codes[i];
+}

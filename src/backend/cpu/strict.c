@@ -1,0 +1,262 @@
+/* strict.c - the CPU backend "cpu-strict": device memory that nothing but operations can touch. For tests.
+ *
+ * Owns: the guard of such a backend, which knows all of its device memory. Between operations that memory is closed
+ * (PROT_NONE), so that a wrong access of the host ends the process with SIGSEGV where it happens. Each operation is the
+ * CPU backend's own, between opening and closing; operations of several streams may overlap, the last one closes.
+ * Not covered: weights that are used where they lie in the file, and the scratch of streams. */
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include "backend/cpu/cpu_int.h"
+#include "base/os.h"
+
+#define PAGE_BYTES ((size_t)2 << 20) /* whole huge pages, which need not be split to be closed */
+#define MAX_BLOCKS 256 /* of device memory at once: an engine has a few */
+
+typedef struct block {
+    void *memory;
+    size_t bytes;
+} block;
+
+struct ae_cpu_guard {
+    ae_backend_ops ops;          /* those below, and the CPU's own where nothing is to be opened */
+    const ae_backend_ops *inner; /* the CPU's */
+    pthread_mutex_t mutex;       /* of what follows */
+    uint32_t n_inside;           /* operations that run now */
+    block blocks[MAX_BLOCKS];
+    uint32_t n_blocks;
+};
+
+static void protect(const ae_cpu_guard *g, int protection)
+{
+    for (uint32_t i = 0; i < g->n_blocks; i++) (void)mprotect(g->blocks[i].memory, g->blocks[i].bytes, protection);
+}
+
+static void enter(ae_cpu_guard *g)
+{
+    pthread_mutex_lock(&g->mutex);
+    if (!g->n_inside++) protect(g, PROT_READ | PROT_WRITE);
+    pthread_mutex_unlock(&g->mutex);
+}
+
+static void leave(ae_cpu_guard *g)
+{
+    pthread_mutex_lock(&g->mutex);
+    if (!--g->n_inside) protect(g, PROT_NONE);
+    pthread_mutex_unlock(&g->mutex);
+}
+
+void *ae_cpu_guard_alloc(ae_cpu_guard *g, size_t bytes)
+{
+    if (bytes > SIZE_MAX - PAGE_BYTES) return NULL;
+    const size_t whole = (bytes / PAGE_BYTES + 1) * PAGE_BYTES;
+    pthread_mutex_lock(&g->mutex);
+    void *memory = g->n_blocks < MAX_BLOCKS ? ae_os_pages_alloc(whole) : NULL;
+    if (memory) {
+        g->blocks[g->n_blocks++] = (block){memory, whole};
+        if (!g->n_inside) (void)mprotect(memory, whole, PROT_NONE);
+    }
+    pthread_mutex_unlock(&g->mutex);
+    return memory;
+}
+
+void ae_cpu_guard_free(ae_cpu_guard *g, void *memory)
+{
+    pthread_mutex_lock(&g->mutex);
+    for (uint32_t i = 0; i < g->n_blocks; i++)
+        if (g->blocks[i].memory == memory) {
+            ae_os_pages_free(memory, g->blocks[i].bytes);
+            g->blocks[i] = g->blocks[--g->n_blocks];
+            break;
+        }
+    pthread_mutex_unlock(&g->mutex);
+}
+
+void ae_cpu_guard_destroy(ae_cpu_guard *g)
+{
+    if (!g) return;
+    pthread_mutex_destroy(&g->mutex);
+    ae_free(g);
+}
+
+/* ---- The operations --------------------------------------------------------------------------------------- */
+
+static ae_cpu_guard *guard_of(const ae_stream *stream)
+{
+    return stream->backend->guard;
+}
+
+/* Calls the CPU's operation on open memory. */
+#define OPENED(guard, call)        \
+    do {                           \
+        ae_cpu_guard *g = (guard); \
+        enter(g);                  \
+        g->inner->call;            \
+        leave(g);                  \
+    } while (0)
+
+/* An operation with one struct of arguments. */
+#define OPERATION(name, args_type)                                         \
+    static void strict_##name(ae_stream *stream, const args_type *args)    \
+    {                                                                      \
+        OPENED(guard_of(stream), name(stream, args));                      \
+    }
+
+OPERATION(matmul, ae_matmul)
+OPERATION(head_matmul, ae_head_matmul)
+OPERATION(norm, ae_norm)
+OPERATION(axpy, ae_axpy)
+OPERATION(map, ae_map)
+OPERATION(moe, ae_moe)
+OPERATION(rope_table, ae_rope_table)
+OPERATION(rope_kv, ae_rope_kv)
+OPERATION(attention, ae_attention)
+OPERATION(copy, ae_copy)
+OPERATION(conv, ae_conv)
+OPERATION(recur, ae_recur)
+OPERATION(gated_norm, ae_gated_norm)
+OPERATION(state_absorb, ae_state_pass)
+OPERATION(kv_commit, ae_kv_commit_args)
+OPERATION(walk, ae_walk)
+OPERATION(propose, ae_propose)
+
+static void strict_lookup(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y,
+                          size_t y_stride)
+{
+    OPENED(guard_of(stream), lookup(stream, table, tokens, n_rows, y, y_stride));
+}
+
+/* ---- Memory ------------------------------------------------------------------------------------------------ */
+
+static aerie_status strict_weight_create(ae_backend *backend, const ae_weight_source *source, void *memory, ae_weight **out,
+                                         aerie_error *error)
+{
+    ae_cpu_guard *g = ae_cpu(backend)->guard;
+    enter(g);
+    const aerie_status status = g->inner->weight_create(backend, source, memory, out, error);
+    leave(g);
+    return status;
+}
+
+static void strict_weight_fill(ae_backend *backend, ae_weight *weight, const void *rows, uint32_t first, uint32_t n)
+{
+    OPENED(ae_cpu(backend)->guard, weight_fill(backend, weight, rows, first, n));
+}
+
+static void strict_fill(ae_backend *backend, void *device, const void *host, size_t n)
+{
+    OPENED(ae_cpu(backend)->guard, fill(backend, device, host, n));
+}
+
+static void strict_upload(ae_stream *stream, void *device, const void *host, size_t n)
+{
+    OPENED(guard_of(stream), upload(stream, device, host, n));
+}
+
+static void strict_download(ae_stream *stream, void *host, const void *device, size_t n)
+{
+    OPENED(guard_of(stream), download(stream, host, device, n));
+}
+
+static const void *strict_view(ae_stream *stream, const void *device, void *room, size_t n)
+{
+    strict_download(stream, room, device, n);
+    return room;
+}
+
+/* ---- The KV cache and recurrent state ------------------------------------------------------------------------- */
+
+static void strict_kv_copy_page(ae_stream *stream, ae_kv_store *kv, int32_t from, int32_t to, uint32_t n)
+{
+    OPENED(guard_of(stream), kv_copy_page(stream, kv, from, to, n));
+}
+
+static void strict_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out)
+{
+    OPENED(guard_of(stream), kv_read(stream, kv, table, slot, out));
+}
+
+static void strict_kv_write(ae_stream *stream, ae_kv_store *kv, const int32_t *table, int32_t slot, const void *bytes)
+{
+    OPENED(guard_of(stream), kv_write(stream, kv, table, slot, bytes));
+}
+
+static void strict_state_zero(ae_stream *stream, ae_state_store *store, uint32_t plane)
+{
+    OPENED(guard_of(stream), state_zero(stream, store, plane));
+}
+
+static void strict_state_copy(ae_stream *stream, ae_state_store *store, uint32_t from, uint32_t to)
+{
+    OPENED(guard_of(stream), state_copy(stream, store, from, to));
+}
+
+static void strict_state_read(ae_stream *stream, const ae_state_store *store, uint32_t plane, void *out)
+{
+    OPENED(guard_of(stream), state_read(stream, store, plane, out));
+}
+
+static void strict_state_write(ae_stream *stream, ae_state_store *store, uint32_t plane, const void *bytes)
+{
+    OPENED(guard_of(stream), state_write(stream, store, plane, bytes));
+}
+
+/* ---- The table -------------------------------------------------------------------------------------------------- */
+
+/* An operation that is missing here runs on closed memory and ends the first test that calls it. */
+static void set_operations(ae_backend_ops *ops)
+{
+    ops->name = "cpu-strict";
+    ops->weight_create = strict_weight_create;
+    ops->weight_fill = strict_weight_fill;
+    ops->kv_copy_page = strict_kv_copy_page;
+    ops->kv_commit = strict_kv_commit;
+    ops->kv_read = strict_kv_read;
+    ops->kv_write = strict_kv_write;
+    ops->upload = strict_upload;
+    ops->download = strict_download;
+    ops->fill = strict_fill;
+    ops->view = strict_view;
+    ops->view_needs_room = true;
+    ops->lookup = strict_lookup;
+    ops->matmul = strict_matmul;
+    ops->head_matmul = strict_head_matmul;
+    ops->norm = strict_norm;
+    ops->moe = strict_moe;
+    ops->axpy = strict_axpy;
+    ops->map = strict_map;
+    ops->rope_table = strict_rope_table;
+    ops->rope_kv = strict_rope_kv;
+    ops->attention = strict_attention;
+    ops->copy = strict_copy;
+    ops->walk = strict_walk;
+    ops->propose = strict_propose;
+    ops->state_zero = strict_state_zero;
+    ops->state_copy = strict_state_copy;
+    ops->state_absorb = strict_state_absorb;
+    ops->state_read = strict_state_read;
+    ops->state_write = strict_state_write;
+    ops->conv = strict_conv;
+    ops->recur = strict_recur;
+    ops->gated_norm = strict_gated_norm;
+}
+
+aerie_status ae_cpu_open_strict(ae_backend **out, const char *level, aerie_error *error)
+{
+    ae_backend *b;
+    *out = NULL;
+    AE_TRY(ae_cpu_open(&b, level, error));
+    ae_cpu_guard *g = ae_alloc(1, sizeof *g);
+    if (!g) {
+        ae_backend_close(b);
+        return ae_fail_memory(error, "the strict backend", sizeof *g);
+    }
+    pthread_mutex_init(&g->mutex, NULL);
+    g->ops = *b->ops;
+    g->inner = b->ops;
+    set_operations(&g->ops);
+    ((ae_cpu_backend *)b)->guard = g;
+    b->ops = &g->ops;
+    *out = b;
+    return AERIE_OK;
+}

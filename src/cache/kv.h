@@ -1,0 +1,169 @@
+/* kv.h - the paged KV cache: which slot of which sequence holds what, and when it may be written.
+ *
+ * Owns: the device's page store, the page tables and their copies on the device, the reference counts, the prefix tree. Does
+ * not own: the values, which the forward pass writes through the tables.
+ *
+ * A page holds AE_KV_PAGE positions of all layers. All sequences take their pages from one pool, as they need them. A
+ * sequence has a table of pages and numbers its slots through it; committed position p sits in slot p. What layers with a
+ * window keep lies in a part of the page that it may lose (below). States of a slot, and the one function that makes each
+ * transition:
+ *
+ *                     ae_kv_reserve                    ae_kv_commit
+ *        [free] -------------------------> [draft] -----------------------> [live]
+ *          ^                                  |                              |  ^
+ *          |      ae_kv_commit (the rest),    |                  ae_kv_share |  | ae_kv_reserve copies the
+ *          |<----- ae_kv_truncate ------------+                  ae_kv_keep  |  | page before it is written
+ *          |                                                     ae_kv_adopt v  |
+ *          +<---------------- ae_kv_truncate ----------------------------- [shared]
+ *
+ *   free    no page, or a slot of a page that is not reserved: its bytes mean nothing.
+ *   draft   slots [n_live, n_reserved): the pass may write them; nothing but that pass's own rows
+ *           reads them. A path of drafts becomes live by moving into slots n_live, n_live + 1, ...
+ *   live    slots [0, n_live): exact, never written again while live.
+ *   shared  live, in a page with other holders (count > 1): never written by anyone.
+ *
+ * The prefix tree keeps pages of sequences that have ended. A node is a page with the tokens of its positions; its parent
+ * is the page before it, and first pages have a key. A node of fewer than AE_KV_PAGE tokens has no children. A page that only
+ * the tree holds is given up
+ * when the pool has no free one, least recently used first, leaves before their parents.
+ *
+ * Windows. Layers that see no more than `window` positions keep their keys and values in parts, of a store of their own; a page
+ * has a part or none. A sequence needs the parts of those pages that its next row, or one of AE_KV_PAGE positions before
+ * it, can see. A part that no sequence needs stays as long as no other page wants it: least recently needed ones go first,
+ * those of ae_kv_retain after all others. A sequence can be cut, shared or found again only at a position whose whole window
+ * has its parts: its landing.
+ *
+ * Invariants
+ *   1. A page is in the free list, or its count is the number of its holders: tables, and the tree if it is a node.
+ *   2. Slots of a table below n_live were computed from exactly this sequence's tokens and adapters; so were the positions of
+ *      a node from the tokens on its path and those of its key.
+ *   3. A page that covers a draft slot has count 1.
+ *   4. After ae_kv_commit or ae_kv_truncate no draft slot exists: rejected rows leave no trace (law:
+ *      the live rows equal those of a run that never drafted).
+ *   5. A table that holds a node's page holds the pages of the node's ancestors too.
+ *   6. All pages from the first that the row at n_live sees have parts.
+ *
+ * Every function that writes a table checks in all builds that it stays inside it. INTERNAL: it would not have, and nothing
+ * has changed.
+ */
+#ifndef AE_CACHE_KV_H
+#define AE_CACHE_KV_H
+
+#include "backend/backend.h"
+
+typedef struct ae_kv ae_kv;
+
+/* What a sequence was computed with beside its tokens, and whose it is. Sequences of different keys have nothing in common:
+ * those of other adapters could not, those of another scope must not, since what is found there tells what it was. */
+typedef struct ae_kv_key {
+    uint64_t adapters; /* 0: none */
+    uint64_t scope;    /* 0: the common one */
+} ae_kv_key;
+
+static inline bool ae_kv_key_equal(ae_kv_key a, ae_kv_key b)
+{
+    return a.adapters == b.adapters && a.scope == b.scope;
+}
+
+typedef struct ae_kv_options {
+    uint32_t n_layers;
+    const ae_kv_layer *layers; /* [n_layers], copied */
+    uint32_t n_seqs;
+    uint32_t n_slots; /* per sequence, drafts included */
+    ae_kv_type type;
+    uint32_t n_pages; /* of the pool, raised to what one sequence may need; 0: enough for all sequences at their longest */
+    const uint32_t *windows; /* [n_layers] positions that a row sees of the layer, 0: all; NULL: all of all */
+    uint32_t n_batch;        /* with windows: slots that all sequences together reserve at a time */
+    uint32_t n_retained;     /* with windows: of ae_kv_retain */
+} ae_kv_options;
+
+/* Device bytes of a cache, for planning. SIZE_MAX when it cannot be counted. */
+size_t ae_kv_plan_bytes(const ae_backend *backend, const ae_kv_options *options);
+aerie_status ae_kv_create(ae_kv **out, ae_backend *backend, const ae_kv_options *options, aerie_error *error);
+void ae_kv_free(ae_kv *kv);
+
+uint32_t ae_kv_n_live(const ae_kv *kv, uint32_t seq);
+/* Layers without a window, in the order of the options. */
+ae_kv_store *ae_kv_pages(const ae_kv *kv);
+/* Layers with one; NULL: there are none. */
+ae_kv_store *ae_kv_parts(const ae_kv *kv);
+
+/* ---- Page tables on the device ---- */
+
+/* (device) [n_seqs][ae_kv_table_stride] page numbers of each sequence, as they were uploaded last. */
+const int32_t *ae_kv_tables(const ae_kv *kv);
+/* (device) As many: parts of the pages that the sequence needs, 0 elsewhere. For layers with a window. */
+const int32_t *ae_kv_part_tables(const ae_kv *kv);
+uint32_t ae_kv_table_stride(const ae_kv *kv);
+/* Sends both tables of a sequence to the device: before each pass with rows of it. */
+void ae_kv_upload_table(ae_kv *kv, ae_stream *stream, uint32_t seq);
+
+
+/* Pages that can be had now: free ones, and those that only the prefix tree holds. */
+uint32_t ae_kv_n_available(const ae_kv *kv);
+/* Pages of the pool. */
+uint32_t ae_kv_n_pages(const ae_kv *kv);
+/* Pages that ae_kv_reserve would take for n slots after the live ones. */
+uint32_t ae_kv_n_missing(const ae_kv *kv, uint32_t seq, uint32_t n);
+/* Makes slots [n_live, n_live + n) writable, giving up pages of the prefix tree if need be. LIMIT when n_slots would be
+ * passed or the pool has too few pages; nothing changes then. */
+aerie_status ae_kv_reserve(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, aerie_error *error);
+/* The next n_chain drafts become live where they are; then those in slots path[0..n) (ascending) become the
+ * positions after them. All other drafts are dropped. Rows that have to move wait for those of other sequences: the functions
+ * of this cache that touch rows on the device, and ae_kv_upload_table before a pass, move them first. */
+aerie_status ae_kv_commit(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n_chain, const int32_t *path, uint32_t n);
+/* Moves the rows that commits left waiting, of all sequences in one operation. */
+void ae_kv_settle(ae_kv *kv, ae_stream *stream);
+/* Where the sequence can be cut: the last such position up to n. n itself, unless layers have windows. */
+uint32_t ae_kv_landing(const ae_kv *kv, uint32_t seq, uint32_t n);
+/* Keeps positions [0, n); n is a landing. Drafts are dropped, pages without a live slot released. */
+aerie_status ae_kv_truncate(ae_kv *kv, uint32_t seq, uint32_t n);
+/* Windows that the sequence sees at n_live outlive others, so that it, or one that begins alike, can land there. */
+void ae_kv_retain(ae_kv *kv, uint32_t seq);
+/* Whether parts may get lost at all. */
+bool ae_kv_loses_parts(const ae_kv *kv);
+/* Drops a page of live slots and numbers those after it anew, 64 lower: for drafter heads with a window, whose rows hold no
+ * positions. Drafts are dropped. INTERNAL where layers have windows. */
+aerie_status ae_kv_forget(ae_kv *kv, uint32_t seq, uint32_t i_page);
+/* `to` (emptied first) gets positions [0, n) of `from`: whole pages shared, the rest of the last one copied. n is cut to what
+ * `from` has live and to its landing, and to whole pages when there is no page for the copy. */
+aerie_status ae_kv_share(ae_kv *kv, ae_stream *stream, uint32_t to, uint32_t from, uint32_t n);
+
+/* ---- prefix.c: the prefix tree -------------------------------------------------------------------- */
+
+/* The live positions of a sequence enter the tree; tokens [n_live]. The sequence keeps them too. Where the tree has a page of
+ * the same tokens already, the sequence's own is released and the tree's takes its place: their bytes are equal. Where another
+ * sequence holds that own page as well, the tree takes nothing from there on. */
+void ae_kv_keep(ae_kv *kv, uint32_t seq, ae_kv_key key, const int32_t *tokens);
+/* How many of tokens[0..n) the tree holds, from the first on: where a sequence can land. */
+uint32_t ae_kv_match(const ae_kv *kv, ae_kv_key key, const int32_t *tokens, uint32_t n);
+/* The sequence (emptied first) gets what the tree holds of tokens[0..n): whole pages shared, the rest of the last one copied.
+ * Returns n_live. */
+uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, ae_kv_key key, const int32_t *tokens, uint32_t n);
+/* Drops everything that only the tree holds. */
+void ae_kv_forget_prefixes(ae_kv *kv);
+
+/* Canonical bytes of positions [0, n), whatever the device's layout: first those of layers without a window, of all positions,
+ * then those of the others, of the positions from `first` on (a whole number of pages; before it parts are lost). */
+size_t ae_kv_saved_bytes(const ae_kv *kv, uint32_t n, uint32_t first);
+/* Of a sequence; n is a landing. */
+uint32_t ae_kv_saved_first(const ae_kv *kv, uint32_t seq, uint32_t n);
+void ae_kv_save(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, uint32_t first, void *out);
+/* Of tokens[0..n), which the tree holds; n is what ae_kv_match says. */
+uint32_t ae_kv_prefix_first(const ae_kv *kv, ae_kv_key key, const int32_t *tokens, uint32_t n);
+void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
+                       void *out);
+/* Such bytes enter the tree, as if a sequence of these tokens had ended. What the tree has stays; where no page can be had the
+ * rest is left out. */
+void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
+                        const void *bytes);
+
+/* A slot's K and V of all layers as canonical bytes, zeros for lost parts: for tests. */
+size_t ae_kv_slot_bytes(const ae_kv *kv);
+void ae_kv_read(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, void *out);
+/* Into a reserved slot; INTERNAL for any other. */
+aerie_status ae_kv_write(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, const void *bytes);
+/* For tests: checks invariants 1, 3, 5 and 6. */
+bool ae_kv_is_sound(const ae_kv *kv);
+
+#endif

@@ -1,0 +1,129 @@
+/* kv_int.h - the KV cache's state, shared by kv.c (tables and pages), window.c (parts of layers with windows) and
+ * prefix.c (the tree). */
+#ifndef AE_CACHE_KV_INT_H
+#define AE_CACHE_KV_INT_H
+
+#include "cache/kv.h"
+
+typedef struct kv_seq {
+    int32_t *table; /* [max_pages] */
+    uint32_t n_pages, n_live, n_reserved;
+    uint32_t need_begin, need_end; /* pages whose parts it needs */
+} kv_seq;
+
+#define AE_KV_NONE (-1)
+
+/* A page as a node of the prefix tree; indices are page numbers or AE_KV_NONE. */
+typedef struct kv_node {
+    ae_kv_key key;               /* of its path; of a first page */
+    uint32_t n_tokens;          /* 0: the page is no node */
+    int32_t parent;             /* NONE: the root */
+    int32_t child, next, prev;  /* first child; siblings */
+    int32_t newer, older;       /* by last use */
+} kv_node;
+
+/* What layers with windows keep of a page. Parts that no sequence needs are in one of two lists, by last need. */
+typedef struct kv_part {
+    int32_t page; /* NONE: free */
+    int32_t newer, older;
+    bool retained;
+} kv_part;
+
+typedef struct kv_idle {
+    int32_t newest, oldest;
+} kv_idle;
+
+typedef struct kv_moves {
+    int32_t *begin;         /* [n_seqs + 1] */
+    ae_kv_move *move;       /* [max_moves] in the store of pages */
+    ae_kv_move *part_move;  /* [max_moves] in the store of parts; with windows */
+} kv_moves;
+
+struct ae_kv {
+    ae_backend *backend;
+    ae_kv_store *store;
+    void *memory;
+    uint32_t n_seqs, n_slots, max_pages, n_pages;
+    kv_seq *seqs;       /* [n_seqs] */
+    int32_t *tables;    /* [n_seqs][max_pages] */
+    uint32_t *count;    /* [n_pages] holders of the page */
+    int32_t *free_list; /* [n_free] */
+    uint32_t n_free;
+    /* the prefix tree */
+    kv_node *nodes;        /* [n_pages] */
+    int32_t *node_tokens;  /* [n_pages][AE_KV_PAGE] */
+    int32_t root_child;    /* first page of some sequence */
+    int32_t newest, oldest;
+    uint32_t n_idle;       /* nodes that only the tree holds */
+    /* windows; window 0: there are none */
+    ae_kv_store *part_store;
+    uint32_t window, n_parts;
+    int32_t *part_of;     /* [n_pages] part or NONE */
+    uint32_t *n_needs;    /* [n_pages] sequences that need its part */
+    kv_part *parts;       /* [n_parts] */
+    int32_t *free_parts;  /* [n_free_parts] */
+    uint32_t n_free_parts;
+    kv_idle idle[2];      /* parts that nobody needs; those retained */
+    int32_t *part_table;  /* [max_pages] */
+    /* on the device, one block */
+    void *device;
+    size_t device_bytes;
+    int32_t *device_tables, *device_part_tables; /* [n_seqs][max_pages]; of parts only with windows */
+    /* rows that commits have moved and the device has yet to move; host and device */
+    kv_moves moves, device_moves;
+    uint32_t n_runs, n_moves, max_moves;
+};
+
+/* A page with one holder, AE_KV_NONE when there is none to be had. */
+int32_t ae_kv_page_take(ae_kv *kv);
+void ae_kv_page_hold(ae_kv *kv, int32_t page);
+void ae_kv_page_drop(ae_kv *kv, int32_t page);
+/* A copy of n slots of a page that somebody holds, AE_KV_NONE when there is none to be had. */
+int32_t ae_kv_page_copy(ae_kv *kv, ae_stream *stream, int32_t from, uint32_t n);
+
+/* window.c. Which page the row at position n sees first. */
+static inline uint32_t ae_kv_first_page(const ae_kv *kv, uint32_t n)
+{
+    return n < kv->window ? 0 : (n + 1 - kv->window) / AE_KV_PAGE;
+}
+static inline bool ae_kv_has_part(const ae_kv *kv, int32_t page)
+{
+    return !kv->window || kv->part_of[page] >= 0;
+}
+/* The page, which has none, gets a part; false: there is none to be had. */
+bool ae_kv_part_take(ae_kv *kv, int32_t page);
+/* The page loses its part, if it has one. */
+void ae_kv_part_drop(ae_kv *kv, int32_t page);
+/* A part goes from page to page. */
+void ae_kv_part_pass(ae_kv *kv, int32_t from, int32_t to);
+/* One more, or one less, needs the page's part. */
+void ae_kv_part_need(ae_kv *kv, int32_t page);
+void ae_kv_part_unneed(ae_kv *kv, int32_t page);
+/* The sequence needs what it has to for n_live, of its first n_pages pages. */
+void ae_kv_seq_need(ae_kv *kv, kv_seq *s, uint32_t n_pages);
+/* [n_pages of the sequence] parts of the pages that it needs, 0 elsewhere. Valid until the next call. */
+const int32_t *ae_kv_part_table(ae_kv *kv, uint32_t seq);
+/* For ae_kv_is_sound. */
+bool ae_kv_window_is_sound(const ae_kv *kv);
+
+/* Looking for a landing: pages are shown from the last one, (n - 1) / AE_KV_PAGE, downwards until it is found. */
+typedef struct kv_landing {
+    uint32_t n, first;
+} kv_landing;
+static inline kv_landing ae_kv_landing_begin(const ae_kv *kv, uint32_t n)
+{
+    return (kv_landing){n, kv->window ? ae_kv_first_page(kv, n) : UINT32_MAX};
+}
+/* Page i, which is `page`; true: go on with the one before. */
+static inline bool ae_kv_landing_step(const ae_kv *kv, kv_landing *l, uint32_t i, int32_t page)
+{
+    if (i >= l->first && !ae_kv_has_part(kv, page)) *l = ae_kv_landing_begin(kv, i * AE_KV_PAGE);
+    return i > l->first;
+}
+
+/* prefix.c: frees the least recently used page that only the tree holds; false: there is none. */
+bool ae_kv_evict(ae_kv *kv);
+/* prefix.c: for ae_kv_is_sound. */
+bool ae_kv_prefix_is_sound(const ae_kv *kv);
+
+#endif

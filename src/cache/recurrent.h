@@ -1,0 +1,84 @@
+/* recurrent.h - the recurrent state of sequences: which plane and records hold what, and where a sequence can land.
+ *
+ * Owns: the device's planes and records, the snapshots and the tokens that they belong to. The rules of a pass stand in
+ * backend/recurrent.h.
+ *
+ * A sequence has a plane, the state after its first n_plane positions, and accepted records, root side first, of the
+ * positions after those: n_plane + n_accepted positions are live. A KV cache rolls back by forgetting slots; a plane cannot.
+ * So a sequence that is cut lands
+ *   on n itself, if n is not below n_plane: records are forgotten;
+ *   else on the nearest snapshot at or before n whose tokens are the sequence's own; else on 0.
+ * Whoever cuts computes again from there. A snapshot is a copy of a plane with the tokens that led to it, exactly compared, so
+ * any sequence may land on any snapshot: that is also how prefixes are shared. When all are taken the least recently used is
+ * given up.
+ *
+ * States of a sequence: whole (what the fields say is true) and running (a pass has begun and was not committed: the plane
+ * may have moved on). A running sequence takes no rows; landing on a snapshot or on 0 makes it whole.
+ */
+#ifndef AE_CACHE_RECURRENT_H
+#define AE_CACHE_RECURRENT_H
+
+#include "cache/kv.h"
+
+typedef struct ae_state ae_state;
+
+typedef struct ae_state_options {
+    uint32_t n_layers;
+    const ae_state_layer *layers; /* [n_layers], lent while it is created */
+    uint32_t n_seqs;
+    uint32_t n_slots;     /* positions of a sequence */
+    uint32_t n_records;   /* tentative rows of a sequence in a pass */
+    uint32_t n_snapshots; /* of all sequences */
+} ae_state_options;
+
+/* Host and device bytes. SIZE_MAX when they cannot be counted. */
+size_t ae_state_plan_bytes(const ae_backend *backend, const ae_state_options *options);
+aerie_status ae_state_create(ae_state **out, ae_backend *backend, const ae_state_options *options, aerie_error *error);
+void ae_state_free(ae_state *state);
+
+uint32_t ae_state_n_records(const ae_state *state);
+uint32_t ae_state_n_live(const ae_state *state, uint32_t seq);
+
+/* ---- A pass: begin, add the sequences in the order of their rows, run, commit each ---- */
+
+void ae_state_begin(ae_state *state);
+/* Rows [first, first + n) of the pass are a committed chain of the sequence. INTERNAL: the sequence is running, or has rows
+ * already, or too few slots. */
+aerie_status ae_state_add_chain(ae_state *state, uint32_t seq, uint32_t first, uint32_t n);
+/* Rows [first, first + n), after the chain's if there is one, are a tree on it; parent[n] are indices into it, -1: the chain's
+ * end. INTERNAL: as above, or more rows than records. */
+aerie_status ae_state_add_tree(ae_state *state, uint32_t seq, uint32_t first, const int32_t *parent, uint32_t n);
+/* The pass runs from now on: its sequences are running. row_parent [n_rows] on the device, as in ae_state_pass. */
+const ae_state_pass *ae_state_run_pass(ae_state *state, ae_stream *stream, uint32_t n_rows, const int32_t *row_parent);
+/* All n_chain rows are true, and nodes[0..n) of the tree, root side first; chain [n_chain] and path [n] are their tokens.
+ * INTERNAL: other rows ran; nothing has changed. */
+aerie_status ae_state_commit(ae_state *state, uint32_t seq, uint32_t n_chain, const int32_t *nodes, uint32_t n,
+                             const int32_t *chain, const int32_t *path);
+
+/* ---- Landing ---- */
+
+/* Where `seq` would land if it were cut to n. */
+uint32_t ae_state_landing(const ae_state *state, uint32_t seq, uint32_t n);
+/* Cuts the sequence to n, or lower; returns where it landed. */
+uint32_t ae_state_truncate(ae_state *state, ae_stream *stream, uint32_t seq, uint32_t n);
+/* `to` gets the state that `from` would land on if it were cut to n; returns the position. */
+uint32_t ae_state_share(ae_state *state, ae_stream *stream, uint32_t to, uint32_t from, uint32_t n);
+/* The longest snapshot of the first n tokens, 0: none. key: as for the prefix tree (kv.h); snapshots of another are none. */
+uint32_t ae_state_match(const ae_state *state, ae_kv_key key, const int32_t *tokens, uint32_t n);
+/* The sequence gets the state of that snapshot, of its key; returns the position. */
+uint32_t ae_state_adopt(ae_state *state, ae_stream *stream, uint32_t seq, const int32_t *tokens, uint32_t n);
+/* An empty sequence is of this key from now on; at first it is {0, 0}. */
+void ae_state_set_key(ae_state *state, uint32_t seq, ae_kv_key key);
+/* Keeps the state at the live position; false: there is no place for snapshots, or the sequence is running. */
+bool ae_state_snapshot(ae_state *state, ae_stream *stream, uint32_t seq);
+void ae_state_forget_snapshots(ae_state *state);
+
+/* The state at the live position as canonical bytes: for saved sequences and tests. INTERNAL for a running sequence. */
+size_t ae_state_bytes(const ae_state *state);
+aerie_status ae_state_read(ae_state *state, ae_stream *stream, uint32_t seq, void *out);
+/* The sequence (whatever it was) stands after tokens[0..n) with these bytes. */
+aerie_status ae_state_write(ae_state *state, ae_stream *stream, uint32_t seq, const int32_t *tokens, uint32_t n,
+                            const void *bytes);
+ae_state_store *ae_state_store_get(const ae_state *state);
+
+#endif

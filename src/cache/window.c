@@ -1,0 +1,231 @@
+/* window.c - what layers with a window keep: parts of pages, given up when no row can see them. The rules stand in kv.h.
+ *
+ * Owns: which page has which part, the two lists of parts that nobody needs. A part is free, or in a list, or its page is
+ * needed by n_needs sequences. There are enough for all sequences' windows and the rows of a pass, so the parts that a pass
+ * needs can always be had. */
+#include <string.h>
+
+#include "cache/kv_int.h"
+
+/* ---- Parts ------------------------------------------------------------------------------------------------- */
+
+static void idle_remove(ae_kv *kv, int32_t part)
+{
+    const kv_part *x = &kv->parts[part];
+    kv_idle *list = &kv->idle[x->retained];
+    if (x->newer >= 0) kv->parts[x->newer].older = x->older;
+    else list->newest = x->older;
+    if (x->older >= 0) kv->parts[x->older].newer = x->newer;
+    else list->oldest = x->newer;
+}
+
+static void idle_add(ae_kv *kv, int32_t part)
+{
+    kv_part *x = &kv->parts[part];
+    kv_idle *list = &kv->idle[x->retained];
+    x->newer = AE_KV_NONE;
+    x->older = list->newest;
+    if (list->newest >= 0) kv->parts[list->newest].newer = part;
+    else list->oldest = part;
+    list->newest = part;
+}
+
+bool ae_kv_part_take(ae_kv *kv, int32_t page)
+{
+    if (!kv->window) return true;
+    if (!kv->n_free_parts) {
+        const int32_t oldest = kv->idle[0].oldest >= 0 ? kv->idle[0].oldest : kv->idle[1].oldest;
+        if (oldest < 0) return false;
+        ae_kv_part_drop(kv, kv->parts[oldest].page);
+    }
+    const int32_t part = kv->free_parts[--kv->n_free_parts];
+    kv->parts[part] = (kv_part){.page = page};
+    kv->part_of[page] = part;
+    if (!kv->n_needs[page]) idle_add(kv, part);
+    return true;
+}
+
+void ae_kv_part_drop(ae_kv *kv, int32_t page)
+{
+    const int32_t part = kv->window ? kv->part_of[page] : AE_KV_NONE;
+    if (part < 0) return;
+    if (!kv->n_needs[page]) idle_remove(kv, part);
+    kv->parts[part].page = AE_KV_NONE;
+    kv->part_of[page] = AE_KV_NONE;
+    kv->free_parts[kv->n_free_parts++] = part;
+}
+
+void ae_kv_part_pass(ae_kv *kv, int32_t from, int32_t to)
+{
+    const int32_t part = kv->window ? kv->part_of[from] : AE_KV_NONE;
+    if (part < 0 || kv->part_of[to] >= 0) return;
+    if (!kv->n_needs[from]) idle_remove(kv, part);
+    kv->part_of[from] = AE_KV_NONE;
+    kv->part_of[to] = part;
+    kv->parts[part].page = to;
+    if (!kv->n_needs[to]) idle_add(kv, part);
+}
+
+void ae_kv_part_need(ae_kv *kv, int32_t page)
+{
+    if (kv->window && kv->n_needs[page]++ == 0 && kv->part_of[page] >= 0) idle_remove(kv, kv->part_of[page]);
+}
+
+void ae_kv_part_unneed(ae_kv *kv, int32_t page)
+{
+    if (kv->window && --kv->n_needs[page] == 0 && kv->part_of[page] >= 0) idle_add(kv, kv->part_of[page]);
+}
+
+/* ---- Sequences --------------------------------------------------------------------------------------------- */
+
+void ae_kv_seq_need(ae_kv *kv, kv_seq *s, uint32_t n_pages)
+{
+    if (!kv->window) return;
+    /* A page more than is seen: a draft model that takes back what it drafted lands where it was. */
+    uint32_t begin = ae_kv_first_page(kv, s->n_live > AE_KV_PAGE ? s->n_live - AE_KV_PAGE : 0);
+    if (begin > n_pages) begin = n_pages;
+    const uint32_t old_begin = s->need_begin, old_end = s->need_end;
+    for (uint32_t i = begin; i < n_pages; i++)
+        if (i < old_begin || i >= old_end) ae_kv_part_need(kv, s->table[i]);
+    for (uint32_t i = old_begin; i < old_end; i++)
+        if (i < begin || i >= n_pages) ae_kv_part_unneed(kv, s->table[i]);
+    s->need_begin = begin;
+    s->need_end = n_pages;
+}
+
+uint32_t ae_kv_landing(const ae_kv *kv, uint32_t seq, uint32_t n)
+{
+    const kv_seq *s = &kv->seqs[seq];
+    if (n > s->n_live) n = s->n_live;
+    if (!kv->window || !n) return n;
+    kv_landing l = ae_kv_landing_begin(kv, n);
+    for (uint32_t i = (n - 1) / AE_KV_PAGE + 1; i-- > 0 && ae_kv_landing_step(kv, &l, i, s->table[i]);) {}
+    return l.n;
+}
+
+void ae_kv_retain(ae_kv *kv, uint32_t seq)
+{
+    const kv_seq *s = &kv->seqs[seq];
+    if (!kv->window || !s->n_live) return;
+    for (uint32_t i = ae_kv_first_page(kv, s->n_live); i <= (s->n_live - 1) / AE_KV_PAGE; i++) {
+        kv_part *x = &kv->parts[kv->part_of[s->table[i]]]; /* they are needed, so in no list */
+        x->retained = true;
+    }
+}
+
+bool ae_kv_loses_parts(const ae_kv *kv)
+{
+    return kv->window && kv->n_parts < kv->n_pages;
+}
+
+ae_kv_store *ae_kv_parts(const ae_kv *kv)
+{
+    return kv->part_store;
+}
+
+const int32_t *ae_kv_part_table(ae_kv *kv, uint32_t seq)
+{
+    const kv_seq *s = &kv->seqs[seq];
+    memset(kv->part_table, 0, s->n_pages * sizeof *kv->part_table);
+    for (uint32_t i = s->need_begin; i < s->need_end; i++) {
+        const int32_t part = kv->part_of[s->table[i]];
+        if (part >= 0) kv->part_table[i] = part;
+    }
+    return kv->part_table;
+}
+
+/* ---- Saved bytes ------------------------------------------------------------------------------------------- */
+
+static size_t store_bytes(const ae_kv *kv, const ae_kv_store *store)
+{
+    return store ? kv->backend->ops->kv_slot_bytes(store) : 0;
+}
+
+size_t ae_kv_saved_bytes(const ae_kv *kv, uint32_t n, uint32_t first)
+{
+    return (size_t)n * store_bytes(kv, kv->store) + (size_t)(n - first) * store_bytes(kv, kv->part_store);
+}
+
+uint32_t ae_kv_saved_first(const ae_kv *kv, uint32_t seq, uint32_t n)
+{
+    const kv_seq *s = &kv->seqs[seq];
+    uint32_t i = (n + AE_KV_PAGE - 1) / AE_KV_PAGE;
+    if (!kv->window) return 0;
+    while (i && kv->part_of[s->table[i - 1]] >= 0) i--;
+    return i * AE_KV_PAGE;
+}
+
+void ae_kv_save(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, uint32_t first, void *out)
+{
+    const kv_seq *s = &kv->seqs[seq];
+    const size_t bytes = store_bytes(kv, kv->store), part_bytes = store_bytes(kv, kv->part_store);
+    uint8_t *to = out;
+    ae_kv_settle(kv, stream);
+    for (uint32_t i = 0; i < n; i++, to += bytes) kv->backend->ops->kv_read(stream, kv->store, s->table, (int32_t)i, to);
+    for (uint32_t i = first; kv->window && i < n; i++, to += part_bytes)
+        kv->backend->ops->kv_read(stream, kv->part_store, &kv->part_of[s->table[i / AE_KV_PAGE]], (int32_t)(i % AE_KV_PAGE),
+                                  to);
+}
+
+size_t ae_kv_slot_bytes(const ae_kv *kv)
+{
+    return store_bytes(kv, kv->store) + store_bytes(kv, kv->part_store);
+}
+
+void ae_kv_read(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, void *out)
+{
+    const int32_t *table = kv->seqs[seq].table, page = table[slot / AE_KV_PAGE];
+    uint8_t *part = (uint8_t *)out + store_bytes(kv, kv->store);
+    ae_kv_settle(kv, stream);
+    kv->backend->ops->kv_read(stream, kv->store, table, (int32_t)slot, out);
+    if (!kv->window) return;
+    if (kv->part_of[page] < 0) memset(part, 0, store_bytes(kv, kv->part_store));
+    else kv->backend->ops->kv_read(stream, kv->part_store, &kv->part_of[page], (int32_t)(slot % AE_KV_PAGE), part);
+}
+
+aerie_status ae_kv_write(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, const void *bytes)
+{
+    const kv_seq *s = &kv->seqs[seq];
+    const uint8_t *part = (const uint8_t *)bytes + store_bytes(kv, kv->store);
+    if (slot < s->n_live || slot >= s->n_reserved) return AERIE_ERROR_INTERNAL;
+    ae_kv_settle(kv, stream);
+    kv->backend->ops->kv_write(stream, kv->store, s->table, (int32_t)slot, bytes);
+    if (kv->window)
+        kv->backend->ops->kv_write(stream, kv->part_store, &kv->part_of[s->table[slot / AE_KV_PAGE]],
+                                   (int32_t)(slot % AE_KV_PAGE), part);
+    return AERIE_OK;
+}
+
+/* ---- For tests --------------------------------------------------------------------------------------------- */
+
+static bool lists_are_sound(const ae_kv *kv, uint32_t *n_idle)
+{
+    for (uint32_t k = 0; k < 2; k++)
+        for (int32_t p = kv->idle[k].newest; p >= 0; p = kv->parts[p].older) {
+            const kv_part *x = &kv->parts[p];
+            if (++*n_idle > kv->n_parts || x->page < 0 || x->retained != (k == 1) || kv->n_needs[x->page]) return false;
+        }
+    return true;
+}
+
+bool ae_kv_window_is_sound(const ae_kv *kv)
+{
+    uint32_t n_held = 0, n_needed = 0, n_idle = 0;
+    for (uint32_t p = 0; kv->window && p < kv->n_pages; p++) {
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < kv->n_seqs; i++)
+            for (uint32_t j = kv->seqs[i].need_begin; j < kv->seqs[i].need_end; j++) n += kv->seqs[i].table[j] == (int32_t)p;
+        const int32_t part = kv->part_of[p];
+        if (n != kv->n_needs[p] || (part >= 0 && (kv->parts[part].page != (int32_t)p || !kv->count[p]))) return false;
+        n_held += part >= 0;
+        n_needed += part >= 0 && n;
+    }
+    for (uint32_t i = 0; kv->window && i < kv->n_seqs; i++) {
+        const kv_seq *s = &kv->seqs[i];
+        if (s->need_end != s->n_pages || s->need_begin > ae_kv_first_page(kv, s->n_live)) return false;
+        for (uint32_t j = ae_kv_first_page(kv, s->n_live); j < s->n_pages; j++)
+            if (kv->part_of[s->table[j]] < 0) return false;
+    }
+    return !kv->window ||
+           (lists_are_sound(kv, &n_idle) && n_held + kv->n_free_parts == kv->n_parts && n_idle + n_needed == n_held);
+}

@@ -1,0 +1,271 @@
+/* checkpoint.c - the files of a checkpoint: its tensors, its config.json, and the values in that by key. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/text.h"
+#include "convert/checkpoint/checkpoint.h"
+#include "formats/kind.h"
+#include "formats/torch.h"
+
+/* ---- The files ---------------------------------------------------------------------------------- */
+
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+static bool is_pickle(const char *path)
+{
+    static const char *const ends[] = {".bin", ".pt", ".pth", ".ckpt"};
+    const size_t n = strlen(path);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        const size_t k = strlen(ends[i]);
+        if (n > k && strcmp(path + n - k, ends[i]) == 0) return true;
+    }
+    return false;
+}
+
+/* safetensors, else what torch.save wrote. */
+static aerie_status open_tensors(ae_convert *c)
+{
+    static const char *const files[] = {"pytorch_model.bin", "medusa_lm_head.pt"};
+    char path[4096];
+    if (is_pickle(c->path)) return ae_torch_open(&c->st, c->path, c->error);
+    const aerie_status status = ae_safetensors_open(&c->st, c->path, c->error);
+    for (size_t i = 0; status == AERIE_ERROR_IO && i < sizeof files / sizeof *files; i++) {
+        snprintf(path, sizeof path, "%s/%s", c->path, files[i]);
+        if (ae_file_exists(path)) return ae_torch_open(&c->st, path, c->error);
+    }
+    return status;
+}
+
+/* By the names that PEFT gives tensors, or by its config alone. */
+static bool is_adapter(const ae_convert *c, const char *peft, const char *config)
+{
+    for (size_t i = 0; c->st && i < ae_safetensors_n_tensors(c->st); i++) {
+        const char *name = ae_safetensors_tensor_at(c->st, i)->name;
+        if (strstr(name, ".lora_A.") || strstr(name, ".lora_B.")) return true;
+    }
+    return ae_file_exists(peft) && !(c->st && ae_file_exists(config));
+}
+
+aerie_status ae_convert_open_tensors(ae_convert *c)
+{
+    char *peft = ae_convert_path_in(c, "adapter_config.json"), *config = ae_convert_path_in(c, "config.json"),
+         *folder = ae_convert_path_in(c, ".");
+    const char *what = NULL;
+    bool of_folder = false; /* and not of the file in it that was named */
+    aerie_status status = peft && config && folder ? open_tensors(c) : ae_convert_no_memory(c, "a path");
+    if (status != AERIE_ERROR_MEMORY) {
+        if (is_adapter(c, peft, config))
+            what = ae_file_exists(peft) && is_folder(c->path) ? ae_kind_folder(c->path)
+                   : c->st                                    ? ae_kind_path(ae_safetensors_file(c->st, 0))
+                                                              : NULL;
+        else if (c->st && ae_kind_is_modelopt_fp4(folder)) what = ae_kind_folder(folder), of_folder = !is_folder(c->path);
+    }
+    const int n_shown = (int)(!of_folder ? strlen(c->path) : strlen(folder) > 2 ? strlen(folder) - strlen("/.") : 1);
+    if (what)
+        status = ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%.*s: this is %s", n_shown, of_folder ? folder : c->path, what);
+    ae_free(peft);
+    ae_free(config);
+    ae_free(folder);
+    return status;
+}
+
+char *ae_convert_path_in(const ae_convert *c, const char *name)
+{
+    ae_buf path = {0};
+    if (is_folder(c->path)) {
+        ae_buf_addf(&path, "%s/%s", c->path, name);
+    } else {
+        const char *slash = strrchr(c->path, '/');
+        ae_buf_addf(&path, "%.*s%s", slash ? (int)(slash - c->path) + 1 : 0, c->path, name);
+    }
+    if (!path.failed) return path.data;
+    ae_buf_free(&path);
+    return NULL;
+}
+
+aerie_status ae_convert_read_text(const ae_convert *c, const char *path, char **text, size_t *n)
+{
+    ae_file_map map;
+    *text = NULL;
+    AE_TRY(ae_file_map_open(&map, path, true, c->error));
+    const char *encoding = ae_text_foreign((const char *)map.data, map.bytes);
+    aerie_status status = AERIE_OK;
+    if (ae_kind_is_pointer(map.data, map.bytes))
+        status = ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: this is %s", path, ae_kind_bytes(map.data, map.bytes));
+    else if (encoding)
+        status = ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: this is %s, but must be UTF-8: 'iconv -f %s -t UTF-8' converts it",
+                         path, encoding, encoding);
+    else if (!(*text = ae_strndup((const char *)map.data, map.bytes))) status = ae_convert_no_memory(c, path);
+    else *n = ae_text_settle(*text, map.bytes);
+    ae_file_map_close(&map);
+    return status;
+}
+
+aerie_status ae_convert_read_json(const ae_convert *c, const char *name, json_t **json)
+{
+    char *text = NULL, *path = ae_convert_path_in(c, name);
+    size_t n = 0;
+    json_error_t where;
+    *json = NULL;
+    if (!path) return ae_convert_no_memory(c, "a path");
+    aerie_status status = AERIE_OK;
+    if (ae_file_exists(path)) {
+        status = ae_convert_read_text(c, path, &text, &n);
+        if (status == AERIE_OK) {
+            *json = json_loadb(text, n, JSON_ALLOW_NUL, &where);
+            if (!json_is_object(*json))
+                status =
+                    ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: %s", path, *json ? "this is not a JSON object" : where.text);
+        }
+    }
+    if (status != AERIE_OK) {
+        json_decref(*json);
+        *json = NULL;
+    }
+    ae_free(text);
+    ae_free(path);
+    return status;
+}
+
+/* config.json in the folder of the checkpoint; NULL when out of memory. */
+static const char *beside(ae_convert *c)
+{
+    char *path = ae_convert_path_in(c, "config.json");
+    const char *copy = path ? ae_arena_strndup(&c->arena, path, strlen(path)) : NULL;
+    ae_free(path);
+    return copy;
+}
+
+/* Python writes numbers that JSON does not have; nothing that is read here is one. */
+static void blank_infinities(char *text, size_t n)
+{
+    static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
+    bool quoted = false;
+    for (size_t i = 0; i < n; i++) {
+        if (quoted && text[i] == '\\') i++;
+        else if (text[i] == '"') quoted = !quoted;
+        for (size_t k = 0; k < 3 && !quoted && i < n; k++) {
+            const size_t n_word = strlen(words[k]);
+            if (n - i < n_word || memcmp(text + i, words[k], n_word)) continue;
+            memset(text + i, ' ', n_word);
+            text[i] = '0';
+        }
+    }
+}
+
+static aerie_status parse_config(ae_convert *c)
+{
+    json_error_t where;
+    char *copy;
+    size_t n;
+    AE_TRY(ae_convert_read_text(c, c->config_path, &copy, &n));
+    blank_infinities(copy, n);
+    c->config = json_loadb(copy, n, JSON_REJECT_DUPLICATES, &where);
+    ae_free(copy);
+    if (!c->config) {
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: line %d, column %d: %s", c->config_path, where.line, where.column,
+                       where.text);
+    }
+    if (!json_is_object(c->config))
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: this is not a JSON object", c->config_path);
+    c->layer = json_object_get(c->config, "transformer_layer_config");
+    if (c->layer && !json_is_object(c->layer)) {
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'transformer_layer_config' is not an object", c->config_path);
+    }
+    c->eagle = json_object_get(c->config, "eagle_config");
+    if (!json_is_object(c->eagle)) c->eagle = NULL;
+    return AERIE_OK;
+}
+
+aerie_status ae_convert_read_config(ae_convert *c)
+{
+    const char *given = c->options.config;
+    c->config_path = given ? given : beside(c);
+    if (!c->config_path) return ae_convert_no_memory(c, "a path");
+    if (!given && !ae_file_exists(c->config_path)) {
+        c->config_path = ""; /* Medusa heads need none; for others the missing key is reported later */
+        return AERIE_OK;
+    }
+    return parse_config(c);
+}
+
+/* ---- Values ------------------------------------------------------------------------------------- */
+
+const json_t *ae_convert_value(const ae_convert *c, const char *key)
+{
+    const json_t *value = json_object_get(c->layer, key);
+    if (!value || json_is_null(value)) value = json_object_get(c->config, key);
+    return json_is_null(value) ? NULL : value;
+}
+
+/* The value, shortened, for messages. */
+static const char *as_text(const json_t *value, char out[48])
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    snprintf(out, 48, "%.40s", text ? text : "?");
+    free(text);
+    return out;
+}
+
+aerie_status ae_convert_u32(const ae_convert *c, const char *key, uint32_t lo, uint32_t hi, uint32_t *value)
+{
+    char found[48];
+    const json_t *json = ae_convert_value(c, key);
+    if (!json) return AERIE_OK;
+    if (!json_is_integer(json) || json_integer_value(json) < (json_int_t)lo || json_integer_value(json) > (json_int_t)hi) {
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: '%s' is %s, but must be a whole number from %u to %u", c->config_path,
+                       key, as_text(json, found), (unsigned)lo, (unsigned)hi);
+    }
+    *value = (uint32_t)json_integer_value(json);
+    return AERIE_OK;
+}
+
+aerie_status ae_convert_need_u32(const ae_convert *c, const char *key, uint32_t lo, uint32_t hi, uint32_t *value)
+{
+    if (!c->config) {
+        return ae_fail(c->error, AERIE_ERROR_FORMAT,
+                       "%s: there is no config.json beside it, which is needed for '%s'; --config "
+                       "FILE names another config",
+                       c->path, key);
+    }
+    if (!ae_convert_value(c, key)) return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: '%s' is missing", c->config_path, key);
+    return ae_convert_u32(c, key, lo, hi, value);
+}
+
+aerie_status ae_convert_real(const ae_convert *c, const json_t *value, const char *key, double lo, double hi, double *out)
+{
+    char found[48];
+    if (!value || json_is_null(value)) return AERIE_OK;
+    const double real = json_number_value(value);
+    if (!json_is_number(value) || !(real >= lo && real <= hi)) {
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: '%s' is %s, but must be a number from %g to %g", c->config_path, key,
+                       as_text(value, found), lo, hi);
+    }
+    *out = real;
+    return AERIE_OK;
+}
+
+aerie_status ae_convert_bool(const ae_convert *c, const char *key, bool *value, bool *given)
+{
+    char found[48];
+    const json_t *json = ae_convert_value(c, key);
+    if (given) *given = json != NULL;
+    if (!json) return AERIE_OK;
+    if (!json_is_boolean(json)) {
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: '%s' is %s, but must be true or false", c->config_path, key,
+                       as_text(json, found));
+    }
+    *value = json_is_true(json);
+    return AERIE_OK;
+}
+
+const char *ae_convert_text(const ae_convert *c, const char *key)
+{
+    return json_string_value(ae_convert_value(c, key));
+}

@@ -1,0 +1,199 @@
+/* scaled_weights.c - weights that a checkpoint keeps as small codes and scales, as numbers.
+ *
+ * Owns what two kinds mean. FP8: a tensor NAME of F8_E4M3 or F8_E5M2, and NAME_scale_inv or NAME_scale, which multiplies: one
+ * number, or a grid of them, for blocks of weight_block_size (the last ones may be smaller) or else for equal parts. Scales
+ * of U8 are exponents. MXFP4, of gpt-oss: NAME_blocks [matrices, rows, groups, 16] with two codes in a byte, the first in the
+ * low bits, and NAME_scales [matrices, rows, groups], exponents.
+ * The others see a tensor like any other, whose type no file has (ae_convert_scaled). Sources: transformers'
+ * integrations/finegrained_fp8.py and mxfp4.py.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "convert/checkpoint/checkpoint.h"
+#include "quant/unit.h"
+
+typedef struct scaled {
+    ae_st_tensor tensor; /* first: what ae_convert_floats gets */
+    const ae_st_tensor *codes, *scales;
+    uint64_t rows, columns;                /* of a matrix */
+    uint64_t block_rows, block_columns;    /* that share a scale */
+    uint64_t scale_columns, matrix_scales; /* scales of a row of blocks, of a matrix */
+} scaled;
+
+/* ---- Numbers ---------------------------------------------------------------------------------------------- */
+
+static float of_e4m3(uint8_t code)
+{
+    const uint32_t exponent = code >> 3 & 15, mantissa = code & 7;
+    if ((code & 127) == 127) return NAN;
+    const float size = exponent ? ldexpf((float)(8 + mantissa), (int)exponent - 10) : (float)mantissa * 0x1p-9f;
+    return code & 128 ? -size : size;
+}
+
+static void set_codes(ae_st_dtype dtype, float value[256])
+{
+    for (unsigned i = 0; i < 256; i++)
+        value[i] = dtype == AE_ST_F8_E4M3 ? of_e4m3((uint8_t)i) : ae_f16_to_f32((uint16_t)(i << 8));
+}
+
+/* Scale number i; of MXFP4 half of it, which goes with doubled values. */
+static float scale_at(const scaled *s, uint64_t i)
+{
+    float scale = 0.0f;
+    if (s->scales->dtype != AE_ST_U8) {
+        (void)ae_convert_floats(s->scales, i, &scale, 1);
+        return scale;
+    }
+    const uint8_t exponent = s->scales->data[i];
+    if (exponent == 255) return NAN;
+    return (s->tensor.dtype == AE_CONVERT_MXFP4 ? 1.0f : 2.0f) * ae_quant_e8m0_half(exponent);
+}
+
+void ae_convert_scaled_floats(const ae_st_tensor *t, uint64_t first, float *out, size_t n)
+{
+    const scaled *s = (const scaled *)(const void *)t;
+    const bool mx = t->dtype == AE_CONVERT_MXFP4;
+    float value[256];
+    if (!mx && n > 1) set_codes(s->codes->dtype, value);
+    for (size_t i = 0; i < n;) {
+        const uint64_t at = first + i, column = at % s->columns, row = at / s->columns % s->rows;
+        const uint64_t matrix = at / s->columns / s->rows;
+        const uint64_t block = matrix * s->matrix_scales + row / s->block_rows * s->scale_columns + column / s->block_columns;
+        uint64_t end = at + s->block_columns - column % s->block_columns; /* of what has this scale */
+        if (end > at + s->columns - column) end = at + s->columns - column;
+        if (end > first + n) end = first + n;
+        const float scale = scale_at(s, block);
+        for (uint64_t k = at; k < end; k++, i++) {
+            const uint8_t code = s->codes->data[mx ? k / 2 : k];
+            if (mx) out[i] = (float)ae_quant_fp4_values[k % 2 ? code >> 4 : code & 15] * scale;
+            else if (n > 1) out[i] = value[code] * scale;
+            else out[i] = (s->codes->dtype == AE_ST_F8_E4M3 ? of_e4m3(code) : ae_f16_to_f32((uint16_t)(code << 8))) * scale;
+        }
+    }
+}
+
+/* ---- The tensors ------------------------------------------------------------------------------------------ */
+
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t n = strlen(name), k = strlen(end);
+    return n >= k && strcmp(name + n - k, end) == 0;
+}
+
+/* name, of which the last `cut` characters go, with `end`. */
+static ae_convert_entry *find_beside(const ae_convert *c, const char *name, size_t cut, const char *end)
+{
+    ae_buf text = {0};
+    ae_buf_addf(&text, "%.*s%s", (int)(strlen(name) - cut), name, end);
+    ae_convert_entry *found = text.failed ? NULL : ae_convert_find(c, text.data);
+    ae_buf_free(&text);
+    return found;
+}
+
+static aerie_status fail_scales(const ae_convert *c, const ae_st_tensor *t, const ae_st_tensor *scales, const char *needed)
+{
+    char shape[128], of[128];
+    return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is %s of %s, but the scales of %s %s must be %s", c->path,
+                   scales->name, ae_convert_shape(scales, shape), ae_st_dtype_name(scales->dtype), t->name,
+                   ae_convert_shape(t, of), needed);
+}
+
+/* weight_block_size: [rows, columns] */
+static aerie_status read_block_size(const ae_convert *c, uint64_t size[2])
+{
+    const json_t *given = json_object_get(json_object_get(c->config, "quantization_config"), "weight_block_size");
+    size[0] = size[1] = 128;
+    if (!given || json_is_null(given)) return AERIE_OK;
+    for (size_t i = 0; i < 2; i++) {
+        const json_int_t n = json_integer_value(json_array_get(given, i));
+        if (json_array_size(given) != 2 || n < 1 || n > INT32_MAX)
+            return ae_fail(c->error, AERIE_ERROR_FORMAT,
+                           "%s: 'weight_block_size' must be two whole numbers from 1 on, rows and columns", c->config_path);
+        size[i] = (uint64_t)n;
+    }
+    return AERIE_OK;
+}
+
+/* How many blocks of that size cover n. */
+static uint64_t parts(uint64_t n, uint64_t size)
+{
+    return n / size + (n % size != 0);
+}
+
+static aerie_status set_fp8(const ae_convert *c, scaled *s)
+{
+    const ae_st_tensor *t = s->codes, *scales = s->scales;
+    uint64_t size[2];
+    if (t->n_dims != 2 && t->n_dims != 3)
+        return fail_scales(c, t, scales, "those of a matrix or a stack of matrices");
+    AE_TRY(read_block_size(c, size));
+    const uint64_t matrices = t->n_dims == 3 ? t->shape[0] : 1;
+    s->rows = t->shape[t->n_dims - 2];
+    s->columns = t->shape[t->n_dims - 1];
+    if (scales->dtype != AE_ST_F32 && scales->dtype != AE_ST_BF16 && scales->dtype != AE_ST_F16 && scales->dtype != AE_ST_U8)
+        return fail_scales(c, t, scales, "F32, F16, BF16, or exponents in U8");
+    const uint32_t n = scales->n_dims;
+    const bool one = scales->n == 1 && matrices == 1;
+    const uint64_t high = one ? 1 : n < 2 ? 0 : scales->shape[n - 2], wide = one ? 1 : n < 2 ? 0 : scales->shape[n - 1];
+    const bool stacked = one || (n == t->n_dims && (n == 2 || scales->shape[0] == matrices));
+    if (stacked && high == parts(s->rows, size[0]) && wide == parts(s->columns, size[1])) {
+        s->block_rows = size[0], s->block_columns = size[1];
+    } else if (stacked && high && wide && s->rows % high == 0 && s->columns % wide == 0) {
+        s->block_rows = s->rows / high, s->block_columns = s->columns / wide;
+    } else {
+        char needed[128];
+        snprintf(needed, sizeof needed, "one number, one for each row, or one for each block of %llu x %llu",
+                 (unsigned long long)size[0], (unsigned long long)size[1]);
+        return fail_scales(c, t, scales, needed);
+    }
+    if (!s->block_rows || !s->block_columns) return fail_scales(c, t, scales, "of a matrix that is not empty");
+    s->scale_columns = wide, s->matrix_scales = high * wide;
+    s->tensor = *t;
+    s->tensor.dtype = AE_CONVERT_FP8;
+    return AERIE_OK;
+}
+
+static aerie_status set_mxfp4(const ae_convert *c, scaled *s)
+{
+    const ae_st_tensor *t = s->codes, *scales = s->scales;
+    bool fits = t->dtype == AE_ST_U8 && t->n_dims == 4 && t->shape[3] == 16 && scales->dtype == AE_ST_U8 && scales->n_dims == 3;
+    for (size_t i = 0; i < 3 && fits; i++) fits = scales->shape[i] == t->shape[i];
+    if (!fits) return fail_scales(c, t, scales, "U8 [matrices, rows, groups] for U8 [matrices, rows, groups, 16]");
+    s->rows = t->shape[1];
+    s->columns = 32 * t->shape[2];
+    s->block_rows = 1, s->block_columns = 32, s->scale_columns = t->shape[2], s->matrix_scales = s->rows * t->shape[2];
+    s->tensor = *t;
+    s->tensor.dtype = AE_CONVERT_MXFP4;
+    s->tensor.n_dims = 3;
+    s->tensor.shape[2] = s->columns;
+    s->tensor.shape[3] = 1;
+    s->tensor.n = 2 * t->n;
+    return AERIE_OK;
+}
+
+aerie_status ae_convert_read_scales(ae_convert *c)
+{
+    for (size_t i = 0; i < c->n_entries; i++) {
+        ae_convert_entry *e = &c->entries[i], *scales;
+        const ae_st_tensor *t = e->tensor;
+        const bool fp8 = t->dtype == AE_ST_F8_E4M3 || t->dtype == AE_ST_F8_E5M2, mx = ends_with(e->name, "_blocks");
+        if (!fp8 && !mx) continue;
+        if (fp8) {
+            scales = find_beside(c, e->name, 0, "_scale_inv");
+            if (!scales) scales = find_beside(c, e->name, 0, "_scale");
+        } else {
+            scales = find_beside(c, e->name, strlen("_blocks"), "_scales");
+        }
+        if (!scales)
+            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s (%s) has no scales: %s is missing", c->path, t->name,
+                           ae_st_dtype_name(t->dtype), fp8 ? "a tensor of its name with _scale_inv or _scale" : "_scales");
+        scaled *s = ae_arena_alloc(&c->arena, 1, sizeof *s);
+        if (!s) return ae_convert_no_memory(c, "the names of tensors");
+        *s = (scaled){.codes = t, .scales = scales->tensor};
+        AE_TRY(fp8 ? set_fp8(c, s) : set_mxfp4(c, s));
+        scales->used = true;
+        e->tensor = &s->tensor;
+    }
+    return AERIE_OK;
+}

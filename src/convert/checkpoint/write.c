@@ -1,0 +1,251 @@
+/* write.c - the new file: the list of its tensors, and their numbers, row by row. The keys are the kind's business. */
+#include <math.h>
+#include <string.h>
+
+#include "base/math/fmath.h"
+#include "convert/checkpoint/checkpoint.h"
+#include "quant/types.h"
+
+/* ---- Numbers of a checkpoint ------------------------------------------------------------------------ */
+
+#define EACH(type, expression)                                \
+    for (size_t i = 0; i < n; i++) {                          \
+        type v;                                               \
+        memcpy(&v, p + i * sizeof v, sizeof v);               \
+        out[i] = expression;                                  \
+    }                                                         \
+    return true
+
+bool ae_convert_floats(const ae_st_tensor *t, uint64_t first, float *out, size_t n)
+{
+    if (t->dtype >= AE_ST_DTYPE_COUNT) {
+        ae_convert_scaled_floats(t, first, out, n);
+        return true;
+    }
+    const uint8_t *p = t->data + (size_t)first * ae_st_dtype_bytes(t->dtype);
+    switch (t->dtype) {
+    case AE_ST_F64: EACH(double, (float)v);
+    case AE_ST_F32: EACH(float, v);
+    case AE_ST_F16: EACH(uint16_t, ae_f16_to_f32(v));
+    case AE_ST_BF16: EACH(uint16_t, ae_bf16_to_f32(v));
+    default: return false;
+    }
+}
+
+bool ae_convert_ints(const ae_st_tensor *t, uint64_t first, int64_t *out, size_t n)
+{
+    const uint8_t *p = t->data + (size_t)first * ae_st_dtype_bytes(t->dtype);
+    switch (t->dtype) {
+    case AE_ST_I64: EACH(int64_t, v);
+    case AE_ST_I32: EACH(int32_t, v);
+    case AE_ST_U32: EACH(uint32_t, v);
+    case AE_ST_I16: EACH(int16_t, v);
+    case AE_ST_U16: EACH(uint16_t, v);
+    case AE_ST_I8: EACH(int8_t, v);
+    case AE_ST_U8: EACH(uint8_t, v);
+    case AE_ST_BOOL: EACH(uint8_t, v != 0);
+    default: return false;
+    }
+}
+
+/* ---- The list ------------------------------------------------------------------------------------------- */
+
+/* What will be read lies within the tensor. Sizes are products of a file's numbers, so each step is checked. */
+static aerie_status check_room(const ae_convert *c, const ae_convert_item *item, const ae_st_tensor *t)
+{
+    const uint64_t counts[] = {item->parts ? 1 : item->n_stack, item->rows, item->columns};
+    const uint64_t steps[] = {item->stack_step, item->row_step, item->step};
+    uint64_t last = item->first, part;
+    bool fits = item->columns > 0;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts && fits; i++)
+        fits = counts[i] < 2 ||
+               (!__builtin_mul_overflow(counts[i] - 1, steps[i], &part) && !__builtin_add_overflow(last, part, &last));
+    if (fits && last < t->n) return AERIE_OK;
+    char shape[128];
+    return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is %s, which is too small for what config.json says", c->path,
+                   t->name, ae_convert_shape(t, shape));
+}
+
+aerie_status ae_convert_add(ae_convert *c, const ae_convert_item *item)
+{
+    ae_convert_item *grown = ae_grow(c->items, c->n_items, &c->capacity, sizeof *grown);
+    if (!grown) return ae_convert_no_memory(c, "the list of tensors");
+    c->items = grown;
+    ae_convert_item *to = &c->items[c->n_items++];
+    *to = *item;
+    to->name = ae_arena_strndup(&c->arena, item->name, strlen(item->name));
+    if (!to->name) return ae_convert_no_memory(c, "the name of a tensor");
+    if (!to->step) to->step = 1;
+    if (!to->row_step) to->row_step = to->columns;
+    if (!to->stack_step) to->stack_step = to->rows * to->row_step;
+    for (uint64_t i = 0; i < (to->parts ? to->n_stack : to->from != NULL); i++)
+        AE_TRY(check_room(c, to, to->parts ? to->parts[i] : to->from));
+    if (item->how == AE_CONVERT_IDS) to->type = AE_TYPE_I64;
+    else if (!item->rows || item->f32) to->type = AE_TYPE_F32;
+    else if (item->how == AE_CONVERT_UNIT || (item->f16 && c->out_type == AE_TYPE_Q8_0)) to->type = AE_TYPE_F16;
+    else to->type = c->out_type;
+    /* those weights are MXFP4 already, and the same in less room than what a wider type takes */
+    const ae_st_tensor *of = to->parts ? to->parts[0] : to->from;
+    const bool wide = to->type == AE_TYPE_F16 || to->type == AE_TYPE_BF16 || to->type == AE_TYPE_Q8_0;
+    if (of && of->dtype == AE_CONVERT_MXFP4 && to->step == 1 && !to->column_from && wide) to->type = AE_TYPE_MXFP4;
+    return AERIE_OK;
+}
+
+/* ---- Tensors -------------------------------------------------------------------------------------------- */
+
+/* Rows that are not a multiple of a type's block get another type: q8_0 if it fits, else f16. */
+static void settle_type(ae_convert *c, ae_convert_item *item, size_t *n_other)
+{
+    if (ae_type_row_bytes(item->type, item->columns)) return;
+    item->type = ae_type_row_bytes(AE_TYPE_Q8_0, item->columns) ? AE_TYPE_Q8_0 : AE_TYPE_F16;
+    if (++*n_other > 1) return;
+    ae_log_say(&c->options.log, AERIE_LOG_INFO, "rows of %llu elements (%s) do not fit %s; such matrices are written as %s",
+                   (unsigned long long)item->columns, item->name, ae_type_name(c->out_type), ae_type_name(item->type));
+}
+
+/* Of all matrices of the stack. */
+static uint64_t n_rows(const ae_convert_item *item)
+{
+    return (item->rows ? item->rows : 1) * (item->n_stack ? item->n_stack : 1);
+}
+
+static aerie_status describe(ae_convert *c, ae_gguf_writer *w)
+{
+    size_t n_other = 0;
+    c->out_bytes = 0;
+    for (size_t i = 0; i < c->n_items; i++) {
+        ae_convert_item *item = &c->items[i];
+        const int64_t ne[3] = {(int64_t)item->columns, (int64_t)item->rows, (int64_t)item->n_stack};
+        settle_type(c, item, &n_other);
+        c->out_bytes += ae_type_row_bytes(item->type, item->columns) * n_rows(item);
+        AE_TRY(ae_gguf_writer_tensor(w, item->name, item->type, item->n_stack ? 3 : item->rows ? 2 : 1, ne, c->error));
+    }
+    return AERIE_OK;
+}
+
+/* Rotated rows: within each head the new row 2i is the old row i, 2i + 1 is i + n_rot/2; the rest stays. */
+static uint64_t old_row(const ae_convert *c, const ae_convert_item *item, uint64_t row)
+{
+    const uint64_t in_head = row % item->head_dim, half = item->n_rot / 2;
+    if (in_head >= item->n_rot || c->head.pairs) return row;
+    return row - in_head + in_head / 2 + (in_head % 2 ? half : 0);
+}
+
+/* row: among those of all matrices. */
+static bool read_plain(const ae_convert_item *item, uint64_t row, float *x)
+{
+    const size_t n = (size_t)item->columns;
+    const uint64_t i = item->rows ? row / item->rows : 0, r = item->rows ? row % item->rows : row;
+    const ae_st_tensor *t = item->parts ? item->parts[i] : item->from;
+    const uint64_t first =
+        item->first + (item->parts ? 0 : i * item->stack_step) + (item->row_from ? item->row_from[r] : r) * item->row_step;
+    if (item->step == 1 && !item->column_from) {
+        if (!ae_convert_floats(t, first, x, n)) return false;
+    } else {
+        for (size_t k = 0; k < n; k++)
+            if (!ae_convert_floats(t, first + (item->column_from ? item->column_from[k] : k) * item->step, x + k, 1))
+                return false;
+    }
+    for (size_t k = 0; k < n && item->change == AE_CONVERT_PLUS_ONE; k++) x[k] += 1.0f;
+    for (size_t k = 0; k < n && item->change == AE_CONVERT_MINUS_EXP; k++) x[k] = (float)-ae_exp((double)x[k]);
+    return true;
+}
+
+/* One row; a rotated tensor of one dimension is read element by element. */
+static bool read_row(const ae_convert *c, const ae_convert_item *item, uint64_t row, float *x)
+{
+    const size_t n = (size_t)item->columns;
+    switch (item->how) {
+    case AE_CONVERT_VALUES: memcpy(x, item->values + row * n, n * sizeof *x); return true;
+    case AE_CONVERT_UNIT:
+        memset(x, 0, n * sizeof *x);
+        x[row] = 1;
+        return true;
+    case AE_CONVERT_ROTATED:
+        if (item->rows) return ae_convert_floats(item->from, old_row(c, item, row) * n, x, n);
+        for (size_t i = 0; i < n; i++) {
+            if (!ae_convert_floats(item->from, old_row(c, item, i), x + i, 1)) return false;
+        }
+        return true;
+    default: return read_plain(item, row, x);
+    }
+}
+
+/* For messages; NULL: the numbers come from no tensor. */
+static const ae_st_tensor *source(const ae_convert_item *item)
+{
+    return item->parts ? item->parts[0] : item->from;
+}
+
+static aerie_status check_row(const ae_convert *c, const ae_convert_item *item, const float *x)
+{
+    const char *name = source(item) ? source(item)->name : item->name;
+    for (uint64_t i = 0; i < item->columns; i++) {
+        if (!isfinite(x[i])) {
+            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s holds %g", c->path, name, (double)x[i]);
+        }
+        if (item->type == AE_TYPE_F16 && fabsf(x[i]) > 65504.0f) {
+            return ae_fail(c->error, AERIE_ERROR_FORMAT,
+                           "%s: tensor %s holds %g, which is too large for f16; use --outtype bf16 or f32", c->path, name,
+                           (double)x[i]);
+        }
+    }
+    return AERIE_OK;
+}
+
+/* x [columns] and row [row_bytes] are room for one row; *done counts the bytes that were written. */
+static aerie_status write_rows(ae_convert *c, ae_gguf_writer *w, const ae_convert_item *item, float *x, void *row,
+                               uint64_t *done)
+{
+    const size_t n = (size_t)item->columns, row_bytes = ae_type_row_bytes(item->type, item->columns);
+    const ae_type_info *info = ae_type_get(item->type);
+    for (uint64_t r = 0; r < n_rows(item); r++) {
+        if (!read_row(c, item, r, x)) {
+            return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s has type %s, but must be F32, F16, BF16 or F64",
+                           c->path, item->from->name, ae_st_dtype_name(item->from->dtype));
+        }
+        AE_TRY(ae_convert_step(c, "writing", *done, c->out_bytes));
+        AE_TRY(check_row(c, item, x));
+        info->encode(x, NULL, row, n);
+        AE_TRY(ae_gguf_writer_data(w, row, row_bytes, c->error));
+        *done += row_bytes;
+    }
+    return AERIE_OK;
+}
+
+static aerie_status write_item(ae_convert *c, ae_gguf_writer *w, const ae_convert_item *item, uint64_t *done)
+{
+    const size_t n = (size_t)item->columns;
+    if (item->how == AE_CONVERT_IDS) {
+        *done += n * sizeof *item->ids;
+        return ae_gguf_writer_data(w, item->ids, n * sizeof *item->ids, c->error);
+    }
+    float *x = ae_alloc(n, sizeof *x);
+    void *row = ae_alloc(1, ae_type_row_bytes(item->type, item->columns));
+    const aerie_status status = x && row ? write_rows(c, w, item, x, row, done) : ae_convert_no_memory(c, "a row of a tensor");
+    ae_free(x);
+    ae_free(row);
+    return status;
+}
+
+static aerie_status write_all(ae_convert *c, ae_gguf_writer *w)
+{
+    uint64_t done = 0;
+    AE_TRY(c->kind->keys(c, w));
+    AE_TRY(describe(c, w));
+    AE_TRY(ae_gguf_writer_begin(w, c->error));
+    for (size_t i = 0; i < c->n_items; i++) AE_TRY(write_item(c, w, &c->items[i], &done));
+    AE_TRY(ae_convert_step(c, "writing", done, c->out_bytes));
+    return ae_gguf_writer_close(w, c->error);
+}
+
+aerie_status ae_convert_write(ae_convert *c, ae_gguf_writer **out)
+{
+    ae_gguf_writer *w;
+    *out = NULL;
+    AE_TRY(ae_gguf_writer_create(&w, c->options.output, c->error));
+    const aerie_status status = write_all(c, w);
+    if (status == AERIE_OK) *out = w;
+    else ae_gguf_writer_free(w);
+    return status;
+}

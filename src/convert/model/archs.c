@@ -1,0 +1,411 @@
+/* archs.c - the table of models that can be converted, and the names that they share: data only. See arch.h. */
+#include "convert/model/arch.h"
+
+/* ---- Tensors ------------------------------------------------------------------------------------------ */
+
+#define PLAIN(from, to) {from, to, AE_RULE_PLAIN, false}
+#define RULE(from, to, kind) {from, to, AE_RULE_##kind, false}
+#define EXACT(from, to, kind) {from, to, AE_RULE_##kind, true}
+#define END {NULL, NULL, AE_RULE_PLAIN, false}
+/* The experts of a layer, each with three tensors of its own. */
+#define EXPERTS(place, gate, up, down)                                                                                         \
+    RULE(place ".%u." gate, "ffn_gate_exps", EXPERTS), RULE(place ".%u." up, "ffn_up_exps", EXPERTS),                          \
+        RULE(place ".%u." down, "ffn_down_exps", EXPERTS)
+/* Those in stacks, gate and up as one. */
+#define STACKS(place)                                                                                                          \
+    EXACT(place ".gate_up_proj", "ffn_%s_exps.weight", SPLIT_STACK), EXACT(place ".down_proj", "ffn_down_exps.weight", STACK)
+#define SHARED(place)                                                                                                          \
+    PLAIN(place ".gate_proj", "ffn_gate_shexp"), PLAIN(place ".up_proj", "ffn_up_shexp"),                                      \
+        PLAIN(place ".down_proj", "ffn_down_shexp")
+#define MAMBA(place)                                                                                                           \
+    PLAIN(place ".in_proj", "ssm_in"), EXACT(place ".conv1d.weight", "ssm_conv1d.weight", CONV),                               \
+        PLAIN(place ".conv1d", "ssm_conv1d"), EXACT(place ".dt_bias", "ssm_dt.bias", PLAIN),                                   \
+        EXACT(place ".A_log", "ssm_a", DECAY), EXACT(place ".D", "ssm_d", COLUMN),                                             \
+        EXACT(place ".norm.weight", "ssm_norm.weight", GROUPS), PLAIN(place ".out_proj", "ssm_out")
+#define FFN_NORM_POST_ATTENTION PLAIN("post_attention_layernorm", "post_attention_norm")
+
+const ae_convert_rule ae_convert_global_rules[] = {
+    PLAIN("embed_tokens", "token_embd"),
+    PLAIN("embeddings", "token_embd"),
+    PLAIN("norm", "output_norm"),
+    PLAIN("norm_f", "output_norm"),
+    PLAIN("embedding_norm", "token_embd_norm"),
+    PLAIN("lm_head", "output"),
+    PLAIN("embed_tokens_per_layer", "per_layer_token_embd"),
+    PLAIN("per_layer_model_projection", "per_layer_model_proj"),
+    PLAIN("per_layer_projection_norm", "per_layer_proj_norm"),
+    END,
+};
+
+const ae_convert_rule ae_convert_shared_rules[] = {
+    PLAIN("input_layernorm", "attn_norm"),
+    RULE("self_attn.q_proj", "attn_q", Q),
+    RULE("self_attn.k_proj", "attn_k", K),
+    PLAIN("self_attn.v_proj", "attn_v"),
+    PLAIN("self_attn.qkv_proj", "attn_qkv"),
+    PLAIN("self_attn.o_proj", "attn_output"),
+    PLAIN("self_attn.q_norm", "attn_q_norm"),
+    PLAIN("self_attn.k_norm", "attn_k_norm"),
+    EXACT("self_attn.sinks", "attn_sinks.weight", PLAIN),
+    PLAIN("pre_feedforward_layernorm", "ffn_norm"),
+    PLAIN("post_feedforward_layernorm", "post_ffw_norm"),
+    PLAIN("post_attention_layernorm", "ffn_norm"),
+    PLAIN("mlp.gate_proj", "ffn_gate"),
+    PLAIN("mlp.up_proj", "ffn_up"),
+    PLAIN("mlp.gate_up_proj", "ffn_up"),
+    PLAIN("mlp.down_proj", "ffn_down"),
+    EXACT("mlp.gate.e_score_correction_bias", "exp_probs_b.bias", PLAIN),
+    RULE("mlp.gate", "ffn_gate_inp", F32),
+    EXPERTS("mlp.experts", "gate_proj", "up_proj", "down_proj"),
+    STACKS("mlp.experts"),
+    SHARED("mlp.shared_experts"),
+    SHARED("mlp.shared_expert"),
+    EXACT("mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight", VECTOR),
+    RULE("block_sparse_moe.gate", "ffn_gate_inp", F32),
+    EXPERTS("block_sparse_moe.experts", "w1", "w3", "w2"),
+    PLAIN("self_attn.q_a_proj", "attn_q_a"),
+    PLAIN("self_attn.q_a_layernorm", "attn_q_a_norm"),
+    PLAIN("self_attn.q_b_proj", "attn_q_b"),
+    PLAIN("self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"),
+    PLAIN("self_attn.kv_a_layernorm", "attn_kv_a_norm"),
+    END,
+};
+
+static const ae_convert_rule post_attention[] = {FFN_NORM_POST_ATTENTION, END};
+
+static const ae_convert_rule glm4[] = {
+    PLAIN("post_self_attn_layernorm", "post_attention_norm"), PLAIN("post_mlp_layernorm", "post_ffw_norm"), END,
+};
+
+static const ae_convert_rule gpt_oss[] = {
+    FFN_NORM_POST_ATTENTION,
+    RULE("mlp.router", "ffn_gate_inp", F32),
+    EXACT("mlp.experts.gate_up_proj", "ffn_%s_exps.weight", TURNS_T),
+    EXACT("mlp.experts.gate_up_proj_blocks", "ffn_%s_exps.weight", TURNS_STACK),
+    EXACT("mlp.experts.down_proj_blocks", "ffn_down_exps.weight", STACK),
+    EXACT("mlp.experts.gate_up_proj_bias", "ffn_%s_exps.bias", TURNS),
+    EXACT("mlp.experts.down_proj", "ffn_down_exps.weight", STACK_T),
+    EXACT("mlp.experts.down_proj_bias", "ffn_down_exps.bias", F32),
+    END,
+};
+
+static const ae_convert_rule granite[] = {
+    EXACT("block_sparse_moe.router.layer.weight", "ffn_gate_inp.weight", F32),
+    EXACT("block_sparse_moe.router.weight", "ffn_gate_inp.weight", F32),
+    EXACT("block_sparse_moe.input_linear.weight", "ffn_%s_exps.weight", SPLIT_STACK),
+    EXACT("block_sparse_moe.output_linear.weight", "ffn_down_exps.weight", STACK),
+    STACKS("block_sparse_moe.experts"),
+    EXACT("shared_mlp.input_linear.weight", "ffn_%s_shexp.weight", SPLIT),
+    EXACT("shared_mlp.output_linear.weight", "ffn_down_shexp.weight", PLAIN),
+    MAMBA("mamba"),
+    END,
+};
+
+static const ae_convert_rule hunyuan[] = {
+    PLAIN("self_attn.query_layernorm", "attn_q_norm"), PLAIN("self_attn.key_layernorm", "attn_k_norm"),
+    RULE("mlp.gate.wg", "ffn_gate_inp", F32), SHARED("mlp.shared_mlp"), END,
+};
+
+static const ae_convert_rule ernie[] = {
+    EXACT("mlp.moe_statics.e_score_correction_bias", "exp_probs_b.bias", VECTOR),
+    EXACT("mlp.gate.moe_statics.e_score_correction_bias", "exp_probs_b.bias", VECTOR), END,
+};
+
+static const ae_convert_rule minimax[] = {
+    EXACT("block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias", PLAIN),
+    EXACT("mlp.e_score_correction_bias", "exp_probs_b.bias", PLAIN), END,
+};
+
+static const ae_convert_rule starcoder[] = {PLAIN("mlp.c_fc", "ffn_up"), PLAIN("mlp.c_proj", "ffn_down"), END};
+
+static const ae_convert_rule lfm2[] = {
+    PLAIN("operator_norm", "attn_norm"), PLAIN("ffn_norm", "ffn_norm"), PLAIN("feed_forward.w1", "ffn_gate"),
+    PLAIN("feed_forward.w3", "ffn_up"), PLAIN("feed_forward.w2", "ffn_down"), PLAIN("self_attn.out_proj", "attn_output"),
+    PLAIN("self_attn.q_layernorm", "attn_q_norm"), PLAIN("self_attn.k_layernorm", "attn_k_norm"),
+    EXACT("conv.conv.weight", "shortconv.conv.weight", CONV), PLAIN("conv.in_proj", "shortconv.in_proj"),
+    PLAIN("conv.out_proj", "shortconv.out_proj"), RULE("feed_forward.gate", "ffn_gate_inp", F32),
+    EXACT("feed_forward.expert_bias", "exp_probs_b.bias", PLAIN), EXPERTS("feed_forward.experts", "w1", "w3", "w2"),
+    STACKS("feed_forward.experts"), END,
+};
+
+static const ae_convert_rule llama4[] = {
+    PLAIN("feed_forward.gate_proj", "ffn_gate"), PLAIN("feed_forward.up_proj", "ffn_up"),
+    PLAIN("feed_forward.down_proj", "ffn_down"), RULE("feed_forward.router", "ffn_gate_inp", F32),
+    EXACT("feed_forward.experts.gate_up_proj", "ffn_%s_exps.weight", SPLIT_STACK_T),
+    EXACT("feed_forward.experts.down_proj", "ffn_down_exps.weight", STACK_T), SHARED("feed_forward.shared_expert"), END,
+};
+
+static const ae_convert_rule nemotron[] = {
+    PLAIN("norm", "attn_norm"), MAMBA("mixer"), PLAIN("mixer.q_proj", "attn_q"), PLAIN("mixer.k_proj", "attn_k"),
+    PLAIN("mixer.v_proj", "attn_v"), PLAIN("mixer.o_proj", "attn_output"), PLAIN("mixer.up_proj", "ffn_up"),
+    PLAIN("mixer.down_proj", "ffn_down"), EXACT("mixer.gate.e_score_correction_bias", "exp_probs_b.bias", PLAIN),
+    RULE("mixer.gate", "ffn_gate_inp", F32), RULE("mixer.experts.%u.up_proj", "ffn_up_exps", EXPERTS),
+    RULE("mixer.experts.%u.down_proj", "ffn_down_exps", EXPERTS), EXACT("mixer.experts.up_proj", "ffn_up_exps.weight", STACK),
+    EXACT("mixer.experts.down_proj", "ffn_down_exps.weight", STACK), PLAIN("mixer.shared_experts.up_proj", "ffn_up_shexp"),
+    PLAIN("mixer.shared_experts.down_proj", "ffn_down_shexp"), PLAIN("mixer.fc1_latent_proj", "ffn_latent_down"),
+    PLAIN("mixer.fc2_latent_proj", "ffn_latent_up"), END,
+};
+
+static const ae_convert_rule gemma4[] = {
+    PLAIN("post_attention_layernorm", "post_attention_norm"), PLAIN("per_layer_input_gate", "inp_gate"),
+    PLAIN("per_layer_projection", "proj"), PLAIN("post_per_layer_input_norm", "post_norm"),
+    EXACT("layer_scalar", "layer_output_scale.weight", PLAIN), PLAIN("pre_feedforward_layernorm_2", "pre_ffw_norm_2"),
+    PLAIN("post_feedforward_layernorm_1", "post_ffw_norm_1"), PLAIN("post_feedforward_layernorm_2", "post_ffw_norm_2"),
+    RULE("router.proj", "ffn_gate_inp", F32), EXACT("router.scale", "ffn_gate_inp.scale", PLAIN),
+    EXACT("router.per_expert_scale", "ffn_down_exps.scale", PLAIN),
+    EXACT("experts.gate_up_proj", "ffn_gate_up_exps.weight", STACK), EXACT("experts.down_proj", "ffn_down_exps.weight", STACK),
+    EXACT("moe.gate_up_proj", "ffn_gate_up_exps.weight", STACK), EXACT("moe.down_proj", "ffn_down_exps.weight", STACK),
+    EXACT("moe.per_expert_scale", "ffn_down_exps.scale", PLAIN), END,
+};
+
+/* What is cut or stands in another order is added by ae_convert_tensors_delta. */
+static const ae_convert_rule delta[] = {
+    FFN_NORM_POST_ATTENTION, EXACT("linear_attn.norm.weight", "ssm_norm.weight", PLAIN),
+    EXACT("linear_attn.in_proj_ba.weight", "ssm_ba.weight", PLAIN), END,
+};
+
+/* ---- Keys --------------------------------------------------------------------------------------------- */
+
+#define U32(to, ...) {{__VA_ARGS__}, to, AE_KEY_U32, false}
+#define COUNT(to, ...) {{__VA_ARGS__}, to, AE_KEY_U32, true}
+#define F32(to, ...) {{__VA_ARGS__}, to, AE_KEY_F32, false}
+#define SCALE(to, ...) {{__VA_ARGS__}, to, AE_KEY_F32, true}
+#define BOOL(to, ...) {{__VA_ARGS__}, to, AE_KEY_BOOL, false}
+#define LAST {{NULL}, NULL, AE_KEY_U32, false}
+
+const ae_convert_key ae_convert_shared_keys[] = {
+    U32("context_length", "max_position_embeddings"),
+    U32("embedding_length", "hidden_size"),
+    COUNT("feed_forward_length", "intermediate_size"),
+    U32("attention.head_count", "num_attention_heads"),
+    LAST,
+};
+
+const ae_convert_key ae_convert_expert_keys[] = {
+    U32("expert_count", "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
+    U32("expert_used_count", "num_experts_per_tok", "moe_topk", "moe_k", "top_k_experts"),
+    COUNT("expert_feed_forward_length", "moe_intermediate_size"),
+    COUNT("expert_shared_feed_forward_length", "shared_expert_intermediate_size", "moe_shared_expert_intermediate_size",
+          "shared_intermediate_size"),
+    COUNT("expert_shared_count", "n_shared_experts"),
+    COUNT("leading_dense_block_count", "first_k_dense_replace", "num_dense_layers"),
+    SCALE("expert_weights_scale", "routed_scaling_factor"),
+    BOOL("expert_weights_norm", "norm_topk_prob"),
+    LAST,
+};
+
+static const ae_convert_key granite_keys[] = {
+    SCALE("embedding_scale", "embedding_multiplier"), SCALE("residual_scale", "residual_multiplier"),
+    SCALE("logit_scale", "logits_scaling"), SCALE("attention.scale", "attention_multiplier"), LAST,
+};
+static const ae_convert_key cohere_keys[] = {F32("logit_scale", "logit_scale"), LAST};
+static const ae_convert_key gemma_keys[] = {
+    SCALE("attn_logit_softcapping", "attn_logit_softcapping"),
+    SCALE("final_logit_softcapping", "final_logit_softcapping"),
+    LAST,
+};
+static const ae_convert_key llama4_keys[] = {
+    U32("feed_forward_length", "intermediate_size_mlp"), U32("expert_feed_forward_length", "intermediate_size"),
+    U32("interleave_moe_layer_step", "interleave_moe_layer_step"), LAST,
+};
+static const ae_convert_key gpt_oss_keys[] = {U32("expert_feed_forward_length", "intermediate_size"), LAST};
+static const ae_convert_key mla_keys[] = {
+    COUNT("attention.q_lora_rank", "q_lora_rank"), U32("attention.kv_lora_rank", "kv_lora_rank"),
+    COUNT("expert_group_count", "n_group"), COUNT("expert_group_used_count", "topk_group"), LAST,
+};
+static const ae_convert_key granitehybrid_keys[] = {
+    SCALE("embedding_scale", "embedding_multiplier"),
+    SCALE("residual_scale", "residual_multiplier"),
+    SCALE("logit_scale", "logits_scaling"),
+    SCALE("attention.scale", "attention_multiplier"),
+    U32("feed_forward_length", NULL),
+    LAST,
+};
+static const ae_convert_key gemma4_keys[] = {
+    SCALE("final_logit_softcapping", "final_logit_softcapping"), U32("feed_forward_length", NULL),
+    U32("embedding_length_per_layer_input", "hidden_size_per_layer_input"),
+    COUNT("attention.shared_kv_layers", "num_kv_shared_layers"), LAST,
+};
+static const ae_convert_key nemotron_keys[] = {U32("feed_forward_length", NULL), LAST};
+static const ae_convert_key lfm2_keys[] = {U32("shortconv.l_cache", "conv_L_cache"), LAST};
+static const ae_convert_key ernie_keys[] = {
+    COUNT("leading_dense_block_count", "moe_layer_start_index"), U32("interleave_moe_layer_step", "moe_layer_interval"), LAST,
+};
+
+/* Written by ae_convert_keys_hunyuan, since values may be lists. */
+static const ae_convert_key hunyuan_keys[] = {
+    U32("expert_used_count", NULL),
+    U32("expert_feed_forward_length", NULL),
+    U32("expert_shared_feed_forward_length", NULL),
+    LAST,
+};
+
+#define SAVED_GEMMA3                                                                                                           \
+    "{\"hidden_size\":2304,\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":256,\"rms_norm_eps\":1e-6,"        \
+    "\"max_position_embeddings\":131072,\"rope_theta\":1e6,\"query_pre_attn_scalar\":256,\"sliding_window\":4096}"
+
+const ae_convert_arch ae_convert_archs[] = {
+    {.classes = "LlamaForCausalLM MistralForCausalLM", .arch = "llama", .flags = AE_ARCH_PAIRS},
+    {.classes = "MixtralForCausalLM", .arch = "llama", .flags = AE_ARCH_PAIRS | AE_ARCH_EXPERTS},
+    {.classes = "Ministral3ForCausalLM Mistral3ForConditionalGeneration",
+     .arch = "mistral3",
+     .flags = AE_ARCH_PAIRS | AE_ARCH_NO_DIVISORS,
+     .more_keys = ae_convert_keys_mistral3},
+    {.classes = "SmolLM3ForCausalLM", .arch = "smollm3", .flags = AE_ARCH_PAIRS},
+    {.classes = "Qwen2ForCausalLM", .arch = "qwen2"},
+    {.classes = "Qwen2MoeForCausalLM", .arch = "qwen2moe", .flags = AE_ARCH_EXPERTS},
+    {.classes = "Qwen3ForCausalLM", .arch = "qwen3"},
+    {.classes = "Qwen3MoeForCausalLM", .arch = "qwen3moe", .flags = AE_ARCH_EXPERTS},
+    {.classes = "Gemma2ForCausalLM",
+     .arch = "gemma2",
+     .activation = AE_CONVERT_GELU,
+     .activation_key = "hidden_activation",
+     .flags = AE_ARCH_PLUS_ONE | AE_ARCH_WINDOW,
+     .window_period = 2,
+     .rules = post_attention,
+     .keys = gemma_keys,
+     .more_keys = ae_convert_keys_gemma},
+    {.classes = "Gemma3ForCausalLM Gemma3ForConditionalGeneration Gemma3TextModel",
+     .arch = "gemma3",
+     .activation = AE_CONVERT_GELU,
+     .activation_key = "hidden_activation",
+     .flags = AE_ARCH_PLUS_ONE | AE_ARCH_WINDOW,
+     .window_period = 6,
+     .rules = post_attention,
+     .keys = gemma_keys,
+     .more_keys = ae_convert_keys_gemma,
+     .defaults = SAVED_GEMMA3},
+    {.classes = "GptOssForCausalLM",
+     .arch = "gpt-oss",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_WINDOW | AE_ARCH_NO_DIVISORS,
+     .window_period = 2,
+     .rules = gpt_oss,
+     .keys = gpt_oss_keys},
+    {.classes = "Glm4ForCausalLM", .arch = "glm4", .rules = glm4},
+    {.classes = "Glm4MoeForCausalLM",
+     .arch = "glm4moe",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID | AE_ARCH_AHEAD,
+     .rules = post_attention},
+    {.classes = "Dots1ForCausalLM", .arch = "dots1", .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID},
+    {.classes = "MiniMaxM2ForCausalLM",
+     .arch = "minimax-m2",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID,
+     .rules = minimax,
+     .more_keys = ae_convert_keys_minimax},
+    {.classes = "Ernie4_5ForCausalLM Ernie4_5_ForCausalLM", .arch = "ernie4_5"},
+    {.classes = "Ernie4_5_MoeForCausalLM",
+     .arch = "ernie4_5-moe",
+     .flags = AE_ARCH_EXPERTS,
+     .rules = ernie,
+     .keys = ernie_keys,
+     .more_keys = ae_convert_keys_ernie},
+    {.classes = "HunYuanDenseV1ForCausalLM", .arch = "hunyuan-dense", .rules = hunyuan},
+    {.classes = "HunYuanMoEV1ForCausalLM",
+     .arch = "hunyuan-moe",
+     .flags = AE_ARCH_EXPERTS,
+     .rules = hunyuan,
+     .keys = hunyuan_keys,
+     .more_keys = ae_convert_keys_hunyuan},
+    {.classes = "Phi3ForCausalLM", .arch = "phi3", .more_keys = ae_convert_keys_phi3},
+    {.classes = "Olmo2ForCausalLM", .arch = "olmo2", .rules = post_attention},
+    {.classes = "Olmo3ForCausalLM", .arch = "olmo2", .flags = AE_ARCH_WINDOW, .window_period = 4, .rules = post_attention},
+    {.classes = "OlmoeForCausalLM", .arch = "olmoe", .flags = AE_ARCH_EXPERTS},
+    {.classes = "CohereForCausalLM", .arch = "command-r", .flags = AE_ARCH_LAYER_NORM, .keys = cohere_keys},
+    {.classes = "Cohere2ForCausalLM",
+     .arch = "cohere2",
+     .flags = AE_ARCH_LAYER_NORM | AE_ARCH_WINDOW,
+     .window_period = 4,
+     .keys = cohere_keys},
+    {.classes = "GraniteForCausalLM", .arch = "granite", .flags = AE_ARCH_PAIRS, .keys = granite_keys},
+    {.classes = "GraniteMoeForCausalLM GraniteMoeSharedForCausalLM",
+     .arch = "granitemoe",
+     .flags = AE_ARCH_PAIRS | AE_ARCH_EXPERTS,
+     .rules = granite,
+     .keys = granite_keys},
+    {.classes = "Lfm2ForCausalLM",
+     .arch = "lfm2",
+     .flags = AE_ARCH_OWN_HEADS,
+     .rules = lfm2,
+     .keys = lfm2_keys,
+     .more_keys = ae_convert_keys_lfm2},
+    {.classes = "Lfm2MoeForCausalLM",
+     .arch = "lfm2moe",
+     .flags = AE_ARCH_OWN_HEADS | AE_ARCH_EXPERTS | AE_ARCH_SIGMOID,
+     .rules = lfm2,
+     .keys = lfm2_keys,
+     .more_keys = ae_convert_keys_lfm2},
+    {.classes = "SeedOssForCausalLM", .arch = "seed_oss", .rules = post_attention},
+    {.classes = "Exaone4ForCausalLM", .arch = "exaone4", .flags = AE_ARCH_WINDOW, .window_period = 4, .rules = post_attention},
+    {.classes = "Starcoder2ForCausalLM",
+     .arch = "starcoder2",
+     .flags = AE_ARCH_LAYER_NORM,
+     .activation = AE_CONVERT_GELU,
+     .rules = starcoder},
+    {.classes = "Llama4ForCausalLM Llama4ForConditionalGeneration",
+     .arch = "llama4",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID,
+     .rules = llama4,
+     .keys = llama4_keys},
+    {.classes = "Qwen3NextForCausalLM",
+     .arch = "qwen3next",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_PLUS_ONE,
+     .rules = delta,
+     .more_keys = ae_convert_keys_delta,
+     .more_tensors = ae_convert_tensors_delta},
+    {.classes = "Qwen3_5ForCausalLM Qwen3_5ForConditionalGeneration",
+     .arch = "qwen35",
+     .flags = AE_ARCH_PLUS_ONE | AE_ARCH_AHEAD,
+     .rules = delta,
+     .more_keys = ae_convert_keys_delta,
+     .more_tensors = ae_convert_tensors_delta},
+    {.classes = "Qwen3_5MoeForCausalLM Qwen3_5MoeForConditionalGeneration",
+     .arch = "qwen35moe",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_PLUS_ONE | AE_ARCH_AHEAD,
+     .rules = delta,
+     .more_keys = ae_convert_keys_delta,
+     .more_tensors = ae_convert_tensors_delta},
+    {.classes = "DeepseekV3ForCausalLM Glm4MoeLiteForCausalLM",
+     .arch = "deepseek2",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID | AE_ARCH_OWN_HEADS,
+     .keys = mla_keys,
+     .more_keys = ae_convert_keys_mla,
+     .more_tensors = ae_convert_tensors_mla},
+    {.classes = "DeepseekV2ForCausalLM",
+     .arch = "deepseek2",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_OWN_HEADS,
+     .keys = mla_keys,
+     .more_keys = ae_convert_keys_mla,
+     .more_tensors = ae_convert_tensors_mla},
+    {.classes = "GraniteMoeHybridForCausalLM",
+     .arch = "granitehybrid",
+     .flags = AE_ARCH_PAIRS | AE_ARCH_EXPERTS | AE_ARCH_OWN_HEADS,
+     .rules = granite,
+     .keys = granitehybrid_keys,
+     .more_keys = ae_convert_keys_granitehybrid},
+    /* the second if a layer has experts */
+    {.classes = "NemotronHForCausalLM",
+     .arch = "nemotron_h",
+     .activation = AE_CONVERT_RELU2,
+     .flags = AE_ARCH_NO_ROPE | AE_ARCH_OWN_HEADS,
+     .rules = nemotron,
+     .keys = nemotron_keys,
+     .more_keys = ae_convert_keys_nemotron},
+    {.classes = "NemotronHForCausalLM",
+     .arch = "nemotron_h_moe",
+     .activation = AE_CONVERT_RELU2,
+     .flags = AE_ARCH_NO_ROPE | AE_ARCH_OWN_HEADS | AE_ARCH_EXPERTS | AE_ARCH_SIGMOID,
+     .rules = nemotron,
+     .keys = nemotron_keys,
+     .more_keys = ae_convert_keys_nemotron},
+    {.classes = "Gemma4ForCausalLM Gemma4ForConditionalGeneration",
+     .arch = "gemma4",
+     .activation = AE_CONVERT_GELU,
+     .activation_key = "hidden_activation",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_OWN_HEADS | AE_ARCH_NO_ROPE,
+     .window_period = 6,
+     .rules = gemma4,
+     .keys = gemma4_keys,
+     .more_keys = ae_convert_keys_gemma4,
+     .more_tensors = ae_convert_tensors_gemma4},
+};
+const size_t ae_convert_n_archs = sizeof ae_convert_archs / sizeof *ae_convert_archs;

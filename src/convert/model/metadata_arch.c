@@ -1,0 +1,103 @@
+/* metadata_arch.c - keys of single architectures that follow from several values of config.json, or hold one for each layer. */
+#include <math.h>
+#include <string.h>
+
+#include "base/math/fmath.h"
+#include "convert/model/arch.h"
+
+aerie_status ae_convert_keys_mistral3(ae_convert_keys *k, const ae_convert *c)
+{
+    const json_t *scaling = ae_convert_value(c, "rope_parameters");
+    double beta = 0;
+    AE_TRY(ae_convert_real(c, json_object_get(scaling, "llama_4_scaling_beta"), "llama_4_scaling_beta", 0, 1e3, &beta));
+    if (beta > 0) ae_convert_put_f32(k, "attention.temperature_scale", beta);
+    if (strcmp(c->head.rope_type, "yarn")) return k->status;
+    if (c->head.rope_log_mul > 0) ae_convert_put_f32(k, "rope.scaling.yarn_log_multiplier", c->head.rope_log_mul);
+    ae_convert_put_f32(k, "rope.scaling.yarn_beta_fast", c->head.rope_beta_fast);
+    ae_convert_put_f32(k, "rope.scaling.yarn_beta_slow", c->head.rope_beta_slow);
+    return k->status;
+}
+
+/* The dense size is that of the experts, which have no other. */
+aerie_status ae_convert_keys_minimax(ae_convert_keys *k, const ae_convert *c)
+{
+    uint32_t n_ff = 0;
+    AE_TRY(ae_convert_need_u32(c, "intermediate_size", 1, AE_MAX_FF, &n_ff));
+    if (!ae_convert_value(c, "moe_intermediate_size")) ae_convert_put_u32(k, "expert_feed_forward_length", n_ff);
+    return k->status;
+}
+
+/* Experts that all tokens use are one, as large as all of them. */
+aerie_status ae_convert_keys_ernie(ae_convert_keys *k, const ae_convert *c)
+{
+    uint32_t n_shared = 0, n_ff = 0;
+    AE_TRY(ae_convert_u32(c, "moe_num_shared_experts", 0, AE_MODEL_MAX_EXPERTS, &n_shared));
+    AE_TRY(ae_convert_u32(c, "moe_intermediate_size", 1, AE_MAX_FF / (n_shared + 1), &n_ff));
+    if (n_shared) ae_convert_put_u32(k, "expert_shared_feed_forward_length", n_shared * n_ff);
+    return k->status;
+}
+
+/* A number, or of a list for each layer the first. */
+static uint32_t first_of(const json_t *value)
+{
+    const json_int_t n = json_integer_value(json_is_array(value) ? json_array_get(value, 0) : value);
+    return n > 0 && n <= AE_MAX_FF ? (uint32_t)n : 0;
+}
+
+aerie_status ae_convert_keys_hunyuan(ae_convert_keys *k, const ae_convert *c)
+{
+    uint32_t n_ff = 0;
+    AE_TRY(ae_convert_need_u32(c, "intermediate_size", 1, AE_MAX_FF, &n_ff));
+    uint32_t n_expert = first_of(ae_convert_value(c, "moe_intermediate_size")),
+             n_shared = first_of(ae_convert_value(c, "num_shared_expert"));
+    if (!n_expert) n_expert = n_ff;
+    ae_convert_put_u32(k, "expert_used_count", first_of(ae_convert_value(c, "moe_topk")));
+    ae_convert_put_u32(k, "expert_feed_forward_length", n_expert);
+    ae_convert_put_u32(k, "expert_shared_feed_forward_length", (n_shared ? n_shared : 1) * n_ff);
+    return k->status;
+}
+
+/* KV heads of each layer, 0 of those that do not attend. */
+aerie_status ae_convert_keys_lfm2(ae_convert_keys *k, const ae_convert *c)
+{
+    const json_t *types = ae_convert_value(c, "layer_types"), *attends = ae_convert_value(c, "full_attn_idxs"), *at;
+    uint32_t n_kv[AE_MAX_LAYERS] = {0};
+    size_t i;
+    for (uint32_t l = 0; l < c->model.n_layers; l++) {
+        const char *type = json_string_value(json_array_get(types, l));
+        if (type && strcmp(type, "full_attention") == 0) n_kv[l] = c->model.n_kv_heads;
+    }
+    if (!types)
+        json_array_foreach((json_t *)attends, i, at) {
+            const json_int_t l = json_integer_value(at);
+            if (l >= 0 && l < (json_int_t)c->model.n_layers) n_kv[l] = c->model.n_kv_heads;
+        }
+    ae_convert_put_array(k, "attention.head_count_kv", AE_GGUF_U32, n_kv, c->model.n_layers);
+    ae_convert_put_u32(k, "attention.key_length", c->model.head_dim);
+    ae_convert_put_u32(k, "attention.value_length", c->model.head_dim);
+    return k->status;
+}
+
+/* The window has a key that other programs need, although nobody applies it. */
+aerie_status ae_convert_keys_phi3(ae_convert_keys *k, const ae_convert *c)
+{
+    uint32_t window = 0;
+    AE_TRY(ae_convert_u32(c, "sliding_window", 0, INT32_MAX, &window));
+    ae_convert_put_u32(k, "attention.sliding_window", window);
+    return k->status;
+}
+
+/* Scores are scaled by the head's size, but by the width of all heads in the largest models; others say so. */
+aerie_status ae_convert_keys_gemma(ae_convert_keys *k, const ae_convert *c)
+{
+    const ae_convert_model *m = &c->model;
+    const bool widest = m->n_layers == (strcmp(m->arch, "gemma2") ? 62 : 46);
+    double scalar = m->head_dim;
+    AE_TRY(ae_convert_real(c, ae_convert_value(c, "query_pre_attn_scalar"), "query_pre_attn_scalar", 1e-3, 1e6, &scalar));
+    if (fabs(scalar - (widest ? m->n_embd / m->n_heads : m->head_dim)) < 1e-6) return k->status;
+    ae_log_say(&c->options.log, AERIE_LOG_WARNING,
+               "%s: 'query_pre_attn_scalar' is %g; other programs assume %u for such a model", c->config_path, scalar,
+               widest ? m->n_embd / m->n_heads : m->head_dim);
+    ae_convert_put_f32(k, "attention.scale", 1 / sqrt(scalar));
+    return k->status;
+}

@@ -1,0 +1,434 @@
+/* model.c - models of Hugging Face folders to GGUF files, as the table of archs.c says: tensors here, keys in metadata.c, the
+ * vocabulary in vocab.c. See arch.h. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "convert/model/arch.h"
+#include "quant/types.h"
+
+/* ---- Detecting ---------------------------------------------------------------------------------------- */
+
+static const ae_convert_arch *find_arch(const char *class)
+{
+    const size_t n = strlen(class);
+    for (size_t i = 0; i < ae_convert_n_archs; i++) {
+        for (const char *at = ae_convert_archs[i].classes; *at;) {
+            const size_t n_word = strcspn(at, " ");
+            if (n_word == n && memcmp(at, class, n) == 0) return &ae_convert_archs[i];
+            at += n_word;
+            at += *at == ' ';
+        }
+    }
+    return NULL;
+}
+
+static aerie_status fail_unknown(ae_convert *c, const char *class)
+{
+    ae_buf known = {0};
+    for (size_t i = 0; i < ae_convert_n_archs; i++) ae_buf_addf(&known, "%s%s", i ? " " : "", ae_convert_archs[i].classes);
+    ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: models of class \"%.60s\" cannot be converted; known are %s",
+            c->config_path, class, known.data ? known.data : "");
+    ae_buf_free(&known);
+    return AERIE_ERROR_UNSUPPORTED;
+}
+
+/* A whole model has an embedding and layers; heads, which name the target's class, have a layer that takes features. */
+static bool is_model(const ae_convert *c)
+{
+    const bool embeds = ae_convert_look(c, "embed_tokens.weight") || ae_convert_look(c, "embeddings.weight");
+    const bool drafts = ae_convert_look(c, "fc.weight") || ae_convert_look(c, "midlayer.hidden_norm.weight") ||
+                        ae_convert_look(c, "layers.0.hidden_norm.weight") ||
+                        ae_convert_look(c, "midlayer.input_layernorm.weight");
+    size_t n_layers = 0;
+    for (size_t i = 0; i < c->n_entries; i++) n_layers += strncmp(c->entries[i].name, "layers.0.", 9) == 0;
+    return embeds && !drafts && n_layers;
+}
+
+/* Layers with experts make another architecture of the same class. */
+static const ae_convert_arch *with_experts(const ae_convert *c)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < c->model.n_layers; i++) any |= ae_convert_layer_kind(c, i) == 'E';
+    return any ? c->arch + 1 : c->arch; /* its row is the next */
+}
+
+static aerie_status read_sizes(ae_convert *c)
+{
+    ae_convert_model *m = &c->model;
+    ae_convert_head *h = &c->head;
+    const ae_st_tensor *embedding = ae_convert_look(c, "embed_tokens.weight");
+    if (!embedding) embedding = ae_convert_look(c, "embeddings.weight");
+    const size_t n_kinds = json_array_size(ae_convert_value(c, "layers_block_type"));
+    if (n_kinds && n_kinds <= AE_MAX_LAYERS) m->n_layers = (uint32_t)n_kinds;
+    else AE_TRY(ae_convert_need_u32(c, "num_hidden_layers", 1, AE_MAX_LAYERS, &m->n_layers));
+    if (strcmp(c->arch->arch, "nemotron_h") == 0) c->arch = with_experts(c);
+    m->arch = c->arch->arch;
+    AE_TRY(ae_convert_need_u32(c, "hidden_size", 1, AE_MAX_EMBD, &m->n_embd));
+    AE_TRY(ae_convert_need_u32(c, "num_attention_heads", 1, AE_MAX_HEADS, &m->n_heads));
+    m->n_kv_heads = m->n_heads;
+    AE_TRY(ae_convert_u32(c, "num_key_value_heads", 1, AE_MAX_HEADS, &m->n_kv_heads));
+    AE_TRY(ae_convert_need_u32(c, "max_position_embeddings", 1, INT32_MAX, &m->n_ctx));
+    m->head_dim = m->n_embd / m->n_heads;
+    AE_TRY(ae_convert_u32(c, "head_dim", 2, AE_MAX_HEAD_DIM, &m->head_dim));
+    for (size_t i = 0; i < 4 && (c->arch->flags & AE_ARCH_EXPERTS) && !m->n_experts; i++)
+        AE_TRY(ae_convert_u32(c, ae_convert_expert_keys[0].from[i], 0, AE_MODEL_MAX_EXPERTS, &m->n_experts));
+    if (embedding->n_dims != 2 || embedding->shape[0] < 1 || embedding->shape[0] > INT32_MAX / 4)
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s must have two dimensions", c->path, embedding->name);
+    m->n_vocab = (uint32_t)embedding->shape[0];
+    static const char *const groups[] = {"mamba_n_groups", "n_groups"};
+    for (size_t i = 0; i < 2; i++) AE_TRY(ae_convert_u32(c, groups[i], 1, AE_MAX_HEADS, &m->n_groups));
+    h->head_dim = m->head_dim;
+    AE_TRY(ae_convert_u32(c, "qk_rope_head_dim", 2, AE_MAX_HEAD_DIM, &h->head_dim)); /* of latent attention that part alone */
+    h->n_ctx = m->n_ctx;
+    ae_convert_count_ahead(c);
+    return c->arch->flags & AE_ARCH_NO_ROPE ? AERIE_OK : ae_convert_head_rope(c);
+}
+
+/* Names of transformers' functions. GELU by erf is no more than nearly the one by tanh, as for encoders. */
+static const struct {
+    const char *names;
+    ae_convert_activation activation;
+} activations[] = {
+    {" silu swish swiglu ", AE_CONVERT_SILU},
+    {" gelu_pytorch_tanh gelu_new gelu_fast gelu_accurate gelu ", AE_CONVERT_GELU},
+    {" relu2 relu_squared ", AE_CONVERT_RELU2},
+};
+
+static aerie_status check_activation(const ae_convert *c, const char *key, ae_convert_activation wanted)
+{
+    static const char *const runs[] = {"silu", "gelu_pytorch_tanh", "relu2"};
+    const json_t *value = ae_convert_value(c, key);
+    const char *name = json_string_value(value);
+    char word[48];
+    if (!value) return AERIE_OK;
+    snprintf(word, sizeof word, " %.40s ", name && !strchr(name, ' ') ? name : "?");
+    for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
+        if (activations[i].activation == wanted && strstr(activations[i].names, word)) {
+            if (strcmp(word, " gelu ") == 0)
+                ae_log_say(&c->options.log, AERIE_LOG_WARNING, "%s: '%s' is gelu by erf; files of architecture %s run with the "
+                           "one by tanh, which is nearly the same", c->config_path, key, c->arch->arch);
+            return AERIE_OK;
+        }
+    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
+                   "%s: '%s' is \"%.40s\", but GGUF files of architecture %s run with %s: another model would come of it",
+                   c->config_path, key, name ? name : "no text", c->arch->arch, runs[wanted]);
+}
+
+static aerie_status check_activations(const ae_convert *c)
+{
+    static const char *const keys[] = {"hidden_act", "hidden_activation", "mlp_hidden_act", "ffn_hidden_act", "moe_hidden_act",
+                                       "activation_function", "activation"};
+    if (c->arch->activation_key) return check_activation(c, c->arch->activation_key, c->arch->activation);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) AE_TRY(check_activation(c, keys[i], c->arch->activation));
+    return check_activation(c, "mamba_hidden_act", AE_CONVERT_SILU);
+}
+
+static aerie_status model_detect(ae_convert *c, bool *mine)
+{
+    static const ae_convert_rename renames[] = {
+        {"language_model.", ""}, {"model.language_model.", ""}, {"model.", ""}, {"backbone.", ""}};
+    AE_TRY(ae_convert_read_names(c, renames, sizeof renames / sizeof *renames));
+    const json_t *classes = json_object_get(c->config, "architectures");
+    const char *class = json_string_value(json_array_get(classes, 0));
+    *mine = class && is_model(c);
+    if (!*mine) return AERIE_OK;
+    if (c->options.target)
+        return ae_fail(c->error, AERIE_ERROR_ARGUMENT, "%s: this is a whole model, which has no --target", c->path);
+    c->arch = find_arch(class);
+    if (!c->arch) return fail_unknown(c, class);
+    AE_TRY(ae_convert_read_scales(c));
+    c->model.class = class;
+    c->layer = json_object_get(c->config, "text_config");
+    if (!json_is_object(c->layer)) c->layer = NULL;
+    if (c->arch->defaults) {
+        json_t *defaults = json_loads(c->arch->defaults, 0, NULL);
+        const bool ok = defaults && json_object_update_missing(c->config, defaults) == 0;
+        json_decref(defaults);
+        if (!ok) return ae_convert_no_memory(c, "the configuration");
+    }
+    AE_TRY(read_sizes(c));
+    return check_activations(c);
+}
+
+/* ---- Tensors ------------------------------------------------------------------------------------------ */
+
+static bool is_norm(const char *name)
+{
+    const char *at = strstr(name, "norm");
+    return at && !strstr(name, "ssm_norm") && strstr(at, ".weight");
+}
+
+static aerie_status fail_shape(const ae_convert *c, const ae_st_tensor *t, const char *what)
+{
+    char shape[128];
+    return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is %s; %s is needed", c->path, t->name,
+                   ae_convert_shape(t, shape), what);
+}
+
+static aerie_status check_type(const ae_convert *c, const ae_st_tensor *t)
+{
+    if (t->dtype == AE_ST_F32 || t->dtype == AE_ST_F16 || t->dtype == AE_ST_BF16 || t->dtype == AE_ST_F64) return AERIE_OK;
+    if (t->dtype >= AE_ST_DTYPE_COUNT) return AERIE_OK; /* codes and scales (scaled_weights.c) */
+    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s has type %s, but must be F32, F16, BF16 or F64, or FP8 or "
+                   "MXFP4 with scales: checkpoints quantized otherwise are not read", c->path, t->name,
+                   ae_st_dtype_name(t->dtype));
+}
+
+/* Gate and up out of one tensor, of which `rows` rows each are theirs: the gate first, or in turn. */
+static aerie_status add_pair(ae_convert *c, const ae_convert_item *both, const char *to, uint64_t up_from)
+{
+    static const char *const parts[] = {"gate", "up"};
+    for (size_t i = 0; i < 2; i++) {
+        char name[96];
+        ae_convert_item item = *both;
+        const char *at = strstr(to, "%s");
+        snprintf(name, sizeof name, "%.*s%s%s", (int)(at - to), to, parts[i], at + 2);
+        item.name = name;
+        item.first = i * up_from;
+        AE_TRY(ae_convert_add(c, &item));
+    }
+    return AERIE_OK;
+}
+
+static aerie_status add_stack(ae_convert *c, const ae_convert_rule *r, const ae_st_tensor *t, const char *to)
+{
+    const uint64_t *s = t->shape;
+    ae_convert_item item = {.name = to, .from = t, .n_stack = s[0], .rows = s[1], .columns = s[2]};
+    if (t->n_dims != 3) return fail_shape(c, t, "a stack of matrices");
+    if (r->kind == AE_RULE_STACK) return ae_convert_add(c, &item);
+    if (r->kind == AE_RULE_TURNS_STACK) {
+        if (s[1] % 2) return fail_shape(c, t, "an even number of rows, for gate and up,");
+        item.rows = s[1] / 2, item.row_step = 2 * s[2], item.stack_step = s[1] * s[2];
+        return add_pair(c, &item, to, s[2]);
+    }
+    if (r->kind == AE_RULE_STACK_T) {
+        item.rows = s[2], item.columns = s[1], item.row_step = 1, item.step = s[2], item.stack_step = s[1] * s[2];
+        return ae_convert_add(c, &item);
+    }
+    if (s[r->kind == AE_RULE_SPLIT_STACK ? 1 : 2] % 2) return fail_shape(c, t, "an even number of rows, for gate and up,");
+    if (r->kind == AE_RULE_SPLIT_STACK) {
+        item.rows = s[1] / 2, item.stack_step = s[1] * s[2];
+        return add_pair(c, &item, to, s[1] / 2 * s[2]);
+    }
+    const bool turns = r->kind == AE_RULE_TURNS_T;
+    item.rows = s[2] / 2, item.columns = s[1], item.row_step = turns ? 2 : 1, item.step = s[2], item.stack_step = s[1] * s[2];
+    return add_pair(c, &item, to, turns ? 1 : s[2] / 2);
+}
+
+/* Vectors in other shapes. */
+static aerie_status add_vector(ae_convert *c, const ae_convert_rule *r, const ae_st_tensor *t, const char *to)
+{
+    ae_convert_item item = {.name = to, .from = t, .columns = t->n, .f32 = true};
+    if (r->kind == AE_RULE_COLUMN || r->kind == AE_RULE_DECAY) {
+        item.rows = t->n, item.columns = 1;
+        item.change = r->kind == AE_RULE_DECAY ? AE_CONVERT_MINUS_EXP : AE_CONVERT_SAME;
+    } else if (r->kind == AE_RULE_GROUPS) {
+        item.rows = c->model.n_groups ? c->model.n_groups : 1;
+        item.columns = t->n / item.rows;
+    } else if (r->kind == AE_RULE_CONV) {
+        if (t->n_dims != 3 || t->shape[1] != 1) return fail_shape(c, t, "[channels, 1, taps]");
+        item.rows = t->shape[0], item.columns = t->shape[2];
+    }
+    return ae_convert_add(c, &item);
+}
+
+static aerie_status add_tensor(ae_convert *c, const ae_convert_rule *r, const ae_st_tensor *t, const char *to)
+{
+    const char *positions = ae_convert_text(c, "position_embedding_type");
+    const bool turns = strcmp(c->arch->arch, "granitehybrid") || (positions && strcmp(positions, "rope") == 0);
+    const bool rotated = (r->kind == AE_RULE_Q || r->kind == AE_RULE_K) && (c->arch->flags & AE_ARCH_PAIRS) && turns;
+    const uint64_t *s = t->shape;
+    AE_TRY(check_type(c, t));
+    switch (r->kind) {
+    case AE_RULE_STACK: case AE_RULE_STACK_T: case AE_RULE_SPLIT_STACK: case AE_RULE_SPLIT_STACK_T: case AE_RULE_TURNS_T:
+    case AE_RULE_TURNS_STACK:
+        return add_stack(c, r, t, to);
+    case AE_RULE_VECTOR: case AE_RULE_COLUMN: case AE_RULE_DECAY: case AE_RULE_GROUPS: case AE_RULE_CONV:
+        return add_vector(c, r, t, to);
+    case AE_RULE_SPLIT:
+        if (t->n_dims != 2 || s[0] % 2) return fail_shape(c, t, "[2 rows, columns]");
+        return add_pair(c, &(ae_convert_item){.from = t, .rows = s[0] / 2, .columns = s[1]}, to, s[0] / 2 * s[1]);
+    case AE_RULE_TURNS:
+        if (t->n_dims != 2 || s[1] % 2) return fail_shape(c, t, "[experts, 2 rows]");
+        return add_pair(
+            c, &(ae_convert_item){.from = t, .rows = s[0], .columns = s[1] / 2, .row_step = s[1], .step = 2, .f32 = true}, to,
+            1);
+    default: break;
+    }
+    if (t->n_dims != 1 && t->n_dims != 2) return fail_shape(c, t, "a matrix or a row of numbers");
+    ae_convert_item item = {.name = to, .from = t, .rows = t->n_dims == 2 ? s[0] : 0, .columns = s[t->n_dims - 1],
+                            .f32 = r->kind == AE_RULE_F32};
+    if (rotated) item.how = AE_CONVERT_ROTATED, item.head_dim = c->model.head_dim, item.n_rot = c->head.n_rot;
+    if (rotated && s[0] % c->model.head_dim) return fail_shape(c, t, "a whole number of heads");
+    if ((c->arch->flags & AE_ARCH_PLUS_ONE) && is_norm(to)) item.change = AE_CONVERT_PLUS_ONE;
+    return ae_convert_add(c, &item);
+}
+
+/* from has "%u", for the expert. */
+static aerie_status add_experts(ae_convert *c, const char *from, const char *to)
+{
+    const char *at = strstr(from, "%u");
+    const ae_st_tensor **parts = NULL;
+    for (uint32_t e = 0; e < c->model.n_experts; e++) {
+        char name[160];
+        snprintf(name, sizeof name, "%.*s%u%s", (int)(at - from), from, e, at + 2);
+        const ae_st_tensor *t = ae_convert_take(c, name);
+        if (!t && e == 0) return AERIE_OK;
+        if (!t)
+            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is missing; config.json says that there are %u experts",
+                           c->path, name, c->model.n_experts);
+        if (!parts) parts = ae_arena_alloc(&c->arena, c->model.n_experts, sizeof *parts);
+        if (!parts) return ae_convert_no_memory(c, "the list of experts");
+        AE_TRY(check_type(c, t));
+        parts[e] = t;
+        if (t->n_dims != 2 || t->shape[0] != parts[0]->shape[0] || t->shape[1] != parts[0]->shape[1])
+            return fail_shape(c, t, "a matrix like those of the other experts");
+    }
+    if (!parts) return AERIE_OK;
+    return ae_convert_add(c, &(ae_convert_item){.name = to, .parts = parts, .n_stack = c->model.n_experts,
+                                                .rows = parts[0]->shape[0], .columns = parts[0]->shape[1]});
+}
+
+aerie_status ae_convert_apply(ae_convert *c, const ae_convert_rule *r, const char *in, const char *out)
+{
+    static const char *const parts[] = {".weight", ".bias"};
+    for (size_t i = 0; i < (r->exact ? 1 : 2); i++) {
+        char from[128], to[96];
+        snprintf(from, sizeof from, "%s%s%s", in, r->from, r->exact ? "" : parts[i]);
+        snprintf(to, sizeof to, "%s%s%s", out, r->to, r->exact ? "" : parts[i]);
+        char *shared = c->model.n_experts ? NULL : strstr(to, "_shexp"); /* without experts it is the dense block */
+        if (shared) memmove(shared, shared + strlen("_shexp"), strlen(shared + strlen("_shexp")) + 1);
+        if (r->kind == AE_RULE_EXPERTS) {
+            AE_TRY(add_experts(c, from, to));
+            continue;
+        }
+        const ae_convert_entry *e = ae_convert_find(c, from);
+        if (!e || e->used) continue;
+        ae_convert_take(c, from);
+        AE_TRY(add_tensor(c, r, e->tensor, to));
+    }
+    return AERIE_OK;
+}
+
+/* Layers that read what earlier ones keep have keys and values in checkpoints that nobody uses. */
+static void pass_over_shared(ae_convert *c, uint32_t i)
+{
+    static const char *const parts[] = {"k_proj.weight", "v_proj.weight", "k_norm.weight"};
+    char name[96];
+    uint32_t n_shared = 0;
+    const json_t *value = ae_convert_value(c, "num_kv_shared_layers");
+    if (json_is_integer(value) && json_integer_value(value) > 0) n_shared = (uint32_t)json_integer_value(value);
+    for (size_t k = 0; k < 3 && i + n_shared >= c->model.n_layers && n_shared; k++) {
+        snprintf(name, sizeof name, "layers.%u.self_attn.%s", i, parts[k]);
+        ae_convert_take(c, name);
+    }
+}
+
+static aerie_status plan_layer(ae_convert *c, uint32_t i)
+{
+    char in[32], out[32];
+    if (strcmp(c->arch->arch, "gemma4") == 0) pass_over_shared(c, i);
+    snprintf(in, sizeof in, "layers.%u.", i);
+    snprintf(out, sizeof out, "blk.%u.", i);
+    for (const ae_convert_rule *r = c->arch->rules; r && r->from; r++) AE_TRY(ae_convert_apply(c, r, in, out));
+    for (const ae_convert_rule *r = ae_convert_shared_rules; r->from; r++) AE_TRY(ae_convert_apply(c, r, in, out));
+    return c->arch->more_tensors ? c->arch->more_tensors(c, i) : AERIE_OK;
+}
+
+/* A block after the last layer that predicts further ahead, and is not written. */
+static bool is_ahead(const ae_convert *c, unsigned long layer)
+{
+    const json_int_t n = json_integer_value(ae_convert_value(c, "num_nextn_predict_layers"));
+    char name[64];
+    snprintf(name, sizeof name, "layers.%lu.eh_proj.weight", layer);
+    if (layer < c->model.n_layers || c->model.n_ahead) return false;
+    return ae_convert_look(c, name) || (n > 0 && layer < c->model.n_layers + (unsigned long)n);
+}
+
+/* Parts of the checkpoint that the file has no use for: other senses than text, and blocks that predict further ahead. */
+static bool is_unneeded(const ae_convert *c, const char *name)
+{
+    static const char *const starts[] = {"vision_tower.", "visual.", "vision_model.", "vision_embedder.", "vision_projection.",
+                                         "multi_modal_projector.", "audio_tower.", "embed_vision.", "embed_audio."};
+    if (strncmp(name, "mtp.", 4) == 0 && !c->model.n_ahead) return true;
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
+        if (strncmp(name, starts[i], strlen(starts[i])) == 0) return true;
+    static const char *const ends[] = {".input_scale", ".activation_scale", ".k_scale", ".v_scale"}; /* of activations */
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (strlen(name) > strlen(ends[i]) && strcmp(name + strlen(name) - strlen(ends[i]), ends[i]) == 0) return true;
+    if (strstr(name, "rotary_emb.") || strstr(name, "attention.masked_bias")) return true;
+    return strncmp(name, "layers.", 7) == 0 && is_ahead(c, strtoul(name + 7, NULL, 10));
+}
+
+static aerie_status check_unused(ae_convert *c)
+{
+    const char *quantized = json_string_value(
+        json_object_get(json_object_get(c->config, "quantization_config"), "quant_method"));
+    size_t n = 0;
+    for (size_t i = 0; i < c->n_entries; i++) {
+        ae_convert_entry *e = &c->entries[i];
+        if (e->used) continue;
+        if (!is_unneeded(c, e->name) && quantized)
+            return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
+                           "%s: the checkpoint is quantized by %.40s, which is not read (tensor %s); convert the one that it "
+                           "was made from", c->path, quantized, e->tensor->name);
+        if (!is_unneeded(c, e->name))
+            return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
+                           "%s: tensor %s has no place in architecture %s; --skip leaves it out", c->path, e->tensor->name,
+                           c->arch->arch);
+        if (n++ == 0)
+            ae_log_say(&c->options.log, AERIE_LOG_INFO,
+                       "%s: only what reads and writes text is converted; %s and its like are left out", c->path,
+                       e->tensor->name);
+    }
+    return AERIE_OK;
+}
+
+static aerie_status model_plan(ae_convert *c)
+{
+    const ae_st_tensor *embedding = ae_convert_look(c, "embed_tokens.weight");
+    bool tied = false;
+    if (!embedding) embedding = ae_convert_look(c, "embeddings.weight");
+    AE_TRY(ae_convert_bool(c, "tie_word_embeddings", &tied, NULL));
+    if (tied) ae_convert_take(c, "lm_head.weight");
+    c->out_type = c->options.type != AE_CONVERT_TYPE_AUTO ? c->options.type
+                                                          : embedding->dtype == AE_ST_BF16 ? AE_TYPE_BF16 : AE_TYPE_F16;
+    for (const ae_convert_rule *r = ae_convert_global_rules; r->from; r++) AE_TRY(ae_convert_apply(c, r, "", ""));
+    AE_TRY(ae_convert_plan_rope(c));
+    for (uint32_t i = 0; i < c->model.n_layers; i++) AE_TRY(plan_layer(c, i));
+    AE_TRY(ae_convert_plan_ahead(c));
+    return check_unused(c);
+}
+
+/* The checkpoint's tensor that became the one which a sentence names; NULL: it names none. */
+static const char *source_of(const ae_convert *c, const char *sentence)
+{
+    for (size_t i = 0; i < c->n_items; i++) {
+        const ae_convert_item *item = &c->items[i];
+        const ae_st_tensor *t = item->parts ? item->parts[0] : item->from;
+        const char *at = t ? strstr(sentence, item->name) : NULL;
+        if (at && (at[strlen(item->name)] == ':' || at[strlen(item->name)] == ' ')) return t->name;
+    }
+    return NULL;
+}
+
+/* The file is bound as any model is: missing tensors and wrong shapes show, and the vocabulary is read. */
+static aerie_status model_check(ae_convert *c)
+{
+    ae_model *model;
+    aerie_error error = {0};
+    const char *part = ae_gguf_writer_part(c->writer);
+    aerie_status status = ae_model_load(&model, part, NULL, &error);
+    ae_model_free(status == AERIE_OK ? model : NULL);
+    if (status == AERIE_OK) status = ae_convert_check_ahead(c, part, &error);
+    if (status == AERIE_OK) return AERIE_OK;
+    const char *why = strncmp(error.text, part, strlen(part)) ? error.text : error.text + strlen(part); /* the file goes away */
+    why += strspn(why, ": ");
+    const char *from = strncmp(why, "nothing reads", strlen("nothing reads")) ? NULL : source_of(c, why);
+    if (from)
+        return ae_fail(c->error, status, "%s: tensor %s has no use: %s; --skip leaves it out", c->path, from, why);
+    return ae_fail(c->error, status, "%s: what it makes cannot be loaded: %s", c->path, why);
+}
+
+const ae_convert_kind ae_convert_decoder = {model_detect, model_plan, ae_convert_model_keys, model_check};

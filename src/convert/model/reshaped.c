@@ -1,0 +1,370 @@
+/* reshaped.c - models whose layers keep a state, or latents instead of keys and values: keys that follow from several values,
+ * and tensors that are cut or put in another order. See arch.h; orders are those of docs and models' code as GGUF files have
+ * them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "convert/model/arch.h"
+
+static aerie_status fail_kind(const ae_convert *c, uint32_t layer)
+{
+    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: layer %u is of a kind that architecture %s has no place for",
+                   c->config_path, layer, c->arch->arch);
+}
+
+/* A tensor of the layer that must have this shape (rows 0: [columns]; n_dims 3 in *t: [rows, 1, columns]); NULL: there is none.
+ */
+static aerie_status take(ae_convert *c, uint32_t layer, const char *part, uint64_t rows, uint64_t columns,
+                         const ae_st_tensor **t)
+{
+    char name[128];
+    snprintf(name, sizeof name, "layers.%u.%s", layer, part);
+    *t = ae_convert_take(c, name);
+    if (!*t || ((*t)->n_dims == 3 && (*t)->shape[0] == rows && (*t)->shape[1] == 1 && (*t)->shape[2] == columns))
+        return AERIE_OK;
+    return ae_convert_check_shape(c, *t, rows, columns, "by config.json");
+}
+
+static aerie_status add(ae_convert *c, uint32_t layer, const char *part, ae_convert_item item)
+{
+    char name[64];
+    snprintf(name, sizeof name, "blk.%u.%s", layer, part);
+    item.name = name;
+    return ae_convert_add(c, &item);
+}
+
+/* ---- Latent attention (deepseek2) --------------------------------------------------------------------- */
+
+typedef struct mla_sizes {
+    uint32_t latent, rope, nope, value;
+} mla_sizes;
+
+static aerie_status read_mla(const ae_convert *c, mla_sizes *s)
+{
+    AE_TRY(ae_convert_need_u32(c, "kv_lora_rank", 1, AE_MAX_HEAD_DIM, &s->latent));
+    AE_TRY(ae_convert_need_u32(c, "qk_rope_head_dim", 2, AE_MAX_HEAD_DIM, &s->rope));
+    AE_TRY(ae_convert_need_u32(c, "qk_nope_head_dim", 1, AE_MAX_HEAD_DIM, &s->nope));
+    return ae_convert_need_u32(c, "v_head_dim", 1, AE_MAX_HEAD_DIM, &s->value);
+}
+
+aerie_status ae_convert_keys_mla(ae_convert_keys *k, const ae_convert *c)
+{
+    mla_sizes s;
+    AE_TRY(read_mla(c, &s));
+    ae_convert_put_u32(k, "attention.head_count_kv", 1);
+    ae_convert_put_u32(k, "attention.key_length", s.latent + s.rope);
+    ae_convert_put_u32(k, "attention.value_length", s.latent);
+    ae_convert_put_u32(k, "attention.key_length_mla", s.nope + s.rope);
+    ae_convert_put_u32(k, "attention.value_length_mla", s.value);
+    if (c->head.rope_log_mul > 0) ae_convert_put_f32(k, "rope.scaling.yarn_log_multiplier", 0.1 * c->head.rope_log_mul);
+    return k->status;
+}
+
+/* Of each head the rows of keys, turned, and those of values. */
+aerie_status ae_convert_tensors_mla(ae_convert *c, uint32_t layer)
+{
+    mla_sizes s;
+    const ae_st_tensor *t;
+    AE_TRY(read_mla(c, &s));
+    const uint64_t n = c->model.n_heads, head = (uint64_t)(s.nope + s.value) * s.latent;
+    AE_TRY(take(c, layer, "self_attn.kv_b_proj.weight", n * (s.nope + s.value), s.latent, &t));
+    if (!t) return AERIE_OK;
+    AE_TRY(add(c, layer, "attn_k_b.weight", (ae_convert_item){.from = t, .n_stack = n, .rows = s.latent, .columns = s.nope,
+                                                              .stack_step = head, .row_step = 1, .step = s.latent}));
+    return add(c, layer, "attn_v_b.weight", (ae_convert_item){.from = t, .first = (uint64_t)s.nope * s.latent, .n_stack = n,
+                                                              .rows = s.value, .columns = s.latent, .stack_step = head});
+}
+
+/* ---- Gated DeltaNet (qwen3next, qwen35) --------------------------------------------------------------- */
+
+typedef struct delta {
+    uint32_t n_keys, n_values, dim, taps, *head; /* head [n_values]: which of the checkpoint's heads stands there */
+    uint64_t keys, values; /* numbers of all heads */
+} delta;
+
+/* qwen3next keeps the order; qwen35 has the first head of values of each head of keys, then the second of each. */
+static aerie_status read_delta(ae_convert *c, delta *d)
+{
+    uint32_t value_dim;
+    AE_TRY(ae_convert_need_u32(c, "linear_num_key_heads", 1, AE_MAX_HEADS, &d->n_keys));
+    AE_TRY(ae_convert_need_u32(c, "linear_num_value_heads", 1, AE_MAX_HEADS, &d->n_values));
+    AE_TRY(ae_convert_need_u32(c, "linear_key_head_dim", 1, AE_MAX_HEAD_DIM, &d->dim));
+    AE_TRY(ae_convert_need_u32(c, "linear_value_head_dim", 1, AE_MAX_HEAD_DIM, &value_dim));
+    AE_TRY(ae_convert_need_u32(c, "linear_conv_kernel_dim", 1, 64, &d->taps));
+    if (value_dim != d->dim || d->n_values % d->n_keys)
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
+                       "%s: %u heads of %u values for %u heads of %u keys: sizes must be equal, "
+                       "and the heads must divide",
+                       c->config_path, d->n_values, value_dim, d->n_keys, d->dim);
+    d->keys = (uint64_t)d->n_keys * d->dim, d->values = (uint64_t)d->n_values * d->dim;
+    d->head = ae_arena_alloc(&c->arena, d->n_values, sizeof *d->head);
+    if (!d->head) return ae_convert_no_memory(c, "the order of heads");
+    const uint32_t each = d->n_values / d->n_keys;
+    for (uint32_t i = 0; i < d->n_values; i++)
+        d->head[i] = strcmp(c->arch->arch, "qwen3next") ? i % d->n_keys * each + i / d->n_keys : i;
+    return AERIE_OK;
+}
+
+/* [first + values]: the numbers up to `first` stay, then heads of `dim` come in the file's order. */
+static uint32_t *value_order(ae_convert *c, const delta *d, uint64_t first, uint32_t dim)
+{
+    uint32_t *order = ae_arena_alloc(&c->arena, first + (uint64_t)d->n_values * dim, sizeof *order);
+    for (uint64_t i = 0; order && i < first; i++) order[i] = (uint32_t)i;
+    for (uint64_t i = 0; order && i < (uint64_t)d->n_values * dim; i++)
+        order[first + i] = (uint32_t)(first + (uint64_t)d->head[i / dim] * dim + i % dim);
+    return order;
+}
+
+/* Queries, keys, values and gates lie together for each head of keys. */
+static aerie_status split_qkvz(ae_convert *c, uint32_t layer, const delta *d, const ae_st_tensor *t)
+{
+    const uint64_t each = d->values / d->n_keys, group = 2 * (uint64_t)d->dim + 2 * each, n = 2 * d->keys + d->values;
+    uint32_t *order = ae_arena_alloc(&c->arena, n + d->values, sizeof *order), *at = order;
+    if (!order) return ae_convert_no_memory(c, "the order of rows");
+    const uint64_t from[] = {0, d->dim, 2 * (uint64_t)d->dim, 2 * (uint64_t)d->dim + each},
+                   size[] = {d->dim, d->dim, each, each};
+    for (size_t part = 0; part < 4; part++)
+        for (uint64_t g = 0; g < d->n_keys; g++)
+            for (uint64_t i = 0; i < size[part]; i++) *at++ = (uint32_t)(g * group + from[part] + i);
+    const uint64_t e = c->model.n_embd;
+    AE_TRY(add(c, layer, "attn_qkv.weight", (ae_convert_item){.from = t, .rows = n, .columns = e, .row_from = order}));
+    return add(c, layer, "attn_gate.weight",
+               (ae_convert_item){.from = t, .rows = d->values, .columns = e, .row_from = order + n});
+}
+
+aerie_status ae_convert_tensors_delta(ae_convert *c, uint32_t layer)
+{
+    delta d;
+    const ae_st_tensor *t;
+    AE_TRY(read_delta(c, &d));
+    const uint64_t e = c->model.n_embd, channels = 2 * d.keys + d.values;
+    const uint32_t *heads = d.head, *values = value_order(c, &d, 0, d.dim), *all = value_order(c, &d, 2 * d.keys, d.dim);
+    if (!values || !all) return ae_convert_no_memory(c, "the order of rows");
+    const struct {
+        const char *from, *to;
+        uint64_t rows, columns;
+        const uint32_t *row_from, *column_from;
+        bool f32;
+        ae_convert_change change;
+    } parts[] = {
+        {"linear_attn.in_proj_qkv.weight", "attn_qkv.weight", channels, e, all, NULL, false, AE_CONVERT_SAME},
+        {"linear_attn.in_proj_z.weight", "attn_gate.weight", d.values, e, values, NULL, false, AE_CONVERT_SAME},
+        {"linear_attn.in_proj_b.weight", "ssm_beta.weight", d.n_values, e, heads, NULL, false, AE_CONVERT_SAME},
+        {"linear_attn.in_proj_a.weight", "ssm_alpha.weight", d.n_values, e, heads, NULL, false, AE_CONVERT_SAME},
+        {"linear_attn.conv1d.weight", "ssm_conv1d.weight", channels, d.taps, all, NULL, true, AE_CONVERT_SAME},
+        {"linear_attn.dt_bias", "ssm_dt.bias", 0, d.n_values, NULL, heads, true, AE_CONVERT_SAME},
+        {"linear_attn.A_log", "ssm_a", 0, d.n_values, NULL, heads, true, AE_CONVERT_MINUS_EXP},
+        {"linear_attn.out_proj.weight", "ssm_out.weight", e, d.values, NULL, values, false, AE_CONVERT_SAME},
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        AE_TRY(take(c, layer, parts[i].from, parts[i].rows, parts[i].columns, &t));
+        if (t)
+            AE_TRY(add(c, layer, parts[i].to,
+                       (ae_convert_item){.from = t,
+                                         .rows = parts[i].rows,
+                                         .columns = parts[i].columns,
+                                         .row_from = parts[i].row_from,
+                                         .column_from = parts[i].column_from,
+                                         .f32 = parts[i].f32,
+                                         .change = parts[i].change}));
+    }
+    AE_TRY(take(c, layer, "linear_attn.in_proj_qkvz.weight", channels + d.values, e, &t));
+    return t ? split_qkvz(c, layer, &d, t) : AERIE_OK;
+}
+
+aerie_status ae_convert_keys_delta(ae_convert_keys *k, const ae_convert *c)
+{
+    const json_t *types = ae_convert_value(c, "layer_types"), *scaling = ae_convert_value(c, "rope_parameters");
+    uint32_t interval = 4, n_keys = 1, n_values = 1, dim = 1, taps = 4;
+    int32_t sections[4] = {0};
+    AE_TRY(ae_convert_u32(c, "full_attention_interval", 1, AE_MAX_LAYERS, &interval));
+    for (uint32_t i = 0; types && i < c->model.n_layers; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        if (!type || strcmp(type, "full_attention")) continue;
+        interval = i + 1;
+        break;
+    }
+    for (uint32_t i = 0; types && i < c->model.n_layers; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        if (!type || strcmp(type, (i + 1) % interval ? "linear_attention" : "full_attention")) return fail_kind(c, i);
+    }
+    AE_TRY(ae_convert_u32(c, "linear_num_key_heads", 1, AE_MAX_HEADS, &n_keys));
+    AE_TRY(ae_convert_u32(c, "linear_num_value_heads", 1, AE_MAX_HEADS, &n_values));
+    AE_TRY(ae_convert_u32(c, "linear_key_head_dim", 1, AE_MAX_HEAD_DIM, &dim));
+    AE_TRY(ae_convert_u32(c, "linear_conv_kernel_dim", 1, 64, &taps));
+    ae_convert_put_u32(k, "full_attention_interval", interval);
+    ae_convert_put_u32(k, "ssm.conv_kernel", taps);
+    ae_convert_put_u32(k, "ssm.state_size", dim);
+    ae_convert_put_u32(k, "ssm.group_count", n_keys);
+    ae_convert_put_u32(k, "ssm.time_step_rank", n_values);
+    ae_convert_put_u32(k, "ssm.inner_size", n_values * dim);
+    if (strcmp(c->arch->arch, "qwen3next") == 0) return k->status;
+    const json_t *given = json_object_get(scaling, "mrope_section");
+    if (!given) given = json_object_get(ae_convert_value(c, "rope_scaling"), "mrope_section");
+    for (size_t i = 0; i < 3; i++) sections[i] = (int32_t)json_integer_value(json_array_get(given, i));
+    if (!given) sections[0] = (int32_t)(c->head.n_rot / 2); /* for text all are one */
+    ae_convert_put_array(k, "rope.dimension_sections", AE_GGUF_I32, sections, 4);
+    return k->status;
+}
+
+/* ---- Mamba 2 (granitehybrid, nemotron_h) -------------------------------------------------------------- */
+
+static aerie_status put_mamba(ae_convert_keys *k, const ae_convert *c, const char *taps, const char *state, const char *heads,
+                              const char *dim)
+{
+    uint32_t n_taps = 4, n_state, n_heads, head_dim;
+    AE_TRY(ae_convert_u32(c, taps, 1, 64, &n_taps));
+    AE_TRY(ae_convert_need_u32(c, state, 1, AE_MAX_EMBD, &n_state));
+    AE_TRY(ae_convert_need_u32(c, heads, 1, AE_MAX_HEADS, &n_heads));
+    AE_TRY(ae_convert_need_u32(c, dim, 1, AE_MAX_FF / n_heads, &head_dim));
+    ae_convert_put_u32(k, "ssm.conv_kernel", n_taps);
+    ae_convert_put_u32(k, "ssm.state_size", n_state);
+    ae_convert_put_u32(k, "ssm.time_step_rank", n_heads);
+    ae_convert_put_u32(k, "ssm.inner_size", n_heads * head_dim);
+    ae_convert_put_u32(k, "ssm.group_count", c->model.n_groups);
+    return k->status;
+}
+
+/* 'M' a state, '*' attention, '-' a feed-forward block, 'E' experts, 0: another. */
+char ae_convert_layer_kind(const ae_convert *c, uint32_t layer)
+{
+    static const struct {
+        const char *name;
+        char kind;
+    } names[] = {{"linear_attention", 'M'}, {"mamba", 'M'}, {"full_attention", '*'},
+                 {"attention", '*'},        {"mlp", '-'},   {"moe", 'E'}};
+    const char *pattern = ae_convert_text(c, "hybrid_override_pattern");
+    const json_t *types = ae_convert_value(c, "layers_block_type");
+    if (!types) types = ae_convert_value(c, "layer_types");
+    const char *type = json_string_value(json_array_get(types, layer));
+    if (!type) return pattern && layer < strlen(pattern) ? pattern[layer] : 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(type, names[i].name) == 0) return names[i].kind;
+    return 0;
+}
+
+static void put_heads(ae_convert_keys *k, const ae_convert *c, const uint32_t *n_kv)
+{
+    ae_convert_put_array(k, "attention.head_count_kv", AE_GGUF_U32, n_kv, c->model.n_layers);
+    ae_convert_put_u32(k, "attention.key_length", c->model.head_dim);
+    ae_convert_put_u32(k, "attention.value_length", c->model.head_dim);
+}
+
+aerie_status ae_convert_keys_granitehybrid(ae_convert_keys *k, const ae_convert *c)
+{
+    const char *positions = ae_convert_text(c, "position_embedding_type");
+    uint32_t n_kv[AE_MAX_LAYERS] = {0}, n_ff = 0;
+    for (uint32_t i = 0; i < c->model.n_layers; i++) {
+        const char kind = ae_convert_layer_kind(c, i);
+        if (kind != 'M' && kind != '*') return fail_kind(c, i);
+        n_kv[i] = kind == '*' ? c->model.n_kv_heads : 0;
+    }
+    put_heads(k, c, n_kv);
+    AE_TRY(ae_convert_u32(c, c->model.n_experts ? "intermediate_size" : "shared_intermediate_size", 1, AE_MAX_FF, &n_ff));
+    ae_convert_put_u32(k, "feed_forward_length", n_ff);
+    ae_convert_put_bool(k, "rope.scaling.finetuned", positions && strcmp(positions, "rope") == 0);
+    return put_mamba(k, c, "mamba_d_conv", "mamba_d_state", "mamba_n_heads", "mamba_d_head");
+}
+
+aerie_status ae_convert_keys_nemotron(ae_convert_keys *k, const ae_convert *c)
+{
+    uint32_t n_kv[AE_MAX_LAYERS] = {0}, n_ff[AE_MAX_LAYERS] = {0}, dense = 0, experts = 0, latent = 0;
+    AE_TRY(ae_convert_u32(c, "intermediate_size", 1, AE_MAX_FF, &dense));
+    AE_TRY(ae_convert_u32(c, "moe_intermediate_size", 1, AE_MAX_FF, &experts));
+    AE_TRY(ae_convert_u32(c, "moe_latent_size", 0, AE_MAX_EMBD, &latent));
+    for (uint32_t i = 0; i < c->model.n_layers; i++) {
+        const char kind = ae_convert_layer_kind(c, i);
+        if (kind != 'M' && kind != '*' && kind != (c->model.n_experts ? 'E' : '-')) return fail_kind(c, i);
+        n_kv[i] = kind == '*' ? c->model.n_kv_heads : 0;
+        n_ff[i] = kind == '-' ? dense : kind == 'E' ? experts : 0;
+    }
+    put_heads(k, c, n_kv);
+    ae_convert_put_array(k, "feed_forward_length", AE_GGUF_U32, n_ff, c->model.n_layers);
+    if (c->model.n_experts && latent) ae_convert_put_u32(k, "moe_latent_size", latent);
+    return put_mamba(k, c, "conv_kernel", "ssm_state_size", "mamba_num_heads", "mamba_head_dim");
+}
+
+/* ---- Gemma 4 ------------------------------------------------------------------------------------------ */
+
+/* Of a tensor of the layer; 0: there is none. */
+static uint32_t rows_of(const ae_convert *c, uint32_t layer, const char *part)
+{
+    char name[96];
+    snprintf(name, sizeof name, "layers.%u.%s", layer, part);
+    const ae_st_tensor *t = ae_convert_look(c, name);
+    return t && t->shape[0] <= INT32_MAX ? (uint32_t)t->shape[0] : 0;
+}
+
+typedef struct gemma4_sizes {
+    bool windowed[AE_MAX_LAYERS];
+    uint32_t head_dim[2]; /* of layers that see everything, and with a window; 0: there are none */
+    uint32_t n_kv[AE_MAX_LAYERS], n_ff[AE_MAX_LAYERS], n_shared;
+} gemma4_sizes;
+
+/* Sizes differ by kind of layer, and configs say so in several ways: the tensors tell. Layers that read what earlier ones keep
+ * have as many KV heads as those. */
+static aerie_status read_gemma4(const ae_convert *c, gemma4_sizes *s)
+{
+    const uint32_t n = c->model.n_layers;
+    uint32_t n_kv[2] = {0};
+    *s = (gemma4_sizes){.n_shared = 0};
+    ae_convert_find_windows(c, c->arch->window_period, s->windowed);
+    AE_TRY(ae_convert_u32(c, "num_kv_shared_layers", 0, n, &s->n_shared));
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t dim = rows_of(c, i, "self_attn.q_norm.weight"), k_rows = rows_of(c, i, "self_attn.k_proj.weight");
+        uint32_t *usual = &s->head_dim[s->windowed[i]];
+        if (!dim || dim > AE_MAX_HEAD_DIM || (*usual && *usual != dim) || k_rows % dim) return fail_kind(c, i);
+        *usual = dim;
+        if (i + s->n_shared < n) n_kv[s->windowed[i]] = k_rows / dim;
+        s->n_kv[i] = n_kv[s->windowed[i]];
+        s->n_ff[i] = rows_of(c, i, "mlp.gate_proj.weight");
+    }
+    return AERIE_OK;
+}
+
+static const json_t *gemma4_rope(const ae_convert *c, const char *kind, const char *key)
+{
+    return json_object_get(json_object_get(ae_convert_value(c, "rope_parameters"), kind), key);
+}
+
+aerie_status ae_convert_keys_gemma4(ae_convert_keys *k, const ae_convert *c)
+{
+    gemma4_sizes s;
+    uint32_t window = 0;
+    double base = 1e6, base_window = 1e4;
+    AE_TRY(read_gemma4(c, &s));
+    AE_TRY(ae_convert_u32(c, "sliding_window", 1, INT32_MAX, &window));
+    AE_TRY(ae_convert_real(c, gemma4_rope(c, "full_attention", "rope_theta"), "rope_theta", 1.001, 1e12, &base));
+    AE_TRY(ae_convert_real(c, gemma4_rope(c, "sliding_attention", "rope_theta"), "rope_theta", 1.001, 1e12, &base_window));
+    const uint32_t full = s.head_dim[0] ? s.head_dim[0] : s.head_dim[1], swa = s.head_dim[1] ? s.head_dim[1] : full;
+    ae_convert_put_array(k, "attention.head_count_kv", AE_GGUF_U32, s.n_kv, c->model.n_layers);
+    ae_convert_put_array(k, "feed_forward_length", AE_GGUF_U32, s.n_ff, c->model.n_layers);
+    ae_convert_put_array(k, "attention.sliding_window_pattern", AE_GGUF_BOOL, s.windowed, c->model.n_layers);
+    ae_convert_put_u32(k, "attention.sliding_window", window);
+    ae_convert_put_u32(k, "attention.key_length", full);
+    ae_convert_put_u32(k, "attention.value_length", full);
+    ae_convert_put_u32(k, "attention.key_length_swa", swa);
+    ae_convert_put_u32(k, "attention.value_length_swa", swa);
+    ae_convert_put_u32(k, "rope.dimension_count", full);
+    ae_convert_put_u32(k, "rope.dimension_count_swa", swa);
+    ae_convert_put_f32(k, "rope.freq_base", base);
+    ae_convert_put_f32(k, "rope.freq_base_swa", base_window);
+    return k->status;
+}
+
+/* Once the frequencies of layers that see everything: pairs beyond the rotated part do not turn. */
+aerie_status ae_convert_tensors_gemma4(ae_convert *c, uint32_t layer)
+{
+    gemma4_sizes s;
+    double part = 1;
+    if (layer) return AERIE_OK;
+    AE_TRY(read_gemma4(c, &s));
+    AE_TRY(ae_convert_real(c, gemma4_rope(c, "full_attention", "partial_rotary_factor"), "partial_rotary_factor", 0, 1, &part));
+    const uint32_t half = s.head_dim[0] / 2, turning = (uint32_t)(part * half);
+    float *divisors = half ? ae_arena_alloc(&c->arena, half, sizeof *divisors) : NULL;
+    if (!half) return AERIE_OK;
+    if (!divisors) return ae_convert_no_memory(c, "the frequencies of the rotation");
+    for (uint32_t i = 0; i < half; i++) divisors[i] = i < turning ? 1.0f : 1e30f;
+    return ae_convert_add(c, &(ae_convert_item){.name = "rope_freqs.weight", .how = AE_CONVERT_VALUES, .values = divisors,
+                                                .columns = half});
+}

@@ -1,0 +1,124 @@
+/* spm.c - tokenizer.model of SentencePiece: pieces with their scores. The file is hostile.
+ *
+ * It is a message of protocol buffers (ModelProto): field 1, repeated, is a piece (1 text, 2 score as float, 3 type as varint),
+ * field 2 the trainer's specification (3 model type: 1 unigram, 2 BPE), field 3 the normalizer's (3 whether a space is put
+ * before a text). Types are numbered as in GGUF files. Source: sentencepiece_model.proto.
+ */
+#include <string.h>
+
+#include "convert/model/vocab.h"
+#include "formats/kind.h"
+
+typedef struct reader {
+    const uint8_t *at, *end;
+} reader;
+
+static bool read_varint(reader *r, uint64_t *value)
+{
+    *value = 0;
+    for (unsigned shift = 0; shift < 64 && r->at < r->end; shift += 7) {
+        const uint8_t byte = *r->at++;
+        *value |= (uint64_t)(byte & 0x7f) << shift;
+        if (!(byte & 0x80)) return true;
+    }
+    return false;
+}
+
+/* The next field: its number, and what it holds: a number, or bytes. False at the end, or if the message is broken (*bad). */
+static bool next_field(reader *r, uint32_t *field, uint64_t *value, reader *bytes, bool *bad)
+{
+    uint64_t tag, n = 0;
+    if (r->at == r->end) return false;
+    *bad = true;
+    *value = 0;
+    *bytes = (reader){NULL, NULL};
+    if (!read_varint(r, &tag)) return false;
+    *field = (uint32_t)(tag >> 3);
+    switch (tag & 7) {
+    case 0:
+        if (!read_varint(r, value)) return false;
+        break;
+    case 1: case 5:
+        n = (tag & 7) == 1 ? 8 : 4;
+        if ((uint64_t)(r->end - r->at) < n) return false;
+        memcpy(value, r->at, n);
+        r->at += n;
+        break;
+    case 2:
+        if (!read_varint(r, &n) || (uint64_t)(r->end - r->at) < n) return false;
+        *bytes = (reader){r->at, r->at + n};
+        r->at += n;
+        break;
+    default: return false;
+    }
+    *bad = false;
+    return true;
+}
+
+static aerie_status read_piece(const ae_convert *c, ae_convert_words *w, reader piece, uint32_t id, bool *bad)
+{
+    reader text = {NULL, NULL}, bytes;
+    uint64_t type = AERIE_TOKEN_NORMAL, value;
+    uint32_t field, bits = 0;
+    while (next_field(&piece, &field, &value, &bytes, bad)) {
+        if (field == 1) text = bytes;
+        if (field == 2) bits = (uint32_t)value;
+        if (field == 3) type = value;
+    }
+    if (*bad || !text.at || type < AERIE_TOKEN_NORMAL || type > AERIE_TOKEN_BYTE) {
+        *bad = true;
+        return AERIE_OK;
+    }
+    AE_TRY(ae_convert_words_put(c, w, (const char *)text.at, (size_t)(text.end - text.at), id, (int32_t)type));
+    memcpy(&w->scores[id], &bits, sizeof bits);
+    return AERIE_OK;
+}
+
+/* *number: the last value of a field of a message, kept where there is none. */
+static void read_number(reader message, uint32_t wanted, uint64_t *number, bool *bad)
+{
+    uint32_t field;
+    uint64_t value;
+    reader bytes;
+    while (next_field(&message, &field, &value, &bytes, bad))
+        if (field == wanted) *number = value;
+}
+
+static aerie_status read_all(const ae_convert *c, ae_convert_words *w, reader file, const char *path, bool *space)
+{
+    uint32_t field, id = 0;
+    uint64_t value, kind = 1, dummy = 1;
+    reader bytes;
+    bool bad = false;
+    while (next_field(&file, &field, &value, &bytes, &bad)) {
+        if (field == 1) AE_TRY(read_piece(c, w, bytes, id++, &bad));
+        if (field == 2) read_number(bytes, 3, &kind, &bad);
+        if (field == 3) read_number(bytes, 3, &dummy, &bad);
+        if (bad) break;
+    }
+    if (bad || !id)
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: this is not a model of SentencePiece (piece %u)", path, id);
+    if (kind != 2)
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
+                       "%s: the model is of SentencePiece's kind %llu; of models BPE (2) is supported", path,
+                       (unsigned long long)kind);
+    *space = dummy != 0;
+    return AERIE_OK;
+}
+
+aerie_status ae_convert_read_spm(const ae_convert *c, ae_convert_words *w, bool *there, bool *space)
+{
+    ae_file_map map;
+    char *path = ae_convert_path_in(c, "tokenizer.model");
+    if (!path) return ae_convert_no_memory(c, "a path");
+    *there = ae_file_exists(path);
+    aerie_status status = *there ? ae_file_map_open(&map, path, true, c->error) : AERIE_OK;
+    if (*there && status == AERIE_OK) {
+        if (ae_kind_is_pointer(map.data, map.bytes))
+            status = ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: this is %s", path, ae_kind_bytes(map.data, map.bytes));
+        else status = read_all(c, w, (reader){map.data, map.data + map.bytes}, path, space);
+        ae_file_map_close(&map);
+    }
+    ae_free(path);
+    return status;
+}

@@ -1,0 +1,50 @@
+/* vocab.h - a vocabulary on its way into a file. Inside src/convert. */
+#ifndef AE_CONVERT_MODEL_VOCAB_H
+#define AE_CONVERT_MODEL_VOCAB_H
+
+#include "convert/checkpoint/checkpoint.h"
+
+typedef struct ae_convert_words {
+    ae_gguf_string *list; /* [n] data NULL: no token has this id */
+    int32_t *types;       /* [n] aerie_token_type */
+    float *scores;        /* [n] */
+    ae_arena arena;       /* of the texts */
+    uint32_t n;
+} ae_convert_words;
+
+/* What the JSON files beside the tensors say; NULL: no such file. */
+typedef struct ae_convert_folder {
+    json_t *tokenizer, *config, *generation; /* tokenizer.json, tokenizer_config.json, generation_config.json */
+    json_t *special, *added;                 /* special_tokens_map.json, added_tokens.json */
+} ae_convert_folder;
+
+aerie_status ae_convert_words_init(const ae_convert *c, ae_convert_words *w, uint32_t n);
+void ae_convert_words_free(ae_convert_words *w);
+/* A second token of an id replaces the first. */
+aerie_status ae_convert_words_put(const ae_convert *c, ae_convert_words *w, const char *text, size_t n, json_int_t id,
+                                  int32_t type);
+/* Ids that nobody has become fillers. */
+aerie_status ae_convert_words_fill(const ae_convert *c, ae_convert_words *w);
+
+/* spm.c: pieces, types and scores of tokenizer.model. *there: the folder has one; *space: a text gets a space before it. */
+aerie_status ae_convert_read_spm(const ae_convert *c, ae_convert_words *w, bool *there, bool *space);
+
+/* vocab.c: of a part of tokenizer.json its "type", "" if there is none; and the step of this type, it or one of the steps that
+ * it is a sequence of. */
+const char *ae_convert_type_of(const json_t *json);
+const json_t *ae_convert_find_step(const json_t *json, const char *list, const char *type);
+
+/* specials.c: whether the embedding has no row for an added token, which is said; the added tokens that neither tokenizer.json
+ * nor tokenizer.model has; the keys of special tokens, and of what ends a generation. */
+bool ae_convert_beyond(const ae_convert *c, const ae_convert_words *w, const char *text, json_int_t id);
+aerie_status ae_convert_put_added(const ae_convert *c, ae_convert_words *w, const ae_convert_folder *f);
+aerie_status ae_convert_put_special(const ae_convert *c, ae_gguf_writer *out, const ae_convert_words *w,
+                                    const ae_convert_folder *f);
+
+/* templates.c: chat templates, of their files and of tokenizer_config.json. */
+aerie_status ae_convert_put_templates(const ae_convert *c, ae_gguf_writer *out, const json_t *config);
+
+/* wordpiece.c: tokenizer.* of an encoder's folder, for n_vocab tokens and n_types kinds of text. */
+aerie_status ae_convert_put_pieces(const ae_convert *c, uint32_t n_vocab, uint32_t n_types, ae_gguf_writer *out);
+
+#endif

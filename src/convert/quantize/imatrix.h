@@ -1,0 +1,39 @@
+/* imatrix.h - importance matrices in files: how much the columns of each weight are used.
+ *
+ * Owns: reading such a file, and what its keys and tensors are called. Does not own: collecting (session/imatrix.c), what encoders
+ * make of it (types.h). Source: the GGUF files that llama.cpp's imatrix program writes, with the keys below and for the weight
+ * NAME
+ *     NAME.in_sum2  f32 [n_columns, n_matrices]  sums of squares of the inputs, for each matrix of a stack of experts
+ *     NAME.counts   f32 [1, n_matrices]          rows that were summed
+ * The file is hostile: numbers that are negative or not finite are refused when it is opened.
+ */
+#ifndef AE_CONVERT_QUANTIZE_IMATRIX_H
+#define AE_CONVERT_QUANTIZE_IMATRIX_H
+
+#include "formats/gguf.h"
+
+#define AE_IMATRIX_TYPE "imatrix"                  /* general.type */
+#define AE_IMATRIX_DATASETS "imatrix.datasets"     /* strings */
+#define AE_IMATRIX_CHUNKS "imatrix.chunk_count"    /* u32 */
+#define AE_IMATRIX_CHUNK_SIZE "imatrix.chunk_size" /* u32, tokens */
+#define AE_IMATRIX_SUMS ".in_sum2"
+#define AE_IMATRIX_COUNTS ".counts"
+
+typedef struct ae_imatrix ae_imatrix;
+
+/* Errors: those of ae_gguf_open, FORMAT (no importance matrix; sums without counts; shapes and numbers that cannot be), MEMORY.
+ * *out is NULL on failure. */
+aerie_status ae_imatrix_open(ae_imatrix **out, const char *path, aerie_error *error);
+void ae_imatrix_close(ae_imatrix *imatrix);
+
+const char *ae_imatrix_path(const ae_imatrix *imatrix);
+size_t ae_imatrix_n_entries(const ae_imatrix *imatrix); /* weights */
+uint32_t ae_imatrix_n_chunks(const ae_imatrix *imatrix);
+ae_gguf_string ae_imatrix_dataset(const ae_imatrix *imatrix); /* the first one; empty if there is none */
+
+/* The sizes of what is known of a weight; false: nothing is. */
+bool ae_imatrix_find(const ae_imatrix *imatrix, ae_gguf_string name, uint64_t *n_columns, uint64_t *n_matrices);
+/* Mean squares of the inputs of a weight that was found, to out [n_matrices][n_columns]; 1 for a matrix that no row has met. */
+void ae_imatrix_means(const ae_imatrix *imatrix, ae_gguf_string name, float *out);
+
+#endif

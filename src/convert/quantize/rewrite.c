@@ -1,0 +1,305 @@
+/* rewrite.c - implements rewrite.h: the plan, and the head of the new file. Rows are in rows.c. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "formats/kind.h"
+#include "formats/gguf_parse.h"
+#include "convert/quantize/rewrite_int.h"
+
+ae_rewrite_settings ae_rewrite_settings_default(const ae_mix *mix)
+{
+    return (ae_rewrite_settings){.mix = mix, .output_type = AE_MIX_AS_IS, .embedding_type = AE_MIX_AS_IS};
+}
+
+size_t ae_rewrite_n_tensors(const ae_rewrite *rewrite)
+{
+    return rewrite->n_tensors;
+}
+
+const ae_rewrite_tensor *ae_rewrite_tensor_at(const ae_rewrite *rewrite, size_t i)
+{
+    return &rewrite->tensors[i];
+}
+
+size_t ae_rewrite_rule_uses(const ae_rewrite *rewrite, size_t i)
+{
+    return rewrite->rule_uses[i];
+}
+
+bool ae_rewrite_keeps(const ae_rewrite_tensor *t)
+{
+    return t->type == t->from->type && t->row_copies == 1 && t->column_copies == 1;
+}
+
+void ae_rewrite_free(ae_rewrite *r)
+{
+    if (!r) return;
+    ae_gguf_writer_free(r->writer);
+    ae_free(r->rule_uses);
+    ae_free(r->tensors);
+    ae_free(r);
+}
+
+/* ---- Types ---------------------------------------------------------------------------------------------- */
+
+aerie_status ae_rewrite_fail(const ae_gguf *gguf, const ae_gguf_tensor *tensor, aerie_error *error, aerie_status status,
+                             const char *format, ...)
+{
+    char what[320], quoted[AE_GGUF_QUOTE_BYTES];
+    const char *dots, *path = ae_gguf_path_end(ae_gguf_path(gguf), &dots);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    return ae_fail(error, status, "%s%s: tensor %s %s", dots, path, ae_gguf_quote(quoted, tensor->name), what);
+}
+
+static aerie_status check_type(uint32_t type, aerie_error *error)
+{
+    const ae_type_info *info = ae_type_get(type);
+    if (type == AE_MIX_AS_IS || (info && info->encode)) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_ARGUMENT, "tensors of type %s can be read but not written",
+                   info ? info->name : "?");
+}
+
+/* The requested type, before the length of the rows is considered. */
+static aerie_status want(ae_rewrite *r, ae_rules *rules, const ae_rewrite_settings *s, ae_rewrite_tensor *t,
+                         aerie_error *error)
+{
+    const ae_gguf_string name = t->from->name;
+    const bool output = ae_mix_name_is(name, "output.weight"), embedding = ae_mix_name_is(name, "token_embd.weight");
+    size_t rule = s->n_rules;
+    t->wanted = s->pure ? s->mix->type : ae_mix_type(s->mix, &r->model, name, t->ne[0]);
+    AE_TRY(ae_rules_first(rules, name, &rule, error));
+    if (rule < s->n_rules) {
+        t->wanted = s->rules[rule].type;
+        r->rule_uses[rule]++;
+    }
+    if (s->output_type != AE_MIX_AS_IS && (output || (embedding && r->model.tied && !r->model.head)))
+        t->wanted = s->output_type;
+    if (s->embedding_type != AE_MIX_AS_IS && embedding) t->wanted = s->embedding_type;
+    const bool kept = (s->leave_output && output) || (s->only_copied && t->row_copies == 1 && t->column_copies == 1);
+    if (t->wanted == AE_MIX_AS_IS || kept) t->wanted = t->from->type;
+    return AERIE_OK;
+}
+
+/* Whether the importance matrix knows the tensor. Embeddings may be in it for another reason: as rows to look up they have no
+ * input, and only as the output head they do. */
+static aerie_status weigh(const ae_rewrite *r, ae_rewrite_tensor *t, aerie_error *error)
+{
+    const ae_gguf_tensor *from = t->from;
+    uint64_t n_columns, n_matrices;
+    if (!r->settings.imatrix || !t->weight || t->row_copies > 1 || t->column_copies > 1) return AERIE_OK;
+    if (!ae_imatrix_find(r->settings.imatrix, from->name, &n_columns, &n_matrices)) return AERIE_OK;
+    if (n_columns != (uint64_t)from->ne[0] || n_matrices != (uint64_t)(from->ne[2] * from->ne[3]))
+        return ae_rewrite_fail(r->gguf, from, error, AERIE_ERROR_FORMAT,
+                               "has %lld columns and %lld matrices, but %llu and %llu in the importance matrix %s, which was "
+                               "made of another model",
+                               (long long)from->ne[0], (long long)(from->ne[2] * from->ne[3]), (unsigned long long)n_columns,
+                               (unsigned long long)n_matrices, ae_imatrix_path(r->settings.imatrix));
+    t->weighed = !ae_rewrite_keeps(t);
+    return AERIE_OK;
+}
+
+static aerie_status choose(ae_rewrite *r, ae_rules *rules, const ae_rewrite_settings *s, ae_rewrite_tensor *t,
+                           aerie_error *error)
+{
+    const ae_type_info *from = ae_type_get(t->from->type), *to;
+    t->wanted = t->from->type;
+    if (t->weight) AE_TRY(want(r, rules, s, t, error));
+    t->type = ae_mix_fit(t->wanted, t->ne[0]);
+    if (ae_rewrite_keeps(t)) return AERIE_OK;
+    to = ae_type_get(t->type);
+    if (!from->decode || !to->encode)
+        return ae_rewrite_fail(r->gguf, t->from, error, AERIE_ERROR_UNSUPPORTED,
+                               "is %s, of which no %s with other values can be made", from->name, to->name);
+    const bool again = ae_mix_is_quantized(from->type) && ae_mix_is_quantized(to->type) && to != from;
+    if (again && !s->allow_requantize)
+        return ae_rewrite_fail(
+            r->gguf, t->from, error, AERIE_ERROR_ARGUMENT,
+            "is quantized already (%s); %s made of it is worse than made of the original: take an F16, BF16 or "
+            "F32 file, or insist with --allow-requantize",
+            from->name, to->name);
+    return AERIE_OK;
+}
+
+/* ---- Shapes --------------------------------------------------------------------------------------------- */
+
+static bool multiply(int64_t *ne, uint32_t by)
+{
+    return !__builtin_mul_overflow(*ne, (int64_t)by, ne);
+}
+
+static aerie_status shape(const ae_rewrite *r, ae_rewrite_tensor *t, aerie_error *error)
+{
+    const ae_rewrite_settings *s = &r->settings;
+    const ae_gguf_tensor *from = t->from;
+    const bool vector = from->ne[1] * from->ne[2] * from->ne[3] == 1;
+    memcpy(t->ne, from->ne, sizeof t->ne);
+    t->row_copies = t->column_copies = 1;
+    if (s->shape) AE_TRY(s->shape(s->shape_context, t, error));
+    const bool good =
+        t->row_copies >= 1 && t->column_copies >= 1 &&
+        (t->row_copies == 1 || (from->ne[2] * from->ne[3] == 1 && (!vector || from->type == AE_TYPE_F32)));
+    if (!good)
+        return ae_rewrite_fail(r->gguf, from, error, AERIE_ERROR_UNSUPPORTED,
+                               "is neither a matrix nor a vector of f32: its rows cannot be copied");
+    if (!multiply(&t->ne[vector ? 0 : 1], t->row_copies) || !multiply(&t->ne[0], t->column_copies))
+        return ae_rewrite_fail(r->gguf, from, error, AERIE_ERROR_LIMIT, "would become too large");
+    return AERIE_OK;
+}
+
+static aerie_status measure(ae_rewrite *r, ae_rewrite_tensor *t, aerie_error *error)
+{
+    size_t bytes = ae_type_row_bytes(t->type, (uint64_t)t->ne[0]);
+    bool fits = bytes > 0;
+    for (int d = 1; d < 4; d++) fits = fits && ae_mul_size(bytes, (size_t)t->ne[d], &bytes);
+    t->bytes = bytes;
+    fits = fits && !__builtin_add_overflow(r->total, (uint64_t)bytes, &r->total);
+    return fits ? AERIE_OK : ae_rewrite_fail(r->gguf, t->from, error, AERIE_ERROR_LIMIT, "would become too large");
+}
+
+/* A mix that would change almost nothing of this model. */
+static aerie_status check_mix(const ae_rewrite *r, aerie_error *error)
+{
+    const ae_rewrite_settings *s = &r->settings;
+    const char *dots, *path = ae_gguf_path_end(ae_gguf_path(r->gguf), &dots);
+    if (!ae_mix_needs_experts(s->mix) || s->pure || r->model.head || r->model.n_experts) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_ARGUMENT,
+                   "%s%s: %s is for models with experts and this one has none: all of it would become Q8_0; take Q8_0, or "
+                   "Q4_0 or IQ4_NL for 4 bits, or with --pure %s for every weight",
+                   dots, path, s->mix->name, ae_type_name(s->mix->type));
+}
+
+/* ---- The plan ------------------------------------------------------------------------------------------- */
+
+static aerie_status plan_tensors(ae_rewrite *r, ae_rules *rules, const ae_rewrite_settings *s, aerie_error *error)
+{
+    for (size_t i = 0; i < r->n_tensors; i++) {
+        ae_rewrite_tensor *t = &r->tensors[i];
+        t->from = ae_gguf_tensor_at(r->gguf, i);
+        t->weight = ae_mix_is_weight(t->from);
+        AE_TRY(shape(r, t, error));
+        AE_TRY(choose(r, rules, s, t, error));
+        AE_TRY(weigh(r, t, error));
+        AE_TRY(measure(r, t, error));
+    }
+    return AERIE_OK;
+}
+
+aerie_status ae_rewrite_plan(ae_rewrite **out, const ae_gguf *gguf, const ae_rewrite_settings *s, aerie_error *error)
+{
+    ae_rules rules = {0};
+    *out = NULL;
+    if (ae_role_of(gguf) != AE_ROLE_MMPROJ) AE_TRY(ae_role_need(gguf, AE_ROLE_MODEL, error));
+    AE_TRY(check_type(s->mix->type, error));
+    AE_TRY(check_type(s->output_type, error));
+    AE_TRY(check_type(s->embedding_type, error));
+    for (size_t i = 0; i < s->n_rules; i++) AE_TRY(check_type(s->rules[i].type, error));
+    ae_rewrite *r = ae_alloc(1, sizeof *r);
+    if (!r) return ae_fail_memory(error, "a plan", sizeof *r);
+    r->gguf = gguf;
+    r->settings = *s;
+    r->n_tensors = ae_gguf_n_tensors(gguf);
+    ae_mix_model_read(&r->model, gguf);
+    r->tensors = ae_alloc(r->n_tensors + 1, sizeof *r->tensors);
+    r->rule_uses = ae_alloc(s->n_rules + 1, sizeof *r->rule_uses);
+    aerie_status status = AERIE_OK;
+    if (!r->tensors || !r->rule_uses) status = ae_fail_memory(error, "a plan", (r->n_tensors + 1) * sizeof *r->tensors);
+    if (status == AERIE_OK) status = check_mix(r, error);
+    if (status == AERIE_OK) status = ae_rules_compile(&rules, s->rules, s->n_rules, error);
+    if (status == AERIE_OK) status = plan_tensors(r, &rules, s, error);
+    ae_rules_free(&rules);
+    if (status == AERIE_OK) *out = r;
+    else ae_rewrite_free(r);
+    return status;
+}
+
+/* ---- The head of the file ------------------------------------------------------------------------------- */
+
+typedef struct new_keys {
+    ae_rewrite_key items[32]; /* keys that are set, whether the file has them or not */
+    bool done[32];
+    size_t n;
+} new_keys;
+
+static aerie_status gather_keys(const ae_rewrite *r, new_keys *keys, aerie_error *error)
+{
+    const ae_rewrite_settings *s = &r->settings;
+    enum { MOST = sizeof keys->items / sizeof *keys->items - 2 };
+    if (s->n_keys > MOST)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%zu keys are to be set; %d can be", s->n_keys, (int)MOST);
+    for (size_t i = 0; i < s->n_keys; i++) keys->items[keys->n++] = s->keys[i];
+    if (s->mix->type == AE_MIX_AS_IS) return AERIE_OK;
+    keys->items[keys->n++] = (ae_rewrite_key){"general.quantization_version", 2};
+    keys->items[keys->n++] = (ae_rewrite_key){"general.file_type", s->mix->file_type};
+    return AERIE_OK;
+}
+
+static aerie_status write_key(ae_rewrite *r, const ae_gguf_kv *kv, new_keys *keys, aerie_error *error)
+{
+    if (kv->key.n >= 6 && !memcmp(kv->key.data, "split.", 6)) return AERIE_OK;
+    if (r->settings.imatrix && kv->key.n >= 17 && !memcmp(kv->key.data, "quantize.imatrix.", 17)) return AERIE_OK;
+    /* whatever integer type it has here */
+    if (ae_mix_name_is(kv->key, "general.alignment"))
+        return ae_gguf_writer_u32(r->writer, "general.alignment", ae_gguf_alignment(r->gguf), error);
+    for (size_t i = 0; i < keys->n; i++) {
+        if (!ae_mix_name_is(kv->key, keys->items[i].key)) continue;
+        keys->done[i] = true;
+        return ae_gguf_writer_u32(r->writer, keys->items[i].key, keys->items[i].value, error);
+    }
+    return ae_gguf_writer_copy(r->writer, kv, error);
+}
+
+/* What llama.cpp's program says of its importance matrix, without folders. */
+static aerie_status write_imatrix_keys(ae_rewrite *r, aerie_error *error)
+{
+    const ae_imatrix *im = r->settings.imatrix;
+    const char *path = ae_imatrix_path(im), *slash = strrchr(path, '/');
+    const ae_gguf_string dataset = ae_imatrix_dataset(im);
+    char *text = ae_strndup(dataset.data, dataset.n);
+    if (!text) return ae_fail_memory(error, "a key", dataset.n);
+    aerie_status status = ae_gguf_writer_string(r->writer, "quantize.imatrix.file", slash ? slash + 1 : path, error);
+    if (status == AERIE_OK) status = ae_gguf_writer_string(r->writer, "quantize.imatrix.dataset", text, error);
+    ae_free(text);
+    if (status == AERIE_OK)
+        status = ae_gguf_writer_u32(r->writer, "quantize.imatrix.entries_count", (uint32_t)ae_imatrix_n_entries(im), error);
+    if (status == AERIE_OK)
+        status = ae_gguf_writer_u32(r->writer, "quantize.imatrix.chunks_count", ae_imatrix_n_chunks(im), error);
+    return status;
+}
+
+static aerie_status write_keys(ae_rewrite *r, aerie_error *error)
+{
+    new_keys keys = {.n = 0};
+    AE_TRY(gather_keys(r, &keys, error));
+    for (size_t i = 0; i < ae_gguf_n_kv(r->gguf); i++) AE_TRY(write_key(r, ae_gguf_kv_at(r->gguf, i), &keys, error));
+    for (size_t i = 0; i < keys.n; i++)
+        if (!keys.done[i]) AE_TRY(ae_gguf_writer_u32(r->writer, keys.items[i].key, keys.items[i].value, error));
+    return r->settings.imatrix ? write_imatrix_keys(r, error) : AERIE_OK;
+}
+
+static aerie_status describe(ae_rewrite *r, const ae_rewrite_tensor *t, aerie_error *error)
+{
+    const ae_gguf_string from = t->from->name;
+    if (from.n && memchr(from.data, '\0', from.n))
+        return ae_rewrite_fail(r->gguf, t->from, error, AERIE_ERROR_UNSUPPORTED, "has a zero byte in its name");
+    char *name = ae_strndup(from.data, from.n);
+    if (!name) return ae_fail_memory(error, "a tensor's name", from.n + 1);
+    const aerie_status status = ae_gguf_writer_tensor(r->writer, name, t->type, t->from->n_dims, t->ne, error);
+    ae_free(name);
+    return status;
+}
+
+aerie_status ae_rewrite_begin(ae_rewrite *r, const char *path, aerie_error *error)
+{
+    if (ae_gguf_reads(r->gguf, path))
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s is the file that is being read; give the new one another name",
+                       path);
+    AE_TRY(ae_gguf_writer_create(&r->writer, path, error));
+    AE_TRY(write_keys(r, error));
+    for (size_t i = 0; i < r->n_tensors; i++) AE_TRY(describe(r, &r->tensors[i], error));
+    return ae_gguf_writer_begin(r->writer, error);
+}

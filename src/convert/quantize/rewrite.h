@@ -1,0 +1,90 @@
+/* rewrite.h - rewriting a GGUF file with other tensor types (quantizing) and, optionally, other shapes.
+ *
+ * Owns: the plan (the new type and shape of every tensor, the new keys) and its execution. Does not own: the file that is
+ * read, which must outlive the plan; the choice of types by a mix (mix.h).
+ * Invariants: tensors keep their order and names; a tensor whose type and shape do not change is copied byte for byte; any
+ * other is decoded to f32 and encoded row by row by the encoders of types.h, so the bytes depend neither on threads nor on
+ * chunks. All keys are kept except split.*, general.file_type, general.quantization_version and those in settings. Memory:
+ * two chunks of some MiB and a row per thread, whatever the size of the file. The target's path is not touched before the
+ * new file is complete.
+ */
+#ifndef AE_CONVERT_QUANTIZE_REWRITE_H
+#define AE_CONVERT_QUANTIZE_REWRITE_H
+
+#include "convert/quantize/imatrix.h"
+#include "convert/quantize/mix.h"
+
+typedef struct ae_rewrite_tensor {
+    const ae_gguf_tensor *from;
+    bool weighed;           /* errors are weighed by settings.imatrix */
+    bool weight;            /* takes part (ae_mix_is_weight); others keep their type */
+    uint32_t type, wanted;  /* as written; as requested, before the length of the rows was considered */
+    uint32_t row_copies;    /* how often each row of a matrix, or element of a vector, occurs in the new file */
+    uint32_t column_copies; /* the same for each column of a matrix, which is divided by that number */
+    int64_t ne[4];          /* as written */
+    size_t bytes;           /* as written */
+} ae_rewrite_tensor;
+
+/* Weights whose name matches the regular expression (anywhere, any case) get the type. */
+typedef struct ae_rewrite_rule {
+    const char *pattern;
+    uint32_t type;
+} ae_rewrite_rule;
+
+typedef struct ae_rewrite_key {
+    const char *key;
+    uint32_t value;
+} ae_rewrite_key;
+
+/* Sets row_copies and column_copies of one tensor (1 before), or refuses the file. */
+typedef aerie_status ae_rewrite_shape(void *context, ae_rewrite_tensor *tensor, aerie_error *error);
+
+typedef struct ae_rewrite_settings {
+    const ae_mix *mix;
+    uint32_t output_type,
+        embedding_type;           /* of output.weight (tied: the embeddings) and token_embd.weight, or AE_MIX_AS_IS */
+    const ae_rewrite_rule *rules; /* [n_rules]; the first that matches counts */
+    size_t n_rules;
+    bool pure;                  /* all weights in the mix's own type */
+    bool leave_output;          /* output.weight stays as it is */
+    bool allow_requantize;      /* quantized weights may be quantized again */
+    const ae_imatrix *imatrix;  /* how to weigh errors of weights that it has and that are not copied; outlives the run. NULL */
+    const ae_rewrite_key *keys; /* [n_keys] u32 keys with new values */
+    size_t n_keys;
+    ae_rewrite_shape *shape; /* NULL: shapes do not change */
+    void *shape_context;
+    bool only_copied; /* weights without copies keep their type, whatever the mix says */
+    /* Copies: a group of that many rows or columns, then the same group again ... (1: the copies of each side by side). A
+     * length that is no multiple is one group. */
+    uint32_t copy_group;
+    /* Each copy compensates the rounding errors of those before it, so that together they are r times as exact as one: of
+     * rows always, of columns where a group is whole blocks. */
+    bool copies_carry;
+} ae_rewrite_settings;
+
+ae_rewrite_settings ae_rewrite_settings_default(const ae_mix *mix);
+
+typedef struct ae_rewrite ae_rewrite;
+
+/* Makes all decisions and reads no tensor data. Errors: ARGUMENT (a bad pattern, a type without encoder, quantizing again
+ * without permission), FORMAT (also an importance matrix of
+ * other shapes), LIMIT (a shape that overflows), MEMORY, and what `shape` says. *out is NULL on failure. */
+aerie_status ae_rewrite_plan(ae_rewrite **out, const ae_gguf *gguf, const ae_rewrite_settings *settings,
+                             aerie_error *error);
+void ae_rewrite_free(ae_rewrite *rewrite);
+
+size_t ae_rewrite_n_tensors(const ae_rewrite *rewrite);
+const ae_rewrite_tensor *ae_rewrite_tensor_at(const ae_rewrite *rewrite, size_t i);
+/* Weights for which rule i was the first that matched. */
+size_t ae_rewrite_rule_uses(const ae_rewrite *rewrite, size_t i);
+/* Whether a tensor is copied byte for byte. */
+bool ae_rewrite_keeps(const ae_rewrite_tensor *tensor);
+
+/* Starts the new file in the folder of `path`. Errors: ARGUMENT (path is a file that is being read), IO, MEMORY. */
+aerie_status ae_rewrite_begin(ae_rewrite *rewrite, const char *path, aerie_error *error);
+/* Writes it all and renames it into place. progress (bytes written; may be NULL) cancels by returning false.
+ * Errors: IO, FORMAT (a weight that is not a finite number), MEMORY, CANCELLED. */
+aerie_status ae_rewrite_run(ae_rewrite *rewrite, uint32_t n_threads, aerie_progress *progress, void *user,
+                            aerie_error *error);
+
+#endif

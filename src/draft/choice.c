@@ -1,0 +1,72 @@
+/* choice.c - several drafters with networks, one of which drafts at a time: the controller says which (choose_drafter.h).
+ *
+ * Those that are not to draft soon are idle, as if the loop rested (ae_draft_seen.idle): they keep nothing and cost nothing.
+ *
+ * Owns the drafters.
+ */
+#include "base/mem.h"
+#include "draft/drafter.h"
+
+typedef struct choice {
+    ae_drafter base;
+    ae_drafter *of[AE_MAX_CHOICES];
+} choice;
+
+static bool is_awake(const ae_drafter *drafter, uint32_t i)
+{
+    return drafter->awake >> i & 1;
+}
+
+static uint32_t choice_begin(ae_drafter *drafter, const ae_draft_begin *begin)
+{
+    choice *d = (choice *)drafter;
+    uint32_t n = begin->n_shared;
+    for (uint32_t i = 0; i < drafter->n_choices; i++) {
+        ae_draft_begin own = *begin;
+        own.idle |= !is_awake(drafter, i);
+        const uint32_t theirs = d->of[i]->ops->begin(d->of[i], &own);
+        if (theirs < n) n = theirs;
+    }
+    return n;
+}
+
+static void choice_observe(ae_drafter *drafter, const ae_draft_seen *seen)
+{
+    choice *d = (choice *)drafter;
+    for (uint32_t i = 0; i < drafter->n_choices; i++) {
+        ae_draft_seen own = *seen;
+        own.idle |= !is_awake(drafter, i);
+        if (d->of[i]->ops->observe) d->of[i]->ops->observe(d->of[i], &own);
+    }
+}
+
+static aerie_status choice_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
+{
+    ae_drafter *own = ((choice *)drafter)->of[drafter->i_choice];
+    AE_TRY(own->ops->propose(own, requests, n, error));
+    drafter->cost = own->cost;
+    return AERIE_OK;
+}
+
+static void choice_destroy(ae_drafter *drafter)
+{
+    choice *d = (choice *)drafter;
+    for (uint32_t i = 0; i < drafter->n_choices; i++) d->of[i]->ops->destroy(d->of[i]);
+    ae_free(d);
+}
+
+aerie_status ae_draft_choice_create(ae_drafter **out, ae_drafter *const *of, uint32_t n, aerie_error *error)
+{
+    static const ae_drafter_ops ops = {.name = "choice", .begin = choice_begin, .observe = choice_observe,
+                                       .propose = choice_propose, .destroy = choice_destroy};
+    choice *d = n <= AE_MAX_CHOICES ? ae_alloc(1, sizeof *d) : NULL;
+    *out = NULL;
+    if (!d) {
+        for (uint32_t i = 0; i < n; i++) of[i]->ops->destroy(of[i]);
+        return ae_fail_memory(error, "several drafters", sizeof *d);
+    }
+    d->base = (ae_drafter){.ops = &ops, .n_choices = n, .awake = UINT32_MAX};
+    for (uint32_t i = 0; i < n; i++) d->of[i] = of[i];
+    *out = &d->base;
+    return AERIE_OK;
+}

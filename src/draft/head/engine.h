@@ -1,0 +1,87 @@
+/* engine.h - a drafter head at work: true rows in, drafted rows on top of them, logits out.
+ *
+ * Owns: the head's own KV cache, activations, and the features that drafted rows feed back. Runs on the
+ * threads of its target's engine.
+ *
+ * Row P of a sequence takes the token at position P + 1 and the feature of position P, rotates by P, and foresees the
+ * token at P + 2. There are two kinds, and a pass runs rows of one kind, of any sequences:
+ *   true rows     their feature came from the target. They stay, in order: row P sits after row P - 1.
+ *   drafted rows  their feature is what the head itself put out for the row before: the newest true row (parent -1) or
+ *                 another drafted row. They form a tree on the newest true row, and are dropped all together.
+ * Of several MTP blocks (n_layers > 1) the one numbered d runs drafted rows of depth d, the last one all deeper ones, and all
+ * run true rows. Block k takes for a feature what block k - 1 put out for the row before, so each has memory of its own for the
+ * same rows. Where a sequence begins in the middle of another, block k does without the feature of its first k rows.
+ * Since accepted tokens come back as true rows, the head's memory never holds a guess (reference: "catch-up").
+ *
+ * An assistant keeps nothing: its rows read the target's cache, true rows are but counted, and the last one of a pass is run
+ * if it has an output. Whoever asks for one sees to it that the target's sequence of the same number holds as many positions.
+ *
+ * With a window the oldest rows are forgotten by whole pages, but for the first `sinks`; rotations keep their positions.
+ */
+#ifndef AE_DRAFT_HEAD_ENGINE_H
+#define AE_DRAFT_HEAD_ENGINE_H
+
+#include "engine/engine.h"
+#include "draft/head/net.h"
+
+#define AE_DHEAD_LEVEL_MAX 16 /* drafted rows of a sequence in one pass */
+
+#define AE_DHEAD_BATCH 256    /* true rows of a pass, unless there are more sequences than that needs */
+#define AE_DHEAD_NO_ROW UINT32_MAX
+
+typedef struct ae_dhead_engine ae_dhead_engine;
+
+typedef struct ae_dhead_engine_options {
+    uint32_t n_ctx;   /* true rows of a sequence */
+    uint32_t n_seqs;
+    uint32_t n_batch; /* rows of a pass; raised to AE_DHEAD_LEVEL_MAX for each sequence */
+    uint32_t window, n_sinks; /* rows seen, in whole pages of 64; 0: as the head says. Any value: what reaches beyond n_ctx is
+                               * no window at all */
+} ae_dhead_engine_options;
+
+size_t ae_dhead_engine_plan_bytes(const ae_dhead *head, const ae_net *target, const ae_dhead_engine_options *options,
+                                 uint32_t n_threads);
+aerie_status ae_dhead_engine_create(ae_dhead_engine **out, const ae_dhead_net *net, ae_engine *target,
+                                   const ae_dhead_engine_options *options, aerie_error *error);
+void ae_dhead_engine_free(ae_dhead_engine *engine);
+const ae_dhead_net *ae_dhead_engine_net(const ae_dhead_engine *engine);
+ae_stream *ae_dhead_engine_stream(const ae_dhead_engine *engine);
+
+/* True rows of a sequence so far, forgotten ones included: the position of the next. */
+uint32_t ae_dhead_n_true(const ae_dhead_engine *engine, uint32_t seq);
+/* `to` gets the first n true rows of `from`; *n is cut to what there is. With forgotten rows that may be none at all. */
+void ae_dhead_share(ae_dhead_engine *engine, uint32_t to, uint32_t from, uint32_t *n);
+/* The sequence is empty, and its first row will be that of `position`. */
+void ae_dhead_restart(ae_dhead_engine *engine, uint32_t seq, uint32_t position);
+
+/* A pass of true rows: clear, add for each sequence (at most once), run. n features (device) [n][n_taps * n_target_embd] and
+ * the tokens after them, n <= rows_left. With `output` the last row exports logits, *out says which, and drafts may hang on
+ * it.
+ * INTERNAL: the rows would not fit the pass or the cache; nothing is added. */
+uint32_t ae_dhead_rows_left(const ae_dhead_engine *engine);
+void ae_dhead_clear(ae_dhead_engine *engine);
+aerie_status ae_dhead_add_true(ae_dhead_engine *engine, uint32_t seq, const float *features, const int32_t *next_tokens,
+                               uint32_t n, bool output, uint32_t *out);
+/* An operation of the backend that failed is named; then all sequences are empty. This holds for the other passes too. */
+aerie_status ae_dhead_run_true(ae_dhead_engine *engine, aerie_error *error);
+
+/* A pass of drafted rows: clear, add up to AE_DHEAD_LEVEL_MAX for each sequence, run; all export logits. A row is known
+ * by its number among the sequence's drafted rows, which is returned; parents ran in an earlier pass. Rows of a pass have one
+ * depth if the head has several layers. AE_DHEAD_NO_ROW: it would not fit; nothing is added. */
+uint32_t ae_dhead_add_drafted(ae_dhead_engine *engine, uint32_t seq, int32_t parent, int32_t token, uint32_t *out);
+aerie_status ae_dhead_run_drafted(ae_dhead_engine *engine, aerie_error *error);
+void ae_dhead_drop_drafted(ae_dhead_engine *engine, uint32_t seq);
+
+/* Medusa: n features (device, [n_target_embd], stride of one), of sequences that want a draft; all heads run. INTERNAL: n is
+ * more than there are sequences. */
+aerie_status ae_dhead_run_medusa(ae_dhead_engine *engine, const float *features, uint32_t n, aerie_error *error);
+
+/* (host) [n_draft] f32, of output `out` of the last pass; of Medusa row r and head j: out = r * n_medusa + j. */
+const float *ae_dhead_logits(ae_dhead_engine *engine, uint32_t out);
+/* Proposals, in target ids, for n outputs of the last pass, made on the device; out (host) [n]. */
+aerie_status ae_dhead_propose(ae_dhead_engine *engine, const ae_propose_row *rows, uint32_t n, ae_proposal *out,
+                              aerie_error *error);
+/* For tests: (device) [n_embd] f32, of an assistant [n_target_embd], what output `out` feeds back. */
+const float *ae_dhead_hidden(const ae_dhead_engine *engine, uint32_t out);
+
+#endif

@@ -1,0 +1,177 @@
+/* forward.c - a pass of a drafter head, written over the backend's operations.
+ *
+ * The networks are those of draft/head/head.h. What differs between kinds is which norms and matrices there are. */
+#include "draft/head/pass.h"
+
+static void copy(ae_dhead_engine *e, uint32_t n, uint32_t dim, const float *x, size_t x_stride, const int32_t *rows, float *y,
+                 size_t y_stride)
+{
+    e->backend->ops->copy(e->stream, &(ae_copy){n, dim, x, x_stride, rows, y, y_stride, NULL});
+}
+
+/* Norms `dim` values of each row in place. */
+static void norm(ae_dhead_engine *e, uint32_t n_rows, uint32_t n_groups, uint32_t dim, float *x, size_t stride,
+                 const float *weight)
+{
+    e->backend->ops->norm(e->stream, &(ae_norm){.n_rows = n_rows, .n_groups = n_groups, .dim = dim, .x = x, .x_stride = stride,
+                                                .weight = weight, .eps = e->net->head->hparams.layer.norm_eps});
+}
+
+static void product(ae_dhead_engine *e, uint32_t n_rows, const float *x, size_t x_stride, const ae_weight *w, const float *bias,
+                    float *y, size_t y_stride, bool add)
+{
+    e->backend->ops->matmul(e->stream, &(ae_matmul){.n_rows = n_rows, .input = AE_INPUT_PLAIN, .x = x, .x_stride = x_stride,
+                                                    .n_weights = 1, .out = {{w, bias, y, y_stride, add}}});
+}
+
+/* g of true rows: the target's hidden rows through fc. All kinds but EAGLE-3 use the one hidden row as it is. */
+static void fuse(ae_dhead_engine *e)
+{
+    const ae_dhead_hparams *h = &e->net->head->hparams;
+    const size_t width = (size_t)h->n_taps * h->n_target_embd;
+    if (h->kind != AE_DHEAD_EAGLE3) {
+        copy(e, e->n_rows, h->n_target_embd, e->features, width, NULL, e->g, ae_dhead_width(h));
+        return;
+    }
+    if (h->fc_norm == AE_FC_NORM_JOINT) norm(e, e->n_rows, 1, (uint32_t)width, e->features, width, e->net->fc_norm[0]);
+    for (uint32_t i = 0; h->fc_norm == AE_FC_NORM_EACH && i < h->n_taps; i++)
+        norm(e, e->n_rows, 1, h->n_target_embd, e->features + (size_t)i * h->n_target_embd, width, e->net->fc_norm[i]);
+    product(e, e->n_rows, e->features, width, e->net->steps[0].fc, e->net->fc_bias, e->g, h->layer.n_embd, false);
+}
+
+/* The start of the residual stream x from the feature g, and what EAGLE-3's layer takes in beside it: c. */
+static void combine(ae_dhead_engine *e, const ae_dhead_step *step)
+{
+    const ae_dhead_hparams *h = &e->net->head->hparams;
+    const uint32_t n = e->n_rows, H = h->layer.n_embd, W = ae_dhead_width(h);
+    const bool assistant = h->kind == AE_DHEAD_ASSISTANT;
+    const float scale = assistant ? e->net->target->model->hparams.embedding_scale : h->layer.embedding_scale;
+    float *feature = e->c + W, *x = e->block.x;
+    e->backend->ops->lookup(e->stream, step->embedding, e->on_device.token, n, e->c, 2 * (size_t)W);
+    if (scale != 1.0f)
+        e->backend->ops->map(e->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = n, .dim = W, .x = e->c,
+                                                  .x_stride = 2 * (size_t)W, .a = scale});
+    copy(e, n, W, e->g, W, NULL, feature, 2 * (size_t)W);
+    if (step->enorm) norm(e, n, 1, W, e->c, 2 * (size_t)W, step->enorm);
+    if (step->hnorm) norm(e, n, 1, W, feature, 2 * (size_t)W, step->hnorm);
+    if (h->kind != AE_DHEAD_EAGLE3) product(e, n, e->c, 2 * (size_t)W, step->fc, e->net->fc_bias, x, H, false);
+    else if (h->norm_before_residual) copy(e, n, H, feature, 2 * (size_t)W, NULL, x, H);
+    else copy(e, n, H, e->g, H, NULL, x, H);
+}
+
+/* The layers of a step. */
+static void run_layers(ae_dhead_engine *e, uint32_t i_step)
+{
+    const ae_dhead *head = e->net->head;
+    const ae_hparams *h = &head->hparams.layer;
+    const uint32_t n_layers = head->hparams.n_layers / head->hparams.n_steps, first = i_step * n_layers;
+    const ae_kv *kv = ae_dhead_kv(e);
+    const ae_places places = ae_rows_places(&e->on_device, e->n_rows, kv);
+    ae_places part_places = places;
+    part_places.tables = ae_kv_part_tables(kv);
+    ae_block block = e->block;
+    block.ops = e->backend->ops, block.stream = e->stream, block.h = h, block.places = &places, block.kv = ae_kv_pages(kv);
+    block.part_places = &part_places, block.kv_parts = ae_kv_parts(kv);
+    block.n_rows = e->n_rows, block.ones = e->net->target->ones;
+    block.cos = e->cos, block.sin = e->sin;
+    if (head->hparams.kind == AE_DHEAD_EAGLE3) block.mixer_in = e->c, block.mixer_in_stride = 2 * (size_t)h->n_embd;
+    for (uint32_t i = first; i < first + n_layers; i++)
+        ae_block_layer(&block, &ae_dhead_layers(head)[i].spec, &e->net->layers[i]);
+}
+
+static float *fed_of(const ae_dhead_engine *e, int32_t row, uint32_t i_step)
+{
+    const ae_dhead_hparams *h = &e->net->head->hparams;
+    return e->fed + ((size_t)row * h->n_steps + i_step) * ae_dhead_width(h);
+}
+
+/* What the outputs feed back, to x_out too (of an assistant before its projection): before the norm or after it. */
+static void feed_back(ae_dhead_engine *e, uint32_t i_step)
+{
+    const ae_dhead_hparams *h = &e->net->head->hparams;
+    const ae_dhead_step *step = &e->net->steps[i_step];
+    const uint32_t H = h->layer.n_embd, W = ae_dhead_width(h);
+    const float *fed = e->x_out;
+    copy(e, e->n_out, H, e->block.x, H, e->on_device.out_rows, e->x_out, H);
+    if (h->feedback_normed) norm(e, e->n_out, 1, H, e->x_out, H, step->norm);
+    if (step->post) {
+        product(e, e->n_out, e->x_out, H, step->post, NULL, e->g, W, false);
+        fed = e->g; /* whose rows have been read */
+    }
+    for (uint32_t i = 0; i < e->n_out; i++)
+        copy(e, 1, W, fed + (size_t)i * W, W, NULL, fed_of(e, e->rows.out_fed[i], i_step), W);
+}
+
+static void put_logits(ae_dhead_engine *e, uint32_t i_step)
+{
+    const ae_dhead_hparams *h = &e->net->head->hparams;
+    const ae_dhead_step *step = &e->net->steps[i_step];
+    const bool normed = h->feedback_normed || !step->norm;
+    e->backend->ops->matmul(e->stream, &(ae_matmul){
+        .n_rows = e->n_out, .input = normed ? AE_INPUT_PLAIN : AE_INPUT_RMSNORM, .x = e->x_out, .x_stride = h->layer.n_embd,
+        .norm = step->norm, .norm_eps = h->layer.norm_eps, .n_weights = 1,
+        .out = {{step->output, NULL, e->logits, e->net->n_draft, false}}});
+    e->i_out = i_step;
+}
+
+/* True rows of a head with several layers: what this one gave for a row is the next one's feature of the row after it. */
+static void pass_on(ae_dhead_engine *e, uint32_t i_step)
+{
+    const ae_dhead_hparams *h = &e->net->head->hparams;
+    const uint32_t H = h->layer.n_embd, n = e->n_rows;
+    copy(e, n, H, e->block.x, H, NULL, e->c, H);
+    if (h->feedback_normed) norm(e, n, 1, H, e->c, H, e->net->steps[i_step].norm);
+    copy(e, n - 1, H, e->c, H, NULL, e->g + H, H);
+    for (uint32_t r = 0; r < n; r++) {
+        float *newest = fed_of(e, e->rows.seq[r] * (1 + AE_TREE_MAX), i_step);
+        if (!r || e->rows.seq[r] != e->rows.seq[r - 1]) copy(e, 1, H, newest, H, NULL, e->g + (size_t)r * H, H);
+        if (r + 1 == n || e->rows.seq[r] != e->rows.seq[r + 1]) copy(e, 1, H, e->c + (size_t)r * H, H, NULL, newest, H);
+    }
+}
+
+/* The feature of drafted rows for a step: what the one before gave for their parents, or the last one itself, once it is
+ * the only one left. */
+static void fetch_fed(ae_dhead_engine *e, uint32_t i_step)
+{
+    const ae_dhead_hparams *h = &e->net->head->hparams;
+    const uint32_t from = e->depth >= h->n_steps ? h->n_steps - 1 : i_step - 1, W = ae_dhead_width(h);
+    copy(e, e->n_rows, W, e->fed + (size_t)from * W, (size_t)h->n_steps * W, e->on_device.fed_from, e->g, W);
+}
+
+void ae_dhead_forward(ae_dhead_engine *e, bool drafted)
+{
+    const ae_dhead_hparams *h = &e->net->head->hparams;
+    const uint32_t last = h->n_steps - 1, first = !drafted ? 0 : e->depth < last ? e->depth : last;
+    for (uint32_t i = 0; i < h->layer.n_ropes; i++)
+        e->backend->ops->rope_table(e->stream,
+                                    &(ae_rope_table){e->n_rows, h->layer.ropes[i].n_rot, e->on_device.rope_pos, e->rope_freq[i],
+                                                     e->net->rope_magnitude[i], e->cos[i], e->sin[i]});
+    for (uint32_t i = first; i <= last; i++) {
+        if (drafted) fetch_fed(e, i);
+        else if (i == 0) fuse(e);
+        combine(e, &e->net->steps[i]);
+        run_layers(e, i);
+        if (!drafted && last > 0) pass_on(e, i); /* before what it reads of the row before is replaced */
+        if (e->n_out && (drafted || i == 0)) feed_back(e, i);
+        if (e->n_out && i == first) put_logits(e, i);
+    }
+}
+
+void ae_dhead_forward_medusa(ae_dhead_engine *e, const float *features, uint32_t n)
+{
+    const ae_dhead_hparams *h = &e->net->head->hparams;
+    const uint32_t H = h->layer.n_embd;
+    const size_t stride = (size_t)h->n_medusa * H;
+    for (uint32_t j = 0; j < h->n_medusa; j++) {
+        float *x = e->x_out + (size_t)j * H; /* of row r: output r * n_medusa + j */
+        copy(e, n, H, features, H, NULL, x, stride);
+        for (uint32_t b = 0; b < h->n_blocks; b++) {
+            product(e, n, x, stride, e->net->medusa_w[j][b], e->net->medusa_b[j][b], e->medusa, H, false);
+            e->backend->ops->map(e->stream, &(ae_map){.kind = AE_MAP_GLU, .n_rows = n, .dim = H, .x = e->medusa, .x_stride = H,
+                                                      .glu = AE_GLU_SILU});
+            e->backend->ops->axpy(e->stream, &(ae_axpy){n, H, 1.0f, e->medusa, H, x, stride});
+        }
+        product(e, n, x, stride, e->net->medusa_out[j], NULL, e->logits + (size_t)j * e->net->n_draft,
+                (size_t)h->n_medusa * e->net->n_draft, false);
+    }
+}

@@ -1,0 +1,123 @@
+/* head.h - what a drafter head's file says: hyper-parameters and the table of its weights, bound and checked.
+ *
+ * A head is a small network that drafts for one target model: from the target's hidden rows ("features") and the
+ * tokens drawn, it foresees the tokens that follow. Kinds: EAGLE-1 and 2 (one network, two policies), EAGLE-3 and
+ * 3.1, Medusa, and MTP blocks, which a model's own file may hold. The file format, its keys and aliases are in
+ * docs/heads.md; the networks in reference order:
+ *
+ *   EAGLE-1/2   x = fc(embedding(t) | f);  y = x + attention(x);  z = y + ffn(norm(y));  logits = output(z), feature' = z
+ *   EAGLE-3     g = fc(taps), or a fed-back vector;  c = norm(embedding(t)) | norm_h(g);  y = g + attention(c)
+ *               (norm_before_residual: norm_h(g) + ...);  z = y + ffn(norm(y));  logits = output(norm(z)), feature' = z
+ *   EAGLE-3.1   the taps are normed before fc, each by itself; feature' = norm(z)
+ *   MTP         x = eh_proj(norm(embedding(t)) | norm_h(f));  z = layer(x), one of the target's kind;
+ *               logits = output(norm(z)), feature' = norm(z) or z. Of several blocks each foresees one token further:
+ *               block k takes for a feature what block k - 1 gave for the row before
+ *   assistant   x = pre(target's embedding(t) | f);  z = layers(x), which have queries only and attend to what the target
+ *               keeps;  logits = output(norm(z)), feature' = post(norm(z))   (Gemma 4)
+ *   Medusa      head j: h += silu(W h + b) block by block;  logits = output_j(h); no attention, no feedback
+ *
+ * Row P takes the token at position P + 1 and the feature of position P, rotates by P, and foresees the token at P + 2. An
+ * assistant's rotates by P + 1 and sees the target's positions up to P, and so do all rows of a draft that begins there.
+ *
+ * Owns: the GGUF file and the tables. Immutable once loaded. Knows nothing of devices.
+ * Sources: SafeAILab/EAGLE (cnets1.py, cnets.py), arXiv 2401.15077, 2406.16858, 2503.01840, 2605.09992, 2401.10774.
+ */
+#ifndef AE_DRAFT_HEAD_HEAD_H
+#define AE_DRAFT_HEAD_HEAD_H
+
+#include "model/model.h"
+
+#define AE_DHEAD_MAX_TAPS 8
+/* Of the target: what its output head multiplies, after the final norm (EAGLE-1/2, Medusa). */
+#define AE_DHEAD_TAP_NORMED UINT32_MAX
+#define AE_DHEAD_MAX_MEDUSA 16 /* tokens foreseen at once */
+#define AE_DHEAD_MAX_BLOCKS 4  /* residual blocks of one of them */
+#define AE_DHEAD_MAX_LAYERS 8  /* MTP blocks */
+
+typedef enum ae_dhead_kind {
+    AE_DHEAD_EAGLE,  /* 1 and 2 */
+    AE_DHEAD_EAGLE3, /* 3 and 3.1 */
+    AE_DHEAD_MEDUSA,
+    AE_DHEAD_MTP,
+    AE_DHEAD_ASSISTANT, /* an MTP drafter without keys and values of its own */
+} ae_dhead_kind;
+
+typedef enum ae_dhead_fc_norm {
+    AE_FC_NORM_NONE,
+    AE_FC_NORM_EACH,  /* each tap by itself, weights [n_taps][n_target_embd] one after the other (EAGLE-3.1) */
+    AE_FC_NORM_JOINT, /* all taps together, weights [n_taps * n_target_embd] (norm_before_fc) */
+} ae_dhead_fc_norm;
+
+typedef struct ae_dhead_hparams {
+    ae_dhead_kind kind;
+    uint32_t n_target_embd;  /* width of a tapped row */
+    uint32_t n_target_layers; /* 0 = not said */
+    uint32_t n_taps;
+    /* Residual stream before this layer of the target (0 .. its n_layers; n_layers: after the last one), or
+     * AE_DHEAD_TAP_NORMED. */
+    uint32_t taps[AE_DHEAD_MAX_TAPS];
+    uint32_t n_vocab;        /* of the target; 0 = not said */
+    uint32_t n_draft;        /* rows of the head's output: the draft vocabulary */
+    ae_dhead_fc_norm fc_norm;
+    bool norm_before_residual; /* EAGLE-3: the residual starts from the normed feature */
+    bool feedback_normed;      /* EAGLE-3.1, most MTP: the next step's feature is the normed output */
+    uint32_t window, n_sinks;  /* drafter attention: 0 = all; else the newest `window` rows and the first n_sinks */
+    uint32_t n_medusa, n_blocks; /* Medusa */
+    uint32_t n_layers;         /* EAGLE: 1; MTP: of its blocks; Medusa: 0 */
+    uint32_t n_steps;          /* networks that the layers make: MTP: one each; assistant: one of all; Medusa: 0 */
+    /* MTP: those of the model that the blocks belong to. Assistant: its own. Else of the layer: n_layers 1, n_embd the head's
+     * own width (EAGLE-1/2 and Medusa: n_target_embd), n_vocab = n_draft; rope, attention, norms, ffn; no window. Medusa:
+     * n_embd only. */
+    ae_hparams layer;
+} ae_dhead_hparams;
+
+typedef struct ae_dhead {
+    ae_gguf *gguf;     /* owned; MTP: by mtp */
+    ae_model *mtp;     /* owned: the file of MTP blocks and their weights, or of an assistant; what follows is NULL then, but
+                        * for to_target */
+    ae_arena arena;
+    ae_bound *bound;   /* of each of the file's tensors; MTP: mtp's */
+    ae_dhead_hparams hparams;
+    const char *name;  /* general.name, "" if absent */
+    ae_tensor_ref embedding; /* [n_vocab, n_embd]; NULL: the target's */
+    ae_tensor_ref fc;        /* [n_embd, n_taps * n_target_embd]; EAGLE-1/2: [n_embd, 2 n_embd], embedding first */
+    ae_tensor_ref fc_bias;   /* [n_embd] or NULL */
+    ae_tensor_ref fc_norm[AE_DHEAD_MAX_TAPS]; /* by hparams.fc_norm: EACH n_taps of [n_target_embd], or one of all; JOINT one */
+    ae_tensor_ref embd_norm;   /* [n_embd] EAGLE-3: of the token's embedding */
+    ae_tensor_ref hidden_norm; /* [n_embd] EAGLE-3: of the feature */
+    ae_layer layer;            /* wq, wk, wv are [.., 2 n_embd] for EAGLE-3; attn_norm is NULL */
+    ae_tensor_ref out_norm;    /* [n_embd] EAGLE-3; NULL: no norm before the output */
+    ae_tensor_ref output;      /* [n_draft, n_embd]; NULL: the target's own */
+    ae_tensor_ref medusa_w[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS]; /* [n_embd, n_embd] */
+    ae_tensor_ref medusa_b[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS]; /* [n_embd] or NULL */
+    ae_tensor_ref medusa_out[AE_DHEAD_MAX_MEDUSA]; /* [n_draft, n_embd] */
+    const int32_t *to_target; /* [n_draft] target ids of the draft vocabulary, distinct; NULL: draft id = target id */
+    uint64_t n_params;
+} ae_dhead;
+
+/* Errors: those of ae_gguf_open; UNSUPPORTED when the file is no head (says what it is) or a part is of a kind that we
+ * lack; FORMAT for what is missing, misshapen or contradictory (named, with what was expected). */
+aerie_status ae_dhead_load(ae_dhead **out, const char *path, aerie_error *error);
+/* Takes over an opened file, also on failure. */
+aerie_status ae_dhead_bind(ae_dhead **out, ae_gguf *gguf, aerie_error *error);
+void ae_dhead_free(ae_dhead *head);
+
+/* [hparams.n_layers] */
+const ae_layer *ae_dhead_layers(const ae_dhead *head);
+/* Whether the rows of its output are the target's. */
+bool ae_dhead_borrows_output(const ae_dhead *head);
+
+/* FORMAT unless the head can draft for this target: widths, layers tapped, vocabulary, what it borrows. Says both figures. */
+aerie_status ae_dhead_fits(const ae_dhead *head, const ae_model *target, aerie_error *error);
+
+/* Whether a file's general.architecture is that of a head. */
+bool ae_dhead_is_arch(const char *arch, size_t n);
+/* Whether a file is that of a head, and not of a model, whether or not this has MTP blocks. */
+bool ae_dhead_is_file(const ae_gguf *gguf);
+/* For assistants: the layer of the target whose keys and values layer i reads: the last with a window, or without, as i has
+ * one. */
+uint32_t ae_dhead_target_layer(const ae_dhead *head, const ae_model *target, uint32_t i);
+/* "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa", "MTP", "MTP assistant". Static storage. */
+const char *ae_dhead_kind_name(const ae_dhead *head);
+
+#endif

@@ -1,0 +1,158 @@
+/* medusa.c - Medusa's heads: each foresees one of the next tokens from the newest hidden row alone.
+ *
+ * Owns the heads' engine and, per slot, the feature of the newest position. There is no memory to catch up with. Head j
+ * does not know what head j - 1 chose, so the children of all nodes of a level are the same: a tree is the product of
+ * the heads' lists (arXiv 2401.10774), likeliest paths first. */
+#include "base/mem.h"
+#include "base/os.h"
+#include "engine/engine.h"
+#include "draft/head/engine.h"
+#include "draft/drafter.h"
+
+#define TREE_CHILDREN 4
+#define RANK_MAX AE_PROPOSE_MAX
+#define TREE_P_FLOOR 0.01f
+
+typedef struct medusa {
+    ae_drafter base;
+    ae_dhead_engine *head;
+    ae_engine *target;
+    const ae_backend_ops *ops;
+    ae_backend *backend;
+    uint32_t n_slots, width;
+    uint32_t *n_seen;   /* [n_slots] positions of the slot's sequence that have run */
+    bool *fresh;        /* [n_slots] `newest` is a feature of this sequence */
+    float *newest;      /* (device) [n_slots][width] */
+    float *wanted;      /* (device) [n_slots][width] of the slots that draft */
+    ae_propose_row *rows;   /* [n_medusa] of the slot that drafts */
+    ae_proposal *proposals; /* [n_medusa] */
+} medusa;
+
+static size_t feature_bytes(const medusa *d)
+{
+    return 2 * (size_t)d->n_slots * d->width * sizeof(float);
+}
+
+static void medusa_destroy(ae_drafter *drafter)
+{
+    medusa *d = (medusa *)drafter;
+    if (d->newest) d->ops->free(d->backend, d->newest, feature_bytes(d));
+    ae_free(d->n_seen);
+    ae_free(d->fresh);
+    ae_free(d->rows);
+    ae_free(d->proposals);
+    ae_dhead_engine_free(d->head);
+    ae_free(d);
+}
+
+static uint32_t medusa_begin(ae_drafter *drafter, const ae_draft_begin *begin)
+{
+    medusa *d = (medusa *)drafter;
+    if (begin->slot >= d->n_slots) return begin->n_shared;
+    /* only the newest row counts: the target runs one of the shared positions again, so that there is one */
+    const uint32_t n = begin->n_shared ? begin->n_shared - 1 : 0;
+    d->n_seen[begin->slot] = n;
+    d->fresh[begin->slot] = false;
+    return n;
+}
+
+static void medusa_observe(ae_drafter *drafter, const ae_draft_seen *seen)
+{
+    medusa *d = (medusa *)drafter;
+    if (!seen->n) return;
+    d->n_seen[seen->slot] += seen->n;
+    d->fresh[seen->slot] = true;
+    d->ops->copy(ae_engine_stream(d->target),
+                 &(ae_copy){.n = 1, .dim = d->width, .x = ae_engine_features(d->target, 0),
+                            .x_stride = d->width,
+                            .host_rows = seen->rows + seen->n - 1,
+                            .y = d->newest + (size_t)seen->slot * d->width, .y_stride = d->width});
+}
+
+/* `first`: the output of head 0 for this slot. */
+static aerie_status grow(medusa *d, const ae_draft_request *r, uint32_t first, aerie_error *error)
+{
+    const bool chain = r->shape == AE_DRAFT_CHAIN;
+    uint32_t begin = 0, k = r->top_k ? r->top_k : TREE_CHILDREN;
+    float reach[AE_TREE_MAX];
+    const float floor = chain || r->min_p > TREE_P_FLOOR ? r->min_p : TREE_P_FLOOR;
+    k = chain ? 1 : k < RANK_MAX ? k : RANK_MAX;
+    const uint32_t n_medusa = ae_dhead_engine_net(d->head)->head->hparams.n_medusa;
+    const uint32_t n_levels = n_medusa < r->max_depth ? n_medusa : r->max_depth;
+    for (uint32_t j = 0; j < n_levels; j++) d->rows[j] = (ae_propose_row){r->sampler, first + j, k, r->n_tokens + j};
+    AE_TRY(ae_dhead_propose(d->head, d->rows, n_levels, d->proposals, error));
+    for (uint32_t j = 0; j < n_levels; j++) {
+        const uint32_t n = d->proposals[j].n;
+        const int32_t *ids = d->proposals[j].id;
+        const float *p = d->proposals[j].p;
+        const uint32_t end = r->tree->n;
+        for (uint32_t parent = begin; parent < (j ? end : 1); parent++)
+            for (uint32_t i = 0; i < n && r->tree->n < r->max_nodes; i++) {
+                const float up = j ? reach[parent] : 1.0f, q = p[i] > 1e-6f ? p[i] : 1e-6f;
+                if (up * q < floor) break; /* best first */
+                const int32_t node = ae_tree_add(r->tree, j ? (int32_t)parent : -1, ids[i], q);
+                if (node >= 0) reach[node] = up * q;
+            }
+        if (r->tree->n == end) break;
+        begin = end;
+    }
+    return AERIE_OK;
+}
+
+/* Whether the newest feature is that of the position before the newest token. */
+static bool can_draft(const medusa *d, const ae_draft_request *r)
+{
+    return d->fresh[r->slot] && d->n_seen[r->slot] + 1 == r->n_tokens;
+}
+
+static aerie_status medusa_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
+{
+    medusa *d = (medusa *)drafter;
+    const uint32_t n_heads = ae_dhead_engine_net(d->head)->head->hparams.n_medusa;
+    uint32_t n_wanted = 0;
+    const double start = ae_time_now();
+    for (uint32_t i = 0; i < n; i++) {
+        const ae_draft_request *r = &requests[i];
+        if (r->slot >= d->n_slots) return ae_fail(error, AERIE_ERROR_ARGUMENT, "slot %u: Medusa has %u", r->slot, d->n_slots);
+        if (!can_draft(d, r)) continue;
+        d->ops->copy(ae_engine_stream(d->target),
+                     &(ae_copy){.n = 1, .dim = d->width, .x = d->newest + (size_t)r->slot * d->width, .x_stride = d->width,
+                                .y = d->wanted + (size_t)n_wanted++ * d->width, .y_stride = d->width});
+    }
+    AE_TRY(ae_dhead_run_medusa(d->head, d->wanted, n_wanted, error));
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (can_draft(d, &requests[i])) AE_TRY(grow(d, &requests[i], n_heads * at++, error));
+    drafter->cost = (ae_draft_cost){.n_levels = 1, .first_seconds = ae_time_now() - start}; /* all heads run at once */
+    return AERIE_OK;
+}
+
+aerie_status ae_draft_medusa_create(ae_drafter **out, ae_dhead_engine *head, ae_engine *target, uint32_t n_slots,
+                                    aerie_error *error)
+{
+    static const ae_drafter_ops ops = {.name = "draft-medusa", .begin = medusa_begin, .observe = medusa_observe,
+                                       .propose = medusa_propose, .destroy = medusa_destroy};
+    const ae_dhead_net *net = ae_dhead_engine_net(head);
+    *out = NULL;
+    medusa *d = ae_alloc(1, sizeof *d);
+    if (!d) {
+        ae_dhead_engine_free(head);
+        return ae_fail_memory(error, "Medusa's state", sizeof *d);
+    }
+    *d = (medusa){.base.ops = &ops, .head = head, .target = target, .ops = net->backend->ops, .backend = net->backend,
+                  .n_slots = n_slots, .width = net->head->hparams.n_target_embd};
+    d->n_seen = ae_alloc(n_slots, sizeof *d->n_seen);
+    d->fresh = ae_alloc(n_slots, sizeof *d->fresh);
+    const uint32_t n_medusa = ae_dhead_engine_net(head)->head->hparams.n_medusa;
+    d->rows = ae_alloc(n_medusa, sizeof *d->rows);
+    d->proposals = ae_alloc(n_medusa, sizeof *d->proposals);
+    d->newest = d->ops->alloc(d->backend, feature_bytes(d));
+    if (!d->n_seen || !d->fresh || !d->rows || !d->proposals || !d->newest) {
+        const size_t bytes = feature_bytes(d);
+        medusa_destroy(&d->base);
+        return ae_fail_memory(error, "Medusa's features", bytes);
+    }
+    d->wanted = d->newest + (size_t)n_slots * d->width;
+    *out = &d->base;
+    return AERIE_OK;
+}

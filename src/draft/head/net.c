@@ -1,0 +1,254 @@
+#include "draft/head/net.h"
+
+#include "engine/engine.h"
+#include "quant/types.h"
+
+_Static_assert(AE_DHEAD_MAX_TAPS <= AE_MAX_TAPS && AE_DHEAD_TAP_NORMED == AE_TAP_NORMED,
+               "what a head may ask, the engine gives");
+
+#define PARTS_PER_STEP 6
+#define MAX_PARTS (4 + AE_DHEAD_MAX_TAPS + AE_DHEAD_MAX_MEDUSA * (2 * AE_DHEAD_MAX_BLOCKS + 1))
+
+static void list_eagle(ae_dhead_net *net)
+{
+    const ae_dhead *head = net->head;
+    ae_parts *p = &net->parts;
+    ae_dhead_step *step = &net->steps[0];
+    ae_parts_weight(p, head->embedding, AE_WEIGHT_LOOKUP, &step->own_embedding);
+    ae_parts_weight(p, head->output, AE_WEIGHT_MATMUL, &step->own_output);
+    ae_parts_weight(p, head->fc, AE_WEIGHT_MATMUL, &step->fc);
+    ae_parts_vector(p, head->fc_bias, &net->fc_bias);
+    for (uint32_t i = 0; i < AE_DHEAD_MAX_TAPS; i++) ae_parts_vector(p, head->fc_norm[i], &net->fc_norm[i]);
+    ae_parts_vector(p, head->embd_norm, &step->enorm);
+    ae_parts_vector(p, head->hidden_norm, &step->hnorm);
+    ae_parts_vector(p, head->out_norm, &step->own_norm);
+}
+
+static void list_mtp(ae_dhead_net *net, uint32_t i)
+{
+    const ae_nextn *from = &net->head->mtp->nextn[i];
+    ae_parts *p = &net->parts;
+    ae_dhead_step *step = &net->steps[i];
+    ae_parts_weight(p, from->embedding, AE_WEIGHT_LOOKUP, &step->own_embedding);
+    ae_parts_weight(p, from->head, AE_WEIGHT_MATMUL, &step->own_output);
+    ae_parts_weight(p, from->eh_proj, AE_WEIGHT_MATMUL, &step->fc);
+    ae_parts_vector(p, from->enorm, &step->enorm);
+    ae_parts_vector(p, from->hnorm, &step->hnorm);
+    ae_parts_vector(p, from->head_norm, &step->own_norm);
+}
+
+static void list_assistant(ae_dhead_net *net)
+{
+    const ae_model *from = net->head->mtp;
+    ae_parts *p = &net->parts;
+    ae_dhead_step *step = &net->steps[0];
+    ae_parts_weight(p, from->output, AE_WEIGHT_MATMUL, &step->own_output);
+    ae_parts_weight(p, from->pre_projection, AE_WEIGHT_MATMUL, &step->fc);
+    ae_parts_weight(p, from->post_projection, AE_WEIGHT_MATMUL, &step->post);
+    ae_parts_vector(p, from->out_norm, &step->own_norm);
+}
+
+static void list_medusa(ae_dhead_net *net)
+{
+    const ae_dhead *head = net->head;
+    ae_parts *p = &net->parts;
+    for (uint32_t i = 0; i < head->hparams.n_medusa; i++) {
+        for (uint32_t b = 0; b < head->hparams.n_blocks; b++) {
+            ae_parts_weight(p, head->medusa_w[i][b], AE_WEIGHT_MATMUL, &net->medusa_w[i][b]);
+            ae_parts_vector(p, head->medusa_b[i][b], &net->medusa_b[i][b]);
+        }
+        ae_parts_weight(p, head->medusa_out[i], AE_WEIGHT_MATMUL, &net->medusa_out[i]);
+    }
+}
+
+static void list_parts(ae_dhead_net *net)
+{
+    const ae_dhead_hparams *h = &net->head->hparams;
+    if (h->kind == AE_DHEAD_MEDUSA) list_medusa(net);
+    else if (h->kind == AE_DHEAD_ASSISTANT) list_assistant(net);
+    else if (h->kind != AE_DHEAD_MTP) list_eagle(net);
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        ae_weight **experts = net->experts ? net->experts + (size_t)i * ae_net_n_stacked(&h->layer) : NULL;
+        if (h->kind == AE_DHEAD_MTP) list_mtp(net, i);
+        ae_net_layer *layer = &net->layers[i];
+        ae_net_list_layer(&net->parts, &h->layer, &ae_dhead_layers(net->head)[i], experts, layer);
+        layer->kv = layer->index = i;
+        if (h->kind != AE_DHEAD_ASSISTANT) continue;
+        const ae_net_layer *read = &net->target->layers[ae_dhead_target_layer(net->head, net->target->model, i)];
+        layer->kv = read->kv, layer->windowed = read->windowed;
+    }
+}
+
+/* MTP blocks rotate as their target does, whose rotation the user may have changed. */
+static aerie_status list_ropes(ae_dhead_net *net, aerie_error *error)
+{
+    const ae_hparams *h = &net->head->hparams.layer, *target = &net->target->model->hparams;
+    size_t n = 0;
+    for (uint32_t i = 0; i < h->n_ropes; i++) n += h->ropes[i].n_rot / 2;
+    double *freq = ae_alloc(n, sizeof *freq);
+    if (!freq) return ae_fail_memory(error, "a head's rotation", n * sizeof *freq);
+    for (uint32_t i = 0; i < h->n_ropes; i++) {
+        const bool same = net->head->mtp && target->n_ropes == h->n_ropes && target->ropes[i].n_rot == h->ropes[i].n_rot;
+        net->rope_freq[i] = freq;
+        ae_model_rope_freqs(same ? &target->ropes[i] : &h->ropes[i], target->n_ctx_train, freq, &net->rope_magnitude[i]);
+        freq += h->ropes[i].n_rot / 2;
+    }
+    return AERIE_OK;
+}
+
+static aerie_status tables(ae_dhead_net *net, const ae_dhead_net_options *options, aerie_error *error)
+{
+    const ae_dhead_hparams *h = &net->head->hparams;
+    const size_t n_experts = (size_t)h->n_layers * ae_net_n_stacked(&h->layer);
+    AE_TRY(ae_parts_init(&net->parts, net->backend, net->head->gguf, net->head->bound,
+                         MAX_PARTS + (size_t)h->n_layers * (PARTS_PER_STEP + AE_NET_PARTS_PER_LAYER) + n_experts, error));
+    net->steps = ae_alloc(h->n_steps, sizeof *net->steps);
+    net->layers = ae_alloc(h->n_layers, sizeof *net->layers);
+    if (n_experts) net->experts = ae_alloc(n_experts, sizeof *net->experts);
+    if (!net->steps || !net->layers || (n_experts && !net->experts))
+        return ae_fail_memory(error, "a head's weight tables", h->n_layers * sizeof *net->layers);
+    list_parts(net);
+    ae_parts_place(&net->parts, options->load.in_place);
+    return h->kind == AE_DHEAD_MEDUSA ? AERIE_OK : list_ropes(net, error);
+}
+
+static void free_tables(ae_dhead_net *net)
+{
+    ae_free(net->steps);
+    ae_free(net->layers);
+    ae_free(net->experts);
+    ae_free(net->rope_freq[0]);
+}
+
+/* ---- Some rows of the target's output head ------------------------------------------------------------------ */
+
+/* The ids that are drafted from: those of the head's map, else the first n_vocab and what ends a text. */
+static aerie_status choose_rows(ae_dhead_net *net, uint32_t n_vocab, aerie_error *error)
+{
+    const ae_model *m = net->target->model;
+    const uint32_t n_all = m->hparams.n_vocab, n_mapped = net->head->to_target ? net->head->hparams.n_draft : 0;
+    net->trimmed_map = ae_alloc(n_all, sizeof *net->trimmed_map);
+    if (!net->trimmed_map) return ae_fail_memory(error, "the draft vocabulary", n_all * sizeof *net->trimmed_map);
+    net->n_draft = 0;
+    for (uint32_t i = 0; i < n_mapped; i++) net->trimmed_map[net->n_draft++] = net->head->to_target[i];
+    for (uint32_t i = 0; !n_mapped && i < n_all; i++)
+        if (i < n_vocab || (m->vocab && (int32_t)i < ae_vocab_n_tokens(m->vocab) && ae_vocab_is_eog(m->vocab, (int32_t)i)))
+            net->trimmed_map[net->n_draft++] = (int32_t)i;
+    net->to_target = net->trimmed_map;
+    return AERIE_OK;
+}
+
+static ae_weight_source trimmed_source(const ae_dhead_net *net)
+{
+    const ae_tensor_ref t = net->target->model->output;
+    return (ae_weight_source){.type = t->type, .n_out = net->n_draft, .n_in = (uint32_t)t->ne[0], .use = AE_WEIGHT_MATMUL};
+}
+
+static aerie_status fill_trimmed(ae_dhead_net *net, aerie_error *error)
+{
+    const ae_model *m = net->target->model;
+    const size_t row = ae_type_row_bytes(m->output->type, (uint64_t)m->output->ne[0]);
+    uint8_t *rows = ae_alloc_aligned(AE_WEIGHT_ROWS, row);
+    if (!rows) return ae_fail_memory(error, "rows of the target's output head", AE_WEIGHT_ROWS * row);
+    ae_gguf_reader reader = ae_gguf_reader_open(m->gguf);
+    aerie_status status = AERIE_OK;
+    for (uint32_t first = 0; status == AERIE_OK && first < net->n_draft; first += AE_WEIGHT_ROWS) {
+        const uint32_t left = net->n_draft - first, n = left < AE_WEIGHT_ROWS ? left : AE_WEIGHT_ROWS;
+        for (uint32_t i = 0; status == AERIE_OK && i < n; i++)
+            status = ae_gguf_read(&reader, m->output, (size_t)net->trimmed_map[first + i] * row, rows + i * row, row, error);
+        if (status == AERIE_OK) net->backend->ops->weight_fill(net->backend, net->trimmed, rows, first, n);
+    }
+    ae_gguf_reader_close(&reader);
+    ae_free(rows);
+    return status;
+}
+
+static aerie_status trim(ae_dhead_net *net, aerie_error *error)
+{
+    const ae_model *m = net->target->model;
+    const ae_tensor_ref scale = ae_model_output_scale(m);
+    ae_weight_source source = trimmed_source(net);
+    float factor;
+    if (scale) AE_TRY(ae_model_read_f32(m, scale, &factor, 1, error));
+    source.scale = scale ? &factor : NULL;
+    net->trimmed_bytes = net->backend->ops->weight_bytes(net->backend, &source);
+    net->trimmed_memory = net->backend->ops->alloc(net->backend, net->trimmed_bytes);
+    if (!net->trimmed_memory) return ae_fail_memory(error, "rows of the target's output head", net->trimmed_bytes);
+    AE_TRY(net->backend->ops->weight_create(net->backend, &source, net->trimmed_memory, &net->trimmed, error));
+    return fill_trimmed(net, error);
+}
+
+/* ---- Life -------------------------------------------------------------------------------------------------------- */
+
+/* What is borrowed, once the head's own weights stand. */
+static aerie_status borrow(ae_dhead_net *net, const ae_dhead_net_options *options, aerie_error *error)
+{
+    const ae_dhead_hparams *h = &net->head->hparams;
+    const uint32_t n_all = net->target->model->hparams.n_vocab;
+    const bool borrows = ae_dhead_borrows_output(net->head);
+    const bool some = borrows && (net->head->to_target || (options->n_vocab && options->n_vocab < n_all));
+    net->n_draft = borrows ? n_all : h->n_draft;
+    net->to_target = net->head->to_target;
+    if (h->fc_norm == AE_FC_NORM_EACH && !net->head->fc_norm[1]) /* one tensor for all */
+        for (uint32_t i = 1; i < h->n_taps; i++) net->fc_norm[i] = net->fc_norm[0] + (size_t)i * h->n_target_embd;
+    if (some) {
+        AE_TRY(choose_rows(net, options->n_vocab, error));
+        AE_TRY(trim(net, error));
+    }
+    for (uint32_t i = 0; i < h->n_steps; i++) {
+        ae_dhead_step *s = &net->steps[i];
+        s->embedding = s->own_embedding ? s->own_embedding : net->target->embedding;
+        s->output = s->own_output ? s->own_output : some ? net->trimmed : net->target->output;
+        s->norm = s->own_norm || !net->head->mtp ? s->own_norm : net->target->out_norm;
+    }
+    return AERIE_OK;
+}
+
+aerie_status ae_dhead_net_plan_bytes(size_t *bytes, const ae_dhead *head, const ae_net *target,
+                                     const ae_dhead_net_options *options, aerie_error *error)
+{
+    ae_dhead_net net = {.head = head, .target = target, .backend = target->backend};
+    const aerie_status status = tables(&net, options, error);
+    *bytes = 0;
+    if (status == AERIE_OK) {
+        *bytes = net.parts.bytes;
+        if (ae_dhead_borrows_output(head) && (head->to_target || options->n_vocab)) {
+            net.n_draft = head->to_target ? head->hparams.n_draft : options->n_vocab;
+            const ae_weight_source source = trimmed_source(&net);
+            *bytes += net.backend->ops->weight_bytes(net.backend, &source);
+        }
+    }
+    ae_free(net.parts.items);
+    free_tables(&net);
+    return status;
+}
+
+aerie_status ae_dhead_net_create(ae_dhead_net **out, const ae_dhead *head, const ae_net *target,
+                                const ae_dhead_net_options *options, aerie_error *error)
+{
+    *out = NULL;
+    AE_TRY(ae_dhead_fits(head, target->model, error));
+    ae_dhead_net *net = ae_alloc(1, sizeof *net);
+    if (!net) return ae_fail_memory(error, "a drafter head", sizeof *net);
+    net->head = head;
+    net->target = target;
+    net->backend = target->backend;
+    aerie_status status = tables(net, options, error);
+    if (status == AERIE_OK) status = ae_parts_create(&net->parts, error);
+    if (status == AERIE_OK) status = ae_parts_fill(&net->parts, &options->load, error);
+    if (status == AERIE_OK) status = borrow(net, options, error);
+    if (status == AERIE_OK) *out = net;
+    else ae_dhead_net_free(net);
+    return status;
+}
+
+void ae_dhead_net_free(ae_dhead_net *net)
+{
+    if (!net) return;
+    if (net->trimmed) net->backend->ops->weight_free(net->backend, net->trimmed);
+    if (net->trimmed_memory) net->backend->ops->free(net->backend, net->trimmed_memory, net->trimmed_bytes);
+    ae_parts_free(&net->parts);
+    ae_free(net->trimmed_map);
+    free_tables(net);
+    ae_free(net);
+}

@@ -1,0 +1,60 @@
+/* net.h - a drafter head on a device: its own weights, and what it borrows from its target.
+ *
+ * Owns: the head's device weights, and, where the head drafts from some rows of the target's output head, a copy of
+ * those rows. Borrows: the head, the target's network (both must outlive it) and its backend. Immutable, shared.
+ */
+#ifndef AE_DRAFT_HEAD_NET_H
+#define AE_DRAFT_HEAD_NET_H
+
+#include "engine/weights/net.h"
+#include "draft/head/head.h"
+
+/* What stands before and after the layers of a network. */
+typedef struct ae_dhead_step {
+    ae_weight *embedding;   /* [n_vocab, n_embd] lookup */
+    ae_weight *output;      /* [n_draft, n_embd]; NULL for Medusa */
+    ae_weight *fc;          /* EAGLE: as in ae_dhead; MTP: eh_proj */
+    float *enorm, *hnorm;   /* [n_embd] device f32 of the embedding and of the feature, or NULL */
+    float *norm;            /* [n_embd] before the output, or NULL */
+    ae_weight *post;        /* assistant: what makes the next feature; else NULL */
+    ae_weight *own_embedding, *own_output; /* NULL: borrowed */
+    float *own_norm;
+} ae_dhead_step;
+
+typedef struct ae_dhead_net {
+    const ae_dhead *head;
+    const ae_net *target;
+    ae_backend *backend;
+    uint32_t n_draft;          /* rows of output */
+    const int32_t *to_target;  /* [n_draft] target ids, or NULL: the same */
+    ae_dhead_step *steps;      /* [n_steps of the head] */
+    ae_net_layer *layers;      /* [n_layers of the head] */
+    ae_weight **experts;       /* [n_layers][ae_net_n_stacked] where the layers' experts point; NULL: none */
+    float *fc_bias;            /* device f32 or NULL */
+    float *fc_norm[AE_DHEAD_MAX_TAPS]; /* EACH: one of [n_target_embd] a tap; JOINT: the first, [n_taps * n_target_embd] */
+    ae_weight *medusa_w[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS], *medusa_out[AE_DHEAD_MAX_MEDUSA];
+    float *medusa_b[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS];
+    double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] radians per position; in one piece, that of the first */
+    double rope_magnitude[AE_MAX_ROPES];
+    ae_parts parts;
+    ae_weight *trimmed;        /* some rows of the target's output, in place of a borrowed one; or NULL */
+    void *trimmed_memory;
+    size_t trimmed_bytes;
+    int32_t *trimmed_map;      /* [n_draft] */
+} ae_dhead_net;
+
+typedef struct ae_dhead_net_options {
+    ae_load_options load;
+    uint32_t n_vocab; /* of a head that drafts from all of the target's output: from its first n_vocab ids only (tokenizers
+                       * number what is frequent first) and those that end a text; 0: all */
+} ae_dhead_net_options;
+
+/* Device bytes that the head's weights will take. */
+aerie_status ae_dhead_net_plan_bytes(size_t *bytes, const ae_dhead *head, const ae_net *target,
+                                     const ae_dhead_net_options *options, aerie_error *error);
+/* Errors: those of ae_dhead_fits and of loading. */
+aerie_status ae_dhead_net_create(ae_dhead_net **out, const ae_dhead *head, const ae_net *target,
+                                const ae_dhead_net_options *options, aerie_error *error);
+void ae_dhead_net_free(ae_dhead_net *net);
+
+#endif

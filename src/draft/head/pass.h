@@ -1,0 +1,68 @@
+/* pass.h - the head's state, shared by engine.c (rows, life) and forward.c (the pass). */
+#ifndef AE_DRAFT_HEAD_PASS_H
+#define AE_DRAFT_HEAD_PASS_H
+
+#include "engine/block.h"
+#include "engine/rows.h"
+#include "draft/head/engine.h"
+
+typedef struct ae_dhead_seq {
+    uint32_t forgotten;  /* true rows dropped by the window, or not kept: position of a row = its slot + forgotten, but for
+                          * sinks */
+    uint32_t n_added;    /* true rows of the pass being built */
+    uint32_t n_drafted;
+    int32_t parent[AE_TREE_MAX], depth[AE_TREE_MAX]; /* of drafted rows; depth 1 hangs on the newest true row */
+} ae_dhead_seq;
+
+struct ae_dhead_engine {
+    const ae_dhead_net *net;
+    ae_backend *backend;
+    ae_dhead_engine_options options; /* with defaults resolved */
+    uint32_t n_outputs;
+    ae_stream *stream;
+    ae_engine *target;
+    ae_kv *kv; /* NULL for Medusa, and for an assistant, which reads the target's */
+    void *host, *device;
+    size_t device_bytes;
+    ae_dhead_seq *seqs; /* [n_seqs] */
+
+    /* the rows of the pass being built (host), [n_batch] each */
+    uint32_t n_rows, n_out;
+    uint32_t depth; /* of drafted rows: all of a pass have the same, if the head has several layers */
+    uint32_t i_out; /* the layer whose outputs the pass exported */
+    ae_rows rows;       /* parent is not used: the rows of `seqs` know theirs */
+    ae_rows on_device;  /* (device) of the pass that runs; fed_from, out_fed: indices into fed */
+    ae_proposal *proposals; /* (device) [n_outputs] */
+    int32_t *to_target; /* (device) [n_draft] the target's ids, if the network has a map */
+    float *logits_room; /* [n_outputs][n_draft] where the host cannot read the device's; else NULL */
+    const float **logits_host; /* [n_outputs] rows of the last pass that the host has asked for; else NULL */
+
+    /* device, f32; H = n_embd, F = n_taps * n_target_embd, W = n_target_embd of an assistant, else H */
+    float *features;    /* [n_batch][F] */
+    float *g;           /* [n_batch][W] the feature, fused or fed back */
+    float *c;           /* [n_batch][2W] embedding | feature, normed for EAGLE-3 */
+    ae_block block;     /* of it x to up, for n_batch rows */
+    float *medusa;      /* [n_outputs][H] */
+    double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] */
+    float *cos[AE_MAX_ROPES], *sin[AE_MAX_ROPES]; /* [n_batch][n_rot / 2] */
+    float *x_out;       /* [n_outputs][H] */
+    float *logits;      /* [n_outputs][n_draft] */
+    float *fed;         /* [n_seqs][1 + AE_TREE_MAX][n_steps][W] feedback: of the newest true row, then of each drafted row */
+};
+
+/* The width of what a row takes for a feature and feeds back: W. */
+static inline uint32_t ae_dhead_width(const ae_dhead_hparams *h)
+{
+    return h->kind == AE_DHEAD_ASSISTANT ? h->n_target_embd : h->layer.n_embd;
+}
+/* The cache that rows attend to. */
+static inline ae_kv *ae_dhead_kv(const ae_dhead_engine *e)
+{
+    return e->kv ? e->kv : ae_engine_kv(e->target);
+}
+
+/* forward.c: rows that are all true, or all drafted. */
+void ae_dhead_forward(ae_dhead_engine *engine, bool drafted);
+void ae_dhead_forward_medusa(ae_dhead_engine *engine, const float *features, uint32_t n);
+
+#endif

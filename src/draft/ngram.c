@@ -1,0 +1,438 @@
+/* ngram.c - the drafter without weights: what followed this context before?
+ *
+ * Each slot keeps a suffix automaton (suffix.h) over prompt and output. The longest suffix of the sequence
+ * that occurred before is its current match; the continuations seen after the match are the candidates
+ * for the next token; taking one leads to the match of the next node, and where a match was never continued
+ * (it ends at the end of the sequence, as in periodic text) its longest continued suffix takes over.
+ * Idea of drafting from a suffix structure over history: SuffixDecoding (arXiv 2411.04975); no corpus, no
+ * minimum match length here: honest probabilities replace the thresholds.
+ *
+ * Owns per slot: the automaton and learned hit rates. Does not own: the decision how much of the tree is
+ * worth a pass (the controller's).
+ *
+ * Where probabilities come from. The favourite continuation of a match is judged by two things: the match's
+ * length, and the favourite's share of the counted continuations. Both are cut into buckets, and each cell
+ * keeps how often its favourite came true, starting from a guess (PRIOR) worth PRIOR_WEIGHT trials. Every
+ * token that really came is a trial, drafted or not: before it is added, the drafter asks itself what it would
+ * have said. A node at depth d, given that its parents were right, is the same event as a first node whose
+ * match is d - 1 longer, so one table serves every depth. What the favourite leaves over is shared by the other
+ * continuations of the match, then by those of its shorter suffixes, again at learned rates.
+ *
+ * Invariants
+ *   1. Proposals are a function of the slot's history of requests alone. No clock, no state shared by slots.
+ *   2. Drafting never breaks generation: out of memory means an empty tree, and a new try some proposals later.
+ *   3. A request whose sequence does not continue the last one's restarts the automaton; rates are kept, unless it is a
+ *      stranger's.
+ *   4. Work per added token and per proposed node is bounded: MAX_SEEN continuations are looked at.
+ */
+#include "draft/drafter.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/math/fmath.h"
+#include "base/mem.h"
+#include "draft/suffix.h"
+
+#define MAX_SEEN 32     /* continuations looked at per match */
+#define MAX_CHILDREN 8  /* proposed per node */
+#define N_SHORTER 2     /* shorter suffixes asked for further continuations */
+#define LONG_MATCH 8    /* from here on the newest occurrence outvotes all others */
+#define MANY 4          /* continuations from which their counts say something about a distribution */
+#define WORTHLESS 0.02f /* no target pass is so cheap that a node less probable than this pays */
+#define TAIL 32         /* newest tokens compared to see that a request continues the last */
+#define WINDOW 64.0f    /* trials remembered per cell: text changes */
+#define PRIOR_WEIGHT 4.0f
+#define PROMPT_TRIALS 512u  /* prompt tokens, the newest, that count as trials ... */
+#define PROMPT_WEIGHT 0.25f /* ... for this much: a prompt tells less about the output than output does */
+#define FIRST_WAIT 32u      /* proposals skipped after running out of memory; doubles */
+#define LAST_WAIT 4096u
+
+#define N_LENGTHS 12
+#define N_SHARES 7
+/* Shortest match of each bucket, and how often a continuation seen once is right there. Rounded from the C sources
+ * of this project and English prose, cut into words and marks; lower at both ends: a wasted pass costs. */
+static const uint32_t LENGTHS[N_LENGTHS] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+static const float PRIOR[N_LENGTHS] = {0.12f, 0.20f, 0.28f, 0.42f, 0.57f, 0.70f,
+                                       0.78f, 0.86f, 0.93f, 0.97f, 0.98f, 0.985f};
+static const float PRIOR_MORE = 0.3f, PRIOR_SHORTER = 0.3f;
+
+typedef struct rate {
+    float hits, trials;
+} rate;
+
+typedef struct slot_state {
+    ae_suffix suffix;
+    size_t n_seen;       /* tokens in the automaton */
+    int32_t tail[TAIL];  /* the newest of them, oldest first, at the end of the array */
+    uint32_t skip, wait; /* proposals to skip before memory is tried again, and the next such wait */
+    rate favourite[N_LENGTHS][N_SHARES];
+    rate more[N_LENGTHS];    /* the favourite was wrong, another continuation of the match right */
+    rate shorter[N_LENGTHS]; /* none of the longer match right, one of the suffix of this length was */
+} slot_state;
+
+typedef struct ngram {
+    ae_drafter base;
+    uint32_t n_slots;
+    slot_state *slots; /* [n_slots] */
+} ngram;
+
+/* A suffix of the sequence, or of it and some drafted tokens, that was continued before. */
+typedef struct match {
+    uint32_t state, length;
+} match;
+
+/* Continuations of a match. */
+typedef struct seen {
+    uint32_t n;
+    int32_t token[MAX_SEEN];
+    uint32_t to[MAX_SEEN];    /* state after it */
+    uint32_t count[MAX_SEEN]; /* >= 1 */
+    uint32_t total;           /* of all counts, listed or not */
+} seen;
+
+/* ---- Rates ----------------------------------------------------------------------------------------- */
+
+static uint32_t length_bucket(uint32_t length)
+{
+    uint32_t b = N_LENGTHS - 1;
+    while (b > 0 && length < LENGTHS[b]) b--;
+    return b;
+}
+
+/* 0 to 2: the only continuation, seen once, a few times, often; 3 to 6: falling share among several. */
+static uint32_t share_bucket(uint32_t count, uint32_t total)
+{
+    if (count >= total) return total == 1 ? 0 : total < MANY ? 1 : 2;
+    const float share = (float)count / (float)total;
+    return share >= 0.75f ? 3 : share >= 0.5f ? 4 : share >= 0.25f ? 5 : 6;
+}
+
+static float favourite_prior(uint32_t length, uint32_t share)
+{
+    static const float doubt[3] = {1.0f, 0.5f, 0.25f}, among_several[N_SHARES] = {0, 0, 0, 0.65f, 0.35f, 0.18f, 0.07f};
+    /* once continuations differ, the same texts say, a longer match helps little */
+    return share < 3 ? 1.0f - (1.0f - PRIOR[length]) * doubt[share] : among_several[share];
+}
+
+static float rate_value(rate r, float prior)
+{
+    const float p = (r.hits + PRIOR_WEIGHT * prior) / (r.trials + PRIOR_WEIGHT);
+    return p < 0.999f ? p : 0.999f;
+}
+
+static void rate_add(rate *r, bool hit, float weight)
+{
+    r->hits += hit ? weight : 0.0f;
+    r->trials += weight;
+    if (r->trials <= WINDOW) return;
+    r->hits *= WINDOW / r->trials;
+    r->trials = WINDOW;
+}
+
+/* ---- Continuations --------------------------------------------------------------------------------- */
+
+static void list_add(seen *list, const ae_suffix *suffix, int32_t token, uint32_t to)
+{
+    const uint32_t i = list->n++;
+    list->token[i] = token;
+    list->to[i] = to;
+    list->count[i] = suffix->states[to].count ? suffix->states[to].count : 1;
+    list->total += list->count[i];
+}
+
+static bool list_has(const seen *list, int32_t token)
+{
+    for (uint32_t i = 0; i < list->n; i++)
+        if (list->token[i] == token) return true;
+    return false;
+}
+
+/* What followed a state, the newest first. `without` (may be NULL) is left out, as a longer match has spoken
+ * for it already. */
+static void list_seen(const ae_suffix *suffix, uint32_t state, const seen *without, seen *list)
+{
+    const ae_suffix_state *s = &suffix->states[state];
+    list->n = list->total = 0;
+    if (s->edges == AE_SUFFIX_NONE) return;
+    if (!without || !list_has(without, s->latest))
+        list_add(list, suffix, s->latest, ae_suffix_step(suffix, state, s->latest));
+    uint32_t i = s->edges;
+    for (; i != AE_SUFFIX_NONE && list->n < MAX_SEEN; i = suffix->edges[i].next) {
+        const ae_suffix_edge *e = &suffix->edges[i];
+        if (e->token == s->latest || (without && list_has(without, e->token))) continue;
+        list_add(list, suffix, e->token, e->to);
+    }
+    if (i != AE_SUFFIX_NONE && s->count > list->total) list->total = s->count;
+}
+
+/* The continuation to bet on: the newest after a long match, the most frequent after a short one. When tokens are
+ * drawn at a temperature and counts are large enough to be a distribution, the target's own noise decides. */
+static uint32_t favourite(const seen *list, uint32_t length, ae_sampler *sampler, size_t position)
+{
+    if (length >= LONG_MATCH) return 0;
+    const ae_sampling *sampling = sampler ? ae_sampler_params(sampler) : NULL;
+    const bool noisy = sampling && sampling->temperature > 0.0f && list->n > 1 && list->total >= MANY;
+    uint32_t best = 0;
+    double best_score = -INFINITY;
+    for (uint32_t i = 0; i < list->n; i++) {
+        const double weight = (double)list->count[i] + (i == 0 ? 0.5 : 0.0); /* the newest wins among equals */
+        const double noise = noisy ? ae_gumbel(sampling->seed, position, (uint32_t)list->token[i]) : 0.0;
+        const double score = noisy ? ae_log(weight) + noise : weight;
+        if (score > best_score) {
+            best_score = score;
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* ---- Learning -------------------------------------------------------------------------------------- */
+
+/* `token` comes next: was it what we would have said? */
+static void learn(slot_state *slot, int32_t token, ae_sampler *sampler, float weight)
+{
+    const ae_suffix *suffix = &slot->suffix;
+    uint32_t length;
+    uint32_t state = ae_suffix_match(suffix, &length);
+    if (!length) return;
+    seen list;
+    list_seen(suffix, state, NULL, &list);
+    if (!list.n) return;
+    const uint32_t bucket = length_bucket(length), bet = favourite(&list, length, sampler, slot->n_seen);
+    const bool hit = list.token[bet] == token;
+    rate_add(&slot->favourite[bucket][share_bucket(list.count[bet], list.total)], hit, weight);
+    if (hit) return;
+    bool found = list_has(&list, token);
+    if (list.n > 1) rate_add(&slot->more[bucket], found, weight);
+    for (int i = 0; i < N_SHORTER && !found; i++) {
+        state = suffix->states[state].link;
+        if (state == AE_SUFFIX_ROOT) return;
+        found = ae_suffix_step(suffix, state, token) != AE_SUFFIX_NONE;
+        rate_add(&slot->shorter[length_bucket(suffix->states[state].length)], found, weight);
+    }
+}
+
+static bool continues(const slot_state *slot, const int32_t *tokens, size_t n)
+{
+    const size_t k = slot->n_seen < TAIL ? slot->n_seen : TAIL;
+    return n >= slot->n_seen && (!k || !memcmp(tokens + slot->n_seen - k, slot->tail + TAIL - k, k * sizeof *tokens));
+}
+
+static void slot_restart(slot_state *slot)
+{
+    ae_suffix_clear(&slot->suffix);
+    slot->n_seen = 0;
+}
+
+/* Reads the new tokens; false when there is no memory for them. */
+static bool catch_up(slot_state *slot, const ae_draft_request *request)
+{
+    const size_t n = request->n_tokens;
+    if (!continues(slot, request->tokens, n)) slot_restart(slot);
+    const bool prompt = slot->n_seen == 0;
+    if (n == slot->n_seen) return true;
+    for (; slot->n_seen < n; slot->n_seen++) {
+        const int32_t token = request->tokens[slot->n_seen];
+        if (!prompt) learn(slot, token, request->sampler, 1.0f);
+        else if (n - slot->n_seen <= PROMPT_TRIALS) learn(slot, token, NULL, PROMPT_WEIGHT);
+        if (ae_suffix_add(&slot->suffix, token)) continue;
+        slot->n_seen = 0;
+        return false;
+    }
+    const size_t k = n < TAIL ? n : TAIL;
+    memcpy(slot->tail + TAIL - k, request->tokens + n - k, k * sizeof *slot->tail);
+    return true;
+}
+
+/* ---- Proposing ------------------------------------------------------------------------------------- */
+
+/* A node that may enter the tree. */
+typedef struct option {
+    float path, p; /* of the whole path; of this node once its parent is right */
+    int32_t parent, token;
+    match after; /* the match when this node is right */
+} option;
+
+/* Options not yet taken, oldest first. Each of the tree's nodes and the root adds at most MAX_CHILDREN. */
+typedef struct frontier {
+    uint32_t n;
+    float least; /* path probability below which nothing enters */
+    option option[(AE_TREE_MAX + 1) * MAX_CHILDREN];
+} frontier;
+
+/* A match that was never continued yields to its longest suffix that was. */
+static match settle(const ae_suffix *suffix, match m)
+{
+    while (m.state != AE_SUFFIX_ROOT && suffix->states[m.state].edges == AE_SUFFIX_NONE) {
+        m.state = suffix->states[m.state].link;
+        m.length = suffix->states[m.state].length;
+    }
+    return m;
+}
+
+static void offer(frontier *f, option o)
+{
+    if (o.path >= f->least) f->option[f->n++] = o;
+}
+
+/* Offers `room` or fewer of a list, most frequent first, at p = mass * count / total. `used` marks those
+ * offered before. Returns how much of the room is left. */
+static uint32_t offer_list(frontier *f, option node, const seen *list, bool *used, uint32_t total, float mass,
+                           uint32_t length, uint32_t room)
+{
+    const float path = node.path;
+    for (; room; room--) {
+        uint32_t best = MAX_SEEN;
+        for (uint32_t i = 0; i < list->n; i++)
+            if (!used[i] && (best == MAX_SEEN || list->count[i] > list->count[best])) best = i;
+        if (best == MAX_SEEN) break;
+        used[best] = true;
+        node.p = mass * (float)list->count[best] / (float)total;
+        node.path = path * node.p;
+        if (node.path < f->least) return 0; /* the rest is rarer still */
+        node.token = list->token[best];
+        node.after = (match){list->to[best], length + 1};
+        offer(f, node);
+    }
+    return room;
+}
+
+/* Children for a node (index `parent`, path probability `path`) whose match is m. */
+static void expand(const slot_state *slot, const ae_draft_request *request, frontier *f, int32_t parent, float path,
+                   match m, size_t position)
+{
+    const ae_suffix *suffix = &slot->suffix;
+    seen list;
+    list_seen(suffix, m.state, NULL, &list);
+    if (!list.n) return;
+    bool used[MAX_SEEN] = {false};
+    const uint32_t bucket = length_bucket(m.length), bet = favourite(&list, m.length, request->sampler, position);
+    const uint32_t share = share_bucket(list.count[bet], list.total);
+    const float p = rate_value(slot->favourite[bucket][share], favourite_prior(bucket, share));
+    offer(f, (option){path * p, p, parent, list.token[bet], {list.to[bet], m.length + 1}});
+    if (!request->shape) return;
+    used[bet] = true;
+    float left = 1.0f - p;
+    uint32_t room = MAX_CHILDREN - 1;
+    const option node = {.path = path, .parent = parent};
+    if (list.n > 1) {
+        const float mass = left * rate_value(slot->more[bucket], PRIOR_MORE);
+        room = offer_list(f, node, &list, used, list.total - list.count[bet], mass, m.length, room);
+        left -= mass;
+    }
+    for (int i = 0; i < N_SHORTER && room && list.n < MAX_SEEN; i++) {
+        m.state = suffix->states[m.state].link;
+        if (m.state == AE_SUFFIX_ROOT) return;
+        m.length = suffix->states[m.state].length;
+        const float mass = left * rate_value(slot->shorter[length_bucket(m.length)], PRIOR_SHORTER);
+        seen other;
+        list_seen(suffix, m.state, &list, &other);
+        bool none[MAX_SEEN] = {false};
+        room = offer_list(f, node, &other, none, other.total, mass, m.length, room);
+        left -= mass;
+        for (uint32_t j = 0; j < other.n && list.n < MAX_SEEN; j++)
+            list_add(&list, suffix, other.token[j], other.to[j]);
+    }
+}
+
+/* Takes the most probable option out, the oldest among equals. */
+static option take_best(frontier *f)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < f->n; i++)
+        if (f->option[i].path > f->option[best].path) best = i;
+    const option o = f->option[best];
+    f->n--;
+    memmove(f->option + best, f->option + best + 1, (f->n - best) * sizeof *f->option);
+    return o;
+}
+
+static void build(const slot_state *slot, const ae_draft_request *request, ae_tree *tree)
+{
+    const uint32_t max_nodes = request->max_nodes < AE_TREE_MAX ? request->max_nodes : AE_TREE_MAX;
+    match m;
+    m.state = ae_suffix_match(&slot->suffix, &m.length);
+    if (!m.length || !max_nodes || !request->max_depth) return;
+    frontier f;
+    f.n = 0;
+    f.least = request->min_p > WORTHLESS ? request->min_p : WORTHLESS;
+    expand(slot, request, &f, -1, 1.0f, m, request->n_tokens);
+    while (f.n && tree->n < max_nodes) {
+        const option o = take_best(&f);
+        const int32_t node = ae_tree_add(tree, o.parent, o.token, o.p);
+        if (node < 0 || (uint32_t)tree->depth[node] >= request->max_depth) continue;
+        m = settle(&slot->suffix, o.after);
+        if (m.state == AE_SUFFIX_ROOT) continue;
+        expand(slot, request, &f, node, o.path, m, request->n_tokens + (size_t)tree->depth[node]);
+    }
+}
+
+/* ---- The drafter ----------------------------------------------------------------------------------- */
+
+static uint32_t ngram_begin(ae_drafter *drafter, const ae_draft_begin *begin)
+{
+    ngram *d = (ngram *)drafter;
+    if (begin->slot >= d->n_slots) return begin->n_shared;
+    slot_state *slot = &d->slots[begin->slot];
+    slot_restart(slot);
+    if (begin->stranger) {
+        memset(slot->favourite, 0, sizeof slot->favourite);
+        memset(slot->more, 0, sizeof slot->more);
+        memset(slot->shorter, 0, sizeof slot->shorter);
+    }
+    slot->skip = 0;
+    slot->wait = FIRST_WAIT;
+    return begin->n_shared;
+}
+
+static aerie_status draft(ngram *d, const ae_draft_request *request, ae_tree *tree, aerie_error *error)
+{
+    if (request->slot >= d->n_slots)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "slot %u: the n-gram drafter has %u", request->slot, d->n_slots);
+    slot_state *slot = &d->slots[request->slot];
+    if (slot->skip) {
+        slot->skip--;
+        return AERIE_OK;
+    }
+    if (catch_up(slot, request)) {
+        build(slot, request, tree);
+        return AERIE_OK;
+    }
+    slot->skip = slot->wait;
+    slot->wait = slot->wait < LAST_WAIT ? 2 * slot->wait : LAST_WAIT;
+    return AERIE_OK;
+}
+
+static aerie_status ngram_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
+{
+    for (uint32_t i = 0; i < n; i++) AE_TRY(draft((ngram *)drafter, &requests[i], requests[i].tree, error));
+    return AERIE_OK;
+}
+
+static void ngram_destroy(ae_drafter *drafter)
+{
+    ngram *d = (ngram *)drafter;
+    if (!d) return;
+    for (uint32_t i = 0; i < d->n_slots; i++) ae_suffix_free(&d->slots[i].suffix);
+    ae_free(d->slots);
+    ae_free(d);
+}
+
+aerie_status ae_draft_ngram_create(ae_drafter **out, uint32_t n_slots, aerie_error *error)
+{
+    static const ae_drafter_ops ops = {
+        .name = "ngram", .free = true, .begin = ngram_begin, .propose = ngram_propose, .destroy = ngram_destroy};
+    *out = NULL;
+    ngram *d = ae_alloc(1, sizeof *d);
+    slot_state *slots = ae_alloc(n_slots, sizeof *slots);
+    if (!d || !slots) {
+        ae_free(d);
+        ae_free(slots);
+        return ae_fail_memory(error, "the n-gram drafter", sizeof *d + n_slots * sizeof *slots);
+    }
+    *d = (ngram){.base.ops = &ops, .n_slots = n_slots, .slots = slots};
+    for (uint32_t i = 0; i < n_slots; i++) slots[i].wait = FIRST_WAIT;
+    *out = &d->base;
+    return AERIE_OK;
+}

@@ -1,0 +1,173 @@
+/* oracle.c - a drafter that knows the answer, for tests and benchmarks.
+ *
+ * It is told how each slot's sequence goes on and proposes just that, but errs at a chosen rate, so a test
+ * sets the acceptance. Chains show what a given acceptance is worth; trees put wrong siblings before and after the
+ * right child, and children under wrong ones, so that accepted paths lie scattered over the tree's rows and their
+ * compaction is exercised.
+ *
+ * Owns: nothing but its parameters. The told sequences are lent until the next tell.
+ *
+ * Invariants
+ *   1. A proposal is a function of seed, slot, position and the request's limits. Whether the oracle errs at a
+ *      position depends on seed, slot and position only, so it errs there however it gets there.
+ *   2. Error rate 0 makes every told token right, 1 none.
+ *   3. Nothing is proposed outside of what was told.
+ *   4. Beliefs are honest: on the main path p = 1 - error_rate, and the error rate is shared by the siblings.
+ */
+#include "draft/drafter.h"
+
+#include "base/mem.h"
+#include "base/math/rng.h"
+
+#define LEAST_P 1e-3f
+#define MAX_SIBLINGS 3 /* wrong children beside the main one */
+
+typedef struct told {
+    const int32_t *tokens; /* [n] lent: positions first, first + 1, ... */
+    size_t first, n;
+} told;
+
+typedef struct oracle {
+    ae_drafter base;
+    uint32_t n_slots, n_vocab;
+    float error_rate;
+    uint64_t seed;
+    told *told; /* [n_slots] */
+} oracle;
+
+/* What the dice say about one position: independent draws by purpose. */
+enum { DICE_NODE, DICE_SIBLINGS };
+
+static void dice(const oracle *d, uint32_t slot, size_t position, uint32_t purpose, uint32_t out[4])
+{
+    ae_philox(d->seed, position, (uint64_t)purpose << 32 | slot, out);
+}
+
+/* The token `step` places after the right one, cyclically: never the right one for step in [1, n_vocab). */
+static int32_t token_beside(const oracle *d, int32_t right, uint32_t step)
+{
+    return (int32_t)(((uint32_t)right + (uint64_t)step) % d->n_vocab);
+}
+
+/* The main child for a position, and how far from the right token it is (0: it is right). */
+static int32_t main_token(const oracle *d, uint32_t slot, size_t position, uint32_t *step)
+{
+    uint32_t r[4];
+    dice(d, slot, position, DICE_NODE, r);
+    const bool wrong = ae_uniform_open(r[0]) < (double)d->error_rate;
+    *step = wrong ? 1 + r[1] % (d->n_vocab - 1) : 0;
+    return token_beside(d, d->told[slot].tokens[position - d->told[slot].first], *step);
+}
+
+static float belief(float p)
+{
+    return p > LEAST_P ? p < 1.0f ? p : 1.0f : LEAST_P;
+}
+
+/* The children for one position under `parent`: the main one somewhere among the wrong ones. Returns its index, or -1
+ * when the tree has no room for it. */
+static int32_t add_children(const oracle *d, uint32_t slot, size_t position, int32_t parent, uint32_t max_nodes,
+                            bool deeper, ae_tree *tree)
+{
+    const int32_t right = d->told[slot].tokens[position - d->told[slot].first];
+    const uint32_t room = max_nodes - tree->n;
+    uint32_t main_step, r[4];
+    const int32_t main_child = main_token(d, slot, position, &main_step);
+    dice(d, slot, position, DICE_SIBLINGS, r);
+    const uint32_t wrong_tokens = d->n_vocab - (main_step ? 2 : 1); /* those that are neither right nor the main one */
+    uint32_t n_wrong = 1 + r[0] % MAX_SIBLINGS;
+    if (n_wrong > wrong_tokens) n_wrong = wrong_tokens;
+    if (n_wrong + 1 > room) n_wrong = room - 1;
+    const uint32_t place = r[1] % (n_wrong + 1), stride = r[2] % d->n_vocab;
+    int32_t main_node = -1, first_wrong = -1;
+    for (uint32_t i = 0, step = stride; i <= n_wrong; i++) {
+        if (i == place) {
+            main_node = ae_tree_add(tree, parent, main_child, belief(1.0f - d->error_rate));
+            continue;
+        }
+        do step = step + 1 < d->n_vocab ? step + 1 : 1; /* siblings differ: each takes the next free step */
+        while (step == main_step);
+        const int32_t node =
+            ae_tree_add(tree, parent, token_beside(d, right, step), belief(d->error_rate / (float)n_wrong));
+        if (first_wrong < 0) first_wrong = node;
+    }
+    /* now and then a wrong path goes on */
+    if (deeper && first_wrong >= 0 && tree->n < max_nodes && r[3] % 4 == 0)
+        ae_tree_add(tree, first_wrong, (int32_t)(r[3] / 4 % d->n_vocab), belief(1.0f - d->error_rate));
+    return main_node;
+}
+
+static aerie_status draft(const oracle *d, const ae_draft_request *request, ae_tree *tree, aerie_error *error)
+{
+    const uint32_t slot = request->slot;
+    if (slot >= d->n_slots) return ae_fail(error, AERIE_ERROR_ARGUMENT, "slot %u: the oracle has %u", slot, d->n_slots);
+    const uint32_t max_nodes = request->max_nodes < AE_TREE_MAX ? request->max_nodes : AE_TREE_MAX;
+    int32_t node = -1;
+    for (uint32_t depth = 1; depth <= request->max_depth && tree->n < max_nodes; depth++) {
+        const size_t position = request->n_tokens + depth - 1;
+        if (position < d->told[slot].first || position - d->told[slot].first >= d->told[slot].n) break;
+        if (request->shape) {
+            node = add_children(d, slot, position, node, max_nodes, depth < request->max_depth, tree);
+        } else {
+            uint32_t step;
+            node = ae_tree_add(tree, node, main_token(d, slot, position, &step), belief(1.0f - d->error_rate));
+        }
+    }
+    return AERIE_OK;
+}
+
+static aerie_status oracle_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
+{
+    for (uint32_t i = 0; i < n; i++) AE_TRY(draft((const oracle *)drafter, &requests[i], requests[i].tree, error));
+    return AERIE_OK;
+}
+
+static uint32_t oracle_begin(ae_drafter *drafter, const ae_draft_begin *begin)
+{
+    (void)drafter; /* what was told stays told */
+    return begin->n_shared;
+}
+
+static void oracle_destroy(ae_drafter *drafter)
+{
+    oracle *d = (oracle *)drafter;
+    if (!d) return;
+    ae_free(d->told);
+    ae_free(d);
+}
+
+static const ae_drafter_ops oracle_ops = {
+    .name = "oracle", .free = true, .begin = oracle_begin, .propose = oracle_propose, .destroy = oracle_destroy};
+
+void ae_draft_oracle_tell(ae_drafter *drafter, uint32_t slot, size_t first, const int32_t *tokens, size_t n_tokens)
+{
+    oracle *d = (oracle *)drafter;
+    if (drafter->ops != &oracle_ops || slot >= d->n_slots) return;
+    d->told[slot] = (told){tokens, first, n_tokens};
+}
+
+aerie_status ae_draft_oracle_create(ae_drafter **out, uint32_t n_slots, uint32_t n_vocab, float error_rate,
+                                    uint64_t seed, aerie_error *error)
+{
+    *out = NULL;
+    if (!(error_rate >= 0.0f && error_rate <= 1.0f))
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the oracle's error rate is %g; 0 to 1 are possible",
+                       (double)error_rate);
+    if (n_vocab < 2 || n_vocab > INT32_MAX)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "a vocabulary of %u tokens: the oracle needs 2 to err", n_vocab);
+    oracle *d = ae_alloc(1, sizeof *d);
+    told *sequences = ae_alloc(n_slots, sizeof *sequences);
+    if (!d || !sequences) {
+        ae_free(d);
+        ae_free(sequences);
+        return ae_fail_memory(error, "the oracle drafter", sizeof *d + n_slots * sizeof *sequences);
+    }
+    *d = (oracle){.base.ops = &oracle_ops,
+                  .n_slots = n_slots,
+                  .n_vocab = n_vocab,
+                  .error_rate = error_rate,
+                  .seed = seed,
+                  .told = sequences};
+    *out = &d->base;
+    return AERIE_OK;
+}

@@ -1,0 +1,119 @@
+/* sequence.c - positions of a sequence, in the KV cache and in recurrent state together.
+ *
+ * The cache can be cut where windows are whole (anywhere, without windows), a state only where it is known. So both land where
+ * either can, and give up positions that one of them would still have: they are computed again, to the same bits. */
+#include "engine/engine_int.h"
+
+uint32_t ae_engine_max_tree(const ae_engine *e)
+{
+    return e->state ? ae_state_n_records(e->state) : AE_TREE_MAX;
+}
+
+bool ae_engine_has_state(const ae_engine *e)
+{
+    return e->state || ae_kv_loses_parts(e->kv);
+}
+
+uint32_t ae_engine_n_live(const ae_engine *e, uint32_t seq)
+{
+    return ae_kv_n_live(e->kv, seq);
+}
+
+uint32_t ae_engine_landing(const ae_engine *e, uint32_t seq, uint32_t n)
+{
+    n = ae_kv_landing(e->kv, seq, n);
+    for (uint32_t last = n + 1; e->state && n < last;) {
+        last = n;
+        n = ae_kv_landing(e->kv, seq, ae_state_landing(e->state, seq, n));
+    }
+    return n;
+}
+
+uint32_t ae_engine_truncate(ae_engine *e, uint32_t seq, uint32_t n)
+{
+    n = ae_engine_landing(e, seq, n);
+    if (e->state) n = ae_state_truncate(e->state, e->stream, seq, n);
+    (void)ae_kv_truncate(e->kv, seq, n); /* to a landing: cannot fail */
+    return n;
+}
+
+/* ---- Keys: two sequences have positions in common only if these are the same ------------------------------------ */
+
+static ae_kv_key key_of(const ae_adapter_set *set)
+{
+    return (ae_kv_key){set->key, set->scope};
+}
+
+ae_kv_key ae_engine_key(ae_engine *e, const ae_adapter_set *set)
+{
+    ae_adapter_set own = set ? *set : (ae_adapter_set){0};
+    ae_adapter_keys_find(&e->keys, &own);
+    return key_of(&own);
+}
+
+ae_kv_key ae_engine_seq_key(const ae_engine *e, uint32_t seq)
+{
+    return key_of(&e->sets[seq]);
+}
+
+void ae_engine_adapt(ae_engine *e, uint32_t seq, const ae_adapter_set *set)
+{
+    (void)ae_engine_truncate(e, seq, 0);
+    e->sets[seq] = set ? *set : (ae_adapter_set){0};
+    ae_adapter_keys_find(&e->keys, &e->sets[seq]);
+    if (e->state) ae_state_set_key(e->state, seq, key_of(&e->sets[seq]));
+}
+
+const ae_adapter_set *ae_engine_adapters(const ae_engine *e, uint32_t seq)
+{
+    return &e->sets[seq];
+}
+
+uint32_t ae_engine_share(ae_engine *e, uint32_t to, uint32_t from, uint32_t n)
+{
+    if (to == from) return ae_engine_truncate(e, to, n);
+    n = ae_kv_key_equal(key_of(&e->sets[to]), key_of(&e->sets[from])) ? ae_kv_landing(e->kv, from, n) : 0;
+    while (n) {
+        if (e->state) n = ae_state_share(e->state, e->stream, to, from, n);
+        if (ae_kv_share(e->kv, e->stream, to, from, n) != AERIE_OK) break;
+        if (ae_kv_n_live(e->kv, to) == n || !e->state) return ae_kv_n_live(e->kv, to);
+        n = ae_kv_n_live(e->kv, to); /* no page for the end of it, or no window: land lower */
+    }
+    return ae_engine_truncate(e, to, 0);
+}
+
+uint32_t ae_engine_match(const ae_engine *e, ae_kv_key key, const int32_t *tokens, uint32_t n)
+{
+    n = ae_kv_match(e->kv, key, tokens, n);
+    return e->state ? ae_state_match(e->state, key, tokens, n) : n;
+}
+
+uint32_t ae_engine_adopt(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n)
+{
+    const ae_kv_key key = key_of(&e->sets[seq]);
+    if (!e->state) return ae_kv_adopt(e->kv, e->stream, seq, key, tokens, n);
+    for (uint32_t goal = ae_engine_match(e, key, tokens, n); goal; goal = ae_state_match(e->state, key, tokens, n)) {
+        n = ae_kv_adopt(e->kv, e->stream, seq, key, tokens, goal);
+        if (n == goal) return ae_state_adopt(e->state, e->stream, seq, tokens, n);
+    }
+    return ae_engine_truncate(e, seq, 0);
+}
+
+void ae_engine_snapshot(ae_engine *e, uint32_t seq)
+{
+    if (e->state) (void)ae_state_snapshot(e->state, e->stream, seq);
+    ae_kv_retain(e->kv, seq);
+}
+
+void ae_engine_keep(ae_engine *e, uint32_t seq, const int32_t *tokens)
+{
+    ae_engine_snapshot(e, seq);
+    ae_kv_keep(e->kv, seq, key_of(&e->sets[seq]), tokens);
+    (void)ae_engine_truncate(e, seq, 0);
+}
+
+void ae_engine_forget_prefixes(ae_engine *e)
+{
+    ae_kv_forget_prefixes(e->kv);
+    if (e->state) ae_state_forget_snapshots(e->state);
+}

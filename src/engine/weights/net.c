@@ -1,0 +1,264 @@
+#include "engine/weights/net.h"
+
+#include <stddef.h>
+
+/* Rows [first, first + n) of each matrix of a stack. */
+static void add_experts(ae_parts *parts, uint32_t n_experts, ae_tensor_ref tensor, uint32_t first, uint32_t n,
+                        ae_weight **fields)
+{
+    for (uint32_t i = 0; i < n_experts; i++)
+        ae_parts_expert(parts, tensor, i, (uint64_t)i * (uint64_t)tensor->ne[1] + first, n, &fields[i]);
+}
+
+/* Gate (if there is one), up and down of all experts of a layer. */
+static void list_experts(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_weight **stack, ae_net_layer *to)
+{
+    const ae_expert_hparams *x = &h->experts;
+    to->e_gate = from->e_gate || from->e_gate_up ? stack : NULL;
+    to->e_up = stack + x->n;
+    to->e_down = stack + 2 * (size_t)x->n;
+    if (to->e_gate) add_experts(p, x->n, from->e_gate_up ? from->e_gate_up : from->e_gate, 0, x->n_ff, to->e_gate);
+    add_experts(p, x->n, from->e_gate_up ? from->e_gate_up : from->e_up, from->e_gate_up ? x->n_ff : 0, x->n_ff, to->e_up);
+    add_experts(p, x->n, from->e_down, 0, x->n_latent ? x->n_latent : h->n_embd, to->e_down);
+}
+
+#define PARTS_OUTSIDE 16
+
+/* Queries, keys and values: each by itself, or as rows of one tensor. */
+static void list_qkv(ae_parts *p, const ae_layer *from, ae_net_layer *to)
+{
+    const ae_layer_spec *s = &from->spec;
+    const uint32_t kv = s->n_kv_heads * s->head_dim;
+    const uint32_t q = s->n_heads * s->head_dim * (s->out_gate == AE_OUT_GATE_ELEMENT ? 2 : 1);
+    ae_parts_rows(p, from->wqkv, 0, 0, q, &to->wq);
+    ae_parts_rows(p, from->wqkv, 0, q, kv, &to->wk);
+    ae_parts_rows(p, from->wqkv, 0, (uint64_t)q + kv, kv, &to->wv);
+    ae_parts_range(p, from->bqkv, 0, q, &to->bq);
+    ae_parts_range(p, from->bqkv, q, kv, &to->bk);
+    ae_parts_range(p, from->bqkv, (uint64_t)q + kv, kv, &to->bv);
+    ae_parts_rows(p, from->w_gate_up, 0, 0, s->n_ff, &to->w_gate);
+    ae_parts_rows(p, from->w_gate_up, 0, s->n_ff, s->n_ff, &to->w_up);
+}
+
+/* The absorbed form: of an old file's kv_b the first rows of each head are turned round. */
+static void list_mla(ae_parts *p, const ae_hparams *hparams, const ae_layer *from, ae_weight **heads, ae_net_layer *to)
+{
+    const ae_mla_hparams *m = &hparams->mla;
+    const uint32_t n_heads = from->spec.n_heads, both = m->n_nope + m->value_dim;
+    to->mla.k_b = heads;
+    to->mla.v_b = heads + n_heads;
+    ae_parts_rows(p, from->mla.kv_a, 0, 0, m->n_latent, &to->mla.kv_latent);
+    ae_parts_rows(p, from->mla.kv_a, 0, m->n_latent, m->n_rope, &to->mla.kv_rope);
+    for (uint32_t h = 0; h < n_heads; h++) {
+        ae_parts_transposed(p, from->mla.kv_b, (uint64_t)h * both, m->n_nope, &to->mla.k_b[h]);
+        ae_parts_rows(p, from->mla.kv_b, 0, (uint64_t)h * both + m->n_nope, m->value_dim, &to->mla.v_b[h]);
+        ae_parts_rows(p, from->mla.k_b, h, (uint64_t)h * m->n_latent, m->n_latent, &to->mla.k_b[h]);
+        ae_parts_rows(p, from->mla.v_b, h, (uint64_t)h * m->value_dim, m->value_dim, &to->mla.v_b[h]);
+    }
+}
+
+uint32_t ae_net_n_stacked(const ae_hparams *h)
+{
+    return 3 * h->experts.n + (h->mla.n_latent ? 2 * h->n_heads : 0);
+}
+
+void ae_net_list_layer(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_weight **stacked, ae_net_layer *to)
+{
+    const struct {
+        ae_tensor_ref tensor;
+        ae_weight **field;
+    } weights[] = {
+        {from->wq, &to->wq}, {from->wk, &to->wk}, {from->wv, &to->wv}, {from->wo, &to->wo}, {from->out_gate, &to->out_gate},
+        {from->w_gate, &to->w_gate}, {from->w_up, &to->w_up}, {from->w_down, &to->w_down}, {from->router, &to->router},
+        {from->s_gate, &to->s_gate}, {from->s_up, &to->s_up}, {from->s_down, &to->s_down}, {from->s_router, &to->s_router},
+        {from->ple_gate, &to->ple_gate}, {from->ple_proj, &to->ple_proj},
+        {from->latent_down, &to->latent_down}, {from->latent_up, &to->latent_up}, {from->mla.q_a, &to->mla.q_a},
+        {from->mla.q_b, &to->mla.q_b},
+        {from->recur.in, &to->recur.in}, {from->recur.gate, &to->recur.gate}, {from->recur.alpha, &to->recur.alpha},
+        {from->recur.beta, &to->recur.beta}, {from->recur.beta_alpha, &to->recur.beta_alpha},
+        {from->recur.out, &to->recur.out}};
+    const struct {
+        ae_tensor_ref tensor;
+        float **field;
+    } vectors[] = {
+        {from->attn_norm, &to->attn_norm}, {from->attn_norm_b, &to->attn_norm_b}, {from->attn_post_norm, &to->attn_post_norm},
+        {from->ffn_norm, &to->ffn_norm}, {from->ffn_norm_b, &to->ffn_norm_b}, {from->ffn_post_norm, &to->ffn_post_norm},
+        {from->attn_post_norm_b, &to->attn_post_norm_b}, {from->ffn_post_norm_b, &to->ffn_post_norm_b},
+        {from->bq, &to->bq}, {from->bk, &to->bk}, {from->bv, &to->bv}, {from->bo, &to->bo}, {from->b_gate, &to->b_gate},
+        {from->b_up, &to->b_up}, {from->b_down, &to->b_down}, {from->q_norm, &to->q_norm}, {from->k_norm, &to->k_norm},
+        {from->sinks, &to->sinks}, {from->router_b, &to->router_b}, {from->router_bias, &to->router_bias},
+        {from->router_norm, &to->router_norm}, {from->e_norm, &to->e_norm}, {from->dense_post_norm, &to->dense_post_norm},
+        {from->e_post_norm, &to->e_post_norm}, {from->eb_gate, &to->eb_gate}, {from->eb_up, &to->eb_up},
+        {from->eb_down, &to->eb_down}, {from->e_scale, &to->e_scale}, {from->ple_post_norm, &to->ple_post_norm},
+        {from->mla.q_a_norm, &to->mla.q_a_norm}, {from->mla.kv_a_norm, &to->mla.kv_a_norm},
+        {from->recur.conv, &to->recur.conv},
+        {from->recur.conv_bias, &to->recur.conv_bias}, {from->recur.decay, &to->recur.decay},
+        {from->recur.dt_bias, &to->recur.dt_bias}, {from->recur.skip, &to->recur.skip}, {from->recur.norm, &to->recur.norm}};
+    _Static_assert(sizeof weights / sizeof *weights + sizeof vectors / sizeof *vectors + 8 <= AE_NET_PARTS_PER_LAYER,
+                   "room for all parts of a layer");
+    to->out_scale = from->out_scale;
+    list_qkv(p, from, to);
+    for (size_t k = 0; k < sizeof weights / sizeof *weights; k++)
+        ae_parts_weight(p, weights[k].tensor, AE_WEIGHT_MATMUL, weights[k].field);
+    for (size_t k = 0; k < sizeof vectors / sizeof *vectors; k++) ae_parts_vector(p, vectors[k].tensor, vectors[k].field);
+    if (from->router) list_experts(p, h, from, stacked, to);
+    if (from->mla.kv_a) list_mla(p, h, from, stacked + 3 * (size_t)h->experts.n, to);
+}
+
+static void list_layer(ae_net *net, uint32_t i)
+{
+    const ae_hparams *h = &net->model->hparams;
+    const ae_layer *from = &net->model->layers[i];
+    ae_net_layer *to = &net->layers[i];
+    to->index = i;
+    ae_net_list_layer(&net->parts, h, from, net->stacked ? net->stacked + (size_t)i * ae_net_n_stacked(h) : NULL, to);
+    to->recur.i_state = net->n_recur;
+    net->n_recur += from->spec.mixer == AE_MIXER_RECUR;
+}
+
+static void list_parts(ae_net *net)
+{
+    const ae_model *m = net->model;
+    ae_parts_weight(&net->parts, m->embedding, m->tied ? AE_WEIGHT_LOOKUP | AE_WEIGHT_MATMUL : AE_WEIGHT_LOOKUP,
+                    &net->embedding);
+    if (m->tied && m->output_scale) net->parts.items[net->parts.n - 1].scale = m->output_scale;
+    for (uint32_t i = 0; i < m->hparams.n_layers; i++) list_layer(net, i);
+    ae_parts_weight(&net->parts, m->ple_embedding, AE_WEIGHT_LOOKUP, &net->ple_embedding);
+    ae_parts_weight(&net->parts, m->positions, AE_WEIGHT_LOOKUP, &net->positions);
+    ae_parts_weight(&net->parts, m->types, AE_WEIGHT_LOOKUP, &net->types);
+    ae_parts_vector(&net->parts, m->embed_norm, &net->embed_norm);
+    ae_parts_vector(&net->parts, m->embed_norm_b, &net->embed_norm_b);
+    ae_parts_weight(&net->parts, m->ple_model_proj, AE_WEIGHT_MATMUL, &net->ple_model_proj);
+    ae_parts_vector(&net->parts, m->ple_proj_norm, &net->ple_proj_norm);
+    ae_parts_ones(&net->parts, AE_MAX_HEAD_DIM, &net->ones);
+    ae_parts_vector(&net->parts, m->out_norm, &net->out_norm);
+    ae_parts_vector(&net->parts, m->out_norm_b, &net->out_norm_b);
+    ae_parts_vector(&net->parts, m->output_b, &net->output_b);
+    if (!m->tied) ae_parts_weight(&net->parts, m->output, AE_WEIGHT_MATMUL, &net->output);
+}
+
+bool ae_net_adapts(const ae_net *net, const ae_part *part)
+{
+    static const size_t routers[] = {offsetof(ae_net_layer, router), offsetof(ae_net_layer, s_router)};
+    static const size_t shared[] = {offsetof(ae_net_layer, s_gate), offsetof(ae_net_layer, s_up),
+                                    offsetof(ae_net_layer, s_down)};
+    const ae_hparams *h = &net->model->hparams;
+    if ((part->use & ~(unsigned)AE_WEIGHT_IN_PLACE) != AE_WEIGHT_MATMUL || part->is_expert || part->transposed) return false;
+    if (part->weight == &net->output || part->weight == &net->ple_model_proj) return true;
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        const uintptr_t layer = (uintptr_t)&net->layers[i], field = (uintptr_t)part->weight;
+        if (field < layer || field >= layer + sizeof net->layers[i]) continue; /* else in net->stacked */
+        const size_t at = field - layer;
+        for (size_t k = 0; k < sizeof routers / sizeof routers[0]; k++)
+            if (at == routers[k]) return false;
+        for (size_t k = 0; !h->experts.n_latent && k < sizeof shared / sizeof shared[0]; k++)
+            if (at == shared[k]) return false;
+        return true;
+    }
+    return false;
+}
+
+uint32_t ae_net_kv_layers(const ae_model *m, ae_kv_layer *layers, uint32_t *windows, uint32_t *of)
+{
+    uint32_t n = 0, at[AE_MAX_LAYERS] = {0};
+    for (uint32_t i = 0; i < m->hparams.n_layers; i++) {
+        const ae_layer_spec *s = &m->layers[i].spec;
+        const bool mla = s->mixer == AE_MIXER_MLA, attends = s->mixer == AE_MIXER_ATTENTION || mla;
+        if (attends && s->kv_from == (int)i) {
+            at[i] = n;
+            windows[n] = s->window;
+            layers[n++] = mla ? (ae_kv_layer){1, m->hparams.mla.n_latent, m->hparams.mla.n_rope}
+                              : (ae_kv_layer){s->n_kv_heads, s->head_dim, 0};
+        }
+        if (!attends) continue;
+        uint32_t *window = &windows[at[s->kv_from]]; /* the widest of those who read it */
+        if (!s->window || *window) *window = !s->window ? 0 : s->window > *window ? s->window : *window;
+        if (of) of[i] = at[s->kv_from];
+    }
+    return n;
+}
+
+/* Stores number layers with windows, and those without, by themselves. */
+static aerie_status number_kv_layers(ae_net *net, aerie_error *error)
+{
+    struct {
+        ae_kv_layer layers[AE_MAX_LAYERS];
+        uint32_t windows[AE_MAX_LAYERS], of[AE_MAX_LAYERS], at[AE_MAX_LAYERS];
+    } *s = ae_alloc(1, sizeof *s); /* zeroed */
+    if (!s) return ae_fail_memory(error, "the list of what layers keep", sizeof *s);
+    const uint32_t n_kv = ae_net_kv_layers(net->model, s->layers, s->windows, s->of);
+    uint32_t n[2] = {0};
+    for (uint32_t i = 0; i < n_kv; i++) s->at[i] = n[s->windows[i] > 0]++;
+    for (uint32_t i = 0; n_kv && i < net->model->hparams.n_layers; i++) {
+        net->layers[i].kv = s->at[s->of[i]];
+        net->layers[i].windowed = s->windows[s->of[i]];
+    }
+    ae_free(s);
+    return AERIE_OK;
+}
+
+static aerie_status net_tables(ae_net *net, const ae_load_options *options, aerie_error *error)
+{
+    const ae_hparams *h = &net->model->hparams;
+    const size_t n_stacked = (size_t)h->n_layers * ae_net_n_stacked(h);
+    const size_t n_parts = PARTS_OUTSIDE + (size_t)AE_NET_PARTS_PER_LAYER * h->n_layers + n_stacked;
+    AE_TRY(ae_parts_init(&net->parts, net->backend, net->model->gguf, net->model->bound, n_parts, error));
+    net->layers = ae_alloc(h->n_layers, sizeof *net->layers);
+    if (n_stacked) net->stacked = ae_alloc(n_stacked, sizeof *net->stacked);
+    if (!net->layers || (n_stacked && !net->stacked))
+        return ae_fail_memory(error, "the weight tables", h->n_layers * sizeof *net->layers);
+    list_parts(net);
+    AE_TRY(number_kv_layers(net, error));
+    ae_parts_place(&net->parts, options->in_place);
+    for (uint32_t i = 0; i < net->parts.n; i++) {
+        const ae_part *part = &net->parts.items[i];
+        const size_t bytes = ae_part_pass_bytes(part);
+        net->pass_bytes += part->is_expert ? bytes * h->experts.n_used / h->experts.n : bytes;
+    }
+    return AERIE_OK;
+}
+
+static void free_tables(ae_net *net)
+{
+    ae_free(net->layers);
+    ae_free(net->stacked);
+}
+
+aerie_status ae_net_plan_bytes(size_t *bytes, const ae_model *model, const ae_backend *backend, const ae_load_options *options,
+                               aerie_error *error)
+{
+    ae_net net = {.model = model, .backend = (ae_backend *)backend};
+    const aerie_status status = net_tables(&net, options, error);
+    *bytes = status == AERIE_OK ? net.parts.bytes : 0;
+    ae_free(net.parts.items);
+    free_tables(&net);
+    return status;
+}
+
+aerie_status ae_net_create(ae_net **out, const ae_model *model, ae_backend *backend, const ae_load_options *options,
+                           aerie_error *error)
+{
+    *out = NULL;
+    ae_net *net = ae_alloc(1, sizeof *net);
+    if (!net) return ae_fail_memory(error, "a network", sizeof *net);
+    net->model = model;
+    net->backend = backend;
+    aerie_status status = net_tables(net, options, error);
+    if (status == AERIE_OK) status = ae_parts_create(&net->parts, error);
+    if (status == AERIE_OK) status = ae_parts_fill(&net->parts, options, error);
+    if (status != AERIE_OK) {
+        ae_net_free(net);
+        return status;
+    }
+    if (model->tied) net->output = net->embedding;
+    *out = net;
+    return AERIE_OK;
+}
+
+void ae_net_free(ae_net *net)
+{
+    if (!net) return;
+    ae_parts_free(&net->parts);
+    free_tables(net);
+    ae_free(net);
+}

@@ -1,0 +1,91 @@
+/* net.h - a model on a device: every weight in the backend's own layout, or in place where the file's layout will do.
+ *
+ * Owns: the device weights. Borrows: the model (which must outlive it) and the backend. Immutable
+ * once created; shared by engines and threads.
+ */
+#ifndef AE_ENGINE_WEIGHTS_NET_H
+#define AE_ENGINE_WEIGHTS_NET_H
+
+#include "engine/weights/parts.h"
+
+/* Names as in ae_recur_layer. */
+typedef struct ae_net_recur {
+    ae_weight *in, *gate, *alpha, *beta, *beta_alpha, *out;
+    float *conv, *conv_bias, *decay, *dt_bias, *skip, *norm; /* device f32 or NULL */
+    uint32_t i_state; /* number among the recurrent layers */
+} ae_net_recur;
+
+/* Names as in ae_mla_layer. */
+typedef struct ae_net_mla {
+    ae_weight *q_a, *q_b;
+    ae_weight *kv_latent, *kv_rope; /* rows of kv_a */
+    ae_weight **k_b, **v_b;         /* one for each head */
+    float *q_a_norm, *kv_a_norm;    /* device f32 */
+} ae_net_mla;
+
+/* A layer's weights; names as in ae_layer, fused ones split. Absent ones are NULL. */
+typedef struct ae_net_layer {
+    float *attn_norm, *attn_norm_b, *attn_post_norm, *ffn_norm, *ffn_norm_b, *ffn_post_norm; /* device f32 */
+    float *attn_post_norm_b, *ffn_post_norm_b;
+    ae_weight *wq, *wk, *wv, *wo, *out_gate, *w_gate, *w_up, *w_down;
+    float *bq, *bk, *bv, *bo, *b_gate, *b_up, *b_down;
+    float *q_norm, *k_norm, *sinks;
+    /* experts */
+    ae_weight *router, **e_gate, **e_up, **e_down; /* but for the router one for each expert */
+    ae_weight *s_gate, *s_up, *s_down, *s_router;
+    ae_weight *latent_down, *latent_up;
+    float *router_b, *router_bias, *router_norm, *e_norm, *dense_post_norm, *e_post_norm;
+    float *eb_gate, *eb_up, *eb_down, *e_scale;
+    ae_weight *ple_gate, *ple_proj;
+    float *ple_post_norm;
+    float out_scale;
+    uint32_t index;
+    bool windowed; /* its keys and values are among the parts of pages */
+    uint32_t kv; /* layer of the KV store that it reads */
+    ae_net_recur recur; /* in NULL: the layer is not recurrent */
+    ae_net_mla mla;
+} ae_net_layer;
+
+typedef struct ae_net {
+    const ae_model *model;
+    ae_backend *backend;
+    ae_weight *embedding; /* lookup; the same object as output when the head is tied */
+    ae_weight *output;    /* matmul; NULL: an encoder, which has no out_norm either */
+    ae_weight *positions, *types; /* lookup, of encoders; or NULL */
+    float *embed_norm, *embed_norm_b;
+    float *out_norm;      /* [n_embd] device f32 */
+    float *out_norm_b, *output_b; /* or NULL */
+    ae_weight *ple_embedding, *ple_model_proj; /* or NULL; names as in ae_model */
+    float *ple_proj_norm;
+    float *ones;          /* [most of a head] device f32: norms without weights */
+    ae_net_layer *layers; /* [n_layers] */
+    uint32_t n_recur;     /* layers with recurrent state */
+    ae_parts parts;       /* every weight and vector */
+    ae_weight **stacked;  /* [n_layers][ae_net_n_stacked] where arrays of weights stand, of experts and heads; NULL: none */
+    size_t pass_bytes;    /* what a pass of one row reads: no lookup table, of experts those it uses; also where it
+                           * lies in the file */
+} ae_net;
+
+/* What the layers of a model keep in the KV cache, to layers[n_layers], and how many positions are seen of it, 0: all, to
+ * windows[n_layers]; of[n_layers] (or NULL): which of them layer i reads. Returns how many. */
+uint32_t ae_net_kv_layers(const ae_model *model, ae_kv_layer *layers, uint32_t *windows, uint32_t *of);
+
+#define AE_NET_PARTS_PER_LAYER 72 /* and ae_net_n_stacked */
+
+/* Weights of a layer that stand in arrays: three for each expert, then two for each head of latent attention. */
+uint32_t ae_net_n_stacked(const ae_hparams *h);
+/* Lists the parts of a layer, to be filled into *to. stacked: [ae_net_n_stacked], room for its arrays. */
+void ae_net_list_layer(ae_parts *parts, const ae_hparams *h, const ae_layer *from, ae_weight **stacked, ae_net_layer *to);
+
+/* Whether something can be added to what products with this part of the network give: where a product of rows makes it by
+ * itself, not inside of an operation on experts or heads. */
+bool ae_net_adapts(const ae_net *net, const ae_part *part);
+
+/* Device bytes that the weights will take. Errors: MEMORY, for the tables that say so. */
+aerie_status ae_net_plan_bytes(size_t *bytes, const ae_model *model, const ae_backend *backend, const ae_load_options *options,
+                               aerie_error *error);
+aerie_status ae_net_create(ae_net **out, const ae_model *model, ae_backend *backend, const ae_load_options *options,
+                           aerie_error *error);
+void ae_net_free(ae_net *net);
+
+#endif

@@ -1,0 +1,120 @@
+/* draft_model.c - aerie.h: speculation by a draft model. Whether its vocabulary is the target's, and if not, what both share; how
+ * large its context is, and what that takes. The drafter itself: draft/model.c.
+ */
+#include <string.h>
+
+#include "session/session_int.h"
+#include "base/os.h"
+
+/* *map NULL: both have the same tokens. UNSUPPORTED when they share too little. */
+static aerie_status map_vocabularies(const ae_vocab *target, const char *target_name, const ae_model *draft, ae_vocab_map **map,
+                                     aerie_error *error)
+{
+    *map = NULL;
+    if (ae_vocab_check_same(target, draft->vocab, NULL) == AERIE_OK) return AERIE_OK;
+    AE_TRY(ae_vocab_map_create(map, target, draft->vocab, error));
+    const aerie_status status = ae_vocab_map_check(*map, target_name, draft->name, error);
+    if (status == AERIE_OK) return status;
+    ae_vocab_map_free(*map);
+    *map = NULL;
+    return status;
+}
+
+/* The draft model's engine, beside a session of these (resolved) parameters. */
+static ae_engine_options draft_options(const aerie_session_params *params, const ae_vocab_map *map, const ae_model *draft)
+{
+    ae_engine_options o = ae_api_engine_options(params, 1);
+    o.max_rank = 0;
+    o.n_kv_pages = 0; /* its cache is as large as its sequences may become */
+    o.n_taps = 0;
+    o.n_records = AE_TREE_MAX; /* it runs whatever tree is drafted for the target */
+    if (map) { /* the same texts may take more tokens there */
+        const double n_ctx = (double)o.n_ctx * ae_vocab_map_overlap(map)->length_ratio * 1.1;
+        if (n_ctx > (double)o.n_ctx) o.n_ctx = n_ctx < AE_API_MAX_CTX ? (uint32_t)n_ctx : AE_API_MAX_CTX;
+    }
+    const uint32_t train = draft->hparams.n_ctx_train;
+    if (train && o.n_ctx > train) o.n_ctx = train;
+    o.n_outputs = AE_TREE_MAX + 1; /* it drafts for one sequence at a time */
+    return o;
+}
+
+aerie_status ae_api_create_draft_model(aerie_session *s, ae_drafter **drafter, aerie_error *error)
+{
+    const aerie_model *draft = s->params.spec.draft_model;
+    if (!draft->net) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the draft model was loaded without its weights");
+    AE_TRY(ae_api_check_decoder(draft->model, error));
+    ae_vocab_map *map;
+    AE_TRY(map_vocabularies(s->model->vocab, s->model->model->name, draft->model, &map, error));
+    if (map) {
+        const ae_overlap *overlap = ae_vocab_map_overlap(map);
+        s->mapped = true;
+        s->overlap = (aerie_overlap){.n_target = (uint32_t)overlap->n_target, .n_draft = (uint32_t)overlap->n_draft,
+                                     .n_shared = (uint32_t)overlap->n_shared, .vocab_share = overlap->vocab_share,
+                                     .text_share = overlap->text_share};
+    }
+    ae_engine_options o = draft_options(&s->params, map, draft->model);
+    o.pool = ae_engine_pool(s->engine);
+    ae_engine *engine;
+    const uint64_t bytes = ae_engine_plan_bytes(draft->model, draft->backend, &o);
+    aerie_status status = ae_api_check_memory("the draft model's session", bytes, "a smaller context (-c) would fit", error);
+    if (status == AERIE_OK) status = ae_engine_create(&engine, draft->net, &o, error);
+    if (status == AERIE_OK) return ae_draft_model_create(drafter, engine, map, s->params.n_seqs, s->params.n_ctx, error);
+    ae_vocab_map_free(map);
+    return status;
+}
+
+bool aerie_session_overlap(const aerie_session *session, aerie_overlap *overlap, size_t size)
+{
+    if (!session || !overlap) return false;
+    if (session->mapped) ae_api_give(overlap, size, &session->overlap, sizeof session->overlap);
+    return session->mapped;
+}
+
+static aerie_status plan_draft(const ae_model *target, const ae_model *draft, ae_backend *backend,
+                               const aerie_model_params *model_params, const aerie_session_params *session_params,
+                               aerie_memory_plan *plan, aerie_error *error)
+{
+    aerie_session_params params;
+    ae_vocab_map *map;
+    AE_TRY(ae_api_resolve(target, session_params, false, &params, error));
+    const ae_load_options no = ae_api_net_options(model_params);
+    size_t weight_bytes;
+    AE_TRY(ae_net_plan_bytes(&weight_bytes, draft, backend, &no, error));
+    const aerie_status status = map_vocabularies(target->vocab, target->name, draft, &map, error);
+    if (status != AERIE_OK && status != AERIE_ERROR_UNSUPPORTED) return status; /* a session will say what is not shared */
+    const ae_engine_options eo = draft_options(&params, map, draft);
+    plan->weight_bytes = weight_bytes;
+    plan->session_bytes = ae_engine_plan_bytes(draft, backend, &eo);
+    ae_vocab_map_free(map);
+    return AERIE_OK;
+}
+
+aerie_status aerie_memory_plan_draft(const char *path, const char *draft_path, const aerie_model_params *model_params,
+                                     const aerie_session_params *session_params, aerie_memory_plan *theirs, size_t plan_size,
+                                     aerie_error *error)
+{
+    AE_API_NEED(path, error);
+    AE_API_NEED(draft_path, error);
+    AE_API_NEED(theirs, error);
+    aerie_memory_plan own = {.available_bytes = ae_os_memory_available()}, *plan = &own;
+    ae_api_give(theirs, plan_size, plan, sizeof *plan);
+    AE_API_TAKE(model_params, mp, model_params, error);
+    AE_API_TAKE(rope, rope, mp.rope, error);
+    if (mp.rope) mp.rope = &rope;
+    const ae_model_options options = {.no_mmap = mp.no_mmap};
+    const ae_model_options target_options = {.no_mmap = mp.no_mmap, .rope = mp.rope, .overrides = mp.overrides,
+                                             .n_overrides = mp.n_overrides};
+    ae_backend *backend;
+    ae_model *target = NULL, *draft = NULL;
+    AE_TRY(ae_backend_open(&backend, mp.backend, mp.cpu_level, error));
+    aerie_status status = ae_model_load(&target, path, &target_options, error);
+    if (status == AERIE_OK) status = ae_model_load(&draft, draft_path, &options, error);
+    if (status == AERIE_OK) status = ae_api_check_decoder(target, error);
+    if (status == AERIE_OK) status = ae_api_check_decoder(draft, error);
+    if (status == AERIE_OK) status = plan_draft(target, draft, backend, &mp, session_params, plan, error);
+    ae_api_give(theirs, plan_size, plan, sizeof *plan);
+    ae_model_free(draft);
+    ae_model_free(target);
+    ae_backend_close(backend);
+    return status;
+}

@@ -1,0 +1,110 @@
+/* draft_self.c - speculation of type MOE: which layers draft with fewer experts or without a block, read from lists.
+ *
+ * The drafter itself: draft/self.c.
+ */
+#include <string.h>
+
+#include "session/session_int.h"
+#include "base/err.h"
+
+/* A decimal number at *p; false: there is none, or it is above most. */
+static bool take_number(const char **p, uint32_t most, uint32_t *value)
+{
+    const char *start = *p;
+    uint64_t n = 0;
+    for (; **p >= '0' && **p <= '9'; ++*p) n = n > most ? n : 10 * n + (uint64_t)(**p - '0');
+    *value = (uint32_t)n;
+    return *p > start && n <= most;
+}
+
+/* Sets the bit in the layers of a list such as "0-3,7,20-". */
+static aerie_status mark_layers(uint8_t *lacks, uint32_t n_layers, const char *list, uint8_t bit, const char *option,
+                                aerie_error *error)
+{
+    for (const char *p = list; list; p++) {
+        uint32_t first, last;
+        bool good = take_number(&p, n_layers - 1, &first);
+        last = first;
+        if (good && *p == '-') {
+            p++;
+            if (*p >= '0' && *p <= '9') good = take_number(&p, n_layers - 1, &last) && last >= first;
+            else last = n_layers - 1;
+        }
+        if (!good || (*p && *p != ','))
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s: '%.64s' is not a list of layers from 0 to %u such as 0-3,7 or 2-",
+                           option, list, n_layers - 1);
+        for (uint32_t i = first; i <= last; i++) lacks[i] |= bit;
+        if (!*p) break;
+    }
+    return AERIE_OK;
+}
+
+/* Blocks that the rest of the pass needs are kept: recurrent layers go on with their state, and keys that others read. */
+static void keep_needed(const ae_model *model, uint8_t *lacks)
+{
+    for (uint32_t i = 0; i < model->hparams.n_layers; i++) {
+        const ae_layer_spec *s = &model->layers[i].spec;
+        const bool attends = s->mixer == AE_MIXER_ATTENTION || s->mixer == AE_MIXER_MLA;
+        if (!attends) lacks[i] &= (uint8_t)~AE_LACKS_MIXER;
+        else if (s->kv_from != (int)i) lacks[s->kv_from] &= (uint8_t)~AE_LACKS_MIXER;
+    }
+}
+
+/* -1 to what the model uses, as a number of experts. */
+static aerie_status count_experts(const ae_model *model, int32_t wanted, uint32_t *n, aerie_error *error)
+{
+    const uint32_t n_used = model->hparams.experts.n ? model->hparams.experts.n_used : 0;
+    if (wanted < -1 || (n_used && wanted > (int32_t)n_used))
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%d experts are asked for in drafts (--moe-draft-experts); the model uses "
+                       "%u: -1 (all) to %u are possible", (int)wanted, n_used, n_used);
+    *n = wanted < 0 ? n_used : (uint32_t)wanted;
+    return AERIE_OK;
+}
+
+static aerie_status read_spec(const ae_model *model, const aerie_spec *spec, uint8_t *lacks, uint32_t *n_experts,
+                              aerie_error *error)
+{
+    const uint32_t n_layers = model->hparams.n_layers;
+    memset(lacks, 0, n_layers);
+    AE_TRY(count_experts(model, spec->moe_experts, n_experts, error));
+    const char *reduced = spec->moe_layers ? spec->moe_layers : "0-";
+    AE_TRY(mark_layers(lacks, n_layers, reduced, AE_LACKS_EXPERTS, "--moe-draft-layers", error));
+    AE_TRY(mark_layers(lacks, n_layers, spec->skip_attn, AE_LACKS_MIXER, "--draft-skip-attn", error));
+    AE_TRY(mark_layers(lacks, n_layers, spec->skip_ffn, AE_LACKS_FFN, "--draft-skip-ffn", error));
+    keep_needed(model, lacks);
+    uint8_t any = 0;
+    for (uint32_t i = 0; i < n_layers; i++) any |= lacks[i];
+    const bool less = model->hparams.experts.n || any & (AE_LACKS_MIXER | AE_LACKS_FFN);
+    if (!less && spec->skip_attn)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT,
+                       "speculation of type moe: none of the layers '%.64s' (--draft-skip-attn) has "
+                       "attention that could be left out: they are recurrent, or others read their keys",
+                       spec->skip_attn);
+    if (!less)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation of type moe: '%s' has no experts to leave out; name layers "
+                       "that draft without a block (--draft-skip-attn, --draft-skip-ffn)", model->name);
+    return AERIE_OK;
+}
+
+aerie_status ae_api_create_self(aerie_session *s, ae_drafter **drafter, aerie_error *error)
+{
+    uint8_t lacks[AE_MAX_LAYERS];
+    uint32_t n_experts = 0;
+    AE_TRY(read_spec(s->model->model, &s->params.spec, lacks, &n_experts, error));
+    AE_TRY(ae_draft_self_create(drafter, s->engine, lacks, n_experts, s->params.n_seqs, error));
+    s->self = *drafter;
+    s->params.spec.moe_layers = s->params.spec.skip_attn = s->params.spec.skip_ffn = NULL; /* the caller's */
+    return AERIE_OK;
+}
+
+aerie_status aerie_session_set_moe_experts(aerie_session *session, int32_t n_experts, aerie_error *error)
+{
+    AE_API_NEED(session, error);
+    uint32_t n = 0;
+    if (!session->self)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the session speculates by %s, not by moe: its drafts have no experts to "
+                       "choose", aerie_session_spec_name(session));
+    AE_TRY(count_experts(session->model->model, n_experts, &n, error));
+    ae_draft_self_set_experts(session->self, n);
+    return AERIE_OK;
+}

@@ -1,0 +1,216 @@
+/* embedder.c - aerie.h: vectors of texts. */
+#include <string.h>
+
+#include "session/session_int.h"
+#include "base/mem.h"
+#include "base/os.h"
+#include "engine/embed.h"
+
+struct aerie_embedder {
+    const aerie_model *model;
+    ae_embedder *embedder;
+    ae_embed_options options; /* resolved */
+};
+
+#define MAX_P 64         /* of a p-norm */
+#define DECODER_CTX 4096 /* of a model that is no encoder, unless asked for more */
+
+static const char *const names[] = {
+    [AERIE_POOLING_AUTO] = "auto", [AERIE_POOLING_MEAN] = "mean", [AERIE_POOLING_CLS] = "cls",
+    [AERIE_POOLING_LAST] = "last", [AERIE_POOLING_RANK] = "rank",
+};
+#define N_NAMES (sizeof names / sizeof *names)
+
+_Static_assert((int)AERIE_POOLING_MEAN == (int)AE_POOLING_MEAN && (int)AERIE_POOLING_RANK == (int)AE_POOLING_RANK,
+               "one numbering");
+
+const char *aerie_pooling_name(aerie_pooling pooling)
+{
+    return (size_t)pooling < N_NAMES ? names[pooling] : NULL;
+}
+
+bool aerie_pooling_parse(const char *name, aerie_pooling *pooling)
+{
+    if (!name || !pooling) return false;
+    for (size_t i = 0; i < N_NAMES; i++) {
+        if (strcmp(names[i], name)) continue;
+        *pooling = (aerie_pooling)i;
+        return true;
+    }
+    return false;
+}
+
+aerie_pooling ae_api_pooling(const ae_model *model)
+{
+    const ae_pooling file = model->hparams.pooling;
+    if (file != AE_POOLING_NONE && (file != AE_POOLING_RANK || model->cls_out)) return (aerie_pooling)file;
+    return model->hparams.encoder ? AERIE_POOLING_MEAN : AERIE_POOLING_LAST;
+}
+
+/* ---- Embedders --------------------------------------------------------------------------------------- */
+
+static aerie_status resolve_sizes(const ae_model *m, const aerie_embedder_params *p, ae_embed_options *o, aerie_error *error)
+{
+    const ae_hparams *h = &m->hparams;
+    const uint32_t trained = h->n_ctx_train ? h->n_ctx_train : h->n_positions ? h->n_positions : 512;
+    const uint32_t limit = h->n_positions ? h->n_positions : AE_API_MAX_CTX;
+    o->n_ctx = p->n_ctx ? p->n_ctx : trained < limit ? trained : limit;
+    if (!p->n_ctx && !h->encoder && o->n_ctx > DECODER_CTX) o->n_ctx = DECODER_CTX;
+    if (o->n_ctx > limit)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT,
+                       "texts of %u tokens: this model knows %u positions; a context (-c) up to that "
+                       "would work",
+                       o->n_ctx, limit);
+    if (p->n_batch > AE_API_MAX_CTX)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "passes of %u tokens; at most %u are possible", p->n_batch, AE_API_MAX_CTX);
+    o->n_batch = p->n_batch ? p->n_batch : 512;
+    if (h->encoder && o->n_batch < o->n_ctx) o->n_batch = o->n_ctx;
+    o->n_seqs = h->encoder ? 64 : h->recur.kind ? 1 : 16;
+    if (o->n_seqs > o->n_batch) o->n_seqs = o->n_batch;
+    return AERIE_OK;
+}
+
+static aerie_status resolve(const ae_model *m, const aerie_embedder_params *p, ae_embed_options *o, aerie_error *error)
+{
+    const aerie_pooling pooling = p->pooling == AERIE_POOLING_AUTO ? ae_api_pooling(m) : p->pooling;
+    if (!aerie_pooling_name(p->pooling)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "pooling %d is unknown", (int)p->pooling);
+    if (pooling == AERIE_POOLING_RANK && !m->cls_out)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: pooling 'rank' needs a model with a classification head "
+                       "(cls.output.weight), such as a reranker of BERT's kind; mean, cls and last work with any",
+                       ae_gguf_path(m->gguf));
+    if (p->normalize < -1 || p->normalize > MAX_P)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "normalize is %d; -1 to %d are possible", (int)p->normalize, MAX_P);
+    *o = (ae_embed_options){.n_threads = p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(),
+                            .pooling = (ae_pooling)pooling,
+                            .normalize = p->normalize};
+    return resolve_sizes(m, p, o, error);
+}
+
+uint64_t ae_api_embedder_bytes(const ae_model *model, const ae_backend *backend)
+{
+    const aerie_embedder_params p = aerie_embedder_params_default();
+    ae_embed_options o;
+    return resolve(model, &p, &o, NULL) == AERIE_OK ? ae_embedder_plan_bytes(model, backend, &o) : 0;
+}
+
+aerie_status aerie_embedder_create(aerie_embedder **embedder, const aerie_model *model, const aerie_embedder_params *params,
+                                   aerie_error *error)
+{
+    AE_API_NEED(embedder, error);
+    AE_API_NEED(model, error);
+    *embedder = NULL;
+    AE_API_TAKE(embedder_params, p, params, error);
+    if (!model || !model->net) return ae_fail(error, AERIE_ERROR_ARGUMENT, "an embedder needs a model loaded with its weights");
+    aerie_embedder *e = ae_alloc(1, sizeof *e);
+    if (!e) return ae_fail_memory(error, "an embedder", sizeof *e);
+    e->model = model;
+    aerie_status status = resolve(model->model, &p, &e->options, error);
+    if (status == AERIE_OK)
+        status = ae_api_check_memory("an embedder of this context size",
+                                     ae_embedder_plan_bytes(model->model, model->backend, &e->options),
+                                     "a smaller context (-c) would fit", error);
+    if (status == AERIE_OK) status = ae_embedder_create(&e->embedder, model->net, &e->options, error);
+    if (status == AERIE_OK) *embedder = e;
+    else aerie_embedder_free(e);
+    return status;
+}
+
+void aerie_embedder_free(aerie_embedder *embedder)
+{
+    if (!embedder) return;
+    ae_embedder_free(embedder->embedder);
+    ae_free(embedder);
+}
+
+uint32_t aerie_embedder_n_out(const aerie_embedder *embedder)
+{
+    if (!embedder) return 0;
+    return ae_embedder_n_out(embedder->embedder);
+}
+
+uint32_t aerie_embedder_n_ctx(const aerie_embedder *embedder)
+{
+    if (!embedder) return 0;
+    return embedder->options.n_ctx;
+}
+
+aerie_pooling aerie_embedder_pooling(const aerie_embedder *embedder)
+{
+    if (!embedder) return AERIE_POOLING_AUTO;
+    return (aerie_pooling)embedder->options.pooling;
+}
+
+/* ---- Texts ------------------------------------------------------------------------------------------- */
+
+static aerie_status check_text(const aerie_embedder *e, const aerie_embed_text *t, size_t i, aerie_error *error)
+{
+    const int32_t n_vocab = ae_vocab_n_tokens(e->model->vocab);
+    AE_TRY(ae_api_check_reserved(t->reserved, sizeof t->reserved / sizeof *t->reserved, "aerie_embed_text", error));
+    if (!t->n_tokens) return ae_fail(error, AERIE_ERROR_ARGUMENT, "text %zu has no tokens", i);
+    if (!t->tokens) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the tokens of text %zu are NULL", i);
+    if (t->n_tokens > e->options.n_ctx)
+        return ae_fail(error, AERIE_ERROR_LIMIT,
+                       "text %zu has %zu tokens; at most %u are possible with this model and context (-c)", i, t->n_tokens,
+                       e->options.n_ctx);
+    if (t->n_first > t->n_tokens)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "text %zu has %zu tokens, of which %zu belong to its first part", i,
+                       t->n_tokens, t->n_first);
+    for (size_t k = 0; k < t->n_tokens; k++)
+        if (t->tokens[k] < 0 || t->tokens[k] >= n_vocab)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu of text %zu is %d; 0 to %d are possible", k, i, t->tokens[k],
+                           n_vocab - 1);
+    return AERIE_OK;
+}
+
+aerie_status aerie_embed(aerie_embedder *embedder, const aerie_embed_text *texts, size_t n, float *vectors, aerie_error *error)
+{
+    AE_API_NEED(embedder, error);
+    AE_API_NEED_IF(n, texts, error);
+    AE_API_NEED_IF(n, vectors, error);
+    AE_TRY(ae_api_check_fork(ae_embedder_pool(embedder->embedder), "embedder", error));
+    enum { PART = 64 };
+    ae_embed_text part[PART];
+    const size_t n_out = ae_embedder_n_out(embedder->embedder);
+    for (size_t i = 0; i < n; i++) AE_TRY(check_text(embedder, &texts[i], i, error));
+    for (size_t i = 0, m = 0; i < n; i += m) {
+        m = n - i < PART ? n - i : PART;
+        for (size_t k = 0; k < m; k++) {
+            const aerie_embed_text *t = &texts[i + k];
+            part[k] = (ae_embed_text){t->tokens, (uint32_t)t->n_tokens, (uint32_t)(t->n_first ? t->n_first : t->n_tokens)};
+        }
+        AE_TRY(ae_embedder_run(embedder->embedder, part, m, vectors + i * n_out, error));
+    }
+    return AERIE_OK;
+}
+
+aerie_status aerie_rerank_tokens(const aerie_model *model, const char *query, size_t n_query, const char *document,
+                                 size_t n_document, int32_t **tokens, size_t *n_tokens, size_t *n_first, aerie_error *error)
+{
+    AE_API_NEED(model, error);
+    AE_API_NEED(tokens, error);
+    AE_API_NEED(n_tokens, error);
+    AE_API_NEED(n_first, error);
+    AE_API_NEED_IF(n_query, query, error);
+    AE_API_NEED_IF(n_document, document, error);
+    const ae_vocab *vocab = model->vocab;
+    const int32_t eos = ae_vocab_adds_eos(vocab) ? ae_vocab_eos(vocab) : -1;
+    ae_tokens list = {0};
+    bool ok = true;
+    *tokens = NULL;
+    *n_tokens = *n_first = 0;
+    if (ae_vocab_adds_bos(vocab)) ok = ae_tokens_add(&list, ae_vocab_bos(vocab));
+    aerie_status status = ok ? ae_vocab_encode(vocab, query, n_query, (ae_encode_options){0}, &list, error) : AERIE_OK;
+    if (status == AERIE_OK && ok && eos >= 0) ok = ae_tokens_add(&list, eos);
+    *n_first = list.n;
+    if (status == AERIE_OK && ok) status = ae_vocab_encode(vocab, document, n_document, (ae_encode_options){0}, &list, error);
+    if (status == AERIE_OK && ok && eos >= 0) ok = ae_tokens_add(&list, eos);
+    if (status == AERIE_OK && !ok) status = ae_fail_memory(error, "the tokens of a pair", list.n * sizeof *list.data);
+    if (status != AERIE_OK) {
+        ae_tokens_free(&list);
+        *n_first = 0;
+        return status;
+    }
+    *tokens = list.data;
+    *n_tokens = list.n;
+    return AERIE_OK;
+}

@@ -1,0 +1,451 @@
+/* saved.c - aerie.h: sequences as bytes: saved, taken up again, put into and out of the prefix tree.
+ *
+ * Owns: what the sections of a saved sequence mean, and the fingerprint of a model. The block itself is formats/sections.h.
+ * The bytes are hostile: all lengths, tokens and numbers are checked. Values of the KV cache cannot be: whoever loads a block
+ * trusts its writer about what the model has seen, but nothing worse comes of it.
+ *
+ *     MODEL    u64 fingerprint of the file, u64 of the settings that it was loaded with, its name
+ *     TOKENS   u32 n_prompt, u32 0, i32 tokens[]: prompt and answer
+ *     KV       u32 type, u32 n_positions, u32 bytes of a position, u32 first, canonical bytes (ae_kv_saved_bytes). A position's
+ *              bytes are those of layers without a window; from position `first` on there are those of the others, too
+ *     SAMPLER  f64 mirostat's mu; only where there is one
+ *     ADAPTERS {u64 fingerprint of the file, f32 scale, u32 0}[], ascending; only where there are some
+ *
+ * All else that a sequence has is a function of its tokens and of its request: the grammar's state, stop strings, penalties,
+ * characters that are incomplete. The noise of draws is a function of seed and position.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "session/session_int.h"
+#include "base/err.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "formats/sections.h"
+
+enum { MODEL = 1, TOKENS, KV, SAMPLER, ADAPTERS };
+
+/* ---- Which model ------------------------------------------------------------------------------------------ */
+
+#define N_SAMPLES 4
+#define SAMPLE_BYTES 4096
+
+/* Keys that say nothing of what a model computes. */
+static bool is_label(ae_gguf_string key)
+{
+    static const char *const prefixes[] = {"general.", "split.", "quantize.", "tokenizer.chat_template"};
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
+        if (key.n >= strlen(prefixes[i]) && !memcmp(key.data, prefixes[i], strlen(prefixes[i]))) return true;
+    return false;
+}
+
+/* Name, type, shape and some of the bytes: all where they are few, else from four places. */
+static aerie_status add_tensor(ae_gguf_reader *reader, const ae_gguf_tensor *t, uint64_t *sum, aerie_error *error)
+{
+    uint8_t bytes[SAMPLE_BYTES];
+    const uint64_t shape[] = {t->type, (uint64_t)t->ne[0], (uint64_t)t->ne[1], (uint64_t)t->ne[2], (uint64_t)t->ne[3]};
+    uint64_t h = ae_hash64(ae_hash64(TOKENS, t->name.data, t->name.n), shape, sizeof shape);
+    for (size_t i = 0; i < N_SAMPLES; i++) {
+        const size_t n = t->bytes < SAMPLE_BYTES ? t->bytes : SAMPLE_BYTES;
+        AE_TRY(ae_gguf_read(reader, t, (t->bytes - n) / (N_SAMPLES - 1) * i, bytes, n, error));
+        h = ae_hash64(h, bytes, n);
+    }
+    *sum += h;
+    return AERIE_OK;
+}
+
+aerie_status ae_api_fingerprint(const ae_gguf *gguf, uint64_t *hash, aerie_error *error)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < ae_gguf_n_kv(gguf); i++) {
+        const ae_gguf_kv *kv = ae_gguf_kv_at(gguf, i);
+        if (!is_label(kv->key)) sum += ae_hash64(ae_hash64(kv->type, kv->key.data, kv->key.n), kv->data, kv->bytes);
+    }
+    ae_gguf_reader reader = ae_gguf_reader_open(gguf);
+    aerie_status status = AERIE_OK;
+    for (size_t i = 0; status == AERIE_OK && i < ae_gguf_n_tensors(gguf); i++)
+        status = add_tensor(&reader, ae_gguf_tensor_at(gguf, i), &sum, error);
+    ae_gguf_reader_close(&reader);
+    *hash = sum;
+    return status;
+}
+
+uint64_t ae_api_settings_hash(const aerie_model_params *p)
+{
+    const aerie_rope rope = p->rope ? *p->rope : aerie_rope_default();
+    const float numbers[] = {(float)rope.scaling, rope.freq_base, rope.factor, (float)rope.n_ctx_orig, rope.yarn_ext_factor,
+                             rope.yarn_attn_factor, rope.yarn_beta_fast, rope.yarn_beta_slow};
+    uint64_t sum = ae_hash64(0, numbers, sizeof numbers);
+    for (size_t i = 0; i < p->n_overrides; i++) sum += ae_hash64(1, p->overrides[i], strlen(p->overrides[i]));
+    return sum;
+}
+
+/* A table for long contexts turns positions otherwise than the one for short ones. */
+static uint64_t settings_of(const aerie_session *s, bool in_long_context)
+{
+    return s->model->settings + (in_long_context ? ae_hash64(2, "long", 4) : 0);
+}
+
+/* Whether the session's context has a rotation of its own; *above: which do, 0: none. */
+static bool in_long_context(const aerie_session *s, uint32_t *above)
+{
+    const ae_hparams *h = &s->model->model->hparams;
+    *above = 0;
+    for (uint32_t i = 0; i < h->n_ropes; i++)
+        if (h->ropes[i].divisors_long) *above = h->ropes[i].n_ctx_orig;
+    return *above && s->params.n_ctx > *above;
+}
+
+/* ---- Writing -------------------------------------------------------------------------------------------------- */
+
+static void put_u32(void *at, uint32_t x)
+{
+    memcpy(at, &x, sizeof x);
+}
+
+static uint32_t get_u32(const void *at)
+{
+    uint32_t x;
+    memcpy(&x, at, sizeof x);
+    return x;
+}
+
+/* An entry of ADAPTERS. */
+typedef struct saved_adapter {
+    uint64_t fingerprint;
+    float scale;
+    uint32_t zero;
+} saved_adapter;
+_Static_assert(sizeof(saved_adapter) == 16, "no padding");
+
+#define KV_HEADER 16
+#define TOKENS_HEADER 8
+
+/* kv: where they are not in the cache; NULL: they are. */
+static aerie_status save(const aerie_session *s, const ae_api_saved *seq, const double *mu, void **data, size_t *n,
+                         aerie_error *error)
+{
+    const char *name = s->model->model->name;
+    const size_t kv_bytes = ae_spec_saved_bytes(s->spec, seq->n_cached, seq->first_cached);
+    uint32_t above;
+    const uint64_t model[] = {s->model->fingerprint, settings_of(s, in_long_context(s, &above))};
+    ae_section list[] = {{.type = MODEL, .n = sizeof model + strlen(name)},
+                         {.type = TOKENS, .n = TOKENS_HEADER + seq->n_tokens * sizeof(int32_t)},
+                         {.type = KV, .n = KV_HEADER + kv_bytes},
+                         {0}, {0}};
+    const ae_adapter_set *adapters = &seq->adapters;
+    saved_adapter named[AE_MAX_ADAPTERS];
+    uint32_t n_sections = 3;
+    for (uint32_t i = 0; i < adapters->n; i++)
+        named[i] = (saved_adapter){adapters->list[i].adapter->fingerprint, adapters->list[i].scale, 0};
+    if (mu) list[n_sections++] = (ae_section){.type = SAMPLER, .data = (const uint8_t *)mu, .n = sizeof *mu};
+    if (adapters->n)
+        list[n_sections++] = (ae_section){.type = ADAPTERS, .data = (const uint8_t *)named, .n = adapters->n * sizeof *named};
+    AE_TRY(ae_sections_create(data, n, list, n_sections, error));
+    uint8_t *at[3];
+    for (int i = 0; i < 3; i++) at[i] = (uint8_t *)list[i].data;
+    memcpy(at[0], model, sizeof model);
+    memcpy(at[0] + sizeof model, name, strlen(name));
+    put_u32(at[1], seq->n_prompt);
+    memcpy(at[1] + TOKENS_HEADER, seq->tokens, seq->n_tokens * sizeof(int32_t));
+    put_u32(at[2], s->params.kv_type);
+    put_u32(at[2] + 4, seq->n_cached);
+    put_u32(at[2] + 8, (uint32_t)ae_spec_saved_bytes(s->spec, 1, 1));
+    put_u32(at[2] + 12, seq->first_cached);
+    if (seq->kv) memcpy(at[2] + KV_HEADER, seq->kv, kv_bytes);
+    else ae_spec_read_cached(s->spec, adapters, seq->tokens, seq->n_cached, seq->first_cached, at[2] + KV_HEADER);
+    ae_sections_seal(*data, *n);
+    return AERIE_OK;
+}
+
+static aerie_status refuse_in_step(const aerie_session *s, aerie_error *error)
+{
+    if (!s->in_step) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_ARGUMENT, "a callback may not save or load sequences: the pass has not ended");
+}
+
+aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_error *error)
+{
+    AE_API_NEED(task, error);
+    AE_API_NEED(data, error);
+    AE_API_NEED(n, error);
+    AE_TRY(ae_api_check_process(task->session, error));
+    aerie_session *s = task->session;
+    *data = NULL;
+    *n = 0;
+    if (aerie_task_ended(task))
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the request has ended; aerie_prefix_save saves what the KV "
+                       "cache kept of it");
+    AE_TRY(refuse_in_step(s, error));
+    for (uint32_t slot = 0; slot < s->params.n_seqs; slot++) {
+        if (s->running[slot] != task) continue;
+        const ae_spec_sequence q = ae_spec_sequence_get(s->spec, slot);
+        ae_api_saved seq = {.tokens = q.tokens, .n_tokens = q.n_tokens, .n_prompt = (uint32_t)(q.n_tokens - q.n_answered),
+                            .adapters = *q.adapters};
+        seq.n_cached = ae_spec_n_cached(s->spec, q.adapters, q.tokens, q.n_tokens, &seq.first_cached);
+        return save(s, &seq, task->request.sampling.mirostat ? &q.mu : NULL, data, n, error);
+    }
+    /* not begun */
+    const ae_api_saved *from = &task->saved;
+    ae_api_saved seq = {.tokens = task->request.tokens, .n_tokens = task->request.n_tokens,
+                        .n_prompt = (uint32_t)task->request.n_tokens, .adapters = task->adapters};
+    if (from->memory) seq = *from;
+    uint32_t first;
+    const uint32_t n_cached = ae_spec_n_cached(s->spec, &seq.adapters, seq.tokens, seq.n_tokens, &first);
+    if (n_cached >= seq.n_cached) seq.kv = NULL, seq.n_cached = n_cached, seq.first_cached = first;
+    return save(s, &seq, from->has_mu ? &from->mu : NULL, data, n, error);
+}
+
+aerie_status aerie_prefix_save(aerie_session *s, const int32_t *tokens, size_t n_tokens, void **data, size_t *n,
+                               aerie_error *error)
+{
+    return aerie_prefix_save_scoped(s, 0, NULL, 0, tokens, n_tokens, data, n, error);
+}
+
+aerie_status aerie_prefix_save_adapted(aerie_session *s, const aerie_adapter_use *adapters, size_t n_adapters,
+                                       const int32_t *tokens, size_t n_tokens, void **data, size_t *n, aerie_error *error)
+{
+    return aerie_prefix_save_scoped(s, 0, adapters, n_adapters, tokens, n_tokens, data, n, error);
+}
+
+aerie_status aerie_prefix_save_scoped(aerie_session *s, uint64_t scope, const aerie_adapter_use *adapters, size_t n_adapters,
+                                      const int32_t *tokens, size_t n_tokens, void **data, size_t *n, aerie_error *error)
+{
+    AE_API_NEED_AS(s, "session", error);
+    AE_API_NEED(data, error);
+    AE_API_NEED(n, error);
+    AE_API_NEED_IF(n_tokens, tokens, error);
+    AE_API_NEED_IF(n_adapters, adapters, error);
+    AE_TRY(ae_api_check_process(s, error));
+    *data = NULL;
+    *n = 0;
+    ae_adapter_set set;
+    AE_TRY(refuse_in_step(s, error));
+    AE_TRY(ae_api_adapter_set(s, adapters, n_adapters, &set, error));
+    set.scope = scope;
+    uint32_t first = 0;
+    const uint32_t n_cached = n_tokens && tokens ? ae_spec_n_cached(s->spec, &set, tokens, n_tokens, &first) : 0;
+    if (!n_cached)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the KV cache holds none of these %zu tokens; a request that ran them "
+                       "comes first",
+                       n_tokens);
+    const ae_api_saved seq = {.tokens = tokens, .n_tokens = n_cached, .n_prompt = n_cached, .n_cached = n_cached,
+                              .first_cached = first, .adapters = set};
+    return save(s, &seq, NULL, data, n, error);
+}
+
+/* ---- Reading ---------------------------------------------------------------------------------------------------- */
+
+static aerie_status fail_form(const char *what, aerie_error *error)
+{
+    return ae_fail(error, AERIE_ERROR_FORMAT, "the saved sequence is malformed: %s", what);
+}
+
+/* The section of this type, of at least so many bytes. */
+static aerie_status find_section(const ae_sections *sections, uint32_t type, size_t least, const char *what,
+                                 const ae_section **section, aerie_error *error)
+{
+    *section = ae_sections_find(sections, type);
+    if (!*section || (*section)->n < least) return fail_form(what, error);
+    return AERIE_OK;
+}
+
+static aerie_status read_tokens(const ae_sections *sections, ae_api_saved *out, aerie_error *error)
+{
+    const ae_section *tokens;
+    AE_TRY(find_section(sections, TOKENS, TOKENS_HEADER + sizeof(int32_t), "its tokens are missing", &tokens, error));
+    const uint64_t n = (tokens->n - TOKENS_HEADER) / sizeof(int32_t);
+    out->n_prompt = get_u32(tokens->data);
+    if (tokens->n % sizeof(int32_t) || n > AE_API_MAX_CTX || !out->n_prompt || out->n_prompt > n)
+        return fail_form("its numbers of tokens contradict each other", error);
+    out->n_tokens = (size_t)n;
+    out->tokens = (const int32_t *)(const void *)(tokens->data + TOKENS_HEADER); /* aligned if the block is */
+    return AERIE_OK;
+}
+
+static aerie_status check_model(const aerie_session *s, const ae_sections *sections, aerie_error *error)
+{
+    const ae_section *section;
+    uint64_t saved[2];
+    AE_TRY(find_section(sections, MODEL, sizeof saved, "its model is not said", &section, error));
+    memcpy(saved, section->data, sizeof saved);
+    const int n_name = (int)(section->n - sizeof saved < 100 ? section->n - sizeof saved : 100);
+    const char *name = (const char *)section->data + sizeof saved;
+    if (saved[0] != s->model->fingerprint)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved with another model, \"%.*s\"; this one is "
+                       "\"%s\"",
+                       n_name, name, s->model->model->name);
+    uint32_t above;
+    const bool is_long = in_long_context(s, &above);
+    if (above && saved[1] == settings_of(s, !is_long))
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved in a context of %s %u positions; this one has "
+                       "%u, and the model \"%.*s\" rotates positions otherwise in contexts longer than %u",
+                       is_long ? "at most" : "more than", above, s->params.n_ctx, n_name, name, above);
+    if (saved[1] != settings_of(s, is_long))
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved with other RoPE parameters or metadata "
+                       "overrides of "
+                       "the model \"%.*s\"; it must be loaded with the same", n_name, name);
+    return AERIE_OK;
+}
+
+static aerie_status read_kv(const aerie_session *s, const ae_sections *sections, ae_api_saved *out, aerie_error *error)
+{
+    const ae_section *kv;
+    AE_TRY(find_section(sections, KV, KV_HEADER, "its part of the KV cache is missing", &kv, error));
+    const uint32_t type = get_u32(kv->data), n = get_u32(kv->data + 4), bytes = get_u32(kv->data + 8);
+    const uint32_t first = get_u32(kv->data + 12);
+    const char *name = aerie_kv_type_name((aerie_kv_type)type);
+    if (type != (uint32_t)s->params.kv_type)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved with a KV cache of type %s; this session's "
+                       "is %s",
+                       name ? name : "unknown", aerie_kv_type_name(s->params.kv_type));
+    if (bytes != ae_spec_saved_bytes(s->spec, 1, 1) || n > out->n_tokens || first > n || (first % AE_KV_PAGE && first != n) ||
+        kv->n - KV_HEADER != ae_spec_saved_bytes(s->spec, n, first))
+        return fail_form("its part of the KV cache has another size than it says", error);
+    out->n_cached = n;
+    out->first_cached = first;
+    out->kv = kv->data + KV_HEADER;
+    return AERIE_OK;
+}
+
+/* The session's adapters of these names. */
+static aerie_status read_adapters(const aerie_session *s, const ae_sections *sections, ae_adapter_set *out, aerie_error *error)
+{
+    const ae_section *section = ae_sections_find(sections, ADAPTERS);
+    if (!section) return AERIE_OK;
+    saved_adapter named[AE_MAX_ADAPTERS];
+    out->n = (uint32_t)(section->n / sizeof *named);
+    if (!out->n || section->n > sizeof named || section->n % sizeof *named)
+        return fail_form("the list of its adapters has another size", error);
+    memcpy(named, section->data, section->n);
+    for (uint32_t i = 0; i < out->n; i++) {
+        const ae_adapter *found = NULL;
+        if (!isfinite(named[i].scale) || named[i].scale == 0.0f || named[i].zero ||
+            (i && named[i - 1].fingerprint > named[i].fingerprint))
+            return fail_form("the list of its adapters makes no sense", error);
+        for (size_t k = 0; k < s->params.n_adapters && !found; k++)
+            if (s->adapters[k]->adapter->fingerprint == named[i].fingerprint) found = s->adapters[k]->adapter;
+        for (uint32_t k = 0; k < i; k++)
+            if (found && out->list[k].adapter == found) found = NULL;
+        if (!found)
+            return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved with %u adapters, of which number %u is not "
+                           "one of the session's %zu", out->n, i + 1, s->params.n_adapters);
+        out->list[i] = (ae_adapter_use){found, named[i].scale};
+    }
+    return AERIE_OK;
+}
+
+static aerie_status open_saved(const void *data, size_t n, ae_sections *sections, aerie_error *error)
+{
+    static const uint32_t known[] = {MODEL, TOKENS, KV, SAMPLER, ADAPTERS};
+    AE_TRY(ae_sections_open(sections, data, n, error));
+    return ae_sections_check_known(sections, known, sizeof known / sizeof known[0], error);
+}
+
+/* data is aligned to 8. */
+static aerie_status read_saved(const aerie_session *s, const void *data, size_t n, ae_api_saved *out, aerie_error *error)
+{
+    ae_sections sections;
+    AE_TRY(open_saved(data, n, &sections, error));
+    AE_TRY(read_tokens(&sections, out, error));
+    AE_TRY(check_model(s, &sections, error));
+    AE_TRY(read_kv(s, &sections, out, error));
+    AE_TRY(read_adapters(s, &sections, &out->adapters, error));
+    const ae_section *sampler = ae_sections_find(&sections, SAMPLER);
+    if (!sampler) return AERIE_OK;
+    if (sampler->n != sizeof out->mu) return fail_form("the state of its sampler has another size", error);
+    memcpy(&out->mu, sampler->data, sizeof out->mu);
+    out->has_mu = true;
+    return isfinite(out->mu) ? AERIE_OK : fail_form("the state of its sampler is no number", error);
+}
+
+aerie_status ae_api_saved_copy(const aerie_session *s, const void *data, size_t n, ae_api_saved *out, aerie_error *error)
+{
+    *out = (ae_api_saved){.memory = data ? ae_alloc(n + 1, 1) : NULL};
+    if (!data) return ae_fail(error, AERIE_ERROR_ARGUMENT, "a saved sequence of %zu bytes is given, but no bytes", n);
+    if (!out->memory) return ae_fail_memory(error, "a saved sequence", n);
+    memcpy(out->memory, data, n);
+    const aerie_status status = read_saved(s, out->memory, n, out, error);
+    if (status != AERIE_OK) ae_api_saved_free(out);
+    return status;
+}
+
+void ae_api_saved_free(ae_api_saved *saved)
+{
+    ae_free(saved->memory);
+    *saved = (ae_api_saved){0};
+}
+
+aerie_status ae_api_replay_text(aerie_task *task, aerie_error *error)
+{
+    const ae_api_saved *saved = &task->saved;
+    ae_buf certain = {0}, text = {0};
+    bool found = false;
+    for (size_t i = saved->n_prompt; i < saved->n_tokens && !found; i++) {
+        uint32_t n;
+        const char *piece = ae_api_piece(task, saved->tokens[i], &n);
+        if (task->stops) found = ae_stops_feed(task->stops, piece, n, &certain);
+        else ae_buf_add(&certain, piece, n);
+        ae_detok_bytes(&task->detok, certain.data, certain.n, &text);
+        ae_buf_clear(&certain);
+        ae_buf_clear(&text);
+    }
+    const bool failed = certain.failed || text.failed;
+    ae_buf_free(&certain);
+    ae_buf_free(&text);
+    if (failed) return ae_fail_memory(error, "the text of a saved answer", 0);
+    if (found)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the saved answer that shall go on has come to one of the stop strings "
+                       "already");
+    return AERIE_OK;
+}
+
+aerie_status aerie_prefix_load(aerie_session *s, const void *data, size_t n, size_t *n_loaded, aerie_error *error)
+{
+    return aerie_prefix_load_scoped(s, 0, data, n, n_loaded, error);
+}
+
+aerie_status aerie_prefix_load_scoped(aerie_session *s, uint64_t scope, const void *data, size_t n, size_t *n_loaded,
+                                      aerie_error *error)
+{
+    AE_API_NEED_AS(s, "session", error);
+    AE_API_NEED_IF(n, data, error);
+    AE_TRY(ae_api_check_process(s, error));
+    ae_api_saved saved;
+    if (n_loaded) *n_loaded = 0;
+    AE_TRY(refuse_in_step(s, error));
+    AE_TRY(ae_api_saved_copy(s, data, n, &saved, error));
+    saved.adapters.scope = scope;
+    aerie_status status = AERIE_OK;
+    const int32_t n_vocab = ae_vocab_n_tokens(s->model->vocab);
+    for (uint32_t i = 0; status == AERIE_OK && i < saved.n_cached; i++)
+        if (saved.tokens[i] < 0 || saved.tokens[i] >= n_vocab) status = fail_form("a token is out of range", error);
+    if (status == AERIE_OK) {
+        uint32_t first;
+        ae_spec_write_cached(s->spec, &saved.adapters, saved.tokens, saved.n_cached, saved.first_cached, saved.kv);
+        if (n_loaded) *n_loaded = ae_spec_n_cached(s->spec, &saved.adapters, saved.tokens, saved.n_cached, &first);
+    }
+    ae_api_saved_free(&saved);
+    return status;
+}
+
+aerie_status aerie_saved_tokens(const void *data, size_t n, int32_t **tokens, size_t *n_tokens, size_t *n_prompt,
+                                aerie_error *error)
+{
+    AE_API_NEED(tokens, error);
+    AE_API_NEED(n_tokens, error);
+    AE_API_NEED_IF(n, data, error);
+    ae_sections sections;
+    ae_api_saved saved = {0};
+    *tokens = NULL;
+    *n_tokens = 0;
+    AE_TRY(open_saved(data, n, &sections, error));
+    AE_TRY(read_tokens(&sections, &saved, error));
+    int32_t *copy = ae_alloc(saved.n_tokens, sizeof *copy);
+    if (!copy) return ae_fail_memory(error, "the tokens of a saved sequence", saved.n_tokens * sizeof *copy);
+    memcpy(copy, saved.tokens, saved.n_tokens * sizeof *copy);
+    *tokens = copy;
+    *n_tokens = saved.n_tokens;
+    if (n_prompt) *n_prompt = saved.n_prompt;
+    return AERIE_OK;
+}

@@ -1,0 +1,154 @@
+/* draft.c - the trees of a pass: which sequences draft, offers, the network's drafts, and what fits.
+ *
+ * Owns no state of its own. The controller decides what is worth drafting and verifying; this file decides what the pass
+ * and the KV cache have room for.
+ */
+#include "base/os.h"
+#include "speculate/speculate_int.h"
+
+/* How deep a draft can be and still be of use: it emits up to depth + 1 tokens. */
+static uint32_t depth_left(const ae_spec *spec, const spec_slot *s)
+{
+    size_t left = spec->n_ctx - s->n_tokens;
+    if (s->n_predict && s->n_predict - s->stats.n_generated < left) left = s->n_predict - s->stats.n_generated;
+    return left ? (uint32_t)left - 1 : 0;
+}
+
+/* The slots that decode one pending token and have a use for a draft. */
+static uint32_t list_requests(ae_spec *spec)
+{
+    const ae_spec_options *o = &spec->options;
+    const uint32_t n_most = ae_engine_max_tree(spec->engine), n_nodes = o->n_nodes && o->n_nodes < n_most ? o->n_nodes : n_most;
+    const float floor = ae_controller_floor(&spec->controller, &spec->round);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < spec->n_slots; i++) {
+        spec_slot *s = &spec->slots[i];
+        uint32_t depth = depth_left(spec, s);
+        if (!s->active || s->n_chain != 1 || !s->decoding || !depth) continue;
+        if (depth > o->n_max) depth = o->n_max;
+        if (depth > n_most) depth = n_most;
+        spec->requests[n] = (ae_draft_request){
+            .slot = i, .tokens = s->tokens, .n_tokens = s->n_tokens, .max_depth = depth,
+            .max_nodes = o->shape == AE_DRAFT_CHAIN ? depth : n_nodes, .shape = o->shape,
+            .top_k = o->top_k, .min_p = o->p_min > floor ? o->p_min : floor, .sampler = s->sampler, .tree = &s->tree};
+        spec->chances[n].acceptance = &s->acceptance;
+        spec->chances[n].tree = &s->tree;
+        spec->chances[n].max_depth = depth;
+        spec->chances[n].n_levels = 0;
+        s->i_chance = n++;
+    }
+    return n;
+}
+
+/* Marks the nodes that have no origin yet with this one. */
+static void mark(ae_tree *tree, uint8_t from)
+{
+    for (uint32_t i = 0; i < tree->n; i++)
+        if (!tree->from[i]) tree->from[i] = from;
+}
+
+static aerie_status make_offers(ae_spec *spec, uint32_t n, aerie_error *error)
+{
+    const ae_drafter_ops *ops = spec->drafter->ops;
+    if (ops->free) AE_TRY(ops->propose(spec->drafter, spec->requests, n, error));
+    else if (ops->offer) AE_TRY(ops->offer(spec->drafter, spec->requests, n, error));
+    spec->result.used[AE_KIND_OFFER] = ops->free || ops->offer;
+    for (uint32_t i = 0; i < n; i++) mark(spec->requests[i].tree, AE_FROM_OFFER);
+    return AERIE_OK;
+}
+
+/* The network drafts for the sequences that were chosen; *seconds: what that took, without running text that it had missed. */
+static aerie_status make_drafts(ae_spec *spec, uint32_t n, double *seconds, aerie_error *error)
+{
+    uint32_t n_asked = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t n_levels = spec->chances[i].n_levels;
+        if (!n_levels) continue;
+        ae_draft_request *r = &spec->asked[n_asked++];
+        *r = spec->requests[i];
+        r->max_depth = n_levels;
+        if (r->shape == AE_DRAFT_CHAIN) r->max_nodes = n_levels;
+    }
+    const double start = ae_time_now();
+    AE_TRY(spec->drafter->ops->propose(spec->drafter, spec->asked, n_asked, error));
+    *seconds = ae_time_now() - start;
+    spec->result.used[AE_KIND_DRAFT] = true;
+    for (uint32_t i = 0; i < n_asked; i++) {
+        spec_slot *s = &spec->slots[spec->asked[i].slot];
+        uint32_t *n_levels = &spec->chances[s->i_chance].n_levels;
+        mark(&s->tree, AE_FROM_DRAFT);
+        *n_levels = 1;
+        for (uint32_t j = 0; j < s->tree.n; j++)
+            if (s->tree.from[j] & AE_FROM_DRAFT && (uint32_t)s->tree.depth[j] > *n_levels)
+                *n_levels = (uint32_t)s->tree.depth[j];
+    }
+    const ae_draft_cost *cost = &spec->drafter->cost;
+    *seconds -= cost->start_seconds;
+    spec->result.start += cost->start_seconds;
+    if (cost->n_levels)
+        ae_controller_saw_draft(&spec->controller, n_asked, cost->n_levels, *seconds - cost->other_seconds,
+                                cost->other_seconds);
+    return AERIE_OK;
+}
+
+/* Removes what grammars forbid and adds tokens that they force. */
+static void guide(ae_spec *spec, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const ae_draft_request *r = &spec->requests[i];
+        const spec_slot *s = &spec->slots[r->slot];
+        if (!s->constraint) continue;
+        ae_guide_filter(s->constraint, spec->vocab, !s->ignore_eog, r->max_depth, r->max_nodes, r->tree);
+        mark(r->tree, AE_FROM_OFFER);
+        spec->result.used[AE_KIND_OFFER] = true;
+    }
+}
+
+/* Cuts the trees of n slots to what fits the pass and the KV cache: an equal share each, parents before children. */
+static void fit_trees(ae_spec *spec, uint32_t n)
+{
+    const uint32_t n_most = ae_engine_max_tree(spec->engine);
+    ae_kv *kv = ae_engine_kv(spec->engine);
+    uint32_t n_nodes = 0;
+    for (uint32_t i = 0; i < n; i++) n_nodes += spec->requests[i].tree->n;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t slot = spec->requests[i].slot, share = n_nodes > spec->n_tree_rows ? spec->n_tree_rows / n : n_most;
+        ae_tree *tree = spec->requests[i].tree;
+        if (tree->n > share) tree->n = share;
+        if (tree->n > n_most) tree->n = n_most;
+        const uint32_t chain = ae_kv_n_missing(kv, slot, 1), pages = ae_kv_n_missing(kv, slot, 1 + tree->n) - chain;
+        if (pages > spec->n_pages_left) tree->n = 0;
+        else spec->n_pages_left -= pages;
+    }
+}
+
+/* How well drafts do for a sequence compared with others is another matter with another network. */
+static void choose_network(ae_spec *spec)
+{
+    ae_drafter *d = spec->drafter;
+    const uint32_t i = ae_controller_network(&spec->controller, &d->awake);
+    for (uint32_t k = 0; i != d->i_choice && k < spec->n_slots; k++) spec->slots[k].acceptance = (ae_acceptance){0};
+    d->i_choice = i;
+}
+
+aerie_status ae_spec_propose(ae_spec *spec, bool offers, bool network, aerie_error *error)
+{
+    ae_controller *c = &spec->controller;
+    offers = ae_controller_begin(c, &spec->round) && offers;
+    choose_network(spec);
+    const uint32_t n = list_requests(spec);
+    double start = ae_time_now(), offer_seconds = 0, network_seconds = 0;
+    if (!n) return AERIE_OK;
+    if (offers) {
+        AE_TRY(make_offers(spec, n, error));
+        offer_seconds = ae_time_now() - start;
+        if (spec->result.used[AE_KIND_OFFER]) ae_controller_saw_offers(c, n, offer_seconds);
+    }
+    if (network && ae_controller_plan(c, &spec->round, spec->chances, n)) AE_TRY(make_drafts(spec, n, &network_seconds, error));
+    if (offers || network_seconds > 0) guide(spec, n);
+    ae_controller_choose(c, &spec->round, network_seconds, spec->chances, n);
+    spec->draft_seconds = ae_time_now() - start;
+    for (uint32_t i = 0; i < n; i++) spec->slots[spec->requests[i].slot].draft_seconds = spec->draft_seconds / n;
+    fit_trees(spec, n);
+    return AERIE_OK;
+}

@@ -1,0 +1,153 @@
+/* hier.c - a model between the target and a drafter: it proposes what it would say itself, and another drafter helps it.
+ *
+ * HierSpec (arXiv 2505.22179): where many rows cost the target much, a chain that a smaller model has verified is worth more
+ * than a tree that nobody has. The smaller model is run by a whole speculation loop (speculate.h) with its own drafter, which may be
+ * of this kind again. For each draft the loop goes on behind the target's tokens, keeps what its KV cache has of them, and
+ * speaks under the target's own noise; what it emits is the draft.
+ *
+ * Borrows the loop, and the requests' samplers while it drafts. Owns what is known of a request during a draft.
+ */
+#include "base/mem.h"
+#include "base/os.h"
+#include "draft/drafter.h"
+#include "speculate/speculate.h"
+
+typedef struct hier_work {
+    const ae_draft_request *request; /* NULL: it gets no draft, or no more of it */
+    float reach;
+} hier_work;
+
+typedef struct draft_hier {
+    ae_drafter base;
+    ae_spec *inner; /* lent */
+    const ae_vocab *vocab;
+    uint32_t n_slots, n_enough;
+    bool late;        /* the model runs text that it had missed, until... */
+    double started;   /* ... this time, when the longest draft had ... */
+    uint32_t n_first; /* ... so many tokens */
+    hier_work *work; /* [n_slots] by slot */
+    aerie_error fault; /* while tokens were taken */
+} draft_hier;
+
+static void hier_destroy(ae_drafter *drafter)
+{
+    draft_hier *d = (draft_hier *)drafter;
+    ae_free(d->work);
+    ae_free(d);
+}
+
+static uint32_t hier_begin(ae_drafter *drafter, const ae_draft_begin *begin)
+{
+    draft_hier *d = (draft_hier *)drafter;
+    /* the next propose compares tokens and keeps what still holds */
+    if (begin->stranger && begin->slot < d->n_slots) ae_spec_forget(d->inner, begin->slot);
+    return begin->n_shared;
+}
+
+/* How sure the model is of the token that it drew after a row. */
+static float belief(draft_hier *d, const ae_draft_request *r, uint32_t row, size_t position, int32_t token)
+{
+    ae_proposal best = {0};
+    const ae_engine_rank rank = {r->sampler, row, 1, position};
+    if (ae_engine_propose(ae_spec_engine(d->inner), &rank, 1, &best, &d->fault) != AERIE_OK || !best.n) return 1e-6f;
+    const float p = best.id[0] == token ? best.p[0] : 1.0f - best.p[0]; /* rows are ranked by their best tokens only */
+    return p > 1e-6f ? p : 1e-6f;
+}
+
+/* A token of the model becomes the end of the chain. */
+static aerie_stop take(void *user, uint32_t slot, int32_t token, uint32_t depth, uint32_t row)
+{
+    draft_hier *d = user;
+    hier_work *w = &d->work[slot];
+    const ae_draft_request *r = w->request;
+    ae_tree *tree = r->tree;
+    (void)depth; /* of the inner draft */
+    const float p = belief(d, r, row, r->n_tokens + tree->n, token);
+    w->reach *= p;
+    if (w->reach < r->min_p || ae_tree_add(tree, (int32_t)tree->n - 1, token, p) < 0) return AERIE_STOP_LENGTH;
+    return ae_vocab_is_eog(d->vocab, token) ? AERIE_STOP_EOG : AERIE_STOP_NONE;
+}
+
+/* The requests that the model can answer go on in its loop. */
+static aerie_status follow(draft_hier *d, const ae_draft_request *requests, uint32_t n, aerie_error *error)
+{
+    const uint32_t n_ctx = ae_engine_options_get(ae_spec_engine(d->inner))->n_ctx;
+    const ae_kv *kv = ae_engine_kv(ae_spec_engine(d->inner));
+    for (uint32_t i = 0; i < d->n_slots; i++) d->work[i].request = NULL;
+    d->late = false;
+    for (uint32_t i = 0; i < n; i++) {
+        const ae_draft_request *r = &requests[i];
+        uint32_t depth = r->max_depth < r->max_nodes ? r->max_depth : r->max_nodes;
+        if (r->tree->n || r->n_tokens >= n_ctx) continue;
+        if (depth > n_ctx - r->n_tokens) depth = (uint32_t)(n_ctx - r->n_tokens);
+        if (!depth) continue;
+        d->work[r->slot] = (hier_work){r, 1.0f};
+        AE_TRY(ae_spec_follow(d->inner, r->slot, r->tokens, r->n_tokens, depth, r->sampler, error));
+        d->late |= r->n_tokens - ae_kv_n_live(kv, r->slot) > AE_DRAFT_LATE;
+    }
+    return AERIE_OK;
+}
+
+static uint32_t longest(const draft_hier *d)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < d->n_slots; i++)
+        if (d->work[i].request && d->work[i].request->tree->n > n) n = d->work[i].request->tree->n;
+    return n;
+}
+
+/* The loop runs until every draft is long enough. */
+static aerie_status run(draft_hier *d, aerie_error *error)
+{
+    d->fault = (aerie_error){0};
+    while (ae_spec_n_active(d->inner)) {
+        AE_TRY(ae_spec_step(d->inner, take, d, error));
+        if (d->late && (d->n_first = longest(d))) {
+            d->late = false;
+            d->started = ae_time_now();
+        }
+        if (d->fault.status != AERIE_OK) return ae_fail(error, d->fault.status, "%s", d->fault.text);
+        for (uint32_t i = 0; i < d->n_slots; i++)
+            if (d->work[i].request && d->work[i].request->tree->n >= d->n_enough) ae_spec_stop(d->inner, i, AERIE_STOP_LENGTH);
+    }
+    return AERIE_OK;
+}
+
+static aerie_status hier_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
+{
+    draft_hier *d = (draft_hier *)drafter;
+    const double start = ae_time_now();
+    drafter->cost = (ae_draft_cost){0};
+    d->started = start;
+    d->n_first = 0;
+    if (n > d->n_slots)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u drafts are wanted of a drafter for %u slots", n, d->n_slots);
+    aerie_status status = follow(d, requests, n, error);
+    if (status == AERIE_OK) status = run(d, error);
+    if (status != AERIE_OK) ae_spec_reset(d->inner);
+    /* of a chain that several passes emit: each token's share of them */
+    const double end = ae_time_now();
+    const uint32_t n_levels = d->late ? 0 : d->n_first ? longest(d) - d->n_first : longest(d) ? longest(d) : 1;
+    if (d->late) d->started = end;
+    const double seconds = end - d->started, share = n_levels ? seconds / n_levels : 0;
+    drafter->cost = (ae_draft_cost){n_levels, d->started - start, share, seconds - share};
+    return status;
+}
+
+aerie_status ae_draft_hier_create(ae_drafter **out, struct ae_spec *inner, uint32_t n_slots, uint32_t n_enough,
+                                  aerie_error *error)
+{
+    static const ae_drafter_ops ops = {.name = "hier", .begin = hier_begin, .propose = hier_propose, .destroy = hier_destroy};
+    *out = NULL;
+    draft_hier *d = ae_alloc(1, sizeof *d);
+    if (!d) return ae_fail_memory(error, "the intermediate model's drafts", sizeof *d);
+    *d = (draft_hier){.base.ops = &ops, .inner = inner, .n_slots = n_slots, .n_enough = n_enough,
+                      .vocab = ae_engine_net(ae_spec_engine(inner))->model->vocab,
+                      .work = ae_alloc(n_slots, sizeof *d->work)};
+    if (!d->work) {
+        hier_destroy(&d->base);
+        return ae_fail_memory(error, "the intermediate model's drafts", n_slots * sizeof *d->work);
+    }
+    *out = &d->base;
+    return AERIE_OK;
+}

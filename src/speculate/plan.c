@@ -1,0 +1,135 @@
+/* plan.c - what each sequence brings to a pass, and which pages of the KV cache it may take for that: chunks of what is
+ * pending, waiting for a common prefix, preemption.
+ *
+ * Owns no state of its own. Invariant: after ae_spec_plan there is a page for every position of the planned chunks.
+ */
+#include "speculate/speculate_int.h"
+
+/* Whether the slot keeps waiting for its leader. If it need not, it takes what the cache holds. */
+static bool waits(ae_spec *spec, uint32_t i_slot)
+{
+    spec_slot *s = &spec->slots[i_slot];
+    if (s->leader == NO_SLOT) return false;
+    const ae_kv *kv = ae_engine_kv(spec->engine);
+    const spec_slot *leader = &spec->slots[s->leader];
+    const bool runs = leader->active && leader->number == s->leader_number;
+    const uint32_t live = runs ? ae_kv_n_live(kv, s->leader) : 0;
+    if (runs && live < s->n_awaited && !leader->preempted) return true;
+    const origin from = {.donor = runs ? s->leader : i_slot, .n_same = runs ? s->n_awaited : 0, .source = s->leader,
+                        .n_source = live < s->n_awaited ? live : s->n_awaited};
+    s->leader = NO_SLOT;
+    if (live <= ae_kv_n_live(kv, i_slot) && runs) return false;
+    ae_spec_reuse(spec, i_slot, s->tokens, (uint32_t)s->n_tokens - 1, &from);
+    s->stats.n_cached = ae_kv_n_live(kv, i_slot);
+    return false;
+}
+
+/* Preempts the slot: it loses its pages and computes its tokens again later. The prefix tree keeps the pages while it can. */
+static void preempt(ae_spec *spec, uint32_t i_slot)
+{
+    spec_slot *s = &spec->slots[i_slot];
+    ae_spec_release(spec, i_slot);
+    s->preempted = true;
+    s->stats.n_preempted++;
+}
+
+/* Whether the slot can get the pages for n more positions, beyond those already planned for; sequences younger than number k in
+ * the order are preempted for it. False: it must wait. */
+static bool find_pages(ae_spec *spec, uint32_t k, uint32_t n, uint32_t n_planned)
+{
+    const ae_kv *kv = ae_engine_kv(spec->engine);
+    const uint32_t i_slot = spec->order[k];
+    for (uint32_t j = spec->n_active; ae_kv_n_missing(kv, i_slot, n) + n_planned > ae_kv_n_available(kv);) {
+        while (j > k + 1 && !ae_kv_n_live(kv, spec->order[j - 1])) j--;
+        if (j == k + 1) return false;
+        preempt(spec, spec->order[--j]);
+    }
+    return true;
+}
+
+/* A preempted sequence resumes when all its tokens fit beside the older ones, each of which may grow by a page. */
+static bool may_resume(ae_spec *spec, uint32_t k, uint32_t n_planned)
+{
+    const ae_kv *kv = ae_engine_kv(spec->engine);
+    spec_slot *s = &spec->slots[spec->order[k]];
+    const uint32_t need = ae_kv_n_missing(kv, spec->order[k], (uint32_t)s->n_tokens + 1);
+    if (need + n_planned + k > ae_kv_n_available(kv) && k) return false;
+    const origin from = {.donor = spec->order[k], .n_same = (uint32_t)s->n_tokens};
+    s->preempted = false;
+    const uint32_t n_most = s->row && s->n_told < s->n_tokens ? s->n_told : (uint32_t)s->n_tokens - 1;
+    ae_spec_reuse(spec, spec->order[k], s->tokens, n_most, &from);
+    return true;
+}
+
+/* Recurrent state is kept at the end of a prompt's last turn and every few thousand positions: a pass ends there. Else n. */
+static uint32_t cut_chunk(const ae_spec *spec, const spec_slot *s, uint32_t live, uint32_t n)
+{
+    const uint32_t far = AE_SPEC_SNAPSHOT_EVERY - live % AE_SPEC_SNAPSHOT_EVERY;
+    if (!ae_engine_has_state(spec->engine)) return n;
+    if (s->turn > live && s->turn - live < n) n = s->turn - live;
+    return far < n ? far : n;
+}
+
+/* Rows that prompts may take of a pass in which others decode. */
+static uint32_t prompt_rows(const ae_spec *spec, uint32_t n_decoding)
+{
+    enum { LEAST = 16, UNKNOWN = 64 };
+    if (!n_decoding || spec->options.max_pause <= 0) return UINT32_MAX;
+    if (spec->row_seconds <= 0) return UNKNOWN;
+    const double n = spec->options.max_pause / spec->row_seconds - n_decoding;
+    return n < LEAST ? LEAST : n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
+/* After a pass: what prompts' rows take, a share of the reading of the weights included. */
+void ae_spec_saw_prompts(ae_spec *spec, uint32_t n_rows, double seconds)
+{
+    const double row = seconds / n_rows;
+    spec->row_seconds = spec->row_seconds > 0 ? 0.6 * spec->row_seconds + 0.4 * row : row;
+}
+
+void ae_spec_plan(ae_spec *spec)
+{
+    const ae_kv *kv = ae_engine_kv(spec->engine);
+    const uint32_t n_outputs = ae_engine_options_get(spec->engine)->n_outputs;
+    uint32_t n_decoding = 0, n_pages = 0;
+    for (uint32_t k = 0; k < spec->n_active; k++)
+        n_decoding += spec->slots[spec->order[k]].n_tokens == ae_kv_n_live(kv, spec->order[k]) + 1;
+    uint32_t n_reserved = n_decoding * AE_TREE_MAX + spec->n_active;
+    if (n_reserved > n_outputs) n_reserved = n_outputs;
+    uint32_t left = ae_engine_rows_left(spec->engine) - n_reserved;
+    const uint32_t most = prompt_rows(spec, n_decoding);
+    if (left > most) left = most;
+    uint32_t exports = n_outputs - n_reserved; /* for slots whose rows all have logits */
+    uint64_t context = 0;
+    spec->round = (ae_round){0};
+    spec->result = (ae_result){0};
+    spec->draft_seconds = 0;
+    for (uint32_t k = 0; k < spec->n_active; k++) {
+        const uint32_t i = spec->order[k];
+        spec_slot *s = &spec->slots[i];
+        s->n_chain = 0;
+        s->decoding = false;
+        s->tree.n = 0;
+        s->i_chance = UINT32_MAX;
+        s->draft_seconds = 0;
+        if (waits(spec, i) || (s->preempted && !may_resume(spec, k, n_pages))) continue;
+        const uint32_t pending = (uint32_t)s->n_tokens - ae_kv_n_live(kv, i);
+        uint32_t n = pending < spec->options.n_chunk ? pending : spec->options.n_chunk;
+        if (n > left + 1) n = left + 1; /* one row is each slot's own */
+        if (s->row && n > exports + 1) n = exports + 1;
+        n = cut_chunk(spec, s, ae_kv_n_live(kv, i), n);
+        if (!find_pages(spec, k, n, n_pages)) continue;
+        n_pages += ae_kv_n_missing(kv, i, n);
+        left -= n - 1;
+        if (s->row) exports -= n - 1;
+        s->n_chain = n;
+        s->decoding = n == pending;
+        spec->round.n_rows += n;
+        spec->round.n_drawing += s->decoding;
+        spec->round.prompts = spec->round.prompts || n > 1 || !s->decoding;
+        context += s->n_tokens;
+    }
+    if (spec->n_active) spec->round.n_context = (uint32_t)(context / spec->n_active);
+    spec->n_pages_left = ae_kv_n_available(kv) - n_pages;
+    spec->n_tree_rows = n_reserved - spec->n_active;
+}

@@ -1,0 +1,252 @@
+/* speculate.c - the loop's life, and one pass from beginning to end: plan, propose, run, walk, deliver. See speculate.h.
+ *
+ * Owns the slots and everything else of speculate_int.h.
+ */
+#include "base/mem.h"
+#include "base/os.h"
+#include "speculate/speculate_int.h"
+
+/* ---- Life ----------------------------------------------------------------------------------------- */
+
+void ae_spec_free(ae_spec *spec)
+{
+    if (!spec) return;
+    for (uint32_t i = 0; spec->slots && i < spec->n_slots; i++) {
+        ae_free(spec->slots[i].tokens);
+        if (!spec->slots[i].follows) ae_sampler_free(spec->slots[i].sampler);
+        ae_constraint_free(spec->slots[i].constraint);
+    }
+    ae_free(spec->slots);
+    ae_token_trie_free(spec->trie);
+    ae_free(spec->masked);
+    ae_controller_free(&spec->controller);
+    ae_free(spec->requests);
+    ae_free(spec->asked);
+    ae_free(spec->chances);
+    ae_free(spec->walking);
+    ae_free(spec->walks);
+    ae_free(spec->walked);
+    ae_free(spec->seen_rows);
+    ae_free(spec->order);
+    if (spec->drafter) spec->drafter->ops->destroy(spec->drafter);
+    ae_free(spec);
+}
+
+aerie_status ae_spec_create(ae_spec **out, ae_engine *engine, ae_drafter *drafter, const ae_spec_options *options,
+                            aerie_error *error)
+{
+    *out = NULL;
+    const ae_engine_options *eo = ae_engine_options_get(engine);
+    ae_spec *spec = ae_alloc(1, sizeof *spec);
+    if (!spec) {
+        if (drafter) drafter->ops->destroy(drafter);
+        return ae_fail_memory(error, "the speculation loop", sizeof *spec);
+    }
+    spec->engine = engine;
+    spec->drafter = drafter;
+    spec->options = *options;
+    spec->vocab = ae_engine_net(engine)->model->vocab;
+    spec->n_ctx = eo->n_ctx;
+    spec->n_slots = eo->n_seqs;
+    spec->slots = ae_alloc(spec->n_slots, sizeof *spec->slots);
+    spec->requests = ae_alloc(spec->n_slots, sizeof *spec->requests);
+    spec->asked = ae_alloc(spec->n_slots, sizeof *spec->asked);
+    spec->chances = ae_alloc(spec->n_slots, sizeof *spec->chances);
+    spec->walking = ae_alloc(spec->n_slots, sizeof *spec->walking);
+    spec->walks = ae_alloc(spec->n_slots, sizeof *spec->walks);
+    spec->walked = ae_alloc(spec->n_slots, sizeof *spec->walked);
+    spec->seen_rows = ae_alloc(eo->n_batch, sizeof *spec->seen_rows);
+    spec->order = ae_alloc(spec->n_slots, sizeof *spec->order);
+    bool ok = spec->slots && spec->requests && spec->asked && spec->chances && spec->walking && spec->walks && spec->walked &&
+              spec->seen_rows && spec->order;
+    for (uint32_t i = 0; ok && i < spec->n_slots; i++)
+        ok = (spec->slots[i].tokens = ae_alloc((size_t)spec->n_ctx + 1, sizeof(int32_t)));
+    if (!ok) {
+        ae_spec_free(spec);
+        return ae_fail_memory(error, "the sequences' tokens", (size_t)eo->n_seqs * eo->n_ctx * sizeof(int32_t));
+    }
+    /* tokens that a grammar forces are offers, too */
+    const ae_controller_options co = {.n_max = options->n_max, .n_min = options->n_min, .n_seqs = eo->n_seqs,
+                                      .fixed = options->fixed, .offers = true, .drafts = drafter && !drafter->ops->free,
+                                      .n_networks = drafter ? drafter->n_choices : 0,
+                                      .n_warm = drafter && drafter->ops->observe ? AE_TRIAL_WARM : 0};
+    const aerie_status status = ae_controller_init(&spec->controller, &co, error);
+    if (status == AERIE_OK) *out = spec;
+    else ae_spec_free(spec);
+    return status;
+}
+
+uint32_t ae_spec_n_active(const ae_spec *spec)
+{
+    return spec->n_active;
+}
+
+uint32_t ae_spec_n_free(const ae_spec *spec)
+{
+    return spec->n_slots - spec->n_active;
+}
+
+bool ae_spec_is_active(const ae_spec *spec, uint32_t slot)
+{
+    return spec->slots[slot].active;
+}
+
+const aerie_stats *ae_spec_stats(const ae_spec *spec, uint32_t slot)
+{
+    return &spec->slots[slot].stats;
+}
+
+ae_drafter *ae_spec_drafter(const ae_spec *spec)
+{
+    return spec->drafter;
+}
+
+ae_engine *ae_spec_engine(const ae_spec *spec)
+{
+    return spec->engine;
+}
+
+void ae_spec_reset(ae_spec *spec)
+{
+    for (uint32_t i = 0; i < spec->n_slots; i++) {
+        spec->slots[i].active = false;
+        spec->slots[i].n_tokens = 0;
+        ae_engine_adapt(spec->engine, i, NULL);
+    }
+    ae_engine_forget_prefixes(spec->engine);
+    spec->n_active = 0;
+}
+
+aerie_status ae_spec_out_of_step(uint32_t slot, aerie_error *error)
+{
+    return ae_fail(error, AERIE_ERROR_INTERNAL, "the KV cache of sequence %u is out of step; please report", slot);
+}
+
+/* ---- One pass ---------------------------------------------------------------------------------------------- */
+
+void ae_spec_finish(ae_spec *spec, spec_slot *s, aerie_stop stop)
+{
+    s->active = false;
+    s->stats.stop = stop;
+    s->stats.decode_seconds = ae_time_now() - s->start_time - s->stats.prompt_seconds;
+    if (s->constraint) {
+        const ae_constraint_stats *c = ae_constraint_stats_get(s->constraint);
+        s->stats.n_masks = c->n_masks, s->stats.n_mask_hits = c->n_hits, s->stats.n_mask_checks = c->n_checks;
+        s->stats.mask_seconds = c->seconds;
+    }
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < spec->n_active; k++)
+        if (&spec->slots[spec->order[k]] != s) spec->order[n++] = spec->order[k];
+    spec->n_active = n;
+}
+
+void ae_spec_release(ae_spec *spec, uint32_t i_slot)
+{
+    if (spec->slots[i_slot].follows) return; /* it will go on from what it has */
+    ae_engine_keep(spec->engine, i_slot, spec->slots[i_slot].tokens);
+}
+
+void ae_spec_stop(ae_spec *spec, uint32_t slot, aerie_stop stop)
+{
+    if (!spec->slots[slot].active) return;
+    ae_spec_finish(spec, &spec->slots[slot], stop);
+    ae_spec_release(spec, slot);
+}
+
+uint32_t ae_spec_n_done(const ae_spec *spec, uint32_t slot)
+{
+    return ae_kv_n_live(ae_engine_kv(spec->engine), slot);
+}
+
+static aerie_status add_rows(ae_spec *spec, uint32_t i_slot, aerie_error *error)
+{
+    spec_slot *s = &spec->slots[i_slot];
+    const uint32_t live = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot);
+    const ae_export exported = s->row ? AE_EXPORT_ALL : s->decoding ? AE_EXPORT_LAST : AE_EXPORT_NONE;
+    AE_TRY(ae_engine_add_chain(spec->engine, i_slot, s->tokens + live, s->n_chain, exported, &s->first_chain, error));
+    if (s->tree.n) AE_TRY(ae_engine_add_tree(spec->engine, i_slot, &s->tree, &s->first_tree, error));
+    return AERIE_OK;
+}
+
+
+static void begin_trials(ae_spec *spec)
+{
+    ae_trial_begin(&spec->trial[AE_KIND_OFFER], spec->n_active, AE_TRIAL_FIRST_OFFERS);
+    if (!spec->drafter->ops->free) ae_trial_begin(&spec->trial[AE_KIND_DRAFT], spec->n_active, AE_TRIAL_FIRST_NETWORK);
+}
+
+/* One at a time: while one is compared, the state of the other does not change. */
+static void end_trials(ae_spec *spec, uint32_t n_emitted, double seconds)
+{
+    ae_trial *offers = &spec->trial[AE_KIND_OFFER], *network = &spec->trial[AE_KIND_DRAFT];
+    const ae_result *r = &spec->result;
+    if (!ae_trial_compares(network)) {
+        const bool allowed = ae_trial_allows(offers);
+        ae_trial_saw(offers, r->n_nodes[AE_KIND_OFFER] ? AE_TRIAL_USED : AE_TRIAL_UNUSED, n_emitted, seconds);
+        if (ae_trial_allows(offers) != allowed) ae_trial_disturb(network);
+    }
+    if (!ae_trial_compares(offers)) {
+        const bool allowed = ae_trial_allows(network);
+        const ae_trial_use ran = spec->controller.probing ? AE_TRIAL_PROBED : AE_TRIAL_USED;
+        ae_trial_saw(network, r->used[AE_KIND_DRAFT] ? ran : AE_TRIAL_UNUSED, n_emitted, seconds);
+        if (ae_trial_allows(network) != allowed) ae_trial_disturb(offers);
+    }
+}
+
+/* After a pass that took so long: waits for what the options want. Returns what it took then. */
+static double wait_least(const ae_spec *spec, double seconds)
+{
+    const ae_spec_options *o = &spec->options;
+    const uint32_t n_rows = ae_engine_n_rows(spec->engine);
+    const double least = o->least_seconds + (n_rows ? n_rows - 1 : 0) * o->least_row_seconds, begun = ae_time_now();
+    if (least <= seconds) return seconds;
+    while (ae_time_now() - begun < least - seconds) continue;
+    return least;
+}
+
+aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_error *error)
+{
+    const double begun = ae_time_now();
+    uint32_t n_emitted = 0, n_released = 0;
+    ae_engine_rows_clear(spec->engine);
+    ae_spec_plan(spec);
+    const bool tried = spec->drafter && !spec->options.fixed;
+    if (tried) begin_trials(spec);
+    if (spec->drafter) AE_TRY(ae_spec_propose(spec, !tried || ae_trial_allows(&spec->trial[AE_KIND_OFFER]),
+                                              !tried || ae_trial_allows(&spec->trial[AE_KIND_DRAFT]), error));
+    for (uint32_t i = 0; i < spec->n_slots; i++) {
+        if (spec->slots[i].active && spec->slots[i].n_chain) AE_TRY(add_rows(spec, i, error));
+    }
+    AE_TRY(ae_engine_pass(spec->engine, error));
+    const double seconds = wait_least(spec, ae_engine_pass_seconds(spec->engine));
+    const double share = seconds / (spec->n_active ? spec->n_active : 1);
+    if (spec->round.prompts) ae_spec_saw_prompts(spec, ae_engine_n_rows(spec->engine), seconds);
+    if (spec->drafter)
+        ae_controller_saw_pass(&spec->controller, &spec->round, ae_engine_n_rows(spec->engine), seconds);
+    AE_TRY(ae_spec_walk(spec, error));
+    for (uint32_t i = 0; i < spec->n_slots; i++) {
+        spec_slot *s = &spec->slots[i];
+        if (!s->active || !s->n_chain) continue;
+        if (!s->decoding) {
+            AE_TRY(ae_spec_commit(spec, i, NULL, 0, error));
+            continue;
+        }
+        if (s->stats.n_generated == s->n_answered) {
+            s->stats.prompt_seconds = ae_time_now() - s->start_time;
+        } else {
+            s->stats.n_passes++;
+            s->stats.target_seconds += share;
+            s->stats.draft_seconds += s->draft_seconds;
+        }
+        const uint32_t n_before = s->stats.n_generated;
+        AE_TRY(ae_spec_deliver(spec, i, emit, user, error));
+        n_emitted += s->stats.n_generated - n_before;
+        if (!s->active) ae_spec_release(spec, i);
+        n_released += !s->active;
+    }
+    /* the prefix tree holds pages of these sequences now, so a commit that failed must show here */
+    if (n_released) AE_TRY(ae_engine_sync(spec->engine, error));
+    if (spec->drafter) ae_controller_saw_round(&spec->controller, &spec->round, &spec->result);
+    if (tried && !spec->round.prompts) end_trials(spec, n_emitted, ae_time_now() - begun);
+    return AERIE_OK;
+}

@@ -1,0 +1,295 @@
+/* start.c - how a sequence begins: which slot it takes, and what of its prompt need not be computed.
+ *
+ * Owns nothing: slots are speculate_int.h's, pages the KV cache's.
+ */
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/os.h"
+#include "speculate/speculate_int.h"
+#include "text/grammar/match.h"
+
+/* First tokens that the slot's newest sequence, running or not, has in common with one of this key. */
+static uint32_t common_tokens(const ae_spec *spec, uint32_t slot, ae_kv_key key, const int32_t *tokens, size_t n_tokens)
+{
+    const spec_slot *s = &spec->slots[slot];
+    if (!ae_kv_key_equal(ae_engine_seq_key(spec->engine, slot), key)) return 0;
+    const uint32_t n = (uint32_t)(n_tokens < s->n_tokens ? n_tokens : s->n_tokens);
+    uint32_t i = 0;
+    while (i < n && s->tokens[i] == tokens[i]) i++;
+    return i;
+}
+
+static origin choose_origin(const ae_spec *spec, const ae_spec_request *request)
+{
+    const ae_kv *kv = ae_engine_kv(spec->engine);
+    const uint32_t n_most = (uint32_t)request->n_tokens - 1; /* the last token always runs: its logits are needed */
+    const ae_kv_key key = ae_engine_key(spec->engine, request->adapters);
+    origin best = {.slot = NO_SLOT, .leader = NO_SLOT};
+    uint32_t n_slot = 0;
+    for (uint32_t i = 0; i < spec->n_slots; i++) {
+        const spec_slot *s = &spec->slots[i];
+        const uint32_t same = common_tokens(spec, i, key, request->tokens, request->n_tokens);
+        const uint32_t n = same < n_most ? same : n_most, live = ae_kv_n_live(kv, i);
+        if (!i || same > best.n_same) best.donor = i, best.n_same = same;
+        if (s->active) {
+            const uint32_t shared = ae_engine_landing(spec->engine, i, n);
+            if (n > best.n_leader && n > live) best.leader = i, best.n_leader = n;
+            if (shared > best.n_source) best.source = i, best.n_source = shared;
+            continue;
+        }
+        /* of equal slots one of this scope, whose drafter has learned; of those the one whose cache holds least */
+        const bool stranger = s->scope != key.scope;
+        const bool better = best.slot == NO_SLOT || same > n_slot || (same == n_slot && stranger < best.stranger) ||
+                            (same == n_slot && stranger == best.stranger && s->n_tokens < spec->slots[best.slot].n_tokens);
+        if (better) best.slot = i, best.stranger = stranger, n_slot = same;
+    }
+    if (n_slot == best.n_same) best.donor = best.slot;
+    return best;
+}
+
+void ae_spec_reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32_t n_most, const origin *from)
+{
+    ae_engine *e = spec->engine;
+    const ae_kv_key key = ae_engine_seq_key(e, i_slot);
+    const uint32_t kept = ae_engine_match(e, key, tokens, n_most), n_source = from->n_source < n_most ? from->n_source : n_most;
+    uint32_t n = kept >= n_source ? ae_engine_adopt(e, i_slot, tokens, n_most)
+                                  : ae_engine_share(e, i_slot, from->source, n_source);
+    if (!spec->drafter) return;
+    const spec_slot *donor = &spec->slots[from->donor];
+    /* the drafter may have to go back further than recurrent layers can return to */
+    for (uint32_t n_shared = n + 1; n < n_shared;) {
+        n_shared = n;
+        const uint32_t n_known = spec->drafter->ops->begin(
+            spec->drafter, &(ae_draft_begin){i_slot, from->donor, donor->tokens, donor->n_tokens, from->n_same, n_shared,
+                                             ae_spec_rests(spec), from->stranger});
+        n = n_known < n_shared ? ae_engine_truncate(e, i_slot, n_known) : n_shared;
+        if (n == n_known) break;
+    }
+}
+
+static aerie_status check_request(const ae_spec *spec, const ae_spec_request *request, aerie_error *error)
+{
+    if (!request->n_tokens || !request->tokens)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the prompt is empty; at least one token is needed");
+    if (request->n_tokens >= spec->n_ctx)
+        return ae_fail(error, AERIE_ERROR_LIMIT,
+                       "the prompt%s has %zu tokens, but the context holds %u and one must be left for the answer; "
+                       "a larger context (-c) or a shorter prompt is needed",
+                       request->n_answered ? " with the answer that goes on" : "", request->n_tokens, spec->n_ctx);
+    if (request->n_answered >= request->n_tokens)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%zu of %zu tokens are answer; at least one of a prompt is needed",
+                       request->n_answered, request->n_tokens);
+    if (request->n_predict && request->n_answered >= request->n_predict)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u tokens are asked for, but the answer that shall go on has %zu already",
+                       request->n_predict, request->n_answered);
+    const int32_t n_vocab = ae_vocab_n_tokens(spec->vocab);
+    for (size_t i = 0; i < request->n_tokens; i++)
+        if (request->tokens[i] < 0 || request->tokens[i] >= n_vocab)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu of the prompt is %d; 0 to %d are possible", i,
+                           request->tokens[i], n_vocab - 1);
+    return ae_sampling_check(&request->sampling, (uint32_t)n_vocab, error);
+}
+
+static aerie_status not_in_grammar(const ae_spec_request *request, size_t i, aerie_error *error)
+{
+    return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu of the answer that shall go on, %d, is not one that the "
+                       "grammar allows",
+                   i - (request->n_tokens - request->n_answered), request->tokens[i]);
+}
+
+aerie_status ae_spec_check(const ae_spec *spec, const ae_spec_request *request, aerie_error *error)
+{
+    AE_TRY(check_request(spec, request, error));
+    if (!request->grammar) return AERIE_OK;
+    ae_matcher matcher; /* only building the matcher shows whether the grammar's beginning fits */
+    AE_TRY(ae_matcher_init(&matcher, request->grammar, error));
+    aerie_status status = AERIE_OK;
+    for (size_t i = request->n_tokens - request->n_answered; status == AERIE_OK && i < request->n_tokens; i++) {
+        uint32_t n;
+        const char *piece = ae_vocab_piece_view(spec->vocab, request->tokens[i], false, &n);
+        if (!n || !ae_matcher_advance(&matcher, piece, n)) status = not_in_grammar(request, i, error);
+    }
+    if (status == AERIE_OK && request->n_answered && ae_matcher_is_complete(&matcher, matcher.current))
+        status = ae_fail(error, AERIE_ERROR_ARGUMENT, "the answer that shall go on is complete: its grammar allows nothing "
+                         "more");
+    ae_matcher_free(&matcher);
+    return status;
+}
+
+/* The slot's constraint becomes that of the grammar (NULL: none), at its beginning. One left from an earlier request, here or
+ * in another free slot, already has masks. */
+static aerie_status constrain(ae_spec *spec, uint32_t i_slot, const ae_grammar *grammar, aerie_error *error)
+{
+    ae_constraint **own = &spec->slots[i_slot].constraint;
+    for (uint32_t i = 0; grammar && i < spec->n_slots; i++) {
+        ae_constraint **other = &spec->slots[i].constraint, *found = *other;
+        if (!found || spec->slots[i].active || ae_constraint_grammar(found) != grammar) continue;
+        *other = *own;
+        *own = found;
+        ae_constraint_restart(found);
+        return AERIE_OK;
+    }
+    ae_constraint_free(*own);
+    *own = NULL;
+    if (!grammar) return AERIE_OK;
+    if (!spec->trie) AE_TRY(ae_token_trie_create(&spec->trie, spec->vocab, error));
+    const size_t n_vocab = (size_t)ae_vocab_n_tokens(spec->vocab);
+    if (!spec->masked && !(spec->masked = ae_alloc(n_vocab, sizeof *spec->masked)))
+        return ae_fail_memory(error, "a grammar's logits", n_vocab * sizeof *spec->masked);
+    return ae_constraint_create(own, grammar, spec->trie, error);
+}
+
+/* Advances the slot's constraint from the beginning of the grammar over the answer so far. */
+static aerie_status follow_answer(ae_constraint *constraint, const ae_spec_request *request, aerie_error *error)
+{
+    for (size_t i = request->n_tokens - request->n_answered; constraint && i < request->n_tokens; i++)
+        if (!ae_constraint_advance(constraint, request->tokens[i])) return not_in_grammar(request, i, error);
+    return AERIE_OK;
+}
+
+/* Where the last turn of a prompt ends, before the position that always runs; a template may write what follows differently
+ * next time. Of a prompt without turns: the end of its last whole page. */
+static uint32_t last_turn(const ae_spec *spec, const int32_t *tokens, size_t n)
+{
+    for (size_t i = n - 1; i; i--)
+        if (ae_vocab_is_eog(spec->vocab, tokens[i - 1])) return (uint32_t)i;
+    return (uint32_t)(n - 1) / AE_KV_PAGE * AE_KV_PAGE;
+}
+
+aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32_t *slot, aerie_error *error)
+{
+    AE_TRY(check_request(spec, request, error));
+    if (spec->n_active == spec->n_slots)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "all %u sequences are busy", spec->n_slots);
+    ae_sampler *sampler;
+    AE_TRY(ae_sampler_create(&sampler, &request->sampling, spec->vocab, (uint32_t)ae_vocab_n_tokens(spec->vocab), spec->n_ctx,
+                             error));
+    const origin from = choose_origin(spec, request);
+    const uint32_t i = from.slot, n_most = request->row ? 0 : (uint32_t)request->n_tokens - 1;
+    spec_slot *s = &spec->slots[i];
+    aerie_status status = constrain(spec, i, request->grammar, error);
+    if (status == AERIE_OK) status = follow_answer(s->constraint, request, error);
+    if (status != AERIE_OK) {
+        ae_sampler_free(sampler);
+        return status;
+    }
+    if (request->mu) ae_sampler_set_mu(sampler, *request->mu);
+    ae_engine_adapt(spec->engine, i, request->adapters);
+    if (request->n_kv > from.n_source && n_most)
+        ae_spec_write_cached(spec, request->adapters, request->tokens, request->n_kv, request->first_kv, request->kv);
+    ae_spec_reuse(spec, i, request->tokens, n_most, &from);
+    ae_sampler_free(s->sampler);
+    int32_t *tokens = s->tokens;
+    *s = (spec_slot){.active = true, .ignore_eog = request->ignore_eog, .row = request->row, .row_user = request->row_user,
+                     .number = spec->n_started++, .leader = NO_SLOT,
+                     .scope = ae_engine_seq_key(spec->engine, i).scope,
+                     .tokens = tokens, .n_tokens = request->n_tokens, .n_predict = request->n_predict,
+                     .n_answered = (uint32_t)request->n_answered, .sampler = sampler,
+                     .constraint = s->constraint, .start_time = ae_time_now()};
+    memcpy(tokens, request->tokens, request->n_tokens * sizeof *tokens);
+    s->stats.n_prompt = (uint32_t)(request->n_tokens - request->n_answered);
+    s->stats.n_generated = (uint32_t)request->n_answered;
+    s->stats.n_cached = ae_kv_n_live(ae_engine_kv(spec->engine), i);
+    s->turn = ae_engine_has_state(spec->engine) ? last_turn(spec, request->tokens, request->n_tokens) : 0;
+    if (!request->row && from.n_leader >= s->stats.n_cached + AE_KV_PAGE) {
+        s->leader = from.leader;
+        s->leader_number = spec->slots[from.leader].number;
+        s->n_awaited = from.n_leader;
+    }
+    spec->order[spec->n_active++] = i;
+    *slot = i;
+    return AERIE_OK;
+}
+
+void ae_spec_forget(ae_spec *spec, uint32_t slot)
+{
+    (void)ae_engine_truncate(spec->engine, slot, 0);
+    spec->slots[slot].n_tokens = 0;
+    spec->slots[slot].forgotten = true;
+}
+
+aerie_status ae_spec_follow(ae_spec *spec, uint32_t slot, const int32_t *tokens, size_t n_tokens, uint32_t n_predict,
+                            ae_sampler *sampler, aerie_error *error)
+{
+    spec_slot *s = &spec->slots[slot];
+    if (n_tokens >= spec->n_ctx || s->active)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "sequence %u has no room for a draft behind %zu tokens", slot, n_tokens);
+    const ae_kv_key key = ae_engine_seq_key(spec->engine, slot); /* none: nobody adapts a slot that follows */
+    const uint32_t same = common_tokens(spec, slot, key, tokens, n_tokens), n_most = (uint32_t)n_tokens - 1;
+    const uint32_t live = ae_kv_n_live(ae_engine_kv(spec->engine), slot), n = same < n_most ? same : n_most;
+    const origin from = {.slot = slot, .donor = slot, .n_same = same, .source = slot, .n_source = n < live ? n : live,
+                         .stranger = s->forgotten};
+    ae_spec_reuse(spec, slot, tokens, n_most, &from);
+    ae_engine_snapshot(spec->engine, slot); /* recurrent layers may have to return */
+    const ae_acceptance known = s->acceptance;
+    int32_t *own = s->tokens;
+    *s = (spec_slot){.active = true, .ignore_eog = true, .follows = true, .number = spec->n_started++, .leader = NO_SLOT,
+                     .tokens = own, .n_tokens = n_tokens, .n_predict = n_predict, .sampler = sampler,
+                     .start_time = ae_time_now()};
+    if (same) s->acceptance = known; /* the same text goes on */
+    memcpy(own + same, tokens + same, (n_tokens - same) * sizeof *own);
+    s->stats.n_prompt = (uint32_t)n_tokens;
+    s->stats.n_cached = ae_kv_n_live(ae_engine_kv(spec->engine), slot);
+    spec->order[spec->n_active++] = slot;
+    return AERIE_OK;
+}
+
+/* ---- Bytes of the cache: for saved sequences ---------------------------------------------------------------- */
+
+ae_spec_sequence ae_spec_sequence_get(const ae_spec *spec, uint32_t slot)
+{
+    const spec_slot *s = &spec->slots[slot];
+    return (ae_spec_sequence){s->tokens, s->n_tokens, s->stats.n_generated, ae_sampler_mu(s->sampler),
+                              ae_engine_adapters(spec->engine, slot)};
+}
+
+/* The slot whose live positions hold most of the tokens; NO_SLOT: the prefix tree holds as many. */
+static uint32_t find_cached(const ae_spec *spec, ae_kv_key key, const int32_t *tokens, size_t n, uint32_t *n_cached)
+{
+    const ae_kv *kv = ae_engine_kv(spec->engine);
+    uint32_t best = NO_SLOT;
+    *n_cached = ae_kv_match(kv, key, tokens, (uint32_t)(n < spec->n_ctx ? n : spec->n_ctx));
+    for (uint32_t i = 0; i < spec->n_slots; i++) {
+        const uint32_t live = ae_kv_n_live(kv, i);
+        const uint32_t same = live > *n_cached ? ae_kv_landing(kv, i, common_tokens(spec, i, key, tokens, n)) : 0;
+        if (same <= *n_cached) continue;
+        *n_cached = same;
+        best = i;
+    }
+    return best;
+}
+
+uint32_t ae_spec_n_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, size_t n, uint32_t *first)
+{
+    const ae_kv *kv = ae_engine_kv(spec->engine);
+    const ae_kv_key key = ae_engine_key(spec->engine, adapters);
+    uint32_t n_cached;
+    const uint32_t slot = find_cached(spec, key, tokens, n, &n_cached);
+    *first = slot == NO_SLOT ? ae_kv_prefix_first(kv, key, tokens, n_cached) : ae_kv_saved_first(kv, slot, n_cached);
+    return n_cached;
+}
+
+void ae_spec_read_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, uint32_t n, uint32_t first,
+                         void *out)
+{
+    ae_kv *kv = ae_engine_kv(spec->engine);
+    ae_stream *stream = ae_engine_stream(spec->engine);
+    const ae_kv_key key = ae_engine_key(spec->engine, adapters);
+    uint32_t n_cached;
+    const uint32_t slot = find_cached(spec, key, tokens, n, &n_cached);
+    if (slot == NO_SLOT) ae_kv_read_prefix(kv, stream, key, tokens, n, first, out);
+    else ae_kv_save(kv, stream, slot, n, first, out);
+}
+
+void ae_spec_write_cached(ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, uint32_t n, uint32_t first,
+                          const void *bytes)
+{
+    ae_kv_write_prefix(ae_engine_kv(spec->engine), ae_engine_stream(spec->engine), ae_engine_key(spec->engine, adapters),
+                       tokens, n, first, bytes);
+}
+
+size_t ae_spec_saved_bytes(const ae_spec *spec, uint32_t n, uint32_t first)
+{
+    return ae_kv_saved_bytes(ae_engine_kv(spec->engine), n, first);
+}

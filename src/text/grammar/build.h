@@ -1,0 +1,148 @@
+/* build.h - making a grammar's automaton, for the readers of GBNF and of schemas; and its inside.
+ *
+ * Owns: the nodes, edges and rules of a grammar under construction.
+ *
+ * A piece is a part of an automaton with one way in and one way out: its end is a SPLIT node without edges, to which
+ * whatever follows is tied. A piece is used once; a rule may be called any number of times. Failures stick: after the
+ * first one every call does nothing, and ae_gbuild_finish tells it.
+ */
+#ifndef AE_TEXT_GRAMMAR_BUILD_H
+#define AE_TEXT_GRAMMAR_BUILD_H
+
+#include <stdatomic.h>
+
+#include "base/mem.h"
+#include "text/grammar/grammar.h"
+
+#define AE_GNONE UINT32_MAX
+
+enum {
+    AE_GNODE_SPLIT,  /* empty moves along all edges; without edges a dead end */
+    AE_GNODE_BYTES,  /* along the edges whose range holds the next byte */
+    AE_GNODE_CALL,   /* rule a, then on at node b */
+    AE_GNODE_RETURN, /* end of a rule */
+};
+
+typedef struct ae_gnode {
+    uint8_t kind;
+    uint32_t a; /* SPLIT, BYTES: first edge or AE_GNONE; CALL: rule */
+    uint32_t b; /* CALL: node after it */
+} ae_gnode;
+
+typedef struct ae_gedge {
+    uint8_t lo, hi;  /* BYTES */
+    uint32_t target; /* node */
+    uint32_t next;   /* edge of the same node, or AE_GNONE */
+} ae_gedge;
+
+struct aerie_grammar {
+    atomic_uint n_owners;
+    ae_gnode *nodes; /* [n_nodes] */
+    ae_gedge *edges; /* [n_edges] */
+    uint32_t *rules; /* [n_rules] first node */
+    uint32_t n_nodes, n_edges, n_rules;
+    uint32_t root;          /* rule */
+    uint32_t n_classes;     /* bytes that no edge tells apart are of one class */
+    uint8_t class_of[256];
+    uint8_t byte_of[256];   /* [n_classes] one byte of each */
+};
+
+typedef struct ae_grule {
+    const char *name;   /* NULL: made for a repetition */
+    uint32_t start;     /* AE_GNONE: not defined */
+    uint32_t line, column; /* where it was defined, or first used; 0: nowhere in a text */
+} ae_grule;
+
+typedef struct ae_gbuild {
+    ae_arena names;
+    ae_gnode *nodes;
+    ae_gedge *edges;
+    ae_grule *rules;
+    uint32_t *table; /* [n_table] rules by name: rule + 1, or 0 */
+    uint32_t n_nodes, nodes_capacity, n_edges, edges_capacity, n_rules, rules_capacity, n_table;
+    aerie_status status; /* of the first failure */
+    uint32_t cycle;      /* a left-recursive rule that ae_gbuild_finish found, or AE_GNONE */
+    aerie_error *error;
+} ae_gbuild;
+
+typedef struct ae_gpiece {
+    uint32_t start, end;
+} ae_gpiece;
+
+typedef struct ae_grange {
+    uint32_t lo, hi; /* code points */
+} ae_grange;
+
+void ae_gbuild_init(ae_gbuild *build, aerie_error *error);
+void ae_gbuild_free(ae_gbuild *build);
+/* Marks the failure; the sentence has been written. */
+void ae_gbuild_fail(ae_gbuild *build, aerie_status status);
+
+ae_gpiece ae_gbuild_empty(ae_gbuild *build);
+/* Matches no text, not even the empty one. */
+ae_gpiece ae_gbuild_never(ae_gbuild *build);
+ae_gpiece ae_gbuild_bytes(ae_gbuild *build, const char *bytes, size_t n);
+ae_gpiece ae_gbuild_text(ae_gbuild *build, const char *text);
+/* One of the words, sorted by ae_gword_compare; what they share at the beginning is walked once, so that a step has few ways
+ * however many words there are. A byte AE_GWORD_CALL in a word, which UTF-8 has not, stands for a text of `rule`. */
+#define AE_GWORD_CALL 0xFF
+typedef struct ae_gword {
+    const char *bytes; /* [n] n > 0 */
+    size_t n;
+} ae_gword;
+int ae_gword_compare(const void *a, const void *b); /* for qsort */
+ae_gpiece ae_gbuild_words(ae_gbuild *build, const ae_gword *words, size_t n, uint32_t rule);
+/* One code point of the ranges; surrogates are left out. */
+ae_gpiece ae_gbuild_class(ae_gbuild *build, const ae_grange *ranges, size_t n);
+ae_gpiece ae_gbuild_call(ae_gbuild *build, uint32_t rule);
+ae_gpiece ae_gbuild_then(ae_gbuild *build, ae_gpiece first, ae_gpiece second);
+/* Adds a choice to `choices`, which began as ae_gbuild_never. */
+void ae_gbuild_or(ae_gbuild *build, ae_gpiece choices, ae_gpiece piece);
+/* max = AE_GNONE: unlimited. */
+ae_gpiece ae_gbuild_repeat(ae_gbuild *build, ae_gpiece piece, uint32_t min, uint32_t max);
+/* For automata made by hand: a node (0 after a failure), an edge of a BYTES node, an empty move of a SPLIT node. */
+uint32_t ae_gbuild_node(ae_gbuild *build, uint8_t kind);
+void ae_gbuild_edge(ae_gbuild *build, uint32_t from, uint8_t lo, uint8_t hi, uint32_t to);
+void ae_gbuild_move(ae_gbuild *build, uint32_t from, uint32_t to);
+
+/* ---- product.c: what a piece and a second automaton both accept ---------------------------------- */
+
+/* A deterministic automaton over bytes. */
+typedef struct ae_gmonitor {
+    const void *context;
+    uint32_t start;
+    uint32_t (*step)(const void *context, uint32_t state, uint8_t byte); /* AE_GNONE: refused */
+    bool (*may_end)(const void *context, uint32_t state);
+} ae_gmonitor;
+
+/* The texts of `piece`, which is used up, that the monitor accepts as well; out->start is AE_GNONE if there are none.
+ * Rules that the piece calls are copied into the product. False, and no failure: it would take more than max_places pairs
+ * of a node and a state, or a rule is not defined yet; the piece is as it was. */
+bool ae_gbuild_both(ae_gbuild *build, ae_gpiece piece, const ae_gmonitor *monitor, uint32_t max_places, ae_gpiece *out);
+
+/* A set of triples, numbered in the order in which they were added. All zero is empty. */
+typedef struct ae_gkeys {
+    uint32_t (*items)[3]; /* [n] */
+    uint32_t *table;      /* [table_size] item + 1, or 0 */
+    uint32_t n, capacity, table_size;
+} ae_gkeys;
+
+/* The number of a triple, added if it is new; AE_GNONE without memory. */
+uint32_t ae_gkeys_add(ae_gkeys *keys, uint32_t a, uint32_t b, uint32_t c);
+void ae_gkeys_free(ae_gkeys *keys);
+
+/* The rule of that name, made if it is new. */
+uint32_t ae_gbuild_rule_named(ae_gbuild *build, const char *name, size_t n, uint32_t line, uint32_t column);
+/* A rule that no text can name. `name` (may be NULL) is for messages and is copied. */
+uint32_t ae_gbuild_rule(ae_gbuild *build, const char *name);
+void ae_gbuild_define(ae_gbuild *build, uint32_t rule, ae_gpiece piece);
+
+/* Sorts the ranges and joins those that touch; the new number. */
+size_t ae_granges_normalize(ae_grange *ranges, size_t n);
+/* Complement of normalized ranges in out [n + 1]; how many. */
+size_t ae_granges_negate(const ae_grange *ranges, size_t n, ae_grange *out);
+
+/* Checks (rules defined, no left recursion), simplifies and hands the grammar over. `what` opens messages. */
+aerie_status ae_gbuild_finish(ae_gbuild *build, uint32_t root, const char *what, ae_grammar **out);
+
+#endif

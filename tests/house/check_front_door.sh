@@ -1,0 +1,39 @@
+#!/bin/sh
+# What a newcomer types is what CI runs: README's two commands, the Makefile and .ci/run agree, and each script is run by the
+# shell that it is written for, and links lead somewhere. Nothing is installed or built here.
+set -eu
+cd "$(dirname "$0")/../.."
+bad=0
+complain() { echo "$*"; bad=1; }
+
+# README's commands are the first two lines of its first indented block, each without its comment.
+commands=$(awk '/^    / {sub(/^    /, ""); sub(/ +# .*/, ""); print; seen = 1; next} seen {exit}' README.md)
+first=$(printf '%s\n' "$commands" | sed -n 1p)
+second=$(printf '%s\n' "$commands" | sed -n 2p)
+install='apt-get update -qq && apt-get install -y -qq make'
+[ "$first" = "$install && make demo" ] || complain "README's first command is: $first"
+[ "$second" = "$install && make check" ] || complain "README's second command is: $second"
+grep -q -x -F -e "$second" .ci/run || complain ".ci/run does not run README's second command as it stands there: $second"
+
+# Wherever `sh FILE` or `bash FILE` stands.
+for file in Makefile .ci/run scripts/*.sh; do
+    for call in $(grep -o -w -E '(sh|bash) [a-z.][a-z0-9./_-]*' "$file" | tr ' ' ':' | sort -u); do
+        shell=${call%%:*} script=${call#*:}
+        [ -f "$script" ] || continue
+        head -n 1 "$script" | grep -q -E "[/ ]$shell\$" ||
+            complain "$file: '$shell $script', but that begins with: $(head -n 1 "$script")"
+        "$shell" -n "$script" || complain "$file: '$shell $script', but $shell does not understand it"
+    done
+done
+
+# What the texts link to is there.
+for file in *.md docs/*.md models/*.md training/*.md bench/results/*/*.md; do
+    for target in $(grep -o -E '\]\([^):# ]+' "$file" | cut -c 3-); do
+        [ -e "$(dirname "$file")/$target" ] || complain "$file links to $target, which is not there"
+    done
+done
+
+# make must have nothing to do before check.sh, which reports in CI's form whatever fails.
+steps=$(make -n --no-print-directory check)
+[ "$steps" = "bash scripts/check.sh" ] || complain "make check runs: $steps"
+exit $bad

@@ -1,0 +1,41 @@
+/* mkhead.h - random drafter heads of every kind and variant for a given target, as complete GGUF files.
+ *
+ * For tests, and through tools/mkhead.c for trying things. Same options and target: same bytes. Every tensor is drawn
+ * from the seed and its own name. Weights are scaled (as in mkmodel.h) so that features, fed back any number of times, stay
+ * of order 1 and logits spread by about 3. What the head borrows it does not hold; see docs/heads.md for the schemas.
+ */
+#ifndef AE_TEST_MKHEAD_H
+#define AE_TEST_MKHEAD_H
+
+#include "draft/head/head.h"
+
+typedef struct mkhead_options {
+    const char *kind; /* "eagle", "eagle3" (NULL), "eagle3.1", "medusa", "mtp" (blocks alone, for a target of Llama's shape) */
+    const char *type;   /* of the matrices; NULL: "q8_0" */
+    const char *schema; /* "new" (NULL), "old" (extract_layers, hidden_norm, offsets), "double" (old, with doubled keys) */
+    uint64_t seed;
+    /* 0: as the target. Another n_embd implies its own embedding and output (and EAGLE-3). */
+    uint32_t n_embd, n_ff, n_heads, n_kv_heads, head_dim;
+    uint32_t n_draft; /* tokens drafted from, a random subset under d2t; 0: all, and no d2t */
+    uint32_t n_taps, taps[AE_DHEAD_MAX_TAPS]; /* EAGLE-3; none: 2, L/2, L-3, or 1, L/2, L if the target has fewer than six */
+    uint32_t window, n_sinks;
+    uint32_t n_medusa, n_blocks; /* 0: 4 and 1 */
+    uint32_t n_nextn;   /* MTP blocks; 0: 1 */
+    bool norm_before_residual, norm_before_fc;
+    bool own_embedding, no_output; /* EAGLE-1/2 has an output of its own only with own_output, EAGLE-3 unless no_output */
+    bool own_output; /* MTP: each block, and own_embedding too */
+    bool biases;     /* fc, attention, Medusa */
+    bool rope_freqs;
+    bool qk_norm;
+    bool map_i32;    /* d2t as I32, else I64 */
+    bool whole_fc_norm; /* EAGLE-3.1: the norms of all taps in one tensor */
+    bool tokenizer;  /* the target's, copied: other programs want one */
+} mkhead_options;
+
+/* Reads the target's sizes, writes the head. ARGUMENT for a kind, type, schema or shape that cannot be. */
+aerie_status mkhead_write(const mkhead_options *options, const char *target, const char *path, aerie_error *error);
+
+/* Whether a loaded head holds what checkpoint/head.h promises: shapes, ranges, weights that can be read. NULL, or what does not hold. */
+const char *mkhead_check(const ae_dhead *head);
+
+#endif
