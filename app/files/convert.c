@@ -6,7 +6,7 @@
 
 #include "cli/commands.h"
 #include "setup/load.h"
-#include "convert/checkpoint/options.h"
+#include "convert/convert.h"
 #include "formats/tensor_type.h"
 
 /* ---- Options ------------------------------------------------------------------------------------------ */

@@ -1,23 +1,13 @@
 /* convert.c - the steps that every conversion takes: detect, plan, write, check, and the final name. */
-#include "convert/checkpoint/checkpoint.h"
+#include "convert/convert.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "convert/checkpoint/checkpoint.h"
 #include "quant/types.h"
 
 static const ae_convert_kind *const kinds[] = {&ae_convert_encoder_kind, &ae_convert_decoder, &ae_convert_drafter_head};
-
-aerie_status ae_convert_no_memory(const ae_convert *c, const char *what)
-{
-    return ae_fail(c->error, AERIE_ERROR_MEMORY, "not enough memory for %s", what);
-}
-
-aerie_status ae_convert_step(const ae_convert *c, const char *step, uint64_t done, uint64_t total)
-{
-    if (!c->options.progress || c->options.progress(c->options.user, step, done, total)) return AERIE_OK;
-    return ae_fail(c->error, AERIE_ERROR_CANCELLED, "%s was cancelled", step);
-}
 
 bool ae_convert_type_parse(const char *name, uint32_t *type)
 {

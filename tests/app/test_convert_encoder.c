@@ -2,7 +2,7 @@
  * tests/embeddings/check_embeddings.py. */
 #include "convert_rig.inc"
 
-#include "convert/checkpoint/options.h"
+#include "convert/convert.h"
 
 #define BERT_CONFIG                                                                                                            \
     "\"model_type\":\"bert\",\"hidden_size\":32,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":64,"   \

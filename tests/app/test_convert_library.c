@@ -4,7 +4,7 @@
 
 #include <dirent.h>
 
-#include "convert/checkpoint/options.h"
+#include "convert/convert.h"
 
 typedef struct listener {
     unsigned n_warnings, n_notes, n_steps, cancel_at; /* cancel_at: the step that says no; 0 = none */

@@ -29,7 +29,7 @@ app/shared/app.c:base/text.h app/shared/app.c:base/number.h
 app/cli/cpus.c:base/os.h
 app/cli/options.h:test_drafters.h
 app/cli/version.c:backend/cpu/ref/kernels.h app/cli/version.c:formats/gguf.h
-app/files/convert.c:convert/checkpoint/options.h app/files/convert.c:formats/tensor_type.h
+app/files/convert.c:convert/convert.h app/files/convert.c:formats/tensor_type.h
 app/perplexity/output.c:convert/quantize/imatrix.h
 app/pull/fetch.c:base/os.h app/pull/fetch.c:formats/gguf.h
 app/serve/http/memory.c:base/os.h

@@ -9,6 +9,17 @@
 #include "formats/kind.h"
 #include "formats/torch.h"
 
+aerie_status ae_convert_no_memory(const ae_convert *c, const char *what)
+{
+    return ae_fail(c->error, AERIE_ERROR_MEMORY, "not enough memory for %s", what);
+}
+
+aerie_status ae_convert_step(const ae_convert *c, const char *step, uint64_t done, uint64_t total)
+{
+    if (!c->options.progress || c->options.progress(c->options.user, step, done, total)) return AERIE_OK;
+    return ae_fail(c->error, AERIE_ERROR_CANCELLED, "%s was cancelled", step);
+}
+
 /* ---- The files ---------------------------------------------------------------------------------- */
 
 static bool is_folder(const char *path)

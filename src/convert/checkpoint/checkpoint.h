@@ -98,14 +98,11 @@ struct ae_convert {
     ae_convert_model model;
 };
 
-/* ---- convert.c ------------------------------------------------------------------------------------------ */
+/* ---- checkpoint.c: the files, config.json --------------------------------------------------------------- */
 
 aerie_status ae_convert_no_memory(const ae_convert *c, const char *what);
 /* CANCELLED if the caller wants no more. */
 aerie_status ae_convert_step(const ae_convert *c, const char *step, uint64_t done, uint64_t total);
-
-/* ---- checkpoint.c: the files, config.json --------------------------------------------------------------- */
-
 aerie_status ae_convert_open_tensors(ae_convert *c);
 aerie_status ae_convert_read_config(ae_convert *c);
 /* Values by key, of the layer's part first, then of the whole. Absent or null leaves *value alone. */

@@ -1,11 +1,7 @@
-/* options.h - checkpoints of other programs to GGUF files.
+/* options.h - what a caller asks of a conversion (convert/convert.h), and what is known about a checkpoint once it was detected.
  *
- * Every kind of checkpoint goes the same four steps: detect (which kind it is, and its sizes), plan (the list of tensors to
- * write, with their sources and shapes checked), write (a complete file under a temporary name), check (the file is read
- * back, and compared with the model that it belongs to). The file gets its final name after the last check.
- * Owns: the checkpoint and all that is derived from it, until ae_convert_free. Prints nothing: remarks go to a callback.
- * Kinds: drafter heads (head.h, docs/heads.md), encoders (encoder.c, docs/embeddings.md), models (arch.h,
- * docs/converting.md).
+ * Owns nothing: strings and lists are lent by the caller until ae_convert_free. The kinds of checkpoints: drafter heads
+ * (head.h, docs/heads.md), encoders (model/encoder.c, docs/embeddings.md), models (model/arch.h, docs/converting.md).
  */
 #ifndef AE_CONVERT_CHECKPOINT_OPTIONS_H
 #define AE_CONVERT_CHECKPOINT_OPTIONS_H
@@ -56,9 +52,6 @@ typedef struct ae_convert_options {
 
 #define AE_CONVERT_TYPE_AUTO UINT32_MAX
 
-/* A type that matrices can be written in; false: none of that name. */
-bool ae_convert_type_parse(const char *name, uint32_t *type);
-
 typedef struct ae_convert ae_convert;
 
 /* A row of encoder.c's table. */
@@ -81,26 +74,5 @@ typedef struct ae_convert_model {
     uint32_t n_groups;  /* of recurrent layers */
     uint32_t n_ahead;   /* MTP blocks that are written */
 } ae_convert_model;
-
-/* Opens the checkpoint and detects what it is. Errors: ARGUMENT (options that contradict the checkpoint), IO, FORMAT,
- * UNSUPPORTED, MEMORY; the same for ae_convert_run, and CANCELLED. *out is NULL on failure. */
-aerie_status ae_convert_open(ae_convert **out, const ae_convert_options *options, aerie_error *error);
-/* Plans, writes, checks, and gives the file its name. */
-aerie_status ae_convert_run(ae_convert *c, aerie_error *error);
-void ae_convert_free(ae_convert *c);
-
-/* What was detected and, after ae_convert_run, done. Lent. */
-typedef struct ae_convert_report {
-    const ae_convert_head *head;   /* one of these three */
-    const ae_convert_encoder *encoder;
-    const ae_convert_model *model;
-    const ae_convert_check *check; /* NULL: there was no self-check */
-    const char *kind;              /* "EAGLE-3.1" */
-    size_t n_tensors;
-    uint64_t bytes; /* of tensors in the file */
-    uint32_t type;  /* of matrices */
-} ae_convert_report;
-
-ae_convert_report ae_convert_reported(const ae_convert *c);
 
 #endif
