@@ -15,7 +15,8 @@
 #include "bench/bench.h"
 #include "cli/commands.h"
 
-#include "backend/backend.h" /* products without a model around them, which aerie.h does not offer */
+#include "backend/backend.h"
+#include "device/device.h" /* products without a model around them, which aerie.h does not offer */
 #include "base/os.h"         /* huge pages, as weights have them */
 #include "base/pool.h"       /* the threads of the backend's stream */
 #include "quant/types.h"     /* names of tensor types */

@@ -22,7 +22,7 @@ void app_quantize_types(void)
     size_t column = 1;
     for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
         const ae_type_info *info = ae_type_get(type);
-        if (!info || !info->encode) continue;
+        if (!info || !ae_type_encoder(info->type)) continue;
         const size_t n = strlen(info->name) + 1;
         if (column + n > 100) app_print("\n ");
         column = column + n > 100 ? 1 + n : column + n;
@@ -40,7 +40,7 @@ static int unknown_mix(const char *name)
         best = app_nearest(name, best, ae_mix_at(i)->name);
     }
     const ae_type_info *info = ae_type_by_name(name);
-    if (info && !info->encode)
+    if (info && !ae_type_encoder(info->type))
         return app_error(APP_USAGE, "%s can be read but not written here; TYPE is one of %s", name, known);
     if (best)
         return app_error(APP_USAGE, "there is no type '%s'; did you mean '%s'? TYPE is one of %s", name, best, known);
@@ -53,13 +53,13 @@ static int parse_type(const char *option, const char *name, uint32_t *type)
     char known[1024] = "";
     size_t n = 0;
     const ae_type_info *info = ae_type_by_name(name);
-    if (info && info->encode) {
+    if (info && ae_type_encoder(info->type)) {
         *type = info->type;
         return APP_DONE;
     }
     for (uint32_t i = 0; i < AE_TYPE_COUNT; i++) {
         const ae_type_info *other = ae_type_get(i);
-        if (other && other->encode)
+        if (other && ae_type_encoder(other->type))
             n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", other->name);
     }
     return app_error(APP_USAGE, "%s: %s '%s'; known: %s", option,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "convert/checkpoint/checkpoint.h"
+#include "quant/encode/encoder.h"
 #include "quant/types.h"
 
 static const ae_convert_kind *const kinds[] = {&ae_convert_encoder_kind, &ae_convert_decoder, &ae_convert_drafter_head};
@@ -12,7 +13,7 @@ static const ae_convert_kind *const kinds[] = {&ae_convert_encoder_kind, &ae_con
 bool ae_convert_type_parse(const char *name, uint32_t *type)
 {
     const ae_type_info *info = ae_type_by_name(name);
-    if (!info || !info->encode || info->dot == AE_DOT_NONE) return false;
+    if (!info || !ae_type_encoder(info->type) || info->dot == AE_DOT_NONE) return false;
     *type = info->type;
     return true;
 }

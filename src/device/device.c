@@ -1,10 +1,6 @@
-/* device.c - the list of backends, by name, and what all of them share.
- *
- * Owns nothing. A backend is entered here and nowhere else. */
-#include "backend/backend.h"
+/* device.c - the table of backends. See device.h. */
+#include "device/device.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,19 +30,4 @@ aerie_status ae_backend_open(ae_backend **out, const char *name, const char *cpu
         if (!strcmp(backends[i].name, name)) return backends[i].open(out, cpu_level, error);
     return ae_fail(error, AERIE_ERROR_ARGUMENT, "backend \"%s\"%s is unknown; there are %s", name,
                    said ? ", named by AERIE_BACKEND," : "", ae_backend_names());
-}
-
-void ae_backend_close(ae_backend *backend)
-{
-    if (backend) backend->ops->close(backend);
-}
-
-void ae_backend_note(aerie_error *fault, aerie_status status, const char *format, ...)
-{
-    if (fault->status != AERIE_OK) return;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(fault->text, sizeof fault->text, format, args);
-    va_end(args);
-    fault->status = status;
 }

@@ -1,7 +1,6 @@
 /* types.h - the table of tensor types, and the plain-C definition of each format.
  *
- * Decode to f32, encode from f32 where we write a format, and the integer view that all matrix
- * kernels share. Names, ids and sizes are in formats/tensor_type.h, where the file reader needs them;
+ * Decode to f32, and the integer view that all matrix kernels share. Encoders: encode/encoder.h. Names, ids and sizes are in formats/tensor_type.h, where the file reader needs them;
  * block structs, with static asserts against those sizes, in blocks.h.
  */
 #ifndef AE_QUANT_TYPES_H
@@ -22,9 +21,6 @@ typedef enum ae_dot {
 } ae_dot;
 
 typedef void ae_decode_fn(const void *blocks, float *x, size_t n);  /* n elements, a multiple of the block */
-/* importance[n]: the weight of each element's error (an importance matrix has a number for each column), or NULL: equal
- * weights. Floats, Q8_0, TQ1_0 and TQ2_0 have only one encoding and ignore it. */
-typedef void ae_encode_fn(const float *x, const float *importance, void *blocks, size_t n);
 
 typedef struct ae_type_info {
     const char *name;     /* as in ggml, lower case: "q4_0", "f16", "iq4_xs" */
@@ -33,13 +29,13 @@ typedef struct ae_type_info {
     uint32_t block_bytes; /* likewise */
     ae_dot dot;
     ae_decode_fn *decode; /* NULL for I8..I64, F64 is decoded */
-    ae_encode_fn *encode; /* NULL where we do not write the format */
 } ae_type_info;
 
 /* NULL for an unknown or retired id. */
 const ae_type_info *ae_type_get(uint32_t type);
 /* By name, any case ("Q4_0"); NULL if unknown. */
 const ae_type_info *ae_type_by_name(const char *name);
+
 /* ---- The integer view: w = scale * code + min, codes int8 ---------------------------------- */
 /* One form for every AE_DOT_32 and AE_DOT_256 type: the reference kernels and the packers of the
  * fast ones see nothing else of a format.

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "session/session_int.h"
+#include "device/device.h"
 #include "base/os.h"
 
 /* *map NULL: both have the same tokens. UNSUPPORTED when they share too little. */

@@ -5,6 +5,7 @@
 
 #include "session/session_int.h"
 #include "backend/backend.h"
+#include "device/device.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/os.h"

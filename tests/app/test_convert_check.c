@@ -8,6 +8,7 @@
  *   rotation  the text alternates; one attention head sees the row itself, another the row before, and their values cancel
  */
 #include "convert_rig.inc"
+#include "device/device.h"
 
 #include "engine/engine.h"
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "mutate.inc"
+#include "device/device.h"
 
 #include "engine/engine.h"
 #include "mkmodel.h"

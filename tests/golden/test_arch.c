@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "arch_rig.inc"
+#include "device/device.h"
 #include "mklora.h"
 #include "draft/head/engine.h"
 

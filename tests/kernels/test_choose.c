@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "backend/cpu/cpu.h"
+#include "device/device.h"
 #include "base/mem.h"
 #include "base/os.h"
 

@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
+#include "device/device.h"
 #include "every.h"
 #include "mkarch.h"
 #include "mkhead.h"

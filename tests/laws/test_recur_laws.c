@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "backend/cpu/cpu_int.h"
+#include "device/device.h"
 #include "engine/engine_int.h"
 #include "every.h"
 #include "mkarch.h"

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "backend/cpu/cpu.h"
+#include "device/device.h"
 
 bool __wrap_ae_os_ask_for_tiles(void);
 bool __wrap_ae_os_ask_for_tiles(void)

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "formats/gguf_write.h"
+#include "device/device.h"
 #include "draft/head/engine.h"
 #include "head_ref.h"
 #include "mkhead.h"

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "backend/cpu/cpu.h"
+#include "device/device.h"
 #include "cache/kv.h"
 #include "sample/walk.h"
 

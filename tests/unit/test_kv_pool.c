@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cache/kv.h"
+#include "device/device.h"
 
 #define N_SEQS 5
 #define N_SLOTS 400

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "engine/engine_int.h"
+#include "device/device.h"
 #include "mkarch.h"
 
 enum { CHUNK = 16, N = 40 };

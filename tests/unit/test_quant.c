@@ -15,6 +15,7 @@
 
 #include "base/math/rng.h"
 #include "quant/encode/lanes.h"
+#include "quant/encode/encoder.h"
 #include "quant/types.h"
 
 /* ---- helpers --------------------------------------------------------------------------------------- */
@@ -335,7 +336,7 @@ static void test_encode_error(void **state)
         random_weights(7, x, N_WEIGHTS, heavy);
         for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
             const ae_type_info *info = ae_type_get(bounds[i].type);
-            info->encode(x, NULL, blocks, N_WEIGHTS);
+            ae_type_encoder(info->type)(x, NULL, blocks, N_WEIGHTS);
             info->decode(blocks, y, N_WEIGHTS);
             double error = rms(x, y, N_WEIGHTS) / rms(x, NULL, N_WEIGHTS);
             double bound = heavy ? bounds[i].heavy : bounds[i].normal;
@@ -349,7 +350,7 @@ static void test_encode_error(void **state)
         const ae_type_info *info = ae_type_get(type);
         bool bounded = false;
         for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) bounded |= bounds[i].type == type;
-        assert_int_equal(info && info->encode, bounded);
+        assert_int_equal(info && ae_type_encoder(info->type), bounded);
     }
     free(x);
     free(y);
@@ -366,10 +367,10 @@ static void test_encode_again(void **state)
     random_weights(8, x, N, false);
     for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
         const ae_type_info *info = ae_type_get(type);
-        if (!info || !info->encode) continue;
-        info->encode(x, NULL, blocks, N);
+        if (!info || !ae_type_encoder(info->type)) continue;
+        ae_type_encoder(info->type)(x, NULL, blocks, N);
         info->decode(blocks, y, N);
-        info->encode(y, NULL, blocks, N);
+        ae_type_encoder(info->type)(y, NULL, blocks, N);
         info->decode(blocks, z, N);
         if (rms(y, z, N) > 0.25 * rms(x, y, N))
             fail_msg("%s: error %g, and again %g", info->name, rms(x, y, N), rms(y, z, N));
@@ -382,12 +383,12 @@ static void test_encode_one_hot(void **state)
     (void)state;
     for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
         const ae_type_info *info = ae_type_get(type);
-        if (!info || !info->encode) continue;
+        if (!info || !ae_type_encoder(info->type)) continue;
         for (int at = 0; at < 256; at += 51) {
             float x[256] = {0}, y[256];
             uint8_t blocks[1024];
             x[at] = at % 2 ? -0.5f : 0.5f;
-            info->encode(x, NULL, blocks, 256);
+            ae_type_encoder(info->type)(x, NULL, blocks, 256);
             info->decode(blocks, y, 256);
             if (!(rms(x, y, 256) < rms(x, NULL, 256))) fail_msg("%s: error %g", info->name, rms(x, y, 256));
             for (int e = 0; e < 256; e++)
@@ -420,13 +421,13 @@ static void test_importance(void **state)
     }
     for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
         const ae_type_info *info = ae_type_get(type);
-        if (!info || !info->encode) continue;
+        if (!info || !ae_type_encoder(info->type)) continue;
         const bool ignored =
             info->dot == AE_DOT_FLOAT || type == AE_TYPE_Q8_0 || type == AE_TYPE_TQ1_0 || type == AE_TYPE_TQ2_0;
         const size_t bytes = N / info->n_block * info->block_bytes;
-        info->encode(x, NULL, plain, N);
-        info->encode(x, w, weighted, N);
-        info->encode(x, doubled, again, N);
+        ae_type_encoder(info->type)(x, NULL, plain, N);
+        ae_type_encoder(info->type)(x, w, weighted, N);
+        ae_type_encoder(info->type)(x, doubled, again, N);
         assert_memory_equal(weighted, again, bytes);
         if (ignored) {
             assert_memory_equal(plain, weighted, bytes);
@@ -465,7 +466,7 @@ static void test_encode_exact(void **state)
             if (i % 16 == 9) v = exact[t].hi;
             x[i] = 0.0625f * (float)v;
         }
-        info->encode(x, NULL, blocks, 512);
+        ae_type_encoder(info->type)(x, NULL, blocks, 512);
         info->decode(blocks, y, 512);
         for (int i = 0; i < 512; i++)
             if (fabsf(x[i] - y[i]) > 1e-3f * 0.0625f)
@@ -479,12 +480,12 @@ static void test_encode_constant(void **state)
     static const float constants[] = {0.0625f, -0.0625f, 1.0f, -3.0f};
     for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
         const ae_type_info *info = ae_type_get(type);
-        if (!info || !info->encode) continue;
+        if (!info || !ae_type_encoder(info->type)) continue;
         for (size_t c = 0; c < sizeof constants / sizeof *constants; c++) {
             float x[256], y[256];
             uint8_t blocks[1024];
             for (int i = 0; i < 256; i++) x[i] = constants[c];
-            info->encode(x, NULL, blocks, 256);
+            ae_type_encoder(info->type)(x, NULL, blocks, 256);
             info->decode(blocks, y, 256);
             for (int i = 0; i < 256; i++)
                 if (!(fabsf(x[i] - y[i]) <= 0.002f * fabsf(x[i])))
@@ -514,20 +515,20 @@ static void test_encode_strange_input(void **state)
     (void)state;
     for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
         const ae_type_info *info = ae_type_get(type);
-        if (!info || !info->encode) continue;
+        if (!info || !ae_type_encoder(info->type)) continue;
         for (int kind = 0; kind < 36; kind++) {
             enum { N = 1024 };
             float x[N], y[N];
             uint8_t blocks[N * sizeof(float) + 1];
             fill_strange(x, N, kind);
-            info->encode(x, NULL, blocks + 1, N); /* at an odd address */
+            ae_type_encoder(info->type)(x, NULL, blocks + 1, N); /* at an odd address */
             info->decode(blocks + 1, y, N);
             if (info->dot == AE_DOT_FLOAT) continue;
             if (kind >= 32) { /* importance may be anything, too */
                 float z[N];
                 uint8_t other[N * sizeof(float)];
                 fill_strange(z, N, kind == 32 ? 35 : kind - 20);
-                info->encode(kind == 33 ? z : x, z, other, N);
+                ae_type_encoder(info->type)(kind == 33 ? z : x, z, other, N);
                 info->decode(other, z, N);
                 for (int i = 0; i < N; i++)
                     if (z[i] - z[i] != 0.0f) fail_msg("%s, input %d: element %d is %g", info->name, kind, i, (double)z[i]);
@@ -642,12 +643,12 @@ static void test_blocks_alone(void **state)
     for (size_t i = 0; i < N; i++) w[i] = fabsf(w[i]);
     for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
         const ae_type_info *info = ae_type_get(type);
-        if (!info || !info->encode) continue;
+        if (!info || !ae_type_encoder(info->type)) continue;
         const size_t n = info->n_block, n_blocks = N / n < 40 ? N / n : 40;
         for (int weighed = 0; weighed < 2; weighed++) {
-            info->encode(x, weighed ? w : NULL, blocks, n * n_blocks);
+            ae_type_encoder(info->type)(x, weighed ? w : NULL, blocks, n * n_blocks);
             for (size_t b = 0; b < n_blocks; b += 3) {
-                info->encode(x + n * b, weighed ? w + n * b : NULL, alone, n);
+                ae_type_encoder(info->type)(x + n * b, weighed ? w + n * b : NULL, alone, n);
                 if (memcmp(alone, blocks + b * info->block_bytes, info->block_bytes) != 0)
                     fail_msg("%s: block %d is another one beside others", info->name, (int)b);
             }

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "backend/backend.h"
+#include "device/device.h"
 #include "base/mem.h"
 
 enum { ROWS = 9, HEADS = 6, GROUPS = 3, KEY = 12, VALUE = 20, TAPS = 4 };

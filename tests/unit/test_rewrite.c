@@ -265,7 +265,7 @@ static void check_encoded(const ae_gguf *a, const ae_gguf *b, uint32_t type)
         uint8_t *wanted = malloc(row);
         assert_non_null(wanted);
         for (size_t r = 0; r < n_rows; r++) {
-            ae_type_get(y->type)->encode((const float *)(const void *)x->data + r * ne0, NULL, wanted, ne0);
+            ae_type_encoder(y->type)((const float *)(const void *)x->data + r * ne0, NULL, wanted, ne0);
             if (memcmp(wanted, y->data + r * row, row))
                 fail_msg("row %zu of %.*s differs", r, (int)x->name.n, x->name.data);
         }
@@ -512,7 +512,7 @@ static void split_sets_are_joined(void **state)
     assert_null(ae_gguf_kv_find(gguf, "split.count"));
     assert_null(ae_gguf_kv_find(gguf, "split.no"));
     uint8_t wanted[136];
-    ae_type_get(AE_TYPE_Q8_0)->encode(values[1], NULL, wanted, 128);
+    ae_type_encoder(AE_TYPE_Q8_0)(values[1], NULL, wanted, 128);
     assert_memory_equal(ae_gguf_tensor_find(gguf, "blk.0.ffn_down.weight")->data, wanted, sizeof wanted);
     ae_gguf_close(gguf);
 }

@@ -13,6 +13,7 @@
 #include "backend/backend.h"
 #include "base/math/fmath.h"
 #include "base/math/rng.h"
+#include "device/device.h"
 #include "sample/sampler.h"
 
 #define N 1000

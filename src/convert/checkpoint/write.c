@@ -4,6 +4,7 @@
 
 #include "base/math/fmath.h"
 #include "convert/checkpoint/checkpoint.h"
+#include "quant/encode/encoder.h"
 #include "quant/types.h"
 
 /* ---- Numbers of a checkpoint ------------------------------------------------------------------------ */
@@ -206,7 +207,7 @@ static aerie_status write_rows(ae_convert *c, ae_gguf_writer *w, const ae_conver
         }
         AE_TRY(ae_convert_step(c, "writing", *done, c->out_bytes));
         AE_TRY(check_row(c, item, x));
-        info->encode(x, NULL, row, n);
+        ae_type_encoder(info->type)(x, NULL, row, n);
         AE_TRY(ae_gguf_writer_data(w, row, row_bytes, c->error));
         *done += row_bytes;
     }

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "convert/checkpoint/checkpoint.h"
+#include "device/device.h"
 #include "convert/head/check_text.h"
 #include "draft/head/engine.h"
 

@@ -59,7 +59,7 @@ aerie_status ae_rewrite_fail(const ae_gguf *gguf, const ae_gguf_tensor *tensor, 
 static aerie_status check_type(uint32_t type, aerie_error *error)
 {
     const ae_type_info *info = ae_type_get(type);
-    if (type == AE_MIX_AS_IS || (info && info->encode)) return AERIE_OK;
+    if (type == AE_MIX_AS_IS || (info && ae_type_encoder(info->type))) return AERIE_OK;
     return ae_fail(error, AERIE_ERROR_ARGUMENT, "tensors of type %s can be read but not written",
                    info ? info->name : "?");
 }
@@ -112,7 +112,7 @@ static aerie_status choose(ae_rewrite *r, ae_rules *rules, const ae_rewrite_sett
     t->type = ae_mix_fit(t->wanted, t->ne[0]);
     if (ae_rewrite_keeps(t)) return AERIE_OK;
     to = ae_type_get(t->type);
-    if (!from->decode || !to->encode)
+    if (!from->decode || !ae_type_encoder(to->type))
         return ae_rewrite_fail(r->gguf, t->from, error, AERIE_ERROR_UNSUPPORTED,
                                "is %s, of which no %s with other values can be made", from->name, to->name);
     const bool again = ae_mix_is_quantized(from->type) && ae_mix_is_quantized(to->type) && to != from;

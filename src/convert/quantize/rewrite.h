@@ -13,6 +13,7 @@
 
 #include "convert/quantize/imatrix.h"
 #include "convert/quantize/mix.h"
+#include "quant/encode/encoder.h"
 
 typedef struct ae_rewrite_tensor {
     const ae_gguf_tensor *from;

@@ -71,7 +71,7 @@ static void encode_carrying(const ae_type_info *to, const float *x, size_t n, ui
     memset(lost, 0, n * sizeof *lost);
     for (uint32_t k = 0; k < copies; k++) {
         for (size_t i = 0; i < n; i++) wanted[i] = x[i] / share + lost[i];
-        to->encode(wanted, NULL, out + k * stride, n);
+        ae_type_encoder(to->type)(wanted, NULL, out + k * stride, n);
         to->decode(out + k * stride, got, n);
         for (size_t i = 0; i < n; i++) lost[i] = wanted[i] - got[i];
     }
@@ -90,7 +90,7 @@ static void do_wide_row(const chunk *c, const float *x, float *scratch, uint8_t 
     }
     for (size_t i = 0; i < c->ne0; i++)
         for (size_t k = 0; k < copies; k++) scratch[i / group * group * copies + k * group + i % group] = x[i] / share;
-    c->to->encode(scratch, NULL, out, c->ne0 * copies);
+    ae_type_encoder(c->to->type)(scratch, NULL, out, c->ne0 * copies);
 }
 
 /* Of the columns of a row of the chunk; NULL: equal. */
@@ -122,7 +122,7 @@ static void do_row(void *context, uint32_t item, uint32_t i_worker)
         return;
     }
     if (c->t->column_copies > 1) do_wide_row(c, x, scratch, out);
-    else c->to->encode(x, importance_of(c, item), out, c->ne0);
+    else ae_type_encoder(c->to->type)(x, importance_of(c, item), out, c->ne0);
     for (size_t k = 1; k < copies; k++) memcpy(out + k * group * c->out_row, out, c->out_row);
 }
 

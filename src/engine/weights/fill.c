@@ -14,6 +14,7 @@
 #include "base/pool.h"
 #include "engine/weights/parts.h"
 #include "quant/finite.h"
+#include "quant/encode/encoder.h"
 #include "quant/types.h"
 
 #define CHUNK_BYTES ((size_t)512 << 10) /* of the file; more if 16 rows take more */
@@ -197,7 +198,7 @@ static void fill_transposed(const load_job *job, const ae_part *part, uint8_t *b
     ae_type_get(part->tensor->type)->decode(buffer, rows, n_in * n_out);
     for (size_t o = 0; o < n_out; o++) {
         for (size_t i = 0; i < n_in; i++) column[i] = rows[i * n_out + o];
-        to->encode(column, NULL, out + o * ae_type_row_bytes(ae_part_type(part), n_in), n_in);
+        ae_type_encoder(to->type)(column, NULL, out + o * ae_type_row_bytes(ae_part_type(part), n_in), n_in);
     }
     job->parts->backend->ops->weight_fill(job->parts->backend, *part->weight, out, 0, (uint32_t)n_out);
 }

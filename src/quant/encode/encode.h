@@ -1,4 +1,4 @@
-/* encode.h - internal to src/quant: the encoders that types.c enters into its table, and what they share.
+/* encode.h - internal to src/quant/encode: the encoders that encoder.c enters into its table, and what they share.
  *
  * Contract of every encoder: any input is safe. NaN counts as 0; infinities and numbers beyond the
  * format saturate; blocks are written with all bytes defined, at any address. Importance counts as 0 where it is negative
@@ -7,6 +7,7 @@
 #ifndef AE_QUANT_ENCODE_ENCODE_H
 #define AE_QUANT_ENCODE_ENCODE_H
 
+#include "quant/encode/encoder.h"
 #include "quant/encode/lanes.h"
 
 ae_encode_fn ae_encode_f32, ae_encode_f16, ae_encode_bf16, ae_encode_q4_0, ae_encode_q4_1, ae_encode_q5_0,

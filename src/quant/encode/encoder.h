@@ -1,0 +1,19 @@
+/* encoder.h - from f32 to the blocks of a tensor type: which types can be written, and by which function.
+ *
+ * Owns the table of encoders (encoder.c). What the bytes of a block mean: quant/types.h. The encoders themselves, and their
+ * contract for hostile input: encode.h.
+ */
+#ifndef AE_QUANT_ENCODE_ENCODER_H
+#define AE_QUANT_ENCODE_ENCODER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* x[n] to blocks; n is a multiple of the type's block. importance[n]: the weight of each element's error (an importance matrix
+ * has a number for each column), or NULL: equal weights. Floats, Q8_0, TQ1_0 and TQ2_0 have only one encoding and ignore it. */
+typedef void ae_encode_fn(const float *x, const float *importance, void *blocks, size_t n);
+
+/* NULL: a type that is not written, or unknown. */
+ae_encode_fn *ae_type_encoder(uint32_t type);
+
+#endif
