@@ -185,7 +185,7 @@ static bool parse_sizes(cost *c, const char *word)
 {
     char *end = NULL;
     for (c->n_sizes = 0; c->n_sizes < MOST_SIZES; word = end + 1) {
-        if (!parse_count(word, AE_TREE_MAX, &c->sizes[c->n_sizes++], &end)) return false;
+        if (!parse_count(word, AERIE_MAX_DRAFT, &c->sizes[c->n_sizes++], &end)) return false;
         if (*end != ',') return !*end && c->sizes[0] == 1;
     }
     return false;
@@ -216,7 +216,7 @@ int main(int argc, char **argv)
     if (!path) return usage("a model is needed", "");
     aerie_model_params mp = aerie_model_params_default();
     aerie_session_params p = aerie_session_params_default();
-    p.n_ctx = 128, p.n_batch = AE_TREE_MAX, p.n_threads = c.n_threads;
+    p.n_ctx = 128, p.n_batch = AERIE_MAX_DRAFT, p.n_threads = c.n_threads;
     p.spec.type = AERIE_SPEC_MOE; /* room for trees */
     int bad = 3;
     if (aerie_model_load(&c.model, path, &mp, &error) == AERIE_OK && list_experts(&c, &error) == AERIE_OK) {

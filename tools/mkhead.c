@@ -44,7 +44,7 @@ static bool parse_count(const char *text, uint64_t most, uint64_t *value)
 
 static bool parse_taps(const char *text, mkhead_options *o)
 {
-    for (o->n_taps = 0; o->n_taps < AE_DHEAD_MAX_TAPS; text++) {
+    for (o->n_taps = 0; o->n_taps < AERIE_MAX_TAPS; text++) {
         char *end;
         if (*text < '0' || *text > '9') return false;
         const unsigned long n = strtoul(text, &end, 10);

@@ -50,11 +50,11 @@ static int parse_taps(const char *text, ae_convert_options *c)
     for (const char *p = text; c->taps_are == AE_CONVERT_TAPS_LIST; p++) {
         char *end;
         const unsigned long value = strtoul(p, &end, 10);
-        if (*p < '0' || *p > '9' || value > AE_MAX_LAYERS || (*end && *end != ',') || c->n_taps == AE_DHEAD_MAX_TAPS) {
+        if (*p < '0' || *p > '9' || value > AE_MAX_LAYERS || (*end && *end != ',') || c->n_taps == AERIE_MAX_TAPS) {
             return app_error(APP_USAGE,
                              "--taps takes input, output, or up to %d layers (2,15,27, layers whose inputs are "
                              "tapped); found '%s'",
-                             AE_DHEAD_MAX_TAPS, text);
+                             AERIE_MAX_TAPS, text);
         }
         c->taps[c->n_taps++] = (uint32_t)value;
         if (!*end) break;

@@ -29,6 +29,7 @@
 #include "backend/recurrent.h"
 #include "base/err.h"
 #include "base/pool.h"
+#include "base/shape_limits.h"
 #include "sample/walk.h"
 
 #define AE_KV_PAGE 64 /* positions per KV page; also the attention chunk, cut at logical positions */
@@ -171,8 +172,6 @@ typedef struct ae_copy {
 } ae_copy;
 
 /* ---- Mixture of experts --------------------------------------------------------------------- */
-
-#define AE_MAX_EXPERTS 512
 
 typedef enum ae_gate {
     AE_GATE_SOFTMAX,        /* p = softmax of all logits */

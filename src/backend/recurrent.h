@@ -35,7 +35,6 @@
 
 #define AE_STATE_MAX_KEY 256   /* key_dim at most; a multiple of 4 */
 #define AE_STATE_MAX_TAPS 8
-#define AE_STATE_MAX_RECORDS 64 /* of a sequence */
 #define AE_STATE_BUFFERS 8     /* copies that a walk over a tree of so many rows holds at once */
 
 typedef struct ae_state_store ae_state_store;
@@ -59,7 +58,7 @@ typedef struct ae_state_shape {
     const ae_state_layer *layers; /* (host) [n_layers], lent while a store is created */
     uint32_t n_seqs;
     uint32_t n_planes;  /* n_seqs and snapshots */
-    uint32_t n_records; /* of a sequence, at most AE_STATE_MAX_RECORDS */
+    uint32_t n_records; /* of a sequence, at most AERIE_MAX_DRAFT */
 } ae_state_shape;
 
 /* A tentative row in the order in which a walk visits them: parents before children. */

@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "cache/kv_int.h"
-#include "model/model.h"
 
 static uint32_t pages_of(uint32_t n_slots)
 {
@@ -50,7 +49,7 @@ static bool list_stores(const ae_kv_options *o, stores *s)
 /* A walked path of each sequence; a longer one is moved in several operations. */
 static uint32_t moves_of(const ae_kv_options *o)
 {
-    return o->n_seqs * AE_WALK_MAX;
+    return o->n_seqs * AERIE_MAX_DRAFT;
 }
 
 static void layout_moves(ae_layout *l, const ae_kv *kv, kv_moves *m)

@@ -9,7 +9,7 @@ typedef struct state_seq {
     ae_kv_key key;                           /* what it is computed with beside its tokens */
     uint32_t n_plane;                       /* positions that the plane has seen */
     uint32_t n_accepted;
-    uint8_t accepted[AE_STATE_MAX_RECORDS]; /* records of the positions after those */
+    uint8_t accepted[AERIE_MAX_DRAFT]; /* records of the positions after those */
     bool running;
     bool stale;                             /* the plane is to be zeroed before it is used: nothing is live */
     uint32_t n_chain, n_tree;               /* rows of the pass; 0 and 0 outside of one */
@@ -149,8 +149,8 @@ ae_state_store *ae_state_store_get(const ae_state *state)
 typedef struct walk {
     const int32_t *parent;
     uint32_t n, n_visits, n_buffers, first; /* first: row of node 0 */
-    uint32_t size[AE_STATE_MAX_RECORDS];
-    bool done[AE_STATE_MAX_RECORDS];
+    uint32_t size[AERIE_MAX_DRAFT];
+    bool done[AERIE_MAX_DRAFT];
     ae_state_visit *visits;
 } walk;
 

@@ -9,7 +9,7 @@
 
 typedef struct choice {
     ae_drafter base;
-    ae_drafter *of[AE_MAX_CHOICES];
+    ae_drafter *of[AERIE_MAX_DRAFTERS];
 } choice;
 
 static bool is_awake(const ae_drafter *drafter, uint32_t i)
@@ -59,7 +59,7 @@ aerie_status ae_draft_choice_create(ae_drafter **out, ae_drafter *const *of, uin
 {
     static const ae_drafter_ops ops = {.name = "choice", .begin = choice_begin, .observe = choice_observe,
                                        .propose = choice_propose, .destroy = choice_destroy};
-    choice *d = n <= AE_MAX_CHOICES ? ae_alloc(1, sizeof *d) : NULL;
+    choice *d = n <= AERIE_MAX_DRAFTERS ? ae_alloc(1, sizeof *d) : NULL;
     *out = NULL;
     if (!d) {
         for (uint32_t i = 0; i < n; i++) of[i]->ops->destroy(of[i]);

@@ -31,7 +31,7 @@ typedef struct ae_draft_request {
     const int32_t *tokens; /* [n_tokens] prompt and everything emitted, newest last */
     size_t n_tokens;
     uint32_t max_depth;    /* longest path wanted, >= 1 */
-    uint32_t max_nodes;    /* <= AE_TREE_MAX */
+    uint32_t max_nodes;    /* <= AERIE_MAX_DRAFT */
     ae_draft_shape shape;
     uint32_t top_k;        /* children looked at per node, and paths that go on per level; 0 = as you like */
     float min_p;           /* do not continue below this path probability; 0 = as you like */
@@ -87,7 +87,7 @@ static inline uint32_t ae_draft_width(const ae_draft_request *r)
     return r->shape == AE_DRAFT_CHAIN ? 1 : AE_DRAFT_BRANCHES;
 }
 /* Adds the children of a node (-1: the root), best first, while they are likely enough.
- * reach [AE_TREE_MAX]: probability of the path to each node. Of an empty tree all of the root's; of others a level at a time.
+ * reach [AERIE_MAX_DRAFT]: probability of the path to each node. Of an empty tree all of the root's; of others a level at a time.
  */
 static inline void ae_draft_expand(const ae_draft_request *r, ae_tree *tree, float *reach, int32_t node,
                                    const ae_proposal *best)
@@ -127,7 +127,6 @@ aerie_status ae_draft_ngram_create(ae_drafter **out, uint32_t n_slots, aerie_err
 aerie_status ae_draft_joined_create(ae_drafter **out, ae_drafter *other, uint32_t n_slots, aerie_error *error);
 
 /* Several drafters with networks of their own, one of which drafts at a time; takes them over, also on failure. */
-#define AE_MAX_CHOICES 4
 aerie_status ae_draft_choice_create(ae_drafter **out, ae_drafter *const *of, uint32_t n, aerie_error *error);
 
 /* A second model. The drafter takes the engine over (n_seqs >= n_slots), and the map from the target's vocabulary to the

@@ -41,9 +41,9 @@ static float promise(const ae_tree *tree)
 
 typedef struct union_tree {
     uint32_t n;
-    int32_t token[2 * AE_TREE_MAX], parent[2 * AE_TREE_MAX]; /* parent: < own index, -1 = the root */
-    float p[2 * AE_TREE_MAX], reach[2 * AE_TREE_MAX];
-    uint8_t from[2 * AE_TREE_MAX];
+    int32_t token[2 * AERIE_MAX_DRAFT], parent[2 * AERIE_MAX_DRAFT]; /* parent: < own index, -1 = the root */
+    float p[2 * AERIE_MAX_DRAFT], reach[2 * AERIE_MAX_DRAFT];
+    uint8_t from[2 * AERIE_MAX_DRAFT];
 } union_tree;
 
 static int32_t child_of(const union_tree *u, int32_t parent, int32_t token)
@@ -55,7 +55,7 @@ static int32_t child_of(const union_tree *u, int32_t parent, int32_t token)
 
 static void add(union_tree *u, const ae_tree *tree, uint8_t from)
 {
-    int32_t place[AE_TREE_MAX];
+    int32_t place[AERIE_MAX_DRAFT];
     for (uint32_t i = 0; i < tree->n; i++) {
         const int32_t parent = tree->parent[i] < 0 ? -1 : place[tree->parent[i]];
         const int32_t there = child_of(u, parent, tree->token[i]);
@@ -79,13 +79,13 @@ static void add(union_tree *u, const ae_tree *tree, uint8_t from)
 static void join(ae_tree *offer, const ae_tree *draft, uint32_t max_nodes)
 {
     union_tree u;
-    bool keep[2 * AE_TREE_MAX] = {false};
-    int32_t place[2 * AE_TREE_MAX];
+    bool keep[2 * AERIE_MAX_DRAFT] = {false};
+    int32_t place[2 * AERIE_MAX_DRAFT];
     u.n = 0;
     add(&u, draft, AE_FROM_DRAFT);
     add(&u, offer, AE_FROM_OFFER);
     for (uint32_t i = 0; i < u.n; i++) u.reach[i] = (u.parent[i] < 0 ? 1.0f : u.reach[u.parent[i]]) * u.p[i];
-    if (max_nodes > AE_TREE_MAX) max_nodes = AE_TREE_MAX;
+    if (max_nodes > AERIE_MAX_DRAFT) max_nodes = AERIE_MAX_DRAFT;
     for (uint32_t n = 0; n < u.n && n < max_nodes; n++) {
         uint32_t best = u.n;
         for (uint32_t i = 0; i < u.n; i++)

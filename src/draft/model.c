@@ -166,9 +166,9 @@ static aerie_status run_tree(draft_model *d, uint32_t slot, const ae_tree *tree,
 static aerie_status draft_tree(draft_model *d, const ae_draft_request *r, const draft_text *text, uint32_t row, ae_tree *tree,
                                aerie_error *error)
 {
-    float reach[AE_TREE_MAX];
-    ae_engine_rank rows[AE_TREE_MAX] = {{r->sampler, row, AE_DRAFT_BRANCHES, r->n_tokens}};
-    ae_proposal best[AE_TREE_MAX];
+    float reach[AERIE_MAX_DRAFT];
+    ae_engine_rank rows[AERIE_MAX_DRAFT] = {{r->sampler, row, AE_DRAFT_BRANCHES, r->n_tokens}};
+    ae_proposal best[AERIE_MAX_DRAFT];
     AE_TRY(rank(d, rows, 1, best, error));
     ae_draft_expand(r, tree, reach, -1, best);
     uint32_t begin = 0;

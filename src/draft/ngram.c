@@ -258,7 +258,7 @@ typedef struct option {
 typedef struct frontier {
     uint32_t n;
     float least; /* path probability below which nothing enters */
-    option option[(AE_TREE_MAX + 1) * MAX_CHILDREN];
+    option option[(AERIE_MAX_DRAFT + 1) * MAX_CHILDREN];
 } frontier;
 
 /* A match that was never continued yields to its longest suffix that was. */
@@ -350,7 +350,7 @@ static option take_best(frontier *f)
 
 static void build(const slot_state *slot, const ae_draft_request *request, ae_tree *tree)
 {
-    const uint32_t max_nodes = request->max_nodes < AE_TREE_MAX ? request->max_nodes : AE_TREE_MAX;
+    const uint32_t max_nodes = request->max_nodes < AERIE_MAX_DRAFT ? request->max_nodes : AERIE_MAX_DRAFT;
     match m;
     m.state = ae_suffix_match(&slot->suffix, &m.length);
     if (!m.length || !max_nodes || !request->max_depth) return;

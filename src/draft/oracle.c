@@ -101,7 +101,7 @@ static aerie_status draft(const oracle *d, const ae_draft_request *request, ae_t
 {
     const uint32_t slot = request->slot;
     if (slot >= d->n_slots) return ae_fail(error, AERIE_ERROR_ARGUMENT, "slot %u: the oracle has %u", slot, d->n_slots);
-    const uint32_t max_nodes = request->max_nodes < AE_TREE_MAX ? request->max_nodes : AE_TREE_MAX;
+    const uint32_t max_nodes = request->max_nodes < AERIE_MAX_DRAFT ? request->max_nodes : AERIE_MAX_DRAFT;
     int32_t node = -1;
     for (uint32_t depth = 1; depth <= request->max_depth && tree->n < max_nodes; depth++) {
         const size_t position = request->n_tokens + depth - 1;

@@ -16,7 +16,7 @@ typedef struct random_drafter {
 
 static void draft(const random_drafter *d, const ae_draft_request *request, ae_tree *tree)
 {
-    const uint32_t max_nodes = request->max_nodes < AE_TREE_MAX ? request->max_nodes : AE_TREE_MAX;
+    const uint32_t max_nodes = request->max_nodes < AERIE_MAX_DRAFT ? request->max_nodes : AERIE_MAX_DRAFT;
     const uint32_t longest = request->shape || request->max_depth > max_nodes ? max_nodes : request->max_depth;
     uint32_t r[4];
     if (!request->max_depth) return;

@@ -21,7 +21,7 @@ typedef struct self_work {
     uint32_t first;    /* row of the pass */
     uint32_t n_done;   /* nodes of the draft that have had their children */
     bool runs;
-    float reach[AE_TREE_MAX];
+    float reach[AERIE_MAX_DRAFT];
 } self_work;
 
 typedef struct draft_self {
@@ -77,15 +77,15 @@ static aerie_status expand(const draft_self *d, const ae_draft_request *r, self_
 {
     const uint32_t begin = w->n_done, end = w->rows.n;
     ae_tree *tree = r->tree;
-    ae_engine_rank ranks[AE_TREE_MAX] = {0};
-    ae_proposal best[AE_TREE_MAX];
+    ae_engine_rank ranks[AERIE_MAX_DRAFT] = {0};
+    ae_proposal best[AERIE_MAX_DRAFT];
     for (uint32_t row = begin; row < end; row++)
         ranks[row - begin] = (ae_engine_rank){r->sampler, w->first + row, ae_draft_width(r),
                                               r->n_tokens + (row ? (uint32_t)tree->depth[row - 1] : 0)};
     AE_TRY(ae_engine_propose(d->engine, ranks, end - begin, best, error));
     for (uint32_t row = begin; row < end; row++) ae_draft_expand(r, tree, w->reach, (int32_t)row - 1, &best[row - begin]);
     w->n_done = end;
-    const bool more = tree->n + 1 > end && tree->n < r->max_nodes && tree->n + 1 < AE_TREE_MAX;
+    const bool more = tree->n + 1 > end && tree->n < r->max_nodes && tree->n + 1 < AERIE_MAX_DRAFT;
     w->runs = more && (uint32_t)tree->depth[tree->n - 1] < r->max_depth;
     for (uint32_t i = end - 1; w->runs && i < tree->n; i++)
         ae_tree_add(&w->rows, tree->parent[i] + 1, tree->token[i], tree->p[i]);

@@ -2,8 +2,6 @@
 
 #include <math.h>
 
-_Static_assert(AE_MODEL_MAX_EXPERTS <= AE_MAX_EXPERTS, "a model that loads must run");
-
 /* ---- Room -------------------------------------------------------------------------------------------- */
 
 /* What the widest layers need beside the residual stream. */

@@ -29,7 +29,7 @@ static ae_engine_options engine_options(const ae_model *m, const ae_embed_option
                                .n_threads = o->n_threads,
                                .kv_type = AE_KV_F16,
                                .n_taps = 1,
-                               .taps = {m->hparams.encoder ? m->hparams.n_layers : AE_TAP_NORMED}};
+                               .taps = {m->hparams.encoder ? m->hparams.n_layers : AERIE_TAP_NORMED}};
 }
 
 size_t ae_embedder_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_embed_options *options)

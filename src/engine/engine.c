@@ -9,10 +9,10 @@
 static ae_engine_options resolve(const ae_engine_options *o)
 {
     ae_engine_options r = *o;
-    if (!r.n_outputs) r.n_outputs = r.n_seqs * (AE_TREE_MAX + 1);
+    if (!r.n_outputs) r.n_outputs = r.n_seqs * (AERIE_MAX_DRAFT + 1);
     if (r.n_batch < r.n_outputs) r.n_batch = r.n_outputs;
     if (r.pool) r.n_threads = ae_pool_n_workers(r.pool);
-    if (!r.n_records || r.n_records > AE_TREE_MAX) r.n_records = AE_TREE_MAX;
+    if (!r.n_records || r.n_records > AERIE_MAX_DRAFT) r.n_records = AERIE_MAX_DRAFT;
     return r;
 }
 
@@ -97,7 +97,7 @@ static ae_kv_options kv_options(const ae_model *m, const ae_engine_options *o, l
 {
     return (ae_kv_options){
         .n_layers = ae_net_kv_layers(m, c->layers, c->windows, NULL), .layers = c->layers, .windows = c->windows,
-        .n_seqs = o->n_seqs, .n_slots = o->n_ctx + AE_TREE_MAX, /* drafts may reach beyond the last position of the context */
+        .n_seqs = o->n_seqs, .n_slots = o->n_ctx + AERIE_MAX_DRAFT, /* drafts may reach beyond the last position of the context */
         .type = o->kv_type, .n_pages = o->n_kv_pages, .n_batch = o->n_batch, .n_retained = o->n_windows};
 }
 
@@ -111,7 +111,7 @@ static void list_states(const ae_model *m, layer_lists *s)
 
 static ae_state_options state_options(const layer_lists *s, const ae_engine_options *o)
 {
-    return (ae_state_options){s->state.n_layers, s->state_layers, o->n_seqs, o->n_ctx + AE_TREE_MAX, o->n_records,
+    return (ae_state_options){s->state.n_layers, s->state_layers, o->n_seqs, o->n_ctx + AERIE_MAX_DRAFT, o->n_records,
                               o->n_snapshots};
 }
 
@@ -344,8 +344,8 @@ aerie_status ae_engine_add_chain(ae_engine *e, uint32_t seq, const int32_t *toke
 aerie_status ae_engine_add_tree(ae_engine *e, uint32_t seq, const ae_tree *tree, uint32_t *first, aerie_error *error)
 {
     const uint32_t base = ae_kv_n_live(e->kv, seq) + e->n_added[seq]; /* first slot and position after the chain */
-    if (tree->n > AE_TREE_MAX)
-        return ae_fail(error, AERIE_ERROR_INTERNAL, "a tree of %u nodes, of %d at most; please report", tree->n, AE_TREE_MAX);
+    if (tree->n > AERIE_MAX_DRAFT)
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "a tree of %u nodes, of %d at most; please report", tree->n, AERIE_MAX_DRAFT);
     if (tree->n > ae_engine_max_tree(e))
         return ae_fail(error, AERIE_ERROR_LIMIT, "%u drafted rows, but the recurrent state has records for %u", tree->n,
                        ae_engine_max_tree(e));
@@ -358,7 +358,7 @@ aerie_status ae_engine_add_tree(ae_engine *e, uint32_t seq, const ae_tree *tree,
     const int32_t root = e->n_added[seq] ? (int32_t)*first - 1 : -1;
     for (uint32_t i = 0; i < tree->n; i++) {
         const uint32_t depth = (uint32_t)tree->depth[i];
-        const uint32_t in_place = ae_tree_path(tree->parent, i, depth, base, e->rows.path + (size_t)e->n_rows * AE_TREE_MAX);
+        const uint32_t in_place = ae_tree_path(tree->parent, i, depth, base, e->rows.path + (size_t)e->n_rows * AERIE_MAX_DRAFT);
         const int32_t parent = tree->parent[i] < 0 ? root : (int32_t)*first + tree->parent[i];
         add_row(e, seq, tree->token[i], base + depth - 1, base + i, base + in_place, parent, true);
     }
@@ -509,9 +509,9 @@ const float *ae_engine_features(const ae_engine *e, uint32_t row)
 static aerie_status commit_state(ae_engine *e, uint32_t seq, uint32_t n_chain, const int32_t *nodes, uint32_t n_nodes)
 {
     const int32_t *tokens = e->rows.token + e->first_row[seq];
-    int32_t path[AE_TREE_MAX];
+    int32_t path[AERIE_MAX_DRAFT];
     for (uint32_t i = 0; i < n_nodes; i++) {
-        if (nodes[i] < 0 || nodes[i] >= AE_TREE_MAX || e->first_row[seq] + n_chain + (uint32_t)nodes[i] >= e->n_rows)
+        if (nodes[i] < 0 || nodes[i] >= AERIE_MAX_DRAFT || e->first_row[seq] + n_chain + (uint32_t)nodes[i] >= e->n_rows)
             return AERIE_ERROR_INTERNAL;
         path[i] = tokens[n_chain + (uint32_t)nodes[i]];
     }
@@ -521,8 +521,8 @@ static aerie_status commit_state(ae_engine *e, uint32_t seq, uint32_t n_chain, c
 aerie_status ae_engine_commit(ae_engine *e, uint32_t seq, uint32_t n_chain, const int32_t *nodes, uint32_t n_nodes)
 {
     const uint32_t live = ae_kv_n_live(e->kv, seq);
-    int32_t path[AE_TREE_MAX];
-    if (n_chain > e->n_added[seq] || n_nodes > AE_TREE_MAX || (e->mode && n_nodes)) return AERIE_ERROR_INTERNAL;
+    int32_t path[AERIE_MAX_DRAFT];
+    if (n_chain > e->n_added[seq] || n_nodes > AERIE_MAX_DRAFT || (e->mode && n_nodes)) return AERIE_ERROR_INTERNAL;
     if (e->state) AE_TRY(commit_state(e, seq, n_chain, nodes, n_nodes));
     for (uint32_t i = 0; i < n_nodes; i++) path[i] = (int32_t)(live + n_chain) + nodes[i];
     return ae_kv_commit(e->kv, e->stream, seq, n_chain, path, n_nodes);

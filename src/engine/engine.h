@@ -20,22 +20,19 @@
 
 typedef struct ae_engine ae_engine;
 
-#define AE_MAX_TAPS 8
-#define AE_TAP_NORMED UINT32_MAX /* what the output head multiplies: after the final norm */
-
 typedef struct ae_engine_options {
     uint32_t n_ctx;     /* positions per sequence */
     uint32_t n_seqs;
     uint32_t n_batch;   /* rows of a pass, at most; raised to n_outputs if smaller */
     uint32_t n_outputs; /* rows of a pass that may export logits; 0 = what n_seqs trees may need */
-    uint32_t n_records;   /* of recurrent layers: drafted rows of a sequence in a pass, at most; 0 = AE_TREE_MAX */
+    uint32_t n_records;   /* of recurrent layers: drafted rows of a sequence in a pass, at most; 0 = AERIE_MAX_DRAFT */
     uint32_t n_snapshots; /* of recurrent layers: states kept to return to, of all sequences */
     uint32_t n_windows;   /* of layers with windows: windows kept to return to, of all sequences */
     uint32_t n_kv_pages; /* of the KV cache, for all sequences; 0 = enough for n_seqs whole contexts */
     uint32_t n_threads; /* with a pool: as many as that has */
     ae_kv_type kv_type;
     uint32_t n_taps;       /* hidden rows that every row of a pass exports, for drafter heads */
-    uint32_t taps[AE_MAX_TAPS]; /* the residual stream before this layer; n_layers: after the last; or AE_TAP_NORMED */
+    uint32_t taps[AERIE_MAX_TAPS]; /* the residual stream before this layer; n_layers: after the last; or AERIE_TAP_NORMED */
     uint32_t max_rank;     /* of adapters; 0: sequences have none */
     ae_pool *pool;         /* run on these threads, which outlive the engine; NULL: own ones */
 } ae_engine_options;

@@ -17,7 +17,7 @@ static void tap(ae_engine *e, uint32_t at)
         const size_t stride = (size_t)n_taps * n_embd;
         e->backend->ops->copy(e->stream, &(ae_copy){.n = e->n_rows, .dim = n_embd, .x = e->block.x, .x_stride = n_embd,
                                                     .y = y, .y_stride = stride});
-        if (at == AE_TAP_NORMED)
+        if (at == AERIE_TAP_NORMED)
             e->backend->ops->norm(e->stream, &(ae_norm){.n_rows = e->n_rows, .n_groups = 1, .dim = n_embd,
                                                         .x = y, .x_stride = stride,
                                                         .weight = e->net->out_norm, .eps = e->net->model->hparams.norm_eps,
@@ -133,6 +133,6 @@ void ae_forward(ae_engine *e)
         ae_block_layer(&block, &e->net->model->layers[i].spec, &e->net->layers[i]);
     }
     tap(e, h->n_layers);
-    tap(e, AE_TAP_NORMED);
+    tap(e, AERIE_TAP_NORMED);
     if (e->n_out) put_logits(e);
 }

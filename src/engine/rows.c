@@ -18,7 +18,7 @@ void ae_rows_layout(ae_layout *l, size_t n_batch, size_t n_outputs, ae_rows_kind
     r->type = ae_layout_add(l, n_encoded, sizeof(int32_t));
     r->out_rows = ae_layout_add(l, n_outputs, sizeof(int32_t));
     r->out_fed = ae_layout_add(l, head ? n_outputs : 0, sizeof(int32_t));
-    r->path = ae_layout_add(l, n_batch * AE_TREE_MAX, sizeof(int32_t));
+    r->path = ae_layout_add(l, n_batch * AERIE_MAX_DRAFT, sizeof(int32_t));
 }
 
 void ae_rows_upload(const ae_rows *host, const ae_rows *device, uint32_t n_rows, uint32_t n_outputs, ae_kv *kv,
@@ -26,7 +26,7 @@ void ae_rows_upload(const ae_rows *host, const ae_rows *device, uint32_t n_rows,
 {
     host->count[0] = n_rows;
     host->count[1] = n_outputs;
-    const char *begin = (const char *)host->count, *end = (const char *)(host->path + (size_t)n_rows * AE_TREE_MAX);
+    const char *begin = (const char *)host->count, *end = (const char *)(host->path + (size_t)n_rows * AERIE_MAX_DRAFT);
     ops->upload(stream, device->count, begin, (size_t)(end - begin));
     for (uint32_t r = 0; r < n_rows; r++)
         if (!r || host->seq[r - 1] != host->seq[r]) ae_kv_upload_table(kv, stream, (uint32_t)host->seq[r]);
@@ -34,6 +34,6 @@ void ae_rows_upload(const ae_rows *host, const ae_rows *device, uint32_t n_rows,
 
 ae_places ae_rows_places(const ae_rows *device, uint32_t n_rows, const ae_kv *kv)
 {
-    return (ae_places){n_rows, device->seq, device->pos, device->slot, device->n_inplace, device->path, AE_TREE_MAX,
+    return (ae_places){n_rows, device->seq, device->pos, device->slot, device->n_inplace, device->path, AERIE_MAX_DRAFT,
                        ae_kv_tables(kv), ae_kv_table_stride(kv), device->count};
 }

@@ -21,7 +21,7 @@ typedef struct ae_rows {
     int32_t *type;      /* [n_batch] of encoders: token type */
     int32_t *out_rows;  /* [n_outputs] row of each output */
     int32_t *out_fed;   /* [n_outputs] of drafter heads: where an output's feedback is kept */
-    int32_t *path;      /* [n_batch][AE_TREE_MAX] */
+    int32_t *path;      /* [n_batch][AERIE_MAX_DRAFT] */
 } ae_rows;
 
 typedef enum ae_rows_kind {

@@ -6,7 +6,7 @@
 
 uint32_t ae_engine_max_tree(const ae_engine *e)
 {
-    return e->state ? ae_state_n_records(e->state) : AE_TREE_MAX;
+    return e->state ? ae_state_n_records(e->state) : AERIE_MAX_DRAFT;
 }
 
 bool ae_engine_has_state(const ae_engine *e)

@@ -24,7 +24,7 @@ bool ae_tree_goes_on(const ae_tree *tree, int32_t node)
 
 int32_t ae_tree_add(ae_tree *tree, int32_t parent, int32_t token, float p)
 {
-    if (tree->n == AE_TREE_MAX || ae_tree_child(tree, parent, token) >= 0) return -1;
+    if (tree->n == AERIE_MAX_DRAFT || ae_tree_child(tree, parent, token) >= 0) return -1;
     const uint32_t i = tree->n++;
     tree->token[i] = token;
     tree->parent[i] = parent;
@@ -36,7 +36,7 @@ int32_t ae_tree_add(ae_tree *tree, int32_t parent, int32_t token, float p)
 
 void ae_tree_prune(ae_tree *tree, const bool *keep)
 {
-    int32_t moved[AE_TREE_MAX];
+    int32_t moved[AERIE_MAX_DRAFT];
     uint32_t n = 0;
     for (uint32_t i = 0; i < tree->n; i++) {
         if (!keep[i]) continue;
@@ -53,7 +53,7 @@ void ae_tree_prune(ae_tree *tree, const bool *keep)
 
 bool ae_tree_is_sound(const ae_tree *tree, int32_t n_vocab)
 {
-    if (tree->n > AE_TREE_MAX) return false;
+    if (tree->n > AERIE_MAX_DRAFT) return false;
     for (uint32_t i = 0; i < tree->n; i++) {
         const int32_t parent = tree->parent[i];
         if (parent < -1 || parent >= (int32_t)i || tree->token[i] < 0 || tree->token[i] >= n_vocab) return false;
@@ -65,7 +65,7 @@ bool ae_tree_is_sound(const ae_tree *tree, int32_t n_vocab)
 
 uint32_t ae_tree_path(const int32_t *parent, uint32_t node, uint32_t depth, uint32_t base, int32_t *path)
 {
-    int32_t line[AE_TREE_MAX]; /* ancestors, root side first, ending with the node */
+    int32_t line[AERIE_MAX_DRAFT]; /* ancestors, root side first, ending with the node */
     uint32_t at = depth, in_place = 0;
     for (int32_t a = (int32_t)node; a >= 0; a = parent[a]) line[--at] = a;
     while (in_place < depth && line[in_place] == (int32_t)in_place) in_place++;

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define AE_TREE_MAX 64 /* nodes */
+#include "aerie.h" /* AERIE_MAX_DRAFT: nodes */
 
 /* Which drafters proposed a node; both may have. */
 #define AE_FROM_OFFER 1u /* somebody whose proposals cost next to nothing */
@@ -18,11 +18,11 @@
 
 typedef struct ae_tree {
     uint32_t n;
-    int32_t token[AE_TREE_MAX];
-    int32_t parent[AE_TREE_MAX]; /* < own index; -1 = the root */
-    int32_t depth[AE_TREE_MAX];  /* 1 for children of the root */
-    float p[AE_TREE_MAX];        /* the drafter's belief that the node is accepted once its parent was; in (0, 1] */
-    uint8_t from[AE_TREE_MAX];   /* AE_FROM_*; the speculation loop marks what drafters leave 0 */
+    int32_t token[AERIE_MAX_DRAFT];
+    int32_t parent[AERIE_MAX_DRAFT]; /* < own index; -1 = the root */
+    int32_t depth[AERIE_MAX_DRAFT];  /* 1 for children of the root */
+    float p[AERIE_MAX_DRAFT];        /* the drafter's belief that the node is accepted once its parent was; in (0, 1] */
+    uint8_t from[AERIE_MAX_DRAFT];   /* AE_FROM_*; the speculation loop marks what drafters leave 0 */
 } ae_tree;
 
 /* Adds a node and returns its index; -1 when the tree is full or the parent has that child already. */

@@ -96,12 +96,12 @@ static aerie_status read_experts(ae_binder *b, ae_hparams *h)
     const ae_gguf *gguf = b->gguf;
     uint32_t gate = 0; /* so other programs write "not said" */
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_count"), b->arch->experts == AE_EXPERTS_ALWAYS, &x->n, b->error));
-    if (b->arch->experts == AE_EXPERTS_ALWAYS) AE_TRY(ae_bind_range(b, "expert_count", x->n, 1, AE_MODEL_MAX_EXPERTS));
+    if (b->arch->experts == AE_EXPERTS_ALWAYS) AE_TRY(ae_bind_range(b, "expert_count", x->n, 1, AE_MAX_EXPERTS));
     if (!x->n) return AERIE_OK;
     if (b->arch->experts == AE_EXPERTS_NEVER)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s.expert_count is %u; models of this architecture have no "
                        "experts", ae_gguf_path(gguf), b->arch->name, x->n);
-    AE_TRY(ae_bind_range(b, "expert_count", x->n, 1, AE_MODEL_MAX_EXPERTS));
+    AE_TRY(ae_bind_range(b, "expert_count", x->n, 1, AE_MAX_EXPERTS));
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_used_count"), true, &x->n_used, b->error));
     AE_TRY(ae_bind_range(b, "expert_used_count", x->n_used, 1, x->n));
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "moe_latent_size"), false, &x->n_latent, b->error));

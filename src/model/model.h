@@ -11,16 +11,9 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/shape_limits.h"
 #include "formats/gguf.h"
 #include "text/token/vocab.h"
-
-#define AE_MAX_LAYERS 512
-#define AE_MAX_HEADS 1024
-#define AE_MAX_HEAD_DIM 512   /* of latent rows: of their latent part */
-#define AE_MAX_LATENT_ROPE 128 /* of their rotated part */
-#define AE_MAX_EMBD (1u << 17)
-#define AE_MAX_FF (1u << 20)
-#define AE_MODEL_MAX_EXPERTS 512
 
 #define AE_MAX_ROPES 3
 

@@ -12,8 +12,6 @@
 
 #include "sample/sampler.h"
 
-#define AE_WALK_MAX 64 /* nodes of a tree */
-
 /* Children come after their parents, siblings carry different tokens. */
 typedef struct ae_walk_nodes {
     uint32_t n;
@@ -27,8 +25,8 @@ typedef struct ae_walked {
     uint32_t n_drawn;                /* at least 1, unless it overflowed */
     uint32_t n_path;                 /* nodes accepted: n_drawn, or one less */
     uint32_t overflowed;             /* 1: no logit of the last row was finite, so nothing was drawn from it */
-    int32_t drawn[AE_WALK_MAX + 1];  /* [n_drawn] the first from the root, number i from node path[i - 1] */
-    int32_t path[AE_WALK_MAX];       /* [n_path] from the root's child on */
+    int32_t drawn[AERIE_MAX_DRAFT + 1];  /* [n_drawn] the first from the root, number i from node path[i - 1] */
+    int32_t path[AERIE_MAX_DRAFT];       /* [n_path] from the root's child on */
 } ae_walked;
 
 typedef enum ae_walk_verdict {

@@ -8,8 +8,6 @@
 #include "base/mem.h"
 #include "base/os.h"
 
-_Static_assert(AERIE_MAX_ADAPTERS == AE_MAX_ADAPTERS, "one limit, two names");
-
 /* ---- Life ------------------------------------------------------------------------------------------------- */
 
 void aerie_adapter_free(aerie_adapter *adapter)
@@ -134,9 +132,9 @@ aerie_status ae_api_adapter_set(const aerie_session *s, const aerie_adapter_use 
                                 aerie_error *error)
 {
     *set = (ae_adapter_set){0};
-    if (n > AE_MAX_ADAPTERS || (n && !uses))
+    if (n > AERIE_MAX_ADAPTERS || (n && !uses))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "a request can have up to %d adapters; %zu are said to be there",
-                       AE_MAX_ADAPTERS, n);
+                       AERIE_MAX_ADAPTERS, n);
     for (size_t i = 0; i < n; i++) {
         if (uses[i].adapter >= s->params.n_adapters)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "adapter %u is asked for, but the session was created with %zu",

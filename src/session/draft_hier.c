@@ -17,7 +17,7 @@ static aerie_session_params inner_params(aerie_session *s, const ae_model *model
     p.n_batch = s->params.n_batch;
     p.kv_type = s->params.kv_type;
     p.pool = &s->inner_pool;
-    const uint64_t n_kv = (uint64_t)p.n_seqs * ((uint64_t)p.n_ctx + AE_TREE_MAX + 2 * AE_KV_PAGE);
+    const uint64_t n_kv = (uint64_t)p.n_seqs * ((uint64_t)p.n_ctx + AERIE_MAX_DRAFT + 2 * AE_KV_PAGE);
     p.n_kv = n_kv < UINT32_MAX / 2 ? (uint32_t)n_kv : UINT32_MAX / 2;
     p.log = s->params.log;
     if (s->params.spec.inner) p.spec = *s->params.spec.inner;

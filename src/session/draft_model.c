@@ -28,14 +28,14 @@ static ae_engine_options draft_options(const aerie_session_params *params, const
     o.max_rank = 0;
     o.n_kv_pages = 0; /* its cache is as large as its sequences may become */
     o.n_taps = 0;
-    o.n_records = AE_TREE_MAX; /* it runs whatever tree is drafted for the target */
+    o.n_records = AERIE_MAX_DRAFT; /* it runs whatever tree is drafted for the target */
     if (map) { /* the same texts may take more tokens there */
         const double n_ctx = (double)o.n_ctx * ae_vocab_map_overlap(map)->length_ratio * 1.1;
         if (n_ctx > (double)o.n_ctx) o.n_ctx = n_ctx < AE_API_MAX_CTX ? (uint32_t)n_ctx : AE_API_MAX_CTX;
     }
     const uint32_t train = draft->hparams.n_ctx_train;
     if (train && o.n_ctx > train) o.n_ctx = train;
-    o.n_outputs = AE_TREE_MAX + 1; /* it drafts for one sequence at a time */
+    o.n_outputs = AERIE_MAX_DRAFT + 1; /* it drafts for one sequence at a time */
     return o;
 }
 

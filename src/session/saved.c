@@ -134,7 +134,7 @@ static aerie_status save(const aerie_session *s, const ae_api_saved *seq, const 
                          {.type = KV, .n = KV_HEADER + kv_bytes},
                          {0}, {0}};
     const ae_adapter_set *adapters = &seq->adapters;
-    saved_adapter named[AE_MAX_ADAPTERS];
+    saved_adapter named[AERIE_MAX_ADAPTERS];
     uint32_t n_sections = 3;
     for (uint32_t i = 0; i < adapters->n; i++)
         named[i] = (saved_adapter){adapters->list[i].adapter->fingerprint, adapters->list[i].scale, 0};
@@ -313,7 +313,7 @@ static aerie_status read_adapters(const aerie_session *s, const ae_sections *sec
 {
     const ae_section *section = ae_sections_find(sections, ADAPTERS);
     if (!section) return AERIE_OK;
-    saved_adapter named[AE_MAX_ADAPTERS];
+    saved_adapter named[AERIE_MAX_ADAPTERS];
     out->n = (uint32_t)(section->n / sizeof *named);
     if (!out->n || section->n > sizeof named || section->n % sizeof *named)
         return fail_form("the list of its adapters has another size", error);

@@ -458,8 +458,8 @@ aerie_spec aerie_spec_default(void)
 /* Positions of the KV cache: whole contexts for four sequences, an eighth of one for each further one. */
 static uint32_t default_kv(const aerie_session_params *p)
 {
-    const uint64_t one = (uint64_t)p->n_ctx + AE_TREE_MAX + AE_KV_PAGE, n = p->n_seqs;
-    const uint64_t all = n <= FULL_SEQS ? n * one : FULL_SEQS * one + (n - FULL_SEQS) * (one / 8 + AE_TREE_MAX + AE_KV_PAGE);
+    const uint64_t one = (uint64_t)p->n_ctx + AERIE_MAX_DRAFT + AE_KV_PAGE, n = p->n_seqs;
+    const uint64_t all = n <= FULL_SEQS ? n * one : FULL_SEQS * one + (n - FULL_SEQS) * (one / 8 + AERIE_MAX_DRAFT + AE_KV_PAGE);
     return (uint32_t)(all < UINT32_MAX / 2 ? all : UINT32_MAX / 2);
 }
 
@@ -528,14 +528,12 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
     return AERIE_OK;
 }
 
-_Static_assert(AERIE_MAX_TAPS == AE_MAX_TAPS && AERIE_TAP_NORMED == AE_TAP_NORMED, "one limit, two names");
-
 /* Rows of a pass that may have logits: a token for each sequence, and of drafts what some memory holds. */
 static uint32_t outputs_of(const aerie_session_params *p, uint32_t n_vocab)
 {
-    const uint64_t memory = 128u << 20, row = n_vocab * sizeof(float), trees = (uint64_t)p->n_seqs * (AE_TREE_MAX + 1);
+    const uint64_t memory = 128u << 20, row = n_vocab * sizeof(float), trees = (uint64_t)p->n_seqs * (AERIE_MAX_DRAFT + 1);
     uint64_t n = memory / row;
-    if (n < p->n_seqs + AE_TREE_MAX) n = p->n_seqs + AE_TREE_MAX;
+    if (n < p->n_seqs + AERIE_MAX_DRAFT) n = p->n_seqs + AERIE_MAX_DRAFT;
     return (uint32_t)(n < trees ? n : trees);
 }
 
@@ -647,8 +645,6 @@ static aerie_status create_one(aerie_session *s, aerie_spec_type type, ae_drafte
     default: return AERIE_OK;
     }
 }
-
-_Static_assert(AERIE_MAX_DRAFTERS == AE_MAX_CHOICES && AE_MAX_CHOICES == AE_MAX_NETWORKS, "one limit, three names");
 
 /* What there is besides the one that AUTO stands for. */
 static void list_types(aerie_session *s, bool any)

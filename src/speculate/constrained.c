@@ -24,8 +24,8 @@ int32_t ae_guide_draw(ae_constraint *c, ae_sampler *sampler, const float *logits
 void ae_guide_filter(ae_constraint *c, const ae_vocab *vocab, bool with_end, uint32_t max_depth, uint32_t max_nodes,
                      ae_tree *tree)
 {
-    ae_gstate states[AE_TREE_MAX];
-    bool keep[AE_TREE_MAX];
+    ae_gstate states[AERIE_MAX_DRAFT];
+    bool keep[AERIE_MAX_DRAFT];
     const ae_gstate now = ae_constraint_now(c);
     uint32_t kept = 0;
     for (uint32_t i = 0; i < tree->n; i++) {
@@ -42,7 +42,7 @@ void ae_guide_filter(ae_constraint *c, const ae_vocab *vocab, bool with_end, uin
     for (int32_t child; (child = ae_tree_best_child(tree, node)) >= 0;) node = child;
     ae_gstate state = node < 0 ? now : states[node];
     uint32_t depth = node < 0 ? 0 : (uint32_t)tree->depth[node];
-    while (depth < max_depth && tree->n < max_nodes && tree->n < AE_TREE_MAX) {
+    while (depth < max_depth && tree->n < max_nodes && tree->n < AERIE_MAX_DRAFT) {
         ae_gstate next = AE_GSTATE_DEAD;
         const int32_t token = ae_constraint_forced(c, state, &next);
         if (token < 0 || (node = ae_tree_add(tree, node, token, FORCED_P)) < 0) break;

@@ -94,7 +94,7 @@ void ae_spec_plan(ae_spec *spec)
     uint32_t n_decoding = 0, n_pages = 0;
     for (uint32_t k = 0; k < spec->n_active; k++)
         n_decoding += spec->slots[spec->order[k]].n_tokens == ae_kv_n_live(kv, spec->order[k]) + 1;
-    uint32_t n_reserved = n_decoding * AE_TREE_MAX + spec->n_active;
+    uint32_t n_reserved = n_decoding * AERIE_MAX_DRAFT + spec->n_active;
     if (n_reserved > n_outputs) n_reserved = n_outputs;
     uint32_t left = ae_engine_rows_left(spec->engine) - n_reserved;
     const uint32_t most = prompt_rows(spec, n_decoding);

@@ -26,7 +26,7 @@ typedef struct ae_spec_options {
     uint32_t n_max, n_min;
     float p_min;
     ae_draft_shape shape;
-    uint32_t n_nodes; /* of a tree, at most; 0 = AE_TREE_MAX */
+    uint32_t n_nodes; /* of a tree, at most; 0 = AERIE_MAX_DRAFT */
     uint32_t top_k;   /* of a tree; 0 = as the drafter likes */
     bool fixed; /* no controller: verify all that is drafted */
     double least_seconds, least_row_seconds; /* for measurements: a pass over n rows takes at least the first and n - 1 of the

@@ -10,8 +10,6 @@
 #include "base/os.h"
 #include "speculate/speculate_int.h"
 
-_Static_assert(AE_WALK_MAX == AE_TREE_MAX, "a walk has room for every tree");
-
 /* ---- Drawing ------------------------------------------------------------------------------------------------ */
 
 static uint32_t root_of(const spec_slot *s)

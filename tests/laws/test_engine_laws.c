@@ -304,7 +304,7 @@ static void law_b(bench *b)
         const uint32_t base = drafts[i].base, keep = below(b, drafts[i].n + 1);
         const float *expected = b->plain + (size_t)base * b->rig.n_vocab;
         ae_tree tree;
-        int32_t path[AE_TREE_MAX];
+        int32_t path[AERIE_MAX_DRAFT];
         chain_tree(&tree, b->tokens + base + 1, drafts[i].n);
         rig_truncate(&b->rig, 0, 0);
         rig_chain(&b->rig, 0, b->tokens, base, N_ROWS, NULL);
@@ -332,7 +332,7 @@ static void check_nodes(bench *b, uint32_t base, const ae_tree *tree)
 {
     const size_t row_bytes = b->rig.n_vocab * sizeof(float);
     float *row = get(1, row_bytes);
-    int32_t last[AE_TREE_MAX] = {0}, nodes[AE_TREE_MAX];
+    int32_t last[AERIE_MAX_DRAFT] = {0}, nodes[AERIE_MAX_DRAFT];
     uint32_t n_last = 0;
     rig_truncate(&b->rig, 0, base);
     rig_chain(&b->rig, 0, b->tokens + base, 1, 1, row);
@@ -356,7 +356,7 @@ static void law_c(bench *b)
     fill_cache(b);
     for (size_t i = sizeof bases / sizeof bases[0]; i-- > 0;) { /* descending: positions below stay live */
         ae_tree tree;
-        const uint32_t kind = (uint32_t)(i + b->i_model) % 4, n = i == b->i_model % 17 ? AE_TREE_MAX : 2 + below(b, 14);
+        const uint32_t kind = (uint32_t)(i + b->i_model) % 4, n = i == b->i_model % 17 ? AERIE_MAX_DRAFT : 2 + below(b, 14);
         rig_random_tree(&tree, n, b->rig.n_vocab, kind, &b->random);
         rig_truncate(&b->rig, 0, bases[i]);
         rig_tree(&b->rig, 0, b->tokens[bases[i]], &tree, b->rows);
@@ -400,7 +400,7 @@ static void law_d(bench *b)
         rig_chain(&b->rig, 0, b->tokens, n_prompt, N_ROWS, b->rows);
         while (live < N_ROWS) {
             ae_tree tree;
-            int32_t path[AE_TREE_MAX];
+            int32_t path[AERIE_MAX_DRAFT];
             uint32_t n_path, most = N_ROWS - live - 1 < 6 ? N_ROWS - live - 1 : 6;
             true_tree(b, live, most, &tree, path, &n_path);
             rig_tree(&b->rig, 0, b->tokens[live], &tree, b->rows);

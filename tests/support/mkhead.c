@@ -33,7 +33,7 @@ typedef struct maker {
     uint32_t type;
     bool medusa, three, three_one, old, mtp;
     char arch[16], prefix[32]; /* of keys: "eagle3", "eagle3.eagle3" */
-    uint32_t e, et, ff, heads, kv_heads, head_dim, n_rot, n_draft, n_vocab, n_taps, taps[AE_DHEAD_MAX_TAPS], n_medusa, n_blocks;
+    uint32_t e, et, ff, heads, kv_heads, head_dim, n_rot, n_draft, n_vocab, n_taps, taps[AERIE_MAX_TAPS], n_medusa, n_blocks;
     uint32_t n_nextn, first; /* block of the first layer */
     int32_t *map; /* [n_draft] target ids, ascending; NULL: no d2t */
     tensor tensors[MAX_TENSORS];
@@ -76,7 +76,7 @@ static void set_taps(maker *m)
 {
     const uint32_t n = m->target->hparams.n_layers;
     m->n_taps = m->three ? or_else(m->o->n_taps, 3) : 1;
-    if (m->o->n_taps && m->o->n_taps <= AE_DHEAD_MAX_TAPS) {
+    if (m->o->n_taps && m->o->n_taps <= AERIE_MAX_TAPS) {
         memcpy(m->taps, m->o->taps, sizeof m->taps);
         return;
     }
@@ -98,7 +98,7 @@ static aerie_status set_shape(maker *m)
     const bool good = m->n_nextn <= AE_DHEAD_MAX_LAYERS && !(m->mtp && m->e != m->et) && m->e <= MAX_SHAPE &&
                       m->ff <= MAX_SHAPE && m->heads <= AE_MAX_HEADS && m->head_dim <= AE_MAX_HEAD_DIM &&
                       m->head_dim % 2 == 0 && m->kv_heads <= m->heads && m->heads % m->kv_heads == 0 &&
-                      m->n_draft <= t->n_vocab && m->n_taps <= AE_DHEAD_MAX_TAPS && m->n_medusa <= AE_DHEAD_MAX_MEDUSA &&
+                      m->n_draft <= t->n_vocab && m->n_taps <= AERIE_MAX_TAPS && m->n_medusa <= AE_DHEAD_MAX_MEDUSA &&
                       m->n_blocks <= AE_DHEAD_MAX_BLOCKS && !(!m->three && m->e != m->et) && !(m->e != m->et && o->no_output) &&
                       !(m->three_one && o->norm_before_fc);
     if (!good)
@@ -527,11 +527,11 @@ const char *mkhead_check(const ae_dhead *head)
 {
     const ae_dhead_hparams *h = &head->hparams;
     if (!h->n_target_embd || h->n_target_embd > AE_MAX_EMBD) return "the target's width";
-    if (!h->n_taps || h->n_taps > AE_DHEAD_MAX_TAPS) return "the number of taps";
+    if (!h->n_taps || h->n_taps > AERIE_MAX_TAPS) return "the number of taps";
     const uint32_t last = h->n_target_layers ? h->n_target_layers : AE_MAX_LAYERS;
     for (uint32_t i = 0; i < h->n_taps; i++)
         if (h->kind == AE_DHEAD_EAGLE3 ? h->taps[i] > last
-                                       : h->taps[i] != AE_DHEAD_TAP_NORMED && (!head->mtp || h->taps[i] != last))
+                                       : h->taps[i] != AERIE_TAP_NORMED && (!head->mtp || h->taps[i] != last))
             return "a tap";
     if (!h->n_draft || h->n_draft > INT32_MAX || h->n_vocab > INT32_MAX || (h->n_vocab && h->n_draft > h->n_vocab))
         return "a vocabulary";

@@ -17,7 +17,7 @@ typedef struct mkhead_options {
     /* 0: as the target. Another n_embd implies its own embedding and output (and EAGLE-3). */
     uint32_t n_embd, n_ff, n_heads, n_kv_heads, head_dim;
     uint32_t n_draft; /* tokens drafted from, a random subset under d2t; 0: all, and no d2t */
-    uint32_t n_taps, taps[AE_DHEAD_MAX_TAPS]; /* EAGLE-3; none: 2, L/2, L-3, or 1, L/2, L if the target has fewer than six */
+    uint32_t n_taps, taps[AERIE_MAX_TAPS]; /* EAGLE-3; none: 2, L/2, L-3, or 1, L/2, L if the target has fewer than six */
     uint32_t window, n_sinks;
     uint32_t n_medusa, n_blocks; /* 0: 4 and 1 */
     uint32_t n_nextn;   /* MTP blocks; 0: 1 */

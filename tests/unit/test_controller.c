@@ -127,7 +127,7 @@ static double make_drafts(ae_controller *c, const machine *m, float floor, outco
 static uint32_t walk(ae_controller *c, const machine *m, uint32_t i, ae_result *r)
 {
     sequence *s = &seqs[i];
-    int32_t path[AE_TREE_MAX];
+    int32_t path[AERIE_MAX_DRAFT];
     uint32_t n = 0;
     while (n < s->tree.n) {
         const bool offered = s->tree.from[n] & AE_FROM_OFFER;
@@ -630,9 +630,9 @@ static void test_not_in_slot_order(void **state)
     ae_controller_begin(&c, &r);
     ae_controller_begin(&c, &r);
     for (uint32_t i = 0; i < 400; i++) {
-        chances[i] = (ae_chance){.acceptance = &seqs[i].acceptance, .tree = &seqs[i].tree, .max_depth = AE_TREE_MAX};
+        chances[i] = (ae_chance){.acceptance = &seqs[i].acceptance, .tree = &seqs[i].tree, .max_depth = AERIE_MAX_DRAFT};
         seqs[i].tree.n = 0;
-        grow(&seqs[i].tree, AE_TREE_MAX, i == 399 ? 0.98f : 0.5f, 0, AE_FROM_OFFER);
+        grow(&seqs[i].tree, AERIE_MAX_DRAFT, i == 399 ? 0.98f : 0.5f, 0, AE_FROM_OFFER);
     }
     ae_controller_choose(&c, &r, 0, chances, 400);
     assert_true(seqs[399].tree.n > 20);

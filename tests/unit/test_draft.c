@@ -29,7 +29,7 @@ static void random_tokens(uint64_t key, uint32_t n_vocab, int32_t *out, size_t n
 
 static ae_draft_request chain_of(const int32_t *tokens, size_t n, uint32_t depth)
 {
-    return (ae_draft_request){.tokens = tokens, .n_tokens = n, .max_depth = depth, .max_nodes = AE_TREE_MAX};
+    return (ae_draft_request){.tokens = tokens, .n_tokens = n, .max_depth = depth, .max_nodes = AERIE_MAX_DRAFT};
 }
 
 static ae_draft_request tree_of(const int32_t *tokens, size_t n, uint32_t depth, uint32_t nodes)
@@ -46,7 +46,7 @@ static void propose(ae_drafter *d, ae_draft_request request, int32_t n_vocab, ae
     assert_int_equal(d->ops->propose(d, &request, 1, NULL), AERIE_OK);
     assert_true(ae_tree_is_sound(tree, n_vocab));
     assert_true(tree->n <= request.max_nodes);
-    float children[AE_TREE_MAX + 1] = {0};
+    float children[AERIE_MAX_DRAFT + 1] = {0};
     for (uint32_t i = 0; i < tree->n; i++) {
         assert_true(tree->depth[i] <= (int32_t)request.max_depth);
         assert_true(tree->p[i] > 0.0f && tree->p[i] <= 1.0f);
@@ -54,7 +54,7 @@ static void propose(ae_drafter *d, ae_draft_request request, int32_t n_vocab, ae
         children[tree->parent[i] + 1] += tree->p[i];
     }
     if (!strcmp(d->ops->name, "ngram"))
-        for (int i = 0; i <= AE_TREE_MAX; i++) assert_true(children[i] <= 1.001f);
+        for (int i = 0; i <= AERIE_MAX_DRAFT; i++) assert_true(children[i] <= 1.001f);
 }
 
 /* Nodes on the path of `truth` through the tree. */
@@ -268,7 +268,7 @@ static void test_ngram_random_text(void **state)
         for (size_t n = PROMPT; n < N; n++) {
             propose(d, key & 1 ? tree_of(t, n, 8, 32) : chain_of(t, n, 8), 256, &tree);
             nodes += tree.n;
-            float path[AE_TREE_MAX];
+            float path[AERIE_MAX_DRAFT];
             for (uint32_t i = 0; i < tree.n; i++) {
                 path[i] = tree.p[i] * (tree.parent[i] < 0 ? 1.0f : path[tree.parent[i]]);
                 sure += path[i] >= 0.3f;
@@ -357,7 +357,7 @@ static void test_ngram_branches(void **state)
     assert_true(ten == 0 && twenty > 0 && thirty > 0 && forty > 0);
     assert_true(tree.p[ten] > tree.p[twenty]);
     /* in descending order of path probability */
-    float path[AE_TREE_MAX];
+    float path[AERIE_MAX_DRAFT];
     for (uint32_t i = 0; i < tree.n; i++) {
         path[i] = tree.p[i] * (tree.parent[i] < 0 ? 1.0f : path[tree.parent[i]]);
         if (i) assert_true(path[i] <= path[i - 1]);
@@ -389,7 +389,7 @@ static void test_ngram_limits(void **state)
     ae_tree x, y;
     for (size_t n = 1; n < N;) {
         const uint32_t r = dice(12, n);
-        ae_draft_request request = tree_of(t, n, 1 + r % 20, r / 20 % (AE_TREE_MAX + 1));
+        ae_draft_request request = tree_of(t, n, 1 + r % 20, r / 20 % (AERIE_MAX_DRAFT + 1));
         request.shape = r >> 30 & 1 ? AE_DRAFT_TREE : AE_DRAFT_CHAIN;
         request.sampler = r >> 29 & 1 ? sampler : NULL;
         propose(a, request, 30, &x);
@@ -518,7 +518,7 @@ static void test_oracle_rates(void **state)
         for (size_t n = 1; n < N; n++) {
             const uint32_t depth = 1 + (uint32_t)(n % 7), left = (uint32_t)(N - n);
             ae_draft_request request =
-                branch ? tree_of(t, n, depth, 1 + (uint32_t)(n % AE_TREE_MAX)) : chain_of(t, n, depth);
+                branch ? tree_of(t, n, depth, 1 + (uint32_t)(n % AERIE_MAX_DRAFT)) : chain_of(t, n, depth);
             request.slot = 1;
             propose(d, request, VOCAB, &tree);
             propose(d, request, VOCAB, &again);

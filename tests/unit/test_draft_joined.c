@@ -78,7 +78,7 @@ static ae_tree ngrams_alone(uint32_t depth, ae_draft_shape shape)
 {
     ae_drafter *d;
     ae_tree tree;
-    const ae_draft_request r = request_of(depth, AE_TREE_MAX, shape, &tree);
+    const ae_draft_request r = request_of(depth, AERIE_MAX_DRAFT, shape, &tree);
     assert_int_equal(ae_draft_ngram_create(&d, 1, NULL), AERIE_OK);
     d->ops->begin(d, &(ae_draft_begin){0});
     assert_int_equal(d->ops->propose(d, &r, 1, NULL), AERIE_OK);
@@ -100,7 +100,7 @@ static void test_trees_are_united(void **state)
     ae_tree_add(&p.says, -1, 4, 0.5f);
     ae_tree_add(&p.says, 0, 7, 0.25f);
     ae_tree_add(&p.says, -1, 6, 0.125f);
-    const ae_draft_request r = request_of(8, AE_TREE_MAX, AE_DRAFT_TREE, &tree);
+    const ae_draft_request r = request_of(8, AERIE_MAX_DRAFT, AE_DRAFT_TREE, &tree);
     assert_int_equal(propose(d, &r, 1, NULL), AERIE_OK);
     assert_true(ae_tree_is_sound(&tree, 10));
     assert_int_equal(tree.n, alone.n + 2); /* 4 is one node */
@@ -120,8 +120,8 @@ static void test_the_most_probable_paths_stay(void **state)
     ae_drafter *d = joined(&p, 1);
     ae_tree tree;
     /* a full tree of little probability: 64 nodes beside the n-gram's two best */
-    for (int32_t i = 0; i < AE_TREE_MAX; i++) ae_tree_add(&p.says, i % 8 ? i - 1 : -1, 20 + i, 0.05f);
-    for (uint32_t most = 1; most <= AE_TREE_MAX; most += 21) {
+    for (int32_t i = 0; i < AERIE_MAX_DRAFT; i++) ae_tree_add(&p.says, i % 8 ? i - 1 : -1, 20 + i, 0.05f);
+    for (uint32_t most = 1; most <= AERIE_MAX_DRAFT; most += 21) {
         const ae_draft_request r = request_of(8, most, AE_DRAFT_TREE, &tree);
         assert_int_equal(propose(d, &r, 1, NULL), AERIE_OK);
         assert_true(ae_tree_is_sound(&tree, 100));
@@ -141,7 +141,7 @@ static void test_a_chain_is_the_better_one(void **state)
         ae_tree tree;
         ae_tree_add(&p.says, -1, 6, better ? 0.9f : 0.1f);
         ae_tree_add(&p.says, 0, 7, better ? 0.9f : 0.1f);
-        const ae_draft_request r = request_of(4, AE_TREE_MAX, AE_DRAFT_CHAIN, &tree);
+        const ae_draft_request r = request_of(4, AERIE_MAX_DRAFT, AE_DRAFT_CHAIN, &tree);
         assert_int_equal(propose(d, &r, 1, NULL), AERIE_OK);
         assert_int_equal(tree.token[0], better ? 6 : 4);
         for (uint32_t i = 0; i < tree.n; i++) assert_int_equal(tree.parent[i], (int32_t)i - 1);
@@ -160,7 +160,7 @@ static void test_offers_cost_no_network(void **state)
     p.cost = (ae_draft_cost){.n_levels = 2, .first_seconds = 0.5, .other_seconds = 0.25};
     ae_draft_request r[2];
     for (uint32_t i = 0; i < 2; i++) {
-        r[i] = request_of(4, AE_TREE_MAX, AE_DRAFT_TREE, &trees[i]);
+        r[i] = request_of(4, AERIE_MAX_DRAFT, AE_DRAFT_TREE, &trees[i]);
         r[i].slot = i;
     }
     assert_int_equal(d->ops->offer(d, r, 2, NULL), AERIE_OK);
@@ -185,7 +185,7 @@ static void test_what_is_the_others_alone(void **state)
     ae_draft_request r[3];
     ae_tree_add(&p.says, -1, 8, 0.5f);
     for (int shape = AE_DRAFT_STATIC; shape <= AE_DRAFT_DYNAMIC; shape++) { /* shapes of heads are theirs alone */
-        r[0] = request_of(4, AE_TREE_MAX, (ae_draft_shape)shape, &trees[0]);
+        r[0] = request_of(4, AERIE_MAX_DRAFT, (ae_draft_shape)shape, &trees[0]);
         assert_int_equal(propose(d, r, 1, NULL), AERIE_OK);
         assert_true(trees[0].n == 1 && trees[0].token[0] == 8);
     }
@@ -193,7 +193,7 @@ static void test_what_is_the_others_alone(void **state)
     d->ops->observe(d, &(ae_draft_seen){.n = 3});
     assert_int_equal(p.n_observed, 3);
     aerie_error error;
-    for (int i = 0; i < 3; i++) r[i] = request_of(4, AE_TREE_MAX, AE_DRAFT_TREE, &trees[i]);
+    for (int i = 0; i < 3; i++) r[i] = request_of(4, AERIE_MAX_DRAFT, AE_DRAFT_TREE, &trees[i]);
     assert_int_equal(d->ops->propose(d, r, 3, &error), AERIE_ERROR_ARGUMENT);
     d->ops->destroy(d);
 }

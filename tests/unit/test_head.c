@@ -224,7 +224,7 @@ static void test_eagle_and_medusa(void **state)
         assert_int_equal(head->hparams.kind, AE_DHEAD_EAGLE);
         assert_string_equal(ae_dhead_kind_name(head), "EAGLE-1/2");
         assert_int_equal(head->hparams.n_taps, 1);
-        assert_true(head->hparams.taps[0] == AE_DHEAD_TAP_NORMED);
+        assert_true(head->hparams.taps[0] == AERIE_TAP_NORMED);
         assert_int_equal(head->hparams.n_target_embd, 64);
         assert_int_equal(head->hparams.n_draft, 50);
         shape_is(head->fc, 64, 128);
@@ -247,7 +247,7 @@ static void test_eagle_and_medusa(void **state)
         assert_int_equal(head->hparams.n_medusa, 3);
         assert_int_equal(head->hparams.n_blocks, 2);
         assert_int_equal(head->hparams.layer.n_embd, 64);
-        assert_true(head->hparams.taps[0] == AE_DHEAD_TAP_NORMED);
+        assert_true(head->hparams.taps[0] == AERIE_TAP_NORMED);
         shape_is(head->medusa_w[2][1], 64, 64);
         shape_is(head->medusa_b[2][1], 0, 64);
         shape_is(head->medusa_out[2], 50, 64);

@@ -325,7 +325,7 @@ static void test_window_beyond_the_context(void **state)
         if (!i) memcpy(want, ae_dhead_logits(r.head_engine, out), n * sizeof *want);
         assert_memory_equal(ae_dhead_logits(r.head_engine, out), want, n * sizeof *want);
         int32_t parent = -1;
-        for (int d = 0; d < AE_TREE_MAX; d++) parent = (int32_t)draft_row(&r, 0, parent, 9, &drafted);
+        for (int d = 0; d < AERIE_MAX_DRAFT; d++) parent = (int32_t)draft_row(&r, 0, parent, 9, &drafted);
         ae_dhead_clear(r.head_engine);
         assert_int_equal(ae_dhead_add_drafted(r.head_engine, 0, parent, 9, &drafted), AE_DHEAD_NO_ROW); /* the tree is full */
         ae_dhead_share(r.head_engine, 1, 0, &shared);
@@ -447,7 +447,7 @@ static void test_mtp_blocks_follow_each_other(void **state)
     OK(ae_model_load(&r.model, target_path, NULL, &ok_error));
     OK(ae_net_create(&r.net, r.model, r.backend, &(ae_load_options){.n_threads = 1}, &ok_error));
     OK(ae_engine_create(&r.engine, r.net, &(ae_engine_options){.n_ctx = 512, .n_seqs = 2, .n_threads = 1, .n_taps = 1,
-                                                               .taps = {AE_TAP_NORMED}}, &ok_error));
+                                                               .taps = {AERIE_TAP_NORMED}}, &ok_error));
     r.width = r.model->hparams.n_embd;
     assert_true(r.width <= 256);
     run_target(&r);

@@ -235,7 +235,7 @@ static void test_commits_are_collected(void **state)
     }
     ae_kv_settle(r.kv, r.stream);
     assert_int_equal(n_commits, 4); /* of 2, 2 and 1 */
-    enum { N = 2 * AE_WALK_MAX + 30 }; /* a path of more rows than there is room for moves */
+    enum { N = 2 * AERIE_MAX_DRAFT + 30 }; /* a path of more rows than there is room for moves */
     int32_t path[N];
     assert_int_equal(ae_kv_truncate(r.kv, 0, 0), AERIE_OK);
     assert_int_equal(ae_kv_truncate(r.kv, 1, 0), AERIE_OK);

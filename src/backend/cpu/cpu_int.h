@@ -7,7 +7,6 @@
 #include "backend/cpu/cpu.h"
 #include "base/mem.h"
 #include "base/pool.h"
-#include "model/model.h"
 
 #define ATTN_PARTS ((size_t)1 << 18) /* floats per thread: what attention split over chunks leaves between two merges */
 #define ATTN_SPLIT_ITEMS 4          /* work items wanted per thread: attention that has fewer is split over chunks */

@@ -69,7 +69,7 @@ size_t ae_cpu_state_bytes(const ae_backend *backend, const ae_state_shape *shape
 
 static aerie_status check_shape(const ae_state_shape *s, aerie_error *error)
 {
-    if (s->n_records > AE_STATE_MAX_RECORDS || s->n_planes < s->n_seqs)
+    if (s->n_records > AERIE_MAX_DRAFT || s->n_planes < s->n_seqs)
         return ae_fail(error, AERIE_ERROR_INTERNAL, "%u records and %u planes for %u sequences; please report", s->n_records,
                        s->n_planes, s->n_seqs);
     for (uint32_t i = 0; i < s->n_layers; i++) {

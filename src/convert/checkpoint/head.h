@@ -42,7 +42,7 @@ typedef struct ae_convert_head {
     uint32_t n_embd, n_target_embd, n_ff, n_heads, n_kv_heads, head_dim, n_ctx;
     uint32_t n_vocab, n_draft; /* of the target; of the head's output */
     uint32_t n_target_layers;  /* 0 = not known */
-    uint32_t n_taps, taps[AE_DHEAD_MAX_TAPS]; /* in the numbering of inputs */
+    uint32_t n_taps, taps[AERIE_MAX_TAPS]; /* in the numbering of inputs */
     const char *taps_from;                    /* "inputs in the config", "the usual ones", "given" ... */
     double norm_eps;
     bool norm_before_residual, feedback_post, no_aux; /* no_aux: the feature is the target's normed last row */

@@ -41,7 +41,7 @@ typedef struct ae_convert_options {
     bool tokenizer;     /* the target's tokenizer is copied into the file */
     int producer;       /* ae_convert_producer, or AE_CONVERT_PRODUCER_AUTO */
     ae_convert_taps taps_are;
-    uint32_t taps[AE_DHEAD_MAX_TAPS], n_taps; /* LIST: in the numbering of inputs */
+    uint32_t taps[AERIE_MAX_TAPS], n_taps; /* LIST: in the numbering of inputs */
     ae_convert_choice feedback_post, norm_before_residual, ids_absolute, own_embedding;
     uint32_t window, n_sinks; /* 0: none */
     bool self_check;          /* compares the head's predictions with the target's */

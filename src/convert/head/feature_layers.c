@@ -9,7 +9,7 @@
 #include "convert/checkpoint/checkpoint.h"
 
 typedef struct tap_list {
-    uint32_t items[AE_DHEAD_MAX_TAPS];
+    uint32_t items[AERIE_MAX_TAPS];
     uint32_t n;
     bool inside; /* eagle_config */
 } tap_list;
@@ -23,11 +23,11 @@ static aerie_status read_list(const ae_convert *c, tap_list *list)
     if (!list->inside) json = ae_convert_value(c, key);
     if (!json || json_array_size(json) == 0) return AERIE_OK;
     json_array_foreach(json, i, item) {
-        if (i >= AE_DHEAD_MAX_TAPS || !json_is_integer(item) || json_integer_value(item) < 0 ||
+        if (i >= AERIE_MAX_TAPS || !json_is_integer(item) || json_integer_value(item) < 0 ||
             json_integer_value(item) > AE_MAX_LAYERS) {
             return ae_fail(c->error, AERIE_ERROR_FORMAT,
                            "%s: '%s': element %zu is not a layer from 0 to %d, of which there may be %d", c->config_path, key,
-                           i, AE_MAX_LAYERS, AE_DHEAD_MAX_TAPS);
+                           i, AE_MAX_LAYERS, AERIE_MAX_TAPS);
         }
         list->items[list->n++] = (uint32_t)json_integer_value(item);
     }

@@ -28,7 +28,7 @@ static void put_layer(ae_convert_keys *k, const ae_convert_head *h)
 
 static void put_eagle3(ae_convert_keys *k, const ae_convert_head *h)
 {
-    int32_t taps[AE_DHEAD_MAX_TAPS];
+    int32_t taps[AERIE_MAX_TAPS];
     for (uint32_t i = 0; i < h->n_taps; i++) taps[i] = (int32_t)h->taps[i];
     ae_convert_put_array(k, "target_layers", AE_GGUF_I32, taps, h->n_taps);
     ae_convert_put_bool(k, "norm_before_residual", h->norm_before_residual);

@@ -31,7 +31,7 @@ aerie_status ae_convert_keys_minimax(ae_convert_keys *k, const ae_convert *c)
 aerie_status ae_convert_keys_ernie(ae_convert_keys *k, const ae_convert *c)
 {
     uint32_t n_shared = 0, n_ff = 0;
-    AE_TRY(ae_convert_u32(c, "moe_num_shared_experts", 0, AE_MODEL_MAX_EXPERTS, &n_shared));
+    AE_TRY(ae_convert_u32(c, "moe_num_shared_experts", 0, AE_MAX_EXPERTS, &n_shared));
     AE_TRY(ae_convert_u32(c, "moe_intermediate_size", 1, AE_MAX_FF / (n_shared + 1), &n_ff));
     if (n_shared) ae_convert_put_u32(k, "expert_shared_feed_forward_length", n_shared * n_ff);
     return k->status;

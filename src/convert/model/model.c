@@ -72,7 +72,7 @@ static aerie_status read_sizes(ae_convert *c)
     m->head_dim = m->n_embd / m->n_heads;
     AE_TRY(ae_convert_u32(c, "head_dim", 2, AE_MAX_HEAD_DIM, &m->head_dim));
     for (size_t i = 0; i < 4 && (c->arch->flags & AE_ARCH_EXPERTS) && !m->n_experts; i++)
-        AE_TRY(ae_convert_u32(c, ae_convert_expert_keys[0].from[i], 0, AE_MODEL_MAX_EXPERTS, &m->n_experts));
+        AE_TRY(ae_convert_u32(c, ae_convert_expert_keys[0].from[i], 0, AE_MAX_EXPERTS, &m->n_experts));
     if (embedding->n_dims != 2 || embedding->shape[0] < 1 || embedding->shape[0] > INT32_MAX / 4)
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s must have two dimensions", c->path, embedding->name);
     m->n_vocab = (uint32_t)embedding->shape[0];

@@ -187,7 +187,7 @@ static void head_observe(ae_drafter *drafter, const ae_draft_seen *seen)
         done += n;
     }
     /* a long chunk of prompt runs now, while its features are warm; single tokens wait for the next draft */
-    if (s->n_waiting > AE_TREE_MAX + 1) flush(d, seen->slot, seen->tokens, seen->n_tokens, 1);
+    if (s->n_waiting > AERIE_MAX_DRAFT + 1) flush(d, seen->slot, seen->tokens, seen->n_tokens, 1);
 }
 
 /* ---- Growing -------------------------------------------------------------------------------------------- */
@@ -268,7 +268,7 @@ static void choose_frontier(head_slot *s)
     const uint32_t begin = s->level_begin, end = s->n_pool;
     const bool is_static = r->shape == AE_DRAFT_STATIC;
     uint32_t limit = r->shape == AE_DRAFT_DYNAMIC && n_children(r) < AE_DHEAD_LEVEL_MAX ? n_children(r) : AE_DHEAD_LEVEL_MAX;
-    if (limit > AE_TREE_MAX - s->n_rows) limit = AE_TREE_MAX - s->n_rows;
+    if (limit > AERIE_MAX_DRAFT - s->n_rows) limit = AERIE_MAX_DRAFT - s->n_rows;
     s->n_frontier = 0;
     s->level_begin = end;
     if (begin == end || (uint32_t)s->pool[begin].depth >= r->max_depth || s->n_pool >= POOL - RANK_MAX * AE_DHEAD_LEVEL_MAX)
@@ -367,7 +367,7 @@ static int by_reach(const void *a, const void *b)
 static void give_tree(const head_slot *s)
 {
     const ae_draft_request *r = s->request;
-    const uint32_t limit = r->max_nodes < AE_TREE_MAX ? r->max_nodes : AE_TREE_MAX;
+    const uint32_t limit = r->max_nodes < AERIE_MAX_DRAFT ? r->max_nodes : AERIE_MAX_DRAFT;
     const grown *order[POOL];
     int32_t place[POOL]; /* in the tree; -1 = left out, -2 = to be added */
     for (uint32_t i = 0; i < s->n_pool; i++) {

@@ -62,7 +62,7 @@ static ae_kv_options kv_options(const ae_dhead *head, const ae_dhead_engine_opti
     return (ae_kv_options){.n_layers = head->hparams.n_layers,
                            .layers = layers,
                            .n_seqs = o->n_seqs,
-                           .n_slots = n + AE_TREE_MAX,
+                           .n_slots = n + AERIE_MAX_DRAFT,
                            .type = AE_KV_F16};
 }
 
@@ -80,7 +80,7 @@ static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, 
         {&e->features, n * hp->n_taps * hp->n_target_embd},
         {&e->g, n * W}, {&e->c, n * 2 * W}, {&e->medusa, medusa ? n_out * H : 0},
         {&e->x_out, n_out * H}, {&e->logits, n_out * n_draft},
-        {&e->fed, (size_t)o->n_seqs * (1 + AE_TREE_MAX) * hp->n_steps * W},
+        {&e->fed, (size_t)o->n_seqs * (1 + AERIE_MAX_DRAFT) * hp->n_steps * W},
     };
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         *arrays[i].field = ae_layout_add(l, arrays[i].n, sizeof(float));
@@ -210,11 +210,11 @@ static void set_carried(ae_dhead_engine *e, uint32_t to, const uint32_t *from)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
     const uint32_t n = h->n_steps * ae_dhead_width(h);
-    float *y = e->fed + (size_t)to * (1 + AE_TREE_MAX) * n;
+    float *y = e->fed + (size_t)to * (1 + AERIE_MAX_DRAFT) * n;
     if (h->n_steps < 2) return;
     if (!from) e->backend->ops->map(e->stream, &(ae_map){.kind = AE_MAP_ZERO, .n_rows = 1, .dim = n, .x = y, .x_stride = n});
     else if (*from != to)
-        e->backend->ops->copy(e->stream, &(ae_copy){.n = 1, .dim = n, .x = e->fed + (size_t)*from * (1 + AE_TREE_MAX) * n,
+        e->backend->ops->copy(e->stream, &(ae_copy){.n = 1, .dim = n, .x = e->fed + (size_t)*from * (1 + AERIE_MAX_DRAFT) * n,
                                                     .x_stride = n, .y = y, .y_stride = n});
 }
 
@@ -303,7 +303,7 @@ static uint32_t add_assistant_row(ae_dhead_engine *e, uint32_t seq, int32_t toke
 static uint32_t add_output(ae_dhead_engine *e, uint32_t row, uint32_t seq, uint32_t i_fed)
 {
     e->rows.out_rows[e->n_out] = (int32_t)row;
-    e->rows.out_fed[e->n_out] = (int32_t)(seq * (1 + AE_TREE_MAX) + i_fed);
+    e->rows.out_fed[e->n_out] = (int32_t)(seq * (1 + AERIE_MAX_DRAFT) + i_fed);
     return e->n_out++;
 }
 
@@ -380,7 +380,7 @@ uint32_t ae_dhead_add_drafted(ae_dhead_engine *e, uint32_t seq, int32_t parent, 
     const bool assistant = e->net->head->hparams.kind == AE_DHEAD_ASSISTANT;
     const uint32_t base = n_kept(e, seq), i = s->n_drafted;
     const bool begun = ae_dhead_n_true(e, seq) && (assistant || base);
-    if (i >= AE_TREE_MAX || parent >= (int32_t)i || !begun || !ae_dhead_rows_left(e) || e->n_out >= e->n_outputs)
+    if (i >= AERIE_MAX_DRAFT || parent >= (int32_t)i || !begun || !ae_dhead_rows_left(e) || e->n_out >= e->n_outputs)
         return AE_DHEAD_NO_ROW;
     const uint32_t depth = parent < 0 ? 1 : (uint32_t)s->depth[parent] + 1;
     const bool other = e->n_rows && depth != e->depth && e->net->head->hparams.n_steps > 1; /* another layer would run it */
@@ -393,10 +393,10 @@ uint32_t ae_dhead_add_drafted(ae_dhead_engine *e, uint32_t seq, int32_t parent, 
     if (assistant) {
         row = add_assistant_row(e, seq, token);
     } else {
-        const uint32_t in_place = ae_tree_path(s->parent, i, depth, base, e->rows.path + (size_t)e->n_rows * AE_TREE_MAX);
+        const uint32_t in_place = ae_tree_path(s->parent, i, depth, base, e->rows.path + (size_t)e->n_rows * AERIE_MAX_DRAFT);
         row = add_row(e, seq, token, base + depth - 1, base + i, base + in_place);
     }
-    e->rows.fed_from[row] = (int32_t)(seq * (1 + AE_TREE_MAX)) + 1 + parent;
+    e->rows.fed_from[row] = (int32_t)(seq * (1 + AERIE_MAX_DRAFT)) + 1 + parent;
     *out = add_output(e, row, seq, 1 + i);
     return i;
 }

@@ -123,7 +123,7 @@ static void pass_on(ae_dhead_engine *e, uint32_t i_step)
     if (h->feedback_normed) norm(e, n, 1, H, e->c, H, e->net->steps[i_step].norm);
     copy(e, n - 1, H, e->c, H, NULL, e->g + H, H);
     for (uint32_t r = 0; r < n; r++) {
-        float *newest = fed_of(e, e->rows.seq[r] * (1 + AE_TREE_MAX), i_step);
+        float *newest = fed_of(e, e->rows.seq[r] * (1 + AERIE_MAX_DRAFT), i_step);
         if (!r || e->rows.seq[r] != e->rows.seq[r - 1]) copy(e, 1, H, newest, H, NULL, e->g + (size_t)r * H, H);
         if (r + 1 == n || e->rows.seq[r] != e->rows.seq[r + 1]) copy(e, 1, H, e->c + (size_t)r * H, H, NULL, newest, H);
     }

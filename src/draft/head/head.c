@@ -149,7 +149,7 @@ static aerie_status bind_mtp(ae_dhead *head, aerie_error *error)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: %s is %u; aerie runs %d MTP blocks at most", ae_gguf_path(gguf),
                        ae_bind_key(&b, "nextn_predict_layers"), m->n_nextn, AE_DHEAD_MAX_LAYERS);
     *h = (ae_dhead_hparams){.kind = AE_DHEAD_MTP, .n_target_embd = m->n_embd, .n_target_layers = m->n_layers, .n_taps = 1,
-                            .taps = {m->nextn_pre ? m->n_layers : AE_DHEAD_TAP_NORMED}, .n_vocab = m->n_vocab,
+                            .taps = {m->nextn_pre ? m->n_layers : AERIE_TAP_NORMED}, .n_vocab = m->n_vocab,
                             .n_draft = m->n_vocab, .feedback_normed = !m->nextn_pre, .n_layers = m->n_nextn,
                             .n_steps = m->n_nextn, .layer = *m};
     for (uint32_t i = 0; i < h->n_layers; i++) {
@@ -177,7 +177,7 @@ static aerie_status bind_assistant(ae_dhead *head, aerie_error *error)
     head->name = head->mtp->name;
     head->n_params = head->mtp->n_params;
     head->hparams = (ae_dhead_hparams){.kind = AE_DHEAD_ASSISTANT, .n_target_embd = n_target, .n_taps = 1,
-                                       .taps = {AE_DHEAD_TAP_NORMED}, .n_vocab = m->n_vocab, .n_draft = m->n_vocab,
+                                       .taps = {AERIE_TAP_NORMED}, .n_vocab = m->n_vocab, .n_draft = m->n_vocab,
                                        .feedback_normed = true, .n_layers = m->n_layers, .n_steps = 1, .layer = *m};
     return AERIE_OK;
 }
@@ -298,7 +298,7 @@ aerie_status ae_dhead_fits(const ae_dhead *head, const ae_model *target, aerie_e
     AE_TRY(need_equal(&p, "an embedding length", h->n_target_embd, t->n_embd));
     if (h->n_target_layers) AE_TRY(need_equal(&p, "a layer count", h->n_target_layers, t->n_layers));
     for (uint32_t i = 0; i < h->n_taps; i++)
-        if (h->taps[i] != AE_DHEAD_TAP_NORMED && h->taps[i] > t->n_layers)
+        if (h->taps[i] != AERIE_TAP_NORMED && h->taps[i] > t->n_layers)
             return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the head reads layer %u of its target; %s has %u layers", p.head,
                            h->taps[i], p.target, t->n_layers);
     if (h->n_vocab) AE_TRY(need_equal(&p, "a vocabulary", h->n_vocab, t->n_vocab));

@@ -27,9 +27,6 @@
 
 #include "model/model.h"
 
-#define AE_DHEAD_MAX_TAPS 8
-/* Of the target: what its output head multiplies, after the final norm (EAGLE-1/2, Medusa). */
-#define AE_DHEAD_TAP_NORMED UINT32_MAX
 #define AE_DHEAD_MAX_MEDUSA 16 /* tokens foreseen at once */
 #define AE_DHEAD_MAX_BLOCKS 4  /* residual blocks of one of them */
 #define AE_DHEAD_MAX_LAYERS 8  /* MTP blocks */
@@ -54,8 +51,8 @@ typedef struct ae_dhead_hparams {
     uint32_t n_target_layers; /* 0 = not said */
     uint32_t n_taps;
     /* Residual stream before this layer of the target (0 .. its n_layers; n_layers: after the last one), or
-     * AE_DHEAD_TAP_NORMED. */
-    uint32_t taps[AE_DHEAD_MAX_TAPS];
+     * AERIE_TAP_NORMED. */
+    uint32_t taps[AERIE_MAX_TAPS];
     uint32_t n_vocab;        /* of the target; 0 = not said */
     uint32_t n_draft;        /* rows of the head's output: the draft vocabulary */
     ae_dhead_fc_norm fc_norm;
@@ -82,7 +79,7 @@ typedef struct ae_dhead {
     ae_tensor_ref embedding; /* [n_vocab, n_embd]; NULL: the target's */
     ae_tensor_ref fc;        /* [n_embd, n_taps * n_target_embd]; EAGLE-1/2: [n_embd, 2 n_embd], embedding first */
     ae_tensor_ref fc_bias;   /* [n_embd] or NULL */
-    ae_tensor_ref fc_norm[AE_DHEAD_MAX_TAPS]; /* by hparams.fc_norm: EACH n_taps of [n_target_embd], or one of all; JOINT one */
+    ae_tensor_ref fc_norm[AERIE_MAX_TAPS]; /* by hparams.fc_norm: EACH n_taps of [n_target_embd], or one of all; JOINT one */
     ae_tensor_ref embd_norm;   /* [n_embd] EAGLE-3: of the token's embedding */
     ae_tensor_ref hidden_norm; /* [n_embd] EAGLE-3: of the feature */
     ae_layer layer;            /* wq, wk, wv are [.., 2 n_embd] for EAGLE-3; attn_norm is NULL */

@@ -39,9 +39,9 @@ static aerie_status read_tap_list(ae_binder *b, const ae_gguf_kv *kv, ae_dhead_h
     if (kv->type != AE_GGUF_ARRAY)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is a single %s; a list of layers is needed", path_of(b), b->key,
                        ae_gguf_type_name(kv->type));
-    if (!kv->n || kv->n > AE_DHEAD_MAX_TAPS)
+    if (!kv->n || kv->n > AERIE_MAX_TAPS)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s lists %llu layers; 1 to %d are possible", path_of(b), b->key,
-                       (unsigned long long)kv->n, AE_DHEAD_MAX_TAPS);
+                       (unsigned long long)kv->n, AERIE_MAX_TAPS);
     h->n_taps = (uint32_t)kv->n;
     for (uint32_t i = 0; i < h->n_taps; i++) {
         int64_t layer;
@@ -268,7 +268,7 @@ aerie_status ae_dhead_read_hparams(ae_binder *b, ae_dhead *head)
     h->kind = medusa ? AE_DHEAD_MEDUSA : eagle ? AE_DHEAD_EAGLE : AE_DHEAD_EAGLE3;
     h->layer.arch = b->arch->name;
     h->n_taps = 1;
-    h->taps[0] = AE_DHEAD_TAP_NORMED;
+    h->taps[0] = AERIE_TAP_NORMED;
     AE_TRY(get_u32(b, "target_layer_count", &h->n_target_layers));
     if (has_key(b, "target_layer_count")) AE_TRY(ae_bind_range(b, "target_layer_count", h->n_target_layers, 1, AE_MAX_LAYERS));
     AE_TRY(h->kind == AE_DHEAD_MEDUSA ? read_medusa(b, h) : read_eagle(b, h, &head->arena));

@@ -74,7 +74,7 @@ static aerie_status grow(medusa *d, const ae_draft_request *r, uint32_t first, a
 {
     const bool chain = r->shape == AE_DRAFT_CHAIN;
     uint32_t begin = 0, k = r->top_k ? r->top_k : TREE_CHILDREN;
-    float reach[AE_TREE_MAX];
+    float reach[AERIE_MAX_DRAFT];
     const float floor = chain || r->min_p > TREE_P_FLOOR ? r->min_p : TREE_P_FLOOR;
     k = chain ? 1 : k < RANK_MAX ? k : RANK_MAX;
     const uint32_t n_medusa = ae_dhead_engine_net(d->head)->head->hparams.n_medusa;

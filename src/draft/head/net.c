@@ -3,11 +3,8 @@
 #include "engine/engine.h"
 #include "quant/types.h"
 
-_Static_assert(AE_DHEAD_MAX_TAPS <= AE_MAX_TAPS && AE_DHEAD_TAP_NORMED == AE_TAP_NORMED,
-               "what a head may ask, the engine gives");
-
 #define PARTS_PER_STEP 6
-#define MAX_PARTS (4 + AE_DHEAD_MAX_TAPS + AE_DHEAD_MAX_MEDUSA * (2 * AE_DHEAD_MAX_BLOCKS + 1))
+#define MAX_PARTS (4 + AERIE_MAX_TAPS + AE_DHEAD_MAX_MEDUSA * (2 * AE_DHEAD_MAX_BLOCKS + 1))
 
 static void list_eagle(ae_dhead_net *net)
 {
@@ -18,7 +15,7 @@ static void list_eagle(ae_dhead_net *net)
     ae_parts_weight(p, head->output, AE_WEIGHT_MATMUL, &step->own_output);
     ae_parts_weight(p, head->fc, AE_WEIGHT_MATMUL, &step->fc);
     ae_parts_vector(p, head->fc_bias, &net->fc_bias);
-    for (uint32_t i = 0; i < AE_DHEAD_MAX_TAPS; i++) ae_parts_vector(p, head->fc_norm[i], &net->fc_norm[i]);
+    for (uint32_t i = 0; i < AERIE_MAX_TAPS; i++) ae_parts_vector(p, head->fc_norm[i], &net->fc_norm[i]);
     ae_parts_vector(p, head->embd_norm, &step->enorm);
     ae_parts_vector(p, head->hidden_norm, &step->hnorm);
     ae_parts_vector(p, head->out_norm, &step->own_norm);

@@ -31,7 +31,7 @@ typedef struct ae_dhead_net {
     ae_net_layer *layers;      /* [n_layers of the head] */
     ae_weight **experts;       /* [n_layers][ae_net_n_stacked] where the layers' experts point; NULL: none */
     float *fc_bias;            /* device f32 or NULL */
-    float *fc_norm[AE_DHEAD_MAX_TAPS]; /* EACH: one of [n_target_embd] a tap; JOINT: the first, [n_taps * n_target_embd] */
+    float *fc_norm[AERIE_MAX_TAPS]; /* EACH: one of [n_target_embd] a tap; JOINT: the first, [n_taps * n_target_embd] */
     ae_weight *medusa_w[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS], *medusa_out[AE_DHEAD_MAX_MEDUSA];
     float *medusa_b[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS];
     double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] radians per position; in one piece, that of the first */

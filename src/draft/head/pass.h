@@ -11,7 +11,7 @@ typedef struct ae_dhead_seq {
                           * sinks */
     uint32_t n_added;    /* true rows of the pass being built */
     uint32_t n_drafted;
-    int32_t parent[AE_TREE_MAX], depth[AE_TREE_MAX]; /* of drafted rows; depth 1 hangs on the newest true row */
+    int32_t parent[AERIE_MAX_DRAFT], depth[AERIE_MAX_DRAFT]; /* of drafted rows; depth 1 hangs on the newest true row */
 } ae_dhead_seq;
 
 struct ae_dhead_engine {
@@ -47,7 +47,7 @@ struct ae_dhead_engine {
     float *cos[AE_MAX_ROPES], *sin[AE_MAX_ROPES]; /* [n_batch][n_rot / 2] */
     float *x_out;       /* [n_outputs][H] */
     float *logits;      /* [n_outputs][n_draft] */
-    float *fed;         /* [n_seqs][1 + AE_TREE_MAX][n_steps][W] feedback: of the newest true row, then of each drafted row */
+    float *fed;         /* [n_seqs][1 + AERIE_MAX_DRAFT][n_steps][W] feedback: of the newest true row, then of each drafted row */
 };
 
 /* The width of what a row takes for a feature and feeds back: W. */

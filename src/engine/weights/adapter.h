@@ -16,7 +16,6 @@
 
 #include "engine/weights/net.h"
 
-#define AE_MAX_ADAPTERS 16 /* of a sequence */
 #define AE_ADAPTER_MAX_RANK 8192
 
 /* What is added to a weight of the network. */
@@ -57,7 +56,7 @@ typedef struct ae_adapter_set {
     uint64_t key;   /* given by ae_adapter_keys; 0: no adapters */
     uint64_t scope; /* whose sequences they are (kv.h); no part of the comparison */
     uint32_t n;
-    ae_adapter_use list[AE_MAX_ADAPTERS];
+    ae_adapter_use list[AERIE_MAX_ADAPTERS];
 } ae_adapter_set;
 
 /* Whatever their keys and scopes. */

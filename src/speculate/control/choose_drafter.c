@@ -41,7 +41,7 @@ static void start_trial(ae_controller *c, ae_network *net)
     if (is_rich(c) && net->book.credit < FUNDS) net->book.credit = FUNDS;
     if (is_rich(c)) net->book.resting = false;
     if (!net->n_lost) return;
-    for (uint32_t d = 0; d <= AE_TREE_MAX; d++) net->depth_tries[d] *= 0.5, net->depth_hits[d] *= 0.5;
+    for (uint32_t d = 0; d <= AERIE_MAX_DRAFT; d++) net->depth_tries[d] *= 0.5, net->depth_hits[d] *= 0.5;
     net->tokens *= 0.5;
     net->passes *= 0.5;
 }

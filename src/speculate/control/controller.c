@@ -48,7 +48,7 @@ aerie_status ae_controller_init(ae_controller *c, const ae_controller_options *o
     for (uint32_t i = 0; i < c->options.n_networks; i++)
         c->networks[i].book.credit = CREDIT_FIRST;
     c->drift = c->plain_drift = 1;
-    const size_t n_nodes = (size_t)options->n_seqs * AE_TREE_MAX;
+    const size_t n_nodes = (size_t)options->n_seqs * AERIE_MAX_DRAFT;
     c->nodes = ae_alloc(n_nodes, sizeof *c->nodes);
     c->order = ae_alloc(options->n_seqs, sizeof *c->order);
     c->kept = ae_alloc(options->n_seqs, sizeof *c->kept);
@@ -343,7 +343,7 @@ static bool plain_is_due(const ae_controller *c, const ae_round *r)
 static void forget(ae_controller *c)
 {
     const double keep = 1 - (1 - FORGET) / (1u << c->net->book.n_failed);
-    for (uint32_t d = 1; d <= c->options.n_max && d <= AE_TREE_MAX; d++) {
+    for (uint32_t d = 1; d <= c->options.n_max && d <= AERIE_MAX_DRAFT; d++) {
         c->net->depth_tries[d] *= keep;
         c->net->depth_hits[d] *= keep;
     }
@@ -397,7 +397,7 @@ static double depth_rate(const ae_controller *c, uint32_t depth)
 
 double ae_controller_expected(const ae_controller *c, const ae_network *net, double sway)
 {
-    const uint32_t most = c->options.n_max < AE_TREE_MAX ? c->options.n_max : AE_TREE_MAX;
+    const uint32_t most = c->options.n_max < AERIE_MAX_DRAFT ? c->options.n_max : AERIE_MAX_DRAFT;
     ae_line first, level;
     ae_curve_line(&net->first, c->clock, true, &first);
     ae_curve_line(&net->level, c->clock, true, &level);
@@ -471,9 +471,9 @@ static double risk(const ae_controller *c, const ae_round *r, bool network)
  * and pass]. */
 static bool plan_best(ae_controller *c, const ae_round *r, uint32_t n, double offered, uint32_t n_offered)
 {
-    const uint32_t most = c->options.n_max < AE_TREE_MAX ? c->options.n_max : AE_TREE_MAX;
+    const uint32_t most = c->options.n_max < AERIE_MAX_DRAFT ? c->options.n_max : AERIE_MAX_DRAFT;
     const double spent = c->took[AE_KIND_OFFER], rows = r->n_rows + n_offered, base = c->worth + offered;
-    double sum[AE_TREE_MAX + 1] = {0}, best = GAIN_NEEDED * base / (spent + ae_line_at(&c->pass_now, rows)), unused;
+    double sum[AERIE_MAX_DRAFT + 1] = {0}, best = GAIN_NEEDED * base / (spent + ae_line_at(&c->pass_now, rows)), unused;
     const double most_lost = risk(c, r, true);
     uint32_t best_n = 0, best_levels = 0;
     for (uint32_t m = 1, next = 1; m <= n; m++) {
@@ -495,7 +495,7 @@ static bool plan_best(ae_controller *c, const ae_round *r, uint32_t n, double of
 
 bool ae_controller_plan(ae_controller *c, const ae_round *r, ae_chance *chances, uint32_t n)
 {
-    const uint32_t most = c->options.n_max < AE_TREE_MAX ? c->options.n_max : AE_TREE_MAX;
+    const uint32_t most = c->options.n_max < AERIE_MAX_DRAFT ? c->options.n_max : AERIE_MAX_DRAFT;
     double offered = 0;
     uint32_t n_offered = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -511,7 +511,7 @@ bool ae_controller_plan(ae_controller *c, const ae_round *r, ae_chance *chances,
     const float floor = ae_controller_floor(c, r);
     for (uint32_t i = 0; i < n; i++) {
         double theirs;
-        float reach[AE_TREE_MAX];
+        float reach[AERIE_MAX_DRAFT];
         const ae_tree *tree = chances[i].tree;
         chances[i].gain = (float)promise(c, &chances[i], most, &theirs);
         offered += theirs;
@@ -552,11 +552,11 @@ static int by_reach(const void *a, const void *b)
 /* Keeps the first n_keep of the sorted nodes. */
 static void prune(ae_controller *c, ae_chance *chances, uint32_t n, uint32_t n_keep)
 {
-    _Static_assert(AE_TREE_MAX <= 64, "a bit for each node");
+    _Static_assert(AERIE_MAX_DRAFT <= 64, "a bit for each node");
     memset(c->kept, 0, n * sizeof *c->kept);
     for (uint32_t k = 0; k < n_keep; k++) c->kept[c->nodes[k].tree] |= UINT64_C(1) << c->nodes[k].node;
     for (uint32_t t = 0; t < n; t++) {
-        bool keep[AE_TREE_MAX];
+        bool keep[AERIE_MAX_DRAFT];
         uint32_t kept = 0;
         for (uint32_t i = 0; i < chances[t].tree->n; i++) kept += keep[i] = c->kept[t] >> i & 1;
         if (kept < c->options.n_min) memset(keep, 0, sizeof keep);
@@ -569,7 +569,7 @@ static void note_beliefs(const ae_controller *c, ae_chance *chance)
 {
     const ae_tree *tree = chance->tree;
     int32_t node = -1;
-    for (uint32_t d = 1; d <= chance->n_levels && d <= AE_TREE_MAX; d++) {
+    for (uint32_t d = 1; d <= chance->n_levels && d <= AERIE_MAX_DRAFT; d++) {
         chance->believed[d] = 0;
         if (d > 1 && node < 0) continue;
         int32_t best = -1;
@@ -589,7 +589,7 @@ void ae_controller_choose(ae_controller *c, const ae_round *r, double spent, ae_
     spent /= c->drift;
     for (uint32_t t = 0; t < n; t++) {
         const ae_tree *tree = chances[t].tree;
-        float reach[AE_TREE_MAX];
+        float reach[AERIE_MAX_DRAFT];
         note_beliefs(c, &chances[t]);
         for (uint32_t i = 0; i < tree->n; i++) {
             const int32_t parent = tree->parent[i];

@@ -32,7 +32,6 @@
 #define AE_T_BUCKETS 4 /* mean context below 512, 2048, 8192, above */
 #define AE_BELIEFS 16
 #define AE_RATIOS 7
-#define AE_MAX_NETWORKS 4
 
 typedef struct ae_controller_options {
     uint32_t n_max;   /* draft depth, and nodes of a chain */
@@ -72,7 +71,7 @@ typedef struct ae_network {
     ae_curve first, level;           /* by sequences */
     ae_line first_now, level_now;    /* what these say in this round */
     ae_beliefs beliefs;
-    double depth_tries[AE_TREE_MAX + 1], depth_hits[AE_TREE_MAX + 1]; /* of levels that ran, the parent being accepted */
+    double depth_tries[AERIE_MAX_DRAFT + 1], depth_hits[AERIE_MAX_DRAFT + 1]; /* of levels that ran, the parent being accepted */
     ae_ratios ratios;                /* of its drafts' times */
     ae_book book;
     double tokens, passes;           /* per sequence of its rounds, and what they took in plain passes; decayed */
@@ -85,7 +84,7 @@ typedef struct ae_controller {
     ae_curve pass[AE_T_BUCKETS + 1]; /* by rows; the last: passes with prompts in them */
     ae_curve offer;                  /* by sequences */
     ae_line pass_now;                /* what the passes say in this round */
-    ae_network networks[AE_MAX_NETWORKS], *net; /* net: whose turn it is to draft; */
+    ae_network networks[AERIE_MAX_DRAFTERS], *net; /* net: whose turn it is to draft; */
     ae_network *best;                /* ... another only when it is tried */
     double plain_seconds, expected;  /* of this round's pass without any draft, and with those chosen */
     double worth;                    /* of a pass without any draft, in tokens */
@@ -104,7 +103,7 @@ typedef struct ae_controller {
     double odd_drift;                /* what the last plain passes say that do not agree with the drift, ... */
     uint32_t n_odd, last_agreed;     /* ... how many of them in a row, and the clock at the last one that did */
     bool probing;                    /* the last plan asked only what a network costs */
-    struct ae_reached *nodes;        /* [n_seqs * AE_TREE_MAX] while choosing */
+    struct ae_reached *nodes;        /* [n_seqs * AERIE_MAX_DRAFT] while choosing */
     uint64_t *kept;                  /* [n_seqs] of each tree */
     struct ae_chance **order;        /* [n_seqs] while planning */
 } ae_controller;
@@ -132,7 +131,7 @@ typedef struct ae_chance {
     uint32_t n_levels; /* (out) to be run for it; 0: none. Then set to what was drafted, at least 1 */
     /* internal */
     float gain;
-    float believed[AE_TREE_MAX + 1]; /* of the best drafted chain, by depth, before it was cut */
+    float believed[AERIE_MAX_DRAFT + 1]; /* of the best drafted chain, by depth, before it was cut */
 } ae_chance;
 
 /* Once per pass, before anything else: whether offers are worth their time now. */
