@@ -130,11 +130,12 @@ aerie_status ae_draft_joined_create(ae_drafter **out, ae_drafter *other, uint32_
 aerie_status ae_draft_choice_create(ae_drafter **out, ae_drafter *const *of, uint32_t n, aerie_error *error);
 
 /* A second model. The drafter takes the engine over (n_seqs >= n_slots), and the map from the target's vocabulary to the
- * model's; NULL when they are the same. n_target_ctx: positions of a sequence of the target. */
+ * model's, `vocab`; both NULL when they are the same. n_target_ctx: positions of a sequence of the target. */
 struct ae_engine;
+struct ae_vocab;
 struct ae_vocab_map;
-aerie_status ae_draft_model_create(ae_drafter **out, struct ae_engine *engine, struct ae_vocab_map *map, uint32_t n_slots,
-                                   uint32_t n_target_ctx, aerie_error *error);
+aerie_status ae_draft_model_create(ae_drafter **out, struct ae_engine *engine, const struct ae_vocab *vocab,
+                                   struct ae_vocab_map *map, uint32_t n_slots, uint32_t n_target_ctx, aerie_error *error);
 
 /* The target itself, with fewer experts or without some of its blocks (engine/pass_mode.h), on the target's own engine (lent) and KV
  * cache: what it drafts from hangs on the true rows, tentative, and is dropped before the target verifies. lacks: copied. */

@@ -242,10 +242,9 @@ static const ae_drafter_ops model_ops = {
 };
 
 /* n_target: tokens of the longest sequence. */
-static aerie_status allocate(draft_model *d, size_t n_target, aerie_error *error)
+static aerie_status allocate(draft_model *d, const ae_vocab *vocab, size_t n_target, aerie_error *error)
 {
     const int32_t *unused;
-    const ae_vocab *vocab = ae_engine_net(d->engine)->model->vocab;
     bool ok = (d->slots = ae_alloc(d->n_slots, sizeof *d->slots)) != NULL;
     for (uint32_t i = 0; ok && i < d->n_slots; i++) ok = (d->slots[i].tokens = ae_alloc(d->n_ctx, sizeof(int32_t))) != NULL;
     if (ok && d->map) ok = (d->shared = ae_alloc(ae_vocab_map_pairs(d->map, &unused, &unused), sizeof *d->shared)) != NULL;
@@ -259,8 +258,8 @@ static aerie_status allocate(draft_model *d, size_t n_target, aerie_error *error
     return AERIE_OK;
 }
 
-aerie_status ae_draft_model_create(ae_drafter **out, struct ae_engine *engine, struct ae_vocab_map *map, uint32_t n_slots,
-                                   uint32_t n_target_ctx, aerie_error *error)
+aerie_status ae_draft_model_create(ae_drafter **out, struct ae_engine *engine, const struct ae_vocab *vocab,
+                                   struct ae_vocab_map *map, uint32_t n_slots, uint32_t n_target_ctx, aerie_error *error)
 {
     *out = NULL;
     draft_model *d = ae_alloc(1, sizeof *d);
@@ -273,7 +272,7 @@ aerie_status ae_draft_model_create(ae_drafter **out, struct ae_engine *engine, s
     *d = (draft_model){.base.ops = &model_ops, .engine = engine, .n_slots = n_slots, .n_ctx = o->n_ctx, .n_chunk = o->n_batch,
                        .map = map};
     const size_t n_target = (size_t)n_target_ctx + 1; /* the last token may have no place in the cache */
-    const aerie_status status = allocate(d, n_target, error);
+    const aerie_status status = allocate(d, vocab, n_target, error);
     if (status == AERIE_OK) *out = &d->base;
     else model_destroy(&d->base);
     return status;

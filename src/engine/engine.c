@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "engine/engine_int.h"
+#include "text/token/vocab.h"
 
 /* ---- Life ------------------------------------------------------------------------------------- */
 
@@ -16,7 +17,6 @@ static ae_engine_options resolve(const ae_engine_options *o)
     return r;
 }
 
-/* A model that is read for planning alone has no vocabulary. */
 static uint32_t list_eog(const ae_vocab *vocab, int32_t *out)
 {
     uint32_t n = 0;
@@ -59,7 +59,7 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_engine_optio
     ae_rows_layout(l, n, o->n_outputs, m->hparams.encoder ? AE_ROWS_ENCODER : AE_ROWS_TOKENS, &e->on_device);
     e->walked = ae_layout_add(l, o->n_seqs, sizeof *e->walked);
     e->proposals = ae_layout_add(l, o->n_outputs, sizeof *e->proposals);
-    e->n_eog = list_eog(m->vocab, NULL);
+    e->n_eog = list_eog(o->vocab, NULL);
     e->eog = ae_layout_add(l, e->n_eog, sizeof *e->eog);
     ae_block_layout(l, h, m->layers, h->n_layers, n, &e->block);
     e->ple = ae_layout_add(l, n * h->n_layers * h->n_embd_layer, sizeof(float));
@@ -169,7 +169,7 @@ static aerie_status create_buffers(ae_engine *e, aerie_error *error)
     device_layout(&l, m, &e->options, e);
     int32_t *eog = ae_alloc(e->n_eog, sizeof *eog);
     if (!eog && e->n_eog) return ae_fail_memory(error, "the tokens that end an answer", e->n_eog * sizeof *eog);
-    (void)list_eog(m->vocab, eog);
+    (void)list_eog(e->options.vocab, eog);
     if (eog) e->backend->ops->fill(e->backend, e->eog, eog, e->n_eog * sizeof *eog);
     ae_free(eog);
     for (uint32_t i = 0; i < m->hparams.n_ropes; i++) {

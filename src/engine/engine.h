@@ -21,6 +21,7 @@
 typedef struct ae_engine ae_engine;
 
 typedef struct ae_engine_options {
+    const struct ae_vocab *vocab; /* which tokens end a walk (ae_engine_draw); NULL: none do. Read by create alone */
     uint32_t n_ctx;     /* positions per sequence */
     uint32_t n_seqs;
     uint32_t n_batch;   /* rows of a pass, at most; raised to n_outputs if smaller */

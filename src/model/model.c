@@ -337,20 +337,15 @@ ae_widths ae_model_widths(const ae_layer *layers, uint32_t n_layers)
 
 /* ---- Load ------------------------------------------------------------------------------------------- */
 
-/* Without the vocabulary its size is believed: whoever needs more than sizes loads it. */
-static aerie_status read_vocab(ae_model *m, bool no_vocab, aerie_error *error)
+/* The length of the list of tokens is believed: ae_vocab_create, which the caller needs for texts, checks the rest of it. */
+static aerie_status read_vocab_size(ae_model *m, aerie_error *error)
 {
-    if (no_vocab) {
-        const ae_gguf_kv *kv;
-        AE_TRY(ae_gguf_get_array(m->gguf, "tokenizer.ggml.tokens", true, AE_GGUF_STRING, &kv, error));
-        if (kv->n > INT32_MAX)
-            return ae_fail(error, AERIE_ERROR_LIMIT, "%s: a vocabulary of %llu tokens", ae_gguf_path(m->gguf),
-                           (unsigned long long)kv->n);
-        m->hparams.n_vocab = (uint32_t)kv->n;
-        return AERIE_OK;
-    }
-    AE_TRY(ae_vocab_create(&m->vocab, m->gguf, error));
-    m->hparams.n_vocab = (uint32_t)ae_vocab_n_tokens(m->vocab);
+    const ae_gguf_kv *kv;
+    AE_TRY(ae_gguf_get_array(m->gguf, "tokenizer.ggml.tokens", true, AE_GGUF_STRING, &kv, error));
+    if (kv->n > INT32_MAX)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "%s: a vocabulary of %llu tokens", ae_gguf_path(m->gguf),
+                       (unsigned long long)kv->n);
+    m->hparams.n_vocab = (uint32_t)kv->n;
     return AERIE_OK;
 }
 
@@ -391,7 +386,7 @@ static aerie_status bind_model(ae_model *m, const ae_model_options *options, aer
     if (!ae_gguf_n_tensors(m->gguf))
         return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the file holds a vocabulary only, no weights", ae_gguf_path(m->gguf));
     if (options->nextn) AE_TRY(read_n_vocab(&b, &m->hparams));
-    else AE_TRY(read_vocab(m, options->no_vocab, error));
+    else AE_TRY(read_vocab_size(m, error));
     AE_TRY(ae_bind_begin(&b, &m->arena));
     m->bound = b.bound;
     AE_TRY(ae_bind_n_layers(&b, &m->hparams));
@@ -458,7 +453,6 @@ aerie_status ae_model_read_f32(const ae_model *model, ae_tensor_ref tensor, floa
 void ae_model_free(ae_model *model)
 {
     if (!model) return;
-    ae_vocab_free(model->vocab);
     ae_gguf_close(model->gguf);
     ae_arena_free(&model->arena);
     ae_free(model);

@@ -1,6 +1,6 @@
 /* model.h - what a model file says: hyper-parameters and the table of its weights, bound and checked.
  *
- * Owns: the GGUF file (kept open: weights point into it), the vocabulary, the tables. Immutable
+ * Owns: the GGUF file (kept open: weights point into it), the tables. Immutable
  * once loaded, shared by threads and sessions. Knows nothing of devices.
  * Invariants after a successful load: every required tensor is present with the shape written
  * beside it; dimensions divide as the forward pass needs; all counts are within the limits below.
@@ -13,7 +13,6 @@
 #include "base/mem.h"
 #include "base/shape_limits.h"
 #include "formats/gguf.h"
-#include "text/token/vocab.h"
 
 #define AE_MAX_ROPES 3
 
@@ -278,7 +277,6 @@ typedef struct ae_nextn {
 
 typedef struct ae_model {
     ae_gguf *gguf;   /* owned */
-    ae_vocab *vocab; /* owned */
     ae_arena arena;  /* the tables below and strings */
     ae_hparams hparams;
     const char *name;        /* general.name, "" if absent */
@@ -307,15 +305,14 @@ typedef struct ae_model {
 
 typedef struct ae_model_options {
     bool no_mmap; /* read keys and tensor list only: tensors have no data in memory */
-    bool no_vocab; /* for sizes only: vocab is NULL */
     bool nextn;    /* the MTP blocks instead of the trunk, whose tensors may be missing and whose weights are NULL; or an
-                    * assistant. No vocabulary */
+                    * assistant */
     const aerie_rope *rope;       /* NULL: as the file says */
     const char *const *overrides; /* [n_overrides] as in ae_gguf_options */
     size_t n_overrides;
 } ae_model_options;
 
-/* Errors: those of ae_gguf_open and ae_vocab_create; UNSUPPORTED for an unknown architecture (named, with the
+/* Errors: those of ae_gguf_open; UNSUPPORTED for an unknown architecture (named, with the
  * known) or a part that we lack; FORMAT for a missing or misshapen tensor or key (named). */
 aerie_status ae_model_load(ae_model **out, const char *path, const ae_model_options *options, aerie_error *error);
 /* Takes over an opened file, also on failure. */

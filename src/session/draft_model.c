@@ -8,13 +8,13 @@
 #include "base/os.h"
 
 /* *map NULL: both have the same tokens. UNSUPPORTED when they share too little. */
-static aerie_status map_vocabularies(const ae_vocab *target, const char *target_name, const ae_model *draft, ae_vocab_map **map,
-                                     aerie_error *error)
+static aerie_status map_vocabularies(const ae_vocab *target, const char *target_name, const ae_vocab *draft,
+                                     const char *draft_name, ae_vocab_map **map, aerie_error *error)
 {
     *map = NULL;
-    if (ae_vocab_check_same(target, draft->vocab, NULL) == AERIE_OK) return AERIE_OK;
-    AE_TRY(ae_vocab_map_create(map, target, draft->vocab, error));
-    const aerie_status status = ae_vocab_map_check(*map, target_name, draft->name, error);
+    if (ae_vocab_check_same(target, draft, NULL) == AERIE_OK) return AERIE_OK;
+    AE_TRY(ae_vocab_map_create(map, target, draft, error));
+    const aerie_status status = ae_vocab_map_check(*map, target_name, draft_name, error);
     if (status == AERIE_OK) return status;
     ae_vocab_map_free(*map);
     *map = NULL;
@@ -45,7 +45,7 @@ aerie_status ae_api_create_draft_model(aerie_session *s, ae_drafter **drafter, a
     if (!draft->net) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the draft model was loaded without its weights");
     AE_TRY(ae_api_check_decoder(draft->model, error));
     ae_vocab_map *map;
-    AE_TRY(map_vocabularies(s->model->vocab, s->model->model->name, draft->model, &map, error));
+    AE_TRY(map_vocabularies(s->model->vocab, s->model->model->name, draft->vocab, draft->model->name, &map, error));
     if (map) {
         const ae_overlap *overlap = ae_vocab_map_overlap(map);
         s->mapped = true;
@@ -59,7 +59,8 @@ aerie_status ae_api_create_draft_model(aerie_session *s, ae_drafter **drafter, a
     const uint64_t bytes = ae_engine_plan_bytes(draft->model, draft->backend, &o);
     aerie_status status = ae_api_check_memory("the draft model's session", bytes, "a smaller context (-c) would fit", error);
     if (status == AERIE_OK) status = ae_engine_create(&engine, draft->net, &o, error);
-    if (status == AERIE_OK) return ae_draft_model_create(drafter, engine, map, s->params.n_seqs, s->params.n_ctx, error);
+    if (status == AERIE_OK) 
+        return ae_draft_model_create(drafter, engine, draft->vocab, map, s->params.n_seqs, s->params.n_ctx, error);
     ae_vocab_map_free(map);
     return status;
 }
@@ -76,18 +77,25 @@ static aerie_status plan_draft(const ae_model *target, const ae_model *draft, ae
                                aerie_memory_plan *plan, aerie_error *error)
 {
     aerie_session_params params;
-    ae_vocab_map *map;
+    ae_vocab *target_vocab, *draft_vocab = NULL;
+    ae_vocab_map *map = NULL;
     AE_TRY(ae_api_resolve(target, session_params, false, &params, error));
     const ae_load_options no = ae_api_net_options(model_params);
     size_t weight_bytes;
     AE_TRY(ae_net_plan_bytes(&weight_bytes, draft, backend, &no, error));
-    const aerie_status status = map_vocabularies(target->vocab, target->name, draft, &map, error);
-    if (status != AERIE_OK && status != AERIE_ERROR_UNSUPPORTED) return status; /* a session will say what is not shared */
-    const ae_engine_options eo = draft_options(&params, map, draft);
-    plan->weight_bytes = weight_bytes;
-    plan->session_bytes = ae_engine_plan_bytes(draft, backend, &eo);
+    aerie_status status = ae_vocab_create(&target_vocab, target->gguf, error);
+    if (status == AERIE_OK) status = ae_vocab_create(&draft_vocab, draft->gguf, error);
+    if (status == AERIE_OK) status = map_vocabularies(target_vocab, target->name, draft_vocab, draft->name, &map, error);
+    if (status == AERIE_OK || status == AERIE_ERROR_UNSUPPORTED) { /* a session will say what is not shared */
+        const ae_engine_options eo = draft_options(&params, map, draft);
+        plan->weight_bytes = weight_bytes;
+        plan->session_bytes = ae_engine_plan_bytes(draft, backend, &eo);
+        status = AERIE_OK;
+    }
     ae_vocab_map_free(map);
-    return AERIE_OK;
+    ae_vocab_free(draft_vocab);
+    ae_vocab_free(target_vocab);
+    return status;
 }
 
 aerie_status aerie_memory_plan_draft(const char *path, const char *draft_path, const aerie_model_params *model_params,

@@ -57,10 +57,8 @@ const char *aerie_backend_names(void)
 void aerie_model_free(aerie_model *model)
 {
     if (!model) return;
-    if (!model->model) {
-        ae_vocab_free(model->vocab);
-        ae_gguf_close(model->gguf);
-    }
+    ae_vocab_free(model->vocab);
+    if (!model->model) ae_gguf_close(model->gguf);
     ae_net_free(model->net);
     ae_model_free(model->model);
     ae_backend_close(model->backend);
@@ -99,7 +97,7 @@ static aerie_status load_weights(aerie_model *m, const char *path, const aerie_m
                                       .n_overrides = p->n_overrides};
     AE_TRY(ae_backend_open(&m->backend, p->backend, p->cpu_level, error));
     AE_TRY(ae_model_load(&m->model, path, &options, error));
-    m->vocab = m->model->vocab;
+    AE_TRY(ae_vocab_create(&m->vocab, m->model->gguf, error));
     const ae_load_options net = ae_api_net_options(p);
     size_t bytes;
     AE_TRY(ae_net_plan_bytes(&bytes, m->model, m->backend, &net, error));
@@ -574,7 +572,7 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
     AE_API_TAKE(model_params, mp, model_params, error);
     AE_API_TAKE(rope, rope, mp.rope, error);
     if (mp.rope) mp.rope = &rope;
-    const ae_model_options options = {.no_mmap = mp.no_mmap, .no_vocab = true, .rope = mp.rope, .overrides = mp.overrides,
+    const ae_model_options options = {.no_mmap = mp.no_mmap, .rope = mp.rope, .overrides = mp.overrides,
                                       .n_overrides = mp.n_overrides};
     aerie_session_params sp;
     ae_backend *backend;
@@ -765,7 +763,8 @@ static aerie_status create_session(aerie_session **session, const aerie_model *m
     aerie_status status;
     ae_drafter *drafter;
     AE_TRY_GOTO(status, ae_api_resolve(model->model, params, test != NULL, &s->params, error), fail);
-    const ae_engine_options eo = ae_api_engine_options(&s->params, model->model->hparams.n_vocab);
+    ae_engine_options eo = ae_api_engine_options(&s->params, model->model->hparams.n_vocab);
+    eo.vocab = model->vocab;
     const uint64_t bytes = session_bytes(model->model, model->backend, &eo);
     AE_TRY_GOTO(status, ae_api_check_memory("a session of this context size", bytes,
                                             "a smaller context (-c) or fewer sequences would fit", error), fail);
@@ -773,7 +772,8 @@ static aerie_status create_session(aerie_session **session, const aerie_model *m
     AE_TRY_GOTO(status, ae_engine_create(&s->engine, model->net, &eo, error), fail);
     AE_TRY_GOTO(status, create_drafter(s, params->spec.type == AERIE_SPEC_AUTO, &drafter, error), fail);
     const aerie_spec *spec = &s->params.spec;
-    const ae_spec_options so = {.n_chunk = s->params.n_batch,
+    const ae_spec_options so = {.vocab = model->vocab,
+                                .n_chunk = s->params.n_batch,
                                 .max_pause = s->params.max_pause * 1e-3,
                                 .n_max = spec->n_max,
                                 .n_min = spec->n_min,

@@ -21,7 +21,7 @@ struct aerie_model {
     ae_model *model;     /* NULL for vocab_only */
     ae_net *net;         /* NULL for vocab_only */
     ae_gguf *gguf;       /* vocab_only: owned */
-    ae_vocab *vocab;     /* lent by model; vocab_only: owned */
+    ae_vocab *vocab;     /* owned */
     aerie_log log;
     bool rope_given;     /* by the caller, in place of the file's */
     double load_seconds;

@@ -142,7 +142,7 @@ aerie_status ae_draft_hier_create(ae_drafter **out, struct ae_spec *inner, uint3
     draft_hier *d = ae_alloc(1, sizeof *d);
     if (!d) return ae_fail_memory(error, "the intermediate model's drafts", sizeof *d);
     *d = (draft_hier){.base.ops = &ops, .inner = inner, .n_slots = n_slots, .n_enough = n_enough,
-                      .vocab = ae_engine_net(ae_spec_engine(inner))->model->vocab,
+                      .vocab = ae_spec_vocab(inner),
                       .work = ae_alloc(n_slots, sizeof *d->work)};
     if (!d->work) {
         hier_destroy(&d->base);

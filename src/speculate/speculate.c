@@ -45,7 +45,7 @@ aerie_status ae_spec_create(ae_spec **out, ae_engine *engine, ae_drafter *drafte
     spec->engine = engine;
     spec->drafter = drafter;
     spec->options = *options;
-    spec->vocab = ae_engine_net(engine)->model->vocab;
+    spec->vocab = options->vocab;
     spec->n_ctx = eo->n_ctx;
     spec->n_slots = eo->n_seqs;
     spec->slots = ae_alloc(spec->n_slots, sizeof *spec->slots);
@@ -104,6 +104,11 @@ ae_drafter *ae_spec_drafter(const ae_spec *spec)
 ae_engine *ae_spec_engine(const ae_spec *spec)
 {
     return spec->engine;
+}
+
+const ae_vocab *ae_spec_vocab(const ae_spec *spec)
+{
+    return spec->vocab;
 }
 
 void ae_spec_reset(ae_spec *spec)

@@ -17,10 +17,12 @@
 #include "speculate/control/controller.h"
 #include "draft/drafter.h"
 #include "text/grammar/grammar.h"
+#include "text/token/vocab.h"
 
 typedef struct ae_spec ae_spec;
 
 typedef struct ae_spec_options {
+    const ae_vocab *vocab; /* of the model; outlives the loop */
     uint32_t n_chunk; /* prompt tokens of a slot per pass */
     double max_pause; /* seconds of a pass with prompts in it while others decode; 0: any */
     uint32_t n_max, n_min;
@@ -112,5 +114,6 @@ size_t ae_spec_saved_bytes(const ae_spec *spec, uint32_t n, uint32_t first);
 const aerie_stats *ae_spec_stats(const ae_spec *spec, uint32_t slot);
 ae_drafter *ae_spec_drafter(const ae_spec *spec);
 ae_engine *ae_spec_engine(const ae_spec *spec);
+const ae_vocab *ae_spec_vocab(const ae_spec *spec);
 
 #endif

@@ -11,6 +11,7 @@
 #include "device/device.h"
 
 #include "engine/engine.h"
+#include "text/token/vocab.h"
 
 #define H 64u
 #define V 300u
@@ -78,21 +79,24 @@ static void find_letters(int32_t letters[2])
 {
     mk_options o;
     char path[256];
-    ae_model *model;
+    ae_gguf *gguf;
+    ae_vocab *vocab;
     aerie_error error = {0};
     ae_tokens tokens = {0};
     snprintf(path, sizeof path, "%s/letters.gguf", cli_folder);
     assert_true(mk_shape("tiny", &o));
     o.n_vocab = V;
-    if (mk_model(&o, path, &error) != AERIE_OK || ae_model_load(&model, path, NULL, &error) != AERIE_OK)
+    if (mk_model(&o, path, &error) != AERIE_OK || ae_gguf_open(&gguf, path, NULL, &error) != AERIE_OK ||
+        ae_vocab_create(&vocab, gguf, &error) != AERIE_OK)
         fail_msg("%s", error.text);
-    assert_int_equal(ae_vocab_encode(model->vocab, text, 4, (ae_encode_options){.add_special = false}, &tokens, &error),
+    assert_int_equal(ae_vocab_encode(vocab, text, 4, (ae_encode_options){.add_special = false}, &tokens, &error),
                      AERIE_OK);
     assert_int_equal(tokens.n, 4); /* a token each */
     letters[0] = tokens.data[0];
     letters[1] = tokens.data[1];
     ae_tokens_free(&tokens);
-    ae_model_free(model);
+    ae_vocab_free(vocab);
+    ae_gguf_close(gguf);
 }
 
 /* Runs the target over both letters; checks that it says X. */

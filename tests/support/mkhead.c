@@ -386,7 +386,7 @@ static aerie_status write_keys(maker *m)
 
 static aerie_status make(maker *m, const char *target, const char *path)
 {
-    AE_TRY(ae_model_load(&m->target, target, &(ae_model_options){.no_mmap = true, .no_vocab = true}, m->error));
+    AE_TRY(ae_model_load(&m->target, target, &(ae_model_options){.no_mmap = true}, m->error));
     AE_TRY(set_kind(m));
     AE_TRY(set_shape(m));
     AE_TRY(list_tensors(m));

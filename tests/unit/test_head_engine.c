@@ -17,6 +17,7 @@
 #include "head_ref.h"
 #include "mkhead.h"
 #include "mkmodel.h"
+#include "text/token/vocab.h"
 
 #define N_TEXT 40
 static char target_path[] = "/tmp/aerie_head_engine_XXXXXX", head_path[] = "/tmp/aerie_head_engine_XXXXXX";
@@ -25,6 +26,7 @@ static char target_path[] = "/tmp/aerie_head_engine_XXXXXX", head_path[] = "/tmp
 typedef struct rig {
     ae_backend *backend;
     ae_model *model;
+    ae_vocab *vocab;
     ae_net *net;
     ae_engine *engine;
     ae_dhead *head;
@@ -81,7 +83,8 @@ static rig open_rig(const mkhead_options *o, uint32_t n_vocab)
     const ae_load_options load = {.n_threads = 1};
     OK(ae_net_create(&r.net, r.model, r.backend, &load, &ok_error));
     OK(ae_dhead_load(&r.head, head_path, &ok_error));
-    const ae_dhead_net_options head_load = {.load = load, .n_vocab = n_vocab};
+    OK(ae_vocab_create(&r.vocab, r.model->gguf, &ok_error));
+    const ae_dhead_net_options head_load = {.load = load, .vocab = r.vocab, .n_vocab = n_vocab};
     OK(ae_dhead_net_create(&r.head_net, r.head, r.net, &head_load, &ok_error));
     ae_engine_options eo = {.n_ctx = 512, .n_seqs = 2, .n_threads = 1, .n_taps = r.head->hparams.n_taps};
     memcpy(eo.taps, r.head->hparams.taps, sizeof eo.taps);
@@ -104,6 +107,7 @@ static void close_rig(rig *r)
     ae_dhead_net_free(r->head_net);
     ae_dhead_free(r->head);
     ae_net_free(r->net);
+    ae_vocab_free(r->vocab);
     ae_model_free(r->model);
     ae_backend_close(r->backend);
 }

@@ -17,6 +17,7 @@
 #include "device/device.h"
 #include "convert/head/check_text.h"
 #include "draft/head/engine.h"
+#include "text/token/vocab.h"
 
 #define DEPTHS AE_CONVERT_DEPTHS
 #define MAX_TOKENS 512
@@ -32,6 +33,7 @@ typedef struct checker {
     ae_convert *c;
     ae_backend *backend;
     ae_model *model;
+    ae_vocab *vocab; /* the model's */
     ae_net *net;
     uint32_t n_threads, n_tokens;
     ae_tokens tokens;
@@ -57,6 +59,7 @@ static aerie_status load_target(checker *k)
     const ae_convert_options *o = &k->c->options;
     AE_TRY(ae_backend_open(&k->backend, NULL, o->cpu_level, k->c->error));
     AE_TRY(ae_model_load(&k->model, o->target, NULL, k->c->error));
+    AE_TRY(ae_vocab_create(&k->vocab, k->model->gguf, k->c->error));
     return ae_net_create(&k->net, k->model, k->backend, &load, k->c->error);
 }
 
@@ -66,7 +69,7 @@ static aerie_status read_text(checker *k)
     const ae_encode_options how = {.add_special = true};
     const char *text = o->check_text ? o->check_text : ae_convert_check_text;
     AE_TRY(
-        ae_vocab_encode(k->model->vocab, text, o->check_text ? o->n_check_text : strlen(text), how, &k->tokens, k->c->error));
+        ae_vocab_encode(k->vocab, text, o->check_text ? o->n_check_text : strlen(text), how, &k->tokens, k->c->error));
     k->n_tokens = k->tokens.n < MAX_TOKENS ? (uint32_t)k->tokens.n : MAX_TOKENS;
     if (k->n_tokens >= MIN_TOKENS) return AERIE_OK;
     return ae_fail(k->c->error, AERIE_ERROR_ARGUMENT, "%s: %u tokens are too few for --self-check; %d to %d are used",
@@ -326,6 +329,7 @@ static aerie_status self_check(ae_convert *c)
     ae_gguf_writer_free(k.turned);
     ae_tokens_free(&k.tokens);
     ae_net_free(k.net);
+    ae_vocab_free(k.vocab);
     ae_model_free(k.model);
     ae_backend_close(k.backend);
     return status;

@@ -6,7 +6,7 @@
 
 aerie_status ae_convert_head_target(ae_convert *c)
 {
-    const ae_model_options how = {.no_mmap = true, .no_vocab = true};
+    const ae_model_options how = {.no_mmap = true};
     if (!c->options.target) return AERIE_OK;
     AE_TRY(ae_model_load(&c->target, c->options.target, &how, c->error));
     if (!c->target->hparams.encoder) return AERIE_OK;

@@ -2,6 +2,7 @@
 
 #include "engine/engine.h"
 #include "quant/types.h"
+#include "text/token/vocab.h"
 
 #define PARTS_PER_STEP 6
 #define MAX_PARTS (4 + AERIE_MAX_TAPS + AE_DHEAD_MAX_MEDUSA * (2 * AE_DHEAD_MAX_BLOCKS + 1))
@@ -120,16 +121,18 @@ static void free_tables(ae_dhead_net *net)
 /* ---- Some rows of the target's output head ------------------------------------------------------------------ */
 
 /* The ids that are drafted from: those of the head's map, else the first n_vocab and what ends a text. */
-static aerie_status choose_rows(ae_dhead_net *net, uint32_t n_vocab, aerie_error *error)
+static aerie_status choose_rows(ae_dhead_net *net, const ae_dhead_net_options *options, aerie_error *error)
 {
     const ae_model *m = net->target->model;
+    const ae_vocab *vocab = options->vocab;
     const uint32_t n_all = m->hparams.n_vocab, n_mapped = net->head->to_target ? net->head->hparams.n_draft : 0;
     net->trimmed_map = ae_alloc(n_all, sizeof *net->trimmed_map);
     if (!net->trimmed_map) return ae_fail_memory(error, "the draft vocabulary", n_all * sizeof *net->trimmed_map);
     net->n_draft = 0;
     for (uint32_t i = 0; i < n_mapped; i++) net->trimmed_map[net->n_draft++] = net->head->to_target[i];
     for (uint32_t i = 0; !n_mapped && i < n_all; i++)
-        if (i < n_vocab || (m->vocab && (int32_t)i < ae_vocab_n_tokens(m->vocab) && ae_vocab_is_eog(m->vocab, (int32_t)i)))
+        if (i < options->n_vocab ||
+            (vocab && (int32_t)i < ae_vocab_n_tokens(vocab) && ae_vocab_is_eog(vocab, (int32_t)i)))
             net->trimmed_map[net->n_draft++] = (int32_t)i;
     net->to_target = net->trimmed_map;
     return AERIE_OK;
@@ -189,7 +192,7 @@ static aerie_status borrow(ae_dhead_net *net, const ae_dhead_net_options *option
     if (h->fc_norm == AE_FC_NORM_EACH && !net->head->fc_norm[1]) /* one tensor for all */
         for (uint32_t i = 1; i < h->n_taps; i++) net->fc_norm[i] = net->fc_norm[0] + (size_t)i * h->n_target_embd;
     if (some) {
-        AE_TRY(choose_rows(net, options->n_vocab, error));
+        AE_TRY(choose_rows(net, options, error));
         AE_TRY(trim(net, error));
     }
     for (uint32_t i = 0; i < h->n_steps; i++) {

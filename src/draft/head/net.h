@@ -45,6 +45,7 @@ typedef struct ae_dhead_net {
 
 typedef struct ae_dhead_net_options {
     ae_load_options load;
+    const struct ae_vocab *vocab; /* the target's, for n_vocab: which ids end a text; NULL: none is known */
     uint32_t n_vocab; /* of a head that drafts from all of the target's output: from its first n_vocab ids only (tokenizers
                        * number what is frequent first) and those that end a text; 0: all */
 } ae_dhead_net_options;
