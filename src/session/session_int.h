@@ -212,6 +212,16 @@ aerie_status ae_api_session_create(aerie_session **session, const aerie_model *m
                                    const ae_api_test *test, aerie_error *error);
 ae_load_options ae_api_net_options(const aerie_model_params *params);
 ae_engine_options ae_api_engine_options(const aerie_session_params *params, uint32_t n_vocab);
+/* With the samplers of as many requests as run at once. */
+uint64_t ae_api_session_bytes(const ae_model *model, const ae_backend *backend, const ae_engine_options *options);
+/* names.c: whether n-grams draft beside drafters of this type; what a cache type is inside. */
+bool ae_api_is_joined(aerie_spec_type type);
+ae_kv_type ae_api_kv_type(aerie_kv_type type);
+
+static inline double ae_api_mib(uint64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
 
 /* test_drafters.c: drafters for tests and benchmarks; tells the oracle how the request in a slot goes on after its prompt. */
 aerie_status ae_api_test_create_drafter(aerie_session *session, ae_drafter **drafter, aerie_error *error);

@@ -1,0 +1,170 @@
+/* model.c - aerie.h: loading a model, and what is known of it.
+ *
+ * Owns aerie_model: the file, its vocabulary, its weights on a device. Immutable once loaded; shared by sessions and threads.
+ */
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/os.h"
+#include "device/device.h"
+#include "formats/kind.h"
+#include "session/session_int.h"
+
+void aerie_model_free(aerie_model *model)
+{
+    if (!model) return;
+    ae_vocab_free(model->vocab);
+    if (!model->model) ae_gguf_close(model->gguf);
+    ae_net_free(model->net);
+    ae_model_free(model->model);
+    ae_backend_close(model->backend);
+    ae_free(model);
+}
+
+static aerie_status load_vocab(aerie_model *m, const char *path, const aerie_model_params *p, aerie_error *error)
+{
+    const ae_gguf_options options = {.index_only = p->no_mmap, .overrides = p->overrides, .n_overrides = p->n_overrides};
+    AE_TRY(ae_gguf_open(&m->gguf, path, &options, error));
+    AE_TRY(ae_role_need(m->gguf, AE_ROLE_MODEL, error));
+    return ae_vocab_create(&m->vocab, m->gguf, error);
+}
+
+static aerie_status load_weights(aerie_model *m, const char *path, const aerie_model_params *p, aerie_error *error)
+{
+    const ae_model_options options = {.no_mmap = p->no_mmap, .rope = p->rope, .overrides = p->overrides,
+                                      .n_overrides = p->n_overrides};
+    AE_TRY(ae_backend_open(&m->backend, p->backend, p->cpu_level, error));
+    AE_TRY(ae_model_load(&m->model, path, &options, error));
+    AE_TRY(ae_vocab_create(&m->vocab, m->model->gguf, error));
+    const ae_load_options net = ae_api_net_options(p);
+    size_t bytes;
+    AE_TRY(ae_net_plan_bytes(&bytes, m->model, m->backend, &net, error));
+    AE_TRY(ae_api_check_memory("this model", bytes, "a smaller model or quantization would fit", error));
+    AE_TRY(ae_net_create(&m->net, m->model, m->backend, &net, error));
+    return ae_api_fingerprint(m->model->gguf, &m->fingerprint, error);
+}
+
+static bool is_key_of_file(const ae_gguf *gguf, const char *name, size_t n)
+{
+    for (size_t i = 0; i < ae_gguf_n_kv(gguf); i++) {
+        const ae_gguf_kv *kv = ae_gguf_kv_at(gguf, i);
+        if (kv->key.n == n && !memcmp(kv->key.data, name, n)) return true;
+    }
+    return false;
+}
+
+/* Whether nothing can have come of an override; a vocabulary alone reads less than models do, and ids of special tokens and
+ * what is general are read when somebody asks. */
+static bool is_idle(const aerie_model *m, const ae_gguf *gguf, const aerie_model_params *p, size_t i)
+{
+    const char *text = p->overrides[i], *equals = strchr(text, '='), *id = strstr(text, "_token_id=");
+    return m->model && !ae_gguf_override_was_read(gguf, i) && strncmp(text, "general.", 8) && (!id || id > equals);
+}
+
+/* What the loaded model is, and what of the overrides may be a slip. */
+static void tell_loaded(const aerie_model *m, const aerie_model_params *p)
+{
+    const ae_gguf *gguf = m->model ? m->model->gguf : m->gguf;
+    for (size_t i = 0; i < p->n_overrides; i++) {
+        const size_t n = strcspn(p->overrides[i], "=");
+        if (is_key_of_file(gguf, p->overrides[i], n)) continue;
+        if (is_idle(m, gguf, p, i))
+            ae_log_say(&p->log, AERIE_LOG_WARNING,
+                       "override '%.80s' changes nothing: the file has no key of this name, and models of architecture %s "
+                       "do not read it",
+                       p->overrides[i], m->model->hparams.arch);
+        else
+            ae_log_say(&p->log, AERIE_LOG_INFO, "override '%.80s': the file has no key of this name, so it is added",
+                       p->overrides[i]);
+    }
+    if (*ae_vocab_warning(m->vocab))
+        ae_log_say(&p->log, AERIE_LOG_WARNING, "%.300s: %s", ae_gguf_path(gguf), ae_vocab_warning(m->vocab));
+    if (!m->model) return;
+    const ae_parts *parts = &m->net->parts;
+    const double seconds = parts->fill_seconds, rate = seconds > 0 ? (double)parts->fill_bytes / 1e9 / seconds : 0;
+    ae_log_say(&p->log, AERIE_LOG_INFO, "loaded '%s' (%s, %.1f M parameters) in %.2f s: read %.1f MiB in %.2f s (%.2f GB/s), "
+               "weights take %.1f MiB, kernels: %s", m->model->name, m->model->hparams.arch, (double)m->model->n_params / 1e6,
+               m->load_seconds, ae_api_mib(parts->fill_bytes), seconds, rate, ae_api_mib(parts->bytes), ae_backend_cpu_level(m->backend));
+    const char *tiles = ae_backend_cpu_choices(m->backend);
+    if (*tiles) ae_log_say(&p->log, AERIE_LOG_DEBUG, "kernels: matrix tiles are used, as measured, for %s", tiles);
+}
+
+aerie_status aerie_model_load(aerie_model **model, const char *path, const aerie_model_params *params, aerie_error *error)
+{
+    AE_API_NEED(model, error);
+    AE_API_NEED(path, error);
+    *model = NULL;
+    AE_API_TAKE(model_params, p, params, error);
+    AE_API_TAKE(rope, rope, p.rope, error);
+    if (p.rope) p.rope = &rope;
+    if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no model file is named");
+    if (p.mmap && p.no_mmap) return ae_fail(error, AERIE_ERROR_ARGUMENT, "mmap and no_mmap exclude each other");
+    const double start = ae_time_now();
+    aerie_model *m = ae_alloc(1, sizeof *m);
+    if (!m) return ae_fail_memory(error, "a model", sizeof *m);
+    const aerie_status status = p.vocab_only ? load_vocab(m, path, &p, error) : load_weights(m, path, &p, error);
+    m->load_seconds = ae_time_now() - start;
+    m->settings = ae_api_settings_hash(&p);
+    m->log = p.log;
+    m->rope_given = p.rope != NULL;
+    if (status != AERIE_OK) {
+        aerie_model_free(m);
+        return status;
+    }
+    tell_loaded(m, &p);
+    *model = m;
+    return AERIE_OK;
+}
+
+static void fill_info(const aerie_model *model, aerie_model_info *info)
+{
+    *info = (aerie_model_info){.name = "", .arch = "", .cpu_level = "", .cpu_tiles = ""};
+    info->tokenizer = ae_vocab_kind(model->vocab);
+    info->n_vocab = (uint32_t)ae_vocab_n_tokens(model->vocab);
+    info->bos = ae_vocab_bos(model->vocab);
+    info->eos = ae_vocab_eos(model->vocab);
+    info->load_seconds = model->load_seconds;
+    info->chat_template = ae_vocab_chat_template(model->vocab);
+    info->has_chat_template = info->chat_template != NULL;
+    if (!model->model) {
+        info->file_bytes = ae_gguf_file_bytes(model->gguf);
+        return;
+    }
+    const ae_hparams *h = &model->model->hparams;
+    info->name = model->model->name;
+    info->arch = h->arch;
+    info->cpu_level = ae_backend_cpu_level(model->backend);
+    info->cpu_tiles = ae_backend_cpu_choices(model->backend);
+    info->n_params = model->model->n_params;
+    info->file_bytes = ae_gguf_file_bytes(model->model->gguf);
+    info->weight_bytes = model->net->parts.bytes;
+    info->load_bytes = model->net->parts.fill_bytes;
+    info->fill_seconds = model->net->parts.fill_seconds;
+    info->n_ctx_train = h->n_ctx_train;
+    info->n_embd = h->n_embd;
+    info->n_layers = h->n_layers;
+    info->n_heads = h->n_heads;
+    info->n_kv_heads = h->n_kv_heads;
+    info->n_ff = h->n_ff;
+    info->n_experts = h->experts.n;
+    info->n_experts_used = h->experts.n ? h->experts.n_used : 0;
+    info->is_encoder = h->encoder;
+    info->pooling = ae_api_pooling(model->model);
+}
+
+void aerie_model_info_get(const aerie_model *model, aerie_model_info *info, size_t size)
+{
+    if (info) memset(info, 0, size);
+    if (!model || !info) return;
+    aerie_model_info own;
+    fill_info(model, &own);
+    ae_api_give(info, size, &own, sizeof own);
+}
+
+uint64_t aerie_model_pass_bytes(const aerie_model *model)
+{
+    if (!model) return 0;
+    return model->net ? model->net->pass_bytes : 0;
+}

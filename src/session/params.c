@@ -1,0 +1,142 @@
+/* params.c - a session's parameters with their defaults filled in, and what they mean to the engine and take of memory.
+ *
+ * Owns nothing: parameters are the caller's. Everything that a caller can ask for is checked here, once.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/os.h"
+#include "session/session_int.h"
+
+aerie_status ae_api_check_memory(const char *what, uint64_t needed, const char *advice, aerie_error *error)
+{
+    const uint64_t available = ae_os_memory_available();
+    if (!available || needed <= available) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_MEMORY, "%s needs %.0f MiB of memory, but %.0f MiB are available; %s", what, ae_api_mib(needed),
+                   ae_api_mib(available), advice);
+}
+
+ae_load_options ae_api_net_options(const aerie_model_params *p)
+{
+    return (ae_load_options){p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(), p->progress, p->user, p->mmap};
+}
+
+aerie_status ae_api_check_decoder(const ae_model *model, aerie_error *error)
+{
+    if (!model->hparams.encoder) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
+                   "%s: architecture %s is an encoder: it embeds texts (aerie embed), but cannot "
+                   "generate any",
+                   ae_gguf_path(model->gguf), model->hparams.arch);
+}
+
+#define DEFAULT_CTX 8192
+#define MAX_SEQS 1024
+#define FULL_SEQS 4 /* sequences whose whole contexts fit the KV cache by default */
+
+/* Positions of the KV cache: whole contexts for four sequences, an eighth of one for each further one. */
+static uint32_t default_kv(const aerie_session_params *p)
+{
+    const uint64_t one = (uint64_t)p->n_ctx + AERIE_MAX_DRAFT + AE_KV_PAGE, n = p->n_seqs;
+    const uint64_t all = n <= FULL_SEQS ? n * one : FULL_SEQS * one + (n - FULL_SEQS) * (one / 8 + AERIE_MAX_DRAFT + AE_KV_PAGE);
+    return (uint32_t)(all < UINT32_MAX / 2 ? all : UINT32_MAX / 2);
+}
+
+aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *params, bool tests, aerie_session_params *p,
+                            aerie_error *error)
+{
+    *p = aerie_session_params_default();
+    AE_TRY(ae_api_take(p, sizeof *p, params, "aerie_session_params", error));
+    AE_TRY(ae_api_check_reserved(p->spec.reserved, sizeof p->spec.reserved / sizeof *p->spec.reserved, "aerie_spec", error));
+    const uint32_t train = model->hparams.n_ctx_train;
+    if (!p->n_ctx) p->n_ctx = train && train < DEFAULT_CTX ? train : DEFAULT_CTX;
+    if (p->n_ctx == AERIE_CTX_TRAINED) p->n_ctx = train ? train : DEFAULT_CTX;
+    if (p->pool) p->n_threads = ae_pool_n_workers(p->pool->threads);
+    if (!p->n_threads) p->n_threads = (uint32_t)ae_os_n_cores();
+    if (!p->n_kv) p->n_kv = default_kv(p);
+    const struct {
+        const char *name;
+        uint32_t value, lo, hi;
+    } fields[] = {
+        {"the context size", p->n_ctx, 8, AE_API_MAX_CTX},
+        {"the number of sequences", p->n_seqs, 1, MAX_SEQS},
+        {"the batch size", p->n_batch, 1, 1u << 16},
+        {"the number of threads", p->n_threads, 1, 1024},
+        {"the number of checkpoints", p->n_checkpoints, 0, 1024},
+        {"the longest pause", p->max_pause, 0, 3600000},
+        {"the size of the KV cache", p->n_kv, 0, UINT32_MAX - AE_KV_PAGE},
+        {"the draft length", p->spec.n_max, 1, AERIE_MAX_DRAFT},
+        {"the shortest draft", p->spec.n_min, 0, AERIE_MAX_DRAFT},
+        {"the size of a draft tree", p->spec.n_nodes, 0, AERIE_MAX_DRAFT},
+        {"the number of children of a tree's node", p->spec.top_k, 0, AERIE_MAX_DRAFT},
+        {"the length of an intermediate model's draft", p->spec.min_draft_length, 0, AERIE_MAX_DRAFT},
+        {"a drafter head's window", p->spec.window, 0, AE_API_MAX_CTX},
+        {"the number of a drafter head's sinks", p->spec.n_sinks, 0, AE_API_MAX_CTX},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+        if (fields[i].value < fields[i].lo || fields[i].value > fields[i].hi)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s is %u; %u to %u are possible", fields[i].name, fields[i].value,
+                           fields[i].lo, fields[i].hi);
+    if (!(p->spec.p_min >= 0 && p->spec.p_min <= 1)) /* NaN is neither */
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the least probability of a draft is %g; 0 to 1 are possible",
+                       (double)p->spec.p_min);
+    if (!aerie_kv_type_name(p->kv_type))
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "KV cache type %d is unknown", (int)p->kv_type);
+    if (p->n_taps > AERIE_MAX_TAPS)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u taps are asked for; at most %d are possible", p->n_taps,
+                       AERIE_MAX_TAPS);
+    for (uint32_t i = 0; i < p->n_taps; i++)
+        if (p->taps[i] > model->hparams.n_layers && p->taps[i] != AERIE_TAP_NORMED)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "tap %u is before layer %u, but the model has %u layers", i, p->taps[i],
+                           model->hparams.n_layers);
+    if (!aerie_tree_name(p->spec.tree))
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "tree shape %d is unknown", (int)p->spec.tree);
+    if (!(tests ? ae_api_test_spec_name : aerie_spec_type_name)(p->spec.type))
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation type %d is unknown", (int)p->spec.type);
+    AE_TRY(ae_api_check_adapters(p, error));
+    AE_TRY(ae_api_resolve_drafter_head(p, error));
+    const bool experts = model->hparams.experts.n || p->spec.skip_attn || p->spec.skip_ffn;
+    if (p->spec.type == AERIE_SPEC_AUTO)
+        p->spec.type = p->spec.draft_model ? AERIE_SPEC_DRAFT : experts ? AERIE_SPEC_MOE : AERIE_SPEC_NGRAM;
+    if (p->spec.type == AERIE_SPEC_DRAFT && !p->spec.draft_model)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation by a draft model needs a draft model (-md)");
+    if (p->spec.type == AERIE_SPEC_HIER && !p->spec.draft_model)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation of type hier needs an intermediate model (-md)");
+    p->spec.ngram = p->spec.ngram && ae_api_is_joined(p->spec.type) &&
+                    (p->spec.tree == AERIE_TREE_AUTO || p->spec.tree == AERIE_TREE_OFF);
+    return AERIE_OK;
+}
+
+/* Rows of a pass that may have logits: a token for each sequence, and of drafts what some memory holds. */
+static uint32_t outputs_of(const aerie_session_params *p, uint32_t n_vocab)
+{
+    const uint64_t memory = 128u << 20, row = n_vocab * sizeof(float), trees = (uint64_t)p->n_seqs * (AERIE_MAX_DRAFT + 1);
+    uint64_t n = memory / row;
+    if (n < p->n_seqs + AERIE_MAX_DRAFT) n = p->n_seqs + AERIE_MAX_DRAFT;
+    return (uint32_t)(n < trees ? n : trees);
+}
+
+ae_engine_options ae_api_engine_options(const aerie_session_params *p, uint32_t n_vocab)
+{
+    /* so many rows of prompts fit a pass beside all the rows that have logits */
+    const uint32_t n_outputs = outputs_of(p, n_vocab);
+    ae_engine_options o = {.n_ctx = p->n_ctx, .n_seqs = p->n_seqs, .n_batch = p->n_batch + n_outputs, .n_threads = p->n_threads,
+                           .kv_type = ae_api_kv_type(p->kv_type), .n_taps = p->n_taps,
+                           .pool = p->pool ? p->pool->threads : NULL,
+                           .max_rank = ae_api_max_rank(p), .n_outputs = n_outputs,
+                           .n_kv_pages = p->n_kv / AE_KV_PAGE + (p->n_kv % AE_KV_PAGE > 0)};
+    const aerie_spec *spec = &p->spec;
+    if (spec->type == AERIE_SPEC_NONE) o.n_records = 1;
+    else if (spec->tree == AERIE_TREE_OFF) o.n_records = spec->n_max;
+    else o.n_records = spec->n_nodes ? spec->n_nodes : 2 * spec->n_max;
+    o.n_snapshots = p->n_seqs + p->n_checkpoints;
+    o.n_windows = p->n_seqs + (p->n_checkpoints + 3) / 4; /* windows are larger than states */
+    memcpy(o.taps, p->taps, sizeof o.taps);
+    return o;
+}
+
+uint64_t ae_api_session_bytes(const ae_model *model, const ae_backend *backend, const ae_engine_options *o)
+{
+    const size_t bytes = ae_engine_plan_bytes(model, backend, o);
+    return bytes == SIZE_MAX ? bytes : bytes + (uint64_t)o->n_seqs * ae_sampler_plan_bytes(model->hparams.n_vocab);
+}
