@@ -344,7 +344,7 @@ void app_print_completion(void)
               "        COMPREPLY=($(compgen -f -- \"$word\"))\n"
               "    elif [ \"$before\" = --spec-type ]; then\n"
               "        COMPREPLY=($(compgen -W '");
-    for (size_t i = 0; ae_api_test_spec_at(i); i++) app_print("%s%s", i ? " " : "", ae_api_test_spec_at(i));
+    for (size_t i = 0; ae_session_test_spec_at(i); i++) app_print("%s%s", i ? " " : "", ae_session_test_spec_at(i));
     app_print("' -- \"$word\"))\n"
               "    elif [[ $word == -* ]]; then\n"
               "        COMPREPLY=($(compgen -W \"$options\" -- \"$word\"))\n"

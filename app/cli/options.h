@@ -177,7 +177,7 @@ typedef struct app_options {
     uint32_t draft_vocab;
     app_hier_options hier;
     aerie_session_params session;
-    ae_api_test test;
+    ae_session_test test;
     aerie_sampling sampling;
     bool seed_random; /* the seed was drawn, not given */
     bool seed_given;  /* by --seed, be it -1 */

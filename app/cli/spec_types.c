@@ -27,18 +27,18 @@ static const struct {
 int app_spec_type_parse(const char *name, const char *word, aerie_spec_type *type)
 {
     char known[512] = "";
-    if (ae_api_test_spec_parse(word, type)) return APP_DONE;
+    if (ae_session_test_spec_parse(word, type)) return APP_DONE;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         if (strcmp(others[i].theirs, word)) continue;
         if (!others[i].name)
             return app_error(APP_USAGE, "%s %s: %s are not supported yet; 'auto' uses what there is, n-grams at least", name,
                              word, others[i].why);
-        ae_api_test_spec_parse(others[i].name, type);
+        ae_session_test_spec_parse(others[i].name, type);
         return APP_DONE;
     }
-    for (size_t i = 0; ae_api_test_spec_at(i); i++) {
+    for (size_t i = 0; ae_session_test_spec_at(i); i++) {
         const size_t n = strlen(known);
-        snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", ae_api_test_spec_at(i));
+        snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", ae_session_test_spec_at(i));
     }
     return app_error(APP_USAGE, "%s takes one of %s, or one of llama.cpp's names for them; found '%s'", name, known, word);
 }

@@ -213,7 +213,7 @@ static int say_refused(const app_generation *g)
 }
 
 /* Room for the answers; the requests, to be freed with free(). NULL: no memory. */
-static aerie_request *prepare(app_generation *g, aerie_session *session, const char **stops, ae_api_test_answer **known)
+static aerie_request *prepare(app_generation *g, aerie_session *session, const char **stops, ae_session_test_answer **known)
 {
     const size_t n = g->prompts->n;
     aerie_request *requests = calloc(n, sizeof *requests);
@@ -228,8 +228,8 @@ static aerie_request *prepare(app_generation *g, aerie_session *session, const c
     }
     make_requests(g, requests, stops);
     for (size_t i = 0; g->known && i < n; i++)
-        (*known)[i] = (ae_api_test_answer){g->known->answers[i].ids, g->known->answers[i].n_ids};
-    ae_api_test_answers(session, *known, g->known ? n : 0);
+        (*known)[i] = (ae_session_test_answer){g->known->answers[i].ids, g->known->answers[i].n_ids};
+    ae_session_test_answers(session, *known, g->known ? n : 0);
     g->watched = !g->options->quiet && isatty(STDERR_FILENO);
     g->percent = -1;
     g->start = app_now();
@@ -251,13 +251,13 @@ int app_generate(app_generation *g, aerie_session *session)
     const size_t n = g->prompts->n;
     aerie_error error = {0};
     const char *stops[AERIE_MAX_STOPS];
-    ae_api_test_answer *known;
+    ae_session_test_answer *known;
     aerie_request *requests = prepare(g, session, stops, &known);
     if (!requests) return app_error_memory("the answers");
     const aerie_status status = aerie_generate(session, requests, n, on_token, g, g->stats, sizeof(aerie_stats), &error);
     g->seconds = app_now() - g->start;
     app_progress_clear(&g->percent);
-    ae_api_test_answers(session, NULL, 0);
+    ae_session_test_answers(session, NULL, 0);
     free(requests);
     free(known);
     bool began = status == AERIE_OK;
@@ -272,7 +272,7 @@ typedef struct turn {
     app_generation *g;
     aerie_session *session;
     aerie_task **tasks; /* [g->prompts->n] */
-    ae_api_test_answer *known;
+    ae_session_test_answer *known;
     aerie_status status;
     aerie_error error;
 } turn;
@@ -302,7 +302,7 @@ static int turn_close(turn *t)
         aerie_task_free(t->tasks[i]);
     }
     free(t->tasks);
-    ae_api_test_answers(t->session, NULL, 0);
+    ae_session_test_answers(t->session, NULL, 0);
     free(t->known);
     return t->g->stats ? conclude(t->g, t->status, &t->error) : app_error_memory("the answers");
 }

@@ -349,7 +349,7 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
     if (app_wants_draft(type) && type != AERIE_SPEC_AUTO && !by_model && !models->head)
         return app_error(APP_USAGE, "speculation of type %s needs a drafter head: -md FILE%s", aerie_spec_type_name(type),
                          models->draft ? " (the one given is a model)" : "");
-    const aerie_status status = ae_api_test_session_create(session, models->model, &params, &options->test, &error);
+    const aerie_status status = ae_session_create_for_test(session, models->model, &params, &options->test, &error);
     if (status == AERIE_ERROR_UNSUPPORTED && params.spec.draft_model) /* two files: the sentence must say which */
         return app_error(APP_BAD_FILE, "'%s' cannot draft for '%s': %s", options->draft_model, options->model, error.text);
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);

@@ -70,7 +70,7 @@ static aerie_status render_chat(const aerie_model *model, const aerie_chat *chat
     if (bos.failed || eos.failed) status = ae_fail_memory(error, "a conversation", bos.n + eos.n);
     else if (chat->turns) status = render_turns(&source, chat, &options, &out, error);
     else status = ae_chat_render_json(source.data, source.n, json_of(&chat->messages, "the messages"), &options, &out, error);
-    if (status == AERIE_OK) status = ae_api_give_text(&out, text, n, error);
+    if (status == AERIE_OK) status = ae_session_give_text(&out, text, n, error);
     else ae_buf_free(&out);
     ae_buf_free(&bos);
     ae_buf_free(&eos);
@@ -108,7 +108,7 @@ aerie_status aerie_chat_render(const aerie_model *model, const aerie_chat *chat,
     AE_API_NEED(n, error);
     *text = NULL;
     *n = 0;
-    AE_API_TAKE(chat, own, chat, error);
+    AE_STRUCT_TAKE(chat, own, chat, error);
     return render_chat(model, &own, NULL, text, n, error);
 }
 
@@ -116,7 +116,7 @@ static aerie_status tokenize(const aerie_model *model, const char *text, size_t 
                              int32_t **tokens, size_t *n_tokens, aerie_error *error)
 {
     const ae_encode_options options = {.add_special = true, .parse_special = true, .plain = plain, .n_plain = n_plain};
-    AE_TRY(ae_api_tokenize(model, text, n, options, tokens, n_tokens, error));
+    AE_TRY(ae_session_tokenize(model, text, n, options, tokens, n_tokens, error));
     const int32_t bos = ae_vocab_bos(model->vocab);
     if (ae_vocab_adds_bos(model->vocab) && *n_tokens > 1 && (*tokens)[0] == bos && (*tokens)[1] == bos) {
         *n_tokens -= 1;
@@ -139,7 +139,7 @@ aerie_status aerie_chat_tokens(const aerie_model *model, const aerie_chat *chat,
     *n_tokens = 0;
     if (text) *text = NULL;
     if (n) *n = 0;
-    AE_API_TAKE(chat, own, chat, error);
+    AE_STRUCT_TAKE(chat, own, chat, error);
     aerie_status status = render_chat(model, &own, own.special_in_messages ? NULL : &values, &written, &n_written, error);
     if (status == AERIE_OK)
         status = tokenize(model, written, n_written, (const ae_span *)(const void *)values.data, values.n / sizeof(ae_span),

@@ -17,7 +17,7 @@ aerie_status aerie_grammar_create_schema_with(aerie_grammar **grammar, const cha
     AE_API_NEED(grammar, error);
     AE_API_NEED_IF(n, json, error);
     *grammar = NULL;
-    AE_API_TAKE(schema_params, own, params, error);
+    AE_STRUCT_TAKE(schema_params, own, params, error);
     ae_buf said = {0};
     aerie_status status = ae_grammar_from_schema_with(grammar, json, n, &own, own.log.call ? &said : NULL, error);
     if (status == AERIE_OK && said.failed) {
@@ -43,7 +43,7 @@ aerie_status aerie_grammar_create_lazy(aerie_grammar **grammar, const aerie_lazy
     AE_API_NEED(grammar, error);
     AE_API_NEED(params, error);
     *grammar = NULL;
-    AE_API_TAKE(lazy_params, own, params, error);
+    AE_STRUCT_TAKE(lazy_params, own, params, error);
     return ae_grammar_lazy(grammar, &own, error);
 }
 

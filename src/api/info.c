@@ -91,7 +91,7 @@ aerie_status aerie_model_metadata_get(const aerie_model *model, const char *key,
     const ae_gguf_kv *kv = key ? ae_gguf_kv_find(gguf_of(model), key) : NULL;
     if (!kv) return AERIE_OK;
     add_value(&out, kv);
-    AE_TRY(ae_api_give_text(&out, value, &n_value, error));
+    AE_TRY(ae_session_give_text(&out, value, &n_value, error));
     if (n) *n = n_value;
     if (type) *type = ae_gguf_type_name(kv->type);
     return AERIE_OK;
@@ -114,7 +114,7 @@ bool aerie_token_info_get(const aerie_model *model, int32_t token, aerie_token_i
                                  .is_eog = ae_vocab_is_eog(model->vocab, token)};
         own.n_text = n;
     }
-    ae_api_give(info, size, &own, sizeof own);
+    ae_struct_give(info, size, &own, sizeof own);
     return known;
 }
 

@@ -9,7 +9,7 @@ aerie_status aerie_tokenize(const aerie_model *model, const char *text, size_t n
     AE_API_NEED(n_tokens, error);
     AE_API_NEED_IF(n, text, error);
     const ae_encode_options options = {.add_special = add_special, .parse_special = parse_special};
-    return ae_api_tokenize(model, text, n, options, tokens, n_tokens, error);
+    return ae_session_tokenize(model, text, n, options, tokens, n_tokens, error);
 }
 
 aerie_status aerie_detokenize(const aerie_model *model, const int32_t *tokens, size_t n_tokens, bool special, char **text,
@@ -32,7 +32,7 @@ aerie_status aerie_detokenize(const aerie_model *model, const int32_t *tokens, s
         ae_detok_add(&detok, tokens[i], &buf);
     }
     ae_detok_end(&detok, &buf);
-    return ae_api_give_text(&buf, text, n, error);
+    return ae_session_give_text(&buf, text, n, error);
 }
 
 bool aerie_token_is_eog(const aerie_model *model, int32_t token)

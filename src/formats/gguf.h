@@ -143,4 +143,8 @@ bool ae_gguf_kv_next_string(const ae_gguf_kv *kv, size_t *cursor, ae_gguf_string
 
 const char *ae_gguf_type_name(ae_gguf_type type); /* "u32", "string", ... */
 
+/* A number for the file's keys and tensors, from their names, shapes and samples of their bytes. It depends neither on their
+ * order nor on how the file is split. Errors: IO. */
+aerie_status ae_gguf_fingerprint(const ae_gguf *gguf, uint64_t *hash, aerie_error *error);
+
 #endif

@@ -34,7 +34,7 @@ static aerie_status load(aerie_adapter *a, const char *path, const aerie_adapter
     ae_gguf *gguf;
     AE_TRY(ae_gguf_open(&gguf, path, &options, error));
     AE_TRY(ae_adapter_create(&a->adapter, gguf, a->model->net, &how, error));
-    AE_TRY(ae_api_fingerprint(gguf, &a->adapter->fingerprint, error));
+    AE_TRY(ae_gguf_fingerprint(gguf, &a->adapter->fingerprint, error));
     for (size_t i = 0; i < ae_gguf_n_tensors(gguf); i++) {
         const ae_gguf_tensor *t = ae_gguf_tensor_at(gguf, i);
         a->n_params += (uint64_t)(t->ne[0] * t->ne[1]);
@@ -53,7 +53,7 @@ aerie_status aerie_adapter_load(aerie_adapter **adapter, const aerie_model *mode
     AE_API_NEED(model, error);
     AE_API_NEED(path, error);
     *adapter = NULL;
-    AE_API_TAKE(adapter_params, p, params, error);
+    AE_STRUCT_TAKE(adapter_params, p, params, error);
     if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no file of an adapter is named");
     if (!model || !model->net)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "an adapter needs its model loaded with its weights");
@@ -82,12 +82,12 @@ void aerie_adapter_info_get(const aerie_adapter *a, aerie_adapter_info *info, si
     const aerie_adapter_info own = {.name = a->name, .path = a->path, .alpha = a->adapter->alpha,
                                     .max_rank = a->adapter->max_rank, .n_matrices = a->adapter->n_matrices,
                                     .n_params = a->n_params, .task_name = a->task_name, .prompt_prefix = a->prompt_prefix};
-    ae_api_give(info, size, &own, sizeof own);
+    ae_struct_give(info, size, &own, sizeof own);
 }
 
 /* ---- Of a session ------------------------------------------------------------------------------------------ */
 
-uint32_t ae_api_max_rank(const aerie_session_params *p)
+uint32_t ae_session_max_rank(const aerie_session_params *p)
 {
     uint32_t most = 0;
     for (size_t i = 0; i < p->n_adapters; i++)
@@ -95,7 +95,7 @@ uint32_t ae_api_max_rank(const aerie_session_params *p)
     return most;
 }
 
-aerie_status ae_api_check_adapters(const aerie_session_params *p, aerie_error *error)
+aerie_status ae_session_check_adapters(const aerie_session_params *p, aerie_error *error)
 {
     enum { MOST = 1024 };
     if (p->n_adapters > MOST || (p->n_adapters && !p->adapters))
@@ -106,7 +106,7 @@ aerie_status ae_api_check_adapters(const aerie_session_params *p, aerie_error *e
     return AERIE_OK;
 }
 
-aerie_status ae_api_take_adapters(aerie_session *s, aerie_error *error)
+aerie_status ae_session_take_adapters(aerie_session *s, aerie_error *error)
 {
     const size_t n = s->params.n_adapters;
     for (size_t i = 0; i < n; i++)
@@ -128,7 +128,7 @@ static int by_fingerprint(const void *x, const void *y)
     return a != b ? (a > b) - (a < b) : (s > t) - (s < t);
 }
 
-aerie_status ae_api_adapter_set(const aerie_session *s, const aerie_adapter_use *uses, size_t n, ae_adapter_set *set,
+aerie_status ae_session_adapter_set(const aerie_session *s, const aerie_adapter_use *uses, size_t n, ae_adapter_set *set,
                                 aerie_error *error)
 {
     *set = (ae_adapter_set){0};

@@ -106,7 +106,7 @@ static aerie_status load(aerie_drafter_head *h, const char *path, const aerie_dr
                                      h->model->vocab, p->n_vocab};
     size_t bytes;
     AE_TRY(ae_dhead_net_plan_bytes(&bytes, h->head, h->model->net, &net, error));
-    AE_TRY(ae_api_check_memory("this drafter head", bytes, "a smaller head would fit", error));
+    AE_TRY(ae_session_check_memory("this drafter head", bytes, "a smaller head would fit", error));
     return ae_dhead_net_create(&h->net, h->head, h->model->net, &net, error);
 }
 
@@ -117,12 +117,12 @@ aerie_status aerie_drafter_head_load(aerie_drafter_head **head, const aerie_mode
     AE_API_NEED(model, error);
     AE_API_NEED(path, error);
     *head = NULL;
-    AE_API_TAKE(drafter_head_params, p, params, error);
+    AE_STRUCT_TAKE(drafter_head_params, p, params, error);
     if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no file of a drafter head is named");
     if (!model || !model->net)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "a drafter head needs its model loaded with its weights");
     if (p.mmap && p.no_mmap) return ae_fail(error, AERIE_ERROR_ARGUMENT, "mmap and no_mmap exclude each other");
-    AE_TRY(ae_api_check_decoder(model->model, error));
+    AE_TRY(ae_session_check_decoder(model->model, error));
     aerie_drafter_head *h = ae_alloc(1, sizeof *h);
     if (!h) return ae_fail_memory(error, "a drafter head", sizeof *h);
     h->model = model;
@@ -159,7 +159,7 @@ void aerie_drafter_head_info_get(const aerie_drafter_head *head, aerie_drafter_h
                                     .weight_bytes = head->net->parts.bytes + head->net->trimmed_bytes,
                                     .n_embd = h->layer.n_embd, .n_draft = head->net->n_draft, .n_taps = h->n_taps};
     memcpy(info.taps, h->taps, h->n_taps * sizeof *info.taps);
-    ae_api_give(theirs, size, &info, sizeof info);
+    ae_struct_give(theirs, size, &info, sizeof info);
 }
 
 static const char *const tree_names[] = {
@@ -187,7 +187,7 @@ bool aerie_tree_parse(const char *name, aerie_tree *tree)
     return false;
 }
 
-ae_draft_shape ae_api_shape(aerie_tree tree)
+ae_draft_shape ae_session_shape(aerie_tree tree)
 {
     static const ae_draft_shape shapes[] = {
         [AERIE_TREE_OFF] = AE_DRAFT_CHAIN,
@@ -198,7 +198,7 @@ ae_draft_shape ae_api_shape(aerie_tree tree)
     return shapes[tree];
 }
 
-aerie_status ae_api_resolve_drafter_head(aerie_session_params *p, aerie_error *error)
+aerie_status ae_session_resolve_head(aerie_session_params *p, aerie_error *error)
 {
     aerie_spec *spec = &p->spec;
     const bool wanted = spec->type == AERIE_SPEC_EAGLE || spec->type == AERIE_SPEC_EAGLE3 || spec->type == AERIE_SPEC_MEDUSA ||
@@ -218,7 +218,7 @@ aerie_status ae_api_resolve_drafter_head(aerie_session_params *p, aerie_error *e
     return AERIE_OK;
 }
 
-aerie_status ae_api_create_head_drafter(aerie_session *s, ae_drafter **drafter, aerie_error *error)
+aerie_status ae_session_create_head_drafter(aerie_session *s, ae_drafter **drafter, aerie_error *error)
 {
     const aerie_spec *spec = &s->params.spec;
     const ae_dhead_net *net = spec->head->net;
@@ -227,7 +227,7 @@ aerie_status ae_api_create_head_drafter(aerie_session *s, ae_drafter **drafter, 
     const ae_dhead_engine_options o = {.n_ctx = s->params.n_ctx, .n_seqs = s->params.n_seqs, .n_batch = AE_DHEAD_BATCH,
                                       .window = spec->window, .n_sinks = spec->n_sinks};
     ae_dhead_engine *engine;
-    AE_TRY(ae_api_check_memory("the drafter head's session",
+    AE_TRY(ae_session_check_memory("the drafter head's session",
                                ae_dhead_engine_plan_bytes(net->head, net->target, &o, s->params.n_threads),
                                "a smaller context (-c) or fewer sequences would fit", error));
     AE_TRY(ae_dhead_engine_create(&engine, net, s->engine, &o, error));

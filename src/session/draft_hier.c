@@ -25,12 +25,12 @@ static aerie_session_params inner_params(aerie_session *s, const ae_model *model
     return p;
 }
 
-aerie_status ae_api_create_hier(aerie_session *s, ae_drafter **drafter, aerie_error *error)
+aerie_status ae_session_create_hier(aerie_session *s, ae_drafter **drafter, aerie_error *error)
 {
     const aerie_model *model = s->params.spec.draft_model;
     const uint32_t n_enough = s->params.spec.min_draft_length ? s->params.spec.min_draft_length : DRAFT_LENGTH;
     if (!model->net) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the intermediate model was loaded without its weights");
-    AE_TRY(ae_api_check_decoder(model->model, error));
+    AE_TRY(ae_session_check_decoder(model->model, error));
     AE_TRY(ae_vocab_check_same(s->model->vocab, model->vocab, error));
     if (model->model->hparams.n_vocab != s->model->model->hparams.n_vocab)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
@@ -39,8 +39,8 @@ aerie_status ae_api_create_hier(aerie_session *s, ae_drafter **drafter, aerie_er
                        model->model->hparams.n_vocab, s->model->model->hparams.n_vocab);
     s->inner_pool.threads = ae_engine_pool(s->engine);
     const aerie_session_params params = inner_params(s, model->model);
-    const ae_api_test test = {.fixed = s->test.fixed};
-    AE_TRY(ae_api_session_create(&s->inner, model, &params, test.fixed ? &test : NULL, error));
+    const ae_session_test test = {.fixed = s->test.fixed};
+    AE_TRY(ae_session_create(&s->inner, model, &params, test.fixed ? &test : NULL, error));
     s->params.spec.inner = NULL; /* the caller's */
     return ae_draft_hier_create(drafter, s->inner->spec, s->params.n_seqs, n_enough, error);
 }

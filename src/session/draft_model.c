@@ -24,14 +24,14 @@ static aerie_status map_vocabularies(const ae_vocab *target, const char *target_
 /* The draft model's engine, beside a session of these (resolved) parameters. */
 static ae_engine_options draft_options(const aerie_session_params *params, const ae_vocab_map *map, const ae_model *draft)
 {
-    ae_engine_options o = ae_api_engine_options(params, 1);
+    ae_engine_options o = ae_session_engine_options(params, 1);
     o.max_rank = 0;
     o.n_kv_pages = 0; /* its cache is as large as its sequences may become */
     o.n_taps = 0;
     o.n_records = AERIE_MAX_DRAFT; /* it runs whatever tree is drafted for the target */
     if (map) { /* the same texts may take more tokens there */
         const double n_ctx = (double)o.n_ctx * ae_vocab_map_overlap(map)->length_ratio * 1.1;
-        if (n_ctx > (double)o.n_ctx) o.n_ctx = n_ctx < AE_API_MAX_CTX ? (uint32_t)n_ctx : AE_API_MAX_CTX;
+        if (n_ctx > (double)o.n_ctx) o.n_ctx = n_ctx < AE_SESSION_MAX_CTX ? (uint32_t)n_ctx : AE_SESSION_MAX_CTX;
     }
     const uint32_t train = draft->hparams.n_ctx_train;
     if (train && o.n_ctx > train) o.n_ctx = train;
@@ -39,11 +39,11 @@ static ae_engine_options draft_options(const aerie_session_params *params, const
     return o;
 }
 
-aerie_status ae_api_create_draft_model(aerie_session *s, ae_drafter **drafter, aerie_error *error)
+aerie_status ae_session_create_draft_model(aerie_session *s, ae_drafter **drafter, aerie_error *error)
 {
     const aerie_model *draft = s->params.spec.draft_model;
     if (!draft->net) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the draft model was loaded without its weights");
-    AE_TRY(ae_api_check_decoder(draft->model, error));
+    AE_TRY(ae_session_check_decoder(draft->model, error));
     ae_vocab_map *map;
     AE_TRY(map_vocabularies(s->model->vocab, s->model->model->name, draft->vocab, draft->model->name, &map, error));
     if (map) {
@@ -57,7 +57,7 @@ aerie_status ae_api_create_draft_model(aerie_session *s, ae_drafter **drafter, a
     o.pool = ae_engine_pool(s->engine);
     ae_engine *engine;
     const uint64_t bytes = ae_engine_plan_bytes(draft->model, draft->backend, &o);
-    aerie_status status = ae_api_check_memory("the draft model's session", bytes, "a smaller context (-c) would fit", error);
+    aerie_status status = ae_session_check_memory("the draft model's session", bytes, "a smaller context (-c) would fit", error);
     if (status == AERIE_OK) status = ae_engine_create(&engine, draft->net, &o, error);
     if (status == AERIE_OK) 
         return ae_draft_model_create(drafter, engine, draft->vocab, map, s->params.n_seqs, s->params.n_ctx, error);
@@ -68,7 +68,7 @@ aerie_status ae_api_create_draft_model(aerie_session *s, ae_drafter **drafter, a
 bool aerie_session_overlap(const aerie_session *session, aerie_overlap *overlap, size_t size)
 {
     if (!session || !overlap) return false;
-    if (session->mapped) ae_api_give(overlap, size, &session->overlap, sizeof session->overlap);
+    if (session->mapped) ae_struct_give(overlap, size, &session->overlap, sizeof session->overlap);
     return session->mapped;
 }
 
@@ -79,8 +79,8 @@ static aerie_status plan_draft(const ae_model *target, const ae_model *draft, ae
     aerie_session_params params;
     ae_vocab *target_vocab, *draft_vocab = NULL;
     ae_vocab_map *map = NULL;
-    AE_TRY(ae_api_resolve(target, session_params, false, &params, error));
-    const ae_load_options no = ae_api_net_options(model_params);
+    AE_TRY(ae_session_resolve(target, session_params, false, &params, error));
+    const ae_load_options no = ae_session_net_options(model_params);
     size_t weight_bytes;
     AE_TRY(ae_net_plan_bytes(&weight_bytes, draft, backend, &no, error));
     aerie_status status = ae_vocab_create(&target_vocab, target->gguf, error);
@@ -106,9 +106,9 @@ aerie_status aerie_memory_plan_draft(const char *path, const char *draft_path, c
     AE_API_NEED(draft_path, error);
     AE_API_NEED(theirs, error);
     aerie_memory_plan own = {.available_bytes = ae_os_memory_available()}, *plan = &own;
-    ae_api_give(theirs, plan_size, plan, sizeof *plan);
-    AE_API_TAKE(model_params, mp, model_params, error);
-    AE_API_TAKE(rope, rope, mp.rope, error);
+    ae_struct_give(theirs, plan_size, plan, sizeof *plan);
+    AE_STRUCT_TAKE(model_params, mp, model_params, error);
+    AE_STRUCT_TAKE(rope, rope, mp.rope, error);
     if (mp.rope) mp.rope = &rope;
     const ae_model_options options = {.no_mmap = mp.no_mmap};
     const ae_model_options target_options = {.no_mmap = mp.no_mmap, .rope = mp.rope, .overrides = mp.overrides,
@@ -118,10 +118,10 @@ aerie_status aerie_memory_plan_draft(const char *path, const char *draft_path, c
     AE_TRY(ae_backend_open(&backend, mp.backend, mp.cpu_level, error));
     aerie_status status = ae_model_load(&target, path, &target_options, error);
     if (status == AERIE_OK) status = ae_model_load(&draft, draft_path, &options, error);
-    if (status == AERIE_OK) status = ae_api_check_decoder(target, error);
-    if (status == AERIE_OK) status = ae_api_check_decoder(draft, error);
+    if (status == AERIE_OK) status = ae_session_check_decoder(target, error);
+    if (status == AERIE_OK) status = ae_session_check_decoder(draft, error);
     if (status == AERIE_OK) status = plan_draft(target, draft, backend, &mp, session_params, plan, error);
-    ae_api_give(theirs, plan_size, plan, sizeof *plan);
+    ae_struct_give(theirs, plan_size, plan, sizeof *plan);
     ae_model_free(draft);
     ae_model_free(target);
     ae_backend_close(backend);

@@ -86,7 +86,7 @@ static aerie_status read_spec(const ae_model *model, const aerie_spec *spec, uin
     return AERIE_OK;
 }
 
-aerie_status ae_api_create_self(aerie_session *s, ae_drafter **drafter, aerie_error *error)
+aerie_status ae_session_create_self(aerie_session *s, ae_drafter **drafter, aerie_error *error)
 {
     uint8_t lacks[AE_MAX_LAYERS];
     uint32_t n_experts = 0;

@@ -40,7 +40,7 @@ bool aerie_pooling_parse(const char *name, aerie_pooling *pooling)
     return false;
 }
 
-aerie_pooling ae_api_pooling(const ae_model *model)
+aerie_pooling ae_session_pooling(const ae_model *model)
 {
     const ae_pooling file = model->hparams.pooling;
     if (file != AE_POOLING_NONE && (file != AE_POOLING_RANK || model->cls_out)) return (aerie_pooling)file;
@@ -53,7 +53,7 @@ static aerie_status resolve_sizes(const ae_model *m, const aerie_embedder_params
 {
     const ae_hparams *h = &m->hparams;
     const uint32_t trained = h->n_ctx_train ? h->n_ctx_train : h->n_positions ? h->n_positions : 512;
-    const uint32_t limit = h->n_positions ? h->n_positions : AE_API_MAX_CTX;
+    const uint32_t limit = h->n_positions ? h->n_positions : AE_SESSION_MAX_CTX;
     o->n_ctx = p->n_ctx ? p->n_ctx : trained < limit ? trained : limit;
     if (!p->n_ctx && !h->encoder && o->n_ctx > DECODER_CTX) o->n_ctx = DECODER_CTX;
     if (o->n_ctx > limit)
@@ -61,8 +61,8 @@ static aerie_status resolve_sizes(const ae_model *m, const aerie_embedder_params
                        "texts of %u tokens: this model knows %u positions; a context (-c) up to that "
                        "would work",
                        o->n_ctx, limit);
-    if (p->n_batch > AE_API_MAX_CTX)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "passes of %u tokens; at most %u are possible", p->n_batch, AE_API_MAX_CTX);
+    if (p->n_batch > AE_SESSION_MAX_CTX)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "passes of %u tokens; at most %u are possible", p->n_batch, AE_SESSION_MAX_CTX);
     o->n_batch = p->n_batch ? p->n_batch : 512;
     if (h->encoder && o->n_batch < o->n_ctx) o->n_batch = o->n_ctx;
     o->n_seqs = h->encoder ? 64 : h->recur.kind ? 1 : 16;
@@ -72,7 +72,7 @@ static aerie_status resolve_sizes(const ae_model *m, const aerie_embedder_params
 
 static aerie_status resolve(const ae_model *m, const aerie_embedder_params *p, ae_embed_options *o, aerie_error *error)
 {
-    const aerie_pooling pooling = p->pooling == AERIE_POOLING_AUTO ? ae_api_pooling(m) : p->pooling;
+    const aerie_pooling pooling = p->pooling == AERIE_POOLING_AUTO ? ae_session_pooling(m) : p->pooling;
     if (!aerie_pooling_name(p->pooling)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "pooling %d is unknown", (int)p->pooling);
     if (pooling == AERIE_POOLING_RANK && !m->cls_out)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: pooling 'rank' needs a model with a classification head "
@@ -86,7 +86,7 @@ static aerie_status resolve(const ae_model *m, const aerie_embedder_params *p, a
     return resolve_sizes(m, p, o, error);
 }
 
-uint64_t ae_api_embedder_bytes(const ae_model *model, const ae_backend *backend)
+uint64_t ae_session_embedder_bytes(const ae_model *model, const ae_backend *backend)
 {
     const aerie_embedder_params p = aerie_embedder_params_default();
     ae_embed_options o;
@@ -99,14 +99,14 @@ aerie_status aerie_embedder_create(aerie_embedder **embedder, const aerie_model 
     AE_API_NEED(embedder, error);
     AE_API_NEED(model, error);
     *embedder = NULL;
-    AE_API_TAKE(embedder_params, p, params, error);
+    AE_STRUCT_TAKE(embedder_params, p, params, error);
     if (!model || !model->net) return ae_fail(error, AERIE_ERROR_ARGUMENT, "an embedder needs a model loaded with its weights");
     aerie_embedder *e = ae_alloc(1, sizeof *e);
     if (!e) return ae_fail_memory(error, "an embedder", sizeof *e);
     e->model = model;
     aerie_status status = resolve(model->model, &p, &e->options, error);
     if (status == AERIE_OK)
-        status = ae_api_check_memory("an embedder of this context size",
+        status = ae_session_check_memory("an embedder of this context size",
                                      ae_embedder_plan_bytes(model->model, model->backend, &e->options),
                                      "a smaller context (-c) would fit", error);
     if (status == AERIE_OK) status = ae_embedder_create(&e->embedder, model->net, &e->options, error);
@@ -145,7 +145,7 @@ aerie_pooling aerie_embedder_pooling(const aerie_embedder *embedder)
 static aerie_status check_text(const aerie_embedder *e, const aerie_embed_text *t, size_t i, aerie_error *error)
 {
     const int32_t n_vocab = ae_vocab_n_tokens(e->model->vocab);
-    AE_TRY(ae_api_check_reserved(t->reserved, sizeof t->reserved / sizeof *t->reserved, "aerie_embed_text", error));
+    AE_TRY(ae_struct_check_reserved(t->reserved, sizeof t->reserved / sizeof *t->reserved, "aerie_embed_text", error));
     if (!t->n_tokens) return ae_fail(error, AERIE_ERROR_ARGUMENT, "text %zu has no tokens", i);
     if (!t->tokens) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the tokens of text %zu are NULL", i);
     if (t->n_tokens > e->options.n_ctx)

@@ -119,7 +119,7 @@ aerie_status aerie_imatrix_create(aerie_imatrix **out, aerie_session *session, c
     AE_API_NEED(out, error);
     AE_API_NEED(session, error);
     *out = NULL;
-    AE_API_TAKE(imatrix_params, params, theirs, error);
+    AE_STRUCT_TAKE(imatrix_params, params, theirs, error);
     const ae_backend_ops *ops = session->model->backend->ops;
     if (!ops->watch) return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the backend %s cannot be watched; use cpu", ops->name);
     if (session->imatrix) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the session collects an importance matrix already");
@@ -165,7 +165,7 @@ void aerie_imatrix_info_get(const aerie_imatrix *im, aerie_imatrix_info *info, s
             if (e->counts[m] > own.n_rows) own.n_rows = e->counts[m];
         }
     }
-    ae_api_give(info, size, &own, sizeof own);
+    ae_struct_give(info, size, &own, sizeof own);
 }
 
 /* ---- The file --------------------------------------------------------------------------------------------------------- */

@@ -18,7 +18,7 @@ static bool eval_row(aerie_session *session, const eval *e, size_t position, uin
 {
     const float *logits = ae_engine_logits(session->engine, row);
     if (e->logits) return e->logits(e->user, position, logits);
-    const size_t bytes = ae_api_row_features(session) * sizeof(float);
+    const size_t bytes = ae_session_row_features(session) * sizeof(float);
     session->model->backend->ops->download(ae_engine_stream(session->engine), e->row, ae_engine_features(session->engine, row),
                                            bytes);
     return e->features(e->user, position, logits, e->row);
@@ -82,7 +82,7 @@ aerie_status aerie_eval_adapters(aerie_session *session, const aerie_adapter_use
     AE_API_NEED(session, error);
     AE_API_NEED_IF(n_adapters, adapters, error);
     ae_adapter_set set;
-    AE_TRY(ae_api_adapter_set(session, adapters, n_adapters, &set, error));
+    AE_TRY(ae_session_adapter_set(session, adapters, n_adapters, &set, error));
     session->eval_adapters = set;
     ae_spec_reset(session->spec);
     return AERIE_OK;
@@ -145,7 +145,7 @@ aerie_status aerie_eval_features(aerie_session *session, const int32_t *tokens, 
     AE_API_NEED(callback, error);
     AE_API_NEED_IF(n_tokens, tokens, error);
     AE_TRY(ae_api_check_process(session, error));
-    const size_t n = ae_api_row_features(session);
+    const size_t n = ae_session_row_features(session);
     if (!n) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the session was created without taps");
     float *row = ae_alloc(n, sizeof *row);
     if (!row) return ae_fail_memory(error, "a row of features", n * sizeof *row);

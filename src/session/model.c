@@ -38,12 +38,12 @@ static aerie_status load_weights(aerie_model *m, const char *path, const aerie_m
     AE_TRY(ae_backend_open(&m->backend, p->backend, p->cpu_level, error));
     AE_TRY(ae_model_load(&m->model, path, &options, error));
     AE_TRY(ae_vocab_create(&m->vocab, m->model->gguf, error));
-    const ae_load_options net = ae_api_net_options(p);
+    const ae_load_options net = ae_session_net_options(p);
     size_t bytes;
     AE_TRY(ae_net_plan_bytes(&bytes, m->model, m->backend, &net, error));
-    AE_TRY(ae_api_check_memory("this model", bytes, "a smaller model or quantization would fit", error));
+    AE_TRY(ae_session_check_memory("this model", bytes, "a smaller model or quantization would fit", error));
     AE_TRY(ae_net_create(&m->net, m->model, m->backend, &net, error));
-    return ae_api_fingerprint(m->model->gguf, &m->fingerprint, error);
+    return ae_gguf_fingerprint(m->model->gguf, &m->fingerprint, error);
 }
 
 static bool is_key_of_file(const ae_gguf *gguf, const char *name, size_t n)
@@ -86,7 +86,7 @@ static void tell_loaded(const aerie_model *m, const aerie_model_params *p)
     const double seconds = parts->fill_seconds, rate = seconds > 0 ? (double)parts->fill_bytes / 1e9 / seconds : 0;
     ae_log_say(&p->log, AERIE_LOG_INFO, "loaded '%s' (%s, %.1f M parameters) in %.2f s: read %.1f MiB in %.2f s (%.2f GB/s), "
                "weights take %.1f MiB, kernels: %s", m->model->name, m->model->hparams.arch, (double)m->model->n_params / 1e6,
-               m->load_seconds, ae_api_mib(parts->fill_bytes), seconds, rate, ae_api_mib(parts->bytes), ae_backend_cpu_level(m->backend));
+               m->load_seconds, ae_session_mib(parts->fill_bytes), seconds, rate, ae_session_mib(parts->bytes), ae_backend_cpu_level(m->backend));
     const char *tiles = ae_backend_cpu_choices(m->backend);
     if (*tiles) ae_log_say(&p->log, AERIE_LOG_DEBUG, "kernels: matrix tiles are used, as measured, for %s", tiles);
 }
@@ -96,8 +96,8 @@ aerie_status aerie_model_load(aerie_model **model, const char *path, const aerie
     AE_API_NEED(model, error);
     AE_API_NEED(path, error);
     *model = NULL;
-    AE_API_TAKE(model_params, p, params, error);
-    AE_API_TAKE(rope, rope, p.rope, error);
+    AE_STRUCT_TAKE(model_params, p, params, error);
+    AE_STRUCT_TAKE(rope, rope, p.rope, error);
     if (p.rope) p.rope = &rope;
     if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no model file is named");
     if (p.mmap && p.no_mmap) return ae_fail(error, AERIE_ERROR_ARGUMENT, "mmap and no_mmap exclude each other");
@@ -106,7 +106,7 @@ aerie_status aerie_model_load(aerie_model **model, const char *path, const aerie
     if (!m) return ae_fail_memory(error, "a model", sizeof *m);
     const aerie_status status = p.vocab_only ? load_vocab(m, path, &p, error) : load_weights(m, path, &p, error);
     m->load_seconds = ae_time_now() - start;
-    m->settings = ae_api_settings_hash(&p);
+    m->settings = ae_session_settings_hash(&p);
     m->log = p.log;
     m->rope_given = p.rope != NULL;
     if (status != AERIE_OK) {
@@ -151,7 +151,7 @@ static void fill_info(const aerie_model *model, aerie_model_info *info)
     info->n_experts = h->experts.n;
     info->n_experts_used = h->experts.n ? h->experts.n_used : 0;
     info->is_encoder = h->encoder;
-    info->pooling = ae_api_pooling(model->model);
+    info->pooling = ae_session_pooling(model->model);
 }
 
 void aerie_model_info_get(const aerie_model *model, aerie_model_info *info, size_t size)
@@ -160,7 +160,7 @@ void aerie_model_info_get(const aerie_model *model, aerie_model_info *info, size
     if (!model || !info) return;
     aerie_model_info own;
     fill_info(model, &own);
-    ae_api_give(info, size, &own, sizeof own);
+    ae_struct_give(info, size, &own, sizeof own);
 }
 
 uint64_t aerie_model_pass_bytes(const aerie_model *model)

@@ -17,7 +17,7 @@ static const char *const spec_names[] = {
 };
 #define N_SPEC_TYPES (sizeof spec_names / sizeof spec_names[0])
 
-bool ae_api_is_joined(aerie_spec_type type)
+bool ae_session_is_joined(aerie_spec_type type)
 {
     return type >= AERIE_SPEC_DRAFT && (size_t)type < N_SPEC_TYPES;
 }
@@ -47,7 +47,7 @@ static const struct kv_name {
 };
 #define N_KV_TYPES (sizeof kv_names / sizeof kv_names[0])
 
-ae_kv_type ae_api_kv_type(aerie_kv_type type)
+ae_kv_type ae_session_kv_type(aerie_kv_type type)
 {
     return kv_names[type].type;
 }

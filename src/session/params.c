@@ -8,20 +8,20 @@
 #include "base/os.h"
 #include "session/session_int.h"
 
-aerie_status ae_api_check_memory(const char *what, uint64_t needed, const char *advice, aerie_error *error)
+aerie_status ae_session_check_memory(const char *what, uint64_t needed, const char *advice, aerie_error *error)
 {
     const uint64_t available = ae_os_memory_available();
     if (!available || needed <= available) return AERIE_OK;
-    return ae_fail(error, AERIE_ERROR_MEMORY, "%s needs %.0f MiB of memory, but %.0f MiB are available; %s", what, ae_api_mib(needed),
-                   ae_api_mib(available), advice);
+    return ae_fail(error, AERIE_ERROR_MEMORY, "%s needs %.0f MiB of memory, but %.0f MiB are available; %s", what, ae_session_mib(needed),
+                   ae_session_mib(available), advice);
 }
 
-ae_load_options ae_api_net_options(const aerie_model_params *p)
+ae_load_options ae_session_net_options(const aerie_model_params *p)
 {
     return (ae_load_options){p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(), p->progress, p->user, p->mmap};
 }
 
-aerie_status ae_api_check_decoder(const ae_model *model, aerie_error *error)
+aerie_status ae_session_check_decoder(const ae_model *model, aerie_error *error)
 {
     if (!model->hparams.encoder) return AERIE_OK;
     return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
@@ -42,12 +42,12 @@ static uint32_t default_kv(const aerie_session_params *p)
     return (uint32_t)(all < UINT32_MAX / 2 ? all : UINT32_MAX / 2);
 }
 
-aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *params, bool tests, aerie_session_params *p,
+aerie_status ae_session_resolve(const ae_model *model, const aerie_session_params *params, bool tests, aerie_session_params *p,
                             aerie_error *error)
 {
     *p = aerie_session_params_default();
-    AE_TRY(ae_api_take(p, sizeof *p, params, "aerie_session_params", error));
-    AE_TRY(ae_api_check_reserved(p->spec.reserved, sizeof p->spec.reserved / sizeof *p->spec.reserved, "aerie_spec", error));
+    AE_TRY(ae_struct_take(p, sizeof *p, params, "aerie_session_params", error));
+    AE_TRY(ae_struct_check_reserved(p->spec.reserved, sizeof p->spec.reserved / sizeof *p->spec.reserved, "aerie_spec", error));
     const uint32_t train = model->hparams.n_ctx_train;
     if (!p->n_ctx) p->n_ctx = train && train < DEFAULT_CTX ? train : DEFAULT_CTX;
     if (p->n_ctx == AERIE_CTX_TRAINED) p->n_ctx = train ? train : DEFAULT_CTX;
@@ -58,7 +58,7 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
         const char *name;
         uint32_t value, lo, hi;
     } fields[] = {
-        {"the context size", p->n_ctx, 8, AE_API_MAX_CTX},
+        {"the context size", p->n_ctx, 8, AE_SESSION_MAX_CTX},
         {"the number of sequences", p->n_seqs, 1, MAX_SEQS},
         {"the batch size", p->n_batch, 1, 1u << 16},
         {"the number of threads", p->n_threads, 1, 1024},
@@ -70,8 +70,8 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
         {"the size of a draft tree", p->spec.n_nodes, 0, AERIE_MAX_DRAFT},
         {"the number of children of a tree's node", p->spec.top_k, 0, AERIE_MAX_DRAFT},
         {"the length of an intermediate model's draft", p->spec.min_draft_length, 0, AERIE_MAX_DRAFT},
-        {"a drafter head's window", p->spec.window, 0, AE_API_MAX_CTX},
-        {"the number of a drafter head's sinks", p->spec.n_sinks, 0, AE_API_MAX_CTX},
+        {"a drafter head's window", p->spec.window, 0, AE_SESSION_MAX_CTX},
+        {"the number of a drafter head's sinks", p->spec.n_sinks, 0, AE_SESSION_MAX_CTX},
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
         if (fields[i].value < fields[i].lo || fields[i].value > fields[i].hi)
@@ -91,10 +91,10 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
                            model->hparams.n_layers);
     if (!aerie_tree_name(p->spec.tree))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "tree shape %d is unknown", (int)p->spec.tree);
-    if (!(tests ? ae_api_test_spec_name : aerie_spec_type_name)(p->spec.type))
+    if (!(tests ? ae_session_test_spec_name : aerie_spec_type_name)(p->spec.type))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation type %d is unknown", (int)p->spec.type);
-    AE_TRY(ae_api_check_adapters(p, error));
-    AE_TRY(ae_api_resolve_drafter_head(p, error));
+    AE_TRY(ae_session_check_adapters(p, error));
+    AE_TRY(ae_session_resolve_head(p, error));
     const bool experts = model->hparams.experts.n || p->spec.skip_attn || p->spec.skip_ffn;
     if (p->spec.type == AERIE_SPEC_AUTO)
         p->spec.type = p->spec.draft_model ? AERIE_SPEC_DRAFT : experts ? AERIE_SPEC_MOE : AERIE_SPEC_NGRAM;
@@ -102,7 +102,7 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation by a draft model needs a draft model (-md)");
     if (p->spec.type == AERIE_SPEC_HIER && !p->spec.draft_model)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation of type hier needs an intermediate model (-md)");
-    p->spec.ngram = p->spec.ngram && ae_api_is_joined(p->spec.type) &&
+    p->spec.ngram = p->spec.ngram && ae_session_is_joined(p->spec.type) &&
                     (p->spec.tree == AERIE_TREE_AUTO || p->spec.tree == AERIE_TREE_OFF);
     return AERIE_OK;
 }
@@ -116,14 +116,14 @@ static uint32_t outputs_of(const aerie_session_params *p, uint32_t n_vocab)
     return (uint32_t)(n < trees ? n : trees);
 }
 
-ae_engine_options ae_api_engine_options(const aerie_session_params *p, uint32_t n_vocab)
+ae_engine_options ae_session_engine_options(const aerie_session_params *p, uint32_t n_vocab)
 {
     /* so many rows of prompts fit a pass beside all the rows that have logits */
     const uint32_t n_outputs = outputs_of(p, n_vocab);
     ae_engine_options o = {.n_ctx = p->n_ctx, .n_seqs = p->n_seqs, .n_batch = p->n_batch + n_outputs, .n_threads = p->n_threads,
-                           .kv_type = ae_api_kv_type(p->kv_type), .n_taps = p->n_taps,
+                           .kv_type = ae_session_kv_type(p->kv_type), .n_taps = p->n_taps,
                            .pool = p->pool ? p->pool->threads : NULL,
-                           .max_rank = ae_api_max_rank(p), .n_outputs = n_outputs,
+                           .max_rank = ae_session_max_rank(p), .n_outputs = n_outputs,
                            .n_kv_pages = p->n_kv / AE_KV_PAGE + (p->n_kv % AE_KV_PAGE > 0)};
     const aerie_spec *spec = &p->spec;
     if (spec->type == AERIE_SPEC_NONE) o.n_records = 1;
@@ -135,7 +135,7 @@ ae_engine_options ae_api_engine_options(const aerie_session_params *p, uint32_t 
     return o;
 }
 
-uint64_t ae_api_session_bytes(const ae_model *model, const ae_backend *backend, const ae_engine_options *o)
+uint64_t ae_session_bytes(const ae_model *model, const ae_backend *backend, const ae_engine_options *o)
 {
     const size_t bytes = ae_engine_plan_bytes(model, backend, o);
     return bytes == SIZE_MAX ? bytes : bytes + (uint64_t)o->n_seqs * ae_sampler_plan_bytes(model->hparams.n_vocab);

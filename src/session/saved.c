@@ -27,50 +27,7 @@ enum { MODEL = 1, TOKENS, KV, SAMPLER, ADAPTERS };
 
 /* ---- Which model ------------------------------------------------------------------------------------------ */
 
-#define N_SAMPLES 4
-#define SAMPLE_BYTES 4096
-
-/* Keys that say nothing of what a model computes. */
-static bool is_label(ae_gguf_string key)
-{
-    static const char *const prefixes[] = {"general.", "split.", "quantize.", "tokenizer.chat_template"};
-    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
-        if (key.n >= strlen(prefixes[i]) && !memcmp(key.data, prefixes[i], strlen(prefixes[i]))) return true;
-    return false;
-}
-
-/* Name, type, shape and some of the bytes: all where they are few, else from four places. */
-static aerie_status add_tensor(ae_gguf_reader *reader, const ae_gguf_tensor *t, uint64_t *sum, aerie_error *error)
-{
-    uint8_t bytes[SAMPLE_BYTES];
-    const uint64_t shape[] = {t->type, (uint64_t)t->ne[0], (uint64_t)t->ne[1], (uint64_t)t->ne[2], (uint64_t)t->ne[3]};
-    uint64_t h = ae_hash64(ae_hash64(TOKENS, t->name.data, t->name.n), shape, sizeof shape);
-    for (size_t i = 0; i < N_SAMPLES; i++) {
-        const size_t n = t->bytes < SAMPLE_BYTES ? t->bytes : SAMPLE_BYTES;
-        AE_TRY(ae_gguf_read(reader, t, (t->bytes - n) / (N_SAMPLES - 1) * i, bytes, n, error));
-        h = ae_hash64(h, bytes, n);
-    }
-    *sum += h;
-    return AERIE_OK;
-}
-
-aerie_status ae_api_fingerprint(const ae_gguf *gguf, uint64_t *hash, aerie_error *error)
-{
-    uint64_t sum = 0;
-    for (size_t i = 0; i < ae_gguf_n_kv(gguf); i++) {
-        const ae_gguf_kv *kv = ae_gguf_kv_at(gguf, i);
-        if (!is_label(kv->key)) sum += ae_hash64(ae_hash64(kv->type, kv->key.data, kv->key.n), kv->data, kv->bytes);
-    }
-    ae_gguf_reader reader = ae_gguf_reader_open(gguf);
-    aerie_status status = AERIE_OK;
-    for (size_t i = 0; status == AERIE_OK && i < ae_gguf_n_tensors(gguf); i++)
-        status = add_tensor(&reader, ae_gguf_tensor_at(gguf, i), &sum, error);
-    ae_gguf_reader_close(&reader);
-    *hash = sum;
-    return status;
-}
-
-uint64_t ae_api_settings_hash(const aerie_model_params *p)
+uint64_t ae_session_settings_hash(const aerie_model_params *p)
 {
     const aerie_rope rope = p->rope ? *p->rope : aerie_rope_default();
     const float numbers[] = {(float)rope.scaling, rope.freq_base, rope.factor, (float)rope.n_ctx_orig, rope.yarn_ext_factor,
@@ -122,7 +79,7 @@ _Static_assert(sizeof(saved_adapter) == 16, "no padding");
 #define TOKENS_HEADER 8
 
 /* kv: where they are not in the cache; NULL: they are. */
-static aerie_status save(const aerie_session *s, const ae_api_saved *seq, const double *mu, void **data, size_t *n,
+static aerie_status save(const aerie_session *s, const ae_session_saved *seq, const double *mu, void **data, size_t *n,
                          aerie_error *error)
 {
     const char *name = s->model->model->name;
@@ -180,14 +137,14 @@ aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_err
     for (uint32_t slot = 0; slot < s->params.n_seqs; slot++) {
         if (s->running[slot] != task) continue;
         const ae_spec_sequence q = ae_spec_sequence_get(s->spec, slot);
-        ae_api_saved seq = {.tokens = q.tokens, .n_tokens = q.n_tokens, .n_prompt = (uint32_t)(q.n_tokens - q.n_answered),
+        ae_session_saved seq = {.tokens = q.tokens, .n_tokens = q.n_tokens, .n_prompt = (uint32_t)(q.n_tokens - q.n_answered),
                             .adapters = *q.adapters};
         seq.n_cached = ae_spec_n_cached(s->spec, q.adapters, q.tokens, q.n_tokens, &seq.first_cached);
         return save(s, &seq, task->request.sampling.mirostat ? &q.mu : NULL, data, n, error);
     }
     /* not begun */
-    const ae_api_saved *from = &task->saved;
-    ae_api_saved seq = {.tokens = task->request.tokens, .n_tokens = task->request.n_tokens,
+    const ae_session_saved *from = &task->saved;
+    ae_session_saved seq = {.tokens = task->request.tokens, .n_tokens = task->request.n_tokens,
                         .n_prompt = (uint32_t)task->request.n_tokens, .adapters = task->adapters};
     if (from->memory) seq = *from;
     uint32_t first;
@@ -221,7 +178,7 @@ aerie_status aerie_prefix_save_scoped(aerie_session *s, uint64_t scope, const ae
     *n = 0;
     ae_adapter_set set;
     AE_TRY(refuse_in_step(s, error));
-    AE_TRY(ae_api_adapter_set(s, adapters, n_adapters, &set, error));
+    AE_TRY(ae_session_adapter_set(s, adapters, n_adapters, &set, error));
     set.scope = scope;
     uint32_t first = 0;
     const uint32_t n_cached = n_tokens && tokens ? ae_spec_n_cached(s->spec, &set, tokens, n_tokens, &first) : 0;
@@ -229,7 +186,7 @@ aerie_status aerie_prefix_save_scoped(aerie_session *s, uint64_t scope, const ae
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the KV cache holds none of these %zu tokens; a request that ran them "
                        "comes first",
                        n_tokens);
-    const ae_api_saved seq = {.tokens = tokens, .n_tokens = n_cached, .n_prompt = n_cached, .n_cached = n_cached,
+    const ae_session_saved seq = {.tokens = tokens, .n_tokens = n_cached, .n_prompt = n_cached, .n_cached = n_cached,
                               .first_cached = first, .adapters = set};
     return save(s, &seq, NULL, data, n, error);
 }
@@ -250,13 +207,13 @@ static aerie_status find_section(const ae_sections *sections, uint32_t type, siz
     return AERIE_OK;
 }
 
-static aerie_status read_tokens(const ae_sections *sections, ae_api_saved *out, aerie_error *error)
+static aerie_status read_tokens(const ae_sections *sections, ae_session_saved *out, aerie_error *error)
 {
     const ae_section *tokens;
     AE_TRY(find_section(sections, TOKENS, TOKENS_HEADER + sizeof(int32_t), "its tokens are missing", &tokens, error));
     const uint64_t n = (tokens->n - TOKENS_HEADER) / sizeof(int32_t);
     out->n_prompt = get_u32(tokens->data);
-    if (tokens->n % sizeof(int32_t) || n > AE_API_MAX_CTX || !out->n_prompt || out->n_prompt > n)
+    if (tokens->n % sizeof(int32_t) || n > AE_SESSION_MAX_CTX || !out->n_prompt || out->n_prompt > n)
         return fail_form("its numbers of tokens contradict each other", error);
     out->n_tokens = (size_t)n;
     out->tokens = (const int32_t *)(const void *)(tokens->data + TOKENS_HEADER); /* aligned if the block is */
@@ -288,7 +245,7 @@ static aerie_status check_model(const aerie_session *s, const ae_sections *secti
     return AERIE_OK;
 }
 
-static aerie_status read_kv(const aerie_session *s, const ae_sections *sections, ae_api_saved *out, aerie_error *error)
+static aerie_status read_kv(const aerie_session *s, const ae_sections *sections, ae_session_saved *out, aerie_error *error)
 {
     const ae_section *kv;
     AE_TRY(find_section(sections, KV, KV_HEADER, "its part of the KV cache is missing", &kv, error));
@@ -343,7 +300,7 @@ static aerie_status open_saved(const void *data, size_t n, ae_sections *sections
 }
 
 /* data is aligned to 8. */
-static aerie_status read_saved(const aerie_session *s, const void *data, size_t n, ae_api_saved *out, aerie_error *error)
+static aerie_status read_saved(const aerie_session *s, const void *data, size_t n, ae_session_saved *out, aerie_error *error)
 {
     ae_sections sections;
     AE_TRY(open_saved(data, n, &sections, error));
@@ -359,31 +316,31 @@ static aerie_status read_saved(const aerie_session *s, const void *data, size_t 
     return isfinite(out->mu) ? AERIE_OK : fail_form("the state of its sampler is no number", error);
 }
 
-aerie_status ae_api_saved_copy(const aerie_session *s, const void *data, size_t n, ae_api_saved *out, aerie_error *error)
+aerie_status ae_session_saved_copy(const aerie_session *s, const void *data, size_t n, ae_session_saved *out, aerie_error *error)
 {
-    *out = (ae_api_saved){.memory = data ? ae_alloc(n + 1, 1) : NULL};
+    *out = (ae_session_saved){.memory = data ? ae_alloc(n + 1, 1) : NULL};
     if (!data) return ae_fail(error, AERIE_ERROR_ARGUMENT, "a saved sequence of %zu bytes is given, but no bytes", n);
     if (!out->memory) return ae_fail_memory(error, "a saved sequence", n);
     memcpy(out->memory, data, n);
     const aerie_status status = read_saved(s, out->memory, n, out, error);
-    if (status != AERIE_OK) ae_api_saved_free(out);
+    if (status != AERIE_OK) ae_session_saved_free(out);
     return status;
 }
 
-void ae_api_saved_free(ae_api_saved *saved)
+void ae_session_saved_free(ae_session_saved *saved)
 {
     ae_free(saved->memory);
-    *saved = (ae_api_saved){0};
+    *saved = (ae_session_saved){0};
 }
 
-aerie_status ae_api_replay_text(aerie_task *task, aerie_error *error)
+aerie_status ae_session_replay_text(aerie_task *task, aerie_error *error)
 {
-    const ae_api_saved *saved = &task->saved;
+    const ae_session_saved *saved = &task->saved;
     ae_buf certain = {0}, text = {0};
     bool found = false;
     for (size_t i = saved->n_prompt; i < saved->n_tokens && !found; i++) {
         uint32_t n;
-        const char *piece = ae_api_piece(task, saved->tokens[i], &n);
+        const char *piece = ae_session_piece(task, saved->tokens[i], &n);
         if (task->stops) found = ae_stops_feed(task->stops, piece, n, &certain);
         else ae_buf_add(&certain, piece, n);
         ae_detok_bytes(&task->detok, certain.data, certain.n, &text);
@@ -411,10 +368,10 @@ aerie_status aerie_prefix_load_scoped(aerie_session *s, uint64_t scope, const vo
     AE_API_NEED_AS(s, "session", error);
     AE_API_NEED_IF(n, data, error);
     AE_TRY(ae_api_check_process(s, error));
-    ae_api_saved saved;
+    ae_session_saved saved;
     if (n_loaded) *n_loaded = 0;
     AE_TRY(refuse_in_step(s, error));
-    AE_TRY(ae_api_saved_copy(s, data, n, &saved, error));
+    AE_TRY(ae_session_saved_copy(s, data, n, &saved, error));
     saved.adapters.scope = scope;
     aerie_status status = AERIE_OK;
     const int32_t n_vocab = ae_vocab_n_tokens(s->model->vocab);
@@ -425,7 +382,7 @@ aerie_status aerie_prefix_load_scoped(aerie_session *s, uint64_t scope, const vo
         ae_spec_write_cached(s->spec, &saved.adapters, saved.tokens, saved.n_cached, saved.first_cached, saved.kv);
         if (n_loaded) *n_loaded = ae_spec_n_cached(s->spec, &saved.adapters, saved.tokens, saved.n_cached, &first);
     }
-    ae_api_saved_free(&saved);
+    ae_session_saved_free(&saved);
     return status;
 }
 
@@ -436,7 +393,7 @@ aerie_status aerie_saved_tokens(const void *data, size_t n, int32_t **tokens, si
     AE_API_NEED(n_tokens, error);
     AE_API_NEED_IF(n, data, error);
     ae_sections sections;
-    ae_api_saved saved = {0};
+    ae_session_saved saved = {0};
     *tokens = NULL;
     *n_tokens = 0;
     AE_TRY(open_saved(data, n, &sections, error));

@@ -49,16 +49,16 @@ uint32_t aerie_pool_n_threads(const aerie_pool *pool)
 static aerie_status create_one(aerie_session *s, aerie_spec_type type, ae_drafter **drafter, aerie_error *error)
 {
     *drafter = NULL;
-    if (!aerie_spec_type_name(type)) return ae_api_test_create_drafter(s, drafter, error);
+    if (!aerie_spec_type_name(type)) return ae_session_create_test_drafter(s, drafter, error);
     switch (type) {
     case AERIE_SPEC_NGRAM: return ae_draft_ngram_create(drafter, s->params.n_seqs, error);
-    case AERIE_SPEC_DRAFT: return ae_api_create_draft_model(s, drafter, error);
-    case AERIE_SPEC_MOE: return ae_api_create_self(s, drafter, error);
-    case AERIE_SPEC_HIER: return ae_api_create_hier(s, drafter, error);
+    case AERIE_SPEC_DRAFT: return ae_session_create_draft_model(s, drafter, error);
+    case AERIE_SPEC_MOE: return ae_session_create_self(s, drafter, error);
+    case AERIE_SPEC_HIER: return ae_session_create_hier(s, drafter, error);
     case AERIE_SPEC_EAGLE:
     case AERIE_SPEC_EAGLE3:
     case AERIE_SPEC_MEDUSA:
-    case AERIE_SPEC_MTP: return ae_api_create_head_drafter(s, drafter, error);
+    case AERIE_SPEC_MTP: return ae_session_create_head_drafter(s, drafter, error);
     default: return AERIE_OK;
     }
 }
@@ -80,7 +80,7 @@ static void name_drafters(aerie_session *s)
     size_t n = 0;
     for (uint32_t i = 0; i < s->n_types; i++)
         n += (size_t)snprintf(s->spec_name + n, sizeof s->spec_name - n, "%s%s", i ? "+" : "",
-                              ae_api_test_spec_name(s->types[i]));
+                              ae_session_test_spec_name(s->types[i]));
     if (s->params.spec.ngram) snprintf(s->spec_name + n, sizeof s->spec_name - n, "+ngram");
 }
 
@@ -120,7 +120,7 @@ static aerie_status create_drafter(aerie_session *s, bool any, ae_drafter **draf
 void aerie_session_free(aerie_session *session)
 {
     if (!session) return;
-    ae_api_tasks_free(session);
+    ae_session_tasks_free(session);
     ae_spec_free(session->spec);
     aerie_session_free(session->inner);
     ae_engine_free(session->engine);
@@ -133,7 +133,7 @@ aerie_status aerie_session_create(aerie_session **session, const aerie_model *mo
 {
     AE_API_NEED(session, error);
     AE_API_NEED(model, error);
-    return ae_api_session_create(session, model, params, NULL, error);
+    return ae_session_create(session, model, params, NULL, error);
 }
 
 void aerie_session_kv_use(const aerie_session *session, aerie_kv_use *use, size_t size)
@@ -143,7 +143,7 @@ void aerie_session_kv_use(const aerie_session *session, aerie_kv_use *use, size_
     const ae_kv *kv = ae_engine_kv(session->engine);
     const uint32_t n = ae_kv_n_pages(kv);
     const aerie_kv_use own = {AE_KV_PAGE, n, n - ae_kv_n_available(kv)};
-    ae_api_give(use, size, &own, sizeof own);
+    ae_struct_give(use, size, &own, sizeof own);
 }
 
 /* What of a new session its user may not expect. given: as asked for. */
@@ -170,24 +170,24 @@ static void tell_session(const aerie_session *s, const aerie_session_params *giv
 
 /* params: of this library's size. */
 static aerie_status create_session(aerie_session **session, const aerie_model *model, const aerie_session_params *params,
-                                   const ae_api_test *test, aerie_error *error)
+                                   const ae_session_test *test, aerie_error *error)
 {
     *session = NULL;
     if (!model || !model->net) return ae_fail(error, AERIE_ERROR_ARGUMENT, "a session needs a model loaded with its weights");
-    AE_TRY(ae_api_check_decoder(model->model, error));
+    AE_TRY(ae_session_check_decoder(model->model, error));
     aerie_session *s = ae_alloc(1, sizeof *s);
     if (!s) return ae_fail_memory(error, "a session", sizeof *s);
     s->model = model;
     if (test) s->test = *test;
     aerie_status status;
     ae_drafter *drafter;
-    AE_TRY_GOTO(status, ae_api_resolve(model->model, params, test != NULL, &s->params, error), fail);
-    ae_engine_options eo = ae_api_engine_options(&s->params, model->model->hparams.n_vocab);
+    AE_TRY_GOTO(status, ae_session_resolve(model->model, params, test != NULL, &s->params, error), fail);
+    ae_engine_options eo = ae_session_engine_options(&s->params, model->model->hparams.n_vocab);
     eo.vocab = model->vocab;
-    const uint64_t bytes = ae_api_session_bytes(model->model, model->backend, &eo);
-    AE_TRY_GOTO(status, ae_api_check_memory("a session of this context size", bytes,
+    const uint64_t bytes = ae_session_bytes(model->model, model->backend, &eo);
+    AE_TRY_GOTO(status, ae_session_check_memory("a session of this context size", bytes,
                                             "a smaller context (-c) or fewer sequences would fit", error), fail);
-    AE_TRY_GOTO(status, ae_api_take_adapters(s, error), fail);
+    AE_TRY_GOTO(status, ae_session_take_adapters(s, error), fail);
     AE_TRY_GOTO(status, ae_engine_create(&s->engine, model->net, &eo, error), fail);
     AE_TRY_GOTO(status, create_drafter(s, params->spec.type == AERIE_SPEC_AUTO, &drafter, error), fail);
     const aerie_spec *spec = &s->params.spec;
@@ -197,14 +197,14 @@ static aerie_status create_session(aerie_session **session, const aerie_model *m
                                 .n_max = spec->n_max,
                                 .n_min = spec->n_min,
                                 .p_min = spec->p_min,
-                                .shape = ae_api_shape(spec->tree),
+                                .shape = ae_session_shape(spec->tree),
                                 .n_nodes = spec->n_nodes,
                                 .top_k = spec->top_k,
                                 .fixed = s->test.fixed,
                                 .least_seconds = s->test.least_seconds,
                                 .least_row_seconds = s->test.least_row_seconds};
     AE_TRY_GOTO(status, ae_spec_create(&s->spec, s->engine, drafter, &so, error), fail);
-    AE_TRY_GOTO(status, ae_api_tasks_init(s, error), fail);
+    AE_TRY_GOTO(status, ae_session_tasks_init(s, error), fail);
     *session = s;
     return AERIE_OK;
 fail:
@@ -212,11 +212,11 @@ fail:
     return status;
 }
 
-aerie_status ae_api_session_create(aerie_session **session, const aerie_model *model, const aerie_session_params *params,
-                                   const ae_api_test *test, aerie_error *error)
+aerie_status ae_session_create(aerie_session **session, const aerie_model *model, const aerie_session_params *params,
+                                   const ae_session_test *test, aerie_error *error)
 {
     *session = NULL;
-    AE_API_TAKE(session_params, p, params, error);
+    AE_STRUCT_TAKE(session_params, p, params, error);
     if (model && !p.log.call) p.log = model->log;
     aerie_spec *spec = &p.spec;
     aerie_error own, *why = error ? error : &own;
@@ -249,5 +249,5 @@ const char *aerie_session_drafter_name(const aerie_session *session, uint32_t i)
 {
     if (!session) return NULL;
     const aerie_spec_type type = i < session->n_types ? session->types[i] : AERIE_SPEC_NONE;
-    return type == AERIE_SPEC_NONE || type == AERIE_SPEC_NGRAM ? NULL : ae_api_test_spec_name(type);
+    return type == AERIE_SPEC_NONE || type == AERIE_SPEC_NGRAM ? NULL : ae_session_test_spec_name(type);
 }

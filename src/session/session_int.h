@@ -30,7 +30,7 @@ struct aerie_model {
 };
 
 /* A saved sequence that was checked; points into `memory`, or lent. */
-typedef struct ae_api_saved {
+typedef struct ae_session_saved {
     void *memory;          /* owned, or NULL */
     const int32_t *tokens; /* [n_tokens] prompt and answer */
     size_t n_tokens;
@@ -39,7 +39,7 @@ typedef struct ae_api_saved {
     ae_adapter_set adapters;
     bool has_mu;
     double mu;             /* mirostat's */
-} ae_api_saved;
+} ae_session_saved;
 
 struct aerie_pool {
     ae_pool *threads;
@@ -54,8 +54,8 @@ struct aerie_session {
     ae_adapter_set eval_adapters;   /* measure.c: of texts that are measured */
     const struct ae_dhead_engine *head; /* the drafter's, or NULL; lent by `spec` */
     aerie_imatrix *imatrix;      /* that collects, or NULL; the caller's */
-    ae_api_test test;
-    const ae_api_test_answer *known; /* [n_known] by request; lent */
+    ae_session_test test;
+    const ae_session_test_answer *known; /* [n_known] by request; lent */
     size_t n_known;
     aerie_spec_type types[AERIE_MAX_DRAFTERS]; /* [n_types] of the drafters with networks */
     uint32_t n_types;
@@ -91,7 +91,7 @@ struct aerie_task {
     atomic_bool cancelled, abandoned, ended;
     ae_arena arena;         /* what the request points to */
     aerie_request request;
-    ae_api_saved saved;     /* the sequence that goes on; empty once it runs */
+    ae_session_saved saved;     /* the sequence that goes on; empty once it runs */
     ae_adapter_set adapters;
     ae_detok detok;         /* tokens' bytes, up to a stop string, in whole characters */
     ae_stops *stops;        /* NULL: none */
@@ -144,101 +144,100 @@ static inline aerie_status ae_api_check_process(const aerie_session *session, ae
 
 /* The caller's struct over defaults: own [own_size] holds them before. NULL: the defaults stay. ARGUMENT for a size that no
  * version has, UNSUPPORTED where a field that this library does not know is set. */
-aerie_status ae_api_take(void *own, size_t own_size, const void *theirs, const char *name, aerie_error *error);
+aerie_status ae_struct_take(void *own, size_t own_size, const void *theirs, const char *name, aerie_error *error);
 /* The first bytes of own [own_size] to theirs [size]; what only they know is zero. */
-void ae_api_give(void *theirs, size_t size, const void *own, size_t own_size);
+void ae_struct_give(void *theirs, size_t size, const void *own, size_t own_size);
 /* ARGUMENT unless all are zeros: n words of room of a struct that cannot grow. */
-aerie_status ae_api_check_reserved(const uint64_t *reserved, size_t n, const char *name, aerie_error *error);
+aerie_status ae_struct_check_reserved(const uint64_t *reserved, size_t n, const char *name, aerie_error *error);
 
 /* Declares `own`, the caller's struct with its defaults. */
-#define AE_API_TAKE(type, own, theirs, error) \
+#define AE_STRUCT_TAKE(type, own, theirs, error) \
     aerie_##type own = aerie_##type##_default(); \
-    AE_TRY(ae_api_take(&(own), sizeof(own), theirs, "aerie_" #type, error))
+    AE_TRY(ae_struct_take(&(own), sizeof(own), theirs, "aerie_" #type, error))
 
 /* MEMORY unless so much can be had now. advice: what would help. */
-aerie_status ae_api_check_memory(const char *what, uint64_t needed, const char *advice, aerie_error *error);
+aerie_status ae_session_check_memory(const char *what, uint64_t needed, const char *advice, aerie_error *error);
 
 /* Ids of text[0..n), owned by the caller. */
-aerie_status ae_api_tokenize(const aerie_model *model, const char *text, size_t n, ae_encode_options options, int32_t **tokens,
+aerie_status ae_session_tokenize(const aerie_model *model, const char *text, size_t n, ae_encode_options options, int32_t **tokens,
                              size_t *n_tokens, aerie_error *error);
 
 /* Hands a buffer's bytes to the caller, NUL-terminated. */
-aerie_status ae_api_give_text(ae_buf *buf, char **text, size_t *n, aerie_error *error);
+aerie_status ae_session_give_text(ae_buf *buf, char **text, size_t *n, aerie_error *error);
 
 /* Floats of a position's tapped rows. */
-static inline size_t ae_api_row_features(const aerie_session *s)
+static inline size_t ae_session_row_features(const aerie_session *s)
 {
     return (size_t)s->params.n_taps * s->model->model->hparams.n_embd;
 }
 
 /* tasks.c: the part of a session that tasks need. Freeing ends all tasks. */
-aerie_status ae_api_tasks_init(aerie_session *session, aerie_error *error);
-void ae_api_tasks_free(aerie_session *session);
+aerie_status ae_session_tasks_init(aerie_session *session, aerie_error *error);
+void ae_session_tasks_free(aerie_session *session);
 
-/* saved.c. The fingerprint of a file does not depend on the order of keys and tensors, nor on how it is split. */
-aerie_status ae_api_fingerprint(const ae_gguf *gguf, uint64_t *hash, aerie_error *error);
-uint64_t ae_api_settings_hash(const aerie_model_params *params);
+/* saved.c */
+uint64_t ae_session_settings_hash(const aerie_model_params *params);
 /* A checked copy of a caller's bytes. */
-aerie_status ae_api_saved_copy(const aerie_session *session, const void *data, size_t n, ae_api_saved *out, aerie_error *error);
-void ae_api_saved_free(ae_api_saved *saved);
+aerie_status ae_session_saved_copy(const aerie_session *session, const void *data, size_t n, ae_session_saved *out, aerie_error *error);
+void ae_session_saved_free(ae_session_saved *saved);
 /* Bytes [*n] that a token adds to the answer's text, lent by the vocabulary. */
-const char *ae_api_piece(aerie_task *task, int32_t token, uint32_t *n);
+const char *ae_session_piece(aerie_task *task, int32_t token, uint32_t *n);
 /* The task's text goes on after its saved answer. */
-aerie_status ae_api_replay_text(aerie_task *task, aerie_error *error);
+aerie_status ae_session_replay_text(aerie_task *task, aerie_error *error);
 
 /* UNSUPPORTED for a model that cannot generate. */
-aerie_status ae_api_check_decoder(const ae_model *model, aerie_error *error);
+aerie_status ae_session_check_decoder(const ae_model *model, aerie_error *error);
 /* embedder.c: how a model's texts are pooled unless the caller says otherwise. */
-aerie_pooling ae_api_pooling(const ae_model *model);
+aerie_pooling ae_session_pooling(const ae_model *model);
 /* Bytes of an embedder with the usual parameters. */
-uint64_t ae_api_embedder_bytes(const ae_model *model, const ae_backend *backend);
+uint64_t ae_session_embedder_bytes(const ae_model *model, const ae_backend *backend);
 /* adapters.c: the largest rank of a session's adapters; 0: it has none. */
-uint32_t ae_api_max_rank(const aerie_session_params *params);
+uint32_t ae_session_max_rank(const aerie_session_params *params);
 /* Whether the list is one. */
-aerie_status ae_api_check_adapters(const aerie_session_params *params, aerie_error *error);
+aerie_status ae_session_check_adapters(const aerie_session_params *params, aerie_error *error);
 /* The session keeps a copy of the list in its parameters. */
-aerie_status ae_api_take_adapters(aerie_session *session, aerie_error *error);
+aerie_status ae_session_take_adapters(aerie_session *session, aerie_error *error);
 /* What a caller asked for. */
-aerie_status ae_api_adapter_set(const aerie_session *session, const aerie_adapter_use *uses, size_t n, ae_adapter_set *set,
+aerie_status ae_session_adapter_set(const aerie_session *session, const aerie_adapter_use *uses, size_t n, ae_adapter_set *set,
                                 aerie_error *error);
 
-#define AE_API_MAX_CTX (1u << 24)
+#define AE_SESSION_MAX_CTX (1u << 24)
 
 /* Parameters with their defaults filled in. ARGUMENT for what cannot be. tests: the drafters of test_drafters.h are known. */
-aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *params, bool tests,
+aerie_status ae_session_resolve(const ae_model *model, const aerie_session_params *params, bool tests,
                             aerie_session_params *resolved, aerie_error *error);
 /* test NULL: aerie_session_create. */
-aerie_status ae_api_session_create(aerie_session **session, const aerie_model *model, const aerie_session_params *params,
-                                   const ae_api_test *test, aerie_error *error);
-ae_load_options ae_api_net_options(const aerie_model_params *params);
-ae_engine_options ae_api_engine_options(const aerie_session_params *params, uint32_t n_vocab);
+aerie_status ae_session_create(aerie_session **session, const aerie_model *model, const aerie_session_params *params,
+                                   const ae_session_test *test, aerie_error *error);
+ae_load_options ae_session_net_options(const aerie_model_params *params);
+ae_engine_options ae_session_engine_options(const aerie_session_params *params, uint32_t n_vocab);
 /* With the samplers of as many requests as run at once. */
-uint64_t ae_api_session_bytes(const ae_model *model, const ae_backend *backend, const ae_engine_options *options);
+uint64_t ae_session_bytes(const ae_model *model, const ae_backend *backend, const ae_engine_options *options);
 /* names.c: whether n-grams draft beside drafters of this type; what a cache type is inside. */
-bool ae_api_is_joined(aerie_spec_type type);
-ae_kv_type ae_api_kv_type(aerie_kv_type type);
+bool ae_session_is_joined(aerie_spec_type type);
+ae_kv_type ae_session_kv_type(aerie_kv_type type);
 
-static inline double ae_api_mib(uint64_t bytes)
+static inline double ae_session_mib(uint64_t bytes)
 {
     return (double)bytes / (1 << 20);
 }
 
 /* test_drafters.c: drafters for tests and benchmarks; tells the oracle how the request in a slot goes on after its prompt. */
-aerie_status ae_api_test_create_drafter(aerie_session *session, ae_drafter **drafter, aerie_error *error);
-void ae_api_test_tell(aerie_session *session, uint32_t slot, size_t id, size_t n_prompt);
+aerie_status ae_session_create_test_drafter(aerie_session *session, ae_drafter **drafter, aerie_error *error);
+void ae_session_test_tell(aerie_session *session, uint32_t slot, size_t id, size_t n_prompt);
 
 /* draft_model.c: speculation by a draft model. */
-aerie_status ae_api_create_draft_model(aerie_session *session, ae_drafter **drafter, aerie_error *error);
+aerie_status ae_session_create_draft_model(aerie_session *session, ae_drafter **drafter, aerie_error *error);
 
 /* draft_self.c: speculation by the model itself. */
-aerie_status ae_api_create_self(aerie_session *session, ae_drafter **drafter, aerie_error *error);
+aerie_status ae_session_create_self(aerie_session *session, ae_drafter **drafter, aerie_error *error);
 
 /* draft_hier.c: speculation by a model that has a drafter of its own. */
-aerie_status ae_api_create_hier(aerie_session *session, ae_drafter **drafter, aerie_error *error);
+aerie_status ae_session_create_hier(aerie_session *session, ae_drafter **drafter, aerie_error *error);
 
 /* draft_head.c: speculation by a head. Settles AUTO if a head is given, and asks the session for what the head taps. */
-aerie_status ae_api_resolve_drafter_head(aerie_session_params *params, aerie_error *error);
-aerie_status ae_api_create_head_drafter(aerie_session *session, ae_drafter **drafter, aerie_error *error);
-ae_draft_shape ae_api_shape(aerie_tree tree);
+aerie_status ae_session_resolve_head(aerie_session_params *params, aerie_error *error);
+aerie_status ae_session_create_head_drafter(aerie_session *session, ae_drafter **drafter, aerie_error *error);
+ae_draft_shape ae_session_shape(aerie_tree tree);
 
 #endif

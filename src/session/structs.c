@@ -6,7 +6,7 @@
 
 #define MAX_SIZE 65536 /* of a struct of any version */
 
-aerie_status ae_api_take(void *own, size_t own_size, const void *theirs, const char *name, aerie_error *error)
+aerie_status ae_struct_take(void *own, size_t own_size, const void *theirs, const char *name, aerie_error *error)
 {
     size_t size;
     if (!theirs) return AERIE_OK;
@@ -32,13 +32,13 @@ aerie_status ae_api_check_fork(const ae_pool *pool, const char *what, aerie_erro
                    "of its threads, it can only be freed: make one of its own", what);
 }
 
-void ae_api_give(void *theirs, size_t size, const void *own, size_t own_size)
+void ae_struct_give(void *theirs, size_t size, const void *own, size_t own_size)
 {
     memcpy(theirs, own, size < own_size ? size : own_size);
     if (size > own_size) memset((uint8_t *)theirs + own_size, 0, size - own_size);
 }
 
-aerie_status ae_api_check_reserved(const uint64_t *reserved, size_t n, const char *name, aerie_error *error)
+aerie_status ae_struct_check_reserved(const uint64_t *reserved, size_t n, const char *name, aerie_error *error)
 {
     for (size_t i = 0; i < n; i++)
         if (reserved[i])
@@ -53,7 +53,7 @@ static void init(void *theirs, size_t size, void *own, size_t own_size)
 {
     if (!theirs) return;
     memcpy(own, &size, sizeof size);
-    ae_api_give(theirs, size, own, own_size);
+    ae_struct_give(theirs, size, own, own_size);
 }
 
 #define INIT(name, ...)                                       \

@@ -24,7 +24,7 @@ static void task_let_go(aerie_task *task)
     ae_stops_free(task->stops);
     ae_grammar_free((ae_grammar *)task->request.grammar);
     ae_arena_free(&task->arena);
-    ae_api_saved_free(&task->saved);
+    ae_session_saved_free(&task->saved);
     ae_free(task);
 }
 
@@ -66,7 +66,7 @@ static bool copy_request(aerie_task *task, const aerie_request *request)
 static void on_row(void *user, uint32_t slot, uint32_t position, uint32_t row);
 
 /* saved: the sequence that goes on, if it has memory. */
-static ae_spec_request spec_request(aerie_session *session, const aerie_request *r, const ae_api_saved *saved,
+static ae_spec_request spec_request(aerie_session *session, const aerie_request *r, const ae_session_saved *saved,
                                     const ae_adapter_set *adapters)
 {
     ae_spec_request request = {.tokens = r->tokens, .n_tokens = r->n_tokens, .n_predict = r->n_predict,
@@ -85,7 +85,7 @@ static ae_spec_request spec_request(aerie_session *session, const aerie_request 
 }
 
 /* What a saved sequence was computed with is what it goes on with. */
-static aerie_status check_adapters(const ae_api_saved *saved, const ae_adapter_set *adapters, aerie_error *error)
+static aerie_status check_adapters(const ae_session_saved *saved, const ae_adapter_set *adapters, aerie_error *error)
 {
     if (!saved->memory || ae_adapter_set_equal(&saved->adapters, adapters)) return AERIE_OK;
     return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved with other adapters or scales (%u of them) than "
@@ -94,13 +94,13 @@ static aerie_status check_adapters(const ae_api_saved *saved, const ae_adapter_s
 }
 
 /* Everything that can be refused before anything is generated; *adapters: what the request asks for. */
-static aerie_status check_request(aerie_session *session, const aerie_request *r, const ae_api_saved *saved,
+static aerie_status check_request(aerie_session *session, const aerie_request *r, const ae_session_saved *saved,
                                   ae_adapter_set *adapters, aerie_error *error)
 {
-    AE_TRY(ae_api_adapter_set(session, r->adapters, r->n_adapters, adapters, error));
+    AE_TRY(ae_session_adapter_set(session, r->adapters, r->n_adapters, adapters, error));
     adapters->scope = r->scope;
     AE_TRY(check_adapters(saved, adapters, error));
-    AE_TRY(ae_api_check_reserved(r->sampling.reserved, sizeof r->sampling.reserved / sizeof *r->sampling.reserved,
+    AE_TRY(ae_struct_check_reserved(r->sampling.reserved, sizeof r->sampling.reserved / sizeof *r->sampling.reserved,
                                  "aerie_sampling", error));
     if (saved->memory && r->n_tokens)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "a saved sequence has its own tokens; %zu more are given", r->n_tokens);
@@ -114,12 +114,12 @@ static aerie_status check_request(aerie_session *session, const aerie_request *r
 }
 
 /* Takes `saved` over, also on failure. */
-static aerie_status task_create(aerie_task **out, aerie_session *session, const aerie_request *request, ae_api_saved *saved,
+static aerie_status task_create(aerie_task **out, aerie_session *session, const aerie_request *request, ae_session_saved *saved,
                                 const ae_adapter_set *adapters, aerie_error *error)
 {
     aerie_task *task = ae_alloc(1, sizeof *task);
     if (!task) {
-        ae_api_saved_free(saved);
+        ae_session_saved_free(saved);
         return ae_fail_memory(error, "a request", sizeof *task);
     }
     task->session = session;
@@ -133,7 +133,7 @@ static aerie_status task_create(aerie_task **out, aerie_session *session, const 
     if (status == AERIE_OK && request->n_stop) status = ae_stops_create(&task->stops, request->stop, request->n_stop, error);
     if (saved->memory) {
         task->request.n_tokens = saved->n_tokens;
-        if (status == AERIE_OK) status = ae_api_replay_text(task, error);
+        if (status == AERIE_OK) status = ae_session_replay_text(task, error);
     }
     if (status == AERIE_OK) *out = task;
     else task_let_go(task);
@@ -143,17 +143,17 @@ static aerie_status task_create(aerie_task **out, aerie_session *session, const 
 /* A task in *task, or why there is none. */
 static aerie_status make_task(aerie_session *session, const aerie_request *request, aerie_task **task, aerie_error *error)
 {
-    ae_api_saved saved = {0};
+    ae_session_saved saved = {0};
     AE_API_NEED_IF(request->n_tokens, request->tokens, error);
     AE_API_NEED_IF(request->n_stop, request->stop, error);
     AE_API_NEED_IF(request->n_adapters, request->adapters, error);
     if (request->saved || request->n_saved)
-        AE_TRY(ae_api_saved_copy(session, request->saved, request->n_saved, &saved, error));
+        AE_TRY(ae_session_saved_copy(session, request->saved, request->n_saved, &saved, error));
     saved.adapters.scope = request->scope;
     ae_adapter_set adapters;
     const aerie_status status = check_request(session, request, &saved, &adapters, error);
     if (status == AERIE_OK) return task_create(task, session, request, &saved, &adapters, error);
-    ae_api_saved_free(&saved);
+    ae_session_saved_free(&saved);
     return status;
 }
 
@@ -185,7 +185,7 @@ static aerie_status submit(aerie_session *session, const aerie_request *request,
                            aerie_task **task, aerie_error *error)
 {
     *task = NULL;
-    AE_API_TAKE(request, own, request, error);
+    AE_STRUCT_TAKE(request, own, request, error);
     AE_TRY(count_task(session, n_most, error));
     const aerie_status status = make_task(session, &own, task, error);
     if (status != AERIE_OK) {
@@ -334,7 +334,7 @@ const aerie_token_event *aerie_poll(aerie_session *s)
     return NULL;
 }
 
-const char *ae_api_piece(aerie_task *task, int32_t token, uint32_t *n)
+const char *ae_session_piece(aerie_task *task, int32_t token, uint32_t *n)
 {
     const char *piece = ae_detok_piece(&task->detok, token, n);
     if (task->detok.special && ae_vocab_is_eog(task->detok.vocab, token)) *n = 0;
@@ -345,7 +345,7 @@ const char *ae_api_piece(aerie_task *task, int32_t token, uint32_t *n)
 static bool add_text(aerie_session *s, aerie_task *task, int32_t token)
 {
     uint32_t n;
-    const char *piece = ae_api_piece(task, token, &n);
+    const char *piece = ae_session_piece(task, token, &n);
     if (!task->stops) {
         ae_detok_bytes(&task->detok, piece, n, &s->text);
         return false;
@@ -397,7 +397,7 @@ static void on_row(void *user, uint32_t slot, uint32_t position, uint32_t row)
 {
     aerie_session *s = user;
     const aerie_request *r = &s->running[slot]->request;
-    const size_t bytes = ae_api_row_features(s) * sizeof(float);
+    const size_t bytes = ae_session_row_features(s) * sizeof(float);
     if (bytes)
         s->model->backend->ops->download(ae_engine_stream(s->engine), s->features, ae_engine_features(s->engine, row), bytes);
     r->row(r->user, r->id, position, ae_engine_logits(s->engine, row), bytes ? s->features : NULL);
@@ -415,7 +415,7 @@ static void end_task(aerie_session *s, aerie_task *task)
     }
     end_text(s, task);
     if (task->stats_copy && !atomic_load(&task->abandoned))
-        ae_api_give(task->stats_copy, task->stats_copy_size, &task->stats, sizeof task->stats);
+        ae_struct_give(task->stats_copy, task->stats_copy_size, &task->stats, sizeof task->stats);
     atomic_store(&task->ended, true);
     atomic_fetch_sub(&s->n_tasks, 1);
     aerie_token_event event = last_event(task);
@@ -463,12 +463,12 @@ static void start_waiting(aerie_session *s)
         uint32_t slot;
         s->waiting = task->next;
         const aerie_status status = ae_spec_start(s->spec, &request, &slot, &task->stats.error);
-        ae_api_saved_free(&task->saved);
+        ae_session_saved_free(&task->saved);
         if (status != AERIE_OK) {
             end_task(s, task);
             continue;
         }
-        ae_api_test_tell(s, slot, task->request.id, request.n_tokens - request.n_answered);
+        ae_session_test_tell(s, slot, task->request.id, request.n_tokens - request.n_answered);
         s->running[slot] = task;
     }
 }
@@ -560,10 +560,10 @@ bool aerie_wait(aerie_session *s, double seconds)
 
 /* ---- Life: the part of a session that this file owns ------------------------------------------------------------- */
 
-aerie_status ae_api_tasks_init(aerie_session *s, aerie_error *error)
+aerie_status ae_session_tasks_init(aerie_session *s, aerie_error *error)
 {
     s->running = ae_alloc(s->params.n_seqs, sizeof(aerie_task *));
-    s->features = ae_alloc(ae_api_row_features(s) + 1, sizeof *s->features);
+    s->features = ae_alloc(ae_session_row_features(s) + 1, sizeof *s->features);
     if (!s->running || !s->features)
         return ae_fail_memory(error, "the requests' state", s->params.n_seqs * sizeof(aerie_task *));
     if (!ae_bell_init(&s->bell)) return ae_fail_memory(error, "the bell of a session", sizeof s->bell);
@@ -571,7 +571,7 @@ aerie_status ae_api_tasks_init(aerie_session *s, aerie_error *error)
     return AERIE_OK;
 }
 
-void ae_api_tasks_free(aerie_session *s)
+void ae_session_tasks_free(aerie_session *s)
 {
     if (s->has_tasks) {
         take_submitted(s);
@@ -613,7 +613,7 @@ static void submit_one(aerie_session *session, aerie_request request, size_t i, 
     request.id = i;
     if (submit(session, &request, SIZE_MAX, place, &out->task, &out->refused) == AERIE_OK) return;
     const aerie_stats stats = {.error = out->refused};
-    if (place.at) ae_api_give(place.at, place.size, &stats, sizeof stats);
+    if (place.at) ae_struct_give(place.at, place.size, &stats, sizeof stats);
     const aerie_token_event event = {.i_request = i, .token = -1, .text = "", .refused = &out->refused, .stats = &stats};
     request.token(request.user, &event);
 }
@@ -622,7 +622,7 @@ static aerie_status submit_all(aerie_session *session, const aerie_request *requ
                                void *user, stats_place stats, generated *out, aerie_error *error)
 {
     for (size_t i = 0; i < n; i++) {
-        AE_API_TAKE(request, own, (const char *)requests + i * requests->size, error);
+        AE_STRUCT_TAKE(request, own, (const char *)requests + i * requests->size, error);
         own.token = callback ? callback : ignore_event;
         own.user = user;
         const stats_place place = {stats.at ? (char *)stats.at + i * stats.size : NULL, stats.size};

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "session/session_int.h"
 
-aerie_status ae_api_tokenize(const aerie_model *model, const char *text, size_t n, ae_encode_options options, int32_t **tokens,
+aerie_status ae_session_tokenize(const aerie_model *model, const char *text, size_t n, ae_encode_options options, int32_t **tokens,
                              size_t *n_tokens, aerie_error *error)
 {
     ae_tokens list = {0};
@@ -20,7 +20,7 @@ aerie_status ae_api_tokenize(const aerie_model *model, const char *text, size_t 
     return AERIE_OK;
 }
 
-aerie_status ae_api_give_text(ae_buf *buf, char **text, size_t *n, aerie_error *error)
+aerie_status ae_session_give_text(ae_buf *buf, char **text, size_t *n, aerie_error *error)
 {
     ae_buf_add(buf, "", 0); /* so that an empty text is "" */
     if (buf->failed) {

@@ -174,7 +174,7 @@ static aerie_session *open_session(const loaded *l, how h)
     params.spec.type = h.type, params.spec.n_max = 5;
     if (h.type == AERIE_SPEC_EAGLE3) params.spec.head = l->head;
     params.adapters = (const aerie_adapter *const *)l->adapters, params.n_adapters = N_ADAPTERS;
-    need(ae_api_test_session_create(&session, l->model, &params, &(ae_api_test){.fixed = true}, &error), &error);
+    need(ae_session_create_for_test(&session, l->model, &params, &(ae_session_test){.fixed = true}, &error), &error);
     return session;
 }
 

@@ -118,7 +118,7 @@ static aerie_session *open_session(const aerie_model *model, aerie_spec_type typ
     params.n_ctx = 256, params.n_seqs = 2, params.n_batch = 64, params.n_threads = 1;
     params.spec.type = type, params.spec.draft_model = draft;
     params.spec.n_max = 3, params.spec.tree = AERIE_TREE_AUTO;
-    need(ae_api_test_session_create(&session, model, &params, &(ae_api_test){.fixed = true}, &error), &error);
+    need(ae_session_create_for_test(&session, model, &params, &(ae_session_test){.fixed = true}, &error), &error);
     return session;
 }
 

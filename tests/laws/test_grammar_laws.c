@@ -91,7 +91,7 @@ static int drop_all(void **state)
     return 0;
 }
 
-static aerie_session *open_session(const aerie_model *model, const aerie_spec *spec, const ae_api_test *test, uint32_t n_seqs,
+static aerie_session *open_session(const aerie_model *model, const aerie_spec *spec, const ae_session_test *test, uint32_t n_seqs,
                                    uint32_t n_ctx)
 {
     aerie_error error = {0};
@@ -99,7 +99,7 @@ static aerie_session *open_session(const aerie_model *model, const aerie_spec *s
     aerie_session_params params = aerie_session_params_default();
     params.n_ctx = n_ctx, params.n_seqs = n_seqs, params.n_batch = 64, params.n_threads = 1;
     params.spec = *spec;
-    need(ae_api_test_session_create(&session, model, &params, test, &error), &error);
+    need(ae_session_create_for_test(&session, model, &params, test, &error), &error);
     return session;
 }
 
@@ -157,9 +157,9 @@ static void check_case(size_t model, size_t language, size_t temperature, bool i
             char what[128];
             spec.type = types[t], spec.tree = how & 1, spec.n_max = 3 + (uint32_t)how;
             spec.draft_model = types[t] == AERIE_SPEC_DRAFT ? draft_model : NULL;
-            const ae_api_test test = {.fixed = how & 2, .oracle_error = 0.3f};
+            const ae_session_test test = {.fixed = how & 2, .oracle_error = 0.3f};
             snprintf(what, sizeof what, "model %zu, %s, temperature %g, %s, %s%s", model, languages[language].name,
-                     (double)temperatures[temperature], ae_api_test_spec_name(types[t]), spec.tree ? "tree" : "chain",
+                     (double)temperatures[temperature], ae_session_test_spec_name(types[t]), spec.tree ? "tree" : "chain",
                      test.fixed ? "" : ", controlled");
             session = open_session(models[model], &spec, &test, (uint32_t)(how < 2 ? 1 : 2), N_CTX);
             tell_oracle(session, &plain);
@@ -289,7 +289,7 @@ static void test_what_is_forced_is_drafted(void **state)
     need(aerie_grammar_create(&g, text, strlen(text), &error), &error);
     spec.type = AE_SPEC_RANDOM, spec.n_max = 8;
     request.tokens = prompts[0], request.n_tokens = 1, request.n_predict = 60, request.grammar = g;
-    aerie_session *session = open_session(models[0], &spec, &(ae_api_test){.fixed = true}, 1, N_CTX);
+    aerie_session *session = open_session(models[0], &spec, &(ae_session_test){.fixed = true}, 1, N_CTX);
     generate(session, models[0], &request, 1, &r);
     check_language(&r.answers[0], g, "forced");
     assert_int_equal(r.answers[0].stats.stop, AERIE_STOP_GRAMMAR);
@@ -375,7 +375,7 @@ static void test_smollm2_keeps_to_a_schema(void **state)
     for (size_t temperature = 0; temperature < 3; temperature++)
         for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
             aerie_spec spec = aerie_spec_default();
-            const ae_api_test test = {.fixed = t > 1, .oracle_error = 0.2f};
+            const ae_session_test test = {.fixed = t > 1, .oracle_error = 0.2f};
             spec.type = types[t], spec.n_max = 6, spec.tree = temperature != 1;
             request.sampling.temperature = temperatures[temperature], request.sampling.seed = 3;
             aerie_session *session = open_session(model, &spec, &test, 1, 512);
@@ -383,7 +383,7 @@ static void test_smollm2_keeps_to_a_schema(void **state)
             run *out = t ? &r : &plain;
             generate(session, model, &request, 1, out);
             aerie_session_free(session);
-            if (t) same_answer(&r.answers[0], &plain.answers[0], ae_api_test_spec_name(types[t]), 0);
+            if (t) same_answer(&r.answers[0], &plain.answers[0], ae_session_test_spec_name(types[t]), 0);
             else check_person(&plain.answers[0]);
         }
     aerie_free(text);

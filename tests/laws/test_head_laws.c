@@ -94,7 +94,7 @@ static void run_requests(const aerie_spec *spec, bool fixed, uint32_t n_seqs, ui
     aerie_request requests[N_PROMPTS + 2];
     params.n_ctx = N_CTX, params.n_seqs = n_seqs, params.n_batch = n_batch, params.n_threads = 1;
     params.spec = *spec;
-    need(ae_api_test_session_create(&session, target, &params, &(ae_api_test){.fixed = fixed}, &error), &error);
+    need(ae_session_create_for_test(&session, target, &params, &(ae_session_test){.fixed = fixed}, &error), &error);
     for (size_t i = 0; i < N_PROMPTS + 2; i++) {
         requests[i] = aerie_request_default();
         requests[i].tokens = prompts[i % N_PROMPTS];

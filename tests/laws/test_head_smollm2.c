@@ -93,7 +93,7 @@ static void answer_all(const aerie_spec *spec, bool fixed, uint32_t n_seqs, cons
     aerie_request requests[N_TEXTS];
     params.n_ctx = N_CTX, params.n_seqs = n_seqs, params.n_threads = 1;
     params.spec = *spec;
-    need(ae_api_test_session_create(&session, target, &params, &(ae_api_test){.fixed = fixed}, &error), &error);
+    need(ae_session_create_for_test(&session, target, &params, &(ae_session_test){.fixed = fixed}, &error), &error);
     if (known) tell_oracle(session, known);
     for (size_t i = 0; i < N_TEXTS; i++) {
         requests[i] = aerie_request_default();

@@ -163,10 +163,10 @@ static void run_all(const aerie_model *model, uint32_t n_seqs, const aerie_spec 
     aerie_session *session;
     aerie_request requests[N_REQUESTS];
     static const size_t lengths[N_REQUESTS] = {1, 40, N_ROWS};
-    const ae_api_test test = {.fixed = plain != NULL, .oracle_error = 0.3f};
+    const ae_session_test test = {.fixed = plain != NULL, .oracle_error = 0.3f};
     aerie_session_params p = aerie_session_params_default();
     p.n_ctx = MKARCH_CTX, p.n_seqs = n_seqs, p.n_batch = 48, p.n_threads = 2, p.spec = *spec;
-    need(ae_api_test_session_create(&session, model, &p, &test, &error), &error);
+    need(ae_session_create_for_test(&session, model, &p, &test, &error), &error);
     if (plain) tell_oracle(session, plain);
     for (size_t i = 0; i < N_REQUESTS; i++) {
         requests[i] = aerie_request_default();

@@ -95,7 +95,7 @@ static void run_requests(size_t i, const aerie_spec *spec, bool fixed, uint32_t 
     char what[128];
     p.n_ctx = MKARCH_CTX, p.n_seqs = n_seqs, p.n_batch = 48, p.n_threads = 2;
     p.spec = *spec;
-    need(ae_api_test_session_create(&session, models[i], &p, &(ae_api_test){.fixed = fixed}, &error), &error);
+    need(ae_session_create_for_test(&session, models[i], &p, &(ae_session_test){.fixed = fixed}, &error), &error);
     for (size_t k = 0; k < N_REQUESTS; k++) {
         requests[k] = aerie_request_default();
         requests[k].tokens = prompts[k], requests[k].n_tokens = lengths[k];

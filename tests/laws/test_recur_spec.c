@@ -36,7 +36,7 @@ static int32_t eog;
 
 static uint32_t n_checkpoints = 4;
 
-static aerie_session *session_of(size_t i, uint32_t n_seqs, const aerie_spec *spec, const ae_api_test *test)
+static aerie_session *session_of(size_t i, uint32_t n_seqs, const aerie_spec *spec, const ae_session_test *test)
 {
     aerie_error error = {0};
     aerie_session *session;
@@ -47,7 +47,7 @@ static aerie_session *session_of(size_t i, uint32_t n_seqs, const aerie_spec *sp
     p.n_threads = 2;
     p.spec = *spec;
     p.n_checkpoints = n_checkpoints;
-    need(ae_api_test_session_create(&session, models[i], &p, test, &error), &error);
+    need(ae_session_create_for_test(&session, models[i], &p, test, &error), &error);
     return session;
 }
 
@@ -78,7 +78,7 @@ static void compare(size_t i, const char *what, uint32_t n_seqs, uint32_t sampli
     static run got;
     char text[128];
     list_requests(requests, sampling);
-    aerie_session *session = session_of(i, n_seqs, spec, &(ae_api_test){.fixed = fixed, .oracle_error = 0.3f});
+    aerie_session *session = session_of(i, n_seqs, spec, &(ae_session_test){.fixed = fixed, .oracle_error = 0.3f});
     tell_oracle(session, plain);
     for (int again = 0; again < 2; again++) { /* the second time prefixes are reused */
         snprintf(text, sizeof text, "%s, %s, %u sequences, sampling %u, run %d", names[i], what, n_seqs, sampling, again);
@@ -257,7 +257,7 @@ static void test_drafts_with_all_experts_are_right(void **state)
             const aerie_spec spec = self_spec(-1, NULL, NULL, NULL, AERIE_TREE_OFF);
             list_requests(requests, sampling);
             for (size_t k = 0; k < 4; k++) requests[k].sampling.top_k = sampling ? 40 : 0;
-            aerie_session *session = session_of(i, 2, &spec, &(ae_api_test){.fixed = true});
+            aerie_session *session = session_of(i, 2, &spec, &(ae_session_test){.fixed = true});
             generate(session, models[i], requests, 4, &got);
             for (size_t k = 0; k < 4; k++)
                 if (got.answers[k].stats.n_passes > N_PREDICT / 6 + 1)
@@ -295,7 +295,7 @@ static void test_modes_change_at_every_pass(void **state)
     aerie_session_free(session);
     spec = self_spec(1, NULL, NULL, NULL, AERIE_TREE_OFF);
     spec.n_max = 1;
-    switched = session_of(i, 1, &spec, &(ae_api_test){.fixed = true});
+    switched = session_of(i, 1, &spec, &(ae_session_test){.fixed = true});
     const size_t n_wanted = 10000 / (size_t)AE_TEST_EVERY;
     size_t n_live = 0;
     for (size_t round = 0; n_passes < n_wanted; round++) {
@@ -410,7 +410,7 @@ static void test_help_changes_no_draft(void **state)
                 aerie_spec spec = hier_spec(pairs[k][1], help, AERIE_TREE_OFF);
                 spec.min_draft_length = AERIE_MAX_DRAFT;
                 list_requests(requests, sampling);
-                aerie_session *session = session_of(i, 2, &spec, &(ae_api_test){.fixed = true});
+                aerie_session *session = session_of(i, 2, &spec, &(ae_session_test){.fixed = true});
                 generate(session, models[i], requests + 1, 2, &got[help]);
                 aerie_session_free(session);
                 for (size_t r = 0; r < 2; r++) {

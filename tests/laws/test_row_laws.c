@@ -88,8 +88,8 @@ static aerie_session *open_session(aerie_spec_type type, aerie_tree tree, uint32
     p.n_ctx = N_POSITIONS, p.n_seqs = n_seqs, p.n_batch = n_batch, p.n_threads = 1;
     p.n_taps = n_taps, p.taps[0] = 2, p.taps[1] = 0;
     p.spec.type = type, p.spec.tree = tree;
-    const ae_api_test test = {.fixed = true, .oracle_error = 0.3f, .seed = 5};
-    need(ae_api_test_session_create(&session, model, &p, &test, &error), &error);
+    const ae_session_test test = {.fixed = true, .oracle_error = 0.3f, .seed = 5};
+    need(ae_session_create_for_test(&session, model, &p, &test, &error), &error);
     return session;
 }
 

@@ -177,11 +177,11 @@ static void run_all(const aerie_model *model, const aerie_model *draft, const ae
     params.spec.draft_model = draft;
     memset(outcomes, 0, N_CASES * sizeof *outcomes);
     for (size_t i = 0; i < N_CASES; i++) c.of[i] = &outcomes[i];
-    const ae_api_test test = {.fixed = true, .oracle_error = 0.3f, .seed = 9};
-    ae_api_test_answer known[N_CASES];
-    need(ae_api_test_session_create(&session, model, &params, &test, &error), &error);
-    for (size_t i = 0; truth && i < N_CASES; i++) known[i] = (ae_api_test_answer){truth[i].it.ids, truth[i].it.n};
-    if (truth) ae_api_test_answers(session, known, N_CASES);
+    const ae_session_test test = {.fixed = true, .oracle_error = 0.3f, .seed = 9};
+    ae_session_test_answer known[N_CASES];
+    need(ae_session_create_for_test(&session, model, &params, &test, &error), &error);
+    for (size_t i = 0; truth && i < N_CASES; i++) known[i] = (ae_session_test_answer){truth[i].it.ids, truth[i].it.n};
+    if (truth) ae_session_test_answers(session, known, N_CASES);
     need(aerie_generate(session, requests, N_CASES, collect, &c, stats, sizeof(aerie_stats), &error), &error);
     for (size_t i = 0; i < N_CASES; i++) outcomes[i].it.stats = stats[i];
     aerie_session_free(session);
@@ -211,7 +211,7 @@ static const char *case_name(size_t target, size_t type, bool tree, uint32_t i)
 {
     static char name[128];
     snprintf(name, sizeof name, "model %s, %s, %s, sampler %u, temperature %u", targets[target].name,
-             ae_api_test_spec_name(types[type]), tree ? "tree" : "chain", i / N_TEMPERATURES, i % N_TEMPERATURES);
+             ae_session_test_spec_name(types[type]), tree ? "tree" : "chain", i / N_TEMPERATURES, i % N_TEMPERATURES);
     return name;
 }
 
@@ -238,7 +238,7 @@ static void test_law_1_every_sampler_with_every_drafter(void **state)
             }
     }
     for (size_t type = 0; type < 4; type++) {
-        print_message("%s: %llu accepted\n", ae_api_test_spec_name(types[type]), (unsigned long long)accepted[type]);
+        print_message("%s: %llu accepted\n", ae_session_test_spec_name(types[type]), (unsigned long long)accepted[type]);
         if (types[type] != AE_SPEC_RANDOM) assert_true(accepted[type] > 50);
     }
 }

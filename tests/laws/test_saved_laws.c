@@ -91,7 +91,7 @@ static aerie_session *open_session(const aerie_model *m, aerie_spec_type type, u
     params.spec.ngram = type != AERIE_SPEC_DRAFT;
     if (type == AERIE_SPEC_DRAFT) params.spec.draft_model = draft;
     if (type == AERIE_SPEC_EAGLE3) params.spec.head = head;
-    need(ae_api_test_session_create(&session, m, &params, &(ae_api_test){.fixed = true}, &error), &error);
+    need(ae_session_create_for_test(&session, m, &params, &(ae_session_test){.fixed = true}, &error), &error);
     return session;
 }
 

@@ -140,7 +140,7 @@ static void run_head(const aerie_model *model, aerie_drafter_head *head, run *go
         for (int i = 0; i < 24; i++) prompts[r][i] = 3 + (r * 91 + i * 37) % 250;
     p.n_ctx = 128, p.n_seqs = 4, p.n_batch = 48, p.n_threads = 2;
     p.spec.type = head ? AERIE_SPEC_AUTO : AERIE_SPEC_NONE, p.spec.head = head, p.spec.ngram = false;
-    need(ae_api_test_session_create(&session, model, &p, &(ae_api_test){.fixed = head != NULL}, &error), &error);
+    need(ae_session_create_for_test(&session, model, &p, &(ae_session_test){.fixed = head != NULL}, &error), &error);
     for (int r = 0; r < 4; r++) {
         requests[r] = aerie_request_default();
         requests[r].tokens = prompts[r], requests[r].n_tokens = 6 + 6 * (size_t)r;

@@ -57,7 +57,7 @@ static aerie_session *open_session(const aerie_model *model, aerie_spec_type typ
     params.n_ctx = 512, params.n_seqs = n_seqs, params.n_batch = 64, params.n_threads = 1;
     params.spec.type = type, params.spec.n_max = 5;
     if (type == AERIE_SPEC_DRAFT) params.spec.draft_model = model; /* for itself */
-    need(ae_api_test_session_create(&session, model, &params, &(ae_api_test){.fixed = true}, &error), &error);
+    need(ae_session_create_for_test(&session, model, &params, &(ae_session_test){.fixed = true}, &error), &error);
     return session;
 }
 

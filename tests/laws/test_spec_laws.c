@@ -110,7 +110,7 @@ static aerie_request request_of(size_t i_prompt, uint32_t i_sampling, bool ignor
     return r;
 }
 
-static aerie_session *open_session(const aerie_model *model, const aerie_spec *spec, const ae_api_test *test, uint32_t n_seqs,
+static aerie_session *open_session(const aerie_model *model, const aerie_spec *spec, const ae_session_test *test, uint32_t n_seqs,
                                    uint32_t n_batch, uint32_t n_threads, aerie_kv_type kv_type)
 {
     aerie_error error = {0};
@@ -119,7 +119,7 @@ static aerie_session *open_session(const aerie_model *model, const aerie_spec *s
     params.n_ctx = N_CTX, params.n_seqs = n_seqs, params.n_batch = n_batch, params.n_threads = n_threads;
     params.kv_type = kv_type;
     params.spec = *spec;
-    need(ae_api_test_session_create(&session, model, &params, test, &error), &error);
+    need(ae_session_create_for_test(&session, model, &params, test, &error), &error);
     return session;
 }
 
@@ -210,7 +210,7 @@ static const char *case_name(const kase c)
     static char name[256];
     snprintf(name, sizeof name,
              "model %s, %s, %s, n_max %u, %s, %s, %u threads, chunk %u, %u at once, sampling %u, kv %s, oracle error %g%s%s",
-             targets[c[TARGET]].name, levels[c[LEVEL]], ae_api_test_spec_name(types[c[TYPE]]), n_maxes[c[N_MAX]],
+             targets[c[TARGET]].name, levels[c[LEVEL]], ae_session_test_spec_name(types[c[TYPE]]), n_maxes[c[N_MAX]],
              c[TREE] ? "tree" : "chain", c[FIXED] ? "fixed" : "controlled", c[THREADS] + 1u, batches[c[BATCH]], seqs[c[SEQS]],
              c[SAMPLING], aerie_kv_type_name((aerie_kv_type)c[KV_TYPE]), (double)oracle_errors[c[ORACLE_ERROR]],
              c[IGNORE_EOS] ? ", past EOS" : "", c[NGRAM] ? ", beside n-grams" : "");
@@ -244,19 +244,19 @@ static void run_case(const kase c, size_t number)
     aerie_request requests[MAX_REQUESTS];
     run r;
     const aerie_spec spec = spec_of(c);
-    const ae_api_test test = {.fixed = c[FIXED], .oracle_error = oracle_errors[c[ORACLE_ERROR]], .seed = 5};
-    ae_api_test_answer known[MAX_REQUESTS];
+    const ae_session_test test = {.fixed = c[FIXED], .oracle_error = oracle_errors[c[ORACLE_ERROR]], .seed = 5};
+    ae_session_test_answer known[MAX_REQUESTS];
     for (size_t i = 0; i < n; i++) {
         prompt[i] = c[SEQS] ? i * 3 % N_PROMPTS : (number + 3 * i) % N_PROMPTS;
         expected[i] = plain_answer(c[TARGET], c[SAMPLING], c[IGNORE_EOS], (aerie_kv_type)c[KV_TYPE], prompt[i]);
         requests[i] = request_of(prompt[i], c[SAMPLING], c[IGNORE_EOS]);
-        known[i] = (ae_api_test_answer){expected[i]->ids, expected[i]->n};
+        known[i] = (ae_session_test_answer){expected[i]->ids, expected[i]->n};
     }
     aerie_session *session = open_session(model, &spec, &test, seqs[c[SEQS]], batches[c[BATCH]], 1 + c[THREADS],
                                           (aerie_kv_type)c[KV_TYPE]);
-    ae_api_test_answers(session, known, n);
+    ae_session_test_answers(session, known, n);
     const bool joined = c[NGRAM] && types[c[TYPE]] == AERIE_SPEC_DRAFT;
-    assert_string_equal(aerie_session_spec_name(session), joined ? "draft+ngram" : ae_api_test_spec_name(types[c[TYPE]]));
+    assert_string_equal(aerie_session_spec_name(session), joined ? "draft+ngram" : ae_session_test_spec_name(types[c[TYPE]]));
     for (int again = 0; again < 2; again++) { /* the second time with what the cache holds of the first */
         generate(session, model, requests, n, &r);
         for (size_t i = 0; i < n; i++) {
@@ -280,7 +280,7 @@ static void test_law_1_same_tokens_over_the_whole_matrix(void **state)
     for (size_t i = 0; i < n; i += AE_TEST_EVERY) run_case(cases[i], i);
     print_message("every %dth of %zu cases\n", AE_TEST_EVERY, n);
     for (size_t i = 1; i < sizeof types / sizeof types[0]; i++)
-        print_message("%s, fixed: %llu drafted, %llu accepted\n", ae_api_test_spec_name(types[i]),
+        print_message("%s, fixed: %llu drafted, %llu accepted\n", ae_session_test_spec_name(types[i]),
                       (unsigned long long)tallies[i].n_drafted, (unsigned long long)tallies[i].n_accepted);
     /* every drafter was both right and wrong, or the walk proves little; random ones are hardly ever right */
     if (AE_TEST_EVERY > 1) return;
@@ -298,21 +298,21 @@ static struct tally run_fixed(size_t target, aerie_spec_type type, uint32_t n_ma
     const size_t level = target_models[target][2] ? 2 : 0;
     aerie_spec spec = aerie_spec_default();
     aerie_request requests[N_PROMPTS];
-    ae_api_test_answer known[N_PROMPTS];
-    const ae_api_test test = {.fixed = true, .seed = 3};
+    ae_session_test_answer known[N_PROMPTS];
+    const ae_session_test test = {.fixed = true, .seed = 3};
     spec.type = type, spec.n_max = n_max, spec.tree = tree;
     spec.draft_model = draft_models[target][level];
     for (size_t i = 0; i < N_PROMPTS; i++) {
         const answer *a = plain_answer(target, sampling, true, AERIE_KV_F16, i);
         requests[i] = request_of(i, sampling, true);
-        known[i] = (ae_api_test_answer){a->ids, a->n};
+        known[i] = (ae_session_test_answer){a->ids, a->n};
     }
     aerie_session *session = open_session(target_models[target][level], &spec, &test, 1, 64, 1, AERIE_KV_F16);
-    ae_api_test_answers(session, known, N_PROMPTS);
+    ae_session_test_answers(session, known, N_PROMPTS);
     generate(session, target_models[target][level], requests, N_PROMPTS, &r);
     aerie_session_free(session);
     for (size_t i = 0; i < N_PROMPTS; i++) {
-        same_answer(&r.answers[i], plain_answer(target, sampling, true, AERIE_KV_F16, i), ae_api_test_spec_name(type), i);
+        same_answer(&r.answers[i], plain_answer(target, sampling, true, AERIE_KV_F16, i), ae_session_test_spec_name(type), i);
         t.n_drafted += r.answers[i].stats.n_drafted;
         t.n_accepted += r.answers[i].stats.n_accepted;
         if (type == AE_SPEC_ORACLE && !tree) /* as few passes as can be */
@@ -485,15 +485,15 @@ static void run_real(const struct real_case *c, aerie_model *const *models, cons
     aerie_spec spec = aerie_spec_default();
     if (!models[c->level]) return;
     spec.type = types[c->type], spec.n_max = c->n_max, spec.tree = c->tree;
-    const ae_api_test test = {.fixed = c->fixed, .oracle_error = 0.3f};
-    ae_api_test_answer known[MAX_REQUESTS];
+    const ae_session_test test = {.fixed = c->fixed, .oracle_error = 0.3f};
+    ae_session_test_answer known[MAX_REQUESTS];
     spec.draft_model = models[c->level]; /* drafts for itself */
     for (size_t i = 0; i < c->n_seqs; i++) {
         requests[i] = *request;
-        known[i] = (ae_api_test_answer){expected->ids, expected->n};
+        known[i] = (ae_session_test_answer){expected->ids, expected->n};
     }
     aerie_session *session = open_session(models[c->level], &spec, &test, c->n_seqs, c->n_batch, c->n_threads, kv_type);
-    ae_api_test_answers(session, known, c->n_seqs);
+    ae_session_test_answers(session, known, c->n_seqs);
     generate(session, models[c->level], requests, c->n_seqs, &r);
     aerie_session_free(session);
     if (!expected->n) *expected = r.answers[0];

@@ -49,7 +49,7 @@ static aerie_session *open_session(aerie_spec_type type, uint32_t n_seqs, uint32
     params.pool = pool;
     params.spec.type = type;
     params.spec.n_max = 5;
-    need(ae_api_test_session_create(&session, model, &params, &(ae_api_test){.fixed = true}, &error), &error);
+    need(ae_session_create_for_test(&session, model, &params, &(ae_session_test){.fixed = true}, &error), &error);
     return session;
 }
 

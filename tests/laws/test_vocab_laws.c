@@ -96,7 +96,7 @@ static aerie_session *open_session(const aerie_model *target, const aerie_model 
     params.spec.type = draft ? AERIE_SPEC_DRAFT : AERIE_SPEC_NONE;
     params.spec.draft_model = draft, params.spec.n_max = 5, params.spec.tree = tree;
     params.spec.ngram = false;
-    need(ae_api_test_session_create(&session, target, &params, &(ae_api_test){.fixed = fixed}, &error), &error);
+    need(ae_session_create_for_test(&session, target, &params, &(ae_session_test){.fixed = fixed}, &error), &error);
     return session;
 }
 

@@ -44,7 +44,7 @@ static aerie_session *session_of(size_t i, const shape *s)
 {
     aerie_error error = {0};
     aerie_session *session;
-    const ae_api_test test = {.fixed = true, .oracle_error = 0.3f};
+    const ae_session_test test = {.fixed = true, .oracle_error = 0.3f};
     aerie_session_params p = aerie_session_params_default();
     p.n_ctx = N_CTX;
     p.n_seqs = s->n_seqs;
@@ -53,7 +53,7 @@ static aerie_session *session_of(size_t i, const shape *s)
     p.n_kv = s->n_kv;
     p.spec = s->spec;
     p.n_checkpoints = s->n_checkpoints;
-    need(ae_api_test_session_create(&session, models[i], &p, &test, &error), &error);
+    need(ae_session_create_for_test(&session, models[i], &p, &test, &error), &error);
     if (!s->n_kv) assert_int_equal(ae_kv_loses_parts(ae_engine_kv(session->engine)), s->n_checkpoints != ALL);
     return session;
 }

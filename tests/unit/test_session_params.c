@@ -79,25 +79,25 @@ static void test_drafters_of_tests(void **state)
     aerie_session_params p = aerie_session_params_default();
     aerie_spec_type type;
     p.n_ctx = 64, p.n_threads = 1;
-    for (size_t i = 0; ae_api_test_spec_at(i); i++) {
-        assert_true(ae_api_test_spec_parse(ae_api_test_spec_at(i), &type));
-        assert_string_equal(ae_api_test_spec_name(type), ae_api_test_spec_at(i));
-        assert_int_equal(aerie_spec_type_name(type) != NULL, aerie_spec_type_parse(ae_api_test_spec_at(i), &type));
+    for (size_t i = 0; ae_session_test_spec_at(i); i++) {
+        assert_true(ae_session_test_spec_parse(ae_session_test_spec_at(i), &type));
+        assert_string_equal(ae_session_test_spec_name(type), ae_session_test_spec_at(i));
+        assert_int_equal(aerie_spec_type_name(type) != NULL, aerie_spec_type_parse(ae_session_test_spec_at(i), &type));
     }
-    assert_false(ae_api_test_spec_parse("oracles", &type));
+    assert_false(ae_session_test_spec_parse("oracles", &type));
     static const float rates[] = {1.5f, -0.25f, NAN, INFINITY};
     for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
         aerie_error error = {0};
         aerie_session *session;
         p.spec.type = AE_SPEC_ORACLE;
-        assert_int_equal(ae_api_test_session_create(&session, model, &p, &(ae_api_test){.oracle_error = rates[i]}, &error),
+        assert_int_equal(ae_session_create_for_test(&session, model, &p, &(ae_session_test){.oracle_error = rates[i]}, &error),
                          AERIE_ERROR_ARGUMENT);
         assert_null(session);
         assert_non_null(strstr(error.text, "the oracle's error rate is"));
     }
     aerie_session *session;
     p.spec.type = AE_SPEC_RANDOM;
-    assert_int_equal(ae_api_test_session_create(&session, model, &p, NULL, NULL), AERIE_OK);
+    assert_int_equal(ae_session_create_for_test(&session, model, &p, NULL, NULL), AERIE_OK);
     assert_string_equal(aerie_session_spec_name(session), "random");
     aerie_session_free(session);
 }
