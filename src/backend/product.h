@@ -1,0 +1,145 @@
+/* product.h - the seam, arguments: weights, products with them, and what is done to rows between two products.
+ *
+ * Owns nothing. Included by backend.h. Arrays lie on the device, except those marked (host).
+ */
+#ifndef AE_BACKEND_PRODUCT_H
+#define AE_BACKEND_PRODUCT_H
+
+#include "base/err.h"
+
+typedef struct ae_weight ae_weight;
+
+/* ---- Weights ------------------------------------------------------------------------------- */
+
+typedef enum ae_weight_use {
+    AE_WEIGHT_MATMUL = 1, /* y = W x */
+    AE_WEIGHT_LOOKUP = 2, /* rows fetched by token id */
+    AE_WEIGHT_IN_PLACE = 4, /* a preference: use the rows where they lie, do not pack them */
+} ae_weight_use;
+
+#define AE_WEIGHT_ROWS 16 /* a weight is filled by multiples of this many rows */
+
+typedef struct ae_weight_source {
+    uint32_t type;     /* ae_type */
+    uint32_t n_out;    /* rows: output features, or tokens of a table */
+    uint32_t n_in;     /* columns: input features, contiguous in a row */
+    const void *data;  /* (host) [n_out] rows in the file's layout; lives as long as the weight. NULL: they lie
+                        * nowhere, the weight keeps what it needs of them */
+    unsigned use;      /* ae_weight_use, or-ed */
+    const float *scale, *row_scale; /* (host) a factor of each product's sums, before the bias; and of the values that lookups
+                                     * give. Copied; NULL: there is none */
+} ae_weight_source;
+
+/* ---- Matrix products ------------------------------------------------------------------------ */
+
+#define AE_MATMUL_MAX 4 /* weights that share one input: q, k, v or gate, up */
+
+typedef enum ae_input {
+    AE_INPUT_PLAIN,     /* x */
+    AE_INPUT_RMSNORM,   /* x / rms(x) * norm */
+    AE_INPUT_LAYERNORM, /* (x - mean) / sqrt(variance + eps) * norm (+ norm_bias) */
+    AE_INPUT_GLU,       /* f(x) * x2, or f(x) where there is no x2; f by ae_glu */
+} ae_input;
+
+/* What a feed-forward block or a gate does to its input g, and how it is combined with u (1 where there is none). */
+typedef enum ae_glu {
+    AE_GLU_SILU,         /* g / (1 + e^-g) * u */
+    AE_GLU_GELU,         /* g / (1 + e^-2z) * u, z = sqrt(2 / pi) * (g + 0.044715 g^3): GELU by tanh */
+    AE_GLU_RELU2,        /* max(g, 0)^2 * u */
+    AE_GLU_SIGMOID,      /* 1 / (1 + e^-g) * u */
+    AE_GLU_OAI,          /* gpt-oss: a = min(g, limit), a / (1 + e^(-1.702 a)) * (clamp(u, limit) + 1) */
+    AE_GLU_SILU_CLAMPED, /* min(silu(g), limit) * clamp(u, limit) */
+    AE_GLUS,
+} ae_glu;
+
+typedef struct ae_matmul {
+    uint32_t n_rows;
+    ae_input input;
+    const float *x, *x2;  /* [n_rows][x_stride] f32; the first n_in are used */
+    size_t x_stride;
+    const float *norm;    /* [n_in] f32 on the device, for the norms */
+    const float *norm_bias; /* [n_in] f32 on the device or NULL, for AE_INPUT_LAYERNORM */
+    float norm_eps;
+    ae_glu glu;           /* for AE_INPUT_GLU */
+    float glu_limit;
+    uint32_t n_weights;
+    struct ae_matmul_out {
+        const ae_weight *weight; /* [n_out, n_in] */
+        const float *bias;       /* [n_out] f32 on the device, or NULL */
+        float *y;                /* [n_rows][y_stride] f32 */
+        size_t y_stride;
+        bool add;                /* y += instead of y = */
+    } out[AE_MATMUL_MAX];
+} ae_matmul;
+
+/* Told of a product before it is made: its input x [n_rows][x_stride], n_in f32 of each row, which the host can read during the
+ * call. On the thread that calls the operation. */
+typedef void ae_watch_fn(void *user, const ae_weight *weight, const float *x, size_t x_stride, uint32_t n_rows, uint32_t n_in);
+
+/* A product for each head: row r of head h is x + r * x_stride + h * x_step, its result y + r * y_stride + h * y_step. */
+typedef struct ae_head_matmul {
+    uint32_t n_rows, n_heads;
+    const float *x;       /* n_in f32 each */
+    size_t x_stride, x_step;
+    ae_weight *const *weights; /* [n_heads] of [n_out, n_in], of one type and shape */
+    float *y;             /* n_out f32 each */
+    size_t y_stride, y_step;
+} ae_head_matmul;
+
+/* x in n_rows * n_groups groups of dim, each normed by itself, in place: x / rms(x) * weight, or the layer norm. */
+typedef struct ae_norm {
+    uint32_t n_rows, n_groups, dim;
+    float *x;            /* [n_rows][x_stride] f32; the first n_groups * dim are used */
+    size_t x_stride;
+    const float *weight; /* [dim] f32 on the device, or [n_groups][dim] if each_group */
+    float eps;
+    bool each_group;     /* groups have weights of their own */
+    bool layer;          /* (x - mean) / sqrt(variance + eps) * weight (+ bias) */
+    const float *bias;   /* [dim] f32 on the device or NULL, of the layer norm */
+} ae_norm;
+
+/* y = fmaf(a, x, y), n rows of dim. */
+typedef struct ae_axpy {
+    uint32_t n, dim;
+    float a;
+    const float *x;
+    size_t x_stride;
+    float *y;
+    size_t y_stride;
+} ae_axpy;
+
+typedef enum ae_map_kind {
+    AE_MAP_ZERO,    /* 0 */
+    AE_MAP_SCALE,   /* x * a */
+    AE_MAP_SOFTCAP, /* a * tanh(x / a) */
+    AE_MAP_GLU,     /* f(x) * x2 by ae_glu, as AE_INPUT_GLU */
+    AE_MAP_GATE,    /* x * 1 / (1 + e^-x2), x2 [n_rows][n_groups]: one gate for each of n_groups equal parts of a row */
+} ae_map_kind;
+
+/* Every element of x, in place. */
+typedef struct ae_map {
+    ae_map_kind kind;
+    uint32_t n_rows, dim;
+    float *x;            /* [n_rows][x_stride] f32; the first dim are used */
+    size_t x_stride;
+    float a;
+    const float *x2;     /* [n_rows][x2_stride] */
+    size_t x2_stride;
+    uint32_t n_groups;   /* AE_MAP_GATE; divides dim */
+    ae_glu glu;          /* AE_MAP_GLU */
+    float glu_limit;
+} ae_map;
+
+/* y[i] = x[rows[i]], dim floats each; rows [n] on the device, or host_rows (host) [n], read before the call returns; both NULL:
+ * y[i] = x[i]. x and y do not overlap. */
+typedef struct ae_copy {
+    uint32_t n, dim;
+    const float *x;
+    size_t x_stride;
+    const int32_t *rows;
+    float *y;
+    size_t y_stride;
+    const int32_t *host_rows;
+} ae_copy;
+
+#endif
