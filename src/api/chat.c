@@ -80,10 +80,10 @@ static aerie_status render_chat(const aerie_model *model, const aerie_chat *chat
 aerie_status aerie_chat_prompt(const aerie_model *model, const aerie_message *messages, size_t n_messages,
                                bool add_generation_prompt, char **text, size_t *n, aerie_error *error)
 {
-    AE_API_NEED(model, error);
-    AE_API_NEED(text, error);
-    AE_API_NEED(n, error);
-    AE_API_NEED_IF(n_messages, messages, error);
+    AE_NEED(model, error);
+    AE_NEED(text, error);
+    AE_NEED(n, error);
+    AE_NEED_IF(n_messages, messages, error);
     const aerie_message none = {0};
     const aerie_chat chat = {.turns = messages ? messages : &none, .n_turns = n_messages,
                              .no_generation_prompt = !add_generation_prompt};
@@ -103,9 +103,9 @@ const char *aerie_chat_template_name(size_t i)
 
 aerie_status aerie_chat_render(const aerie_model *model, const aerie_chat *chat, char **text, size_t *n, aerie_error *error)
 {
-    AE_API_NEED(chat, error);
-    AE_API_NEED(text, error);
-    AE_API_NEED(n, error);
+    AE_NEED(chat, error);
+    AE_NEED(text, error);
+    AE_NEED(n, error);
     *text = NULL;
     *n = 0;
     AE_STRUCT_TAKE(chat, own, chat, error);
@@ -128,10 +128,10 @@ static aerie_status tokenize(const aerie_model *model, const char *text, size_t 
 aerie_status aerie_chat_tokens(const aerie_model *model, const aerie_chat *chat, int32_t **tokens, size_t *n_tokens,
                                char **text, size_t *n, aerie_error *error)
 {
-    AE_API_NEED(model, error);
-    AE_API_NEED(chat, error);
-    AE_API_NEED(tokens, error);
-    AE_API_NEED(n_tokens, error);
+    AE_NEED(model, error);
+    AE_NEED(chat, error);
+    AE_NEED(tokens, error);
+    AE_NEED(n_tokens, error);
     ae_buf values = {0};
     char *written = NULL;
     size_t n_written = 0;
@@ -157,9 +157,9 @@ aerie_status aerie_chat_tokens(const aerie_model *model, const aerie_chat *chat,
 aerie_status aerie_chat_tokenize(const aerie_model *model, const char *text, size_t n, int32_t **tokens, size_t *n_tokens,
                                  aerie_error *error)
 {
-    AE_API_NEED(model, error);
-    AE_API_NEED(tokens, error);
-    AE_API_NEED(n_tokens, error);
-    AE_API_NEED_IF(n, text, error);
+    AE_NEED(model, error);
+    AE_NEED(tokens, error);
+    AE_NEED(n_tokens, error);
+    AE_NEED_IF(n, text, error);
     return tokenize(model, text, n, NULL, 0, tokens, n_tokens, error);
 }

@@ -6,16 +6,16 @@
 
 aerie_status aerie_grammar_create(aerie_grammar **grammar, const char *gbnf, size_t n, aerie_error *error)
 {
-    AE_API_NEED(grammar, error);
-    AE_API_NEED_IF(n, gbnf, error);
+    AE_NEED(grammar, error);
+    AE_NEED_IF(n, gbnf, error);
     return ae_grammar_from_gbnf(grammar, gbnf, n, error);
 }
 
 aerie_status aerie_grammar_create_schema_with(aerie_grammar **grammar, const char *json, size_t n,
                                               const aerie_schema_params *params, aerie_error *error)
 {
-    AE_API_NEED(grammar, error);
-    AE_API_NEED_IF(n, json, error);
+    AE_NEED(grammar, error);
+    AE_NEED_IF(n, json, error);
     *grammar = NULL;
     AE_STRUCT_TAKE(schema_params, own, params, error);
     ae_buf said = {0};
@@ -33,15 +33,15 @@ aerie_status aerie_grammar_create_schema_with(aerie_grammar **grammar, const cha
 
 aerie_status aerie_grammar_create_schema(aerie_grammar **grammar, const char *json, size_t n, bool standard, aerie_error *error)
 {
-    AE_API_NEED(grammar, error);
-    AE_API_NEED_IF(n, json, error);
+    AE_NEED(grammar, error);
+    AE_NEED_IF(n, json, error);
     return ae_grammar_from_schema(grammar, json, n, standard, error);
 }
 
 aerie_status aerie_grammar_create_lazy(aerie_grammar **grammar, const aerie_lazy_params *params, aerie_error *error)
 {
-    AE_API_NEED(grammar, error);
-    AE_API_NEED(params, error);
+    AE_NEED(grammar, error);
+    AE_NEED(params, error);
     *grammar = NULL;
     AE_STRUCT_TAKE(lazy_params, own, params, error);
     return ae_grammar_lazy(grammar, &own, error);
@@ -55,10 +55,10 @@ void aerie_grammar_free(aerie_grammar *grammar)
 aerie_status aerie_grammar_check(const aerie_grammar *grammar, const char *text, size_t n, bool *accepted, size_t *n_good,
                                  aerie_error *error)
 {
-    AE_API_NEED(grammar, error);
-    AE_API_NEED(accepted, error);
-    AE_API_NEED(n_good, error);
-    AE_API_NEED_IF(n, text, error);
+    AE_NEED(grammar, error);
+    AE_NEED(accepted, error);
+    AE_NEED(n_good, error);
+    AE_NEED_IF(n, text, error);
     ae_matcher m;
     AE_TRY(ae_matcher_init(&m, grammar, error));
     *n_good = 0;

@@ -68,8 +68,8 @@ size_t aerie_model_n_metadata(const aerie_model *model)
 
 aerie_status aerie_model_metadata_key(const aerie_model *model, size_t i, char **key, aerie_error *error)
 {
-    AE_API_NEED(model, error);
-    AE_API_NEED(key, error);
+    AE_NEED(model, error);
+    AE_NEED(key, error);
     *key = NULL;
     const size_t n = ae_gguf_n_kv(gguf_of(model));
     if (i >= n) return ae_fail(error, AERIE_ERROR_ARGUMENT, "entry %zu of the metadata is asked for, of %zu", i, n);
@@ -81,8 +81,8 @@ aerie_status aerie_model_metadata_key(const aerie_model *model, size_t i, char *
 aerie_status aerie_model_metadata_get(const aerie_model *model, const char *key, char **value, size_t *n, const char **type,
                                       aerie_error *error)
 {
-    AE_API_NEED(model, error);
-    AE_API_NEED(value, error);
+    AE_NEED(model, error);
+    AE_NEED(value, error);
     ae_buf out = {0};
     size_t n_value;
     *value = NULL;

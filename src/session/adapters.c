@@ -49,9 +49,9 @@ static aerie_status load(aerie_adapter *a, const char *path, const aerie_adapter
 aerie_status aerie_adapter_load(aerie_adapter **adapter, const aerie_model *model, const char *path,
                                 const aerie_adapter_params *params, aerie_error *error)
 {
-    AE_API_NEED(adapter, error);
-    AE_API_NEED(model, error);
-    AE_API_NEED(path, error);
+    AE_NEED(adapter, error);
+    AE_NEED(model, error);
+    AE_NEED(path, error);
     *adapter = NULL;
     AE_STRUCT_TAKE(adapter_params, p, params, error);
     if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no file of an adapter is named");

@@ -99,7 +99,7 @@ aerie_status ae_session_create_self(aerie_session *s, ae_drafter **drafter, aeri
 
 aerie_status aerie_session_set_moe_experts(aerie_session *session, int32_t n_experts, aerie_error *error)
 {
-    AE_API_NEED(session, error);
+    AE_NEED(session, error);
     uint32_t n = 0;
     if (!session->self)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the session speculates by %s, not by moe: its drafts have no experts to "

@@ -96,8 +96,8 @@ uint64_t ae_session_embedder_bytes(const ae_model *model, const ae_backend *back
 aerie_status aerie_embedder_create(aerie_embedder **embedder, const aerie_model *model, const aerie_embedder_params *params,
                                    aerie_error *error)
 {
-    AE_API_NEED(embedder, error);
-    AE_API_NEED(model, error);
+    AE_NEED(embedder, error);
+    AE_NEED(model, error);
     *embedder = NULL;
     AE_STRUCT_TAKE(embedder_params, p, params, error);
     if (!model || !model->net) return ae_fail(error, AERIE_ERROR_ARGUMENT, "an embedder needs a model loaded with its weights");
@@ -164,10 +164,10 @@ static aerie_status check_text(const aerie_embedder *e, const aerie_embed_text *
 
 aerie_status aerie_embed(aerie_embedder *embedder, const aerie_embed_text *texts, size_t n, float *vectors, aerie_error *error)
 {
-    AE_API_NEED(embedder, error);
-    AE_API_NEED_IF(n, texts, error);
-    AE_API_NEED_IF(n, vectors, error);
-    AE_TRY(ae_api_check_fork(ae_embedder_pool(embedder->embedder), "embedder", error));
+    AE_NEED(embedder, error);
+    AE_NEED_IF(n, texts, error);
+    AE_NEED_IF(n, vectors, error);
+    AE_TRY(ae_session_check_fork(ae_embedder_pool(embedder->embedder), "embedder", error));
     enum { PART = 64 };
     ae_embed_text part[PART];
     const size_t n_out = ae_embedder_n_out(embedder->embedder);
@@ -186,12 +186,12 @@ aerie_status aerie_embed(aerie_embedder *embedder, const aerie_embed_text *texts
 aerie_status aerie_rerank_tokens(const aerie_model *model, const char *query, size_t n_query, const char *document,
                                  size_t n_document, int32_t **tokens, size_t *n_tokens, size_t *n_first, aerie_error *error)
 {
-    AE_API_NEED(model, error);
-    AE_API_NEED(tokens, error);
-    AE_API_NEED(n_tokens, error);
-    AE_API_NEED(n_first, error);
-    AE_API_NEED_IF(n_query, query, error);
-    AE_API_NEED_IF(n_document, document, error);
+    AE_NEED(model, error);
+    AE_NEED(tokens, error);
+    AE_NEED(n_tokens, error);
+    AE_NEED(n_first, error);
+    AE_NEED_IF(n_query, query, error);
+    AE_NEED_IF(n_document, document, error);
     const ae_vocab *vocab = model->vocab;
     const int32_t eos = ae_vocab_adds_eos(vocab) ? ae_vocab_eos(vocab) : -1;
     ae_tokens list = {0};

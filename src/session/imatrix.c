@@ -116,8 +116,8 @@ static void on_product(void *user, const ae_weight *weight, const float *x, size
 aerie_status aerie_imatrix_create(aerie_imatrix **out, aerie_session *session, const aerie_imatrix_params *theirs,
                                   aerie_error *error)
 {
-    AE_API_NEED(out, error);
-    AE_API_NEED(session, error);
+    AE_NEED(out, error);
+    AE_NEED(session, error);
     *out = NULL;
     AE_STRUCT_TAKE(imatrix_params, params, theirs, error);
     const ae_backend_ops *ops = session->model->backend->ops;
@@ -214,8 +214,8 @@ static aerie_status write_all(const aerie_imatrix *im, ae_gguf_writer *writer, c
 aerie_status aerie_imatrix_save(const aerie_imatrix *im, const char *path, const char *dataset, uint32_t n_chunks,
                                 uint32_t chunk_size, aerie_error *error)
 {
-    AE_API_NEED(im, error);
-    AE_API_NEED(path, error);
+    AE_NEED(im, error);
+    AE_NEED(path, error);
     ae_gguf_writer *writer;
     AE_TRY(ae_gguf_writer_create(&writer, path, error));
     const aerie_status status = write_all(im, writer, dataset ? dataset : "", n_chunks, chunk_size, error);

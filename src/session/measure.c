@@ -79,8 +79,8 @@ static void start(aerie_session *session)
 aerie_status aerie_eval_adapters(aerie_session *session, const aerie_adapter_use *adapters, size_t n_adapters,
                                  aerie_error *error)
 {
-    AE_API_NEED(session, error);
-    AE_API_NEED_IF(n_adapters, adapters, error);
+    AE_NEED(session, error);
+    AE_NEED_IF(n_adapters, adapters, error);
     ae_adapter_set set;
     AE_TRY(ae_session_adapter_set(session, adapters, n_adapters, &set, error));
     session->eval_adapters = set;
@@ -120,20 +120,20 @@ static aerie_status eval_tokens(aerie_session *session, const int32_t *tokens, s
 aerie_status aerie_eval(aerie_session *session, const int32_t *tokens, size_t n_tokens, aerie_logits_callback *callback,
                         void *user, aerie_error *error)
 {
-    AE_API_NEED(session, error);
-    AE_API_NEED(callback, error);
-    AE_API_NEED_IF(n_tokens, tokens, error);
-    AE_TRY(ae_api_check_process(session, error));
+    AE_NEED(session, error);
+    AE_NEED(callback, error);
+    AE_NEED_IF(n_tokens, tokens, error);
+    AE_TRY(ae_session_check_process(session, error));
     return eval_tokens(session, tokens, n_tokens, &(eval){.logits = callback, .user = user}, error);
 }
 
 aerie_status aerie_eval_from(aerie_session *session, const int32_t *tokens, size_t n_tokens, size_t first,
                              aerie_logits_callback *callback, void *user, aerie_error *error)
 {
-    AE_API_NEED(session, error);
-    AE_API_NEED(callback, error);
-    AE_API_NEED_IF(n_tokens, tokens, error);
-    AE_TRY(ae_api_check_process(session, error));
+    AE_NEED(session, error);
+    AE_NEED(callback, error);
+    AE_NEED_IF(n_tokens, tokens, error);
+    AE_TRY(ae_session_check_process(session, error));
     return eval_tokens(session, tokens, n_tokens,
                        &(eval){.logits = callback, .user = user, .first = first, .parallel = true}, error);
 }
@@ -141,10 +141,10 @@ aerie_status aerie_eval_from(aerie_session *session, const int32_t *tokens, size
 aerie_status aerie_eval_features(aerie_session *session, const int32_t *tokens, size_t n_tokens,
                                  aerie_features_callback *callback, void *user, aerie_error *error)
 {
-    AE_API_NEED(session, error);
-    AE_API_NEED(callback, error);
-    AE_API_NEED_IF(n_tokens, tokens, error);
-    AE_TRY(ae_api_check_process(session, error));
+    AE_NEED(session, error);
+    AE_NEED(callback, error);
+    AE_NEED_IF(n_tokens, tokens, error);
+    AE_TRY(ae_session_check_process(session, error));
     const size_t n = ae_session_row_features(session);
     if (!n) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the session was created without taps");
     float *row = ae_alloc(n, sizeof *row);
@@ -168,9 +168,9 @@ static aerie_status add_filler(aerie_session *session, uint32_t n, ae_export row
 aerie_status aerie_time_pass(aerie_session *session, uint32_t n_rows, uint32_t n_context, bool all_logits, uint32_t n_runs,
                              double *seconds, aerie_error *error)
 {
-    AE_API_NEED(session, error);
-    AE_API_NEED_IF(n_runs, seconds, error);
-    AE_TRY(ae_api_check_process(session, error));
+    AE_NEED(session, error);
+    AE_NEED_IF(n_runs, seconds, error);
+    AE_TRY(ae_session_check_process(session, error));
     const ae_engine_options *o = ae_engine_options_get(session->engine);
     if (!n_rows || n_rows > o->n_batch || n_context + (uint64_t)n_rows > o->n_ctx)
         return ae_fail(error, AERIE_ERROR_ARGUMENT,

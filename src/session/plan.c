@@ -7,8 +7,8 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
                                    const aerie_session_params *session_params, aerie_memory_plan *theirs, size_t plan_size,
                                    aerie_error *error)
 {
-    AE_API_NEED(path, error);
-    AE_API_NEED(theirs, error);
+    AE_NEED(path, error);
+    AE_NEED(theirs, error);
     aerie_memory_plan own = {.available_bytes = ae_os_memory_available()}, *plan = &own;
     ae_struct_give(theirs, plan_size, plan, sizeof *plan);
     AE_STRUCT_TAKE(model_params, mp, model_params, error);

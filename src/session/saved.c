@@ -123,10 +123,10 @@ static aerie_status refuse_in_step(const aerie_session *s, aerie_error *error)
 
 aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_error *error)
 {
-    AE_API_NEED(task, error);
-    AE_API_NEED(data, error);
-    AE_API_NEED(n, error);
-    AE_TRY(ae_api_check_process(task->session, error));
+    AE_NEED(task, error);
+    AE_NEED(data, error);
+    AE_NEED(n, error);
+    AE_TRY(ae_session_check_process(task->session, error));
     aerie_session *s = task->session;
     *data = NULL;
     *n = 0;
@@ -168,12 +168,12 @@ aerie_status aerie_prefix_save_adapted(aerie_session *s, const aerie_adapter_use
 aerie_status aerie_prefix_save_scoped(aerie_session *s, uint64_t scope, const aerie_adapter_use *adapters, size_t n_adapters,
                                       const int32_t *tokens, size_t n_tokens, void **data, size_t *n, aerie_error *error)
 {
-    AE_API_NEED_AS(s, "session", error);
-    AE_API_NEED(data, error);
-    AE_API_NEED(n, error);
-    AE_API_NEED_IF(n_tokens, tokens, error);
-    AE_API_NEED_IF(n_adapters, adapters, error);
-    AE_TRY(ae_api_check_process(s, error));
+    AE_NEED_AS(s, "session", error);
+    AE_NEED(data, error);
+    AE_NEED(n, error);
+    AE_NEED_IF(n_tokens, tokens, error);
+    AE_NEED_IF(n_adapters, adapters, error);
+    AE_TRY(ae_session_check_process(s, error));
     *data = NULL;
     *n = 0;
     ae_adapter_set set;
@@ -365,9 +365,9 @@ aerie_status aerie_prefix_load(aerie_session *s, const void *data, size_t n, siz
 aerie_status aerie_prefix_load_scoped(aerie_session *s, uint64_t scope, const void *data, size_t n, size_t *n_loaded,
                                       aerie_error *error)
 {
-    AE_API_NEED_AS(s, "session", error);
-    AE_API_NEED_IF(n, data, error);
-    AE_TRY(ae_api_check_process(s, error));
+    AE_NEED_AS(s, "session", error);
+    AE_NEED_IF(n, data, error);
+    AE_TRY(ae_session_check_process(s, error));
     ae_session_saved saved;
     if (n_loaded) *n_loaded = 0;
     AE_TRY(refuse_in_step(s, error));
@@ -389,9 +389,9 @@ aerie_status aerie_prefix_load_scoped(aerie_session *s, uint64_t scope, const vo
 aerie_status aerie_saved_tokens(const void *data, size_t n, int32_t **tokens, size_t *n_tokens, size_t *n_prompt,
                                 aerie_error *error)
 {
-    AE_API_NEED(tokens, error);
-    AE_API_NEED(n_tokens, error);
-    AE_API_NEED_IF(n, data, error);
+    AE_NEED(tokens, error);
+    AE_NEED(n_tokens, error);
+    AE_NEED_IF(n, data, error);
     ae_sections sections;
     ae_session_saved saved = {0};
     *tokens = NULL;

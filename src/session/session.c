@@ -21,7 +21,7 @@
 
 aerie_status aerie_pool_create(aerie_pool **pool, uint32_t n_threads, aerie_error *error)
 {
-    AE_API_NEED(pool, error);
+    AE_NEED(pool, error);
     *pool = NULL;
     aerie_pool *p = ae_alloc(1, sizeof *p);
     if (!p) return ae_fail_memory(error, "a thread pool", sizeof *p);
@@ -131,8 +131,8 @@ void aerie_session_free(aerie_session *session)
 aerie_status aerie_session_create(aerie_session **session, const aerie_model *model, const aerie_session_params *params,
                                   aerie_error *error)
 {
-    AE_API_NEED(session, error);
-    AE_API_NEED(model, error);
+    AE_NEED(session, error);
+    AE_NEED(model, error);
     return ae_session_create(session, model, params, NULL, error);
 }
 

@@ -123,21 +123,21 @@ struct aerie_adapter {
 /* ---- Arguments ---- */
 
 /* What a caller must give, by its name; of lists only if they have entries. */
-#define AE_API_NEED_AS(pointer, name, error) \
+#define AE_NEED_AS(pointer, name, error) \
     do { \
         if (!(pointer)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s: '%s' is NULL", __func__, name); \
     } while (0)
-#define AE_API_NEED(pointer, error) AE_API_NEED_AS(pointer, #pointer, error)
-#define AE_API_NEED_IF(n, pointer, error) \
+#define AE_NEED(pointer, error) AE_NEED_AS(pointer, #pointer, error)
+#define AE_NEED_IF(n, pointer, error) \
     do { \
-        if (n) AE_API_NEED(pointer, error); \
+        if (n) AE_NEED(pointer, error); \
     } while (0)
 
 /* ARGUMENT in a process that the pool's own one has made by fork(): its threads are not there. what: "session". */
-aerie_status ae_api_check_fork(const ae_pool *pool, const char *what, aerie_error *error);
-static inline aerie_status ae_api_check_process(const aerie_session *session, aerie_error *error)
+aerie_status ae_session_check_fork(const ae_pool *pool, const char *what, aerie_error *error);
+static inline aerie_status ae_session_check_process(const aerie_session *session, aerie_error *error)
 {
-    return ae_api_check_fork(ae_engine_pool(session->engine), "session", error);
+    return ae_session_check_fork(ae_engine_pool(session->engine), "session", error);
 }
 
 /* ---- Structs that grow ---- */

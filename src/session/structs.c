@@ -25,7 +25,7 @@ aerie_status ae_struct_take(void *own, size_t own_size, const void *theirs, cons
     return AERIE_OK;
 }
 
-aerie_status ae_api_check_fork(const ae_pool *pool, const char *what, aerie_error *error)
+aerie_status ae_session_check_fork(const ae_pool *pool, const char *what, aerie_error *error)
 {
     if (!ae_pool_is_forked(pool)) return AERIE_OK;
     return ae_fail(error, AERIE_ERROR_ARGUMENT, "the %s belongs to the process that called fork(); in this one, which has none "

@@ -144,9 +144,9 @@ static aerie_status task_create(aerie_task **out, aerie_session *session, const 
 static aerie_status make_task(aerie_session *session, const aerie_request *request, aerie_task **task, aerie_error *error)
 {
     ae_session_saved saved = {0};
-    AE_API_NEED_IF(request->n_tokens, request->tokens, error);
-    AE_API_NEED_IF(request->n_stop, request->stop, error);
-    AE_API_NEED_IF(request->n_adapters, request->adapters, error);
+    AE_NEED_IF(request->n_tokens, request->tokens, error);
+    AE_NEED_IF(request->n_stop, request->stop, error);
+    AE_NEED_IF(request->n_adapters, request->adapters, error);
     if (request->saved || request->n_saved)
         AE_TRY(ae_session_saved_copy(session, request->saved, request->n_saved, &saved, error));
     saved.adapters.scope = request->scope;
@@ -204,10 +204,10 @@ static aerie_status submit(aerie_session *session, const aerie_request *request,
 
 aerie_status aerie_submit(aerie_session *session, const aerie_request *request, aerie_task **task, aerie_error *error)
 {
-    AE_API_NEED(session, error);
-    AE_API_NEED(request, error);
-    AE_API_NEED(task, error);
-    AE_TRY(ae_api_check_process(session, error));
+    AE_NEED(session, error);
+    AE_NEED(request, error);
+    AE_NEED(task, error);
+    AE_TRY(ae_session_check_process(session, error));
     const size_t n_most = (size_t)session->params.n_seqs + most_waiting(session);
     return submit(session, request, n_most, (stats_place){0}, task, error);
 }
@@ -536,8 +536,8 @@ static aerie_status step(aerie_session *s, aerie_error *error)
 
 aerie_status aerie_step(aerie_session *s, aerie_error *error)
 {
-    AE_API_NEED_AS(s, "session", error);
-    AE_TRY(ae_api_check_process(s, error));
+    AE_NEED_AS(s, "session", error);
+    AE_TRY(ae_session_check_process(s, error));
     s->in_step = true;
     const aerie_status status = step(s, error);
     s->in_step = false;
@@ -648,8 +648,8 @@ aerie_status aerie_generate(aerie_session *session, const aerie_request *request
                             aerie_token_callback *callback, void *user, aerie_stats *stats, size_t stats_size,
                             aerie_error *error)
 {
-    AE_API_NEED(session, error);
-    AE_API_NEED_IF(n_requests, requests, error);
+    AE_NEED(session, error);
+    AE_NEED_IF(n_requests, requests, error);
     if (!n_requests) return AERIE_OK;
     generated *all = ae_alloc(n_requests, sizeof *all);
     if (!all) return ae_fail_memory(error, "the requests' state", n_requests * sizeof *all);

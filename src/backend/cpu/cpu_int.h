@@ -157,4 +157,35 @@ void ae_cpu_propose(ae_stream *stream, const ae_propose *args);
 uint32_t ae_act_tile_pieces(uint32_t n_in);
 void ae_act_tile_piece(ae_act *act, const ae_act_need *need, uint32_t i);
 
+/* memory.c */
+void ae_cpu_fill(ae_backend *backend, void *device, const void *host, size_t n);
+void ae_cpu_memory_info(const ae_backend *backend, uint64_t *n_free, uint64_t *n_total);
+void ae_cpu_copy_in(ae_stream *stream, void *device, const void *host, size_t n);
+void ae_cpu_copy_out(ae_stream *stream, void *host, const void *device, size_t n);
+const void *ae_cpu_view(ae_stream *stream, const void *device, void *room, size_t n);
+
+/* stream.c */
+size_t ae_cpu_stream_bytes(const ae_backend *backend, const ae_stream_options *options);
+void ae_cpu_stream_free(ae_stream *stream);
+aerie_status ae_cpu_stream_create(ae_backend *backend, const ae_stream_options *options, ae_stream **out,
+                                  aerie_error *error);
+aerie_status ae_cpu_sync(ae_stream *stream, aerie_error *error);
+void ae_cpu_host_run(ae_stream *stream, ae_pool_job *job, void *context, uint32_t n);
+void ae_cpu_watch(ae_stream *stream, ae_watch_fn *watch, void *user);
+uint32_t ae_cpu_mark(ae_stream *stream);
+double ae_cpu_elapsed(const ae_stream *stream, uint32_t from, uint32_t to);
+bool ae_cpu_pass_begin(ae_stream *stream, uint64_t key);
+void ae_cpu_pass_end(ae_stream *stream);
+
+/* product.c */
+void ae_cpu_matmul(ae_stream *stream, const ae_matmul *args);
+
+/* rows.c */
+void ae_cpu_lookup(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y,
+                   size_t y_stride);
+void ae_cpu_copy(ae_stream *stream, const ae_copy *a);
+void ae_cpu_norm(ae_stream *stream, const ae_norm *args);
+void ae_cpu_axpy(ae_stream *stream, const ae_axpy *args);
+void ae_cpu_map(ae_stream *stream, const ae_map *args);
+
 #endif

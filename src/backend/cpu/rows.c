@@ -1,0 +1,103 @@
+/* rows.c - what is done to rows between two products: lookups, copies, norms, element-wise maps. Owns nothing. */
+#include <string.h>
+
+#include "backend/backend.h"
+#include "backend/cpu/cpu_int.h"
+#include "base/mem.h"
+#include "base/os.h"
+
+void ae_cpu_lookup(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y,
+                   size_t y_stride)
+{
+    ae_decode_fn *decode = ae_type_get(table->type)->decode;
+    for (uint32_t r = 0; r < n_rows; r++) {
+        if ((uint32_t)tokens[r] >= table->n_out) {
+            ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "lookup of %u rows: token %d of row %u is none of %u; please "
+                            "report",
+                            n_rows, tokens[r], r, table->n_out);
+            return;
+        }
+        decode(table->plain + (size_t)tokens[r] * table->row_bytes, y + r * y_stride, table->n_in);
+        for (uint32_t i = 0; table->has_row_scale && i < table->n_in; i++) y[r * y_stride + i] *= table->row_scale;
+    }
+}
+
+void ae_cpu_copy(ae_stream *stream, const ae_copy *a)
+{
+    const int32_t *rows = a->rows ? a->rows : a->host_rows;
+    (void)stream;
+    for (uint32_t i = 0; i < a->n; i++)
+        memcpy(a->y + i * a->y_stride, a->x + (rows ? (size_t)rows[i] : i) * a->x_stride, a->dim * sizeof(float));
+}
+
+/* A job over rows: on all threads if there are more than few. */
+typedef struct rows_job {
+    const ae_kernels *kernels;
+    const void *args;
+} rows_job;
+
+static void run_rows(ae_stream *stream, ae_pool_job *item, const void *args, uint32_t n)
+{
+    rows_job job = {&stream->backend->kernels, args};
+    if (n > 4) ae_pool_run(stream->pool, item, &job, n);
+    else for (uint32_t r = 0; r < n; r++) item(&job, r, 0);
+}
+
+static void norm_item(void *context, uint32_t r, uint32_t i_worker)
+{
+    const rows_job *job = context;
+    const ae_norm *a = job->args;
+    (void)i_worker;
+    for (uint32_t g = 0; g < a->n_groups; g++) {
+        float *x = a->x + r * a->x_stride + (size_t)g * a->dim;
+        const float *weight = a->weight + (a->each_group ? (size_t)g * a->dim : 0);
+        if (a->layer) job->kernels->layernorm(x, weight, a->bias, a->eps, a->dim, x);
+        else job->kernels->rmsnorm(x, weight, a->eps, a->dim, x);
+    }
+}
+
+void ae_cpu_norm(ae_stream *stream, const ae_norm *args)
+{
+    run_rows(stream, norm_item, args, args->n_rows);
+}
+
+static void axpy_item(void *context, uint32_t r, uint32_t i_worker)
+{
+    const rows_job *job = context;
+    const ae_axpy *a = job->args;
+    (void)i_worker;
+    job->kernels->axpy(a->a, a->x + r * a->x_stride, a->dim, a->y + r * a->y_stride);
+}
+
+void ae_cpu_axpy(ae_stream *stream, const ae_axpy *args)
+{
+    run_rows(stream, axpy_item, args, args->n);
+}
+
+static void map_item(void *context, uint32_t r, uint32_t i_worker)
+{
+    const rows_job *job = context;
+    const ae_map *a = job->args;
+    float *x = a->x + r * a->x_stride;
+    const float *x2 = a->x2 ? a->x2 + r * a->x2_stride : NULL;
+    (void)i_worker;
+    switch (a->kind) {
+    case AE_MAP_ZERO: memset(x, 0, a->dim * sizeof *x); break;
+    case AE_MAP_SCALE:
+        for (uint32_t i = 0; i < a->dim; i++) x[i] *= a->a;
+        break;
+    case AE_MAP_SOFTCAP: job->kernels->softcap(x, a->a, a->dim, x); break;
+    case AE_MAP_GLU: job->kernels->glu[a->glu](x, x2, a->glu_limit, a->dim, x); break;
+    case AE_MAP_GATE:
+        for (uint32_t g = 0, n = a->dim / a->n_groups; g < a->n_groups; g++) {
+            const float gate = ae_glu_of(AE_GLU_SIGMOID, x2[g], 0);
+            for (uint32_t i = g * n; i < (g + 1) * n; i++) x[i] *= gate;
+        }
+        break;
+    }
+}
+
+void ae_cpu_map(ae_stream *stream, const ae_map *args)
+{
+    run_rows(stream, map_item, args, args->n_rows);
+}
