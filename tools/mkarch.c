@@ -1,8 +1,8 @@
 /* mkarch.c - writes a random model of an architecture as a GGUF file: a tiny one, for trying things and for golden logits, or
  * one in the full shape of a published model, for load times, memory and speed.
  *
- * See usage below; what the models are made of stands in tests/support/mkarch_table.c and tests/support/mkarch_shapes.c. The same arguments
- * give the same bytes. Exit status 0, 1 (could not write), 2 (command line).
+ * See usage below; what the models are made of stands in tests/support/mkarch_table.c and tests/support/mkarch_shapes.c. The
+ * same arguments give the same bytes. Exit status 0, 1 (could not write), 2 (command line).
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "setup/load.h"
+#include "cli/options.h"
 
 /* What app_options.sampling points to, and texts whose escapes were replaced. */
 struct app_sampling_lists {

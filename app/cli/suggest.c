@@ -1,5 +1,5 @@
-/* suggest.c - answers to options and commands that do not exist: what other programs mean by the name (llama_options.h), else the
- * name that it is a misspelling of.
+/* suggest.c - answers to options and commands that do not exist: what other programs mean by the name (llama_options.h), else
+ * the name that it is a misspelling of.
  */
 #include <ctype.h>
 #include <string.h>

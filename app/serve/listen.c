@@ -238,7 +238,7 @@ static void drain(serve_server *server, const sigset_t *set)
             _exit(APP_DONE);
         }
         serve_connections_check(server->connections);
-        serve_watchdog(server);
+        serve_watchdog(!serve_models_stuck(server->models));
         serve_memory_tidy(&server->memory);
     }
     const unsigned n = atomic_load(&server->n_calls);
@@ -265,7 +265,7 @@ int serve_http_run(serve_server *server)
     while (!(got = next_signal(&set)) && !atomic_load(&server->failed)) {
         serve_connections_check(server->connections);
         serve_models_sleep(server->models);
-        serve_watchdog(server);
+        serve_watchdog(!serve_models_stuck(server->models));
         serve_memory_tidy(&server->memory);
     }
     end_within(server->o->grace + END_SECONDS, got ? APP_DONE : APP_BAD_FILE);

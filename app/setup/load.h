@@ -76,8 +76,6 @@ const char *app_prompt_title(const app_prompt *prompt, char out[80]);
 int app_prompts_add(app_prompts *prompts, const char *text, size_t n, bool escape);
 /* The line that begins at *at, without its end; *at moves to the next one. false: there is none. */
 bool app_next_line(const app_text *text, size_t *at, const char **line, size_t *n);
-/* Replaces the escapes of -e in place; others stay as they are. Returns the new length. */
-size_t app_unescape(char *text, size_t n);
 /* By the chat template, or raw. */
 int app_prompts_encode(app_prompts *prompts, const app_models *models, const app_options *options);
 void app_prompts_free(app_prompts *prompts);

@@ -12,28 +12,6 @@
 
 /* ---- Texts ------------------------------------------------------------------------------------------------- */
 
-size_t app_unescape(char *text, size_t n)
-{
-    static const char from[] = "nrt'\"\\", to[] = "\n\r\t'\"\\";
-    size_t out = 0;
-    for (size_t i = 0; i < n; i++) {
-        const char *known = text[i] == '\\' && i + 1 < n ? memchr(from, text[i + 1], sizeof from - 1) : NULL;
-        if (known) {
-            text[out++] = to[known - from];
-            i++;
-        } else if (text[i] == '\\' && i + 3 < n && text[i + 1] == 'x' && isxdigit((unsigned char)text[i + 2]) &&
-                   isxdigit((unsigned char)text[i + 3])) {
-            const char digits[] = {text[i + 2], text[i + 3], '\0'};
-            text[out++] = (char)strtol(digits, NULL, 16);
-            i += 3;
-        } else {
-            text[out++] = text[i];
-        }
-    }
-    text[out] = '\0';
-    return out;
-}
-
 int app_prompts_add(app_prompts *prompts, const char *text, size_t n, bool escape)
 {
     app_prompt *grown = app_grow(prompts->items, prompts->n, &prompts->capacity, sizeof *grown);
@@ -78,7 +56,6 @@ static int add_file(app_prompts *prompts, const char *path)
 }
 
 /* ---- Lines ------------------------------------------------------------------------------------------------- */
-
 
 /* A line of JSON: a text, an object with "prompt" or "messages", or a list of messages. */
 static int add_json(app_prompts *prompts, const char *line, size_t n, const char *source)

@@ -3,6 +3,7 @@
 #include "base/number.h" /* aerie.h has no numbers as text */
 #include "shared/app.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -681,4 +682,28 @@ int app_interrupt_end(int exit_status)
     signal(by, SIG_DFL);
     raise(by);
     return exit_status;
+}
+
+/* ---- Escapes ---------------------------------------------------------------------------------------- */
+
+size_t app_unescape(char *text, size_t n)
+{
+    static const char from[] = "nrt'\"\\", to[] = "\n\r\t'\"\\";
+    size_t out = 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *known = text[i] == '\\' && i + 1 < n ? memchr(from, text[i + 1], sizeof from - 1) : NULL;
+        if (known) {
+            text[out++] = to[known - from];
+            i++;
+        } else if (text[i] == '\\' && i + 3 < n && text[i + 1] == 'x' && isxdigit((unsigned char)text[i + 2]) &&
+                   isxdigit((unsigned char)text[i + 3])) {
+            const char digits[] = {text[i + 2], text[i + 3], '\0'};
+            text[out++] = (char)strtol(digits, NULL, 16);
+            i += 3;
+        } else {
+            text[out++] = text[i];
+        }
+    }
+    text[out] = '\0';
+    return out;
 }

@@ -181,4 +181,7 @@ bool app_interrupted(void);
 /* The end of the program: of SIGTERM or SIGHUP, once noted, it dies after all, as its parent expects. */
 int app_interrupt_end(int exit_status);
 
+/* Replaces the escapes of -e in place; others stay as they are. Returns the new length. */
+size_t app_unescape(char *text, size_t n);
+
 #endif

@@ -1,3 +1,4 @@
+/* err.c - messages of failures, and the names of statuses. The contract is in err.h. Owns nothing. */
 #include "base/err.h"
 
 #include <stdarg.h>

@@ -1,3 +1,6 @@
+/* hash.c - a hash of 64 bits by multiplication of 128 (hash.h). Saved sequences and their fingerprints hold its values, so it
+ * does
+ * not change. */
 #include "base/hash.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* mem.c - heap blocks, arenas, layouts and buffers (mem.h): sizes are checked before anything is asked of malloc. */
 #include "base/mem.h"
 
 #include <stdio.h>

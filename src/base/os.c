@@ -1,3 +1,5 @@
+/* os.c - files, pages, time and matrix tiles by calls of Linux and POSIX (os.h). CPUs and memory of the process: resources.c.
+ * */
 #define _GNU_SOURCE
 #include "base/os.h"
 

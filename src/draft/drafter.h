@@ -87,7 +87,8 @@ static inline uint32_t ae_draft_width(const ae_draft_request *r)
     return r->shape == AE_DRAFT_CHAIN ? 1 : AE_DRAFT_BRANCHES;
 }
 /* Adds the children of a node (-1: the root), best first, while they are likely enough.
- * reach [AERIE_MAX_DRAFT]: probability of the path to each node. Of an empty tree all of the root's; of others a level at a time.
+ * reach [AERIE_MAX_DRAFT]: probability of the path to each node. Of an empty tree all of the root's; of others a level at a
+ * time.
  */
 static inline void ae_draft_expand(const ae_draft_request *r, ae_tree *tree, float *reach, int32_t node,
                                    const ae_proposal *best)
@@ -137,7 +138,8 @@ struct ae_vocab_map;
 aerie_status ae_draft_model_create(ae_drafter **out, struct ae_engine *engine, const struct ae_vocab *vocab,
                                    struct ae_vocab_map *map, uint32_t n_slots, uint32_t n_target_ctx, aerie_error *error);
 
-/* The target itself, with fewer experts or without some of its blocks (engine/pass_mode.h), on the target's own engine (lent) and KV
+/* The target itself, with fewer experts or without some of its blocks (engine/pass_mode.h), on the target's own engine (lent)
+ * and KV
  * cache: what it drafts from hangs on the true rows, tentative, and is dropped before the target verifies. lacks: copied. */
 aerie_status ae_draft_self_create(ae_drafter **out, struct ae_engine *target, const uint8_t *lacks, uint32_t n_experts,
                                   uint32_t n_slots, aerie_error *error);

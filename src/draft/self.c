@@ -2,7 +2,8 @@
  *
  * Borrows the target's engine between its passes. A draft runs level by level, all sequences together: the sequence's newest
  * token, which the target has not run yet, and the draft so far hang on its live rows as a tree; the pass runs in a mode
- * (engine/pass_mode.h), and then nothing of it is kept. So drafts see the keys and values of true rows, and no row of theirs can
+ * (engine/pass_mode.h), and then nothing of it is kept. So drafts see the keys and values of true rows, and no row of theirs
+ * can
  * get into the KV cache or the recurrent state: the engine refuses it. The upper levels run again with each further one, which
  * costs little as rows share the weights.
  *

@@ -1,3 +1,4 @@
+/* suffix.c - growing and searching the suffix automaton. Its states, invariants and source are in suffix.h. */
 #include "draft/suffix.h"
 
 #include <string.h>

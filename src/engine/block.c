@@ -1,3 +1,5 @@
+/* block.c - attention and feed-forward blocks over the backend's operations (block.h). Latent attention: block_mla.c; recurrent
+ * mixers: block_recur.c. Owns nothing: activations are the engine's. */
 #include "engine/block.h"
 
 #include <math.h>

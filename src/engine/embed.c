@@ -1,3 +1,4 @@
+/* embed.c - the life of an embedder, passes over many texts, and pooling in double, in order of position (embed.h). */
 #include "engine/embed.h"
 
 #include <math.h>

@@ -1,3 +1,6 @@
+/* engine.c - the life of an engine, its rows, its passes, and what is read of them (engine.h). The forward pass is forward.c,
+ * what
+ * happens to sequences between passes sequence.c. */
 #include "engine/engine.h"
 
 #include <string.h>
@@ -97,7 +100,7 @@ static ae_kv_options kv_options(const ae_model *m, const ae_engine_options *o, l
 {
     return (ae_kv_options){
         .n_layers = ae_net_kv_layers(m, c->layers, c->windows, NULL), .layers = c->layers, .windows = c->windows,
-        .n_seqs = o->n_seqs, .n_slots = o->n_ctx + AERIE_MAX_DRAFT, /* drafts may reach beyond the last position of the context */
+        .n_seqs = o->n_seqs, .n_slots = o->n_ctx + AERIE_MAX_DRAFT, /* drafts may reach beyond the context */
         .type = o->kv_type, .n_pages = o->n_kv_pages, .n_batch = o->n_batch, .n_retained = o->n_windows};
 }
 
@@ -345,7 +348,8 @@ aerie_status ae_engine_add_tree(ae_engine *e, uint32_t seq, const ae_tree *tree,
 {
     const uint32_t base = ae_kv_n_live(e->kv, seq) + e->n_added[seq]; /* first slot and position after the chain */
     if (tree->n > AERIE_MAX_DRAFT)
-        return ae_fail(error, AERIE_ERROR_INTERNAL, "a tree of %u nodes, of %d at most; please report", tree->n, AERIE_MAX_DRAFT);
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "a tree of %u nodes, of %d at most; please report", tree->n,
+                       AERIE_MAX_DRAFT);
     if (tree->n > ae_engine_max_tree(e))
         return ae_fail(error, AERIE_ERROR_LIMIT, "%u drafted rows, but the recurrent state has records for %u", tree->n,
                        ae_engine_max_tree(e));
@@ -358,7 +362,8 @@ aerie_status ae_engine_add_tree(ae_engine *e, uint32_t seq, const ae_tree *tree,
     const int32_t root = e->n_added[seq] ? (int32_t)*first - 1 : -1;
     for (uint32_t i = 0; i < tree->n; i++) {
         const uint32_t depth = (uint32_t)tree->depth[i];
-        const uint32_t in_place = ae_tree_path(tree->parent, i, depth, base, e->rows.path + (size_t)e->n_rows * AERIE_MAX_DRAFT);
+        int32_t *path = e->rows.path + (size_t)e->n_rows * AERIE_MAX_DRAFT;
+        const uint32_t in_place = ae_tree_path(tree->parent, i, depth, base, path);
         const int32_t parent = tree->parent[i] < 0 ? root : (int32_t)*first + tree->parent[i];
         add_row(e, seq, tree->token[i], base + depth - 1, base + i, base + in_place, parent, true);
     }

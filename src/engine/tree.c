@@ -1,3 +1,4 @@
+/* tree.c - adding nodes to a draft tree, and the slots of a node's ancestors (tree.h). Owns nothing. */
 #include "engine/tree.h"
 
 int32_t ae_tree_child(const ae_tree *tree, int32_t node, int32_t token)

@@ -1,3 +1,4 @@
+/* sections.c - reading and writing a block of sections (sections.h). All offsets are checked before anything is read. */
 #include "formats/sections.h"
 
 #include <string.h>

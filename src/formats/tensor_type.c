@@ -1,3 +1,4 @@
+/* tensor_type.c - the table of tensor types by id (tensor_type.h). */
 #include "formats/tensor_type.h"
 
 typedef struct type_size {

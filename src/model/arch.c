@@ -1,3 +1,5 @@
+/* arch.c - the table of architectures: one row of data for each (arch.h). Source: llama.cpp's GGUF files and the published
+ * models' code; tests/golden/arch says what each was compared with. */
 #include "model/arch.h"
 
 #include <string.h>

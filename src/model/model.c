@@ -1,3 +1,5 @@
+/* model.c - loading a model: architecture, hyper-parameters, tensors of all layers, bound and checked (model.h). Keys are
+ * hparams.c's, single tensors bind.c's. */
 #include "model/model.h"
 
 #include <stdio.h>

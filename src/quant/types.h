@@ -1,6 +1,7 @@
 /* types.h - the table of tensor types, and the plain-C definition of each format.
  *
- * Decode to f32, and the integer view that all matrix kernels share. Encoders: encode/encoder.h. Names, ids and sizes are in formats/tensor_type.h, where the file reader needs them;
+ * Decode to f32, and the integer view that all matrix kernels share. Encoders: encode/encoder.h. Names, ids and sizes are in
+ * formats/tensor_type.h, where the file reader needs them;
  * block structs, with static asserts against those sizes, in blocks.h.
  */
 #ifndef AE_QUANT_TYPES_H

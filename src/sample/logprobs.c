@@ -1,3 +1,4 @@
+/* logprobs.c - the softmax of a row and its likeliest tokens (logprobs.h). Owns nothing. */
 #include "sample/logprobs.h"
 
 #include "sample/sampler_int.h"

@@ -1,3 +1,6 @@
+/* sampler.c - the life of a sampler, its chain from first to last step, the draw, and proposals for drafters (sampler.h). The
+ * steps:
+ * filters.c, penalties.c, dry.c; candidates in order: candidates.c. */
 #include "sample/sampler.h"
 
 #include "base/math/rng.h"

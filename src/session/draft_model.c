@@ -1,5 +1,5 @@
-/* draft_model.c - aerie.h: speculation by a draft model. Whether its vocabulary is the target's, and if not, what both share; how
- * large its context is, and what that takes. The drafter itself: draft/model.c.
+/* draft_model.c - aerie.h: speculation by a draft model. Whether its vocabulary is the target's, and if not, what both share;
+ * how large its context is, and what that takes. The drafter itself: draft/model.c.
  */
 #include <string.h>
 
@@ -57,7 +57,8 @@ aerie_status ae_session_create_draft_model(aerie_session *s, ae_drafter **drafte
     o.pool = ae_engine_pool(s->engine);
     ae_engine *engine;
     const uint64_t bytes = ae_engine_plan_bytes(draft->model, draft->backend, &o);
-    aerie_status status = ae_session_check_memory("the draft model's session", bytes, "a smaller context (-c) would fit", error);
+    aerie_status status = ae_session_check_memory("the draft model's session", bytes, "a smaller context (-c) would fit",
+                                                  error);
     if (status == AERIE_OK) status = ae_engine_create(&engine, draft->net, &o, error);
     if (status == AERIE_OK) 
         return ae_draft_model_create(drafter, engine, draft->vocab, map, s->params.n_seqs, s->params.n_ctx, error);

@@ -62,7 +62,8 @@ static aerie_status resolve_sizes(const ae_model *m, const aerie_embedder_params
                        "would work",
                        o->n_ctx, limit);
     if (p->n_batch > AE_SESSION_MAX_CTX)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "passes of %u tokens; at most %u are possible", p->n_batch, AE_SESSION_MAX_CTX);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "passes of %u tokens; at most %u are possible", p->n_batch,
+                       AE_SESSION_MAX_CTX);
     o->n_batch = p->n_batch ? p->n_batch : 512;
     if (h->encoder && o->n_batch < o->n_ctx) o->n_batch = o->n_ctx;
     o->n_seqs = h->encoder ? 64 : h->recur.kind ? 1 : 16;

@@ -86,7 +86,8 @@ static void tell_loaded(const aerie_model *m, const aerie_model_params *p)
     const double seconds = parts->fill_seconds, rate = seconds > 0 ? (double)parts->fill_bytes / 1e9 / seconds : 0;
     ae_log_say(&p->log, AERIE_LOG_INFO, "loaded '%s' (%s, %.1f M parameters) in %.2f s: read %.1f MiB in %.2f s (%.2f GB/s), "
                "weights take %.1f MiB, kernels: %s", m->model->name, m->model->hparams.arch, (double)m->model->n_params / 1e6,
-               m->load_seconds, ae_session_mib(parts->fill_bytes), seconds, rate, ae_session_mib(parts->bytes), ae_backend_cpu_level(m->backend));
+               m->load_seconds, ae_session_mib(parts->fill_bytes), seconds, rate, ae_session_mib(parts->bytes),
+              ae_backend_cpu_level(m->backend));
     const char *tiles = ae_backend_cpu_choices(m->backend);
     if (*tiles) ae_log_say(&p->log, AERIE_LOG_DEBUG, "kernels: matrix tiles are used, as measured, for %s", tiles);
 }

@@ -12,7 +12,8 @@ aerie_status ae_session_check_memory(const char *what, uint64_t needed, const ch
 {
     const uint64_t available = ae_os_memory_available();
     if (!available || needed <= available) return AERIE_OK;
-    return ae_fail(error, AERIE_ERROR_MEMORY, "%s needs %.0f MiB of memory, but %.0f MiB are available; %s", what, ae_session_mib(needed),
+    return ae_fail(error, AERIE_ERROR_MEMORY, "%s needs %.0f MiB of memory, but %.0f MiB are available; %s", what,
+                   ae_session_mib(needed),
                    ae_session_mib(available), advice);
 }
 
@@ -38,7 +39,8 @@ aerie_status ae_session_check_decoder(const ae_model *model, aerie_error *error)
 static uint32_t default_kv(const aerie_session_params *p)
 {
     const uint64_t one = (uint64_t)p->n_ctx + AERIE_MAX_DRAFT + AE_KV_PAGE, n = p->n_seqs;
-    const uint64_t all = n <= FULL_SEQS ? n * one : FULL_SEQS * one + (n - FULL_SEQS) * (one / 8 + AERIE_MAX_DRAFT + AE_KV_PAGE);
+    const uint64_t all = n <= FULL_SEQS ? n * one
+                                        : FULL_SEQS * one + (n - FULL_SEQS) * (one / 8 + AERIE_MAX_DRAFT + AE_KV_PAGE);
     return (uint32_t)(all < UINT32_MAX / 2 ? all : UINT32_MAX / 2);
 }
 

@@ -300,7 +300,8 @@ static aerie_status open_saved(const void *data, size_t n, ae_sections *sections
 }
 
 /* data is aligned to 8. */
-static aerie_status read_saved(const aerie_session *s, const void *data, size_t n, ae_session_saved *out, aerie_error *error)
+static aerie_status read_saved(const aerie_session *s, const void *data, size_t n, ae_session_saved *out,
+                                   aerie_error *error)
 {
     ae_sections sections;
     AE_TRY(open_saved(data, n, &sections, error));
@@ -316,7 +317,8 @@ static aerie_status read_saved(const aerie_session *s, const void *data, size_t 
     return isfinite(out->mu) ? AERIE_OK : fail_form("the state of its sampler is no number", error);
 }
 
-aerie_status ae_session_saved_copy(const aerie_session *s, const void *data, size_t n, ae_session_saved *out, aerie_error *error)
+aerie_status ae_session_saved_copy(const aerie_session *s, const void *data, size_t n, ae_session_saved *out,
+                                   aerie_error *error)
 {
     *out = (ae_session_saved){.memory = data ? ae_alloc(n + 1, 1) : NULL};
     if (!data) return ae_fail(error, AERIE_ERROR_ARGUMENT, "a saved sequence of %zu bytes is given, but no bytes", n);

@@ -1,7 +1,7 @@
 /* session.c - aerie.h: pools of threads and sessions: made of their parts, and freed.
  *
- * Owns aerie_session and aerie_pool: engine, drafters and loop, in the order in which they need each other. Requests are tasks.c's
- * business.
+ * Owns aerie_session and aerie_pool: engine, drafters and loop, in the order in which they need each other. Requests are
+ * tasks.c's business.
  */
 #include <limits.h>
 #include <stdio.h>

@@ -159,8 +159,8 @@ aerie_status ae_struct_check_reserved(const uint64_t *reserved, size_t n, const 
 aerie_status ae_session_check_memory(const char *what, uint64_t needed, const char *advice, aerie_error *error);
 
 /* Ids of text[0..n), owned by the caller. */
-aerie_status ae_session_tokenize(const aerie_model *model, const char *text, size_t n, ae_encode_options options, int32_t **tokens,
-                             size_t *n_tokens, aerie_error *error);
+aerie_status ae_session_tokenize(const aerie_model *model, const char *text, size_t n, ae_encode_options options,
+                                 int32_t **tokens, size_t *n_tokens, aerie_error *error);
 
 /* Hands a buffer's bytes to the caller, NUL-terminated. */
 aerie_status ae_session_give_text(ae_buf *buf, char **text, size_t *n, aerie_error *error);
@@ -178,7 +178,8 @@ void ae_session_tasks_free(aerie_session *session);
 /* saved.c */
 uint64_t ae_session_settings_hash(const aerie_model_params *params);
 /* A checked copy of a caller's bytes. */
-aerie_status ae_session_saved_copy(const aerie_session *session, const void *data, size_t n, ae_session_saved *out, aerie_error *error);
+aerie_status ae_session_saved_copy(const aerie_session *session, const void *data, size_t n, ae_session_saved *out,
+                                   aerie_error *error);
 void ae_session_saved_free(ae_session_saved *saved);
 /* Bytes [*n] that a token adds to the answer's text, lent by the vocabulary. */
 const char *ae_session_piece(aerie_task *task, int32_t token, uint32_t *n);

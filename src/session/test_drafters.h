@@ -1,4 +1,5 @@
-/* test_drafters.h - what tests and `aerie bench` ask of a session beyond aerie.h: drafters of a known quality, and drafts that are
+/* test_drafters.h - what tests and `aerie bench` ask of a session beyond aerie.h: drafters of a known quality, and drafts that
+ * are
  * always verified, and passes of another machine's times. Neither installed nor exported: programs that are linked with the
  * static library alone have it.
  */

@@ -4,8 +4,8 @@
 #include "base/mem.h"
 #include "session/session_int.h"
 
-aerie_status ae_session_tokenize(const aerie_model *model, const char *text, size_t n, ae_encode_options options, int32_t **tokens,
-                             size_t *n_tokens, aerie_error *error)
+aerie_status ae_session_tokenize(const aerie_model *model, const char *text, size_t n, ae_encode_options options,
+                                 int32_t **tokens, size_t *n_tokens, aerie_error *error)
 {
     ae_tokens list = {0};
     *tokens = NULL;

@@ -1,3 +1,4 @@
+/* constrained.c - draws under a grammar, and drafts filtered by it (constrained.h). Owns nothing. */
 #include "speculate/constrained.h"
 
 #include <math.h>

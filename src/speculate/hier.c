@@ -1,7 +1,8 @@
 /* hier.c - a model between the target and a drafter: it proposes what it would say itself, and another drafter helps it.
  *
  * HierSpec (arXiv 2505.22179): where many rows cost the target much, a chain that a smaller model has verified is worth more
- * than a tree that nobody has. The smaller model is run by a whole speculation loop (speculate.h) with its own drafter, which may be
+ * than a tree that nobody has. The smaller model is run by a whole speculation loop (speculate.h) with its own drafter, which
+ * may be
  * of this kind again. For each draft the loop goes on behind the target's tokens, keeps what its KV cache has of them, and
  * speaks under the target's own noise; what it emits is the draft.
  *

@@ -1,3 +1,4 @@
+/* stops.c - one matcher for each stop string, and the bytes that wait for them (stops.h). */
 #include "text/stops.h"
 
 typedef struct matcher {

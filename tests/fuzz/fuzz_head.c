@@ -1,4 +1,5 @@
-/* fuzz_head.c - any bytes as the file of a drafter head: refused with a sentence, or all that checkpoint/head.h promises holds. */
+/* fuzz_head.c - any bytes as the file of a drafter head: refused with a sentence, or all that checkpoint/head.h promises holds.
+ * */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Logits of models of tests/support/mkarch_table.c with two LoRA adapters at once, from llama.cpp, for tests/golden/test_arch.c.
+"""Logits of models of tests/support/mkarch_table.c with two LoRA adapters at once, from llama.cpp, for
+tests/golden/test_arch.c.
 
     make_lora_vectors.py --lib .../libllama.so --mkarch build/tests/mkarch --mklora build/tests/mklora [--out tests/golden/arch]
 
-As make_arch_vectors.py does it: F32 weights, F32 KV cache, one thread, one batch. The adapters are those of tests/support/mklora.c:
+As make_arch_vectors.py does it: F32 weights, F32 KV cache, one thread, one batch. The adapters are those of
+tests/support/mklora.c:
 rank 8 of seed 1 with a scale of 1, and rank 6 (every second 3) of seed 2 with a scale of -0.5. A file NAME.lora.bin has the
 form of NAME.bin; its hash is that of the first adapter's file. (glm4 cannot be among them: that build of llama.cpp aborts on an
 adapter of its ffn_down.)

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Nothing that reaches a token calls libm's transcendental functions: they may differ by CPU and by C library. base/math/fmath.h has
+# Nothing that reaches a token calls libm's transcendental functions: they may differ by CPU and by C library. base/math/fmath.h
+# has
 # our own. (sqrt, fma, floor, ceil and their kin are exact or correctly rounded everywhere, and may be used.) Templates are
 # texts: Jinja's ** and round stay with libm.
 set -eu

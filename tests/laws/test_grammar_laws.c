@@ -91,8 +91,8 @@ static int drop_all(void **state)
     return 0;
 }
 
-static aerie_session *open_session(const aerie_model *model, const aerie_spec *spec, const ae_session_test *test, uint32_t n_seqs,
-                                   uint32_t n_ctx)
+static aerie_session *open_session(const aerie_model *model, const aerie_spec *spec, const ae_session_test *test,
+                                   uint32_t n_seqs, uint32_t n_ctx)
 {
     aerie_error error = {0};
     aerie_session *session;

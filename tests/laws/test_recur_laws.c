@@ -56,8 +56,10 @@ static void rig_open(rig *r, size_t i, const char *level, uint32_t n_threads)
     char path[96];
     snprintf(path, sizeof path, "%s/%s.gguf", folder, names[i]);
     *r = (rig){0};
-    const ae_engine_options options = {.n_ctx = 2 * N, .n_seqs = 3, .n_batch = 3 * (N + AERIE_MAX_DRAFT), .n_threads = n_threads,
-                                       .n_outputs = 3 * (N + AERIE_MAX_DRAFT), .n_records = N_RECORDS, .n_snapshots = N_SNAPSHOTS};
+    const ae_engine_options options = {.n_ctx = 2 * N, .n_seqs = 3, .n_batch = 3 * (N + AERIE_MAX_DRAFT),
+                                       .n_threads = n_threads,
+                                       .n_outputs = 3 * (N + AERIE_MAX_DRAFT), .n_records = N_RECORDS,
+                                       .n_snapshots = N_SNAPSHOTS};
     need(ae_model_load(&r->model, path, NULL, &error), &error);
     need(ae_backend_open(&r->backend, NULL, level, &error), &error);
     need(ae_net_create(&r->net, r->model, r->backend, &(ae_load_options){.n_threads = n_threads}, &error), &error);

@@ -110,8 +110,8 @@ static aerie_request request_of(size_t i_prompt, uint32_t i_sampling, bool ignor
     return r;
 }
 
-static aerie_session *open_session(const aerie_model *model, const aerie_spec *spec, const ae_session_test *test, uint32_t n_seqs,
-                                   uint32_t n_batch, uint32_t n_threads, aerie_kv_type kv_type)
+static aerie_session *open_session(const aerie_model *model, const aerie_spec *spec, const ae_session_test *test,
+                                   uint32_t n_seqs, uint32_t n_batch, uint32_t n_threads, aerie_kv_type kv_type)
 {
     aerie_error error = {0};
     aerie_session *session;

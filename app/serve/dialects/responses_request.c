@@ -1,5 +1,5 @@
-/* responses_request.c - requests of OpenAI's responses as chat completions. Nothing is stored, so that a request has to bring the
- * whole conversation.
+/* responses_request.c - requests of OpenAI's responses as chat completions. Nothing is stored, so that a request has to bring
+ * the whole conversation.
  *
  * Items of the model that follow each other (reasoning, messages, calls) are one turn, as it said them. What other services
  * know besides is left out, and a note in the log names its type.

@@ -4,13 +4,13 @@
 #ifndef AERIE_APP_SERVE_HTTP_SYSTEMD_H
 #define AERIE_APP_SERVE_HTTP_SYSTEMD_H
 
-#include "serve/http/server.h"
+#include <stdbool.h>
 
 /* The listening socket that was passed on, or -1. */
 int serve_socket_given(void);
 /* "READY=1" and its like. */
 void serve_notify(const char *state);
-/* Tells the watchdog, if there is one, that the server lives, unless a model is stuck. */
-void serve_watchdog(serve_server *server);
+/* Tells the watchdog, if there is one, that the server lives; to be called every second or so. */
+void serve_watchdog(bool lives);
 
 #endif

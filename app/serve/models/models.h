@@ -11,7 +11,7 @@
 #include "serve/models/job.h"
 #include "serve/models/metrics.h"
 #include "serve/parse/answer.h"
-#include "serve/request/template_reads.h"
+#include "serve/parse/template_reads.h"
 
 typedef enum serve_state {
     SERVE_UNLOADED,
@@ -120,7 +120,8 @@ void serve_models_give(serve_models *models, serve_model *model);
 serve_model *serve_models_find(serve_models *models, const char *name);
 /* Of a loaded model: whether it generates text and has slots; an encoder does not, and *error says so. */
 bool serve_model_generates(const serve_model *model, serve_error *error);
-/* Tokens of one conversation, of a model that is loaded (dialects/info.c); whether it has tokens for gaps in texts (infill.c). */
+/* Tokens of one conversation, of a model that is loaded (dialects/info.c); whether it has tokens for gaps in texts (infill.c).
+ * */
 uint32_t serve_model_n_ctx(const serve_model *model);
 bool serve_model_fills_gaps(const serve_model *model);
 serve_state serve_model_state(serve_models *models, const serve_model *model);

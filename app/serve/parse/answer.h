@@ -16,8 +16,8 @@
  * The text must have its control tokens spelled out ("<|channel|>", "[TOOL_CALLS]", "<｜tool▁calls▁begin｜>"): set
  * aerie_request.special if answer_style_needs_special says so. End-of-generation tokens are not part of it.
  */
-#ifndef SERVE_PARSE_ANSWER_H
-#define SERVE_PARSE_ANSWER_H
+#ifndef AERIE_APP_SERVE_PARSE_ANSWER_H
+#define AERIE_APP_SERVE_PARSE_ANSWER_H
 
 #include <jansson.h>
 #include <stdbool.h>

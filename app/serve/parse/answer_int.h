@@ -4,8 +4,8 @@
  * takes some, or asks for more. Where a state fails, [from .. pos) becomes content and the search for tags goes on at `pos`:
  * nothing is read twice, so time is linear, and nothing is lost.
  */
-#ifndef SERVE_PARSE_ANSWER_INT_H
-#define SERVE_PARSE_ANSWER_INT_H
+#ifndef AERIE_APP_SERVE_PARSE_ANSWER_INT_H
+#define AERIE_APP_SERVE_PARSE_ANSWER_INT_H
 
 #include "serve/parse/answer.h"
 #include "serve/parse/answer_value.h"

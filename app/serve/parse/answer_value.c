@@ -1,3 +1,4 @@
+/* answer_value.c - values of tool arguments, from their text to JSON, byte by byte (answer_value.h). */
 #include "serve/parse/answer_value.h"
 
 #include <string.h>

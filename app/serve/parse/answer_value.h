@@ -3,8 +3,8 @@
  * Owns: the state of one value being read. What comes out is JSON, whatever goes in: raw control characters in strings are
  * escaped, unknown escapes become backslashes, single quotes double ones. Constant memory per value, constant time per byte.
  */
-#ifndef SERVE_PARSE_ANSWER_VALUE_H
-#define SERVE_PARSE_ANSWER_VALUE_H
+#ifndef AERIE_APP_SERVE_PARSE_ANSWER_VALUE_H
+#define AERIE_APP_SERVE_PARSE_ANSWER_VALUE_H
 
 #include "shared/app.h"
 

@@ -152,8 +152,8 @@ void ae_cpu_attention(ae_stream *stream, const ae_attention *args);
 void ae_cpu_walk(ae_stream *stream, const ae_walk *args);
 void ae_cpu_propose(ae_stream *stream, const ae_propose *args);
 
-/* activation.c: ae_act_tile_needed in pieces that threads take: piece i of those of n_in columns; after the last one there is nothing
- * to do. */
+/* activation.c: ae_act_tile_needed in pieces that threads take: piece i of those of n_in columns; after the last one there is
+ * nothing to do. */
 uint32_t ae_act_tile_pieces(uint32_t n_in);
 void ae_act_tile_piece(ae_act *act, const ae_act_need *need, uint32_t i);
 

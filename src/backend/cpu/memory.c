@@ -1,4 +1,5 @@
-/* memory.c - device memory of the CPU backend: the host's own, zeroed, in large pages where it is large; guarded for cpu-strict. */
+/* memory.c - device memory of the CPU backend: the host's own, zeroed, in large pages where it is large; guarded for
+ * cpu-strict. */
 #include <string.h>
 
 #include "backend/backend.h"

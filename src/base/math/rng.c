@@ -1,3 +1,4 @@
+/* rng.c - Philox4x32-10 (rng.h), as published: ten rounds of two multiplications. Owns nothing. */
 #include "base/math/rng.h"
 
 void ae_philox(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, uint32_t out[4])

@@ -1,4 +1,5 @@
-/* options.h - what a caller asks of a conversion (convert/convert.h), and what is known about a checkpoint once it was detected.
+/* options.h - what a caller asks of a conversion (convert/convert.h), and what is known about a checkpoint once it was
+ * detected.
  *
  * Owns nothing: strings and lists are lent by the caller until ae_convert_free. The kinds of checkpoints: drafter heads
  * (head.h, docs/heads.md), encoders (model/encoder.c, docs/embeddings.md), models (model/arch.h, docs/converting.md).

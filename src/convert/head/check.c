@@ -1,4 +1,4 @@
-/* ae_convert_check.c - --self-check: does the head predict what the target does, and would another reading of it predict
+/* check.c - --self-check: does the head predict what the target does, and would another reading of it predict
  * better?
  *
  * The target runs over a text once and tells what it would have put after each token. The head is then asked the same,

@@ -1,6 +1,7 @@
 /* encoder.c - encoders of BERT's family, as transformers and sentence-transformers save them, to GGUF files.
  *
- * Reads: config.json, the tensors, the vocabulary (wordpiece.c), and 1_Pooling/config.json where there is one. A family is a row
+ * Reads: config.json, the tensors, the vocabulary (wordpiece.c), and 1_Pooling/config.json where there is one. A family is a
+ * row
  * of a table: what its tensors are called, their shapes, and which settings a file can say. A BERT classifier with one label
  * makes a reranker: the pooler's layer is its first, the classifier its second. Sources: transformers' BertModel,
  * BertForSequenceClassification and NomicBertModel; names and keys are those that llama.cpp reads.

@@ -1,6 +1,7 @@
 /* imatrix.h - importance matrices in files: how much the columns of each weight are used.
  *
- * Owns: reading such a file, and what its keys and tensors are called. Does not own: collecting (session/imatrix.c), what encoders
+ * Owns: reading such a file, and what its keys and tensors are called. Does not own: collecting (session/imatrix.c), what
+ * encoders
  * make of it (types.h). Source: the GGUF files that llama.cpp's imatrix program writes, with the keys below and for the weight
  * NAME
  *     NAME.in_sum2  f32 [n_columns, n_matrices]  sums of squares of the inputs, for each matrix of a stack of experts

@@ -1,3 +1,5 @@
+/* engine.c - the life of a drafter head at work, its rows, and what is read of a pass (engine.h). The pass itself: forward.c.
+ * */
 #include "draft/head/pass.h"
 
 #include <string.h>

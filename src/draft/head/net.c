@@ -1,3 +1,4 @@
+/* net.c - which weights of a head go to the device, and the rows of the target's output that it borrows (net.h). */
 #include "draft/head/net.h"
 
 #include "engine/engine.h"

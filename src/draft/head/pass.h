@@ -47,7 +47,7 @@ struct ae_dhead_engine {
     float *cos[AE_MAX_ROPES], *sin[AE_MAX_ROPES]; /* [n_batch][n_rot / 2] */
     float *x_out;       /* [n_outputs][H] */
     float *logits;      /* [n_outputs][n_draft] */
-    float *fed;         /* [n_seqs][1 + AERIE_MAX_DRAFT][n_steps][W] feedback: of the newest true row, then of each drafted row */
+    float *fed;         /* [n_seqs][1 + AERIE_MAX_DRAFT][n_steps][W] feedback: newest true row, then drafted ones */
 };
 
 /* The width of what a row takes for a feature and feeds back: W. */

@@ -1,3 +1,4 @@
+/* net.c - which tensor of a model becomes which weight of its network (net.h). Placing and filling them: parts.c, fill.c. */
 #include "engine/weights/net.h"
 
 #include <stddef.h>

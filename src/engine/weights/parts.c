@@ -1,3 +1,4 @@
+/* parts.c - lists the parts of a network and gives each its place on the device (parts.h). Their values: fill.c. */
 #include "engine/weights/parts.h"
 
 #include <math.h>

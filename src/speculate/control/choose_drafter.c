@@ -1,5 +1,5 @@
-/* choose_drafter.c - see choose_drafter.h. Trials are of few rounds, and ever rarer for those that lose them: each trial costs more than its
- * rounds, since a network that was not awake has to run the text that it missed. */
+/* choose_drafter.c - see choose_drafter.h. Trials are of few rounds, and ever rarer for those that lose them: each trial costs
+ * more than its rounds, since a network that was not awake has to run the text that it missed. */
 #include "speculate/control/choose_drafter.h"
 
 #define TRIAL 20      /* rounds, ... */

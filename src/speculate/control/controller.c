@@ -1,3 +1,4 @@
+/* controller.c - beliefs, prices, accounts, and the three decisions of a pass (controller.h). Curves of times: timing.c. */
 #include "speculate/control/controller.h"
 
 #include <math.h>

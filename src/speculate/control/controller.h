@@ -10,8 +10,8 @@
  * Kept per session, all of it measured on the real passes: T(n), the seconds of a target pass over n rows, for any n and per
  * bucket of context length; seconds of offers, of a draft's first level and of a further one, by number of sequences; how
  * often drafts are accepted by depth, and by sequence; and a calibration of beliefs, tree.p against what was really
- * accepted. No model of the machine, no sweep at start. Noise is met by order statistics (speculate/control/timing.h); a machine that
- * becomes slower or faster as a whole by the drift: what is kept are times at one speed of it.
+ * accepted. No model of the machine, no sweep at start. Noise is met by order statistics (speculate/control/timing.h); a
+ * machine that becomes slower or faster as a whole by the drift: what is kept are times at one speed of it.
  *
  * Of several networks one drafts in a round: the one whose rounds brought most tokens for their time. The others are tried
  * again now and then (choose_drafter.h).
@@ -71,7 +71,7 @@ typedef struct ae_network {
     ae_curve first, level;           /* by sequences */
     ae_line first_now, level_now;    /* what these say in this round */
     ae_beliefs beliefs;
-    double depth_tries[AERIE_MAX_DRAFT + 1], depth_hits[AERIE_MAX_DRAFT + 1]; /* of levels that ran, the parent being accepted */
+    double depth_tries[AERIE_MAX_DRAFT + 1], depth_hits[AERIE_MAX_DRAFT + 1]; /* levels that ran, parent accepted */
     ae_ratios ratios;                /* of its drafts' times */
     ae_book book;
     double tokens, passes;           /* per sequence of its rounds, and what they took in plain passes; decayed */

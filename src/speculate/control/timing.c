@@ -1,3 +1,4 @@
+/* timing.c - times by size: recording, order statistics, lines between what was measured (timing.h). */
 #include "speculate/control/timing.h"
 
 #define N_TRUSTED 3 /* times seen */

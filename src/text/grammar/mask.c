@@ -1,3 +1,4 @@
+/* mask.c - the trie of a vocabulary, and masks found by walking it with a grammar (mask.h). */
 #include "text/grammar/mask.h"
 
 #include <math.h>

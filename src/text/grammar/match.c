@@ -1,3 +1,4 @@
+/* match.c - states of a grammar's automaton, and steps by a byte (match.h). */
 #include "text/grammar/match.h"
 
 /* ---- Life --------------------------------------------------------------------------------------------- */

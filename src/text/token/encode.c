@@ -1,7 +1,8 @@
 /* encode.c - text to tokens: special tokens first, then what lies between them.
  *
  * Text between special tokens goes through the pre-tokenizer (BPE) or is cut before its spaces (SPM) and around runs of
- * newlines (Gemma 4), and each word is merged; WordPiece has rules of its own (wordpiece.c). Words repeat: a small direct-mapped
+ * newlines (Gemma 4), and each word is merged; WordPiece has rules of its own (wordpiece.c). Words repeat: a small
+ * direct-mapped
  * cache remembers where in this very call a word was seen and which tokens it became, so it owns no text. Everything here
  * lives for one call, but for the memory of those who keep it (ae_encode_memory); the vocabulary is only read.
  */

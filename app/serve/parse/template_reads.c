@@ -1,5 +1,5 @@
 /* template_reads.c - implements template_reads.h: words in the source of a template. */
-#include "serve/request/template_reads.h"
+#include "serve/parse/template_reads.h"
 
 #include <string.h>
 

@@ -1,10 +1,10 @@
-/* template_reads.h - what a chat template reads of a request: the variables that turn its thinking on and off, and the name under which
- * a message's reasoning is.
+/* template_reads.h - what a chat template reads of a request: the variables that turn its thinking on and off, and the name
+ * under which a message's reasoning is.
  *
  * Owns: how that shows in a template's source. Does not own: formats of answers (parse/answer_format.c), rendering.
  */
-#ifndef AERIE_APP_SERVE_REQUEST_TEMPLATE_READS_H
-#define AERIE_APP_SERVE_REQUEST_TEMPLATE_READS_H
+#ifndef AERIE_APP_SERVE_PARSE_TEMPLATE_READS_H
+#define AERIE_APP_SERVE_PARSE_TEMPLATE_READS_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Rules of the house that the sources themselves show (ARCHITECTURE.md). A room is a folder with the sources that lie in it.
+
+  * Data flows one way: a room of src/ includes only itself and rooms before it in ORDER. So no two rooms go round in a circle.
+  * Of app/ too: APP. It includes aerie.h and its own rooms; what it needs of src/ is listed in INTERNALS.
+  * Nothing in src/ prints or ends the process. Every header opens with its guard, named after its path, every file with a
+    comment that names it and says what it is.
+  * A line has at most 128 columns, a file 800 lines, a folder 25 files.
+
+usage: check_includes.py [--rooms] [--arrows]
+  --rooms    print each room with its files and lines
+  --arrows   print each pair of rooms of which one includes the other, and how often
+"""
+import os
+import re
+import sys
+
+ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+ORDER = """
+base base/math formats quant quant/encode quant/encode/x86 text/token text/template text text/grammar text/schema sample model
+backend backend/cpu/ref backend/cpu/simd backend/cpu/x86 backend/cpu/x86/product backend/cpu/arm backend/cpu
+device cache engine/weights engine draft draft/head speculate/control speculate convert/quantize
+convert/checkpoint convert/head convert/model convert session api""".split()
+APP = """shared cli setup serve/page serve/parse serve/http serve/models serve/request serve/dialects serve run bench files
+perplexity pull train""".split()
+# Includes across the order, each with the reason why it is borne.
+BORNE = {
+    # trees carry the host's samplers until draws have plain parameters
+    ("src/backend/draw.h", "src/sample/walk.h"),
+}
+# What aerie.h does not give the program; each says why at the include or at the top of its file.
+INTERNALS = """
+app/bench/bandwidth.c:base/os.h app/bench/bandwidth.c:base/pool.h
+app/bench/shapes.c:backend/backend.h app/bench/shapes.c:device/device.h app/bench/shapes.c:base/os.h
+app/bench/shapes.c:base/pool.h app/bench/shapes.c:quant/types.h
+app/shared/app.c:base/text.h app/cli/cpus.c:base/os.h app/serve/http/memory.c:base/os.h
+app/cli/options.h:session/test_drafters.h
+app/cli/version.c:backend/cpu/ref/kernels.h app/cli/version.c:formats/gguf.h
+app/files/convert.c:convert/convert.h app/files/convert.c:formats/tensor_type.h
+app/perplexity/output.c:convert/quantize/imatrix.h
+app/pull/fetch.c:base/os.h app/pull/fetch.c:formats/gguf.h
+app/files/inspect.c:formats/gguf.h
+app/files/quantize.c:convert/quantize/rewrite.h
+"""
+# Longer than 800 lines, or in a folder with more than 25 files, for a reason of their own.
+WIDE = set()
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.M)
+CALLS = re.compile(r"(?<![A-Za-z0-9_])(exit|abort|printf|puts|fputs|perror)[ \t]*\(")
+bad = []
+
+
+def fail(text):
+    bad.append(text)
+    print(text)
+
+
+def sources(top, endings=(".c", ".h", ".inc", ".cu")):
+    for folder, folders, files in os.walk(os.path.join(ROOT, top)):
+        folders.sort()
+        for name in sorted(files):
+            if name.endswith(endings):
+                yield os.path.relpath(os.path.join(folder, name), ROOT)
+
+
+def read(path):
+    with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+        return f.read()
+
+
+def room_of(path):
+    return os.path.dirname(path).split("/", 1)[1] if "/" in os.path.dirname(path) else ""
+
+
+def resolve(path, target, known):
+    for root in (os.path.dirname(path), "src", "app", "include"):
+        found = os.path.normpath(os.path.join(root, target))
+        if found in known:
+            return found
+    return None
+
+
+def check_arrows(texts):
+    """Includes of src/ and app/. Returns {(room, room): count}, rooms with src/ or app/ before them."""
+    arrows = {}
+    internals = set(INTERNALS.split())
+    for path, text in texts.items():
+        top = path.split("/", 1)[0]
+        if top == "include":
+            continue
+        order = ORDER if top == "src" else APP
+        room = room_of(path)
+        if room not in order:
+            fail(f"{path}: the room {top}/{room} has no place in the order of this check")
+            continue
+        for target in INCLUDE.findall(text):
+            found = resolve(path, target, texts)
+            if not found:
+                if top == "src":
+                    fail(f"{path} includes {target}, which is no part of the library")
+                continue
+            if found.startswith("include/"):
+                continue
+            to_top, to = found.split("/", 1)[0], room_of(found)
+            if to_top != top:
+                if f"{path}:{target}" not in internals:
+                    fail(f"{path} includes {target}; app/ uses aerie.h only" if top == "app" else f"{path} includes {found}")
+                internals.discard(f"{path}:{target}")
+                continue
+            if to != room:
+                arrows[top + "/" + room, top + "/" + to] = arrows.get((top + "/" + room, top + "/" + to), 0) + 1
+                if to in order and order.index(to) > order.index(room) and (path, found) not in BORNE:
+                    fail(f"{path} includes {target}: {to}/ stands after {room}/")
+    for left in sorted(internals):
+        fail(f"listed as internals, but not included: {left}")
+    return arrows
+
+
+def circles(arrows):
+    """Groups of rooms that reach each other."""
+    to = {}
+    for a, b in arrows:
+        to.setdefault(a, set()).add(b)
+    reach = {}
+    for a in to:
+        seen, todo = set(), [a]
+        while todo:
+            for b in to.get(todo.pop(), ()):
+                if b not in seen:
+                    seen.add(b)
+                    todo.append(b)
+        reach[a] = seen
+    found = {frozenset(b for b in reach[a] if a in reach.get(b, ())) for a in reach if a in reach[a]}
+    return [sorted(group) for group in found if len(group) > 1]
+
+
+def check_files(texts):
+    for path, text in texts.items():
+        name = os.path.basename(path)
+        if path.startswith("src/") and not path.endswith(".h"):
+            for i, line in enumerate(text.split("\n"), 1):
+                if CALLS.search(line):
+                    fail(f"{path}:{i}: the library neither prints nor ends the process")
+        if path.endswith(".h") and not path.startswith("tests/"):
+            guard = re.search(r"^#ifndef (A(?:E|ERIE)\w*_H)$", text, re.M)
+            if not guard:
+                fail(f"{path} has no include guard")
+        if path.startswith(("src/", "app/")) and not re.match(r"/\* " + re.escape(name) + r" - ", text):
+            fail(f"{path} does not open with a comment that names it: /* {name} - what it is")
+        if text.count("\n") > 800 and path not in WIDE:
+            fail(f"{path} has {text.count(chr(10))} lines; files have at most 800")
+
+
+def check_lines():
+    """Files of our own in every language."""
+    names = re.compile(r"\.(c|h|inc|cu|py|sh|cmake)$|(^|/)(CMakeLists\.txt|Makefile)$")
+    for top in ("src", "include", "app", "tests", "examples", "tools", "training", "scripts", "bench", "bindings", "deploy",
+                "cmake", "Makefile", "CMakeLists.txt"):
+        paths = [top] if os.path.isfile(os.path.join(ROOT, top)) else sources(top, ("",))
+        for path in paths:
+            # templates as their authors wrote them
+            if not names.search(path) or path.endswith("make_jinja_cases.py") or "__pycache__" in path:
+                continue
+            for i, line in enumerate(read(path).split("\n"), 1):
+                if len(line) > 128:
+                    fail(f"{path}:{i}: lines have at most 128 columns")
+
+
+def check_rooms(texts, show):
+    rooms = {}
+    for path, text in texts.items():
+        rooms.setdefault(os.path.dirname(path), []).append(text.count("\n"))
+    for room in sorted(rooms):
+        if show:
+            print(f"{room:<28} {len(rooms[room]):>3} files {sum(rooms[room]):>6} lines")
+        if len(rooms[room]) > 25 and room not in WIDE:
+            fail(f"{room} has {len(rooms[room])} files; folders have at most 25")
+
+
+def main():
+    texts = {path: read(path) for top in ("include", "src", "app") for path in sources(top)}
+    arrows = check_arrows(texts)
+    if "--arrows" in sys.argv[1:]:
+        for (a, b), n in sorted(arrows.items()):
+            print(f"{a:<28} -> {b:<28} {n:>3}")
+    found = circles(arrows)
+    for group in found:
+        fail("a circle of rooms: " + ", ".join(group))
+    check_files(texts)
+    check_lines()
+    check_rooms(texts, "--rooms" in sys.argv[1:])
+    if "--rooms" in sys.argv[1:] or "--arrows" in sys.argv[1:]:
+        n_rooms = len({os.path.dirname(path) for path in texts})
+        print(f"{n_rooms} rooms, {len(texts)} files, {len(arrows)} arrows, {len(found)} circles")
+    return 1 if bad else 0
+
+
+sys.exit(main())
