@@ -4,8 +4,8 @@ BUILD ?= build
 JOBS  ?= $(shell nproc)
 CMAKE_FLAGS ?=
 
-.PHONY: all deps model gemma demo check check-san check-arm64 check-tsan fuzz bench bench-verify bench-spec install uninstall
-.PHONY: deb tar wheel
+.PHONY: all deps model gemma demo quick test test-changed check check-all
+.PHONY: check-san check-arm64 check-tsan fuzz bench bench-verify bench-spec install uninstall deb tar wheel
 .PHONY: clean help
 
 all: ## build the program and the libraries
@@ -24,8 +24,26 @@ gemma: deps ## bring Gemma 3 270M (Q4_K_M, 241 MiB, under Gemma's terms of use) 
 demo: deps model all ## answer prompts plain and with speculation, and compare the bytes
 	@python3 scripts/demo.py
 
+quick: ## house rules, units, and some cases of each law: about a minute once built
+	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS) >/dev/null
+	cmake --build $(BUILD) -j $(JOBS)
+	AERIE_TEST_EVERY=96 ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure -L '^quick$$'
+
+test: ## one test or several: make test T=laws/engine_laws
+	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS) >/dev/null
+	cmake --build $(BUILD) -j $(JOBS)
+	ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure -R '$(T)'
+
+test-changed: ## the tests that the changes since main can break (tests/labels.txt)
+	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS) >/dev/null
+	cmake --build $(BUILD) -j $(JOBS)
+	@scripts/test-changed.py $(BUILD)
+
 check: ## build with warnings as errors, run all tests, then again under sanitizers
 	@bash scripts/check.sh
+
+check-all: ## what check does with every case of every walk: hours
+	@AERIE_TEST_EVERY=1 bash scripts/check.sh
 
 check-san: deps ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	cmake -S . -B $(BUILD)-san -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=address,undefined >/dev/null

@@ -282,10 +282,13 @@ static void test_law_1_same_tokens_over_the_whole_matrix(void **state)
     for (size_t i = 1; i < sizeof types / sizeof types[0]; i++)
         print_message("%s, fixed: %llu drafted, %llu accepted\n", ae_session_test_spec_name(types[i]),
                       (unsigned long long)tallies[i].n_drafted, (unsigned long long)tallies[i].n_accepted);
-    /* every drafter was both right and wrong, or the walk proves little; random ones are hardly ever right */
-    if (AE_TEST_EVERY > 1) return;
-    for (size_t i = 1; i < sizeof types / sizeof types[0]; i++) assert_true(tallies[i].n_accepted < tallies[i].n_drafted);
-    for (size_t i = 1; i < 4; i++) assert_true(tallies[i].n_accepted > 20);
+    /* every drafter was both right and wrong, or the walk proves little; random ones are hardly ever right. Of few cases some
+     * drafters draft little */
+    for (size_t i = 1; i < sizeof types / sizeof types[0]; i++) {
+        const bool enough = AE_TEST_EVERY == 1 || tallies[i].n_drafted >= 100;
+        if (enough) assert_true(tallies[i].n_accepted < tallies[i].n_drafted);
+        if (enough && i < 4) assert_true(tallies[i].n_accepted > 20u / (unsigned)AE_TEST_EVERY);
+    }
 }
 
 /* ---- What drafters achieve --------------------------------------------------------------------------------- */
