@@ -12,6 +12,7 @@
 
 #include "every.h"
 #include "mkmodel.h"
+#include "quant/encode/encoder.h"
 #include "quant/finite.h"
 #include "quant/types.h"
 
@@ -106,7 +107,7 @@ static void test_holds(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         for (int k = 0; k < 512; k++) x[k] = (float)(k % 7) - 3;
         x[300] = -cases[i].most;
-        if (!ae_type_get(cases[i].type)->encode) continue;
+        if (!ae_type_encoder(cases[i].type)) continue;
         if (!ae_type_holds(cases[i].type, x, 512, &at)) fail_msg("type %u, %g: not held", cases[i].type, (double)x[300]);
         x[300] = cases[i].more;
         if (cases[i].more == 0.0f) continue;
@@ -115,7 +116,7 @@ static void test_holds(void **state)
     }
     for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
         const ae_type_info *info = ae_type_get(type);
-        if (!info || !info->encode) continue;
+        if (!info || !ae_type_encoder(type)) continue;
         const bool wide = type == AE_TYPE_F32 || type == AE_TYPE_BF16 || type == AE_TYPE_MXFP4 || type == AE_TYPE_Q8_K;
         for (int k = 0; k < 512; k++) x[k] = (float)(k % 7) * 300 - 900;
         if (!ae_type_holds(type, x, 512, &at)) fail_msg("%s does not hold usual numbers", info->name);

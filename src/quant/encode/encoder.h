@@ -6,6 +6,7 @@
 #ifndef AE_QUANT_ENCODE_ENCODER_H
 #define AE_QUANT_ENCODE_ENCODER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,5 +16,9 @@ typedef void ae_encode_fn(const float *x, const float *importance, void *blocks,
 
 /* NULL: a type that is not written, or unknown. */
 ae_encode_fn *ae_type_encoder(uint32_t type);
+
+/* Whether a type can hold n finite numbers, a multiple of its block, as large as they are: no float becomes infinite, and no
+ * scale is cut to the largest one that there is. false: x[*at] is the largest of the first block that would be cut. */
+bool ae_type_holds(uint32_t type, const float *x, size_t n, size_t *at);
 
 #endif
