@@ -45,7 +45,7 @@ app/files/inspect.c:formats/gguf.h
 app/files/quantize.c:convert/quantize/rewrite.h
 """
 # Longer than 800 lines, or in a folder with more than 25 files, for a reason of their own.
-WIDE = set()
+WIDE = {"include/aerie.h"}  # one header is the whole interface; measuring is to get its own
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.M)
 CALLS = re.compile(r"(?<![A-Za-z0-9_])(exit|abort|printf|puts|fputs|perror)[ \t]*\(")
 bad = []

@@ -1,4 +1,5 @@
-/* holds.c - whether a type can hold numbers that are to be written (encoder.h): by writing them, and smaller ones that it can. */
+/* holds.c - whether a type can hold numbers that are to be written (encoder.h): by writing them, and smaller ones that it
+ * can. */
 #include <math.h>
 
 #include "quant/encode/encoder.h"
