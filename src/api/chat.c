@@ -80,8 +80,9 @@ static aerie_status render_chat(const aerie_model *model, const aerie_chat *chat
 aerie_status aerie_chat_prompt(const aerie_model *model, const aerie_message *messages, size_t n_messages,
                                bool add_generation_prompt, char **text, size_t *n, aerie_error *error)
 {
-    AE_NEED(model, error);
     AE_NEED(text, error);
+    *text = NULL;
+    AE_NEED(model, error);
     AE_NEED(n, error);
     AE_NEED_IF(n_messages, messages, error);
     const aerie_message none = {0};
@@ -103,10 +104,10 @@ const char *aerie_chat_template_name(size_t i)
 
 aerie_status aerie_chat_render(const aerie_model *model, const aerie_chat *chat, char **text, size_t *n, aerie_error *error)
 {
-    AE_NEED(chat, error);
     AE_NEED(text, error);
-    AE_NEED(n, error);
     *text = NULL;
+    AE_NEED(chat, error);
+    AE_NEED(n, error);
     *n = 0;
     AE_STRUCT_TAKE(chat, own, chat, error);
     return render_chat(model, &own, NULL, text, n, error);
@@ -128,14 +129,14 @@ static aerie_status tokenize(const aerie_model *model, const char *text, size_t 
 aerie_status aerie_chat_tokens(const aerie_model *model, const aerie_chat *chat, int32_t **tokens, size_t *n_tokens,
                                char **text, size_t *n, aerie_error *error)
 {
+    AE_NEED(tokens, error);
+    *tokens = NULL;
     AE_NEED(model, error);
     AE_NEED(chat, error);
-    AE_NEED(tokens, error);
     AE_NEED(n_tokens, error);
     ae_buf values = {0};
     char *written = NULL;
     size_t n_written = 0;
-    *tokens = NULL;
     *n_tokens = 0;
     if (text) *text = NULL;
     if (n) *n = 0;
@@ -157,8 +158,9 @@ aerie_status aerie_chat_tokens(const aerie_model *model, const aerie_chat *chat,
 aerie_status aerie_chat_tokenize(const aerie_model *model, const char *text, size_t n, int32_t **tokens, size_t *n_tokens,
                                  aerie_error *error)
 {
-    AE_NEED(model, error);
     AE_NEED(tokens, error);
+    *tokens = NULL;
+    AE_NEED(model, error);
     AE_NEED(n_tokens, error);
     AE_NEED_IF(n, text, error);
     return tokenize(model, text, n, NULL, 0, tokens, n_tokens, error);

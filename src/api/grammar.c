@@ -7,6 +7,7 @@
 aerie_status aerie_grammar_create(aerie_grammar **grammar, const char *gbnf, size_t n, aerie_error *error)
 {
     AE_NEED(grammar, error);
+    *grammar = NULL;
     AE_NEED_IF(n, gbnf, error);
     return ae_grammar_from_gbnf(grammar, gbnf, n, error);
 }
@@ -15,8 +16,8 @@ aerie_status aerie_grammar_create_schema_with(aerie_grammar **grammar, const cha
                                               const aerie_schema_params *params, aerie_error *error)
 {
     AE_NEED(grammar, error);
-    AE_NEED_IF(n, json, error);
     *grammar = NULL;
+    AE_NEED_IF(n, json, error);
     AE_STRUCT_TAKE(schema_params, own, params, error);
     ae_buf said = {0};
     aerie_status status = ae_grammar_from_schema_with(grammar, json, n, &own, own.log.call ? &said : NULL, error);
@@ -34,6 +35,7 @@ aerie_status aerie_grammar_create_schema_with(aerie_grammar **grammar, const cha
 aerie_status aerie_grammar_create_schema(aerie_grammar **grammar, const char *json, size_t n, bool standard, aerie_error *error)
 {
     AE_NEED(grammar, error);
+    *grammar = NULL;
     AE_NEED_IF(n, json, error);
     return ae_grammar_from_schema(grammar, json, n, standard, error);
 }
@@ -41,8 +43,8 @@ aerie_status aerie_grammar_create_schema(aerie_grammar **grammar, const char *js
 aerie_status aerie_grammar_create_lazy(aerie_grammar **grammar, const aerie_lazy_params *params, aerie_error *error)
 {
     AE_NEED(grammar, error);
-    AE_NEED(params, error);
     *grammar = NULL;
+    AE_NEED(params, error);
     AE_STRUCT_TAKE(lazy_params, own, params, error);
     return ae_grammar_lazy(grammar, &own, error);
 }

@@ -68,9 +68,9 @@ size_t aerie_model_n_metadata(const aerie_model *model)
 
 aerie_status aerie_model_metadata_key(const aerie_model *model, size_t i, char **key, aerie_error *error)
 {
-    AE_NEED(model, error);
     AE_NEED(key, error);
     *key = NULL;
+    AE_NEED(model, error);
     const size_t n = ae_gguf_n_kv(gguf_of(model));
     if (i >= n) return ae_fail(error, AERIE_ERROR_ARGUMENT, "entry %zu of the metadata is asked for, of %zu", i, n);
     const ae_gguf_string name = ae_gguf_kv_at(gguf_of(model), i)->key;
@@ -81,11 +81,11 @@ aerie_status aerie_model_metadata_key(const aerie_model *model, size_t i, char *
 aerie_status aerie_model_metadata_get(const aerie_model *model, const char *key, char **value, size_t *n, const char **type,
                                       aerie_error *error)
 {
-    AE_NEED(model, error);
     AE_NEED(value, error);
+    *value = NULL;
+    AE_NEED(model, error);
     ae_buf out = {0};
     size_t n_value;
-    *value = NULL;
     if (n) *n = 0;
     if (type) *type = NULL;
     const ae_gguf_kv *kv = key ? ae_gguf_kv_find(gguf_of(model), key) : NULL;

@@ -4,8 +4,9 @@
 aerie_status aerie_tokenize(const aerie_model *model, const char *text, size_t n, bool add_special, bool parse_special,
                             int32_t **tokens, size_t *n_tokens, aerie_error *error)
 {
-    AE_NEED(model, error);
     AE_NEED(tokens, error);
+    *tokens = NULL;
+    AE_NEED(model, error);
     AE_NEED(n_tokens, error);
     AE_NEED_IF(n, text, error);
     const ae_encode_options options = {.add_special = add_special, .parse_special = parse_special};
@@ -15,14 +16,14 @@ aerie_status aerie_tokenize(const aerie_model *model, const char *text, size_t n
 aerie_status aerie_detokenize(const aerie_model *model, const int32_t *tokens, size_t n_tokens, bool special, char **text,
                               size_t *n, aerie_error *error)
 {
-    AE_NEED(model, error);
     AE_NEED(text, error);
+    *text = NULL;
+    AE_NEED(model, error);
     AE_NEED(n, error);
     AE_NEED_IF(n_tokens, tokens, error);
     ae_buf buf = {0};
     ae_detok detok = {.vocab = model->vocab, .special = special};
     const int32_t n_vocab = ae_vocab_n_tokens(model->vocab);
-    *text = NULL;
     *n = 0;
     for (size_t i = 0; i < n_tokens; i++) {
         if (tokens[i] < 0 || tokens[i] >= n_vocab) {

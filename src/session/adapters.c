@@ -50,9 +50,9 @@ aerie_status aerie_adapter_load(aerie_adapter **adapter, const aerie_model *mode
                                 const aerie_adapter_params *params, aerie_error *error)
 {
     AE_NEED(adapter, error);
+    *adapter = NULL;
     AE_NEED(model, error);
     AE_NEED(path, error);
-    *adapter = NULL;
     AE_STRUCT_TAKE(adapter_params, p, params, error);
     if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no file of an adapter is named");
     if (!model || !model->net)

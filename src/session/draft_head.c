@@ -66,9 +66,9 @@ static ae_nextn_found nextn_of(const char *path)
 aerie_status aerie_drafter_head_find_type(char **path, const char *model_path, aerie_spec_type type, aerie_error *error)
 {
     AE_NEED(path, error);
+    *path = NULL;
     AE_NEED(model_path, error);
     const bool any = type == AERIE_SPEC_AUTO, mtp = any || type == AERIE_SPEC_MTP;
-    *path = NULL;
     if (!model_path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no model file is named");
     const ae_nextn_found found = mtp ? nextn_of(model_path) : AE_NEXTN_NONE;
     bool own = found == AE_NEXTN_INSIDE;
@@ -83,6 +83,7 @@ aerie_status aerie_drafter_head_find_type(char **path, const char *model_path, a
 aerie_status aerie_drafter_head_find(char **path, const char *model_path, aerie_error *error)
 {
     AE_NEED(path, error);
+    *path = NULL;
     AE_NEED(model_path, error);
     return aerie_drafter_head_find_type(path, model_path, AERIE_SPEC_AUTO, error);
 }
@@ -114,9 +115,9 @@ aerie_status aerie_drafter_head_load(aerie_drafter_head **head, const aerie_mode
                                      const aerie_drafter_head_params *params, aerie_error *error)
 {
     AE_NEED(head, error);
+    *head = NULL;
     AE_NEED(model, error);
     AE_NEED(path, error);
-    *head = NULL;
     AE_STRUCT_TAKE(drafter_head_params, p, params, error);
     if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no file of a drafter head is named");
     if (!model || !model->net)

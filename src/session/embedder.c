@@ -98,8 +98,8 @@ aerie_status aerie_embedder_create(aerie_embedder **embedder, const aerie_model 
                                    aerie_error *error)
 {
     AE_NEED(embedder, error);
-    AE_NEED(model, error);
     *embedder = NULL;
+    AE_NEED(model, error);
     AE_STRUCT_TAKE(embedder_params, p, params, error);
     if (!model || !model->net) return ae_fail(error, AERIE_ERROR_ARGUMENT, "an embedder needs a model loaded with its weights");
     aerie_embedder *e = ae_alloc(1, sizeof *e);
@@ -187,8 +187,9 @@ aerie_status aerie_embed(aerie_embedder *embedder, const aerie_embed_text *texts
 aerie_status aerie_rerank_tokens(const aerie_model *model, const char *query, size_t n_query, const char *document,
                                  size_t n_document, int32_t **tokens, size_t *n_tokens, size_t *n_first, aerie_error *error)
 {
-    AE_NEED(model, error);
     AE_NEED(tokens, error);
+    *tokens = NULL;
+    AE_NEED(model, error);
     AE_NEED(n_tokens, error);
     AE_NEED(n_first, error);
     AE_NEED_IF(n_query, query, error);
@@ -197,7 +198,6 @@ aerie_status aerie_rerank_tokens(const aerie_model *model, const char *query, si
     const int32_t eos = ae_vocab_adds_eos(vocab) ? ae_vocab_eos(vocab) : -1;
     ae_tokens list = {0};
     bool ok = true;
-    *tokens = NULL;
     *n_tokens = *n_first = 0;
     if (ae_vocab_adds_bos(vocab)) ok = ae_tokens_add(&list, ae_vocab_bos(vocab));
     aerie_status status = ok ? ae_vocab_encode(vocab, query, n_query, (ae_encode_options){0}, &list, error) : AERIE_OK;

@@ -117,8 +117,8 @@ aerie_status aerie_imatrix_create(aerie_imatrix **out, aerie_session *session, c
                                   aerie_error *error)
 {
     AE_NEED(out, error);
-    AE_NEED(session, error);
     *out = NULL;
+    AE_NEED(session, error);
     AE_STRUCT_TAKE(imatrix_params, params, theirs, error);
     const ae_backend_ops *ops = session->model->backend->ops;
     if (!ops->watch) return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the backend %s cannot be watched; use cpu", ops->name);

@@ -95,8 +95,8 @@ static void tell_loaded(const aerie_model *m, const aerie_model_params *p)
 aerie_status aerie_model_load(aerie_model **model, const char *path, const aerie_model_params *params, aerie_error *error)
 {
     AE_NEED(model, error);
-    AE_NEED(path, error);
     *model = NULL;
+    AE_NEED(path, error);
     AE_STRUCT_TAKE(model_params, p, params, error);
     AE_STRUCT_TAKE(rope, rope, p.rope, error);
     if (p.rope) p.rope = &rope;

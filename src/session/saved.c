@@ -123,12 +123,12 @@ static aerie_status refuse_in_step(const aerie_session *s, aerie_error *error)
 
 aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_error *error)
 {
-    AE_NEED(task, error);
     AE_NEED(data, error);
+    *data = NULL;
+    AE_NEED(task, error);
     AE_NEED(n, error);
     AE_TRY(ae_session_check_process(task->session, error));
     aerie_session *s = task->session;
-    *data = NULL;
     *n = 0;
     if (aerie_task_ended(task))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the request has ended; aerie_prefix_save saves what the KV "
@@ -168,13 +168,13 @@ aerie_status aerie_prefix_save_adapted(aerie_session *s, const aerie_adapter_use
 aerie_status aerie_prefix_save_scoped(aerie_session *s, uint64_t scope, const aerie_adapter_use *adapters, size_t n_adapters,
                                       const int32_t *tokens, size_t n_tokens, void **data, size_t *n, aerie_error *error)
 {
-    AE_NEED_AS(s, "session", error);
     AE_NEED(data, error);
+    *data = NULL;
+    AE_NEED_AS(s, "session", error);
     AE_NEED(n, error);
     AE_NEED_IF(n_tokens, tokens, error);
     AE_NEED_IF(n_adapters, adapters, error);
     AE_TRY(ae_session_check_process(s, error));
-    *data = NULL;
     *n = 0;
     ae_adapter_set set;
     AE_TRY(refuse_in_step(s, error));
@@ -392,11 +392,11 @@ aerie_status aerie_saved_tokens(const void *data, size_t n, int32_t **tokens, si
                                 aerie_error *error)
 {
     AE_NEED(tokens, error);
+    *tokens = NULL;
     AE_NEED(n_tokens, error);
     AE_NEED_IF(n, data, error);
     ae_sections sections;
     ae_session_saved saved = {0};
-    *tokens = NULL;
     *n_tokens = 0;
     AE_TRY(open_saved(data, n, &sections, error));
     AE_TRY(read_tokens(&sections, &saved, error));

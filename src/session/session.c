@@ -132,6 +132,7 @@ aerie_status aerie_session_create(aerie_session **session, const aerie_model *mo
                                   aerie_error *error)
 {
     AE_NEED(session, error);
+    *session = NULL;
     AE_NEED(model, error);
     return ae_session_create(session, model, params, NULL, error);
 }

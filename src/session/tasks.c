@@ -144,8 +144,9 @@ static aerie_status task_create(aerie_task **out, aerie_session *session, const 
 static aerie_status make_task(aerie_session *session, const aerie_request *request, aerie_task **task, aerie_error *error)
 {
     ae_session_saved saved = {0};
-    AE_NEED_IF(request->n_tokens, request->tokens, error);
-    AE_NEED_IF(request->n_stop, request->stop, error);
+    if (request->n_tokens && !request->tokens)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the prompt is empty: %zu tokens are announced, but the list is NULL",
+                       request->n_tokens);
     AE_NEED_IF(request->n_adapters, request->adapters, error);
     if (request->saved || request->n_saved)
         AE_TRY(ae_session_saved_copy(session, request->saved, request->n_saved, &saved, error));
@@ -204,9 +205,10 @@ static aerie_status submit(aerie_session *session, const aerie_request *request,
 
 aerie_status aerie_submit(aerie_session *session, const aerie_request *request, aerie_task **task, aerie_error *error)
 {
+    AE_NEED(task, error);
+    *task = NULL;
     AE_NEED(session, error);
     AE_NEED(request, error);
-    AE_NEED(task, error);
     AE_TRY(ae_session_check_process(session, error));
     const size_t n_most = (size_t)session->params.n_seqs + most_waiting(session);
     return submit(session, request, n_most, (stats_place){0}, task, error);

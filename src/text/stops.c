@@ -21,7 +21,8 @@ aerie_status ae_stops_check(const char *const *texts, size_t n, aerie_error *err
 {
     if (n > AERIE_MAX_STOPS)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "there are %zu stop strings; at most %d are possible", n, AERIE_MAX_STOPS);
-    if (n && !texts) return ae_fail(error, AERIE_ERROR_ARGUMENT, "%zu stop strings are announced, but none is given", n);
+    if (n && !texts)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%zu stop strings are announced, but none is given: the list is NULL", n);
     for (size_t i = 0; i < n; i++) {
         if (!texts[i] || !*texts[i])
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "stop string %zu is empty; a text is needed", i + 1);

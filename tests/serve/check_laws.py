@@ -284,7 +284,11 @@ class Laws(unittest.TestCase):
             runs.join()
             self.idle(server)
             self.assertEqual([said(a.json) for a in answers], [expected])
-            self.assertIn('finished_reason="abort"} 3', server.get("/metrics").body.decode())
+            # each of the three ended by itself: aborted, or answered before it showed that nobody is there
+            metrics = server.get("/metrics").body.decode()
+            ended = {reason: int(n) for reason, n in re.findall(r'finished_reason="(\w+)"} (\d+)', metrics)}
+            self.assertEqual(ended["abort"] + ended["length"] + ended["stop"], 2 + 3, ended)
+            self.assertEqual(ended["error"], 0)
 
     def test_a_full_queue_is_said(self):
         with Server("-np", "1", "--max-queue", "1", "-c", "32768") as server:
