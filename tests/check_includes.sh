@@ -29,6 +29,7 @@ app/common/common.c:base/text.h app/common/common.c:base/number.h
 app/common/cpus.c:base/os.h
 app/common/options.h:api_test.h
 app/common/version.c:backend/cpu/kernels.h app/common/version.c:formats/gguf.h
+app/doctor/doctor.c:backend/cpu/kernels.h app/doctor/doctor.h:base/os.h app/doctor/machine.c:backend/cpu/kernels.h
 app/convert/convert.c:convert/convert.h app/convert/convert.c:formats/type.h
 app/perplexity/output.c:quant/imatrix.h
 app/pull/fetch.c:base/os.h app/pull/fetch.c:formats/gguf.h
