@@ -29,6 +29,7 @@ int app_bench_study(const app_options *options);
 int app_bench_shapes(const app_options *options);
 int app_bench_logits(const app_options *options);
 int app_train_data(const app_options *options);
+int app_doctor(const app_options *options);
 
 /* pull.c: replaces references (hf:..., ollama:..., addresses) of -m, -md, -hf, -hfd, -mu and inspect's argument by the paths of
  * files, which are pulled unless they are there. The paths are owned by the options. */
@@ -40,5 +41,8 @@ const char *app_cpu_level(void);
 const char *app_commit(void);
 const char *app_build(void);                    /* version.c: the best kernels on this machine */
 void app_main_type(const char *path, char out[16]); /* version.c: the tensor type that takes most bytes; "?" */
+const char *app_compiler(void);
+/* inspect.c: bytes of weights that decoding a token reads, about; 0: the file cannot be read. */
+uint64_t app_bytes_per_token(const char *path);
 
 #endif

@@ -95,6 +95,16 @@ static const app_command commands[] = {
      "have a model open keep it until they end.\n"
      "\n"
      "  aerie rm hf:ggml-org/gemma-3-1b-it-GGUF:Q4_K_M\n"},
+    {APP_DOCTOR, "doctor", "[MODEL]", "one page on this machine, and what makes it slow",
+     "Prints what matters for speed and for a report of a fault: version and build, CPU, cores and limits, memory, its read\n"
+     "bandwidth (measured in about a second; longer where caches are large), backends, what was built in, the folder of\n"
+     "pulled models, and warnings of what makes answers slow. Given a model, also what it takes with -c and -np, whether\n"
+     "that fits, and the tokens/s that the bandwidth allows. What cannot be found out is unknown and no error; a model file\n"
+     "that is unusable is exit status 3.\n"
+     "The page has neither keys nor prompts in it; the home folder is ~, and the user's name in a path is USER.\n"
+     "\n"
+     "  aerie doctor\n"
+     "  aerie doctor -m model.gguf -c 8192 -np 4\n"},
     {APP_PERPLEXITY, "perplexity", "[MODEL]", "how well a model foretells a text",
      "Cuts the text of -f into windows and prints the perplexity of the tokens in the second half of each, with its standard\n"
      "error: llama.cpp's windows and figures. With --kl-divergence-base the predictions are saved too, and with\n"

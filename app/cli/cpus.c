@@ -66,7 +66,7 @@ int app_cpus_settle(app_options *options)
     char quota[64] = "no quota";
     if (cpus.quota > 0) snprintf(quota, sizeof quota, "a quota of %.2f CPUs", cpus.quota);
     if (!asked) options->n_threads = cpus.n_threads;
-    else if (options->n_threads > cpus.n_allowed && cpus.n_allowed)
+    else if (options->n_threads > cpus.n_allowed && cpus.n_allowed && !(options->command->bit & APP_DOCTOR))
         app_note("warning: -t %u is more threads than the %u CPU%s that this process may use, which slows all of them down; "
                  "-t 0 chooses", (unsigned)options->n_threads, (unsigned)cpus.n_allowed, cpus.n_allowed == 1 ? "" : "s");
     if (options->verbose) {

@@ -92,17 +92,18 @@ static void as_option(const char *variable, char out[64])
 
 /* A variable that no option has: of another program's name what to use instead, else what it may be a misspelling of. What is
  * near to nothing is left alone: it may belong to somebody else. */
-static void check_name(const char *variable)
+static void check_name(const char *variable, app_telling *tell, void *user)
 {
     static const char *const used[] = {"AERIE_BACKEND", "AERIE_CPU"}; /* by the library */
-    char option[64], known[64], best[64] = "";
+    char option[64], known[64], best[64] = "", sentence[512];
     for (size_t i = 0; i < sizeof used / sizeof *used; i++)
         if (strcmp(used[i], variable) == 0) return;
     as_option(variable, option);
     if (app_option_find(option, strlen(option), ~0u) < app_n_options()) return;
     const app_foreign *f = app_foreign_option(option, strlen(option));
     if (f) {
-        app_note("warning: %s in the environment is not read: %s", variable, f->text);
+        snprintf(sentence, sizeof sentence, "%s in the environment is not read: %s", variable, f->text);
+        tell(user, sentence);
         return;
     }
     for (size_t i = 0; i < app_n_options(); i++)
@@ -111,16 +112,17 @@ static void check_name(const char *variable)
                 snprintf(best, sizeof best, "%s", known);
     if (!*best) return;
     spell("AERIE_", best, known);
-    app_note("warning: %s in the environment is not read; did you mean %s?", variable, known);
+    snprintf(sentence, sizeof sentence, "%s in the environment is not read; did you mean %s?", variable, known);
+    tell(user, sentence);
 }
 
-void app_environment_check(void)
+void app_environment_check(app_telling *tell, void *user)
 {
     for (char **e = environ; *e; e++) {
         char name[64];
         const size_t n = strcspn(*e, "=");
         if (strncmp(*e, "AERIE_", 6) || n >= sizeof name || !(*e)[n] || !(*e)[n + 1]) continue;
         snprintf(name, sizeof name, "%.*s", (int)n, *e);
-        check_name(name);
+        check_name(name, tell, user);
     }
 }

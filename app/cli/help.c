@@ -248,6 +248,7 @@ static const char *essentials(unsigned command)
     case APP_PERPLEXITY: return "-m -f -c --chunks --ppl-stride --kl-divergence-base --kl-divergence --hellaswag --json";
     case APP_IMATRIX: return "-m -f -o -c --chunks --process-output -md -n -t --json";
     case APP_EMBED: return "-m -p -f --query --pooling --embd-normalize --embd-output-format --truncate --cosine -t";
+    case APP_DOCTOR: return "-m -c -np -t --cpu --kv-type --quick --json";
     case APP_CONVERT: return "-o --target --outtype --self-check --tokenizer -t --json -v";
     default: return NULL;
     }

@@ -21,6 +21,7 @@ static int run_command(const app_options *options)
     case APP_PULL: return app_pull(options);
     case APP_LIST: return app_list(options);
     case APP_RM: return app_remove(options);
+    case APP_DOCTOR: return app_doctor(options);
     case APP_PERPLEXITY: return app_perplexity(options);
     case APP_IMATRIX: return app_imatrix(options);
     case APP_QUANTIZE: return app_quantize(options);
@@ -37,15 +38,8 @@ static int run_command(const app_options *options)
 
 static int print_version(void)
 {
-#if defined(__clang__)
-    const char *compiler = "clang " __clang_version__;
-#elif defined(__GNUC__)
-    const char *compiler = "gcc " __VERSION__;
-#else
-    const char *compiler = "another compiler";
-#endif
     app_print("aerie %s\ncommit: %s\nbuild: %s\ncompiler: %s\ncpu level: %s\n", aerie_version(), app_commit(), app_build(),
-              compiler, app_cpu_level());
+              app_compiler(), app_cpu_level());
     return APP_DONE;
 }
 

@@ -524,6 +524,12 @@ static void say_ignored(const app_options *options)
     app_text_free(&all);
 }
 
+static void warn(void *user, const char *sentence)
+{
+    (void)user;
+    app_note("warning: %s", sentence);
+}
+
 /* What the table cannot say: values that follow from others. */
 static int settle(app_options *options)
 {
@@ -570,7 +576,7 @@ static int settle(app_options *options)
     if (options->verbose && options->quiet) {
         return app_error(APP_USAGE, "--verbose and --quiet exclude each other");
     }
-    app_environment_check();
+    if (!(options->command->bit & APP_DOCTOR)) app_environment_check(warn, NULL); /* it prints its warnings itself */
     say_ignored(options);
     return app_grammar_settle(options);
 }

@@ -35,12 +35,13 @@ enum {
     APP_BENCH_SHAPES = 1u << 17,
     APP_LIST = 1u << 18,
     APP_RM = 1u << 19,
+    APP_DOCTOR = 1u << 20,
 };
 
 #define APP_BENCH (APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC | APP_BENCH_LOGITS | APP_BENCH_STUDY)
 #define APP_JUDGES (APP_PERPLEXITY | APP_IMATRIX) /* reads a text in windows */
 #define APP_GENERATES (APP_RUN | APP_BENCH | APP_TRAIN_DATA | APP_SERVE | APP_JUDGES) /* has a session */
-#define APP_LOADS (APP_GENERATES | APP_EMBED) /* weights, and runs threads */
+#define APP_LOADS (APP_GENERATES | APP_EMBED | APP_DOCTOR) /* weights, and runs threads; or says how that would go */
 #define APP_THREADS (APP_LOADS | APP_QUANTIZE | APP_BENCH_SHAPES)
 #define APP_STORE (APP_PULL | APP_LIST | APP_RM) /* of the folder of pulled models */
 #define APP_READS (APP_LOADS | APP_TOKENIZE | APP_TEMPLATE | APP_INSPECT) /* takes -m */
@@ -221,7 +222,7 @@ typedef struct app_options {
     uint32_t bench_prompt, bench_predict, n_repetitions; /* bench */
     bool in_turns; /* bench spec */
     const char *study_types, *study_output;              /* bench study */
-    bool quick, resume;                                  /* bench study */
+    bool quick, resume;                                  /* bench study; quick: doctor too */
     const char *steep;                                   /* bench spec, bench study */
     app_numbers contexts, rows, spec_types;              /* bench */
     const char *ids_file;                                /* bench logits */
@@ -318,8 +319,9 @@ int app_spec_list_parse(const char *name, const char *text, aerie_spec_type *typ
 
 /* The value and the variable's name, or NULL; *negated: of a switch the opposite is meant. */
 const char *app_environment_get(const app_option *option, char name[64], bool *negated);
-/* Says what nothing reads and looks like a misspelling of what something would. */
-void app_environment_check(void);
+/* Tells, in sentences, what nothing reads and looks like a misspelling of what something would. */
+typedef void app_telling(void *user, const char *sentence);
+void app_environment_check(app_telling *tell, void *user);
 
 /* ---- grammar.c: compiles what --grammar and its like gave ------------------------------------------------- */
 

@@ -49,7 +49,7 @@ static const app_option options[] = {
      "every four of them"},
     {"-np --parallel", "LIST", APP_NUMBERS, APP_BENCH_SPEC, AT(n_seqs), 1, 1024, "Model", "prompts answered at once"},
     {"-np --parallel", "N", APP_COUNT, APP_SERVE, AT(serve.n_seqs), 1, 1024, "Model", "answers generated at once; others wait"},
-    {"-np --parallel", "N", APP_COUNT, APP_RUN | APP_TRAIN_DATA, AT(session.n_seqs), 1, 1024, "Model",
+    {"-np --parallel", "N", APP_COUNT, APP_RUN | APP_TRAIN_DATA | APP_DOCTOR, AT(session.n_seqs), 1, 1024, "Model",
      "prompts answered at once"},
     {"-t --threads", "N", APP_COUNT, APP_THREADS | APP_CONVERT, AT(n_threads), 0, 1024, "Model",
      "threads; -1 or 0: one per core that this process may use, fewer if a control group's quota is less"},
@@ -60,11 +60,11 @@ static const app_option options[] = {
     {"--override-kv", "KEY=TYPE:VALUE", APP_TEXTS, READS & ~APP_INSPECT, AT(overrides), 0, 0, "Model",
      "replace a metadata value of the model file; TYPE is int, float, bool or str, e.g. "
      "tokenizer.ggml.add_bos_token=bool:false; may be repeated"},
-    {"--kv-type", "TYPE", APP_KV_TYPE, APP_GENERATES, AT(session.kv_type), 0, 0, "Model",
+    {"--kv-type", "TYPE", APP_KV_TYPE, APP_GENERATES | APP_DOCTOR, AT(session.kv_type), 0, 0, "Model",
      "type of the cached keys and values: f16, or q8_0 for half the memory and faster long contexts"},
-    {"-ctk --cache-type-k", "TYPE", APP_TEXT, APP_GENERATES, AT(cache_type_k), 0, 0, "Model",
+    {"-ctk --cache-type-k", "TYPE", APP_TEXT, APP_GENERATES | APP_DOCTOR, AT(cache_type_k), 0, 0, "Model",
      "as --kv-type; needs the same -ctv"},
-    {"-ctv --cache-type-v", "TYPE", APP_TEXT, APP_GENERATES, AT(cache_type_v), 0, 0, "Model",
+    {"-ctv --cache-type-v", "TYPE", APP_TEXT, APP_GENERATES | APP_DOCTOR, AT(cache_type_v), 0, 0, "Model",
      "as --kv-type; needs the same -ctk"},
     {"--cpu", "LEVEL", APP_TEXT, LOADS | APP_CONVERT | APP_BENCH_SHAPES, AT(model_params.cpu_level), 0, 0, "Model",
      "highest kernel level: ref, avx2, avxvnni, avx512, amx or neon, dotprod, i8mm; the bytes are the same "
@@ -438,6 +438,8 @@ static const app_option options[] = {
     {"--match", "TEXT", APP_TEXT, APP_INSPECT, AT(match), 0, 0, "Inspect",
      "show only keys and tensors whose names contain TEXT"},
     {"--full", NULL, APP_FLAG, APP_INSPECT, AT(full), 0, 0, "Inspect", "show arrays and strings in full"},
+
+    {"--quick", NULL, APP_FLAG, APP_DOCTOR, AT(quick), 0, 0, "Doctor", "do not measure the read bandwidth"},
 
     /* Convert */
     {"-o --output --outfile", "FILE", APP_TEXT, APP_CONVERT, AT(convert_output), 0, 0, "Convert", "GGUF file to write"},

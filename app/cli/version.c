@@ -18,6 +18,17 @@ const char *app_build(void)
     return *AERIE_BUILD ? AERIE_BUILD : "without a build type";
 }
 
+const char *app_compiler(void)
+{
+#if defined(__clang__)
+    return "clang " __clang_version__;
+#elif defined(__GNUC__)
+    return "gcc " __VERSION__;
+#else
+    return "another compiler";
+#endif
+}
+
 const char *app_cpu_level(void)
 {
     ae_kernels kernels;

@@ -28,6 +28,7 @@ typedef struct totals {
     uint64_t n_params, n_bytes;
     uint32_t n_experts, n_used; /* 0 = none */
     uint64_t n_active;          /* parameters without the experts that a token does not use */
+    uint64_t n_read_bytes;      /* of weights that decoding a token reads */
     uint32_t n_scales;          /* weights with a .scale beside them */
 } totals;
 
@@ -62,8 +63,29 @@ static bool is_scale(const ae_gguf *gguf, ae_gguf_string name)
     return ae_gguf_tensor_find(gguf, weight) != NULL;
 }
 
+static bool begins(ae_gguf_string name, const char *text)
+{
+    return name.n >= strlen(text) && memcmp(name.data, text, strlen(text)) == 0;
+}
+
+/* Whether decoding reads the whole tensor: of a table of tokens it reads a row, unless the table is the output matrix too,
+ * and of blocks that only draft (from block n_plain on) nothing. */
+static bool is_read(ae_gguf_string name, bool has_output, uint32_t n_plain)
+{
+    if (begins(name, "per_layer_token_embd.")) return false;
+    if (begins(name, "token_embd.")) return !has_output;
+    if (!begins(name, "blk.")) return true;
+    uint64_t block = 0; /* the name has no NUL after it */
+    for (size_t i = 4; i < name.n && i < 14 && name.data[i] >= '0' && name.data[i] <= '9'; i++)
+        block = 10 * block + (uint64_t)(name.data[i] - '0');
+    return block < n_plain;
+}
+
 static totals count(const ae_gguf *gguf)
 {
+    const uint32_t n_blocks = arch_count(gguf, "block_count"), n_drafting = arch_count(gguf, "nextn_predict_layers");
+    const uint32_t n_plain = n_blocks > n_drafting ? n_blocks - n_drafting : UINT32_MAX;
+    const bool has_output = ae_gguf_tensor_find(gguf, "output.weight") != NULL;
     totals t = {.n_experts = arch_count(gguf, "expert_count"), .n_used = arch_count(gguf, "expert_used_count")};
     if (t.n_used > t.n_experts) t.n_used = t.n_experts;
     for (size_t i = 0; i < ae_gguf_n_tensors(gguf); i++) {
@@ -76,9 +98,20 @@ static totals count(const ae_gguf *gguf)
         t.n_params += elements;
         t.n_active += t.n_experts && is_expert(tensor->name) ? elements / t.n_experts * t.n_used : elements;
         t.n_bytes += tensor->bytes;
+        if (is_read(tensor->name, has_output, n_plain))
+            t.n_read_bytes += t.n_experts && is_expert(tensor->name) ? tensor->bytes / t.n_experts * t.n_used : tensor->bytes;
         t.n_scales += is_scale(gguf, tensor->name);
     }
     return t;
+}
+
+uint64_t app_bytes_per_token(const char *path)
+{
+    ae_gguf *gguf;
+    if (ae_gguf_open(&gguf, path, NULL, NULL) != AERIE_OK) return 0;
+    const uint64_t bytes = count(gguf).n_read_bytes;
+    ae_gguf_close(gguf);
+    return bytes;
 }
 
 static double bits_per_weight(uint64_t bytes, uint64_t elements)

@@ -16,15 +16,22 @@
 #include "shared/sha256.h"
 
 /* --cache-dir, $XDG_CACHE_HOME/aerie/models, ~/.cache/aerie/models */
-static int root_of(char out[PATH_MAX], const app_options *options)
+bool store_root(char out[PATH_MAX], const app_options *options)
 {
     const char *given = options->pull.cache_dir, *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     int n;
     if (given && *given) n = snprintf(out, PATH_MAX, "%s", given);
     else if (xdg && *xdg == '/') n = snprintf(out, PATH_MAX, "%s/aerie/models", xdg); /* a relative one is to be ignored */
     else if (home && *home == '/') n = snprintf(out, PATH_MAX, "%s/.cache/aerie/models", home);
-    else return app_error(APP_FAILED, "there is no folder for pulled models: neither --cache-dir nor HOME is set");
-    return n > 0 && n < PATH_MAX ? APP_DONE : app_error(APP_FAILED, "the path of the folder for pulled models is too long");
+    else n = snprintf(out, PATH_MAX, "%s", "");
+    return n > 0 && n < PATH_MAX;
+}
+
+static int root_of(char out[PATH_MAX], const app_options *options)
+{
+    if (store_root(out, options)) return APP_DONE;
+    if (*out) return app_error(APP_FAILED, "the path of the folder for pulled models is too long");
+    return app_error(APP_FAILED, "there is no folder for pulled models: neither --cache-dir nor HOME is set");
 }
 
 int store_place_find(store_place *place, const source_plan *plan, const char *reference, const app_options *options)

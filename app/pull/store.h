@@ -11,7 +11,12 @@
 #ifndef AERIE_APP_PULL_STORE_H
 #define AERIE_APP_PULL_STORE_H
 
+#include <limits.h>
+
 #include "pull/source.h"
+
+/* ROOT; false: there is none (then *out is ""), or its path is too long. */
+bool store_root(char out[PATH_MAX], const app_options *options);
 
 typedef struct store_place {
     char *folder; /* owned */

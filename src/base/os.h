@@ -39,6 +39,9 @@ bool ae_os_cpus_restrict(const bool wanted[AE_MAX_CPUS]);
  * groups leave (file caches count as free); 0 = unknown. */
 uint64_t ae_os_memory_available(void);
 uint64_t ae_os_memory_available_below(const char *root);
+/* What control groups allow this process to have, in bytes; 0 = no limit, or more than the machine has. */
+uint64_t ae_os_memory_limit(void);
+uint64_t ae_os_memory_limit_below(const char *root);
 /* All physical memory of the machine, in bytes; 0 = unknown. */
 uint64_t ae_os_memory_total(void);
 

@@ -268,6 +268,31 @@ uint64_t ae_os_memory_available(void)
     return ae_os_memory_available_below("");
 }
 
+static void group_limits(group *g, const char *file, double *least)
+{
+    char text[64];
+    double most;
+    do {
+        if (group_text(g, file, text, sizeof text) && number(text, &most)) take_least(least, most);
+    } while (group_up(g));
+}
+
+uint64_t ae_os_memory_limit_below(const char *root)
+{
+    char text[8192];
+    group g;
+    double least = 0, all = 0;
+    if (find_group(&g, root, "", mounts_2)) group_limits(&g, "memory.max", &least);
+    if (find_group(&g, root, "memory", mounts_memory)) group_limits(&g, "memory.limit_in_bytes", &least);
+    if (read_text(text, sizeof text, root, "/proc/meminfo")) all = named_number(text, "MemTotal") * 1024;
+    return all > 0 && least >= all ? 0 : (uint64_t)least; /* version 1 says "none" by nearly 2^63 */
+}
+
+uint64_t ae_os_memory_limit(void)
+{
+    return ae_os_memory_limit_below("");
+}
+
 uint64_t ae_os_memory_total(void)
 {
     char text[8192];

@@ -22,7 +22,7 @@ backend backend/cpu/ref backend/cpu/simd backend/cpu/x86 backend/cpu/x86/product
 device cache engine/weights engine draft draft/head speculate/control speculate convert/quantize
 convert/checkpoint convert/head convert/model convert session api""".split()
 APP = """shared cli setup serve/page serve/parse serve/http serve/models serve/request serve/dialects serve run bench files
-perplexity pull train""".split()
+perplexity pull train doctor""".split()
 # Includes across the order, each with the reason why it is borne.
 BORNE = {
     # trees carry the host's samplers until draws have plain parameters
@@ -41,6 +41,8 @@ app/cli/version.c:backend/cpu/ref/kernels.h app/cli/version.c:formats/gguf.h
 app/files/convert.c:convert/convert.h app/files/convert.c:formats/tensor_type.h
 app/perplexity/output.c:convert/quantize/imatrix.h
 app/pull/fetch.c:base/os.h app/pull/fetch.c:formats/gguf.h
+app/doctor/doctor.c:backend/cpu/ref/kernels.h app/doctor/doctor.h:base/os.h
+app/doctor/machine.c:backend/cpu/ref/kernels.h
 app/files/inspect.c:formats/gguf.h
 app/files/quantize.c:convert/quantize/rewrite.h
 """

@@ -175,6 +175,23 @@ static void test_memory(void **state)
     assert_int_equal(ae_os_memory_available_below(root), 1);
 }
 
+static void test_memory_limit(void **state)
+{
+    (void)state;
+    put("/proc/meminfo", "MemTotal:       100 kB\nMemAvailable:     80 kB\n");
+    put("/proc/self/cgroup", "4:memory:/job\n0::/a\n");
+    put("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "9223372036854771712\n"); /* version 1's "none" */
+    put("/sys/fs/cgroup/unified/a/memory.max", "max\n");
+    put("/sys/fs/cgroup/unified/memory.max", "max\n");
+    assert_int_equal(ae_os_memory_limit_below(root), 0);
+    put("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "60000\n");
+    assert_int_equal(ae_os_memory_limit_below(root), 60000);
+    put("/sys/fs/cgroup/unified/memory.max", "30000\n"); /* of a parent */
+    assert_int_equal(ae_os_memory_limit_below(root), 30000);
+    put("/proc/self/cgroup", "rubbish");
+    assert_int_equal(ae_os_memory_limit_below(root), 0);
+}
+
 static void test_this_machine(void **state)
 {
     (void)state;
@@ -192,7 +209,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_ROOT(test_nothing_known),      IN_ROOT(test_siblings_count_once), IN_ROOT(test_quota_of_version_2),
-        IN_ROOT(test_quota_of_version_1), IN_ROOT(test_rubbish),             IN_ROOT(test_memory),
+        IN_ROOT(test_quota_of_version_1), IN_ROOT(test_rubbish),             IN_ROOT(test_memory), IN_ROOT(test_memory_limit),
         IN_ROOT(test_this_machine),
     };
     return cmocka_run_group_tests_name("limits", tests, NULL, NULL);

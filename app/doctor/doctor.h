@@ -1,0 +1,71 @@
+/* doctor.h - what `aerie doctor` tells of this machine and of a model on it.
+ *
+ * Invariants: what cannot be read is left as "unknown" (a field's comment says how), never an error. Nothing here holds a key,
+ * a prompt or the user's name: paths go through doctor_hide.
+ */
+#ifndef AERIE_APP_DOCTOR_DOCTOR_H
+#define AERIE_APP_DOCTOR_DOCTOR_H
+
+#include "base/os.h" /* CPUs and memory limits of this process, which aerie.h does not tell */
+#include "cli/commands.h"
+
+typedef struct doctor_machine {
+    char system[256];      /* "Debian GNU/Linux 12 (bookworm), Linux 6.1.0 x86_64" */
+    char cpu[128];         /* "": unknown */
+    const char *level;     /* of the kernels in use; NULL: --cpu or AERIE_CPU names none */
+    const char *best;      /* that this CPU has */
+    bool lacks_level;      /* the CPU has not got the one that was asked for */
+    ae_os_cpus cpus;
+    uint32_t n_online;     /* CPUs of the machine; 0: unknown */
+    uint32_t n_threads;    /* that would run */
+    double load;           /* average of the last minute, before anything was measured; -1: unknown */
+    char governor[32], driver[32], preference[32]; /* of cpufreq; "": unknown */
+    char huge_pages[16];   /* "always", "madvise", "never"; "": unknown */
+    uint64_t memory, available;      /* bytes; 0: unknown */
+    uint64_t limit;                  /* of control groups; 0: none */
+    uint64_t swap, swap_used;        /* bytes */
+    bool swap_known;
+    bool measured;         /* unless the user had no time for it */
+    double bandwidth;      /* bytes per second, the best of n_readings; 0: unknown */
+    uint64_t reading_bytes;
+    uint32_t n_readings;
+} doctor_machine;
+
+typedef struct doctor_cache {
+    char *folder;     /* hidden; owned; NULL: there is none */
+    bool listed;        /* the next two are known */
+    uint64_t n_models, bytes;
+    uint64_t free_bytes; /* of its file system; 0: unknown */
+} doctor_cache;
+
+typedef struct doctor_model {
+    bool given;
+    char *path;         /* hidden; owned */
+    aerie_status status;
+    aerie_error error;  /* hidden; unless status is OK: why the file is unusable */
+    char type[16];      /* that most weights have */
+    aerie_memory_plan plan;
+    uint64_t per_token; /* bytes that decoding a token reads; 0: unknown */
+    double most_rate;   /* tokens per second that the bandwidth allows; 0: unknown */
+} doctor_model;
+
+/* Sentences. */
+typedef struct doctor_warnings {
+    char **items; /* [n] owned, and so are the texts */
+    size_t n, capacity;
+} doctor_warnings;
+
+void doctor_warn(doctor_warnings *warnings, const char *format, ...) APP_PRINTF(2, 3); /* dropped if memory is short */
+
+/* The text with the home folder as ~ and the user's name in paths as USER; released by free; NULL: no memory. */
+char *doctor_hide(const char *text);
+
+/* machine.c */
+void doctor_machine_read(doctor_machine *machine, const app_options *options);
+void doctor_machine_judge(const doctor_machine *machine, const app_options *options, doctor_warnings *warnings);
+
+/* model.c: the model of the options, if there is one. */
+void doctor_model_read(doctor_model *model, const doctor_machine *machine, const app_options *options);
+void doctor_model_judge(const doctor_model *model, const app_options *options, doctor_warnings *warnings);
+
+#endif

@@ -1,0 +1,50 @@
+/* model.c - what a model would take on this machine, as `aerie doctor` tells it: memory, and the rate that bandwidth allows.
+ *
+ * Owns nothing. No weights are read. */
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "doctor/doctor.h"
+
+static void hide_error(aerie_error *error)
+{
+    char *hidden = doctor_hide(error->text);
+    if (hidden) snprintf(error->text, sizeof error->text, "%s", hidden);
+    free(hidden);
+}
+
+void doctor_model_read(doctor_model *model, const doctor_machine *machine, const app_options *options)
+{
+    aerie_model_params params = options->model_params;
+    aerie_session_params session = options->session;
+    *model = (doctor_model){.given = options->model != NULL};
+    if (!model->given) return;
+    model->path = doctor_hide(options->model);
+    if (!machine->level || machine->lacks_level) params.cpu_level = NULL; /* a warning says it; the file is not to blame */
+    session.spec.type = AERIE_SPEC_NONE;
+    model->status = aerie_memory_plan_get(options->model, &params, &session, &model->plan, sizeof model->plan, &model->error);
+    if (model->status != AERIE_OK) {
+        hide_error(&model->error);
+        return;
+    }
+    app_main_type(options->model, model->type);
+    model->per_token = app_bytes_per_token(options->model);
+    if (model->per_token) model->most_rate = machine->bandwidth / (double)model->per_token;
+}
+
+void doctor_model_judge(const doctor_model *model, const app_options *options, doctor_warnings *w)
+{
+    const aerie_memory_plan *plan = &model->plan;
+    char needed[32], available[32];
+    if (!model->given || model->status != AERIE_OK) return;
+    if (plan->available_bytes && plan->weight_bytes + plan->session_bytes > plan->available_bytes)
+        doctor_warn(w, "the model needs %s of memory, but only %s are available: aerie refuses to load it; a smaller -c or "
+                       "-np, or a smaller quantization, takes less",
+                    app_bytes(needed, plan->weight_bytes + plan->session_bytes), app_bytes(available, plan->available_bytes));
+    if (strcasecmp(model->type, "F32") == 0 || strcasecmp(model->type, "F16") == 0 || strcasecmp(model->type, "BF16") == 0)
+        doctor_warn(w, "the model's weights are %s; after 'aerie quantize' to Q8_0 or Q4_K_M a token reads %s of the bytes",
+                    model->type, strcasecmp(model->type, "F32") ? "1/2 or 1/3" : "1/4 or 1/7");
+    if (options->model_params.mmap)
+        doctor_warn(w, "--mmap uses the weights as they lie in the file, which starts at once and runs slower");
+}
