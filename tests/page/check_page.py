@@ -124,10 +124,11 @@ def check_settings(page, mock):
     page.click("#open-settings")
     page.wait("document.querySelector('#settings').open")
     for name, value in (("temperature", "0.25"), ("seed", "42"), ("max_tokens", "77"), ("system", "Be brief.")):
-        page.js(f"document.querySelector('#set-{name}').select()")
         page.click(f"#set-{name}")
+        page.wait(f"document.activeElement.id === 'set-{name}'")
         page.js(f"document.querySelector('#set-{name}').select()")
         page.type(value)
+        page.wait(f"document.querySelector('#set-{name}').value === '{value}'")
     page.click("#set-key")
     page.type("secret-key")
     page.click("#set-save")
@@ -168,12 +169,106 @@ def check_errors(page, mock):
     mock.answer = 503
     ask(page, "Fail")
     page.wait("!document.querySelector('#error').hidden")
-    need(page.text("#error") == "the answer of a test", "the server's sentence is shown")
+    need(page.text("#error") == "The server cannot answer just now. Try again in a moment: the answer of a test.",
+         "the server's sentence is shown: " + page.text("#error"))
     done(page, 3)
     mock.answer = {"text": "Back again."}
     ask(page, "Once more")
     done(page, 4)
     need(page.js("document.querySelector('#error').hidden"), "the error goes when an answer comes")
+    for answer, words in (((401, '{"error": {"message": "an API key is needed"}}'), "Put the right key into Settings."),
+                          ((400, '{"error": {"message": "x is wrong", "param": "top_k"}}'),
+                           "Change “Top k” in Settings: x is wrong."),
+                          ((404, '{"error": {"message": "there is no model", "param": "model"}}'),
+                           "no longer has the model “tiny”"),
+                          ((429, '{"error": {"message": "busy"}}'), "too much to do. Try again in a moment: busy."),
+                          ((502, "<html>Bad gateway</html>"), "The server cannot be reached."),
+                          ((500, '{"error": {"deep": 1}}'), "The server failed. Try again: status 500."),
+                          ((400, '["list"]'), "The server does not take this: status 400."),
+                          ({"text": "Half an", "broken": True}, "The answer broke off. Try again.")):
+        mock.answer = answer
+        page.js("document.querySelector('#error').hidden = true")
+        page.click("#messages li:last-child button:is([aria-label^=Regenerate], [aria-label^=Send])")
+        page.wait("!document.querySelector('#error').hidden && !document.querySelector('#send').hidden")
+        need(words in page.text("#error") and not re.search(r'[{}<>]|undefined|Object|JSON', page.text("#error")),
+             "an error speaks to a person: " + page.text("#error"))
+    mock.answer = {"text": "Whole again."}
+    page.click("#messages li:last-child button[aria-label^=Regenerate]")
+    page.wait("document.querySelector('.message.assistant:last-child .text').innerText === 'Whole again.'")
+    done(page, 4)
+
+
+def check_key(browser, mock):
+    """A server that wants a key says where to put it; the message is sent again once it is there."""
+    mock.key, mock.answer = "right", {"text": "Let in."}
+    page = browser.page(1200, 800)
+    page.go(mock.address)
+    page.wait("!document.querySelector('#error').hidden")
+    need("The server asks for an API key. Put the key into Settings." in page.text("#error"), page.text("#error"))
+    ask(page, "Who is there?")
+    done(page, 0)
+    page.wait("!document.querySelector('#error').hidden")
+    need("Put the key into Settings." in page.text("#error"), page.text("#error"))
+    page.click("#error button")
+    page.click("#set-key")
+    page.type("right")
+    page.click("#set-save")
+    page.wait("document.querySelector('#error').hidden && document.querySelector('#model').value === 'tiny'")
+    page.click("#messages li:last-child button[aria-label='Send this message again']")
+    done(page, 1)
+    need(page.text(".message.assistant .text") == "Let in.", "the message is answered after all")
+    mock.key = ""
+    return page
+
+
+def check_context(browser, mock):
+    """A chat that outgrows the context goes on without its oldest turns, which a line says; what is too long comes back."""
+    mock.n_ctx, mock.answer = 200, {"text": "word " * 20}
+    page = browser.page(1200, 800)
+    page.go(mock.address)
+    page.wait("document.querySelector('#model').value === 'tiny'")
+    for i in range(8):
+        ask(page, f"turn {i} " + "and more " * 8)
+        done(page, i + 1)
+        need(page.js("document.querySelector('#error').hidden"), f"turn {i}: {page.text('#error')}")
+    sent = mock.requests[-1][1]["messages"]
+    need(sent[0]["role"] == "user" and sent[-1]["content"].startswith("turn 7") and 1 < len(sent) < 15,
+         "the oldest are left out")
+    need(page.js("document.querySelectorAll('.message.user').length") == 8, "they are still shown")
+    lines = page.js("[...document.querySelectorAll('.forgotten')].filter((l) => !l.hidden).map((l) => l.textContent)")
+    n = 8 - sum(m["role"] == "user" for m in sent)
+    need(lines == [f"The context of 200 tokens is full: the {n} oldest turns, above this line, are forgotten."],
+         f"the line: {lines}")
+    need(page.js("[...document.querySelectorAll('.message')].findIndex((m) => !m.querySelector('.forgotten').hidden)") == 2 * n,
+         "the line stands where the turns begin that are sent")
+    page.go(mock.address)  # kept
+    page.wait("document.querySelector('#model').value === 'tiny'")
+    mock.n_ctx = 100  # as after a restart of the server with less: several are refused
+    ask(page, "after the restart")
+    done(page, 9)
+    need(len(mock.requests[-1][1]["messages"]) < len(sent), "more are left out")
+    before = len(mock.requests[-1][1]["messages"])
+    ask(page, "far too long " * 100)
+    page.wait("!document.querySelector('#error').hidden")
+    done(page, 9)
+    need(page.text("#error").startswith("The message is too long: the context of this model holds"), page.text("#error"))
+    need(page.js("document.querySelector('#prompt').value") == "far too long " * 100, "the message is back in the box")
+    need(page.js("document.querySelectorAll('.message.user').length") == 9, "and not in the chat")
+    page.js("document.querySelector('#prompt').value = ''")
+    ask(page, "short")
+    done(page, 10)
+    need(len(mock.requests[-1][1]["messages"]) >= min(before, 3) and page.js("document.querySelector('#error').hidden"),
+         "the chat goes on")
+    page.click(".message.user button[aria-label='Edit this message']")  # one that was forgotten
+    page.wait("document.activeElement.matches('.edit textarea')")
+    page.js("document.activeElement.select()")
+    page.type("Begin again")
+    page.key("Enter")
+    done(page, 1)
+    need(mock.requests[-1][1]["messages"] == [{"role": "user", "content": "Begin again"}], "an edited beginning is sent")
+    need(page.js("[...document.querySelectorAll('.forgotten')].every((l) => l.hidden)"), "without a line")
+    mock.n_ctx = 0
+    return page
 
 
 def check_history(page, mock):
@@ -283,6 +378,7 @@ def check_real(browser, program, mkmodel):
             page = browser.page(1200, 800)
             page.go(address)
             page.wait("document.querySelector('#model').options.length === 1")
+            page.wait("fetch('aerie/curve').then((r) => r.json()).then((j) => j.points.length === 5)", 120)  # before it is busy
             page.js("""localStorage.setItem('aerie.view', '{"panel": true}')""")
             page.js("""localStorage.setItem('aerie.settings', JSON.stringify({max_tokens: "40", seed: "1"}))""")
             page.go(address)
@@ -317,9 +413,12 @@ def main():
         print("ok check_looks")
         phone.click("#theme")
         print("axe, dark phone:", check_axe(phone, "dark phone"))
+        others = [check_key(browser, mock), check_context(browser, mock)]
+        print("ok check_key, check_context", flush=True)
         phone.click("#open-settings")
         print("axe, settings:", check_axe(phone, "settings"))
-        complaints = [c for p in (page, phone) for c in p.complaints() if not re.search("503|404", c)]
+        complaints = [c for p in (page, phone, *others) for c in p.complaints()
+                      if not re.search("status of (40[014]|429|50[0235])|favicon", c)]
         need(not complaints, f"the console: {complaints}")
         if len(sys.argv) > 2:
             check_real(browser, *sys.argv[1:3])

@@ -12,6 +12,13 @@ HEADER = (FOLDER / "page.h").read_text()
 POLICY = "".join(re.findall(r'"((?:[^"\\])*)"', HEADER.split("SERVE_PAGE_POLICY")[1].split("#endif")[0]))
 CURVE = ((1, 1), (2, 1.05), (4, 1.2), (8, 1.6), (16, 2.6))
 
+WRONG_KEY = {"error": {"message": "an API key is needed: Authorization: Bearer KEY", "code": "invalid_api_key"}}
+
+
+def tokens_of(request):
+    """Of four letters each, and some around each message."""
+    return 10 + sum(5 + len(m["content"]) // 4 for m in request["messages"])
+
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -34,7 +41,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         path = self.path.split("?")[0]
         file = FOLDER / ("index.html" if path == "/" else path[1:])
         if path == "/v1/models":
-            self.json({"object": "list", "data": [{"id": name} for name in self.server.models]})
+            if self.server.key and self.headers["Authorization"] != "Bearer " + self.server.key:
+                return self.json(WRONG_KEY, 401)
+            self.json({"object": "list", "data": [{"id": name, "meta": {"n_ctx": self.server.n_ctx or 100000}}
+                                                  for name in self.server.models]})
         elif path == "/aerie/curve":
             self.json({"points": [{"n": n, "seconds": 0.02 * t} for n, t in CURVE]})
         elif file.suffix in TYPES and file.parent == FOLDER and file.is_file():
@@ -46,6 +56,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.requests.append((self.headers, request))
         answer = self.server.answer
+        if self.server.key and self.headers["Authorization"] != "Bearer " + self.server.key:
+            return self.json(WRONG_KEY, 401)
+        if self.server.n_ctx and tokens_of(request) >= self.server.n_ctx:
+            return self.json({"error": {"message": "the prompt has many tokens", "code": "context_length_exceeded"}}, 400)
+        if isinstance(answer, tuple):  # a status and a body
+            return self.reply(answer[0], "application/json", answer[1].encode())
         if isinstance(answer, int):
             return self.json({"error": {"message": "the answer of a test"}}, answer)
         self.send_response(200)
@@ -54,11 +70,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.close_connection = True
         self.end_headers()
         try:
-            self.stream(answer)
+            self.stream(answer, tokens_of(request))
         except OSError:
             self.server.gone += 1
 
-    def stream(self, answer):
+    def stream(self, answer, n_prompt):
         """Tokens of about four letters; every third pass accepts two drafted ones."""
         tokens = re.findall(r"\s?\S{1,4}|\s", answer["text"])
         passes = [0, 0, 1, 2]
@@ -67,9 +83,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.chunk({"choices": [{"index": 0, "delta": delta, "finish_reason": None}],
                         "origins": [{"id": i, "text": text, "depth": passes[i % 4]}]})
             time.sleep(answer.get("pause", 0))
+        if answer.get("broken"):
+            return
         n = len(tokens)
-        timings = {"cache_n": 5, "prompt_n": 12, "predicted_n": n, "predicted_ms": 20.0 * n, "predicted_per_second": 50.0,
-                   "draft_n": n, "draft_n_accepted": n // 2, "n_passes": n - n // 2,
+        timings = {"cache_n": 5, "prompt_n": n_prompt - 5, "predicted_n": n, "predicted_ms": 20.0 * n,
+                   "predicted_per_second": 50.0, "draft_n": n, "draft_n_accepted": n // 2, "n_passes": n - n // 2,
                    "draft_by_depth": [{"depth": 1, "drafted": 40, "tried": 40, "accepted": 30},
                                       {"depth": 2, "drafted": 40, "tried": 30, "accepted": 12}]}
         self.chunk({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "timings": timings})
@@ -86,5 +104,6 @@ class Mock(http.server.ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.answer, self.requests, self.models, self.gone = {"text": "Hello."}, [], ["tiny"], 0
+        self.n_ctx, self.key = 0, ""  # 0: nothing is too long; "": for all
         self.address = "http://127.0.0.1:%d/" % self.server_address[1]
         threading.Thread(target=self.serve_forever, daemon=True).start()

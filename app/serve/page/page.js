@@ -1,13 +1,13 @@
 /* page.js - the chat: what is kept in the browser, requests and their streams, what is on the screen.
  *
  * The server's part: POST /v1/chat/completions as a stream with `return_origins`, so that chunks carry "origins": [{"id",
- * "text", "depth"}], and with "timings" at the end; GET /v1/models; GET /aerie/curve, which may be missing.
+ * "text", "depth"}], and with "timings" at the end; GET /v1/models; GET /aerie/curve, which may be missing. What fails is
+ * put into words in errors.js, what is sent of a long chat is chosen in context.js.
  * Text of models and users enters the document as text nodes only.
  */
 "use strict";
 
 const $ = (id) => document.getElementById(id);
-const MAX_DEPTH = 8; /* colours */
 const DEFAULTS = { system: "", temperature: "0.8", top_p: "0.95", top_k: "40", min_p: "0.05", max_tokens: "", seed: "" };
 const IDEAS = ["Explain speculative decoding to a ten-year-old.", "Write a limerick about a patient compiler.",
                "Count from 1 to 40 in words.", "Show me a binary search in C."];
@@ -37,6 +37,7 @@ const state = {
   view: { origins: true, panel: null, theme: "auto", model: "", ...load("view", {}) },
   chat: null,
   running: null, /* {abort, message} */
+  nCtx: {},      /* tokens of context, by model */
 };
 
 const saveChats = () => keep("chats", state.chats.filter((c) => c.messages.length));
@@ -71,8 +72,9 @@ function say(text) {
   $("status").textContent = text;
 }
 
-function showError(text) {
-  $("error").textContent = text;
+function showError(text, inSettings) {
+  $("error").replaceChildren(text);
+  if (inSettings) $("error").append(" ", button("Open Settings", "", openSettings));
   $("error").hidden = !text;
 }
 
@@ -94,7 +96,11 @@ function ask(question, yes) {
   const dialog = $("confirm");
   dialog.returnValue = "no";
   dialog.showModal();
-  return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true }));
+  return new Promise((done) => dialog.addEventListener("close", function closed() {
+    if (dialog.open) return; /* told late of the question before */
+    dialog.removeEventListener("close", closed);
+    done(dialog.returnValue === "yes");
+  }));
 }
 
 /* At most n characters, cut between words. */
@@ -111,59 +117,6 @@ function headers() {
 }
 
 /* ---- How tokens came ------------------------------------------------------------------------------------ */
-
-/* A message keeps runs [end, depth, end, depth ...] over its content and its reasoning: bytes up to `end` (UTF-16 units) came
- * at that depth; -1 is unknown. What the server tells of tokens includes tags that are no part of either text, so texts are
- * followed through the tokens' characters. */
-class Origins {
-  constructor() {
-    this.raw = "";
-    this.ends = [];
-    this.depths = [];
-    this.at = 0;    /* in raw */
-    this.token = 0; /* the one that raw[at] belongs to */
-    this.told = -1; /* the token of the last run */
-    this.counts = new Array(MAX_DEPTH + 1).fill(0);
-    this.n = 0;
-  }
-  add(list) {
-    for (const token of list) {
-      if (typeof token?.text !== "string" || !Number.isInteger(token.depth)) continue;
-      this.raw += token.text;
-      this.ends.push(this.raw.length);
-      this.depths.push(token.depth);
-      this.counts[Math.min(MAX_DEPTH, Math.max(0, token.depth))]++;
-      this.n++;
-    }
-  }
-  depthAt(at) {
-    while (this.token < this.ends.length && this.ends[this.token] <= at) this.token++;
-    return this.token < this.ends.length ? this.depths[this.token] : -1;
-  }
-  /* Where `text` stands among the tokens: runs behind those of `runs`, whose text ends at `from`. */
-  follow(text, runs, from) {
-    const begin = this.raw.indexOf(text, this.at);
-    let at = begin >= 0 && begin - this.at < 200 ? begin : this.at;
-    for (let i = 0; i < text.length; i++) {
-      let depth = -1;
-      if (this.raw[at] === text[i]) depth = this.depthAt(at++);
-      else if (this.raw[at] === "\ufffd") { /* a character in several tokens */
-        depth = this.depthAt(at);
-        while (this.raw[at] === "\ufffd") at++;
-        if (text.charCodeAt(i) >= 0xd800 && text.charCodeAt(i) < 0xdc00) i++;
-      }
-      const end = from + i + 1, last = runs.length - 2;
-      const sameToken = this.token === this.told && depth >= 0;
-      this.told = this.token;
-      if (last >= 0 && runs[last + 1] === depth && (sameToken || depth < 1)) runs[last] = end;
-      else runs.push(end, depth);
-    }
-    this.at = at;
-  }
-  passes() {
-    return this.counts[0];
-  }
-}
 
 function depthClass(depth) {
   return depth < 0 ? "" : "t d" + Math.min(MAX_DEPTH, depth);
@@ -221,7 +174,8 @@ function renderText(box, source, runs) {
 function messageNode(message, index) {
   const item = make("li", "message " + message.role);
   const name = message.role === "user" ? "You" : "aerie";
-  item.append(make("h2", "visually-hidden", name));
+  const line = make("p", "forgotten");
+  item.append(line, make("h2", "visually-hidden", name));
   if (message.role === "assistant") {
     const thought = make("details", "thought");
     thought.append(make("summary", "", "Thought"), make("div", "thought-text"));
@@ -231,15 +185,17 @@ function messageNode(message, index) {
   item.append(make("div", "text"));
   const foot = make("div", "foot");
   item.append(foot);
-  item.parts = { text: item.querySelector(".text"), thought: item.querySelector(".thought"), foot };
+  item.parts = { line, text: item.querySelector(".text"), thought: item.querySelector(".thought"), foot };
   fillMessage(item, message, index);
   return item;
 }
 
 function fillMessage(item, message, index) {
-  const { text, thought, foot } = item.parts;
+  const { line, text, thought, foot } = item.parts;
   const running = state.running?.message === message;
   item.classList.toggle("running", running);
+  line.textContent = index === Context.first(state.chat) ? Context.line(state.chat, state.nCtx[state.view.model]) : "";
+  line.hidden = !line.textContent;
   if (message.role === "user") text.textContent = message.content;
   else renderText(text, message.content, message.runs);
   if (thought) {
@@ -255,6 +211,7 @@ function fillMessage(item, message, index) {
   const last = index === state.chat.messages.length - 1;
   if (message.role === "user") {
     foot.append(button("Edit", "Edit this message", () => edit(index)));
+    if (last && !state.running) foot.append(button("Try again", "Send this message again", () => regenerate()));
   } else {
     foot.append(button("Copy", "Copy this answer", (e) => copy(message.content, e.currentTarget)));
     if (last) foot.append(button("Regenerate", "Regenerate this answer", () => regenerate()));
@@ -396,7 +353,7 @@ async function readCurve() {
 
 function body() {
   const { settings, chat } = state;
-  const messages = chat.messages.filter((m) => m !== state.running?.message)
+  const messages = chat.messages.slice(Context.first(chat)).filter((m) => m !== state.running?.message)
     .map((m) => ({ role: m.role, content: m.content }));
   if (settings.system.trim()) messages.unshift({ role: "system", content: settings.system });
   const request = { messages, stream: true, stream_options: { include_usage: true }, return_origins: true, cache_prompt: true };
@@ -420,18 +377,44 @@ async function* events(stream) {
   }
 }
 
-async function why(reply) {
-  try {
-    const json = await reply.json();
-    const text = json?.error?.message ?? json?.error;
-    if (typeof text === "string") return text;
-  } catch { /* no JSON: the status says it */ }
-  if (reply.status === 401) return "The server asks for an API key: give one in the settings.";
-  return "The server answered " + reply.status + ".";
+/* The stream of an answer. Where the chat outgrows the context, its oldest turns are forgotten. */
+async function request(run) {
+  const chat = state.chat, before = Context.first(chat), { model } = state.view;
+  const about = { hasKey: !!apiKey(), model };
+  if (Context.isFull(chat, state.nCtx[model], Number(state.settings.max_tokens))) Context.forget(chat);
+  for (;;) {
+    run.message.from = Context.first(chat);
+    const reply = await fetch("v1/chat/completions",
+      { method: "POST", headers: headers(), body: JSON.stringify(body()), signal: run.abort.signal });
+    if (reply.ok) {
+      if (run.message.from !== before) say(Context.line(chat, state.nCtx[model]));
+      refreshFeet();
+      return reply.body;
+    }
+    const failure = await Errors.read(reply, about);
+    if (failure.tooLong && Context.forget(chat)) continue;
+    chat.from = before; /* not even the last message fits: keep the others */
+    throw failure;
+  }
+}
+
+/* The last message, which is too long, back into the box. */
+function giveBack(chat) {
+  const text = chat.messages.pop().content, rest = $("prompt").value;
+  if (!chat.messages.length) chat.title = "";
+  $("prompt").value = rest.trim() ? text + "\n\n" + rest : text;
+  grow();
+  render();
+  const n = state.nCtx[state.view.model];
+  showError("The message is too long" +
+    (n ? ": the context of this model holds " + n.toLocaleString("en") + " tokens" : " for this model") +
+    ". It is back in the message box: shorten it" +
+    (state.settings.system.trim() ? ", or the system prompt in Settings." : "."));
+  $("prompt").focus();
 }
 
 function take(chunk, message, run) {
-  if (chunk.error) throw new Error(chunk.error.message ?? "The server failed.");
+  if (chunk.error) throw Errors.of(0, chunk);
   if (Array.isArray(chunk.origins)) {
     if (!run.first) run.first = performance.now();
     run.origins.add(chunk.origins);
@@ -493,23 +476,23 @@ async function answer() {
   toBottom(true);
   setBusy(true);
   const paint = painter(message, item, run);
+  let failure = null, began = false;
   try {
-    const reply = await fetch("v1/chat/completions",
-      { method: "POST", headers: headers(), body: JSON.stringify(body()), signal: run.abort.signal });
-    if (!reply.ok) throw new Error(await why(reply));
-    for await (const data of events(reply.body)) {
+    const stream = await request(run);
+    began = true;
+    for await (const data of events(stream)) {
       if (data === "[DONE]") break;
       take(JSON.parse(data), message, run);
       paint();
     }
-    if (!message.finish) throw new Error("The answer broke off.");
+    if (!message.finish) throw new Failure("The answer broke off. Try again.");
     say("The answer is complete.");
   } catch (error) {
     if (run.abort.signal.aborted) {
       message.stopped = true;
       say("Stopped.");
     } else {
-      showError(error instanceof TypeError ? "The server cannot be reached." : error.message);
+      failure = Errors.caught(error, began);
     }
   }
   state.running = null;
@@ -520,6 +503,12 @@ async function answer() {
   if (state.chat !== chat) return;
   if (!chat.messages.includes(message)) item.remove();
   refreshFeet();
+  if (failure?.tooLong && !chat.messages.includes(message)) {
+    giveBack(chat);
+    saveChats();
+  } else if (failure) {
+    showError(failure.message, failure.settings);
+  }
   renderPanel();
   if (!curve) readCurve();
   toBottom();
@@ -557,6 +546,7 @@ async function cutFrom(index) {
     while (state.running) await new Promise((done) => setTimeout(done, 20));
   }
   state.chat.messages.splice(index);
+  if (index <= Context.first(state.chat)) state.chat.from = 0;
   saveChats();
 }
 
@@ -683,6 +673,7 @@ function saveSettings() {
   } catch { /* it is asked for again */ }
   keep("settings", state.settings);
   say("Settings saved.");
+  showError("");
   readModels();
 }
 
@@ -690,8 +681,13 @@ async function readModels() {
   let names = [];
   try {
     const reply = await fetch("v1/models", { headers: headers() });
-    if (reply.status === 401) showError("The server asks for an API key: give one in the settings.");
-    names = reply.ok ? (await reply.json()).data.map((m) => String(m.id)) : [];
+    if (reply.status === 401) {
+      const failure = await Errors.read(reply, { hasKey: !!apiKey() });
+      showError(failure.message, failure.settings);
+    }
+    const models = reply.ok ? (await reply.json()).data : [];
+    names = models.map((m) => String(m.id));
+    for (const m of models) state.nCtx[m.id] = m.meta?.n_ctx;
   } catch { /* shown when a message is sent */ }
   const list = $("model");
   list.replaceChildren(...names.map((name) => {
