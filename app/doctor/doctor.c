@@ -197,7 +197,7 @@ static void print_machine(const doctor_machine *m)
     print_known("system", m->system);
     print_cpus(m);
     app_print("  %-14s%s, %s available, %s of control groups\n", "memory", bytes_or(a, m->memory, "unknown"),
-              bytes_or(b, m->available, "unknown"), bytes_or(c, m->limit, "no limit"));
+              bytes_or(b, m->available, "unknown"), bytes_or(c, m->limit, "no known limit"));
     print_label("swap");
     if (!m->swap_known) app_print("unknown\n");
     else if (!m->swap) app_print("none\n");
@@ -225,7 +225,7 @@ static void print_cache(const doctor_cache *cache)
 
 static void print_model(const doctor_model *model, const app_options *options)
 {
-    char a[32], b[32], c[32];
+    char a[32], b[32], c[32], d[32];
     const aerie_memory_plan *plan = &model->plan;
     const uint64_t needed = plan->weight_bytes + plan->session_bytes;
     if (!model->given) return;
@@ -235,11 +235,17 @@ static void print_model(const doctor_model *model, const app_options *options)
         print_known("unusable", model->error.text);
         return;
     }
-    print_known("weights", model->type);
+    print_label("architecture");
+    app_write_escaped(model->arch, strlen(model->arch));
+    app_print("%s, weights mostly %s", model->is_encoder ? " (an encoder)" : "", model->type);
+    if (model->n_ctx_train) app_print(", trained for %u positions", (unsigned)model->n_ctx_train);
+    app_print("\n");
     app_print("  %-14s%s: weights %s, session of %u sequence%s %s\n", "needs", app_bytes(a, needed),
               app_bytes(b, plan->weight_bytes), (unsigned)options->session.n_seqs, options->session.n_seqs == 1 ? "" : "s",
               app_bytes(c, plan->session_bytes));
+    app_print("  %-14s%s of the file, in place\n", "maps", app_bytes(d, model->mapped));
     print_known("fits", !plan->available_bytes ? "" : needed <= plan->available_bytes ? "yes" : "no");
+    if (model->is_encoder) return;
     print_known("a token reads", bytes_or(a, model->per_token, ""));
     if (model->most_rate > 0)
         app_print("  %-14s%.*f tokens/s of one sequence without speculation: bandwidth / bytes that a token reads.\n"
@@ -353,10 +359,13 @@ static json_t *json_model(const doctor_model *model, const app_options *options)
     app_json_put(json, "file", text_or_null(model->path));
     app_json_put(json, "error", usable ? json_null() : text_or_null(model->error.text));
     if (!usable) return json;
+    app_json_put(json, "architecture", text_or_null(model->arch));
+    app_json_put(json, "n_ctx_train", bytes_or_null(model->n_ctx_train));
     app_json_put(json, "type", text_or_null(model->type));
     app_json_put(json, "n_seqs", app_json_u64(options->session.n_seqs));
     app_json_put(json, "weight_bytes", app_json_u64(plan->weight_bytes));
     app_json_put(json, "session_bytes", app_json_u64(plan->session_bytes));
+    app_json_put(json, "mapped_bytes", app_json_u64(model->mapped));
     app_json_put(json, "fits", plan->available_bytes
                                    ? json_boolean(plan->weight_bytes + plan->session_bytes <= plan->available_bytes)
                                    : json_null());

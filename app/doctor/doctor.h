@@ -15,6 +15,7 @@ typedef struct doctor_machine {
     const char *level;     /* of the kernels in use; NULL: --cpu or AERIE_CPU names none */
     const char *best;      /* that this CPU has */
     bool lacks_level;      /* the CPU has not got the one that was asked for */
+    const char *backend;   /* that AERIE_BACKEND names; "": it is not set; NULL: there is no such backend */
     ae_os_cpus cpus;
     uint32_t n_online;     /* CPUs of the machine; 0: unknown */
     uint32_t n_threads;    /* that would run */
@@ -43,8 +44,11 @@ typedef struct doctor_model {
     char *path;         /* hidden; owned */
     aerie_status status;
     aerie_error error;  /* hidden; unless status is OK: why the file is unusable */
-    char type[16];      /* that most weights have */
+    char arch[64], type[16]; /* the type is that of most weights */
+    uint32_t n_ctx_train;
+    bool is_encoder;    /* has no tokens/s */
     aerie_memory_plan plan;
+    uint64_t mapped;    /* bytes of the file that are used in place, which the plan leaves out; about */
     uint64_t per_token; /* bytes that decoding a token reads; 0: unknown */
     double most_rate;   /* tokens per second that the bandwidth allows; 0: unknown */
 } doctor_model;

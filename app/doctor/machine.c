@@ -54,6 +54,19 @@ static void read_system(doctor_machine *m)
         read_field(m->cpu, sizeof m->cpu, "/proc/device-tree/model", ""); /* arm boards */
 }
 
+/* AERIE_BACKEND, if it is one of "a, b". */
+static const char *read_backend(void)
+{
+    const char *said = getenv("AERIE_BACKEND"), *names = aerie_backend_names();
+    if (!said || !*said) return "";
+    while (*names) {
+        const size_t n = strcspn(names, ",");
+        if (strlen(said) == n && memcmp(said, names, n) == 0) return said;
+        names += n + strspn(names + n, ", ");
+    }
+    return NULL;
+}
+
 static void read_cpus(doctor_machine *m, const app_options *options)
 {
     const char *asked = options->model_params.cpu_level;
@@ -63,6 +76,7 @@ static void read_cpus(doctor_machine *m, const app_options *options)
     ae_os_cpus_get(&m->cpus);
     m->n_online = online > 0 ? (uint32_t)online : 0;
     m->n_threads = options->n_threads;
+    m->backend = read_backend();
     m->best = app_cpu_level();
     m->level = ae_kernels_select(&kernels, asked, &supported) ? kernels.level : NULL;
     m->lacks_level = m->level && !supported;
@@ -117,6 +131,14 @@ void doctor_machine_read(doctor_machine *m, const app_options *options)
 }
 
 /* ---- What makes it slow --------------------------------------------------------------------------------- */
+
+static void judge_backend(const doctor_machine *m, doctor_warnings *w)
+{
+    if (!m->backend)
+        doctor_warn(w, "AERIE_BACKEND names no backend of this build; there are %s", aerie_backend_names());
+    else if (strcmp(m->backend, "cpu-strict") == 0)
+        doctor_warn(w, "AERIE_BACKEND chooses cpu-strict, which is for tests and slower");
+}
 
 static void judge_level(const doctor_machine *m, const app_options *options, doctor_warnings *w)
 {
@@ -187,6 +209,7 @@ static void judge_memory(const doctor_machine *m, doctor_warnings *w)
 
 void doctor_machine_judge(const doctor_machine *m, const app_options *options, doctor_warnings *warnings)
 {
+    judge_backend(m, warnings);
     judge_level(m, options, warnings);
     judge_cpus(m, options, warnings);
     judge_memory(m, warnings);

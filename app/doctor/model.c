@@ -14,6 +14,23 @@ static void hide_error(aerie_error *error)
     free(hidden);
 }
 
+/* As far as the vocabulary, without which the weights are of no use; what it says of itself. */
+static aerie_status read_head(doctor_model *model, aerie_model_params params, const char *path)
+{
+    aerie_model *loaded;
+    aerie_model_info info;
+    params.vocab_only = true;
+    const aerie_status status = aerie_model_load(&loaded, path, &params, &model->error);
+    if (status != AERIE_OK) return status;
+    aerie_model_info_get(loaded, &info, sizeof info);
+    snprintf(model->arch, sizeof model->arch, "%s", info.arch);
+    model->mapped = info.file_bytes; /* less what is packed, once that is known */
+    model->n_ctx_train = info.n_ctx_train;
+    model->is_encoder = info.is_encoder;
+    aerie_model_free(loaded);
+    return AERIE_OK;
+}
+
 void doctor_model_read(doctor_model *model, const doctor_machine *machine, const app_options *options)
 {
     aerie_model_params params = options->model_params;
@@ -22,26 +39,36 @@ void doctor_model_read(doctor_model *model, const doctor_machine *machine, const
     if (!model->given) return;
     model->path = doctor_hide(options->model);
     if (!machine->level || machine->lacks_level) params.cpu_level = NULL; /* a warning says it; the file is not to blame */
+    if (!machine->backend) params.backend = "cpu"; /* likewise */
     session.spec.type = AERIE_SPEC_NONE;
-    model->status = aerie_memory_plan_get(options->model, &params, &session, &model->plan, sizeof model->plan, &model->error);
+    model->status = read_head(model, params, options->model);
+    if (model->status == AERIE_OK)
+        model->status = aerie_memory_plan_get(options->model, &params, &session, &model->plan, sizeof model->plan,
+                                              &model->error);
     if (model->status != AERIE_OK) {
         hide_error(&model->error);
         return;
     }
+    model->mapped -= model->plan.weight_bytes < model->mapped ? model->plan.weight_bytes : model->mapped;
     app_main_type(options->model, model->type);
-    model->per_token = app_bytes_per_token(options->model);
+    model->per_token = model->is_encoder ? 0 : app_bytes_per_token(options->model);
     if (model->per_token) model->most_rate = machine->bandwidth / (double)model->per_token;
 }
 
 void doctor_model_judge(const doctor_model *model, const app_options *options, doctor_warnings *w)
 {
     const aerie_memory_plan *plan = &model->plan;
-    char needed[32], available[32];
+    const uint64_t bytes = plan->weight_bytes + plan->session_bytes;
+    char needed[32], available[32], mapped[32];
     if (!model->given || model->status != AERIE_OK) return;
-    if (plan->available_bytes && plan->weight_bytes + plan->session_bytes > plan->available_bytes)
+    if (plan->available_bytes && bytes > plan->available_bytes)
         doctor_warn(w, "the model needs %s of memory, but only %s are available: aerie refuses to load it; a smaller -c or "
                        "-np, or a smaller quantization, takes less",
-                    app_bytes(needed, plan->weight_bytes + plan->session_bytes), app_bytes(available, plan->available_bytes));
+                    app_bytes(needed, bytes), app_bytes(available, plan->available_bytes));
+    else if (plan->available_bytes && bytes + model->mapped > plan->available_bytes)
+        doctor_warn(w, "the model uses %s of its file in place, beside %s of memory, and only %s are available: it will be read "
+                       "from the disk again and again",
+                    app_bytes(mapped, model->mapped), app_bytes(needed, bytes), app_bytes(available, plan->available_bytes));
     if (strcasecmp(model->type, "F32") == 0 || strcasecmp(model->type, "F16") == 0 || strcasecmp(model->type, "BF16") == 0)
         doctor_warn(w, "the model's weights are %s; after 'aerie quantize' to Q8_0 or Q4_K_M a token reads %s of the bytes",
                     model->type, strcasecmp(model->type, "F32") ? "1/2 or 1/3" : "1/4 or 1/7");

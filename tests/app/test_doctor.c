@@ -4,6 +4,9 @@
 
 #include <jansson.h>
 
+#include "mkarch.h"
+#include "mkhead.h"
+
 static json_t *page; /* the last one */
 
 /* Runs doctor, with shell text before it and options after it, and reads its JSON. */
@@ -93,6 +96,8 @@ static void model(void **state)
 {
     (void)state;
     examine("", "-m m.gguf -c 64", 0);
+    assert_string_equal(json_string_value(at("model", "architecture")), "llama");
+    assert_int_equal(json_integer_value(at("model", "n_ctx_train")), 2048);
     const json_int_t one = json_integer_value(at("model", "session_bytes"));
     const json_int_t per_token = json_integer_value(at("model", "bytes_per_token"));
     assert_true(json_is_true(at("model", "fits")));
@@ -114,6 +119,22 @@ static void model(void **state)
     assert_true(json_integer_value(at("model", "bytes_per_token")) < json_integer_value(at("model", "weight_bytes")) * 9 / 10);
     examine("", "--quick -m f16.gguf", 0);
     assert_true(warns("weights are F16") || warns("weights are f16"));
+    assert_true(json_integer_value(at("model", "mapped_bytes")) > json_integer_value(at("model", "bytes_per_token")));
+    examine("", "--quick -m f16.gguf --no-mmap", 0);
+    assert_true(json_integer_value(at("model", "mapped_bytes")) < json_integer_value(at("model", "weight_bytes")));
+}
+
+/* Generates nothing, so a rate of tokens would be nonsense. */
+static void encoder(void **state)
+{
+    (void)state;
+    examine("", "-m encoder.gguf", 0);
+    assert_string_equal(json_string_value(at("model", "architecture")), "bert");
+    assert_true(json_is_true(at("model", "fits")));
+    assert_true(json_is_null(at("model", "tokens_per_second_at_most")));
+    cli("$A doctor --quick -m encoder.gguf");
+    on_page("architecture  bert (an encoder), weights mostly F32");
+    not_on_page("at most");
 }
 
 static void broken_model(void **state)
@@ -122,7 +143,7 @@ static void broken_model(void **state)
     static const struct {
         const char *file, *why;
     } cases[] = {{"text.gguf", "not a GGUF file"}, {"cut.gguf", ""}, {"none.gguf", "No such file"}, {"empty.gguf", ""},
-                 {".", ""}};
+                 {".", ""}, {"head.gguf", ""}};
     cli("echo not a model > text.gguf; head -c 3000 m.gguf > cut.gguf; : > empty.gguf");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char options[64];
@@ -150,6 +171,13 @@ static void warnings(void **state)
     assert_true(json_is_null(at("machine", "cpu_level")));
     assert_true(warns("'avx9000' of --cpu or AERIE_CPU is unknown"));
     assert_true(json_is_true(at("model", "fits")));
+    examine("AERIE_BACKEND=tpu", "--quick -m m.gguf", 0);
+    assert_true(warns("AERIE_BACKEND names no backend"));
+    assert_true(json_is_true(at("model", "fits")));
+    examine("AERIE_BACKEND=cpu-strict", "--quick -m m.gguf", 0);
+    assert_true(warns("AERIE_BACKEND chooses cpu-strict"));
+    examine("AERIE_BACKEND=cpu", "--quick", 0);
+    assert_false(warns("AERIE_BACKEND"));
     examine("", "--quick -t 1000", 0);
     assert_true(warns("1000 threads are more than the "));
     assert_int_equal(cli_last.n_err, 0); /* said once */
@@ -224,6 +252,13 @@ static int setup(void **state)
     cli_model("f16.gguf", &options);
     if (!mk_shape("tiny-moe", &options)) return -1;
     cli_model("moe.gguf", &options);
+    char encoder_path[256], model_path[256], head[256];
+    aerie_error error = {0};
+    snprintf(encoder_path, sizeof encoder_path, "%s/encoder.gguf", cli_folder);
+    snprintf(model_path, sizeof model_path, "%s/m.gguf", cli_folder);
+    snprintf(head, sizeof head, "%s/head.gguf", cli_folder);
+    if (mkarch_write(mkarch_find("bert"), false, encoder_path, &error) != AERIE_OK) return -1;
+    if (mkhead_write(&(mkhead_options){.kind = "eagle3", .seed = 1}, model_path, head, &error) != AERIE_OK) return -1;
     return 0;
 }
 
@@ -239,6 +274,7 @@ int main(void)
         cmocka_unit_test(text),           cmocka_unit_test(json),          cmocka_unit_test(model),
         cmocka_unit_test(broken_model),   cmocka_unit_test(warnings),      cmocka_unit_test(keeps_secrets),
         cmocka_unit_test(without_a_home), cmocka_unit_test(pulled_models),
+        cmocka_unit_test(encoder),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
