@@ -14,19 +14,33 @@ static void hide_error(aerie_error *error)
     free(hidden);
 }
 
+/* The value under ARCH and the rest of the key, or "". */
+static void read_value(char *out, size_t capacity, const aerie_model *loaded, const char *arch, const char *rest)
+{
+    char key[128], *value = NULL;
+    snprintf(key, sizeof key, "%s%s", arch, rest);
+    *out = '\0';
+    if (aerie_model_metadata_get(loaded, key, &value, NULL, NULL, NULL) == AERIE_OK && value)
+        snprintf(out, capacity, "%s", value);
+    aerie_free(value);
+}
+
 /* As far as the vocabulary, without which the weights are of no use; what it says of itself. */
 static aerie_status read_head(doctor_model *model, aerie_model_params params, const char *path)
 {
     aerie_model *loaded;
     aerie_model_info info;
+    char text[64];
     params.vocab_only = true;
     const aerie_status status = aerie_model_load(&loaded, path, &params, &model->error);
     if (status != AERIE_OK) return status;
     aerie_model_info_get(loaded, &info, sizeof info);
-    snprintf(model->arch, sizeof model->arch, "%s", info.arch);
+    read_value(model->arch, sizeof model->arch, loaded, "", "general.architecture");
+    read_value(text, sizeof text, loaded, model->arch, ".context_length");
+    model->n_ctx_train = (uint32_t)strtoul(text, NULL, 10);
+    read_value(text, sizeof text, loaded, model->arch, ".attention.causal");
+    model->is_encoder = strcmp(text, "false") == 0;
     model->mapped = info.file_bytes; /* less what is packed, once that is known */
-    model->n_ctx_train = info.n_ctx_train;
-    model->is_encoder = info.is_encoder;
     aerie_model_free(loaded);
     return AERIE_OK;
 }
@@ -66,8 +80,8 @@ void doctor_model_judge(const doctor_model *model, const app_options *options, d
                        "-np, or a smaller quantization, takes less",
                     app_bytes(needed, bytes), app_bytes(available, plan->available_bytes));
     else if (plan->available_bytes && bytes + model->mapped > plan->available_bytes)
-        doctor_warn(w, "the model uses %s of its file in place, beside %s of memory, and only %s are available: it will be read "
-                       "from the disk again and again",
+        doctor_warn(w, "the model uses %s of its file in place, beside %s of memory, and only %s are available: it will be "
+                       "read from the disk again and again",
                     app_bytes(mapped, model->mapped), app_bytes(needed, bytes), app_bytes(available, plan->available_bytes));
     if (strcasecmp(model->type, "F32") == 0 || strcasecmp(model->type, "F16") == 0 || strcasecmp(model->type, "BF16") == 0)
         doctor_warn(w, "the model's weights are %s; after 'aerie quantize' to Q8_0 or Q4_K_M a token reads %s of the bytes",
