@@ -40,7 +40,8 @@ const char *app_cpu_level(void);
 /* The commit that was built, in words where it is not known; CMake's type of build. */
 const char *app_commit(void);
 const char *app_build(void);                    /* version.c: the best kernels on this machine */
-void app_main_type(const char *path, char out[16]); /* version.c: the tensor type that takes most bytes; "?" */
+/* version.c: the tensor type that takes most bytes, or "?"; returns the bytes of all tensors in the file, 0 of none */
+uint64_t app_main_type(const char *path, char out[16]);
 const char *app_compiler(void);
 /* inspect.c: bytes of weights that decoding a token reads, about; 0: the file cannot be read. */
 uint64_t app_bytes_per_token(const char *path);

@@ -134,7 +134,13 @@ static const app_command commands[] = {
      "  aerie quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M\n"
      "  aerie quantize model-f16.gguf model-q4_0.gguf Q4_0 --tensor-type 'ffn_down=q6_K' --dry-run\n"},
     {APP_BENCH_SPEED, "bench speed", "[MODEL]", "tokens per second of prompt and generation",
-     "Measures prefill of a prompt and plain decoding, without speculation.\n"},
+     "Measures prefill of a prompt and plain decoding, without speculation. Lists (-t, -b, -ub, -d, -p, -n) are measured in\n"
+     "all combinations; a list may have ranges (1-4, 128-512+128, 64-1024*2) and be given in parts. -pg times a prompt and\n"
+     "its answer as one. -o prints what llama-bench prints, with the same names of columns and JSON fields, for scripts that\n"
+     "read it; there a rate is the mean with its standard deviation. Fields of what aerie does not have (gpu_info, split_mode\n"
+     "and such) say so: \"\", none, 0.\n"
+     "\n"
+     "  aerie bench speed -m model.gguf -p 64,512 -n 32 -t 1,2 -d 0,4096 -o md\n"},
     {APP_BENCH_VERIFY, "bench verify", "[MODEL]", "what a pass over n rows costs",
      "Measures T(n), the time of one target pass over n rows, and the time of a pass over a prompt. The passes\n"
      "alternate with measurements of the machine's read bandwidth. Prints medians over all repetitions; --json\n"

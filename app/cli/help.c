@@ -242,7 +242,7 @@ static const char *essentials(unsigned command)
     case APP_BENCH_SPEC: return "-m -md -p --prompts --held-out -np -n -c -t --temps --spec-types -r --json --csv";
     case APP_BENCH_STUDY: return "-m -md -o --types --quick -p --prompts --per-group --held-out -n -c -t -r";
     case APP_TRAIN_DATA: return "-m -o --n-turns --features --taps -np -n -c -t --temp -s";
-    case APP_BENCH_SPEED: return "-m -p -n -c -t --cpu --mmap --kv-type -r --json --csv -v";
+    case APP_BENCH_SPEED: return "-m -p -n -pg -d -t -ub -o -c --cpu --mmap --kv-type -r --json --csv -v";
     case APP_BENCH_VERIFY: return "-m -n -p --contexts -c -t --cpu --mmap --kv-type -r --json --csv -v";
     case APP_BENCH_LOGITS: return "-m --ids-file -c -b -t --cpu --mmap --kv-type";
     case APP_PERPLEXITY: return "-m -f -c --chunks --ppl-stride --kl-divergence-base --kl-divergence --hellaswag --json";

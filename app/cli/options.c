@@ -28,7 +28,7 @@ void app_options_default(app_options *options)
         .n_predict = -1,
         .n_chunks = -1,
         .bench_prompt = 512,
-        .bench_predict = 128,
+        .speed = {.prompts = {{512}, 1}, .predicts = {{128}, 1}, .depths = {{0}, 1}},
         .n_repetitions = 3,
         .n_turns = 1000,
         .n_likely = 16,
@@ -71,6 +71,7 @@ void app_options_free(app_options *options)
     free(options->serve.api_keys.items);
     free(options->tensor_types.items);
     free(options->prompt_paths.items);
+    free(options->speed.pairs.items);
     free(options->arguments.items);
     free(options->ignored.items);
     free(options->convert_skip.items);
@@ -136,7 +137,7 @@ static int wrong(const char *name, const app_option *o, const char *text)
     const bool real = o->type == APP_F32 || o->type == APP_REALS;
     const char *what = o->type == APP_F32       ? "a number"
                        : real                   ? "a list (0,0.5,1) of numbers"
-                       : o->type == APP_NUMBERS ? "a list (1,2,3) of whole numbers"
+                       : o->type == APP_NUMBERS ? "a list (1,2,3 or 1-3 or 1-64*2) of whole numbers"
                                                 : "a whole number";
     return app_error(APP_USAGE,
                      real ? "%s takes %s from %g to %g; found '%s'" : "%s takes %s from %.0f to %.0f; found '%s'", name,
@@ -197,6 +198,39 @@ static int parse_reals(app_reals *list, const app_option *o, const char *name, c
     }
 }
 
+/* "first-last", "first-last+step" or "first-last*factor", as llama-bench has it; false: it is none that ends. */
+static bool parse_range(const char *text, long long range[3], bool *times)
+{
+    char *end;
+    range[2] = 1;
+    *times = false;
+    for (int i = 0; i < 3; i++) {
+        if (!isdigit((unsigned char)*text)) return false;
+        errno = 0;
+        range[i] = strtoll(text, &end, 10);
+        if (errno || range[i] > UINT32_MAX) return false;
+        if (i == 1 && !*end) break;
+        if (i == 1) *times = *end == '*';
+        if (i == 0 ? *end != '-' : i == 1 ? *end != '+' && *end != '*' : *end != '\0') return false;
+        text = end + 1;
+    }
+    return range[0] <= range[1] && (*times ? range[2] > 1 && range[0] > 0 : range[2] > 0);
+}
+
+static int parse_numbers(app_numbers *list, const app_option *o, const char *name, const char *text, const char *item)
+{
+    long long range[3];
+    bool times = false;
+    if (parse_whole(item, &range[0])) range[1] = range[0], range[2] = 1;
+    else if (!parse_range(item, range, &times)) return wrong(name, o, text);
+    if ((double)range[0] < o->min || (double)range[1] > o->max) return wrong(name, o, text);
+    for (long long at = range[0]; at <= range[1]; at = times ? at * range[2] : at + range[2]) {
+        if (list->n == APP_MAX_NUMBERS) return too_many(name);
+        list->items[list->n++] = (uint32_t)at;
+    }
+    return APP_DONE;
+}
+
 static int parse_list(app_numbers *list, const app_option *o, const char *name, const char *text)
 {
     char item[64];
@@ -214,10 +248,11 @@ static int parse_list(app_numbers *list, const app_option *o, const char *name, 
         } else if (o->type == APP_TREES) {
             if (!aerie_tree_parse(item, &tree)) return wrong_type(name, item, tree_name);
             value = (long long)tree;
-        } else if (!parse_whole(item, &value) || (double)value < o->min || (double)value > o->max) {
-            return wrong(name, o, text);
         }
-        list->items[list->n++] = (uint32_t)value;
+        if (o->type == APP_NUMBERS) {
+            const int bad = parse_numbers(list, o, name, text, item);
+            if (bad) return bad;
+        } else list->items[list->n++] = (uint32_t)value;
         if (*p == '\0') return APP_DONE;
     }
 }
@@ -315,6 +350,19 @@ static bool is_optional_value(const char *text)
     return strcmp(text, "auto") == 0 || parse_switch(text, &ignored);
 }
 
+/* A list that is given again gets longer, as llama-bench has it. */
+static int add_numbers(app_options *options, const app_option *o, const char *name, const char *text)
+{
+    app_numbers *list = (app_numbers *)(void *)((char *)options + o->offset), before = *list;
+    const int bad = set_value(options, o, name, text);
+    if (bad) return bad;
+    if (before.n + list->n > APP_MAX_NUMBERS) return too_many(name);
+    memcpy(before.items + before.n, list->items, list->n * sizeof *list->items);
+    before.n += list->n;
+    *list = before;
+    return APP_DONE;
+}
+
 /* One option at argv[*at]; moves *at to its last word. */
 static int parse_option(app_options *options, bool *given, int argc, char **argv, int *at)
 {
@@ -345,8 +393,9 @@ static int parse_option(app_options *options, bool *given, int argc, char **argv
                              "names what drafts for it", name, options->draft_model, value);
         app_note("warning: %s is given twice; the last one counts, '%s'", name, value);
     }
+    const bool again = given[i] && o->type == APP_NUMBERS && options->command->bit & APP_BENCH_SPEED;
     given[i] = true;
-    return set_value(options, o, name, value);
+    return again ? add_numbers(options, o, name, value) : set_value(options, o, name, value);
 }
 
 static bool is_first_name(const app_option *o, const char *name)
@@ -538,6 +587,13 @@ static int settle(app_options *options)
     if (options->command->bit & APP_SERVE) options->session.n_seqs = options->serve.n_seqs;
     else options->session.max_pause = 0; /* nobody watches: whole batches are faster */
     if (options->session.n_batch > options->n_batch_logical) options->session.n_batch = options->n_batch_logical;
+    const app_numbers *threads = &options->speed.threads;
+    bool open = false;
+    for (size_t i = 0; i < threads->n; i++) {
+        open |= !threads->items[i] || threads->items[i] > 1024; /* 0 or -1 */
+        if (threads->items[i] > options->n_threads) options->n_threads = threads->items[i];
+    }
+    if (open) options->n_threads = 0; /* bench speed gives them what is found here */
     if (options->command->bit & APP_THREADS) {
         const int bad = app_cpus_settle(options);
         if (bad) return bad;

@@ -160,6 +160,14 @@ typedef struct app_hier_options {
     uint32_t n_iter, top_k, n_nodes;
 } app_hier_options;
 
+/* `aerie bench speed`: what is measured in all combinations. */
+typedef struct app_speed_options {
+    app_numbers prompts, predicts, depths, threads, batches, ubatches; /* none of the last three: what there is by default */
+    app_texts pairs;    /* N,N: a prompt and an answer, timed as one */
+    const char *format; /* of -o; NULL: a table */
+    bool progress;
+} app_speed_options;
+
 typedef struct app_options {
     const app_command *command;
     app_pull_options pull;
@@ -219,7 +227,8 @@ typedef struct app_options {
     bool no_generation_prompt, tokens;                   /* template */
     bool keys, tensors, full;                            /* inspect */
     const char *match;                                   /* inspect */
-    uint32_t bench_prompt, bench_predict, n_repetitions; /* bench */
+    app_speed_options speed;
+    uint32_t bench_prompt, n_repetitions; /* bench */
     bool in_turns; /* bench spec */
     const char *study_types, *study_output;              /* bench study */
     bool quick, resume;                                  /* bench study; quick: doctor too */

@@ -36,18 +36,21 @@ const char *app_cpu_level(void)
     return ae_kernels_select(&kernels, NULL, &supported) ? kernels.level : "ref";
 }
 
-void app_main_type(const char *path, char out[16])
+uint64_t app_main_type(const char *path, char out[16])
 {
     uint64_t bytes[AE_TYPE_COUNT] = {0};
     ae_gguf *gguf;
     uint32_t best = 0;
+    uint64_t all = 0;
     snprintf(out, 16, "?");
-    if (ae_gguf_open(&gguf, path, NULL, NULL) != AERIE_OK) return;
+    if (ae_gguf_open(&gguf, path, NULL, NULL) != AERIE_OK) return 0;
     for (size_t i = 0; i < ae_gguf_n_tensors(gguf); i++) {
         const ae_gguf_tensor *tensor = ae_gguf_tensor_at(gguf, i);
         bytes[tensor->type] += tensor->bytes;
+        all += tensor->bytes;
         if (bytes[tensor->type] > bytes[best]) best = tensor->type;
     }
     if (bytes[best]) snprintf(out, 16, "%s", ae_type_name(best));
     ae_gguf_close(gguf);
+    return all;
 }

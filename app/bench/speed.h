@@ -1,0 +1,43 @@
+/* speed.h - what the parts of aerie bench speed share: tests and what was measured of them.
+ *
+ * Owns: nothing of the other parts' business: one part measures, speed_formats.c prints as llama-bench does.
+ */
+#ifndef AERIE_APP_SPEED_H
+#define AERIE_APP_SPEED_H
+
+#include "bench/bench.h"
+
+/* A prompt of n_prompt tokens after n_depth others, then n_gen generated ones; both: timed as one. */
+typedef struct speed_test {
+    uint32_t n_threads, n_batch, n_ubatch, n_depth, n_prompt, n_gen;
+    char time[24];     /* its start, UTC, in ISO 8601 */
+    app_samples rates; /* tokens per second, in order of measurement */
+} speed_test;
+
+/* "pp512", "tg128", "pp512+tg128 @ d4096" */
+const char *speed_test_name(const speed_test *test, char out[64]);
+
+/* ---- speed_formats.c ---- */
+
+typedef enum speed_format { SPEED_TABLE, SPEED_CSV, SPEED_JSON, SPEED_JSONL, SPEED_MD, SPEED_SQL } speed_format;
+
+/* NULL is SPEED_TABLE. */
+int speed_format_parse(const char *text, speed_format *format);
+
+/* Prints tests one after another in a format that is not SPEED_TABLE. */
+typedef struct speed_printer {
+    speed_format format;
+    const app_options *options;
+    const app_models *models;
+    char type[16];
+    uint64_t tensor_bytes;
+    json_t *tests; /* SPEED_JSON: printed at the end; owned */
+    bool begun;
+} speed_printer;
+
+int speed_print_test(speed_printer *printer, const speed_test *test);
+/* What ends the output. */
+int speed_print_end(speed_printer *printer);
+void speed_printer_free(speed_printer *printer);
+
+#endif
