@@ -187,6 +187,16 @@ static void close_sessions(bench_spec *b)
     }
 }
 
+static const app_models *models_of(const bench_spec *b, size_t set)
+{
+    return b->sets ? &b->sets[set] : &b->models;
+}
+
+static const char *draft_of(const bench_spec *b, size_t set)
+{
+    return set ? b->options.more_drafts.items[set - 1] : b->options.draft_model;
+}
+
 static int open_sessions(bench_spec *b, uint32_t n_seqs)
 {
     app_options own = b->options;
@@ -202,7 +212,8 @@ static int open_sessions(bench_spec *b, uint32_t n_seqs)
             own.session.spec.n_nodes = d->n_nodes, own.session.spec.top_k = d->top_k;
             own.session.spec.moe_experts = d->moe_experts, own.session.spec.moe_layers = d->moe_layers;
         }
-        bad = app_session_open(&b->drafted[i], &b->models, &own, d->type);
+        own.draft_model = draft_of(b, d->set);
+        bad = app_session_open(&b->drafted[i], models_of(b, d->set), &own, d->type);
         if (!bad) { /* the session's own goes with it */
             const char *name = d->label ? d->label : aerie_session_spec_name(b->drafted[i]);
             snprintf(d->name, sizeof d->name, "%s", name);
@@ -223,6 +234,17 @@ static void label_cells(const bench_spec *b, bench_cell *cells, uint32_t n_seqs,
                                                          .same = true};
         }
     }
+}
+
+/* Once in a while, how long the rest will take. */
+static void say_progress(bench_spec *b)
+{
+    enum { EVERY = 10 }; /* seconds */
+    const double now = app_now();
+    if (b->options.quiet || now - b->noted < EVERY || b->n_parts_done == b->n_parts) return;
+    b->noted = now;
+    app_note("%zu of %zu prompts measured, about %.0f s left", b->n_parts_done, b->n_parts,
+             (now - b->start) / (double)b->n_parts_done * (double)(b->n_parts - b->n_parts_done));
 }
 
 /* Fresh sessions: what the controllers learned at another temperature is not carried over. */
@@ -246,6 +268,8 @@ static int measure_block(bench_spec *b, size_t i_seqs, size_t i_temperature)
                       .truth = &b->truth[i_temperature * n_prompts + first]};
             u.run.sampling.temperature = temperature;
             bad = measure_unit(b, &u, cells, g);
+            b->n_parts_done += n;
+            if (!bad) say_progress(b);
         }
         if (!bad && o->verbose) {
             app_note("%u at once, temperature %g, %s: %zu prompts in %.1f s", (unsigned)n_seqs, (double)temperature,
@@ -272,25 +296,53 @@ static bool wants_draft(const app_options *o)
     return wanted;
 }
 
+/* Whether the drafter's file is one for its type. What needs none is measured once. */
+static bool suits(const bench_spec *b, const bench_drafter *d)
+{
+    const app_models *m = models_of(b, d->set);
+    if (!app_wants_draft(d->type)) return d->set == 0;
+    if (d->type == AERIE_SPEC_AUTO) return d->set == 0 || m->draft || m->head;
+    if (d->type == AERIE_SPEC_DRAFT || d->type == AERIE_SPEC_HIER) return m->draft;
+    if (!m->head) return false;
+    aerie_drafter_head_info info;
+    aerie_drafter_head_info_get(m->head, &info, sizeof info);
+    return info.type == d->type || !b->options.more_drafts.n; /* one file alone: the session says what is wrong with it */
+}
+
+static const char *file_of(const bench_spec *b, const bench_drafter *d)
+{
+    const char *path = draft_of(b, d->set);
+    if (!path || !app_wants_draft(d->type)) return "";
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 static int list_drafters(bench_spec *b)
 {
     app_options *o = &b->options;
     if (o->spec_types.n == 0) {
         o->spec_types.items[o->spec_types.n++] = AERIE_SPEC_NGRAM;
-        if (b->models.draft || b->models.head) o->spec_types.items[o->spec_types.n++] = AERIE_SPEC_AUTO;
+        if (b->models.draft || b->models.head || b->sets) o->spec_types.items[o->spec_types.n++] = AERIE_SPEC_AUTO;
     }
-    const size_t n = o->spec_types.n * o->n_maxes.n * o->trees.n;
-    if (n > MAX_DRAFTERS) {
-        return app_error(APP_USAGE, "--spec-types, --spec-draft-n-max and --spec-tree make %zu combinations; at most %d can be "
-                                    "compared at once", n, MAX_DRAFTERS);
+    const size_t n = o->spec_types.n * o->n_maxes.n * o->trees.n, n_sets = 1 + o->more_drafts.n;
+    if (n * n_sets > MAX_DRAFTERS) {
+        return app_error(APP_USAGE, "--spec-types, --spec-draft-n-max, --spec-tree and -md make %zu combinations; at most %d can "
+                                    "be compared at once", n * n_sets, MAX_DRAFTERS);
     }
-    b->drafters = calloc(n, sizeof *b->drafters);
+    b->drafters = calloc(n * n_sets, sizeof *b->drafters);
     if (!b->drafters) return app_error_memory("the drafters");
     for (size_t k = 0; k < o->n_maxes.n * o->trees.n; k++) {
         for (size_t i = 0; i < o->spec_types.n; i++) {
-            b->drafters[b->n_drafters++] = (bench_drafter){.type = (aerie_spec_type)o->spec_types.items[i],
-                                                           .n_max = o->n_maxes.items[k / o->trees.n],
-                                                           .tree = (aerie_tree)o->trees.items[k % o->trees.n]};
+            bench_drafter d = {.type = (aerie_spec_type)o->spec_types.items[i],
+                               .n_max = o->n_maxes.items[k / o->trees.n],
+                               .tree = (aerie_tree)o->trees.items[k % o->trees.n]};
+            const size_t before = b->n_drafters;
+            for (d.set = 0; d.set < n_sets; d.set++) {
+                d.file = file_of(b, &d);
+                if (suits(b, &d)) b->drafters[b->n_drafters++] = d;
+            }
+            d.set = 0, d.file = ""; /* what opens the session says what is missing */
+            if (b->n_drafters == before) b->drafters[b->n_drafters++] = d;
         }
     }
     return APP_DONE;
@@ -301,6 +353,22 @@ static uint32_t context_for(const app_options *o, uint64_t n_longest, uint32_t n
 {
     const uint64_t n = n_longest + (uint64_t)o->n_predict + 1;
     return n <= 8192 && n <= n_ctx_train ? (uint32_t)n : 0;
+}
+
+/* The drafters of all -md. */
+static int load_sets(bench_spec *b)
+{
+    const app_texts *more = &b->options.more_drafts;
+    int bad = APP_DONE;
+    b->sets = calloc(1 + more->n, sizeof *b->sets);
+    if (!b->sets) return app_error_memory("the drafters");
+    b->sets[0] = b->models; /* lent */
+    for (size_t i = 0; !bad && i < more->n; i++) {
+        app_options own = b->options;
+        own.draft_model = more->items[i];
+        bad = app_models_borrow(&b->sets[1 + i], &b->models, &own);
+    }
+    return bad;
 }
 
 /* Memory is checked before the prompts are tokenized: apart from the template, a prompt has at most as many tokens as bytes. */
@@ -321,6 +389,7 @@ int bench_spec_load(bench_spec *b)
         if (o->n_seqs.items[i] > o->session.n_seqs) o->session.n_seqs = o->n_seqs.items[i];
     }
     int bad = app_models_load(&b->models, o, wants_draft(o));
+    if (!bad && o->more_drafts.n && wants_draft(o)) bad = load_sets(b);
     if (!bad) bad = app_prompts_encode(prompts, &b->models, o);
     for (size_t i = 0; !bad && i < prompts->n; i++) {
         if (prompts->items[i].n_tokens > tokens) tokens = prompts->items[i].n_tokens;
@@ -408,6 +477,8 @@ int bench_spec_measure(bench_spec *b)
     b->drafted = calloc(b->n_drafters, sizeof(aerie_session *));
     if (!b->cells || !b->truth || !b->drafted) bad = app_error_memory("the figures");
     app_interrupt_arm();
+    b->start = b->noted = app_now();
+    b->n_parts = o->n_seqs.n * o->temperatures.n * b->prompts.prompts.n, b->n_parts_done = 0;
     for (size_t s = 0; !bad && s < o->n_seqs.n; s++) {
         for (size_t t = 0; !bad && t < o->temperatures.n; t++) bad = measure_block(b, s, t);
     }
@@ -427,6 +498,8 @@ void bench_spec_free(bench_spec *b)
     free(b->drafted);
     free(b->drafters);
     bench_prompts_free(&b->prompts);
+    for (size_t i = 1; b->sets && i <= b->options.more_drafts.n; i++) app_models_return(&b->sets[i]);
+    free(b->sets);
     app_models_free(&b->models);
 }
 

@@ -32,6 +32,8 @@ void bench_prompts_free(bench_prompts *prompts);
 typedef struct bench_drafter {
     aerie_spec_type type;
     char name[96];   /* the type that was chosen */
+    size_t set;           /* of bench_spec.sets: the file that drafts */
+    const char *file;     /* its name without folders, or "" */
     uint32_t n_max;
     aerie_tree tree;
     const char *label;    /* bench study: NULL or its own name, and these instead of the options' */
@@ -58,6 +60,7 @@ typedef struct bench_cell {
 typedef struct bench_spec {
     app_options options; /* complete: nothing left open */
     app_models models;
+    app_models *sets;     /* [1 + more_drafts.n] drafters, the first those of `models`; NULL: only that */
     bench_prompts prompts;
     bench_drafter *drafters; /* [n_drafters] */
     size_t n_drafters;
@@ -66,6 +69,9 @@ typedef struct bench_spec {
     bench_cell *cells; /* [n_seqs][temperatures][drafters][groups, and the sum of all], each index from its list */
     size_t n_cells;
     json_t *settings; /* for --json */
+    double start;     /* when measuring began */
+    size_t n_parts, n_parts_done; /* prompts at each temperature and number of sequences */
+    double noted;     /* when progress was last said */
 } bench_spec;
 
 /* ---- speculation.c ---- */

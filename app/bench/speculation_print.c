@@ -61,6 +61,12 @@ static double conditional_at(const bench_cell *c, size_t i)
     return app_rate(c->stats.accepted_at[i], c->stats.tried_at[i]);
 }
 
+/* The drafter's file. */
+static const char *file_of(const bench_cell *c)
+{
+    return c->drafter->file ? c->drafter->file : "";
+}
+
 /* ---- JSON ------------------------------------------------------------------------------------------------ */
 
 static json_t *depths_json(const bench_cell *c, double at(const bench_cell *c, size_t i))
@@ -80,7 +86,8 @@ static json_t *cell_json(const bench_cell *c)
         app_rate(s->n_accepted, c->n_passes), "acceptance_by_depth", depths_json(c, absolute_at), "same_bytes",
         (int)c->same);
     json_t *more = json_pack(
-        "{s:f, s:I, s:I, s:s, s:I, s:f, s:o, s:f, s:f, s:f}", "ratio", app_rate(tokens_per_s(c), plain_tokens_per_s(c)),
+        "{s:o, s:f, s:I, s:I, s:s, s:I, s:f, s:o, s:f, s:f, s:f}", "file",
+        app_json_text(file_of(c), strlen(file_of(c))), "ratio", app_rate(tokens_per_s(c), plain_tokens_per_s(c)),
         "n_seqs", (json_int_t)c->n_seqs, "n_max", (json_int_t)c->drafter->n_max, "tree", aerie_tree_name(c->drafter->tree),
         "prompts", (json_int_t)c->n_prompts, "accepted_per_round", app_rate(s->n_accepted, n_rounds(c)), "conditional_by_depth",
         depths_json(c, conditional_at), "rows_per_pass", rows_per_pass(c), "pass_cost", pass_cost(c), "draft_share",
@@ -135,7 +142,7 @@ static void print_csv(const bench_spec *b)
     app_main_type(b->options.model, type);
     app_print("type,level,drafter,tree,n_max,n_seqs,temperature,group,prompts,plain_tokens_per_s,tokens_per_s,ratio,generated,"
               "passes,rounds,drafted,accepted,accepted_per_pass,accepted_per_round,rows_per_pass,pass_cost,draft_share,"
-              "same_bytes,acceptance_by_depth,conditional_by_depth\n");
+              "same_bytes,acceptance_by_depth,conditional_by_depth,file\n");
     for (size_t i = 0; i < b->n_cells; i++) {
         const bench_cell *c = &b->cells[i];
         const aerie_stats *s = &c->stats;
@@ -150,6 +157,8 @@ static void print_csv(const bench_spec *b)
         print_list(c, absolute_at);
         app_print(",");
         print_list(c, conditional_at);
+        app_print(",");
+        print_name(file_of(c));
         app_print("\n");
     }
 }
@@ -163,10 +172,14 @@ static void print_row(const bench_cell *c)
     snprintf(group, sizeof group, "%s", c->group);
     app_print("%-12s ", c->drafter->name);
     app_write_escaped(group, strlen(group));
-    app_print("%*s %10.2f %10.2f %7.2f %9.2f %10.2f %7.2f %6.2f %8.1f%% %5s\n", (int)(12 - strlen(group)), "",
+    app_print("%*s %10.2f %10.2f %7.2f %9.2f %10.2f %7.2f %6.2f %8.1f%% %5s", (int)(12 - strlen(group)), "",
               plain_tokens_per_s(c), tokens_per_s(c), app_rate(tokens_per_s(c), plain_tokens_per_s(c)),
               app_rate(s->n_accepted, c->n_passes), app_rate(s->n_accepted, n_rounds(c)), rows_per_pass(c), pass_cost(c),
               100 * draft_share(c), c->same ? "yes" : "NO");
+    app_print(*file_of(c) ? "  " : "\n");
+    if (!*file_of(c)) return;
+    app_write_escaped(file_of(c), strlen(file_of(c)));
+    app_print("\n");
 }
 
 static void print_depths(const bench_cell *c)
@@ -174,6 +187,10 @@ static void print_depths(const bench_cell *c)
     app_print("%-12s by depth:", c->drafter->name);
     for (size_t i = 0; i < n_depths(c); i++) {
         app_print(" %zu: %.0f%% (%.0f%%)", i + 1, 100 * absolute_at(c, i), 100 * conditional_at(c, i));
+    }
+    if (*file_of(c)) {
+        app_print("  ");
+        app_write_escaped(file_of(c), strlen(file_of(c)));
     }
     app_print("\n");
 }
@@ -189,8 +206,8 @@ static void print_heading(const bench_spec *b, const bench_cell *c)
     app_print("%s%u at once, temperature %g, tree %s, up to %u ahead; %zu prompts, %u runs each\n", c == b->cells ? "" : "\n",
               (unsigned)c->n_seqs, (double)c->temperature, aerie_tree_name(c->drafter->tree), (unsigned)c->drafter->n_max,
               b->prompts.prompts.n, (unsigned)b->options.n_repetitions);
-    app_print("%-12s %-12s %10s %10s %7s %9s %10s %7s %6s %9s %5s\n", "drafter", "group", "plain", "tokens/s", "ratio",
-              "per pass", "per round", "rows", "T/T1", "drafting", "same");
+    app_print("%-12s %-12s %10s %10s %7s %9s %10s %7s %6s %9s %5s  %s\n", "drafter", "group", "plain", "tokens/s", "ratio",
+              "per pass", "per round", "rows", "T/T1", "drafting", "same", "file");
 }
 
 /* Rows that differ only in the drafter share a heading; the acceptance by depth follows them. */

@@ -155,6 +155,8 @@ static const app_command commands[] = {
      "--prompts reads one group from each .jsonl file and names it after the file. Each line is an\n"
      "object with \"id\", \"prompt\" and \"held_out\" (true: the prompt was kept out of training). Lists\n"
      "(--spec-types, --spec-draft-n-max, --spec-tree, --temps, -np) are measured in all combinations.\n"
+     "-md may be given several times, such as a head in two quantizations and a draft model: each type is\n"
+     "measured with each file that it can use, and the column 'file' names it.\n"
      "tokens/s counts generation only; the prompt is in the cache. The time of a prompt is the median\n"
      "of -r runs; the rate of a group is its total tokens over its total time. Columns: 'per pass' and\n"
      "'per round' are accepted tokens per target pass and per pass that verified a draft; 'rows' is\n"
@@ -163,7 +165,8 @@ static const app_command commands[] = {
      "token at that depth and, in brackets, the share of the rounds that tried one. The default seed\n"
      "is 0, so that runs can be compared.\n"
      "\n"
-     "  aerie bench spec -m model.gguf --prompts bench/prompts --held-out only --temps 0,1 --json\n"},
+     "  aerie bench spec -m model.gguf --prompts bench/prompts --held-out only --temps 0,1 --json\n"
+     "  aerie bench spec -m model.gguf -md model-eagle3.gguf -md small.gguf --spec-types draft-eagle3,draft,hier\n"},
     {APP_BENCH_STUDY, "bench study", "[MODEL]", "which quantizations and kinds of speculation go together",
      "Quantizes the model to each type of --types, one after another in the folder of -o, and measures for each what a pass\n"
      "over 1 to 64 rows takes and what speculation makes of it: with a drafter head (-md, or beside the model) chains,\n"

@@ -72,6 +72,7 @@ void app_options_free(app_options *options)
     free(options->tensor_types.items);
     free(options->prompt_paths.items);
     free(options->speed.pairs.items);
+    free(options->more_drafts.items);
     free(options->arguments.items);
     free(options->ignored.items);
     free(options->convert_skip.items);
@@ -388,6 +389,8 @@ static int parse_option(app_options *options, bool *given, int argc, char **argv
     }
     if (f) return add_text(&options->ignored, word) ? APP_DONE : app_error_memory("the options");
     if (given[i] && o->type == APP_TEXT && strstr(o->argument, "FILE") && strcmp(value, *(const char **)place)) {
+        if (place == (void *)&options->draft_model && options->command->bit & APP_BENCH_SPEC)
+            return add_text(&options->more_drafts, value) ? APP_DONE : app_error_memory("the options");
         if (place == (void *)&options->draft_model)
             return app_error(APP_USAGE, "%s is given twice, with '%s' and '%s', but there is one drafter; --hier-draft FILE "
                              "names what drafts for it", name, options->draft_model, value);

@@ -174,6 +174,8 @@ typedef struct app_options {
     app_texts pulled; /* of app_pull_models; its texts are owned */
     app_serve_options serve;
     const char *model, *draft_model;
+    const char *beside;    /* bench study: the file beside which a head is looked for, where it is not the model */
+    app_texts more_drafts; /* bench spec: further -md */
     bool model_typed; /* as an argument, not by -m */
     uint32_t n_threads, n_batch_logical; /* threads: never 0 once parsed, for commands of APP_THREADS */
     const char *cpu_mask, *cpu_range;

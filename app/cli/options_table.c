@@ -28,7 +28,10 @@ static const app_option options[] = {
      ".gguf)"},
     {"-md --model-draft --spec-draft-model", "FILE", APP_TEXT, APP_IMATRIX, AT(draft_model), 0, 0, "Model",
      "make the importance matrix of this drafter head for the model"},
-    {"-md --model-draft --spec-draft-model", "FILE", APP_TEXT, SPECULATES, AT(draft_model), 0, 0, "Model",
+    {"-md --model-draft --spec-draft-model", "FILE", APP_TEXT, APP_BENCH_SPEC, AT(draft_model), 0, 0, "Model",
+     "draft with a smaller model or with a drafter head for the model; may be repeated, and each --spec-types is measured with "
+     "each file that it can use"},
+    {"-md --model-draft --spec-draft-model", "FILE", APP_TEXT, SPECULATES & ~APP_BENCH_SPEC, AT(draft_model), 0, 0, "Model",
      "draft with a smaller model or with a drafter head for the model; a model with another vocabulary drafts the tokens that "
      "both share, if they share enough"},
     {"--mmap", NULL, APP_FLAG, READS, AT(model_params.mmap), 0, 0, "Model",

@@ -8,21 +8,28 @@
 
 /* ---- Memory ------------------------------------------------------------------------------------ */
 
-/* Needs of both models' weights and sessions, as far as known. */
-static aerie_status plan_all(const app_options *options, const aerie_session_params *params, bool with_draft,
-                             aerie_memory_plan *plan, aerie_error *error)
+static aerie_status add_draft(const app_options *options, const char *path, const aerie_session_params *params,
+                              aerie_memory_plan *plan, aerie_error *error)
 {
-    const aerie_status status =
-        aerie_memory_plan_get(options->model, &options->model_params, params, plan, sizeof *plan, error);
-    if (status != AERIE_OK || !with_draft) return status;
     aerie_memory_plan draft;
-    const aerie_status second =
-        aerie_memory_plan_draft(options->model, options->draft_model, &options->model_params, params, &draft, sizeof draft,
-                                error);
-    if (second != AERIE_OK) return second;
+    const aerie_status status =
+        aerie_memory_plan_draft(options->model, path, &options->model_params, params, &draft, sizeof draft, error);
+    if (status != AERIE_OK) return status;
     plan->weight_bytes += draft.weight_bytes;
     plan->session_bytes += draft.session_bytes;
     return AERIE_OK;
+}
+
+/* Needs of all models' weights and sessions, as far as known. */
+static aerie_status plan_all(const app_options *options, const aerie_session_params *params, bool with_draft,
+                             aerie_memory_plan *plan, aerie_error *error)
+{
+    const app_texts *more = &options->more_drafts;
+    aerie_status status = aerie_memory_plan_get(options->model, &options->model_params, params, plan, sizeof *plan, error);
+    if (status == AERIE_OK && with_draft) status = add_draft(options, options->draft_model, params, plan, error);
+    for (size_t i = 0; status == AERIE_OK && i < more->n; i++)
+        if (!aerie_file_is_drafter_head(more->items[i])) status = add_draft(options, more->items[i], params, plan, error);
+    return status;
 }
 
 /* The largest context, by halving, that fits; 0 if none does. */
@@ -232,6 +239,33 @@ static int fail_no_drafter(const app_options *options, aerie_spec_type type)
                      type == AERIE_SPEC_EAGLE3 ? options->model : "");
 }
 
+int app_models_borrow(app_models *models, const app_models *base, const app_options *options)
+{
+    const char *path = options->draft_model;
+    aerie_error error = {0};
+    *models = (app_models){.model = base->model, .adapters = base->adapters, .n_adapters = base->n_adapters, .info = base->info};
+    int bad;
+    if (wanted_type(options) == AERIE_SPEC_MTP || aerie_file_is_drafter_head(path))
+        bad = app_report(APP_LOADING, load_head(&models->head, models->model, path, options, &error), &error);
+    else if (!(bad = load_one(&models->draft, path, options, true)))
+        bad = load_hierarchy(models, options);
+    return bad;
+}
+
+static void free_drafters(app_models *models)
+{
+    aerie_drafter_head_free(models->inner_head);
+    for (size_t i = models->n_inner; i-- > 0;) aerie_model_free(models->inner[i]);
+    aerie_drafter_head_free(models->head);
+    aerie_model_free(models->draft);
+}
+
+void app_models_return(app_models *models)
+{
+    free_drafters(models);
+    *models = (app_models){0};
+}
+
 int app_models_load(app_models *models, const app_options *options, bool with_draft)
 {
     *models = (app_models){0};
@@ -244,7 +278,7 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     const aerie_spec_type type = wanted_type(options);
     if (with_draft && (!draft || (wants(options, AERIE_SPEC_AUTO) && !aerie_file_is_drafter_head(draft))))
         bad = app_report(APP_LOADING, /* beside a draft model the head is for 'auto', whatever else is listed */
-                         aerie_drafter_head_find_type(&found, options->model, draft ? AERIE_SPEC_AUTO : type, &error), &error);
+                         aerie_drafter_head_find_type(&found, options->beside ? options->beside : options->model, draft ? AERIE_SPEC_AUTO : type, &error), &error);
     if (!bad && with_draft && !draft && type != AERIE_SPEC_AUTO) { /* asked for by name */
         draft = found ? found : type == AERIE_SPEC_MTP ? options->model : NULL;
         if (!draft) bad = fail_no_drafter(options, type);
@@ -297,11 +331,8 @@ int app_vocabulary_load(app_models *models, const app_options *options)
 void app_models_free(app_models *models)
 {
     app_adapters_free(models);
-    aerie_drafter_head_free(models->inner_head);
-    for (size_t i = models->n_inner; i-- > 0;) aerie_model_free(models->inner[i]);
-    aerie_drafter_head_free(models->head);
+    free_drafters(models);
     aerie_model_free(models->model);
-    aerie_model_free(models->draft);
     app_format_free(&models->format);
     *models = (app_models){0};
 }

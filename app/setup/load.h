@@ -28,6 +28,10 @@ typedef struct app_models {
 /* Checks memory, then loads -m and, with with_draft, -md, or without -md the model's MTP blocks or a drafter head beside it.
  * One found there that cannot be used costs one line on standard error, no more. */
 int app_models_load(app_models *models, const app_options *options, bool with_draft);
+/* Another drafter, options->draft_model, for the model of `base`, which must outlive it.
+ * app_models_return releases it, also after an error. */
+int app_models_borrow(app_models *models, const app_models *base, const app_options *options);
+void app_models_return(app_models *models);
 /* adapters.c: the adapters of the options, for the model; what was loaded goes with the models. */
 int app_adapters_load(app_models *models, const app_options *options);
 void app_adapters_free(app_models *models);

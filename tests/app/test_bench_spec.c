@@ -165,7 +165,7 @@ static void csv_and_table(void **state)
     size_t n_rows = 0, n_columns = 0;
     assert_int_equal(sscanf(cli_last.out, "%zu %zu", &n_rows, &n_columns), 2);
     assert_int_equal(n_rows, 1 + 2 * 3);
-    assert_int_equal(n_columns, 25);
+    assert_int_equal(n_columns, 26);
     cli("$A bench spec -m m.gguf --prompts g -n 8 -r 1 --temp 0");
     assert_int_equal(cli_last.status, 0);
     assert_non_null(strstr(cli_last.out, "ngram        blue"));
@@ -304,6 +304,50 @@ static void auto_anywhere(void **state)
     cli("rm m-eagle3.gguf");
 }
 
+/* A draft model, and a head in two quantizations, beside each other under one T(1). */
+static void several_drafters(void **state)
+{
+    (void)state;
+    aerie_error error = {0};
+    char model[256], head[256];
+    snprintf(model, sizeof model, "%s/m.gguf", cli_folder);
+    snprintf(head, sizeof head, "%s/h.gguf", cli_folder);
+    if (mkhead_write(&(mkhead_options){.kind = "eagle3", .seed = 1}, model, head, &error) != AERIE_OK)
+        fail_msg("%s", error.text);
+    cli("$A quantize h.gguf h-q8_0.gguf Q8_0 -q");
+    assert_int_equal(cli_last.status, 0);
+    cli("$A bench spec -m m.gguf -md m.gguf -md h.gguf -md ./h-q8_0.gguf --spec-types draft,draft-eagle3,ngram,hier --hier-type "
+        "ngram -n 6 -r 1 --temp 0 -p 'a b a b' --json");
+    assert_int_equal(cli_last.status, 0);
+    static const char *const rows[][2] = {
+        {"draft", "m.gguf"}, {"draft-eagle3", "h.gguf"}, {"draft-eagle3", "h-q8_0.gguf"}, {"ngram", ""}, {"hier", "m.gguf"}};
+    json_t *json = json_loads(cli_last.out, 0, NULL), *runs = runs_of(json);
+    size_t n = 0;
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        const json_t *run = json_array_get(runs, i);
+        if (strcmp(json_string_value(json_object_get(run, "group")), "all")) continue;
+        assert_true(n < 5);
+        assert_true(json_is_true(json_object_get(run, "same_bytes")));
+        assert_non_null(strstr(json_string_value(json_object_get(run, "drafter")), rows[n][0]));
+        assert_string_equal(json_string_value(json_object_get(run, "file")), rows[n][1]);
+        n++;
+    }
+    assert_int_equal(n, 5);
+    json_decref(json);
+    cli("$A bench spec -m m.gguf -md m.gguf -md h.gguf --spec-types draft,draft-eagle3 -n 4 -r 1 --temp 0 -p 'a b' --csv");
+    assert_non_null(strstr(cli_last.out, ",conditional_by_depth,file\n"));
+    assert_non_null(strstr(cli_last.out, ",m.gguf\n"));
+    assert_non_null(strstr(cli_last.out, ",h.gguf\n"));
+    cli("$A bench spec -m m.gguf -md m.gguf -md h.gguf -n 4 -r 1 --temp 0 -p 'a b'");
+    assert_non_null(strstr(cli_last.out, "  h.gguf\n"));
+    cli("$A bench spec -m m.gguf -md h.gguf -md h-q8_0.gguf --spec-types draft -n 4 -r 1 --temp 0 -p 'a b'");
+    cli_refused(2, "-md FILE", "drafter head");
+    cli("$A bench spec -m m.gguf -md h.gguf -md missing.gguf -n 4 -r 1 --temp 0 -p 'a b'");
+    cli_refused(3, "missing.gguf", "cannot open");
+    cli("$A run -m m.gguf -md h.gguf -md m.gguf -p x");
+    cli_refused(2, "-md", "twice");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -315,6 +359,7 @@ int main(void)
         cmocka_unit_test(own_prompts),
         cmocka_unit_test(a_study),
         cmocka_unit_test(auto_anywhere),
+        cmocka_unit_test(several_drafters),
     };
     return cmocka_run_group_tests(tests, setup, cli_teardown);
 }
