@@ -326,8 +326,8 @@ static int list_drafters(bench_spec *b)
     }
     const size_t n = o->spec_types.n * o->n_maxes.n * o->trees.n, n_sets = 1 + o->more_drafts.n;
     if (n * n_sets > MAX_DRAFTERS) {
-        return app_error(APP_USAGE, "--spec-types, --spec-draft-n-max, --spec-tree and -md make %zu combinations; at most %d can "
-                                    "be compared at once", n * n_sets, MAX_DRAFTERS);
+        return app_error(APP_USAGE, "--spec-types, --spec-draft-n-max, --spec-tree and -md make %zu combinations; at most %d "
+                                    "can be compared at once", n * n_sets, MAX_DRAFTERS);
     }
     b->drafters = calloc(n * n_sets, sizeof *b->drafters);
     if (!b->drafters) return app_error_memory("the drafters");

@@ -197,8 +197,9 @@ static int print_json(const speed *s, const char *type)
     json_t *tests = json_array();
     for (size_t i = 0; i < s->n_tests; i++) app_json_append(tests, test_json(&s->tests[i]));
     json_t *name = app_json_text(info->name, strlen(info->name));
-    return app_print_json(json_pack("{s:o, s:s, s:s, s:I, s:I, s:o, s:o}", "model", name, "type", type, "level", info->cpu_level, "n_params", (json_int_t)info->n_params,
-                                    "weight_bytes", (json_int_t)info->weight_bytes, "tests", tests, "settings",
+    return app_print_json(json_pack("{s:o, s:s, s:s, s:I, s:I, s:o, s:o}", "model", name, "type", type, "level",
+                                    info->cpu_level, "n_params", (json_int_t)info->n_params, "weight_bytes",
+                                    (json_int_t)info->weight_bytes, "tests", tests, "settings",
                                     app_json_settings(&s->models, &s->options, s->session)));
 }
 

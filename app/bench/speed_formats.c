@@ -54,21 +54,6 @@ static void moments(const speed_test *t, double at(const speed_test *t, size_t i
     *deviation = n > 1 ? sqrt(squares / (double)(n - 1)) : 0;
 }
 
-/* The processor's name as the system tells it, or "". */
-static void read_cpu_name(char out[128])
-{
-    char line[256];
-    *out = '\0';
-    FILE *file = fopen("/proc/cpuinfo", "r");
-    while (file && !*out && fgets(line, sizeof line, file)) {
-        const char *colon = strchr(line, ':');
-        if (!colon || strncmp(line, "model name", 10)) continue;
-        colon += 1 + strspn(colon + 1, " \t");
-        snprintf(out, 128, "%.*s", (int)strcspn(colon, "\n"), colon);
-    }
-    if (file) fclose(file);
-}
-
 static void add_text(json_t *object, const char *key, const char *text)
 {
     app_json_put(object, key, app_json_text(text, strlen(text)));
@@ -93,7 +78,7 @@ static void add_model(json_t *object, const speed_printer *p)
 {
     char cpu[128], type[64], commit[64];
     const char *whole = app_commit();
-    read_cpu_name(cpu);
+    app_cpu_name(cpu, sizeof cpu);
     model_type(p, type);
     snprintf(commit, sizeof commit, "%.*s", (int)strcspn(whole, ": "), whole);
     add_text(object, "build_commit", commit);

@@ -40,6 +40,8 @@ const char *app_cpu_level(void);
 /* The commit that was built, in words where it is not known; CMake's type of build. */
 const char *app_commit(void);
 const char *app_build(void);                    /* version.c: the best kernels on this machine */
+/* machine.c: the processor as the system names it, or "". */
+void app_cpu_name(char *out, size_t n);
 /* version.c: the tensor type that takes most bytes, or "?"; returns the bytes of all tensors in the file, 0 of none */
 uint64_t app_main_type(const char *path, char out[16]);
 const char *app_compiler(void);

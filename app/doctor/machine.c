@@ -10,6 +10,7 @@
 
 #include "backend/cpu/ref/kernels.h" /* levels that this CPU has, which aerie.h does not tell */
 #include "bench/bench.h"
+#include "cli/commands.h"
 #include "doctor/doctor.h"
 
 #define MIB ((uint64_t)1 << 20)
@@ -41,6 +42,12 @@ static uint64_t read_kib(const char *name, bool *known)
     return *known ? strtoull(text, NULL, 10) * 1024 : 0;
 }
 
+void app_cpu_name(char *out, size_t n)
+{
+    if (!read_field(out, n, "/proc/cpuinfo", "model name"))
+        read_field(out, n, "/proc/device-tree/model", ""); /* arm boards */
+}
+
 static void read_system(doctor_machine *m)
 {
     char name[96];
@@ -50,8 +57,7 @@ static void read_system(doctor_machine *m)
         snprintf(m->system, sizeof m->system, "%s%s%.24s %.64s %.24s", named ? name : "", named ? ", " : "", uts.sysname,
                  uts.release, uts.machine);
     else snprintf(m->system, sizeof m->system, "%s", named ? name : "unknown");
-    if (!read_field(m->cpu, sizeof m->cpu, "/proc/cpuinfo", "model name"))
-        read_field(m->cpu, sizeof m->cpu, "/proc/device-tree/model", ""); /* arm boards */
+    app_cpu_name(m->cpu, sizeof m->cpu);
 }
 
 /* AERIE_BACKEND, if it is one of "a, b". */

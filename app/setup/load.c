@@ -243,7 +243,8 @@ int app_models_borrow(app_models *models, const app_models *base, const app_opti
 {
     const char *path = options->draft_model;
     aerie_error error = {0};
-    *models = (app_models){.model = base->model, .adapters = base->adapters, .n_adapters = base->n_adapters, .info = base->info};
+    *models = (app_models){
+        .model = base->model, .adapters = base->adapters, .n_adapters = base->n_adapters, .info = base->info};
     int bad;
     if (wanted_type(options) == AERIE_SPEC_MTP || aerie_file_is_drafter_head(path))
         bad = app_report(APP_LOADING, load_head(&models->head, models->model, path, options, &error), &error);
@@ -278,7 +279,9 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     const aerie_spec_type type = wanted_type(options);
     if (with_draft && (!draft || (wants(options, AERIE_SPEC_AUTO) && !aerie_file_is_drafter_head(draft))))
         bad = app_report(APP_LOADING, /* beside a draft model the head is for 'auto', whatever else is listed */
-                         aerie_drafter_head_find_type(&found, options->beside ? options->beside : options->model, draft ? AERIE_SPEC_AUTO : type, &error), &error);
+                         aerie_drafter_head_find_type(&found, options->beside ? options->beside : options->model,
+                                                      draft ? AERIE_SPEC_AUTO : type, &error),
+                         &error);
     if (!bad && with_draft && !draft && type != AERIE_SPEC_AUTO) { /* asked for by name */
         draft = found ? found : type == AERIE_SPEC_MTP ? options->model : NULL;
         if (!draft) bad = fail_no_drafter(options, type);

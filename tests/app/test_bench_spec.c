@@ -316,8 +316,8 @@ static void several_drafters(void **state)
         fail_msg("%s", error.text);
     cli("$A quantize h.gguf h-q8_0.gguf Q8_0 -q");
     assert_int_equal(cli_last.status, 0);
-    cli("$A bench spec -m m.gguf -md m.gguf -md h.gguf -md ./h-q8_0.gguf --spec-types draft,draft-eagle3,ngram,hier --hier-type "
-        "ngram -n 6 -r 1 --temp 0 -p 'a b a b' --json");
+    cli("$A bench spec -m m.gguf -md m.gguf -md h.gguf -md ./h-q8_0.gguf --spec-types draft,draft-eagle3,ngram,hier "
+        "--hier-type ngram -n 6 -r 1 --temp 0 -p 'a b a b' --json");
     assert_int_equal(cli_last.status, 0);
     static const char *const rows[][2] = {
         {"draft", "m.gguf"}, {"draft-eagle3", "h.gguf"}, {"draft-eagle3", "h-q8_0.gguf"}, {"ngram", ""}, {"hier", "m.gguf"}};
