@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "bench/speculation.h"
@@ -26,7 +27,7 @@ static const uint32_t all_sizes[] = {1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64}, fe
 /* What was measured of a way to draft. */
 typedef struct way_row {
     char name[96];
-    double ratio, tokens_per_s, emitted, acceptance; /* emitted: tokens per pass of the target */
+    double ratio, tokens_per_s, plain, emitted, acceptance; /* plain: that beside it; emitted: tokens per pass of the target */
     bool same;
     float accepted_at[AERIE_MAX_DRAFT]; /* by depth; below 0: never tried */
 } way_row;
@@ -35,20 +36,21 @@ typedef struct type_row {
     char name[24];
     uint64_t bytes;
     bool done;
-    double ms[MAX_SIZES], plain; /* tokens per second */
+    double ms[MAX_SIZES], plain; /* tokens per second, the mean of those beside the ways */
     way_row ways[MAX_WAYS];
     size_t n_ways;
 } type_row;
 
 typedef struct study {
     const app_options *given;
-    char *head; /* found beside the model, or NULL; the library's */
     const uint32_t *sizes;
     size_t n_sizes;
     type_row types[MAX_TYPES];
     size_t n_types;
     char labels[MAX_WAYS][96];
     FILE *csv;
+    double start;      /* when measuring began */
+    size_t n_measured; /* types since then */
 } study;
 
 static const char *folder_of(const study *s)
@@ -179,7 +181,8 @@ static uint32_t add_texts(uint32_t hash, const app_texts *texts)
 static uint32_t settings_of(const app_options *o)
 {
     char numbers[256];
-    const char *const texts[] = {o->model, o->draft_model, o->steep, o->prompts_file, app_cpu_level(), numbers};
+    const char *const texts[] = {o->model, o->draft_model, o->steep, o->prompts_file, app_cpu_level(), numbers,
+                                 "2" /* the figures that a way has */};
     const app_texts *const lists[] = {&o->prompts, &o->prompt_paths, &o->hier.files};
     uint32_t hash = 2166136261u;
     snprintf(numbers, sizeof numbers, "%d %u %u %u %d %g %" PRIu64, (int)o->n_predict, (unsigned)o->n_repetitions,
@@ -203,6 +206,7 @@ static int put_type(study *s, const type_row *t)
     for (size_t i = 0; i < t->n_ways; i++) {
         const way_row *w = &t->ways[i];
         put(s, t, w->name, "tokens_per_s", 0, w->tokens_per_s);
+        put(s, t, w->name, "plain_tokens_per_s", 0, w->plain);
         put(s, t, w->name, "ratio", 0, w->ratio);
         put(s, t, w->name, "tokens_per_pass", 0, w->emitted);
         put(s, t, w->name, "acceptance", 0, w->acceptance);
@@ -231,7 +235,7 @@ static void take_figure(study *s, type_row *t, const char *way, const char *figu
     way_row *w = *way ? way_of(t, way) : NULL;
     for (size_t i = 0; i < s->n_sizes; i++)
         if (!strcmp(figure, "ms") && s->sizes[i] == n) t->ms[i] = value;
-    if (!strcmp(figure, "plain_tokens_per_s")) t->plain = value;
+    if (!strcmp(figure, "plain_tokens_per_s")) *(w ? &w->plain : &t->plain) = value;
     if (!strcmp(figure, "settings")) t->done = value == (double)settings_of(s->given);
     if (!w) return;
     if (!strcmp(figure, "tokens_per_s")) w->tokens_per_s = value;
@@ -322,15 +326,27 @@ static void take_ways(type_row *t, const bench_spec *b)
         const aerie_stats *a = &c->stats;
         way_row *w = &t->ways[t->n_ways++];
         snprintf(w->name, sizeof w->name, "%s", c->drafter->name);
-        t->plain = app_rate(c->n_tokens, c->plain_seconds);
+        w->plain = app_rate(c->n_tokens, c->plain_seconds);
         w->tokens_per_s = app_rate(c->n_tokens, c->seconds);
-        w->ratio = app_rate(w->tokens_per_s, t->plain);
+        w->ratio = app_rate(w->tokens_per_s, w->plain);
+        t->plain += w->plain;
         w->emitted = 1 + app_rate(a->n_accepted, c->n_passes);
         w->acceptance = app_rate(a->n_accepted, a->n_drafted);
         w->same = c->same;
         for (uint32_t d = 0; d < AERIE_MAX_DRAFT; d++)
             w->accepted_at[d] = a->tried_at[d] ? (float)app_rate(a->accepted_at[d], a->tried_at[d]) : -1;
     }
+    t->plain = app_rate(t->plain, (double)t->n_ways);
+}
+
+static int32_t n_predict(const study *s)
+{
+    return s->given->n_predict > 0 ? s->given->n_predict : s->given->quick ? 48 : 128;
+}
+
+static uint32_t n_repetitions(const study *s)
+{
+    return s->given->quick ? 1 : s->given->n_repetitions;
 }
 
 static int measure_type(study *s, type_row *t)
@@ -347,17 +363,15 @@ static int measure_type(study *s, type_row *t)
         return app_error(APP_USAGE, "-o: the folder's name is too long");
     int bad = as_is ? APP_DONE : app_quantize_file(s->given, path, t->name);
     if (!as_is) o->model = path;
-    if (!o->draft_model) o->draft_model = s->head;
+    o->beside = s->given->model; /* the head is that of the model, whatever -md names */
     if (!bad) t->bytes = stat(o->model, &info) ? 0 : (uint64_t)info.st_size;
     o->spec_types = (app_numbers){.items = {AERIE_SPEC_AUTO, AERIE_SPEC_HIER}, .n = 2};
     o->session.spec.type = AERIE_SPEC_AUTO;
     o->in_turns = true; /* the machine's speed changes from one way to the next */
     if (!o->n_seqs.n) o->n_seqs = (app_numbers){.items = {1}, .n = 1};
-    if (o->n_predict <= 0) o->n_predict = o->quick ? 48 : 128;
-    if (o->quick) {
-        if (!o->n_per_group && o->prompt_paths.n) o->n_per_group = 1;
-        o->n_repetitions = 1;
-    }
+    o->n_predict = n_predict(s);
+    o->n_repetitions = n_repetitions(s);
+    if (o->quick && !o->n_per_group && o->prompt_paths.n) o->n_per_group = 1;
     bench_spec_complete(o);
     if (!bad) bad = bench_prompts_read(&b.prompts, o);
     if (!bad) bad = bench_spec_load(&b);
@@ -371,11 +385,30 @@ static int measure_type(study *s, type_row *t)
     bench_spec_free(&b);
     if (!as_is) unlink(path);
     if (!bad) bad = put_type(s, t);
-    if (!bad && !s->given->quiet) app_note("%s: measured in %.0f s", t->name, app_now() - start);
-    return bad;
+    if (bad) return bad;
+    t->done = true;
+    s->n_measured++;
+    size_t n_left = 0;
+    for (size_t i = 0; i < s->n_types; i++) n_left += !s->types[i].done;
+    if (!s->given->quiet)
+        app_note("%s: measured in %.0f s; %zu types left, about %.0f s", t->name, app_now() - start, n_left,
+                 (app_now() - s->start) / (double)s->n_measured * (double)n_left);
+    return APP_DONE;
 }
 
 /* ---- Tables --------------------------------------------------------------------------------------------------- */
+
+/* The next type that is complete, from i on; NULL: there is none. */
+static const type_row *complete(const study *s, size_t i)
+{
+    while (i < s->n_types && !s->types[i].done) i++;
+    return i < s->n_types ? &s->types[i] : NULL;
+}
+
+static const type_row *next_of(const study *s, const type_row *t)
+{
+    return complete(s, (size_t)(t - s->types) + 1);
+}
 
 static void print_passes(const study *s, FILE *out)
 {
@@ -383,8 +416,7 @@ static void print_passes(const study *s, FILE *out)
     for (size_t i = 1; i < s->n_sizes; i++) fprintf(out, " T(%u)/T(1) |", (unsigned)s->sizes[i]);
     fprintf(out, "\n|---|---|---|");
     for (size_t i = 1; i < s->n_sizes; i++) fprintf(out, "---|");
-    for (size_t k = 0; k < s->n_types; k++) {
-        const type_row *t = &s->types[k];
+    for (const type_row *t = complete(s, 0); t; t = next_of(s, t)) {
         fprintf(out, "\n| %s | %.1f | %.3f |", t->name, (double)t->bytes / (1 << 20), t->ms[0]);
         for (size_t i = 1; i < s->n_sizes; i++) fprintf(out, " %.2f |", app_rate(t->ms[i], t->ms[0]));
     }
@@ -394,20 +426,21 @@ static void print_passes(const study *s, FILE *out)
 /* A table with a row for each way and a column for each type. */
 static void print_ways(const study *s, FILE *out, const char *title, void print(FILE *out, const way_row *way))
 {
+    const type_row *first = complete(s, 0);
     fprintf(out, "\n## %s\n\n| |", title);
-    for (size_t k = 0; k < s->n_types; k++) fprintf(out, " %s |", s->types[k].name);
+    for (const type_row *t = first; t; t = next_of(s, t)) fprintf(out, " %s |", t->name);
     fprintf(out, "\n|---|");
-    for (size_t k = 0; k < s->n_types; k++) fprintf(out, "---|");
-    for (size_t i = 0; i < s->types[0].n_ways; i++) {
-        fprintf(out, "\n| %s |", s->types[0].ways[i].name);
-        for (size_t k = 0; k < s->n_types; k++) print(out, &s->types[k].ways[i]);
+    for (const type_row *t = first; t; t = next_of(s, t)) fprintf(out, "---|");
+    for (size_t i = 0; first && i < first->n_ways; i++) {
+        fprintf(out, "\n| %s |", first->ways[i].name);
+        for (const type_row *t = first; t; t = next_of(s, t)) print(out, &t->ways[i]);
     }
     fprintf(out, "\n");
 }
 
 static void print_speed(FILE *out, const way_row *way)
 {
-    fprintf(out, " %.1f (%.2f) |", way->tokens_per_s, way->ratio);
+    fprintf(out, " %.1f / %.1f (%.2f) |", way->tokens_per_s, way->plain, way->ratio);
 }
 
 static void print_acceptance(FILE *out, const way_row *way)
@@ -415,19 +448,55 @@ static void print_acceptance(FILE *out, const way_row *way)
     fprintf(out, " %.0f %% (%.2f) |", 100 * way->acceptance, way->emitted);
 }
 
+/* When, where and with what the figures were taken. */
+static void print_origin(const study *s, FILE *out)
+{
+    const app_options *g = s->given;
+    char cpu[128], date[32] = "";
+    struct tm parts;
+    const time_t now = time(NULL);
+    app_cpu_name(cpu, sizeof cpu);
+    if (gmtime_r(&now, &parts)) strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", &parts);
+    fprintf(out, "| | |\n|---|---|\n| model | `%s` |\n", g->model);
+    if (g->draft_model) fprintf(out, "| `-md` | `%s` |\n", g->draft_model);
+    for (size_t i = 0; i < g->hier.files.n; i++) fprintf(out, "| `--hier-draft` | `%s` |\n", g->hier.files.items[i]);
+    fprintf(out, "| date | %s |\n| CPU | %s, kernels %s, %u threads |\n| aerie | %s, commit %s |\n", date,
+            *cpu ? cpu : "unknown", app_cpu_level(), (unsigned)g->n_threads, aerie_version(), app_commit());
+    fprintf(out, "| prompts |");
+    for (size_t i = 0; i < g->prompt_paths.n; i++) fprintf(out, "%s `%s`", i ? "," : "", g->prompt_paths.items[i]);
+    if (g->prompt_paths.n && g->n_per_group) fprintf(out, ", %u of each group", (unsigned)g->n_per_group);
+    if (g->prompt_paths.n && g->held_out) fprintf(out, ", `--held-out %s`", g->held_out);
+    if (!g->prompt_paths.n && g->prompts_file) fprintf(out, " `%s`", g->prompts_file);
+    else if (!g->prompt_paths.n && g->prompts.n) fprintf(out, " %zu of `-p`", g->prompts.n);
+    else if (!g->prompt_paths.n) fprintf(out, " the program's own");
+    fprintf(out, " |\n| options | `-n %d -r %u --temp %g -s %" PRIu64 "%s%s%s` |\n\n", (int)n_predict(s),
+            (unsigned)n_repetitions(s), (double)g->sampling.temperature, g->sampling.seed, g->quick ? " --quick" : "",
+            g->steep ? " --steep " : "", g->steep ? g->steep : "");
+}
+
+static const char quick_limits[] =
+    "one run of a few short answers: it does not tell apart ways or types that are within a tenth of each other, acceptance "
+    "beyond the first depths, or kinds of prompts; leave --quick out for those";
+
+/* Of the types that are complete. */
 static int print_tables(const study *s)
 {
     FILE *out;
     const int bad = open_file(s, "study.md", &out);
     if (bad) return bad;
-    fprintf(out, "# Speculation and quantization\n\n`%s`, kernels %s, %u threads.\n\n", s->given->model, app_cpu_level(),
-            (unsigned)s->given->n_threads);
+    size_t n_left = 0;
+    for (size_t i = 0; i < s->n_types; i++) n_left += !s->types[i].done;
+    fprintf(out, "# Speculation and quantization\n\n");
+    print_origin(s, out);
+    if (n_left) fprintf(out, "%zu of %zu types are still to be measured.\n\n", n_left, s->n_types);
+    if (s->given->quick) fprintf(out, "`--quick` is %s.\n\n", quick_limits);
     if (s->given->steep) fprintf(out, "Passes of the target waited for the times of `--steep %s`.\n\n", s->given->steep);
     print_passes(s, out);
     fprintf(out, "\nPlain decoding, tokens/s:");
-    for (size_t k = 0; k < s->n_types; k++) fprintf(out, "%s %s %.1f", k ? "," : "", s->types[k].name, s->types[k].plain);
+    for (const type_row *t = complete(s, 0), *first = t; t; t = next_of(s, t))
+        fprintf(out, "%s %s %.1f", t == first ? "" : ",", t->name, t->plain);
     fprintf(out, ".\n");
-    print_ways(s, out, "Tokens per second (in those of plain decoding)", print_speed);
+    print_ways(s, out, "Tokens per second / those of plain decoding in turns with it (ratio)", print_speed);
     print_ways(s, out, "Drafted tokens that were accepted (tokens per pass)", print_acceptance);
     const bool failed = ferror(out) != 0;
     if (fclose(out) || failed)
@@ -438,7 +507,6 @@ static int print_tables(const study *s)
 int app_bench_study(const app_options *given)
 {
     static study s; /* large for a stack */
-    aerie_error error = {0};
     s = (study){.given = given};
     if (!given->model) return app_error(APP_USAGE, "'bench study' needs a model: -m FILE");
     s.sizes = given->quick ? few_sizes : all_sizes;
@@ -446,22 +514,24 @@ int app_bench_study(const app_options *given)
     int bad = list_types(&s);
     if (!bad && mkdir(folder_of(&s), 0777) && errno != EEXIST)
         bad = app_error(APP_FAILED, "the folder '%s' could not be made: %s", folder_of(&s), strerror(errno));
-    if (!bad && !given->draft_model)
-        bad = app_report(APP_LOADING, aerie_drafter_head_find(&s.head, given->model, &error), &error);
     if (!bad && given->resume) bad = resume(&s);
     if (!bad) bad = open_file(&s, "study.csv", &s.csv);
     if (!bad) fprintf(s.csv, "type,bytes,way,figure,n,value\n");
     for (size_t i = 0; !bad && i < s.n_types; i++)
         if (s.types[i].done) bad = put_type(&s, &s.types[i]);
-    for (size_t i = 0; !bad && i < s.n_types; i++)
-        if (!s.types[i].done) bad = measure_type(&s, &s.types[i]);
+    s.start = app_now();
+    for (size_t i = 0; !bad && i < s.n_types; i++) {
+        if (s.types[i].done) continue;
+        bad = measure_type(&s, &s.types[i]);
+        if (!bad) bad = print_tables(&s);
+    }
     if (s.csv) {
         const bool failed = ferror(s.csv) != 0;
         if ((fclose(s.csv) || failed) && !bad)
             bad = app_error(APP_FAILED, "%s/study.csv could not be written: %s", folder_of(&s), strerror(errno));
     }
-    if (!bad) bad = print_tables(&s);
+    if (!bad && !s.n_measured) bad = print_tables(&s);
+    if (!bad && given->quick && !given->quiet) app_note("--quick is %s", quick_limits);
     if (!bad && !given->quiet) app_note("figures: %s/study.csv, tables: %s/study.md", folder_of(&s), folder_of(&s));
-    aerie_free(s.head);
     return bad;
 }

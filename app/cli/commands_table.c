@@ -174,7 +174,9 @@ static const app_command commands[] = {
      "with experts drafts by itself, by number of experts, length of drafts and layers. The folder gets study.csv, all\n"
      "figures, and study.md, tables; bench/plot.py draws the former. If any output differs, the exit status is 1.\n"
      "--quick takes minutes on two cores for a small model: two types, few prompts and short answers.\n"
-     "A type's figures are written when it is complete; --resume goes on with the types that are missing.\n"
+     "A type's figures and tables are written when it is complete; --resume goes on with the types that are missing.\n"
+     "Each way is compared with plain decoding that runs in turns with it. With -md MODEL the head beside the model is\n"
+     "measured too.\n"
      "A file that is quantized already is quantized again: begin with F16 or Q8_0 where that matters.\n"
      "\n"
      "  aerie bench study -m model-f16.gguf -md model-eagle3.gguf -o study --prompts bench/prompts\n"},

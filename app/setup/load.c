@@ -155,7 +155,9 @@ static void load_head_beside(app_models *models, const char *path, const app_opt
     models->head_found = load_head(&models->head, models->model, path, options, &error) == AERIE_OK;
     if (!models->head_found)
         app_note("warning: the %s not used: %s",
-                 strcmp(path, options->model) ? "drafter head beside the model is" : "model's MTP blocks are", error.text);
+                 strcmp(path, options->beside ? options->beside : options->model) ? "drafter head beside the model is"
+                                                                                  : "model's MTP blocks are",
+                 error.text);
 }
 
 bool app_wants_draft(aerie_spec_type type)
