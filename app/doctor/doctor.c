@@ -214,7 +214,7 @@ static void print_cache(const doctor_cache *cache)
 {
     char a[32];
     app_print("\nPulled models\n");
-    print_known("folder", cache->folder ? cache->folder : "none: neither --cache-dir nor HOME is set");
+    print_known("folder", cache->folder ? cache->folder : "none: neither --cache-dir nor HOME names one");
     if (!cache->folder) return;
     print_label("models");
     if (!cache->listed) app_print("unknown\n");

@@ -1,8 +1,8 @@
 /* machine.c - the machine as `aerie doctor` tells it: CPU, limits, memory, read bandwidth, and what of it makes answers slow.
  *
- * Owns nothing. Sources, on Linux: /proc/cpuinfo, /proc/meminfo, /sys/devices/system/cpu, /sys/kernel/mm, /etc/os-release. */
-#define _DEFAULT_SOURCE 1 /* getloadavg */
-#include <ctype.h>
+ * Owns nothing. Sources, on Linux: /proc/cpuinfo, /proc/loadavg, /proc/meminfo, /sys/devices/system/cpu,
+ * /sys/kernel/mm, /etc/os-release. */
+#define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -127,8 +127,9 @@ static void measure(doctor_machine *m)
 
 void doctor_machine_read(doctor_machine *m, const app_options *options)
 {
-    double load[1];
-    *m = (doctor_machine){.load = getloadavg(load, 1) == 1 ? load[0] : -1};
+    char text[64];
+    *m = (doctor_machine){.load = -1};
+    if (read_field(text, sizeof text, "/proc/loadavg", "")) m->load = app_number(text, NULL);
     read_system(m);
     read_cpus(m, options);
     read_memory(m);

@@ -190,6 +190,59 @@ static void warnings(void **state)
     assert_true(json_is_null(at("machine", "bandwidth_gbs")));
 }
 
+/* A machine whose system files are ours, in a mount namespace; false where this one does not allow that. */
+static bool on_machine(const char *memory, const char *load, const char *huge_pages, const char *governor, const char *quota)
+{
+    static const char script[] =
+        "set -e\ncpu=/sys/devices/system/cpu group=/sys/fs/cgroup\n"
+        "mount --bind meminfo /proc/meminfo\nmount --bind loadavg /proc/loadavg\n"
+        "mount --bind huge /sys/kernel/mm/transparent_hugepage/enabled\n"
+        "mount -t tmpfs none $cpu\nmount -t tmpfs none $group\nmkdir -p $cpu/cpu0/cpufreq\n"
+        "echo 0-7 > $cpu/online\ncp governor $cpu/cpu0/cpufreq/scaling_governor\ncp quota $group/cpu.max\n"
+        "echo max > $group/memory.max\nexec $A doctor --json --quick -m m.gguf\n";
+    cli_write("machine.sh", script, sizeof script - 1);
+    cli_write("meminfo", memory, strlen(memory));
+    cli_write("loadavg", load, strlen(load));
+    cli_write("huge", huge_pages, strlen(huge_pages));
+    cli_write("governor", governor, strlen(governor));
+    cli_write("quota", quota, strlen(quota));
+    cli("unshare -rm sh machine.sh || echo none");
+    json_decref(page);
+    page = json_loads(cli_last.out, 0, NULL);
+    return page != NULL;
+}
+
+static void sick_machine(void **state)
+{
+    (void)state;
+    static const char *const all[] = {"memory is short: 200.00 MiB of 16.00 GiB", "1.00 GiB lie in swap", "huge pages are off",
+                                      "governor is powersave", "a control group grants 0.50 CPUs", "the machine is busy"};
+    const size_t n = sizeof all / sizeof *all;
+    if (!on_machine("MemTotal: 16777216 kB\nMemAvailable: 204800 kB\nSwapTotal: 2097152 kB\nSwapFree: 1048576 kB\n",
+                    "99.00 9.0 9.0 1/2 3\n", "always madvise [never]\n", "powersave\n", "50000 100000\n"))
+        skip();
+    for (size_t i = 0; i < n; i++)
+        if (!warns(all[i])) fail_msg("no warning: %s, in %s", all[i], cli_last.out);
+    assert_true(json_number_value(at("machine", "cpu_quota")) == 0.5);
+    assert_int_equal(json_integer_value(at("machine", "swap_used_bytes")), 1 << 30);
+    if (!on_machine("MemTotal: 16777216 kB\nMemAvailable: 9000000 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
+                    "0.00 0.0 0.0 1/2 3\n", "always [madvise] never\n", "schedutil\n", "max 100000\n"))
+        fail_msg("%s%s", cli_last.out, cli_last.err);
+    for (size_t i = 0; i < n; i++) assert_false(warns(i ? all[i] : "memory is short"));
+    assert_string_equal(json_string_value(at("machine", "huge_pages")), "madvise");
+    assert_true(json_is_null(at("machine", "cpu_quota")));
+    /* less memory than the model needs */
+    assert_true(on_machine("MemTotal: 1024 kB\nMemAvailable: 64 kB\n", "0.00\n", "[always]\n", "performance\n", "max\n"));
+    assert_true(json_is_false(at("model", "fits")));
+    assert_true(json_is_null(at("machine", "swap_bytes")));
+    /* nothing can be read */
+    assert_true(on_machine("", "", "", "", ""));
+    assert_true(json_is_null(at("machine", "memory_bytes")));
+    assert_true(json_is_null(at("machine", "huge_pages")));
+    assert_true(json_is_null(at("machine", "governor")));
+    assert_true(json_is_null(at("model", "fits")));
+}
+
 static void keeps_secrets(void **state)
 {
     (void)state;
@@ -224,7 +277,7 @@ static void without_a_home(void **state)
     assert_int_equal(cli_last.n_err, 0);
     cli("env -u HOME -u XDG_CACHE_HOME $A doctor --quick");
     assert_int_equal(cli_last.status, 0);
-    on_page("folder        none: neither --cache-dir nor HOME is set\n");
+    on_page("folder        none: neither --cache-dir nor HOME names one\n");
     examine("env -i HOME=/nowhere/at/all", "--quick", 0);
     assert_int_equal(json_integer_value(at("pulled", "n_models")), 0);
     assert_true(json_integer_value(at("pulled", "free_bytes")) > 0); /* of the root's file system */
@@ -274,7 +327,7 @@ int main(void)
         cmocka_unit_test(text),           cmocka_unit_test(json),          cmocka_unit_test(model),
         cmocka_unit_test(broken_model),   cmocka_unit_test(warnings),      cmocka_unit_test(keeps_secrets),
         cmocka_unit_test(without_a_home), cmocka_unit_test(pulled_models),
-        cmocka_unit_test(encoder),
+        cmocka_unit_test(encoder),        cmocka_unit_test(sick_machine),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
