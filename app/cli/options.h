@@ -209,7 +209,7 @@ typedef struct app_options {
     aerie_grammar *grammar; /* compiled of it; NULL: any text. Owned */
 
     bool ids, json, jsonl, csv, stats, verbose, quiet;
-    bool color_drafts, no_history; /* run */
+    bool color_drafts, no_history, no_wrap; /* run */
     app_loras loras;
     const char *prompt_cache;      /* run: file, or NULL */
     bool prompt_cache_all, prompt_cache_ro;

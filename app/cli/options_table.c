@@ -600,6 +600,8 @@ static const app_option options[] = {
     {"--color-drafts", NULL, APP_FLAG, APP_RUN, AT(color_drafts), 0, 0, "Output",
      "on a terminal, color the answer's tokens by origin: decoded, or drafted and accepted at depth 1, 2, ... "
      "(not if NO_COLOR is set in the environment)"},
+    {"--no-wrap", NULL, APP_FLAG, APP_RUN, AT(no_wrap), 0, 0, "Output",
+     "on a terminal, do not begin a new line of the answer between words; a line that is too long is then broken anywhere"},
     {"--no-history", NULL, APP_FLAG, APP_RUN, AT(no_history), 0, 0, "Output",
      "do not read or write the chat's input history ($XDG_STATE_HOME/aerie/history)"},
     {"--stats", NULL, APP_FLAG, APP_RUN, AT(stats), 0, 0, "Output",

@@ -325,7 +325,8 @@ enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static const char help_end[] =
     "Ctrl-C stops an answer. A line that ends in \\ is continued on the next one. \"\"\" begins and ends a message\n"
-    "of several lines. To begin a message with /, put a space before it.\n";
+    "of several lines; lines that are pasted are one message, which Enter sends. Tab completes commands and files.\n"
+    "To begin a message with /, put a space before it.\n";
 
 static int say_help(chat *c, const char *text)
 {
@@ -362,6 +363,31 @@ static int command(chat *c, const char *line)
     return APP_DONE;
 }
 
+/* For Tab: commands, and the files of those that take one. */
+static bool complete(app_choices *choices, const char *text)
+{
+    const size_t n = strcspn(text, " ");
+    bool ok = true, takes_file = false;
+    if (*text != '/') return true;
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        const char *name = commands[i].name, *usage = commands[i].usage;
+        const bool has_file = commands[i].run == save_anyway || (usage && strstr(usage, " FILE"));
+        if (text[n]) takes_file |= has_file && strlen(name) == n && strncmp(name, text, n) == 0;
+        else if (strncmp(name, text, n) == 0) ok = ok && app_choices_add(choices, name, strlen(name), has_file ? " " : "");
+    }
+    if (!takes_file) return ok;
+    app_choices files = {0};
+    const size_t n_before = n + strspn(text + n, " ");
+    ok = app_choices_add_files(&files, text + n_before);
+    for (size_t i = 0; ok && i < files.n; i++) {
+        app_text whole = {0};
+        ok = app_text_add(&whole, text, n_before) && app_choices_add(choices, whole.data, whole.n, files.items[i]);
+        app_text_free(&whole);
+    }
+    app_choices_free(&files);
+    return ok;
+}
+
 /* ---- Messages of one or several lines --------------------------------------------------------------------- */
 
 #define FENCE "\"\"\""
@@ -369,6 +395,16 @@ static int command(chat *c, const char *line)
 static bool ends_in_fence(const char *text, size_t n)
 {
     return n >= 3 && memcmp(text + n - 3, FENCE, 3) == 0;
+}
+
+/* Whether a line begins a """ block. Several lines were pasted: theirs may be the quotes of some language, in pairs. */
+static bool opens_fence(const char *line, size_t n)
+{
+    size_t n_fences = 0;
+    if (n < 3 || memcmp(line, FENCE, 3)) return false;
+    if (!memchr(line, '\n', n)) return true;
+    for (const char *at = line; (at = strstr(at, FENCE)); at += 3) n_fences++;
+    return n_fences % 2 || (n_fences == 2 && ends_in_fence(line, n));
 }
 
 /* Adds the lines of a """ block after its first three quotes, which are there already; or those after a '\'. */
@@ -398,11 +434,11 @@ static app_line read_message(chat *c, app_text *message, bool *is_command)
     app_line result = app_lines_read(c->lines, "> ", &line, &n);
     if (result != APP_LINE_READ) return result;
     app_lines_remember(c->lines, line);
-    *is_command = *line == '/';
-    const bool fenced = n >= 3 && memcmp(line, FENCE, 3) == 0;
+    const bool is_one_line = !memchr(line, '\n', n), fenced = opens_fence(line, n);
+    *is_command = *line == '/' && is_one_line;
     if (!app_text_add(message, line + 3 * fenced, n - 3 * (size_t)fenced))
         return app_error_memory("the message"), APP_LINE_FAILED;
-    if (!*is_command && (fenced || n)) result = read_rest(c, message, fenced);
+    if (fenced || (!*is_command && is_one_line && n)) result = read_rest(c, message, fenced);
     return result;
 }
 
@@ -432,6 +468,7 @@ static int converse(chat *c, const app_prompt *opening)
     app_text message = {0};
     int bad = APP_DONE;
     bool warned = false; /* Ctrl-C once more ends */
+    app_interrupt_arm(); /* SIGTERM and SIGHUP end it in good order: the terminal's modes go back */
     if (!c->options->quiet) app_note("/help lists commands, Ctrl-C stops an answer, Ctrl-D ends");
     if (opening) {
         char title[80];
@@ -494,7 +531,7 @@ int app_chat(const app_options *options)
     if (!bad && options->system_prompt && !add(&c, "system", options->system_prompt, strlen(options->system_prompt))) {
         bad = app_error_memory("the conversation");
     }
-    if (!bad && !(c.lines = app_lines_open(!options->no_history))) bad = app_error_memory("the line editor");
+    if (!bad && !(c.lines = app_lines_open(!options->no_history, complete))) bad = app_error_memory("the line editor");
     if (!bad) {
         c.color = app_wants_color(options);
         bad = converse(&c, opening.n ? opening.items : NULL);

@@ -16,6 +16,18 @@ bool app_wants_color(const app_options *options)
     return true;
 }
 
+static void show_text(app_generation *g, const char *text, size_t n)
+{
+    if (g->wraps) app_wrap_text(&g->wrap, text, n);
+    else app_write_text(text, n);
+}
+
+static void show_mark(app_generation *g, const char *mark)
+{
+    if (g->wraps) app_wrap_mark(&g->wrap, mark);
+    else app_print("%s", mark);
+}
+
 /* Bytes from n_shown on, each token's in the colour of its origin. */
 static void show_colored(app_generation *g, const app_answer *a)
 {
@@ -23,9 +35,11 @@ static void show_colored(app_generation *g, const app_answer *a)
     while (g->n_shown < a->text.n && g->i_origin < a->n_origins) {
         const app_origin *o = &a->origins[g->i_origin];
         const size_t n = o->end - g->n_shown;
-        if (o->depth) app_print("\033[%dm", colors[o->depth < 5 ? o->depth : 5]);
-        app_write_text(a->text.data + g->n_shown, n);
-        if (o->depth) app_print("\033[0m");
+        char mark[16];
+        snprintf(mark, sizeof mark, "\033[%dm", colors[o->depth < 5 ? o->depth : 5]);
+        if (o->depth) show_mark(g, mark);
+        show_text(g, a->text.data + g->n_shown, n);
+        if (o->depth) show_mark(g, "\033[0m");
         g->n_shown = o->end;
         g->i_origin++;
     }
@@ -48,7 +62,7 @@ static void show_new(app_generation *g, const app_answer *a)
     g->begun = true;
     if (g->color) show_colored(g, a);
     if (g->show == APP_SHOW_TEXT && a->text.n > g->n_shown) {
-        app_write_text(a->text.data + g->n_shown, a->text.n - g->n_shown);
+        show_text(g, a->text.data + g->n_shown, a->text.n - g->n_shown);
         g->n_shown = a->text.n;
     }
     for (; g->show == APP_SHOW_IDS && g->n_shown < a->n_ids; g->n_shown++) {
@@ -63,6 +77,7 @@ static void show_end(app_generation *g, const app_answer *a)
         if (app_print_json_line(app_json_answer(g, g->i_shown))) g->failed = true;
         return;
     }
+    if (g->wraps) app_wrap_end(&g->wrap);
     const bool spare =
         g->show == APP_SHOW_TEXT && a->text.n && a->text.data[a->text.n - 1] == '\n' && isatty(STDOUT_FILENO);
     if (!spare) app_write("\n", 1);
@@ -231,6 +246,7 @@ static aerie_request *prepare(app_generation *g, aerie_session *session, const c
         (*known)[i] = (ae_session_test_answer){g->known->answers[i].ids, g->known->answers[i].n_ids};
     ae_session_test_answers(session, *known, g->known ? n : 0);
     g->watched = !g->options->quiet && isatty(STDERR_FILENO);
+    g->wraps = g->show == APP_SHOW_TEXT && !g->options->no_wrap && isatty(STDOUT_FILENO);
     g->percent = -1;
     g->start = app_now();
     return requests;

@@ -2,11 +2,12 @@
  *
  * Owns: the answers. Invariant: what is on standard output is always a prefix of the answers one
  * after another, each with a newline after it (and of several texts, unless --quiet, a header before it); several may grow at
- * once, but only the first unfinished one is seen growing.
+ * once, but only the first unfinished one is seen growing. On a terminal lines end between words (wrap.h).
  */
 #ifndef AERIE_APP_GENERATE_H
 #define AERIE_APP_GENERATE_H
 
+#include "run/wrap.h"
 #include "setup/load.h"
 
 /* A token's log-probability, followed by those of the likeliest at its place. */
@@ -45,6 +46,8 @@ typedef struct app_generation {
     double seconds;      /* of wall clock */
     bool color;          /* of tokens by origin, on a terminal */
 
+    bool wraps;          /* standard output is a terminal that lines are wrapped for */
+    app_wrap wrap;       /* of the answer being shown */
     bool headers;        /* a line before each text says which prompt it answers */
     bool watched;        /* progress is shown: standard error is a terminal */
     double start;        /* of the generation */

@@ -8,6 +8,37 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include "run/terminal.h"
+
+/* One byte of standard input: 1, 0 at its end, -1 when interrupted or failed; -2: a signal came, which may have changed the
+ * terminal. */
+static int read_byte(char *byte)
+{
+    const ssize_t got = app_interrupted() ? -1 : read(STDIN_FILENO, byte, 1);
+    if (got >= 0) return (int)got;
+    return app_interrupted() || errno != EINTR ? -1 : -2;
+}
+
+/* ---- What is pasted ------------------------------------------------------------------------------- */
+
+/* Adds what is pasted up to its end mark, which is left out, as is one newline before it: Enter is the reader's to press. */
+static bool paste_read(app_text *text)
+{
+    const size_t from = text->n, n_mark = strlen(APP_PASTE_ENDS);
+    for (;;) {
+        char byte = 0;
+        const int got = read_byte(&byte);
+        if (got == -2) continue;
+        if (byte == '\r') byte = '\n'; /* as terminals send the ends of lines */
+        if (got <= 0 || (byte && !app_text_add(text, &byte, 1))) return false;
+        if (text->n - from < n_mark || memcmp(text->data + text->n - n_mark, APP_PASTE_ENDS, n_mark)) continue;
+        text->n -= n_mark;
+        if (text->n > from && text->data[text->n - 1] == '\n') text->n--;
+        text->data[text->n] = '\0';
+        return true;
+    }
+}
+
 #ifdef APP_LIBEDIT
 
 #include <histedit.h>
@@ -24,7 +55,8 @@ struct app_lines {
     History *history;
     char *path; /* of the history; NULL: not kept */
     const char *prompt;
-    app_text text;
+    app_completer *complete;
+    app_text text, pasted;
 };
 
 /* ---- Where the history is ------------------------------------------------------------------------ */
@@ -57,25 +89,12 @@ static char *history_path(void)
 
 /* ---- The editor ----------------------------------------------------------------------------------- */
 
-static volatile sig_atomic_t resized, continued;
+static volatile sig_atomic_t resized;
 
 static void on_resize(int signal_number)
 {
     (void)signal_number;
     resized = 1;
-}
-
-static void on_continue(int signal_number)
-{
-    (void)signal_number;
-    continued = 1;
-}
-
-static void handle(int signal_number, void (*handler)(int))
-{
-    struct sigaction action = {.sa_handler = handler};
-    sigemptyset(&action.sa_mask);
-    sigaction(signal_number, &action, NULL);
 }
 
 static char *prompt_of(EditLine *edit)
@@ -91,17 +110,17 @@ static int get_char(EditLine *edit, wchar_t *c)
 {
     mbstate_t state = {0};
     for (;;) {
-        char byte;
-        const ssize_t got = app_interrupted() ? -1 : read(STDIN_FILENO, &byte, 1);
-        if (got == 0) return 0;
-        if (got < 0) {
-            if (app_interrupted() || errno != EINTR) return -1;
+        char byte = 0;
+        const int got = read_byte(&byte);
+        if (got == 0 || got == -1) return got;
+        if (got == -2) {
             if (resized) el_resize(edit);
-            if (continued) {
+            resized = 0;
+            if (app_terminal_continued()) {
+                el_set(edit, EL_PREP_TERM, 0); /* where it thinks that it is already, it does nothing */
                 el_set(edit, EL_PREP_TERM, 1);
                 el_set(edit, EL_REFRESH);
             }
-            resized = continued = 0;
             continue;
         }
         const size_t n = mbrtowc(c, &byte, 1, &state);
@@ -116,6 +135,68 @@ static int get_char(EditLine *edit, wchar_t *c)
     }
 }
 
+/* Into the line at the cursor. What is no UTF-8, which the editor would refuse as a whole, becomes '?'. */
+static unsigned char on_paste(EditLine *edit, wint_t key)
+{
+    app_lines *lines = NULL;
+    (void)key;
+    el_get(edit, EL_CLIENTDATA, &lines);
+    app_text *text = &lines->pasted;
+    text->n = 0;
+    if (!paste_read(text)) return app_interrupted() ? CC_EOF : CC_ERROR;
+    for (size_t i = 0, length; i < text->n; i += length ? length : 1) {
+        uint32_t c = 0;
+        length = app_utf8_char(text->data + i, text->n - i, &c);
+        if (!length) text->data[i] = '?';
+    }
+    return text->n && el_insertstr(edit, text->data) ? CC_ERROR : CC_REFRESH;
+}
+
+/* Below the line, in columns. */
+static void show_choices(const app_choices *choices, size_t from)
+{
+    enum { WIDTH = 76, MOST = 100 };
+    size_t widest = 0;
+    for (size_t i = 0; i < choices->n; i++) {
+        const size_t n = strlen(choices->items[i] + from);
+        if (n > widest) widest = n;
+    }
+    const size_t n_columns = widest + 2 < WIDTH ? WIDTH / (widest + 2) : 1;
+    fputc('\n', stderr);
+    for (size_t i = 0; i < choices->n && i < MOST; i++) {
+        const bool ends = (i + 1) % n_columns == 0 || i + 1 == choices->n || i + 1 == MOST;
+        fprintf(stderr, "%-*s%s", ends ? 0 : (int)widest + 2, choices->items[i] + from, ends ? "\n" : "");
+    }
+    if (choices->n > MOST) fprintf(stderr, "and %zu more\n", choices->n - MOST);
+}
+
+/* Tab: what all choices go on with; if that is nothing, the choices themselves. */
+static unsigned char on_tab(EditLine *edit, wint_t key)
+{
+    app_lines *lines = NULL;
+    app_choices choices = {0};
+    app_text typed = {0};
+    unsigned char result = CC_ERROR;
+    (void)key;
+    el_get(edit, EL_CLIENTDATA, &lines);
+    const LineInfo *info = el_line(edit);
+    bool ok = app_text_add(&typed, info->buffer, (size_t)(info->cursor - info->buffer));
+    ok = ok && lines->complete && lines->complete(&choices, typed.data);
+    app_choices_sort(&choices);
+    const size_t n = ok ? app_choices_common(&choices) : 0;
+    if (n > typed.n) {
+        choices.items[0][n] = '\0';
+        if (!el_insertstr(edit, choices.items[0] + typed.n)) result = CC_REFRESH;
+    } else if (choices.n > 1) {
+        const char *slash = strrchr(typed.data, '/');
+        show_choices(&choices, slash && slash > typed.data ? (size_t)(slash + 1 - typed.data) : 0);
+        result = CC_REDISPLAY;
+    }
+    app_choices_free(&choices);
+    app_text_free(&typed);
+    return result;
+}
+
 static void set_keys(EditLine *edit)
 {
     static const char *const keys[][2] = {
@@ -124,14 +205,19 @@ static void set_keys(EditLine *edit)
         {"\\e[1;5C", "em-next-word"}, {"^R", "em-inc-search-prev"},      {"^W", "ed-delete-prev-word"},
     };
     el_set(edit, EL_EDITOR, "emacs");
+    el_set(edit, EL_ADDFN, "aerie-paste", "insert what is pasted", on_paste);
+    el_set(edit, EL_ADDFN, "aerie-complete", "complete a command or the name of a file", on_tab);
+    el_set(edit, EL_BIND, "^I", "aerie-complete", NULL);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) el_set(edit, EL_BIND, keys[i][0], keys[i][1], NULL);
 }
 
-app_lines *app_lines_open(bool remember)
+app_lines *app_lines_open(bool remember, app_completer *complete)
 {
+    struct sigaction action = {.sa_handler = on_resize};
     app_lines *lines = calloc(1, sizeof *lines);
     HistEvent event;
     if (!lines || !isatty(STDERR_FILENO)) return lines;
+    lines->complete = complete;
     setlocale(LC_CTYPE, "");
     if (strcmp(nl_langinfo(CODESET), "UTF-8")) setlocale(LC_CTYPE, "C.UTF-8");
     lines->edit = el_init("aerie", stdin, stderr, stderr);
@@ -150,17 +236,21 @@ app_lines *app_lines_open(bool remember)
     el_set(lines->edit, EL_HIST, history, lines->history);
     if (remember && (lines->path = history_path())) history(lines->history, &event, H_LOAD, lines->path);
     el_source(lines->edit, NULL); /* ~/.editrc */
-    handle(SIGWINCH, on_resize);
-    handle(SIGCONT, on_continue);
+    el_set(lines->edit, EL_BIND, APP_PASTE_BEGINS, "aerie-paste", NULL); /* `bind -v` there drops all keys */
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGWINCH, &action, NULL);
+    app_terminal_open(false);
     return lines;
 }
 
 void app_lines_close(app_lines *lines)
 {
     if (!lines) return;
+    app_terminal_close();
     if (lines->edit) el_end(lines->edit);
     if (lines->history) history_end(lines->history);
     free(lines->path);
+    app_text_free(&lines->pasted);
     app_text_free(&lines->text);
     free(lines);
 }
@@ -179,14 +269,17 @@ struct app_lines {
     app_text text;
 };
 
-app_lines *app_lines_open(bool remember)
+app_lines *app_lines_open(bool remember, app_completer *complete)
 {
     (void)remember;
+    (void)complete;
+    app_terminal_open(true);
     return calloc(1, sizeof(app_lines));
 }
 
 void app_lines_close(app_lines *lines)
 {
+    app_terminal_close();
     if (lines) app_text_free(&lines->text);
     free(lines);
 }
@@ -207,13 +300,17 @@ static app_line read_plain(app_lines *lines, const char *prompt, const char **li
     text->n = 0;
     if (!app_text_add(text, "", 0)) return app_error_memory("a line"), APP_LINE_FAILED;
     for (;;) {
-        char byte;
-        const ssize_t got = app_interrupted() ? -1 : read(STDIN_FILENO, &byte, 1);
-        if (got < 0 && errno == EINTR && !app_interrupted()) continue;
+        char byte = 0;
+        const int got = read_byte(&byte);
+        const size_t n_mark = strlen(APP_PASTE_BEGINS);
+        if (got == -2) continue;
         if (got < 0 && app_interrupted()) return APP_LINE_INTERRUPTED;
         if (got <= 0 && !text->n) return APP_LINE_END;
         if (got <= 0 || byte == '\n') break;
         if (!app_text_add(text, &byte, 1)) return app_error_memory("a line"), APP_LINE_FAILED;
+        if (text->n < n_mark || memcmp(text->data + text->n - n_mark, APP_PASTE_BEGINS, n_mark)) continue;
+        text->data[text->n -= n_mark] = '\0';
+        if (!paste_read(text)) return app_interrupted() ? APP_LINE_INTERRUPTED : APP_LINE_END;
     }
     *line = text->data;
     *n = text->n;
@@ -223,6 +320,7 @@ static app_line read_plain(app_lines *lines, const char *prompt, const char **li
 app_line app_lines_read(app_lines *lines, const char *prompt, const char **line, size_t *n)
 {
     app_interrupt_watch();
+    app_terminal_listen();
     app_line result;
 #ifdef APP_LIBEDIT
     if (lines->edit) {
@@ -240,6 +338,7 @@ app_line app_lines_read(app_lines *lines, const char *prompt, const char **line,
     } else
 #endif
         result = read_plain(lines, prompt, line, n);
+    app_terminal_hush();
     if (result != APP_LINE_READ) fputc('\n', stderr);
     return result;
 }

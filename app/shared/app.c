@@ -206,16 +206,31 @@ bool app_print(const char *format, ...)
     return out_check(n >= 0);
 }
 
+size_t app_terminal_char(const char *text, size_t n, size_t *n_read, char out[16])
+{
+    uint32_t c = 0;
+    *n_read = app_utf8_char(text, n, &c);
+    if (!*n_read) {
+        *n_read = 1;
+        memcpy(out, "\xef\xbf\xbd", 3);
+        return 3;
+    }
+    if (c == '\r') return 0;
+    if ((c >= 0x20 && c < 0x7f) || c >= 0xa0 || c == '\n' || c == '\t') {
+        memcpy(out, text, *n_read);
+        return *n_read;
+    }
+    return (size_t)snprintf(out, 16, c < 0x80 ? "\\x%02x" : "\\u{%04x}", (unsigned)c);
+}
+
 bool app_write_text(const char *text, size_t n)
 {
     if (!isatty(STDOUT_FILENO)) return app_write(text, n);
     bool ok = true;
-    for (size_t i = 0, length; ok && i < n; i += length ? length : 1) {
-        uint32_t c = 0;
-        length = app_utf8_char(text + i, n - i, &c);
-        if (!length) ok = app_write("\xef\xbf\xbd", 3);
-        else if ((c >= 0x20 && c < 0x7f) || c >= 0xa0 || c == '\n' || c == '\t') ok = app_write(text + i, length);
-        else if (c != '\r') ok = app_print(c < 0x80 ? "\\x%02x" : "\\u{%04x}", (unsigned)c);
+    for (size_t i = 0, length; ok && i < n; i += length) {
+        char shown[16];
+        const size_t n_shown = app_terminal_char(text + i, n - i, &length, shown);
+        ok = app_write(shown, n_shown);
     }
     return ok;
 }
@@ -644,7 +659,7 @@ static void handle(int signal_number, int flags)
 
 static void note_interrupts(int flags)
 {
-    interrupted = 0;
+    if (interrupted != SIGTERM && interrupted != SIGHUP) interrupted = 0; /* those end the program */
     handle(SIGINT, flags);
 }
 

@@ -78,6 +78,8 @@ bool app_print(const char *format, ...) APP_PRINTF(1, 2);
 /* Text that a model or its file has made, whole UTF-8 characters: as it is, but to a terminal without what would command
  * that: control characters but newline and tab as \xNN or \u{NNNN}, no carriage returns, U+FFFD for what is not UTF-8. */
 bool app_write_text(const char *text, size_t n);
+/* The first character of text[0..n), n > 0, as app_write_text shows it on a terminal: bytes into out; *n_read: of the text. */
+size_t app_terminal_char(const char *text, size_t n, size_t *n_read, char out[16]);
 /* app_escape to standard output. */
 bool app_write_escaped(const char *text, size_t n);
 /* Pushes out what was written: streaming. */

@@ -1,6 +1,7 @@
 #!/bin/sh
-# terminal.sh PROGRAM MKMODEL - a chat on a terminal, driven through tmux: type, edit, continue, several lines, interrupt,
-# reset, the context full, save, load, read, regenerate, history, colours, quit. Exit status 77: skipped (no tmux).
+# terminal.sh PROGRAM MKMODEL - a chat on a terminal, driven through tmux: type, edit, paste, complete, continue, several lines,
+# interrupt, reset, the context full, save, load, read, regenerate, history, colours, lines wrapped, quit. Exit status 77:
+# skipped (no tmux).
 set -eu
 program=$1
 mkmodel=$2
@@ -42,7 +43,7 @@ line() { prompt; keys -l "$1"; keys Enter; }
 start() { # options of the program
     t kill-server 2>/dev/null || true
     n_servers=$((n_servers + 1))
-    t new-session -d -x 200 -y 50 "env -i HOME=$here XDG_STATE_HOME=$here/state TERM=screen PATH=$PATH \
+    t new-session -d -x ${columns:-200} -y 50 "env -i HOME=$here XDG_STATE_HOME=$here/state TERM=screen PATH=$PATH \
 ${environment:-} LC_ALL=C.UTF-8 $program run -m $here/m.gguf --temp 0 --ignore-eos $* 2>&1; echo status \$?; sleep 600"
 }
 pass() { echo "ok: $1"; }
@@ -310,6 +311,137 @@ line "/stats"
 expect "generated 60 tokens"
 if t capture-pane -p -e -S -2000 | grep -q "$(printf '\033')\[3[2-6]m"; then echo "coloured against NO_COLOR"; exit 1; fi
 pass "colours, and none with NO_COLOR"
+
+# ---- pasted lines are one message ----
+paste() { t set-buffer -- "$1"; t paste-buffer -p; }
+start -n 4 -c 8000
+expect "/help lists commands"
+prompt
+paste "$(printf 'int f(void)\n{\n\treturn 1;\n\n/* end */\n}')
+"
+expect "/* end */"
+sleep 1
+if screen | grep -F -q "there is no command"; then echo "a line that was pasted became a command"; screen; exit 1; fi
+keys -l " // typed"
+keys Enter
+prompt
+paste "$(printf '/etc\n""" of """\nlast \303\244 \\')"
+expect "last"
+keys Enter
+prompt
+paste "/stats"
+keys Enter
+expect "generated 8 tokens"
+line "/save $here/pasted.json"
+expect "saved 4 messages"
+grep -F -q '"content": "int f(void)\n{\n\treturn 1;\n\n/* end */\n} // typed"' "$here/pasted.json" ||
+    { echo "the pasted block is not one message"; cat "$here/pasted.json"; exit 1; }
+grep -F -q '"content": "/etc\n\"\"\" of \"\"\"\nlast ä \\"' "$here/pasted.json" ||
+    { echo "the second block is not one message"; cat "$here/pasted.json"; exit 1; }
+prompt
+paste "$(seq 300 | sed 's/^/line /')" # more than the window
+expect "line 300"
+keys Enter
+prompt
+keys Up
+expect "line 300" 2
+keys Enter
+line "/save $here/long.json"
+expect "saved 8 messages"
+grep -F -q '"content": "line 1\nline 2\n' "$here/long.json" && grep -F -q '\nline 300"' "$here/long.json" ||
+    { echo "the long block is not one message"; exit 1; }
+prompt
+kill -TERM "$(t list-panes -F '#{pane_pid}' | xargs -I{} pgrep -P {} -x aerie)"
+expect "status 143"
+paste "after the end"
+expect "after the end"
+if screen | grep -F -q "200~"; then echo "pastes are marked after the end"; screen; exit 1; fi
+pass "pasted lines are one message; SIGTERM leaves the terminal as it was"
+
+# ---- what is typed while an answer is printed waits, also for the end by Ctrl-C ----
+start -c 100000
+expect "/help lists commands"
+line "go on for ever"
+sleep 2
+keys -l "kept-for-later"
+sleep 1
+if screen | grep -F -q "kept-for-later"; then echo "keys are shown in the answer"; screen; exit 1; fi
+keys C-c
+expect "> kept-for-later"
+keys C-u
+keys C-d
+expect "status 0"
+pass "keys wait while an answer is printed"
+
+# ---- Tab ----
+start -n 4
+expect "/help lists commands"
+prompt
+keys -l "/rea"
+keys Tab
+keys -l "$here/some t"
+keys Tab
+expect "> /read $here/some text.txt"
+keys Enter
+expect "read 11 bytes from '$here/some text.txt'"
+prompt
+keys -l "/s"
+keys Tab
+expect "/save!"
+screen | grep -q "/stats" && screen | grep -q "/system" || { echo "Tab shows no commands"; screen; exit 1; }
+keys C-u
+mkdir "$here/folder"
+touch "$here/folder/one.txt"
+keys -l "/load ~/fold"
+keys Tab
+keys -l "o"
+keys Tab
+expect "> /load ~/folder/one.txt"
+keys C-u
+keys C-d
+expect "status 0"
+pass "Tab completes commands and files"
+
+# ---- lines end between words; code is left alone; a window may change ----
+sentence="The quick brown fox jumps over the lazy dog while five boxing wizards wait beside the quiet river."
+code="a_line_of_code( that , is = longer ) than [ the ] window ; and + stays - as * it / is"
+printf 'root ::= "%s\\n\\n```c\\n%s\\n```\\n  - %s\\n%s end"\n' \
+    "$sentence" "$code" "$sentence" "$(printf '漢字%.0s' $(seq 15))" >"$here/words.gbnf"
+plain=$(env -i HOME="$here" "$program" run -m "$here/m.gguf" --temp 0 -n 2000 --grammar-file "$here/words.gbnf" -p x -q)
+printf '%s\n' "$plain" | grep -F -x -q -e "$sentence" || { echo "a pipe gets wrapped lines: $plain"; exit 1; }
+real_lines() { t capture-pane -p -S -2000; } # as they stand, not joined
+wrapped() { # columns, file: every line of the answers fits and holds whole words
+    real_lines >"$2"
+    printf '%s\n' "$sentence" | fold -s -w "$1" | sed 's/ *$//' >"$2.words"
+    while read -r words; do
+        grep -F -x -q -e "$words" "$2" || { echo "no line '$words' at $1 columns:"; cat "$2"; exit 1; }
+    done <"$2.words"
+    code_line=$(printf '%s' "$code" | cut -c 1-"$1" | sed 's/ *$//')
+    grep -F -x -q -e "$code_line" "$2" || { echo "the line of code was changed:"; cat "$2"; exit 1; }
+    half=$(printf '漢字%.0s' $(seq $(($1 / 4))))
+    grep -q "^$half" "$2" || { echo "wide characters do not fill a line:"; cat "$2"; exit 1; }
+}
+columns=40 start --ignore-eos -n 2000 --grammar-file "$here/words.gbnf"
+expect "/help lists commands"
+line "say it"
+expect "字 end"
+prompt
+wrapped 40 "$here/screen40"
+t resize-window -x 52 -y 50
+line "/reset"
+line "again"
+expect "字 end" 2
+prompt
+wrapped 52 "$here/screen52"
+prompt
+keys C-d
+expect "status 0"
+columns=40 start --no-wrap -n 2000 --grammar-file "$here/words.gbnf"
+expect "/help lists commands"
+line "say it"
+expect "字 end"
+real_lines | grep -F -x -q "$(printf '%s' "$sentence" | cut -c 41-80)" || { echo "--no-wrap wraps"; real_lines; exit 1; }
+pass "lines end between words"
 
 # ---- a chat that begins with a message ----
 start -n 12 -cnv -p "'begin with this'"

@@ -1,0 +1,134 @@
+/* terminal.c - implements terminal.h. */
+#define _XOPEN_SOURCE 700
+#define _DEFAULT_SOURCE
+#include "run/terminal.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <termios.h>
+#include <unistd.h>
+
+static struct {
+    bool open, knows;             /* knows: `before` and `quiet` are set */
+    volatile sig_atomic_t hushed; /* `quiet` is in force */
+    struct termios before, lines, quiet;
+} terminal;
+static volatile sig_atomic_t continued;
+static const int stops[] = {SIGTSTP, SIGQUIT};
+
+static void tell(const char *text)
+{
+    for (size_t n = strlen(text); n;) {
+        const ssize_t written = write(STDERR_FILENO, text, n);
+        if (written < 0 && errno != EINTR) return;
+        if (written > 0) text += written, n -= (size_t)written;
+    }
+}
+
+static void mark_pastes(bool on)
+{
+    tell(on ? "\033[?2004h" : "\033[?2004l");
+}
+
+/* Whether setting modes would not stop the program, which it does in the background. */
+static bool is_in_front(void)
+{
+    return tcgetpgrp(STDIN_FILENO) == getpgrp();
+}
+
+static void set(const struct termios *modes)
+{
+    if (terminal.knows && is_in_front()) tcsetattr(STDIN_FILENO, TCSANOW, modes);
+}
+
+static void handle(int signal_number, void (*handler)(int))
+{
+    struct sigaction action = {.sa_handler = handler};
+    sigemptyset(&action.sa_mask);
+    sigaction(signal_number, &action, NULL);
+}
+
+/* Ctrl-Z, Ctrl-\. Only calls that a signal handler may make. */
+static void on_stop(int signal_number)
+{
+    const int error = errno;
+    sigset_t only, old;
+    mark_pastes(false);
+    set(&terminal.before);
+    handle(signal_number, SIG_DFL);
+    sigemptyset(&only);
+    sigaddset(&only, signal_number);
+    raise(signal_number);
+    sigprocmask(SIG_UNBLOCK, &only, &old); /* it stops here, or ends */
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    handle(signal_number, on_stop);
+    errno = error;
+}
+
+static void on_continue(int signal_number)
+{
+    const int error = errno;
+    (void)signal_number;
+    continued = 1;
+    if (is_in_front()) {
+        mark_pastes(true);
+        if (terminal.hushed) set(&terminal.quiet);
+    }
+    errno = error;
+}
+
+void app_terminal_open(bool plain)
+{
+    struct sigaction old;
+    if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) return;
+    terminal.open = true;
+    terminal.knows = tcgetattr(STDIN_FILENO, &terminal.before) == 0;
+    terminal.lines = terminal.quiet = terminal.before;
+    /* Shown as they are, the marks of a paste are nothing to a terminal; as ^[ they would be seen. */
+    if (plain) terminal.lines.c_lflag &= ~(tcflag_t)ECHOCTL;
+    terminal.quiet.c_lflag &= ~(tcflag_t)(ECHO | ECHONL | ICANON);
+    terminal.quiet.c_lflag |= NOFLSH; /* Ctrl-C stops the answer; what was typed stays */
+    terminal.quiet.c_cc[VMIN] = 1;
+    terminal.quiet.c_cc[VTIME] = 0;
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
+        if (sigaction(stops[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN) handle(stops[i], on_stop);
+    handle(SIGCONT, on_continue);
+    set(&terminal.lines);
+    mark_pastes(true);
+}
+
+void app_terminal_close(void)
+{
+    if (!terminal.open) return;
+    terminal.open = false;
+    terminal.hushed = 0;
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
+        struct sigaction now;
+        if (sigaction(stops[i], NULL, &now) == 0 && now.sa_handler == on_stop) handle(stops[i], SIG_DFL);
+    }
+    handle(SIGCONT, SIG_DFL);
+    set(&terminal.before);
+    mark_pastes(false);
+}
+
+void app_terminal_hush(void)
+{
+    if (!terminal.open || terminal.hushed) return;
+    terminal.hushed = 1;
+    set(&terminal.quiet);
+}
+
+void app_terminal_listen(void)
+{
+    if (!terminal.open || !terminal.hushed) return;
+    terminal.hushed = 0;
+    set(&terminal.lines);
+}
+
+bool app_terminal_continued(void)
+{
+    const bool was = continued;
+    continued = 0;
+    return was;
+}

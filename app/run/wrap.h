@@ -1,0 +1,30 @@
+/* wrap.h - answers on a terminal: lines end between words.
+ *
+ * Owns: the column, and the word that has begun but not ended, which is held back until it has (it may belong on the next
+ * line). Lines of fenced code blocks are left as they are. The width is asked for again with every piece, so that a window
+ * may change its size. A width that nobody knows, or that is tiny, wraps nothing.
+ */
+#ifndef AERIE_APP_RUN_WRAP_H
+#define AERIE_APP_RUN_WRAP_H
+
+#include "shared/app.h"
+
+typedef struct app_wrap {
+    size_t width, column;
+    char gap[128], word[512]; /* the spaces before the word, the word */
+    size_t n_gap, n_word;     /* bytes */
+    size_t gap_width, word_width;
+    char fence;        /* '`' or '~' in a block of code, else '\0' */
+    size_t n_fence;    /* its length */
+    bool in_line;      /* the first word of the line has been written */
+    bool goes_on;      /* the word is the rest of one that is longer than a line */
+} app_wrap;
+
+/* Text that a model has made, whole UTF-8 characters, as app_write_text treats it. */
+void app_wrap_text(app_wrap *wrap, const char *text, size_t n);
+/* What takes no room, such as a colour. */
+void app_wrap_mark(app_wrap *wrap, const char *mark);
+/* Writes what is held back; the next text begins a line. */
+void app_wrap_end(app_wrap *wrap);
+
+#endif
