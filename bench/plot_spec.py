@@ -1,7 +1,8 @@
 """plot_spec.py - bench/plot.py for aerie bench spec --csv: tables and a plot for each temperature and number of sequences.
 
 The plot has the speed of each drafter in that of plain decoding, by group, on its left, and acceptance by depth, all groups
-together, on its right. Rows of several files for the same drafter and group are joined by median.
+together, on its right. Rows of several files for the same drafter and group are joined by median; drafters of the same kind
+from different GGUF files (the column "file") stay apart, and have its name.
 """
 import csv
 import os
@@ -40,8 +41,14 @@ def read(paths, fail):
     for path in paths:
         try:
             with open(path, encoding="utf-8", newline="") as file:
-                for row in csv.DictReader(file):
+                rows = list(csv.DictReader(file))
+                files = {}
+                for row in rows:
+                    files.setdefault(row["drafter"], set()).add(row.get("file") or "")
+                for row in rows:
                     drafter = f"{row['drafter']} {shape(row['tree'])} {int(row['n_max'])}"
+                    if len(files[row["drafter"]]) > 1:
+                        drafter += f" ({row['file']})"
                     figures = {name: float(row[name]) for name in FIGURES}
                     figures |= {"depths": numbers(row["acceptance_by_depth"]), "tries": numbers(row["conditional_by_depth"]),
                                 "same": row["same_bytes"] == "yes", "prompts": int(row["prompts"])}

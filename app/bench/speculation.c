@@ -311,7 +311,9 @@ static bool suits(const bench_spec *b, const bench_drafter *d)
 
 static const char *file_of(const bench_spec *b, const bench_drafter *d)
 {
-    const char *path = draft_of(b, d->set);
+    const char *path = draft_of(b, d->set), *found = models_of(b, d->set)->head_path;
+    const bool by_model = d->type == AERIE_SPEC_DRAFT || d->type == AERIE_SPEC_HIER;
+    if (found && (!path || (!by_model && d->type != AERIE_SPEC_AUTO))) path = found;
     if (!path || !app_wants_draft(d->type)) return "";
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;

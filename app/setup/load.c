@@ -297,7 +297,8 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     if (!bad && found && !is_head) load_head_beside(models, found, options);
     if (!bad && (wants(options, AERIE_SPEC_HIER) || wants(options, AERIE_SPEC_AUTO)) && models->draft)
         bad = load_hierarchy(models, options);
-    aerie_free(found);
+    if (!bad && models->head && found) models->head_path = found;
+    else aerie_free(found);
     if (!bad) bad = app_adapters_load(models, options);
     if (!bad) {
         aerie_model_info_get(models->model, &models->info, sizeof models->info);
@@ -337,6 +338,7 @@ void app_models_free(app_models *models)
 {
     app_adapters_free(models);
     free_drafters(models);
+    aerie_free(models->head_path);
     aerie_model_free(models->model);
     app_format_free(&models->format);
     *models = (app_models){0};

@@ -15,6 +15,7 @@ typedef struct app_models {
     aerie_model *model;
     aerie_model *draft; /* -md is a model; NULL if not */
     aerie_drafter_head *head;   /* -md is a drafter head, or one was found beside the model; NULL if not */
+    char *head_path;            /* where a head was found that -md does not name; NULL: none; released by aerie_free */
     bool head_found;            /* nobody asked for the head: it was found beside the model or in it */
     aerie_adapter **adapters;   /* [n_adapters] of --lora and --lora-scaled, in their order */
     size_t n_adapters;
