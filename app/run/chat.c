@@ -377,7 +377,8 @@ static bool complete(app_choices *choices, const char *text)
     }
     if (!takes_file) return ok;
     app_choices files = {0};
-    const size_t n_before = n + strspn(text + n, " ");
+    size_t n_before = n + strspn(text + n, " ");
+    n_before += text[n_before] == '"' || text[n_before] == '\'';
     ok = app_choices_add_files(&files, text + n_before);
     for (size_t i = 0; ok && i < files.n; i++) {
         app_text whole = {0};
@@ -482,7 +483,8 @@ static int converse(chat *c, const app_prompt *opening)
         bool is_command = false;
         const app_line result = read_message(c, &message, &is_command);
         if (result == APP_LINE_FAILED) bad = APP_FAILED;
-        if (result == APP_LINE_END || (result == APP_LINE_INTERRUPTED && warned)) break;
+        if (result == APP_LINE_END || (result == APP_LINE_INTERRUPTED && (warned || app_interrupt_ends())))
+            break;
         if (result == APP_LINE_INTERRUPTED) app_note("Ctrl-C again or Ctrl-D ends the chat");
         warned = result == APP_LINE_INTERRUPTED;
         if (result != APP_LINE_READ || (is_blank(&message) && !c->attached.n)) continue;

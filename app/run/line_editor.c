@@ -21,8 +21,9 @@ static int read_byte(char *byte)
 
 /* ---- What is pasted ------------------------------------------------------------------------------- */
 
-/* Adds what is pasted up to its end mark, which is left out, as is one newline before it: Enter is the reader's to press. */
-static bool paste_read(app_text *text)
+/* Adds what is pasted up to its end mark, which is left out, as is one newline before it: Enter is the reader's to press. END:
+ * there is no mark. */
+static app_line paste_read(app_text *text)
 {
     const size_t from = text->n, n_mark = strlen(APP_PASTE_ENDS);
     for (;;) {
@@ -30,12 +31,13 @@ static bool paste_read(app_text *text)
         const int got = read_byte(&byte);
         if (got == -2) continue;
         if (byte == '\r') byte = '\n'; /* as terminals send the ends of lines */
-        if (got <= 0 || (byte && !app_text_add(text, &byte, 1))) return false;
+        if (got <= 0) return app_interrupted() ? APP_LINE_INTERRUPTED : APP_LINE_END;
+        if (byte && !app_text_add(text, &byte, 1)) return app_error_memory("what is pasted"), APP_LINE_FAILED;
         if (text->n - from < n_mark || memcmp(text->data + text->n - n_mark, APP_PASTE_ENDS, n_mark)) continue;
         text->n -= n_mark;
         if (text->n > from && text->data[text->n - 1] == '\n') text->n--;
         text->data[text->n] = '\0';
-        return true;
+        return APP_LINE_READ;
     }
 }
 
@@ -143,7 +145,8 @@ static unsigned char on_paste(EditLine *edit, wint_t key)
     el_get(edit, EL_CLIENTDATA, &lines);
     app_text *text = &lines->pasted;
     text->n = 0;
-    if (!paste_read(text)) return app_interrupted() ? CC_EOF : CC_ERROR;
+    const app_line result = paste_read(text);
+    if (result != APP_LINE_READ) return result == APP_LINE_FAILED ? CC_ERROR : CC_EOF;
     for (size_t i = 0, length; i < text->n; i += length ? length : 1) {
         uint32_t c = 0;
         length = app_utf8_char(text->data + i, text->n - i, &c);
@@ -310,7 +313,8 @@ static app_line read_plain(app_lines *lines, const char *prompt, const char **li
         if (!app_text_add(text, &byte, 1)) return app_error_memory("a line"), APP_LINE_FAILED;
         if (text->n < n_mark || memcmp(text->data + text->n - n_mark, APP_PASTE_BEGINS, n_mark)) continue;
         text->data[text->n -= n_mark] = '\0';
-        if (!paste_read(text)) return app_interrupted() ? APP_LINE_INTERRUPTED : APP_LINE_END;
+        const app_line pasted = paste_read(text);
+        if (pasted == APP_LINE_INTERRUPTED || pasted == APP_LINE_FAILED) return pasted;
     }
     *line = text->data;
     *n = text->n;

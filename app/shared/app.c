@@ -659,7 +659,7 @@ static void handle(int signal_number, int flags)
 
 static void note_interrupts(int flags)
 {
-    if (interrupted != SIGTERM && interrupted != SIGHUP) interrupted = 0; /* those end the program */
+    if (!app_interrupt_ends()) interrupted = 0;
     handle(SIGINT, flags);
 }
 
@@ -690,10 +690,16 @@ bool app_interrupted(void)
     return interrupted != 0;
 }
 
+bool app_interrupt_ends(void)
+{
+    const int by = interrupted;
+    return by == SIGTERM || by == SIGHUP;
+}
+
 int app_interrupt_end(int exit_status)
 {
     const int by = interrupted;
-    if (by != SIGTERM && by != SIGHUP) return exit_status;
+    if (!app_interrupt_ends()) return exit_status;
     signal(by, SIG_DFL);
     raise(by);
     return exit_status;

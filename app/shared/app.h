@@ -180,6 +180,8 @@ void app_interrupt_watch(void);
 /* Ctrl-C kills the program again (while it waits for input). */
 void app_interrupt_disarm(void);
 bool app_interrupted(void);
+/* Interrupted by SIGTERM or SIGHUP: there is nobody to ask. */
+bool app_interrupt_ends(void);
 /* The end of the program: of SIGTERM or SIGHUP, once noted, it dies after all, as its parent expects. */
 int app_interrupt_end(int exit_status);
 

@@ -353,6 +353,7 @@ grep -F -q '"content": "line 1\nline 2\n' "$here/long.json" && grep -F -q '\nlin
 prompt
 kill -TERM "$(t list-panes -F '#{pane_pid}' | xargs -I{} pgrep -P {} -x aerie)"
 expect "status 143"
+if screen | grep -F -q "Ctrl-C again"; then echo "SIGTERM is answered with a question"; screen; exit 1; fi
 paste "after the end"
 expect "after the end"
 if screen | grep -F -q "200~"; then echo "pastes are marked after the end"; screen; exit 1; fi
@@ -397,6 +398,10 @@ keys Tab
 keys -l "o"
 keys Tab
 expect "> /load ~/folder/one.txt"
+keys C-u
+keys -l "/load '~/fold"
+keys Tab
+expect "> /load '~/folder/"
 keys C-u
 keys C-d
 expect "status 0"
