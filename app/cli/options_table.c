@@ -539,7 +539,7 @@ static const app_option options[] = {
      "prompt tokens, in one pass; 0: skip"},
     {"-p --n-prompt", "LIST", APP_NUMBERS, APP_BENCH_SPEED, AT(speed.prompts), 0, 1 << 20, "Bench", "prompt tokens; 0: skip"},
     {"-n --n-gen", "LIST", APP_NUMBERS, APP_BENCH_SPEED, AT(speed.predicts), 0, 1 << 20, "Bench", "generated tokens; 0: skip"},
-    {"-pg", "N,N", APP_TEXTS, APP_BENCH_SPEED, AT(speed.pairs), 0, 0, "Bench",
+    {"-pg --n-pg", "N,N", APP_TEXTS, APP_BENCH_SPEED, AT(speed.pairs), 0, 0, "Bench",
      "also a prompt and generated tokens, timed as one; may be repeated"},
     {"-d --n-depth", "LIST", APP_NUMBERS, APP_BENCH_SPEED, AT(speed.depths), 0, 1 << 20, "Bench",
      "tokens that the context holds before the prompt or the generated ones"},
