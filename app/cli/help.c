@@ -122,16 +122,6 @@ bool app_print_topic(const char *name)
 
 /* ---- Help --------------------------------------------------------------------------------------------- */
 
-bool app_is_help(const char *word)
-{
-    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "--usage") == 0;
-}
-
-bool app_is_all(const char *word)
-{
-    return strcmp(word, "all") == 0 || strcmp(word, "--all") == 0;
-}
-
 void app_print_usage(FILE *stream)
 {
     fputs("usage: aerie COMMAND [options]\n", stream);

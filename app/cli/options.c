@@ -703,3 +703,13 @@ int app_options_parse(app_options *options, const app_command *command, int argc
     free(given);
     return bad;
 }
+
+bool app_is_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "--usage") == 0;
+}
+
+bool app_is_all(const char *word)
+{
+    return strcmp(word, "all") == 0 || strcmp(word, "--all") == 0;
+}
