@@ -199,6 +199,30 @@ class Held(unittest.TestCase):
                 c.close()
             self.until(lambda: s.post("/tokenize", text).status, 200)
 
+    def test_heavy_bodies_step_back(self):
+        """Their threads have a lower priority, and their connections end; small requests keep both."""
+        def nices(s):
+            found = []
+            for task in os.listdir(f"/proc/{s.process.pid}/task"):
+                try:
+                    with open(f"/proc/{s.process.pid}/task/{task}/stat", encoding="ascii", errors="replace") as f:
+                        found.append(int(f.read().rsplit(")", 1)[1].split()[16]))
+                except OSError:
+                    pass # it has ended
+            return found
+
+        with Server("-np", "2", "--no-access-log") as s:
+            before = max(nices(s))
+            light = s.post("/tokenize", {"content": "ab " * 100})
+            self.assertNotEqual(light.headers.get("Connection"), "close")
+            held = self.post_raw(s, "/tokenize", {"content": "ab " * 500000, "with_pieces": True}, receive=4096)
+            self.assertIn(b" 200 ", held.recv(20))
+            self.assertEqual(max(nices(s)), max(before, 10))
+            self.assertGreaterEqual(nices(s).count(before), 2)
+            held.close()
+            heavy = s.post("/tokenize", {"content": "ab " * 500000})
+            self.assertEqual((heavy.status, heavy.headers.get("Connection")), (200, "close"))
+
     def test_tokens_that_nobody_takes_count(self):
         """A stream whose client does not read: its events wait, are counted, and end that answer, no other."""
         with Server("-np", "2", "-c", "14000", "--max-request-memory", "1", "--no-access-log") as s:

@@ -13,11 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "serve/http/connections.h"
 
-enum { MAX_DISCARDED = 64 << 20, BLOCK_BYTES = 16384, LARGE_BODY = 256 * 1024 };
+enum { MAX_DISCARDED = 64 << 20, BLOCK_BYTES = 16384, LARGE_BODY = 256 * 1024, HEAVY_BODY = 1 << 20, HEAVY_NICE = 10 };
 
 /* ---- Replies -------------------------------------------------------------------------------------------- */
 
@@ -362,12 +363,22 @@ static enum MHD_Result take(serve_call *call, const char *part, size_t n)
     return call->n_discarded <= MAX_DISCARDED ? MHD_YES : MHD_NO;
 }
 
+/* Reading, tokenizing and writing out a body of megabytes takes seconds of a core: this thread, and on Linux no other, waits for
+ * those of small requests. It cannot have its priority back, so its connection ends with the answer. */
+static void step_back(serve_call *call)
+{
+    if (call->body.n <= HEAVY_BODY) return;
+    (void)setpriority(PRIO_PROCESS, 0, HEAVY_NICE);
+    call->closes = true;
+}
+
 static void answer(serve_call *call)
 {
     app_text nothing = {0};
     app_json_lacked();
     check_framing(call); /* of the body, whatever else is wrong */
     app_json_account(serve_use_json, &call->use);
+    step_back(call);
     call->work = call->body.n > LARGE_BODY ? &call->server->large_work : &call->server->work;
     const bool has_key = call->i_key != SIZE_MAX && call->route && call->route->access != SERVE_FOR_ALL;
     if (!call->refused.status && call->server->o->max_per_key && has_key) {
