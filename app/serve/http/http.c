@@ -363,7 +363,7 @@ static enum MHD_Result take(serve_call *call, const char *part, size_t n)
     return call->n_discarded <= MAX_DISCARDED ? MHD_YES : MHD_NO;
 }
 
-/* Reading, tokenizing and writing out a body of megabytes takes seconds of a core: this thread, and on Linux no other, waits for
+/* Reading, tokenizing and writing out a body of megabytes takes seconds of a core: this thread (on Linux no other) gives way to
  * those of small requests. It cannot have its priority back, so its connection ends with the answer. */
 static void step_back(serve_call *call)
 {
