@@ -79,8 +79,8 @@ static void find_letters(int32_t letters[2])
 {
     mk_options o;
     char path[256];
-    ae_gguf *gguf;
-    ae_vocab *vocab;
+    ae_gguf *gguf = NULL;
+    ae_vocab *vocab = NULL;
     aerie_error error = {0};
     ae_tokens tokens = {0};
     snprintf(path, sizeof path, "%s/letters.gguf", cli_folder);

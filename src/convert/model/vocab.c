@@ -300,7 +300,7 @@ static aerie_status read_folder(const ae_convert *c, ae_convert_folder *f)
 aerie_status ae_convert_put_vocab(const ae_convert *c, ae_gguf_writer *out)
 {
     ae_convert_words w;
-    ae_convert_folder f = {NULL};
+    ae_convert_folder f = {0};
     aerie_status status = ae_convert_words_init(c, &w, c->model.n_vocab);
     if (status == AERIE_OK) status = read_folder(c, &f);
     if (status == AERIE_OK) status = put_all(c, out, &w, &f);
