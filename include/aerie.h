@@ -1018,7 +1018,7 @@ AERIE_API aerie_status aerie_saved_tokens(const void *data, size_t n, int32_t **
 AERIE_API aerie_status aerie_eval_adapters(aerie_session *session, const aerie_adapter_use *adapters, size_t n_adapters,
                                            aerie_error *error);
 
-/* Of a position, from 0 on: logits [n_vocab], valid during the call. false: enough. */
+/* Told of each position, from 0 on: logits [n_vocab], valid during the call. false: enough. */
 typedef bool aerie_logits_callback(void *user, size_t position, const float *logits);
 /* Logits of every token of a text. Errors: LIMIT (longer than the context), ARGUMENT (a token out of range), INTERNAL (an
  * operation of the backend failed). */

@@ -478,7 +478,7 @@ static const char quick_limits[] =
     "one run of a few short answers: it does not tell apart ways or types that are within a tenth of each other, acceptance "
     "beyond the first depths, or kinds of prompts; leave --quick out for those";
 
-/* Of the types that are complete. */
+/* Prints the tables of the types that are complete. */
 static int print_tables(const study *s)
 {
     FILE *out;

@@ -164,7 +164,7 @@ static size_t names_of(const app_option *o, char out[256])
     return n;
 }
 
-/* Of help such as "...; 0: off" the words after the value; NULL where it does not say what the value means. */
+/* The words after the value in help such as "...; 0: off"; NULL where it does not say what the value means. */
 static const char *meaning_of(const app_option *o, const char *value, char out[160])
 {
     char key[24];

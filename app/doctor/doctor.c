@@ -83,7 +83,7 @@ static void warn_of_variable(void *user, const char *sentence)
 
 /* ---- What was pulled ------------------------------------------------------------------------------------ */
 
-/* Of the file system of the folder, or of the nearest one above it that there is. Cuts the path. */
+/* The free bytes of the file system of the folder, or of the nearest one above it that there is. Cuts the path. */
 static uint64_t free_near(char *path)
 {
     struct statvfs disk;

@@ -43,7 +43,7 @@ static uint32_t arch_count(const ae_gguf *gguf, const char *suffix)
     return ae_gguf_get_u32(gguf, key, false, &value, NULL) == AERIE_OK ? value : 0;
 }
 
-/* Of the experts of all layers, by the name of their tensors. */
+/* Whether a tensor belongs to experts, by its name. */
 static bool is_expert(ae_gguf_string name)
 {
     static const char part[] = "_exps.";

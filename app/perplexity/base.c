@@ -283,7 +283,7 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Of sorted numbers, between neighbours in proportion. */
+/* A percentile of sorted numbers, between neighbours in proportion. */
 static double percentile(const float *x, size_t n, double part)
 {
     const double at = part * (double)(n - 1);

@@ -52,7 +52,7 @@ int fetch_file_get(fetch_file *file, const fetch_settings *settings)
 #include <curl/curl.h>
 
 enum { MAX_REDIRECTS = 10, CONNECT_SECONDS = 30, MAX_WAIT_SECONDS = 60 };
-/* Of a body whose length nobody tells: its tables are looked for in the first bytes, then in twice as many, up to a limit. */
+/* The tables of a body whose length nobody tells are looked for in the first bytes, then in twice as many, up to a limit. */
 enum { FIRST_LOOK = 64 << 10, MAX_TABLES = 256 << 20 };
 
 bool fetch_possible(void)

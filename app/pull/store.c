@@ -172,7 +172,7 @@ static bool read_file(source_plan *plan, const json_t *json)
     return f->path != NULL;
 }
 
-/* Of any size; *source (NULL: nobody asks) is the caller's. */
+/* Reads a record of any size; *source is the caller's (NULL: nobody asks). */
 static bool read_record(const store_place *place, source_plan *plan, char **source)
 {
     size_t i;

@@ -323,7 +323,7 @@ static int turn_close(turn *t)
     return t->g->stats ? conclude(t->g, t->status, &t->error) : app_error_memory("the answers");
 }
 
-/* Of those that have something to do, the one that has come least far; n: none. */
+/* The one that has come least far among those that have something to do; n: there is none. */
 static size_t whose_turn(const turn *turns, size_t n)
 {
     size_t best = n, least = SIZE_MAX;

@@ -47,7 +47,7 @@ static int consult(app_generation *plain)
     return bad;
 }
 
-/* Of an answer that has begun: then all of the prompt was computed. */
+/* Keeps the prompt of an answer that has begun: then all of it was computed. */
 static int keep_prompt(const app_generation *g, app_cache *cache, aerie_session *session)
 {
     if (!g->answers[0].n_ids) return APP_DONE;

@@ -156,7 +156,7 @@ bool app_json_failed(void);
 /* NaN and infinities have no JSON number: null. */
 json_t *app_json_real(double value);
 
-/* Of "NAME-00002-of-00005.gguf" the bytes of NAME, *part 2 and *of 5; of "NAME.gguf" the bytes of NAME, and 0; of a name
+/* Returns how many bytes NAME has in "NAME-00002-of-00005.gguf" (*part 2, *of 5) or "NAME.gguf" (both 0); in a name
  * without ".gguf" all bytes. */
 size_t app_split_name(const char *path, unsigned *part, unsigned *of);
 

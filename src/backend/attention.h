@@ -21,7 +21,8 @@ typedef enum ae_kv_type {
     AE_KV_TYPES,
 } ae_kv_type;
 
-/* Of one layer; keys and values have the same head_dim. With n_rope the layer keeps latent rows: one row for all heads (n_heads
+/* The cache of one layer; keys and values have the same head_dim. With n_rope the layer keeps latent rows: one row for all
+ * heads (n_heads
  * is 1), which is the key, n_rope rotated values and head_dim latent ones; the latent ones are the value. F16 and Q8_0 stand
  * for codes of 15 and 8 bits then (backend/cpu/ref/kernels.h). */
 typedef struct ae_kv_layer {

@@ -146,10 +146,10 @@ void ae_kv_forget_prefixes(ae_kv *kv);
 /* Canonical bytes of positions [0, n), whatever the device's layout: first those of layers without a window, of all positions,
  * then those of the others, of the positions from `first` on (a whole number of pages; before it parts are lost). */
 size_t ae_kv_saved_bytes(const ae_kv *kv, uint32_t n, uint32_t first);
-/* Of a sequence; n is a landing. */
+/* Saves a sequence; n is a landing. */
 uint32_t ae_kv_saved_first(const ae_kv *kv, uint32_t seq, uint32_t n);
 void ae_kv_save(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, uint32_t first, void *out);
-/* Of tokens[0..n), which the tree holds; n is what ae_kv_match says. */
+/* Saves tokens[0..n), which the tree holds; n is what ae_kv_match says. */
 uint32_t ae_kv_prefix_first(const ae_kv *kv, ae_kv_key key, const int32_t *tokens, uint32_t n);
 void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
                        void *out);

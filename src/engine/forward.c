@@ -72,7 +72,7 @@ static void add_rows(ae_engine *e, const ae_weight *table, const int32_t *rows)
     ops->axpy(e->stream, &(ae_axpy){e->n_rows, n, 1.0f, e->block.y, n, e->block.x, n});
 }
 
-/* Of encoders the stream starts with token, token type and position, normed. */
+/* An encoder's stream starts with token, token type and position, normed. */
 static void begin_encoder(ae_engine *e)
 {
     const ae_net *net = e->net;

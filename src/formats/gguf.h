@@ -83,7 +83,7 @@ typedef struct ae_gguf_extent {
     uint32_t part, n_parts; /* of a set, from 1; 1 of 1: it stands alone */
 } ae_gguf_extent;
 
-/* Of a file of which the first n bytes are here. out->end is 0 if its tables do not end within them. Errors: those of
+/* Reads where a file ends from its first n bytes. out->end is 0 if its tables do not end within them. Errors: those of
  * ae_gguf_open as far as the tables can be read. */
 aerie_status ae_gguf_extent_read(ae_gguf_extent *out, const void *bytes, size_t n, const char *name, aerie_error *error);
 

@@ -89,7 +89,7 @@ static size_t bytes_left(const cursor *c)
     return c->file->bytes - c->at;
 }
 
-/* Of a file whose head only is in memory, or of one that is still coming: the first `end` bytes. */
+/* Where only the head of a file is in memory, or the file is still coming: its first `end` bytes are needed. */
 static aerie_status need(const cursor *c, size_t end)
 {
     ae_file_map *map = &c->file->map;

@@ -351,7 +351,7 @@ static aerie_status read_vocab_size(ae_model *m, aerie_error *error)
     return AERIE_OK;
 }
 
-/* Of a file that may hold MTP blocks alone: what is indexed by tokens says how many there are. */
+/* A file may hold MTP blocks alone: the number of tokens is then that of what is indexed by them. */
 static aerie_status read_n_vocab(ae_binder *b, ae_hparams *h)
 {
     const ae_gguf_kv *tokens = ae_gguf_kv_find(b->gguf, "tokenizer.ggml.tokens");

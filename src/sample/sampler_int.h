@@ -95,14 +95,14 @@ static inline uint64_t ae_share(double share, uint64_t total)
 int32_t ae_argmax(const float *logits, uint32_t n);
 /* The k best of the row, best first; no candidates are left out. */
 uint32_t ae_select_top(const float *logits, uint32_t n, uint32_t k, ae_candidate *out);
-/* Of all candidates of a row. */
+/* The weight of all candidates of a row. */
 uint64_t ae_total_weight(const float *logits, uint32_t n, float top, double t);
 void ae_to_list(ae_sampler *s);
 /* The row is s->row then and may be changed; t is 1. */
 void ae_to_row(ae_sampler *s);
 /* A list of the k best, best first. */
 void ae_keep_top(ae_sampler *s, uint32_t k);
-/* Of a list that is not empty. */
+/* The largest logit of a list that is not empty. */
 float ae_list_top(const ae_sampler *s);
 #define AE_WEIGHTS_PART 256
 /* The weights [n] of list[first .. first + n), n at most AE_WEIGHTS_PART. */

@@ -110,7 +110,7 @@ void ae_spec_write_cached(ae_spec *spec, const ae_adapter_set *adapters, const i
                           const void *bytes);
 size_t ae_spec_saved_bytes(const ae_spec *spec, uint32_t n, uint32_t first);
 
-/* Of the slot's newest sequence; stop is AERIE_STOP_NONE while it runs. */
+/* The figures of the slot's newest sequence; stop is AERIE_STOP_NONE while it runs. */
 const aerie_stats *ae_spec_stats(const ae_spec *spec, uint32_t slot);
 ae_drafter *ae_spec_drafter(const ae_spec *spec);
 ae_engine *ae_spec_engine(const ae_spec *spec);

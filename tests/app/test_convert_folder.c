@@ -342,7 +342,7 @@ static void tensors_without_a_use(void **state)
     assert_int_equal(cli_last.status, 0);
 }
 
-/* Of a quantization that is not read its name is said, not a way to leave its tensors out. */
+/* A quantization that is not read is named; no way to leave its tensors out is told. */
 static void add_codes(st_make *m)
 {
     st_make_floats(m, "model.layers.0.self_attn.q_proj.qweight", "codes", 4, 32);

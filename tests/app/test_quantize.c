@@ -206,7 +206,8 @@ static void importance(void **state)
     assert_string_equal(cli_last.err, "");
 }
 
-/* Of a head every matrix, the output too, collected while it drafts; they serve its quantizing, and the head still drafts. */
+/* Every matrix of a head, the output too, is collected while it drafts; that serves its quantizing, and the head still drafts.
+ * */
 static void importance_of_head(void **state)
 {
     (void)state;

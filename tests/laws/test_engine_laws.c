@@ -241,7 +241,7 @@ static void same_kv(bench *b, uint32_t seq, const uint8_t *expected, uint32_t n,
 
 typedef void law_fn(bench *b);
 
-/* Of each model that is met, plain decoding by the reference comes first, which takes longest where tests run slowly. */
+/* For each model that is met, plain decoding by the reference comes first, which takes longest where tests run slowly. */
 #define EVERY ((uint32_t)AE_TEST_EVERY * (AE_TEST_EVERY > 8 ? 2 : 1))
 
 /* Each model meets each level with one thread count, or all of both. Of the slow level (ref), laws about rows and slots

@@ -164,7 +164,7 @@ static void test_refused(void **state)
 
 /* ---- Drafts are a function of the sequence -------------------------------------------------------------- */
 
-/* Of sequences that began in full: after a cached prefix a head knows no more than its last positions (CATCH_UP_MAX). */
+/* Sequences begin in full here: after a cached prefix a head knows no more than its last positions (CATCH_UP_MAX). */
 static void test_drafts_are_a_function_of_the_sequence(void **state)
 {
     (void)state;

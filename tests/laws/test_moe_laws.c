@@ -381,7 +381,7 @@ static void counting_mm(const ae_weight *w, const ae_act *act, const ae_mm_out *
     real_mm(w, act, out, begin, end);
 }
 
-/* Of how many experts every panel of all three matrices was walked once; the others must not be touched. */
+/* Counts the experts of which every panel of all three matrices was walked once; the others must not be touched. */
 static uint32_t experts_walked(uint32_t n_experts, bool *walked)
 {
     uint32_t n = 0;

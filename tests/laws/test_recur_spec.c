@@ -197,7 +197,7 @@ static bool has_experts(size_t i)
     return has;
 }
 
-/* Of ways to draft, every so-manyth. */
+/* Every so-manyth way to draft is run. */
 #define THIN (AE_TEST_EVERY > 4 ? 8 : AE_TEST_EVERY > 1 ? 2 : 1)
 
 static void answer_plainly(size_t i, uint32_t sampling, run *plain)

@@ -261,7 +261,7 @@ static void test_a_saved_answer_goes_on(void **state)
     print_message("%u tokens came from drafts\n", n_deep);
 }
 
-/* Of latent attention: rows of codes, of both types. */
+/* Latent attention saves rows of codes, of both types. */
 static void test_latent_rows(void **state)
 {
     (void)state;

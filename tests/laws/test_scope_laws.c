@@ -101,7 +101,7 @@ static void test_what_has_ended(void **state)
     }
 }
 
-/* Of two that run at once one waits for what the other computes, if they are of one scope. */
+/* Where two run at once, one waits for what the other computes, if they are of one scope. */
 static void test_what_runs(void **state)
 {
     (void)state;

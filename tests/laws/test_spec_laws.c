@@ -228,7 +228,7 @@ static aerie_spec spec_of(const kase c)
     return spec;
 }
 
-/* Of all answers of a kind of drafter, in fixed mode. */
+/* Sums over all answers of a kind of drafter, in fixed mode. */
 static struct tally {
     uint64_t n_drafted, n_accepted;
 } tallies[sizeof types / sizeof types[0]];

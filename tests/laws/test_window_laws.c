@@ -321,7 +321,7 @@ static void test_memory(void **state)
     p.n_checkpoints = ALL;
     p.n_seqs = 1;
     need(aerie_memory_plan_get(path_of(names[GEMMA3]), NULL, &p, &all, sizeof all, &error), &error);
-    /* Of 7 layers 6 have windows: of a page of keys and values a seventh is left. */
+    /* 6 of 7 layers have windows: a seventh of a page of keys and values is left. */
     const size_t page = (size_t)AE_KV_PAGE * 2 * 48 * sizeof(uint16_t), layer = 32768 / AE_KV_PAGE * page;
     assert_true(all.session_bytes > 7 * layer);
     assert_true(few.session_bytes < all.session_bytes - 5 * layer);

@@ -12,7 +12,7 @@
 
 #include "base/err.h"
 
-/* Of every tiny vocabulary: three control tokens, the 256 bytes, five merges. */
+/* The tokens of every tiny vocabulary: three control tokens, the 256 bytes, five merges. */
 #define MKARCH_VOCAB 264
 /* context_length of every tiny model */
 #define MKARCH_CTX 256

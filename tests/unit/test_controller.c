@@ -297,7 +297,7 @@ static void test_missed_text(void **state)
     none_is_bad();
 }
 
-/* Of two networks the better one drafts nearly always, whichever comes first; two bad ones cost no more than one. */
+/* The better one of two networks drafts nearly always, whichever comes first; two bad ones cost no more than one. */
 static void test_two_networks(void **state)
 {
     (void)state;

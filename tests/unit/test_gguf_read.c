@@ -114,7 +114,7 @@ static void test_set(void **state)
     for (unsigned i = 0; i < N_PARTS; i++) check_same(name_part(i, N_PARTS));
 }
 
-/* Of several steps of reading, whole and cut short at many places. */
+/* An index that takes several steps to read, whole and cut short at many places. */
 static void test_large_index(void **state)
 {
     (void)state;

@@ -367,7 +367,7 @@ static void test_rows_that_do_not_fit(void **state)
 
 /* ---- Several MTP blocks ------------------------------------------------------------------------------- */
 
-/* Of a file with two MTP blocks after n_layers layers the one numbered k, as the only one of a file. */
+/* Writes block k of a file with two MTP blocks after n_layers layers, as the only one of a file. */
 static void write_block(const char *from, uint32_t n_layers, uint32_t k, const char *path)
 {
     ae_gguf *gguf;

@@ -130,7 +130,7 @@ static void whole(serve_reply_state *r, serve_parts *out)
 static const serve_dialect dialect = {"chatcmpl-", "text/event-stream", begin, delta, end_choice,
                                       end,         serve_openai_fail,   whole, NULL};
 
-/* Of a converted request the prompt, if it has one: it asks for a completion. */
+/* A converted request that has a prompt asks for a completion. */
 static bool read_converted(serve_ask *ask, serve_error *error)
 {
     return json_object_get(ask->body, "prompt") ? serve_ask_own_prompt(ask, error) : serve_ask_messages(ask, error);

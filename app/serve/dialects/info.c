@@ -101,7 +101,7 @@ static json_t *defaults_of(const app_options *o)
                      (double)s->frequency_penalty, "repeat_last_n", (int)s->penalty_last_n, "n_predict", (int)o->n_predict);
 }
 
-/* Of a model that is not loaded: what needs no file. */
+/* The properties of a model that is not loaded: what needs no file. */
 static json_t *sleeping_props(const serve_call *call, const serve_model *m)
 {
     return json_pack("{s:{s:i, s:o}, s:i, s:o, s:s, s:s, s:o, s:b}", "default_generation_settings", "n_ctx", 0, "params",

@@ -81,7 +81,7 @@ void serve_reply_stream(serve_call *call, const char *type, serve_read *read, vo
 /* The same with status 200 of an answer whose bytes are known. */
 void serve_reply_sized(serve_call *call, const char *type, uint64_t size, serve_read *read, void (*release)(void *),
                        void *user);
-/* Of an error for want of memory: that it was the limit of what requests may hold, if that is so. */
+/* Adds to an error for want of memory that it was the limit of what requests may hold, if that is so. */
 void serve_memory_say(const serve_call *call, serve_error *error);
 /* Value of ?name=, or NULL. */
 const char *serve_call_query(const serve_call *call, const char *name);

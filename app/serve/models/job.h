@@ -72,7 +72,7 @@ void serve_job_free(serve_job *job);
 /* The next event, valid until the next call; waits for it at most so many seconds. NULL: none has come, or the client sends no
  * more from now on, or, with *gone, the client is gone, or, with job->lost, none will come. */
 const serve_event *serve_job_next(serve_job *job, const serve_call *call, double seconds, bool *gone);
-/* Of the stepping thread: aerie_request.token with a serve_choice as user. */
+/* Called by the stepping thread: aerie_request.token with a serve_choice as user. */
 bool serve_job_on_token(void *choice, const aerie_token_event *event);
 
 #endif

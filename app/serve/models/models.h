@@ -118,7 +118,7 @@ bool serve_model_use(serve_models *models, serve_model *model);
 void serve_models_give(serve_models *models, serve_model *model);
 /* By name, loaded or not; NULL: there is none. */
 serve_model *serve_models_find(serve_models *models, const char *name);
-/* Of a loaded model: whether it generates text and has slots; an encoder does not, and *error says so. */
+/* Whether a loaded model generates text and has slots; an encoder does not, and *error says so. */
 bool serve_model_generates(const serve_model *model, serve_error *error);
 /* Tokens of one conversation, of a model that is loaded (dialects/info.c); whether it has tokens for gaps in texts (infill.c).
  * */
@@ -145,7 +145,7 @@ int serve_engine_start(serve_model *model);
 void serve_engine_stop(serve_model *model);
 /* Runs something on it, between steps. */
 void serve_engine_do(serve_model *model, void (*run)(aerie_session *session, void *user), void *user);
-/* Of the stepping thread: a choice has had its last event. */
+/* To be called by the stepping thread: a choice has had its last event. */
 void serve_engine_ended(serve_choice *choice);
 /* Submits a job's choices one after another, all or none. */
 bool serve_engine_submit(serve_model *model, serve_job *job, aerie_request *request, serve_error *error);

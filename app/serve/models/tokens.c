@@ -114,7 +114,7 @@ bool serve_token_number(void *user, size_t i, app_text *out)
     return serve_json_add(out, number_of(t->items[i].logprob));
 }
 
-/* Of tokens with the same text the likeliest counts. */
+/* Where tokens have the same text, the likeliest counts. */
 bool serve_token_map(void *user, size_t i, app_text *out)
 {
     const serve_tokens *t = user;

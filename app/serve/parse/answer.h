@@ -168,7 +168,7 @@ typedef struct answer_lazy {
 
 /* params as for answer_force. false: not enough memory. */
 bool answer_lazy_create(answer_lazy *lazy, const answer_params *params);
-/* Of an answer that is either calls or something else, which a grammar describes: calls begin as answer_force begins them,
+/* An answer is either calls or something else, which a grammar describes: calls begin as answer_force begins them,
  * or, with free_calls and where the format has no such beginning, as they like after its tags. Without triggers there are
  * none. */
 bool answer_mixed_create(answer_lazy *lazy, const answer_params *params, bool free_calls);

@@ -51,7 +51,7 @@ static const json_t *referred(const json_t *root, const char *path)
 
 static unsigned of_schema(search *t, const json_t *schema);
 
-/* Of the alternatives together. */
+/* The types of all alternatives together. */
 static unsigned of_any(search *t, const json_t *list)
 {
     unsigned all = 0;

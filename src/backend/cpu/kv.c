@@ -13,7 +13,7 @@ static size_t head_bytes(ae_kv_type type, const ae_kv_layer *l)
     return 2 * AE_KV_K_ELEMENTS(l->head_dim) * (type == AE_KV_F32 ? sizeof(float) : sizeof(uint16_t));
 }
 
-/* Of one place, moved and saved. */
+/* The bytes of one place, which is moved and saved as a whole. */
 static size_t row_bytes(ae_kv_type type, const ae_kv_layer *l)
 {
     const uint32_t n = l->n_rope ? l->head_dim + l->n_rope : 2 * l->head_dim;
@@ -22,7 +22,7 @@ static size_t row_bytes(ae_kv_type type, const ae_kv_layer *l)
     return type == AE_KV_Q8_0 ? n + 2 * sizeof(float) : n * sizeof(uint16_t);
 }
 
-/* Of a page of all layers. */
+/* The bytes of a page of all layers. */
 static size_t page_bytes(const ae_kv_shape *s)
 {
     size_t bytes = 0;

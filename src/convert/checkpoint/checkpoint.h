@@ -137,7 +137,7 @@ ae_convert_entry *ae_convert_find(const ae_convert *c, const char *name);
 const ae_convert_entry *ae_convert_unused(const ae_convert *c, const char *const *unneeded, size_t n);
 /* "[3, 4]" into out [128]. */
 const char *ae_convert_shape(const ae_st_tensor *t, char out[128]);
-/* Of shape rows x columns, rows 0: [columns]. */
+/* FORMAT unless the tensor has the shape rows x columns; rows 0: [columns]. */
 aerie_status ae_convert_check_shape(const ae_convert *c, const ae_st_tensor *t, uint64_t rows, uint64_t columns,
                                     const char *why);
 
@@ -181,7 +181,7 @@ bool ae_convert_ints(const ae_st_tensor *t, uint64_t first, int64_t *out, size_t
 #define AE_CONVERT_MXFP4 ((ae_st_dtype)(AE_ST_DTYPE_COUNT + 1))
 /* Replaces the entries of such tensors; their scales count as used. */
 aerie_status ae_convert_read_scales(ae_convert *c);
-/* Of a tensor of those types. */
+/* The numbers of a tensor of those types. */
 void ae_convert_scaled_floats(const ae_st_tensor *t, uint64_t first, float *out, size_t n);
 
 /* ---- model*.c, vocab.c ---------------------------------------------------------------------------------- */

@@ -104,7 +104,7 @@ static void settle_type(ae_convert *c, ae_convert_item *item, size_t *n_other)
                    (unsigned long long)item->columns, item->name, ae_type_name(c->out_type), ae_type_name(item->type));
 }
 
-/* Of all matrices of the stack. */
+/* The rows of all matrices of the stack. */
 static uint64_t n_rows(const ae_convert_item *item)
 {
     return (item->rows ? item->rows : 1) * (item->n_stack ? item->n_stack : 1);

@@ -60,7 +60,7 @@ aerie_status ae_convert_keys_mla(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* Of each head the rows of keys, turned, and those of values. */
+/* Adds, for each head, the rows of keys, turned, and those of values. */
 aerie_status ae_convert_tensors_mla(ae_convert *c, uint32_t layer)
 {
     mla_sizes s;
@@ -286,7 +286,7 @@ aerie_status ae_convert_keys_nemotron(ae_convert_keys *k, const ae_convert *c)
 
 /* ---- Gemma 4 ------------------------------------------------------------------------------------------ */
 
-/* Of a tensor of the layer; 0: there is none. */
+/* The rows of a tensor of the layer; 0: there is none. */
 static uint32_t rows_of(const ae_convert *c, uint32_t layer, const char *part)
 {
     char name[96];

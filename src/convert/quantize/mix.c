@@ -259,7 +259,7 @@ static bool is_larger_low(enum mix_id id)
     return id == IQ2_S || id == IQ2_M;
 }
 
-/* Of the matrix that makes the logits. */
+/* The type of the matrix that makes the logits. */
 static uint32_t output_type(enum mix_id id, uint32_t type, int64_t ne0)
 {
     if (id == MXFP4_MOE || id == NVFP4 || type == AE_TYPE_Q8_0 || ne0 % ae_type_block_elements(type))
@@ -274,7 +274,7 @@ static uint32_t embedding_type(enum mix_id id, uint32_t type)
     return is_low(id) ? (uint32_t)AE_TYPE_Q2_K : type;
 }
 
-/* Of the mixes below three bits: the tensors that gain most from a few more bits. */
+/* In mixes below three bits, the tensors that gain most get a few more bits. */
 static uint32_t low_type(enum mix_id id, uint32_t type, const ae_mix_model *m, ae_gguf_string name, uint32_t layer)
 {
     const uint32_t more = is_larger_low(id) ? AE_TYPE_IQ3_S : AE_TYPE_Q2_K;
@@ -332,7 +332,7 @@ static uint32_t down_type(enum mix_id id, uint32_t type, const ae_mix_model *m, 
     }
 }
 
-/* Of the attention's output projection. */
+/* The type of the attention's output projection. */
 static uint32_t out_type(enum mix_id id, uint32_t type, const ae_mix_model *m)
 {
     if (m->n_experts == 8) {
@@ -362,13 +362,13 @@ static uint32_t fused_type(enum mix_id id, uint32_t type)
     }
 }
 
-/* Of queries and keys. */
+/* The type of queries and keys. */
 static uint32_t key_type(enum mix_id id, uint32_t type)
 {
     return id == IQ3_XS ? (uint32_t)AE_TYPE_IQ3_XXS : id == IQ3_XXS ? (uint32_t)AE_TYPE_IQ2_S : type;
 }
 
-/* Of gates and up projections: IQ3_XS is IQ3_S in the outer layers. */
+/* The type of gates and up projections: IQ3_XS is IQ3_S in the outer layers. */
 static uint32_t up_type(enum mix_id id, uint32_t type, const ae_mix_model *m, uint32_t layer)
 {
     const bool inner = layer >= m->n_layers / 8 && layer < 7 * m->n_layers / 8;

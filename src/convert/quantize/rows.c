@@ -93,7 +93,7 @@ static void do_wide_row(const chunk *c, const float *x, float *scratch, uint8_t 
     ae_type_encoder(c->to->type)(scratch, NULL, out, c->ne0 * copies);
 }
 
-/* Of the columns of a row of the chunk; NULL: equal. */
+/* The importance of the columns of a row of the chunk; NULL: equal. */
 static const float *importance_of(const chunk *c, size_t item)
 {
     return c->t->weighed ? c->run->importance + (c->first + item) / (size_t)c->t->from->ne[1] * c->ne0 : NULL;

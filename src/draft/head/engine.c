@@ -206,7 +206,7 @@ const ae_dhead_net *ae_dhead_engine_net(const ae_dhead_engine *engine)
 
 /* ---- Sequences ------------------------------------------------------------------------------------ */
 
-/* Of several layers each takes what the one before gave for the newest true row: what `to` has of that becomes that of
+/* Each of several layers takes what the one before gave for the newest true row: what `to` has of that becomes that of
  * `from`, or (NULL) nothing. */
 static void set_carried(ae_dhead_engine *e, uint32_t to, const uint32_t *from)
 {
@@ -309,7 +309,7 @@ static uint32_t add_output(ae_dhead_engine *e, uint32_t row, uint32_t seq, uint3
     return e->n_out++;
 }
 
-/* Of the rows that are added next. */
+/* Copies the features of the rows that are added next. */
 static void copy_features(ae_dhead_engine *e, const float *features, uint32_t n)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;

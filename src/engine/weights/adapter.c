@@ -40,7 +40,7 @@ static aerie_status check_keys(ae_adapter *a, aerie_error *error)
 
 #define MAX_NAME 255 /* of the model's tensors that can be adapted */
 
-/* Of "NAME.lora_a" or "NAME.lora_b" NAME, and which it is; false: neither. */
+/* Takes "NAME.lora_a" or "NAME.lora_b" apart: NAME, and which it is; false: it is neither. */
 static bool parse_name(const ae_gguf_tensor *t, char name[MAX_NAME + 1], char *side)
 {
     static const char suffix[] = ".lora_";

@@ -273,7 +273,7 @@ static void pack_nibbles(const uint8_t *level, int n, uint8_t *out)
     for (int i = 0; i < n; i += 2) out[i / 2] = (uint8_t)(level[i] | level[i + 1] << 4);
 }
 
-/* Of 32 weights from group g on: four times seven signs, then the scale. */
+/* The last word of 32 weights from group g on: four times seven signs, then the scale. */
 static uint32_t signs_and_level(const iq_work *work, const iq_form *form, int g)
 {
     uint32_t tail = (uint32_t)work->level[g / 4] << 28;

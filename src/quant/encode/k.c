@@ -39,7 +39,7 @@ static void take(k_work *work, int n_sub, ae_encode_by by, const float *input, c
     memcpy(work->dmin, zero, sizeof zero);
 }
 
-/* Of block b. */
+/* The sum over block b. */
 static float sum_of(const k_work *work, const float *lanes, int b)
 {
     float sum = 0.0f;

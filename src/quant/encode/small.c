@@ -60,7 +60,7 @@ static float fp4_error(const float *x, const float *w, int n, float half)
     return error;
 }
 
-/* Of e and the next larger, what leaves the smaller weighted error. */
+/* Chooses e or the next larger exponent, whichever leaves the smaller weighted error. */
 static uint8_t better_exponent(const float *x, const float *importance, uint8_t e)
 {
     float v[32], w[32];

@@ -154,7 +154,7 @@ void ae_controller_saw_pass(ae_controller *c, const ae_round *r, uint32_t n_rows
     if (n_rows > r->n_rows && c->expected > 0) add_ratio(&c->pass_ratios, seconds / c->expected);
 }
 
-/* Of a draft of so many levels for so many sequences. */
+/* The time of a draft of n_levels levels for n sequences. */
 static double draft_seconds(const ae_controller *c, double n, uint32_t n_levels)
 {
     const double first = ae_line_at(&c->net->first_now, n), level = ae_line_at(&c->net->level_now, n);

@@ -103,7 +103,7 @@ static bool slots_resize(ae_vocab *vocab, size_t n)
     return true;
 }
 
-/* Of equal strings the lowest id counts. */
+/* Where strings are equal, the lowest id counts. */
 aerie_status ae_keys_build(ae_vocab *vocab, aerie_error *error)
 {
     uint32_t n = vocab->keys.n;

@@ -162,7 +162,7 @@ static float of_planes(const int32_t *sums, uint32_t n)
     return n == 1 ? (float)sums[0] : fmaf((float)sums[0], 128.0f, (float)sums[1]);
 }
 
-/* Of n values of the row, from element `at` on. */
+/* The dot product over n values of the row, from element `at` on. */
 static float dot_part(const view *w, int32_t slot, uint32_t at, uint32_t n, const int32_t *codes)
 {
     const uint32_t dim = latent_dim(w->t), place = (uint32_t)slot % AE_KV_PAGE;

@@ -4,7 +4,7 @@
 #include "backend/cpu/ref/ref.h"
 #include "base/math/fmath.h"
 
-/* Of n values of experts ids[i], or i if ids is NULL. */
+/* The sum of n values, those of experts ids[i], or of experts i if ids is NULL. */
 static float sum_of(const float *p, const uint32_t *ids, uint32_t n)
 {
     float a[16] = {0};

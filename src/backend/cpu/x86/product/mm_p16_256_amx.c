@@ -196,7 +196,7 @@ INLINE job job_of(const kind k, walk *j, uint32_t g)
                  .group = g, .n_rows = rows_of(j, g), .fresh = !j->at->i_chunk, .last = j->at->i_chunk + 1 == j->n_chunks};
 }
 
-/* Of rows [row, row + n). Nothing is read again through pointers that what is stored could change: so it stays in
+/* Ends rows [row, row + n). Nothing is read again through pointers that what is stored could change: so it stays in
  * registers. */
 INLINE void tail(const kind k, const job *t, const int32_t (*c)[AE_TILE_ROWS][AE_PANEL], uint32_t row, const uint32_t n)
 {
