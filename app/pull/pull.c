@@ -22,11 +22,11 @@ static bool is_there(const char *path, const source_file *wanted)
         return false;
     FILE *file = fopen(path, "rbe");
     char *buffer = malloc(size), found[65] = "";
-    pull_sha256 hash;
-    pull_sha256_start(&hash);
+    app_sha256 hash;
+    app_sha256_start(&hash);
     for (size_t n; file && buffer && !app_interrupted() && (n = fread(buffer, 1, size, file)) > 0;)
-        pull_sha256_add(&hash, buffer, n);
-    if (file && buffer && !ferror(file) && !app_interrupted()) pull_sha256_end(&hash, found);
+        app_sha256_add(&hash, buffer, n);
+    if (file && buffer && !ferror(file) && !app_interrupted()) app_sha256_end(&hash, found);
     if (file) fclose(file);
     free(buffer);
     return strcmp(found, wanted->sha256) == 0;

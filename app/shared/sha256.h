@@ -6,18 +6,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct pull_sha256 {
+typedef struct app_sha256 {
     uint32_t state[8];
     uint64_t n_bytes;
     uint8_t block[64]; /* [n_bytes % 64] not yet hashed */
-} pull_sha256;
+} app_sha256;
 
-void pull_sha256_start(pull_sha256 *hash);
-void pull_sha256_add(pull_sha256 *hash, const void *bytes, size_t n);
+void app_sha256_start(app_sha256 *hash);
+void app_sha256_add(app_sha256 *hash, const void *bytes, size_t n);
 /* 64 lower-case digits and a NUL into out; the hash is used up. */
-void pull_sha256_end(pull_sha256 *hash, char out[65]);
+void app_sha256_end(app_sha256 *hash, char out[65]);
 
-/* A hash as others write it, with or without "sha256:", in capitals or not, as pull_sha256_end would; false: it is none. */
-bool pull_sha256_read(char out[65], const char *text);
+/* A hash as others write it, with or without "sha256:", in capitals or not, as app_sha256_end would; false: it is none. */
+bool app_sha256_read(char out[65], const char *text);
 
 #endif

@@ -5,38 +5,38 @@
 #include <errno.h>
 #include <time.h>
 
-bool ae_bell_init(ae_bell *bell)
+bool ae_wakeup_init(ae_wakeup *wakeup)
 {
     pthread_condattr_t attributes;
-    *bell = (ae_bell){0};
-    if (pthread_mutex_init(&bell->mutex, NULL)) return false;
+    *wakeup = (ae_wakeup){0};
+    if (pthread_mutex_init(&wakeup->mutex, NULL)) return false;
     bool ok = pthread_condattr_init(&attributes) == 0;
     if (ok) {
         pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* a clock that cannot be set back */
-        ok = pthread_cond_init(&bell->condition, &attributes) == 0;
+        ok = pthread_cond_init(&wakeup->condition, &attributes) == 0;
         pthread_condattr_destroy(&attributes);
     }
-    if (!ok) pthread_mutex_destroy(&bell->mutex);
-    return bell->made = ok;
+    if (!ok) pthread_mutex_destroy(&wakeup->mutex);
+    return wakeup->made = ok;
 }
 
-void ae_bell_free(ae_bell *bell)
+void ae_wakeup_free(ae_wakeup *wakeup)
 {
-    if (!bell->made) return;
-    pthread_cond_destroy(&bell->condition);
-    pthread_mutex_destroy(&bell->mutex);
-    bell->made = false;
+    if (!wakeup->made) return;
+    pthread_cond_destroy(&wakeup->condition);
+    pthread_mutex_destroy(&wakeup->mutex);
+    wakeup->made = false;
 }
 
-void ae_bell_ring(ae_bell *bell)
+void ae_wakeup_signal(ae_wakeup *wakeup)
 {
-    pthread_mutex_lock(&bell->mutex);
-    bell->rung = true;
-    pthread_cond_broadcast(&bell->condition);
-    pthread_mutex_unlock(&bell->mutex);
+    pthread_mutex_lock(&wakeup->mutex);
+    wakeup->signalled = true;
+    pthread_cond_broadcast(&wakeup->condition);
+    pthread_mutex_unlock(&wakeup->mutex);
 }
 
-void ae_bell_wait(ae_bell *bell, double seconds)
+void ae_wakeup_wait(ae_wakeup *wakeup, double seconds)
 {
     struct timespec end;
     const double most = 1e9, wanted = seconds > 0 ? seconds < most ? seconds : most : 0;
@@ -48,8 +48,8 @@ void ae_bell_wait(ae_bell *bell, double seconds)
         end.tv_sec++;
         end.tv_nsec -= 1000000000;
     }
-    pthread_mutex_lock(&bell->mutex);
-    while (!bell->rung && pthread_cond_timedwait(&bell->condition, &bell->mutex, &end) != ETIMEDOUT) {}
-    bell->rung = false;
-    pthread_mutex_unlock(&bell->mutex);
+    pthread_mutex_lock(&wakeup->mutex);
+    while (!wakeup->signalled && pthread_cond_timedwait(&wakeup->condition, &wakeup->mutex, &end) != ETIMEDOUT) {}
+    wakeup->signalled = false;
+    pthread_mutex_unlock(&wakeup->mutex);
 }

@@ -71,7 +71,7 @@ struct aerie_session {
     atomic_size_t n_tasks;           /* that have not ended */
     bool in_step;
     bool told_full;                  /* that the KV cache is too small */
-    ae_bell bell;                    /* for aerie_wait */
+    ae_wakeup wakeup;              /* for aerie_wait */
     bool has_tasks;                  /* what follows was set up */
     aerie_task *waiting;             /* for a free slot, oldest first */
     aerie_task **running;            /* [n_seqs] by slot, or NULL */

@@ -5,7 +5,7 @@
  * by each event that waits; the last one to let go frees it.
  *
  * Threads: any thread submits (it pushes onto `submitted`, an atomic list that the stepping thread takes as a whole) and
- * cancels (it sets a flag). All else belongs to the stepping thread. The bell is for aerie_wait alone; the one lock of a step
+ * cancels (it sets a flag). All else belongs to the stepping thread. The wakeup is for aerie_wait alone; the one lock of a step
  * is its hold of the thread pool, for which it waits only where other sessions share that pool.
  */
 #include <string.h>
@@ -199,7 +199,7 @@ static aerie_status submit(aerie_session *session, const aerie_request *request,
     aerie_task *first = atomic_load(&session->submitted);
     do (*task)->next = first;
     while (!atomic_compare_exchange_weak(&session->submitted, &first, *task));
-    ae_bell_ring(&session->bell);
+    ae_wakeup_signal(&session->wakeup);
     return AERIE_OK;
 }
 
@@ -220,7 +220,7 @@ void aerie_cancel(aerie_task *task)
     if (atomic_load(&task->ended)) return;
     atomic_store(&task->cancelled, true);
     atomic_store(&task->session->any_cancelled, true);
-    if (!ae_pool_is_forked(ae_engine_pool(task->session->engine))) ae_bell_ring(&task->session->bell);
+    if (!ae_pool_is_forked(ae_engine_pool(task->session->engine))) ae_wakeup_signal(&task->session->wakeup);
 }
 
 void aerie_task_free(aerie_task *task)
@@ -556,7 +556,7 @@ bool aerie_wait(aerie_session *s, double seconds)
     if (!s) return false;
     const double end = ae_time_now() + seconds;
     if (ae_pool_is_forked(ae_engine_pool(s->engine))) return false;
-    for (double left = seconds; !has_news(s) && left > 0; left = end - ae_time_now()) ae_bell_wait(&s->bell, left);
+    for (double left = seconds; !has_news(s) && left > 0; left = end - ae_time_now()) ae_wakeup_wait(&s->wakeup, left);
     return has_news(s);
 }
 
@@ -568,7 +568,7 @@ aerie_status ae_session_tasks_init(aerie_session *s, aerie_error *error)
     s->features = ae_alloc(ae_session_row_features(s) + 1, sizeof *s->features);
     if (!s->running || !s->features)
         return ae_fail_memory(error, "the requests' state", s->params.n_seqs * sizeof(aerie_task *));
-    if (!ae_bell_init(&s->bell)) return ae_fail_memory(error, "the bell of a session", sizeof s->bell);
+    if (!ae_wakeup_init(&s->wakeup)) return ae_fail_memory(error, "the wakeup of a session", sizeof s->wakeup);
     s->has_tasks = true;
     return AERIE_OK;
 }
@@ -585,7 +585,8 @@ void ae_session_tasks_free(aerie_session *s)
             end_task(s, task);
         }
         while (aerie_poll(s)) {}
-        if (!ae_pool_is_forked(ae_engine_pool(s->engine))) ae_bell_free(&s->bell); /* there, somebody seems to wait for it */
+        /* in a forked child somebody seems to wait for it */
+        if (!ae_pool_is_forked(ae_engine_pool(s->engine))) ae_wakeup_free(&s->wakeup);
     }
     ae_free(s->running);
     ae_free(s->features);
