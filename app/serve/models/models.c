@@ -521,16 +521,6 @@ void serve_models_sleep(serve_models *models)
     pthread_mutex_unlock(&models->lock);
 }
 
-bool serve_model_unload(serve_models *models, serve_model *m)
-{
-    pthread_mutex_lock(&models->lock);
-    const bool free_to_go = m->state == SERVE_READY && !m->n_users;
-    if (free_to_go) unload(models, m);
-    const bool gone = m->state == SERVE_UNLOADED || m->state == SERVE_FAILED;
-    pthread_mutex_unlock(&models->lock);
-    return gone;
-}
-
 double serve_models_step_age(serve_models *models)
 {
     double most = -1;

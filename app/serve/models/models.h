@@ -120,15 +120,13 @@ void serve_models_give(serve_models *models, serve_model *model);
 serve_model *serve_models_find(serve_models *models, const char *name);
 /* Whether a loaded model generates text and has slots; an encoder does not, and *error says so. */
 bool serve_model_generates(const serve_model *model, serve_error *error);
-/* Tokens of one conversation, of a model that is loaded (dialects/info.c); whether it has tokens for gaps in texts (infill.c).
- * */
+/* The tokens of one conversation with a loaded model (dialects/info.c). */
 uint32_t serve_model_n_ctx(const serve_model *model);
+/* Whether its vocabulary has tokens for gaps in texts. */
 bool serve_model_fills_gaps(const serve_model *model);
 serve_state serve_model_state(serve_models *models, const serve_model *model);
-/* Unloads what nobody has used for as long as it was to be kept. Of the main thread. */
+/* Unloads what nobody has used for as long as it was to be kept. The main thread calls it. */
 void serve_models_sleep(serve_models *models);
-/* Unloads it if nobody uses it; false: somebody does. */
-bool serve_model_unload(serve_models *models, serve_model *model);
 /* Some model has work, but has not ended a step for --stuck-after. */
 bool serve_models_stuck(serve_models *models);
 /* Seconds since a step ended, of the loaded model where that is longest ago among those with work; -1: none has any. */

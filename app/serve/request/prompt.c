@@ -459,9 +459,12 @@ static aerie_status render(serve_ask *ask, const json_t *messages, const json_t 
     }
     serve_use_drop(ask->use, 2 * n_request);
     ask->form = form;
-    json_t *tidy = tidy_messages(ask, messages, error), *prefill = NULL;
-    if (!tidy) goto end;
-    prefill = take_prefill(ask, tidy);
+    json_t *tidy = tidy_messages(ask, messages, error);
+    if (!tidy) {
+        serve_use_drop(ask->use, n_request);
+        return status;
+    }
+    json_t *prefill = take_prefill(ask, tidy);
     if (serve_turns_settle(ask, &tidy, object, error) && rendering_begin(&r, ask, tidy, object, error)) {
         if (only_text) status = aerie_chat_render(ask->model->models.model, &r.chat, text, n, why);
         else status = aerie_chat_tokens(ask->model->models.model, &r.chat, &ask->tokens, &ask->n_tokens, text, n, why);
@@ -470,7 +473,6 @@ static aerie_status render(serve_ask *ask, const json_t *messages, const json_t 
     rendering_end(&r);
     json_decref(prefill);
     json_decref(tidy);
-end:
     serve_use_drop(ask->use, n_request);
     return status;
 }
