@@ -296,7 +296,7 @@ static bool wants_draft(const app_options *o)
     return wanted;
 }
 
-/* Whether the drafter's file is one for its type. What needs none is measured once. */
+/* Whether the drafter's file suits its type. A drafter that needs no file is measured once. */
 static bool suits(const bench_spec *b, const bench_drafter *d)
 {
     const app_models *m = models_of(b, d->set);

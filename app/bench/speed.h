@@ -24,7 +24,7 @@ typedef enum speed_format { SPEED_TABLE, SPEED_CSV, SPEED_JSON, SPEED_JSONL, SPE
 /* NULL is SPEED_TABLE. */
 int speed_format_parse(const char *text, speed_format *format);
 
-/* Prints tests one after another in a format that is not SPEED_TABLE. */
+/* Prints the tests one after another, in any format but SPEED_TABLE. */
 typedef struct speed_printer {
     speed_format format;
     const app_options *options;

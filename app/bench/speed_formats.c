@@ -152,7 +152,7 @@ static void add_samples(json_t *object, const speed_test *t)
 
 /* ---- CSV and SQL ---------------------------------------------------------------------------------------------- */
 
-/* In quotation marks, which are doubled inside. */
+/* Writes a value in quotation marks, which are doubled inside. */
 static void print_value(const json_t *value, char mark)
 {
     if (json_is_integer(value)) app_print("%c%" JSON_INTEGER_FORMAT "%c", mark, json_integer_value(value), mark);

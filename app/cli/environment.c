@@ -83,15 +83,15 @@ const char *app_environment_get(const app_option *option, char name[64], bool *n
     return value;
 }
 
-/* AERIE_ and the rest as the name of an option, "--like-this". */
+/* Makes the name of an option, "--like-this", of what follows AERIE_. */
 static void as_option(const char *variable, char out[64])
 {
     snprintf(out, 64, "--%.60s", variable + strlen("AERIE_"));
     for (char *p = out; *p; p++) *p = *p == '_' ? '-' : (char)tolower((unsigned char)*p);
 }
 
-/* A variable that no option has: of another program's name what to use instead, else what it may be a misspelling of. What is
- * near to nothing is left alone: it may belong to somebody else. */
+/* Says of a variable that no option has what to use instead, if another program has it, else what it may be a misspelling of.
+ * What is near to nothing is left alone: it may belong to somebody else. */
 static void check_name(const char *variable, app_telling *tell, void *user)
 {
     static const char *const used[] = {"AERIE_BACKEND", "AERIE_CPU"}; /* by the library */

@@ -64,7 +64,7 @@ static void print_foreign(app_foreign_kind kind, const char *heading)
     }
 }
 
-/* Names of options once, in the order of the table. */
+/* The names of options, each once, in the order of the table. */
 static void print_names_once(void)
 {
     app_text all = {0};

@@ -65,7 +65,7 @@ int app_help_option(const char *name)
 
 /* ---- A subject -------------------------------------------------------------------------------------- */
 
-/* What precedes the options of a group, and other words for it. */
+/* The heading of a group of options, and other words for it. */
 static const struct {
     const char *group, *words, *about;
 } subjects[] = {
@@ -99,7 +99,7 @@ static const char *group_of(const char *word, const char **about)
     return NULL;
 }
 
-/* A whole word of names, whatever its case; dashes part words. */
+/* Whether a word is one of the names, in any case; dashes separate words. */
 static bool mentions(const char *text, const char *word)
 {
     const size_t n = strlen(word);

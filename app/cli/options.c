@@ -199,7 +199,8 @@ static int parse_reals(app_reals *list, const app_option *o, const char *name, c
     }
 }
 
-/* "first-last", "first-last+step" or "first-last*factor", as llama-bench has it; false: it is none that ends. */
+/* Reads "first-last", "first-last+step" or "first-last*factor", as llama-bench has them; false: it is no range, or has no end.
+ * */
 static bool parse_range(const char *text, long long range[3], bool *times)
 {
     char *end;
@@ -640,7 +641,7 @@ static int settle(app_options *options)
     return app_grammar_settle(options);
 }
 
-/* Arguments that begin with the model's: as -m's value, and what follows as a prompt, if the command takes one. */
+/* Takes the first argument for the value of -m, and what follows for a prompt, if the command takes one. */
 static int take_model(app_options *options, bool *given)
 {
     app_texts *words = &options->arguments;

@@ -14,7 +14,7 @@ typedef struct app_sha256 {
 
 void app_sha256_start(app_sha256 *hash);
 void app_sha256_add(app_sha256 *hash, const void *bytes, size_t n);
-/* 64 lower-case digits and a NUL into out; the hash is used up. */
+/* Writes 64 lower-case digits and a NUL into out; the hash must not be used again. */
 void app_sha256_end(app_sha256 *hash, char out[65]);
 
 /* A hash as others write it, with or without "sha256:", in capitals or not, as app_sha256_end would; false: it is none. */

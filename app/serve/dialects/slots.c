@@ -75,7 +75,7 @@ void serve_get_slots(serve_call *call)
 typedef struct errand {
     serve_model *model;
     uint32_t slot;
-    uint64_t scope; /* others' sequences are as if they were not there */
+    uint64_t scope; /* prefixes are shared within a scope alone */
     void *data; /* saved: of the library; to restore: the file's */
     size_t n_data, n_tokens;
     aerie_status status;

@@ -69,7 +69,7 @@ bool serve_use_add(serve_use *use, size_t bytes)
     return false;
 }
 
-/* No more than it was counted for: jansson may free here what another thread has made. */
+/* At most what was counted is given back: jansson may free here what another thread has allocated. */
 void serve_use_drop(serve_use *use, size_t bytes)
 {
     unsigned long long held = atomic_load(&use->bytes), gone;

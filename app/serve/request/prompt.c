@@ -296,7 +296,7 @@ static json_t *tidy_messages(const serve_ask *ask, const json_t *messages, serve
 
 /* ---- Rendering ------------------------------------------------------------------------------------------------------ */
 
-/* What other fields of the request say "chat_template_kwargs" may not say, nor what the model's file says. */
+/* "chat_template_kwargs" may not set what other fields of the request or the model's file set. */
 static bool check_names(const json_t *kwargs, serve_error *error)
 {
     static const char *const reserved[] = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"};

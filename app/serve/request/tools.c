@@ -219,7 +219,7 @@ bool serve_tools_calls(json_t *message, size_t i, serve_error *error)
     return true;
 }
 
-/* Nine letters and digits made of the id, unless it is that already; the same id, the same text. */
+/* Makes nine letters and digits of the id, unless it is that already; equal ids give equal texts. */
 static json_t *short_id(const json_t *id)
 {
     static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";

@@ -43,7 +43,7 @@ bool ae_vocab_adds_eos(const ae_vocab *vocab);
 int ae_vocab_type(const ae_vocab *vocab, int32_t token);
 /* -1: none. gguf: the file that the vocabulary is of. */
 int32_t ae_vocab_special(const ae_vocab *vocab, const ae_gguf *gguf, aerie_special which);
-/* What in the file was passed over, as a sentence; "": nothing. */
+/* A sentence on what was passed over in the file; "": nothing was. */
 const char *ae_vocab_warning(const ae_vocab *vocab);
 /* "bpe/smollm", "spm", ... for messages. */
 const char *ae_vocab_kind(const ae_vocab *vocab);
