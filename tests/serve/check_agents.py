@@ -82,9 +82,9 @@ class Agents(unittest.TestCase):
         self.same_prompt("/v1/responses", {"input": "hi", "max_output_tokens": 8, "tools": [f, *others]},
                          [{"role": "user", "content": "hi"}], tools=[TOOL])
         for kind in ("web_search", "file_search", "local_shell", "mcp"):
-            self.assertEqual(self.s.log.count(f"tools of type {kind}\n"), 1, self.s.log)
+            self.assertEqual(self.s.logged(f"tools of type {kind}\n"), 1, self.s.log)
         self.post("/v1/responses", {"input": "hi", "max_output_tokens": 1, "tools": [{"type": "we\nird"}]})
-        self.assertIn("tools of type unknown\n", self.s.log)  # a request writes nothing into the log
+        self.assertTrue(self.s.logged("tools of type unknown\n"), self.s.log)  # a request writes nothing into the log
         for wrong in (5, [5], [{}], [{"type": 5}], [{"type": "function"}], [{"type": "custom"}], [{"type": "namespace"}],
                       [{"type": "namespace", "name": "n", "tools": [{"type": "function"}]}]):
             self.post("/v1/responses", {"input": "hi", "tools": wrong}, 400)
@@ -96,7 +96,7 @@ class Agents(unittest.TestCase):
         plain = self.post("/v1/messages", {**body, "temperature": 0, "tools": tools[:1]}).json
         more = self.post("/v1/messages", {**body, "temperature": 0, "tools": tools}).json
         self.assertEqual(more["content"], plain["content"])
-        self.assertEqual(self.s.log.count("tools of type web_search_20250305\n"), 1, self.s.log)
+        self.assertEqual(self.s.logged("tools of type web_search_20250305\n"), 1, self.s.log)
         self.assertEqual(self.post("/v1/messages/count_tokens", {**body, "tools": tools}).json,
                          self.post("/v1/messages/count_tokens", {**body, "tools": tools[:1]}).json)
         self.post("/v1/messages", {**body, "tools": [{"type": 5, "name": "f"}]}, 400)
@@ -248,7 +248,7 @@ class Agents(unittest.TestCase):
                     {"type": "compaction", "encrypted_content": "x"}, {"type": "brand_new_item"}]
         self.same_prompt("/v1/responses", {"input": [*left_out, user], "max_output_tokens": 8}, [user])
         for item in left_out:
-            self.assertEqual(self.s.log.count(f"items of type {item['type']}\n"), 1, self.s.log)
+            self.assertEqual(self.s.logged(f"items of type {item['type']}\n"), 1, self.s.log)
         shell = [user, {"type": "local_shell_call", "call_id": "1", "action": {"type": "exec", "command": ["ls"]}},
                  {"type": "local_shell_call_output", "id": "1", "output": "a.txt"}]
         self.same_prompt("/v1/responses", {"input": shell, "max_output_tokens": 8}, [user, {

@@ -91,6 +91,13 @@ class Server:
     def log(self):
         return "".join(self.lines)
 
+    def logged(self, text):
+        """How often the log has the text; a thread of the server writes it, so the first may come a moment after an answer."""
+        end = time.monotonic() + 30 * SLOW
+        while text not in self.log and time.monotonic() < end:
+            time.sleep(0.01)
+        return self.log.count(text)
+
     def wait_ready(self):
         end = time.monotonic() + 120 * SLOW
         while time.monotonic() < end:
