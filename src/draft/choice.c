@@ -1,6 +1,7 @@
-/* choice.c - several drafters with networks, one of which drafts at a time: the controller says which (choose_drafter.h).
+/* choice.c - several drafters with networks, one of which drafts at a time. The controller chooses it (choose_drafter.h).
  *
- * Those that are not to draft soon are idle, as if the loop rested (ae_draft_seen.idle): they keep nothing and cost nothing.
+ * The others are idle, as if the loop were paused (ae_draft_seen.idle), unless they may draft soon. An idle drafter keeps
+ * nothing and costs nothing.
  *
  * Owns the drafters.
  */

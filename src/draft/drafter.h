@@ -1,13 +1,13 @@
-/* drafter.h - whoever proposes tokens: a struct of functions and one file each.
+/* drafter.h - the interface of drafters: a struct of functions, with one file per drafter.
  *
- * A drafter sees tokens and hidden rows of the target and returns a tree. It cannot write target state, so
- * whatever it proposes, the output is the same; only the speed differs. Its beliefs (tree.p) steer
- * how much of the tree is verified, after calibration against what really was accepted.
+ * A drafter sees tokens and hidden rows of the target and returns a tree. It cannot write target state, so the output is the
+ * same whatever it proposes; only the speed differs. The controller calibrates its probabilities (tree.p) against what was
+ * accepted, and decides with them how much of the tree is verified.
  *
- * Verbs, per slot (a sequence being generated): begin, then observe after every pass and propose before some, then begin
- * again for the next sequence. offer and propose get the whole sequence so far, and all slots that want a draft at once, so
- * that a drafter may run them in one batch. A drafter keeps what it needs from one call to the next and catches up on the
- * tokens that were added since; one that needs the target's hidden rows gets those of every position in order through observe.
+ * The functions are called per slot (a sequence being generated): begin; then observe after every pass and propose before some;
+ * then begin again for the next sequence. offer and propose get the whole sequence so far. They get all slots that want a draft
+ * at once, so that a drafter may run them in one batch. A drafter keeps what it needs between calls, and first reads the tokens
+ * that were added since. One that needs the target's hidden rows gets those of every position, in order, through observe.
  */
 #ifndef AE_DRAFT_DRAFTER_H
 #define AE_DRAFT_DRAFTER_H
@@ -22,8 +22,8 @@ typedef struct ae_drafter ae_drafter;
 typedef enum ae_draft_shape {
     AE_DRAFT_CHAIN,
     AE_DRAFT_TREE,    /* branches where they are likely enough; the controller cuts it to what pays */
-    AE_DRAFT_STATIC,  /* EAGLE-1's tree of 25 nodes, whatever they are worth (drafter heads; others: TREE) */
-    AE_DRAFT_DYNAMIC, /* EAGLE-2: the top_k best of each level go on, then the max_nodes best of all (heads; others: TREE) */
+    AE_DRAFT_STATIC,  /* EAGLE-1's tree of 25 nodes, whatever their probabilities (drafter heads; others: TREE) */
+    AE_DRAFT_DYNAMIC, /* EAGLE-2: expands the top_k best of each level, then keeps the max_nodes best (heads; others: TREE) */
 } ae_draft_shape;
 
 typedef struct ae_draft_request {
@@ -33,62 +33,62 @@ typedef struct ae_draft_request {
     uint32_t max_depth;    /* longest path wanted, >= 1 */
     uint32_t max_nodes;    /* <= AERIE_MAX_DRAFT */
     ae_draft_shape shape;
-    uint32_t top_k;        /* children looked at per node, and paths that go on per level; 0 = as you like */
-    float min_p;           /* do not continue below this path probability; 0 = as you like */
-    ae_sampler *sampler;   /* of this sequence: for proposals under the same noise */
-    ae_tree *tree;         /* (out) given empty; a drafter with nothing to say leaves it so */
+    uint32_t top_k;        /* children looked at per node, and paths that continue per level; 0 = the drafter's choice */
+    float min_p;           /* paths less probable than this end; 0 = the drafter's choice */
+    ae_sampler *sampler;   /* the sequence's sampler, for proposals under the same noise */
+    ae_tree *tree;         /* (out) empty at first; stays empty if the drafter has no proposal */
 } ae_draft_request;
 
 typedef struct ae_draft_begin {
     uint32_t slot;
-    uint32_t donor;        /* the slot, running or not, whose tokens have most in common with the new ones; may be `slot` */
-    const int32_t *tokens; /* [n_tokens] of the donor */
+    uint32_t donor;        /* the slot, running or not, with most tokens in common with the new sequence; may be `slot` */
+    const int32_t *tokens; /* [n_tokens] the donor's tokens */
     size_t n_tokens;
-    uint32_t n_same;       /* first tokens that both have */
-    uint32_t n_shared;     /* positions that the target's KV cache can reuse: n_same of the donor's, or more from elsewhere */
-    bool idle;             /* as below: nothing has to be run again */
-    bool stranger;         /* the slot's last sequence was of another scope (kv.h): what was learned from it must not show in
+    uint32_t n_same;       /* length of the prefix that both have */
+    uint32_t n_shared;     /* positions that the target's KV cache reuses: the donor's (n_same), or more from elsewhere */
+    bool idle;             /* as in ae_draft_seen: nothing has to be run again */
+    bool stranger;         /* the slot's last sequence had another scope (kv.h): what was learned from it must not show in
                             * the proposals, nor in the time that they take */
 } ae_draft_begin;
 
-/* Positions that have become true: rows of the last pass, in order of position. */
+/* Positions that were verified: rows of the last pass, in order of position. */
 typedef struct ae_draft_seen {
     uint32_t slot;
-    const int32_t *rows;   /* [n] of the target's engine */
+    const int32_t *rows;   /* [n] rows of the target's engine */
     uint32_t n;
-    const int32_t *tokens; /* [n_tokens] the whole sequence, as far as known */
+    const int32_t *tokens; /* [n_tokens] the whole sequence so far */
     size_t n_tokens;
-    bool idle;             /* no draft will be asked for in the next rounds: nothing need be kept, and the next rows are as
-                            * good a beginning as any */
+    bool idle;             /* no draft is wanted in the next rounds: nothing need be kept, and the drafter may begin again at
+                            * any later row */
 } ae_draft_seen;
 
 typedef struct ae_drafter_ops {
     const char *name; /* as in --spec-type */
-    bool free;        /* it runs no network: all that it proposes is an offer */
-    /* A new sequence will be generated in slot. Returns how many of the n_shared positions may be reused: a drafter that
-     * needs their hidden rows makes the target run the rest again. */
+    bool free;        /* it runs no network, so its proposals count as n-gram drafts */
+    /* A new sequence begins in slot. Returns how many of the n_shared positions may be reused. A drafter that needs their
+     * hidden rows returns fewer; then the target runs the rest again. */
     uint32_t (*begin)(ae_drafter *drafter, const ae_draft_begin *begin);
-    /* NULL if hidden rows are of no interest. */
+    /* Called after every pass. NULL if the drafter does not need hidden rows. */
     void (*observe)(ae_drafter *drafter, const ae_draft_seen *seen);
-    /* For one that is not free, but has something to say without its network: fills the trees of n requests, of different
-     * slots. propose may come after it, for some of them, and adds to what is there. NULL: nothing. */
+    /* For a drafter that is not free, but can propose some tokens without its network: fills the trees of n requests, of
+     * different slots. propose may come after it for some of them, and adds to their trees. NULL: it has none. */
     aerie_status (*offer)(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error);
-    /* Fills the trees of n requests, of different slots; one that is not free says in drafter->cost what it took. */
+    /* Fills the trees of n requests, of different slots. A drafter that is not free sets drafter->cost. */
     aerie_status (*propose)(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error);
     void (*destroy)(ae_drafter *drafter);
 } ae_drafter_ops;
 
-/* Children looked at for each node of a tree, and paths less likely than this are not worth a row. */
+/* Children looked at for each node of a tree. */
 #define AE_DRAFT_BRANCHES 3
+/* Paths of a tree that are less probable than this do not pay for a row. */
 #define AE_DRAFT_P_FLOOR 0.02f
-/* Tokens to ask for after each node of the request's draft. */
+/* Number of tokens to propose after each node of the request's draft. */
 static inline uint32_t ae_draft_width(const ae_draft_request *r)
 {
     return r->shape == AE_DRAFT_CHAIN ? 1 : AE_DRAFT_BRANCHES;
 }
-/* Adds the children of a node (-1: the root), best first, while they are likely enough.
- * reach [AERIE_MAX_DRAFT]: probability of the path to each node. Of an empty tree all of the root's; of others a level at a
- * time.
+/* Adds the children of a node (-1: the root), best first, while they are likely enough. reach [AERIE_MAX_DRAFT]: probability of
+ * the path to each node. An empty tree gets the root's children; another tree must be expanded level by level.
  */
 static inline void ae_draft_expand(const ae_draft_request *r, ae_tree *tree, float *reach, int32_t node,
                                    const ae_proposal *best)
@@ -103,57 +103,58 @@ static inline void ae_draft_expand(const ae_draft_request *r, ae_tree *tree, flo
     }
 }
 
-/* What the last propose took of a network, as measured: running text that it had missed, once; then catching up on what the
- * last pass added and the first level, then all others. */
+/* Measured cost of the last propose of a network. */
 typedef struct ae_draft_cost {
-    uint32_t n_levels; /* that ran and are in the two times below; 0: none */
+    uint32_t n_levels; /* levels that ran and are in first_seconds and other_seconds; 0: none */
+    /* start: running text that it had missed, once. first: reading the tokens of the last pass, and the first level. other: all
+     * other levels. */
     double start_seconds, first_seconds, other_seconds;
 } ae_draft_cost;
 
-/* A network that is further behind than accepted drafts explain catches up first, so that the time of its drafts is known. */
+/* A network that lags by more tokens than accepted drafts explain first catches up, and that time is counted apart. */
 #define AE_DRAFT_LATE 32
 
 struct ae_drafter {
     const ae_drafter_ops *ops;
     ae_draft_cost cost;
-    uint32_t n_choices; /* of several networks how many there are, 0: it has one at most; */
-    uint32_t i_choice, awake; /* set by the loop: which one drafts next, and a bit for each that may do so before long */
+    uint32_t n_choices; /* number of networks to choose from; 0: at most one */
+    uint32_t i_choice, awake; /* set by the loop: the network that drafts next; a bit for each that may draft soon */
 };
 
 /* Suffix automaton over prompt and output: continues the longest context seen before. Needs no weights. */
 aerie_status ae_draft_ngram_create(ae_drafter **out, uint32_t n_slots, aerie_error *error);
 
-/* Another drafter and the n-gram one, in one tree; takes the other over, also on failure. Shapes STATIC and DYNAMIC are the
- * other's alone. */
+/* Another drafter and the n-gram one, in one tree. Takes the other over, also on failure. With the shapes STATIC and DYNAMIC
+ * only the other drafts. */
 aerie_status ae_draft_joined_create(ae_drafter **out, ae_drafter *other, uint32_t n_slots, aerie_error *error);
 
 /* Several drafters with networks of their own, one of which drafts at a time; takes them over, also on failure. */
 aerie_status ae_draft_choice_create(ae_drafter **out, ae_drafter *const *of, uint32_t n, aerie_error *error);
 
-/* A second model. The drafter takes the engine over (n_seqs >= n_slots), and the map from the target's vocabulary to the
- * model's, `vocab`; both NULL when they are the same. n_target_ctx: positions of a sequence of the target. */
+/* A second model. The drafter takes over the engine (n_seqs >= n_slots) and the map from the target's vocabulary to the model's
+ * (`vocab`). map and vocab are NULL when the vocabularies are the same. n_target_ctx: positions of a sequence of the target. */
 struct ae_engine;
 struct ae_vocab;
 struct ae_vocab_map;
 aerie_status ae_draft_model_create(ae_drafter **out, struct ae_engine *engine, const struct ae_vocab *vocab,
                                    struct ae_vocab_map *map, uint32_t n_slots, uint32_t n_target_ctx, aerie_error *error);
 
-/* The target itself, with fewer experts or without some of its blocks (engine/pass_mode.h), on the target's own engine (lent)
- * and KV
- * cache: what it drafts from hangs on the true rows, tentative, and is dropped before the target verifies. lacks: copied. */
+/* The target itself, with fewer experts or without some of its blocks (engine/pass_mode.h). It runs on the target's own engine
+ * (lent) and KV cache: its rows are tentative, come after the verified rows, and are dropped before the target verifies. lacks:
+ * the skip mask, copied. */
 aerie_status ae_draft_self_create(ae_drafter **out, struct ae_engine *target, const uint8_t *lacks, uint32_t n_experts,
                                   uint32_t n_slots, aerie_error *error);
-/* From the next draft on. */
+/* Changes the number of experts, from the next draft on. */
 void ae_draft_self_set_experts(ae_drafter *drafter, uint32_t n_experts);
 
-/* A model that has a drafter of its own: `inner` runs it, with as many slots, and the same tokens as the target. It is lent,
- * and used by nobody else. n_enough: a draft of so many tokens is not prolonged by another pass. */
+/* A model that has a drafter of its own: `inner` is its loop, with as many slots and the same tokens as the target. It is lent,
+ * and nobody else may use it. n_enough: drafts of this many tokens are not extended by another pass. */
 struct ae_spec;
 aerie_status ae_draft_hier_create(ae_drafter **out, struct ae_spec *inner, uint32_t n_slots, uint32_t n_enough,
                                   aerie_error *error);
 
-/* A head that drafts from the target's hidden rows: EAGLE-1/2, 3, 3.1, Medusa. The drafter takes the head's engine over;
- * target exports just the rows that the head taps. */
+/* A head that drafts from the target's hidden rows: EAGLE-1/2, 3, 3.1, Medusa. The drafter takes the head's engine over. target
+ * exports just the feature layers that the head reads. */
 struct ae_dhead_engine;
 aerie_status ae_draft_eagle_create(ae_drafter **out, struct ae_dhead_engine *head, struct ae_engine *target, uint32_t n_slots,
                                   aerie_error *error);
@@ -162,9 +163,9 @@ aerie_status ae_draft_eagle_create(ae_drafter **out, struct ae_dhead_engine *hea
 aerie_status ae_draft_medusa_create(ae_drafter **out, struct ae_dhead_engine *head, struct ae_engine *target, uint32_t n_slots,
                                     aerie_error *error);
 
-/* For tests and benchmarks. oracle: knows how each slot's sequence goes on (given by ae_draft_oracle_tell: tokens
- * [n_tokens] from position `first` on; lent until the next tell) and errs with probability `error_rate` at each node; random:
- * any tokens. */
+/* For tests and benchmarks. The oracle knows how each slot's sequence continues, and errs with probability `error_rate` at each
+ * node. ae_draft_oracle_tell gives it the tokens [n_tokens] from position `first` on, lent until the next tell. The random
+ * drafter proposes any tokens. */
 aerie_status ae_draft_oracle_create(ae_drafter **out, uint32_t n_slots, uint32_t n_vocab, float error_rate, uint64_t seed,
                                     aerie_error *error);
 void ae_draft_oracle_tell(ae_drafter *drafter, uint32_t slot, size_t first, const int32_t *tokens, size_t n_tokens);

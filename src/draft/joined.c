@@ -1,15 +1,15 @@
 /* joined.c - a drafter with weights and the n-gram one, in one tree.
  *
- * Heads and draft models predict new text, but cannot repeat what was said word for word a page ago; the n-gram drafter can
- * do only that, and costs almost nothing. Both draft. A token that both propose at the same place becomes one node with a
- * higher belief than either has; tokens that only one proposes become siblings. The controller cuts the joined tree by path
- * probability as usual. A chain is the one of the two with the higher expected number of accepted tokens.
+ * Heads and draft models predict new text, but cannot repeat a passage word for word; the n-gram drafter can do only that, and
+ * costs almost nothing. Both draft. A token that both propose at the same place becomes one node with a higher probability than
+ * either has; tokens that only one proposes become siblings. The controller cuts the joined tree by path probability as usual.
+ * A chain comes from the drafter with the higher expected number of accepted tokens.
  *
- * The n-gram drafter makes the offers; given these, the controller decides for which sequences the other one is asked, so that
+ * The n-gram drafter drafts first. Given its trees, the controller decides for which sequences the other drafter runs, so that
  * its time is saved where earlier text clearly repeats.
  *
- * Owns both drafters and room for the other's trees. Invariant: what is proposed for a slot is a function of its sequence, of
- * whether the other one was asked and of the n-gram drafter's learned rates alone.
+ * Owns both drafters and room for the other's trees. Invariant: the proposal for a slot depends only on its sequence, on
+ * whether the other drafter was asked and on the n-gram drafter's learned rates.
  */
 #include <string.h>
 
@@ -21,7 +21,7 @@
 typedef struct joined {
     ae_drafter base;
     ae_drafter *ngram, *other;
-    ae_tree *trees;             /* [n_slots] the other's, by request */
+    ae_tree *trees;             /* [n_slots] the other drafter's trees, by request */
     ae_draft_request *requests; /* [n_slots] */
     uint32_t n_slots;
 } joined;
@@ -74,8 +74,8 @@ static void add(union_tree *u, const ae_tree *tree, uint8_t from)
     }
 }
 
-/* The most probable paths of both, max_nodes at most. A child is never more probable than its parent, and the earlier of equals
- * is taken, so parents are kept with their children. */
+/* Keeps the most probable paths of both, max_nodes at most. A child is never more probable than its parent, and the earlier of
+ * equals is taken, so parents are kept with their children. */
 static void join(ae_tree *offer, const ae_tree *draft, uint32_t max_nodes)
 {
     union_tree u;

@@ -1,14 +1,13 @@
-/* model.c - a smaller model proposes.
+/* model.c - drafts by a smaller model.
  *
- * Owns an engine of its own (its KV cache mirrors the target's sequences, slot for sequence). Each call first
- * drops what was drafted and not accepted, catches up on the tokens emitted since, then drafts: a chain, one
- * pass per token; or a tree, one pass per level over all nodes so far (a pass over n rows costs about what one
- * over a single row costs, so evaluating the upper levels again is cheaper than keeping them).
- * Tokens are ranked under the target's own noise (sampler.h): at temperature 1 that is what keeps
- * acceptance high.
+ * Owns an engine of its own, whose KV cache mirrors the target's sequences slot by slot. Each call first drops what was drafted
+ * and not accepted, and runs the tokens emitted since. Then it drafts a chain, with one pass per token, or a tree, with one
+ * pass per level over all nodes so far. (A pass over n rows costs about as much as one over a single row, so evaluating the
+ * upper levels again is cheaper than keeping them.) Tokens are ranked under the target's own noise (sampler.h), which keeps
+ * acceptance high at temperature 1.
  *
- * The model's vocabulary may differ from the target's (text/token/vocab_map.h). Then it reads the sequence in its own tokens,
- * and what it proposes is chosen among the tokens that both have, under the noise of the target's ids; trees hold those.
+ * The model's vocabulary may differ from the target's (text/token/vocab_map.h). Then it reads the sequence in its own tokens.
+ * It proposes only tokens that both have, ranked under the noise of the target's ids; trees hold the target's ids.
  * Nothing here allocates after creation (but see ae_encode_memory). */
 #include <math.h>
 #include <string.h>
@@ -21,7 +20,7 @@
 #include "text/token/vocab_map.h"
 
 typedef struct model_slot {
-    int32_t *tokens;  /* [n_ctx] what the KV cache holds, in the model's vocabulary; the first live ones count */
+    int32_t *tokens;  /* [n_ctx] the KV cache's tokens in the model's vocabulary; only the first live ones are valid */
     ae_retext retext; /* with a map: the sequence in the model's tokens */
 } model_slot;
 
@@ -31,8 +30,8 @@ typedef struct draft_model {
     uint32_t n_slots, n_ctx, n_chunk;
     model_slot *slots;
     ae_vocab_map *map; /* NULL: the target's vocabulary */
-    float *shared;     /* [pairs of the map] logits of the tokens that both have, in order of the target's ids */
-    ae_encode_memory *memory; /* with a map: for the slots' retext, which take turns */
+    float *shared;     /* [pairs of the map] logits of the common tokens, in order of the target's ids */
+    ae_encode_memory *memory; /* with a map: shared by the slots' retexts, one at a time */
 } draft_model;
 
 /* The sequence that a draft continues, in the model's own tokens. */
@@ -59,21 +58,21 @@ static void model_destroy(ae_drafter *drafter)
 static uint32_t model_begin(ae_drafter *drafter, const ae_draft_begin *begin)
 {
     draft_model *d = (draft_model *)drafter;
-    /* the next propose compares tokens and keeps what still holds */
+    /* the next propose compares tokens and keeps what is still valid */
     if (!begin->stranger || begin->slot >= d->n_slots) return begin->n_shared;
     (void)ae_engine_truncate(d->engine, begin->slot, 0);
     if (d->map) (void)ae_retext_update(&d->slots[begin->slot].retext, NULL, 0, NULL); /* to nothing: cannot fail */
     return begin->n_shared;
 }
 
-/* What the KV cache says of a change to its tables, with a sentence. */
+/* Adds a message to a failure of the KV cache. */
 static aerie_status kept(aerie_status status, aerie_error *error)
 {
     if (status == AERIE_OK) return status;
     return ae_fail(error, status, "the KV cache of the draft model is out of step; please report");
 }
 
-/* Runs tokens after the live ones and keeps them; *row: the one whose logits come next. */
+/* Runs tokens after the live ones and commits them. *row: the row whose logits predict the next token. */
 static aerie_status extend(draft_model *d, uint32_t slot, const int32_t *tokens, uint32_t n, uint32_t *row, aerie_error *error)
 {
     while (n) {
@@ -91,7 +90,7 @@ static aerie_status extend(draft_model *d, uint32_t slot, const int32_t *tokens,
     return AERIE_OK;
 }
 
-/* The share of the model's belief that lies on tokens which the target has too: the rest cannot be proposed. */
+/* The share of the model's probability mass on tokens that the target has too; the rest cannot be proposed. */
 static float shared_belief(const float *logits, uint32_t n_logits, const float *shared, uint32_t n_shared)
 {
     double inside = 0, all = 0;
@@ -104,7 +103,7 @@ static float shared_belief(const float *logits, uint32_t n_logits, const float *
     return inside < all ? (float)(inside / all) : 1.0f;
 }
 
-/* The same on the host, for another vocabulary: of the tokens that both have. */
+/* The same on the host, for another vocabulary: ranks the tokens that both have. */
 static void rank_shared(draft_model *d, const ae_engine_rank *row, ae_proposal *out)
 {
     const uint32_t n_vocab = ae_engine_net(d->engine)->model->hparams.n_vocab;
@@ -118,7 +117,7 @@ static void rank_shared(draft_model *d, const ae_engine_rank *row, ae_proposal *
     for (uint32_t i = 0; i < out->n; i++) out->p[i] *= belief;
 }
 
-/* The likeliest next tokens after each of n rows, as the target's ids. */
+/* Ranks the likeliest next tokens after each of n rows, as the target's ids. */
 static aerie_status rank(draft_model *d, const ae_engine_rank *rows, uint32_t n, ae_proposal *out, aerie_error *error)
 {
     if (!d->map) return ae_engine_propose(d->engine, rows, n, out, error);
@@ -152,7 +151,7 @@ static aerie_status draft_chain(draft_model *d, const ae_draft_request *r, const
     return AERIE_OK;
 }
 
-/* The tree's rows run in the model's own vocabulary. */
+/* Runs the tree's rows, with its tokens in the model's own vocabulary. */
 static aerie_status run_tree(draft_model *d, uint32_t slot, const ae_tree *tree, uint32_t *first, aerie_error *error)
 {
     ae_tree own = *tree;
@@ -187,7 +186,7 @@ static aerie_status draft_tree(draft_model *d, const ae_draft_request *r, const 
     return AERIE_OK;
 }
 
-/* Catches up, then drafts; adds to the cost of this call. */
+/* Runs the new tokens, then drafts. Adds to the cost of this propose. */
 static aerie_status draft(draft_model *d, const ae_draft_request *r, ae_tree *tree, aerie_error *error)
 {
     ae_kv *kv = ae_engine_kv(d->engine);
@@ -199,7 +198,7 @@ static aerie_status draft(draft_model *d, const ae_draft_request *r, ae_tree *tr
         AE_TRY(ae_retext_update(&slot->retext, r->tokens, r->n_tokens, error));
         text = (draft_text){slot->retext.drafts.data, slot->retext.drafts.n};
     }
-    if (!text.n || text.n >= d->n_ctx) return AERIE_OK; /* all means nothing to it, or its context is full: no draft */
+    if (!text.n || text.n >= d->n_ctx) return AERIE_OK; /* no token of the text is in its vocabulary, or its context is full */
     const uint32_t live = ae_kv_n_live(kv, r->slot);
     uint32_t same = 0, row = 0;
     while (same < live && same < text.n - 1 && slot->tokens[same] == text.tokens[same]) same++;
@@ -212,7 +211,7 @@ static aerie_status draft(draft_model *d, const ae_draft_request *r, ae_tree *tr
         start = now;
     }
     AE_TRY(extend(d, r->slot, text.tokens + same, (uint32_t)text.n - same, &row, error));
-    ae_engine_snapshot(d->engine, r->slot); /* what a chain adds may have to go again */
+    ae_engine_snapshot(d->engine, r->slot); /* the rows of a chain may have to be dropped */
     const double caught_up = ae_time_now();
     cost->first_seconds += caught_up - start;
     AE_TRY(r->shape ? draft_tree(d, r, &text, row, tree, error) : draft_chain(d, r, &text, row, tree, error));
@@ -230,7 +229,7 @@ static aerie_status model_propose(ae_drafter *drafter, const ae_draft_request *r
     drafter->cost = (ae_draft_cost){0};
     for (uint32_t i = 0; status == AERIE_OK && i < n; i++) status = draft(d, &requests[i], requests[i].tree, error);
     for (uint32_t i = 0; status != AERIE_OK && i < d->n_slots; i++)
-        (void)ae_kv_truncate(ae_engine_kv(d->engine), i, 0); /* a pass may have failed; to nothing: cannot fail */
+        (void)ae_kv_truncate(ae_engine_kv(d->engine), i, 0); /* a pass may have failed; truncating to nothing cannot fail */
     return status;
 }
 
@@ -241,7 +240,7 @@ static const ae_drafter_ops model_ops = {
     .destroy = model_destroy,
 };
 
-/* n_target: tokens of the longest sequence. */
+/* n_target: tokens of the target's longest sequence. */
 static aerie_status allocate(draft_model *d, const ae_vocab *vocab, size_t n_target, aerie_error *error)
 {
     const int32_t *unused;
@@ -253,7 +252,7 @@ static aerie_status allocate(draft_model *d, const ae_vocab *vocab, size_t n_tar
     AE_TRY(ae_encode_memory_create(&d->memory, vocab, ae_vocab_map_word_bytes(d->map), error));
     for (uint32_t i = 0; i < d->n_slots; i++) {
         d->slots[i].retext = (ae_retext){.map = d->map, .memory = d->memory};
-        AE_TRY(ae_retext_reserve(&d->slots[i].retext, n_target, d->n_ctx, error)); /* beyond its context it does not draft */
+        AE_TRY(ae_retext_reserve(&d->slots[i].retext, n_target, d->n_ctx, error)); /* no drafts beyond its context */
     }
     return AERIE_OK;
 }

@@ -1,29 +1,28 @@
-/* ngram.c - the drafter without weights: what followed this context before?
+/* ngram.c - the drafter without weights: it proposes what followed the same context before.
  *
- * Each slot keeps a suffix automaton (suffix.h) over prompt and output. The longest suffix of the sequence
- * that occurred before is its current match; the continuations seen after the match are the candidates
- * for the next token; taking one leads to the match of the next node, and where a match was never continued
- * (it ends at the end of the sequence, as in periodic text) its longest continued suffix takes over.
- * Idea of drafting from a suffix structure over history: SuffixDecoding (arXiv 2411.04975); no corpus, no
- * minimum match length here: honest probabilities replace the thresholds.
+ * Each slot keeps a suffix automaton (suffix.h) over prompt and output. The current match is the longest suffix of the sequence
+ * that occurred before; the tokens that followed it are the candidates for the next token. A candidate leads to the match of
+ * the next node. A match that was never continued ends at the end of the sequence, as in periodic text; its longest continued
+ * suffix takes over. Drafting from a suffix structure over history: SuffixDecoding (arXiv 2411.04975). This drafter has no
+ * corpus and no minimum match length; calibrated probabilities replace the thresholds.
  *
- * Owns per slot: the automaton and learned hit rates. Does not own: the decision how much of the tree is
- * worth a pass (the controller's).
+ * Owns per slot: the automaton and learned hit rates. Does not own the decision how much of the tree is verified: that is the
+ * controller's.
  *
- * Where probabilities come from. The favourite continuation of a match is judged by two things: the match's
- * length, and the favourite's share of the counted continuations. Both are cut into buckets, and each cell
- * keeps how often its favourite came true, starting from a guess (PRIOR) worth PRIOR_WEIGHT trials. Every
- * token that really came is a trial, drafted or not: before it is added, the drafter asks itself what it would
- * have said. A node at depth d, given that its parents were right, is the same event as a first node whose
- * match is d - 1 longer, so one table serves every depth. What the favourite leaves over is shared by the other
- * continuations of the match, then by those of its shorter suffixes, again at learned rates.
+ * Probabilities. The favourite continuation of a match is judged by the match's length and by the favourite's share of the
+ * counted continuations. Both are cut into buckets. Each cell keeps how often its favourite was right, and starts from a prior
+ * (PRIOR) that counts as PRIOR_WEIGHT trials. Every token that really came is a trial, drafted or not: before it is added, the
+ * drafter computes what it would have proposed. A node at depth d, given that its parents were right, is the same event as a
+ * first node whose match is d - 1 longer, so one table serves every depth. The remaining probability goes to the other
+ * continuations of the match, then to those of its shorter suffixes, again at learned rates.
  *
  * Invariants
- *   1. Proposals are a function of the slot's history of requests alone. No clock, no state shared by slots.
+ *   1. Proposals are a function of the slot's history of requests alone. They use no clock and no state shared by slots.
  *   2. Drafting never breaks generation: out of memory means an empty tree, and a new try some proposals later.
- *   3. A request whose sequence does not continue the last one's restarts the automaton; rates are kept, unless it is a
- *      stranger's.
- *   4. Work per added token and per proposed node is bounded: MAX_SEEN continuations are looked at.
+ *   3. A request whose sequence does not continue the last one's restarts the automaton. The rates are kept, unless the
+ *   sequence
+ *      has another scope (ae_draft_begin.stranger).
+ *   4. Work per added token and per proposed node is bounded: at most MAX_SEEN continuations are looked at.
  */
 #include "draft/drafter.h"
 
@@ -36,22 +35,22 @@
 
 #define MAX_SEEN 32     /* continuations looked at per match */
 #define MAX_CHILDREN 8  /* proposed per node */
-#define N_SHORTER 2     /* shorter suffixes asked for further continuations */
-#define LONG_MATCH 8    /* from here on the newest occurrence outvotes all others */
-#define MANY 4          /* continuations from which their counts say something about a distribution */
+#define N_SHORTER 2     /* shorter suffixes whose continuations are proposed too */
+#define LONG_MATCH 8    /* length from which the newest occurrence outweighs all others */
+#define MANY 4          /* number of continuations from which their counts say something about a distribution */
 #define WORTHLESS 0.02f /* no target pass is so cheap that a node less probable than this pays */
 #define TAIL 32         /* newest tokens compared to see that a request continues the last */
-#define WINDOW 64.0f    /* trials remembered per cell: text changes */
+#define WINDOW 64.0f    /* trials remembered per cell, since text changes */
 #define PRIOR_WEIGHT 4.0f
-#define PROMPT_TRIALS 512u  /* prompt tokens, the newest, that count as trials ... */
-#define PROMPT_WEIGHT 0.25f /* ... for this much: a prompt tells less about the output than output does */
-#define FIRST_WAIT 32u      /* proposals skipped after running out of memory; doubles */
+#define PROMPT_TRIALS 512u  /* newest tokens of the prompt that count as trials */
+#define PROMPT_WEIGHT 0.25f /* weight of such a trial: a prompt says less about the output than the output does */
+#define FIRST_WAIT 32u      /* proposals skipped after running out of memory; doubles each time */
 #define LAST_WAIT 4096u
 
 #define N_LENGTHS 12
 #define N_SHARES 7
-/* Shortest match of each bucket, and how often a continuation seen once is right there. Rounded from the C sources
- * of this project and English prose, cut into words and marks; lower at both ends: a wasted pass costs. */
+/* Shortest match of each bucket, and how often a continuation seen once is right there. Rounded from measurements on this
+ * project's C sources and English prose, cut into words and marks. Lower at both ends, since a wasted pass costs. */
 static const uint32_t LENGTHS[N_LENGTHS] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 static const float PRIOR[N_LENGTHS] = {0.12f, 0.20f, 0.28f, 0.42f, 0.57f, 0.70f,
                                        0.78f, 0.86f, 0.93f, 0.97f, 0.98f, 0.985f};
@@ -65,10 +64,10 @@ typedef struct slot_state {
     ae_suffix suffix;
     size_t n_seen;       /* tokens in the automaton */
     int32_t tail[TAIL];  /* the newest of them, oldest first, at the end of the array */
-    uint32_t skip, wait; /* proposals to skip before memory is tried again, and the next such wait */
+    uint32_t skip, wait; /* proposals left to skip before memory is tried again; length of the next such wait */
     rate favourite[N_LENGTHS][N_SHARES];
-    rate more[N_LENGTHS];    /* the favourite was wrong, another continuation of the match right */
-    rate shorter[N_LENGTHS]; /* none of the longer match right, one of the suffix of this length was */
+    rate more[N_LENGTHS];    /* the favourite was wrong, but another continuation of the match was right */
+    rate shorter[N_LENGTHS]; /* no longer match was right, but a continuation of the suffix of this length was */
 } slot_state;
 
 typedef struct ngram {
@@ -88,7 +87,7 @@ typedef struct seen {
     int32_t token[MAX_SEEN];
     uint32_t to[MAX_SEEN];    /* state after it */
     uint32_t count[MAX_SEEN]; /* >= 1 */
-    uint32_t total;           /* of all counts, listed or not */
+    uint32_t total;           /* sum of all counts, listed or not */
 } seen;
 
 /* ---- Rates ----------------------------------------------------------------------------------------- */
@@ -100,7 +99,7 @@ static uint32_t length_bucket(uint32_t length)
     return b;
 }
 
-/* 0 to 2: the only continuation, seen once, a few times, often; 3 to 6: falling share among several. */
+/* 0 to 2: the only continuation, seen once, a few times or often. 3 to 6: one of several, with falling share. */
 static uint32_t share_bucket(uint32_t count, uint32_t total)
 {
     if (count >= total) return total == 1 ? 0 : total < MANY ? 1 : 2;
@@ -111,7 +110,7 @@ static uint32_t share_bucket(uint32_t count, uint32_t total)
 static float favourite_prior(uint32_t length, uint32_t share)
 {
     static const float doubt[3] = {1.0f, 0.5f, 0.25f}, among_several[N_SHARES] = {0, 0, 0, 0.65f, 0.35f, 0.18f, 0.07f};
-    /* once continuations differ, the same texts say, a longer match helps little */
+    /* in the same texts, a longer match helps little once continuations differ */
     return share < 3 ? 1.0f - (1.0f - PRIOR[length]) * doubt[share] : among_several[share];
 }
 
@@ -148,8 +147,8 @@ static bool list_has(const seen *list, int32_t token)
     return false;
 }
 
-/* What followed a state, the newest first. `without` (may be NULL) is left out, as a longer match has spoken
- * for it already. */
+/* Lists what followed a state, the newest first. Leaves out `without` (may be NULL): a longer match has listed those already.
+ * */
 static void list_seen(const ae_suffix *suffix, uint32_t state, const seen *without, seen *list)
 {
     const ae_suffix_state *s = &suffix->states[state];
@@ -166,7 +165,7 @@ static void list_seen(const ae_suffix *suffix, uint32_t state, const seen *witho
     if (i != AE_SUFFIX_NONE && s->count > list->total) list->total = s->count;
 }
 
-/* The continuation to bet on: the newest after a long match, the most frequent after a short one. When tokens are
+/* Chooses the favourite: the newest continuation after a long match, the most frequent one after a short match. When tokens are
  * drawn at a temperature and counts are large enough to be a distribution, the target's own noise decides. */
 static uint32_t favourite(const seen *list, uint32_t length, ae_sampler *sampler, size_t position)
 {
@@ -189,7 +188,7 @@ static uint32_t favourite(const seen *list, uint32_t length, ae_sampler *sampler
 
 /* ---- Learning -------------------------------------------------------------------------------------- */
 
-/* `token` comes next: was it what we would have said? */
+/* Counts a trial: whether `token`, which comes next, is what would have been proposed. */
 static void learn(slot_state *slot, int32_t token, ae_sampler *sampler, float weight)
 {
     const ae_suffix *suffix = &slot->suffix;
@@ -249,19 +248,19 @@ static bool catch_up(slot_state *slot, const ae_draft_request *request)
 
 /* A node that may enter the tree. */
 typedef struct option {
-    float path, p; /* of the whole path; of this node once its parent is right */
+    float path, p; /* probability of the whole path; of this node if its parent is right */
     int32_t parent, token;
-    match after; /* the match when this node is right */
+    match after; /* the match if this node is right */
 } option;
 
 /* Options not yet taken, oldest first. Each of the tree's nodes and the root adds at most MAX_CHILDREN. */
 typedef struct frontier {
     uint32_t n;
-    float least; /* path probability below which nothing enters */
+    float least; /* least path probability of an option */
     option option[(AERIE_MAX_DRAFT + 1) * MAX_CHILDREN];
 } frontier;
 
-/* A match that was never continued yields to its longest suffix that was. */
+/* Replaces a match that was never continued by its longest suffix that was. */
 static match settle(const ae_suffix *suffix, match m)
 {
     while (m.state != AE_SUFFIX_ROOT && suffix->states[m.state].edges == AE_SUFFIX_NONE) {
@@ -276,8 +275,8 @@ static void offer(frontier *f, option o)
     if (o.path >= f->least) f->option[f->n++] = o;
 }
 
-/* Offers `room` or fewer of a list, most frequent first, at p = mass * count / total. `used` marks those
- * offered before. Returns how much of the room is left. */
+/* Adds up to `room` continuations of a list to the frontier, most frequent first, at p = mass * count / total. `used` marks
+ * those that it has already. Returns how much of the room is left. */
 static uint32_t offer_list(frontier *f, option node, const seen *list, bool *used, uint32_t total, float mass,
                            uint32_t length, uint32_t room)
 {
@@ -298,7 +297,7 @@ static uint32_t offer_list(frontier *f, option node, const seen *list, bool *use
     return room;
 }
 
-/* Children for a node (index `parent`, path probability `path`) whose match is m. */
+/* Adds the children of a node (index `parent`, path probability `path`) whose match is m to the frontier. */
 static void expand(const slot_state *slot, const ae_draft_request *request, frontier *f, int32_t parent, float path,
                    match m, size_t position)
 {
@@ -336,7 +335,7 @@ static void expand(const slot_state *slot, const ae_draft_request *request, fron
     }
 }
 
-/* Takes the most probable option out, the oldest among equals. */
+/* Removes the most probable option, the oldest among equals. */
 static option take_best(frontier *f)
 {
     uint32_t best = 0;

@@ -1,18 +1,17 @@
 /* oracle.c - a drafter that knows the answer, for tests and benchmarks.
  *
- * It is told how each slot's sequence goes on and proposes just that, but errs at a chosen rate, so a test
- * sets the acceptance. Chains show what a given acceptance is worth; trees put wrong siblings before and after the
- * right child, and children under wrong ones, so that accepted paths lie scattered over the tree's rows and their
- * compaction is exercised.
+ * It is told how each slot's sequence continues and proposes just that, but errs at a chosen rate, so that a test sets the
+ * acceptance. Chains show the effect of a given acceptance. Trees put wrong siblings before and after the right child, and
+ * children under wrong ones, so that accepted paths lie scattered over the tree's rows, which tests their compaction.
  *
- * Owns: nothing but its parameters. The told sequences are lent until the next tell.
+ * Owns nothing but its parameters. The told sequences are lent until the next tell.
  *
  * Invariants
- *   1. A proposal is a function of seed, slot, position and the request's limits. Whether the oracle errs at a
- *      position depends on seed, slot and position only, so it errs there however it gets there.
- *   2. Error rate 0 makes every told token right, 1 none.
- *   3. Nothing is proposed outside of what was told.
- *   4. Beliefs are honest: on the main path p = 1 - error_rate, and the error rate is shared by the siblings.
+ *   1. A proposal is a function of seed, slot, position and the request's limits. Whether the oracle errs at a position depends
+ *      on seed, slot and position only, whatever path leads there.
+ *   2. Error rate 0 makes every told token right; error rate 1 makes none right.
+ *   3. It proposes nothing outside of what it was told.
+ *   4. Probabilities are true: p = 1 - error_rate on the main path, and the siblings share the error rate.
  */
 #include "draft/drafter.h"
 
@@ -35,7 +34,7 @@ typedef struct oracle {
     told *told; /* [n_slots] */
 } oracle;
 
-/* What the dice say about one position: independent draws by purpose. */
+/* Independent random draws at a position, by purpose. */
 enum { DICE_NODE, DICE_SIBLINGS };
 
 static void dice(const oracle *d, uint32_t slot, size_t position, uint32_t purpose, uint32_t out[4])
@@ -49,7 +48,7 @@ static int32_t token_beside(const oracle *d, int32_t right, uint32_t step)
     return (int32_t)(((uint32_t)right + (uint64_t)step) % d->n_vocab);
 }
 
-/* The main child for a position, and how far from the right token it is (0: it is right). */
+/* The main child for a position. *step: its distance from the right token (0: it is right). */
 static int32_t main_token(const oracle *d, uint32_t slot, size_t position, uint32_t *step)
 {
     uint32_t r[4];
@@ -64,8 +63,8 @@ static float belief(float p)
     return p > LEAST_P ? p < 1.0f ? p : 1.0f : LEAST_P;
 }
 
-/* The children for one position under `parent`: the main one somewhere among the wrong ones. Returns its index, or -1
- * when the tree has no room for it. */
+/* Adds the children for one position under `parent`: the main one somewhere among wrong ones. Returns the main child's index,
+ * or -1 when the tree has no room for it. */
 static int32_t add_children(const oracle *d, uint32_t slot, size_t position, int32_t parent, uint32_t max_nodes,
                             bool deeper, ae_tree *tree)
 {
@@ -91,7 +90,7 @@ static int32_t add_children(const oracle *d, uint32_t slot, size_t position, int
             ae_tree_add(tree, parent, token_beside(d, right, step), belief(d->error_rate / (float)n_wrong));
         if (first_wrong < 0) first_wrong = node;
     }
-    /* now and then a wrong path goes on */
+    /* a wrong path continues in a quarter of the cases */
     if (deeper && first_wrong >= 0 && tree->n < max_nodes && r[3] % 4 == 0)
         ae_tree_add(tree, first_wrong, (int32_t)(r[3] / 4 % d->n_vocab), belief(1.0f - d->error_rate));
     return main_node;
@@ -124,7 +123,7 @@ static aerie_status oracle_propose(ae_drafter *drafter, const ae_draft_request *
 
 static uint32_t oracle_begin(ae_drafter *drafter, const ae_draft_begin *begin)
 {
-    (void)drafter; /* what was told stays told */
+    (void)drafter; /* told sequences stay valid */
     return begin->n_shared;
 }
 

@@ -1,7 +1,7 @@
-/* random.c - a drafter that knows nothing, for tests: whatever is drafted, the output must not change.
+/* random.c - a drafter of random tokens, for tests: whatever is drafted, the output must not change.
  *
- * Chains of random length and trees of random shape over random tokens, empty ones too. Owns: nothing.
- * Invariant: a proposal is a function of seed, slot, position and the request's limits; the tree is sound.
+ * Proposes chains of random length and trees of random shape over random tokens, also empty ones. Owns nothing.
+ * Invariant: a proposal is a function of seed, slot, position and the request's limits, and a valid tree.
  */
 #include "draft/drafter.h"
 
@@ -27,11 +27,11 @@ static void draft(const random_drafter *d, const ae_draft_request *request, ae_t
         const int32_t newest = (int32_t)tree->n - 1;
         int32_t parent = newest;
         if (request->shape) {
-            /* half of the nodes hang on the newest, which makes depth; the others anywhere */
+            /* half of the nodes are children of the newest one, which makes depth; the others of any node */
             if (r[1] & 1) parent = (int32_t)(r[2] % (tree->n + 1)) - 1;
             if (parent >= 0 && (uint32_t)tree->depth[parent] >= request->max_depth) parent = tree->parent[parent];
         }
-        ae_tree_add(tree, parent, (int32_t)(r[0] % d->n_vocab), 0.5f); /* a child that is there already is not added */
+        ae_tree_add(tree, parent, (int32_t)(r[0] % d->n_vocab), 0.5f); /* adds no child that exists already */
     }
 }
 

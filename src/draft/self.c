@@ -1,13 +1,12 @@
-/* self.c - the target proposes for itself, with fewer experts or without some of its blocks.
+/* self.c - the target drafts for itself, with fewer experts or without some of its blocks.
  *
- * Borrows the target's engine between its passes. A draft runs level by level, all sequences together: the sequence's newest
- * token, which the target has not run yet, and the draft so far hang on its live rows as a tree; the pass runs in a mode
- * (engine/pass_mode.h), and then nothing of it is kept. So drafts see the keys and values of true rows, and no row of theirs
- * can
- * get into the KV cache or the recurrent state: the engine refuses it. The upper levels run again with each further one, which
- * costs little as rows share the weights.
+ * Borrows the target's engine between its passes. A draft runs level by level, all sequences together. The sequence's newest
+ * token, which the target has not run yet, and the draft so far follow its live rows as a tree. The pass runs in a mode
+ * (engine/pass_mode.h), and none of its rows are kept. So drafts see the keys and values of verified rows, and no row of a
+ * draft can get into the KV cache or the recurrent state: the engine refuses it. The upper levels run again with each further
+ * level, which costs little as rows share the weights.
  *
- * A draft that does not fit (rows of a pass, records of recurrent layers, pages of the KV cache) ends there.
+ * A draft ends at the level that does not fit the rows of a pass, the records of recurrent layers or the pages of the KV cache.
  */
 #include <string.h>
 
@@ -16,12 +15,12 @@
 #include "engine/engine.h"
 #include "draft/drafter.h"
 
-/* A request while it is drafted. */
+/* A request during its draft. */
 typedef struct self_work {
     ae_tree rows;      /* the newest token, then the nodes of the draft */
-    uint32_t first;    /* row of the pass */
-    uint32_t n_done;   /* nodes of the draft that have had their children */
-    bool runs;
+    uint32_t first;    /* its first row in the pass */
+    uint32_t n_done;   /* rows that have had their children */
+    bool runs;         /* another level follows */
     float reach[AERIE_MAX_DRAFT];
 } self_work;
 
@@ -29,7 +28,7 @@ typedef struct draft_self {
     ae_drafter base;
     ae_engine *engine; /* lent */
     uint32_t n_slots;
-    uint8_t *lacks;    /* [n_layers] */
+    uint8_t *lacks;    /* [n_layers] the skip mask */
     ae_pass_mode mode;
     self_work *work;   /* [n_slots] */
 } draft_self;
@@ -44,11 +43,11 @@ static void self_destroy(ae_drafter *drafter)
 
 static uint32_t self_begin(ae_drafter *drafter, const ae_draft_begin *begin)
 {
-    (void)drafter; /* it keeps nothing */
+    (void)drafter; /* it has no state per sequence */
     return begin->n_shared;
 }
 
-/* The rows of all requests that go on: those that have no room end. How many go on. */
+/* Adds the rows of all requests that continue; ends those that have no room. *n_run: how many continue. */
 static aerie_status add_rows(draft_self *d, const ae_draft_request *requests, uint32_t n, uint32_t *n_run, aerie_error *error)
 {
     const ae_kv *kv = ae_engine_kv(d->engine);
@@ -73,7 +72,7 @@ static aerie_status add_rows(draft_self *d, const ae_draft_request *requests, ui
     return AERIE_OK;
 }
 
-/* Children of the nodes that were new in this pass. */
+/* Adds the children of the nodes that were new in this pass. */
 static aerie_status expand(const draft_self *d, const ae_draft_request *r, self_work *w, aerie_error *error)
 {
     const uint32_t begin = w->n_done, end = w->rows.n;
@@ -93,7 +92,7 @@ static aerie_status expand(const draft_self *d, const ae_draft_request *r, self_
     return AERIE_OK;
 }
 
-/* One level of all requests; *n_run: how many drafted. */
+/* Runs one level of all requests. *n_run: how many of them drafted. */
 static aerie_status run_level(draft_self *d, const ae_draft_request *requests, uint32_t n, uint32_t *n_run, aerie_error *error)
 {
     AE_TRY(add_rows(d, requests, n, n_run, error));
@@ -131,7 +130,7 @@ static aerie_status self_propose(ae_drafter *drafter, const ae_draft_request *re
         drafter->cost.n_levels += n_run > 0;
         start = now;
     }
-    ae_engine_rows_clear(d->engine); /* the pass of the target comes next */
+    ae_engine_rows_clear(d->engine); /* leave no rows for the target's pass */
     return status;
 }
 

@@ -8,7 +8,7 @@
 #define NONE AE_SUFFIX_NONE
 #define FIRST_CAPACITY 256u
 #define MAX_CAPACITY (1u << 30)  /* indices and twice the capacity stay within 32 bits */
-#define KEEP_CAPACITY (1u << 15) /* states or edges that ae_suffix_clear holds on to */
+#define KEEP_CAPACITY (1u << 15) /* states or edges up to which ae_suffix_clear keeps the memory */
 
 /* ---- Memory ---------------------------------------------------------------------------------------- */
 
@@ -43,7 +43,7 @@ static void *grow(void *block, uint32_t *capacity, size_t size)
 
 /* ---- Edges ----------------------------------------------------------------------------------------- */
 
-/* The table's place for (from, token): where its edge is, or the free place where it would go. */
+/* The table's place for (from, token): that of its edge, or the free place where it would go. */
 static uint32_t place_of(const ae_suffix *s, uint32_t from, int32_t token)
 {
     uint64_t x = ((uint64_t)from << 32 | (uint32_t)token) * 0x9e3779b97f4a7c15u;
@@ -97,8 +97,8 @@ static bool reserve_states(ae_suffix *s)
     return states != NULL;
 }
 
-/* Splits `state`: its substrings of up to `length` tokens, which from now on end where the others do not,
- * move to a new state. Returns NONE when out of memory. */
+/* Splits `state`: moves its substrings of up to `length` tokens, whose end positions now differ from the others', to a new
+ * state. Returns NONE when out of memory. */
 static uint32_t split(ae_suffix *s, uint32_t state, uint32_t length)
 {
     const uint32_t clone = s->n_states++;
@@ -113,7 +113,7 @@ static uint32_t split(ae_suffix *s, uint32_t state, uint32_t length)
     return clone;
 }
 
-/* The construction of Blumer et al.: false when out of memory, in the middle of things. */
+/* The construction of Blumer et al. False when out of memory; the automaton is then incomplete. */
 static bool extend(ae_suffix *s, int32_t token)
 {
     const uint32_t newest = s->n_states++;

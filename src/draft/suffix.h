@@ -3,11 +3,11 @@
  * The automaton (Blumer, Blumer, Haussler, Ehrenfeucht, Chen, Seiferas: "The smallest automaton
  * recognizing the subwords of a text", 1985) has one state per set of end positions: all substrings
  * that end at the same places share a state, whose longest substring has `length` tokens. The suffix
- * link leads to the longest suffix that also ends elsewhere. So the link of the state of the whole
- * sequence is the longest suffix that occurred before, for free, after every token.
+ * link leads to the longest suffix that also ends elsewhere. So after every token the link of the state
+ * of the whole sequence is the longest suffix that occurred before, at no further cost.
  *
- * Owns: states, edges, the hash that finds an edge by (state, token). Does not own: tokens; what to
- * make of a match is the drafter's business (ngram.c).
+ * Owns: states, edges, the hash that finds an edge by (state, token). Does not own: tokens, and the use
+ * of a match (ngram.c).
  *
  * Invariants
  *   1. At most 2 n states and 3 n edges for n tokens; adding a token costs amortised O(1) however
@@ -18,7 +18,7 @@
  *   4. `count` and `latest` tell how often the state's substrings ended so far (the end of the
  *      sequence included) and how they were last continued. Each token updates the
  *      AE_SUFFIX_WALK longest suffixes only: exact for text whose suffixes recur at fewer depths than
- *      that, low or older (but true) for the short contexts of very repetitive text. Without the
+ *      that, too low or too old for the short contexts of very repetitive text. Without the
  *      bound a run of one token would cost O(n^2).
  *   5. After ae_suffix_add returned false the automaton is empty and owns nothing; it may be used again.
  */
@@ -47,7 +47,7 @@ typedef struct ae_suffix_edge {
     int32_t token;
 } ae_suffix_edge;
 
-typedef struct ae_suffix {   /* all zero: empty */
+typedef struct ae_suffix {   /* empty when all zero */
     ae_suffix_state *states; /* [n_states] of state_capacity */
     ae_suffix_edge *edges;   /* [n_edges] of edge_capacity */
     uint32_t *table;         /* [table_size] edge + 1, 0 = free; a power of two >= 2 edge_capacity */
@@ -58,12 +58,12 @@ typedef struct ae_suffix {   /* all zero: empty */
 
 /* Appends a token; false when out of memory. */
 bool ae_suffix_add(ae_suffix *suffix, int32_t token);
-/* Back to the empty sequence; keeps memory unless it is a lot. */
+/* Returns to the empty sequence; keeps the memory unless it is large (KEEP_CAPACITY). */
 void ae_suffix_clear(ae_suffix *suffix);
 void ae_suffix_free(ae_suffix *suffix);
 
-/* State of the longest suffix that occurred before its place at the end, and its length (that of the
- * state's longest substring); the root and 0 when not even the newest token did. */
+/* State of the longest suffix that occurred before, and its length (that of the state's longest substring). The root and 0 when
+ * not even the newest token occurred before. */
 uint32_t ae_suffix_match(const ae_suffix *suffix, uint32_t *length);
 /* The state after one more token, or AE_SUFFIX_NONE when that continuation never occurred. */
 uint32_t ae_suffix_step(const ae_suffix *suffix, uint32_t state, int32_t token);

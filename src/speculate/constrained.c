@@ -1,24 +1,24 @@
-/* constrained.c - draws under a grammar, and drafts filtered by it (constrained.h). Owns nothing. */
+/* constrained.c - draws under a grammar, and filters drafts by it (constrained.h). Owns nothing. */
 #include "speculate/constrained.h"
 
 #include <math.h>
 
-/* That the next token of a text without choice is the longest that fits: models mostly agree, but may cut otherwise. */
+/* Probability that a forced text goes on with its longest fitting token. Models mostly agree, but may split it differently. */
 #define FORCED_P 0.9f
 
 int32_t ae_guide_draw(ae_constraint *c, ae_sampler *sampler, const float *logits, const int32_t *tokens, size_t n_tokens,
                       bool with_end, float *masked)
 {
-    /* The best of all tokens is the best of those allowed if it is one of them, and no mask is needed. That holds only where
-     * the draw compares tokens one by one: what looks at all candidates together (XTC, typical-p, entropy, a top-k before
-     * penalties) sees others once some are masked. */
+    /* If the best of all tokens is allowed, it is also the best of those allowed, and no mask is needed. This holds only where
+     * the draw compares tokens one by one. Samplers that look at all candidates together (XTC, typical-p, entropy, a top-k
+     * before penalties) see other candidates once some are masked. */
     if (ae_sampler_is_best_of_any(sampler)) {
         const int32_t token = ae_sampler_draw(sampler, logits, tokens, n_tokens);
         if (ae_constraint_allows(c, token) && logits[token] > -INFINITY) return token;
     }
     if (!ae_constraint_apply(c, logits, with_end, masked)) return AE_GUIDE_NONE;
     const int32_t token = ae_sampler_draw(sampler, masked, tokens, n_tokens);
-    /* a token without a chance is what is left when none has one */
+    /* The sampler returns a masked token only when no token is left. */
     return token >= 0 && masked[token] > -INFINITY ? token : AE_GUIDE_NONE;
 }
 
@@ -37,7 +37,7 @@ void ae_guide_filter(ae_constraint *c, const ae_vocab *vocab, bool with_end, uin
                   (end ? ae_constraint_may_end_at(c, at) : states[i] >= AE_GSTATE_FIRST);
     }
     for (uint32_t i = 0; i < tree->n; i++)
-        if (keep[i]) states[kept++] = states[i]; /* as ae_tree_prune moves the nodes */
+        if (keep[i]) states[kept++] = states[i]; /* the nodes move in the same way in ae_tree_prune */
     ae_tree_prune(tree, keep);
     int32_t node = -1;
     for (int32_t child; (child = ae_tree_best_child(tree, node)) >= 0;) node = child;

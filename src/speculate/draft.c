@@ -1,12 +1,12 @@
-/* draft.c - the trees of a pass: which sequences draft, offers, the network's drafts, and what fits.
+/* draft.c - the trees of a pass: which sequences draft, n-gram drafts, the network's drafts, and how many nodes fit.
  *
- * Owns no state of its own. The controller decides what is worth drafting and verifying; this file decides what the pass
- * and the KV cache have room for.
+ * Owns no state of its own. The controller decides what pays to draft and to verify; this file decides what the pass and the KV
+ * cache have room for.
  */
 #include "base/os.h"
 #include "speculate/speculate_int.h"
 
-/* How deep a draft can be and still be of use: it emits up to depth + 1 tokens. */
+/* The greatest useful depth of a draft. A draft of that depth emits up to depth + 1 tokens. */
 static uint32_t depth_left(const ae_spec *spec, const spec_slot *s)
 {
     size_t left = spec->n_ctx - s->n_tokens;
@@ -14,7 +14,7 @@ static uint32_t depth_left(const ae_spec *spec, const spec_slot *s)
     return left ? (uint32_t)left - 1 : 0;
 }
 
-/* The slots that decode one pending token and have a use for a draft. */
+/* Lists the slots that decode one pending token and can use a draft. */
 static uint32_t list_requests(ae_spec *spec)
 {
     const ae_spec_options *o = &spec->options;
@@ -40,7 +40,7 @@ static uint32_t list_requests(ae_spec *spec)
     return n;
 }
 
-/* Marks the nodes that have no origin yet with this one. */
+/* Marks the nodes that have no origin yet. */
 static void mark(ae_tree *tree, uint8_t from)
 {
     for (uint32_t i = 0; i < tree->n; i++)
@@ -57,7 +57,7 @@ static aerie_status make_offers(ae_spec *spec, uint32_t n, aerie_error *error)
     return AERIE_OK;
 }
 
-/* The network drafts for the sequences that were chosen; *seconds: what that took, without running text that it had missed. */
+/* Runs the network for the chosen sequences. *seconds: its time, without running text that it had missed. */
 static aerie_status make_drafts(ae_spec *spec, uint32_t n, double *seconds, aerie_error *error)
 {
     uint32_t n_asked = 0;
@@ -91,7 +91,7 @@ static aerie_status make_drafts(ae_spec *spec, uint32_t n, double *seconds, aeri
     return AERIE_OK;
 }
 
-/* Removes what grammars forbid and adds tokens that they force. */
+/* Removes tokens that grammars forbid and adds tokens that they force. */
 static void guide(ae_spec *spec, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -104,7 +104,7 @@ static void guide(ae_spec *spec, uint32_t n)
     }
 }
 
-/* Cuts the trees of n slots to what fits the pass and the KV cache: an equal share each, parents before children. */
+/* Cuts the trees of n slots to what fits the pass and the KV cache. Each gets an equal share; parents come before children. */
 static void fit_trees(ae_spec *spec, uint32_t n)
 {
     const uint32_t n_most = ae_engine_max_tree(spec->engine);
@@ -122,7 +122,7 @@ static void fit_trees(ae_spec *spec, uint32_t n)
     }
 }
 
-/* How well drafts do for a sequence compared with others is another matter with another network. */
+/* Chooses the network of this round. Another network starts without the sequences' acceptance rates. */
 static void choose_network(ae_spec *spec)
 {
     ae_drafter *d = spec->drafter;

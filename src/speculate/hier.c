@@ -1,12 +1,11 @@
-/* hier.c - a model between the target and a drafter: it proposes what it would say itself, and another drafter helps it.
+/* hier.c - an intermediate model between the target and a drafter: it drafts for the target, and another drafter drafts for it.
  *
- * HierSpec (arXiv 2505.22179): where many rows cost the target much, a chain that a smaller model has verified is worth more
- * than a tree that nobody has. The smaller model is run by a whole speculation loop (speculate.h) with its own drafter, which
- * may be
- * of this kind again. For each draft the loop goes on behind the target's tokens, keeps what its KV cache has of them, and
- * speaks under the target's own noise; what it emits is the draft.
+ * HierSpec (arXiv 2505.22179): where many rows are expensive for the target, a chain that a smaller model has verified is worth
+ * more than an unverified tree. A whole speculation loop (speculate.h) runs the smaller model with its own drafter, which may
+ * itself be a hier drafter. For each draft the loop continues after the target's tokens and reuses what its KV cache has of
+ * them. It draws with the target's own noise; the tokens that it emits are the draft.
  *
- * Borrows the loop, and the requests' samplers while it drafts. Owns what is known of a request during a draft.
+ * Borrows the loop, and the requests' samplers while it drafts. Owns the state of each request during a draft.
  */
 #include "base/mem.h"
 #include "base/os.h"
@@ -14,8 +13,8 @@
 #include "speculate/speculate.h"
 
 typedef struct hier_work {
-    const ae_draft_request *request; /* NULL: it gets no draft, or no more of it */
-    float reach;
+    const ae_draft_request *request; /* NULL: it gets no draft, or no further token of it */
+    float reach;                     /* probability of the chain so far */
 } hier_work;
 
 typedef struct draft_hier {
@@ -23,11 +22,11 @@ typedef struct draft_hier {
     ae_spec *inner; /* lent */
     const ae_vocab *vocab;
     uint32_t n_slots, n_enough;
-    bool late;        /* the model runs text that it had missed, until... */
-    double started;   /* ... this time, when the longest draft had ... */
-    uint32_t n_first; /* ... so many tokens */
+    bool late;        /* the model still runs text that it had missed */
+    double started;   /* time at which it had caught up */
+    uint32_t n_first; /* tokens of the longest draft at that time */
     hier_work *work; /* [n_slots] by slot */
-    aerie_error fault; /* while tokens were taken */
+    aerie_error fault; /* first failure in the emit callback */
 } draft_hier;
 
 static void hier_destroy(ae_drafter *drafter)
@@ -40,12 +39,12 @@ static void hier_destroy(ae_drafter *drafter)
 static uint32_t hier_begin(ae_drafter *drafter, const ae_draft_begin *begin)
 {
     draft_hier *d = (draft_hier *)drafter;
-    /* the next propose compares tokens and keeps what still holds */
+    /* the next propose compares tokens and keeps what is still valid */
     if (begin->stranger && begin->slot < d->n_slots) ae_spec_forget(d->inner, begin->slot);
     return begin->n_shared;
 }
 
-/* How sure the model is of the token that it drew after a row. */
+/* The model's probability of the token that it drew after a row. */
 static float belief(draft_hier *d, const ae_draft_request *r, uint32_t row, size_t position, int32_t token)
 {
     ae_proposal best = {0};
@@ -55,21 +54,21 @@ static float belief(draft_hier *d, const ae_draft_request *r, uint32_t row, size
     return p > 1e-6f ? p : 1e-6f;
 }
 
-/* A token of the model becomes the end of the chain. */
+/* The emit callback: appends a token of the model to the chain. */
 static aerie_stop take(void *user, uint32_t slot, int32_t token, uint32_t depth, uint32_t row)
 {
     draft_hier *d = user;
     hier_work *w = &d->work[slot];
     const ae_draft_request *r = w->request;
     ae_tree *tree = r->tree;
-    (void)depth; /* of the inner draft */
+    (void)depth; /* depth in the inner draft */
     const float p = belief(d, r, row, r->n_tokens + tree->n, token);
     w->reach *= p;
     if (w->reach < r->min_p || ae_tree_add(tree, (int32_t)tree->n - 1, token, p) < 0) return AERIE_STOP_LENGTH;
     return ae_vocab_is_eog(d->vocab, token) ? AERIE_STOP_EOG : AERIE_STOP_NONE;
 }
 
-/* The requests that the model can answer go on in its loop. */
+/* Starts a sequence in the loop for each request that has room for a draft. */
 static aerie_status follow(draft_hier *d, const ae_draft_request *requests, uint32_t n, aerie_error *error)
 {
     const uint32_t n_ctx = ae_engine_options_get(ae_spec_engine(d->inner))->n_ctx;
@@ -97,7 +96,7 @@ static uint32_t longest(const draft_hier *d)
     return n;
 }
 
-/* The loop runs until every draft is long enough. */
+/* Runs the loop until every draft is long enough. */
 static aerie_status run(draft_hier *d, aerie_error *error)
 {
     d->fault = (aerie_error){0};
@@ -126,7 +125,7 @@ static aerie_status hier_propose(ae_drafter *drafter, const ae_draft_request *re
     aerie_status status = follow(d, requests, n, error);
     if (status == AERIE_OK) status = run(d, error);
     if (status != AERIE_OK) ae_spec_reset(d->inner);
-    /* of a chain that several passes emit: each token's share of them */
+    /* a pass may emit several tokens of a chain, so each token gets an equal share of the time */
     const double end = ae_time_now();
     const uint32_t n_levels = d->late ? 0 : d->n_first ? longest(d) - d->n_first : longest(d) ? longest(d) : 1;
     if (d->late) d->started = end;

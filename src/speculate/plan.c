@@ -1,11 +1,11 @@
-/* plan.c - what each sequence brings to a pass, and which pages of the KV cache it may take for that: chunks of what is
- * pending, waiting for a common prefix, preemption.
+/* plan.c - which rows each sequence brings to a pass, and which pages of the KV cache it may take for them: chunks of pending
+ * tokens, waiting for a common prefix, preemption.
  *
  * Owns no state of its own. Invariant: after ae_spec_plan there is a page for every position of the planned chunks.
  */
 #include "speculate/speculate_int.h"
 
-/* Whether the slot keeps waiting for its leader. If it need not, it takes what the cache holds. */
+/* Whether the slot keeps waiting for its leader. When it stops waiting it takes what the cache holds. */
 static bool waits(ae_spec *spec, uint32_t i_slot)
 {
     spec_slot *s = &spec->slots[i_slot];
@@ -33,8 +33,8 @@ static void preempt(ae_spec *spec, uint32_t i_slot)
     s->stats.n_preempted++;
 }
 
-/* Whether the slot can get the pages for n more positions, beyond those already planned for; sequences younger than number k in
- * the order are preempted for it. False: it must wait. */
+/* Whether the slot can get the pages for n more positions, beyond those already planned for. Preempts sequences that come after
+ * number k in the order, youngest first, until it can. False: it gets no rows in this pass. */
 static bool find_pages(ae_spec *spec, uint32_t k, uint32_t n, uint32_t n_planned)
 {
     const ae_kv *kv = ae_engine_kv(spec->engine);
@@ -61,7 +61,8 @@ static bool may_resume(ae_spec *spec, uint32_t k, uint32_t n_planned)
     return true;
 }
 
-/* Recurrent state is kept at the end of a prompt's last turn and every few thousand positions: a pass ends there. Else n. */
+/* Shortens a chunk of n positions so that it ends where recurrent state is saved: at the end of the prompt's last turn, and
+ * every AE_SPEC_SNAPSHOT_EVERY positions. */
 static uint32_t cut_chunk(const ae_spec *spec, const spec_slot *s, uint32_t live, uint32_t n)
 {
     const uint32_t far = AE_SPEC_SNAPSHOT_EVERY - live % AE_SPEC_SNAPSHOT_EVERY;
@@ -70,7 +71,7 @@ static uint32_t cut_chunk(const ae_spec *spec, const spec_slot *s, uint32_t live
     return far < n ? far : n;
 }
 
-/* Rows that prompts may take of a pass in which others decode. */
+/* Rows that prompts may take in a pass in which other sequences decode. */
 static uint32_t prompt_rows(const ae_spec *spec, uint32_t n_decoding)
 {
     enum { LEAST = 16, UNKNOWN = 64 };
@@ -80,7 +81,7 @@ static uint32_t prompt_rows(const ae_spec *spec, uint32_t n_decoding)
     return n < LEAST ? LEAST : n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 }
 
-/* After a pass: what prompts' rows take, a share of the reading of the weights included. */
+/* Updates the time per row of passes with prompts; it includes a share of the time to read the weights. */
 void ae_spec_saw_prompts(ae_spec *spec, uint32_t n_rows, double seconds)
 {
     const double row = seconds / n_rows;
@@ -115,7 +116,7 @@ void ae_spec_plan(ae_spec *spec)
         if (waits(spec, i) || (s->preempted && !may_resume(spec, k, n_pages))) continue;
         const uint32_t pending = (uint32_t)s->n_tokens - ae_kv_n_live(kv, i);
         uint32_t n = pending < spec->options.n_chunk ? pending : spec->options.n_chunk;
-        if (n > left + 1) n = left + 1; /* one row is each slot's own */
+        if (n > left + 1) n = left + 1; /* each slot has one row of its own */
         if (s->row && n > exports + 1) n = exports + 1;
         n = cut_chunk(spec, s, ae_kv_n_live(kv, i), n);
         if (!find_pages(spec, k, n, n_pages)) continue;

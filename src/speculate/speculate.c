@@ -1,4 +1,4 @@
-/* speculate.c - the loop's life, and one pass from beginning to end: plan, propose, run, walk, deliver. See speculate.h.
+/* speculate.c - creates and frees the loop, and runs a pass: plan, propose, run, walk, deliver. See speculate.h.
  *
  * Owns the slots and everything else of speculate_int.h.
  */
@@ -65,7 +65,7 @@ aerie_status ae_spec_create(ae_spec **out, ae_engine *engine, ae_drafter *drafte
         ae_spec_free(spec);
         return ae_fail_memory(error, "the sequences' tokens", (size_t)eo->n_seqs * eo->n_ctx * sizeof(int32_t));
     }
-    /* tokens that a grammar forces are offers, too */
+    /* tokens that a grammar forces count as n-gram drafts */
     const ae_controller_options co = {.n_max = options->n_max, .n_min = options->n_min, .n_seqs = eo->n_seqs,
                                       .fixed = options->fixed, .offers = true, .drafts = drafter && !drafter->ops->free,
                                       .n_networks = drafter ? drafter->n_choices : 0,
@@ -147,7 +147,7 @@ void ae_spec_finish(ae_spec *spec, spec_slot *s, aerie_stop stop)
 
 void ae_spec_release(ae_spec *spec, uint32_t i_slot)
 {
-    if (spec->slots[i_slot].follows) return; /* it will go on from what it has */
+    if (spec->slots[i_slot].follows) return; /* the next ae_spec_follow reuses its positions */
     ae_engine_keep(spec->engine, i_slot, spec->slots[i_slot].tokens);
 }
 
@@ -180,7 +180,7 @@ static void begin_trials(ae_spec *spec)
     if (!spec->drafter->ops->free) ae_trial_begin(&spec->trial[AE_KIND_DRAFT], spec->n_active, AE_TRIAL_FIRST_NETWORK);
 }
 
-/* One at a time: while one is compared, the state of the other does not change. */
+/* Tells both trials what the pass took. While one kind is being compared, the state of the other does not change. */
 static void end_trials(ae_spec *spec, uint32_t n_emitted, double seconds)
 {
     ae_trial *offers = &spec->trial[AE_KIND_OFFER], *network = &spec->trial[AE_KIND_DRAFT];
@@ -198,7 +198,7 @@ static void end_trials(ae_spec *spec, uint32_t n_emitted, double seconds)
     }
 }
 
-/* After a pass that took so long: waits for what the options want. Returns what it took then. */
+/* Waits until a pass that took `seconds` has lasted as long as the options want. Returns its time including the wait. */
 static double wait_least(const ae_spec *spec, double seconds)
 {
     const ae_spec_options *o = &spec->options;
@@ -249,7 +249,7 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
         if (!s->active) ae_spec_release(spec, i);
         n_released += !s->active;
     }
-    /* the prefix tree holds pages of these sequences now, so a commit that failed must show here */
+    /* the prefix tree now holds pages of these sequences, so a failed commit must be reported here */
     if (n_released) AE_TRY(ae_engine_sync(spec->engine, error));
     if (spec->drafter) ae_controller_saw_round(&spec->controller, &spec->round, &spec->result);
     if (tried && !spec->round.prompts) end_trials(spec, n_emitted, ae_time_now() - begun);

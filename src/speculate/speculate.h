@@ -1,14 +1,44 @@
 /* speculate.h - the loop: propose, verify, accept, commit, for all active sequences in one pass.
  *
- * Owns: the slots (each one sequence being generated, with its tokens and sampler), the drafter, the
- * controller, all statistics. Borrows the engine. Knows no drafter by name.
+ * Owns: the slots (each one sequence being generated, with its tokens and sampler), the drafter, the controller, all
+ * statistics. Borrows the engine. Does not know which drafter it has.
  *
- * A slot's tokens are the prompt and everything emitted. Those after the KV cache's live positions are
- * pending. A pass takes from each slot a chunk of its pending tokens; a slot with one pending token decodes,
- * and may hang a drafted tree on it. The walk down the tree draws the target's token at each visited
- * node: if a child carries it, step into the child; else emit and stop. Every emitted token was drawn
- * from the target's logits of exactly its own prefix, so the output does not depend on the tree (law 1). With a grammar
- * the draw is among what it allows after that prefix (speculate/constrained.h); its state moves with emitted tokens only.
+ * A slot's tokens are the prompt and everything emitted. Tokens after the KV cache's live positions are pending. A pass takes a
+ * chunk of pending tokens from each slot. A slot with one pending token decodes, and may add a draft tree. The walk down the
+ * tree draws the target's token at each visited node: if a child carries it, the walk steps into the child; else it emits the
+ * token and stops. Every emitted token was drawn from the target's logits of exactly its own prefix, so the output does not
+ * depend on the tree (law 1). With a grammar, the draw is among the tokens that it allows after that prefix
+ * (speculate/constrained.h); its state advances with emitted tokens only.
+ *
+ * States of a slot, and the function that makes each transition (waits, preempt and may_resume: plan.c, called by
+ * ae_spec_plan):
+ *
+ *       +------------------------------ ae_spec_deliver --------------------------------+
+ *       v                                                                               |
+ *    [ended] --- ae_spec_start, ae_spec_follow ---> [prompt] <--- ae_spec_plan ---> [decoding]
+ *       |                                            ^    ^ |                           |
+ *       |                                            |    | +------ preempt ------+     | preempt
+ *       |                                      waits |    |                       v     v
+ *       +--- ae_spec_start ---> [waiting] -----------+    +---- may_resume ---- [preempted]
+ *
+ *    [any of them] --- ae_spec_stop, ae_spec_reset (between passes) ---> [ended]
+ *
+ * What holds in each (fields of spec_slot, speculate_int.h; "pending" is n_tokens minus the live positions of the KV cache):
+ *   ended      !active: the slot is free. tokens, stats and scope are those of its newest sequence; the prefix tree got its
+ *              pages (ae_spec_release). n_tokens is 0 at first, after ae_spec_reset and after ae_spec_forget.
+ *   waiting    active, leader != NO_SLOT, n_chain 0: the leader computes the first n_awaited tokens, which both have. The slot
+ *              takes them from the cache once they are there, or what there is when the leader has ended (another number than
+ *              leader_number) or was preempted. ae_spec_start makes a slot wait only if that saves at least a page.
+ *   prompt     active, leader == NO_SLOT, !preempted, !decoding: the pass takes n_chain < pending tokens; n_chain is 0 when
+ *              the cache has no pages for more in this pass.
+ *   decoding   as prompt, but decoding: n_chain == pending, and a token is drawn from the last row. Only a slot with n_chain 1
+ *              can have a tree. ae_spec_plan decides in each pass between prompt and decoding.
+ *   preempted  active, preempted, n_chain 0: an older sequence needed its pages, and the prefix tree got them. It resumes when
+ *              there is room for all its tokens, or when it is the oldest sequence. A waiting slot can be preempted as well.
+ *   following  a mark besides these states: follows. ae_spec_follow sets it, for drafters that run a loop of their own. The
+ *              sampler is lent, leader is NO_SLOT, and the slot keeps its positions when it ends. It is never preempted, since
+ *              the cache of such a loop has room for all sequences at their longest. `forgotten` (ae_spec_forget) tells the
+ *              next ae_spec_follow that another sequence uses the slot now.
  */
 #ifndef AE_SPECULATE_SPECULATE_H
 #define AE_SPECULATE_SPECULATE_H
@@ -22,61 +52,61 @@
 typedef struct ae_spec ae_spec;
 
 typedef struct ae_spec_options {
-    const ae_vocab *vocab; /* of the model; outlives the loop */
+    const ae_vocab *vocab; /* the model's; outlives the loop */
     uint32_t n_chunk; /* prompt tokens of a slot per pass */
-    double max_pause; /* seconds of a pass with prompts in it while others decode; 0: any */
+    double max_pause; /* longest pass, in seconds, with prompts in it while others decode; 0: no limit */
     uint32_t n_max, n_min;
     float p_min;
     ae_draft_shape shape;
-    uint32_t n_nodes; /* of a tree, at most; 0 = AERIE_MAX_DRAFT */
-    uint32_t top_k;   /* of a tree; 0 = as the drafter likes */
+    uint32_t n_nodes; /* most nodes of a tree; 0 = AERIE_MAX_DRAFT */
+    uint32_t top_k;   /* children per node of a tree; 0 = the drafter's default */
     bool fixed; /* no controller: verify all that is drafted */
-    double least_seconds, least_row_seconds; /* for measurements: a pass over n rows takes at least the first and n - 1 of the
-                                              * second: it waits; 0: as long as it takes */
+    /* For measurements: a pass over n rows waits until least_seconds + (n - 1) * least_row_seconds have passed. 0: no wait. */
+    double least_seconds, least_row_seconds;
 } ae_spec_options;
 
-/* For every emitted token; depth 0 = decoded, k = k-th token of an accepted path; row: of the engine's pass, from whose logits
- * it was drawn. AERIE_STOP_NONE goes on, anything else ends the sequence for that reason. */
+/* Called for every emitted token. depth 0: decoded, k: the k-th token of an accepted path. row: the row of the engine's pass
+ * from whose logits it was drawn. AERIE_STOP_NONE continues, anything else ends the sequence for that reason. */
 typedef aerie_stop ae_spec_emit(void *user, uint32_t slot, int32_t token, uint32_t depth, uint32_t row);
 
-/* For every row that a sequence keeps, in the order of positions and after the tokens of its pass were emitted; row: of the
- * engine's pass, its logits exported. */
+/* Called for every row that a sequence keeps, in order of positions, after the tokens of its pass were emitted. row: its row in
+ * the engine's pass, with exported logits. */
 typedef void ae_spec_row(void *user, uint32_t slot, uint32_t position, uint32_t row);
 
 typedef struct ae_spec_request {
     const int32_t *tokens; /* [n_tokens] >= 1, copied */
     size_t n_tokens;
-    size_t n_answered;     /* the last so many of them are an answer that goes on; at least one token comes before it */
+    size_t n_answered;     /* the last n_answered tokens are an answer to continue; at least one token comes before it */
     const void *kv;        /* what ae_spec_read_cached gave for tokens[0..n_kv); n_kv 0: none */
     uint32_t n_kv, first_kv;
-    const double *mu;      /* mirostat's after the answer; NULL: as at its beginning */
-    uint32_t n_predict;    /* of answer, n_answered included; 0 = until the context is full */
+    const double *mu;      /* mirostat's value after the answer; NULL: its initial value */
+    uint32_t n_predict;    /* tokens of the answer, n_answered included; 0 = until the context is full */
     bool ignore_eog;
     ae_sampling sampling;
-    const ae_grammar *grammar; /* of the text; NULL: any */
+    const ae_grammar *grammar; /* the text matches it; NULL: any text */
     const ae_adapter_set *adapters; /* copied; NULL: none */
-    ae_spec_row *row;          /* NULL: not told. Else all of the prompt is run, whatever the KV cache holds of it */
+    ae_spec_row *row;          /* NULL: none. Otherwise the whole prompt runs, whatever the KV cache holds */
     void *row_user;
 } ae_spec_request;
 
-/* drafter (taken over, also on failure) may be NULL: plain decoding. */
+/* Takes drafter over, also on failure. NULL: plain decoding. */
 aerie_status ae_spec_create(ae_spec **out, ae_engine *engine, ae_drafter *drafter, const ae_spec_options *options,
                             aerie_error *error);
 void ae_spec_free(ae_spec *spec);
 
-/* Whether the request could be served by a free slot. ARGUMENT: the prompt, a token or a sampling parameter is out of range,
- * or the answer that shall go on is complete or not one of the grammar's. LIMIT: the prompt does not fit the context (both
- * numbers), or the grammar begins in too many ways. */
+/* Checks whether a free slot could serve the request. ARGUMENT: the prompt, a token or a sampling parameter is out of range, or
+ * the answer to continue is complete or does not match the grammar. LIMIT: the prompt does not fit the context (the message has
+ * both numbers), or the grammar has too many alternatives at its start. */
 aerie_status ae_spec_check(const ae_spec *spec, const ae_spec_request *request, aerie_error *error);
 /* Starts a sequence in a free slot, reusing what the KV cache holds of its prompt. After a failure nothing has changed. LIMIT
  * also when no slot is free. */
 aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32_t *slot, aerie_error *error);
-/* For drafters that are a spec themselves: the slot, which is free, goes on behind these tokens [n_tokens] >= 1 for n_predict
- * more, end-of-generation tokens included, and keeps of its newest sequence what it has in common with them. The sampler is
- * lent until the sequence has ended, and draws from rows alone. Allocates nothing. LIMIT: there is no room for any token. */
+/* For drafters that run a loop themselves: starts a sequence in this free slot after tokens [n_tokens] >= 1, for n_predict
+ * more, end-of-generation tokens included. Reuses the common prefix with the slot's newest sequence. The sampler is lent until
+ * the sequence has ended, and draws from rows alone. Allocates nothing. LIMIT: there is no room for any token. */
 aerie_status ae_spec_follow(ae_spec *spec, uint32_t slot, const int32_t *tokens, size_t n_tokens, uint32_t n_predict,
                             ae_sampler *sampler, aerie_error *error);
-/* What the slot, which is free, knows of its newest sequence goes: the next one to follow is a stranger's (drafter.h). */
+/* Drops what this free slot knows of its newest sequence: the next ae_spec_follow is for another sequence (drafter.h). */
 void ae_spec_forget(ae_spec *spec, uint32_t slot);
 /* One pass for all active slots. emit is called during it. */
 aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_error *error);
@@ -90,27 +120,27 @@ uint32_t ae_spec_n_done(const ae_spec *spec, uint32_t slot);
 /* Ends every sequence and forgets what the KV cache holds: after a failure, or before measuring. */
 void ae_spec_reset(ae_spec *spec);
 
-/* What a sequence has come to, between passes; lent until the next one. */
+/* The state of a sequence between passes; lent until the next one. */
 typedef struct ae_spec_sequence {
     const int32_t *tokens;   /* [n_tokens] prompt and answer */
     size_t n_tokens, n_answered;
-    double mu;               /* mirostat's */
+    double mu;               /* mirostat's value */
     const ae_adapter_set *adapters;
 } ae_spec_sequence;
 ae_spec_sequence ae_spec_sequence_get(const ae_spec *spec, uint32_t slot);
-/* How many of tokens[0..n) the KV cache holds, from the first on, as computed with these adapters (NULL: none): in the prefix
- * tree or in a sequence that runs. *first: from where on what layers with windows keep is there too (kv.h). */
+/* How many of the first tokens the KV cache holds, computed with these adapters (NULL: none), in the prefix tree or in a
+ * running sequence. *first: the position from which layers with windows have them too (kv.h). */
 uint32_t ae_spec_n_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, size_t n,
                           uint32_t *first);
-/* Canonical bytes of tokens[0..n), n and first as ae_spec_n_cached says: out [ae_spec_saved_bytes]. */
+/* Writes the canonical bytes of tokens[0..n), with n and first from ae_spec_n_cached, to out [ae_spec_saved_bytes]. */
 void ae_spec_read_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, uint32_t n, uint32_t first,
                          void *out);
-/* Such bytes go to the prefix tree, as far as it has room. */
+/* Puts such bytes into the prefix tree, as far as it has room. */
 void ae_spec_write_cached(ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, uint32_t n, uint32_t first,
                           const void *bytes);
 size_t ae_spec_saved_bytes(const ae_spec *spec, uint32_t n, uint32_t first);
 
-/* The figures of the slot's newest sequence; stop is AERIE_STOP_NONE while it runs. */
+/* Statistics of the slot's newest sequence; stop is AERIE_STOP_NONE while it runs. */
 const aerie_stats *ae_spec_stats(const ae_spec *spec, uint32_t slot);
 ae_drafter *ae_spec_drafter(const ae_spec *spec);
 ae_engine *ae_spec_engine(const ae_spec *spec);

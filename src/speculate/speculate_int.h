@@ -1,7 +1,7 @@
 /* speculate_int.h - the loop's state, and what its files do for each other.
  *
  * speculate.c owns the state and the order of a pass; start.c begins sequences, plan.c gives them rows and pages,
- * draft.c fills their trees, walk.c draws, tells and commits.
+ * draft.c fills their trees, walk.c draws tokens, reports them and commits their rows. The states of a slot: speculate.h.
  */
 #ifndef AE_SPECULATE_SPECULATE_INT_H
 #define AE_SPECULATE_SPECULATE_INT_H
@@ -13,16 +13,16 @@
 typedef struct spec_slot {
     bool active, ignore_eog;
     bool follows;       /* its sampler is lent, and it keeps its positions when it ends (ae_spec_follow) */
-    uint64_t number;    /* of its start: lower is older */
-    uint64_t scope;     /* of its newest sequence, also after it has ended */
-    bool forgotten;     /* ae_spec_forget */
-    uint32_t leader;    /* the slot that computes what this one waits for; NO_SLOT: none */
-    uint64_t leader_number;
-    uint32_t n_awaited; /* first tokens that both have */
-    bool preempted;     /* its pages were taken away; it runs again when there is room for all its tokens */
+    uint64_t number;    /* start number: a lower one is older */
+    uint64_t scope;     /* scope of its newest sequence, also after it has ended */
+    bool forgotten;     /* ae_spec_forget was called since the last ae_spec_follow */
+    uint32_t leader;    /* the slot that computes the prefix that this one waits for; NO_SLOT: none */
+    uint64_t leader_number; /* start number of the awaited sequence */
+    uint32_t n_awaited; /* length of the awaited prefix, which both have */
+    bool preempted;     /* its pages were taken away; it resumes when there is room for all its tokens */
     uint32_t turn;      /* position of the prompt to which a later request may return; 0: none */
-    uint32_t n_told;    /* positions of which `row` was told */
-    ae_spec_row *row; /* NULL: nobody is told of the rows */
+    uint32_t n_told;    /* positions that were reported to `row` */
+    ae_spec_row *row; /* NULL: none */
     void *row_user;
     int32_t *tokens; /* [n_ctx + 1] prompt and output; what the KV cache holds is a prefix of it */
     size_t n_tokens;
@@ -34,18 +34,18 @@ typedef struct spec_slot {
     double start_time;
     /* this pass */
     uint32_t n_chain, first_chain, first_tree;
-    bool decoding;        /* all pending tokens are in the pass: a token will be drawn */
+    bool decoding;        /* all pending tokens are in the pass, so a token will be drawn */
     double draft_seconds;
-    uint32_t i_chance;    /* in this pass; UINT32_MAX: it had none */
+    uint32_t i_chance;    /* its element of ae_spec.chances; UINT32_MAX: none */
     ae_acceptance acceptance;
     ae_tree tree;
-    /* what its walk drew, and the path that it took */
-    size_t n_before; /* tokens */
+    /* results of its walk: the tokens drawn and the path taken */
+    size_t n_before; /* n_tokens before the walk */
     ae_walked walked;
 } spec_slot;
 
 #define NO_SLOT UINT32_MAX
-#define AE_SPEC_SNAPSHOT_EVERY 4096 /* positions, of recurrent state */
+#define AE_SPEC_SNAPSHOT_EVERY 4096 /* positions between two snapshots of recurrent state */
 
 struct ae_spec {
     ae_engine *engine;
@@ -57,34 +57,34 @@ struct ae_spec {
     spec_slot *slots; /* [n_slots] */
     uint32_t *order;  /* [n_active] active slots, oldest first */
     uint64_t n_started;
-    ae_token_trie *trie; /* made for the first grammar */
-    float *masked;       /* [n_vocab] with it */
+    ae_token_trie *trie; /* created for the first grammar */
+    float *masked;       /* [n_vocab] created with the trie */
     /* this pass */
     ae_round round;
     ae_result result;
-    double draft_seconds;       /* of offers and network */
+    double draft_seconds;       /* n-gram drafts and network */
     ae_draft_request *requests; /* [n_slots] */
-    ae_draft_request *asked;    /* [n_slots] those of them for which the network drafts */
-    ae_chance *chances;         /* [n_slots] of the requests */
-    uint32_t *walking;          /* [n_slots] slots that the device draws for, then those that a thread of the host does */
-    ae_engine_walk *walks;      /* [n_slots] of the former */
-    ae_walked *walked;          /* [n_slots] what came of them */
+    ae_draft_request *asked;    /* [n_slots] the requests for which the network drafts */
+    ae_chance *chances;         /* [n_slots] by request */
+    uint32_t *walking;          /* [n_slots] slots of a walk: first the device's, then those of the host's threads */
+    ae_engine_walk *walks;      /* [n_slots] input of the device's walks */
+    ae_walked *walked;          /* [n_slots] results of the device's walks */
     ae_trial trial[2];          /* [ae_draft_kind] */
     int32_t *seen_rows;         /* [largest pass] */
-    uint32_t n_pages_left;      /* of the KV cache, for trees: what no chunk of the pass needs */
-    uint32_t n_tree_rows;       /* nodes that fit the pass */
-    double row_seconds;         /* a row's share of the last passes with prompts; 0: none yet */
+    uint32_t n_pages_left;      /* pages of the KV cache that no chunk of the pass needs: room for trees */
+    uint32_t n_tree_rows;       /* tree nodes that fit the pass */
+    double row_seconds;         /* smoothed time per row of passes with prompts; 0: none yet */
 };
 
 /* ---- speculate.c ---- */
 
 aerie_status ae_spec_out_of_step(uint32_t slot, aerie_error *error);
-/* The sequence ends; its pages are still the slot's. */
+/* Ends the sequence. The slot keeps its pages until ae_spec_release. */
 void ae_spec_finish(ae_spec *spec, spec_slot *s, aerie_stop stop);
-/* What the cache holds of a sequence goes to the prefix tree. */
+/* Hands the sequence's positions in the cache to the prefix tree; a slot that follows keeps them. */
 void ae_spec_release(ae_spec *spec, uint32_t i_slot);
 
-/* The network will not be asked for drafts in the next rounds. */
+/* Whether the network is paused: no drafts are asked of it in the next rounds. */
 static inline bool ae_spec_rests(const ae_spec *spec)
 {
     return ae_trial_rests(&spec->trial[AE_KIND_DRAFT]) || ae_controller_rests(&spec->controller);
@@ -92,39 +92,40 @@ static inline bool ae_spec_rests(const ae_spec *spec)
 
 /* ---- plan.c ---- */
 
-/* What each slot brings to the pass: a chunk of what is pending. Room is kept for a tree on every slot that
+/* Decides what each slot brings to the pass: a chunk of its pending tokens. Keeps room for a tree on every slot that
  * decodes. */
 void ae_spec_plan(ae_spec *spec);
-/* How long a pass over prompts took, for the bound on pauses. */
+/* Records the time of a pass over prompts, for the bound on pauses. */
 void ae_spec_saw_prompts(ae_spec *spec, uint32_t n_rows, double seconds);
 
 /* ---- draft.c ---- */
 
-/* Drafts for all slots that decode, cut to what is worth verifying. offers, network: whether they may be asked. */
+/* Drafts for all slots that decode and cuts the trees to what pays to verify. offers: n-gram drafts are allowed. network: the
+ * network is. */
 aerie_status ae_spec_propose(ae_spec *spec, bool offers, bool network, aerie_error *error);
 
 /* ---- walk.c ---- */
 
-/* Draws for all slots that decode; nobody is told of the tokens yet. */
+/* Draws for all slots that decode. Tokens are not reported yet. */
 aerie_status ae_spec_walk(ae_spec *spec, aerie_error *error);
-/* Tells of what the walk drew, until somebody wants no more; then the KV cache keeps what was accepted. */
+/* Reports the tokens that the walk drew until the sequence ends; then commits the accepted rows to the KV cache. */
 aerie_status ae_spec_deliver(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, void *user, aerie_error *error);
-/* The chunk's rows and those of the accepted path are true now: the cache keeps them, the drafter may learn from them. */
+/* Commits the rows of the chunk and of the accepted path to the KV cache; the drafter may learn from them. */
 aerie_status ae_spec_commit(ae_spec *spec, uint32_t i_slot, const int32_t *path, uint32_t n_path, aerie_error *error);
 
 /* ---- start.c ---- */
 
-/* Where a sequence can begin. */
+/* Where the computation of a sequence can begin. */
 typedef struct origin {
-    uint32_t slot;             /* the free slot that has most tokens in common: its drafter knows them */
-    uint32_t donor, n_same;    /* the slot, free or not, that has most */
-    uint32_t source, n_source; /* the running slot whose live positions can be shared, if the prefix tree has fewer */
-    uint32_t leader, n_leader; /* the running slot that will compute most of the prompt before long */
-    bool stranger;             /* the slot's newest sequence was of another scope */
+    uint32_t slot;             /* the free slot with most tokens in common: its drafter knows them */
+    uint32_t donor, n_same;    /* the slot, free or not, with most tokens in common, and their number */
+    uint32_t source, n_source; /* the running slot with most live positions to share, and their number */
+    uint32_t leader, n_leader; /* the running slot that will compute most of the prompt, and how much */
+    bool stranger;             /* the slot's newest sequence had another scope */
 } origin;
 
-/* The slot, whose cache is emptied, gets what there is of its first n_most tokens: from the prefix tree, or from positions
- * [0, n_source) of a running slot if these are more. The drafter is told. */
+/* Fills the slot, whose cache is emptied, with up to n_most first tokens: from the prefix tree, or from positions [0, n_source)
+ * of a running slot if these are more. Tells the drafter. */
 void ae_spec_reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32_t n_most, const origin *from);
 
 #endif

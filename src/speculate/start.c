@@ -1,6 +1,6 @@
-/* start.c - how a sequence begins: which slot it takes, and what of its prompt need not be computed.
+/* start.c - starts a sequence: which slot it takes, and which part of its prompt need not be computed.
  *
- * Owns nothing: slots are speculate_int.h's, pages the KV cache's.
+ * Owns nothing: speculate_int.h describes the slots, and the KV cache owns the pages.
  */
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "speculate/speculate_int.h"
 #include "text/grammar/match.h"
 
-/* First tokens that the slot's newest sequence, running or not, has in common with one of this key. */
+/* Length of the common prefix of the tokens and the slot's newest sequence, running or not; 0 if the keys differ. */
 static uint32_t common_tokens(const ae_spec *spec, uint32_t slot, ae_kv_key key, const int32_t *tokens, size_t n_tokens)
 {
     const spec_slot *s = &spec->slots[slot];
@@ -38,7 +38,7 @@ static origin choose_origin(const ae_spec *spec, const ae_spec_request *request)
             if (shared > best.n_source) best.source = i, best.n_source = shared;
             continue;
         }
-        /* of equal slots one of this scope, whose drafter has learned; of those the one whose cache holds least */
+        /* among equal slots, one of this scope, whose drafter has learned; among those, the one whose cache holds least */
         const bool stranger = s->scope != key.scope;
         const bool better = best.slot == NO_SLOT || same > n_slot || (same == n_slot && stranger < best.stranger) ||
                             (same == n_slot && stranger == best.stranger && s->n_tokens < spec->slots[best.slot].n_tokens);
@@ -57,7 +57,7 @@ void ae_spec_reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32
                                   : ae_engine_share(e, i_slot, from->source, n_source);
     if (!spec->drafter) return;
     const spec_slot *donor = &spec->slots[from->donor];
-    /* the drafter may have to go back further than recurrent layers can return to */
+    /* the drafter may have to go back to a position that recurrent layers cannot return to */
     for (uint32_t n_shared = n + 1; n < n_shared;) {
         n_shared = n;
         const uint32_t n_known = spec->drafter->ops->begin(
@@ -117,8 +117,8 @@ aerie_status ae_spec_check(const ae_spec *spec, const ae_spec_request *request, 
     return status;
 }
 
-/* The slot's constraint becomes that of the grammar (NULL: none), at its beginning. One left from an earlier request, here or
- * in another free slot, already has masks. */
+/* Gives the slot a constraint at the beginning of the grammar (NULL: none). One left from an earlier request, here or in
+ * another free slot, already has masks and is reused. */
 static aerie_status constrain(ae_spec *spec, uint32_t i_slot, const ae_grammar *grammar, aerie_error *error)
 {
     ae_constraint **own = &spec->slots[i_slot].constraint;
@@ -148,8 +148,8 @@ static aerie_status follow_answer(ae_constraint *constraint, const ae_spec_reque
     return AERIE_OK;
 }
 
-/* Where the last turn of a prompt ends, before the position that always runs; a template may write what follows differently
- * next time. Of a prompt without turns: the end of its last whole page. */
+/* Where the last turn of a prompt ends, before the position that always runs: a template may write what comes after it
+ * differently next time. A prompt without turns: the end of its last whole page. */
 static uint32_t last_turn(const ae_spec *spec, const int32_t *tokens, size_t n)
 {
     for (size_t i = n - 1; i; i--)
@@ -215,13 +215,13 @@ aerie_status ae_spec_follow(ae_spec *spec, uint32_t slot, const int32_t *tokens,
     spec_slot *s = &spec->slots[slot];
     if (n_tokens >= spec->n_ctx || s->active)
         return ae_fail(error, AERIE_ERROR_LIMIT, "sequence %u has no room for a draft behind %zu tokens", slot, n_tokens);
-    const ae_kv_key key = ae_engine_seq_key(spec->engine, slot); /* none: nobody adapts a slot that follows */
+    const ae_kv_key key = ae_engine_seq_key(spec->engine, slot); /* a slot that follows has no adapters */
     const uint32_t same = common_tokens(spec, slot, key, tokens, n_tokens), n_most = (uint32_t)n_tokens - 1;
     const uint32_t live = ae_kv_n_live(ae_engine_kv(spec->engine), slot), n = same < n_most ? same : n_most;
     const origin from = {.slot = slot, .donor = slot, .n_same = same, .source = slot, .n_source = n < live ? n : live,
                          .stranger = s->forgotten};
     ae_spec_reuse(spec, slot, tokens, n_most, &from);
-    ae_engine_snapshot(spec->engine, slot); /* recurrent layers may have to return */
+    ae_engine_snapshot(spec->engine, slot); /* recurrent layers may have to return here */
     const ae_acceptance known = s->acceptance;
     int32_t *own = s->tokens;
     *s = (spec_slot){.active = true, .ignore_eog = true, .follows = true, .number = spec->n_started++, .leader = NO_SLOT,
@@ -244,7 +244,7 @@ ae_spec_sequence ae_spec_sequence_get(const ae_spec *spec, uint32_t slot)
                               ae_engine_adapters(spec->engine, slot)};
 }
 
-/* The slot whose live positions hold most of the tokens; NO_SLOT: the prefix tree holds as many. */
+/* Finds the slot whose live positions hold most of the tokens. NO_SLOT: the prefix tree holds as many. */
 static uint32_t find_cached(const ae_spec *spec, ae_kv_key key, const int32_t *tokens, size_t n, uint32_t *n_cached)
 {
     const ae_kv *kv = ae_engine_kv(spec->engine);

@@ -1,8 +1,8 @@
 /* walk.c - after the pass: tokens are drawn down the trees, reported to the caller, and their rows are kept in
  * the KV cache.
  *
- * Sequences whose draw needs a row alone are drawn for by the backend, where the logits lie. Those with a grammar or a
- * sampler that looks at the tokens before (penalties, DRY, mirostat) are drawn for here, from downloaded rows.
+ * The backend draws where the draw needs a row alone, since the logits are there. For sequences with a grammar, or with a
+ * sampler that looks at earlier tokens (penalties, DRY, mirostat), this file draws from downloaded rows.
  *
  * Owns no state of its own. Invariant: a token is emitted only if it was drawn from the logits of its own prefix (law 1), and
  * the cache keeps the rows of emitted tokens only.
@@ -17,13 +17,13 @@ static uint32_t root_of(const spec_slot *s)
     return s->first_chain + s->n_chain - 1;
 }
 
-/* The row of the pass that the i-th token of the walk was drawn from. */
+/* The row of the pass from which the i-th token of the walk was drawn. */
 static uint32_t drawn_row(const spec_slot *s, uint32_t i)
 {
     return i ? s->first_tree + (uint32_t)s->walked.path[i - 1] : root_of(s);
 }
 
-/* Tokens that the sequence has room for; at least one is drawn. */
+/* How many tokens the sequence has room for; at least one is drawn. */
 static uint32_t n_most(const ae_spec *spec, const spec_slot *s)
 {
     const size_t room = s->n_tokens < spec->n_ctx ? spec->n_ctx - s->n_tokens : 1;
@@ -36,8 +36,8 @@ typedef struct host_walk {
     spec_slot *slot;
 } host_walk;
 
-/* Draws, and goes on from there as if the token were emitted: what is not emitted in the end leaves no trace in the sampler or
- * the constraint, since such a sequence has ended. */
+/* Draws, and continues as if the token were emitted. A token that is not emitted in the end leaves no trace in the sampler or
+ * the constraint, since its sequence has ended. */
 static ae_walk_verdict draw_on_host(void *context, uint32_t row, uint32_t depth, int32_t *token)
 {
     const host_walk *w = context;
@@ -50,13 +50,13 @@ static ae_walk_verdict draw_on_host(void *context, uint32_t row, uint32_t depth,
                  ? ae_guide_draw(s->constraint, s->sampler, logits, s->tokens, s->n_tokens, !s->ignore_eog, spec->masked)
                  : ae_sampler_draw(s->sampler, logits, s->tokens, s->n_tokens);
     if (*token == AE_GUIDE_NONE || (!s->ignore_eog && ae_vocab_is_eog(spec->vocab, *token))) return AE_WALK_LAST;
-    if (!s->follows) ae_sampler_accept(s->sampler, *token, s->n_tokens); /* what a draft draws leaves no trace */
+    if (!s->follows) ae_sampler_accept(s->sampler, *token, s->n_tokens); /* the drawn tokens are a draft */
     if (s->constraint) ae_constraint_advance(s->constraint, *token);
     s->tokens[s->n_tokens++] = *token;
     return s->constraint && ae_constraint_is_complete(s->constraint) ? AE_WALK_LAST : AE_WALK_ON;
 }
 
-/* Touches nothing but the slot, and `masked` where there is a grammar: slots without one walk in parallel. */
+/* Writes only the slot, and `masked` where there is a grammar. So slots without a grammar can walk in parallel. */
 static void walk_on_host(ae_spec *spec, spec_slot *s)
 {
     const double start = ae_time_now();
@@ -72,7 +72,7 @@ static void walk_item(void *context, uint32_t item, uint32_t i_worker)
     walk_on_host(spec, &spec->slots[spec->walking[item]]);
 }
 
-/* So that threads need not. */
+/* Downloads the slot's rows before threads read them. */
 static void download_rows(ae_spec *spec, const spec_slot *s)
 {
     (void)ae_engine_logits(spec->engine, root_of(s));
@@ -123,7 +123,7 @@ aerie_status ae_spec_walk(ae_spec *spec, aerie_error *error)
 
 /* ---- Telling and keeping ------------------------------------------------------------------------------------- */
 
-/* See cut_chunk in plan.c. */
+/* Saves recurrent state where cut_chunk in plan.c ended the chunk. */
 static void keep_state(ae_spec *spec, uint32_t i_slot, uint32_t before)
 {
     const uint32_t live = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot);
@@ -154,7 +154,7 @@ aerie_status ae_spec_commit(ae_spec *spec, uint32_t i_slot, const int32_t *path,
     return AERIE_OK;
 }
 
-/* Tells of the i-th drawn token; false when the sequence is finished by it. */
+/* Emits the i-th drawn token. False: the sequence has ended. */
 static bool emit_token(ae_spec *spec, uint32_t i_slot, uint32_t i, uint32_t depth, ae_spec_emit *emit, void *user)
 {
     spec_slot *s = &spec->slots[i_slot];
@@ -217,7 +217,7 @@ aerie_status ae_spec_deliver(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit,
         ae_spec_finish(spec, s, AERIE_STOP_NONE);
     }
     count_drafts(s, spec->drafter ? spec->drafter->i_choice : 0, n_path, i > s->walked.n_path);
-    /* a token that ended the sequence unemitted (EOG) is not part of it, nor is its row */
+    /* a token that ended the sequence without being emitted (EOG) is not part of it, and neither is its row */
     const uint32_t n_live = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot);
     AE_TRY(
         ae_spec_commit(spec, i_slot, s->walked.path, s->n_tokens < n_live + s->n_chain + n_path ? n_path - 1 : n_path, error));

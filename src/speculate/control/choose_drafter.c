@@ -1,21 +1,21 @@
-/* choose_drafter.c - see choose_drafter.h. Trials are of few rounds, and ever rarer for those that lose them: each trial costs
- * more than its rounds, since a network that was not awake has to run the text that it missed. */
+/* choose_drafter.c - see choose_drafter.h. Trials last few rounds, and networks that lose them are tried less and less often. A
+ * trial costs more than its rounds, since a network that was not active has to run the text that it missed. */
 #include "speculate/control/choose_drafter.h"
 
-#define TRIAL 20      /* rounds, ... */
-#define LOOK 8        /* ... of which a bad one takes so many, */
-#define GLANCE 3      /* ... and one that is surely better or worse so many: */
-#define SURE 0.7      /* standard deviations of what its acceptance promises */
-#define WARM 2        /* ... the first of them not counted: the network catches up with the text */
-#define BADLY 0.9     /* of what the best one brings */
-#define FAR 0.8       /* of what the best one promises: no noise, ... */
-#define LOST_FAR 3    /* ... and as good as so many trials lost */
+#define TRIAL 20      /* rounds of a trial at most */
+#define LOOK 8        /* rounds after which a trial ends whose network did badly (BADLY) */
+#define GLANCE 3      /* rounds after which a trial ends whose network is expected to be better or worse (SURE) */
+#define SURE 0.7      /* standard deviations of acceptance that such an expectation allows for */
+#define WARM 2        /* first rounds that are not counted: the network catches up with the text */
+#define BADLY 0.9     /* share of the best network's score */
+#define FAR 0.8       /* share of the best network's expected gain; a difference this large is not noise */
+#define LOST_FAR 3    /* lost trials that such a difference counts as */
 #define CLEARLY 1.02
-#define MEMORY 64.0   /* rounds that count */
-#define WAIT 64       /* rounds to a network's next trial, doubled with each one lost in a row ... */
-#define RICH 1.1      /* what the best one brings that pays for a trial of another, whatever that one's book says, ... */
-#define FUNDS 1.0     /* ... with so many plain passes */
-#define MOST_LOST 5   /* ... as long as these are no more */
+#define MEMORY 64.0   /* rounds of the moving average */
+#define WAIT 64       /* rounds until a network's next trial; each lost trial in a row doubles them (see MOST_LOST) */
+#define RICH 1.1      /* score of the best network that pays for a trial of another one, whatever that one's budget */
+#define FUNDS 1.0     /* budget that such a trial gets, in plain passes */
+#define MOST_LOST 5   /* lost trials in a row that are counted */
 
 void ae_contest_init(ae_controller *c)
 {
@@ -23,7 +23,7 @@ void ae_contest_init(ae_controller *c)
     c->net = c->best = &c->networks[0];
 }
 
-/* Tokens over passes; 1, as plain decoding, while nothing is known. */
+/* Tokens per plain pass. 1, as in plain decoding, while nothing is known. */
 static double score(const ae_network *net)
 {
     return net->passes > 0 ? net->tokens / net->passes : 1;
@@ -46,7 +46,7 @@ static void start_trial(ae_controller *c, ae_network *net)
     net->passes *= 0.5;
 }
 
-/* The others wait for another trial. */
+/* Ends a trial: the loser waits for another one. */
 static void settle(ae_controller *c, ae_network *winner, uint32_t n_lost)
 {
     ae_network *loser = winner == c->net ? c->best : c->net;
@@ -58,7 +58,7 @@ static void settle(ae_controller *c, ae_network *winner, uint32_t n_lost)
     c->net = c->best = winner;
 }
 
-/* What prices and acceptance promise tells soon; what the rounds really brought, longer ones, has the last word. */
+/* Decides the current trial. Expected gains can end it early; otherwise what its rounds really brought decides. */
 static void judge(ae_controller *c)
 {
     const double tried = score(c->net), best = score(c->best), promised = ae_controller_expected(c, c->best, 0);
@@ -74,7 +74,7 @@ void ae_contest_begin(ae_controller *c)
 {
     const uint32_t n = c->options.n_networks;
     if (n < 2) return;
-    if (c->options.fixed) { /* each in turn */
+    if (c->options.fixed) { /* the networks take turns */
         c->net = &c->networks[c->clock % n];
         return;
     }

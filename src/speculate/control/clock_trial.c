@@ -3,16 +3,16 @@
 
 #include <string.h>
 
-#define REST 64         /* rounds after a lost trial, doubled with each further one ... */
-#define MOST_LOST 5     /* ... up to this many */
-#define KEEP 16         /* rounds after a won trial, doubled with each check that says the same ... */
-#define MOST_WON 5      /* ... up to this many */
-#define CHECK 4         /* rounds of a check, or at least before a trial */
-#define LOOK 3          /* rounds with it after which it may be stopped, ... */
-#define CLEARLY 1.08f   /* ... if it takes so much longer */
-#define ENOUGH 6        /* rounds with it for a verdict */
-#define FASTER 0.99f    /* what it has to be for that */
-#define MOST_IDLE 12    /* rounds without use */
+#define REST 64         /* rounds of pause after a lost trial; each further one doubles them (see MOST_LOST) */
+#define MOST_LOST 5     /* lost trials in a row that are counted */
+#define KEEP 16         /* rounds of use after a won trial; each check that confirms it doubles them (see MOST_WON) */
+#define MOST_WON 5      /* won trials and checks in a row that are counted */
+#define CHECK 4         /* rounds of a check; also the fewest rounds without drafts before a trial */
+#define LOOK 3          /* rounds with drafts after which a trial may be stopped early */
+#define CLEARLY 1.08f   /* time per token, relative to rounds without drafts, that stops it early */
+#define ENOUGH 6        /* rounds with drafts after which a trial is decided */
+#define FASTER 0.99f    /* time per token, relative to rounds without drafts, that wins it */
+#define MOST_IDLE 12    /* rounds without use that lose it */
 
 static void forget(ae_trial *t)
 {
@@ -24,12 +24,12 @@ static void enter(ae_trial *t, ae_trial_state state, uint32_t n_rounds)
     t->state = state;
     t->n_left = n_rounds;
     t->n_idle = 0;
-    /* what it is compared with has to be of the same time */
+    /* both sides of a comparison must be measured at the same time */
     if (state == AE_TRIAL_TRY) t->n_seen[1] = 0;
     if (state == AE_TRIAL_CHECK) t->n_seen[0] = 0;
 }
 
-/* Another number of sequences is another question. */
+/* Whether the number of sequences changed so much that what was measured does not apply. */
 static bool is_another(const ae_trial *t, uint32_t n_seqs)
 {
     return n_seqs > t->n_seqs + t->n_seqs / 4 || n_seqs + n_seqs / 4 < t->n_seqs;

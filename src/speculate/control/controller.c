@@ -1,4 +1,4 @@
-/* controller.c - beliefs, prices, accounts, and the three decisions of a pass (controller.h). Curves of times: timing.c. */
+/* controller.c - acceptance, costs, budgets, and the three decisions of a pass (controller.h). Curves of times: timing.c. */
 #include "speculate/control/controller.h"
 
 #include <math.h>
@@ -9,30 +9,30 @@
 #include "speculate/control/choose_drafter.h"
 
 #define GAIN_NEEDED 1.01  /* speculate only for at least this expected gain */
-#define PRIOR_HIT 0.7     /* acceptance of a level that nothing is known of, ... */
-#define PRIOR_TRIES 4.0   /* ... and for how many tries that counts */
-#define PROBE_SHARE 8     /* the first drafts are one level for one sequence in so many, ... */
-#define PROBE_EVERY 4     /* ... and come every so many rounds until their price is known */
-#define INTEREST 0.012 /* of a plain pass, that each pass pays into a book; each failed trial after the first halves it, ... */
-#define SEVERAL 1.5       /* several networks together get so much more than one */
-#define MOST_FAILED 4     /* ... as long as these are no more */
-#define CREDIT_FIRST 0.5 /* each kind: a short answer is not much slower for having tried both */
+#define PRIOR_HIT 0.7     /* acceptance of a level that nothing is known of */
+#define PRIOR_TRIES 4.0   /* tries that PRIOR_HIT counts as */
+#define PROBE_SHARE 8     /* one sequence in this many gets the first drafts, of one level */
+#define PROBE_EVERY 4     /* rounds between such drafts until their cost is known */
+#define INTEREST 0.012 /* plain passes that each pass adds to a budget; each failed trial after the first halves it */
+#define SEVERAL 1.5       /* times INTEREST, for several networks together */
+#define MOST_FAILED 4     /* failed trials in a row that are counted */
+#define CREDIT_FIRST 0.5 /* first budget of each kind: a short answer is not much slower for having tried both */
 #define CREDIT_MOST 2.0
 #define CREDIT_LEAST -0.5
-#define CREDIT_WAKE 0.25  /* a kind that rests is tried again with this much */
-#define RISK_LEAST 0.2    /* of a plain pass, that may be risked with any credit */
+#define CREDIT_WAKE 0.25  /* budget at which a paused kind is tried again */
+#define RISK_LEAST 0.2    /* plain passes that may be risked with any budget */
 #define MOST_DRIFT 8.0
-#define FORGET 0.97       /* of acceptance, per round without a draft: what was bad is tried again */
-#define PLAIN_EARLY 12    /* rounds to the next plain one while its time is hardly known, ... */
-#define PLAIN_CLOSE 48    /* ... while speculation gains little, ... */
-#define PLAIN_EVERY 192   /* ... and else */
-#define PLAIN_ODD 2       /* rounds, after one that does not agree with the drift */
-#define DRIFT_ODD 1.25    /* of the drift: no noise */
+#define FORGET 0.97       /* factor on acceptance per round without a draft, so that what was bad is tried again */
+#define PLAIN_EARLY 12    /* rounds until the next plain one while its time is hardly known */
+#define PLAIN_CLOSE 48    /* rounds until the next plain one while speculation gains little */
+#define PLAIN_EVERY 192   /* rounds until the next plain one otherwise */
+#define PLAIN_ODD 2       /* rounds until the next plain one after one that does not agree with the drift */
+#define DRIFT_ODD 1.25    /* ratio to the drift that is not noise */
 #define DRIFT_FAR 1.3
-#define ODD_FASTER 2      /* plain passes that agree with each other and not with the drift, if it is less than that, ... */
-#define ODD_SLOWER 3      /* ... or more */
-#define PLAIN_DRIFTED 4   /* rounds, after the machine became slower or faster */
-#define PLAIN_DOUBTED 8   /* rounds, when it seems slower than a larger pass */
+#define ODD_FASTER 2      /* plain passes in a row, faster than the drift and agreeing with each other, that replace it */
+#define ODD_SLOWER 3      /* the same for slower ones */
+#define PLAIN_DRIFTED 4   /* rounds until the next plain one after the machine became slower or faster */
+#define PLAIN_DOUBTED 8   /* rounds until the next plain one when it seems slower than a larger pass */
 
 struct ae_reached {
     float reach;
@@ -75,12 +75,12 @@ static void add_ratio(ae_ratios *r, double ratio)
     r->ratio[r->n_seen++ % AE_RATIOS] = (float)ratio;
 }
 
-/* How much longer the last ones took than they were expected to: the lower quartile. So a wrong expectation corrects itself,
- * and a slow pass now and then does not count. */
+/* How much longer the last passes took than expected: the lower quartile. This corrects wrong expectations, and ignores a slow
+ * pass now and then. */
 static double usual_ratio(const ae_ratios *r)
 {
     const uint32_t n = r->n_seen < AE_RATIOS ? r->n_seen : AE_RATIOS;
-    float sorted[AE_RATIOS + 1] = {1}; /* at first two are not enough to be believed */
+    float sorted[AE_RATIOS + 1] = {1}; /* a 1 is added, since the first two are not enough */
     uint32_t m = n < AE_RATIOS;
     for (uint32_t i = 0; i < n; i++, m++) {
         uint32_t at = m;
@@ -97,8 +97,9 @@ static uint32_t bucket_of(uint32_t n_context)
     return n_context < 512 ? 0 : n_context < 2048 ? 1 : n_context < 8192 ? 2 : 3;
 }
 
-/* What a bucket has not seen yet has the shape of the nearest other bucket that has. Beyond that, passes over prompts say what
- * many rows take: so the first drafts are no larger than they should be. False: nothing was seen yet. */
+/* Expected times of passes. Sizes that a bucket has not measured take the shape of the nearest bucket that has them. For still
+ * larger sizes, passes over prompts say what many rows cost, so that the first drafts are not too large. False: nothing was
+ * measured yet. */
 static bool pass_line(const ae_controller *c, uint32_t n_context, bool prompts, ae_line *line)
 {
     const uint32_t bucket = bucket_of(n_context);
@@ -120,9 +121,9 @@ static bool pass_line(const ae_controller *c, uint32_t n_context, bool prompts, 
     return false;
 }
 
-/* A pass without drafts took `ratio` times what is usual. When several in a row say the same and it is not the drift, then the
- * drift is wrong, and so is what was recorded since the last one that agreed with it: wrong times of other sizes and a wrong
- * drift can bear each other out for as long as only those sizes are run. */
+/* A pass without drafts took `ratio` times the usual time. If several in a row agree with each other and not with the drift,
+ * the drift is wrong, and so are the times recorded since the last pass that agreed with it. Without this check, wrong times of
+ * other sizes and a wrong drift could confirm each other as long as only those sizes run. */
 static void check_drift(ae_controller *c, uint32_t n_rows, double ratio)
 {
     const bool agrees = ratio < DRIFT_ODD * c->drift && ratio > c->drift / DRIFT_ODD;
@@ -154,7 +155,7 @@ void ae_controller_saw_pass(ae_controller *c, const ae_round *r, uint32_t n_rows
     if (n_rows > r->n_rows && c->expected > 0) add_ratio(&c->pass_ratios, seconds / c->expected);
 }
 
-/* The time of a draft of n_levels levels for n sequences. */
+/* Expected seconds of a draft of n_levels levels for n sequences. */
 static double draft_seconds(const ae_controller *c, double n, uint32_t n_levels)
 {
     const double first = ae_line_at(&c->net->first_now, n), level = ae_line_at(&c->net->level_now, n);
@@ -193,7 +194,7 @@ static bool is_offered(const ae_tree *tree, uint32_t node)
     return tree->from[node] & AE_FROM_OFFER;
 }
 
-/* The drafter's own belief counts as three observations. */
+/* Probability that the node is accepted. The drafter's own probability counts as three observations. */
 static double calibrated(const ae_controller *c, const ae_tree *tree, uint32_t node)
 {
     const ae_beliefs *b = is_offered(tree, node) ? &c->offered : &c->net->beliefs;
@@ -219,7 +220,7 @@ static bool was_tried(const ae_tree *tree, int32_t parent)
     return false;
 }
 
-/* What a level brought. One that ran and of which nothing was worth verifying brought what it was believed to. */
+/* Counts the verdict on each level. A level that ran but had no node worth verifying counts with its estimated probability. */
 static void count_levels(ae_controller *c, const ae_chance *chance, const int32_t *path, uint32_t n_accepted)
 {
     const ae_tree *tree = chance->tree;
@@ -284,12 +285,12 @@ void ae_controller_saw_round(ae_controller *c, const ae_round *r, const ae_resul
     if (c->options.fixed) return;
     ae_book *network = &c->net->book;
     const double plain = c->plain_seconds, upkeep = result->upkeep / (c->drift * plain);
-    if (r->prompts || !r->n_drawing) { /* a prompt's rows are work for a network, too; alone they do not make it rest */
+    if (r->prompts || !r->n_drawing) { /* a network works on a prompt's rows too, but that alone does not pause it */
         const double left = network->credit - upkeep;
         if (network->credit > CREDIT_WAKE) network->credit = left > CREDIT_WAKE ? left : CREDIT_WAKE;
         return;
     }
-    network->trial -= result->start / (c->drift * plain); /* not of its credit: what is spent says nothing of later drafts */
+    network->trial -= result->start / (c->drift * plain); /* not its budget: a cost paid once predicts nothing */
     const double n_nodes = result->n_nodes[0] + result->n_nodes[1];
     double more = n_nodes ? c->expected * usual_ratio(&c->pass_ratios) / plain - 1 : 0;
     if (more < 0) more = 0;
@@ -303,7 +304,7 @@ void ae_controller_saw_round(ae_controller *c, const ae_round *r, const ae_resul
     }
     const bool known = result->used[AE_KIND_DRAFT] || ae_times_trusted(ae_curve_times(&c->net->first, 1), c->clock);
     if (!c->plain && !c->probing && known) ae_contest_saw(c, tokens, passes);
-    if (c->net->ratios.n_seen && !network->n_warming) gain[AE_KIND_DRAFT] -= upkeep; /* it had its chance */
+    if (c->net->ratios.n_seen && !network->n_warming) gain[AE_KIND_DRAFT] -= upkeep; /* once it has drafted and is ready */
     const double interest = INTEREST * (c->options.n_networks > 1 ? SEVERAL / c->options.n_networks : 1);
     enter(&c->offers, result->used[AE_KIND_OFFER], gain[AE_KIND_OFFER], INTEREST, 0);
     for (uint32_t i = 0; i < c->options.n_networks; i++) {
@@ -321,7 +322,7 @@ bool ae_controller_rests(const ae_controller *c)
 
 /* ---- Begin ---------------------------------------------------------------------------------------------- */
 
-/* Plain decoding is due: never seen at this number of sequences, not lately, or slower than passes that do more. */
+/* Whether a plain pass is due: never measured at this number of sequences, not lately, or slower than larger passes. */
 static bool plain_is_due(const ae_controller *c, const ae_round *r)
 {
     if (r->prompts || r->n_rows != r->n_drawing) return false;
@@ -334,13 +335,13 @@ static bool plain_is_due(const ae_controller *c, const ae_round *r)
     if (c->n_odd && age >= PLAIN_ODD) return true;
     if (age >= PLAIN_DOUBTED && (c->drift > DRIFT_FAR || c->drift < 1 / DRIFT_FAR)) return true;
     if (age >= PLAIN_DOUBTED && (double)t->typical > 1.05 * ae_line_at(&c->pass_now, (double)t->typical_size)) return true;
-    const double since = c->drift / c->plain_drift; /* a size that was measured wrongly looks like a change of everything */
+    const double since = c->drift / c->plain_drift; /* one wrongly measured size looks like a change of the whole machine */
     if (age >= PLAIN_DRIFTED && (since > 1.25 || since < 0.8)) return true;
     const bool close = c->gain < 1.2;
     return age >= (close ? PLAIN_CLOSE : PLAIN_EVERY);
 }
 
-/* Acceptance is a thing of the text, and that goes on. */
+/* Lets acceptance decay while the network does not draft, since the text changes. */
 static void forget(ae_controller *c)
 {
     const double keep = 1 - (1 - FORGET) / (1u << c->net->book.n_failed);
@@ -355,8 +356,8 @@ static void forget(ae_controller *c)
     }
 }
 
-/* Tokens that a pass without drafts is worth: those that it draws; and the rows of prompts, which are work too, as many as
- * plain decoding draws in their time. Else the first draft that comes along would seem to pay beside a long prompt. */
+/* The baseline: tokens that a pass without drafts is worth. These are the tokens that it draws, and its prompt rows, counted as
+ * the tokens that plain decoding draws in the same time. Without them, any draft would seem to pay beside a long prompt. */
 static double worth(const ae_controller *c, const ae_round *r)
 {
     ae_line decoding;
@@ -417,14 +418,15 @@ double ae_controller_expected(const ae_controller *c, const ae_network *net, dou
     return best;
 }
 
-/* How much likelier than others this sequence's drafts are accepted. */
+/* Acceptance of this sequence's drafts relative to others. */
 static double sequence_factor(const ae_controller *c, const ae_acceptance *a)
 {
     const double usual = depth_rate(c, 1), own = ((double)a->hits + 4 * usual) / ((double)a->tries + 4);
     return own / usual;
 }
 
-/* What the best chain that was offered promises, and what n_levels of a network would add to that: either may be right. */
+/* Returns the tokens that n_levels of a network are expected to add to the best n-gram chain, where either may be right.
+ * *offered: the tokens expected of that chain alone. */
 static double promise(const ae_controller *c, const ae_chance *chance, uint32_t n_levels, double *offered)
 {
     const ae_tree *tree = chance->tree;
@@ -458,8 +460,8 @@ static void ask(ae_controller *c, uint32_t n, uint32_t n_levels)
     }
 }
 
-/* Seconds beyond a plain pass that may be lost if nothing is accepted. Of many sequences one large tree each can take as long
- * as several plain passes: no more than the kinds have left, and as much again. */
+/* Seconds beyond a plain pass that may be lost if nothing is accepted. With many sequences, a large tree for each can take as
+ * long as several plain passes. So the limit is twice the larger budget. */
 static double risk(const ae_controller *c, const ae_round *r, bool network)
 {
     if (r->n_drawing == 1) return HUGE_VAL;
@@ -468,8 +470,8 @@ static double risk(const ae_controller *c, const ae_round *r, bool network)
     return 2 * (credit > RISK_LEAST ? credit : RISK_LEAST) * c->plain_seconds;
 }
 
-/* The sequences with most to gain, and levels, of the best rate: [worth of the pass + expected accepted] over [offers, draft
- * and pass]. */
+/* Chooses the sequences with most to gain, and the levels, with the best rate: (baseline + expected accepted tokens) over (time
+ * of n-gram drafts, draft and pass). */
 static bool plan_best(ae_controller *c, const ae_round *r, uint32_t n, double offered, uint32_t n_offered)
 {
     const uint32_t most = c->options.n_max < AERIE_MAX_DRAFT ? c->options.n_max : AERIE_MAX_DRAFT;
@@ -523,7 +525,7 @@ bool ae_controller_plan(ae_controller *c, const ae_round *r, ae_chance *chances,
     }
     qsort(c->order, n, sizeof(struct ae_chance *), by_gain);
     if (c->net->first_now.n && plan_best(c, r, n, offered, n_offered)) return true;
-    /* what a level costs is not known, or may have been the price of somebody else's work */
+    /* the cost of a level is unknown, or may have been measured while other programs ran */
     const uint32_t n_probe = 1 + (n - 1) / PROBE_SHARE;
     const ae_times *price = ae_curve_times(&c->net->first, n_probe);
     if (ae_times_trusted(price, c->clock) || (price->n_seen && c->clock - price->last < PROBE_EVERY)) return false;
@@ -538,7 +540,7 @@ float ae_controller_floor(const ae_controller *c, const ae_round *r)
 {
     if (c->options.fixed) return 0;
     const double row = (ae_line_at(&c->pass_now, r->n_rows + 8.0) - c->plain_seconds) / 8;
-    const double floor = 0.5 * row * c->worth / c->plain_seconds; /* half: larger passes may have cheaper rows */
+    const double floor = 0.5 * row * c->worth / c->plain_seconds; /* half, since larger passes may have cheaper rows */
     return floor < 0.5 ? (float)floor : 0.5f;
 }
 
@@ -547,7 +549,7 @@ static int by_reach(const void *a, const void *b)
     const struct ae_reached *x = a, *y = b;
     if (x->reach != y->reach) return x->reach > y->reach ? -1 : 1;
     if (x->tree != y->tree) return x->tree < y->tree ? -1 : 1;
-    return x->node < y->node ? -1 : x->node > y->node; /* equals in index order: parents stay before children */
+    return x->node < y->node ? -1 : x->node > y->node; /* equal ones stay in index order, so parents come before children */
 }
 
 /* Keeps the first n_keep of the sorted nodes. */
@@ -565,7 +567,7 @@ static void prune(ae_controller *c, ae_chance *chances, uint32_t n, uint32_t n_k
     }
 }
 
-/* Beliefs of the best chain that was drafted. */
+/* Stores the estimated probabilities of the best drafted chain, before it is cut. */
 static void note_beliefs(const ae_controller *c, ae_chance *chance)
 {
     const ae_tree *tree = chance->tree;
@@ -599,18 +601,18 @@ void ae_controller_choose(ae_controller *c, const ae_round *r, double spent, ae_
         }
     }
     qsort(c->nodes, n_nodes, sizeof *c->nodes, by_reach);
-    /* what the drafts took is spent whatever is verified now */
+    /* the time of the drafts is spent, whatever is verified now */
     double expected = c->worth, seconds = spent + c->plain_seconds, best = GAIN_NEEDED * expected / seconds;
     const double most_pass = c->plain_seconds + risk(c, r, spent > 0);
     c->expected = c->plain_seconds;
     c->gain = 1;
     for (uint32_t k = 0; k < n_nodes; k++) {
-        /* no longer prefix can win: T does not fall, and no later node is likelier */
+        /* no longer prefix can win: the pass gets no faster, and no later node is likelier */
         if (expected + (double)(n_nodes - k) * (double)c->nodes[k].reach <= best * seconds) break;
         expected += (double)c->nodes[k].reach;
         const double pass = ae_line_at(&c->pass_now, r->n_rows + k + 1.0);
         seconds = spent + pass;
-        if (pass > most_pass) break; /* what is spent is spent */
+        if (pass > most_pass) break; /* more than the budget allows */
         if (expected / seconds <= best) continue;
         best = expected / seconds;
         n_keep = k + 1;

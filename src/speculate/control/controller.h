@@ -1,26 +1,28 @@
-/* controller.h - how much to draft and how much of it to verify: from measurements, down to nothing.
+/* controller.h - how much to draft, and how much of it to verify, decided from measurements; possibly nothing.
  *
- * Drafts come in two kinds. Offers cost next to nothing (n-grams); drafts run a network, level by level. A pass has up to three
- * decisions, each for all of its sequences together:
- *   begin    whether offers are asked for, and whether a network may run
- *   plan     given the offers: which sequences the network drafts for, and how many levels
+ * Drafts come in two kinds. N-gram drafts (AE_KIND_OFFER) cost next to nothing; tokens that a grammar forces count among them.
+ * Network drafts (AE_KIND_DRAFT) run a network, level by level. A pass has up to three decisions, each for all of its
+ * sequences:
+ *   begin    whether to ask for n-gram drafts, and whether a network may run
+ *   plan     given the n-gram drafts: which sequences the network drafts for, and how many levels
  *   choose   given all trees: which nodes are verified
- * Each takes what promises most tokens a second, plain decoding being one of the choices.
+ * Each takes the option with most expected tokens per second; plain decoding is one of the options.
  *
- * Kept per session, all of it measured on the real passes: T(n), the seconds of a target pass over n rows, for any n and per
- * bucket of context length; seconds of offers, of a draft's first level and of a further one, by number of sequences; how
- * often drafts are accepted by depth, and by sequence; and a calibration of beliefs, tree.p against what was really
- * accepted. No model of the machine, no sweep at start. Noise is met by order statistics (speculate/control/timing.h); a
- * machine that becomes slower or faster as a whole by the drift: what is kept are times at one speed of it.
+ * The controller keeps, per session and measured on the real passes: T(n), the seconds of a target pass over n rows, for any n
+ * and per bucket of context length; the seconds of n-gram drafts, of a draft's first level and of a further one, by number of
+ * sequences; how often drafts are accepted, by depth and by sequence; and a calibration of tree.p against what was accepted.
+ * There is no model of the machine and no sweep at start. Order statistics filter noise (speculate/control/timing.h). When the
+ * whole machine becomes slower or faster, the drift follows it: the stored times are times at one speed of the machine.
  *
- * Of several networks one drafts in a round: the one whose rounds brought most tokens for their time. The others are tried
- * again now and then (choose_drafter.h).
+ * If there are several networks, one drafts in a round: the one whose rounds brought most tokens for their time. The others are
+ * tried again now and then (choose_drafter.h).
  *
- * Besides the estimates there is an account for each kind of draft: its gain and its cost in units of plain passes, whether or
- * not anything was verified, and the upkeep of its state. A kind whose account is empty rests. Every pass adds a little, so a
- * kind that gains nothing is tried again, more rarely each time, and can never cost more than that share of the whole.
+ * Besides the estimates, each kind of draft has an exploration budget (ae_book) in units of plain passes. Its gains are added;
+ * its costs and the upkeep of its state are subtracted, whether or not anything was verified. A kind whose budget is empty is
+ * paused. Every pass adds a little, so a paused kind is tried again, less often after each failure, and can never cost more
+ * than that share of the total time.
  *
- * Timings steer speed only; no choice made here can change an output (law 1).
+ * Timings affect speed only; no choice made here can change an output (law 1).
  */
 #ifndef AE_SPECULATE_CONTROL_CONTROLLER_H
 #define AE_SPECULATE_CONTROL_CONTROLLER_H
@@ -36,140 +38,142 @@
 typedef struct ae_controller_options {
     uint32_t n_max;   /* draft depth, and nodes of a chain */
     uint32_t n_min;   /* fewer kept nodes than this are not verified */
-    uint32_t n_seqs;  /* of a pass, at most */
+    uint32_t n_seqs;  /* most sequences of a pass */
     bool fixed;       /* verify all that is drafted: for tests */
-    bool offers, drafts; /* the kinds that there are */
-    uint32_t n_networks; /* that may draft, one in a round; 0 counts as 1 */
-    uint32_t n_warm;  /* rounds that a network which rested needs to get ready */
+    bool offers, drafts; /* which kinds there are */
+    uint32_t n_networks; /* networks, of which one drafts in a round; 0 counts as 1 */
+    uint32_t n_warm;  /* rounds that a paused network needs to get ready */
 } ae_controller_options;
 
 typedef enum ae_draft_kind { AE_KIND_OFFER, AE_KIND_DRAFT } ae_draft_kind;
 
-/* Measured over expected seconds, of the last few. */
+/* Measured over expected seconds of the last passes or drafts. */
 typedef struct ae_ratios {
     float ratio[AE_RATIOS]; /* a ring */
     uint32_t n_seen;
 } ae_ratios;
 
-/* What a kind may still lose, in plain passes. */
+/* The exploration budget of a kind of draft. */
 typedef struct ae_book {
-    double credit;
+    double credit;      /* what it may still lose, in plain passes */
     double trial;       /* gain of the current trial */
-    uint32_t n_failed;  /* trials in a row that lost */
+    uint32_t n_failed;  /* trials lost in a row */
     uint32_t n_idle;    /* rounds since it was used */
-    bool resting;
-    uint32_t n_warming; /* rounds until it may be used, after it rested */
+    bool resting;       /* paused */
+    uint32_t n_warming; /* rounds until it may be used after a pause */
 } ae_book;
 
-/* How often tokens that a drafter was so sure of were right; decayed. */
+/* How often tokens were accepted, by the probability that the drafter gave them; decayed. */
 typedef struct ae_beliefs {
-    double tries[AE_BELIEFS], hits[AE_BELIEFS]; /* by tree.p */
+    double tries[AE_BELIEFS], hits[AE_BELIEFS]; /* bins of tree.p */
 } ae_beliefs;
 
-/* One of the networks: what its drafts cost and bring, and how it stands among the others (choose_drafter.h). */
+/* One of the networks: the costs and gains of its drafts, and its standing among the others (choose_drafter.h). */
 typedef struct ae_network {
-    ae_curve first, level;           /* by sequences */
-    ae_line first_now, level_now;    /* what these say in this round */
+    ae_curve first, level;           /* seconds of a first level and of a further one, by number of sequences */
+    ae_line first_now, level_now;    /* these curves in this round */
     ae_beliefs beliefs;
     double depth_tries[AERIE_MAX_DRAFT + 1], depth_hits[AERIE_MAX_DRAFT + 1]; /* levels that ran, parent accepted */
     ae_ratios ratios;                /* of its drafts' times */
     ae_book book;
-    double tokens, passes;           /* per sequence of its rounds, and what they took in plain passes; decayed */
-    uint32_t n_rounds;               /* of its trial */
-    uint32_t n_wait, n_lost;         /* rounds until the next one; trials lost in a row */
+    double tokens, passes;           /* tokens per sequence of its rounds, and their time in plain passes; decayed */
+    uint32_t n_rounds;               /* rounds of its current trial */
+    uint32_t n_wait, n_lost;         /* rounds until its next trial; trials lost in a row */
 } ae_network;
 
 typedef struct ae_controller {
     ae_controller_options options;
-    ae_curve pass[AE_T_BUCKETS + 1]; /* by rows; the last: passes with prompts in them */
-    ae_curve offer;                  /* by sequences */
-    ae_line pass_now;                /* what the passes say in this round */
-    ae_network networks[AERIE_MAX_DRAFTERS], *net; /* net: whose turn it is to draft; */
-    ae_network *best;                /* ... another only when it is tried */
-    double plain_seconds, expected;  /* of this round's pass without any draft, and with those chosen */
-    double worth;                    /* of a pass without any draft, in tokens */
+    ae_curve pass[AE_T_BUCKETS + 1]; /* seconds by rows; the last curve: passes with prompts in them */
+    ae_curve offer;                  /* seconds of n-gram drafts by number of sequences */
+    ae_line pass_now;                /* expected seconds of this round's pass by rows */
+    ae_network networks[AERIE_MAX_DRAFTERS], *net; /* net: the network that drafts in this round */
+    ae_network *best;                /* equal to net, except while another one is tried */
+    double plain_seconds, expected;  /* of this round's pass without any draft, and with the chosen ones */
+    double worth;                    /* the baseline: tokens that a pass without any draft is worth */
     uint32_t n_rows, n_drawing;      /* of this round */
-    double took[2];                  /* [ae_draft_kind] seconds of this round's drafts, as such drafts usually take */
-    double gain;                     /* expected of the last choice: times plain */
-    bool plain;                      /* this round: plain decoding is measured again */
-    uint32_t last_plain;             /* the clock then */
-    uint32_t clock;                  /* rounds, drafted for or not */
-    ae_beliefs offered;              /* of offers */
+    double took[2];                  /* [ae_draft_kind] seconds that drafts as in this round usually take */
+    double gain;                     /* expected gain of the last choice over a plain pass, as a factor */
+    bool plain;                      /* this round measures plain decoding */
+    uint32_t last_plain;             /* the clock at the last such round */
+    uint32_t clock;                  /* rounds, with or without drafts */
+    ae_beliefs offered;              /* of n-gram drafts */
     ae_book offers;
     ae_ratios pass_ratios;           /* of passes that verified drafts */
-    ae_ratios drift_ratios;          /* of passes over numbers of rows that are well known, */
-    double drift;                    /* how much longer all takes at present than what is kept says, ... */
-    double plain_drift;              /* ... and when plain decoding was measured last */
-    double odd_drift;                /* what the last plain passes say that do not agree with the drift, ... */
-    uint32_t n_odd, last_agreed;     /* ... how many of them in a row, and the clock at the last one that did */
-    bool probing;                    /* the last plan asked only what a network costs */
+    ae_ratios drift_ratios;          /* of passes over numbers of rows that are well known */
+    double drift;                    /* the machine's present times over the stored ones */
+    double plain_drift;              /* the drift when plain decoding was measured last */
+    double odd_drift;                /* the drift according to the last plain passes that do not agree with it */
+    uint32_t n_odd, last_agreed;     /* number of these in a row; the clock at the last one that did agree */
+    bool probing;                    /* the last plan only measures what a network costs */
     struct ae_reached *nodes;        /* [n_seqs * AERIE_MAX_DRAFT] while choosing */
-    uint64_t *kept;                  /* [n_seqs] of each tree */
+    uint64_t *kept;                  /* [n_seqs] kept nodes of each tree */
     struct ae_chance **order;        /* [n_seqs] while planning */
 } ae_controller;
 
 aerie_status ae_controller_init(ae_controller *c, const ae_controller_options *options, aerie_error *error);
 void ae_controller_free(ae_controller *c);
 
-/* A pass about to be drafted for. */
+/* A pass before its drafts. */
 typedef struct ae_round {
-    uint32_t n_rows, n_drawing; /* rows without any draft; sequences that draw a token in it, drafted for or not */
-    uint32_t n_context;         /* mean of its sequences */
-    bool prompts;               /* some rows are of prompts */
+    uint32_t n_rows, n_drawing; /* rows without any draft; sequences that draw a token, with or without drafts */
+    uint32_t n_context;         /* mean tokens of its sequences */
+    bool prompts;               /* some rows belong to prompts */
 } ae_round;
 
-/* How well drafts did for one sequence; all zero at its start. */
+/* Acceptance of one sequence's drafts; all zero at its start. */
 typedef struct ae_acceptance {
     float tries, hits; /* decayed, of first levels */
 } ae_acceptance;
 
-/* A sequence that has a use for a draft. */
+/* A sequence that can use a draft. */
 typedef struct ae_chance {
     ae_acceptance *acceptance;
-    ae_tree *tree;     /* of offers, then of drafts too, then what is worth verifying; may be empty */
+    ae_tree *tree;     /* first the n-gram draft, then the network's too, then what pays to verify; may be empty */
     uint32_t max_depth;
-    uint32_t n_levels; /* (out) to be run for it; 0: none. Then set to what was drafted, at least 1 */
+    uint32_t n_levels; /* (out) levels to run for it; 0: none. Then set to those that were drafted, at least 1 */
     /* internal */
     float gain;
-    float believed[AERIE_MAX_DRAFT + 1]; /* of the best drafted chain, by depth, before it was cut */
+    float believed[AERIE_MAX_DRAFT + 1]; /* estimated probability of the best drafted chain by depth, before it was cut */
 } ae_chance;
 
-/* Once per pass, before anything else: whether offers are worth their time now. */
+/* Once per pass, before anything else. Returns whether n-gram drafts pay now. */
 bool ae_controller_begin(ae_controller *c, const ae_round *round);
-/* n offers took so long. */
+/* Records the time of n-gram drafts for n sequences. */
 void ae_controller_saw_offers(ae_controller *c, uint32_t n, double seconds);
-/* After the offers, if there were any: how many levels a network runs for each of n sequences. False: for none. */
+/* After the n-gram drafts, if there were any: decides how many levels a network runs for each of n sequences. False: for none.
+ * */
 bool ae_controller_plan(ae_controller *c, const ae_round *round, ae_chance *chances, uint32_t n);
-/* A draft for n sequences ran n_levels: seconds of the first, and of all others together. */
+/* Records a draft of n_levels for n sequences: seconds of the first level, and of all others together. */
 void ae_controller_saw_draft(ae_controller *c, uint32_t n, uint32_t n_levels, double first, double others);
-/* Path probability below which a node is not worth a row. 0 while nothing is known. */
+/* Path probability below which a node does not pay for its row. 0 while nothing is known. */
 float ae_controller_floor(const ae_controller *c, const ae_round *round);
-/* Cut the trees of n sequences to what is worth verifying; may leave nothing. spent: seconds of a network, for these drafts. */
+/* Cuts the trees of n sequences to what pays to verify; may leave nothing. spent: seconds of the network for these drafts. */
 void ae_controller_choose(ae_controller *c, const ae_round *round, double spent, ae_chance *chances, uint32_t n);
 
-/* A pass over n_rows in all took this long. */
+/* Records the time of a pass over n_rows rows, drafts included. */
 void ae_controller_saw_pass(ae_controller *c, const ae_round *round, uint32_t n_rows, double seconds);
-/* The verdict on a sequence's tree: path[0..n_accepted) are the accepted nodes. */
+/* Records the verdict on a sequence's tree: path[0..n_accepted) are the accepted nodes. */
 void ae_controller_saw_verdict(ae_controller *c, const ae_chance *chance, const int32_t *path, uint32_t n_accepted);
 
-/* What became of a pass; [2] by ae_draft_kind. */
+/* The outcome of a pass; arrays by ae_draft_kind. */
 typedef struct ae_result {
-    bool used[2];             /* offers were asked for, a network ran: verified or not */
-    uint32_t n_nodes[2];      /* verified, ... */
-    uint32_t n_accepted[2];   /* ... and accepted; what both proposed is the offer's */
-    double upkeep;            /* seconds that a network's state took, besides its drafts, ... */
-    double start;             /* ... and that it took to run text that it had missed, once */
+    bool used[2];             /* the kind ran in this pass, verified or not */
+    uint32_t n_nodes[2];      /* verified nodes */
+    uint32_t n_accepted[2];   /* accepted nodes; those that both kinds proposed count as n-gram drafts */
+    double upkeep;            /* seconds of a network's state, besides its drafts */
+    double start;             /* seconds in which a network ran text that it had missed, once */
 } ae_result;
 
 /* After every pass. */
 void ae_controller_saw_round(ae_controller *c, const ae_round *round, const ae_result *result);
 
-/* No network will be asked for in the next rounds: it need not keep anything. */
+/* Whether all networks are paused for the next rounds, so that they need not keep their state. */
 bool ae_controller_rests(const ae_controller *c);
-/* What chains of a network promise, each sequence drafting as far as pays: times plain; 0: it never ran. Rates of acceptance
- * are taken so many standard deviations above what was seen. */
+/* Expected gain of chains of a network over plain decoding, as a factor; each sequence drafts as far as it pays. 0: the network
+ * never ran. Rates of acceptance are taken `sway` standard deviations above what was seen. */
 double ae_controller_expected(const ae_controller *c, const ae_network *net, double sway);
-/* The network that drafts in this round, if any does. *awake: a bit for each that may draft in the next rounds. */
+/* The network that drafts in this round, if any does. *awake: a bit for each network that is active: it may draft in the next
+ * rounds. */
 uint32_t ae_controller_network(const ae_controller *c, uint32_t *awake);
 
 #endif

@@ -1,15 +1,15 @@
-/* timing.c - times by size: recording, order statistics, lines between what was measured (timing.h). */
+/* timing.c - times by size: recording, order statistics, interpolation (timing.h). */
 #include "speculate/control/timing.h"
 
-#define N_TRUSTED 3 /* times seen */
-#define FRESH 512   /* rounds that a time is remembered for, ... */
-#define FRESH_FEW 64 /* ... or so many when it was seen less than N_TRUSTED times; */
-#define DOUBT 16.0f /* its weight is a quarter after so many, ... */
-#define DOUBT_TRUSTED 192.0f /* ... or so many when it was seen often: what seems dear is tried again */
-#define STEP 0.03   /* of the time, for one more: the guess while nothing larger was measured */
-#define STEP_SHARE 0.5  /* of proportional growth: the same for large sizes, where STEP would be more than that */
-#define KNEE 16         /* and twice what was measured: beyond that time grows in proportion, for all that is known */
-#define LEAST_SHARE 0.3 /* large sizes are bound by arithmetic: no flatter than this share of proportional growth */
+#define N_TRUSTED 3 /* measurements after which a time is trusted */
+#define FRESH 512   /* rounds that a time is remembered for */
+#define FRESH_FEW 64 /* the same, for a time that was measured less than N_TRUSTED times */
+#define DOUBT 16.0f /* rounds after which the weight of such a time is a quarter */
+#define DOUBT_TRUSTED 192.0f /* the same for trusted times, so that what seems expensive is tried again */
+#define STEP 0.03   /* share of the time that one more row adds: the guess while nothing larger was measured */
+#define STEP_SHARE 0.5  /* share of proportional growth: the guess for large sizes, where STEP would be more than that */
+#define KNEE 16         /* beyond this size, and twice the largest measured one, time is assumed to grow in proportion */
+#define LEAST_SHARE 0.3 /* least slope of large sizes, as a share of proportional growth: arithmetic bounds them */
 
 static uint32_t bin_of(uint32_t size)
 {
@@ -36,7 +36,7 @@ void ae_curve_add(ae_curve *curve, uint32_t size, double seconds, uint32_t clock
 {
     if (!size || !(seconds > 0)) return;
     ae_times *t = &curve->bin[bin_of(size)];
-    if (clock - t->last > FRESH) t->n_seen = 0; /* what was before is another time's */
+    if (clock - t->last > FRESH) t->n_seen = 0; /* older times are not comparable */
     const uint32_t i = t->n_seen++ % AE_TIME_SAMPLES;
     t->seconds[i] = (float)seconds;
     t->size[i] = (float)size;
@@ -64,7 +64,7 @@ bool ae_times_trusted(const ae_times *t, uint32_t clock)
     return t->n_seen >= N_TRUSTED && clock - t->last <= FRESH;
 }
 
-/* Seconds for one more, beyond the line's last point. */
+/* Seconds that one more adds, beyond the line's last point. */
 static double slope_beyond(const ae_line *line)
 {
     const uint32_t i = line->n - 1;
@@ -95,7 +95,7 @@ double ae_line_at(const ae_line *line, double size)
     return low + (high - low) * (size - a) / (b - a);
 }
 
-/* What can be done in several goes of the line's last size takes no longer than these. */
+/* An upper bound: the work can be split into several runs of the line's last size. */
 static float most_after(const ae_line *line, float size)
 {
     const float last = line->size[line->n - 1], goes = size / last;
