@@ -1,8 +1,7 @@
 /* err.h - how failures are reported: a status is returned, and a message is written to a record that the caller owns.
  *
  * Owns: formatting the message. Does not own: the record, which may always be NULL.
- * Invariant: input is never asserted; AE_ASSERT is for our own invariants only and is compiled out of release
- * builds.
+ * Invariant: input is never asserted. AE_ASSERT checks internal invariants only and is compiled out of release builds.
  */
 #ifndef AE_BASE_ERR_H
 #define AE_BASE_ERR_H
@@ -20,8 +19,9 @@ aerie_status ae_fail(aerie_error *error, aerie_status status, const char *format
 /* "not enough memory for <what> (<bytes> bytes)"; returns AERIE_ERROR_MEMORY. */
 aerie_status ae_fail_memory(aerie_error *error, const char *what, size_t bytes);
 
-/* Short name of a status ("ERROR_FORMAT"), and its sentence. Static storage. */
+/* The short name of a status ("ERROR_FORMAT"). Static storage. */
 const char *ae_status_name(aerie_status status);
+/* The sentence that describes a status. Static storage. */
 const char *ae_status_text(aerie_status status);
 
 /* Returns a failure to the caller. */
@@ -31,7 +31,7 @@ const char *ae_status_text(aerie_status status);
         if (ae_try_status != AERIE_OK) return ae_try_status; \
     } while (0)
 
-/* The same with clean-up: sets `status` and jumps to the label. */
+/* Sets `status` to the result of expr; if that is a failure, jumps to the label, where the caller cleans up. */
 #define AE_TRY_GOTO(status, expr, label)       \
     do {                                       \
         (status) = (expr);                     \

@@ -1,4 +1,4 @@
-/* file.c - whole files as memory, heads of files, parts of files read by offset (os.h). */
+/* file.c - opens files, maps whole files or their heads into memory, and reads parts by offset (os.h). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -81,7 +81,7 @@ aerie_status ae_file_resolve(char **out, const char *path, aerie_error *error)
     for (int i = 0; at && i < MAX_LINKS; i++) {
         char target[4096];
         const ssize_t n = readlink(at, target, sizeof target);
-        if (n < 0) { /* not a link, or nothing there yet */
+        if (n < 0) { /* not a link, or it does not exist yet */
             *out = at;
             return AERIE_OK;
         }
@@ -97,7 +97,7 @@ aerie_status ae_file_resolve(char **out, const char *path, aerie_error *error)
     }
     if (!at) return ae_fail_memory(error, "a path", strlen(path));
     ae_free(at);
-    return ae_fail(error, AERIE_ERROR_IO, "%s: symbolic links lead in a circle", path);
+    return ae_fail(error, AERIE_ERROR_IO, "%s: symbolic links form a loop", path);
 }
 
 void ae_file_advise(int fd, uint64_t offset, size_t n, ae_file_advice advice)
@@ -147,7 +147,7 @@ aerie_status ae_file_map_open_head(ae_file_map *map, const char *path, aerie_err
     *map = (ae_file_map){.head = true};
     AE_TRY(ae_file_open(&map->fd, &map->id, path, error));
     map->bytes = (size_t)map->id.bytes;
-    /* address space for all of it; memory for what will be read */
+    /* reserves address space for the whole file; memory is used only for the bytes that are read */
     void *p = mmap(NULL, map->bytes ? map->bytes : 1, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) {
         ae_file_map_seal(map);
@@ -161,7 +161,7 @@ aerie_status ae_file_map_need(ae_file_map *map, const char *path, size_t n, aeri
 {
     if (n <= map->readable) return AERIE_OK;
     size_t end = map->bytes - n > HEAD_STEP ? n + HEAD_STEP : map->bytes;
-    if (end < map->bytes) end &= ~(HEAD_STEP - 1); /* pages are turned on as a whole */
+    if (end < map->bytes) end &= ~(HEAD_STEP - 1); /* mprotect works on whole pages */
     uint8_t *to = (uint8_t *)map->data + map->readable;
     if (mprotect(to, end - map->readable, PROT_READ | PROT_WRITE) != 0)
         return ae_fail(error, AERIE_ERROR_MEMORY, "%s: not enough memory to read %zu bytes of it", path, end);

@@ -1,17 +1,16 @@
-/* hash.c - a hash of 64 bits by multiplication of 128 (hash.h). Saved sequences and their fingerprints hold its values, so it
- * does
- * not change. */
+/* hash.c - a 64-bit hash by multiplication and shifts (hash.h). Saved sequences and fingerprints store its values, so the
+ * function must not change. */
 #include "base/hash.h"
 
 #include <string.h>
 
 static uint64_t mix(uint64_t h, uint64_t word)
 {
-    h = (h ^ word) * 0x9E3779B97F4A7C15u; /* odd: each step can be undone, so no change of one word is lost */
+    h = (h ^ word) * 0x9E3779B97F4A7C15u; /* an odd factor makes each step invertible, so no change of one word is lost */
     return h ^ h >> 29;
 }
 
-/* Words as little-endian numbers, whatever the machine's order. */
+/* The n <= 8 bytes as a little-endian number, whatever the machine's byte order. */
 static uint64_t word_at(const uint8_t *bytes, size_t n)
 {
     uint64_t word = 0;

@@ -1,4 +1,4 @@
-/* hash.h - 64 bits of any bytes, the same on every machine: for checksums and fingerprints. It detects accidental
+/* hash.h - a 64-bit hash of any bytes, the same on every machine, for checksums and fingerprints. It detects accidental
  * changes; it does not resist deliberate collisions. */
 #ifndef AE_BASE_HASH_H
 #define AE_BASE_HASH_H
@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* seed: 0, or the hash of what comes before. Any change of one 8-byte word changes the hash. */
+/* seed: 0, or the hash of the preceding bytes. Any change of one 8-byte word changes the hash. */
 uint64_t ae_hash64(uint64_t seed, const void *bytes, size_t n);
 
 #endif

@@ -1,15 +1,15 @@
-/* heap.h - one step of a heap in an array, for any type of item and any order.
+/* heap.h - the sift-down step of a heap in an array, for any item type and any order.
  *
- * Owns: the step. The callers keep the array, fill it, and build their lists and queues of it.
+ * Owns: the step. Does not own: the array; the callers fill it and build their lists and queues from it.
  */
 #ifndef AE_BASE_HEAP_H
 #define AE_BASE_HEAP_H
 
 #include <stddef.h>
 
-/* Defines static void name(type *heap, size_t n, size_t i, const void *context): the item at i sinks until it stands above all
- * its children; those below i + 1 are heaps already. Node i has `ways` children, from ways * i + 1 on.
- * above(context, a, b), pointers to items: whether a must stand above b. */
+/* Defines static void name(type *heap, size_t n, size_t i, const void *context), which moves the item at i down until it is
+ * above all its children. The subtrees below i must be heaps already. Node i has `ways` children, from ways * i + 1 on.
+ * above(context, a, b) gets pointers to two items and says whether a must be above b. */
 #define AE_HEAP_SINK(name, type, ways, above)                                   \
     static void name(type *heap, size_t n, size_t i, const void *context)       \
     {                                                                           \

@@ -1,4 +1,4 @@
-/* log.h - sentences for the caller's log (aerie.h, "Log"). Failures are not among them: they are statuses (err.h).
+/* log.h - sentences for the caller's log (aerie.h, "Log"). Failures are not logged: they are returned as statuses (err.h).
  *
  * Owns: formatting the sentence. Called by the thread that called the library, never by threads of the pool.
  */
@@ -7,7 +7,7 @@
 
 #include "aerie.h"
 
-/* One sentence, cut if it is longer than 1,023 bytes. log NULL or without a callback: nothing is done. */
+/* Sends one sentence to the log, truncated to 1,023 bytes. Does nothing if log is NULL or has no callback. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
 #endif

@@ -1,4 +1,4 @@
-/* mem.c - heap blocks, arenas, layouts and buffers (mem.h): sizes are checked before anything is asked of malloc. */
+/* mem.c - heap blocks, arenas, layouts and buffers (mem.h). Sizes are checked before malloc is called. */
 #include "base/mem.h"
 
 #include <stdio.h>

@@ -16,8 +16,9 @@
 
 #define AE_ALIGN 64 /* bytes: a cache line and an AVX-512 vector */
 
-/* a * b and a + b for sizes from files; false when the result would wrap. */
+/* a * b for sizes from files; false when the result would wrap. */
 static inline bool ae_mul_size(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }
+/* a + b for sizes from files; false when the result would wrap. */
 static inline bool ae_add_size(size_t a, size_t b, size_t *out) { return !__builtin_add_overflow(a, b, out); }
 
 /* n * size bytes, zeroed; NULL when it does not fit. Free with ae_free. */
@@ -26,8 +27,8 @@ void *ae_alloc(size_t n, size_t size);
 void *ae_alloc_aligned(size_t n, size_t size);
 /* Grows or shrinks a block; new bytes are not zeroed. On failure the result is NULL and the old block stays valid. */
 void *ae_realloc(void *block, size_t n, size_t size);
-/* Makes room for item n of a growing list: items [*capacity]. Returns the list, which may have moved; NULL when out of memory,
- * and then the old list stays valid. */
+/* Makes room for item n of a growing list items [*capacity]. Returns the list, which may have moved. When out of memory returns
+ * NULL, and the old list stays valid. */
 void *ae_grow(void *items, size_t n, size_t *capacity, size_t size);
 void ae_free(void *block);
 /* Copy of text[0..n) with a NUL after it; NULL when out of memory. */
@@ -50,7 +51,7 @@ void ae_arena_reset(ae_arena *arena);
 void ae_arena_free(ae_arena *arena);
 
 /* ---- Layout: the parts of one large block ----------------------------------------------- */
-/* A dry run computes the number of bytes; the same code, run over the block, gives the same offsets:
+/* A first run without a block counts the bytes; the same code, run over the block, gives the same offsets:
  *     ae_layout l = {0}; plan(&l, NULL); block = ae_alloc_aligned(1, l.bytes);
  *     l = (ae_layout){.base = block};  plan(&l, &state);                                    */
 
@@ -71,13 +72,13 @@ typedef struct ae_span {
 } ae_span;
 
 typedef struct ae_buf {
-    char *data;      /* NUL kept after the last byte once anything was added; owned */
+    char *data;      /* owned; once anything was added, a NUL follows the last byte */
     size_t n;        /* bytes without the NUL */
     size_t capacity; /* bytes allocated */
     bool failed;     /* an append ran out of memory; later appends do nothing */
 } ae_buf;
 
-/* Makes room for that many more bytes; when out of memory returns false and sets `failed`. */
+/* Makes room for `extra` more bytes; when out of memory returns false and sets `failed`. */
 bool ae_buf_reserve(ae_buf *buf, size_t extra);
 void ae_buf_add(ae_buf *buf, const void *bytes, size_t n);
 void ae_buf_adds(ae_buf *buf, const char *text);

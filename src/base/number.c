@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The C library has the locale "C" ready; making an object of it allocates nothing. */
+/* The locale "C" and the one to restore. The C library has "C" ready; newlocale allocates nothing for it. */
 typedef struct neutral {
     locale_t c, before;
 } neutral;

@@ -1,7 +1,8 @@
 /* number.h - numbers as text, the same in every locale.
  *
- * A program that uses the library may have chosen a locale whose decimal point is a comma; strtod, sscanf and printf follow it.
- * These do not. They are the C library's own, called with the thread's locale set to "C" meanwhile: correctly rounded.
+ * A program that uses the library may have set a locale whose decimal point is a comma; strtod, sscanf and printf follow it,
+ * and these functions do not. They call the C library's functions with the thread's locale set to "C" for the call, so results
+ * are correctly rounded.
  */
 #ifndef AE_BASE_NUMBER_H
 #define AE_BASE_NUMBER_H
@@ -9,11 +10,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* As strtod: what a text begins with, and where it ends. */
+/* Like strtod: returns the number at the beginning of the text; *end points after it. */
 double ae_number_parse(const char *text, char **end);
-/* A text that is a decimal number and nothing else, neither spaces nor hexadecimal digits; finite. */
+/* Whether the text is one finite decimal number and nothing else: no spaces, no hexadecimal digits. */
 bool ae_number_is(const char *text, double *value);
-/* As snprintf of one double by a format such as "%.17g" or "%.*f" with `precision` for the star. */
+/* Like snprintf of one double with a format such as "%.17g", or "%.*f", where `precision` is the star's value. */
 int ae_number_print(char *out, size_t n, const char *format, int precision, double value);
 
 #endif

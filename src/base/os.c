@@ -1,5 +1,5 @@
-/* os.c - files, pages, time and matrix tiles by calls of Linux and POSIX (os.h). CPUs and memory of the process: resources.c.
- * */
+/* os.c - reads, pages, time and matrix tiles by calls of Linux and POSIX (os.h). CPUs and memory of the process are in
+ * resources.c, files in file.c. */
 #define _GNU_SOURCE
 #include "base/os.h"
 
@@ -18,7 +18,7 @@ double ae_time_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Only the call itself, which tests replace to make reads fail. */
+/* Does nothing but the call, so that tests can replace this function to make reads fail. */
 long long ae_os_pread(int fd, void *out, size_t n, uint64_t offset)
 {
     return pread(fd, out, n, (off_t)offset);
@@ -58,7 +58,7 @@ void *ae_os_pages_alloc(size_t bytes)
     size_t want = pages_round(bytes ? bytes : 1), total = want + HUGE_BYTES;
     char *p = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return NULL;
-    /* unmap what is outside the aligned part */
+    /* unmap the bytes outside the aligned part */
     size_t head = (HUGE_BYTES - ((uintptr_t)p & (HUGE_BYTES - 1))) & (HUGE_BYTES - 1);
     if (head) munmap(p, head);
     if (total - head - want) munmap(p + head + want, total - head - want);
@@ -75,7 +75,7 @@ void ae_os_pages_free(void *pages, size_t bytes)
 bool ae_os_cache_forget(const void *bytes, size_t n)
 {
     unsigned a, b, c, d;
-    /* without CLFLUSHOPT each flush waits for the one before */
+    /* without CLFLUSHOPT each flush waits for the previous one */
     const bool at_once = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_CLFLUSHOPT);
     for (const char *p = bytes, *end = p + n; p < end; p += 64) {
         if (at_once) __asm__ volatile("clflushopt (%0)" ::"r"(p) : "memory");

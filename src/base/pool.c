@@ -1,5 +1,4 @@
-/* pool.c - see pool.h. Owns the threads, the round that they work on, and the queue of those who wait for the pool.
- */
+/* pool.c - see pool.h. Owns the threads, the round that they work on, and the queue of threads that wait for the pool. */
 #define _GNU_SOURCE
 #include "base/pool.h"
 
@@ -11,14 +10,14 @@
 #include "base/mem.h"
 #include "base/os.h"
 
-/* A round is one job. `claim` holds the round in its upper and the next item in its lower half, so taking an item also
- * proves that the round is still the one whose job was read: a worker that was asleep in the middle of a claim
- * cannot take an item of a later job by mistake.
+/* A round is one job. `claim` holds the number of the round in its upper half and the next item in its lower half, so taking an
+ * item also proves that the round is still the one whose job was read: a worker that was descheduled in the middle of a claim
+ * cannot take an item of a later job.
  *
- * When all items of a round are done the caller closes it (`claim` with CLOSED as next item), then writes job, context,
- * n_items and done, then opens the next round by `claim`. Without the closing, a worker that had read the old
- * claim, then the new n_items, could take an item of a round that is not open yet. With it, a worker that saw any of the
- * new values has seen the closing too, so its exchange of the old claim fails. */
+ * When all items of a round are done, the caller closes it (`claim` with CLOSED as the next item), then writes job, context,
+ * n_items and done, then opens the next round by `claim`. If the round were not closed, a worker that had read the old claim
+ * and then the new n_items could take an item of a round that is not open yet. Since it is closed first, a worker that saw any
+ * of the new values also sees the closed claim, so its exchange of the old claim fails. */
 #define CLOSED UINT32_MAX
 #define SPIN_SECONDS 200e-6 /* longer than the gaps inside a forward pass, shorter than those between requests */
 
@@ -36,9 +35,9 @@ struct ae_pool {
     pthread_cond_t wake;
     pthread_mutex_t turn_mutex;
     pthread_cond_t turn;
-    uint64_t next_ticket, serving; /* under turn_mutex: who comes next gets the first, who holds the pool has the second */
-    atomic_uintptr_t holder;       /* its pthread_t; 0: nobody */
-    uint32_t n_holds;              /* the holder's */
+    uint64_t next_ticket, serving; /* under turn_mutex: the next ticket to give out, and the ticket whose turn it is */
+    atomic_uintptr_t holder;       /* pthread_t of the thread that holds the pool; 0: none */
+    uint32_t n_holds;              /* how many times the holder holds it */
     struct ae_pool_worker {
         ae_pool *pool;
         uint32_t i;
@@ -69,7 +68,7 @@ static uint32_t work(ae_pool *pool, uint32_t i_worker)
         ae_pool_job *job = atomic_load_explicit(&pool->job, memory_order_acquire);
         void *context = atomic_load_explicit(&pool->context, memory_order_acquire);
         if (item >= atomic_load_explicit(&pool->n_items, memory_order_acquire)) {
-            /* n_items may already be the next round's: only a claim that stayed the same means exhausted */
+            /* n_items may already belong to the next round; only if claim is unchanged is the round exhausted */
             const unsigned long long now = atomic_load_explicit(&pool->claim, memory_order_acquire);
             if (now == claim) return (uint32_t)(claim >> 32);
             claim = now;
@@ -114,7 +113,7 @@ static void *worker_main(void *argument)
     }
 }
 
-/* Opens the next round. A worker that counts itself asleep after the load of `sleeping` holds the mutex and sees it. */
+/* Opens the next round. A worker that increments `sleeping` after it is loaded here reads the new claim before it waits. */
 static void publish(ae_pool *pool, ae_pool_job *job, void *context, uint32_t n_items)
 {
     const unsigned long long round = round_of(pool);
@@ -135,7 +134,7 @@ aerie_status ae_pool_create(ae_pool **out, uint32_t n_workers, aerie_error *erro
 {
     *out = NULL;
     if (n_workers < 1 || n_workers > 1024)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u threads asked for; 1 to 1024 are possible", n_workers);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u threads were requested; 1 to 1024 are possible", n_workers);
     ae_pool *pool = ae_alloc_aligned(1, sizeof *pool + n_workers * sizeof pool->worker[0]);
     if (!pool) return ae_fail_memory(error, "the thread pool", sizeof *pool);
     pool->n_workers = n_workers;
@@ -162,7 +161,7 @@ aerie_status ae_pool_create(ae_pool **out, uint32_t n_workers, aerie_error *erro
 void ae_pool_free(ae_pool *pool)
 {
     if (!pool) return;
-    if (ae_pool_is_forked(pool)) { /* no thread to wait for, and conditions on which others wait as far as this process knows */
+    if (ae_pool_is_forked(pool)) { /* no threads to join; the conditions still count waiters that do not exist here */
         ae_os_origin_free(pool->origin);
         ae_free(pool);
         return;
@@ -188,13 +187,13 @@ uint32_t ae_pool_n_workers(const ae_pool *pool)
     return pool->n_workers;
 }
 
-_Static_assert(sizeof(pthread_t) <= sizeof(uintptr_t), "a thread's name fits `holder`");
+_Static_assert(sizeof(pthread_t) <= sizeof(uintptr_t), "a pthread_t fits into `holder`");
 
 void ae_pool_hold(ae_pool *pool)
 {
     const uintptr_t self = (uintptr_t)pthread_self();
-    if (ae_pool_is_forked(pool)) return; /* whoever had the turn is not there */
-    /* only this thread writes its own name there, so what it reads about itself is true */
+    if (ae_pool_is_forked(pool)) return; /* the thread that held the pool does not exist in this process */
+    /* only this thread stores its own id in `holder`, so a relaxed load is enough to compare with it */
     if (atomic_load_explicit(&pool->holder, memory_order_relaxed) != self) {
         pthread_mutex_lock(&pool->turn_mutex);
         const uint64_t ticket = pool->next_ticket++;

@@ -1,9 +1,9 @@
-/* resources.c - what this process may use: CPUs and memory (os.h).
+/* resources.c - the CPUs and the memory that this process may use (os.h).
  *
  * Owns nothing. Sources, on Linux: the affinity mask; sibling lists under /sys/devices/system/cpu; control groups, both
- * versions, from the process's own group up to the root (any of them may limit). All files are read below a root
- * that tests replace. Only one number of the topology is needed, and the kernel has a file for it; hwloc would be worth
- * its weight only for binding memory and threads to nodes. */
+ * versions, from the process's own group up to the root (any of them may set a limit). All files are read below a root
+ * that tests replace. Of the topology only the first sibling of a CPU is needed, and the kernel has a file for it; hwloc would
+ * pay only for binding memory and threads to NUMA nodes. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 #define PATH_BYTES 1024
 
-/* A small text file below root, NUL-terminated; false if it is missing or empty. */
+/* Reads a small text file below root into out, NUL-terminated; false if it is missing or empty. */
 static bool read_text(char *out, size_t capacity, const char *root, const char *path)
 {
     char full[2 * PATH_BYTES];
@@ -33,8 +33,8 @@ static bool read_text(char *out, size_t capacity, const char *root, const char *
 
 typedef struct group {
     const char *root;
-    char path[PATH_BYTES]; /* of the current group, from the root of its hierarchy; "" at the top */
-    const char *mount;     /* of the hierarchy */
+    char path[PATH_BYTES]; /* path of the current group in its hierarchy; "" at the top */
+    const char *mount;     /* mount point of the hierarchy */
 } group;
 
 /* Whether a comma-separated list contains `name`. */
@@ -49,7 +49,7 @@ static bool lists(const char *list, size_t n, const char *name)
     return false;
 }
 
-/* The group of this process for a controller: "" is version 2, else the name of one of version 1's. */
+/* Finds the group of this process for a controller: "" for version 2, or the name of a controller of version 1. */
 static bool find_group(group *g, const char *root, const char *controller, const char *const *mounts)
 {
     char text[8192];
@@ -99,7 +99,7 @@ static const char *const mounts_cpu[] = {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/c
                                          NULL};
 static const char *const mounts_memory[] = {"/sys/fs/cgroup/memory", NULL};
 
-/* The number that a file begins with. */
+/* The number at the beginning of a text; false if there is none. */
 static bool number(const char *text, double *value)
 {
     char *end;
@@ -119,7 +119,7 @@ static void take_least(double *least, double value)
     if (value > 0 && (*least <= 0 || value < *least)) *least = value;
 }
 
-/* CPUs that the control groups allow, 0 = no limit. */
+/* The number of CPUs that the control groups grant; 0 = no limit. */
 static double cpu_quota(const char *root)
 {
     group g;
@@ -128,14 +128,14 @@ static double cpu_quota(const char *root)
     if (find_group(&g, root, "", mounts_2))
         do {
             if (group_text(&g, "cpu.max", text, sizeof text) && two_numbers(text, &quota, &per) && per > 0)
-                take_least(&least, quota / per); /* "max 100000" is not a number */
+                take_least(&least, quota / per); /* "max 100000", no limit, does not begin with a number */
         } while (group_up(&g));
     if (find_group(&g, root, "cpu", mounts_cpu))
         do {
             if (group_text(&g, "cpu.cfs_quota_us", text, sizeof text) &&
                 group_text(&g, "cpu.cfs_period_us", period, sizeof period) && number(text, &quota) &&
                 number(period, &per) && per > 0)
-                take_least(&least, quota / per); /* -1 is no limit */
+                take_least(&least, quota / per); /* -1 means no limit */
         } while (group_up(&g));
     return least;
 }
@@ -146,7 +146,7 @@ static double cpu_quota(const char *root)
 static uint32_t first_sibling(const char *root, uint32_t cpu)
 {
     char path[128], text[256];
-    const char *const names[] = {"core_cpus_list", "thread_siblings_list"}; /* the latter until Linux 5.3 */
+    const char *const names[] = {"core_cpus_list", "thread_siblings_list"}; /* the second before Linux 5.3 */
     for (size_t i = 0; i < 2; i++) {
         snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/topology/%s", cpu, names[i]);
         if (!read_text(text, sizeof text, root, path)) continue;
@@ -233,13 +233,14 @@ static double named_number(const char *text, const char *name)
     return 0;
 }
 
-/* Memory left in a group. Cached files count as used there, but are dropped when memory is needed. */
+/* Lowers *least to the memory left in a group. Cached files count as used there, but the kernel drops them when memory is
+ * needed, so they are subtracted. */
 static void group_memory_left(const group *g, const char *limit, const char *used, const char *active, const char *inactive,
                               double *least)
 {
     char text[64], stat[8192] = "";
     double most, now;
-    if (!group_text(g, limit, text, sizeof text) || !number(text, &most)) return; /* "max" */
+    if (!group_text(g, limit, text, sizeof text) || !number(text, &most)) return; /* "max": no limit */
     if (!group_text(g, used, text, sizeof text) || !number(text, &now)) return;
     if (group_text(g, "memory.stat", stat, sizeof stat)) now -= named_number(stat, active) + named_number(stat, inactive);
     take_least(least, most > now ? most - (now > 0 ? now : 0) : 1);
@@ -285,7 +286,7 @@ uint64_t ae_os_memory_limit_below(const char *root)
     if (find_group(&g, root, "", mounts_2)) group_limits(&g, "memory.max", &least);
     if (find_group(&g, root, "memory", mounts_memory)) group_limits(&g, "memory.limit_in_bytes", &least);
     if (read_text(text, sizeof text, root, "/proc/meminfo")) all = named_number(text, "MemTotal") * 1024;
-    return all > 0 && least >= all ? 0 : (uint64_t)least; /* version 1 says "none" by nearly 2^63 */
+    return all > 0 && least >= all ? 0 : (uint64_t)least; /* version 1 expresses "no limit" by nearly 2^63 */
 }
 
 uint64_t ae_os_memory_limit(void)

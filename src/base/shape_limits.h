@@ -1,15 +1,15 @@
 /* shape_limits.h - the largest sizes of a model, on which scratch memory and kernels rely.
  *
- * Checked once, when a file is bound (model/bind.c); a model beyond them is refused by name. Limits that callers meet (nodes of
- * a draft tree, drafters, feature layers, adapters) are in aerie.h, and have no other name inside.
+ * Checked once, when a file is bound (model/bind.c); a model that exceeds one is refused with a message that names it. Limits
+ * that callers see (nodes of a draft tree, drafters, feature layers, adapters) are in aerie.h only.
  */
 #ifndef AE_BASE_SHAPE_LIMITS_H
 #define AE_BASE_SHAPE_LIMITS_H
 
 #define AE_MAX_LAYERS 512
 #define AE_MAX_HEADS 1024
-#define AE_MAX_HEAD_DIM 512    /* of latent rows: of their latent part */
-#define AE_MAX_LATENT_ROPE 128 /* of their rotated part */
+#define AE_MAX_HEAD_DIM 512    /* elements of a head; with latent rows (MLA), of their latent part */
+#define AE_MAX_LATENT_ROPE 128 /* elements of the rotated part of a latent row (MLA) */
 #define AE_MAX_EMBD (1u << 17)
 #define AE_MAX_FF (1u << 20)
 #define AE_MAX_EXPERTS 512

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Whether the first pairs of bytes are a character and a NUL, the NUL at place `zero` of the pair. */
+/* Whether each of the first pairs of bytes is a NUL at index `zero` (0 or 1) and a non-NUL byte at the other index. */
 static bool is_pairs(const char *bytes, size_t n, size_t zero)
 {
     enum { MOST = 64 };
@@ -27,7 +27,7 @@ size_t ae_text_mark(const char *bytes, size_t n)
     return n >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
-/* Every newline follows a CR, and there is one. */
+/* Whether the text has a newline and every newline follows a CR. */
 static bool is_windows(const char *text, size_t n)
 {
     bool any = false;

@@ -1,4 +1,4 @@
-/* text.h - texts as files hold them: byte order marks, other encodings than UTF-8, the line ends of Windows.
+/* text.h - texts as files hold them: byte order marks, encodings other than UTF-8, line ends of Windows.
  *
  * Every file of text that the library or the program reads goes through these functions. Owns no memory.
  */
@@ -7,8 +7,8 @@
 
 #include <stddef.h>
 
-/* What bytes[0..n) are encoded in, if that is not UTF-8: a name that iconv takes ("UTF-16", "UTF-16LE", "UTF-32"), by the byte
- * order mark or by the NUL bytes that UTF-16 has between Latin letters. NULL: UTF-8, or something unknown. */
+/* The encoding of bytes[0..n) if it is not UTF-8: a name that iconv takes ("UTF-16", "UTF-16LE", "UTF-32"), detected by the
+ * byte order mark or by the NUL bytes that UTF-16 has between Latin letters. NULL: UTF-8 or unknown. */
 const char *ae_text_foreign(const char *bytes, size_t n);
 /* Bytes of the UTF-8 byte order mark at the beginning: 0 or 3. */
 size_t ae_text_mark(const char *bytes, size_t n);

@@ -13,11 +13,11 @@ typedef struct ae_wakeup {
     bool signalled, made;
 } ae_wakeup;
 
-/* false: the system cannot create one. */
+/* Returns false if the system cannot create the mutex or the condition. */
 bool ae_wakeup_init(ae_wakeup *wakeup);
-/* A wakeup that is all zero is allowed. */
+/* Also takes a wakeup that is all zero. */
 void ae_wakeup_free(ae_wakeup *wakeup);
-/* Any thread. */
+/* Wakes the thread that waits, or lets the next wait return at once. Any thread may call it. */
 void ae_wakeup_signal(ae_wakeup *wakeup);
 /* Returns once the wakeup has been signalled since the last wait, or when the given number of seconds has passed. */
 void ae_wakeup_wait(ae_wakeup *wakeup, double seconds);

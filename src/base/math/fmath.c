@@ -1,6 +1,6 @@
-/* fmath.c - logarithm, exponential, power, sine and cosine in double (fmath.h). The exponential in float is inline there.
+/* fmath.c - logarithm, exponential, power, sine and cosine in double (fmath.h). The exponential in float is inline in fmath.h.
  *
- * Owns nothing. Source: argument reduction and minimax polynomials, checked against long double in unit/fmath. */
+ * Owns nothing. Method: argument reduction and polynomials, checked against long double in unit/fmath. */
 #include "base/math/fmath.h"
 
 double ae_log(double x)

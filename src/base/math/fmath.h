@@ -1,8 +1,8 @@
-/* fmath.h - our own transcendental functions: the same bits on every machine and ISA.
+/* fmath.h - transcendental functions that give the same bits on every machine and ISA.
  *
- * libm may pick another implementation by CPU, and compilers may contract; these use only
- * IEEE basic operations and fmaf, in a fixed order. The SIMD kernels repeat ae_expf operation
- * by operation and are checked against it bit for bit.
+ * libm may choose an implementation by CPU, and compilers may contract expressions; these functions use only basic IEEE
+ * operations and fmaf, in a fixed order. The SIMD kernels repeat ae_expf operation by operation and are checked against it bit
+ * for bit.
  */
 #ifndef AE_BASE_MATH_FMATH_H
 #define AE_BASE_MATH_FMATH_H
@@ -60,13 +60,13 @@ double ae_log(double x);
 /* e^x for x in [-700, 700], relative error below 1e-15; arguments outside are clamped to it (NaN becomes -700). */
 double ae_exp(double x);
 
-/* x^y for a positive, normal x; relative error below 1e-15 * (1 + |y log x|), clamped as ae_exp is. */
+/* x^y for a positive, normal x; relative error below 1e-15 * (1 + |y log x|); clamped like ae_exp. */
 double ae_pow(double x, double y);
 
 /* sin and cos for |x| up to 1e7; absolute error below 1e-12. */
 void ae_sincos(double x, double *sin_out, double *cos_out);
 
-/* The fixed reduction of 16 partial sums: halves added pairwise, 8, 4, 2, 1. */
+/* Reduces 16 partial sums in a fixed order: adds the upper half to the lower one until 1 is left (8, 4, 2, 1). */
 static inline float ae_sum16(const float a[16])
 {
     float b[8], c[4];
@@ -75,7 +75,7 @@ static inline float ae_sum16(const float a[16])
     return (c[0] + c[2]) + (c[1] + c[3]);
 }
 
-/* The same of 64: halves added pairwise, 32, 16, then ae_sum16. */
+/* Reduces 64 partial sums in the same way: 32, 16, then ae_sum16. */
 static inline float ae_sum64(const float a[64])
 {
     float b[32], c[16];
