@@ -3,8 +3,8 @@
  * Owns: the files (gguf_parse.h) and the tensor list over all of them.
  * Invariant: `tensors` is in order of parts, then of files; `tensor_order` sorts it by name, and
  * no name occurs twice.
- * A part of a split set says which it is (split.no, split.count) and is named to match,
- * "prefix-0000i-of-0000n.gguf", i from 1, which is how the others are found.
+ * Each part of a split set holds its number and their count (split.no, split.count). Its name must match,
+ * "prefix-0000i-of-0000n.gguf" with i from 1, because the other parts are found by name.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -74,7 +74,7 @@ static aerie_status index_tensors(ae_gguf *g, aerie_error *error)
         const ae_gguf_file *f = &g->files[b->i_file];
         char quoted[AE_GGUF_QUOTE_BYTES];
         const char *dots, *path = ae_gguf_path_end(f->path, &dots);
-        return ae_fail(error, AERIE_ERROR_FORMAT, "%s%s: tensor %s: the name stands twice in the model (at byte %zu)",
+        return ae_fail(error, AERIE_ERROR_FORMAT, "%s%s: tensor %s: the name occurs twice in the model (at byte %zu)",
                        dots, path,
                        ae_gguf_quote(quoted, b->name), (size_t)((const uint8_t *)b->name.data - f->data));
     }
@@ -103,7 +103,7 @@ static aerie_status parse_path(ae_gguf_file *file, const char *path, const ae_gg
     return status;
 }
 
-/* Takes over the file. On failure it is freed. */
+/* Takes ownership of the file; frees it on failure. */
 static aerie_status append_file(ae_gguf *g, ae_gguf_file *file, aerie_error *error)
 {
     if (g->n_files == g->file_capacity) {
@@ -124,12 +124,12 @@ static aerie_status append_file(ae_gguf *g, ae_gguf_file *file, aerie_error *err
 /* ---- Split sets ------------------------------------------------------------------------------ */
 
 typedef struct split {
-    uint32_t no, count; /* no from 0; count 1 when the file stands alone */
-    bool has_tensors;
-    uint64_t n_tensors; /* of all parts together, if has_tensors */
+    uint32_t no, count; /* part `no` (from 0) of `count`; count is 1 for a single file */
+    bool has_tensors;   /* the file has split.tensors.count */
+    uint64_t n_tensors; /* tensors of all parts together, if has_tensors */
 } split;
 
-/* A split.* key as a number, whatever integer type it has. */
+/* Reads a split.* key of any integer type as a number from 0 to `most`. */
 static aerie_status split_number(const ae_gguf_file *file, const char *key, int64_t most, bool *found, int64_t *value,
                                  aerie_error *error)
 {
@@ -201,7 +201,7 @@ static aerie_status open_part(ae_gguf_file *part, const char *path, const split 
     return status;
 }
 
-/* Takes over `given`, which is part set->no and lies at g->path. */
+/* Takes ownership of `given`, which is part set->no and lies at g->path, and opens the other parts. */
 static aerie_status open_set(ae_gguf *g, ae_gguf_file *given, const split *set, const ae_gguf_options *how,
                              aerie_error *error)
 {
@@ -237,7 +237,7 @@ static aerie_status open_set(ae_gguf *g, ae_gguf_file *given, const split *set, 
 
 /* ---- Open and close -------------------------------------------------------------------------- */
 
-/* The object with its path, or NULL. */
+/* Allocates the object and copies its path; NULL when out of memory. */
 static ae_gguf *create(const char *path)
 {
     ae_gguf *g = ae_alloc(1, sizeof *g);
@@ -342,7 +342,7 @@ static aerie_status reader_file(ae_gguf_reader *r, uint32_t i_file, aerie_error 
     return ae_fail(error, AERIE_ERROR_IO, "%s: the file was changed while it was being loaded", f->path);
 }
 
-/* In memory other than the file's pages: lent by the caller, or read as a whole. */
+/* Whether the file's bytes are in memory other than its own pages: lent by the caller, or read as a whole. */
 static bool in_memory(const ae_gguf_file *f)
 {
     return !f->map.mapped && !f->map.head;
@@ -378,7 +378,7 @@ void ae_gguf_advise(ae_gguf_reader *reader, const ae_gguf_tensor *tensor, size_t
         ae_file_advise(reader->fd, tensor->offset + offset, n, advice);
 }
 
-/* ---- What it lends --------------------------------------------------------------------------- */
+/* ---- Getters --------------------------------------------------------------------------------- */
 
 const char *ae_gguf_path(const ae_gguf *g)
 {

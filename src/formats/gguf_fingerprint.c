@@ -1,19 +1,19 @@
-/* gguf_fingerprint.c - what tells one model's file from another without reading all of it. See gguf.h.
+/* gguf_fingerprint.c - a hash that tells one model from another without reading the whole file. See gguf.h.
  *
- * A sum over keys and tensors, so that neither their order nor the way a set is split matters. Keys that say nothing of what a
- * model computes are left out.
+ * It is a sum over keys and tensors, so that neither their order nor the way a set is split matters. Keys that do not affect
+ * what a model computes are left out.
  */
 #include <string.h>
 
 #include "base/hash.h"
 #include "formats/gguf.h"
 
-#define TENSOR 2 /* where the hash of a tensor begins: saved sequences hold this number's fingerprints */
+#define TENSOR 2 /* seed of the hash of a tensor; saved sequences store fingerprints, so it must not change */
 
 #define N_SAMPLES 4
 #define SAMPLE_BYTES 4096
 
-/* Keys that say nothing of what a model computes. */
+/* Whether a key does not affect what a model computes. */
 static bool is_label(ae_gguf_string key)
 {
     static const char *const prefixes[] = {"general.", "split.", "quantize.", "tokenizer.chat_template"};
@@ -22,7 +22,7 @@ static bool is_label(ae_gguf_string key)
     return false;
 }
 
-/* Name, type, shape and some of the bytes: all where they are few, else from four places. */
+/* Adds the hash of a tensor's name, type, shape, and 4096 bytes from each of four places (all bytes of a small tensor). */
 static aerie_status add_tensor(ae_gguf_reader *reader, const ae_gguf_tensor *t, uint64_t *sum, aerie_error *error)
 {
     uint8_t bytes[SAMPLE_BYTES];

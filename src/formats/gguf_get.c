@@ -1,4 +1,4 @@
-/* gguf_get.c - typed reads of keys, with sentences for what is missing or of the wrong kind.
+/* gguf_get.c - typed reads of keys, with messages for missing keys and wrong types.
  *
  * Owns nothing. Relies on the reader's invariants: a key's data holds n elements of element_type.
  */

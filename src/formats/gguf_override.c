@@ -7,7 +7,7 @@
 
 #include "base/number.h"
 
-#define SHOWN 80 /* bytes of a text in a sentence */
+#define SHOWN 80 /* bytes of the text that a message quotes */
 
 static aerie_status fail(const char *text, const char *what, aerie_error *error)
 {
@@ -33,7 +33,7 @@ static aerie_status parse_int(const char *value, int64_t *x, const char *text, a
     errno = 0;
     *x = strtoll(value, &end, 10);
     if (end == value || *end || errno || strchr(" \t\n\v\f\r", *value))
-        return fail(text, "int takes a whole number of 64 bits", error);
+        return fail(text, "int takes a 64-bit integer", error);
     return AERIE_OK;
 }
 
@@ -42,7 +42,7 @@ static aerie_status parse_float(const char *value, double *x, const char *text, 
     return ae_number_is(value, x) ? AERIE_OK : fail(text, "float takes a number such as 0.5 or 1e-5", error);
 }
 
-/* The value after "TYPE:". */
+/* Parses "TYPE:VALUE" at `type` into kv. text: the whole override, for messages. */
 static aerie_status parse_value(ae_gguf_overrides *o, ae_gguf_kv *kv, const char *type, const char *text, aerie_error *error)
 {
     const char *value = strchr(type, ':') + 1;
@@ -81,7 +81,7 @@ static aerie_status parse_one(ae_gguf_overrides *o, ae_gguf_kv *kv, const char *
     if (!equals || equals == text || !strchr(equals, ':'))
         return fail(text, "it must be KEY=TYPE:VALUE, such as tokenizer.ggml.add_bos_token=bool:false", error);
     const size_t n = (size_t)(equals - text);
-    if (n > AE_GGUF_MAX_NAME) return fail(text, "the key is longer than any in a file", error);
+    if (n > AE_GGUF_MAX_NAME) return fail(text, "the key is longer than 65535 bytes", error);
     const char *key = ae_arena_strndup(&o->arena, text, n);
     if (!key) return ae_fail_memory(error, "the overrides", n);
     *kv = (ae_gguf_kv){.key = {key, n}, .n = 1};

@@ -1,8 +1,8 @@
 /* gguf_parse.c - reads the header, keys and tensor list of one GGUF file.
  *
- * The file is hostile: every length and count is compared with the bytes that are left before
- * anything is allocated or followed, by subtraction from what is known to be there, so that no
- * sum can wrap. See gguf_parse.h for what is owned.
+ * The file is hostile: every length and count is compared with the number of bytes left before
+ * anything is allocated or dereferenced. The comparisons subtract from sizes that are known to be
+ * valid, so no sum can wrap. See gguf_parse.h for what is owned.
  * Source: the GGUF specification (ggml docs/gguf.md).
  */
 #include "formats/gguf_parse.h"
@@ -13,23 +13,22 @@
 #include "base/heap.h"
 #include "formats/kind.h"
 
-/* The fewest bytes that a key with its value, and a tensor's description, can take. */
-#define KV_BYTES_MIN (8 + 4 + 1)
-#define TENSOR_BYTES_MIN (8 + 4 + 8 + 4 + 8)
+#define KV_BYTES_MIN (8 + 4 + 1)             /* the smallest size of a key with its value */
+#define TENSOR_BYTES_MIN (8 + 4 + 8 + 4 + 8) /* the smallest size of a tensor's description */
 
 _Static_assert(sizeof(ae_gguf_kv) <= 4 * KV_BYTES_MIN, "gguf.h promises at most 4 bytes of index per byte of file");
 _Static_assert(sizeof(ae_gguf_tensor) <= 4 * TENSOR_BYTES_MIN, "gguf.h promises at most 4 bytes of index per byte of file");
 
-#define HEADER_BYTES 64 /* more than is needed to tell GGUF from other formats */
+#define HEADER_BYTES 64 /* more than enough to tell GGUF from other formats */
 
-/* The reader's position, and what it is reading, for messages. */
+/* The reader's position; kind, number, total and name identify the entry being read, for messages. */
 typedef struct cursor {
     ae_gguf_file *file;
     size_t at;
     aerie_error *error;
     const char *kind; /* "key", "tensor", or NULL in the header */
     uint64_t number, total;
-    ae_gguf_string name; /* data NULL until it was read */
+    ae_gguf_string name; /* data is NULL until the name has been read */
 } cursor;
 
 const char *ae_gguf_quote(char out[AE_GGUF_QUOTE_BYTES], ae_gguf_string name)
@@ -89,7 +88,8 @@ static size_t bytes_left(const cursor *c)
     return c->file->bytes - c->at;
 }
 
-/* Where only the head of a file is in memory, or the file is still coming: its first `end` bytes are needed. */
+/* Makes sure that the first `end` bytes can be read, if only the head of the file is in memory or it is still being downloaded.
+ * Sets is_short and fails if they are not available yet. */
 static aerie_status need(const cursor *c, size_t end)
 {
     ae_file_map *map = &c->file->map;
@@ -100,7 +100,7 @@ static aerie_status need(const cursor *c, size_t end)
     return map->head ? ae_file_map_need(map, c->file->path, end, c->error) : AERIE_OK;
 }
 
-/* The next n bytes, or the failure that the file ends inside `what`. */
+/* Takes the next n bytes; fails if the file ends before, with a message that says that it ends inside `what`. */
 static aerie_status take(cursor *c, size_t n, const char *what, const uint8_t **bytes)
 {
     if (bytes_left(c) < n)
@@ -180,7 +180,7 @@ static aerie_status read_header(cursor *c, uint64_t *n_tensors, uint64_t *n_kv)
     return take_u64(c, "the number of keys", n_kv);
 }
 
-/* Refuses a count of items that could not fit into the bytes that follow. */
+/* Refuses a count of items, each at least bytes_min long, that cannot fit into the remaining bytes. */
 static aerie_status check_count(const cursor *c, uint64_t n, size_t bytes_min, size_t at, const char *what)
 {
     if (n > bytes_left(c) / bytes_min)
@@ -190,7 +190,7 @@ static aerie_status check_count(const cursor *c, uint64_t n, size_t bytes_min, s
     if (n > AE_GGUF_MAX_ENTRIES)
         return fail_at(c, AERIE_ERROR_LIMIT, at, "it has %" PRIu64 " %s; aerie reads at most %" PRIu64, n, what,
                        AE_GGUF_MAX_ENTRIES);
-    return c->file->there ? need(c, c->at + (size_t)n * bytes_min) : AERIE_OK; /* before memory for all of them is taken */
+    return c->file->there ? need(c, c->at + (size_t)n * bytes_min) : AERIE_OK; /* before memory for the items is allocated */
 }
 
 /* ---- Keys ---------------------------------------------------------------------------------- */
@@ -297,7 +297,7 @@ static aerie_status read_keys(cursor *c, uint64_t n_kv)
         if (ae_gguf_string_compare(a->key, b->key)) continue;
         c->name = a->key;
         size_t at = offset_of(c, a->key.data), again = offset_of(c, b->key.data);
-        return fail_at(c, AERIE_ERROR_FORMAT, at > again ? at : again, "the key stands twice in the file");
+        return fail_at(c, AERIE_ERROR_FORMAT, at > again ? at : again, "the key occurs twice in the file");
     }
     c->kind = NULL;
     return AERIE_OK;
@@ -381,7 +381,8 @@ static bool offset_before(const void *context, uint32_t a, uint32_t b)
     return t[a].offset < t[b].offset;
 }
 
-/* Offsets count from the data section: makes them offsets in the file and checks that no two tensors overlap. */
+/* Turns the tensors' offsets in the data section into offsets in the file, and checks that all data lie inside the file and no
+ * two tensors overlap. order [n_tensors] is scratch. */
 static aerie_status place_tensors(cursor *c, uint32_t *order)
 {
     ae_gguf_file *f = c->file;
@@ -441,7 +442,8 @@ aerie_status ae_gguf_file_parse(ae_gguf_file *file, aerie_error *error)
 {
     cursor c = {.file = file, .error = error};
     uint64_t n_tensors = 0, n_kv = 0;
-    const bool is_gguf = file->there >= 4 && !memcmp(file->data, "GGUF", 4); /* of one that is coming, which may be short */
+    /* a file that is still being downloaded may have fewer bytes than HEADER_BYTES so far */
+    const bool is_gguf = file->there >= 4 && !memcmp(file->data, "GGUF", 4);
     if (!is_gguf) AE_TRY(need(&c, file->bytes < HEADER_BYTES ? file->bytes : HEADER_BYTES));
     AE_TRY(read_header(&c, &n_tensors, &n_kv));
     AE_TRY(read_keys(&c, n_kv));

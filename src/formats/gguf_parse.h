@@ -1,7 +1,7 @@
 /* gguf_parse.h - inside the GGUF reader: one file's bytes turned into an index.
  *
- * Owns: the mapping of one file, its keys and tensor list. Split sets and lookups by tensor name
- * are gguf.c's business. Only src/gguf includes this.
+ * Owns: the mapping of one file, its keys and tensor list. Does not own: split sets and lookups by tensor name (gguf.c).
+ * Private to src/formats.
  */
 #ifndef AE_FORMATS_GGUF_PARSE_H
 #define AE_FORMATS_GGUF_PARSE_H
@@ -14,15 +14,15 @@
 #error "GGUF values and tensor data are used in place: a little-endian machine is needed"
 #endif
 
-#define AE_GGUF_ALIGNMENT 32 /* where the file names none */
+#define AE_GGUF_ALIGNMENT 32 /* the default, if the file has no general.alignment */
 
 typedef struct ae_gguf_file {
     ae_file_map map;     /* empty when the caller lends the bytes */
     const uint8_t *data; /* [bytes] */
     size_t bytes;
-    size_t there;    /* of a file that is still coming: how many of its bytes can be read; 0: all */
-    bool is_short;   /* its tables go on after those */
-    size_t data_end; /* of the last tensor's data, or of the tables where there is none */
+    size_t there;    /* how many of its first bytes are available while it is still being downloaded; 0: all */
+    bool is_short;   /* its tables do not end within the available bytes */
+    size_t data_end; /* end of the last tensor's data, or of the tables if there are no tensors */
     char *path;      /* for messages */
     uint32_t version, alignment;
     ae_gguf_kv *kv; /* [n_kv], in file order */
@@ -32,21 +32,22 @@ typedef struct ae_gguf_file {
     size_t n_tensors;
 } ae_gguf_file;
 
-/* Fill the index from data, bytes and path. On failure the partial index is still to be freed. */
+/* Fills the index from data, bytes and path. After a failure the caller must still call ae_gguf_file_free. */
 aerie_status ae_gguf_file_parse(ae_gguf_file *file, aerie_error *error);
 void ae_gguf_file_free(ae_gguf_file *file);
 const ae_gguf_kv *ae_gguf_file_find(const ae_gguf_file *file, const char *key);
 
-/* Sort order of names: by length, then by bytes. */
+/* Compares names by length, then by bytes: < 0, 0 or > 0. */
 int ae_gguf_string_compare(ae_gguf_string a, ae_gguf_string b);
 
-/* Sorts order[n] so that before(context, order[i+1], order[i]) never holds. Heapsort: in place, without
- * recursion, n log n whatever the file says. */
+/* Whether entry a comes before entry b. */
 typedef bool ae_gguf_before(const void *context, uint32_t a, uint32_t b);
+/* Sorts order[n] so that before(context, order[i+1], order[i]) never holds. Heapsort: in place, without
+ * recursion, O(n log n) for any input. */
 void ae_gguf_sort(uint32_t *order, size_t n, ae_gguf_before *before, const void *context);
 
-/* A name as it may stand in a message: ASCII, quoted, cut when long. */
 #define AE_GGUF_QUOTE_BYTES 80
+/* Writes a name as messages show it: quoted, in printable ASCII, truncated if it is long. Returns out. */
 const char *ae_gguf_quote(char out[AE_GGUF_QUOTE_BYTES], ae_gguf_string name);
 /* The end of a path, so that a long one leaves room for the message; sets *dots to "..." or "". */
 const char *ae_gguf_path_end(const char *path, const char **dots);

@@ -1,11 +1,11 @@
-/* gguf_write.c - writes a GGUF v3 file: header and descriptions from memory, tensor data as it comes.
+/* gguf_write.c - writes a GGUF v3 file: header and descriptions from memory, tensor data as the caller passes it.
  *
  * Owns: the key section and tensor list until they are written, and the temporary file until it
  * is renamed. Invariants: n_written bytes of data (padding included) are in the file; padding
  * before a tensor is written with its first byte, so offsets follow from the list alone.
- * A failed write is final: every later call fails, too. The temporary file is locked as long as its
- * writer lives, so one without a lock was left by a process that was killed: the next writer of the
- * same file removes it.
+ * After a failed write every later call fails, too. The temporary file is locked as long as its
+ * writer lives. A temporary file without a lock was left by a process that was killed; the next
+ * writer of the same file removes it.
  */
 #define _XOPEN_SOURCE 700
 #define _DEFAULT_SOURCE 1 /* flock */
@@ -31,9 +31,9 @@ typedef struct planned_tensor {
 } planned_tensor;
 
 struct ae_gguf_writer {
-    char *path, *place, *temporary; /* as given; with links resolved; NULL while there is no file */
+    char *path, *place, *temporary; /* target as given; target with links resolved; temporary file, NULL while there is none */
     FILE *file;
-    int lock; /* keeps the temporary file locked after `file` is closed; -1: none */
+    int lock; /* a second descriptor, which keeps the temporary file locked after `file` is closed; -1: none */
     ae_buf keys; /* the key section as it will be in the file */
     uint64_t n_keys;
     size_t *key_at; /* [n_keys] the offset of each key's length in `keys` */
@@ -42,8 +42,8 @@ struct ae_gguf_writer {
     size_t n_tensors, tensor_capacity;
     uint32_t alignment;
     uint64_t n_written;
-    size_t i_tensor; /* the tensor whose data comes next, with i_byte of it written */
-    size_t i_byte;
+    size_t i_tensor; /* the tensor whose data comes next */
+    size_t i_byte;   /* bytes of that tensor that have been written */
     bool begun, failed, closed, finished;
 };
 
@@ -79,7 +79,7 @@ void ae_gguf_writer_free(ae_gguf_writer *w)
     ae_free(w);
 }
 
-/* The system's reason, saved before clean-up changes it. */
+/* Fails with the system's reason (errno), which it reads before any clean-up can change it. */
 static aerie_status fail_io(ae_gguf_writer *w, const char *what, aerie_error *error)
 {
     int reason = errno;
@@ -102,7 +102,7 @@ static aerie_status check_key(const ae_gguf_writer *w, ae_gguf_string key, aerie
     if (w->begun) return fail_use(w, "keys must be added before the header is written", error);
     if (key.n > AE_GGUF_MAX_NAME) return fail_use(w, "a key is longer than 65535 bytes", error);
     if (w->n_keys >= AE_GGUF_MAX_ENTRIES) return fail_use(w, "too many keys", error);
-    for (size_t i = 0; i < w->n_keys; i++) { /* models have tens of keys: no index needed */
+    for (size_t i = 0; i < w->n_keys; i++) { /* models have tens of keys, so a linear search is enough */
         const char *at = w->keys.data + w->key_at[i];
         uint64_t n;
         memcpy(&n, at, sizeof n);
@@ -115,12 +115,13 @@ static aerie_status check_key(const ae_gguf_writer *w, ae_gguf_string key, aerie
     return AERIE_OK;
 }
 
-/* Appends the key and its type, then the caller's parts of the value; undone as a whole when memory runs out. */
+/* A part of a key's value. */
 typedef struct part {
     const void *bytes;
     size_t n;
 } part;
 
+/* Appends the key, its type and the parts of its value; when out of memory, nothing is appended. */
 static aerie_status add_key(ae_gguf_writer *w, ae_gguf_string key, uint32_t type, const part *parts, size_t n_parts,
                             aerie_error *error)
 {
@@ -135,7 +136,7 @@ static aerie_status add_key(ae_gguf_writer *w, ae_gguf_string key, uint32_t type
     ae_buf_add(&w->keys, &type, sizeof type);
     for (size_t i = 0; i < n_parts; i++) ae_buf_add(&w->keys, parts[i].bytes, parts[i].n);
     if (w->keys.failed) {
-        w->keys.failed = false; /* what was there before is intact */
+        w->keys.failed = false; /* the keys added before are intact */
         w->keys.n = before;
         return ae_fail_memory(error, "the keys of a new GGUF file", before);
     }
@@ -148,7 +149,7 @@ static ae_gguf_string text_of(const char *text)
     return (ae_gguf_string){text, strlen(text)};
 }
 
-/* general.alignment decides the layout, so it is not just another key. */
+/* Adds general.alignment, which also decides the layout. */
 static aerie_status add_alignment(ae_gguf_writer *w, uint32_t value, aerie_error *error)
 {
     if (value < 8 || value > 65536 || (value & (value - 1)))
@@ -164,7 +165,7 @@ static bool is_alignment(ae_gguf_string key)
     return !ae_gguf_string_compare(key, text_of("general.alignment"));
 }
 
-/* Any key but the alignment, which only u32 may set. */
+/* Adds any key but general.alignment, which must be a u32. */
 static aerie_status add_plain(ae_gguf_writer *w, const char *key, uint32_t type, const part *parts, size_t n_parts,
                               aerie_error *error)
 {
@@ -255,7 +256,7 @@ aerie_status ae_gguf_writer_copy(ae_gguf_writer *w, const ae_gguf_kv *kv, aerie_
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
 
-/* Bytes of a tensor of that type and shape; 0 when there is no such tensor. */
+/* Bytes of a tensor of that type and shape; 0 if the type or shape is invalid. */
 static size_t tensor_bytes(uint32_t type, uint32_t n_dims, const int64_t *ne)
 {
     int64_t product = 1;
@@ -319,7 +320,7 @@ static aerie_status check_names(const ae_gguf_writer *w, aerie_error *error)
     return status;
 }
 
-/* Offsets in the order described, each aligned. */
+/* Computes the offsets of the tensors, in the order in which they were described, each aligned. */
 static aerie_status lay_out(ae_gguf_writer *w, aerie_error *error)
 {
     uint64_t at = 0;
@@ -353,7 +354,7 @@ static aerie_status write_zeros(ae_gguf_writer *w, uint64_t n, aerie_error *erro
     return AERIE_OK;
 }
 
-/* Whether "NAME.PID-I.part" is a temporary file for NAME, n bytes long. */
+/* Whether `entry` is the name of a temporary file for `name` (n bytes long): "NAME.PID-I.part". */
 static bool is_temporary(const char *entry, const char *name, size_t n)
 {
     static const char digits[] = "0123456789";
@@ -364,7 +365,8 @@ static bool is_temporary(const char *entry, const char *name, size_t n)
     return pid && i && !strcmp(rest + 1 + i, ".part");
 }
 
-/* Removes what killed processes left of the same file. Whatever fails is left to a later writer. folder: room for the path. */
+/* Removes temporary files for the same target that killed processes left. If a removal fails, a later writer tries again.
+ * folder: scratch for the path of the folder. */
 static void remove_stale(const char *place, char *folder)
 {
     const char *slash = strrchr(place, '/'), *name = slash ? slash + 1 : place;
@@ -384,7 +386,8 @@ static void remove_stale(const char *place, char *folder)
     closedir(dir);
 }
 
-/* A new file of that name, locked where the file system has locks; -1 (EEXIST): another process has it, or is removing it. */
+/* Creates a file of that name and locks it where the file system has locks. Returns -1 on failure, with EEXIST if another
+ * process has the file or is removing it. */
 static int create_locked(const char *name)
 {
     const int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -397,8 +400,8 @@ static int create_locked(const char *name)
     return -1;
 }
 
-/* A temporary file beside the target: on the same file system, so that the rename is atomic. Devices and directories are
- * refused: the rename would replace them, or fail at the very end. */
+/* Creates the temporary file beside the target, on the same file system, so that the rename is atomic. Refuses devices and
+ * directories, because the rename would replace them, or fail only at the end. */
 static aerie_status open_temporary(ae_gguf_writer *w, aerie_error *error)
 {
     struct stat there;
@@ -427,7 +430,7 @@ static aerie_status open_temporary(ae_gguf_writer *w, aerie_error *error)
     }
     w->temporary = name;
     w->lock = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    /* the owner first, since changing it may clear bits of the mode; without permission it stays the user's */
+    /* set the owner first, since that may clear bits of the mode; without permission the user stays the owner */
     const bool owned = !replaces || fchown(fd, there.st_uid, there.st_gid) == 0 || errno == EPERM;
     if (!owned || (replaces && fchmod(fd, there.st_mode & 07777) != 0)) {
         aerie_status status = fail_io(w, "cannot give the new file the mode of the old one", error);
@@ -527,7 +530,7 @@ aerie_status ae_gguf_writer_close(ae_gguf_writer *w, aerie_error *error)
     /* other readers expect the last tensor to be padded as well */
     AE_TRY(write_zeros(w, (w->alignment - w->n_written % w->alignment) % w->alignment, error));
     if (fflush(w->file) != 0) return fail_io(w, "write failed", error);
-    if (fsync(fileno(w->file)) != 0) return fail_io(w, "the file could not be brought to disk", error);
+    if (fsync(fileno(w->file)) != 0) return fail_io(w, "the file could not be flushed to disk", error);
     FILE *file = w->file;
     w->file = NULL;
     if (fclose(file) != 0) return fail_io(w, "write failed", error);

@@ -13,7 +13,7 @@
 
 static const char old_imatrix[] = "an importance matrix in llama.cpp's old format; `llama-imatrix --in-file OLD.dat -o "
                                   "NEW.gguf` converts it for --imatrix of 'aerie quantize'; 'aerie imatrix' makes one";
-static const char peft_file[] = "the weights of a PEFT adapter; llama.cpp's convert_lora_to_gguf.py makes of its folder the "
+static const char peft_file[] = "the weights of a PEFT adapter; llama.cpp's convert_lora_to_gguf.py converts its folder to the "
                                 "GGUF file that --lora takes";
 
 /* Whether `text` occurs in data. */
@@ -30,7 +30,7 @@ static uint32_t u32_at(const uint8_t *p)
     return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* int32 entries, then of each: int32 length, name, int32 calls, int32 values, f32 [values]. */
+/* Format: int32 number of entries, then for each entry int32 length, name, int32 calls, int32 values, f32 [values]. */
 static bool is_old_imatrix(const uint8_t *p, size_t n)
 {
     if (n < 24 || u32_at(p) - 1 >= 1u << 20) return false;
@@ -41,7 +41,7 @@ static bool is_old_imatrix(const uint8_t *p, size_t n)
     return holds(p + 8, length, "weight") || holds(p + 8, length, "blk.");
 }
 
-/* u64 bytes of JSON, then the JSON. */
+/* Format: u64 length of the JSON, then the JSON. */
 static const char *safetensors_kind(const uint8_t *p, size_t n)
 {
     if (n < 10 || u32_at(p + 4) || p[8] != '{') return NULL;
@@ -91,7 +91,7 @@ const char *ae_kind_data(const void *data, size_t n)
 
 /* ---- Folders ------------------------------------------------------------------------------------------ */
 
-/* The beginning of a regular file, to data[AE_KIND_BYTES]: bytes read. */
+/* Reads the beginning of a regular file into data[AE_KIND_BYTES]; returns the number of bytes read. */
 static size_t read_start(const char *path, uint8_t *data)
 {
     ae_file_id id;
@@ -111,7 +111,7 @@ static bool has(const char *folder, const char *name)
     return n > 0 && (size_t)n < sizeof path && ae_file_exists(path);
 }
 
-/* Whether the beginning of a file in the folder holds both words. */
+/* Whether the beginning of a file in the folder contains both words. */
 static bool says(const char *folder, const char *name, const char *a, const char *b)
 {
     char path[4096];
@@ -145,10 +145,11 @@ const char *ae_kind_folder(const char *path)
     struct stat info;
     if (stat(path, &info) || !S_ISDIR(info.st_mode)) return NULL;
     if (has(path, "adapter_config.json"))
-        return "the folder of a PEFT adapter; llama.cpp's convert_lora_to_gguf.py makes of it the GGUF file that --lora takes";
+        return "the folder of a PEFT adapter; llama.cpp's convert_lora_to_gguf.py converts it to the GGUF file that --lora "
+               "takes";
     if (ae_kind_is_modelopt_fp4(path))
-        return "the folder of a checkpoint that ModelOpt quantized to NVFP4; llama.cpp's convert_hf_to_gguf.py makes a GGUF "
-               "file of it, and 'aerie convert' takes the checkpoint that it was made from";
+        return "the folder of a checkpoint that ModelOpt quantized to NVFP4; llama.cpp's convert_hf_to_gguf.py converts it to "
+               "GGUF, and 'aerie convert' takes the checkpoint from which it was made";
     if (has_gguf(path)) return "a folder; give one of the GGUF files in it";
     if (has(path, "config.json"))
         return "the folder of a checkpoint; 'aerie convert FOLDER -o MODEL.gguf' makes a GGUF file of it";

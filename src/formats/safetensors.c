@@ -40,7 +40,7 @@ size_t ae_st_dtype_bytes(ae_st_dtype dtype)
 
 #define FAIL(kind, ...) ae_fail(error, AERIE_ERROR_##kind, __VA_ARGS__)
 
-/* "path: tensor "name"" in pieces, as printf arguments of "%s%s: tensor %s" */
+/* The printf arguments of "%s%s: tensor %s" */
 #define WHO dots, path, ae_gguf_quote(quoted, (ae_gguf_string){name, strlen(name)})
 
 static aerie_status read_shape(const char *file, const char *name, const json_t *shape, ae_st_tensor *t, aerie_error *error)
@@ -50,7 +50,7 @@ static aerie_status read_shape(const char *file, const char *name, const json_t 
     if (!json_is_array(shape)) return FAIL(FORMAT, "%s%s: tensor %s has no list 'shape'", WHO);
     const size_t n_dims = json_array_size(shape);
     if (n_dims > AE_ST_MAX_DIMS)
-        return FAIL(UNSUPPORTED, "%s%s: tensor %s has %zu dimensions; at most %d are known", WHO, n_dims, AE_ST_MAX_DIMS);
+        return FAIL(UNSUPPORTED, "%s%s: tensor %s has %zu dimensions; at most %d are supported", WHO, n_dims, AE_ST_MAX_DIMS);
     t->n_dims = (uint32_t)n_dims;
     t->n = 1;
     for (size_t i = 0; i < AE_ST_MAX_DIMS; i++) {
@@ -58,10 +58,10 @@ static aerie_status read_shape(const char *file, const char *name, const json_t 
         if (i >= n_dims) continue;
         const json_t *item = json_array_get(shape, i);
         if (!json_is_integer(item) || json_integer_value(item) < 0)
-            return FAIL(FORMAT, "%s%s: tensor %s: dimension %zu is no whole number from 0", WHO, i);
+            return FAIL(FORMAT, "%s%s: tensor %s: dimension %zu is not a non-negative integer", WHO, i);
         t->shape[i] = (uint64_t)json_integer_value(item);
         if (__builtin_mul_overflow(t->n, t->shape[i], &t->n))
-            return FAIL(FORMAT, "%s%s: tensor %s has more elements than 64 bits count", WHO);
+            return FAIL(FORMAT, "%s%s: tensor %s: its number of elements does not fit in 64 bits", WHO);
     }
     return AERIE_OK;
 }
@@ -101,7 +101,7 @@ static aerie_status read_tensor(ae_safetensors *st, const ae_st_file *f, const c
         if (strcmp(dtypes[i].name, dtype) == 0) t->dtype = (ae_st_dtype)i;
     }
     if (t->dtype == AE_ST_DTYPE_COUNT)
-        return FAIL(UNSUPPORTED, "%s%s: tensor %s is of type '%.20s', which is not known here", WHO, dtype);
+        return FAIL(UNSUPPORTED, "%s%s: tensor %s is of the unknown type '%.20s'", WHO, dtype);
     AE_TRY(read_shape(f->path, name, json_object_get(entry, "shape"), t, error));
     AE_TRY(read_place(f, name, json_object_get(entry, "data_offsets"), start, t, error));
     char *copy = ae_arena_strndup(&st->arena, name, strlen(name));
@@ -125,7 +125,7 @@ static bool before_by_name(const void *context, uint32_t a, uint32_t b)
     return strcmp(t[a].name, t[b].name) < 0;
 }
 
-/* Tensors fill the data section: no overlap, no hole, nothing after. */
+/* Checks that the tensors fill the data section: no overlap, no hole, no bytes after the last one. */
 static aerie_status check_places(const ae_st_file *f, const uint32_t *order, size_t start, aerie_error *error)
 {
     char quoted[AE_GGUF_QUOTE_BYTES];
@@ -166,7 +166,7 @@ static aerie_status read_entries(ae_safetensors *st, ae_st_file *f, json_t *head
     json_object_foreach(header, name, entry) {
         if (!json_is_object(entry)) {
             char quoted[AE_GGUF_QUOTE_BYTES];
-            return FAIL(FORMAT, "%s%s: the header says nothing of tensor %s but its name", WHO);
+            return FAIL(FORMAT, "%s%s: the header's entry of tensor %s is not an object", WHO);
         }
         if (strcmp(name, "__metadata__") == 0) continue;
         AE_TRY(read_tensor(st, f, name, entry, start, &f->tensors[f->n_tensors], error));
@@ -193,7 +193,7 @@ static aerie_status parse_object(json_t **out, const char *file, const char *wha
     if (!*out) return FAIL(FORMAT, "%s%s: %s is not JSON: byte %d: %.100s", dots, path, what, where.position, where.text);
     json_decref(*out);
     *out = NULL;
-    return FAIL(FORMAT, "%s%s: %s is no JSON object", dots, path, what);
+    return FAIL(FORMAT, "%s%s: %s is not a JSON object", dots, path, what);
 }
 
 static aerie_status parse_file(ae_safetensors *st, ae_st_file *f, aerie_error *error)
@@ -201,8 +201,8 @@ static aerie_status parse_file(ae_safetensors *st, ae_st_file *f, aerie_error *e
     const char *dots, *path = ae_gguf_path_end(f->path, &dots);
     uint64_t n = 0;
     if (f->bytes < 8)
-        return FAIL(FORMAT, "%s%s: %zu bytes are no safetensors file, which starts with the size of its header", dots, path,
-                    f->bytes);
+        return FAIL(FORMAT, "%s%s: not a safetensors file: it has only %zu bytes, and its header length alone takes 8", dots,
+                    path, f->bytes);
     memcpy(&n, f->data, 8);
     const bool sized = memcmp(f->data, "GGUF", 4) && n < (uint64_t)1 << 56;
     const char *other = sized ? NULL : ae_kind_data(f->data, f->bytes);
@@ -279,14 +279,14 @@ static aerie_status open_one(ae_safetensors **out, const char *path, aerie_error
     return add_file(*out, path, NULL, 0, error);
 }
 
-/* The file that an index names, beside the index; opened when met first. */
+/* The index of the shard that an index file names; opens the shard, which lies beside the index, when it occurs first. */
 static aerie_status shard(ae_safetensors *st, const char *index, const char *name, uint32_t *i_file, aerie_error *error)
 {
     char quoted[AE_GGUF_QUOTE_BYTES], file[4096];
     const char *dots, *path = ae_gguf_path_end(index, &dots), *slash = strrchr(index, '/');
     const size_t n_folder = slash ? (size_t)(slash - index) + 1 : 0;
     if (!*name || *name == '.' || strchr(name, '/') || strchr(name, '\\'))
-        return FAIL(FORMAT, "%s%s: %s is no file name; the shards lie beside the index", WHO);
+        return FAIL(FORMAT, "%s%s: %s is not a file name; the shards must lie beside the index", WHO);
     const int n = snprintf(file, sizeof file, "%.*s%s", (int)n_folder, index, name);
     if (n < 0 || (size_t)n >= sizeof file) return FAIL(FORMAT, "%s%s: the path of shard %s is too long", WHO);
     for (*i_file = 0; *i_file < st->n_files; ++*i_file) {
@@ -307,7 +307,7 @@ static aerie_status read_map(ae_safetensors *st, const char *index, json_t *map,
     if (!st->tensors || !order) return ae_fail_memory(error, "the list of tensors", n * sizeof *st->tensors);
     json_object_foreach(map, name, value) {
         uint32_t i_file;
-        if (!json_is_string(value)) return FAIL(FORMAT, "%s%s: the shard of tensor %s is not named", WHO);
+        if (!json_is_string(value)) return FAIL(FORMAT, "%s%s: the shard of tensor %s is not a string", WHO);
         AE_TRY(shard(st, index, json_string_value(value), &i_file, error));
         const ae_st_file *f = &st->files[i_file];
         const ae_st_tensor *t = find(f->tensors, f->n_tensors, name);
@@ -358,7 +358,7 @@ static bool is_file(const char *folder, const char *name, char out[4096])
     return n > 0 && n < 4096 && stat(out, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* The one *.safetensors of a folder that has no file of a usual name. */
+/* Finds the only *.safetensors of a folder that has none of the usual names. */
 static aerie_status only_one(const char *folder, char out[4096], aerie_error *error)
 {
     const char *dots, *path = ae_gguf_path_end(folder, &dots);
@@ -373,7 +373,7 @@ static aerie_status only_one(const char *folder, char out[4096], aerie_error *er
     }
     closedir(dir);
     if (n == 1) return AERIE_OK;
-    if (n) return FAIL(FORMAT, "%s%s: holds %zu *.safetensors and no index of them; name the one that is meant", dots, path, n);
+    if (n) return FAIL(FORMAT, "%s%s: holds %zu *.safetensors and no index; give the path of one of them", dots, path, n);
     if (n_gguf) return FAIL(IO, "%s%s: holds GGUF files, which need no conversion, and no *.safetensors", dots, path);
     return FAIL(IO, "%s%s: holds no model.safetensors, no model.safetensors.index.json and no other *.safetensors", dots, path);
 }
@@ -395,7 +395,7 @@ aerie_status ae_st_settle(ae_safetensors **out, aerie_status status)
 {
     if (status == AERIE_OK) {
         ae_safetensors *st = *out;
-        if (!st->tensors && st->n_files) { /* no index: all of the one file */
+        if (!st->tensors && st->n_files) { /* no index: the tensors of the one file */
             st->tensors = st->files[0].tensors;
             st->n_tensors = st->files[0].n_tensors;
         }

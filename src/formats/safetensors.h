@@ -2,12 +2,12 @@
  *
  * Owns: the mapping of the files and the index. Lends: names and data, until ae_safetensors_close.
  * Invariants after a successful open:
- *   - every tensor's type is known, its shape's product and bytes were computed with checked arithmetic and agree with
- *     its place; the tensors of a file fill its data section without overlaps and holes, as the format demands;
+ *   - every tensor's type is known; its number of elements and of bytes were computed with checked arithmetic and agree with
+ *     its offsets; the tensors of a file fill its data section without overlaps and holes, as the format demands;
  *   - names are distinct, sorted, not empty, and hold no NUL; lookups are binary searches;
  *   - headers and indices are at most AE_ST_MAX_HEADER bytes, so memory is bounded whatever they claim;
  *   - a shard lies in the folder of its index: names with a path in them are refused.
- * Numbers are little-endian at any address: copy before use. What the checkpoint means is not known here.
+ * Numbers are little-endian at any address: copy before use. The reader does not interpret names or metadata.
  * Source: the safetensors format (github.com/huggingface/safetensors, README), model.safetensors.index.json of transformers.
  */
 #ifndef AE_GGUF_SAFETENSORS_H
@@ -15,7 +15,7 @@
 
 #include "base/os.h"
 
-#define AE_ST_MAX_HEADER ((size_t)32 << 20) /* real ones: below 1 MiB, ten at most */
+#define AE_ST_MAX_HEADER ((size_t)32 << 20) /* real headers have less than 1 MiB, at most 10 MiB */
 #define AE_ST_MAX_DIMS 8
 #define AE_ST_MAX_FILES 4096
 
@@ -58,16 +58,17 @@ typedef struct ae_st_tensor {
 typedef struct ae_safetensors ae_safetensors;
 
 /* path: a file, an index (its name ends in .json), or a folder with model.safetensors, model.safetensors.index.json or
- * just one other *.safetensors. Errors: IO, FORMAT (what, where, and the tensor), UNSUPPORTED (an unknown element type),
+ * exactly one other *.safetensors. Errors: IO, FORMAT (what, where, and the tensor), UNSUPPORTED (an unknown element type),
  * LIMIT, MEMORY. *out is NULL on failure. */
 aerie_status ae_safetensors_open(ae_safetensors **out, const char *path, aerie_error *error);
-/* One file's bytes that outlive the object; `name` is used in messages. */
+/* Opens the bytes of one file, which must outlive the object; `name` is used in messages. */
 aerie_status ae_safetensors_open_memory(ae_safetensors **out, const void *bytes, size_t n, const char *name,
                                         aerie_error *error);
 void ae_safetensors_close(ae_safetensors *st);
 
-/* Files in use; the path of each, for messages. */
+/* The number of files in use. */
 uint32_t ae_safetensors_n_files(const ae_safetensors *st);
+/* The path of a file, for messages. */
 const char *ae_safetensors_file(const ae_safetensors *st, uint32_t i_file);
 size_t ae_safetensors_n_tensors(const ae_safetensors *st);
 const ae_st_tensor *ae_safetensors_tensor_at(const ae_safetensors *st, size_t i); /* by name, ascending (strcmp) */

@@ -22,13 +22,14 @@ struct ae_safetensors {
     size_t n_tensors;
 };
 
-/* An empty checkpoint with room for files; also on failure *out is to be closed. */
+/* Creates an empty checkpoint with room for n_files files. The caller closes *out also after a failure. */
 aerie_status ae_st_start(ae_safetensors **out, uint32_t n_files, aerie_error *error);
-/* One more file, mapped, or (bytes not NULL) lent; not parsed. *out: it. */
+/* Adds a file, mapped, or lent by the caller if bytes is not NULL, without parsing it. *out points to it. */
 aerie_status ae_st_add(ae_safetensors *st, const char *path, const void *bytes, size_t n, ae_st_file **out, aerie_error *error);
-/* Sorts by name into a new list; order [n] is scratch. */
+/* Replaces *tensors by a new list sorted by name; order [n] is scratch. */
 aerie_status ae_st_sort(ae_arena *arena, ae_st_tensor **tensors, size_t n, uint32_t *order, aerie_error *error);
-/* The file's tensors become those of the checkpoint. On failure *out is closed and NULL. */
+/* Completes opening, given its status: without an index, the one file's tensors become those of the checkpoint. After a failure
+ * closes *out and sets it to NULL. Returns the status. */
 aerie_status ae_st_settle(ae_safetensors **out, aerie_status status);
 
 #endif

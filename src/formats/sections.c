@@ -41,7 +41,7 @@ aerie_status ae_sections_open(ae_sections *s, const void *bytes, size_t n, aerie
                        (unsigned)version, AE_SECTIONS_VERSION);
     if (total != n)
         return ae_fail(error, AERIE_ERROR_FORMAT,
-                       "the saved sequence says that it has %llu bytes, but there are %zu: it was cut",
+                       "the saved sequence says that it has %llu bytes, but there are %zu: it was truncated",
                        (unsigned long long)total, n);
     if (checksum(at, n) != get(at + CHECKSUM_AT, 8))
         return ae_fail(error, AERIE_ERROR_FORMAT, "the saved sequence is damaged: its checksum differs");
@@ -57,7 +57,7 @@ aerie_status ae_sections_open(ae_sections *s, const void *bytes, size_t n, aerie
                                 get(at + where + 8, 8)};
         where += SECTION_HEADER;
         if (section->n > n - where || (section->n + 7) / 8 * 8 > n - where)
-            return ae_fail(error, AERIE_ERROR_FORMAT, "section %u of the saved sequence ends beyond the end of all", s->n);
+            return ae_fail(error, AERIE_ERROR_FORMAT, "section %u of the saved sequence ends beyond its end", s->n);
         for (uint32_t i = 0; i < s->n; i++)
             if (s->list[i].type == section->type)
                 return ae_fail(error, AERIE_ERROR_FORMAT, "the saved sequence has two sections of type %u", section->type);

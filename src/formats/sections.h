@@ -3,8 +3,8 @@
  * Owns: the layout. Does not own: what a section means. The block is hostile when it is read.
  * Layout, little-endian: "aerieseq", u32 version, u32 number of sections, u64 bytes in all, u64 checksum (ae_hash64 of all
  * other bytes); then for each section u32 type, u32 flags, u64 length, that many bytes, zeros up to a multiple of 8.
- * A reader passes over types that it does not know if their flags say that they are OPTIONAL, and refuses the block
- * otherwise: that is how later versions add sections, such as the state of recurrent layers.
+ * A reader skips types that it does not know if their flags contain AE_SECTION_OPTIONAL, and refuses the block otherwise, so
+ * later versions can add sections, such as the state of recurrent layers.
  */
 #ifndef AE_FORMATS_SECTIONS_H
 #define AE_FORMATS_SECTIONS_H
@@ -26,16 +26,18 @@ typedef struct ae_sections {
     uint32_t n;
 } ae_sections;
 
-/* Points into bytes[0..n). Errors: FORMAT (no such block, cut, damaged), UNSUPPORTED (another version), LIMIT. */
+/* Reads the sections; they point into bytes[0..n). Errors: FORMAT (not such a block, truncated, damaged), UNSUPPORTED (another
+ * version), LIMIT. */
 aerie_status ae_sections_open(ae_sections *sections, const void *bytes, size_t n, aerie_error *error);
-/* NULL if there is none of this type. */
+/* The section of this type; NULL if there is none. */
 const ae_section *ae_sections_find(const ae_sections *sections, uint32_t type);
-/* UNSUPPORTED for a section that is not OPTIONAL and of none of the types known[0..n). */
+/* Fails with UNSUPPORTED if a section is not optional and its type is not among known[0..n). */
 aerie_status ae_sections_check_known(const ae_sections *sections, const uint32_t *known, size_t n, aerie_error *error);
 
-/* A block with room for these sections, in *bytes [*n], the caller's (ae_free). The data of each are copied; where it is NULL
- * the room is zeros, data points there afterwards, and the caller fills it. ae_sections_seal comes last. */
+/* Creates a block with these sections, *bytes [*n], which the caller frees with ae_free. Copies the data of each section. Where
+ * data is NULL, the section is zeroed, data is set to point to it, and the caller fills it. Call ae_sections_seal last. */
 aerie_status ae_sections_create(void **bytes, size_t *n, ae_section *list, uint32_t n_sections, aerie_error *error);
+/* Writes the checksum of a complete block. */
 void ae_sections_seal(void *bytes, size_t n);
 
 #endif

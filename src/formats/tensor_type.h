@@ -1,6 +1,6 @@
-/* tensor_type.h - tensor types as a GGUF file names them: id, elements and bytes per block.
+/* tensor_type.h - tensor types of GGUF files: name, id, elements and bytes per block.
  *
- * The one place where these numbers stand. What the bytes of a block mean: quant/types.h.
+ * These numbers are defined only here. quant/types.h says what the bytes of a block mean.
  * Ids 4, 5, 31-33 and 36-38 were used by older files and are retired.
  */
 #ifndef AE_FORMATS_TENSOR_TYPE_H
@@ -58,6 +58,7 @@ typedef enum ae_type {
 const char *ae_type_name(uint32_t type);
 /* Elements per block; 0 for an unknown id. */
 uint32_t ae_type_block_elements(uint32_t type);
+/* Bytes per block; 0 for an unknown id. */
 uint32_t ae_type_block_bytes(uint32_t type);
 /* Bytes of a row of n elements; 0 when n is not a positive multiple of the block or the result would wrap. */
 size_t ae_type_row_bytes(uint32_t type, uint64_t n);

@@ -1,8 +1,8 @@
-/* torch.c - implements torch.h: a machine for the pickles that torch.save writes.
+/* torch.c - implements torch.h: an interpreter for the pickles that torch.save writes.
  *
- * Values live in one arena; a step adds at most one, and each takes at least a byte of the pickle, so memory follows from its
- * size; the memo has a place for each instruction that keeps a value. Nothing is called but what the table of functions below
- * has.
+ * Values live in one arena. Each step takes at least one byte of the pickle and adds at most one value, so memory is bounded by
+ * the size of the pickle; the memo has at most as many entries as there were instructions that store into it. Only the
+ * functions of the table below are called.
  */
 #include "formats/torch.h"
 
@@ -15,7 +15,7 @@
 #include "formats/zip.h"
 
 #define FAIL(kind, ...) ae_fail(m->error, AERIE_ERROR_##kind, __VA_ARGS__)
-#define MAX_PICKLE ((size_t)8 << 20) /* a value may take a hundred times its byte */
+#define MAX_PICKLE ((size_t)8 << 20) /* one byte of pickle may create a value of a hundred bytes */
 
 typedef enum kind { NOTHING, MARK, BOOLEAN, WHOLE, TEXT, FUNCTION, TUPLE, TABLE, STORAGE, TENSOR } kind;
 
@@ -30,12 +30,12 @@ typedef struct pair {
 
 struct value {
     kind kind;
-    int64_t whole;        /* WHOLE, BOOLEAN; FUNCTION: a function; TUPLE: how many */
+    int64_t whole;        /* WHOLE, BOOLEAN: the value; FUNCTION: a `function`; TUPLE: number of items */
     ae_gguf_string text;  /* TEXT; FUNCTION: module and name; STORAGE: the record's key */
     ae_st_dtype dtype;    /* STORAGE, and FUNCTION of STORAGE_TYPE */
     const value **items;  /* TUPLE [whole] */
     pair *first, *last;   /* TABLE */
-    const ae_st_tensor *tensor; /* TENSOR, without name */
+    const ae_st_tensor *tensor; /* TENSOR; its name is not set */
 };
 
 typedef struct machine {
@@ -43,7 +43,7 @@ typedef struct machine {
     ae_st_file *file;
     const char *path; /* for messages */
     ae_zip zip;
-    ae_gguf_string folder; /* of the archive's records: "archive" */
+    ae_gguf_string folder; /* the folder of the records in the archive, often "archive" */
     const uint8_t *p, *end;
     value **stack; /* [n_stack] */
     size_t n_stack, stack_room;
@@ -76,10 +76,10 @@ static aerie_status push(machine *m, value v)
 
 static aerie_status fail_stack(machine *m)
 {
-    return FAIL(FORMAT, "%s: the pickle takes more from its stack than is there", m->path);
+    return FAIL(FORMAT, "%s: the pickle pops more values than its stack holds", m->path);
 }
 
-/* The topmost value leaves the stack; a mark is no value. */
+/* Pops the topmost value; fails if that is a mark. */
 static aerie_status pop(machine *m, value **out)
 {
     if (!m->n_stack || m->stack[m->n_stack - 1]->kind == MARK) return fail_stack(m);
@@ -87,7 +87,7 @@ static aerie_status pop(machine *m, value **out)
     return AERIE_OK;
 }
 
-/* The values above the newest mark: how many; the mark and they leave the stack, but stay where they are until the next
+/* Pops the values above the topmost mark, and the mark; *n is the number of values. Their entries stay intact until the next
  * push. */
 static aerie_status pop_marked(machine *m, size_t *n)
 {
@@ -99,7 +99,7 @@ static aerie_status pop_marked(machine *m, size_t *n)
     return AERIE_OK;
 }
 
-/* The n values at `from`, which may be above the stack's end, as a tuple. */
+/* Pushes a tuple of the n values from index `from` on, which may be above the top of the stack. */
 static aerie_status push_tuple(machine *m, size_t from, size_t n)
 {
     value tuple = {.kind = TUPLE, .whole = (int64_t)n};
@@ -152,7 +152,7 @@ static aerie_status push_whole(machine *m, int bytes, bool has_sign)
     return push(m, (value){.kind = WHOLE, .whole = has_sign ? (int32_t)v : (int64_t)v});
 }
 
-/* Two's complement of any length up to eight bytes. */
+/* LONG1: an integer in two's complement, up to 8 bytes long. */
 static aerie_status push_long(machine *m)
 {
     uint64_t n = 0, v = 0;
@@ -181,7 +181,7 @@ static bool is_text(ae_gguf_string s, const char *text)
 }
 
 static const struct {
-    const char *name; /* as the pickle has it, module and name in lines */
+    const char *name; /* as in the pickle: module and name, separated by a newline */
     function what;
     ae_st_dtype dtype;
 } functions[] = {
@@ -214,16 +214,16 @@ static aerie_status push_function(machine *m)
     return push(m, v);
 }
 
-/* ('storage', type, key, place, elements) */
+/* Replaces the tuple ('storage', type, key, device, elements) by a storage. */
 static aerie_status push_storage(machine *m)
 {
     value *v = NULL;
     AE_TRY(pop(m, &v));
     if (v->kind != TUPLE || v->whole != 5 || v->items[0]->kind != TEXT || !is_text(v->items[0]->text, "storage") ||
         v->items[1]->kind != FUNCTION || v->items[2]->kind != TEXT)
-        return FAIL(UNSUPPORTED, "%s: the pickle refers to something other than numbers in a record", m->path);
+        return FAIL(UNSUPPORTED, "%s: the pickle has a persistent id that is not a tensor storage", m->path);
     if (v->items[1]->whole != STORAGE_TYPE)
-        return FAIL(UNSUPPORTED, "%s: numbers of the unknown kind %.*s", m->path,
+        return FAIL(UNSUPPORTED, "%s: the storage type %.*s is unknown", m->path,
                     (int)(v->items[1]->text.n < 60 ? v->items[1]->text.n : 60), v->items[1]->text.data);
     return push(m, (value){.kind = STORAGE, .dtype = v->items[1]->dtype, .text = v->items[2]->text});
 }
@@ -242,34 +242,34 @@ static aerie_status read_sizes(machine *m, const value *size, const value *strid
     if (size->kind != TUPLE || stride->kind != TUPLE || size->whole != stride->whole)
         return FAIL(FORMAT, "%s: a tensor in the pickle has no sizes and strides", m->path);
     if (size->whole > AE_ST_MAX_DIMS)
-        return FAIL(UNSUPPORTED, "%s: a tensor of %d dimensions; at most %d are known", m->path,
+        return FAIL(UNSUPPORTED, "%s: a tensor has %d dimensions; at most %d are supported", m->path,
                     (int)size->whole, AE_ST_MAX_DIMS);
     t->n_dims = (uint32_t)size->whole;
     for (uint32_t i = 0; i < AE_ST_MAX_DIMS; i++) t->shape[i] = 1;
     for (uint32_t i = t->n_dims; i-- > 0;) {
         const value *n = size->items[i], *step = stride->items[i];
         if (n->kind != WHOLE || step->kind != WHOLE || n->whole < 0)
-            return FAIL(FORMAT, "%s: a size or stride in the pickle is not a whole number", m->path);
+            return FAIL(FORMAT, "%s: a size or stride in the pickle is not a valid integer", m->path);
         t->shape[i] = (uint64_t)n->whole;
         if (n->whole > 1 && (uint64_t)step->whole != expected)
             return FAIL(UNSUPPORTED, "%s: a tensor is not contiguous; save tensor.contiguous() instead", m->path);
         if (__builtin_mul_overflow(expected, t->shape[i], &expected))
-            return FAIL(FORMAT, "%s: a tensor has more elements than fit into 64 bits", m->path);
+            return FAIL(FORMAT, "%s: the number of elements of a tensor does not fit in 64 bits", m->path);
     }
     t->n = expected;
     return AERIE_OK;
 }
 
-/* (storage, offset, size, stride, ...) */
+/* Builds a tensor from the arguments (storage, offset, size, stride, ...). */
 static aerie_status push_tensor(machine *m, const value *args)
 {
     if (args->whole < 4 || args->items[0]->kind != STORAGE || args->items[1]->kind != WHOLE || args->items[1]->whole < 0)
-        return FAIL(FORMAT, "%s: a tensor in the pickle has no numbers", m->path);
+        return FAIL(FORMAT, "%s: a tensor in the pickle has no storage and offset", m->path);
     const value *storage = args->items[0];
     const ae_zip_record *record = find_record(m, "/data/", storage->text);
     char quoted[AE_GGUF_QUOTE_BYTES];
     if (!record)
-        return FAIL(FORMAT, "%s: the numbers of a tensor, record %s, are missing", m->path,
+        return FAIL(FORMAT, "%s: record %s, the data of a tensor, is missing", m->path,
                     ae_gguf_quote(quoted, storage->text));
     ae_st_tensor *t = ae_arena_alloc(&m->st->arena, 1, sizeof *t);
     if (!t) return ae_fail_memory(m->error, "a tensor", sizeof *t);
@@ -278,7 +278,7 @@ static aerie_status push_tensor(machine *m, const value *args)
     const size_t wide = ae_st_dtype_bytes(t->dtype), room = record->bytes / wide;
     const uint64_t first = (uint64_t)args->items[1]->whole;
     if (first > room || t->n > room - first)
-        return FAIL(FORMAT, "%s: a tensor of %llu elements from %llu on, but record %s has %zu", m->path,
+        return FAIL(FORMAT, "%s: a tensor has %llu elements from %llu on, but record %s has only %zu", m->path,
                     (unsigned long long)t->n, (unsigned long long)first, ae_gguf_quote(quoted, storage->text), room);
     t->bytes = (size_t)t->n * wide;
     t->data = record->data + (size_t)first * wide;
@@ -290,7 +290,7 @@ static aerie_status call(machine *m)
     value *args = NULL, *what = NULL;
     AE_TRY(pop(m, &args));
     AE_TRY(pop(m, &what));
-    if (what->kind != FUNCTION || args->kind != TUPLE) return FAIL(FORMAT, "%s: the pickle calls what is no function", m->path);
+    if (what->kind != FUNCTION || args->kind != TUPLE) return FAIL(FORMAT, "%s: the pickle calls a non-function", m->path);
     switch ((function)what->whole) {
     case ORDERED_DICT:
         if (args->whole == 0) return push(m, (value){.kind = TABLE});
@@ -303,7 +303,7 @@ static aerie_status call(machine *m)
     case UNKNOWN: break;
     }
     char quoted[AE_GGUF_QUOTE_BYTES];
-    return FAIL(UNSUPPORTED, "%s: the pickle calls %s, which no table of tensors needs; it is not done", m->path,
+    return FAIL(UNSUPPORTED, "%s: the pickle calls %s, which no table of tensors needs; aerie does not run it", m->path,
                 ae_gguf_quote(quoted, what->text));
 }
 
@@ -320,11 +320,11 @@ static aerie_status set_pair(machine *m, value *table, const value *key, const v
     return AERIE_OK;
 }
 
-/* n values at `from`, alternately key and content, into the table on top of the stack. */
+/* Adds n values from index `from` on, alternately keys and contents, to the table on top of the stack. */
 static aerie_status set_pairs(machine *m, size_t from, size_t n)
 {
     value *table = m->n_stack ? m->stack[m->n_stack - 1] : NULL;
-    if (!table || table->kind != TABLE || n % 2) return FAIL(FORMAT, "%s: the pickle fills what is no table", m->path);
+    if (!table || table->kind != TABLE || n % 2) return FAIL(FORMAT, "%s: the pickle sets items of a non-dictionary", m->path);
     for (size_t i = 0; i < n; i += 2) AE_TRY(set_pair(m, table, m->stack[from + i], m->stack[from + i + 1]));
     return AERIE_OK;
 }
@@ -332,8 +332,8 @@ static aerie_status set_pairs(machine *m, size_t from, size_t n)
 static aerie_status remember(machine *m, uint64_t at)
 {
     if (!m->n_stack) return fail_stack(m);
-    /* picklers number what they keep from 0 on; so memory follows from instructions, not from what a file claims to be long */
-    if (at > m->n_kept++) return FAIL(FORMAT, "%s: the pickle counts its values wrongly", m->path);
+    /* picklers number memo entries from 0 on, so this check bounds the memo by the instructions run, not by their operands */
+    if (at > m->n_kept++) return FAIL(FORMAT, "%s: the pickle does not number its memo entries from 0 on", m->path);
     if (at >= m->n_memo) {
         const size_t room = (size_t)at < 128 ? 256 : 2 * (size_t)at;
         value **grown = ae_realloc(m->memo, room, sizeof *grown);
@@ -348,7 +348,7 @@ static aerie_status remember(machine *m, uint64_t at)
 
 static aerie_status recall(machine *m, uint64_t at)
 {
-    if (at >= m->n_memo || !m->memo[at]) return FAIL(FORMAT, "%s: the pickle uses a value that it did not keep", m->path);
+    if (at >= m->n_memo || !m->memo[at]) return FAIL(FORMAT, "%s: the pickle uses a memo entry that it did not set", m->path);
     return push_value(m, m->memo[at]);
 }
 
@@ -368,7 +368,7 @@ static aerie_status step_more(machine *m, uint8_t code)
     case 0x86: return take_tuple(m, 2);                                     /* TUPLE2 */
     case 0x87: return take_tuple(m, 3);                                     /* TUPLE3 */
     case 't': AE_TRY(pop_marked(m, &n)); return push_tuple(m, m->n_stack + 1, n); /* TUPLE */
-    case ']': return take_tuple(m, 0);                                      /* EMPTY_LIST: nothing that we keep */
+    case ']': return take_tuple(m, 0);                                      /* EMPTY_LIST: lists are not kept */
     case 'a': return pop(m, &ignored);                                      /* APPEND */
     case 'e': return pop_marked(m, &n);                                     /* APPENDS */
     case 'u': AE_TRY(pop_marked(m, &n)); return set_pairs(m, m->n_stack + 1, n); /* SETITEMS */
@@ -376,7 +376,7 @@ static aerie_status step_more(machine *m, uint8_t code)
         if (m->n_stack < 3) return fail_stack(m);
         m->n_stack -= 2;
         return set_pairs(m, m->n_stack, 2);
-    case 'b': return pop(m, &ignored);                                      /* BUILD: attributes of tables */
+    case 'b': return pop(m, &ignored);                                      /* BUILD: attributes are ignored */
     case 'R': return call(m);                                               /* REDUCE */
     case 'c': return push_function(m);                                      /* GLOBAL */
     case 'Q': return push_storage(m);                                       /* BINPERSID */
@@ -417,7 +417,7 @@ static bool has_tensors(const value *table)
     return false;
 }
 
-/* The table itself, or the one that trainers put into it. */
+/* The table of tensors: the top value itself, or a table inside it under one of the names that training programs use. */
 static const value *find_table(const value *top)
 {
     static const char *const names[] = {"state_dict", "model", "module", "model_state_dict"};
@@ -434,7 +434,7 @@ static aerie_status collect(machine *m, const value *top)
 {
     const value *table = find_table(top);
     size_t n = 0;
-    if (!table) return FAIL(FORMAT, "%s: the pickle is no table of tensors by name", m->path);
+    if (!table) return FAIL(FORMAT, "%s: the pickle is not a table of tensors by name", m->path);
     for (const pair *p = table->first; p; p = p->next) n += p->key->kind == TEXT && p->content->kind == TENSOR;
     ae_st_tensor *list = ae_arena_alloc(&m->st->arena, n, sizeof *list);
     uint32_t *order = ae_arena_alloc(&m->st->arena, n, sizeof *order);
@@ -445,7 +445,7 @@ static aerie_status collect(machine *m, const value *top)
         const ae_gguf_string name = p->key->text;
         char quoted[AE_GGUF_QUOTE_BYTES];
         if (!name.n || memchr(name.data, 0, name.n))
-            return FAIL(FORMAT, "%s: tensor %s: such a name is not possible", m->path, ae_gguf_quote(quoted, name));
+            return FAIL(FORMAT, "%s: tensor %s: the name is empty or contains a NUL", m->path, ae_gguf_quote(quoted, name));
         list[n] = *p->content->tensor;
         list[n].name = ae_arena_strndup(&m->st->arena, name.data, name.n);
         if (!list[n++].name) return ae_fail_memory(m->error, "a tensor's name", name.n);
@@ -453,7 +453,7 @@ static aerie_status collect(machine *m, const value *top)
     AE_TRY(ae_st_sort(&m->st->arena, &list, n, order, m->error));
     for (size_t i = 1; i < n; i++)
         if (strcmp(list[i].name, list[i - 1].name) == 0)
-            return FAIL(FORMAT, "%s: tensor \"%.60s\" is there twice", m->path, list[i].name);
+            return FAIL(FORMAT, "%s: tensor \"%.60s\" occurs twice", m->path, list[i].name);
     m->file->tensors = list;
     m->file->n_tensors = n;
     return AERIE_OK;
@@ -472,7 +472,7 @@ static aerie_status run(machine *m)
     return collect(m, top);
 }
 
-/* The pickle of the archive, "<folder>/data.pkl". */
+/* Finds the pickle of the archive, "<folder>/data.pkl", and sets p and end to it. */
 static aerie_status find_pickle(machine *m)
 {
     static const char end[] = "/data.pkl";
@@ -482,9 +482,9 @@ static aerie_status find_pickle(machine *m)
         const ae_zip_record *r = &m->zip.records[i];
         if (r->name.n > k && r->name.n - k < 100 && memcmp(r->name.data + r->name.n - k, end, k) == 0) record = r;
     }
-    if (!record) return FAIL(FORMAT, "%s: a zip archive without data.pkl is no PyTorch checkpoint", m->path);
+    if (!record) return FAIL(FORMAT, "%s: a zip archive without data.pkl, not a PyTorch checkpoint", m->path);
     if (record->bytes > MAX_PICKLE)
-        return FAIL(LIMIT, "%s: a pickle of %zu bytes; at most %zu are read", m->path, record->bytes, MAX_PICKLE);
+        return FAIL(LIMIT, "%s: its pickle has %zu bytes; at most %zu are read", m->path, record->bytes, MAX_PICKLE);
     m->folder = (ae_gguf_string){record->name.data, record->name.n - k};
     m->p = record->data;
     m->end = record->data + record->bytes;
@@ -502,7 +502,7 @@ static aerie_status parse(ae_safetensors *st, ae_st_file *f, aerie_error *error)
     const char *other = f->bytes >= 2 && memcmp(f->data, "PK", 2) ? ae_kind_data(f->data, f->bytes) : NULL;
     if (other) return FAIL(FORMAT, "%s: this is %s", m->path, other);
     if (f->bytes < 4 || memcmp(f->data, "PK", 2) != 0)
-        return FAIL(UNSUPPORTED, "%s: no PyTorch checkpoint of version 1.6 or later (a zip archive)", m->path);
+        return FAIL(UNSUPPORTED, "%s: not a PyTorch checkpoint of version 1.6 or later (a zip archive)", m->path);
     AE_TRY(ae_zip_read(&m->zip, &st->arena, f->data, f->bytes, f->path, error));
     AE_TRY(find_pickle(m));
     const aerie_status status = run(m);

@@ -20,7 +20,7 @@ typedef struct reader {
     const char *path;
 } reader;
 
-/* The part [at, at + n) of the file, or NULL. */
+/* Bytes [at, at + n) of the file; NULL if they are not inside it. */
 static const uint8_t *part(const reader *r, uint64_t at, uint64_t n)
 {
     return at <= r->n && n <= r->n - at ? r->data + at : NULL;
@@ -30,7 +30,8 @@ typedef struct directory {
     uint64_t at, bytes, n;
 } directory;
 
-/* The record that ends the archive stands within its last 64 KiB; one of zip64 before it, if numbers are too large. */
+/* Finds the central directory by the end record, which begins within the last 64 KiB, or by the zip64 end record before it, if
+ * numbers are too large for the first. */
 static aerie_status find_directory(const reader *r, directory *d, aerie_error *error)
 {
     const uint8_t *p = NULL;
@@ -38,12 +39,12 @@ static aerie_status find_directory(const reader *r, directory *d, aerie_error *e
         const uint8_t *q = r->data + r->n - back;
         if (number(q, 4) == 0x06054b50 && number(q + 20, 2) == back - 22) p = q;
     }
-    if (!p) return FAIL(FORMAT, "%s: no zip archive, or cut short: its table of records is missing", r->path);
+    if (!p) return FAIL(FORMAT, "%s: not a zip archive, or cut short: its table of records is missing", r->path);
     *d = (directory){number(p + 16, 4), number(p + 12, 4), number(p + 10, 2)};
     if (d->at != UINT32_MAX && d->bytes != UINT32_MAX && d->n != UINT16_MAX) return AERIE_OK;
     const size_t at = (size_t)(p - r->data);
     const uint8_t *locator = at >= 20 ? p - 20 : NULL;
-    if (!locator || number(locator, 4) != 0x07064b50) return AERIE_OK; /* the numbers are what they seem */
+    if (!locator || number(locator, 4) != 0x07064b50) return AERIE_OK; /* no zip64: the numbers just have all bits set */
     const uint8_t *large = part(r, number(locator + 8, 8), 56);
     if (!large || number(large, 4) != 0x06064b50) return FAIL(FORMAT, "%s: the zip64 table of records is missing", r->path);
     *d = (directory){number(large + 48, 8), number(large + 40, 8), number(large + 32, 8)};
@@ -54,7 +55,7 @@ typedef struct entry {
     uint64_t size, packed, at;
 } entry;
 
-/* Numbers of 32 bits that are all ones stand in an extra field, in this order. */
+/* Reads from the extra field the 64-bit values of those fields whose 32 bits are all ones, in the order of `fields`. */
 static bool read_zip64(const uint8_t *extra, size_t n, entry *e)
 {
     uint64_t *fields[] = {&e->size, &e->packed, &e->at};
@@ -75,7 +76,7 @@ static bool read_zip64(const uint8_t *extra, size_t n, entry *e)
         extra += 4 + bytes;
         n -= 4 + bytes;
     }
-    return true; /* a size of just that number */
+    return true; /* no zip64 field: the value is exactly 2^32 - 1 */
 }
 
 static aerie_status read_record(const reader *r, const uint8_t *p, ae_zip_record *out, aerie_error *error)
@@ -116,7 +117,7 @@ static aerie_status sort(ae_zip *zip, ae_arena *arena, const char *path, aerie_e
     for (size_t i = 0; i < zip->n; i++) {
         sorted[i] = zip->records[order[i]];
         if (i && !ae_gguf_string_compare(sorted[i].name, sorted[i - 1].name))
-            return FAIL(FORMAT, "%s: record %s is there twice", path, ae_gguf_quote(quoted, sorted[i].name));
+            return FAIL(FORMAT, "%s: record %s occurs twice", path, ae_gguf_quote(quoted, sorted[i].name));
     }
     zip->records = sorted;
     return AERIE_OK;

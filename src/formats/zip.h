@@ -1,6 +1,6 @@
-/* zip.h - the table of a zip archive whose records are stored uncompressed, as torch.save writes them. Hostile input.
+/* zip.h - reads the directory of a zip archive whose records are stored uncompressed, as torch.save writes them. Hostile input.
  *
- * Borrows the bytes and lends names and data in them. Private to src/formats.
+ * Borrows the bytes; names and data point into them. Private to src/formats.
  * Source: APPNOTE.TXT 6.3 (central directory, zip64).
  */
 #ifndef AE_GGUF_ZIP_H
@@ -18,11 +18,11 @@ typedef struct ae_zip_record {
 } ae_zip_record;
 
 typedef struct ae_zip {
-    ae_zip_record *records; /* [n], by name (ae_gguf_string_compare); in the arena */
+    ae_zip_record *records; /* [n], sorted by name (ae_gguf_string_compare); in the arena */
     size_t n;
 } ae_zip;
 
-/* Errors: FORMAT, UNSUPPORTED (compressed or encrypted records, several disks), LIMIT, MEMORY; they name `path`. */
+/* Errors: FORMAT, UNSUPPORTED (compressed or encrypted records), LIMIT, MEMORY; the messages name `path`. */
 aerie_status ae_zip_read(ae_zip *zip, ae_arena *arena, const uint8_t *data, size_t n, const char *path, aerie_error *error);
 const ae_zip_record *ae_zip_find(const ae_zip *zip, const char *name, size_t n); /* NULL if absent */
 

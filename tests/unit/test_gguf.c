@@ -595,7 +595,7 @@ static void test_split(void **state)
     }
     save_part(part_name(1), 1, 3, 6, "a"); /* a name that part 1 has */
     assert_fails(ae_gguf_open(&g, in_folder(part_name(0)), NULL, &error), AERIE_ERROR_FORMAT,
-                 "m-00002-of-00003.gguf: tensor \"a\": the name stands twice");
+                 "m-00002-of-00003.gguf: tensor \"a\": the name occurs twice");
     save_part(part_name(1), 2, 3, 6, "b");
     assert_fails(ae_gguf_open(&g, in_folder(part_name(0)), NULL, &error), AERIE_ERROR_FORMAT,
                  "m-00002-of-00003.gguf: this file is needed as part 2 of 3 of a split model: it says that it is part 3 of 3");

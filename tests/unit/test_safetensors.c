@@ -164,17 +164,17 @@ static void shards(void **state)
         const char *index, *text;
         aerie_status status;
     } bad[] = {
-        {"{\"weight_map\":{\"a\":\"../s1.safetensors\"}}", "no file name", AERIE_ERROR_FORMAT},
-        {"{\"weight_map\":{\"a\":\"/etc/passwd\"}}", "no file name", AERIE_ERROR_FORMAT},
-        {"{\"weight_map\":{\"a\":\"..\"}}", "no file name", AERIE_ERROR_FORMAT},
-        {"{\"weight_map\":{\"a\":\"\"}}", "no file name", AERIE_ERROR_FORMAT},
-        {"{\"weight_map\":{\"a\":1}}", "is not named", AERIE_ERROR_FORMAT},
+        {"{\"weight_map\":{\"a\":\"../s1.safetensors\"}}", "not a file name", AERIE_ERROR_FORMAT},
+        {"{\"weight_map\":{\"a\":\"/etc/passwd\"}}", "not a file name", AERIE_ERROR_FORMAT},
+        {"{\"weight_map\":{\"a\":\"..\"}}", "not a file name", AERIE_ERROR_FORMAT},
+        {"{\"weight_map\":{\"a\":\"\"}}", "not a file name", AERIE_ERROR_FORMAT},
+        {"{\"weight_map\":{\"a\":1}}", "is not a string", AERIE_ERROR_FORMAT},
         {"{\"weight_map\":{\"a\":\"s2.safetensors\"}}", "is not in s2.safetensors", AERIE_ERROR_FORMAT},
         {"{\"weight_map\":{\"a\":\"s3.safetensors\"}}", "s3.safetensors", AERIE_ERROR_IO},
         {"{\"weight_map\":{\"a\":\"s1.safetensors\",\"a\":\"s1.safetensors\"}}", "duplicate", AERIE_ERROR_FORMAT},
         {"{\"weight_map\":[]}", "'weight_map'", AERIE_ERROR_FORMAT},
         {"{}", "'weight_map'", AERIE_ERROR_FORMAT},
-        {"[]", "no JSON object", AERIE_ERROR_FORMAT},
+        {"[]", "not a JSON object", AERIE_ERROR_FORMAT},
         {"", "not JSON", AERIE_ERROR_FORMAT},
     };
     st_make m = {0};
@@ -217,9 +217,9 @@ static void broken_headers(void **state)
         const char *text;
     } cases[] = {
         {"", 0, AERIE_ERROR_FORMAT, "not JSON"},
-        {"[]", 0, AERIE_ERROR_FORMAT, "no JSON object"},
-        {"{\"a\":1}", 0, AERIE_ERROR_FORMAT, "nothing of tensor"},
-        {"{\"__metadata__\":1}", 0, AERIE_ERROR_FORMAT, "nothing of"},
+        {"[]", 0, AERIE_ERROR_FORMAT, "not a JSON object"},
+        {"{\"a\":1}", 0, AERIE_ERROR_FORMAT, "entry of tensor \"a\" is not an object"},
+        {"{\"__metadata__\":1}", 0, AERIE_ERROR_FORMAT, "is not an object"},
         {"{\"a\":{},\"a\":{}}", 0, AERIE_ERROR_FORMAT, "duplicate"},
         {"{\"\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, AERIE_ERROR_FORMAT, "empty name"},
         {"{\"a\\u0000b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, AERIE_ERROR_FORMAT, "not JSON"},

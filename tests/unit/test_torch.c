@@ -200,32 +200,32 @@ static void pickles(void **state)
         {P(""), AERIE_ERROR_FORMAT, "ends too early"},
         {P("\x80"), AERIE_ERROR_FORMAT, "ends too early"},
         {P("."), AERIE_ERROR_FORMAT, "stack"},
-        {P("}."), AERIE_ERROR_FORMAT, "no table of tensors"},
-        {P("K\1."), AERIE_ERROR_FORMAT, "no table of tensors"},
+        {P("}."), AERIE_ERROR_FORMAT, "not a table of tensors"},
+        {P("K\1."), AERIE_ERROR_FORMAT, "not a table of tensors"},
         {P("(."), AERIE_ERROR_FORMAT, "stack"},
         {P("u."), AERIE_ERROR_FORMAT, "stack"},
-        {P("(K\1u."), AERIE_ERROR_FORMAT, "no table"},
-        {P("}(K\1u."), AERIE_ERROR_FORMAT, "no table"},
+        {P("(K\1u."), AERIE_ERROR_FORMAT, "non-dictionary"},
+        {P("}(K\1u."), AERIE_ERROR_FORMAT, "non-dictionary"},
         {P("s."), AERIE_ERROR_FORMAT, "stack"},
         {P("\x87."), AERIE_ERROR_FORMAT, "stack"},
         {P("(\x85."), AERIE_ERROR_FORMAT, "stack"},
         {P("R"), AERIE_ERROR_FORMAT, "stack"},
-        {P("K\1)R."), AERIE_ERROR_FORMAT, "no function"},
+        {P("K\1)R."), AERIE_ERROR_FORMAT, "non-function"},
         {P("cos\nsystem\nX\2\0\0\0ls\x85R."), AERIE_ERROR_UNSUPPORTED, "system"},
         {P("cos\nsystem"), AERIE_ERROR_FORMAT, "ends too early"},
-        {P("h\1."), AERIE_ERROR_FORMAT, "did not keep"},
-        {P("Nr\xff\xff\xff\x7f."), AERIE_ERROR_FORMAT, "wrongly"},
+        {P("h\1."), AERIE_ERROR_FORMAT, "that it did not set"},
+        {P("Nr\xff\xff\xff\x7f."), AERIE_ERROR_FORMAT, "does not number its memo entries"},
         {P("q\1."), AERIE_ERROR_FORMAT, "stack"},
         {P("X\xff\xff\xff\xff."), AERIE_ERROR_FORMAT, "ends too early"},
         {P("\x8a\x09" "123456789."), AERIE_ERROR_UNSUPPORTED, "9 bytes"},
         {P("i"), AERIE_ERROR_UNSUPPORTED, "0x69"},
-        {P("K\1Q."), AERIE_ERROR_UNSUPPORTED, "other than numbers"},
-        {P("}X\1\0\0\0w" CALL "(K\1K\0K\2\x85K\1\x85tRs."), AERIE_ERROR_FORMAT, "no numbers"},
+        {P("K\1Q."), AERIE_ERROR_UNSUPPORTED, "not a tensor storage"},
+        {P("}X\1\0\0\0w" CALL "(K\1K\0K\2\x85K\1\x85tRs."), AERIE_ERROR_FORMAT, "no storage"},
         {P("}X\1\0\0\0w" CALL "(" STORAGE("9") "K\0K\2\x85K\1\x85tRs."), AERIE_ERROR_FORMAT, "record \"9\""},
         {P("}X\1\0\0\0w" CALL "(" STORAGE("0") "K\1K\2\x85K\1\x85tRs."), AERIE_ERROR_FORMAT, "2 elements from 1"},
         {P("}X\1\0\0\0w" CALL "(" STORAGE("0") "K\0K\3\x85K\1\x85tRs."), AERIE_ERROR_FORMAT, "3 elements from 0"},
-        {P("}X\1\0\0\0w" CALL "(" STORAGE("0") "J\xff\xff\xff\xffK\1\x85K\1\x85tRs."), AERIE_ERROR_FORMAT, "no numbers"},
-        {P("}X\1\0\0\0w" CALL "(" STORAGE("0") "K\0J\xff\xff\xff\xff\x85K\1\x85tRs."), AERIE_ERROR_FORMAT, "whole number"},
+        {P("}X\1\0\0\0w" CALL "(" STORAGE("0") "J\xff\xff\xff\xffK\1\x85K\1\x85tRs."), AERIE_ERROR_FORMAT, "no storage"},
+        {P("}X\1\0\0\0w" CALL "(" STORAGE("0") "K\0J\xff\xff\xff\xff\x85K\1\x85tRs."), AERIE_ERROR_FORMAT, "valid integer"},
         {P("}X\1\0\0\0w" CALL "(" STORAGE("0") "K\0K\2\x85K\2\x85tRs."), AERIE_ERROR_UNSUPPORTED, "not contiguous"},
         {P("}X\1\0\0\0w" CALL "(" STORAGE("0") "K\0K\2\x85)tRs."), AERIE_ERROR_FORMAT, "sizes and strides"},
         {P("}X\1\0\0\0w" TWO "sX\1\0\0\0w" TWO "s."), AERIE_ERROR_FORMAT, "twice"},
@@ -366,7 +366,7 @@ static void memory_follows_from_instructions(void **state)
     ae_buf_add(&pickle, ".", 1);
     pickled(&file, pickle.data, pickle.n);
     const aerie_status status = ae_torch_open_memory(&st, file.data, file.n, "x", &error);
-    refused(status, &st, &error, AERIE_ERROR_FORMAT, "counts its values wrongly");
+    refused(status, &st, &error, AERIE_ERROR_FORMAT, "does not number its memo entries");
     ae_buf_free(&pickle);
     ae_buf_free(&file);
 }
