@@ -1,10 +1,10 @@
-/* stops.c - one matcher for each stop string, and the bytes that wait for them (stops.h). */
+/* stops.c - one matcher for each stop string, and the bytes held back (stops.h). */
 #include "text/stops.h"
 
 typedef struct matcher {
     const char *text; /* [n] */
     uint32_t *border; /* [n] longest proper border of the first i + 1 bytes */
-    uint32_t n, at;   /* bytes matched so far */
+    uint32_t n, at;   /* at: bytes matched so far */
 } matcher;
 
 struct ae_stops {
@@ -12,7 +12,7 @@ struct ae_stops {
     size_t n;
     char *texts;       /* owned, one after another */
     uint32_t *borders; /* owned */
-    char *held;        /* [capacity] the newest bytes, those of the longest match under way */
+    char *held;        /* [capacity] the newest bytes, which the longest partial match covers */
     uint32_t n_held, capacity;
     bool found;
 };
@@ -22,7 +22,7 @@ aerie_status ae_stops_check(const char *const *texts, size_t n, aerie_error *err
     if (n > AERIE_MAX_STOPS)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "there are %zu stop strings; at most %d are possible", n, AERIE_MAX_STOPS);
     if (n && !texts)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%zu stop strings are announced, but none is given: the list is NULL", n);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "there should be %zu stop strings, but the list is NULL", n);
     for (size_t i = 0; i < n; i++) {
         if (!texts[i] || !*texts[i])
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "stop string %zu is empty; a text is needed", i + 1);

@@ -97,7 +97,7 @@ static const struct {
     {"run -m m.gguf --override-kv tokenizer.ggml.bos_token_id=int:100000 --override-kv tokenizer.ggml.add_bos_token=bool:false "
      "-p hi -n 2 -q", 0, "bos_token_id is 100000"},
     {"run -m m.gguf --override-kv tokenizer.ggml.bos_token_id=int:100000 --override-kv tokenizer.ggml.add_bos_token=bool:true "
-     "-p hi -n 2 -q", 3, "the token that is to stand before every text has an id that is none"},
+     "-p hi -n 2 -q", 3, "the id of the token to be added before every text is invalid"},
     {"run -m m.gguf --override-kv tokenizer.chat_template=str: -p hi -n 2", 0, "the model has no chat template"},
     {"run -m m.gguf --override-kv 'tokenizer.chat_template=str: ' -p hi -n 2", 0, "the model has no chat template"},
     /* streams */

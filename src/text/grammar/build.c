@@ -54,7 +54,7 @@ static bool grow(ae_gbuild *b, void **items, uint32_t n, uint32_t *capacity, siz
     return true;
 }
 
-/* 0 after a failure: never used then, since nothing is finished. */
+/* The new node; 0 after a failure, when no result is ever used. */
 uint32_t ae_gbuild_node(ae_gbuild *b, uint8_t kind)
 {
     void *items = b->nodes;
@@ -197,7 +197,7 @@ static word_place new_place(ae_gbuild *b)
     return (word_place){node, node};
 }
 
-/* Makes an empty move from the place to `node` possible beside its bytes. */
+/* Adds an empty move from the place to `node`, beside its bytes. */
 static void add_way(ae_gbuild *b, word_place *place, uint32_t node)
 {
     if (place->entry == place->bytes) {
@@ -230,8 +230,8 @@ static size_t shared_bytes(const ae_gword *a, const ae_gword *b)
     return n;
 }
 
-/* The way of the last word lies in `path`: path[i] is where its first i bytes lead. A word that begins the next one comes
- * before it, and its end is a place like any other. */
+/* path[i] is the place after the first i bytes of the last word. A word that is a prefix of the next one comes before it, and
+ * its end is a place of the next one's path. */
 static void add_words(ae_gbuild *b, const ae_gword *words, size_t n, word_place *path, uint32_t end, uint32_t rule)
 {
     for (size_t i = 0, last = SIZE_MAX; i < n && b->status == AERIE_OK; i++) {
@@ -306,11 +306,11 @@ static ae_gpiece copy_step(ae_gbuild *b, ae_gpiece p)
     return copy;
 }
 
-/* Something that can be had any number of times. */
+/* A piece that can be used any number of times. */
 typedef struct many {
     bool step;
-    ae_gpiece piece; /* step: to be copied */
-    uint32_t rule;   /* else */
+    ae_gpiece piece; /* step: copied for each use */
+    uint32_t rule;   /* not step: called for each use */
 } many;
 
 static ae_gpiece one_of(ae_gbuild *b, const many *m)
@@ -422,7 +422,7 @@ static bool all(const uint8_t *bytes, int n, uint8_t value)
     return true;
 }
 
-/* Sequences lo..hi of k bytes, from `node` to the end. */
+/* Adds the sequences lo..hi of k bytes, from `node` to the end. */
 static void add_sequences(encoder *c, uint32_t node, const uint8_t *lo, const uint8_t *hi, int k)
 {
     static const uint8_t least[3] = {0x80, 0x80, 0x80}, most[3] = {0xBF, 0xBF, 0xBF};

@@ -1,7 +1,7 @@
 /* check.c - the end of building a grammar: its rules are checked, its automaton is packed.
  *
- * Refused: a rule that is used but not defined; a rule that can call itself before it consumed a byte (left recursion),
- * since following empty moves and calls would never end then. Everything takes time linear in nodes and edges.
+ * Refused: a rule that is used but not defined; a rule that can call itself before it consumes a byte (left recursion),
+ * since following empty moves and calls would then never end. Everything takes time linear in nodes and edges.
  */
 #include "text/grammar/build.h"
 
@@ -16,13 +16,13 @@ typedef struct check {
     uint32_t *source;   /* [n_edges] node of an edge */
     uint32_t *in_first; /* [n_nodes] first edge into a node */
     uint32_t *in_next;  /* [n_edges] */
-    uint32_t *by_ret;   /* [n_nodes] first CALL that goes on here */
+    uint32_t *by_ret;   /* [n_nodes] first CALL that returns to this node */
     uint32_t *by_rule;  /* [n_rules] first CALL of a rule */
     uint32_t *ret_next, *rule_next; /* [n_nodes] */
     uint32_t *rule_of;  /* [n_nodes] the rule that begins here, AE_GNONE */
     uint32_t *work;     /* [n_nodes] */
-    uint32_t *callees;  /* [n_nodes] rules called first, by rule */
-    uint32_t *begin;    /* [n_rules + 1] of callees */
+    uint32_t *callees;  /* [n_nodes] rules that may be called before the first byte, by caller */
+    uint32_t *begin;    /* [n_rules + 1] a caller's first entry of callees */
     uint32_t *stack;    /* [2 * n_rules] */
     uint8_t *color;     /* [n_rules] */
 } check;
@@ -72,7 +72,7 @@ static void index_moves(check *c)
     }
 }
 
-/* Backwards from every end of a rule. */
+/* Walks backwards from the end of every rule. */
 static void find_nullable(check *c)
 {
     const ae_gbuild *b = c->b;
@@ -99,7 +99,7 @@ static void find_nullable(check *c)
 #undef MARK
 }
 
-/* Which rules each rule may call before its first byte. */
+/* Lists the rules that each rule may call before its first byte. */
 static void find_callees(check *c)
 {
     const ae_gbuild *b = c->b;
@@ -126,7 +126,7 @@ static void find_callees(check *c)
     c->begin[b->n_rules] = n_callees;
 }
 
-/* The cycle lies on the stack from `from` on: names of the rules that have one, not too many. */
+/* Reports the cycle, which lies on the stack from `from` on, with the names of its first named rules. */
 static aerie_status fail_cycle(check *c, const char *what, uint32_t from, uint32_t n, aerie_error *error)
 {
     const ae_gbuild *b = c->b;
@@ -142,13 +142,13 @@ static aerie_status fail_cycle(check *c, const char *what, uint32_t from, uint32
         if (shown++ < 4) length += (size_t)snprintf(chain + length, sizeof chain - length, "%.40s -> ", rule->name);
         else if (shown == 5) length += (size_t)snprintf(chain + length, sizeof chain - length, "... -> ");
     }
-    if (!first) return ae_fail(error, AERIE_ERROR_FORMAT, "%s: a rule calls itself before it consumed anything", what);
+    if (!first) return ae_fail(error, AERIE_ERROR_FORMAT, "%s: a rule calls itself before it consumes anything", what);
     snprintf(chain + length, sizeof chain - length, "%.40s", first->name);
     if (!first->line)
         return ae_fail(error, AERIE_ERROR_FORMAT, "%s: %.80s refers to itself without anything written between (%s)", what,
                        first->name, chain);
     return ae_fail(error, AERIE_ERROR_FORMAT,
-                   "%s line %u, column %u: rule '%.60s' is left-recursive: it comes back to itself before it consumed "
+                   "%s line %u, column %u: rule '%.60s' is left-recursive: it comes back to itself before it consumes "
                    "anything (%s); put what it begins with first", what, first->line, first->column, first->name, chain);
 }
 
@@ -191,7 +191,7 @@ static aerie_status check_rules(ae_gbuild *b, const char *what, aerie_error *err
         const ae_grule *rule = &b->rules[i];
         if (rule->start != AE_GNONE) continue;
         if (!rule->line)
-            return ae_fail(error, AERIE_ERROR_FORMAT, "%s: there is no rule '%.60s', with which a text begins", what,
+            return ae_fail(error, AERIE_ERROR_FORMAT, "%s: there is no rule '%.60s' to begin with", what,
                            rule->name ? rule->name : "");
         return ae_fail(error, AERIE_ERROR_FORMAT, "%s line %u, column %u: rule '%.60s' is used, but not defined", what,
                        rule->line, rule->column, rule->name);
@@ -214,7 +214,7 @@ static aerie_status check_rules(ae_gbuild *b, const char *what, aerie_error *err
 
 /* ---- Packing ------------------------------------------------------------------------------------- */
 
-/* Where empty moves that leave no choice lead to. Cut off after some steps: what is reached is right anyway. */
+/* The node reached from `node` by empty moves without a choice. Stops after 256 moves, where any node on the way is right. */
 static uint32_t behind(const ae_gbuild *b, uint32_t node)
 {
     for (int i = 0; i < 256; i++) {
@@ -227,7 +227,7 @@ static uint32_t behind(const ae_gbuild *b, uint32_t node)
 
 static void shorten(ae_gbuild *b)
 {
-    /* a node's single move is never changed into a choice, so the order of this does not matter */
+    /* a single move stays single, so the order of these loops does not matter */
     for (uint32_t i = 0; i < b->n_edges; i++) b->edges[i].target = behind(b, b->edges[i].target);
     for (uint32_t i = 0; i < b->n_nodes; i++)
         if (b->nodes[i].kind == AE_GNODE_CALL) b->nodes[i].b = behind(b, b->nodes[i].b);
@@ -277,7 +277,7 @@ aerie_status ae_gbuild_finish(ae_gbuild *b, uint32_t root, const char *what, ae_
 
 ae_grammar *ae_grammar_share(const ae_grammar *grammar)
 {
-    ae_grammar *g = (ae_grammar *)grammar; /* the count is the one thing that changes */
+    ae_grammar *g = (ae_grammar *)grammar; /* only the count of owners changes */
     if (g) atomic_fetch_add(&g->n_owners, 1);
     return g;
 }

@@ -8,7 +8,7 @@
 typedef struct reader {
     ae_gbuild b;
     const char *text, *at, *end;
-    const char *known; /* a place whose line and column are known: places are asked for in ascending order, mostly */
+    const char *known; /* a place whose line and column are known; later places, the usual case, are counted from it */
     uint32_t known_line, known_column;
     uint32_t depth;
     ae_grange *ranges; /* of the class being read */
@@ -32,7 +32,7 @@ static void place(reader *r, const char *at, uint32_t *line, uint32_t *column)
     *column = r->known_column;
 }
 
-/* Fails at a place; `found`: say what stands there. */
+/* Fails at a place. found: the message says what stands there. */
 static void fail_at(reader *r, const char *at, const char *sentence, bool found)
 {
     uint32_t line, column;
@@ -72,7 +72,7 @@ static bool is_name(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
 
-/* Spaces and comments; line ends if they do not end the rule here. */
+/* Skips spaces and comments; line ends too where they do not end the rule (newlines). */
 static void skip(reader *r, bool newlines)
 {
     for (; r->at < r->end; r->at++) {
@@ -108,7 +108,7 @@ static uint32_t read_hex(reader *r, int n)
         value = value << 4 | (uint32_t)digit;
     }
     if (value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF))
-        fail_at(r, begin, "this is the number of no character", false);
+        fail_at(r, begin, "this is not the number of a character", false);
     return value;
 }
 
@@ -182,7 +182,7 @@ static void add_range(reader *r, uint32_t lo, uint32_t hi)
     r->ranges[r->n_ranges++] = (ae_grange){lo, hi};
 }
 
-/* One of a class, where a backslash may stand before a hyphen too. */
+/* One character of a class, where \- is an escape too. */
 static uint32_t read_class_char(reader *r)
 {
     if (r->end - r->at < 2 || r->at[0] != '\\' || r->at[1] != '-') return read_char(r);
@@ -232,7 +232,7 @@ static uint32_t read_count(reader *r)
     for (; r->at < r->end && *r->at >= '0' && *r->at <= '9'; r->at++)
         if (value <= AE_GRAMMAR_MAX_NODES) value = value * 10 + (uint64_t)(*r->at - '0');
     if (r->at == begin) fail_at(r, r->at, "a repetition is {m}, {m,} or {m,n} with numbers", true);
-    else if (value > AE_GRAMMAR_MAX_NODES) fail_at(r, begin, "this is more often than the limit of 1048576", false);
+    else if (value > AE_GRAMMAR_MAX_NODES) fail_at(r, begin, "this repetition count exceeds the limit of 1048576", false);
     return (uint32_t)value;
 }
 
@@ -256,7 +256,7 @@ static ae_gpiece read_repetition(reader *r, ae_gpiece piece, bool nested)
         }
         if (ok(r) && !is_at(r, '}')) fail_at(r, r->at, "a repetition is {m}, {m,} or {m,n} with numbers", true);
         if (ok(r)) r->at++;
-        if (ok(r) && max < min) fail_at(r, begin, "this repetition's most is less than its least", false);
+        if (ok(r) && max < min) fail_at(r, begin, "this repetition's maximum is less than its minimum", false);
     }
     return ok(r) ? ae_gbuild_repeat(&r->b, piece, min, max) : piece;
 }
@@ -287,7 +287,7 @@ static ae_gpiece read_name(reader *r)
     uint32_t line = 0, column = 0;
     while (r->at < r->end && is_name(*r->at)) r->at++;
     const uint32_t n_before = r->b.n_rules, rule = ae_gbuild_rule_named(&r->b, begin, (size_t)(r->at - begin), 0, 0);
-    if (ok(r) && r->b.n_rules > n_before) { /* its first use: told if it stays undefined */
+    if (ok(r) && r->b.n_rules > n_before) { /* its first use, reported if the rule stays undefined */
         place(r, begin, &line, &column);
         r->b.rules[rule].line = line;
         r->b.rules[rule].column = column;
@@ -295,7 +295,7 @@ static ae_gpiece read_name(reader *r)
     return ae_gbuild_call(&r->b, rule);
 }
 
-/* What stands here, if it is something that a sequence is made of. */
+/* Reads the literal, class, name or group that stands here; false if there is none. */
 static bool read_element(reader *r, ae_gpiece *piece)
 {
     const char c = *r->at;
@@ -340,7 +340,7 @@ static ae_gpiece read_sequence(reader *r, bool nested)
     return all;
 }
 
-/* At a |, which may begin a further line. */
+/* Does a | follow, here or at the beginning of a later line? */
 static bool is_at_bar(reader *r)
 {
     const char *at = r->at;

@@ -33,12 +33,12 @@ typedef struct aerie_grammar ae_grammar;
 
 /* Errors: FORMAT (line, column), LIMIT, MEMORY. */
 aerie_status ae_grammar_from_gbnf(ae_grammar **out, const char *text, size_t n, aerie_error *error);
-/* What no automaton can check is passed over, and named in `warnings` (appended to, sentences with "; " between; NULL: not
- * wanted) unless params->strict. schema.h says what is checked.
+/* Keywords that no automaton can check are ignored, and named in `warnings` (appended to, sentences separated by "; "; NULL:
+ * not wanted) unless params->strict. schema.h says what is checked.
  * Errors: FORMAT (not JSON, not a schema), UNSUPPORTED (strict: a keyword, with its place), LIMIT, MEMORY. */
 aerie_status ae_grammar_from_schema_with(ae_grammar **out, const char *json, size_t n, const aerie_schema_params *params,
                                          ae_buf *warnings, aerie_error *error);
-/* The same, strict: what cannot be enforced is an error. */
+/* The same, strict: a keyword that cannot be enforced is an error. */
 static inline aerie_status ae_grammar_from_schema(ae_grammar **out, const char *json, size_t n, bool standard,
                                                   aerie_error *error)
 {
@@ -46,12 +46,12 @@ static inline aerie_status ae_grammar_from_schema(ae_grammar **out, const char *
     return ae_grammar_from_schema_with(out, json, n, &params, NULL, error);
 }
 
-/* aerie_grammar_create_lazy: free text, and what follows its triggers (lazy.c).
+/* aerie_grammar_create_lazy: free text with parts after triggers (lazy.c).
  * Errors: ARGUMENT, LIMIT, MEMORY. */
 aerie_status ae_grammar_lazy(ae_grammar **out, const aerie_lazy_params *params, aerie_error *error);
 
-/* Begins the bytes of a control token in a constraint's trie. No text in UTF-8 has this byte, and no grammar allows it but a
- * lazy one, which passes over it wherever a control token may stand. */
+/* The first byte of each control token in a constraint's trie. It does not occur in UTF-8. Only lazy grammars allow it, at the
+ * places where a control token may stand. */
 #define AE_GRAMMAR_CONTROL 0xFF
 
 /* Adds an owner. */

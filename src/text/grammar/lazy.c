@@ -6,21 +6,21 @@
  */
 #include "text/grammar/build.h"
 
-#define MAX_WORD_BYTES 2048 /* of all words together */
-#define MAX_SPACE 4 /* before what follows reasoning or a call */
+#define MAX_WORD_BYTES 2048 /* bytes of all words together */
+#define MAX_SPACE 4 /* white space characters after reasoning or a call */
 #define NO_WORD UINT16_MAX
 
 /* ---- Words in a text --------------------------------------------------------------------------------------- */
 
 typedef struct word {
     const char *text;
-    uint32_t behind; /* node at which the text goes on after it */
+    uint32_t behind; /* node at which the text goes on after the word */
 } word;
 
 /* States: 0 is the beginning. The table of a state that ends a word is not used. */
 typedef struct finder {
     uint16_t (*next)[256]; /* [n] */
-    uint16_t *suffix, *ends, *queue; /* [n] longest other state that the text ends with too; a word that it ends with */
+    uint16_t *suffix, *ends, *queue; /* [n] suffix: the longest shorter state that ends the same; ends: the word that ends here */
     uint32_t n;
 } finder;
 
@@ -91,7 +91,8 @@ static void add_edges(ae_gbuild *b, const finder *f, const word *words, const ui
     ae_gbuild_edge(b, from, AE_GRAMMAR_CONTROL, AE_GRAMMAR_CONTROL, nodes[at]);
 }
 
-/* Text from the node `start` on that may end at `end` (AE_GNONE: it may not), or goes on behind a word. */
+/* Adds free text from the node `start` on. It may end at `end` (AE_GNONE: it may not); after a word it goes on at the word's
+ * node. */
 static void add_free(ae_gbuild *b, uint32_t start, uint32_t end, const word *words, size_t n_words)
 {
     finder f;
@@ -112,7 +113,7 @@ static void add_free(ae_gbuild *b, uint32_t start, uint32_t end, const word *wor
 
 /* ---- Parts --------------------------------------------------------------------------------------------------- */
 
-/* A finished grammar's automaton, in this one; its root. */
+/* Copies a finished grammar's automaton into this one; returns its root rule. */
 static uint32_t copy_grammar(ae_gbuild *b, const ae_grammar *g)
 {
     const uint32_t node = b->n_nodes, rule = b->n_rules;
@@ -133,7 +134,7 @@ static uint32_t copy_grammar(ae_gbuild *b, const ae_grammar *g)
     return rule + g->root;
 }
 
-/* Bytes between `at` and the node that comes back, control tokens among them or not. */
+/* Adds the bytes of a text after the node `at`, each possibly after control tokens; returns the node after them. */
 static uint32_t add_text(ae_gbuild *b, uint32_t at, const char *text, size_t n)
 {
     for (size_t i = 0; i < n && b->status == AERIE_OK; i++) {
@@ -146,7 +147,7 @@ static uint32_t add_text(ae_gbuild *b, uint32_t at, const char *text, size_t n)
     return at;
 }
 
-/* All parts, from the node `start` to `end`. */
+/* Adds all parts as choices between the nodes `start` and `end`. */
 static void add_parts(ae_gbuild *b, const aerie_lazy_params *p, uint32_t start, uint32_t end)
 {
     uint32_t *rules = ae_alloc(p->n_parts, sizeof *rules);
@@ -166,7 +167,7 @@ static void add_parts(ae_gbuild *b, const aerie_lazy_params *p, uint32_t start, 
 
 /* ---- Without free text ---------------------------------------------------------------------------------------- */
 
-/* A little white space from the node `at` on; the node after it. */
+/* Adds up to MAX_SPACE characters of white space after the node `at`; returns the node after them. */
 static uint32_t add_space(ae_gbuild *b, uint32_t at)
 {
     static const uint8_t spaces[] = " \t\n\r";
@@ -182,7 +183,7 @@ static uint32_t add_space(ae_gbuild *b, uint32_t at)
     return end;
 }
 
-/* From `outside` on: a text of the rest's grammar to the end, or calls to the end. Reasoning comes first and is closed. */
+/* From `outside` on, adds a text of the rest's grammar or calls, up to `end`. Reasoning may come first, and must be closed. */
 static void add_rest(ae_gbuild *b, const aerie_lazy_params *p, uint32_t outside, uint32_t inside, uint32_t parts, uint32_t end)
 {
     const uint32_t first = add_space(b, outside), after = ae_gbuild_node(b, AE_GNODE_SPLIT), next = add_space(b, after);
@@ -207,9 +208,9 @@ static void add_rest(ae_gbuild *b, const aerie_lazy_params *p, uint32_t outside,
     if (p->close) add_free(b, inside, AE_GNONE, &(word){p->close, outside}, 1);
 }
 
-/* ---- The whole ------------------------------------------------------------------------------------------------ */
+/* ---- The whole grammar ---------------------------------------------------------------------------------------- */
 
-/* Text outside of reasoning is free, and so is what follows a part. */
+/* Adds free text outside of reasoning, reasoning, and the parts, each of which free text follows again. */
 static void add_free_and_parts(ae_gbuild *b, const aerie_lazy_params *p, uint32_t outside, uint32_t inside, uint32_t parts,
                                uint32_t end)
 {

@@ -11,17 +11,17 @@
 /* In the order of a walk, parents before children, siblings by byte. */
 typedef struct trie_node {
     uint32_t skip;        /* node after this one's descendants */
-    uint32_t first_token; /* of tokens[]: those that end here, up to the next node's first */
+    uint32_t first_token; /* index in tokens[]; the tokens up to the next node's first_token end here */
     uint32_t depth;       /* from 1 */
     uint8_t byte;
 } trie_node;
 
 struct ae_token_trie {
     uint32_t n_vocab, n_nodes, n_tokens, max_depth, n_ends;
-    trie_node *nodes; /* [n_nodes + 1] the last one is after the end */
+    trie_node *nodes; /* [n_nodes + 1] the last one marks the end */
     int32_t *tokens;  /* [n_tokens] in ascending order of bytes, then ids */
     char *bytes;      /* all tokens' bytes */
-    uint32_t *begin;  /* [n_vocab + 1] of bytes, by token */
+    uint32_t *begin;  /* [n_vocab + 1] a token's first index in bytes */
     int32_t *ends;    /* [n_ends] tokens that end a generation, ascending */
 };
 
@@ -58,7 +58,7 @@ static uint32_t shared(const entry *a, const entry *b)
     return n;
 }
 
-/* A token's bytes; a control token's behind AE_GRAMMAR_CONTROL, which other tokens must not have. */
+/* Appends a token's bytes; those of a control token come after AE_GRAMMAR_CONTROL. Other tokens with that byte are left out. */
 static void add_bytes(const ae_vocab *vocab, int32_t token, ae_buf *all)
 {
     const uint8_t mark = AE_GRAMMAR_CONTROL;
@@ -70,7 +70,7 @@ static void add_bytes(const ae_vocab *vocab, int32_t token, ae_buf *all)
     ae_buf_add(all, bytes, n);
 }
 
-/* Every token's bytes. Ends of generation and tokens without bytes are no part of a text. */
+/* Collects every token's bytes, except those of end-of-generation tokens, which are no part of a text. */
 static bool collect(ae_token_trie *t, const ae_vocab *vocab)
 {
     ae_buf all = {0};
@@ -90,7 +90,7 @@ static bool collect(ae_token_trie *t, const ae_vocab *vocab)
     return !all.failed;
 }
 
-/* Nodes of sorted entries: each adds those after what it shares with the one before. */
+/* Makes the nodes of sorted entries: each entry adds nodes for its bytes after the prefix that it shares with the one before. */
 static bool make_nodes(ae_token_trie *t, const entry *entries)
 {
     size_t n = 0;
@@ -264,8 +264,8 @@ static void link_newest(ae_constraint *c, uint32_t i)
     c->newest = i;
 }
 
-/* The tokens that begin with one byte: the child of the trie's root at `i` and what lies below. *n: how many of them may come.
- * false: no room for the states on the way. */
+/* Walks the tokens that begin with one byte: node `i`, a child of the trie's root, and its descendants. *n: how many of them
+ * are allowed. false: no room for the states on the way. */
 static bool walk_part(ae_constraint *c, uint32_t i, uint64_t *words, uint32_t *n)
 {
     const ae_token_trie *t = c->trie;
@@ -295,8 +295,8 @@ static bool walk_part(ae_constraint *c, uint32_t i, uint64_t *words, uint32_t *n
     return true;
 }
 
-/* One pass over the trie. may_flush: where there is no room for a part, all other states are forgotten and it is tried once
- * more, so that each part needs room for itself alone. false: no room even so. */
+/* One pass over the trie. may_flush: if there is no room for a part, all states but the current one are dropped and the part is
+ * walked again, so that each part needs room for itself only. false: not even that was enough. */
 static bool walk(ae_constraint *c, bool may_flush, uint64_t *words, uint32_t *n_set)
 {
     const ae_token_trie *t = c->trie;
@@ -313,7 +313,7 @@ static bool walk(ae_constraint *c, bool may_flush, uint64_t *words, uint32_t *n_
     return true;
 }
 
-/* The entry of the current state's mask, NO_MASK where limits leave none. */
+/* The entry of the current state's mask; NO_MASK if limits prevent one. */
 static uint32_t find_mask(ae_constraint *c)
 {
     ae_matcher *m = &c->matcher;
@@ -337,7 +337,7 @@ static uint32_t find_mask(ae_constraint *c)
     uint64_t *words = c->words + (size_t)i * c->n_words;
     uint32_t n_set = 0;
     bool done = walk(c, false, words, &n_set);
-    if (!done) { /* once more, alone */
+    if (!done) { /* walk again, with the room of all older states */
         ae_matcher_flush(m);
         drop_masks(c);
         i = c->n_used++;
@@ -346,7 +346,7 @@ static uint32_t find_mask(ae_constraint *c)
         c->generation = m->generation;
         m->limit_hit |= !done;
     }
-    if (!done) { /* what the walk had found is not the answer */
+    if (!done) { /* the result of an incomplete walk is not valid */
         memset(words, 0, c->n_words * sizeof *words);
         n_set = 0;
     }

@@ -27,14 +27,14 @@ aerie_status ae_token_trie_create(ae_token_trie **out, const ae_vocab *vocab, ae
 void ae_token_trie_free(ae_token_trie *trie);
 
 typedef struct ae_constraint_stats {
-    uint64_t n_masks, n_hits; /* masks computed; found */
-    uint64_t n_checks;        /* single tokens tried instead */
-    double seconds;           /* spent on all of it */
+    uint64_t n_masks, n_hits; /* n_masks: masks computed; n_hits: masks found in the cache */
+    uint64_t n_checks;        /* single tokens checked without a mask */
+    double seconds;           /* spent on masks and checks */
 } ae_constraint_stats;
 
 typedef struct ae_constraint ae_constraint;
 
-/* At the grammar's beginning. The trie is lent and must outlive it. Errors: as ae_matcher_init. */
+/* Creates a constraint at the grammar's beginning. The trie is lent and must outlive it. Errors: as ae_matcher_init. */
 aerie_status ae_constraint_create(ae_constraint **out, const ae_grammar *grammar, const ae_token_trie *trie,
                                   aerie_error *error);
 void ae_constraint_free(ae_constraint *constraint);
@@ -52,20 +52,21 @@ bool ae_constraint_is_complete(const ae_constraint *constraint);
 /* Bit t % 64 of word t / 64: token t may come next. [(n_vocab + 63) / 64], valid until the next call. *n: how many; 0
  * also where the limits of the automaton leave no answer. NULL if no text can continue. */
 const uint64_t *ae_constraint_mask(ae_constraint *constraint, uint32_t *n);
-/* logits [n_vocab] to out [n_vocab], those of tokens that may not come next as -infinity. with_end: ends of generation may
- * come where the text may end. Returns how many may come; 0 where none can. */
+/* Copies logits [n_vocab] to out [n_vocab], with -infinity for tokens that may not come next. with_end: end-of-generation
+ * tokens may come where the text may end. Returns how many tokens may come. */
 uint32_t ae_constraint_apply(ae_constraint *constraint, const float *logits, bool with_end, float *out);
 
-/* The state after a token, from the current state's on (ae_constraint_now); for drafts. Valid until the current state
- * moves or a mask is asked for. AE_GSTATE_DEAD: not allowed; AE_GSTATE_FULL: no room to tell. */
+/* The current state, from which ae_constraint_behind walks drafts. States are valid until the current state moves or a mask is
+ * computed. */
 ae_gstate ae_constraint_now(const ae_constraint *constraint);
+/* The state after a token at `state`. AE_GSTATE_DEAD: not allowed; AE_GSTATE_FULL: no room to tell. */
 ae_gstate ae_constraint_behind(ae_constraint *constraint, ae_gstate state, int32_t token);
 bool ae_constraint_may_end_at(const ae_constraint *constraint, ae_gstate state);
 /* The longest token whose bytes are all that can follow at `state`, *next the state after it; -1 where there is a choice. */
 int32_t ae_constraint_forced(ae_constraint *constraint, ae_gstate state, ae_gstate *next);
 
 const ae_constraint_stats *ae_constraint_stats_get(const ae_constraint *constraint);
-/* Memory that it takes. */
+/* Bytes of memory that the constraint takes. */
 size_t ae_constraint_bytes(const ae_constraint *constraint);
 
 #endif

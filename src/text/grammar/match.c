@@ -41,7 +41,7 @@ aerie_status ae_matcher_init(ae_matcher *m, const ae_grammar *grammar, aerie_err
     *m = (ae_matcher){.n_classes = grammar->n_classes, .n_states = AE_GSTATE_FIRST};
     ae_layout l = {0};
     plan(&l, m);
-    /* zero pages from the system: unused parts cost nothing. The extra place is for alignment. */
+    /* the system gives zero pages, so unused parts cost nothing; the extra AE_ALIGN bytes are for alignment */
     m->block = ae_alloc(1, l.bytes + AE_ALIGN);
     if (!m->block) return ae_fail_memory(error, "a grammar's states", l.bytes);
     l = (ae_layout){.base = (char *)(((uintptr_t)m->block + AE_ALIGN - 1) & ~(uintptr_t)(AE_ALIGN - 1))};
@@ -51,7 +51,7 @@ aerie_status ae_matcher_init(ae_matcher *m, const ae_grammar *grammar, aerie_err
     if (ae_matcher_restart(m)) return AERIE_OK;
     ae_matcher_free(m);
     return ae_fail(error, AERIE_ERROR_LIMIT,
-                   "the grammar begins in too many ways at once: more than %u; fewer alternatives that "
+                   "the grammar can begin in more than %u ways at once; fewer alternatives that "
                    "begin alike would help",
                    AE_MATCHER_MAX_STACKS);
 }
@@ -166,7 +166,7 @@ static void visit(closure *c, uint32_t node, uint32_t tail)
 static void call(closure *c, uint32_t rule, uint32_t ret, uint32_t tail)
 {
     const ae_grammar *g = c->m->grammar;
-    if (g->nodes[ret].kind != AE_GNODE_RETURN) { /* in last place: return where the caller returns */
+    if (g->nodes[ret].kind != AE_GNODE_RETURN) { /* a tail call returns where its caller returns */
         tail = cell_of(c->m, ret, tail);
         if (!tail) {
             c->full = true;
@@ -239,7 +239,7 @@ void ae_matcher_flush(ae_matcher *m)
 {
     const ae_gstate_entry root = m->current < AE_GSTATE_FIRST ? (ae_gstate_entry){0} : m->states[m->current];
     const uint32_t n_cells = m->n_cells;
-    /* mark: tails are older than what stands on them, so one downward sweep is enough */
+    /* mark: a tail has a lower index than the cells on it, so one downward sweep is enough */
     closure_begin(m);
     for (uint32_t i = 0; i < root.n; i++) {
         m->list[i] = m->configs[root.first + i];
@@ -248,7 +248,7 @@ void ae_matcher_flush(ae_matcher *m)
     for (uint32_t c = n_cells; c-- > 1;)
         if (m->cell_stamp[c] == m->stamp && m->cell_tail[c]) m->cell_stamp[m->cell_tail[c]] = m->stamp;
     forget(m);
-    /* move up, in order: a cell never lands behind where it was */
+    /* move in ascending order: a cell never moves to a higher index */
     m->work[0] = 0;
     for (uint32_t c = 1; c < n_cells; c++)
         if (m->cell_stamp[c] == m->stamp) m->work[c] = cell_of(m, m->cell_node[c], m->work[m->cell_tail[c]]);

@@ -5,13 +5,13 @@
  * A stack is a list of nodes, the innermost first. Stacks share their tails: a cell is (node, tail), equal cells are one
  * cell (hash-consed), so a stack is the number of its first cell. A state is a set of stacks whose first nodes consume
  * bytes, plus "the text may end here"; equal states are one state. Steps are kept in a table, state by class of bytes:
- * a deterministic automaton that is built as far as it is used. A call in last place leaves no cell behind, so lists written by
- * right recursion stay flat.
+ * a deterministic automaton that is built as far as it is used. A tail call adds no cell, so the stacks of lists written by
+ * right recursion do not grow.
  *
  * Everything is allocated when the matcher is made: stepping never allocates. When the room is used up,
  * ae_matcher_flush forgets all but the current state. Invariants:
- *   1. Whether a walk from the current state succeeds does not depend on what was walked before: what fits beside older
- *      states fits alone, and what does not fit is tried again alone (advance, and the masks of mask.c, do so).
+ *   1. Whether a walk from the current state succeeds does not depend on what was walked before: a walk that does not fit
+ *      beside older states is repeated after a flush (advance, and the masks of mask.c, do so).
  *   2. Numbers of states are valid until the next flush; `generation` counts these.
  *   3. Walking by ae_matcher_step leaves the current state alone: a rejected branch leaves no trace.
  */
@@ -29,16 +29,16 @@ typedef uint32_t ae_gstate;
 #define AE_MATCHER_CELLS (1u << 16)
 #define AE_MATCHER_STATES (1u << 14)
 #define AE_MATCHER_CONFIGS (1u << 18)
-#define AE_MATCHER_MAX_STACKS 4096   /* of a state; beyond, the way is closed (AE_GSTATE_DEAD) and limit_hit set */
-#define AE_MATCHER_MAX_VISITED 16384 /* stacks looked at to find a state's */
+#define AE_MATCHER_MAX_STACKS 4096   /* stacks of a state; a step to more is AE_GSTATE_DEAD and sets limit_hit */
+#define AE_MATCHER_MAX_VISITED 16384 /* stacks visited to find those of a state */
 
 typedef struct ae_gstate_entry {
-    uint32_t first, n; /* configs: cells in ascending order */
+    uint32_t first, n; /* configs[first..first + n): cells in ascending order */
     bool may_end;
 } ae_gstate_entry;
 
 typedef struct ae_matcher {
-    ae_grammar *grammar; /* a share of it */
+    ae_grammar *grammar; /* shared, owned */
     void *block;
     uint32_t *cell_node, *cell_tail, *cell_stamp; /* [AE_MATCHER_CELLS]; cell 0 is the empty stack */
     uint32_t *cell_table;                         /* [2 * AE_MATCHER_CELLS] */
@@ -50,7 +50,7 @@ typedef struct ae_matcher {
     uint32_t *list;                               /* [AE_MATCHER_MAX_STACKS] */
     uint32_t n_cells, n_states, n_configs, n_classes, stamp;
     uint32_t generation;
-    bool limit_hit; /* a way was closed, or a walk given up, for a limit */
+    bool limit_hit; /* a limit closed a step or ended a walk */
     ae_gstate current;
 } ae_matcher;
 
@@ -61,13 +61,13 @@ aerie_status ae_grammar_check_start(const ae_grammar *grammar, aerie_error *erro
 /* The current state is the grammar's beginning. MEMORY; LIMIT when even that is too ambiguous. */
 aerie_status ae_matcher_init(ae_matcher *matcher, const ae_grammar *grammar, aerie_error *error);
 void ae_matcher_free(ae_matcher *matcher);
-/* Memory that a matcher takes. */
+/* Bytes of memory that a matcher takes. */
 size_t ae_matcher_bytes(const ae_grammar *grammar);
 
 /* Returns to the beginning; cached states are kept. false: not enough room even without them. */
 bool ae_matcher_restart(ae_matcher *matcher);
-/* Moves the current state along the bytes, which are few (a token's: the states after all of them must have room at once);
- * false: not a text of the grammar (or limit_hit), the state stays. */
+/* Moves the current state along the bytes of a token; there must be room for the states after all of them at once. false,
+ * without a move: not a text of the grammar, or limit_hit. */
 bool ae_matcher_advance(ae_matcher *matcher, const char *bytes, size_t n);
 /* Forgets all states but the current one. */
 void ae_matcher_flush(ae_matcher *matcher);
@@ -83,11 +83,12 @@ static inline ae_gstate ae_matcher_step(ae_matcher *m, ae_gstate state, uint8_t 
     return next ? next : ae_matcher_find_step(m, state, class);
 }
 
-/* A text may end here; nothing can follow. */
+/* May a text end at this state? */
 static inline bool ae_matcher_may_end(const ae_matcher *m, ae_gstate state)
 {
     return state >= AE_GSTATE_FIRST && m->states[state].may_end;
 }
+/* May a text end at this state, and can nothing follow? */
 static inline bool ae_matcher_is_complete(const ae_matcher *m, ae_gstate state)
 {
     return ae_matcher_may_end(m, state) && !m->states[state].n;

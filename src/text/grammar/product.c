@@ -1,8 +1,8 @@
 /* product.c - the intersection of a piece with a deterministic automaton (build.h).
  *
- * A place of the product is a node of the piece, a state of the monitor, and the calls of rules that lead to the node:
- * rules are written out, since what follows a call depends on the monitor's state after it. Places from which no text can
- * end are left out; an answer could only run into a dead end there.
+ * A place of the product is a node of the piece, a state of the monitor, and the open calls of rules: rules are expanded in
+ * place, since what follows a call depends on the monitor's state after it. Places from which no text can end are left out,
+ * since an answer that reached one could not end.
  */
 #include "text/grammar/build.h"
 
@@ -69,7 +69,8 @@ typedef struct walk {
     ae_gpiece piece;
     uint32_t max_places;
     ae_gkeys places; /* context, node, state */
-    /* Calls of rules that have not returned: the context around the call + 1 (0: none), the node to go on at. Number + 1. */
+    /* Open calls of rules, as (context of the caller, node to return to, 0). A context is the number of an open call + 1; 0: no
+     * call is open. */
     ae_gkeys contexts;
     step *steps; /* [n_steps] */
     uint32_t n_steps;
@@ -87,7 +88,7 @@ static bool is_end(const walk *w, uint32_t context, uint32_t node)
     return !context && node == w->piece.end;
 }
 
-/* Along moves that leave no choice, into rules and out of them. */
+/* Follows moves without a choice, calls and returns. */
 static void settle(walk *w, uint32_t *context, uint32_t *node)
 {
     for (uint32_t i = 0; is_good(w) && !is_end(w, *context, *node); i++) {
@@ -133,7 +134,7 @@ static void add_step(walk *w, step s)
     w->too_large |= w->n_steps > 8 * (uint64_t)w->max_places;
 }
 
-/* Neighbouring bytes of an edge that lead to one state are one step. */
+/* Adds the steps of an edge: one for each run of bytes that lead to the same state. */
 static void add_bytes(walk *w, uint32_t place, uint32_t context, const ae_gedge *e, uint32_t state)
 {
     const ae_gmonitor *m = w->monitor;
@@ -165,9 +166,10 @@ static bool is_final(const walk *w, uint32_t place)
     return is_end(w, key[0], key[1]) && w->monitor->may_end(w->monitor->context, key[2]);
 }
 
-/* ---- What is kept -------------------------------------------------------------------------------------------- */
+/* ---- Useful places ------------------------------------------------------------------------------------------- */
 
-/* node [n_places]: 0 where a text can still end, else AE_GNONE. first [n_places + 1], order [n_steps], work [n_places]. */
+/* Sets node [n_places] to 0 where a text can still end, else to AE_GNONE. Scratch: first [n_places + 1], order [n_steps],
+ * work [n_places]. */
 static void find_useful(const walk *w, uint32_t *node, uint32_t *first, uint32_t *order, uint32_t *work)
 {
     uint32_t n = 0;

@@ -1,12 +1,12 @@
 /* detok.c - tokens back to bytes, whole or as a stream.
  *
  * A stream's output never ends inside a UTF-8 character that later tokens may finish; bytes that
- * can no longer become one pass as they are. The concatenation is exact.
+ * cannot become a character are passed on unchanged. The concatenation is exact.
  */
 #include "text/token/unicode.h"
 #include "text/token/vocab_int.h"
 
-/* Bytes of a token; none for unused ones, for control tokens unless `special`. */
+/* The bytes of a token. Unused tokens have none, and neither have control tokens unless `special`. */
 const char *ae_vocab_piece_view(const ae_vocab *vocab, int32_t token, bool special, uint32_t *n)
 {
     *n = 0;

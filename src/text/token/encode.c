@@ -1,10 +1,9 @@
-/* encode.c - text to tokens: special tokens first, then what lies between them.
+/* encode.c - text to tokens: special tokens first, then the text between them.
  *
  * Text between special tokens goes through the pre-tokenizer (BPE) or is cut before its spaces (SPM) and around runs of
  * newlines (Gemma 4), and each word is merged; WordPiece has rules of its own (wordpiece.c). Words repeat: a small
- * direct-mapped
- * cache remembers where in this very call a word was seen and which tokens it became, so it owns no text. Everything here
- * lives for one call, but for the memory of those who keep it (ae_encode_memory); the vocabulary is only read.
+ * direct-mapped cache remembers where in the current call a word was seen and which tokens it became, so it owns no text.
+ * Memory lives for one call, unless the caller keeps it (ae_encode_memory); the vocabulary is only read.
  */
 #include "text/token/unicode.h"
 #include "text/token/vocab_int.h"
@@ -15,21 +14,21 @@ enum { CACHED_BYTES = 48, CACHE_SLOTS = 1 << 15 };
 typedef struct seen {
     uint32_t hash, n; /* n == 0: free */
     uint32_t n_tokens;
-    size_t begin, token; /* in the text, in the output */
+    size_t begin, token; /* offset in the text; index of the first token in the output */
 } seen;
 
 struct ae_encode_memory {
     const ae_vocab *vocab;
-    ae_buf escaped;  /* SPM: text, with spaces replaced */
-    ae_buf replaced; /* text whose ill-formed bytes are */
+    ae_buf escaped;  /* SPM: the text with its spaces replaced */
+    ae_buf replaced; /* the text with its ill-formed bytes replaced */
     ae_merger merger;
     ae_pretok_memory pretok;
 };
 
 typedef struct encoder {
     const ae_vocab *vocab;
-    const char *text; /* what words are cut from */
-    size_t base;      /* where the current fragment begins in it */
+    const char *text; /* the text that words are cut from */
+    size_t base;      /* offset of the current fragment in text */
     ae_encode_memory *memory;
     seen *cache; /* NULL: none */
     uint32_t cache_mask;
@@ -81,7 +80,8 @@ static bool is_mark(const char *text)
     return memcmp(text, SPACE_MARK, 3) == 0;
 }
 
-/* Words begin with their spaces: a cut lies before a U+2581 that follows something else. A run of newlines is a word. */
+/* Does a word begin at text[i]? Words begin with their spaces, so one begins at a U+2581 that follows another character. A run
+ * of newlines is a word. */
 static bool is_cut(const ae_vocab *vocab, const char *text, size_t n, size_t word, size_t i)
 {
     if (vocab->split_at_newline && (text[i] == '\n') != (text[i - 1] == '\n')) return true;
@@ -127,7 +127,7 @@ static aerie_status add_fragment(encoder *e, const char *text, size_t begin, siz
     return ae_pretok_run(&e->vocab->pretok, &e->memory->pretok, text + begin, end - begin, add_word, e, e->error);
 }
 
-/* Where the white space at `at` ends. */
+/* The end of the white space at `at`. */
 static size_t skip_space(const char *text, size_t at, size_t n)
 {
     uint32_t n_bytes;
@@ -135,8 +135,8 @@ static size_t skip_space(const char *text, size_t at, size_t n)
     return at;
 }
 
-/* The special token at `at`, -1: none. Where a plain stretch begins before the text's end, only what ends before it may be a
- * control token; i_plain moves on to the first stretch that ends after `at`. */
+/* The special token at `at`, or -1. A control token must end before the next plain stretch begins; user-defined tokens are
+ * found everywhere. Moves *i_plain to the first stretch that ends after `at`. */
 static int32_t match_at(const ae_vocab *vocab, const ae_specials *set, const char *text, size_t at, size_t n,
                         const ae_encode_options *options, size_t *i_plain)
 {
@@ -152,7 +152,7 @@ static int32_t match_at(const ae_vocab *vocab, const ae_specials *set, const cha
     return n_user > n_any ? user : any;
 }
 
-/* Finds special tokens and hands on what lies between. */
+/* Appends the special tokens of the text and the tokens of the fragments between them. */
 static aerie_status add_text(encoder *e, const char *text, size_t n, const ae_encode_options *options)
 {
     const ae_specials *set = options->parse_special ? &e->vocab->special : &e->vocab->user;
@@ -160,7 +160,7 @@ static aerie_status add_text(encoder *e, const char *text, size_t n, const ae_en
     bool after_special = !inside;
     size_t begin = 0, at = 0, i_plain = 0;
     while (set->n && at < n) {
-        if (set->n_first == 1) { /* usually '<': let the C library look for it */
+        if (set->n_first == 1) { /* usually '<': memchr finds it fastest */
             const char *next = memchr(text + at, (uint8_t)*ae_strings_get(&e->vocab->pieces, set->ids[0], &(uint32_t){0}),
                                       n - at);
             if (!next) break;
@@ -183,7 +183,7 @@ static aerie_status add_text(encoder *e, const char *text, size_t n, const ae_en
     return add_fragment(e, text, begin, n, after_special);
 }
 
-/* Ill-formed bytes that no token can spell become U+FFFD; NULL with *n unchanged if there are none. */
+/* Appends the text to `out`; ill-formed bytes that no token can spell become U+FFFD. */
 static aerie_status replace_unspellable(const ae_vocab *vocab, const char *text, size_t n, ae_buf *out,
                                         aerie_error *error)
 {
@@ -212,7 +212,7 @@ static aerie_status encode(encoder *e, const char *text, size_t n, ae_encode_opt
         AE_TRY(replace_unspellable(vocab, text, n, replaced, e->error));
         text = replaced->data;
         n = replaced->n;
-        if (options.n_plain) options.parse_special = false; /* places have moved; and templates write well-formed text */
+        if (options.n_plain) options.parse_special = false; /* offsets have changed; templates write well-formed text */
     }
     if (n) AE_TRY(add_text(e, text, n, &options));
     if (options.add_special && vocab->add_eos && vocab->eos >= 0 && !ae_tokens_add(e->out, vocab->eos)) return fail_tokens(e);
@@ -225,7 +225,7 @@ aerie_status ae_vocab_encode(const ae_vocab *vocab, const char *text, size_t n, 
     const size_t n_before = out->n;
     ae_encode_memory memory = {.vocab = vocab};
     encoder e = {.vocab = vocab, .memory = &memory, .out = out, .error = error};
-    if (n >= 256) { /* a failure to get the cache costs speed only */
+    if (n >= 256) { /* without memory for the cache, encoding is only slower */
         uint32_t slots = 64;
         while (slots < CACHE_SLOTS && slots < n / 8) slots *= 2;
         e.cache = ae_alloc(slots, sizeof *e.cache);
@@ -238,7 +238,7 @@ aerie_status ae_vocab_encode(const ae_vocab *vocab, const char *text, size_t n, 
     return status;
 }
 
-/* ---- Memory that is kept -------------------------------------------------------------------- */
+/* ---- Memory that the caller keeps ----------------------------------------------------------- */
 
 aerie_status ae_vocab_encode_in(ae_encode_memory *memory, const char *text, size_t n, ae_encode_options options,
                                 ae_tokens *out, aerie_error *error)
@@ -249,7 +249,7 @@ aerie_status ae_vocab_encode_in(ae_encode_memory *memory, const char *text, size
     ae_buf_clear(&memory->replaced);
     const aerie_status status = encode(&e, text, n, options);
     if (status != AERIE_OK) out->n = n_before;
-    if (memory->escaped.failed) ae_buf_free(&memory->escaped); /* a failed buffer stays so */
+    if (memory->escaped.failed) ae_buf_free(&memory->escaped); /* only freeing clears a failure */
     if (memory->replaced.failed) ae_buf_free(&memory->replaced);
     return status;
 }
@@ -257,14 +257,14 @@ aerie_status ae_vocab_encode_in(ae_encode_memory *memory, const char *text, size
 aerie_status ae_encode_memory_create(ae_encode_memory **out, const ae_vocab *vocab, size_t n_bytes, aerie_error *error)
 {
     *out = NULL;
-    size_t n_marked, n_both; /* a byte becomes three at most; and each stretch between special tokens may get a space */
+    size_t n_marked, n_both; /* a byte becomes at most three, and each fragment between special tokens may get a space */
     ae_encode_memory *m = ae_alloc(1, sizeof *m);
     bool ok = m && ae_mul_size(n_bytes, 3, &n_marked) && ae_add_size(n_marked, 3, &n_marked);
     if (ok) m->vocab = vocab;
     if (ok && vocab->lacks_bytes) ok = ae_buf_reserve(&m->replaced, n_marked);
     if (ok && vocab->spm) ok = ae_mul_size(n_marked, 2, &n_both) && ae_buf_reserve(&m->escaped, n_both);
     if (ok && !vocab->wpm) ok = ae_merger_reserve_all(&m->merger, n_marked);
-    aerie_status status = ok ? AERIE_OK : ae_fail_memory(error, "what spelling words needs", n_bytes);
+    aerie_status status = ok ? AERIE_OK : ae_fail_memory(error, "a tokenizer's buffers", n_bytes);
     if (ok && vocab->pretok.has_pattern) status = ae_pretok_memory_reserve(&m->pretok, &vocab->pretok, n_bytes, error);
     if (status == AERIE_OK) *out = m;
     else ae_encode_memory_free(m);

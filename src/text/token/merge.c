@@ -3,8 +3,8 @@
  * One loop serves BPE (order = rank of the merge) and SPM (order = score, best first);
  * equal orders go left to right. Short words use a plain scan; longer ones a heap of
  * candidates over a linked list of symbols, so a word of n symbols costs O(n log n). A candidate
- * is stale when its left symbol is gone or the pair has grown since; sizes only grow, so the sum of
- * the two lengths tells. All memory is heap memory that the caller reuses, and may have reserved.
+ * is stale when its left symbol is gone or the pair has grown since; lengths only grow, so comparing
+ * their sum detects that. All memory is on the heap; the caller reuses it, and may reserve it in advance.
  */
 #include "base/heap.h"
 #include "text/token/vocab_int.h"
@@ -33,7 +33,7 @@ bool ae_merger_reserve(ae_merger *merger, size_t n)
 
 bool ae_merger_reserve_all(ae_merger *merger, size_t n)
 {
-    size_t capacity; /* a candidate for each pair, and two for each of the merges */
+    size_t capacity; /* one candidate for each pair and two for each merge */
     if (!ae_mul_size(n, 3, &capacity) || !ae_merger_reserve(merger, n)) return false;
     if (capacity <= merger->heap_capacity) return true;
     ae_candidate *heap = ae_realloc(merger->heap, capacity, sizeof *heap);
@@ -43,7 +43,7 @@ bool ae_merger_reserve_all(ae_merger *merger, size_t n)
     return true;
 }
 
-/* What the pair would become, and how soon. */
+/* The order in which the pair merges, NONE if it does not; *id is the symbol that it becomes. */
 static uint32_t pair_order(const ae_vocab *vocab, const char *word, const ae_symbol *a, const ae_symbol *b, int32_t *id)
 {
     if (!vocab->merges) {

@@ -1,7 +1,7 @@
-/* pretok.c - runs the steps of a rule: scanners where there are some, PCRE2 for the rest.
+/* pretok.c - runs the steps of a rule: scanners for the common patterns, PCRE2 for the rest.
  *
- * Parts travel down the steps one at a time, so nothing is kept but the position in each step: the
- * depth of the calls is the number of steps. Patterns run in PCRE2's interpreter (its JIT has a
+ * Each part passes all steps before the next part is cut, so only the position in each step is kept,
+ * and calls nest as deep as there are steps. Patterns run in PCRE2's interpreter (its JIT has a
  * small stack of its own), whose frames lie in heap memory, under a limit that grows with the
  * length of the part: enough for a linear match, far too little for a quadratic one.
  */
@@ -131,8 +131,8 @@ bool ae_pretok_adds_bos(const ae_pretok *pretok)
 
 typedef struct run {
     const ae_pretok *pretok;
-    const char *text;    /* as given: for the scanners */
-    const char *matched; /* the same, well-formed: for the patterns */
+    const char *text;    /* the text as given, for the scanners */
+    const char *matched; /* the text made well-formed, for the patterns */
     ae_pretok_word *word;
     void *context;
     ae_pretok_memory *memory; /* NULL without patterns */
@@ -141,7 +141,7 @@ typedef struct run {
 
 static aerie_status run_step(run *r, int i_step, size_t begin, size_t end);
 
-/* Matches and the gaps between them are the pieces. */
+/* Cuts text[begin, end) into the matches of the step's pattern and the gaps between them. */
 static aerie_status run_pattern(run *r, int i_step, size_t begin, size_t end)
 {
     size_t n = end - begin, limit = 100000 + 64 * n;
@@ -190,7 +190,7 @@ static aerie_status run_step(run *r, int i_step, size_t begin, size_t end)
     return AERIE_OK;
 }
 
-/* A copy in which each ill-formed byte is a control character, so that offsets stay what they are; NULL: no memory. */
+/* A copy in which each ill-formed byte is a control character, so that offsets stay the same; NULL: no memory. */
 static const char *well_formed(ae_buf *copy, const char *text, size_t n)
 {
     ae_buf_clear(copy);
@@ -205,7 +205,7 @@ static const char *well_formed(ae_buf *copy, const char *text, size_t n)
 
 /* ---- Memory of the patterns --------------------------------------------------------------- */
 
-/* What is not there yet. */
+/* Creates the PCRE2 objects that do not exist yet; false: no memory. */
 static bool complete(ae_pretok_memory *m, const ae_pretok *pretok)
 {
     if (!m->general) m->general = pcre2_general_context_create(match_alloc, match_free, NULL);
@@ -261,7 +261,7 @@ aerie_status ae_pretok_run(const ae_pretok *pretok, ae_pretok_memory *memory, co
     if (!ae_uni_is_valid(text, n)) r.matched = well_formed(&r.memory->copy, text, n);
     aerie_status status = r.matched && complete(r.memory, pretok) ? run_step(&r, 0, 0, n)
                                                                   : ae_fail_memory(error, "a pre-tokenizer", n);
-    if (r.memory->copy.failed) ae_buf_free(&r.memory->copy); /* a failed buffer stays so */
+    if (r.memory->copy.failed) ae_buf_free(&r.memory->copy); /* only freeing clears a failure */
     ae_pretok_memory_free(&own);
     return status;
 }

@@ -10,13 +10,13 @@ typedef enum ae_step_kind {
     AE_STEP_GPT2,     /* contractions, " ?letters", " ?numbers", " ?others", spaces */
     AE_STEP_LLAMA3,   /* the cl100k family; details in ae_scan */
     AE_STEP_CAMEL,    /* the o200k family: words also end where a capital begins the next */
-    AE_STEP_NUMBERS,  /* numbers apart, in groups of n (0: any), from everything else */
-    AE_STEP_NEWLINES, /* each \r and \n apart */
-    AE_STEP_TRAILING, /* white space at the end apart */
+    AE_STEP_NUMBERS,  /* splits off numbers, in groups of at most n (0: any length) */
+    AE_STEP_NEWLINES, /* splits off each \r and \n */
+    AE_STEP_TRAILING, /* splits off white space at the end */
     AE_STEP_PATTERN,
 } ae_step_kind;
 
-/* What tells the members of the cl100k and o200k families apart. */
+/* The parameters in which members of the cl100k and o200k families differ. */
 typedef struct ae_scan {
     uint8_t letters;   /* class bits that make a word; 0 for CAMEL */
     uint8_t n_numbers; /* numbers to a group; 0: any */
@@ -27,7 +27,7 @@ typedef struct ae_scan {
 typedef struct ae_step {
     ae_step_kind kind;
     ae_scan scan;
-    const char *pattern; /* of AE_STEP_PATTERN; else what the scanner stands for, or NULL */
+    const char *pattern; /* AE_STEP_PATTERN: the pattern; else the pattern that the scanner implements, or NULL */
 } ae_step;
 
 enum { AE_RULE_IGNORE_MERGES = 1, AE_RULE_BOS = 2 };

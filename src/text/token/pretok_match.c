@@ -1,8 +1,9 @@
-/* pretok_match.c - which known pre-tokenizer cuts text as a tokenizer.json does, told by what both make of one text.
+/* pretok_match.c - finds the known pre-tokenizer that cuts text as the expressions of a tokenizer.json do.
  *
- * Expressions are spelled in many ways; so they are run, not compared. The text has what tells the known rules apart: digits in
- * runs of one to five, contractions in both cases, words in camel case, marks, scripts without spaces, punctuation before line
- * ends and slashes, and runs of each kind of white space.
+ * The same expression can be spelled in many ways, so expressions are not compared: both are run on a probe text, and their
+ * cuts are compared. The probe has the texts that the known rules cut differently: digits in runs of one to five, contractions
+ * in both cases, words in camel case, marks, scripts without spaces, punctuation before line ends and slashes, and runs of each
+ * kind of white space.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -38,7 +39,7 @@ static aerie_status add_cut(void *context, size_t begin, size_t end)
     return AERIE_OK;
 }
 
-/* Each piece of `in` is cut by the expression: its matches, and what lies between. */
+/* Cuts each piece of `in` into the matches of the expression and the gaps between them. False if PCRE2 fails. */
 static bool cut_by(const char *pattern, const cuts *in, cuts *out)
 {
     int code = 0;

@@ -2,7 +2,7 @@
  *
  * Patterns are those of the models' tokenizer.json (names and grouping as in llama.cpp, to which
  * `tokenizer.ggml.pre` belongs). \s is written out as White_Space, since PCRE2's holds U+180E too.
- * What a scanner stands for is written beside it; the tests compare the two.
+ * The pattern that a scanner implements is written beside it; the tests compare the two.
  */
 #include "text/token/pretok_int.h"
 
@@ -21,7 +21,7 @@
 #define CAMEL_WORDS(upper, lower, tail) PREFIX upper "*" lower "+" tail "|" PREFIX upper "+" lower "*" tail "|"
 #define CAMEL_PATTERN(tail, number) CAMEL_WORDS(UPPER, LOWER, tail) number "|" OTHERS "[\\r\\n/]*|" NEWLINE_SPACES
 
-/* \p{Han} as a script: with extensions, as newer versions of PCRE2 have it, it would be more. */
+/* \p{Han} as the property Script. Newer versions of PCRE2 take it as Script_Extensions, which has more characters. */
 #define HAN                                                                                                       \
     "\\x{2e80}-\\x{2e99}\\x{2e9b}-\\x{2ef3}\\x{2f00}-\\x{2fd5}\\x{3005}\\x{3007}\\x{3021}-\\x{3029}"               \
     "\\x{3038}-\\x{303b}\\x{3400}-\\x{4dbf}\\x{4e00}-\\x{9fff}\\x{f900}-\\x{fa6d}\\x{fa70}-\\x{fad9}"             \

@@ -1,8 +1,8 @@
 /* scan.c - the common pre-tokenizer patterns as scanners: one pass, no backtracking, no memory.
  *
  * Each function returns what its regular expression (see pretok_rules.c) matches at a position;
- * tests hold them against PCRE2. Where alternatives of the pattern could backtrack, the comment
- * says why one look ahead is enough.
+ * tests compare them with PCRE2. Where alternatives of the pattern could backtrack, the comment
+ * says why one character of look-ahead is enough.
  */
 #include "text/token/pretok_int.h"
 
@@ -89,7 +89,7 @@ static size_t more_numbers(const char *text, size_t pos, size_t end, uint32_t n_
     return pos;
 }
 
-/* What the two families share after their words: numbers, punctuation, white space. */
+/* The alternatives that both families have after words: numbers, punctuation, white space. */
 static size_t scan_rest(const char *text, size_t pos, size_t end, const ae_scan *scan, uint16_t letters)
 {
     uint32_t n, n_next;
@@ -120,9 +120,9 @@ size_t ae_scan_llama3(const char *text, size_t pos, size_t end, const ae_scan *s
     return scan_rest(text, pos, end, scan, scan->letters);
 }
 
-/* upper*lower+ at pos, or pos. The greedy upper* gives back until a caseless character can be the
- * lower+; those after it are upper case only, so that one character ends the word. *upper_end is
- * where upper* ended, for the second alternative. */
+/* The end of upper*lower+ at pos, or pos if it does not match. The greedy upper* gives characters
+ * back until a caseless one can match lower+; all after that one are upper case only, so it ends the
+ * word. *upper_end is where upper* ended, for the second alternative. */
 static size_t camel_word(const char *text, size_t pos, size_t end, size_t *upper_end)
 {
     size_t at = pos, caseless = pos;

@@ -2,8 +2,8 @@
  *
  * Owns: the special ids and flags, and the two sets of tokens that are looked for in the text
  * before anything else (user-defined: always; control and unknown: with parse_special).
- * A match is the longest token at the leftmost place. Names of ending tokens as in llama.cpp:
- * files often lack the key or the control type.
+ * A match is the longest token at the leftmost place. Files often lack the key or the control type
+ * of tokens that end a generation, so those are also known by their texts, as in llama.cpp.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ bool ae_vocab_text_ends(const char *text, size_t n)
     return false;
 }
 
-/* A token that merges make is ordinary text, and "</s>" may well be HTML: it keeps its type. */
+/* A token that a merge makes is ordinary text ("</s>" may be HTML), so it keeps its type. */
 static void apply_known(ae_vocab *vocab, int32_t id)
 {
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
@@ -68,7 +68,7 @@ static void apply_known(ae_vocab *vocab, int32_t id)
     }
 }
 
-/* Ids of the few texts that change what others mean; -1 where there is none. */
+/* Ids of the tokens whose presence changes what other tokens mean; -1: the vocabulary has no such token. */
 typedef struct landmarks {
     int32_t ret, call, flush, end, tool_response, s;
 } landmarks;
@@ -106,7 +106,8 @@ static void mark_known(ae_vocab *vocab)
 
 /* ---- Ids and switches --------------------------------------------------------------------- */
 
-/* An id that no token has leaves *id as it is: most are never used. The first is noted for a warning; *bad, unless NULL. */
+/* Reads a special id. An id outside the vocabulary is ignored, since most ids are never used: *id is unchanged, *bad (unless
+ * NULL) is set, and the first one becomes the vocabulary's warning. */
 static aerie_status load_id(ae_vocab *vocab, const ae_gguf *gguf, const char *key, int32_t *id, bool *bad,
                             aerie_error *error)
 {
@@ -125,17 +126,17 @@ static aerie_status load_id(ae_vocab *vocab, const ae_gguf *gguf, const char *ke
     return AERIE_OK;
 }
 
-/* What every text gets must be there. */
+/* Fails if a token that is added to every text has an id outside the vocabulary. */
 static aerie_status check_used(const ae_vocab *vocab, bool bad_bos, bool bad_eos, aerie_error *error)
 {
     const bool bos = bad_bos && (vocab->add_bos || vocab->wpm), eos = bad_eos && (vocab->add_eos || vocab->wpm);
     if (!bos && !eos) return AERIE_OK;
-    return ae_fail(error, AERIE_ERROR_FORMAT, "the token that is to stand %s every text has an id that is none: the vocabulary "
-                   "has %d tokens; give another one with --override-kv tokenizer.ggml.%cos_token_id=int:ID",
+    return ae_fail(error, AERIE_ERROR_FORMAT, "the id of the token to be added %s every text is invalid: the vocabulary "
+                   "has %d tokens; give another id with --override-kv tokenizer.ggml.%cos_token_id=int:ID",
                    bos ? "before" : "after", vocab->n_tokens, bos ? 'b' : 'e');
 }
 
-/* BERT's tokens by their texts, for files that do not number them. */
+/* Finds BERT's special tokens by their texts, for files without the keys of their ids. */
 static void find_bert(ae_vocab *vocab)
 {
     for (int32_t id = vocab->n_tokens; id-- > 0;) {
@@ -149,7 +150,7 @@ static aerie_status load_ids(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
 {
     int32_t ends[3] = {-1, -1, -1};
     bool bad_bos = false, bad_eos = false;
-    if (vocab->order) { /* what SentencePiece numbers them by default */
+    if (vocab->order) { /* SentencePiece's default ids */
         vocab->unknown = 0;
         if (vocab->n_tokens > 2) {
             vocab->bos = 1;
@@ -159,7 +160,7 @@ static aerie_status load_ids(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
     if (vocab->wpm) find_bert(vocab);
     AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.bos_token_id", &vocab->bos, &bad_bos, error));
     AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.eos_token_id", &vocab->eos, &bad_eos, error));
-    if (vocab->wpm) { /* BERT's names for what stands around a text, the second one as it is misspelled in files */
+    if (vocab->wpm) { /* BERT's keys for the tokens around a text; files misspell the second one */
         AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.cls_token_id", &vocab->bos, &bad_bos, error));
         AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.seperator_token_id", &vocab->eos, &bad_eos, error));
     }
@@ -175,7 +176,7 @@ static aerie_status load_ids(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
     }
     AE_TRY(ae_gguf_get_bool(gguf, "tokenizer.ggml.add_bos_token", false, &vocab->add_bos, error));
     AE_TRY(ae_gguf_get_bool(gguf, "tokenizer.ggml.add_eos_token", false, &vocab->add_eos, error));
-    if (vocab->split_at_newline) vocab->add_bos = true; /* files of Gemma 4 that deny it are wrong */
+    if (vocab->split_at_newline) vocab->add_bos = true; /* Gemma 4 needs BOS, and files that say otherwise are wrong */
     AE_TRY(check_used(vocab, bad_bos, bad_eos, error));
     bool prefix = vocab->add_space_prefix;
     AE_TRY(ae_gguf_get_bool(gguf, "tokenizer.ggml.add_space_prefix", false, &prefix, error));
@@ -183,7 +184,7 @@ static aerie_status load_ids(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
     return AERIE_OK;
 }
 
-/* ollama's list of all that end a generation. Ids that no token has cannot be drawn and do no harm. */
+/* Reads ollama's list of the tokens that end a generation. Ids outside the vocabulary are skipped: they are never sampled. */
 static aerie_status mark_listed(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
 {
     static const char key[] = "tokenizer.ggml.eos_token_ids";
@@ -197,7 +198,7 @@ static aerie_status mark_listed(ae_vocab *vocab, const ae_gguf *gguf, aerie_erro
     return AERIE_OK;
 }
 
-/* Phi-3's special tokens swallow the white space after them; the file says so by its name only. */
+/* Phi-3's special tokens swallow the white space after them. Only the model's name identifies such a file. */
 static aerie_status mark_strip(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
 {
     ae_gguf_string name = {NULL, 0};
@@ -267,7 +268,7 @@ void ae_special_free(ae_specials *set)
     *set = (ae_specials){0};
 }
 
-/* First index in [lo, hi) whose byte at `depth` is >= wanted. All are longer than depth. */
+/* The first index in [lo, hi) of a token whose byte at `depth` is >= wanted. All of them are longer than `depth`. */
 static uint32_t lower(const ae_vocab *vocab, const ae_specials *set, uint32_t lo, uint32_t hi, uint32_t depth,
                       unsigned wanted)
 {
@@ -312,7 +313,7 @@ aerie_status ae_special_load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
         if (ends[i] >= 0) vocab->flags[ends[i]] |= AE_TOKEN_EOG;
     }
     AE_TRY(mark_listed(vocab, gguf, error));
-    /* Text never merges into a control token, even one that only its name gives away. */
+    /* Text must never merge into a control token, including one that is known only by its text. */
     for (int32_t id = 0; vocab->order && id < vocab->n_tokens; id++) {
         if (vocab->types[id] == AE_TOKEN_CONTROL) vocab->order[id] = UINT32_MAX;
     }

@@ -26,8 +26,8 @@ enum {
 
 #define AE_UNI_BAD 0xFFFFFFFFu
 
-/* The character at text[0], n >= 1 bytes are there. Sets *n_bytes (1..4); AE_UNI_BAD with 1 byte
- * where no well-formed character (no surrogate, nothing overlong) begins. */
+/* Decodes the character at text[0]; n >= 1. Sets *n_bytes (1..4). Returns AE_UNI_BAD, with 1 byte,
+ * where no well-formed character begins (surrogates and overlong forms are ill-formed). */
 uint32_t ae_uni_decode(const char *text, size_t n, uint32_t *n_bytes);
 
 /* Class bits of a code point; 0 for AE_UNI_BAD. */

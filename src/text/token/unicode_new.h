@@ -2,7 +2,7 @@
  *
  * Used only where utf8proc calls a character unassigned, so that the ids of a text do not depend on
  * the age of the system's library. The tokenizers of Hugging Face use these classes.
- * Source: DerivedGeneralCategory.txt of Unicode 16.0. Sorted,.
+ * Source: DerivedGeneralCategory.txt of Unicode 16.0. Sorted by code point.
  */
 #ifndef AE_TEXT_UNICODE_NEW_H
 #define AE_TEXT_UNICODE_NEW_H

@@ -1,6 +1,6 @@
 /* vocab.c - builds a vocabulary from the keys of a GGUF file, and answers questions about it.
  *
- * The file is hostile: counts, ids and types are checked here; whatever is wrong is FORMAT with the
+ * The file may be hostile: counts, ids and types are checked here; errors are FORMAT and name the
  * key and the entry. Loading is linear in the size of the vocabulary.
  * Source: the GGUF specification, "Tokenizer"; defaults as llama.cpp's.
  */
@@ -82,7 +82,7 @@ static aerie_status load_scores(ae_vocab *vocab, const ae_gguf *gguf, aerie_erro
         if (!ae_gguf_kv_float(kv, i, &value) || value != value) {
             return ae_fail(error, AERIE_ERROR_FORMAT, "%s: entry %zu is not a number", key, i);
         }
-        float score = (float)value + 0.0f; /* -0 and 0 are one score */
+        float score = (float)value + 0.0f; /* -0 and 0 are the same score */
         uint32_t bits;
         memcpy(&bits, &score, sizeof bits);
         vocab->order[i] = ~(bits & 0x80000000u ? ~bits : bits | 0x80000000u);
@@ -105,7 +105,7 @@ static int byte_of(const char *text, size_t n)
     return hi < 0 || lo < 0 ? -1 : hi * 16 + lo;
 }
 
-/* What the token prints, left in `out`. */
+/* Writes the bytes that the token prints to `out`. */
 static void make_piece(const ae_vocab *vocab, uint8_t type, ae_gguf_string text, ae_buf *out)
 {
     int byte = type == AE_TOKEN_BYTE ? byte_of(text.data, text.n) : -1;
@@ -181,7 +181,7 @@ static aerie_status load_tokens(ae_vocab *vocab, const ae_gguf *gguf, aerie_erro
 
 /* ---- The kinds ---------------------------------------------------------------------------- */
 
-/* Does any token, or part of a merge, have a space after something else? Then words cannot be merged one by one. */
+/* False if a token, or a part of a merge, has a space after another character: then words cannot be merged one by one. */
 static bool splits_at_space(const ae_vocab *vocab)
 {
     for (int32_t id = 0; id < (int32_t)vocab->keys.n; id++) {
@@ -220,7 +220,7 @@ static aerie_status load_gemma4(ae_vocab *vocab, const ae_gguf *gguf, aerie_erro
     return AERIE_OK;
 }
 
-/* A capital in any token that is text says that the vocabulary tells cases apart. */
+/* Does any token of text have a capital letter? Then the vocabulary distinguishes cases. */
 static bool has_capitals(const ae_vocab *vocab)
 {
     for (int32_t id = 0; id < vocab->n_tokens; id++) {
@@ -237,7 +237,7 @@ static aerie_status load_wpm(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
 {
     vocab->spm = vocab->wpm = true;
     vocab->add_bos = vocab->add_eos = true;
-    vocab->add_space_prefix = true; /* the first word's space is the vocabulary's */
+    vocab->add_space_prefix = true; /* the space before the first word is not part of the text */
     AE_TRY(load_tokens(vocab, gguf, error));
     vocab->folds_case = !has_capitals(vocab);
     snprintf(vocab->kind, sizeof vocab->kind, "wordpiece/%s", vocab->folds_case ? "uncased" : "cased");
@@ -272,7 +272,7 @@ static aerie_status load_template(ae_vocab *vocab, const ae_gguf *gguf, aerie_er
     AE_TRY(ae_gguf_get_string(gguf, "tokenizer.chat_template", false, &text, error));
     size_t blank = 0;
     while (blank < text.n && memchr(" \t\r\n", text.data[blank], 4)) blank++;
-    if (blank == text.n) return AERIE_OK; /* an empty one is none */
+    if (blank == text.n) return AERIE_OK; /* a blank template counts as none */
     vocab->chat_template = ae_strndup(text.data, text.n);
     return vocab->chat_template ? AERIE_OK : ae_fail_memory(error, "the chat template", text.n);
 }
@@ -335,7 +335,7 @@ void ae_vocab_free(ae_vocab *vocab)
     ae_free(vocab);
 }
 
-/* ---- Questions ---------------------------------------------------------------------------- */
+/* ---- Queries ------------------------------------------------------------------------------ */
 
 int32_t ae_vocab_n_tokens(const ae_vocab *vocab) { return vocab->n_tokens; }
 int32_t ae_vocab_bos(const ae_vocab *vocab) { return vocab->bos; }
@@ -356,7 +356,7 @@ bool ae_vocab_is_control(const ae_vocab *vocab, int32_t token)
            (vocab->types[token] == AE_TOKEN_CONTROL || vocab->types[token] == AE_TOKEN_UNKNOWN);
 }
 
-/* Ids beyond the shorter list must be fillers: they are never drawn nor fed. */
+/* Fails unless all tokens from `begin` on, which the other vocabulary lacks, are fillers: those are never sampled or fed. */
 static aerie_status check_fillers(const ae_vocab *vocab, int32_t begin, const char *which, const char *other,
                                   aerie_error *error)
 {

@@ -41,9 +41,9 @@ bool ae_vocab_adds_bos(const ae_vocab *vocab);
 bool ae_vocab_adds_eos(const ae_vocab *vocab);
 /* As numbered in the file: aerie_token_type. */
 int ae_vocab_type(const ae_vocab *vocab, int32_t token);
-/* -1: none. gguf: the file that the vocabulary is of. */
+/* The id of a special token, or -1. gguf: the vocabulary's file. */
 int32_t ae_vocab_special(const ae_vocab *vocab, const ae_gguf *gguf, aerie_special which);
-/* A sentence on what was passed over in the file; "": nothing was. */
+/* A sentence about the keys of the file that were ignored; "" if there were none. */
 const char *ae_vocab_warning(const ae_vocab *vocab);
 /* "bpe/smollm", "spm", ... for messages. */
 const char *ae_vocab_kind(const ae_vocab *vocab);
@@ -53,9 +53,9 @@ const char *ae_vocab_chat_template(const ae_vocab *vocab);
 typedef struct ae_encode_options {
     bool add_special;   /* BOS (and EOS) where the model wants them */
     bool parse_special; /* text such as "<|im_start|>" becomes its control token */
-    bool inside;        /* the text continues other text: no space is put before any of it (SPM) */
-    /* With parse_special: stretches that hold no control token and no part of one, ascending; what they spell is text, and goes
-     * together with the text around. User-defined tokens are found there as everywhere. */
+    bool inside;        /* the text continues other text: no space is added before it (SPM) */
+    /* With parse_special: stretches of the text, ascending, in which control tokens are not looked for. They are ordinary text,
+     * encoded together with the text around them. User-defined tokens are found there too. */
     const ae_span *plain; /* [n_plain] */
     size_t n_plain;
 } ae_encode_options;
@@ -64,9 +64,9 @@ typedef struct ae_encode_options {
 aerie_status ae_vocab_encode(const ae_vocab *vocab, const char *text, size_t n, ae_encode_options options,
                              ae_tokens *out, aerie_error *error);
 
-/* The same, in memory that is kept from call to call; of one vocabulary, for one thread. Texts of up to n_bytes then take
- * none but what *out lacks. Longer ones may grow it, and so may a pre-tokenizer's patterns (PCRE2) in texts unlike those
- * that it was tried with. */
+/* Buffers for ae_vocab_encode_in, kept from call to call; for one vocabulary and one thread. Encoding a text of up to n_bytes
+ * then allocates only the room that *out lacks. Longer texts may grow the buffers, and so may texts for which a pre-tokenizer's
+ * patterns (PCRE2) need more than for the sample texts used to reserve them. */
 typedef struct ae_encode_memory ae_encode_memory;
 aerie_status ae_encode_memory_create(ae_encode_memory **out, const ae_vocab *vocab, size_t n_bytes, aerie_error *error);
 void ae_encode_memory_free(ae_encode_memory *memory);
@@ -90,11 +90,11 @@ typedef struct ae_detok {
 } ae_detok;
 
 void ae_detok_add(ae_detok *detok, int32_t token, ae_buf *out);
-/* The two halves of ae_detok_add, for those who look at the bytes between: bytes [*n] that the token adds to the text, lent by
- * the vocabulary; and whole characters of what has come. */
+/* The first half of ae_detok_add: the bytes [*n] that the token adds to the text, lent by the vocabulary. */
 const char *ae_detok_piece(ae_detok *detok, int32_t token, uint32_t *n);
+/* The second half of ae_detok_add: takes bytes [n], appends the characters that are complete. */
 void ae_detok_bytes(ae_detok *detok, const char *bytes, size_t n, ae_buf *out);
-void ae_detok_end(ae_detok *detok, ae_buf *out); /* whatever is pending, as it is */
+void ae_detok_end(ae_detok *detok, ae_buf *out); /* appends the pending bytes unchanged */
 
 /* Can `draft` propose tokens for `target`? Same pieces under the same ids. UNSUPPORTED with the first difference. */
 aerie_status ae_vocab_check_same(const ae_vocab *target, const ae_vocab *draft, aerie_error *error);

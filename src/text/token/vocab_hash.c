@@ -147,7 +147,7 @@ const ae_merge *ae_merges_find(const ae_vocab *vocab, int32_t left, int32_t righ
     return m->left == UINT32_MAX ? NULL : m;
 }
 
-/* The bytes that a part of a merge stands for; false if there are none. */
+/* Decodes a part of a merge to its bytes; false if it spells none. */
 static bool part_bytes(const ae_vocab *vocab, const char *text, size_t n, char *out, size_t *n_out)
 {
     if (!vocab->spm) return ae_bytemap_decode(text, n, out, n_out);
@@ -156,7 +156,7 @@ static bool part_bytes(const ae_vocab *vocab, const char *text, size_t n, char *
     return true;
 }
 
-/* One line "left right" of the merges. Parts that no bytes can spell never match: they are passed over. */
+/* Adds one line "left right" of the merges. A merge with a part that no bytes can spell never matches, so it is skipped. */
 static aerie_status merge_add(ae_vocab *vocab, uint32_t rank, ae_gguf_string text, ae_buf *scratch,
                               aerie_error *error)
 {

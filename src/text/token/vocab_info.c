@@ -1,4 +1,4 @@
-/* vocab_info.c - what callers may ask of a vocabulary beside encoding and decoding. */
+/* vocab_info.c - queries about a vocabulary other than encoding and decoding. */
 #include "text/token/vocab_int.h"
 
 int ae_vocab_type(const ae_vocab *vocab, int32_t token)

@@ -7,7 +7,8 @@
  *   key    what text is looked up by when merging: for BPE the raw bytes, for SPM the text with
  *          U+2581. Empty for tokens that ordinary text must never become (control, unknown, byte).
  * Symbols are what merging works on: every token, and after the tokens (ids >= n_tokens) the
- * strings that occur in merges or as single bytes without being tokens. Those end as bytes.
+ * strings that occur in merges or as single bytes without being tokens. Such a symbol is encoded as
+ * the tokens of its bytes.
  */
 #ifndef AE_TEXT_VOCAB_INT_H
 #define AE_TEXT_VOCAB_INT_H
@@ -59,9 +60,9 @@ struct ae_vocab {
     bool wpm;            /* WordPiece; comes with spm */
     bool folds_case;     /* WordPiece: no token has a capital, so text loses case and accents */
     bool add_bos, add_eos, add_space_prefix;
-    char warning[160];   /* about the file, "": none */
+    char warning[160];   /* a sentence about the file; "": none */
     bool ignore_merges;  /* a whole word that is a token is not merged */
-    bool split_at_space; /* SPM: no symbol has U+2581 after another character, so words are apart */
+    bool split_at_space; /* SPM: no symbol has U+2581 after another character, so words are merged one by one */
     bool split_at_newline; /* Gemma 4: runs of newlines are words of their own */
     bool lacks_bytes;    /* some byte has no token */
     int32_t n_tokens;
@@ -95,12 +96,12 @@ static inline const char *ae_strings_get(const ae_strings *strings, int32_t i, u
 bool ae_strings_add(ae_strings *strings, const char *bytes, size_t n);
 void ae_strings_free(ae_strings *strings);
 
-/* keys.c */
+/* vocab_hash.c */
 uint32_t ae_keys_hash(uint64_t seed, const char *bytes, size_t n);
 int32_t ae_keys_find(const ae_vocab *vocab, const char *bytes, size_t n); /* symbol, or -1 */
 const ae_merge *ae_merges_find(const ae_vocab *vocab, int32_t left, int32_t right);
 aerie_status ae_keys_build(ae_vocab *vocab, aerie_error *error);
-/* The symbol of a string, made if need be; -1 when out of memory or room. */
+/* The symbol of a string, added if it is new; -1 when out of memory or room. */
 int32_t ae_keys_intern(ae_vocab *vocab, const char *bytes, size_t n);
 aerie_status ae_merges_load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error);
 
@@ -144,9 +145,9 @@ aerie_status ae_spm_word(const ae_vocab *vocab, ae_merger *merger, const char *w
 aerie_status ae_wpm_text(const ae_vocab *vocab, const char *text, size_t n, ae_tokens *out, aerie_error *error);
 /* Room for n symbols; false when out of memory. */
 bool ae_merger_reserve(ae_merger *merger, size_t n);
-/* And for all candidates of a word of n symbols. */
+/* Room for n symbols and for all candidates of a word of n symbols; false when out of memory. */
 bool ae_merger_reserve_all(ae_merger *merger, size_t n);
-/* symbols[0..n) in, the survivors stay linked by next. False when out of memory. */
+/* Merges symbols[0..n); those that remain are linked by next, from symbols[0] on. False when out of memory. */
 bool ae_merger_run(const ae_vocab *vocab, ae_merger *merger, const char *word);
 
 #endif

@@ -18,11 +18,12 @@ struct ae_vocab_map {
     int32_t *to_target;                /* [draft->n_tokens] -1: in no pair */
     int32_t *pair_target, *pair_draft; /* [n_pairs] */
     uint32_t n_pairs;
-    uint32_t longest; /* bytes of a token of the target */
+    uint32_t longest; /* bytes of the target's longest token */
     ae_overlap overlap;
 };
 
-/* What the overlap is measured on: kinds of text that models are asked for, most of it English and code. Our own words. */
+/* The text on which the overlap is measured: kinds of text that models are asked for, mostly English and code. Written for
+ * aerie. */
 static const char sample[] =
     "The harbour was quiet that morning. Two boats had come in before sunrise, and the crew of the larger one was still "
     "unloading crates of fish onto the pier. \"We were lucky,\" said the captain; \"the weather changed an hour after we left "
@@ -67,8 +68,8 @@ typedef struct token_table {
     uint32_t mask;
 } token_table;
 
-/* The slot that holds a token of that class and those bytes, or the free one where it would be. Full slots are at most half,
- * so there is a free one. */
+/* The slot that holds a token of that class and those bytes, or the free slot where it belongs. At most half of the slots are
+ * in use, so the search ends. */
 static int32_t *table_slot(const token_table *t, token_class class, const char *bytes, uint32_t n)
 {
     uint32_t at = ae_keys_hash(t->vocab->seed + (uint64_t)class, bytes, n) & t->mask;
@@ -99,8 +100,8 @@ static aerie_status table_create(token_table *t, const ae_vocab *vocab, aerie_er
 
 /* ---- The map ------------------------------------------------------------------------------------------ */
 
-/* Where a token of each class is looked for, best first: special tokens are declared differently from file to file, and the
- * bytes of SPM are letters elsewhere. What is there already is not looked for again. */
+/* For each class of a target's token, the drafter's classes to search, best first: files declare special tokens differently,
+ * and a byte token of SPM is ordinary text in other vocabularies. A class equal to the one before it is skipped. */
 enum { N_LOOKS = 3 };
 static const token_class looks[][N_LOOKS] = {
     [CLASS_TEXT] = {CLASS_TEXT, CLASS_BYTE, CLASS_USER},
@@ -110,7 +111,7 @@ static const token_class looks[][N_LOOKS] = {
     [CLASS_FILLER] = {CLASS_FILLER, CLASS_FILLER, CLASS_FILLER},
 };
 
-/* to_draft keeps the first thing found; the drafter's token pairs with the first that found it. */
+/* Maps a target's token unless it is mapped already. A drafter's token is paired with the first token mapped to it. */
 static void link(ae_vocab_map *map, int32_t target, int32_t draft)
 {
     if (target < 0 || draft < 0 || map->to_draft[target] >= 0) return;
@@ -130,7 +131,7 @@ static void link_by_bytes(ae_vocab_map *map, const token_table *drafts, int look
     }
 }
 
-/* What ends a turn: EOT where there is one, else EOS. */
+/* The token that ends a turn: EOT, or EOS where there is no EOT. */
 static int32_t turn_end(const ae_vocab *vocab)
 {
     return vocab->eot >= 0 ? vocab->eot : vocab->eos;
@@ -139,14 +140,14 @@ static int32_t turn_end(const ae_vocab *vocab)
 static void link_by_role(ae_vocab_map *map)
 {
     const ae_vocab *target = map->target, *draft = map->draft;
-    /* a drafter whose text does not begin with BOS would be confused by one */
+    /* a drafter whose texts do not begin with BOS must not be fed one */
     if (target->bos >= 0 && target->bos != target->eos && map->to_draft[target->bos] < 0) {
         if (ae_vocab_adds_bos(draft)) link(map, target->bos, draft->bos);
         else map->to_draft[target->bos] = AE_MAP_NOTHING;
     }
     link(map, turn_end(target), turn_end(draft));
     link(map, target->eos, draft->eos);
-    for (int32_t id = 0; id < target->n_tokens; id++) /* other ends: a drafter knows one */
+    for (int32_t id = 0; id < target->n_tokens; id++) /* all other ends map to the drafter's end of turn */
         if (ae_vocab_is_eog(target, id)) link(map, id, turn_end(draft));
 }
 
@@ -263,7 +264,7 @@ aerie_status ae_vocab_map_check(const ae_vocab_map *map, const char *target_name
     if (o->vocab_share >= AE_OVERLAP_MIN_VOCAB && o->text_share >= AE_OVERLAP_MIN_TEXT) return AERIE_OK;
     return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
                    "the draft model \"%s\" (%s) shares %d of the %d tokens of \"%s\" (%s), %.1f%%, which make up %.1f%% of a "
-                   "sample text; to be of use at least %.0f%% of the tokens and %.0f%% of the text are needed; a draft model "
+                   "sample text; at least %.0f%% of the tokens and %.0f%% of the text are needed; a draft model "
                    "with a tokenizer more like the target's, or speculation without one (--spec-type ngram), would work",
                    draft_name, map->draft->kind, o->n_shared, o->n_target, target_name, map->target->kind, 100 * o->vocab_share,
                    100 * o->text_share, 100 * AE_OVERLAP_MIN_VOCAB, 100 * AE_OVERLAP_MIN_TEXT);
@@ -271,8 +272,8 @@ aerie_status ae_vocab_map_check(const ae_vocab_map *map, const char *target_name
 
 /* ---- A sequence in the drafter's tokens ------------------------------------------------------------------- */
 
-/* A word of more tokens than WORD_TOKENS ends at the next whole character, at the latest after WORD_TOKENS_MAX or where it has
- * WORD_BYTES. Hostile files may have tokens of any length: memory is reserved for those of LONG_BYTES. */
+/* A word that has WORD_TOKENS tokens ends after the next whole character, and at the latest at WORD_TOKENS_MAX tokens or
+ * WORD_BYTES bytes. Memory is reserved for tokens of up to LONG_BYTES, since a hostile file may have tokens of any length. */
 enum { WORD_TOKENS = 16, WORD_TOKENS_MAX = 24, WORD_BYTES = 1024, LONG_BYTES = 4096 };
 
 void ae_retext_free(ae_retext *r)
@@ -301,14 +302,14 @@ static bool reserve_words(ae_retext *r, size_t capacity)
 
 aerie_status ae_retext_reserve(ae_retext *r, size_t n_seen, size_t n_drafts, aerie_error *error)
 {
-    /* the last word goes beyond n_drafts: each byte may be a character that is unknown, three tokens by its bytes; and BOS */
+    /* the last word may exceed n_drafts: each of its bytes may become an unknown character of three byte tokens; and BOS */
     const size_t n_word = ae_vocab_map_word_bytes(r->map);
     size_t n_all;
     r->most = n_drafts;
     if (ae_add_size(n_drafts, 3 * n_word + 4, &n_all) && ae_tokens_reserve(&r->seen, n_seen) &&
         ae_tokens_reserve(&r->drafts, n_all) && reserve_words(r, n_seen) && ae_buf_reserve(&r->spelling, n_word))
         return AERIE_OK;
-    if (r->spelling.failed) ae_buf_free(&r->spelling); /* a failed buffer stays so */
+    if (r->spelling.failed) ae_buf_free(&r->spelling); /* only freeing clears a failure */
     return ae_fail_memory(error, "the drafter's tokens", n_seen);
 }
 
@@ -322,7 +323,7 @@ static bool is_white(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Does a word begin at tokens[i], given that the one before begins at tokens[begin]? Looks at tokens before i and at i only. */
+/* Does a word begin at tokens[i], given that the one before begins at tokens[begin]? Depends on tokens[0..i] only. */
 static bool begins_word(const ae_vocab *vocab, const int32_t *tokens, size_t begin, size_t i, bool whole)
 {
     if (i == begin || !is_plain(vocab, tokens[i]) || !is_plain(vocab, tokens[i - 1])) return true;
@@ -360,7 +361,7 @@ static aerie_status add_word(ae_retext *r, const int32_t *tokens, size_t begin, 
     const ae_vocab_map *map = r->map;
     bool ok = true, spell = false;
     for (size_t i = begin; i < end; i++) spell = spell || map->to_draft[tokens[i]] == AE_MAP_TEXT;
-    /* a drafter may need a BOS that the target does not know; one that both know is the sequence's own business */
+    /* the drafter may need a BOS that the target does not have; a BOS that both have is in the sequence */
     const bool needs_bos = ae_vocab_adds_bos(map->draft) && !ae_vocab_adds_bos(map->target);
     if (begin == 0 && needs_bos && map->to_draft[tokens[0]] != map->draft->bos) ok = ae_tokens_add(&r->drafts, map->draft->bos);
     if (spell) {
@@ -377,8 +378,8 @@ static aerie_status add_word(ae_retext *r, const int32_t *tokens, size_t begin, 
     return ok ? AERIE_OK : ae_fail_memory(error, "the drafter's tokens", r->drafts.n * sizeof(int32_t));
 }
 
-/* Forgets what does not hold for these tokens: the word that the first other one may belong to; or the last, which may
- * go on. */
+/* Drops the words that these tokens may change: all from the word on that the first different token may belong to, or the last
+ * word, which may continue. */
 static void keep_common(ae_retext *r, const int32_t *tokens, size_t n)
 {
     size_t same = 0;
@@ -406,7 +407,7 @@ aerie_status ae_retext_update(ae_retext *r, const int32_t *tokens, size_t n, aer
         r->seen.n = at.seen;
         r->drafts.n = at.drafts;
         while (r->n_words && r->words[r->n_words - 1].seen >= at.seen) r->n_words--;
-        ae_buf_free(&r->spelling); /* a failed buffer stays so */
+        ae_buf_free(&r->spelling); /* only freeing clears a failure */
     }
     return status;
 }

@@ -1,8 +1,8 @@
 /* wordpiece.c - WordPiece: words of plain text, each spelled by the longest tokens from its beginning on.
  *
- * Text is cleaned as BERT does it: control characters go, white space and punctuation part words, CJK ideographs stand
- * alone; vocabularies without capitals also lose case and accents. A word that cannot be spelled, or of more than 100
- * characters, is the unknown token. So the text itself does not come back, its words do.
+ * Text is cleaned as BERT does it: control characters are dropped, white space and punctuation separate words, each CJK
+ * ideograph is a word; vocabularies without capitals also drop case and accents. A word that cannot be spelled, or has more
+ * than 100 characters, is the unknown token. So detokenizing returns the words, not the exact text.
  * GGUF spells tokens that begin a word with U+2581 and others without the "##" of BERT's own files.
  * Source: BERT's tokenization as Hugging Face tokenizers has it (BertNormalizer, BertPreTokenizer, WordPiece).
  */
@@ -15,8 +15,8 @@ enum { MAX_CHARS = 100, MARK_BYTES = 3, MAX_DECOMPOSED = 32 };
 
 typedef struct words {
     const ae_vocab *vocab;
-    char word[MARK_BYTES + 4 * MAX_CHARS]; /* after U+2581 */
-    size_t n, n_chars;                     /* bytes with the mark; characters, also those that found no room */
+    char word[MARK_BYTES + 4 * MAX_CHARS]; /* U+2581 and the word */
+    size_t n, n_chars;                     /* n: bytes with U+2581; n_chars: characters, also those that did not fit */
     ae_tokens *out;
     bool failed;
 } words;
@@ -30,7 +30,7 @@ static void add_token(words *w, int32_t id)
 static int32_t longest(const words *w, size_t at, size_t *length)
 {
     size_t n = w->n - at;
-    if (at && n >= MARK_BYTES && memcmp(w->word + at, w->word, MARK_BYTES) == 0) return -1; /* the text's own U+2581 */
+    if (at && n >= MARK_BYTES && memcmp(w->word + at, w->word, MARK_BYTES) == 0) return -1; /* a U+2581 of the text itself */
     if (n > w->vocab->max_key_bytes) n = w->vocab->max_key_bytes;
     for (; n > 0; n--) {
         const int32_t id = ae_keys_find(w->vocab, w->word + at, n);
@@ -48,7 +48,7 @@ static void end_word(words *w)
     bool known = w->n_chars <= MAX_CHARS;
     for (size_t at = 0; w->n_chars && known && at < w->n; at += length) {
         const int32_t id = longest(w, at, &length);
-        known = id >= 0 && length > (at ? 0 : MARK_BYTES); /* U+2581 alone begins nothing */
+        known = id >= 0 && length > (at ? 0 : MARK_BYTES); /* U+2581 alone is not enough */
         if (known) add_token(w, id);
     }
     if (!known) {
@@ -84,7 +84,7 @@ static bool is_punctuation(uint32_t c)
     return ae_uni_class(c) & AE_UNI_PUNCT;
 }
 
-/* Controls, formats, surrogates and private characters, but for the white space that tabs and newlines are. */
+/* Control, format, surrogate and private-use characters, except tabs and newlines, which are white space. */
 static bool is_dropped(uint32_t c)
 {
     if (c == '\t' || c == '\n' || c == '\r') return false;
@@ -104,7 +104,7 @@ static void add_clean(words *w, uint32_t code)
     else add_char(w, code);
 }
 
-/* A character without its accents, in lower case. */
+/* Adds a character in lower case and without its accents. */
 static void add_folded(words *w, uint32_t code)
 {
     utf8proc_int32_t parts[MAX_DECOMPOSED];
