@@ -1,6 +1,6 @@
-/* attention.h - the seam, arguments: where rows stand, their rotation, the pages of a KV cache, attention over them.
+/* attention.h - arguments of the seam's operations: positions of rows, rotation, the pages of a KV cache, attention.
  *
- * Owns nothing. Included by backend.h. Arrays lie on the device, except those marked (host).
+ * Owns nothing. Included by backend.h. Arrays are in device memory unless they are marked (host).
  */
 #ifndef AE_BACKEND_ATTENTION_H
 #define AE_BACKEND_ATTENTION_H
@@ -16,45 +16,44 @@ typedef struct ae_kv_store ae_kv_store;
 typedef enum ae_kv_type {
     AE_KV_F16,
     AE_KV_Q8_0, /* int8 codes, one f32 scale for each row of a head */
-    AE_KV_TUNED, /* those above have kernels at every level */
-    AE_KV_F32 = AE_KV_TUNED, /* as they are; computed by the reference alone: for comparing with other engines */
+    AE_KV_TUNED, /* number of types that have kernels at every level */
+    AE_KV_F32 = AE_KV_TUNED, /* unconverted; only the reference has kernels: for comparing with other engines */
     AE_KV_TYPES,
 } ae_kv_type;
 
-/* The cache of one layer; keys and values have the same head_dim. With n_rope the layer keeps latent rows: one row for all
- * heads (n_heads
- * is 1), which is the key, n_rope rotated values and head_dim latent ones; the latent ones are the value. F16 and Q8_0 stand
- * for codes of 15 and 8 bits then (backend/cpu/ref/kernels.h). */
+/* The cache of one layer; keys and values have the same head_dim. If n_rope is not 0, the layer keeps latent rows: one row for
+ * all heads (n_heads is 1). The row is the key: n_rope rotated values, then head_dim latent ones; the latent ones are the
+ * value. F16 and Q8_0 then mean codes of 15 and 8 bits (backend/cpu/ref/kernels.h). */
 typedef struct ae_kv_layer {
     uint32_t n_heads, head_dim, n_rope;
 } ae_kv_layer;
 
 typedef struct ae_kv_shape {
-    uint32_t n_layers;         /* that have keys and values of their own */
+    uint32_t n_layers;         /* layers with keys and values of their own */
     const ae_kv_layer *layers; /* [n_layers], copied */
     uint32_t n_pages;
     ae_kv_type type;
 } ae_kv_shape;
 
-/* Where the rows of a pass stand. All arrays lie on the device: uploaded once for a pass, in one block.
+/* The positions of the rows of a pass. All arrays are on the device, uploaded once for a pass in one block.
  * Slots number the places of a sequence's KV: page slot / 64 of its table, place slot % 64. A committed
- * position p sits in slot p. A draft row sits in a slot after the committed ones; the path of row r
+ * position p is in slot p. A draft row is in a slot after the committed ones; the path of row r
  * lists, for each position from n_inplace[r] up to its own, the slot that holds its ancestor. */
 typedef struct ae_places {
     uint32_t n_rows;
     const int32_t *seq;       /* [n_rows] index into tables; rows of one sequence are adjacent */
     const int32_t *pos;       /* [n_rows] logical position */
-    const int32_t *slot;      /* [n_rows] where the row's own K and V go */
-    const int32_t *n_inplace; /* [n_rows] positions below this sit in the slot of the same number */
+    const int32_t *slot;      /* [n_rows] slot to which the row's own K and V are written */
+    const int32_t *n_inplace; /* [n_rows] positions below this are in the slot of the same number */
     const int32_t *path;      /* [n_rows][path_stride]; entry i: slot of position n_inplace[r] + i */
     uint32_t path_stride;
     const int32_t *tables;    /* [n_seqs][table_stride] page numbers */
     uint32_t table_stride;
-    const uint32_t *n_actual; /* how many rows there are: for a recorded pass, which n_rows at most were recorded for */
+    const uint32_t *n_actual; /* the number of rows of a recorded pass, which was recorded for n_rows at most */
 } ae_places;
 
-/* The angles of a pass: of row r and pair i, cos and sin of pos[r] * freq[i], times the magnitude. Computed in double by
- * ae_sincos and rounded once (cpu/ref). */
+/* The rotation angles of a pass: for row r and pair i, cos and sin of pos[r] * freq[i], times the magnitude. Computed in double
+ * by ae_sincos and rounded once (cpu/ref). */
 typedef struct ae_rope_table {
     uint32_t n_rows, n_rot;
     const int32_t *pos;  /* [n_rows] on the device */
@@ -68,8 +67,8 @@ typedef enum ae_rope_kind {
     AE_ROPE_NEOX, /* pairs (i, i + n_rot/2) */
 } ae_rope_kind;
 
-/* Norms and rotates q and k, then writes k and v to the pages of a layer. Latent rows: head_dim is that of the whole row, whose
- * first n_rot values are the rotated ones; there is one KV head, k is the row, v is NULL. */
+/* Norms and rotates q and k, then writes k and v to the pages of a layer. For latent rows head_dim is the length of the whole
+ * row, and its first n_rot values are rotated; there is one KV head, k is the row, v is NULL. */
 typedef struct ae_rope_kv {
     const ae_places *places;
     ae_kv_store *kv;
@@ -78,17 +77,17 @@ typedef struct ae_rope_kv {
     ae_rope_kind kind;
     const float *cos, *sin; /* [n_rows][n_rot/2] f32 on the device */
     float *q;               /* [n_rows][n_heads * head_dim], changed in place */
-    float *k;               /* [n_rows][n_kv_heads * head_dim], changed in place; NULL: the layer reads keys and values of
-                             * another one, and has queries only */
-    float *v;               /* [n_rows][n_kv_heads * head_dim], changed in place if v_norm */
-    /* x / rms(x) * weight of queries and keys; NULL: none */
+    float *k;               /* [n_rows][n_kv_heads * head_dim], changed in place; NULL: the layer has only queries and reads
+                             * the keys and values of another layer */
+    float *v;               /* [n_rows][n_kv_heads * head_dim], changed in place if v_norm is not NULL */
+    /* Queries and keys become x / rms(x) * weight; NULL: they are not normed. */
     const float *q_norm, *k_norm; /* f32 on the device, [head_dim], or [n_heads * head_dim] and [n_kv_heads * head_dim] */
-    bool norm_row;          /* all heads together instead of each by itself */
-    bool norm_layer;        /* the layer norm of each head instead, with weights of its own: [n_heads][head_dim] */
-    bool norm_last;         /* after the rotation instead of before */
-    const float *v_norm;    /* [head_dim] f32 on the device, of each head of the values; or NULL */
+    bool norm_row;          /* norm all heads of a row together instead of each by itself */
+    bool norm_layer;        /* the layer norm instead, each head with its own weights: [n_heads][head_dim] */
+    bool norm_last;         /* norm after the rotation instead of before */
+    const float *v_norm;    /* [head_dim] f32 on the device, RMS norm of each head of the values; or NULL */
     float norm_eps;
-    const float *q_scale;   /* [n_rows] f32 on the device: queries are multiplied by it in the end; or NULL */
+    const float *q_scale;   /* [n_rows] f32 on the device, factor of the queries, applied last; or NULL */
 } ae_rope_kv;
 
 typedef struct ae_attention {
@@ -96,12 +95,13 @@ typedef struct ae_attention {
     const ae_kv_store *kv;
     uint32_t layer;
     uint32_t n_heads, n_kv_heads, head_dim;
-    uint32_t n_rope;  /* latent rows: as in ae_kv_layer; else 0 */
-    float scale;      /* of q before the product */
-    float softcap;    /* scores s become softcap * tanh(s / softcap); 0: they stay */
-    uint32_t window;  /* positions seen, own included; 0 = all */
-    bool chunked;     /* those since the last multiple of window instead */
-    const float *sinks; /* [n_heads] f32 on the device: a score without a value that takes part in the softmax; or NULL */
+    uint32_t n_rope;  /* as in ae_kv_layer for latent rows; else 0 */
+    float scale;      /* factor of q before the product */
+    float softcap;    /* scores s become softcap * tanh(s / softcap); 0: they are not changed */
+    uint32_t window;  /* number of positions that a row attends to, its own included; 0: all */
+    bool chunked;     /* a row attends to the positions from the last multiple of window on instead */
+    const float *sinks; /* [n_heads] f32 on the device: a score per head that takes part in the softmax but has no value; or
+                         * NULL */
     const float *q;   /* [n_rows][n_heads * (n_rope + head_dim)] */
     float *y;         /* [n_rows][n_heads * head_dim] */
 } ae_attention;
@@ -111,8 +111,8 @@ typedef struct ae_kv_move {
     int32_t from, to;
 } ae_kv_move;
 
-/* After a pass: rows of all its sequences move to other places, in every layer of the store. A run is the moves of one
- * sequence. Runs have no page in common. The moves of a run happen in their order: a place may be the target of one and the
+/* Moves rows of all sequences of a pass to other places, in every layer of the store, after the pass. A run is the moves of one
+ * sequence. Runs have no page in common. The moves of a run are made in order: a place may be the target of one and the
  * source of an earlier one. */
 typedef struct ae_kv_commit_args {
     ae_kv_store *kv;

@@ -1,4 +1,4 @@
-/* backend.c - what all backends share. See backend.h. Owns nothing. */
+/* backend.c - functions that all backends share. See backend.h. Owns nothing. */
 #include "backend/backend.h"
 
 #include <stdarg.h>

@@ -1,22 +1,22 @@
-/* draw.h - the seam, arguments: the target's draws down drafted trees, and what drafters propose.
+/* draw.h - arguments of the seam's operations: drawing the target's tokens down draft trees, and drafters' proposals.
  *
- * Owns nothing. Included by backend.h. Arrays lie on the device, except those marked (host).
+ * Owns nothing. Included by backend.h. Arrays are in device memory unless they are marked (host).
  */
 #ifndef AE_BACKEND_DRAW_H
 #define AE_BACKEND_DRAW_H
 
 #include "sample/walk.h"
 
-/* A sequence's tree in a pass. Row 0 is its root, the row whose draw comes first; rows 1 to n are the nodes. Their logits lie
- * one after the other. */
+/* A sequence's tree in a pass. Row 0 is its root, from which the first token is drawn; rows 1 to n are the nodes. Their logits
+ * are adjacent. */
 typedef struct ae_walk_tree {
-    ae_sampler *sampler; /* (host) one that draws from a row alone (ae_sampler_draws_from_row); no two trees share it */
-    uint32_t row;        /* of the pass: the root */
-    uint32_t output;     /* the root's place among the rows of logits */
-    uint32_t n;          /* nodes */
-    uint32_t n_most;     /* tokens to draw, at most; at least 1 */
-    uint64_t position;   /* of the token that the root draws */
-    bool ends;           /* a token of `eog` is the last one */
+    ae_sampler *sampler; /* (host) it draws from one row only (ae_sampler_draws_from_row); no two trees share it */
+    uint32_t row;        /* the root's row in the pass */
+    uint32_t output;     /* the root's row of logits */
+    uint32_t n;          /* number of nodes */
+    uint32_t n_most;     /* the most tokens to draw; at least 1 */
+    uint64_t position;   /* position of the token drawn from the root */
+    bool ends;           /* drawing stops after a token of `eog` */
 } ae_walk_tree;
 
 /* Draws the target's tokens down each tree (sample/walk.h). A device may draw from all rows at once; the CPU draws from
@@ -31,29 +31,29 @@ typedef struct ae_walk {
     ae_walked *out;            /* [n_trees] on the device */
 } ae_walk;
 
-#define AE_PROPOSE_MAX 16 /* tokens that are proposed after a row */
+#define AE_PROPOSE_MAX 16 /* the most tokens that are proposed after a row */
 
 /* A row of a drafter's logits. */
 typedef struct ae_propose_row {
-    const ae_sampler *sampler; /* (host) the target's, of the sequence */
-    uint32_t output;           /* its place among the rows of logits */
+    const ae_sampler *sampler; /* (host) the target's sampler of the sequence */
+    uint32_t output;           /* the row of logits */
     uint32_t k;                /* tokens wanted, at most AE_PROPOSE_MAX */
-    uint64_t position;         /* of the token proposed */
+    uint64_t position;         /* position of the proposed token */
 } ae_propose_row;
 
 typedef struct ae_proposal {
     uint32_t n;                 /* at most k */
-    int32_t id[AE_PROPOSE_MAX]; /* best first */
-    float p[AE_PROPOSE_MAX];    /* belief that the target draws it */
+    int32_t id[AE_PROPOSE_MAX]; /* most likely first */
+    float p[AE_PROPOSE_MAX];    /* estimated probability that the target draws it */
 } ae_proposal;
 
-/* The tokens that the target would most likely draw after each row, by the drafter's logits and the target's own noise
- * (ae_sampler_propose). */
+/* Proposes the tokens that the target would most likely draw after each row, from the drafter's logits and the target's own
+ * noise (ae_sampler_propose). */
 typedef struct ae_propose {
     uint32_t n_rows, n_logits;
     const ae_propose_row *rows; /* (host) [n_rows], read before the call returns */
     const float *logits;        /* [outputs][n_logits] */
-    const int32_t *map;         /* [n_logits] on the device: the target's ids; NULL: they are the target's */
+    const int32_t *map;         /* [n_logits] on the device: the target's token ids; NULL: the drafter uses the same ids */
     ae_proposal *out;           /* [n_rows] on the device */
 } ae_propose;
 

@@ -1,6 +1,6 @@
-/* moe.h - the seam, arguments: feed-forward blocks with experts, and how a row chooses among them.
+/* moe.h - arguments of the seam's operations: feed-forward blocks with experts, and how a row chooses its experts.
  *
- * Owns nothing. Included by backend.h. Arrays lie on the device.
+ * Owns nothing. Included by backend.h. Arrays are in device memory.
  */
 #ifndef AE_BACKEND_MOE_H
 #define AE_BACKEND_MOE_H
@@ -14,53 +14,55 @@ typedef enum ae_gate {
     AE_GATE_SOFTMAX_CHOSEN, /* p = softmax of the chosen logits alone */
 } ae_gate;
 
-/* How a row chooses its experts and weighs them, all in f32. The score of an expert is its logit, or p + bias where there
- * is a selection bias. The n_used of highest score are chosen; of equals the lower id; NaN never beats a number.
- * With groups (equal ranges of ids) only the experts of n_groups_used groups can be chosen, those of highest sum of their two
- * best scores p (+ bias); of equals the lower group.
- * The weight is p; `renorm` divides by the sum of the chosen p (at least 2^-14), then times `scale`. Where there is no renorm
- * and n_full > n_used, the weights are divided by their sum and times that of the n_full best: fewer experts, the same weight.
+/* How a row chooses its experts and computes their weights, all in f32. The score of an expert is its logit, or p + bias if
+ * there is a selection bias. The n_used experts with the highest scores are chosen; among equal scores the lower id wins; NaN
+ * never beats a number.
+ * With groups (equal ranges of ids) only the experts of n_groups_used groups can be chosen: the groups with the highest sum of
+ * their two best scores p (+ bias); among equal sums the lower group wins.
+ * The weight is p; `renorm` divides it by the sum of the chosen p (at least 2^-14); then it is multiplied by `scale`. Without
+ * renorm and with n_full > n_used, the weights are divided by their sum and multiplied by the sum of the n_full best: fewer
+ * experts get the same total weight.
  * softmax: m the largest logit, q = ae_expf(logit - m), p = q / sum of q.
  * A sum over experts: 16 sums by id % 16, ids ascending, then ae_sum16. */
 typedef struct ae_routing {
-    uint32_t n_experts, n_used; /* n_used <= n_experts <= AE_MAX_EXPERTS; 0 used: the shared expert alone */
+    uint32_t n_experts, n_used; /* n_used <= n_experts <= AE_MAX_EXPERTS; n_used 0: only the shared expert */
     ae_gate gate;
     bool renorm;
     float scale;
     uint32_t n_groups, n_groups_used; /* 0 or 1: no groups; else n_groups divides n_experts */
-    uint32_t n_full; /* drafts: of weights that are not divided by their sum; 0: of n_used experts */
+    uint32_t n_full; /* for drafts with fewer experts: how many experts the model itself uses; 0: n_used */
 } ae_routing;
 
 /* The feed-forward block with experts: y += sum of weight_e * down_e(f(gate_e(x')) * up_e(x')), x' = norm of x as the input of
  * a matmul. Without gate: down_e(f(up_e(x'))).
  * Order of the sum, per element: y = fmaf(weight_e, d_e, y), chosen experts by ascending id, then the shared expert
- * with its own weight. Rows are grouped by expert: each chosen expert's weights are read once whatever n_rows. */
+ * with its own weight. Rows are grouped by expert, so each chosen expert's weights are read once for any n_rows. */
 typedef struct ae_moe {
     uint32_t n_rows;
-    ae_routing routing;      /* n_used may be less than planned in ae_stream_options: drafts with fewer experts */
+    ae_routing routing;      /* n_used may be less than in ae_stream_options: drafts with fewer experts */
     const float *x;          /* [n_rows][n_embd] f32; may be y */
     const float *norm;       /* [n_embd] f32 on the device */
     float norm_eps;
     ae_glu glu, shared_glu;
     float glu_limit, shared_limit;
     const ae_weight *router; /* [n_experts, n_embd] */
-    const float *router_norm; /* [n_embd] f32 on the device: the router sees x / rms(x) * router_norm; NULL: it sees x' */
-    float router_scale;      /* of the logits; 0: 1 */
-    const float *latent;     /* [n_rows][n_in of up] f32: what experts get instead of x'; then y is [n_rows][n_out of down], and
-                              * there is no shared expert. Or NULL */
+    const float *router_norm; /* [n_embd] f32 on the device: the router's input is x / rms(x) * router_norm; NULL: it is x' */
+    float router_scale;      /* factor of the logits; 0: none */
+    const float *latent;     /* [n_rows][n_in of up] f32: the experts' input instead of x'; then y is [n_rows][n_out of down]
+                              * and there is no shared expert. Or NULL */
     const float *router_bias; /* [n_experts] f32 on the device, added to the logits; or NULL */
-    const float *bias;       /* [n_experts] f32 on the device, added to p for the choice alone; or NULL */
-    bool weigh_input;        /* down_e(f(gate_e(w x')) * up_e(w x')), w the expert's weight, is added as it is */
+    const float *bias;       /* [n_experts] f32 on the device, added to p only when experts are chosen; or NULL */
+    bool weigh_input;        /* adds down_e(f(gate_e(w x')) * up_e(w x')), w the expert's weight, without another factor */
     ae_weight *const *gate, *const *up, *const *down; /* [n_experts] of [n_ff, n_embd] x 2, [n_embd, n_ff]; each array's
                                                        * weights have one type and shape; gate may be NULL */
     const float *gate_bias, *up_bias, *down_bias; /* [n_experts][n_ff] x 2, [n_experts][n_embd] on the device; or NULL */
-    const float *out_scale;  /* [n_experts] f32 on the device: an expert's weight is multiplied by it last; or NULL */
+    const float *out_scale;  /* [n_experts] f32 on the device, a last factor of an expert's weight; or NULL */
     const ae_weight *shared_gate, *shared_up, *shared_down; /* [n_ff_shared, ...] an expert that every row uses; or NULL */
-    const ae_weight *shared_router; /* [1, n_embd] weight of the shared expert is the sigmoid of this; NULL: it is 1 */
-    float *y;                /* [n_rows][n_embd] f32; another array than x with latent */
+    const ae_weight *shared_router; /* [1, n_embd] the shared expert's weight is the sigmoid of its output; NULL: it is 1 */
+    float *y;                /* [n_rows][n_embd] f32; with latent it may not be x */
 } ae_moe;
 
-/* The largest ae_moe of a stream; n_experts 0: none. */
+/* The dimensions of the largest ae_moe of a stream; n_experts 0: none. */
 typedef struct ae_moe_shape {
     uint32_t n_experts, n_used, n_embd, n_ff, n_ff_shared;
     bool weigh_input;

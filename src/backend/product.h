@@ -1,6 +1,6 @@
-/* product.h - the seam, arguments: weights, products with them, and what is done to rows between two products.
+/* product.h - arguments of the seam's operations: weights, matrix products, and element-wise operations on rows.
  *
- * Owns nothing. Included by backend.h. Arrays lie on the device, except those marked (host).
+ * Owns nothing. Included by backend.h. Arrays are in device memory unless they are marked (host).
  */
 #ifndef AE_BACKEND_PRODUCT_H
 #define AE_BACKEND_PRODUCT_H
@@ -14,20 +14,20 @@ typedef struct ae_weight ae_weight;
 typedef enum ae_weight_use {
     AE_WEIGHT_MATMUL = 1, /* y = W x */
     AE_WEIGHT_LOOKUP = 2, /* rows fetched by token id */
-    AE_WEIGHT_IN_PLACE = 4, /* a preference: use the rows where they lie, do not pack them */
+    AE_WEIGHT_IN_PLACE = 4, /* a preference: use the source's rows in place, do not pack them */
 } ae_weight_use;
 
-#define AE_WEIGHT_ROWS 16 /* a weight is filled by multiples of this many rows */
+#define AE_WEIGHT_ROWS 16 /* a weight is filled in multiples of this many rows */
 
 typedef struct ae_weight_source {
     uint32_t type;     /* ae_type */
     uint32_t n_out;    /* rows: output features, or tokens of a table */
     uint32_t n_in;     /* columns: input features, contiguous in a row */
-    const void *data;  /* (host) [n_out] rows in the file's layout; lives as long as the weight. NULL: they lie
-                        * nowhere, the weight keeps what it needs of them */
+    const void *data;  /* (host) [n_out] rows in the file's layout; must live as long as the weight. NULL: the rows are not in
+                        * memory, and the weight copies what it needs of them in weight_fill */
     unsigned use;      /* ae_weight_use, or-ed */
-    const float *scale, *row_scale; /* (host) a factor of each product's sums, before the bias; and of the values that lookups
-                                     * give. Copied; NULL: there is none */
+    const float *scale, *row_scale; /* (host) scale multiplies each product's sums, before the bias; row_scale multiplies the
+                                     * values of lookups. Copied; NULL: no factor */
 } ae_weight_source;
 
 /* ---- Matrix products ------------------------------------------------------------------------ */
@@ -41,7 +41,7 @@ typedef enum ae_input {
     AE_INPUT_GLU,       /* f(x) * x2, or f(x) where there is no x2; f by ae_glu */
 } ae_input;
 
-/* What a feed-forward block or a gate does to its input g, and how it is combined with u (1 where there is none). */
+/* The activation function of a feed-forward block or a gate: f of its input g, combined with u (1 if there is no u). */
 typedef enum ae_glu {
     AE_GLU_SILU,         /* g / (1 + e^-g) * u */
     AE_GLU_GELU,         /* g / (1 + e^-2z) * u, z = sqrt(2 / pi) * (g + 0.044715 g^3): GELU by tanh */
@@ -72,30 +72,31 @@ typedef struct ae_matmul {
     } out[AE_MATMUL_MAX];
 } ae_matmul;
 
-/* Told of a product before it is made: its input x [n_rows][x_stride], n_in f32 of each row, which the host can read during the
- * call. On the thread that calls the operation. */
+/* Called before each product with its input x [n_rows][x_stride], n_in f32 of each row, which the host can read during the
+ * call. Runs on the thread that calls the operation. */
 typedef void ae_watch_fn(void *user, const ae_weight *weight, const float *x, size_t x_stride, uint32_t n_rows, uint32_t n_in);
 
-/* A product for each head: row r of head h is x + r * x_stride + h * x_step, its result y + r * y_stride + h * y_step. */
+/* One product for each head: row r of head h is at x + r * x_stride + h * x_step, its result at
+ * y + r * y_stride + h * y_step. */
 typedef struct ae_head_matmul {
     uint32_t n_rows, n_heads;
-    const float *x;       /* n_in f32 each */
+    const float *x;       /* n_in f32 per row and head */
     size_t x_stride, x_step;
     ae_weight *const *weights; /* [n_heads] of [n_out, n_in], of one type and shape */
-    float *y;             /* n_out f32 each */
+    float *y;             /* n_out f32 per row and head */
     size_t y_stride, y_step;
 } ae_head_matmul;
 
-/* x in n_rows * n_groups groups of dim, each normed by itself, in place: x / rms(x) * weight, or the layer norm. */
+/* Norms n_rows * n_groups groups of dim elements, each by itself, in place: x / rms(x) * weight, or the layer norm. */
 typedef struct ae_norm {
     uint32_t n_rows, n_groups, dim;
     float *x;            /* [n_rows][x_stride] f32; the first n_groups * dim are used */
     size_t x_stride;
     const float *weight; /* [dim] f32 on the device, or [n_groups][dim] if each_group */
     float eps;
-    bool each_group;     /* groups have weights of their own */
-    bool layer;          /* (x - mean) / sqrt(variance + eps) * weight (+ bias) */
-    const float *bias;   /* [dim] f32 on the device or NULL, of the layer norm */
+    bool each_group;     /* each group has its own weights */
+    bool layer;          /* the layer norm: (x - mean) / sqrt(variance + eps) * weight (+ bias) */
+    const float *bias;   /* [dim] f32 on the device or NULL; for the layer norm */
 } ae_norm;
 
 /* y = fmaf(a, x, y), n rows of dim. */
@@ -116,7 +117,7 @@ typedef enum ae_map_kind {
     AE_MAP_GATE,    /* x * 1 / (1 + e^-x2), x2 [n_rows][n_groups]: one gate for each of n_groups equal parts of a row */
 } ae_map_kind;
 
-/* Every element of x, in place. */
+/* Changes every element of x in place. */
 typedef struct ae_map {
     ae_map_kind kind;
     uint32_t n_rows, dim;
@@ -130,8 +131,8 @@ typedef struct ae_map {
     float glu_limit;
 } ae_map;
 
-/* y[i] = x[rows[i]], dim floats each; rows [n] on the device, or host_rows (host) [n], read before the call returns; both NULL:
- * y[i] = x[i]. x and y do not overlap. */
+/* y[i] = x[rows[i]], dim floats each. The row numbers are rows [n] on the device or host_rows (host) [n], read before the call
+ * returns; if both are NULL, y[i] = x[i]. x and y must not overlap. */
 typedef struct ae_copy {
     uint32_t n, dim;
     const float *x;

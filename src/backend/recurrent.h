@@ -1,18 +1,19 @@
-/* recurrent.h - the recurrent half of the seam: what layers that carry a state instead of a KV cache need of a device.
- * Included by backend.h alone.
+/* recurrent.h - arguments of the seam's operations for recurrent layers, which carry a state instead of a KV cache.
+ * Included only by backend.h.
  *
  * Objects
  *   ae_state_store  planes and records. A plane is the state of all recurrent layers after some row: for each layer the last
  *                   n_taps - 1 rows before its convolution, and its matrices S. Planes [0, n_seqs) belong to the sequences,
- *                   the others are snapshots. A record is what one tentative row leaves for the next pass.
+ *                   the others are snapshots. A record is the data that one tentative row stores for the next pass.
  *
- * The definition is the row-by-row recurrence: a row's state follows from its parent's state, whatever else the pass holds
- * and wherever passes are cut. A pass has, for each of its sequences,
+ * The definition is the row-by-row recurrence: a row's state is a function of its parent's state. It depends neither on the
+ * other rows of the pass nor on how rows are divided into passes. A pass has, for each of its sequences,
  *   accepted records  of the pass before, root side first. They are absorbed: the plane moves on to the last of them;
  *   committed rows    a chain. The plane moves on to the last of them, and is written once;
- *   tentative rows    a tree on that. They run on copies and leave records; the plane does not see them.
- * Absorbing repeats the element-wise half of the recurrence with the stored numbers, so that the plane gets the bits that it
- * would have if the row had been committed.
+ *   tentative rows    a tree whose root is the last committed row. They run on copies of the state and store records; the
+ *                     plane does not change.
+ * Absorbing repeats the element-wise half of the recurrence with the stored numbers, so that the plane gets the same bits as
+ * if the row had been committed.
  *
  * Arithmetic of a row (backend/cpu/ref/recurrent.c), every step rounded to f32 unless it says fma:
  *   convolution   c = 0; c = fmaf(w[j], x[j], c) over the taps, oldest row first; c += bias; c = silu(c). Rows before the
@@ -20,10 +21,10 @@
  *   S [n_heads][key_dim i][value_dim j]; group g of head h: h / (n_heads / n_groups), tiled: h % n_groups.
  *   dot(s, k) over i: four sums of consecutive quarters, i ascending from 0 by fmaf, then (0 + 2) + (1 + 3).
  *   DELTA   q, k of a group: x * (1 / sqrtf(ae_sum64 of squares as in the RMS norm + 1e-6));
- *           alpha = exp(decay * softplus(a + dt_bias)) by ae_exp and ae_log in double, rounded once; beta = 1 / (1 +
- * ae_expf(-b))
- *           kv = dot(s, k);  d = beta * (v - alpha * kv);  s_i = fmaf(alpha, s_i, k_i * d);  y = dot(s, q) * (1 /
- * sqrtf(key_dim))
+ *           alpha = exp(decay * softplus(a + dt_bias)) by ae_exp and ae_log in double, rounded once
+ *           beta = 1 / (1 + ae_expf(-b))
+ *           kv = dot(s, k);  d = beta * (v - alpha * kv);  s_i = fmaf(alpha, s_i, k_i * d)
+ *           y = dot(s, q) * (1 / sqrtf(key_dim))
  *   MAMBA2  delta = softplus(a + dt_bias) in double, rounded; alpha = exp(decay * delta) as above; d = x * delta;
  *           s_i = fmaf(alpha, s_i, B_i * d);  y = fmaf(skip, x, dot(s, C))
  *   softplus(x) = x > 20 ? x : log(1 + e^x).
@@ -33,15 +34,15 @@
 
 #include "base/err.h"
 
-#define AE_STATE_MAX_KEY 256   /* key_dim at most; a multiple of 4 */
+#define AE_STATE_MAX_KEY 256   /* the largest key_dim; key_dim is a multiple of 4 */
 #define AE_STATE_MAX_TAPS 8
-#define AE_STATE_BUFFERS 8     /* copies that a walk over a tree of so many rows holds at once */
+#define AE_STATE_BUFFERS 8     /* copies of the state that a walk over a tree of draft rows holds at once */
 
 typedef struct ae_state_store ae_state_store;
 typedef struct ae_stream ae_stream;
 
 typedef enum ae_state_kind {
-    AE_STATE_CONV,   /* the rows of a convolution alone */
+    AE_STATE_CONV,   /* only the rows of a convolution */
     AE_STATE_DELTA,  /* gated delta rule; channels: q, k [n_groups][key_dim] each, v [n_heads][value_dim] */
     AE_STATE_MAMBA2, /* channels: x [n_heads][value_dim], B, C [n_groups][key_dim] each */
 } ae_state_kind;
@@ -49,51 +50,51 @@ typedef enum ae_state_kind {
 typedef struct ae_state_layer {
     ae_state_kind kind;
     uint32_t n_channels, n_taps; /* of the convolution */
-    uint32_t n_heads, n_groups, key_dim, value_dim; /* 0 of AE_STATE_CONV */
-    bool tiled; /* which group a head belongs to */
+    uint32_t n_heads, n_groups, key_dim, value_dim; /* 0 for AE_STATE_CONV */
+    bool tiled; /* head h belongs to group h % n_groups instead of h / (n_heads / n_groups) */
 } ae_state_layer;
 
 typedef struct ae_state_shape {
     uint32_t n_layers;
-    const ae_state_layer *layers; /* (host) [n_layers], lent while a store is created */
+    const ae_state_layer *layers; /* (host) [n_layers], read only while a store is created */
     uint32_t n_seqs;
-    uint32_t n_planes;  /* n_seqs and snapshots */
-    uint32_t n_records; /* of a sequence, at most AERIE_MAX_DRAFT */
+    uint32_t n_planes;  /* n_seqs plus the number of snapshots */
+    uint32_t n_records; /* per sequence, at most AERIE_MAX_DRAFT */
 } ae_state_shape;
 
-/* A tentative row in the order in which a walk visits them: parents before children. */
+/* One step of a walk over the tentative rows, which visits parents before children. */
 typedef struct ae_state_visit {
     int32_t row;
-    int32_t from, to; /* buffers of the states before and after it; from -1: the plane. They may be the same */
+    int32_t from, to; /* the buffers with the state before and after the row; from -1: the plane. They may be the same */
 } ae_state_visit;
 
 /* The rows of one sequence in a pass. */
 typedef struct ae_state_run {
     int32_t seq;
     uint32_t first, n_committed; /* rows [first, first + n_committed) */
-    uint32_t n_tentative;        /* the rows after those; the i-th of them leaves record i */
-    uint32_t n_accepted;         /* records of the pass before */
+    uint32_t n_tentative;        /* the rows after those; the i-th of them stores record i */
+    uint32_t n_accepted;         /* accepted records of the pass before */
 } ae_state_run;
 
-/* The arrays lie on the device: uploaded once for a pass. */
+/* The rows of a pass as recurrent layers see them. The arrays are on the device, uploaded once for a pass. */
 typedef struct ae_state_pass {
     ae_state_store *store;
     uint32_t n_rows;
-    const int32_t *parent; /* [n_rows] row of this pass that comes before it; -1: the last accepted record, or the plane */
+    const int32_t *parent; /* [n_rows] the row's parent in this pass; -1: the last accepted record, or the plane */
     uint32_t n_runs;
     const ae_state_run *runs; /* [n_runs] */
-    const ae_state_visit *visits; /* [n_runs][stride] n_tentative of each run */
-    const uint8_t *accepted;  /* [n_runs][stride] n_accepted of each run, root side first */
+    const ae_state_visit *visits; /* [n_runs][stride], n_tentative entries of each run are used */
+    const uint8_t *accepted;  /* [n_runs][stride] record numbers, n_accepted of each run, root side first */
     uint32_t stride;
 } ae_state_pass;
 
-/* Causal convolution of each channel by itself, over a row and its ancestors. */
+/* Causal depthwise convolution over a row and its ancestors. */
 typedef struct ae_conv {
     const ae_state_pass *pass;
     uint32_t layer;      /* of the store */
     float *x;            /* [n_rows][x_stride] f32; the first n_channels are used */
     const float *x2;     /* x *= x2 before anything else; or NULL */
-    size_t x_stride;     /* of x2 and gate too */
+    size_t x_stride;     /* also that of x2 and gate */
     const float *weight; /* [n_channels][n_taps] f32 on the device */
     const float *bias;   /* [n_channels] f32 on the device, or NULL */
     bool silu;
@@ -102,24 +103,24 @@ typedef struct ae_conv {
     size_t y_stride;
 } ae_conv;
 
-/* The step of AE_STATE_DELTA and AE_STATE_MAMBA2. */
+/* The recurrence step of AE_STATE_DELTA and AE_STATE_MAMBA2. */
 typedef struct ae_recur {
     const ae_state_pass *pass;
     uint32_t layer;
     float *c;             /* [n_rows][c_stride] channels after the convolution; q and k of DELTA are normed in place */
     size_t c_stride;
-    const float *a, *b;   /* [n_rows][ab_stride]; b of DELTA alone. Of head h: element h, or with ab_group
+    const float *a, *b;   /* [n_rows][ab_stride]; only DELTA uses b. Head h uses element h, or with ab_group element
                            * h / ab_group * 2 * ab_group + h % ab_group */
     size_t ab_stride;
     uint32_t ab_group;
     const float *decay;   /* [n_heads] f32 on the device, negative */
     const float *dt_bias; /* [n_heads], or NULL */
-    const float *skip;    /* [n_heads] of MAMBA2, or NULL */
+    const float *skip;    /* [n_heads] for MAMBA2, or NULL */
     float *y;             /* [n_rows][y_stride]; n_heads * value_dim are written */
     size_t y_stride;
 } ae_recur;
 
-/* x in groups of dim, in place: x / rms(x) * weight * silu(z), or, gate first, x * silu(z), then / rms * weight. */
+/* Norms x in groups of dim, in place: x / rms(x) * weight * silu(z), or with gate_first x * silu(z), then / rms * weight. */
 typedef struct ae_gated_norm {
     uint32_t n_rows, n_groups, dim;
     float *x;

@@ -1,9 +1,8 @@
-/* cpu.c - the CPU backend: the seam's operations over the kernel table, split over threads.
+/* cpu.c - the CPU backend: its table of operations, opening and closing.
  *
- * Owns: the table of operations, and a backend's life. Device memory is memory.c's, streams are stream.c's, products
- * product.c's. Work is split over output rows (products), rows (norms, rotation) and tiles of queries (attention);
- * never over k, so the split changes no bit. Small operations run on the calling thread: waking
- * the others costs more (about a microsecond) than they would save. */
+ * Device memory is in memory.c, streams in stream.c, products in product.c. Work is split over output rows (products), rows
+ * (norms, rotation) and tiles of queries (attention), never over k, so the split does not change the output. Small operations
+ * run on the calling thread: waking the others takes longer (about a microsecond) than they would save. */
 #include "backend/backend.h"
 
 #include <string.h>

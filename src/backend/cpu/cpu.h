@@ -1,4 +1,4 @@
-/* cpu.h - inside the CPU backend: the device itself, and its weights (weight.c). */
+/* cpu.h - internals of the CPU backend: the device and its weights (weight.c). */
 #ifndef AE_BACKEND_CPU_CPU_H
 #define AE_BACKEND_CPU_CPU_H
 
@@ -6,9 +6,9 @@
 
 #include "backend/cpu/ref/kernels.h"
 
-/* From how many rows on a packed form's products go by tiles. */
+/* The number of rows from which products with a packed form use tiles. */
 typedef struct ae_cpu_choice {
-    uint32_t type; /* the first of the form */
+    uint32_t type; /* the first type that was measured with this form */
     ae_dot dot;
     ae_packed form;
     uint32_t tiles_from;
@@ -19,13 +19,13 @@ typedef struct ae_cpu_guard ae_cpu_guard; /* strict.c */
 typedef struct ae_cpu_backend {
     ae_backend base;
     ae_kernels kernels;
-    ae_cpu_guard *guard;   /* of "cpu-strict", over all device memory; else NULL */
-    uint32_t tiles_from;   /* for tests: instead of measuring; 0: measure */
-    pthread_mutex_t mutex; /* of what follows */
-    bool order_known, in_order; /* where blocks of codes stand, see ae_packed */
+    ae_cpu_guard *guard;   /* of "cpu-strict": guards all device memory; else NULL */
+    uint32_t tiles_from;   /* for tests: used instead of measuring; 0: measure */
+    pthread_mutex_t mutex; /* protects the fields below */
+    bool order_known, in_order; /* the measured order of blocks of codes, see ae_packed */
     ae_cpu_choice choices[AE_TYPE_COUNT];
     uint32_t n_choices;
-    char said[512]; /* the choices, for people */
+    char said[512]; /* the choices as text, for messages */
 } ae_cpu_backend;
 
 static inline bool ae_kernels_tile(const ae_kernels *kernels)
@@ -47,7 +47,7 @@ static inline uint32_t ae_weight_n_panels(uint32_t n_out)
 aerie_status ae_cpu_open(ae_backend **out, const char *level, aerie_error *error);
 aerie_status ae_cpu_open_strict(ae_backend **out, const char *level, aerie_error *error);
 
-/* Device memory, zeroed: guarded where there is a guard. NULL when there is none left. */
+/* Device memory, zeroed, and guarded if the backend has a guard. NULL when there is none left. */
 void *ae_cpu_alloc(ae_backend *backend, size_t bytes);
 void ae_cpu_free(ae_backend *backend, void *memory, size_t bytes);
 void *ae_cpu_guard_alloc(ae_cpu_guard *guard, size_t bytes);
@@ -61,13 +61,13 @@ aerie_status ae_cpu_weight_create(ae_backend *backend, const ae_weight_source *s
 void ae_cpu_weight_fill(ae_backend *backend, ae_weight *weight, const void *rows, uint32_t first, uint32_t n);
 void ae_cpu_weight_free(ae_backend *backend, ae_weight *weight);
 
-/* w->tiles_from, measured when the first weight of a form comes, and, if a weight that is packed in memory is larger than a
- * cache, w->packed.in_order, measured once (choose.c). Errors: MEMORY. */
+/* Sets w->tiles_from, which is measured for the first weight of a form. Sets w->packed.in_order, which is measured once, if the
+ * weight is packed in memory and larger than a cache (choose.c). Errors: MEMORY. */
 aerie_status ae_cpu_choose(ae_cpu_backend *backend, ae_weight *w, aerie_error *error);
 
-/* Room for one packed panel of any type with up to n_in columns. */
+/* The bytes of one packed panel of the largest type, with up to n_in columns. */
 size_t ae_weight_panel_bytes(uint32_t n_in);
-/* Outputs [begin, end) (ae_mm_fn), of a weight in whatever form. panel: [ae_weight_panel_bytes] scratch, 64-byte
+/* Computes outputs [begin, end) (ae_mm_fn) of a weight in any form. panel: [ae_weight_panel_bytes] scratch, 64-byte
  * aligned, of the calling thread. */
 void ae_weight_multiply(const ae_weight *weight, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end,
                         uint8_t *panel);

@@ -1,6 +1,5 @@
-/* cpu_int.h - what the files of the CPU backend share: cpu.c (streams, products), moe.c (experts), kv.c (the KV
- * store), attention.c (rotation, writing keys and values, attention), recurrent.c (recurrent layers), draw.c
- * (draws). */
+/* cpu_int.h - declarations shared by the files of the CPU backend: streams, products, experts, the KV store, attention,
+ * recurrent layers, draws. */
 #ifndef AE_BACKEND_CPU_CPU_INT_H
 #define AE_BACKEND_CPU_CPU_INT_H
 
@@ -8,18 +7,18 @@
 #include "base/mem.h"
 #include "base/pool.h"
 
-#define ATTN_PARTS ((size_t)1 << 18) /* floats per thread: what attention split over chunks leaves between two merges */
-#define ATTN_SPLIT_ITEMS 4          /* work items wanted per thread: attention that has fewer is split over chunks */
+#define ATTN_PARTS ((size_t)1 << 18) /* floats per thread for the parts that split attention stores between two merges */
+#define ATTN_SPLIT_ITEMS 4          /* work items wanted per thread: attention with fewer is split over chunks */
 
-/* Rows of one expert, or of the shared expert: see moe.c. */
+/* The rows of one expert or of the shared expert, see moe.c. */
 typedef struct ae_moe_group {
-    uint32_t expert;      /* or n_experts: the shared one */
-    uint32_t first, n;    /* pairs [first, first + n); of the shared expert rows [0, n) */
+    uint32_t expert;      /* n_experts means the shared one */
+    uint32_t first, n;    /* pairs [first, first + n); for the shared expert rows [0, n) */
     uint32_t i_tile;      /* first group of 16 rows in the tiled form of its activations */
-    ae_act act;           /* its rows, prepared for the product at hand */
+    ae_act act;           /* its rows, prepared for the current product */
 } ae_moe_group;
 
-/* Scratch of ae_moe. A pair is a row and an expert that it chose, ordered by expert, then row. */
+/* Scratch of ae_moe. A pair is a row and an expert that it chose; pairs are ordered by expert, then row. */
 typedef struct ae_cpu_moe {
     float *logits;        /* [max_rows][n_experts] */
     float *p;             /* [max_rows][n_experts] */
@@ -29,28 +28,28 @@ typedef struct ae_cpu_moe {
     uint32_t *row;        /* [max_pairs] */
     float *weight;        /* [max_pairs] */
     uint32_t *begin;      /* [n_experts + 1] first pair of each expert */
-    ae_moe_group *groups; /* [n_experts + 1] those that have rows, by expert, the shared one last */
+    ae_moe_group *groups; /* [n_experts + 1] experts that have rows, in order, the shared one last */
     ae_act act;           /* [max_pairs][n_embd or n_ff] */
     float *gate, *up;     /* [max_pairs][n_ff] */
     float *shared_gate, *shared_up; /* [max_rows][n_ff_shared] */
-    float *down;          /* [max_rows][n_embd] one expert's results, columns belonging to work items */
-    float *weighed;       /* [max_pairs][n_embd] rows times an expert's weight, if the stream's shape wants them */
+    float *down;          /* [max_rows][n_embd] one expert's results; each work item uses its own columns */
+    float *weighed;       /* [max_pairs][n_embd] rows times an expert's weight, if the stream's shape has weigh_input */
 } ae_cpu_moe;
 
 /* Scratch of ae_recur. */
 typedef struct ae_cpu_state {
-    float *d;             /* [max_rows][d_stride] of all heads */
+    float *d;             /* [max_rows][d_stride] d of all heads */
     size_t d_stride;
     float *alpha, *beta;  /* [max_rows][n_heads] */
     float *buffers;       /* [n_threads][AE_STATE_BUFFERS][key_dim][AE_STATE_TILE] states of tentative rows */
-    size_t buffer_floats; /* of a thread */
+    size_t buffer_floats; /* per thread */
 } ae_cpu_state;
 
 struct ae_stream {
     const ae_cpu_backend *backend;
     ae_pool *pool;
     ae_stream_options options;
-    aerie_error fault;   /* the first since the last sync */
+    aerie_error fault;   /* the first failure since the last sync */
     ae_watch_fn *watch;  /* or NULL */
     void *watch_user;
     double mark[AE_MARKS];
@@ -59,7 +58,7 @@ struct ae_stream {
     ae_act act;          /* [max_rows][max_in] */
     ae_cpu_moe moe;
     ae_cpu_state state;
-    uint8_t *panel;      /* [n_threads][panel_bytes] a panel of a weight that is used in place */
+    uint8_t *panel;      /* [n_threads][panel_bytes] one packed panel of a weight that is used in place */
     size_t panel_bytes;
     uint8_t *mm_scratch; /* [n_threads][AE_MM_SCRATCH] */
     uint8_t *attn_work;  /* [n_threads][AE_ATTN_WORK] */
@@ -70,21 +69,21 @@ struct ae_stream {
     int32_t *run_item;   /* [max_rows + 1] first work item of each run */
 };
 
-/* Row r of a product's input (its input, x, x2, norm) into row r of act, in the forms that are needed. */
+/* Prepares row r of a product's input (its input, x, x2, norm) as row r of act, in the forms that are needed. */
 void ae_cpu_prepare_row(const ae_kernels *kernels, const ae_matmul *input, const ae_act_need *need, const ae_act *act,
                         uint32_t r);
-/* All rows, and their tiled form if readers want it of so many. */
+/* Prepares all rows, and their tiled form if a reader wants it for this number of rows. */
 void ae_cpu_prepare(ae_stream *stream, const ae_matmul *input, const ae_act_need *need, ae_act *act);
-/* Panels [begin, end) of a product, with the scratch of the worker that does it. */
+/* Multiplies panels [begin, end) of a product, with the scratch of worker i_worker. */
 void ae_cpu_panels(const ae_stream *stream, uint32_t i_worker, const ae_weight *w, const ae_act *act, const ae_mm_out *out,
                    uint32_t begin, uint32_t end);
-/* Tells the watcher, if there is one, of n_rows rows that will be multiplied by w (NULL: nothing). */
+/* Calls the stream's watcher, if there is one, with n_rows rows that will be multiplied by w; NULL w: does nothing. */
 static inline void ae_cpu_tell(const ae_stream *s, const ae_weight *w, const float *x, size_t x_stride, uint32_t n_rows)
 {
     if (s->watch && w) s->watch(s->watch_user, w, x, x_stride, n_rows, w->n_in);
 }
 
-/* The product of prepared rows. */
+/* Multiplies prepared rows by the weights of args. */
 void ae_cpu_multiply(ae_stream *stream, const ae_matmul *args, const ae_act *act);
 
 /* moe.c */
@@ -97,9 +96,9 @@ void ae_cpu_head_matmul(ae_stream *stream, const ae_head_matmul *args);
 /* A layer of the KV cache. */
 typedef struct ae_cpu_kv_layer {
     ae_kv_layer shape;
-    size_t head_bytes; /* K and V of one head in a page */
-    size_t row_bytes;  /* of one place of one head, as it is moved and saved */
-    size_t at;         /* first head, in a page */
+    size_t head_bytes; /* bytes of K and V of one head in a page */
+    size_t row_bytes;  /* bytes of one place of one head, as it is moved and saved */
+    size_t at;         /* offset of the first head in a page */
 } ae_cpu_kv_layer;
 
 struct ae_kv_store {
@@ -108,7 +107,7 @@ struct ae_kv_store {
     ae_cpu_kv_layer *layers; /* [n_layers] */
     size_t page_bytes, slot_bytes;
     size_t bytes;
-    uint8_t *data; /* [n_pages] of all layers' [n_heads] { K, V }, see kernels.h */
+    uint8_t *data; /* [n_pages], each with [n_heads] { K, V } of every layer, see kernels.h */
 };
 
 static inline uint8_t *kv_page(const ae_kv_store *kv, int32_t page, uint32_t layer)
@@ -140,7 +139,7 @@ void ae_cpu_state_layout(ae_layout *layout, const ae_stream_options *options, ae
 void ae_cpu_conv(ae_stream *stream, const ae_conv *args);
 void ae_cpu_recur(ae_stream *stream, const ae_recur *args);
 void ae_cpu_gated_norm(ae_stream *stream, const ae_gated_norm *args);
-/* For tests, which spoil them: all records, *n floats. */
+/* For tests, which overwrite them: all records, *n floats. */
 float *ae_cpu_state_records(const ae_state_store *store, size_t *n);
 
 /* attention.c */
@@ -152,8 +151,8 @@ void ae_cpu_attention(ae_stream *stream, const ae_attention *args);
 void ae_cpu_walk(ae_stream *stream, const ae_walk *args);
 void ae_cpu_propose(ae_stream *stream, const ae_propose *args);
 
-/* activation.c: ae_act_tile_needed in pieces that threads take: piece i of those of n_in columns; after the last one there is
- * nothing to do. */
+/* activation.c: ae_act_tile_needed cut into pieces for threads. The first function returns the number of pieces of n_in
+ * columns; the second one tiles piece i, and does nothing after the last one. */
 uint32_t ae_act_tile_pieces(uint32_t n_in);
 void ae_act_tile_piece(ae_act *act, const ae_act_need *need, uint32_t i);
 

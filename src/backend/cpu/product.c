@@ -1,4 +1,4 @@
-/* product.c - matrix products: a row's activations are prepared once, then panels of outputs are cut over the threads.
+/* product.c - matrix products: each row's activations are prepared once, then the panels of outputs are split over the threads.
  *
  * Owns nothing: works in the stream's activations. k is never split. The arithmetic: ref/kernels.h.
  */
@@ -15,11 +15,11 @@ typedef struct matmul_job {
     const ae_matmul *args;
     ae_act *act;      /* rows being prepared */
     const ae_act_need *need;
-    ae_items items;   /* of the panels of all weights, one after the other */
+    ae_items items;   /* ranges of the panels of all weights, which are numbered through */
 } matmul_job;
 
-/* Columns [begin, end) of row r, from those of the input or, where that has a norm, from the row in act->x. begin is a multiple
- * of 256, and end is one or n_in. */
+/* Prepares columns [begin, end) of row r from the input or, if the input is normed, from the normed row in act->x. begin is a
+ * multiple of 256; end is a multiple of 256 or n_in. */
 static void prepare_columns(const ae_kernels *k, const ae_matmul *a, const ae_act_need *need, const ae_act *act, uint32_t r,
                             uint32_t begin, uint32_t end)
 {
@@ -77,7 +77,7 @@ void ae_cpu_prepare(ae_stream *stream, const ae_matmul *input, const ae_act_need
 {
     matmul_job job = {.kernels = &stream->backend->kernels, .args = input, .act = act, .need = need};
     const bool norm = input->input == AE_INPUT_RMSNORM || input->input == AE_INPUT_LAYERNORM;
-    /* starting the threads takes 1 us: few short rows are not worth it */
+    /* starting the threads takes 1 us, which is more than preparing a few short rows */
     if (!norm && act->n_in >= 2 * PIECE)
         ae_pool_run(stream->pool, prepare_piece, &job, act->n_rows * ((act->n_in + PIECE - 1) / PIECE));
     else if (act->n_rows > 2) ae_pool_run(stream->pool, prepare_item, &job, act->n_rows);
@@ -118,7 +118,7 @@ void ae_cpu_multiply(ae_stream *stream, const ae_matmul *args, const ae_act *act
 {
     matmul_job job = {.stream = stream, .args = args, .act = (ae_act *)act};
     uint32_t n_panels = 0;
-    const bool plain = args->input == AE_INPUT_PLAIN; /* else prepared rows hold the input as f32 */
+    const bool plain = args->input == AE_INPUT_PLAIN; /* otherwise act->x holds the input as f32 */
     for (uint32_t i = 0; i < args->n_weights; i++) {
         n_panels += ae_weight_n_panels(args->out[i].weight->n_out);
         ae_cpu_tell(stream, args->out[i].weight, plain ? args->x : act->x, plain ? args->x_stride : act->n_in, act->n_rows);

@@ -1,17 +1,17 @@
-/* strict.c - the CPU backend "cpu-strict": device memory that nothing but operations can touch. For tests.
+/* strict.c - the CPU backend "cpu-strict": only operations can access its device memory. For tests.
  *
- * Owns: the guard of such a backend, which knows all of its device memory. Between operations that memory is closed
- * (PROT_NONE), so that a wrong access of the host ends the process with SIGSEGV where it happens. Each operation is the
- * CPU backend's own, between opening and closing; operations of several streams may overlap, the last one closes.
- * Not covered: weights that are used where they lie in the file, and the scratch of streams. */
+ * Owns: the guard of such a backend, which lists all of its device memory. Between operations that memory is protected
+ * (PROT_NONE), so that a wrong access by the host ends the process with SIGSEGV where it happens. Each operation opens the
+ * memory, calls the CPU backend's operation and closes the memory; operations of several streams may overlap, and the last
+ * one closes it. Not covered: weights used in place in the file, and the scratch of streams. */
 #include <pthread.h>
 #include <sys/mman.h>
 
 #include "backend/cpu/cpu_int.h"
 #include "base/os.h"
 
-#define PAGE_BYTES ((size_t)2 << 20) /* whole huge pages, which need not be split to be closed */
-#define MAX_BLOCKS 256 /* of device memory at once: an engine has a few */
+#define PAGE_BYTES ((size_t)2 << 20) /* whole huge pages: mprotect need not split them */
+#define MAX_BLOCKS 256 /* blocks of device memory at once: an engine has a few */
 
 typedef struct block {
     void *memory;
@@ -19,10 +19,10 @@ typedef struct block {
 } block;
 
 struct ae_cpu_guard {
-    ae_backend_ops ops;          /* those below, and the CPU's own where nothing is to be opened */
-    const ae_backend_ops *inner; /* the CPU's */
-    pthread_mutex_t mutex;       /* of what follows */
-    uint32_t n_inside;           /* operations that run now */
+    ae_backend_ops ops;          /* the operations below, and the CPU backend's own where no memory must be opened */
+    const ae_backend_ops *inner; /* the CPU backend's */
+    pthread_mutex_t mutex;       /* protects the fields below */
+    uint32_t n_inside;           /* operations that are running */
     block blocks[MAX_BLOCKS];
     uint32_t n_blocks;
 };
@@ -86,7 +86,7 @@ static ae_cpu_guard *guard_of(const ae_stream *stream)
     return stream->backend->guard;
 }
 
-/* Calls the CPU's operation on open memory. */
+/* Calls the CPU backend's operation while the memory is open. */
 #define OPENED(guard, call)        \
     do {                           \
         ae_cpu_guard *g = (guard); \
@@ -95,7 +95,7 @@ static ae_cpu_guard *guard_of(const ae_stream *stream)
         leave(g);                  \
     } while (0)
 
-/* An operation with one struct of arguments. */
+/* Defines an operation with one struct of arguments. */
 #define OPERATION(name, args_type)                                         \
     static void strict_##name(ae_stream *stream, const args_type *args)    \
     {                                                                      \
@@ -203,7 +203,7 @@ static void strict_state_write(ae_stream *stream, ae_state_store *store, uint32_
 
 /* ---- The table -------------------------------------------------------------------------------------------------- */
 
-/* An operation that is missing here runs on closed memory and ends the first test that calls it. */
+/* An operation that is missing here accesses closed memory, so the first test that calls it crashes. */
 static void set_operations(ae_backend_ops *ops)
 {
     ops->name = "cpu-strict";

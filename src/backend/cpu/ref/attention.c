@@ -1,20 +1,20 @@
 /* attention.c - the definition of attention: one query at a time, position by position.
  *
- * A draft row's ancestors are read from the slots its path names, in position order: they take part
- * exactly as they would had they been accepted before (docs/same-bytes.md). */
+ * A draft row's ancestors are read from the slots in its path, in position order, so the arithmetic is the same
+ * as if they had been accepted before (docs/same-bytes.md). */
 #include <math.h>
 #include <string.h>
 
 #include "backend/cpu/ref/ref.h"
 #include "base/math/fmath.h"
 
-/* A query at work: f32 times the scale, or codes. */
+/* A query with the data that its cache type needs. */
 typedef struct view {
     const ae_attn_tile *t;
     const ae_attn_query *query;
     const int32_t *codes; /* [head_dim] */
-    float code_scale;     /* of them and the tile */
-    /* of latent rows: */
+    float code_scale;     /* scale of the codes times the tile's scale / h */
+    /* only for latent rows: */
     const int32_t *rope_codes; /* [n_rope] */
     float rope_scale;
     uint32_t n_planes;
@@ -89,7 +89,7 @@ static float score_q8(const view *w, int32_t slot)
     return (float)sum * (ae_kv8_scales(page, t->head_dim)[place] * w->code_scale);
 }
 
-/* Codes of a chunk's weights; their scale. */
+/* Converts a chunk's weights to codes; returns their scale. */
 static float weight_codes(const float *weight, uint32_t n, int32_t *code)
 {
     float top = 0;
@@ -145,18 +145,19 @@ static void values_latent_f32(const view *w, int32_t first, int32_t last, const 
     }
 }
 
-/* Where the latent part begins in a padded row, and the row's length. */
+/* The first element of the latent part in a padded row. */
 static uint32_t latent_at(const ae_attn_tile *t)
 {
     return (uint32_t)AE_LATENT_DIM(t->n_rope);
 }
 
+/* The length of a padded row. */
 static uint32_t latent_dim(const ae_attn_tile *t)
 {
     return latent_at(t) + (uint32_t)AE_LATENT_DIM(t->head_dim);
 }
 
-/* Sums of one or two planes as one number. */
+/* Combines the sums of one or two planes. */
 static float of_planes(const int32_t *sums, uint32_t n)
 {
     return n == 1 ? (float)sums[0] : fmaf((float)sums[0], 128.0f, (float)sums[1]);
@@ -215,7 +216,7 @@ typedef struct kind {
     void (*values)(const view *w, int32_t first, int32_t last, const float *p, float *o);
 } kind;
 
-/* One chunk: positions [first, last] of it; leaves maximum, sum and o [head_dim]. */
+/* Positions [first, last] of one chunk: computes their maximum, their sum and o [head_dim]. */
 static void chunk(const view *w, const kind *k, int32_t first, int32_t last, float *m, float *l, float *o)
 {
     float s[AE_KV_PAGE], sums[16] = {0};
@@ -236,7 +237,7 @@ static void chunk(const view *w, const kind *k, int32_t first, int32_t last, flo
     *l = ae_sum16(sums);
 }
 
-/* A chunk's result joins the query's. */
+/* Merges a chunk's result into the query's. */
 static void join(float *y, float *big_m, float *big_l, const float *o, float m, float l, uint32_t n, bool is_first)
 {
     if (is_first) {
@@ -262,7 +263,7 @@ static float *part_of(const ae_attn_tile *t, int32_t i_chunk, uint32_t i_query)
     return t->parts + ((size_t)(i_chunk - t->chunk_begin) * t->n_queries + i_query) * AE_ATTN_PART(t->head_dim);
 }
 
-/* The chunks that a query sees, of those asked for. */
+/* The first and last chunk that a query sees; with parts only among [chunk_begin, chunk_end). */
 static void chunks_of(const ae_attn_tile *t, const ae_attn_query *query, int32_t *first, int32_t *last)
 {
     *first = ae_attn_first_seen(t, query) / AE_KV_PAGE;
@@ -305,7 +306,7 @@ void ae_ref_attention_q8(const ae_attn_tile *t)
 {
     const kind k = {score_q8, values_q8};
     for (uint32_t i = 0; i < t->n_queries; i++) {
-        int32_t *codes = (int32_t *)(void *)(t->scratch + t->head_dim); /* behind o */
+        int32_t *codes = (int32_t *)(void *)(t->scratch + t->head_dim); /* after o */
         const float d = ae_ref_quant_query(t->query[i].q, t->head_dim, codes);
         attend(&(view){.t = t, .query = &t->query[i], .codes = codes,
                        .code_scale = d * (t->scale / (float)ae_kv8_turn(t->head_dim))}, &k, i);
@@ -323,7 +324,7 @@ static void attend_latent(const ae_attn_tile *t, uint32_t n_planes)
     const kind k = {score_latent, values_latent};
     for (uint32_t i = 0; i < t->n_queries; i++) {
         const float *q = t->query[i].q;
-        int32_t *codes = (int32_t *)(void *)(t->scratch + t->head_dim), *rope = codes + t->head_dim; /* behind o */
+        int32_t *codes = (int32_t *)(void *)(t->scratch + t->head_dim), *rope = codes + t->head_dim; /* after o */
         const float d = ae_ref_quant_query(q + t->n_rope, t->head_dim, codes), dr = ae_ref_quant_query(q, t->n_rope, rope);
         attend(&(view){.t = t, .query = &t->query[i], .codes = codes, .rope_codes = rope, .n_planes = n_planes,
                        .code_scale = d * (t->scale / (float)ae_kv8_turn(t->head_dim)),

@@ -1,5 +1,5 @@
-/* latent.c - the definition of latent rows in the cache: what is written, and how results are turned back (kernels.h). What
- * attends to them is in attention.c. */
+/* latent.c - the definition of latent rows in the cache: writing them, and turning results back (kernels.h). Attention over them
+ * is in attention.c. */
 #include <string.h>
 
 #include "backend/cpu/ref/ref.h"
@@ -13,7 +13,7 @@ void ae_ref_latent_write_f32(const float *row, uint32_t n_rope, uint32_t head_di
     memcpy((float *)page + (size_t)place * n, row, n * sizeof *row);
 }
 
-/* One part to its codes from element `at` of the padded row on; its scale. */
+/* Writes the codes of one part from element `at` of the padded row on; returns their scale. */
 static float write_part15(const float *x, uint32_t n, int8_t *page, uint32_t at, uint32_t dim, uint32_t place)
 {
     int32_t codes[MAX_DIM];

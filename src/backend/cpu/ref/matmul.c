@@ -1,6 +1,6 @@
 /* matmul.c - the definition of every matrix product, in plain C over the file's own layout.
  *
- * Slow on purpose: no order but the one written in kernels.h, nothing shared between rows. */
+ * It is slow because it follows the order in kernels.h literally and shares nothing between rows. */
 #include <math.h>
 #include <string.h>
 

@@ -1,10 +1,10 @@
-/* route.c - which experts a row uses, and with which weights: the arithmetic of ae_routing (backend.h). */
+/* route.c - chooses a row's experts and their weights: the arithmetic of ae_routing (backend/moe.h). */
 #include <math.h>
 
 #include "backend/cpu/ref/ref.h"
 #include "base/math/fmath.h"
 
-/* The sum of n values, those of experts ids[i], or of experts i if ids is NULL. */
+/* The sum of n values: value i belongs to expert ids[i], or to expert i if ids is NULL. */
 static float sum_of(const float *p, const uint32_t *ids, uint32_t n)
 {
     float a[16] = {0};
@@ -27,7 +27,7 @@ static void sigmoid(const float *logits, uint32_t n, float *p)
     for (uint32_t i = 0; i < n; i++) p[i] = 1.0f / (1.0f + ae_expf(-logits[i]));
 }
 
-/* Marks the n_used of highest score; of equals the lower id. */
+/* Marks the n_used experts with the highest scores; among equal scores the lower id wins. */
 static void choose(const float *score, uint32_t n, uint32_t n_used, bool *chosen)
 {
     for (uint32_t e = 0; e < n; e++) chosen[e] = false;
@@ -41,7 +41,7 @@ static void choose(const float *score, uint32_t n, uint32_t n_used, bool *chosen
     }
 }
 
-/* -infinity for the experts of groups that cannot be chosen: what is left of each group's best two scores decides. */
+/* Sets the scores of all groups but the best n_groups_used to -infinity. A group is rated by the sum of its two best scores. */
 static void drop_groups(const ae_routing *r, float *score)
 {
     const uint32_t n = r->n_experts / r->n_groups;
@@ -60,13 +60,13 @@ static void drop_groups(const ae_routing *r, float *score)
         if (!kept[e / n]) score[e] = -INFINITY;
 }
 
-/* Fewer experts than the model uses get the weight of all that it would use. */
+/* Whether the chosen experts, fewer than the model uses, share the weight of all n_full that it would use. */
 static bool takes_all_weight(const ae_routing *r)
 {
     return r->n_full > r->n_used && !r->renorm && r->gate != AE_GATE_SOFTMAX_CHOSEN;
 }
 
-/* The sum of p over the n_full experts of highest score; chosen: scratch. */
+/* The sum of p over the n_full experts with the highest scores; chosen: scratch. */
 static float best_sum(const ae_routing *r, const float *score, const float *p, bool *chosen)
 {
     float a[16] = {0};

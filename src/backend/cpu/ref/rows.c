@@ -57,7 +57,7 @@ void ae_ref_axpy(float a, const float *x, uint32_t n, float *y)
     for (uint32_t i = 0; i < n; i++) y[i] = fmaf(a, x[i], y[i]);
 }
 
-/* Rounds to the nearest even integer by the magic number, so that SIMD code can do just the same: magic + the integer. */
+/* Returns the magic number plus x * inv, which rounds to the nearest even integer; SIMD code does the same. */
 static float round_magic(float x, float inv)
 {
     return fmaf(x, inv, AE_EXP_MAGIC);
@@ -87,8 +87,8 @@ static float largest(const float *x, uint32_t n)
     return top;
 }
 
-/* The scale of least squared error, by n_sums sums over k % n_sums: 16 in a group, 64 in a row. One too small to invert is
- * zero. */
+/* Returns the scale with the least squared error and its codes. Errors are summed in n_sums sums over k % n_sums: 16 in a group,
+ * 64 in a row. A scale too small to invert is zero. */
 static float quant_best(const float *x, uint32_t n, uint32_t n_sums, int8_t *q)
 {
     static const float tops[AE_QUANT_TRIES] = AE_QUANT_TOPS;
@@ -187,7 +187,7 @@ void ae_ref_kv_write_f32(const float *k, const float *v, uint32_t head_dim, void
     memcpy(to + AE_KV_K_ELEMENTS(head_dim), v, head_dim * sizeof *to);
 }
 
-/* Where the few large elements of a row go to all of them: y = H x by blocks. */
+/* y = H x by blocks, H a Hadamard matrix: spreads the few large elements of a row over all elements. */
 void ae_ref_turn(const float *x, uint32_t n, float *y)
 {
     const uint32_t block = ae_kv8_turn(n);
@@ -211,7 +211,7 @@ float ae_ref_quant_query(const float *q, uint32_t head_dim, int32_t *codes)
     return top > 1e-30f ? top / AE_KV_QUERY : 0;
 }
 
-/* Codes of a row of the cache, and its scale; inf / inf is NaN, too. */
+/* inf / inf is a NaN, too. */
 float ae_ref_quant_row(const float *x, uint32_t n, int8_t *codes)
 {
     const float d = quant_best(x, n, 64, codes);
