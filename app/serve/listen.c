@@ -1,4 +1,4 @@
-/* listen.c - the listening socket, and the life of the server: signals, draining, the end. */
+/* listen.c - the listening socket, and the server's main loop: signals, draining, shutdown. */
 #define _GNU_SOURCE
 #include "serve/http/http.h"
 
@@ -31,8 +31,9 @@ static bool is_path(const char *host)
     return n > 5 && strcmp(host + n - 5, ".sock") == 0;
 }
 
-/* The folder of a socket's path, locked against other servers for as long as it is open; -1: it cannot be. Servers look for
- * each other and take paths under this lock, which ends with its process. Who holds it for long is not waited for. */
+/* Opens and locks the folder of a socket's path; -1: it cannot be opened. Servers check for each other and take paths under
+ * this lock, which ends when the folder is closed or the process ends. After LOCK_TRIES the caller goes on without the lock.
+ */
 static int lock_folder(const char *path)
 {
     char folder[sizeof((struct sockaddr_un *)0)->sun_path];
@@ -49,7 +50,7 @@ static void unlock_folder(int fd)
     if (fd >= 0) close(fd);
 }
 
-/* Nothing is there, or what a server that has ended has left behind. Else false, with errno. */
+/* Whether the path is free: nothing is there, or a socket that an ended server left behind. If false, errno is set. */
 static bool is_free(const struct sockaddr_un *address)
 {
     struct stat st;
@@ -61,7 +62,9 @@ static bool is_free(const struct sockaddr_un *address)
     return refused;
 }
 
-/* A socket gets its path when it listens already, so nobody takes it for one that was left behind. */
+/* Binds a temporary path, listens, and only then renames it, so that no other server takes the socket for one that was left
+ * behind.
+ */
 static int listen_at_path(serve_server *server, const struct sockaddr_un *address)
 {
     struct sockaddr_un other = {.sun_family = AF_UNIX};
@@ -73,7 +76,7 @@ static int listen_at_path(serve_server *server, const struct sockaddr_un *addres
     if (fd < 0) return -1;
     int n = snprintf(other.sun_path, sizeof other.sun_path, "%.*s.aerie-%lx", n_folder, path, (unsigned long)getpid());
     bool ok = n > 0 && (size_t)n < sizeof other.sun_path;
-    if (!ok) other = *address; /* a longer name has no room: then as it is */
+    if (!ok) other = *address; /* the temporary path would be too long: bind the path itself */
     const bool moves = strcmp(other.sun_path, path) != 0;
     unlink(other.sun_path);
     ok = bind(fd, (struct sockaddr *)&other, sizeof other) == 0 && listen(fd, BACKLOG) == 0 &&
@@ -102,8 +105,9 @@ static int listen_unix(serve_server *server, const char *path)
     return fd;
 }
 
-/* Removes the path, if it is still this server's: another one may have taken it. While the socket is open, no other can have
- * its inode. */
+/* Removes the socket's path, unless another server has taken it. The inode tells: while this socket is open, no other file can
+ * have it.
+ */
 static void remove_path(const serve_server *server)
 {
     struct stat st;
@@ -144,7 +148,7 @@ static int listen_at(serve_server *server, const struct addrinfo *a)
     return -1;
 }
 
-/* The socket, or -1 with a message. */
+/* Returns the listening socket, or -1 after a message. */
 static int open_socket(serve_server *server)
 {
     const char *host = server->o->host ? server->o->host : "127.0.0.1";
@@ -152,7 +156,7 @@ static int open_socket(serve_server *server)
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list = NULL;
     int fd = serve_socket_given();
     if (fd >= 0) {
-        app_note("listening on the socket that was passed on");
+        app_note("listening on the socket passed by systemd");
         return fd;
     }
     if (is_path(host)) {
@@ -169,11 +173,11 @@ static int open_socket(serve_server *server)
     const char *open = strchr(host, ':') ? "[" : "", *end = *open ? "]" : "";
     app_note("listening on http://%s%s%s:%u", open, host, end, port_of(fd));
     if (!server->loopback && !server->keys.n)
-        app_note("anyone who can reach %s can use the server: --api-key-file asks for a key", host);
+        app_note("anyone who can reach %s can use the server; use --api-key-file to require a key", host);
     return fd;
 }
 
-/* ---- Life ---------------------------------------------------------------------------------------------------- */
+/* ---- Main loop ----------------------------------------------------------------------------------------------- */
 
 static void signals_of_ours(sigset_t *set)
 {
@@ -181,10 +185,10 @@ static void signals_of_ours(sigset_t *set)
     sigemptyset(set);
     sigaddset(set, SIGTERM);
     sigaddset(set, SIGINT);
-    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) sigaddset(set, SIGHUP); /* nohup */
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) sigaddset(set, SIGHUP); /* nohup ignores it */
 }
 
-/* Waits for one of them, at most a tick; 0: none came. */
+/* Waits at most one tick for a signal of the set and returns it; 0: none came. */
 static int next_signal(const sigset_t *set)
 {
     const struct timespec tick = {0, TICK_NS};
@@ -210,7 +214,7 @@ static void call_at_end(int signal_number)
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
-/* The first thing of the end: whatever hangs from here on, the process ends after this time. */
+/* Called first at shutdown: the process ends after this time even if something hangs. */
 static void end_within(unsigned seconds, int status)
 {
     end_status = status;
@@ -218,8 +222,9 @@ static void end_within(unsigned seconds, int status)
     alarm(seconds);
 }
 
-/* What is left to do is to free memory. If a pass does not end, or a client does not go, the server ends all the same: after a
- * while, or at the next signal. */
+/* Makes sure that the process ends: only memory remains to be freed. If a pass does not end or a client does not disconnect,
+ * the process ends after END_SECONDS, or at the next signal.
+ */
 static void end_for_sure(void)
 {
     alarm(END_SECONDS);
@@ -227,13 +232,13 @@ static void end_for_sure(void)
     call_at_end(SIGINT);
 }
 
-/* Until what runs has ended, the time is over, or another signal comes. */
+/* Waits until running requests have ended, the grace time is over, or another signal arrives. */
 static void drain(serve_server *server, const sigset_t *set)
 {
     const double end = app_now() + server->o->grace;
     while (atomic_load(&server->n_calls) && app_now() < end) {
         if (next_signal(set)) {
-            app_note("a second signal: ending at once");
+            app_note("second signal: stopping at once");
             app_log_flush(SERVE_LOG_SECONDS);
             _exit(APP_DONE);
         }
@@ -242,7 +247,7 @@ static void drain(serve_server *server, const sigset_t *set)
         serve_memory_tidy(&server->memory);
     }
     const unsigned n = atomic_load(&server->n_calls);
-    if (n) app_note("%u answers have not ended within --grace %u s and are cut off", n, (unsigned)server->o->grace);
+    if (n) app_note("%u answers did not end within --grace %u s and are cut off", n, (unsigned)server->o->grace);
     atomic_store(&server->stopping, true);
     serve_models_stop(server->models);
     end_for_sure();
@@ -253,7 +258,7 @@ int serve_http_run(serve_server *server)
     sigset_t set;
     int got = 0;
     signals_of_ours(&set);
-    pthread_sigmask(SIG_BLOCK, &set, NULL); /* of all threads: this one asks for them */
+    pthread_sigmask(SIG_BLOCK, &set, NULL); /* in all threads: the main loop fetches them */
     const int listening = open_socket(server);
     if (listening < 0) return APP_FAILED;
     void *daemon = serve_daemon_start(server, listening);
@@ -269,13 +274,13 @@ int serve_http_run(serve_server *server)
         serve_memory_tidy(&server->memory);
     }
     end_within(server->o->grace + END_SECONDS, got ? APP_DONE : APP_BAD_FILE);
-    const int quiet_socket = serve_daemon_quiesce(daemon); /* closed first: a balancer goes elsewhere */
+    const int quiet_socket = serve_daemon_quiesce(daemon); /* closed first, so that a load balancer goes elsewhere */
     remove_path(server);
     if (quiet_socket >= 0) close(quiet_socket);
     atomic_store(&server->draining, true);
     serve_notify("STOPPING=1");
     if (got) {
-        app_note("%s: running answers may end within %u s", got == SIGINT ? "Ctrl-C" : strsignal(got),
+        app_note("%s: shutting down; running answers have %u s to finish", got == SIGINT ? "Ctrl-C" : strsignal(got),
                  (unsigned)server->o->grace);
         drain(server, &set);
     }
@@ -287,7 +292,7 @@ int serve_http_run(serve_server *server)
 
 int serve_http_run(serve_server *server)
 {
-    (void)server; /* serve_http_version() is NULL, and nobody calls this */
+    (void)server; /* never called, since serve_http_version() returns NULL */
     return APP_FAILED;
 }
 

@@ -6,14 +6,14 @@
 
 /* ---- Streams -------------------------------------------------------------------------------------------------------- */
 
-/* What every chunk or answer (`object`) begins with. */
+/* Returns the fields that begin every chunk or answer; `object` is its type. */
 static json_t *head(const serve_reply_state *r, const char *object)
 {
     return json_pack("{s:s, s:s, s:I, s:o, s:s}", "id", r->id, "object", object, "created", (json_int_t)r->created, "model",
                      app_json_text(r->ask.model_name, strlen(r->ask.model_name)), "system_fingerprint", serve_fingerprint());
 }
 
-/* "logprobs" of a choice, and why it has ended. */
+/* Adds a choice's "logprobs" and "finish_reason". */
 static void add_rest(serve_parts *out, serve_said *s, const char *finish)
 {
     serve_parts_text(out, ",\"logprobs\":");
@@ -21,7 +21,7 @@ static void add_rest(serve_parts *out, serve_said *s, const char *finish)
     serve_parts_finish(out, finish);
 }
 
-/* One choice's delta; takes it over, and what has been kept of its tokens. */
+/* Sends one choice's delta with the token data kept so far; takes ownership of delta. */
 static bool put_delta(serve_reply_state *r, serve_said *s, json_t *delta, const char *finish)
 {
     serve_parts out = {0};
@@ -44,7 +44,7 @@ static bool begin(serve_reply_state *r)
     return true;
 }
 
-/* A custom tool's input lies within JSON and comes as one piece, once that is whole. */
+/* Sends a piece of a tool call. A custom tool's input is a string inside JSON; it is sent whole, once the JSON is complete. */
 static bool call_delta(serve_reply_state *r, serve_said *s, const answer_event *e)
 {
     const serve_tool_call *c = &s->calls[e->index];
@@ -130,7 +130,7 @@ static void whole(serve_reply_state *r, serve_parts *out)
 static const serve_dialect dialect = {"chatcmpl-", "text/event-stream", begin, delta, end_choice,
                                       end,         serve_openai_fail,   whole, NULL};
 
-/* A converted request that has a prompt asks for a completion. */
+/* Reads a converted request: a completion if it has a "prompt", else a chat. */
 static bool read_converted(serve_ask *ask, serve_error *error)
 {
     return json_object_get(ask->body, "prompt") ? serve_ask_own_prompt(ask, error) : serve_ask_messages(ask, error);

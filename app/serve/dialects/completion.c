@@ -4,7 +4,7 @@
 #include "serve/dialects/handlers.h"
 #include "serve/request/reply.h"
 
-/* {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, the offsets from `offset` on; null: there are none. */
+/* Adds {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, or null without logprobs. Offsets start at `offset`. */
 static void add_logprobs(serve_parts *out, serve_said *s, size_t offset)
 {
     static const struct {
@@ -23,7 +23,7 @@ static void add_logprobs(serve_parts *out, serve_said *s, size_t offset)
     serve_parts_text(out, some ? "}" : "null");
 }
 
-/* What every chunk and answer begins with. */
+/* Returns the fields that begin every chunk and answer. */
 static json_t *head(const serve_reply_state *r)
 {
     return json_pack("{s:s, s:s, s:I, s:o, s:s}", "id", r->id, "object", "text_completion", "created", (json_int_t)r->created,
@@ -31,7 +31,7 @@ static json_t *head(const serve_reply_state *r)
                      serve_fingerprint());
 }
 
-/* A choice, without its '}'. */
+/* Adds a choice, without its '}'. */
 static void add_choice(serve_parts *out, serve_said *s, json_t *text, const char *finish, size_t offset)
 {
     serve_parts_open(out, json_pack("{s:i, s:o}", "index", (int)s->index, "text", text));
@@ -53,7 +53,7 @@ static bool put_piece(serve_reply_state *r, serve_said *s, json_t *text, const c
     return serve_put_parts(r, s, &out);
 }
 
-/* The prompt's own text; NULL when out of memory. */
+/* Returns the prompt's text, for "echo"; NULL when out of memory. */
 static json_t *echo_of(const serve_reply_state *r, const serve_said *s)
 {
     char *text = NULL;

@@ -1,7 +1,7 @@
-/* embed.c - vectors of texts, and documents ranked by a query: the requests of OpenAI, ollama and Jina for them.
+/* embed.c - embeddings of texts and reranking of documents, as OpenAI, ollama and Jina define these requests.
  *
- * A model's embedder is made when it is first asked for, and used under the model's embed_lock, some texts at a time, so that
- * requests take turns. What a text gets does not depend on the others.
+ * A model's embedder is created when it is first needed. It is used under the model's embed_lock for TURN texts at a time, so
+ * that requests take turns. A text's vector does not depend on the other texts.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -19,17 +19,17 @@ typedef struct ranked {
 typedef struct embedding {
     serve_ask ask;
     serve_call *call;
-    serve_error *error;   /* while it is computed */
-    bool base64;          /* the form of vectors */
-    bool truncate;        /* texts that are too long, instead of refusing them */
+    serve_error *error;   /* valid until end() */
+    bool base64;          /* vectors are sent as base64 instead of numbers */
+    bool truncate;        /* texts that are too long are cut instead of refused */
     aerie_pooling pooling;
     aerie_embed_text *texts; /* [n] their tokens are owned (aerie_free) */
-    size_t n, n_tokens;   /* texts; tokens of all of them */
+    size_t n, n_tokens;   /* number of texts; tokens of all texts together */
     float *vectors;       /* [n][n_out] */
     size_t n_out;
-    uint32_t n_wanted;    /* "dimensions": numbers of a vector that are told; 0: all */
-    const json_t *documents; /* to be told with their ranks; NULL: not */
-    ranked *ranks;        /* [n] best first; NULL: vectors are asked for */
+    uint32_t n_wanted;    /* "dimensions": how many numbers of a vector to send; 0: all */
+    const json_t *documents; /* sent with their ranks; NULL: not sent */
+    ranked *ranks;        /* [n] best first; NULL: the request is for vectors */
 } embedding;
 
 static void embedding_free(void *user)
@@ -43,7 +43,7 @@ static void embedding_free(void *user)
     free(e);
 }
 
-/* The body is read, and the model taken; NULL: it is answered. */
+/* Reads the body and takes the model. Returns NULL after replying with an error. */
 static embedding *begin(serve_call *call, serve_error *error)
 {
     serve_parts nothing = {0};
@@ -61,7 +61,7 @@ static embedding *begin(serve_call *call, serve_error *error)
 
 static void end(embedding *e, serve_parts *parts)
 {
-    for (size_t i = 0; i < e->n; i++) { /* they have done their work */
+    for (size_t i = 0; i < e->n; i++) { /* the tokens are not needed for the answer */
         serve_use_drop(e->ask.use, e->texts[i].n_tokens * sizeof *e->texts[i].tokens);
         aerie_free((void *)e->texts[i].tokens);
         e->texts[i].tokens = NULL;
@@ -81,7 +81,7 @@ static bool make_room(embedding *e, size_t n, const char *field)
     return e->texts || serve_fail_memory(e->error);
 }
 
-/* Takes the tokens over. */
+/* Takes ownership of the tokens. */
 static void add_tokens(embedding *e, int32_t *tokens, size_t n, size_t n_first)
 {
     e->texts[e->n++] = (aerie_embed_text){.tokens = tokens, .n_tokens = n, .n_first = n_first};
@@ -110,7 +110,7 @@ static bool add_ids(embedding *e, const json_t *list, const char *field)
         if (!fits) {
             free(tokens);
             return serve_fail(e->error, 400, field,
-                              "'%s' must be a text, a list of texts, a list of tokens, or a list of those", field);
+                              "'%s' must be a string, a list of strings, a list of tokens, or a list of token lists", field);
         }
         tokens[i] = (int32_t)json_integer_value(id);
     }
@@ -118,32 +118,32 @@ static bool add_ids(embedding *e, const json_t *list, const char *field)
     return true;
 }
 
-/* A text, tokens, or a list of texts and lists of tokens. */
+/* Adds the field's input: a text, a list of tokens, or a list of texts and lists of tokens. */
 static bool add_input(embedding *e, const char *field)
 {
     const json_t *input = json_object_get(e->ask.body, field);
     if (e->pooling == AERIE_POOLING_AUTO) e->pooling = e->ask.model->models.info.pooling;
-    if (e->pooling == AERIE_POOLING_RANK) e->pooling = AERIE_POOLING_CLS; /* what a reranker judges by */
+    if (e->pooling == AERIE_POOLING_RANK) e->pooling = AERIE_POOLING_CLS; /* a reranker scores this vector */
     if (!input || json_is_null(input)) return serve_fail(e->error, 400, field, "'%s' is missing", field);
     if (json_is_string(input)) return make_room(e, 1, field) && add_text(e, input, field);
     if (json_is_array(input) && json_is_integer(json_array_get(input, 0)))
         return make_room(e, 1, field) && add_ids(e, input, field);
     if (!json_is_array(input))
-        return serve_fail(e->error, 400, field, "'%s' must be a text, a list of texts, a list of tokens, or a list of those",
-                          field);
+        return serve_fail(e->error, 400, field,
+                          "'%s' must be a string, a list of strings, a list of tokens, or a list of token lists", field);
     if (!make_room(e, json_array_size(input), field)) return false;
     for (size_t i = 0; i < json_array_size(input); i++) {
         const json_t *one = json_array_get(input, i);
         if (!(json_is_string(one) ? add_text(e, one, field) : add_ids(e, one, field))) return false;
         if (!json_is_string(one) && !json_is_array(one))
-            return serve_fail(e->error, 400, field, "entry %zu of '%s' is neither a text nor a list of tokens", i, field);
+            return serve_fail(e->error, 400, field, "entry %zu of '%s' is neither a string nor a list of tokens", i, field);
     }
     return true;
 }
 
 /* ---- Computing --------------------------------------------------------------------------------------- */
 
-/* Under the model's embed_lock. */
+/* Returns the model's embedder for the request's pooling, created if necessary. Called under the model's embed_lock. */
 static aerie_embedder *embedder_of(embedding *e)
 {
     serve_model *m = e->ask.model;
@@ -162,7 +162,7 @@ static aerie_embedder *embedder_of(embedding *e)
     return *slot;
 }
 
-/* The last token, which ends a text, stays. */
+/* Cuts texts to `most` tokens. A text's last token, which ends it, is kept. */
 static void cut_texts(embedding *e, size_t most)
 {
     for (size_t i = 0; i < e->n; i++) {
@@ -199,7 +199,7 @@ static bool compute(embedding *e)
 {
     bool ok = true;
     e->call->n_prompt = e->n_tokens;
-    sem_post(e->call->work); /* others are read and tokenized meanwhile */
+    sem_post(e->call->work); /* let other requests be read and tokenized meanwhile */
     for (size_t i = 0; ok && i < e->n; i += TURN) {
         if (serve_call_gone(e->call)) ok = serve_fail(e->error, 499, "", "the client is gone");
         else ok = embed_some(e, i);
@@ -208,7 +208,7 @@ static bool compute(embedding *e)
     return ok;
 }
 
-/* "dimensions": vectors of as many numbers, the first ones, with length 1 again. */
+/* Reads "dimensions": vectors are cut to their first n_wanted numbers and normalized again. */
 static bool read_dimensions(embedding *e)
 {
     const uint32_t width = e->ask.model->models.info.n_embd;
@@ -245,7 +245,7 @@ static json_t *numbers_of(const embedding *e, size_t i)
     return list;
 }
 
-/* The floats, little-endian, in base64. */
+/* Returns vector i as base64 of its floats, little-endian. */
 static json_t *base64_of(const embedding *e, size_t i)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -360,7 +360,7 @@ void serve_post_ollama_embeddings(serve_call *call)
 
 /* ---- Reranking --------------------------------------------------------------------------------------- */
 
-/* A document is a string, or an object with its text. */
+/* Returns the text of a document, which is a string or an object with "text"; NULL: it is neither. */
 static const json_t *text_of(const json_t *document)
 {
     const json_t *text = json_is_object(document) ? json_object_get(document, "text") : document;
@@ -374,7 +374,7 @@ static bool read_pairs(embedding *e, const json_t **documents)
     e->pooling = AERIE_POOLING_RANK;
     if (!json_is_string(query)) return serve_fail(e->error, 400, "query", "'query' must be a string");
     if (!serve_get_list(e->ask.body, "documents", documents, e->error)) return false;
-    if (!*documents && !serve_get_list(e->ask.body, "texts", documents, e->error)) return false; /* as TEI calls them */
+    if (!*documents && !serve_get_list(e->ask.body, "texts", documents, e->error)) return false; /* TEI's name for it */
     if (!*documents) return serve_fail(e->error, 400, "documents", "'documents' must be a list of texts");
     if (!make_room(e, json_array_size(*documents), "documents")) return false;
     for (size_t i = 0; i < json_array_size(*documents); i++) {
@@ -382,8 +382,8 @@ static bool read_pairs(embedding *e, const json_t **documents)
         int32_t *tokens;
         size_t n, n_first;
         if (!text)
-            return serve_fail(e->error, 400, "documents", "document %zu is neither a text nor an object with \"text\"", i);
-        const size_t room = 40 * (json_string_length(query) + json_string_length(text)); /* as serve_ask_tokenize has it */
+            return serve_fail(e->error, 400, "documents", "document %zu is neither a string nor an object with \"text\"", i);
+        const size_t room = 40 * (json_string_length(query) + json_string_length(text)); /* as in serve_ask_tokenize */
         if (!serve_use_add(e->ask.use, room)) return serve_fail_memory(e->error);
         const aerie_status status =
             aerie_rerank_tokens(e->ask.model->models.model, json_string_value(query), json_string_length(query),
@@ -396,7 +396,7 @@ static bool read_pairs(embedding *e, const json_t **documents)
     return true;
 }
 
-/* Best first; of equals the earlier one. */
+/* Orders by score, best first, then by index. */
 static int by_score(const void *left, const void *right)
 {
     const ranked *a = left, *b = right;

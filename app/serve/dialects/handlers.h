@@ -1,5 +1,5 @@
-/* handlers.h - the functions behind the paths (routes.c). Each replies to its call, or leaves it without an answer when the
- * client is gone.
+/* handlers.h - the handlers of the paths in routes.c. Each replies to its call, or returns without a reply when the client has
+ * disconnected.
  */
 #ifndef AERIE_APP_SERVE_DIALECTS_HANDLERS_H
 #define AERIE_APP_SERVE_DIALECTS_HANDLERS_H
@@ -22,30 +22,33 @@ serve_handler serve_post_tokenize, serve_post_detokenize, serve_post_template;
 /* embed.c */
 serve_handler serve_post_embeddings, serve_post_ollama_embed, serve_post_ollama_embeddings, serve_post_rerank;
 
-/* Removes what servers that were killed left behind in --slot-save-path. */
+/* Removes unfinished files that killed servers left in --slot-save-path. */
 void serve_slots_clean(const char *folder);
 
-/* Answers a chat. convert makes the body that of a chat completion, or, with "prompt", of a completion; NULL: it is one. */
+/* Answers a chat. convert turns the body into that of a chat completion or, if it sets "prompt", of a completion. If convert is
+ * NULL, the body already is a chat completion's.
+ */
 void serve_chat_run(serve_call *call, serve_ask_step *convert, const serve_dialect *as);
 serve_ask_step serve_messages_convert, serve_responses_convert; /* messages.c, responses_request.c */
 
-/* Shapes of errors. */
+/* Return an error in the dialect's JSON. */
 json_t *serve_messages_error(const serve_error *error);
 json_t *serve_ollama_error(const serve_error *error);
-/* "keep_alive": a number of seconds or a duration as Go writes it; NAN: there is none. */
+/* Reads "keep_alive", a number of seconds or a duration in Go's notation. *seconds is NAN if it is absent. */
 bool serve_ollama_keep(const json_t *body, double *seconds, serve_error *error);
 
-/* An error in a stream of OpenAI's kind. */
+/* Sends r's error as an event of OpenAI's streams. */
 bool serve_openai_fail(serve_reply_state *r);
-/* "aerie-0.1.0": what made the answer. */
+/* Returns "system_fingerprint", such as "aerie-0.1.0". */
 const char *serve_fingerprint(void);
 
-/* What a request for text alone begins with: the body read and its model taken. After it the caller has a place of
- * call->work, to be given back by serve_text_end. */
+/* Begins a request that needs no session: waits for call->work, reads the body and takes the model. The caller must end with
+ * serve_text_end or serve_text_reply, which post call->work.
+ */
 bool serve_text_begin(serve_ask *ask, serve_call *call, serve_error *error);
-/* Replies: json, or the error if it has a status. */
+/* Replies with json, or with the error if it has a status. */
 void serve_text_end(serve_ask *ask, serve_call *call, json_t *json, const serve_error *error);
-/* The same with an answer in parts, which it takes over; release(user), once nothing of them is needed any more. */
+/* The same with an answer in parts, which it takes ownership of. Calls release(user) when the parts are no longer needed. */
 void serve_text_reply(serve_call *call, serve_parts *parts, const serve_error *error, void (*release)(void *user), void *user);
 
 #endif

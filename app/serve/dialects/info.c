@@ -1,4 +1,4 @@
-/* info.c - what the server is and how it fares: health, models, properties. */
+/* info.c - health, models and properties of the server, the web page and the measured pass times. */
 #include <string.h>
 
 #include "serve/dialects/handlers.h"
@@ -31,7 +31,7 @@ void serve_get_health(serve_call *call)
 
 /* ---- Models --------------------------------------------------------------------------------------------------------- */
 
-/* Encoders have no session. */
+/* Returns the context length of the session, or the trained one for encoders, which have no session. */
 uint32_t serve_model_n_ctx(const serve_model *m)
 {
     return m->session ? aerie_session_n_ctx(m->session) : m->models.info.n_ctx_train;
@@ -42,7 +42,9 @@ static const char *speculation_of(const serve_model *m)
     return m->session ? aerie_session_spec_name(m->session) : "none";
 }
 
-/* Names and figures of a model that is loaded, which may change at any time: under a use of it. NULL when out of memory. */
+/* Returns "meta" of a loaded model; NULL when out of memory. The caller must hold a use of the model, so that it stays
+ * loaded.
+ */
 static json_t *meta_of(const serve_model *m)
 {
     const aerie_model_info *i = &m->models.info;
@@ -101,7 +103,7 @@ static json_t *defaults_of(const app_options *o)
                      (double)s->frequency_penalty, "repeat_last_n", (int)s->penalty_last_n, "n_predict", (int)o->n_predict);
 }
 
-/* The properties of a model that is not loaded: what needs no file. */
+/* Returns the properties of a model that is not loaded, those that are known without its file. */
 static json_t *sleeping_props(const serve_call *call, const serve_model *m)
 {
     return json_pack("{s:{s:i, s:o}, s:i, s:o, s:s, s:s, s:o, s:b}", "default_generation_settings", "n_ctx", 0, "params",
@@ -159,11 +161,11 @@ void serve_get_page(serve_call *call)
 typedef struct curve {
     serve_model *model;
     size_t i; /* the point to measure */
-    bool measures; /* else it is read */
+    bool measures; /* measure missing points; false: only read */
     double seconds[SERVE_N_CURVE];
 } curve;
 
-/* A point that is missing, while nothing else is to be done; the prefix cache may be lost with it. */
+/* Reads point c->i. Measures it first if it is missing and the session has no tasks; measuring may empty the prefix cache. */
 static void measure_curve(aerie_session *session, void *user)
 {
     curve *c = user;
@@ -177,7 +179,7 @@ static void measure_curve(aerie_session *session, void *user)
     c->seconds[c->i] = *point;
 }
 
-/* What shall be measured at all: not what could not be a short while ago. */
+/* Allows measuring unless an attempt was made less than CURVE_PAUSE seconds ago. */
 static void begin_curve(aerie_session *session, void *user)
 {
     curve *c = user;
@@ -186,7 +188,7 @@ static void begin_curve(aerie_session *session, void *user)
     c->measures = !tried || app_now() - tried >= CURVE_PAUSE;
 }
 
-/* T(n) of ?model=, measured when it is first asked for. */
+/* Answers with T(n), the seconds of a pass over n rows of ?model=, which are measured at the first request. */
 void serve_get_curve(serve_call *call)
 {
     serve_error error = {0};

@@ -1,4 +1,4 @@
-/* llama.c - completions and infill as llama.cpp's server has them. */
+/* llama.c - completions and infill in the dialect of llama.cpp's server. */
 #include <string.h>
 
 #include "serve/dialects/handlers.h"
@@ -6,7 +6,7 @@
 
 /* ---- Answers -------------------------------------------------------------------------------------------------------- */
 
-/* "origins" and "completion_probabilities", if asked for. */
+/* Adds "origins" and "completion_probabilities", if requested. */
 static void add_tokens(serve_parts *out, serve_said *s)
 {
     serve_parts_origins(out, s, "origins");
@@ -39,14 +39,14 @@ static const char *stop_type(const serve_reply_state *r, const serve_said *s)
     return serve_said_stop(r, s) ? "word" : "eos";
 }
 
-/* The list that a path of "response_fields" names; NULL: it names none. */
+/* Returns the writer for the list that a path of "response_fields" names; NULL: the path names no list. */
 static serve_entry *list_named(const serve_said *s, const char *path)
 {
     if (strcmp(path, "origins") == 0 && serve_said_has_origins(s)) return serve_token_origin;
     return strcmp(path, "completion_probabilities") == 0 && serve_said_has_logprobs(s) ? serve_token_logprob : NULL;
 }
 
-/* What "response_fields" asks for of an answer: each field under its path ("timings/prompt_n"). */
+/* Adds the fields of an answer that "response_fields" names, each under its path ("timings/prompt_n"). */
 static void add_fields(serve_parts *out, serve_said *s, const json_t *json, const json_t *paths)
 {
     const char *comma = "";
@@ -76,7 +76,7 @@ static void add_fields(serve_parts *out, serve_said *s, const json_t *json, cons
     serve_parts_text(out, "}");
 }
 
-/* Digits as a string where JSON's readers would make another number of it. */
+/* Returns a seed as a number, or as a string of digits if it exceeds INT64_MAX, which JSON readers would round. */
 static json_t *seed_of(uint64_t seed)
 {
     char digits[24];
@@ -143,19 +143,20 @@ static const serve_dialect dialect = {"cmpl-", "text/event-stream", begin, delta
 
 /* ---- Infill ----------------------------------------------------------------------------------------------------------- */
 
-/* Pieces of an infill prompt: tokens of the model, if it has them, and texts that are tokenized as text alone. */
+/* Adds a special token to an infill prompt, if the model has it. */
 static bool put_special(serve_ask *ask, aerie_special which, serve_error *error)
 {
     const int32_t token = aerie_token_special(ask->model->models.model, which);
     return token < 0 || serve_ask_add_tokens(ask, &token, 1, error);
 }
 
+/* Adds text to an infill prompt; special tokens in it are not parsed. */
 static bool put_string(serve_ask *ask, const char *text, serve_error *error)
 {
     return serve_ask_add_text(ask, text, strlen(text), false, false, error);
 }
 
-/* Other files, as models of code know them: each after its name. */
+/* Adds other files in the format that code models are trained on: each file follows its name. */
 static bool put_extra(serve_ask *ask, const json_t *extra, serve_error *error)
 {
     const bool named = aerie_token_special(ask->model->models.model, AERIE_SPECIAL_FIM_SEP) >= 0;
@@ -188,7 +189,7 @@ bool serve_model_fills_gaps(const serve_model *m)
            aerie_token_special(model, AERIE_SPECIAL_FIM_MID) >= 0;
 }
 
-/* The prompt: other files, prefix, suffix, and then what fills the gap. */
+/* Adds the prompt: other files, prefix, suffix, and the beginning of the text that fills the gap. */
 static bool add_gap(serve_ask *ask, const json_t *extra, const char *prefix, const char *suffix, const char *begun,
                     serve_error *error)
 {
@@ -204,10 +205,10 @@ bool serve_ask_gap(serve_ask *ask, const json_t *prefix, const char *suffix, ser
     const char *text = json_string_value(prefix);
     if (!serve_model_fills_gaps(ask->model))
         return serve_fail(error, 400, "suffix",
-                          "'suffix' is not supported: the model '%.100s' has no tokens for gaps in texts (FIM)",
+                          "'suffix' is not supported: the model '%.100s' has no fill-in-the-middle (FIM) tokens",
                           ask->model->name);
     if (!text || strlen(text) != json_string_length(prefix))
-        return serve_fail(error, 400, "prompt", "with a 'suffix' the prompt must be text, without NUL characters");
+        return serve_fail(error, 400, "prompt", "with 'suffix', the prompt must be a string without NUL characters");
     return add_gap(ask, NULL, text, suffix, "", error);
 }
 
@@ -216,7 +217,8 @@ static bool read_infill(serve_ask *ask, serve_error *error)
     const char *prefix = "", *suffix = "", *begun = "";
     const json_t *extra = NULL;
     if (!serve_model_fills_gaps(ask->model))
-        return serve_fail(error, 501, "", "the model '%.100s' has no tokens for infill (FIM)", ask->model->name);
+        return serve_fail(error, 501, "", "infill is not supported: the model '%.100s' has no fill-in-the-middle (FIM) tokens",
+                          ask->model->name);
     if (!serve_get_text(ask->body, "input_prefix", &prefix, error) ||
         !serve_get_text(ask->body, "input_suffix", &suffix, error) || !serve_get_text(ask->body, "prompt", &begun, error) ||
         !serve_get_list(ask->body, "input_extra", &extra, error))
@@ -226,7 +228,9 @@ static bool read_infill(serve_ask *ask, serve_error *error)
 
 /* ---- Calls ------------------------------------------------------------------------------------------------------------ */
 
-/* Fields that only these paths have. "n_predict" 0 computes the prompt, for the prefix cache, and answers with no text. */
+/* Reads the fields that only these paths have. With "n_predict" 0 the prompt is computed for the prefix cache, and the answer
+ * has no text.
+ */
 static bool read_own(serve_ask *ask, serve_error *error)
 {
     const json_t *fields = NULL, *n = json_object_get(ask->body, "n_predict");
@@ -234,7 +238,7 @@ static bool read_own(serve_ask *ask, serve_error *error)
     for (size_t i = 0; i < json_array_size(fields); i++) {
         const json_t *path = json_array_get(fields, i);
         if (!json_is_string(path) || strlen(json_string_value(path)) != json_string_length(path))
-            return serve_fail(error, 400, "response_fields", "'response_fields' must hold names of fields");
+            return serve_fail(error, 400, "response_fields", "'response_fields' must be a list of field names");
     }
     ask->only_prompt = json_is_number(n) && json_number_value(n) == 0;
     if (ask->only_prompt && json_object_set_new(ask->body, "n_predict", json_integer(1))) return serve_fail_memory(error);

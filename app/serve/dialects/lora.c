@@ -1,4 +1,6 @@
-/* lora.c - adapters: which a request uses, and which those use that say nothing (/lora-adapters, as in llama.cpp's server). */
+/* lora.c - adapters: the scales that a request asks for, and the defaults for other requests (/lora-adapters, as in llama.cpp's
+ * server).
+ */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <stdlib.h>
@@ -8,7 +10,7 @@
 
 /* ---- Lists of {id, scale} ---------------------------------------------------------------------------------------------- */
 
-/* An entry into scales [n]. */
+/* Reads an entry into scales [n]. */
 static bool read_entry(const json_t *entry, float *scales, bool *seen, size_t n, const char *field, serve_error *error)
 {
     const json_t *id = json_object_get(entry, "id"), *scale = json_object_get(entry, "scale");
@@ -27,7 +29,7 @@ static bool read_entry(const json_t *entry, float *scales, bool *seen, size_t n,
     return true;
 }
 
-/* Scales [n] of a list; adapters that it does not name get 0. */
+/* Reads scales [n] from a list; adapters that it does not name get 0. */
 static bool read_scales(const json_t *list, float *scales, size_t n, const char *field, serve_error *error)
 {
     bool *seen = calloc(n + 1, sizeof *seen), ok = seen != NULL;
@@ -39,17 +41,17 @@ static bool read_scales(const json_t *list, float *scales, size_t n, const char 
     for (size_t i = 0; ok && i < n; i++) n_used += scales[i] != 0;
     free(seen);
     if (ok && n_used > AERIE_MAX_ADAPTERS)
-        return serve_fail(error, 400, field, "%zu adapters are asked for; at most %d can be used together", n_used,
+        return serve_fail(error, 400, field, "%zu adapters are requested; at most %d can be used together", n_used,
                           AERIE_MAX_ADAPTERS);
     return ok;
 }
 
-/* ---- Of a model --------------------------------------------------------------------------------------------------------- */
+/* ---- Scales of models and requests -------------------------------------------------------------------------------------- */
 
 bool serve_lora_open(serve_model *m)
 {
     const size_t n = m->models.n_adapters;
-    if (m->lora_scales) return true; /* it was loaded before, with the same adapters: what was set since holds */
+    if (m->lora_scales) return true; /* the model was loaded before with the same adapters; keep the scales set since */
     m->lora_scales = calloc(n + 1, sizeof *m->lora_scales);
     for (size_t i = 0; m->lora_scales && i < n && !m->server->o->lora_idle; i++)
         m->lora_scales[i] = m->options.loras.uses[i].scale;

@@ -1,4 +1,4 @@
-/* messages.c - Anthropic's messages: requests as chat completions, and answers in its blocks and events. */
+/* messages.c - Anthropic's Messages API: converts requests to chat completions, and writes answers as its blocks and events. */
 #include <string.h>
 
 #include "serve/dialects/handlers.h"
@@ -23,7 +23,7 @@ static bool add_string(app_text *text, const json_t *string)
 
 static bool add_blocks(app_text *text, const json_t *content, const char *field, int depth, serve_error *error);
 
-/* A document or a search result: its title and context, then its text. */
+/* Adds a document or a search result: title, source and context, then its text. */
 static bool add_document(app_text *text, const json_t *block, const char *field, int depth, serve_error *error)
 {
     static const char *const heads[] = {"title", "source", "context"};
@@ -40,7 +40,7 @@ static bool add_document(app_text *text, const json_t *block, const char *field,
     if (kind && strcmp(kind, "text") == 0 && json_is_string(data)) return add_string(text, data) || serve_fail_memory(error);
     if (json_is_string(content) || json_is_array(content)) return add_blocks(text, content, field, depth + 1, error);
     return serve_fail(error, 400, field,
-                      "'%s': a document's source of type '%.40s' is not supported; text is (types text and content)", field,
+                      "'%s': document sources of type '%.40s' are not supported; use text or content", field,
                       kind ? kind : "");
 }
 
@@ -59,7 +59,7 @@ static bool add_block_text(app_text *text, const json_t *block, const char *fiel
     return serve_fail(error, 400, field, "'%s': blocks of type '%.40s' are not supported here", field, type ? type : "");
 }
 
-/* Texts of blocks, lines between them, or the string that it is. */
+/* Adds the texts of a list of blocks, separated by line breaks, or content itself if it is a string. */
 static bool add_blocks(app_text *text, const json_t *content, const char *field, int depth, serve_error *error)
 {
     enum { MAX_DEPTH = 4 }; /* blocks within blocks */
@@ -72,7 +72,7 @@ static bool add_blocks(app_text *text, const json_t *content, const char *field,
     return true;
 }
 
-/* Text of a list of blocks, or the string that it is; NULL with the reason. */
+/* Returns the text of a list of blocks, or content itself if it is a string. Returns NULL with an error. */
 static json_t *text_of(const json_t *content, const char *field, serve_error *error)
 {
     app_text text = {0};
@@ -83,12 +83,12 @@ static json_t *text_of(const json_t *content, const char *field, serve_error *er
     return json;
 }
 
-/* What the blocks of one message become. */
+/* The converted blocks of one message. */
 typedef struct parts {
     serve_server *server;
     json_t *texts;   /* blocks that are read as text */
     json_t *calls;   /* tool_calls */
-    json_t *results; /* messages of tools */
+    json_t *results; /* messages with the role "tool" */
     json_t *thinking;
 } parts;
 
@@ -112,7 +112,7 @@ static bool add_result(parts *p, const json_t *block, serve_error *error)
     return json_array_append_new(p->results, message) == 0 || serve_fail_memory(error);
 }
 
-/* What only the service of Anthropic does, and keeps: its tools' calls and results. */
+/* Whether blocks of this type are calls and results of tools that Anthropic's service runs itself. */
 static bool is_hosted(const char *type)
 {
     static const char result[] = "_tool_result";
@@ -149,7 +149,7 @@ static bool add_block(parts *p, const json_t *block, size_t i, serve_error *erro
                       i, type);
 }
 
-/* One message as one or several of OpenAI's: results of tools come before the user's text. */
+/* Appends one message as one or several of OpenAI's; tool results come before the user's text. */
 static bool convert_message(serve_server *server, json_t *out, const json_t *message, size_t i, serve_error *error)
 {
     const json_t *content = json_object_get(message, "content");
@@ -196,7 +196,7 @@ static json_t *convert_messages(const serve_ask *ask, serve_error *error)
     return NULL;
 }
 
-/* A tool as a function; takes nothing over. */
+/* Returns a tool as a function; NULL with an error. */
 static json_t *convert_tool(const json_t *tool, size_t i, serve_error *error)
 {
     json_t *name = json_object_get(tool, "name"), *about = json_object_get(tool, "description");
@@ -216,7 +216,9 @@ static json_t *convert_tool(const json_t *tool, size_t i, serve_error *error)
     return out;
 }
 
-/* Tools of their own types (web_search_20250305, bash_20250124) have schemas that only their makers know: they are left out. */
+/* Returns the list of tools. Anthropic's built-in types (web_search_20250305, bash_20250124) come without a schema and are left
+ * out.
+ */
 static json_t *convert_tools(const serve_ask *ask, const json_t *tools, serve_error *error)
 {
     json_t *out = json_array();
@@ -244,11 +246,11 @@ static json_t *convert_choice(const json_t *choice, serve_error *error)
     if (type && strcmp(type, "any") == 0) return json_string("required");
     if (type && strcmp(type, "tool") == 0 && name)
         return json_pack("{s:s, s:{s:s}}", "type", "function", "function", "name", name);
-    serve_fail(error, 400, "tool_choice", "'tool_choice' is an object whose 'type' is auto, any, none or tool");
+    serve_fail(error, 400, "tool_choice", "'tool_choice' must be an object whose 'type' is auto, any, none or tool");
     return NULL;
 }
 
-/* "tool_choice" with what it says of several calls at once. */
+/* Converts "tool_choice", including disable_parallel_tool_use. */
 static bool convert_calls(json_t *out, const json_t *choice, serve_error *error)
 {
     bool one = false;
@@ -259,7 +261,7 @@ static bool convert_calls(json_t *out, const json_t *choice, serve_error *error)
     return ok || (error->status ? false : serve_fail_memory(error));
 }
 
-/* "output_config": what the answer looks like ("format", which was "output_format" once), and how much thought it is worth. */
+/* Converts "output_config": the answer's format (formerly "output_format") and the reasoning effort. */
 static bool convert_output(json_t *out, const json_t *body, serve_error *error)
 {
     const json_t *config = NULL, *format = NULL, *schema = NULL;
@@ -270,7 +272,7 @@ static bool convert_output(json_t *out, const json_t *body, serve_error *error)
         return false;
     if (format && (!type || strcmp(type, "json_schema") || !schema))
         return serve_fail(error, 400, "output_config",
-                          "'output_config.format' is {\"type\": \"json_schema\", \"schema\": {...}}");
+                          "'output_config.format' must be {\"type\": \"json_schema\", \"schema\": {...}}");
     const bool ok =
         (!effort || json_object_set_new(out, "reasoning_effort", json_string(effort)) == 0) &&
         (!schema || json_object_set_new(out, "response_format",
@@ -279,7 +281,7 @@ static bool convert_output(json_t *out, const json_t *body, serve_error *error)
     return ok || serve_fail_memory(error);
 }
 
-/* The body as that of a chat completion. */
+/* Replaces the body by that of a chat completion. */
 bool serve_messages_convert(serve_ask *ask, serve_error *error)
 {
     static const char *const same[] = {"model", "max_tokens", "temperature",    "top_p",   "top_k",               "stream",
@@ -406,7 +408,7 @@ static bool fail(serve_reply_state *r)
     return serve_put_event(r, "error", serve_messages_error(&r->error));
 }
 
-/* Blocks in the order reasoning, text, calls. */
+/* Returns the answer's blocks in the order reasoning, text, calls. */
 static json_t *blocks_of(const serve_said *s)
 {
     json_t *list = json_array();

@@ -18,7 +18,7 @@ json_t *serve_ollama_error(const serve_error *e)
 
 /* ---- Requests ------------------------------------------------------------------------------------------------------- */
 
-/* "options": their names are llama.cpp's, mostly. */
+/* Converts "options", most of which have llama.cpp's names. */
 static bool convert_options(json_t *out, const json_t *body, serve_error *error)
 {
     static const char *const same[] = {"temperature",
@@ -51,7 +51,7 @@ static bool convert_options(json_t *out, const json_t *body, serve_error *error)
     return ok || serve_fail_memory(error);
 }
 
-/* What both kinds of requests have: model, stream (on unless it is turned off), format, think, logprobs. */
+/* Converts what both kinds of requests have: model, stream (default true), format, think, logprobs, options. */
 static bool convert_common(json_t *out, const json_t *body, serve_error *error)
 {
     json_t *model = json_object_get(body, "model"), *stream = json_object_get(body, "stream");
@@ -64,23 +64,23 @@ static bool convert_common(json_t *out, const json_t *body, serve_error *error)
               (!top || !json_object_set(out, "top_logprobs", top));
     if (ok && json_is_string(format)) {
         if (strcmp(json_string_value(format), "json") && json_string_length(format))
-            return serve_fail(error, 400, "format", "'format' is \"json\" or a schema; found '%.60s'",
+            return serve_fail(error, 400, "format", "'format' must be \"json\" or a JSON schema; found '%.60s'",
                               json_string_value(format));
         if (json_string_length(format))
             ok = !json_object_set_new(out, "response_format", json_pack("{s:s}", "type", "json_object"));
     } else if (ok && json_is_object(format)) {
         ok = !json_object_set(out, "json_schema", format);
     } else if (ok && format && !json_is_null(format)) {
-        return serve_fail(error, 400, "format", "'format' is \"json\" or a schema");
+        return serve_fail(error, 400, "format", "'format' must be \"json\" or a JSON schema");
     }
     if (ok && json_is_boolean(think)) ok = !json_object_set(out, "enable_thinking", think);
     else if (ok && json_is_string(think)) ok = !json_object_set(out, "reasoning_effort", think);
     else if (ok && think && !json_is_null(think))
-        return serve_fail(error, 400, "think", "'think' is true, false, or how much: \"low\", \"medium\", \"high\"");
+        return serve_fail(error, 400, "think", "'think' must be true, false, \"low\", \"medium\" or \"high\"");
     return ok ? convert_options(out, body, error) : serve_fail_memory(error);
 }
 
-/* Seconds of "1h30m", "90s", "250ms", "-1m" or "-1"; false: it is none of these. */
+/* Reads a duration such as "1h30m", "90s", "250ms", "-1m" or "-1" in seconds. Returns false if it is not one. */
 static bool read_duration(const char *text, double *seconds)
 {
     static const struct {
@@ -99,7 +99,7 @@ static bool read_duration(const char *text, double *seconds)
         ok = (*text == '.' || (*text >= '0' && *text <= '9')) && end > text &&
              strspn(text, "0123456789.") == (size_t)(end - text);
         while (n && i < sizeof units / sizeof *units && (strlen(units[i].name) != n || memcmp(units[i].name, end, n))) i++;
-        bare = ok && n == 0; /* seconds, and nothing behind them */
+        bare = ok && n == 0; /* a number without a unit is seconds and must be the only one */
         ok = ok && (bare ? sum == 0 : i < sizeof units / sizeof *units);
         sum += ok ? number * (bare ? 1 : units[i].seconds) : 0;
         text = end + n;
@@ -118,7 +118,7 @@ bool serve_ollama_keep(const json_t *body, double *seconds, serve_error *error)
                                           : json_is_string(given) && read_duration(json_string_value(given), seconds);
     if (!ok)
         return serve_fail(error, 400, "keep_alive",
-                          "'keep_alive' is a number of seconds or a time such as \"5m\" or \"1h30m\"");
+                          "'keep_alive' must be a number of seconds or a duration such as \"5m\" or \"1h30m\"");
     return true;
 }
 
@@ -127,7 +127,7 @@ static bool has_images(const json_t *object)
     return json_array_size(json_object_get(object, "images")) > 0;
 }
 
-/* Calls without ids and types, with arguments as objects. */
+/* Returns a message in OpenAI's form. In ollama's, calls have no ids and types, and arguments are objects. */
 static json_t *convert_message(const json_t *message, size_t i, serve_error *error)
 {
     json_t *copy = json_deep_copy(message), *calls = json_object_get(copy, "tool_calls");
@@ -164,7 +164,7 @@ static bool convert_chat(serve_ask *ask, serve_error *error)
     return serve_ask_replace(ask, body, ok, error);
 }
 
-/* A prompt, in the model's template unless it is raw or stands before a gap. */
+/* Converts a prompt, which is put in the chat template unless "raw" or "suffix" is set. */
 static bool convert_generate(serve_ask *ask, serve_error *error)
 {
     ask->kind = SERVE_KIND_TEXT;
@@ -190,7 +190,7 @@ static bool convert_generate(serve_ask *ask, serve_error *error)
 
 /* ---- Answers ---------------------------------------------------------------------------------------------------------- */
 
-/* A moment as JSON has it; NULL: now. */
+/* Writes a time in RFC 3339's format; moment NULL: the current time. */
 static const char *time_text(const struct timespec *moment, char out[40])
 {
     struct timespec now;
@@ -203,7 +203,7 @@ static const char *time_text(const struct timespec *moment, char out[40])
     return out;
 }
 
-/* A line; `said` is {"message": ...} or {"response": ...}, which it takes over. */
+/* Returns a line with `said`, {"message": ...} or {"response": ...}, of which it takes ownership. */
 static json_t *line_of(const serve_reply_state *r, json_t *said, bool done)
 {
     char now[40];
@@ -216,7 +216,7 @@ static json_t *line_of(const serve_reply_state *r, json_t *said, bool done)
     return NULL;
 }
 
-/* Calls with arguments as objects, from `from` on. */
+/* Returns the calls from index `from` on, with arguments as objects. */
 static json_t *calls_of(const serve_said *s, size_t from)
 {
     json_t *list = json_array();
@@ -232,7 +232,7 @@ static json_t *calls_of(const serve_said *s, size_t from)
     return NULL;
 }
 
-/* {"message": {...}} or {"response": ..., "thinking": ...} */
+/* Returns {"message": {...}} or {"response": ..., "thinking": ...}. Takes ownership of its JSON arguments. */
 static json_t *said_of(const serve_reply_state *r, json_t *content, json_t *thinking, json_t *calls)
 {
     const bool chat = r->ask.kind == SERVE_KIND_CHAT;
@@ -262,7 +262,7 @@ static bool begin(serve_reply_state *r)
     return true;
 }
 
-/* The line with the probabilities of the tokens that came with it; takes it over. */
+/* Sends the line with the log probabilities of its tokens; takes ownership of it. */
 static bool put_line(serve_reply_state *r, serve_said *s, json_t *line)
 {
     serve_parts out = {0};
@@ -331,20 +331,20 @@ static void whole(serve_reply_state *r, serve_parts *out)
 
 static const serve_dialect dialect = {"ollama-", "application/x-ndjson", begin, delta, end_choice, end, fail, whole, NULL};
 
-/* ---- Requests without a prompt: they load the model, or with a "keep_alive" of 0 let it go ------------------------------ */
+/* ---- Requests without a prompt load the model, or unload it if "keep_alive" is 0 ---------------------------------------- */
 
-/* Whether the body, which may be wrong, is such a one; *lets_go: which of the two. */
+/* Whether the body, which may be invalid, has no prompt. *lets_go: it asks to unload the model. */
 static bool has_no_prompt(const serve_call *call, bool chat, bool *lets_go)
 {
     serve_error error = {0};
     double keep = NAN;
-    json_t *body; /* a wrong one, or one that memory lacks for, is met again */
+    json_t *body; /* NULL if it is invalid or memory is short; reading it again reports that */
     app_json_read(&body, call->body.data, call->body.n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL);
     const json_t *prompt = json_object_get(body, chat ? "messages" : "prompt");
     bool none = json_is_object(body) && (!prompt || json_is_null(prompt));
     none = none ||
            (chat ? json_is_array(prompt) && !json_array_size(prompt) : json_is_string(prompt) && !json_string_length(prompt));
-    none = none && serve_ollama_keep(body, &keep, &error); /* else the whole request is refused */
+    none = none && serve_ollama_keep(body, &keep, &error); /* a wrong "keep_alive" is reported when the request is read */
     *lets_go = keep == 0;
     json_decref(body);
     return none;
@@ -374,9 +374,9 @@ static void load_only(serve_call *call, bool chat, bool lets_go)
     bool ok = serve_ask_read(&ask, call, &error) && (chat ? convert_chat(&ask, &error) : convert_generate(&ask, &error));
     const char *name = ok ? json_string_value(json_object_get(ask.body, "model")) : NULL;
     serve_model *m = ok && lets_go ? serve_models_find(models, name) : NULL;
-    if (m && serve_model_use(models, m)) ask.model = m; /* what ask.keep says is done when it is given back */
+    if (m && serve_model_use(models, m)) ask.model = m; /* ask.keep takes effect when the model is given back */
     else if (ok && !m) ok = serve_ask_model(&ask, &error);
-    ok = ok && serve_ask_fields(&ask, &error) && serve_ask_tools(&ask, ask.body, &error); /* wrong ones are refused too */
+    ok = ok && serve_ask_fields(&ask, &error) && serve_ask_tools(&ask, ask.body, &error); /* refuse invalid fields too */
     if (ok) json = loaded(name, chat, lets_go);
     serve_text_end(&ask, call, json, &error);
 }
@@ -411,13 +411,15 @@ static json_t *details_of(const serve_facts *f)
                      "parameter_size", size, "quantization_level", f->quantization[0] ? f->quantization : "unknown");
 }
 
-/* When it is unloaded unless it is used again; one that stays has as many years as ollama gives it. */
+/* Returns when the model is unloaded unless it is used again. For a model that stays loaded that is in 292 years, as in
+ * ollama.
+ */
 static struct timespec expires_at(serve_models *models, const serve_model *m)
 {
     const double for_ever = 292 * 365.25 * 86400;
     struct timespec moment;
     pthread_mutex_lock(&models->lock);
-    double left = m->keep - (m->n_users > 1 ? 0 : app_now() - m->last_used); /* one user is who asks */
+    double left = m->keep - (m->n_users > 1 ? 0 : app_now() - m->last_used); /* one user is this request */
     if (m->keep < 0 || left > for_ever) left = for_ever;
     pthread_mutex_unlock(&models->lock);
     clock_gettime(CLOCK_REALTIME, &moment);
@@ -477,11 +479,11 @@ void serve_get_running(serve_call *call)
 
 void serve_get_version(serve_call *call)
 {
-    /* the version of ollama whose interface this is: clients ask for 0.13.4 (Responses) or 0.14.0 (Messages) at least */
+    /* The version of ollama whose API this is. Clients require at least 0.13.4 (Responses) or 0.14.0 (Messages). */
     serve_reply_json(call, 200, json_pack("{s:s, s:s}", "version", "0.14.0", "aerie", aerie_version()));
 }
 
-/* "llama.context_length" and its like, beside what all architectures have. */
+/* Returns "model_info": keys with the architecture's prefix, such as "llama.context_length", and the general ones. */
 static json_t *facts_of(const serve_model *m)
 {
     const aerie_model_info *info = &m->models.info;
@@ -508,7 +510,7 @@ static json_t *facts_of(const serve_model *m)
     return NULL;
 }
 
-/* What the model can do, in ollama's words; a word that is NULL is left out. */
+/* Returns ollama's "capabilities" of the model; NULL entries are left out. */
 static json_t *abilities_of(const serve_model *m)
 {
     if (m->models.info.is_encoder) return json_pack("[s]", "embedding");

@@ -1,4 +1,4 @@
-/* responses.c - OpenAI's responses: answers as items and events. What they answer is read by responses_request.c. */
+/* responses.c - OpenAI's Responses API: writes answers as items and events. responses_request.c reads the requests. */
 #include <string.h>
 
 #include "serve/dialects/handlers.h"
@@ -8,7 +8,7 @@
 
 enum { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL };
 
-/* The id of an item: the answer's own letters, and its number. */
+/* Writes the id of an item: the prefix, the random letters of the answer's id, and the item's number. */
 static const char *item_id(const serve_reply_state *r, const char *prefix, int i, char out[64])
 {
     snprintf(out, 64, "%s_%s%d", prefix, strchr(r->id, '_') + 1, i);
@@ -34,7 +34,7 @@ static json_t *message_item(const serve_reply_state *r, int i, json_t *content, 
                      begun ? "in_progress" : "completed", "role", "assistant", "content", content);
 }
 
-/* One that has ended, with its only part. */
+/* Returns a completed message with its only part. */
 static json_t *whole_message(const serve_reply_state *r, int i, json_t *part)
 {
     return message_item(r, i, json_pack("[o]", part), false);
@@ -50,7 +50,7 @@ static const char *call_prefix(const serve_reply_state *r, const serve_tool_call
     return is_custom(r, c) ? "ctc" : "fc";
 }
 
-/* What a call says: a function's arguments, or a custom tool's input. */
+/* Returns a function's arguments, or a custom tool's input. */
 static json_t *call_text(const serve_reply_state *r, const serve_tool_call *c)
 {
     return is_custom(r, c) ? serve_tools_input(&c->arguments) : serve_json_string(&c->arguments);
@@ -77,7 +77,9 @@ static json_t *usage(const serve_reply_state *r)
                      "reasoning_tokens", 0, "total_tokens", (json_int_t)(r->ask.n_tokens + n));
 }
 
-/* The answer as far as it has come: its items in the order reasoning, text, calls. status NULL: by how it ended. */
+/* Returns the response. If status is NULL it has ended: the status follows from the finish reason, and the output holds the
+ * items in the order reasoning, text, calls.
+ */
 static json_t *response(const serve_reply_state *r, const char *status)
 {
     const serve_said *s = &r->said[0];
@@ -107,7 +109,7 @@ static json_t *response(const serve_reply_state *r, const char *status)
                      "usage", whole ? usage(r) : json_null());
 }
 
-/* An event with its number. */
+/* Sends an event with its sequence number. */
 static bool put(serve_reply_state *r, const char *type, json_t *json)
 {
     const bool ok = json && !json_object_set_new(json, "type", json_string(type)) &&
@@ -122,7 +124,7 @@ static bool put_item(serve_reply_state *r, const char *type, int i, json_t *item
     return put(r, type, json_pack("{s:i, s:o}", "output_index", i, "item", item));
 }
 
-/* A piece, or (field "text", "arguments", "input") the whole, of what an item holds. */
+/* Sends a piece of an item's text (field "delta") or all of it (field "text", "arguments" or "input"). */
 static bool put_piece(serve_reply_state *r, const char *type, const char *prefix, int i, const char *field, json_t *text)
 {
     char id[64];
@@ -143,13 +145,13 @@ static bool put_part(serve_reply_state *r, const char *type, int i, json_t *part
                          "part", part));
 }
 
-/* What the open item says, of all that its kind has said: an item begins where the one before it ended. */
+/* Returns the open item's text: the text of its kind from `from` on, where the item before it ended. */
 static json_t *since(const app_text *text, size_t from)
 {
     return app_json_text(text->data ? text->data + from : "", text->n - from);
 }
 
-/* A custom tool's input lies within JSON and comes as one piece, once that is whole. */
+/* Ends a call. A custom tool's input is a string inside JSON, so it is sent at once, when the JSON is complete. */
 static bool close_call(serve_reply_state *r, const serve_tool_call *c, int i)
 {
     const bool custom = is_custom(r, c);

@@ -1,20 +1,20 @@
-/* responses_request.c - requests of OpenAI's responses as chat completions. Nothing is stored, so that a request has to bring
- * the whole conversation.
+/* responses_request.c - converts requests of OpenAI's Responses API to chat completions. The server stores nothing: a request
+ * must contain the whole conversation.
  *
- * Items of the model that follow each other (reasoning, messages, calls) are one turn, as it said them. What other services
- * know besides is left out, and a note in the log names its type.
+ * Consecutive items of the model (reasoning, messages, calls) form one turn. Items of types that this server does not know are
+ * left out, and a line in the log names the type.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "serve/dialects/handlers.h"
 
-/* Items on their way in. */
+/* The conversion of "input". */
 typedef struct input {
     serve_ask *ask;
-    json_t *messages; /* as far as they have come */
-    json_t *turn;     /* the last message, if it is the model's and may go on; lent by messages */
-    json_t *tools;    /* that items bring with them */
+    json_t *messages; /* converted so far */
+    json_t *turn;     /* the last message, if it is the model's and may continue; borrowed from messages */
+    json_t *tools;    /* tools that items contain are added here */
     serve_error *error;
 } input;
 
@@ -25,14 +25,14 @@ static bool is_type(const char *type, const char *name)
 
 /* ---- Turns --------------------------------------------------------------------------------------------------------- */
 
-/* A message that is not the model's; takes it over. */
+/* Adds a message that is not the model's; takes ownership of it. */
 static bool add_message(input *in, json_t *message)
 {
     in->turn = NULL;
     return json_array_append_new(in->messages, message) == 0 || serve_fail_memory(in->error);
 }
 
-/* The model's turn, begun if need be. NULL: out of memory. */
+/* Returns the model's current turn, begun if necessary; NULL when out of memory. */
 static json_t *turn_of(input *in)
 {
     if (in->turn) return in->turn;
@@ -42,7 +42,7 @@ static json_t *turn_of(input *in)
     return in->turn;
 }
 
-/* Text of the model, after what the turn has said before. */
+/* Appends text of the model to its turn. */
 static bool add_said(input *in, const json_t *content, size_t i)
 {
     json_t *turn = turn_of(in), *parts = json_object_get(turn, "content");
@@ -54,7 +54,7 @@ static bool add_said(input *in, const json_t *content, size_t i)
     return ok || (in->error->status ? false : serve_fail_memory(in->error));
 }
 
-/* Texts of a list of parts, one below the other, added to *text. */
+/* Adds the texts of a list of parts to *text, each on a new line. */
 static bool add_texts(app_text *text, const json_t *parts)
 {
     bool ok = true;
@@ -67,7 +67,7 @@ static bool add_texts(app_text *text, const json_t *parts)
     return ok;
 }
 
-/* What the model thought: the whole, or else its summary. */
+/* Adds the model's reasoning, or its summary if the reasoning itself is absent. */
 static bool add_reasoning(input *in, const json_t *item)
 {
     app_text text = {0};
@@ -80,7 +80,7 @@ static bool add_reasoning(input *in, const json_t *item)
     return ok || serve_fail_memory(in->error);
 }
 
-/* A call in the model's turn; takes name and arguments over. */
+/* Adds a call to the model's turn; takes ownership of name and arguments. */
 static bool add_call(input *in, const json_t *item, json_t *name, json_t *arguments)
 {
     json_t *turn = turn_of(in), *calls = json_object_get(turn, "tool_calls");
@@ -119,7 +119,7 @@ static json_t *text_of_json(const json_t *json)
     return out;
 }
 
-/* A call of a tool that the model knew by itself, such as local_shell: its arguments lie in `field`. */
+/* Adds a call of a built-in tool such as local_shell; its arguments are in `field`. */
 static bool add_own_call(input *in, const json_t *item, const char *name, const char *field, size_t i)
 {
     const json_t *arguments = json_object_get(item, field);
@@ -128,7 +128,7 @@ static bool add_own_call(input *in, const json_t *item, const char *name, const 
                     json_is_string(arguments) ? json_incref((json_t *)arguments) : text_of_json(arguments));
 }
 
-/* Whether it is a list of parts of a message; other lists are data. */
+/* Whether the list consists of message parts; other lists are data. */
 static bool has_parts(const json_t *list)
 {
     const char *type = json_string_value(json_object_get(json_array_get(list, 0), "type"));
@@ -136,7 +136,7 @@ static bool has_parts(const json_t *list)
                                              is_type(type, "text") || is_type(type, "refusal"));
 }
 
-/* What a tool has answered; takes output over. */
+/* Adds a tool's result; takes ownership of output. */
 static bool add_result(input *in, const json_t *item, json_t *output)
 {
     const char *id = json_string_value(json_object_get(item, "call_id"));
@@ -153,14 +153,14 @@ static bool add_output(input *in, const json_t *item, const char *type, size_t i
     return add_result(in, item, as_is ? json_incref(output) : text_of_json(output));
 }
 
-/* Tools that come with an item: they are offered like the others. */
+/* Adds the tools of an item to those of the request. */
 static bool add_tools(input *in, const json_t *item)
 {
     const json_t *tools = json_object_get(item, "tools");
     return !json_is_array(tools) || !json_array_extend(in->tools, (json_t *)tools) || serve_fail_memory(in->error);
 }
 
-/* The result of a search for tools: their names. */
+/* Adds the tools that a search found; the result shown to the model is the list of their names. */
 static bool add_found_tools(input *in, const json_t *item)
 {
     json_t *names = json_array();
@@ -207,7 +207,7 @@ static bool add_item(input *in, json_t *item, size_t i)
     return true;
 }
 
-/* Turns that called tools alone have said nothing; the last one, if it did nothing but think, is not continued. */
+/* Gives turns that only called tools an empty content, and removes the last turn if it has only reasoning. */
 static bool close_turns(json_t *messages, const json_t *last)
 {
     const bool idle = last && !json_array_size(json_object_get(last, "content")) && !json_object_get(last, "tool_calls");
@@ -224,7 +224,7 @@ static bool close_turns(json_t *messages, const json_t *last)
     return true;
 }
 
-/* "input" and "instructions" as "messages"; tools that came with them join *tools. */
+/* Returns "input" and "instructions" as messages; adds tools that items contain to *tools. NULL with an error. */
 static json_t *convert_input(serve_ask *ask, json_t *tools, serve_error *error)
 {
     json_t *given = json_object_get(ask->body, "input");
@@ -235,7 +235,7 @@ static json_t *convert_input(serve_ask *ask, json_t *tools, serve_error *error)
     if (ok && json_is_string(given)) ok = add_message(&in, json_pack("{s:s, s:O}", "role", "user", "content", given));
     else if (ok && !json_array_size(given)) ok = serve_fail(error, 400, "input", "'input' must be a string or a list of items");
     for (size_t i = 0; ok && i < json_array_size(given); i++) ok = add_item(&in, json_array_get(given, i), i);
-    if (ok && !json_array_size(in.messages)) ok = serve_fail(error, 400, "input", "'input' has no item that is a message");
+    if (ok && !json_array_size(in.messages)) ok = serve_fail(error, 400, "input", "'input' contains no message");
     if (ok && close_turns(in.messages, in.turn)) return in.messages;
     json_decref(in.messages);
     if (!error->status) serve_fail_memory(error);
@@ -244,20 +244,20 @@ static json_t *convert_input(serve_ask *ask, json_t *tools, serve_error *error)
 
 /* ---- Fields --------------------------------------------------------------------------------------------------------- */
 
-/* "text": {"format": ...} as "response_format". */
+/* Converts "text": {"format": ...} to "response_format". */
 static bool convert_format(json_t *out, const json_t *body, serve_error *error)
 {
     const json_t *text = NULL, *format = NULL;
     if (!serve_get_object(body, "text", &text, error)) return false;
     if (!text || !serve_get_object(text, "format", &format, error) || !format) return !error->status;
     json_t *type = json_object_get(format, "type"), *schema = json_object_get(format, "schema");
-    if (!json_is_string(type)) return serve_fail(error, 400, "text", "'text.format' needs a 'type', a string");
+    if (!json_is_string(type)) return serve_fail(error, 400, "text", "'text.format' must have a 'type' that is a string");
     json_t *as =
         schema ? json_pack("{s:O, s:{s:O}}", "type", type, "json_schema", "schema", schema) : json_pack("{s:O}", "type", type);
     return json_object_set_new(out, "response_format", as) == 0 || serve_fail_memory(error);
 }
 
-/* Messages and tools, those that items bring after the request's own. */
+/* Converts messages and tools; tools that items contain follow the request's own. */
 static bool convert_conversation(json_t *out, serve_ask *ask, serve_error *error)
 {
     const json_t *given = NULL;

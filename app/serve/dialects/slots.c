@@ -1,4 +1,4 @@
-/* slots.c - what runs where, and sequences saved to files and restored (/slots). */
+/* slots.c - lists the slots, and saves sequences to files and restores them (/slots). */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -13,7 +13,9 @@
 
 /* ---- The list ------------------------------------------------------------------------------------------------------ */
 
-/* Under the model's lock. No text of a request is told, and of other keys' requests only that they run. */
+/* Returns an entry of the list, without texts. For requests of other keys it says only that the slot is busy. Called under the
+ * model's lock.
+ */
 static json_t *slot_entry(const serve_model *m, uint32_t i, const serve_call *call)
 {
     const serve_choice *c = m->slots[i].running;
@@ -40,12 +42,12 @@ void serve_get_slots(serve_call *call)
     serve_models *models = call->server->models;
     const char *on_none = serve_call_query(call, "fail_on_no_slot");
     if (call->server->o->no_slots) {
-        serve_fail(&error, 501, "", "/slots is off: --no-slots");
+        serve_fail(&error, 501, "", "/slots is disabled (--no-slots)");
         serve_reply_error(call, &error);
         return;
     }
     serve_model *m = serve_models_look(models, serve_call_query(call, "model"), &error);
-    if (!m) { /* who only watches does not wake it */
+    if (!m) { /* looking at the slots does not load the model */
         if (error.status == 503 && !error.retry_after) serve_reply_json(call, 200, json_array());
         else serve_reply_error(call, &error);
         return;
@@ -71,25 +73,25 @@ void serve_get_slots(serve_call *call)
 
 /* ---- Files ------------------------------------------------------------------------------------------------------------- */
 
-/* What shall be done on the stepping thread, and what came of it. */
+/* A save or restore on the stepping thread, and its result. */
 typedef struct errand {
     serve_model *model;
     uint32_t slot;
-    uint64_t scope; /* prefixes are shared within a scope alone */
-    void *data; /* saved: of the library; to restore: the file's */
+    uint64_t scope; /* prefixes are shared only within a scope */
+    void *data; /* save: the result, freed with aerie_free; restore: the file's bytes, borrowed */
     size_t n_data, n_tokens;
     aerie_status status;
     aerie_error why;
-    bool empty;
+    bool empty; /* the slot has nothing to save */
 } errand;
 
-/* A request that runs is saved as it stands, an idle slot's last sequence as far as the KV cache still has it. */
+/* Saves a running request in its current state, or of an idle slot the part of its last sequence still in the KV cache. */
 static void save(aerie_session *session, void *user)
 {
     errand *e = user;
     serve_slot *slot = &e->model->slots[e->slot];
     pthread_mutex_lock(&e->model->lock);
-    serve_choice *running = slot->running; /* ends on this thread only */
+    serve_choice *running = slot->running; /* stays valid without the lock: choices end only on this thread */
     pthread_mutex_unlock(&e->model->lock);
     if ((running ? running->scope : slot->scope) != e->scope) {
         e->empty = true;
@@ -122,14 +124,16 @@ static void restore(aerie_session *session, void *user)
         slot->tokens = own;
         slot->n_tokens = n;
         slot->scope = e->scope;
-        slot->n_adapters = 0; /* the file's adapters are known again when a request has run */
+        slot->n_adapters = 0; /* the file's adapters are not known until a request has run */
         own = NULL;
     }
     pthread_mutex_unlock(&e->model->lock);
     free(own);
 }
 
-/* A plain name in --slot-save-path, never a path of the request's. Each scope but the common one has a folder there. */
+/* Writes the path of a file in --slot-save-path. The request's name may not contain a path. Each scope but the common one, 0,
+ * has a folder of its own there.
+ */
 static bool path_of(const serve_call *call, uint64_t scope, bool saves, const char *name, char out[4096], serve_error *error)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
@@ -137,8 +141,8 @@ static bool path_of(const serve_call *call, uint64_t scope, bool saves, const ch
     if (!name || !*name) return serve_fail(error, 400, "filename", "'filename' is missing");
     if (strlen(name) > 200 || name[0] == '.' || strspn(name, allowed) != strlen(name))
         return serve_fail(error, 400, "filename",
-                          "'filename' may have letters, digits, '.', '_' and '-', 200 at most, and does not "
-                          "begin with '.'; it is no path");
+                          "'filename' must be a name, not a path: at most 200 letters, digits, '.', '_' and '-', the "
+                          "first of them not '.'");
     int n = snprintf(out, 4096, scope ? "%s/%016llx" : "%s", folder, (unsigned long long)scope);
     if (n < 0 || n > 3500) return serve_fail(error, 500, "", "--slot-save-path is too long");
     if (scope && saves && mkdir(out, 0700) && errno != EEXIST)
@@ -147,14 +151,14 @@ static bool path_of(const serve_call *call, uint64_t scope, bool saves, const ch
     return true;
 }
 
-/* A file that a server did not live to rename; another one that writes it has it locked. */
+/* Removes a temporary file that a killed server did not rename. A server that is still writing one holds its lock. */
 static void remove_leftover(int folder, const char *name)
 {
     const int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     struct stat st;
     if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
         unlinkat(folder, name, 0) == 0)
-        app_note("--slot-save-path: '%s', which a server had not written to its end, is removed", name);
+        app_note("--slot-save-path: removed '%s', which a server had not finished writing", name);
     if (fd >= 0) close(fd);
 }
 
@@ -164,7 +168,7 @@ static void clean(int folder, bool is_top)
     if (!list && folder >= 0) close(folder);
     for (const struct dirent *e; list && (e = readdir(list));) {
         if (app_is_leftover(e->d_name)) remove_leftover(dirfd(list), e->d_name);
-        else if (is_top && strlen(e->d_name) == 16 && strspn(e->d_name, "0123456789abcdef") == 16) /* of a scope */
+        else if (is_top && strlen(e->d_name) == 16 && strspn(e->d_name, "0123456789abcdef") == 16) /* a scope's folder */
             clean(openat(dirfd(list), e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW), false);
     }
     if (list) closedir(list);
@@ -190,7 +194,7 @@ static bool read_file(const char *path, app_text *text, serve_error *error)
         return serve_fail(error, errno == ENOENT ? 404 : 500, "filename", "the file cannot be opened: %s", strerror(errno));
     bool ok = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
     ssize_t n = 0;
-    if (!ok) serve_fail(error, 400, "filename", "the file is not a regular one");
+    if (!ok) serve_fail(error, 400, "filename", "the file is not a regular file");
     while (ok && (n = read(fd, part, sizeof part)) > 0)
         if (!app_text_add(text, part, (size_t)n)) ok = serve_fail_memory(error);
     if (ok && n < 0) ok = serve_fail(error, 500, "filename", "the file cannot be read: %s", strerror(errno));
@@ -239,7 +243,7 @@ static json_t *act(const serve_call *call, serve_ask *ask, serve_error *error)
     if (*end || *number < '0' || *number > '9' || slot >= ask->model->n_seqs)
         serve_fail(error, 404, "", "there are slots 0 to %u; found '%.40s'", (unsigned)ask->model->n_seqs - 1, number);
     else if (!saves && (!action || strcmp(action, "restore")))
-        serve_fail(error, 400, "", "?action= is save or restore; found '%.40s'", action ? action : "");
+        serve_fail(error, 400, "", "?action= must be save or restore; found '%.40s'", action ? action : "");
     else if (serve_get_text(ask->body, "filename", &name, error) && path_of(call, ask->scope, saves, name, path, error))
         return saves ? save_slot(ask, (uint32_t)slot, name, path, error)
                      : restore_slot(ask, (uint32_t)slot, name, path, error);
@@ -252,7 +256,7 @@ void serve_post_slot(serve_call *call)
     serve_error error = {0};
     json_t *json = NULL;
     if (!call->server->o->slot_save_path) {
-        serve_fail(&error, 501, "", "slots are saved and restored only where --slot-save-path names a folder");
+        serve_fail(&error, 501, "", "slots cannot be saved or restored: the server was started without --slot-save-path");
         serve_reply_error(call, &error);
         return;
     }

@@ -1,4 +1,4 @@
-/* text.c - tokens, templates: requests that need a model's texts, but no engine. */
+/* text.c - /tokenize, /detokenize and /apply-template: requests that need a model's tokenizer or template, but no session. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ void serve_text_end(serve_ask *ask, serve_call *call, json_t *json, const serve_
 void serve_text_reply(serve_call *call, serve_parts *parts, const serve_error *error, void (*release)(void *user), void *user)
 {
     if (!error->status) {
-        serve_parts_reply(call, parts, release, user); /* which may take a while: it has a place of call->work for it */
+        serve_parts_reply(call, parts, release, user); /* still within call->work, since it may take a while */
     } else {
         if (error->status != 499) serve_reply_error(call, error);
         serve_parts_free(parts);
@@ -30,10 +30,10 @@ void serve_text_reply(serve_call *call, serve_parts *parts, const serve_error *e
     sem_post(call->work);
 }
 
-/* A request for texts or tokens, and what answers are made of. */
+/* A request for texts or tokens, and the data of its answer. */
 typedef struct texts {
     serve_ask ask;
-    app_text text; /* of aerie_free */
+    app_text text; /* freed with aerie_free */
 } texts;
 
 static void texts_free(void *user)
@@ -44,7 +44,7 @@ static void texts_free(void *user)
     free(t);
 }
 
-/* Begins as serve_text_begin does; NULL: it is answered. */
+/* Begins as serve_text_begin does. Returns NULL after replying with an error. */
 static texts *texts_begin(serve_call *call)
 {
     serve_error error = {0};
@@ -67,7 +67,7 @@ static void texts_end(texts *t, serve_call *call, serve_parts *parts, const serv
     serve_text_reply(call, parts, error, texts_free, t);
 }
 
-/* A token's text: a string, or its bytes where it is not whole UTF-8. */
+/* Returns a token's text as a string, or as a list of its bytes if it is not valid UTF-8. */
 static json_t *piece_of(const char *piece, size_t n)
 {
     json_t *text = json_stringn(piece, n);
@@ -81,7 +81,7 @@ static json_t *piece_of(const char *piece, size_t n)
     return text;
 }
 
-/* Whether it is in JSON what it is. */
+/* Whether the text needs no escapes in JSON. */
 static bool is_plain(const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -103,7 +103,7 @@ static bool add_piece(void *user, size_t i, app_text *out)
     aerie_token_info info = {.text = ""};
     aerie_token_info_get(t->ask.model->models.model, token, &info, sizeof info);
     char head[48];
-    if (is_plain(info.text, info.n_text)) /* most are, and there may be millions of them */
+    if (is_plain(info.text, info.n_text)) /* fast path: most tokens are plain, and a request may have millions */
         return app_text_add(out, head, (size_t)snprintf(head, sizeof head, "{\"id\":%d,\"piece\":\"", (int)token)) &&
                app_text_add(out, info.text, info.n_text) && app_text_add(out, "\"}", 2);
     return serve_json_add(out, json_pack("{s:i, s:o}", "id", (int)token, "piece", piece_of(info.text, info.n_text)));
@@ -121,7 +121,7 @@ void serve_post_tokenize(serve_call *call)
         serve_get_bool(ask->body, "parse_special", &parse_special, &error) &&
         serve_get_bool(ask->body, "with_pieces", &pieces, &error)) {
         const json_t *content = json_object_get(ask->body, "content");
-        if (!content) content = json_object_get(ask->body, "prompt"); /* as vLLM calls it */
+        if (!content) content = json_object_get(ask->body, "prompt"); /* vLLM's name for the field */
         if (!json_is_string(content)) serve_fail(&error, 400, "content", "'content' must be a string");
         else
             serve_ask_tokenize(ask, json_string_value(content), json_string_length(content), add_special, parse_special,
@@ -133,7 +133,7 @@ void serve_post_tokenize(serve_call *call)
     texts_end(t, call, &parts, &error);
 }
 
-/* Takes over a text of the library, told as the field `name` with what the answer begins with after it. */
+/* Adds the text, followed by what the answer must begin with, as the field `name`. Takes ownership of text (aerie_free). */
 static void tell_text(texts *t, serve_parts *parts, const char *name, char *text, size_t n)
 {
     t->text = (app_text){.data = text, .n = n};
@@ -143,7 +143,7 @@ static void tell_text(texts *t, serve_parts *parts, const char *name, char *text
     serve_parts_text(parts, "}");
 }
 
-/* Bytes of all tokens' texts. */
+/* Returns the bytes of all tokens' texts together. */
 static size_t text_bytes(const serve_ask *ask)
 {
     size_t n = 0;

@@ -12,8 +12,8 @@
 
 enum {
     OWN_DESCRIPTORS = 40, /* standard streams, models that are being loaded, the listening socket ... */
-    ASLEEP_SECONDS = 2,   /* between two looks at the clock: the process did not run */
-    GRACE_SECONDS = 1,    /* more for a connection whose bytes have come, but were not read yet */
+    ASLEEP_SECONDS = 2,   /* a longer gap between two checks means that the process did not run */
+    GRACE_SECONDS = 1,    /* extra time for a connection whose bytes have arrived but were not read yet */
 };
 
 /* ---- Addresses -------------------------------------------------------------------------------------------- */
@@ -31,7 +31,7 @@ static void write_address(serve_connection *c, const struct sockaddr *address)
         text = inet_ntop(AF_INET6, &a->sin6_addr, c->address, sizeof c->address);
         c->who[0] = IN6_IS_ADDR_V4MAPPED(&a->sin6_addr) ? 1 : 2;
         if (c->who[0] == 1) memcpy(&c->who[1], a->sin6_addr.s6_addr + 12, 4);
-        else memcpy(&c->who[1], a->sin6_addr.s6_addr, 8); /* a subscriber mostly has all of these */
+        else memcpy(&c->who[1], a->sin6_addr.s6_addr, 8); /* a subscriber usually gets a whole /64 */
     }
     if (!text) snprintf(c->address, sizeof c->address, "unix");
 }
@@ -52,14 +52,14 @@ static void end(serve_connections *all, serve_connection *c)
     all->n_ending++;
 }
 
-/* Should b make room rather than a? Who has never asked for anything goes first, then who has waited longest. */
+/* Whether b should make room before a (NULL: none). Connections that have never sent a request go first, then the oldest. */
 static bool goes_before(const serve_connection *b, const serve_connection *a)
 {
     if (!a || a->has_asked != b->has_asked) return !a || a->has_asked;
     return b->since < a->since;
 }
 
-/* Ends one of those that may go, of `like`'s address (NULL: of any). */
+/* Ends one connection that is not busy, from the address of `like` (NULL: from any). Returns false if there is none. */
 static bool make_room(serve_connections *all, const serve_connection *like)
 {
     serve_connection *goes = NULL;
@@ -101,7 +101,7 @@ serve_connection *serve_connection_open(serve_connections *all, int socket, cons
         all->n_refused++;
     }
     pthread_mutex_unlock(&all->lock);
-    if (is_flood) nanosleep(&moment, NULL); /* who accepts waits for those that make room, and their descriptors */
+    if (is_flood) nanosleep(&moment, NULL); /* give ending connections time to free their descriptors */
     if (ok) return c;
     free(c);
     return NULL;
@@ -120,7 +120,7 @@ void serve_connection_close(serve_connection *c)
     free(c);
 }
 
-/* Under the lock. */
+/* Called under the lock. */
 static void set_deadline(serve_connection *c, double seconds)
 {
     c->deadline = seconds > 0 && !c->is_ending ? app_now() + seconds : 0;
@@ -146,7 +146,7 @@ void serve_connection_deadline(serve_connection *c, double seconds)
     pthread_mutex_unlock(&c->all->lock);
 }
 
-/* Bytes have come that its thread has not read: it gets a moment more, but once. */
+/* Whether bytes have arrived that the connection's thread has not read yet. Says so at most once per deadline. */
 static bool has_bytes(serve_connection *c)
 {
     struct pollfd fd = {.fd = c->socket, .events = POLLIN};
@@ -157,7 +157,7 @@ static bool has_bytes(serve_connection *c)
 
 void serve_connections_check(serve_connections *all)
 {
-    pthread_mutex_lock(&all->lock); /* an open socket, since it is closed only after serve_connection_close */
+    pthread_mutex_lock(&all->lock); /* sockets stay open meanwhile: they are closed after serve_connection_close */
     const double now = app_now(), gap = all->checked ? now - all->checked : 0, asleep = gap > ASLEEP_SECONDS ? gap : 0;
     all->checked = now;
     for (serve_connection *c = all->first; c; c = c->next) {
@@ -182,8 +182,8 @@ uint32_t serve_connections_most(uint32_t wanted)
     const rlim_t taken = OWN_DESCRIPTORS + serve_connections_spare(0);
     const rlim_t room = limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
     const uint32_t most = room * 2 / 5 ? (uint32_t)(room * 2 / 5) : 1;
-    app_note("%u connections at once instead of --max-connections %u: this process may open %llu files (ulimit -n, or "
-             "LimitNOFILE of systemd), and so many connections need %llu",
+    app_note("at most %u connections at a time instead of --max-connections %u: this process may open %llu files (ulimit -n, "
+             "or systemd's LimitNOFILE), and --max-connections needs %llu",
              (unsigned)most, (unsigned)wanted, (unsigned long long)limit.rlim_cur, (unsigned long long)needed);
     return most;
 }

@@ -1,11 +1,12 @@
-/* connections.h - open connections: how many there may be, until when each may take what it is doing, and what it has sent.
+/* connections.h - open connections: their limits, their deadlines, and the framing of what they send.
  *
- * libmicrohttpd counts idle time only, which a byte now and then defeats: these deadlines are absolute. A connection whose
- * deadline has passed is shut down, and its own thread then ends it. Time in which the server did not run (SIGSTOP, a machine
- * that sleeps) does not count, and what has come meanwhile is read before the clock decides.
- * Where there are as many connections as there may be, in all or from one address, the oldest one that is between requests or
- * has not sent a whole header makes room; if there is none, the new one is refused.
- * Owns: the list, and the framing of each connection, which its own thread alone touches once it runs.
+ * libmicrohttpd's timeout counts idle time only, so a client can hold a connection with a byte now and then. The deadlines here
+ * are absolute. A connection whose deadline has passed is shut down, and its own thread then ends it. Time in which the server
+ * did not run (SIGSTOP, a suspended machine) does not count, and bytes that arrived meanwhile are read before the deadline
+ * applies.
+ * When the limit of connections is reached, in all or for one address, the oldest connection that is between requests or has
+ * not sent a whole header is closed to make room. If there is none, the new connection is refused.
+ * Owns the list and the framing of each connection. Once a connection's thread runs, only that thread touches the framing.
  */
 #ifndef AERIE_APP_SERVE_HTTP_CONNECTIONS_H
 #define AERIE_APP_SERVE_HTTP_CONNECTIONS_H
@@ -16,11 +17,11 @@
 #include "serve/http/server.h"
 
 enum {
-    SERVE_HEAD_SECONDS = 10,  /* for the first header of a connection */
-    SERVE_IDLE_SECONDS = 60,  /* for each later one, from the end of the answer before it */
-    SERVE_BODY_SECONDS = 60,  /* for a body */
-    SERVE_HEAD_BYTES = 32 << 10, /* memory of a connection: request line and header, and then a block of the answer */
-    SERVE_STACK_BYTES = 2 << 20, /* of a connection's thread */
+    SERVE_HEAD_SECONDS = 10,  /* deadline for the first header of a connection */
+    SERVE_IDLE_SECONDS = 60,  /* deadline for each later header, counted from the end of the answer before it */
+    SERVE_BODY_SECONDS = 60,  /* deadline for a body */
+    SERVE_HEAD_BYTES = 32 << 10, /* a connection's memory: request line and header, and then a block of the answer */
+    SERVE_STACK_BYTES = 2 << 20, /* stack of a connection's thread */
 };
 
 typedef struct serve_connection {
@@ -28,49 +29,49 @@ typedef struct serve_connection {
     struct serve_connections *all;
     int socket;
     double deadline; /* 0: none */
-    double since;    /* of the last request's end, or of its beginning */
-    bool is_busy;    /* a request is read or answered */
-    bool has_asked;  /* some header was complete */
-    bool is_ending;  /* it was shut down */
-    bool is_waited_for; /* its time is over, but bytes of it had come */
+    double since;    /* when it was opened, or its last request began or ended */
+    bool is_busy;    /* a request is being read or answered */
+    bool has_asked;  /* it has sent a complete header */
+    bool is_ending;  /* its socket was shut down */
+    bool is_waited_for; /* its deadline was extended because unread bytes had arrived */
     char address[48];
-    uint64_t who[2]; /* what counts as one address: of IPv6 the first 64 bits; 0: none (a Unix socket) */
+    uint64_t who[2]; /* family (0: Unix socket) and address for the limit per address; for IPv6 its first 64 bits */
     serve_framing framing;
-    /* of its own thread */
-    bool is_cut;       /* what it sends is not read any more */
-    bool half_closed;  /* the client sends no more, and may be gone */
-    double next_probe; /* when it is asked again whether it is there */
+    /* the fields below belong to the connection's thread */
+    bool is_cut;       /* no more input is read */
+    bool half_closed;  /* the client has stopped sending and may be gone */
+    double next_probe; /* when to probe again whether the client is there */
 } serve_connection;
 
 typedef struct serve_connections {
     pthread_mutex_t lock;
     serve_connection *first;
-    size_t n, n_ending;  /* those that were shut down are counted apart */
-    uint32_t most, most_per_address; /* 0: any number from one address */
-    double checked;      /* when the clock was looked at last */
+    size_t n, n_ending;  /* open connections; connections that were shut down and have not ended yet */
+    uint32_t most, most_per_address; /* limits; most_per_address 0: none */
+    double checked;      /* time of the last serve_connections_check; 0: none yet */
     uint64_t n_refused, n_evicted;
 } serve_connections;
 
-/* NULL: there is no room or no memory for it, and it is to be shut down. address may be NULL. */
+/* Returns NULL if there is no room or no memory; the caller then closes the socket. address may be NULL. */
 serve_connection *serve_connection_open(serve_connections *all, int socket, const struct sockaddr *address);
 void serve_connection_close(serve_connection *connection);
 /* A request begins or ends, with a deadline for what comes next, in seconds from now; 0: none. */
 void serve_connection_busy(serve_connection *connection, bool busy, double seconds);
-/* From now, in seconds; 0: none. connection may be NULL. */
+/* Sets the deadline, in seconds from now; 0: none. connection may be NULL. */
 void serve_connection_deadline(serve_connection *connection, double seconds);
-/* How many there may be that were shut down and have not ended yet, beside `most`. */
+/* Returns how many connections that were shut down may still be ending, in addition to `most`. */
 static inline uint32_t serve_connections_spare(uint32_t most)
 {
     return most / 2 + 16;
 }
-/* Ends those whose time is over. */
+/* Ends connections whose deadline has passed. */
 void serve_connections_check(serve_connections *all);
-/* How many connections the process has descriptors for: `wanted`, or fewer with a line that says so. */
+/* Returns how many connections the process has descriptors for: `wanted`, or fewer, which is then logged. */
 uint32_t serve_connections_most(uint32_t wanted);
 
-/* ---- intake.c: what libmicrohttpd reads, seen before it has it -------------------------------------------------- */
+/* ---- intake.c: checks input before libmicrohttpd reads it ------------------------------------------------------- */
 
-/* From now on, and until it is NULL again, what is read from the socket goes through the connection's framing. */
+/* Passes everything read from the socket through the connection's framing first, until it is called with NULL. */
 void serve_intake_watch(int socket, serve_connection *connection);
 
 /* ---- The only other calls of libmicrohttpd, in http.c ----------------------------------------------------- */

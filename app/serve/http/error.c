@@ -1,6 +1,6 @@
-/* error.c - what is wrong with a request, in words that all dialects share; ids and JSON for answers (server.h).
+/* error.c - errors of requests, ids and JSON for answers (server.h).
  *
- * Owns nothing: errors are the request's, and each dialect writes them in its own shape.
+ * Owns nothing: an error belongs to its request, and each dialect writes it in its own format.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "serve/http/server.h"
@@ -79,7 +79,7 @@ const char *serve_id(serve_server *server, const char *prefix, char out[48])
 
 typedef struct growing {
     app_text *text;
-    bool failed; /* for good: jansson goes on when a key could not be added */
+    bool failed; /* stays set: jansson continues after a key could not be added */
 } growing;
 
 static int append(const char *bytes, size_t n, void *user)

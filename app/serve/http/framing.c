@@ -1,4 +1,4 @@
-/* framing.c - implements framing.h: one state for each place in a request. */
+/* framing.c - implements framing.h as a state machine. */
 #include "serve/http/framing.h"
 
 #include <string.h>
@@ -10,24 +10,24 @@ enum {
     TARGET,
     VERSION,
     VERSION_LF,
-    LINE, /* the beginning of a line of the header or trailer */
+    LINE, /* the beginning of a header or trailer line */
     NAME,
     VALUE_BEGINS,
     VALUE,
     VALUE_LF,
     LAST_LF,
     BODY,
-    SIZE, /* of a chunk */
+    SIZE, /* the size of a chunk */
     SIZE_LF,
     CHUNK,
     CHUNK_CR,
     CHUNK_LF,
-    LOST, /* what is wrong has been found: nothing is read any more */
+    LOST, /* an error was found; nothing more is read */
 };
 
 enum { FIELD_OTHER, FIELD_HOST, FIELD_LENGTH, FIELD_ENCODING };
 
-/* How a header ends here: at the byte that is wrong, in this state. */
+/* Returns bytes that complete the header in the current state, to replace the input from the wrong byte on. NULL: none. */
 static const char *ending_of(const serve_framing *f)
 {
     if (f->in_body) return NULL;
@@ -35,7 +35,7 @@ static const char *ending_of(const serve_framing *f)
     case BEFORE_LF: return "\nX / HTTP/1.1\r\n\r\n";
     case METHOD: return f->n ? " / HTTP/1.1\r\n\r\n" : "X / HTTP/1.1\r\n\r\n";
     case TARGET: return f->n ? " HTTP/1.1\r\n\r\n" : "/ HTTP/1.1\r\n\r\n";
-    case VERSION: return "\r\n\r\n"; /* a whole version, or libmicrohttpd refuses it */
+    case VERSION: return "\r\n\r\n"; /* if the version is incomplete, libmicrohttpd refuses it */
     case LINE:
     case NAME: return "x:\r\n\r\n";
     case VALUE_BEGINS: return f->field == FIELD_LENGTH ? "0\r\n\r\n" : "\r\n\r\n";
@@ -55,7 +55,7 @@ static void refuse(serve_framing *f, const char *why)
     f->wrong_at = f->n_heads + (f->in_body ? 0 : 1);
 }
 
-/* A character of a method or a field's name (RFC 9110, 5.6.2). */
+/* Whether c may be part of a method or a field name (RFC 9110, 5.6.2). */
 static bool is_token(unsigned char c)
 {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c && strchr("!#$%&'*+-.^_`|~", c));
@@ -103,17 +103,17 @@ static void end_version(serve_framing *f)
     f->state = VERSION_LF;
 }
 
-/* A line of the request: method, target, version, with one blank between them. */
+/* Reads the request line: method, target and version, separated by single spaces. */
 static void read_request_line(serve_framing *f, unsigned char c)
 {
     if (f->state == METHOD) {
         if (c == ' ' && f->n) begin_part(f, TARGET);
         else if (is_token(c)) keep(f, c);
-        else refuse(f, "the request line does not begin with a method and a blank");
+        else refuse(f, "the request line does not begin with a method and a space");
     } else if (f->state == TARGET) {
         if (c == ' ' && f->n) begin_part(f, VERSION);
         else if (c > ' ' && c != 0x7f) keep(f, c);
-        else refuse(f, "the target of the request has a blank or a control character, or ends without a version");
+        else refuse(f, "the request target contains a space or a control character, or no version follows it");
     } else if (c == '\r') {
         end_version(f);
     } else {
@@ -145,13 +145,13 @@ static void end_value(serve_framing *f)
 {
     if (f->field == FIELD_LENGTH && !f->n) refuse(f, "Content-Length has no number");
     else if (f->field == FIELD_ENCODING && !is_text(f, "chunked"))
-        refuse(f, "of transfer encodings only 'chunked' is possible");
+        refuse(f, "the only supported transfer encoding is 'chunked'");
     else f->state = VALUE_LF;
 }
 
 static void read_length(serve_framing *f, unsigned char c)
 {
-    if (c < '0' || c > '9' || f->n == 18) { /* 10^18 is as good as without end */
+    if (c < '0' || c > '9' || f->n == 18) { /* more than 18 digits are longer than any body */
         refuse(f, "Content-Length is not a number of bytes");
         return;
     }
@@ -165,24 +165,24 @@ static void read_field(serve_framing *f, unsigned char c)
     if (f->state == NAME) {
         if (is_token(c)) keep(f, c);
         else if (c == ':') begin_value(f);
-        else refuse(f, "the name of a header has a character that is not allowed in names, or no colon follows it");
+        else refuse(f, "a header name contains a character that is not allowed, or is not followed by a colon");
         return;
     }
     if (c == '\r') {
         end_value(f);
     } else if ((c < ' ' && c != '\t') || c == 0x7f) {
-        refuse(f, "the value of a header has a control character, or its line does not end with CR and LF");
+        refuse(f, "a header value contains a control character, or its line does not end with CR LF");
     } else if (f->state == VALUE_BEGINS && (c == ' ' || c == '\t')) {
-        /* blanks before the value */
+        /* skip blanks before the value */
     } else if (f->field == FIELD_LENGTH) {
         read_length(f, c);
     } else {
         f->state = VALUE;
-        keep(f, c); /* blanks at the end too: in an encoding they are refused, as libmicrohttpd would not know it */
+        keep(f, c); /* trailing blanks too: libmicrohttpd would not recognize an encoding that has them, so it is refused */
     }
 }
 
-/* The empty line after the header, or after the trailer. */
+/* Handles the empty line after the header or the trailer. */
 static void end_fields(serve_framing *f)
 {
     if (f->in_trailer) {
@@ -216,7 +216,7 @@ static void read_size(serve_framing *f, unsigned char c)
     } else if (c == '\r' && f->n_digits) {
         f->state = SIZE_LF;
     } else {
-        refuse(f, c == ';' ? "extensions of chunks are not supported" : "the size of a chunk is not a hexadecimal number");
+        refuse(f, c == ';' ? "chunk extensions are not supported" : "the size of a chunk is not a hexadecimal number");
     }
 }
 
@@ -230,7 +230,7 @@ static void end_size(serve_framing *f)
     }
 }
 
-/* The line feed that a carriage return promised. */
+/* Reads the line feed that must follow a carriage return. */
 static void read_lf(serve_framing *f, unsigned char c)
 {
     if (c != '\n') {
@@ -267,7 +267,7 @@ static void read_one(serve_framing *f, unsigned char c)
         }
         begin_part(f, NAME);
         if (is_token(c)) keep(f, c);
-        else refuse(f, "a line of the header does not begin with a name");
+        else refuse(f, "a header line does not begin with a name");
         break;
     case NAME:
     case VALUE_BEGINS:

@@ -56,8 +56,8 @@ static json_t *openai_error(const serve_error *e)
 void serve_memory_say(const serve_call *call, serve_error *error)
 {
     if (error->memory && atomic_load(&call->use.refused))
-        serve_fail(error, 503, "", "requests on their way hold as much memory as they may (--max-request-memory), and this one "
-                   "would need more than the rest of %llu MiB; try again later, or ask for less at once",
+        serve_fail(error, 503, "", "the memory limit for requests is used up (--max-request-memory): this request needs more than "
+                   "is left of %llu MiB; try again later, or send a smaller request",
                    atomic_load(&call->use.of->most) >> 20);
 }
 
@@ -65,7 +65,7 @@ void serve_reply_error(serve_call *call, const serve_error *why)
 {
     serve_error said = *why, *error = &said;
     if (error->status < 500 && (app_json_lacked() || atomic_load(&call->use.refused)))
-        serve_fail_memory(error); /* then the request may be right after all */
+        serve_fail_memory(error); /* the request may be valid: it failed because memory was short */
     serve_memory_say(call, error);
     call->retry_after = error->retry_after;
     app_json_lacked();
@@ -94,8 +94,10 @@ const char *serve_call_query(const serve_call *call, const char *name)
     return MHD_lookup_connection_value(call->connection, MHD_GET_ARGUMENT_KIND, name);
 }
 
-/* A client that has only said that it sends no more looks as one that is gone, until something is sent to it: who is gone
- * answers that with a reset. An interim answer may be sent at any time before the answer, but not to HTTP/1.0. */
+/* Probes a half-closed client. A client that has only stopped sending looks like one that is gone until something is sent to
+ * it: a client that is gone responds with a reset. An interim response may be sent at any time before the answer, but not to
+ * HTTP/1.0.
+ */
 static void probe(const serve_call *call, double now)
 {
     static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -104,8 +106,8 @@ static void probe(const serve_call *call, double now)
     c->half_closed = true;
     if (now < c->next_probe) return;
     c->next_probe = now + SERVE_PROBES_SECONDS;
-    if (call->replied || !call->interim) return; /* the answer itself does it */
-    if (send(call->socket, interim, sizeof interim - 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) { /* the next look tells */
+    if (call->replied || !call->interim) return; /* sending the answer serves as the probe */
+    if (send(call->socket, interim, sizeof interim - 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) { /* the next poll reports it */
     }
 }
 
@@ -129,13 +131,13 @@ static const char *header(const serve_call *call, const char *name)
     return MHD_lookup_connection_value(call->connection, MHD_HEADER_KIND, name);
 }
 
-/* Whose answer is made while it is sent. */
+/* Whether the answer is generated while it is sent. */
 static bool is_stream(const serve_call *call)
 {
     return call->read && call->size == UINT64_MAX;
 }
 
-/* Its answer is complete, if not sent yet: the key may have the next one. */
+/* Ends counting the call among its key's requests. The answer is complete, though perhaps not sent yet. */
 static void uncount(serve_call *call)
 {
     if (call->counted) atomic_fetch_sub(&call->server->keys.n_running[call->i_key], 1);
@@ -158,7 +160,7 @@ static bool add(struct MHD_Response *response, const char *name, const char *val
     return MHD_add_response_header(response, name, value) == MHD_YES;
 }
 
-/* False where the memory for one is missing: an answer without its type or its policy is not sent. */
+/* Returns false if memory is short: an answer without its type or its policy must not be sent. */
 static bool add_headers(const serve_call *call, struct MHD_Response *response)
 {
     char number[24];
@@ -202,7 +204,7 @@ static enum MHD_Result send_reply(serve_call *call)
         response = MHD_create_response_from_callback(call->size, BLOCK_BYTES, on_read, call, NULL);
     else
         response = MHD_create_response_from_buffer(call->text.n, call->text.data ? call->text.data : "",
-                                                   MHD_RESPMEM_PERSISTENT); /* the call lives until it is sent */
+                                                   MHD_RESPMEM_PERSISTENT); /* the call owns the text until it is sent */
     if (!response) return MHD_NO;
     enum MHD_Result queued = MHD_NO;
     if (add_headers(call, response)) {
@@ -215,7 +217,7 @@ static enum MHD_Result send_reply(serve_call *call)
 
 /* ---- Requests ---------------------------------------------------------------------------------------------- */
 
-/* "Authorization: Bearer KEY", or as Anthropic's clients say it. */
+/* Returns the key of "Authorization: Bearer KEY", or of Anthropic's header "x-api-key"; NULL: none. */
 static const char *presented_key(const serve_call *call)
 {
     const char *given = header(call, "Authorization");
@@ -226,11 +228,12 @@ static const char *presented_key(const serve_call *call)
     return header(call, "x-api-key");
 }
 
-/* A request of which a proxy in front may have seen another end, or another host (RFC 9112, 3.2 and 6.3), ends its connection:
- * nothing that follows is taken for a request. */
+/* Refuses a request that a proxy in front may have read with another end or host (RFC 9112, 3.2 and 6.3), and closes its
+ * connection, so that nothing that follows is taken for a request.
+ */
 static bool check_framing(serve_call *call)
 {
-    static const char unseen[] = "what stands here is not the beginning of a request";
+    static const char unseen[] = "these bytes are not the beginning of a request";
     const serve_framing *f = call->of ? &call->of->framing : NULL;
     const bool is_wrong = f && f->wrong && call->number >= f->wrong_at;
     if (f && call->number <= f->n_heads && !is_wrong) return true;
@@ -238,7 +241,7 @@ static bool check_framing(serve_call *call)
     return serve_fail(&call->refused, 400, "", "%s", is_wrong ? f->wrong : unseen);
 }
 
-/* What can be refused before the body has come. */
+/* Checks everything that can be refused before the body has arrived. */
 static bool check_head(serve_call *call)
 {
     serve_error *e = &call->refused;
@@ -248,18 +251,18 @@ static bool check_head(serve_call *call)
     bool cors;
     if (!check_framing(call)) return false;
     if (host && !serve_host_allowed(call->server, host))
-        return serve_fail(e, 403, "", "the server may not be called '%.100s'; --allowed-hosts says by which names it may be",
+        return serve_fail(e, 403, "", "requests for the host '%.100s' are not allowed; --allowed-hosts lists host names that are",
                           host);
     if (origin && !serve_origin_allowed(call->server, origin, host, &cors))
-        return serve_fail(e, 403, "", "pages of '%.100s' may not use this server; --cors-origins says whose may", origin);
+        return serve_fail(e, 403, "", "pages from '%.100s' may not use this server; --cors-origins lists origins that may", origin);
     if (strcmp(call->method, "OPTIONS") == 0 && origin && cors) return true;
     call->route = serve_route_find(call->method, call->path, &call->allow);
     if (call->allow && !call->route)
-        return serve_fail(e, 405, "", "%s takes %s; found %.15s", call->path, call->allow, call->method);
+        return serve_fail(e, 405, "", "%s accepts only %s; found %.15s", call->path, call->allow, call->method);
     const bool open = call->route && call->route->access == SERVE_FOR_ALL;
     if (!origin && site && !serve_site_allowed(call->server, site, header(call, "Sec-Fetch-Mode"), open))
-        return serve_fail(e, 403, "", "pages of other sites may not use this server (Sec-Fetch-Site: %.20s); --cors-origins "
-                          "says whose may", site);
+        return serve_fail(e, 403, "", "pages from other sites may not use this server (Sec-Fetch-Site: %.20s); --cors-origins "
+                          "lists origins that may", site);
     if (!serve_keys_allow(call, presented_key(call), e)) return false;
     if (!call->route) return serve_fail(e, 404, "", "there is nothing at '%.200s'", call->path);
     if (length && strtoull(length, NULL, 10) > most)
@@ -271,7 +274,9 @@ static bool check_head(serve_call *call)
     return true;
 }
 
-/* http://authority/path, as a proxy is asked (RFC 9112, 3.2.2): then the authority is meant, whatever Host says. */
+/* Sets path and host. If the target is http://authority/path, as sent to proxies, the authority replaces the Host header
+ * (RFC 9112, 3.2.2). Returns false when out of memory.
+ */
 static bool find_path(serve_call *call, const char *url)
 {
     static const char scheme[] = "http://";
@@ -325,7 +330,9 @@ static void call_free(serve_call *call)
     free(call);
 }
 
-/* Room for n more bytes of the body, counted before it is there: twice as much each time, but no more than are to come. */
+/* Makes room for n more bytes of the body and counts the memory first. The buffer doubles, but does not exceed
+ * Content-Length.
+ */
 static bool grow_body(serve_call *call, size_t n)
 {
     app_text *body = &call->body;
@@ -350,12 +357,14 @@ void serve_body_free(serve_call *call)
     app_text_free(&call->body);
 }
 
-/* A part of the body. What is too much is read and dropped, up to a point, so that the client sees the answer. */
+/* Takes a part of the body. After an error the rest is read and dropped, up to MAX_DISCARDED bytes, so that the client sees the
+ * answer.
+ */
 static enum MHD_Result take(serve_call *call, const char *part, size_t n)
 {
     const size_t most = (size_t)call->server->o->max_body << 20;
     if (!call->refused.status && call->body.n + n > most)
-        serve_fail(&call->refused, 413, "", "the body has more than %zu bytes, which --max-body allows", most);
+        serve_fail(&call->refused, 413, "", "the body has more than the %zu bytes that --max-body allows", most);
     if (!call->refused.status && !(grow_body(call, n) && app_text_add(&call->body, part, n))) serve_fail_memory(&call->refused);
     if (!call->refused.status) return MHD_YES;
     serve_body_free(call);
@@ -363,8 +372,10 @@ static enum MHD_Result take(serve_call *call, const char *part, size_t n)
     return call->n_discarded <= MAX_DISCARDED ? MHD_YES : MHD_NO;
 }
 
-/* Reading, tokenizing and writing out a body of megabytes takes seconds of a core: this thread (on Linux no other) gives way to
- * those of small requests. It cannot have its priority back, so its connection ends with the answer. */
+/* Lowers the priority of a thread with a large body: parsing, tokenizing and answering it takes seconds of a core, and small
+ * requests should go first. On Linux this concerns only the calling thread. It cannot raise its priority again, so the
+ * connection ends with the answer.
+ */
 static void step_back(serve_call *call)
 {
     if (call->body.n <= HEAVY_BODY) return;
@@ -376,7 +387,7 @@ static void answer(serve_call *call)
 {
     app_text nothing = {0};
     app_json_lacked();
-    check_framing(call); /* of the body, whatever else is wrong */
+    check_framing(call); /* again, since the body may be wrong too; a framing error replaces other errors */
     app_json_account(serve_use_json, &call->use);
     step_back(call);
     call->work = call->body.n > LARGE_BODY ? &call->server->large_work : &call->server->work;
@@ -385,12 +396,12 @@ static void answer(serve_call *call)
         call->counted = true;
         if (atomic_fetch_add(&call->server->keys.n_running[call->i_key], 1) >= call->server->o->max_per_key) {
             call->refused.retry_after = 1;
-            serve_fail(&call->refused, 429, "", "this API key has %u requests on their way already",
+            serve_fail(&call->refused, 429, "", "this API key has %u requests in progress already",
                        (unsigned)call->server->o->max_per_key);
         }
     }
     if (call->refused.status) serve_reply_error(call, &call->refused);
-    else if (!call->route) serve_reply(call, 204, "text/plain", &nothing); /* of OPTIONS */
+    else if (!call->route) serve_reply(call, 204, "text/plain", &nothing); /* OPTIONS */
     else call->route->handler(call);
     if (!is_stream(call)) uncount(call);
 }
@@ -404,7 +415,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
         call = *state = call_create(server, connection, url, method, version);
         if (!call) return MHD_NO;
         check_head(call);
-        /* a body that is not wanted, that nobody has begun to send, or whose end is uncertain, is not waited for */
+        /* do not wait for a body that is too large, that the client has not begun to send, or whose end is uncertain */
         if (!call->refused.status || !(call->refused.status == 413 || call->closes || header(call, "Expect"))) return MHD_YES;
         call->closes = true;
         serve_reply_error(call, &call->refused);
@@ -417,10 +428,10 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
     }
     serve_connection_deadline(call->of, 0);
     answer(call);
-    return call->replied ? send_reply(call) : MHD_NO; /* without an answer: the client is gone */
+    return call->replied ? send_reply(call) : MHD_NO; /* no reply: the client has disconnected */
 }
 
-/* The line of the access log: nothing of what was said, but for the path. */
+/* Writes a line to the access log; of the request's text it holds only the path. */
 static void log_call(const serve_call *call, bool whole)
 {
     char tokens[120] = "";
@@ -441,7 +452,7 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
     (void)connection;
     if (!call) return;
     *state = NULL;
-    if (call->release) call->release(call->user); /* what runs ends, and is counted */
+    if (call->release) call->release(call->user); /* ends running tasks, which completes the counts for the log */
     call->release = NULL;
     if (!server->o->no_access_log && !server->options->quiet)
         log_call(call, how == MHD_REQUEST_TERMINATED_COMPLETED_OK);
@@ -457,7 +468,7 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
         const union MHD_ConnectionInfo *from = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
         *state = serve_connection_open(server->connections, fd ? fd->connect_fd : -1, from ? from->client_addr : NULL);
         if (*state) serve_intake_watch(fd ? fd->connect_fd : -1, *state);
-        else if (fd) shutdown(fd->connect_fd, SHUT_RDWR); /* there is no room for it, or nobody could watch its time */
+        else if (fd) shutdown(fd->connect_fd, SHUT_RDWR); /* without room or memory for it, no deadline could end it */
     } else if (*state) {
         serve_intake_watch(((serve_connection *)*state)->socket, NULL);
         serve_connection_close(*state);
@@ -474,7 +485,7 @@ static void on_log(void *user, const char *format, va_list args)
     if (server->options->verbose) app_note("libmicrohttpd: %s", text);
 }
 
-/* %XX in paths and queries; %00 stays as it is, since what follows would be lost. */
+/* Decodes %XX in paths and queries. %00 stays as it is, since it would end the string. */
 static size_t on_unescape(void *user, struct MHD_Connection *connection, char *text)
 {
     char *to = text;
@@ -494,7 +505,7 @@ static size_t on_unescape(void *user, struct MHD_Connection *connection, char *t
 
 void *serve_daemon_start(serve_server *server, int listening)
 {
-    const unsigned most = server->connections->most; /* those that are ending are not counted there, but here */
+    const unsigned most = server->connections->most; /* without ending connections, which libmicrohttpd still counts */
     return MHD_start_daemon(
         MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG, 0,
         NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, server, MHD_OPTION_LISTEN_SOCKET, listening,

@@ -1,16 +1,19 @@
-/* http.h - requests over HTTP, by libmicrohttpd.
+/* http.h - requests over HTTP, received by libmicrohttpd.
  *
- * Owns: the listening socket, connections and their deadlines, headers, keys, origins, the access log. Does not own: what paths
- * mean (routes.c). Invariants: a header or body that does not come in time ends its connection, however slowly it comes; a body
- * longer than --max-body is never kept; bytes whose framing is not certain are no request (framing.h); no line of the log holds
- * text of a request but its path and the types of what is left out of it, such as web_search.
+ * Owns the listening socket, connections and their deadlines, headers, keys, origins and the access log. Does not own the
+ * meaning of paths (routes.c).
+ * Invariants: a header or body that has not arrived by its deadline ends the connection, even if bytes still trickle in. A body
+ * longer than --max-body is never kept. Bytes with ambiguous framing are refused (framing.h). Of a request's text, the log
+ * holds only the path and the types of what was left out, such as web_search.
  */
 #ifndef AERIE_APP_SERVE_HTTP_HTTP_H
 #define AERIE_APP_SERVE_HTTP_HTTP_H
 
 #include "serve/http/server.h"
 
-/* Up to `most` more bytes of a body; 0: its end; -1: the client is gone, or the body cannot be completed. */
+/* Writes up to `most` more bytes of an answer and returns their number. 0: end of the answer; -1: the client is gone, or the
+ * answer cannot be completed.
+ */
 typedef ptrdiff_t serve_read(void *user, char *out, size_t most);
 
 /* One request and its answer. */
@@ -19,31 +22,31 @@ typedef struct serve_call {
     void *connection;
     const struct serve_route *route;
     const char *path; /* valid while the request is answered */
-    const char *host; /* by which the client calls the server; NULL: it does not say */
-    char *authority;  /* owned: of a request for http://authority/path; NULL: it is for a path */
+    const char *host; /* the host that the request names; NULL: none */
+    char *authority;  /* owned; host of a target of the form http://authority/path; NULL: the target is a path */
     char method[16];
     app_text body;
     int socket;
-    uint64_t number; /* of the request on its connection, from 1 */
-    bool interim;    /* HTTP/1.1: an interim answer is possible */
-    size_t i_key; /* its API key; SIZE_MAX: none */
-    bool counted; /* among the key's requests */
+    uint64_t number; /* number of the request on its connection, from 1 */
+    bool interim;    /* HTTP/1.1: interim responses are allowed */
+    size_t i_key; /* index of its API key; SIZE_MAX: none */
+    bool counted; /* it is counted in keys.n_running */
     serve_use use; /* the memory that it holds */
-    sem_t *work;   /* of the server: a place is needed for what takes much of the processor */
+    sem_t *work;   /* semaphore of the server to hold while doing work that takes much processor time */
     double start;
-    char id[48]; /* of the log and X-Request-Id; the answer's own has the same letters */
-    uint64_t n_prompt, n_cached, n_generated; /* tokens, as far as it has come */
+    char id[48]; /* for the log and X-Request-Id; the answer's id has the same letters */
+    uint64_t n_prompt, n_cached, n_generated; /* tokens so far */
     /* the answer */
     bool replied;
     int status;
     const char *type, *allow;
     app_text text;
-    serve_read *read; /* NULL: the text */
-    uint64_t size;    /* bytes that it reads in all; UINT64_MAX: nobody knows yet */
+    serve_read *read; /* NULL: text is the answer */
+    uint64_t size;    /* bytes that read will return in all; UINT64_MAX: not known */
     void (*release)(void *user);
     void *user;
     int retry_after;
-    /* of http.c */
+    /* the fields below belong to http.c */
     size_t n_discarded;
     bool closes; /* the connection ends with the answer */
     struct serve_connection *of;
@@ -52,72 +55,77 @@ typedef struct serve_call {
 
 typedef void serve_handler(serve_call *call);
 
-/* Who may use a path where there are keys. */
+/* Who may use a path if there are API keys. */
 typedef enum serve_access {
     SERVE_FOR_KEYS,
     SERVE_FOR_ALL,      /* no key is needed */
-    SERVE_FOR_WATCHERS, /* it tells of all requests: --metrics-key, or the only API key */
-    SERVE_FOR_BOTH,     /* it tells API keys of their own requests, --metrics-key of all */
+    SERVE_FOR_WATCHERS, /* shows all requests: needs --metrics-key, or the only API key */
+    SERVE_FOR_BOTH,     /* shows an API key its own requests, and --metrics-key all of them */
 } serve_access;
 
 typedef struct serve_route {
-    const char *method, *path; /* a path that ends in '*' is the beginning of one */
+    const char *method, *path; /* a path that ends in '*' is a prefix */
     serve_handler *handler;
     serve_access access;
 } serve_route;
 
-/* The shape of errors at a path, which may be none of ours; NULL: OpenAI's. */
+/* Returns an error as JSON in a dialect's format. */
 typedef json_t *serve_error_shape(const serve_error *error);
+/* Returns the error format of a path, which may be unknown; NULL: OpenAI's. */
 serve_error_shape *serve_route_shape(const char *path);
-/* The route, or NULL with *allow the methods (static storage) that the path takes; NULL: there is no such path. */
+/* Returns the route; NULL: none. Then *allow holds the methods that the path accepts (static storage); NULL: no such path. */
 const serve_route *serve_route_find(const char *method, const char *path, const char **allow);
 
-/* Takes the text over. */
+/* Takes ownership of the text. */
 void serve_reply(serve_call *call, int status, const char *type, app_text *text);
-/* Takes the JSON over; NULL: not enough memory. */
+/* Takes ownership of the JSON. json NULL means out of memory: replies with 503. */
 void serve_reply_json(serve_call *call, int status, json_t *json);
 void serve_reply_error(serve_call *call, const serve_error *error);
 void serve_reply_stream(serve_call *call, const char *type, serve_read *read, void (*release)(void *), void *user);
-/* The same with status 200 of an answer whose bytes are known. */
+/* The same for an answer of known size, with status 200. */
 void serve_reply_sized(serve_call *call, const char *type, uint64_t size, serve_read *read, void (*release)(void *),
                        void *user);
-/* Adds to an error for want of memory that it was the limit of what requests may hold, if that is so. */
+/* If the error is a lack of memory and --max-request-memory is the cause, replaces its text to say so. */
 void serve_memory_say(const serve_call *call, serve_error *error);
-/* Value of ?name=, or NULL. */
+/* Returns the value of ?name=, or NULL. */
 const char *serve_call_query(const serve_call *call, const char *name);
-/* The body is not needed any more. */
+/* Frees the body. */
 void serve_body_free(serve_call *call);
-/* Has the client gone? */
+/* Whether the client has disconnected. */
 bool serve_call_gone(const serve_call *call);
-/* Does the client send no more? Then it may be gone, which only sending something shows: serve_call_gone asks it, but once the
- * answer has begun, that is up to the answer. */
+/* Whether the client has stopped sending. It may be gone then, which shows only when something is sent to it: serve_call_gone
+ * sends a probe until the answer has begun; then sending the answer shows it.
+ */
 bool serve_call_half_closed(const serve_call *call);
-/* How often a client that sends no more is asked whether it is there: after this time first, then each time after the other. */
+/* Seconds from the half close to the first probe, and between further probes. */
 #define SERVE_PROBE_SECONDS 0.05
 #define SERVE_PROBES_SECONDS 0.5
 
-/* Listens and answers until a signal comes and what runs has ended. */
+/* Listens and answers until a signal arrives and running requests have ended. */
 int serve_http_run(serve_server *server);
-/* "libmicrohttpd 0.9.75", or NULL in a program that was built without. */
+/* Returns "libmicrohttpd 0.9.75", or NULL in a program built without it. */
 const char *serve_http_version(void);
 
 /* ---- keys.c ------------------------------------------------------------------------------------------- */
 
 int serve_keys_read(serve_keys *keys, const app_serve_options *options);
 void serve_keys_free(serve_keys *keys);
-/* Whether the key that was presented (NULL: none) opens call->route; sets call->i_key. In a time that tells nothing about the
- * keys. */
+/* Whether the presented key (NULL: none) may use call->route. Sets call->i_key. Takes constant time, so that timing reveals
+ * nothing about the keys.
+ */
 bool serve_keys_allow(serve_call *call, const char *presented, serve_error *error);
-/* aerie_request.scope of a key's requests (SIZE_MAX: none) with this "cache_salt" (NULL: none): 0 where nobody has to be told
- * apart. The same in every process; nobody who does not know a key can make its scope, whatever salt he takes. */
+/* Returns aerie_request.scope for requests with this key (SIZE_MAX: none) and "cache_salt" (NULL: none); 0: the common scope,
+ * if keys need not be kept apart. The scope is the same in every process, and cannot be produced without the key, whatever the
+ * salt.
+ */
 uint64_t serve_keys_scope(const serve_server *server, size_t i_key, const char *salt);
-/* Is the name (to a ',' or the end) in a list with commas, or is the list "*"? Case does not count. */
+/* Whether the name [n] is in a comma-separated list, or the list contains "*". Ignores case. */
 bool serve_list_has(const char *list, const char *name, size_t n);
-/* May a client call the server by this Host header? */
+/* Whether requests with this Host header are allowed. */
 bool serve_host_allowed(const serve_server *server, const char *host);
-/* The same by the headers Sec-Fetch-Site and -Mode of a request without an Origin; open: of a route that needs no key. */
+/* Whether a request without an Origin is allowed, by its headers Sec-Fetch-Site and -Mode; open: the route needs no key. */
 bool serve_site_allowed(const serve_server *server, const char *site, const char *mode, bool open);
-/* May a page of this origin use the server? *cors: it is another site's, to which headers say so. */
+/* Whether a page of this origin may use the server. *cors: it is from another origin and needs CORS headers. */
 bool serve_origin_allowed(const serve_server *server, const char *origin, const char *host, bool *cors);
 
 #endif

@@ -1,12 +1,11 @@
-/* intake.c - what libmicrohttpd reads from connections, seen before it has it.
+/* intake.c - checks the bytes of connections before libmicrohttpd reads them.
  *
- * libmicrohttpd shows names and values of headers, but neither the bytes that it made them of nor those around chunks, and
- * it has no hook between the socket and its parser. So the program defines recv() itself, the one call by which the library
- * reads sockets, and dynamic as well as static linking takes this definition before that of the C library. Should a
- * libmicrohttpd ever read by another call, the framing sees no header at all, and http.c refuses every request with a
- * sentence: nothing that was not looked at is answered.
- * Owns: the table from sockets to connections. A connection is entered before its thread starts and removed before its
- * socket is closed, so no lock is needed.
+ * libmicrohttpd reports names and values of headers, but neither the bytes it parsed them from nor those around chunks, and it
+ * has no hook between the socket and its parser. So the program defines recv() itself, the only call by which the library reads
+ * sockets; dynamic and static linking both prefer this definition to that of the C library. If a version of libmicrohttpd reads
+ * by another call, the framing sees no header, and http.c refuses every request: no unchecked request is answered.
+ * Owns the table from sockets to connections. A connection is entered before its thread starts and removed before its socket is
+ * closed, so no lock is needed.
  */
 #define _GNU_SOURCE
 #include <stdatomic.h>
@@ -17,19 +16,20 @@
 
 #ifdef APP_HTTP
 
-enum { MOST_SOCKETS = 1 << 20 }; /* the system's usual limit of descriptors; those above are refused */
+enum { MOST_SOCKETS = 1 << 20 }; /* usual limit of descriptors; http.c refuses requests of sockets above it */
 
 static _Atomic(serve_connection *) watched[MOST_SOCKETS];
 
-/* Under its own name in C it would collide with the definition that <sys/socket.h> has where _FORTIFY_SOURCE is on. */
+/* In C it has another name, since <sys/socket.h> defines an inline recv() if _FORTIFY_SOURCE is on. */
 __attribute__((visibility("default"))) ssize_t serve_recv(int fd, void *bytes, size_t n, int flags) __asm__("recv");
 
-/* A header that is wrong ends where the fault is: libmicrohttpd then tells of it, and http.c refuses it. Nothing more is
- * read. */
+/* Completes a wrong header at the error, so that libmicrohttpd reports the request and http.c can refuse it. Nothing more is
+ * read from the connection.
+ */
 static ssize_t cut(serve_connection *c, char *bytes, size_t n_before, size_t got, size_t room)
 {
     const size_t n = strlen(c->framing.ending);
-    if (room - n_before < n) return (ssize_t)got; /* it is refused later */
+    if (room - n_before < n) return (ssize_t)got; /* no room: the request is refused once libmicrohttpd reports it */
     memcpy(bytes + n_before, c->framing.ending, n);
     c->is_cut = true;
     return (ssize_t)(n_before + n);

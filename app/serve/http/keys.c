@@ -16,7 +16,7 @@ enum { KEY_BYTES = 512 };
 static int check_length(size_t n, const char *source)
 {
     if (n && n < KEY_BYTES) return APP_DONE;
-    return app_error(APP_USAGE, "%s: a key has 1 to %d bytes; found one of %zu", source, KEY_BYTES - 1, n);
+    return app_error(APP_USAGE, "%s: a key must have 1 to %d bytes; found %zu", source, KEY_BYTES - 1, n);
 }
 
 static int add_key(serve_keys *keys, const char *text, size_t n, const char *source)
@@ -55,11 +55,13 @@ static int add_file(serve_keys *keys, const char *path)
     }
     if (text.data) memset(text.data, 0, text.n);
     app_text_free(&text);
-    if (!bad && !keys->n) return app_error(APP_BAD_FILE, "'%s' holds no API key", path);
+    if (!bad && !keys->n) return app_error(APP_BAD_FILE, "'%s' contains no API key", path);
     return bad;
 }
 
-/* A variable that is set to nothing means elsewhere that nothing is wanted; here it is a secret that was not filled in. */
+/* Refuses an empty environment variable. For other options an empty value means none; here it is probably a secret that was not
+ * filled in.
+ */
 static int refuse_empty(const char *variable)
 {
     const char *value = getenv(variable);
@@ -72,7 +74,7 @@ static int read_metrics_key(serve_keys *keys, const char *key)
     const int bad = key ? check_length(strlen(key), "--metrics-key") : refuse_empty("AERIE_METRICS_KEY");
     if (bad || !key) return bad;
     keys->metrics = calloc(1, sizeof *keys->metrics);
-    if (!keys->metrics) return app_error_memory("the key of /metrics");
+    if (!keys->metrics) return app_error_memory("the metrics key");
     memcpy(keys->metrics[0], key, strlen(key));
     return APP_DONE;
 }
@@ -98,7 +100,7 @@ void serve_keys_free(serve_keys *keys)
     *keys = (serve_keys){0};
 }
 
-/* All of them are compared, whatever has been found; SIZE_MAX: it is none of them. */
+/* Returns the index of the presented key; SIZE_MAX: none matches. Compares all keys even after a match, for constant time. */
 static size_t find(const char (*keys)[KEY_BYTES], size_t n_keys, const char *presented)
 {
     char given[KEY_BYTES] = {0};
@@ -106,7 +108,7 @@ static size_t find(const char (*keys)[KEY_BYTES], size_t n_keys, const char *pre
     const size_t n = presented ? strlen(presented) : 0;
     if (n == 0 || n >= KEY_BYTES) return SIZE_MAX;
     memcpy(given, presented, n);
-    for (size_t i = 0; i < n_keys; i++) { /* every byte of every key */
+    for (size_t i = 0; i < n_keys; i++) { /* compare every byte of every key */
         volatile unsigned differ = 0;
         for (size_t k = 0; k < KEY_BYTES; k++) differ |= (unsigned)(given[k] ^ keys[i][k]);
         const size_t mask = (size_t)0 - (size_t)(differ == 0);
@@ -115,7 +117,7 @@ static size_t find(const char (*keys)[KEY_BYTES], size_t n_keys, const char *pre
     return found;
 }
 
-/* Whether what one key asks must stay hidden from the others. */
+/* Whether a key's requests must be hidden from the other keys. */
 static bool are_apart(const serve_server *server)
 {
     return server->keys.n > 1 && !(server->o->prefix_scope && strcmp(server->o->prefix_scope, "all") == 0);
@@ -134,15 +136,15 @@ bool serve_keys_allow(serve_call *call, const char *presented, serve_error *e)
         e->code = "invalid_api_key";
         return serve_fail(e, 401, "",
                           presented ? "the API key is wrong"
-                                    : "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY");
+                                    : "an API key is required: Authorization: Bearer KEY, or x-api-key: KEY");
     }
     if (watches && !is_watcher && keys->metrics)
-        return serve_fail(e, 403, "", "%s tells of all requests: it needs the key of --metrics-key", call->path);
+        return serve_fail(e, 403, "", "%s shows all requests: it requires the key given with --metrics-key", call->path);
     if (watches && !is_watcher && are_apart(call->server))
-        return serve_fail(e, 403, "", "%s tells of all requests: with several API keys it needs one of its own (--metrics-key)",
+        return serve_fail(e, 403, "", "%s shows all requests: with several API keys it requires a key of its own (--metrics-key)",
                           call->path);
     if (access == SERVE_FOR_KEYS && call->i_key == SIZE_MAX)
-        return serve_fail(e, 403, "", "the key of --metrics-key is for GET /metrics and /slots alone");
+        return serve_fail(e, 403, "", "the key given with --metrics-key is only for GET /metrics and /slots");
     return true;
 }
 
@@ -178,7 +180,7 @@ bool serve_list_has(const char *list, const char *name, size_t n)
     return false;
 }
 
-/* Bytes of the host's name in "name:port" or "[address]:port", from *name on. */
+/* Returns the length of the host name in "name:port" or "[address]:port"; it begins at *name. */
 static size_t host_name(const char *host, const char **name)
 {
     *name = host + (*host == '[');
@@ -201,7 +203,9 @@ static bool is_localhost(const char *name, size_t n)
     return n >= length && strncasecmp(name + n - length, local, length) == 0 && (n == length || name[n - length - 1] == '.');
 }
 
-/* A page of another site can have its own name lead to 127.0.0.1 (DNS rebinding): such a name is no address. */
+/* Guards against DNS rebinding: a web page can make its own host name resolve to 127.0.0.1, but then the Host header holds that
+ * name instead of an address.
+ */
 bool serve_host_allowed(const serve_server *server, const char *host)
 {
     const char *name;
@@ -212,7 +216,9 @@ bool serve_host_allowed(const serve_server *server, const char *host)
     return server->o->host && strlen(server->o->host) == n && strncasecmp(server->o->host, name, n) == 0;
 }
 
-/* What a browser sends for <img src=...> and the like has no Origin, but says where the page is from. Links are followed. */
+/* Browsers send no Origin for <img src=...> and the like, but say with Sec-Fetch-Site whether the page is from another site.
+ * Following a link is allowed.
+ */
 bool serve_site_allowed(const serve_server *server, const char *site, const char *mode, bool open)
 {
     const char *list = server->o->cors_origins;

@@ -3,13 +3,15 @@
 
 #include <malloc.h>
 
-#include "base/os.h" /* the memory that the machine and control groups leave: the library tells it with a model's plan only */
+#include "base/os.h" /* available memory, which aerie.h reports only with a model's plan */
 
 #define MIB ((uint64_t)1 << 20)
 
 enum { KEEP_BYTES = 256 * 1024 };
 
-/* What requests may reach that hold so much already: who holds little always finds room that large ones cannot take. */
+/* Returns how far the total may rise for a request that holds `mine` bytes. The last part of the limit is kept for requests
+ * that hold little.
+ */
 static uint64_t most_for(uint64_t most, uint64_t mine)
 {
     return mine > MIB ? most - most / 8 : mine > MIB / 16 ? most - most / 16 : most;
@@ -18,7 +20,7 @@ static uint64_t most_for(uint64_t most, uint64_t mine)
 void serve_memory_create(serve_memory *memory, uint32_t mib)
 {
     const uint64_t available = mib ? 0 : ae_os_memory_available();
-#ifdef __GLIBC__ /* blocks of some size go back to the system when they are freed, whatever lies above them */
+#ifdef __GLIBC__ /* blocks of KEEP_BYTES and more return to the system when freed, whatever is allocated above them */
     mallopt(M_MMAP_THRESHOLD, KEEP_BYTES);
     mallopt(M_TRIM_THRESHOLD, KEEP_BYTES);
 #endif
@@ -69,7 +71,7 @@ bool serve_use_add(serve_use *use, size_t bytes)
     return false;
 }
 
-/* At most what was counted is given back: jansson may free here what another thread has allocated. */
+/* Drops at most what was counted: jansson may free memory here that was allocated on another thread. */
 void serve_use_drop(serve_use *use, size_t bytes)
 {
     unsigned long long held = atomic_load(&use->bytes), gone;
@@ -86,7 +88,7 @@ void serve_use_end(serve_use *use)
 
 void *serve_use_grow(serve_use *use, void *items, size_t n, size_t *capacity, size_t size)
 {
-    const size_t before = *capacity, wanted = before ? 2 * before : 64; /* as app_grow has it */
+    const size_t before = *capacity, wanted = before ? 2 * before : 64; /* the same growth as in app_grow */
     if (n < before) return items;
     if (!serve_use_add(use, (wanted - before) * size)) return NULL;
     void *grown = app_grow(items, n, capacity, size);

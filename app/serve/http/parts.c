@@ -49,7 +49,7 @@ void serve_parts_list(serve_parts *p, serve_entry *entry, void *user, size_t n)
     serve_parts_text(p, "]");
 }
 
-/* The beginning of the character that byte i stands in; of what is no UTF-8, the byte. */
+/* Returns where the character that contains byte i begins; i itself if it is not part of valid UTF-8. */
 static size_t char_start(const app_text *text, size_t i)
 {
     for (size_t back = 0; back < 4 && back <= i && i < text->n; back++) {
@@ -59,14 +59,14 @@ static size_t char_start(const app_text *text, size_t i)
     return i;
 }
 
-/* A block of a string, in whole characters. */
+/* Adds block i of a string, cut between characters. */
 static bool string_block(void *user, size_t i, app_text *out)
 {
     const app_text *text = user;
     const size_t n = out->n, from = char_start(text, i * BLOCK);
     const size_t to = (i + 1) * BLOCK < text->n ? char_start(text, (i + 1) * BLOCK) : text->n;
     if (!serve_json_add(out, app_json_text(text->data + from, to - from))) return false;
-    memmove(out->data + n, out->data + n + 1, out->n - n - 2); /* without its quotes */
+    memmove(out->data + n, out->data + n + 1, out->n - n - 2); /* remove the quotes */
     out->data[out->n -= 2] = '\0';
     return true;
 }
@@ -88,13 +88,13 @@ void serve_parts_free(serve_parts *p)
 
 /* ---- Writing -------------------------------------------------------------------------------------------- */
 
-/* Where the writing of an answer is. */
+/* Position in an answer that is being written. */
 typedef struct place {
-    size_t part, text; /* text up to here, and this part's text, is written */
-    size_t entry;      /* of the part: the next */
+    size_t part, text; /* the current part; bytes of the text already written */
+    size_t entry;      /* the part's next entry */
 } place;
 
-/* Adds some more at `at`: a piece of text, or an entry. 1; 0: that was all; -1: out of memory. */
+/* Writes a piece of text or an entry, and advances `at`. Returns 1; 0: nothing was left; -1: out of memory. */
 static int next(const serve_parts *p, place *at, app_text *out)
 {
     const serve_part *part = at->part < p->n ? &p->items[at->part] : NULL;
@@ -128,8 +128,8 @@ bool serve_parts_write(const serve_parts *p, app_text *out)
 typedef struct sending {
     serve_parts parts;
     place at;
-    app_text out; /* what comes next */
-    size_t n_sent; /* of it */
+    app_text out; /* the bytes to send next */
+    size_t n_sent; /* bytes of out already sent */
     void (*release)(void *user);
     void *user;
 } sending;
@@ -157,7 +157,7 @@ static ptrdiff_t sending_read(void *user, char *out, size_t most)
     return (ptrdiff_t)n;
 }
 
-/* Its bytes, of which the first, up to AT_ONCE, are in s->out. false: out of memory. */
+/* Counts the answer's bytes; at least the first AT_ONCE of them are left in s->out. Returns false when out of memory. */
 static bool measure(sending *s, uint64_t *n_bytes)
 {
     app_text rest = {0};

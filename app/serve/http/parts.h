@@ -1,9 +1,9 @@
-/* parts.h - answers that are written while they are sent: text, and lists whose entries are made one by one.
+/* parts.h - answers that are written while they are sent: text, and lists whose entries are written one by one.
  *
- * An answer to a large request may have many times its bytes. What is small is written at once; of the rest only what the
- * client takes next is ever there. Owns: texts and the order of parts. Does not own: what entries are made from, which lives
- * until the answer is released. Invariant: making entry i twice gives the same bytes, since a first time counts them for the
- * header Content-Length.
+ * An answer may be many times as large as its request. A small answer is written at once; of a large one, only what the client
+ * reads next is in memory. Owns the texts and the order of parts. Does not own the data of entries, which must stay valid until
+ * the answer is released. Invariant: writing entry i twice gives the same bytes, since they are counted first for the header
+ * Content-Length.
  */
 #ifndef AERIE_APP_SERVE_HTTP_PARTS_H
 #define AERIE_APP_SERVE_HTTP_PARTS_H
@@ -14,14 +14,14 @@
 typedef bool serve_entry(void *user, size_t i, app_text *out);
 
 typedef struct serve_part {
-    size_t text_end; /* of parts' text, which comes before the entries */
+    size_t text_end; /* end of the text before the entries, in the parts' text */
     serve_entry *entry;
     void *user;
     size_t n; /* entries */
-    bool joined; /* without commas between them */
+    bool joined; /* entries follow each other without commas */
 } serve_part;
 
-/* All zero is the beginning. What fails is noticed at the end. */
+/* Initially all zero. A failure sets `failed`, which is checked at the end. */
 typedef struct serve_parts {
     app_text text;
     serve_part *items; /* [n] */
@@ -30,20 +30,22 @@ typedef struct serve_parts {
 } serve_parts;
 
 void serve_parts_text(serve_parts *parts, const char *text);
-/* Takes the JSON over; NULL: out of memory. */
+/* Adds JSON and takes ownership of it; NULL: out of memory. */
 void serve_parts_json(serve_parts *parts, json_t *json);
-/* An object without its '}', and the fields of one that go on after it, with the '}'. */
+/* Adds an object without its '}', to be continued. Takes ownership of it. */
 void serve_parts_open(serve_parts *parts, json_t *object);
+/* Continues an open object with the fields of another one and closes it. Takes ownership of the other. */
 void serve_parts_close(serve_parts *parts, json_t *object);
-/* [entries] */
+/* Adds a JSON list of n entries. */
 void serve_parts_list(serve_parts *parts, serve_entry *entry, void *user, size_t n);
-/* Two texts as one in JSON, lent until the answer is released; what is not UTF-8 becomes U+FFFD. */
+/* Adds two texts as one JSON string. The texts are borrowed until the answer is released; invalid UTF-8 becomes U+FFFD. */
 void serve_parts_string(serve_parts *parts, const app_text *text, const app_text *more);
 void serve_parts_free(serve_parts *parts);
-/* All of it at once. false: out of memory. */
+/* Writes the whole answer. Returns false when out of memory. */
 bool serve_parts_write(const serve_parts *parts, app_text *out);
-/* Replies with status 200 and JSON, or with 503; takes the parts over. release(user), once nothing of them is needed any more:
- * before this returns, or with the call. */
+/* Replies with status 200 and JSON, or with 503. Takes ownership of the parts. Calls release(user) when they are no longer
+ * needed: before this returns, or when the call is freed.
+ */
 void serve_parts_reply(serve_call *call, serve_parts *parts, void (*release)(void *user), void *user);
 
 #endif

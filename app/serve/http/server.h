@@ -1,9 +1,9 @@
-/* server.h - what all parts of the server share.
+/* server.h - the server's state and its errors, which all parts of the server share.
  *
- * Threads: one per connection reads a request, makes tokens of it, submits it and writes the answer as it comes; one per loaded
- * model steps its session; the main thread waits for signals and ends connections whose time is over. A thread of a connection
- * waits only for its own request and its own client; the stepping thread waits for nobody.
- * Owns: the server's state. Does not own: HTTP (http.h), models and sessions (models.h), answers (job.h).
+ * Threads: one per connection reads a request, tokenizes it, submits it and writes the answer as tokens arrive; one per loaded
+ * model steps its session; the main thread waits for signals and ends connections whose deadline has passed. A connection's
+ * thread waits only for its own request and client; the stepping thread waits for no other thread.
+ * Owns the server's state. Does not own HTTP (http.h), models and sessions (models.h), or answers (job.h).
  */
 #ifndef AERIE_APP_SERVE_HTTP_SERVER_H
 #define AERIE_APP_SERVE_HTTP_SERVER_H
@@ -15,18 +15,18 @@
 #include "setup/load.h"
 #include "serve/http/memory.h"
 
-#define SERVE_LOG_SECONDS 1 /* that the end waits for who reads the log */
+#define SERVE_LOG_SECONDS 1 /* how long the server waits at its end for the reader of the log */
 
 typedef struct serve_keys {
-    char (*items)[512]; /* [n] each filled up with zeros */
+    char (*items)[512]; /* [n] each padded with zeros */
     size_t n, capacity;
-    atomic_uint *n_running; /* [n] answers that a key has on their way */
-    char (*metrics)[512];   /* of --metrics-key, filled up likewise; NULL: there is none */
+    atomic_uint *n_running; /* [n] requests in progress of each key */
+    char (*metrics)[512];   /* the key of --metrics-key, padded with zeros; NULL: none */
 } serve_keys;
 
 #define SERVE_MAX_NOTES 64
 
-/* What the log has been told of what is left out of requests: each only once. */
+/* Notes about parts of requests that were left out; each is logged only once. */
 typedef struct serve_notes {
     pthread_mutex_t lock;
     char items[SERVE_MAX_NOTES][96]; /* [n] */
@@ -41,40 +41,41 @@ typedef struct serve_server {
     serve_keys keys;
     serve_notes notes;
     serve_memory memory;
-    sem_t work;             /* places for requests that are read, templated and tokenized */
-    sem_t large_work;       /* for those with a large body, for which the others do not wait */
-    atomic_bool draining;   /* nothing new is accepted */
-    atomic_bool stopping;   /* answers end now */
+    sem_t work;             /* limits how many requests are parsed, templated and tokenized at a time */
+    sem_t large_work;       /* the same for large bodies, so that other requests do not wait for them */
+    atomic_bool draining;   /* no new requests are accepted */
+    atomic_bool stopping;   /* running answers are ended */
     atomic_bool failed;     /* the first model could not be loaded */
     atomic_uint n_calls;    /* requests that are being answered */
     atomic_ullong n_ids;
     double started;
-    uint64_t socket_device, socket_inode; /* of its Unix socket; 0: it has none with a path */
+    uint64_t socket_device, socket_inode; /* identify the Unix socket's path; 0: it has none */
     bool loopback;          /* listens on a loopback address or a Unix socket */
     bool keep_reasoning;    /* --reasoning-format none */
 } serve_server;
 
-/* What is wrong with a request. Dialects write it in their own shape. */
+/* An error of a request. Each dialect writes it in its own format. */
 typedef struct serve_error {
-    int status; /* of HTTP; 0: nothing is wrong */
+    int status; /* HTTP status; 0: no error */
     char text[640];
-    char param[64];     /* the field; "": none */
-    const char *code;   /* a word for programs, such as "model_not_found"; NULL: none */
-    int retry_after;    /* seconds; 0: no such header */
-    bool memory;        /* it lacked memory */
+    char param[64];     /* name of the field; "": none */
+    const char *code;   /* an identifier for programs, such as "model_not_found"; NULL: none */
+    int retry_after;    /* seconds for the header Retry-After; 0: none */
+    bool memory;        /* the cause is a lack of memory */
 } serve_error;
 
-/* Fill it in and return false. */
+/* Fills the error in and returns false. */
 bool serve_fail(serve_error *error, int status, const char *param, const char *format, ...) APP_PRINTF(4, 5);
+/* The same for a lack of memory. */
 bool serve_fail_memory(serve_error *error);
-/* The library's sentence: its status as HTTP's. */
+/* The same for an error of the library: its message, and its status as an HTTP status. */
 bool serve_fail_library(serve_error *error, aerie_status status, const aerie_error *why, const char *param);
-/* "invalid_request_error" and its like, as OpenAI has them. */
+/* Returns OpenAI's error type for an HTTP status, such as "invalid_request_error". */
 const char *serve_error_type(int status);
 
-/* A fresh id into out [48]: "chatcmpl-" and 24 letters; returns out. */
+/* Writes a new id, the prefix and 24 random letters and digits, to out [48], and returns out. */
 const char *serve_id(serve_server *server, const char *prefix, char out[48]);
-/* Adds the JSON text and releases it. false: out of memory, also if json is NULL. */
+/* Adds the JSON as text and releases it. Returns false when out of memory, also if json is NULL. */
 bool serve_json_add(app_text *out, json_t *json);
 
 #endif

@@ -32,14 +32,14 @@ void serve_notify(const char *state)
     const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return;
     const socklen_t n = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
-    if (sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address, n) < 0) { /* nobody listens: so be it */
+    if (sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address, n) < 0) { /* ignored: nobody is listening */
     }
     close(fd);
 }
 
 void serve_watchdog(bool lives)
 {
-    static double last; /* of the main thread */
+    static double last; /* only the main thread uses it */
     const char *every = getenv("WATCHDOG_USEC");
     const double seconds = every ? app_number(every, NULL) / 1e6 : 0;
     if (seconds <= 0 || !lives || app_now() - last < seconds / 3) return;

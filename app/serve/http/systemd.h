@@ -1,16 +1,16 @@
-/* systemd.h - what systemd tells a service and is told by it: a socket that is passed on, readiness, the watchdog. Without
- * systemd all of it does nothing. The protocol is an environment variable and a datagram (sd_notify(3), sd_listen_fds(3)).
+/* systemd.h - systemd's interface for services: socket activation, readiness, the watchdog. Without systemd it does nothing.
+ * The protocol consists of environment variables and datagrams (sd_notify(3), sd_listen_fds(3)).
  */
 #ifndef AERIE_APP_SERVE_HTTP_SYSTEMD_H
 #define AERIE_APP_SERVE_HTTP_SYSTEMD_H
 
 #include <stdbool.h>
 
-/* The listening socket that was passed on, or -1. */
+/* Returns the listening socket that systemd passed to the process, or -1. */
 int serve_socket_given(void);
-/* "READY=1" and its like. */
+/* Sends a state such as "READY=1" to systemd. */
 void serve_notify(const char *state);
-/* Tells the watchdog, if there is one, that the server lives; to be called every second or so. */
+/* Notifies the watchdog, if there is one, while `lives` is true. Must be called about every second. */
 void serve_watchdog(bool lives);
 
 #endif
