@@ -19,8 +19,9 @@ int app_remove(const app_options *options);
 int app_perplexity(const app_options *options);
 int app_imatrix(const app_options *options);
 int app_quantize(const app_options *options);
-bool app_quantize_knows(const char *type); /* of --types of bench study */
-int app_quantize_file(const app_options *options, const char *out, const char *type); /* the model, quietly */
+bool app_quantize_knows(const char *type); /* whether quantize has this mix or type; bench study checks --types by it */
+/* Quantizes the model of the options to the file `out`, without a report. */
+int app_quantize_file(const app_options *options, const char *out, const char *type);
 void app_quantize_types(void); /* the list of mixes and types that ends quantize's --help */
 int app_bench_speed(const app_options *options);
 int app_bench_verify(const app_options *options);
@@ -31,21 +32,24 @@ int app_bench_logits(const app_options *options);
 int app_train_data(const app_options *options);
 int app_doctor(const app_options *options);
 
-/* pull.c: replaces references (hf:..., ollama:..., addresses) of -m, -md, -hf, -hfd, -mu and inspect's argument by the paths of
- * files, which are pulled unless they are there. The paths are owned by the options. */
+/* pull.c: replaces the references (hf:..., ollama:..., addresses) in -m, -md, -hf, -hfd, -mu and inspect's argument with paths
+ * of files, and pulls those that are missing. The options own the paths. */
 int app_pull_models(app_options *options);
 
-/* Needs of internals, apart from inspect's: names for reports. */
+/* version.c: the best kernel level on this machine, such as "avx2". */
 const char *app_cpu_level(void);
-/* The commit that was built, in words where it is not known; CMake's type of build. */
+/* version.c: the commit that was built, or a few words if it is not known. */
 const char *app_commit(void);
-const char *app_build(void);                    /* version.c: the best kernels on this machine */
-/* machine.c: the processor as the system names it, or "". */
+/* version.c: CMake's build type. */
+const char *app_build(void);
+/* machine.c: writes the processor's name, as the system gives it, or "" into out [n]. */
 void app_cpu_name(char *out, size_t n);
-/* version.c: the tensor type that takes most bytes, or "?"; returns the bytes of all tensors in the file, 0 of none */
+/* version.c: the tensor type that takes most bytes, or "?". Returns the bytes of all tensors in the file, 0 if it cannot be
+ * read. */
 uint64_t app_main_type(const char *path, char out[16]);
+/* version.c: the compiler and its version. */
 const char *app_compiler(void);
-/* inspect.c: bytes of weights that decoding a token reads, about; 0: the file cannot be read. */
+/* inspect.c: about how many bytes of weights are read to decode one token; 0: the file cannot be read. */
 uint64_t app_bytes_per_token(const char *path);
 
 #endif

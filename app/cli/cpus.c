@@ -7,7 +7,7 @@
 
 #include "base/os.h" /* affinity and limits of this process, which aerie.h does not tell */
 
-/* Bits of a number in hex, 0x in front or not, as long as need be. */
+/* Reads a number in hex, with or without 0x, of up to AE_MAX_CPUS bits; bit i sets wanted[i]. */
 static bool parse_mask(const char *text, bool wanted[AE_MAX_CPUS])
 {
     if (text[0] == '0' && (text[1] == 'x' || text[1] == 'X')) text += 2;
@@ -24,7 +24,7 @@ static bool parse_mask(const char *text, bool wanted[AE_MAX_CPUS])
     return true;
 }
 
-/* "lo-hi", either may be left out but not both; or one number. */
+/* Reads "lo-hi", of which one number may be left out, or a single number; sets wanted[lo..hi]. */
 static bool parse_range(const char *text, bool wanted[AE_MAX_CPUS])
 {
     unsigned long lo = 0, hi = AE_MAX_CPUS - 1;

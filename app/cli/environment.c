@@ -1,5 +1,5 @@
-/* environment.c - options in the environment: AERIE_* by any long name of an option, LLAMA_ARG_* as llama.cpp has them, and
- * names that nothing reads. */
+/* environment.c - options in the environment: AERIE_* with any long name of an option, llama.cpp's LLAMA_ARG_*, and warnings
+ * about AERIE_* variables that no option has. */
 #define _POSIX_C_SOURCE 200809L
 #include <ctype.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 extern char **environ;
 
-/* Prefix and name in capitals, '-' as '_'. */
+/* Writes the prefix and the option's name in capitals, '-' as '_', without the two dashes. */
 static void spell(const char *prefix, const char *option, char out[64])
 {
     snprintf(out, 64, "%s%.50s", prefix, option + 2);
@@ -25,10 +25,10 @@ const char *app_option_environment(const app_option *option, char out[64])
     return out;
 }
 
-/* llama.cpp's names that are not LLAMA_ARG_ and a name of the option (common/arg.cpp). */
+/* llama.cpp's variables (common/arg.cpp) whose names are not LLAMA_ARG_ plus a name of the option. */
 static const struct {
     const char *option, *theirs;
-    bool negated; /* theirs turned off is the option turned on */
+    bool negated; /* the variable turns off what the option turns on */
 } others[] = {
     {"--batch-size", "LLAMA_ARG_BATCH", false},
     {"--ubatch-size", "LLAMA_ARG_UBATCH", false},
@@ -44,7 +44,7 @@ static const struct {
     {"--no-prefill-assistant", "LLAMA_ARG_PREFILL_ASSISTANT", true},
 };
 
-/* Options of this name mean another thing in llama.cpp. */
+/* Whether an option of this name means something else in llama.cpp, whose variable is then not read. */
 static bool is_ours_alone(const char *name)
 {
     static const char *const names[] = {"--tools", "--config", "--output", "--file"};
@@ -83,15 +83,15 @@ const char *app_environment_get(const app_option *option, char name[64], bool *n
     return value;
 }
 
-/* Makes the name of an option, "--like-this", of what follows AERIE_. */
+/* Writes the option's name, "--like-this", for a variable AERIE_LIKE_THIS. */
 static void as_option(const char *variable, char out[64])
 {
     snprintf(out, 64, "--%.60s", variable + strlen("AERIE_"));
     for (char *p = out; *p; p++) *p = *p == '_' ? '-' : (char)tolower((unsigned char)*p);
 }
 
-/* Says of a variable that no option has what to use instead, if another program has it, else what it may be a misspelling of.
- * What is near to nothing is left alone: it may belong to somebody else. */
+/* Reports a variable that no option has: what to use instead if another program has such an option, otherwise the option of
+ * which it may be a misspelling. A variable that resembles no option is not reported: it may belong to another program. */
 static void check_name(const char *variable, app_telling *tell, void *user)
 {
     static const char *const used[] = {"AERIE_BACKEND", "AERIE_CPU"}; /* by the library */

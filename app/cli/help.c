@@ -27,15 +27,15 @@ void app_print_wrapped(const char *text, size_t at, size_t left)
 
 static void print_environment(void)
 {
-    app_print("Every option may also be given in the environment: AERIE_ and its first long name in capitals, with _ for\n"
+    app_print("Every option may also be set in the environment: AERIE_ and its first long name in capitals, with _ for\n"
               "each dash after the first two. AERIE_THREADS=2 is --threads 2, AERIE_STATS=1 is --stats. The command line\n"
-              "wins; 'serve --config FILE' takes options from a file, over which both win. 'aerie help COMMAND --all'\n"
-              "shows the name beside each option. llama.cpp's LLAMA_ARG_* count where an option of that name is here and\n"
-              "neither AERIE_* nor the command line gives it.\n"
+              "overrides the environment, and both override the file of 'serve --config FILE'. 'aerie help COMMAND --all'\n"
+              "shows the name beside each option. llama.cpp's LLAMA_ARG_* are read for options that aerie has too, unless\n"
+              "AERIE_* or the command line gives the option.\n"
               "\n"
               "  NO_COLOR         any value: no colours\n"
-              "  XDG_STATE_HOME   where the chat keeps its history of lines (aerie/history; default: ~/.local/state)\n"
-              "  XDG_CACHE_HOME   where pulled models lie (aerie/models; default: ~/.cache)\n"
+              "  XDG_STATE_HOME   folder of the chat's input history (aerie/history; default: ~/.local/state)\n"
+              "  XDG_CACHE_HOME   folder of pulled models (aerie/models; default: ~/.cache)\n"
               "  HF_TOKEN         token for Hugging Face; HF_ENDPOINT: the address of another hub\n"
               "  HTTPS_PROXY      a proxy for pulling; also http_proxy, all_proxy and no_proxy, as curl reads them\n");
 }
@@ -43,7 +43,7 @@ static void print_environment(void)
 static void print_status(void)
 {
     app_print("  0    done\n"
-              "  1    it failed while running\n"
+              "  1    failed while running\n"
               "  2    the command line is wrong\n"
               "  3    a file is unusable\n"
               "  130  interrupted\n"
@@ -82,8 +82,8 @@ static void print_names_once(void)
 
 static void print_llama(void)
 {
-    app_print("Options of aerie. Those that llama.cpp has mean the same there; 'aerie help -t' explains one. LLAMA_ARG_* are\n"
-              "read where AERIE_* are not given.\n");
+    app_print("Options of aerie. An option that llama.cpp has too means the same there. 'aerie help -t' explains -t.\n"
+              "A LLAMA_ARG_* variable is read where its AERIE_* variable is not set.\n");
     print_names_once();
     print_foreign(APP_NO_EFFECT, "Accepted without effect");
     print_foreign(APP_OTHERWISE, "Done in another way");
@@ -100,7 +100,7 @@ static const struct {
     {"chat", "the commands of a chat on a terminal", app_print_chat_commands},
     {"environment", "options in the environment", print_environment},
     {"exit-status", "what the program returns", print_status},
-    {"llama.cpp", "what the options of llama.cpp and other programs are here", print_llama},
+    {"llama.cpp", "options of llama.cpp and other programs, and their counterparts in aerie", print_llama},
     {"topics", "this list", print_topics},
 };
 enum { n_topics = sizeof topics / sizeof *topics };
@@ -147,12 +147,12 @@ void app_print_overview(void)
               "  --completion-bash  a completion script: source <(aerie --completion-bash); also --completion-zsh and -fish\n"
               "  --man              a manual page: aerie --man > aerie.1\n"
               "\n"
-              "Every option may also be given in the environment (AERIE_THREADS=2 is -t 2); the command line wins.\n"
+              "Every option may also be set in the environment (AERIE_THREADS=2 is -t 2); the command line overrides it.\n"
               "Exit status: 0 done, 1 failed while running, 2 the command line is wrong, 3 a file is unusable,\n"
               "130 interrupted. Answers go to standard output, everything else to standard error.\n");
 }
 
-/* "-n, --predict, --n-predict N" into out [256]; its length. */
+/* Writes "-n, --predict, --n-predict N" into out [256]; returns its length. */
 static size_t names_of(const app_option *o, char out[256])
 {
     char name[64];
@@ -164,7 +164,7 @@ static size_t names_of(const app_option *o, char out[256])
     return n;
 }
 
-/* The words after the value in help such as "...; 0: off"; NULL where it does not say what the value means. */
+/* The words that explain the value in the option's help, such as "off" for "0" in "...; 0: off"; NULL if there are none. */
 static const char *meaning_of(const app_option *o, const char *value, char out[160])
 {
     char key[24];
@@ -208,7 +208,7 @@ void app_print_option(const app_option *o, bool brief)
     app_print_wrapped(text, LEFT, LEFT);
 }
 
-/* The options of a group are adjacent in the table; each group that the command has options of gets a heading. */
+/* Prints the command's options, with a heading before each group. Options of a group are adjacent in the table. */
 static void print_options(const app_command *command)
 {
     const char *group = "";
@@ -223,7 +223,7 @@ static void print_options(const app_command *command)
     }
 }
 
-/* The options that most people need, of commands that have many. */
+/* The options that most people need, separated by spaces; NULL for commands with few options. */
 static const char *essentials(unsigned command)
 {
     switch (command) {
@@ -286,7 +286,7 @@ static void print_names(const app_command *command, bool only_files)
     }
 }
 
-/* The commands, but for those of 'bench', whose first word is the same. */
+/* The commands except those of 'bench', which share their first word. */
 static void print_first_words(void)
 {
     for (size_t i = 0; i < app_n_commands(); i++) {
@@ -348,7 +348,7 @@ void app_print_completion(void)
 
 /* ---- zsh and fish ------------------------------------------------------------------------------------- */
 
-/* The first clause of a help text, for quoting with '...': with `escaped` characters after a backslash. */
+/* Prints the first clause of a help text for use between single quotes, with a backslash before each character of `escaped`. */
 static void print_clause(const char *text, const char *escaped)
 {
     const char *rest = strstr(text, " (default");
@@ -403,7 +403,7 @@ void app_print_completion_zsh(void)
         print_clause(c->summary, "\\:");
         app_print("' ");
     }
-    app_print("'bench:measures' 'help:what commands and options mean')\n"
+    app_print("'bench:runs benchmarks' 'help:explains commands and options')\n"
               "        _describe command commands\n"
               "        return\n"
               "    fi\n"
@@ -470,7 +470,7 @@ void app_print_completion_fish(void)
 
 /* ---- Man page ------------------------------------------------------------------------------------------ */
 
-/* Text with troff requests and escapes made harmless. */
+/* Prints text such that troff finds no requests and no escapes in it. */
 static void print_troff(const char *text)
 {
     bool start = true;
@@ -496,7 +496,7 @@ void app_print_man(void)
         print_troff(c->about);
         app_print(".fi\n");
     }
-    app_print(".SH OPTIONS\nEach may be given in the environment too; the command line wins.\n");
+    app_print(".SH OPTIONS\nEach option may also be set in the environment; the command line overrides it.\n");
     for (size_t i = 0; i < app_n_options(); i++) {
         const app_option *o = app_option_at(i);
         names_of(o, names);

@@ -1,5 +1,5 @@
-/* help_about.c - help on an option by any of its names, on a subject (a group of options), and on a word of names; all
- * from the tables of options_table.c and llama_options.c. */
+/* help_about.c - help on an option by any of its names, on a subject (a group of options), and on a word that occurs in names
+ * of options; all from the tables of options_table.c and llama_options.c. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "cli/commands.h"
 #include "cli/llama_options.h"
 
-/* "run, serve, bench spec" */
+/* Prints the commands of the bits: "of run, serve, bench spec". */
 static void print_commands(unsigned bits)
 {
     enum { LEFT = 34 };
@@ -70,22 +70,24 @@ static const struct {
     const char *group, *words, *about;
 } subjects[] = {
     {"Speculation", "speculative spec draft drafter drafts",
-     "Something cheap guesses the next tokens, and the model checks the guess in one pass; the output is the same to the byte. "
+     "A cheap drafter guesses the next tokens, and the model verifies the guess in one pass; the output is the same to the "
+     "byte. "
      "It is on by default: MTP blocks of the model, or a head beside it (MODEL-eagle3.gguf), together with n-grams. -md names "
-     "another drafter, --spec-type none turns it off, --stats says what it brought. More: docs/speculation.md, docs/heads.md."},
-    {"Sampling", "sampler samplers", "How the next token is drawn of the model's predictions. More: docs/sampling.md."},
+     "another drafter, --spec-type none turns speculation off, --stats prints how many drafted tokens were accepted. "
+     "More: docs/speculation.md, docs/heads.md."},
+    {"Sampling", "sampler samplers", "How the next token is drawn from the model's predictions. More: docs/sampling.md."},
     {"Positions (RoPE)", "rope positions yarn",
-     "Contexts that are longer than the model was trained for. Files mostly say themselves how to scale."},
+     "Contexts that are longer than the model was trained for. Most model files say how to scale positions."},
     {"Template", "templates chat-template jinja", "How a conversation becomes a prompt. More: docs/templates.md."},
-    {"Generation", "grammar schema json-schema", "Where an answer ends, and what it may be. More: docs/grammars.md."},
-    {"Server", "http api", "'aerie serve' answers over HTTP. More: docs/serving.md."},
-    {"Download", "network huggingface cache", "Models from the network. More: docs/pulling.md."},
-    {"Embeddings", "embedding rerank", "Vectors of texts. More: docs/embeddings.md."},
-    {"Model", "models memory threads", "Which file, how much context, which threads. More: docs/loading.md."},
+    {"Generation", "grammar schema json-schema", "Where an answer ends, and which texts it may be. More: docs/grammars.md."},
+    {"Server", "http api", "'aerie serve' answers requests over HTTP. More: docs/serving.md."},
+    {"Download", "network huggingface cache", "How models are downloaded and kept. More: docs/pulling.md."},
+    {"Embeddings", "embedding rerank", "Embeddings of texts, and reranking. More: docs/embeddings.md."},
+    {"Model", "models memory threads", "The model's file, the context and the threads. More: docs/loading.md."},
 };
 enum { N_SUBJECTS = sizeof subjects / sizeof *subjects };
 
-/* The group that a word means; NULL: none. Groups without an entry are known by their own name. */
+/* The group of options that a word names, or NULL. A group without an entry in `subjects` has only its own name. */
 static const char *group_of(const char *word, const char **about)
 {
     *about = NULL;
@@ -99,7 +101,7 @@ static const char *group_of(const char *word, const char **about)
     return NULL;
 }
 
-/* Whether a word is one of the names, in any case; dashes separate words. */
+/* Whether the word occurs in the text, in any case; everything but letters and digits separates words. */
 static bool mentions(const char *text, const char *word)
 {
     const size_t n = strlen(word);
@@ -116,7 +118,7 @@ static bool print_mentions(const char *word)
     for (size_t i = 0; i < app_n_options(); i++) {
         const app_option *o = app_option_at(i);
         if (!mentions(o->names, word)) continue;
-        if (!any) app_print("Options of that name\n");
+        if (!any) app_print("Options with that word in their names\n");
         any = true;
         app_print_option(o, true);
         print_commands(o->commands);

@@ -1,7 +1,7 @@
-/* llama_options.h - what the options and commands of other programs are here.
+/* llama_options.h - options and commands of other programs, and what to use for them in aerie.
  *
- * Owns: every option of llama.cpp that is not in the table of options.h (an option that is there means the same), common
- * spellings of the same wishes in ollama, vLLM and transformers, and the names of their commands.
+ * Owns: every option of llama.cpp that is not in the table of options.h (an option that is there means the same), the names
+ * that ollama, vLLM and transformers have for such options, and the names of their commands.
  * Invariant: no name is in both tables (tests/app/test_foreign.c); the table of options.h is always asked first.
  */
 #ifndef AERIE_APP_CLI_LLAMA_OPTIONS_H
@@ -10,17 +10,17 @@
 #include "cli/options.h"
 
 typedef enum app_foreign_kind {
-    APP_NO_EFFECT, /* accepted: it makes no difference here */
-    APP_OTHERWISE, /* done in another way here */
-    APP_NOT_YET,   /* wanted, but missing */
+    APP_NO_EFFECT, /* accepted and ignored */
+    APP_OTHERWISE, /* aerie does it in another way */
+    APP_NOT_YET,   /* planned, but missing */
     APP_ABSENT,    /* not part of this program */
 } app_foreign_kind;
 
 typedef struct app_foreign {
-    const char *names;    /* with spaces between */
+    const char *names;    /* separated by spaces */
     const char *argument; /* of an option without effect: NULL if it takes none, "[...]" if it may be left out */
     app_foreign_kind kind;
-    const char *text; /* what to do instead, or why; a clause without a full stop */
+    const char *text; /* what to use instead, or why it has no effect; a clause without a full stop */
 } app_foreign;
 
 size_t app_n_foreign_options(void);

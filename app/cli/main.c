@@ -1,4 +1,4 @@
-/* main.c - aerie: which subcommand, and the exit status. */
+/* main.c - the program aerie: finds the subcommand, runs it and returns the exit status. */
 #define _POSIX_C_SOURCE 200809L
 #include <fcntl.h>
 #include <signal.h>
@@ -56,8 +56,8 @@ static const app_command *find_command(int n, char **words, int *n_used)
     }
     if (!bench) app_unknown_command(words[0]);
     else if (n > 1 && what[0] != '-')
-        app_error(APP_USAGE, "'bench' measures speed, verify, spec, study, shapes or logits; found '%s'", what);
-    else app_error(APP_USAGE, "'bench' needs to know what to measure: speed, verify, spec, study, shapes or logits");
+        app_error(APP_USAGE, "'bench' takes speed, verify, spec, study, shapes or logits; found '%s'", what);
+    else app_error(APP_USAGE, "'bench' needs the name of a benchmark: speed, verify, spec, study, shapes or logits");
     return NULL;
 }
 
@@ -140,20 +140,21 @@ static int start(int argc, char **argv)
     return status;
 }
 
-/* Mapped pages that no longer have a file under them. Says so where nothing else may be called any more. */
+/* Handles SIGBUS: a mapped page no longer has a file under it. Prints a line and ends the program by calls that a signal
+ * handler may make. */
 static void on_lost_page(int signal_number)
 {
-    static const char text[] = "aerie: a file that is in use was cut short, or cannot be read any more; --no-mmap reads models "
-                               "into memory at once\n";
+    static const char text[] = "aerie: a mapped file was truncated or cannot be read any more; --no-mmap reads models into "
+                               "memory when they are loaded\n";
     static atomic_flag said = ATOMIC_FLAG_INIT;
     (void)signal_number;
-    while (atomic_flag_test_and_set(&said)) pause(); /* another thread came first, and ends the program */
+    while (atomic_flag_test_and_set(&said)) pause(); /* another thread was first and ends the program */
     if (write(STDERR_FILENO, text, sizeof text - 1) < 0) _exit(APP_FAILED);
     _exit(APP_BAD_FILE);
 }
 
-/* A standard stream that the caller closed is taken by a file that fails as the closed one does; otherwise the next
- * file or connection that is opened would get its number, and be sent what is meant for standard output or error. */
+/* Opens /dev/null in the wrong mode for each standard stream that the caller closed, so that its use fails as before.
+ * Otherwise the next file or connection would get its number and receive what is meant for standard output or error. */
 static void keep_standard_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
@@ -163,10 +164,10 @@ static void keep_standard_streams(void)
 int main(int argc, char **argv)
 {
     keep_standard_streams();
-    /* not by signal(), which would let a second thread that faults at the same time die of the default action */
+    /* signal() may reset the handler, and a second thread that faults at the same time would end the program without a line */
     const struct sigaction lost_page = {.sa_handler = on_lost_page};
     sigaction(SIGBUS, &lost_page, NULL);
     app_watch_pipes();
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is then a failed write, and its beginning is removed */
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond the file size limit then fails, and the file's beginning is removed */
     return app_interrupt_end(app_finish(start(argc, argv)));
 }

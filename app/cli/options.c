@@ -1,4 +1,4 @@
-/* options.c - reads command line and environment by the table of options_table.c. */
+/* options.c - reads the command line, the environment and the file of --config by the table of options_table.c. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/llama_options.h"
 #include "cli/options.h"
@@ -95,7 +95,7 @@ static bool add_text(app_texts *texts, const char *text)
 
 /* ---- Values ---------------------------------------------------------------------------------------- */
 
-/* Whole numbers without rest, in base 10. */
+/* Reads a whole number in base 10; false if anything follows it or it overflows. */
 static bool parse_whole(const char *text, long long *value)
 {
     char *end;
@@ -160,7 +160,7 @@ static const char *tree_name(int i)
     return aerie_tree_name((aerie_tree)i);
 }
 
-/* type_name: of the i-th type, NULL after the last. */
+/* Reports a type that is not known, with those that are. type_name gives the name of type i, NULL after the last one. */
 static int wrong_type(const char *name, const char *text, const char *type_name(int i))
 {
     char known[256] = "";
@@ -171,7 +171,7 @@ static int wrong_type(const char *name, const char *text, const char *type_name(
     return app_error(APP_USAGE, "%s takes one of %s; found '%s'", name, known, text);
 }
 
-/* The item at *p into out [64]; *p moves to the comma or the end after it. */
+/* Copies the item at *p into out [64] and moves *p to the comma or the end after it. */
 static void take_item(const char **p, char out[64])
 {
     const size_t n = strcspn(*p, ",");
@@ -199,8 +199,8 @@ static int parse_reals(app_reals *list, const app_option *o, const char *name, c
     }
 }
 
-/* Reads "first-last", "first-last+step" or "first-last*factor", as llama-bench has them; false: it is no range, or has no end.
- * */
+/* Reads "first-last", "first-last+step" or "first-last*factor", as llama-bench has them. false: it is not such a range, or it
+ * would never end. */
 static bool parse_range(const char *text, long long range[3], bool *times)
 {
     char *end;
@@ -271,7 +271,7 @@ static int parse_seed(app_options *options, const app_option *o, const char *nam
     return APP_DONE;
 }
 
-/* Puts the value into its place. `name`: as the user wrote it. */
+/* Parses the value and stores it in the option's field. `name` is the option as the user wrote it. */
 static int set_value(app_options *options, const app_option *o, const char *name, const char *text)
 {
     void *place = (char *)options + o->offset;
@@ -352,7 +352,7 @@ static bool is_optional_value(const char *text)
     return strcmp(text, "auto") == 0 || parse_switch(text, &ignored);
 }
 
-/* A list that is given again gets longer, as llama-bench has it. */
+/* Appends to the list of an option that was given before, as llama-bench does. */
 static int add_numbers(app_options *options, const app_option *o, const char *name, const char *text)
 {
     app_numbers *list = (app_numbers *)(void *)((char *)options + o->offset), before = *list;
@@ -365,7 +365,7 @@ static int add_numbers(app_options *options, const app_option *o, const char *na
     return APP_DONE;
 }
 
-/* One option at argv[*at]; moves *at to its last word. */
+/* Parses the option at argv[*at] and moves *at to its last word. */
 static int parse_option(app_options *options, bool *given, int argc, char **argv, int *at)
 {
     const char *word = argv[*at], *value = NULL;
@@ -393,9 +393,9 @@ static int parse_option(app_options *options, bool *given, int argc, char **argv
         if (place == (void *)&options->draft_model && options->command->bit & APP_BENCH_SPEC)
             return add_text(&options->more_drafts, value) ? APP_DONE : app_error_memory("the options");
         if (place == (void *)&options->draft_model)
-            return app_error(APP_USAGE, "%s is given twice, with '%s' and '%s', but there is one drafter; --hier-draft FILE "
-                             "names what drafts for it", name, options->draft_model, value);
-        app_note("warning: %s is given twice; the last one counts, '%s'", name, value);
+            return app_error(APP_USAGE, "%s is given twice, with '%s' and '%s', but there can be one drafter only; "
+                             "--hier-draft FILE names what drafts for it", name, options->draft_model, value);
+        app_note("warning: %s is given twice; the last one, '%s', is used", name, value);
     }
     const bool again = given[i] && o->type == APP_NUMBERS && options->command->bit & APP_BENCH_SPEED;
     given[i] = true;
@@ -408,7 +408,7 @@ static bool is_first_name(const app_option *o, const char *name)
     return strlen(name) == n && memcmp(o->names, name, n) == 0;
 }
 
-/* Whether the command line gave the option that excludes this one: then the environment's is no contradiction, it has lost. */
+/* Whether the command line gave the option that excludes this one. The environment's value is then ignored without an error. */
 static bool is_overruled(const app_option *o, const bool *given)
 {
     static const char *const opposites[][2] = {{"--mmap", "--no-mmap"}, {"-v", "-q"}}; /* first names */
@@ -422,7 +422,7 @@ static bool is_overruled(const app_option *o, const bool *given)
     return false;
 }
 
-/* What the command line left open. */
+/* Takes options that the command line did not give from the environment. */
 static int apply_environment(app_options *options, const bool *given)
 {
     for (size_t i = 0; i < app_n_options(); i++) {
@@ -445,7 +445,7 @@ static int apply_environment(app_options *options, const bool *given)
     return APP_DONE;
 }
 
-/* Cuts a line into the option's name and its value, blanks and quotation marks around it gone. */
+/* Cuts a line into the option's name and its value, without blanks and quotation marks around the value. */
 static void cut_line(char *line, char **name, char **value)
 {
     *name = line + strspn(line, " \t");
@@ -463,7 +463,7 @@ static void cut_line(char *line, char **name, char **value)
     *end = '\0';
 }
 
-/* One line of the file; what the command line or the environment has given stays. */
+/* Applies one line of the file, unless the command line or the environment gave that option. */
 static int apply_line(app_options *options, const bool *given, char *line, size_t number)
 {
     char *key, *value, word[64], where[400], name[64];
@@ -476,8 +476,8 @@ static int apply_line(app_options *options, const bool *given, char *line, size_
     const app_option *o = i < app_n_options() ? app_option_at(i) : NULL;
     snprintf(where, sizeof where, "%.300s, line %zu: %s", options->serve.config, number, word);
     if (!o || n < 4)
-        return app_error(APP_USAGE, "%s is no option of '%s'; 'aerie help %s --all' lists them", where, options->command->name,
-                         options->command->name);
+        return app_error(APP_USAGE, "%s is not an option of '%s'; 'aerie help %s --all' lists them", where,
+                         options->command->name, options->command->name);
     if ((char *)options + o->offset == (char *)&options->serve.config)
         return app_error(APP_USAGE, "%s cannot be used in a file of options", where);
     const bool is_switch = o->type == APP_FLAG || o->type == APP_FLAG_OFF;
@@ -489,7 +489,7 @@ static int apply_line(app_options *options, const bool *given, char *line, size_
     return set_value(options, o, where, value);
 }
 
-/* What the command line and the environment left open. */
+/* Takes options that neither the command line nor the environment gave from the file of --config. */
 static int apply_config(app_options *options, const bool *given)
 {
     app_text *text = &options->serve.config_text;
@@ -506,7 +506,7 @@ static int apply_config(app_options *options, const bool *given)
     return bad;
 }
 
-/* llama.cpp's two options for one thing: keys and values have the same type here. */
+/* Resolves llama.cpp's options for the types of cached keys and values, which must be the same in aerie. */
 static int settle_cache_types(app_options *options)
 {
     const char *k = options->cache_type_k, *v = options->cache_type_v;
@@ -521,7 +521,7 @@ static int settle_cache_types(app_options *options)
                      k ? k : f16, v ? v : f16, k && v ? "" : " (not given)");
 }
 
-/* bench spec takes a list. */
+/* The least of --spec-draft-n-max, which is a list for bench spec. */
 static uint32_t least_n_max(const app_options *options)
 {
     if (!(options->command->bit & APP_BENCH_SPEC)) return options->session.spec.n_max;
@@ -532,7 +532,7 @@ static uint32_t least_n_max(const app_options *options)
     return least;
 }
 
-/* The rotation's options into the model's parameters. */
+/* Puts the options of RoPE and the metadata overrides into the model's parameters. */
 static int settle_rope(app_options *options)
 {
     aerie_rope *rope = &options->rope;
@@ -553,13 +553,13 @@ static int settle_rope(app_options *options)
     return APP_DONE;
 }
 
-/* Bytes of the option's name in a word of the command line. */
+/* The length in bytes of the option's name in a word of the command line. */
 static size_t n_name(const char *word)
 {
     return strncmp(word, "--", 2) == 0 ? strcspn(word, "=") : strlen(word);
 }
 
-/* Options without effect: one line for all of them, each by itself with --verbose. */
+/* Names the options that have no effect: on one line, or with --verbose on a line each. */
 static void say_ignored(const app_options *options)
 {
     const app_texts *words = &options->ignored;
@@ -583,13 +583,13 @@ static void warn(void *user, const char *sentence)
     app_note("warning: %s", sentence);
 }
 
-/* What the table cannot say: values that follow from others. */
+/* Checks options against each other and computes the values that follow from others. */
 static int settle(app_options *options)
 {
     const int bad_rope = settle_rope(options);
     if (bad_rope) return bad_rope;
     if (options->command->bit & APP_SERVE) options->session.n_seqs = options->serve.n_seqs;
-    else options->session.max_pause = 0; /* nobody watches: whole batches are faster */
+    else options->session.max_pause = 0; /* no other client waits meanwhile, and whole batches are faster */
     if (options->session.n_batch > options->n_batch_logical) options->session.n_batch = options->n_batch_logical;
     const app_numbers *threads = &options->speed.threads;
     bool open = false;
@@ -597,7 +597,7 @@ static int settle(app_options *options)
         open |= !threads->items[i] || threads->items[i] > 1024; /* 0 or -1 */
         if (threads->items[i] > options->n_threads) options->n_threads = threads->items[i];
     }
-    if (open) options->n_threads = 0; /* bench speed gives them what is found here */
+    if (open) options->n_threads = 0; /* app_cpus_settle chooses a number, which bench speed uses for them */
     if (options->command->bit & APP_THREADS) {
         const int bad = app_cpus_settle(options);
         if (bad) return bad;
@@ -613,7 +613,7 @@ static int settle(app_options *options)
         return app_error(APP_USAGE, "--spec-draft-n-min %u is more than --spec-draft-n-max %u",
                          (unsigned)options->session.spec.n_min, (unsigned)n_max);
     }
-    /* a benchmark that nobody gave a seed repeats itself, so that two of its runs compare */
+    /* without --seed a benchmark uses the same seed each time, so that two of its runs can be compared */
     if (options->command->bit & (APP_BENCH_SPEC | APP_BENCH_STUDY) && !options->seed_given) options->seed_random = false;
     if (options->seed_random) {
         struct timespec now;
@@ -628,7 +628,8 @@ static int settle(app_options *options)
                          options->prompt_cache_all ? "--prompt-cache-all" : "--prompt-cache-ro");
     if (options->prompt_cache_all && options->prompt_cache_ro)
         return app_error(APP_USAGE, "--prompt-cache-all and --prompt-cache-ro exclude each other");
-    if (options->prompt_cache && !*options->prompt_cache) return app_error(APP_USAGE, "--prompt-cache names no file; found ''");
+    if (options->prompt_cache && !*options->prompt_cache)
+        return app_error(APP_USAGE, "--prompt-cache needs the name of a file; found ''");
     if (options->conversation && options->no_conversation)
         return app_error(APP_USAGE, "-cnv and -no-cnv exclude each other");
     if (options->jsonl && (options->json || options->ids))
@@ -636,12 +637,12 @@ static int settle(app_options *options)
     if (options->verbose && options->quiet) {
         return app_error(APP_USAGE, "--verbose and --quiet exclude each other");
     }
-    if (!(options->command->bit & APP_DOCTOR)) app_environment_check(warn, NULL); /* it prints its warnings itself */
+    if (!(options->command->bit & APP_DOCTOR)) app_environment_check(warn, NULL); /* doctor prints such warnings itself */
     say_ignored(options);
     return app_grammar_settle(options);
 }
 
-/* Takes the first argument for the value of -m, and what follows for a prompt, if the command takes one. */
+/* Takes the first argument as the value of -m, and the further ones as the prompt if the command is run. */
 static int take_model(app_options *options, bool *given)
 {
     app_texts *words = &options->arguments;
@@ -649,7 +650,7 @@ static int take_model(app_options *options, bool *given)
     if (!words->n || strncmp(command->arguments, "[MODEL", 6)) return APP_DONE;
     const size_t m = app_option_find("-m", 2, command->bit);
     if (given[m])
-        return app_error(APP_USAGE, "-m names the model; found '%s' too (a prompt is given by -p, or after a model without -m)",
+        return app_error(APP_USAGE, "-m names the model; found '%s' too (give a prompt by -p, or after a MODEL without -m)",
                          words->items[0]);
     for (size_t i = 0; i < words->n; i++)
         if (!*words->items[i] || strcmp(words->items[i], "-") == 0)
@@ -664,7 +665,7 @@ static int take_model(app_options *options, bool *given)
         bool ok = true;
         for (size_t i = 1; i < words->n; i++)
             ok = ok && app_text_add(&text, " ", i > 1) && app_text_add(&text, words->items[i], strlen(words->items[i]));
-        ok = ok && add_text(&options->pulled, text.data); /* which owns its texts */
+        ok = ok && add_text(&options->pulled, text.data); /* `pulled` owns its texts */
         if (!ok) app_text_free(&text);
         if (!ok || !add_text(&options->prompts, text.data)) return app_error_memory("the options");
     } else if (words->n > 1 && !(command->bit & APP_SERVE)) {

@@ -1,11 +1,11 @@
-/* options.h - the one table of commands and options, and what was asked for.
+/* options.h - the table of commands and options, and the values that the user gave.
  *
  * Owns: names, types, defaults, ranges and help of every option. The command line, AERIE_*
  * environment names, --help, completion and the man page all come from this table.
- * Names are llama.cpp's wherever it has one. Values lie in app_options, mostly inside the
- * library's own option structs, so defaults are the library's.
+ * An option that llama.cpp has too has its name. Values are stored in app_options, mostly inside the
+ * library's own parameter structs, so defaults are the library's.
  * The environment name of an option is AERIE_ and a long name in capitals, '-' as '_'; help shows the first.
- * The command line wins over the environment, and that over the file of --config.
+ * The command line overrides the environment, and the environment overrides the file of --config.
  */
 #ifndef AERIE_APP_CLI_OPTIONS_H
 #define AERIE_APP_CLI_OPTIONS_H
@@ -13,7 +13,7 @@
 #include "shared/app.h"
 #include "session/test_drafters.h" /* oracle and random, --spec-fixed: aerie.h has no drafters for tests */
 
-/* One bit per command: which commands take an option. */
+/* One bit per command; app_option.commands says with them which commands take the option. */
 enum {
     APP_RUN = 1u << 0,
     APP_SERVE = 1u << 1,
@@ -39,12 +39,18 @@ enum {
 };
 
 #define APP_BENCH (APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC | APP_BENCH_LOGITS | APP_BENCH_STUDY)
-#define APP_JUDGES (APP_PERPLEXITY | APP_IMATRIX) /* reads a text in windows */
-#define APP_GENERATES (APP_RUN | APP_BENCH | APP_TRAIN_DATA | APP_SERVE | APP_JUDGES) /* has a session */
-#define APP_LOADS (APP_GENERATES | APP_EMBED | APP_DOCTOR) /* weights, and runs threads; or says how that would go */
+/* Commands that read a text in windows. */
+#define APP_JUDGES (APP_PERPLEXITY | APP_IMATRIX)
+/* Commands that have a session. */
+#define APP_GENERATES (APP_RUN | APP_BENCH | APP_TRAIN_DATA | APP_SERVE | APP_JUDGES)
+/* Commands that load weights and run threads, and doctor, which says what that would need. */
+#define APP_LOADS (APP_GENERATES | APP_EMBED | APP_DOCTOR)
+/* Commands that take -t. */
 #define APP_THREADS (APP_LOADS | APP_QUANTIZE | APP_BENCH_SHAPES)
-#define APP_STORE (APP_PULL | APP_LIST | APP_RM) /* of the folder of pulled models */
-#define APP_READS (APP_LOADS | APP_TOKENIZE | APP_TEMPLATE | APP_INSPECT) /* takes -m */
+/* Commands that work on the folder of pulled models. */
+#define APP_STORE (APP_PULL | APP_LIST | APP_RM)
+/* Commands that take -m. */
+#define APP_READS (APP_LOADS | APP_TOKENIZE | APP_TEMPLATE | APP_INSPECT)
 
 typedef struct app_command {
     unsigned bit;
@@ -63,8 +69,8 @@ typedef enum app_type {
     APP_ON_OFF,     /* bool: on or off */
     APP_I32,        /* int32_t in [min, max] */
     APP_U32,        /* uint32_t in [min, max] */
-    APP_COUNT,      /* the same, but -1 is the default, as llama.cpp has it */
-    APP_CTX,        /* uint32_t in [min, max], a size of context; 0 is AERIE_CTX_TRAINED */
+    APP_COUNT,      /* uint32_t in [min, max]; -1 means the default, as in llama.cpp */
+    APP_CTX,        /* uint32_t in [min, max], a context size; 0 is AERIE_CTX_TRAINED */
     APP_SEED,       /* uint64_t app_options.sampling.seed; -1 is a random one */
     APP_F32,        /* float in [min, max] */
     APP_TEXT,       /* const char * */
@@ -77,13 +83,13 @@ typedef enum app_type {
     APP_TREE,       /* aerie_tree */
     APP_POOLING,    /* aerie_pooling */
     APP_LORAS,      /* app_loras: FILE, or several with commas; may be given several times */
-    APP_LORAS_SCALED, /* the same, FILE:SCALE each */
+    APP_LORAS_SCALED, /* app_loras: FILE:SCALE, or several with commas; may be given several times */
     APP_SPEC_TYPES, /* app_numbers of aerie_spec_type: list with commas */
 } app_type;
 
 typedef struct app_option {
-    const char *names;    /* with spaces between, as written: "-n --predict --n-predict" */
-    const char *argument; /* NULL for a flag; "[...]" may be left out */
+    const char *names;    /* separated by spaces: "-n --predict --n-predict" */
+    const char *argument; /* NULL for a flag; an argument in brackets may be left out */
     app_type type;
     unsigned commands;
     size_t offset; /* of the value in app_options */
@@ -109,7 +115,7 @@ typedef struct app_reals {
 } app_reals;
 
 typedef struct app_texts {
-    const char **items; /* [n] owned, the texts are not */
+    const char **items; /* [n] owned; the texts are not owned */
     size_t n, capacity;
 } app_texts;
 
@@ -117,84 +123,84 @@ typedef struct app_lora {
     char *path; /* owned */
 } app_lora;
 
-/* Adapters in the order given, which numbers them. */
+/* The adapters in the order in which they were given; their index is their number. */
 typedef struct app_loras {
     app_lora *items;         /* [n] owned */
-    aerie_adapter_use *uses; /* [n] owned: what a request asks for that says nothing else */
+    aerie_adapter_use *uses; /* [n] owned: the adapters and scales of a request that names none */
     size_t n, capacity;
 } app_loras;
 
-/* What `aerie serve` alone takes. */
+/* Options that only `aerie serve` takes. */
 typedef struct app_serve_options {
     app_texts models; /* [NAME=]FILE */
     const char *models_dir, *alias;
-    uint32_t models_max, models_memory; /* loaded at once, 0: any number; MiB of their memory, 0: what the machine can give */
-    const char *config; /* file of options */
-    app_text config_text; /* its text, into which values point; owned */
+    uint32_t models_max, models_memory; /* models loaded at once (0: any number), MiB for them (0: what the machine can give) */
+    const char *config; /* file of options; NULL: none */
+    app_text config_text; /* text of that file, into which values point; owned */
     const char *host, *slot_save_path, *api_key_file, *allowed_hosts, *cors_origins, *reasoning_format;
     const char *metrics_key, *prefix_scope, *default_model;
     app_texts api_keys;
     uint32_t port, n_seqs, max_queue, max_connections, max_per_address, max_per_key, max_body, max_n;
-    uint32_t max_memory; /* MiB that requests on their way may hold; 0: a part of what there is */
+    uint32_t max_memory; /* MiB that all requests in progress may hold; 0: a part of the free memory */
     uint32_t max_logprobs;
-    uint32_t default_max_tokens; /* of requests that set none; 0: as many as fit */
+    uint32_t default_max_tokens; /* maximum for requests that set none; 0: as many as fit */
     uint32_t n_threads_http; /* 0: as many as there are CPUs */
     uint32_t timeout, grace, stuck;
     int32_t sleep_idle; /* seconds without use after which a model is unloaded; -1: never */
-    bool lora_idle; /* adapters are loaded, but used only where a request or POST /lora-adapters says so */
+    bool lora_idle; /* adapters are loaded, but used only if a request or POST /lora-adapters says so */
     bool no_page, no_slots, no_metrics, no_access_log, no_prefill;
 } app_serve_options;
 
 /* Models from the network (pull.h). */
 typedef struct app_pull_options {
-    const char *hf_repo, *hf_file, *hf_token, *hf_repo_draft, *model_url; /* llama.cpp's */
+    const char *hf_repo, *hf_file, *hf_token, *hf_repo_draft, *model_url; /* options that llama.cpp has too */
     const char *cache_dir, *registry, *sha256;
     bool offline, no_drafter;
     uint32_t stall_seconds, n_retries;
 } app_pull_options;
 
-/* --spec-type hier: what drafts for the model of -md. */
+/* --spec-type hier: the drafters of the model of -md. */
 typedef struct app_hier_options {
     app_texts files;          /* each drafts for the model before it; the last may be a head */
-    aerie_spec_type type;     /* of the last model, where no file drafts for it */
+    aerie_spec_type type;     /* drafter of the last model, if no file drafts for it */
     uint32_t n_iter, top_k, n_nodes;
 } app_hier_options;
 
-/* `aerie bench speed`: what is measured in all combinations. */
+/* `aerie bench speed`: lists that are measured in all combinations. */
 typedef struct app_speed_options {
-    app_numbers prompts, predicts, depths, threads, batches, ubatches; /* none of the last three: what there is by default */
+    app_numbers prompts, predicts, depths, threads, batches, ubatches; /* the last three may be empty: the default value */
     app_texts pairs;    /* N,N: a prompt and an answer, timed as one */
-    const char *format; /* of -o; NULL: a table */
+    const char *format; /* -o; NULL: a table */
     bool progress;
 } app_speed_options;
 
 typedef struct app_options {
     const app_command *command;
     app_pull_options pull;
-    app_texts pulled; /* of app_pull_models; its texts are owned */
+    app_texts pulled; /* paths from app_pull_models, and the prompt made of arguments; the texts are owned */
     app_serve_options serve;
     const char *model, *draft_model;
-    const char *beside;    /* bench study: the file beside which a head is looked for, where it is not the model */
+    const char *beside;    /* bench study: the file beside which a head is looked for; NULL: the model's file */
     app_texts more_drafts; /* bench spec: further -md */
-    bool model_typed; /* as an argument, not by -m */
-    uint32_t n_threads, n_batch_logical; /* threads: never 0 once parsed, for commands of APP_THREADS */
+    bool model_typed;      /* the model was an argument, not the value of -m */
+    uint32_t n_threads, n_batch_logical; /* n_threads: at least 1 after parsing, for commands of APP_THREADS */
     const char *cpu_mask, *cpu_range;
-    const char *cache_type_k, *cache_type_v; /* llama.cpp's, both or none */
+    const char *cache_type_k, *cache_type_v; /* llama.cpp's options; both or none */
     aerie_model_params model_params;
-    aerie_rope rope; /* model_params.rope, once parsed, if anything of it was given */
+    aerie_rope rope; /* model_params.rope points to it if any of its options was given */
     const char *rope_scaling;
     float rope_freq_scale; /* 0: not given */
-    app_texts overrides; /* of model_params */
+    app_texts overrides; /* metadata overrides, to which model_params points */
     uint32_t draft_vocab;
     app_hier_options hier;
     aerie_session_params session;
     ae_session_test test;
     aerie_sampling sampling;
     bool seed_random; /* the seed was drawn, not given */
-    bool seed_given;  /* by --seed, be it -1 */
+    bool seed_given;  /* --seed was given, even as -1 */
     const char *samplers, *sampler_seq;  /* NULL: the default order */
-    app_texts logit_bias, dry_breakers;  /* as given; what they mean is in sampling, made of `sampling_lists` */
-    app_texts stop;                      /* unescaped, if asked for, by app_sampling_settle */
+    app_texts logit_bias, dry_breakers;  /* as given; app_sampling_settle parses them into sampling_lists */
+    app_texts stop;                      /* app_sampling_settle replaces escapes, unless --no-escape is given */
     struct app_sampling_lists *sampling_lists; /* owned */
     uint32_t n_logprobs;
 
@@ -203,10 +209,10 @@ typedef struct app_options {
     bool conversation, no_conversation, single_turn, escape;
     int32_t n_predict;
     bool ignore_eos;
-    const char *grammar_text, *grammar_file, *schema_text, *schema_file; /* one at most */
+    const char *grammar_text, *grammar_file, *schema_text, *schema_file; /* at most one of them is given */
     bool special_in_messages;
-    bool schema_strict;  /* what a grammar cannot enforce is an error */
-    aerie_grammar *grammar; /* compiled of it; NULL: any text. Owned */
+    bool schema_strict;  /* a part of the schema that a grammar cannot enforce is an error */
+    aerie_grammar *grammar; /* compiled from the one given; NULL: any text is allowed. Owned */
 
     bool ids, json, jsonl, csv, stats, verbose, quiet;
     bool color_drafts, no_history, no_wrap; /* run */
@@ -268,46 +274,48 @@ typedef struct app_options {
     app_reals temperatures;                              /* bench spec; none: the one of sampling */
     app_numbers n_seqs, n_maxes, trees;                  /* bench spec */
 
-    app_texts arguments; /* what is not an option */
+    app_texts arguments; /* words of the command line that are not options or their values */
     app_texts ignored;   /* options given that have no effect, as written (llama_options.h) */
 } app_options;
 
-/* Every value as it is when nothing is given. */
+/* Sets every value to its default. */
 void app_options_default(app_options *options);
+
 typedef enum app_help {
     APP_HELP_NONE,
     APP_HELP_SHORT, /* the options that most people need */
     APP_HELP_ALL,
 } app_help;
 
-/* Command line, then the environment for what it left open. Arguments borrow from argv and environment.
- * *help: whether --help was among them (nothing else is checked then). */
+/* Parses the command line, then the environment and the file of --config for options that were not given before. Values borrow
+ * from argv and the environment. *help says whether --help was given; nothing else is checked then. */
 int app_options_parse(app_options *options, const app_command *command, int argc, char **argv, app_help *help);
 void app_options_free(app_options *options);
 
-/* Environment name of an option into out [64]; returns out. */
+/* Writes the environment name of an option into out [64] and returns out. */
 const char *app_option_environment(const app_option *option, char out[64]);
-/* Name i of an option into out [64], or NULL after the last one. */
+/* Writes name i of an option into out [64] and returns out; NULL after the last one. */
 const char *app_option_name(const app_option *option, size_t i, char out[64]);
-/* The same of a list of names with spaces between. */
+/* Writes name i of names separated by spaces into out [64] and returns out; NULL after the last one. */
 const char *app_name_at(const char *names, size_t i, char out[64]);
-/* The default as --help shows it into out [256]; NULL if there is nothing to show. */
+/* Writes the default as --help shows it into out [256]; NULL if there is nothing to show. */
 const char *app_option_default(const app_option *option, char out[256]);
 
-/* The first option called name[0..n) that takes one of the commands of `bits`; app_n_options() if there is none. */
+/* The index of the first option called name[0..n) that a command of `bits` takes; app_n_options() if there is none. */
 size_t app_option_find(const char *name, size_t n, unsigned bits);
 
-/* ---- suggest.c: what an unknown name may have meant, by meaning first and by spelling second --------- */
+/* ---- suggest.c: suggestions for an unknown name, from other programs' names first and by spelling second --------- */
 
-/* The better of two candidates for a misspelt `text`: `best` (or NULL) and `candidate`, if that is near at all. */
+/* The better candidate for a misspelt `text`: `candidate` if it is near, and nearer than `best`; otherwise `best` (or NULL). */
 const char *app_nearest(const char *text, const char *best, const char *candidate);
-/* Prints a sentence; returns APP_USAGE. */
+/* Reports an option that the command does not have, with a suggestion; returns APP_USAGE. */
 int app_unknown_option(const app_command *command, const char *name, size_t n);
+/* Reports a command that does not exist, with a suggestion; returns APP_USAGE. */
 int app_unknown_command(const char *name);
 
 /* ---- setup/adapters.c ---- */
 
-/* What the option `name` gives; scaled: with scales. */
+/* Adds the adapters that the option `name` gives; scaled: each has a scale. */
 int app_loras_add(app_loras *loras, const char *name, const char *text, bool scaled);
 void app_loras_free(app_loras *loras);
 
@@ -320,44 +328,48 @@ int app_cpus_settle(app_options *options);
 int app_sampling_settle(app_options *options);
 void app_sampling_free(app_options *options);
 
-/* ---- spec_types.c: what `name` gives as a drafter; of a list with commas what does all of it: several drafters that need a
- * file are AUTO, and *ngram is whether n-grams are among them ---- */
+/* ---- spec_types.c ---- */
 
+/* Parses one drafter name, given as the value of the option `name`. */
 int app_spec_type_parse(const char *name, const char *word, aerie_spec_type *type);
+/* Parses drafter names separated by commas into one type: several drafters that need a file are AUTO. *ngram is set to whether
+ * n-grams are in the list, if another drafter is. */
 int app_spec_list_parse(const char *name, const char *text, aerie_spec_type *type, bool *ngram);
 
 /* ---- environment.c: AERIE_* and, after them, LLAMA_ARG_* ---- */
 
-/* The value and the variable's name, or NULL; *negated: of a switch the opposite is meant. */
+/* The option's value in the environment, and the variable's name; NULL: it is not set. *negated: the variable is a switch that
+ * means the opposite of the option. */
 const char *app_environment_get(const app_option *option, char name[64], bool *negated);
-/* Tells, in sentences, what nothing reads and looks like a misspelling of what something would. */
 typedef void app_telling(void *user, const char *sentence);
+/* Calls `tell` with a sentence for each AERIE_* variable that is not read and looks like a misspelt option. */
 void app_environment_check(app_telling *tell, void *user);
 
-/* ---- grammar.c: compiles what --grammar and its like gave ------------------------------------------------- */
+/* ---- grammar.c: compiles the grammar or schema of the options ------------------------------------------------- */
 
 int app_grammar_settle(app_options *options);
 
-/* ---- help_about.c: help on an option; on a subject, or the options that have the word in their names: false
- * where there is nothing ---- */
+/* ---- help_about.c ---- */
 
+/* Prints help on the option of this name, or reports that there is none; returns the exit status. */
 int app_help_option(const char *name);
+/* Prints help on a subject, or on the options that have the word in their names; false if there is neither. */
 bool app_print_subject(const char *word);
 
-/* Words of text from column `left` to 100, starting in column `at`. */
+/* Prints the text wrapped to columns `left` to 100; the first line starts in column `at`. */
 void app_print_wrapped(const char *text, size_t at, size_t left);
-/* brief: the first clause of the help, and what the default means. */
+/* Prints an option with its help. brief: only the first clause of the help, and the meaning of the default. */
 void app_print_option(const app_option *option, bool brief);
 
-/* ---- help.c: what the table says, for readers ------------------------------------------------------ */
+/* ---- help.c: help, completion scripts and the man page ------------------------------------------------------ */
 
 void app_print_usage(FILE *stream); /* a few lines */
 void app_print_overview(void);      /* aerie help */
 void app_print_help(const app_command *command, app_help help);
-/* The help topic called `name`; false if there is none. */
+/* Prints the help topic called `name`; false if there is none. */
 bool app_print_topic(const char *name);
-bool app_is_help(const char *word); /* --help and its like */
-bool app_is_all(const char *word);  /* "all" or "--all" after it */
+bool app_is_help(const char *word); /* whether it is --help, -h or --usage */
+bool app_is_all(const char *word);  /* whether it is "all" or "--all" */
 void app_print_completion(void); /* bash */
 void app_print_completion_zsh(void);
 void app_print_completion_fish(void);

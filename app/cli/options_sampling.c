@@ -1,4 +1,4 @@
-/* options_sampling.c - the sampling options whose values are small languages of their own. */
+/* options_sampling.c - parses --samplers, --sampling-seq, --logit-bias, --dry-sequence-breaker and --stop. */
 #define _POSIX_C_SOURCE 200809L
 #include <ctype.h>
 #include <errno.h>
@@ -8,7 +8,7 @@
 
 #include "cli/options.h"
 
-/* What app_options.sampling points to, and texts whose escapes were replaced. */
+/* Owns what app_options.sampling points to, and the texts whose escapes were replaced. */
 struct app_sampling_lists {
     aerie_logit_bias *bias;
     char **texts; /* [n_texts] owned */
@@ -84,7 +84,7 @@ static int settle_letters(app_options *options)
 
 /* ---- Lists ------------------------------------------------------------------------------------------ */
 
-/* llama.cpp's: token id, sign, number. */
+/* Reads llama.cpp's notation: token id, sign, number. */
 static bool parse_bias(const char *text, aerie_logit_bias *bias)
 {
     char *end;
@@ -116,12 +116,12 @@ static int settle_bias(app_options *options)
     return APP_DONE;
 }
 
-/* Without --no-escape the escapes of a text are replaced. */
+/* Replaces the escapes in the texts, unless --no-escape is given; refuses empty texts. */
 static int settle_texts(app_options *options, app_texts *texts, const char *option)
 {
     struct app_sampling_lists *lists = options->sampling_lists;
     for (size_t i = 0; i < texts->n; i++) {
-        if (!*texts->items[i]) return app_error(APP_USAGE, "%s gives an empty text", option);
+        if (!*texts->items[i]) return app_error(APP_USAGE, "%s needs a text that is not empty", option);
         if (!options->escape) continue;
         char **grown = app_grow(lists->texts, lists->n_texts, &lists->capacity, sizeof *grown);
         if (!grown) return app_error_memory("the options");
@@ -169,7 +169,7 @@ int app_sampling_settle(app_options *options)
     if (options->samplers && options->sampler_seq)
         return app_error(APP_USAGE, "--samplers and --sampling-seq exclude each other");
     if (options->n_logprobs && !options->json && !options->jsonl)
-        return app_error(APP_USAGE, "--logprobs shows in --json and --jsonl only; add one of them");
+        return app_error(APP_USAGE, "--logprobs needs --json or --jsonl");
     int bad = APP_DONE;
     if (options->samplers) bad = settle_names(options);
     if (!bad && options->sampler_seq) bad = settle_letters(options);

@@ -1,6 +1,4 @@
-/* options_table.c - the table of options (options.h says what they mean), and finding names in
- * them.
- */
+/* options_table.c - the table of options (options.h describes its fields), and searches for names in it. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -9,7 +7,7 @@
 #include "cli/options.h"
 
 #define COMPARES (APP_BENCH_SPEC | APP_BENCH_STUDY)
-#define PROMPTS (APP_RUN | COMPARES) /* gets its prompts from options */
+#define PROMPTS (APP_RUN | COMPARES) /* commands that get their prompts from options */
 #define SPECULATES (PROMPTS | APP_SERVE)
 #define GENERATES (SPECULATES | APP_TRAIN_DATA)
 #define LOADS APP_LOADS
@@ -52,9 +50,9 @@ static const app_option options[] = {
     {"-ub --ubatch-size", "LIST", APP_NUMBERS, APP_BENCH_SPEED, AT(speed.ubatches), 1, 1 << 16, "Model",
      "numbers of prompt tokens per pass (default: 512)"},
     {"-ctxcp --ctx-checkpoints --swa-checkpoints", "N", APP_U32, APP_GENERATES, AT(session.n_checkpoints), 0, 1024, "Model",
-     "states of recurrent layers (Qwen3.5, Nemotron-H, Granite hybrids, LFM2) kept to return to when a prompt begins as an "
-     "earlier one did; they cost memory, and time when too few. Models with sliding or chunked windows keep one window for "
-     "every four of them"},
+     "number of saved states of recurrent layers (Qwen3.5, Nemotron-H, Granite hybrids, LFM2), from which a prompt continues "
+     "that begins like an earlier one; each takes memory, and with too few prompts are computed again. Models with sliding or "
+     "chunked windows keep one window for every four of them"},
     {"-np --parallel", "LIST", APP_NUMBERS, APP_BENCH_SPEC, AT(n_seqs), 1, 1024, "Model", "prompts answered at once"},
     {"-np --parallel", "N", APP_COUNT, APP_SERVE, AT(serve.n_seqs), 1, 1024, "Model", "answers generated at once; others wait"},
     {"-np --parallel", "N", APP_COUNT, APP_RUN | APP_TRAIN_DATA | APP_DOCTOR, AT(session.n_seqs), 1, 1024, "Model",
@@ -66,16 +64,16 @@ static const app_option options[] = {
     {"-C --cpu-mask", "M", APP_TEXT, APP_THREADS, AT(cpu_mask), 0, 0, "Model",
      "run on these CPUs only: a number in hex, bit i for CPU i"},
     {"-Cr --cpu-range", "LO-HI", APP_TEXT, APP_THREADS, AT(cpu_range), 0, 0, "Model",
-     "run on these CPUs only; with --cpu-mask on those of both"},
+     "run on these CPUs only, and on those of --cpu-mask if that is given too"},
     {"--override-kv", "KEY=TYPE:VALUE", APP_TEXTS, READS & ~APP_INSPECT, AT(overrides), 0, 0, "Model",
      "replace a metadata value of the model file; TYPE is int, float, bool or str, e.g. "
      "tokenizer.ggml.add_bos_token=bool:false; may be repeated"},
     {"--kv-type", "TYPE", APP_KV_TYPE, APP_GENERATES | APP_DOCTOR, AT(session.kv_type), 0, 0, "Model",
      "type of the cached keys and values: f16, or q8_0 for half the memory and faster long contexts"},
     {"-ctk --cache-type-k", "TYPE", APP_TEXT, APP_GENERATES | APP_DOCTOR, AT(cache_type_k), 0, 0, "Model",
-     "as --kv-type; needs the same -ctv"},
+     "like --kv-type; -ctv must be the same"},
     {"-ctv --cache-type-v", "TYPE", APP_TEXT, APP_GENERATES | APP_DOCTOR, AT(cache_type_v), 0, 0, "Model",
-     "as --kv-type; needs the same -ctk"},
+     "like --kv-type; -ctk must be the same"},
     {"--cpu", "LEVEL", APP_TEXT, LOADS | APP_CONVERT | APP_BENCH_SHAPES, AT(model_params.cpu_level), 0, 0, "Model",
      "highest kernel level: ref, avx2, avxvnni, avx512, amx or neon, dotprod, i8mm; the bytes are the same "
      "(default: the best there is)"},
@@ -83,7 +81,7 @@ static const app_option options[] = {
     {"--lora", "FILE[,FILE...]", APP_LORAS, ADAPTS, AT(loras), 0, 0, "Model",
      "use a LoRA adapter (GGUF, as llama.cpp's convert_lora_to_gguf.py writes it); may be repeated, and all are used together"},
     {"--lora-scaled", "FILE:SCALE[,...]", APP_LORAS_SCALED, ADAPTS, AT(loras), 0, 0, "Model",
-     "the same, its effect multiplied by SCALE"},
+     "like --lora, with the adapter's effect multiplied by SCALE"},
     {"--lora-init-without-apply", NULL, APP_FLAG, APP_SERVE, AT(serve.lora_idle), 0, 0, "Model",
      "load the adapters, but use them only as a request's \"lora\" or POST /lora-adapters says"},
 
@@ -99,9 +97,9 @@ static const app_option options[] = {
     {"--yarn-orig-ctx", "N", APP_U32, LOADS, AT(rope.n_ctx_orig), 0, APP_MAX_CTX, "Positions (RoPE)",
      "YaRN: the context that the model was trained for; 0: as the file says"},
     {"--yarn-ext-factor", "X", APP_F32, LOADS, AT(rope.yarn_ext_factor), -1, 1, "Positions (RoPE)",
-     "YaRN: how far fast pairs keep their frequency, 0: not at all; -1: as the file says"},
+     "YaRN: how much fast pairs keep their frequency; 0: not at all; -1: as the file says"},
     {"--yarn-attn-factor", "X", APP_F32, LOADS, AT(rope.yarn_attn_factor), -1, 1e5, "Positions (RoPE)",
-     "YaRN: multiplies its attention factor; -1: as the file says"},
+     "YaRN: multiply the attention factor by X; -1: as the file says"},
     {"--yarn-beta-fast", "X", APP_F32, LOADS, AT(rope.yarn_beta_fast), -1, 1e5, "Positions (RoPE)",
      "YaRN: pairs that turn more often than this keep their frequency; -1: as the file says"},
     {"--yarn-beta-slow", "X", APP_F32, LOADS, AT(rope.yarn_beta_slow), -1, 1e5, "Positions (RoPE)",
@@ -111,11 +109,11 @@ static const app_option options[] = {
     {"-p --prompt", "TEXT", APP_TEXTS, APP_JUDGES, AT(prompts), 0, 0, "Text", "the text itself"},
     {"-f --file", "FILE", APP_TEXT, APP_JUDGES, AT(file), 0, 0, "Text",
      "file of the text or the tasks, - is standard input; one newline at its end is dropped"},
-    {"--chunks", "N", APP_I32, APP_JUDGES, AT(n_chunks), -1, INT32_MAX, "Text", "read so many windows at most; -1: all"},
+    {"--chunks", "N", APP_I32, APP_JUDGES, AT(n_chunks), -1, INT32_MAX, "Text", "read at most N windows; -1: all"},
     {"-p --prompt", "TEXT", APP_TEXTS, APP_RUN | APP_TOKENIZE | APP_EMBED | COMPARES, AT(prompts), 0, 0, "Prompt",
      "the prompt; run, embed and bench spec take several. run appends standard input to a single prompt"},
     {"-f --file", "FILE", APP_TEXT, APP_RUN | APP_TOKENIZE | APP_EMBED, AT(file), 0, 0, "Prompt",
-     "read the prompt from a file, - is standard input; run drops one newline at its end, and of embed each line is a text"},
+     "read the prompt from a file, - is standard input; run drops one newline at its end, and for embed each line is a text"},
     {"--prompts-file", "FILE", APP_TEXT, PROMPTS | APP_EMBED, AT(prompts_file), 0, 0, "Prompt",
      "a prompt on each line; empty lines are skipped. In a .jsonl file a line is JSON: a text, or an object with \"prompt\" or "
      "\"messages\""},
@@ -131,15 +129,15 @@ static const app_option options[] = {
     {"-sys --system-prompt", "TEXT", APP_TEXT, PROMPTS, AT(system_prompt), 0, 0, "Prompt",
      "system message of the conversation"},
     {"-cnv --conversation", NULL, APP_FLAG, APP_GENERATES & ~APP_SERVE, AT(conversation), 0, 0, "Prompt",
-     "on a terminal: chat, beginning with the prompt of -p or -f if there is one"},
+     "on a terminal: start a chat, with the prompt of -p or -f as its first message if there is one"},
     {"-no-cnv --no-conversation", NULL, APP_FLAG, PROMPTS | APP_TRAIN_DATA, AT(no_conversation), 0, 0, "Prompt",
      "continue the text as it is, without the chat template"},
     {"--prompt-cache", "FILE", APP_TEXT, APP_RUN, AT(prompt_cache), 0, 0, "Prompt",
-     "keep what was computed for the prompt in FILE, and use what an earlier run has kept there as far as the prompts begin "
-     "alike: "
-     "the same output, but sooner. Refused if the model or its settings were others. The file lets its readers see the prompt"},
+     "save the KV cache of the prompt in FILE, and load from it the part that this prompt has in common with an earlier run's: "
+     "the output is the same, but comes sooner. A file of another model or other settings is refused. Whoever can read the "
+     "file can read the prompt"},
     {"--prompt-cache-all", NULL, APP_FLAG, APP_RUN, AT(prompt_cache_all), 0, 0, "Prompt",
-     "with --prompt-cache: keep the answer too, of a chat the whole conversation"},
+     "with --prompt-cache: save the answer too, and in a chat the whole conversation"},
     {"--prompt-cache-ro", NULL, APP_FLAG, APP_RUN, AT(prompt_cache_ro), 0, 0, "Prompt",
      "with --prompt-cache: use the file, but do not write it"},
     {"-st --single-turn", NULL, APP_FLAG, APP_RUN, AT(single_turn), 0, 0, "Prompt", "end the chat after one answer"},
@@ -163,7 +161,7 @@ static const app_option options[] = {
 
     /* Generation */
     {"-n --predict --n-predict", "N", APP_I32, APP_IMATRIX, AT(n_predict), -1, 1 << 20, "Text",
-     "with -md: tokens by which each window is continued (default: 128)"},
+     "with -md: number of tokens to generate after each window (default: 128)"},
     {"-n --predict --n-predict", "N", APP_I32, GENERATES, AT(n_predict), -2, INT32_MAX, "Generation",
      "maximum number of tokens to generate; -1: until the answer ends or the context is full"},
     {"--ignore-eos", NULL, APP_FLAG, SPECULATES, AT(ignore_eos), 0, 0, "Generation",
@@ -177,8 +175,8 @@ static const app_option options[] = {
      "restrict the answer to JSON that fits this schema; {}: any object"},
     {"-jf --json-schema-file", "FILE", APP_TEXT, PROMPTS, AT(schema_file), 0, 0, "Generation", "read the schema from a file"},
     {"--json-schema-strict", NULL, APP_FLAG, PROMPTS, AT(schema_strict), 0, 0, "Generation",
-     "treat what a grammar cannot enforce in a schema (not, an unknown format) as an error; otherwise it is ignored with a "
-     "warning"},
+     "treat parts of a schema that a grammar cannot enforce (not, an unknown format) as errors; otherwise they are ignored "
+     "with a warning"},
 
     /* Sampling */
     {"-s --seed", "N", APP_SEED, GENERATES, AT(sampling.seed), 0, 0, "Sampling",
@@ -242,11 +240,11 @@ static const app_option options[] = {
      "drafter: auto, none, ngram, draft, draft-eagle, draft-eagle3, draft-medusa, draft-mtp, moe, hier; oracle and random are "
      "for tests. moe: the model itself, with fewer experts (--moe-draft-experts) or blocks (--draft-skip-attn, "
      "--draft-skip-ffn); hier: the model of -md, for which another drafts (--hier-draft, --hier-type). "
-     "auto uses what there is and, of several, what is fastest at the time (--stats says which): -md, the model's own MTP "
-     "blocks or a drafter head beside it (MODEL-eagle3.gguf, MODEL-mtp.gguf), hier if something drafts for the model of -md, "
-     "moe for models with experts; and n-grams"},
+     "auto uses the drafters that are available and, of several, the one that is fastest at the time (--stats says which): "
+     "-md, the model's own MTP blocks or a drafter head beside it (MODEL-eagle3.gguf, MODEL-mtp.gguf), hier if the model of "
+     "-md has a drafter, moe for models with experts; and n-grams"},
     {"--spec-types", "LIST", APP_SPEC_TYPES, APP_BENCH_SPEC, AT(spec_types), 0, 0, "Speculation",
-     "drafters to compare with none (default: ngram, and -md, the model's MTP blocks or the drafter head beside it)"},
+     "drafters to compare with plain decoding (default: ngram, and -md, the model's MTP blocks or the drafter head beside it)"},
     {"--spec-draft-n-max --draft-max --draft --draft-n", "N", APP_U32, APP_RUN | APP_SERVE, AT(session.spec.n_max), 1,
      AERIE_MAX_DRAFT, "Speculation", "maximum number of tokens drafted ahead"},
     {"--spec-draft-n-max --draft-max --draft --draft-n", "LIST", APP_NUMBERS, APP_BENCH_SPEC, AT(n_maxes), 1, AERIE_MAX_DRAFT,
@@ -256,7 +254,7 @@ static const app_option options[] = {
     {"--spec-draft-p-min --draft-p-min", "P", APP_F32, SPECULATES, AT(session.spec.p_min), 0, 1, "Speculation",
      "do not draft tokens that the drafter finds less likely than P"},
     {"--spec-ngram", "on|off", APP_ON_OFF, SPECULATES, AT(session.spec.ngram), 0, 0, "Speculation",
-     "let the n-gram drafter work along with a head or draft model: their drafts share a tree, or, with --spec-tree off, the "
+     "use the n-gram drafter together with a head or draft model: their drafts share a tree, or, with --spec-tree off, the "
      "better chain is used"},
     {"--spec-tree", "SHAPE", APP_TREE, APP_RUN | APP_SERVE, AT(session.spec.tree), 0, 0, "Speculation",
      "shape of drafts: auto branches where that pays, off drafts chains; for heads also static (EAGLE-1's tree) and "
@@ -268,32 +266,32 @@ static const app_option options[] = {
     {"--spec-tree-top-k", "N", APP_U32, SPECULATES, AT(session.spec.top_k), 0, 16, "Speculation",
      "continuations considered for each token of a tree; 0: chosen by the drafter"},
     {"--spec-draft-window", "N", APP_U32, SPECULATES, AT(session.spec.window), 0, 1 << 24, "Speculation",
-     "let a drafter head attend to the latest N positions only, in steps of 64, as suits heads trained on short texts; 0: as "
+     "let a drafter head attend to the latest N positions only, in steps of 64; use it for heads trained on short texts; 0: as "
      "its file says"},
     {"--spec-draft-sinks", "N", APP_U32, SPECULATES, AT(session.spec.n_sinks), 0, 1 << 16, "Speculation",
      "with a window: let it also attend to the first N positions"},
     {"--spec-draft-vocab", "N", APP_U32, SPECULATES, AT(draft_vocab), 0, INT32_MAX, "Speculation",
      "let a head with the model's whole vocabulary draft from its first N tokens only; 0: all"},
     {"--moe-draft-experts", "N", APP_I32, SPECULATES, AT(session.spec.moe_experts), -1, 512, "Speculation",
-     "moe: routed experts of a token in drafts: 0: the shared expert alone, -1: all that the model uses"},
+     "moe: routed experts of a token in drafts; 0: the shared expert alone; -1: all that the model uses"},
     {"--moe-draft-layers", "LIST", APP_TEXT, SPECULATES, AT(session.spec.moe_layers), 0, 0, "Speculation",
-     "moe: layers that draft with so few experts, others with all: 0-3,7,20- (default: every layer)"},
+     "moe: layers to which --moe-draft-experts applies, such as 0-3,7,20-; the others use all experts (default: every layer)"},
     {"--draft-skip-attn", "LIST", APP_TEXT, SPECULATES, AT(session.spec.skip_attn), 0, 0, "Speculation",
      "moe: layers that draft without their attention (default: none); recurrent layers keep theirs"},
     {"--draft-skip-ffn", "LIST", APP_TEXT, SPECULATES, AT(session.spec.skip_ffn), 0, 0, "Speculation",
      "moe: layers that draft without their feed-forward block (default: none)"},
     {"--hier-draft", "FILE", APP_TEXTS, SPECULATES, AT(hier.files), 0, 0, "Speculation",
-     "hier: what drafts for the model of -md: a drafter head or another model; given again: what drafts for that one"},
+     "hier: drafter of the model of -md: a drafter head or another model; given again: drafter of that model"},
     {"--hier-type", "TYPE", APP_SPEC_TYPE, SPECULATES, AT(hier.type), 0, 0, "Speculation",
-     "hier: drafter of the last model: as --spec-type (default: auto, the last --hier-draft or n-grams)"},
+     "hier: drafter of the last model, with the values of --spec-type (default: auto, the last --hier-draft or n-grams)"},
     {"--spec-min-draft-length", "N", APP_U32, SPECULATES, AT(session.spec.min_draft_length), 0, AERIE_MAX_DRAFT, "Speculation",
-     "hier: a draft of so many tokens is not prolonged; 0: 6"},
+     "hier: do not extend a draft that has N tokens; 0: 6"},
     {"--eagle-num-iter", "N", APP_U32, SPECULATES, AT(hier.n_iter), 1, AERIE_MAX_DRAFT, "Speculation",
-     "hier: tokens that are drafted ahead for the model of -md"},
+     "hier: number of tokens drafted ahead for the model of -md"},
     {"--eagle-topk-per-iter", "N", APP_U32, SPECULATES, AT(hier.top_k), 0, AERIE_MAX_DRAFT, "Speculation",
-     "hier: children of a node in the tree drafted for the model of -md; 0: as the drafter likes"},
+     "hier: children of a node in the tree drafted for the model of -md; 0: chosen by the drafter"},
     {"--eagle-tree-size", "N", APP_U32, SPECULATES, AT(hier.n_nodes), 0, AERIE_MAX_DRAFT, "Speculation",
-     "hier: nodes of the tree drafted for the model of -md, at most; 0: 64"},
+     "hier: maximum number of nodes in the tree drafted for the model of -md; 0: 64"},
     {"--spec-fixed", NULL, APP_FLAG, SPECULATES, AT(test.fixed), 0, 0, "Speculation",
      "verify everything that is drafted: turn the controller off"},
     {"--spec-oracle-error", "P", APP_F32, SPECULATES, AT(test.oracle_error), 0, 1, "Speculation",
@@ -301,8 +299,8 @@ static const app_option options[] = {
 
     /* Server */
     {"--config", "FILE", APP_TEXT, APP_SERVE, AT(serve.config), 0, 0, "Server",
-     "take options from this file: one per line, 'max-queue = 64', with the long name of any option of this command; an option "
-     "without a value takes on or off; lines that begin with # are skipped. The environment and the command line win over it"},
+     "read options from this file: one per line, 'max-queue = 64', with the long name of any option of this command; an option "
+     "without a value takes on or off; lines that begin with # are skipped. The environment and the command line override it"},
     {"--host", "ADDRESS", APP_TEXT, APP_SERVE, AT(serve.host), 0, 0, "Server",
      "address to listen on; a path that ends in .sock is a Unix socket (default: 127.0.0.1)"},
     {"--port", "N", APP_U32, APP_SERVE, AT(serve.port), 0, 65535, "Server", "port to listen on; 0: a free one"},
@@ -312,17 +310,17 @@ static const app_option options[] = {
     {"--api-key-file", "FILE", APP_TEXT, APP_SERVE, AT(serve.api_key_file), 0, 0, "Server",
      "require one of the keys in this file, one per line; empty lines and lines that begin with # are skipped"},
     {"--metrics-key", "KEY", APP_TEXT, APP_SERVE, AT(serve.metrics_key), 0, 0, "Server",
-     "key of GET /metrics, which tells of all requests, and of all that GET /slots shows; it opens nothing else. Without it an "
-     "API key opens /metrics if it is the only one. AERIE_METRICS_KEY hides it from others on this machine"},
+     "key for GET /metrics, which counts all requests, and for all slots in GET /slots; it gives no other access. Without "
+     "--metrics-key an API key gives access to /metrics if it is the only one. AERIE_METRICS_KEY hides it from others on this "
+     "machine"},
     {"--prefix-scope", "key|all", APP_TEXT, APP_SERVE, AT(serve.prefix_scope), 0, 0, "Server",
-     "key: what the KV cache has of one API key's prompts is of use to that key alone, since the time that a request takes "
-     "would tell the others; all: to every key (default: key)"},
+     "key: prompts share their prefixes in the KV cache only with prompts of the same API key, since response times would tell "
+     "other keys what it holds; all: with prompts of every key (default: key)"},
     {"--allowed-hosts", "LIST", APP_TEXT, APP_SERVE, AT(serve.allowed_hosts), 0, 0, "Server",
-     "names by which clients may call the server (Host header), with commas between; *: any. Addresses and localhost always "
-     "may "
-     "(default: those alone when listening on a loopback address, otherwise any)"},
+     "host names by which clients may call the server (Host header), separated by commas; *: any. Addresses and localhost are "
+     "always allowed (default: only those when listening on a loopback address, otherwise any)"},
     {"--cors-origins", "LIST", APP_TEXT, APP_SERVE, AT(serve.cors_origins), 0, 0, "Server",
-     "web pages of these origins (https://example.org) may use the server, with commas between; *: any, as without credentials "
+     "origins (https://example.org) whose web pages may use the server, separated by commas; *: any, without credentials "
      "(default: the server's own page alone)"},
     {"-a --alias --served-model-name", "NAME", APP_TEXT, APP_SERVE, AT(serve.alias), 0, 0, "Server",
      "name of the model, if there is one -m only"},
@@ -335,15 +333,14 @@ static const app_option options[] = {
     {"--models-memory", "MIB", APP_U32, APP_SERVE, AT(serve.models_memory), 0, INT32_MAX, "Server",
      "memory for all loaded models and their sessions; the least recently used one makes room; 0: what the machine has"},
     {"--sleep-idle-seconds", "SECONDS", APP_I32, APP_SERVE, AT(serve.sleep_idle), -1, INT32_MAX, "Server",
-     "unload a model that nobody has used for so long; the next request loads it again; -1: keep it"},
+     "unload a model that has not been used for this time; the next request loads it again; -1: keep it"},
     {"--max-queue", "N", APP_U32, APP_SERVE, AT(serve.max_queue), 0, 1 << 20, "Server",
-     "maximum number of requests that wait for one of the -np places; others get 503 and Retry-After"},
+     "maximum number of requests that wait for one of the -np slots; others get 503 and Retry-After"},
     {"--max-pause", "MS", APP_U32, APP_SERVE, AT(session.max_pause), 0, 3600000, "Server",
-     "milliseconds that running answers may wait for their next token while prompts come in, which then take fewer rows of a "
-     "pass, "
-     "but at least 16; 0: as long as a full batch takes"},
+     "milliseconds that running answers may wait for their next token while prompts are processed, which then get fewer rows "
+     "of a pass, but at least 16; 0: as long as a full batch takes"},
     {"--max-connections", "N", APP_U32, APP_SERVE, AT(serve.max_connections), 1, 1 << 16, "Server",
-     "maximum number of open connections; when there are as many, the oldest one that has no request on its way makes room"},
+     "maximum number of open connections; when it is reached, the oldest connection without a request in progress is closed"},
     {"--max-connections-per-address", "N", APP_U32, APP_SERVE, AT(serve.max_per_address), 0, 1 << 16, "Server",
      "maximum number of connections from one address, which is the first 64 bits of an IPv6 address; 0: no limit (default: "
      "half of --max-connections)"},
@@ -351,25 +348,25 @@ static const app_option options[] = {
      "maximum number of answers at once for one API key; others get 429; 0: no limit"},
     {"--max-body", "MIB", APP_U32, APP_SERVE, AT(serve.max_body), 1, 1024, "Server", "maximum size of a request's body"},
     {"--max-request-memory", "MIB", APP_U32, APP_SERVE, AT(serve.max_memory), 0, INT32_MAX, "Server",
-     "memory that all requests on their way may hold together: bodies, what is read from them, answers that are not sent; "
+     "memory that all requests in progress may hold together: bodies, their parsed contents and answers not yet sent; "
      "others get 503 and Retry-After; 0: half of what the machine and its control groups have left at the start"},
     {"--max-n", "N", APP_U32, APP_SERVE, AT(serve.max_n), 1, 128, "Server", "maximum number of answers to one request (\"n\")"},
     {"--max-logprobs", "N", APP_U32, APP_SERVE, AT(serve.max_logprobs), 0, AERIE_MAX_LOGPROBS, "Server",
-     "maximum number of likeliest tokens told with each token (\"top_logprobs\", \"n_probs\")"},
+     "maximum number of likeliest tokens returned with each token (\"top_logprobs\", \"n_probs\")"},
     {"--default-max-tokens", "N", APP_U32, APP_SERVE, AT(serve.default_max_tokens), 0, INT32_MAX, "Server",
      "maximum number of tokens of an answer whose request sets no maximum; 0: as many as fit the context"},
     {"--threads-http", "N", APP_COUNT, APP_SERVE, AT(serve.n_threads_http), 0, 1024, "Server",
-     "requests that are read, templated and tokenized at once; 0: as many as there are threads"},
+     "number of requests that are parsed, templated and tokenized at once; 0: as many as there are threads"},
     {"-to --timeout", "SECONDS", APP_U32, APP_SERVE, AT(serve.timeout), 1, 1 << 20, "Server",
-     "end connections whose client takes nothing of an answer for so long"},
+     "close connections whose client reads nothing of an answer for this time"},
     {"--grace", "SECONDS", APP_U32, APP_SERVE, AT(serve.grace), 0, 1 << 20, "Server",
-     "time that running answers have after SIGTERM or Ctrl-C"},
+     "time that running answers have to finish after SIGTERM or Ctrl-C"},
     {"--stuck-after", "SECONDS", APP_U32, APP_SERVE, AT(serve.stuck), 1, 1 << 20, "Server",
-     "/health answers 503 when there is work but no pass has ended for so long"},
+     "/health answers 503 when there is work but no pass has ended for this time"},
     {"--slot-save-path", "DIR", APP_TEXT, APP_SERVE, AT(serve.slot_save_path), 0, 0, "Server",
      "folder for /slots/N?action=save and restore, which are refused without it"},
     {"--reasoning-format", "none|auto|deepseek", APP_TEXT, APP_SERVE, AT(serve.reasoning_format), 0, 0, "Server",
-     "none: reasoning stays in the content; auto, deepseek: it gets a field of its own, reasoning_content (default: auto)"},
+     "none: reasoning stays in the content; auto, deepseek: it is in a separate field, reasoning_content (default: auto)"},
     {"--no-prefill-assistant", NULL, APP_FLAG, APP_SERVE, AT(serve.no_prefill), 0, 0, "Server",
      "treat a last message of the assistant as complete instead of continuing it"},
     {"--no-slots", NULL, APP_FLAG, APP_SERVE, AT(serve.no_slots), 0, 0, "Server", "do not answer /slots"},
@@ -388,36 +385,35 @@ static const app_option options[] = {
     {"-hft --hf-token", "TOKEN", APP_TEXT, READS | APP_PULL, AT(pull.hf_token), 0, 0, "Download",
      "token for Hugging Face; better given as HF_TOKEN in the environment, where other users do not see it"},
     {"--ollama-registry", "URL", APP_TEXT, READS | APP_PULL, AT(pull.registry), 0, 0, "Download",
-     "another registry of ollama's kind (default: https://registry.ollama.ai)"},
+     "another registry with ollama's protocol (default: https://registry.ollama.ai)"},
     {"--cache-dir", "DIR", APP_TEXT, READS | APP_STORE, AT(pull.cache_dir), 0, 0, "Download",
      "folder for pulled models (default: aerie/models in $XDG_CACHE_HOME or ~/.cache)"},
     {"--offline", NULL, APP_FLAG, READS | APP_PULL, AT(pull.offline), 0, 0, "Download", "use only what was pulled before"},
     {"--no-drafter", NULL, APP_FLAG, READS | APP_PULL, AT(pull.no_drafter), 0, 0, "Download",
-     "do not bring a drafter of the repository along"},
+     "do not also download a drafter in the repository"},
     {"--sha256", "HASH", APP_TEXT, APP_PULL, AT(pull.sha256), 0, 0, "Download", "refuse a file of another SHA-256"},
     {"--stall", "SECONDS", APP_U32, APP_PULL, AT(pull.stall_seconds), 1, 3600, "Download",
-     "break off a connection that brings nothing for so long, and try again"},
+     "close a connection on which no data arrives for this time, and try again"},
     {"--retries", "N", APP_U32, APP_PULL, AT(pull.n_retries), 0, 1000, "Download",
-     "give up after so many further attempts in a row that bring nothing"},
+     "give up after N further attempts in a row in which no data arrived"},
     /* Embeddings */
     {"--pooling", "auto|mean|cls|last|rank", APP_POOLING, APP_EMBED | APP_SERVE, AT(pooling), 0, 0, "Embeddings",
-     "how the vector of a text is made of those of its tokens: their mean, the first, the last, or a reranker's judgement of "
-     "the "
-     "first; auto: as the model's file says"},
+     "how the vector of a text is made from those of its tokens: their mean, the first, the last, or a reranker's score of "
+     "the first; auto: as the model's file says"},
     {"--embd-normalize", "N", APP_I32, APP_EMBED, AT(embd_normalize), -1, 64, "Embeddings",
-     "2: to length 1; 1: so that magnitudes add up to 1; 0: to a largest magnitude of 32760; another p: to p-norm 1; -1: not"},
+     "how to normalize vectors; 2: to length 1; 1: so that magnitudes add up to 1; 0: to a largest magnitude of 32760; another "
+     "p: to p-norm 1; -1: not at all"},
     {"--embd-output-format", "lines|array|json|json+", APP_TEXT, APP_EMBED, AT(embd_format), 0, 0, "Embeddings",
-     "lines: a line of numbers for each text; array: JSON, a list of lists; json: as OpenAI's API answers; json+: with the "
-     "cosine "
-     "of each pair of texts (default: lines)"},
+     "lines: a line of numbers for each text; array: JSON, a list of lists; json: like OpenAI's API; json+: the same, with the "
+     "cosine of each pair of texts (default: lines)"},
     {"--embd-separator", "TEXT", APP_TEXT, APP_EMBED, AT(embd_separator), 0, 0, "Embeddings",
-     "what stands between two texts of -f or of standard input (default: the end of a line)"},
+     "separator between the texts of -f or of standard input (default: the end of a line)"},
     {"--cosine", NULL, APP_FLAG, APP_EMBED, AT(embd_cosine), 0, 0, "Embeddings",
      "instead of vectors print the cosine of each pair of texts, a line for each text"},
     {"--truncate", NULL, APP_FLAG, APP_EMBED, AT(embd_truncate), 0, 0, "Embeddings",
-     "cut texts that the model has no room for, instead of refusing them; the token that ends a text stays"},
+     "truncate texts that are too long for the model instead of refusing them; the token that ends a text is kept"},
     {"--query", "TEXT", APP_TEXT, APP_EMBED, AT(rerank_query), 0, 0, "Embeddings",
-     "judge how well each text answers this query; needs a reranker"},
+     "score how well each text answers this query; needs a reranker"},
 
     /* Tokenize */
     {"--decode", NULL, APP_FLAG, APP_TOKENIZE, AT(decode), 0, 0, "Tokenize", "convert ids to text"},
@@ -443,8 +439,8 @@ static const app_option options[] = {
      "print the token ids of the prompt instead, on one line; needs a model"},
 
     /* Inspect */
-    {"--keys", NULL, APP_FLAG, APP_INSPECT, AT(keys), 0, 0, "Inspect", "show metadata, and no totals"},
-    {"--tensors", NULL, APP_FLAG, APP_INSPECT, AT(tensors), 0, 0, "Inspect", "show the tensors; of JSON tensors only"},
+    {"--keys", NULL, APP_FLAG, APP_INSPECT, AT(keys), 0, 0, "Inspect", "show metadata without the totals"},
+    {"--tensors", NULL, APP_FLAG, APP_INSPECT, AT(tensors), 0, 0, "Inspect", "show the tensors; with --json only the tensors"},
     {"--match", "TEXT", APP_TEXT, APP_INSPECT, AT(match), 0, 0, "Inspect",
      "show only keys and tensors whose names contain TEXT"},
     {"--full", NULL, APP_FLAG, APP_INSPECT, AT(full), 0, 0, "Inspect", "show arrays and strings in full"},
@@ -461,50 +457,48 @@ static const app_option options[] = {
      "program that saved the checkpoint, on which the meaning of its config depends: official, specforge, angelslim, "
      "speculators, nvidia (default: detected)"},
     {"--taps", "input|output|LIST", APP_TEXT, APP_CONVERT, AT(convert_taps), 0, 0, "Convert",
-     "EAGLE-3: whether the config's layer numbers mean the layers' inputs or outputs, or a list of layers whose inputs are "
-     "tapped (default: detected)"},
+     "EAGLE-3: whether the config's numbers of feature layers mean the layers' inputs or outputs, or a list of layers whose "
+     "inputs are the features (default: detected)"},
     {"--feedback", "pre|post", APP_TEXT, APP_CONVERT, AT(convert_feedback), 0, 0, "Convert",
      "EAGLE-3: whether the next step starts from the output before or after the final norm (default: detected)"},
     {"--norm-before-residual", "on|off", APP_TEXT, APP_CONVERT, AT(convert_residual), 0, 0, "Convert",
      "EAGLE-3: whether the residual starts from the normalized feature (default: detected)"},
     {"--d2t", "offset|absolute", APP_TEXT, APP_CONVERT, AT(convert_d2t), 0, 0, "Convert",
-     "contents of the map of the draft vocabulary (default: detected)"},
+     "whether the map of the draft vocabulary holds offsets or token ids (default: detected)"},
     {"--rope", "halves|pairs", APP_TEXT, APP_CONVERT, AT(convert_rope), 0, 0, "Convert",
      "order of the rows of q and k for RoPE: element i is rotated with i + n/2, or 2i with 2i + 1 (default: halves)"},
     {"--embedding", "auto|keep|drop", APP_TEXT, APP_CONVERT, AT(convert_embedding), 0, 0, "Convert",
      "whether to keep the head's own embedding; auto: if it differs from the target's or, without --target, in width"},
     {"--pre", "NAME", APP_TEXT, APP_CONVERT, AT(convert_pre), 0, 0, "Convert",
-     "models: the pre-tokenizer, for folders whose own is not known (default: detected)"},
+     "models: the pre-tokenizer, for folders whose pre-tokenizer is not known (default: detected)"},
     {"--mtp", NULL, APP_FLAG, APP_CONVERT, AT(convert_mtp), 0, 0, "Convert",
-     "models: write the blocks that predict further ahead (MTP) also where llama.cpp loads no file with them"},
+     "models: write the MTP blocks, which predict further ahead, even if llama.cpp cannot load such a file"},
     {"--skip", "TEXT", APP_TEXTS, APP_CONVERT, AT(convert_skip), 0, 0, "Convert",
      "leave out tensors whose names contain TEXT; may be repeated"},
     {"--config", "FILE", APP_TEXT, APP_CONVERT, AT(convert_config), 0, 0, "Convert",
      "config file (default: config.json beside the tensors)"},
     {"--window", "N", APP_U32, APP_CONVERT, AT(convert_window), 0, 1 << 24, "Convert",
-     "let the head attend to the latest N rows only, as suits heads trained on short texts; 0: all"},
+     "let the head attend to the latest N rows only; use it for heads trained on short texts; 0: all"},
     {"--sinks", "N", APP_U32, APP_CONVERT, AT(convert_sinks), 0, 1 << 20, "Convert",
      "with --window: let it also attend to the first N rows"},
     {"--tokenizer", NULL, APP_FLAG, APP_CONVERT, AT(convert_tokenizer), 0, 0, "Convert",
      "copy the target's tokenizer too, which other programs need"},
     {"--self-check", NULL, APP_FLAG, APP_CONVERT, AT(convert_self_check), 0, 0, "Convert",
-     "run the head and the target over a text; where another reading of taps, residual, rotation or feedback predicts the "
-     "target clearly better, use it. Readings given by options are kept"},
+     "run the head and the target over a text; if another interpretation of feature layers, residual, rotation or feedback "
+     "predicts the target clearly better, use it. Those given by options are kept"},
     {"--self-check-file", "FILE", APP_TEXT, APP_CONVERT, AT(convert_check_file), 0, 0, "Convert",
      "text for --self-check, of which up to 512 tokens are used (default: a built-in one)"},
     {"--name", "TEXT", APP_TEXT, APP_CONVERT, AT(convert_name), 0, 0, "Convert",
      "value of general.name (default: the folder's name)"},
     /* Perplexity and importance */
     {"--ppl-stride", "N", APP_U32, APP_PERPLEXITY, AT(ppl_stride), 0, APP_MAX_CTX, "Perplexity",
-     "let windows overlap, each beginning N tokens after the one before, and count the last N tokens of each; 0: windows side "
-     "by "
-     "side, whose second halves count"},
+     "let windows overlap: each begins N tokens after the previous one, and its last N tokens count; 0: windows do not "
+     "overlap, and their second halves count"},
     {"--kl-divergence-base --save-all-logits", "FILE", APP_TEXT, APP_PERPLEXITY, AT(kl_base), 0, 0, "Perplexity",
-     "save the model's predictions to FILE, in llama.cpp's format, two bytes for each token of the vocabulary and position; "
-     "with "
-     "--kl-divergence read them"},
+     "save the model's predictions to FILE, in llama.cpp's format: two bytes for each position and token of the vocabulary; "
+     "with --kl-divergence read them"},
     {"--kl-divergence", NULL, APP_FLAG, APP_PERPLEXITY, AT(kl_divergence), 0, 0, "Perplexity",
-     "compare the model with the saved predictions, of their text and windows"},
+     "compare the model with the saved predictions, over the same text and windows"},
     {"--hellaswag", NULL, APP_FLAG, APP_PERPLEXITY, AT(hellaswag), 0, 0, "Perplexity",
      "score tasks: six lines each, as llama.cpp has them, or lines of JSON"},
     {"--multiple-choice", NULL, APP_FLAG, APP_PERPLEXITY, AT(multiple_choice), 0, 0, "Perplexity",
@@ -513,13 +507,13 @@ static const app_option options[] = {
      "score the first N tasks; 0: all"},
     {"-o --output-file --output", "FILE", APP_TEXT, APP_IMATRIX, AT(imatrix_output), 0, 0, "Importance", "GGUF file to write"},
     {"--process-output", NULL, APP_FLAG, APP_IMATRIX, AT(process_output), 0, 0, "Importance",
-     "also of the matrix that makes the logits; a head's is always taken"},
+     "also collect for the output matrix, which computes the logits; a head's is always included"},
     {"--parse-special", NULL, APP_FLAG, APP_IMATRIX, AT(parse_special), 0, 0, "Importance",
-     "text such as <|im_start|> is the control token: for a text that holds chats, template and all"},
+     "read text such as <|im_start|> as the control token; use it for a text of chats written with their template"},
 
     /* Quantize */
     {"--imatrix", "FILE", APP_TEXT, APP_QUANTIZE, AT(imatrix), 0, 0, "Quantize",
-     "weigh errors by this importance matrix (GGUF)"},
+     "weight errors by this importance matrix (GGUF)"},
     {"--output-tensor-type", "TYPE", APP_TEXT, APP_QUANTIZE, AT(output_type), 0, 0, "Quantize",
      "type of output.weight, or of the embeddings if they are used as the output"},
     {"--token-embedding-type", "TYPE", APP_TEXT, APP_QUANTIZE, AT(embedding_type), 0, 0, "Quantize",
@@ -540,9 +534,9 @@ static const app_option options[] = {
     {"-p --n-prompt", "LIST", APP_NUMBERS, APP_BENCH_SPEED, AT(speed.prompts), 0, 1 << 20, "Bench", "prompt tokens; 0: skip"},
     {"-n --n-gen", "LIST", APP_NUMBERS, APP_BENCH_SPEED, AT(speed.predicts), 0, 1 << 20, "Bench", "generated tokens; 0: skip"},
     {"-pg --n-pg", "N,N", APP_TEXTS, APP_BENCH_SPEED, AT(speed.pairs), 0, 0, "Bench",
-     "also a prompt and generated tokens, timed as one; may be repeated"},
+     "also measure a prompt and generated tokens, timed together; may be repeated"},
     {"-d --n-depth", "LIST", APP_NUMBERS, APP_BENCH_SPEED, AT(speed.depths), 0, 1 << 20, "Bench",
-     "tokens that the context holds before the prompt or the generated ones"},
+     "number of tokens in the context before the prompt or the generated tokens"},
     {"-o --output", "FORMAT", APP_TEXT, APP_BENCH_SPEED, AT(speed.format), 0, 0, "Bench",
      "csv, json, jsonl, md or sql: print what llama-bench prints, with its names of columns (default: a table)"},
     {"--progress", NULL, APP_FLAG, APP_BENCH_SPEED, AT(speed.progress), 0, 0, "Bench",
@@ -553,10 +547,10 @@ static const app_option options[] = {
     {"-r --repetitions", "N", APP_U32, APP_BENCH_SPEED | APP_BENCH_VERIFY | COMPARES | APP_BENCH_SHAPES, AT(n_repetitions), 1,
      1000, "Bench", "number of repetitions"},
     {"--types", "LIST", APP_TEXT, APP_BENCH_STUDY, AT(study_types), 0, 0, "Bench",
-     "quantizations, as of aerie quantize; 'as-is': the file as it is (default: F16,Q8_0,Q6_K,Q4_K_M,Q4_0,Q3_K_M,Q2_K; with "
-     "--quick Q8_0,Q4_0)"},
+     "types of aerie quantize; 'as-is': the file as it is (default: F16,Q8_0,Q6_K,Q4_K_M,Q4_0,Q3_K_M,Q2_K; with --quick "
+     "Q8_0,Q4_0)"},
     {"-o --output", "DIR", APP_TEXT, APP_BENCH_STUDY, AT(study_output), 0, 0, "Bench",
-     "folder for figures and tables, made if need be (default: study)"},
+     "folder for figures and tables, created if necessary (default: study)"},
     {"--quick", NULL, APP_FLAG, APP_BENCH_STUDY, AT(quick), 0, 0, "Bench", "a first impression in minutes"},
     {"--types", "LIST", APP_TEXT, APP_BENCH_SHAPES, AT(shapes_types), 0, 0, "Bench", "tensor types of the matrices"},
     {"--n-in", "LIST", APP_NUMBERS, APP_BENCH_SHAPES, AT(shapes_in), 32, 1 << 20, "Bench", "columns of the matrices"},
@@ -565,21 +559,21 @@ static const app_option options[] = {
     {"--models", NULL, APP_FLAG, APP_BENCH_SHAPES, AT(shapes_models), 0, 0, "Bench",
      "the matrices of twenty published models from 135M to 70B"},
     {"--resume", NULL, APP_FLAG, APP_BENCH_STUDY, AT(resume), 0, 0, "Bench",
-     "take what the folder's study.csv has of types that were measured with the same options"},
+     "keep the figures in the folder's study.csv of types that were measured with the same options"},
     {"--steep", "N:R", APP_TEXT, APP_BENCH_SPEC | APP_BENCH_STUDY, AT(steep), 0, 0, "Bench",
-     "make passes wait, such that one over N rows takes R times as long as one over one row, and those between on a line: "
-     "what would pay on a machine like that (48:1.8 in the paper on HierSpec)"},
+     "delay passes so that one over N rows takes R times as long as one over one row, with times in between on a line: shows "
+     "what would pay on such a machine (48:1.8 in the paper on HierSpec)"},
     {"--in-turns", NULL, APP_FLAG, APP_BENCH_SPEC, AT(in_turns), 0, 0, "Bench",
-     "plain decoding and each drafter run pass by pass in turns: fair on a machine that also does other things"},
+     "run plain decoding and each drafter in turns, pass by pass, so that other work on the machine slows all of them alike"},
     {"--ids-file", "FILE", APP_TEXT, APP_BENCH_LOGITS, AT(ids_file), 0, 0, "Bench",
      "file of token ids, one window per line, separated by spaces; - is standard input"},
 
     /* Training */
     {"-o --output", "FILE", APP_TEXT, APP_TRAIN_DATA, AT(output), 0, 0, "Training",
-     "file to write; items that it holds already are kept and not generated again"},
+     "file to write; items that it already holds are kept and not generated again"},
     {"--n-turns", "N", APP_U32, APP_TRAIN_DATA, AT(n_turns), 1, 1 << 24, "Training", "turns: number of user messages"},
     {"--features", "FILE", APP_TEXT, APP_TRAIN_DATA, AT(features), 0, 0, "Training",
-     "answers: also write the features to FILE, which saves the step 'features'"},
+     "answers: also write the features to FILE, so that the step 'features' is not needed"},
     {"--taps", "LIST", APP_NUMBERS, APP_TRAIN_DATA, AT(taps), 0, 4096, "Training",
      "features: record the hidden rows before these layers, from 0 to L, the number of layers (default: 2, L/2, L-3)"},
     {"--n-likely", "N", APP_U32, APP_TRAIN_DATA, AT(n_likely), 1, 64, "Training",
@@ -601,7 +595,7 @@ static const app_option options[] = {
      "on a terminal, color the answer's tokens by origin: decoded, or drafted and accepted at depth 1, 2, ... "
      "(not if NO_COLOR is set in the environment)"},
     {"--no-wrap", NULL, APP_FLAG, APP_RUN, AT(no_wrap), 0, 0, "Output",
-     "on a terminal, do not begin a new line of the answer between words; a line that is too long is then broken anywhere"},
+     "on a terminal, do not break lines of the answer between words; the terminal then breaks long lines anywhere"},
     {"--no-history", NULL, APP_FLAG, APP_RUN, AT(no_history), 0, 0, "Output",
      "do not read or write the chat's input history ($XDG_STATE_HOME/aerie/history)"},
     {"--stats", NULL, APP_FLAG, APP_RUN, AT(stats), 0, 0, "Output",

@@ -1,9 +1,10 @@
-/* spec_types.c - names of drafters on the command line: aerie's own, llama.cpp's, and lists of them. */
+/* spec_types.c - parses names of drafters on the command line, aerie's and llama.cpp's, and lists of them. */
 #include <string.h>
 
 #include "cli/options.h"
 
-/* llama.cpp's names (common/speculative.cpp), and the short ones that people type. Without `name`: `why` says what it is. */
+/* llama.cpp's names (common/speculative.cpp), and short ones that people type. `name` is aerie's name; it is NULL for drafters
+ * that aerie does not have, which `why` describes. */
 static const struct {
     const char *theirs, *name, *why;
 } others[] = {
@@ -31,7 +32,7 @@ int app_spec_type_parse(const char *name, const char *word, aerie_spec_type *typ
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         if (strcmp(others[i].theirs, word)) continue;
         if (!others[i].name)
-            return app_error(APP_USAGE, "%s %s: %s are not supported yet; 'auto' uses what there is, n-grams at least", name,
+            return app_error(APP_USAGE, "%s %s: %s are not supported yet; 'auto' uses what there is, at least n-grams", name,
                              word, others[i].why);
         ae_session_test_spec_parse(others[i].name, type);
         return APP_DONE;
@@ -55,7 +56,7 @@ int app_spec_list_parse(const char *name, const char *text, aerie_spec_type *typ
         snprintf(word, sizeof word, "%.*s", (int)(n < 63 ? n : 63), p);
         const int bad = app_spec_type_parse(name, word, &one);
         if (bad) return bad;
-        if (one == AERIE_SPEC_NONE) { /* as llama.cpp has it: none is none, whatever stands beside it */
+        if (one == AERIE_SPEC_NONE) { /* as in llama.cpp, none turns off every other drafter of the list */
             *type = one;
             return APP_DONE;
         }
@@ -65,6 +66,6 @@ int app_spec_list_parse(const char *name, const char *text, aerie_spec_type *typ
         if (!*p) break;
     }
     *type = any_other ? other : AERIE_SPEC_NGRAM;
-    if (any_other) *ngram = any_ngram; /* beside the other, as if --spec-ngram had said so */
+    if (any_other) *ngram = any_ngram; /* beside another drafter n-grams are switched by --spec-ngram */
     return APP_DONE;
 }

@@ -1,5 +1,5 @@
-/* suggest.c - answers to options and commands that do not exist: what other programs mean by the name (llama_options.h), else
- * the name that it is a misspelling of.
+/* suggest.c - messages about options and commands that do not exist: what to use for another program's name
+ * (llama_options.h), otherwise the name of which it may be a misspelling.
  */
 #include <ctype.h>
 #include <string.h>
@@ -10,7 +10,8 @@
 
 enum { LONGEST = 64 };
 
-/* Lower case, '_' as '-', without the dashes at the start: "--Top_K" is "top-k". Cut to what fits. */
+/* Writes the text in lower case, with '_' as '-' and without the dashes at its start: "--Top_K" becomes "top-k". Longer names
+ * are cut. Returns the length. */
 static size_t normalize(const char *text, char out[LONGEST])
 {
     size_t n = 0;
@@ -20,7 +21,7 @@ static size_t normalize(const char *text, char out[LONGEST])
     return n;
 }
 
-/* Edits (insert, delete, replace, swap neighbours) that turn a into b. */
+/* The least number of edits (insert, delete, replace, swap neighbours) that turn a into b. */
 static unsigned distance(const char *a, size_t na, const char *b, size_t nb)
 {
     unsigned char d[LONGEST][LONGEST]; /* LONGEST and less */
@@ -40,7 +41,7 @@ static unsigned distance(const char *a, size_t na, const char *b, size_t nb)
     return d[na][nb];
 }
 
-/* Edits between two names; more than any if one cannot be a misspelling of the other. */
+/* The number of edits between two names; NEVER if one cannot be a misspelling of the other. */
 static unsigned typos(const char *text, const char *candidate)
 {
     enum { NEVER = 1000 };
@@ -83,7 +84,8 @@ static int foreign_option(const app_command *command, const app_foreign *f, cons
                      command->name);
 }
 
-/* The name of an option of the command, or of another program, that `text` is a misspelling of; into out [64]. */
+/* Finds the option of the command, or of another program, that `text` most likely misspells. Writes its name into out [64] and
+ * returns out, or NULL. */
 static const char *nearest_option(const app_command *command, const char *text, char out[64])
 {
     char known[64];

@@ -1,5 +1,5 @@
-/* version.c - the commit and the build; and two facts that aerie.h does not provide, read from the library's internals: the
- * best kernel level of this machine, and the tensor type that a model file mostly consists of. */
+/* version.c - the commit and the build, and two facts that aerie.h does not provide, taken from the library's internals: the
+ * best kernel level of this machine, and the tensor type that takes most bytes of a model file. */
 #include <stdio.h>
 
 #include "backend/cpu/ref/kernels.h"

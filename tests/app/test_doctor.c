@@ -71,7 +71,7 @@ static void text(void **state)
     on_page("file          m.gguf");
     cli("$A doctor --help && $A help && $A --completion-bash && $A --man");
     on_page("aerie doctor -m model.gguf");
-    on_page("one page on this machine");
+    on_page("a report on this machine");
 }
 
 static void json(void **state)

@@ -244,7 +244,7 @@ static void help_on_anything(void **state)
     prints("rope", (const char *[]){"--yarn-orig-ctx", NULL});
     prints("grammar", (const char *[]){"--grammar-file", "--json-schema", NULL});
     prints("server", (const char *[]){"--max-queue", NULL});
-    prints("mirostat", (const char *[]){"Options of that name", "--mirostat-ent", NULL});
+    prints("mirostat", (const char *[]){"Options with that word in their names", "--mirostat-ent", NULL});
     prints("gpu", (const char *[]){"--n-gpu-layers", NULL});
     prints("template", (const char *[]){"usage: aerie template", NULL}); /* a command comes first */
     for (size_t i = 0; i < app_n_options(); i++) { /* by every name, and every group */

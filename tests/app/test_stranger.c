@@ -118,7 +118,7 @@ static const struct {
     {"inspect dir", 3, "dir: not a regular file but a directory"},
     {"inspect m.gguf cut.gguf", 2, "takes one file"},
     {"inspect noise", 3, "not a GGUF file"},
-    {"bench", 2, "needs to know what to measure"},
+    {"bench", 2, "needs the name of a benchmark"},
     {"bench speed -m missing", 3, "missing: cannot open"},
     {"bench speed -m m.gguf -p 0 -n 0", 2, "nothing to measure"},
     {"bench spec -m m.gguf --prompts dir", 3, "has no file"},
