@@ -4,7 +4,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(AERIE_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/aerie)
 
-install(FILES ${PROJECT_SOURCE_DIR}/include/aerie.h TYPE INCLUDE)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ TYPE INCLUDE FILES_MATCHING PATTERN *.h)
 set_target_properties(aerie_shared PROPERTIES EXPORT_NAME aerie)
 foreach(kind shared static) # apart: only the static library needs the libraries that it is made with
   install(TARGETS aerie_${kind} EXPORT aerie_${kind} INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})

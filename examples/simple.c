@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "aerie.h"
+#include "aerie_extra.h"
 
 static bool on_token(void *user, const aerie_token_event *event)
 {
@@ -25,7 +26,7 @@ static aerie_drafter_head *head_beside(const aerie_model *model, const char *mod
     aerie_error error = {0};
     aerie_drafter_head *head = NULL;
     char *path = NULL;
-    aerie_status status = aerie_drafter_head_find(&path, model_path, &error);
+    aerie_status status = aerie_drafter_head_find(&path, model_path, AERIE_SPEC_AUTO, &error);
     if (status == AERIE_OK && path) status = aerie_drafter_head_load(&head, model, path, NULL, &error);
     if (status != AERIE_OK) fprintf(stderr, "no drafter head: %s\n", error.text);
     aerie_free(path);
@@ -34,16 +35,13 @@ static aerie_drafter_head *head_beside(const aerie_model *model, const char *mod
 
 static aerie_status prompt_tokens(const aerie_model *model, const char *prompt, int32_t **tokens, size_t *n, aerie_error *error)
 {
-    const aerie_message messages[] = {{"user", prompt}};
+    const aerie_message message = {"user", prompt};
+    aerie_chat chat = aerie_chat_default();
     aerie_model_info info;
-    char *text = NULL;
-    size_t n_text = 0;
     aerie_model_info_get(model, &info, sizeof info);
     if (!info.has_chat_template) return aerie_tokenize(model, prompt, strlen(prompt), true, true, tokens, n, error);
-    aerie_status status = aerie_chat_prompt(model, messages, 1, true, &text, &n_text, error);
-    if (status == AERIE_OK) status = aerie_chat_tokenize(model, text, n_text, tokens, n, error);
-    aerie_free(text);
-    return status;
+    chat.turns = &message, chat.n_turns = 1;
+    return aerie_chat_tokens(model, &chat, tokens, n, NULL, NULL, error);
 }
 
 int main(int argc, char **argv)

@@ -1,4 +1,5 @@
-/* aerie.h - the public interface of libaerie, an LLM inference engine built for speculation.
+/* aerie.h - the public interface of libaerie, an LLM inference engine built for speculation: models, text, grammars, sessions
+ * and generation. aerie_extra.h adds drafter heads, LoRA adapters, embeddings and saved sequences; aerie_measure.h measures.
  *
  * Conventions
  *   - Every function that can fail returns an aerie_status; results come back through pointers.
@@ -295,11 +296,6 @@ typedef struct aerie_message {
     const char *content; /* UTF-8 */
 } aerie_message;
 
-/* The conversation as the model's own chat template writes it, for aerie_chat_tokenize; text as in aerie_detokenize. Errors:
- * UNSUPPORTED (the model has no template), FORMAT and LIMIT (as aerie_chat_render), MEMORY. */
-AERIE_API aerie_status aerie_chat_prompt(const aerie_model *model, const aerie_message *messages, size_t n_messages,
-                                         bool add_generation_prompt, char **text, size_t *n, aerie_error *error);
-
 /* A text and what to call it in sentences, such as a file's name. data NULL: none. */
 typedef struct aerie_text {
     const char *data; /* [n] */
@@ -435,41 +431,8 @@ AERIE_INITIALISER(schema_params)
 /* A JSON schema; docs/grammars.md says which keywords are enforced. What cannot be (uniqueItems, not, a format nobody knows)
  * is passed over, and params->log is told so, in one sentence for all. params NULL: the defaults. *grammar is the caller's.
  * Errors: FORMAT (not JSON, not a schema), UNSUPPORTED (params->strict: a keyword and its place), LIMIT, MEMORY. */
-AERIE_API aerie_status aerie_grammar_create_schema_with(aerie_grammar **grammar, const char *json, size_t n,
-                                                        const aerie_schema_params *params, aerie_error *error);
-/* The same with `strict` and no log, and the same errors. */
-AERIE_API aerie_status aerie_grammar_create_schema(aerie_grammar **grammar, const char *json, size_t n, bool standard,
-                                                   aerie_error *error);
-/* A part of a lazy grammar: `text`, then a text of `grammar`. */
-typedef struct aerie_grammar_part {
-    const char *text; /* [n_text] */
-    size_t n_text;
-    const aerie_grammar *grammar;
-} aerie_grammar_part;
-
-typedef struct aerie_lazy_params {
-    size_t size;
-    const char *const *triggers; /* [n_triggers] */
-    size_t n_triggers;
-    const aerie_grammar_part *parts; /* [n_parts] one of them follows a trigger */
-    size_t n_parts;
-    const char *open, *close; /* text between these is free, triggers in it included; NULL: there are none */
-    bool opened;              /* the text begins behind an `open` */
-    const aerie_grammar *rest; /* what stands outside of `open` and `close`, if there is no call; NULL: free text */
-    const char *const *tails;  /* [n_tails] with `rest`: texts that may close a part */
-    size_t n_tails;
-} aerie_lazy_params;
-
-AERIE_INITIALISER(lazy_params)
-
-/* A grammar that leaves a text free until one of the triggers has been written. One of the parts follows, and then the text is
- * free again. It may end wherever it is free. Control tokens count as the text that aerie_request.special makes of them, in
- * free text, triggers and the texts of parts; in a part's grammar there are none.
- * With `rest` the text is one of that grammar, or calls one after the other (a trigger, which may be empty, a part and what
- * closes it; without parts free text follows a trigger to the end; there may be no triggers at all). It begins after the
- * reasoning, which is free, may come first and must be closed; a little white space may stand between. Errors: ARGUMENT (no
- * triggers, no parts, an empty trigger), LIMIT, MEMORY. */
-AERIE_API aerie_status aerie_grammar_create_lazy(aerie_grammar **grammar, const aerie_lazy_params *params, aerie_error *error);
+AERIE_API aerie_status aerie_grammar_create_schema(aerie_grammar **grammar, const char *json, size_t n,
+                                                   const aerie_schema_params *params, aerie_error *error);
 /* At any time: requests that still use it keep it. NULL is fine. */
 AERIE_API void aerie_grammar_free(aerie_grammar *grammar);
 /* Is text[0..n) a text of the grammar? *n_good: bytes of it that some text of the grammar begins with. Errors: LIMIT (the
@@ -503,50 +466,8 @@ AERIE_API const char *aerie_spec_type_name(aerie_spec_type type);
 /* false for an unknown name. */
 AERIE_API bool aerie_spec_type_parse(const char *name, aerie_spec_type *type);
 
-/* ---- Drafter heads: small networks that draft for one model (docs/heads.md) -------------------------- */
-
+/* A small network that drafts for one model (docs/heads.md); aerie_drafter_head_load (aerie_extra.h) loads one. */
 typedef struct aerie_drafter_head aerie_drafter_head;
-
-typedef struct aerie_drafter_head_params {
-    size_t size;
-    uint32_t n_threads; /* for loading; 0 = a thread per core that this process may use */
-    bool mmap, no_mmap; /* as in aerie_model_params */
-    uint32_t n_vocab;   /* a head that drafts from the model's whole vocabulary looks at its first n_vocab tokens only; 0:
-                         * at all of them */
-    aerie_log log;
-} aerie_drafter_head_params;
-
-AERIE_INITIALISER(drafter_head_params)
-
-/* Whether the file is a drafter head, going by its architecture, or holds MTP blocks without their model. false also when it
- * cannot be read. */
-AERIE_API bool aerie_file_is_drafter_head(const char *path);
-/* The head that comes with a model: its own file, if it holds MTP blocks; else the file kept beside it, under its name: for
- * "DIR/NAME-Q4_K_M.gguf" it is "DIR/NAME-Q4_K_M-eagle3.gguf", or else "DIR/NAME-eagle3.gguf", or these with "-mtp"; the number
- * of a split file ("-00001-of-00003") does not count. Of files beside it only names are compared: loading one tells whether it
- * is a head, and one that fits. *path is owned by the caller (aerie_free); NULL: there is none. Errors: ARGUMENT, MEMORY. */
-AERIE_API aerie_status aerie_drafter_head_find(char **path, const char *model_path, aerie_error *error);
-/* The same of one kind: EAGLE3 looks beside the model only, MTP for MTP blocks only. AUTO: any; others have none. The same
- * errors. */
-AERIE_API aerie_status aerie_drafter_head_find_type(char **path, const char *model_path, aerie_spec_type type,
-                                                    aerie_error *error);
-/* path: a head's file, or a model's that holds MTP blocks, such as the model's own. *head is the caller's; the model outlives
- * it. Errors: IO, UNSUPPORTED (not a head), FORMAT (damaged, or made for another model: what differs), MEMORY. */
-AERIE_API aerie_status aerie_drafter_head_load(aerie_drafter_head **head, const aerie_model *model, const char *path,
-                                               const aerie_drafter_head_params *params, aerie_error *error);
-/* After the sessions that use it have been freed. NULL is fine. */
-AERIE_API void aerie_drafter_head_free(aerie_drafter_head *head);
-
-typedef struct aerie_drafter_head_info {
-    const char *name, *kind; /* lent; kind: "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa", "MTP", "MTP assistant" */
-    aerie_spec_type type;    /* the speculation that it serves */
-    uint64_t n_params, weight_bytes;
-    uint32_t n_embd, n_draft; /* width; tokens that it can draft */
-    uint32_t n_taps, taps[AERIE_MAX_TAPS];
-} aerie_drafter_head_info;
-
-/* size: sizeof *info. */
-AERIE_API void aerie_drafter_head_info_get(const aerie_drafter_head *head, aerie_drafter_head_info *info, size_t size);
 
 /* The shape of drafts. */
 typedef enum aerie_tree {
@@ -594,7 +515,7 @@ typedef struct aerie_spec {
 AERIE_API aerie_spec aerie_spec_default(void);
 
 /* ---- Thread pools ------------------------------------------------------------------------------------
-
+ *
  * Threads that several sessions compute on, of any models. By default each session has threads of its own; sessions that
  * are busy at the same time then compete for the cores, which costs more than it gains. Sessions on one pool take turns
  * instead, a step or a pass of the measuring functions at a time, in the order in which they ask. They may be stepped by
@@ -615,9 +536,10 @@ AERIE_API void aerie_pool_free(aerie_pool *pool);
 AERIE_API uint32_t aerie_pool_n_threads(const aerie_pool *pool);
 
 /* ---- Adapters (LoRA) ---------------------------------------------------------------------------------
-
+ *
  * Small matrices that change what a model computes, in files as llama.cpp's convert_lora_to_gguf.py writes them
- (docs/adapters.md).
+ * (docs/adapters.md). aerie_adapter_load (aerie_extra.h) loads one.
+ *
  * A session is created with those that its requests may use; each request says which and how strongly. The answer of a request
  * depends on its own adapters alone, whatever other requests use at the same time (law 1). Drafters are not adapted: drafts of
  * requests with adapters may be accepted less often. */
@@ -625,34 +547,6 @@ AERIE_API uint32_t aerie_pool_n_threads(const aerie_pool *pool);
 typedef struct aerie_adapter aerie_adapter;
 
 #define AERIE_MAX_ADAPTERS 16 /* of a request */
-
-typedef struct aerie_adapter_params {
-    size_t size;
-    uint32_t n_threads; /* for loading; 0 = a thread per core that this process may use */
-    bool no_mmap;       /* as in aerie_model_params */
-} aerie_adapter_params;
-
-AERIE_INITIALISER(adapter_params)
-
-/* The model, loaded with its weights, outlives the adapter; immutable, may be shared by threads and sessions. Errors: IO,
- * FORMAT (not an adapter, damaged, or trained for another model: what differs), UNSUPPORTED (it adapts what cannot be adapted,
- * by name), LIMIT, MEMORY, ARGUMENT. */
-AERIE_API aerie_status aerie_adapter_load(aerie_adapter **adapter, const aerie_model *model, const char *path,
-                                          const aerie_adapter_params *params, aerie_error *error);
-AERIE_API void aerie_adapter_free(aerie_adapter *adapter);
-
-typedef struct aerie_adapter_info {
-    const char *name;          /* of the file's metadata, "" if it has none; lent by the adapter */
-    const char *path;          /* as given; lent */
-    float alpha;
-    uint32_t max_rank;
-    uint32_t n_matrices;       /* of the model, adapted */
-    uint64_t n_params;
-    const char *task_name, *prompt_prefix; /* of the metadata, "" if it has none; lent */
-} aerie_adapter_info;
-
-/* size: sizeof *info. */
-AERIE_API void aerie_adapter_info_get(const aerie_adapter *adapter, aerie_adapter_info *info, size_t size);
 
 /* One adapter of a request. */
 typedef struct aerie_adapter_use {
@@ -746,24 +640,6 @@ typedef struct aerie_overlap {
 
 /* size: sizeof *overlap. false: there is no draft model, or its vocabulary is the target's. */
 AERIE_API bool aerie_session_overlap(const aerie_session *session, aerie_overlap *overlap, size_t size);
-
-/* What aerie_memory_plan_get finds. */
-typedef struct aerie_memory_plan {
-    uint64_t weight_bytes;    /* packed weights */
-    uint64_t session_bytes;   /* KV cache, activations, tables */
-    uint64_t available_bytes; /* what the machine can give now; 0 = unknown */
-} aerie_memory_plan;
-
-/* Memory that a model file and a session on it need, counted without loading any weights. plan_size: sizeof *plan. Errors:
- * those of aerie_model_load, and ARGUMENT for parameters of a session that cannot be. */
-AERIE_API aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *model_params,
-                                             const aerie_session_params *session_params, aerie_memory_plan *plan,
-                                             size_t plan_size, aerie_error *error);
-/* What a draft model beside the model of `path` needs. Its context may have to be larger than the model's: with another
- * tokenizer the same text may be more tokens. The same errors, and UNSUPPORTED (a vocabulary that shares too little). */
-AERIE_API aerie_status aerie_memory_plan_draft(const char *path, const char *draft_path, const aerie_model_params *model_params,
-                                               const aerie_session_params *session_params, aerie_memory_plan *plan,
-                                               size_t plan_size, aerie_error *error);
 
 /* ---- Generation ---------------------------------------------------------------------------------------- */
 
@@ -909,180 +785,6 @@ AERIE_API void aerie_task_free(aerie_task *task);
 AERIE_API aerie_status aerie_generate(aerie_session *session, const aerie_request *requests, size_t n_requests,
                                       aerie_token_callback *callback, void *user, aerie_stats *stats, size_t stats_size,
                                       aerie_error *error);
-
-/* ---- Embeddings -------------------------------------------------------------------------------------------
- *
- * One vector for each text, from an encoder (BERT and its like) or from any other model. The vector of a text depends on the
- * model file, the text and the pooling alone: not on the texts beside it, threads or CPU level (law 1).
- * One thread at a time uses an embedder. Several embedders, and sessions, may share a model. */
-
-typedef struct aerie_embedder aerie_embedder;
-
-typedef struct aerie_embedder_params {
-    size_t size;
-    uint32_t n_ctx;     /* tokens of a text, at most; 0 = what the model was trained for, of other models than encoders at
-                         * most 4096 */
-    uint32_t n_batch;   /* tokens of a pass over the weights, of several texts; 0 = 512. Encoders take whole texts, so theirs
-                         * is at least n_ctx */
-    uint32_t n_threads; /* 0 = a thread per core that this process may use */
-    aerie_pooling pooling;
-    int32_t normalize;  /* 2: to length 1 (default); 1: so that magnitudes add up to 1; 0: to a largest magnitude of 32760;
-                         * any p up to 64: to p-norm 1; -1: not at all. With RANK nothing is done */
-} aerie_embedder_params;
-
-AERIE_INITIALISER(embedder_params)
-
-/* *embedder is the caller's; the model outlives it. Errors: ARGUMENT (no weights, numbers out of range), UNSUPPORTED (RANK
- * of a model without a classification head), MEMORY (how much is needed). */
-AERIE_API aerie_status aerie_embedder_create(aerie_embedder **embedder, const aerie_model *model,
-                                             const aerie_embedder_params *params, aerie_error *error);
-/* NULL is fine. */
-AERIE_API void aerie_embedder_free(aerie_embedder *embedder);
-/* Numbers of a vector: the model's n_embd; 1 with RANK. */
-AERIE_API uint32_t aerie_embedder_n_out(const aerie_embedder *embedder);
-/* Tokens of a text, at most. */
-AERIE_API uint32_t aerie_embedder_n_ctx(const aerie_embedder *embedder);
-/* The pooling in use, never AUTO. */
-AERIE_API aerie_pooling aerie_embedder_pooling(const aerie_embedder *embedder);
-
-/* A text as tokens; aerie_tokenize with add_special makes them. */
-typedef struct aerie_embed_text {
-    const int32_t *tokens; /* [n_tokens], lent for the call */
-    size_t n_tokens;
-    size_t n_first;        /* tokens from here on are those of a second text (aerie_rerank_tokens); 0, n_tokens: there is
-                            * none */
-    uint64_t reserved[2];
-} aerie_embed_text;
-
-/* Fills vectors [n][aerie_embedder_n_out], which is the caller's. Errors: ARGUMENT (a text without tokens, an unknown token),
- * LIMIT (a text longer than n_ctx: which, and how long); nothing is computed then. INTERNAL: an operation of the backend
- * failed. */
-AERIE_API aerie_status aerie_embed(aerie_embedder *embedder, const aerie_embed_text *texts, size_t n, float *vectors,
-                                   aerie_error *error);
-/* The tokens of a query and a document that a reranking model judges together: BOS query EOS document EOS, where the vocabulary
- * has these. *n_first: where the document begins. Text like [SEP] is text. *tokens is the caller's (aerie_free). Errors: LIMIT,
- * MEMORY. */
-AERIE_API aerie_status aerie_rerank_tokens(const aerie_model *model, const char *query, size_t n_query, const char *document,
-                                           size_t n_document, int32_t **tokens, size_t *n_tokens, size_t *n_first,
-                                           aerie_error *error);
-
-/* ---- Saved sequences -------------------------------------------------------------------------------------
-
- * A sequence as bytes: its tokens, what the KV cache holds of them in a form that is the same on every machine, and what its
- * sampler remembers. A request that is submitted with these bytes goes on where the saved one stood, in the same session or in
- * another, of any number of threads, CPU level or speculation: with the same request the rest of the answer is the same, to the
- * byte. With another seed, sampling or grammar it is a fork: save once, submit as many as you like. What cannot be used
- * (another model, other RoPE parameters, overrides or adapters, another type of KV cache, damaged bytes) is refused with a
- * sentence. The bytes name the sequence's adapters, but do not hold them: the session must have been created with them.
- *
- * The bytes are checked for damage by accident, not for forgery: whoever makes such bytes decides what the model takes for its
- * text, in this sequence and in later ones that begin with the same tokens. Load only bytes from a source that you trust.
- *
- * These functions belong to the stepping thread, outside of callbacks; aerie_saved_tokens may be called anywhere. */
-
-/* A task that has not ended, between steps: waiting, in its prompt or in its answer. *data is the caller's (aerie_free).
- * Events that wait for aerie_poll are not part of it. Errors: ARGUMENT (the task has ended; called by a callback), MEMORY. */
-AERIE_API aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_error *error);
-/* What the KV cache holds of tokens[0..n_tokens), from the first on, of sequences that run or have ended. *data is the
- * caller's. Errors: ARGUMENT (it holds none of them), MEMORY. */
-AERIE_API aerie_status aerie_prefix_save(aerie_session *session, const int32_t *tokens, size_t n_tokens, void **data, size_t *n,
-                                         aerie_error *error);
-/* The same of sequences with these adapters, as in aerie_request; aerie_prefix_save is for those without. */
-AERIE_API aerie_status aerie_prefix_save_adapted(aerie_session *session, const aerie_adapter_use *adapters, size_t n_adapters,
-                                                 const int32_t *tokens, size_t n_tokens, void **data, size_t *n,
-                                                 aerie_error *error);
-/* The same of sequences of this scope, as in aerie_request; the two above are for those of the common one. */
-AERIE_API aerie_status aerie_prefix_save_scoped(aerie_session *session, uint64_t scope, const aerie_adapter_use *adapters,
-                                                size_t n_adapters, const int32_t *tokens, size_t n_tokens, void **data,
-                                                size_t *n, aerie_error *error);
-/* Puts a saved sequence's part of the KV cache there, for later requests that begin with its tokens. *n_loaded, which may be
- * NULL: how many tokens it holds now; fewer than were saved if running sequences need the room. Errors: FORMAT, UNSUPPORTED,
- * MEMORY, ARGUMENT. */
-AERIE_API aerie_status aerie_prefix_load(aerie_session *session, const void *data, size_t n, size_t *n_loaded,
-                                         aerie_error *error);
-/* The same for later requests of this scope. */
-AERIE_API aerie_status aerie_prefix_load_scoped(aerie_session *session, uint64_t scope, const void *data, size_t n,
-                                                size_t *n_loaded, aerie_error *error);
-/* The tokens of a saved sequence, of which n_prompt (may be NULL) are the prompt and the rest the answer so far. *tokens is the
- * caller's (aerie_free). Errors: FORMAT, UNSUPPORTED, MEMORY. */
-AERIE_API aerie_status aerie_saved_tokens(const void *data, size_t n, int32_t **tokens, size_t *n_tokens, size_t *n_prompt,
-                                          aerie_error *error);
-
-/* ---- Measuring -------------------------------------------------------------------------------------------
-
- * These functions belong to the stepping thread, outside of callbacks and while no task runs: they empty the session's
- * cache. */
-
-/* Adapters, as in aerie_request, of what the following functions are given from now on; 0: none, as at first. Requests have
- * their own. Errors: ARGUMENT (not the session's adapters, too many, one twice, a scale that is not finite). */
-AERIE_API aerie_status aerie_eval_adapters(aerie_session *session, const aerie_adapter_use *adapters, size_t n_adapters,
-                                           aerie_error *error);
-
-/* Told of each position, from 0 on: logits [n_vocab], valid during the call. false: enough. */
-typedef bool aerie_logits_callback(void *user, size_t position, const float *logits);
-/* Logits of every token of a text. Errors: LIMIT (longer than the context), ARGUMENT (a token out of range), INTERNAL (an
- * operation of the backend failed). */
-AERIE_API aerie_status aerie_eval(aerie_session *session, const int32_t *tokens, size_t n_tokens,
-                                  aerie_logits_callback *callback, void *user, aerie_error *error);
-
-/* As aerie_eval, but of positions from `first` on only: those before them cost no logits. The callback is called by several
- * threads at once, and after a false one for no position of a later pass. It may call no function of a session. The same
- * errors. */
-AERIE_API aerie_status aerie_eval_from(aerie_session *session, const int32_t *tokens, size_t n_tokens, size_t first,
-                                       aerie_logits_callback *callback, void *user, aerie_error *error);
-
-/* As aerie_logits_callback, with the tapped hidden rows of the position: features [n_taps][n_embd] f32, in the order of
- * params.taps. */
-typedef bool aerie_features_callback(void *user, size_t position, const float *logits, const float *features);
-/* As aerie_eval, for training and checking drafter heads. Errors: those of aerie_eval, ARGUMENT for a session without taps,
- * MEMORY. */
-AERIE_API aerie_status aerie_eval_features(aerie_session *session, const int32_t *tokens, size_t n_tokens,
-                                           aerie_features_callback *callback, void *user, aerie_error *error);
-
-/* Seconds of one target pass over n_rows rows after n_context cached positions, n_runs times: seconds [n_runs].
- * all_logits: every row exports logits, as in verification; else the last one only, as in a prompt. Errors: ARGUMENT (so many
- * rows do not fit a pass or the context), MEMORY, INTERNAL. */
-AERIE_API aerie_status aerie_time_pass(aerie_session *session, uint32_t n_rows, uint32_t n_context, bool all_logits,
-                                       uint32_t n_runs, double *seconds, aerie_error *error);
-
-/* Bytes of weights that one pass reads (packed), for roofline figures. */
-AERIE_API uint64_t aerie_model_pass_bytes(const aerie_model *model);
-
-/* ---- Importance matrices ------------------------------------------------------------------------------------
-
- * How large the inputs of each matrix are while a session works: sums of squares by column, for each expert by itself.
- * Quantizers weigh the errors of a matrix's columns by them. All these functions belong to the stepping thread, outside of
- * callbacks. */
-
-typedef struct aerie_imatrix aerie_imatrix;
-
-typedef struct aerie_imatrix_params {
-    size_t size;
-    bool head;   /* of the session's drafter head instead of its model */
-    bool output; /* the matrix that makes the logits too; a head's always counts */
-} aerie_imatrix_params;
-
-AERIE_INITIALISER(imatrix_params)
-
-typedef struct aerie_imatrix_info {
-    size_t n_matrices; /* experts counted one by one */
-    size_t n_unseen;   /* of these: no row has reached them yet */
-    uint64_t n_rows;   /* that the most used matrix has met */
-} aerie_imatrix_info;
-
-/* Collects from now on until it is freed, which is before the session is. The output's bytes stay the same. *imatrix is the
- * caller's. Errors: ARGUMENT (a
- * head is asked for and there is none; the session has a collection already), UNSUPPORTED (by the backend), MEMORY. */
-AERIE_API aerie_status aerie_imatrix_create(aerie_imatrix **imatrix, aerie_session *session, const aerie_imatrix_params *params,
-                                            aerie_error *error);
-/* Ends the collection. NULL is fine. */
-AERIE_API void aerie_imatrix_free(aerie_imatrix *imatrix);
-/* What was collected so far. size: sizeof *info. */
-AERIE_API void aerie_imatrix_info_get(const aerie_imatrix *imatrix, aerie_imatrix_info *info, size_t size);
-/* To a GGUF file as llama.cpp reads and writes it; of a file that is there nothing is lost before the new one is whole.
- * dataset: name of the text, for readers; n_chunks of chunk_size tokens have been run. Errors: IO, MEMORY, ARGUMENT. */
-AERIE_API aerie_status aerie_imatrix_save(const aerie_imatrix *imatrix, const char *path, const char *dataset,
-                                          uint32_t n_chunks, uint32_t chunk_size, aerie_error *error);
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "aerie_measure.h"
 #include "setup/load.h"
 #include "cli/commands.h"
 

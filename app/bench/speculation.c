@@ -10,6 +10,8 @@
 #include <string.h>
 
 #include "bench/speculation.h"
+#include "aerie_extra.h"
+#include "aerie_measure.h"
 #include "run/generate.h"
 #include "cli/commands.h"
 

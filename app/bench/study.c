@@ -17,6 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "aerie_extra.h"
+#include "aerie_measure.h"
 #include "bench/speculation.h"
 #include "cli/commands.h"
 

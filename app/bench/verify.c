@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "aerie_measure.h"
 #include "bench/bench.h"
 #include "cli/commands.h"
 

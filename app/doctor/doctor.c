@@ -16,6 +16,7 @@
 #include <curl/curl.h>
 #endif
 
+#include "aerie_extra.h"
 #include "backend/cpu/ref/kernels.h" /* the names of all levels */
 #include "doctor/doctor.h"
 #include "pull/store.h"

@@ -6,6 +6,7 @@
 #ifndef AERIE_APP_DOCTOR_DOCTOR_H
 #define AERIE_APP_DOCTOR_DOCTOR_H
 
+#include "aerie_extra.h"
 #include "base/os.h" /* CPUs and memory limits of this process, which aerie.h does not tell */
 #include "cli/commands.h"
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "aerie_extra.h"
 #include "doctor/doctor.h"
 
 static void hide_error(aerie_error *error)

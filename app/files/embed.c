@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aerie_extra.h"
 #include "cli/commands.h"
 #include "setup/load.h"
 

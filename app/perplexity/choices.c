@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aerie_measure.h"
 #include "perplexity/perplexity.h"
 
 #define MAX_ANSWERS 16

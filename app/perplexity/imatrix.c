@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aerie_measure.h"
 #include "cli/commands.h"
 #include "perplexity/perplexity.h"
 

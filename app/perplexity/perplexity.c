@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "aerie_measure.h"
 #include "cli/commands.h"
 #include "perplexity/perplexity.h"
 

@@ -4,6 +4,7 @@
 #ifndef AERIE_APP_PERPLEXITY_H
 #define AERIE_APP_PERPLEXITY_H
 
+#include "aerie_measure.h"
 #include "setup/load.h"
 
 /* How a text is cut: window i holds tokens [i * stride, i * stride + n_ctx), of which those from n_first on are predicted. */

@@ -31,7 +31,7 @@ static int compile(app_options *options, const source *s)
     params.strict = options->schema_strict;
     params.log = (aerie_log){on_log, (void *)(uintptr_t)(s->file ? s->text : s->option)};
     const aerie_status status =
-        s->schema ? aerie_grammar_create_schema_with(&options->grammar, bytes, n, &params, &error)
+        s->schema ? aerie_grammar_create_schema(&options->grammar, bytes, n, &params, &error)
                   : aerie_grammar_create(&options->grammar, bytes, n, &error);
     app_text_free(&text);
     if (status == AERIE_OK) return APP_DONE;

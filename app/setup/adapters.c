@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aerie_extra.h"
 #include "setup/load.h"
 
 static int add(app_loras *l, char *path, float scale)

@@ -1,6 +1,8 @@
 /* load.c - implements load.h: memory check, models, sessions, prompts. */
 #define _POSIX_C_SOURCE 200809L
 #include "setup/load.h"
+#include "aerie_extra.h"
+#include "aerie_measure.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -216,7 +218,7 @@ static int load_hierarchy(app_models *models, const app_options *options)
     }
     if (models->inner_head || !app_wants_draft(h->type)) return APP_DONE;
     char *found;
-    int bad = app_report(APP_LOADING, aerie_drafter_head_find_type(&found, last, h->type, &error), &error);
+    int bad = app_report(APP_LOADING, aerie_drafter_head_find(&found, last, h->type, &error), &error);
     const aerie_status status = !bad && found ? load_head(&models->inner_head, model, found, options, &error) : AERIE_OK;
     if (status != AERIE_OK && !wants(options, AERIE_SPEC_HIER))
         app_note("the head beside the draft model is not used: %s", error.text);
@@ -281,7 +283,7 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     const aerie_spec_type type = wanted_type(options);
     if (with_draft && (!draft || (wants(options, AERIE_SPEC_AUTO) && !aerie_file_is_drafter_head(draft))))
         bad = app_report(APP_LOADING, /* beside a draft model the head is for 'auto', whatever else is listed */
-                         aerie_drafter_head_find_type(&found, options->beside ? options->beside : options->model,
+                         aerie_drafter_head_find(&found, options->beside ? options->beside : options->model,
                                                       draft ? AERIE_SPEC_AUTO : type, &error),
                          &error);
     if (!bad && with_draft && !draft && type != AERIE_SPEC_AUTO) { /* asked for by name */

@@ -430,7 +430,9 @@ static int user_prefix(const app_models *models, int32_t **tokens, size_t *n_tok
     if (!models->info.has_chat_template)
         return app_error(APP_BAD_FILE, "the model has no chat template, so it cannot write user turns; "
                          "give prompts to 'answers' instead");
-    aerie_status status = aerie_chat_prompt(models->model, &message, 1, false, &text, &n, &error);
+    aerie_chat chat = aerie_chat_default();
+    chat.turns = &message, chat.n_turns = 1, chat.no_generation_prompt = true;
+    aerie_status status = aerie_chat_render(models->model, &chat, &text, &n, &error);
     if (status != AERIE_OK) return app_report(APP_LOADING, status, &error);
     const char *at = strstr(text, mark);
     if (!at) {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aerie_measure.h"
 #include "train/train_data.h"
 
 typedef struct exporter {

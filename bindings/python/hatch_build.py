@@ -1,4 +1,4 @@
-"""What hatchling asks for when it builds the package: libaerie, by CMake, and the declarations of aerie.h for cffi.
+"""What hatchling asks for when it builds the package: libaerie, by CMake, and the public declarations for cffi.
 
 AERIE_LIBRARY names a libaerie.so.0 that is there and is taken in place of one built here. JOBS: compilers at once.
 """
@@ -21,16 +21,16 @@ def version():
 
 
 def declarations():
-    """aerie.h as cffi reads it: preprocessed, without the system's headers and inline functions."""
+    """aerie_extra.h, which includes aerie.h, as cffi reads it: without the system's headers and inline functions."""
     with tempfile.TemporaryDirectory() as empty:
         for name in ("stdbool.h", "stddef.h", "stdint.h"):
             open(os.path.join(empty, name), "w").close()
         text = subprocess.run([os.environ.get("CC", "cc"), "-E", "-P", "-nostdinc", "-I", empty, "-U__GNUC__",
-                               "-DUINT32_MAX=4294967295", os.path.join(ROOT, "include", "aerie.h")],
+                               "-DUINT32_MAX=4294967295", os.path.join(ROOT, "include", "aerie_extra.h")],
                               check=True, capture_output=True, text=True).stdout
     text, n = re.subn(r"static inline [^{;]*\{[^}]*\}", "", text)
     if not n or "inline" in text:
-        raise RuntimeError("aerie.h has inline functions of a kind that hatch_build.py does not know")
+        raise RuntimeError("the headers have inline functions of a kind that hatch_build.py does not know")
     return text
 
 

@@ -77,20 +77,6 @@ static aerie_status render_chat(const aerie_model *model, const aerie_chat *chat
     return status;
 }
 
-aerie_status aerie_chat_prompt(const aerie_model *model, const aerie_message *messages, size_t n_messages,
-                               bool add_generation_prompt, char **text, size_t *n, aerie_error *error)
-{
-    AE_NEED(text, error);
-    *text = NULL;
-    AE_NEED(model, error);
-    AE_NEED(n, error);
-    AE_NEED_IF(n_messages, messages, error);
-    const aerie_message none = {0};
-    const aerie_chat chat = {.turns = messages ? messages : &none, .n_turns = n_messages,
-                             .no_generation_prompt = !add_generation_prompt};
-    return render_chat(model, &chat, NULL, text, n, error);
-}
-
 const char *aerie_chat_template_builtin(const char *name)
 {
     if (!name) return NULL;

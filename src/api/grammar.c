@@ -2,6 +2,7 @@
 #include <limits.h>
 
 #include "session/session_int.h"
+#include "aerie_extra.h"
 #include "text/grammar/match.h"
 
 aerie_status aerie_grammar_create(aerie_grammar **grammar, const char *gbnf, size_t n, aerie_error *error)
@@ -12,8 +13,8 @@ aerie_status aerie_grammar_create(aerie_grammar **grammar, const char *gbnf, siz
     return ae_grammar_from_gbnf(grammar, gbnf, n, error);
 }
 
-aerie_status aerie_grammar_create_schema_with(aerie_grammar **grammar, const char *json, size_t n,
-                                              const aerie_schema_params *params, aerie_error *error)
+aerie_status aerie_grammar_create_schema(aerie_grammar **grammar, const char *json, size_t n, const aerie_schema_params *params,
+                                         aerie_error *error)
 {
     AE_NEED(grammar, error);
     *grammar = NULL;
@@ -30,14 +31,6 @@ aerie_status aerie_grammar_create_schema_with(aerie_grammar **grammar, const cha
         ae_log_say(&own.log, AERIE_LOG_WARNING, "%.*s", (int)(said.n < INT_MAX ? said.n : INT_MAX), said.data);
     ae_buf_free(&said);
     return status;
-}
-
-aerie_status aerie_grammar_create_schema(aerie_grammar **grammar, const char *json, size_t n, bool standard, aerie_error *error)
-{
-    AE_NEED(grammar, error);
-    *grammar = NULL;
-    AE_NEED_IF(n, json, error);
-    return ae_grammar_from_schema(grammar, json, n, standard, error);
 }
 
 aerie_status aerie_grammar_create_lazy(aerie_grammar **grammar, const aerie_lazy_params *params, aerie_error *error)

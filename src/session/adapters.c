@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "session/session_int.h"
+#include "aerie_extra.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/os.h"

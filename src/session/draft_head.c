@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "session/session_int.h"
+#include "aerie_extra.h"
 #include "base/os.h"
 #include "draft/head/engine.h"
 
@@ -63,13 +64,12 @@ static ae_nextn_found nextn_of(const char *path)
     return found;
 }
 
-aerie_status aerie_drafter_head_find_type(char **path, const char *model_path, aerie_spec_type type, aerie_error *error)
+aerie_status aerie_drafter_head_find(char **path, const char *model_path, aerie_spec_type type, aerie_error *error)
 {
     AE_NEED(path, error);
     *path = NULL;
     AE_NEED(model_path, error);
     const bool any = type == AERIE_SPEC_AUTO, mtp = any || type == AERIE_SPEC_MTP;
-    if (!model_path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no model file is named");
     const ae_nextn_found found = mtp ? nextn_of(model_path) : AE_NEXTN_NONE;
     bool own = found == AE_NEXTN_INSIDE;
     if (!own && (any || type == AERIE_SPEC_EAGLE3)) AE_TRY(find_beside(path, model_path, "-eagle3.gguf", error));
@@ -78,14 +78,6 @@ aerie_status aerie_drafter_head_find_type(char **path, const char *model_path, a
     if (own && !(*path = ae_strndup(model_path, strlen(model_path))))
         return ae_fail_memory(error, "a path", strlen(model_path) + 1);
     return AERIE_OK;
-}
-
-aerie_status aerie_drafter_head_find(char **path, const char *model_path, aerie_error *error)
-{
-    AE_NEED(path, error);
-    *path = NULL;
-    AE_NEED(model_path, error);
-    return aerie_drafter_head_find_type(path, model_path, AERIE_SPEC_AUTO, error);
 }
 
 void aerie_drafter_head_free(aerie_drafter_head *head)

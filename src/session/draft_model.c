@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "session/session_int.h"
+#include "aerie_extra.h"
 #include "device/device.h"
 #include "base/os.h"
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "session/session_int.h"
+#include "aerie_extra.h"
 #include "base/mem.h"
 #include "base/os.h"
 #include "engine/embed.h"

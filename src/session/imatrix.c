@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "session/session_int.h"
+#include "aerie_measure.h"
 #include "base/mem.h"
 #include "formats/gguf_write.h"
 #include "convert/quantize/imatrix.h"

@@ -1,5 +1,6 @@
 /* measure.c - aerie.h: what a model says of every position of a text, and what a pass takes. */
 #include "session/session_int.h"
+#include "aerie_measure.h"
 #include "backend/backend.h"
 #include "base/mem.h"
 #include "base/os.h"

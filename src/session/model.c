@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "aerie_measure.h"
 #include "base/mem.h"
 #include "base/os.h"
 #include "device/device.h"

@@ -1,4 +1,5 @@
 /* plan.c - aerie.h: what a model and a session would take of memory, without loading them. */
+#include "aerie_extra.h"
 #include "base/os.h"
 #include "device/device.h"
 #include "session/session_int.h"

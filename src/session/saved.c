@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "session/session_int.h"
+#include "aerie_extra.h"
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/mem.h"
@@ -153,20 +154,8 @@ aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_err
     return save(s, &seq, from->has_mu ? &from->mu : NULL, data, n, error);
 }
 
-aerie_status aerie_prefix_save(aerie_session *s, const int32_t *tokens, size_t n_tokens, void **data, size_t *n,
-                               aerie_error *error)
-{
-    return aerie_prefix_save_scoped(s, 0, NULL, 0, tokens, n_tokens, data, n, error);
-}
-
-aerie_status aerie_prefix_save_adapted(aerie_session *s, const aerie_adapter_use *adapters, size_t n_adapters,
-                                       const int32_t *tokens, size_t n_tokens, void **data, size_t *n, aerie_error *error)
-{
-    return aerie_prefix_save_scoped(s, 0, adapters, n_adapters, tokens, n_tokens, data, n, error);
-}
-
-aerie_status aerie_prefix_save_scoped(aerie_session *s, uint64_t scope, const aerie_adapter_use *adapters, size_t n_adapters,
-                                      const int32_t *tokens, size_t n_tokens, void **data, size_t *n, aerie_error *error)
+aerie_status aerie_prefix_save(aerie_session *s, uint64_t scope, const aerie_adapter_use *adapters, size_t n_adapters,
+                               const int32_t *tokens, size_t n_tokens, void **data, size_t *n, aerie_error *error)
 {
     AE_NEED(data, error);
     *data = NULL;
@@ -359,13 +348,8 @@ aerie_status ae_session_replay_text(aerie_task *task, aerie_error *error)
     return AERIE_OK;
 }
 
-aerie_status aerie_prefix_load(aerie_session *s, const void *data, size_t n, size_t *n_loaded, aerie_error *error)
-{
-    return aerie_prefix_load_scoped(s, 0, data, n, n_loaded, error);
-}
-
-aerie_status aerie_prefix_load_scoped(aerie_session *s, uint64_t scope, const void *data, size_t n, size_t *n_loaded,
-                                      aerie_error *error)
+aerie_status aerie_prefix_load(aerie_session *s, uint64_t scope, const void *data, size_t n, size_t *n_loaded,
+                               aerie_error *error)
 {
     AE_NEED_AS(s, "session", error);
     AE_NEED_IF(n, data, error);

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "aerie.h"
+#include "aerie_measure.h"
 #include "session/test_drafters.h"
 #include "backend/backend.h"
 #include "base/wakeup.h"

@@ -1,6 +1,7 @@
 /* test_convert_encoder.c - folders of BERT's family to GGUF files that run. Vectors against transformers':
  * tests/embeddings/check_embeddings.py. */
 #include "convert_rig.inc"
+#include "aerie_extra.h"
 
 #include "convert/convert.h"
 

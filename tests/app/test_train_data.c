@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "aerie.h"
+#include "aerie_measure.h"
 
 static void write_prompts(void)
 {

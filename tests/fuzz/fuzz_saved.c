@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aerie_extra.h"
 #include "base/mem.h"
 #include "formats/sections.h"
 

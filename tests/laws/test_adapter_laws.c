@@ -15,6 +15,8 @@
 
 #include <cmocka.h>
 
+#include "aerie_extra.h"
+#include "aerie_measure.h"
 #include "every.h"
 #include "mkarch.h"
 #include "mkhead.h"
@@ -446,7 +448,7 @@ static void test_saved_sequences_name_their_adapters(void **state)
     need(aerie_session_create(&session, usual.model, &params, &error), &error);
     again.adapters = NULL, again.n_adapters = 0;
     refuse_saved(session, again, data, n, "3 adapters");
-    assert_int_equal(aerie_prefix_load(session, data, n, &n_loaded, &error), AERIE_ERROR_UNSUPPORTED);
+    assert_int_equal(aerie_prefix_load(session, 0, data, n, &n_loaded, &error), AERIE_ERROR_UNSUPPORTED);
     aerie_session_free(session);
     aerie_free(data);
 }
@@ -462,11 +464,11 @@ static void test_saved_prefixes_are_of_their_set(void **state)
     base.adapters = NULL, base.n_adapters = 0;
     aerie_session *session = open_session(&usual, (how){AERIE_SPEC_NONE, 1, 1, 512, 0});
     answer_all(session, &r, 1, &alone);
-    assert_int_equal(aerie_prefix_save(session, r.tokens, r.n_tokens, &data, &n, &error), AERIE_ERROR_ARGUMENT);
-    need(aerie_prefix_save_adapted(session, r.adapters, r.n_adapters, r.tokens, r.n_tokens, &data, &n, &error), &error);
+    assert_int_equal(aerie_prefix_save(session, 0, NULL, 0, r.tokens, r.n_tokens, &data, &n, &error), AERIE_ERROR_ARGUMENT);
+    need(aerie_prefix_save(session, 0, r.adapters, r.n_adapters, r.tokens, r.n_tokens, &data, &n, &error), &error);
     aerie_session_free(session);
     session = open_session(&usual, (how){AERIE_SPEC_NONE, 1, 1, 512, 0});
-    need(aerie_prefix_load(session, data, n, &n_loaded, &error), &error);
+    need(aerie_prefix_load(session, 0, data, n, &n_loaded, &error), &error);
     assert_int_equal(n_loaded, r.n_tokens);
     answer_all(session, &base, 1, &got);
     assert_int_equal(got.n_cached, 0);

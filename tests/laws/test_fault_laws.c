@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "session/session_int.h"
+#include "aerie_measure.h"
 #include "device/device.h"
 #include "backend/cpu/cpu_int.h"
 #include "every.h"

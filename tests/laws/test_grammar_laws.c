@@ -59,7 +59,7 @@ static int make_all(void **state)
     for (size_t i = 0; i < N_LANGUAGES; i++) {
         const struct language *l = &languages[i];
         const aerie_status status =
-            l->schema ? aerie_grammar_create_schema(&grammars[i], l->text, strlen(l->text), false, &error)
+            l->schema ? aerie_grammar_create_schema(&grammars[i], l->text, strlen(l->text), NULL, &error)
                       : aerie_grammar_create(&grammars[i], l->text, strlen(l->text), &error);
         if (status != AERIE_OK) {
             print_error("%s\n", error.text);
@@ -363,14 +363,13 @@ static void test_smollm2_keeps_to_a_schema(void **state)
     aerie_grammar *g;
     static run plain, r;
     need(aerie_model_load(&model, path, NULL, &error), &error);
-    need(aerie_grammar_create_schema(&g, person, strlen(person), false, &error), &error);
-    char *text;
-    size_t n;
+    need(aerie_grammar_create_schema(&g, person, strlen(person), NULL, &error), &error);
     int32_t *tokens;
     const aerie_message message = {"user", "Describe a person as JSON."};
-    need(aerie_chat_prompt(model, &message, 1, true, &text, &n, &error), &error);
+    aerie_chat chat = aerie_chat_default();
+    chat.turns = &message, chat.n_turns = 1;
     aerie_request request = aerie_request_default();
-    need(aerie_chat_tokenize(model, text, n, &tokens, &request.n_tokens, &error), &error);
+    need(aerie_chat_tokens(model, &chat, &tokens, &request.n_tokens, NULL, NULL, &error), &error);
     request.tokens = tokens, request.n_predict = MAX_PREDICT, request.grammar = g;
     for (size_t temperature = 0; temperature < 3; temperature++)
         for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
@@ -386,7 +385,6 @@ static void test_smollm2_keeps_to_a_schema(void **state)
             if (t) same_answer(&r.answers[0], &plain.answers[0], ae_session_test_spec_name(types[t]), 0);
             else check_person(&plain.answers[0]);
         }
-    aerie_free(text);
     aerie_free(tokens);
     aerie_grammar_free(g);
     aerie_model_free(model);

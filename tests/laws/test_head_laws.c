@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "aerie_extra.h"
 #include "every.h"
 #include "mkhead.h"
 #include "spec_rig.inc"

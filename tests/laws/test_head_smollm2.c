@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "aerie_extra.h"
 #include "mkhead.h"
 #include "convert/quantize/rewrite.h"
 #include "spec_rig.inc"

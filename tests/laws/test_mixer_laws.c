@@ -17,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "aerie_extra.h"
 #include "engine/engine.h"
 #include "device/device.h"
 #include "every.h"

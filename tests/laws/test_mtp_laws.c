@@ -17,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "aerie_extra.h"
 #include "every.h"
 #include "mkarch.h"
 #include "mkhead.h"
@@ -170,7 +171,7 @@ static const char *found(const char *path, aerie_spec_type type)
 {
     aerie_error error = {0};
     char *at;
-    need(aerie_drafter_head_find_type(&at, path, type, &error), &error);
+    need(aerie_drafter_head_find(&at, path, type, &error), &error);
     const char *kind = !at ? "none" : !strcmp(at, path) ? "own" : strstr(at, "-eagle3.gguf") ? "eagle3" : "mtp";
     aerie_free(at);
     return kind;

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #define MAX_PREDICT 32
+#include "aerie_measure.h"
 #include "spec_rig.inc"
 
 enum { N_REQUESTS = 5, N_POSITIONS = 96 };

@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "aerie_extra.h"
 #include "every.h"
 #include "formats/sections.h"
 #include "mkarch.h"
@@ -410,15 +411,15 @@ static void test_prefixes(void **state)
         trace expected = {0}, got = {0};
         void *data, *again;
         size_t n, n_again, n_loaded;
-        assert_int_equal(aerie_prefix_save(from, prompt, N_PROMPT, &data, &n, &error), AERIE_ERROR_ARGUMENT);
-        assert_int_equal(aerie_prefix_save(from, NULL, 0, &data, &n, &error), AERIE_ERROR_ARGUMENT);
+        assert_int_equal(aerie_prefix_save(from, 0, NULL, 0, prompt, N_PROMPT, &data, &n, &error), AERIE_ERROR_ARGUMENT);
+        assert_int_equal(aerie_prefix_save(from, 0, NULL, 0, NULL, 0, &data, &n, &error), AERIE_ERROR_ARGUMENT);
         play(from, &request, &expected);
-        need(aerie_prefix_save(from, prompt, N_PROMPT, &data, &n, &error), &error);
-        need(aerie_prefix_load(to, data, n, &n_loaded, &error), &error);
+        need(aerie_prefix_save(from, 0, NULL, 0, prompt, N_PROMPT, &data, &n, &error), &error);
+        need(aerie_prefix_load(to, 0, data, n, &n_loaded, &error), &error);
         assert_int_equal(n_loaded, N_PROMPT);
-        need(aerie_prefix_load(to, data, n, &n_loaded, &error), &error); /* once more changes nothing */
+        need(aerie_prefix_load(to, 0, data, n, &n_loaded, &error), &error); /* once more changes nothing */
         assert_int_equal(n_loaded, N_PROMPT);
-        need(aerie_prefix_save(to, prompt, N_PROMPT, &again, &n_again, &error), &error);
+        need(aerie_prefix_save(to, 0, NULL, 0, prompt, N_PROMPT, &again, &n_again, &error), &error);
         assert_int_equal(n_again, n);
         assert_memory_equal(again, data, n);
         aerie_free(again);
@@ -478,7 +479,7 @@ static void test_other_models_and_settings_are_refused(void **state)
     aerie_error error = {0};
     aerie_session *session = open_session(other, AERIE_SPEC_NGRAM, 1, 0, AERIE_KV_F16);
     refuse(session, none, data, n, AERIE_ERROR_UNSUPPORTED, "another model");
-    assert_int_equal(aerie_prefix_load(session, data, n, NULL, &error), AERIE_ERROR_UNSUPPORTED);
+    assert_int_equal(aerie_prefix_load(session, 0, data, n, NULL, &error), AERIE_ERROR_UNSUPPORTED);
     aerie_session_free(session);
     session = open_session(model, AERIE_SPEC_NGRAM, 1, 0, AERIE_KV_Q8_0);
     refuse(session, none, data, n, AERIE_ERROR_UNSUPPORTED, "type f16; this session's is q8_0");
@@ -537,9 +538,9 @@ static void test_contexts_of_another_rotation_are_refused(void **state)
         request.tokens = text, request.n_tokens = 20, request.n_predict = 1;
         need(aerie_session_create(&session, phi, &params, &error), &error);
         need(aerie_generate(session, &request, 1, NULL, NULL, NULL, 0, &error), &error);
-        need(aerie_prefix_save(session, text, 20, &saved[from], &n[from], &error), &error);
+        need(aerie_prefix_save(session, 0, NULL, 0, text, 20, &saved[from], &n[from], &error), &error);
         for (int k = 0; k <= from; k++) {
-            const aerie_status status = aerie_prefix_load(session, saved[k], n[k], NULL, &error);
+            const aerie_status status = aerie_prefix_load(session, 0, saved[k], n[k], NULL, &error);
             assert_int_equal(status, k / 2 == from / 2 ? AERIE_OK : AERIE_ERROR_UNSUPPORTED);
             if (status != AERIE_OK && !strstr(error.text, "longer than 64")) fail_msg("%s", error.text);
         }
@@ -580,7 +581,7 @@ static bool try_bytes(aerie_session *session, const uint8_t *data, size_t n)
     size_t n_loaded;
     const aerie_request request = without_tokens(request_of(N_SAMPLINGS), data, n);
     const aerie_status status = aerie_submit(session, &request, &task, &error);
-    const aerie_status loaded = aerie_prefix_load(session, data, n, &n_loaded, NULL);
+    const aerie_status loaded = aerie_prefix_load(session, 0, data, n, &n_loaded, NULL);
     if (status != AERIE_OK) {
         assert_true(error.status == status && error.text[0]);
         assert_true(status != AERIE_ERROR_INTERNAL && status != AERIE_ERROR_MEMORY);

@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+#include "aerie_extra.h"
+#include "aerie_measure.h"
 #include "mkarch.h"
 #include "mkhead.h"
 #include "mklora.h"

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "aerie_extra.h"
 #include "mkarch.h"
 #include "spec_rig.inc"
 
@@ -127,10 +128,10 @@ static void test_saved_prefixes(void **state)
     size_t n, n_loaded;
     aerie_session *session = open_session(models[0], AERIE_SPEC_NONE, 1);
     run_one(session, models[0], prompt, N_PROMPT, 1);
-    assert_int_equal(aerie_prefix_save(session, prompt, N_PROMPT, &data, &n, &error), AERIE_ERROR_ARGUMENT);
-    assert_int_equal(aerie_prefix_save_scoped(session, 2, NULL, 0, prompt, N_PROMPT, &data, &n, &error), AERIE_ERROR_ARGUMENT);
-    need(aerie_prefix_save_scoped(session, 1, NULL, 0, prompt, N_PROMPT, &data, &n, &error), &error);
-    need(aerie_prefix_load_scoped(session, 3, data, n, &n_loaded, &error), &error);
+    assert_int_equal(aerie_prefix_save(session, 0, NULL, 0, prompt, N_PROMPT, &data, &n, &error), AERIE_ERROR_ARGUMENT);
+    assert_int_equal(aerie_prefix_save(session, 2, NULL, 0, prompt, N_PROMPT, &data, &n, &error), AERIE_ERROR_ARGUMENT);
+    need(aerie_prefix_save(session, 1, NULL, 0, prompt, N_PROMPT, &data, &n, &error), &error);
+    need(aerie_prefix_load(session, 3, data, n, &n_loaded, &error), &error);
     assert_true(n_loaded >= N_PROMPT - 1);
     assert_int_equal(run_one(session, models[0], prompt, N_PROMPT, 2).stats.n_cached, 0);
     assert_int_equal(run_one(session, models[0], prompt, N_PROMPT, 3).stats.n_cached, N_PROMPT - 1);

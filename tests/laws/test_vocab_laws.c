@@ -71,7 +71,7 @@ static int make_all(void **state)
     for (size_t i = 0; i < N_DRAFTS; i++) drafts[i] = make(&made[N_TARGETS + i]);
     foreign = make(&(struct made){"foreign", "foreign", 0, 319, 1, 2048});
     need(aerie_grammar_create(&grammars[1], gbnf, strlen(gbnf), &error), &error);
-    need(aerie_grammar_create_schema(&grammars[2], schema, strlen(schema), false, &error), &error);
+    need(aerie_grammar_create_schema(&grammars[2], schema, strlen(schema), NULL, &error), &error);
     return rmdir(folder);
 }
 

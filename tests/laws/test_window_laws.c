@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "session/session_int.h"
+#include "aerie_extra.h"
 #include "every.h"
 #include "mkarch.h"
 #define MAX_PREDICT 64
@@ -227,10 +228,11 @@ static void test_saved_in_the_middle(void **state)
         for (uint32_t k = 0; k < 2; k++) {
             void *data = NULL;
             size_t n = 0, n_loaded = 0;
-            const aerie_status status = aerie_prefix_save(from, prompts[2], k ? lengths[2] : lengths[2] / 2, &data, &n, &error);
+            const size_t n_saved = k ? lengths[2] : lengths[2] / 2;
+            const aerie_status status = aerie_prefix_save(from, 0, NULL, 0, prompts[2], n_saved, &data, &n, &error);
             if (k) need(status, &error);
             if (status != AERIE_OK) continue; /* its window is lost */
-            need(aerie_prefix_load(other, data, n, &n_loaded, &error), &error);
+            need(aerie_prefix_load(other, 0, data, n, &n_loaded, &error), &error);
             aerie_free(data);
         }
         aerie_session_free(from);

@@ -606,7 +606,7 @@ static void check_forced(const char *format, const char *prompt, const char *nam
     if (!answer_force(&forced, &params, name, &why)) fail_msg("%s: %s", format, why);
     aerie_grammar *grammar = NULL;
     aerie_error error = {0};
-    if (aerie_grammar_create_schema(&grammar, forced.schema, forced.n_schema, false, &error) != AERIE_OK)
+    if (aerie_grammar_create_schema(&grammar, forced.schema, forced.n_schema, NULL, &error) != AERIE_OK)
         fail_msg("%s: %s: %s", format, forced.schema, error.text);
     static const char *const rests[] = {
         "{\"get_weather\": {\"city\":\"Paris\"}}",
@@ -679,7 +679,7 @@ static void test_force_references(void **state)
     assert_true(answer_force(&forced, &params, NULL, &why));
     aerie_grammar *grammar;
     aerie_error error = {0};
-    if (aerie_grammar_create_schema(&grammar, forced.schema, forced.n_schema, false, &error) != AERIE_OK)
+    if (aerie_grammar_create_schema(&grammar, forced.schema, forced.n_schema, NULL, &error) != AERIE_OK)
         fail_msg("%s: %s", forced.schema, error.text);
     static const struct { const char *text; bool good; } texts[] = {
         {"{\"name\": \"a\", \"arguments\": {\"x\": 1}}", true}, {"{\"name\": \"a\", \"arguments\": {\"x\": true}}", false},

@@ -12,6 +12,8 @@
 #include <cmocka.h>
 
 #include "aerie.h"
+#include "aerie_extra.h"
+#include "aerie_measure.h"
 #include "mkmodel.h"
 
 static char folder[] = "/tmp/aerie_edges_XXXXXX";
@@ -93,7 +95,6 @@ static void test_null_models_and_texts(void **state)
     char *text;
     size_t n, first;
     aerie_chat chat = aerie_chat_default();
-    const aerie_message message = {"user", "x"};
     REFUSED(aerie_model_load(NULL, path, NULL, e));
     REFUSED(aerie_model_load(&m, NULL, NULL, e));
     REFUSED(aerie_model_metadata_key(NULL, 0, &text, e));
@@ -108,10 +109,6 @@ static void test_null_models_and_texts(void **state)
     REFUSED(aerie_detokenize(model, NULL, 1, true, &text, &n, e));
     REFUSED(aerie_detokenize(model, &one, 1, true, NULL, &n, e));
     REFUSED(aerie_detokenize(model, &one, 1, true, &text, NULL, e));
-    REFUSED(aerie_chat_prompt(NULL, &message, 1, true, &text, &n, e));
-    REFUSED(aerie_chat_prompt(model, NULL, 1, true, &text, &n, e));
-    REFUSED(aerie_chat_prompt(model, &message, 1, true, NULL, &n, e));
-    REFUSED(aerie_chat_prompt(model, &message, 1, true, &text, NULL, e));
     REFUSED(aerie_chat_render(model, NULL, &text, &n, e));
     REFUSED(aerie_chat_render(model, &chat, NULL, &n, e));
     REFUSED(aerie_chat_render(model, &chat, &text, NULL, e));
@@ -145,10 +142,8 @@ static void test_null_grammars_heads_and_pools(void **state)
     aerie_error error = {0};
     REFUSED(aerie_grammar_create(NULL, "root ::= \"a\"", 12, e));
     REFUSED(aerie_grammar_create(&g, NULL, 12, e));
-    REFUSED(aerie_grammar_create_schema(NULL, "{}", 2, true, e));
-    REFUSED(aerie_grammar_create_schema(&g, NULL, 2, true, e));
-    REFUSED(aerie_grammar_create_schema_with(NULL, "{}", 2, NULL, e));
-    REFUSED(aerie_grammar_create_schema_with(&g, NULL, 2, NULL, e));
+    REFUSED(aerie_grammar_create_schema(NULL, "{}", 2, NULL, e));
+    REFUSED(aerie_grammar_create_schema(&g, NULL, 2, NULL, e));
     REFUSED(aerie_grammar_create_lazy(NULL, &lazy, e));
     REFUSED(aerie_grammar_create_lazy(&g, NULL, e));
     need(aerie_grammar_create(&g, "root ::= \"a\"", 12, &error), &error);
@@ -157,10 +152,8 @@ static void test_null_grammars_heads_and_pools(void **state)
     REFUSED(aerie_grammar_check(g, "a", 1, NULL, &n, e));
     REFUSED(aerie_grammar_check(g, "a", 1, &accepted, NULL, e));
     aerie_grammar_free(g);
-    REFUSED(aerie_drafter_head_find(NULL, path, e));
-    REFUSED(aerie_drafter_head_find(&text, NULL, e));
-    REFUSED(aerie_drafter_head_find_type(NULL, path, AERIE_SPEC_AUTO, e));
-    REFUSED(aerie_drafter_head_find_type(&text, NULL, AERIE_SPEC_AUTO, e));
+    REFUSED(aerie_drafter_head_find(NULL, path, AERIE_SPEC_AUTO, e));
+    REFUSED(aerie_drafter_head_find(&text, NULL, AERIE_SPEC_AUTO, e));
     REFUSED(aerie_drafter_head_load(NULL, model, path, NULL, e));
     REFUSED(aerie_drafter_head_load(&head, NULL, path, NULL, e));
     REFUSED(aerie_drafter_head_load(&head, model, NULL, NULL, e));
@@ -212,13 +205,13 @@ static void test_null_sessions(void **state)
     REFUSED(aerie_embed(embedder, &empty, 1, vector, e));
     aerie_embedder_free(embedder);
     REFUSED(aerie_task_save(NULL, &data, &n, e));
-    REFUSED(aerie_prefix_save(NULL, &one, 1, &data, &n, e));
-    REFUSED(aerie_prefix_save(session, NULL, 1, &data, &n, e));
-    REFUSED(aerie_prefix_save(session, &one, 1, NULL, &n, e));
-    REFUSED(aerie_prefix_save(session, &one, 1, &data, NULL, e));
-    REFUSED(aerie_prefix_save_adapted(session, NULL, 1, &one, 1, &data, &n, e));
-    REFUSED(aerie_prefix_load(NULL, "x", 1, NULL, e));
-    REFUSED(aerie_prefix_load(session, NULL, 1, NULL, e));
+    REFUSED(aerie_prefix_save(NULL, 0, NULL, 0, &one, 1, &data, &n, e));
+    REFUSED(aerie_prefix_save(session, 0, NULL, 0, NULL, 1, &data, &n, e));
+    REFUSED(aerie_prefix_save(session, 0, NULL, 0, &one, 1, NULL, &n, e));
+    REFUSED(aerie_prefix_save(session, 0, NULL, 0, &one, 1, &data, NULL, e));
+    REFUSED(aerie_prefix_save(session, 0, NULL, 1, &one, 1, &data, &n, e));
+    REFUSED(aerie_prefix_load(NULL, 0, "x", 1, NULL, e));
+    REFUSED(aerie_prefix_load(session, 0, NULL, 1, NULL, e));
     REFUSED(aerie_saved_tokens(NULL, 1, &tokens, &n, NULL, e));
     REFUSED(aerie_saved_tokens("x", 1, NULL, &n, NULL, e));
     REFUSED(aerie_saved_tokens("x", 1, &tokens, NULL, NULL, e));

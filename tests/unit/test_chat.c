@@ -64,13 +64,14 @@ static void check(bool spm, vocab_make how, const char *tmpl, count wanted)
     static const char json[] = "[{\"role\": \"user\", \"content\": \"hello\"}, "
                                "{\"role\": \"assistant\", \"content\": \"world\"}, "
                                "{\"role\": \"user\", \"content\": \"hello\"}]";
+    const aerie_chat turns = {.size = sizeof(aerie_chat), .turns = messages, .n_turns = 3};
     const aerie_chat chat = {.size = sizeof(aerie_chat), .messages = {json, sizeof json - 1, NULL}};
     char *text, *other;
     size_t n, n_other;
     aerie_error error = {0};
     how.chat_template = tmpl;
     aerie_model *model = load(spm, &how);
-    if (aerie_chat_prompt(model, messages, 3, true, &text, &n, &error) != AERIE_OK) fail_msg("%s", error.text);
+    if (aerie_chat_render(model, &turns, &text, &n, &error) != AERIE_OK) fail_msg("%s", error.text);
     if (aerie_chat_render(model, &chat, &other, &n_other, &error) != AERIE_OK) fail_msg("%s", error.text);
     assert_string_equal(text, other);
     const count c = count_bos(model, text, n);

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "aerie.h"
+#include "aerie_extra.h"
 #include "session/test_drafters.h"
 #include "fail_alloc.h"
 #include "mkmodel.h"

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "aerie_extra.h"
 #include "fail_alloc.h"
 #include "text/grammar/match.h"
 

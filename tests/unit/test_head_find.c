@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "aerie.h"
+#include "aerie_extra.h"
 #include "formats/gguf.h"
 
 static void beside(const char *folder, const char *model, const char *head)
@@ -22,7 +23,7 @@ static void beside(const char *folder, const char *model, const char *head)
     aerie_error error = {0};
     snprintf(path, sizeof path, "%s%s", folder, model);
     if (head) snprintf(expected, sizeof expected, "%s%s", folder, head);
-    assert_int_equal(aerie_drafter_head_find(&found, path, &error), AERIE_OK);
+    assert_int_equal(aerie_drafter_head_find(&found, path, AERIE_SPEC_AUTO, &error), AERIE_OK);
     if (!head && found) fail_msg("'%s': there is no head, but '%s' was found", model, found);
     if (head && !found) fail_msg("'%s': '%s' was not found", model, head);
     if (head) assert_string_equal(found, expected);
@@ -64,7 +65,7 @@ static void test_beside(void **state)
     beside("", "", NULL);
     beside("", ".gguf", NULL);
     beside("", "-00001-of-00003.gguf", NULL);
-    assert_int_equal(aerie_drafter_head_find(&found, NULL, &error), AERIE_ERROR_ARGUMENT);
+    assert_int_equal(aerie_drafter_head_find(&found, NULL, AERIE_SPEC_AUTO, &error), AERIE_ERROR_ARGUMENT);
     assert_null(found);
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
         snprintf(path, sizeof path, "%s%s", folder, heads[i]);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "aerie_measure.h"
 #include "inflate.h"
 #include "mkmodel.h"
 

@@ -10,6 +10,8 @@
 #include <cmocka.h>
 
 #include "aerie.h"
+#include "aerie_extra.h"
+#include "aerie_measure.h"
 #include "fail_read.h"
 #include "formats/gguf.h"
 #include "mkarch.h"

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "aerie_extra.h"
 #include "../laws/spec_rig.inc"
 #include "mkhead.h"
 
@@ -184,15 +185,15 @@ static void test_schemas(void **state)
     aerie_error error = {0};
     aerie_grammar *grammar;
     aerie_schema_params p = aerie_schema_params_default();
-    need(aerie_grammar_create_schema_with(&grammar, schema, sizeof schema - 1, &p, &error), &error);
+    need(aerie_grammar_create_schema(&grammar, schema, sizeof schema - 1, &p, &error), &error);
     aerie_grammar_free(grammar);
     p.log = log_to(&h);
-    need(aerie_grammar_create_schema_with(&grammar, schema, sizeof schema - 1, &p, &error), &error);
+    need(aerie_grammar_create_schema(&grammar, schema, sizeof schema - 1, &p, &error), &error);
     aerie_grammar_free(grammar);
     assert_int_equal(h.n[AERIE_LOG_WARNING], 1);
     said(&h, "uniqueItems");
     p.strict = true;
-    assert_int_equal(aerie_grammar_create_schema_with(&grammar, schema, sizeof schema - 1, &p, &error),
+    assert_int_equal(aerie_grammar_create_schema(&grammar, schema, sizeof schema - 1, &p, &error),
                      AERIE_ERROR_UNSUPPORTED);
     assert_null(grammar);
     assert_int_equal(h.n[AERIE_LOG_WARNING], 1);

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "aerie.h"
+#include "aerie_extra.h"
 #include "session/test_drafters.h"
 #include "mkmodel.h"
 

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "aerie.h"
+#include "aerie_extra.h"
 #include "mkmodel.h"
 
 static char folder[] = "/tmp/aerie_structs_XXXXXX";

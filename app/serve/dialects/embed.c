@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aerie_extra.h"
 #include "serve/dialects/handlers.h"
 
 enum { MAX_TEXTS = 2048, TURN = 32 };

@@ -1,6 +1,7 @@
 /* info.c - health, models and properties of the server, the web page and the measured pass times. */
 #include <string.h>
 
+#include "aerie_measure.h"
 #include "serve/dialects/handlers.h"
 #include "serve/page/page.h"
 

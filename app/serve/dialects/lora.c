@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aerie_extra.h"
 #include "serve/dialects/handlers.h"
 
 /* ---- Lists of {id, scale} ---------------------------------------------------------------------------------------------- */

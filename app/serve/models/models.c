@@ -1,6 +1,7 @@
 /* models.c - implements models.h: the list of models, loading and unloading. */
 #define _POSIX_C_SOURCE 200809L
 #include "serve/models/models.h"
+#include "aerie_extra.h"
 
 #include <dirent.h>
 #include <errno.h>

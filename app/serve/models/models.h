@@ -7,6 +7,7 @@
 #ifndef AERIE_APP_SERVE_MODELS_MODELS_H
 #define AERIE_APP_SERVE_MODELS_MODELS_H
 
+#include "aerie_extra.h"
 #include "serve/models/facts.h"
 #include "serve/models/job.h"
 #include "serve/models/metrics.h"

@@ -1,5 +1,6 @@
 /* request.c - implements request.h: fields. */
 #include "serve/request/request.h"
+#include "aerie_extra.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -289,7 +290,7 @@ static aerie_status schema_grammar(aerie_grammar **grammar, const char *json, co
 {
     aerie_schema_params params = aerie_schema_params_default();
     params.log = (aerie_log){note_schema, (void *)(uintptr_t)field};
-    return aerie_grammar_create_schema_with(grammar, json, strlen(json), &params, why);
+    return aerie_grammar_create_schema(grammar, json, strlen(json), &params, why);
 }
 
 bool serve_ask_schema(serve_ask *ask, const json_t *value, const char *field, serve_error *error)

@@ -202,12 +202,11 @@ class Model(_Owner):
         items = ffi.new("aerie_message[]", max(len(kept), 1))
         for item, (role, content) in zip(items, kept):
             item.role, item.content = role, content
-        text, n, error = ffi.new("char **"), ffi.new("size_t *"), ffi.new("aerie_error *")
-        _check(lib.aerie_chat_prompt(self._pointer(), items, len(kept), True, text, n, error), error)
-        tokens, n_tokens = ffi.new("int32_t **"), ffi.new("size_t *")
-        status = lib.aerie_chat_tokenize(self._pointer(), text[0], n[0], tokens, n_tokens, error)
-        lib.aerie_free(text[0])
-        _check(status, error)
+        chat = ffi.new("aerie_chat *")
+        lib.aerie_chat_init(chat, ffi.sizeof(chat[0]))
+        chat.turns, chat.n_turns = items, len(kept)
+        tokens, n_tokens, error = ffi.new("int32_t **"), ffi.new("size_t *"), ffi.new("aerie_error *")
+        _check(lib.aerie_chat_tokens(self._pointer(), chat, tokens, n_tokens, ffi.NULL, ffi.NULL, error), error)
         return self._take(tokens, n_tokens)
 
     def tokens_of(self, prompt: Prompt) -> list[int]:
@@ -330,7 +329,7 @@ class Session(_Owner):
         if path != "auto":
             return _Head(model._pointer(), _c_text(os.fsencode(path), "a path"))
         found, error = ffi.new("char **"), ffi.new("aerie_error *")
-        _check(lib.aerie_drafter_head_find(found, os.fsencode(model.path), error), error)
+        _check(lib.aerie_drafter_head_find(found, os.fsencode(model.path), lib.AERIE_SPEC_AUTO, error), error)
         if found[0] == ffi.NULL:
             return None
         try:

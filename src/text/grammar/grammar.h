@@ -21,6 +21,7 @@
 #ifndef AE_TEXT_GRAMMAR_H
 #define AE_TEXT_GRAMMAR_H
 
+#include "aerie_extra.h"
 #include "base/err.h"
 #include "base/mem.h"
 

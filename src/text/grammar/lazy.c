@@ -4,6 +4,7 @@
  * Free text is a deterministic automaton by Aho and Corasick over the triggers: its state is the longest beginning of a trigger
  * that the text ends with. So a lazy grammar is a grammar like any other, and where it takes hold depends on the text alone.
  */
+#include "aerie_extra.h"
 #include "text/grammar/build.h"
 
 #define MAX_WORD_BYTES 2048 /* bytes of all words together */

@@ -1,0 +1,228 @@
+/* aerie_extra.h - what goes beyond running a model with aerie.h: loading drafter heads and LoRA adapters, lazy grammars, memory
+ * plans, embeddings and saved sequences. The conventions of aerie.h, and its promise of ABI, hold here too.
+ */
+#ifndef AERIE_EXTRA_H
+#define AERIE_EXTRA_H
+
+#include "aerie.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Drafter heads: small networks that draft for one model (docs/heads.md) -------------------------- */
+
+typedef struct aerie_drafter_head_params {
+    size_t size;
+    uint32_t n_threads; /* for loading; 0 = a thread per core that this process may use */
+    bool mmap, no_mmap; /* as in aerie_model_params */
+    uint32_t n_vocab;   /* a head that drafts from the model's whole vocabulary looks at its first n_vocab tokens only; 0:
+                         * at all of them */
+    aerie_log log;
+} aerie_drafter_head_params;
+
+AERIE_INITIALISER(drafter_head_params)
+
+/* Whether the file is a drafter head, going by its architecture, or holds MTP blocks without their model. false also when it
+ * cannot be read. */
+AERIE_API bool aerie_file_is_drafter_head(const char *path);
+/* Finds the drafter head that comes with a model: the model's own file if it holds MTP blocks, else a file beside it that is
+ * named after it. For "DIR/NAME-Q4_K_M.gguf" that is "DIR/NAME-Q4_K_M-eagle3.gguf", then "DIR/NAME-eagle3.gguf", then the same
+ * two with "-mtp"; the number of a split file ("-00001-of-00003") is ignored. Only names are compared: loading the file tells
+ * whether it is a head, and whether it fits. type: AUTO for a head of any kind, EAGLE3 or MTP for one of that kind; no other
+ * type has heads to find. *path is the caller's (aerie_free); NULL: there is none. Errors: ARGUMENT, MEMORY. */
+AERIE_API aerie_status aerie_drafter_head_find(char **path, const char *model_path, aerie_spec_type type, aerie_error *error);
+/* path: a head's file, or a model's that holds MTP blocks, such as the model's own. *head is the caller's; the model outlives
+ * it. Errors: IO, UNSUPPORTED (not a head), FORMAT (damaged, or made for another model: what differs), MEMORY. */
+AERIE_API aerie_status aerie_drafter_head_load(aerie_drafter_head **head, const aerie_model *model, const char *path,
+                                               const aerie_drafter_head_params *params, aerie_error *error);
+/* After the sessions that use it have been freed. NULL is fine. */
+AERIE_API void aerie_drafter_head_free(aerie_drafter_head *head);
+
+typedef struct aerie_drafter_head_info {
+    const char *name, *kind; /* lent; kind: "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa", "MTP", "MTP assistant" */
+    aerie_spec_type type;    /* the speculation that it serves */
+    uint64_t n_params, weight_bytes;
+    uint32_t n_embd, n_draft; /* width; tokens that it can draft */
+    uint32_t n_taps, taps[AERIE_MAX_TAPS];
+} aerie_drafter_head_info;
+
+/* size: sizeof *info. */
+AERIE_API void aerie_drafter_head_info_get(const aerie_drafter_head *head, aerie_drafter_head_info *info, size_t size);
+
+/* ---- Adapters (LoRA): loading them ---- */
+
+typedef struct aerie_adapter_params {
+    size_t size;
+    uint32_t n_threads; /* for loading; 0 = a thread per core that this process may use */
+    bool no_mmap;       /* as in aerie_model_params */
+} aerie_adapter_params;
+
+AERIE_INITIALISER(adapter_params)
+
+/* The model, loaded with its weights, outlives the adapter; immutable, may be shared by threads and sessions. Errors: IO,
+ * FORMAT (not an adapter, damaged, or trained for another model: what differs), UNSUPPORTED (it adapts what cannot be adapted,
+ * by name), LIMIT, MEMORY, ARGUMENT. */
+AERIE_API aerie_status aerie_adapter_load(aerie_adapter **adapter, const aerie_model *model, const char *path,
+                                          const aerie_adapter_params *params, aerie_error *error);
+AERIE_API void aerie_adapter_free(aerie_adapter *adapter);
+
+typedef struct aerie_adapter_info {
+    const char *name;          /* of the file's metadata, "" if it has none; lent by the adapter */
+    const char *path;          /* as given; lent */
+    float alpha;
+    uint32_t max_rank;
+    uint32_t n_matrices;       /* of the model, adapted */
+    uint64_t n_params;
+    const char *task_name, *prompt_prefix; /* of the metadata, "" if it has none; lent */
+} aerie_adapter_info;
+
+/* size: sizeof *info. */
+AERIE_API void aerie_adapter_info_get(const aerie_adapter *adapter, aerie_adapter_info *info, size_t size);
+
+/* ---- Lazy grammars ---------------------------------------------------------------------------------------- */
+
+/* A part of a lazy grammar: `text`, then a text of `grammar`. */
+typedef struct aerie_grammar_part {
+    const char *text; /* [n_text] */
+    size_t n_text;
+    const aerie_grammar *grammar;
+} aerie_grammar_part;
+
+typedef struct aerie_lazy_params {
+    size_t size;
+    const char *const *triggers; /* [n_triggers] */
+    size_t n_triggers;
+    const aerie_grammar_part *parts; /* [n_parts] one of them follows a trigger */
+    size_t n_parts;
+    const char *open, *close; /* text between these is free, triggers in it included; NULL: there are none */
+    bool opened;              /* the text begins behind an `open` */
+    const aerie_grammar *rest; /* what stands outside of `open` and `close`, if there is no call; NULL: free text */
+    const char *const *tails;  /* [n_tails] with `rest`: texts that may close a part */
+    size_t n_tails;
+} aerie_lazy_params;
+
+AERIE_INITIALISER(lazy_params)
+
+/* A grammar that leaves a text free until one of the triggers has been written. One of the parts follows, and then the text is
+ * free again. It may end wherever it is free. Control tokens count as the text that aerie_request.special makes of them, in
+ * free text, triggers and the texts of parts; in a part's grammar there are none.
+ * With `rest` the text is one of that grammar, or calls one after the other (a trigger, which may be empty, a part and what
+ * closes it; without parts free text follows a trigger to the end; there may be no triggers at all). It begins after the
+ * reasoning, which is free, may come first and must be closed; a little white space may stand between. Errors: ARGUMENT (no
+ * triggers, no parts, an empty trigger), LIMIT, MEMORY. */
+AERIE_API aerie_status aerie_grammar_create_lazy(aerie_grammar **grammar, const aerie_lazy_params *params, aerie_error *error);
+
+/* ---- Memory that a model and a session need --------------------------------------------------------------- */
+
+/* What aerie_memory_plan_get finds. */
+typedef struct aerie_memory_plan {
+    uint64_t weight_bytes;    /* packed weights */
+    uint64_t session_bytes;   /* KV cache, activations, tables */
+    uint64_t available_bytes; /* what the machine can give now; 0 = unknown */
+} aerie_memory_plan;
+
+/* Memory that a model file and a session on it need, counted without loading any weights. plan_size: sizeof *plan. Errors:
+ * those of aerie_model_load, and ARGUMENT for parameters of a session that cannot be. */
+AERIE_API aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *model_params,
+                                             const aerie_session_params *session_params, aerie_memory_plan *plan,
+                                             size_t plan_size, aerie_error *error);
+/* What a draft model beside the model of `path` needs. Its context may have to be larger than the model's: with another
+ * tokenizer the same text may be more tokens. The same errors, and UNSUPPORTED (a vocabulary that shares too little). */
+AERIE_API aerie_status aerie_memory_plan_draft(const char *path, const char *draft_path, const aerie_model_params *model_params,
+                                               const aerie_session_params *session_params, aerie_memory_plan *plan,
+                                               size_t plan_size, aerie_error *error);
+
+/* ---- Embeddings -------------------------------------------------------------------------------------------
+ *
+ * One vector for each text, from an encoder (BERT and its like) or from any other model. The vector of a text depends on the
+ * model file, the text and the pooling alone: not on the texts beside it, threads or CPU level (law 1).
+ * One thread at a time uses an embedder. Several embedders, and sessions, may share a model. */
+
+typedef struct aerie_embedder aerie_embedder;
+
+typedef struct aerie_embedder_params {
+    size_t size;
+    uint32_t n_ctx;     /* tokens of a text, at most; 0 = what the model was trained for, of other models than encoders at
+                         * most 4096 */
+    uint32_t n_batch;   /* tokens of a pass over the weights, of several texts; 0 = 512. Encoders take whole texts, so theirs
+                         * is at least n_ctx */
+    uint32_t n_threads; /* 0 = a thread per core that this process may use */
+    aerie_pooling pooling;
+    int32_t normalize;  /* 2: to length 1 (default); 1: so that magnitudes add up to 1; 0: to a largest magnitude of 32760;
+                         * any p up to 64: to p-norm 1; -1: not at all. With RANK nothing is done */
+} aerie_embedder_params;
+
+AERIE_INITIALISER(embedder_params)
+
+/* *embedder is the caller's; the model outlives it. Errors: ARGUMENT (no weights, numbers out of range), UNSUPPORTED (RANK
+ * of a model without a classification head), MEMORY (how much is needed). */
+AERIE_API aerie_status aerie_embedder_create(aerie_embedder **embedder, const aerie_model *model,
+                                             const aerie_embedder_params *params, aerie_error *error);
+/* NULL is fine. */
+AERIE_API void aerie_embedder_free(aerie_embedder *embedder);
+/* Numbers of a vector: the model's n_embd; 1 with RANK. */
+AERIE_API uint32_t aerie_embedder_n_out(const aerie_embedder *embedder);
+/* Tokens of a text, at most. */
+AERIE_API uint32_t aerie_embedder_n_ctx(const aerie_embedder *embedder);
+/* The pooling in use, never AUTO. */
+AERIE_API aerie_pooling aerie_embedder_pooling(const aerie_embedder *embedder);
+
+/* A text as tokens; aerie_tokenize with add_special makes them. */
+typedef struct aerie_embed_text {
+    const int32_t *tokens; /* [n_tokens], lent for the call */
+    size_t n_tokens;
+    size_t n_first;        /* tokens from here on are those of a second text (aerie_rerank_tokens); 0, n_tokens: there is
+                            * none */
+    uint64_t reserved[2];
+} aerie_embed_text;
+
+/* Fills vectors [n][aerie_embedder_n_out], which is the caller's. Errors: ARGUMENT (a text without tokens, an unknown token),
+ * LIMIT (a text longer than n_ctx: which, and how long); nothing is computed then. INTERNAL: an operation of the backend
+ * failed. */
+AERIE_API aerie_status aerie_embed(aerie_embedder *embedder, const aerie_embed_text *texts, size_t n, float *vectors,
+                                   aerie_error *error);
+/* The tokens of a query and a document that a reranking model judges together: BOS query EOS document EOS, where the vocabulary
+ * has these. *n_first: where the document begins. Text like [SEP] is text. *tokens is the caller's (aerie_free). Errors: LIMIT,
+ * MEMORY. */
+AERIE_API aerie_status aerie_rerank_tokens(const aerie_model *model, const char *query, size_t n_query, const char *document,
+                                           size_t n_document, int32_t **tokens, size_t *n_tokens, size_t *n_first,
+                                           aerie_error *error);
+
+/* ---- Saved sequences -------------------------------------------------------------------------------------
+ *
+ * A sequence as bytes: its tokens, what the KV cache holds of them in a form that is the same on every machine, and what its
+ * sampler remembers. A request that is submitted with these bytes goes on where the saved one stood, in the same session or in
+ * another, of any number of threads, CPU level or speculation: with the same request the rest of the answer is the same, to the
+ * byte. With another seed, sampling or grammar it is a fork: save once, submit as many as you like. What cannot be used
+ * (another model, other RoPE parameters, overrides or adapters, another type of KV cache, damaged bytes) is refused with a
+ * sentence. The bytes name the sequence's adapters, but do not hold them: the session must have been created with them.
+ *
+ * The bytes are checked for damage by accident, not for forgery: whoever makes such bytes decides what the model takes for its
+ * text, in this sequence and in later ones that begin with the same tokens. Load only bytes from a source that you trust.
+ *
+ * These functions belong to the stepping thread, outside of callbacks; aerie_saved_tokens may be called anywhere. */
+
+/* A task that has not ended, between steps: waiting, in its prompt or in its answer. *data is the caller's (aerie_free).
+ * Events that wait for aerie_poll are not part of it. Errors: ARGUMENT (the task has ended; called by a callback), MEMORY. */
+AERIE_API aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_error *error);
+/* Saves what the KV cache holds of tokens[0..n_tokens), from the first on, of sequences that run or have ended and that have
+ * this scope and these adapters, as in aerie_request. *data is the caller's (aerie_free). Errors: ARGUMENT (it holds none of
+ * them), MEMORY. */
+AERIE_API aerie_status aerie_prefix_save(aerie_session *session, uint64_t scope, const aerie_adapter_use *adapters,
+                                         size_t n_adapters, const int32_t *tokens, size_t n_tokens, void **data, size_t *n,
+                                         aerie_error *error);
+/* Puts a saved sequence's part of the KV cache there, for later requests of this scope that begin with its tokens. *n_loaded,
+ * which may be NULL: how many tokens it holds now; fewer than were saved if running sequences need the room. Errors: FORMAT,
+ * UNSUPPORTED, MEMORY, ARGUMENT. */
+AERIE_API aerie_status aerie_prefix_load(aerie_session *session, uint64_t scope, const void *data, size_t n, size_t *n_loaded,
+                                         aerie_error *error);
+/* The tokens of a saved sequence, of which n_prompt (may be NULL) are the prompt and the rest the answer so far. *tokens is the
+ * caller's (aerie_free). Errors: FORMAT, UNSUPPORTED, MEMORY. */
+AERIE_API aerie_status aerie_saved_tokens(const void *data, size_t n, int32_t **tokens, size_t *n_tokens, size_t *n_prompt,
+                                          aerie_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

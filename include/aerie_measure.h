@@ -1,0 +1,94 @@
+/* aerie_measure.h - for programs that measure, quantize or train: logits of texts, hidden rows, timings, importance matrices.
+ *
+ * The conventions of aerie.h hold, but no ABI is promised: a program that uses these functions is compiled again for each
+ * version of the library.
+ */
+#ifndef AERIE_MEASURE_H
+#define AERIE_MEASURE_H
+
+#include "aerie.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Measuring -------------------------------------------------------------------------------------------
+ *
+ * These functions belong to the stepping thread, outside of callbacks and while no task runs: they empty the session's
+ * cache. */
+
+/* Adapters, as in aerie_request, of what the following functions are given from now on; 0: none, as at first. Requests have
+ * their own. Errors: ARGUMENT (not the session's adapters, too many, one twice, a scale that is not finite). */
+AERIE_API aerie_status aerie_eval_adapters(aerie_session *session, const aerie_adapter_use *adapters, size_t n_adapters,
+                                           aerie_error *error);
+
+/* Told of each position, from 0 on: logits [n_vocab], valid during the call. false: enough. */
+typedef bool aerie_logits_callback(void *user, size_t position, const float *logits);
+/* Logits of every token of a text. Errors: LIMIT (longer than the context), ARGUMENT (a token out of range), INTERNAL (an
+ * operation of the backend failed). */
+AERIE_API aerie_status aerie_eval(aerie_session *session, const int32_t *tokens, size_t n_tokens,
+                                  aerie_logits_callback *callback, void *user, aerie_error *error);
+
+/* As aerie_eval, but of positions from `first` on only: those before them cost no logits. The callback is called by several
+ * threads at once, and after a false one for no position of a later pass. It may call no function of a session. The same
+ * errors. */
+AERIE_API aerie_status aerie_eval_from(aerie_session *session, const int32_t *tokens, size_t n_tokens, size_t first,
+                                       aerie_logits_callback *callback, void *user, aerie_error *error);
+
+/* As aerie_logits_callback, with the tapped hidden rows of the position: features [n_taps][n_embd] f32, in the order of
+ * params.taps. */
+typedef bool aerie_features_callback(void *user, size_t position, const float *logits, const float *features);
+/* As aerie_eval, for training and checking drafter heads. Errors: those of aerie_eval, ARGUMENT for a session without taps,
+ * MEMORY. */
+AERIE_API aerie_status aerie_eval_features(aerie_session *session, const int32_t *tokens, size_t n_tokens,
+                                           aerie_features_callback *callback, void *user, aerie_error *error);
+
+/* Seconds of one target pass over n_rows rows after n_context cached positions, n_runs times: seconds [n_runs].
+ * all_logits: every row exports logits, as in verification; else the last one only, as in a prompt. Errors: ARGUMENT (so many
+ * rows do not fit a pass or the context), MEMORY, INTERNAL. */
+AERIE_API aerie_status aerie_time_pass(aerie_session *session, uint32_t n_rows, uint32_t n_context, bool all_logits,
+                                       uint32_t n_runs, double *seconds, aerie_error *error);
+
+/* Bytes of weights that one pass reads (packed), for roofline figures. */
+AERIE_API uint64_t aerie_model_pass_bytes(const aerie_model *model);
+
+/* ---- Importance matrices ------------------------------------------------------------------------------------
+ *
+ * How large the inputs of each matrix are while a session works: sums of squares by column, for each expert by itself.
+ * Quantizers weigh the errors of a matrix's columns by them. All these functions belong to the stepping thread, outside of
+ * callbacks. */
+
+typedef struct aerie_imatrix aerie_imatrix;
+
+typedef struct aerie_imatrix_params {
+    size_t size;
+    bool head;   /* of the session's drafter head instead of its model */
+    bool output; /* the matrix that makes the logits too; a head's always counts */
+} aerie_imatrix_params;
+
+AERIE_INITIALISER(imatrix_params)
+
+typedef struct aerie_imatrix_info {
+    size_t n_matrices; /* experts counted one by one */
+    size_t n_unseen;   /* of these: no row has reached them yet */
+    uint64_t n_rows;   /* that the most used matrix has met */
+} aerie_imatrix_info;
+
+/* Collects from now on until it is freed, which is before the session is. The output's bytes stay the same. *imatrix is the
+ * caller's. Errors: ARGUMENT (a head is asked for and there is none; the session has a collection already), UNSUPPORTED (by the
+ * backend), MEMORY. */
+AERIE_API aerie_status aerie_imatrix_create(aerie_imatrix **imatrix, aerie_session *session, const aerie_imatrix_params *params,
+                                            aerie_error *error);
+/* Ends the collection. NULL is fine. */
+AERIE_API void aerie_imatrix_free(aerie_imatrix *imatrix);
+/* What was collected so far. size: sizeof *info. */
+AERIE_API void aerie_imatrix_info_get(const aerie_imatrix *imatrix, aerie_imatrix_info *info, size_t size);
+/* To a GGUF file as llama.cpp reads and writes it; of a file that is there nothing is lost before the new one is whole.
+ * dataset: name of the text, for readers; n_chunks of chunk_size tokens have been run. Errors: IO, MEMORY, ARGUMENT. */
+AERIE_API aerie_status aerie_imatrix_save(const aerie_imatrix *imatrix, const char *path, const char *dataset,
+                                          uint32_t n_chunks, uint32_t chunk_size, aerie_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
