@@ -62,5 +62,5 @@ aerie_status aerie_grammar_check(const aerie_grammar *grammar, const char *text,
     const bool limit = m.limit_hit && *n_good < n;
     ae_matcher_free(&m);
     if (!limit) return AERIE_OK;
-    return ae_fail(error, AERIE_ERROR_LIMIT, "the grammar has too many ways, or nests too deep, behind byte %zu", *n_good);
+    return ae_fail(error, AERIE_ERROR_LIMIT, "the grammar has too many ways, or nests too deep, after byte %zu", *n_good);
 }

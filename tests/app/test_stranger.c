@@ -88,7 +88,7 @@ static const struct {
     {"run -m m.gguf -p hi -C 0", 2, "none of the CPUs asked for"},
     {"run -m m.gguf -p hi -j '{' -n 2", 2, "not JSON"},
     {"run -m m.gguf -p hi --grammar '' -n 2", 2, "no rule 'root'"},
-    {"run -m m.gguf -p hi --stop ''", 2, "--stop gives an empty text"},
+    {"run -m m.gguf -p hi --stop ''", 2, "--stop needs a text that is not empty"},
     /* ids that no token has, and a template that is empty */
     {"run -m m.gguf --override-kv tokenizer.ggml.padding_token_id=int:100000 -p hi -n 2", 0,
      "m.gguf: tokenizer.ggml.padding_token_id is 100000, but the vocabulary has"},
@@ -146,7 +146,7 @@ static void models_that_go_away(void **state)
     assert_int_equal(cli_last.status, 0);
     cli("rm ids; cp m.gguf shrunk.gguf; $A run -m shrunk.gguf --mmap -p hi -c 1000000 --ignore-eos -q --ids > ids & P=$!; "
         "i=0; while [ ! -s ids ] && [ $i -lt 600 ]; do sleep 0.05; i=$((i+1)); done; : > shrunk.gguf; wait $P");
-    if (cli_last.status != 3 || !strstr(cli_last.err, "was cut short")) fail_msg("%d: %s", cli_last.status, cli_last.err);
+    if (cli_last.status != 3 || !strstr(cli_last.err, "was truncated")) fail_msg("%d: %s", cli_last.status, cli_last.err);
 }
 
 int main(void)

@@ -453,7 +453,7 @@ static void test_start(void **state)
         for (int i = 0; i < 5000; i++) ae_buf_addf(&text, " | \"a%d\"", i);
         ae_grammar *g = grammar_of(text.data);
         assert_int_equal(ae_grammar_check_start(g, &error), k ? AERIE_OK : AERIE_ERROR_LIMIT);
-        if (!k) assert_non_null(strstr(error.text, "the grammar begins in too many ways at once: more than 4096"));
+        if (!k) assert_non_null(strstr(error.text, "more than 4096 ways at once"));
         ae_grammar_free(g);
     }
     ae_buf_free(&text);

@@ -56,8 +56,8 @@ static json_t *openai_error(const serve_error *e)
 void serve_memory_say(const serve_call *call, serve_error *error)
 {
     if (error->memory && atomic_load(&call->use.refused))
-        serve_fail(error, 503, "", "the memory limit for requests is used up (--max-request-memory): this request needs more than "
-                   "is left of %llu MiB; try again later, or send a smaller request",
+        serve_fail(error, 503, "", "the memory limit for requests is used up (--max-request-memory): this request needs more "
+                   "than is left of %llu MiB; try again later, or send a smaller request",
                    atomic_load(&call->use.of->most) >> 20);
 }
 
@@ -251,10 +251,11 @@ static bool check_head(serve_call *call)
     bool cors;
     if (!check_framing(call)) return false;
     if (host && !serve_host_allowed(call->server, host))
-        return serve_fail(e, 403, "", "requests for the host '%.100s' are not allowed; --allowed-hosts lists host names that are",
-                          host);
+        return serve_fail(e, 403, "", "requests for the host '%.100s' are not allowed; --allowed-hosts lists host names "
+                          "that are", host);
     if (origin && !serve_origin_allowed(call->server, origin, host, &cors))
-        return serve_fail(e, 403, "", "pages from '%.100s' may not use this server; --cors-origins lists origins that may", origin);
+        return serve_fail(e, 403, "", "pages from '%.100s' may not use this server; --cors-origins lists origins that may",
+                          origin);
     if (strcmp(call->method, "OPTIONS") == 0 && origin && cors) return true;
     call->route = serve_route_find(call->method, call->path, &call->allow);
     if (call->allow && !call->route)

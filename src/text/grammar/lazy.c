@@ -21,7 +21,9 @@ typedef struct word {
 /* States: 0 is the beginning. The table of a state that ends a word is not used. */
 typedef struct finder {
     uint16_t (*next)[256]; /* [n] */
-    uint16_t *suffix, *ends, *queue; /* [n] suffix: the longest shorter state that ends the same; ends: the word that ends here */
+    uint16_t *suffix; /* [n] the longest shorter state that ends the same */
+    uint16_t *ends;   /* [n] the word that ends here */
+    uint16_t *queue;  /* [n] */
     uint32_t n;
 } finder;
 

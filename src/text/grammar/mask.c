@@ -90,7 +90,8 @@ static bool collect(ae_token_trie *t, const ae_vocab *vocab)
     return !all.failed;
 }
 
-/* Makes the nodes of sorted entries: each entry adds nodes for its bytes after the prefix that it shares with the one before. */
+/* Makes the nodes of sorted entries: each entry adds nodes for its bytes after the prefix that it shares with the one before.
+ * */
 static bool make_nodes(ae_token_trie *t, const entry *entries)
 {
     size_t n = 0;

@@ -136,7 +136,8 @@ static inline uint32_t ae_run_panels(uint32_t n)
     return n < AE_RUN ? AE_RUN / n : 1;
 }
 
-/* Lines from the start of one stream of a run of n blocks to the next. Up to 15 lines are left unused, so that the streams start
+/* Lines from the start of one stream of a run of n blocks to the next. Up to 15 lines are left unused, so that the streams
+ * start
  * in different sets of an L1 cache with 4 KiB per way: Q4_0, 4,096 columns, 1, 4, 8, 16 rows on the same VM took 2.3, 2.4, 3.1,
  * 5.9 ms without and 2.2, 2.3, 3.0, 5.9 ms with them, 2.5, 2.7, 3.1, 5.8 ms with four streams of 4 KiB read block after
  * block. */
@@ -275,7 +276,8 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
  *   AE_KV_F32   f32 [64][n_rope + head_dim]; arithmetic as above, i over the whole row
  *   AE_KV_Q8_0  one plane int8 [4][(P + D) / 4][16][4], place p and element i of the padded row at
  *               [p / 16][i / 4][p % 16][i % 4]; then cd, rd f32 [64], scales of the latent and of the rotated part
- *   AE_KV_F16   two such planes, then the scales: a code is 128 * high + low, low from -64 to 63; the plane of high digits comes
+ *   AE_KV_F16   two such planes, then the scales: a code is 128 * high + low, low from -64 to 63; the plane of high digits
+ * comes
  *               first
  * Each part is turned by itself, as K of q8_0 is, in blocks of h (hc, hr), and gets its own codes and scale: Q8_0 as K of q8_0,
  * F16 as a query: d = top / AE_KV_QUERY and the query's code formula. Both parts of a query get codes too: scales qc, qr.
@@ -545,7 +547,8 @@ void ae_act_layout(ae_layout *layout, size_t n_rows, size_t n_in, size_t tiled, 
 ae_act ae_act_slice(const ae_act *all, uint32_t first, uint32_t i_tile, uint32_t n);
 /* Copies row `from` of x in the row form to row `to` of y, in the forms that are needed; n_in of both must be equal. */
 void ae_act_copy_row(const ae_act *x, uint32_t from, const ae_act *y, uint32_t to, const ae_act_need *need);
-/* Makes the tiled form of blocks [begin, end) of 32 k, all rows, from the row form of AE_DOT_32 or AE_DOT_256 (activation.c). */
+/* Makes the tiled form of blocks [begin, end) of 32 k, all rows, from the row form of AE_DOT_32 or AE_DOT_256 (activation.c).
+ * */
 void ae_act_tile(ae_act *act, ae_dot dot, uint32_t begin, uint32_t end);
 /* The same for those forms that are needed with act's number of rows. */
 void ae_act_tile_needed(ae_act *act, const ae_act_need *need, uint32_t begin, uint32_t end);
@@ -561,8 +564,8 @@ void ae_pack_panels_generic(uint32_t type, const uint8_t *plain, uint32_t n_out,
 void ae_pack_panels(uint32_t type, const uint8_t *plain, uint32_t n_out, uint32_t n_in, const ae_packed *packed,
                     uint32_t begin, uint32_t end);
 
-/* Packs one unit of 16 rows: `block` is the first row's block, the others follow at `stride` bytes. Returns the next position in
- * scales. */
+/* Packs one unit of 16 rows: `block` is the first row's block, the others follow at `stride` bytes. Returns the next position
+ * in scales. */
 typedef uint8_t *ae_pack_unit_fn(const uint8_t *block, size_t stride, uint8_t *codes, uint8_t *scales);
 /* The packer of a type; NULL for a type without a packer of its own (pack_fast.c). */
 ae_pack_unit_fn *ae_pack_fast(uint32_t type);

@@ -1,5 +1,5 @@
-/* latent.c - the definition of latent rows in the cache: writing them, and turning results back (kernels.h). Attention over them
- * is in attention.c. */
+/* latent.c - the definition of latent rows in the cache: writing them, and turning results back (kernels.h). Attention over
+ * them is in attention.c. */
 #include <string.h>
 
 #include "backend/cpu/ref/ref.h"

@@ -87,8 +87,8 @@ static float largest(const float *x, uint32_t n)
     return top;
 }
 
-/* Returns the scale with the least squared error and its codes. Errors are summed in n_sums sums over k % n_sums: 16 in a group,
- * 64 in a row. A scale too small to invert is zero. */
+/* Returns the scale with the least squared error and its codes. Errors are summed in n_sums sums over k % n_sums: 16 in a
+ * group, 64 in a row. A scale too small to invert is zero. */
 static float quant_best(const float *x, uint32_t n, uint32_t n_sums, int8_t *q)
 {
     static const float tops[AE_QUANT_TRIES] = AE_QUANT_TOPS;
