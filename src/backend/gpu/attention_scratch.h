@@ -1,0 +1,12 @@
+/* attention_scratch.h - what a stream keeps on the device for attention (attention.c). */
+#ifndef AE_BACKEND_GPU_ATTENTION_SCRATCH_H
+#define AE_BACKEND_GPU_ATTENTION_SCRATCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct ae_gpu_attention_scratch {
+    uint8_t *room; /* to be replaced */
+} ae_gpu_attention_scratch;
+
+#endif

@@ -1,0 +1,73 @@
+/* driver.h - what the GPU backends need of an API: memory, copies, launches, recordings. One table for each API.
+ *
+ * Owns nothing. A driver knows neither tensors nor operations. A device has one queue: copies, launches and recordings run in
+ * the order in which they were given, whichever thread gave them. Calls for one device come one at a time (gpu.c holds its
+ * lock), except alloc, free and fill, which any thread may call at any time.
+ * Errors: functions that can fail return a status and a sentence that names the device and the call that failed. A device that
+ * is lost fails every later call.
+ */
+#ifndef AE_BACKEND_GPU_DRIVER_H
+#define AE_BACKEND_GPU_DRIVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+typedef struct ae_gpu_device ae_gpu_device;       /* each driver completes it */
+typedef struct ae_gpu_recording ae_gpu_recording; /* likewise */
+
+#define AE_GPU_MARKS 128 /* points in time that a device remembers */
+
+typedef struct ae_gpu_facts {
+    char name[128];            /* for people: "NVIDIA H100 80GB HBM3, compute capability 9.0, driver 580.159" */
+    uint32_t n_multiprocessors;
+    uint32_t max_shared_bytes; /* of a block */
+    bool int8_mma;             /* it has the matrix instructions of kernels/kernel.h */
+} ae_gpu_facts;
+
+typedef struct ae_gpu_driver {
+    const char *name; /* of the backend: "cuda" */
+    /* Devices that there are. UNSUPPORTED with a sentence where the API or its library is missing. */
+    aerie_status (*count)(uint32_t *n, aerie_error *error);
+    aerie_status (*open)(uint32_t i, ae_gpu_device **out, ae_gpu_facts *facts, aerie_error *error);
+    void (*close)(ae_gpu_device *device);
+    void (*memory_info)(ae_gpu_device *device, uint64_t *n_free, uint64_t *n_total);
+
+    /* Device memory, zeroed, 256-byte aligned; NULL when there is none left. */
+    void *(*alloc)(ae_gpu_device *device, size_t bytes);
+    void (*free)(ae_gpu_device *device, void *memory);
+    /* (host) memory that the device can copy from and to while the host goes on; NULL when there is none left. */
+    void *(*alloc_pinned)(ae_gpu_device *device, size_t bytes);
+    void (*free_pinned)(ae_gpu_device *device, void *memory);
+    /* n bytes from any (host) memory, outside the queue; done when it returns. */
+    aerie_status (*fill)(ae_gpu_device *device, void *to, const void *host, size_t n, aerie_error *error);
+
+    /* In the queue: */
+    aerie_status (*copy_in)(ae_gpu_device *device, void *to, const void *pinned, size_t n, aerie_error *error);
+    aerie_status (*copy_out)(ae_gpu_device *device, void *pinned, const void *from, size_t n, aerie_error *error);
+    aerie_status (*zero)(ae_gpu_device *device, void *to, size_t n, aerie_error *error);
+    /* Kernel i of AE_GPU_KERNELS over a grid of blocks, with n_shared bytes of shared memory a block; args is copied. */
+    aerie_status (*launch)(ae_gpu_device *device, uint32_t i, const uint32_t grid[3], uint32_t n_shared, const void *args,
+                           aerie_error *error);
+    /* A point in the queue, in slot i of AE_GPU_MARKS; the seconds between two, after sync. */
+    aerie_status (*mark)(ae_gpu_device *device, uint32_t i, aerie_error *error);
+    double (*elapsed)(ae_gpu_device *device, uint32_t from, uint32_t to);
+    /* Waits until the queue is empty. The first failure since the last sync, also of launches. */
+    aerie_status (*sync)(ae_gpu_device *device, aerie_error *error);
+
+    /* Launches, copies between device addresses and zeroing from begin to end are kept instead of run. NULL: the driver cannot
+     * record. A recording may be replayed as often as is wanted. */
+    aerie_status (*record_begin)(ae_gpu_device *device, aerie_error *error);
+    aerie_status (*record_end)(ae_gpu_device *device, ae_gpu_recording **out, aerie_error *error);
+    aerie_status (*replay)(ae_gpu_device *device, ae_gpu_recording *recording, aerie_error *error);
+    void (*recording_free)(ae_gpu_device *device, ae_gpu_recording *recording);
+} ae_gpu_driver;
+
+extern const ae_gpu_driver ae_gpu_driver_cuda; /* cuda/: libcuda.so.1, loaded when it is asked for */
+#ifdef AE_GPU_EMU
+extern const ae_gpu_driver ae_gpu_driver_emu;  /* emu/: the same kernels on the host, for tests */
+#endif
+
+#endif

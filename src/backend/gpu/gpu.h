@@ -1,0 +1,133 @@
+/* gpu.h - inside the GPU backends: the device, streams, weights and stores that their files share.
+ *
+ * One host side for all APIs: operations become launches of the kernels in kernels/, given to a driver (driver.h). All streams
+ * of a backend share the device's one queue, so what one stream wrote another may read without a wait.
+ */
+#ifndef AE_BACKEND_GPU_GPU_H
+#define AE_BACKEND_GPU_GPU_H
+
+#include <pthread.h>
+
+#include "backend/backend.h"
+#include "backend/gpu/attention_scratch.h"
+#include "backend/gpu/driver.h"
+#include "backend/gpu/product_scratch.h"
+#include "backend/gpu/kernels/list.h"
+
+typedef struct ae_gpu_backend {
+    ae_backend base;
+    const ae_gpu_driver *driver;
+    ae_gpu_device *device;
+    ae_gpu_facts facts;
+    pthread_mutex_t mutex; /* of the queue; held through a recording */
+} ae_gpu_backend;
+
+typedef struct ae_gpu_pass ae_gpu_pass; /* a recorded pass (stream.c) */
+
+struct ae_stream {
+    ae_gpu_backend *backend;
+    ae_stream_options options;
+    aerie_error fault;       /* the first since the last sync */
+    bool recording;          /* between pass_begin and pass_end, with the backend's lock held */
+    uint32_t mark_base, n_marks;
+    ae_gpu_pass *passes;
+    uint8_t *staging;        /* pinned, [staging_bytes]: uploads and downloads go through it */
+    size_t staging_bytes, staging_used;
+    uint8_t *memory;         /* on the device: scratch, one block, laid out by the functions below */
+    size_t memory_bytes;
+    ae_gpu_product_scratch product;
+    ae_gpu_attention_scratch attention;
+};
+
+/* Scratch of a stream on the device: adds to the layout what the operations of a file need for these options. Run dry for
+ * stream_bytes (base NULL) and again with a base; sizes must not depend on the base. */
+void ae_gpu_product_layout(ae_layout *layout, const ae_gpu_backend *backend, const ae_stream_options *options,
+                           ae_gpu_product_scratch *scratch);
+void ae_gpu_attention_layout(ae_layout *layout, const ae_gpu_backend *backend, const ae_stream_options *options,
+                             ae_gpu_attention_scratch *scratch);
+
+static inline ae_gpu_backend *ae_gpu(const ae_backend *backend)
+{
+    return (ae_gpu_backend *)(uintptr_t)backend;
+}
+
+/* Launches kernel `i` over gx * gy * gz blocks. `args` is the kernel's struct. A failure is noted in the stream; an empty grid
+ * launches nothing. */
+void ae_gpu_launch(ae_stream *stream, ae_gpu_kernel i, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t n_shared,
+                   const void *args);
+/* Notes that this backend does not run something: "cuda: recurrent layers ... (--device cpu runs them)". */
+void ae_gpu_decline(ae_stream *stream, const char *what);
+
+/* stream.c */
+size_t ae_gpu_stream_bytes(const ae_backend *backend, const ae_stream_options *options);
+aerie_status ae_gpu_stream_create(ae_backend *backend, const ae_stream_options *options, ae_stream **out, aerie_error *error);
+void ae_gpu_stream_free(ae_stream *stream);
+aerie_status ae_gpu_sync(ae_stream *stream, aerie_error *error);
+void ae_gpu_host_run(ae_stream *stream, ae_pool_job *job, void *context, uint32_t n);
+void ae_gpu_upload(ae_stream *stream, void *device, const void *host, size_t n);
+void ae_gpu_download(ae_stream *stream, void *host, const void *device, size_t n);
+void ae_gpu_fill(ae_backend *backend, void *device, const void *host, size_t n);
+const void *ae_gpu_view(ae_stream *stream, const void *device, void *room, size_t n);
+uint32_t ae_gpu_mark(ae_stream *stream);
+double ae_gpu_elapsed(const ae_stream *stream, uint32_t from, uint32_t to);
+bool ae_gpu_pass_begin(ae_stream *stream, uint64_t key);
+void ae_gpu_pass_end(ae_stream *stream);
+
+/* weight.c */
+size_t ae_gpu_weight_bytes(const ae_backend *backend, const ae_weight_source *source);
+aerie_status ae_gpu_weight_create(ae_backend *backend, const ae_weight_source *source, void *memory, ae_weight **out,
+                                  aerie_error *error);
+void ae_gpu_weight_fill(ae_backend *backend, ae_weight *weight, const void *rows, uint32_t first, uint32_t n);
+void ae_gpu_weight_free(ae_backend *backend, ae_weight *weight);
+/* lookup reads the file's rows of a weight with AE_WEIGHT_LOOKUP; NULL on others. */
+const uint8_t *ae_gpu_weight_rows(const ae_weight *weight);
+
+/* product.c */
+void ae_gpu_matmul(ae_stream *stream, const ae_matmul *args);
+void ae_gpu_head_matmul(ae_stream *stream, const ae_head_matmul *args);
+void ae_gpu_lookup(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y,
+                   size_t y_stride);
+
+/* rows.c */
+void ae_gpu_norm(ae_stream *stream, const ae_norm *args);
+void ae_gpu_axpy(ae_stream *stream, const ae_axpy *args);
+void ae_gpu_map(ae_stream *stream, const ae_map *args);
+void ae_gpu_copy(ae_stream *stream, const ae_copy *args);
+
+/* kv.c */
+size_t ae_gpu_kv_bytes(const ae_backend *backend, const ae_kv_shape *shape);
+aerie_status ae_gpu_kv_create(ae_backend *backend, const ae_kv_shape *shape, ae_kv_store **out, aerie_error *error);
+void ae_gpu_kv_free(ae_backend *backend, ae_kv_store *kv);
+void ae_gpu_kv_copy_page(ae_stream *stream, ae_kv_store *kv, int32_t from, int32_t to, uint32_t n);
+void ae_gpu_kv_commit(ae_stream *stream, const ae_kv_commit_args *args);
+size_t ae_gpu_kv_slot_bytes(const ae_kv_store *kv);
+void ae_gpu_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out);
+void ae_gpu_kv_write(ae_stream *stream, ae_kv_store *kv, const int32_t *table, int32_t slot, const void *bytes);
+
+/* attention.c */
+void ae_gpu_rope_table(ae_stream *stream, const ae_rope_table *args);
+void ae_gpu_rope_kv(ae_stream *stream, const ae_rope_kv *args);
+void ae_gpu_attention(ae_stream *stream, const ae_attention *args);
+
+/* draw.c */
+void ae_gpu_walk(ae_stream *stream, const ae_walk *args);
+void ae_gpu_propose(ae_stream *stream, const ae_propose *args);
+
+/* moe.c */
+void ae_gpu_moe(ae_stream *stream, const ae_moe *args);
+
+/* recurrent.c */
+size_t ae_gpu_state_bytes(const ae_backend *backend, const ae_state_shape *shape);
+aerie_status ae_gpu_state_create(ae_backend *backend, const ae_state_shape *shape, ae_state_store **out, aerie_error *error);
+void ae_gpu_state_free(ae_backend *backend, ae_state_store *store);
+void ae_gpu_state_zero(ae_stream *stream, ae_state_store *store, uint32_t plane);
+void ae_gpu_state_copy(ae_stream *stream, ae_state_store *store, uint32_t from, uint32_t to);
+void ae_gpu_state_absorb(ae_stream *stream, const ae_state_pass *pass);
+size_t ae_gpu_state_plane_bytes(const ae_state_store *store);
+void ae_gpu_state_read(ae_stream *stream, const ae_state_store *store, uint32_t plane, void *out);
+void ae_gpu_state_write(ae_stream *stream, ae_state_store *store, uint32_t plane, const void *bytes);
+void ae_gpu_conv(ae_stream *stream, const ae_conv *args);
+void ae_gpu_recur(ae_stream *stream, const ae_recur *args);
+void ae_gpu_gated_norm(ae_stream *stream, const ae_gated_norm *args);
+
+#endif

@@ -1,0 +1,26 @@
+/* list.h - all kernels, and the arguments of each.
+ *
+ * Read by three compilers: the host's C, nvcc, and g++ for the emulation. Arguments are plain structs of device addresses and
+ * 32-bit numbers, no larger than 4,000 bytes. A kernel is entered here and defined in one .cu file of this folder.
+ */
+#ifndef AE_BACKEND_GPU_KERNELS_LIST_H
+#define AE_BACKEND_GPU_KERNELS_LIST_H
+
+#include "backend/gpu/kernels/args_attention.h"
+#include "backend/gpu/kernels/args_product.h"
+#include "backend/gpu/kernels/args_rows.h"
+
+/* X(name, struct of arguments, threads of a block); each file of arguments lists its own. */
+#define AE_GPU_KERNELS(X) \
+    AE_GPU_KERNELS_PRODUCT(X) \
+    AE_GPU_KERNELS_ROWS(X) \
+    AE_GPU_KERNELS_ATTENTION(X)
+
+typedef enum ae_gpu_kernel {
+#define AE_GPU_KERNEL_ID(name, args, threads) AE_GPU_##name,
+    AE_GPU_KERNELS(AE_GPU_KERNEL_ID)
+#undef AE_GPU_KERNEL_ID
+    AE_GPU_N_KERNELS
+} ae_gpu_kernel;
+
+#endif
