@@ -5,7 +5,7 @@
  * ae_fma are IEEE operations rounded to nearest in both.
  *
  * Rules for kernels: one dynamic block of shared memory (AE_SHARED); no __shared__ or static variables; no warp operation
- * without all 32 lanes; loads and stores of shared memory that other threads see go through AE_LOAD_SHARED and
+ * without all 32 lanes, no ae_sync without all threads of the block (also none that has returned); loads and stores of shared memory that other threads see go through AE_LOAD_SHARED and
  * AE_STORE_SHARED (the emulation checks alignment there); templates over integers only; no libm but sqrtf, fabsf; no references
  * or C++ classes in arguments.
  *
@@ -29,8 +29,147 @@
  *   ae_copy16(shared, global)                      16 bytes, asynchronously: there after ae_copy_wait and ae_sync
  *   ae_copy_commit(), ae_copy_wait<n>()            a group of copies; waits until at most n groups are under way
  *   ae_max(a, b), ae_min(a, b)                     of integers
+ *   AE_UNROLL, AE_NO_UNROLL                        before a loop: unroll it wholly, or leave it as it is
  */
 #ifndef AE_BACKEND_GPU_KERNELS_KERNEL_H
 #define AE_BACKEND_GPU_KERNELS_KERNEL_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef AE_GPU_EMU
+#include "backend/gpu/emu/emu.h"
+#else
+
+#define AE_KERNEL(name, type, threads) \
+    extern "C" __global__ void __launch_bounds__(threads) ae_##name(const __grid_constant__ type a)
+#define AE_DEV static __device__ __forceinline__
+#define AE_SHARED(p) \
+    extern __shared__ uint4 ae_shared_memory[]; \
+    uint8_t *p = reinterpret_cast<uint8_t *>(ae_shared_memory)
+#define AE_UNROLL _Pragma("unroll")
+#define AE_NO_UNROLL _Pragma("unroll 1")
+
+AE_DEV uint32_t ae_thread(void) { return threadIdx.x; }
+AE_DEV uint32_t ae_block_x(void) { return blockIdx.x; }
+AE_DEV uint32_t ae_block_y(void) { return blockIdx.y; }
+AE_DEV uint32_t ae_block_z(void) { return blockIdx.z; }
+AE_DEV uint32_t ae_grid_x(void) { return gridDim.x; }
+AE_DEV uint32_t ae_grid_y(void) { return gridDim.y; }
+
+AE_DEV void ae_sync(void) { __syncthreads(); }
+AE_DEV void ae_sync_warp(void) { __syncwarp(); }
+template <class T> AE_DEV T ae_shfl(T v, uint32_t lane) { return __shfl_sync(0xffffffffu, v, static_cast<int>(lane)); }
+template <class T> AE_DEV T ae_shfl_xor(T v, uint32_t mask) { return __shfl_xor_sync(0xffffffffu, v, static_cast<int>(mask)); }
+
+AE_DEV float ae_fma(float x, float y, float z) { return __fmaf_rn(x, y, z); }
+AE_DEV double ae_fma(double x, double y, double z) { return __fma_rn(x, y, z); }
+AE_DEV float ae_as_float(uint32_t bits) { return __uint_as_float(bits); }
+AE_DEV uint32_t ae_as_bits(float f) { return __float_as_uint(f); }
+
+AE_DEV float ae_half(uint16_t bits)
+{
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(bits));
+    return f;
+}
+
+AE_DEV uint16_t ae_to_half(float f)
+{
+    uint16_t bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(f));
+    return bits;
+}
+
+AE_DEV int32_t ae_dp4a(uint32_t x, uint32_t y, int32_t z)
+{
+    int32_t sum;
+    asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(sum) : "r"(x), "r"(y), "r"(z));
+    return sum;
+}
+
+AE_DEV int32_t ae_dp4a_us(uint32_t x, uint32_t y, int32_t z)
+{
+    int32_t sum;
+    asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(sum) : "r"(x), "r"(y), "r"(z));
+    return sum;
+}
+
+AE_DEV uint32_t ae_load4(const void *p) { return __ldg(static_cast<const uint32_t *>(p)); }
+AE_DEV uint2 ae_load8(const void *p) { return __ldg(static_cast<const uint2 *>(p)); }
+AE_DEV uint4 ae_load16(const void *p) { return __ldg(static_cast<const uint4 *>(p)); }
+
+AE_DEV uint4 ae_stream16(const void *p)
+{
+    uint4 v;
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    return v;
+}
+
+#define AE_LOAD_SHARED(type, p) (*reinterpret_cast<const type *>(p))
+#define AE_STORE_SHARED(type, p, v) (*reinterpret_cast<type *>(p) = (v))
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+/* c[0], c[1] += A B: m8n8k16, what compute capability 7.5 has. */
+AE_DEV void ae_mma_8(int32_t *c, uint32_t a, uint32_t b)
+{
+    asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"
+                 : "+r"(c[0]), "+r"(c[1]) : "r"(a), "r"(b));
+}
+
+AE_DEV void ae_mma_s8(int32_t c[4], const uint32_t a[4], const uint32_t b[2])
+{
+    ae_mma_8(c, a[0], b[0]);
+    ae_mma_8(c + 2, a[1], b[0]);
+    ae_mma_8(c, a[2], b[1]);
+    ae_mma_8(c + 2, a[3], b[1]);
+}
+
+AE_DEV void ae_mma_s8_k16(int32_t c[4], const uint32_t a[2], const uint32_t b[1])
+{
+    ae_mma_8(c, a[0], b[0]);
+    ae_mma_8(c + 2, a[1], b[0]);
+}
+
+AE_DEV void ae_copy16(void *shared, const void *global)
+{
+    *static_cast<uint4 *>(shared) = *static_cast<const uint4 *>(global);
+}
+
+AE_DEV void ae_copy_commit(void) {}
+template <int n> AE_DEV void ae_copy_wait(void) {}
+#else
+AE_DEV void ae_mma_s8(int32_t c[4], const uint32_t a[4], const uint32_t b[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+AE_DEV void ae_mma_s8_k16(int32_t c[4], const uint32_t a[2], const uint32_t b[1])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+}
+
+AE_DEV void ae_copy16(void *shared, const void *global)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :: "r"(static_cast<uint32_t>(__cvta_generic_to_shared(shared))), "l"(global));
+}
+
+AE_DEV void ae_copy_commit(void) { asm volatile("cp.async.commit_group;"); }
+template <int n> AE_DEV void ae_copy_wait(void) { asm volatile("cp.async.wait_group %0;" :: "n"(n) : "memory"); }
+#endif
+
+#endif
+
+/* Of integers of one type. */
+template <class T> AE_DEV T ae_max(T x, T y) { return x > y ? x : y; }
+template <class T> AE_DEV T ae_min(T x, T y) { return x < y ? x : y; }
 
 #endif

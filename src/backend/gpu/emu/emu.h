@@ -1,0 +1,178 @@
+/* emu.h - the language of kernel.h on the host: what a kernel compiled by g++ calls.
+ *
+ * A block's threads are fibers of one host thread (fibers.c); they change only where they meet: ae_sync and the operations of a
+ * warp. A kernel that breaks a rule ends the launch with a sentence that names the block, the thread, the file and the line.
+ */
+#ifndef AE_BACKEND_GPU_EMU_EMU_H
+#define AE_BACKEND_GPU_EMU_EMU_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "backend/gpu/emu/launch.h"
+
+struct alignas(8) uint2 { uint32_t x, y; };
+struct alignas(16) uint4 { uint32_t x, y, z, w; };
+struct alignas(8) int2 { int32_t x, y; };
+struct alignas(16) int4 { int32_t x, y, z, w; };
+struct alignas(8) float2 { float x, y; };
+struct alignas(16) float4 { float x, y, z, w; };
+struct alignas(16) double2 { double x, y; };
+
+#define AE_DEV static inline
+#define AE_UNROLL
+#define AE_NO_UNROLL
+
+AE_DEV uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
+AE_DEV uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
+AE_DEV int2 make_int2(int32_t x, int32_t y) { return {x, y}; }
+AE_DEV int4 make_int4(int32_t x, int32_t y, int32_t z, int32_t w) { return {x, y, z, w}; }
+AE_DEV float2 make_float2(float x, float y) { return {x, y}; }
+AE_DEV float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+AE_DEV double2 make_double2(double x, double y) { return {x, y}; }
+
+/* The driver finds ae_emu_NAME and what it was compiled for by list.h. */
+#define AE_KERNEL(name, type, threads) \
+    static void ae_kernel_##name(const type &a); \
+    extern "C" { \
+    void ae_emu_##name(const void *args); \
+    void ae_emu_##name(const void *args) { ae_kernel_##name(*static_cast<const type *>(args)); } \
+    extern const ae_emu_facts ae_emu_facts_##name; \
+    const ae_emu_facts ae_emu_facts_##name = {threads, sizeof(type)}; \
+    } \
+    static void ae_kernel_##name(const type &a)
+
+#define AE_SHARED(p) uint8_t *p = ae_emu_now->shared
+
+AE_DEV uint32_t ae_thread(void) { return ae_emu_now->thread; }
+AE_DEV uint32_t ae_block_x(void) { return ae_emu_now->block[0]; }
+AE_DEV uint32_t ae_block_y(void) { return ae_emu_now->block[1]; }
+AE_DEV uint32_t ae_block_z(void) { return ae_emu_now->block[2]; }
+AE_DEV uint32_t ae_grid_x(void) { return ae_emu_now->grid[0]; }
+AE_DEV uint32_t ae_grid_y(void) { return ae_emu_now->grid[1]; }
+
+/* Where a kernel calls: the default arguments of everything that may report. */
+#define AE_EMU_HERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
+
+AE_DEV void ae_sync(AE_EMU_HERE) { ae_emu_sync(file, line); }
+AE_DEV void ae_sync_warp(AE_EMU_HERE) { ae_emu_sync_warp(file, line); }
+
+template <class T> AE_DEV T ae_shfl(T v, uint32_t lane, AE_EMU_HERE)
+{
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a shuffle moves 4 or 8 bytes");
+    uint64_t bits = 0;
+    memcpy(&bits, &v, sizeof v);
+    bits = ae_emu_shfl(bits, lane % 32, file, line);
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
+template <class T> AE_DEV T ae_shfl_xor(T v, uint32_t mask, AE_EMU_HERE)
+{
+    return ae_shfl(v, (ae_thread() % 32) ^ mask, file, line);
+}
+
+/* Exact in any case: libm's is slow where a plain x86-64 build calls it. */
+#if defined(__x86_64__)
+AE_DEV float ae_fma(float x, float y, float z)
+{
+    if (!__builtin_cpu_supports("fma")) return fmaf(x, y, z);
+    __asm__("vfmadd213ss %2, %1, %0" : "+x"(x) : "x"(y), "x"(z));
+    return x;
+}
+
+AE_DEV double ae_fma(double x, double y, double z)
+{
+    if (!__builtin_cpu_supports("fma")) return fma(x, y, z);
+    __asm__("vfmadd213sd %2, %1, %0" : "+x"(x) : "x"(y), "x"(z));
+    return x;
+}
+#else
+AE_DEV float ae_fma(float x, float y, float z) { return fmaf(x, y, z); }
+AE_DEV double ae_fma(double x, double y, double z) { return fma(x, y, z); }
+#endif
+
+AE_DEV float ae_as_float(uint32_t bits)
+{
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+AE_DEV uint32_t ae_as_bits(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    return bits;
+}
+
+AE_DEV float ae_half(uint16_t bits)
+{
+    const uint32_t t = (bits & 0x7fffu) << 13;
+    const uint32_t f = t >= 0x0f800000u ? t | 0x7f800000u : ae_as_bits(ae_as_float(t) * 0x1p112f);
+    return ae_as_float(f | (bits & 0x8000u) << 16);
+}
+
+AE_DEV uint16_t ae_to_half(float f)
+{
+    const uint32_t bits = ae_as_bits(f), sign = bits >> 16 & 0x8000u, t = bits & 0x7fffffffu;
+    if (t > 0x7f800000u) return 0x7fff;                                    /* CUDA's NaN */
+    if (t >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);    /* 65520 and more */
+    if (t < 0x38800000u) /* subnormal: the addition rounds to units of 2^-24 */
+        return static_cast<uint16_t>(sign | (ae_as_bits(ae_as_float(t) + 0.5f) - 0x3f000000u));
+    return static_cast<uint16_t>(sign | ((t - 0x38000000u + 0xfffu + (t >> 13 & 1)) >> 13));
+}
+
+AE_DEV int32_t ae_dp4a(uint32_t x, uint32_t y, int32_t z)
+{
+    uint32_t sum = static_cast<uint32_t>(z); /* it wraps */
+    for (int i = 0; i < 32; i += 8)
+        sum += static_cast<uint32_t>(static_cast<int8_t>(x >> i) * static_cast<int8_t>(y >> i));
+    return static_cast<int32_t>(sum);
+}
+
+AE_DEV int32_t ae_dp4a_us(uint32_t x, uint32_t y, int32_t z)
+{
+    uint32_t sum = static_cast<uint32_t>(z);
+    for (int i = 0; i < 32; i += 8)
+        sum += static_cast<uint32_t>(static_cast<uint8_t>(x >> i) * static_cast<int8_t>(y >> i));
+    return static_cast<int32_t>(sum);
+}
+
+template <class T> AE_DEV T ae_emu_load(const void *p, AE_EMU_HERE)
+{
+    if (reinterpret_cast<uintptr_t>(p) % alignof(T)) ae_emu_misaligned(p, alignof(T), file, line);
+    T v;
+    memcpy(&v, __builtin_assume_aligned(p, alignof(T)), sizeof v);
+    return v;
+}
+
+template <class T> AE_DEV void ae_emu_store(void *p, T v, AE_EMU_HERE)
+{
+    if (reinterpret_cast<uintptr_t>(p) % alignof(T)) ae_emu_misaligned(p, alignof(T), file, line);
+    memcpy(__builtin_assume_aligned(p, alignof(T)), &v, sizeof v);
+}
+
+AE_DEV uint32_t ae_load4(const void *p, AE_EMU_HERE) { return ae_emu_load<uint32_t>(p, file, line); }
+AE_DEV uint2 ae_load8(const void *p, AE_EMU_HERE) { return ae_emu_load<uint2>(p, file, line); }
+AE_DEV uint4 ae_load16(const void *p, AE_EMU_HERE) { return ae_emu_load<uint4>(p, file, line); }
+AE_DEV uint4 ae_stream16(const void *p, AE_EMU_HERE) { return ae_emu_load<uint4>(p, file, line); }
+#define AE_LOAD_SHARED(type, p) ae_emu_load<type>(p)
+#define AE_STORE_SHARED(type, p, v) ae_emu_store<type>(p, v)
+
+AE_DEV void ae_mma_s8(int32_t c[4], const uint32_t a[4], const uint32_t b[2], AE_EMU_HERE)
+{
+    ae_emu_mma(c, a, b, 32, file, line);
+}
+
+AE_DEV void ae_mma_s8_k16(int32_t c[4], const uint32_t a[2], const uint32_t b[1], AE_EMU_HERE)
+{
+    ae_emu_mma(c, a, b, 16, file, line);
+}
+
+AE_DEV void ae_copy16(void *shared, const void *global, AE_EMU_HERE) { ae_emu_copy16(shared, global, file, line); }
+AE_DEV void ae_copy_commit(void) { ae_emu_copy_commit(); }
+template <int n> AE_DEV void ae_copy_wait(void) { ae_emu_copy_wait(n); }
+
+#endif
