@@ -44,12 +44,12 @@ typedef struct ae_gpu_kv_view {
 } ae_gpu_kv_view;
 
 /* Groups of n elements. */
-AE_HD uint32_t ae_gpu_kv_groups(uint32_t n, uint32_t width)
+AE_HD static inline uint32_t ae_gpu_kv_groups(uint32_t n, uint32_t width)
 {
     return (n * width + AE_GPU_KV_GROUP - 1) / AE_GPU_KV_GROUP;
 }
 
-AE_HD ae_gpu_kv_form ae_gpu_kv_form_of(uint32_t type, uint32_t head_dim, uint32_t n_rope)
+AE_HD static inline ae_gpu_kv_form ae_gpu_kv_form_of(uint32_t type, uint32_t head_dim, uint32_t n_rope)
 {
     ae_gpu_kv_form f;
     f.type = type;
@@ -67,25 +67,25 @@ AE_HD ae_gpu_kv_form ae_gpu_kv_form_of(uint32_t type, uint32_t head_dim, uint32_
 }
 
 /* The block of a head in a page. */
-AE_HD uint8_t *ae_gpu_kv_block(const ae_gpu_kv_view *view, uint32_t page, uint32_t head)
+AE_HD static inline uint8_t *ae_gpu_kv_block(const ae_gpu_kv_view *view, uint32_t page, uint32_t head)
 {
     return view->base + (uint64_t)page * view->page_bytes + (uint64_t)head * view->form.bytes;
 }
 
 /* Byte offsets in a block. Group g of the key of a place, in a plane (0 unless latent): */
-AE_HD uint32_t ae_gpu_kv_key_at(const ae_gpu_kv_form *f, uint32_t plane, uint32_t g, uint32_t place)
+AE_HD static inline uint32_t ae_gpu_kv_key_at(const ae_gpu_kv_form *f, uint32_t plane, uint32_t g, uint32_t place)
 {
     return ((plane * f->groups + g) * AE_KV_PAGE + place) * AE_GPU_KV_GROUP;
 }
 
 /* Group g of the value of a place; not for latent rows, whose value is groups rope_groups to groups of the key. */
-AE_HD uint32_t ae_gpu_kv_value_at(const ae_gpu_kv_form *f, uint32_t g, uint32_t place)
+AE_HD static inline uint32_t ae_gpu_kv_value_at(const ae_gpu_kv_form *f, uint32_t g, uint32_t place)
 {
     return f->value_at + (place * f->groups + g) * AE_GPU_KV_GROUP;
 }
 
 /* The scale of a place: i 0 of the key or of the latent part, 1 of the value or of the rotated part. */
-AE_HD uint32_t ae_gpu_kv_scale_at(const ae_gpu_kv_form *f, uint32_t i, uint32_t place)
+AE_HD static inline uint32_t ae_gpu_kv_scale_at(const ae_gpu_kv_form *f, uint32_t i, uint32_t place)
 {
     return f->scale_at + (i * AE_KV_PAGE + place) * (uint32_t)sizeof(float);
 }
@@ -94,14 +94,14 @@ AE_HD uint32_t ae_gpu_kv_scale_at(const ae_gpu_kv_form *f, uint32_t i, uint32_t 
 
 /* The bytes of a place of a head as kv_read gives them: the key's elements, the value's, then the scales; of latent rows plane
  * by plane the rotated part, then the latent one, then the scales. */
-AE_HD uint32_t ae_gpu_kv_row_bytes(const ae_gpu_kv_form *f)
+AE_HD static inline uint32_t ae_gpu_kv_row_bytes(const ae_gpu_kv_form *f)
 {
     const uint32_t n = f->n_rope ? f->n_planes * (f->n_rope + f->head_dim) : 2 * f->head_dim;
     return n * f->width + (f->has_scales ? 2 * (uint32_t)sizeof(float) : 0);
 }
 
 /* The byte offset in a block of byte i of such a row. */
-AE_HD uint32_t ae_gpu_kv_saved_at(const ae_gpu_kv_form *f, uint32_t i, uint32_t place)
+AE_HD static inline uint32_t ae_gpu_kv_saved_at(const ae_gpu_kv_form *f, uint32_t i, uint32_t place)
 {
     const uint32_t part = (f->n_rope + f->head_dim) * f->width, n_parts = f->n_rope ? f->n_planes : 2, which = i / part;
     if (which >= n_parts) return ae_gpu_kv_scale_at(f, (i - n_parts * part) / 4, place) + (i - n_parts * part) % 4;
