@@ -1,0 +1,58 @@
+/* test_device_ops.c - every operation of the seam (backend.h) on a device gives the reference's bits.
+ *
+ * The same random arguments go to "cpu" with the reference's kernels and to the device under test; whatever an operation could
+ * have written is compared bit for bit (device_rig.inc). One group for each operation:
+ *   AERIE_TEST_DEVICE   the device under test; without it "emu", and where the build has none everything is skipped
+ *   AERIE_TEST_ONLY     one group: "matmul"; the first argument of the program does the same
+ *   AERIE_TEST_TYPE     weights of one type: "q4_k"
+ *   AERIE_TEST_EVERY    every so-manyth case
+ *   AERIE_TEST_SEED     other random numbers
+ *   AERIE_TEST_SIZE     "large": the shapes of a model with 8 billion weights, for real devices. The CPU then runs its best
+ *                       kernels, which have the reference's bits; AERIE_TEST_LEVEL names others
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "every.h"
+#include "backend/cpu/ref/ref.h"
+#include "base/mem.h"
+#include "base/os.h"
+#include "device/device.h"
+#include "engine/tree.h"
+
+#include "kernels_random.inc"
+#include "device_rig.inc"
+#include "device_product.inc"
+#include "device_rows.inc"
+
+/* Groups with plain layers share streams. */
+static int open_plain(void **state)
+{
+    (void)state;
+    random_state = 0x9E3779B97F4A7C15u; /* a group's cases do not depend on the groups before it */
+    const char *seed = getenv("AERIE_TEST_SEED");
+    if (seed) random_state += 0x632BE59BD9B4E019u * strtoull(seed, NULL, 0);
+    return streams_open((ae_stream_options){.max_rows = is_large ? 4096 : MAX_ROWS, .max_in = is_large ? 16384 : MAX_IN}) ? 0 : 1;
+}
+
+#define GROUP(name) {#name, test_##name, open_plain, NULL, NULL}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest groups[] = {
+        GROUP(lookup), GROUP(matmul), GROUP(head_matmul),
+        GROUP(norm), GROUP(axpy), GROUP(map), GROUP(copy), GROUP(rope_table),
+    };
+    const char *only = argc > 1 ? argv[1] : getenv("AERIE_TEST_ONLY");
+    if (!devices_open()) return 77;
+    if (only && *only) cmocka_set_test_filter(only);
+    const int failed = cmocka_run_group_tests(groups, NULL, NULL);
+    devices_close();
+    return failed;
+}
