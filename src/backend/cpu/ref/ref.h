@@ -32,8 +32,6 @@ void ae_ref_attention_q8(const ae_attn_tile *tile);
 void ae_ref_kv_write_f32(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
 void ae_ref_attention_f32(const ae_attn_tile *tile);
 void ae_ref_attention_merge(const ae_attn_tile *tile, ae_attn_state *state, bool last);
-/* x * inv rounded to the nearest even integer, by adding a magic number. */
-int32_t ae_round_magic(float x, float inv);
 /* Turns a query and converts it to codes [head_dim]; returns their scale. */
 float ae_ref_quant_query(const float *q, uint32_t head_dim, int32_t *codes);
 

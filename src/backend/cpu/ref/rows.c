@@ -57,20 +57,6 @@ void ae_ref_axpy(float a, const float *x, uint32_t n, float *y)
     for (uint32_t i = 0; i < n; i++) y[i] = fmaf(a, x[i], y[i]);
 }
 
-/* Returns the magic number plus x * inv, which rounds to the nearest even integer; SIMD code does the same. */
-static float round_magic(float x, float inv)
-{
-    return fmaf(x, inv, AE_EXP_MAGIC);
-}
-
-int32_t ae_round_magic(float x, float inv)
-{
-    const float t = round_magic(x, inv);
-    uint32_t bits;
-    memcpy(&bits, &t, 4);
-    return (int32_t)(bits - 0x4B400000u);
-}
-
 static void write_codes(const float *x, uint32_t n, float inv, int8_t *q)
 {
     for (uint32_t i = 0; i < n; i++) q[i] = (int8_t)ae_round_magic(x[i], inv);
@@ -102,7 +88,7 @@ static float quant_best(const float *x, uint32_t n, uint32_t n_sums, int8_t *q)
         const float inv = tops[i] / top, d = top / tops[i];
         float a[64] = {0};
         for (uint32_t k = 0; k < n; k++) {
-            const float e = fmaf(x[k], inv, AE_EXP_MAGIC - round_magic(x[k], inv));
+            const float e = fmaf(x[k], inv, AE_EXP_MAGIC - ae_add_magic(x[k], inv));
             a[k % n_sums] = fmaf(e, e, a[k % n_sums]);
         }
         const float error = (n_sums == 16 ? ae_sum16(a) : ae_sum64(a)) * (d * d);

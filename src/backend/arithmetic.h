@@ -1,0 +1,91 @@
+/* arithmetic.h - the parts of the reference's arithmetic that the kernels of all devices share: activation functions, rounding
+ * to codes, constants of the quantized forms.
+ *
+ * Owns nothing. Compiled as C for the host and as CUDA C++ for the GPU kernels. cpu/ref/kernels.h says where each is used.
+ */
+#ifndef AE_BACKEND_ARITHMETIC_H
+#define AE_BACKEND_ARITHMETIC_H
+
+#include "backend/product.h"
+#include "base/math/fmath.h"
+#include "base/math/hd.h"
+
+/* ---- Codes of activations ----------------------------------------------------------------------- */
+
+/* The codes that the largest element of a group may get: each gives one of eight scales to try. The rounding errors of 32
+ * elements differ from scale to scale, so the best of eight has less squared error than always 127. The codes are whole
+ * numbers because then the largest element, which often matters most, is exact. SmolLM2 Q4_1, 6144 tokens, KL divergence from
+ * float arithmetic: always 127 about 3.6e-3, these 3.13e-3, sixteen 3.03e-3, eight from 127.4 in steps of 0.7 about 3.4e-3;
+ * llama.cpp 3.39e-3. */
+#define AE_QUANT_TRIES 8
+#define AE_QUANT_TOPS {127, 126, 125, 124, 123, 122, 121, 120}
+
+/* Returns the magic number plus x * inv, which rounds to the nearest even integer. */
+AE_HD float ae_add_magic(float x, float inv)
+{
+    return fmaf(x, inv, AE_EXP_MAGIC);
+}
+
+/* x * inv rounded to the nearest even integer. */
+AE_HD int32_t ae_round_magic(float x, float inv)
+{
+    const float t = ae_add_magic(x, inv);
+    uint32_t bits;
+    memcpy(&bits, &t, 4);
+    return (int32_t)(bits - 0x4B400000u);
+}
+
+/* ---- Attention ---------------------------------------------------------------------------------- */
+
+/* e^-60 is negligible compared with 1, but products with it are still normal numbers. Subnormal ones take a CPU a hundred
+ * cycles (1B shape, random weights, 16 rows after 4096 positions: half of the time of attention over q8_0). */
+#define AE_ATTN_LOWEST (-60.0f)
+#define AE_KV_WEIGHT 16383.0f /* two digits of seven bits: each is the same as a signed and as an unsigned byte */
+#define AE_KV_QUERY 16256.0f  /* two signed digits, 128 * hi + lo with lo from -64 to 63 */
+
+/* e(x) of the attention's arithmetic (cpu/ref/kernels.h) */
+AE_HD float ae_attn_exp(float x)
+{
+    return ae_expf(x > AE_ATTN_LOWEST ? x : AE_ATTN_LOWEST);
+}
+
+/* ---- Activation functions ----------------------------------------------------------------------- */
+
+#define AE_GELU_A (-1.5957691216057308f) /* -2 sqrt(2 / pi) */
+#define AE_GELU_B 0.044715f
+#define AE_OAI_A (-1.702f)
+
+AE_HD float ae_minf(float a, float b) { return a < b ? a : b; }
+AE_HD float ae_maxf(float a, float b) { return a > b ? a : b; }
+
+/* f(g) of ae_glu */
+AE_HD float ae_glu_of(ae_glu kind, float g, float limit)
+{
+    switch (kind) {
+    case AE_GLU_SILU: return ae_siluf(g);
+    case AE_GLU_GELU: return g / (1.0f + ae_expf(AE_GELU_A * fmaf(AE_GELU_B * (g * g), g, g)));
+    case AE_GLU_RELU2: return ae_maxf(g, 0.0f) * ae_maxf(g, 0.0f);
+    case AE_GLU_SIGMOID: return 1.0f / (1.0f + ae_expf(-g));
+    case AE_GLU_OAI: return ae_minf(g, limit) / (1.0f + ae_expf(AE_OAI_A * ae_minf(g, limit)));
+    case AE_GLU_SILU_CLAMPED: return ae_minf(ae_siluf(g), limit);
+    case AE_GLUS: break;
+    }
+    return 0.0f;
+}
+
+/* The factor of f(g), computed from u. */
+AE_HD float ae_glu_times(ae_glu kind, float u, float limit)
+{
+    if (kind == AE_GLU_OAI) return ae_maxf(ae_minf(u, limit), -limit) + 1.0f;
+    if (kind == AE_GLU_SILU_CLAMPED) return ae_maxf(ae_minf(u, limit), -limit);
+    return u;
+}
+
+/* cap * tanh(x / cap) = cap * (1 - 2 / (e^(2 x / cap) + 1)). The term x * 0 makes the result NaN if x is not finite. */
+AE_HD float ae_softcapf(float x, float cap)
+{
+    const float t = x / cap;
+    return fmaf(x, 0.0f, cap * (1.0f - 2.0f / (ae_expf(t + t) + 1.0f)));
+}
+
+#endif
