@@ -21,13 +21,13 @@
 #define AE_QUANT_TOPS {127, 126, 125, 124, 123, 122, 121, 120}
 
 /* Returns the magic number plus x * inv, which rounds to the nearest even integer. */
-AE_HD float ae_add_magic(float x, float inv)
+AE_HD static inline float ae_add_magic(float x, float inv)
 {
     return fmaf(x, inv, AE_EXP_MAGIC);
 }
 
 /* x * inv rounded to the nearest even integer. */
-AE_HD int32_t ae_round_magic(float x, float inv)
+AE_HD static inline int32_t ae_round_magic(float x, float inv)
 {
     const float t = ae_add_magic(x, inv);
     uint32_t bits;
@@ -44,7 +44,7 @@ AE_HD int32_t ae_round_magic(float x, float inv)
 #define AE_KV_QUERY 16256.0f  /* two signed digits, 128 * hi + lo with lo from -64 to 63 */
 
 /* e(x) of the attention's arithmetic (cpu/ref/kernels.h) */
-AE_HD float ae_attn_exp(float x)
+AE_HD static inline float ae_attn_exp(float x)
 {
     return ae_expf(x > AE_ATTN_LOWEST ? x : AE_ATTN_LOWEST);
 }
@@ -55,11 +55,11 @@ AE_HD float ae_attn_exp(float x)
 #define AE_GELU_B 0.044715f
 #define AE_OAI_A (-1.702f)
 
-AE_HD float ae_minf(float a, float b) { return a < b ? a : b; }
-AE_HD float ae_maxf(float a, float b) { return a > b ? a : b; }
+AE_HD static inline float ae_minf(float a, float b) { return a < b ? a : b; }
+AE_HD static inline float ae_maxf(float a, float b) { return a > b ? a : b; }
 
 /* f(g) of ae_glu */
-AE_HD float ae_glu_of(ae_glu kind, float g, float limit)
+AE_HD static inline float ae_glu_of(ae_glu kind, float g, float limit)
 {
     switch (kind) {
     case AE_GLU_SILU: return ae_siluf(g);
@@ -74,7 +74,7 @@ AE_HD float ae_glu_of(ae_glu kind, float g, float limit)
 }
 
 /* The factor of f(g), computed from u. */
-AE_HD float ae_glu_times(ae_glu kind, float u, float limit)
+AE_HD static inline float ae_glu_times(ae_glu kind, float u, float limit)
 {
     if (kind == AE_GLU_OAI) return ae_maxf(ae_minf(u, limit), -limit) + 1.0f;
     if (kind == AE_GLU_SILU_CLAMPED) return ae_maxf(ae_minf(u, limit), -limit);
@@ -82,7 +82,7 @@ AE_HD float ae_glu_times(ae_glu kind, float u, float limit)
 }
 
 /* cap * tanh(x / cap) = cap * (1 - 2 / (e^(2 x / cap) + 1)). The term x * 0 makes the result NaN if x is not finite. */
-AE_HD float ae_softcapf(float x, float cap)
+AE_HD static inline float ae_softcapf(float x, float cap)
 {
     const float t = x / cap;
     return fmaf(x, 0.0f, cap * (1.0f - 2.0f / (ae_expf(t + t) + 1.0f)));

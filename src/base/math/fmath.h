@@ -28,7 +28,7 @@
 #define AE_EXP_C5 5.0000001201e-1f
 
 /* e^x within 2 ulp for x in [-87, 88]; arguments outside are clamped to it (NaN becomes 88). */
-AE_HD float ae_expf(float x)
+AE_HD static inline float ae_expf(float x)
 {
     x = x < AE_EXP_HI ? x : AE_EXP_HI;
     x = x > AE_EXP_LO ? x : AE_EXP_LO;
@@ -51,7 +51,7 @@ AE_HD float ae_expf(float x)
 }
 
 /* x / (1 + e^-x) */
-AE_HD float ae_siluf(float x)
+AE_HD static inline float ae_siluf(float x)
 {
     return x / (1.0f + ae_expf(-x));
 }
@@ -69,7 +69,7 @@ double ae_pow(double x, double y);
 void ae_sincos(double x, double *sin_out, double *cos_out);
 
 /* Reduces 16 partial sums in a fixed order: adds the upper half to the lower one until 1 is left (8, 4, 2, 1). */
-AE_HD float ae_sum16(const float a[16])
+AE_HD static inline float ae_sum16(const float a[16])
 {
     float b[8], c[4];
     for (int i = 0; i < 8; i++) b[i] = a[i] + a[i + 8];
@@ -78,7 +78,7 @@ AE_HD float ae_sum16(const float a[16])
 }
 
 /* Reduces 64 partial sums in the same way: 32, 16, then ae_sum16. */
-AE_HD float ae_sum64(const float a[64])
+AE_HD static inline float ae_sum64(const float a[64])
 {
     float b[32], c[16];
     for (int i = 0; i < 32; i++) b[i] = a[i] + a[i + 32];
