@@ -1,10 +1,12 @@
 /* device.c - the table of backends. See device.h. */
 #include "device/device.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "base/os.h"
 
 typedef aerie_status open_fn(ae_backend **out, const char *cpu_level, aerie_error *error);
 
@@ -16,18 +18,165 @@ static const struct {
     {"cpu-strict", ae_cpu_open_strict},
 };
 
+#ifdef AE_GPU_CUDA
+#define NAME_CUDA ", cuda"
+#else
+#define NAME_CUDA ""
+#endif
+#ifdef AE_GPU_EMU
+#define NAME_EMU ", emu"
+#else
+#define NAME_EMU ""
+#endif
+
 const char *ae_backend_names(void)
 {
-    return "cpu, cpu-strict";
+    return "cpu, cpu-strict" NAME_CUDA NAME_EMU;
 }
+
+const char *ae_device_drivers(void)
+{
+    static const char names[] = NAME_CUDA NAME_EMU;
+    return sizeof names > 2 ? &names[2 * (sizeof names > 2)] : "none";
+}
+
+/* Whether name is that of a driver, or that with the number of a device. */
+static bool is_of_driver(const char *name, const char *driver, uint32_t *i)
+{
+    const size_t n = strlen(driver);
+    if (strncmp(name, driver, n)) return false;
+    const char *digits = name + n;
+    const size_t n_digits = strspn(digits, "0123456789");
+    *i = (uint32_t)strtoul(digits, NULL, 10);
+    return n_digits <= 3 && !digits[n_digits];
+}
+
+/* ---- GPUs ------------------------------------------------------------------------------------------------- */
+
+#if defined AE_GPU_CUDA || defined AE_GPU_EMU
+#include "backend/gpu/gpu.h"
+
+static const ae_gpu_driver *const drivers[] = {
+#ifdef AE_GPU_CUDA
+    &ae_gpu_driver_cuda,
+#endif
+#ifdef AE_GPU_EMU
+    &ae_gpu_driver_emu,
+#endif
+};
+#define N_DRIVERS (sizeof drivers / sizeof drivers[0])
+
+static aerie_status open_gpu(const ae_gpu_driver *driver, uint32_t i, const char *name, ae_backend **out, aerie_error *error)
+{
+    uint32_t n = 0;
+    AE_TRY(driver->count(&n, error));
+    if (i < n) return ae_gpu_open(driver, i, name, out, error);
+    if (!n) return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "there is no %s device on this machine; --device cpu runs on the "
+                           "processor", driver->name);
+    if (n == 1) return ae_fail(error, AERIE_ERROR_ARGUMENT, "there is no device %s: this machine has one, %s", name, driver->name);
+    return ae_fail(error, AERIE_ERROR_ARGUMENT, "there is no device %s: this machine has %s0 to %s%u", name, driver->name,
+                   driver->name, n - 1);
+}
+
+/* Whether a driver's device has this name; then *status is that of opening it. */
+static bool open_by_driver(const char *name, ae_backend **out, aerie_status *status, aerie_error *error)
+{
+    uint32_t i_device;
+    for (size_t i = 0; i < N_DRIVERS; i++) {
+        if (!is_of_driver(name, drivers[i]->name, &i_device)) continue;
+        *status = open_gpu(drivers[i], i_device, name, out, error);
+        return true;
+    }
+    return false;
+}
+
+static void describe_gpu(const ae_gpu_driver *driver, uint32_t i, bool alone, ae_device_info *info)
+{
+    aerie_error error = {0};
+    ae_backend *backend;
+    if (alone) snprintf(info->name, sizeof info->name, "%s", driver->name);
+    else snprintf(info->name, sizeof info->name, "%s%u", driver->name, i % 1000);
+    info->usable = ae_gpu_open(driver, i, info->name, &backend, &error) == AERIE_OK;
+    if (!info->usable) {
+        snprintf(info->text, sizeof info->text, "%s", error.text);
+        return;
+    }
+    snprintf(info->text, sizeof info->text, "%s", ae_gpu(backend)->facts.name);
+    backend->ops->memory_info(backend, &info->n_free, &info->n_total);
+    ae_backend_close(backend);
+}
+
+static uint32_t describe_driver(const ae_gpu_driver *driver, ae_device_info *out, uint32_t n_most)
+{
+    aerie_error error = {0};
+    uint32_t n = 0;
+    if (!n_most) return 0;
+    const aerie_status status = driver->count(&n, &error);
+    if (status != AERIE_OK || !n) {
+        out[0] = (ae_device_info){.usable = false};
+        snprintf(out[0].name, sizeof out[0].name, "%s", driver->name);
+        snprintf(out[0].text, sizeof out[0].text, "%s", status == AERIE_OK ? "no device" : error.text);
+        return 1;
+    }
+    if (n > n_most) n = n_most;
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = (ae_device_info){.usable = false};
+        describe_gpu(driver, i, n == 1, &out[i]);
+    }
+    return n;
+}
+
+static uint32_t describe_gpus(ae_device_info *out, uint32_t n_most)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < N_DRIVERS; i++) n += describe_driver(drivers[i], out + n, n_most - n);
+    return n;
+}
+
+#else
+
+static bool open_by_driver(const char *name, ae_backend **out, aerie_status *status, aerie_error *error)
+{
+    (void)name, (void)out, (void)status, (void)error;
+    return false;
+}
+
+static uint32_t describe_gpus(ae_device_info *out, uint32_t n_most)
+{
+    (void)out, (void)n_most;
+    return 0;
+}
+#endif
+
+/* ---- All of them ------------------------------------------------------------------------------------------ */
 
 aerie_status ae_backend_open(ae_backend **out, const char *name, const char *cpu_level, aerie_error *error)
 {
     *out = NULL;
     const char *said = name && *name ? NULL : getenv("AERIE_BACKEND");
+    aerie_status status = AERIE_OK;
+    uint32_t i_device;
     if (!name || !*name) name = said && *said ? said : backends[0].name;
     for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++)
         if (!strcmp(backends[i].name, name)) return backends[i].open(out, cpu_level, error);
+    if (open_by_driver(name, out, &status, error)) return status;
+    if (is_of_driver(name, "cuda", &i_device))
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "this build cannot use GPUs: it was made without CUDA's compiler; "
+                       "there are %s", ae_backend_names());
     return ae_fail(error, AERIE_ERROR_ARGUMENT, "backend \"%s\"%s is unknown; there are %s", name,
                    said ? ", named by AERIE_BACKEND," : "", ae_backend_names());
+}
+
+uint32_t ae_device_list(ae_device_info *out, uint32_t n_most)
+{
+    ae_kernels kernels;
+    bool supported;
+    uint32_t n = 0;
+    if (!n_most) return 0;
+    out[n] = (ae_device_info){.name = "cpu", .usable = true, .n_free = ae_os_memory_available(),
+                              .n_total = ae_os_memory_total()};
+    ae_kernels_select(&kernels, NULL, &supported);
+    snprintf(out[n].text, sizeof out[n].text, "%zu cores, kernels %s", (size_t)ae_os_n_cores(), kernels.level);
+    n++;
+    return n + describe_gpus(out + n, n_most - n);
 }

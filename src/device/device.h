@@ -11,11 +11,29 @@
  *   cpu         this machine's processor
  *   cpu-strict  the same, but only operations can touch device memory: anything else that does is stopped by a signal.
  *               For tests. Weights that are used where they lie in the file are not covered.
+ *   cuda        the first NVIDIA GPU; cuda0, cuda1, ...: one of several. In builds with a CUDA compiler
+ *   emu         the GPU's kernels, run by the processor one thread after another. For tests; in builds for tests
  * NULL or "": what the environment variable AERIE_BACKEND says, or cpu. cpu_level names the highest kernel level of
  * the processor to use ("ref", "avx2", "avx512", ...); NULL or "" = the best it has. ARGUMENT for an unknown name or level (the
- * known ones are listed), and for one that this machine lacks. */
+ * known ones are listed), for a level that this machine lacks, and for a number that no device has; UNSUPPORTED for a kind of
+ * device that this machine or this build lacks. */
 aerie_status ae_backend_open(ae_backend **out, const char *name, const char *cpu_level, aerie_error *error);
 /* "cpu, cpu-strict". Static storage. */
 const char *ae_backend_names(void);
+
+typedef struct ae_device_info {
+    char name[16];  /* for ae_backend_open */
+    char text[512]; /* for people: the device, or why there is none of this kind */
+    bool usable;
+    uint64_t n_free, n_total; /* bytes of memory; 0: unknown */
+} ae_device_info;
+
+#define AE_DEVICES_MAX 32
+
+/* Describes the processor and the GPUs, into out [n_most]; a kind of GPU without a device is described by why. Returns the
+ * number of entries. Opens each GPU for a moment. */
+uint32_t ae_device_list(ae_device_info *out, uint32_t n_most);
+/* The kinds of GPU that this build can drive: "cuda (sm_90), emu" or "none". Static storage. */
+const char *ae_device_drivers(void);
 
 #endif

@@ -10,22 +10,26 @@ static int32_t child_of(const ae_walk_nodes *nodes, int32_t node, int32_t token)
     return -1;
 }
 
+bool ae_walk_step(const ae_walk_nodes *nodes, uint32_t n_most, ae_walk_verdict verdict, int32_t token, int32_t *node,
+                  ae_walked *out)
+{
+    if (verdict == AE_WALK_OVERFLOW) {
+        out->overflowed = 1;
+        return false;
+    }
+    out->drawn[out->n_drawn++] = token;
+    *node = child_of(nodes, *node, token);
+    if (*node >= 0) out->path[out->n_path++] = *node;
+    return verdict != AE_WALK_LAST && *node >= 0 && out->n_drawn < n_most;
+}
+
 void ae_walk_down(const ae_walk_nodes *nodes, uint32_t n_most, ae_walk_draw *draw, void *context, ae_walked *out)
 {
-    int32_t node = -1;
+    int32_t node = -1, token;
+    ae_walk_verdict verdict;
     out->n_drawn = out->n_path = out->overflowed = 0;
-    do {
-        int32_t token;
-        const ae_walk_verdict verdict = draw(context, (uint32_t)(node + 1), out->n_drawn, &token);
-        if (verdict == AE_WALK_OVERFLOW) {
-            out->overflowed = 1;
-            return;
-        }
-        out->drawn[out->n_drawn++] = token;
-        node = child_of(nodes, node, token);
-        if (node >= 0) out->path[out->n_path++] = node;
-        if (verdict == AE_WALK_LAST) return;
-    } while (node >= 0 && out->n_drawn < n_most);
+    do verdict = draw(context, (uint32_t)(node + 1), out->n_drawn, &token);
+    while (ae_walk_step(nodes, n_most, verdict, token, &node, out));
 }
 
 bool ae_walk_has_finite(const float *logits, uint32_t n)

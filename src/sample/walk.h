@@ -4,8 +4,9 @@
  * node's logits. If a child carries that token the walk goes on there, otherwise the token is the last one. Every token is
  * drawn from the logits of exactly its own prefix, so the tokens do not depend on the tree (law 1).
  *
- * The loop exists once, here. A backend's `walk` runs it where the logits lie; the speculation loop runs it on the host for
- * sequences whose draw needs more than a row (penalties, DRY, mirostat, grammars).
+ * The step exists once, here. A backend's `walk` runs the loop where the logits lie, or takes the steps of many trees together
+ * and fetches their rows of logits in between; the speculation loop runs it on the host for sequences whose draw needs more
+ * than a row (penalties, DRY, mirostat, grammars).
  */
 #ifndef AE_SAMPLE_WALK_H
 #define AE_SAMPLE_WALK_H
@@ -38,6 +39,10 @@ typedef enum ae_walk_verdict {
 /* Draws from row i of the tree (0: the root, 1 + k: node k) after `depth` tokens of this walk. */
 typedef ae_walk_verdict ae_walk_draw(void *context, uint32_t row, uint32_t depth, int32_t *token);
 
+/* Takes what was drawn from `node` (-1: the root), moves on to the child that carries the token, and adds both to `out`. False:
+ * the walk is over, after at most n_most tokens. */
+bool ae_walk_step(const ae_walk_nodes *nodes, uint32_t n_most, ae_walk_verdict verdict, int32_t token, int32_t *node,
+                  ae_walked *out);
 /* At most n_most tokens, at least 1. */
 void ae_walk_down(const ae_walk_nodes *nodes, uint32_t n_most, ae_walk_draw *draw, void *context, ae_walked *out);
 /* Weights are finite, but sums of them may overflow: no token may be invented from such a row. */

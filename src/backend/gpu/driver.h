@@ -18,7 +18,7 @@
 typedef struct ae_gpu_device ae_gpu_device;       /* each driver completes it */
 typedef struct ae_gpu_recording ae_gpu_recording; /* likewise */
 
-#define AE_GPU_MARKS 128 /* points in time that a device remembers */
+#define AE_GPU_MARKS 4096 /* points in time that a device remembers: the marks of 64 streams */
 
 typedef struct ae_gpu_facts {
     char name[128];            /* for people: "NVIDIA H100 80GB HBM3, compute capability 9.0, driver 580.159" */

@@ -13,31 +13,47 @@
 #include "backend/gpu/driver.h"
 #include "backend/gpu/product_scratch.h"
 #include "backend/gpu/kernels/list.h"
+#include "base/mem.h"
+
+#define AE_GPU_STREAMS (AE_GPU_MARKS / AE_MARKS) /* of a backend at most */
 
 typedef struct ae_gpu_backend {
     ae_backend base;
+    ae_backend_ops ops;    /* base.ops: the table, with this backend's name */
+    char name[16];         /* "cuda", "cuda1", "emu" */
     const ae_gpu_driver *driver;
     ae_gpu_device *device;
     ae_gpu_facts facts;
-    pthread_mutex_t mutex; /* of the queue; held through a recording */
+    bool wait_each;        /* AERIE_GPU_WAIT=1: waits after each launch, so that a failure names its kernel */
+    pthread_mutex_t mutex; /* of the queue and of the two fields below; held through a recording */
+    const char *newest;    /* the kernel launched last, for messages */
+    uint64_t streams;      /* bit i: marks [i * AE_MARKS, (i + 1) * AE_MARKS) of the device belong to a stream */
+    pthread_mutex_t fault_mutex; /* of `fault` */
+    aerie_error fault;     /* the first failure of a fill: what is on the device is wrong from then on, so it stays */
 } ae_gpu_backend;
 
-typedef struct ae_gpu_pass ae_gpu_pass; /* a recorded pass (stream.c) */
+typedef struct ae_gpu_passes ae_gpu_passes; /* recorded passes (pass.c) */
 
 struct ae_stream {
     ae_gpu_backend *backend;
     ae_stream_options options;
     aerie_error fault;       /* the first since the last sync */
     bool recording;          /* between pass_begin and pass_end, with the backend's lock held */
+    bool records;            /* passes are recorded */
     uint32_t mark_base, n_marks;
-    ae_gpu_pass *passes;
-    uint8_t *staging;        /* pinned, [staging_bytes]: uploads and downloads go through it */
+    ae_gpu_passes *passes;
+    uint8_t *staging;        /* pinned, [staging_bytes]: uploads go through it; used in order, from the start after a sync */
     size_t staging_bytes, staging_used;
+    uint8_t *landing;        /* pinned, [landing_bytes]: downloads, walks and proposals, only during a call */
+    size_t landing_bytes;
     uint8_t *memory;         /* on the device: scratch, one block, laid out by the functions below */
     size_t memory_bytes;
     ae_gpu_product_scratch product;
     ae_gpu_attention_scratch attention;
 };
+
+/* Opens device i of a driver as a backend of this name. */
+aerie_status ae_gpu_open(const ae_gpu_driver *driver, uint32_t i, const char *name, ae_backend **out, aerie_error *error);
 
 /* Scratch of a stream on the device: adds to the layout what the operations of a file need for these options. Run dry for
  * stream_bytes (base NULL) and again with a base; sizes must not depend on the base. */
@@ -55,10 +71,23 @@ static inline ae_gpu_backend *ae_gpu(const ae_backend *backend)
  * launches nothing. */
 void ae_gpu_launch(ae_stream *stream, ae_gpu_kernel i, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t n_shared,
                    const void *args);
+/* Zeroes n bytes on the device, in the queue. */
+void ae_gpu_zero(ae_stream *stream, void *device, size_t n);
+/* Notes a failure in the stream: "cuda: <what>: <text of error>". */
+void ae_gpu_note(ae_stream *stream, aerie_status status, const char *what, const aerie_error *error);
 /* Notes that this backend does not run something: "cuda: recurrent layers ... (--device cpu runs them)". */
 void ae_gpu_decline(ae_stream *stream, const char *what);
 
 /* stream.c */
+/* Takes the queue's lock, unless the stream is recording and holds it. */
+void ae_gpu_lock(ae_stream *stream);
+void ae_gpu_unlock(ae_stream *stream);
+/* Waits until the queue is empty; a failure is noted. `what` waits, for messages. */
+bool ae_gpu_wait(ae_stream *stream, const char *what);
+/* Makes `landing` at least this large. A failure is noted. */
+bool ae_gpu_land(ae_stream *stream, size_t bytes);
+/* Whether a copy between host and device may be made now: not in a recording, where this notes a failure. */
+bool ae_gpu_may_copy(ae_stream *stream, const char *what);
 size_t ae_gpu_stream_bytes(const ae_backend *backend, const ae_stream_options *options);
 aerie_status ae_gpu_stream_create(ae_backend *backend, const ae_stream_options *options, ae_stream **out, aerie_error *error);
 void ae_gpu_stream_free(ae_stream *stream);
@@ -70,6 +99,8 @@ void ae_gpu_fill(ae_backend *backend, void *device, const void *host, size_t n);
 const void *ae_gpu_view(ae_stream *stream, const void *device, void *room, size_t n);
 uint32_t ae_gpu_mark(ae_stream *stream);
 double ae_gpu_elapsed(const ae_stream *stream, uint32_t from, uint32_t to);
+
+/* pass.c */
 bool ae_gpu_pass_begin(ae_stream *stream, uint64_t key);
 void ae_gpu_pass_end(ae_stream *stream);
 
