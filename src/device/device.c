@@ -73,7 +73,8 @@ static aerie_status open_gpu(const ae_gpu_driver *driver, uint32_t i, const char
     if (i < n) return ae_gpu_open(driver, i, name, out, error);
     if (!n) return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "there is no %s device on this machine; --device cpu runs on the "
                            "processor", driver->name);
-    if (n == 1) return ae_fail(error, AERIE_ERROR_ARGUMENT, "there is no device %s: this machine has one, %s", name, driver->name);
+    if (n == 1)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "there is no device %s: this machine has one, %s", name, driver->name);
     return ae_fail(error, AERIE_ERROR_ARGUMENT, "there is no device %s: this machine has %s0 to %s%u", name, driver->name,
                    driver->name, n - 1);
 }

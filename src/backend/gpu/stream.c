@@ -46,8 +46,8 @@ bool ae_gpu_wait(ae_stream *stream, const char *what)
 bool ae_gpu_may_copy(ae_stream *stream, const char *what)
 {
     if (!stream->recording) return true;
-    ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "%s: %s inside a recorded pass, which a replay would leave out; please "
-                    "report (AERIE_GPU_GRAPHS=0 runs without recordings)", stream->backend->name, what);
+    ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "%s: %s inside a recorded pass, which a replay would leave out; "
+                    "please report (AERIE_GPU_GRAPHS=0 runs without recordings)", stream->backend->name, what);
     return false;
 }
 
