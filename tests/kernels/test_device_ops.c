@@ -31,6 +31,9 @@
 #include "device_product.inc"
 #include "device_rows.inc"
 
+#define MAX_KV_ROWS 1024 /* rows of a pass that fills a store */
+#include "device_kv.inc"
+
 /* Groups with plain layers share streams. */
 static int open_plain(void **state)
 {
@@ -38,16 +41,23 @@ static int open_plain(void **state)
     random_state = 0x9E3779B97F4A7C15u; /* a group's cases do not depend on the groups before it */
     const char *seed = getenv("AERIE_TEST_SEED");
     if (seed) random_state += 0x632BE59BD9B4E019u * strtoull(seed, NULL, 0);
-    return streams_open((ae_stream_options){.max_rows = is_large ? 4096 : MAX_ROWS, .max_in = is_large ? 16384 : MAX_IN}) ? 0 : 1;
+    return streams_open((ae_stream_options){.max_rows = is_large ? 4096 : 65, .max_in = is_large ? 16384 : MAX_IN}) ? 0 : 1;
+}
+
+static int open_long(void **state)
+{
+    return open_plain(state) || !streams_open((ae_stream_options){.max_rows = MAX_KV_ROWS, .max_in = MAX_IN});
 }
 
 #define GROUP(name) {#name, test_##name, open_plain, NULL, NULL}
+#define LONG(name) {#name, test_##name, open_long, NULL, NULL}
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest groups[] = {
         GROUP(lookup), GROUP(matmul), GROUP(head_matmul),
         GROUP(norm), GROUP(axpy), GROUP(map), GROUP(copy), GROUP(rope_table),
+        LONG(rope_kv), LONG(kv_copy_page), LONG(kv_commit), LONG(kv_write), LONG(attention),
     };
     const char *only = argc > 1 ? argv[1] : getenv("AERIE_TEST_ONLY");
     if (!devices_open()) return 77;
