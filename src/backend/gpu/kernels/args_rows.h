@@ -1,9 +1,133 @@
-/* args_rows.h - arguments of the kernels for norms, maps, copies, rotation and the KV cache (rows.cu, kv.cu). */
+/* args_rows.h - arguments of the kernels for norms, maps, copies (rows.cu), rotation (rope.cu) and the KV cache (kv.cu). */
 #ifndef AE_BACKEND_GPU_KERNELS_ARGS_ROWS_H
 #define AE_BACKEND_GPU_KERNELS_ARGS_ROWS_H
 
 #include <stdint.h>
 
-#define AE_GPU_KERNELS_ROWS(X)
+#include "backend/gpu/kernels/kv_layout.h"
+
+#define AE_GPU_KERNELS_ROWS(X) \
+    X(norm_groups, ae_gpu_norm_args, 128) \
+    X(norm_rows, ae_gpu_norm_args, 256) \
+    X(axpy_rows, ae_gpu_axpy_args, 256) \
+    X(map_rows, ae_gpu_map_args, 256) \
+    X(copy_rows, ae_gpu_copy_args, 256) \
+    X(copy_host_rows, ae_gpu_copy_host_args, 256) \
+    X(rope_angles, ae_gpu_rope_table_args, 128) \
+    X(rope_heads, ae_gpu_rope_kv_args, 128) \
+    X(kv_page, ae_gpu_kv_page_args, 256) \
+    X(kv_moves, ae_gpu_kv_moves_args, 64) \
+    X(kv_save, ae_gpu_kv_slot_args, 128) \
+    X(kv_restore, ae_gpu_kv_slot_args, 128)
+
+/* ---- Rows ------------------------------------------------------------------------------------------- */
+
+#define AE_GPU_NORM_GROUPS 4    /* groups of a block of norm_groups: a warp has one; a block of norm_rows has one */
+#define AE_GPU_NORM_CHUNK 4096u /* f32 of a group that norm_rows holds in shared memory; a multiple of 64 */
+#define AE_GPU_NORM_SHARED ((AE_GPU_NORM_CHUNK + 64) * sizeof(float))
+#define AE_GPU_MAP_BLOCK 1024u  /* elements of a row that a block of axpy_rows and map_rows handles */
+
+/* x = (x - mean) / sqrt(mean of squares + eps) * weight (+ bias); mean is 0 unless layer. */
+typedef struct ae_gpu_norm_args {
+    float *x;            /* [n_rows][x_stride], n_groups * dim are used */
+    const float *weight; /* [dim], or [n_groups][dim] */
+    const float *bias;   /* [dim] or NULL */
+    uint32_t x_stride, n_rows, n_groups, dim, each_group, layer;
+    float eps;
+} ae_gpu_norm_args;
+
+typedef struct ae_gpu_axpy_args {
+    const float *x;      /* [n][x_stride] */
+    float *y;            /* [n][y_stride] */
+    uint32_t x_stride, y_stride, dim;
+    float a;
+} ae_gpu_axpy_args;
+
+typedef struct ae_gpu_map_args {
+    float *x;            /* [n_rows][x_stride] */
+    const float *x2;     /* [n_rows][x2_stride] or NULL */
+    uint32_t x_stride, x2_stride, dim;
+    uint32_t kind, glu;  /* ae_map_kind, ae_glu */
+    uint32_t group;      /* AE_MAP_GATE: elements of a group */
+    float a, limit;
+} ae_gpu_map_args;
+
+/* y[i] = x[rows[i]]. The unit of dim and of the strides is one f32, or four if wide. */
+typedef struct ae_gpu_copy_args {
+    const float *x;
+    float *y;
+    const int32_t *rows; /* [n] or NULL; not read by copy_host_rows */
+    uint32_t x_stride, y_stride, n, dim, wide;
+} ae_gpu_copy_args;
+
+#define AE_GPU_COPY_ROWS 900u
+
+typedef struct ae_gpu_copy_host_args {
+    ae_gpu_copy_args copy;           /* n <= AE_GPU_COPY_ROWS */
+    int32_t rows[AE_GPU_COPY_ROWS];
+} ae_gpu_copy_host_args;
+
+/* ---- Rotation ----------------------------------------------------------------------------------------- */
+
+#define AE_GPU_ROPE_HEADS 4u /* of a block of rope_heads: a warp has one */
+
+typedef struct ae_gpu_rope_table_args {
+    const int32_t *pos;  /* [n_rows] */
+    const double *freq;  /* [half] */
+    double magnitude;
+    float *cos, *sin;    /* [n_rows][half] */
+    uint32_t n_rows, half;
+} ae_gpu_rope_table_args;
+
+/* See ae_rope_kv. norm_row is not among them: norm_rows does it. */
+typedef struct ae_gpu_rope_kv_args {
+    const int32_t *seq, *slot;     /* [n_rows] */
+    const int32_t *tables;         /* [n_seqs][table_stride] */
+    const uint32_t *n_actual;      /* or NULL */
+    float *q, *k, *v;              /* [n_rows][n_heads * head_dim], [n_rows][n_kv_heads * head_dim] x 2; k, v or NULL */
+    const float *cos, *sin;        /* [n_rows][n_rot / 2] */
+    const float *q_norm, *k_norm;  /* [head_dim], or [n_heads][head_dim], [n_kv_heads][head_dim] if norm_layer; or NULL */
+    const float *v_norm, *q_scale; /* [head_dim], [n_rows]; or NULL */
+    ae_gpu_kv_view kv;
+    uint32_t table_stride, n_heads, n_kv_heads, head_dim, n_rot, neox, norm_layer, norm_last;
+    uint32_t store;                /* keys and values are written to the pages */
+    float eps;
+    uint32_t row_floats;           /* of shared memory for a row, and for a part of a latent row; multiples of 16 */
+    uint32_t part_floats;
+} ae_gpu_rope_kv_args;
+
+/* ---- The KV cache ------------------------------------------------------------------------------------- */
+
+/* A head of a layer. */
+typedef struct ae_gpu_kv_head {
+    ae_gpu_kv_form form;
+    uint32_t row_bytes; /* as they are saved */
+    uint64_t at;        /* its block, bytes from the start of a page */
+    uint64_t saved_at;  /* its row in the bytes of a slot */
+} ae_gpu_kv_head;
+
+/* Copies a page. */
+typedef struct ae_gpu_kv_page_args {
+    const uint8_t *from;
+    uint8_t *to;
+    uint64_t bytes;
+} ae_gpu_kv_page_args;
+
+typedef struct ae_gpu_kv_moves_args {
+    uint8_t *pages;              /* [n_pages][page_bytes] */
+    const ae_gpu_kv_head *heads; /* [blocks] */
+    const int32_t *begin;        /* [n_runs + 1] */
+    const ae_kv_move *move;
+    uint64_t page_bytes;
+    uint32_t n_places;           /* of the store */
+} ae_gpu_kv_moves_args;
+
+/* The bytes of a slot from a page, or to it. */
+typedef struct ae_gpu_kv_slot_args {
+    uint8_t *page;
+    const ae_gpu_kv_head *heads; /* [blocks] */
+    uint8_t *bytes;              /* [slot_bytes] */
+    uint32_t place;
+} ae_gpu_kv_slot_args;
 
 #endif

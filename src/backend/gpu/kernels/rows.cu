@@ -1,0 +1,131 @@
+/* rows.cu - norms, element-wise maps and copies of rows. The arithmetic and its order are those of cpu/ref/rows.c. */
+#include "backend/arithmetic.h"
+#include "backend/gpu/kernels/args_rows.h"
+#include "backend/gpu/kernels/kernel.h"
+#include "backend/gpu/kernels/sums.h"
+
+/* ---- Norms ----------------------------------------------------------------------------------------- */
+
+/* The sum of x over k % 64, or of the squares of x - mean, by a warp. */
+AE_DEV float warp_sum(const float *x, uint32_t n, bool squares, float mean, uint32_t lane)
+{
+    float low = 0, high = 0;
+    for (uint32_t k = lane; k < n; k += 64) {
+        const float d = x[k] - mean;
+        low = squares ? ae_fma(d, d, low) : low + d;
+        if (k + 32 < n) {
+            const float e = x[k + 32] - mean;
+            high = squares ? ae_fma(e, e, high) : high + e;
+        }
+    }
+    return ae_warp_sum64(low, high);
+}
+
+/* The same by a block of 256 threads; room: shared, [AE_GPU_NORM_SHARED bytes]. */
+AE_DEV float block_sum(const float *x, uint32_t n, bool squares, float mean, float *room)
+{
+    const uint32_t t = ae_thread();
+    float s = 0;
+    for (uint32_t base = 0; base < n; base += AE_GPU_NORM_CHUNK) {
+        const uint32_t m = ae_min(n - base, AE_GPU_NORM_CHUNK);
+        ae_sync();
+        for (uint32_t k = t; k < m; k += 256) AE_STORE_SHARED(float, room + k, x[base + k]);
+        ae_sync();
+        for (uint32_t k = t; t < 64 && k < m; k += 64) {
+            const float d = AE_LOAD_SHARED(float, room + k) - mean;
+            s = squares ? ae_fma(d, d, s) : s + d;
+        }
+    }
+    if (t < 64) AE_STORE_SHARED(float, room + AE_GPU_NORM_CHUNK + t, s);
+    ae_sync();
+    const float *sums = room + AE_GPU_NORM_CHUNK + t % 32;
+    return ae_warp_sum64(AE_LOAD_SHARED(float, sums), AE_LOAD_SHARED(float, sums + 32));
+}
+
+/* A mean of 0 changes no bit of x - mean, so the RMS norm is the layer norm without a mean. */
+AE_DEV void write_norm(const ae_gpu_norm_args *a, float *x, const float *weight, float mean, float inv, uint32_t first,
+                       uint32_t step)
+{
+    for (uint32_t k = first; k < a->dim; k += step) {
+        const float z = (x[k] - mean) * inv * weight[k];
+        x[k] = a->bias ? z + a->bias[k] : z;
+    }
+}
+
+AE_KERNEL(norm_groups, ae_gpu_norm_args, 128)
+{
+    const uint32_t lane = ae_thread() % 32, i = ae_block_x() * AE_GPU_NORM_GROUPS + ae_thread() / 32;
+    const uint32_t r = i / a.n_groups, g = i % a.n_groups;
+    if (r >= a.n_rows) return;
+    float *x = a.x + (size_t)r * a.x_stride + (size_t)g * a.dim;
+    const float *weight = a.weight + (a.each_group ? (size_t)g * a.dim : 0);
+    const float mean = a.layer ? warp_sum(x, a.dim, false, 0, lane) / (float)a.dim : 0;
+    const float inv = 1.0f / sqrtf(warp_sum(x, a.dim, true, mean, lane) / (float)a.dim + a.eps);
+    write_norm(&a, x, weight, mean, inv, lane, 32);
+}
+
+AE_KERNEL(norm_rows, ae_gpu_norm_args, 256)
+{
+    AE_SHARED(shared);
+    float *room = (float *)shared;
+    const uint32_t r = ae_block_x() / a.n_groups, g = ae_block_x() % a.n_groups;
+    float *x = a.x + (size_t)r * a.x_stride + (size_t)g * a.dim;
+    const float *weight = a.weight + (a.each_group ? (size_t)g * a.dim : 0);
+    const float mean = a.layer ? block_sum(x, a.dim, false, 0, room) / (float)a.dim : 0;
+    const float inv = 1.0f / sqrtf(block_sum(x, a.dim, true, mean, room) / (float)a.dim + a.eps);
+    write_norm(&a, x, weight, mean, inv, ae_thread(), 256);
+}
+
+/* ---- Maps -------------------------------------------------------------------------------------------- */
+
+AE_KERNEL(axpy_rows, ae_gpu_axpy_args, 256)
+{
+    const float *x = a.x + (size_t)ae_block_x() * a.x_stride;
+    float *y = a.y + (size_t)ae_block_x() * a.y_stride;
+    const uint32_t begin = ae_block_y() * AE_GPU_MAP_BLOCK, end = ae_min(begin + AE_GPU_MAP_BLOCK, a.dim);
+    for (uint32_t i = begin + ae_thread(); i < end; i += 256) y[i] = ae_fma(a.a, x[i], y[i]);
+}
+
+AE_DEV float map_of(const ae_gpu_map_args *a, float x, const float *x2, uint32_t i)
+{
+    switch (a->kind) {
+    case AE_MAP_SCALE: return x * a->a;
+    case AE_MAP_SOFTCAP: return ae_softcapf(x, a->a);
+    case AE_MAP_GATE: return x * ae_glu_of(AE_GLU_SIGMOID, x2[i / a->group], 0);
+    case AE_MAP_GLU: {
+        const float f = ae_glu_of((ae_glu)a->glu, x, a->limit);
+        return x2 ? f * ae_glu_times((ae_glu)a->glu, x2[i], a->limit) : f;
+    }
+    default: return 0; /* AE_MAP_ZERO */
+    }
+}
+
+AE_KERNEL(map_rows, ae_gpu_map_args, 256)
+{
+    float *x = a.x + (size_t)ae_block_x() * a.x_stride;
+    const float *x2 = a.x2 ? a.x2 + (size_t)ae_block_x() * a.x2_stride : NULL;
+    const uint32_t begin = ae_block_y() * AE_GPU_MAP_BLOCK, end = ae_min(begin + AE_GPU_MAP_BLOCK, a.dim);
+    for (uint32_t i = begin + ae_thread(); i < end; i += 256) x[i] = map_of(&a, x[i], x2, i);
+}
+
+/* ---- Copies ------------------------------------------------------------------------------------------ */
+
+/* Element i of all copied rows, from row `from` of x. */
+AE_DEV void copy_one(const ae_gpu_copy_args *a, uint32_t row, uint32_t from, uint32_t column)
+{
+    const size_t x = (size_t)from * a->x_stride + column, y = (size_t)row * a->y_stride + column;
+    if (a->wide) ((uint4 *)a->y)[y] = ae_load16((const uint4 *)a->x + x);
+    else a->y[y] = a->x[x];
+}
+
+AE_KERNEL(copy_rows, ae_gpu_copy_args, 256)
+{
+    const uint32_t i = ae_block_x() * 256 + ae_thread(), row = i / a.dim;
+    if (row < a.n) copy_one(&a, row, a.rows ? (uint32_t)a.rows[row] : row, i % a.dim);
+}
+
+AE_KERNEL(copy_host_rows, ae_gpu_copy_host_args, 256)
+{
+    const uint32_t i = ae_block_x() * 256 + ae_thread(), row = i / a.copy.dim;
+    if (row < a.copy.n) copy_one(&a.copy, row, (uint32_t)a.rows[row], i % a.copy.dim);
+}

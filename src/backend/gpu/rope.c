@@ -1,0 +1,65 @@
+/* rope.c - rotation and writing keys and values on the device: launches of kernels/rope.cu. Owns nothing. */
+#include "backend/gpu/kv.h"
+
+void ae_gpu_rope_table(ae_stream *stream, const ae_rope_table *a)
+{
+    const uint32_t half = a->n_rot / 2;
+    ae_gpu_launch(stream, AE_GPU_rope_angles, (uint32_t)(((size_t)a->n_rows * half + 127) / 128), 1, 1, 0,
+                  &(ae_gpu_rope_table_args){.pos = a->pos, .freq = a->freq, .magnitude = a->magnitude, .cos = a->cos,
+                                            .sin = a->sin, .n_rows = a->n_rows, .half = half});
+}
+
+static uint32_t up16(uint32_t n)
+{
+    return (n + 15) / 16 * 16;
+}
+
+static ae_gpu_rope_kv_args args_of(const ae_rope_kv *a)
+{
+    const ae_places *p = a->places;
+    ae_gpu_rope_kv_args args = {
+        .seq = p->seq, .slot = p->slot, .tables = p->tables, .n_actual = p->n_actual, .q = a->q, .k = a->k, .v = a->v,
+        .cos = a->cos, .sin = a->sin, .q_norm = a->q_norm, .k_norm = a->k_norm, .v_norm = a->v_norm, .q_scale = a->q_scale,
+        .table_stride = p->table_stride, .n_heads = a->n_heads, .n_kv_heads = a->n_kv_heads, .head_dim = a->head_dim,
+        .n_rot = a->n_rot, .neox = a->kind == AE_ROPE_NEOX, .norm_layer = a->norm_layer, .norm_last = a->norm_last,
+        .store = a->k != NULL, .eps = a->norm_eps, .row_floats = up16(a->head_dim),
+    };
+    if (a->k) args.kv = ae_gpu_kv_view_of(a->kv, a->layer);
+    if (a->k && args.kv.form.n_rope && args.kv.form.has_scales) args.part_floats = up16(args.kv.form.head_dim);
+    return args;
+}
+
+static void rope_heads(ae_stream *stream, const ae_rope_kv *a, const ae_gpu_rope_kv_args *args)
+{
+    const uint32_t n_kv = a->k ? a->n_kv_heads + (a->v ? a->n_kv_heads : 0) : 0, n = a->n_heads + n_kv;
+    ae_gpu_launch(stream, AE_GPU_rope_heads, (n + AE_GPU_ROPE_HEADS - 1) / AE_GPU_ROPE_HEADS, a->places->n_rows, 1,
+                  AE_GPU_ROPE_HEADS * (args->row_floats + args->part_floats) * (uint32_t)sizeof(float), args);
+}
+
+/* Norms all heads of a row together. */
+static void norm_rows(ae_stream *stream, const ae_rope_kv *a, float *x, uint32_t n_heads, const float *weight)
+{
+    const uint32_t dim = n_heads * a->head_dim;
+    if (x && weight)
+        ae_gpu_norm(stream, &(ae_norm){.n_rows = a->places->n_rows, .n_groups = 1, .dim = dim, .x = x, .x_stride = dim,
+                                       .weight = weight, .eps = a->norm_eps});
+}
+
+void ae_gpu_rope_kv(ae_stream *stream, const ae_rope_kv *a)
+{
+    ae_gpu_rope_kv_args args = args_of(a);
+    if (a->norm_row && (a->q_norm || a->k_norm)) { /* whole rows are normed by launches of their own */
+        args.q_norm = args.k_norm = NULL;
+        if (a->norm_last && a->n_rot) {
+            ae_gpu_rope_kv_args turn = args;
+            turn.v = NULL;
+            turn.v_norm = turn.q_scale = NULL;
+            turn.store = 0;
+            rope_heads(stream, a, &turn);
+            args.n_rot = 0;
+        }
+        norm_rows(stream, a, a->q, a->n_heads, a->q_norm);
+        norm_rows(stream, a, a->k, a->n_kv_heads, a->k_norm);
+    }
+    rope_heads(stream, a, &args);
+}

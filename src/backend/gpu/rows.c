@@ -1,0 +1,63 @@
+/* rows.c - norms, element-wise maps and copies of rows on the device: launches of kernels/rows.cu. Owns nothing. */
+#include "backend/gpu/gpu.h"
+
+/* The largest group that one warp norms. */
+#define WARP_DIM 512
+
+static uint32_t blocks_of(size_t n, uint32_t block)
+{
+    return (uint32_t)((n + block - 1) / block);
+}
+
+void ae_gpu_norm(ae_stream *stream, const ae_norm *a)
+{
+    const ae_gpu_norm_args args = {.x = a->x, .weight = a->weight, .bias = a->layer ? a->bias : NULL,
+                                   .x_stride = (uint32_t)a->x_stride, .n_rows = a->n_rows, .n_groups = a->n_groups,
+                                   .dim = a->dim, .each_group = a->each_group, .layer = a->layer, .eps = a->eps};
+    const size_t n = (size_t)a->n_rows * a->n_groups;
+    if (a->dim <= WARP_DIM)
+        ae_gpu_launch(stream, AE_GPU_norm_groups, blocks_of(n, AE_GPU_NORM_GROUPS), 1, 1, 0, &args);
+    else ae_gpu_launch(stream, AE_GPU_norm_rows, (uint32_t)n, 1, 1, AE_GPU_NORM_SHARED, &args);
+}
+
+void ae_gpu_axpy(ae_stream *stream, const ae_axpy *a)
+{
+    ae_gpu_launch(stream, AE_GPU_axpy_rows, a->n, blocks_of(a->dim, AE_GPU_MAP_BLOCK), 1, 0,
+                  &(ae_gpu_axpy_args){.x = a->x, .y = a->y, .x_stride = (uint32_t)a->x_stride,
+                                      .y_stride = (uint32_t)a->y_stride, .dim = a->dim, .a = a->a});
+}
+
+void ae_gpu_map(ae_stream *stream, const ae_map *a)
+{
+    const ae_gpu_map_args args = {.x = a->x, .x2 = a->x2, .x_stride = (uint32_t)a->x_stride,
+                                  .x2_stride = (uint32_t)a->x2_stride, .dim = a->dim, .kind = a->kind, .glu = a->glu,
+                                  .group = a->kind == AE_MAP_GATE ? a->dim / a->n_groups : 1, .a = a->a, .limit = a->glu_limit};
+    ae_gpu_launch(stream, AE_GPU_map_rows, a->n_rows, blocks_of(a->dim, AE_GPU_MAP_BLOCK), 1, 0, &args);
+}
+
+/* Rows whose floats are in groups of four, 16-byte aligned. */
+static bool is_wide(const ae_copy *a)
+{
+    return !(a->dim % 4 || a->x_stride % 4 || a->y_stride % 4 || (uintptr_t)a->x % 16 || (uintptr_t)a->y % 16);
+}
+
+static void copy_host_rows(ae_stream *stream, const ae_copy *a, ae_gpu_copy_args copy, uint32_t unit)
+{
+    for (uint32_t first = 0; first < a->n; first += AE_GPU_COPY_ROWS) {
+        ae_gpu_copy_host_args args = {.copy = copy};
+        args.copy.n = a->n - first < AE_GPU_COPY_ROWS ? a->n - first : AE_GPU_COPY_ROWS;
+        args.copy.y = a->y + first * a->y_stride;
+        for (uint32_t i = 0; i < args.copy.n; i++) args.rows[i] = a->host_rows[first + i];
+        ae_gpu_launch(stream, AE_GPU_copy_host_rows, blocks_of((size_t)args.copy.n * a->dim / unit, 256), 1, 1, 0, &args);
+    }
+}
+
+void ae_gpu_copy(ae_stream *stream, const ae_copy *a)
+{
+    const uint32_t unit = is_wide(a) ? 4 : 1;
+    const ae_gpu_copy_args args = {.x = a->x, .y = a->y, .rows = a->rows, .x_stride = (uint32_t)a->x_stride / unit,
+                                   .y_stride = (uint32_t)a->y_stride / unit, .n = a->n, .dim = a->dim / unit,
+                                   .wide = unit == 4};
+    if (!a->rows && a->host_rows) copy_host_rows(stream, a, args, unit);
+    else ae_gpu_launch(stream, AE_GPU_copy_rows, blocks_of((size_t)a->n * a->dim / unit, 256), 1, 1, 0, &args);
+}
