@@ -4,7 +4,6 @@
  * pages, what the kernels need to know of each head, and room for one slot as it is saved. */
 #include "backend/gpu/kv.h"
 
-#include "base/mem.h"
 #include "base/shape_limits.h"
 
 #define PAGE_ALIGN 256    /* bytes from page to page are a multiple */

@@ -2,6 +2,8 @@
 #ifndef AE_BACKEND_GPU_KV_H
 #define AE_BACKEND_GPU_KV_H
 
+#include "base/mem.h"
+
 #include "backend/gpu/gpu.h"
 #include "backend/gpu/kernels/kv_layout.h"
 

@@ -1,4 +1,6 @@
 /* rows.c - norms, element-wise maps and copies of rows on the device: launches of kernels/rows.cu. Owns nothing. */
+#include "base/mem.h"
+
 #include "backend/gpu/gpu.h"
 
 /* The largest group that one warp norms. */
