@@ -66,8 +66,10 @@ typedef struct ae_backend_ops {
     aerie_status (*weight_create)(ae_backend *backend, const ae_weight_source *source, void *memory, ae_weight **out,
                                   aerie_error *error);
     /* Fills rows [first, first + n) from (host) rows in the file's layout. first is a multiple of AE_WEIGHT_ROWS; n is one
-     * too, unless the rows include the last one. Several threads may fill different rows at the same time. */
-    void (*weight_fill)(ae_backend *backend, ae_weight *weight, const void *rows, uint32_t first, uint32_t n);
+     * too, unless the rows include the last one. Several threads may fill different rows at the same time. Fails where host
+     * memory to pack the rows in is missing, or the device does not take them. */
+    aerie_status (*weight_fill)(ae_backend *backend, ae_weight *weight, const void *rows, uint32_t first, uint32_t n,
+                                aerie_error *error);
     void (*weight_free)(ae_backend *backend, ae_weight *weight);
 
     size_t (*stream_bytes)(const ae_backend *backend, const ae_stream_options *options);
@@ -100,7 +102,7 @@ typedef struct ae_backend_ops {
     void (*upload)(ae_stream *stream, void *device, const void *host, size_t n);
     void (*download)(ae_stream *stream, void *host, const void *device, size_t n);
     /* Copies as upload does, without a stream and from any thread, while a model is loaded. */
-    void (*fill)(ae_backend *backend, void *device, const void *host, size_t n);
+    aerie_status (*fill)(ae_backend *backend, void *device, const void *host, size_t n, aerie_error *error);
     /* Returns a (host) pointer for reading the n bytes at `device`, valid after a sync until an operation writes there:
      * `device` itself if the host can read it, or else room[n], into which they are downloaded. With view_needs_room it is
      * always room; without it room may be NULL. */
@@ -115,8 +117,9 @@ typedef struct ae_backend_ops {
     uint32_t (*mark)(ae_stream *stream);
     double (*elapsed)(const ae_stream *stream, uint32_t from, uint32_t to);
     /* Called before and after the operations of a pass, for devices that record and replay them. Passes with equal keys have
-     * the same operations with the same arguments; what differs is in device memory and uploaded before. pass_begin returns
-     * false if it has replayed the pass: then neither its operations nor pass_end may be called. */
+     * the same operations with the same arguments, (host) ones included; what differs is in device memory and uploaded before.
+     * Within a pass nothing is uploaded, downloaded or read back. pass_begin returns false if it has replayed the pass: then
+     * neither its operations nor pass_end may be called. "cpu-strict" notes a fault where a pass does not keep to this. */
     bool (*pass_begin)(ae_stream *stream, uint64_t key);
     void (*pass_end)(ae_stream *stream);
 

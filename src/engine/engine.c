@@ -173,14 +173,16 @@ static aerie_status create_buffers(ae_engine *e, aerie_error *error)
     int32_t *eog = ae_alloc(e->n_eog, sizeof *eog);
     if (!eog && e->n_eog) return ae_fail_memory(error, "the tokens that end an answer", e->n_eog * sizeof *eog);
     (void)list_eog(e->options.vocab, eog);
-    if (eog) e->backend->ops->fill(e->backend, e->eog, eog, e->n_eog * sizeof *eog);
+    aerie_status status = AERIE_OK;
+    if (eog) status = e->backend->ops->fill(e->backend, e->eog, eog, e->n_eog * sizeof *eog, error);
     ae_free(eog);
-    for (uint32_t i = 0; i < m->hparams.n_ropes; i++) {
+    for (uint32_t i = 0; status == AERIE_OK && i < m->hparams.n_ropes; i++) {
         const ae_rope *rope = &m->hparams.ropes[i];
         ae_model_rope_freqs(rope, e->options.n_ctx, e->rope_host, &e->rope_magnitude[i]);
-        e->backend->ops->fill(e->backend, e->rope_freq[i], e->rope_host, rope->n_rot / 2 * sizeof *e->rope_host);
+        status = e->backend->ops->fill(e->backend, e->rope_freq[i], e->rope_host, rope->n_rot / 2 * sizeof *e->rope_host,
+                                       error);
     }
-    return AERIE_OK;
+    return status;
 }
 
 static aerie_status create(ae_engine **out, const ae_net *net, const ae_engine_options *options, layer_lists *lists,

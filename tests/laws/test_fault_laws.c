@@ -297,14 +297,14 @@ static void write_it(ae_backend *backend, char *device)
 static void write_it_after_an_operation(ae_backend *backend, char *device)
 {
     char bytes[100] = {0};
-    backend->ops->fill(backend, device, bytes, sizeof bytes);
+    (void)backend->ops->fill(backend, device, bytes, sizeof bytes, NULL);
     write_it(backend, device);
 }
 
 static void fill_it(ae_backend *backend, char *device)
 {
     char bytes[100] = {0};
-    backend->ops->fill(backend, device, bytes, sizeof bytes);
+    (void)backend->ops->fill(backend, device, bytes, sizeof bytes, NULL);
 }
 
 static void test_the_strict_backend_stops_the_host(void **state)

@@ -123,7 +123,7 @@ static void *on_device(ae_backend *backend, const void *host, size_t n)
 {
     void *device = backend->ops->alloc(backend, n);
     assert_non_null(device);
-    backend->ops->fill(backend, device, host, n);
+    assert_int_equal(backend->ops->fill(backend, device, host, n, NULL), AERIE_OK);
     return device;
 }
 

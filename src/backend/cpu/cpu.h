@@ -58,7 +58,8 @@ void ae_cpu_guard_destroy(ae_cpu_guard *guard);
 size_t ae_cpu_weight_bytes(const ae_backend *backend, const ae_weight_source *source);
 aerie_status ae_cpu_weight_create(ae_backend *backend, const ae_weight_source *source, void *memory, ae_weight **out,
                                   aerie_error *error);
-void ae_cpu_weight_fill(ae_backend *backend, ae_weight *weight, const void *rows, uint32_t first, uint32_t n);
+aerie_status ae_cpu_weight_fill(ae_backend *backend, ae_weight *weight, const void *rows, uint32_t first, uint32_t n,
+                                aerie_error *error);
 void ae_cpu_weight_free(ae_backend *backend, ae_weight *weight);
 
 /* Sets w->tiles_from, which is measured for the first weight of a form. Sets w->packed.in_order, which is measured once, if the

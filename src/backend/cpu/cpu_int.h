@@ -157,7 +157,7 @@ uint32_t ae_act_tile_pieces(uint32_t n_in);
 void ae_act_tile_piece(ae_act *act, const ae_act_need *need, uint32_t i);
 
 /* memory.c */
-void ae_cpu_fill(ae_backend *backend, void *device, const void *host, size_t n);
+aerie_status ae_cpu_fill(ae_backend *backend, void *device, const void *host, size_t n, aerie_error *error);
 void ae_cpu_memory_info(const ae_backend *backend, uint64_t *n_free, uint64_t *n_total);
 void ae_cpu_copy_in(ae_stream *stream, void *device, const void *host, size_t n);
 void ae_cpu_copy_out(ae_stream *stream, void *host, const void *device, size_t n);

@@ -26,10 +26,11 @@ void ae_cpu_free(ae_backend *backend, void *memory, size_t bytes)
     else ae_free(memory);
 }
 
-void ae_cpu_fill(ae_backend *backend, void *device, const void *host, size_t n)
+aerie_status ae_cpu_fill(ae_backend *backend, void *device, const void *host, size_t n, aerie_error *error)
 {
-    (void)backend;
+    (void)backend, (void)error;
     memcpy(device, host, n);
+    return AERIE_OK;
 }
 
 void ae_cpu_memory_info(const ae_backend *backend, uint64_t *n_free, uint64_t *n_total)

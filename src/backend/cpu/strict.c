@@ -138,14 +138,23 @@ static aerie_status strict_weight_create(ae_backend *backend, const ae_weight_so
     return status;
 }
 
-static void strict_weight_fill(ae_backend *backend, ae_weight *weight, const void *rows, uint32_t first, uint32_t n)
+static aerie_status strict_weight_fill(ae_backend *backend, ae_weight *weight, const void *rows, uint32_t first, uint32_t n,
+                                       aerie_error *error)
 {
-    OPENED(ae_cpu(backend)->guard, weight_fill(backend, weight, rows, first, n));
+    ae_cpu_guard *g = ae_cpu(backend)->guard;
+    enter(g);
+    const aerie_status status = g->inner->weight_fill(backend, weight, rows, first, n, error);
+    leave(g);
+    return status;
 }
 
-static void strict_fill(ae_backend *backend, void *device, const void *host, size_t n)
+static aerie_status strict_fill(ae_backend *backend, void *device, const void *host, size_t n, aerie_error *error)
 {
-    OPENED(ae_cpu(backend)->guard, fill(backend, device, host, n));
+    ae_cpu_guard *g = ae_cpu(backend)->guard;
+    enter(g);
+    const aerie_status status = g->inner->fill(backend, device, host, n, error);
+    leave(g);
+    return status;
 }
 
 static void strict_upload(ae_stream *stream, void *device, const void *host, size_t n)

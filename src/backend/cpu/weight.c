@@ -91,13 +91,15 @@ aerie_status ae_cpu_weight_create(ae_backend *backend, const ae_weight_source *s
     return status;
 }
 
-void ae_cpu_weight_fill(ae_backend *backend, ae_weight *w, const void *rows, uint32_t first, uint32_t n)
+aerie_status ae_cpu_weight_fill(ae_backend *backend, ae_weight *w, const void *rows, uint32_t first, uint32_t n,
+                                aerie_error *error)
 {
-    (void)backend;
+    (void)backend, (void)error; /* nothing of this fails */
     AE_ASSERT(first % AE_PANEL == 0 && n <= w->n_out - first && (n % AE_PANEL == 0 || first + n == w->n_out));
     if (w->own) memcpy(w->own + first * w->row_bytes, rows, n * w->row_bytes);
-    if (!w->packed.codes) return;
-    ae_pack_panels(w->type, rows, w->n_out, w->n_in, &w->packed, first / AE_PANEL, ae_weight_n_panels(first + n));
+    if (w->packed.codes)
+        ae_pack_panels(w->type, rows, w->n_out, w->n_in, &w->packed, first / AE_PANEL, ae_weight_n_panels(first + n));
+    return AERIE_OK;
 }
 
 void ae_cpu_weight_free(ae_backend *backend, ae_weight *weight)

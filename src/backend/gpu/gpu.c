@@ -34,16 +34,13 @@ static void gpu_free(ae_backend *backend, void *memory, size_t bytes)
     if (memory) ae_gpu(backend)->driver->free(ae_gpu(backend)->device, memory);
 }
 
-void ae_gpu_fill(ae_backend *backend, void *device, const void *host, size_t n)
+aerie_status ae_gpu_fill(ae_backend *backend, void *device, const void *host, size_t n, aerie_error *error)
 {
     ae_gpu_backend *b = ae_gpu(backend);
-    aerie_error error = {0};
-    if (!n) return;
-    const aerie_status status = b->driver->fill(b->device, device, host, n, &error);
-    if (status == AERIE_OK) return;
-    pthread_mutex_lock(&b->fault_mutex);
-    ae_backend_note(&b->fault, status, "%s: writing %zu bytes to the device: %.400s", b->name, n, error.text);
-    pthread_mutex_unlock(&b->fault_mutex);
+    aerie_error said = {0};
+    const aerie_status status = n ? b->driver->fill(b->device, device, host, n, &said) : AERIE_OK;
+    if (status == AERIE_OK) return AERIE_OK;
+    return ae_fail(error, status, "%s: writing %zu bytes to the device: %.400s", b->name, n, said.text);
 }
 
 static void gpu_memory_info(const ae_backend *backend, uint64_t *n_free, uint64_t *n_total)

@@ -152,9 +152,11 @@ static aerie_status create_buffers(ae_dhead_engine *e, aerie_error *error)
     device_layout(&l, head, e->net->n_draft, &e->options, e);
     const ae_hparams *h = &head->hparams.layer;
     if (e->net->to_target)
-        e->backend->ops->fill(e->backend, e->to_target, e->net->to_target, e->net->n_draft * sizeof *e->to_target);
+        AE_TRY(e->backend->ops->fill(e->backend, e->to_target, e->net->to_target, e->net->n_draft * sizeof *e->to_target,
+                                     error));
     for (uint32_t i = 0; i < h->n_ropes; i++)
-        e->backend->ops->fill(e->backend, e->rope_freq[i], e->net->rope_freq[i], h->ropes[i].n_rot / 2 * sizeof **e->rope_freq);
+        AE_TRY(e->backend->ops->fill(e->backend, e->rope_freq[i], e->net->rope_freq[i],
+                                     h->ropes[i].n_rot / 2 * sizeof **e->rope_freq, error));
     return AERIE_OK;
 }
 

@@ -157,7 +157,7 @@ static aerie_status fill_trimmed(ae_dhead_net *net, aerie_error *error)
         const uint32_t left = net->n_draft - first, n = left < AE_WEIGHT_ROWS ? left : AE_WEIGHT_ROWS;
         for (uint32_t i = 0; status == AERIE_OK && i < n; i++)
             status = ae_gguf_read(&reader, m->output, (size_t)net->trimmed_map[first + i] * row, rows + i * row, row, error);
-        if (status == AERIE_OK) net->backend->ops->weight_fill(net->backend, net->trimmed, rows, first, n);
+        if (status == AERIE_OK) status = net->backend->ops->weight_fill(net->backend, net->trimmed, rows, first, n, error);
     }
     ae_gguf_reader_close(&reader);
     ae_free(rows);

@@ -168,9 +168,9 @@ static aerie_status fill_vector(load_job *job, const ae_part *part, aerie_error 
     if (!host) return ae_fail_memory(error, "a weight vector", n * sizeof *host);
     if (t) ae_type_get(t->type)->decode(l->buffer, host, n);
     for (size_t i = 0; i < n; i++) host[i] = t ? host[i] * scale : 1.0f;
-    backend->ops->fill(backend, *part->vector, host, n * sizeof *host);
+    const aerie_status status = backend->ops->fill(backend, *part->vector, host, n * sizeof *host, error);
     ae_free(host);
-    return AERIE_OK;
+    return status;
 }
 
 static void fail_job(load_job *job, aerie_status status, const aerie_error *error)
@@ -189,7 +189,7 @@ static bool tell(load_job *job, uint64_t done)
 }
 
 /* The rows of a transposed part, read into the buffer, as a weight. */
-static void fill_transposed(const load_job *job, const ae_part *part, uint8_t *buffer)
+static aerie_status fill_transposed(const load_job *job, const ae_part *part, uint8_t *buffer, aerie_error *error)
 {
     const size_t n_in = part->n_rows, n_out = (size_t)part->tensor->ne[0];
     const ae_type_info *to = ae_type_get(ae_part_type(part));
@@ -200,7 +200,7 @@ static void fill_transposed(const load_job *job, const ae_part *part, uint8_t *b
         for (size_t i = 0; i < n_in; i++) column[i] = rows[i * n_out + o];
         ae_type_encoder(to->type)(column, NULL, out + o * ae_type_row_bytes(ae_part_type(part), n_in), n_in);
     }
-    job->parts->backend->ops->weight_fill(job->parts->backend, *part->weight, out, 0, (uint32_t)n_out);
+    return job->parts->backend->ops->weight_fill(job->parts->backend, *part->weight, out, 0, (uint32_t)n_out, error);
 }
 
 static void fill_chunk(void *context, uint32_t i, uint32_t i_worker)
@@ -217,13 +217,14 @@ static void fill_chunk(void *context, uint32_t i, uint32_t i_worker)
     aerie_status status = ae_gguf_read(&l->reader, c->part->tensor, first_row(c) * row, l->buffer, bytes, &error);
     const uint64_t n = c->n * (uint64_t)c->part->tensor->ne[0];
     if (status == AERIE_OK) status = check_finite(job, c->part, l->buffer, first_row(c), n, &error);
+    if (status == AERIE_OK && c->part->transposed) status = fill_transposed(job, c->part, l->buffer, &error);
+    else if (status == AERIE_OK && c->part->bytes)
+        status = job->parts->backend->ops->weight_fill(job->parts->backend, *c->part->weight, l->buffer, c->first, c->n,
+                                                       &error);
     if (status != AERIE_OK) {
         fail_job(job, status, &error);
         return;
     }
-    if (c->part->transposed) fill_transposed(job, c->part, l->buffer);
-    else if (c->part->bytes)
-        job->parts->backend->ops->weight_fill(job->parts->backend, *c->part->weight, l->buffer, c->first, c->n);
     if (job->forget && c->part->bytes)
         ae_gguf_advise(&l->reader, c->part->tensor, first_row(c) * row, bytes, AE_FILE_DONE);
     const uint64_t done = atomic_fetch_add(&job->done, bytes) + bytes;
