@@ -228,6 +228,63 @@ static void test_sync_tells_of_the_first_failure(void **state)
     }
 }
 
+/* ---- Loading ------------------------------------------------------------------------------------------- */
+
+static aerie_status fail_fill(ae_backend *backend, void *device, const void *host, size_t n, aerie_error *error)
+{
+    if (++n_called == fails_at) return ae_fail(error, AERIE_ERROR_MEMORY, "fill: the test says so");
+    return inner->fill(backend, device, host, n, error);
+}
+
+static aerie_status fail_weight_fill(ae_backend *backend, ae_weight *weight, const void *rows, uint32_t first, uint32_t n,
+                                     aerie_error *error)
+{
+    if (++n_called == fails_at) return ae_fail(error, AERIE_ERROR_MEMORY, "weight_fill: the test says so");
+    return inner->weight_fill(backend, weight, rows, first, n, error);
+}
+
+/* A network and an engine on a backend whose fills may fail. */
+static aerie_status load_once(const ae_model *model, aerie_error *error)
+{
+    ae_backend *backend;
+    ae_net *net = NULL;
+    ae_engine *engine = NULL;
+    need(ae_backend_open(&backend, NULL, NULL, error), error);
+    inner = backend->ops;
+    ops = *inner;
+    ops.fill = fail_fill, ops.weight_fill = fail_weight_fill;
+    backend->ops = &ops;
+    n_called = 0;
+    aerie_status status = ae_net_create(&net, model, backend, &(ae_load_options){.n_threads = 1}, error);
+    if (status == AERIE_OK)
+        status = ae_engine_create(&engine, net, &(ae_engine_options){.n_ctx = 64, .n_seqs = 1, .n_threads = 1}, error);
+    ae_engine_free(engine);
+    ae_net_free(net);
+    backend->ops = inner;
+    ae_backend_close(backend);
+    return status;
+}
+
+/* Values that did not reach the device are no weights: loading fails, with the device's own sentence. */
+static void test_every_fill(void **state)
+{
+    (void)state;
+    aerie_error error = {0};
+    ae_model *model;
+    need(ae_model_load(&model, path_of("m"), NULL, &error), &error);
+    fails_at = 0;
+    need(load_once(model, &error), &error);
+    const uint32_t n = n_called;
+    assert_true(n > 10);
+    for (uint32_t i = 1; i <= n; i++) {
+        fails_at = i;
+        assert_int_equal(load_once(model, &error), AERIE_ERROR_MEMORY);
+        assert_non_null(strstr(error.text, "fill: the test says so"));
+    }
+    fails_at = 0;
+    ae_model_free(model);
+}
+
 static void test_a_measured_pass(void **state)
 {
     (void)state;
@@ -349,6 +406,7 @@ int main(void)
         cmocka_unit_test(test_every_operation_of_a_draft_model),
         cmocka_unit_test(test_every_operation_of_recurrent_layers),
         cmocka_unit_test(test_sync_tells_of_the_first_failure),
+        cmocka_unit_test(test_every_fill),
         cmocka_unit_test(test_a_measured_pass),
     };
     return cmocka_run_group_tests(tests, make, drop);
