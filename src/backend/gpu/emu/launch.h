@@ -1,12 +1,14 @@
-/* launch.h - a launch of an emulated kernel: what the kernel sees of it, and what runs it.
+/* launch.h - a launch of an emulated kernel: what the kernel calls, and what runs it.
  *
- * Owns: the fibers that an ae_emu_engine keeps from launch to launch. Does not own: device memory and the queue (driver.c).
- * Invariant: no state outside the engine but ae_emu_now, which is set while a launch runs on this host thread. So engines may
- * be used by several host threads, one launch at a time each.
+ * Owns: fibers, which an engine keeps from launch to launch. Does not own: device memory and the queue (driver/).
+ * Invariant: there is no state outside the engine but ae_emu_now, which is set while a launch runs on this host thread. So
+ * several host threads may use an engine each.
+ * A kernel that breaks a rule of kernel.h ends its launch; the engine stays usable.
  */
 #ifndef AE_BACKEND_GPU_EMU_LAUNCH_H
 #define AE_BACKEND_GPU_EMU_LAUNCH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,13 +16,35 @@
 extern "C" {
 #endif
 
-#define AE_EMU_THREADS 1024 /* of a block, at most */
+#define AE_EMU_MAX_THREADS 1024u /* of a block */
+#define AE_EMU_MAX_SHARED 232448u /* bytes of a block's shared memory, as compute capability 9.0 has them */
+#define AE_EMU_REPORT 320         /* bytes of a sentence about a broken rule */
 
 /* What a kernel was compiled for. */
 typedef struct ae_emu_facts {
     uint32_t n_threads;
     uint32_t n_args; /* bytes */
 } ae_emu_facts;
+
+/* ---- What runs kernels ----------------------------------------------------------------------------------------------- */
+
+typedef struct ae_emu_kernel {
+    const char *name;
+    void (*run)(const void *args); /* one thread */
+    const ae_emu_facts *facts;
+} ae_emu_kernel;
+
+typedef struct ae_emu_engine ae_emu_engine;
+
+ae_emu_engine *ae_emu_engine_create(void); /* NULL: not enough memory */
+void ae_emu_engine_free(ae_emu_engine *engine);
+
+/* Runs a kernel over a grid. The seed gives the order of blocks, warps and lanes; 0: ascending, each warp as far as it gets.
+ * False: a rule was broken or memory ran out; `report` [AE_EMU_REPORT] says where and how. */
+bool ae_emu_run(ae_emu_engine *engine, const ae_emu_kernel *kernel, const uint32_t grid[3], uint32_t n_shared, uint64_t seed,
+                const void *args, char *report);
+
+/* ---- What kernels call, by emu.h ------------------------------------------------------------------------------------- */
 
 /* What a kernel reads of the launch under way. */
 typedef struct ae_emu_view {
@@ -31,11 +55,11 @@ typedef struct ae_emu_view {
 
 extern __thread ae_emu_view *ae_emu_now __attribute__((tls_model("initial-exec")));
 
-/* Called by kernels, where file and line are those of the kernel. */
+/* file and line: the kernel's. */
 void ae_emu_sync(const char *file, int line);
 void ae_emu_sync_warp(const char *file, int line);
 uint64_t ae_emu_shfl(uint64_t v, uint32_t lane, const char *file, int line);
-/* c[4] += A B for the k of 16 or 32: a[k / 8], b[k / 16]. */
+/* c [4] += A B over k of 16 or 32; a [k / 8], b [k / 16]. */
 void ae_emu_mma(int32_t *c, const uint32_t *a, const uint32_t *b, int k, const char *file, int line);
 void ae_emu_copy16(void *shared, const void *global, const char *file, int line);
 void ae_emu_copy_commit(void);

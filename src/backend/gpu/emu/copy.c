@@ -1,0 +1,69 @@
+/* copy.c - asynchronous copies to shared memory, done as late as they may be. See launch.h.
+ *
+ * Until then the target holds other bytes, which AddressSanitizer forbids to touch.
+ */
+#include <string.h>
+
+#include "backend/gpu/emu/engine.h"
+#include "base/mem.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define POISON(p) ASAN_POISON_MEMORY_REGION(p, 16)
+#define UNPOISON(p) ASAN_UNPOISON_MEMORY_REGION(p, 16)
+#else
+#define POISON(p) ((void)0)
+#define UNPOISON(p) ((void)0)
+#endif
+
+#if defined(AE_EMU_TSAN) /* calls, which ThreadSanitizer sees */
+static void *(*const volatile set)(void *, int, size_t) = memset;
+static void *(*const volatile copy)(void *, const void *, size_t) = memcpy;
+#else
+#define set memset
+#define copy memcpy
+#endif
+
+void ae_emu_copy16(void *shared, const void *global, const char *file, int line)
+{
+    ae_emu_engine *e = ae_emu_current();
+    ae_emu_thread *self = ae_emu_self(e);
+    if ((uintptr_t)global % 16) ae_emu_misaligned(global, 16, file, line);
+    if ((uintptr_t)shared % 16) ae_emu_misaligned(shared, 16, file, line);
+    const uintptr_t at = (uintptr_t)shared - (uintptr_t)e->view.shared;
+    if (at >= e->n_shared || e->n_shared - at < 16)
+        ae_emu_fail(e, "thread %u: ae_copy16 leaves the %u bytes of shared memory (%s:%d)", e->view.thread, e->n_shared,
+                    ae_emu_name(file), line);
+    if (self->n_copies == self->room) {
+        const uint32_t room = self->room ? 2 * self->room : 16;
+        ae_emu_copy *copies = ae_realloc(self->copies, room, sizeof *copies);
+        if (!copies) ae_emu_fail(e, "there is not enough memory for the copies of thread %u", e->view.thread);
+        self->copies = copies, self->room = room;
+    }
+    self->copies[self->n_copies++] = (ae_emu_copy){shared, global, self->group};
+    UNPOISON(shared); /* two copies to one place: the later one counts */
+    set(shared, 0xa5, 16);
+    POISON(shared);
+}
+
+void ae_emu_copy_until(ae_emu_thread *thread, uint32_t group)
+{
+    uint32_t n = 0;
+    for (; n < thread->n_copies && thread->copies[n].group < group; n++) {
+        UNPOISON(thread->copies[n].to);
+        copy(thread->copies[n].to, thread->copies[n].from, 16);
+    }
+    thread->n_copies -= n;
+    memmove(thread->copies, thread->copies + n, thread->n_copies * sizeof *thread->copies);
+}
+
+void ae_emu_copy_commit(void)
+{
+    ae_emu_self(ae_emu_current())->group++;
+}
+
+void ae_emu_copy_wait(uint32_t n)
+{
+    ae_emu_thread *self = ae_emu_self(ae_emu_current());
+    if (self->n_copies && self->group > n) ae_emu_copy_until(self, self->group - n);
+}

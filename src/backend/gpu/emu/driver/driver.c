@@ -1,0 +1,328 @@
+/* driver.c - the emulated device: memory, the queue and recordings of driver.h on the host.
+ *
+ * Owns device memory (each block allocated alone, so that AddressSanitizer finds what leaves it) and recordings. Everything in
+ * the queue is done when it is given. A kernel that breaks a rule of kernel.h loses the device.
+ * For tests, by the environment, read when the device is opened:
+ *   AERIE_EMU_SEED    order of blocks, warps and lanes, another one for each launch; 0 or nothing: ascending
+ *   AERIE_EMU_MEMORY  bytes of device memory; nothing: as much as the machine has
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/gpu/driver.h"
+#include "backend/gpu/emu/launch.h"
+#include "backend/gpu/kernels/list.h"
+#include "base/mem.h"
+#include "base/os.h"
+
+#define ALIGN 256 /* bytes */
+
+/* Each kernel, one thread of it, and what it was compiled for. */
+#define DECLARE(name, args, threads) \
+    void ae_emu_##name(const void *a); \
+    extern const ae_emu_facts ae_emu_facts_##name;
+AE_GPU_KERNELS(DECLARE)
+#undef DECLARE
+
+typedef struct listed {
+    ae_emu_kernel kernel;
+    uint32_t n_threads, n_args; /* as list.h says */
+} listed;
+
+static const listed list[] = {
+#define ENTER(name, args, threads) {{#name, ae_emu_##name, &ae_emu_facts_##name}, threads, sizeof(args)},
+    AE_GPU_KERNELS(ENTER)
+#undef ENTER
+    {{0}, 0, 0},
+};
+
+typedef enum kind { LAUNCH, COPY, ZERO } kind;
+
+typedef struct step {
+    kind kind;
+    uint32_t kernel, grid[3], n_shared; /* LAUNCH */
+    void *args;                         /* a copy */
+    void *to;                           /* COPY, ZERO */
+    const void *from;
+    size_t n; /* bytes */
+} step;
+
+struct ae_gpu_recording {
+    step *steps; /* [n] */
+    size_t n, room;
+};
+
+struct ae_gpu_device {
+    ae_emu_engine *engine;
+    pthread_mutex_t mutex; /* of n_used */
+    uint64_t n_used, n_total;
+    uint64_t seed, n_launches;
+    double marks[AE_GPU_MARKS]; /* seconds */
+    ae_gpu_recording *recording; /* under way */
+    bool lost;
+    aerie_error fault; /* why */
+};
+
+/* Before each allocation. */
+typedef union head {
+    size_t bytes;
+    uint8_t room[ALIGN];
+} head;
+
+static uint64_t number(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+    return text && *text ? strtoull(text, NULL, 10) : otherwise;
+}
+
+static aerie_status emu_count(uint32_t *n, aerie_error *error)
+{
+    (void)error;
+    *n = 1;
+    return AERIE_OK;
+}
+
+static void emu_close(ae_gpu_device *d)
+{
+    if (!d) return;
+    ae_emu_engine_free(d->engine);
+    pthread_mutex_destroy(&d->mutex);
+    ae_free(d);
+}
+
+static aerie_status emu_open(uint32_t i, ae_gpu_device **out, ae_gpu_facts *facts, aerie_error *error)
+{
+    *out = NULL;
+    if (i) return ae_fail(error, AERIE_ERROR_ARGUMENT, "emu: there is no device %u; there is device 0", i);
+    ae_gpu_device *d = ae_alloc(1, sizeof *d);
+    if (!d) return ae_fail_memory(error, "an emulated device", sizeof *d);
+    pthread_mutex_init(&d->mutex, NULL);
+    d->engine = ae_emu_engine_create();
+    if (!d->engine) {
+        emu_close(d);
+        return ae_fail_memory(error, "the fibers of an emulated device", 0);
+    }
+    d->seed = number("AERIE_EMU_SEED", 0);
+    d->n_total = number("AERIE_EMU_MEMORY", ae_os_memory_total());
+    *facts = (ae_gpu_facts){.name = "emulation of CUDA on the host", .n_multiprocessors = 4,
+                            .max_shared_bytes = AE_EMU_MAX_SHARED, .int8_mma = true};
+    *out = d;
+    return AERIE_OK;
+}
+
+static void emu_memory_info(ae_gpu_device *d, uint64_t *n_free, uint64_t *n_total)
+{
+    const uint64_t there = ae_os_memory_available();
+    pthread_mutex_lock(&d->mutex);
+    *n_free = d->n_total - d->n_used;
+    pthread_mutex_unlock(&d->mutex);
+    if (there && there < *n_free) *n_free = there;
+    *n_total = d->n_total;
+}
+
+static void *emu_alloc(ae_gpu_device *d, size_t bytes)
+{
+    size_t whole;
+    void *block = NULL;
+    if (!ae_add_size(bytes, sizeof(head), &whole)) return NULL;
+    pthread_mutex_lock(&d->mutex);
+    const bool fits = bytes <= d->n_total - d->n_used;
+    if (fits) d->n_used += bytes;
+    pthread_mutex_unlock(&d->mutex);
+    if (fits && !posix_memalign(&block, ALIGN, whole)) {
+        memset(block, 0, whole);
+        ((head *)block)->bytes = bytes;
+        return (head *)block + 1;
+    }
+    pthread_mutex_lock(&d->mutex);
+    if (fits) d->n_used -= bytes;
+    pthread_mutex_unlock(&d->mutex);
+    return NULL;
+}
+
+static void emu_free(ae_gpu_device *d, void *memory)
+{
+    if (!memory) return;
+    head *h = (head *)memory - 1;
+    pthread_mutex_lock(&d->mutex);
+    d->n_used -= h->bytes;
+    pthread_mutex_unlock(&d->mutex);
+    free(h);
+}
+
+static void *emu_alloc_pinned(ae_gpu_device *d, size_t bytes)
+{
+    (void)d;
+    return ae_alloc_aligned(1, bytes);
+}
+
+static void emu_free_pinned(ae_gpu_device *d, void *memory)
+{
+    (void)d;
+    ae_free(memory);
+}
+
+static aerie_status fault(const ae_gpu_device *d, aerie_error *error)
+{
+    if (!d->lost) return AERIE_OK;
+    if (error) *error = d->fault;
+    return AERIE_ERROR_INTERNAL;
+}
+
+static aerie_status emu_fill(ae_gpu_device *d, void *to, const void *host, size_t n, aerie_error *error)
+{
+    (void)d, (void)error;
+    memcpy(to, host, n);
+    return AERIE_OK;
+}
+
+/* ---- The queue ---------------------------------------------------------------------------------------------------------- */
+
+static aerie_status step_run(ae_gpu_device *d, const step *s, aerie_error *error)
+{
+    AE_TRY(fault(d, error));
+    if (s->kind == COPY) {
+        memcpy(s->to, s->from, s->n);
+    } else if (s->kind == ZERO) {
+        memset(s->to, 0, s->n);
+    } else {
+        char report[AE_EMU_REPORT];
+        const uint64_t seed = d->seed ? d->seed + d->n_launches++ * 0x9e3779b97f4a7c15u : 0;
+        if (!ae_emu_run(d->engine, &list[s->kernel].kernel, s->grid, s->n_shared, seed, s->args, report)) {
+            ae_fail(&d->fault, AERIE_ERROR_INTERNAL, "emu: %s", report);
+            d->lost = true;
+            return fault(d, error);
+        }
+    }
+    return AERIE_OK;
+}
+
+/* Keeps a step in the recording under way, or runs it. */
+static aerie_status step_take(ae_gpu_device *d, const step *s, size_t n_args, aerie_error *error)
+{
+    ae_gpu_recording *r = d->recording;
+    if (!r) return step_run(d, s, error);
+    step *steps = ae_grow(r->steps, r->n, &r->room, sizeof *steps);
+    if (!steps) return ae_fail_memory(error, "a recording", (r->n + 1) * sizeof *steps);
+    r->steps = steps;
+    step *kept = &steps[r->n];
+    *kept = *s;
+    if (n_args) {
+        kept->args = ae_alloc(1, n_args);
+        if (!kept->args) return ae_fail_memory(error, "the arguments of a launch", n_args);
+        memcpy(kept->args, s->args, n_args);
+    }
+    r->n++;
+    return AERIE_OK;
+}
+
+static aerie_status emu_copy_in(ae_gpu_device *d, void *to, const void *pinned, size_t n, aerie_error *error)
+{
+    return step_take(d, &(step){.kind = COPY, .to = to, .from = pinned, .n = n}, 0, error);
+}
+
+static aerie_status emu_copy_out(ae_gpu_device *d, void *pinned, const void *from, size_t n, aerie_error *error)
+{
+    return step_take(d, &(step){.kind = COPY, .to = pinned, .from = from, .n = n}, 0, error);
+}
+
+static aerie_status emu_zero(ae_gpu_device *d, void *to, size_t n, aerie_error *error)
+{
+    return step_take(d, &(step){.kind = ZERO, .to = to, .n = n}, 0, error);
+}
+
+static aerie_status emu_launch(ae_gpu_device *d, uint32_t i, const uint32_t grid[3], uint32_t n_shared, const void *args,
+                               aerie_error *error)
+{
+    if ((size_t)i + 1 >= sizeof list / sizeof list[0]) return ae_fail(error, AERIE_ERROR_INTERNAL, "emu: there is no kernel %u", i);
+    const listed *l = &list[i];
+    if (l->n_threads != l->kernel.facts->n_threads || l->n_args != l->kernel.facts->n_args)
+        return ae_fail(error, AERIE_ERROR_INTERNAL,
+                       "emu: kernel %s has %u threads and %u bytes of arguments in list.h, %u and %u where it is defined",
+                       l->kernel.name, l->n_threads, l->n_args, l->kernel.facts->n_threads, l->kernel.facts->n_args);
+    if (!grid[0] || !grid[1] || !grid[2] || grid[0] > INT32_MAX || grid[1] > 65535 || grid[2] > 65535)
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "emu: kernel %s has a grid of %u x %u x %u", l->kernel.name, grid[0],
+                       grid[1], grid[2]);
+    if (n_shared > AE_EMU_MAX_SHARED)
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "emu: kernel %s asks for %u bytes of shared memory of %u", l->kernel.name,
+                       n_shared, AE_EMU_MAX_SHARED);
+    step s = {.kind = LAUNCH, .kernel = i, .grid = {grid[0], grid[1], grid[2]}, .n_shared = n_shared,
+              .args = (void *)(uintptr_t)args};
+    return step_take(d, &s, l->n_args, error);
+}
+
+static aerie_status emu_mark(ae_gpu_device *d, uint32_t i, aerie_error *error)
+{
+    if (d->recording) return ae_fail(error, AERIE_ERROR_INTERNAL, "emu: a mark cannot be recorded");
+    AE_TRY(fault(d, error));
+    d->marks[i % AE_GPU_MARKS] = ae_time_now();
+    return AERIE_OK;
+}
+
+static double emu_elapsed(ae_gpu_device *d, uint32_t from, uint32_t to)
+{
+    return d->marks[to % AE_GPU_MARKS] - d->marks[from % AE_GPU_MARKS];
+}
+
+static aerie_status emu_sync(ae_gpu_device *d, aerie_error *error)
+{
+    if (d->recording) return ae_fail(error, AERIE_ERROR_INTERNAL, "emu: nobody can wait for what is being recorded");
+    return fault(d, error);
+}
+
+/* ---- Recordings --------------------------------------------------------------------------------------------------------- */
+
+static void emu_recording_free(ae_gpu_device *d, ae_gpu_recording *r)
+{
+    (void)d;
+    if (!r) return;
+    for (size_t i = 0; i < r->n; i++) ae_free(r->steps[i].args);
+    ae_free(r->steps);
+    ae_free(r);
+}
+
+static aerie_status emu_record_begin(ae_gpu_device *d, aerie_error *error)
+{
+    if (d->recording) return ae_fail(error, AERIE_ERROR_INTERNAL, "emu: a recording is under way");
+    d->recording = ae_alloc(1, sizeof *d->recording);
+    return d->recording ? AERIE_OK : ae_fail_memory(error, "a recording", sizeof *d->recording);
+}
+
+static aerie_status emu_record_end(ae_gpu_device *d, ae_gpu_recording **out, aerie_error *error)
+{
+    *out = d->recording;
+    d->recording = NULL;
+    return *out ? AERIE_OK : ae_fail(error, AERIE_ERROR_INTERNAL, "emu: no recording is under way");
+}
+
+static aerie_status emu_replay(ae_gpu_device *d, ae_gpu_recording *r, aerie_error *error)
+{
+    for (size_t i = 0; i < r->n; i++) AE_TRY(step_run(d, &r->steps[i], error));
+    return AERIE_OK;
+}
+
+const ae_gpu_driver ae_gpu_driver_emu = {
+    .name = "emu",
+    .count = emu_count,
+    .open = emu_open,
+    .close = emu_close,
+    .memory_info = emu_memory_info,
+    .alloc = emu_alloc,
+    .free = emu_free,
+    .alloc_pinned = emu_alloc_pinned,
+    .free_pinned = emu_free_pinned,
+    .fill = emu_fill,
+    .copy_in = emu_copy_in,
+    .copy_out = emu_copy_out,
+    .zero = emu_zero,
+    .launch = emu_launch,
+    .mark = emu_mark,
+    .elapsed = emu_elapsed,
+    .sync = emu_sync,
+    .record_begin = emu_record_begin,
+    .record_end = emu_record_end,
+    .replay = emu_replay,
+    .recording_free = emu_recording_free,
+};

@@ -1,0 +1,464 @@
+/* engine.c - runs the threads of a block in turn. See launch.h.
+ *
+ * A fiber calls thread after thread until one waits; then the next one begins in another fiber. So a kernel whose threads never
+ * meet runs by plain calls. A warp's lanes run in passes: each lane once, up to where it waits. When all lanes have come to one
+ * operation of the warp it is done and the next pass may begin; when all threads have come to one ae_sync, all go on.
+ */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include "backend/gpu/emu/engine.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+#if defined(AE_EMU_TSAN)
+#include <sys/mman.h>
+#endif
+
+#define NONE UINT32_MAX
+
+__thread ae_emu_view *ae_emu_now __attribute__((tls_model("initial-exec")));
+
+static const char *const op_names[] = {"ae_sync_warp", "ae_shfl", "ae_mma_s8_k16", "ae_mma_s8", "ae_sync"};
+
+const char *ae_emu_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* ---- Changes of fibers -------------------------------------------------------------------------------------------------- */
+
+static void change(ae_emu_engine *e, ae_emu_fiber *to, bool last)
+{
+    ae_emu_fiber *from = e->running;
+    e->running = to;
+    ae_emu_fiber_change(from, to, last);
+}
+
+static void to_host(ae_emu_engine *e, bool last)
+{
+#if defined(AE_EMU_TSAN)
+    __tsan_switch_to_fiber(e->host_tsan, __tsan_switch_to_fiber_no_sync);
+#endif
+    change(e, &e->host, last);
+}
+
+void ae_emu_fail(ae_emu_engine *e, const char *format, ...)
+{
+    const uint32_t *b = e->view.block;
+    int n = snprintf(e->report, AE_EMU_REPORT, "kernel %s, block %u %u %u: ", e->kernel->name, b[0], b[1], b[2]);
+    if (n < 0 || n >= AE_EMU_REPORT) n = 0;
+    va_list list;
+    va_start(list, format);
+    vsnprintf(e->report + n, (size_t)(AE_EMU_REPORT - n), format, list);
+    va_end(list);
+    e->failed = true;
+    to_host(e, true);
+    __builtin_unreachable();
+}
+
+static void fiber_main(void);
+
+static ae_emu_fiber *fiber_take(ae_emu_engine *e)
+{
+    ae_emu_fiber *f = e->idle;
+    if (f) {
+        e->idle = f->next;
+        return f;
+    }
+    f = &e->all[e->n_fibers]; /* one for each thread that waits, and one that runs: they suffice */
+    if (!ae_emu_fiber_init(f, fiber_main)) return NULL;
+    e->n_fibers++;
+    return f;
+}
+
+static void thread_enter(ae_emu_engine *e, uint32_t t)
+{
+    e->view.thread = t;
+#if defined(AE_EMU_TSAN)
+    __tsan_switch_to_fiber(e->threads[t].tsan, __tsan_switch_to_fiber_no_sync);
+#endif
+}
+
+/* ---- Whose turn it is --------------------------------------------------------------------------------------------------- */
+
+static uint64_t random_next(ae_emu_engine *e)
+{
+    e->random ^= e->random << 13, e->random ^= e->random >> 7, e->random ^= e->random << 17;
+    return e->random;
+}
+
+static void shuffle(ae_emu_engine *e, uint8_t *items, uint32_t n)
+{
+    for (uint32_t i = n; i > 1; i--) {
+        const uint32_t j = (uint32_t)(random_next(e) >> 32) % i;
+        const uint8_t item = items[i - 1];
+        items[i - 1] = items[j], items[j] = item;
+    }
+}
+
+static void pass_begin(ae_emu_engine *e, ae_emu_warp *w)
+{
+    w->next = 0;
+    if (e->random) shuffle(e, w->lanes, w->n);
+}
+
+static void round_begin(ae_emu_engine *e)
+{
+    e->at = 0;
+    if (e->random) shuffle(e, e->order, e->n_warps);
+}
+
+static const char *state_name(const ae_emu_thread *thread)
+{
+    return thread->state == AE_EMU_DONE ? "has returned" : "waits at ae_sync";
+}
+
+/* Every lane has had its turn: the warp's meeting, if all are there. True: the warp can go on at once. */
+static bool warp_settle(ae_emu_engine *e, uint32_t at)
+{
+    ae_emu_warp *w = &e->warps[at];
+    ae_emu_thread *lanes = &e->threads[at * 32];
+    if (!w->n_at_warp) {
+        w->open = false;
+        return false;
+    }
+    if (w->n_at_warp < 32)
+        for (uint32_t i = 0; i < 32; i++) {
+            const ae_emu_thread *f = w->first;
+            const unsigned first = (unsigned)(f - e->threads);
+            if (i >= w->n)
+                ae_emu_fail(e, "thread %u comes to %s (%s:%d) in a warp of %u threads", first, op_names[f->op],
+                            ae_emu_name(f->file), f->line, w->n);
+            if (lanes[i].state != AE_EMU_AT_WARP)
+                ae_emu_fail(e, "thread %u comes to %s (%s:%d), but thread %u %s (%s:%d)", first, op_names[f->op],
+                            ae_emu_name(f->file), f->line, at * 32 + i, state_name(&lanes[i]),
+                            lanes[i].file ? ae_emu_name(lanes[i].file) : "-", lanes[i].line);
+        }
+    ae_emu_operate(lanes);
+    for (uint32_t i = 0; i < 32; i++) lanes[i].state = AE_EMU_READY;
+    w->n_at_warp = 0, w->first = NULL, w->turn++;
+    pass_begin(e, w);
+    return e->ahead >= 16 || (e->ahead && (random_next(e) >> 32) % 16 < e->ahead);
+}
+
+/* No warp can go on: the barrier, if all threads are there. False: all have returned. */
+static bool barrier_settle(ae_emu_engine *e)
+{
+    if (e->n_done == e->n_threads) return false;
+    if (e->n_done) {
+        const ae_emu_thread *f = e->first;
+        ae_emu_fail(e, "thread %u waits at ae_sync (%s:%d), but %u threads have returned", (unsigned)(f - e->threads),
+                    ae_emu_name(f->file), f->line, e->n_done);
+    }
+    for (uint32_t i = 0; i < e->n_threads; i++) e->threads[i].state = AE_EMU_READY;
+    for (uint32_t i = 0; i < e->n_warps; i++) {
+        e->warps[i].open = true;
+        pass_begin(e, &e->warps[i]);
+    }
+    e->n_at_barrier = 0, e->first = NULL, e->turn++;
+    return true;
+}
+
+/* The thread that runs next; NONE when the block is done. */
+static uint32_t pick(ae_emu_engine *e)
+{
+    for (;;) {
+        for (; e->at < e->n_warps; e->at++) {
+            const uint32_t at = e->order[e->at];
+            ae_emu_warp *w = &e->warps[at];
+            if (!w->open) continue;
+            do {
+                while (w->next < w->n) {
+                    const uint32_t t = at * 32 + w->lanes[w->next++];
+                    if (e->threads[t].state <= AE_EMU_READY) return t;
+                }
+            } while (warp_settle(e, at));
+        }
+        bool open = false;
+        for (uint32_t i = 0; i < e->n_warps && !open; i++) open = e->warps[i].open;
+        if (!open && !barrier_settle(e)) return NONE;
+        round_begin(e);
+    }
+}
+
+/* ---- Threads ------------------------------------------------------------------------------------------------------------ */
+
+static void thread_run(ae_emu_engine *e, uint32_t t)
+{
+    ae_emu_thread *thread = &e->threads[t];
+    thread->fiber = e->running;
+    thread_enter(e, t);
+#if defined(AE_EMU_TSAN)
+    __tsan_acquire(e->begin);
+#endif
+    e->kernel->run(e->args);
+    if (thread->n_copies) ae_emu_copy_until(thread, UINT32_MAX);
+#if defined(AE_EMU_TSAN)
+    __tsan_release(e->end);
+#endif
+    thread->state = AE_EMU_DONE, thread->file = NULL, thread->line = 0;
+    e->n_done++, e->warps[t / 32].n_done++;
+}
+
+static void fiber_main(void)
+{
+    ae_emu_engine *e = ae_emu_current();
+    ae_emu_fiber *self = e->running;
+    ae_emu_fiber_entered(self);
+    for (;;) {
+        thread_run(e, self->thread);
+        const uint32_t t = pick(e);
+        if (t != NONE && e->threads[t].state == AE_EMU_FRESH) {
+            self->thread = t;
+            continue;
+        }
+        self->next = e->idle, e->idle = self;
+        if (t == NONE) {
+            to_host(e, false);
+        } else {
+            thread_enter(e, t);
+            change(e, e->threads[t].fiber, false);
+        }
+    }
+}
+
+/* The running thread waits; others have their turn until it may go on. */
+static void wait(ae_emu_engine *e)
+{
+    const uint32_t self = e->view.thread, t = pick(e);
+    ae_emu_thread *next = &e->threads[t]; /* not NONE: this one has not returned */
+    if (t == self) return;
+    if (next->state == AE_EMU_FRESH) {
+        ae_emu_fiber *f = fiber_take(e);
+        if (!f) ae_emu_fail(e, "there is not enough memory for another fiber");
+        f->thread = t;
+        change(e, f, false);
+        return;
+    }
+    thread_enter(e, t);
+    change(e, next->fiber, false);
+}
+
+static bool same_place(const ae_emu_thread *x, const ae_emu_thread *y)
+{
+    return x->op == y->op && x->line == y->line && (x->file == y->file || !strcmp(x->file, y->file));
+}
+
+static void arrive(ae_emu_engine *e, const ae_emu_thread **first, ae_emu_op op, const char *file, int line)
+{
+    ae_emu_thread *self = ae_emu_self(e);
+    self->op = (uint8_t)op, self->file = file, self->line = line;
+    const ae_emu_thread *f = *first;
+    if (!f)
+        *first = self;
+    else if (!same_place(f, self))
+        ae_emu_fail(e, "thread %u comes to %s (%s:%d), but thread %u to %s (%s:%d)", (unsigned)(f - e->threads),
+                    op_names[f->op], ae_emu_name(f->file), f->line, e->view.thread, op_names[op], ae_emu_name(file), line);
+}
+
+void ae_emu_meet_warp(ae_emu_engine *e, ae_emu_op op, const char *file, int line)
+{
+    ae_emu_warp *w = &e->warps[e->view.thread / 32];
+    arrive(e, &w->first, op, file, line);
+    ae_emu_self(e)->state = AE_EMU_AT_WARP;
+    w->n_at_warp++;
+#if defined(AE_EMU_TSAN) /* two addresses in turn: a lane that goes ahead must not leave its later accesses for the others */
+    char *meeting = &e->barrier[2 + e->view.thread / 32 * 2 + w->turn % 2];
+    __tsan_release(meeting);
+#endif
+    wait(e);
+#if defined(AE_EMU_TSAN)
+    __tsan_acquire(meeting);
+#endif
+}
+
+void ae_emu_sync(const char *file, int line)
+{
+    ae_emu_engine *e = ae_emu_current();
+    arrive(e, &e->first, AE_EMU_SYNC, file, line);
+    ae_emu_self(e)->state = AE_EMU_AT_BARRIER;
+    e->n_at_barrier++;
+#if defined(AE_EMU_TSAN)
+    char *meeting = &e->barrier[e->turn % 2];
+    __tsan_release(meeting);
+#endif
+    wait(e);
+#if defined(AE_EMU_TSAN)
+    __tsan_acquire(meeting);
+#endif
+}
+
+void ae_emu_misaligned(const void *p, size_t to, const char *file, int line)
+{
+    ae_emu_engine *e = ae_emu_current();
+    ae_emu_fail(e, "thread %u: address %p is no multiple of %zu (%s:%d)", e->view.thread, p, to, ae_emu_name(file), line);
+}
+
+/* ---- Blocks ------------------------------------------------------------------------------------------------------------- */
+
+/* Shared memory of a block, 0xFF everywhere. ThreadSanitizer needs it fresh for each block, with the addresses of the meetings
+ * before it: blocks are concurrent, and nothing of one may order another. */
+static bool shared_begin(ae_emu_engine *e)
+{
+#if defined(AE_EMU_TSAN)
+    uint8_t *map = mmap(NULL, 4096 + e->n_shared, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED) return false;
+    e->barrier = (char *)map, e->view.shared = map + 4096;
+    volatile uint8_t *shared = e->view.shared;
+    for (uint32_t i = 0; i < e->n_shared; i++) shared[i] = 0xff;
+    __tsan_release(e->begin);
+    for (uint32_t i = 0; i < e->n_threads; i++) e->threads[i].tsan = __tsan_create_fiber(0);
+    return true;
+#else
+    if (!e->view.shared) e->view.shared = ae_alloc(1, e->n_shared); /* of exact size, for AddressSanitizer */
+    if (!e->view.shared) return false;
+    memset(e->view.shared, 0xff, e->n_shared);
+    return true;
+#endif
+}
+
+static void shared_end(ae_emu_engine *e, bool last)
+{
+#if defined(AE_EMU_TSAN)
+    (void)last;
+    if (e->barrier) munmap(e->barrier, 4096 + e->n_shared);
+    e->barrier = NULL, e->view.shared = NULL;
+    for (uint32_t i = 0; i < e->n_threads; i++) {
+        if (e->threads[i].tsan) __tsan_destroy_fiber(e->threads[i].tsan);
+        e->threads[i].tsan = NULL;
+    }
+#else
+    if (!last) return;
+    ae_free(e->view.shared);
+    e->view.shared = NULL;
+#endif
+}
+
+static bool block_run(ae_emu_engine *e)
+{
+    if (!shared_begin(e)) {
+        snprintf(e->report, AE_EMU_REPORT, "kernel %s: there is not enough memory for a block", e->kernel->name);
+        return false;
+    }
+    for (uint32_t i = 0; i < e->n_threads; i++) e->threads[i].state = AE_EMU_FRESH;
+    for (uint32_t i = 0; i < e->n_warps; i++) {
+        ae_emu_warp *w = &e->warps[i];
+        w->n_at_warp = 0, w->n_done = 0, w->open = true, w->first = NULL, w->turn = 0;
+        pass_begin(e, w);
+    }
+    e->n_at_barrier = 0, e->n_done = 0, e->first = NULL, e->turn = 0, e->failed = false;
+    round_begin(e);
+    static const uint8_t chances[4] = {0, 8, 15, 16};
+    e->ahead = e->random ? chances[random_next(e) >> 62] : 16;
+    e->running = &e->host;
+    ae_emu_fiber *f = fiber_take(e);
+    if (!f) {
+        snprintf(e->report, AE_EMU_REPORT, "kernel %s: there is not enough memory for a fiber", e->kernel->name);
+        return false;
+    }
+    f->thread = pick(e);
+    change(e, f, false);
+    shared_end(e, e->failed);
+    return !e->failed;
+}
+
+static void fibers_free(ae_emu_engine *e)
+{
+    for (uint32_t i = 0; i < e->n_fibers; i++) ae_emu_fiber_free(&e->all[i]);
+    e->n_fibers = 0, e->idle = NULL;
+    for (uint32_t i = 0; i < AE_EMU_MAX_THREADS; i++) e->threads[i].n_copies = 0;
+}
+
+static uint64_t seed_mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return (x ^ x >> 31) | 1;
+}
+
+static uint64_t divisor(uint64_t a, uint64_t b)
+{
+    while (b) {
+        const uint64_t rest = a % b;
+        a = b, b = rest;
+    }
+    return a;
+}
+
+static bool grid_run(ae_emu_engine *e)
+{
+    const uint32_t *grid = e->view.grid;
+    const uint64_t n = (uint64_t)grid[0] * grid[1] * grid[2];
+    uint64_t at = 0, stride = 1;
+    if (e->random && n > 1) { /* any order; this one needs no list */
+        at = random_next(e) % n, stride = random_next(e) % n;
+        while (divisor(stride, n) != 1) stride++;
+    }
+    bool ok = true;
+    for (uint64_t i = 0; i < n && ok; i++, at = (at + stride) % n) {
+        e->view.block[0] = (uint32_t)(at % grid[0]);
+        e->view.block[1] = (uint32_t)(at / grid[0] % grid[1]);
+        e->view.block[2] = (uint32_t)(at / grid[0] / grid[1]);
+        ok = block_run(e);
+    }
+    return ok;
+}
+
+bool ae_emu_run(ae_emu_engine *e, const ae_emu_kernel *kernel, const uint32_t grid[3], uint32_t n_shared, uint64_t seed,
+                const void *args, char *report)
+{
+    const uint32_t n = kernel->facts->n_threads;
+    report[0] = 0;
+    if (!n || n > AE_EMU_MAX_THREADS || n_shared > AE_EMU_MAX_SHARED) {
+        snprintf(report, AE_EMU_REPORT, "kernel %s: a block has 1 to %u threads and up to %u bytes of shared memory, not %u and %u",
+                 kernel->name, AE_EMU_MAX_THREADS, AE_EMU_MAX_SHARED, n, n_shared);
+        return false;
+    }
+    ae_emu_view *outer = ae_emu_now;
+    ae_emu_now = &e->view;
+    e->kernel = kernel, e->args = args, e->report = report, e->n_shared = n_shared, e->n_threads = n, e->n_warps = (n + 31) / 32;
+    e->random = seed ? seed_mix(seed) : 0;
+    memcpy(e->view.grid, grid, sizeof e->view.grid);
+    for (uint32_t i = 0; i < e->n_warps; i++) {
+        e->order[i] = (uint8_t)i;
+        e->warps[i].n = n - i * 32 < 32 ? n - i * 32 : 32;
+        for (uint32_t j = 0; j < 32; j++) e->warps[i].lanes[j] = (uint8_t)j;
+    }
+#if defined(AE_EMU_TSAN)
+    char launch[2];
+    e->host_tsan = __tsan_get_current_fiber();
+    e->begin = &launch[0], e->end = &launch[1];
+#endif
+    const bool ok = grid_run(e);
+    shared_end(e, true);
+#if defined(AE_EMU_TSAN)
+    __tsan_acquire(e->end);
+#endif
+    if (!ok) fibers_free(e);
+    ae_emu_now = outer;
+    return ok;
+}
+
+ae_emu_engine *ae_emu_engine_create(void)
+{
+    ae_emu_engine *e = ae_alloc(1, sizeof *e);
+    if (!e) return NULL;
+    e->all = ae_alloc(AE_EMU_MAX_THREADS + 1, sizeof *e->all);
+    if (e->all) return e;
+    ae_free(e);
+    return NULL;
+}
+
+void ae_emu_engine_free(ae_emu_engine *e)
+{
+    if (!e) return;
+    fibers_free(e);
+    for (uint32_t i = 0; i < AE_EMU_MAX_THREADS; i++) ae_free(e->threads[i].copies);
+    ae_free(e->all);
+    ae_free(e);
+}

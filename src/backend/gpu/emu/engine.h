@@ -1,0 +1,99 @@
+/* engine.h - inside the emulation: what engine.c, warp.c and copy.c share of a launch under way. */
+#ifndef AE_BACKEND_GPU_EMU_ENGINE_H
+#define AE_BACKEND_GPU_EMU_ENGINE_H
+
+#include "backend/gpu/emu/fiber.h"
+#include "backend/gpu/emu/launch.h"
+
+#if defined(AE_EMU_TSAN) /* these files themselves are compiled without ThreadSanitizer */
+#include <sanitizer/tsan_interface.h>
+#endif
+
+#define AE_EMU_MAX_WARPS (AE_EMU_MAX_THREADS / 32)
+
+typedef enum ae_emu_state {
+    AE_EMU_FRESH, /* not yet begun */
+    AE_EMU_READY, /* waits for its turn */
+    AE_EMU_AT_WARP,
+    AE_EMU_AT_BARRIER,
+    AE_EMU_DONE,
+} ae_emu_state;
+
+typedef enum ae_emu_op { AE_EMU_SYNC_WARP, AE_EMU_SHFL, AE_EMU_MMA_16, AE_EMU_MMA_32, AE_EMU_SYNC } ae_emu_op;
+
+/* An asynchronous copy that has not been done. */
+typedef struct ae_emu_copy {
+    void *to;
+    const void *from;
+    uint32_t group;
+} ae_emu_copy;
+
+typedef struct ae_emu_thread {
+    ae_emu_fiber *fiber; /* in which it began */
+    const char *file;    /* where it meets others */
+    int line;
+    uint8_t state, op;
+    uint64_t value; /* of a shuffle, and the lane that it is taken from */
+    uint32_t lane;
+    uint32_t a[4], b[2]; /* fragments of a product */
+    int32_t c[4];
+    ae_emu_copy *copies; /* [n_copies], oldest first */
+    uint32_t n_copies, room, group;
+    void *tsan; /* ThreadSanitizer's fiber */
+} ae_emu_thread;
+
+typedef struct ae_emu_warp {
+    uint32_t n;                         /* threads: 32, or fewer in the last warp */
+    uint32_t next;                      /* of lanes[], in this pass over the warp */
+    uint32_t n_at_warp, n_done;         /* threads in these states */
+    bool open;                          /* some thread can run */
+    uint32_t turn;                      /* meetings that were */
+    uint8_t lanes[32];                  /* their order in this pass */
+    const ae_emu_thread *first;         /* that came to the meeting under way */
+    char meeting[2];                    /* for ThreadSanitizer: their addresses, in turn */
+} ae_emu_warp;
+
+struct ae_emu_engine {
+    ae_emu_view view; /* first: ae_emu_now points to it */
+    const ae_emu_kernel *kernel;
+    const void *args;
+    char *report;
+    bool failed;
+    uint32_t n_shared, n_threads, n_warps;
+    uint64_t random; /* 0: ascending order */
+    uint32_t ahead;  /* of 16: how likely a warp goes on after a meeting of its own */
+    ae_emu_fiber host, *running, *idle, *all; /* idle: by next; all: array [n_fibers] of AE_EMU_MAX_THREADS + 1 */
+    uint32_t n_fibers;
+    uint32_t at; /* in order[] */
+    uint32_t n_at_barrier, n_done;
+    const ae_emu_thread *first; /* that came to the barrier under way */
+    uint32_t turn;              /* barriers that were */
+    void *host_tsan;
+    char *begin, *end, *barrier; /* for ThreadSanitizer: addresses of the launch, of the block [2] */
+    uint8_t order[AE_EMU_MAX_WARPS];
+    ae_emu_warp warps[AE_EMU_MAX_WARPS];
+    ae_emu_thread threads[AE_EMU_MAX_THREADS];
+};
+
+static inline ae_emu_engine *ae_emu_current(void)
+{
+    return (ae_emu_engine *)(void *)ae_emu_now;
+}
+
+static inline ae_emu_thread *ae_emu_self(ae_emu_engine *e)
+{
+    return &e->threads[e->view.thread];
+}
+
+/* The end of a path, for reports. */
+const char *ae_emu_name(const char *path);
+/* Ends the launch with a sentence. */
+void ae_emu_fail(ae_emu_engine *e, const char *format, ...) __attribute__((noreturn, format(printf, 2, 3)));
+/* This thread waits for the other lanes, which do the same. */
+void ae_emu_meet_warp(ae_emu_engine *e, ae_emu_op op, const char *file, int line);
+/* warp.c: what the lanes of a full warp came to do. */
+void ae_emu_operate(ae_emu_thread lanes[32]);
+/* copy.c: does the copies of the groups before `group`. */
+void ae_emu_copy_until(ae_emu_thread *thread, uint32_t group);
+
+#endif

@@ -1,0 +1,67 @@
+/* warp.c - what the lanes of a warp do together: shuffles and products of small matrices. See launch.h. */
+#include <string.h>
+
+#include "backend/gpu/emu/engine.h"
+
+/* Fragments as the PTX manual places them (mma.m16n8k32 and m16n8k16 of s8): a lane holds of A the rows lane / 4 and + 8 and of
+ * B the column lane / 4, each four k from lane % 4 * 4 on, then 16 further; of C the same rows and columns lane % 4 * 2, + 1. */
+static inline __attribute__((always_inline)) void multiply(ae_emu_thread lanes[32], int n_k)
+{
+    int16_t a[16][32], b[8][32]; /* [row][k], [column][k] */
+    for (int l = 0; l < 32; l++)
+        for (int i = 0; i < 4; i++)
+            for (int h = 0; h < n_k / 16; h++) {
+                const int k = l % 4 * 4 + i + 16 * h;
+                a[l / 4][k] = (int8_t)(lanes[l].a[2 * h] >> 8 * i);
+                a[l / 4 + 8][k] = (int8_t)(lanes[l].a[2 * h + 1] >> 8 * i);
+                b[l / 4][k] = (int8_t)(lanes[l].b[h] >> 8 * i);
+            }
+    for (int row = 0; row < 16; row++)
+        for (int column = 0; column < 8; column++) {
+            int32_t sum = 0;
+            for (int k = 0; k < n_k; k++) sum += a[row][k] * b[column][k];
+            int32_t *c = &lanes[row % 8 * 4 + column / 2].c[row / 8 * 2 + column % 2];
+            *c = (int32_t)((uint32_t)*c + (uint32_t)sum); /* it wraps */
+        }
+}
+
+static void shuffle(ae_emu_thread lanes[32])
+{
+    uint64_t values[32];
+    for (int l = 0; l < 32; l++) values[l] = lanes[l].value;
+    for (int l = 0; l < 32; l++) lanes[l].value = values[lanes[l].lane];
+}
+
+void ae_emu_operate(ae_emu_thread lanes[32])
+{
+    switch ((ae_emu_op)lanes[0].op) {
+    case AE_EMU_SHFL: shuffle(lanes); break;
+    case AE_EMU_MMA_16: multiply(lanes, 16); break;
+    case AE_EMU_MMA_32: multiply(lanes, 32); break;
+    case AE_EMU_SYNC_WARP:
+    case AE_EMU_SYNC: break;
+    }
+}
+
+void ae_emu_sync_warp(const char *file, int line)
+{
+    ae_emu_meet_warp(ae_emu_current(), AE_EMU_SYNC_WARP, file, line);
+}
+
+uint64_t ae_emu_shfl(uint64_t v, uint32_t lane, const char *file, int line)
+{
+    ae_emu_engine *e = ae_emu_current();
+    ae_emu_thread *self = ae_emu_self(e);
+    self->value = v, self->lane = lane % 32;
+    ae_emu_meet_warp(e, AE_EMU_SHFL, file, line);
+    return self->value;
+}
+
+void ae_emu_mma(int32_t *c, const uint32_t *a, const uint32_t *b, int k, const char *file, int line)
+{
+    ae_emu_engine *e = ae_emu_current();
+    ae_emu_thread *self = ae_emu_self(e);
+    memcpy(self->a, a, (size_t)k / 8 * 4), memcpy(self->b, b, (size_t)k / 16 * 4), memcpy(self->c, c, sizeof self->c);
+    ae_emu_meet_warp(e, k == 32 ? AE_EMU_MMA_32 : AE_EMU_MMA_16, file, line);
+    memcpy(c, self->c, sizeof self->c);
+}
