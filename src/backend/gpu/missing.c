@@ -14,9 +14,11 @@ aerie_status ae_gpu_weight_create(ae_backend *backend, const ae_weight_source *s
     *out = NULL;
     return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "weights are missing");
 }
-void ae_gpu_weight_fill(ae_backend *backend, ae_weight *weight, const void *rows, uint32_t first, uint32_t n)
+aerie_status ae_gpu_weight_fill(ae_backend *backend, ae_weight *weight, const void *rows, uint32_t first, uint32_t n,
+                                aerie_error *error)
 {
-    (void)backend, (void)weight, (void)rows, (void)first, (void)n;
+    (void)backend, (void)weight, (void)rows, (void)first, (void)n, (void)error;
+    return AERIE_OK;
 }
 void ae_gpu_weight_free(ae_backend *backend, ae_weight *weight)
 {
