@@ -12,6 +12,7 @@
 #include "backend/gpu/attention_scratch.h"
 #include "backend/gpu/driver.h"
 #include "backend/gpu/product_scratch.h"
+#include "backend/gpu/state_scratch.h"
 #include "backend/gpu/kernels/list.h"
 #include "base/mem.h"
 
@@ -50,6 +51,7 @@ struct ae_stream {
     size_t memory_bytes;
     ae_gpu_product_scratch product;
     ae_gpu_attention_scratch attention;
+    ae_gpu_state_scratch state;
 };
 
 /* Opens device i of a driver as a backend of this name. */
@@ -61,6 +63,8 @@ void ae_gpu_product_layout(ae_layout *layout, const ae_gpu_backend *backend, con
                            ae_gpu_product_scratch *scratch);
 void ae_gpu_attention_layout(ae_layout *layout, const ae_gpu_backend *backend, const ae_stream_options *options,
                              ae_gpu_attention_scratch *scratch);
+void ae_gpu_state_layout(ae_layout *layout, const ae_gpu_backend *backend, const ae_stream_options *options,
+                         ae_gpu_state_scratch *scratch);
 
 static inline ae_gpu_backend *ae_gpu(const ae_backend *backend)
 {
@@ -136,9 +140,11 @@ size_t ae_gpu_kv_slot_bytes(const ae_kv_store *kv);
 void ae_gpu_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out);
 void ae_gpu_kv_write(ae_stream *stream, ae_kv_store *kv, const int32_t *table, int32_t slot, const void *bytes);
 
-/* attention.c */
+/* rope.c */
 void ae_gpu_rope_table(ae_stream *stream, const ae_rope_table *args);
 void ae_gpu_rope_kv(ae_stream *stream, const ae_rope_kv *args);
+
+/* attention.c */
 void ae_gpu_attention(ae_stream *stream, const ae_attention *args);
 
 /* draw.c */

@@ -14,8 +14,8 @@ static size_t align_up(size_t n)
     return (n + PAGE_ALIGN - 1) / PAGE_ALIGN * PAGE_ALIGN;
 }
 
-/* Where the layers lie in a page and in the bytes of a slot; fills `layers` [n_layers] and `heads` (host) [n_blocks] unless they
- * are NULL. */
+/* Where the layers lie in a page and in the bytes of a slot; `layers` [n_layers] and `heads` (host) [n_blocks] are filled if
+ * they are not NULL. */
 static void lay_out_pages(ae_kv_store *kv, const ae_kv_shape *shape, ae_gpu_kv_layer *layers, ae_gpu_kv_head *heads)
 {
     size_t at = 0, saved_at = 0;

@@ -1,80 +1,256 @@
-/* recurrent.c - recurrent layers on the GPU: not there yet. No store can be created, so the operations are not reached. */
-#include "backend/gpu/gpu.h"
+/* recurrent.c - recurrent layers on the device: the store of planes and records, and launches of kernels/recurrent.cu.
+ *
+ * Owns: the store. A plane lies on the device as it is saved. */
+#include <string.h>
 
-static void decline(ae_stream *stream)
+#include "backend/gpu/gpu.h"
+#include "base/mem.h"
+
+#define STATE_ALIGN 64  /* floats: planes and records begin at multiples */
+#define FEW_ROWS 16u    /* of a convolution that takes one launch */
+
+typedef struct state_place {
+    ae_state_layer layer;
+    size_t plane, record; /* where the layer lies in a plane and in a record, in floats */
+} state_place;
+
+struct ae_state_store {
+    ae_gpu_backend *backend;
+    ae_state_shape shape;   /* without layers */
+    state_place *places;    /* (host) [n_layers] */
+    size_t saved_floats;    /* of a plane, without what fills it up */
+    size_t plane_floats, record_floats;
+    float *planes;          /* on the device, [n_planes][plane_floats] */
+    float *records;         /* [n_seqs][n_records][record_floats], in the same block */
+};
+
+/* ---- The store ----------------------------------------------------------------------------------------------- */
+
+static size_t align_up(size_t n)
 {
-    ae_gpu_decline(stream, "models with recurrent layers");
+    return (n + STATE_ALIGN - 1) / STATE_ALIGN * STATE_ALIGN;
+}
+
+static size_t keys_of(const ae_state_layer *l) { return (size_t)l->n_groups * l->key_dim; }
+static size_t values_of(const ae_state_layer *l) { return (size_t)l->n_heads * l->value_dim; }
+
+/* Lays out planes and records; places may be NULL. Returns all bytes; SIZE_MAX: too many. */
+static size_t lay_out(ae_state_store *store, const ae_state_shape *s, state_place *places)
+{
+    size_t plane = 0, record = 0, planes, records, bytes;
+    for (uint32_t i = 0; i < s->n_layers; i++) {
+        const ae_state_layer *l = &s->layers[i];
+        if (places) places[i] = (state_place){*l, plane, record};
+        plane += (size_t)(l->n_taps - 1) * l->n_channels + values_of(l) * l->key_dim;
+        record += l->n_channels + keys_of(l) + values_of(l) + l->n_heads;
+    }
+    store->saved_floats = plane;
+    store->plane_floats = align_up(plane);
+    store->record_floats = align_up(record);
+    if (!ae_mul_size(store->plane_floats * sizeof(float), s->n_planes, &planes) ||
+        !ae_mul_size(store->record_floats * sizeof(float), (size_t)s->n_seqs * s->n_records, &records) ||
+        !ae_add_size(planes, records, &bytes))
+        return SIZE_MAX;
+    return bytes;
 }
 
 size_t ae_gpu_state_bytes(const ae_backend *backend, const ae_state_shape *shape)
 {
-    (void)backend, (void)shape;
-    return 0;
+    ae_state_store store = {0};
+    (void)backend;
+    return lay_out(&store, shape, NULL);
+}
+
+/* The values of a column that a lane of recur_steps holds. */
+static uint32_t lane_values(uint32_t key_dim)
+{
+    return key_dim <= 64 ? 16 : key_dim <= 128 ? 32 : 64;
+}
+
+static aerie_status check_layer(const ae_gpu_backend *b, const ae_state_layer *l, aerie_error *error)
+{
+    if (!l->n_taps || l->n_taps > AE_STATE_MAX_TAPS)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "a convolution over %u rows; 1 to %d are possible", l->n_taps,
+                       AE_STATE_MAX_TAPS);
+    if (l->kind == AE_STATE_CONV) return AERIE_OK;
+    if (!l->key_dim || l->key_dim > AE_STATE_MAX_KEY || l->key_dim % 4)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "a recurrent state of %u rows; multiples of 4 up to %d are possible",
+                       l->key_dim, AE_STATE_MAX_KEY);
+    if (!l->n_heads || !l->n_groups || !l->value_dim || l->n_heads % l->n_groups)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%u recurrent heads of %u values cannot share %u groups evenly",
+                       l->n_heads, l->value_dim, l->n_groups);
+    const uint32_t shared = AE_GPU_STATE_SHARED(lane_values(l->key_dim));
+    if (shared > b->facts.max_shared_bytes)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: a recurrent state of %u rows needs %u bytes of shared memory, and "
+                       "this device has %u; --device cpu runs it", b->name, l->key_dim, shared, b->facts.max_shared_bytes);
+    return AERIE_OK;
+}
+
+static aerie_status check_shape(const ae_gpu_backend *b, const ae_state_shape *s, aerie_error *error)
+{
+    if (s->n_records > AERIE_MAX_DRAFT || s->n_planes < s->n_seqs)
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "%u records and %u planes for %u sequences; please report", s->n_records,
+                       s->n_planes, s->n_seqs);
+    for (uint32_t i = 0; i < s->n_layers; i++) AE_TRY(check_layer(b, &s->layers[i], error));
+    return AERIE_OK;
 }
 
 aerie_status ae_gpu_state_create(ae_backend *backend, const ae_state_shape *shape, ae_state_store **out, aerie_error *error)
 {
-    (void)shape;
+    ae_gpu_backend *b = ae_gpu(backend);
     *out = NULL;
-    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s does not run models with recurrent layers yet; --device cpu runs them",
-                   ae_gpu(backend)->name);
+    AE_TRY(check_shape(b, shape, error));
+    ae_state_store *s = ae_alloc(1, sizeof *s);
+    if (!s || !(s->places = ae_alloc(shape->n_layers ? shape->n_layers : 1, sizeof *s->places))) {
+        ae_free(s);
+        return ae_fail_memory(error, "the recurrent state", shape->n_layers * sizeof *s->places);
+    }
+    s->backend = b;
+    s->shape = *shape;
+    s->shape.layers = NULL;
+    const size_t bytes = lay_out(s, shape, s->places);
+    s->planes = bytes == SIZE_MAX ? NULL : b->driver->alloc(b->device, bytes ? bytes : 1);
+    if (!s->planes) {
+        ae_gpu_state_free(backend, s);
+        return ae_fail_memory(error, "the recurrent state", bytes);
+    }
+    s->records = s->planes + shape->n_planes * s->plane_floats;
+    *out = s;
+    return AERIE_OK;
 }
 
 void ae_gpu_state_free(ae_backend *backend, ae_state_store *store)
 {
-    (void)backend, (void)store;
+    const ae_gpu_backend *b = ae_gpu(backend);
+    if (!store) return;
+    if (store->planes) b->driver->free(b->device, store->planes);
+    ae_free(store->places);
+    ae_free(store);
+}
+
+/* ---- Whole planes ----------------------------------------------------------------------------------------------- */
+
+static float *plane_of(const ae_state_store *s, uint32_t plane)
+{
+    return s->planes + plane * s->plane_floats;
 }
 
 void ae_gpu_state_zero(ae_stream *stream, ae_state_store *store, uint32_t plane)
 {
-    (void)store, (void)plane;
-    decline(stream);
+    if (store->plane_floats) ae_gpu_zero(stream, plane_of(store, plane), store->plane_floats * sizeof(float));
 }
 
 void ae_gpu_state_copy(ae_stream *stream, ae_state_store *store, uint32_t from, uint32_t to)
 {
-    (void)store, (void)from, (void)to;
-    decline(stream);
-}
-
-void ae_gpu_state_absorb(ae_stream *stream, const ae_state_pass *pass)
-{
-    (void)pass;
-    decline(stream);
+    const size_t bytes = store->plane_floats * sizeof(float), blocks = (bytes + 4095) / 4096;
+    ae_gpu_launch(stream, AE_GPU_kv_page, blocks < 1024 ? (uint32_t)blocks : 1024, 1, 1, 0,
+                  &(ae_gpu_kv_page_args){(const uint8_t *)plane_of(store, from), (uint8_t *)plane_of(store, to), bytes});
 }
 
 size_t ae_gpu_state_plane_bytes(const ae_state_store *store)
 {
-    (void)store;
-    return 0;
+    return store->saved_floats * sizeof(float);
 }
 
 void ae_gpu_state_read(ae_stream *stream, const ae_state_store *store, uint32_t plane, void *out)
 {
-    (void)store, (void)plane, (void)out;
-    decline(stream);
+    if (store->saved_floats) ae_gpu_download(stream, out, plane_of(store, plane), store->saved_floats * sizeof(float));
 }
 
 void ae_gpu_state_write(ae_stream *stream, ae_state_store *store, uint32_t plane, const void *bytes)
 {
-    (void)store, (void)plane, (void)bytes;
-    decline(stream);
+    if (store->saved_floats) ae_gpu_upload(stream, plane_of(store, plane), bytes, store->saved_floats * sizeof(float));
 }
 
-void ae_gpu_conv(ae_stream *stream, const ae_conv *args)
+/* ---- Operations -------------------------------------------------------------------------------------------------- */
+
+void ae_gpu_state_layout(ae_layout *layout, const ae_gpu_backend *backend, const ae_stream_options *o,
+                         ae_gpu_state_scratch *scratch)
 {
-    (void)args;
-    decline(stream);
+    size_t n_heads = 0;
+    (void)backend;
+    for (uint32_t i = 0; o->state && i < o->state->n_layers; i++)
+        if (o->state->layers[i].n_heads > n_heads) n_heads = o->state->layers[i].n_heads;
+    if (!n_heads) return;
+    scratch->alpha = ae_layout_add(layout, o->max_rows * n_heads, sizeof(float));
+    scratch->beta = ae_layout_add(layout, o->max_rows * n_heads, sizeof(float));
 }
 
-void ae_gpu_recur(ae_stream *stream, const ae_recur *args)
+static ae_gpu_state_view view_of(const ae_state_store *s, uint32_t layer)
 {
-    (void)args;
-    decline(stream);
+    const state_place *p = &s->places[layer];
+    const ae_state_layer *l = &p->layer;
+    return (ae_gpu_state_view){.plane = s->planes + p->plane, .record = s->records + p->record, .plane_floats = s->plane_floats,
+                               .record_floats = s->record_floats, .n_records = s->shape.n_records, .n_channels = l->n_channels,
+                               .n_taps = l->n_taps, .n_heads = l->n_heads, .n_groups = l->n_groups, .key_dim = l->key_dim,
+                               .value_dim = l->value_dim, .delta = l->kind == AE_STATE_DELTA, .tiled = l->tiled};
 }
 
-void ae_gpu_gated_norm(ae_stream *stream, const ae_gated_norm *args)
+static ae_gpu_state_rows rows_of(const ae_state_pass *p)
 {
-    (void)args;
-    decline(stream);
+    return (ae_gpu_state_rows){p->parent, p->runs, p->visits, p->accepted, p->n_rows, p->n_runs, p->stride};
+}
+
+static uint32_t channel_blocks(const ae_gpu_conv_args *args)
+{
+    return (args->view.n_channels + AE_GPU_STATE_BLOCK - 1) / AE_GPU_STATE_BLOCK;
+}
+
+void ae_gpu_conv(ae_stream *stream, const ae_conv *a)
+{
+    const ae_state_pass *pass = a->pass;
+    const ae_gpu_conv_args args = {.view = view_of(pass->store, a->layer), .rows = rows_of(pass), .x = a->x, .x2 = a->x2,
+                                   .weight = a->weight, .bias = a->bias, .gate = a->gate, .y = a->y,
+                                   .x_stride = (uint32_t)a->x_stride, .y_stride = (uint32_t)a->y_stride, .silu = a->silu};
+    if (pass->n_rows <= FEW_ROWS) {
+        ae_gpu_launch(stream, AE_GPU_conv_runs, channel_blocks(&args), pass->n_runs, 1, 0, &args);
+        return;
+    }
+    ae_gpu_launch(stream, AE_GPU_conv_rows, channel_blocks(&args), pass->n_rows, 1, 0, &args);
+    ae_gpu_launch(stream, AE_GPU_conv_move, channel_blocks(&args), pass->n_runs, 1, 0, &args);
+}
+
+static void recur_steps(ae_stream *stream, const ae_gpu_recur_args *args)
+{
+    const ae_gpu_state_view *v = &args->view;
+    const uint32_t n = lane_values(v->key_dim);
+    const ae_gpu_kernel kernel = n == 16 ? AE_GPU_recur_steps_16 : n == 32 ? AE_GPU_recur_steps_32 : AE_GPU_recur_steps_64;
+    const uint32_t n_blocks = (v->value_dim + AE_GPU_STATE_COLUMNS - 1) / AE_GPU_STATE_COLUMNS;
+    ae_gpu_launch(stream, kernel, n_blocks, v->n_heads, args->rows.n_runs, AE_GPU_STATE_SHARED(n), args);
+}
+
+void ae_gpu_recur(ae_stream *stream, const ae_recur *a)
+{
+    const ae_state_pass *pass = a->pass;
+    const ae_gpu_recur_args args = {
+        .view = view_of(pass->store, a->layer), .rows = rows_of(pass), .c = a->c, .a = a->a, .b = a->b, .decay = a->decay,
+        .dt_bias = a->dt_bias, .skip = a->skip, .alpha = stream->state.alpha, .beta = stream->state.beta, .y = a->y,
+        .c_stride = (uint32_t)a->c_stride, .ab_stride = (uint32_t)a->ab_stride, .ab_group = a->ab_group,
+        .y_stride = (uint32_t)a->y_stride,
+    };
+    const ae_gpu_state_view *v = &args.view;
+    const uint32_t n_warps = (v->delta ? 2 * v->n_groups : 0) + (v->n_heads + 31) / 32;
+    ae_gpu_launch(stream, AE_GPU_recur_prepare, (n_warps + 3) / 4, pass->n_rows, 1, 0, &args);
+    recur_steps(stream, &args);
+    ae_gpu_launch(stream, AE_GPU_recur_records, (v->n_groups * v->key_dim + v->n_heads + 127) / 128, pass->n_rows, 1, 0, &args);
+}
+
+void ae_gpu_state_absorb(ae_stream *stream, const ae_state_pass *pass)
+{
+    for (uint32_t i = 0; i < pass->store->shape.n_layers; i++) {
+        const ae_gpu_conv_args conv = {.view = view_of(pass->store, i), .rows = rows_of(pass)};
+        const ae_gpu_recur_args recur = {.view = conv.view, .rows = conv.rows};
+        ae_gpu_launch(stream, AE_GPU_conv_move, channel_blocks(&conv), pass->n_runs, 1, 0, &conv);
+        if (recur.view.n_heads) recur_steps(stream, &recur);
+    }
+}
+
+void ae_gpu_gated_norm(ae_stream *stream, const ae_gated_norm *a)
+{
+    const size_t n = (size_t)a->n_rows * a->n_groups;
+    ae_gpu_launch(stream, AE_GPU_gated_norm_groups, (uint32_t)((n + 3) / 4), 1, 1, 0,
+                  &(ae_gpu_gated_norm_args){.x = a->x, .z = a->z, .weight = a->weight, .n_rows = a->n_rows,
+                                            .n_groups = a->n_groups, .dim = a->dim, .x_stride = (uint32_t)a->x_stride,
+                                            .z_stride = (uint32_t)a->z_stride, .by_group = a->by_group,
+                                            .gate_first = a->gate_first, .eps = a->eps});
 }

@@ -69,6 +69,7 @@ static void stream_layout(ae_layout *layout, const ae_gpu_backend *b, const ae_s
 {
     ae_gpu_product_layout(layout, b, o, &s->product);
     ae_gpu_attention_layout(layout, b, o, &s->attention);
+    ae_gpu_state_layout(layout, b, o, &s->state);
 }
 
 size_t ae_gpu_stream_bytes(const ae_backend *backend, const ae_stream_options *options)

@@ -9,12 +9,14 @@
 #include "backend/gpu/kernels/args_attention.h"
 #include "backend/gpu/kernels/args_product.h"
 #include "backend/gpu/kernels/args_rows.h"
+#include "backend/gpu/kernels/args_state.h"
 
 /* X(name, struct of arguments, threads of a block); each file of arguments lists its own. */
 #define AE_GPU_KERNELS(X) \
     AE_GPU_KERNELS_PRODUCT(X) \
     AE_GPU_KERNELS_ROWS(X) \
-    AE_GPU_KERNELS_ATTENTION(X)
+    AE_GPU_KERNELS_ATTENTION(X) \
+    AE_GPU_KERNELS_STATE(X)
 
 typedef enum ae_gpu_kernel {
 #define AE_GPU_KERNEL_ID(name, args, threads) AE_GPU_##name,
