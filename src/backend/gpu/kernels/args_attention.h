@@ -1,9 +1,85 @@
-/* args_attention.h - arguments of the kernels for attention (attention.cu). */
+/* args_attention.h - arguments of the kernels for attention (attention_*.cu).
+ *
+ * A warp owns a tile: up to Q queries that share a KV head, numbered row * group + head of the group. It walks chunks of 64
+ * positions (cpu/ref/kernels.h). Of few rows the chunks are dealt out: n_splits warps of a tile take every n_splits-th chunk and
+ * store its m, l and o as a part, and attention_merge joins the parts in ascending order. A row with more chunks than max_parts
+ * is walked from its first to its last chunk by one warp instead. Either way gives the same bits.
+ */
 #ifndef AE_BACKEND_GPU_KERNELS_ARGS_ATTENTION_H
 #define AE_BACKEND_GPU_KERNELS_ARGS_ATTENTION_H
 
 #include <stdint.h>
 
-#define AE_GPU_KERNELS_ATTENTION(X)
+#include "backend/gpu/kernels/kv_layout.h"
+
+#define AE_ATTENTION_WARPS 4 /* of a block */
+
+typedef struct ae_gpu_attention_args {
+    ae_gpu_kv_view kv;
+    const int32_t *seq;       /* [n_rows], the fields of ae_places */
+    const int32_t *pos;       /* [n_rows] */
+    const int32_t *n_inplace; /* [n_rows] */
+    const int32_t *path;      /* [n_rows][path_stride] */
+    const int32_t *tables;    /* [n_seqs][table_stride] */
+    const uint32_t *n_actual; /* [1] or NULL */
+    const float *sinks;       /* [n_heads] or NULL */
+    const float *q;           /* [n_rows][n_heads][n_rope + head_dim] */
+    float *y;                 /* [n_rows][n_heads][head_dim] */
+    float *parts;             /* [n_rows][n_heads][max_parts][ae_gpu_attention_part] */
+    uint32_t path_stride, table_stride;
+    uint32_t n_rows, n_heads, n_kv_heads;
+    uint32_t window, chunked;
+    float scale, softcap;
+    uint32_t n_tiles;         /* of all rows, for each KV head */
+    uint32_t n_splits;        /* warps of a tile */
+    uint32_t max_parts;       /* chunks of a row that have room in parts; 0: all rows are walked */
+    uint32_t n_warps;         /* of a block that work: as many as have room in its shared memory */
+} ae_gpu_attention_args;
+
+/* Floats of a part: m, l, two unused, o [head_dim] filled up to 16 bytes. */
+AE_HD static inline uint32_t ae_gpu_attention_part(uint32_t head_dim)
+{
+    return 4 + (head_dim + 3) / 4 * 4;
+}
+
+/* Floats from one position's weights to the next's in shared memory; 12 lets lanes store four each without conflicts. */
+#define AE_ATTENTION_WEIGHTS(Q) ((Q) == 8 ? 12u : 4u)
+
+/* The shared memory of a warp, in bytes from its start; all are multiples of 16. */
+typedef struct ae_gpu_attention_room {
+    uint32_t n;       /* elements of a head, filled up to whole groups */
+    uint32_t query;   /* f32 [n][Q]: the queries times the scale */
+    uint32_t sum;     /* f32 [Q][n]: O of rows that are walked */
+    uint32_t weight;  /* f32 [64][AE_ATTENTION_WEIGHTS(Q)]: p of each position; negative: the query does not see it */
+    uint32_t value;   /* uint64 [64]: the address of each position's value */
+    uint32_t state;   /* int32 [Q][4]: first position seen, own position, n_inplace, sequence */
+    uint32_t row;     /* int32 [Q] */
+    uint32_t factor;  /* f32 [Q][2]: the factors of O and o when they are joined */
+    uint32_t bytes;
+} ae_gpu_attention_room;
+
+/* For f16 and f32. */
+AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_of(const ae_gpu_kv_form *form, uint32_t Q)
+{
+    ae_gpu_attention_room r;
+    r.n = form->groups * (AE_GPU_KV_GROUP / form->width);
+    r.query = 0;
+    r.sum = r.query + r.n * Q * 4;
+    r.weight = r.sum + r.n * Q * 4;
+    r.value = r.weight + AE_KV_PAGE * AE_ATTENTION_WEIGHTS(Q) * 4;
+    r.state = r.value + AE_KV_PAGE * 8;
+    r.row = r.state + Q * 16;
+    r.factor = r.row + Q * 4;
+    r.bytes = r.factor + Q * 8;
+    return r;
+}
+
+/* Attention by type of the cache and queries of a tile. */
+#define AE_GPU_KERNELS_ATTENTION(X) \
+    X(attention_f16_4, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_f16_8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_f32_4, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_f32_8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_merge, ae_gpu_attention_args, 128)
 
 #endif

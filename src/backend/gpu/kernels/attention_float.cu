@@ -1,0 +1,239 @@
+/* attention_float.cu - attention over caches of f16 and f32: chains of fma, as cpu/ref/attention.c has them.
+ *
+ * Scores: a lane has two positions of a chunk and walks the elements. Values: a lane has up to four elements and walks the
+ * positions.
+ */
+#include "backend/gpu/kernels/attention_tile.h"
+
+/* Group g of the keys of a lane's two positions. */
+typedef struct key_pair {
+    uint4 k[2];
+} key_pair;
+
+AE_DEV uint32_t word_of(uint4 v, int i)
+{
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
+/* Element i of words of f16 or f32. */
+template <int T> AE_DEV float element(const uint32_t *words, int i)
+{
+    if (T == AE_KV_F32) return ae_as_float(words[i]);
+    return ae_half(static_cast<uint16_t>(i % 2 ? words[i / 2] >> 16 : words[i / 2]));
+}
+
+/* The queries times the scale, elements first. */
+template <int T, int Q> AE_DEV void load_queries(const ae_gpu_attention_args &a, const attn_tile *t)
+{
+    const uint32_t head_dim = a.kv.form.head_dim;
+    for (uint32_t i = attn_lane(); i < t->room.n; i += 32) {
+        float x[Q];
+        AE_UNROLL
+        for (uint32_t q = 0; q < Q; q++)
+            x[q] = q < t->n && i < head_dim ? a.q[attn_index(a, t, q) * head_dim + i] * a.scale : 0.0f;
+        AE_UNROLL
+        for (int q = 0; q < Q; q += 4)
+            AE_STORE_SHARED(float4, t->shared + t->room.query + (i * Q + q) * 4, make_float4(x[q], x[q + 1], x[q + 2], x[q + 3]));
+    }
+}
+
+template <int Q> AE_DEV key_pair load_keys(const attn_group *g, uint32_t i)
+{
+    key_pair p;
+    p.k[0] = ae_load16(g->block[0] + (i * AE_KV_PAGE + g->place[0]) * AE_GPU_KV_GROUP);
+    p.k[1] = ae_load16(g->block[1] + (i * AE_KV_PAGE + g->place[1]) * AE_GPU_KV_GROUP);
+    return p;
+}
+
+/* One group of elements of all chains. */
+template <int T, int Q> AE_DEV void score_group(const uint8_t *query, const key_pair *p, float s[2][Q])
+{
+    const uint32_t k0[4] = {p->k[0].x, p->k[0].y, p->k[0].z, p->k[0].w};
+    const uint32_t k1[4] = {p->k[1].x, p->k[1].y, p->k[1].z, p->k[1].w};
+    AE_UNROLL
+    for (int i = 0; i < (T == AE_KV_F32 ? 4 : 8); i++) {
+        const float x = element<T>(k0, i), y = element<T>(k1, i);
+        AE_UNROLL
+        for (int q = 0; q < Q; q += 4) {
+            const float4 v = AE_LOAD_SHARED(float4, query + (i * Q + q) * 4);
+            s[0][q] = ae_fma(x, v.x, s[0][q]), s[1][q] = ae_fma(y, v.x, s[1][q]);
+            s[0][q + 1] = ae_fma(x, v.y, s[0][q + 1]), s[1][q + 1] = ae_fma(y, v.y, s[1][q + 1]);
+            s[0][q + 2] = ae_fma(x, v.z, s[0][q + 2]), s[1][q + 2] = ae_fma(y, v.z, s[1][q + 2]);
+            s[0][q + 3] = ae_fma(x, v.w, s[0][q + 3]), s[1][q + 3] = ae_fma(y, v.w, s[1][q + 3]);
+        }
+    }
+}
+
+/* The scores of all queries; those of others than members are of no use. Loads run DEPTH groups ahead. */
+template <int T, int Q> AE_DEV void scores(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g, float s[2][Q])
+{
+    enum { DEPTH = Q == 8 ? 2 : 4, STEP = (T == AE_KV_F32 ? 4 : 8) * Q * 4 };
+    const uint32_t n = a.kv.form.groups;
+    key_pair now[DEPTH], next[DEPTH];
+    AE_UNROLL
+    for (int q = 0; q < Q; q++) s[0][q] = s[1][q] = 0;
+    AE_UNROLL
+    for (uint32_t i = 0; i < DEPTH; i++) now[i] = load_keys<Q>(g, ae_min(i, n - 1));
+    AE_NO_UNROLL
+    for (uint32_t at = 0; at < n; at += DEPTH) {
+        AE_UNROLL
+        for (uint32_t i = 0; i < DEPTH; i++) next[i] = load_keys<Q>(g, ae_min(at + DEPTH + i, n - 1));
+        AE_UNROLL
+        for (uint32_t i = 0; i < DEPTH; i++)
+            if (at + i < n) score_group<T, Q>(t->shared + t->room.query + (at + i) * STEP, &now[i], s);
+        AE_UNROLL
+        for (int i = 0; i < DEPTH; i++) now[i] = next[i];
+    }
+}
+
+/* The weights and the addresses of values of this lane's positions, for all lanes. */
+template <int Q> AE_DEV void share_weights(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
+                                           float s[2][Q])
+{
+    AE_UNROLL
+    for (int i = 0; i < 2; i++) {
+        const uint32_t j = attn_lane() + 32 * i;
+        const uint8_t *value = g->block[i] + ae_gpu_kv_value_at(&a.kv.form, 0, g->place[i]);
+        AE_STORE_SHARED(uint64_t, t->shared + t->room.value + j * 8, reinterpret_cast<uintptr_t>(value));
+        AE_UNROLL
+        for (int q = 0; q < Q; q += 4)
+            AE_STORE_SHARED(float4, t->shared + t->room.weight + (j * AE_ATTENTION_WEIGHTS(Q) + q) * 4,
+                            make_float4(s[i][q], s[i][q + 1], s[i][q + 2], s[i][q + 3]));
+    }
+}
+
+typedef struct value_words {
+    uint32_t w[4];
+} value_words;
+
+/* E elements of the value of position j, from byte `at` on. */
+template <int T, int E> AE_DEV value_words load_value(const attn_tile *t, int32_t j, uint32_t at)
+{
+    value_words v = {};
+    const uint64_t address = AE_LOAD_SHARED(uint64_t, t->shared + t->room.value + j * 8);
+    const uint8_t *p = reinterpret_cast<const uint8_t *>(static_cast<uintptr_t>(address)) + at;
+    enum { BYTES = E * (T == AE_KV_F32 ? 4 : 2) };
+    if (BYTES == 16) {
+        const uint4 x = ae_load16(p);
+        v.w[0] = x.x, v.w[1] = x.y, v.w[2] = x.z, v.w[3] = x.w;
+    } else if (BYTES == 8) {
+        const uint2 x = ae_load8(p);
+        v.w[0] = x.x, v.w[1] = x.y;
+    } else {
+        v.w[0] = ae_load4(p);
+    }
+    return v;
+}
+
+/* Position j of all chains. CHECK: some queries do not see it. */
+template <int T, int Q, int E, bool CHECK> AE_DEV void add_value(const attn_tile *t, int32_t j, const value_words *v,
+                                                                 float o[Q][E])
+{
+    const uint8_t *weight = t->shared + t->room.weight + j * AE_ATTENTION_WEIGHTS(Q) * 4;
+    float x[E];
+    AE_UNROLL
+    for (int e = 0; e < E; e++) x[e] = element<T>(v->w, e);
+    AE_UNROLL
+    for (int q = 0; q < Q; q += 4) {
+        const float4 f = AE_LOAD_SHARED(float4, weight + q * 4);
+        const float p[4] = {f.x, f.y, f.z, f.w};
+        AE_UNROLL
+        for (int i = 0; i < 4; i++)
+            AE_UNROLL
+            for (int e = 0; e < E; e++)
+                if (!CHECK || p[i] >= 0) o[q + i][e] = ae_fma(p[i], x[e], o[q + i][e]);
+    }
+}
+
+/* Positions lo to hi of the chunk; loads run four positions ahead. */
+template <int T, int Q, int E, bool CHECK> AE_DEV void sum_values(const attn_tile *t, int32_t lo, int32_t hi, uint32_t at,
+                                                                  float o[Q][E])
+{
+    enum { DEPTH = 4 };
+    value_words now[DEPTH], next[DEPTH];
+    AE_UNROLL
+    for (int i = 0; i < DEPTH; i++) now[i] = load_value<T, E>(t, ae_min(lo + i, hi), at);
+    AE_NO_UNROLL
+    for (int32_t j = lo; j <= hi; j += DEPTH) {
+        AE_UNROLL
+        for (int i = 0; i < DEPTH; i++) next[i] = load_value<T, E>(t, ae_min(j + DEPTH + i, hi), at);
+        AE_UNROLL
+        for (int i = 0; i < DEPTH; i++)
+            if (j + i <= hi) add_value<T, Q, E, CHECK>(t, j + i, &now[i], o);
+        AE_UNROLL
+        for (int i = 0; i < DEPTH; i++) now[i] = next[i];
+    }
+}
+
+/* o of all members, 32 lanes of E elements at a time. */
+template <int T, int Q, int E> AE_DEV void values(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
+                                                  int32_t chunk, bool to_parts)
+{
+    const uint32_t width = T == AE_KV_F32 ? 4 : 2;
+    const int32_t lo = g->lo - chunk * AE_KV_PAGE, hi = g->hi - chunk * AE_KV_PAGE;
+    AE_NO_UNROLL
+    for (uint32_t from = 0; from < a.kv.form.head_dim; from += 32 * E) {
+        const uint32_t e = from + attn_lane() * E;
+        const uint32_t at = (e < t->room.n ? e : 0) * width; /* lanes without elements compute something */
+        float o[Q][E] = {};
+        if (g->alike) sum_values<T, Q, E, false>(t, lo, hi, at, o);
+        else sum_values<T, Q, E, true>(t, lo, hi, at, o);
+        AE_UNROLL
+        for (uint32_t q = 0; q < Q; q++)
+            if (g->members >> q & 1) attn_put<E>(a, t, q, chunk, e, to_parts, o[q]);
+    }
+}
+
+/* One chunk of some queries. */
+template <int T, int Q> AE_DEV void attend(const ae_gpu_attention_args &a, attn_tile *t, uint32_t queries, int32_t chunk,
+                                           bool to_parts)
+{
+    attn_group g;
+    for (uint32_t pending = attn_seeing(t, queries, chunk); pending; pending &= ~g.members) {
+        float s[2][Q], m, l;
+        attn_group_of(a, t, pending, chunk, &g);
+        scores<T, Q>(a, t, &g, s);
+        attn_softmax<Q>(a, t, &g, chunk, s, &m, &l);
+        share_weights<Q>(a, t, &g, s);
+        if (to_parts) attn_store_sums(a, t, g.members, chunk, m, l);
+        else attn_join(t, g.members, chunk, m, l);
+        ae_sync_warp();
+        if (a.kv.form.head_dim > 64) values<T, Q, 4>(a, t, &g, chunk, to_parts);
+        else values<T, Q, 2>(a, t, &g, chunk, to_parts);
+        ae_sync_warp();
+    }
+}
+
+template <int T, int Q> AE_DEV void attention(const ae_gpu_attention_args &a, uint8_t *shared)
+{
+    const uint32_t warp = ae_thread() / 32;
+    attn_tile t;
+    t.room = ae_gpu_attention_room_of(&a.kv.form, Q);
+    t.shared = shared + warp * t.room.bytes;
+    if (warp >= a.n_warps || !attn_begin<Q>(a, ae_block_x() * a.n_warps + warp, &t)) return;
+    load_queries<T, Q>(a, &t);
+    ae_sync_warp();
+    AE_NO_UNROLL
+    for (int walk = 0; walk < 2; walk++) {
+        const uint32_t queries = walk ? t.to_walk : t.to_parts;
+        int32_t first, last;
+        attn_chunks(&t, queries, &first, &last);
+        const int32_t step = walk ? 1 : static_cast<int32_t>(a.n_splits);
+        if (queries)
+            for (int32_t c = first + (walk ? 0 : static_cast<int32_t>(t.split)); c <= last; c += step)
+                attend<T, Q>(a, &t, queries, c, !walk);
+    }
+    if (t.to_walk) attn_finish(a, &t);
+}
+
+#define KERNEL(name, T, Q) \
+    AE_KERNEL(name, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    { \
+        AE_SHARED(shared); \
+        attention<T, Q>(a, shared); \
+    }
+
+KERNEL(attention_f16_4, AE_KV_F16, 4)
+KERNEL(attention_f16_8, AE_KV_F16, 8)
+KERNEL(attention_f32_4, AE_KV_F32, 4)
+KERNEL(attention_f32_8, AE_KV_F32, 8)
