@@ -6,7 +6,8 @@
 #include <stdint.h>
 
 typedef struct ae_gpu_attention_scratch {
-    uint8_t *room; /* to be replaced */
+    float *parts;   /* [n_parts] f32: chunks that are not yet joined (kernels/args_attention.h) */
+    size_t n_parts;
 } ae_gpu_attention_scratch;
 
 #endif

@@ -12,7 +12,8 @@
 
 #include "backend/gpu/kernels/kv_layout.h"
 
-#define AE_ATTENTION_WARPS 4 /* of a block */
+#define AE_ATTENTION_WARPS 4                      /* of a block */
+#define AE_ATTENTION_MERGE_SHARED (388u * 4u) /* bytes: of attention_merge.cu */
 
 typedef struct ae_gpu_attention_args {
     ae_gpu_kv_view kv;

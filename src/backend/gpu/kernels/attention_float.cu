@@ -10,11 +10,6 @@ typedef struct key_pair {
     uint4 k[2];
 } key_pair;
 
-AE_DEV uint32_t word_of(uint4 v, int i)
-{
-    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-}
-
 /* Element i of words of f16 or f32. */
 template <int T> AE_DEV float element(const uint32_t *words, int i)
 {
