@@ -25,7 +25,8 @@ static ae_gpu_rope_kv_args args_of(const ae_rope_kv *a)
         .store = a->k != NULL, .eps = a->norm_eps, .row_floats = up16(a->head_dim),
     };
     if (a->k) args.kv = ae_gpu_kv_view_of(a->kv, a->layer);
-    if (a->k && args.kv.form.n_rope && args.kv.form.has_scales) args.part_floats = up16(args.kv.form.head_dim);
+    const ae_gpu_kv_form *f = &args.kv.form;
+    if (a->k && f->n_rope && f->has_scales) args.part_floats = up16(f->head_dim > f->n_rope ? f->head_dim : f->n_rope);
     return args;
 }
 
