@@ -111,7 +111,6 @@ static void gpu_close(ae_backend *backend)
     ae_gpu_backend *b = ae_gpu(backend);
     b->driver->close(b->device);
     pthread_mutex_destroy(&b->mutex);
-    pthread_mutex_destroy(&b->fault_mutex);
     ae_free(b);
 }
 
@@ -192,7 +191,6 @@ aerie_status ae_gpu_open(const ae_gpu_driver *driver, uint32_t i, const char *na
     b->wait_each = wait && !strcmp(wait, "1");
     b->newest = "none";
     pthread_mutex_init(&b->mutex, NULL);
-    pthread_mutex_init(&b->fault_mutex, NULL);
     *out = &b->base;
     return AERIE_OK;
 }

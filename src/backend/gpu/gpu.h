@@ -29,8 +29,6 @@ typedef struct ae_gpu_backend {
     pthread_mutex_t mutex; /* of the queue and of the two fields below; held through a recording */
     const char *newest;    /* the kernel launched last, for messages */
     uint64_t streams;      /* bit i: marks [i * AE_MARKS, (i + 1) * AE_MARKS) of the device belong to a stream */
-    pthread_mutex_t fault_mutex; /* of `fault` */
-    aerie_error fault;     /* the first failure of a fill: what is on the device is wrong from then on, so it stays */
 } ae_gpu_backend;
 
 typedef struct ae_gpu_passes ae_gpu_passes; /* recorded passes (pass.c) */

@@ -53,12 +53,8 @@ bool ae_gpu_may_copy(ae_stream *stream, const char *what)
 
 aerie_status ae_gpu_sync(ae_stream *stream, aerie_error *error)
 {
-    ae_gpu_backend *b = stream->backend;
     if (ae_gpu_may_copy(stream, "a wait")) ae_gpu_wait(stream, "waiting for the device");
-    pthread_mutex_lock(&b->fault_mutex);
-    const aerie_error lasting = b->fault;
-    pthread_mutex_unlock(&b->fault_mutex);
-    const aerie_error fault = stream->fault.status != AERIE_OK ? stream->fault : lasting;
+    const aerie_error fault = stream->fault;
     stream->fault.status = AERIE_OK;
     return fault.status == AERIE_OK ? AERIE_OK : ae_fail(error, fault.status, "%s", fault.text);
 }

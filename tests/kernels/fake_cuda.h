@@ -1,0 +1,24 @@
+/* fake_cuda.h - a libcuda.so.1 for tests: memory is the host's, copies are made, kernels are counted and not run.
+ *
+ * Each of its calls has a number, from 1; one of them can be made to fail. Calls that release something release it even then. */
+#ifndef TESTS_KERNELS_FAKE_CUDA_H
+#define TESTS_KERNELS_FAKE_CUDA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct fake_cuda {
+    unsigned n_calls, fail_at, fail_with; /* fail_at 0: none fails */
+    char failed[64];                      /* the call that failed */
+    int version, n_devices;
+    unsigned load_result;                 /* of cuModuleLoadData */
+    char missing[64];                     /* a kernel that the module lacks */
+    size_t n_left;                        /* bytes of device memory that may still be allocated */
+    int n_memory, n_pinned, n_streams, n_events, n_graphs, n_execs, n_modules, n_contexts; /* that there are */
+    bool capturing;
+    unsigned n_launches, n_captured, n_replays; /* kernels run, kernels captured, graphs launched */
+    unsigned grid[3], n_threads, n_shared; /* of the newest launch */
+    const void *args;                      /* likewise, while the call lasts */
+} fake_cuda;
+
+#endif
