@@ -23,6 +23,7 @@
 #include "backend/cpu/ref/ref.h"
 #include "base/mem.h"
 #include "base/os.h"
+#include "cache/recurrent.h"
 #include "device/device.h"
 #include "engine/tree.h"
 
@@ -33,6 +34,7 @@
 
 #define MAX_KV_ROWS 1024 /* rows of a pass that fills a store */
 #include "device_kv.inc"
+#include "device_recur.inc"
 
 /* Groups with plain layers share streams. */
 static int open_plain(void **state)
@@ -49,8 +51,15 @@ static int open_long(void **state)
     return open_plain(state) || !streams_open((ae_stream_options){.max_rows = MAX_KV_ROWS, .max_in = MAX_IN});
 }
 
+static int open_recurrent(void **state)
+{
+    const ae_state_shape shape = {1, &largest_state, 1, 1, 1};
+    return open_plain(state) || !streams_open((ae_stream_options){.max_rows = RECUR_ROWS, .max_in = MAX_IN, .state = &shape});
+}
+
 #define GROUP(name) {#name, test_##name, open_plain, NULL, NULL}
 #define LONG(name) {#name, test_##name, open_long, NULL, NULL}
+#define RECURRENT(name) {#name, test_##name, open_recurrent, NULL, NULL}
 
 int main(int argc, char **argv)
 {
@@ -58,6 +67,7 @@ int main(int argc, char **argv)
         GROUP(lookup), GROUP(matmul), GROUP(head_matmul),
         GROUP(norm), GROUP(axpy), GROUP(map), GROUP(copy), GROUP(rope_table),
         LONG(rope_kv), LONG(kv_copy_page), LONG(kv_commit), LONG(kv_write), LONG(attention),
+        RECURRENT(recur), GROUP(gated_norm),
     };
     const char *only = argc > 1 ? argv[1] : getenv("AERIE_TEST_ONLY");
     if (!devices_open()) return 77;
