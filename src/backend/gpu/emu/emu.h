@@ -57,6 +57,8 @@ AE_DEV uint32_t ae_grid_y(void) { return ae_emu_now->grid[1]; }
 
 AE_DEV void ae_sync(AE_EMU_HERE) { ae_emu_sync(file, line); }
 AE_DEV void ae_sync_warp(AE_EMU_HERE) { ae_emu_sync_warp(file, line); }
+AE_DEV void ae_bar_wait(uint32_t id, uint32_t n, AE_EMU_HERE) { ae_emu_bar(id, n, true, file, line); }
+AE_DEV void ae_bar_post(uint32_t id, uint32_t n, AE_EMU_HERE) { ae_emu_bar(id, n, false, file, line); }
 
 template <class T> AE_DEV T ae_shfl(T v, uint32_t lane, AE_EMU_HERE)
 {
@@ -139,6 +141,22 @@ AE_DEV int32_t ae_dp4a_us(uint32_t x, uint32_t y, int32_t z)
         sum += static_cast<uint32_t>(static_cast<uint8_t>(x >> i) * static_cast<int8_t>(y >> i));
     return static_cast<int32_t>(sum);
 }
+
+AE_DEV uint32_t ae_perm(uint32_t x, uint32_t y, uint32_t s)
+{
+    const uint64_t from = static_cast<uint64_t>(y) << 32 | x;
+    uint32_t bytes = 0;
+    for (int i = 0; i < 4; i++) {
+        uint32_t byte = from >> (s >> 4 * i & 7) * 8 & 0xff;
+        if (s >> 4 * i & 8) byte = byte & 0x80 ? 0xff : 0;
+        bytes |= byte << 8 * i;
+    }
+    return bytes;
+}
+
+AE_DEV void ae_prefetch(const void *) {}
+AE_DEV uint32_t ae_atomic_add(uint32_t *p, uint32_t v) { return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL); }
+AE_DEV void ae_fence(void) {}
 
 template <class T> AE_DEV T ae_emu_load(const void *p, AE_EMU_HERE)
 {

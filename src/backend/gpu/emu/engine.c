@@ -21,7 +21,8 @@
 
 __thread ae_emu_view *ae_emu_now __attribute__((tls_model("initial-exec")));
 
-static const char *const op_names[] = {"ae_sync_warp", "ae_shfl", "ae_mma_s8_k16", "ae_mma_s8", "ae_sync"};
+static const char *const op_names[] = {"ae_sync_warp", "ae_shfl", "ae_mma_s8_k16", "ae_mma_s8",
+                                       "ae_bar_wait", "ae_bar_post", "ae_sync"};
 
 const char *ae_emu_name(const char *path)
 {
@@ -114,7 +115,9 @@ static void round_begin(ae_emu_engine *e)
 
 static const char *state_name(const ae_emu_thread *thread)
 {
-    return thread->state == AE_EMU_DONE ? "has returned" : "waits at ae_sync";
+    return thread->state == AE_EMU_DONE     ? "has returned"
+           : thread->state == AE_EMU_AT_BAR ? "waits at ae_bar_wait"
+                                            : "waits at ae_sync";
 }
 
 /* Every lane has had its turn: the warp's meeting, if all are there. True: the warp can go on at once. */
@@ -122,6 +125,11 @@ static bool warp_settle(ae_emu_engine *e, uint32_t at)
 {
     ae_emu_warp *w = &e->warps[at];
     ae_emu_thread *lanes = &e->threads[at * 32];
+    for (uint32_t i = 0; e->n_bars && i < w->n; i++)
+        if (lanes[i].state == AE_EMU_READY) { /* another lane of this pass completed the barrier of this one */
+            pass_begin(e, w);
+            return true;
+        }
     if (!w->n_at_warp) {
         w->open = false;
         return false;
@@ -145,15 +153,34 @@ static bool warp_settle(ae_emu_engine *e, uint32_t at)
     return e->ahead >= 16 || (e->ahead && (random_next(e) >> 32) % 16 < e->ahead);
 }
 
-/* No warp can go on: the barrier, if all threads are there. False: all have returned. */
+/* Threads wait that nothing can wake: says what for. */
+static void stuck(ae_emu_engine *e) __attribute__((noreturn));
+static void stuck(ae_emu_engine *e)
+{
+    const ae_emu_thread *bar = NULL, *sync = NULL;
+    for (uint32_t i = e->n_threads; i-- > 0;) {
+        if (e->threads[i].state == AE_EMU_AT_BAR) bar = &e->threads[i];
+        if (e->threads[i].state == AE_EMU_AT_BARRIER) sync = &e->threads[i];
+    }
+    if (bar)
+        ae_emu_fail(e, "thread %u waits at ae_bar_wait (%s:%d) of barrier %u for %u threads, but %u have come",
+                    (unsigned)(bar - e->threads), ae_emu_name(bar->file), bar->line, bar->bar, e->bars[bar->bar].n,
+                    e->bars[bar->bar].n_came);
+    ae_emu_fail(e, "thread %u waits at ae_sync (%s:%d), but %u threads have returned", (unsigned)(sync - e->threads),
+                ae_emu_name(sync->file), sync->line, e->n_done);
+}
+
+/* No warp can go on: the barrier of the block, if all threads are there. False: all have returned. */
 static bool barrier_settle(ae_emu_engine *e)
 {
-    if (e->n_done == e->n_threads) return false;
-    if (e->n_done) {
-        const ae_emu_thread *f = e->first;
-        ae_emu_fail(e, "thread %u waits at ae_sync (%s:%d), but %u threads have returned", (unsigned)(f - e->threads),
-                    ae_emu_name(f->file), f->line, e->n_done);
+    if (e->n_done == e->n_threads) {
+        for (uint32_t i = 0; e->n_bars && i < AE_EMU_BARS; i++)
+            if (e->bars[i].n_came)
+                ae_emu_fail(e, "all threads have returned, but %u have come to barrier %u of %u threads", e->bars[i].n_came, i,
+                            e->bars[i].n);
+        return false;
     }
+    if (e->n_at_barrier != e->n_threads) stuck(e);
     for (uint32_t i = 0; i < e->n_threads; i++) e->threads[i].state = AE_EMU_READY;
     for (uint32_t i = 0; i < e->n_warps; i++) {
         e->warps[i].open = true;
@@ -201,7 +228,7 @@ static void thread_run(ae_emu_engine *e, uint32_t t)
     __tsan_release(e->end);
 #endif
     thread->state = AE_EMU_DONE, thread->file = NULL, thread->line = 0;
-    e->n_done++, e->warps[t / 32].n_done++;
+    e->n_done++;
 }
 
 static void fiber_main(void)
@@ -267,7 +294,7 @@ void ae_emu_meet_warp(ae_emu_engine *e, ae_emu_op op, const char *file, int line
     ae_emu_self(e)->state = AE_EMU_AT_WARP;
     w->n_at_warp++;
 #if defined(AE_EMU_TSAN) /* two addresses in turn: a lane that goes ahead must not leave its later accesses for the others */
-    char *meeting = &e->barrier[2 + e->view.thread / 32 * 2 + w->turn % 2];
+    char *meeting = &e->meetings[2 * (1 + e->view.thread / 32) + w->turn % 2];
     __tsan_release(meeting);
 #endif
     wait(e);
@@ -283,12 +310,55 @@ void ae_emu_sync(const char *file, int line)
     ae_emu_self(e)->state = AE_EMU_AT_BARRIER;
     e->n_at_barrier++;
 #if defined(AE_EMU_TSAN)
-    char *meeting = &e->barrier[e->turn % 2];
+    char *meeting = &e->meetings[e->turn % 2];
     __tsan_release(meeting);
 #endif
     wait(e);
 #if defined(AE_EMU_TSAN)
     __tsan_acquire(meeting);
+#endif
+}
+
+/* n threads have come: those that wait may go on. */
+static void bar_complete(ae_emu_engine *e, uint32_t id)
+{
+    for (uint32_t i = 0; i < e->n_threads; i++) {
+        if (e->threads[i].state != AE_EMU_AT_BAR || e->threads[i].bar != id) continue;
+        e->threads[i].state = AE_EMU_READY;
+        ae_emu_warp *w = &e->warps[i / 32];
+        if (w->open) continue;
+        w->open = true;
+        pass_begin(e, w);
+    }
+    e->bars[id].n_came = 0, e->bars[id].turn++;
+}
+
+void ae_emu_bar(uint32_t id, uint32_t n, bool waits, const char *file, int line)
+{
+    ae_emu_engine *e = ae_emu_current();
+    const ae_emu_op op = waits ? AE_EMU_BAR_WAIT : AE_EMU_BAR_POST;
+    if (!id || id >= AE_EMU_BARS || !n || n % 32 || n > e->n_threads)
+        ae_emu_fail(e, "thread %u comes to barrier %u of %u threads (%s:%d)", e->view.thread, id, n, ae_emu_name(file), line);
+    ae_emu_meet_warp(e, op, file, line);
+    ae_emu_thread *self = ae_emu_self(e);
+    ae_emu_bar_state *bar = &e->bars[id];
+    e->n_bars++;
+    if (bar->n_came && bar->n != n)
+        ae_emu_fail(e, "thread %u comes to barrier %u of %u threads (%s:%d), but others to that of %u", e->view.thread, id, n,
+                    ae_emu_name(file), line, bar->n);
+    bar->n = n, bar->n_came++;
+#if defined(AE_EMU_TSAN)
+    char *meeting = &e->meetings[2 * (1 + AE_EMU_MAX_WARPS + id) + bar->turn % 2];
+    __tsan_release(meeting);
+#endif
+    if (bar->n_came == n) {
+        bar_complete(e, id);
+    } else if (waits) {
+        self->state = AE_EMU_AT_BAR, self->bar = id;
+        wait(e);
+    }
+#if defined(AE_EMU_TSAN)
+    if (waits) __tsan_acquire(meeting);
 #endif
 }
 
@@ -307,7 +377,7 @@ static bool shared_begin(ae_emu_engine *e)
 #if defined(AE_EMU_TSAN)
     uint8_t *map = mmap(NULL, 4096 + e->n_shared, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED) return false;
-    e->barrier = (char *)map, e->view.shared = map + 4096;
+    e->meetings = (char *)map, e->view.shared = map + 4096;
     volatile uint8_t *shared = e->view.shared;
     for (uint32_t i = 0; i < e->n_shared; i++) shared[i] = 0xff;
     __tsan_release(e->begin);
@@ -325,8 +395,8 @@ static void shared_end(ae_emu_engine *e, bool last)
 {
 #if defined(AE_EMU_TSAN)
     (void)last;
-    if (e->barrier) munmap(e->barrier, 4096 + e->n_shared);
-    e->barrier = NULL, e->view.shared = NULL;
+    if (e->meetings) munmap(e->meetings, 4096 + e->n_shared);
+    e->meetings = NULL, e->view.shared = NULL;
     for (uint32_t i = 0; i < e->n_threads; i++) {
         if (e->threads[i].tsan) __tsan_destroy_fiber(e->threads[i].tsan);
         e->threads[i].tsan = NULL;
@@ -347,9 +417,11 @@ static bool block_run(ae_emu_engine *e)
     for (uint32_t i = 0; i < e->n_threads; i++) e->threads[i].state = AE_EMU_FRESH;
     for (uint32_t i = 0; i < e->n_warps; i++) {
         ae_emu_warp *w = &e->warps[i];
-        w->n_at_warp = 0, w->n_done = 0, w->open = true, w->first = NULL, w->turn = 0;
+        w->n_at_warp = 0, w->open = true, w->first = NULL, w->turn = 0;
         pass_begin(e, w);
     }
+    if (e->n_bars) memset(e->bars, 0, sizeof e->bars);
+    e->n_bars = 0;
     e->n_at_barrier = 0, e->n_done = 0, e->first = NULL, e->turn = 0, e->failed = false;
     round_begin(e);
     static const uint8_t chances[4] = {0, 8, 15, 16};

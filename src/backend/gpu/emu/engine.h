@@ -10,16 +10,26 @@
 #endif
 
 #define AE_EMU_MAX_WARPS (AE_EMU_MAX_THREADS / 32)
+#define AE_EMU_BARS 16 /* of ae_bar_wait; 0 is ae_sync's */
 
 typedef enum ae_emu_state {
     AE_EMU_FRESH, /* not yet begun */
     AE_EMU_READY, /* waits for its turn */
     AE_EMU_AT_WARP,
-    AE_EMU_AT_BARRIER,
+    AE_EMU_AT_BARRIER, /* ae_sync */
+    AE_EMU_AT_BAR,     /* ae_bar_wait */
     AE_EMU_DONE,
 } ae_emu_state;
 
-typedef enum ae_emu_op { AE_EMU_SYNC_WARP, AE_EMU_SHFL, AE_EMU_MMA_16, AE_EMU_MMA_32, AE_EMU_SYNC } ae_emu_op;
+typedef enum ae_emu_op {
+    AE_EMU_SYNC_WARP,
+    AE_EMU_SHFL,
+    AE_EMU_MMA_16,
+    AE_EMU_MMA_32,
+    AE_EMU_BAR_WAIT,
+    AE_EMU_BAR_POST,
+    AE_EMU_SYNC,
+} ae_emu_op;
 
 /* An asynchronous copy that has not been done. */
 typedef struct ae_emu_copy {
@@ -33,6 +43,7 @@ typedef struct ae_emu_thread {
     const char *file;    /* where it meets others */
     int line;
     uint8_t state, op;
+    uint32_t bar;   /* AE_EMU_AT_BAR: its id */
     uint64_t value; /* of a shuffle, and the lane that it is taken from */
     uint32_t lane;
     uint32_t a[4], b[2]; /* fragments of a product */
@@ -45,13 +56,18 @@ typedef struct ae_emu_thread {
 typedef struct ae_emu_warp {
     uint32_t n;                         /* threads: 32, or fewer in the last warp */
     uint32_t next;                      /* of lanes[], in this pass over the warp */
-    uint32_t n_at_warp, n_done;         /* threads in these states */
+    uint32_t n_at_warp;                 /* threads in this state */
     bool open;                          /* some thread can run */
     uint32_t turn;                      /* meetings that were */
     uint8_t lanes[32];                  /* their order in this pass */
     const ae_emu_thread *first;         /* that came to the meeting under way */
-    char meeting[2];                    /* for ThreadSanitizer: their addresses, in turn */
 } ae_emu_warp;
+
+/* A barrier with a number. */
+typedef struct ae_emu_bar_state {
+    uint32_t n, n_came; /* threads that it is for, and that have come */
+    uint32_t turn;      /* how often it was complete */
+} ae_emu_bar_state;
 
 struct ae_emu_engine {
     ae_emu_view view; /* first: ae_emu_now points to it */
@@ -66,10 +82,13 @@ struct ae_emu_engine {
     uint32_t n_fibers;
     uint32_t at; /* in order[] */
     uint32_t n_at_barrier, n_done;
+    uint32_t n_bars; /* calls of ae_bar_wait and ae_bar_post in this block */
     const ae_emu_thread *first; /* that came to the barrier under way */
     uint32_t turn;              /* barriers that were */
     void *host_tsan;
-    char *begin, *end, *barrier; /* for ThreadSanitizer: addresses of the launch, of the block [2] */
+    char *begin, *end; /* for ThreadSanitizer: addresses that stand for the launch's begin and end, */
+    char *meetings;    /* [2 * (1 + AE_EMU_MAX_WARPS + AE_EMU_BARS)] for the block's barrier, its warps, its bars */
+    ae_emu_bar_state bars[AE_EMU_BARS];
     uint8_t order[AE_EMU_MAX_WARPS];
     ae_emu_warp warps[AE_EMU_MAX_WARPS];
     ae_emu_thread threads[AE_EMU_MAX_THREADS];

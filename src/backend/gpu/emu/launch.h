@@ -58,6 +58,7 @@ extern __thread ae_emu_view *ae_emu_now __attribute__((tls_model("initial-exec")
 /* file and line: the kernel's. */
 void ae_emu_sync(const char *file, int line);
 void ae_emu_sync_warp(const char *file, int line);
+void ae_emu_bar(uint32_t id, uint32_t n, bool waits, const char *file, int line);
 uint64_t ae_emu_shfl(uint64_t v, uint32_t lane, const char *file, int line);
 /* c [4] += A B over k of 16 or 32; a [k / 8], b [k / 16]. */
 void ae_emu_mma(int32_t *c, const uint32_t *a, const uint32_t *b, int k, const char *file, int line);

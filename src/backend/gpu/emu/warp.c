@@ -39,6 +39,8 @@ void ae_emu_operate(ae_emu_thread lanes[32])
     case AE_EMU_MMA_16: multiply(lanes, 16); break;
     case AE_EMU_MMA_32: multiply(lanes, 32); break;
     case AE_EMU_SYNC_WARP:
+    case AE_EMU_BAR_WAIT:
+    case AE_EMU_BAR_POST:
     case AE_EMU_SYNC: break;
     }
 }

@@ -5,9 +5,9 @@
  * ae_fma are IEEE operations rounded to nearest in both.
  *
  * Rules for kernels: one dynamic block of shared memory (AE_SHARED); no __shared__ or static variables; no warp operation
- * without all 32 lanes, no ae_sync without all threads of the block (also none that has returned); loads and stores of shared memory that other threads see go through AE_LOAD_SHARED and
- * AE_STORE_SHARED (the emulation checks alignment there); templates over integers only; no libm but sqrtf, fabsf; no references
- * or C++ classes in arguments.
+ * without all 32 lanes, no ae_sync without all threads of the block (also none that has returned); loads and stores of shared
+ * memory that other threads see go through AE_LOAD_SHARED and AE_STORE_SHARED (the emulation checks alignment there); templates
+ * over integers only; no libm but sqrtf, fabsf; no references or C++ classes in arguments.
  *
  *   AE_KERNEL(name, type, threads) { ... a ... }   a kernel of list.h; its arguments are `a`, a const struct
  *   AE_DEV                                         a function for the device, inlined
@@ -15,14 +15,21 @@
  *   ae_thread(), ae_block_x(), _y(), _z(), ae_grid_x(), ae_grid_y()
  *   ae_sync()                                      all threads of the block meet; shared memory is seen
  *   ae_sync_warp()                                 the same of a warp
+ *   ae_bar_wait(id, n), ae_bar_post(id, n)         a whole warp comes to barrier id, 1 to 15, of n threads (a multiple of 32):
+ *                                                  wait returns when n have come, post at once; then the count begins anew
  *   ae_shfl(v, lane), ae_shfl_xor(v, mask)         v of another lane; int32_t, uint32_t, float or double
  *   ae_fma(a, b, c)                                fmaf, and fma of doubles
  *   ae_as_float(bits), ae_as_bits(f)               uint32_t <-> float
  *   ae_half(bits), ae_to_half(f)                   f16 bits (uint16_t) to f32 and back, to nearest even
  *   ae_dp4a(a, b, c)                               c + the dot of four s8 by four s8, int32_t
  *   ae_dp4a_us(a, b, c)                            the same, a unsigned, b signed
+ *   ae_perm(x, y, s)                               four bytes, each chosen by 4 bits of s: byte 0 to 3 of x, 4 to 7 of y; 8 and
+ *                                                  more: its sign bit eight times
  *   ae_load4, ae_load8, ae_load16(p)               global memory that no kernel of this launch writes: uint32_t, uint2, uint4
  *   ae_stream16(p)                                 ae_load16 of what is read once: kept out of the first cache
+ *   ae_prefetch(p)                                 the line of global memory at p will be read soon
+ *   ae_atomic_add(p, v)                            *p += v of uint32_t in global memory, as one step; what it was
+ *   ae_fence()                                     what this thread wrote is seen before what it writes later
  *   AE_LOAD_SHARED(type, p), AE_STORE_SHARED(type, p, v)
  *   ae_mma_s8(c, a, b)                             c += A B: m16n8k32 of s8, fragments as PTX places them
  *   ae_mma_s8_k16(c, a, b)                         m16n8k16 of s8: a[2], b[1]
@@ -61,6 +68,8 @@ AE_DEV uint32_t ae_grid_y(void) { return gridDim.y; }
 
 AE_DEV void ae_sync(void) { __syncthreads(); }
 AE_DEV void ae_sync_warp(void) { __syncwarp(); }
+AE_DEV void ae_bar_wait(uint32_t id, uint32_t n) { asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(n) : "memory"); }
+AE_DEV void ae_bar_post(uint32_t id, uint32_t n) { asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(n) : "memory"); }
 template <class T> AE_DEV T ae_shfl(T v, uint32_t lane) { return __shfl_sync(0xffffffffu, v, static_cast<int>(lane)); }
 template <class T> AE_DEV T ae_shfl_xor(T v, uint32_t mask) { return __shfl_xor_sync(0xffffffffu, v, static_cast<int>(mask)); }
 
@@ -96,6 +105,17 @@ AE_DEV int32_t ae_dp4a_us(uint32_t x, uint32_t y, int32_t z)
     asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(sum) : "r"(x), "r"(y), "r"(z));
     return sum;
 }
+
+AE_DEV uint32_t ae_perm(uint32_t x, uint32_t y, uint32_t s)
+{
+    uint32_t bytes;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(x), "r"(y), "r"(s));
+    return bytes;
+}
+
+AE_DEV void ae_prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" :: "l"(p)); }
+AE_DEV uint32_t ae_atomic_add(uint32_t *p, uint32_t v) { return atomicAdd(p, v); }
+AE_DEV void ae_fence(void) { __threadfence(); }
 
 AE_DEV uint32_t ae_load4(const void *p) { return __ldg(static_cast<const uint32_t *>(p)); }
 AE_DEV uint2 ae_load8(const void *p) { return __ldg(static_cast<const uint2 *>(p)); }
