@@ -1,9 +1,139 @@
-/* args_product.h - arguments of the kernels for matrix products, activations and lookups (activation.cu, product*.cu). */
+/* args_product.h - arguments of the kernels for matrix products, activations and lookups (activation.cu, product*.cu,
+ * lookup.cu), and the device layout of what they share: prepared rows and generic weights. */
 #ifndef AE_BACKEND_GPU_KERNELS_ARGS_PRODUCT_H
 #define AE_BACKEND_GPU_KERNELS_ARGS_PRODUCT_H
 
+#include <stddef.h>
 #include <stdint.h>
 
-#define AE_GPU_KERNELS_PRODUCT(X)
+/* ---- Prepared rows ------------------------------------------------------------------------------ */
+
+#define AE_GPU_TILE 8 /* rows of a tile: numbers that belong to a unit of k stand together for eight rows */
+
+/* The input of a product as the weights read it (cpu/ref/kernels.h defines the values). Memory holds whole tiles, and 64 rows
+ * more than are used; what is in unused rows is undefined. The eight words of four codes of each 32 have the order 0 4 1 5 2 6
+ * 3 7, so a load of eight bytes has both halves of an operand of the matrix instructions. */
+typedef struct ae_gpu_rows {
+    uint32_t n_rows, n_in;
+    uint32_t x_stride;    /* floats from row to row; a multiple of 4 */
+    uint32_t q_stride;    /* bytes from row to row of codes; a multiple of 16 */
+    float *x;             /* AE_DOT_FLOAT: f32 [n_rows][x_stride], 16-byte aligned */
+    int8_t *q32;          /* AE_DOT_32: int8 [n_rows][q_stride] */
+    float *d32, *s32;     /* f32 [n_tiles][n_in / 32][8]: scales, and scale * sum */
+    int32_t *sum32;       /* int32 [n_tiles][n_in / 32][8]: sums of 32 codes */
+    int8_t *q256;         /* AE_DOT_256: int8 [n_rows][q_stride] */
+    float *d256;          /* f32 [n_tiles][n_in / 256][8] */
+    int16_t *b16, *b32;   /* int16 [n_tiles][n_in / 256][8 rows][16] and [8]: sums of 16 and of 32 codes */
+} ae_gpu_rows;
+
+enum { AE_GPU_WANT_X = 1, AE_GPU_WANT_32 = 2, AE_GPU_WANT_256 = 4 };
+
+#define AE_GPU_ACTIVATION_THREADS 256
+#define AE_GPU_ACTIVATION_STAGED 12288 /* the most columns that a norm keeps in shared memory */
+
+/* Grid: pieces of a row, rows, heads. A piece has `columns` columns, a multiple of 256. Shared memory:
+ * AE_GPU_ACTIVATION_SHARED. */
+typedef struct ae_gpu_activation_args {
+    ae_gpu_rows out;
+    uint32_t want;           /* AE_GPU_WANT_..., or-ed */
+    uint32_t input, glu;     /* ae_input, ae_glu */
+    uint32_t columns;
+    uint32_t staged;         /* 1: the norm keeps its row in shared memory */
+    uint32_t head_rows;      /* rows of `out` from head to head */
+    float norm_eps, glu_limit;
+    const float *x, *x2;     /* f32 [n_rows][x_stride]; x2 may be NULL */
+    size_t x_stride, x_step; /* x_step: from head to head */
+    const float *norm, *norm_bias; /* f32 [n_in]; norm_bias may be NULL */
+} ae_gpu_activation_args;
+
+#define AE_GPU_ACTIVATION_SHARED(n_staged) (320u + 4u * (n_staged))
+
+/* ---- Generic weights ---------------------------------------------------------------------------- */
+
+/* Which form a weight has on the device, and so which kernel multiplies. Planes follow each other, in this order; n16 is n_out
+ * rounded up to 16. Codes are int8 in the order of words of the rows above.
+ *   _32       codes [n16][n_in], d f32 [n16][n_in / 32]
+ *   _32_MIN   the same, then m f32 [n16][n_in / 32]
+ *   _32_TWO   codes [n16][n_in], d f32 [n16][n_in / 32][2]: a scale for each 16
+ *   _256      codes [n16][n_in], d f32 [n16][n_in / 256], sub int8 [n16][n_in / 16]
+ *   _256_MIN  the same, then dmin f32 [n16][n_in / 256], submin int8 [n16][n_in / 16]
+ *   _F32, _F16, _BF16  [n16][stride] of the type, stride n_in rounded up to 16
+ *   _MMA      the layout of weight_mma.h */
+typedef enum ae_gpu_form {
+    AE_GPU_FORM_NONE,
+    AE_GPU_FORM_32,
+    AE_GPU_FORM_32_MIN,
+    AE_GPU_FORM_32_TWO,
+    AE_GPU_FORM_256,
+    AE_GPU_FORM_256_MIN,
+    AE_GPU_FORM_F32,
+    AE_GPU_FORM_F16,
+    AE_GPU_FORM_BF16,
+    AE_GPU_FORM_MMA,
+} ae_gpu_form;
+
+/* A product by one weight: acc = acc * scale (has_scale), + bias (unless NULL), then y = acc or y += acc (add). */
+typedef struct ae_gpu_job {
+    const uint8_t *weight;
+    const float *bias;             /* f32 [n_out] or NULL */
+    float *y;                      /* f32 [n_rows][y_stride]; element 0 belongs to row first_row of the prepared rows */
+    size_t y_stride;
+    uint32_t type, n_out;          /* type: ae_type */
+    uint32_t first_row, n_rows;    /* its rows among the prepared ones; first_row is a multiple of AE_GPU_TILE */
+    uint32_t add, has_scale;
+    float scale;
+    uint32_t first_block;          /* set by the launch: the job's first block of the grid */
+} ae_gpu_job;
+
+#define AE_GPU_JOBS 4   /* of a launch */
+#define AE_GPU_HEADS 64 /* of a launch */
+
+/* Grid: blocks of outputs of all jobs, groups of rows, heads. With heads there is one job: head h uses weight heads[h], the
+ * rows from first_row + h * head_rows on, and y + h * y_step. */
+typedef struct ae_gpu_product_args {
+    ae_gpu_rows rows;
+    uint32_t n_jobs, n_heads, head_rows;
+    size_t y_step;
+    ae_gpu_job job[AE_GPU_JOBS];
+    const uint8_t *heads[AE_GPU_HEADS];
+} ae_gpu_product_args;
+
+#define AE_GPU_PRODUCT_THREADS 128
+#define AE_GPU_PRODUCT_OUT 16       /* outputs of a block, integer weights */
+#define AE_GPU_PRODUCT_ROWS 32      /* rows of a block, likewise */
+#define AE_GPU_FLOAT_OUT 32         /* outputs of a block, float weights */
+#define AE_GPU_FLOAT_ROWS 8
+/* Shared bytes of a block; n_pairs: chain steps of 1024 k. */
+#define AE_GPU_PRODUCT_SHARED(n_pairs) (4u * (n_pairs) * 33u * 8u)
+
+/* ---- Lookup ------------------------------------------------------------------------------------- */
+
+/* Grid: pieces of 1024 columns, rows. */
+typedef struct ae_gpu_lookup_args {
+    const uint8_t *table;      /* in `form`, one of the generic ones */
+    const int32_t *tokens;     /* [n_rows] */
+    float *y;                  /* f32 [n_rows][y_stride] */
+    size_t y_stride;
+    uint32_t form, n_out, n_in;
+    uint32_t has_row_scale;
+    float row_scale;
+    uint32_t *fault;           /* set to 1 + the token if a token is none of the table's; then the row is zeros */
+} ae_gpu_lookup_args;
+
+#define AE_GPU_LOOKUP_THREADS 256
+
+/* ---- The kernels -------------------------------------------------------------------------------- */
+
+#define AE_GPU_KERNELS_PRODUCT(X) \
+    X(activation, ae_gpu_activation_args, AE_GPU_ACTIVATION_THREADS) \
+    X(product_32, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
+    X(product_32_min, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
+    X(product_32_two, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
+    X(product_256, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
+    X(product_256_min, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
+    X(product_f32, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
+    X(product_f16, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
+    X(product_bf16, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
+    X(lookup, ae_gpu_lookup_args, AE_GPU_LOOKUP_THREADS)
 
 #endif

@@ -1,0 +1,227 @@
+/* activation.cu - prepares the rows of a product: norm or activation function, then codes.
+ *
+ * A block has a piece of a row; a thread computes one column of each 256. A norm's sums are computed by every block of the row
+ * again: that takes less time than a second launch. The arithmetic is that of cpu/ref/rows.c. */
+#include "backend/arithmetic.h"
+#include "backend/gpu/kernels/args_product.h"
+#include "backend/gpu/kernels/kernel.h"
+
+#define PARTS_AT 256  /* shared: f32 [64] chains, then 8 maxima of warps, then what all threads get */
+#define RESULT_AT (PARTS_AT + 32)
+#define ROW_AT 320
+
+/* Element i of the row; from shared memory if it is there. */
+AE_DEV float row_at(const float *x, const uint8_t *shared, uint32_t staged, uint32_t i)
+{
+    return staged ? AE_LOAD_SHARED(float, shared + ROW_AT + 4 * i) : x[i];
+}
+
+/* The sum of 64 chains, of which threads 0 to 63 have one each: the tree of ae_sum64. All threads get it. */
+AE_DEV float sum_chains(uint8_t *shared, float a)
+{
+    const uint32_t t = ae_thread();
+    if (t >= 32 && t < 64) AE_STORE_SHARED(float, shared + 4 * t, a);
+    ae_sync();
+    if (t < 32) {
+        a += AE_LOAD_SHARED(float, shared + 4 * (t + 32));
+        AE_UNROLL
+        for (uint32_t i = 16; i; i /= 2) a += ae_shfl_xor(a, i);
+        if (t == 0) AE_STORE_SHARED(float, shared + RESULT_AT, a);
+    }
+    ae_sync();
+    return AE_LOAD_SHARED(float, shared + RESULT_AT);
+}
+
+/* Sum of (x - mean)^2, or of x with `plain`, over the row. */
+AE_DEV float sum_row(const float *x, uint8_t *shared, uint32_t staged, uint32_t n, float mean, bool plain)
+{
+    float a = 0;
+    if (ae_thread() < 64)
+        for (uint32_t i = ae_thread(); i < n; i += 64) {
+            const float v = row_at(x, shared, staged, i);
+            a = plain ? a + v : ae_fma(v - mean, v - mean, a);
+        }
+    return sum_chains(shared, a);
+}
+
+AE_DEV float sum_squares(const float *x, uint8_t *shared, uint32_t staged, uint32_t n)
+{
+    float a = 0;
+    if (ae_thread() < 64)
+        for (uint32_t i = ae_thread(); i < n; i += 64) {
+            const float v = row_at(x, shared, staged, i);
+            a = ae_fma(v, v, a);
+        }
+    return sum_chains(shared, a);
+}
+
+/* |v|, and 0 for NaN. */
+AE_DEV float magnitude(float v)
+{
+    const float a = fabsf(v);
+    return a > 0.0f ? a : 0.0f;
+}
+
+AE_DEV float warp_max(float v)
+{
+    AE_UNROLL
+    for (uint32_t i = 16; i; i /= 2) {
+        const float w = ae_shfl_xor(v, i);
+        v = w > v ? w : v;
+    }
+    return v;
+}
+
+/* ae_round_magic, which fits int8. A NaN's bits depend on the machine; it becomes 0, as on x86. */
+AE_DEV int32_t code_of(float v, float inv)
+{
+    const float t = ae_fma(v, inv, AE_EXP_MAGIC);
+    return t == t ? static_cast<int8_t>(ae_as_bits(t) - 0x4B400000u) : 0;
+}
+
+/* The squared error of a group with one scale: lanes 0 to 15 and 16 to 31 have a scale each, and elements lane % 16 and
+ * lane % 16 + 16 of the group. */
+AE_DEV float group_error(float lo, float hi, float inv, float d)
+{
+    const float e = ae_fma(lo, inv, AE_EXP_MAGIC - ae_fma(lo, inv, AE_EXP_MAGIC));
+    const float f = ae_fma(hi, inv, AE_EXP_MAGIC - ae_fma(hi, inv, AE_EXP_MAGIC));
+    float a = ae_fma(f, f, e * e);
+    AE_UNROLL
+    for (uint32_t i = 8; i; i /= 2) a += ae_shfl_xor(a, i);
+    return a * (d * d);
+}
+
+/* The code of each lane's element and the scale of the warp's 32 elements: the best of AE_QUANT_TOPS, 127 to 120. */
+AE_DEV int32_t quant_group(float v, float *scale)
+{
+    const uint32_t lane = ae_thread() % 32;
+    const float top = warp_max(magnitude(v));
+    *scale = 0;
+    if (!(top > 1e-30f)) return 0;
+    const float t = static_cast<float>(127 - static_cast<int32_t>(lane % 8)), own_inv = t / top, own_d = top / t;
+    const float lo = ae_shfl(v, lane % 16), hi = ae_shfl(v, lane % 16 + 16);
+    float error[AE_QUANT_TRIES / 2];
+    AE_UNROLL
+    for (uint32_t i = 0; i < AE_QUANT_TRIES / 2; i++) {
+        const uint32_t from = 2 * i + lane / 16;
+        error[i] = group_error(lo, hi, ae_shfl(own_inv, from), ae_shfl(own_d, from));
+    }
+    float best = 0;
+    uint32_t at = 0;
+    AE_UNROLL
+    for (uint32_t i = 0; i < AE_QUANT_TRIES; i++) {
+        const float e = ae_shfl(error[i / 2], i % 2 * 16);
+        if (i == 0 || e < best) best = e, at = i;
+    }
+    *scale = ae_shfl(own_d, at);
+    return code_of(v, ae_shfl(own_inv, at));
+}
+
+/* Where the code of column k is in its row: words in the order 0 4 1 5 2 6 3 7. */
+AE_DEV uint32_t code_at(uint32_t k)
+{
+    const uint32_t word = k / 4 % 8;
+    return (k & ~31u) + (word % 4 * 2 + word / 4) * 4 + k % 4;
+}
+
+AE_DEV void write_32(const ae_gpu_rows &out, uint32_t row, uint32_t k, float v)
+{
+    float d;
+    const int32_t code = quant_group(v, &d);
+    int32_t sum = code;
+    AE_UNROLL
+    for (uint32_t i = 16; i; i /= 2) sum += ae_shfl_xor(sum, i);
+    if (k - k % 32 >= out.n_in) return; /* the whole warp */
+    out.q32[static_cast<size_t>(row) * out.q_stride + code_at(k)] = static_cast<int8_t>(code);
+    if (k % 32) return;
+    const size_t at = (static_cast<size_t>(row / AE_GPU_TILE) * (out.n_in / 32) + k / 32) * AE_GPU_TILE + row % AE_GPU_TILE;
+    out.d32[at] = d;
+    out.sum32[at] = sum;
+    out.s32[at] = d * static_cast<float>(sum);
+}
+
+/* All threads of the block, which have the 256 columns of a group. */
+AE_DEV void write_256(const ae_gpu_rows &out, uint8_t *shared, uint32_t row, uint32_t k, float v)
+{
+    const uint32_t t = ae_thread();
+    float top = warp_max(magnitude(v));
+    ae_sync(); /* the maxima of the group before have been read */
+    if (t % 32 == 0) AE_STORE_SHARED(float, shared + PARTS_AT + t / 32 * 4, top);
+    ae_sync();
+    AE_UNROLL
+    for (uint32_t i = 0; i < 8; i++) {
+        const float w = AE_LOAD_SHARED(float, shared + PARTS_AT + 4 * i);
+        top = w > top ? w : top;
+    }
+    const bool none = !(top > 1e-30f);
+    const int32_t code = none ? 0 : code_of(v, 127.0f / top);
+    int32_t sum = code;
+    AE_UNROLL
+    for (uint32_t i = 8; i; i /= 2) sum += ae_shfl_xor(sum, i);
+    const int32_t both = sum + ae_shfl_xor(sum, 16);
+    if (k - k % 256 >= out.n_in) return; /* the whole block */
+    out.q256[static_cast<size_t>(row) * out.q_stride + code_at(k)] = static_cast<int8_t>(code);
+    const size_t at = (static_cast<size_t>(row / AE_GPU_TILE) * (out.n_in / 256) + k / 256) * AE_GPU_TILE + row % AE_GPU_TILE;
+    if (t % 16 == 0) out.b16[at * 16 + t / 16] = static_cast<int16_t>(sum);
+    if (t % 32 == 0) out.b32[at * 8 + t / 32] = static_cast<int16_t>(both);
+    if (t == 0) out.d256[at] = none ? 0.0f : top / 127.0f;
+}
+
+/* What the norms need to know of the whole row. */
+typedef struct row_facts {
+    float mean, inv;
+} row_facts;
+
+AE_DEV row_facts row_facts_of(const ae_gpu_activation_args &a, const float *x, uint8_t *shared)
+{
+    row_facts f = {0.0f, 0.0f};
+    const uint32_t n = a.out.n_in;
+    if (a.input != AE_INPUT_RMSNORM && a.input != AE_INPUT_LAYERNORM) return f;
+    for (uint32_t i = ae_thread(); a.staged && i < n; i += AE_GPU_ACTIVATION_THREADS)
+        AE_STORE_SHARED(float, shared + ROW_AT + 4 * i, x[i]);
+    ae_sync();
+    float sum;
+    if (a.input == AE_INPUT_LAYERNORM) {
+        f.mean = sum_row(x, shared, a.staged, n, 0.0f, true) / static_cast<float>(n);
+        sum = sum_row(x, shared, a.staged, n, f.mean, false);
+    } else {
+        sum = sum_squares(x, shared, a.staged, n);
+    }
+    f.inv = 1.0f / sqrtf(sum / static_cast<float>(n) + a.norm_eps);
+    return f;
+}
+
+AE_DEV float value_of(const ae_gpu_activation_args &a, const row_facts &f, const float *x, const float *x2, uint32_t k)
+{
+    const float v = x[k];
+    switch (a.input) {
+    case AE_INPUT_RMSNORM: return v * f.inv * a.norm[k];
+    case AE_INPUT_LAYERNORM: {
+        const float z = (v - f.mean) * f.inv * a.norm[k];
+        return a.norm_bias ? z + a.norm_bias[k] : z;
+    }
+    case AE_INPUT_GLU: {
+        const ae_glu glu = static_cast<ae_glu>(a.glu);
+        const float g = ae_glu_of(glu, v, a.glu_limit);
+        return x2 ? g * ae_glu_times(glu, x2[k], a.glu_limit) : g;
+    }
+    default: return v;
+    }
+}
+
+AE_KERNEL(activation, ae_gpu_activation_args, AE_GPU_ACTIVATION_THREADS)
+{
+    AE_SHARED(shared);
+    const uint32_t row = ae_block_y(), head = ae_block_z(), n = a.out.n_in, to = row + head * a.head_rows;
+    const uint32_t begin = ae_block_x() * a.columns, left = n - begin, end = left < a.columns ? n : begin + a.columns;
+    const float *x = a.x + row * a.x_stride + head * a.x_step;
+    const float *x2 = a.x2 ? a.x2 + row * a.x_stride + head * a.x_step : NULL;
+    const row_facts facts = row_facts_of(a, x, shared);
+    for (uint32_t i = begin; i < end; i += 256) {
+        const uint32_t k = i + ae_thread();
+        const float v = k < n ? value_of(a, facts, x, x2, k) : 0.0f;
+        if (a.want & AE_GPU_WANT_X && k < n) a.out.x[static_cast<size_t>(to) * a.out.x_stride + k] = v;
+        if (a.want & AE_GPU_WANT_32) write_32(a.out, to, k, v);
+        if (a.want & AE_GPU_WANT_256) write_256(a.out, shared, to, k, v);
+    }
+}

@@ -1,0 +1,348 @@
+/* product.cu - products by generic weights: every quantized type as int8 codes, and floats (args_product.h has the layouts).
+ *
+ * Integer weights: a warp has four outputs and walks k in steps of 1024; lane u has unit u (32 k) of the step. For eight rows at
+ * a time the lanes compute integer sums and leave what the chains need in shared memory, a pair (a, b) for each step
+ * acc = fma(a, b, acc); then lane 8 * o + r walks the pairs of output o and row r in ascending k. So the chain is never split,
+ * and everything else is.
+ * Float weights: four lanes have an output, lane q the chains 4q to 4q + 3 of k % 16. */
+#include "backend/gpu/kernels/args_product.h"
+#include "backend/gpu/kernels/kernel.h"
+
+#define OUTS 4   /* of a warp, integer weights */
+#define STEP 1024
+#define STRIDE 33 /* pairs of one chain step in shared memory: one for each lane, and one to spread banks */
+
+/* The job of a block, its weight and its rows. */
+typedef struct place {
+    const uint8_t *weight;
+    float *y;
+    uint32_t job, first_row, out, row; /* out: of the block; row: of the block, counted from the job's first */
+} place;
+
+AE_DEV place place_of(const ae_gpu_product_args &a, uint32_t n_outs, uint32_t n_rows)
+{
+    place p;
+    p.job = 0;
+    while (p.job + 1 < a.n_jobs && ae_block_x() >= a.job[p.job + 1].first_block) p.job++;
+    const ae_gpu_job &job = a.job[p.job];
+    p.out = (ae_block_x() - job.first_block) * n_outs;
+    p.row = ae_block_y() * n_rows;
+    p.weight = a.n_heads ? a.heads[ae_block_z()] : job.weight;
+    p.y = job.y + ae_block_z() * a.y_step;
+    p.first_row = job.first_row + ae_block_z() * a.head_rows;
+    return p;
+}
+
+AE_DEV void store(const ae_gpu_job &job, const place &p, uint32_t row, uint32_t out, float acc)
+{
+    if (row >= job.n_rows || out >= job.n_out) return;
+    float *y = p.y + row * job.y_stride + out;
+    if (job.has_scale) acc *= job.scale;
+    if (job.bias) acc += job.bias[out];
+    *y = job.add ? *y + acc : acc;
+}
+
+/* ---- Integer weights ---------------------------------------------------------------------------- */
+
+/* 32 codes of one output. */
+typedef struct codes {
+    uint32_t w[8]; /* words 0 4 1 5 2 6 3 7, the same order as activations */
+} codes;
+
+AE_DEV codes load_codes(const void *p)
+{
+    const uint4 lo = ae_load16(p), hi = ae_load16(static_cast<const uint8_t *>(p) + 16);
+    codes c = {{lo.x, lo.y, lo.z, lo.w, hi.x, hi.y, hi.z, hi.w}};
+    return c;
+}
+
+/* The sum of the first (h = 0) or last 16 products. */
+AE_DEV int32_t dot_16(const codes &w, const codes &q, uint32_t h)
+{
+    int32_t sum = ae_dp4a(w.w[h], q.w[h], 0);
+    AE_UNROLL
+    for (uint32_t i = 2; i < 8; i += 2) sum = ae_dp4a(w.w[i + h], q.w[i + h], sum);
+    return sum;
+}
+
+AE_DEV void put(uint8_t *pairs, uint32_t step, uint32_t chain, float x, float y)
+{
+    AE_STORE_SHARED(float2, pairs + (step * STRIDE + chain) * 8, make_float2(x, y));
+}
+
+/* acc after n chain steps. */
+AE_DEV float walk(const uint8_t *pairs, uint32_t n, float acc)
+{
+    pairs += ae_thread() % 32 * 8;
+    for (uint32_t i = 0; i < n; i++) {
+        const float2 p = AE_LOAD_SHARED(float2, pairs + i * (STRIDE * 8));
+        acc = ae_fma(p.x, p.y, acc);
+    }
+    return acc;
+}
+
+/* Where the planes of a weight are. */
+typedef struct planes {
+    const int8_t *codes;
+    const float *d, *m; /* m: also dmin */
+    const int8_t *sub, *submin;
+} planes;
+
+template <int form> AE_DEV planes planes_of(const uint8_t *weight, uint32_t n_out, uint32_t n_in)
+{
+    const size_t n16 = (n_out + 15) / 16 * 16, n = n16 * n_in;
+    planes p = {};
+    p.codes = reinterpret_cast<const int8_t *>(weight);
+    p.d = reinterpret_cast<const float *>(weight + n);
+    if (form == AE_GPU_FORM_32_MIN) p.m = p.d + n / 32;
+    if (form >= AE_GPU_FORM_256) p.sub = reinterpret_cast<const int8_t *>(p.d + n / 256);
+    if (form == AE_GPU_FORM_256_MIN) {
+        p.m = reinterpret_cast<const float *>(p.sub + n / 16);
+        p.submin = reinterpret_cast<const int8_t *>(p.m + n / 256);
+    }
+    return p;
+}
+
+/* Eight rows from `row` on, of which `n` are there; codes `w` of the lane's unit u, the first of the step being `begin`. Writes
+ * the pairs of the step. */
+template <int form> AE_DEV void pairs_32(const ae_gpu_rows &rows, const planes &p, const codes *w, uint32_t out, uint32_t u,
+                                         uint32_t row, uint32_t n, uint8_t *pairs)
+{
+    const uint32_t lane = ae_thread() % 32, n_units = rows.n_in / 32;
+    const uint32_t n_pairs = form == AE_GPU_FORM_32 ? 1 : 2;
+    if (u >= n_units) return;
+    const size_t at = (static_cast<size_t>(row / AE_GPU_TILE) * n_units + u) * AE_GPU_TILE;
+    float d[OUTS][2], m[OUTS];
+    AE_UNROLL
+    for (uint32_t o = 0; o < OUTS; o++) {
+        const size_t unit = static_cast<size_t>(out + o) * n_units + u;
+        d[o][0] = p.d[form == AE_GPU_FORM_32_TWO ? 2 * unit : unit];
+        d[o][1] = form == AE_GPU_FORM_32_TWO ? p.d[2 * unit + 1] : 0.0f;
+        m[o] = form == AE_GPU_FORM_32_MIN ? p.m[unit] : 0.0f;
+    }
+    AE_UNROLL
+    for (uint32_t r = 0; r < AE_GPU_TILE; r++) {
+        if (r >= n) break;
+        const codes q = load_codes(rows.q32 + static_cast<size_t>(row + r) * rows.q_stride + u * 32);
+        const float dx = rows.d32[at + r], sx = form == AE_GPU_FORM_32_MIN ? rows.s32[at + r] : 0.0f;
+        AE_UNROLL
+        for (uint32_t o = 0; o < OUTS; o++) {
+            const int32_t lo = dot_16(w[o], q, 0), hi = dot_16(w[o], q, 1);
+            const uint32_t chain = o * AE_GPU_TILE + r, step = lane * n_pairs;
+            if (form == AE_GPU_FORM_32_TWO) {
+                put(pairs, step, chain, static_cast<float>(lo), d[o][0] * dx);
+                put(pairs, step + 1, chain, static_cast<float>(hi), d[o][1] * dx);
+            } else {
+                put(pairs, step, chain, static_cast<float>(lo + hi), d[o][0] * dx);
+                if (form == AE_GPU_FORM_32_MIN) put(pairs, step + 1, chain, m[o], sx);
+            }
+        }
+    }
+}
+
+/* v[0..7] of eight neighbouring lanes: lane i of them gets the sum of their v[i]. */
+AE_DEV int32_t sum_transposed(int32_t *v)
+{
+    const uint32_t lane = ae_thread();
+    AE_UNROLL
+    for (uint32_t s = 4; s; s /= 2)
+        AE_UNROLL
+        for (uint32_t i = 0; i < s; i++) {
+            const bool upper = lane & s;
+            const int32_t mine = upper ? v[i + s] : v[i], other = upper ? v[i] : v[i + s];
+            v[i] = mine + ae_shfl_xor(other, s);
+        }
+    return v[0];
+}
+
+AE_DEV int32_t low16(uint32_t v) { return static_cast<int16_t>(v); }
+AE_DEV int32_t high16(uint32_t v) { return static_cast<int32_t>(v) >> 16; }
+
+/* The sum of submin * bsum over 16 sub-blocks; bits: int8 [16] submin, b: int16 [16]. */
+AE_DEV int32_t min_sum(const uint4 &bits, const uint32_t *b)
+{
+    const uint32_t m[4] = {bits.x, bits.y, bits.z, bits.w};
+    int32_t sum = 0;
+    AE_UNROLL
+    for (uint32_t i = 0; i < 8; i++) {
+        const uint32_t pair = m[i / 2] >> i % 2 * 16;
+        sum += static_cast<int8_t>(pair) * low16(b[i]) + static_cast<int8_t>(pair >> 8) * high16(b[i]);
+    }
+    return sum;
+}
+
+/* As pairs_32; unit u of 32 is part u % 8 of a unit of 256. Each lane finishes one row of its unit of 256. */
+template <int form> AE_DEV void pairs_256(const ae_gpu_rows &rows, const planes &p, const codes *w, const uint32_t *sub,
+                                          uint32_t out, uint32_t u, uint32_t row, uint32_t n, uint8_t *pairs)
+{
+    const uint32_t lane = ae_thread() % 32, n_units = rows.n_in / 256, big = u / 8, mine = lane % 8;
+    const uint32_t n_pairs = form == AE_GPU_FORM_256 ? 1 : 2;
+    const bool there = big < n_units;
+    const size_t at = (static_cast<size_t>(row / AE_GPU_TILE) * n_units + (there ? big : 0)) * AE_GPU_TILE + mine;
+    int32_t v[OUTS][AE_GPU_TILE] = {};
+    AE_UNROLL
+    for (uint32_t r = 0; r < AE_GPU_TILE; r++) {
+        if (r >= n || !there) break;
+        const codes q = load_codes(rows.q256 + static_cast<size_t>(row + r) * rows.q_stride + u * 32);
+        AE_UNROLL
+        for (uint32_t o = 0; o < OUTS; o++)
+            v[o][r] = low16(sub[o]) * dot_16(w[o], q, 0) + high16(sub[o]) * dot_16(w[o], q, 1);
+    }
+    uint32_t b[8] = {};
+    float dx = 0;
+    if (there && mine < n) {
+        dx = rows.d256[at];
+        if (form == AE_GPU_FORM_256_MIN) {
+            const uint4 lo = ae_load16(rows.b16 + at * 16), hi = ae_load16(rows.b16 + at * 16 + 8);
+            b[0] = lo.x, b[1] = lo.y, b[2] = lo.z, b[3] = lo.w, b[4] = hi.x, b[5] = hi.y, b[6] = hi.z, b[7] = hi.w;
+        }
+    }
+    AE_UNROLL
+    for (uint32_t o = 0; o < OUTS; o++) {
+        const int32_t sum = sum_transposed(v[o]);
+        if (!there || mine >= n) continue;
+        const size_t unit = static_cast<size_t>(out + o) * n_units + big;
+        const uint32_t chain = o * AE_GPU_TILE + mine, step = lane / 8 * n_pairs;
+        put(pairs, step, chain, static_cast<float>(sum), p.d[unit] * dx);
+        if (form == AE_GPU_FORM_256_MIN)
+            put(pairs, step + 1, chain, static_cast<float>(min_sum(ae_load16(p.submin + unit * 16), b)), -(p.m[unit] * dx));
+    }
+}
+
+template <int form> AE_DEV void product(const ae_gpu_product_args &a, uint8_t *shared)
+{
+    const bool wide = form >= AE_GPU_FORM_256;
+    const uint32_t steps = form == AE_GPU_FORM_32 ? 32 : form == AE_GPU_FORM_256 ? 4 : wide ? 8 : 64; /* chain steps of a STEP */
+    const place at = place_of(a, AE_GPU_PRODUCT_OUT, AE_GPU_PRODUCT_ROWS);
+    const ae_gpu_job &job = a.job[at.job];
+    const uint32_t lane = ae_thread() % 32, out = at.out + ae_thread() / 32 * OUTS, n_in = a.rows.n_in;
+    const uint32_t n_groups = ae_min((job.n_rows - at.row + AE_GPU_TILE - 1) / AE_GPU_TILE,
+                                     static_cast<uint32_t>(AE_GPU_PRODUCT_ROWS / AE_GPU_TILE));
+    const planes p = planes_of<form>(at.weight, job.n_out, n_in);
+    uint8_t *pairs = shared + ae_thread() / 32 * (steps * STRIDE * 8);
+    float acc[AE_GPU_PRODUCT_ROWS / AE_GPU_TILE] = {};
+    AE_NO_UNROLL
+    for (uint32_t k = 0; k < n_in; k += STEP) {
+        const uint32_t u = k / 32 + lane, left = n_in - k;
+        const uint32_t n_steps = left >= STEP ? steps : left / (wide ? 256 : 32) * (wide ? steps / 4 : steps / 32);
+        codes w[OUTS] = {};
+        uint32_t sub[OUTS] = {};
+        AE_UNROLL
+        for (uint32_t o = 0; o < OUTS; o++) {
+            if (u * 32 >= n_in) continue;
+            w[o] = load_codes(p.codes + static_cast<size_t>(out + o) * n_in + u * 32);
+            if (!wide) continue;
+            const int8_t *two = p.sub + (static_cast<size_t>(out + o) * n_in + u * 32) / 16;
+            sub[o] = static_cast<uint16_t>(two[0]) | static_cast<uint32_t>(static_cast<uint16_t>(two[1])) << 16;
+        }
+        AE_UNROLL
+        for (uint32_t g = 0; g < AE_GPU_PRODUCT_ROWS / AE_GPU_TILE; g++) {
+            if (g >= n_groups) break;
+            const uint32_t row = at.row + g * AE_GPU_TILE, n = job.n_rows - row;
+            ae_sync_warp(); /* the pairs of the group before have been read */
+            if (wide) pairs_256<form>(a.rows, p, w, sub, out, u, at.first_row + row, n, pairs);
+            else pairs_32<form>(a.rows, p, w, out, u, at.first_row + row, n, pairs);
+            ae_sync_warp();
+            acc[g] = walk(pairs, n_steps, acc[g]);
+        }
+    }
+    AE_UNROLL
+    for (uint32_t g = 0; g < AE_GPU_PRODUCT_ROWS / AE_GPU_TILE; g++)
+        store(job, at, at.row + g * AE_GPU_TILE + lane % AE_GPU_TILE, out + lane / AE_GPU_TILE, acc[g]);
+}
+
+#define INTEGER_KERNEL(name, form) \
+    AE_KERNEL(name, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
+    { \
+        AE_SHARED(shared); \
+        product<form>(a, shared); \
+    }
+
+INTEGER_KERNEL(product_32, AE_GPU_FORM_32)
+INTEGER_KERNEL(product_32_min, AE_GPU_FORM_32_MIN)
+INTEGER_KERNEL(product_32_two, AE_GPU_FORM_32_TWO)
+INTEGER_KERNEL(product_256, AE_GPU_FORM_256)
+INTEGER_KERNEL(product_256_min, AE_GPU_FORM_256_MIN)
+
+/* ---- Float weights ------------------------------------------------------------------------------ */
+
+/* Four weights from element k on. */
+template <int form> AE_DEV float4 load_weights(const uint8_t *row, uint32_t k)
+{
+    if (form == AE_GPU_FORM_F32) {
+        const uint4 v = ae_load16(row + k * 4u);
+        return make_float4(ae_as_float(v.x), ae_as_float(v.y), ae_as_float(v.z), ae_as_float(v.w));
+    }
+    const uint2 v = ae_load8(row + k * 2u);
+    if (form == AE_GPU_FORM_BF16)
+        return make_float4(ae_as_float(v.x << 16), ae_as_float(v.x & 0xffff0000u), ae_as_float(v.y << 16),
+                           ae_as_float(v.y & 0xffff0000u));
+    return make_float4(ae_half(static_cast<uint16_t>(v.x)), ae_half(static_cast<uint16_t>(v.x >> 16)),
+                       ae_half(static_cast<uint16_t>(v.y)), ae_half(static_cast<uint16_t>(v.y >> 16)));
+}
+
+/* One step of four chains; the last columns of a row may be fewer than four. */
+AE_DEV void chain_step(float *acc, const float4 &w, const float4 &x, uint32_t n)
+{
+    if (n > 0) acc[0] = ae_fma(w.x, x.x, acc[0]);
+    if (n > 1) acc[1] = ae_fma(w.y, x.y, acc[1]);
+    if (n > 2) acc[2] = ae_fma(w.z, x.z, acc[2]);
+    if (n > 3) acc[3] = ae_fma(w.w, x.w, acc[3]);
+}
+
+AE_DEV float4 load_x(const float *x)
+{
+    const uint4 v = ae_load16(x);
+    return make_float4(ae_as_float(v.x), ae_as_float(v.y), ae_as_float(v.z), ae_as_float(v.w));
+}
+
+/* The sixteen chains of an output stand in four neighbouring lanes: ae_sum16. */
+AE_DEV float sum_16(float *acc)
+{
+    AE_UNROLL
+    for (uint32_t i = 0; i < 4; i++) {
+        acc[i] += ae_shfl_xor(acc[i], 2);
+        acc[i] += ae_shfl_xor(acc[i], 1);
+    }
+    return (acc[0] + acc[2]) + (acc[1] + acc[3]);
+}
+
+template <int form> AE_DEV void product_float(const ae_gpu_product_args &a)
+{
+    const place at = place_of(a, AE_GPU_FLOAT_OUT, AE_GPU_FLOAT_ROWS);
+    const ae_gpu_job &job = a.job[at.job];
+    const uint32_t quarter = ae_thread() % 4, out = at.out + ae_thread() / 4, n = job.n_rows - at.row, n_in = a.rows.n_in;
+    const uint32_t size = form == AE_GPU_FORM_F32 ? 4 : 2, full = n_in / 16 * 16;
+    const uint8_t *w = at.weight + static_cast<size_t>(out < job.n_out ? out : 0) * ((n_in + 15) / 16 * 16) * size;
+    const float *x = a.rows.x + static_cast<size_t>(at.first_row + at.row) * a.rows.x_stride;
+    float acc[AE_GPU_FLOAT_ROWS][4] = {};
+    AE_NO_UNROLL
+    for (uint32_t k = quarter * 4; k < full; k += 64) {
+        float4 v[4] = {};
+        AE_UNROLL
+        for (uint32_t i = 0; i < 4; i++)
+            if (k + 16 * i < full) v[i] = load_weights<form>(w, k + 16 * i);
+        AE_UNROLL
+        for (uint32_t r = 0; r < AE_GPU_FLOAT_ROWS; r++) {
+            if (r >= n) break;
+            AE_UNROLL
+            for (uint32_t i = 0; i < 4; i++)
+                if (k + 16 * i < full)
+                    chain_step(acc[r], v[i], load_x(x + static_cast<size_t>(r) * a.rows.x_stride + k + 16 * i), 4);
+        }
+    }
+    const uint32_t k = full + quarter * 4, rest = k < n_in ? n_in - k : 0;
+    for (uint32_t r = 0; r < AE_GPU_FLOAT_ROWS && rest; r++) {
+        if (r >= n) break;
+        chain_step(acc[r], load_weights<form>(w, k), load_x(x + static_cast<size_t>(r) * a.rows.x_stride + k), rest);
+    }
+    AE_UNROLL
+    for (uint32_t r = 0; r < AE_GPU_FLOAT_ROWS; r++) {
+        const float sum = sum_16(acc[r]);
+        if (quarter == r % 4) store(job, at, at.row + r, out, sum);
+    }
+}
+
+AE_KERNEL(product_f32, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) { product_float<AE_GPU_FORM_F32>(a); }
+AE_KERNEL(product_f16, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) { product_float<AE_GPU_FORM_F16>(a); }
+AE_KERNEL(product_bf16, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) { product_float<AE_GPU_FORM_BF16>(a); }
