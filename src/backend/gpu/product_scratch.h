@@ -6,8 +6,8 @@
 
 typedef struct ae_gpu_product_scratch {
     ae_gpu_rows rows;    /* the arrays; the sizes are those of the product at hand */
-    size_t n_codes;      /* room: codes of q32, q256 that may be used; 64 rows follow */
-    uint32_t *fault;     /* [1] what a lookup found wrong; 0: nothing */
+    uint32_t tiles;      /* room: tiles of 8 rows of max_in columns */
+    uint32_t max_in;     /* a multiple of 256 */
 } ae_gpu_product_scratch;
 
 #endif

@@ -117,13 +117,6 @@ AE_DEV int32_t quant_group(float v, float *scale)
     return code_of(v, ae_shfl(own_inv, at));
 }
 
-/* Where the code of column k is in its row: words in the order 0 4 1 5 2 6 3 7. */
-AE_DEV uint32_t code_at(uint32_t k)
-{
-    const uint32_t word = k / 4 % 8;
-    return (k & ~31u) + (word % 4 * 2 + word / 4) * 4 + k % 4;
-}
-
 AE_DEV void write_32(const ae_gpu_rows &out, uint32_t row, uint32_t k, float v)
 {
     float d;
@@ -131,40 +124,46 @@ AE_DEV void write_32(const ae_gpu_rows &out, uint32_t row, uint32_t k, float v)
     int32_t sum = code;
     AE_UNROLL
     for (uint32_t i = 16; i; i /= 2) sum += ae_shfl_xor(sum, i);
-    if (k - k % 32 >= out.n_in) return; /* the whole warp */
-    out.q32[static_cast<size_t>(row) * out.q_stride + code_at(k)] = static_cast<int8_t>(code);
+    const uint32_t i = row % AE_GPU_TILE, half = k / 32 % 2;
+    if (k / 64 >= AE_MMA_PAIRS(out.n_in)) return; /* the whole warp */
+    uint8_t *record = out.r32 + static_cast<size_t>(row / AE_GPU_TILE) * AE_MMA_GROUP_BYTES(out.n_in) + k / 64 * AE_MMA_RECORD;
+    record[AE_MMA_Q_AT(i, half, k / 4 % 8) + k % 4] = static_cast<uint8_t>(code);
     if (k % 32) return;
-    const size_t at = (static_cast<size_t>(row / AE_GPU_TILE) * (out.n_in / 32) + k / 32) * AE_GPU_TILE + row % AE_GPU_TILE;
-    out.d32[at] = d;
-    out.sum32[at] = sum;
-    out.s32[at] = d * static_cast<float>(sum);
+    *reinterpret_cast<float *>(record + AE_MMA_DX_AT(i, half)) = d;
+    *reinterpret_cast<float *>(record + AE_MMA_S_AT(i, half)) = d * static_cast<float>(sum);
 }
 
 /* All threads of the block, which have the 256 columns of a group. */
-AE_DEV void write_256(const ae_gpu_rows &out, uint8_t *shared, uint32_t row, uint32_t k, float v)
+AE_DEV void write_256(const ae_gpu_activation_args &a, uint8_t *shared, uint32_t row, uint32_t k, float v)
 {
-    const uint32_t t = ae_thread();
+    const uint32_t t = ae_thread(), i = row % AE_GPU_TILE;
     float top = warp_max(magnitude(v));
     ae_sync(); /* the maxima of the group before have been read */
     if (t % 32 == 0) AE_STORE_SHARED(float, shared + PARTS_AT + t / 32 * 4, top);
     ae_sync();
     AE_UNROLL
-    for (uint32_t i = 0; i < 8; i++) {
-        const float w = AE_LOAD_SHARED(float, shared + PARTS_AT + 4 * i);
-        top = w > top ? w : top;
+    for (uint32_t w = 0; w < 8; w++) {
+        const float other = AE_LOAD_SHARED(float, shared + PARTS_AT + 4 * w);
+        top = other > top ? other : top;
     }
     const bool none = !(top > 1e-30f);
     const int32_t code = none ? 0 : code_of(v, 127.0f / top);
     int32_t sum = code;
     AE_UNROLL
-    for (uint32_t i = 8; i; i /= 2) sum += ae_shfl_xor(sum, i);
-    const int32_t both = sum + ae_shfl_xor(sum, 16);
-    if (k - k % 256 >= out.n_in) return; /* the whole block */
-    out.q256[static_cast<size_t>(row) * out.q_stride + code_at(k)] = static_cast<int8_t>(code);
-    const size_t at = (static_cast<size_t>(row / AE_GPU_TILE) * (out.n_in / 256) + k / 256) * AE_GPU_TILE + row % AE_GPU_TILE;
-    if (t % 16 == 0) out.b16[at * 16 + t / 16] = static_cast<int16_t>(sum);
-    if (t % 32 == 0) out.b32[at * 8 + t / 32] = static_cast<int16_t>(both);
-    if (t == 0) out.d256[at] = none ? 0.0f : top / 127.0f;
+    for (uint32_t s = 8; s; s /= 2) sum += ae_shfl_xor(sum, s);
+    const int32_t both = sum + ae_shfl_xor(sum, 16), high = (both + 64) >> 7;
+    const size_t group = row / AE_GPU_TILE;
+    const uint32_t n_units = a.out.n_in / 256;
+    uint8_t *record = a.out.r256 + (group * n_units + k / 256) * AE_MMA_RECORD_256;
+    record[t / 64 * 512 + AE_MMA_Q_AT(i, t / 32 % 2, t / 4 % 8) + t % 4] = static_cast<uint8_t>(code);
+    if (t % 16 == 0 && a.want & AE_GPU_WANT_16)
+        a.out.b16[((group * n_units + k / 256) * AE_GPU_TILE + i) * 16 + t / 16] = static_cast<int16_t>(sum);
+    if (t % 32 == 0) {
+        uint8_t *sums = record + AE_MMA_SUMS_256 + i * 16 + t / 32;
+        sums[0] = static_cast<uint8_t>(both - 128 * high);
+        sums[8] = static_cast<uint8_t>(high);
+    }
+    if (t == 0) *reinterpret_cast<float *>(record + AE_MMA_DX_256 + i * 4) = none ? 0.0f : top / 127.0f;
 }
 
 /* What the norms need to know of the whole row. */
@@ -222,6 +221,6 @@ AE_KERNEL(activation, ae_gpu_activation_args, AE_GPU_ACTIVATION_THREADS)
         const float v = k < n ? value_of(a, facts, x, x2, k) : 0.0f;
         if (a.want & AE_GPU_WANT_X && k < n) a.out.x[static_cast<size_t>(to) * a.out.x_stride + k] = v;
         if (a.want & AE_GPU_WANT_32) write_32(a.out, to, k, v);
-        if (a.want & AE_GPU_WANT_256) write_256(a.out, shared, to, k, v);
+        if (a.want & AE_GPU_WANT_256) write_256(a, shared, to, k, v);
     }
 }

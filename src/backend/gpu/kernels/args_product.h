@@ -6,27 +6,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backend/gpu/kernels/mma_rows.h"
+
 /* ---- Prepared rows ------------------------------------------------------------------------------ */
 
-#define AE_GPU_TILE 8 /* rows of a tile: numbers that belong to a unit of k stand together for eight rows */
+#define AE_GPU_TILE AE_MMA_ROWS /* rows of a tile */
 
-/* The input of a product as the weights read it (cpu/ref/kernels.h defines the values). Memory holds whole tiles, and 64 rows
- * more than are used; what is in unused rows is undefined. The eight words of four codes of each 32 have the order 0 4 1 5 2 6
- * 3 7, so a load of eight bytes has both halves of an operand of the matrix instructions. */
+/* The input of a product as the weights read it (cpu/ref/kernels.h defines the values). Codes and scales are in the records of
+ * mma_rows.h; the generic kernels read them, too. What is in rows that are not used is undefined. */
 typedef struct ae_gpu_rows {
     uint32_t n_rows, n_in;
     uint32_t x_stride;    /* floats from row to row; a multiple of 4 */
-    uint32_t q_stride;    /* bytes from row to row of codes; a multiple of 16 */
     float *x;             /* AE_DOT_FLOAT: f32 [n_rows][x_stride], 16-byte aligned */
-    int8_t *q32;          /* AE_DOT_32: int8 [n_rows][q_stride] */
-    float *d32, *s32;     /* f32 [n_tiles][n_in / 32][8]: scales, and scale * sum */
-    int32_t *sum32;       /* int32 [n_tiles][n_in / 32][8]: sums of 32 codes */
-    int8_t *q256;         /* AE_DOT_256: int8 [n_rows][q_stride] */
-    float *d256;          /* f32 [n_tiles][n_in / 256][8] */
-    int16_t *b16, *b32;   /* int16 [n_tiles][n_in / 256][8 rows][16] and [8]: sums of 16 and of 32 codes */
+    uint8_t *r32;         /* AE_DOT_32: records, [n_tiles][AE_MMA_GROUP_BYTES(n_in)] */
+    uint8_t *r256;        /* AE_DOT_256: records, [n_tiles][AE_MMA_GROUP_BYTES_256(n_in)] */
+    int16_t *b16;         /* AE_GPU_FORM_256_MIN: int16 [n_tiles][n_in / 256][8 rows][16], sums of 16 codes */
 } ae_gpu_rows;
 
-enum { AE_GPU_WANT_X = 1, AE_GPU_WANT_32 = 2, AE_GPU_WANT_256 = 4 };
+enum { AE_GPU_WANT_X = 1, AE_GPU_WANT_32 = 2, AE_GPU_WANT_256 = 4, AE_GPU_WANT_16 = 8 }; /* the last only with the third */
 
 #define AE_GPU_ACTIVATION_THREADS 256
 #define AE_GPU_ACTIVATION_STAGED 12288 /* the most columns that a norm keeps in shared memory */
@@ -51,7 +48,8 @@ typedef struct ae_gpu_activation_args {
 /* ---- Generic weights ---------------------------------------------------------------------------- */
 
 /* Which form a weight has on the device, and so which kernel multiplies. Planes follow each other, in this order; n16 is n_out
- * rounded up to 16. Codes are int8 in the order of words of the rows above.
+ * rounded up to 16. The codes of each 32 are int8 and have their eight words of
+ * four in the order 0 4 1 5 2 6 3 7, as records have.
  *   _32       codes [n16][n_in], d f32 [n16][n_in / 32]
  *   _32_MIN   the same, then m f32 [n16][n_in / 32]
  *   _32_TWO   codes [n16][n_in], d f32 [n16][n_in / 32][2]: a scale for each 16
@@ -108,7 +106,7 @@ typedef struct ae_gpu_product_args {
 
 /* ---- Lookup ------------------------------------------------------------------------------------- */
 
-/* Grid: pieces of 1024 columns, rows. */
+/* Grid: pieces of 1024 columns, rows. A token that is none of the table's gives a row of zeros. */
 typedef struct ae_gpu_lookup_args {
     const uint8_t *table;      /* in `form`, one of the generic ones */
     const int32_t *tokens;     /* [n_rows] */
@@ -117,7 +115,6 @@ typedef struct ae_gpu_lookup_args {
     uint32_t form, n_out, n_in;
     uint32_t has_row_scale;
     float row_scale;
-    uint32_t *fault;           /* set to 1 + the token if a token is none of the table's; then the row is zeros */
 } ae_gpu_lookup_args;
 
 #define AE_GPU_LOOKUP_THREADS 256

@@ -49,6 +49,20 @@ typedef struct codes {
     uint32_t w[8]; /* words 0 4 1 5 2 6 3 7, the same order as activations */
 } codes;
 
+/* The codes of block `half` of 32 k of a row in a record. */
+AE_DEV codes load_row(const uint8_t *record, uint32_t i, uint32_t half)
+{
+    const uint8_t *p = record + AE_MMA_Q_AT(i, half, 0);
+    const uint2 v0 = ae_load8(p), v1 = ae_load8(p + 16), v2 = ae_load8(p + 32), v3 = ae_load8(p + 48);
+    codes c = {{v0.x, v0.y, v1.x, v1.y, v2.x, v2.y, v3.x, v3.y}};
+    return c;
+}
+
+AE_DEV float load_float(const uint8_t *p)
+{
+    return ae_as_float(ae_load4(p));
+}
+
 AE_DEV codes load_codes(const void *p)
 {
     const uint4 lo = ae_load16(p), hi = ae_load16(static_cast<const uint8_t *>(p) + 16);
@@ -111,7 +125,8 @@ template <int form> AE_DEV void pairs_32(const ae_gpu_rows &rows, const planes &
     const uint32_t lane = ae_thread() % 32, n_units = rows.n_in / 32;
     const uint32_t n_pairs = form == AE_GPU_FORM_32 ? 1 : 2;
     if (u >= n_units) return;
-    const size_t at = (static_cast<size_t>(row / AE_GPU_TILE) * n_units + u) * AE_GPU_TILE;
+    const uint8_t *record = rows.r32 + static_cast<size_t>(row / AE_GPU_TILE) * AE_MMA_GROUP_BYTES(rows.n_in) +
+                            u / 2 * AE_MMA_RECORD;
     float d[OUTS][2], m[OUTS];
     AE_UNROLL
     for (uint32_t o = 0; o < OUTS; o++) {
@@ -123,8 +138,9 @@ template <int form> AE_DEV void pairs_32(const ae_gpu_rows &rows, const planes &
     AE_UNROLL
     for (uint32_t r = 0; r < AE_GPU_TILE; r++) {
         if (r >= n) break;
-        const codes q = load_codes(rows.q32 + static_cast<size_t>(row + r) * rows.q_stride + u * 32);
-        const float dx = rows.d32[at + r], sx = form == AE_GPU_FORM_32_MIN ? rows.s32[at + r] : 0.0f;
+        const codes q = load_row(record, r, u % 2);
+        const float dx = load_float(record + AE_MMA_DX_AT(r, u % 2));
+        const float sx = form == AE_GPU_FORM_32_MIN ? load_float(record + AE_MMA_S_AT(r, u % 2)) : 0.0f;
         AE_UNROLL
         for (uint32_t o = 0; o < OUTS; o++) {
             const int32_t lo = dot_16(w[o], q, 0), hi = dot_16(w[o], q, 1);
@@ -178,12 +194,13 @@ template <int form> AE_DEV void pairs_256(const ae_gpu_rows &rows, const planes 
     const uint32_t lane = ae_thread() % 32, n_units = rows.n_in / 256, big = u / 8, mine = lane % 8;
     const uint32_t n_pairs = form == AE_GPU_FORM_256 ? 1 : 2;
     const bool there = big < n_units;
-    const size_t at = (static_cast<size_t>(row / AE_GPU_TILE) * n_units + (there ? big : 0)) * AE_GPU_TILE + mine;
+    const size_t at = static_cast<size_t>(row / AE_GPU_TILE) * n_units + (there ? big : 0);
+    const uint8_t *record = rows.r256 + at * AE_MMA_RECORD_256;
     int32_t v[OUTS][AE_GPU_TILE] = {};
     AE_UNROLL
     for (uint32_t r = 0; r < AE_GPU_TILE; r++) {
         if (r >= n || !there) break;
-        const codes q = load_codes(rows.q256 + static_cast<size_t>(row + r) * rows.q_stride + u * 32);
+        const codes q = load_row(record + u % 8 / 2 * 512, r, u % 2);
         AE_UNROLL
         for (uint32_t o = 0; o < OUTS; o++)
             v[o][r] = low16(sub[o]) * dot_16(w[o], q, 0) + high16(sub[o]) * dot_16(w[o], q, 1);
@@ -191,9 +208,10 @@ template <int form> AE_DEV void pairs_256(const ae_gpu_rows &rows, const planes 
     uint32_t b[8] = {};
     float dx = 0;
     if (there && mine < n) {
-        dx = rows.d256[at];
+        dx = load_float(record + AE_MMA_DX_256 + mine * 4);
         if (form == AE_GPU_FORM_256_MIN) {
-            const uint4 lo = ae_load16(rows.b16 + at * 16), hi = ae_load16(rows.b16 + at * 16 + 8);
+            const int16_t *sums = rows.b16 + (at * AE_GPU_TILE + mine) * 16;
+            const uint4 lo = ae_load16(sums), hi = ae_load16(sums + 8);
             b[0] = lo.x, b[1] = lo.y, b[2] = lo.z, b[3] = lo.w, b[4] = hi.x, b[5] = hi.y, b[6] = hi.z, b[7] = hi.w;
         }
     }

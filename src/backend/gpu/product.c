@@ -1,0 +1,212 @@
+/* product.c - matrix products and lookups of the GPU backends.
+ *
+ * Rows are prepared once for all weights that share them (activation.cu), in the forms that these need; then each weight is
+ * multiplied by the kernels of its form, weights of one form in one launch. Owns nothing: works in the stream's scratch. */
+#include <string.h>
+
+#include "backend/gpu/gpu.h"
+#include "backend/gpu/weight.h"
+
+#if __has_include("backend/gpu/weight_mma.h")
+#include "backend/gpu/weight_mma.h"
+#else
+static void ae_gpu_mma_run(ae_stream *stream, const ae_gpu_rows *rows, const ae_gpu_job *jobs, uint32_t n_jobs)
+{
+    (void)stream, (void)rows, (void)jobs, (void)n_jobs;
+}
+#endif
+
+#define MOST_BLOCKS 1024 /* of a preparation by norm: more pieces of a row than that would only repeat the norm's sums */
+
+static uint32_t ceil_div(size_t a, size_t b)
+{
+    return (uint32_t)((a + b - 1) / b);
+}
+
+/* ---- Scratch ------------------------------------------------------------------------------------ */
+
+void ae_gpu_product_layout(ae_layout *layout, const ae_gpu_backend *backend, const ae_stream_options *options,
+                           ae_gpu_product_scratch *scratch)
+{
+    const size_t max_in = ((size_t)options->max_in + 255) / 256 * 256, units = max_in / 256;
+    const size_t tiles = ceil_div(options->max_rows, 64) * 8; /* kernels by matrix instructions read up to 64 rows */
+    (void)backend;
+    scratch->max_in = (uint32_t)max_in;
+    scratch->tiles = (uint32_t)tiles;
+    scratch->rows.x = ae_layout_add(layout, tiles * AE_GPU_TILE * max_in, sizeof(float));
+    scratch->rows.r32 = ae_layout_add(layout, (tiles + 8) * (max_in / 64), AE_MMA_RECORD);
+    scratch->rows.r256 = ae_layout_add(layout, (tiles + 8) * units, AE_MMA_RECORD_256);
+    scratch->rows.b16 = ae_layout_add(layout, tiles * AE_GPU_TILE * units * 16, sizeof(int16_t));
+}
+
+/* ---- Preparing rows ----------------------------------------------------------------------------- */
+
+static bool is_norm(const ae_matmul *a)
+{
+    return a->input == AE_INPUT_RMSNORM || a->input == AE_INPUT_LAYERNORM;
+}
+
+/* Columns of a block: few where there are few rows, because then latency counts. */
+static uint32_t columns_of(const ae_matmul *a, uint32_t n_in, uint32_t n_rows, uint32_t n_heads)
+{
+    const size_t groups = ceil_div(n_in, 256), rows = (size_t)n_rows * n_heads;
+    if (!is_norm(a)) return 256;
+    const size_t most = rows < MOST_BLOCKS ? MOST_BLOCKS / rows : 1, pieces = groups < most ? groups : most;
+    return ceil_div(groups, pieces) * 256;
+}
+
+/* Prepares the rows of n_heads heads (1: a plain product), x_step floats from head to head. */
+static void prepare(ae_stream *stream, const ae_matmul *a, uint32_t want, uint32_t n_heads, size_t x_step,
+                    const ae_gpu_rows *rows)
+{
+    const uint32_t n_in = rows->n_in, staged = is_norm(a) && n_in <= AE_GPU_ACTIVATION_STAGED;
+    const ae_gpu_activation_args args = {
+        .out = *rows, .want = want, .input = a->input, .glu = a->glu, .columns = columns_of(a, n_in, a->n_rows, n_heads),
+        .staged = staged, .head_rows = ceil_div(a->n_rows, AE_GPU_TILE) * AE_GPU_TILE, .norm_eps = a->norm_eps,
+        .glu_limit = a->glu_limit, .x = a->x, .x2 = a->x2, .x_stride = a->x_stride, .x_step = x_step, .norm = a->norm,
+        .norm_bias = a->norm_bias,
+    };
+    ae_gpu_launch(stream, AE_GPU_activation, ceil_div(n_in, args.columns), a->n_rows, n_heads,
+                  AE_GPU_ACTIVATION_SHARED(staged ? n_in : 0), &args);
+}
+
+/* Whether float weights can read the input where it is: aligned, and not overwritten by a result. */
+static bool reads_in_place(const ae_matmul *a, uint32_t n_in)
+{
+    const uintptr_t begin = (uintptr_t)a->x, end = begin + ((size_t)(a->n_rows - 1) * a->x_stride + n_in) * sizeof(float);
+    if (a->input != AE_INPUT_PLAIN || begin % 16 || a->x_stride % 4 || a->x_stride > UINT32_MAX) return false;
+    for (uint32_t i = 0; i < a->n_weights; i++) {
+        const uintptr_t y = (uintptr_t)a->out[i].y;
+        const size_t n = (size_t)(a->n_rows - 1) * a->out[i].y_stride + a->out[i].weight->n_out;
+        if (y < end && begin < y + n * sizeof(float)) return false;
+    }
+    return true;
+}
+
+/* ---- Multiplying -------------------------------------------------------------------------------- */
+
+typedef struct form_kernel {
+    ae_gpu_kernel kernel;
+    uint32_t n_out, n_rows; /* of a block */
+    uint32_t n_shared;
+} form_kernel;
+
+static form_kernel kernel_of(ae_gpu_form form)
+{
+    const uint32_t outs = AE_GPU_PRODUCT_OUT, rows = AE_GPU_PRODUCT_ROWS;
+    switch (form) {
+    case AE_GPU_FORM_32: return (form_kernel){AE_GPU_product_32, outs, rows, AE_GPU_PRODUCT_SHARED(32)};
+    case AE_GPU_FORM_32_MIN: return (form_kernel){AE_GPU_product_32_min, outs, rows, AE_GPU_PRODUCT_SHARED(64)};
+    case AE_GPU_FORM_32_TWO: return (form_kernel){AE_GPU_product_32_two, outs, rows, AE_GPU_PRODUCT_SHARED(64)};
+    case AE_GPU_FORM_256: return (form_kernel){AE_GPU_product_256, outs, rows, AE_GPU_PRODUCT_SHARED(4)};
+    case AE_GPU_FORM_256_MIN: return (form_kernel){AE_GPU_product_256_min, outs, rows, AE_GPU_PRODUCT_SHARED(8)};
+    case AE_GPU_FORM_F32: return (form_kernel){AE_GPU_product_f32, AE_GPU_FLOAT_OUT, AE_GPU_FLOAT_ROWS, 0};
+    case AE_GPU_FORM_F16: return (form_kernel){AE_GPU_product_f16, AE_GPU_FLOAT_OUT, AE_GPU_FLOAT_ROWS, 0};
+    default: return (form_kernel){AE_GPU_product_bf16, AE_GPU_FLOAT_OUT, AE_GPU_FLOAT_ROWS, 0};
+    }
+}
+
+static ae_gpu_job job_of(const ae_weight *w, const struct ae_matmul_out *out, uint32_t first_row, uint32_t n_rows)
+{
+    return (ae_gpu_job){.weight = w->product, .bias = out->bias, .y = out->y, .y_stride = out->y_stride, .type = w->type,
+                        .n_out = w->n_out, .first_row = first_row, .n_rows = n_rows, .add = out->add,
+                        .has_scale = w->has_scale, .scale = w->scale};
+}
+
+/* Launches the jobs that are in args, all of one generic form and one number of rows. */
+static void launch(ae_stream *stream, ae_gpu_form form, ae_gpu_product_args *args)
+{
+    const form_kernel k = kernel_of(form);
+    uint32_t n_blocks = 0;
+    for (uint32_t i = 0; i < args->n_jobs; i++) {
+        args->job[i].first_block = n_blocks;
+        n_blocks += ceil_div(args->job[i].n_out, k.n_out);
+    }
+    ae_gpu_launch(stream, k.kernel, n_blocks, ceil_div(args->job[0].n_rows, k.n_rows), args->n_heads ? args->n_heads : 1,
+                  k.n_shared, args);
+}
+
+/* Launches the products of all weights of a form. */
+static void multiply_form(ae_stream *stream, const ae_matmul *a, const ae_gpu_rows *rows, ae_gpu_form form)
+{
+    ae_gpu_product_args args = {.rows = *rows};
+    for (uint32_t i = 0; i < a->n_weights; i++)
+        if (a->out[i].weight->form == form) args.job[args.n_jobs++] = job_of(a->out[i].weight, &a->out[i], 0, a->n_rows);
+    if (form == AE_GPU_FORM_MMA) ae_gpu_mma_run(stream, rows, args.job, args.n_jobs);
+    else launch(stream, form, &args);
+}
+
+void ae_gpu_matmul(ae_stream *stream, const ae_matmul *args)
+{
+    ae_gpu_rows rows = stream->product.rows;
+    uint32_t want = 0, done = 0;
+    if (!args->n_rows || !args->n_weights) return;
+    for (uint32_t i = 0; i < args->n_weights; i++) want |= ae_gpu_weight_wants(args->out[i].weight);
+    rows.n_rows = args->n_rows;
+    rows.n_in = args->out[0].weight->n_in;
+    rows.x_stride = (rows.n_in + 15) / 16 * 16;
+    if (want & AE_GPU_WANT_X && reads_in_place(args, rows.n_in)) {
+        rows.x = (float *)(uintptr_t)args->x;
+        rows.x_stride = (uint32_t)args->x_stride;
+        want &= ~(uint32_t)AE_GPU_WANT_X;
+    }
+    if (want) prepare(stream, args, want, 1, 0, &rows);
+    for (uint32_t i = 0; i < args->n_weights; i++) {
+        const ae_gpu_form form = args->out[i].weight->form;
+        if (!(done >> form & 1)) multiply_form(stream, args, &rows, form);
+        done |= 1u << form;
+    }
+}
+
+/* ---- A product for each head -------------------------------------------------------------------- */
+
+/* Heads [first, first + n), whose rows are prepared one after the other in whole tiles. */
+static void multiply_heads(ae_stream *stream, const ae_head_matmul *a, const ae_gpu_rows *rows, uint32_t first, uint32_t n)
+{
+    const uint32_t head_rows = ceil_div(a->n_rows, AE_GPU_TILE) * AE_GPU_TILE;
+    const ae_weight *w = a->weights[first];
+    ae_gpu_job jobs[AE_GPU_HEADS];
+    ae_gpu_product_args args = {.rows = *rows, .n_jobs = 1, .n_heads = n, .head_rows = head_rows, .y_step = a->y_step};
+    for (uint32_t h = 0; h < n; h++) {
+        const struct ae_matmul_out out = {a->weights[first + h], NULL, a->y + (first + h) * a->y_step, a->y_stride, false};
+        jobs[h] = job_of(a->weights[first + h], &out, h * head_rows, a->n_rows);
+        args.heads[h] = a->weights[first + h]->product;
+    }
+    if (w->form == AE_GPU_FORM_MMA) {
+        ae_gpu_mma_run(stream, rows, jobs, n);
+        return;
+    }
+    args.job[0] = jobs[0];
+    launch(stream, w->form, &args);
+}
+
+void ae_gpu_head_matmul(ae_stream *stream, const ae_head_matmul *args)
+{
+    if (!args->n_rows || !args->n_heads) return;
+    const ae_weight *w = args->weights[0];
+    const uint32_t tiles = ceil_div(args->n_rows, AE_GPU_TILE), n_in = (w->n_in + 255) / 256 * 256;
+    const size_t room = (size_t)stream->product.tiles * stream->product.max_in / n_in / tiles;
+    const uint32_t most = room < 1 ? 1 : room < AE_GPU_HEADS ? (uint32_t)room : AE_GPU_HEADS;
+    ae_gpu_rows rows = stream->product.rows;
+    rows.n_in = w->n_in;
+    rows.x_stride = (w->n_in + 15) / 16 * 16;
+    for (uint32_t first = 0; first < args->n_heads; first += most) {
+        const uint32_t left = args->n_heads - first, n = left < most ? left : most;
+        const ae_matmul in = {.n_rows = args->n_rows, .input = AE_INPUT_PLAIN, .x = args->x + first * args->x_step,
+                              .x_stride = args->x_stride};
+        rows.n_rows = n * tiles * AE_GPU_TILE;
+        prepare(stream, &in, ae_gpu_weight_wants(w), n, args->x_step, &rows);
+        multiply_heads(stream, args, &rows, first, n);
+    }
+}
+
+/* ---- Lookup ------------------------------------------------------------------------------------- */
+
+void ae_gpu_lookup(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y,
+                   size_t y_stride)
+{
+    const ae_gpu_lookup_args args = {.table = table->table, .tokens = tokens, .y = y, .y_stride = y_stride,
+                                     .form = table->table_form, .n_out = table->n_out, .n_in = table->n_in,
+                                     .has_row_scale = table->has_row_scale, .row_scale = table->row_scale};
+    ae_gpu_launch(stream, AE_GPU_lookup, ceil_div(table->n_in, 1024), n_rows, 1, 0, &args);
+}

@@ -1,0 +1,28 @@
+/* weight.h - a weight on the device: its forms, of which one serves products and one lookups. */
+#ifndef AE_BACKEND_GPU_WEIGHT_H
+#define AE_BACKEND_GPU_WEIGHT_H
+
+#include "backend/gpu/gpu.h"
+
+struct ae_weight {
+    uint32_t type, n_out, n_in;
+    ae_gpu_form form;        /* for products; AE_GPU_FORM_NONE: it is only looked up */
+    ae_gpu_form table_form;  /* for lookups, a generic one; AE_GPU_FORM_NONE: it is not looked up */
+    uint8_t *product;        /* device memory, borrowed, 64-byte aligned */
+    uint8_t *table;          /* likewise; `product` if the forms are equal */
+    bool has_scale, has_row_scale; /* false: the factor is 1 and is not applied */
+    float scale, row_scale;
+};
+
+/* What products by a weight of this form need of the rows: AE_GPU_WANT_..., or-ed. */
+uint32_t ae_gpu_weight_wants(const ae_weight *weight);
+
+/* The generic form of a type (weight_generic.c); AE_GPU_FORM_NONE: it has none. F64, Q8_1 and Q8_K are kept as f32. */
+ae_gpu_form ae_gpu_generic_form(uint32_t type);
+/* Device bytes, a multiple of 64. */
+size_t ae_gpu_generic_bytes(ae_gpu_form form, uint32_t n_out, uint32_t n_in);
+/* Writes rows [first, first + n), which are at (host) rows in the file's layout, into the form at `device`. */
+aerie_status ae_gpu_generic_fill(ae_gpu_backend *backend, uint32_t type, ae_gpu_form form, uint32_t n_out, uint32_t n_in,
+                                 uint8_t *device, const void *rows, uint32_t first, uint32_t n, aerie_error *error);
+
+#endif

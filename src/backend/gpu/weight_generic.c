@@ -1,0 +1,124 @@
+/* weight_generic.c - packs rows of any type into the generic forms of args_product.h.
+ *
+ * Owns nothing. Integer types go through the integer view of quant/unit.h, which defines them; so a new type needs no code
+ * here. A plane of the rows is packed in host memory and written by one copy. */
+#include <string.h>
+
+#include "backend/gpu/weight.h"
+#include "base/mem.h"
+#include "quant/types.h"
+
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+ae_gpu_form ae_gpu_generic_form(uint32_t type)
+{
+    const ae_type_info *info = ae_type_get(type);
+    const bool has_min = ae_type_has_min(type);
+    if (!info || !info->decode) return AE_GPU_FORM_NONE;
+    switch (info->dot) {
+    case AE_DOT_32: return has_min ? AE_GPU_FORM_32_MIN : ae_type_sub_block(type) < 32 ? AE_GPU_FORM_32_TWO : AE_GPU_FORM_32;
+    case AE_DOT_256: return has_min ? AE_GPU_FORM_256_MIN : AE_GPU_FORM_256;
+    default: return type == AE_TYPE_F16 ? AE_GPU_FORM_F16 : type == AE_TYPE_BF16 ? AE_GPU_FORM_BF16 : AE_GPU_FORM_F32;
+    }
+}
+
+#define PLANES 5
+
+/* Bytes of a row in each plane, in the order of the planes. */
+static uint32_t planes_of(ae_gpu_form form, size_t n_in, size_t bytes[PLANES])
+{
+    const size_t padded = round_up(n_in, 16);
+    switch (form) {
+    case AE_GPU_FORM_32: bytes[0] = n_in, bytes[1] = n_in / 32 * 4; return 2;
+    case AE_GPU_FORM_32_MIN: bytes[0] = n_in, bytes[1] = bytes[2] = n_in / 32 * 4; return 3;
+    case AE_GPU_FORM_32_TWO: bytes[0] = n_in, bytes[1] = n_in / 16 * 4; return 2;
+    case AE_GPU_FORM_256: bytes[0] = n_in, bytes[1] = n_in / 256 * 4, bytes[2] = n_in / 16; return 3;
+    case AE_GPU_FORM_256_MIN:
+        bytes[0] = n_in, bytes[1] = bytes[3] = n_in / 256 * 4, bytes[2] = bytes[4] = n_in / 16;
+        return 5;
+    case AE_GPU_FORM_F32: bytes[0] = padded * 4; return 1;
+    case AE_GPU_FORM_F16:
+    case AE_GPU_FORM_BF16: bytes[0] = padded * 2; return 1;
+    default: return 0;
+    }
+}
+
+size_t ae_gpu_generic_bytes(ae_gpu_form form, uint32_t n_out, uint32_t n_in)
+{
+    size_t bytes[PLANES], sum = 0;
+    const uint32_t n = planes_of(form, n_in, bytes);
+    for (uint32_t i = 0; i < n; i++) sum += bytes[i];
+    return round_up(sum * round_up(n_out, 16), 64);
+}
+
+/* 32 codes in the order of words of the prepared rows. */
+static void put_codes(const int8_t *code, uint8_t *to)
+{
+    for (uint32_t w = 0; w < 8; w++) memcpy(to + (w % 4 * 2 + w / 4) * 4, code + 4 * w, 4);
+}
+
+static void pack_32(uint32_t type, ae_gpu_form form, const void *row, uint32_t n_in, uint8_t *const *to)
+{
+    ae_unit unit;
+    const size_t n_sub = form == AE_GPU_FORM_32_TWO ? 2 : 1;
+    for (size_t u = 0; u < n_in / 32; u++) {
+        ae_unit_unpack(type, row, u, &unit);
+        put_codes(unit.code, to[0] + u * 32);
+        memcpy(to[1] + u * n_sub * 4, unit.d, n_sub * 4);
+        if (form == AE_GPU_FORM_32_MIN) memcpy(to[2] + u * 4, &unit.m, 4);
+    }
+}
+
+static void pack_256(uint32_t type, ae_gpu_form form, const void *row, uint32_t n_in, uint8_t *const *to)
+{
+    ae_unit unit;
+    for (size_t u = 0; u < n_in / 256; u++) {
+        ae_unit_unpack(type, row, u, &unit);
+        for (uint32_t b = 0; b < 8; b++) put_codes(unit.code + 32 * b, to[0] + u * 256 + 32 * b);
+        memcpy(to[1] + u * 4, unit.d, 4);
+        for (uint32_t j = 0; j < 16; j++) to[2][u * 16 + j] = (uint8_t)unit.sub[j];
+        if (form != AE_GPU_FORM_256_MIN) continue;
+        memcpy(to[3] + u * 4, &unit.dmin, 4);
+        for (uint32_t j = 0; j < 16; j++) to[4][u * 16 + j] = (uint8_t)unit.submin[j];
+    }
+}
+
+static void pack_row(uint32_t type, ae_gpu_form form, const uint8_t *row, uint32_t n_in, uint8_t *const *to)
+{
+    switch (form) {
+    case AE_GPU_FORM_32:
+    case AE_GPU_FORM_32_MIN:
+    case AE_GPU_FORM_32_TWO: pack_32(type, form, row, n_in, to); break;
+    case AE_GPU_FORM_256:
+    case AE_GPU_FORM_256_MIN: pack_256(type, form, row, n_in, to); break;
+    case AE_GPU_FORM_F32: ae_type_get(type)->decode(row, (float *)to[0], n_in); break;
+    default: memcpy(to[0], row, (size_t)n_in * 2); break;
+    }
+}
+
+aerie_status ae_gpu_generic_fill(ae_gpu_backend *backend, uint32_t type, ae_gpu_form form, uint32_t n_out, uint32_t n_in,
+                                 uint8_t *device, const void *rows, uint32_t first, uint32_t n, aerie_error *error)
+{
+    size_t bytes[PLANES] = {0}, sum = 0, at = 0;
+    const size_t row_bytes = ae_type_row_bytes(type, n_in);
+    const uint32_t n_planes = planes_of(form, n_in, bytes);
+    uint8_t *plane[PLANES], *to[PLANES];
+    for (uint32_t i = 0; i < n_planes; i++) sum += bytes[i];
+    uint8_t *room = ae_alloc_aligned(n, sum);
+    if (!room) return ae_fail_memory(error, "rows of a weight, packed for the device", n * sum);
+    for (uint32_t i = 0; i < n_planes; at += n * bytes[i++]) plane[i] = room + at;
+    for (uint32_t r = 0; r < n; r++) {
+        for (uint32_t i = 0; i < n_planes; i++) to[i] = plane[i] + r * bytes[i];
+        pack_row(type, form, (const uint8_t *)rows + r * row_bytes, n_in, to);
+    }
+    aerie_status status = AERIE_OK;
+    for (uint32_t i = 0; i < n_planes && status == AERIE_OK; i++) {
+        status = backend->driver->fill(backend->device, device + first * bytes[i], plane[i], n * bytes[i], error);
+        device += round_up(n_out, 16) * bytes[i];
+    }
+    ae_free(room);
+    return status;
+}
