@@ -113,8 +113,6 @@ aerie_status ae_gpu_weight_create(ae_backend *backend, const ae_weight_source *s
 aerie_status ae_gpu_weight_fill(ae_backend *backend, ae_weight *weight, const void *rows, uint32_t first, uint32_t n,
                                 aerie_error *error);
 void ae_gpu_weight_free(ae_backend *backend, ae_weight *weight);
-/* lookup reads the file's rows of a weight with AE_WEIGHT_LOOKUP; NULL on others. */
-const uint8_t *ae_gpu_weight_rows(const ae_weight *weight);
 
 /* product.c */
 void ae_gpu_matmul(ae_stream *stream, const ae_matmul *args);

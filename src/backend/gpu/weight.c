@@ -82,22 +82,13 @@ static aerie_status fill_form(ae_gpu_backend *b, const ae_weight *w, ae_gpu_form
     return ae_gpu_generic_fill(b, w->type, form, w->n_out, w->n_in, device, rows, first, n, error);
 }
 
-static aerie_status fill(ae_gpu_backend *b, ae_weight *w, const void *rows, uint32_t first, uint32_t n, aerie_error *error)
-{
-    if (w->form != AE_GPU_FORM_NONE) AE_TRY(fill_form(b, w, w->form, w->product, rows, first, n, error));
-    if (w->table_form == AE_GPU_FORM_NONE || (w->form == w->table_form && w->table == w->product)) return AERIE_OK;
-    return fill_form(b, w, w->table_form, w->table, rows, first, n, error);
-}
-
-void ae_gpu_weight_fill(ae_backend *backend, ae_weight *weight, const void *rows, uint32_t first, uint32_t n)
+aerie_status ae_gpu_weight_fill(ae_backend *backend, ae_weight *weight, const void *rows, uint32_t first, uint32_t n,
+                                aerie_error *error)
 {
     ae_gpu_backend *b = ae_gpu(backend);
-    aerie_error error = {0};
-    const aerie_status status = fill(b, weight, rows, first, n, &error);
-    if (status == AERIE_OK) return;
-    pthread_mutex_lock(&b->fault_mutex);
-    ae_backend_note(&b->fault, status, "%s: filling a weight: %.400s", b->name, error.text);
-    pthread_mutex_unlock(&b->fault_mutex);
+    if (weight->form != AE_GPU_FORM_NONE) AE_TRY(fill_form(b, weight, weight->form, weight->product, rows, first, n, error));
+    if (weight->table_form == AE_GPU_FORM_NONE || weight->form == weight->table_form) return AERIE_OK;
+    return fill_form(b, weight, weight->table_form, weight->table, rows, first, n, error);
 }
 
 void ae_gpu_weight_free(ae_backend *backend, ae_weight *weight)
