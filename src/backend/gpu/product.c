@@ -171,6 +171,7 @@ static void multiply_heads(ae_stream *stream, const ae_head_matmul *a, const ae_
         const struct ae_matmul_out out = {a->weights[first + h], NULL, a->y + (first + h) * a->y_step, a->y_stride, false};
         jobs[h] = job_of(a->weights[first + h], &out, h * head_rows, a->n_rows);
         args.heads[h] = a->weights[first + h]->product;
+        args.head_scale[h] = a->weights[first + h]->scale;
     }
     if (w->form == AE_GPU_FORM_MMA) {
         ae_gpu_mma_run(stream, rows, jobs, n);

@@ -86,14 +86,15 @@ typedef struct ae_gpu_job {
 #define AE_GPU_JOBS 4   /* of a launch */
 #define AE_GPU_HEADS 64 /* of a launch */
 
-/* Grid: blocks of outputs of all jobs, groups of rows, heads. With heads there is one job: head h uses weight heads[h], the
- * rows from first_row + h * head_rows on, and y + h * y_step. */
+/* Grid: blocks of outputs of all jobs, groups of rows, heads. With heads there is one job: head h uses weight heads[h] and
+ * its scale, the rows from first_row + h * head_rows on, and y + h * y_step. */
 typedef struct ae_gpu_product_args {
     ae_gpu_rows rows;
     uint32_t n_jobs, n_heads, head_rows;
     size_t y_step;
     ae_gpu_job job[AE_GPU_JOBS];
     const uint8_t *heads[AE_GPU_HEADS];
+    float head_scale[AE_GPU_HEADS]; /* 1 where a head's weight has none */
 } ae_gpu_product_args;
 
 #define AE_GPU_PRODUCT_THREADS 128

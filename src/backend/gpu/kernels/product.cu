@@ -16,6 +16,7 @@
 typedef struct place {
     const uint8_t *weight;
     float *y;
+    float scale; /* 1 without one */
     uint32_t job, first_row, out, row; /* out: of the block; row: of the block, counted from the job's first */
 } place;
 
@@ -28,6 +29,7 @@ AE_DEV place place_of(const ae_gpu_product_args &a, uint32_t n_outs, uint32_t n_
     p.out = (ae_block_x() - job.first_block) * n_outs;
     p.row = ae_block_y() * n_rows;
     p.weight = a.n_heads ? a.heads[ae_block_z()] : job.weight;
+    p.scale = a.n_heads ? a.head_scale[ae_block_z()] : job.has_scale ? job.scale : 1.0f;
     p.y = job.y + ae_block_z() * a.y_step;
     p.first_row = job.first_row + ae_block_z() * a.head_rows;
     return p;
@@ -37,7 +39,7 @@ AE_DEV void store(const ae_gpu_job &job, const place &p, uint32_t row, uint32_t 
 {
     if (row >= job.n_rows || out >= job.n_out) return;
     float *y = p.y + row * job.y_stride + out;
-    if (job.has_scale) acc *= job.scale;
+    acc *= p.scale;
     if (job.bias) acc += job.bias[out];
     *y = job.add ? *y + acc : acc;
 }
