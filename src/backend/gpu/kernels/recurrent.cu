@@ -262,20 +262,46 @@ template <int n> AE_DEV void absorb(const ae_gpu_recur_args *a, const column *c,
     ae_sync_warp();
 }
 
-/* One row; `record`: where its d is kept, or NULL. */
-template <int n>
-AE_DEV void step(const ae_gpu_recur_args *a, const column *c, uint32_t row, float *s, float *keys, float *record)
+/* What a lane fetches of a row: alpha, beta, its column's v, then its parts of k and q. */
+#define FETCHED(n) (3 + (n) / 4)
+
+template <int n> AE_DEV void fetch(const ae_gpu_recur_args *a, const column *c, uint32_t row, float *f)
 {
     const ae_gpu_state_view *v = &a->view;
     const channels in = channels_of(a, row);
-    const size_t at = (size_t)c->head * v->value_dim + c->j, at_head = (size_t)row * v->n_heads + c->head;
-    const float alpha = a->alpha[at_head], beta = a->beta[at_head], x = c->used ? in.v[at] : 0;
+    const size_t at_head = (size_t)row * v->n_heads + c->head, at_keys = (size_t)c->group * v->key_dim;
+    f[0] = a->alpha[at_head];
+    f[1] = a->beta[at_head];
+    f[2] = c->used ? in.v[(size_t)c->head * v->value_dim + c->j] : 0;
+    AE_UNROLL
+    for (uint32_t m = 0; m < n / 8; m++) {
+        const uint32_t i = ae_thread() + 32 * m;
+        f[3 + m] = i < v->key_dim ? in.k[at_keys + i] : 0;
+        f[3 + n / 8 + m] = i < v->key_dim ? in.q[at_keys + i] : 0;
+    }
+}
+
+/* One row, of which f was fetched; then f becomes that of row `next` (-1: none), while the lanes compute. `record`: where the
+ * row's d is kept, or NULL. */
+template <int n>
+AE_DEV void step(const ae_gpu_recur_args *a, const column *c, uint32_t row, int32_t next, float *f, float *s, float *keys,
+                 float *record)
+{
+    const ae_gpu_state_view *v = &a->view;
+    const size_t at = (size_t)c->head * v->value_dim + c->j;
+    const float alpha = f[0], beta = f[1], x = f[2];
     float *queries = keys + AE_GPU_STATE_KEYS(n);
     const float *k = keys + c->p * (n + 4), *q = queries + c->p * (n + 4);
     ae_sync_warp();
-    put_keys<n>(keys, in.k + (size_t)c->group * v->key_dim, v->key_dim);
-    put_keys<n>(queries, in.q + (size_t)c->group * v->key_dim, v->key_dim);
+    AE_UNROLL
+    for (uint32_t m = 0; m < n / 8; m++) {
+        const uint32_t i = ae_thread() + 32 * m, to = i / c->quarter * (n + 4) + i % c->quarter;
+        if (i >= v->key_dim) break;
+        AE_STORE_SHARED(float, keys + to, f[3 + m]);
+        AE_STORE_SHARED(float, queries + to, f[3 + n / 8 + m]);
+    }
     ae_sync_warp();
+    if (next >= 0) fetch<n>(a, c, (uint32_t)next, f);
     float d = x * beta;
     if (v->delta) {
         const float decayed = alpha * dot<n>(s, c, k);
@@ -290,22 +316,24 @@ AE_DEV void step(const ae_gpu_recur_args *a, const column *c, uint32_t row, floa
     if (record) record_d(v, record)[at] = d;
 }
 
-/* The tentative rows of a run, parents before children. s holds the state after the row of the visit before, or the plane's. */
-template <int n> AE_DEV void walk(const ae_gpu_recur_args *a, const column *c, float *s, const float *plane, float *keys)
+/* The tentative rows of a run, parents before children. f was fetched of the first one; s is the plane's state. */
+template <int n>
+AE_DEV void walk(const ae_gpu_recur_args *a, const column *c, float *f, float *s, const float *plane, float *keys)
 {
     const ae_state_run run = a->rows.runs[c->i_run];
     const ae_state_visit *visits = a->rows.visits + (size_t)c->i_run * a->rows.stride;
     float *buffers = keys + 2 * AE_GPU_STATE_KEYS(n) + ae_thread(); /* [AE_STATE_BUFFERS][n][32], each lane its own */
-    int32_t held = -1;
+    int32_t held = -1; /* the buffer whose state is in s; -1: the plane's */
     for (uint32_t t = 0; t < run.n_tentative; t++) {
         const ae_state_visit visit = visits[t];
+        const uint32_t row = (uint32_t)visit.row;
         if (visit.from < 0 && held >= 0) load_state<n>(s, c, plane, a->view.value_dim);
         if (visit.from >= 0 && visit.from != held) {
             AE_UNROLL
             for (uint32_t i = 0; i < n; i++) s[i] = AE_LOAD_SHARED(float, buffers + (visit.from * n + i) * 32);
         }
-        const uint32_t row = (uint32_t)visit.row;
-        step<n>(a, c, row, s, keys, record_of(&a->view, &run, row - run.first - run.n_committed));
+        step<n>(a, c, row, t + 1 < run.n_tentative ? visits[t + 1].row : -1, f, s, keys,
+                record_of(&a->view, &run, row - run.first - run.n_committed));
         AE_UNROLL
         for (uint32_t i = 0; i < n; i++) AE_STORE_SHARED(float, buffers + (visit.to * n + i) * 32, s[i]);
         held = visit.to;
@@ -318,17 +346,21 @@ template <int n> AE_DEV void recur_steps(const ae_gpu_recur_args *a, float *keys
     const ae_gpu_state_view *v = &a->view;
     const column c = column_of(a);
     const ae_state_run run = a->rows.runs[c.i_run];
+    const int32_t tree = run.n_tentative ? a->rows.visits[(size_t)c.i_run * a->rows.stride].row : -1;
+    const int32_t first = run.n_committed ? (int32_t)run.first : tree;
     float *plane = v->plane + (uint64_t)run.seq * v->plane_floats + c.at;
-    float s[n];
+    float s[n], f[FETCHED(n)];
     load_state<n>(s, &c, plane, v->value_dim);
+    if (first >= 0) fetch<n>(a, &c, (uint32_t)first, f);
     absorb<n>(a, &c, s, keys);
-    for (uint32_t r = 0; r < run.n_committed; r++) step<n>(a, &c, run.first + r, s, keys, NULL);
+    for (uint32_t r = 0; r < run.n_committed; r++)
+        step<n>(a, &c, run.first + r, r + 1 < run.n_committed ? (int32_t)(run.first + r) + 1 : tree, f, s, keys, NULL);
     if (run.n_accepted || run.n_committed) {
         AE_UNROLL
         for (uint32_t i = 0; i < n; i++)
             if (c.used && i < c.quarter) plane[(size_t)i * v->value_dim] = s[i];
     }
-    walk<n>(a, &c, s, plane, keys);
+    walk<n>(a, &c, f, s, plane, keys);
 }
 
 AE_KERNEL(recur_steps_16, ae_gpu_recur_args, 32)
