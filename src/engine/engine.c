@@ -412,7 +412,8 @@ static void list_runs(ae_engine *e)
 static uint64_t pass_key(const ae_engine *e)
 {
     const uint64_t mode = e->mode ? (uint64_t)(e->mode->n_experts + 1) << 20 : 0;
-    return e->adapted.n ? 1ull << 63 | e->n_adapted : (uint64_t)e->n_rows << 32 | mode | e->n_out;
+    const uint64_t n_runs = e->state ? e->state_pass->n_runs : 0; /* an argument of recurrent operations */
+    return e->adapted.n ? 1ull << 63 | e->n_adapted : n_runs << 52 | (uint64_t)e->n_rows << 32 | mode | e->n_out;
 }
 
 /* What a draft leaves in the KV cache must not be kept. */
