@@ -1,0 +1,480 @@
+/* mma.h - the body of the matrix products by mma.sync m16n8k32, for all types (args_mma.h) and up to 64 rows.
+ *
+ * A team of S warps computes a granule of 16 outputs for 8 C rows. Columns are in runs; warp s of the team takes runs s, s + S,
+ * s + 2 S .. . It copies weights and activations ahead into stages in shared memory, and computes the integer sums of a run and
+ * the scales that go with them, all of which may happen in any order. The sums of f32 must be in ascending k: so the
+ * accumulators go from warp to warp. A warp waits for those of the run before its own, does the run's additions, and hands
+ * them on. While it waits, the other warps are at integers.
+ *
+ * The T = 8 / S teams of a block work on T granules and the same rows. Those warps of each team that have the same number share
+ * the stages of activations: one named barrier (column_barrier) in a run says that all copies have arrived and that the stage
+ * of the run before is free again.
+ *
+ * Integer sums become f32 without a conversion: the accumulator of mma starts at the bits of 1.5 * 2^23, so its bits are the
+ * float 1.5 * 2^23 + sum as long as |sum| < 2^22 (here at most 32 * 128 * 127). If codes lie in the upper bits of their bytes,
+ * the sum is a multiple of a power of two, and one fma scales and subtracts, exactly.
+ */
+#ifndef AE_BACKEND_GPU_KERNELS_MMA_H
+#define AE_BACKEND_GPU_KERNELS_MMA_H
+
+#include "backend/gpu/kernels/args_mma.h"
+#include "backend/gpu/kernels/kernel.h"
+#include "backend/gpu/kernels/mma_rows.h"
+
+#ifndef AE_GPU_EMU
+AE_DEV void ae_bar_wait(uint32_t id, uint32_t n) { asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(n) : "memory"); }
+AE_DEV void ae_bar_post(uint32_t id, uint32_t n) { asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(n) : "memory"); }
+AE_DEV uint32_t ae_perm(uint32_t x, uint32_t y, uint32_t s) { return __byte_perm(x, y, s); }
+#endif
+#define AE_MMA_MAGIC 0x4B400000
+#define AE_MMA_MAGIC_F 12582912.0f
+
+template <int type> struct ae_mma_form {
+    static constexpr int wides[] = {
+#define AE_MMA_WIDE(name, NAME, wide, bits, codes, high, scales) wide,
+        AE_MMA_TYPES(AE_MMA_WIDE)
+    };
+    static constexpr int bytes[][3] = {
+#define AE_MMA_BYTES(name, NAME, wide, bits, codes, high, scales) {codes, high, scales},
+        AE_MMA_TYPES(AE_MMA_BYTES)
+    };
+    static constexpr bool wide = wides[type];
+    static constexpr int high_at = bytes[type][0];
+    static constexpr int scales_at = high_at + bytes[type][1];
+    static constexpr int record = scales_at + bytes[type][2];
+    static constexpr bool has_min = type == AE_MMA_Q4_1 || type == AE_MMA_Q5_1 || type == AE_MMA_Q4_K || type == AE_MMA_Q5_K;
+    static constexpr bool has_table = type == AE_MMA_IQ4_NL || type == AE_MMA_IQ4_XS || type == AE_MMA_MXFP4;
+    static constexpr int times = type == AE_MMA_Q4_0 ? 16 : type == AE_MMA_Q5_0 ? 8 : type == AE_MMA_Q6_K ? 4 : 1;
+    static constexpr int blocks = wide ? 8 : 2; /* of a record */
+    static constexpr int row_record = wide ? AE_MMA_RECORD_256 : AE_MMA_RECORD;
+};
+
+/* Four indices, the nibbles of the low 16 bits of w, to their values. */
+template <int type> AE_DEV uint32_t ae_mma_values(uint32_t w)
+{
+    constexpr bool fp4 = type == AE_MMA_MXFP4;
+    constexpr uint32_t t0 = fp4 ? 0x03020100u : 0xBFAD9881u, t1 = fp4 ? 0x0C080604u : 0xF6EADDCFu;
+    constexpr uint32_t t2 = fp4 ? 0xFDFEFF00u : 0x26190D01u, t3 = fp4 ? 0xF4F8FAFCu : 0x71594535u;
+    const uint32_t low = w & 0x7777u;
+    return ae_perm(ae_perm(t0, t1, low), ae_perm(t2, t3, low), 0x3210u | (w & 0x8888u) >> 1);
+}
+
+/* The fragment A of a block: a[0], a[2] row g, a[1], a[3] row g + 8. w0, w1: the words of codes of both rows; high: the word of
+ * the upper bits. */
+template <int type> AE_DEV void ae_mma_unpack(uint32_t w0, uint32_t w1, uint32_t high, int half, uint32_t a[4])
+{
+    if constexpr (ae_mma_form<type>::has_table) {
+        a[0] = ae_mma_values<type>(w0), a[1] = ae_mma_values<type>(w1);
+        a[2] = ae_mma_values<type>(w0 >> 16), a[3] = ae_mma_values<type>(w1 >> 16);
+    } else if constexpr (type == AE_MMA_Q4_0) {
+        a[0] = w0 << 4 & 0xF0F0F0F0u, a[1] = w1 << 4 & 0xF0F0F0F0u, a[2] = w0 & 0xF0F0F0F0u, a[3] = w1 & 0xF0F0F0F0u;
+    } else if constexpr (type == AE_MMA_Q5_0) {
+        const uint32_t h = half ? high : high << 4; /* bit 4 + i of a byte */
+        a[0] = (w0 << 3 & 0x78787878u) | (h << 3 & 0x80808080u);
+        a[1] = (w1 << 3 & 0x78787878u) | (h << 2 & 0x80808080u);
+        a[2] = (w0 >> 1 & 0x78787878u) | (h << 1 & 0x80808080u);
+        a[3] = (w1 >> 1 & 0x78787878u) | (h & 0x80808080u);
+    } else if constexpr (type == AE_MMA_Q6_K) {
+        a[0] = (w0 << 2 & 0x3C3C3C3Cu) | (high << 6 & 0xC0C0C0C0u);
+        a[1] = (w1 << 2 & 0x3C3C3C3Cu) | (high << 4 & 0xC0C0C0C0u);
+        a[2] = (w0 >> 2 & 0x3C3C3C3Cu) | (high << 2 & 0xC0C0C0C0u);
+        a[3] = (w1 >> 2 & 0x3C3C3C3Cu) | (high & 0xC0C0C0C0u);
+    } else {
+        a[0] = w0 & 0x0F0F0F0Fu, a[1] = w1 & 0x0F0F0F0Fu, a[2] = w0 >> 4 & 0x0F0F0F0Fu, a[3] = w1 >> 4 & 0x0F0F0F0Fu;
+        if constexpr (type == AE_MMA_Q5_1 || type == AE_MMA_Q5_K) {
+            const uint32_t h = half ? high : high << 4;
+            a[0] |= h & 0x10101010u, a[1] |= h >> 1 & 0x10101010u;
+            a[2] |= h >> 2 & 0x10101010u, a[3] |= h >> 3 & 0x10101010u;
+        }
+    }
+}
+
+/* The fragments A of both blocks of a pair. */
+template <int type> AE_DEV void ae_mma_load(const uint8_t *record, int pair, uint32_t lane, uint32_t a[2][4])
+{
+    typedef ae_mma_form<type> form;
+    if constexpr (type == AE_MMA_Q8_0) {
+        AE_UNROLL
+        for (int h = 0; h < 2; h++) {
+            const uint4 w = AE_LOAD_SHARED(uint4, record + h * 512 + lane * 16);
+            a[h][0] = w.x, a[h][1] = w.y, a[h][2] = w.z, a[h][3] = w.w;
+        }
+    } else {
+        const uint4 w = AE_LOAD_SHARED(uint4, record + pair * 512 + lane * 16);
+        uint32_t h0 = 0, h1 = 0;
+        if constexpr (type == AE_MMA_Q5_0 || type == AE_MMA_Q5_1) {
+            h0 = h1 = AE_LOAD_SHARED(uint32_t, record + form::high_at + lane * 4);
+        } else if constexpr (type == AE_MMA_Q5_K) {
+            h0 = h1 = AE_LOAD_SHARED(uint32_t, record + form::high_at + lane * 16 + pair * 4);
+        } else if constexpr (type == AE_MMA_Q6_K) {
+            const uint2 high = AE_LOAD_SHARED(uint2, record + form::high_at + pair / 2 * 512 + lane * 16 + pair % 2 * 8);
+            h0 = high.x, h1 = high.y;
+        }
+        ae_mma_unpack<type>(w.x, w.y, h0, 0, a[0]);
+        ae_mma_unpack<type>(w.z, w.w, h1, 1, a[1]);
+    }
+}
+
+/* What the chain of a run needs: per step (a block, or a unit of 256), rows and element of the fragment. */
+template <int type, int C, int run> struct ae_mma_sums {
+    static constexpr int steps = ae_mma_form<type>::wide ? run / 8 : run;
+    static constexpr int mins = ae_mma_form<type>::has_min ? steps : 1;
+    float sum[steps][C][4], scale[steps][C][4];
+    float min[mins][C][4], min_scale[mins][C][4]; /* AE_DOT_32: m of the output, s of the row; AE_DOT_256: the sum, its scale */
+};
+
+template <int type> AE_DEV float ae_mma_scale(uint32_t bits)
+{
+    return type == AE_MMA_MXFP4 ? ae_as_float(bits << 16) : ae_half((uint16_t)bits);
+}
+
+template <int type> AE_DEV float ae_mma_float(int32_t sum)
+{
+    constexpr float part = 1.0f / ae_mma_form<type>::times;
+    if constexpr (ae_mma_form<type>::times == 1) return ae_as_float((uint32_t)sum) - AE_MMA_MAGIC_F;
+    return ae_fma(ae_as_float((uint32_t)sum), part, -(AE_MMA_MAGIC_F * part));
+}
+
+/* The integers of a pair of blocks of AE_DOT_32. x: the stage of activations, x_step: from group to group of rows. */
+template <int type, int C, int run>
+AE_DEV void ae_mma_pair(const uint8_t *record, const uint8_t *x, int x_step, int i, uint32_t lane,
+                        ae_mma_sums<type, C, run> *to)
+{
+    typedef ae_mma_form<type> form;
+    uint32_t a[2][4], d2[2], m2[2] = {0, 0};
+    ae_mma_load<type>(record, 0, lane, a);
+    if constexpr (form::has_min) {
+        const uint4 s = AE_LOAD_SHARED(uint4, record + form::scales_at + lane / 4 * 16);
+        d2[0] = s.x, d2[1] = s.y, m2[0] = s.z, m2[1] = s.w;
+    } else {
+        const uint2 s = AE_LOAD_SHARED(uint2, record + form::scales_at + lane / 4 * 8);
+        d2[0] = s.x, d2[1] = s.y;
+    }
+    AE_UNROLL
+    for (int c = 0; c < C; c++) {
+        const uint8_t *xc = x + c * x_step;
+        const uint4 q = AE_LOAD_SHARED(uint4, xc + lane * 16);
+        const float4 dx = AE_LOAD_SHARED(float4, xc + AE_MMA_DX + lane % 4 * 16);
+        float4 s = {0, 0, 0, 0};
+        if constexpr (form::has_min) s = AE_LOAD_SHARED(float4, xc + AE_MMA_S + lane % 4 * 16);
+        AE_UNROLL
+        for (int h = 0; h < 2; h++) {
+            const float d0 = ae_mma_scale<type>(d2[h] & 0xFFFF), d1 = ae_mma_scale<type>(d2[h] >> 16);
+            const float x0 = h ? dx.z : dx.x, x1 = h ? dx.w : dx.y;
+            const uint32_t b[2] = {h ? q.z : q.x, h ? q.w : q.y};
+            int32_t sum[4] = {AE_MMA_MAGIC, AE_MMA_MAGIC, AE_MMA_MAGIC, AE_MMA_MAGIC};
+            ae_mma_s8(sum, a[h], b);
+            float *scale = to->scale[2 * i + h][c];
+            scale[0] = d0 * x0, scale[1] = d0 * x1, scale[2] = d1 * x0, scale[3] = d1 * x1;
+            AE_UNROLL
+            for (int k = 0; k < 4; k++) to->sum[2 * i + h][c][k] = ae_mma_float<type>(sum[k]);
+            if constexpr (form::has_min) {
+                const float m0 = ae_mma_scale<type>(m2[h] & 0xFFFF), m1 = ae_mma_scale<type>(m2[h] >> 16);
+                float *min = to->min[2 * i + h][c], *by = to->min_scale[2 * i + h][c];
+                min[0] = min[1] = m0, min[2] = min[3] = m1;
+                by[0] = by[2] = h ? s.z : s.x, by[1] = by[3] = h ? s.w : s.y;
+            }
+        }
+    }
+}
+
+AE_DEV int32_t ae_mma_byte(const uint32_t *words, int i)
+{
+    return (int8_t)(words[i / 4] >> i % 4 * 8);
+}
+
+/* The sums of the minimums of a unit: two digits of the activations' sums times submin. */
+template <int C> AE_DEV void ae_mma_minimums(const uint8_t *submin, const uint8_t *x, int x_step, uint32_t lane, int32_t m[C][4])
+{
+    const uint2 s = AE_LOAD_SHARED(uint2, submin + lane / 4 * 16 + lane % 2 * 8);
+    const bool is_low = lane % 4 < 2;
+    const uint32_t low[2] = {is_low ? s.x : 0, is_low ? s.y : 0}, high[2] = {is_low ? 0 : s.x, is_low ? 0 : s.y};
+    AE_UNROLL
+    for (int c = 0; c < C; c++) {
+        const uint32_t b[1] = {AE_LOAD_SHARED(uint32_t, x + c * x_step + AE_MMA_SUMS_256 + lane * 4)};
+        int32_t h[4] = {0, 0, 0, 0};
+        ae_mma_s8_k16(h, high, b);
+        AE_UNROLL
+        for (int k = 0; k < 4; k++) m[c][k] = h[k] * 128;
+        ae_mma_s8_k16(m[c], low, b);
+    }
+}
+
+/* The integers of a unit of AE_DOT_256. */
+template <int type, int C, int run>
+AE_DEV void ae_mma_unit(const uint8_t *record, const uint8_t *x, int x_step, int i, uint32_t lane,
+                        ae_mma_sums<type, C, run> *to)
+{
+    typedef ae_mma_form<type> form;
+    constexpr bool narrow = type == AE_MMA_Q6_K; /* a sub for each 16 columns */
+    const uint8_t *scales = record + form::scales_at, *sub = scales + (form::has_min ? 64 : 32);
+    const uint32_t g = lane / 4;
+    uint32_t sub0[4], sub1[4]; /* rows g, g + 8 */
+    if constexpr (narrow) {
+        const uint4 s0 = AE_LOAD_SHARED(uint4, sub + g * 16), s1 = AE_LOAD_SHARED(uint4, sub + 128 + g * 16);
+        sub0[0] = s0.x, sub0[1] = s0.y, sub0[2] = s0.z, sub0[3] = s0.w;
+        sub1[0] = s1.x, sub1[1] = s1.y, sub1[2] = s1.z, sub1[3] = s1.w;
+    } else {
+        const uint4 s = AE_LOAD_SHARED(uint4, sub + g * 16);
+        sub0[0] = s.x, sub0[1] = s.y, sub1[0] = s.z, sub1[1] = s.w;
+    }
+    int32_t p[C][4] = {};
+    AE_UNROLL
+    for (int pair = 0; pair < 4; pair++) {
+        uint32_t a[2][4];
+        ae_mma_load<type>(record, pair, lane, a);
+        AE_UNROLL
+        for (int c = 0; c < C; c++) {
+            const uint4 q = AE_LOAD_SHARED(uint4, x + c * x_step + pair * 512 + lane * 16);
+            AE_UNROLL
+            for (int h = 0; h < 2; h++) {
+                const uint32_t b[2] = {h ? q.z : q.x, h ? q.w : q.y};
+                const int j = 2 * pair + h;
+                int32_t sum[4] = {0, 0, 0, 0};
+                if constexpr (narrow) {
+                    int32_t more[4] = {0, 0, 0, 0};
+                    ae_mma_s8_k16(sum, a[h], b);
+                    ae_mma_s8_k16(more, a[h] + 2, b + 1);
+                    AE_UNROLL
+                    for (int k = 0; k < 4; k++)
+                        p[c][k] += sum[k] * ae_mma_byte(k < 2 ? sub0 : sub1, 2 * j) +
+                                   more[k] * ae_mma_byte(k < 2 ? sub0 : sub1, 2 * j + 1);
+                } else {
+                    ae_mma_s8(sum, a[h], b);
+                    AE_UNROLL
+                    for (int k = 0; k < 4; k++) p[c][k] += sum[k] * ae_mma_byte(k < 2 ? sub0 : sub1, j);
+                }
+            }
+        }
+    }
+    const uint32_t d2 = AE_LOAD_SHARED(uint32_t, scales + g * (form::has_min ? 8 : 4));
+    const float d0 = ae_half((uint16_t)d2), d1 = ae_half((uint16_t)(d2 >> 16));
+    float e0 = 0, e1 = 0;
+    int32_t m[C][4] = {};
+    if constexpr (form::has_min) {
+        const uint32_t e2 = AE_LOAD_SHARED(uint32_t, scales + g * 8 + 4);
+        e0 = ae_half((uint16_t)e2), e1 = ae_half((uint16_t)(e2 >> 16));
+        ae_mma_minimums<C>(sub + 128, x, x_step, lane, m);
+    }
+    AE_UNROLL
+    for (int c = 0; c < C; c++) {
+        const float2 dx = AE_LOAD_SHARED(float2, x + c * x_step + AE_MMA_DX_256 + lane % 4 * 8);
+        AE_UNROLL
+        for (int k = 0; k < 4; k++) {
+            to->sum[i][c][k] = (float)(form::times == 1 ? p[c][k] : p[c][k] >> 2);
+            to->scale[i][c][k] = (k < 2 ? d0 : d1) * (k % 2 ? dx.y : dx.x);
+            if constexpr (form::has_min) {
+                to->min[i][c][k] = (float)m[c][k];
+                to->min_scale[i][c][k] = -((k < 2 ? e0 : e1) * (k % 2 ? dx.y : dx.x));
+            }
+        }
+    }
+}
+
+/* The additions of a run, in the order of the reference. */
+template <int type, int C, int run> AE_DEV void ae_mma_chain(const ae_mma_sums<type, C, run> *s, float acc[C][4])
+{
+    AE_UNROLL
+    for (int i = 0; i < ae_mma_sums<type, C, run>::steps; i++)
+        AE_UNROLL
+        for (int c = 0; c < C; c++)
+            AE_UNROLL
+            for (int k = 0; k < 4; k++) {
+                acc[c][k] = ae_fma(s->sum[i][c][k], s->scale[i][c][k], acc[c][k]);
+                if constexpr (ae_mma_form<type>::has_min) acc[c][k] = ae_fma(s->min[i][c][k], s->min_scale[i][c][k], acc[c][k]);
+            }
+}
+
+/* The place of a warp, and what it copies and computes. */
+template <int type, int C, int run, int S, int D> struct ae_mma_work {
+    typedef ae_mma_form<type> form;
+    static constexpr int T = AE_MMA_WARPS / S;
+    static constexpr int records = run / form::blocks;       /* of a run */
+    static constexpr int w_bytes = records * form::record;
+    static constexpr int x_bytes = records * form::row_record; /* of a group of rows */
+    /* The T warps that share activations divide them: each takes whole groups, or a part of one. */
+    static constexpr int sharers = T > C ? T / C : 1, groups = C > T ? C / T : 1;
+    static constexpr int x_copies = (x_bytes / 16 + 32 * sharers - 1) / (32 * sharers);
+    static_assert(run % form::blocks == 0 && (T > C ? T % C : C % T) == 0, "uneven parts");
+
+    const uint8_t *w, *x;         /* what this lane copies of run 0 */
+    uint8_t *w_to, *x_to;         /* where to, in stage 0 */
+    const uint8_t *w_at, *x_at;   /* the stages [D][w_bytes], [D][C][x_bytes] */
+    uint32_t group_bytes, n_records, n_runs;
+    uint32_t lane, x_lane;        /* x_lane: among the sharers */
+    uint32_t need[groups];        /* bit i: some row of copy i exists */
+};
+
+/* Whether 16 bytes at `at` of a group's activations are wanted where it has n_rows rows. */
+template <int type> AE_DEV bool ae_mma_needed(uint32_t at, int32_t n_rows)
+{
+    typedef ae_mma_form<type> form;
+    const uint32_t i = at % form::row_record / 16;
+    uint32_t row;
+    if constexpr (form::wide) {
+        if (i >= AE_MMA_SUMS_256 / 16 && !form::has_min) return false;
+        row = i < AE_MMA_DX_256 / 16 ? i % 32 / 4 : i < AE_MMA_SUMS_256 / 16 ? (i - AE_MMA_DX_256 / 16) * 4
+                                                                             : i - AE_MMA_SUMS_256 / 16;
+    } else {
+        if (i >= AE_MMA_S / 16 && !form::has_min) return false;
+        row = i < AE_MMA_DX / 16 ? i / 4 : i % 4 * 2;
+    }
+    return (int32_t)row < n_rows;
+}
+
+/* Copies n records of a run, all of them if `full`, and fills the others with zeros. */
+template <int type, int C, int run, int S, int D, bool full>
+AE_DEV void ae_mma_copy_parts(const ae_mma_work<type, C, run, S, D> *k, const uint8_t *w, const uint8_t *x, uint8_t *w_to,
+                              uint8_t *x_to, uint32_t n)
+{
+    typedef ae_mma_work<type, C, run, S, D> work;
+    AE_UNROLL
+    for (uint32_t i = 0; i < work::w_bytes; i += 512) {
+        const uint32_t at = i + k->lane * 16;
+        if (i + 512 > work::w_bytes && at >= work::w_bytes) continue;
+        if (full || at < n * work::form::record) ae_copy16(w_to + i, w + i);
+        else AE_STORE_SHARED(uint4, w_to + i, make_uint4(0, 0, 0, 0));
+    }
+    AE_UNROLL
+    for (int c = 0; c < work::groups; c++, x += k->group_bytes, x_to += work::x_bytes)
+        AE_UNROLL
+        for (int i = 0; i < work::x_copies; i++) {
+            const uint32_t step = i * 512 * work::sharers;
+            if (!(k->need[c] >> i & 1)) continue;
+            if (full || step + k->x_lane * 16 < n * work::form::row_record) ae_copy16(x_to + step, x + step);
+            else AE_STORE_SHARED(uint4, x_to + step, make_uint4(0, 0, 0, 0));
+        }
+}
+
+/* Begins to copy run r into stage i. Where the last run has fewer than its records, zeros take their place, which add
+ * nothing. */
+template <int type, int C, int run, int S, int D>
+AE_DEV void ae_mma_copy(const ae_mma_work<type, C, run, S, D> *k, uint32_t r, uint32_t i)
+{
+    typedef ae_mma_work<type, C, run, S, D> work;
+    const uint8_t *w = k->w + (size_t)r * work::w_bytes, *x = k->x + (size_t)r * work::x_bytes;
+    uint8_t *w_to = k->w_to + i * work::w_bytes, *x_to = k->x_to + i * (C * work::x_bytes);
+    const uint32_t left = k->n_records - r * work::records;
+    if (left >= work::records) ae_mma_copy_parts<type, C, run, S, D, true>(k, w, x, w_to, x_to, work::records);
+    else ae_mma_copy_parts<type, C, run, S, D, false>(k, w, x, w_to, x_to, left);
+}
+
+/* Writes a granule's outputs. */
+template <int C> AE_DEV void ae_mma_store(const ae_mma_job *job, uint32_t n_rows, uint32_t first_row, uint32_t out, uint32_t lane,
+                                          float acc[C][4])
+{
+    AE_UNROLL
+    for (int k = 0; k < 4; k += 2) {
+        const uint32_t o = out + lane / 4 + k / 2 * 8;
+        if (o >= job->n_out) continue;
+        const float bias = job->bias ? job->bias[o] : 0.0f;
+        AE_UNROLL
+        for (int c = 0; c < C; c++)
+            AE_UNROLL
+            for (int i = 0; i < 2; i++) {
+                const uint32_t r = first_row + 8 * c + lane % 4 * 2 + i;
+                if (r >= n_rows) continue;
+                float v = acc[c][k + i], *y = job->y + (size_t)r * job->y_stride + o;
+                if (job->has_scale) v *= job->scale;
+                if (job->bias) v += bias;
+                *y = job->add ? *y + v : v;
+            }
+    }
+}
+
+#define AE_MMA_EDGE(warp) (1 + (warp))             /* named barriers: to hand on to a warp of the block */
+#define AE_MMA_COLUMN(s) (1 + AE_MMA_WARPS + (s))  /* of the warps that share activations */
+
+template <int type, int C, int run, int S, int D>
+AE_DEV void ae_mma_setup(const ae_mma_args *a, const ae_mma_job *job, uint32_t granule, uint8_t *shared,
+                         ae_mma_work<type, C, run, S, D> *k)
+{
+    typedef ae_mma_work<type, C, run, S, D> work;
+    const uint32_t warp = ae_thread() / 32, s = warp % S, member = warp / S, tile = ae_block_x();
+    const uint32_t last = (job->n_out - 1) / AE_MMA_GRANULE;
+    k->lane = ae_thread() % 32;
+    k->n_records = a->n_records;
+    k->n_runs = (a->n_records + work::records - 1) / work::records;
+    k->group_bytes = a->group_bytes;
+    k->x_lane = k->lane + 32 * (member % work::sharers);
+    const uint32_t first = member / work::sharers * work::groups, group = tile * C + first;
+    uint8_t *w_stages = shared + warp * D * work::w_bytes;
+    uint8_t *x_stages = shared + AE_MMA_WARPS * D * work::w_bytes + s * D * C * work::x_bytes;
+    k->w_at = w_stages, k->x_at = x_stages;
+    k->w_to = w_stages + k->lane * 16, k->x_to = x_stages + first * work::x_bytes + k->x_lane * 16;
+    k->w = job->weight + (size_t)ae_min(granule, last) * a->n_records * work::form::record + k->lane * 16;
+    k->x = job->rows + (size_t)group * a->group_bytes + k->x_lane * 16;
+    AE_UNROLL
+    for (int c = 0; c < work::groups; c++) {
+        const int32_t n_rows = (int32_t)a->n_rows - 8 * (int32_t)(group + c);
+        k->need[c] = 0;
+        AE_UNROLL
+        for (int n = 0; n < work::x_copies; n++) {
+            const uint32_t at = k->x_lane * 16 + n * 512 * work::sharers;
+            if (at < work::x_bytes && ae_mma_needed<type>(at, n_rows)) k->need[c] |= 1u << n;
+        }
+    }
+}
+
+template <int type, int C, int run, int S, int D>
+AE_DEV void ae_mma_integers(const ae_mma_work<type, C, run, S, D> *k, uint32_t i, ae_mma_sums<type, C, run> *sums)
+{
+    typedef ae_mma_work<type, C, run, S, D> work;
+    const uint8_t *w = k->w_at + i * work::w_bytes, *x = k->x_at + i * (C * work::x_bytes);
+    AE_UNROLL
+    for (int n = 0; n < work::records; n++, w += work::form::record, x += work::form::row_record) {
+        if constexpr (work::form::wide) ae_mma_unit<type, C, run>(w, x, work::x_bytes, n, k->lane, sums);
+        else ae_mma_pair<type, C, run>(w, x, work::x_bytes, n, k->lane, sums);
+    }
+}
+
+template <int type, int C, int run, int S, int D> AE_DEV void ae_mma_product(const ae_mma_args *a, uint8_t *shared)
+{
+    typedef ae_mma_work<type, C, run, S, D> work;
+    const uint32_t warp = ae_thread() / 32, s = warp % S;
+    const uint32_t next = warp - s + (s + 1) % S; /* whom to hand on to */
+    uint32_t granule = ae_block_y() * work::T, j = 0;
+    while (granule >= a->job[j].end) j++;
+    const ae_mma_job *job = &a->job[j];
+    granule += warp / S - (j ? a->job[j - 1].end : 0);
+    work k;
+    ae_mma_setup<type, C, run, S, D>(a, job, granule, shared, &k);
+    uint8_t *boxes = shared + AE_MMA_WARPS * D * work::w_bytes + S * D * C * work::x_bytes + k.lane * 16;
+
+    float acc[C][4] = {};
+    AE_UNROLL
+    for (uint32_t i = 0; i < D - 1; i++) {
+        if (s + i * S < k.n_runs) ae_mma_copy<type, C, run, S, D>(&k, s + i * S, i);
+        ae_copy_commit();
+    }
+    uint32_t stage = 0, free_stage = D - 1;
+    AE_NO_UNROLL
+    for (uint32_t r = s; r < k.n_runs; r += S) {
+        ae_copy_wait<D - 2>();
+        if constexpr (work::T > 1) ae_bar_wait(AE_MMA_COLUMN(s), 32 * work::T);
+        else ae_sync_warp();
+        if (r + (D - 1) * S < k.n_runs) ae_mma_copy<type, C, run, S, D>(&k, r + (D - 1) * S, free_stage);
+        ae_copy_commit();
+        ae_mma_sums<type, C, run> sums;
+        ae_mma_integers<type, C, run, S, D>(&k, stage, &sums);
+        free_stage = stage, stage = stage + 1 == D ? 0 : stage + 1;
+        if (S > 1 && r) {
+            ae_bar_wait(AE_MMA_EDGE(warp), 64);
+            AE_UNROLL
+            for (int c = 0; c < C; c++) {
+                const float4 v = AE_LOAD_SHARED(float4, boxes + warp * (C * 512) + c * 512);
+                acc[c][0] = v.x, acc[c][1] = v.y, acc[c][2] = v.z, acc[c][3] = v.w;
+            }
+        }
+        ae_mma_chain<type, C, run>(&sums, acc);
+        if (S > 1 && r + 1 < k.n_runs) {
+            AE_UNROLL
+            for (int c = 0; c < C; c++)
+                AE_STORE_SHARED(float4, boxes + next * (C * 512) + c * 512, make_float4(acc[c][0], acc[c][1], acc[c][2], acc[c][3]));
+            ae_bar_post(AE_MMA_EDGE(next), 64);
+        }
+    }
+    if ((k.n_runs - 1) % S == s) ae_mma_store<C>(job, a->n_rows, ae_block_x() * (8 * C), granule * AE_MMA_GRANULE, k.lane, acc);
+}
+
+#endif
