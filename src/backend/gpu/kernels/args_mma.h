@@ -71,17 +71,57 @@ typedef struct ae_mma_args {
     uint32_t group_bytes; /* activations: from 8 rows to the next 8 */
 } ae_mma_args;
 
+/* ---- The kernels -------------------------------------------------------------------------------- */
+
 /* A block has 8 warps in teams; a team works on a granule. The warps of a team take turns in runs of `run` blocks of 32 k,
- * which are in shared memory `stages` deep. A kernel multiplies 8 * c rows; more rows are more blocks in x.
- * X(name of the type, c, run, warps of a team, stages) */
+ * which are in shared memory `stages` deep. A kernel multiplies 8 * c rows; more rows are more blocks in x; blocks in y are
+ * granules. X(name, NAME, c, run, warps of a team, stages) */
 #define AE_MMA_WARPS 8
 #define AE_MMA_THREADS 256
-#define AE_MMA_VARIANTS(X, name) \
-    X(name, 1, 8, 4, 3) \
-    X(name, 2, 4, 4, 4) \
-    X(name, 4, 4, 4, 3) \
-    X(name, 8, 2, 4, 3)
+#define AE_MMA_VARIANTS_32(X, name, NAME) \
+    X(name, NAME, 1, 8, 4, 3) \
+    X(name, NAME, 2, 4, 4, 4) \
+    X(name, NAME, 4, 4, 4, 3) \
+    X(name, NAME, 8, 2, 4, 3)
+#define AE_MMA_VARIANTS_256(X, name, NAME) \
+    X(name, NAME, 1, 8, 4, 3) \
+    X(name, NAME, 2, 8, 4, 3) \
+    X(name, NAME, 4, 8, 4, 2) \
+    X(name, NAME, 8, 8, 4, 2)
+#define AE_MMA_ALL_32(X) \
+    AE_MMA_VARIANTS_32(X, q4_0, Q4_0) \
+    AE_MMA_VARIANTS_32(X, q4_1, Q4_1) \
+    AE_MMA_VARIANTS_32(X, q5_0, Q5_0) \
+    AE_MMA_VARIANTS_32(X, q5_1, Q5_1) \
+    AE_MMA_VARIANTS_32(X, q8_0, Q8_0) \
+    AE_MMA_VARIANTS_32(X, iq4_nl, IQ4_NL) \
+    AE_MMA_VARIANTS_32(X, mxfp4, MXFP4)
+#define AE_MMA_ALL_256(X) \
+    AE_MMA_VARIANTS_256(X, q4_k, Q4_K) \
+    AE_MMA_VARIANTS_256(X, q5_k, Q5_K) \
+    AE_MMA_VARIANTS_256(X, q6_k, Q6_K) \
+    AE_MMA_VARIANTS_256(X, iq4_xs, IQ4_XS)
 
-#define AE_MMA_ENTRY(name, c, run, team, stages) AE_MMA_X(mma_##name##_##c, ae_mma_args, AE_MMA_THREADS)
+/* Shared bytes of a block, from the bytes of a run of a weight and of the same run of 8 rows. */
+#define AE_MMA_SHARED(w_bytes, x_bytes, c, team, stages) \
+    ((stages) * (AE_MMA_WARPS * (w_bytes) + (team) * (c) * (x_bytes)) + AE_MMA_WARPS * (c) * 512u)
+
+#define AE_MMA_LIST(X, name) \
+    X(mma_##name##_1, ae_mma_args, AE_MMA_THREADS) \
+    X(mma_##name##_2, ae_mma_args, AE_MMA_THREADS) \
+    X(mma_##name##_4, ae_mma_args, AE_MMA_THREADS) \
+    X(mma_##name##_8, ae_mma_args, AE_MMA_THREADS)
+#define AE_GPU_KERNELS_MMA(X) \
+    AE_MMA_LIST(X, q4_0) \
+    AE_MMA_LIST(X, q4_1) \
+    AE_MMA_LIST(X, q5_0) \
+    AE_MMA_LIST(X, q5_1) \
+    AE_MMA_LIST(X, q8_0) \
+    AE_MMA_LIST(X, iq4_nl) \
+    AE_MMA_LIST(X, mxfp4) \
+    AE_MMA_LIST(X, q4_k) \
+    AE_MMA_LIST(X, q5_k) \
+    AE_MMA_LIST(X, q6_k) \
+    AE_MMA_LIST(X, iq4_xs)
 
 #endif

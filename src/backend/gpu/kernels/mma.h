@@ -21,11 +21,6 @@
 #include "backend/gpu/kernels/kernel.h"
 #include "backend/gpu/kernels/mma_rows.h"
 
-#ifndef AE_GPU_EMU
-AE_DEV void ae_bar_wait(uint32_t id, uint32_t n) { asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(n) : "memory"); }
-AE_DEV void ae_bar_post(uint32_t id, uint32_t n) { asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(n) : "memory"); }
-AE_DEV uint32_t ae_perm(uint32_t x, uint32_t y, uint32_t s) { return __byte_perm(x, y, s); }
-#endif
 #define AE_MMA_MAGIC 0x4B400000
 #define AE_MMA_MAGIC_F 12582912.0f
 
@@ -49,14 +44,15 @@ template <int type> struct ae_mma_form {
     static constexpr int row_record = wide ? AE_MMA_RECORD_256 : AE_MMA_RECORD;
 };
 
-/* Four indices, the nibbles of the low 16 bits of w, to their values. */
-template <int type> AE_DEV uint32_t ae_mma_values(uint32_t w)
+/* Eight indices, the nibbles of w, to their values: nibbles 0 .. 3 to *low, the others to *high. */
+template <int type> AE_DEV void ae_mma_values(uint32_t w, uint32_t *low, uint32_t *high)
 {
     constexpr bool fp4 = type == AE_MMA_MXFP4;
     constexpr uint32_t t0 = fp4 ? 0x03020100u : 0xBFAD9881u, t1 = fp4 ? 0x0C080604u : 0xF6EADDCFu;
     constexpr uint32_t t2 = fp4 ? 0xFDFEFF00u : 0x26190D01u, t3 = fp4 ? 0xF4F8FAFCu : 0x71594535u;
-    const uint32_t low = w & 0x7777u;
-    return ae_perm(ae_perm(t0, t1, low), ae_perm(t2, t3, low), 0x3210u | (w & 0x8888u) >> 1);
+    const uint32_t at = w & 0x77777777u, which = 0x32103210u | (w >> 1 & 0x44444444u);
+    *low = ae_perm(ae_perm(t0, t1, at), ae_perm(t2, t3, at), which);
+    *high = ae_perm(ae_perm(t0, t1, at >> 16), ae_perm(t2, t3, at >> 16), which >> 16);
 }
 
 /* The fragment A of a block: a[0], a[2] row g, a[1], a[3] row g + 8. w0, w1: the words of codes of both rows; high: the word of
@@ -64,8 +60,8 @@ template <int type> AE_DEV uint32_t ae_mma_values(uint32_t w)
 template <int type> AE_DEV void ae_mma_unpack(uint32_t w0, uint32_t w1, uint32_t high, int half, uint32_t a[4])
 {
     if constexpr (ae_mma_form<type>::has_table) {
-        a[0] = ae_mma_values<type>(w0), a[1] = ae_mma_values<type>(w1);
-        a[2] = ae_mma_values<type>(w0 >> 16), a[3] = ae_mma_values<type>(w1 >> 16);
+        ae_mma_values<type>(w0, &a[0], &a[2]);
+        ae_mma_values<type>(w1, &a[1], &a[3]);
     } else if constexpr (type == AE_MMA_Q4_0) {
         a[0] = w0 << 4 & 0xF0F0F0F0u, a[1] = w1 << 4 & 0xF0F0F0F0u, a[2] = w0 & 0xF0F0F0F0u, a[3] = w1 & 0xF0F0F0F0u;
     } else if constexpr (type == AE_MMA_Q5_0) {
