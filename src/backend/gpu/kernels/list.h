@@ -7,6 +7,7 @@
 #define AE_BACKEND_GPU_KERNELS_LIST_H
 
 #include "backend/gpu/kernels/args_attention.h"
+#include "backend/gpu/kernels/args_mma.h"
 #include "backend/gpu/kernels/args_product.h"
 #include "backend/gpu/kernels/args_rows.h"
 #include "backend/gpu/kernels/args_state.h"
@@ -14,6 +15,7 @@
 /* X(name, struct of arguments, threads of a block); each file of arguments lists its own. */
 #define AE_GPU_KERNELS(X) \
     AE_GPU_KERNELS_PRODUCT(X) \
+    AE_GPU_KERNELS_MMA(X) \
     AE_GPU_KERNELS_ROWS(X) \
     AE_GPU_KERNELS_ATTENTION(X) \
     AE_GPU_KERNELS_STATE(X)
