@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/hash.h"
 #include "engine/engine_int.h"
 #include "text/token/vocab.h"
 
@@ -405,15 +406,38 @@ static void list_runs(ae_engine *e)
     for (uint32_t i = 0; i < e->n_out; i++) add_to_runs(e, e->runs_out, &n_out, i, (uint32_t)e->rows.out_rows[i]);
     e->adapted = (ae_adapter_rows){e->runs, n, e->adapted.t};
     e->adapted_out = (ae_adapter_rows){e->runs_out, n_out, e->adapted.t};
-    e->n_adapted += n > 0;
 }
 
-/* A pass with adapters is like no other. */
+static uint64_t hash_number(uint64_t hash, uint64_t number)
+{
+    return ae_hash64(hash, &number, sizeof number);
+}
+
+static uint64_t hash_runs(uint64_t hash, const ae_adapter_rows *rows)
+{
+    for (uint32_t i = 0; i < rows->n; i++) {
+        const ae_adapter_run *run = &rows->runs[i];
+        hash = hash_number(hash_number(hash_number(hash, run->first), run->n), run->set->n);
+        for (uint32_t k = 0; k < run->set->n; k++) {
+            const ae_adapter_use *use = &run->set->list[k];
+            hash = ae_hash64(hash, &use->scale, sizeof use->scale);
+            hash = hash_number(hash, use->adapter->serial);
+        }
+    }
+    return hash_number(hash, rows->n);
+}
+
+/* Passes with one key have the same operations with the same arguments: it is a hash of whatever ae_forward takes its choices
+ * from that differs between the passes of an engine. Addresses of the engine's own arrays, and of the model, do not. */
 static uint64_t pass_key(const ae_engine *e)
 {
-    const uint64_t mode = e->mode ? (uint64_t)(e->mode->n_experts + 1) << 20 : 0;
-    const uint64_t n_runs = e->state ? e->state_pass->n_runs : 0; /* an argument of recurrent operations */
-    return e->adapted.n ? 1ull << 63 | e->n_adapted : n_runs << 52 | (uint64_t)e->n_rows << 32 | mode | e->n_out;
+    uint64_t hash = hash_number(hash_number(0, e->n_rows), e->n_out);
+    if (e->state) hash = hash_number(hash, e->state_pass->n_runs);
+    if (e->mode) {
+        hash = hash_number(hash, 1 + (uint64_t)e->mode->n_experts);
+        hash = ae_hash64(hash, e->mode->lacks, e->net->model->hparams.n_layers * sizeof *e->mode->lacks);
+    }
+    return hash_runs(hash_runs(hash, &e->adapted), &e->adapted_out);
 }
 
 /* What a draft leaves in the KV cache must not be kept. */
@@ -432,6 +456,7 @@ static aerie_status run_pass(ae_engine *e, aerie_error *error)
     AE_TRY(check_mode(e, error));
     if (e->state) e->state_pass = ae_state_run_pass(e->state, e->stream, e->n_rows, e->on_device.parent);
     ae_rows_upload(&e->rows, &e->on_device, e->n_rows, e->n_out, e->kv, ops, e->stream);
+    ae_forward_upload(e);
     list_runs(e);
     const uint32_t begin = ops->mark(e->stream);
     if (ops->pass_begin(e->stream, pass_key(e))) {

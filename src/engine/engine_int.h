@@ -36,7 +36,6 @@ struct ae_engine {
     ae_adapter_set *sets;      /* [n_seqs] */
     ae_adapter_run *runs, *runs_out; /* [n_seqs] x 2 */
     ae_adapter_rows adapted, adapted_out; /* the rows of the pass that have some, and of its outputs */
-    uint64_t n_adapted;        /* passes with such rows */
 
     /* device */
     ae_rows on_device;   /* of the pass that runs */
@@ -64,7 +63,10 @@ struct ae_engine {
     double pass_seconds;
 };
 
-/* forward.c: the operations of a pass. */
+/* forward.c: the operations of a pass. A device may replay them instead (pass_begin), so they depend on nothing but what the
+ * pass's key covers (engine.c), and on what is on the device. */
 void ae_forward(ae_engine *engine);
+/* Uploads what queries are multiplied by at their positions; before the pass. */
+void ae_forward_upload(ae_engine *engine);
 
 #endif

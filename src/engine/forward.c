@@ -26,8 +26,7 @@ static void tap(ae_engine *e, uint32_t at)
     }
 }
 
-/* What queries are multiplied by at their positions. */
-static void temperatures(ae_engine *e)
+void ae_forward_upload(ae_engine *e)
 {
     const ae_hparams *h = &e->net->model->hparams;
     if (h->temp_scale == 0.0f) return;
@@ -120,7 +119,6 @@ void ae_forward(ae_engine *e)
     for (uint32_t i = 0; i < h->n_ropes; i++)
         ops->rope_table(e->stream, &(ae_rope_table){e->n_rows, h->ropes[i].n_rot, e->on_device.pos, e->rope_freq[i],
                                                     e->rope_magnitude[i], e->cos[i], e->sin[i]});
-    temperatures(e);
     ops->lookup(e->stream, e->net->embedding, e->on_device.token, e->n_rows, e->block.x, h->n_embd);
     if (h->embedding_scale != 1.0f)
         ops->map(e->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = e->n_rows, .dim = h->n_embd, .x = e->block.x,

@@ -52,6 +52,7 @@ struct ae_stream {
     aerie_error fault;   /* the first failure since the last sync */
     ae_watch_fn *watch;  /* or NULL */
     void *watch_user;
+    struct ae_cpu_passes *passes; /* of cpu-strict, owned; or NULL */
     double mark[AE_MARKS];
     uint32_t n_marks;
     void *memory;        /* one block: act, moe and attention scratch */

@@ -3,11 +3,13 @@
  * Owns: the guard of such a backend, which lists all of its device memory. Between operations that memory is protected
  * (PROT_NONE), so that a wrong access by the host ends the process with SIGSEGV where it happens. Each operation opens the
  * memory, calls the CPU backend's operation and closes the memory; operations of several streams may overlap, and the last
- * one closes it. Not covered: weights used in place in the file, and the scratch of streams. */
+ * one closes it. Not covered: weights used in place in the file, and the scratch of streams.
+ * It also checks that passes with equal keys have equal operations (strict_pass.c). */
 #include <pthread.h>
 #include <sys/mman.h>
 
 #include "backend/cpu/cpu_int.h"
+#include "backend/cpu/strict_pass.h"
 #include "base/os.h"
 
 #define PAGE_BYTES ((size_t)2 << 20) /* whole huge pages: mprotect need not split them */
@@ -95,11 +97,29 @@ static ae_cpu_guard *guard_of(const ae_stream *stream)
         leave(g);                  \
     } while (0)
 
+/* Tells an operation with plain numbers, or with addresses as numbers, to the pass that runs. */
+#define CHECK(stream, name, ...)                                                                        \
+    do {                                                                                                \
+        const uint64_t numbers[] = {__VA_ARGS__};                                                       \
+        if (ae_cpu_pass_is_checked(stream))                                                             \
+            ae_cpu_pass_check(stream, name, ae_cpu_hash_numbers(numbers, sizeof numbers / sizeof *numbers)); \
+    } while (0)
+#define ADDRESS(p) (uint64_t)(uintptr_t)(p)
+
 /* Defines an operation with one struct of arguments. */
-#define OPERATION(name, args_type)                                         \
-    static void strict_##name(ae_stream *stream, const args_type *args)    \
-    {                                                                      \
-        OPENED(guard_of(stream), name(stream, args));                      \
+#define OPERATION(name, args_type)                                                                    \
+    static void strict_##name(ae_stream *stream, const args_type *args)                               \
+    {                                                                                                 \
+        if (ae_cpu_pass_is_checked(stream)) ae_cpu_pass_check(stream, #name, ae_cpu_hash_##name(args)); \
+        OPENED(guard_of(stream), name(stream, args));                                                 \
+    }
+
+/* The same of one that reads (host) arrays in ways that cannot be recorded. */
+#define HOST_OPERATION(name, args_type)                                 \
+    static void strict_##name(ae_stream *stream, const args_type *args) \
+    {                                                                   \
+        ae_cpu_pass_check_host(stream, #name);                          \
+        OPENED(guard_of(stream), name(stream, args));                   \
     }
 
 OPERATION(matmul, ae_matmul)
@@ -117,12 +137,13 @@ OPERATION(recur, ae_recur)
 OPERATION(gated_norm, ae_gated_norm)
 OPERATION(state_absorb, ae_state_pass)
 OPERATION(kv_commit, ae_kv_commit_args)
-OPERATION(walk, ae_walk)
-OPERATION(propose, ae_propose)
+HOST_OPERATION(walk, ae_walk)
+HOST_OPERATION(propose, ae_propose)
 
 static void strict_lookup(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y,
                           size_t y_stride)
 {
+    CHECK(stream, "lookup", ADDRESS(table), ADDRESS(tokens), n_rows, ADDRESS(y), y_stride);
     OPENED(guard_of(stream), lookup(stream, table, tokens, n_rows, y, y_stride));
 }
 
@@ -159,11 +180,13 @@ static aerie_status strict_fill(ae_backend *backend, void *device, const void *h
 
 static void strict_upload(ae_stream *stream, void *device, const void *host, size_t n)
 {
+    ae_cpu_pass_check_host(stream, "upload");
     OPENED(guard_of(stream), upload(stream, device, host, n));
 }
 
 static void strict_download(ae_stream *stream, void *host, const void *device, size_t n)
 {
+    ae_cpu_pass_check_host(stream, "download");
     OPENED(guard_of(stream), download(stream, host, device, n));
 }
 
@@ -177,37 +200,71 @@ static const void *strict_view(ae_stream *stream, const void *device, void *room
 
 static void strict_kv_copy_page(ae_stream *stream, ae_kv_store *kv, int32_t from, int32_t to, uint32_t n)
 {
+    CHECK(stream, "kv_copy_page", ADDRESS(kv), (uint64_t)from, (uint64_t)to, n);
     OPENED(guard_of(stream), kv_copy_page(stream, kv, from, to, n));
 }
 
 static void strict_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out)
 {
+    ae_cpu_pass_check_host(stream, "kv_read");
     OPENED(guard_of(stream), kv_read(stream, kv, table, slot, out));
 }
 
 static void strict_kv_write(ae_stream *stream, ae_kv_store *kv, const int32_t *table, int32_t slot, const void *bytes)
 {
+    ae_cpu_pass_check_host(stream, "kv_write");
     OPENED(guard_of(stream), kv_write(stream, kv, table, slot, bytes));
 }
 
 static void strict_state_zero(ae_stream *stream, ae_state_store *store, uint32_t plane)
 {
+    CHECK(stream, "state_zero", ADDRESS(store), plane);
     OPENED(guard_of(stream), state_zero(stream, store, plane));
 }
 
 static void strict_state_copy(ae_stream *stream, ae_state_store *store, uint32_t from, uint32_t to)
 {
+    CHECK(stream, "state_copy", ADDRESS(store), from, to);
     OPENED(guard_of(stream), state_copy(stream, store, from, to));
 }
 
 static void strict_state_read(ae_stream *stream, const ae_state_store *store, uint32_t plane, void *out)
 {
+    ae_cpu_pass_check_host(stream, "state_read");
     OPENED(guard_of(stream), state_read(stream, store, plane, out));
 }
 
 static void strict_state_write(ae_stream *stream, ae_state_store *store, uint32_t plane, const void *bytes)
 {
+    ae_cpu_pass_check_host(stream, "state_write");
     OPENED(guard_of(stream), state_write(stream, store, plane, bytes));
+}
+
+/* ---- Passes -------------------------------------------------------------------------------------------------- */
+
+static bool strict_pass_begin(ae_stream *stream, uint64_t key)
+{
+    ae_cpu_pass_check_begin(stream, key);
+    return guard_of(stream)->inner->pass_begin(stream, key);
+}
+
+static void strict_pass_end(ae_stream *stream)
+{
+    ae_cpu_pass_check_end(stream);
+    guard_of(stream)->inner->pass_end(stream);
+}
+
+static aerie_status strict_sync(ae_stream *stream, aerie_error *error)
+{
+    ae_cpu_pass_check_host(stream, "sync");
+    return guard_of(stream)->inner->sync(stream, error);
+}
+
+static void strict_stream_free(ae_stream *stream)
+{
+    if (!stream) return;
+    ae_cpu_passes_free(stream->passes);
+    guard_of(stream)->inner->stream_free(stream);
 }
 
 /* ---- The table -------------------------------------------------------------------------------------------------- */
@@ -216,6 +273,10 @@ static void strict_state_write(ae_stream *stream, ae_state_store *store, uint32_
 static void set_operations(ae_backend_ops *ops)
 {
     ops->name = "cpu-strict";
+    ops->stream_free = strict_stream_free;
+    ops->sync = strict_sync;
+    ops->pass_begin = strict_pass_begin;
+    ops->pass_end = strict_pass_end;
     ops->weight_create = strict_weight_create;
     ops->weight_fill = strict_weight_fill;
     ops->kv_copy_page = strict_kv_copy_page;

@@ -2,6 +2,7 @@
 #include "engine/weights/adapter.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -166,8 +167,10 @@ aerie_status ae_adapter_create(ae_adapter **out, ae_gguf *gguf, const ae_net *ne
         ae_gguf_close(gguf);
         return ae_fail_memory(error, "an adapter", sizeof *a);
     }
+    static atomic_ullong n_created;
     a->net = net;
     a->gguf = gguf;
+    a->serial = atomic_fetch_add(&n_created, 1);
     const aerie_status status = load(a, options, error);
     if (status == AERIE_OK) *out = a;
     else ae_adapter_free(a);

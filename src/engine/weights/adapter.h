@@ -35,6 +35,7 @@ typedef struct ae_adapter {
     uint32_t n_matrices;    /* of the model's file that it adapts */
     ae_adapter_pair *pairs; /* [n_pairs] ascending by `of` */
     uint32_t n_pairs;
+    uint64_t serial;        /* no other adapter of the process has it */
     uint64_t fingerprint;   /* of the file, where the owner sets it: names the adapter in saved sequences */
     ae_parts parts;
 } ae_adapter;
