@@ -1,7 +1,7 @@
 /* attention.c - attention on the device: launches of kernels/attention_*.cu. Owns the stream's room for parts of chunks.
  *
- * Places lie on the device, so the launches depend on the number of rows only: few rows are cut into as many warps as the device
- * runs at once, whatever the context, and warps without a chunk end at once. */
+ * Places lie on the device, so the launches depend on the number of rows only: few rows are cut into as many warps as the
+ * device runs at once, whatever the context, and warps without a chunk end at once. */
 #include "backend/gpu/kv.h"
 
 #define SPLIT_ROWS 64                    /* more rows are walked: there are tiles enough */

@@ -1,9 +1,9 @@
 /* args_attention.h - arguments of the kernels for attention (attention_*.cu).
  *
  * A warp owns a tile: up to Q queries that share a KV head, numbered row * group + head of the group. It walks chunks of 64
- * positions (cpu/ref/kernels.h). Of few rows the chunks are dealt out: n_splits warps of a tile take every n_splits-th chunk and
- * store its m, l and o as a part, and attention_merge joins the parts in ascending order. A row with more chunks than max_parts
- * is walked from its first to its last chunk by one warp instead. Either way gives the same bits.
+ * positions (cpu/ref/kernels.h). Of few rows the chunks are dealt out: n_splits warps of a tile take every n_splits-th chunk
+ * and store its m, l and o as a part, and attention_merge joins the parts in ascending order. A row with more chunks than
+ * max_parts is walked from its first to its last chunk by one warp instead. Either way gives the same bits.
  */
 #ifndef AE_BACKEND_GPU_KERNELS_ARGS_ATTENTION_H
 #define AE_BACKEND_GPU_KERNELS_ARGS_ATTENTION_H
@@ -12,8 +12,8 @@
 
 #include "backend/gpu/kernels/kv_layout.h"
 
-#define AE_ATTENTION_WARPS 4                      /* of a block */
-#define AE_ATTENTION_MERGE_SHARED (388u * 4u) /* bytes: of attention_merge.cu */
+#define AE_ATTENTION_WARPS 4 /* of a block */
+#define AE_ATTENTION_CODES 8 /* queries of a tile over codes: the columns of a matrix instruction */
 
 typedef struct ae_gpu_attention_args {
     ae_gpu_kv_view kv;
@@ -45,42 +45,84 @@ AE_HD static inline uint32_t ae_gpu_attention_part(uint32_t head_dim)
 
 /* Floats from one position's weights to the next's in shared memory; 12 lets lanes store four each without conflicts. */
 #define AE_ATTENTION_WEIGHTS(Q) ((Q) == 8 ? 12u : 4u)
+/* Bytes from one query's digits of weights to the next's; 80 puts the words that lanes load at once into different banks. */
+#define AE_ATTENTION_DIGITS 80u
 
 /* The shared memory of a warp, in bytes from its start; all are multiples of 16. */
 typedef struct ae_gpu_attention_room {
-    uint32_t n;       /* elements of a head, filled up to whole groups */
-    uint32_t query;   /* f32 [n][Q]: the queries times the scale */
-    uint32_t sum;     /* f32 [Q][n]: O of rows that are walked */
-    uint32_t weight;  /* f32 [64][AE_ATTENTION_WEIGHTS(Q)]: p of each position; negative: the query does not see it */
-    uint32_t value;   /* uint64 [64]: the address of each position's value */
+    uint32_t n;       /* elements of a head for which there is room */
+    uint32_t query;   /* f16, f32: f32 [n][Q], the queries times the scale; codes: see row_bytes */
+    uint32_t sum;     /* f32 [Q][n] in some order: O of rows that are walked */
+    uint32_t weight;  /* f32 [64][AE_ATTENTION_WEIGHTS(Q)]: the score or p of each position; p < 0: the query does not see it */
+    uint32_t place;   /* uint64 [64]: the address of each position's key or value */
     uint32_t state;   /* int32 [Q][4]: first position seen, own position, n_inplace, sequence */
     uint32_t row;     /* int32 [Q] */
     uint32_t factor;  /* f32 [Q][2]: the factors of O and o when they are joined */
+    /* only for codes: */
+    uint32_t row_bytes;  /* of a query's digits: int8 [2][Q][row_bytes] at `query`, high digits first */
+    uint32_t latent_at;  /* bytes before the latent part in such a row; else 0 */
+    uint32_t digit;      /* uint8 [2][Q][AE_ATTENTION_DIGITS]: the digits of the weights, high ones first */
+    uint32_t scale;      /* f32 [2][64]: the scales of each position's keys, see ae_gpu_kv_scale_at */
+    uint32_t query_scale; /* f32 [2][Q]: factors of the sums of the latent or only part and of the rotated part */
+    uint32_t weight_scale; /* f32 [Q] */
     uint32_t bytes;
 } ae_gpu_attention_room;
+
+/* What all kernels have, from byte `at` on. */
+AE_HD static inline uint32_t ae_gpu_attention_room_common(ae_gpu_attention_room *r, uint32_t Q, uint32_t at)
+{
+    r->sum = at;
+    r->weight = r->sum + r->n * Q * 4;
+    r->place = r->weight + AE_KV_PAGE * AE_ATTENTION_WEIGHTS(Q) * 4;
+    r->state = r->place + AE_KV_PAGE * 8;
+    r->row = r->state + Q * 16;
+    r->factor = r->row + Q * 4;
+    return r->factor + Q * 8;
+}
 
 /* For f16 and f32. */
 AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_of(const ae_gpu_kv_form *form, uint32_t Q)
 {
-    ae_gpu_attention_room r;
+    ae_gpu_attention_room r = {};
     r.n = form->groups * (AE_GPU_KV_GROUP / form->width);
-    r.query = 0;
-    r.sum = r.query + r.n * Q * 4;
-    r.weight = r.sum + r.n * Q * 4;
-    r.value = r.weight + AE_KV_PAGE * AE_ATTENTION_WEIGHTS(Q) * 4;
-    r.state = r.value + AE_KV_PAGE * 8;
-    r.row = r.state + Q * 16;
-    r.factor = r.row + Q * 4;
-    r.bytes = r.factor + Q * 8;
+    r.bytes = ae_gpu_attention_room_common(&r, Q, r.n * Q * 4);
     return r;
 }
 
-/* Attention by type of the cache and queries of a tile. */
+/* For codes. Each part of a row of digits is filled up to 64 bytes, which a matrix instruction takes. Rows are an odd multiple
+ * of 64 bytes: then the lanes of a load use all banks. */
+AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_codes(const ae_gpu_kv_form *form)
+{
+    const uint32_t Q = AE_ATTENTION_CODES;
+    ae_gpu_attention_room r = {};
+    r.n = (form->head_dim + 63) / 64 * 64;
+    r.latent_at = (form->rope_groups + 3) / 4 * 64;
+    r.row_bytes = (r.latent_at + r.n) | 64;
+    r.digit = ae_gpu_attention_room_common(&r, Q, 2 * Q * r.row_bytes);
+    r.scale = r.digit + 2 * Q * AE_ATTENTION_DIGITS;
+    r.query_scale = r.scale + 2 * AE_KV_PAGE * 4;
+    r.weight_scale = r.query_scale + 2 * Q * 4;
+    r.bytes = r.weight_scale + Q * 4;
+    return r;
+}
+
+/* The shared memory of attention_merge: factors of 128 chunks, then, where results are turned back, a head. */
+#define AE_ATTENTION_MERGE_HEAD (392u * 4u)
+
+AE_HD static inline uint32_t ae_gpu_attention_merge_shared(const ae_gpu_kv_form *form)
+{
+    return AE_ATTENTION_MERGE_HEAD + (form->n_rope && form->has_scales ? form->head_dim * 4 : 0);
+}
+
+/* Attention by type of the cache and, for f16 and f32, queries of a tile. Latent rows of f32 are run by the kernels for f32. */
 #define AE_GPU_KERNELS_ATTENTION(X) \
     X(attention_f16_4, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_f16_8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_f32_4, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_f32_8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_q8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_latent_q8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_latent_f16, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_merge, ae_gpu_attention_args, 128)
 
 #endif

@@ -20,15 +20,19 @@ template <int T> AE_DEV float element(const uint32_t *words, int i)
 /* The queries times the scale, elements first. */
 template <int T, int Q> AE_DEV void load_queries(const ae_gpu_attention_args &a, const attn_tile *t)
 {
-    const uint32_t head_dim = a.kv.form.head_dim;
+    const uint32_t n_rope = a.kv.form.n_rope, dim = n_rope + a.kv.form.head_dim;
+    const uint32_t rope = a.kv.form.rope_groups * (AE_GPU_KV_GROUP / (T == AE_KV_F32 ? 4 : 2)); /* filled up */
     for (uint32_t i = attn_lane(); i < t->room.n; i += 32) {
+        const uint32_t from = i < rope ? i : i - rope + n_rope;
+        const bool is_there = i < rope ? i < n_rope : from < dim;
         float x[Q];
         AE_UNROLL
         for (uint32_t q = 0; q < Q; q++)
-            x[q] = q < t->n && i < head_dim ? a.q[attn_index(a, t, q) * head_dim + i] * a.scale : 0.0f;
+            x[q] = q < t->n && is_there ? a.q[attn_index(a, t, q) * dim + from] * a.scale : 0.0f;
         AE_UNROLL
         for (int q = 0; q < Q; q += 4)
-            AE_STORE_SHARED(float4, t->shared + t->room.query + (i * Q + q) * 4, make_float4(x[q], x[q + 1], x[q + 2], x[q + 3]));
+            AE_STORE_SHARED(float4, t->shared + t->room.query + (i * Q + q) * 4,
+                            make_float4(x[q], x[q + 1], x[q + 2], x[q + 3]));
     }
 }
 
@@ -60,7 +64,8 @@ template <int T, int Q> AE_DEV void score_group(const uint8_t *query, const key_
 }
 
 /* The scores of all queries; those of others than members are of no use. Loads run DEPTH groups ahead. */
-template <int T, int Q> AE_DEV void scores(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g, float s[2][Q])
+template <int T, int Q> AE_DEV void scores(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
+                                           float s[2][Q])
 {
     enum { DEPTH = Q == 8 ? 2 : 4, STEP = (T == AE_KV_F32 ? 4 : 8) * Q * 4 };
     const uint32_t n = a.kv.form.groups;
@@ -88,8 +93,10 @@ template <int Q> AE_DEV void share_weights(const ae_gpu_attention_args &a, const
     AE_UNROLL
     for (int i = 0; i < 2; i++) {
         const uint32_t j = attn_lane() + 32 * i;
-        const uint8_t *value = g->block[i] + ae_gpu_kv_value_at(&a.kv.form, 0, g->place[i]);
-        AE_STORE_SHARED(uint64_t, t->shared + t->room.value + j * 8, reinterpret_cast<uintptr_t>(value));
+        const uint32_t at = a.kv.form.n_rope ? ae_gpu_kv_key_at(&a.kv.form, 0, a.kv.form.rope_groups, g->place[i])
+                                             : ae_gpu_kv_value_at(&a.kv.form, 0, g->place[i]);
+        const uint8_t *value = g->block[i] + at;
+        AE_STORE_SHARED(uint64_t, t->shared + t->room.place + j * 8, reinterpret_cast<uintptr_t>(value));
         AE_UNROLL
         for (int q = 0; q < Q; q += 4)
             AE_STORE_SHARED(float4, t->shared + t->room.weight + (j * AE_ATTENTION_WEIGHTS(Q) + q) * 4,
@@ -105,7 +112,7 @@ typedef struct value_words {
 template <int T, int E> AE_DEV value_words load_value(const attn_tile *t, int32_t j, uint32_t at)
 {
     value_words v = {};
-    const uint64_t address = AE_LOAD_SHARED(uint64_t, t->shared + t->room.value + j * 8);
+    const uint64_t address = AE_LOAD_SHARED(uint64_t, t->shared + t->room.place + j * 8);
     const uint8_t *p = reinterpret_cast<const uint8_t *>(static_cast<uintptr_t>(address)) + at;
     enum { BYTES = E * (T == AE_KV_F32 ? 4 : 2) };
     if (BYTES == 16) {
@@ -160,22 +167,44 @@ template <int T, int Q, int E, bool CHECK> AE_DEV void sum_values(const attn_til
     }
 }
 
+/* The byte of element e of a value, from its first one on. */
+template <int T> AE_DEV uint32_t value_at(const ae_gpu_attention_args &a, uint32_t e)
+{
+    if (T == AE_KV_F32 && a.kv.form.n_rope) return e / 4 * AE_KV_PAGE * AE_GPU_KV_GROUP + e % 4 * 4;
+    return e * (T == AE_KV_F32 ? 4 : 2);
+}
+
+/* E elements of o of query q, from e on: to the part of a chunk, or joined to O. */
+template <int E> AE_DEV void put(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, int32_t chunk, uint32_t e,
+                                 bool to_part, const float *o)
+{
+    if (e >= a.kv.form.head_dim) return;
+    if (to_part) {
+        float *part = attn_part(a, t, q, chunk) + 4 + e;
+        AE_UNROLL
+        for (int i = 0; i < E; i++) part[i] = o[i]; /* in the part's filling, too */
+        return;
+    }
+    const float2 f = attn_factor(t, q);
+    AE_UNROLL
+    for (int i = 0; i < E; i++) attn_join_value(t->shared + t->room.sum + (q * t->room.n + e + i) * 4, f, o[i]);
+}
+
 /* o of all members, 32 lanes of E elements at a time. */
 template <int T, int Q, int E> AE_DEV void values(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
                                                   int32_t chunk, bool to_parts)
 {
-    const uint32_t width = T == AE_KV_F32 ? 4 : 2;
     const int32_t lo = g->lo - chunk * AE_KV_PAGE, hi = g->hi - chunk * AE_KV_PAGE;
     AE_NO_UNROLL
     for (uint32_t from = 0; from < a.kv.form.head_dim; from += 32 * E) {
         const uint32_t e = from + attn_lane() * E;
-        const uint32_t at = (e < t->room.n ? e : 0) * width; /* lanes without elements compute something */
+        const uint32_t at = value_at<T>(a, e < a.kv.form.head_dim ? e : 0); /* lanes without elements compute something */
         float o[Q][E] = {};
         if (g->alike) sum_values<T, Q, E, false>(t, lo, hi, at, o);
         else sum_values<T, Q, E, true>(t, lo, hi, at, o);
         AE_UNROLL
         for (uint32_t q = 0; q < Q; q++)
-            if (g->members >> q & 1) attn_put<E>(a, t, q, chunk, e, to_parts, o[q]);
+            if (g->members >> q & 1) put<E>(a, t, q, chunk, e, to_parts, o[q]);
     }
 }
 
@@ -199,6 +228,20 @@ template <int T, int Q> AE_DEV void attend(const ae_gpu_attention_args &a, attn_
     }
 }
 
+/* The results of walked queries. */
+AE_DEV void finish(const ae_gpu_attention_args &a, const attn_tile *t)
+{
+    const uint32_t head_dim = a.kv.form.head_dim;
+    attn_last_factors(a, t);
+    for (uint32_t q = 0; q < t->n; q++) {
+        if (!(t->to_walk >> q & 1)) continue;
+        float *y = a.y + attn_index(a, t, q) * head_dim;
+        const float f = attn_factor(t, q).x;
+        for (uint32_t e = attn_lane(); e < head_dim; e += 32)
+            y[e] = AE_LOAD_SHARED(float, t->shared + t->room.sum + (q * t->room.n + e) * 4) * f;
+    }
+}
+
 template <int T, int Q> AE_DEV void attention(const ae_gpu_attention_args &a, uint8_t *shared)
 {
     const uint32_t warp = ae_thread() / 32;
@@ -218,7 +261,7 @@ template <int T, int Q> AE_DEV void attention(const ae_gpu_attention_args &a, ui
             for (int32_t c = first + (walk ? 0 : static_cast<int32_t>(t.split)); c <= last; c += step)
                 attend<T, Q>(a, &t, queries, c, !walk);
     }
-    if (t.to_walk) attn_finish(a, &t);
+    if (t.to_walk) finish(a, &t);
 }
 
 #define KERNEL(name, T, Q) \

@@ -1,7 +1,7 @@
 /* attention_merge.cu - joins the parts of a query's chunks in ascending order. A block has one query.
  *
- * The maxima M are prefix maxima, which are exact in any order; so the factors of all chunks are computed side by side, and only
- * the chains of L and O are walked.
+ * The maxima M are prefix maxima, which are exact in any order; so the factors of all chunks are computed side by side, and
+ * only the chains of L and O are walked.
  */
 #include "backend/gpu/kernels/attention_tile.h"
 
@@ -45,6 +45,22 @@ AE_DEV void factors(uint8_t *shared, const float *part, uint32_t chunk, uint32_t
     *carry = all;
 }
 
+/* Results over codes of latent rows are turned, as the rows are. x [n] in shared memory. */
+AE_DEV void turn_back(uint8_t *x, uint32_t n, float o[ELEMENTS])
+{
+    const uint32_t t = ae_thread(), block = attn_turn_block(n);
+    for (uint32_t e = 0; e < ELEMENTS; e++)
+        if (t + e * THREADS < n) AE_STORE_SHARED(float, x + (t + e * THREADS) * 4, o[e]);
+    ae_sync();
+    for (uint32_t h = 1; h < block; h *= 2) {
+        attn_turn_step(x, n, h, t, THREADS);
+        ae_sync();
+    }
+    AE_UNROLL
+    for (uint32_t e = 0; e < ELEMENTS; e++)
+        if (t + e * THREADS < n) o[e] = AE_LOAD_SHARED(float, x + (t + e * THREADS) * 4) * (1.0f / static_cast<float>(block));
+}
+
 AE_KERNEL(attention_merge, ae_gpu_attention_args, THREADS)
 {
     AE_SHARED(shared);
@@ -84,8 +100,11 @@ AE_KERNEL(attention_merge, ae_gpu_attention_args, THREADS)
         ae_sync();
     }
     const float f = attn_last(a, head, top, big_l);
+    AE_UNROLL
+    for (uint32_t e = 0; e < ELEMENTS; e++) o[e] *= f;
+    if (a.kv.form.n_rope && a.kv.form.has_scales) turn_back(shared + AE_ATTENTION_MERGE_HEAD, head_dim, o);
     float *y = a.y + query * head_dim;
     AE_UNROLL
     for (uint32_t e = 0; e < ELEMENTS; e++)
-        if (t + e * THREADS < head_dim) y[t + e * THREADS] = o[e] * f;
+        if (t + e * THREADS < head_dim) y[t + e * THREADS] = o[e];
 }

@@ -283,42 +283,51 @@ AE_DEV void attn_store_sums(const ae_gpu_attention_args &a, const attn_tile *t, 
     part[1] = l;
 }
 
-/* Elements e .. of o of query q and a chunk: to its part, or joined to O. n: elements of a head, filled up. */
-template <int E> AE_DEV void attn_put(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, int32_t chunk, uint32_t e,
-                                      bool to_part, const float *o)
+/* O of walked rows, one element: joins o. */
+AE_DEV void attn_join_value(uint8_t *sum, float2 factor, float o)
 {
-    if (e >= a.kv.form.head_dim) return;
-    if (to_part) {
-        float *part = attn_part(a, t, q, chunk) + 4 + e;
-        AE_UNROLL
-        for (int i = 0; i < E; i++) part[i] = o[i]; /* in the part's filling, too */
-        return;
-    }
-    const float2 f = attn_factor(t, q);
-    uint8_t *sum = t->shared + t->room.sum + (q * t->room.n + e) * 4;
-    AE_UNROLL
-    for (int i = 0; i < E; i++) {
-        const float old = AE_LOAD_SHARED(float, sum + i * 4);
-        AE_STORE_SHARED(float, sum + i * 4, f.x < 0 ? o[i] : ae_fma(old, f.x, o[i] * f.y));
-    }
+    const float old = AE_LOAD_SHARED(float, sum);
+    AE_STORE_SHARED(float, sum, factor.x < 0 ? o : ae_fma(old, factor.x, o * factor.y));
 }
 
-/* The results of walked queries. */
-AE_DEV void attn_finish(const ae_gpu_attention_args &a, const attn_tile *t)
+/* Lane q puts the last factor of a walked query where attn_factor finds it. */
+AE_DEV void attn_last_factors(const ae_gpu_attention_args &a, const attn_tile *t)
 {
-    const uint32_t lane = attn_lane(), head_dim = a.kv.form.head_dim;
+    const uint32_t lane = attn_lane();
     ae_sync_warp();
     if (lane < t->n && t->to_walk >> lane & 1) {
         const float2 f = make_float2(attn_last(a, attn_head(t, lane), t->big_m, t->big_l), 0.0f);
         AE_STORE_SHARED(float2, t->shared + t->room.factor + lane * 8, f);
     }
     ae_sync_warp();
-    for (uint32_t q = 0; q < t->n; q++) {
-        if (!(t->to_walk >> q & 1)) continue;
-        float *y = a.y + attn_index(a, t, q) * head_dim;
-        const float f = attn_factor(t, q).x;
-        for (uint32_t e = lane; e < head_dim; e += 32)
-            y[e] = AE_LOAD_SHARED(float, t->shared + t->room.sum + (q * t->room.n + e) * 4) * f;
+}
+
+/* ---- Turns ---------------------------------------------------------------------------------------------- */
+
+/* The block of the turn of n elements: the largest power of two that divides n. */
+AE_DEV uint32_t attn_turn_block(uint32_t n)
+{
+    return n & (~n + 1);
+}
+
+/* Step h of the turn of x [n] in shared memory by n_threads threads, which meet before and after it. */
+AE_DEV void attn_turn_step(uint8_t *x, uint32_t n, uint32_t h, uint32_t thread, uint32_t n_threads)
+{
+    for (uint32_t i = thread; i < n / 2; i += n_threads) {
+        uint8_t *at = x + (i / h * 2 * h + i % h) * 4;
+        const float v = AE_LOAD_SHARED(float, at), w = AE_LOAD_SHARED(float, at + h * 4);
+        AE_STORE_SHARED(float, at, v + w);
+        AE_STORE_SHARED(float, at + h * 4, v - w);
+    }
+}
+
+/* The turn by a warp. */
+AE_DEV void attn_turn(uint8_t *x, uint32_t n)
+{
+    ae_sync_warp();
+    for (uint32_t h = 1; h < attn_turn_block(n); h *= 2) {
+        attn_turn_step(x, n, h, attn_lane(), 32);
+        ae_sync_warp();
     }
 }
 
