@@ -17,15 +17,32 @@ void ae_gpu_attention_layout(ae_layout *layout, const ae_gpu_backend *backend, c
     scratch->parts = ae_layout_add(layout, scratch->n_parts, sizeof *scratch->parts);
 }
 
-/* The kernel of a cache type for tiles of `tile` queries. */
-static ae_gpu_kernel kernel_of(ae_kv_type type, uint32_t tile)
+/* How a layer is run. */
+typedef struct plan {
+    ae_gpu_kernel kernel;
+    uint32_t tile; /* queries */
+    ae_gpu_attention_room room;
+} plan;
+
+static plan plan_codes(const ae_gpu_kv_form *form)
 {
-    if (type == AE_KV_F32) return tile == 4 ? AE_GPU_attention_f32_4 : AE_GPU_attention_f32_8;
-    return tile == 4 ? AE_GPU_attention_f16_4 : AE_GPU_attention_f16_8;
+    const ae_gpu_kernel kernel = !form->n_rope ? AE_GPU_attention_q8
+                                 : form->n_planes == 2 ? AE_GPU_attention_latent_f16 : AE_GPU_attention_latent_q8;
+    return (plan){kernel, AE_ATTENTION_CODES, ae_gpu_attention_room_codes(form)};
+}
+
+static plan plan_of(const ae_gpu_kv_form *form, uint32_t n_queries)
+{
+    if (form->has_scales) return plan_codes(form);
+    const bool small = n_queries <= 4 || form->head_dim > 256; /* large heads take much shared memory */
+    const ae_gpu_kernel f16 = small ? AE_GPU_attention_f16_4 : AE_GPU_attention_f16_8;
+    const ae_gpu_kernel f32 = small ? AE_GPU_attention_f32_4 : AE_GPU_attention_f32_8;
+    const uint32_t tile = small ? 4 : 8;
+    return (plan){form->type == AE_KV_F32 ? f32 : f16, tile, ae_gpu_attention_room_of(form, tile)};
 }
 
 /* Cuts the work into tiles, and tiles into splits. */
-static void cut(const ae_stream *stream, ae_gpu_attention_args *args, uint32_t tile, size_t n_parts)
+static void cut(const ae_stream *stream, ae_gpu_attention_args *args, uint32_t tile)
 {
     const uint32_t n_queries = args->n_rows * (args->n_heads / args->n_kv_heads);
     args->n_tiles = (n_queries + tile - 1) / tile;
@@ -33,7 +50,7 @@ static void cut(const ae_stream *stream, ae_gpu_attention_args *args, uint32_t t
     args->max_parts = 0;
     if (args->n_rows > SPLIT_ROWS) return;
     const size_t of_chunk = (size_t)args->n_rows * args->n_heads * ae_gpu_attention_part(args->kv.form.head_dim);
-    const size_t room = n_parts / of_chunk, most = room < args->table_stride ? room : args->table_stride;
+    const size_t room = stream->attention.n_parts / of_chunk, most = room < args->table_stride ? room : args->table_stride;
     const uint32_t wanted = stream->backend->facts.n_multiprocessors * WARPS_EACH / (args->n_tiles * args->n_kv_heads);
     if (most < 2 || wanted < 2) return;
     args->max_parts = (uint32_t)room < UINT32_MAX ? (uint32_t)room : UINT32_MAX;
@@ -43,7 +60,6 @@ static void cut(const ae_stream *stream, ae_gpu_attention_args *args, uint32_t t
 void ae_gpu_attention(ae_stream *stream, const ae_attention *a)
 {
     const ae_places *p = a->places;
-    const ae_kv_type type = (ae_kv_type)ae_gpu_kv_view_of(a->kv, a->layer).form.type;
     ae_gpu_attention_args args = {
         .kv = ae_gpu_kv_view_of(a->kv, a->layer), .seq = p->seq, .pos = p->pos, .n_inplace = p->n_inplace, .path = p->path,
         .tables = p->tables, .n_actual = p->n_actual, .sinks = a->sinks, .q = a->q, .y = a->y,
@@ -51,22 +67,17 @@ void ae_gpu_attention(ae_stream *stream, const ae_attention *a)
         .n_heads = a->n_heads, .n_kv_heads = a->n_kv_heads, .window = a->window, .chunked = a->chunked, .scale = a->scale,
         .softcap = a->softcap,
     };
-    if (type == AE_KV_Q8_0 || a->n_rope) {
-        ae_gpu_decline(stream, a->n_rope ? "latent attention" : "attention over a cache of q8_0");
+    const plan plan = plan_of(&args.kv.form, p->n_rows * (a->n_heads / a->n_kv_heads));
+    const uint32_t most = stream->backend->facts.max_shared_bytes / plan.room.bytes;
+    if (!most) {
+        ae_gpu_decline(stream, "attention heads as large as this model's");
         return;
     }
-    const uint32_t n_queries = p->n_rows * (a->n_heads / a->n_kv_heads), tile = n_queries <= 4 || a->head_dim > 256 ? 4 : 8;
-    const ae_gpu_attention_room room = ae_gpu_attention_room_of(&args.kv.form, tile);
-    args.n_warps = stream->backend->facts.max_shared_bytes / room.bytes;
-    if (args.n_warps > AE_ATTENTION_WARPS) args.n_warps = AE_ATTENTION_WARPS;
-    cut(stream, &args, tile, stream->attention.n_parts);
+    args.n_warps = most < AE_ATTENTION_WARPS ? most : AE_ATTENTION_WARPS;
+    cut(stream, &args, plan.tile);
     const uint32_t n_units = args.n_tiles * args.n_kv_heads * args.n_splits;
-    if (!args.n_warps) {
-        ae_gpu_decline(stream, "attention heads as large as these");
-        return;
-    }
-    ae_gpu_launch(stream, kernel_of(type, tile), (n_units + args.n_warps - 1) / args.n_warps, 1, 1, args.n_warps * room.bytes,
-                  &args);
+    ae_gpu_launch(stream, plan.kernel, (n_units + args.n_warps - 1) / args.n_warps, 1, 1, args.n_warps * plan.room.bytes, &args);
     if (args.max_parts)
-        ae_gpu_launch(stream, AE_GPU_attention_merge, args.n_heads, args.n_rows, 1, AE_ATTENTION_MERGE_SHARED, &args);
+        ae_gpu_launch(stream, AE_GPU_attention_merge, args.n_heads, args.n_rows, 1, ae_gpu_attention_merge_shared(&args.kv.form),
+                      &args);
 }

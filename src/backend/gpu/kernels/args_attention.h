@@ -9,6 +9,7 @@
 #define AE_BACKEND_GPU_KERNELS_ARGS_ATTENTION_H
 
 #include <stdint.h>
+#include <string.h>
 
 #include "backend/gpu/kernels/kv_layout.h"
 
@@ -83,7 +84,8 @@ AE_HD static inline uint32_t ae_gpu_attention_room_common(ae_gpu_attention_room 
 /* For f16 and f32. */
 AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_of(const ae_gpu_kv_form *form, uint32_t Q)
 {
-    ae_gpu_attention_room r = {};
+    ae_gpu_attention_room r;
+    memset(&r, 0, sizeof r);
     r.n = form->groups * (AE_GPU_KV_GROUP / form->width);
     r.bytes = ae_gpu_attention_room_common(&r, Q, r.n * Q * 4);
     return r;
@@ -94,7 +96,8 @@ AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_of(const ae_gpu_
 AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_codes(const ae_gpu_kv_form *form)
 {
     const uint32_t Q = AE_ATTENTION_CODES;
-    ae_gpu_attention_room r = {};
+    ae_gpu_attention_room r;
+    memset(&r, 0, sizeof r);
     r.n = (form->head_dim + 63) / 64 * 64;
     r.latent_at = (form->rope_groups + 3) / 4 * 64;
     r.row_bytes = (r.latent_at + r.n) | 64;
