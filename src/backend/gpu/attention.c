@@ -67,17 +67,18 @@ void ae_gpu_attention(ae_stream *stream, const ae_attention *a)
         .n_heads = a->n_heads, .n_kv_heads = a->n_kv_heads, .window = a->window, .chunked = a->chunked, .scale = a->scale,
         .softcap = a->softcap,
     };
-    const plan plan = plan_of(&args.kv.form, p->n_rows * (a->n_heads / a->n_kv_heads));
-    const uint32_t most = stream->backend->facts.max_shared_bytes / plan.room.bytes;
+    const plan how = plan_of(&args.kv.form, p->n_rows * (a->n_heads / a->n_kv_heads));
+    const uint32_t most = stream->backend->facts.max_shared_bytes / how.room.bytes;
     if (!most) {
         ae_gpu_decline(stream, "attention heads as large as this model's");
         return;
     }
     args.n_warps = most < AE_ATTENTION_WARPS ? most : AE_ATTENTION_WARPS;
-    cut(stream, &args, plan.tile);
+    cut(stream, &args, how.tile);
     const uint32_t n_units = args.n_tiles * args.n_kv_heads * args.n_splits;
-    ae_gpu_launch(stream, plan.kernel, (n_units + args.n_warps - 1) / args.n_warps, 1, 1, args.n_warps * plan.room.bytes, &args);
+    ae_gpu_launch(stream, how.kernel, (n_units + args.n_warps - 1) / args.n_warps, 1, 1, args.n_warps * how.room.bytes,
+                  &args);
     if (args.max_parts)
-        ae_gpu_launch(stream, AE_GPU_attention_merge, args.n_heads, args.n_rows, 1, ae_gpu_attention_merge_shared(&args.kv.form),
-                      &args);
+        ae_gpu_launch(stream, AE_GPU_attention_merge, args.n_heads, args.n_rows, 1,
+                      ae_gpu_attention_merge_shared(&args.kv.form), &args);
 }

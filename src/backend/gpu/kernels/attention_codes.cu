@@ -91,10 +91,10 @@ AE_DEV void multiply_keys(uint4 x, uint4 y, uint4 high, uint4 low, int32_t c[2][
     ae_mma_s8(c[1], a1, l1);
 }
 
-/* Dot products of groups [first, first + n) of a plane of the keys with the queries' digits from byte `at` on. sum[i][..] is of
- * positions 16 i + g (twice) and 16 i + g + 8, queries 2 t and 2 t + 1. */
-AE_DEV void dot_plane(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t plane, uint32_t first, uint32_t n, uint32_t at,
-                      int32_t sum[4][4])
+/* Dot products of groups [first, first + n) of a plane of the keys with the queries' digits from byte `at` on. sum[i][..] is
+ * of positions 16 i + g (twice) and 16 i + g + 8, queries 2 t and 2 t + 1. */
+AE_DEV void dot_plane(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t plane, uint32_t first, uint32_t n,
+                      uint32_t at, int32_t sum[4][4])
 {
     const uint8_t *query = t->shared + t->room.query + frag_g() * t->room.row_bytes + at + frag_t() * 16;
     const uint32_t from = ae_gpu_kv_key_at(&a.kv.form, plane, first + frag_t(), 0);
@@ -179,13 +179,15 @@ template <bool LATENT> AE_DEV void share_weights(const ae_gpu_attention_args &a,
     for (uint32_t i = 0; i < 2; i++) {
         const uint32_t j = lane + 32 * i;
         d[i] = AE_LOAD_SHARED(float, t->shared + t->room.scale + ((LATENT ? 0 : AE_KV_PAGE) + j) * 4);
-        const uint32_t at = LATENT ? ae_gpu_kv_key_at(f, 0, f->rope_groups, g->place[i]) : ae_gpu_kv_value_at(f, 0, g->place[i]);
+        const uint32_t at = LATENT ? ae_gpu_kv_key_at(f, 0, f->rope_groups, g->place[i])
+                                   : ae_gpu_kv_value_at(f, 0, g->place[i]);
         AE_STORE_SHARED(uint64_t, t->shared + t->room.place + j * 8, reinterpret_cast<uintptr_t>(g->block[i] + at));
     }
     AE_UNROLL
     for (uint32_t q = 0; q < Q; q++) {
         const bool is_member = g->members >> q & 1;
-        const float x = is_member && p[0][q] >= 0 ? p[0][q] * d[0] : 0.0f, y = is_member && p[1][q] >= 0 ? p[1][q] * d[1] : 0.0f;
+        const float x = is_member && p[0][q] >= 0 ? p[0][q] * d[0] : 0.0f;
+        const float y = is_member && p[1][q] >= 0 ? p[1][q] * d[1] : 0.0f;
         float top = attn_larger(y, attn_larger(x, 0.0f));
         for (uint32_t step = 16; step; step /= 2) top = attn_larger(top, ae_shfl_xor(top, step));
         const bool some = top > 1e-30f;
@@ -240,9 +242,9 @@ template <bool LATENT> AE_DEV void sum_plane(const ae_gpu_attention_args &a, con
         uint32_t b[2][8];
         load_values(t, j, is_there, at, b[0]);
         load_values(t, j + 16, is_there, at, b[1]);
-        const uint32_t w[4] = {AE_LOAD_SHARED(uint32_t, digit + j), AE_LOAD_SHARED(uint32_t, digit + Q * AE_ATTENTION_DIGITS + j),
-                               AE_LOAD_SHARED(uint32_t, digit + j + 16),
-                               AE_LOAD_SHARED(uint32_t, digit + Q * AE_ATTENTION_DIGITS + j + 16)};
+        const uint8_t *high = digit + j, *low = high + Q * AE_ATTENTION_DIGITS;
+        const uint32_t w[4] = {AE_LOAD_SHARED(uint32_t, high), AE_LOAD_SHARED(uint32_t, low),
+                               AE_LOAD_SHARED(uint32_t, high + 16), AE_LOAD_SHARED(uint32_t, low + 16)};
         AE_UNROLL
         for (int i = 0; i < 8; i++) {
             const uint32_t v[2] = {b[0][i], b[1][i]};
@@ -257,7 +259,8 @@ template <bool LATENT> AE_DEV void sum_plane(const ae_gpu_attention_args &a, con
 }
 
 /* Sixteen elements of o of query g, from from + 16 t on: to the part of a chunk, or joined to O. */
-AE_DEV void put(const ae_gpu_attention_args &a, const attn_tile *t, int32_t chunk, uint32_t from, bool to_part, const float o[16])
+AE_DEV void put(const ae_gpu_attention_args &a, const attn_tile *t, int32_t chunk, uint32_t from, bool to_part,
+                const float o[16])
 {
     const uint32_t q = frag_g(), e = from + 16 * frag_t(), head_dim = a.kv.form.head_dim;
     if (to_part) {
