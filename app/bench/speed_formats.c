@@ -73,6 +73,13 @@ static void model_type(const speed_printer *p, char out[64])
     else snprintf(out, 64, "%.24s %.1fB %s", info->arch, n / 1e9, p->type);
 }
 
+/* llama.cpp's word for what ran the model. */
+static const char *backend_name(const speed_printer *p)
+{
+    const char *device = p->options->model_params.backend;
+    return device && strncmp(device, "cuda", 4) == 0 ? "CUDA" : "CPU";
+}
+
 /* The program, the machine and the model. */
 static void add_model(json_t *object, const speed_printer *p)
 {
@@ -85,7 +92,7 @@ static void add_model(json_t *object, const speed_printer *p)
     add_number(object, "build_number", 0);
     add_text(object, "cpu_info", cpu);
     add_text(object, "gpu_info", "");
-    add_text(object, "backends", "CPU");
+    add_text(object, "backends", backend_name(p));
     add_text(object, "model_filename", p->options->model);
     add_text(object, "model_type", type);
     add_number(object, "model_size", (double)p->tensor_bytes);
@@ -251,8 +258,9 @@ static void print_md_line(const speed_printer *p, const speed_test *t, int what)
         int width;
         const char *value;
     } columns[] = {
-        {true, "model", -30, type}, {true, "size", 10, size}, {true, "params", 10, params}, {true, "backend", -10, "CPU"},
-        {true, "threads", 7, threads}, {o->speed.batches.n, "n_batch", 7, batch}, {o->speed.ubatches.n, "n_ubatch", 8, ubatch},
+        {true, "model", -30, type}, {true, "size", 10, size}, {true, "params", 10, params},
+        {true, "backend", -10, backend_name(p)}, {true, "threads", 7, threads},
+        {o->speed.batches.n, "n_batch", 7, batch}, {o->speed.ubatches.n, "n_ubatch", 8, ubatch},
         {o->session.kv_type != AERIE_KV_F16, "type_k", -6, kv}, {o->session.kv_type != AERIE_KV_F16, "type_v", -6, kv},
         {true, "test", 15, speed_test_name(t, test)},
         {true, "t/s", what == MD_ROW ? 21 : 20, speed}, /* the width counts bytes, and the sign has two */

@@ -38,8 +38,8 @@ static int run_command(const app_options *options)
 
 static int print_version(void)
 {
-    app_print("aerie %s\ncommit: %s\nbuild: %s\ncompiler: %s\ncpu level: %s\n", aerie_version(), app_commit(), app_build(),
-              app_compiler(), app_cpu_level());
+    app_print("aerie %s\ncommit: %s\nbuild: %s\ncompiler: %s\ncpu level: %s\ngpu drivers: %s\n", aerie_version(), app_commit(),
+              app_build(), app_compiler(), app_cpu_level(), app_gpu_drivers());
     return APP_DONE;
 }
 
@@ -114,6 +114,7 @@ static int start(int argc, char **argv)
     if (strcmp(first, "help") == 0 || app_is_help(first)) return help(argc - 2, argv + 2);
     if (strcmp(first, "bench") == 0 && argc > 2 && app_is_help(argv[2])) return bench_overview();
     if (strcmp(first, "--version") == 0 || strcmp(first, "version") == 0) return print_version();
+    if (strcmp(first, "--list-devices") == 0) return app_list_devices();
     if (strcmp(first, "--completion-bash") == 0) {
         app_print_completion();
         return APP_DONE;
@@ -135,6 +136,7 @@ static int start(int argc, char **argv)
     app_options_default(&options);
     int status = app_options_parse(&options, command, argc - 1 - used, argv + 1 + used, &wanted);
     if (!status && wanted != APP_HELP_NONE) app_print_help(command, wanted);
+    else if (!status && options.list_devices) status = app_list_devices();
     else if (!status && !(status = app_pull_models(&options))) status = run_command(&options);
     app_options_free(&options);
     return status;

@@ -603,6 +603,9 @@ static int settle(app_options *options)
         if (bad) return bad;
     }
     options->model_params.n_threads = options->session.n_threads = options->n_threads;
+    if (options->list_devices) return APP_DONE; /* nothing else is done */
+    const int bad_device = app_device_settle(options);
+    if (bad_device) return bad_device;
     const int bad = settle_cache_types(options);
     if (bad) return bad;
     const int bad_sampling = app_sampling_settle(options);

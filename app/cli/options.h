@@ -187,6 +187,8 @@ typedef struct app_options {
     const char *cpu_mask, *cpu_range;
     const char *cache_type_k, *cache_type_v; /* llama.cpp's options; both or none */
     aerie_model_params model_params;
+    const char *device, *gpu_layers; /* --device, -ngl; NULL: not given */
+    bool list_devices;
     aerie_rope rope; /* model_params.rope points to it if any of its options was given */
     const char *rope_scaling;
     float rope_freq_scale; /* 0: not given */
@@ -322,6 +324,14 @@ void app_loras_free(app_loras *loras);
 /* ---- cpus.c: restricts the program to the CPUs asked for, resolves n_threads, says so if --verbose ----- */
 
 int app_cpus_settle(app_options *options);
+
+/* ---- devices.c: sets model_params.backend as --device and -ngl say -------------------------------------------- */
+
+int app_device_settle(app_options *options);
+/* For --list-devices, to standard output. */
+int app_list_devices(void);
+/* The kinds of GPU that this build can drive: "cuda, emu", or "none". */
+const char *app_gpu_drivers(void);
 
 /* ---- options_sampling.c: what --samplers, --logit-bias, --dry-sequence-breaker and --stop mean ------------- */
 

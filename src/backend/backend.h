@@ -173,15 +173,15 @@ __attribute__((format(printf, 3, 4)))
 #endif
 void ae_backend_note(aerie_error *fault, aerie_status status, const char *format, ...);
 
-/* ---- Only for the CPU backends "cpu" and "cpu-strict" ---------------------------------------------- */
+/* ---- Of the CPU backends "cpu" and "cpu-strict" ---------------------------------------------------- */
 
-/* The level in use, for messages: "avx512". Static storage. */
+/* The level in use, for messages: "avx512"; the name of another backend. Valid as long as the backend. */
 const char *ae_backend_cpu_level(const ae_backend *backend);
 /* From how many rows on each type multiplies by matrix tiles, as measured for the weights created so far, for messages:
- * "Q4_1 from 12 rows, Q8_0 never"; "" if the level has no tiles. Valid as long as the backend. */
+ * "Q4_1 from 12 rows, Q8_0 never"; "" if the level has no tiles, and of other backends. Valid as long as the backend. */
 const char *ae_backend_cpu_choices(const ae_backend *backend);
 /* For tests: weights created from now on multiply by tiles, if the level has them, from n_rows rows on (at least 1); 0: as
- * measured. */
+ * measured. Other backends ignore it. */
 void ae_backend_cpu_tiles_from(ae_backend *backend, uint32_t n_rows);
 
 #endif

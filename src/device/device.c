@@ -20,8 +20,14 @@ static const struct {
 
 #ifdef AE_GPU_CUDA
 #define NAME_CUDA ", cuda"
+#ifdef AE_GPU_CUDA_ARCHS
+#define CUDA_ARCHS " (" AE_GPU_CUDA_ARCHS ")"
+#else
+#define CUDA_ARCHS ""
+#endif
 #else
 #define NAME_CUDA ""
+#define CUDA_ARCHS ""
 #endif
 #ifdef AE_GPU_EMU
 #define NAME_EMU ", emu"
@@ -36,7 +42,7 @@ const char *ae_backend_names(void)
 
 const char *ae_device_drivers(void)
 {
-    static const char names[] = NAME_CUDA NAME_EMU;
+    static const char names[] = NAME_CUDA CUDA_ARCHS NAME_EMU;
     return sizeof names > 2 ? &names[2 * (sizeof names > 2)] : "none";
 }
 
@@ -66,11 +72,20 @@ static const ae_gpu_driver *const drivers[] = {
 };
 #define N_DRIVERS (sizeof drivers / sizeof drivers[0])
 
-static aerie_status open_gpu(const ae_gpu_driver *driver, uint32_t i, const char *name, ae_backend **out, aerie_error *error)
+/* The driver whose device has this name, and its number; NULL if there is none. */
+static const ae_gpu_driver *find_driver(const char *name, uint32_t *i_device)
+{
+    for (size_t i = 0; i < N_DRIVERS; i++)
+        if (is_of_driver(name, drivers[i]->name, i_device)) return drivers[i];
+    return NULL;
+}
+
+/* Whether the driver has device i, which is called `name`. */
+static aerie_status check_gpu(const ae_gpu_driver *driver, uint32_t i, const char *name, aerie_error *error)
 {
     uint32_t n = 0;
     AE_TRY(driver->count(&n, error));
-    if (i < n) return ae_gpu_open(driver, i, name, out, error);
+    if (i < n) return AERIE_OK;
     if (!n) return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "there is no %s device on this machine; --device cpu runs on the "
                            "processor", driver->name);
     if (n == 1)
@@ -79,16 +94,15 @@ static aerie_status open_gpu(const ae_gpu_driver *driver, uint32_t i, const char
                    driver->name, n - 1);
 }
 
-/* Whether a driver's device has this name; then *status is that of opening it. */
+/* Whether a driver's devices have such names; then *status is that of opening it, or of a check where out is NULL. */
 static bool open_by_driver(const char *name, ae_backend **out, aerie_status *status, aerie_error *error)
 {
-    uint32_t i_device;
-    for (size_t i = 0; i < N_DRIVERS; i++) {
-        if (!is_of_driver(name, drivers[i]->name, &i_device)) continue;
-        *status = open_gpu(drivers[i], i_device, name, out, error);
-        return true;
-    }
-    return false;
+    uint32_t i;
+    const ae_gpu_driver *driver = find_driver(name, &i);
+    if (!driver) return false;
+    *status = check_gpu(driver, i, name, error);
+    if (*status == AERIE_OK && out) *status = ae_gpu_open(driver, i, name, out, error);
+    return true;
 }
 
 static void describe_gpu(const ae_gpu_driver *driver, uint32_t i, bool alone, ae_device_info *info)
@@ -151,21 +165,32 @@ static uint32_t describe_gpus(ae_device_info *out, uint32_t n_most)
 
 /* ---- All of them ------------------------------------------------------------------------------------------ */
 
-aerie_status ae_backend_open(ae_backend **out, const char *name, const char *cpu_level, aerie_error *error)
+/* Opens a device, or checks its name where out is NULL. said: the name is that of the environment variable. */
+static aerie_status open_by_name(const char *name, bool said, const char *cpu_level, ae_backend **out, aerie_error *error)
 {
-    *out = NULL;
-    const char *said = name && *name ? NULL : getenv("AERIE_BACKEND");
     aerie_status status = AERIE_OK;
     uint32_t i_device;
-    if (!name || !*name) name = said && *said ? said : backends[0].name;
     for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++)
-        if (!strcmp(backends[i].name, name)) return backends[i].open(out, cpu_level, error);
+        if (!strcmp(backends[i].name, name)) return out ? backends[i].open(out, cpu_level, error) : AERIE_OK;
     if (open_by_driver(name, out, &status, error)) return status;
     if (is_of_driver(name, "cuda", &i_device))
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "this build cannot use GPUs: it was made without CUDA's compiler; "
                        "there are %s", ae_backend_names());
     return ae_fail(error, AERIE_ERROR_ARGUMENT, "backend \"%s\"%s is unknown; there are %s", name,
                    said ? ", named by AERIE_BACKEND," : "", ae_backend_names());
+}
+
+aerie_status ae_backend_open(ae_backend **out, const char *name, const char *cpu_level, aerie_error *error)
+{
+    *out = NULL;
+    const char *said = name && *name ? NULL : getenv("AERIE_BACKEND");
+    if (!name || !*name) name = said && *said ? said : backends[0].name;
+    return open_by_name(name, said != NULL, cpu_level, out, error);
+}
+
+aerie_status ae_device_check(const char *name, aerie_error *error)
+{
+    return open_by_name(name, false, NULL, NULL, error);
 }
 
 uint32_t ae_device_list(ae_device_info *out, uint32_t n_most)

@@ -18,6 +18,8 @@
  * known ones are listed), for a level that this machine lacks, and for a number that no device has; UNSUPPORTED for a kind of
  * device that this machine or this build lacks. */
 aerie_status ae_backend_open(ae_backend **out, const char *name, const char *cpu_level, aerie_error *error);
+/* The same errors for the name, without opening the device. */
+aerie_status ae_device_check(const char *name, aerie_error *error);
 /* "cpu, cpu-strict". Static storage. */
 const char *ae_backend_names(void);
 

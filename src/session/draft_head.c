@@ -99,7 +99,7 @@ static aerie_status load(aerie_drafter_head *h, const char *path, const aerie_dr
                                      h->model->vocab, p->n_vocab};
     size_t bytes;
     AE_TRY(ae_dhead_net_plan_bytes(&bytes, h->head, h->model->net, &net, error));
-    AE_TRY(ae_session_check_memory("this drafter head", bytes, "a smaller head would fit", error));
+    AE_TRY(ae_session_check_memory(h->model->backend, "this drafter head", bytes, "a smaller head would fit", error));
     return ae_dhead_net_create(&h->net, h->head, h->model->net, &net, error);
 }
 
@@ -220,7 +220,7 @@ aerie_status ae_session_create_head_drafter(aerie_session *s, ae_drafter **draft
     const ae_dhead_engine_options o = {.n_ctx = s->params.n_ctx, .n_seqs = s->params.n_seqs, .n_batch = AE_DHEAD_BATCH,
                                       .window = spec->window, .n_sinks = spec->n_sinks};
     ae_dhead_engine *engine;
-    AE_TRY(ae_session_check_memory("the drafter head's session",
+    AE_TRY(ae_session_check_memory(s->model->backend, "the drafter head's session",
                                ae_dhead_engine_plan_bytes(net->head, net->target, &o, s->params.n_threads),
                                "a smaller context (-c) or fewer sequences would fit", error));
     AE_TRY(ae_dhead_engine_create(&engine, net, s->engine, &o, error));

@@ -58,8 +58,8 @@ aerie_status ae_session_create_draft_model(aerie_session *s, ae_drafter **drafte
     o.pool = ae_engine_pool(s->engine);
     ae_engine *engine;
     const uint64_t bytes = ae_engine_plan_bytes(draft->model, draft->backend, &o);
-    aerie_status status = ae_session_check_memory("the draft model's session", bytes, "a smaller context (-c) would fit",
-                                                  error);
+    aerie_status status = ae_session_check_memory(draft->backend, "the draft model's session", bytes,
+                                                  "a smaller context (-c) would fit", error);
     if (status == AERIE_OK) status = ae_engine_create(&engine, draft->net, &o, error);
     if (status == AERIE_OK) 
         return ae_draft_model_create(drafter, engine, draft->vocab, map, s->params.n_seqs, s->params.n_ctx, error);
@@ -118,6 +118,7 @@ aerie_status aerie_memory_plan_draft(const char *path, const char *draft_path, c
     ae_backend *backend;
     ae_model *target = NULL, *draft = NULL;
     AE_TRY(ae_backend_open(&backend, mp.backend, mp.cpu_level, error));
+    plan->available_bytes = ae_session_available(backend);
     aerie_status status = ae_model_load(&target, path, &target_options, error);
     if (status == AERIE_OK) status = ae_model_load(&draft, draft_path, &options, error);
     if (status == AERIE_OK) status = ae_session_check_decoder(target, error);

@@ -108,7 +108,7 @@ aerie_status aerie_embedder_create(aerie_embedder **embedder, const aerie_model 
     e->model = model;
     aerie_status status = resolve(model->model, &p, &e->options, error);
     if (status == AERIE_OK)
-        status = ae_session_check_memory("an embedder of this context size",
+        status = ae_session_check_memory(model->backend, "an embedder of this context size",
                                      ae_embedder_plan_bytes(model->model, model->backend, &e->options),
                                      "a smaller context (-c) would fit", error);
     if (status == AERIE_OK) status = ae_embedder_create(&e->embedder, model->net, &e->options, error);

@@ -42,7 +42,7 @@ static aerie_status load_weights(aerie_model *m, const char *path, const aerie_m
     const ae_load_options net = ae_session_net_options(p);
     size_t bytes;
     AE_TRY(ae_net_plan_bytes(&bytes, m->model, m->backend, &net, error));
-    AE_TRY(ae_session_check_memory("this model", bytes, "a smaller model or quantization would fit", error));
+    AE_TRY(ae_session_check_memory(m->backend, "this model", bytes, "a smaller model or quantization would fit", error));
     AE_TRY(ae_net_create(&m->net, m->model, m->backend, &net, error));
     return ae_gguf_fingerprint(m->model->gguf, &m->fingerprint, error);
 }

@@ -8,9 +8,17 @@
 #include "base/os.h"
 #include "session/session_int.h"
 
-aerie_status ae_session_check_memory(const char *what, uint64_t needed, const char *advice, aerie_error *error)
+uint64_t ae_session_available(const ae_backend *backend)
 {
-    const uint64_t available = ae_os_memory_available();
+    uint64_t n_free = 0, n_total;
+    backend->ops->memory_info(backend, &n_free, &n_total);
+    return n_free;
+}
+
+aerie_status ae_session_check_memory(const ae_backend *backend, const char *what, uint64_t needed, const char *advice,
+                                     aerie_error *error)
+{
+    const uint64_t available = ae_session_available(backend);
     if (!available || needed <= available) return AERIE_OK;
     return ae_fail(error, AERIE_ERROR_MEMORY, "%s needs %.0f MiB of memory, but %.0f MiB are available; %s", what,
                    ae_session_mib(needed),

@@ -23,6 +23,7 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
     AE_TRY(ae_backend_open(&backend, mp.backend, mp.cpu_level, error));
     const ae_load_options no = ae_session_net_options(&mp);
     size_t weight_bytes = 0;
+    plan->available_bytes = ae_session_available(backend);
     aerie_status status = ae_model_load(&model, path, &options, error);
     if (status == AERIE_OK) status = ae_net_plan_bytes(&weight_bytes, model, backend, &no, error);
     if (status == AERIE_OK && model->hparams.encoder) {

@@ -156,8 +156,11 @@ aerie_status ae_struct_check_reserved(const uint64_t *reserved, size_t n, const 
     aerie_##type own = aerie_##type##_default(); \
     AE_TRY(ae_struct_take(&(own), sizeof(own), theirs, "aerie_" #type, error))
 
+/* Bytes of the device's memory that can be had now; 0: unknown. */
+uint64_t ae_session_available(const ae_backend *backend);
 /* MEMORY unless so much can be had now. advice: what would help. */
-aerie_status ae_session_check_memory(const char *what, uint64_t needed, const char *advice, aerie_error *error);
+aerie_status ae_session_check_memory(const ae_backend *backend, const char *what, uint64_t needed, const char *advice,
+                                     aerie_error *error);
 
 /* Ids of text[0..n), owned by the caller. */
 aerie_status ae_session_tokenize(const aerie_model *model, const char *text, size_t n, ae_encode_options options,

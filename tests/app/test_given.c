@@ -118,18 +118,50 @@ static void misspelt_environment(void **state)
 static void options_without_effect(void **state)
 {
     (void)state;
-    cli(RUN "-ngl 99");
-    says("aerie: -ngl has no effect here: aerie computes on the CPU\n");
-    cli(RUN "-ngl 99 -fa on --tensor-split=1,1");
-    says("aerie: -ngl, -fa and --tensor-split have no effect here; -v says why\n");
+    cli(RUN "-mg 1");
+    says("aerie: -mg has no effect here: the whole model lies on one device (--device)\n");
+    cli(RUN "-mg 1 -fa on --tensor-split=1,1");
+    says("aerie: -mg, -fa and --tensor-split have no effect here; -v says why\n");
     assert_int_equal(n_times("no effect"), 1);
-    cli(RUN "-ngl 99 -fa");
-    says("aerie: -ngl and -fa have no effect here; -v says why\n");
-    cli(RUN "-ngl 99 -fa on -v");
-    says("aerie: -ngl has no effect here: aerie computes on the CPU\n");
+    cli(RUN "-mg 1 -fa");
+    says("aerie: -mg and -fa have no effect here; -v says why\n");
+    cli(RUN "-mg 1 -fa on -v");
+    says("aerie: -mg has no effect here: the whole model lies on one device (--device)\n");
     says("aerie: -fa has no effect here: attention is computed in one way only\n");
-    cli(RUN "-ngl 99 -fa -q");
+    cli(RUN "-mg 1 -fa -q");
     says_not("no effect");
+}
+
+static void devices(void **state)
+{
+    (void)state;
+    cli(RUN "-ngl 99");
+    says("aerie: -ngl has no effect without --device: the model runs on the processor\n");
+    cli(RUN "-ngl 99 -q");
+    says_not("no effect");
+    static const char *const same[] = {"--device cpu", "-dev none", "-dev CPU -ngl all", "--device cuda999 -ngl 0"};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        cli(RUN "%s", same[i]);
+        says_not("aerie:");
+    }
+    static const char *const wrong[][2] = {
+        {"--device tpu", "backend \"tpu\" is unknown; there are cpu, cpu-strict"},
+        {"--device cuda999", ""}, /* no such device, no driver, or a build without one */
+        {"--device ''", "--device needs the name of a device; --list-devices lists them"},
+        {"--device cpu,cuda", "--device takes one device: aerie runs a model on one; found 'cpu,cuda'"},
+        {"--device a-device-whose-name-is-long", "there is no device 'a-device-whose-name-is-long'"},
+        {"-ngl some", "-ngl takes a whole number, auto or all; found 'some'"},
+        {"-ngl -2", "-ngl takes a whole number, auto or all; found '-2'"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        cli(RUN "%s", wrong[i][0]);
+        cli_refused(2, wrong[i][1], "");
+    }
+    cli("$A run --list-devices");
+    assert_int_equal(cli_last.status, 0);
+    assert_non_null(strstr(cli_last.out, "cpu    "));
+    cli("$A --list-devices");
+    assert_non_null(strstr(cli_last.out, " cores, kernels "));
 }
 
 static void given_twice(void **state)
@@ -142,7 +174,7 @@ static void given_twice(void **state)
     cli(RUN "-md m.gguf -md m.gguf");
     assert_int_equal(cli_last.status, 0);
     cli(RUN "-m alone.gguf");
-    says("warning: -m is given twice; the last one counts, 'alone.gguf'");
+    says("warning: -m is given twice; the last one, 'alone.gguf', is used");
 }
 
 static void threads(void **state)
@@ -182,6 +214,7 @@ int main(void)
         cmocka_unit_test(environment_of_llama),
         cmocka_unit_test(misspelt_environment),
         cmocka_unit_test(options_without_effect),
+        cmocka_unit_test(devices),
         cmocka_unit_test(given_twice),
         cmocka_unit_test(threads),
     };

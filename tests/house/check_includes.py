@@ -31,6 +31,7 @@ BORNE = {
 # What the public headers do not give the program; each says why at the include or at the top of its file.
 INTERNALS = """
 app/bench/bandwidth.c:base/os.h app/bench/bandwidth.c:base/pool.h
+app/cli/devices.c:device/device.h
 app/bench/shapes.c:backend/backend.h app/bench/shapes.c:device/device.h app/bench/shapes.c:base/os.h
 app/bench/shapes.c:base/pool.h app/bench/shapes.c:quant/types.h
 app/shared/app.c:base/text.h app/shared/app.c:base/number.h app/cli/cpus.c:base/os.h

@@ -1,5 +1,5 @@
-/* fake_cuda.c - see fake_cuda.h. Built as libcuda.so.1 in a folder of its own. FAKE_CUDA_VERSION and FAKE_CUDA_INIT set what the
- * driver's version is and what cuInit returns. */
+/* fake_cuda.c - see fake_cuda.h. Built as libcuda.so.1 in a folder of its own. FAKE_CUDA_VERSION and FAKE_CUDA_INIT set the
+ * driver's version and what cuInit returns. */
 #include "fake_cuda.h"
 
 #include <stdint.h>

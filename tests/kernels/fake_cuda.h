@@ -1,6 +1,7 @@
 /* fake_cuda.h - a libcuda.so.1 for tests: memory is the host's, copies are made, kernels are counted and not run.
  *
- * Each of its calls has a number, from 1; one of them can be made to fail. Calls that release something release it even then. */
+ * Each of its calls has a number, from 1, and one of them can be made to fail. Calls that release something release it even
+ * then. */
 #ifndef TESTS_KERNELS_FAKE_CUDA_H
 #define TESTS_KERNELS_FAKE_CUDA_H
 

@@ -222,13 +222,3 @@ aerie_status ae_cpu_choose(ae_cpu_backend *b, ae_weight *w, aerie_error *error)
     pthread_mutex_unlock(&b->mutex);
     return status;
 }
-
-void ae_backend_cpu_tiles_from(ae_backend *backend, uint32_t n_rows)
-{
-    ((ae_cpu_backend *)backend)->tiles_from = n_rows;
-}
-
-const char *ae_backend_cpu_choices(const ae_backend *backend)
-{
-    return ae_cpu(backend)->said;
-}

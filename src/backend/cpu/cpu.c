@@ -101,7 +101,22 @@ aerie_status ae_cpu_open(ae_backend **out, const char *level, aerie_error *error
     return AERIE_OK;
 }
 
+static bool is_cpu(const ae_backend *backend)
+{
+    return backend->ops->close == cpu_close;
+}
+
 const char *ae_backend_cpu_level(const ae_backend *backend)
 {
-    return ae_cpu(backend)->kernels.level;
+    return is_cpu(backend) ? ae_cpu(backend)->kernels.level : backend->ops->name;
+}
+
+const char *ae_backend_cpu_choices(const ae_backend *backend)
+{
+    return is_cpu(backend) ? ae_cpu(backend)->said : "";
+}
+
+void ae_backend_cpu_tiles_from(ae_backend *backend, uint32_t n_rows)
+{
+    if (is_cpu(backend)) ((ae_cpu_backend *)backend)->tiles_from = n_rows;
 }
