@@ -26,6 +26,7 @@
 #include "cache/recurrent.h"
 #include "device/device.h"
 #include "engine/tree.h"
+#include "sample/sampler.h"
 
 #include "kernels_random.inc"
 #include "device_rig.inc"
@@ -35,6 +36,9 @@
 #define MAX_KV_ROWS 1024 /* rows of a pass that fills a store */
 #include "device_kv.inc"
 #include "device_recur.inc"
+#include "device_moe.inc"
+static int open_plain(void **state);
+#include "device_pass.inc"
 
 /* Groups with plain layers share streams. */
 static int open_plain(void **state)
@@ -57,6 +61,16 @@ static int open_recurrent(void **state)
     return open_plain(state) || !streams_open((ae_stream_options){.max_rows = RECUR_ROWS, .max_in = MAX_IN, .state = &shape});
 }
 
+/* A device that has no experts declines the stream, and the group is skipped. */
+static int open_moe(void **state)
+{
+    const uint32_t width = is_large ? MOE_LARGE : MOE_WIDTH;
+    if (open_plain(state)) return 1;
+    (void)streams_open((ae_stream_options){.max_rows = is_large ? 256 : 40, .max_in = width,
+                                           .moe = {MOE_MAX_EXPERTS, MOE_MAX_USED, width, width, width, true}});
+    return 0;
+}
+
 #define GROUP(name) {#name, test_##name, open_plain, NULL, NULL}
 #define LONG(name) {#name, test_##name, open_long, NULL, NULL}
 #define RECURRENT(name) {#name, test_##name, open_recurrent, NULL, NULL}
@@ -68,6 +82,8 @@ int main(int argc, char **argv)
         GROUP(norm), GROUP(axpy), GROUP(map), GROUP(copy), GROUP(rope_table),
         LONG(rope_kv), LONG(kv_copy_page), LONG(kv_commit), LONG(kv_write), LONG(attention),
         RECURRENT(recur), GROUP(gated_norm),
+        {"moe", test_moe, open_moe, NULL, NULL},
+        GROUP(pass), GROUP(walk), GROUP(propose),
     };
     const char *only = argc > 1 ? argv[1] : getenv("AERIE_TEST_ONLY");
     if (!devices_open()) return 77;
