@@ -57,24 +57,14 @@ void ae_emu_fail(ae_emu_engine *e, const char *format, ...)
     vsnprintf(e->report + n, (size_t)(AE_EMU_REPORT - n), format, list);
     va_end(list);
     e->failed = true;
+#if defined(AE_EMU_TSAN)
+    __tsan_release(e->end);
+#endif
     to_host(e, true);
     __builtin_unreachable();
 }
 
 static void fiber_main(void);
-
-static ae_emu_fiber *fiber_take(ae_emu_engine *e)
-{
-    ae_emu_fiber *f = e->idle;
-    if (f) {
-        e->idle = f->next;
-        return f;
-    }
-    f = &e->all[e->n_fibers]; /* one for each thread that waits, and one that runs: they suffice */
-    if (!ae_emu_fiber_init(f, fiber_main)) return NULL;
-    e->n_fibers++;
-    return f;
-}
 
 static void thread_enter(ae_emu_engine *e, uint32_t t)
 {
@@ -82,6 +72,27 @@ static void thread_enter(ae_emu_engine *e, uint32_t t)
 #if defined(AE_EMU_TSAN)
     __tsan_switch_to_fiber(e->threads[t].tsan, __tsan_switch_to_fiber_no_sync);
 #endif
+}
+
+/* A fiber that will begin thread t; NULL: not enough memory. */
+static ae_emu_fiber *fiber_take(ae_emu_engine *e, uint32_t t)
+{
+    ae_emu_fiber *f = e->idle;
+#if defined(AE_EMU_TSAN) /* on a stack of its own: what another thread left there is none of its business */
+    thread_enter(e, t);
+    if (f) ae_emu_fiber_free(f);
+#else
+    if (f) {
+        e->idle = f->next, f->thread = t;
+        return f;
+    }
+#endif
+    if (f) e->idle = f->next;
+    else f = &e->all[e->n_fibers]; /* one for each thread that waits, and two: they suffice */
+    if (!ae_emu_fiber_init(f, fiber_main)) return NULL;
+    if (f == &e->all[e->n_fibers]) e->n_fibers++;
+    f->thread = t;
+    return f;
 }
 
 /* ---- Whose turn it is --------------------------------------------------------------------------------------------------- */
@@ -239,17 +250,21 @@ static void fiber_main(void)
     for (;;) {
         thread_run(e, self->thread);
         const uint32_t t = pick(e);
+        ae_emu_fiber *to = t == NONE ? NULL : e->threads[t].fiber;
         if (t != NONE && e->threads[t].state == AE_EMU_FRESH) {
+#if defined(AE_EMU_TSAN)
+            to = fiber_take(e, t);
+            if (!to) ae_emu_fail(e, "there is not enough memory for another fiber");
+#else
             self->thread = t;
             continue;
+#endif
+        } else if (to) {
+            thread_enter(e, t);
         }
         self->next = e->idle, e->idle = self;
-        if (t == NONE) {
-            to_host(e, false);
-        } else {
-            thread_enter(e, t);
-            change(e, e->threads[t].fiber, false);
-        }
+        if (to) change(e, to, false);
+        else to_host(e, false);
     }
 }
 
@@ -260,9 +275,8 @@ static void wait(ae_emu_engine *e)
     ae_emu_thread *next = &e->threads[t]; /* not NONE: this one has not returned */
     if (t == self) return;
     if (next->state == AE_EMU_FRESH) {
-        ae_emu_fiber *f = fiber_take(e);
+        ae_emu_fiber *f = fiber_take(e, t);
         if (!f) ae_emu_fail(e, "there is not enough memory for another fiber");
-        f->thread = t;
         change(e, f, false);
         return;
     }
@@ -398,6 +412,11 @@ static void shared_end(ae_emu_engine *e, bool last)
     if (e->meetings) munmap(e->meetings, 4096 + e->n_shared);
     e->meetings = NULL, e->view.shared = NULL;
     for (uint32_t i = 0; i < e->n_threads; i++) {
+        if (e->threads[i].tsan && e->threads[i].state != AE_EMU_DONE) { /* it was abandoned */
+            __tsan_switch_to_fiber(e->threads[i].tsan, __tsan_switch_to_fiber_no_sync);
+            __tsan_release(e->end);
+            __tsan_switch_to_fiber(e->host_tsan, __tsan_switch_to_fiber_no_sync);
+        }
         if (e->threads[i].tsan) __tsan_destroy_fiber(e->threads[i].tsan);
         e->threads[i].tsan = NULL;
     }
@@ -427,12 +446,11 @@ static bool block_run(ae_emu_engine *e)
     static const uint8_t chances[4] = {0, 8, 15, 16};
     e->ahead = e->random ? chances[random_next(e) >> 62] : 16;
     e->running = &e->host;
-    ae_emu_fiber *f = fiber_take(e);
+    ae_emu_fiber *f = fiber_take(e, pick(e));
     if (!f) {
         snprintf(e->report, AE_EMU_REPORT, "kernel %s: there is not enough memory for a fiber", e->kernel->name);
         return false;
     }
-    f->thread = pick(e);
     change(e, f, false);
     shared_end(e, e->failed);
     return !e->failed;
@@ -487,13 +505,15 @@ bool ae_emu_run(ae_emu_engine *e, const ae_emu_kernel *kernel, const uint32_t gr
     const uint32_t n = kernel->facts->n_threads;
     report[0] = 0;
     if (!n || n > AE_EMU_MAX_THREADS || n_shared > AE_EMU_MAX_SHARED) {
-        snprintf(report, AE_EMU_REPORT, "kernel %s: a block has 1 to %u threads and up to %u bytes of shared memory, not %u and %u",
-                 kernel->name, AE_EMU_MAX_THREADS, AE_EMU_MAX_SHARED, n, n_shared);
+        snprintf(report, AE_EMU_REPORT,
+                 "kernel %s: a block has 1 to %u threads and up to %u bytes of shared memory, not %u and %u", kernel->name,
+                 AE_EMU_MAX_THREADS, AE_EMU_MAX_SHARED, n, n_shared);
         return false;
     }
     ae_emu_view *outer = ae_emu_now;
     ae_emu_now = &e->view;
-    e->kernel = kernel, e->args = args, e->report = report, e->n_shared = n_shared, e->n_threads = n, e->n_warps = (n + 31) / 32;
+    e->kernel = kernel, e->args = args, e->report = report;
+    e->n_shared = n_shared, e->n_threads = n, e->n_warps = (n + 31) / 32;
     e->random = seed ? seed_mix(seed) : 0;
     memcpy(e->view.grid, grid, sizeof e->view.grid);
     for (uint32_t i = 0; i < e->n_warps; i++) {
@@ -520,7 +540,7 @@ ae_emu_engine *ae_emu_engine_create(void)
 {
     ae_emu_engine *e = ae_alloc(1, sizeof *e);
     if (!e) return NULL;
-    e->all = ae_alloc(AE_EMU_MAX_THREADS + 1, sizeof *e->all);
+    e->all = ae_alloc(AE_EMU_MAX_THREADS + 2, sizeof *e->all);
     if (e->all) return e;
     ae_free(e);
     return NULL;

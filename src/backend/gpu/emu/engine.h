@@ -78,7 +78,7 @@ struct ae_emu_engine {
     uint32_t n_shared, n_threads, n_warps;
     uint64_t random; /* 0: ascending order */
     uint32_t ahead;  /* of 16: how likely a warp goes on after a meeting of its own */
-    ae_emu_fiber host, *running, *idle, *all; /* idle: by next; all: array [n_fibers] of AE_EMU_MAX_THREADS + 1 */
+    ae_emu_fiber host, *running, *idle, *all; /* idle: by next; all: array [n_fibers] of AE_EMU_MAX_THREADS + 2 */
     uint32_t n_fibers;
     uint32_t at; /* in order[] */
     uint32_t n_at_barrier, n_done;

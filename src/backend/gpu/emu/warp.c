@@ -4,7 +4,8 @@
 #include "backend/gpu/emu/engine.h"
 
 /* Fragments as the PTX manual places them (mma.m16n8k32 and m16n8k16 of s8): a lane holds of A the rows lane / 4 and + 8 and of
- * B the column lane / 4, each four k from lane % 4 * 4 on, then 16 further; of C the same rows and columns lane % 4 * 2, + 1. */
+ * B the column lane / 4, each four k from lane % 4 * 4 on, then 16 further; of C the same rows and columns lane % 4 * 2 and
+ * the next. */
 static inline __attribute__((always_inline)) void multiply(ae_emu_thread lanes[32], int n_k)
 {
     int16_t a[16][32], b[8][32]; /* [row][k], [column][k] */

@@ -236,7 +236,8 @@ static aerie_status emu_zero(ae_gpu_device *d, void *to, size_t n, aerie_error *
 static aerie_status emu_launch(ae_gpu_device *d, uint32_t i, const uint32_t grid[3], uint32_t n_shared, const void *args,
                                aerie_error *error)
 {
-    if ((size_t)i + 1 >= sizeof list / sizeof list[0]) return ae_fail(error, AERIE_ERROR_INTERNAL, "emu: there is no kernel %u", i);
+    if ((size_t)i + 1 >= sizeof list / sizeof list[0])
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "emu: there is no kernel %u", i);
     const listed *l = &list[i];
     if (l->n_threads != l->kernel.facts->n_threads || l->n_args != l->kernel.facts->n_args)
         return ae_fail(error, AERIE_ERROR_INTERNAL,
