@@ -7,12 +7,6 @@ file(GLOB AERIE_KERNELS CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/gpu/
 file(GLOB_RECURSE AERIE_EMU_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/gpu/emu/*.c)
 file(GLOB_RECURSE AERIE_GPU_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/gpu/*.c
      ${PROJECT_SOURCE_DIR}/src/device/*.c)
-foreach(part weight product attention) # for a while: missing.c declines
-  if(NOT EXISTS ${PROJECT_SOURCE_DIR}/src/backend/gpu/${part}.c)
-    string(TOUPPER ${part} part)
-    set_property(SOURCE ${AERIE_GPU_SOURCES} APPEND PROPERTY COMPILE_DEFINITIONS AE_GPU_NO_${part})
-  endif()
-endforeach()
 set(AERIE_LIBRARIES aerie_static aerie_shared aerie_portable_shared)
 
 # ---- The emulation ------------------------------------------------------------------------------------------------------
