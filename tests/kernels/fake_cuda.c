@@ -1,5 +1,6 @@
-/* fake_cuda.c - see fake_cuda.h. Built as libcuda.so.1 in a folder of its own. FAKE_CUDA_VERSION and FAKE_CUDA_INIT set the
- * driver's version and what cuInit returns. */
+/* fake_cuda.c - see fake_cuda.h. Built as libcuda.so.1 in a folder of its own. Variables of the environment
+ * set what tests of whole programs need: FAKE_CUDA_VERSION the driver's version, FAKE_CUDA_INIT what cuInit returns,
+ * FAKE_CUDA_FAIL_AT the call that fails, FAKE_CUDA_LEFT the bytes of device memory. */
 #include "fake_cuda.h"
 
 #include <stdint.h>
@@ -14,6 +15,20 @@ API fake_cuda fake_cuda_state = {.version = 13000, .n_devices = 2, .n_left = SIZ
 #define S fake_cuda_state
 
 static _Thread_local ae_cu_context current;
+
+static unsigned long long setting(const char *name, unsigned long long otherwise)
+{
+    const char *set = getenv(name);
+    return set ? strtoull(set, NULL, 10) : otherwise;
+}
+
+__attribute__((constructor)) static void read_settings(void)
+{
+    S.version = (int)setting("FAKE_CUDA_VERSION", 13000);
+    S.fail_at = (unsigned)setting("FAKE_CUDA_FAIL_AT", 0);
+    S.fail_with = 700; /* CUDA_ERROR_ILLEGAL_ADDRESS */
+    S.n_left = (size_t)setting("FAKE_CUDA_LEFT", SIZE_MAX);
+}
 
 /* Counts a call; whether it is the one that fails. */
 static bool fails(const char *call)
@@ -64,17 +79,16 @@ API ae_cu_result cuGetErrorName(ae_cu_result result, const char **name)
 API ae_cu_result cuInit(unsigned flags)
 {
     (void)flags;
-    const char *result = getenv("FAKE_CUDA_INIT");
+    const unsigned result = (unsigned)setting("FAKE_CUDA_INIT", 0);
     CALL();
-    if (result) return (ae_cu_result)atoi(result);
+    if (result) return result;
     return S.n_devices ? 0 : AE_CU_NO_DEVICE;
 }
 
 API ae_cu_result cuDriverGetVersion(int *version)
 {
-    const char *set = getenv("FAKE_CUDA_VERSION");
     CALL();
-    *version = set ? atoi(set) : S.version;
+    *version = S.version;
     return 0;
 }
 
@@ -140,7 +154,7 @@ API ae_cu_result cuCtxSetCurrent(ae_cu_context context)
 API ae_cu_result cuMemGetInfo_v2(size_t *n_free, size_t *n_total)
 {
     CALL_IN_CONTEXT();
-    *n_free = 70000000000;
+    *n_free = S.n_left == SIZE_MAX ? 70000000000 : S.n_left;
     *n_total = 80000000000;
     return 0;
 }

@@ -117,15 +117,17 @@ static aerie_status load_kernel(ae_gpu_device *d, uint32_t i, int shared_most, a
 {
     const ae_cuda_api *api = d->api;
     const char *symbol = kernels[i].symbol;
+    char what[96];
     int n_threads = 0, n_shared = 0;
     AE_TRY(find_kernel(d, symbol, &d->kernels[i], error));
+    snprintf(what, sizeof what, "loading the kernel %s", symbol);
     const ae_cu_function f = d->kernels[i];
-    CU_TRY(api, function_get(&n_threads, AE_CU_FUNCTION_THREADS, f), symbol, error);
+    CU_TRY(api, function_get(&n_threads, AE_CU_FUNCTION_THREADS, f), what, error);
     if ((uint32_t)n_threads < kernels[i].threads)
         return ae_fail(error, AERIE_ERROR_INTERNAL, "%s needs %u threads a block, and this device runs %d of them", symbol,
                        kernels[i].threads, n_threads);
-    CU_TRY(api, function_get(&n_shared, AE_CU_FUNCTION_SHARED, f), symbol, error);
-    CU_TRY(api, function_set(f, AE_CU_FUNCTION_SHARED_MOST, shared_most - n_shared), symbol, error);
+    CU_TRY(api, function_get(&n_shared, AE_CU_FUNCTION_SHARED, f), what, error);
+    CU_TRY(api, function_set(f, AE_CU_FUNCTION_SHARED_MOST, shared_most - n_shared), what, error);
     return AERIE_OK;
 }
 
@@ -171,7 +173,8 @@ static void cuda_close(ae_gpu_device *d)
 {
     if (!d) return;
     const ae_cuda_api *api = d->api;
-    if (d->context && enter(d, NULL) == AERIE_OK) {
+    if (d->context) {
+        (void)enter(d, NULL);
         if (d->queue) (void)api->stream_sync(d->queue);
         for (uint32_t i = 0; i < AE_GPU_MARKS; i++)
             if (d->marks[i]) (void)api->event_destroy(d->marks[i]);
@@ -179,8 +182,8 @@ static void cuda_close(ae_gpu_device *d)
         if (d->queue) (void)api->stream_destroy(d->queue);
         if (d->fills) (void)api->stream_destroy(d->fills);
         (void)api->context_set(NULL);
+        (void)api->context_release(d->device);
     }
-    if (d->context) (void)api->context_release(d->device);
     pthread_mutex_destroy(&d->fills_mutex);
     ae_free(d);
 }
@@ -234,7 +237,9 @@ static void *cuda_alloc(ae_gpu_device *d, size_t bytes)
 /* cuMemFree waits for what runs on the device. */
 static void cuda_free(ae_gpu_device *d, void *memory)
 {
-    if (memory && enter(d, NULL) == AERIE_OK) (void)d->api->free(address(memory));
+    if (!memory) return;
+    (void)enter(d, NULL); /* what is released is released, whatever fails */
+    (void)d->api->free(address(memory));
 }
 
 static void *cuda_alloc_pinned(ae_gpu_device *d, size_t bytes)
@@ -247,7 +252,9 @@ static void *cuda_alloc_pinned(ae_gpu_device *d, size_t bytes)
 
 static void cuda_free_pinned(ae_gpu_device *d, void *memory)
 {
-    if (memory && enter(d, NULL) == AERIE_OK) (void)d->api->host_free(memory);
+    if (!memory) return;
+    (void)enter(d, NULL);
+    (void)d->api->host_free(memory);
 }
 
 static aerie_status cuda_fill(ae_gpu_device *d, void *to, const void *host, size_t n, aerie_error *error)
@@ -366,7 +373,8 @@ static aerie_status cuda_replay(ae_gpu_device *d, ae_gpu_recording *recording, a
 static void cuda_recording_free(ae_gpu_device *d, ae_gpu_recording *recording)
 {
     if (!recording) return;
-    if (enter(d, NULL) == AERIE_OK) (void)d->api->exec_destroy(recording->exec);
+    (void)enter(d, NULL);
+    (void)d->api->exec_destroy(recording->exec);
     ae_free(recording);
 }
 
