@@ -15,6 +15,7 @@ typedef enum ae_weight_use {
     AE_WEIGHT_MATMUL = 1, /* y = W x */
     AE_WEIGHT_LOOKUP = 2, /* rows fetched by token id */
     AE_WEIGHT_IN_PLACE = 4, /* a preference: use the source's rows in place, do not pack them */
+    AE_WEIGHT_EXPERT = 8, /* with AE_WEIGHT_MATMUL: it is one of a layer's experts, and only ae_moe uses it */
 } ae_weight_use;
 
 #define AE_WEIGHT_ROWS 16 /* a weight is filled in multiples of this many rows */

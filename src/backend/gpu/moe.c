@@ -1,8 +1,210 @@
-/* moe.c - experts on the GPU: not there yet. Owns nothing. */
-#include "backend/gpu/gpu.h"
+/* moe.c - the feed-forward block with experts on the GPU.
+ *
+ * Owns nothing: works in the stream's scratch. The host does not learn which experts were chosen: the kernels read that on the
+ * device (moe.cu). A pair is a row and an expert that it chose. Each pair has a slot among the experts' rows; the slots of an
+ * expert stand together in whole tiles, so its weights are read once for all of them:
+ *   1. rows are normed and prepared, and multiplied by the router (and by the weights of the shared expert)
+ *   2. each row chooses its experts; pairs get slots
+ *   3. the rows of the pairs are prepared once more into their slots, and multiplied by gate and up
+ *   4. the hidden rows are prepared in the same slots, and multiplied by down
+ *   5. each row adds its pairs' results by ascending expert id, then that of the shared expert */
+#include <string.h>
+
+#include "backend/gpu/product_int.h"
+
+/* ---- Scratch ------------------------------------------------------------------------------------ */
+
+static size_t most_active(const ae_moe_shape *s, size_t n_pairs)
+{
+    return n_pairs < s->n_experts ? n_pairs : s->n_experts;
+}
+
+void ae_gpu_moe_layout(ae_layout *layout, const ae_stream_options *options, ae_gpu_product_scratch *m)
+{
+    const ae_moe_shape *s = &options->moe;
+    if (!s->n_experts) return;
+    const size_t n_rows = options->max_rows, n_pairs = n_rows * s->n_used, n_active = most_active(s, n_pairs);
+    const size_t n_slots = n_pairs + n_active * (AE_GPU_TILE - 1);
+    ae_gpu_rows_layout(layout, n_slots, s->n_embd > s->n_ff ? s->n_embd : s->n_ff, &m->slots);
+    m->logits = ae_layout_add(layout, n_rows * s->n_experts, sizeof(float));
+    m->shared_gate = ae_layout_add(layout, n_rows, sizeof(float));
+    m->ids = ae_layout_add(layout, n_pairs, sizeof(uint32_t));
+    m->weights = ae_layout_add(layout, n_pairs, sizeof(float));
+    m->slot = ae_layout_add(layout, n_pairs, sizeof(uint32_t));
+    m->active = ae_layout_add(layout, n_active, sizeof *m->active);
+    m->n_active = ae_layout_add(layout, 1, sizeof(uint32_t));
+    m->gate = ae_layout_add(layout, n_slots * s->n_ff, sizeof(float));
+    m->up = ae_layout_add(layout, n_slots * s->n_ff, sizeof(float));
+    m->down = ae_layout_add(layout, n_slots * s->n_embd, sizeof(float));
+    m->s_gate = ae_layout_add(layout, n_rows * s->n_ff_shared, sizeof(float));
+    m->s_up = ae_layout_add(layout, n_rows * s->n_ff_shared, sizeof(float));
+    m->s_down = ae_layout_add(layout, s->n_ff_shared ? n_rows * s->n_embd : 0, sizeof(float));
+}
+
+/* ---- Products of experts ------------------------------------------------------------------------ */
+
+/* The weights of a product of experts. */
+typedef struct stack {
+    ae_weight *const *weights; /* [n_experts]; NULL: no such product */
+    const float *bias;
+    float *y;
+} stack;
+
+/* Experts [first, first + n) of a stack; false: they are too far from each other in memory. */
+static bool fill_job(const stack *s, uint32_t first, uint32_t n, ae_gpu_expert_job *job)
+{
+    const uint8_t *base = s->weights[first]->product;
+    for (uint32_t i = 1; i < n; i++)
+        if (s->weights[first + i]->product < base) base = s->weights[first + i]->product;
+    for (uint32_t i = 0; i < n; i++) {
+        const size_t offset = (size_t)(s->weights[first + i]->product - base) / 64;
+        if (offset > UINT32_MAX) return false;
+        job->offset[i] = (uint32_t)offset;
+        job->scale[i] = s->weights[first + i]->scale;
+    }
+    job->base = base;
+    job->bias = s->bias;
+    job->y = s->y;
+    job->n_out = s->weights[0]->n_out;
+    return true;
+}
+
+static void launch(ae_stream *stream, const ae_moe *a, ae_gpu_form form, ae_gpu_expert_args *args)
+{
+    const ae_gpu_form_kernel k = ae_gpu_kernel_of(form);
+    const size_t n_pairs = (size_t)a->n_rows * a->routing.n_used;
+    const uint32_t n_active = n_pairs < a->routing.n_experts ? (uint32_t)n_pairs : a->routing.n_experts;
+    uint32_t n_blocks = 0;
+    for (uint32_t i = 0; i < args->n_jobs; i++) {
+        args->job[i].first_block = n_blocks;
+        n_blocks += ceil_div(args->job[i].n_out, k.n_out);
+    }
+    ae_gpu_launch(stream, k.experts, n_blocks, ceil_div(a->n_rows, k.n_rows), n_active, k.n_shared, args);
+}
+
+/* Multiplies the slots' rows by two stacks, of which the first may be empty. */
+static void multiply_experts(ae_stream *stream, const ae_moe *a, const ae_gpu_rows *rows, const stack stacks[2])
+{
+    const ae_gpu_product_scratch *m = &stream->product;
+    const uint32_t n = a->routing.n_experts;
+    for (uint32_t first = 0; first < n; first += AE_GPU_EXPERTS) {
+        const uint32_t here = n - first < AE_GPU_EXPERTS ? n - first : AE_GPU_EXPERTS;
+        ae_gpu_expert_args args = {.rows = *rows, .active = m->active, .n_active = m->n_active, .first_expert = first};
+        ae_gpu_form form = AE_GPU_FORM_NONE;
+        for (uint32_t i = 0; i < 2; i++) {
+            if (!stacks[i].weights) continue;
+            const ae_gpu_form own = stacks[i].weights[0]->form;
+            if (args.n_jobs && own != form) {
+                launch(stream, a, form, &args);
+                args.n_jobs = 0;
+            }
+            form = own;
+            if (form == AE_GPU_FORM_MMA || !fill_job(&stacks[i], first, here, &args.job[args.n_jobs++])) {
+                ae_gpu_decline(stream, "experts of this type, or far apart in memory,");
+                return;
+            }
+        }
+        launch(stream, a, form, &args);
+    }
+}
+
+/* ---- The steps ---------------------------------------------------------------------------------- */
+
+static void add_out(ae_matmul *in, const ae_weight *w, const float *bias, float *y)
+{
+    if (w) in->out[in->n_weights++] = (struct ae_matmul_out){w, bias, y, w->n_out, false};
+}
+
+/* Logits, and gate and up of the shared expert. Returns the rows that experts read, as f32: rows->x, or the latent rows. */
+static ae_gpu_rows route_rows(ae_stream *stream, const ae_moe *a)
+{
+    const ae_gpu_product_scratch *m = &stream->product;
+    const bool own_input = a->router_norm || a->latent, routed = a->routing.n_used > 0;
+    const ae_gpu_rows rows = ae_gpu_rows_of(&m->rows, a->n_rows, a->router ? a->router->n_in : a->shared_up->n_in);
+    ae_matmul in = {.n_rows = a->n_rows, .input = AE_INPUT_RMSNORM, .x = a->x, .x_stride = rows.n_in, .norm = a->norm,
+                    .norm_eps = a->norm_eps};
+    ae_matmul own = in;
+    add_out(own_input ? &own : &in, routed ? a->router : NULL, a->router_bias, m->logits);
+    if (own_input && routed) {
+        if (a->router_norm) own.norm = a->router_norm;
+        ae_gpu_prepare(stream, &(ae_gpu_preparation){.input = &own, .want = ae_gpu_wants(&own)}, &rows);
+        ae_gpu_multiply(stream, &own, &rows);
+    }
+    if (a->latent) return rows;
+    add_out(&in, a->shared_router, NULL, m->shared_gate);
+    add_out(&in, a->shared_gate, NULL, m->s_gate);
+    add_out(&in, a->shared_up, NULL, m->s_up);
+    ae_gpu_prepare(stream, &(ae_gpu_preparation){.input = &in, .want = ae_gpu_wants(&in) | AE_GPU_WANT_X}, &rows);
+    ae_gpu_multiply(stream, &in, &rows);
+    return rows;
+}
+
+static void choose(ae_stream *stream, const ae_moe *a)
+{
+    const ae_gpu_product_scratch *m = &stream->product;
+    const ae_gpu_route_args route = {.routing = a->routing, .logits = m->logits, .router_scale = a->router_scale,
+                                     .bias = a->bias, .out_scale = a->out_scale, .ids = m->ids, .weights = m->weights};
+    const ae_gpu_group_args group = {.ids = m->ids, .n_pairs = a->n_rows * a->routing.n_used,
+                                     .n_experts = a->routing.n_experts, .slots = m->slot, .active = m->active,
+                                     .n_active = m->n_active};
+    ae_gpu_launch(stream, AE_GPU_route, a->n_rows, 1, 1, AE_GPU_ROUTE_SHARED, &route);
+    ae_gpu_launch(stream, AE_GPU_group, 1, 1, 1, AE_GPU_GROUP_SHARED, &group);
+}
+
+/* f(gate) * up, or f(up) where there is no gate, of n_rows rows. */
+static ae_matmul hidden(uint32_t n_rows, const float *gate, const float *up, uint32_t n, ae_glu glu, float limit)
+{
+    return (ae_matmul){.n_rows = n_rows, .input = AE_INPUT_GLU, .x = gate ? gate : up, .x2 = gate ? up : NULL, .x_stride = n,
+                       .glu = glu, .glu_limit = limit};
+}
+
+static void run_experts(ae_stream *stream, const ae_moe *a, const ae_gpu_rows *input)
+{
+    const ae_gpu_product_scratch *m = &stream->product;
+    const uint32_t n_pairs = a->n_rows * a->routing.n_used, n_in = a->up[0]->n_in, n_ff = a->down[0]->n_in;
+    const ae_matmul x = {.n_rows = n_pairs, .input = AE_INPUT_PLAIN, .x = a->latent ? a->latent : input->x,
+                         .x_stride = a->latent ? n_in : input->x_stride};
+    const stack gate_up[2] = {{a->gate, a->gate_bias, m->gate}, {a->up, a->up_bias, m->up}};
+    const stack down[2] = {{NULL}, {a->down, a->down_bias, m->down}};
+    ae_gpu_preparation p = {.input = &x, .slots = m->slot, .shares = a->routing.n_used,
+                            .factor = a->weigh_input ? m->weights : NULL};
+    ae_gpu_rows rows = ae_gpu_rows_of(&m->slots, n_pairs, n_in);
+    p.want = ae_gpu_weight_wants(a->up[0]) | (a->gate ? ae_gpu_weight_wants(a->gate[0]) : 0);
+    ae_gpu_prepare(stream, &p, &rows);
+    multiply_experts(stream, a, &rows, gate_up);
+    const ae_matmul h = hidden(n_pairs, a->gate ? m->gate : NULL, m->up, n_ff, a->glu, a->glu_limit);
+    rows = ae_gpu_rows_of(&m->slots, n_pairs, n_ff);
+    p = (ae_gpu_preparation){.input = &h, .want = ae_gpu_weight_wants(a->down[0]), .slots = m->slot};
+    ae_gpu_prepare(stream, &p, &rows);
+    multiply_experts(stream, a, &rows, down);
+}
+
+static void run_shared(ae_stream *stream, const ae_moe *a)
+{
+    const ae_gpu_product_scratch *m = &stream->product;
+    const uint32_t n_ff = a->shared_down->n_in;
+    const ae_gpu_rows rows = ae_gpu_rows_of(&m->rows, a->n_rows, n_ff);
+    ae_matmul h = hidden(a->n_rows, a->shared_gate ? m->s_gate : NULL, m->s_up, n_ff, a->shared_glu, a->shared_limit);
+    add_out(&h, a->shared_down, NULL, m->s_down);
+    ae_gpu_prepare(stream, &(ae_gpu_preparation){.input = &h, .want = ae_gpu_wants(&h)}, &rows);
+    ae_gpu_multiply(stream, &h, &rows);
+}
 
 void ae_gpu_moe(ae_stream *stream, const ae_moe *args)
 {
-    (void)args;
-    ae_gpu_decline(stream, "models with experts");
+    const ae_gpu_product_scratch *m = &stream->product;
+    const uint32_t n_used = args->routing.n_used;
+    if (!args->n_rows) return;
+    const ae_gpu_rows rows = route_rows(stream, args);
+    if (n_used) {
+        choose(stream, args);
+        run_experts(stream, args, &rows);
+    }
+    if (args->shared_down) run_shared(stream, args);
+    const ae_gpu_combine_args combine = {
+        .down = m->down, .slots = m->slot, .weights = args->weigh_input ? NULL : m->weights,
+        .shared = args->shared_down ? m->s_down : NULL, .shared_gate = args->shared_router ? m->shared_gate : NULL,
+        .y = args->y, .n_used = n_used, .dim = args->down ? args->down[0]->n_out : args->shared_down->n_out,
+    };
+    ae_gpu_launch(stream, AE_GPU_combine, ceil_div(combine.dim, AE_GPU_COMBINE_THREADS), args->n_rows, 1, 0, &combine);
 }

@@ -4,39 +4,30 @@
  * multiplied by the kernels of its form, weights of one form in one launch. Owns nothing: works in the stream's scratch. */
 #include <string.h>
 
-#include "backend/gpu/gpu.h"
-#include "backend/gpu/weight.h"
-
-#if __has_include("backend/gpu/weight_mma.h")
+#include "backend/gpu/product_int.h"
 #include "backend/gpu/weight_mma.h"
-#else
-static void ae_gpu_mma_run(ae_stream *stream, const ae_gpu_rows *rows, const ae_gpu_job *jobs, uint32_t n_jobs)
-{
-    (void)stream, (void)rows, (void)jobs, (void)n_jobs;
-}
-#endif
 
 #define MOST_BLOCKS 1024 /* of a preparation by norm: more pieces of a row than that would only repeat the norm's sums */
 
-static uint32_t ceil_div(size_t a, size_t b)
-{
-    return (uint32_t)((a + b - 1) / b);
-}
-
 /* ---- Scratch ------------------------------------------------------------------------------------ */
+
+void ae_gpu_rows_layout(ae_layout *layout, size_t n_rows, size_t max_in, ae_gpu_rows *rows)
+{
+    const size_t units = (max_in + 255) / 256, tiles = ceil_div(n_rows, AE_GPU_TILE);
+    rows->x = ae_layout_add(layout, tiles * AE_GPU_TILE * units * 256, sizeof(float));
+    rows->r32 = ae_layout_add(layout, (tiles + AE_GPU_SPARE_TILES) * units * 4, AE_MMA_RECORD);
+    rows->r256 = ae_layout_add(layout, (tiles + AE_GPU_SPARE_TILES) * units, AE_MMA_RECORD_256);
+    rows->b16 = ae_layout_add(layout, tiles * AE_GPU_TILE * units * 16, sizeof(int16_t));
+}
 
 void ae_gpu_product_layout(ae_layout *layout, const ae_gpu_backend *backend, const ae_stream_options *options,
                            ae_gpu_product_scratch *scratch)
 {
-    const size_t max_in = ((size_t)options->max_in + 255) / 256 * 256, units = max_in / 256;
-    const size_t tiles = ceil_div(options->max_rows, 64) * 8; /* kernels by matrix instructions read up to 64 rows */
     (void)backend;
-    scratch->max_in = (uint32_t)max_in;
-    scratch->tiles = (uint32_t)tiles;
-    scratch->rows.x = ae_layout_add(layout, tiles * AE_GPU_TILE * max_in, sizeof(float));
-    scratch->rows.r32 = ae_layout_add(layout, (tiles + 8) * (max_in / 64), AE_MMA_RECORD);
-    scratch->rows.r256 = ae_layout_add(layout, (tiles + 8) * units, AE_MMA_RECORD_256);
-    scratch->rows.b16 = ae_layout_add(layout, tiles * AE_GPU_TILE * units * 16, sizeof(int16_t));
+    scratch->max_in = ceil_div(options->max_in, 256) * 256;
+    scratch->tiles = ceil_div(options->max_rows, AE_GPU_TILE);
+    ae_gpu_rows_layout(layout, options->max_rows, options->max_in, &scratch->rows);
+    ae_gpu_moe_layout(layout, options, scratch);
 }
 
 /* ---- Preparing rows ----------------------------------------------------------------------------- */
@@ -55,16 +46,16 @@ static uint32_t columns_of(const ae_matmul *a, uint32_t n_in, uint32_t n_rows, u
     return ceil_div(groups, pieces) * 256;
 }
 
-/* Prepares the rows of n_heads heads (1: a plain product), x_step floats from head to head. */
-static void prepare(ae_stream *stream, const ae_matmul *a, uint32_t want, uint32_t n_heads, size_t x_step,
-                    const ae_gpu_rows *rows)
+void ae_gpu_prepare(ae_stream *stream, const ae_gpu_preparation *p, const ae_gpu_rows *rows)
 {
+    const ae_matmul *a = p->input;
     const uint32_t n_in = rows->n_in, staged = is_norm(a) && n_in <= AE_GPU_ACTIVATION_STAGED;
+    const uint32_t n_heads = p->n_heads ? p->n_heads : 1;
     const ae_gpu_activation_args args = {
-        .out = *rows, .want = want, .input = a->input, .glu = a->glu, .columns = columns_of(a, n_in, a->n_rows, n_heads),
+        .out = *rows, .want = p->want, .input = a->input, .glu = a->glu, .columns = columns_of(a, n_in, a->n_rows, n_heads),
         .staged = staged, .head_rows = ceil_div(a->n_rows, AE_GPU_TILE) * AE_GPU_TILE, .norm_eps = a->norm_eps,
-        .glu_limit = a->glu_limit, .x = a->x, .x2 = a->x2, .x_stride = a->x_stride, .x_step = x_step, .norm = a->norm,
-        .norm_bias = a->norm_bias,
+        .glu_limit = a->glu_limit, .x = a->x, .x2 = a->x2, .x_stride = a->x_stride, .x_step = p->x_step, .norm = a->norm,
+        .norm_bias = a->norm_bias, .slots = p->slots, .shares = p->shares, .factor = p->factor,
     };
     ae_gpu_launch(stream, AE_GPU_activation, ceil_div(n_in, args.columns), a->n_rows, n_heads,
                   AE_GPU_ACTIVATION_SHARED(staged ? n_in : 0), &args);
@@ -85,25 +76,23 @@ static bool reads_in_place(const ae_matmul *a, uint32_t n_in)
 
 /* ---- Multiplying -------------------------------------------------------------------------------- */
 
-typedef struct form_kernel {
-    ae_gpu_kernel kernel;
-    uint32_t n_out, n_rows; /* of a block */
-    uint32_t n_shared;
-} form_kernel;
-
-static form_kernel kernel_of(ae_gpu_form form)
+ae_gpu_form_kernel ae_gpu_kernel_of(ae_gpu_form form)
 {
-    const uint32_t outs = AE_GPU_PRODUCT_OUT, rows = AE_GPU_PRODUCT_ROWS;
+    ae_gpu_form_kernel k = {.n_out = AE_GPU_PRODUCT_OUT, .n_rows = AE_GPU_PRODUCT_ROWS};
+#define KERNEL(name) k.product = AE_GPU_product_##name, k.experts = AE_GPU_experts_##name
     switch (form) {
-    case AE_GPU_FORM_32: return (form_kernel){AE_GPU_product_32, outs, rows, AE_GPU_PRODUCT_SHARED(32)};
-    case AE_GPU_FORM_32_MIN: return (form_kernel){AE_GPU_product_32_min, outs, rows, AE_GPU_PRODUCT_SHARED(64)};
-    case AE_GPU_FORM_32_TWO: return (form_kernel){AE_GPU_product_32_two, outs, rows, AE_GPU_PRODUCT_SHARED(64)};
-    case AE_GPU_FORM_256: return (form_kernel){AE_GPU_product_256, outs, rows, AE_GPU_PRODUCT_SHARED(4)};
-    case AE_GPU_FORM_256_MIN: return (form_kernel){AE_GPU_product_256_min, outs, rows, AE_GPU_PRODUCT_SHARED(8)};
-    case AE_GPU_FORM_F32: return (form_kernel){AE_GPU_product_f32, AE_GPU_FLOAT_OUT, AE_GPU_FLOAT_ROWS, 0};
-    case AE_GPU_FORM_F16: return (form_kernel){AE_GPU_product_f16, AE_GPU_FLOAT_OUT, AE_GPU_FLOAT_ROWS, 0};
-    default: return (form_kernel){AE_GPU_product_bf16, AE_GPU_FLOAT_OUT, AE_GPU_FLOAT_ROWS, 0};
+    case AE_GPU_FORM_32: KERNEL(32), k.n_shared = AE_GPU_PRODUCT_SHARED(32); return k;
+    case AE_GPU_FORM_32_MIN: KERNEL(32_min), k.n_shared = AE_GPU_PRODUCT_SHARED(64); return k;
+    case AE_GPU_FORM_32_TWO: KERNEL(32_two), k.n_shared = AE_GPU_PRODUCT_SHARED(64); return k;
+    case AE_GPU_FORM_256: KERNEL(256), k.n_shared = AE_GPU_PRODUCT_SHARED(4); return k;
+    case AE_GPU_FORM_256_MIN: KERNEL(256_min), k.n_shared = AE_GPU_PRODUCT_SHARED(8); return k;
+    case AE_GPU_FORM_F32: KERNEL(f32); break;
+    case AE_GPU_FORM_F16: KERNEL(f16); break;
+    default: KERNEL(bf16); break;
     }
+#undef KERNEL
+    k.n_out = AE_GPU_FLOAT_OUT, k.n_rows = AE_GPU_FLOAT_ROWS;
+    return k;
 }
 
 static ae_gpu_job job_of(const ae_weight *w, const struct ae_matmul_out *out, uint32_t first_row, uint32_t n_rows)
@@ -116,13 +105,13 @@ static ae_gpu_job job_of(const ae_weight *w, const struct ae_matmul_out *out, ui
 /* Launches the jobs that are in args, all of one generic form and one number of rows. */
 static void launch(ae_stream *stream, ae_gpu_form form, ae_gpu_product_args *args)
 {
-    const form_kernel k = kernel_of(form);
+    const ae_gpu_form_kernel k = ae_gpu_kernel_of(form);
     uint32_t n_blocks = 0;
     for (uint32_t i = 0; i < args->n_jobs; i++) {
         args->job[i].first_block = n_blocks;
         n_blocks += ceil_div(args->job[i].n_out, k.n_out);
     }
-    ae_gpu_launch(stream, k.kernel, n_blocks, ceil_div(args->job[0].n_rows, k.n_rows), args->n_heads ? args->n_heads : 1,
+    ae_gpu_launch(stream, k.product, n_blocks, ceil_div(args->job[0].n_rows, k.n_rows), args->n_heads ? args->n_heads : 1,
                   k.n_shared, args);
 }
 
@@ -136,26 +125,44 @@ static void multiply_form(ae_stream *stream, const ae_matmul *a, const ae_gpu_ro
     else launch(stream, form, &args);
 }
 
+uint32_t ae_gpu_wants(const ae_matmul *args)
+{
+    uint32_t want = 0;
+    for (uint32_t i = 0; i < args->n_weights; i++) want |= ae_gpu_weight_wants(args->out[i].weight);
+    return want;
+}
+
+ae_gpu_rows ae_gpu_rows_of(const ae_gpu_rows *room, uint32_t n_rows, uint32_t n_in)
+{
+    ae_gpu_rows rows = *room;
+    rows.n_rows = n_rows;
+    rows.n_in = n_in;
+    rows.x_stride = (n_in + 15) / 16 * 16;
+    return rows;
+}
+
+void ae_gpu_multiply(ae_stream *stream, const ae_matmul *args, const ae_gpu_rows *rows)
+{
+    uint32_t done = 0;
+    for (uint32_t i = 0; i < args->n_weights; i++) {
+        const ae_gpu_form form = args->out[i].weight->form;
+        if (!(done >> form & 1)) multiply_form(stream, args, rows, form);
+        done |= 1u << form;
+    }
+}
+
 void ae_gpu_matmul(ae_stream *stream, const ae_matmul *args)
 {
-    ae_gpu_rows rows = stream->product.rows;
-    uint32_t want = 0, done = 0;
     if (!args->n_rows || !args->n_weights) return;
-    for (uint32_t i = 0; i < args->n_weights; i++) want |= ae_gpu_weight_wants(args->out[i].weight);
-    rows.n_rows = args->n_rows;
-    rows.n_in = args->out[0].weight->n_in;
-    rows.x_stride = (rows.n_in + 15) / 16 * 16;
+    uint32_t want = ae_gpu_wants(args);
+    ae_gpu_rows rows = ae_gpu_rows_of(&stream->product.rows, args->n_rows, args->out[0].weight->n_in);
     if (want & AE_GPU_WANT_X && reads_in_place(args, rows.n_in)) {
         rows.x = (float *)(uintptr_t)args->x;
         rows.x_stride = (uint32_t)args->x_stride;
         want &= ~(uint32_t)AE_GPU_WANT_X;
     }
-    if (want) prepare(stream, args, want, 1, 0, &rows);
-    for (uint32_t i = 0; i < args->n_weights; i++) {
-        const ae_gpu_form form = args->out[i].weight->form;
-        if (!(done >> form & 1)) multiply_form(stream, args, &rows, form);
-        done |= 1u << form;
-    }
+    if (want) ae_gpu_prepare(stream, &(ae_gpu_preparation){.input = args, .want = want}, &rows);
+    ae_gpu_multiply(stream, args, &rows);
 }
 
 /* ---- A product for each head -------------------------------------------------------------------- */
@@ -188,15 +195,13 @@ void ae_gpu_head_matmul(ae_stream *stream, const ae_head_matmul *args)
     const uint32_t tiles = ceil_div(args->n_rows, AE_GPU_TILE), n_in = (w->n_in + 255) / 256 * 256;
     const size_t room = (size_t)stream->product.tiles * stream->product.max_in / n_in / tiles;
     const uint32_t most = room < 1 ? 1 : room < AE_GPU_HEADS ? (uint32_t)room : AE_GPU_HEADS;
-    ae_gpu_rows rows = stream->product.rows;
-    rows.n_in = w->n_in;
-    rows.x_stride = (w->n_in + 15) / 16 * 16;
     for (uint32_t first = 0; first < args->n_heads; first += most) {
         const uint32_t left = args->n_heads - first, n = left < most ? left : most;
         const ae_matmul in = {.n_rows = args->n_rows, .input = AE_INPUT_PLAIN, .x = args->x + first * args->x_step,
                               .x_stride = args->x_stride};
-        rows.n_rows = n * tiles * AE_GPU_TILE;
-        prepare(stream, &in, ae_gpu_weight_wants(w), n, args->x_step, &rows);
+        const ae_gpu_rows rows = ae_gpu_rows_of(&stream->product.rows, n * tiles * AE_GPU_TILE, w->n_in);
+        const ae_gpu_preparation p = {.input = &in, .want = ae_gpu_weight_wants(w), .n_heads = n, .x_step = args->x_step};
+        ae_gpu_prepare(stream, &p, &rows);
         multiply_heads(stream, args, &rows, first, n);
     }
 }

@@ -7,20 +7,9 @@
 
 #include <string.h>
 
+#include "backend/gpu/weight_mma.h"
 #include "base/mem.h"
 #include "quant/types.h"
-
-#if __has_include("backend/gpu/weight_mma.h")
-#include "backend/gpu/weight_mma.h"
-#else
-static bool ae_gpu_mma_takes(const ae_weight_source *source, const ae_gpu_facts *facts) { return (void)source, (void)facts, false; }
-static size_t ae_gpu_mma_bytes(uint32_t type, uint32_t n_out, uint32_t n_in) { return (void)type, (void)n_out, (void)n_in, 0; }
-static aerie_status ae_gpu_mma_fill(ae_gpu_backend *b, uint32_t type, uint32_t n_out, uint32_t n_in, uint8_t *device,
-                                    const void *rows, uint32_t first, uint32_t n, aerie_error *error)
-{
-    return (void)b, (void)type, (void)n_out, (void)n_in, (void)device, (void)rows, (void)first, (void)n, (void)error, AERIE_OK;
-}
-#endif
 
 /* The forms of a weight and the device bytes of each; table 0: lookups use the product's form. */
 typedef struct forms {
@@ -33,7 +22,7 @@ static forms forms_of(const ae_gpu_backend *backend, const ae_weight_source *sou
     forms f = {0};
     const ae_gpu_form generic = ae_gpu_generic_form(source->type);
     if (source->use & AE_WEIGHT_MATMUL) {
-        const bool mma = ae_gpu_mma_takes(source, &backend->facts);
+        const bool mma = !(source->use & AE_WEIGHT_EXPERT) && ae_gpu_mma_takes(source, &backend->facts);
         f.product_form = mma ? AE_GPU_FORM_MMA : generic;
         f.product = mma ? ae_gpu_mma_bytes(source->type, source->n_out, source->n_in)
                         : ae_gpu_generic_bytes(generic, source->n_out, source->n_in);

@@ -91,7 +91,8 @@ static ae_weight_source source_of(const ae_part *part)
                                   .use = AE_WEIGHT_MATMUL};
     const size_t at = part->first * ae_type_row_bytes(t->type, (uint64_t)t->ne[0]);
     return (ae_weight_source){.type = t->type, .n_out = part->n_rows, .n_in = (uint32_t)t->ne[0],
-                              .data = t->data ? (const uint8_t *)t->data + at : NULL, .use = part->use};
+                              .data = t->data ? (const uint8_t *)t->data + at : NULL,
+                              .use = part->use | (part->is_expert ? AE_WEIGHT_EXPERT : 0u)};
 }
 
 static size_t bytes_of(const ae_part *part, const ae_backend *backend)

@@ -211,14 +211,17 @@ AE_DEV float value_of(const ae_gpu_activation_args &a, const row_facts &f, const
 AE_KERNEL(activation, ae_gpu_activation_args, AE_GPU_ACTIVATION_THREADS)
 {
     AE_SHARED(shared);
-    const uint32_t row = ae_block_y(), head = ae_block_z(), n = a.out.n_in, to = row + head * a.head_rows;
+    const uint32_t i_row = ae_block_y(), head = ae_block_z(), n = a.out.n_in;
+    const uint32_t to = a.slots ? a.slots[i_row] : i_row + head * a.head_rows;
+    const uint32_t row = !a.slots ? i_row : a.shares ? i_row / a.shares : to;
     const uint32_t begin = ae_block_x() * a.columns, left = n - begin, end = left < a.columns ? n : begin + a.columns;
     const float *x = a.x + row * a.x_stride + head * a.x_step;
     const float *x2 = a.x2 ? a.x2 + row * a.x_stride + head * a.x_step : NULL;
     const row_facts facts = row_facts_of(a, x, shared);
     for (uint32_t i = begin; i < end; i += 256) {
         const uint32_t k = i + ae_thread();
-        const float v = k < n ? value_of(a, facts, x, x2, k) : 0.0f;
+        float v = k < n ? value_of(a, facts, x, x2, k) : 0.0f;
+        if (a.factor) v = a.factor[i_row] * v;
         if (a.want & AE_GPU_WANT_X && k < n) a.out.x[static_cast<size_t>(to) * a.out.x_stride + k] = v;
         if (a.want & AE_GPU_WANT_32) write_32(a.out, to, k, v);
         if (a.want & AE_GPU_WANT_256) write_256(a, shared, to, k, v);

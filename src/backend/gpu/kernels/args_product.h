@@ -41,6 +41,9 @@ typedef struct ae_gpu_activation_args {
     const float *x, *x2;     /* f32 [n_rows][x_stride]; x2 may be NULL */
     size_t x_stride, x_step; /* x_step: from head to head */
     const float *norm, *norm_bias; /* f32 [n_in]; norm_bias may be NULL */
+    const uint32_t *slots;   /* [n_rows] where each row's result goes among the prepared rows; NULL: to the row's own number */
+    uint32_t shares;         /* with slots: this many rows in turn have one row of x; 0: the row of x is the slot */
+    const float *factor;     /* f32 [n_rows] of each row of plain x; or NULL */
 } ae_gpu_activation_args;
 
 #define AE_GPU_ACTIVATION_SHARED(n_staged) (320u + 4u * (n_staged))
@@ -97,6 +100,35 @@ typedef struct ae_gpu_product_args {
     float head_scale[AE_GPU_HEADS]; /* 1 where a head's weight has none */
 } ae_gpu_product_args;
 
+/* ---- Products of experts ------------------------------------------------------------------------ */
+
+#define AE_GPU_EXPERTS 220 /* of a launch: what 4,000 bytes of arguments hold */
+
+/* An expert that some rows have chosen, and where these are among the prepared rows. */
+typedef struct ae_gpu_active {
+    uint32_t expert, first_row, n_rows; /* first_row is a multiple of AE_GPU_TILE */
+} ae_gpu_active;
+
+/* y[row] = W_e x[row] (* scale_e) (+ bias_e) for each prepared row of each active expert e. */
+typedef struct ae_gpu_expert_job {
+    const uint8_t *base;             /* expert first_expert + i has its weight 64 * offset[i] bytes from here */
+    const float *bias;               /* f32 [n_experts][n_out] or NULL */
+    float *y;                        /* f32 [rows][n_out] */
+    uint32_t n_out, first_block;     /* first_block: set by the launch */
+    uint32_t offset[AE_GPU_EXPERTS];
+    float scale[AE_GPU_EXPERTS];     /* 1 where an expert has none */
+} ae_gpu_expert_job;
+
+/* Grid: blocks of outputs of all jobs, groups of rows, active experts. Other experts than first_expert to first_expert +
+ * AE_GPU_EXPERTS - 1 are left to other launches. */
+typedef struct ae_gpu_expert_args {
+    ae_gpu_rows rows;
+    const ae_gpu_active *active;     /* [n_active] on the device */
+    const uint32_t *n_active;        /* on the device */
+    uint32_t first_expert, n_jobs;
+    ae_gpu_expert_job job[2];
+} ae_gpu_expert_args;
+
 #define AE_GPU_PRODUCT_THREADS 128
 #define AE_GPU_PRODUCT_OUT 16       /* outputs of a block, integer weights */
 #define AE_GPU_PRODUCT_ROWS 32      /* rows of a block, likewise */
@@ -132,6 +164,14 @@ typedef struct ae_gpu_lookup_args {
     X(product_f32, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
     X(product_f16, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
     X(product_bf16, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
+    X(experts_32, ae_gpu_expert_args, AE_GPU_PRODUCT_THREADS) \
+    X(experts_32_min, ae_gpu_expert_args, AE_GPU_PRODUCT_THREADS) \
+    X(experts_32_two, ae_gpu_expert_args, AE_GPU_PRODUCT_THREADS) \
+    X(experts_256, ae_gpu_expert_args, AE_GPU_PRODUCT_THREADS) \
+    X(experts_256_min, ae_gpu_expert_args, AE_GPU_PRODUCT_THREADS) \
+    X(experts_f32, ae_gpu_expert_args, AE_GPU_PRODUCT_THREADS) \
+    X(experts_f16, ae_gpu_expert_args, AE_GPU_PRODUCT_THREADS) \
+    X(experts_bf16, ae_gpu_expert_args, AE_GPU_PRODUCT_THREADS) \
     X(lookup, ae_gpu_lookup_args, AE_GPU_LOOKUP_THREADS)
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "backend/gpu/kernels/args_attention.h"
 #include "backend/gpu/kernels/args_mma.h"
+#include "backend/gpu/kernels/args_moe.h"
 #include "backend/gpu/kernels/args_product.h"
 #include "backend/gpu/kernels/args_rows.h"
 #include "backend/gpu/kernels/args_state.h"
@@ -16,6 +17,7 @@
 #define AE_GPU_KERNELS(X) \
     AE_GPU_KERNELS_PRODUCT(X) \
     AE_GPU_KERNELS_MMA(X) \
+    AE_GPU_KERNELS_MOE(X) \
     AE_GPU_KERNELS_ROWS(X) \
     AE_GPU_KERNELS_ATTENTION(X) \
     AE_GPU_KERNELS_STATE(X)

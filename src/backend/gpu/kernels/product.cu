@@ -12,36 +12,69 @@
 #define STEP 1024
 #define STRIDE 33 /* pairs of one chain step in shared memory: one for each lane, and one to spread banks */
 
-/* The job of a block, its weight and its rows. */
+/* What a block multiplies. */
 typedef struct place {
     const uint8_t *weight;
-    float *y;
-    float scale; /* 1 without one */
-    uint32_t job, first_row, out, row; /* out: of the block; row: of the block, counted from the job's first */
+    const float *bias;         /* or NULL */
+    float *y;                  /* of the job's first row */
+    size_t y_stride;
+    float scale;               /* 1 without one */
+    uint32_t add, n_out;
+    uint32_t first_row, n_rows; /* the job's, among the prepared rows */
+    uint32_t out, row;         /* the block's first output, and its first row, counted from first_row */
 } place;
 
 AE_DEV place place_of(const ae_gpu_product_args &a, uint32_t n_outs, uint32_t n_rows)
 {
+    uint32_t i = 0;
+    while (i + 1 < a.n_jobs && ae_block_x() >= a.job[i + 1].first_block) i++;
+    const ae_gpu_job &job = a.job[i];
+    const uint32_t head = ae_block_z();
     place p;
-    p.job = 0;
-    while (p.job + 1 < a.n_jobs && ae_block_x() >= a.job[p.job + 1].first_block) p.job++;
-    const ae_gpu_job &job = a.job[p.job];
+    p.weight = a.n_heads ? a.heads[head] : job.weight;
+    p.bias = job.bias;
+    p.y = job.y + head * a.y_step;
+    p.y_stride = job.y_stride;
+    p.scale = a.n_heads ? a.head_scale[head] : job.has_scale ? job.scale : 1.0f;
+    p.add = job.add;
+    p.n_out = job.n_out;
+    p.first_row = job.first_row + head * a.head_rows;
+    p.n_rows = job.n_rows;
     p.out = (ae_block_x() - job.first_block) * n_outs;
     p.row = ae_block_y() * n_rows;
-    p.weight = a.n_heads ? a.heads[ae_block_z()] : job.weight;
-    p.scale = a.n_heads ? a.head_scale[ae_block_z()] : job.has_scale ? job.scale : 1.0f;
-    p.y = job.y + ae_block_z() * a.y_step;
-    p.first_row = job.first_row + ae_block_z() * a.head_rows;
     return p;
 }
 
-AE_DEV void store(const ae_gpu_job &job, const place &p, uint32_t row, uint32_t out, float acc)
+/* Of experts: n_rows is 0 where the block has none. */
+AE_DEV place place_of(const ae_gpu_expert_args &a, uint32_t n_outs, uint32_t n_rows)
 {
-    if (row >= job.n_rows || out >= job.n_out) return;
-    float *y = p.y + row * job.y_stride + out;
+    const uint32_t i = a.n_jobs > 1 && ae_block_x() >= a.job[1].first_block;
+    const ae_gpu_expert_job &job = a.job[i];
+    place p = {};
+    if (ae_block_z() >= *a.n_active) return p;
+    const ae_gpu_active active = a.active[ae_block_z()];
+    const uint32_t e = active.expert - a.first_expert;
+    p.row = ae_block_y() * n_rows;
+    if (e >= AE_GPU_EXPERTS || p.row >= active.n_rows) return p;
+    p.weight = job.base + static_cast<size_t>(job.offset[e]) * 64;
+    p.bias = job.bias ? job.bias + static_cast<size_t>(active.expert) * job.n_out : NULL;
+    p.y_stride = job.n_out;
+    p.y = job.y + static_cast<size_t>(active.first_row) * job.n_out;
+    p.scale = job.scale[e];
+    p.n_out = job.n_out;
+    p.first_row = active.first_row;
+    p.n_rows = active.n_rows;
+    p.out = (ae_block_x() - job.first_block) * n_outs;
+    return p;
+}
+
+AE_DEV void store(const place &p, uint32_t row, uint32_t out, float acc)
+{
+    if (row >= p.n_rows || out >= p.n_out) return;
+    float *y = p.y + row * p.y_stride + out;
     acc *= p.scale;
-    if (job.bias) acc += job.bias[out];
-    *y = job.add ? *y + acc : acc;
+    if (p.bias) acc += p.bias[out];
+    *y = p.add ? *y + acc : acc;
 }
 
 /* ---- Integer weights ---------------------------------------------------------------------------- */
@@ -229,16 +262,14 @@ template <int form> AE_DEV void pairs_256(const ae_gpu_rows &rows, const planes 
     }
 }
 
-template <int form> AE_DEV void product(const ae_gpu_product_args &a, uint8_t *shared)
+template <int form> AE_DEV void product(const ae_gpu_rows &rows, const place &at, uint8_t *shared)
 {
     const bool wide = form >= AE_GPU_FORM_256;
     const uint32_t steps = form == AE_GPU_FORM_32 ? 32 : form == AE_GPU_FORM_256 ? 4 : wide ? 8 : 64; /* chain steps of a STEP */
-    const place at = place_of(a, AE_GPU_PRODUCT_OUT, AE_GPU_PRODUCT_ROWS);
-    const ae_gpu_job &job = a.job[at.job];
-    const uint32_t lane = ae_thread() % 32, out = at.out + ae_thread() / 32 * OUTS, n_in = a.rows.n_in;
-    const uint32_t n_groups = ae_min((job.n_rows - at.row + AE_GPU_TILE - 1) / AE_GPU_TILE,
+    const uint32_t lane = ae_thread() % 32, out = at.out + ae_thread() / 32 * OUTS, n_in = rows.n_in;
+    const uint32_t n_groups = ae_min((at.n_rows - at.row + AE_GPU_TILE - 1) / AE_GPU_TILE,
                                      static_cast<uint32_t>(AE_GPU_PRODUCT_ROWS / AE_GPU_TILE));
-    const planes p = planes_of<form>(at.weight, job.n_out, n_in);
+    const planes p = planes_of<form>(at.weight, at.n_out, n_in);
     uint8_t *pairs = shared + ae_thread() / 32 * (steps * STRIDE * 8);
     float acc[AE_GPU_PRODUCT_ROWS / AE_GPU_TILE] = {};
     AE_NO_UNROLL
@@ -258,31 +289,37 @@ template <int form> AE_DEV void product(const ae_gpu_product_args &a, uint8_t *s
         AE_UNROLL
         for (uint32_t g = 0; g < AE_GPU_PRODUCT_ROWS / AE_GPU_TILE; g++) {
             if (g >= n_groups) break;
-            const uint32_t row = at.row + g * AE_GPU_TILE, n = job.n_rows - row;
+            const uint32_t row = at.row + g * AE_GPU_TILE, n = at.n_rows - row;
             ae_sync_warp(); /* the pairs of the group before have been read */
-            if (wide) pairs_256<form>(a.rows, p, w, sub, out, u, at.first_row + row, n, pairs);
-            else pairs_32<form>(a.rows, p, w, out, u, at.first_row + row, n, pairs);
+            if (wide) pairs_256<form>(rows, p, w, sub, out, u, at.first_row + row, n, pairs);
+            else pairs_32<form>(rows, p, w, out, u, at.first_row + row, n, pairs);
             ae_sync_warp();
             acc[g] = walk(pairs, n_steps, acc[g]);
         }
     }
     AE_UNROLL
     for (uint32_t g = 0; g < AE_GPU_PRODUCT_ROWS / AE_GPU_TILE; g++)
-        store(job, at, at.row + g * AE_GPU_TILE + lane % AE_GPU_TILE, out + lane / AE_GPU_TILE, acc[g]);
+        store(at, at.row + g * AE_GPU_TILE + lane % AE_GPU_TILE, out + lane / AE_GPU_TILE, acc[g]);
 }
 
-#define INTEGER_KERNEL(name, form) \
-    AE_KERNEL(name, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
+#define INTEGER_KERNELS(name, form) \
+    AE_KERNEL(product_##name, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
     { \
         AE_SHARED(shared); \
-        product<form>(a, shared); \
+        product<form>(a.rows, place_of(a, AE_GPU_PRODUCT_OUT, AE_GPU_PRODUCT_ROWS), shared); \
+    } \
+    AE_KERNEL(experts_##name, ae_gpu_expert_args, AE_GPU_PRODUCT_THREADS) \
+    { \
+        AE_SHARED(shared); \
+        const place at = place_of(a, AE_GPU_PRODUCT_OUT, AE_GPU_PRODUCT_ROWS); \
+        if (at.n_rows) product<form>(a.rows, at, shared); \
     }
 
-INTEGER_KERNEL(product_32, AE_GPU_FORM_32)
-INTEGER_KERNEL(product_32_min, AE_GPU_FORM_32_MIN)
-INTEGER_KERNEL(product_32_two, AE_GPU_FORM_32_TWO)
-INTEGER_KERNEL(product_256, AE_GPU_FORM_256)
-INTEGER_KERNEL(product_256_min, AE_GPU_FORM_256_MIN)
+INTEGER_KERNELS(32, AE_GPU_FORM_32)
+INTEGER_KERNELS(32_min, AE_GPU_FORM_32_MIN)
+INTEGER_KERNELS(32_two, AE_GPU_FORM_32_TWO)
+INTEGER_KERNELS(256, AE_GPU_FORM_256)
+INTEGER_KERNELS(256_min, AE_GPU_FORM_256_MIN)
 
 /* ---- Float weights ------------------------------------------------------------------------------ */
 
@@ -327,14 +364,12 @@ AE_DEV float sum_16(float *acc)
     return (acc[0] + acc[2]) + (acc[1] + acc[3]);
 }
 
-template <int form> AE_DEV void product_float(const ae_gpu_product_args &a)
+template <int form> AE_DEV void product_float(const ae_gpu_rows &rows, const place &at)
 {
-    const place at = place_of(a, AE_GPU_FLOAT_OUT, AE_GPU_FLOAT_ROWS);
-    const ae_gpu_job &job = a.job[at.job];
-    const uint32_t quarter = ae_thread() % 4, out = at.out + ae_thread() / 4, n = job.n_rows - at.row, n_in = a.rows.n_in;
+    const uint32_t quarter = ae_thread() % 4, out = at.out + ae_thread() / 4, n = at.n_rows - at.row, n_in = rows.n_in;
     const uint32_t size = form == AE_GPU_FORM_F32 ? 4 : 2, full = n_in / 16 * 16;
-    const uint8_t *w = at.weight + static_cast<size_t>(out < job.n_out ? out : 0) * ((n_in + 15) / 16 * 16) * size;
-    const float *x = a.rows.x + static_cast<size_t>(at.first_row + at.row) * a.rows.x_stride;
+    const uint8_t *w = at.weight + static_cast<size_t>(out < at.n_out ? out : 0) * ((n_in + 15) / 16 * 16) * size;
+    const float *x = rows.x + static_cast<size_t>(at.first_row + at.row) * rows.x_stride;
     float acc[AE_GPU_FLOAT_ROWS][4] = {};
     AE_NO_UNROLL
     for (uint32_t k = quarter * 4; k < full; k += 64) {
@@ -348,21 +383,32 @@ template <int form> AE_DEV void product_float(const ae_gpu_product_args &a)
             AE_UNROLL
             for (uint32_t i = 0; i < 4; i++)
                 if (k + 16 * i < full)
-                    chain_step(acc[r], v[i], load_x(x + static_cast<size_t>(r) * a.rows.x_stride + k + 16 * i), 4);
+                    chain_step(acc[r], v[i], load_x(x + static_cast<size_t>(r) * rows.x_stride + k + 16 * i), 4);
         }
     }
     const uint32_t k = full + quarter * 4, rest = k < n_in ? n_in - k : 0;
     for (uint32_t r = 0; r < AE_GPU_FLOAT_ROWS && rest; r++) {
         if (r >= n) break;
-        chain_step(acc[r], load_weights<form>(w, k), load_x(x + static_cast<size_t>(r) * a.rows.x_stride + k), rest);
+        chain_step(acc[r], load_weights<form>(w, k), load_x(x + static_cast<size_t>(r) * rows.x_stride + k), rest);
     }
     AE_UNROLL
     for (uint32_t r = 0; r < AE_GPU_FLOAT_ROWS; r++) {
         const float sum = sum_16(acc[r]);
-        if (quarter == r % 4) store(job, at, at.row + r, out, sum);
+        if (quarter == r % 4) store(at, at.row + r, out, sum);
     }
 }
 
-AE_KERNEL(product_f32, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) { product_float<AE_GPU_FORM_F32>(a); }
-AE_KERNEL(product_f16, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) { product_float<AE_GPU_FORM_F16>(a); }
-AE_KERNEL(product_bf16, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) { product_float<AE_GPU_FORM_BF16>(a); }
+#define FLOAT_KERNELS(name, form) \
+    AE_KERNEL(product_##name, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
+    { \
+        product_float<form>(a.rows, place_of(a, AE_GPU_FLOAT_OUT, AE_GPU_FLOAT_ROWS)); \
+    } \
+    AE_KERNEL(experts_##name, ae_gpu_expert_args, AE_GPU_PRODUCT_THREADS) \
+    { \
+        const place at = place_of(a, AE_GPU_FLOAT_OUT, AE_GPU_FLOAT_ROWS); \
+        if (at.n_rows) product_float<form>(a.rows, at); \
+    }
+
+FLOAT_KERNELS(f32, AE_GPU_FORM_F32)
+FLOAT_KERNELS(f16, AE_GPU_FORM_F16)
+FLOAT_KERNELS(bf16, AE_GPU_FORM_BF16)

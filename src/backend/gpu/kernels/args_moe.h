@@ -1,0 +1,57 @@
+/* args_moe.h - arguments of the kernels for experts (moe.cu). The products by experts are in args_product.h. */
+#ifndef AE_BACKEND_GPU_KERNELS_ARGS_MOE_H
+#define AE_BACKEND_GPU_KERNELS_ARGS_MOE_H
+
+#include "backend/gpu/kernels/args_product.h"
+#include "backend/moe.h"
+
+/* A pair is a row and an expert that it chose: pair r * n_used + i is row r with its i-th expert, by ascending id. */
+
+/* Grid: rows. A warp chooses the experts of a row. */
+typedef struct ae_gpu_route_args {
+    ae_routing routing;
+    float *logits;            /* f32 [n_rows][n_experts]; multiplied by router_scale in place */
+    float router_scale;       /* 0: none */
+    const float *bias;        /* f32 [n_experts] or NULL */
+    const float *out_scale;   /* f32 [n_experts] or NULL */
+    uint32_t *ids;            /* [n_rows][n_used], ascending */
+    float *weights;           /* f32 [n_rows][n_used] */
+} ae_gpu_route_args;
+
+#define AE_GPU_ROUTE_THREADS 32
+/* Shared: f32 p [n], score [n], group sums [n]; lists uint32 [n]; chosen uint8 [n]; n is AE_MAX_EXPERTS. */
+#define AE_GPU_ROUTE_SHARED (AE_MAX_EXPERTS * 17)
+
+/* Grid: one block. Gives each pair a slot among the experts' rows: those of an expert stand together, in whole tiles. */
+typedef struct ae_gpu_group_args {
+    const uint32_t *ids;      /* [n_pairs] */
+    uint32_t n_pairs, n_experts;
+    uint32_t *slots;          /* [n_pairs] */
+    ae_gpu_active *active;    /* [n_active], by ascending expert */
+    uint32_t *n_active;
+} ae_gpu_group_args;
+
+#define AE_GPU_GROUP_THREADS 256
+#define AE_GPU_GROUP_CHUNK 1024 /* pairs at a time in shared memory */
+#define AE_GPU_GROUP_SHARED (AE_GPU_GROUP_CHUNK * 4 + 64)
+
+/* Grid: pieces of AE_GPU_COMBINE_THREADS columns, rows. y = fmaf(weight, down of the pair, y) for a row's pairs in order, then
+ * the shared expert. */
+typedef struct ae_gpu_combine_args {
+    const float *down;        /* f32 [slots][dim] */
+    const uint32_t *slots;    /* [n_rows][n_used] */
+    const float *weights;     /* f32 [n_rows][n_used]; NULL: 1 */
+    const float *shared;      /* f32 [n_rows][dim] of the shared expert, or NULL */
+    const float *shared_gate; /* f32 [n_rows]: its weight is the sigmoid of this; NULL: 1 */
+    float *y;                 /* f32 [n_rows][dim] */
+    uint32_t n_used, dim;
+} ae_gpu_combine_args;
+
+#define AE_GPU_COMBINE_THREADS 256
+
+#define AE_GPU_KERNELS_MOE(X) \
+    X(route, ae_gpu_route_args, AE_GPU_ROUTE_THREADS) \
+    X(group, ae_gpu_group_args, AE_GPU_GROUP_THREADS) \
+    X(combine, ae_gpu_combine_args, AE_GPU_COMBINE_THREADS)
+
+#endif
