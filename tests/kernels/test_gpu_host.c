@@ -1,5 +1,5 @@
-/* test_gpu_host.c - the host side of the GPU backends over a fake libcuda.so.1 (fake_cuda.h): uploads and downloads of any size,
- * recorded passes, draws, and what happens when a call fails. Kernels are counted, not run. */
+/* test_gpu_host.c - the host side of the GPU backends over a fake libcuda.so.1 (fake_cuda.h): uploads and downloads of any
+ * size, recorded passes, draws, and what happens when a call fails. Kernels are counted, not run. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -307,8 +307,16 @@ static void draws_run(const ae_backend_ops *ops, const bench *b, const draws *d,
                                     .parent = parent, .eog = eog, .n_eog = 1, .out = walked_there});
     ops->propose(b->stream, &(ae_propose){.n_rows = N_TREES, .n_logits = N_VOCAB, .rows = d->rows, .logits = logits, .map = map,
                                           .out = proposals_there});
-    ops->download(b->stream, walked, walked_there, N_TREES * sizeof *walked);
+    const unsigned n_calls = fake->n_calls;
     ops->download(b->stream, proposals, proposals_there, N_TREES * sizeof *proposals);
+    need_sync(b);
+    assert_int_equal(fake->n_calls, n_calls); /* the newest results are still on the host, and nothing is waited for */
+    ops->download(b->stream, walked, walked_there, N_TREES * sizeof *walked);
+    assert_true(fake->n_calls > n_calls);
+    ops->upload(b->stream, proposals_there, &n_calls, sizeof n_calls);
+    ae_proposal changed;
+    ops->download(b->stream, &changed, proposals_there, sizeof changed);
+    assert_int_equal(changed.n, n_calls);
     void *const all[] = {logits, token, parent, map, eog, walked_there, proposals_there};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) ops->free(b->backend, all[i], 0);
 }

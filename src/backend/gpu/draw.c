@@ -44,7 +44,6 @@ typedef struct walker {
     int32_t token; /* what was drawn */
     ae_walk_verdict verdict;
     bool on;
-    ae_walked out;
 } walker;
 
 /* A call's arrays on the host, and the batch of trees that is drawn for. */
@@ -53,6 +52,7 @@ typedef struct walk_call {
     walker *walkers;   /* [n_trees] */
     uint32_t *batch;   /* [n_batch] trees */
     uint32_t n_batch;
+    ae_walked *out;     /* [n_trees] */
     const int32_t *eog; /* [n_eog] */
     const float *rows; /* [n_batch][n_vocab] */
 } walk_call;
@@ -65,8 +65,8 @@ static void draw_item(void *context, uint32_t item, uint32_t i_worker)
     walker *w = &c->walkers[t];
     (void)i_worker;
     w->verdict = ae_draw_host_token(&a->trees[t], c->rows + (size_t)item * a->n_vocab, a->n_vocab, c->eog, a->n_eog,
-                                    w->out.n_drawn, &w->token);
-    w->on = ae_walk_step(&w->nodes, a->trees[t].n_most, w->verdict, w->token, &w->node, &w->out);
+                                    c->out[t].n_drawn, &w->token);
+    w->on = ae_walk_step(&w->nodes, a->trees[t].n_most, w->verdict, w->token, &w->node, &c->out[t]);
 }
 
 /* Draws once for each tree of the batch. */
@@ -103,9 +103,9 @@ static bool walk_round(ae_stream *s, walk_call *c, size_t rows_at, uint32_t n_ro
 static bool walk_all(ae_stream *s, walk_call *c)
 {
     const ae_walk *a = c->args;
-    uint32_t n_rows = 0; /* of the pass that the trees reach */
+    uint32_t n_rows = 0; /* of the pass, up to the last node */
     for (uint32_t t = 0; t < a->n_trees; t++)
-        if (a->trees[t].row + a->trees[t].n + 1 > n_rows) n_rows = a->trees[t].row + a->trees[t].n + 1;
+        if (a->trees[t].n && a->trees[t].row + a->trees[t].n + 1 > n_rows) n_rows = a->trees[t].row + a->trees[t].n + 1;
     const size_t parent_at = part_bytes(n_rows), eog_at = 2 * part_bytes(n_rows), rows_at = eog_at + part_bytes(a->n_eog);
     const uint32_t n_room = make_room(s, rows_at, (size_t)a->n_vocab * sizeof(float), a->n_trees);
     bool ok = n_room && fetch(s, 0, a->token, n_rows * sizeof(int32_t)) &&
@@ -122,16 +122,16 @@ static bool walk_all(ae_stream *s, walk_call *c)
 
 void ae_gpu_walk(ae_stream *stream, const ae_walk *args)
 {
-    const size_t bytes = sizeof(walker) + sizeof(uint32_t);
-    if (!args->n_trees || !ae_gpu_may_copy(stream, "a walk")) return;
-    walker *walkers = ae_alloc(args->n_trees, bytes);
+    const size_t n = args->n_trees;
+    if (!n || !ae_gpu_may_copy(stream, "a walk")) return;
+    walker *walkers = ae_alloc(n, sizeof(walker) + sizeof(ae_walked) + sizeof(uint32_t));
     if (!walkers) {
-        ae_backend_note(&stream->fault, AERIE_ERROR_MEMORY, "not enough memory for the walks of %u trees", args->n_trees);
+        ae_backend_note(&stream->fault, AERIE_ERROR_MEMORY, "not enough memory for the walks of %zu trees", n);
         return;
     }
-    walk_call call = {.args = args, .walkers = walkers, .batch = (uint32_t *)(walkers + args->n_trees)};
-    if (walk_all(stream, &call))
-        for (uint32_t t = 0; t < args->n_trees; t++) ae_gpu_upload(stream, &args->out[t], &walkers[t].out, sizeof(ae_walked));
+    walk_call call = {.args = args, .walkers = walkers, .out = (ae_walked *)(walkers + n)};
+    call.batch = (uint32_t *)(call.out + n);
+    if (walk_all(stream, &call)) ae_gpu_publish(stream, args->out, call.out, n * sizeof *call.out);
     ae_free(walkers);
 }
 
@@ -181,6 +181,6 @@ void ae_gpu_propose(ae_stream *stream, const ae_propose *args)
     if (!call.out)
         ae_backend_note(&stream->fault, AERIE_ERROR_MEMORY, "not enough memory for %u proposals", args->n_rows);
     else if (propose_all(stream, &call))
-        ae_gpu_upload(stream, args->out, call.out, args->n_rows * sizeof *call.out);
+        ae_gpu_publish(stream, args->out, call.out, args->n_rows * sizeof *call.out);
     ae_free(call.out);
 }

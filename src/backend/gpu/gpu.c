@@ -25,12 +25,14 @@ static const char *name_of(ae_gpu_kernel i)
 
 static void *gpu_alloc(ae_backend *backend, size_t bytes)
 {
+    ae_gpu_count(ae_gpu(backend));
     return ae_gpu(backend)->driver->alloc(ae_gpu(backend)->device, bytes);
 }
 
 static void gpu_free(ae_backend *backend, void *memory, size_t bytes)
 {
     (void)bytes;
+    ae_gpu_count(ae_gpu(backend));
     if (memory) ae_gpu(backend)->driver->free(ae_gpu(backend)->device, memory);
 }
 
@@ -39,6 +41,7 @@ aerie_status ae_gpu_fill(ae_backend *backend, void *device, const void *host, si
     ae_gpu_backend *b = ae_gpu(backend);
     aerie_error said = {0};
     const aerie_status status = n ? b->driver->fill(b->device, device, host, n, &said) : AERIE_OK;
+    ae_gpu_count(b);
     if (status == AERIE_OK) return AERIE_OK;
     return ae_fail(error, status, "%s: writing %zu bytes to the device: %.400s", b->name, n, said.text);
 }
@@ -62,6 +65,7 @@ static aerie_status launch(ae_gpu_backend *b, ae_gpu_kernel i, const uint32_t gr
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "a block needs %u bytes of shared memory, and this device has %u",
                        n_shared, b->facts.max_shared_bytes);
     AE_TRY(b->driver->launch(b->device, i, grid, n_shared, args, error));
+    ae_gpu_count(b);
     b->newest = name_of(i);
     return wait ? b->driver->sync(b->device, error) : AERIE_OK;
 }
@@ -89,6 +93,7 @@ void ae_gpu_zero(ae_stream *stream, void *device, size_t n)
     if (!n) return;
     ae_gpu_lock(stream);
     const aerie_status status = b->driver->zero(b->device, device, n, &error);
+    ae_gpu_count(b);
     ae_gpu_unlock(stream);
     if (status != AERIE_OK) ae_gpu_note(stream, status, "zeroing", &error);
 }

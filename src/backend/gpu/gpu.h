@@ -7,6 +7,7 @@
 #define AE_BACKEND_GPU_GPU_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "backend/backend.h"
 #include "backend/gpu/attention_scratch.h"
@@ -26,6 +27,7 @@ typedef struct ae_gpu_backend {
     ae_gpu_device *device;
     ae_gpu_facts facts;
     bool wait_each;        /* AERIE_GPU_WAIT=1: waits after each launch, so that a failure names its kernel */
+    _Atomic uint64_t n_events; /* grows with all that may change device memory, or be waited for */
     pthread_mutex_t mutex; /* of the queue and of the two fields below; held through a recording */
     const char *newest;    /* the kernel launched last, for messages */
     uint64_t streams;      /* bit i: marks [i * AE_MARKS, (i + 1) * AE_MARKS) of the device belong to a stream */
@@ -45,6 +47,14 @@ struct ae_stream {
     size_t staging_bytes, staging_used;
     uint8_t *landing;        /* pinned, [landing_bytes]: downloads, walks and proposals, only during a call */
     size_t landing_bytes;
+    uint64_t waited;         /* the backend's n_events when nothing but this stream's uploads was left to wait for */
+    /* The newest results that the host computed and uploaded: as long as n_events is that, they are read from here. */
+    struct {
+        const void *device;
+        uint8_t *bytes;      /* [capacity] */
+        size_t n, capacity;
+        uint64_t n_events;
+    } results;
     uint8_t *memory;         /* on the device: scratch, one block, laid out by the functions below */
     size_t memory_bytes;
     ae_gpu_product_scratch product;
@@ -69,6 +79,12 @@ static inline ae_gpu_backend *ae_gpu(const ae_backend *backend)
     return (ae_gpu_backend *)(uintptr_t)backend;
 }
 
+/* To be called after whatever changes device memory or is queued. */
+static inline void ae_gpu_count(ae_gpu_backend *backend)
+{
+    atomic_fetch_add(&backend->n_events, 1);
+}
+
 /* Launches kernel `i` over gx * gy * gz blocks. `args` is the kernel's struct. A failure is noted in the stream; an empty grid
  * launches nothing. */
 void ae_gpu_launch(ae_stream *stream, ae_gpu_kernel i, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t n_shared,
@@ -88,6 +104,8 @@ void ae_gpu_unlock(ae_stream *stream);
 bool ae_gpu_wait(ae_stream *stream, const char *what);
 /* Makes `landing` at least this large. A failure is noted. */
 bool ae_gpu_land(ae_stream *stream, size_t bytes);
+/* Uploads (host) results that the caller will probably download next. */
+void ae_gpu_publish(ae_stream *stream, void *device, const void *host, size_t n);
 /* Whether a copy between host and device may be made now: not in a recording, where this notes a failure. */
 bool ae_gpu_may_copy(ae_stream *stream, const char *what);
 size_t ae_gpu_stream_bytes(const ae_backend *backend, const ae_stream_options *options);

@@ -70,6 +70,7 @@ static aerie_status replay(ae_stream *s, uint32_t i, aerie_error *error)
     b->newest = "of a recorded pass";
     p->kept[i].used = p->clock;
     p->n_replayed++;
+    ae_gpu_count(b);
     return b->driver->replay(b->device, p->kept[i].recording, error);
 }
 

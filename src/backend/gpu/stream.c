@@ -33,9 +33,11 @@ bool ae_gpu_wait(ae_stream *stream, const char *what)
     aerie_error error = {0};
     char text[160];
     ae_gpu_lock(stream);
+    const uint64_t n_events = atomic_load(&b->n_events);
     const aerie_status status = b->driver->sync(b->device, &error);
     const char *newest = b->newest;
     ae_gpu_unlock(stream);
+    stream->waited = n_events;
     stream->staging_used = 0;
     if (status == AERIE_OK) return true;
     snprintf(text, sizeof text, "%s; the newest kernel was %s (AERIE_GPU_WAIT=1 tells which one failed)", what, newest);
@@ -53,7 +55,8 @@ bool ae_gpu_may_copy(ae_stream *stream, const char *what)
 
 aerie_status ae_gpu_sync(ae_stream *stream, aerie_error *error)
 {
-    if (ae_gpu_may_copy(stream, "a wait")) ae_gpu_wait(stream, "waiting for the device");
+    if (ae_gpu_may_copy(stream, "a wait") && stream->waited != atomic_load(&stream->backend->n_events))
+        ae_gpu_wait(stream, "waiting for the device");
     const aerie_error fault = stream->fault;
     stream->fault.status = AERIE_OK;
     return fault.status == AERIE_OK ? AERIE_OK : ae_fail(error, fault.status, "%s", fault.text);
@@ -111,6 +114,7 @@ void ae_gpu_stream_free(ae_stream *stream)
     if (stream->staging) d->free_pinned(b->device, stream->staging);
     if (stream->landing) d->free_pinned(b->device, stream->landing);
     give_marks(stream);
+    ae_free(stream->results.bytes);
     ae_free(stream);
 }
 
@@ -173,7 +177,9 @@ static bool upload_piece(ae_stream *s, uint8_t *device, const uint8_t *host, siz
     s->staging_used = used < s->staging_bytes ? used : s->staging_bytes;
     ae_gpu_lock(s);
     const aerie_status status = b->driver->copy_in(b->device, device, at, n, &error);
+    const uint64_t before = atomic_fetch_add(&b->n_events, 1);
     ae_gpu_unlock(s);
+    if (s->waited == before) s->waited++;
     if (status != AERIE_OK) ae_gpu_note(s, status, "an upload", &error);
     return status == AERIE_OK;
 }
@@ -186,6 +192,26 @@ void ae_gpu_upload(ae_stream *stream, void *device, const void *host, size_t n)
         if (!upload_piece(stream, (uint8_t *)device + done, (const uint8_t *)host + done, piece)) return;
         done += piece;
     }
+}
+
+void ae_gpu_publish(ae_stream *stream, void *device, const void *host, size_t n)
+{
+    ae_gpu_upload(stream, device, host, n);
+    if (n > stream->results.capacity) {
+        ae_free(stream->results.bytes);
+        stream->results.bytes = ae_alloc(n, 1);
+        stream->results.capacity = stream->results.bytes ? n : 0;
+    }
+    stream->results.device = n <= stream->results.capacity ? device : NULL; /* without memory they are downloaded */
+    stream->results.n = n;
+    stream->results.n_events = stream->waited;
+    if (stream->results.device) memcpy(stream->results.bytes, host, n);
+}
+
+/* Whether the n bytes at `device` are the newest results, with nothing after them. */
+static bool are_results(const ae_stream *s, const void *device, size_t n)
+{
+    return device == s->results.device && n <= s->results.n && s->results.n_events == atomic_load(&s->backend->n_events);
 }
 
 bool ae_gpu_land(ae_stream *stream, size_t bytes)
@@ -220,7 +246,12 @@ static bool download_piece(ae_stream *s, uint8_t *host, const uint8_t *device, s
 void ae_gpu_download(ae_stream *stream, void *host, const void *device, size_t n)
 {
     size_t done = 0;
-    while (done < n && ae_gpu_may_copy(stream, "a download")) {
+    const bool may = !n || ae_gpu_may_copy(stream, "a download");
+    if (may && device && are_results(stream, device, n)) {
+        memcpy(host, stream->results.bytes, n);
+        return;
+    }
+    while (may && done < n) {
         const size_t left = n - done, piece = left < stream->landing_bytes ? left : stream->landing_bytes;
         if (!download_piece(stream, (uint8_t *)host + done, (const uint8_t *)device + done, piece)) break;
         done += piece;
@@ -244,6 +275,7 @@ uint32_t ae_gpu_mark(ae_stream *stream)
     if (!ae_gpu_may_copy(stream, "a mark")) return n;
     ae_gpu_lock(stream);
     const aerie_status status = b->driver->mark(b->device, stream->mark_base + n % AE_MARKS, &error);
+    ae_gpu_count(b);
     ae_gpu_unlock(stream);
     if (status != AERIE_OK) ae_gpu_note(stream, status, "a mark", &error);
     return n;
