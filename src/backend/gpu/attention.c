@@ -1,59 +1,75 @@
 /* attention.c - attention on the device: launches of kernels/attention_*.cu. Owns the stream's room for parts of chunks.
  *
- * Places lie on the device, so the launches depend on the number of rows only: few rows are cut into as many warps as the
- * device runs at once, whatever the context, and warps without a chunk end at once. */
+ * Places lie on the device, so the launches depend on the number of rows only: few rows are cut into as many units as the
+ * device runs at once, whatever the context, and units without a chunk end at once. */
 #include "backend/gpu/kv.h"
 
-#define SPLIT_ROWS 64                    /* more rows are walked: there are tiles enough */
-#define ROW_FLOATS ((size_t)512 << 10)   /* room for parts of a row */
-#define WARPS_EACH 16                    /* of a multiprocessor: so many tiles run at once */
+#define FEW_ROWS 64                    /* more are walked: they have tiles enough */
+#define ROW_FLOATS ((size_t)512 << 10) /* room for parts of a row */
+#define BLOCKS_EACH 8                  /* so many blocks of few rows a multiprocessor should get, or four times as many warps */
 
 void ae_gpu_attention_layout(ae_layout *layout, const ae_gpu_backend *backend, const ae_stream_options *options,
                              ae_gpu_attention_scratch *scratch)
 {
-    const size_t n = options->max_rows < SPLIT_ROWS ? options->max_rows : SPLIT_ROWS;
+    const size_t n = options->max_rows < FEW_ROWS ? options->max_rows : FEW_ROWS;
     (void)backend;
     scratch->n_parts = n * ROW_FLOATS;
     scratch->parts = ae_layout_add(layout, scratch->n_parts, sizeof *scratch->parts);
 }
 
-/* How a layer is run. */
+/* How a layer is run. A unit is a warp or, with few rows and no codes, a block; it has one tile. */
 typedef struct plan {
     ae_gpu_kernel kernel;
-    uint32_t tile; /* queries */
-    ae_gpu_attention_room room;
+    uint32_t tile;          /* queries */
+    uint32_t unit_bytes;    /* of shared memory */
+    uint32_t most_in_block; /* units */
 } plan;
 
 static plan plan_codes(const ae_gpu_kv_form *form)
 {
     const ae_gpu_kernel kernel = !form->n_rope ? AE_GPU_attention_q8
                                  : form->n_planes == 2 ? AE_GPU_attention_latent_f16 : AE_GPU_attention_latent_q8;
-    return (plan){kernel, AE_ATTENTION_CODES, ae_gpu_attention_room_codes(form)};
+    return (plan){kernel, AE_ATTENTION_CODES, ae_gpu_attention_room_codes(form).bytes, AE_ATTENTION_WARPS};
 }
 
-static plan plan_of(const ae_gpu_kv_form *form, uint32_t n_queries)
+static plan plan_few(const ae_gpu_kv_form *form, uint32_t n_queries)
+{
+    const bool small = n_queries <= 4 && form->type == AE_KV_F16;
+    const uint32_t tile = small ? 4 : 8;
+    const ae_gpu_kernel f16 = small ? AE_GPU_attention_few_f16_4 : AE_GPU_attention_few_f16_8;
+    return (plan){form->type == AE_KV_F32 ? AE_GPU_attention_few_f32_8 : f16, tile,
+                  ae_gpu_attention_room_of(form, tile).bytes + AE_GPU_ATTENTION_SCORES(tile), 1};
+}
+
+static plan plan_walk(const ae_gpu_kv_form *form)
+{
+    const bool large = form->head_dim > 256; /* such heads take much shared memory */
+    const ae_gpu_kernel f16 = large ? AE_GPU_attention_f16_4 : AE_GPU_attention_f16_8;
+    const ae_gpu_kernel f32 = large ? AE_GPU_attention_f32_4 : AE_GPU_attention_f32_8;
+    const uint32_t tile = large ? 4 : 8;
+    return (plan){form->type == AE_KV_F32 ? f32 : f16, tile, ae_gpu_attention_room_of(form, tile).bytes, AE_ATTENTION_WARPS};
+}
+
+static plan plan_of(const ae_gpu_kv_form *form, uint32_t n_rows, uint32_t group)
 {
     if (form->has_scales) return plan_codes(form);
-    const bool small = n_queries <= 4 || form->head_dim > 256; /* large heads take much shared memory */
-    const ae_gpu_kernel f16 = small ? AE_GPU_attention_f16_4 : AE_GPU_attention_f16_8;
-    const ae_gpu_kernel f32 = small ? AE_GPU_attention_f32_4 : AE_GPU_attention_f32_8;
-    const uint32_t tile = small ? 4 : 8;
-    return (plan){form->type == AE_KV_F32 ? f32 : f16, tile, ae_gpu_attention_room_of(form, tile)};
+    return n_rows <= FEW_ROWS ? plan_few(form, n_rows * group) : plan_walk(form);
 }
 
-/* Cuts the work into tiles, and tiles into splits. */
-static void cut(const ae_stream *stream, ae_gpu_attention_args *args, uint32_t tile)
+/* Cuts the work into tiles, and tiles of few rows into splits. */
+static void cut(const ae_stream *stream, ae_gpu_attention_args *args, const plan *how)
 {
     const uint32_t n_queries = args->n_rows * (args->n_heads / args->n_kv_heads);
-    args->n_tiles = (n_queries + tile - 1) / tile;
+    args->n_tiles = (n_queries + how->tile - 1) / how->tile;
     args->n_splits = 1;
     args->max_parts = 0;
-    if (args->n_rows > SPLIT_ROWS) return;
+    if (args->n_rows > FEW_ROWS) return;
     const size_t of_chunk = (size_t)args->n_rows * args->n_heads * ae_gpu_attention_part(args->kv.form.head_dim);
     const size_t room = stream->attention.n_parts / of_chunk, most = room < args->table_stride ? room : args->table_stride;
-    const uint32_t wanted = stream->backend->facts.n_multiprocessors * WARPS_EACH / (args->n_tiles * args->n_kv_heads);
+    const uint32_t units = stream->backend->facts.n_multiprocessors * BLOCKS_EACH * how->most_in_block;
+    const uint32_t wanted = units / (args->n_tiles * args->n_kv_heads);
     if (most < 2 || wanted < 2) return;
-    args->max_parts = (uint32_t)room < UINT32_MAX ? (uint32_t)room : UINT32_MAX;
+    args->max_parts = room < UINT32_MAX ? (uint32_t)room : UINT32_MAX;
     args->n_splits = wanted < most ? wanted : (uint32_t)most;
 }
 
@@ -67,17 +83,16 @@ void ae_gpu_attention(ae_stream *stream, const ae_attention *a)
         .n_heads = a->n_heads, .n_kv_heads = a->n_kv_heads, .window = a->window, .chunked = a->chunked, .scale = a->scale,
         .softcap = a->softcap,
     };
-    const plan how = plan_of(&args.kv.form, p->n_rows * (a->n_heads / a->n_kv_heads));
-    const uint32_t most = stream->backend->facts.max_shared_bytes / how.room.bytes;
+    const plan how = plan_of(&args.kv.form, p->n_rows, a->n_heads / a->n_kv_heads);
+    const uint32_t most = stream->backend->facts.max_shared_bytes / how.unit_bytes;
     if (!most) {
         ae_gpu_decline(stream, "attention heads as large as this model's");
         return;
     }
-    args.n_warps = most < AE_ATTENTION_WARPS ? most : AE_ATTENTION_WARPS;
-    cut(stream, &args, how.tile);
+    args.n_warps = most < how.most_in_block ? most : how.most_in_block;
+    cut(stream, &args, &how);
     const uint32_t n_units = args.n_tiles * args.n_kv_heads * args.n_splits;
-    ae_gpu_launch(stream, how.kernel, (n_units + args.n_warps - 1) / args.n_warps, 1, 1, args.n_warps * how.room.bytes,
-                  &args);
+    ae_gpu_launch(stream, how.kernel, (n_units + args.n_warps - 1) / args.n_warps, 1, 1, args.n_warps * how.unit_bytes, &args);
     if (args.max_parts)
         ae_gpu_launch(stream, AE_GPU_attention_merge, args.n_heads, args.n_rows, 1,
                       ae_gpu_attention_merge_shared(&args.kv.form), &args);

@@ -1,9 +1,10 @@
 /* args_attention.h - arguments of the kernels for attention (attention_*.cu).
  *
- * A warp owns a tile: up to Q queries that share a KV head, numbered row * group + head of the group. It walks chunks of 64
- * positions (cpu/ref/kernels.h). Of few rows the chunks are dealt out: n_splits warps of a tile take every n_splits-th chunk
- * and store its m, l and o as a part, and attention_merge joins the parts in ascending order. A row with more chunks than
- * max_parts is walked from its first to its last chunk by one warp instead. Either way gives the same bits.
+ * A unit, which is a warp or a block, has a tile: up to Q queries that share a KV head, numbered row * group + head of the
+ * group. It walks chunks of 64 positions (cpu/ref/kernels.h). Of few rows the chunks are dealt out: n_splits units of a tile
+ * take every n_splits-th chunk and store its m, l and o as a part, and attention_merge joins the parts in ascending order. A
+ * row with more chunks than max_parts is walked from its first to its last chunk by one unit instead. Either way gives the
+ * same bits.
  */
 #ifndef AE_BACKEND_GPU_KERNELS_ARGS_ATTENTION_H
 #define AE_BACKEND_GPU_KERNELS_ARGS_ATTENTION_H
@@ -33,9 +34,9 @@ typedef struct ae_gpu_attention_args {
     uint32_t window, chunked;
     float scale, softcap;
     uint32_t n_tiles;         /* of all rows, for each KV head */
-    uint32_t n_splits;        /* warps of a tile */
+    uint32_t n_splits;        /* units of a tile */
     uint32_t max_parts;       /* chunks of a row that have room in parts; 0: all rows are walked */
-    uint32_t n_warps;         /* of a block that work: as many as have room in its shared memory */
+    uint32_t n_warps;         /* where units are warps: those that work, as many as have room in shared memory */
 } ae_gpu_attention_args;
 
 /* Floats of a part: m, l, two unused, o [head_dim] filled up to 16 bytes. */
@@ -58,7 +59,9 @@ typedef struct ae_gpu_attention_room {
     uint32_t place;   /* uint64 [64]: the address of each position's key or value */
     uint32_t state;   /* int32 [Q][4]: first position seen, own position, n_inplace, sequence */
     uint32_t row;     /* int32 [Q] */
+    uint32_t index;   /* uint32 [Q]: row * n_heads + head */
     uint32_t factor;  /* f32 [Q][2]: the factors of O and o when they are joined */
+    uint32_t score;   /* only for few rows: f32 [Q][64] */
     /* only for codes: */
     uint32_t row_bytes;  /* of a query's digits: int8 [2][Q][row_bytes] at `query`, high digits first */
     uint32_t latent_at;  /* bytes before the latent part in such a row; else 0 */
@@ -77,19 +80,23 @@ AE_HD static inline uint32_t ae_gpu_attention_room_common(ae_gpu_attention_room 
     r->place = r->weight + AE_KV_PAGE * AE_ATTENTION_WEIGHTS(Q) * 4;
     r->state = r->place + AE_KV_PAGE * 8;
     r->row = r->state + Q * 16;
-    r->factor = r->row + Q * 4;
+    r->index = r->row + Q * 4;
+    r->factor = r->index + Q * 4;
     return r->factor + Q * 8;
 }
 
-/* For f16 and f32. */
+/* For f16 and f32; of few rows, a block has AE_GPU_ATTENTION_SCORES more. */
 AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_of(const ae_gpu_kv_form *form, uint32_t Q)
 {
     ae_gpu_attention_room r;
     memset(&r, 0, sizeof r);
     r.n = form->groups * (AE_GPU_KV_GROUP / form->width);
-    r.bytes = ae_gpu_attention_room_common(&r, Q, r.n * Q * 4);
+    r.score = ae_gpu_attention_room_common(&r, Q, r.n * Q * 4);
+    r.bytes = r.score;
     return r;
 }
+
+#define AE_GPU_ATTENTION_SCORES(Q) ((Q) * AE_KV_PAGE * 4u)
 
 /* For codes. Each part of a row of digits is filled up to 64 bytes, which a matrix instruction takes. Rows are an odd multiple
  * of 64 bytes: then the lanes of a load use all banks. */
@@ -123,6 +130,9 @@ AE_HD static inline uint32_t ae_gpu_attention_merge_shared(const ae_gpu_kv_form 
     X(attention_f16_8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_f32_4, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_f32_8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_few_f16_4, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_few_f16_8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_few_f32_8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_q8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_latent_q8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_latent_f16, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \

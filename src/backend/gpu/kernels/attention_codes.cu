@@ -45,7 +45,7 @@ AE_DEV void load_queries(const ae_gpu_attention_args &a, const attn_tile *t)
     for (uint32_t i = attn_lane(); i < 2 * Q * t->room.row_bytes / 16; i += 32)
         AE_STORE_SHARED(uint4, t->shared + t->room.query + i * 16, make_uint4(0, 0, 0, 0));
     for (uint32_t q = 0; q < t->n; q++) {
-        const float *x = a.q + attn_index(a, t, q) * (n_rope + head_dim);
+        const float *x = a.q + static_cast<size_t>(attn_index(t, q)) * (n_rope + head_dim);
         uint8_t *row = t->shared + t->room.query + q * t->room.row_bytes, *scale = t->shared + t->room.query_scale + q * 4;
         const float d = quant_query(t, x + n_rope, head_dim, row + t->room.latent_at);
         const float own = d * (a.scale / static_cast<float>(attn_turn_block(head_dim)));
@@ -306,14 +306,15 @@ template <int PLANES, bool LATENT> AE_DEV void attend(const ae_gpu_attention_arg
     attn_group g;
     for (uint32_t pending = attn_seeing(t, queries, chunk); pending; pending &= ~g.members) {
         float s[2][Q], m, l;
-        attn_group_of(a, t, pending, chunk, &g);
+        attn_group_of(t, pending, chunk, &g);
+        attn_places(a, t, chunk, &g);
         share_keys(a, t, &g);
         ae_sync_warp();
         scores<PLANES, LATENT>(a, t, s);
         attn_softmax<Q>(a, t, &g, chunk, s, &m, &l);
         share_weights<LATENT>(a, t, &g, s);
-        if (to_parts) attn_store_sums(a, t, g.members, chunk, m, l);
-        else attn_join(t, g.members, chunk, m, l);
+        const uint32_t q = attn_lane();
+        if (q < t->n && g.members >> q & 1) attn_put_sums(a, t, q, chunk, to_parts, m, l, &t->big_m, &t->big_l);
         ae_sync_warp();
         values<PLANES, LATENT>(a, t, &g, chunk, to_parts);
         ae_sync_warp();
@@ -335,7 +336,7 @@ template <bool LATENT> AE_DEV void finish(const ae_gpu_attention_args &a, const 
             AE_STORE_SHARED(float, head + e * 4, AE_LOAD_SHARED(float, t->shared + t->room.sum + at) * f);
         }
         if (LATENT) attn_turn(head, head_dim);
-        float *y = a.y + attn_index(a, t, q) * head_dim;
+        float *y = a.y + static_cast<size_t>(attn_index(t, q)) * head_dim;
         for (uint32_t e = attn_lane(); e < head_dim; e += 32) {
             const float v = AE_LOAD_SHARED(float, head + e * 4);
             y[e] = LATENT ? v * back : v;
@@ -350,7 +351,7 @@ template <int PLANES, bool LATENT> AE_DEV void attention(const ae_gpu_attention_
     attn_tile t;
     t.room = ae_gpu_attention_room_codes(&a.kv.form);
     t.shared = shared + warp * t.room.bytes;
-    if (warp >= a.n_warps || !attn_begin<Q>(a, ae_block_x() * a.n_warps + warp, &t)) return;
+    if (warp >= a.n_warps || !attn_begin<Q, false>(a, ae_block_x() * a.n_warps + warp, &t)) return;
     load_queries(a, &t);
     AE_NO_UNROLL
     for (int walk = 0; walk < 2; walk++) {

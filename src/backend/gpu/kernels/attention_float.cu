@@ -3,32 +3,20 @@
  * Scores: a lane has two positions of a chunk and walks the elements. Values: a lane has up to four elements and walks the
  * positions.
  */
-#include "backend/gpu/kernels/attention_tile.h"
+#include "backend/gpu/kernels/attention_elements.h"
 
 /* Group g of the keys of a lane's two positions. */
 typedef struct key_pair {
     uint4 k[2];
 } key_pair;
 
-/* Element i of words of f16 or f32. */
-template <int T> AE_DEV float element(const uint32_t *words, int i)
-{
-    if (T == AE_KV_F32) return ae_as_float(words[i]);
-    return ae_half(static_cast<uint16_t>(i % 2 ? words[i / 2] >> 16 : words[i / 2]));
-}
-
 /* The queries times the scale, elements first. */
 template <int T, int Q> AE_DEV void load_queries(const ae_gpu_attention_args &a, const attn_tile *t)
 {
-    const uint32_t n_rope = a.kv.form.n_rope, dim = n_rope + a.kv.form.head_dim;
-    const uint32_t rope = a.kv.form.rope_groups * (AE_GPU_KV_GROUP / (T == AE_KV_F32 ? 4 : 2)); /* filled up */
     for (uint32_t i = attn_lane(); i < t->room.n; i += 32) {
-        const uint32_t from = i < rope ? i : i - rope + n_rope;
-        const bool is_there = i < rope ? i < n_rope : from < dim;
         float x[Q];
         AE_UNROLL
-        for (uint32_t q = 0; q < Q; q++)
-            x[q] = q < t->n && is_there ? a.q[attn_index(a, t, q) * dim + from] * a.scale : 0.0f;
+        for (uint32_t q = 0; q < Q; q++) x[q] = attn_query_element<T>(a, t, q, i);
         AE_UNROLL
         for (int q = 0; q < Q; q += 4)
             AE_STORE_SHARED(float4, t->shared + t->room.query + (i * Q + q) * 4,
@@ -36,7 +24,7 @@ template <int T, int Q> AE_DEV void load_queries(const ae_gpu_attention_args &a,
     }
 }
 
-template <int Q> AE_DEV key_pair load_keys(const attn_group *g, uint32_t i)
+AE_DEV key_pair load_keys(const attn_group *g, uint32_t i)
 {
     key_pair p;
     p.k[0] = ae_load16(g->block[0] + (i * AE_KV_PAGE + g->place[0]) * AE_GPU_KV_GROUP);
@@ -50,8 +38,8 @@ template <int T, int Q> AE_DEV void score_group(const uint8_t *query, const key_
     const uint32_t k0[4] = {p->k[0].x, p->k[0].y, p->k[0].z, p->k[0].w};
     const uint32_t k1[4] = {p->k[1].x, p->k[1].y, p->k[1].z, p->k[1].w};
     AE_UNROLL
-    for (int i = 0; i < (T == AE_KV_F32 ? 4 : 8); i++) {
-        const float x = element<T>(k0, i), y = element<T>(k1, i);
+    for (int i = 0; i < ATTN_GROUP(T); i++) {
+        const float x = attn_element<T>(k0, i), y = attn_element<T>(k1, i);
         AE_UNROLL
         for (int q = 0; q < Q; q += 4) {
             const float4 v = AE_LOAD_SHARED(float4, query + (i * Q + q) * 4);
@@ -67,17 +55,17 @@ template <int T, int Q> AE_DEV void score_group(const uint8_t *query, const key_
 template <int T, int Q> AE_DEV void scores(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
                                            float s[2][Q])
 {
-    enum { DEPTH = Q == 8 ? 2 : 4, STEP = (T == AE_KV_F32 ? 4 : 8) * Q * 4 };
+    enum { DEPTH = Q == 8 ? 2 : 4, STEP = ATTN_GROUP(T) * Q * 4 };
     const uint32_t n = a.kv.form.groups;
     key_pair now[DEPTH], next[DEPTH];
     AE_UNROLL
     for (int q = 0; q < Q; q++) s[0][q] = s[1][q] = 0;
     AE_UNROLL
-    for (uint32_t i = 0; i < DEPTH; i++) now[i] = load_keys<Q>(g, ae_min(i, n - 1));
+    for (uint32_t i = 0; i < DEPTH; i++) now[i] = load_keys(g, ae_min(i, n - 1));
     AE_NO_UNROLL
     for (uint32_t at = 0; at < n; at += DEPTH) {
         AE_UNROLL
-        for (uint32_t i = 0; i < DEPTH; i++) next[i] = load_keys<Q>(g, ae_min(at + DEPTH + i, n - 1));
+        for (uint32_t i = 0; i < DEPTH; i++) next[i] = load_keys(g, ae_min(at + DEPTH + i, n - 1));
         AE_UNROLL
         for (uint32_t i = 0; i < DEPTH; i++)
             if (at + i < n) score_group<T, Q>(t->shared + t->room.query + (at + i) * STEP, &now[i], s);
@@ -87,16 +75,13 @@ template <int T, int Q> AE_DEV void scores(const ae_gpu_attention_args &a, const
 }
 
 /* The weights and the addresses of values of this lane's positions, for all lanes. */
-template <int Q> AE_DEV void share_weights(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
+template <int T, int Q> AE_DEV void share_weights(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
                                            float s[2][Q])
 {
     AE_UNROLL
     for (int i = 0; i < 2; i++) {
         const uint32_t j = attn_lane() + 32 * i;
-        const uint32_t at = a.kv.form.n_rope ? ae_gpu_kv_key_at(&a.kv.form, 0, a.kv.form.rope_groups, g->place[i])
-                                             : ae_gpu_kv_value_at(&a.kv.form, 0, g->place[i]);
-        const uint8_t *value = g->block[i] + at;
-        AE_STORE_SHARED(uint64_t, t->shared + t->room.place + j * 8, reinterpret_cast<uintptr_t>(value));
+        attn_share_address(t, j, g->block[i] + attn_value_at<T>(a, g->place[i]));
         AE_UNROLL
         for (int q = 0; q < Q; q += 4)
             AE_STORE_SHARED(float4, t->shared + t->room.weight + (j * AE_ATTENTION_WEIGHTS(Q) + q) * 4,
@@ -104,37 +89,14 @@ template <int Q> AE_DEV void share_weights(const ae_gpu_attention_args &a, const
     }
 }
 
-typedef struct value_words {
-    uint32_t w[4];
-} value_words;
-
-/* E elements of the value of position j, from byte `at` on. */
-template <int T, int E> AE_DEV value_words load_value(const attn_tile *t, int32_t j, uint32_t at)
-{
-    value_words v = {};
-    const uint64_t address = AE_LOAD_SHARED(uint64_t, t->shared + t->room.place + j * 8);
-    const uint8_t *p = reinterpret_cast<const uint8_t *>(static_cast<uintptr_t>(address)) + at;
-    enum { BYTES = E * (T == AE_KV_F32 ? 4 : 2) };
-    if (BYTES == 16) {
-        const uint4 x = ae_load16(p);
-        v.w[0] = x.x, v.w[1] = x.y, v.w[2] = x.z, v.w[3] = x.w;
-    } else if (BYTES == 8) {
-        const uint2 x = ae_load8(p);
-        v.w[0] = x.x, v.w[1] = x.y;
-    } else {
-        v.w[0] = ae_load4(p);
-    }
-    return v;
-}
-
 /* Position j of all chains. CHECK: some queries do not see it. */
-template <int T, int Q, int E, bool CHECK> AE_DEV void add_value(const attn_tile *t, int32_t j, const value_words *v,
+template <int T, int Q, int E, bool CHECK> AE_DEV void add_value(const attn_tile *t, int32_t j, const attn_words *v,
                                                                  float o[Q][E])
 {
     const uint8_t *weight = t->shared + t->room.weight + j * AE_ATTENTION_WEIGHTS(Q) * 4;
     float x[E];
     AE_UNROLL
-    for (int e = 0; e < E; e++) x[e] = element<T>(v->w, e);
+    for (int e = 0; e < E; e++) x[e] = attn_element<T>(v->w, e);
     AE_UNROLL
     for (int q = 0; q < Q; q += 4) {
         const float4 f = AE_LOAD_SHARED(float4, weight + q * 4);
@@ -152,42 +114,19 @@ template <int T, int Q, int E, bool CHECK> AE_DEV void sum_values(const attn_til
                                                                   float o[Q][E])
 {
     enum { DEPTH = 4 };
-    value_words now[DEPTH], next[DEPTH];
+    attn_words now[DEPTH], next[DEPTH];
     AE_UNROLL
-    for (int i = 0; i < DEPTH; i++) now[i] = load_value<T, E>(t, ae_min(lo + i, hi), at);
+    for (int i = 0; i < DEPTH; i++) now[i] = attn_load<T, E>(attn_address(t, ae_min(lo + i, hi)) + at);
     AE_NO_UNROLL
     for (int32_t j = lo; j <= hi; j += DEPTH) {
         AE_UNROLL
-        for (int i = 0; i < DEPTH; i++) next[i] = load_value<T, E>(t, ae_min(j + DEPTH + i, hi), at);
+        for (int i = 0; i < DEPTH; i++) next[i] = attn_load<T, E>(attn_address(t, ae_min(j + DEPTH + i, hi)) + at);
         AE_UNROLL
         for (int i = 0; i < DEPTH; i++)
             if (j + i <= hi) add_value<T, Q, E, CHECK>(t, j + i, &now[i], o);
         AE_UNROLL
         for (int i = 0; i < DEPTH; i++) now[i] = next[i];
     }
-}
-
-/* The byte of element e of a value, from its first one on. */
-template <int T> AE_DEV uint32_t value_at(const ae_gpu_attention_args &a, uint32_t e)
-{
-    if (T == AE_KV_F32 && a.kv.form.n_rope) return e / 4 * AE_KV_PAGE * AE_GPU_KV_GROUP + e % 4 * 4;
-    return e * (T == AE_KV_F32 ? 4 : 2);
-}
-
-/* E elements of o of query q, from e on: to the part of a chunk, or joined to O. */
-template <int E> AE_DEV void put(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, int32_t chunk, uint32_t e,
-                                 bool to_part, const float *o)
-{
-    if (e >= a.kv.form.head_dim) return;
-    if (to_part) {
-        float *part = attn_part(a, t, q, chunk) + 4 + e;
-        AE_UNROLL
-        for (int i = 0; i < E; i++) part[i] = o[i]; /* in the part's filling, too */
-        return;
-    }
-    const float2 f = attn_factor(t, q);
-    AE_UNROLL
-    for (int i = 0; i < E; i++) attn_join_value(t->shared + t->room.sum + (q * t->room.n + e + i) * 4, f, o[i]);
 }
 
 /* o of all members, 32 lanes of E elements at a time. */
@@ -198,13 +137,13 @@ template <int T, int Q, int E> AE_DEV void values(const ae_gpu_attention_args &a
     AE_NO_UNROLL
     for (uint32_t from = 0; from < a.kv.form.head_dim; from += 32 * E) {
         const uint32_t e = from + attn_lane() * E;
-        const uint32_t at = value_at<T>(a, e < a.kv.form.head_dim ? e : 0); /* lanes without elements compute something */
+        const uint32_t at = attn_element_at<T>(a, e < a.kv.form.head_dim ? e : 0); /* others compute something */
         float o[Q][E] = {};
         if (g->alike) sum_values<T, Q, E, false>(t, lo, hi, at, o);
         else sum_values<T, Q, E, true>(t, lo, hi, at, o);
         AE_UNROLL
         for (uint32_t q = 0; q < Q; q++)
-            if (g->members >> q & 1) put<E>(a, t, q, chunk, e, to_parts, o[q]);
+            if (g->members >> q & 1) attn_put<E>(a, t, q, chunk, e, to_parts, o[q]);
     }
 }
 
@@ -215,30 +154,17 @@ template <int T, int Q> AE_DEV void attend(const ae_gpu_attention_args &a, attn_
     attn_group g;
     for (uint32_t pending = attn_seeing(t, queries, chunk); pending; pending &= ~g.members) {
         float s[2][Q], m, l;
-        attn_group_of(a, t, pending, chunk, &g);
+        attn_group_of(t, pending, chunk, &g);
+        attn_places(a, t, chunk, &g);
         scores<T, Q>(a, t, &g, s);
         attn_softmax<Q>(a, t, &g, chunk, s, &m, &l);
-        share_weights<Q>(a, t, &g, s);
-        if (to_parts) attn_store_sums(a, t, g.members, chunk, m, l);
-        else attn_join(t, g.members, chunk, m, l);
+        share_weights<T, Q>(a, t, &g, s);
+        const uint32_t q = attn_lane();
+        if (q < t->n && g.members >> q & 1) attn_put_sums(a, t, q, chunk, to_parts, m, l, &t->big_m, &t->big_l);
         ae_sync_warp();
         if (a.kv.form.head_dim > 64) values<T, Q, 4>(a, t, &g, chunk, to_parts);
         else values<T, Q, 2>(a, t, &g, chunk, to_parts);
         ae_sync_warp();
-    }
-}
-
-/* The results of walked queries. */
-AE_DEV void finish(const ae_gpu_attention_args &a, const attn_tile *t)
-{
-    const uint32_t head_dim = a.kv.form.head_dim;
-    attn_last_factors(a, t);
-    for (uint32_t q = 0; q < t->n; q++) {
-        if (!(t->to_walk >> q & 1)) continue;
-        float *y = a.y + attn_index(a, t, q) * head_dim;
-        const float f = attn_factor(t, q).x;
-        for (uint32_t e = attn_lane(); e < head_dim; e += 32)
-            y[e] = AE_LOAD_SHARED(float, t->shared + t->room.sum + (q * t->room.n + e) * 4) * f;
     }
 }
 
@@ -248,7 +174,7 @@ template <int T, int Q> AE_DEV void attention(const ae_gpu_attention_args &a, ui
     attn_tile t;
     t.room = ae_gpu_attention_room_of(&a.kv.form, Q);
     t.shared = shared + warp * t.room.bytes;
-    if (warp >= a.n_warps || !attn_begin<Q>(a, ae_block_x() * a.n_warps + warp, &t)) return;
+    if (warp >= a.n_warps || !attn_begin<Q, false>(a, ae_block_x() * a.n_warps + warp, &t)) return;
     load_queries<T, Q>(a, &t);
     ae_sync_warp();
     AE_NO_UNROLL
@@ -261,7 +187,9 @@ template <int T, int Q> AE_DEV void attention(const ae_gpu_attention_args &a, ui
             for (int32_t c = first + (walk ? 0 : static_cast<int32_t>(t.split)); c <= last; c += step)
                 attend<T, Q>(a, &t, queries, c, !walk);
     }
-    if (t.to_walk) finish(a, &t);
+    if (!t.to_walk) return;
+    attn_last_factors(a, &t);
+    attn_results(a, &t, attn_lane(), 32);
 }
 
 #define KERNEL(name, T, Q) \

@@ -99,7 +99,7 @@ AE_KERNEL(attention_merge, ae_gpu_attention_args, THREADS)
         }
         ae_sync();
     }
-    const float f = attn_last(a, head, top, big_l);
+    const float f = attn_last(a, row * a.n_heads + head, top, big_l);
     AE_UNROLL
     for (uint32_t e = 0; e < ELEMENTS; e++) o[e] *= f;
     if (a.kv.form.n_rope && a.kv.form.has_scales) turn_back(shared + AE_ATTENTION_MERGE_HEAD, head_dim, o);

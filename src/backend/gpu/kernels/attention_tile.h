@@ -26,12 +26,14 @@ typedef struct attn_tile {
     float big_m, big_l;    /* lane q, walked: M and L */
 } attn_tile;
 
-/* The places of a group's positions in one chunk. */
+/* Queries whose positions of one chunk are in the same places. */
 typedef struct attn_group {
     uint32_t members;      /* bit q */
+    uint32_t leader;       /* the first of them */
+    bool in_place;         /* all positions are in the slots of the same number */
     int32_t lo, hi;        /* positions that any member sees */
     bool alike;            /* all members see all of them */
-    const uint8_t *block[2]; /* of this lane's positions, chunk * 64 + lane and 32 more */
+    const uint8_t *block[2]; /* see attn_places */
     uint32_t place[2];
 } attn_group;
 
@@ -50,16 +52,10 @@ AE_DEV int32_t attn_row(const attn_tile *t, uint32_t q)
     return AE_LOAD_SHARED(int32_t, t->shared + t->room.row + q * 4);
 }
 
-/* The query's number among all heads of its row. */
-AE_DEV uint32_t attn_head(const attn_tile *t, uint32_t q)
+/* The query's number among all heads of all rows. */
+AE_DEV uint32_t attn_index(const attn_tile *t, uint32_t q)
 {
-    return t->head * t->group + (t->first + q) % t->group;
-}
-
-/* Floats before query q's values in y, in units of a head. */
-AE_DEV size_t attn_index(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q)
-{
-    return static_cast<size_t>(attn_row(t, q)) * a.n_heads + attn_head(t, q);
+    return AE_LOAD_SHARED(uint32_t, t->shared + t->room.index + q * 4);
 }
 
 AE_DEV int32_t attn_first_seen(const ae_gpu_attention_args &a, int32_t pos)
@@ -81,9 +77,9 @@ AE_DEV uint32_t attn_n_rows(const ae_gpu_attention_args &a)
     return a.n_actual ? ae_min(a.n_rows, *a.n_actual) : a.n_rows;
 }
 
-/* Unit: which warp of the launch. Neighbours have the same chunk and head, and then the same keys. The last tiles come first:
- * in a prompt they see most. */
-template <int Q> AE_DEV bool attn_begin(const ae_gpu_attention_args &a, uint32_t unit, attn_tile *t)
+/* Unit: which warp or block of the launch. Neighbours have the same chunk and head, and then the same keys. The last tiles come
+ * first: in a prompt they see most. False: there is nothing to do. BLOCK: all warps of a block share the tile. */
+template <int Q, bool BLOCK> AE_DEV bool attn_begin(const ae_gpu_attention_args &a, uint32_t unit, attn_tile *t)
 {
     const uint32_t tile = a.n_tiles - 1 - unit % a.n_tiles, rest = unit / a.n_tiles, lane = attn_lane();
     t->group = a.n_heads / a.n_kv_heads;
@@ -93,13 +89,16 @@ template <int Q> AE_DEV bool attn_begin(const ae_gpu_attention_args &a, uint32_t
     const uint32_t n_all = attn_n_rows(a) * t->group;
     if (t->split >= a.n_splits || t->first >= n_all) return false;
     t->n = ae_min<uint32_t>(Q, n_all - t->first);
-    if (lane < t->n) {
+    if (lane < t->n && (!BLOCK || ae_thread() < 32)) {
         const int32_t row = static_cast<int32_t>((t->first + lane) / t->group), pos = a.pos[row];
         const int4 state = make_int4(attn_first_seen(a, pos), pos, a.n_inplace[row], a.seq[row]);
+        const uint32_t head = t->head * t->group + (t->first + lane) % t->group;
         AE_STORE_SHARED(int4, t->shared + t->room.state + lane * 16, state);
         AE_STORE_SHARED(int32_t, t->shared + t->room.row + lane * 4, row);
+        AE_STORE_SHARED(uint32_t, t->shared + t->room.index + lane * 4, static_cast<uint32_t>(row) * a.n_heads + head);
     }
-    ae_sync_warp();
+    if (BLOCK) ae_sync();
+    else ae_sync_warp();
     t->to_parts = t->to_walk = 0;
     for (uint32_t q = 0; q < t->n; q++) {
         if (attn_n_chunks(a, attn_state(t, q).y) <= a.max_parts) t->to_parts |= 1u << q;
@@ -133,34 +132,31 @@ AE_DEV uint32_t attn_seeing(const attn_tile *t, uint32_t queries, int32_t chunk)
     return seeing;
 }
 
-/* Finds this lane's places. They exist also where no member sees the position. */
-AE_DEV void attn_places(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t leader, int32_t chunk, bool in_place,
-                        attn_group *g)
+/* Where position j of the chunk is. The place exists also where no member sees the position. */
+AE_DEV void attn_place(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g, int32_t chunk, uint32_t j,
+                       const uint8_t **block, uint32_t *place)
 {
-    const int4 s = attn_state(t, leader);
-    const int32_t *table = a.tables + static_cast<size_t>(s.w) * a.table_stride;
-    const int32_t *path = a.path + static_cast<size_t>(attn_row(t, leader)) * a.path_stride;
-    AE_UNROLL
-    for (int i = 0; i < 2; i++) {
-        int32_t slot = chunk * AE_KV_PAGE + static_cast<int32_t>(attn_lane()) + 32 * i;
-        if (!in_place) {
-            slot = ae_min(ae_max(slot, g->lo), g->hi);
-            if (slot >= s.z) slot = path[slot - s.z];
-        }
-        g->place[i] = static_cast<uint32_t>(slot) % AE_KV_PAGE;
-        g->block[i] = ae_gpu_kv_block(&a.kv, static_cast<uint32_t>(table[slot / AE_KV_PAGE]), t->head);
+    const int4 s = attn_state(t, g->leader);
+    int32_t slot = chunk * AE_KV_PAGE + static_cast<int32_t>(j);
+    if (!g->in_place) {
+        slot = ae_min(ae_max(slot, g->lo), g->hi);
+        if (slot >= s.z) slot = a.path[static_cast<size_t>(attn_row(t, g->leader)) * a.path_stride + slot - s.z];
     }
+    const int32_t page = a.tables[static_cast<size_t>(s.w) * a.table_stride + slot / AE_KV_PAGE];
+    *place = static_cast<uint32_t>(slot) % AE_KV_PAGE;
+    *block = ae_gpu_kv_block(&a.kv, static_cast<uint32_t>(page), t->head);
 }
 
 /* The group of the first pending query, which is not empty. */
-AE_DEV void attn_group_of(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t pending, int32_t chunk, attn_group *g)
+AE_DEV void attn_group_of(const attn_tile *t, uint32_t pending, int32_t chunk, attn_group *g)
 {
     const int32_t begin = chunk * AE_KV_PAGE, end = begin + AE_KV_PAGE - 1;
     uint32_t leader = 0;
     while (!(pending >> leader & 1)) leader++;
     const int4 l = attn_state(t, leader);
     const int32_t row = attn_row(t, leader);
-    const bool in_place = ae_min(l.y, end) < l.z;
+    g->leader = leader;
+    g->in_place = ae_min(l.y, end) < l.z;
     int32_t lo_most = 0, hi_least = ATTN_MOST;
     g->members = 0;
     g->lo = ATTN_MOST;
@@ -168,14 +164,20 @@ AE_DEV void attn_group_of(const ae_gpu_attention_args &a, const attn_tile *t, ui
     for (uint32_t q = leader; q < t->n; q++) {
         const int4 s = attn_state(t, q);
         const int32_t lo = ae_max(s.x, begin), hi = ae_min(s.y, end);
-        const bool joins = in_place ? s.w == l.w && hi < s.z : attn_row(t, q) == row;
+        const bool joins = g->in_place ? s.w == l.w && hi < s.z : attn_row(t, q) == row;
         if (!(pending >> q & 1) || !joins) continue;
         g->members |= 1u << q;
         g->lo = ae_min(g->lo, lo), g->hi = ae_max(g->hi, hi);
         lo_most = ae_max(lo_most, lo), hi_least = ae_min(hi_least, hi);
     }
     g->alike = g->lo == lo_most && g->hi == hi_least;
-    attn_places(a, t, leader, chunk, in_place, g);
+}
+
+/* The places of this lane's positions lane and lane + 32. */
+AE_DEV void attn_places(const ae_gpu_attention_args &a, const attn_tile *t, int32_t chunk, attn_group *g)
+{
+    attn_place(a, t, g, chunk, attn_lane(), &g->block[0], &g->place[0]);
+    attn_place(a, t, g, chunk, attn_lane() + 32, &g->block[1], &g->place[1]);
 }
 
 /* ---- Softmax of a chunk ------------------------------------------------------------------------------- */
@@ -233,21 +235,19 @@ template <int Q> AE_DEV void attn_softmax(const ae_gpu_attention_args &a, const 
 
 /* ---- Joining chunks ----------------------------------------------------------------------------------- */
 
-/* Lane q joins a chunk's m and l to those of its query. The factors of O and o go to shared memory; of the first chunk, -1. */
-AE_DEV void attn_join(attn_tile *t, uint32_t members, int32_t chunk, float m, float l)
+/* Joins a chunk's m and l to those of query q. The factors of O and o go to shared memory; of the first chunk, -1. */
+AE_DEV void attn_join(const attn_tile *t, uint32_t q, int32_t chunk, float m, float l, float *big_m, float *big_l)
 {
-    const uint32_t q = attn_lane();
-    if (q >= t->n || !(members >> q & 1)) return;
     float2 f = make_float2(-1.0f, 1.0f);
     if (attn_state(t, q).x / AE_KV_PAGE == chunk) {
-        t->big_m = m;
-        t->big_l = l;
+        *big_m = m;
+        *big_l = l;
     } else {
-        const float top = attn_larger(t->big_m, m);
-        f.x = ae_attn_exp(t->big_m - top);
+        const float top = attn_larger(*big_m, m);
+        f.x = ae_attn_exp(*big_m - top);
         f.y = ae_attn_exp(m - top);
-        t->big_m = top;
-        t->big_l = ae_fma(t->big_l, f.x, l * f.y);
+        *big_m = top;
+        *big_l = ae_fma(*big_l, f.x, l * f.y);
     }
     AE_STORE_SHARED(float2, t->shared + t->room.factor + q * 8, f);
 }
@@ -257,11 +257,11 @@ AE_DEV float2 attn_factor(const attn_tile *t, uint32_t q)
     return AE_LOAD_SHARED(float2, t->shared + t->room.factor + q * 8);
 }
 
-/* The last factor of a query's weighted values. */
-AE_DEV float attn_last(const ae_gpu_attention_args &a, uint32_t head, float m, float l)
+/* The last factor of a query's weighted values; index: as attn_index. */
+AE_DEV float attn_last(const ae_gpu_attention_args &a, uint32_t index, float m, float l)
 {
     if (!a.sinks) return 1.0f / l;
-    const float sink = a.sinks[head], top = attn_larger(m, sink), f = ae_attn_exp(m - top);
+    const float sink = a.sinks[index % a.n_heads], top = attn_larger(m, sink), f = ae_attn_exp(m - top);
     return f / ae_fma(l, f, ae_attn_exp(sink - top));
 }
 
@@ -269,15 +269,17 @@ AE_DEV float attn_last(const ae_gpu_attention_args &a, uint32_t head, float m, f
 AE_DEV float *attn_part(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, int32_t chunk)
 {
     const uint32_t i = static_cast<uint32_t>(chunk - attn_state(t, q).x / AE_KV_PAGE);
-    return a.parts + (attn_index(a, t, q) * a.max_parts + i) * ae_gpu_attention_part(a.kv.form.head_dim);
+    return a.parts + (static_cast<size_t>(attn_index(t, q)) * a.max_parts + i) * ae_gpu_attention_part(a.kv.form.head_dim);
 }
 
-/* Lane q stores m and l of its query. */
-AE_DEV void attn_store_sums(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t members, int32_t chunk, float m,
-                            float l)
+/* Takes m and l of a chunk: to the query's part, or joined to M and L. */
+AE_DEV void attn_put_sums(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, int32_t chunk, bool to_part, float m,
+                          float l, float *big_m, float *big_l)
 {
-    const uint32_t q = attn_lane();
-    if (q >= t->n || !(members >> q & 1)) return;
+    if (!to_part) {
+        attn_join(t, q, chunk, m, l, big_m, big_l);
+        return;
+    }
     float *part = attn_part(a, t, q, chunk);
     part[0] = m;
     part[1] = l;
@@ -296,7 +298,7 @@ AE_DEV void attn_last_factors(const ae_gpu_attention_args &a, const attn_tile *t
     const uint32_t lane = attn_lane();
     ae_sync_warp();
     if (lane < t->n && t->to_walk >> lane & 1) {
-        const float2 f = make_float2(attn_last(a, attn_head(t, lane), t->big_m, t->big_l), 0.0f);
+        const float2 f = make_float2(attn_last(a, attn_index(t, lane), t->big_m, t->big_l), 0.0f);
         AE_STORE_SHARED(float2, t->shared + t->room.factor + lane * 8, f);
     }
     ae_sync_warp();

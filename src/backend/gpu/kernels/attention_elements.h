@@ -1,0 +1,109 @@
+/* attention_elements.h - elements of keys and values of f16 and f32, for kernels that compute chains of fma. Device code. */
+#ifndef AE_BACKEND_GPU_KERNELS_ATTENTION_ELEMENTS_H
+#define AE_BACKEND_GPU_KERNELS_ATTENTION_ELEMENTS_H
+
+#include "backend/gpu/kernels/attention_tile.h"
+
+/* Elements of a group of 16 bytes. */
+#define ATTN_GROUP(T) ((T) == AE_KV_F32 ? 4 : 8)
+
+/* Element i of words of f16 or f32. */
+template <int T> AE_DEV float attn_element(const uint32_t *words, int i)
+{
+    if (T == AE_KV_F32) return ae_as_float(words[i]);
+    return ae_half(static_cast<uint16_t>(i % 2 ? words[i / 2] >> 16 : words[i / 2]));
+}
+
+/* Element i of query q times the scale, where i counts the elements of a row of keys with what fills it up. */
+template <int T> AE_DEV float attn_query_element(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, uint32_t i)
+{
+    const uint32_t n_rope = a.kv.form.n_rope, dim = n_rope + a.kv.form.head_dim, rope = a.kv.form.rope_groups * ATTN_GROUP(T);
+    const uint32_t from = i < rope ? i : i - rope + n_rope;
+    const bool is_there = i < rope ? i < n_rope : from < dim;
+    return q < t->n && is_there ? a.q[static_cast<size_t>(attn_index(t, q)) * dim + from] * a.scale : 0.0f;
+}
+
+/* The first byte of the value of a place in its block. */
+template <int T> AE_DEV uint32_t attn_value_at(const ae_gpu_attention_args &a, uint32_t place)
+{
+    const ae_gpu_kv_form *f = &a.kv.form;
+    return T == AE_KV_F32 && f->n_rope ? ae_gpu_kv_key_at(f, 0, f->rope_groups, place) : ae_gpu_kv_value_at(f, 0, place);
+}
+
+/* The byte of element e of a value, from its first one on. */
+template <int T> AE_DEV uint32_t attn_element_at(const ae_gpu_attention_args &a, uint32_t e)
+{
+    if (T == AE_KV_F32 && a.kv.form.n_rope) return e / 4 * AE_KV_PAGE * AE_GPU_KV_GROUP + e % 4 * 4;
+    return e * (T == AE_KV_F32 ? 4 : 2);
+}
+
+/* The address of position j's key or value, which a lane has shared. */
+AE_DEV const uint8_t *attn_address(const attn_tile *t, uint32_t j)
+{
+    const uint64_t address = AE_LOAD_SHARED(uint64_t, t->shared + t->room.place + j * 8);
+    return reinterpret_cast<const uint8_t *>(static_cast<uintptr_t>(address));
+}
+
+AE_DEV void attn_share_address(const attn_tile *t, uint32_t j, const uint8_t *p)
+{
+    AE_STORE_SHARED(uint64_t, t->shared + t->room.place + j * 8, static_cast<uint64_t>(reinterpret_cast<uintptr_t>(p)));
+}
+
+typedef struct attn_words {
+    uint32_t w[4];
+} attn_words;
+
+/* E elements of a value, from address p on. */
+template <int T, int E> AE_DEV attn_words attn_load(const uint8_t *p)
+{
+    enum { BYTES = E * (T == AE_KV_F32 ? 4 : 2) };
+    attn_words v = {};
+    if (BYTES == 16) {
+        const uint4 x = ae_load16(p);
+        v.w[0] = x.x, v.w[1] = x.y, v.w[2] = x.z, v.w[3] = x.w;
+    } else if (BYTES == 8) {
+        const uint2 x = ae_load8(p);
+        v.w[0] = x.x, v.w[1] = x.y;
+    } else {
+        v.w[0] = ae_load4(p);
+    }
+    return v;
+}
+
+/* E elements of o of query q, from e on: to its part of a chunk, or joined to O. E is even. */
+template <int E> AE_DEV void attn_put(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, int32_t chunk, uint32_t e,
+                                      bool to_part, const float *o)
+{
+    if (e >= a.kv.form.head_dim) return;
+    if (to_part) {
+        float *part = attn_part(a, t, q, chunk) + 4 + e;
+        AE_UNROLL
+        for (int i = 0; i < E; i += 2) /* in the part's filling, too */
+            *reinterpret_cast<float2 *>(part + i) = make_float2(o[i], o[i + 1]);
+        return;
+    }
+    const float2 f = attn_factor(t, q);
+    uint8_t *sum = t->shared + t->room.sum + (q * t->room.n + e) * 4;
+    AE_UNROLL
+    for (int i = 0; i < E; i += 2) {
+        float2 v = AE_LOAD_SHARED(float2, sum + i * 4);
+        v.x = f.x < 0 ? o[i] : ae_fma(v.x, f.x, o[i] * f.y);
+        v.y = f.x < 0 ? o[i + 1] : ae_fma(v.y, f.x, o[i + 1] * f.y);
+        AE_STORE_SHARED(float2, sum + i * 4, v);
+    }
+}
+
+/* The results of walked queries, of which some threads compute every n_threads-th element. */
+AE_DEV void attn_results(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t thread, uint32_t n_threads)
+{
+    const uint32_t head_dim = a.kv.form.head_dim;
+    for (uint32_t q = 0; q < t->n; q++) {
+        if (!(t->to_walk >> q & 1)) continue;
+        float *y = a.y + static_cast<size_t>(attn_index(t, q)) * head_dim;
+        const float f = attn_factor(t, q).x;
+        for (uint32_t e = thread; e < head_dim; e += n_threads)
+            y[e] = AE_LOAD_SHARED(float, t->shared + t->room.sum + (q * t->room.n + e) * 4) * f;
+    }
+}
+
+#endif

@@ -1,0 +1,234 @@
+/* attention_few.cu - attention of few rows over caches of f16 and f32: four warps have one tile and chunk, so that a chunk
+ * takes as little time as may be.
+ *
+ * Scores: a warp has 16 positions, half of its lanes for one half of the queries, half for the other. Softmax: a warp has every
+ * fourth query. Values: half of the threads for each half of the queries, two elements each.
+ */
+#include "backend/gpu/kernels/attention_elements.h"
+
+#define THREADS (AE_ATTENTION_WARPS * 32)
+#define SPAN 128u /* elements of values at a time */
+#define DEPTH 8u  /* loads under way, of keys and of values */
+
+/* The queries times the scale. Lanes read four floats at a time: of one element (Q 8), or of two (Q 4). */
+template <int T, int Q> AE_DEV void load_queries(const ae_gpu_attention_args &a, const attn_tile *t)
+{
+    for (uint32_t i = ae_thread(); i < t->room.n; i += THREADS) {
+        AE_UNROLL
+        for (uint32_t q = 0; q < Q; q++) {
+            const uint32_t at = Q == 8 ? i * 8 + q : i / 2 * 8 + q / 2 * 4 + i % 2 * 2 + q % 2;
+            AE_STORE_SHARED(float, t->shared + t->room.query + at * 4, (attn_query_element<T>(a, t, q, i)));
+        }
+    }
+}
+
+/* Asks for the chunk's values while scores are computed. */
+AE_DEV void fetch_values(const ae_gpu_attention_args &a, const attn_group *g, const uint8_t *block)
+{
+    const uint32_t bytes = AE_KV_PAGE * a.kv.form.groups * AE_GPU_KV_GROUP;
+    if (!g->in_place || a.kv.form.n_rope) return;
+    for (uint32_t at = ae_thread() * 128; at < bytes; at += THREADS * 128) ae_prefetch(block + a.kv.form.value_at + at);
+}
+
+/* One group of elements of this lane's queries. */
+template <int T, int Q> AE_DEV void score_group(const uint8_t *query, uint4 key, float s[Q / 2])
+{
+    const uint32_t k[4] = {key.x, key.y, key.z, key.w};
+    AE_UNROLL
+    for (int i = 0; i < ATTN_GROUP(T); i += 8 / Q) {
+        const float4 v = AE_LOAD_SHARED(float4, query + i * Q * 4);
+        const float x = attn_element<T>(k, i);
+        s[0] = ae_fma(x, v.x, s[0]);
+        s[1] = ae_fma(x, v.y, s[1]);
+        const float y = Q == 8 ? x : attn_element<T>(k, i + 1);
+        s[Q / 2 - 2] = ae_fma(y, v.z, s[Q / 2 - 2]);
+        s[Q / 2 - 1] = ae_fma(y, v.w, s[Q / 2 - 1]);
+    }
+}
+
+template <int T, int Q> AE_DEV void scores(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
+                                           int32_t chunk)
+{
+    const uint32_t half = attn_lane() / 16, j = ae_thread() / 32 * 16 + attn_lane() % 16, n = a.kv.form.groups;
+    const uint32_t step = AE_KV_PAGE * AE_GPU_KV_GROUP, query_step = ATTN_GROUP(T) * Q * 4;
+    const uint8_t *query = t->shared + t->room.query + half * 16, *key;
+    uint32_t place;
+    attn_place(a, t, g, chunk, j, &key, &place);
+    fetch_values(a, g, key);
+    key += place * AE_GPU_KV_GROUP;
+    uint4 now[DEPTH], next[DEPTH];
+    float s[Q / 2] = {};
+    AE_UNROLL
+    for (uint32_t i = 0; i < DEPTH; i++) now[i] = ae_load16(key + ae_min(i, n - 1) * step);
+    uint32_t at = 0;
+    AE_NO_UNROLL
+    for (; at + DEPTH <= n; at += DEPTH, query += DEPTH * query_step) {
+        AE_UNROLL
+        for (uint32_t i = 0; i < DEPTH; i++) next[i] = ae_load16(key + ae_min(at + DEPTH + i, n - 1) * step);
+        AE_UNROLL
+        for (uint32_t i = 0; i < DEPTH; i++) score_group<T, Q>(query + i * query_step, now[i], s);
+        AE_UNROLL
+        for (uint32_t i = 0; i < DEPTH; i++) now[i] = next[i];
+    }
+    AE_UNROLL
+    for (uint32_t i = 0; i < DEPTH - 1; i++)
+        if (at + i < n) score_group<T, Q>(query + i * query_step, now[i], s);
+    AE_UNROLL
+    for (uint32_t q = 0; q < Q / 2; q++)
+        AE_STORE_SHARED(float, t->shared + t->room.score + ((half * (Q / 2) + q) * AE_KV_PAGE + j) * 4, s[q]);
+}
+
+/* The weights of this warp's queries; big_m, big_l: of query warp + 4 i, in lane 0. */
+template <int Q> AE_DEV void softmax(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g, int32_t chunk,
+                                     bool to_parts, float big_m[Q / 4], float big_l[Q / 4])
+{
+    const uint32_t warp = ae_thread() / 32, lane = attn_lane();
+    const int32_t pos = chunk * AE_KV_PAGE + static_cast<int32_t>(lane);
+    AE_UNROLL
+    for (uint32_t i = 0; i < Q / 4; i++) {
+        const uint32_t q = warp + 4 * i;
+        if (!(g->members >> q & 1)) continue;
+        const uint8_t *score = t->shared + t->room.score + (q * AE_KV_PAGE + lane) * 4;
+        uint8_t *weight = t->shared + t->room.weight + (lane * AE_ATTENTION_WEIGHTS(Q) + q) * 4;
+        const int4 at = attn_state(t, q);
+        float x = AE_LOAD_SHARED(float, score), y = AE_LOAD_SHARED(float, score + 128), m, l;
+        attn_weigh(a, at.x <= pos && pos <= at.y, at.x <= pos + 32 && pos + 32 <= at.y, &x, &y, &m, &l);
+        AE_STORE_SHARED(float, weight, x);
+        AE_STORE_SHARED(float, weight + 32 * AE_ATTENTION_WEIGHTS(Q) * 4, y);
+        if (!lane) attn_put_sums(a, t, q, chunk, to_parts, m, l, &big_m[i], &big_l[i]);
+    }
+}
+
+/* The addresses of the chunk's values, for all threads. */
+template <int T> AE_DEV void share_values(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
+                                          int32_t chunk)
+{
+    const uint32_t j = ae_thread();
+    if (j >= AE_KV_PAGE) return;
+    const uint8_t *block;
+    uint32_t place;
+    attn_place(a, t, g, chunk, j, &block, &place);
+    attn_share_address(t, j, block + attn_value_at<T>(a, place));
+}
+
+/* Position j of this thread's chains. CHECK: some queries do not see it. */
+template <int T, int Q, bool CHECK> AE_DEV void add_value(const uint8_t *weight, const attn_words *v, float o[Q / 2][2])
+{
+    const float x = attn_element<T>(v->w, 0), y = attn_element<T>(v->w, 1);
+    float p[4] = {};
+    if (Q == 8) {
+        const float4 f = AE_LOAD_SHARED(float4, weight);
+        p[0] = f.x, p[1] = f.y, p[2] = f.z, p[3] = f.w;
+    } else {
+        const float2 f = AE_LOAD_SHARED(float2, weight);
+        p[0] = f.x, p[1] = f.y;
+    }
+    AE_UNROLL
+    for (int q = 0; q < Q / 2; q++) {
+        if (CHECK && !(p[q] >= 0)) continue;
+        o[q][0] = ae_fma(p[q], x, o[q][0]);
+        o[q][1] = ae_fma(p[q], y, o[q][1]);
+    }
+}
+
+/* Positions lo to hi of the chunk. */
+template <int T, int Q, bool CHECK> AE_DEV void sum_values(const attn_tile *t, int32_t lo, int32_t hi, uint32_t half,
+                                                           uint32_t at, float o[Q / 2][2])
+{
+    const uint32_t step = AE_ATTENTION_WEIGHTS(Q) * 4;
+    const int32_t depth = DEPTH;
+    const uint8_t *weight = t->shared + t->room.weight + lo * step + half * (Q / 2) * 4;
+    attn_words now[DEPTH], next[DEPTH];
+    AE_UNROLL
+    for (int i = 0; i < depth; i++) now[i] = attn_load<T, 2>(attn_address(t, ae_min(lo + i, hi)) + at);
+    int32_t j = lo;
+    AE_NO_UNROLL
+    for (; j + depth <= hi + 1; j += depth, weight += DEPTH * step) {
+        AE_UNROLL
+        for (int i = 0; i < depth; i++) next[i] = attn_load<T, 2>(attn_address(t, ae_min(j + depth + i, hi)) + at);
+        AE_UNROLL
+        for (int i = 0; i < depth; i++) add_value<T, Q, CHECK>(weight + i * step, &now[i], o);
+        AE_UNROLL
+        for (int i = 0; i < depth; i++) now[i] = next[i];
+    }
+    AE_UNROLL
+    for (int i = 0; i < depth - 1; i++)
+        if (j + i <= hi) add_value<T, Q, CHECK>(weight + i * step, &now[i], o);
+}
+
+template <int T, int Q> AE_DEV void values(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
+                                           int32_t chunk, bool to_parts)
+{
+    const int32_t lo = g->lo - chunk * AE_KV_PAGE, hi = g->hi - chunk * AE_KV_PAGE;
+    const uint32_t half = ae_thread() / (THREADS / 2);
+    AE_NO_UNROLL
+    for (uint32_t e = ae_thread() % (THREADS / 2) * 2; e < a.kv.form.head_dim; e += SPAN) {
+        const uint32_t at = attn_element_at<T>(a, e);
+        float o[Q / 2][2] = {};
+        if (g->alike) sum_values<T, Q, false>(t, lo, hi, half, at, o);
+        else sum_values<T, Q, true>(t, lo, hi, half, at, o);
+        AE_UNROLL
+        for (uint32_t i = 0; i < Q / 2; i++) {
+            const uint32_t q = half * (Q / 2) + i;
+            if (g->members >> q & 1) attn_put<2>(a, t, q, chunk, e, to_parts, o[i]);
+        }
+    }
+}
+
+/* The results of walked queries. */
+template <int Q> AE_DEV void finish(const ae_gpu_attention_args &a, const attn_tile *t, const float big_m[Q / 4],
+                                    const float big_l[Q / 4])
+{
+    AE_UNROLL
+    for (uint32_t i = 0; i < Q / 4; i++) {
+        const uint32_t q = ae_thread() / 32 + 4 * i;
+        if (attn_lane() || q >= t->n || !(t->to_walk >> q & 1)) continue;
+        AE_STORE_SHARED(float2, t->shared + t->room.factor + q * 8,
+                        make_float2(attn_last(a, attn_index(t, q), big_m[i], big_l[i]), 0.0f));
+    }
+    ae_sync();
+    attn_results(a, t, ae_thread(), THREADS);
+}
+
+template <int T, int Q> AE_DEV void attention(const ae_gpu_attention_args &a, uint8_t *shared)
+{
+    float big_m[Q / 4] = {}, big_l[Q / 4] = {};
+    attn_tile t;
+    attn_group g;
+    t.room = ae_gpu_attention_room_of(&a.kv.form, Q);
+    t.shared = shared;
+    if (!attn_begin<Q, true>(a, ae_block_x(), &t)) return;
+    load_queries<T, Q>(a, &t);
+    ae_sync();
+    AE_NO_UNROLL
+    for (int walk = 0; walk < 2; walk++) {
+        const uint32_t queries = walk ? t.to_walk : t.to_parts;
+        const int32_t begin = walk ? 0 : static_cast<int32_t>(t.split), step = walk ? 1 : static_cast<int32_t>(a.n_splits);
+        int32_t first, last;
+        attn_chunks(&t, queries, &first, &last);
+        if (!queries) continue;
+        for (int32_t c = first + begin; c <= last; c += step)
+            for (uint32_t pending = attn_seeing(&t, queries, c); pending; pending &= ~g.members) {
+                attn_group_of(&t, pending, c, &g);
+                scores<T, Q>(a, &t, &g, c);
+                share_values<T>(a, &t, &g, c);
+                ae_sync();
+                softmax<Q>(a, &t, &g, c, !walk, big_m, big_l);
+                ae_sync();
+                values<T, Q>(a, &t, &g, c, !walk);
+                ae_sync();
+            }
+    }
+    if (t.to_walk) finish<Q>(a, &t, big_m, big_l);
+}
+
+#define KERNEL(name, T, Q) \
+    AE_KERNEL(name, ae_gpu_attention_args, THREADS) \
+    { \
+        AE_SHARED(shared); \
+        attention<T, Q>(a, shared); \
+    }
+
+KERNEL(attention_few_f16_4, AE_KV_F16, 4)
+KERNEL(attention_few_f16_8, AE_KV_F16, 8)
+KERNEL(attention_few_f32_8, AE_KV_F32, 8)
