@@ -6,6 +6,11 @@
 #include "backend/gpu/kernels/args_product.h"
 #include "backend/gpu/kernels/kernel.h"
 
+#ifdef __CUDACC__
+#define UNROLL_4 _Pragma("unroll 4")
+#else
+#define UNROLL_4
+#endif
 #define PARTS_AT 256  /* shared: f32 [64] chains, then 8 maxima of warps, then what all threads get */
 #define RESULT_AT (PARTS_AT + 32)
 #define ROW_AT 320
@@ -32,26 +37,30 @@ AE_DEV float sum_chains(uint8_t *shared, float a)
     return AE_LOAD_SHARED(float, shared + RESULT_AT);
 }
 
-/* Sum of (x - mean)^2, or of x with `plain`, over the row. */
-AE_DEV float sum_row(const float *x, uint8_t *shared, uint32_t staged, uint32_t n, float mean, bool plain)
+enum { SUM, SUM_SQUARES, SUM_DEVIATIONS }; /* of x, x^2, (x - mean)^2 */
+
+template <int kind> AE_DEV float chain_step(float a, float v, float mean)
 {
-    float a = 0;
-    if (ae_thread() < 64)
-        for (uint32_t i = ae_thread(); i < n; i += 64) {
-            const float v = row_at(x, shared, staged, i);
-            a = plain ? a + v : ae_fma(v - mean, v - mean, a);
-        }
-    return sum_chains(shared, a);
+    if (kind == SUM) return a + v;
+    return kind == SUM_SQUARES ? ae_fma(v, v, a) : ae_fma(v - mean, v - mean, a);
 }
 
-AE_DEV float sum_squares(const float *x, uint8_t *shared, uint32_t staged, uint32_t n)
+#define AHEAD 8 /* elements of a chain that are loaded before they are added */
+
+template <int kind> AE_DEV float sum_row(const float *x, uint8_t *shared, uint32_t staged, uint32_t n, float mean)
 {
     float a = 0;
-    if (ae_thread() < 64)
-        for (uint32_t i = ae_thread(); i < n; i += 64) {
-            const float v = row_at(x, shared, staged, i);
-            a = ae_fma(v, v, a);
+    if (ae_thread() < 64) {
+        uint32_t i = ae_thread();
+        for (; i + (AHEAD - 1) * 64 < n; i += AHEAD * 64) {
+            float v[AHEAD];
+            AE_UNROLL
+            for (uint32_t j = 0; j < AHEAD; j++) v[j] = row_at(x, shared, staged, i + j * 64);
+            AE_UNROLL
+            for (uint32_t j = 0; j < AHEAD; j++) a = chain_step<kind>(a, v[j], mean);
         }
+        for (; i < n; i += 64) a = chain_step<kind>(a, row_at(x, shared, staged, i), mean);
+    }
     return sum_chains(shared, a);
 }
 
@@ -171,40 +180,68 @@ typedef struct row_facts {
     float mean, inv;
 } row_facts;
 
+/* The row, into shared memory. */
+AE_DEV void stage(const float *x, uint32_t n, uint8_t *shared)
+{
+    const uint32_t step = AE_GPU_ACTIVATION_THREADS, n_quads = reinterpret_cast<uintptr_t>(x) % 16 ? 0 : n / 4;
+    UNROLL_4
+    for (uint32_t i = ae_thread(); i < n_quads; i += step)
+        AE_STORE_SHARED(uint4, shared + ROW_AT + 16 * i, *reinterpret_cast<const uint4 *>(x + 4 * i));
+    UNROLL_4
+    for (uint32_t i = n_quads * 4 + ae_thread(); i < n; i += step) AE_STORE_SHARED(float, shared + ROW_AT + 4 * i, x[i]);
+    ae_sync();
+}
+
 AE_DEV row_facts row_facts_of(const ae_gpu_activation_args &a, const float *x, uint8_t *shared)
 {
     row_facts f = {0.0f, 0.0f};
     const uint32_t n = a.out.n_in;
     if (a.input != AE_INPUT_RMSNORM && a.input != AE_INPUT_LAYERNORM) return f;
-    for (uint32_t i = ae_thread(); a.staged && i < n; i += AE_GPU_ACTIVATION_THREADS)
-        AE_STORE_SHARED(float, shared + ROW_AT + 4 * i, x[i]);
-    ae_sync();
+    if (a.staged) stage(x, n, shared);
     float sum;
     if (a.input == AE_INPUT_LAYERNORM) {
-        f.mean = sum_row(x, shared, a.staged, n, 0.0f, true) / static_cast<float>(n);
-        sum = sum_row(x, shared, a.staged, n, f.mean, false);
+        f.mean = sum_row<SUM>(x, shared, a.staged, n, 0.0f) / static_cast<float>(n);
+        sum = sum_row<SUM_DEVIATIONS>(x, shared, a.staged, n, f.mean);
     } else {
-        sum = sum_squares(x, shared, a.staged, n);
+        sum = sum_row<SUM_SQUARES>(x, shared, a.staged, n, 0.0f);
     }
     f.inv = 1.0f / sqrtf(sum / static_cast<float>(n) + a.norm_eps);
     return f;
 }
 
-AE_DEV float value_of(const ae_gpu_activation_args &a, const row_facts &f, const float *x, const float *x2, uint32_t k)
+/* What a column's value is computed from: loaded before the norm's sums are there. */
+typedef struct column {
+    float x, y, z; /* y: x2 or the norm's weight; z: its bias */
+} column;
+
+AE_DEV column load_column(const ae_gpu_activation_args &a, const float *x, const float *x2, uint32_t k)
 {
-    const float v = x[k];
+    column c = {0.0f, 0.0f, 0.0f};
+    if (k >= a.out.n_in) return c;
+    c.x = x[k];
+    if (a.input == AE_INPUT_GLU) {
+        if (x2) c.y = x2[k];
+    } else if (a.input != AE_INPUT_PLAIN) {
+        c.y = a.norm[k];
+        if (a.norm_bias) c.z = a.norm_bias[k];
+    }
+    return c;
+}
+
+AE_DEV float value_of(const ae_gpu_activation_args &a, const row_facts &f, const column &c)
+{
+    const ae_glu glu = static_cast<ae_glu>(a.glu);
     switch (a.input) {
-    case AE_INPUT_RMSNORM: return v * f.inv * a.norm[k];
+    case AE_INPUT_RMSNORM: return c.x * f.inv * c.y;
     case AE_INPUT_LAYERNORM: {
-        const float z = (v - f.mean) * f.inv * a.norm[k];
-        return a.norm_bias ? z + a.norm_bias[k] : z;
+        const float z = (c.x - f.mean) * f.inv * c.y;
+        return a.norm_bias ? z + c.z : z;
     }
     case AE_INPUT_GLU: {
-        const ae_glu glu = static_cast<ae_glu>(a.glu);
-        const float g = ae_glu_of(glu, v, a.glu_limit);
-        return x2 ? g * ae_glu_times(glu, x2[k], a.glu_limit) : g;
+        const float g = ae_glu_of(glu, c.x, a.glu_limit);
+        return a.x2 ? g * ae_glu_times(glu, c.y, a.glu_limit) : g;
     }
-    default: return v;
+    default: return c.x;
     }
 }
 
@@ -217,10 +254,12 @@ AE_KERNEL(activation, ae_gpu_activation_args, AE_GPU_ACTIVATION_THREADS)
     const uint32_t begin = ae_block_x() * a.columns, left = n - begin, end = left < a.columns ? n : begin + a.columns;
     const float *x = a.x + row * a.x_stride + head * a.x_step;
     const float *x2 = a.x2 ? a.x2 + row * a.x_stride + head * a.x_step : NULL;
+    column now = load_column(a, x, x2, begin + ae_thread());
     const row_facts facts = row_facts_of(a, x, shared);
     for (uint32_t i = begin; i < end; i += 256) {
         const uint32_t k = i + ae_thread();
-        float v = k < n ? value_of(a, facts, x, x2, k) : 0.0f;
+        float v = k < n ? value_of(a, facts, now) : 0.0f;
+        if (i + 256 < end) now = load_column(a, x, x2, k + 256);
         if (a.factor) v = a.factor[i_row] * v;
         if (a.want & AE_GPU_WANT_X && k < n) a.out.x[static_cast<size_t>(to) * a.out.x_stride + k] = v;
         if (a.want & AE_GPU_WANT_32) write_32(a.out, to, k, v);
