@@ -45,7 +45,7 @@ template <int kind> AE_DEV float chain_step(float a, float v, float mean)
     return kind == SUM_SQUARES ? ae_fma(v, v, a) : ae_fma(v - mean, v - mean, a);
 }
 
-#define AHEAD 8 /* elements of a chain that are loaded before they are added */
+#define AHEAD 32 /* elements of a chain that are loaded before they are added */
 
 template <int kind> AE_DEV float sum_row(const float *x, uint8_t *shared, uint32_t staged, uint32_t n, float mean)
 {
@@ -88,42 +88,47 @@ AE_DEV int32_t code_of(float v, float inv)
     return t == t ? static_cast<int8_t>(ae_as_bits(t) - 0x4B400000u) : 0;
 }
 
-/* The squared error of a group with one scale: lanes 0 to 15 and 16 to 31 have a scale each, and elements lane % 16 and
- * lane % 16 + 16 of the group. */
-AE_DEV float group_error(float lo, float hi, float inv, float d)
+/* The squared error of 32 elements with one scale, in each of the four lanes that have it: x[j] is element lane % 4 + 4 j. The
+ * sums are ae_sum16's, with all but the last two additions inside a lane. */
+AE_DEV float group_error(const float *x, float inv, float d)
 {
-    const float e = ae_fma(lo, inv, AE_EXP_MAGIC - ae_fma(lo, inv, AE_EXP_MAGIC));
-    const float f = ae_fma(hi, inv, AE_EXP_MAGIC - ae_fma(hi, inv, AE_EXP_MAGIC));
-    float a = ae_fma(f, f, e * e);
+    float a[4];
     AE_UNROLL
-    for (uint32_t i = 8; i; i /= 2) a += ae_shfl_xor(a, i);
-    return a * (d * d);
+    for (uint32_t j = 0; j < 4; j++) {
+        const float e = ae_fma(x[j], inv, AE_EXP_MAGIC - ae_fma(x[j], inv, AE_EXP_MAGIC));
+        const float f = ae_fma(x[j + 4], inv, AE_EXP_MAGIC - ae_fma(x[j + 4], inv, AE_EXP_MAGIC));
+        a[j] = ae_fma(f, f, e * e);
+    }
+    float sum = (a[0] + a[2]) + (a[1] + a[3]);
+    sum += ae_shfl_xor(sum, 2);
+    sum += ae_shfl_xor(sum, 1);
+    return sum * (d * d);
 }
 
-/* The code of each lane's element and the scale of the warp's 32 elements: the best of AE_QUANT_TOPS, 127 to 120. */
+/* The code of each lane's element and the scale of the warp's 32 elements: the best of AE_QUANT_TOPS, 127 to 120. Lanes 4 i to
+ * 4 i + 3 try number i. */
 AE_DEV int32_t quant_group(float v, float *scale)
 {
-    const uint32_t lane = ae_thread() % 32;
+    const uint32_t lane = ae_thread() % 32, try_i = lane / 4;
+    float x[8];
+    AE_UNROLL
+    for (uint32_t j = 0; j < 8; j++) x[j] = ae_shfl(v, lane % 4 + 4 * j);
     const float top = warp_max(magnitude(v));
     *scale = 0;
     if (!(top > 1e-30f)) return 0;
-    const float t = static_cast<float>(127 - static_cast<int32_t>(lane % 8)), own_inv = t / top, own_d = top / t;
-    const float lo = ae_shfl(v, lane % 16), hi = ae_shfl(v, lane % 16 + 16);
-    float error[AE_QUANT_TRIES / 2];
+    const float t = static_cast<float>(127 - static_cast<int32_t>(try_i)), inv = t / top, d = top / t;
+    /* the first try is best unless another's error is less: NaN is never less, and nothing is less than NaN */
+    float best = group_error(x, inv, d);
+    if (best != best) best = try_i ? INFINITY : -INFINITY;
+    uint32_t at = try_i;
     AE_UNROLL
-    for (uint32_t i = 0; i < AE_QUANT_TRIES / 2; i++) {
-        const uint32_t from = 2 * i + lane / 16;
-        error[i] = group_error(lo, hi, ae_shfl(own_inv, from), ae_shfl(own_d, from));
+    for (uint32_t i = 4; i < 32; i *= 2) {
+        const float error = ae_shfl_xor(best, i);
+        const uint32_t other = ae_shfl_xor(at, i);
+        if (error < best || (error == best && other < at)) best = error, at = other;
     }
-    float best = 0;
-    uint32_t at = 0;
-    AE_UNROLL
-    for (uint32_t i = 0; i < AE_QUANT_TRIES; i++) {
-        const float e = ae_shfl(error[i / 2], i % 2 * 16);
-        if (i == 0 || e < best) best = e, at = i;
-    }
-    *scale = ae_shfl(own_d, at);
-    return code_of(v, ae_shfl(own_inv, at));
+    *scale = ae_shfl(d, 4 * at);
+    return code_of(v, ae_shfl(inv, 4 * at));
 }
 
 AE_DEV void write_32(const ae_gpu_rows &out, uint32_t row, uint32_t k, float v)
