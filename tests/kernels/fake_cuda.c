@@ -197,16 +197,16 @@ API ae_cu_result cuMemFreeHost(void *memory)
 
 API ae_cu_result cuMemcpyHtoDAsync_v2(ae_cu_pointer to, const void *from, size_t bytes, ae_cu_stream stream)
 {
-    (void)stream;
     CALL_IN_CONTEXT();
+    if (stream == S.captured) return 900; /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
     memcpy((void *)(uintptr_t)to, from, bytes);
     return 0;
 }
 
 API ae_cu_result cuMemcpyDtoHAsync_v2(void *to, ae_cu_pointer from, size_t bytes, ae_cu_stream stream)
 {
-    (void)stream;
     CALL_IN_CONTEXT();
+    if (stream == S.captured) return 900;
     memcpy(to, (void *)(uintptr_t)from, bytes);
     return 0;
 }
@@ -236,8 +236,8 @@ API ae_cu_result cuStreamDestroy_v2(ae_cu_stream stream)
 
 API ae_cu_result cuStreamSynchronize(ae_cu_stream stream)
 {
-    (void)stream;
     CALL_IN_CONTEXT();
+    if (stream == S.captured) return 900;
     return 0;
 }
 
@@ -258,8 +258,9 @@ API ae_cu_result cuEventDestroy_v2(ae_cu_event event)
 
 API ae_cu_result cuEventRecord(ae_cu_event event, ae_cu_stream stream)
 {
-    (void)event, (void)stream;
+    (void)event;
     CALL_IN_CONTEXT();
+    if (stream == S.captured) return 900;
     return 0;
 }
 
@@ -329,10 +330,10 @@ API ae_cu_result cuLaunchKernel(ae_cu_function function, unsigned grid_x, unsign
 
 API ae_cu_result cuStreamBeginCapture_v2(ae_cu_stream stream, unsigned mode)
 {
-    (void)stream;
     CALL_IN_CONTEXT();
     if (S.capturing || mode != AE_CU_THREAD_LOCAL) return 1;
     S.capturing = true;
+    S.captured = stream;
     return 0;
 }
 
@@ -340,6 +341,7 @@ API ae_cu_result cuStreamEndCapture(ae_cu_stream stream, ae_cu_graph *graph)
 {
     (void)stream;
     S.capturing = false;
+    S.captured = NULL;
     *graph = NULL;
     CALL_IN_CONTEXT();
     S.n_graphs++;

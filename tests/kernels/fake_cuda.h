@@ -9,14 +9,17 @@
 #include <stddef.h>
 
 typedef struct fake_cuda {
-    unsigned n_calls, fail_at, fail_with; /* fail_at 0: none fails */
+    _Atomic unsigned n_calls;
+    unsigned fail_at, fail_with;          /* fail_at 0: none fails */
     char failed[64];                      /* the call that failed */
     int version, n_devices;
     unsigned load_result;                 /* of cuModuleLoadData */
     char missing[64];                     /* a kernel that the module lacks */
     size_t n_left;                        /* bytes of device memory that may still be allocated */
-    int n_memory, n_pinned, n_streams, n_events, n_graphs, n_execs, n_modules, n_contexts; /* that there are */
+    _Atomic int n_memory;                 /* that there are */
+    int n_pinned, n_streams, n_events, n_graphs, n_execs, n_modules, n_contexts; /* likewise */
     bool capturing;
+    const void *captured;                 /* the stream that is captured: it copies nothing, and is not waited for */
     unsigned n_launches, n_captured, n_replays; /* kernels run, kernels captured, graphs launched */
     unsigned grid[3], n_threads, n_shared; /* of the newest launch */
     const void *args;                      /* likewise, while the call lasts */

@@ -351,6 +351,51 @@ static void test_draws(void **state)
     assert_nothing_left();
 }
 
+/* ---- Threads ------------------------------------------------------------------------------------------------ */
+
+enum { N_THREADS = 3 };
+
+/* A user of the device: its own stream, its own memory. */
+static void *use_thread(void *context)
+{
+    const bench *shared = context;
+    bench b = *shared;
+    enum { N = 70000 };
+    static _Thread_local uint8_t host[N], back[N];
+    const ae_stream_options options = {.n_threads = 2, .max_rows = 2, .max_in = 256, .pool = b.pool};
+    const char *failure = NULL;
+    if (b.ops->stream_create(b.backend, &options, &b.stream, NULL) != AERIE_OK) return "a stream";
+    for (uint32_t i = 0; i < 300 && !failure; i++) {
+        uint8_t *device = b.ops->alloc(b.backend, N);
+        fill_bytes(host, N, i * 31 + (uint32_t)(uintptr_t)&b);
+        if (i % 3) b.ops->upload(b.stream, device, host, N);
+        else if (b.ops->fill(b.backend, device, host, N, NULL) != AERIE_OK) failure = "a fill";
+        pass(&b, i % 5);
+        b.ops->download(b.stream, back, device, N);
+        if (memcmp(host, back, N)) failure = "other bytes";
+        if (b.ops->sync(b.stream, NULL) != AERIE_OK) failure = "a sync";
+        b.ops->free(b.backend, device, N);
+    }
+    b.ops->stream_free(b.stream);
+    return (void *)(uintptr_t)failure;
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    bench b = bench_open();
+    pthread_t threads[N_THREADS];
+    for (uint32_t i = 0; i < N_THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, use_thread, &b), 0);
+    for (uint32_t i = 0; i < N_THREADS; i++) {
+        void *failure;
+        pthread_join(threads[i], &failure);
+        if (failure) fail_msg("thread %u: %s", i, (const char *)failure);
+    }
+    assert_true(fake->n_replays == N_THREADS * (300 - 5) && fake->n_captured == N_THREADS * 5);
+    bench_close(&b);
+    assert_nothing_left();
+}
+
 /* ---- Failures ----------------------------------------------------------------------------------------------- */
 
 static aerie_status use_stream(bench *b, aerie_error *error)
@@ -420,7 +465,7 @@ int main(void)
         cmocka_unit_test(test_copies), cmocka_unit_test(test_marks),
         cmocka_unit_test(test_passes), cmocka_unit_test(test_passes_that_fail),
         cmocka_unit_test(test_draws),  cmocka_unit_test(test_every_call_fails),
-        cmocka_unit_test(test_device_memory),
+        cmocka_unit_test(test_device_memory), cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, find_fake, NULL);
 }
