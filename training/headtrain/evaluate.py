@@ -23,12 +23,44 @@ def chain_lengths(head, batch, depths):
     return length
 
 
+class Walks:
+    """Rounds as the engine walks them, summed by group."""
+
+    def __init__(self, depths):
+        self.depths = depths
+        self.sums = defaultdict(lambda: {"rounds": [0] * depths, "accepted": [0] * depths, "reached": [0] * (depths + 1)})
+
+    def add(self, name, length):
+        """length [chains]: accepted drafts of the chain that begins at each row of an answer."""
+        s = self.sums[name]
+        for most in range(1, self.depths + 1):
+            at = 0
+            while at < len(length):
+                got = min(length[at], most)
+                s["rounds"][most - 1] += 1
+                s["accepted"][most - 1] += got
+                if most == self.depths:
+                    for d in range(got + 1):
+                        s["reached"][d] += 1
+                at += got + 1
+
+    def result(self):
+        out = {}
+        for name, s in self.sums.items():
+            reached = s["reached"]
+            out[name] = {"rounds": s["rounds"][-1],
+                         "per_round": [a / max(r, 1) for a, r in zip(s["accepted"], s["rounds"])],
+                         "first": reached[1] / max(reached[0], 1),
+                         "at_depth": [reached[d + 1] / max(reached[0], 1) for d in range(self.depths)]}
+        return out
+
+
 def acceptance(head, corpus, chosen, taps, depths, device, autocast, group_of=None):
     """{group: {"rounds", "per_round" [accepted per round with chains of 1..depths], "first", "at_depth"}}, and "all".
 
     Walks are made for every chain length by itself, since shorter chains make other rounds.
     """
-    sums = defaultdict(lambda: {"rounds": [0] * depths, "accepted": [0] * depths, "reached": [0] * (depths + 1)})
+    walks = Walks(depths)
     was_training = head.training
     head.eval()
     for i in chosen:
@@ -38,22 +70,6 @@ def acceptance(head, corpus, chosen, taps, depths, device, autocast, group_of=No
         with autocast():
             length = chain_lengths(head, Batch([c], taps, 0, device, torch.float32), depths).tolist()
         for name in {"all", group_of(c.id) if group_of else "all"}:
-            s = sums[name]
-            for most in range(1, depths + 1):
-                at = 0
-                while at < len(length):
-                    got = min(length[at], most)
-                    s["rounds"][most - 1] += 1
-                    s["accepted"][most - 1] += got
-                    if most == depths:
-                        for d in range(got + 1):
-                            s["reached"][d] += 1
-                    at += got + 1
+            walks.add(name, length)
     head.train(was_training)
-    out = {}
-    for name, s in sums.items():
-        reached = s["reached"]
-        out[name] = {"rounds": s["rounds"][-1], "per_round": [a / max(r, 1) for a, r in zip(s["accepted"], s["rounds"])],
-                     "first": reached[1] / max(reached[0], 1),
-                     "at_depth": [reached[d + 1] / max(reached[0], 1) for d in range(depths)]}
-    return out
+    return walks.result()

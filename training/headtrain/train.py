@@ -7,6 +7,7 @@ run on a busy machine ends well all the same.
 import contextlib
 import csv
 import json
+import math
 import os
 import random
 import sys
@@ -109,6 +110,30 @@ def shares_of(speeds):
     return [s / sum(clamped) for s in clamped]
 
 
+def schedule(x):
+    """The share of the highest learning rate at a progress x: rises over the first 3% of the run, then falls along a cosine to
+    2%."""
+    if x < 0.03:
+        return max(x / 0.03, 0.02)
+    return 0.02 + 0.98 * 0.5 * (1 + math.cos((x - 0.03) / 0.97 * math.pi))
+
+
+def optimizers(head, o, device):
+    """(parameters, their gradients as one vector with two places more, Adam, Muon). Norms come first, then the output rows."""
+    plain = [p for n, p in head.named_parameters() if p.dim() == 1]
+    output = [head.lm_head.weight] if head.lm_head.weight.requires_grad else []
+    rest = [p for n, p in head.named_parameters() if p.dim() > 1 and p is not head.lm_head.weight]
+    parameters = plain + output + rest
+    flat = torch.zeros(sum(p.numel() for p in parameters) + 2, device=device)  # and rows, progress
+    at = 0
+    for p in parameters:
+        p.grad = flat[at:at + p.numel()].view_as(p)
+        at += p.numel()
+    groups = [{"params": part, "top": top} for part, top in ((plain, o.lr), (output, o.lr * o.lr_output)) if part]
+    adam = torch.optim.AdamW(groups, lr=o.lr, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
+    return parameters, flat, adam, Muon([{"params": rest, "top": o.lr_matrix}], lr=o.lr_matrix, weight_decay=o.weight_decay)
+
+
 class Run:
     def __init__(self, options, rank=0, world=1):
         o = self.o = options
@@ -166,19 +191,7 @@ class Run:
         self.tail = None
         if 0 < o.n_common and o.n_common + o.n_rare < len(d2t):
             self.tail = Tail(torch.from_numpy(self.uses()).to(self.device)[self.head.d2t], o.n_common, o.n_rare)
-        plain = [p for n, p in head.named_parameters() if p.dim() == 1]
-        output = [head.lm_head.weight] if head.lm_head.weight.requires_grad else []
-        rest = [p for n, p in head.named_parameters() if p.dim() > 1 and p is not head.lm_head.weight]
-        self.parameters = plain + output + rest
-        self.flat = torch.zeros(sum(p.numel() for p in self.parameters) + 2, device=self.device)  # and rows, progress
-        at = 0
-        for p in self.parameters:
-            p.grad = self.flat[at:at + p.numel()].view_as(p)
-            at += p.numel()
-        self.optimizer = torch.optim.AdamW([
-            {"params": part, "top": top} for part, top in ((plain, o.lr), (output, o.lr * o.lr_output)) if part], lr=o.lr,
-                                           betas=(0.9, 0.98), weight_decay=0.0, fused=True)
-        self.muon = Muon([{"params": rest, "top": o.lr_matrix}], lr=o.lr_matrix, weight_decay=o.weight_decay)
+        self.parameters, self.flat, self.optimizer, self.muon = optimizers(head, o, self.device)
         if saved:
             self.head.load_state_dict(saved["head"])
             self.optimizer.load_state_dict(saved["optimizer"])
@@ -241,11 +254,7 @@ class Run:
     # ---- Steps ----
 
     def learning_rate(self):
-        """Rises over the first 3% of the run, then falls along a cosine to 2%."""
-        x = self.progress
-        if x < 0.03:
-            return max(x / 0.03, 0.02)
-        return 0.02 + 0.98 * 0.5 * (1 + torch.cos(torch.tensor((x - 0.03) / 0.97 * 3.141592653589793)).item())
+        return schedule(self.progress)
 
     def how_far(self):
         by_time = self.spent / 60 / self.o.minutes if self.o.minutes else 0.0
