@@ -13,14 +13,10 @@ import torch.nn.functional as F
 from gguf import GGUFReader
 from gguf.quants import dequantize
 
+from .target import half_split
+
 ARCHITECTURES = ("llama",)
 KNOWN = {"attn_norm", "ffn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"}
-
-
-def half_split(rows, n_heads):
-    """Rows of q or k rotated by pairs (2i, 2i + 1) -> the same rotated by halves (i, i + d / 2)."""
-    n, n_in = rows.shape
-    return rows.view(n_heads, n // n_heads // 2, 2, n_in).transpose(1, 2).reshape(n, n_in)
 
 
 def rotation(target, device):

@@ -7,6 +7,8 @@ import torch
 from gguf import GGUFReader
 from gguf.quants import dequantize
 
+from .target import half_split
+
 NAMES = {"fc": "fc", "blk.0.attn_norm": "midlayer.input_layernorm", "blk.0.attn_norm_2": "midlayer.hidden_norm",
          "output_norm": "norm",
          "blk.0.attn_q": "midlayer.self_attn.q_proj", "blk.0.attn_k": "midlayer.self_attn.k_proj",
@@ -37,7 +39,10 @@ def read(path, taps):
         tensor = found.get(f"{name}.weight")
         if tensor is None:
             raise SystemExit(f"{path}: has no tensor '{name}.weight'")
-        state[f"{ours}.weight"] = torch.from_numpy(np.array(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32))
+        rows = np.array(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
+        if name in ("blk.0.attn_q", "blk.0.attn_k"):
+            rows = half_split(rows, key("attention.head_count" if name.endswith("q") else "attention.head_count_kv"))
+        state[f"{ours}.weight"] = torch.from_numpy(np.ascontiguousarray(rows))
     if "d2t" not in found:
         raise SystemExit(f"{path}: has no tensor 'd2t'")
     state["d2t"] = torch.from_numpy(np.array(found["d2t"].data, dtype=np.int64))
