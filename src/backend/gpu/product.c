@@ -65,7 +65,7 @@ void ae_gpu_prepare(ae_stream *stream, const ae_gpu_preparation *p, const ae_gpu
 static bool reads_in_place(const ae_matmul *a, uint32_t n_in)
 {
     const uintptr_t begin = (uintptr_t)a->x, end = begin + ((size_t)(a->n_rows - 1) * a->x_stride + n_in) * sizeof(float);
-    if (a->input != AE_INPUT_PLAIN || begin % 16 || a->x_stride % 4 || a->x_stride > UINT32_MAX) return false;
+    if (a->input != AE_INPUT_PLAIN || begin % 16 || a->x_stride % 4 || n_in % 4 || a->x_stride > UINT32_MAX) return false;
     for (uint32_t i = 0; i < a->n_weights; i++) {
         const uintptr_t y = (uintptr_t)a->out[i].y;
         const size_t n = (size_t)(a->n_rows - 1) * a->out[i].y_stride + a->out[i].weight->n_out;
@@ -78,20 +78,22 @@ static bool reads_in_place(const ae_matmul *a, uint32_t n_in)
 
 ae_gpu_form_kernel ae_gpu_kernel_of(ae_gpu_form form)
 {
-    ae_gpu_form_kernel k = {.n_out = AE_GPU_PRODUCT_OUT, .n_rows = AE_GPU_PRODUCT_ROWS};
-#define KERNEL(name) k.product = AE_GPU_product_##name, k.experts = AE_GPU_experts_##name
+    ae_gpu_form_kernel k = {.n_out = AE_GPU_PRODUCT_OUT, .n_rows = AE_GPU_PRODUCT_ROWS, .times_wide = 1};
+#define KERNEL(name) k.product = k.wide = AE_GPU_product_##name, k.experts = AE_GPU_experts_##name
     switch (form) {
     case AE_GPU_FORM_32: KERNEL(32), k.n_shared = AE_GPU_PRODUCT_SHARED(32); return k;
     case AE_GPU_FORM_32_MIN: KERNEL(32_min), k.n_shared = AE_GPU_PRODUCT_SHARED(64); return k;
     case AE_GPU_FORM_32_TWO: KERNEL(32_two), k.n_shared = AE_GPU_PRODUCT_SHARED(64); return k;
     case AE_GPU_FORM_256: KERNEL(256), k.n_shared = AE_GPU_PRODUCT_SHARED(4); return k;
     case AE_GPU_FORM_256_MIN: KERNEL(256_min), k.n_shared = AE_GPU_PRODUCT_SHARED(8); return k;
-    case AE_GPU_FORM_F32: KERNEL(f32); break;
-    case AE_GPU_FORM_F16: KERNEL(f16); break;
-    default: KERNEL(bf16); break;
+    case AE_GPU_FORM_F32: KERNEL(f32), k.wide = AE_GPU_product_f32_wide; break;
+    case AE_GPU_FORM_F16: KERNEL(f16), k.wide = AE_GPU_product_f16_wide; break;
+    default: KERNEL(bf16), k.wide = AE_GPU_product_bf16_wide; break;
     }
 #undef KERNEL
-    k.n_out = AE_GPU_FLOAT_OUT, k.n_rows = AE_GPU_FLOAT_ROWS;
+    const uint32_t size = form == AE_GPU_FORM_F32 ? 4 : 2;
+    k.n_out = AE_GPU_FLOAT_OUT, k.n_rows = AE_GPU_FLOAT_ROWS, k.times_wide = AE_GPU_FLOAT_WIDE;
+    k.n_shared = AE_GPU_FLOAT_SHARED(1, size), k.n_shared_wide = AE_GPU_FLOAT_SHARED(AE_GPU_FLOAT_WIDE, size);
     return k;
 }
 
@@ -102,17 +104,29 @@ static ae_gpu_job job_of(const ae_weight *w, const struct ae_matmul_out *out, ui
                         .has_scale = w->has_scale, .scale = w->scale};
 }
 
+/* Numbers the blocks of the jobs. */
+static uint32_t place_jobs(ae_gpu_product_args *args, uint32_t n_out)
+{
+    uint32_t n_blocks = 0;
+    for (uint32_t i = 0; i < args->n_jobs; i++) {
+        args->job[i].first_block = n_blocks;
+        n_blocks += ceil_div(args->job[i].n_out, n_out);
+    }
+    return n_blocks;
+}
+
 /* Launches the jobs that are in args, all of one generic form and one number of rows. */
 static void launch(ae_stream *stream, ae_gpu_form form, ae_gpu_product_args *args)
 {
     const ae_gpu_form_kernel k = ae_gpu_kernel_of(form);
-    uint32_t n_blocks = 0;
-    for (uint32_t i = 0; i < args->n_jobs; i++) {
-        args->job[i].first_block = n_blocks;
-        n_blocks += ceil_div(args->job[i].n_out, k.n_out);
-    }
-    ae_gpu_launch(stream, k.product, n_blocks, ceil_div(args->job[0].n_rows, k.n_rows), args->n_heads ? args->n_heads : 1,
-                  k.n_shared, args);
+    const uint32_t n_row_blocks = ceil_div(args->job[0].n_rows, k.n_rows), n_heads = args->n_heads ? args->n_heads : 1;
+    const uint32_t enough = 2 * stream->backend->facts.n_multiprocessors;
+    const size_t n_wide = (size_t)place_jobs(args, k.n_out * k.times_wide) * n_row_blocks * n_heads;
+    const bool wide = k.times_wide > 1 && n_row_blocks > 1 && n_wide >= enough &&
+                      k.n_shared_wide <= stream->backend->facts.max_shared_bytes;
+    const uint32_t n_blocks = place_jobs(args, wide ? k.n_out * k.times_wide : k.n_out);
+    ae_gpu_launch(stream, wide ? k.wide : k.product, n_blocks, n_row_blocks, n_heads, wide ? k.n_shared_wide : k.n_shared,
+                  args);
 }
 
 /* Launches the products of all weights of a form. */

@@ -37,8 +37,9 @@ void ae_gpu_multiply(ae_stream *stream, const ae_matmul *args, const ae_gpu_rows
 /* The kernels of a generic form. */
 typedef struct ae_gpu_form_kernel {
     ae_gpu_kernel product, experts;
+    ae_gpu_kernel wide;     /* for many rows: blocks of times_wide as many outputs */
     uint32_t n_out, n_rows; /* of a block */
-    uint32_t n_shared;
+    uint32_t times_wide, n_shared, n_shared_wide;
 } ae_gpu_form_kernel;
 
 ae_gpu_form_kernel ae_gpu_kernel_of(ae_gpu_form form);

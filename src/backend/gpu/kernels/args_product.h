@@ -134,6 +134,13 @@ typedef struct ae_gpu_expert_args {
 #define AE_GPU_PRODUCT_ROWS 32      /* rows of a block, likewise */
 #define AE_GPU_FLOAT_OUT 32         /* outputs of a block, float weights */
 #define AE_GPU_FLOAT_ROWS 8
+#define AE_GPU_FLOAT_STAGE 256      /* bytes of each row of weights in a stage */
+#define AE_GPU_FLOAT_WIDE 4         /* times as many outputs has a block of the kernels for many rows */
+#define AE_GPU_FLOAT_STAGES(times) ((times) > 1 ? 3 : 4)
+#define AE_GPU_FLOAT_PITCH(size) (AE_GPU_FLOAT_STAGE + ((size) > 2 ? 64u : 32u)) /* from row to row of a stage */
+/* Shared bytes of a block of `times` AE_GPU_FLOAT_OUT outputs of `size` bytes an element. */
+#define AE_GPU_FLOAT_SHARED(times, size) \
+    (AE_GPU_FLOAT_STAGES(times) * (times) * AE_GPU_FLOAT_OUT * AE_GPU_FLOAT_PITCH(size))
 /* Shared bytes of a block; n_pairs: chain steps of 1024 k. */
 #define AE_GPU_PRODUCT_SHARED(n_pairs) (4u * (n_pairs) * 33u * 8u)
 
@@ -164,6 +171,9 @@ typedef struct ae_gpu_lookup_args {
     X(product_f32, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
     X(product_f16, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
     X(product_bf16, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
+    X(product_f32_wide, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
+    X(product_f16_wide, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
+    X(product_bf16_wide, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
     X(experts_32, ae_gpu_expert_args, AE_GPU_PRODUCT_THREADS) \
     X(experts_32_min, ae_gpu_expert_args, AE_GPU_PRODUCT_THREADS) \
     X(experts_32_two, ae_gpu_expert_args, AE_GPU_PRODUCT_THREADS) \

@@ -4,12 +4,18 @@
  * a time the lanes compute integer sums and leave what the chains need in shared memory, a pair (a, b) for each step
  * acc = fma(a, b, acc); then lane 8 * o + r walks the pairs of output o and row r in ascending k. So the chain is never split,
  * and everything else is.
- * Float weights: four lanes have an output, lane q the chains 4q to 4q + 3 of k % 16. */
+ * Float weights: four lanes have an output (or four outputs, where there are many rows), lane q the chains 4q to 4q + 3 of
+ * k % 16. Weights come by asynchronous copies, a few stages ahead. */
 #include "backend/gpu/kernels/args_product.h"
 #include "backend/gpu/kernels/kernel.h"
 
 #define OUTS 4   /* of a warp, integer weights */
 #define STEP 1024
+#ifdef __CUDACC__
+#define UNROLL_STEPS _Pragma("unroll 4")
+#else
+#define UNROLL_STEPS
+#endif
 #define STRIDE 33 /* pairs of one chain step in shared memory: one for each lane, and one to spread banks */
 
 /* What a block multiplies. */
@@ -323,14 +329,17 @@ INTEGER_KERNELS(256_min, AE_GPU_FORM_256_MIN)
 
 /* ---- Float weights ------------------------------------------------------------------------------ */
 
-/* Four weights from element k on. */
-template <int form> AE_DEV float4 load_weights(const uint8_t *row, uint32_t k)
+/* A stage has STAGE_BYTES of each row; rows are so far apart in shared memory that lanes read different banks. */
+#define STAGE_BYTES AE_GPU_FLOAT_STAGE
+
+template <int form> AE_DEV uint32_t size_of(void) { return form == AE_GPU_FORM_F32 ? 4 : 2; }
+template <int form> AE_DEV uint32_t pitch_of(void) { return AE_GPU_FLOAT_PITCH(size_of<form>()); }
+
+/* Four weights. */
+template <int form> AE_DEV float4 load_weights(const uint8_t *p)
 {
-    if (form == AE_GPU_FORM_F32) {
-        const uint4 v = ae_load16(row + k * 4u);
-        return make_float4(ae_as_float(v.x), ae_as_float(v.y), ae_as_float(v.z), ae_as_float(v.w));
-    }
-    const uint2 v = ae_load8(row + k * 2u);
+    if (form == AE_GPU_FORM_F32) return AE_LOAD_SHARED(float4, p);
+    const uint2 v = AE_LOAD_SHARED(uint2, p);
     if (form == AE_GPU_FORM_BF16)
         return make_float4(ae_as_float(v.x << 16), ae_as_float(v.x & 0xffff0000u), ae_as_float(v.y << 16),
                            ae_as_float(v.y & 0xffff0000u));
@@ -364,49 +373,85 @@ AE_DEV float sum_16(float *acc)
     return (acc[0] + acc[2]) + (acc[1] + acc[3]);
 }
 
-template <int form> AE_DEV void product_float(const ae_gpu_rows &rows, const place &at)
+/* Starts the copy of stage i of the block's rows of weights. */
+template <int form, int outs> AE_DEV void start_stage(const place &at, size_t row_bytes, uint32_t i, uint8_t *shared)
 {
-    const uint32_t quarter = ae_thread() % 4, out = at.out + ae_thread() / 4, n = at.n_rows - at.row, n_in = rows.n_in;
-    const uint32_t size = form == AE_GPU_FORM_F32 ? 4 : 2, full = n_in / 16 * 16;
-    const uint8_t *w = at.weight + static_cast<size_t>(out < at.n_out ? out : 0) * ((n_in + 15) / 16 * 16) * size;
-    const float *x = rows.x + static_cast<size_t>(at.first_row + at.row) * rows.x_stride;
-    float acc[AE_GPU_FLOAT_ROWS][4] = {};
-    AE_NO_UNROLL
-    for (uint32_t k = quarter * 4; k < full; k += 64) {
-        float4 v[4] = {};
-        AE_UNROLL
-        for (uint32_t i = 0; i < 4; i++)
-            if (k + 16 * i < full) v[i] = load_weights<form>(w, k + 16 * i);
-        AE_UNROLL
-        for (uint32_t r = 0; r < AE_GPU_FLOAT_ROWS; r++) {
-            if (r >= n) break;
-            AE_UNROLL
-            for (uint32_t i = 0; i < 4; i++)
-                if (k + 16 * i < full)
-                    chain_step(acc[r], v[i], load_x(x + static_cast<size_t>(r) * rows.x_stride + k + 16 * i), 4);
-        }
+    const size_t from = static_cast<size_t>(i) * STAGE_BYTES + ae_thread() % (STAGE_BYTES / 16) * 16;
+    uint8_t *to = shared + i % AE_GPU_FLOAT_STAGES(outs) * (AE_GPU_FLOAT_OUT * outs * pitch_of<form>()) + ae_thread() % (STAGE_BYTES / 16) * 16;
+    const uint32_t rows = AE_GPU_PRODUCT_THREADS / (STAGE_BYTES / 16);
+    AE_UNROLL
+    for (uint32_t r = 0; r < AE_GPU_FLOAT_OUT * outs; r += rows) {
+        const uint32_t row = r + ae_thread() / (STAGE_BYTES / 16), out = at.out + row;
+        if (from < row_bytes && out < at.n_out) ae_copy16(to + row * pitch_of<form>(), at.weight + out * row_bytes + from);
     }
-    const uint32_t k = full + quarter * 4, rest = k < n_in ? n_in - k : 0;
-    for (uint32_t r = 0; r < AE_GPU_FLOAT_ROWS && rest; r++) {
-        if (r >= n) break;
-        chain_step(acc[r], load_weights<form>(w, k), load_x(x + static_cast<size_t>(r) * rows.x_stride + k), rest);
-    }
+    ae_copy_commit();
+}
+
+/* The columns [k, k + 16) of a stage: `w` are the lane's four weights of the first of its outputs. */
+template <int form, int outs> AE_DEV void step_16(float (*acc)[AE_GPU_FLOAT_ROWS][4], const uint8_t *w, const float *x,
+                                                  size_t x_stride, uint32_t n_rows, uint32_t n)
+{
+    float4 v[outs];
+    AE_UNROLL
+    for (uint32_t o = 0; o < outs; o++) v[o] = load_weights<form>(w + o * (AE_GPU_FLOAT_OUT * pitch_of<form>()));
     AE_UNROLL
     for (uint32_t r = 0; r < AE_GPU_FLOAT_ROWS; r++) {
-        const float sum = sum_16(acc[r]);
-        if (quarter == r % 4) store(at, at.row + r, out, sum);
+        if (r >= n_rows) break;
+        const float4 xr = load_x(x + r * x_stride);
+        AE_UNROLL
+        for (uint32_t o = 0; o < outs; o++) chain_step(acc[o][r], v[o], xr, n);
     }
+}
+
+template <int form, int outs> AE_DEV void product_float(const ae_gpu_rows &rows, const place &at, uint8_t *shared)
+{
+    const uint32_t quarter = ae_thread() % 4, out = ae_thread() / 4, n = at.n_rows - at.row, n_in = rows.n_in;
+    const uint32_t columns = STAGE_BYTES / size_of<form>(), n_stages = (n_in + columns - 1) / columns;
+    const size_t row_bytes = static_cast<size_t>((n_in + 15) / 16 * 16) * size_of<form>();
+    const float *x = rows.x + static_cast<size_t>(at.first_row + at.row) * rows.x_stride + quarter * 4;
+    float acc[outs][AE_GPU_FLOAT_ROWS][4] = {};
+    for (uint32_t i = 0; i + 1 < AE_GPU_FLOAT_STAGES(outs); i++) start_stage<form, outs>(at, row_bytes, i, shared);
+    AE_NO_UNROLL
+    for (uint32_t i = 0; i < n_stages; i++) {
+        ae_copy_wait<AE_GPU_FLOAT_STAGES(outs) - 2>();
+        ae_sync();
+        start_stage<form, outs>(at, row_bytes, i + AE_GPU_FLOAT_STAGES(outs) - 1, shared);
+        const uint8_t *w = shared + (i % AE_GPU_FLOAT_STAGES(outs) * (AE_GPU_FLOAT_OUT * outs) + out) * pitch_of<form>() +
+                           quarter * 4 * size_of<form>();
+        const uint32_t k = i * columns, full = ae_min(columns, n_in - k) / 16 * 16;
+        UNROLL_STEPS
+        for (uint32_t c = 0; c < full; c += 16)
+            step_16<form, outs>(acc, w + c * size_of<form>(), x + k + c, rows.x_stride, n, 4);
+        const uint32_t last = k + full + quarter * 4; /* of the row's end, where it is no multiple of 16 */
+        if (full < columns && last < n_in)
+            step_16<form, outs>(acc, w + full * size_of<form>(), x + k + full, rows.x_stride, n, ae_min(n_in - last, 4u));
+    }
+    ae_copy_wait<0>();
+    AE_UNROLL
+    for (uint32_t o = 0; o < outs; o++)
+        AE_UNROLL
+        for (uint32_t r = 0; r < AE_GPU_FLOAT_ROWS; r++) {
+            const float sum = sum_16(acc[o][r]);
+            if (quarter == r % 4) store(at, at.row + r, at.out + o * AE_GPU_FLOAT_OUT + out, sum);
+        }
 }
 
 #define FLOAT_KERNELS(name, form) \
     AE_KERNEL(product_##name, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
     { \
-        product_float<form>(a.rows, place_of(a, AE_GPU_FLOAT_OUT, AE_GPU_FLOAT_ROWS)); \
+        AE_SHARED(shared); \
+        product_float<form, 1>(a.rows, place_of(a, AE_GPU_FLOAT_OUT, AE_GPU_FLOAT_ROWS), shared); \
+    } \
+    AE_KERNEL(product_##name##_wide, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
+    { \
+        AE_SHARED(shared); \
+        product_float<form, AE_GPU_FLOAT_WIDE>(a.rows, place_of(a, AE_GPU_FLOAT_OUT * AE_GPU_FLOAT_WIDE, AE_GPU_FLOAT_ROWS), shared); \
     } \
     AE_KERNEL(experts_##name, ae_gpu_expert_args, AE_GPU_PRODUCT_THREADS) \
     { \
+        AE_SHARED(shared); \
         const place at = place_of(a, AE_GPU_FLOAT_OUT, AE_GPU_FLOAT_ROWS); \
-        if (at.n_rows) product_float<form>(a.rows, at); \
+        if (at.n_rows) product_float<form, 1>(a.rows, at, shared); \
     }
 
 FLOAT_KERNELS(f32, AE_GPU_FORM_F32)
