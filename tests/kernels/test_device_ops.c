@@ -47,7 +47,7 @@ static int open_plain(void **state)
     random_state = 0x9E3779B97F4A7C15u; /* a group's cases do not depend on the groups before it */
     const char *seed = getenv("AERIE_TEST_SEED");
     if (seed) random_state += 0x632BE59BD9B4E019u * strtoull(seed, NULL, 0);
-    return streams_open((ae_stream_options){.max_rows = is_large ? 4096 : 65, .max_in = is_large ? 16384 : MAX_IN}) ? 0 : 1;
+    return streams_open((ae_stream_options){.max_rows = is_large ? 4096 : 130, .max_in = is_large ? 16384 : MAX_IN}) ? 0 : 1;
 }
 
 static int open_long(void **state)
