@@ -23,8 +23,34 @@ AE_DEV void store(float *x, uint32_t i, float v) { AE_STORE_SHARED(float, x + i,
 
 /* ---- Norm and rotation of a head x [n] in shared memory --------------------------------------------- */
 
+/* The first of the other numbers that a lane needs, fetched while its head is on the way: a wait for memory is long. */
+#define EARLY_ANGLES 2u
+#define EARLY_WEIGHTS 4u
+
+typedef struct early {
+    float cos[EARLY_ANGLES], sin[EARLY_ANGLES], weight[EARLY_WEIGHTS];
+} early;
+
+/* cos, sin [half]; weight [n] or NULL */
+AE_DEV early fetch_early(const float *cos, const float *sin, uint32_t half, const float *weight, uint32_t n, uint32_t lane)
+{
+    early e;
+    AE_UNROLL
+    for (uint32_t m = 0; m < EARLY_ANGLES; m++) {
+        const uint32_t i = lane + 32 * m;
+        e.cos[m] = i < half ? cos[i] : 0;
+        e.sin[m] = i < half ? sin[i] : 0;
+    }
+    AE_UNROLL
+    for (uint32_t m = 0; m < EARLY_WEIGHTS; m++) {
+        const uint32_t k = lane + 32 * m;
+        e.weight[m] = weight && k < n ? weight[k] : 0;
+    }
+    return e;
+}
+
 /* Element k is read and written by lane k % 32 alone. */
-AE_DEV void norm_head(float *x, uint32_t n, const float *weight, float eps, bool layer, uint32_t lane)
+AE_DEV void norm_head(float *x, uint32_t n, const float *weight, const early *its, float eps, bool layer, uint32_t lane)
 {
     float mean = 0, low = 0, high = 0;
     if (layer) {
@@ -44,28 +70,48 @@ AE_DEV void norm_head(float *x, uint32_t n, const float *weight, float eps, bool
         }
     }
     const float inv = 1.0f / sqrtf(ae_warp_sum64(low, high) / (float)n + eps);
-    for (uint32_t k = lane; k < n; k += 32) store(x, k, (load(x, k) - mean) * inv * weight[k]);
-}
-
-AE_DEV void rotate(float *x, uint32_t n_rot, bool neox, const float *cos, const float *sin, uint32_t lane)
-{
-    const uint32_t half = n_rot / 2;
-    ae_sync_warp();
-    for (uint32_t i = lane; i < half; i += 32) {
-        const uint32_t at_a = neox ? i : 2 * i, at_b = neox ? i + half : 2 * i + 1;
-        const float xa = load(x, at_a), xb = load(x, at_b), c = cos[i], s = sin[i];
-        store(x, at_a, xa * c - xb * s);
-        store(x, at_b, xa * s + xb * c);
+    AE_UNROLL
+    for (uint32_t m = 0; m < EARLY_WEIGHTS; m++) {
+        const uint32_t k = lane + 32 * m;
+        if (k < n) store(x, k, (load(x, k) - mean) * inv * its->weight[m]);
     }
+    for (uint32_t k = lane + 32 * EARLY_WEIGHTS; k < n; k += 32) store(x, k, (load(x, k) - mean) * inv * weight[k]);
+}
+
+AE_DEV void rotate_pair(float *x, uint32_t i, uint32_t half, bool neox, float c, float s)
+{
+    const uint32_t at_a = neox ? i : 2 * i, at_b = neox ? i + half : 2 * i + 1;
+    const float xa = load(x, at_a), xb = load(x, at_b);
+    store(x, at_a, xa * c - xb * s);
+    store(x, at_b, xa * s + xb * c);
+}
+
+AE_DEV void rotate(float *x, uint32_t half, bool neox, const float *cos, const float *sin, const early *its, uint32_t lane)
+{
+    ae_sync_warp();
+    AE_UNROLL
+    for (uint32_t m = 0; m < EARLY_ANGLES; m++)
+        if (lane + 32 * m < half) rotate_pair(x, lane + 32 * m, half, neox, its->cos[m], its->sin[m]);
+    for (uint32_t i = lane + 32 * EARLY_ANGLES; i < half; i += 32) rotate_pair(x, i, half, neox, cos[i], sin[i]);
     ae_sync_warp();
 }
 
-AE_DEV void norm_rotate(const ae_gpu_rope_kv_args *a, uint32_t row, float *x, const float *weight, uint32_t lane)
+AE_DEV void load_head(float *x, const float *from, uint32_t n, uint32_t lane)
 {
-    const size_t at = (size_t)row * (a->n_rot / 2);
-    if (weight && !a->norm_last) norm_head(x, a->head_dim, weight, a->eps, a->norm_layer, lane);
-    if (a->n_rot) rotate(x, a->n_rot, a->neox, a->cos + at, a->sin + at, lane);
-    if (weight && a->norm_last) norm_head(x, a->head_dim, weight, a->eps, a->norm_layer, lane);
+    for (uint32_t k = lane; k < n; k += 32) store(x, k, from[k]);
+}
+
+/* Loads a query or a key, norms and rotates it. */
+AE_DEV void norm_rotate(const ae_gpu_rope_kv_args *a, uint32_t row, const float *from, float *x, const float *weight,
+                        uint32_t lane)
+{
+    const uint32_t n = a->head_dim, half = a->n_rot / 2;
+    const float *cos = a->cos + (size_t)row * half, *sin = a->sin + (size_t)row * half;
+    const early its = fetch_early(cos, sin, half, weight, n, lane);
+    load_head(x, from, n, lane);
+    if (weight && !a->norm_last) norm_head(x, n, weight, &its, a->eps, a->norm_layer, lane);
+    if (half) rotate(x, half, a->neox, cos, sin, &its, lane);
+    if (weight && a->norm_last) norm_head(x, n, weight, &its, a->eps, a->norm_layer, lane);
 }
 
 /* ---- Codes ----------------------------------------------------------------------------------------- */
@@ -213,14 +259,20 @@ AE_DEV void write_codes(const float *x, uint32_t n, const coding *c, uint32_t pl
     }
 }
 
-/* The block of a head where a row belongs; NULL if its slot lies outside the store, which must not be written then. */
-AE_DEV uint8_t *block_of(const ae_gpu_rope_kv_args *a, uint32_t row, uint32_t head, uint32_t *at)
+/* The page and the place where a row belongs; page: n_pages or more if that lies outside the store, which must not be written
+ * then. */
+typedef struct target {
+    uint32_t page, at;
+} target;
+
+AE_DEV target target_of(const ae_gpu_rope_kv_args *a, int32_t slot, int32_t seq)
 {
-    const int32_t slot = a->slot[row];
-    if (!a->store || slot < 0 || (uint32_t)slot / AE_KV_PAGE >= a->table_stride) return NULL;
-    const int32_t page = a->tables[(size_t)a->seq[row] * a->table_stride + (uint32_t)slot / AE_KV_PAGE];
-    *at = (uint32_t)slot % AE_KV_PAGE;
-    return (uint32_t)page < a->kv.n_pages ? ae_gpu_kv_block(&a->kv, (uint32_t)page, head) : NULL;
+    const uint32_t i = (uint32_t)slot / AE_KV_PAGE;
+    target t;
+    t.page = UINT32_MAX;
+    t.at = (uint32_t)slot % AE_KV_PAGE;
+    if (a->store && slot >= 0 && i < a->table_stride) t.page = (uint32_t)a->tables[(size_t)seq * a->table_stride + i];
+    return t;
 }
 
 /* Writes a key or a value. x may be changed. */
@@ -265,11 +317,6 @@ AE_DEV void write_part(const ae_gpu_kv_form *f, uint8_t *block, uint32_t at, con
 
 /* ---- The kernel ------------------------------------------------------------------------------------------ */
 
-AE_DEV void load_head(float *x, const float *from, uint32_t n, uint32_t lane)
-{
-    for (uint32_t k = lane; k < n; k += 32) store(x, k, from[k]);
-}
-
 AE_DEV void save_head(const float *x, float *to, uint32_t n, float scale, bool scaled, uint32_t lane)
 {
     for (uint32_t k = lane; k < n; k += 32) to[k] = scaled ? load(x, k) * scale : load(x, k);
@@ -280,41 +327,40 @@ AE_DEV void query(const ae_gpu_rope_kv_args *a, uint32_t row, uint32_t head, flo
     const uint32_t n = a->head_dim;
     float *q = a->q + ((size_t)row * a->n_heads + head) * n;
     if (!a->q_norm && !a->n_rot && !a->q_scale) return;
-    load_head(x, q, n, lane);
-    norm_rotate(a, row, x, a->q_norm ? a->q_norm + (a->norm_layer ? (size_t)head * n : 0) : NULL, lane);
-    save_head(x, q, n, a->q_scale ? a->q_scale[row] : 1, a->q_scale, lane);
+    const float scale = a->q_scale ? a->q_scale[row] : 1;
+    norm_rotate(a, row, q, x, a->q_norm ? a->q_norm + (a->norm_layer ? (size_t)head * n : 0) : NULL, lane);
+    save_head(x, q, n, scale, a->q_scale, lane);
 }
 
 AE_DEV void key(const ae_gpu_rope_kv_args *a, uint32_t row, uint32_t head, float *x, uint32_t lane)
 {
     const uint32_t n = a->head_dim;
+    const target to = target_of(a, a->slot[row], a->seq[row]);
     float *k = a->k + ((size_t)row * a->n_kv_heads + head) * n;
-    uint32_t at = 0;
-    uint8_t *block = block_of(a, row, head, &at);
-    load_head(x, k, n, lane);
-    norm_rotate(a, row, x, a->k_norm ? a->k_norm + (a->norm_layer ? (size_t)head * n : 0) : NULL, lane);
+    norm_rotate(a, row, k, x, a->k_norm ? a->k_norm + (a->norm_layer ? (size_t)head * n : 0) : NULL, lane);
     if (a->k_norm || a->n_rot) save_head(x, k, n, 1, false, lane);
-    if (!block) return;
+    if (to.page >= a->kv.n_pages) return;
+    uint8_t *block = ae_gpu_kv_block(&a->kv, to.page, head);
     if (!a->kv.form.n_rope) {
-        write_row(&a->kv.form, block, at, x, false, lane);
+        write_row(&a->kv.form, block, to.at, x, false, lane);
         return;
     }
-    write_part(&a->kv.form, block, at, x, x + a->row_floats, true, lane);
-    write_part(&a->kv.form, block, at, x + a->kv.form.n_rope, x + a->row_floats, false, lane);
+    write_part(&a->kv.form, block, to.at, x, x + a->row_floats, true, lane);
+    write_part(&a->kv.form, block, to.at, x + a->kv.form.n_rope, x + a->row_floats, false, lane);
 }
 
 AE_DEV void value(const ae_gpu_rope_kv_args *a, uint32_t row, uint32_t head, float *x, uint32_t lane)
 {
     const uint32_t n = a->head_dim;
+    const target to = target_of(a, a->slot[row], a->seq[row]);
     float *v = a->v + ((size_t)row * a->n_kv_heads + head) * n;
-    uint32_t at = 0;
-    uint8_t *block = block_of(a, row, head, &at);
+    const early its = fetch_early(NULL, NULL, 0, a->v_norm, n, lane);
     load_head(x, v, n, lane);
     if (a->v_norm) {
-        norm_head(x, n, a->v_norm, a->eps, false, lane);
+        norm_head(x, n, a->v_norm, &its, a->eps, false, lane);
         save_head(x, v, n, 1, false, lane);
     }
-    if (block) write_row(&a->kv.form, block, at, x, true, lane);
+    if (to.page < a->kv.n_pages) write_row(&a->kv.form, ae_gpu_kv_block(&a->kv, to.page, head), to.at, x, true, lane);
 }
 
 AE_KERNEL(rope_heads, ae_gpu_rope_kv_args, 128)
