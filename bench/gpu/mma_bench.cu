@@ -214,6 +214,7 @@ static uint8_t *pool, *rows_32, *rows_256;
 static float *y, *y_ref;
 static uint32_t *n_bad;
 static double copy_rate, gap_us;
+static uint32_t n_sm;
 
 static double replay_us(cudaGraphExec_t graph, int n)
 {
@@ -267,6 +268,7 @@ static void machine(void)
 {
     cudaDeviceProp p;
     CHECK(cudaGetDeviceProperties(&p, 0));
+    n_sm = (uint32_t)p.multiProcessorCount;
     CHECK(cudaStreamCreate(&stream));
     CHECK(cudaMalloc(&pool, POOL));
     CHECK(cudaMalloc(&rows_32, MAX_N / 8 * (size_t)AE_MMA_GROUP_BYTES(MAX_IN)));
@@ -314,19 +316,50 @@ static ae_mma_args args_of(const variant &v, const shape &s, uint32_t n, size_t 
     return a;
 }
 
-static void launch(const variant &v, const ae_mma_args &a)
+/* most: blocks of a multiprocessor, 0: one block for each granule of its teams. */
+static dim3 grid_of(const variant &v, const ae_mma_args &a, int most)
 {
-    const dim3 grid((a.n_rows + 8 * v.c - 1) / (8 * v.c), a.job[0].end / (AE_MMA_WARPS / v.team));
-    v.kernel<<<grid, AE_MMA_THREADS, v.shared, stream>>>(a);
+    const uint32_t tiles = (a.n_rows + 8 * v.c - 1) / (8 * v.c), n = a.job[0].end / (AE_MMA_WARPS / v.team);
+    return dim3(tiles, most ? std::min<uint32_t>(n, std::max<uint32_t>(1, n_sm * most / tiles)) : n);
 }
 
-static uint32_t check(const variant &v, const shape &s, uint32_t n)
+static void launch(const variant &v, const ae_mma_args &a, int most)
+{
+    v.kernel<<<grid_of(v, a, most), AE_MMA_THREADS, v.shared, stream>>>(a);
+}
+
+/* With `early` the kernel may begin while the one before it runs. */
+static void launch_early(kernel_fn *kernel, dim3 grid, uint32_t threads, uint32_t shared, bool early, const ae_mma_args &a)
+{
+    cudaLaunchAttribute attribute;
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid, config.blockDim = dim3(threads), config.dynamicSmemBytes = shared, config.stream = stream;
+    config.attrs = &attribute, config.numAttrs = early;
+    CHECK(cudaLaunchKernelEx(&config, kernel, a));
+}
+
+/* Stands for what comes between products: a few blocks that take about two microseconds. */
+__global__ void glue(const ae_mma_args a)
+{
+    ae_depend_launch();
+    ae_depend_wait();
+    uint64_t from, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(from));
+    const long long begin = clock64();
+    while (clock64() - begin < 3500) {}
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    if (now == from + 1 && a.n_rows == 12345) *a.job[0].y = 1;
+}
+
+static uint32_t check(const variant &v, const shape &s, uint32_t n, int most)
 {
     const ae_mma_args a = args_of(v, s, n, 0);
     const uint32_t every = s.n_out > 16384 ? 37 : 3, n_some = s.n_out / every * n;
     CHECK(cudaMemsetAsync(y, 0xFF, sizeof(float) * s.n_out * n, stream));
     CHECK(cudaMemsetAsync(n_bad, 0, 4, stream));
-    launch(v, a);
+    launch(v, a, most);
     CHECK(cudaGetLastError());
     reference<<<(n_some + 127) / 128, 128, 0, stream>>>(a, v.type, type_wide[v.type], record_of(v.type),
                                                        type_parts[v.type][0] + type_parts[v.type][1], every, y_ref);
@@ -337,13 +370,31 @@ static uint32_t check(const variant &v, const shape &s, uint32_t n)
     return bad;
 }
 
-static double time_us(const variant &v, const shape &s, uint32_t n)
+static double time_us(const variant &v, const shape &s, uint32_t n, int most)
 {
     const size_t bytes = (size_t)((s.n_out + 15) / 16) * args_of(v, s, n, 0).n_records * record_of(v.type);
     const size_t step = (bytes + 255) / 256 * 256, n_copies = std::max<size_t>(1, POOL / step);
     const int count = bytes > ((size_t)64 << 20) ? 5 : 20;
     static size_t next;
-    return graph_us(count, [&](int) { launch(v, args_of(v, s, n, next++ % n_copies * step)); });
+    return graph_us(count, [&](int) { launch(v, args_of(v, s, n, next++ % n_copies * step), most); });
+}
+
+/* Pairs of glue and product: launched in order, and early. */
+static void time_early(const variant &v, const shape &s, uint32_t n)
+{
+    const size_t bytes = (size_t)((s.n_out + 15) / 16) * args_of(v, s, n, 0).n_records * record_of(v.type);
+    const size_t step = (bytes + 255) / 256 * 256, n_copies = std::max<size_t>(1, POOL / step);
+    double us[4];
+    for (int mode = 0; mode < 4; mode++) /* glue alone; both in order; product early; both early */
+        us[mode] = graph_us(20, [&](int i) {
+            ae_mma_args a = args_of(v, s, n, i % n_copies * step);
+            launch_early(glue, dim3(16), 256, 0, mode == 3, a);
+            if (!mode) return;
+            a.early = mode > 1;
+            launch_early(v.kernel, grid_of(v, a, v.blocks), AE_MMA_THREADS, v.shared, mode > 1, a);
+        });
+    printf("#early %s %s n %u %d:%d:%d:%d: glue alone %.2f us; glue and product %.2f, product early %.2f, both early %.2f; product alone %.2f\n",
+           type_names[v.type], s.name, n, v.c, v.run, v.team, v.stages, us[0], us[1], us[2], us[3], time_us(v, s, n, v.blocks));
 }
 
 static void prepare(variant *v)
@@ -377,20 +428,24 @@ static void run_type(std::vector<variant> &all, int type, const std::vector<shap
         for (uint32_t n : row_counts) {
             const int c = n <= 8 ? 1 : n <= 16 ? 2 : n <= 32 ? 4 : 8;
             double best = 0;
+            char what[64] = "";
             for (variant &v : all) {
                 if (v.type != type || v.c != c || (!others && !v.listed) || !v.blocks) continue;
                 if (!v.listed && n != 1 && n != 8 && n != 16 && n != 32 && n != 64) continue;
-                const double us = time_us(v, s, n);
-                uint32_t bad = 0;
-                if (n == 1 || n >= 8) bad = check(v, s, n);
-                if (!best || us < best) best = us;
-                printf("%s,%s,%u,%d:%d:%d:%d%s,%.2f,%.3f,%.3f,%u,%d,%d%s\n", type_names[type], s.name, n, v.c, v.run, v.team, v.stages,
-                       v.listed ? "*" : "", us, bytes / us * 1e-6 / copy_rate, bytes / std::max(us - gap_us, 0.1) * 1e-6 / copy_rate,
-                       bad, v.blocks, v.registers, bad ? ",BITS DIFFER" : "");
+                for (int most = 0; most <= v.blocks; most++) {
+                    const double us = time_us(v, s, n, most);
+                    uint32_t bad = 0;
+                    if (most == v.blocks && (n == 1 || n >= 8)) bad = check(v, s, n, most);
+                    if (!best || us < best) best = us, snprintf(what, sizeof what, "%d:%d:%d:%d/%d", v.c, v.run, v.team, v.stages, most);
+                    printf("%s,%s,%u,%d:%d:%d:%d%s,%d,%.2f,%.3f,%.3f,%u,%d,%d%s\n", type_names[v.type], s.name, n, v.c, v.run, v.team,
+                           v.stages, v.listed ? "*" : "", most, us, bytes / us * 1e-6 / copy_rate,
+                           bytes / std::max(us - gap_us, 0.1) * 1e-6 / copy_rate, bad, v.blocks, v.registers,
+                           bad ? ",BITS DIFFER" : "");
+                }
             }
             if (n == 1) t1 = best;
-            printf("#best %s %s n %u: %.2f us, %.3f of copy, T(n)/T(1) %.2f\n", type_names[type], s.name, n, best,
-                   bytes / best * 1e-6 / copy_rate, best / t1);
+            printf("#best %s %s n %u: %.2f us, %.3f of copy, T(n)/T(1) %.2f by %s\n", type_names[type], s.name, n, best,
+                   bytes / best * 1e-6 / copy_rate, best / t1, what);
         }
         fflush(stdout);
     }
@@ -398,7 +453,7 @@ static void run_type(std::vector<variant> &all, int type, const std::vector<shap
 
 static void add_listed(std::vector<variant> &all)
 {
-#define LISTED(name, NAME, c, run, team, stages) all.push_back(make<AE_MMA_##NAME, c, run, team, stages>(true));
+#define LISTED(name, NAME, c, run, team, stages, blocks) all.push_back(make<AE_MMA_##NAME, c, run, team, stages>(true));
     AE_MMA_ALL_32(LISTED)
     AE_MMA_ALL_256(LISTED)
 #undef LISTED
@@ -441,11 +496,14 @@ int main(int argc, char **argv)
     const std::vector<shape> full = {{"4096x4096", 4096, 4096}, {"6144x4096", 6144, 4096}, {"1024x4096", 1024, 4096},
                                      {"28672x4096", 28672, 4096}, {"4096x14336", 4096, 14336}, {"128256x4096", 128256, 4096}};
     const std::vector<shape> small = {{"576x576", 576, 576}, {"192x576", 192, 576}, {"3072x576", 3072, 576}, {"576x1536", 576, 1536}, {"49152x576", 49152, 576}};
-    printf("type,shape,n,c:run:team:stages,us,share_of_copy,share_without_gap,bits_that_differ,blocks_per_sm,registers\n");
+    printf("type,shape,n,c:run:team:stages,blocks per SM (0: no loop),us,share_of_copy,share_without_gap,bits that differ,most blocks per SM,registers\n");
     for (int type = 0; type < AE_MMA_N_TYPES; type++) {
         if (!types.empty() && types.find(std::string(",") + type_names[type] + ",") == std::string::npos) continue;
         run_type(all, type, full, !quick);
         if (type == AE_MMA_Q4_0 || type == AE_MMA_Q4_1 || type == AE_MMA_Q8_0) run_type(all, type, small, !quick);
     }
+    set_scales(AE_MMA_Q4_0);
+    for (const variant &v : all)
+        for (int i = 0; v.type == AE_MMA_Q4_0 && v.c <= 2 && v.blocks && i < 5; i += v.listed ? 1 : 3) time_early(v, full[i], v.c * 8);
     return 0;
 }

@@ -194,12 +194,12 @@ aerie_status ae_gpu_mma_fill(ae_gpu_backend *backend, uint32_t type, uint32_t n_
 
 typedef struct variant {
     ae_gpu_kernel kernel;
-    uint32_t c, run, team, stages;
+    uint32_t c, run, team, stages, blocks;
 } variant;
 
 /* [type][c = 1, 2, 4, 8] */
 static const variant variants[AE_MMA_N_TYPES * 4] = {
-#define VARIANT(name, NAME, c, run, team, stages) {AE_GPU_mma_##name##_##c, c, run, team, stages},
+#define VARIANT(name, NAME, c, run, team, stages, blocks) {AE_GPU_mma_##name##_##c, c, run, team, stages, blocks},
     AE_MMA_ALL_32(VARIANT)
     AE_MMA_ALL_256(VARIANT)
 #undef VARIANT
@@ -209,6 +209,14 @@ static uint32_t shared_bytes(const form *f, const variant *v)
 {
     const uint32_t n = v->run / (f->wide ? 8 : 2);
     return AE_MMA_SHARED((uint32_t)record_bytes(f) * n, (f->wide ? AE_MMA_RECORD_256 : AE_MMA_RECORD) * n, v->c, v->team, v->stages);
+}
+
+/* Blocks in y of a launch: as many as run at once, each of which goes through its share of the granules. */
+static uint32_t resident(const ae_gpu_backend *backend, const form *f, const variant *v, uint32_t tiles)
+{
+    const uint32_t by_shared = backend->facts.max_shared_bytes / shared_bytes(f, v), n = by_shared < v->blocks ? by_shared : v->blocks;
+    const uint32_t all = backend->facts.n_multiprocessors * n;
+    return all > tiles ? all / tiles : 1;
 }
 
 bool ae_gpu_mma_takes(const ae_weight_source *source, const ae_gpu_facts *facts)
@@ -238,7 +246,8 @@ static void launch(ae_stream *stream, const form *f, const ae_gpu_rows *rows, co
                                    .y = job->y, .bias = job->bias, .n_out = job->n_out, .y_stride = (uint32_t)job->y_stride,
                                    .end = end, .add = job->add, .has_scale = job->has_scale, .scale = job->scale};
     }
-    ae_gpu_launch(stream, v->kernel, (n_rows + 8 * v->c - 1) / (8 * v->c), end / teams, 1, shared_bytes(f, v), &args);
+    const uint32_t tiles = (n_rows + 8 * v->c - 1) / (8 * v->c), most = resident(stream->backend, f, v, tiles);
+    ae_gpu_launch(stream, v->kernel, tiles, end / teams < most ? end / teams : most, 1, shared_bytes(f, v), &args);
 }
 
 void ae_gpu_mma_run(ae_stream *stream, const ae_gpu_rows *rows, const ae_gpu_job *jobs, uint32_t n_jobs)

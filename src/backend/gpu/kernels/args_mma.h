@@ -69,25 +69,27 @@ typedef struct ae_mma_args {
     uint32_t n_jobs, n_rows;
     uint32_t n_records;   /* of a row of a weight */
     uint32_t group_bytes; /* activations: from 8 rows to the next 8 */
+    uint32_t early;       /* it may begin before the kernel before it has ended */
 } ae_mma_args;
 
 /* ---- The kernels -------------------------------------------------------------------------------- */
 
 /* A block has 8 warps in teams; a team works on a granule. The warps of a team take turns in runs of `run` blocks of 32 k,
  * which are in shared memory `stages` deep. A kernel multiplies 8 * c rows; more rows are more blocks in x; blocks in y are
- * granules. X(name, NAME, c, run, warps of a team, stages) */
+ * granules: fewer than there are, since a block goes on from granule to granule. X(name, NAME, c, run, warps of a team,
+ * stages, blocks of a multiprocessor) */
 #define AE_MMA_WARPS 8
 #define AE_MMA_THREADS 256
 #define AE_MMA_VARIANTS_32(X, name, NAME) \
-    X(name, NAME, 1, 8, 4, 3) \
-    X(name, NAME, 2, 4, 4, 4) \
-    X(name, NAME, 4, 4, 4, 3) \
-    X(name, NAME, 8, 2, 4, 3)
+    X(name, NAME, 1, 8, 4, 3, 2) \
+    X(name, NAME, 2, 4, 4, 4, 2) \
+    X(name, NAME, 4, 4, 4, 3, 1) \
+    X(name, NAME, 8, 2, 4, 3, 1)
 #define AE_MMA_VARIANTS_256(X, name, NAME) \
-    X(name, NAME, 1, 8, 4, 3) \
-    X(name, NAME, 2, 8, 4, 3) \
-    X(name, NAME, 4, 8, 4, 2) \
-    X(name, NAME, 8, 8, 4, 2)
+    X(name, NAME, 1, 8, 4, 3, 2) \
+    X(name, NAME, 2, 8, 4, 3, 2) \
+    X(name, NAME, 4, 8, 4, 2, 1) \
+    X(name, NAME, 8, 8, 4, 2, 1)
 #define AE_MMA_ALL_32(X) \
     AE_MMA_VARIANTS_32(X, q4_0, Q4_0) \
     AE_MMA_VARIANTS_32(X, q4_1, Q4_1) \

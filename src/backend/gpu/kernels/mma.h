@@ -21,6 +21,15 @@
 #include "backend/gpu/kernels/kernel.h"
 #include "backend/gpu/kernels/mma_rows.h"
 
+/* With programmatic launches (compute capability 9.0): lets the next kernel begin; waits for the end of the kernel before. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+AE_DEV void ae_depend_launch(void) { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+AE_DEV void ae_depend_wait(void) { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+#else
+AE_DEV void ae_depend_launch(void) {}
+AE_DEV void ae_depend_wait(void) {}
+#endif
+
 #define AE_MMA_MAGIC 0x4B400000
 #define AE_MMA_MAGIC_F 12582912.0f
 
@@ -293,12 +302,19 @@ template <int type, int C, int run, int S, int D> struct ae_mma_work {
     static constexpr int x_copies = (x_bytes / 16 + 32 * sharers - 1) / (32 * sharers);
     static_assert(run % form::blocks == 0 && (T > C ? T % C : C % T) == 0, "uneven parts");
 
-    const uint8_t *w, *x;         /* what this lane copies of run 0 */
-    uint8_t *w_to, *x_to;         /* where to, in stage 0 */
-    const uint8_t *w_at, *x_at;   /* the stages [D][w_bytes], [D][C][x_bytes] */
-    uint32_t group_bytes, n_records, n_runs;
-    uint32_t lane, x_lane;        /* x_lane: among the sharers */
-    uint32_t need[groups];        /* bit i: some row of copy i exists */
+    uint8_t *w_to, *x_to;       /* where this lane copies to, in stage 0 */
+    const uint8_t *w_at, *x_at; /* the stages [D][w_bytes], [D][C][x_bytes] */
+    uint32_t n_records, n_runs; /* of a granule */
+    uint32_t group_bytes, x_from; /* x_from: offset in a job's activations of what this lane copies */
+    uint32_t lane, x_lane;      /* x_lane: among the sharers */
+    uint32_t need[groups];      /* bit i: some row of copy i exists */
+};
+
+/* A run of one of the granules that a block works on, one after the other. */
+struct ae_mma_place {
+    uint32_t r, block;     /* the run of the granule; which T granules of the launch */
+    uint32_t job, granule; /* granule: of the job */
+    const uint8_t *w, *x;  /* of run 0, at this lane's bytes */
 };
 
 /* Whether 16 bytes at `at` of a group's activations are wanted where it has n_rows rows. */
@@ -318,62 +334,127 @@ template <int type> AE_DEV bool ae_mma_needed(uint32_t at, int32_t n_rows)
     return (int32_t)row < n_rows;
 }
 
-/* Copies n records of a run, all of them if `full`, and fills the others with zeros. */
+/* Begins to copy the weights of a run into stage i: n records, all of a run if `full`; zeros take the place of the others,
+ * which add nothing. */
 template <int type, int C, int run, int S, int D, bool full>
-AE_DEV void ae_mma_copy_parts(const ae_mma_work<type, C, run, S, D> *k, const uint8_t *w, const uint8_t *x, uint8_t *w_to,
-                              uint8_t *x_to, uint32_t n)
+AE_DEV void ae_mma_copy_weights(const ae_mma_work<type, C, run, S, D> *k, const ae_mma_place *p, uint32_t i, uint32_t n)
 {
     typedef ae_mma_work<type, C, run, S, D> work;
+    const uint8_t *w = p->w + (size_t)p->r * work::w_bytes;
+    uint8_t *to = k->w_to + i * work::w_bytes;
     AE_UNROLL
-    for (uint32_t i = 0; i < work::w_bytes; i += 512) {
-        const uint32_t at = i + k->lane * 16;
-        if (i + 512 > work::w_bytes && at >= work::w_bytes) continue;
-        if (full || at < n * work::form::record) ae_copy16(w_to + i, w + i);
-        else AE_STORE_SHARED(uint4, w_to + i, make_uint4(0, 0, 0, 0));
+    for (uint32_t j = 0; j < work::w_bytes; j += 512) {
+        const uint32_t at = j + k->lane * 16;
+        if (j + 512 > work::w_bytes && at >= work::w_bytes) continue;
+        if (full || at < n * work::form::record) ae_copy16(to + j, w + j);
+        else AE_STORE_SHARED(uint4, to + j, make_uint4(0, 0, 0, 0));
     }
+}
+
+/* The same of the activations that this warp copies. */
+template <int type, int C, int run, int S, int D, bool full>
+AE_DEV void ae_mma_copy_rows(const ae_mma_work<type, C, run, S, D> *k, const ae_mma_place *p, uint32_t i, uint32_t n)
+{
+    typedef ae_mma_work<type, C, run, S, D> work;
+    const uint8_t *x = p->x + (size_t)p->r * work::x_bytes;
+    uint8_t *to = k->x_to + i * (C * work::x_bytes);
     AE_UNROLL
-    for (int c = 0; c < work::groups; c++, x += k->group_bytes, x_to += work::x_bytes)
+    for (int c = 0; c < work::groups; c++, x += k->group_bytes, to += work::x_bytes)
         AE_UNROLL
-        for (int i = 0; i < work::x_copies; i++) {
-            const uint32_t step = i * 512 * work::sharers;
-            if (!(k->need[c] >> i & 1)) continue;
-            if (full || step + k->x_lane * 16 < n * work::form::row_record) ae_copy16(x_to + step, x + step);
-            else AE_STORE_SHARED(uint4, x_to + step, make_uint4(0, 0, 0, 0));
+        for (int j = 0; j < work::x_copies; j++) {
+            const uint32_t step = j * 512 * work::sharers;
+            if (!(k->need[c] >> j & 1)) continue;
+            if (full || step + k->x_lane * 16 < n * work::form::row_record) ae_copy16(to + step, x + step);
+            else AE_STORE_SHARED(uint4, to + step, make_uint4(0, 0, 0, 0));
         }
 }
 
-/* Begins to copy run r into stage i. Where the last run has fewer than its records, zeros take their place, which add
- * nothing. */
 template <int type, int C, int run, int S, int D>
-AE_DEV void ae_mma_copy(const ae_mma_work<type, C, run, S, D> *k, uint32_t r, uint32_t i)
+AE_DEV void ae_mma_copy(const ae_mma_work<type, C, run, S, D> *k, const ae_mma_place *p, uint32_t i, bool weights, bool rows)
 {
     typedef ae_mma_work<type, C, run, S, D> work;
-    const uint8_t *w = k->w + (size_t)r * work::w_bytes, *x = k->x + (size_t)r * work::x_bytes;
-    uint8_t *w_to = k->w_to + i * work::w_bytes, *x_to = k->x_to + i * (C * work::x_bytes);
-    const uint32_t left = k->n_records - r * work::records;
-    if (left >= work::records) ae_mma_copy_parts<type, C, run, S, D, true>(k, w, x, w_to, x_to, work::records);
-    else ae_mma_copy_parts<type, C, run, S, D, false>(k, w, x, w_to, x_to, left);
+    const uint32_t left = k->n_records - p->r * work::records;
+    if (left >= work::records) {
+        if (weights) ae_mma_copy_weights<type, C, run, S, D, true>(k, p, i, left);
+        if (rows) ae_mma_copy_rows<type, C, run, S, D, true>(k, p, i, left);
+    } else {
+        if (weights) ae_mma_copy_weights<type, C, run, S, D, false>(k, p, i, left);
+        if (rows) ae_mma_copy_rows<type, C, run, S, D, false>(k, p, i, left);
+    }
+}
+
+/* Enters the granules of place p->block. */
+template <int type, int C, int run, int S, int D>
+AE_DEV void ae_mma_enter(const ae_mma_args *a, const ae_mma_work<type, C, run, S, D> *k, ae_mma_place *p)
+{
+    typedef ae_mma_work<type, C, run, S, D> work;
+    uint32_t granule = p->block * work::T, j = 0;
+    if (granule >= a->job[a->n_jobs - 1].end) return; /* past the last run */
+    while (granule >= a->job[j].end) j++;
+    granule += ae_thread() / 32 / S - (j ? a->job[j - 1].end : 0);
+    p->job = j, p->granule = granule;
+    const uint32_t last = (a->job[j].n_out - 1) / AE_MMA_GRANULE;
+    p->w = a->job[j].weight + (size_t)ae_min(granule, last) * a->n_records * work::form::record + k->lane * 16;
+    p->x = a->job[j].rows + k->x_from;
+}
+
+/* Goes on to the warp's next run. */
+template <int type, int C, int run, int S, int D>
+AE_DEV void ae_mma_advance(const ae_mma_args *a, const ae_mma_work<type, C, run, S, D> *k, ae_mma_place *p)
+{
+    p->r += S;
+    if (p->r < k->n_runs) return;
+    do p->r -= k->n_runs, p->block += ae_grid_y();
+    while (p->r >= k->n_runs);
+    ae_mma_enter<type, C, run, S, D>(a, k, p);
+}
+
+/* Begins to copy the first of n runs. A kernel that has begun before the one that makes its activations has ended copies its
+ * weights while it waits for that. */
+template <int type, int C, int run, int S, int D>
+AE_DEV void ae_mma_begin(const ae_mma_args *a, const ae_mma_work<type, C, run, S, D> *k, ae_mma_place *p, uint32_t at, uint32_t n)
+{
+    if (a->early) {
+        ae_mma_place q = *p;
+        AE_UNROLL
+        for (uint32_t i = 0; i < D - 1; i++) {
+            if (at + i * S < n) ae_mma_copy<type, C, run, S, D>(k, &q, i, true, false);
+            ae_mma_advance<type, C, run, S, D>(a, k, &q);
+        }
+        ae_depend_wait();
+    }
+    AE_UNROLL
+    for (uint32_t i = 0; i < D - 1; i++) {
+        if (at + i * S < n) ae_mma_copy<type, C, run, S, D>(k, p, i, !a->early, true);
+        ae_copy_commit();
+        ae_mma_advance<type, C, run, S, D>(a, k, p);
+    }
 }
 
 /* Writes a granule's outputs. */
-template <int C> AE_DEV void ae_mma_store(const ae_mma_job *job, uint32_t n_rows, uint32_t first_row, uint32_t out, uint32_t lane,
-                                          float acc[C][4])
+template <int C> AE_DEV void ae_mma_store(const ae_mma_args *a, const ae_mma_place *p, uint32_t lane, float acc[C][4])
 {
+    const ae_mma_job *job = &a->job[p->job];
+    const float *bias = job->bias, scale = job->scale;
+    float *y = job->y;
+    const uint32_t n_out = job->n_out, y_stride = job->y_stride, n_rows = a->n_rows;
+    const bool has_scale = job->has_scale, add = job->add;
+    const uint32_t first = ae_block_x() * (8 * C) + lane % 4 * 2;
     AE_UNROLL
     for (int k = 0; k < 4; k += 2) {
-        const uint32_t o = out + lane / 4 + k / 2 * 8;
-        if (o >= job->n_out) continue;
-        const float bias = job->bias ? job->bias[o] : 0.0f;
+        const uint32_t o = p->granule * AE_MMA_GRANULE + lane / 4 + k / 2 * 8;
+        if (o >= n_out) continue;
+        const float b = bias ? bias[o] : 0.0f;
         AE_UNROLL
         for (int c = 0; c < C; c++)
             AE_UNROLL
             for (int i = 0; i < 2; i++) {
-                const uint32_t r = first_row + 8 * c + lane % 4 * 2 + i;
+                const uint32_t r = first + 8 * c + i;
                 if (r >= n_rows) continue;
-                float v = acc[c][k + i], *y = job->y + (size_t)r * job->y_stride + o;
-                if (job->has_scale) v *= job->scale;
-                if (job->bias) v += bias;
-                *y = job->add ? *y + v : v;
+                float v = acc[c][k + i], *to = y + (size_t)r * y_stride + o;
+                if (has_scale) v *= scale;
+                if (bias) v += b;
+                *to = add ? *to + v : v;
             }
     }
 }
@@ -382,24 +463,21 @@ template <int C> AE_DEV void ae_mma_store(const ae_mma_job *job, uint32_t n_rows
 #define AE_MMA_COLUMN(s) (1 + AE_MMA_WARPS + (s))  /* of the warps that share activations */
 
 template <int type, int C, int run, int S, int D>
-AE_DEV void ae_mma_setup(const ae_mma_args *a, const ae_mma_job *job, uint32_t granule, uint8_t *shared,
-                         ae_mma_work<type, C, run, S, D> *k)
+AE_DEV void ae_mma_setup(const ae_mma_args *a, uint8_t *shared, ae_mma_work<type, C, run, S, D> *k)
 {
     typedef ae_mma_work<type, C, run, S, D> work;
-    const uint32_t warp = ae_thread() / 32, s = warp % S, member = warp / S, tile = ae_block_x();
-    const uint32_t last = (job->n_out - 1) / AE_MMA_GRANULE;
+    const uint32_t warp = ae_thread() / 32, s = warp % S, member = warp / S;
     k->lane = ae_thread() % 32;
     k->n_records = a->n_records;
     k->n_runs = (a->n_records + work::records - 1) / work::records;
     k->group_bytes = a->group_bytes;
     k->x_lane = k->lane + 32 * (member % work::sharers);
-    const uint32_t first = member / work::sharers * work::groups, group = tile * C + first;
+    const uint32_t first = member / work::sharers * work::groups, group = ae_block_x() * C + first;
     uint8_t *w_stages = shared + warp * D * work::w_bytes;
     uint8_t *x_stages = shared + AE_MMA_WARPS * D * work::w_bytes + s * D * C * work::x_bytes;
     k->w_at = w_stages, k->x_at = x_stages;
     k->w_to = w_stages + k->lane * 16, k->x_to = x_stages + first * work::x_bytes + k->x_lane * 16;
-    k->w = job->weight + (size_t)ae_min(granule, last) * a->n_records * work::form::record + k->lane * 16;
-    k->x = job->rows + (size_t)group * a->group_bytes + k->x_lane * 16;
+    k->x_from = group * a->group_bytes + k->x_lane * 16;
     AE_UNROLL
     for (int c = 0; c < work::groups; c++) {
         const int32_t n_rows = (int32_t)a->n_rows - 8 * (int32_t)(group + c);
@@ -424,53 +502,67 @@ AE_DEV void ae_mma_integers(const ae_mma_work<type, C, run, S, D> *k, uint32_t i
     }
 }
 
+template <int C> AE_DEV void ae_mma_take(const uint8_t *box, float acc[C][4])
+{
+    AE_UNROLL
+    for (int c = 0; c < C; c++) {
+        const float4 v = AE_LOAD_SHARED(float4, box + c * 512);
+        acc[c][0] = v.x, acc[c][1] = v.y, acc[c][2] = v.z, acc[c][3] = v.w;
+    }
+}
+
+template <int C> AE_DEV void ae_mma_give(uint8_t *box, float acc[C][4])
+{
+    AE_UNROLL
+    for (int c = 0; c < C; c++)
+        AE_STORE_SHARED(float4, box + c * 512, make_float4(acc[c][0], acc[c][1], acc[c][2], acc[c][3]));
+}
+
+/* The runs of all granules of a team are one sequence, in which the warps take turns. */
 template <int type, int C, int run, int S, int D> AE_DEV void ae_mma_product(const ae_mma_args *a, uint8_t *shared)
 {
     typedef ae_mma_work<type, C, run, S, D> work;
+    ae_depend_launch();
     const uint32_t warp = ae_thread() / 32, s = warp % S;
     const uint32_t next = warp - s + (s + 1) % S; /* whom to hand on to */
-    uint32_t granule = ae_block_y() * work::T, j = 0;
-    while (granule >= a->job[j].end) j++;
-    const ae_mma_job *job = &a->job[j];
-    granule += warp / S - (j ? a->job[j - 1].end : 0);
     work k;
-    ae_mma_setup<type, C, run, S, D>(a, job, granule, shared, &k);
+    ae_mma_setup<type, C, run, S, D>(a, shared, &k);
     uint8_t *boxes = shared + AE_MMA_WARPS * D * work::w_bytes + S * D * C * work::x_bytes + k.lane * 16;
+    const uint32_t n_blocks = (a->job[a->n_jobs - 1].end / work::T - ae_block_y() + ae_grid_y() - 1) / ae_grid_y();
+    const uint32_t n = n_blocks * k.n_runs;
 
+    ae_mma_place now = {}, ahead;
+    now.r = s % k.n_runs, now.block = ae_block_y() + s / k.n_runs * ae_grid_y();
+    ae_mma_enter<type, C, run, S, D>(a, &k, &now);
+    ahead = now;
+    ae_mma_begin<type, C, run, S, D>(a, &k, &ahead, s, n);
     float acc[C][4] = {};
-    AE_UNROLL
-    for (uint32_t i = 0; i < D - 1; i++) {
-        if (s + i * S < k.n_runs) ae_mma_copy<type, C, run, S, D>(&k, s + i * S, i);
-        ae_copy_commit();
-    }
     uint32_t stage = 0, free_stage = D - 1;
     AE_NO_UNROLL
-    for (uint32_t r = s; r < k.n_runs; r += S) {
+    for (uint32_t i = s; i < n; i += S) {
         ae_copy_wait<D - 2>();
         if constexpr (work::T > 1) ae_bar_wait(AE_MMA_COLUMN(s), 32 * work::T);
         else ae_sync_warp();
-        if (r + (D - 1) * S < k.n_runs) ae_mma_copy<type, C, run, S, D>(&k, r + (D - 1) * S, free_stage);
+        if (i + (D - 1) * S < n) ae_mma_copy<type, C, run, S, D>(&k, &ahead, free_stage, true, true);
         ae_copy_commit();
+        ae_mma_advance<type, C, run, S, D>(a, &k, &ahead);
         ae_mma_sums<type, C, run> sums;
         ae_mma_integers<type, C, run, S, D>(&k, stage, &sums);
         free_stage = stage, stage = stage + 1 == D ? 0 : stage + 1;
-        if (S > 1 && r) {
+        if (S > 1 && i) {
             ae_bar_wait(AE_MMA_EDGE(warp), 64);
-            AE_UNROLL
-            for (int c = 0; c < C; c++) {
-                const float4 v = AE_LOAD_SHARED(float4, boxes + warp * (C * 512) + c * 512);
-                acc[c][0] = v.x, acc[c][1] = v.y, acc[c][2] = v.z, acc[c][3] = v.w;
-            }
+            ae_mma_take<C>(boxes + warp * (C * 512), acc);
         }
+        AE_UNROLL
+        for (int c = 0; c < 4 * C && !now.r; c++) acc[c / 4][c % 4] = 0;
         ae_mma_chain<type, C, run>(&sums, acc);
-        if (S > 1 && r + 1 < k.n_runs) {
-            AE_UNROLL
-            for (int c = 0; c < C; c++)
-                AE_STORE_SHARED(float4, boxes + next * (C * 512) + c * 512, make_float4(acc[c][0], acc[c][1], acc[c][2], acc[c][3]));
+        if (S > 1 && i + 1 < n) {
+            ae_mma_give<C>(boxes + next * (C * 512), acc);
             ae_bar_post(AE_MMA_EDGE(next), 64);
         }
+        if (now.r + 1 == k.n_runs) ae_mma_store<C>(a, &now, k.lane, acc);
+        ae_mma_advance<type, C, run, S, D>(a, &k, &now);
     }
-    if ((k.n_runs - 1) % S == s) ae_mma_store<C>(job, a->n_rows, ae_block_x() * (8 * C), granule * AE_MMA_GRANULE, k.lane, acc);
 }
 
 #endif

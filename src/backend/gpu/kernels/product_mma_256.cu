@@ -1,7 +1,7 @@
 /* product_mma_256.cu - products of weights of AE_DOT_256 by mma. */
 #include "backend/gpu/kernels/mma.h"
 
-#define AE_MMA_DEFINE(name, NAME, c, run, team, stages) \
+#define AE_MMA_DEFINE(name, NAME, c, run, team, stages, blocks) \
     AE_KERNEL(mma_##name##_##c, ae_mma_args, AE_MMA_THREADS) \
     { \
         AE_SHARED(shared); \
