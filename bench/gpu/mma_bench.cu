@@ -16,6 +16,14 @@
 #include <string>
 #include <vector>
 
+#ifdef TRACE /* -DTRACE: instead of times of products, clocks between points of a warp's run */
+#define TRACE_RUNS 16
+__device__ uint32_t trace_clocks[8][TRACE_RUNS][7]; /* [warp][run][point], block 1 */
+#define AE_MMA_TRACE(i, point) \
+    do { \
+        if (blockIdx.y == 1 && !blockIdx.x && threadIdx.x % 32 == 0 && (i) < TRACE_RUNS) trace_clocks[threadIdx.x / 32][i][point] = (uint32_t)clock(); \
+    } while (0)
+#endif
 #include "backend/gpu/kernels/mma.h"
 
 #define CHECK(call) \
@@ -416,6 +424,29 @@ static void set_scales(int type)
     if (has_min) cap_bytes<<<1024, 256, 0, stream>>>(pool, POOL / record, record, at + 64, 256); /* sub and submin are at most 63 */
 }
 
+#ifdef TRACE
+static void trace(const variant &v, const shape &s, uint32_t n)
+{
+    static uint32_t t[8][TRACE_RUNS][7];
+    const uint32_t warps[2] = {1, (uint32_t)v.team - 1};
+    for (int i = 0; i < 3; i++) launch(v, args_of(v, s, n, (size_t)i << 26), v.blocks);
+    CHECK(cudaStreamSynchronize(stream));
+    CHECK(cudaMemcpyFromSymbol(t, trace_clocks, sizeof t));
+    printf("%s %s n %u %d:%d:%d:%d, %d blocks, %d registers: clocks of each run: wait for copies, barrier, copies, integers, wait for turn, chain, next\n", type_names[v.type],
+           s.name, n, v.c, v.run, v.team, v.stages, v.blocks, v.registers);
+    const int n_runs = (int)((s.n_in / 32 + v.run - 1) / v.run / v.team);
+    for (int j = 0; j < 2; j++)
+        for (int r = 0; r < std::min(n_runs, TRACE_RUNS) - 1; r++) {
+            const uint32_t *p = t[warps[j]][r], next = t[warps[j]][r + 1][0];
+            const bool turn = v.team > 1;
+            printf("  warp %u run %2d:", warps[j], r);
+            for (int k = 0; k < 4; k++) printf(" %5u", p[k + 1] - p[k]);
+            printf(" %5u %5u %5u  all %5u\n", turn ? p[5] - p[4] : 0, turn ? p[6] - p[5] : p[6] - p[4], next - p[6], next - p[0]);
+        }
+    fflush(stdout);
+}
+#endif
+
 static const uint32_t row_counts[] = {1, 2, 4, 8, 16, 32, 64};
 
 /* All variants of a type over all shapes; `others`: also those that are not listed. */
@@ -427,15 +458,16 @@ static void run_type(std::vector<variant> &all, int type, const std::vector<shap
         const double bytes = (double)s.n_out * s.n_in / (type_wide[type] ? 256 * 16 : 64 * 16) * record_of(type);
         for (uint32_t n : row_counts) {
             const int c = n <= 8 ? 1 : n <= 16 ? 2 : n <= 32 ? 4 : 8;
+            if (others && n != 1 && n < 8) continue;
             double best = 0;
             char what[64] = "";
             for (variant &v : all) {
-                if (v.type != type || v.c != c || (!others && !v.listed) || !v.blocks) continue;
-                if (!v.listed && n != 1 && n != 8 && n != 16 && n != 32 && n != 64) continue;
-                for (int most = 0; most <= v.blocks; most++) {
+                if (v.type != type || v.c > c || (!others && !v.listed) || !v.blocks) continue;
+                if (v.listed && v.c < c && others) continue;
+                for (int most = 0; most <= v.blocks; most += std::max(v.blocks, 1)) {
                     const double us = time_us(v, s, n, most);
                     uint32_t bad = 0;
-                    if (most == v.blocks && (n == 1 || n >= 8)) bad = check(v, s, n, most);
+                    if (most == v.blocks && (n == 1 || n >= 8) && (s.n_out != 128256 || v.listed)) bad = check(v, s, n, most);
                     if (!best || us < best) best = us, snprintf(what, sizeof what, "%d:%d:%d:%d/%d", v.c, v.run, v.team, v.stages, most);
                     printf("%s,%s,%u,%d:%d:%d:%d%s,%d,%.2f,%.3f,%.3f,%u,%d,%d%s\n", type_names[v.type], s.name, n, v.c, v.run, v.team,
                            v.stages, v.listed ? "*" : "", most, us, bytes / us * 1e-6 / copy_rate,
@@ -461,20 +493,37 @@ static void add_listed(std::vector<variant> &all)
 
 #define OTHER(NAME, c, run, team, stages) all.push_back(make<AE_MMA_##NAME, c, run, team, stages>(false));
 
+/* What the listed variants are chosen from; SWEEP_TYPES limits what is built. */
+#define SWEEP_32(NAME) \
+    OTHER(NAME, 1, 8, 8, 2) OTHER(NAME, 1, 8, 8, 3) OTHER(NAME, 1, 8, 4, 2) OTHER(NAME, 1, 8, 4, 3) OTHER(NAME, 1, 8, 2, 3) \
+    OTHER(NAME, 1, 8, 1, 3) OTHER(NAME, 1, 4, 8, 3) OTHER(NAME, 1, 4, 8, 5) OTHER(NAME, 1, 4, 4, 4) OTHER(NAME, 1, 4, 2, 4) \
+    OTHER(NAME, 1, 4, 1, 4) OTHER(NAME, 2, 4, 8, 3) OTHER(NAME, 2, 4, 4, 3) OTHER(NAME, 2, 4, 2, 3) OTHER(NAME, 2, 4, 1, 3) \
+    OTHER(NAME, 2, 8, 8, 2) OTHER(NAME, 2, 8, 4, 2) OTHER(NAME, 2, 8, 4, 3) OTHER(NAME, 2, 8, 2, 2) OTHER(NAME, 2, 8, 1, 2) \
+    OTHER(NAME, 4, 2, 8, 3) OTHER(NAME, 4, 2, 4, 3) OTHER(NAME, 4, 2, 2, 3) OTHER(NAME, 4, 2, 1, 3) OTHER(NAME, 4, 4, 8, 2) \
+    OTHER(NAME, 4, 4, 4, 3) OTHER(NAME, 4, 4, 2, 3) OTHER(NAME, 4, 4, 1, 3) OTHER(NAME, 8, 2, 8, 2) OTHER(NAME, 8, 2, 4, 3) \
+    OTHER(NAME, 8, 2, 2, 3) OTHER(NAME, 8, 2, 1, 3)
+#define SWEEP_256(NAME) \
+    OTHER(NAME, 1, 8, 8, 2) OTHER(NAME, 1, 8, 8, 3) OTHER(NAME, 1, 8, 4, 2) OTHER(NAME, 1, 8, 4, 3) OTHER(NAME, 1, 8, 2, 3) \
+    OTHER(NAME, 1, 8, 1, 3) OTHER(NAME, 2, 8, 8, 2) OTHER(NAME, 2, 8, 4, 2) OTHER(NAME, 2, 8, 4, 3) OTHER(NAME, 2, 8, 2, 3) \
+    OTHER(NAME, 2, 8, 1, 3) OTHER(NAME, 4, 8, 8, 2) OTHER(NAME, 4, 8, 4, 2) OTHER(NAME, 4, 8, 2, 2) OTHER(NAME, 4, 8, 1, 2) \
+    OTHER(NAME, 8, 8, 4, 2) OTHER(NAME, 8, 8, 2, 2) OTHER(NAME, 8, 8, 1, 2)
+
 static void add_others(std::vector<variant> &all)
 {
-    OTHER(Q4_0, 1, 8, 4, 2) OTHER(Q4_0, 1, 8, 4, 4) OTHER(Q4_0, 1, 8, 8, 2) OTHER(Q4_0, 1, 8, 8, 3) OTHER(Q4_0, 1, 8, 2, 3)
-    OTHER(Q4_0, 1, 8, 1, 3) OTHER(Q4_0, 1, 4, 4, 4) OTHER(Q4_0, 1, 4, 8, 4) OTHER(Q4_0, 1, 4, 8, 6) OTHER(Q4_0, 1, 4, 2, 4)
-    OTHER(Q4_0, 2, 4, 4, 3) OTHER(Q4_0, 2, 4, 4, 6) OTHER(Q4_0, 2, 8, 4, 3) OTHER(Q4_0, 2, 4, 8, 4) OTHER(Q4_0, 2, 8, 8, 2)
-    OTHER(Q4_0, 2, 4, 2, 4) OTHER(Q4_0, 2, 4, 1, 4) OTHER(Q4_0, 2, 8, 2, 3)
-    OTHER(Q4_0, 4, 4, 2, 3) OTHER(Q4_0, 4, 2, 4, 4) OTHER(Q4_0, 4, 2, 8, 4) OTHER(Q4_0, 4, 4, 1, 3) OTHER(Q4_0, 4, 2, 2, 4)
-    OTHER(Q4_0, 4, 2, 1, 4) OTHER(Q4_0, 8, 2, 2, 3) OTHER(Q4_0, 8, 2, 1, 3) OTHER(Q4_0, 8, 2, 8, 3)
-    OTHER(Q4_K, 1, 8, 4, 2) OTHER(Q4_K, 1, 8, 4, 4) OTHER(Q4_K, 1, 8, 8, 2) OTHER(Q4_K, 1, 8, 8, 3) OTHER(Q4_K, 1, 8, 2, 3)
-    OTHER(Q4_K, 2, 8, 4, 2) OTHER(Q4_K, 2, 8, 8, 2) OTHER(Q4_K, 2, 8, 2, 3) OTHER(Q4_K, 4, 8, 2, 2) OTHER(Q4_K, 8, 8, 2, 2)
-    OTHER(Q4_K, 4, 8, 1, 3) OTHER(Q4_K, 8, 8, 1, 2)
-    OTHER(Q8_0, 1, 8, 4, 2) OTHER(Q8_0, 1, 4, 4, 3) OTHER(Q8_0, 1, 4, 8, 3) OTHER(Q8_0, 1, 8, 8, 2) OTHER(Q8_0, 2, 4, 4, 3)
-    OTHER(Q8_0, 2, 4, 8, 3) OTHER(Q8_0, 2, 4, 2, 3)
-    OTHER(Q6_K, 1, 8, 8, 2) OTHER(Q6_K, 1, 8, 2, 3) OTHER(Q6_K, 2, 8, 2, 3) OTHER(Q6_K, 2, 8, 8, 2)
+#ifndef TRACE
+    SWEEP_32(Q4_0)
+    SWEEP_256(Q4_K)
+    SWEEP_256(Q6_K)
+    OTHER(Q8_0, 1, 8, 8, 2) OTHER(Q8_0, 1, 8, 4, 2) OTHER(Q8_0, 1, 4, 8, 3) OTHER(Q8_0, 1, 4, 4, 3) OTHER(Q8_0, 1, 4, 2, 3)
+    OTHER(Q8_0, 2, 4, 8, 2) OTHER(Q8_0, 2, 4, 4, 3) OTHER(Q8_0, 2, 4, 2, 3) OTHER(Q8_0, 2, 4, 1, 3) OTHER(Q8_0, 4, 2, 8, 3)
+    OTHER(Q8_0, 4, 2, 4, 3) OTHER(Q8_0, 4, 2, 2, 3) OTHER(Q8_0, 4, 2, 1, 3)
+    OTHER(Q4_1, 1, 8, 8, 2) OTHER(Q4_1, 1, 4, 8, 3) OTHER(Q4_1, 1, 4, 4, 3) OTHER(Q4_1, 2, 4, 8, 2) OTHER(Q4_1, 2, 4, 2, 3)
+    OTHER(Q4_1, 4, 2, 8, 3) OTHER(Q4_1, 4, 2, 4, 3) OTHER(Q4_1, 4, 2, 2, 3)
+#else
+    OTHER(Q4_0, 1, 8, 8, 2) OTHER(Q4_0, 1, 8, 4, 3) OTHER(Q4_0, 1, 8, 1, 3) OTHER(Q4_0, 2, 4, 4, 3) OTHER(Q4_0, 2, 8, 4, 3)
+    OTHER(Q4_0, 2, 4, 8, 3) OTHER(Q4_0, 2, 4, 1, 3) OTHER(Q4_0, 4, 2, 8, 3) OTHER(Q4_0, 4, 4, 4, 3) OTHER(Q4_0, 4, 4, 1, 3)
+    OTHER(Q4_0, 8, 2, 4, 3) OTHER(Q4_0, 8, 2, 1, 3)
+#endif
 }
 
 int main(int argc, char **argv)
@@ -496,6 +545,13 @@ int main(int argc, char **argv)
     const std::vector<shape> full = {{"4096x4096", 4096, 4096}, {"6144x4096", 6144, 4096}, {"1024x4096", 1024, 4096},
                                      {"28672x4096", 28672, 4096}, {"4096x14336", 4096, 14336}, {"128256x4096", 128256, 4096}};
     const std::vector<shape> small = {{"576x576", 576, 576}, {"192x576", 192, 576}, {"3072x576", 3072, 576}, {"576x1536", 576, 1536}, {"49152x576", 49152, 576}};
+#ifdef TRACE
+    set_scales(AE_MMA_Q4_0);
+    for (const variant &v : all)
+        if (!v.listed && v.blocks)
+            for (int i = 0; i < 5; i += 1 + 2 * (i == 0) ) trace(v, full[i], 8 * v.c);
+    return 0;
+#endif
     printf("type,shape,n,c:run:team:stages,blocks per SM (0: no loop),us,share_of_copy,share_without_gap,bits that differ,most blocks per SM,registers\n");
     for (int type = 0; type < AE_MMA_N_TYPES; type++) {
         if (!types.empty() && types.find(std::string(",") + type_names[type] + ",") == std::string::npos) continue;

@@ -21,13 +21,18 @@
 #include "backend/gpu/kernels/kernel.h"
 #include "backend/gpu/kernels/mma_rows.h"
 
-/* With programmatic launches (compute capability 9.0): lets the next kernel begin; waits for the end of the kernel before. */
+#ifndef AE_DEPEND /* for a while: kernel.h is to have these */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 AE_DEV void ae_depend_launch(void) { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 AE_DEV void ae_depend_wait(void) { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 #else
 AE_DEV void ae_depend_launch(void) {}
 AE_DEV void ae_depend_wait(void) {}
+#endif
+#endif
+
+#ifndef AE_MMA_TRACE
+#define AE_MMA_TRACE(i, point) /* for measurements: the warp has come to this point in its i-th run */
 #endif
 
 #define AE_MMA_MAGIC 0x4B400000
@@ -304,7 +309,8 @@ template <int type, int C, int run, int S, int D> struct ae_mma_work {
 
     uint8_t *w_to, *x_to;       /* where this lane copies to, in stage 0 */
     const uint8_t *w_at, *x_at; /* the stages [D][w_bytes], [D][C][x_bytes] */
-    uint32_t n_records, n_runs; /* of a granule */
+    uint32_t n_runs;            /* of a granule */
+    uint32_t short_run, short_n; /* the run with fewer than `records` records, if any, and their number */
     uint32_t group_bytes, x_from; /* x_from: offset in a job's activations of what this lane copies */
     uint32_t lane, x_lane;      /* x_lane: among the sharers */
     uint32_t need[groups];      /* bit i: some row of copy i exists */
@@ -314,7 +320,7 @@ template <int type, int C, int run, int S, int D> struct ae_mma_work {
 struct ae_mma_place {
     uint32_t r, block;     /* the run of the granule; which T granules of the launch */
     uint32_t job, granule; /* granule: of the job */
-    const uint8_t *w, *x;  /* of run 0, at this lane's bytes */
+    const uint8_t *w, *x;  /* of run r, at this lane's bytes */
 };
 
 /* Whether 16 bytes at `at` of a group's activations are wanted where it has n_rows rows. */
@@ -340,7 +346,7 @@ template <int type, int C, int run, int S, int D, bool full>
 AE_DEV void ae_mma_copy_weights(const ae_mma_work<type, C, run, S, D> *k, const ae_mma_place *p, uint32_t i, uint32_t n)
 {
     typedef ae_mma_work<type, C, run, S, D> work;
-    const uint8_t *w = p->w + (size_t)p->r * work::w_bytes;
+    const uint8_t *w = p->w;
     uint8_t *to = k->w_to + i * work::w_bytes;
     AE_UNROLL
     for (uint32_t j = 0; j < work::w_bytes; j += 512) {
@@ -356,7 +362,7 @@ template <int type, int C, int run, int S, int D, bool full>
 AE_DEV void ae_mma_copy_rows(const ae_mma_work<type, C, run, S, D> *k, const ae_mma_place *p, uint32_t i, uint32_t n)
 {
     typedef ae_mma_work<type, C, run, S, D> work;
-    const uint8_t *x = p->x + (size_t)p->r * work::x_bytes;
+    const uint8_t *x = p->x;
     uint8_t *to = k->x_to + i * (C * work::x_bytes);
     AE_UNROLL
     for (int c = 0; c < work::groups; c++, x += k->group_bytes, to += work::x_bytes)
@@ -373,13 +379,12 @@ template <int type, int C, int run, int S, int D>
 AE_DEV void ae_mma_copy(const ae_mma_work<type, C, run, S, D> *k, const ae_mma_place *p, uint32_t i, bool weights, bool rows)
 {
     typedef ae_mma_work<type, C, run, S, D> work;
-    const uint32_t left = k->n_records - p->r * work::records;
-    if (left >= work::records) {
-        if (weights) ae_mma_copy_weights<type, C, run, S, D, true>(k, p, i, left);
-        if (rows) ae_mma_copy_rows<type, C, run, S, D, true>(k, p, i, left);
+    if (work::records == 1 || p->r != k->short_run) {
+        if (weights) ae_mma_copy_weights<type, C, run, S, D, true>(k, p, i, work::records);
+        if (rows) ae_mma_copy_rows<type, C, run, S, D, true>(k, p, i, work::records);
     } else {
-        if (weights) ae_mma_copy_weights<type, C, run, S, D, false>(k, p, i, left);
-        if (rows) ae_mma_copy_rows<type, C, run, S, D, false>(k, p, i, left);
+        if (weights) ae_mma_copy_weights<type, C, run, S, D, false>(k, p, i, k->short_n);
+        if (rows) ae_mma_copy_rows<type, C, run, S, D, false>(k, p, i, k->short_n);
     }
 }
 
@@ -394,15 +399,16 @@ AE_DEV void ae_mma_enter(const ae_mma_args *a, const ae_mma_work<type, C, run, S
     granule += ae_thread() / 32 / S - (j ? a->job[j - 1].end : 0);
     p->job = j, p->granule = granule;
     const uint32_t last = (a->job[j].n_out - 1) / AE_MMA_GRANULE;
-    p->w = a->job[j].weight + (size_t)ae_min(granule, last) * a->n_records * work::form::record + k->lane * 16;
-    p->x = a->job[j].rows + k->x_from;
+    p->w = a->job[j].weight + (size_t)ae_min(granule, last) * a->n_records * work::form::record + p->r * work::w_bytes + k->lane * 16;
+    p->x = a->job[j].rows + k->x_from + p->r * work::x_bytes;
 }
 
 /* Goes on to the warp's next run. */
 template <int type, int C, int run, int S, int D>
 AE_DEV void ae_mma_advance(const ae_mma_args *a, const ae_mma_work<type, C, run, S, D> *k, ae_mma_place *p)
 {
-    p->r += S;
+    typedef ae_mma_work<type, C, run, S, D> work;
+    p->r += S, p->w += S * work::w_bytes, p->x += S * work::x_bytes;
     if (p->r < k->n_runs) return;
     do p->r -= k->n_runs, p->block += ae_grid_y();
     while (p->r >= k->n_runs);
@@ -468,7 +474,8 @@ AE_DEV void ae_mma_setup(const ae_mma_args *a, uint8_t *shared, ae_mma_work<type
     typedef ae_mma_work<type, C, run, S, D> work;
     const uint32_t warp = ae_thread() / 32, s = warp % S, member = warp / S;
     k->lane = ae_thread() % 32;
-    k->n_records = a->n_records;
+    k->short_n = a->n_records % work::records;
+    k->short_run = k->short_n ? a->n_records / work::records : UINT32_MAX;
     k->n_runs = (a->n_records + work::records - 1) / work::records;
     k->group_bytes = a->group_bytes;
     k->x_lane = k->lane + 32 * (member % work::sharers);
@@ -540,17 +547,23 @@ template <int type, int C, int run, int S, int D> AE_DEV void ae_mma_product(con
     uint32_t stage = 0, free_stage = D - 1;
     AE_NO_UNROLL
     for (uint32_t i = s; i < n; i += S) {
+        AE_MMA_TRACE(i / S, 0);
         ae_copy_wait<D - 2>();
+        AE_MMA_TRACE(i / S, 1);
         if constexpr (work::T > 1) ae_bar_wait(AE_MMA_COLUMN(s), 32 * work::T);
         else ae_sync_warp();
+        AE_MMA_TRACE(i / S, 2);
         if (i + (D - 1) * S < n) ae_mma_copy<type, C, run, S, D>(&k, &ahead, free_stage, true, true);
         ae_copy_commit();
         ae_mma_advance<type, C, run, S, D>(a, &k, &ahead);
+        AE_MMA_TRACE(i / S, 3);
         ae_mma_sums<type, C, run> sums;
         ae_mma_integers<type, C, run, S, D>(&k, stage, &sums);
         free_stage = stage, stage = stage + 1 == D ? 0 : stage + 1;
+        AE_MMA_TRACE(i / S, 4);
         if (S > 1 && i) {
             ae_bar_wait(AE_MMA_EDGE(warp), 64);
+            AE_MMA_TRACE(i / S, 5);
             ae_mma_take<C>(boxes + warp * (C * 512), acc);
         }
         AE_UNROLL
@@ -560,6 +573,7 @@ template <int type, int C, int run, int S, int D> AE_DEV void ae_mma_product(con
             ae_mma_give<C>(boxes + next * (C * 512), acc);
             ae_bar_post(AE_MMA_EDGE(next), 64);
         }
+        AE_MMA_TRACE(i / S, 6);
         if (now.r + 1 == k.n_runs) ae_mma_store<C>(a, &now, k.lane, acc);
         ae_mma_advance<type, C, run, S, D>(a, &k, &now);
     }
