@@ -6,7 +6,7 @@
 
 #define FEW_ROWS 64                    /* more are walked: they have tiles enough */
 #define ROW_FLOATS ((size_t)512 << 10) /* room for parts of a row */
-#define BLOCKS_EACH 8                  /* so many blocks of few rows a multiprocessor should get, or four times as many warps */
+#define BLOCKS_EACH 8                  /* so many blocks of few rows a multiprocessor should get */
 
 void ae_gpu_attention_layout(ae_layout *layout, const ae_gpu_backend *backend, const ae_stream_options *options,
                              ae_gpu_attention_scratch *scratch)
@@ -15,21 +15,22 @@ void ae_gpu_attention_layout(ae_layout *layout, const ae_gpu_backend *backend, c
     (void)backend;
     scratch->n_parts = n * ROW_FLOATS;
     scratch->parts = ae_layout_add(layout, scratch->n_parts, sizeof *scratch->parts);
+    scratch->arrivals = ae_layout_add(layout, AE_GPU_ARRIVALS, sizeof *scratch->arrivals);
 }
 
-/* How a layer is run. A unit is a warp or, with few rows and no codes, a block; it has one tile. */
+/* How a layer is run. A unit has one tile. */
 typedef struct plan {
     ae_gpu_kernel kernel;
-    uint32_t tile;          /* queries */
-    uint32_t unit_bytes;    /* of shared memory */
-    uint32_t most_in_block; /* units */
+    uint32_t tile;       /* queries */
+    uint32_t unit_bytes; /* of shared memory */
+    bool is_block;       /* a unit is a block; else a warp */
 } plan;
 
 static plan plan_codes(const ae_gpu_kv_form *form)
 {
     const ae_gpu_kernel kernel = !form->n_rope ? AE_GPU_attention_q8
                                  : form->n_planes == 2 ? AE_GPU_attention_latent_f16 : AE_GPU_attention_latent_q8;
-    return (plan){kernel, AE_ATTENTION_CODES, ae_gpu_attention_room_codes(form).bytes, AE_ATTENTION_WARPS};
+    return (plan){kernel, AE_ATTENTION_CODES, ae_gpu_attention_room_codes(form).bytes, true};
 }
 
 static plan plan_few(const ae_gpu_kv_form *form, uint32_t n_queries)
@@ -38,7 +39,7 @@ static plan plan_few(const ae_gpu_kv_form *form, uint32_t n_queries)
     const uint32_t tile = small ? 4 : 8;
     const ae_gpu_kernel f16 = small ? AE_GPU_attention_few_f16_4 : AE_GPU_attention_few_f16_8;
     return (plan){form->type == AE_KV_F32 ? AE_GPU_attention_few_f32_8 : f16, tile,
-                  ae_gpu_attention_room_of(form, tile).bytes + AE_GPU_ATTENTION_SCORES(tile), 1};
+                  ae_gpu_attention_room_of(form, tile, true).bytes, true};
 }
 
 static plan plan_walk(const ae_gpu_kv_form *form)
@@ -47,7 +48,7 @@ static plan plan_walk(const ae_gpu_kv_form *form)
     const ae_gpu_kernel f16 = large ? AE_GPU_attention_f16_4 : AE_GPU_attention_f16_8;
     const ae_gpu_kernel f32 = large ? AE_GPU_attention_f32_4 : AE_GPU_attention_f32_8;
     const uint32_t tile = large ? 4 : 8;
-    return (plan){form->type == AE_KV_F32 ? f32 : f16, tile, ae_gpu_attention_room_of(form, tile).bytes, AE_ATTENTION_WARPS};
+    return (plan){form->type == AE_KV_F32 ? f32 : f16, tile, ae_gpu_attention_room_of(form, tile, false).bytes, false};
 }
 
 static plan plan_of(const ae_gpu_kv_form *form, uint32_t n_rows, uint32_t group)
@@ -63,13 +64,12 @@ static void cut(const ae_stream *stream, ae_gpu_attention_args *args, const plan
     args->n_tiles = (n_queries + how->tile - 1) / how->tile;
     args->n_splits = 1;
     args->max_parts = 0;
-    if (args->n_rows > FEW_ROWS) return;
+    if (args->n_rows > FEW_ROWS || args->n_tiles > AE_GPU_ARRIVALS / args->n_kv_heads) return;
     const size_t of_chunk = (size_t)args->n_rows * args->n_heads * ae_gpu_attention_part(args->kv.form.head_dim);
     const size_t room = stream->attention.n_parts / of_chunk, most = room < args->table_stride ? room : args->table_stride;
-    const uint32_t units = stream->backend->facts.n_multiprocessors * BLOCKS_EACH * how->most_in_block;
-    const uint32_t wanted = units / (args->n_tiles * args->n_kv_heads);
+    const uint32_t wanted = stream->backend->facts.n_multiprocessors * BLOCKS_EACH / (args->n_tiles * args->n_kv_heads);
     if (most < 2 || wanted < 2) return;
-    args->max_parts = room < UINT32_MAX ? (uint32_t)room : UINT32_MAX;
+    args->max_parts = (uint32_t)most;
     args->n_splits = wanted < most ? wanted : (uint32_t)most;
 }
 
@@ -79,9 +79,9 @@ void ae_gpu_attention(ae_stream *stream, const ae_attention *a)
     ae_gpu_attention_args args = {
         .kv = ae_gpu_kv_view_of(a->kv, a->layer), .seq = p->seq, .pos = p->pos, .n_inplace = p->n_inplace, .path = p->path,
         .tables = p->tables, .n_actual = p->n_actual, .sinks = a->sinks, .q = a->q, .y = a->y,
-        .parts = stream->attention.parts, .path_stride = p->path_stride, .table_stride = p->table_stride, .n_rows = p->n_rows,
-        .n_heads = a->n_heads, .n_kv_heads = a->n_kv_heads, .window = a->window, .chunked = a->chunked, .scale = a->scale,
-        .softcap = a->softcap,
+        .parts = stream->attention.parts, .arrivals = stream->attention.arrivals, .path_stride = p->path_stride,
+        .table_stride = p->table_stride, .n_rows = p->n_rows, .n_heads = a->n_heads, .n_kv_heads = a->n_kv_heads,
+        .window = a->window, .chunked = a->chunked, .scale = a->scale, .softcap = a->softcap,
     };
     const plan how = plan_of(&args.kv.form, p->n_rows, a->n_heads / a->n_kv_heads);
     const uint32_t most = stream->backend->facts.max_shared_bytes / how.unit_bytes;
@@ -89,11 +89,9 @@ void ae_gpu_attention(ae_stream *stream, const ae_attention *a)
         ae_gpu_decline(stream, "attention heads as large as this model's");
         return;
     }
-    args.n_warps = most < how.most_in_block ? most : how.most_in_block;
+    const uint32_t in_block = how.is_block ? 1 : most < AE_ATTENTION_WARPS ? most : AE_ATTENTION_WARPS;
+    args.n_warps = in_block;
     cut(stream, &args, &how);
     const uint32_t n_units = args.n_tiles * args.n_kv_heads * args.n_splits;
-    ae_gpu_launch(stream, how.kernel, (n_units + args.n_warps - 1) / args.n_warps, 1, 1, args.n_warps * how.unit_bytes, &args);
-    if (args.max_parts)
-        ae_gpu_launch(stream, AE_GPU_attention_merge, args.n_heads, args.n_rows, 1,
-                      ae_gpu_attention_merge_shared(&args.kv.form), &args);
+    ae_gpu_launch(stream, how.kernel, (n_units + in_block - 1) / in_block, 1, 1, in_block * how.unit_bytes, &args);
 }

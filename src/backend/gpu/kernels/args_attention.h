@@ -1,10 +1,10 @@
 /* args_attention.h - arguments of the kernels for attention (attention_*.cu).
  *
- * A unit, which is a warp or a block, has a tile: up to Q queries that share a KV head, numbered row * group + head of the
- * group. It walks chunks of 64 positions (cpu/ref/kernels.h). Of few rows the chunks are dealt out: n_splits units of a tile
- * take every n_splits-th chunk and store its m, l and o as a part, and attention_merge joins the parts in ascending order. A
- * row with more chunks than max_parts is walked from its first to its last chunk by one unit instead. Either way gives the
- * same bits.
+ * A unit, which is a block or a warp, has a tile: up to Q queries that share a KV head, numbered row * group + head of the
+ * group. It walks chunks of 64 positions (cpu/ref/kernels.h). Of few rows the chunks are dealt out: n_splits blocks of a tile
+ * take every n_splits-th chunk and store its m, l and o as a part, and the last block of the tile to arrive joins the parts in
+ * ascending order. Where there are few chunks, or more than have room, one block walks them all and joins as it goes. Either
+ * way gives the same bits.
  */
 #ifndef AE_BACKEND_GPU_KERNELS_ARGS_ATTENTION_H
 #define AE_BACKEND_GPU_KERNELS_ARGS_ATTENTION_H
@@ -29,14 +29,15 @@ typedef struct ae_gpu_attention_args {
     const float *q;           /* [n_rows][n_heads][n_rope + head_dim] */
     float *y;                 /* [n_rows][n_heads][head_dim] */
     float *parts;             /* [n_rows][n_heads][max_parts][ae_gpu_attention_part] */
+    uint32_t *arrivals;       /* [n_kv_heads][n_tiles] blocks that have stored their parts; 0 between launches */
     uint32_t path_stride, table_stride;
     uint32_t n_rows, n_heads, n_kv_heads;
     uint32_t window, chunked;
     float scale, softcap;
     uint32_t n_tiles;         /* of all rows, for each KV head */
-    uint32_t n_splits;        /* units of a tile */
+    uint32_t n_splits;        /* blocks of a tile */
     uint32_t max_parts;       /* chunks of a row that have room in parts; 0: all rows are walked */
-    uint32_t n_warps;         /* where units are warps: those that work, as many as have room in shared memory */
+    uint32_t n_warps;         /* where units are warps: those of a block that work, as many as have room in shared memory */
 } ae_gpu_attention_args;
 
 /* Floats of a part: m, l, two unused, o [head_dim] filled up to 16 bytes. */
@@ -47,56 +48,58 @@ AE_HD static inline uint32_t ae_gpu_attention_part(uint32_t head_dim)
 
 /* Floats from one position's weights to the next's in shared memory; 12 lets lanes store four each without conflicts. */
 #define AE_ATTENTION_WEIGHTS(Q) ((Q) == 8 ? 12u : 4u)
-/* Bytes from one query's digits of weights to the next's; 80 puts the words that lanes load at once into different banks. */
+/* Floats from one query's scores to the next's; lanes with different queries and positions then use different banks. */
+#define AE_ATTENTION_SCORES 68u
+/* Bytes from one query's digits of weights to the next's; the words that lanes load at once are then in different banks. */
 #define AE_ATTENTION_DIGITS 80u
 
-/* The shared memory of a warp, in bytes from its start; all are multiples of 16. */
+/* The shared memory of a unit, in bytes from its start; all are multiples of 16. */
 typedef struct ae_gpu_attention_room {
     uint32_t n;       /* elements of a head for which there is room */
     uint32_t query;   /* f16, f32: f32 [n][Q], the queries times the scale; codes: see row_bytes */
     uint32_t sum;     /* f32 [Q][n] in some order: O of rows that are walked */
-    uint32_t weight;  /* f32 [64][AE_ATTENTION_WEIGHTS(Q)]: the score or p of each position; p < 0: the query does not see it */
-    uint32_t place;   /* uint64 [64]: the address of each position's key or value */
+    uint32_t place;   /* uint64 [64]: the address of each position's value */
     uint32_t state;   /* int32 [Q][4]: first position seen, own position, n_inplace, sequence */
     uint32_t row;     /* int32 [Q] */
     uint32_t index;   /* uint32 [Q]: row * n_heads + head */
     uint32_t factor;  /* f32 [Q][2]: the factors of O and o when they are joined */
-    uint32_t score;   /* only for few rows: f32 [Q][64] */
+    uint32_t arrived; /* uint32 [4]: the first is how many blocks have arrived before this one */
+    uint32_t weight;  /* f16, f32: f32 [64][AE_ATTENTION_WEIGHTS(Q)], p of each position; p < 0: the query does not see it */
+    uint32_t score;   /* blocks: f32 [Q][AE_ATTENTION_SCORES] */
     /* only for codes: */
-    uint32_t row_bytes;  /* of a query's digits: int8 [2][Q][row_bytes] at `query`, high digits first */
-    uint32_t latent_at;  /* bytes before the latent part in such a row; else 0 */
-    uint32_t digit;      /* uint8 [2][Q][AE_ATTENTION_DIGITS]: the digits of the weights, high ones first */
-    uint32_t scale;      /* f32 [2][64]: the scales of each position's keys, see ae_gpu_kv_scale_at */
-    uint32_t query_scale; /* f32 [2][Q]: factors of the sums of the latent or only part and of the rotated part */
+    uint32_t row_bytes;    /* of a query's digits: int8 [2][Q][row_bytes] at `query`, high digits first */
+    uint32_t latent_at;    /* bytes before the latent part in such a row; else 0 */
+    uint32_t digit;        /* uint8 [2][Q][AE_ATTENTION_DIGITS]: the digits of the weights, high ones first */
+    uint32_t scale;        /* f32 [64]: the scale of each position's value */
+    uint32_t query_scale;  /* f32 [2][Q]: factors of the sums of the latent or only part and of the rotated part */
     uint32_t weight_scale; /* f32 [Q] */
     uint32_t bytes;
 } ae_gpu_attention_room;
 
-/* What all kernels have, from byte `at` on. */
+/* What all units have, from byte `at` on. */
 AE_HD static inline uint32_t ae_gpu_attention_room_common(ae_gpu_attention_room *r, uint32_t Q, uint32_t at)
 {
     r->sum = at;
-    r->weight = r->sum + r->n * Q * 4;
-    r->place = r->weight + AE_KV_PAGE * AE_ATTENTION_WEIGHTS(Q) * 4;
+    r->place = r->sum + r->n * Q * 4;
     r->state = r->place + AE_KV_PAGE * 8;
     r->row = r->state + Q * 16;
     r->index = r->row + Q * 4;
     r->factor = r->index + Q * 4;
-    return r->factor + Q * 8;
+    r->arrived = r->factor + Q * 8;
+    return r->arrived + 16;
 }
 
-/* For f16 and f32; of few rows, a block has AE_GPU_ATTENTION_SCORES more. */
-AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_of(const ae_gpu_kv_form *form, uint32_t Q)
+/* For f16 and f32. */
+AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_of(const ae_gpu_kv_form *form, uint32_t Q, uint32_t is_block)
 {
     ae_gpu_attention_room r;
     memset(&r, 0, sizeof r);
     r.n = form->groups * (AE_GPU_KV_GROUP / form->width);
-    r.score = ae_gpu_attention_room_common(&r, Q, r.n * Q * 4);
-    r.bytes = r.score;
+    r.weight = ae_gpu_attention_room_common(&r, Q, r.n * Q * 4);
+    r.score = r.weight + AE_KV_PAGE * AE_ATTENTION_WEIGHTS(Q) * 4;
+    r.bytes = r.score + (is_block ? Q * AE_ATTENTION_SCORES * 4 : 0);
     return r;
 }
-
-#define AE_GPU_ATTENTION_SCORES(Q) ((Q) * AE_KV_PAGE * 4u)
 
 /* For codes. Each part of a row of digits is filled up to 64 bytes, which a matrix instruction takes. Rows are an odd multiple
  * of 64 bytes: then the lanes of a load use all banks. */
@@ -108,34 +111,27 @@ AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_codes(const ae_g
     r.n = (form->head_dim + 63) / 64 * 64;
     r.latent_at = (form->rope_groups + 3) / 4 * 64;
     r.row_bytes = (r.latent_at + r.n) | 64;
-    r.digit = ae_gpu_attention_room_common(&r, Q, 2 * Q * r.row_bytes);
+    r.score = ae_gpu_attention_room_common(&r, Q, 2 * Q * r.row_bytes);
+    r.digit = r.score + Q * AE_ATTENTION_SCORES * 4;
     r.scale = r.digit + 2 * Q * AE_ATTENTION_DIGITS;
-    r.query_scale = r.scale + 2 * AE_KV_PAGE * 4;
+    r.query_scale = r.scale + AE_KV_PAGE * 4;
     r.weight_scale = r.query_scale + 2 * Q * 4;
     r.bytes = r.weight_scale + Q * 4;
     return r;
 }
 
-/* The shared memory of attention_merge: factors of 128 chunks, then, where results are turned back, a head. */
-#define AE_ATTENTION_MERGE_HEAD (392u * 4u)
-
-AE_HD static inline uint32_t ae_gpu_attention_merge_shared(const ae_gpu_kv_form *form)
-{
-    return AE_ATTENTION_MERGE_HEAD + (form->n_rope && form->has_scales ? form->head_dim * 4 : 0);
-}
-
-/* Attention by type of the cache and, for f16 and f32, queries of a tile. Latent rows of f32 are run by the kernels for f32. */
+/* Attention by type of the cache and, for f16 and f32, queries of a tile. Latent rows of f32 are run by the kernels for f32.
+ * attention_few and those for codes: units are blocks; the others: units are warps, which walk. */
 #define AE_GPU_KERNELS_ATTENTION(X) \
+    X(attention_few_f16_4, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_few_f16_8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_few_f32_8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_f16_4, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_f16_8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_f32_4, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_f32_8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
-    X(attention_few_f16_4, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
-    X(attention_few_f16_8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
-    X(attention_few_f32_8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_q8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_latent_q8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
-    X(attention_latent_f16, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
-    X(attention_merge, ae_gpu_attention_args, 128)
+    X(attention_latent_f16, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32)
 
 #endif

@@ -20,7 +20,7 @@ template <int T> AE_DEV float attn_query_element(const ae_gpu_attention_args &a,
     const uint32_t n_rope = a.kv.form.n_rope, dim = n_rope + a.kv.form.head_dim, rope = a.kv.form.rope_groups * ATTN_GROUP(T);
     const uint32_t from = i < rope ? i : i - rope + n_rope;
     const bool is_there = i < rope ? i < n_rope : from < dim;
-    return q < t->n && is_there ? a.q[static_cast<size_t>(attn_index(t, q)) * dim + from] * a.scale : 0.0f;
+    return q < t->n && is_there ? a.q[static_cast<size_t>(attn_index_of(a, t, q)) * dim + from] * a.scale : 0.0f;
 }
 
 /* The first byte of the value of a place in its block. */
@@ -35,18 +35,6 @@ template <int T> AE_DEV uint32_t attn_element_at(const ae_gpu_attention_args &a,
 {
     if (T == AE_KV_F32 && a.kv.form.n_rope) return e / 4 * AE_KV_PAGE * AE_GPU_KV_GROUP + e % 4 * 4;
     return e * (T == AE_KV_F32 ? 4 : 2);
-}
-
-/* The address of position j's key or value, which a lane has shared. */
-AE_DEV const uint8_t *attn_address(const attn_tile *t, uint32_t j)
-{
-    const uint64_t address = AE_LOAD_SHARED(uint64_t, t->shared + t->room.place + j * 8);
-    return reinterpret_cast<const uint8_t *>(static_cast<uintptr_t>(address));
-}
-
-AE_DEV void attn_share_address(const attn_tile *t, uint32_t j, const uint8_t *p)
-{
-    AE_STORE_SHARED(uint64_t, t->shared + t->room.place + j * 8, static_cast<uint64_t>(reinterpret_cast<uintptr_t>(p)));
 }
 
 typedef struct attn_words {
@@ -70,26 +58,17 @@ template <int T, int E> AE_DEV attn_words attn_load(const uint8_t *p)
     return v;
 }
 
-/* E elements of o of query q, from e on: to its part of a chunk, or joined to O. E is even. */
-template <int E> AE_DEV void attn_put(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, int32_t chunk, uint32_t e,
-                                      bool to_part, const float *o)
+/* Joins E elements of o, from e on, to O of query q. E is even. */
+template <int E> AE_DEV void attn_join_values(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, uint32_t e,
+                                              const float *o)
 {
     if (e >= a.kv.form.head_dim) return;
-    if (to_part) {
-        float *part = attn_part(a, t, q, chunk) + 4 + e;
-        AE_UNROLL
-        for (int i = 0; i < E; i += 2) /* in the part's filling, too */
-            *reinterpret_cast<float2 *>(part + i) = make_float2(o[i], o[i + 1]);
-        return;
-    }
     const float2 f = attn_factor(t, q);
     uint8_t *sum = t->shared + t->room.sum + (q * t->room.n + e) * 4;
     AE_UNROLL
     for (int i = 0; i < E; i += 2) {
-        float2 v = AE_LOAD_SHARED(float2, sum + i * 4);
-        v.x = f.x < 0 ? o[i] : ae_fma(v.x, f.x, o[i] * f.y);
-        v.y = f.x < 0 ? o[i + 1] : ae_fma(v.y, f.x, o[i + 1] * f.y);
-        AE_STORE_SHARED(float2, sum + i * 4, v);
+        const float2 old = AE_LOAD_SHARED(float2, sum + i * 4);
+        AE_STORE_SHARED(float2, sum + i * 4, make_float2(attn_joined(old.x, o[i], f), attn_joined(old.y, o[i + 1], f)));
     }
 }
 
@@ -98,7 +77,6 @@ AE_DEV void attn_results(const ae_gpu_attention_args &a, const attn_tile *t, uin
 {
     const uint32_t head_dim = a.kv.form.head_dim;
     for (uint32_t q = 0; q < t->n; q++) {
-        if (!(t->to_walk >> q & 1)) continue;
         float *y = a.y + static_cast<size_t>(attn_index(t, q)) * head_dim;
         const float f = attn_factor(t, q).x;
         for (uint32_t e = thread; e < head_dim; e += n_threads)

@@ -5,6 +5,7 @@
  * fourth query. Values: half of the threads for each half of the queries, two elements each.
  */
 #include "backend/gpu/kernels/attention_elements.h"
+#include "backend/gpu/kernels/attention_merge.h"
 
 #define THREADS (AE_ATTENTION_WARPS * 32)
 #define SPAN 128u /* elements of values at a time */
@@ -20,14 +21,6 @@ template <int T, int Q> AE_DEV void load_queries(const ae_gpu_attention_args &a,
             AE_STORE_SHARED(float, t->shared + t->room.query + at * 4, (attn_query_element<T>(a, t, q, i)));
         }
     }
-}
-
-/* Asks for the chunk's values while scores are computed. */
-AE_DEV void fetch_values(const ae_gpu_attention_args &a, const attn_group *g, const uint8_t *block)
-{
-    const uint32_t bytes = AE_KV_PAGE * a.kv.form.groups * AE_GPU_KV_GROUP;
-    if (!g->in_place || a.kv.form.n_rope) return;
-    for (uint32_t at = ae_thread() * 128; at < bytes; at += THREADS * 128) ae_prefetch(block + a.kv.form.value_at + at);
 }
 
 /* One group of elements of this lane's queries. */
@@ -54,7 +47,7 @@ template <int T, int Q> AE_DEV void scores(const ae_gpu_attention_args &a, const
     const uint8_t *query = t->shared + t->room.query + half * 16, *key;
     uint32_t place;
     attn_place(a, t, g, chunk, j, &key, &place);
-    fetch_values(a, g, key);
+    attn_fetch_values(a, g, key);
     key += place * AE_GPU_KV_GROUP;
     uint4 now[DEPTH], next[DEPTH];
     float s[Q / 2] = {};
@@ -75,27 +68,26 @@ template <int T, int Q> AE_DEV void scores(const ae_gpu_attention_args &a, const
         if (at + i < n) score_group<T, Q>(query + i * query_step, now[i], s);
     AE_UNROLL
     for (uint32_t q = 0; q < Q / 2; q++)
-        AE_STORE_SHARED(float, t->shared + t->room.score + ((half * (Q / 2) + q) * AE_KV_PAGE + j) * 4, s[q]);
+        AE_STORE_SHARED(float, t->shared + t->room.score + ((half * (Q / 2) + q) * AE_ATTENTION_SCORES + j) * 4, s[q]);
 }
 
 /* The weights of this warp's queries; big_m, big_l: of query warp + 4 i, in lane 0. */
 template <int Q> AE_DEV void softmax(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g, int32_t chunk,
-                                     bool to_parts, float big_m[Q / 4], float big_l[Q / 4])
+                                     float big_m[Q / 4], float big_l[Q / 4])
 {
     const uint32_t warp = ae_thread() / 32, lane = attn_lane();
     const int32_t pos = chunk * AE_KV_PAGE + static_cast<int32_t>(lane);
     AE_UNROLL
     for (uint32_t i = 0; i < Q / 4; i++) {
-        const uint32_t q = warp + 4 * i;
-        if (!(g->members >> q & 1)) continue;
-        const uint8_t *score = t->shared + t->room.score + (q * AE_KV_PAGE + lane) * 4;
+        const uint32_t q = warp + 4 * i; /* what is computed for others than members is of no use */
+        const uint8_t *score = t->shared + t->room.score + (q * AE_ATTENTION_SCORES + lane) * 4;
         uint8_t *weight = t->shared + t->room.weight + (lane * AE_ATTENTION_WEIGHTS(Q) + q) * 4;
         const int4 at = attn_state(t, q);
         float x = AE_LOAD_SHARED(float, score), y = AE_LOAD_SHARED(float, score + 128), m, l;
         attn_weigh(a, at.x <= pos && pos <= at.y, at.x <= pos + 32 && pos + 32 <= at.y, &x, &y, &m, &l);
         AE_STORE_SHARED(float, weight, x);
         AE_STORE_SHARED(float, weight + 32 * AE_ATTENTION_WEIGHTS(Q) * 4, y);
-        if (!lane) attn_put_sums(a, t, q, chunk, to_parts, m, l, &big_m[i], &big_l[i]);
+        if (!lane && g->members >> q & 1) attn_put_sums(a, t, q, chunk, m, l, &big_m[i], &big_l[i]);
     }
 }
 
@@ -156,8 +148,15 @@ template <int T, int Q, bool CHECK> AE_DEV void sum_values(const attn_tile *t, i
         if (j + i <= hi) add_value<T, Q, CHECK>(weight + i * step, &now[i], o);
 }
 
+/* Two elements of o of query q, from e on: to its part of a chunk, or joined to O. */
+AE_DEV void put(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, int32_t chunk, uint32_t e, const float o[2])
+{
+    if (t->to_parts) *reinterpret_cast<float2 *>(attn_part(a, t, q, chunk) + 4 + e) = make_float2(o[0], o[1]);
+    else attn_join_values<2>(a, t, q, e, o);
+}
+
 template <int T, int Q> AE_DEV void values(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
-                                           int32_t chunk, bool to_parts)
+                                           int32_t chunk)
 {
     const int32_t lo = g->lo - chunk * AE_KV_PAGE, hi = g->hi - chunk * AE_KV_PAGE;
     const uint32_t half = ae_thread() / (THREADS / 2);
@@ -170,7 +169,7 @@ template <int T, int Q> AE_DEV void values(const ae_gpu_attention_args &a, const
         AE_UNROLL
         for (uint32_t i = 0; i < Q / 2; i++) {
             const uint32_t q = half * (Q / 2) + i;
-            if (g->members >> q & 1) attn_put<2>(a, t, q, chunk, e, to_parts, o[i]);
+            if (g->members >> q & 1) put(a, t, q, chunk, e, o[i]);
         }
     }
 }
@@ -182,9 +181,7 @@ template <int Q> AE_DEV void finish(const ae_gpu_attention_args &a, const attn_t
     AE_UNROLL
     for (uint32_t i = 0; i < Q / 4; i++) {
         const uint32_t q = ae_thread() / 32 + 4 * i;
-        if (attn_lane() || q >= t->n || !(t->to_walk >> q & 1)) continue;
-        AE_STORE_SHARED(float2, t->shared + t->room.factor + q * 8,
-                        make_float2(attn_last(a, attn_index(t, q), big_m[i], big_l[i]), 0.0f));
+        if (!attn_lane() && q < t->n) attn_share_last(a, t, q, big_m[i], big_l[i]);
     }
     ae_sync();
     attn_results(a, t, ae_thread(), THREADS);
@@ -195,31 +192,26 @@ template <int T, int Q> AE_DEV void attention(const ae_gpu_attention_args &a, ui
     float big_m[Q / 4] = {}, big_l[Q / 4] = {};
     attn_tile t;
     attn_group g;
-    t.room = ae_gpu_attention_room_of(&a.kv.form, Q);
+    t.room = ae_gpu_attention_room_of(&a.kv.form, Q, true);
     t.shared = shared;
-    if (!attn_begin<Q, true>(a, ae_block_x(), &t)) return;
+    if (!attn_begin<Q>(a, ae_block_x(), &t)) return;
+    if (ae_thread() < 32) attn_share_states(a, &t);
     load_queries<T, Q>(a, &t);
     ae_sync();
-    AE_NO_UNROLL
-    for (int walk = 0; walk < 2; walk++) {
-        const uint32_t queries = walk ? t.to_walk : t.to_parts;
-        const int32_t begin = walk ? 0 : static_cast<int32_t>(t.split), step = walk ? 1 : static_cast<int32_t>(a.n_splits);
-        int32_t first, last;
-        attn_chunks(&t, queries, &first, &last);
-        if (!queries) continue;
-        for (int32_t c = first + begin; c <= last; c += step)
-            for (uint32_t pending = attn_seeing(&t, queries, c); pending; pending &= ~g.members) {
-                attn_group_of(&t, pending, c, &g);
-                scores<T, Q>(a, &t, &g, c);
-                share_values<T>(a, &t, &g, c);
-                ae_sync();
-                softmax<Q>(a, &t, &g, c, !walk, big_m, big_l);
-                ae_sync();
-                values<T, Q>(a, &t, &g, c, !walk);
-                ae_sync();
-            }
-    }
-    if (t.to_walk) finish<Q>(a, &t, big_m, big_l);
+    const int32_t step = static_cast<int32_t>(t.n_active);
+    for (int32_t c = t.first_chunk + static_cast<int32_t>(t.split); c <= t.last_chunk; c += step)
+        for (uint32_t pending = attn_seeing(&t, c); pending; pending &= ~g.members) {
+            attn_group_of(&t, pending, c, &g);
+            scores<T, Q>(a, &t, &g, c);
+            share_values<T>(a, &t, &g, c);
+            ae_sync();
+            softmax<Q>(a, &t, &g, c, big_m, big_l);
+            ae_sync();
+            values<T, Q>(a, &t, &g, c);
+            ae_sync();
+        }
+    if (!t.to_parts) finish<Q>(a, &t, big_m, big_l);
+    else if (attn_arrive(a, &t)) attn_merge(a, &t, nullptr);
 }
 
 #define KERNEL(name, T, Q) \

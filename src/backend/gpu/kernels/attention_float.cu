@@ -1,11 +1,17 @@
-/* attention_float.cu - attention over caches of f16 and f32: chains of fma, as cpu/ref/attention.c has them.
+/* attention_float.cu - attention of many rows over caches of f16 and f32: a warp walks all chunks of its tile.
  *
  * Scores: a lane has two positions of a chunk and walks the elements. Values: a lane has up to four elements and walks the
  * positions.
  */
 #include "backend/gpu/kernels/attention_elements.h"
 
-/* Group g of the keys of a lane's two positions. */
+/* This lane's positions of a chunk, lane and lane + 32. */
+typedef struct positions {
+    const uint8_t *block[2];
+    uint32_t place[2];
+} positions;
+
+/* A group of the keys of both. */
 typedef struct key_pair {
     uint4 k[2];
 } key_pair;
@@ -24,11 +30,11 @@ template <int T, int Q> AE_DEV void load_queries(const ae_gpu_attention_args &a,
     }
 }
 
-AE_DEV key_pair load_keys(const attn_group *g, uint32_t i)
+AE_DEV key_pair load_keys(const positions *at, uint32_t i)
 {
     key_pair p;
-    p.k[0] = ae_load16(g->block[0] + (i * AE_KV_PAGE + g->place[0]) * AE_GPU_KV_GROUP);
-    p.k[1] = ae_load16(g->block[1] + (i * AE_KV_PAGE + g->place[1]) * AE_GPU_KV_GROUP);
+    p.k[0] = ae_load16(at->block[0] + (i * AE_KV_PAGE + at->place[0]) * AE_GPU_KV_GROUP);
+    p.k[1] = ae_load16(at->block[1] + (i * AE_KV_PAGE + at->place[1]) * AE_GPU_KV_GROUP);
     return p;
 }
 
@@ -52,48 +58,56 @@ template <int T, int Q> AE_DEV void score_group(const uint8_t *query, const key_
 }
 
 /* The scores of all queries; those of others than members are of no use. Loads run DEPTH groups ahead. */
-template <int T, int Q> AE_DEV void scores(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
+template <int T, int Q> AE_DEV void scores(const ae_gpu_attention_args &a, const attn_tile *t, const positions *where,
                                            float s[2][Q])
 {
-    enum { DEPTH = Q == 8 ? 2 : 4, STEP = ATTN_GROUP(T) * Q * 4 };
+    enum { DEPTH = 2, STEP = ATTN_GROUP(T) * Q * 4 };
     const uint32_t n = a.kv.form.groups;
+    const uint8_t *query = t->shared + t->room.query;
     key_pair now[DEPTH], next[DEPTH];
     AE_UNROLL
     for (int q = 0; q < Q; q++) s[0][q] = s[1][q] = 0;
     AE_UNROLL
-    for (uint32_t i = 0; i < DEPTH; i++) now[i] = load_keys(g, ae_min(i, n - 1));
+    for (uint32_t i = 0; i < DEPTH; i++) now[i] = load_keys(where, ae_min(i, n - 1));
+    uint32_t at = 0;
     AE_NO_UNROLL
-    for (uint32_t at = 0; at < n; at += DEPTH) {
+    for (; at + DEPTH <= n; at += DEPTH, query += DEPTH * STEP) {
         AE_UNROLL
-        for (uint32_t i = 0; i < DEPTH; i++) next[i] = load_keys(g, ae_min(at + DEPTH + i, n - 1));
+        for (uint32_t i = 0; i < DEPTH; i++) next[i] = load_keys(where, ae_min(at + DEPTH + i, n - 1));
         AE_UNROLL
-        for (uint32_t i = 0; i < DEPTH; i++)
-            if (at + i < n) score_group<T, Q>(t->shared + t->room.query + (at + i) * STEP, &now[i], s);
+        for (uint32_t i = 0; i < DEPTH; i++) score_group<T, Q>(query + i * STEP, &now[i], s);
         AE_UNROLL
         for (int i = 0; i < DEPTH; i++) now[i] = next[i];
     }
+    if (at < n) score_group<T, Q>(query, &now[0], s);
 }
 
-/* The weights and the addresses of values of this lane's positions, for all lanes. */
-template <int T, int Q> AE_DEV void share_weights(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
-                                           float s[2][Q])
+/* Scores s [2][Q] become weights, which all lanes get. Lane q joins m and l of query q. */
+template <int Q> AE_DEV void softmax(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g, int32_t chunk,
+                                     float s[2][Q], float *big_m, float *big_l)
 {
+    const int32_t pos = chunk * AE_KV_PAGE + static_cast<int32_t>(attn_lane());
+    float own_m = 0, own_l = 0;
     AE_UNROLL
-    for (int i = 0; i < 2; i++) {
-        const uint32_t j = attn_lane() + 32 * i;
-        attn_share_address(t, j, g->block[i] + attn_value_at<T>(a, g->place[i]));
+    for (uint32_t q = 0; q < Q; q++) { /* what is computed for others than members is of no use */
+        const int4 at = attn_state(t, q);
+        float m, l;
+        attn_weigh(a, at.x <= pos && pos <= at.y, at.x <= pos + 32 && pos + 32 <= at.y, &s[0][q], &s[1][q], &m, &l);
+        if (attn_lane() == q) own_m = m, own_l = l;
+    }
+    AE_UNROLL
+    for (int i = 0; i < 2; i++)
         AE_UNROLL
         for (int q = 0; q < Q; q += 4)
-            AE_STORE_SHARED(float4, t->shared + t->room.weight + (j * AE_ATTENTION_WEIGHTS(Q) + q) * 4,
+            AE_STORE_SHARED(float4, t->shared + t->room.weight + ((attn_lane() + 32 * i) * AE_ATTENTION_WEIGHTS(Q) + q) * 4,
                             make_float4(s[i][q], s[i][q + 1], s[i][q + 2], s[i][q + 3]));
-    }
+    const uint32_t q = attn_lane();
+    if (q < t->n && g->members >> q & 1) attn_join(t, q, chunk, own_m, own_l, big_m, big_l);
 }
 
-/* Position j of all chains. CHECK: some queries do not see it. */
-template <int T, int Q, int E, bool CHECK> AE_DEV void add_value(const attn_tile *t, int32_t j, const attn_words *v,
-                                                                 float o[Q][E])
+/* Position j of all chains; weight: its weights. CHECK: some queries do not see it. */
+template <int T, int Q, int E, bool CHECK> AE_DEV void add_value(const uint8_t *weight, const attn_words *v, float o[Q][E])
 {
-    const uint8_t *weight = t->shared + t->room.weight + j * AE_ATTENTION_WEIGHTS(Q) * 4;
     float x[E];
     AE_UNROLL
     for (int e = 0; e < E; e++) x[e] = attn_element<T>(v->w, e);
@@ -113,25 +127,29 @@ template <int T, int Q, int E, bool CHECK> AE_DEV void add_value(const attn_tile
 template <int T, int Q, int E, bool CHECK> AE_DEV void sum_values(const attn_tile *t, int32_t lo, int32_t hi, uint32_t at,
                                                                   float o[Q][E])
 {
-    enum { DEPTH = 4 };
+    enum { DEPTH = 4, STEP = AE_ATTENTION_WEIGHTS(Q) * 4 };
+    const uint8_t *weight = t->shared + t->room.weight + lo * STEP;
     attn_words now[DEPTH], next[DEPTH];
     AE_UNROLL
     for (int i = 0; i < DEPTH; i++) now[i] = attn_load<T, E>(attn_address(t, ae_min(lo + i, hi)) + at);
+    int32_t j = lo;
     AE_NO_UNROLL
-    for (int32_t j = lo; j <= hi; j += DEPTH) {
+    for (; j + DEPTH <= hi + 1; j += DEPTH, weight += DEPTH * STEP) {
         AE_UNROLL
         for (int i = 0; i < DEPTH; i++) next[i] = attn_load<T, E>(attn_address(t, ae_min(j + DEPTH + i, hi)) + at);
         AE_UNROLL
-        for (int i = 0; i < DEPTH; i++)
-            if (j + i <= hi) add_value<T, Q, E, CHECK>(t, j + i, &now[i], o);
+        for (int i = 0; i < DEPTH; i++) add_value<T, Q, E, CHECK>(weight + i * STEP, &now[i], o);
         AE_UNROLL
         for (int i = 0; i < DEPTH; i++) now[i] = next[i];
     }
+    AE_UNROLL
+    for (int i = 0; i < DEPTH - 1; i++)
+        if (j + i <= hi) add_value<T, Q, E, CHECK>(weight + i * STEP, &now[i], o);
 }
 
-/* o of all members, 32 lanes of E elements at a time. */
+/* Joins o of all members, 32 lanes of E elements at a time. */
 template <int T, int Q, int E> AE_DEV void values(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
-                                                  int32_t chunk, bool to_parts)
+                                                  int32_t chunk)
 {
     const int32_t lo = g->lo - chunk * AE_KV_PAGE, hi = g->hi - chunk * AE_KV_PAGE;
     AE_NO_UNROLL
@@ -143,53 +161,50 @@ template <int T, int Q, int E> AE_DEV void values(const ae_gpu_attention_args &a
         else sum_values<T, Q, E, true>(t, lo, hi, at, o);
         AE_UNROLL
         for (uint32_t q = 0; q < Q; q++)
-            if (g->members >> q & 1) attn_put<E>(a, t, q, chunk, e, to_parts, o[q]);
+            if (g->members >> q & 1) attn_join_values<E>(a, t, q, e, o[q]);
     }
 }
 
-/* One chunk of some queries. */
-template <int T, int Q> AE_DEV void attend(const ae_gpu_attention_args &a, attn_tile *t, uint32_t queries, int32_t chunk,
-                                           bool to_parts)
+/* One chunk. */
+template <int T, int Q> AE_DEV void attend(const ae_gpu_attention_args &a, const attn_tile *t, int32_t chunk, float *big_m,
+                                           float *big_l)
 {
     attn_group g;
-    for (uint32_t pending = attn_seeing(t, queries, chunk); pending; pending &= ~g.members) {
-        float s[2][Q], m, l;
+    for (uint32_t pending = attn_seeing(t, chunk); pending; pending &= ~g.members) {
+        positions where;
+        float s[2][Q];
         attn_group_of(t, pending, chunk, &g);
-        attn_places(a, t, chunk, &g);
-        scores<T, Q>(a, t, &g, s);
-        attn_softmax<Q>(a, t, &g, chunk, s, &m, &l);
-        share_weights<T, Q>(a, t, &g, s);
-        const uint32_t q = attn_lane();
-        if (q < t->n && g.members >> q & 1) attn_put_sums(a, t, q, chunk, to_parts, m, l, &t->big_m, &t->big_l);
+        AE_UNROLL
+        for (uint32_t i = 0; i < 2; i++) {
+            const uint32_t j = attn_lane() + 32 * i;
+            attn_place(a, t, &g, chunk, j, &where.block[i], &where.place[i]);
+            attn_share_address(t, j, where.block[i] + attn_value_at<T>(a, where.place[i]));
+        }
+        scores<T, Q>(a, t, &where, s);
+        softmax<Q>(a, t, &g, chunk, s, big_m, big_l);
         ae_sync_warp();
-        if (a.kv.form.head_dim > 64) values<T, Q, 4>(a, t, &g, chunk, to_parts);
-        else values<T, Q, 2>(a, t, &g, chunk, to_parts);
+        if (a.kv.form.head_dim > 64) values<T, Q, 4>(a, t, &g, chunk);
+        else values<T, Q, 2>(a, t, &g, chunk);
         ae_sync_warp();
     }
 }
 
 template <int T, int Q> AE_DEV void attention(const ae_gpu_attention_args &a, uint8_t *shared)
 {
-    const uint32_t warp = ae_thread() / 32;
+    const uint32_t warp = ae_thread() / 32, lane = attn_lane();
+    float big_m = 0, big_l = 0; /* lane q: of query q */
     attn_tile t;
-    t.room = ae_gpu_attention_room_of(&a.kv.form, Q);
+    t.room = ae_gpu_attention_room_of(&a.kv.form, Q, false);
     t.shared = shared + warp * t.room.bytes;
-    if (warp >= a.n_warps || !attn_begin<Q, false>(a, ae_block_x() * a.n_warps + warp, &t)) return;
+    if (warp >= a.n_warps || !attn_begin<Q>(a, ae_block_x() * a.n_warps + warp, &t)) return;
+    attn_share_states(a, &t);
     load_queries<T, Q>(a, &t);
     ae_sync_warp();
     AE_NO_UNROLL
-    for (int walk = 0; walk < 2; walk++) {
-        const uint32_t queries = walk ? t.to_walk : t.to_parts;
-        int32_t first, last;
-        attn_chunks(&t, queries, &first, &last);
-        const int32_t step = walk ? 1 : static_cast<int32_t>(a.n_splits);
-        if (queries)
-            for (int32_t c = first + (walk ? 0 : static_cast<int32_t>(t.split)); c <= last; c += step)
-                attend<T, Q>(a, &t, queries, c, !walk);
-    }
-    if (!t.to_walk) return;
-    attn_last_factors(a, &t);
-    attn_results(a, &t, attn_lane(), 32);
+    for (int32_t c = t.first_chunk; c <= t.last_chunk; c++) attend<T, Q>(a, &t, c, &big_m, &big_l);
+    if (lane < t.n) attn_share_last(a, &t, lane, big_m, big_l);
+    ae_sync_warp();
+    attn_results(a, &t, lane, 32);
 }
 
 #define KERNEL(name, T, Q) \

@@ -1,9 +1,9 @@
-/* attention_tile.h - what the attention kernels share: the queries of a warp, the chunks that they see, the softmax of a chunk,
+/* attention_tile.h - what the attention kernels share: the queries of a unit, the chunks that they see, the softmax of a chunk,
  * joining chunks. Device code.
  *
  * A tile's queries need not be of one row, nor of one sequence. In a chunk, those whose keys are in the same places form a
  * group: all queries of a sequence whose positions of the chunk are in place, or all queries of one row. Groups are worked on
- * one after the other. A warp shares its memory with no other one, so there are no barriers of the block.
+ * one after the other. Units that are warps share their memory with no other one, and have no barriers of the block.
  */
 #ifndef AE_BACKEND_GPU_KERNELS_ATTENTION_TILE_H
 #define AE_BACKEND_GPU_KERNELS_ATTENTION_TILE_H
@@ -13,28 +13,33 @@
 #include "backend/gpu/kernels/kernel.h"
 
 #define ATTN_MOST 0x7fffffff
+#define ATTN_FEW_CHUNKS 2 /* so many are walked by one block: the blocks of a split take about as long to meet */
 
-/* A warp's tile. What says "lane q" is of query q; the other lanes hold nothing of use there. */
+/* A unit's tile. */
 typedef struct attn_tile {
     uint8_t *shared;
     ae_gpu_attention_room room;
-    uint32_t first;        /* first query of the tile: row * group + head of the group */
-    uint32_t group;        /* queries of a row that share a KV head */
-    uint32_t n;            /* queries */
-    uint32_t head, split;  /* KV head; which of the tile's warps */
-    uint32_t to_parts, to_walk; /* bit q: query q goes to parts, or is walked by this warp */
-    float big_m, big_l;    /* lane q, walked: M and L */
+    uint32_t first;       /* first query of the tile: row * group + head of the group */
+    uint32_t group;       /* queries of a row that share a KV head */
+    uint32_t n;           /* queries */
+    uint32_t head, split; /* KV head; which of the tile's units */
+    uint32_t unit;        /* of the tile and head: index in arrivals */
+    bool one_row;         /* all queries are of one row */
+    int4 own;             /* state of query lane % Q, if there is one; with one_row, of all queries in all lanes */
+    int32_t own_row;
+    int32_t first_chunk, last_chunk; /* that any query sees */
+    bool to_parts;        /* chunks are dealt out among n_active units; else this one walks all */
+    uint32_t n_active;
 } attn_tile;
 
 /* Queries whose positions of one chunk are in the same places. */
 typedef struct attn_group {
-    uint32_t members;      /* bit q */
-    uint32_t leader;       /* the first of them */
-    bool in_place;         /* all positions are in the slots of the same number */
-    int32_t lo, hi;        /* positions that any member sees */
-    bool alike;            /* all members see all of them */
-    const uint8_t *block[2]; /* see attn_places */
-    uint32_t place[2];
+    uint32_t members;     /* bit q */
+    int4 state;           /* of the first of them */
+    int32_t row;          /* likewise */
+    bool in_place;        /* all positions are in the slots of the same number */
+    int32_t lo, hi;       /* positions that any member sees */
+    bool alike;           /* all members see all of them */
 } attn_group;
 
 AE_DEV uint32_t attn_lane(void)
@@ -58,6 +63,12 @@ AE_DEV uint32_t attn_index(const attn_tile *t, uint32_t q)
     return AE_LOAD_SHARED(uint32_t, t->shared + t->room.index + q * 4);
 }
 
+/* The same before there is anything in shared memory. */
+AE_DEV uint32_t attn_index_of(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q)
+{
+    return (t->first + q) / t->group * a.n_heads + t->head * t->group + (t->first + q) % t->group;
+}
+
 AE_DEV int32_t attn_first_seen(const ae_gpu_attention_args &a, int32_t pos)
 {
     const int32_t window = static_cast<int32_t>(a.window);
@@ -65,106 +76,71 @@ AE_DEV int32_t attn_first_seen(const ae_gpu_attention_args &a, int32_t pos)
     return a.chunked ? pos / window * window : pos - window + 1;
 }
 
-/* The chunks that a row sees. */
-AE_DEV uint32_t attn_n_chunks(const ae_gpu_attention_args &a, int32_t pos)
-{
-    return static_cast<uint32_t>(pos / AE_KV_PAGE - attn_first_seen(a, pos) / AE_KV_PAGE + 1);
-}
-
-/* The rows that there are. */
-AE_DEV uint32_t attn_n_rows(const ae_gpu_attention_args &a)
-{
-    return a.n_actual ? ae_min(a.n_rows, *a.n_actual) : a.n_rows;
-}
-
 /* Unit: which warp or block of the launch. Neighbours have the same chunk and head, and then the same keys. The last tiles come
- * first: in a prompt they see most. False: there is nothing to do. BLOCK: all warps of a block share the tile. */
-template <int Q, bool BLOCK> AE_DEV bool attn_begin(const ae_gpu_attention_args &a, uint32_t unit, attn_tile *t)
+ * first: in a prompt they see most. False: there is nothing to do. */
+template <int Q> AE_DEV bool attn_begin(const ae_gpu_attention_args &a, uint32_t unit, attn_tile *t)
 {
-    const uint32_t tile = a.n_tiles - 1 - unit % a.n_tiles, rest = unit / a.n_tiles, lane = attn_lane();
+    const uint32_t rest = unit / a.n_tiles, lane = attn_lane() % Q;
     t->group = a.n_heads / a.n_kv_heads;
     t->head = rest % a.n_kv_heads;
     t->split = rest / a.n_kv_heads;
-    t->first = tile * Q;
-    const uint32_t n_all = attn_n_rows(a) * t->group;
-    if (t->split >= a.n_splits || t->first >= n_all) return false;
+    t->unit = unit % (a.n_tiles * a.n_kv_heads);
+    t->first = (a.n_tiles - 1 - unit % a.n_tiles) * Q;
+    if (t->split >= a.n_splits) return false;
+    const uint32_t query = ae_min(t->first + lane, a.n_rows * t->group - 1);
+    t->own_row = static_cast<int32_t>(query / t->group);
+    const int32_t pos = a.pos[t->own_row]; /* asked for at once with what follows */
+    t->own = make_int4(attn_first_seen(a, pos), pos, a.n_inplace[t->own_row], a.seq[t->own_row]);
+    const uint32_t n_all = (a.n_actual ? ae_min(a.n_rows, *a.n_actual) : a.n_rows) * t->group;
+    if (t->first >= n_all) return false;
     t->n = ae_min<uint32_t>(Q, n_all - t->first);
-    if (lane < t->n && (!BLOCK || ae_thread() < 32)) {
-        const int32_t row = static_cast<int32_t>((t->first + lane) / t->group), pos = a.pos[row];
-        const int4 state = make_int4(attn_first_seen(a, pos), pos, a.n_inplace[row], a.seq[row]);
-        const uint32_t head = t->head * t->group + (t->first + lane) % t->group;
-        AE_STORE_SHARED(int4, t->shared + t->room.state + lane * 16, state);
-        AE_STORE_SHARED(int32_t, t->shared + t->room.row + lane * 4, row);
-        AE_STORE_SHARED(uint32_t, t->shared + t->room.index + lane * 4, static_cast<uint32_t>(row) * a.n_heads + head);
+    t->one_row = t->first / t->group == (t->first + t->n - 1) / t->group;
+    if (t->one_row && t->n < Q) { /* the other lanes may have the state of a row that there is not */
+        t->own = make_int4(ae_shfl(t->own.x, 0), ae_shfl(t->own.y, 0), ae_shfl(t->own.z, 0), ae_shfl(t->own.w, 0));
+        t->own_row = ae_shfl(t->own_row, 0);
     }
-    if (BLOCK) ae_sync();
-    else ae_sync_warp();
-    t->to_parts = t->to_walk = 0;
-    for (uint32_t q = 0; q < t->n; q++) {
-        if (attn_n_chunks(a, attn_state(t, q).y) <= a.max_parts) t->to_parts |= 1u << q;
-        else if (!t->split) t->to_walk |= 1u << q;
+    t->first_chunk = lane < t->n ? t->own.x / AE_KV_PAGE : ATTN_MOST;
+    t->last_chunk = lane < t->n ? t->own.y / AE_KV_PAGE : -1;
+    for (uint32_t d = Q / 2; d; d /= 2) {
+        t->first_chunk = ae_min(t->first_chunk, ae_shfl_xor(t->first_chunk, d));
+        t->last_chunk = ae_max(t->last_chunk, ae_shfl_xor(t->last_chunk, d));
     }
-    t->big_m = t->big_l = 0;
-    return t->to_parts || t->to_walk;
+    const uint32_t n_chunks = static_cast<uint32_t>(t->last_chunk - t->first_chunk + 1);
+    t->to_parts = n_chunks > ATTN_FEW_CHUNKS && n_chunks <= a.max_parts && a.n_splits > 1;
+    t->n_active = t->to_parts ? ae_min(n_chunks, a.n_splits) : 1;
+    return t->split < t->n_active;
 }
 
-/* The first and last chunk that any of some queries sees. */
-AE_DEV void attn_chunks(const attn_tile *t, uint32_t queries, int32_t *first, int32_t *last)
+/* Lanes q of one warp store the states of queries. They are there after the next barrier of the unit. */
+AE_DEV void attn_share_states(const ae_gpu_attention_args &a, const attn_tile *t)
 {
-    *first = ATTN_MOST;
-    *last = -1;
-    for (uint32_t q = 0; q < t->n; q++) {
-        if (!(queries >> q & 1)) continue;
-        const int4 s = attn_state(t, q);
-        *first = ae_min<int32_t>(*first, s.x / AE_KV_PAGE);
-        *last = ae_max<int32_t>(*last, s.y / AE_KV_PAGE);
-    }
+    const uint32_t q = attn_lane();
+    if (q >= t->n) return;
+    AE_STORE_SHARED(int4, t->shared + t->room.state + q * 16, t->own);
+    AE_STORE_SHARED(int32_t, t->shared + t->room.row + q * 4, t->own_row);
+    AE_STORE_SHARED(uint32_t, t->shared + t->room.index + q * 4, attn_index_of(a, t, q));
 }
 
-/* Those of some queries that see a chunk. */
-AE_DEV uint32_t attn_seeing(const attn_tile *t, uint32_t queries, int32_t chunk)
+/* The queries that see a chunk. */
+AE_DEV uint32_t attn_seeing(const attn_tile *t, int32_t chunk)
 {
     uint32_t seeing = 0;
+    if (t->one_row) return (1u << t->n) - 1;
     for (uint32_t q = 0; q < t->n; q++) {
         const int4 s = attn_state(t, q);
-        if (queries >> q & 1 && s.x / AE_KV_PAGE <= chunk && chunk <= s.y / AE_KV_PAGE) seeing |= 1u << q;
+        if (s.x / AE_KV_PAGE <= chunk && chunk <= s.y / AE_KV_PAGE) seeing |= 1u << q;
     }
     return seeing;
 }
 
-/* Where position j of the chunk is. The place exists also where no member sees the position. */
-AE_DEV void attn_place(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g, int32_t chunk, uint32_t j,
-                       const uint8_t **block, uint32_t *place)
+/* Adds the pending queries that are in the places of the group's first one. */
+AE_DEV void attn_gather(const attn_tile *t, uint32_t pending, int32_t begin, int32_t end, attn_group *g)
 {
-    const int4 s = attn_state(t, g->leader);
-    int32_t slot = chunk * AE_KV_PAGE + static_cast<int32_t>(j);
-    if (!g->in_place) {
-        slot = ae_min(ae_max(slot, g->lo), g->hi);
-        if (slot >= s.z) slot = a.path[static_cast<size_t>(attn_row(t, g->leader)) * a.path_stride + slot - s.z];
-    }
-    const int32_t page = a.tables[static_cast<size_t>(s.w) * a.table_stride + slot / AE_KV_PAGE];
-    *place = static_cast<uint32_t>(slot) % AE_KV_PAGE;
-    *block = ae_gpu_kv_block(&a.kv, static_cast<uint32_t>(page), t->head);
-}
-
-/* The group of the first pending query, which is not empty. */
-AE_DEV void attn_group_of(const attn_tile *t, uint32_t pending, int32_t chunk, attn_group *g)
-{
-    const int32_t begin = chunk * AE_KV_PAGE, end = begin + AE_KV_PAGE - 1;
-    uint32_t leader = 0;
-    while (!(pending >> leader & 1)) leader++;
-    const int4 l = attn_state(t, leader);
-    const int32_t row = attn_row(t, leader);
-    g->leader = leader;
-    g->in_place = ae_min(l.y, end) < l.z;
-    int32_t lo_most = 0, hi_least = ATTN_MOST;
-    g->members = 0;
-    g->lo = ATTN_MOST;
-    g->hi = -1;
-    for (uint32_t q = leader; q < t->n; q++) {
+    int32_t lo_most = g->lo, hi_least = g->hi;
+    for (uint32_t q = 0; q < t->n; q++) {
         const int4 s = attn_state(t, q);
         const int32_t lo = ae_max(s.x, begin), hi = ae_min(s.y, end);
-        const bool joins = g->in_place ? s.w == l.w && hi < s.z : attn_row(t, q) == row;
+        const bool joins = g->in_place ? s.w == g->state.w && hi < s.z : attn_row(t, q) == g->row;
         if (!(pending >> q & 1) || !joins) continue;
         g->members |= 1u << q;
         g->lo = ae_min(g->lo, lo), g->hi = ae_max(g->hi, hi);
@@ -173,11 +149,58 @@ AE_DEV void attn_group_of(const attn_tile *t, uint32_t pending, int32_t chunk, a
     g->alike = g->lo == lo_most && g->hi == hi_least;
 }
 
-/* The places of this lane's positions lane and lane + 32. */
-AE_DEV void attn_places(const ae_gpu_attention_args &a, const attn_tile *t, int32_t chunk, attn_group *g)
+/* The group of the first pending query, which is not empty. */
+AE_DEV void attn_group_of(const attn_tile *t, uint32_t pending, int32_t chunk, attn_group *g)
 {
-    attn_place(a, t, g, chunk, attn_lane(), &g->block[0], &g->place[0]);
-    attn_place(a, t, g, chunk, attn_lane() + 32, &g->block[1], &g->place[1]);
+    const int32_t begin = chunk * AE_KV_PAGE, end = begin + AE_KV_PAGE - 1;
+    g->state = t->own;
+    g->row = t->own_row;
+    if (!t->one_row) {
+        uint32_t leader = 0;
+        while (!(pending >> leader & 1)) leader++;
+        g->state = attn_state(t, leader);
+        g->row = attn_row(t, leader);
+    }
+    g->lo = ae_max(g->state.x, begin), g->hi = ae_min(g->state.y, end);
+    g->in_place = g->hi < g->state.z;
+    g->members = t->one_row ? pending : 0;
+    g->alike = true;
+    if (!t->one_row) attn_gather(t, pending, begin, end, g);
+}
+
+/* Where position j of the chunk is. The place exists also where no member sees the position. */
+AE_DEV void attn_place(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g, int32_t chunk, uint32_t j,
+                       const uint8_t **block, uint32_t *place)
+{
+    int32_t slot = chunk * AE_KV_PAGE + static_cast<int32_t>(j);
+    if (!g->in_place) {
+        slot = ae_min(ae_max(slot, g->lo), g->hi);
+        if (slot >= g->state.z) slot = a.path[static_cast<size_t>(g->row) * a.path_stride + slot - g->state.z];
+    }
+    const int32_t page = a.tables[static_cast<size_t>(g->state.w) * a.table_stride + slot / AE_KV_PAGE];
+    *place = static_cast<uint32_t>(slot) % AE_KV_PAGE;
+    *block = ae_gpu_kv_block(&a.kv, static_cast<uint32_t>(page), t->head);
+}
+
+/* Threads of a block ask for a chunk's values, which `block` of any position holds, while scores are computed. */
+AE_DEV void attn_fetch_values(const ae_gpu_attention_args &a, const attn_group *g, const uint8_t *block)
+{
+    const uint32_t bytes = AE_KV_PAGE * a.kv.form.groups * AE_GPU_KV_GROUP;
+    if (!g->in_place || a.kv.form.n_rope) return;
+    for (uint32_t at = ae_thread() * 128; at < bytes; at += AE_ATTENTION_WARPS * 32 * 128)
+        ae_prefetch(block + a.kv.form.value_at + at);
+}
+
+/* The address of position j's value, which a lane has shared. */
+AE_DEV const uint8_t *attn_address(const attn_tile *t, uint32_t j)
+{
+    const uint64_t address = AE_LOAD_SHARED(uint64_t, t->shared + t->room.place + j * 8);
+    return reinterpret_cast<const uint8_t *>(static_cast<uintptr_t>(address));
+}
+
+AE_DEV void attn_share_address(const attn_tile *t, uint32_t j, const uint8_t *p)
+{
+    AE_STORE_SHARED(uint64_t, t->shared + t->room.place + j * 8, static_cast<uint64_t>(reinterpret_cast<uintptr_t>(p)));
 }
 
 /* ---- Softmax of a chunk ------------------------------------------------------------------------------- */
@@ -216,23 +239,6 @@ AE_DEV void attn_weigh(const ae_gpu_attention_args &a, bool sees0, bool sees1, f
     *s1 = sees1 ? y : -1.0f;
 }
 
-/* The weights of all members, in place of their scores s [2][Q]. Lane q gets m and l of query q. */
-template <int Q> AE_DEV void attn_softmax(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
-                                          int32_t chunk, float s[2][Q], float *m, float *l)
-{
-    const int32_t pos = chunk * AE_KV_PAGE + static_cast<int32_t>(attn_lane());
-    *m = *l = 0;
-    AE_UNROLL
-    for (uint32_t q = 0; q < Q; q++) {
-        float own_m = 0, own_l = 0;
-        if (g->members >> q & 1) {
-            const int4 at = attn_state(t, q);
-            attn_weigh(a, at.x <= pos && pos <= at.y, at.x <= pos + 32 && pos + 32 <= at.y, &s[0][q], &s[1][q], &own_m, &own_l);
-        }
-        if (attn_lane() == q) *m = own_m, *l = own_l;
-    }
-}
-
 /* ---- Joining chunks ----------------------------------------------------------------------------------- */
 
 /* Joins a chunk's m and l to those of query q. The factors of O and o go to shared memory; of the first chunk, -1. */
@@ -257,12 +263,25 @@ AE_DEV float2 attn_factor(const attn_tile *t, uint32_t q)
     return AE_LOAD_SHARED(float2, t->shared + t->room.factor + q * 8);
 }
 
+/* O with a chunk's o joined, one element. */
+AE_DEV float attn_joined(float sum, float o, float2 factor)
+{
+    return factor.x < 0 ? o : ae_fma(sum, factor.x, o * factor.y);
+}
+
 /* The last factor of a query's weighted values; index: as attn_index. */
 AE_DEV float attn_last(const ae_gpu_attention_args &a, uint32_t index, float m, float l)
 {
     if (!a.sinks) return 1.0f / l;
     const float sink = a.sinks[index % a.n_heads], top = attn_larger(m, sink), f = ae_attn_exp(m - top);
     return f / ae_fma(l, f, ae_attn_exp(sink - top));
+}
+
+/* The same, where attn_factor finds it. */
+AE_DEV void attn_share_last(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, float m, float l)
+{
+    const float f = attn_last(a, attn_index(t, q), m, l);
+    AE_STORE_SHARED(float2, t->shared + t->room.factor + q * 8, make_float2(f, 0.0f));
 }
 
 /* The part of query q for a chunk that it sees. */
@@ -273,35 +292,14 @@ AE_DEV float *attn_part(const ae_gpu_attention_args &a, const attn_tile *t, uint
 }
 
 /* Takes m and l of a chunk: to the query's part, or joined to M and L. */
-AE_DEV void attn_put_sums(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, int32_t chunk, bool to_part, float m,
-                          float l, float *big_m, float *big_l)
+AE_DEV void attn_put_sums(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, int32_t chunk, float m, float l,
+                          float *big_m, float *big_l)
 {
-    if (!to_part) {
+    if (!t->to_parts) {
         attn_join(t, q, chunk, m, l, big_m, big_l);
         return;
     }
-    float *part = attn_part(a, t, q, chunk);
-    part[0] = m;
-    part[1] = l;
-}
-
-/* O of walked rows, one element: joins o. */
-AE_DEV void attn_join_value(uint8_t *sum, float2 factor, float o)
-{
-    const float old = AE_LOAD_SHARED(float, sum);
-    AE_STORE_SHARED(float, sum, factor.x < 0 ? o : ae_fma(old, factor.x, o * factor.y));
-}
-
-/* Lane q puts the last factor of a walked query where attn_factor finds it. */
-AE_DEV void attn_last_factors(const ae_gpu_attention_args &a, const attn_tile *t)
-{
-    const uint32_t lane = attn_lane();
-    ae_sync_warp();
-    if (lane < t->n && t->to_walk >> lane & 1) {
-        const float2 f = make_float2(attn_last(a, attn_index(t, lane), t->big_m, t->big_l), 0.0f);
-        AE_STORE_SHARED(float2, t->shared + t->room.factor + lane * 8, f);
-    }
-    ae_sync_warp();
+    *reinterpret_cast<float2 *>(attn_part(a, t, q, chunk)) = make_float2(m, l);
 }
 
 /* ---- Turns ---------------------------------------------------------------------------------------------- */
@@ -312,23 +310,17 @@ AE_DEV uint32_t attn_turn_block(uint32_t n)
     return n & (~n + 1);
 }
 
-/* Step h of the turn of x [n] in shared memory by n_threads threads, which meet before and after it. */
-AE_DEV void attn_turn_step(uint8_t *x, uint32_t n, uint32_t h, uint32_t thread, uint32_t n_threads)
-{
-    for (uint32_t i = thread; i < n / 2; i += n_threads) {
-        uint8_t *at = x + (i / h * 2 * h + i % h) * 4;
-        const float v = AE_LOAD_SHARED(float, at), w = AE_LOAD_SHARED(float, at + h * 4);
-        AE_STORE_SHARED(float, at, v + w);
-        AE_STORE_SHARED(float, at + h * 4, v - w);
-    }
-}
-
-/* The turn by a warp. */
+/* Turns x [n] in shared memory, by a warp. */
 AE_DEV void attn_turn(uint8_t *x, uint32_t n)
 {
     ae_sync_warp();
     for (uint32_t h = 1; h < attn_turn_block(n); h *= 2) {
-        attn_turn_step(x, n, h, attn_lane(), 32);
+        for (uint32_t i = attn_lane(); i < n / 2; i += 32) {
+            uint8_t *at = x + (i / h * 2 * h + i % h) * 4;
+            const float v = AE_LOAD_SHARED(float, at), w = AE_LOAD_SHARED(float, at + h * 4);
+            AE_STORE_SHARED(float, at, v + w);
+            AE_STORE_SHARED(float, at + h * 4, v - w);
+        }
         ae_sync_warp();
     }
 }
