@@ -83,13 +83,14 @@ static void launch(ae_stream *stream, const ae_moe *a, ae_gpu_form form, ae_gpu_
 }
 
 /* Multiplies the slots' rows by two stacks, of which the first may be empty. */
-static void multiply_experts(ae_stream *stream, const ae_moe *a, const ae_gpu_rows *rows, const stack stacks[2])
+static void multiply_experts(ae_stream *stream, const ae_moe *a, const ae_gpu_rows *rows, const stack stacks[2], bool one_row)
 {
     const ae_gpu_product_scratch *m = &stream->product;
     const uint32_t n = a->routing.n_experts;
     for (uint32_t first = 0; first < n; first += AE_GPU_EXPERTS) {
         const uint32_t here = n - first < AE_GPU_EXPERTS ? n - first : AE_GPU_EXPERTS;
-        ae_gpu_expert_args args = {.rows = *rows, .active = m->active, .n_active = m->n_active, .first_expert = first};
+        ae_gpu_expert_args args = {.rows = *rows, .active = m->active, .n_active = m->n_active, .first_expert = first,
+                                   .one_row = one_row};
         ae_gpu_form form = AE_GPU_FORM_NONE;
         for (uint32_t i = 0; i < 2; i++) {
             if (!stacks[i].weights) continue;
@@ -106,6 +107,17 @@ static void multiply_experts(ae_stream *stream, const ae_moe *a, const ae_gpu_ro
         }
         launch(stream, a, form, &args);
     }
+}
+
+/* A single row: its experts read it where the router does, and have one slot each. */
+static bool is_alone(const ae_moe *a)
+{
+    return a->n_rows == 1 && !a->weigh_input;
+}
+
+static uint32_t wants_of_experts(const ae_moe *a)
+{
+    return ae_gpu_weight_wants(a->up[0]) | (a->gate ? ae_gpu_weight_wants(a->gate[0]) : 0);
 }
 
 /* ---- The steps ---------------------------------------------------------------------------------- */
@@ -134,7 +146,8 @@ static ae_gpu_rows route_rows(ae_stream *stream, const ae_moe *a)
     add_out(&in, a->shared_router, NULL, m->shared_gate);
     add_out(&in, a->shared_gate, NULL, m->s_gate);
     add_out(&in, a->shared_up, NULL, m->s_up);
-    ae_gpu_prepare(stream, &(ae_gpu_preparation){.input = &in, .want = ae_gpu_wants(&in) | AE_GPU_WANT_X}, &rows);
+    const uint32_t experts = !routed ? 0 : is_alone(a) ? wants_of_experts(a) : AE_GPU_WANT_X;
+    ae_gpu_prepare(stream, &(ae_gpu_preparation){.input = &in, .want = ae_gpu_wants(&in) | experts}, &rows);
     ae_gpu_multiply(stream, &in, &rows);
     return rows;
 }
@@ -142,13 +155,14 @@ static ae_gpu_rows route_rows(ae_stream *stream, const ae_moe *a)
 static void choose(ae_stream *stream, const ae_moe *a)
 {
     const ae_gpu_product_scratch *m = &stream->product;
-    const ae_gpu_route_args route = {.routing = a->routing, .logits = m->logits, .router_scale = a->router_scale,
+    ae_gpu_route_args route = {.routing = a->routing, .logits = m->logits, .router_scale = a->router_scale,
                                      .bias = a->bias, .out_scale = a->out_scale, .ids = m->ids, .weights = m->weights};
     const ae_gpu_group_args group = {.ids = m->ids, .n_pairs = a->n_rows * a->routing.n_used,
                                      .n_experts = a->routing.n_experts, .slots = m->slot, .active = m->active,
                                      .n_active = m->n_active};
+    if (is_alone(a)) route.slots = m->slot, route.active = m->active, route.n_active = m->n_active;
     ae_gpu_launch(stream, AE_GPU_route, a->n_rows, 1, 1, AE_GPU_ROUTE_SHARED, &route);
-    ae_gpu_launch(stream, AE_GPU_group, 1, 1, 1, AE_GPU_GROUP_SHARED, &group);
+    if (!is_alone(a)) ae_gpu_launch(stream, AE_GPU_group, 1, 1, 1, AE_GPU_GROUP_SHARED, &group);
 }
 
 /* f(gate) * up, or f(up) where there is no gate, of n_rows rows. */
@@ -158,25 +172,35 @@ static ae_matmul hidden(uint32_t n_rows, const float *gate, const float *up, uin
                        .glu = glu, .glu_limit = limit};
 }
 
+/* The rows that gate and up read: those of route_rows, or rows of their own. */
+static ae_gpu_rows prepare_input(ae_stream *stream, const ae_moe *a, const ae_gpu_rows *input)
+{
+    const ae_gpu_product_scratch *m = &stream->product;
+    const bool alone = is_alone(a);
+    const uint32_t n_in = a->up[0]->n_in, n_rows = alone ? 1 : a->n_rows * a->routing.n_used;
+    if (alone && !a->latent) return *input;
+    const ae_matmul x = {.n_rows = n_rows, .input = AE_INPUT_PLAIN, .x = a->latent ? a->latent : input->x,
+                         .x_stride = a->latent ? n_in : input->x_stride};
+    const ae_gpu_rows rows = ae_gpu_rows_of(&m->slots, n_rows, n_in);
+    ae_gpu_preparation p = {.input = &x, .want = wants_of_experts(a), .factor = a->weigh_input ? m->weights : NULL};
+    if (!alone) p.slots = m->slot, p.shares = a->routing.n_used;
+    ae_gpu_prepare(stream, &p, &rows);
+    return rows;
+}
+
 static void run_experts(ae_stream *stream, const ae_moe *a, const ae_gpu_rows *input)
 {
     const ae_gpu_product_scratch *m = &stream->product;
-    const uint32_t n_pairs = a->n_rows * a->routing.n_used, n_in = a->up[0]->n_in, n_ff = a->down[0]->n_in;
-    const ae_matmul x = {.n_rows = n_pairs, .input = AE_INPUT_PLAIN, .x = a->latent ? a->latent : input->x,
-                         .x_stride = a->latent ? n_in : input->x_stride};
+    const uint32_t n_pairs = a->n_rows * a->routing.n_used, n_ff = a->down[0]->n_in;
     const stack gate_up[2] = {{a->gate, a->gate_bias, m->gate}, {a->up, a->up_bias, m->up}};
     const stack down[2] = {{NULL}, {a->down, a->down_bias, m->down}};
-    ae_gpu_preparation p = {.input = &x, .slots = m->slot, .shares = a->routing.n_used,
-                            .factor = a->weigh_input ? m->weights : NULL};
-    ae_gpu_rows rows = ae_gpu_rows_of(&m->slots, n_pairs, n_in);
-    p.want = ae_gpu_weight_wants(a->up[0]) | (a->gate ? ae_gpu_weight_wants(a->gate[0]) : 0);
-    ae_gpu_prepare(stream, &p, &rows);
-    multiply_experts(stream, a, &rows, gate_up);
+    ae_gpu_rows rows = prepare_input(stream, a, input);
+    multiply_experts(stream, a, &rows, gate_up, is_alone(a));
     const ae_matmul h = hidden(n_pairs, a->gate ? m->gate : NULL, m->up, n_ff, a->glu, a->glu_limit);
     rows = ae_gpu_rows_of(&m->slots, n_pairs, n_ff);
-    p = (ae_gpu_preparation){.input = &h, .want = ae_gpu_weight_wants(a->down[0]), .slots = m->slot};
+    const ae_gpu_preparation p = {.input = &h, .want = ae_gpu_weight_wants(a->down[0]), .slots = m->slot};
     ae_gpu_prepare(stream, &p, &rows);
-    multiply_experts(stream, a, &rows, down);
+    multiply_experts(stream, a, &rows, down, false);
 }
 
 static void run_shared(ae_stream *stream, const ae_moe *a)

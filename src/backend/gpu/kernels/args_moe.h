@@ -16,6 +16,9 @@ typedef struct ae_gpu_route_args {
     const float *out_scale;   /* f32 [n_experts] or NULL */
     uint32_t *ids;            /* [n_rows][n_used], ascending */
     float *weights;           /* f32 [n_rows][n_used] */
+    uint32_t *slots;          /* a lone row also gets what the kernel `group` writes; else NULL */
+    ae_gpu_active *active;
+    uint32_t *n_active;
 } ae_gpu_route_args;
 
 #define AE_GPU_ROUTE_THREADS 32

@@ -126,6 +126,7 @@ typedef struct ae_gpu_expert_args {
     const ae_gpu_active *active;     /* [n_active] on the device */
     const uint32_t *n_active;        /* on the device */
     uint32_t first_expert, n_jobs;
+    uint32_t one_row;                /* 1: all experts read row 0; their results go to their own rows */
     ae_gpu_expert_job job[2];
 } ae_gpu_expert_args;
 

@@ -68,7 +68,7 @@ AE_DEV place place_of(const ae_gpu_expert_args &a, uint32_t n_outs, uint32_t n_r
     p.y = job.y + static_cast<size_t>(active.first_row) * job.n_out;
     p.scale = job.scale[e];
     p.n_out = job.n_out;
-    p.first_row = active.first_row;
+    p.first_row = a.one_row ? 0 : active.first_row;
     p.n_rows = active.n_rows;
     p.out = (ae_block_x() - job.first_block) * n_outs;
     return p;
