@@ -247,10 +247,12 @@ void ae_gpu_state_absorb(ae_stream *stream, const ae_state_pass *pass)
 
 void ae_gpu_gated_norm(ae_stream *stream, const ae_gated_norm *a)
 {
-    const size_t n = (size_t)a->n_rows * a->n_groups;
-    ae_gpu_launch(stream, AE_GPU_gated_norm_groups, (uint32_t)((n + 3) / 4), 1, 1, 0,
-                  &(ae_gpu_gated_norm_args){.x = a->x, .z = a->z, .weight = a->weight, .n_rows = a->n_rows,
-                                            .n_groups = a->n_groups, .dim = a->dim, .x_stride = (uint32_t)a->x_stride,
-                                            .z_stride = (uint32_t)a->z_stride, .by_group = a->by_group,
-                                            .gate_first = a->gate_first, .eps = a->eps});
+    const ae_gpu_gated_norm_args args = {
+        .x = a->x, .z = a->z, .weight = a->weight, .n_rows = a->n_rows, .n_groups = a->n_groups, .dim = a->dim,
+        .x_stride = (uint32_t)a->x_stride, .z_stride = (uint32_t)a->z_stride, .by_group = a->by_group,
+        .gate_first = a->gate_first, .eps = a->eps,
+    };
+    const uint32_t n = a->n_rows * a->n_groups;
+    if (a->dim > AE_GPU_NORM_WARP) ae_gpu_launch(stream, AE_GPU_gated_norm_rows, n, 1, 1, AE_GPU_NORM_SHARED, &args);
+    else ae_gpu_launch(stream, AE_GPU_gated_norm_groups, (n + 3) / 4, 1, 1, 0, &args);
 }

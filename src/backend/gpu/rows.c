@@ -3,9 +3,6 @@
 
 #include "backend/gpu/gpu.h"
 
-/* The largest group that one warp norms. */
-#define WARP_DIM 512
-
 static uint32_t blocks_of(size_t n, uint32_t block)
 {
     return (uint32_t)((n + block - 1) / block);
@@ -17,7 +14,7 @@ void ae_gpu_norm(ae_stream *stream, const ae_norm *a)
                                    .x_stride = (uint32_t)a->x_stride, .n_rows = a->n_rows, .n_groups = a->n_groups,
                                    .dim = a->dim, .each_group = a->each_group, .layer = a->layer, .eps = a->eps};
     const size_t n = (size_t)a->n_rows * a->n_groups;
-    if (a->dim <= WARP_DIM)
+    if (a->dim <= AE_GPU_NORM_WARP)
         ae_gpu_launch(stream, AE_GPU_norm_groups, blocks_of(n, AE_GPU_NORM_GROUPS), 1, 1, 0, &args);
     else ae_gpu_launch(stream, AE_GPU_norm_rows, (uint32_t)n, 1, 1, AE_GPU_NORM_SHARED, &args);
 }

@@ -23,8 +23,8 @@
 /* ---- Rows ------------------------------------------------------------------------------------------- */
 
 #define AE_GPU_NORM_GROUPS 4    /* groups of a block of norm_groups: a warp has one; a block of norm_rows has one */
-#define AE_GPU_NORM_CHUNK 4096u /* f32 of a group that norm_rows holds in shared memory; a multiple of 64 */
-#define AE_GPU_NORM_SHARED ((AE_GPU_NORM_CHUNK + 64) * sizeof(float))
+#define AE_GPU_NORM_WARP 512u   /* the largest group that a warp norms */
+#define AE_GPU_NORM_SHARED ((4096 + 64) * (uint32_t)sizeof(float)) /* AE_SUM_SHARED of sums.h */
 #define AE_GPU_MAP_BLOCK 1024u  /* elements of a row that a block of axpy_rows and map_rows handles */
 
 /* x = (x - mean) / sqrt(mean of squares + eps) * weight (+ bias); mean is 0 unless layer. */

@@ -15,7 +15,8 @@
     X(recur_steps_32, ae_gpu_recur_args, 32) \
     X(recur_steps_64, ae_gpu_recur_args, 32) \
     X(recur_records, ae_gpu_recur_args, 128) \
-    X(gated_norm_groups, ae_gpu_gated_norm_args, 128)
+    X(gated_norm_groups, ae_gpu_gated_norm_args, 128) \
+    X(gated_norm_rows, ae_gpu_gated_norm_args, 256)
 
 #define AE_GPU_STATE_BLOCK 128u  /* channels of a block of the convolution */
 #define AE_GPU_STATE_COLUMNS 8u  /* of S that a block of recur_steps handles, each by four lanes */

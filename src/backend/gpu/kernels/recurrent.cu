@@ -164,12 +164,7 @@ AE_DEV void prepare_head(const ae_gpu_recur_args *a, uint32_t row, uint32_t h)
 
 AE_DEV void l2norm(float *x, uint32_t n, uint32_t lane)
 {
-    float low = 0, high = 0;
-    for (uint32_t k = lane; k < n; k += 64) {
-        low = ae_fma(x[k], x[k], low);
-        if (k + 32 < n) high = ae_fma(x[k + 32], x[k + 32], high);
-    }
-    const float inv = 1.0f / sqrtf(ae_warp_sum64(low, high) + 1e-6f);
+    const float inv = 1.0f / sqrtf(ae_warp_sum(x, n, 0, true, lane) + 1e-6f);
     for (uint32_t k = lane; k < n; k += 32) x[k] *= inv;
 }
 
@@ -396,6 +391,21 @@ AE_KERNEL(recur_records, ae_gpu_recur_args, 128)
 
 /* ---- The norm after it ---------------------------------------------------------------------------------------- */
 
+/* What is done to elements first, first + step .. before the norm, and then with it. */
+AE_DEV void gate_before(const ae_gpu_gated_norm_args *a, float *x, const float *z, uint32_t first, uint32_t step)
+{
+    for (uint32_t k = first; a->gate_first && k < a->dim; k += step) x[k] = ae_siluf(z[k]) * x[k];
+}
+
+AE_DEV void norm_gate(const ae_gpu_gated_norm_args *a, float *x, const float *z, const float *weight, float inv, uint32_t first,
+                      uint32_t step)
+{
+    for (uint32_t k = first; k < a->dim; k += step) {
+        const float y = weight ? x[k] * inv * weight[k] : x[k];
+        x[k] = a->gate_first ? y : ae_siluf(z[k]) * y;
+    }
+}
+
 AE_KERNEL(gated_norm_groups, ae_gpu_gated_norm_args, 128)
 {
     const uint32_t lane = ae_thread() % 32, i = ae_block_x() * 4 + ae_thread() / 32, r = i / a.n_groups, g = i % a.n_groups;
@@ -403,15 +413,19 @@ AE_KERNEL(gated_norm_groups, ae_gpu_gated_norm_args, 128)
     float *x = a.x + (size_t)r * a.x_stride + (size_t)g * a.dim;
     const float *z = a.z + (size_t)r * a.z_stride + (size_t)g * a.dim;
     const float *weight = a.weight && a.by_group ? a.weight + (size_t)g * a.dim : a.weight;
-    for (uint32_t k = lane; a.gate_first && k < a.dim; k += 32) x[k] = ae_siluf(z[k]) * x[k];
-    if (weight) {
-        float low = 0, high = 0;
-        for (uint32_t k = lane; k < a.dim; k += 64) {
-            low = ae_fma(x[k], x[k], low);
-            if (k + 32 < a.dim) high = ae_fma(x[k + 32], x[k + 32], high);
-        }
-        const float inv = 1.0f / sqrtf(ae_warp_sum64(low, high) / (float)a.dim + a.eps);
-        for (uint32_t k = lane; k < a.dim; k += 32) x[k] = x[k] * inv * weight[k];
-    }
-    for (uint32_t k = lane; !a.gate_first && k < a.dim; k += 32) x[k] = ae_siluf(z[k]) * x[k];
+    gate_before(&a, x, z, lane, 32);
+    const float inv = weight ? 1.0f / sqrtf(ae_warp_sum(x, a.dim, 0, true, lane) / (float)a.dim + a.eps) : 1;
+    norm_gate(&a, x, z, weight, inv, lane, 32);
+}
+
+AE_KERNEL(gated_norm_rows, ae_gpu_gated_norm_args, 256)
+{
+    AE_SHARED(shared);
+    const uint32_t t = ae_thread(), r = ae_block_x() / a.n_groups, g = ae_block_x() % a.n_groups;
+    float *x = a.x + (size_t)r * a.x_stride + (size_t)g * a.dim;
+    const float *z = a.z + (size_t)r * a.z_stride + (size_t)g * a.dim;
+    const float *weight = a.weight && a.by_group ? a.weight + (size_t)g * a.dim : a.weight;
+    gate_before(&a, x, z, t, AE_SUM_THREADS);
+    const float sum = weight ? ae_block_sum(x, a.dim, 0, true, (float *)shared) : 0;
+    norm_gate(&a, x, z, weight, 1.0f / sqrtf(sum / (float)a.dim + a.eps), t, AE_SUM_THREADS);
 }

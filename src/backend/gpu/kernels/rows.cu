@@ -4,45 +4,11 @@
 #include "backend/gpu/kernels/kernel.h"
 #include "backend/gpu/kernels/sums.h"
 
+static_assert(AE_SUM_SHARED == AE_GPU_NORM_SHARED, "the host gives norm_rows what its sums need");
+
 /* ---- Norms ----------------------------------------------------------------------------------------- */
 
-/* The sum of x over k % 64, or of the squares of x - mean, by a warp. */
-AE_DEV float warp_sum(const float *x, uint32_t n, bool squares, float mean, uint32_t lane)
-{
-    float low = 0, high = 0;
-    for (uint32_t k = lane; k < n; k += 64) {
-        const float d = x[k] - mean;
-        low = squares ? ae_fma(d, d, low) : low + d;
-        if (k + 32 < n) {
-            const float e = x[k + 32] - mean;
-            high = squares ? ae_fma(e, e, high) : high + e;
-        }
-    }
-    return ae_warp_sum64(low, high);
-}
-
-/* The same by a block of 256 threads; room: shared, [AE_GPU_NORM_SHARED bytes]. */
-AE_DEV float block_sum(const float *x, uint32_t n, bool squares, float mean, float *room)
-{
-    const uint32_t t = ae_thread();
-    float s = 0;
-    for (uint32_t base = 0; base < n; base += AE_GPU_NORM_CHUNK) {
-        const uint32_t m = ae_min(n - base, AE_GPU_NORM_CHUNK);
-        ae_sync();
-        for (uint32_t k = t; k < m; k += 256) AE_STORE_SHARED(float, room + k, x[base + k]);
-        ae_sync();
-        for (uint32_t k = t; t < 64 && k < m; k += 64) {
-            const float d = AE_LOAD_SHARED(float, room + k) - mean;
-            s = squares ? ae_fma(d, d, s) : s + d;
-        }
-    }
-    if (t < 64) AE_STORE_SHARED(float, room + AE_GPU_NORM_CHUNK + t, s);
-    ae_sync();
-    const float *sums = room + AE_GPU_NORM_CHUNK + t % 32;
-    return ae_warp_sum64(AE_LOAD_SHARED(float, sums), AE_LOAD_SHARED(float, sums + 32));
-}
-
-/* A mean of 0 changes no bit of x - mean, so the RMS norm is the layer norm without a mean. */
+/* The RMS norm is the layer norm with a mean of 0, which changes no bit of x - mean. */
 AE_DEV void write_norm(const ae_gpu_norm_args *a, float *x, const float *weight, float mean, float inv, uint32_t first,
                        uint32_t step)
 {
@@ -59,8 +25,8 @@ AE_KERNEL(norm_groups, ae_gpu_norm_args, 128)
     if (r >= a.n_rows) return;
     float *x = a.x + (size_t)r * a.x_stride + (size_t)g * a.dim;
     const float *weight = a.weight + (a.each_group ? (size_t)g * a.dim : 0);
-    const float mean = a.layer ? warp_sum(x, a.dim, false, 0, lane) / (float)a.dim : 0;
-    const float inv = 1.0f / sqrtf(warp_sum(x, a.dim, true, mean, lane) / (float)a.dim + a.eps);
+    const float mean = a.layer ? ae_warp_sum(x, a.dim, 0, false, lane) / (float)a.dim : 0;
+    const float inv = 1.0f / sqrtf(ae_warp_sum(x, a.dim, mean, true, lane) / (float)a.dim + a.eps);
     write_norm(&a, x, weight, mean, inv, lane, 32);
 }
 
@@ -71,9 +37,9 @@ AE_KERNEL(norm_rows, ae_gpu_norm_args, 256)
     const uint32_t r = ae_block_x() / a.n_groups, g = ae_block_x() % a.n_groups;
     float *x = a.x + (size_t)r * a.x_stride + (size_t)g * a.dim;
     const float *weight = a.weight + (a.each_group ? (size_t)g * a.dim : 0);
-    const float mean = a.layer ? block_sum(x, a.dim, false, 0, room) / (float)a.dim : 0;
-    const float inv = 1.0f / sqrtf(block_sum(x, a.dim, true, mean, room) / (float)a.dim + a.eps);
-    write_norm(&a, x, weight, mean, inv, ae_thread(), 256);
+    const float mean = a.layer ? ae_block_sum(x, a.dim, 0, false, room) / (float)a.dim : 0;
+    const float inv = 1.0f / sqrtf(ae_block_sum(x, a.dim, mean, true, room) / (float)a.dim + a.eps);
+    write_norm(&a, x, weight, mean, inv, ae_thread(), AE_SUM_THREADS);
 }
 
 /* ---- Maps -------------------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* sums.h - the reference's sums over a row by the lanes of a warp (base/math/fmath.h). For kernels only. */
+/* sums.h - the reference's sums over a row by the lanes of a warp, or by a block (base/math/fmath.h). For kernels only. */
 #ifndef AE_BACKEND_GPU_KERNELS_SUMS_H
 #define AE_BACKEND_GPU_KERNELS_SUMS_H
 
@@ -12,6 +12,79 @@ AE_DEV float ae_warp_sum64(float low, float high)
     AE_UNROLL
     for (uint32_t m = 16; m; m /= 2) s = s + ae_shfl_xor(s, m);
     return s;
+}
+
+/* The term of x: itself, or the square of its deviation from the mean. A mean of 0 changes no bit of x - mean. */
+AE_DEV float ae_sum_step(float sum, float x, float mean, bool squares)
+{
+    const float d = x - mean;
+    return squares ? ae_fma(d, d, sum) : sum + d;
+}
+
+/* The sum over x [n] by a warp. */
+AE_DEV float ae_warp_sum(const float *x, uint32_t n, float mean, bool squares, uint32_t lane)
+{
+    float low = 0, high = 0;
+    for (uint32_t k = lane; k < n; k += 64) {
+        low = ae_sum_step(low, x[k], mean, squares);
+        if (k + 32 < n) high = ae_sum_step(high, x[k + 32], mean, squares);
+    }
+    return ae_warp_sum64(low, high);
+}
+
+#define AE_SUM_THREADS 256u /* of a block that sums a row */
+#define AE_SUM_CHUNK 4096u  /* f32 of a row in shared memory at once */
+#define AE_SUM_AHEAD 16u    /* elements of a thread that are on the way at once */
+#define AE_SUM_SHARED ((AE_SUM_CHUNK + 64) * (uint32_t)sizeof(float))
+
+/* A chunk x [n] of a row to shared memory. */
+AE_DEV void ae_sum_stage(const float *x, uint32_t n, float *room)
+{
+    float v[AE_SUM_AHEAD];
+    AE_UNROLL
+    for (uint32_t i = 0; i < AE_SUM_AHEAD; i++) {
+        const uint32_t k = ae_thread() + i * AE_SUM_THREADS;
+        v[i] = k < n ? x[k] : 0;
+    }
+    AE_UNROLL
+    for (uint32_t i = 0; i < AE_SUM_AHEAD; i++) {
+        const uint32_t k = ae_thread() + i * AE_SUM_THREADS;
+        if (k < n) AE_STORE_SHARED(float, room + k, v[i]);
+    }
+}
+
+/* The chain of thread k % 64 of a block goes on over a chunk in shared memory. */
+AE_DEV float ae_sum_chunk(float sum, const float *room, uint32_t n, float mean, bool squares)
+{
+    uint32_t k = ae_thread();
+    for (; k + (AE_SUM_AHEAD - 1) * 64 < n; k += AE_SUM_AHEAD * 64) {
+        float v[AE_SUM_AHEAD];
+        AE_UNROLL
+        for (uint32_t i = 0; i < AE_SUM_AHEAD; i++) v[i] = AE_LOAD_SHARED(float, room + k + i * 64);
+        AE_UNROLL
+        for (uint32_t i = 0; i < AE_SUM_AHEAD; i++) sum = ae_sum_step(sum, v[i], mean, squares);
+    }
+    for (; k < n; k += 64) sum = ae_sum_step(sum, AE_LOAD_SHARED(float, room + k), mean, squares);
+    return sum;
+}
+
+/* The sum over x [n] by a block of AE_SUM_THREADS; room: shared memory, AE_SUM_SHARED bytes. Thread k % AE_SUM_THREADS alone
+ * reads x[k]. */
+AE_DEV float ae_block_sum(const float *x, uint32_t n, float mean, bool squares, float *room)
+{
+    const uint32_t t = ae_thread();
+    float s = 0;
+    for (uint32_t base = 0; base < n; base += AE_SUM_CHUNK) {
+        const uint32_t m = ae_min(n - base, AE_SUM_CHUNK);
+        ae_sync();
+        ae_sum_stage(x + base, m, room);
+        ae_sync();
+        if (t < 64) s = ae_sum_chunk(s, room, m, mean, squares);
+    }
+    if (t < 64) AE_STORE_SHARED(float, room + AE_SUM_CHUNK + t, s);
+    ae_sync();
+    const float *sums = room + AE_SUM_CHUNK + t % 32;
+    return ae_warp_sum64(AE_LOAD_SHARED(float, sums), AE_LOAD_SHARED(float, sums + 32));
 }
 
 /* The largest of the lanes' values; a NaN is never the largest. */
