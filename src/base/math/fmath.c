@@ -1,5 +1,5 @@
-/* fmath.c - logarithm, exponential, power, sine and cosine in double (fmath.h); their arithmetic is in double.h. The exponential
- * in float is inline in fmath.h. Owns nothing. */
+/* fmath.c - logarithm, exponential, power, sine and cosine in double (fmath.h); their arithmetic is in double.h. The
+ * exponential in float is inline in fmath.h. Owns nothing. */
 #include "base/math/fmath.h"
 
 #include "base/math/double.h"
