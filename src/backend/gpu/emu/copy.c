@@ -24,6 +24,22 @@ static void *(*const volatile copy)(void *, const void *, size_t) = memcpy;
 #define copy memcpy
 #endif
 
+static bool grow(ae_emu_engine *e, ae_emu_thread *thread)
+{
+    const uint32_t room = thread->room ? 2 * thread->room : 16;
+#if defined(AE_EMU_TSAN) /* the list stays from block to block: no thread of the kernel owns it */
+    __tsan_switch_to_fiber(e->host_tsan, __tsan_switch_to_fiber_no_sync);
+    ae_emu_copy *copies = ae_realloc(thread->copies, room, sizeof *copies);
+    __tsan_switch_to_fiber(thread->tsan, __tsan_switch_to_fiber_no_sync);
+#else
+    (void)e;
+    ae_emu_copy *copies = ae_realloc(thread->copies, room, sizeof *copies);
+#endif
+    if (!copies) return false;
+    thread->copies = copies, thread->room = room;
+    return true;
+}
+
 void ae_emu_copy16(void *shared, const void *global, const char *file, int line)
 {
     ae_emu_engine *e = ae_emu_current();
@@ -34,12 +50,8 @@ void ae_emu_copy16(void *shared, const void *global, const char *file, int line)
     if (at >= e->n_shared || e->n_shared - at < 16)
         ae_emu_fail(e, "thread %u: ae_copy16 leaves the %u bytes of shared memory (%s:%d)", e->view.thread, e->n_shared,
                     ae_emu_name(file), line);
-    if (self->n_copies == self->room) {
-        const uint32_t room = self->room ? 2 * self->room : 16;
-        ae_emu_copy *copies = ae_realloc(self->copies, room, sizeof *copies);
-        if (!copies) ae_emu_fail(e, "there is not enough memory for the copies of thread %u", e->view.thread);
-        self->copies = copies, self->room = room;
-    }
+    if (self->n_copies == self->room && !grow(e, self))
+        ae_emu_fail(e, "there is not enough memory for the copies of thread %u", e->view.thread);
     self->copies[self->n_copies++] = (ae_emu_copy){shared, global, self->group};
     UNPOISON(shared); /* two copies to one place: the later one counts */
     set(shared, 0xa5, 16);
@@ -54,7 +66,7 @@ void ae_emu_copy_until(ae_emu_thread *thread, uint32_t group)
         copy(thread->copies[n].to, thread->copies[n].from, 16);
     }
     thread->n_copies -= n;
-    memmove(thread->copies, thread->copies + n, thread->n_copies * sizeof *thread->copies);
+    for (uint32_t i = 0; n && i < thread->n_copies; i++) thread->copies[i] = thread->copies[i + n];
 }
 
 void ae_emu_copy_commit(void)

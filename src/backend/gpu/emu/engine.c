@@ -18,6 +18,7 @@
 #endif
 
 #define NONE UINT32_MAX
+#define TSAN_BLOCKS 4 /* of a launch, whose threads ThreadSanitizer tells apart; it takes the others for one more thread */
 
 __thread ae_emu_view *ae_emu_now __attribute__((tls_model("initial-exec")));
 
@@ -80,17 +81,15 @@ static ae_emu_fiber *fiber_take(ae_emu_engine *e, uint32_t t)
     ae_emu_fiber *f = e->idle;
 #if defined(AE_EMU_TSAN) /* on a stack of its own: what another thread left there is none of its business */
     thread_enter(e, t);
-    if (f) ae_emu_fiber_free(f);
-#else
-    if (f) {
-        e->idle = f->next, f->thread = t;
-        return f;
-    }
+    if (f && !e->n_light && !ae_emu_fiber_renew(f, fiber_main)) return NULL;
 #endif
-    if (f) e->idle = f->next;
-    else f = &e->all[e->n_fibers]; /* one for each thread that waits, and two: they suffice */
-    if (!ae_emu_fiber_init(f, fiber_main)) return NULL;
-    if (f == &e->all[e->n_fibers]) e->n_fibers++;
+    if (f) {
+        e->idle = f->next;
+    } else {
+        f = &e->all[e->n_fibers]; /* one for each thread that waits, and two: they suffice */
+        if (!ae_emu_fiber_init(f, fiber_main)) return NULL;
+        e->n_fibers++;
+    }
     f->thread = t;
     return f;
 }
@@ -384,6 +383,13 @@ void ae_emu_misaligned(const void *p, size_t to, const char *file, int line)
 
 /* ---- Blocks ------------------------------------------------------------------------------------------------------------- */
 
+static void fibers_free(ae_emu_engine *e)
+{
+    for (uint32_t i = 0; i < e->n_fibers; i++) ae_emu_fiber_free(&e->all[i]);
+    e->n_fibers = 0, e->idle = NULL;
+    for (uint32_t i = 0; i < AE_EMU_MAX_THREADS; i++) e->threads[i].n_copies = 0;
+}
+
 /* Shared memory of a block, 0xFF everywhere. ThreadSanitizer needs it fresh for each block, with the addresses of the meetings
  * before it: blocks are concurrent, and nothing of one may order another. */
 static bool shared_begin(ae_emu_engine *e)
@@ -395,7 +401,7 @@ static bool shared_begin(ae_emu_engine *e)
     volatile uint8_t *shared = e->view.shared;
     for (uint32_t i = 0; i < e->n_shared; i++) shared[i] = 0xff;
     __tsan_release(e->begin);
-    for (uint32_t i = 0; i < e->n_threads; i++) e->threads[i].tsan = __tsan_create_fiber(0);
+    for (uint32_t i = 0; i < e->n_threads; i++) e->threads[i].tsan = e->n_light ? e->host_tsan : __tsan_create_fiber(0);
     return true;
 #else
     if (!e->view.shared) e->view.shared = ae_alloc(1, e->n_shared); /* of exact size, for AddressSanitizer */
@@ -412,6 +418,7 @@ static void shared_end(ae_emu_engine *e, bool last)
     if (e->meetings) munmap(e->meetings, 4096 + e->n_shared);
     e->meetings = NULL, e->view.shared = NULL;
     for (uint32_t i = 0; i < e->n_threads; i++) {
+        if (e->threads[i].tsan == e->host_tsan) e->threads[i].tsan = NULL;
         if (e->threads[i].tsan && e->threads[i].state != AE_EMU_DONE) { /* it was abandoned */
             __tsan_switch_to_fiber(e->threads[i].tsan, __tsan_switch_to_fiber_no_sync);
             __tsan_release(e->end);
@@ -429,6 +436,9 @@ static void shared_end(ae_emu_engine *e, bool last)
 
 static bool block_run(ae_emu_engine *e)
 {
+#if defined(AE_EMU_TSAN)
+    if (e->n_blocks++ >= TSAN_BLOCKS && !e->n_light++) fibers_free(e); /* with what ThreadSanitizer knows of their stacks */
+#endif
     if (!shared_begin(e)) {
         snprintf(e->report, AE_EMU_REPORT, "kernel %s: there is not enough memory for a block", e->kernel->name);
         return false;
@@ -454,13 +464,6 @@ static bool block_run(ae_emu_engine *e)
     change(e, f, false);
     shared_end(e, e->failed);
     return !e->failed;
-}
-
-static void fibers_free(ae_emu_engine *e)
-{
-    for (uint32_t i = 0; i < e->n_fibers; i++) ae_emu_fiber_free(&e->all[i]);
-    e->n_fibers = 0, e->idle = NULL;
-    for (uint32_t i = 0; i < AE_EMU_MAX_THREADS; i++) e->threads[i].n_copies = 0;
 }
 
 static uint64_t seed_mix(uint64_t x)
@@ -524,7 +527,7 @@ bool ae_emu_run(ae_emu_engine *e, const ae_emu_kernel *kernel, const uint32_t gr
 #if defined(AE_EMU_TSAN)
     char launch[2];
     e->host_tsan = __tsan_get_current_fiber();
-    e->begin = &launch[0], e->end = &launch[1];
+    e->begin = &launch[0], e->end = &launch[1], e->n_blocks = 0, e->n_light = 0;
 #endif
     const bool ok = grid_run(e);
     shared_end(e, true);

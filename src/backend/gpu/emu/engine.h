@@ -86,6 +86,7 @@ struct ae_emu_engine {
     const ae_emu_thread *first; /* that came to the barrier under way */
     uint32_t turn;              /* barriers that were */
     void *host_tsan;
+    uint32_t n_blocks, n_light; /* of this launch; those that ThreadSanitizer takes for one thread */
     char *begin, *end; /* for ThreadSanitizer: addresses that stand for the launch's begin and end, */
     char *meetings;    /* [2 * (1 + AE_EMU_MAX_WARPS + AE_EMU_BARS)] for the block's barrier, its warps, its bars */
     ae_emu_bar_state bars[AE_EMU_BARS];

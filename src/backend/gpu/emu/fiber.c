@@ -21,7 +21,9 @@
 #endif
 
 #define GUARD_BYTES ((size_t)64 << 10) /* a multiple of any page */
-#if defined(ASAN) || !defined(NDEBUG)
+#if defined(AE_EMU_TSAN)
+#define STACK_BYTES ((size_t)32 << 10) /* each thread's is mapped anew */
+#elif defined(ASAN) || !defined(NDEBUG)
 #define STACK_BYTES ((size_t)256 << 10)
 #else
 #define STACK_BYTES ((size_t)64 << 10)
@@ -63,6 +65,26 @@ __asm__(".text\n"
         ".size ae_emu_stack_change, .-ae_emu_stack_change\n");
 #endif
 
+/* As if something had changed from it at the beginning of entry. */
+static void prepare(ae_emu_fiber *fiber, void (*entry)(void))
+{
+#ifdef AE_EMU_UCONTEXT
+    getcontext(&fiber->context);
+    fiber->context.uc_stack.ss_sp = fiber->map + GUARD_BYTES, fiber->context.uc_stack.ss_size = STACK_BYTES;
+    fiber->context.uc_link = NULL;
+    makecontext(&fiber->context, entry, 0);
+#else
+    uint64_t *top = (uint64_t *)(void *)(fiber->map + GUARD_BYTES + STACK_BYTES);
+#if defined(__x86_64__)
+    top -= 2, top[0] = (uint64_t)(uintptr_t)entry, top[1] = 0; /* entry's own return address is 0 */
+    top -= 6;
+#else
+    top -= 20, top[11] = (uint64_t)(uintptr_t)entry; /* x30 */
+#endif
+    fiber->sp = top;
+#endif
+}
+
 bool ae_emu_fiber_init(ae_emu_fiber *fiber, void (*entry)(void))
 {
     memset(fiber, 0, sizeof *fiber);
@@ -73,21 +95,17 @@ bool ae_emu_fiber_init(ae_emu_fiber *fiber, void (*entry)(void))
         return false;
     }
     fiber->map = map, fiber->bottom = map + GUARD_BYTES, fiber->bytes = STACK_BYTES;
-#ifdef AE_EMU_UCONTEXT
-    getcontext(&fiber->context);
-    fiber->context.uc_stack.ss_sp = map + GUARD_BYTES, fiber->context.uc_stack.ss_size = STACK_BYTES;
-    fiber->context.uc_link = NULL;
-    makecontext(&fiber->context, entry, 0);
-#else
-    uint64_t *top = (uint64_t *)(void *)(map + GUARD_BYTES + STACK_BYTES);
-#if defined(__x86_64__)
-    top -= 2, top[0] = (uint64_t)(uintptr_t)entry, top[1] = 0; /* entry's own return address is 0 */
-    top -= 6;
-#else
-    top -= 20, top[11] = (uint64_t)(uintptr_t)entry; /* x30 */
-#endif
-    fiber->sp = top;
-#endif
+    prepare(fiber, entry);
+    return true;
+}
+
+bool ae_emu_fiber_renew(ae_emu_fiber *fiber, void (*entry)(void))
+{
+    if (mmap(fiber->map + GUARD_BYTES, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+        MAP_FAILED)
+        return false;
+    fiber->fake = NULL;
+    prepare(fiber, entry);
     return true;
 }
 

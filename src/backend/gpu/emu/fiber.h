@@ -31,6 +31,8 @@ typedef struct ae_emu_fiber {
 
 /* A stack on which `entry` begins at the first change to it. entry must not return. False: not enough memory. */
 bool ae_emu_fiber_init(ae_emu_fiber *fiber, void (*entry)(void));
+/* The same again for one that is idle, on a stack without traces of what ran there, as ThreadSanitizer sees them. */
+bool ae_emu_fiber_renew(ae_emu_fiber *fiber, void (*entry)(void));
 void ae_emu_fiber_free(ae_emu_fiber *fiber);
 /* From the running fiber to another; returns when something changes back, or never, if it is the last of `from`. */
 void ae_emu_fiber_change(ae_emu_fiber *from, ae_emu_fiber *to, bool last);

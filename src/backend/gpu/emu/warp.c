@@ -8,19 +8,21 @@
  * the next. */
 static inline __attribute__((always_inline)) void multiply(ae_emu_thread lanes[32], int n_k)
 {
-    int16_t a[16][32], b[8][32]; /* [row][k], [column][k] */
+    int8_t a8[16 * 32], b8[8 * 32]; /* [row][k], [column][k] */
+    int16_t a[16 * 32], b[8 * 32];
     for (int l = 0; l < 32; l++)
-        for (int i = 0; i < 4; i++)
-            for (int h = 0; h < n_k / 16; h++) {
-                const int k = l % 4 * 4 + i + 16 * h;
-                a[l / 4][k] = (int8_t)(lanes[l].a[2 * h] >> 8 * i);
-                a[l / 4 + 8][k] = (int8_t)(lanes[l].a[2 * h + 1] >> 8 * i);
-                b[l / 4][k] = (int8_t)(lanes[l].b[h] >> 8 * i);
-            }
+        for (int h = 0; h < n_k / 16; h++) {
+            const int at = l / 4 * n_k + l % 4 * 4 + 16 * h;
+            memcpy(&a8[at], &lanes[l].a[2 * h], 4);
+            memcpy(&a8[at + 8 * n_k], &lanes[l].a[2 * h + 1], 4);
+            memcpy(&b8[at], &lanes[l].b[h], 4);
+        }
+    for (int i = 0; i < 16 * n_k; i++) a[i] = a8[i];
+    for (int i = 0; i < 8 * n_k; i++) b[i] = b8[i];
     for (int row = 0; row < 16; row++)
         for (int column = 0; column < 8; column++) {
             int32_t sum = 0;
-            for (int k = 0; k < n_k; k++) sum += a[row][k] * b[column][k];
+            for (int k = 0; k < n_k; k++) sum += a[row * n_k + k] * b[column * n_k + k];
             int32_t *c = &lanes[row % 8 * 4 + column / 2].c[row / 8 * 2 + column % 2];
             *c = (int32_t)((uint32_t)*c + (uint32_t)sum); /* it wraps */
         }
@@ -64,7 +66,9 @@ void ae_emu_mma(int32_t *c, const uint32_t *a, const uint32_t *b, int k, const c
 {
     ae_emu_engine *e = ae_emu_current();
     ae_emu_thread *self = ae_emu_self(e);
-    memcpy(self->a, a, (size_t)k / 8 * 4), memcpy(self->b, b, (size_t)k / 16 * 4), memcpy(self->c, c, sizeof self->c);
+    for (int i = 0; i < k / 8; i++) self->a[i] = a[i];
+    for (int i = 0; i < k / 16; i++) self->b[i] = b[i];
+    for (int i = 0; i < 4; i++) self->c[i] = c[i];
     ae_emu_meet_warp(e, k == 32 ? AE_EMU_MMA_32 : AE_EMU_MMA_16, file, line);
-    memcpy(c, self->c, sizeof self->c);
+    for (int i = 0; i < 4; i++) c[i] = self->c[i];
 }
