@@ -22,6 +22,14 @@ ae_walk_verdict ae_draw_host_token(const ae_walk_tree *tree, const float *logits
     return tree->ends && is_one_of(eog, n_eog, *token) ? AE_WALK_LAST : AE_WALK_ON;
 }
 
+ae_walk_verdict ae_draw_host_best(const ae_walk_tree *tree, const ae_candidate *best, uint32_t n, const int32_t *eog,
+                                  uint32_t n_eog, uint32_t depth, int32_t *token)
+{
+    if (!n) return AE_WALK_OVERFLOW;
+    *token = ae_sampler_draw_best(tree->sampler, best, n, (size_t)(tree->position + depth));
+    return tree->ends && is_one_of(eog, n_eog, *token) ? AE_WALK_LAST : AE_WALK_ON;
+}
+
 void ae_draw_host_propose(const ae_propose_row *row, const float *logits, uint32_t n_logits, const int32_t *map,
                           ae_proposal *out)
 {

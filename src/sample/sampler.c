@@ -185,6 +185,13 @@ bool ae_sampler_draws_from_row(const ae_sampler *s)
     return !s->params.mirostat && !plans(s, AERIE_SAMPLER_PENALTIES) && !plans(s, AERIE_SAMPLER_DRY);
 }
 
+uint32_t ae_sampler_reach(const ae_sampler *s)
+{
+    if (s->params.n_logit_bias || !ae_sampler_draws_from_row(s)) return 0;
+    if (ae_sampler_is_best_of_any(s)) return 1;
+    return s->n_steps && s->steps[0] == AERIE_SAMPLER_TOP_K ? (uint32_t)s->params.top_k : 0;
+}
+
 /* ---- The chain and the draw -------------------------------------------------------------------------- */
 
 static void run_step(ae_sampler *s, aerie_sampler step, const int32_t *tokens, size_t n_tokens)
@@ -245,6 +252,20 @@ static int32_t draw(const ae_sampler *s, float top, uint64_t position)
     return best_id;
 }
 
+int32_t ae_sampler_draw_best(ae_sampler *s, const ae_candidate *best, uint32_t n, size_t n_tokens)
+{
+    memcpy(s->list, best, n * sizeof *best);
+    s->logits = NULL;
+    s->n = n;
+    s->sorted = true;
+    s->t = 1.0;
+    s->drawn.token = -1;
+    for (uint32_t i = 0; i < s->n_steps; i++) run_step(s, s->steps[i], NULL, n_tokens);
+    ae_to_list(s);
+    if (!s->n) return best[0].id;
+    return s->n == 1 ? s->list[0].id : draw(s, ae_list_top(s), n_tokens);
+}
+
 int32_t ae_sampler_draw(ae_sampler *s, const float *logits, const int32_t *tokens, size_t n_tokens)
 {
     run_chain(s, logits, tokens, n_tokens);
@@ -301,17 +322,31 @@ static uint32_t left_by_filters(const ae_sampler *s, const ae_candidate *best, u
     return n;
 }
 
+uint32_t ae_sampler_propose_reach(const ae_sampler *s, uint32_t k, bool *needs_total)
+{
+    /* noise moves few tokens past the front: rank a short list, not the vocabulary */
+    const bool noisy = s->draft_temperature > 0;
+    const uint32_t want = noisy && k < 40 ? 40 : k;
+    *needs_total = !noisy;
+    return want < AE_PROPOSE_REACH ? want : AE_PROPOSE_REACH;
+}
+
 uint32_t ae_sampler_propose(const ae_sampler *s, const float *logits, uint32_t n_logits, const int32_t *map, size_t position,
                             uint32_t k, int32_t *ids, float *probs)
 {
+    ae_candidate best[AE_PROPOSE_REACH];
+    bool needs_total;
+    const uint32_t n = ae_select_top(logits, n_logits, ae_sampler_propose_reach(s, k, &needs_total), best);
+    const uint64_t total = n && needs_total ? ae_total_weight(logits, n_logits, best[0].logit, 1.0) : 0;
+    return ae_sampler_propose_best(s, best, n, total, map, position, k, ids, probs);
+}
+
+uint32_t ae_sampler_propose_best(const ae_sampler *s, const ae_candidate *best, uint32_t n, uint64_t total, const int32_t *map,
+                                 size_t position, uint32_t k, int32_t *ids, float *probs)
+{
     const double temperature = s->draft_temperature;
-    ae_candidate best[64];
-    double score[64];
-    uint64_t total = 0;
-    /* noise moves few tokens past the front: rank a short list, not the vocabulary */
     const bool noisy = temperature > 0;
-    const uint32_t want = noisy && k < 40 ? 40 : k;
-    uint32_t n = ae_select_top(logits, n_logits, want < 64 ? want : 64, best);
+    double score[AE_PROPOSE_REACH];
     if (!n) return 0;
     if (noisy) n = left_by_filters(s, best, n);
     /* noise counts in units of the temperature; what the drafter's logits are wrong by does not shrink with it */
@@ -324,8 +359,8 @@ uint32_t ae_sampler_propose(const ae_sampler *s, const float *logits, uint32_t n
         if (noisy) score[i] += noise * ae_gumbel(s->params.seed, position, id);
         if (score[i] > top) top = score[i];
     }
-    if (noisy) for (uint32_t i = 0; i < n; i++) total += ae_weight_units(ae_expf((float)(score[i] - top)));
-    else total = ae_total_weight(logits, n_logits, best[0].logit, 1.0);
+    if (noisy) total = 0;
+    for (uint32_t i = 0; noisy && i < n; i++) total += ae_weight_units(ae_expf((float)(score[i] - top)));
     if (k > n) k = n;
     for (uint32_t j = 0; j < k; j++) {
         uint32_t at = 0;

@@ -49,6 +49,19 @@ bool ae_sampler_is_best_of_any(const ae_sampler *sampler);
  * ae_sampler_draw reads no token before it (they may be NULL), and ae_sampler_accept has nothing to remember. */
 bool ae_sampler_draws_from_row(const ae_sampler *sampler);
 
+/* How many of a row's best candidates the draw looks at, if these are all that it needs of the row: 1 of greedy chains, top-k's
+ * number where that is the first step. 0: it needs the whole row, or tokens before it. */
+uint32_t ae_sampler_reach(const ae_sampler *sampler);
+
+typedef struct ae_candidate {
+    int32_t id;
+    float logit;
+} ae_candidate;
+
+/* The token that ae_sampler_draw gives for a row without infinite logits whose n best candidates are best [n], best first
+ * (equals by ascending id). n is at least 1, and ae_sampler_reach or the number of candidates that there are. */
+int32_t ae_sampler_draw_best(ae_sampler *sampler, const ae_candidate *best, uint32_t n, size_t n_tokens);
+
 /* The token at position n_tokens, given logits [n_vocab] and the tokens [n_tokens] before it. */
 int32_t ae_sampler_draw(ae_sampler *sampler, const float *logits, const int32_t *tokens, size_t n_tokens);
 /* The token drawn at this position was emitted. */
@@ -56,11 +69,6 @@ void ae_sampler_accept(ae_sampler *sampler, int32_t token, size_t position);
 /* Mirostat's mu, all that a sampler remembers: for saved sequences. */
 double ae_sampler_mu(const ae_sampler *sampler);
 void ae_sampler_set_mu(ae_sampler *sampler, double mu);
-
-typedef struct ae_candidate {
-    int32_t id;
-    float logit;
-} ae_candidate;
 
 /* What the draw chooses from: *n candidates in no certain order, and through *temperature what their logits are divided
  * by to give log weights. Lent until the next call. */
@@ -73,6 +81,13 @@ const ae_candidate *ae_sampler_candidates(ae_sampler *sampler, const float *logi
  * scores, whose gaps say how far the target must differ for another token to win. Returns how many (<= k). */
 uint32_t ae_sampler_propose(const ae_sampler *sampler, const float *logits, uint32_t n_logits, const int32_t *map,
                             size_t position, uint32_t k, int32_t *ids, float *p);
+
+/* The same from the row's best candidates: how many it looks at, at most AE_PROPOSE_REACH, and whether it needs the row's whole
+ * weight, too (ae_total_weight for the best's logit and t 1). */
+#define AE_PROPOSE_REACH 64
+uint32_t ae_sampler_propose_reach(const ae_sampler *sampler, uint32_t k, bool *needs_total);
+uint32_t ae_sampler_propose_best(const ae_sampler *sampler, const ae_candidate *best, uint32_t n, uint64_t total,
+                                 const int32_t *map, size_t position, uint32_t k, int32_t *ids, float *p);
 
 /* The noise itself: a standard Gumbel value. */
 double ae_gumbel(uint64_t seed, uint64_t position, uint32_t token);

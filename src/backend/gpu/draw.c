@@ -1,9 +1,12 @@
-/* draw.c - the GPU backends' walk and propose: the host's samplers on rows of logits that are fetched from the device.
+/* draw.c - the GPU backends' walk and propose: the host's samplers on what is fetched of the logits.
  *
- * Owns nothing. Walks go down their trees in step: each round fetches the rows from which the trees draw next, then draws from
- * them on the host's threads. So rows that no walk visits stay on the device, and a round waits for the device once. What is
- * fetched lies in the stream's `landing`: first the small arrays of the call, then as many rows as there is room for. */
+ * Owns nothing. Most chains look at a row's best candidates only (ae_sampler_reach): the device finds those of all rows
+ * (best.c), one wait fetches them, and walks go down their trees on the host. For other chains, and rows with infinite
+ * logits, walks go in step: each round fetches the rows from which the trees draw next and waits for them, so rows that no
+ * walk visits stay on the device. What is fetched lies in the stream's `landing`: first the small arrays of the call, then the rows, or what was
+ * found of them. */
 #include "backend/draw_host.h"
+#include "backend/gpu/best.h"
 #include "backend/gpu/gpu.h"
 #include "base/mem.h"
 
@@ -15,24 +18,16 @@ static size_t part_bytes(size_t n)
     return (n * sizeof(int32_t) + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
 }
 
-/* Queues the copy of n bytes into `landing` at offset `at`. */
-static bool fetch(ae_stream *s, size_t at, const void *device, size_t n)
+/* How many of n rows of logits are fetched at once. */
+static uint32_t rows_at_once(size_t row_bytes, uint32_t n)
 {
-    ae_gpu_backend *b = s->backend;
-    aerie_error error = {0};
-    if (!n) return true;
-    ae_gpu_lock(s);
-    const aerie_status status = b->driver->copy_out(b->device, s->landing + at, device, n, &error);
-    ae_gpu_unlock(s);
-    if (status != AERIE_OK) ae_gpu_note(s, status, "fetching what is drawn from", &error);
-    return status == AERIE_OK;
+    const size_t most = ROWS_BYTES / row_bytes;
+    return most < 1 ? 1 : most < n ? (uint32_t)most : n;
 }
 
-/* How many rows of logits fit behind the small arrays; at most n. `landing` is made large enough for them. 0: a failure. */
-static uint32_t make_room(ae_stream *s, size_t small_bytes, size_t row_bytes, uint32_t n)
+static size_t larger(size_t a, size_t b)
 {
-    const size_t most = ROWS_BYTES / row_bytes, fit = most < 1 ? 1 : most < n ? most : n;
-    return ae_gpu_land(s, small_bytes + fit * row_bytes) ? (uint32_t)fit : 0;
+    return a > b ? a : b;
 }
 
 /* ---- Walks ------------------------------------------------------------------------------------------------ */
@@ -40,22 +35,57 @@ static uint32_t make_room(ae_stream *s, size_t small_bytes, size_t row_bytes, ui
 /* How far the walk down a tree has come. */
 typedef struct walker {
     ae_walk_nodes nodes;
-    int32_t node;  /* it draws from this one next; -1: the root */
-    int32_t token; /* what was drawn */
+    int32_t node;   /* it draws from this one next; -1: the root */
+    int32_t token;  /* what was drawn */
     ae_walk_verdict verdict;
-    bool on;
+    bool found;     /* the device searches the tree's rows, of which the root's is row first_found of the search */
+    uint32_t first_found;
+    bool on;        /* the walk goes on, from rows that are fetched */
 } walker;
 
 /* A call's arrays on the host, and the batch of trees that is drawn for. */
 typedef struct walk_call {
+    ae_stream *stream;
     const ae_walk *args;
-    walker *walkers;   /* [n_trees] */
-    uint32_t *batch;   /* [n_batch] trees */
-    uint32_t n_batch;
+    walker *walkers;    /* [n_trees] */
     ae_walked *out;     /* [n_trees] */
+    ae_gpu_search search;
+    uint32_t *found;    /* [search.n_rows] rows of logits */
+    uint32_t *batch;    /* [n_batch] trees */
+    uint32_t n_batch;
     const int32_t *eog; /* [n_eog] */
-    const float *rows; /* [n_batch][n_vocab] */
+    const float *rows;  /* [n_batch][n_vocab] */
 } walk_call;
+
+typedef struct tree_walk {
+    const walk_call *call;
+    uint32_t tree;
+} tree_walk;
+
+static ae_walk_verdict draw_found(void *context, uint32_t row, uint32_t depth, int32_t *token)
+{
+    const walk_call *c = ((const tree_walk *)context)->call;
+    const uint32_t t = ((const tree_walk *)context)->tree;
+    ae_candidate best[AE_GPU_BEST];
+    uint64_t total;
+    bool whole;
+    const uint32_t n = ae_gpu_search_get(c->stream, &c->search, c->walkers[t].first_found + row, best, &total, &whole);
+    const uint32_t reach = ae_sampler_reach(c->args->trees[t].sampler);
+    c->walkers[t].on |= whole;
+    if (whole) return AE_WALK_OVERFLOW;
+    return ae_draw_host_best(&c->args->trees[t], best, n < reach ? n : reach, c->eog, c->args->n_eog, depth, token);
+}
+
+/* Walks down a tree whose rows were searched. `on` afterwards: it needs whole rows, and starts again. */
+static void found_item(void *context, uint32_t item, uint32_t i_worker)
+{
+    walk_call *c = context;
+    (void)i_worker;
+    if (c->walkers[item].found)
+        ae_walk_down(&c->walkers[item].nodes, c->args->trees[item].n_most, draw_found, &(tree_walk){c, item},
+                     &c->out[item]);
+    if (c->walkers[item].on) c->out[item] = (ae_walked){0};
+}
 
 static void draw_item(void *context, uint32_t item, uint32_t i_worker)
 {
@@ -70,117 +100,220 @@ static void draw_item(void *context, uint32_t item, uint32_t i_worker)
 }
 
 /* Draws once for each tree of the batch. */
-static bool draw_batch(ae_stream *s, walk_call *c, size_t rows_at)
+static bool draw_batch(walk_call *c)
 {
     const ae_walk *a = c->args;
     const size_t row_bytes = (size_t)a->n_vocab * sizeof(float);
     if (!c->n_batch) return true;
     for (uint32_t i = 0; i < c->n_batch; i++) {
         const size_t row = a->trees[c->batch[i]].output + (size_t)(c->walkers[c->batch[i]].node + 1);
-        if (!fetch(s, rows_at + i * row_bytes, a->logits + row * a->n_vocab, row_bytes)) return false;
+        if (!ae_gpu_fetch(c->stream, c->search.at + i * row_bytes, a->logits + row * a->n_vocab, row_bytes)) return false;
     }
-    if (!ae_gpu_wait(s, "a draw")) return false;
-    c->rows = (const float *)(const void *)(s->landing + rows_at);
-    ae_pool_run(s->options.pool, draw_item, c, c->n_batch);
+    if (!ae_gpu_wait(c->stream, "a draw")) return false;
+    c->rows = (const float *)(const void *)(c->stream->landing + c->search.at);
+    ae_pool_run(c->stream->options.pool, draw_item, c, c->n_batch);
     c->n_batch = 0;
     return true;
 }
 
 /* One more token for each walk that goes on. Returns whether any does; *ok is false after a failure. */
-static bool walk_round(ae_stream *s, walk_call *c, size_t rows_at, uint32_t n_room, bool *ok)
+static bool walk_round(walk_call *c, uint32_t n_room, bool *ok)
 {
     bool any = false;
     for (uint32_t t = 0; t < c->args->n_trees && *ok; t++) {
         if (!c->walkers[t].on) continue;
         any = true;
         c->batch[c->n_batch++] = t;
-        if (c->n_batch == n_room) *ok = draw_batch(s, c, rows_at);
+        if (c->n_batch == n_room) *ok = draw_batch(c);
     }
-    if (*ok) *ok = draw_batch(s, c, rows_at);
+    if (*ok) *ok = draw_batch(c);
     return any && *ok;
 }
 
-static bool walk_all(ae_stream *s, walk_call *c)
+/* Lists the rows that the device searches, and how many candidates of each are wanted. */
+static void list_rows(walk_call *c)
 {
     const ae_walk *a = c->args;
-    uint32_t n_rows = 0; /* of the pass, up to the last node */
+    ae_gpu_search *s = &c->search;
+    *s = (ae_gpu_search){.logits = a->logits, .n_logits = a->n_vocab, .rows = c->found, .k = 1};
+    for (uint32_t t = 0; t < a->n_trees; t++) {
+        const uint32_t reach = ae_sampler_reach(a->trees[t].sampler);
+        c->walkers[t] = (walker){.node = -1, .found = reach && reach <= AE_GPU_BEST && !c->stream->rows_to_host,
+                                 .first_found = s->n_rows};
+        if (!c->walkers[t].found) continue;
+        if (reach > s->k) s->k = reach;
+        for (uint32_t i = 0; i <= a->trees[t].n; i++) c->found[s->n_rows++] = a->trees[t].output + i;
+    }
+}
+
+/* The rows of the pass up to the last node. */
+static uint32_t pass_rows(const ae_walk *a)
+{
+    uint32_t n = 0;
     for (uint32_t t = 0; t < a->n_trees; t++)
-        if (a->trees[t].n && a->trees[t].row + a->trees[t].n + 1 > n_rows) n_rows = a->trees[t].row + a->trees[t].n + 1;
-    const size_t parent_at = part_bytes(n_rows), eog_at = 2 * part_bytes(n_rows), rows_at = eog_at + part_bytes(a->n_eog);
-    const uint32_t n_room = make_room(s, rows_at, (size_t)a->n_vocab * sizeof(float), a->n_trees);
-    bool ok = n_room && fetch(s, 0, a->token, n_rows * sizeof(int32_t)) &&
-              fetch(s, parent_at, a->parent, n_rows * sizeof(int32_t)) && fetch(s, eog_at, a->eog, a->n_eog * sizeof(int32_t));
-    if (!ok) return false;
+        if (a->trees[t].n && a->trees[t].row + a->trees[t].n + 1 > n) n = a->trees[t].row + a->trees[t].n + 1;
+    return n;
+}
+
+static bool walk_all(walk_call *c)
+{
+    const ae_walk *a = c->args;
+    ae_stream *s = c->stream;
+    const uint32_t n_rows = pass_rows(a), n_room = rows_at_once((size_t)a->n_vocab * sizeof(float), a->n_trees);
+    const size_t parent_at = part_bytes(n_rows), eog_at = 2 * parent_at, rows_at = eog_at + part_bytes(a->n_eog);
+    bool ok = true;
+    list_rows(c);
+    c->search.at = rows_at;
+    if (!ae_gpu_land(s, rows_at + larger(n_room * (size_t)a->n_vocab * sizeof(float), ae_gpu_search_bytes(&c->search))) ||
+        !ae_gpu_fetch(s, 0, a->token, n_rows * sizeof(int32_t)) ||
+        !ae_gpu_fetch(s, parent_at, a->parent, n_rows * sizeof(int32_t)) ||
+        !ae_gpu_fetch(s, eog_at, a->eog, a->n_eog * sizeof(int32_t)))
+        return false;
+    const bool searched = c->search.n_rows && ae_gpu_search_run(s, &c->search);
+    if (searched && !ae_gpu_wait(s, "a draw")) return false;
     const int32_t *token = (const int32_t *)(const void *)s->landing;
     const int32_t *parent = (const int32_t *)(const void *)(s->landing + parent_at);
     c->eog = (const int32_t *)(const void *)(s->landing + eog_at);
-    for (uint32_t t = 0; t < a->n_trees; t++)
-        c->walkers[t] = (walker){.nodes = ae_draw_host_nodes(&a->trees[t], token, parent), .node = -1, .on = true};
-    while (walk_round(s, c, rows_at, n_room, &ok)) {}
+    for (uint32_t t = 0; t < a->n_trees; t++) {
+        c->walkers[t].nodes = ae_draw_host_nodes(&a->trees[t], token, parent);
+        c->walkers[t].found &= searched;
+        c->walkers[t].on = !c->walkers[t].found;
+    }
+    if (searched) ae_pool_run(s->options.pool, found_item, c, a->n_trees);
+    while (walk_round(c, n_room, &ok)) {}
     return ok;
 }
 
 void ae_gpu_walk(ae_stream *stream, const ae_walk *args)
 {
+    size_t n_rows = 0;
     const size_t n = args->n_trees;
     if (!n || !ae_gpu_may_copy(stream, "a walk")) return;
-    walker *walkers = ae_alloc(n, sizeof(walker) + sizeof(ae_walked) + sizeof(uint32_t));
+    for (uint32_t t = 0; t < n; t++) n_rows += args->trees[t].n + 1;
+    walker *walkers = ae_alloc(1, n * (sizeof(walker) + sizeof(ae_walked) + sizeof(uint32_t)) + n_rows * sizeof(uint32_t));
     if (!walkers) {
         ae_backend_note(&stream->fault, AERIE_ERROR_MEMORY, "not enough memory for the walks of %zu trees", n);
         return;
     }
-    walk_call call = {.args = args, .walkers = walkers, .out = (ae_walked *)(walkers + n)};
+    walk_call call = {.stream = stream, .args = args, .walkers = walkers, .out = (ae_walked *)(walkers + n)};
     call.batch = (uint32_t *)(call.out + n);
-    if (walk_all(stream, &call)) ae_gpu_publish(stream, args->out, call.out, n * sizeof *call.out);
+    call.found = call.batch + n;
+    if (walk_all(&call)) ae_gpu_publish(stream, args->out, call.out, n * sizeof *call.out);
     ae_free(walkers);
 }
 
 /* ---- Proposals -------------------------------------------------------------------------------------------- */
 
 typedef struct propose_call {
+    ae_stream *stream;
     const ae_propose *args;
-    uint32_t first;     /* row of the batch's first */
-    const int32_t *map; /* [n_logits], or NULL */
-    const float *rows;  /* [n][n_logits] */
-    ae_proposal *out;   /* [n_rows] */
+    ae_proposal *out;    /* [n_rows] */
+    ae_gpu_search search;
+    uint32_t *found;     /* [n_rows] rows of logits */
+    uint32_t *left;      /* [n_left] rows of the call that need whole rows of logits */
+    uint32_t n_left;
+    uint8_t *whole;      /* [n_rows] bool: the search found that a row needs it */
+    uint32_t first;      /* the batch's first, of `left` */
+    const int32_t *map;  /* [n_logits], or NULL */
+    const float *rows;   /* [n of the batch][n_logits] */
 } propose_call;
+
+static uint32_t wanted(const ae_propose_row *row)
+{
+    return row->k < AE_PROPOSE_MAX ? row->k : AE_PROPOSE_MAX;
+}
+
+static void propose_found(void *context, uint32_t item, uint32_t i_worker)
+{
+    const propose_call *c = context;
+    const ae_propose_row *r = &c->args->rows[item];
+    ae_candidate best[AE_GPU_BEST];
+    uint64_t total;
+    bool whole, needs_total;
+    const uint32_t n = ae_gpu_search_get(c->stream, &c->search, item, best, &total, &whole);
+    const uint32_t k = wanted(r);
+    const uint32_t reach = ae_sampler_propose_reach(r->sampler, k, &needs_total);
+    (void)i_worker;
+    c->whole[item] = whole;
+    c->out[item].n = whole ? 0 : ae_sampler_propose_best(r->sampler, best, n < reach ? n : reach, total, c->map,
+                                                         (size_t)r->position, k, c->out[item].id, c->out[item].p);
+}
 
 static void propose_item(void *context, uint32_t item, uint32_t i_worker)
 {
     const propose_call *c = context;
     const ae_propose *a = c->args;
-    const uint32_t r = c->first + item;
+    const uint32_t r = c->left[c->first + item];
     (void)i_worker;
     ae_draw_host_propose(&a->rows[r], c->rows + (size_t)item * a->n_logits, a->n_logits, c->map, &c->out[r]);
 }
 
-static bool propose_all(ae_stream *s, propose_call *c)
+/* What the device searches for all rows: as much as the row needs that looks furthest. */
+static void plan_search(propose_call *c, size_t at)
 {
     const ae_propose *a = c->args;
-    const size_t row_bytes = (size_t)a->n_logits * sizeof(float), map_bytes = a->map ? a->n_logits * sizeof(int32_t) : 0;
-    const size_t rows_at = part_bytes(map_bytes / sizeof(int32_t));
-    const uint32_t n_room = make_room(s, rows_at, row_bytes, a->n_rows);
-    if (!n_room || !fetch(s, 0, a->map, map_bytes)) return false;
-    c->map = a->map ? (const int32_t *)(const void *)s->landing : NULL;
-    c->rows = (const float *)(const void *)(s->landing + rows_at);
-    for (c->first = 0; c->first < a->n_rows; c->first += n_room) {
-        const uint32_t left = a->n_rows - c->first, n = left < n_room ? left : n_room;
-        for (uint32_t i = 0; i < n; i++)
-            if (!fetch(s, rows_at + i * row_bytes, a->logits + (size_t)a->rows[c->first + i].output * a->n_logits, row_bytes))
-                return false;
-        if (!ae_gpu_wait(s, "a proposal")) return false;
-        ae_pool_run(s->options.pool, propose_item, c, n);
+    c->search = (ae_gpu_search){.logits = a->logits, .n_logits = a->n_logits, .rows = c->found, .n_rows = a->n_rows, .k = 1,
+                                .at = at};
+    for (uint32_t r = 0; r < a->n_rows; r++) {
+        bool needs_total;
+        const uint32_t reach = ae_sampler_propose_reach(a->rows[r].sampler, wanted(&a->rows[r]), &needs_total);
+        if (reach > c->search.k) c->search.k = reach;
+        c->search.totals |= needs_total;
+        c->found[r] = a->rows[r].output;
+    }
+}
+
+/* Fetches the rows that are left, as many at once as there is room for, and proposes after them. */
+static bool propose_left(propose_call *c, uint32_t n_room)
+{
+    const ae_propose *a = c->args;
+    const size_t row_bytes = (size_t)a->n_logits * sizeof(float), at = c->search.at;
+    c->rows = (const float *)(const void *)(c->stream->landing + at);
+    for (c->first = 0; c->first < c->n_left; c->first += n_room) {
+        const uint32_t rest = c->n_left - c->first, n = rest < n_room ? rest : n_room;
+        for (uint32_t i = 0; i < n; i++) {
+            const size_t row = a->rows[c->left[c->first + i]].output;
+            if (!ae_gpu_fetch(c->stream, at + i * row_bytes, a->logits + row * a->n_logits, row_bytes)) return false;
+        }
+        if (!ae_gpu_wait(c->stream, "a proposal")) return false;
+        ae_pool_run(c->stream->options.pool, propose_item, c, n);
     }
     return true;
 }
 
+static bool propose_all(propose_call *c)
+{
+    const ae_propose *a = c->args;
+    ae_stream *s = c->stream;
+    const size_t map_bytes = a->map ? a->n_logits * sizeof(int32_t) : 0, row_bytes = (size_t)a->n_logits * sizeof(float);
+    const uint32_t n_room = rows_at_once(row_bytes, a->n_rows);
+    plan_search(c, part_bytes(map_bytes / sizeof(int32_t)));
+    if (!ae_gpu_land(s, c->search.at + larger(n_room * row_bytes, ae_gpu_search_bytes(&c->search))) ||
+        !ae_gpu_fetch(s, 0, a->map, map_bytes))
+        return false;
+    c->map = a->map ? (const int32_t *)(const void *)s->landing : NULL;
+    const bool searched = !s->rows_to_host && ae_gpu_search_run(s, &c->search);
+    if (searched) {
+        if (!ae_gpu_wait(s, "a proposal")) return false;
+        ae_pool_run(s->options.pool, propose_found, c, a->n_rows);
+    }
+    for (uint32_t r = 0; r < a->n_rows; r++)
+        if (!searched || c->whole[r]) c->left[c->n_left++] = r;
+    return propose_left(c, n_room);
+}
+
 void ae_gpu_propose(ae_stream *stream, const ae_propose *args)
 {
-    if (!args->n_rows || !ae_gpu_may_copy(stream, "a proposal")) return;
-    propose_call call = {.args = args, .out = ae_alloc(args->n_rows, sizeof(ae_proposal))};
-    if (!call.out)
-        ae_backend_note(&stream->fault, AERIE_ERROR_MEMORY, "not enough memory for %u proposals", args->n_rows);
-    else if (propose_all(stream, &call))
-        ae_gpu_publish(stream, args->out, call.out, args->n_rows * sizeof *call.out);
+    const size_t n = args->n_rows;
+    if (!n || !ae_gpu_may_copy(stream, "a proposal")) return;
+    propose_call call = {.stream = stream, .args = args, .out = ae_alloc(n, sizeof(ae_proposal) + 2 * sizeof(uint32_t) + 1)};
+    if (!call.out) {
+        ae_backend_note(&stream->fault, AERIE_ERROR_MEMORY, "not enough memory for %zu proposals", n);
+        return;
+    }
+    call.found = (uint32_t *)(call.out + n);
+    call.left = call.found + n;
+    call.whole = (uint8_t *)(call.left + n);
+    if (propose_all(&call)) ae_gpu_publish(stream, args->out, call.out, n * sizeof *call.out);
     ae_free(call.out);
 }

@@ -55,6 +55,9 @@ struct ae_stream {
         size_t n, capacity;
         uint64_t n_events;
     } results;
+    bool rows_to_host;       /* AERIE_GPU_DRAWS=0: draws fetch whole rows of logits */
+    uint8_t *best;           /* on the device: scratch of best.c, [best_bytes]; NULL before it is needed */
+    size_t best_bytes;
     uint8_t *memory;         /* on the device: scratch, one block, laid out by the functions below */
     size_t memory_bytes;
     ae_gpu_product_scratch product;
@@ -104,6 +107,8 @@ void ae_gpu_unlock(ae_stream *stream);
 bool ae_gpu_wait(ae_stream *stream, const char *what);
 /* Makes `landing` at least this large. A failure is noted. */
 bool ae_gpu_land(ae_stream *stream, size_t bytes);
+/* Queues the copy of n bytes into `landing` at offset `at`; they are there after a wait. A failure is noted. */
+bool ae_gpu_fetch(ae_stream *stream, size_t at, const void *device, size_t n);
 /* Uploads (host) results that the caller will probably download next. */
 void ae_gpu_publish(ae_stream *stream, void *device, const void *host, size_t n);
 /* Whether a copy between host and device may be made now: not in a recording, where this notes a failure. */

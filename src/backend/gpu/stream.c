@@ -111,6 +111,7 @@ void ae_gpu_stream_free(ae_stream *stream)
     ae_gpu_wait(stream, "closing a stream"); /* nothing may run on what is freed */
     ae_gpu_passes_free(stream);
     if (stream->memory) d->free(b->device, stream->memory);
+    if (stream->best) d->free(b->device, stream->best);
     if (stream->staging) d->free_pinned(b->device, stream->staging);
     if (stream->landing) d->free_pinned(b->device, stream->landing);
     give_marks(stream);
@@ -147,6 +148,8 @@ aerie_status ae_gpu_stream_create(ae_backend *backend, const ae_stream_options *
     if (!s) return ae_fail_memory(error, "a stream", sizeof *s);
     s->backend = ae_gpu(backend);
     s->options = *options;
+    const char *draws = getenv("AERIE_GPU_DRAWS");
+    s->rows_to_host = draws && !strcmp(draws, "0");
     aerie_status status = take_marks(s, error);
     if (status == AERIE_OK) status = create_scratch(s, error);
     s->options.state = NULL; /* lent for the call */
@@ -230,15 +233,22 @@ bool ae_gpu_land(ae_stream *stream, size_t bytes)
     return true;
 }
 
+bool ae_gpu_fetch(ae_stream *stream, size_t at, const void *device, size_t n)
+{
+    ae_gpu_backend *b = stream->backend;
+    aerie_error error = {0};
+    if (!n) return true;
+    ae_gpu_lock(stream);
+    const aerie_status status = b->driver->copy_out(b->device, stream->landing + at, device, n, &error);
+    ae_gpu_unlock(stream);
+    if (status != AERIE_OK) ae_gpu_note(stream, status, "a download", &error);
+    return status == AERIE_OK;
+}
+
 static bool download_piece(ae_stream *s, uint8_t *host, const uint8_t *device, size_t n)
 {
-    ae_gpu_backend *b = s->backend;
-    aerie_error error = {0};
-    ae_gpu_lock(s);
-    const aerie_status status = b->driver->copy_out(b->device, s->landing, device, n, &error);
-    ae_gpu_unlock(s);
-    if (status != AERIE_OK) ae_gpu_note(s, status, "a download", &error);
-    if (!ae_gpu_wait(s, "a download") || status != AERIE_OK) return false;
+    const bool queued = ae_gpu_fetch(s, 0, device, n);
+    if (!ae_gpu_wait(s, "a download") || !queued) return false;
     memcpy(host, s->landing, n);
     return true;
 }

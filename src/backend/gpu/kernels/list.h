@@ -7,6 +7,7 @@
 #define AE_BACKEND_GPU_KERNELS_LIST_H
 
 #include "backend/gpu/kernels/args_attention.h"
+#include "backend/gpu/kernels/args_draw.h"
 #include "backend/gpu/kernels/args_mma.h"
 #include "backend/gpu/kernels/args_moe.h"
 #include "backend/gpu/kernels/args_product.h"
@@ -20,7 +21,8 @@
     AE_GPU_KERNELS_MOE(X) \
     AE_GPU_KERNELS_ROWS(X) \
     AE_GPU_KERNELS_ATTENTION(X) \
-    AE_GPU_KERNELS_STATE(X)
+    AE_GPU_KERNELS_STATE(X) \
+    AE_GPU_KERNELS_DRAW(X)
 
 typedef enum ae_gpu_kernel {
 #define AE_GPU_KERNEL_ID(name, args, threads) AE_GPU_##name,
