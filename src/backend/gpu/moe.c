@@ -71,7 +71,7 @@ static bool fill_job(const stack *s, uint32_t first, uint32_t n, ae_gpu_expert_j
 
 static void launch(ae_stream *stream, const ae_moe *a, ae_gpu_form form, ae_gpu_expert_args *args)
 {
-    const ae_gpu_form_kernel k = ae_gpu_kernel_of(form);
+    const ae_gpu_form_kernel k = ae_gpu_experts_kernel(form);
     const size_t n_pairs = (size_t)a->n_rows * a->routing.n_used;
     const uint32_t n_active = n_pairs < a->routing.n_experts ? (uint32_t)n_pairs : a->routing.n_experts;
     uint32_t n_blocks = 0;
@@ -79,7 +79,7 @@ static void launch(ae_stream *stream, const ae_moe *a, ae_gpu_form form, ae_gpu_
         args->job[i].first_block = n_blocks;
         n_blocks += ceil_div(args->job[i].n_out, k.n_out);
     }
-    ae_gpu_launch(stream, k.experts, n_blocks, ceil_div(a->n_rows, k.n_rows), n_active, k.n_shared, args);
+    ae_gpu_launch(stream, k.kernel, n_blocks, ceil_div(a->n_rows, k.n_rows), n_active, k.n_shared, args);
 }
 
 /* Multiplies the slots' rows by two stacks, of which the first may be empty. */

@@ -76,25 +76,41 @@ static bool reads_in_place(const ae_matmul *a, uint32_t n_in)
 
 /* ---- Multiplying -------------------------------------------------------------------------------- */
 
-ae_gpu_form_kernel ae_gpu_kernel_of(ae_gpu_form form)
+/* Kernels by form: products, products of experts, chain steps of 1024 k in shared memory (integers), bytes of an element. */
+static const struct {
+    ae_gpu_kernel product, experts, wide, narrow;
+    uint32_t n_pairs, size;
+} kernels[AE_GPU_FORM_MMA] = {
+#define INTEGER(name, n_pairs) {AE_GPU_product_##name, AE_GPU_experts_##name, 0, 0, n_pairs, 0}
+#define FLOAT(name, size) \
+    {AE_GPU_product_##name, AE_GPU_experts_##name, AE_GPU_product_##name##_wide, AE_GPU_product_##name##_narrow, 0, size}
+    [AE_GPU_FORM_32] = INTEGER(32, 32),
+    [AE_GPU_FORM_32_MIN] = INTEGER(32_min, 64),
+    [AE_GPU_FORM_32_TWO] = INTEGER(32_two, 64),
+    [AE_GPU_FORM_256] = INTEGER(256, 4),
+    [AE_GPU_FORM_256_MIN] = INTEGER(256_min, 8),
+    [AE_GPU_FORM_F32] = FLOAT(f32, 4),
+    [AE_GPU_FORM_F16] = FLOAT(f16, 2),
+    [AE_GPU_FORM_BF16] = FLOAT(bf16, 2),
+#undef INTEGER
+#undef FLOAT
+};
+
+static ae_gpu_form_kernel float_kernel(ae_gpu_form form, ae_gpu_kernel kernel, int shape)
 {
-    ae_gpu_form_kernel k = {.n_out = AE_GPU_PRODUCT_OUT, .n_rows = AE_GPU_PRODUCT_ROWS, .times_wide = 1};
-#define KERNEL(name) k.product = k.wide = AE_GPU_product_##name, k.experts = AE_GPU_experts_##name
-    switch (form) {
-    case AE_GPU_FORM_32: KERNEL(32), k.n_shared = AE_GPU_PRODUCT_SHARED(32); return k;
-    case AE_GPU_FORM_32_MIN: KERNEL(32_min), k.n_shared = AE_GPU_PRODUCT_SHARED(64); return k;
-    case AE_GPU_FORM_32_TWO: KERNEL(32_two), k.n_shared = AE_GPU_PRODUCT_SHARED(64); return k;
-    case AE_GPU_FORM_256: KERNEL(256), k.n_shared = AE_GPU_PRODUCT_SHARED(4); return k;
-    case AE_GPU_FORM_256_MIN: KERNEL(256_min), k.n_shared = AE_GPU_PRODUCT_SHARED(8); return k;
-    case AE_GPU_FORM_F32: KERNEL(f32), k.wide = AE_GPU_product_f32_wide; break;
-    case AE_GPU_FORM_F16: KERNEL(f16), k.wide = AE_GPU_product_f16_wide; break;
-    default: KERNEL(bf16), k.wide = AE_GPU_product_bf16_wide; break;
-    }
-#undef KERNEL
-    const uint32_t size = form == AE_GPU_FORM_F32 ? 4 : 2;
-    k.n_out = AE_GPU_FLOAT_OUT, k.n_rows = AE_GPU_FLOAT_ROWS, k.times_wide = AE_GPU_FLOAT_WIDE;
-    k.n_shared = AE_GPU_FLOAT_SHARED(1, size), k.n_shared_wide = AE_GPU_FLOAT_SHARED(AE_GPU_FLOAT_WIDE, size);
-    return k;
+    return (ae_gpu_form_kernel){kernel, (uint32_t)AE_GPU_FLOAT_OUT(shape), AE_GPU_FLOAT_ROWS,
+                                (uint32_t)AE_GPU_FLOAT_SHARED(shape, kernels[form].size)};
+}
+
+static ae_gpu_form_kernel plain_kernel(ae_gpu_form form, ae_gpu_kernel kernel)
+{
+    if (kernels[form].size) return float_kernel(form, kernel, AE_GPU_PLAIN);
+    return (ae_gpu_form_kernel){kernel, AE_GPU_PRODUCT_OUT, AE_GPU_PRODUCT_ROWS, AE_GPU_PRODUCT_SHARED(kernels[form].n_pairs)};
+}
+
+ae_gpu_form_kernel ae_gpu_experts_kernel(ae_gpu_form form)
+{
+    return plain_kernel(form, kernels[form].experts);
 }
 
 static ae_gpu_job job_of(const ae_weight *w, const struct ae_matmul_out *out, uint32_t first_row, uint32_t n_rows)
@@ -115,18 +131,27 @@ static uint32_t place_jobs(ae_gpu_product_args *args, uint32_t n_out)
     return n_blocks;
 }
 
+/* The kernel for the jobs: with many rows, large blocks, if all multiprocessors get two; with one row, small ones, unless they
+ * get enough of the larger. */
+static ae_gpu_form_kernel kernel_of(const ae_gpu_facts *facts, ae_gpu_form form, ae_gpu_product_args *args)
+{
+    const uint32_t n_rows = args->job[0].n_rows, n_heads = args->n_heads ? args->n_heads : 1;
+    const ae_gpu_form_kernel plain = plain_kernel(form, kernels[form].product);
+    if (!kernels[form].size) return plain;
+    const ae_gpu_form_kernel wide = float_kernel(form, kernels[form].wide, AE_GPU_WIDE);
+    const size_t n_wide = (size_t)place_jobs(args, wide.n_out) * ceil_div(n_rows, wide.n_rows) * n_heads;
+    if (n_rows > wide.n_rows && n_wide >= 2 * facts->n_multiprocessors && wide.n_shared <= facts->max_shared_bytes) return wide;
+    if (n_rows == 1 && (size_t)place_jobs(args, plain.n_out) * n_heads < 2 * facts->n_multiprocessors)
+        return float_kernel(form, kernels[form].narrow, AE_GPU_NARROW);
+    return plain;
+}
+
 /* Launches the jobs that are in args, all of one generic form and one number of rows. */
 static void launch(ae_stream *stream, ae_gpu_form form, ae_gpu_product_args *args)
 {
-    const ae_gpu_form_kernel k = ae_gpu_kernel_of(form);
-    const uint32_t n_row_blocks = ceil_div(args->job[0].n_rows, k.n_rows), n_heads = args->n_heads ? args->n_heads : 1;
-    const uint32_t enough = 2 * stream->backend->facts.n_multiprocessors;
-    const size_t n_wide = (size_t)place_jobs(args, k.n_out * k.times_wide) * n_row_blocks * n_heads;
-    const bool wide = k.times_wide > 1 && n_row_blocks > 1 && n_wide >= enough &&
-                      k.n_shared_wide <= stream->backend->facts.max_shared_bytes;
-    const uint32_t n_blocks = place_jobs(args, wide ? k.n_out * k.times_wide : k.n_out);
-    ae_gpu_launch(stream, wide ? k.wide : k.product, n_blocks, n_row_blocks, n_heads, wide ? k.n_shared_wide : k.n_shared,
-                  args);
+    const ae_gpu_form_kernel k = kernel_of(&stream->backend->facts, form, args);
+    ae_gpu_launch(stream, k.kernel, place_jobs(args, k.n_out), ceil_div(args->job[0].n_rows, k.n_rows),
+                  args->n_heads ? args->n_heads : 1, k.n_shared, args);
 }
 
 /* Launches the products of all weights of a form. */

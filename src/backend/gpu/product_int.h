@@ -34,15 +34,15 @@ uint32_t ae_gpu_wants(const ae_matmul *args);
 /* Multiplies prepared rows by all weights of args; of args, only n_rows and the weights are read. */
 void ae_gpu_multiply(ae_stream *stream, const ae_matmul *args, const ae_gpu_rows *rows);
 
-/* The kernels of a generic form. */
+/* A kernel that multiplies, and what a block of it does. */
 typedef struct ae_gpu_form_kernel {
-    ae_gpu_kernel product, experts;
-    ae_gpu_kernel wide;     /* for many rows: blocks of times_wide as many outputs */
+    ae_gpu_kernel kernel;
     uint32_t n_out, n_rows; /* of a block */
-    uint32_t times_wide, n_shared, n_shared_wide;
+    uint32_t n_shared;
 } ae_gpu_form_kernel;
 
-ae_gpu_form_kernel ae_gpu_kernel_of(ae_gpu_form form);
+/* The kernel for experts of a generic form. */
+ae_gpu_form_kernel ae_gpu_experts_kernel(ae_gpu_form form);
 
 /* moe.c */
 void ae_gpu_moe_layout(ae_layout *layout, const ae_stream_options *options, ae_gpu_product_scratch *scratch);

@@ -133,15 +133,20 @@ typedef struct ae_gpu_expert_args {
 #define AE_GPU_PRODUCT_THREADS 128
 #define AE_GPU_PRODUCT_OUT 16       /* outputs of a block, integer weights */
 #define AE_GPU_PRODUCT_ROWS 32      /* rows of a block, likewise */
-#define AE_GPU_FLOAT_OUT 32         /* outputs of a block, float weights */
+
+/* Float weights. The shapes of a block: PLAIN, WIDE for many rows, NARROW for one row and few outputs. */
+#define AE_GPU_PLAIN 0
+#define AE_GPU_WIDE 1
+#define AE_GPU_NARROW 2
+#define AE_GPU_WIDE_TIMES 4 /* outputs of a lane */
 #define AE_GPU_FLOAT_ROWS 8
-#define AE_GPU_FLOAT_STAGE 256      /* bytes of each row of weights in a stage */
-#define AE_GPU_FLOAT_WIDE 4         /* times as many outputs has a block of the kernels for many rows */
-#define AE_GPU_FLOAT_STAGES(times) ((times) > 1 ? 3 : 4)
-#define AE_GPU_FLOAT_PITCH(size) (AE_GPU_FLOAT_STAGE + ((size) > 2 ? 64u : 32u)) /* from row to row of a stage */
-/* Shared bytes of a block of `times` AE_GPU_FLOAT_OUT outputs of `size` bytes an element. */
-#define AE_GPU_FLOAT_SHARED(times, size) \
-    (AE_GPU_FLOAT_STAGES(times) * (times) * AE_GPU_FLOAT_OUT * AE_GPU_FLOAT_PITCH(size))
+#define AE_GPU_FLOAT_THREADS(shape) ((shape) == AE_GPU_NARROW ? 32 : 128)
+#define AE_GPU_FLOAT_OUT(shape) ((shape) == AE_GPU_NARROW ? 8 : (shape) == AE_GPU_WIDE ? 32 * AE_GPU_WIDE_TIMES : 32)
+#define AE_GPU_FLOAT_STAGE(shape) ((shape) == AE_GPU_NARROW ? 1024 : 256) /* bytes of each row of weights in a stage */
+#define AE_GPU_FLOAT_STAGES(shape) ((shape) == AE_GPU_WIDE ? 3 : 4)
+#define AE_GPU_FLOAT_PITCH(shape, size) (AE_GPU_FLOAT_STAGE(shape) + ((size) > 2 ? 64u : 32u)) /* of rows in a stage */
+#define AE_GPU_FLOAT_SHARED(shape, size) \
+    (AE_GPU_FLOAT_STAGES(shape) * AE_GPU_FLOAT_OUT(shape) * AE_GPU_FLOAT_PITCH(shape, size))
 /* Shared bytes of a block; n_pairs: chain steps of 1024 k. */
 #define AE_GPU_PRODUCT_SHARED(n_pairs) (4u * (n_pairs) * 33u * 8u)
 
@@ -172,9 +177,12 @@ typedef struct ae_gpu_lookup_args {
     X(product_f32, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
     X(product_f16, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
     X(product_bf16, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
-    X(product_f32_wide, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
-    X(product_f16_wide, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
-    X(product_bf16_wide, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
+    X(product_f32_wide, ae_gpu_product_args, AE_GPU_FLOAT_THREADS(AE_GPU_WIDE)) \
+    X(product_f32_narrow, ae_gpu_product_args, AE_GPU_FLOAT_THREADS(AE_GPU_NARROW)) \
+    X(product_f16_wide, ae_gpu_product_args, AE_GPU_FLOAT_THREADS(AE_GPU_WIDE)) \
+    X(product_f16_narrow, ae_gpu_product_args, AE_GPU_FLOAT_THREADS(AE_GPU_NARROW)) \
+    X(product_bf16_wide, ae_gpu_product_args, AE_GPU_FLOAT_THREADS(AE_GPU_WIDE)) \
+    X(product_bf16_narrow, ae_gpu_product_args, AE_GPU_FLOAT_THREADS(AE_GPU_NARROW)) \
     X(experts_32, ae_gpu_expert_args, AE_GPU_PRODUCT_THREADS) \
     X(experts_32_min, ae_gpu_expert_args, AE_GPU_PRODUCT_THREADS) \
     X(experts_32_two, ae_gpu_expert_args, AE_GPU_PRODUCT_THREADS) \

@@ -16,7 +16,7 @@
 AE_DEV float load_f(const uint8_t *p) { return AE_LOAD_SHARED(float, p); }
 AE_DEV void store_f(uint8_t *p, float v) { AE_STORE_SHARED(float, p, v); }
 AE_DEV bool is_chosen(const uint8_t *s, uint32_t e) { return AE_LOAD_SHARED(uint8_t, s + CHOSEN_AT(e)); }
-AE_DEV void mark(uint8_t *s, uint32_t e, bool chosen) { AE_STORE_SHARED(uint8_t, s + CHOSEN_AT(e), static_cast<uint8_t>(chosen)); }
+AE_DEV void mark(uint8_t *s, uint32_t e, uint8_t chosen) { AE_STORE_SHARED(uint8_t, s + CHOSEN_AT(e), chosen); }
 
 /* ae_sum16 of chains in lanes 0 to 15; all lanes get it. */
 AE_DEV float sum_16(float a)
@@ -76,7 +76,7 @@ AE_DEV bool beats(float v, uint32_t i, float w, uint32_t j)
 AE_DEV void choose(uint8_t *s, uint32_t score, uint32_t n, uint32_t n_used)
 {
     const uint32_t lane = ae_thread() % 32;
-    for (uint32_t e = lane; e < n; e += 32) mark(s, e, false);
+    for (uint32_t e = lane; e < n; e += 32) mark(s, e, 0);
     for (uint32_t i = 0; i < n_used; i++) {
         float best = 0;
         uint32_t id = n;
@@ -90,7 +90,7 @@ AE_DEV void choose(uint8_t *s, uint32_t score, uint32_t n, uint32_t n_used)
             const uint32_t e = ae_shfl_xor(id, step);
             if (e < n && (id == n || beats(v, e, best, id))) best = v, id = e;
         }
-        if (id % 32 == lane) mark(s, id, true); /* read by this lane alone until all are chosen */
+        if (id % 32 == lane) mark(s, id, 1); /* read by this lane alone until all are chosen */
         if (lane == 0) AE_STORE_SHARED(uint32_t, s + LIST_AT(i), id);
     }
     ae_sync_warp();

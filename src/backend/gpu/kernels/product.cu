@@ -1,7 +1,7 @@
 /* product.cu - products by generic weights: every quantized type as int8 codes, and floats (args_product.h has the layouts).
  *
- * Integer weights: a warp has four outputs and walks k in steps of 1024; lane u has unit u (32 k) of the step. For eight rows at
- * a time the lanes compute integer sums and leave what the chains need in shared memory, a pair (a, b) for each step
+ * Integer weights: a warp has four outputs and walks k in steps of 1024; lane u has unit u (32 k) of the step. For eight rows
+ * at a time the lanes compute integer sums and leave what the chains need in shared memory, a pair (a, b) for each step
  * acc = fma(a, b, acc); then lane 8 * o + r walks the pairs of output o and row r in ascending k. So the chain is never split,
  * and everything else is.
  * Float weights: four lanes have an output (or four outputs, where there are many rows), lane q the chains 4q to 4q + 3 of
@@ -271,7 +271,7 @@ template <int form> AE_DEV void pairs_256(const ae_gpu_rows &rows, const planes 
 template <int form> AE_DEV void product(const ae_gpu_rows &rows, const place &at, uint8_t *shared)
 {
     const bool wide = form >= AE_GPU_FORM_256;
-    const uint32_t steps = form == AE_GPU_FORM_32 ? 32 : form == AE_GPU_FORM_256 ? 4 : wide ? 8 : 64; /* chain steps of a STEP */
+    const uint32_t steps = form == AE_GPU_FORM_32 ? 32 : form == AE_GPU_FORM_256 ? 4 : wide ? 8 : 64; /* of a chain, in a STEP */
     const uint32_t lane = ae_thread() % 32, out = at.out + ae_thread() / 32 * OUTS, n_in = rows.n_in;
     const uint32_t n_groups = ae_min((at.n_rows - at.row + AE_GPU_TILE - 1) / AE_GPU_TILE,
                                      static_cast<uint32_t>(AE_GPU_PRODUCT_ROWS / AE_GPU_TILE));
@@ -329,11 +329,17 @@ INTEGER_KERNELS(256_min, AE_GPU_FORM_256_MIN)
 
 /* ---- Float weights ------------------------------------------------------------------------------ */
 
-/* A stage has STAGE_BYTES of each row; rows are so far apart in shared memory that lanes read different banks. */
-#define STAGE_BYTES AE_GPU_FLOAT_STAGE
-
-template <int form> AE_DEV uint32_t size_of(void) { return form == AE_GPU_FORM_F32 ? 4 : 2; }
-template <int form> AE_DEV uint32_t pitch_of(void) { return AE_GPU_FLOAT_PITCH(size_of<form>()); }
+/* How a block works: its warps have eight rows of outputs each, `outs` times. A stage holds `bytes` of each row of weights, and
+ * there are `deep` stages. Rows are so far apart in shared memory that lanes read different banks. */
+template <int form, int shape> struct float_shape {
+    static constexpr uint32_t size = form == AE_GPU_FORM_F32 ? 4 : 2;
+    static constexpr uint32_t outs = shape == AE_GPU_WIDE ? AE_GPU_WIDE_TIMES : 1;
+    static constexpr uint32_t rows = AE_GPU_FLOAT_OUT(shape) / outs; /* of outputs, at a time */
+    static constexpr uint32_t threads = AE_GPU_FLOAT_THREADS(shape);
+    static constexpr uint32_t bytes = AE_GPU_FLOAT_STAGE(shape);
+    static constexpr uint32_t pitch = AE_GPU_FLOAT_PITCH(shape, size);
+    static constexpr uint32_t deep = AE_GPU_FLOAT_STAGES(shape);
+};
 
 /* Four weights. */
 template <int form> AE_DEV float4 load_weights(const uint8_t *p)
@@ -374,84 +380,89 @@ AE_DEV float sum_16(float *acc)
 }
 
 /* Starts the copy of stage i of the block's rows of weights. */
-template <int form, int outs> AE_DEV void start_stage(const place &at, size_t row_bytes, uint32_t i, uint8_t *shared)
+template <class shape> AE_DEV void start_stage(const place &at, size_t row_bytes, uint32_t i, uint8_t *shared)
 {
-    const size_t from = static_cast<size_t>(i) * STAGE_BYTES + ae_thread() % (STAGE_BYTES / 16) * 16;
-    uint8_t *to = shared + i % AE_GPU_FLOAT_STAGES(outs) * (AE_GPU_FLOAT_OUT * outs * pitch_of<form>()) + ae_thread() % (STAGE_BYTES / 16) * 16;
-    const uint32_t rows = AE_GPU_PRODUCT_THREADS / (STAGE_BYTES / 16);
+    constexpr uint32_t parts = shape::bytes / 16, rows = shape::threads / parts ? shape::threads / parts : 1;
+    uint8_t *stage = shared + i % shape::deep * (shape::rows * shape::outs * shape::pitch);
     AE_UNROLL
-    for (uint32_t r = 0; r < AE_GPU_FLOAT_OUT * outs; r += rows) {
-        const uint32_t row = r + ae_thread() / (STAGE_BYTES / 16), out = at.out + row;
-        if (from < row_bytes && out < at.n_out) ae_copy16(to + row * pitch_of<form>(), at.weight + out * row_bytes + from);
-    }
+    for (uint32_t r = 0; r < shape::rows * shape::outs; r += rows)
+        AE_UNROLL
+        for (uint32_t p = 0; p < parts; p += shape::threads) {
+            const uint32_t row = r + ae_thread() / parts, out = at.out + row, part = (p + ae_thread() % parts) * 16;
+            const size_t from = static_cast<size_t>(i) * shape::bytes + part;
+            if (from >= row_bytes || out >= at.n_out) continue;
+            ae_copy16(stage + row * shape::pitch + part, at.weight + out * row_bytes + from);
+        }
     ae_copy_commit();
 }
 
 /* The columns [k, k + 16) of a stage: `w` are the lane's four weights of the first of its outputs. */
-template <int form, int outs> AE_DEV void step_16(float (*acc)[AE_GPU_FLOAT_ROWS][4], const uint8_t *w, const float *x,
-                                                  size_t x_stride, uint32_t n_rows, uint32_t n)
+template <int form, class shape> AE_DEV void step_16(float (*acc)[AE_GPU_FLOAT_ROWS][4], const uint8_t *w, const float *x,
+                                                     size_t x_stride, uint32_t n_rows, uint32_t n)
 {
-    float4 v[outs];
+    float4 v[shape::outs];
     AE_UNROLL
-    for (uint32_t o = 0; o < outs; o++) v[o] = load_weights<form>(w + o * (AE_GPU_FLOAT_OUT * pitch_of<form>()));
+    for (uint32_t o = 0; o < shape::outs; o++) v[o] = load_weights<form>(w + o * (shape::rows * shape::pitch));
     AE_UNROLL
     for (uint32_t r = 0; r < AE_GPU_FLOAT_ROWS; r++) {
         if (r >= n_rows) break;
         const float4 xr = load_x(x + r * x_stride);
         AE_UNROLL
-        for (uint32_t o = 0; o < outs; o++) chain_step(acc[o][r], v[o], xr, n);
+        for (uint32_t o = 0; o < shape::outs; o++) chain_step(acc[o][r], v[o], xr, n);
     }
 }
 
-template <int form, int outs> AE_DEV void product_float(const ae_gpu_rows &rows, const place &at, uint8_t *shared)
+template <int form, int kind> AE_DEV void product_float(const ae_gpu_rows &rows, const place &at, uint8_t *shared)
 {
+    typedef float_shape<form, kind> shape;
     const uint32_t quarter = ae_thread() % 4, out = ae_thread() / 4, n = at.n_rows - at.row, n_in = rows.n_in;
-    const uint32_t columns = STAGE_BYTES / size_of<form>(), n_stages = (n_in + columns - 1) / columns;
-    const size_t row_bytes = static_cast<size_t>((n_in + 15) / 16 * 16) * size_of<form>();
+    constexpr uint32_t columns = shape::bytes / shape::size;
+    const uint32_t n_stages = (n_in + columns - 1) / columns;
+    const size_t row_bytes = static_cast<size_t>((n_in + 15) / 16 * 16) * shape::size;
     const float *x = rows.x + static_cast<size_t>(at.first_row + at.row) * rows.x_stride + quarter * 4;
-    float acc[outs][AE_GPU_FLOAT_ROWS][4] = {};
-    for (uint32_t i = 0; i + 1 < AE_GPU_FLOAT_STAGES(outs); i++) start_stage<form, outs>(at, row_bytes, i, shared);
+    float acc[shape::outs][AE_GPU_FLOAT_ROWS][4] = {};
+    for (uint32_t i = 0; i + 1 < shape::deep; i++) start_stage<shape>(at, row_bytes, i, shared);
     AE_NO_UNROLL
     for (uint32_t i = 0; i < n_stages; i++) {
-        ae_copy_wait<AE_GPU_FLOAT_STAGES(outs) - 2>();
+        ae_copy_wait<shape::deep - 2>();
         ae_sync();
-        start_stage<form, outs>(at, row_bytes, i + AE_GPU_FLOAT_STAGES(outs) - 1, shared);
-        const uint8_t *w = shared + (i % AE_GPU_FLOAT_STAGES(outs) * (AE_GPU_FLOAT_OUT * outs) + out) * pitch_of<form>() +
-                           quarter * 4 * size_of<form>();
+        start_stage<shape>(at, row_bytes, i + shape::deep - 1, shared);
+        const uint8_t *w = shared + (i % shape::deep * (shape::rows * shape::outs) + out) * shape::pitch +
+                           quarter * 4 * shape::size;
         const uint32_t k = i * columns, full = ae_min(columns, n_in - k) / 16 * 16;
         UNROLL_STEPS
         for (uint32_t c = 0; c < full; c += 16)
-            step_16<form, outs>(acc, w + c * size_of<form>(), x + k + c, rows.x_stride, n, 4);
+            step_16<form, shape>(acc, w + c * shape::size, x + k + c, rows.x_stride, n, 4);
         const uint32_t last = k + full + quarter * 4; /* of the row's end, where it is no multiple of 16 */
         if (full < columns && last < n_in)
-            step_16<form, outs>(acc, w + full * size_of<form>(), x + k + full, rows.x_stride, n, ae_min(n_in - last, 4u));
+            step_16<form, shape>(acc, w + full * shape::size, x + k + full, rows.x_stride, n, ae_min(n_in - last, 4u));
     }
     ae_copy_wait<0>();
     AE_UNROLL
-    for (uint32_t o = 0; o < outs; o++)
+    for (uint32_t o = 0; o < shape::outs; o++)
         AE_UNROLL
         for (uint32_t r = 0; r < AE_GPU_FLOAT_ROWS; r++) {
             const float sum = sum_16(acc[o][r]);
-            if (quarter == r % 4) store(at, at.row + r, at.out + o * AE_GPU_FLOAT_OUT + out, sum);
+            if (quarter == r % 4) store(at, at.row + r, at.out + o * shape::rows + out, sum);
         }
 }
 
+#define FLOAT_KERNEL(name, form, shape) \
+    AE_KERNEL(name, ae_gpu_product_args, AE_GPU_FLOAT_THREADS(shape)) \
+    { \
+        AE_SHARED(shared); \
+        product_float<form, shape>(a.rows, place_of(a, AE_GPU_FLOAT_OUT(shape), AE_GPU_FLOAT_ROWS), shared); \
+    }
+
 #define FLOAT_KERNELS(name, form) \
-    AE_KERNEL(product_##name, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
-    { \
-        AE_SHARED(shared); \
-        product_float<form, 1>(a.rows, place_of(a, AE_GPU_FLOAT_OUT, AE_GPU_FLOAT_ROWS), shared); \
-    } \
-    AE_KERNEL(product_##name##_wide, ae_gpu_product_args, AE_GPU_PRODUCT_THREADS) \
-    { \
-        AE_SHARED(shared); \
-        product_float<form, AE_GPU_FLOAT_WIDE>(a.rows, place_of(a, AE_GPU_FLOAT_OUT * AE_GPU_FLOAT_WIDE, AE_GPU_FLOAT_ROWS), shared); \
-    } \
+    FLOAT_KERNEL(product_##name, form, AE_GPU_PLAIN) \
+    FLOAT_KERNEL(product_##name##_wide, form, AE_GPU_WIDE) \
+    FLOAT_KERNEL(product_##name##_narrow, form, AE_GPU_NARROW) \
     AE_KERNEL(experts_##name, ae_gpu_expert_args, AE_GPU_PRODUCT_THREADS) \
     { \
         AE_SHARED(shared); \
-        const place at = place_of(a, AE_GPU_FLOAT_OUT, AE_GPU_FLOAT_ROWS); \
-        if (at.n_rows) product_float<form, 1>(a.rows, at, shared); \
+        const place at = place_of(a, AE_GPU_FLOAT_OUT(AE_GPU_PLAIN), AE_GPU_FLOAT_ROWS); \
+        if (at.n_rows) product_float<form, AE_GPU_PLAIN>(a.rows, at, shared); \
     }
 
 FLOAT_KERNELS(f32, AE_GPU_FORM_F32)
