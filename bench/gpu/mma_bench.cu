@@ -498,10 +498,10 @@ static void add_listed(std::vector<variant> &all)
     OTHER(NAME, 1, 8, 8, 2) OTHER(NAME, 1, 8, 8, 3) OTHER(NAME, 1, 8, 4, 2) OTHER(NAME, 1, 8, 4, 3) OTHER(NAME, 1, 8, 2, 3) \
     OTHER(NAME, 1, 8, 1, 3) OTHER(NAME, 1, 4, 8, 3) OTHER(NAME, 1, 4, 8, 5) OTHER(NAME, 1, 4, 4, 4) OTHER(NAME, 1, 4, 2, 4) \
     OTHER(NAME, 1, 4, 1, 4) OTHER(NAME, 2, 4, 8, 3) OTHER(NAME, 2, 4, 4, 3) OTHER(NAME, 2, 4, 2, 3) OTHER(NAME, 2, 4, 1, 3) \
-    OTHER(NAME, 2, 8, 8, 2) OTHER(NAME, 2, 8, 4, 2) OTHER(NAME, 2, 8, 4, 3) OTHER(NAME, 2, 8, 2, 2) OTHER(NAME, 2, 8, 1, 2) \
-    OTHER(NAME, 4, 2, 8, 3) OTHER(NAME, 4, 2, 4, 3) OTHER(NAME, 4, 2, 2, 3) OTHER(NAME, 4, 2, 1, 3) OTHER(NAME, 4, 4, 8, 2) \
-    OTHER(NAME, 4, 4, 4, 3) OTHER(NAME, 4, 4, 2, 3) OTHER(NAME, 4, 4, 1, 3) OTHER(NAME, 8, 2, 8, 2) OTHER(NAME, 8, 2, 4, 3) \
-    OTHER(NAME, 8, 2, 2, 3) OTHER(NAME, 8, 2, 1, 3)
+    OTHER(NAME, 2, 8, 8, 2) OTHER(NAME, 2, 8, 4, 2) OTHER(NAME, 2, 8, 4, 3) OTHER(NAME, 2, 8, 2, 2) OTHER(NAME, 2, 8, 1, 2) OTHER(NAME, 2, 8, 1, 3) \
+    OTHER(NAME, 4, 2, 8, 3) OTHER(NAME, 4, 2, 4, 3) OTHER(NAME, 4, 2, 2, 3) OTHER(NAME, 4, 4, 1, 3) OTHER(NAME, 4, 4, 8, 2) \
+    OTHER(NAME, 4, 4, 4, 3) OTHER(NAME, 4, 4, 2, 3) OTHER(NAME, 4, 8, 1, 2) OTHER(NAME, 4, 8, 1, 3) OTHER(NAME, 8, 2, 8, 2) OTHER(NAME, 8, 2, 4, 3) \
+    OTHER(NAME, 8, 2, 2, 3) OTHER(NAME, 8, 4, 1, 2) OTHER(NAME, 8, 4, 1, 3) OTHER(NAME, 8, 8, 1, 2)
 #define SWEEP_256(NAME) \
     OTHER(NAME, 1, 8, 8, 2) OTHER(NAME, 1, 8, 8, 3) OTHER(NAME, 1, 8, 4, 2) OTHER(NAME, 1, 8, 4, 3) OTHER(NAME, 1, 8, 2, 3) \
     OTHER(NAME, 1, 8, 1, 3) OTHER(NAME, 2, 8, 8, 2) OTHER(NAME, 2, 8, 4, 2) OTHER(NAME, 2, 8, 4, 3) OTHER(NAME, 2, 8, 2, 3) \
@@ -516,13 +516,13 @@ static void add_others(std::vector<variant> &all)
     SWEEP_256(Q6_K)
     OTHER(Q8_0, 1, 8, 8, 2) OTHER(Q8_0, 1, 8, 4, 2) OTHER(Q8_0, 1, 4, 8, 3) OTHER(Q8_0, 1, 4, 4, 3) OTHER(Q8_0, 1, 4, 2, 3)
     OTHER(Q8_0, 2, 4, 8, 2) OTHER(Q8_0, 2, 4, 4, 3) OTHER(Q8_0, 2, 4, 2, 3) OTHER(Q8_0, 2, 4, 1, 3) OTHER(Q8_0, 4, 2, 8, 3)
-    OTHER(Q8_0, 4, 2, 4, 3) OTHER(Q8_0, 4, 2, 2, 3) OTHER(Q8_0, 4, 2, 1, 3)
+    OTHER(Q8_0, 4, 2, 4, 3) OTHER(Q8_0, 4, 2, 2, 3) OTHER(Q8_0, 4, 4, 1, 3) OTHER(Q8_0, 8, 4, 1, 2) OTHER(Q8_0, 8, 4, 1, 3)
     OTHER(Q4_1, 1, 8, 8, 2) OTHER(Q4_1, 1, 4, 8, 3) OTHER(Q4_1, 1, 4, 4, 3) OTHER(Q4_1, 2, 4, 8, 2) OTHER(Q4_1, 2, 4, 2, 3)
     OTHER(Q4_1, 4, 2, 8, 3) OTHER(Q4_1, 4, 2, 4, 3) OTHER(Q4_1, 4, 2, 2, 3)
 #else
     OTHER(Q4_0, 1, 8, 8, 2) OTHER(Q4_0, 1, 8, 4, 3) OTHER(Q4_0, 1, 8, 1, 3) OTHER(Q4_0, 2, 4, 4, 3) OTHER(Q4_0, 2, 8, 4, 3)
-    OTHER(Q4_0, 2, 4, 8, 3) OTHER(Q4_0, 2, 4, 1, 3) OTHER(Q4_0, 4, 2, 8, 3) OTHER(Q4_0, 4, 4, 4, 3) OTHER(Q4_0, 4, 4, 1, 3)
-    OTHER(Q4_0, 8, 2, 4, 3) OTHER(Q4_0, 8, 2, 1, 3)
+    OTHER(Q4_0, 2, 4, 8, 3) OTHER(Q4_0, 2, 4, 1, 3) OTHER(Q4_0, 4, 2, 8, 3) OTHER(Q4_0, 4, 4, 4, 3) OTHER(Q4_0, 4, 8, 1, 3)
+    OTHER(Q4_0, 8, 2, 4, 3) OTHER(Q4_0, 8, 4, 1, 3)
 #endif
 }
 

@@ -106,7 +106,7 @@ typedef struct ae_mma_args {
 
 /* Shared bytes of a block, from the bytes of a run of a weight and of the same run of 8 rows. */
 #define AE_MMA_SHARED(w_bytes, x_bytes, c, team, stages) \
-    ((stages) * (AE_MMA_WARPS * (w_bytes) + (team) * (c) * (x_bytes)) + AE_MMA_WARPS * (c) * 512u)
+    ((stages) * (AE_MMA_WARPS * (w_bytes) + (team) * (c) * (x_bytes)) + ((team) > 1 ? AE_MMA_WARPS * (c) * 512u : 0u))
 
 #define AE_MMA_LIST(X, name) \
     X(mma_##name##_1, ae_mma_args, AE_MMA_THREADS) \

@@ -497,16 +497,23 @@ AE_DEV void ae_mma_setup(const ae_mma_args *a, uint8_t *shared, ae_mma_work<type
     }
 }
 
-template <int type, int C, int run, int S, int D>
-AE_DEV void ae_mma_integers(const ae_mma_work<type, C, run, S, D> *k, uint32_t i, ae_mma_sums<type, C, run> *sums)
+/* The integers of record n of the run in stage i, to the sums' record `to`. */
+template <int type, int C, int run, int S, int D, int kept>
+AE_DEV void ae_mma_integers(const ae_mma_work<type, C, run, S, D> *k, uint32_t i, int n, int to, ae_mma_sums<type, C, kept> *sums)
 {
     typedef ae_mma_work<type, C, run, S, D> work;
-    const uint8_t *w = k->w_at + i * work::w_bytes, *x = k->x_at + i * (C * work::x_bytes);
+    const uint8_t *w = k->w_at + i * work::w_bytes + n * work::form::record;
+    const uint8_t *x = k->x_at + i * (C * work::x_bytes) + n * work::form::row_record;
+    if constexpr (work::form::wide) ae_mma_unit<type, C, kept>(w, x, work::x_bytes, to, k->lane, sums);
+    else ae_mma_pair<type, C, kept>(w, x, work::x_bytes, to, k->lane, sums);
+}
+
+template <int C> AE_DEV void ae_mma_zero(bool when, float acc[C][4])
+{
     AE_UNROLL
-    for (int n = 0; n < work::records; n++, w += work::form::record, x += work::form::row_record) {
-        if constexpr (work::form::wide) ae_mma_unit<type, C, run>(w, x, work::x_bytes, n, k->lane, sums);
-        else ae_mma_pair<type, C, run>(w, x, work::x_bytes, n, k->lane, sums);
-    }
+    for (int c = 0; c < C; c++)
+        AE_UNROLL
+        for (int i = 0; i < 4; i++) acc[c][i] = when ? 0.0f : acc[c][i];
 }
 
 template <int C> AE_DEV void ae_mma_take(const uint8_t *box, float acc[C][4])
@@ -557,21 +564,33 @@ template <int type, int C, int run, int S, int D> AE_DEV void ae_mma_product(con
         ae_copy_commit();
         ae_mma_advance<type, C, run, S, D>(a, &k, &ahead);
         AE_MMA_TRACE(i / S, 3);
-        ae_mma_sums<type, C, run> sums;
-        ae_mma_integers<type, C, run, S, D>(&k, stage, &sums);
+        const uint32_t full = stage;
         free_stage = stage, stage = stage + 1 == D ? 0 : stage + 1;
-        AE_MMA_TRACE(i / S, 4);
-        if (S > 1 && i) {
-            ae_bar_wait(AE_MMA_EDGE(warp), 64);
-            AE_MMA_TRACE(i / S, 5);
-            ae_mma_take<C>(boxes + warp * (C * 512), acc);
-        }
-        AE_UNROLL
-        for (int c = 0; c < 4 * C && !now.r; c++) acc[c / 4][c % 4] = 0;
-        ae_mma_chain<type, C, run>(&sums, acc);
-        if (S > 1 && i + 1 < n) {
-            ae_mma_give<C>(boxes + next * (C * 512), acc);
-            ae_bar_post(AE_MMA_EDGE(next), 64);
+        if constexpr (S == 1) {
+            AE_MMA_TRACE(i / S, 4);
+            ae_mma_zero<C>(!now.r, acc);
+            AE_UNROLL
+            for (int j = 0; j < work::records; j++) {
+                ae_mma_sums<type, C, work::form::blocks> sums;
+                ae_mma_integers(&k, full, j, 0, &sums);
+                ae_mma_chain(&sums, acc);
+            }
+        } else {
+            ae_mma_sums<type, C, run> sums;
+            AE_UNROLL
+            for (int j = 0; j < work::records; j++) ae_mma_integers(&k, full, j, j, &sums);
+            AE_MMA_TRACE(i / S, 4);
+            if (i) {
+                ae_bar_wait(AE_MMA_EDGE(warp), 64);
+                AE_MMA_TRACE(i / S, 5);
+                ae_mma_take<C>(boxes + warp * (C * 512), acc);
+            }
+            ae_mma_zero<C>(!now.r, acc);
+            ae_mma_chain(&sums, acc);
+            if (i + 1 < n) {
+                ae_mma_give<C>(boxes + next * (C * 512), acc);
+                ae_bar_post(AE_MMA_EDGE(next), 64);
+            }
         }
         AE_MMA_TRACE(i / S, 6);
         if (now.r + 1 == k.n_runs) ae_mma_store<C>(a, &now, k.lane, acc);
