@@ -16,8 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 # Numbers of prompts by group, of 1000 in all. turns-*: the target goes on from a beginning of starts.py; turns: from none.
-SHARES = {"turns": 120, "turns-code": 130, "turns-short": 40, "turns-math": 20, "turns-talk": 110, "code": 30, "varied": 160,
-          "chat": 40, "qa": 40, "math": 60, "short": 20, "translation": 85, "passage": 10, "summary": 55, "retrieval": 80}
+SHARES = {"turns": 105, "turns-code": 125, "turns-short": 40, "turns-math": 30, "turns-talk": 95, "code": 30, "varied": 150,
+          "chat": 40, "qa": 40, "math": 70, "short": 15, "translation": 110, "passage": 10, "summary": 60, "retrieval": 80}
 
 
 class Defaults(argparse.ArgumentDefaultsHelpFormatter):
@@ -99,6 +99,7 @@ def write_prompts(args):
             return model.chat_tokens([{"role": "user", "content": text}])
         one, other = tokens_of("A"), tokens_of("B")
         after = next(i for i in range(1, len(one)) if one[-i] != other[-i]) - 1
+        before = next(i for i in range(len(one)) if one[i] != other[i])
         rows = [(line["group"], tokens_of(line["text"]), line["temperature"], 0) for line in lines]
         rows += [(f"test-{g}", tokens_of(text), 0.0, 1) for text, _, g in test]
         for group in [g for g in n if g.startswith("turns")]:
@@ -106,7 +107,7 @@ def write_prompts(args):
                 text = starts.make(rng, group) if group in starts.GROUPS else ""
                 ids = tokens_of(text or "A")
                 rows.append((group, ids[:len(ids) - after - (0 if text else 1)], 0.8 if i % 4 else 1.0, 2))
-        held = [tokens_of(text)[:-after] for text, _, _ in texts_of(args.held) + test]
+        held = [tokens_of(text)[before:-after] for text, _, _ in texts_of(args.held) + test]
     rows = [r for r in rows if len(r[1]) <= args.longest]
     groups = sorted({r[0] for r in rows})
     about = {"groups": groups, "after": one[len(one) - after:], "warm": args.warm, "held": held, "seed": args.seed}
