@@ -60,7 +60,9 @@ def arguments():
     t.add_argument("--lr", type=float, default=1.5e-3, help="highest learning rate of norms (Adam); of output rows 0.3 of it")
     t.add_argument("--lr-matrix", type=float, default=0.01, help="highest learning rate of the layer's matrices (Muon)")
     t.add_argument("--dropout", type=float, default=0.1)
-    t.add_argument("--draft-vocab", type=int, default=24576, help="tokens that can be drafted (without --start-from)")
+    t.add_argument("--draft-vocab", type=int,
+                   help="tokens that can be drafted, those that the answers use most (default: those of --start-from, else "
+                        "24576)")
     t.add_argument("--eval-every", type=float, default=1.0, help="minutes between two measurements, each with a checkpoint")
     t.add_argument("--rows", type=float, default=0.55, help="share of the free memory that rows may take")
     t.add_argument("--no-graphs", action="store_true", help="no CUDA graphs")
@@ -293,14 +295,21 @@ class Job:
         from headtrain import resume
         from headtrain.features import count_tokens, draft_vocabulary
         from headtrain.head import Head
+        from headtrain.widen import exchange
         t = self.target
+        size = self.args.draft_vocab or (0 if self.args.start_from else 24576)
+        uses = count_tokens((c.tokens[c.n_prompt:] for c in items if not c.test), t.n_vocab)
+        ids, covered = draft_vocabulary(uses, size, t.ends)
         if self.args.start_from:
             shape, state = resume.read(self.args.start_from, self.taps)
+            if size:
+                before = uses[state["d2t"].numpy()].sum() / max(uses.sum(), 1)
+                shape, state, fresh = exchange(shape, state, ids, uses, torch.tensor(t.output))
+                self.say(f"draft vocabulary: {len(ids)}, {fresh} of them new, {100 * covered:.2f}% of the answers, "
+                         f"{100 * before:.2f}% before")
             head = Head(shape, torch.tensor(t.embedding), state["d2t"])
             head.load_state_dict(state)
             return head
-        uses = count_tokens((c.tokens[c.n_prompt:] for c in items if not c.test), t.n_vocab)
-        ids, covered = draft_vocabulary(uses, self.args.draft_vocab, t.ends)
         self.say(f"draft vocabulary: {len(ids)} of {t.n_vocab} tokens, {100 * covered:.2f}% of the answers")
         shape = dict(n_embd=t.n_embd, n_target_embd=t.n_embd, n_taps=len(self.taps), n_heads=t.n_heads, n_kv_heads=t.n_heads,
                      head_dim=t.head_dim, n_ff=t.n_ff * 4 // 3, n_draft=len(ids), eps=t.eps, rope_theta=t.rope_theta)

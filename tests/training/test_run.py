@@ -155,6 +155,17 @@ def test_widening_keeps_what_was_learnt():
                                                                                          moments["exp_avg_sq"])
 
 
+def test_draft_ids_are_exchanged():
+    output = torch.arange(12.0).view(6, 2)
+    moved = torch.tensor([10.0, -1.0])
+    state = {"d2t": torch.tensor([1, 3, 4]), "lm_head.weight": output[[1, 3, 4]] + moved, "norm.weight": output}
+    uses = np.array([9, 1, 9, 9, 9, 9])
+    shape, made, fresh = widen.exchange({"n_draft": 3}, state, np.array([0, 3, 4, 5]), uses, output)
+    assert shape["n_draft"] == 4 and fresh == 2 and made["d2t"].tolist() == [0, 3, 4, 5]
+    assert torch.equal(made["lm_head.weight"], output[[0, 3, 4, 5]] + moved)
+    assert state["d2t"].tolist() == [1, 3, 4]
+
+
 def test_heads_are_averaged():
     def head(x, d2t=(1, 4)):
         return {"shape": {"n_draft": 2}, "taps": [1], "step": 9, "spent": 5.0,

@@ -29,8 +29,8 @@ class Target:
 
 
 def half_split(rows, n_heads):
-    """Rows of q or k [heads * d, n] as GGUF files have them, rotated by pairs (2i, 2i + 1) -> rotated by halves (i, i + d / 2), as
-    in Hugging Face checkpoints."""
+    """Rows of q or k [heads * d, n] as GGUF files have them, rotated by pairs (2i, 2i + 1) -> rotated by halves (i, i + d / 2),
+    as in Hugging Face checkpoints."""
     n, n_in = rows.shape
     return rows.reshape(n_heads, n // n_heads // 2, 2, n_in).swapaxes(1, 2).reshape(n, n_in)
 

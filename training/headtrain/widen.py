@@ -1,5 +1,19 @@
-"""A checkpoint with more draft ids than it was saved with: output rows and the optimizer's moments for those that are new."""
+"""A head with other draft ids than it was saved with: output rows, and in a checkpoint the optimizer's moments, for those that
+are new."""
 import torch
+
+
+def exchange(shape, state, ids, uses, output):
+    """(shape, state, number of new ids) of a head that drafts exactly these ids, ascending; what it knows of them stays.
+
+    uses [n_vocab], output [n_vocab, n_embd]: as for `widen`, and a new row begins as it does there.
+    """
+    old, ids = state["d2t"], torch.as_tensor(ids)
+    known = torch.isin(ids, old)
+    few = torch.as_tensor(uses)[old].argsort(stable=True)[:max(1, len(old) // 8)]
+    rows = output[ids] + (state["lm_head.weight"][few] - output[old[few]]).mean(0)
+    rows[known] = state["lm_head.weight"][torch.searchsorted(old, ids[known])]
+    return dict(shape, n_draft=len(ids)), dict(state, **{"d2t": ids, "lm_head.weight": rows}), int((~known).sum())
 
 
 def widen(saved, ids, uses, output, which):
