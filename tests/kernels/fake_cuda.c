@@ -312,18 +312,17 @@ API ae_cu_result cuFuncSetAttribute(ae_cu_function function, unsigned attribute,
     return value > 227 << 10 ? 1 : 0;
 }
 
-API ae_cu_result cuLaunchKernel(ae_cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                                unsigned block_y, unsigned block_z, unsigned n_shared, ae_cu_stream stream, void **params,
-                                void **extra)
+API ae_cu_result cuLaunchKernelEx(const ae_cu_launch *l, ae_cu_function function, void **params, void **extra)
 {
-    (void)function, (void)stream;
+    (void)function;
     CALL_IN_CONTEXT();
-    if (!params || extra || block_y != 1 || block_z != 1) return 1;
+    if (!params || extra || l->block_y != 1 || l->block_z != 1 || l->n_attributes > 1) return 1;
+    if (l->n_attributes && (l->attributes->id != AE_CU_LAUNCH_EARLY || !l->attributes->value.on)) return 1;
     if (S.capturing) S.n_captured++;
     else S.n_launches++;
-    S.grid[0] = grid_x, S.grid[1] = grid_y, S.grid[2] = grid_z;
-    S.n_threads = block_x;
-    S.n_shared = n_shared;
+    S.grid[0] = l->grid_x, S.grid[1] = l->grid_y, S.grid[2] = l->grid_z;
+    S.n_threads = l->block_x;
+    S.n_shared = l->n_shared;
     S.args = params[0];
     return 0;
 }

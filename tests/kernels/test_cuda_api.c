@@ -48,6 +48,19 @@ SAME(AE_CU_FUNCTION_SHARED_MOST, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 SAME(AE_CU_NON_BLOCKING, CU_STREAM_NON_BLOCKING);
 SAME(AE_CU_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 SAME(AE_CU_HOST_PORTABLE, CU_MEMHOSTALLOC_PORTABLE);
+SAME(AE_CU_LAUNCH_EARLY, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
+SAME(sizeof(CUlaunchAttribute), sizeof(ae_cu_attribute));
+SAME(offsetof(CUlaunchAttribute, value), offsetof(ae_cu_attribute, value));
+SAME(sizeof(CUlaunchConfig), sizeof(ae_cu_launch));
+SAME(offsetof(CUlaunchConfig, gridDimX), offsetof(ae_cu_launch, grid_x));
+SAME(offsetof(CUlaunchConfig, blockDimX), offsetof(ae_cu_launch, block_x));
+SAME(offsetof(CUlaunchConfig, blockDimZ), offsetof(ae_cu_launch, block_z));
+SAME(offsetof(CUlaunchConfig, sharedMemBytes), offsetof(ae_cu_launch, n_shared));
+SAME(offsetof(CUlaunchConfig, hStream), offsetof(ae_cu_launch, stream));
+SAME(offsetof(CUlaunchConfig, attrs), offsetof(ae_cu_launch, attributes));
+SAME(offsetof(CUlaunchConfig, numAttrs), offsetof(ae_cu_launch, n_attributes));
+/* The rest of its type is cuLaunchKernelEx's. */
+static CUresult (*const launch_with)(const CUlaunchConfig *, CUfunction, void **, void **) = 0 ? &cuLaunchKernelEx : NULL;
 SAME(sizeof(CUdevice), sizeof(ae_cu_device));
 SAME(sizeof(CUdeviceptr), sizeof(ae_cu_pointer));
 SAME(sizeof(CUresult), sizeof(ae_cu_result));
@@ -57,6 +70,7 @@ static void test_declarations(void **state)
     (void)state;
     const ae_cuda_api api = of_cuda_h();
     assert_null(api.init);
+    assert_null(launch_with);
 }
 
 #else

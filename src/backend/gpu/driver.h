@@ -25,6 +25,7 @@ typedef struct ae_gpu_facts {
     uint32_t n_multiprocessors;
     uint32_t max_shared_bytes; /* of a block */
     bool int8_mma;             /* it has the matrix instructions of kernels/kernel.h */
+    bool early;                /* a kernel may begin before the one in front of it has ended; it waits by itself (kernel.h) */
 } ae_gpu_facts;
 
 typedef struct ae_gpu_driver {

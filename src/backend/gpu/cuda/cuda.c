@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "backend/gpu/cuda/cuda_api.h"
@@ -25,6 +26,7 @@ struct ae_gpu_device {
     ae_cu_context context; /* the device's primary one, held */
     ae_cu_module modules[AE_CU_MAX_IMAGES]; /* [n_modules] of ae_gpu_images */
     uint32_t n_modules;
+    bool early;            /* facts.early */
     ae_cu_stream queue;
     ae_cu_stream fills;    /* zeroing of new memory, and fills */
     pthread_mutex_t fills_mutex;
@@ -150,6 +152,17 @@ static aerie_status load_modules(ae_gpu_device *d, const device_numbers *n, aeri
     return AERIE_OK;
 }
 
+/* All kernels wait by themselves for the one in front, if AE_GPU_KERNELS_WAIT is defined. */
+static bool may_be_early(void)
+{
+#ifdef AE_GPU_KERNELS_WAIT
+    const char *said = getenv("AERIE_GPU_EARLY");
+    return !said || strcmp(said, "0") != 0;
+#else
+    return false;
+#endif
+}
+
 static aerie_status set_up(ae_gpu_device *d, uint32_t i, ae_gpu_facts *facts, aerie_error *error)
 {
     const ae_cuda_api *api = d->api;
@@ -166,6 +179,7 @@ static aerie_status set_up(ae_gpu_device *d, uint32_t i, ae_gpu_facts *facts, ae
     facts->n_multiprocessors = (uint32_t)n.n_multiprocessors;
     facts->max_shared_bytes = (uint32_t)n.shared_most;
     facts->int8_mma = n.major >= 8; /* m16n8k32 of s8 */
+    facts->early = d->early = n.major >= 9 && may_be_early();
     return AERIE_OK;
 }
 
@@ -298,10 +312,10 @@ static aerie_status cuda_launch(ae_gpu_device *d, uint32_t i, const uint32_t gri
                                 aerie_error *error)
 {
     void *params[] = {(void *)(uintptr_t)args}; /* one parameter, a struct, read during the call */
+    ae_cu_attribute early = {.id = AE_CU_LAUNCH_EARLY, .value.on = 1};
+    const ae_cu_launch launch = {grid[0], grid[1], grid[2], kernels[i].threads, 1, 1, n_shared, d->queue, &early, d->early};
     AE_TRY(enter(d, error));
-    CU_TRY(d->api,
-           launch(d->kernels[i], grid[0], grid[1], grid[2], kernels[i].threads, 1, 1, n_shared, d->queue, params, NULL),
-           "cuLaunchKernel", error);
+    CU_TRY(d->api, launch_with(&launch, d->kernels[i], params, NULL), "cuLaunchKernelEx", error);
     return AERIE_OK;
 }
 

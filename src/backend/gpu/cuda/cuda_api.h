@@ -41,7 +41,26 @@ enum {
     AE_CU_NON_BLOCKING = 1,  /* a stream that does not wait for the default one */
     AE_CU_THREAD_LOCAL = 1,  /* while a stream is captured, other threads may do what they want */
     AE_CU_HOST_PORTABLE = 1, /* pinned for all contexts */
+
+    AE_CU_LAUNCH_EARLY = 6,  /* attribute of a launch: it may begin before the launch in front of it has ended */
 };
+
+/* CUlaunchAttribute and CUlaunchConfig. */
+typedef struct ae_cu_attribute {
+    unsigned id, pad;
+    union {
+        char pad[64];
+        int on; /* of AE_CU_LAUNCH_EARLY */
+        void *align;
+    } value;
+} ae_cu_attribute;
+
+typedef struct ae_cu_launch {
+    unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, n_shared;
+    ae_cu_stream stream;
+    ae_cu_attribute *attributes; /* [n_attributes] */
+    unsigned n_attributes;
+} ae_cu_launch;
 
 /* X(field, symbol of the library, arguments) */
 #define AE_CU_FUNCTIONS(X) \
@@ -76,9 +95,6 @@ enum {
     X(module_function, cuModuleGetFunction, (ae_cu_function * function, ae_cu_module module, const char *name)) \
     X(function_get, cuFuncGetAttribute, (int *value, unsigned attribute, ae_cu_function function)) \
     X(function_set, cuFuncSetAttribute, (ae_cu_function function, unsigned attribute, int value)) \
-    X(launch, cuLaunchKernel, \
-      (ae_cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
-       unsigned block_z, unsigned n_shared, ae_cu_stream stream, void **params, void **extra)) \
     X(capture_begin, cuStreamBeginCapture_v2, (ae_cu_stream stream, unsigned mode)) \
     X(capture_end, cuStreamEndCapture, (ae_cu_stream stream, ae_cu_graph *graph)) \
     X(graph_instantiate, cuGraphInstantiateWithFlags, (ae_cu_exec * exec, ae_cu_graph graph, unsigned long long flags)) \
@@ -86,9 +102,14 @@ enum {
     X(exec_launch, cuGraphLaunch, (ae_cu_exec exec, ae_cu_stream stream)) \
     X(exec_destroy, cuGraphExecDestroy, (ae_cu_exec exec))
 
+/* The function whose types are structs of our own. */
+#define AE_CU_LAUNCHES(X) \
+    X(launch_with, cuLaunchKernelEx, (const ae_cu_launch *launch, ae_cu_function function, void **params, void **extra))
+
 typedef struct ae_cuda_api {
 #define AE_CU_FIELD(field, symbol, args) ae_cu_result(*field) args;
     AE_CU_FUNCTIONS(AE_CU_FIELD)
+    AE_CU_LAUNCHES(AE_CU_FIELD)
 #undef AE_CU_FIELD
     int version; /* of the driver: 13000 is CUDA 13.0 */
 } ae_cuda_api;

@@ -36,6 +36,7 @@ static const char *find_functions(void *library, ae_cuda_api *api)
     if (!symbol) return #name;                          \
     memcpy(&api->field, &symbol, sizeof api->field);
     AE_CU_FUNCTIONS(FIND)
+    AE_CU_LAUNCHES(FIND)
 #undef FIND
     return NULL;
 }
