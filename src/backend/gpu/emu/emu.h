@@ -43,6 +43,11 @@ AE_DEV double2 make_double2(double x, double y) { return {x, y}; }
     } \
     static void ae_kernel_##name(const type &a)
 
+#define AE_KERNEL_EARLY(name, type, threads) AE_KERNEL(name, type, threads)
+#define AE_DEPEND
+AE_DEV void ae_depend_launch(void) {} /* here a launch begins when the one in front of it has ended */
+AE_DEV void ae_depend_wait(void) {}
+
 #define AE_SHARED(p) uint8_t *p = ae_emu_now->shared
 
 AE_DEV uint32_t ae_thread(void) { return ae_emu_now->thread; }

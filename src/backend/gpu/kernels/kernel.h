@@ -10,6 +10,9 @@
  * over integers only; no libm but sqrtf, fabsf; no references or C++ classes in arguments.
  *
  *   AE_KERNEL(name, type, threads) { ... a ... }   a kernel of list.h; its arguments are `a`, a const struct
+ *   AE_KERNEL_EARLY(name, type, threads)           the same, but it may begin before the launch in front of it has ended: until
+ *                                                  ae_depend_wait(), which each thread calls, it reads nothing but weights and
+ *                                                  writes nothing. AE_KERNEL calls that before its body.
  *   AE_DEV                                         a function for the device, inlined
  *   AE_SHARED(p)                                   uint8_t *p, the block's shared memory, 16-byte aligned
  *   ae_thread(), ae_block_x(), _y(), _z(), ae_grid_x(), ae_grid_y()
@@ -25,8 +28,9 @@
  *   ae_dp4a_us(a, b, c)                            the same, a unsigned, b signed
  *   ae_perm(x, y, s)                               four bytes, each chosen by 4 bits of s: byte 0 to 3 of x, 4 to 7 of y; 8 and
  *                                                  more: its sign bit eight times
- *   ae_load4, ae_load8, ae_load16(p)               global memory that no kernel of this launch writes: uint32_t, uint2, uint4
- *   ae_stream16(p)                                 ae_load16 of what is read once: kept out of the first cache
+ *   ae_load4, ae_load8, ae_load16(p)               global memory that no thread of this launch writes: uint32_t, uint2, uint4
+ *   ae_stream16(p)                                 ae_load16 of weights (no kernel writes them) that are read once: kept out of
+ *                                                  the first cache
  *   ae_prefetch(p)                                 the line of global memory at p will be read soon
  *   ae_atomic_add(p, v)                            *p += v of uint32_t in global memory, as one step; what it was
  *   ae_fence()                                     what this thread wrote is seen before what it writes later
@@ -50,9 +54,30 @@
 #include "backend/gpu/emu/emu.h"
 #else
 
-#define AE_KERNEL(name, type, threads) \
-    extern "C" __global__ void __launch_bounds__(threads) ae_##name(const __grid_constant__ type a)
 #define AE_DEV static __device__ __forceinline__
+
+/* A launch may begin before the one in front of it has ended (compute capability 9.0 on, where the driver asks for it): it is
+ * let in when all blocks of that one run. So each kernel waits for that one, which has waited in turn. */
+#define AE_DEPEND
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+AE_DEV void ae_depend_launch(void) { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+AE_DEV void ae_depend_wait(void) { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+#else
+AE_DEV void ae_depend_launch(void) {}
+AE_DEV void ae_depend_wait(void) {}
+#endif
+
+#define AE_KERNEL_AFTER(name, type, threads, wait) \
+    AE_DEV void ae_body_##name(const type &a); \
+    extern "C" __global__ void __launch_bounds__(threads) ae_##name(const __grid_constant__ type a) \
+    { \
+        ae_depend_launch(); \
+        wait; \
+        ae_body_##name(a); \
+    } \
+    AE_DEV void ae_body_##name(const type &a)
+#define AE_KERNEL(name, type, threads) AE_KERNEL_AFTER(name, type, threads, ae_depend_wait())
+#define AE_KERNEL_EARLY(name, type, threads) AE_KERNEL_AFTER(name, type, threads, (void)0)
 #define AE_SHARED(p) \
     extern __shared__ uint4 ae_shared_memory[]; \
     uint8_t *p = reinterpret_cast<uint8_t *>(ae_shared_memory)
@@ -117,9 +142,10 @@ AE_DEV void ae_prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];"
 AE_DEV uint32_t ae_atomic_add(uint32_t *p, uint32_t v) { return atomicAdd(p, v); }
 AE_DEV void ae_fence(void) { __threadfence(); }
 
-AE_DEV uint32_t ae_load4(const void *p) { return __ldg(static_cast<const uint32_t *>(p)); }
-AE_DEV uint2 ae_load8(const void *p) { return __ldg(static_cast<const uint2 *>(p)); }
-AE_DEV uint4 ae_load16(const void *p) { return __ldg(static_cast<const uint4 *>(p)); }
+/* Plain loads: what the launch in front wrote must not be read on the path for constants, which its wait does not order. */
+AE_DEV uint32_t ae_load4(const void *p) { return *static_cast<const uint32_t *>(p); }
+AE_DEV uint2 ae_load8(const void *p) { return *static_cast<const uint2 *>(p); }
+AE_DEV uint4 ae_load16(const void *p) { return *static_cast<const uint4 *>(p); }
 
 AE_DEV uint4 ae_stream16(const void *p)
 {
