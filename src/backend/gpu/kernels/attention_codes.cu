@@ -48,7 +48,7 @@ AE_DEV void load_queries(const ae_gpu_attention_args &a, const attn_tile *t)
         AE_STORE_SHARED(uint4, t->shared + t->room.query + i * 16, make_uint4(0, 0, 0, 0));
     ae_sync();
     for (uint32_t q = warp_of(); q < t->n; q += AE_ATTENTION_WARPS) {
-        const float *x = a.q + static_cast<size_t>(attn_index_of(a, t, q)) * (n_rope + head_dim);
+        const float *x = a.q + static_cast<size_t>(attn_index(t, q)) * (n_rope + head_dim);
         uint8_t *row = t->shared + t->room.query + q * t->room.row_bytes, *scale = t->shared + t->room.query_scale + q * 4;
         const float d = quant_query(t, x + n_rope, head_dim, row + t->room.latent_at);
         const float own = d * (a.scale / static_cast<float>(attn_turn_block(head_dim)));
@@ -350,7 +350,7 @@ template <int PLANES, bool LATENT> AE_DEV void attention(const ae_gpu_attention_
     t.room = ae_gpu_attention_room_codes(&a.kv.form);
     t.shared = shared;
     if (!attn_begin<Q>(a, ae_block_x(), &t)) return;
-    if (!warp_of()) attn_share_states(a, &t);
+    if (!warp_of()) attn_share_states(&t);
     load_queries(a, &t);
     ae_sync();
     const int32_t step = static_cast<int32_t>(t.n_active);
@@ -370,13 +370,13 @@ template <int PLANES, bool LATENT> AE_DEV void attention(const ae_gpu_attention_
     else if (attn_arrive(a, &t)) attn_merge(a, &t, LATENT ? heads : nullptr);
 }
 
-#define KERNEL(name, planes, latent) \
-    AE_KERNEL(name, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+#define KERNEL(name, planes, latent, blocks) \
+    AE_KERNEL(name, ae_gpu_attention_args, ATTN_THREADS(blocks)) \
     { \
         AE_SHARED(shared); \
         attention<planes, latent>(a, shared); \
     }
 
-KERNEL(attention_q8, 1, false)
-KERNEL(attention_latent_q8, 1, true)
-KERNEL(attention_latent_f16, 2, true)
+KERNEL(attention_q8, 1, false, 4)
+KERNEL(attention_latent_q8, 1, true, 3)
+KERNEL(attention_latent_f16, 2, true, 3)

@@ -14,13 +14,16 @@ template <int T> AE_DEV float attn_element(const uint32_t *words, int i)
     return ae_half(static_cast<uint16_t>(i % 2 ? words[i / 2] >> 16 : words[i / 2]));
 }
 
-/* Element i of query q times the scale, where i counts the elements of a row of keys with what fills it up. */
-template <int T> AE_DEV float attn_query_element(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, uint32_t i)
+/* Element i of all queries times the scale, where i counts the elements of a row of keys with what fills it up. */
+template <int T, int Q> AE_DEV void attn_query_elements(const ae_gpu_attention_args &a, const attn_tile *t,
+                                                        const uint32_t index[Q], uint32_t i, float x[Q])
 {
     const uint32_t n_rope = a.kv.form.n_rope, dim = n_rope + a.kv.form.head_dim, rope = a.kv.form.rope_groups * ATTN_GROUP(T);
     const uint32_t from = i < rope ? i : i - rope + n_rope;
     const bool is_there = i < rope ? i < n_rope : from < dim;
-    return q < t->n && is_there ? a.q[static_cast<size_t>(attn_index_of(a, t, q)) * dim + from] * a.scale : 0.0f;
+    AE_UNROLL
+    for (uint32_t q = 0; q < Q; q++)
+        x[q] = q < t->n && is_there ? a.q[static_cast<size_t>(index[q]) * dim + from] * a.scale : 0.0f;
 }
 
 /* The first byte of the value of a place in its block. */

@@ -9,16 +9,22 @@
 
 #define THREADS (AE_ATTENTION_WARPS * 32)
 #define SPAN 128u /* elements of values at a time */
-#define DEPTH 8u  /* loads under way, of keys and of values */
+#define KEYS 4u   /* loads of keys at once, and */
+#define DEPTH 8u  /* of values */
+#define STEP (AE_KV_PAGE * AE_GPU_KV_GROUP) /* bytes from one group of a key to the next */
 
 /* The queries times the scale. Lanes read four floats at a time: of one element (Q 8), or of two (Q 4). */
 template <int T, int Q> AE_DEV void load_queries(const ae_gpu_attention_args &a, const attn_tile *t)
 {
+    uint32_t index[Q];
+    attn_indices<Q>(t, index);
     for (uint32_t i = ae_thread(); i < t->room.n; i += THREADS) {
+        float x[Q];
+        attn_query_elements<T, Q>(a, t, index, i, x);
         AE_UNROLL
         for (uint32_t q = 0; q < Q; q++) {
             const uint32_t at = Q == 8 ? i * 8 + q : i / 2 * 8 + q / 2 * 4 + i % 2 * 2 + q % 2;
-            AE_STORE_SHARED(float, t->shared + t->room.query + at * 4, (attn_query_element<T>(a, t, q, i)));
+            AE_STORE_SHARED(float, t->shared + t->room.query + at * 4, x[q]);
         }
     }
 }
@@ -43,32 +49,42 @@ template <int T, int Q> AE_DEV void scores(const ae_gpu_attention_args &a, const
                                            int32_t chunk)
 {
     const uint32_t half = attn_lane() / 16, j = ae_thread() / 32 * 16 + attn_lane() % 16, n = a.kv.form.groups;
-    const uint32_t step = AE_KV_PAGE * AE_GPU_KV_GROUP, query_step = ATTN_GROUP(T) * Q * 4;
+    const uint32_t query_step = ATTN_GROUP(T) * Q * 4;
     const uint8_t *query = t->shared + t->room.query + half * 16, *key;
     uint32_t place;
     attn_place(a, t, g, chunk, j, &key, &place);
     attn_fetch_values(a, g, key);
     key += place * AE_GPU_KV_GROUP;
-    uint4 now[DEPTH], next[DEPTH];
+    uint4 now[KEYS], next[KEYS];
     float s[Q / 2] = {};
+    uint32_t left = n;
     AE_UNROLL
-    for (uint32_t i = 0; i < DEPTH; i++) now[i] = ae_load16(key + ae_min(i, n - 1) * step);
-    uint32_t at = 0;
+    for (uint32_t i = 0; i < KEYS; i++)
+        if (n >= KEYS) now[i] = ae_load16(key + i * STEP);
     AE_NO_UNROLL
-    for (; at + DEPTH <= n; at += DEPTH, query += DEPTH * query_step) {
+    for (; left >= KEYS; left -= KEYS, query += KEYS * query_step) {
+        key += KEYS * STEP;
         AE_UNROLL
-        for (uint32_t i = 0; i < DEPTH; i++) next[i] = ae_load16(key + ae_min(at + DEPTH + i, n - 1) * step);
+        for (uint32_t i = 0; i < KEYS; i++)
+            if (left >= 2 * KEYS) next[i] = ae_load16(key + i * STEP);
         AE_UNROLL
-        for (uint32_t i = 0; i < DEPTH; i++) score_group<T, Q>(query + i * query_step, now[i], s);
+        for (uint32_t i = 0; i < KEYS; i++) score_group<T, Q>(query + i * query_step, now[i], s);
         AE_UNROLL
-        for (uint32_t i = 0; i < DEPTH; i++) now[i] = next[i];
+        for (uint32_t i = 0; i < KEYS; i++) now[i] = next[i];
     }
-    AE_UNROLL
-    for (uint32_t i = 0; i < DEPTH - 1; i++)
-        if (at + i < n) score_group<T, Q>(query + i * query_step, now[i], s);
+    AE_NO_UNROLL
+    for (; left; left--, key += STEP, query += query_step) score_group<T, Q>(query, ae_load16(key), s);
     AE_UNROLL
     for (uint32_t q = 0; q < Q / 2; q++)
         AE_STORE_SHARED(float, t->shared + t->room.score + ((half * (Q / 2) + q) * AE_ATTENTION_SCORES + j) * 4, s[q]);
+}
+
+/* Bytes from one position's weights of half of the queries to the next's, and where the weight of query q is. */
+#define WEIGHT_STEP(Q) ((Q) == 8 ? 48 : 8)
+
+template <int Q> AE_DEV uint32_t weight_at(uint32_t j, uint32_t q)
+{
+    return Q == 8 ? j * 48 + q * 4 : (q / 2 * AE_KV_PAGE + j) * 8 + q % 2 * 4;
 }
 
 /* The weights of this warp's queries; big_m, big_l: of query warp + 4 i, in lane 0. */
@@ -81,12 +97,12 @@ template <int Q> AE_DEV void softmax(const ae_gpu_attention_args &a, const attn_
     for (uint32_t i = 0; i < Q / 4; i++) {
         const uint32_t q = warp + 4 * i; /* what is computed for others than members is of no use */
         const uint8_t *score = t->shared + t->room.score + (q * AE_ATTENTION_SCORES + lane) * 4;
-        uint8_t *weight = t->shared + t->room.weight + (lane * AE_ATTENTION_WEIGHTS(Q) + q) * 4;
+        uint8_t *weight = t->shared + t->room.weight + weight_at<Q>(lane, q);
         const int4 at = attn_state(t, q);
         float x = AE_LOAD_SHARED(float, score), y = AE_LOAD_SHARED(float, score + 128), m, l;
         attn_weigh(a, at.x <= pos && pos <= at.y, at.x <= pos + 32 && pos + 32 <= at.y, &x, &y, &m, &l);
         AE_STORE_SHARED(float, weight, x);
-        AE_STORE_SHARED(float, weight + 32 * AE_ATTENTION_WEIGHTS(Q) * 4, y);
+        AE_STORE_SHARED(float, weight + 32 * WEIGHT_STEP(Q), y);
         if (!lane && g->members >> q & 1) attn_put_sums(a, t, q, chunk, m, l, &big_m[i], &big_l[i]);
     }
 }
@@ -103,18 +119,10 @@ template <int T> AE_DEV void share_values(const ae_gpu_attention_args &a, const 
     attn_share_address(t, j, block + attn_value_at<T>(a, place));
 }
 
-/* Position j of this thread's chains. CHECK: some queries do not see it. */
-template <int T, int Q, bool CHECK> AE_DEV void add_value(const uint8_t *weight, const attn_words *v, float o[Q / 2][2])
+/* A position of this thread's chains; weight: its weights. CHECK: some queries do not see it. */
+template <int T, int Q, bool CHECK> AE_DEV void add_value(const float p[4], const attn_words *v, float o[Q / 2][2])
 {
     const float x = attn_element<T>(v->w, 0), y = attn_element<T>(v->w, 1);
-    float p[4] = {};
-    if (Q == 8) {
-        const float4 f = AE_LOAD_SHARED(float4, weight);
-        p[0] = f.x, p[1] = f.y, p[2] = f.z, p[3] = f.w;
-    } else {
-        const float2 f = AE_LOAD_SHARED(float2, weight);
-        p[0] = f.x, p[1] = f.y;
-    }
     AE_UNROLL
     for (int q = 0; q < Q / 2; q++) {
         if (CHECK && !(p[q] >= 0)) continue;
@@ -123,29 +131,50 @@ template <int T, int Q, bool CHECK> AE_DEV void add_value(const uint8_t *weight,
     }
 }
 
-/* Positions lo to hi of the chunk. */
-template <int T, int Q, bool CHECK> AE_DEV void sum_values(const attn_tile *t, int32_t lo, int32_t hi, uint32_t half,
-                                                           uint32_t at, float o[Q / 2][2])
+/* Positions j to hi of the chunk, j even, in place and STRIDE bytes apart, as far as whole batches go. Returns the first
+ * position left. */
+template <int T, int Q, int STRIDE> AE_DEV int32_t sum_batches(const attn_tile *t, int32_t j, int32_t hi, uint32_t half,
+                                                               uint32_t at, float o[Q / 2][2])
 {
-    const uint32_t step = AE_ATTENTION_WEIGHTS(Q) * 4;
     const int32_t depth = DEPTH;
-    const uint8_t *weight = t->shared + t->room.weight + lo * step + half * (Q / 2) * 4;
+    const uint8_t *weight = t->shared + t->room.weight + weight_at<Q>(j, half * (Q / 2));
+    const uint8_t *value = attn_address(t, 0) + at + j * STRIDE;
     attn_words now[DEPTH], next[DEPTH];
+    if (j + depth > hi + 1) return j;
     AE_UNROLL
-    for (int i = 0; i < depth; i++) now[i] = attn_load<T, 2>(attn_address(t, ae_min(lo + i, hi)) + at);
-    int32_t j = lo;
+    for (int i = 0; i < depth; i++) now[i] = attn_load<T, 2>(value + i * STRIDE);
     AE_NO_UNROLL
-    for (; j + depth <= hi + 1; j += depth, weight += DEPTH * step) {
+    for (; j + depth <= hi + 1; j += depth, weight += DEPTH * WEIGHT_STEP(Q)) {
+        value += DEPTH * STRIDE;
         AE_UNROLL
-        for (int i = 0; i < depth; i++) next[i] = attn_load<T, 2>(attn_address(t, ae_min(j + depth + i, hi)) + at);
+        for (int i = 0; i < depth; i++)
+            if (j + 2 * depth <= hi + 1) next[i] = attn_load<T, 2>(value + i * STRIDE);
         AE_UNROLL
-        for (int i = 0; i < depth; i++) add_value<T, Q, CHECK>(weight + i * step, &now[i], o);
+        for (int i = 0; i < depth; i += 8 / Q) { /* four weights: of one position, or of two */
+            const float4 f = AE_LOAD_SHARED(float4, weight + i * WEIGHT_STEP(Q));
+            const float p[4] = {f.x, f.y, f.z, f.w};
+            add_value<T, Q, false>(p, &now[i], o);
+            if (Q == 4) add_value<T, Q, false>(p + 2, &now[i + 1], o);
+        }
         AE_UNROLL
         for (int i = 0; i < depth; i++) now[i] = next[i];
     }
-    AE_UNROLL
-    for (int i = 0; i < depth - 1; i++)
-        if (j + i <= hi) add_value<T, Q, CHECK>(weight + i * step, &now[i], o);
+    return j;
+}
+
+/* Positions j to hi of the chunk, wherever they are. */
+template <int T, int Q> AE_DEV void sum_values(const attn_tile *t, int32_t j, int32_t hi, uint32_t half, uint32_t at,
+                                               float o[Q / 2][2])
+{
+    AE_NO_UNROLL
+    for (; j <= hi; j++) {
+        const uint8_t *weight = t->shared + t->room.weight + weight_at<Q>(j, half * (Q / 2));
+        const attn_words v = attn_load<T, 2>(attn_address(t, j) + at);
+        float p[4] = {};
+        AE_UNROLL
+        for (int q = 0; q < Q / 2; q++) p[q] = AE_LOAD_SHARED(float, weight + q * 4);
+        add_value<T, Q, true>(p, &v, o);
+    }
 }
 
 /* Two elements of o of query q, from e on: to its part of a chunk, or joined to O. */
@@ -159,13 +188,16 @@ template <int T, int Q> AE_DEV void values(const ae_gpu_attention_args &a, const
                                            int32_t chunk)
 {
     const int32_t lo = g->lo - chunk * AE_KV_PAGE, hi = g->hi - chunk * AE_KV_PAGE;
-    const uint32_t half = ae_thread() / (THREADS / 2);
+    const uint32_t half = ae_thread() / (THREADS / 2), groups = a.kv.form.groups;
+    const bool plain = g->alike && g->in_place && lo % 2 == 0;
     AE_NO_UNROLL
     for (uint32_t e = ae_thread() % (THREADS / 2) * 2; e < a.kv.form.head_dim; e += SPAN) {
         const uint32_t at = attn_element_at<T>(a, e);
         float o[Q / 2][2] = {};
-        if (g->alike) sum_values<T, Q, false>(t, lo, hi, half, at, o);
-        else sum_values<T, Q, true>(t, lo, hi, half, at, o);
+        int32_t j = lo;
+        if (T == AE_KV_F16 && plain && groups == 16) j = sum_batches<T, Q, 256>(t, lo, hi, half, at, o);
+        else if (T == AE_KV_F16 && plain && groups == 8) j = sum_batches<T, Q, 128>(t, lo, hi, half, at, o);
+        sum_values<T, Q>(t, j, hi, half, at, o);
         AE_UNROLL
         for (uint32_t i = 0; i < Q / 2; i++) {
             const uint32_t q = half * (Q / 2) + i;
@@ -195,7 +227,7 @@ template <int T, int Q> AE_DEV void attention(const ae_gpu_attention_args &a, ui
     t.room = ae_gpu_attention_room_of(&a.kv.form, Q, true);
     t.shared = shared;
     if (!attn_begin<Q>(a, ae_block_x(), &t)) return;
-    if (ae_thread() < 32) attn_share_states(a, &t);
+    if (ae_thread() < 32) attn_share_states(&t);
     load_queries<T, Q>(a, &t);
     ae_sync();
     const int32_t step = static_cast<int32_t>(t.n_active);
@@ -215,7 +247,7 @@ template <int T, int Q> AE_DEV void attention(const ae_gpu_attention_args &a, ui
 }
 
 #define KERNEL(name, T, Q) \
-    AE_KERNEL(name, ae_gpu_attention_args, THREADS) \
+    AE_KERNEL(name, ae_gpu_attention_args, ATTN_THREADS(4)) \
     { \
         AE_SHARED(shared); \
         attention<T, Q>(a, shared); \

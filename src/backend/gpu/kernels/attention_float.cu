@@ -19,10 +19,11 @@ typedef struct key_pair {
 /* The queries times the scale, elements first. */
 template <int T, int Q> AE_DEV void load_queries(const ae_gpu_attention_args &a, const attn_tile *t)
 {
+    uint32_t index[Q];
+    attn_indices<Q>(t, index);
     for (uint32_t i = attn_lane(); i < t->room.n; i += 32) {
         float x[Q];
-        AE_UNROLL
-        for (uint32_t q = 0; q < Q; q++) x[q] = attn_query_element<T>(a, t, q, i);
+        attn_query_elements<T, Q>(a, t, index, i, x);
         AE_UNROLL
         for (int q = 0; q < Q; q += 4)
             AE_STORE_SHARED(float4, t->shared + t->room.query + (i * Q + q) * 4,
@@ -30,12 +31,15 @@ template <int T, int Q> AE_DEV void load_queries(const ae_gpu_attention_args &a,
     }
 }
 
-AE_DEV key_pair load_keys(const positions *at, uint32_t i)
+/* Groups i to i + N - 1. */
+template <int N> AE_DEV void load_keys(const positions *at, uint32_t i, key_pair p[N])
 {
-    key_pair p;
-    p.k[0] = ae_load16(at->block[0] + (i * AE_KV_PAGE + at->place[0]) * AE_GPU_KV_GROUP);
-    p.k[1] = ae_load16(at->block[1] + (i * AE_KV_PAGE + at->place[1]) * AE_GPU_KV_GROUP);
-    return p;
+    AE_UNROLL
+    for (int half = 0; half < 2; half++) {
+        const uint8_t *key = at->block[half] + (i * AE_KV_PAGE + at->place[half]) * AE_GPU_KV_GROUP;
+        AE_UNROLL
+        for (int j = 0; j < N; j++) p[j].k[half] = ae_load16(key + j * AE_KV_PAGE * AE_GPU_KV_GROUP);
+    }
 }
 
 /* One group of elements of all chains. */
@@ -67,19 +71,20 @@ template <int T, int Q> AE_DEV void scores(const ae_gpu_attention_args &a, const
     key_pair now[DEPTH], next[DEPTH];
     AE_UNROLL
     for (int q = 0; q < Q; q++) s[0][q] = s[1][q] = 0;
-    AE_UNROLL
-    for (uint32_t i = 0; i < DEPTH; i++) now[i] = load_keys(where, ae_min(i, n - 1));
     uint32_t at = 0;
+    if (n >= DEPTH) load_keys<DEPTH>(where, 0, now);
     AE_NO_UNROLL
     for (; at + DEPTH <= n; at += DEPTH, query += DEPTH * STEP) {
-        AE_UNROLL
-        for (uint32_t i = 0; i < DEPTH; i++) next[i] = load_keys(where, ae_min(at + DEPTH + i, n - 1));
+        if (at + 2 * DEPTH <= n) load_keys<DEPTH>(where, at + DEPTH, next);
         AE_UNROLL
         for (uint32_t i = 0; i < DEPTH; i++) score_group<T, Q>(query + i * STEP, &now[i], s);
         AE_UNROLL
         for (int i = 0; i < DEPTH; i++) now[i] = next[i];
     }
-    if (at < n) score_group<T, Q>(query, &now[0], s);
+    for (; at < n; at++, query += STEP) {
+        load_keys<1>(where, at, now);
+        score_group<T, Q>(query, &now[0], s);
+    }
 }
 
 /* Scores s [2][Q] become weights, which all lanes get. Lane q joins m and l of query q. */
@@ -105,7 +110,7 @@ template <int Q> AE_DEV void softmax(const ae_gpu_attention_args &a, const attn_
     if (q < t->n && g->members >> q & 1) attn_join(t, q, chunk, own_m, own_l, big_m, big_l);
 }
 
-/* Position j of all chains; weight: its weights. CHECK: some queries do not see it. */
+/* A position of all chains; weight: its weights. CHECK: some queries do not see it. */
 template <int T, int Q, int E, bool CHECK> AE_DEV void add_value(const uint8_t *weight, const attn_words *v, float o[Q][E])
 {
     float x[E];
@@ -123,28 +128,40 @@ template <int T, int Q, int E, bool CHECK> AE_DEV void add_value(const uint8_t *
     }
 }
 
-/* Positions lo to hi of the chunk; loads run four positions ahead. */
-template <int T, int Q, int E, bool CHECK> AE_DEV void sum_values(const attn_tile *t, int32_t lo, int32_t hi, uint32_t at,
-                                                                  float o[Q][E])
+/* Positions j to hi of the chunk, in place and STRIDE bytes apart, as far as whole batches go; loads run a batch ahead. Returns
+ * the first position left. */
+template <int T, int Q, int E, int STRIDE> AE_DEV int32_t sum_batches(const attn_tile *t, int32_t j, int32_t hi, uint32_t at,
+                                                                      float o[Q][E])
 {
     enum { DEPTH = 4, STEP = AE_ATTENTION_WEIGHTS(Q) * 4 };
-    const uint8_t *weight = t->shared + t->room.weight + lo * STEP;
+    const uint8_t *weight = t->shared + t->room.weight + j * STEP, *value = attn_address(t, 0) + at + j * STRIDE;
     attn_words now[DEPTH], next[DEPTH];
+    if (j + DEPTH > hi + 1) return j;
     AE_UNROLL
-    for (int i = 0; i < DEPTH; i++) now[i] = attn_load<T, E>(attn_address(t, ae_min(lo + i, hi)) + at);
-    int32_t j = lo;
+    for (int i = 0; i < DEPTH; i++) now[i] = attn_load<T, E>(value + i * STRIDE);
     AE_NO_UNROLL
     for (; j + DEPTH <= hi + 1; j += DEPTH, weight += DEPTH * STEP) {
+        value += DEPTH * STRIDE;
         AE_UNROLL
-        for (int i = 0; i < DEPTH; i++) next[i] = attn_load<T, E>(attn_address(t, ae_min(j + DEPTH + i, hi)) + at);
+        for (int i = 0; i < DEPTH; i++)
+            if (j + 2 * DEPTH <= hi + 1) next[i] = attn_load<T, E>(value + i * STRIDE);
         AE_UNROLL
-        for (int i = 0; i < DEPTH; i++) add_value<T, Q, E, CHECK>(weight + i * STEP, &now[i], o);
+        for (int i = 0; i < DEPTH; i++) add_value<T, Q, E, false>(weight + i * STEP, &now[i], o);
         AE_UNROLL
         for (int i = 0; i < DEPTH; i++) now[i] = next[i];
     }
-    AE_UNROLL
-    for (int i = 0; i < DEPTH - 1; i++)
-        if (j + i <= hi) add_value<T, Q, E, CHECK>(weight + i * STEP, &now[i], o);
+    return j;
+}
+
+/* Positions j to hi of the chunk, wherever they are. */
+template <int T, int Q, int E> AE_DEV void sum_values(const attn_tile *t, int32_t j, int32_t hi, uint32_t at, float o[Q][E])
+{
+    const uint32_t step = AE_ATTENTION_WEIGHTS(Q) * 4;
+    AE_NO_UNROLL
+    for (; j <= hi; j++) {
+        const attn_words v = attn_load<T, E>(attn_address(t, j) + at);
+        add_value<T, Q, E, true>(t->shared + t->room.weight + j * step, &v, o);
+    }
 }
 
 /* Joins o of all members, 32 lanes of E elements at a time. */
@@ -152,13 +169,17 @@ template <int T, int Q, int E> AE_DEV void values(const ae_gpu_attention_args &a
                                                   int32_t chunk)
 {
     const int32_t lo = g->lo - chunk * AE_KV_PAGE, hi = g->hi - chunk * AE_KV_PAGE;
+    const uint32_t groups = a.kv.form.groups;
+    const bool plain = g->alike && g->in_place;
     AE_NO_UNROLL
     for (uint32_t from = 0; from < a.kv.form.head_dim; from += 32 * E) {
         const uint32_t e = from + attn_lane() * E;
         const uint32_t at = attn_element_at<T>(a, e < a.kv.form.head_dim ? e : 0); /* others compute something */
         float o[Q][E] = {};
-        if (g->alike) sum_values<T, Q, E, false>(t, lo, hi, at, o);
-        else sum_values<T, Q, E, true>(t, lo, hi, at, o);
+        int32_t j = lo;
+        if (T == AE_KV_F16 && E == 4 && plain && groups == 16) j = sum_batches<T, Q, E, 256>(t, lo, hi, at, o);
+        if (T == AE_KV_F16 && E == 2 && plain && groups == 8) j = sum_batches<T, Q, E, 128>(t, lo, hi, at, o);
+        sum_values<T, Q, E>(t, j, hi, at, o);
         AE_UNROLL
         for (uint32_t q = 0; q < Q; q++)
             if (g->members >> q & 1) attn_join_values<E>(a, t, q, e, o[q]);
@@ -197,7 +218,7 @@ template <int T, int Q> AE_DEV void attention(const ae_gpu_attention_args &a, ui
     t.room = ae_gpu_attention_room_of(&a.kv.form, Q, false);
     t.shared = shared + warp * t.room.bytes;
     if (warp >= a.n_warps || !attn_begin<Q>(a, ae_block_x() * a.n_warps + warp, &t)) return;
-    attn_share_states(a, &t);
+    attn_share_states(&t);
     load_queries<T, Q>(a, &t);
     ae_sync_warp();
     AE_NO_UNROLL
@@ -208,7 +229,7 @@ template <int T, int Q> AE_DEV void attention(const ae_gpu_attention_args &a, ui
 }
 
 #define KERNEL(name, T, Q) \
-    AE_KERNEL(name, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    AE_KERNEL(name, ae_gpu_attention_args, ATTN_THREADS(3)) \
     { \
         AE_SHARED(shared); \
         attention<T, Q>(a, shared); \

@@ -12,6 +12,13 @@
 #include "backend/gpu/kernels/args_attention.h"
 #include "backend/gpu/kernels/kernel.h"
 
+/* Threads of a block, and how many blocks a multiprocessor should have: that bounds the registers of a thread. */
+#ifdef AE_GPU_EMU
+#define ATTN_THREADS(blocks) AE_ATTENTION_WARPS * 32
+#else
+#define ATTN_THREADS(blocks) AE_ATTENTION_WARPS * 32, blocks
+#endif
+
 #define ATTN_MOST 0x7fffffff
 #define ATTN_FEW_CHUNKS 2 /* so many are walked by one block: the blocks of a split take about as long to meet */
 
@@ -27,6 +34,7 @@ typedef struct attn_tile {
     bool one_row;         /* all queries are of one row */
     int4 own;             /* state of query lane % Q, if there is one; with one_row, of all queries in all lanes */
     int32_t own_row;
+    uint32_t own_index;   /* row * n_heads + head of query lane % Q */
     int32_t first_chunk, last_chunk; /* that any query sees */
     bool to_parts;        /* chunks are dealt out among n_active units; else this one walks all */
     uint32_t n_active;
@@ -63,10 +71,11 @@ AE_DEV uint32_t attn_index(const attn_tile *t, uint32_t q)
     return AE_LOAD_SHARED(uint32_t, t->shared + t->room.index + q * 4);
 }
 
-/* The same before there is anything in shared memory. */
-AE_DEV uint32_t attn_index_of(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q)
+/* The same of all queries of a tile, before there is anything in shared memory. */
+template <int Q> AE_DEV void attn_indices(const attn_tile *t, uint32_t index[Q])
 {
-    return (t->first + q) / t->group * a.n_heads + t->head * t->group + (t->first + q) % t->group;
+    AE_UNROLL
+    for (uint32_t q = 0; q < Q; q++) index[q] = ae_shfl(t->own_index, q);
 }
 
 AE_DEV int32_t attn_first_seen(const ae_gpu_attention_args &a, int32_t pos)
@@ -89,6 +98,7 @@ template <int Q> AE_DEV bool attn_begin(const ae_gpu_attention_args &a, uint32_t
     if (t->split >= a.n_splits) return false;
     const uint32_t query = ae_min(t->first + lane, a.n_rows * t->group - 1);
     t->own_row = static_cast<int32_t>(query / t->group);
+    t->own_index = static_cast<uint32_t>(t->own_row) * a.n_heads + t->head * t->group + query % t->group;
     const int32_t pos = a.pos[t->own_row]; /* asked for at once with what follows */
     t->own = make_int4(attn_first_seen(a, pos), pos, a.n_inplace[t->own_row], a.seq[t->own_row]);
     const uint32_t n_all = (a.n_actual ? ae_min(a.n_rows, *a.n_actual) : a.n_rows) * t->group;
@@ -112,13 +122,13 @@ template <int Q> AE_DEV bool attn_begin(const ae_gpu_attention_args &a, uint32_t
 }
 
 /* Lanes q of one warp store the states of queries. They are there after the next barrier of the unit. */
-AE_DEV void attn_share_states(const ae_gpu_attention_args &a, const attn_tile *t)
+AE_DEV void attn_share_states(const attn_tile *t)
 {
     const uint32_t q = attn_lane();
     if (q >= t->n) return;
     AE_STORE_SHARED(int4, t->shared + t->room.state + q * 16, t->own);
     AE_STORE_SHARED(int32_t, t->shared + t->room.row + q * 4, t->own_row);
-    AE_STORE_SHARED(uint32_t, t->shared + t->room.index + q * 4, attn_index_of(a, t, q));
+    AE_STORE_SHARED(uint32_t, t->shared + t->room.index + q * 4, t->own_index);
 }
 
 /* The queries that see a chunk. */
