@@ -61,6 +61,7 @@ struct kernel {
 
 static const kernel few4 = {"few_4", few::ae_attention_few_f16_4, 4, true, false};
 static const kernel few8 = {"few_8", few::ae_attention_few_f16_8, 8, true, false};
+static const kernel few16 = {"few_16", few::ae_attention_few_f16_16, 16, true, false};
 static const kernel walk8 = {"walk_8", walk::ae_attention_f16_8, 8, false, false};
 static const kernel code8 = {"codes", codes::ae_attention_q8, 8, true, true};
 
@@ -171,18 +172,18 @@ static void run_shape(const shape &s)
     for (uint32_t context : contexts)
         for (uint32_t n : {1u, 2u, 4u, 8u, 16u, 32u, 64u}) {
             const uint32_t group = s.n_heads / s.n_kv_heads;
-            for (uint32_t each : {2u, 4u, 8u, 16u}) {
-                if (each != 8 && n != 1 && n != 8) continue;
+            for (uint32_t each : {2u, 4u, 8u}) {
+                if (each != 4 && n != 1 && n != 8) continue;
                 if (n * group <= 4) run(s, AE_KV_F16, few4, each, n, context, false);
-                else run(s, AE_KV_F16, few8, each, n, context, false);
+                if (n * group >= 8) run(s, AE_KV_F16, few16, each, n, context, false);
+                run(s, AE_KV_F16, few8, each, n, context, false);
                 run(s, AE_KV_Q8_0, code8, each, n, context, false);
             }
-            if (n * group <= 4) run(s, AE_KV_F16, few8, 8, n, context, false);
             if (n >= 32) run(s, AE_KV_F16, walk8, 0, n, context, false);
         }
     for (uint32_t context : {0u, 3584u, 15872u}) {
         run(s, AE_KV_F16, walk8, 0, 512, context, true);
-        run(s, AE_KV_F16, few8, 0, 512, context, true);
+        run(s, AE_KV_F16, few16, 0, 512, context, true);
         run(s, AE_KV_Q8_0, code8, 0, 512, context, true);
     }
 }

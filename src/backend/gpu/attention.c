@@ -6,7 +6,7 @@
 
 #define FEW_ROWS 64                    /* more are walked: they have tiles enough */
 #define ROW_FLOATS ((size_t)512 << 10) /* room for parts of a row */
-#define BLOCKS_EACH 8                  /* so many blocks of few rows a multiprocessor should get */
+#define BLOCKS_EACH 4                  /* of few rows, which a multiprocessor runs at once */
 
 void ae_gpu_attention_layout(ae_layout *layout, const ae_gpu_backend *backend, const ae_stream_options *options,
                              ae_gpu_attention_scratch *scratch)
@@ -33,13 +33,13 @@ static plan plan_codes(const ae_gpu_kv_form *form)
     return (plan){kernel, AE_ATTENTION_CODES, ae_gpu_attention_room_codes(form).bytes, true};
 }
 
-static plan plan_few(const ae_gpu_kv_form *form, uint32_t n_queries)
+static plan plan_few(const ae_gpu_kv_form *form, uint32_t n_queries, uint32_t max_shared)
 {
-    const bool small = n_queries <= 4 && form->type == AE_KV_F16;
-    const uint32_t tile = small ? 4 : 8;
-    const ae_gpu_kernel f16 = small ? AE_GPU_attention_few_f16_4 : AE_GPU_attention_few_f16_8;
-    return (plan){form->type == AE_KV_F32 ? AE_GPU_attention_few_f32_8 : f16, tile,
-                  ae_gpu_attention_room_of(form, tile, true).bytes, true};
+    static const ae_gpu_kernel f16[] = {AE_GPU_attention_few_f16_4, AE_GPU_attention_few_f16_8, AE_GPU_attention_few_f16_16};
+    uint32_t i = form->type == AE_KV_F32 ? 1 : n_queries <= 4 ? 0 : n_queries <= 8 ? 1 : 2;
+    if (i == 2 && ae_gpu_attention_room_of(form, 16, true).bytes > max_shared) i = 1;
+    return (plan){form->type == AE_KV_F32 ? AE_GPU_attention_few_f32_8 : f16[i], 4u << i,
+                  ae_gpu_attention_room_of(form, 4u << i, true).bytes, true};
 }
 
 static plan plan_walk(const ae_gpu_kv_form *form)
@@ -51,10 +51,10 @@ static plan plan_walk(const ae_gpu_kv_form *form)
     return (plan){form->type == AE_KV_F32 ? f32 : f16, tile, ae_gpu_attention_room_of(form, tile, false).bytes, false};
 }
 
-static plan plan_of(const ae_gpu_kv_form *form, uint32_t n_rows, uint32_t group)
+static plan plan_of(const ae_gpu_kv_form *form, uint32_t n_rows, uint32_t group, uint32_t max_shared)
 {
     if (form->has_scales) return plan_codes(form);
-    return n_rows <= FEW_ROWS ? plan_few(form, n_rows * group) : plan_walk(form);
+    return n_rows <= FEW_ROWS ? plan_few(form, n_rows * group, max_shared) : plan_walk(form);
 }
 
 /* Cuts the work into tiles, and tiles of few rows into splits. */
@@ -83,8 +83,9 @@ void ae_gpu_attention(ae_stream *stream, const ae_attention *a)
         .table_stride = p->table_stride, .n_rows = p->n_rows, .n_heads = a->n_heads, .n_kv_heads = a->n_kv_heads,
         .window = a->window, .chunked = a->chunked, .scale = a->scale, .softcap = a->softcap,
     };
-    const plan how = plan_of(&args.kv.form, p->n_rows, a->n_heads / a->n_kv_heads);
-    const uint32_t most = stream->backend->facts.max_shared_bytes / how.unit_bytes;
+    const uint32_t max_shared = stream->backend->facts.max_shared_bytes;
+    const plan how = plan_of(&args.kv.form, p->n_rows, a->n_heads / a->n_kv_heads, max_shared);
+    const uint32_t most = max_shared / how.unit_bytes;
     if (!most) {
         ae_gpu_decline(stream, "attention heads as large as this model's");
         return;

@@ -46,8 +46,8 @@ AE_HD static inline uint32_t ae_gpu_attention_part(uint32_t head_dim)
     return 4 + (head_dim + 3) / 4 * 4;
 }
 
-/* Floats from one position's weights to the next's in shared memory; 12 lets lanes store four each without conflicts. */
-#define AE_ATTENTION_WEIGHTS(Q) ((Q) == 8 ? 12u : 4u)
+/* Floats from one position's weights to the next's in shared memory; more than Q make conflicts of banks fewer. */
+#define AE_ATTENTION_WEIGHTS(Q) ((Q) == 4 ? 4u : (Q) + 4u)
 /* Floats from one query's scores to the next's; lanes with different queries and positions then use different banks. */
 #define AE_ATTENTION_SCORES 68u
 /* Bytes from one query's digits of weights to the next's; the words that lanes load at once are then in different banks. */
@@ -125,6 +125,7 @@ AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_codes(const ae_g
 #define AE_GPU_KERNELS_ATTENTION(X) \
     X(attention_few_f16_4, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_few_f16_8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_few_f16_16, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_few_f32_8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_f16_4, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_f16_8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \

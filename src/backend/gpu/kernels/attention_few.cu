@@ -1,8 +1,9 @@
 /* attention_few.cu - attention of few rows over caches of f16 and f32: four warps have one tile and chunk, so that a chunk
  * takes as little time as may be.
  *
- * Scores: a warp has 16 positions, half of its lanes for one half of the queries, half for the other. Softmax: a warp has every
- * fourth query. Values: half of the threads for each half of the queries, two elements each.
+ * Scores: a warp has 16 positions, half of its lanes for one half of the queries, half for the other; of 16 queries, a warp has
+ * four and each lane two positions. Softmax: a warp has every fourth query. Values: half of the threads for each half of the
+ * queries, two elements each.
  */
 #include "backend/gpu/kernels/attention_elements.h"
 #include "backend/gpu/kernels/attention_merge.h"
@@ -13,7 +14,7 @@
 #define DEPTH 8u  /* of values */
 #define STEP (AE_KV_PAGE * AE_GPU_KV_GROUP) /* bytes from one group of a key to the next */
 
-/* The queries times the scale. Lanes read four floats at a time: of one element (Q 8), or of two (Q 4). */
+/* The queries times the scale. Lanes read four floats at a time: of one element, or with Q 4 of two. */
 template <int T, int Q> AE_DEV void load_queries(const ae_gpu_attention_args &a, const attn_tile *t)
 {
     uint32_t index[Q];
@@ -23,7 +24,7 @@ template <int T, int Q> AE_DEV void load_queries(const ae_gpu_attention_args &a,
         attn_query_elements<T, Q>(a, t, index, i, x);
         AE_UNROLL
         for (uint32_t q = 0; q < Q; q++) {
-            const uint32_t at = Q == 8 ? i * 8 + q : i / 2 * 8 + q / 2 * 4 + i % 2 * 2 + q % 2;
+            const uint32_t at = Q > 4 ? i * Q + q : i / 2 * 8 + q / 2 * 4 + i % 2 * 2 + q % 2;
             AE_STORE_SHARED(float, t->shared + t->room.query + at * 4, x[q]);
         }
     }
@@ -79,12 +80,63 @@ template <int T, int Q> AE_DEV void scores(const ae_gpu_attention_args &a, const
         AE_STORE_SHARED(float, t->shared + t->room.score + ((half * (Q / 2) + q) * AE_ATTENTION_SCORES + j) * 4, s[q]);
 }
 
+/* The same of 16 queries: the four of this warp, for positions lane and lane + 32. */
+template <int T> AE_DEV void score_pair(const uint8_t *query, uint4 first, uint4 second, float s[2][4])
+{
+    const uint32_t k[4] = {first.x, first.y, first.z, first.w}, l[4] = {second.x, second.y, second.z, second.w};
+    AE_UNROLL
+    for (int i = 0; i < ATTN_GROUP(T); i++) {
+        const float4 v = AE_LOAD_SHARED(float4, query + i * 64);
+        const float x = attn_element<T>(k, i), y = attn_element<T>(l, i);
+        s[0][0] = ae_fma(x, v.x, s[0][0]), s[1][0] = ae_fma(y, v.x, s[1][0]);
+        s[0][1] = ae_fma(x, v.y, s[0][1]), s[1][1] = ae_fma(y, v.y, s[1][1]);
+        s[0][2] = ae_fma(x, v.z, s[0][2]), s[1][2] = ae_fma(y, v.z, s[1][2]);
+        s[0][3] = ae_fma(x, v.w, s[0][3]), s[1][3] = ae_fma(y, v.w, s[1][3]);
+    }
+}
+
+template <int T> AE_DEV void scores_16(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g, int32_t chunk)
+{
+    const uint32_t query_step = ATTN_GROUP(T) * 64;
+    const uint8_t *query = t->shared + t->room.query + ae_thread() / 32 * 16, *key[2];
+    uint8_t *score = t->shared + t->room.score + (ae_thread() / 32 * 4 * AE_ATTENTION_SCORES + attn_lane()) * 4;
+    uint32_t place[2], left = a.kv.form.groups;
+    AE_UNROLL
+    for (uint32_t p = 0; p < 2; p++) attn_place(a, t, g, chunk, attn_lane() + 32 * p, &key[p], &place[p]);
+    attn_fetch_values(a, g, key[0]);
+    key[0] += place[0] * AE_GPU_KV_GROUP, key[1] += place[1] * AE_GPU_KV_GROUP;
+    uint4 now[KEYS], next[KEYS];
+    float s[2][4] = {};
+    AE_UNROLL
+    for (uint32_t i = 0; i < KEYS; i++)
+        if (left >= KEYS / 2) now[i] = ae_load16(key[i % 2] + i / 2 * STEP);
+    AE_NO_UNROLL
+    for (; left >= KEYS / 2; left -= KEYS / 2, query += KEYS / 2 * query_step) {
+        key[0] += KEYS / 2 * STEP, key[1] += KEYS / 2 * STEP;
+        AE_UNROLL
+        for (uint32_t i = 0; i < KEYS; i++)
+            if (left >= KEYS) next[i] = ae_load16(key[i % 2] + i / 2 * STEP);
+        AE_UNROLL
+        for (uint32_t i = 0; i < KEYS / 2; i++) score_pair<T>(query + i * query_step, now[2 * i], now[2 * i + 1], s);
+        AE_UNROLL
+        for (uint32_t i = 0; i < KEYS; i++) now[i] = next[i];
+    }
+    AE_NO_UNROLL
+    for (; left; left--, query += query_step) {
+        score_pair<T>(query, ae_load16(key[0]), ae_load16(key[1]), s);
+        key[0] += STEP, key[1] += STEP;
+    }
+    AE_UNROLL
+    for (uint32_t i = 0; i < 8; i++)
+        AE_STORE_SHARED(float, score + (i / 2 * AE_ATTENTION_SCORES + i % 2 * 32) * 4, s[i % 2][i / 2]);
+}
+
 /* Bytes from one position's weights of half of the queries to the next's, and where the weight of query q is. */
-#define WEIGHT_STEP(Q) ((Q) == 8 ? 48 : 8)
+#define WEIGHT_STEP(Q) ((Q) == 4 ? 8 : AE_ATTENTION_WEIGHTS(Q) * 4)
 
 template <int Q> AE_DEV uint32_t weight_at(uint32_t j, uint32_t q)
 {
-    return Q == 8 ? j * 48 + q * 4 : (q / 2 * AE_KV_PAGE + j) * 8 + q % 2 * 4;
+    return Q == 4 ? (q / 2 * AE_KV_PAGE + j) * 8 + q % 2 * 4 : j * WEIGHT_STEP(Q) + q * 4;
 }
 
 /* The weights of this warp's queries; big_m, big_l: of query warp + 4 i, in lane 0. */
@@ -119,8 +171,8 @@ template <int T> AE_DEV void share_values(const ae_gpu_attention_args &a, const 
     attn_share_address(t, j, block + attn_value_at<T>(a, place));
 }
 
-/* A position of this thread's chains; weight: its weights. CHECK: some queries do not see it. */
-template <int T, int Q, bool CHECK> AE_DEV void add_value(const float p[4], const attn_words *v, float o[Q / 2][2])
+/* A position of this thread's chains; p [Q / 2]: its weights. CHECK: some queries do not see it. */
+template <int T, int Q, bool CHECK> AE_DEV void add_value(const float *p, const attn_words *v, float o[Q / 2][2])
 {
     const float x = attn_element<T>(v->w, 0), y = attn_element<T>(v->w, 1);
     AE_UNROLL
@@ -150,9 +202,10 @@ template <int T, int Q, int STRIDE> AE_DEV int32_t sum_batches(const attn_tile *
         for (int i = 0; i < depth; i++)
             if (j + 2 * depth <= hi + 1) next[i] = attn_load<T, 2>(value + i * STRIDE);
         AE_UNROLL
-        for (int i = 0; i < depth; i += 8 / Q) { /* four weights: of one position, or of two */
+        for (int i = 0; i < depth; i += Q == 4 ? 2 : 1) { /* with Q 4, two positions */
             const float4 f = AE_LOAD_SHARED(float4, weight + i * WEIGHT_STEP(Q));
-            const float p[4] = {f.x, f.y, f.z, f.w};
+            const float4 more = Q == 16 ? AE_LOAD_SHARED(float4, weight + i * WEIGHT_STEP(Q) + 16) : f;
+            const float p[8] = {f.x, f.y, f.z, f.w, more.x, more.y, more.z, more.w};
             add_value<T, Q, false>(p, &now[i], o);
             if (Q == 4) add_value<T, Q, false>(p + 2, &now[i + 1], o);
         }
@@ -170,7 +223,7 @@ template <int T, int Q> AE_DEV void sum_values(const attn_tile *t, int32_t j, in
     for (; j <= hi; j++) {
         const uint8_t *weight = t->shared + t->room.weight + weight_at<Q>(j, half * (Q / 2));
         const attn_words v = attn_load<T, 2>(attn_address(t, j) + at);
-        float p[4] = {};
+        float p[Q / 2];
         AE_UNROLL
         for (int q = 0; q < Q / 2; q++) p[q] = AE_LOAD_SHARED(float, weight + q * 4);
         add_value<T, Q, true>(p, &v, o);
@@ -234,7 +287,8 @@ template <int T, int Q> AE_DEV void attention(const ae_gpu_attention_args &a, ui
     for (int32_t c = t.first_chunk + static_cast<int32_t>(t.split); c <= t.last_chunk; c += step)
         for (uint32_t pending = attn_seeing(&t, c); pending; pending &= ~g.members) {
             attn_group_of(&t, pending, c, &g);
-            scores<T, Q>(a, &t, &g, c);
+            if constexpr (Q == 16) scores_16<T>(a, &t, &g, c);
+            else scores<T, Q>(a, &t, &g, c);
             share_values<T>(a, &t, &g, c);
             ae_sync();
             softmax<Q>(a, &t, &g, c, big_m, big_l);
@@ -255,4 +309,5 @@ template <int T, int Q> AE_DEV void attention(const ae_gpu_attention_args &a, ui
 
 KERNEL(attention_few_f16_4, AE_KV_F16, 4)
 KERNEL(attention_few_f16_8, AE_KV_F16, 8)
+KERNEL(attention_few_f16_16, AE_KV_F16, 16)
 KERNEL(attention_few_f32_8, AE_KV_F32, 8)
