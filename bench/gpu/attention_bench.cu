@@ -25,6 +25,8 @@ namespace few {
 #undef THREADS
 #undef SPAN
 #undef DEPTH
+#undef STEP
+#undef KEYS
 namespace walk {
 #include "backend/gpu/kernels/attention_float.cu"
 }

@@ -56,7 +56,7 @@ template <int T, int Q> AE_DEV void scores(const ae_gpu_attention_args &a, const
     attn_place(a, t, g, chunk, j, &key, &place);
     attn_fetch_values(a, g, key);
     key += place * AE_GPU_KV_GROUP;
-    uint4 now[KEYS], next[KEYS];
+    uint4 now[KEYS] = {}, next[KEYS] = {};
     float s[Q / 2] = {};
     uint32_t left = n;
     AE_UNROLL
@@ -105,7 +105,7 @@ template <int T> AE_DEV void scores_16(const ae_gpu_attention_args &a, const att
     for (uint32_t p = 0; p < 2; p++) attn_place(a, t, g, chunk, attn_lane() + 32 * p, &key[p], &place[p]);
     attn_fetch_values(a, g, key[0]);
     key[0] += place[0] * AE_GPU_KV_GROUP, key[1] += place[1] * AE_GPU_KV_GROUP;
-    uint4 now[KEYS], next[KEYS];
+    uint4 now[KEYS] = {}, next[KEYS] = {};
     float s[2][4] = {};
     AE_UNROLL
     for (uint32_t i = 0; i < KEYS; i++)
@@ -191,7 +191,7 @@ template <int T, int Q, int STRIDE> AE_DEV int32_t sum_batches(const attn_tile *
     const int32_t depth = DEPTH;
     const uint8_t *weight = t->shared + t->room.weight + weight_at<Q>(j, half * (Q / 2));
     const uint8_t *value = attn_address(t, 0) + at + j * STRIDE;
-    attn_words now[DEPTH], next[DEPTH];
+    attn_words now[DEPTH] = {}, next[DEPTH] = {};
     if (j + depth > hi + 1) return j;
     AE_UNROLL
     for (int i = 0; i < depth; i++) now[i] = attn_load<T, 2>(value + i * STRIDE);

@@ -68,7 +68,7 @@ template <int T, int Q> AE_DEV void scores(const ae_gpu_attention_args &a, const
     enum { DEPTH = 2, STEP = ATTN_GROUP(T) * Q * 4 };
     const uint32_t n = a.kv.form.groups;
     const uint8_t *query = t->shared + t->room.query;
-    key_pair now[DEPTH], next[DEPTH];
+    key_pair now[DEPTH] = {}, next[DEPTH] = {};
     AE_UNROLL
     for (int q = 0; q < Q; q++) s[0][q] = s[1][q] = 0;
     uint32_t at = 0;
@@ -135,7 +135,7 @@ template <int T, int Q, int E, int STRIDE> AE_DEV int32_t sum_batches(const attn
 {
     enum { DEPTH = 4, STEP = AE_ATTENTION_WEIGHTS(Q) * 4 };
     const uint8_t *weight = t->shared + t->room.weight + j * STEP, *value = attn_address(t, 0) + at + j * STRIDE;
-    attn_words now[DEPTH], next[DEPTH];
+    attn_words now[DEPTH] = {}, next[DEPTH] = {};
     if (j + DEPTH > hi + 1) return j;
     AE_UNROLL
     for (int i = 0; i < DEPTH; i++) now[i] = attn_load<T, E>(value + i * STRIDE);
