@@ -7,6 +7,7 @@
 #include "backend/gpu/product_int.h"
 #include "backend/gpu/weight_mma.h"
 
+#define MANY_GROUPS 4096 /* of 256 columns, that a preparation without norm gives to blocks of their own */
 #define MOST_BLOCKS 1024 /* of a preparation by norm: more pieces of a row than that would only repeat the norm's sums */
 
 /* ---- Scratch ------------------------------------------------------------------------------------ */
@@ -40,8 +41,8 @@ static bool is_norm(const ae_matmul *a)
 /* Columns of a block: few where there are few rows, because then latency counts. */
 static uint32_t columns_of(const ae_matmul *a, uint32_t n_in, uint32_t n_rows, uint32_t n_heads)
 {
-    const size_t groups = ceil_div(n_in, 256), rows = (size_t)n_rows * n_heads;
-    if (!is_norm(a)) return 256;
+    const size_t groups = ceil_div(n_in, 256), rows = (size_t)n_rows * n_heads, all = groups * rows;
+    if (!is_norm(a)) return all >= 4 * MANY_GROUPS ? 1024 : all >= 2 * MANY_GROUPS ? 512 : 256;
     const size_t most = rows < MOST_BLOCKS ? MOST_BLOCKS / rows : 1, pieces = groups < most ? groups : most;
     return ceil_div(groups, pieces) * 256;
 }

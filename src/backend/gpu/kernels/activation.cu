@@ -6,20 +6,9 @@
 #include "backend/gpu/kernels/args_product.h"
 #include "backend/gpu/kernels/kernel.h"
 
-#ifdef __CUDACC__
-#define UNROLL_4 _Pragma("unroll 4")
-#else
-#define UNROLL_4
-#endif
 #define PARTS_AT 256  /* shared: f32 [64] chains, then 8 maxima of warps, then what all threads get */
 #define RESULT_AT (PARTS_AT + 32)
 #define ROW_AT 320
-
-/* Element i of the row; from shared memory if it is there. */
-AE_DEV float row_at(const float *x, const uint8_t *shared, uint32_t staged, uint32_t i)
-{
-    return staged ? AE_LOAD_SHARED(float, shared + ROW_AT + 4 * i) : x[i];
-}
 
 /* The sum of 64 chains, of which threads 0 to 63 have one each: the tree of ae_sum64. All threads get it. */
 AE_DEV float sum_chains(uint8_t *shared, float a)
@@ -47,20 +36,28 @@ template <int kind> AE_DEV float chain_step(float a, float v, float mean)
 
 #define AHEAD 32 /* elements of a chain that are loaded before they are added */
 
+/* The chain of a thread, of every 64th element. staged: the row is in shared memory. */
+template <int kind, bool staged> AE_DEV float sum_chain(const float *x, const uint8_t *shared, uint32_t n, float mean)
+{
+    float a = 0;
+    uint32_t i = ae_thread();
+    const uint8_t *row = shared + ROW_AT;
+    for (; i + (AHEAD - 1) * 64 < n; i += AHEAD * 64) {
+        float v[AHEAD];
+        AE_UNROLL
+        for (uint32_t j = 0; j < AHEAD; j++) v[j] = staged ? AE_LOAD_SHARED(float, row + 4 * (i + j * 64)) : x[i + j * 64];
+        AE_UNROLL
+        for (uint32_t j = 0; j < AHEAD; j++) a = chain_step<kind>(a, v[j], mean);
+    }
+    for (; i < n; i += 64) a = chain_step<kind>(a, staged ? AE_LOAD_SHARED(float, row + 4 * i) : x[i], mean);
+    return a;
+}
+
 template <int kind> AE_DEV float sum_row(const float *x, uint8_t *shared, uint32_t staged, uint32_t n, float mean)
 {
     float a = 0;
-    if (ae_thread() < 64) {
-        uint32_t i = ae_thread();
-        for (; i + (AHEAD - 1) * 64 < n; i += AHEAD * 64) {
-            float v[AHEAD];
-            AE_UNROLL
-            for (uint32_t j = 0; j < AHEAD; j++) v[j] = row_at(x, shared, staged, i + j * 64);
-            AE_UNROLL
-            for (uint32_t j = 0; j < AHEAD; j++) a = chain_step<kind>(a, v[j], mean);
-        }
-        for (; i < n; i += 64) a = chain_step<kind>(a, row_at(x, shared, staged, i), mean);
-    }
+    if (ae_thread() < 64)
+        a = staged ? sum_chain<kind, true>(x, shared, n, mean) : sum_chain<kind, false>(x, shared, n, mean);
     return sum_chains(shared, a);
 }
 
@@ -185,14 +182,21 @@ typedef struct row_facts {
     float mean, inv;
 } row_facts;
 
+#define AT_ONCE 4 /* loads of 16 bytes that are under way together */
+
 /* The row, into shared memory. */
 AE_DEV void stage(const float *x, uint32_t n, uint8_t *shared)
 {
     const uint32_t step = AE_GPU_ACTIVATION_THREADS, n_quads = reinterpret_cast<uintptr_t>(x) % 16 ? 0 : n / 4;
-    UNROLL_4
-    for (uint32_t i = ae_thread(); i < n_quads; i += step)
-        AE_STORE_SHARED(uint4, shared + ROW_AT + 16 * i, *reinterpret_cast<const uint4 *>(x + 4 * i));
-    UNROLL_4
+    for (uint32_t i = ae_thread(); i < n_quads; i += AT_ONCE * step) {
+        uint4 v[AT_ONCE] = {};
+        AE_UNROLL
+        for (uint32_t j = 0; j < AT_ONCE; j++)
+            if (i + j * step < n_quads) v[j] = *reinterpret_cast<const uint4 *>(x + 4 * (i + j * step));
+        AE_UNROLL
+        for (uint32_t j = 0; j < AT_ONCE; j++)
+            if (i + j * step < n_quads) AE_STORE_SHARED(uint4, shared + ROW_AT + 16 * (i + j * step), v[j]);
+    }
     for (uint32_t i = n_quads * 4 + ae_thread(); i < n; i += step) AE_STORE_SHARED(float, shared + ROW_AT + 4 * i, x[i]);
     ae_sync();
 }

@@ -125,12 +125,22 @@ AE_DEV void put(uint8_t *pairs, uint32_t step, uint32_t chain, float x, float y)
     AE_STORE_SHARED(float2, pairs + (step * STRIDE + chain) * 8, make_float2(x, y));
 }
 
+#define AHEAD 8 /* pairs that are loaded before they are used */
+
 /* acc after n chain steps. */
 AE_DEV float walk(const uint8_t *pairs, uint32_t n, float acc)
 {
+    uint32_t i = 0;
     pairs += ae_thread() % 32 * 8;
-    for (uint32_t i = 0; i < n; i++) {
-        const float2 p = AE_LOAD_SHARED(float2, pairs + i * (STRIDE * 8));
+    for (; i + AHEAD <= n; i += AHEAD, pairs += AHEAD * STRIDE * 8) {
+        float2 p[AHEAD];
+        AE_UNROLL
+        for (uint32_t j = 0; j < AHEAD; j++) p[j] = AE_LOAD_SHARED(float2, pairs + j * (STRIDE * 8));
+        AE_UNROLL
+        for (uint32_t j = 0; j < AHEAD; j++) acc = ae_fma(p[j].x, p[j].y, acc);
+    }
+    for (; i < n; i++, pairs += STRIDE * 8) {
+        const float2 p = AE_LOAD_SHARED(float2, pairs);
         acc = ae_fma(p.x, p.y, acc);
     }
     return acc;
