@@ -67,17 +67,17 @@ AE_DEV void ae_depend_launch(void) {}
 AE_DEV void ae_depend_wait(void) {}
 #endif
 
-#define AE_KERNEL_AFTER(name, type, threads, wait) \
+#define AE_KERNEL_AFTER(name, type, wait, ...) \
     AE_DEV void ae_body_##name(const type &a); \
-    extern "C" __global__ void __launch_bounds__(threads) ae_##name(const __grid_constant__ type a) \
+    extern "C" __global__ void __launch_bounds__(__VA_ARGS__) ae_##name(const __grid_constant__ type a) \
     { \
         ae_depend_launch(); \
         wait; \
         ae_body_##name(a); \
     } \
     AE_DEV void ae_body_##name(const type &a)
-#define AE_KERNEL(name, type, threads) AE_KERNEL_AFTER(name, type, threads, ae_depend_wait())
-#define AE_KERNEL_EARLY(name, type, threads) AE_KERNEL_AFTER(name, type, threads, (void)0)
+#define AE_KERNEL(name, type, ...) AE_KERNEL_AFTER(name, type, ae_depend_wait(), __VA_ARGS__)
+#define AE_KERNEL_EARLY(name, type, ...) AE_KERNEL_AFTER(name, type, (void)0, __VA_ARGS__)
 #define AE_SHARED(p) \
     extern __shared__ uint4 ae_shared_memory[]; \
     uint8_t *p = reinterpret_cast<uint8_t *>(ae_shared_memory)
