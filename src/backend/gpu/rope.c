@@ -30,11 +30,24 @@ static ae_gpu_rope_kv_args args_of(const ae_rope_kv *a)
     return args;
 }
 
+/* The kernel for a shape; those for common ones need no shared memory. */
+static ae_gpu_kernel kernel_of(const ae_gpu_rope_kv_args *args)
+{
+    const bool f16 = !args->store || (args->kv.form.type == AE_KV_F16 && !args->kv.form.n_rope);
+    if (!f16 || (args->neox && args->n_rot && args->n_rot != args->head_dim)) return AE_GPU_rope_heads;
+    return args->head_dim == 64    ? AE_GPU_rope_heads_64
+           : args->head_dim == 128 ? AE_GPU_rope_heads_128
+           : args->head_dim == 256 ? AE_GPU_rope_heads_256
+                                   : AE_GPU_rope_heads;
+}
+
 static void rope_heads(ae_stream *stream, const ae_rope_kv *a, const ae_gpu_rope_kv_args *args)
 {
+    const ae_gpu_kernel kernel = kernel_of(args);
+    const uint32_t floats = kernel == AE_GPU_rope_heads ? AE_GPU_ROPE_HEADS * (args->row_floats + args->part_floats) : 0;
     const uint32_t n_kv = a->k ? a->n_kv_heads + (a->v ? a->n_kv_heads : 0) : 0, n = a->n_heads + n_kv;
-    ae_gpu_launch(stream, AE_GPU_rope_heads, (n + AE_GPU_ROPE_HEADS - 1) / AE_GPU_ROPE_HEADS, a->places->n_rows, 1,
-                  AE_GPU_ROPE_HEADS * (args->row_floats + args->part_floats) * (uint32_t)sizeof(float), args);
+    ae_gpu_launch(stream, kernel, (n + AE_GPU_ROPE_HEADS - 1) / AE_GPU_ROPE_HEADS, a->places->n_rows, 1,
+                  floats * (uint32_t)sizeof(float), args);
 }
 
 /* Norms all heads of a row together. */

@@ -15,6 +15,9 @@
     X(copy_host_rows, ae_gpu_copy_host_args, 256) \
     X(rope_angles, ae_gpu_rope_table_args, 128) \
     X(rope_heads, ae_gpu_rope_kv_args, 128) \
+    X(rope_heads_64, ae_gpu_rope_kv_args, 128) \
+    X(rope_heads_128, ae_gpu_rope_kv_args, 128) \
+    X(rope_heads_256, ae_gpu_rope_kv_args, 128) \
     X(kv_page, ae_gpu_kv_page_args, 256) \
     X(kv_moves, ae_gpu_kv_moves_args, 64) \
     X(kv_save, ae_gpu_kv_slot_args, 128) \
@@ -69,7 +72,7 @@ typedef struct ae_gpu_copy_host_args {
 
 /* ---- Rotation ----------------------------------------------------------------------------------------- */
 
-#define AE_GPU_ROPE_HEADS 4u /* of a block of rope_heads: a warp has one */
+#define AE_GPU_ROPE_HEADS 4u /* of a block of rope_heads and rope_heads_N: a warp has one */
 
 typedef struct ae_gpu_rope_table_args {
     const int32_t *pos;  /* [n_rows] */

@@ -5,6 +5,7 @@
 #include "backend/arithmetic.h"
 #include "backend/gpu/kernels/args_rows.h"
 #include "backend/gpu/kernels/kernel.h"
+#include "backend/gpu/kernels/rope.h"
 #include "backend/gpu/kernels/sums.h"
 #include "base/math/double.h"
 
@@ -215,8 +216,7 @@ typedef struct place {
 
 AE_DEV uint32_t two_halves(float x, float y)
 {
-    const uint32_t low = x == x ? ae_to_half(x) : 0x7E00, high = y == y ? ae_to_half(y) : 0x7E00;
-    return low | high << 16;
+    return ae_rope_half(x) | (uint32_t)ae_rope_half(y) << 16;
 }
 
 AE_DEV uint32_t four_codes(const int32_t c[4])
@@ -257,22 +257,6 @@ AE_DEV void write_codes(const float *x, uint32_t n, const coding *c, uint32_t pl
         *(uint32_t *)p = four_codes(code);
         if (plane) *(uint32_t *)(p + plane) = four_codes(low);
     }
-}
-
-/* The page and the place where a row belongs; page: n_pages or more if that lies outside the store, which must not be written
- * then. */
-typedef struct target {
-    uint32_t page, at;
-} target;
-
-AE_DEV target target_of(const ae_gpu_rope_kv_args *a, int32_t slot, int32_t seq)
-{
-    const uint32_t i = (uint32_t)slot / AE_KV_PAGE;
-    target t;
-    t.page = UINT32_MAX;
-    t.at = (uint32_t)slot % AE_KV_PAGE;
-    if (a->store && slot >= 0 && i < a->table_stride) t.page = (uint32_t)a->tables[(size_t)seq * a->table_stride + i];
-    return t;
 }
 
 /* Writes a key or a value. x may be changed. */
@@ -335,7 +319,7 @@ AE_DEV void query(const ae_gpu_rope_kv_args *a, uint32_t row, uint32_t head, flo
 AE_DEV void key(const ae_gpu_rope_kv_args *a, uint32_t row, uint32_t head, float *x, uint32_t lane)
 {
     const uint32_t n = a->head_dim;
-    const target to = target_of(a, a->slot[row], a->seq[row]);
+    const ae_rope_target to = ae_rope_target_of(a, a->slot[row], a->seq[row]);
     float *k = a->k + ((size_t)row * a->n_kv_heads + head) * n;
     norm_rotate(a, row, k, x, a->k_norm ? a->k_norm + (a->norm_layer ? (size_t)head * n : 0) : NULL, lane);
     if (a->k_norm || a->n_rot) save_head(x, k, n, 1, false, lane);
@@ -352,7 +336,7 @@ AE_DEV void key(const ae_gpu_rope_kv_args *a, uint32_t row, uint32_t head, float
 AE_DEV void value(const ae_gpu_rope_kv_args *a, uint32_t row, uint32_t head, float *x, uint32_t lane)
 {
     const uint32_t n = a->head_dim;
-    const target to = target_of(a, a->slot[row], a->seq[row]);
+    const ae_rope_target to = ae_rope_target_of(a, a->slot[row], a->seq[row]);
     float *v = a->v + ((size_t)row * a->n_kv_heads + head) * n;
     const early its = fetch_early(NULL, NULL, 0, a->v_norm, n, lane);
     load_head(x, v, n, lane);
