@@ -107,7 +107,7 @@ int app_reader_open(app_reader **out, uint32_t n_threads, uint64_t bytes_wanted)
 
 double app_reader_read(app_reader *r)
 {
-    if (!r->pool) return 0;
+    if (!r || !r->pool) return 0;
     const double start = app_now();
     ae_pool_run(r->pool, read_piece, r, r->n_pieces);
     const double seconds = app_now() - start;
@@ -116,7 +116,7 @@ double app_reader_read(app_reader *r)
 
 uint64_t app_reader_bytes(const app_reader *r)
 {
-    return (uint64_t)r->n_pieces * PIECE;
+    return r ? (uint64_t)r->n_pieces * PIECE : 0;
 }
 
 void app_reader_free(app_reader *r)

@@ -117,9 +117,10 @@ static void print_table(const verify *v)
     app_write_escaped(v->models.info.name, strlen(v->models.info.name));
     app_print(" %s, kernels %s, kv %s; a pass reads %s of weights\n", v->type, v->models.info.cpu_level,
               aerie_kv_type_name(o->session.kv_type), app_bytes(bytes, aerie_model_pass_bytes(v->models.model)));
-    app_print("reading: %.1f GB/s, so a pass takes %.3f ms or more; best %.1f GB/s, %.3f ms (%zu sums over %s)\n",
-              v->bandwidth.median / 1e9, ideal, v->bandwidth.max / 1e9, ideal_ms(v, v->bandwidth.max), v->readings.n,
-              app_bytes(buffer, app_reader_bytes(v->reader)));
+    if (v->reader)
+        app_print("reading: %.1f GB/s, so a pass takes %.3f ms or more; best %.1f GB/s, %.3f ms (%zu sums over %s)\n",
+                  v->bandwidth.median / 1e9, ideal, v->bandwidth.max / 1e9, ideal_ms(v, v->bandwidth.max), v->readings.n,
+                  app_bytes(buffer, app_reader_bytes(v->reader)));
     for (size_t c = 0; c < o->contexts.n; c++) {
         app_print("\ncontext %u\n%6s %12s %10s %10s %12s %12s\n", (unsigned)o->contexts.items[c], "n", "T(n) ms",
                   "T/first", "T/reading", "tokens/s", "best ms");
@@ -165,7 +166,8 @@ int app_bench_verify(const app_options *given)
     plan(&v, &options);
     int bad = app_models_load(&v.models, &options, false);
     if (!bad) bad = app_session_open(&v.session, &v.models, &options, AERIE_SPEC_NONE);
-    if (!bad) bad = app_reader_open(&v.reader, options.n_threads, aerie_model_pass_bytes(v.models.model));
+    if (!bad && !app_is_on_gpu(&v.models.info)) /* the reading is that of the processor's memory */
+        bad = app_reader_open(&v.reader, options.n_threads, aerie_model_pass_bytes(v.models.model));
     app_interrupt_arm();
     for (size_t c = 0; !bad && c < options.contexts.n; c++) bad = measure_context(&v, c);
     if (!bad) {

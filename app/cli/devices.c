@@ -65,6 +65,11 @@ int app_list_devices(void)
     return APP_DONE;
 }
 
+bool app_is_on_gpu(const aerie_model_info *info)
+{
+    return strncmp(info->cpu_level, "cuda", 4) == 0 || strcmp(info->cpu_level, "emu") == 0; /* the backend, instead of a level */
+}
+
 const char *app_gpu_drivers(void)
 {
     return ae_device_drivers();

@@ -330,6 +330,8 @@ int app_cpus_settle(app_options *options);
 int app_device_settle(app_options *options);
 /* For --list-devices, to standard output. */
 int app_list_devices(void);
+/* Whether a loaded model lies on a GPU, or its emulation. */
+bool app_is_on_gpu(const aerie_model_info *info);
 /* The kinds of GPU that this build can drive: "cuda, emu", or "none". */
 const char *app_gpu_drivers(void);
 
