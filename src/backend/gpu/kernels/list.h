@@ -24,6 +24,9 @@
     AE_GPU_KERNELS_STATE(X) \
     AE_GPU_KERNELS_DRAW(X)
 
+/* Each kernel waits for the launch in front of it before it reads what others write (kernel.h), so launches may begin early. */
+#define AE_GPU_KERNELS_WAIT 1
+
 typedef enum ae_gpu_kernel {
 #define AE_GPU_KERNEL_ID(name, args, threads) AE_GPU_##name,
     AE_GPU_KERNELS(AE_GPU_KERNEL_ID)
