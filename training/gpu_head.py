@@ -59,13 +59,14 @@ def arguments():
     t.add_argument("--batch", type=int, default=8192, help="chains per step")
     t.add_argument("--lr", type=float, default=1.5e-3, help="highest learning rate of norms (Adam); of output rows 0.3 of it")
     t.add_argument("--lr-matrix", type=float, default=0.01, help="highest learning rate of the layer's matrices (Muon)")
-    t.add_argument("--dropout", type=float, default=0.1)
+    t.add_argument("--dropout", type=float, default=0.0)
     t.add_argument("--draft-vocab", type=int,
                    help="tokens that can be drafted, those that the answers use most (default: those of --start-from, else "
                         "24576)")
     t.add_argument("--eval-every", type=float, default=1.0, help="minutes between two measurements, each with a checkpoint")
     t.add_argument("--rows", type=float, default=0.55, help="share of the free memory that rows may take")
     t.add_argument("--no-graphs", action="store_true", help="no CUDA graphs")
+    t.add_argument("--no-kernel", action="store_true", help="no attention kernel of Triton")
     t.add_argument("--seed", type=int, default=1)
     return p.parse_args()
 
@@ -224,7 +225,8 @@ class Job:
             free = torch.cuda.mem_get_info()[0]
             n = max(16, min(n, int(0.6 * free / size) // 16 * 16))
         self.say(f"{n} places of {longest} tokens: {n * size / 2 ** 30:.1f} GiB")
-        return Writer(self.llama, n, longest, self.target.ends, self.args.tokens, graphs and not self.args.no_graphs, self.say)
+        return Writer(self.llama, n, longest, self.target.ends, self.args.tokens, graphs and not self.args.no_graphs,
+                      not self.args.no_kernel, self.say)
 
     def turns(self, writer, starts, most=128, until=None):
         """User turns that the target makes up: prompts with what comes after them."""
@@ -267,7 +269,7 @@ class Job:
                 self.say(f"answers: {len(got)} of {len(prompts)}, {n} tokens, {n / (said - begun):.0f} tokens/s")
         spent = time.monotonic() - begun
         self.say(f"{len(got)} answers of {len(prompts)} prompts, {n} tokens in {spent:.1f} s, {n / spent:.0f} tokens/s, "
-                 f"{'with' if writer.graphs else 'without'} graphs")
+                 f"graphs {bool(writer.graphs)}, attention kernel {bool(writer.attend)}")
         if self.device.type == "cuda":
             self.say(f"{torch.cuda.max_memory_allocated() / 2 ** 30:.1f} GiB at most")
         return got

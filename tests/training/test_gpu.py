@@ -135,6 +135,29 @@ def test_answers_are_what_whole_passes_choose():
             assert int(one.logits(x[0, -1]).argmax()) == 3
 
 
+def test_the_attention_kernel():
+    """By Triton's interpreter, in a process of its own."""
+    pytest.importorskip("triton")
+    import os
+    import subprocess
+    import sys
+    from pathlib import Path
+    code = """
+import torch
+from headtrain import attend, llama
+from headtrain.target import Target
+for heads, n_kv, d in ((9, 3, 64), (4, 4, 32), (32, 1, 16)):
+    t = Target("llama", 24, 16, 2, heads, n_kv, 32, 128, d, 1e-5, 100.0, [3], None, None, None)
+    assert attend.works(t, torch.device("cpu"), torch.float32, llama.attend_few)
+"""
+    where = Path(__file__).resolve().parents[2] / "training"
+    done = subprocess.run([sys.executable, "-c", code], cwd=where, env={**os.environ, "TRITON_INTERPRET": "1"}, text=True,
+                          capture_output=True)
+    if "only 0-dimensional arrays" in done.stderr:
+        pytest.skip("Triton's interpreter does not know this numpy")
+    assert done.returncode == 0, done.stderr
+
+
 def test_warm_answers_follow_the_distribution():
     one = make_llama()
     writer = llama.Writer(one, 8, 64, [3], 1)

@@ -30,7 +30,7 @@ class Options:
     taps: list = field(default_factory=list)
     depths: int = 5
     decay: float = 0.8        # weight of a depth relative to the one before
-    dropout: float = 0.1
+    dropout: float = 0.0
     prompts: float = 0.5      # share of the rows of the users' turns that begin chains that count
     ce_share: float = 0.5     # share of the rows beyond the first depth whose cross-entropy is computed
     lr: float = 1.5e-3

@@ -150,7 +150,7 @@ class Writer:
     CHECK = 16   # steps between two looks at what has ended
     PART = 32768  # tokens of prompts run at once
 
-    def __init__(self, llama, n, longest, ends, most, graphs=True, say=print):
+    def __init__(self, llama, n, longest, ends, most, graphs=True, kernel=True, say=print):
         self.llama, self.n, self.longest, self.most, self.say = llama, n, longest, most, say
         device = llama.device
         self.cache = Cache(llama, n, longest)
@@ -164,6 +164,18 @@ class Writer:
         self.made = torch.zeros(n, longest, dtype=torch.int32, device=device)  # tokens by position
         self.state = (self.token, self.at, self.done, self.made)
         self.graphs, self.recorded = graphs and device.type == "cuda", {}
+        self.attend = self.kernel() if device.type == "cuda" and kernel else None
+
+    def kernel(self):
+        """A kernel that reads no more of the cache than each conversation has, if it works here."""
+        try:
+            from . import attend
+            if attend.works(self.llama.target, self.llama.device, self.llama.dtype, attend_few):
+                return attend.attend
+            self.say("the attention kernel is not right here; going on without it")
+        except Exception as why:  # no Triton, or one that cannot compile here
+            self.say(f"no attention kernel: {why}")
+        return None
 
     def choose(self, logits, warm):
         """The likeliest token, or, by Gumbel's trick, a draw at temperature 1."""
@@ -174,12 +186,17 @@ class Writer:
         """Runs the newest tokens, all at positions below `rows`, and chooses the next ones."""
         llama = self.llama
         x = llama.embed(self.token.unsqueeze(1))
-        mask = torch.zeros(self.n, rows, device=llama.device, dtype=llama.dtype)
-        mask.masked_fill_(torch.arange(rows, device=llama.device) > self.at.unsqueeze(1), float("-inf"))
+        if not self.attend:
+            mask = torch.zeros(self.n, rows, device=llama.device, dtype=llama.dtype)
+            mask.masked_fill_(torch.arange(rows, device=llama.device) > self.at.unsqueeze(1), float("-inf"))
         for layer, keys, values in zip(llama.layers, self.cache.keys, self.cache.values):
             q, k, v = llama.attention_input(layer, x, self.at.unsqueeze(1))
             keys[self.here, :, self.at], values[self.here, :, self.at] = k[:, :, 0], v[:, :, 0]
-            x = llama.rest(layer, x, attend_few(q, keys[:, :, :rows], values[:, :, :rows], mask))
+            if self.attend:
+                attended = self.attend(q, keys, values, self.at)
+            else:
+                attended = attend_few(q, keys[:, :, :rows], values[:, :, :rows], mask)
+            x = llama.rest(layer, x, attended)
         token = self.choose(llama.logits(x[:, 0]), self.warm)
         going = ~self.done
         self.at += going
@@ -267,6 +284,7 @@ class Writer:
                 return
             # What is done keeps being run at its last position, so that all steps have one shape.
             rows = min((int(at[owner >= 0].max()) + self.CHECK) // self.ROWS * self.ROWS + self.ROWS, self.longest)
+            rows = self.longest if self.attend else rows
             for _ in range(self.CHECK):
                 self.run(rows)
 

@@ -22,6 +22,9 @@ class SoftCrossEntropy(torch.autograd.Function):
             here = slice(at, at + SoftCrossEntropy.CHUNK)
             i, q, scale = ids[here].clamp(min=0), p[here], weight[here].unsqueeze(1)
             mass = q.sum(-1, keepdim=True)
+            if counts is None:
+                SoftCrossEntropy._plain(hidden[here] @ w.T, i, q, mass, scale, losses[here], slopes[here])
+                continue
             logits = (hidden[here] @ w.T).float()
             picked = logits.gather(1, i)
             top = logits.amax(-1, keepdim=True)
@@ -35,6 +38,16 @@ class SoftCrossEntropy(torch.autograd.Function):
         ctx.save_for_backward(slopes @ w, (hidden.T.contiguous() @ slopes).T.contiguous() if ctx.needs_input_grad[1] else None)
         ctx.mark_non_differentiable(losses)
         return (losses * weight).sum(), losses
+
+    @staticmethod
+    def _plain(logits, i, q, mass, scale, losses, slopes):
+        """Without counts, in few passes over the logits. Slopes of the targets are exact before they are rounded."""
+        p = logits.softmax(-1, dtype=torch.float32)
+        at = p.gather(1, i)
+        losses.copy_(-(q * at.clamp(min=1e-37).log()).sum(-1))
+        torch.mul(p, mass * scale, out=slopes)
+        more = (at * mass - q) * scale - slopes.gather(1, i).float()
+        slopes.scatter_add_(1, i, torch.where(q > 0, more, torch.zeros_like(more)).to(slopes.dtype))
 
     @staticmethod
     def backward(ctx, grad, _):
