@@ -463,7 +463,7 @@ static void run_type(std::vector<variant> &all, int type, const std::vector<shap
             char what[64] = "";
             for (variant &v : all) {
                 if (v.type != type || v.c > c || (!others && !v.listed) || !v.blocks) continue;
-                if (v.listed && v.c < c && others) continue;
+                
                 for (int most = 0; most <= v.blocks; most += std::max(v.blocks, 1)) {
                     const double us = time_us(v, s, n, most);
                     uint32_t bad = 0;
@@ -485,7 +485,7 @@ static void run_type(std::vector<variant> &all, int type, const std::vector<shap
 
 static void add_listed(std::vector<variant> &all)
 {
-#define LISTED(name, NAME, c, run, team, stages, blocks) all.push_back(make<AE_MMA_##NAME, c, run, team, stages>(true));
+#define LISTED(name, NAME, c, team, run, stages, most) all.push_back(make<AE_MMA_##NAME, c, run, team, stages>(true));
     AE_MMA_ALL_32(LISTED)
     AE_MMA_ALL_256(LISTED)
 #undef LISTED

@@ -194,12 +194,16 @@ aerie_status ae_gpu_mma_fill(ae_gpu_backend *backend, uint32_t type, uint32_t n_
 
 typedef struct variant {
     ae_gpu_kernel kernel;
-    uint32_t c, run, team, stages, blocks;
+    uint32_t c, team, run, stages, most;
 } variant;
 
-/* [type][c = 1, 2, 4, 8] */
-static const variant variants[AE_MMA_N_TYPES * 4] = {
-#define VARIANT(name, NAME, c, run, team, stages, blocks) {AE_GPU_mma_##name##_##c, c, run, team, stages, blocks},
+typedef enum choice { ONE_8, ONE_4, ONE_1, TWO_2, TWO_1, FOUR_1 } choice; /* 8, 16 or 32 rows, warps of a team */
+
+/* [type][choice] */
+static const variant variants[AE_MMA_N_TYPES][AE_MMA_N_VARIANTS] = {
+#define VARIANT(name, NAME, c, team, run, stages, most) \
+    [AE_MMA_##NAME][c == 1 ? (team == 8 ? ONE_8 : team == 4 ? ONE_4 : ONE_1) : c == 2 ? (team == 2 ? TWO_2 : TWO_1) : FOUR_1] = \
+        {AE_GPU_mma_##name##_##c##_##team, c, team, run, stages, most},
     AE_MMA_ALL_32(VARIANT)
     AE_MMA_ALL_256(VARIANT)
 #undef VARIANT
@@ -211,34 +215,46 @@ static uint32_t shared_bytes(const form *f, const variant *v)
     return AE_MMA_SHARED((uint32_t)record_bytes(f) * n, (f->wide ? AE_MMA_RECORD_256 : AE_MMA_RECORD) * n, v->c, v->team, v->stages);
 }
 
-/* Blocks in y of a launch: as many as run at once, each of which goes through its share of the granules. */
-static uint32_t resident(const ae_gpu_backend *backend, const form *f, const variant *v, uint32_t tiles)
+/* The variant for n_granules and n_rows, of those that fit in shared memory; NULL: none does. */
+static const variant *choose(const form *f, const ae_gpu_facts *facts, uint32_t n_granules, uint32_t n_rows)
 {
-    const uint32_t by_shared = backend->facts.max_shared_bytes / shared_bytes(f, v), n = by_shared < v->blocks ? by_shared : v->blocks;
-    const uint32_t all = backend->facts.n_multiprocessors * n;
-    return all > tiles ? all / tiles : 1;
+    static const choice next[] = {ONE_8, ONE_4, TWO_1, ONE_1, TWO_2, FOUR_1};
+    const variant *of_type = variants[f - forms];
+    const uint64_t load = (uint64_t)n_granules * ((n_rows + 7) / 8), n = facts->n_multiprocessors; /* granules for 8 rows */
+    const choice best = load < (n_rows <= 8 ? n : 2 * n) ? ONE_8 : load < 5 * n ? ONE_4 : n_rows <= 8 ? ONE_1 : load < 10 * n ? TWO_2
+                        : n_rows <= 16 || load < 40 * n ? TWO_1 : FOUR_1;
+    if (shared_bytes(f, &of_type[best]) <= facts->max_shared_bytes) return &of_type[best];
+    for (uint32_t i = 0; i < AE_MMA_N_VARIANTS; i++)
+        if (shared_bytes(f, &of_type[next[i]]) <= facts->max_shared_bytes) return &of_type[next[i]];
+    return NULL;
+}
+
+/* Blocks in y of a launch: as many as run at once, each of which goes through its share of the granules. */
+static uint32_t n_resident(const ae_gpu_facts *facts, uint32_t shared, const variant *v, uint32_t n_tiles)
+{
+    const uint32_t by_shared = facts->max_shared_bytes / shared, n = by_shared < v->most ? by_shared : v->most;
+    const uint32_t all = facts->n_multiprocessors * n;
+    return all > n_tiles ? all / n_tiles : 1;
 }
 
 bool ae_gpu_mma_takes(const ae_weight_source *source, const ae_gpu_facts *facts)
 {
     const form *f = form_of(source->type);
-    if (!f || !facts->int8_mma || !source->n_in || source->n_in % (f->wide ? 256 : 32)) return false;
-    const variant *v = variants + (f - forms) * 4;
-    for (uint32_t i = 0; i < 4; i++)
-        if (shared_bytes(f, &v[i]) > facts->max_shared_bytes) return false;
-    return true;
+    return f && facts->int8_mma && source->n_in && source->n_in % (f->wide ? 256 : 32) == 0 && choose(f, facts, 1, 1);
 }
 
 /* Jobs of one type and one number of rows. */
 static void launch(ae_stream *stream, const form *f, const ae_gpu_rows *rows, const ae_gpu_job *const *jobs, uint32_t n_jobs)
 {
-    const uint32_t n_rows = jobs[0]->n_rows, i = n_rows <= 8 ? 0 : n_rows <= 16 ? 1 : n_rows <= 32 ? 2 : 3;
-    const variant *v = &variants[(f - forms) * 4 + i];
-    const uint32_t teams = AE_MMA_WARPS / v->team;
+    const ae_gpu_facts *facts = &stream->backend->facts;
+    const uint32_t n_rows = jobs[0]->n_rows;
+    uint32_t n_granules = 0, end = 0;
+    for (uint32_t j = 0; j < n_jobs; j++) n_granules += (jobs[j]->n_out + 15) / 16;
+    const variant *v = choose(f, facts, n_granules, n_rows);
+    const uint32_t teams = AE_MMA_WARPS / v->team, n_tiles = (n_rows + 8 * v->c - 1) / (8 * v->c), shared = shared_bytes(f, v);
     const uint8_t *x = f->wide ? rows->r256 : rows->r32;
     ae_mma_args args = {.n_jobs = n_jobs, .n_rows = n_rows, .n_records = n_records(f, rows->n_in)};
     args.group_bytes = f->wide ? AE_MMA_GROUP_BYTES_256(rows->n_in) : AE_MMA_GROUP_BYTES(rows->n_in);
-    uint32_t end = 0;
     for (uint32_t j = 0; j < n_jobs; j++) {
         const ae_gpu_job *job = jobs[j];
         end += ((job->n_out + 15) / 16 + teams - 1) / teams * teams;
@@ -246,8 +262,8 @@ static void launch(ae_stream *stream, const form *f, const ae_gpu_rows *rows, co
                                    .y = job->y, .bias = job->bias, .n_out = job->n_out, .y_stride = (uint32_t)job->y_stride,
                                    .end = end, .add = job->add, .has_scale = job->has_scale, .scale = job->scale};
     }
-    const uint32_t tiles = (n_rows + 8 * v->c - 1) / (8 * v->c), most = resident(stream->backend, f, v, tiles);
-    ae_gpu_launch(stream, v->kernel, tiles, end / teams < most ? end / teams : most, 1, shared_bytes(f, v), &args);
+    const uint32_t n = end / teams, most = n_resident(facts, shared, v, n_tiles);
+    ae_gpu_launch(stream, v->kernel, n_tiles, n < most ? n : most, 1, shared, &args);
 }
 
 void ae_gpu_mma_run(ae_stream *stream, const ae_gpu_rows *rows, const ae_gpu_job *jobs, uint32_t n_jobs)

@@ -74,45 +74,69 @@ typedef struct ae_mma_args {
 
 /* ---- The kernels -------------------------------------------------------------------------------- */
 
-/* A block has 8 warps in teams; a team works on a granule. The warps of a team take turns in runs of `run` blocks of 32 k,
- * which are in shared memory `stages` deep. A kernel multiplies 8 * c rows; more rows are more blocks in x; blocks in y are
- * granules: fewer than there are, since a block goes on from granule to granule. X(name, NAME, c, run, warps of a team,
- * stages, blocks of a multiprocessor) */
+/* A block has 8 warps in teams of `team` warps; a team works on a granule, for 8 * c rows. The warps of a team take turns in
+ * runs of `run` blocks of 32 k, which are in shared memory `stages` deep. Blocks in x are tiles of 8 * c rows; blocks in y go
+ * through the granules, as many as run at once: `most` of a multiprocessor.
+ *
+ * Which kernel is the fastest depends on the granules and tiles that each multiprocessor gets (weight_mma.c): few of them want
+ * many warps for each, since a warp alone needs about 1000 clocks for 256 k; many of them share activations and need no turns.
+ * X(name, NAME, c, team, run, stages, most); measured on an H100 (bench/gpu/mma_bench.cu). */
 #define AE_MMA_WARPS 8
 #define AE_MMA_THREADS 256
-#define AE_MMA_VARIANTS_32(X, name, NAME) \
-    X(name, NAME, 1, 8, 4, 3, 2) \
-    X(name, NAME, 2, 4, 4, 4, 2) \
-    X(name, NAME, 4, 4, 4, 3, 1) \
-    X(name, NAME, 8, 2, 4, 3, 1)
-#define AE_MMA_VARIANTS_256(X, name, NAME) \
-    X(name, NAME, 1, 8, 4, 3, 2) \
-    X(name, NAME, 2, 8, 4, 3, 2) \
-    X(name, NAME, 4, 8, 4, 2, 1) \
-    X(name, NAME, 8, 8, 4, 2, 1)
+#define AE_MMA_VARIANTS_PLAIN(X, name, NAME) \
+    X(name, NAME, 1, 8, 8, 2, 2) \
+    X(name, NAME, 1, 4, 8, 3, 2) \
+    X(name, NAME, 1, 1, 8, 3, 3) \
+    X(name, NAME, 2, 2, 8, 2, 1) \
+    X(name, NAME, 2, 1, 8, 2, 3) \
+    X(name, NAME, 4, 1, 8, 2, 2)
+#define AE_MMA_VARIANTS_MIN(X, name, NAME) \
+    X(name, NAME, 1, 8, 8, 2, 2) \
+    X(name, NAME, 1, 4, 8, 2, 2) \
+    X(name, NAME, 1, 1, 8, 3, 3) \
+    X(name, NAME, 2, 2, 4, 3, 2) \
+    X(name, NAME, 2, 1, 8, 2, 2) \
+    X(name, NAME, 4, 1, 8, 2, 2)
+#define AE_MMA_VARIANTS_BYTES(X, name, NAME) \
+    X(name, NAME, 1, 8, 8, 2, 2) \
+    X(name, NAME, 1, 4, 8, 2, 2) \
+    X(name, NAME, 1, 1, 4, 3, 3) \
+    X(name, NAME, 2, 2, 4, 3, 2) \
+    X(name, NAME, 2, 1, 4, 3, 3) \
+    X(name, NAME, 4, 1, 4, 3, 2)
+#define AE_MMA_VARIANTS_WIDE(X, name, NAME) \
+    X(name, NAME, 1, 8, 8, 2, 2) \
+    X(name, NAME, 1, 4, 8, 3, 2) \
+    X(name, NAME, 1, 1, 8, 3, 3) \
+    X(name, NAME, 2, 2, 8, 2, 3) \
+    X(name, NAME, 2, 1, 8, 2, 3) \
+    X(name, NAME, 4, 1, 8, 2, 2)
+#define AE_MMA_N_VARIANTS 6 /* of a type */
 #define AE_MMA_ALL_32(X) \
-    AE_MMA_VARIANTS_32(X, q4_0, Q4_0) \
-    AE_MMA_VARIANTS_32(X, q4_1, Q4_1) \
-    AE_MMA_VARIANTS_32(X, q5_0, Q5_0) \
-    AE_MMA_VARIANTS_32(X, q5_1, Q5_1) \
-    AE_MMA_VARIANTS_32(X, q8_0, Q8_0) \
-    AE_MMA_VARIANTS_32(X, iq4_nl, IQ4_NL) \
-    AE_MMA_VARIANTS_32(X, mxfp4, MXFP4)
+    AE_MMA_VARIANTS_PLAIN(X, q4_0, Q4_0) \
+    AE_MMA_VARIANTS_MIN(X, q4_1, Q4_1) \
+    AE_MMA_VARIANTS_PLAIN(X, q5_0, Q5_0) \
+    AE_MMA_VARIANTS_MIN(X, q5_1, Q5_1) \
+    AE_MMA_VARIANTS_BYTES(X, q8_0, Q8_0) \
+    AE_MMA_VARIANTS_PLAIN(X, iq4_nl, IQ4_NL) \
+    AE_MMA_VARIANTS_PLAIN(X, mxfp4, MXFP4)
 #define AE_MMA_ALL_256(X) \
-    AE_MMA_VARIANTS_256(X, q4_k, Q4_K) \
-    AE_MMA_VARIANTS_256(X, q5_k, Q5_K) \
-    AE_MMA_VARIANTS_256(X, q6_k, Q6_K) \
-    AE_MMA_VARIANTS_256(X, iq4_xs, IQ4_XS)
+    AE_MMA_VARIANTS_WIDE(X, q4_k, Q4_K) \
+    AE_MMA_VARIANTS_WIDE(X, q5_k, Q5_K) \
+    AE_MMA_VARIANTS_WIDE(X, q6_k, Q6_K) \
+    AE_MMA_VARIANTS_WIDE(X, iq4_xs, IQ4_XS)
 
 /* Shared bytes of a block, from the bytes of a run of a weight and of the same run of 8 rows. */
 #define AE_MMA_SHARED(w_bytes, x_bytes, c, team, stages) \
     ((stages) * (AE_MMA_WARPS * (w_bytes) + (team) * (c) * (x_bytes)) + ((team) > 1 ? AE_MMA_WARPS * (c) * 512u : 0u))
 
 #define AE_MMA_LIST(X, name) \
-    X(mma_##name##_1, ae_mma_args, AE_MMA_THREADS) \
-    X(mma_##name##_2, ae_mma_args, AE_MMA_THREADS) \
-    X(mma_##name##_4, ae_mma_args, AE_MMA_THREADS) \
-    X(mma_##name##_8, ae_mma_args, AE_MMA_THREADS)
+    X(mma_##name##_1_8, ae_mma_args, AE_MMA_THREADS) \
+    X(mma_##name##_1_4, ae_mma_args, AE_MMA_THREADS) \
+    X(mma_##name##_1_1, ae_mma_args, AE_MMA_THREADS) \
+    X(mma_##name##_2_2, ae_mma_args, AE_MMA_THREADS) \
+    X(mma_##name##_2_1, ae_mma_args, AE_MMA_THREADS) \
+    X(mma_##name##_4_1, ae_mma_args, AE_MMA_THREADS)
 #define AE_GPU_KERNELS_MMA(X) \
     AE_MMA_LIST(X, q4_0) \
     AE_MMA_LIST(X, q4_1) \
