@@ -221,8 +221,9 @@ static const variant *choose(const form *f, const ae_gpu_facts *facts, uint32_t 
     static const choice next[] = {ONE_8, ONE_4, TWO_1, ONE_1, TWO_2, FOUR_1};
     const variant *of_type = variants[f - forms];
     const uint64_t load = (uint64_t)n_granules * ((n_rows + 7) / 8), n = facts->n_multiprocessors; /* granules for 8 rows */
-    const choice best = load < (n_rows <= 8 ? n : 2 * n) ? ONE_8 : load < 5 * n ? ONE_4 : n_rows <= 8 ? ONE_1 : load < 10 * n ? TWO_2
-                        : n_rows <= 16 || load < 40 * n ? TWO_1 : FOUR_1;
+    choice best;
+    if (n_rows <= 8) best = 2 * load < 5 * n ? ONE_8 : load < 6 * n || facts->early ? ONE_4 : ONE_1;
+    else best = load < 2 * n ? ONE_8 : load < 5 * n ? ONE_4 : load < 10 * n ? TWO_2 : n_rows <= 16 || load < 40 * n ? TWO_1 : FOUR_1;
     if (shared_bytes(f, &of_type[best]) <= facts->max_shared_bytes) return &of_type[best];
     for (uint32_t i = 0; i < AE_MMA_N_VARIANTS; i++)
         if (shared_bytes(f, &of_type[next[i]]) <= facts->max_shared_bytes) return &of_type[next[i]];
@@ -253,7 +254,8 @@ static void launch(ae_stream *stream, const form *f, const ae_gpu_rows *rows, co
     const variant *v = choose(f, facts, n_granules, n_rows);
     const uint32_t teams = AE_MMA_WARPS / v->team, n_tiles = (n_rows + 8 * v->c - 1) / (8 * v->c), shared = shared_bytes(f, v);
     const uint8_t *x = f->wide ? rows->r256 : rows->r32;
-    ae_mma_args args = {.n_jobs = n_jobs, .n_rows = n_rows, .n_records = n_records(f, rows->n_in)};
+    ae_mma_args args = {.n_jobs = n_jobs, .n_rows = n_rows, .n_records = n_records(f, rows->n_in),
+                        .early = facts->early};
     args.group_bytes = f->wide ? AE_MMA_GROUP_BYTES_256(rows->n_in) : AE_MMA_GROUP_BYTES(rows->n_in);
     for (uint32_t j = 0; j < n_jobs; j++) {
         const ae_gpu_job *job = jobs[j];

@@ -100,7 +100,7 @@ typedef struct ae_mma_args {
 #define AE_MMA_VARIANTS_BYTES(X, name, NAME) \
     X(name, NAME, 1, 8, 8, 2, 2) \
     X(name, NAME, 1, 4, 8, 2, 2) \
-    X(name, NAME, 1, 1, 4, 3, 3) \
+    X(name, NAME, 1, 1, 8, 2, 2) \
     X(name, NAME, 2, 2, 4, 3, 2) \
     X(name, NAME, 2, 1, 4, 3, 3) \
     X(name, NAME, 4, 1, 4, 3, 2)

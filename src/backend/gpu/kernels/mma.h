@@ -21,16 +21,6 @@
 #include "backend/gpu/kernels/kernel.h"
 #include "backend/gpu/kernels/mma_rows.h"
 
-#ifndef AE_DEPEND /* for a while: kernel.h is to have these */
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-AE_DEV void ae_depend_launch(void) { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-AE_DEV void ae_depend_wait(void) { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-#else
-AE_DEV void ae_depend_launch(void) {}
-AE_DEV void ae_depend_wait(void) {}
-#endif
-#endif
-
 #ifndef AE_MMA_TRACE
 #define AE_MMA_TRACE(i, point) /* for measurements: the warp has come to this point in its i-th run */
 #endif
@@ -427,8 +417,8 @@ AE_DEV void ae_mma_begin(const ae_mma_args *a, const ae_mma_work<type, C, run, S
             if (at + i * S < n) ae_mma_copy<type, C, run, S, D>(k, &q, i, true, false);
             ae_mma_advance<type, C, run, S, D>(a, k, &q);
         }
-        ae_depend_wait();
     }
+    ae_depend_wait();
     AE_UNROLL
     for (uint32_t i = 0; i < D - 1; i++) {
         if (at + i * S < n) ae_mma_copy<type, C, run, S, D>(k, p, i, !a->early, true);
@@ -536,7 +526,6 @@ template <int C> AE_DEV void ae_mma_give(uint8_t *box, float acc[C][4])
 template <int type, int C, int run, int S, int D> AE_DEV void ae_mma_product(const ae_mma_args *a, uint8_t *shared)
 {
     typedef ae_mma_work<type, C, run, S, D> work;
-    ae_depend_launch();
     const uint32_t warp = ae_thread() / 32, s = warp % S;
     const uint32_t next = warp - s + (s + 1) % S; /* whom to hand on to */
     work k;

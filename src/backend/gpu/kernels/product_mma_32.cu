@@ -1,14 +1,8 @@
 /* product_mma_32.cu - products of weights of AE_DOT_32 by mma. */
 #include "backend/gpu/kernels/mma.h"
 
-#ifdef AE_KERNEL_EARLY /* it waits for the kernel before it by itself */
-#define KERNEL AE_KERNEL_EARLY
-#else
-#define KERNEL AE_KERNEL
-#endif
-
 #define DEFINE(name, NAME, c, team, run, stages, most) \
-    KERNEL(mma_##name##_##c##_##team, ae_mma_args, AE_MMA_THREADS) \
+    AE_KERNEL_EARLY(mma_##name##_##c##_##team, ae_mma_args, AE_MMA_THREADS) \
     { \
         AE_SHARED(shared); \
         ae_mma_product<AE_MMA_##NAME, c, run, team, stages>(&a, shared); \
