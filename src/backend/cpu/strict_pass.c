@@ -105,7 +105,8 @@ void ae_cpu_pass_check(ae_stream *stream, const char *name, uint64_t hash)
     } else if (!now->is_known) {
         operation *list = ae_grow(now->operations, i, &now->capacity, sizeof *list);
         if (!list) {
-            ae_backend_note(&stream->fault, AERIE_ERROR_MEMORY, "not enough memory to remember a pass of %zu operations", i);
+            ae_backend_note(&stream->fault, AERIE_ERROR_MEMORY, "not enough memory to remember a pass of %zu operations",
+                            i);
             return;
         }
         now->operations = list;
