@@ -2,8 +2,6 @@
 #define _GNU_SOURCE
 #include "serve/http/http.h"
 
-#ifdef APP_HTTP
-
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -287,13 +285,3 @@ int serve_http_run(serve_server *server)
     serve_daemon_stop(daemon);
     return atomic_load(&server->failed) ? APP_BAD_FILE : APP_DONE;
 }
-
-#else
-
-int serve_http_run(serve_server *server)
-{
-    (void)server; /* never called, since serve_http_version() returns NULL */
-    return APP_FAILED;
-}
-
-#endif

@@ -34,9 +34,6 @@ int app_serve(const app_options *options)
     serve_server server = {
         .options = options, .o = &options->serve, .models = &models, .connections = &connections, .started = app_now()};
     const uint32_t n_work = options->serve.n_threads_http ? options->serve.n_threads_http : options->n_threads;
-    if (!serve_http_version())
-        return app_error(APP_FAILED, "this aerie was built without libmicrohttpd, which 'serve' needs: install it "
-                                     "(Debian: libmicrohttpd-dev) and build again");
     int bad = check_options(&server);
     if (bad) return bad;
     app_note_times();

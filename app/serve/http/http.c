@@ -3,8 +3,6 @@
 #include "serve/http/http.h"
 #include "serve/page/page.h"
 
-#ifdef APP_HTTP
-
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
@@ -526,19 +524,3 @@ void serve_daemon_stop(void *daemon)
 {
     MHD_stop_daemon(daemon);
 }
-
-const char *serve_http_version(void)
-{
-    static char text[64];
-    snprintf(text, sizeof text, "libmicrohttpd %s", MHD_get_version());
-    return text;
-}
-
-#else
-
-const char *serve_http_version(void)
-{
-    return NULL;
-}
-
-#endif

@@ -103,8 +103,6 @@ bool serve_call_half_closed(const serve_call *call);
 
 /* Listens and answers until a signal arrives and running requests have ended. */
 int serve_http_run(serve_server *server);
-/* Returns "libmicrohttpd 0.9.75", or NULL in a program built without it. */
-const char *serve_http_version(void);
 
 /* ---- keys.c ------------------------------------------------------------------------------------------- */
 

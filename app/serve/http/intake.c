@@ -14,8 +14,6 @@
 
 #include "serve/http/connections.h"
 
-#ifdef APP_HTTP
-
 enum { MOST_SOCKETS = 1 << 20 }; /* usual limit of descriptors; http.c refuses requests of sockets above it */
 
 static _Atomic(serve_connection *) watched[MOST_SOCKETS];
@@ -50,5 +48,3 @@ void serve_intake_watch(int socket, serve_connection *connection)
 {
     if (socket >= 0 && socket < MOST_SOCKETS) atomic_store(&watched[socket], connection);
 }
-
-#endif

@@ -1,0 +1,10 @@
+/* without.c - `aerie serve` of a program that was built without libmicrohttpd. Takes the place of all else in this folder but
+ * parse/, which other commands use too. */
+#include "cli/commands.h"
+
+int app_serve(const app_options *options)
+{
+    (void)options;
+    return app_error(APP_FAILED, "this aerie was built without libmicrohttpd, which 'serve' needs: install it "
+                                 "(Debian: libmicrohttpd-dev) and build again");
+}
