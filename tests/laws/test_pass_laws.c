@@ -1,5 +1,5 @@
 /* test_pass_laws.c - passes that a device records and replays: equal keys mean equal operations with equal arguments, and
- * nothing passes between host and device within a pass. Checked by the backend "cpu-strict", whose own check is tested first. */
+ * nothing passes between host and device within a pass. The backend "cpu-strict" checks it; its own check is tested first. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -112,11 +112,11 @@ void ae_cpu_pass_check(ae_stream *stream, const char *name, uint64_t hash)
         now->operations = list;
         now->operations[now->n++] = (operation){name, hash};
     } else if (i >= now->n) {
-        ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "operation %zu of a pass is %s; an earlier pass with the same key "
-                        "had %zu operations; please report", i, name, now->n);
+        ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "operation %zu of a pass is %s; an earlier pass with the same "
+                        "key had %zu operations; please report", i, name, now->n);
     } else if (strcmp(now->operations[i].name, name)) {
-        ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "operation %zu of a pass is %s; in an earlier pass with the same "
-                        "key it was %s; please report", i, name, now->operations[i].name);
+        ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "operation %zu of a pass is %s; in an earlier pass with the "
+                        "same key it was %s; please report", i, name, now->operations[i].name);
     } else if (now->operations[i].hash != hash) {
         ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "operation %zu of a pass, %s, has other arguments than in an "
                         "earlier pass with the same key; please report", i, name);
