@@ -15,13 +15,14 @@ set -u
 OUT=$(mkdir -p "${1:?usage: bench/gpu10.sh OUT [DEVICE]}" && cd "$1" && pwd) || exit 2
 DEVICE=${2:-cuda}
 cd "$(dirname "$0")/.." || exit 2
-BUILD=${BUILD:-build} SCRATCH=${SCRATCH:-/tmp} PEER=${PEER:-}
+BUILD=$(cd "${BUILD:-build}" && pwd) || exit 2
+SCRATCH=${SCRATCH:-/tmp} PEER=${PEER:-}
 STEPS=${STEPS:-facts ops laws real speed peer mma profile sanitizer}
 SIZE=${SIZE:-$([ "$DEVICE" = emu ] && echo tiny || echo large)}
 MODEL=${MODEL:-models/smollm2-135m-instruct-q4_1.gguf} HEAD=${HEAD:-models/smollm2-135m-instruct-eagle3.gguf}
 AERIE=$BUILD/aerie
 TABLE=$OUT/table.txt
-SHAPE=8b PROMPT=512 N=128 ROWS=1,2,4,8,16,32,64 CONTEXTS=0,4096 N_PROMPTS=200 N_TOKENS=64 TYPES="q4_0 q4_k" EVERY=8
+SHAPE=8b PROMPT=512 N=128 ROWS=1,2,4,8,16,32,64 CONTEXTS=0,4096 N_PROMPTS=200 N_TOKENS=64 TYPES="q4_0 q4_k" EVERY=32
 if [ "$SIZE" = tiny ]; then
     SHAPE=tiny PROMPT=8 N=2 ROWS=1,2 CONTEXTS=0 N_PROMPTS=2 N_TOKENS=3 TYPES=q4_0 EVERY=64
 fi
@@ -63,10 +64,11 @@ ops()
 
 laws()
 {
-    local t
-    for t in device engine spec row; do
-        [ -x "$BUILD/tests/laws_test_${t}_laws" ] || continue
-        (cd "$SCRATCH" && AERIE_TEST_DEVICE=$DEVICE AERIE_BACKEND=$DEVICE AERIE_TEST_EVERY=$EVERY step "laws_$t" 45 "$OLDPWD/$BUILD/tests/laws_test_${t}_laws") &&
+    local t program
+    for t in device_laws device_spec engine_laws spec_laws row_laws; do
+        program=$BUILD/tests/laws_test_$t
+        [ -x "$program" ] || continue
+        (cd "$SCRATCH" && AERIE_TEST_DEVICE=$DEVICE AERIE_BACKEND=$DEVICE AERIE_TEST_EVERY=$EVERY step "laws_$t" 40 "$program") &&
             say "laws, $t: $(grep -c '  OK ' "$OUT/laws_$t.log") passed"
     done
 }
