@@ -67,7 +67,13 @@ int app_list_devices(void)
 
 bool app_is_on_gpu(const aerie_model_info *info)
 {
-    return strncmp(info->cpu_level, "cuda", 4) == 0 || strcmp(info->cpu_level, "emu") == 0; /* the backend, instead of a level */
+    const char *name = info->cpu_level; /* the backend's, instead of a level */
+    return strncmp(name, "cuda", 4) == 0 || strcmp(name, "emu") == 0;
+}
+
+bool app_device_check(const char *name, aerie_error *error)
+{
+    return ae_device_check(name, error) == AERIE_OK;
 }
 
 const char *app_gpu_drivers(void)

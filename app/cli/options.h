@@ -330,6 +330,8 @@ int app_cpus_settle(app_options *options);
 int app_device_settle(app_options *options);
 /* For --list-devices, to standard output. */
 int app_list_devices(void);
+/* Whether there is a device of this name; else why not. */
+bool app_device_check(const char *name, aerie_error *error);
 /* Whether a loaded model lies on a GPU, or its emulation. */
 bool app_is_on_gpu(const aerie_model_info *info);
 /* The kinds of GPU that this build can drive: "cuda, emu", or "none". */

@@ -16,7 +16,8 @@ typedef struct doctor_machine {
     const char *level;     /* of the kernels in use; NULL: --cpu or AERIE_CPU names none */
     const char *best;      /* that this CPU has */
     bool lacks_level;      /* the CPU has not got the one that was asked for */
-    const char *backend;   /* that AERIE_BACKEND names; "": it is not set; NULL: there is no such backend */
+    const char *backend;   /* that AERIE_BACKEND names; "": it is not set; NULL: it cannot be used */
+    aerie_error backend_error; /* why not */
     ae_os_cpus cpus;
     uint32_t n_online;     /* CPUs of the machine; 0: unknown */
     uint32_t n_threads;    /* that would run */

@@ -60,17 +60,12 @@ static void read_system(doctor_machine *m)
     app_cpu_name(m->cpu, sizeof m->cpu);
 }
 
-/* AERIE_BACKEND, if it is one of "a, b". */
-static const char *read_backend(void)
+/* AERIE_BACKEND, if it is a device that can be used. */
+static const char *read_backend(aerie_error *error)
 {
-    const char *said = getenv("AERIE_BACKEND"), *names = aerie_backend_names();
+    const char *said = getenv("AERIE_BACKEND");
     if (!said || !*said) return "";
-    while (*names) {
-        const size_t n = strcspn(names, ",");
-        if (strlen(said) == n && memcmp(said, names, n) == 0) return said;
-        names += n + strspn(names + n, ", ");
-    }
-    return NULL;
+    return app_device_check(said, error) ? said : NULL;
 }
 
 static void read_cpus(doctor_machine *m, const app_options *options)
@@ -82,7 +77,7 @@ static void read_cpus(doctor_machine *m, const app_options *options)
     ae_os_cpus_get(&m->cpus);
     m->n_online = online > 0 ? (uint32_t)online : 0;
     m->n_threads = options->n_threads;
-    m->backend = read_backend();
+    m->backend = read_backend(&m->backend_error);
     m->best = app_cpu_level();
     m->level = ae_kernels_select(&kernels, asked, &supported) ? kernels.level : NULL;
     m->lacks_level = m->level && !supported;
@@ -142,7 +137,7 @@ void doctor_machine_read(doctor_machine *m, const app_options *options)
 static void judge_backend(const doctor_machine *m, doctor_warnings *w)
 {
     if (!m->backend)
-        doctor_warn(w, "AERIE_BACKEND names no backend of this build; there are %s", aerie_backend_names());
+        doctor_warn(w, "AERIE_BACKEND names no device that can be used: %s", m->backend_error.text);
     else if (strcmp(m->backend, "cpu-strict") == 0)
         doctor_warn(w, "AERIE_BACKEND chooses cpu-strict, which is for tests and slower");
 }

@@ -172,7 +172,7 @@ static void warnings(void **state)
     assert_true(warns("'avx9000' of --cpu or AERIE_CPU is unknown"));
     assert_true(json_is_true(at("model", "fits")));
     examine("AERIE_BACKEND=tpu", "--quick -m m.gguf", 0);
-    assert_true(warns("AERIE_BACKEND names no backend"));
+    assert_true(warns("AERIE_BACKEND names no device that can be used: backend \"tpu\" is unknown"));
     assert_true(json_is_true(at("model", "fits")));
     examine("AERIE_BACKEND=cpu-strict", "--quick -m m.gguf", 0);
     assert_true(warns("AERIE_BACKEND chooses cpu-strict"));

@@ -3,8 +3,8 @@
  * Owns nothing. Most chains look at a row's best candidates only (ae_sampler_reach): the device finds those of all rows
  * (best.c), one wait fetches them, and walks go down their trees on the host. For other chains, and rows with infinite
  * logits, walks go in step: each round fetches the rows from which the trees draw next and waits for them, so rows that no
- * walk visits stay on the device. What is fetched lies in the stream's `landing`: first the small arrays of the call, then the rows, or what was
- * found of them. */
+ * walk visits stay on the device. What is fetched lies in the stream's `landing`: first the small arrays of the call, then
+ * the rows, or what was found of them. */
 #include "backend/draw_host.h"
 #include "backend/gpu/best.h"
 #include "backend/gpu/gpu.h"
