@@ -35,7 +35,10 @@ typedef struct ae_gpu_attention_args {
     uint32_t window, chunked;
     float scale, softcap;
     uint32_t n_tiles;         /* of all rows, for each KV head */
-    uint32_t n_splits;        /* blocks of a tile */
+    uint32_t n_splits;        /* units of a tile, where units are blocks */
+    uint32_t n_warp_splits;   /* the same, where units are warps; 0: units are blocks whatever the context */
+    uint32_t n_blocks;        /* of the launch */
+    uint32_t merge_apart;     /* parts are joined by attention_merge, not by the last block */
     uint32_t max_parts;       /* chunks of a row that have room in parts; 0: all rows are walked */
     uint32_t n_warps;         /* where units are warps: those of a block that work, as many as have room in shared memory */
 } ae_gpu_attention_args;
@@ -89,6 +92,17 @@ AE_HD static inline uint32_t ae_gpu_attention_room_common(ae_gpu_attention_room 
     return r->arrived + 16;
 }
 
+/* For attention_merge; see attn_merge. */
+AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_merge(const ae_gpu_kv_form *form)
+{
+    ae_gpu_attention_room r;
+    memset(&r, 0, sizeof r);
+    r.bytes = ae_gpu_attention_room_common(&r, 8, 0);
+    r.score = r.bytes; /* f32 [4][head_dim], only for latent rows of codes */
+    if (form->n_rope && form->has_scales) r.bytes += AE_ATTENTION_WARPS * form->head_dim * 4;
+    return r;
+}
+
 /* For f16 and f32. */
 AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_of(const ae_gpu_kv_form *form, uint32_t Q, uint32_t is_block)
 {
@@ -131,6 +145,8 @@ AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_codes(const ae_g
     X(attention_f16_8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_f32_4, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_f32_8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_either_f16, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_merge, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_q8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_latent_q8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_latent_f16, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32)

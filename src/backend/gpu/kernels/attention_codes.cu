@@ -349,7 +349,7 @@ template <int PLANES, bool LATENT> AE_DEV void attention(const ae_gpu_attention_
     attn_group g;
     t.room = ae_gpu_attention_room_codes(&a.kv.form);
     t.shared = shared;
-    if (!attn_begin<Q>(a, ae_block_x(), &t)) return;
+    if (!attn_begin<Q>(a, ae_block_x(), a.n_splits, &t)) return;
     if (!warp_of()) attn_share_states(&t);
     load_queries(a, &t);
     ae_sync();
@@ -367,7 +367,7 @@ template <int PLANES, bool LATENT> AE_DEV void attention(const ae_gpu_attention_
         }
     uint8_t *heads = t.shared + t.room.query; /* the digits are not needed any more */
     if (!t.to_parts) finish<LATENT>(a, &t, big_m, big_l, heads);
-    else if (attn_arrive(a, &t)) attn_merge(a, &t, LATENT ? heads : nullptr);
+    else if (!a.merge_apart && attn_arrive(a, &t)) attn_merge(a, &t, LATENT ? heads : nullptr, 0, AE_ATTENTION_WARPS);
 }
 
 #define KERNEL(name, planes, latent, blocks) \

@@ -69,14 +69,14 @@ AE_DEV void attn_join_parts(const float *part, uint32_t n, uint32_t stride, uint
     }
 }
 
-/* Joins all parts of the tile by a block. Results go to y, or with `turned`, f32 [head_dim] of shared memory for each warp, are
- * turned back on their way. */
-AE_DEV void attn_merge(const ae_gpu_attention_args &a, const attn_tile *t, uint8_t *turned)
+/* Joins the parts of queries first + warp, first + warp + step .. of the tile. Results go to y; with `turned`, f32 [head_dim]
+ * of shared memory for each warp, they are turned back on their way. */
+AE_DEV void attn_merge(const ae_gpu_attention_args &a, const attn_tile *t, uint8_t *turned, uint32_t first, uint32_t step)
 {
     const uint32_t head_dim = a.kv.form.head_dim, stride = ae_gpu_attention_part(head_dim), lane = attn_lane();
     const float back = turned ? 1.0f / static_cast<float>(attn_turn_block(head_dim)) : 1.0f;
     uint8_t *own = turned ? turned + ae_thread() / 32 * head_dim * 4 : nullptr;
-    for (uint32_t q = ae_thread() / 32; q < t->n; q += AE_ATTENTION_WARPS) {
+    for (uint32_t q = first + ae_thread() / 32; q < t->n; q += step) {
         const int4 state = attn_state(t, q);
         const uint32_t n = static_cast<uint32_t>(state.y / AE_KV_PAGE - state.x / AE_KV_PAGE + 1);
         const float *parts = a.parts + static_cast<size_t>(attn_index(t, q)) * a.max_parts * stride;

@@ -85,9 +85,22 @@ AE_DEV int32_t attn_first_seen(const ae_gpu_attention_args &a, int32_t pos)
     return a.chunked ? pos / window * window : pos - window + 1;
 }
 
+/* Whether units are warps, for a launch that can do both: there are more chunks of tiles than blocks. Called by whole warps. */
+AE_DEV bool attn_by_warps(const ae_gpu_attention_args &a)
+{
+    int32_t most = 0;
+    if (!a.n_warp_splits) return false;
+    for (uint32_t i = 0; i < a.n_rows; i += 32) {
+        const uint32_t row = ae_min(i + attn_lane(), a.n_rows - 1);
+        most = ae_max(most, a.pos[row] / AE_KV_PAGE - attn_first_seen(a, a.pos[row]) / AE_KV_PAGE + 1);
+    }
+    for (uint32_t d = 16; d; d /= 2) most = ae_max(most, ae_shfl_xor(most, d));
+    return static_cast<uint32_t>(most) * a.n_tiles * a.n_kv_heads > a.n_blocks;
+}
+
 /* Unit: which warp or block of the launch. Neighbours have the same chunk and head, and then the same keys. The last tiles come
  * first: in a prompt they see most. False: there is nothing to do. */
-template <int Q> AE_DEV bool attn_begin(const ae_gpu_attention_args &a, uint32_t unit, attn_tile *t)
+template <int Q> AE_DEV bool attn_begin(const ae_gpu_attention_args &a, uint32_t unit, uint32_t n_splits, attn_tile *t)
 {
     const uint32_t rest = unit / a.n_tiles, lane = attn_lane() % Q;
     t->group = a.n_heads / a.n_kv_heads;
@@ -95,7 +108,7 @@ template <int Q> AE_DEV bool attn_begin(const ae_gpu_attention_args &a, uint32_t
     t->split = rest / a.n_kv_heads;
     t->unit = unit % (a.n_tiles * a.n_kv_heads);
     t->first = (a.n_tiles - 1 - unit % a.n_tiles) * Q;
-    if (t->split >= a.n_splits) return false;
+    if (t->split >= n_splits) return false;
     const uint32_t query = ae_min(t->first + lane, a.n_rows * t->group - 1);
     t->own_row = static_cast<int32_t>(query / t->group);
     t->own_index = static_cast<uint32_t>(t->own_row) * a.n_heads + t->head * t->group + query % t->group;
@@ -116,8 +129,8 @@ template <int Q> AE_DEV bool attn_begin(const ae_gpu_attention_args &a, uint32_t
         t->last_chunk = ae_max(t->last_chunk, ae_shfl_xor(t->last_chunk, d));
     }
     const uint32_t n_chunks = static_cast<uint32_t>(t->last_chunk - t->first_chunk + 1);
-    t->to_parts = n_chunks > ATTN_FEW_CHUNKS && n_chunks <= a.max_parts && a.n_splits > 1;
-    t->n_active = t->to_parts ? ae_min(n_chunks, a.n_splits) : 1;
+    t->to_parts = n_chunks > ATTN_FEW_CHUNKS && n_chunks <= a.max_parts && n_splits > 1;
+    t->n_active = t->to_parts ? ae_min(n_chunks, n_splits) : 1;
     return t->split < t->n_active;
 }
 

@@ -1,0 +1,307 @@
+/* attention_block.h - attention over caches of f16 and f32 by blocks: four warps have one tile and chunk, so that a chunk takes
+ * as little time as may be. Device code.
+ *
+ * Scores: a warp has 16 positions, half of its lanes for one half of the queries, half for the other; of 16 queries, a warp has
+ * four and each lane two positions. Softmax: a warp has every fourth query. Values: half of the threads for each half of the
+ * queries, two elements each.
+ */
+#ifndef AE_BACKEND_GPU_KERNELS_ATTENTION_BLOCK_H
+#define AE_BACKEND_GPU_KERNELS_ATTENTION_BLOCK_H
+
+#include "backend/gpu/kernels/attention_elements.h"
+#include "backend/gpu/kernels/attention_merge.h"
+
+#define BLOCK_THREADS (AE_ATTENTION_WARPS * 32)
+#define BLOCK_SPAN 128u /* elements of values at a time */
+#define BLOCK_KEYS 4u   /* loads of keys at once, and */
+#define BLOCK_DEPTH 8u  /* of values */
+#define BLOCK_STEP (AE_KV_PAGE * AE_GPU_KV_GROUP) /* bytes from one group of a key to the next */
+
+/* The queries times the scale. Lanes read four floats at a time: of one element, or with Q 4 of two. */
+template <int T, int Q> AE_DEV void block_load_queries(const ae_gpu_attention_args &a, const attn_tile *t)
+{
+    uint32_t index[Q];
+    attn_indices<Q>(t, index);
+    for (uint32_t i = ae_thread(); i < t->room.n; i += BLOCK_THREADS) {
+        float x[Q];
+        attn_query_elements<T, Q>(a, t, index, i, x);
+        AE_UNROLL
+        for (uint32_t q = 0; q < Q; q++) {
+            const uint32_t at = Q > 4 ? i * Q + q : i / 2 * 8 + q / 2 * 4 + i % 2 * 2 + q % 2;
+            AE_STORE_SHARED(float, t->shared + t->room.query + at * 4, x[q]);
+        }
+    }
+}
+
+/* One group of elements of this lane's queries. */
+template <int T, int Q> AE_DEV void block_score_group(const uint8_t *query, uint4 key, float s[Q / 2])
+{
+    const uint32_t k[4] = {key.x, key.y, key.z, key.w};
+    AE_UNROLL
+    for (int i = 0; i < ATTN_GROUP(T); i += 8 / Q) {
+        const float4 v = AE_LOAD_SHARED(float4, query + i * Q * 4);
+        const float x = attn_element<T>(k, i);
+        s[0] = ae_fma(x, v.x, s[0]);
+        s[1] = ae_fma(x, v.y, s[1]);
+        const float y = Q == 8 ? x : attn_element<T>(k, i + 1);
+        s[Q / 2 - 2] = ae_fma(y, v.z, s[Q / 2 - 2]);
+        s[Q / 2 - 1] = ae_fma(y, v.w, s[Q / 2 - 1]);
+    }
+}
+
+template <int T, int Q> AE_DEV void block_scores(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
+                                           int32_t chunk)
+{
+    const uint32_t half = attn_lane() / 16, j = ae_thread() / 32 * 16 + attn_lane() % 16, n = a.kv.form.groups;
+    const uint32_t query_step = ATTN_GROUP(T) * Q * 4;
+    const uint8_t *query = t->shared + t->room.query + half * 16, *key;
+    uint32_t place;
+    attn_place(a, t, g, chunk, j, &key, &place);
+    attn_fetch_values(a, g, key);
+    key += place * AE_GPU_KV_GROUP;
+    uint4 now[BLOCK_KEYS] = {}, next[BLOCK_KEYS] = {};
+    float s[Q / 2] = {};
+    uint32_t left = n;
+    AE_UNROLL
+    for (uint32_t i = 0; i < BLOCK_KEYS; i++)
+        if (n >= BLOCK_KEYS) now[i] = ae_load16(key + i * BLOCK_STEP);
+    AE_NO_UNROLL
+    for (; left >= BLOCK_KEYS; left -= BLOCK_KEYS, query += BLOCK_KEYS * query_step) {
+        key += BLOCK_KEYS * BLOCK_STEP;
+        AE_UNROLL
+        for (uint32_t i = 0; i < BLOCK_KEYS; i++)
+            if (left >= 2 * BLOCK_KEYS) next[i] = ae_load16(key + i * BLOCK_STEP);
+        AE_UNROLL
+        for (uint32_t i = 0; i < BLOCK_KEYS; i++) block_score_group<T, Q>(query + i * query_step, now[i], s);
+        AE_UNROLL
+        for (uint32_t i = 0; i < BLOCK_KEYS; i++) now[i] = next[i];
+    }
+    AE_NO_UNROLL
+    for (; left; left--, key += BLOCK_STEP, query += query_step) block_score_group<T, Q>(query, ae_load16(key), s);
+    AE_UNROLL
+    for (uint32_t q = 0; q < Q / 2; q++)
+        AE_STORE_SHARED(float, t->shared + t->room.score + ((half * (Q / 2) + q) * AE_ATTENTION_SCORES + j) * 4, s[q]);
+}
+
+/* The same of 16 queries: the four of this warp, for positions lane and lane + 32. */
+template <int T> AE_DEV void block_score_pair(const uint8_t *query, uint4 first, uint4 second, float s[2][4])
+{
+    const uint32_t k[4] = {first.x, first.y, first.z, first.w}, l[4] = {second.x, second.y, second.z, second.w};
+    AE_UNROLL
+    for (int i = 0; i < ATTN_GROUP(T); i++) {
+        const float4 v = AE_LOAD_SHARED(float4, query + i * 64);
+        const float x = attn_element<T>(k, i), y = attn_element<T>(l, i);
+        s[0][0] = ae_fma(x, v.x, s[0][0]), s[1][0] = ae_fma(y, v.x, s[1][0]);
+        s[0][1] = ae_fma(x, v.y, s[0][1]), s[1][1] = ae_fma(y, v.y, s[1][1]);
+        s[0][2] = ae_fma(x, v.z, s[0][2]), s[1][2] = ae_fma(y, v.z, s[1][2]);
+        s[0][3] = ae_fma(x, v.w, s[0][3]), s[1][3] = ae_fma(y, v.w, s[1][3]);
+    }
+}
+
+template <int T> AE_DEV void block_scores_16(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g, int32_t chunk)
+{
+    const uint32_t query_step = ATTN_GROUP(T) * 64;
+    const uint8_t *query = t->shared + t->room.query + ae_thread() / 32 * 16, *key[2];
+    uint8_t *score = t->shared + t->room.score + (ae_thread() / 32 * 4 * AE_ATTENTION_SCORES + attn_lane()) * 4;
+    uint32_t place[2], left = a.kv.form.groups;
+    AE_UNROLL
+    for (uint32_t p = 0; p < 2; p++) attn_place(a, t, g, chunk, attn_lane() + 32 * p, &key[p], &place[p]);
+    attn_fetch_values(a, g, key[0]);
+    key[0] += place[0] * AE_GPU_KV_GROUP, key[1] += place[1] * AE_GPU_KV_GROUP;
+    uint4 now[BLOCK_KEYS] = {}, next[BLOCK_KEYS] = {};
+    float s[2][4] = {};
+    AE_UNROLL
+    for (uint32_t i = 0; i < BLOCK_KEYS; i++)
+        if (left >= BLOCK_KEYS / 2) now[i] = ae_load16(key[i % 2] + i / 2 * BLOCK_STEP);
+    AE_NO_UNROLL
+    for (; left >= BLOCK_KEYS / 2; left -= BLOCK_KEYS / 2, query += BLOCK_KEYS / 2 * query_step) {
+        key[0] += BLOCK_KEYS / 2 * BLOCK_STEP, key[1] += BLOCK_KEYS / 2 * BLOCK_STEP;
+        AE_UNROLL
+        for (uint32_t i = 0; i < BLOCK_KEYS; i++)
+            if (left >= BLOCK_KEYS) next[i] = ae_load16(key[i % 2] + i / 2 * BLOCK_STEP);
+        AE_UNROLL
+        for (uint32_t i = 0; i < BLOCK_KEYS / 2; i++) block_score_pair<T>(query + i * query_step, now[2 * i], now[2 * i + 1], s);
+        AE_UNROLL
+        for (uint32_t i = 0; i < BLOCK_KEYS; i++) now[i] = next[i];
+    }
+    AE_NO_UNROLL
+    for (; left; left--, query += query_step) {
+        block_score_pair<T>(query, ae_load16(key[0]), ae_load16(key[1]), s);
+        key[0] += BLOCK_STEP, key[1] += BLOCK_STEP;
+    }
+    AE_UNROLL
+    for (uint32_t i = 0; i < 8; i++)
+        AE_STORE_SHARED(float, score + (i / 2 * AE_ATTENTION_SCORES + i % 2 * 32) * 4, s[i % 2][i / 2]);
+}
+
+/* Bytes from one position's weights of half of the queries to the next's, and where the weight of query q is. */
+#define BLOCK_WEIGHTS(Q) ((Q) == 4 ? 8 : AE_ATTENTION_WEIGHTS(Q) * 4)
+
+template <int Q> AE_DEV uint32_t block_weight_at(uint32_t j, uint32_t q)
+{
+    return Q == 4 ? (q / 2 * AE_KV_PAGE + j) * 8 + q % 2 * 4 : j * BLOCK_WEIGHTS(Q) + q * 4;
+}
+
+/* The weights of this warp's queries; big_m, big_l: of query warp + 4 i, in lane 0. */
+template <int Q> AE_DEV void block_softmax(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g, int32_t chunk,
+                                     float big_m[Q / 4], float big_l[Q / 4])
+{
+    const uint32_t warp = ae_thread() / 32, lane = attn_lane();
+    const int32_t pos = chunk * AE_KV_PAGE + static_cast<int32_t>(lane);
+    AE_UNROLL
+    for (uint32_t i = 0; i < Q / 4; i++) {
+        const uint32_t q = warp + 4 * i; /* what is computed for others than members is of no use */
+        const uint8_t *score = t->shared + t->room.score + (q * AE_ATTENTION_SCORES + lane) * 4;
+        uint8_t *weight = t->shared + t->room.weight + block_weight_at<Q>(lane, q);
+        const int4 at = attn_state(t, q);
+        float x = AE_LOAD_SHARED(float, score), y = AE_LOAD_SHARED(float, score + 128), m, l;
+        attn_weigh(a, at.x <= pos && pos <= at.y, at.x <= pos + 32 && pos + 32 <= at.y, &x, &y, &m, &l);
+        AE_STORE_SHARED(float, weight, x);
+        AE_STORE_SHARED(float, weight + 32 * BLOCK_WEIGHTS(Q), y);
+        if (!lane && g->members >> q & 1) attn_put_sums(a, t, q, chunk, m, l, &big_m[i], &big_l[i]);
+    }
+}
+
+/* The addresses of the chunk's values, for all threads. */
+template <int T> AE_DEV void block_share_values(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
+                                          int32_t chunk)
+{
+    const uint32_t j = ae_thread();
+    if (j >= AE_KV_PAGE) return;
+    const uint8_t *block;
+    uint32_t place;
+    attn_place(a, t, g, chunk, j, &block, &place);
+    attn_share_address(t, j, block + attn_value_at<T>(a, place));
+}
+
+/* A position of this thread's chains; p [Q / 2]: its weights. CHECK: some queries do not see it. */
+template <int T, int Q, bool CHECK> AE_DEV void block_add_value(const float *p, const attn_words *v, float o[Q / 2][2])
+{
+    const float x = attn_element<T>(v->w, 0), y = attn_element<T>(v->w, 1);
+    AE_UNROLL
+    for (int q = 0; q < Q / 2; q++) {
+        if (CHECK && !(p[q] >= 0)) continue;
+        o[q][0] = ae_fma(p[q], x, o[q][0]);
+        o[q][1] = ae_fma(p[q], y, o[q][1]);
+    }
+}
+
+/* Positions j to hi of the chunk, j even, in place and STRIDE bytes apart, as far as whole batches go. Returns the first
+ * position left. */
+template <int T, int Q, int STRIDE> AE_DEV int32_t block_sum_batches(const attn_tile *t, int32_t j, int32_t hi, uint32_t half,
+                                                               uint32_t at, float o[Q / 2][2])
+{
+    const int32_t depth = BLOCK_DEPTH;
+    const uint8_t *weight = t->shared + t->room.weight + block_weight_at<Q>(j, half * (Q / 2));
+    const uint8_t *value = attn_address(t, 0) + at + j * STRIDE;
+    attn_words now[BLOCK_DEPTH] = {}, next[BLOCK_DEPTH] = {};
+    if (j + depth > hi + 1) return j;
+    AE_UNROLL
+    for (int i = 0; i < depth; i++) now[i] = attn_load<T, 2>(value + i * STRIDE);
+    AE_NO_UNROLL
+    for (; j + depth <= hi + 1; j += depth, weight += BLOCK_DEPTH * BLOCK_WEIGHTS(Q)) {
+        value += BLOCK_DEPTH * STRIDE;
+        AE_UNROLL
+        for (int i = 0; i < depth; i++)
+            if (j + 2 * depth <= hi + 1) next[i] = attn_load<T, 2>(value + i * STRIDE);
+        AE_UNROLL
+        for (int i = 0; i < depth; i += Q == 4 ? 2 : 1) { /* with Q 4, two positions */
+            const float4 f = AE_LOAD_SHARED(float4, weight + i * BLOCK_WEIGHTS(Q));
+            const float4 more = Q == 16 ? AE_LOAD_SHARED(float4, weight + i * BLOCK_WEIGHTS(Q) + 16) : f;
+            const float p[8] = {f.x, f.y, f.z, f.w, more.x, more.y, more.z, more.w};
+            block_add_value<T, Q, false>(p, &now[i], o);
+            if (Q == 4) block_add_value<T, Q, false>(p + 2, &now[i + 1], o);
+        }
+        AE_UNROLL
+        for (int i = 0; i < depth; i++) now[i] = next[i];
+    }
+    return j;
+}
+
+/* Positions j to hi of the chunk, wherever they are. */
+template <int T, int Q> AE_DEV void block_sum_values(const attn_tile *t, int32_t j, int32_t hi, uint32_t half, uint32_t at,
+                                               float o[Q / 2][2])
+{
+    AE_NO_UNROLL
+    for (; j <= hi; j++) {
+        const uint8_t *weight = t->shared + t->room.weight + block_weight_at<Q>(j, half * (Q / 2));
+        const attn_words v = attn_load<T, 2>(attn_address(t, j) + at);
+        float p[Q / 2];
+        AE_UNROLL
+        for (int q = 0; q < Q / 2; q++) p[q] = AE_LOAD_SHARED(float, weight + q * 4);
+        block_add_value<T, Q, true>(p, &v, o);
+    }
+}
+
+/* Two elements of o of query q, from e on: to its part of a chunk, or joined to O. */
+AE_DEV void block_put(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, int32_t chunk, uint32_t e, const float o[2])
+{
+    if (t->to_parts) *reinterpret_cast<float2 *>(attn_part(a, t, q, chunk) + 4 + e) = make_float2(o[0], o[1]);
+    else attn_join_values<2>(a, t, q, e, o);
+}
+
+template <int T, int Q> AE_DEV void block_values(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
+                                           int32_t chunk)
+{
+    const int32_t lo = g->lo - chunk * AE_KV_PAGE, hi = g->hi - chunk * AE_KV_PAGE;
+    const uint32_t half = ae_thread() / (BLOCK_THREADS / 2), groups = a.kv.form.groups;
+    const bool plain = g->alike && g->in_place && lo % 2 == 0;
+    AE_NO_UNROLL
+    for (uint32_t e = ae_thread() % (BLOCK_THREADS / 2) * 2; e < a.kv.form.head_dim; e += BLOCK_SPAN) {
+        const uint32_t at = attn_element_at<T>(a, e);
+        float o[Q / 2][2] = {};
+        int32_t j = lo;
+        if (T == AE_KV_F16 && plain && groups == 16) j = block_sum_batches<T, Q, 256>(t, lo, hi, half, at, o);
+        else if (T == AE_KV_F16 && plain && groups == 8) j = block_sum_batches<T, Q, 128>(t, lo, hi, half, at, o);
+        block_sum_values<T, Q>(t, j, hi, half, at, o);
+        AE_UNROLL
+        for (uint32_t i = 0; i < Q / 2; i++) {
+            const uint32_t q = half * (Q / 2) + i;
+            if (g->members >> q & 1) block_put(a, t, q, chunk, e, o[i]);
+        }
+    }
+}
+
+/* The results of walked queries. */
+template <int Q> AE_DEV void block_finish(const ae_gpu_attention_args &a, const attn_tile *t, const float big_m[Q / 4],
+                                    const float big_l[Q / 4])
+{
+    AE_UNROLL
+    for (uint32_t i = 0; i < Q / 4; i++) {
+        const uint32_t q = ae_thread() / 32 + 4 * i;
+        if (!attn_lane() && q < t->n) attn_share_last(a, t, q, big_m[i], big_l[i]);
+    }
+    ae_sync();
+    attn_results(a, t, ae_thread(), BLOCK_THREADS);
+}
+
+/* A tile's chunks split, split + n_splits ..., or all of them. */
+template <int T, int Q> AE_DEV void attn_block(const ae_gpu_attention_args &a, uint8_t *shared, uint32_t unit, uint32_t n_splits)
+{
+    float big_m[Q / 4] = {}, big_l[Q / 4] = {};
+    attn_tile t;
+    attn_group g;
+    t.room = ae_gpu_attention_room_of(&a.kv.form, Q, true);
+    t.shared = shared;
+    if (!attn_begin<Q>(a, unit, n_splits, &t)) return;
+    if (ae_thread() < 32) attn_share_states(&t);
+    block_load_queries<T, Q>(a, &t);
+    ae_sync();
+    const int32_t step = static_cast<int32_t>(t.n_active);
+    for (int32_t c = t.first_chunk + static_cast<int32_t>(t.split); c <= t.last_chunk; c += step)
+        for (uint32_t pending = attn_seeing(&t, c); pending; pending &= ~g.members) {
+            attn_group_of(&t, pending, c, &g);
+            if constexpr (Q == 16) block_scores_16<T>(a, &t, &g, c);
+            else block_scores<T, Q>(a, &t, &g, c);
+            block_share_values<T>(a, &t, &g, c);
+            ae_sync();
+            block_softmax<Q>(a, &t, &g, c, big_m, big_l);
+            ae_sync();
+            block_values<T, Q>(a, &t, &g, c);
+            ae_sync();
+        }
+    if (!t.to_parts) block_finish<Q>(a, &t, big_m, big_l);
+    else if (!a.merge_apart && attn_arrive(a, &t)) attn_merge(a, &t, nullptr, 0, AE_ATTENTION_WARPS);
+}
+
+#endif
