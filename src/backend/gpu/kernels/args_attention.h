@@ -1,10 +1,10 @@
 /* args_attention.h - arguments of the kernels for attention (attention_*.cu).
  *
  * A unit, which is a block or a warp, has a tile: up to Q queries that share a KV head, numbered row * group + head of the
- * group. It walks chunks of 64 positions (cpu/ref/kernels.h). Of few rows the chunks are dealt out: n_splits blocks of a tile
- * take every n_splits-th chunk and store its m, l and o as a part, and the last block of the tile to arrive joins the parts in
- * ascending order. Where there are few chunks, or more than have room, one block walks them all and joins as it goes. Either
- * way gives the same bits.
+ * group. It walks chunks of 64 positions (cpu/ref/kernels.h). Of few rows the chunks are dealt out: n_splits units of a tile
+ * take every n_splits-th chunk and store its m, l and o as a part. The last block of the tile to arrive, or attention_merge,
+ * joins the parts in ascending order. Where there are few chunks, or more than have room, one unit walks them all and joins as
+ * it goes. All ways give the same bits.
  */
 #ifndef AE_BACKEND_GPU_KERNELS_ARGS_ATTENTION_H
 #define AE_BACKEND_GPU_KERNELS_ARGS_ATTENTION_H

@@ -50,7 +50,7 @@ template <int T, int Q> AE_DEV void block_score_group(const uint8_t *query, uint
 }
 
 template <int T, int Q> AE_DEV void block_scores(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
-                                           int32_t chunk)
+                                                 int32_t chunk)
 {
     const uint32_t half = attn_lane() / 16, j = ae_thread() / 32 * 16 + attn_lane() % 16, n = a.kv.form.groups;
     const uint32_t query_step = ATTN_GROUP(T) * Q * 4;
@@ -98,7 +98,8 @@ template <int T> AE_DEV void block_score_pair(const uint8_t *query, uint4 first,
     }
 }
 
-template <int T> AE_DEV void block_scores_16(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g, int32_t chunk)
+template <int T> AE_DEV void block_scores_16(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
+                                             int32_t chunk)
 {
     const uint32_t query_step = ATTN_GROUP(T) * 64;
     const uint8_t *query = t->shared + t->room.query + ae_thread() / 32 * 16, *key[2];
@@ -120,7 +121,8 @@ template <int T> AE_DEV void block_scores_16(const ae_gpu_attention_args &a, con
         for (uint32_t i = 0; i < BLOCK_KEYS; i++)
             if (left >= BLOCK_KEYS) next[i] = ae_load16(key[i % 2] + i / 2 * BLOCK_STEP);
         AE_UNROLL
-        for (uint32_t i = 0; i < BLOCK_KEYS / 2; i++) block_score_pair<T>(query + i * query_step, now[2 * i], now[2 * i + 1], s);
+        for (uint32_t i = 0; i < BLOCK_KEYS / 2; i++)
+            block_score_pair<T>(query + i * query_step, now[2 * i], now[2 * i + 1], s);
         AE_UNROLL
         for (uint32_t i = 0; i < BLOCK_KEYS; i++) now[i] = next[i];
     }
@@ -143,8 +145,8 @@ template <int Q> AE_DEV uint32_t block_weight_at(uint32_t j, uint32_t q)
 }
 
 /* The weights of this warp's queries; big_m, big_l: of query warp + 4 i, in lane 0. */
-template <int Q> AE_DEV void block_softmax(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g, int32_t chunk,
-                                     float big_m[Q / 4], float big_l[Q / 4])
+template <int Q> AE_DEV void block_softmax(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
+                                           int32_t chunk, float big_m[Q / 4], float big_l[Q / 4])
 {
     const uint32_t warp = ae_thread() / 32, lane = attn_lane();
     const int32_t pos = chunk * AE_KV_PAGE + static_cast<int32_t>(lane);
@@ -164,7 +166,7 @@ template <int Q> AE_DEV void block_softmax(const ae_gpu_attention_args &a, const
 
 /* The addresses of the chunk's values, for all threads. */
 template <int T> AE_DEV void block_share_values(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
-                                          int32_t chunk)
+                                                int32_t chunk)
 {
     const uint32_t j = ae_thread();
     if (j >= AE_KV_PAGE) return;
@@ -189,7 +191,7 @@ template <int T, int Q, bool CHECK> AE_DEV void block_add_value(const float *p, 
 /* Positions j to hi of the chunk, j even, in place and STRIDE bytes apart, as far as whole batches go. Returns the first
  * position left. */
 template <int T, int Q, int STRIDE> AE_DEV int32_t block_sum_batches(const attn_tile *t, int32_t j, int32_t hi, uint32_t half,
-                                                               uint32_t at, float o[Q / 2][2])
+                                                                     uint32_t at, float o[Q / 2][2])
 {
     const int32_t depth = BLOCK_DEPTH;
     const uint8_t *weight = t->shared + t->room.weight + block_weight_at<Q>(j, half * (Q / 2));
@@ -220,7 +222,7 @@ template <int T, int Q, int STRIDE> AE_DEV int32_t block_sum_batches(const attn_
 
 /* Positions j to hi of the chunk, wherever they are. */
 template <int T, int Q> AE_DEV void block_sum_values(const attn_tile *t, int32_t j, int32_t hi, uint32_t half, uint32_t at,
-                                               float o[Q / 2][2])
+                                                     float o[Q / 2][2])
 {
     AE_NO_UNROLL
     for (; j <= hi; j++) {
@@ -234,14 +236,15 @@ template <int T, int Q> AE_DEV void block_sum_values(const attn_tile *t, int32_t
 }
 
 /* Two elements of o of query q, from e on: to its part of a chunk, or joined to O. */
-AE_DEV void block_put(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, int32_t chunk, uint32_t e, const float o[2])
+AE_DEV void block_put(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, int32_t chunk, uint32_t e,
+                      const float o[2])
 {
     if (t->to_parts) *reinterpret_cast<float2 *>(attn_part(a, t, q, chunk) + 4 + e) = make_float2(o[0], o[1]);
     else attn_join_values<2>(a, t, q, e, o);
 }
 
 template <int T, int Q> AE_DEV void block_values(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
-                                           int32_t chunk)
+                                                 int32_t chunk)
 {
     const int32_t lo = g->lo - chunk * AE_KV_PAGE, hi = g->hi - chunk * AE_KV_PAGE;
     const uint32_t half = ae_thread() / (BLOCK_THREADS / 2), groups = a.kv.form.groups;
@@ -264,7 +267,7 @@ template <int T, int Q> AE_DEV void block_values(const ae_gpu_attention_args &a,
 
 /* The results of walked queries. */
 template <int Q> AE_DEV void block_finish(const ae_gpu_attention_args &a, const attn_tile *t, const float big_m[Q / 4],
-                                    const float big_l[Q / 4])
+                                          const float big_l[Q / 4])
 {
     AE_UNROLL
     for (uint32_t i = 0; i < Q / 4; i++) {
@@ -276,7 +279,8 @@ template <int Q> AE_DEV void block_finish(const ae_gpu_attention_args &a, const 
 }
 
 /* A tile's chunks split, split + n_splits ..., or all of them. */
-template <int T, int Q> AE_DEV void attn_block(const ae_gpu_attention_args &a, uint8_t *shared, uint32_t unit, uint32_t n_splits)
+template <int T, int Q> AE_DEV void attn_block(const ae_gpu_attention_args &a, uint8_t *shared, uint32_t unit,
+                                               uint32_t n_splits)
 {
     float big_m[Q / 4] = {}, big_l[Q / 4] = {};
     attn_tile t;

@@ -67,7 +67,7 @@ template <int T, int Q> AE_DEV void warp_score_group(const uint8_t *query, const
 
 /* The scores of all queries; those of others than members are of no use. Loads run DEPTH groups ahead. */
 template <int T, int Q> AE_DEV void warp_scores(const ae_gpu_attention_args &a, const attn_tile *t, const warp_positions *where,
-                                           float s[2][Q])
+                                                float s[2][Q])
 {
     enum { DEPTH = 2, STEP = ATTN_GROUP(T) * Q * 4 };
     const uint32_t n = a.kv.form.groups;
@@ -92,8 +92,8 @@ template <int T, int Q> AE_DEV void warp_scores(const ae_gpu_attention_args &a, 
 }
 
 /* Scores s [2][Q] become weights, which all lanes get. Lane q joins m and l of query q. */
-template <int Q> AE_DEV void warp_softmax(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g, int32_t chunk,
-                                     float s[2][Q], float *big_m, float *big_l)
+template <int Q> AE_DEV void warp_softmax(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
+                                          int32_t chunk, float s[2][Q], float *big_m, float *big_l)
 {
     const int32_t pos = chunk * AE_KV_PAGE + static_cast<int32_t>(attn_lane());
     float own_m = 0, own_l = 0;
@@ -134,8 +134,8 @@ template <int T, int Q, int E, bool CHECK> AE_DEV void warp_add_value(const uint
 
 /* Positions j to hi of the chunk, in place and STRIDE bytes apart, as far as whole batches go; loads run a batch ahead. Returns
  * the first position left. */
-template <int T, int Q, int E, int STRIDE> AE_DEV int32_t warp_sum_batches(const attn_tile *t, int32_t j, int32_t hi, uint32_t at,
-                                                                      float o[Q][E])
+template <int T, int Q, int E, int STRIDE> AE_DEV int32_t warp_sum_batches(const attn_tile *t, int32_t j, int32_t hi,
+                                                                           uint32_t at, float o[Q][E])
 {
     enum { DEPTH = 4, STEP = AE_ATTENTION_WEIGHTS(Q) * 4 };
     const uint8_t *weight = t->shared + t->room.weight + j * STEP, *value = attn_address(t, 0) + at + j * STRIDE;
@@ -158,7 +158,8 @@ template <int T, int Q, int E, int STRIDE> AE_DEV int32_t warp_sum_batches(const
 }
 
 /* Positions j to hi of the chunk, wherever they are. */
-template <int T, int Q, int E> AE_DEV void warp_sum_values(const attn_tile *t, int32_t j, int32_t hi, uint32_t at, float o[Q][E])
+template <int T, int Q, int E> AE_DEV void warp_sum_values(const attn_tile *t, int32_t j, int32_t hi, uint32_t at,
+                                                           float o[Q][E])
 {
     const uint32_t step = AE_ATTENTION_WEIGHTS(Q) * 4;
     AE_NO_UNROLL
@@ -184,7 +185,7 @@ template <int E> AE_DEV void warp_put(const ae_gpu_attention_args &a, const attn
 
 /* o of all members, 32 lanes of E elements at a time. */
 template <int T, int Q, int E> AE_DEV void warp_values(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
-                                                  int32_t chunk)
+                                                       int32_t chunk)
 {
     const int32_t lo = g->lo - chunk * AE_KV_PAGE, hi = g->hi - chunk * AE_KV_PAGE;
     const uint32_t groups = a.kv.form.groups;
@@ -206,7 +207,7 @@ template <int T, int Q, int E> AE_DEV void warp_values(const ae_gpu_attention_ar
 
 /* One chunk. */
 template <int T, int Q> AE_DEV void warp_attend(const ae_gpu_attention_args &a, const attn_tile *t, int32_t chunk, float *big_m,
-                                           float *big_l)
+                                                float *big_l)
 {
     attn_group g;
     for (uint32_t pending = attn_seeing(t, chunk); pending; pending &= ~g.members) {
