@@ -152,15 +152,31 @@ class Held:
     RUN = 7
 
     def __init__(self, prompts):
-        from collections import Counter
-        count = Counter(run for p in prompts for run in set(self.runs(p)))
-        self.held = {run for run, n in count.items() if n == 1}
+        import numpy as np
+        runs = [np.unique(self.runs(p)) for p in prompts]
+        values, counts = np.unique(np.concatenate(runs or [np.zeros(0, dtype=np.uint64)]), return_counts=True)
+        self.held = values[counts == 1]
 
     def runs(self, tokens):
-        return [tuple(tokens[i:i + self.RUN]) for i in range(len(tokens) - self.RUN + 1)]
+        """A number for each run."""
+        import numpy as np
+        x = np.asarray(tokens, dtype=np.uint64)
+        n = max(len(x) - self.RUN + 1, 0)
+        total = np.zeros(n, dtype=np.uint64)
+        for k in range(self.RUN):
+            total = total * np.uint64(0x9E3779B97F4A7C15) + x[k:k + n] + np.uint64(1)
+        return total
 
-    def has(self, tokens):
-        return not self.held.isdisjoint(self.runs(tokens))
+    def which(self, items):
+        """[n] whether each of the arrays of tokens has one."""
+        import numpy as np
+        gap = np.full(self.RUN, 1 << 40, dtype=np.uint64)  # no run goes from one array into the next
+        flat = np.concatenate([part for x in items for part in (np.asarray(x, dtype=np.uint64), gap)])
+        ends = np.array([len(x) + self.RUN for x in items]).cumsum()
+        hits = np.flatnonzero(np.isin(self.runs(flat), self.held))
+        found = np.zeros(len(items), dtype=bool)
+        found[np.searchsorted(ends, hits, side="right")] = True
+        return found
 
 
 class Job:
@@ -231,19 +247,24 @@ class Job:
     def turns(self, writer, starts, most=128, until=None):
         """User turns that the target makes up: prompts with what comes after them."""
         starts = random.Random(self.args.seed).sample(starts, len(starts))
-        held = Held(self.about["held"])
-        rng = random.Random(self.about["seed"])
-        writer.most, made, seen, begun, n = most, [], set(), time.monotonic(), 0
-        for i, answer, ended in writer.write([s["tokens"] for s in starts], [s["temperature"] for s in starts], until):
-            n += len(answer)
-            tokens = starts[i]["tokens"].tolist() + answer.tolist()
-            if not ended or not 2 <= len(answer) < most - 1 or tuple(tokens) in seen or held.has(tokens):
-                continue
-            seen.add(tuple(tokens))
-            made.append({"group": starts[i]["group"], "tokens": tokens + self.about["after"], "test": False,
-                         "temperature": 1.0 if rng.random() < self.about["warm"] else 0.0})
+        import numpy as np
+        writer.most, begun = most, time.monotonic()
+        got = list(writer.write([s["tokens"] for s in starts], [s["temperature"] for s in starts], until))
         spent = time.monotonic() - begun
-        self.say(f"{len(made)} turns from {len(starts)} beginnings, {n} tokens, {n / spent:.0f} tokens/s")
+        whole = {}
+        for i, answer, ended in got:
+            if ended and 2 <= len(answer) < most - 1:
+                tokens = np.concatenate((starts[i]["tokens"], answer))
+                whole.setdefault(tokens.tobytes(), (starts[i]["group"], tokens))
+        rng, made = random.Random(self.about["seed"]), []
+        held = Held(self.about["held"]).which([tokens for _, tokens in whole.values()]) if whole else []
+        for bad, (group, tokens) in zip(held, whole.values()):
+            if not bad:
+                made.append({"group": group, "tokens": np.concatenate((tokens, self.about["after"])), "test": False,
+                             "temperature": 1.0 if rng.random() < self.about["warm"] else 0.0})
+        n = sum(len(answer) for _, answer, _ in got)
+        self.say(f"{len(made)} turns from {len(starts)} beginnings, {sum(held)} of them held out, {n} tokens, "
+                 f"{n / max(spent, 1e-3):.0f} tokens/s")
         return made
 
     def in_order(self, prompts):

@@ -196,3 +196,16 @@ def test_likeliest():
     ids, log_p = gpu.likeliest(logits, 8)
     want = logits.log_softmax(-1).topk(8)
     assert torch.equal(ids.long(), want.indices) and torch.allclose(log_p.float(), want.values, atol=5e-3)
+
+
+def test_held_out_runs():
+    import gpu_head
+    rng = np.random.default_rng(4)
+    one, two = rng.integers(0, 50000, 20), rng.integers(0, 50000, 20)
+    common = np.arange(8)
+    held = gpu_head.Held([np.concatenate((common, one)).tolist(), np.concatenate((common, two)).tolist()])
+    other = rng.integers(0, 50000, 12)
+    items = [other, np.concatenate((other, one[3:10], other)), np.concatenate((other, one[3:9], other)), common, two[13:],
+             np.concatenate((two[14:], other))]
+    assert held.which(items).tolist() == [False, True, False, False, True, False]
+    assert held.which([one[:4], one[4:]]).tolist() == [False, True]
