@@ -123,8 +123,8 @@ static void overrides(void **state)
         const char *part;
     } cases[] = {
         {"x", 2, "KEY=TYPE:VALUE"}, {"=int:1", 2, "KEY=TYPE:VALUE"}, {"a=1", 2, "KEY=TYPE:VALUE"},
-        {"a=i32:1", 2, "int, float, bool or str"}, {"a=int:", 2, "whole number"}, {"a=int:1.5", 2, "whole number"},
-        {"a=int:99999999999999999999", 2, "whole number"}, {"a=float:nan", 2, "a number"}, {"a=float:", 2, "a number"},
+        {"a=i32:1", 2, "int, float, bool or str"}, {"a=int:", 2, "64-bit integer"}, {"a=int:1.5", 2, "64-bit integer"},
+        {"a=int:99999999999999999999", 2, "64-bit integer"}, {"a=float:nan", 2, "a number"}, {"a=float:", 2, "a number"},
         {"a=bool:1", 2, "true or false"}, {"llama.block_count=str:2", 3, "an integer is needed"},
         {"llama.block_count=int:-1", 3, "from 0 to"}, {"llama.block_count=int:99", 3, "blk."},
         {"general.architecture=str:nonsense", 3, "\"nonsense\" is unknown"},
