@@ -331,9 +331,17 @@ static dim3 grid_of(const variant &v, const ae_mma_args &a, int most)
     return dim3(tiles, most ? std::min<uint32_t>(n, std::max<uint32_t>(1, n_sm * most / tiles)) : n);
 }
 
+/* Sets what depends on the grid. */
+static ae_mma_args with_grid(const variant &v, ae_mma_args a, int most)
+{
+    const uint32_t n = a.job[0].end / (AE_MMA_WARPS / v.team), y = grid_of(v, a, most).y;
+    a.each = n / y, a.more = n % y;
+    return a;
+}
+
 static void launch(const variant &v, const ae_mma_args &a, int most)
 {
-    v.kernel<<<grid_of(v, a, most), AE_MMA_THREADS, v.shared, stream>>>(a);
+    v.kernel<<<grid_of(v, a, most), AE_MMA_THREADS, v.shared, stream>>>(with_grid(v, a, most));
 }
 
 /* With `early` the kernel may begin while the one before it runs. */
@@ -399,7 +407,7 @@ static void time_early(const variant &v, const shape &s, uint32_t n)
             launch_early(glue, dim3(16), 256, 0, mode == 3, a);
             if (!mode) return;
             a.early = mode > 1;
-            launch_early(v.kernel, grid_of(v, a, v.blocks), AE_MMA_THREADS, v.shared, mode > 1, a);
+            launch_early(v.kernel, grid_of(v, a, v.blocks), AE_MMA_THREADS, v.shared, mode > 1, with_grid(v, a, v.blocks));
         });
     printf("#early %s %s n %u %d:%d:%d:%d: glue alone %.2f us; glue and product %.2f, product early %.2f, both early %.2f; product alone %.2f\n",
            type_names[v.type], s.name, n, v.c, v.run, v.team, v.stages, us[0], us[1], us[2], us[3], time_us(v, s, n, v.blocks));

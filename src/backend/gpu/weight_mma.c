@@ -264,8 +264,9 @@ static void launch(ae_stream *stream, const form *f, const ae_gpu_rows *rows, co
                                    .y = job->y, .bias = job->bias, .n_out = job->n_out, .y_stride = (uint32_t)job->y_stride,
                                    .end = end, .add = job->add, .has_scale = job->has_scale, .scale = job->scale};
     }
-    const uint32_t n = end / teams, most = n_resident(facts, shared, v, n_tiles);
-    ae_gpu_launch(stream, v->kernel, n_tiles, n < most ? n : most, 1, shared, &args);
+    const uint32_t n = end / teams, most = n_resident(facts, shared, v, n_tiles), n_blocks = n < most ? n : most;
+    args.each = n / n_blocks, args.more = n % n_blocks;
+    ae_gpu_launch(stream, v->kernel, n_tiles, n_blocks, 1, shared, &args);
 }
 
 void ae_gpu_mma_run(ae_stream *stream, const ae_gpu_rows *rows, const ae_gpu_job *jobs, uint32_t n_jobs)

@@ -531,11 +531,11 @@ template <int type, int C, int run, int S, int D> AE_DEV void ae_mma_product(con
     work k;
     ae_mma_setup<type, C, run, S, D>(a, shared, &k);
     uint8_t *boxes = shared + AE_MMA_WARPS * D * work::w_bytes + S * D * C * work::x_bytes + k.lane * 16;
-    const uint32_t n_blocks = (a->job[a->n_jobs - 1].end / work::T - ae_block_y() + ae_grid_y() - 1) / ae_grid_y();
-    const uint32_t n = n_blocks * k.n_runs;
+    const uint32_t n = (a->each + (ae_block_y() < a->more)) * k.n_runs;
 
     ae_mma_place now = {}, ahead;
-    now.r = s % k.n_runs, now.block = ae_block_y() + s / k.n_runs * ae_grid_y();
+    now.block = ae_block_y();
+    for (now.r = s; now.r >= k.n_runs; now.r -= k.n_runs) now.block += ae_grid_y();
     ae_mma_enter<type, C, run, S, D>(a, &k, &now);
     ahead = now;
     ae_mma_begin<type, C, run, S, D>(a, &k, &ahead, s, n);

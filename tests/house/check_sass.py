@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""Checks the machine code of the products by mma for compute capability 9.0.
+
+    check_sass.py [--nvcc NVCC] [--update]
+
+No kernel may spill registers or use local memory. Kernels of AE_DOT_32 may not convert integers to floats (I2F): their sums
+come as floats. FFMA, FMUL and FADD must be there once for each operation of the reference, so that nothing is contracted.
+Registers and instructions of each kernel are at most those of sass_budget.txt, which --update writes anew, with 4 % to spare.
+Exits with 77 where nvcc is missing; where cuobjdump or nvdisasm (CUDA's tools, or NVIDIA's packages on PyPI) is missing, only
+spills and registers are checked.
+"""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOP = os.path.dirname(os.path.dirname(HERE))
+KERNELS = os.path.join(TOP, "src", "backend", "gpu", "kernels")
+BUDGET = os.path.join(HERE, "sass_budget.txt")
+FILES = ["product_mma_32.cu", "product_mma_256.cu"]
+FLAGS = ["-std=c++17", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-arch=sm_90"]
+
+
+def find(name, hint=None):
+    for path in [hint, shutil.which(name), os.path.join("/usr/local/cuda/bin", name)]:
+        if path and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def compile_kernels(nvcc, name, cubin):
+    command = [nvcc, *FLAGS, "-Xptxas", "-v", "-I" + os.path.join(TOP, "src"), "-I" + os.path.join(TOP, "include"), "-cubin",
+               "-o", cubin, os.path.join(KERNELS, name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit("nvcc failed:\n" + done.stderr)
+    return done.stderr
+
+
+def resources(log):
+    """Registers, stack and spills of each kernel, from what ptxas says."""
+    found = {}
+    for part in log.split("Compiling entry function '")[1:]:
+        name = part.split("'")[0]
+        stack, stores, loads = map(int, re.search(
+            r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", part).groups())
+        found[name] = (int(re.search(r"Used (\d+) registers", part).group(1)), stack + stores + loads)
+    return found
+
+
+def instructions(cuobjdump, cubin):
+    """How often each kernel has each operation."""
+    text = subprocess.run([cuobjdump, "-sass", cubin], capture_output=True, text=True, check=True).stdout
+    found = {}
+    for part in text.split("Function : ")[1:]:
+        counts = {}
+        for match in re.finditer(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_]+)[^;]*;", part):
+            counts[match.group(1)] = counts.get(match.group(1), 0) + 1
+        counts.pop("NOP", None)
+        found[part.split()[0]] = counts
+    return found
+
+
+def wrong_code(name, counts, wide):
+    """Sentences about operations that must not be there, or must."""
+    for op in ("LDL", "STL", "MUFU"):
+        if counts.get(op):
+            yield f"{name} has {counts[op]} {op}"
+    if not wide:
+        for op in ("I2F", "I2FP"):
+            if counts.get(op):
+                yield f"{name} has {counts[op]} {op}: its sums should come as floats"
+        tails = 4 * counts.get("IMMA", 0)  # values of the fragments; the last operations of a store are more
+        if counts.get("FMUL", 0) < tails or counts.get("FFMA", 0) < tails:
+            yield f"{name} has {counts.get('FMUL', 0)} FMUL and {counts.get('FFMA', 0)} FFMA for {tails} values: contracted?"
+
+
+def read_budget():
+    budget = {}
+    with open(BUDGET, encoding="utf-8") as file:
+        for line in file:
+            if line.strip() and not line.startswith("#"):
+                name, registers, count = line.split()
+                budget[name] = (int(registers), int(count))
+    return budget
+
+
+def write_budget(found):
+    with open(BUDGET, "w", encoding="utf-8") as file:
+        file.write("# Kernel, registers and instructions at most, compute capability 9.0 (check_sass.py --update).\n")
+        for name, (registers, count) in sorted(found.items()):
+            file.write(f"{name} {registers * 104 // 100} {count * 104 // 100}\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nvcc")
+    parser.add_argument("--update", action="store_true")
+    args = parser.parse_args()
+    nvcc = find("nvcc", args.nvcc)
+    if not nvcc:
+        print("skipped: nvcc is not installed")
+        return 77
+    cuobjdump = find("cuobjdump") if find("nvdisasm") else None
+    if not cuobjdump:
+        print("cuobjdump or nvdisasm is not installed: instructions are not counted")
+    budget = {} if args.update else read_budget()
+    wrong, found = [], {}
+    with tempfile.TemporaryDirectory() as folder:
+        for file in FILES:
+            cubin = os.path.join(folder, "kernels.cubin")
+            used = resources(compile_kernels(nvcc, file, cubin))
+            counts = instructions(cuobjdump, cubin) if cuobjdump else {}
+            for name, (registers, spilled) in used.items():
+                n = sum(counts.get(name, {}).values())
+                found[name] = (registers, n)
+                if spilled:
+                    wrong.append(f"{name} uses {spilled} bytes of stack and spills")
+                if name in counts:
+                    wrong += wrong_code(name, counts[name], file == FILES[1])
+                if args.update:
+                    continue
+                most = budget.get(name)
+                if not most:
+                    wrong.append(f"{name} is not in sass_budget.txt: run check_sass.py --update")
+                elif registers > most[0] or n > most[1]:
+                    wrong.append(f"{name}: {registers} registers, {n} instructions; the budget is {most[0]} and {most[1]}")
+    if args.update:
+        if not cuobjdump:
+            sys.exit("--update needs cuobjdump and nvdisasm")
+        write_budget(found)
+    for sentence in wrong:
+        print(sentence)
+    print(f"{len(found)} kernels, {len(wrong)} faults")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
