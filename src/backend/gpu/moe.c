@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "backend/gpu/product_int.h"
+#include "backend/gpu/weight_mma.h"
 
 /* ---- Scratch ------------------------------------------------------------------------------------ */
 
@@ -69,17 +70,41 @@ static bool fill_job(const stack *s, uint32_t first, uint32_t n, ae_gpu_expert_j
     return true;
 }
 
-static void launch(ae_stream *stream, const ae_moe *a, ae_gpu_form form, ae_gpu_expert_args *args)
+/* Experts that may be active, at most. */
+static uint32_t active_of(const ae_moe *a)
 {
-    const ae_gpu_form_kernel k = ae_gpu_experts_kernel(form);
     const size_t n_pairs = (size_t)a->n_rows * a->routing.n_used;
-    const uint32_t n_active = n_pairs < a->routing.n_experts ? (uint32_t)n_pairs : a->routing.n_experts;
+    return n_pairs < a->routing.n_experts ? (uint32_t)n_pairs : a->routing.n_experts;
+}
+
+static void launch_mma(ae_stream *stream, const ae_moe *a, uint32_t type, ae_gpu_expert_args *args)
+{
+    const size_t n_pairs = (size_t)a->n_rows * a->routing.n_used;
+    const ae_gpu_mma_experts m = ae_gpu_mma_experts_of(type, args->rows.n_in, ceil_div(n_pairs, active_of(a)));
+    uint32_t end = 0;
+    for (uint32_t i = 0; i < args->n_jobs; i++) {
+        end += ceil_div(ceil_div(args->job[i].n_out, AE_MMA_GRANULE), m.teams) * m.teams;
+        args->job[i].end = end;
+    }
+    args->n_records = m.n_records;
+    args->group_bytes = m.group_bytes;
+    ae_gpu_launch(stream, m.kernel, ceil_div(a->n_rows, m.n_rows), end / m.teams, active_of(a), m.n_shared, args);
+}
+
+/* Launches the jobs in args, whose weights have the form and type of w. */
+static void launch(ae_stream *stream, const ae_moe *a, const ae_weight *w, ae_gpu_expert_args *args)
+{
+    if (w->form == AE_GPU_FORM_MMA) {
+        launch_mma(stream, a, w->type, args);
+        return;
+    }
+    const ae_gpu_form_kernel k = ae_gpu_experts_kernel(w->form);
     uint32_t n_blocks = 0;
     for (uint32_t i = 0; i < args->n_jobs; i++) {
         args->job[i].first_block = n_blocks;
         n_blocks += ceil_div(args->job[i].n_out, k.n_out);
     }
-    ae_gpu_launch(stream, k.kernel, n_blocks, ceil_div(a->n_rows, k.n_rows), n_active, k.n_shared, args);
+    ae_gpu_launch(stream, k.kernel, n_blocks, ceil_div(a->n_rows, k.n_rows), active_of(a), k.n_shared, args);
 }
 
 /* Multiplies the slots' rows by two stacks, of which the first may be empty. */
@@ -91,21 +116,21 @@ static void multiply_experts(ae_stream *stream, const ae_moe *a, const ae_gpu_ro
         const uint32_t here = n - first < AE_GPU_EXPERTS ? n - first : AE_GPU_EXPERTS;
         ae_gpu_expert_args args = {.rows = *rows, .active = m->active, .n_active = m->n_active, .first_expert = first,
                                    .one_row = one_row};
-        ae_gpu_form form = AE_GPU_FORM_NONE;
+        const ae_weight *w = NULL;
         for (uint32_t i = 0; i < 2; i++) {
             if (!stacks[i].weights) continue;
-            const ae_gpu_form own = stacks[i].weights[0]->form;
-            if (args.n_jobs && own != form) {
-                launch(stream, a, form, &args);
+            const ae_weight *own = stacks[i].weights[0];
+            if (args.n_jobs && (own->form != w->form || own->type != w->type)) {
+                launch(stream, a, w, &args);
                 args.n_jobs = 0;
             }
-            form = own;
-            if (form == AE_GPU_FORM_MMA || !fill_job(&stacks[i], first, here, &args.job[args.n_jobs++])) {
-                ae_gpu_decline(stream, "experts of this type, or far apart in memory,");
+            w = own;
+            if (!fill_job(&stacks[i], first, here, &args.job[args.n_jobs++])) {
+                ae_gpu_decline(stream, "experts that are far apart in memory");
                 return;
             }
         }
-        launch(stream, a, form, &args);
+        launch(stream, a, w, &args);
     }
 }
 

@@ -254,5 +254,5 @@ void ae_gpu_lookup(ae_stream *stream, const ae_weight *table, const int32_t *tok
     const ae_gpu_lookup_args args = {.table = table->table, .tokens = tokens, .y = y, .y_stride = y_stride,
                                      .form = table->table_form, .n_out = table->n_out, .n_in = table->n_in,
                                      .has_row_scale = table->has_row_scale, .row_scale = table->row_scale};
-    ae_gpu_launch(stream, AE_GPU_lookup, ceil_div(table->n_in, 1024), n_rows, 1, 0, &args);
+    ae_gpu_launch(stream, AE_GPU_lookup, ceil_div(table->n_in, AE_GPU_LOOKUP_COLUMNS), n_rows, 1, 0, &args);
 }

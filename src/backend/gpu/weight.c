@@ -22,7 +22,7 @@ static forms forms_of(const ae_gpu_backend *backend, const ae_weight_source *sou
     forms f = {0};
     const ae_gpu_form generic = ae_gpu_generic_form(source->type);
     if (source->use & AE_WEIGHT_MATMUL) {
-        const bool mma = !(source->use & AE_WEIGHT_EXPERT) && ae_gpu_mma_takes(source, &backend->facts);
+        const bool mma = ae_gpu_mma_takes(source, &backend->facts);
         f.product_form = mma ? AE_GPU_FORM_MMA : generic;
         f.product = mma ? ae_gpu_mma_bytes(source->type, source->n_out, source->n_in)
                         : ae_gpu_generic_bytes(generic, source->n_out, source->n_in);

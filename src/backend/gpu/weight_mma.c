@@ -287,3 +287,22 @@ void ae_gpu_mma_run(ae_stream *stream, const ae_gpu_rows *rows, const ae_gpu_job
         if (n) launch(stream, form_of(jobs[i].type), rows, some, n);
     }
 }
+
+/* ---- Products of experts (moe.c) ---------------------------------------------------------------- */
+
+/* [type][tiles of 8 rows, of 32] */
+static const ae_gpu_kernel experts_kernels[AE_MMA_N_TYPES][2] = {
+#define EXPERTS(name, NAME, ...) [AE_MMA_##NAME] = {AE_GPU_experts_mma_##name##_1, AE_GPU_experts_mma_##name##_4},
+    AE_MMA_TYPES(EXPERTS)
+#undef EXPERTS
+};
+
+ae_gpu_mma_experts ae_gpu_mma_experts_of(uint32_t type, uint32_t n_in, uint32_t n_rows)
+{
+    const form *f = form_of(type);
+    const bool many = n_rows > 8;
+    const variant *v = &variants[(f - forms) * 4 + (many ? 2 : 0)];
+    return (ae_gpu_mma_experts){.kernel = experts_kernels[f - forms][many], .n_rows = 8 * v->c, .teams = AE_MMA_WARPS / v->team,
+                                .n_shared = shared_bytes(f, v), .n_records = n_records(f, n_in),
+                                .group_bytes = f->wide ? AE_MMA_GROUP_BYTES_256(n_in) : AE_MMA_GROUP_BYTES(n_in)};
+}

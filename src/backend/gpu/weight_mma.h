@@ -17,4 +17,14 @@ aerie_status ae_gpu_mma_fill(ae_gpu_backend *backend, uint32_t type, uint32_t n_
 /* Launches the products of jobs, all with n_in columns and weights of this form. */
 void ae_gpu_mma_run(ae_stream *stream, const ae_gpu_rows *rows, const ae_gpu_job *jobs, uint32_t n_jobs);
 
+/* How the products of experts with such weights are launched; n_in columns, n_rows rows for each expert on average. */
+typedef struct ae_gpu_mma_experts {
+    ae_gpu_kernel kernel;
+    uint32_t n_rows;  /* of a block */
+    uint32_t teams;   /* granules of a block; each job has a whole number of blocks */
+    uint32_t n_shared, n_records, group_bytes;
+} ae_gpu_mma_experts;
+
+ae_gpu_mma_experts ae_gpu_mma_experts_of(uint32_t type, uint32_t n_in, uint32_t n_rows);
+
 #endif

@@ -2,6 +2,7 @@
 #ifndef AE_BACKEND_GPU_KERNELS_ARGS_MOE_H
 #define AE_BACKEND_GPU_KERNELS_ARGS_MOE_H
 
+#include "backend/gpu/kernels/args_mma.h"
 #include "backend/gpu/kernels/args_product.h"
 #include "backend/moe.h"
 
@@ -52,7 +53,23 @@ typedef struct ae_gpu_combine_args {
 
 #define AE_GPU_COMBINE_THREADS 256
 
+/* Products of experts by mma: for all of AE_MMA_TYPES. */
+#define AE_GPU_EXPERTS_MMA(X, name) \
+    X(experts_mma_##name##_1, ae_gpu_expert_args, AE_MMA_THREADS) \
+    X(experts_mma_##name##_4, ae_gpu_expert_args, AE_MMA_THREADS)
+
 #define AE_GPU_KERNELS_MOE(X) \
+    AE_GPU_EXPERTS_MMA(X, q4_0) \
+    AE_GPU_EXPERTS_MMA(X, q4_1) \
+    AE_GPU_EXPERTS_MMA(X, q5_0) \
+    AE_GPU_EXPERTS_MMA(X, q5_1) \
+    AE_GPU_EXPERTS_MMA(X, q8_0) \
+    AE_GPU_EXPERTS_MMA(X, iq4_nl) \
+    AE_GPU_EXPERTS_MMA(X, mxfp4) \
+    AE_GPU_EXPERTS_MMA(X, q4_k) \
+    AE_GPU_EXPERTS_MMA(X, q5_k) \
+    AE_GPU_EXPERTS_MMA(X, q6_k) \
+    AE_GPU_EXPERTS_MMA(X, iq4_xs) \
     X(route, ae_gpu_route_args, AE_GPU_ROUTE_THREADS) \
     X(group, ae_gpu_group_args, AE_GPU_GROUP_THREADS) \
     X(combine, ae_gpu_combine_args, AE_GPU_COMBINE_THREADS)

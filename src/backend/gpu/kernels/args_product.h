@@ -115,6 +115,7 @@ typedef struct ae_gpu_expert_job {
     const float *bias;               /* f32 [n_experts][n_out] or NULL */
     float *y;                        /* f32 [rows][n_out] */
     uint32_t n_out, first_block;     /* first_block: set by the launch */
+    uint32_t end;                    /* AE_GPU_FORM_MMA: granules of this job and of the one before it, set by the launch */
     uint32_t offset[AE_GPU_EXPERTS];
     float scale[AE_GPU_EXPERTS];     /* 1 where an expert has none */
 } ae_gpu_expert_job;
@@ -127,6 +128,7 @@ typedef struct ae_gpu_expert_args {
     const uint32_t *n_active;        /* on the device */
     uint32_t first_expert, n_jobs;
     uint32_t one_row;                /* 1: all experts read row 0; their results go to their own rows */
+    uint32_t n_records, group_bytes; /* AE_GPU_FORM_MMA: as in ae_mma_args */
     ae_gpu_expert_job job[2];
 } ae_gpu_expert_args;
 
@@ -152,7 +154,7 @@ typedef struct ae_gpu_expert_args {
 
 /* ---- Lookup ------------------------------------------------------------------------------------- */
 
-/* Grid: pieces of 1024 columns, rows. A token that is none of the table's gives a row of zeros. */
+/* Grid: pieces of AE_GPU_LOOKUP_COLUMNS columns, rows. A token that is none of the table's gives a row of zeros. */
 typedef struct ae_gpu_lookup_args {
     const uint8_t *table;      /* in `form`, one of the generic ones */
     const int32_t *tokens;     /* [n_rows] */
@@ -163,7 +165,8 @@ typedef struct ae_gpu_lookup_args {
     float row_scale;
 } ae_gpu_lookup_args;
 
-#define AE_GPU_LOOKUP_THREADS 256
+#define AE_GPU_LOOKUP_THREADS 128
+#define AE_GPU_LOOKUP_COLUMNS 256
 
 /* ---- The kernels -------------------------------------------------------------------------------- */
 

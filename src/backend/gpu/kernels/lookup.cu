@@ -52,10 +52,10 @@ AE_DEV float decode(const table_row &t, uint32_t form, uint32_t k)
 
 AE_KERNEL(lookup, ae_gpu_lookup_args, AE_GPU_LOOKUP_THREADS)
 {
-    const uint32_t row = ae_block_y(), token = static_cast<uint32_t>(a.tokens[row]), first = ae_block_x() * 1024;
+    const uint32_t row = ae_block_y(), token = static_cast<uint32_t>(a.tokens[row]), first = ae_block_x() * AE_GPU_LOOKUP_COLUMNS;
     const table_row t = {a.table, (static_cast<size_t>(a.n_out) + 15) / 16 * 16, token, a.n_in};
     float *y = a.y + row * a.y_stride;
-    for (uint32_t k = first + ae_thread(); k < first + 1024 && k < a.n_in; k += AE_GPU_LOOKUP_THREADS) {
+    for (uint32_t k = first + ae_thread(); k < first + AE_GPU_LOOKUP_COLUMNS && k < a.n_in; k += AE_GPU_LOOKUP_THREADS) {
         const float v = token < a.n_out ? decode(t, a.form, k) : 0.0f;
         y[k] = a.has_row_scale ? v * a.row_scale : v;
     }

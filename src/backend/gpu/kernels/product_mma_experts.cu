@@ -1,0 +1,50 @@
+/* product_mma_experts.cu - products of experts by mma: the kernels of mma.h over the experts that rows have chosen. */
+#include "backend/gpu/kernels/args_product.h"
+#include "backend/gpu/kernels/mma.h"
+
+/* The jobs of an expert, which the host did not know; false: this block has nothing to do. */
+AE_DEV bool experts_jobs(const ae_gpu_expert_args &a, const uint8_t *x, uint32_t block_rows, ae_mma_args *m)
+{
+    if (ae_block_z() >= *a.n_active) return false;
+    const ae_gpu_active active = a.active[ae_block_z()];
+    const uint32_t e = active.expert - a.first_expert;
+    if (e >= AE_GPU_EXPERTS || ae_block_x() * block_rows >= active.n_rows) return false;
+    m->n_jobs = a.n_jobs;
+    m->n_rows = active.n_rows;
+    m->n_records = a.n_records;
+    m->group_bytes = a.group_bytes;
+    m->early = 0;
+    AE_UNROLL
+    for (uint32_t j = 0; j < 2; j++) {
+        const ae_gpu_expert_job &from = a.job[j];
+        ae_mma_job *to = &m->job[j];
+        to->weight = from.base + (size_t)from.offset[e] * 64;
+        to->rows = x + (size_t)(a.one_row ? 0 : active.first_row / AE_GPU_TILE) * a.group_bytes;
+        to->y = from.y + (size_t)active.first_row * from.n_out;
+        to->bias = from.bias ? from.bias + (size_t)active.expert * from.n_out : NULL;
+        to->n_out = to->y_stride = from.n_out;
+        to->end = from.end;
+        to->add = 0;
+        to->has_scale = 1;
+        to->scale = from.scale[e];
+    }
+    return true;
+}
+
+#define KERNEL(name, NAME, c, run, team, stages) \
+    AE_KERNEL(experts_mma_##name##_##c, ae_gpu_expert_args, AE_MMA_THREADS) \
+    { \
+        AE_SHARED(shared); \
+        ae_mma_args m = {}; \
+        if (!experts_jobs(a, ae_mma_form<AE_MMA_##NAME>::wide ? a.rows.r256 : a.rows.r32, 8 * c, &m)) return; \
+        ae_mma_product<AE_MMA_##NAME, c, run, team, stages>(&m, shared); \
+    }
+/* Experts have few rows each: tiles of 8 rows, and of 32 for long passes. */
+#define KERNEL_1(name, NAME, run, team, stages) KERNEL(name, NAME, 1, run, team, stages)
+#define KERNEL_2(name, NAME, run, team, stages)
+#define KERNEL_4(name, NAME, run, team, stages) KERNEL(name, NAME, 4, run, team, stages)
+#define KERNEL_8(name, NAME, run, team, stages)
+#define VARIANT(name, NAME, c, run, team, stages, blocks) KERNEL_##c(name, NAME, run, team, stages)
+
+AE_MMA_ALL_32(VARIANT)
+AE_MMA_ALL_256(VARIANT)
