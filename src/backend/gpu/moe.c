@@ -80,7 +80,8 @@ static uint32_t active_of(const ae_moe *a)
 static void launch_mma(ae_stream *stream, const ae_moe *a, uint32_t type, ae_gpu_expert_args *args)
 {
     const size_t n_pairs = (size_t)a->n_rows * a->routing.n_used;
-    const ae_gpu_mma_experts m = ae_gpu_mma_experts_of(type, args->rows.n_in, ceil_div(n_pairs, active_of(a)));
+    const uint32_t each = ceil_div(n_pairs, active_of(a)); /* rows of an expert */
+    const ae_gpu_mma_experts m = ae_gpu_mma_experts_of(&stream->backend->facts, type, args->rows.n_in, each);
     uint32_t end = 0;
     for (uint32_t i = 0; i < args->n_jobs; i++) {
         end += ceil_div(ceil_div(args->job[i].n_out, AE_MMA_GRANULE), m.teams) * m.teams;

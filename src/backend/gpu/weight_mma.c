@@ -241,7 +241,8 @@ static uint32_t n_resident(const ae_gpu_facts *facts, uint32_t shared, const var
 bool ae_gpu_mma_takes(const ae_weight_source *source, const ae_gpu_facts *facts)
 {
     const form *f = form_of(source->type);
-    return f && facts->int8_mma && source->n_in && source->n_in % (f->wide ? 256 : 32) == 0 && choose(f, facts, 1, 1);
+    const bool fits = f && (!(source->use & AE_WEIGHT_EXPERT) || shared_bytes(f, &variants[f - forms][ONE_4]) <= facts->max_shared_bytes);
+    return fits && facts->int8_mma && source->n_in && source->n_in % (f->wide ? 256 : 32) == 0 && choose(f, facts, 1, 1);
 }
 
 /* Jobs of one type and one number of rows. */
@@ -297,11 +298,12 @@ static const ae_gpu_kernel experts_kernels[AE_MMA_N_TYPES][2] = {
 #undef EXPERTS
 };
 
-ae_gpu_mma_experts ae_gpu_mma_experts_of(uint32_t type, uint32_t n_in, uint32_t n_rows)
+ae_gpu_mma_experts ae_gpu_mma_experts_of(const ae_gpu_facts *facts, uint32_t type, uint32_t n_in, uint32_t n_rows)
 {
     const form *f = form_of(type);
-    const bool many = n_rows > 8;
-    const variant *v = &variants[(f - forms) * 4 + (many ? 2 : 0)];
+    const variant *of_type = variants[f - forms];
+    const bool many = n_rows > 8 && shared_bytes(f, &of_type[FOUR_1]) <= facts->max_shared_bytes;
+    const variant *v = &of_type[many ? FOUR_1 : ONE_4];
     return (ae_gpu_mma_experts){.kernel = experts_kernels[f - forms][many], .n_rows = 8 * v->c, .teams = AE_MMA_WARPS / v->team,
                                 .n_shared = shared_bytes(f, v), .n_records = n_records(f, n_in),
                                 .group_bytes = f->wide ? AE_MMA_GROUP_BYTES_256(n_in) : AE_MMA_GROUP_BYTES(n_in)};

@@ -25,6 +25,6 @@ typedef struct ae_gpu_mma_experts {
     uint32_t n_shared, n_records, group_bytes;
 } ae_gpu_mma_experts;
 
-ae_gpu_mma_experts ae_gpu_mma_experts_of(uint32_t type, uint32_t n_in, uint32_t n_rows);
+ae_gpu_mma_experts ae_gpu_mma_experts_of(const ae_gpu_facts *facts, uint32_t type, uint32_t n_in, uint32_t n_rows);
 
 #endif

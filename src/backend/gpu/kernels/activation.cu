@@ -61,22 +61,31 @@ template <int kind> AE_DEV float sum_row(const float *x, uint8_t *shared, uint32
     return sum_chains(shared, a);
 }
 
-/* |v|, and 0 for NaN. */
-AE_DEV float magnitude(float v)
+/* |v| as bits, which order as the numbers do; 0 for NaN. */
+AE_DEV uint32_t magnitude(float v)
 {
     const float a = fabsf(v);
-    return a > 0.0f ? a : 0.0f;
+    return a > 0.0f ? ae_as_bits(a) : 0;
 }
 
-AE_DEV float warp_max(float v)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+AE_DEV uint32_t warp_max(uint32_t v) { return __reduce_max_sync(0xffffffffu, v); }
+AE_DEV int32_t warp_sum(int32_t v) { return __reduce_add_sync(0xffffffffu, v); }
+#else
+AE_DEV uint32_t warp_max(uint32_t v)
 {
     AE_UNROLL
-    for (uint32_t i = 16; i; i /= 2) {
-        const float w = ae_shfl_xor(v, i);
-        v = w > v ? w : v;
-    }
+    for (uint32_t i = 16; i; i /= 2) v = ae_max(v, ae_shfl_xor(v, i));
     return v;
 }
+
+AE_DEV int32_t warp_sum(int32_t v)
+{
+    AE_UNROLL
+    for (uint32_t i = 16; i; i /= 2) v += ae_shfl_xor(v, i);
+    return v;
+}
+#endif
 
 /* ae_round_magic, which fits int8. A NaN's bits depend on the machine; it becomes 0, as on x86. */
 AE_DEV int32_t code_of(float v, float inv)
@@ -110,7 +119,7 @@ AE_DEV int32_t quant_group(float v, float *scale)
     float x[8];
     AE_UNROLL
     for (uint32_t j = 0; j < 8; j++) x[j] = ae_shfl(v, lane % 4 + 4 * j);
-    const float top = warp_max(magnitude(v));
+    const float top = ae_as_float(warp_max(magnitude(v)));
     *scale = 0;
     if (!(top > 1e-30f)) return 0;
     const float t = static_cast<float>(127 - static_cast<int32_t>(try_i)), inv = t / top, d = top / t;
@@ -132,9 +141,7 @@ AE_DEV void write_32(const ae_gpu_rows &out, uint32_t row, uint32_t k, float v)
 {
     float d;
     const int32_t code = quant_group(v, &d);
-    int32_t sum = code;
-    AE_UNROLL
-    for (uint32_t i = 16; i; i /= 2) sum += ae_shfl_xor(sum, i);
+    const int32_t sum = warp_sum(code);
     const uint32_t i = row % AE_GPU_TILE, half = k / 32 % 2;
     if (k / 64 >= AE_MMA_PAIRS(out.n_in)) return; /* the whole warp */
     uint8_t *record = out.r32 + static_cast<size_t>(row / AE_GPU_TILE) * AE_MMA_GROUP_BYTES(out.n_in) + k / 64 * AE_MMA_RECORD;
@@ -148,15 +155,13 @@ AE_DEV void write_32(const ae_gpu_rows &out, uint32_t row, uint32_t k, float v)
 AE_DEV void write_256(const ae_gpu_activation_args &a, uint8_t *shared, uint32_t row, uint32_t k, float v)
 {
     const uint32_t t = ae_thread(), i = row % AE_GPU_TILE;
-    float top = warp_max(magnitude(v));
+    uint32_t most = warp_max(magnitude(v));
     ae_sync(); /* the maxima of the group before have been read */
-    if (t % 32 == 0) AE_STORE_SHARED(float, shared + PARTS_AT + t / 32 * 4, top);
+    if (t % 32 == 0) AE_STORE_SHARED(uint32_t, shared + PARTS_AT + t / 32 * 4, most);
     ae_sync();
     AE_UNROLL
-    for (uint32_t w = 0; w < 8; w++) {
-        const float other = AE_LOAD_SHARED(float, shared + PARTS_AT + 4 * w);
-        top = other > top ? other : top;
-    }
+    for (uint32_t w = 0; w < 8; w++) most = ae_max(most, AE_LOAD_SHARED(uint32_t, shared + PARTS_AT + 4 * w));
+    const float top = ae_as_float(most);
     const bool none = !(top > 1e-30f);
     const int32_t code = none ? 0 : code_of(v, 127.0f / top);
     int32_t sum = code;
@@ -223,18 +228,21 @@ typedef struct column {
     float x, y, z; /* y: x2 or the norm's weight; z: its bias */
 } column;
 
-AE_DEV column load_column(const ae_gpu_activation_args &a, const float *x, const float *x2, uint32_t k)
+/* The part that is weights. */
+AE_DEV column load_norm(const ae_gpu_activation_args &a, uint32_t k)
 {
     column c = {0.0f, 0.0f, 0.0f};
-    if (k >= a.out.n_in) return c;
-    c.x = x[k];
-    if (a.input == AE_INPUT_GLU) {
-        if (x2) c.y = x2[k];
-    } else if (a.input != AE_INPUT_PLAIN) {
-        c.y = a.norm[k];
-        if (a.norm_bias) c.z = a.norm_bias[k];
-    }
+    if (k >= a.out.n_in || (a.input != AE_INPUT_RMSNORM && a.input != AE_INPUT_LAYERNORM)) return c;
+    c.y = a.norm[k];
+    if (a.norm_bias) c.z = a.norm_bias[k];
     return c;
+}
+
+AE_DEV void load_input(const ae_gpu_activation_args &a, const float *x, const float *x2, uint32_t k, column *c)
+{
+    if (k >= a.out.n_in) return;
+    c->x = x[k];
+    if (x2 && a.input == AE_INPUT_GLU) c->y = x2[k];
 }
 
 AE_DEV float value_of(const ae_gpu_activation_args &a, const row_facts &f, const column &c)
@@ -254,21 +262,26 @@ AE_DEV float value_of(const ae_gpu_activation_args &a, const row_facts &f, const
     }
 }
 
-AE_KERNEL(activation, ae_gpu_activation_args, AE_GPU_ACTIVATION_THREADS)
+AE_KERNEL_EARLY(activation, ae_gpu_activation_args, AE_GPU_ACTIVATION_THREADS)
 {
     AE_SHARED(shared);
     const uint32_t i_row = ae_block_y(), head = ae_block_z(), n = a.out.n_in;
+    const uint32_t begin = ae_block_x() * a.columns, left = n - begin, end = left < a.columns ? n : begin + a.columns;
+    column now = load_norm(a, begin + ae_thread());
+    ae_depend_wait();
     const uint32_t to = a.slots ? a.slots[i_row] : i_row + head * a.head_rows;
     const uint32_t row = !a.slots ? i_row : a.shares ? i_row / a.shares : to;
-    const uint32_t begin = ae_block_x() * a.columns, left = n - begin, end = left < a.columns ? n : begin + a.columns;
     const float *x = a.x + row * a.x_stride + head * a.x_step;
     const float *x2 = a.x2 ? a.x2 + row * a.x_stride + head * a.x_step : NULL;
-    column now = load_column(a, x, x2, begin + ae_thread());
+    load_input(a, x, x2, begin + ae_thread(), &now);
     const row_facts facts = row_facts_of(a, x, shared);
     for (uint32_t i = begin; i < end; i += 256) {
         const uint32_t k = i + ae_thread();
         float v = k < n ? value_of(a, facts, now) : 0.0f;
-        if (i + 256 < end) now = load_column(a, x, x2, k + 256);
+        if (i + 256 < end) {
+            now = load_norm(a, k + 256);
+            load_input(a, x, x2, k + 256, &now);
+        }
         if (a.factor) v = a.factor[i_row] * v;
         if (a.want & AE_GPU_WANT_X && k < n) a.out.x[static_cast<size_t>(to) * a.out.x_stride + k] = v;
         if (a.want & AE_GPU_WANT_32) write_32(a.out, to, k, v);

@@ -31,7 +31,7 @@ AE_DEV bool experts_jobs(const ae_gpu_expert_args &a, const uint8_t *x, uint32_t
     return true;
 }
 
-#define KERNEL(name, NAME, c, run, team, stages) \
+#define KERNEL(name, NAME, c, team, run, stages) \
     AE_KERNEL(experts_mma_##name##_##c, ae_gpu_expert_args, AE_MMA_THREADS) \
     { \
         AE_SHARED(shared); \
@@ -39,12 +39,14 @@ AE_DEV bool experts_jobs(const ae_gpu_expert_args &a, const uint8_t *x, uint32_t
         if (!experts_jobs(a, ae_mma_form<AE_MMA_##NAME>::wide ? a.rows.r256 : a.rows.r32, 8 * c, &m)) return; \
         ae_mma_product<AE_MMA_##NAME, c, run, team, stages>(&m, shared); \
     }
-/* Experts have few rows each: tiles of 8 rows, and of 32 for long passes. */
-#define KERNEL_1(name, NAME, run, team, stages) KERNEL(name, NAME, 1, run, team, stages)
-#define KERNEL_2(name, NAME, run, team, stages)
-#define KERNEL_4(name, NAME, run, team, stages) KERNEL(name, NAME, 4, run, team, stages)
-#define KERNEL_8(name, NAME, run, team, stages)
-#define VARIANT(name, NAME, c, run, team, stages, blocks) KERNEL_##c(name, NAME, run, team, stages)
+/* Experts have few rows each: of the variants, the one for 8 rows with four warps of a team, and that for 32 rows. */
+#define KERNEL_1_8(...)
+#define KERNEL_1_4(...) KERNEL(__VA_ARGS__)
+#define KERNEL_1_1(...)
+#define KERNEL_2_2(...)
+#define KERNEL_2_1(...)
+#define KERNEL_4_1(...) KERNEL(__VA_ARGS__)
+#define VARIANT(name, NAME, c, team, run, stages, most) KERNEL_##c##_##team(name, NAME, c, team, run, stages)
 
 AE_MMA_ALL_32(VARIANT)
 AE_MMA_ALL_256(VARIANT)
