@@ -13,6 +13,7 @@ AE_DEV bool experts_jobs(const ae_gpu_expert_args &a, const uint8_t *x, uint32_t
     m->n_rows = active.n_rows;
     m->n_records = a.n_records;
     m->group_bytes = a.group_bytes;
+    m->each = 1;
     m->early = 0;
     AE_UNROLL
     for (uint32_t j = 0; j < 2; j++) {
