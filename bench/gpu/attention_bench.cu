@@ -48,15 +48,14 @@ struct kernel {
     const char *name;
     kernel_fn *run;
     uint32_t tile;
-    bool blocks, warps; /* what units are */
+    bool is_block;
 };
 
-static const kernel few4 = {"few_4", ae_attention_few_f16_4, 4, true, false};
-static const kernel few8 = {"few_8", ae_attention_few_f16_8, 8, true, false};
-static const kernel few16 = {"few_16", ae_attention_few_f16_16, 16, true, false};
-static const kernel either = {"either", ae_attention_either_f16, 8, true, true};
-static const kernel walk8 = {"walk_8", ae_attention_f16_8, 8, false, true};
-static const kernel code8 = {"codes", ae_attention_q8, 8, true, false};
+static const kernel few4 = {"few_4", ae_attention_few_f16_4, 4, true};
+static const kernel few8 = {"few_8", ae_attention_few_f16_8, 8, true};
+static const kernel few16 = {"few_16", ae_attention_few_f16_16, 16, true};
+static const kernel walk8 = {"walk_8", ae_attention_f16_8, 8, false};
+static const kernel code8 = {"codes", ae_attention_q8, 8, true};
 
 struct shape {
     const char *name;
@@ -129,10 +128,8 @@ static void run(const shape &s, int type, const kernel &k, uint32_t each, uint32
     const uint32_t n_pages = (context + 2 * n) / AE_KV_PAGE + 2, group = s.n_heads / s.n_kv_heads;
     const ae_gpu_kv_form form = ae_gpu_kv_form_of((uint32_t)type, s.head_dim, 0);
     const size_t page_bytes = (size_t)form.bytes * s.n_kv_heads, layer = page_bytes * n_pages;
-    const bool is_codes = type == AE_KV_Q8_0;
-    const uint32_t block_bytes = is_codes ? ae_gpu_attention_room_codes(&form).bytes
-                                          : ae_gpu_attention_room_of(&form, k.tile, true).bytes;
-    const uint32_t warp_bytes = k.warps ? AE_ATTENTION_WARPS * ae_gpu_attention_room_of(&form, k.tile, false).bytes : 0;
+    const ae_gpu_attention_room room = type == AE_KV_Q8_0 ? ae_gpu_attention_room_codes(&form)
+                                                          : ae_gpu_attention_room_of(&form, k.tile, k.is_block);
     const int n_layers = (int)std::min<size_t>(std::max<size_t>(POOL / layer, 1), 64);
     put_rows(n, context, prompt, n_pages);
     ae_gpu_attention_args a = {};
@@ -142,25 +139,23 @@ static void run(const shape &s, int type, const kernel &k, uint32_t each, uint32
     a.n_rows = n, a.n_heads = s.n_heads, a.n_kv_heads = s.n_kv_heads, a.scale = 0.088f;
     a.n_tiles = (n * group + k.tile - 1) / k.tile;
     a.n_splits = 1;
-    a.n_warps = AE_ATTENTION_WARPS;
+    a.n_warps = k.is_block ? 1 : AE_ATTENTION_WARPS;
     const size_t most = std::min<size_t>(PARTS / ((size_t)n * s.n_heads * ae_gpu_attention_part(s.head_dim)), 2048);
-    const uint32_t tiles = a.n_tiles * s.n_kv_heads, room = std::max<uint32_t>(1, n_sms * each / tiles);
-    if (each && k.blocks) a.n_splits = std::min<uint32_t>((uint32_t)most, room);
-    if (each && k.warps) a.n_warp_splits = std::min<uint32_t>((uint32_t)most, std::max<uint32_t>(1, n_sms * each * 4 / tiles));
-    a.max_parts = a.n_splits > 1 || a.n_warp_splits > 1 ? (uint32_t)most : 0;
-    a.merge_apart = a.max_parts && a.n_tiles > 1 && k.tile == 8;
-    const uint32_t by_blocks = k.blocks ? tiles * a.n_splits : 0;
-    const uint32_t by_warps = k.warps ? (tiles * std::max<uint32_t>(a.n_warp_splits, 1) + 3) / 4 : 0;
-    const uint32_t bytes = std::max(k.blocks ? block_bytes : 0, warp_bytes);
-    a.n_blocks = std::max(by_blocks, by_warps);
+    const uint32_t tiles = a.n_tiles * s.n_kv_heads;
+    if (each) a.n_splits = std::max<uint32_t>(1, std::min<uint32_t>((uint32_t)most, n_sms * each / tiles));
+    a.max_parts = a.n_splits > 1 ? (uint32_t)most : 0;
+    a.merge_apart = a.max_parts && a.n_tiles > 1;
+    const uint32_t n_blocks = (tiles * a.n_splits + a.n_warps - 1) / a.n_warps, bytes = room.bytes * a.n_warps;
+    const uint32_t merge_bytes = ae_gpu_attention_room_merge(&form, k.tile).bytes;
     cudaFuncAttributes facts;
     CHECK(cudaFuncGetAttributes(&facts, k.run));
     CHECK(cudaFuncSetAttribute(k.run, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 * 1024));
     const double us = time_graph(std::max(n_layers, 4), [&](int i) {
         a.kv = {pool + (i % n_layers) * layer, page_bytes, n_pages, form};
-        k.run<<<a.n_blocks, AE_ATTENTION_WARPS * 32, bytes, stream>>>(a);
-        if (a.merge_apart)
-            ae_attention_merge<<<2 * tiles, AE_ATTENTION_WARPS * 32, ae_gpu_attention_room_merge(&form).bytes, stream>>>(a);
+        k.run<<<n_blocks, AE_ATTENTION_WARPS * 32, bytes, stream>>>(a);
+        if (!a.merge_apart) return;
+        kernel_fn *merge = k.tile == 16 ? ae_attention_merge_16 : ae_attention_merge_8;
+        merge<<<tiles * (k.tile / 4), AE_ATTENTION_WARPS * 32, merge_bytes, stream>>>(a);
     });
     CHECK(cudaGetLastError());
     const double read = (double)form.bytes * s.n_kv_heads * (context + n) / AE_KV_PAGE;
@@ -179,7 +174,6 @@ static void run_shape(const shape &s)
                 if (each != 4 && n != 1 && n != 8) continue;
                 if (n * group <= 4) run(s, AE_KV_F16, few4, each, n, context, false);
                 if (n * group > 8) run(s, AE_KV_F16, few16, each, n, context, false);
-                if (n * group > 8) run(s, AE_KV_F16, either, each == 4 ? 3 : each == 2 ? 1 : 6, n, context, false);
                 run(s, AE_KV_F16, few8, each, n, context, false);
                 run(s, AE_KV_Q8_0, code8, each, n, context, false);
             }

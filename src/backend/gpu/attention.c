@@ -7,7 +7,6 @@
 #define FEW_ROWS 64                    /* more are walked: they have tiles enough */
 #define ROW_FLOATS ((size_t)512 << 10) /* room for parts of a row */
 #define BLOCKS_EACH 4                  /* of few rows, which a multiprocessor runs at once */
-#define BLOCKS_EITHER 3                /* the same, where units are blocks or warps */
 
 void ae_gpu_attention_layout(ae_layout *layout, const ae_gpu_backend *backend, const ae_stream_options *options,
                              ae_gpu_attention_scratch *scratch)
@@ -22,28 +21,26 @@ void ae_gpu_attention_layout(ae_layout *layout, const ae_gpu_backend *backend, c
 /* How a layer is run. A unit has one tile. */
 typedef struct plan {
     ae_gpu_kernel kernel;
-    uint32_t tile;        /* queries */
-    uint32_t block_bytes; /* shared memory of a unit that is a block; 0: none is */
-    uint32_t warp_bytes;  /* of a unit that is a warp; 0: none is */
+    uint32_t tile;       /* queries */
+    uint32_t unit_bytes; /* of shared memory */
+    bool is_block;       /* a unit is a block; else a warp */
 } plan;
 
 static plan plan_codes(const ae_gpu_kv_form *form)
 {
     const ae_gpu_kernel kernel = !form->n_rope ? AE_GPU_attention_q8
                                  : form->n_planes == 2 ? AE_GPU_attention_latent_f16 : AE_GPU_attention_latent_q8;
-    return (plan){kernel, AE_ATTENTION_CODES, ae_gpu_attention_room_codes(form).bytes, 0};
+    return (plan){kernel, AE_ATTENTION_CODES, ae_gpu_attention_room_codes(form).bytes, true};
 }
 
+/* Smaller tiles take less time behind a short context, larger ones behind a long one. */
 static plan plan_few(const ae_gpu_kv_form *form, uint32_t n_queries, uint32_t max_shared)
 {
     static const ae_gpu_kernel f16[] = {AE_GPU_attention_few_f16_4, AE_GPU_attention_few_f16_8, AE_GPU_attention_few_f16_16};
-    uint32_t i = form->type == AE_KV_F32 ? 1 : n_queries <= 4 ? 0 : n_queries <= 8 ? 1 : 2;
-    if (i == 2 && form->head_dim <= 256)
-        return (plan){AE_GPU_attention_either_f16, 8, ae_gpu_attention_room_of(form, 8, true).bytes,
-                      ae_gpu_attention_room_of(form, 8, false).bytes};
+    uint32_t i = form->type == AE_KV_F32 ? 1 : n_queries <= 4 ? 0 : n_queries <= 16 ? 1 : 2;
     if (i == 2 && ae_gpu_attention_room_of(form, 16, true).bytes > max_shared) i = 1;
     return (plan){form->type == AE_KV_F32 ? AE_GPU_attention_few_f32_8 : f16[i], 4u << i,
-                  ae_gpu_attention_room_of(form, 4u << i, true).bytes, 0};
+                  ae_gpu_attention_room_of(form, 4u << i, true).bytes, true};
 }
 
 static plan plan_walk(const ae_gpu_kv_form *form)
@@ -52,7 +49,7 @@ static plan plan_walk(const ae_gpu_kv_form *form)
     const ae_gpu_kernel f16 = large ? AE_GPU_attention_f16_4 : AE_GPU_attention_f16_8;
     const ae_gpu_kernel f32 = large ? AE_GPU_attention_f32_4 : AE_GPU_attention_f32_8;
     const uint32_t tile = large ? 4 : 8;
-    return (plan){form->type == AE_KV_F32 ? f32 : f16, tile, 0, ae_gpu_attention_room_of(form, tile, false).bytes};
+    return (plan){form->type == AE_KV_F32 ? f32 : f16, tile, ae_gpu_attention_room_of(form, tile, false).bytes, false};
 }
 
 static plan plan_of(const ae_gpu_kv_form *form, uint32_t n_rows, uint32_t group, uint32_t max_shared)
@@ -61,21 +58,18 @@ static plan plan_of(const ae_gpu_kv_form *form, uint32_t n_rows, uint32_t group,
     return n_rows <= FEW_ROWS ? plan_few(form, n_rows * group, max_shared) : plan_walk(form);
 }
 
-/* Splits the tiles of few rows, so that all units that the device runs at once have chunks. */
-static void split(const ae_stream *stream, ae_gpu_attention_args *args, const plan *how)
+/* Splits the tiles of few rows. */
+static void split(const ae_stream *stream, ae_gpu_attention_args *args)
 {
     const uint32_t n = args->n_tiles * args->n_kv_heads;
     if (args->n_rows > FEW_ROWS || args->n_tiles > AE_GPU_ARRIVALS / args->n_kv_heads) return;
     const size_t of_chunk = (size_t)args->n_rows * args->n_heads * ae_gpu_attention_part(args->kv.form.head_dim);
     const size_t room = stream->attention.n_parts / of_chunk, most = room < args->table_stride ? room : args->table_stride;
-    const uint32_t each = how->warp_bytes ? BLOCKS_EITHER : BLOCKS_EACH;
-    const uint32_t blocks = stream->backend->facts.n_multiprocessors * each / n;
-    const uint32_t warps = how->warp_bytes ? stream->backend->facts.n_multiprocessors * each * args->n_warps / n : 0;
-    if (most < 2 || (blocks < 2 && warps < 2)) return;
+    const uint32_t wanted = stream->backend->facts.n_multiprocessors * BLOCKS_EACH / n;
+    if (most < 2 || wanted < 2) return;
     args->max_parts = (uint32_t)most;
-    if (blocks > 1) args->n_splits = blocks < most ? blocks : (uint32_t)most;
-    if (warps > 1) args->n_warp_splits = warps < most ? warps : (uint32_t)most;
-    args->merge_apart = args->n_tiles > 1 && how->tile == 8; /* one block would take long for all its queries */
+    args->n_splits = wanted < most ? wanted : (uint32_t)most;
+    args->merge_apart = args->n_tiles > 1; /* the last blocks would take long for all queries */
 }
 
 void ae_gpu_attention(ae_stream *stream, const ae_attention *a)
@@ -90,20 +84,17 @@ void ae_gpu_attention(ae_stream *stream, const ae_attention *a)
     };
     const uint32_t group = a->n_heads / a->n_kv_heads, max_shared = stream->backend->facts.max_shared_bytes;
     const plan how = plan_of(&args.kv.form, p->n_rows, group, max_shared);
-    if (how.block_bytes > max_shared || how.warp_bytes > max_shared) {
+    const uint32_t most = max_shared / how.unit_bytes;
+    if (!most) {
         ae_gpu_decline(stream, "attention heads as large as this model's");
         return;
     }
-    const uint32_t most = how.warp_bytes ? max_shared / how.warp_bytes : 0;
     args.n_tiles = (p->n_rows * group + how.tile - 1) / how.tile;
-    args.n_warps = most < AE_ATTENTION_WARPS ? most : AE_ATTENTION_WARPS;
-    split(stream, &args, &how);
-    const uint32_t n = args.n_tiles * args.n_kv_heads, warp_splits = args.n_warp_splits ? args.n_warp_splits : 1;
-    const uint32_t by_blocks = how.block_bytes ? n * args.n_splits : 0;
-    const uint32_t by_warps = how.warp_bytes ? (n * warp_splits + args.n_warps - 1) / args.n_warps : 0;
-    const uint32_t bytes = args.n_warps * how.warp_bytes;
-    args.n_blocks = by_blocks > by_warps ? by_blocks : by_warps;
-    ae_gpu_launch(stream, how.kernel, args.n_blocks, 1, 1, bytes > how.block_bytes ? bytes : how.block_bytes, &args);
+    args.n_warps = how.is_block ? 1 : most < AE_ATTENTION_WARPS ? most : AE_ATTENTION_WARPS;
+    if (how.is_block) split(stream, &args);
+    const uint32_t n = args.n_tiles * args.n_kv_heads, n_units = n * args.n_splits;
+    ae_gpu_launch(stream, how.kernel, (n_units + args.n_warps - 1) / args.n_warps, 1, 1, args.n_warps * how.unit_bytes, &args);
     if (args.merge_apart)
-        ae_gpu_launch(stream, AE_GPU_attention_merge, 2 * n, 1, 1, ae_gpu_attention_room_merge(&args.kv.form).bytes, &args);
+        ae_gpu_launch(stream, how.tile == 16 ? AE_GPU_attention_merge_16 : AE_GPU_attention_merge_8, n * (how.tile / 4), 1, 1,
+                      ae_gpu_attention_room_merge(&args.kv.form, how.tile).bytes, &args);
 }

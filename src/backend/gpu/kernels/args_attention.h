@@ -35,10 +35,8 @@ typedef struct ae_gpu_attention_args {
     uint32_t window, chunked;
     float scale, softcap;
     uint32_t n_tiles;         /* of all rows, for each KV head */
-    uint32_t n_splits;        /* units of a tile, where units are blocks */
-    uint32_t n_warp_splits;   /* the same, where units are warps; 0: units are blocks whatever the context */
-    uint32_t n_blocks;        /* of the launch */
-    uint32_t merge_apart;     /* parts are joined by attention_merge, not by the last block */
+    uint32_t n_splits;        /* units of a tile */
+    uint32_t merge_apart;     /* parts are joined by a launch of attention_merge, not by the last block */
     uint32_t max_parts;       /* chunks of a row that have room in parts; 0: all rows are walked */
     uint32_t n_warps;         /* where units are warps: those of a block that work, as many as have room in shared memory */
 } ae_gpu_attention_args;
@@ -61,7 +59,7 @@ typedef struct ae_gpu_attention_room {
     uint32_t n;       /* elements of a head for which there is room */
     uint32_t query;   /* f16, f32: f32 [n][Q], the queries times the scale; codes: see row_bytes */
     uint32_t sum;     /* f32 [Q][n] in some order: O of rows that are walked */
-    uint32_t place;   /* uint64 [64]: the address of each position's value */
+    uint32_t place;   /* uint64 [64], blocks over f16 and f32 [Q / 4][64]: the address of each position's value */
     uint32_t state;   /* int32 [Q][4]: first position seen, own position, n_inplace, sequence */
     uint32_t row;     /* int32 [Q] */
     uint32_t index;   /* uint32 [Q]: row * n_heads + head */
@@ -69,6 +67,7 @@ typedef struct ae_gpu_attention_room {
     uint32_t arrived; /* uint32 [4]: the first is how many blocks have arrived before this one */
     uint32_t weight;  /* f16, f32: f32 [64][AE_ATTENTION_WEIGHTS(Q)], p of each position; p < 0: the query does not see it */
     uint32_t score;   /* blocks: f32 [Q][AE_ATTENTION_SCORES] */
+    uint32_t quad;    /* blocks over f16 and f32: int32 [Q / 4][4], the groups at work: members, lo, hi, whether it is plain */
     /* only for codes: */
     uint32_t row_bytes;    /* of a query's digits: int8 [2][Q][row_bytes] at `query`, high digits first */
     uint32_t latent_at;    /* bytes before the latent part in such a row; else 0 */
@@ -80,11 +79,11 @@ typedef struct ae_gpu_attention_room {
 } ae_gpu_attention_room;
 
 /* What all units have, from byte `at` on. */
-AE_HD static inline uint32_t ae_gpu_attention_room_common(ae_gpu_attention_room *r, uint32_t Q, uint32_t at)
+AE_HD static inline uint32_t ae_gpu_attention_room_common(ae_gpu_attention_room *r, uint32_t Q, uint32_t n_places, uint32_t at)
 {
     r->sum = at;
     r->place = r->sum + r->n * Q * 4;
-    r->state = r->place + AE_KV_PAGE * 8;
+    r->state = r->place + n_places * AE_KV_PAGE * 8;
     r->row = r->state + Q * 16;
     r->index = r->row + Q * 4;
     r->factor = r->index + Q * 4;
@@ -93,11 +92,11 @@ AE_HD static inline uint32_t ae_gpu_attention_room_common(ae_gpu_attention_room 
 }
 
 /* For attention_merge; see attn_merge. */
-AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_merge(const ae_gpu_kv_form *form)
+AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_merge(const ae_gpu_kv_form *form, uint32_t Q)
 {
     ae_gpu_attention_room r;
     memset(&r, 0, sizeof r);
-    r.bytes = ae_gpu_attention_room_common(&r, 8, 0);
+    r.bytes = ae_gpu_attention_room_common(&r, Q, 1, 0);
     r.score = r.bytes; /* f32 [4][head_dim], only for latent rows of codes */
     if (form->n_rope && form->has_scales) r.bytes += AE_ATTENTION_WARPS * form->head_dim * 4;
     return r;
@@ -109,9 +108,10 @@ AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_of(const ae_gpu_
     ae_gpu_attention_room r;
     memset(&r, 0, sizeof r);
     r.n = form->groups * (AE_GPU_KV_GROUP / form->width);
-    r.weight = ae_gpu_attention_room_common(&r, Q, r.n * Q * 4);
+    r.weight = ae_gpu_attention_room_common(&r, Q, is_block ? Q / 4 : 1, r.n * Q * 4);
     r.score = r.weight + AE_KV_PAGE * AE_ATTENTION_WEIGHTS(Q) * 4;
-    r.bytes = r.score + (is_block ? Q * AE_ATTENTION_SCORES * 4 : 0);
+    r.quad = r.score + (is_block ? Q * AE_ATTENTION_SCORES * 4 : 0);
+    r.bytes = r.quad + (is_block ? Q * 4 : 0);
     return r;
 }
 
@@ -125,7 +125,7 @@ AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_codes(const ae_g
     r.n = (form->head_dim + 63) / 64 * 64;
     r.latent_at = (form->rope_groups + 3) / 4 * 64;
     r.row_bytes = (r.latent_at + r.n) | 64;
-    r.score = ae_gpu_attention_room_common(&r, Q, 2 * Q * r.row_bytes);
+    r.score = ae_gpu_attention_room_common(&r, Q, 1, 2 * Q * r.row_bytes);
     r.digit = r.score + Q * AE_ATTENTION_SCORES * 4;
     r.scale = r.digit + 2 * Q * AE_ATTENTION_DIGITS;
     r.query_scale = r.scale + AE_KV_PAGE * 4;
@@ -145,8 +145,8 @@ AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_codes(const ae_g
     X(attention_f16_8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_f32_4, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_f32_8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
-    X(attention_either_f16, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
-    X(attention_merge, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_merge_8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_merge_16, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_q8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_latent_q8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_latent_f16, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32)

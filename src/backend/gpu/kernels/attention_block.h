@@ -1,9 +1,10 @@
 /* attention_block.h - attention over caches of f16 and f32 by blocks: four warps have one tile and chunk, so that a chunk takes
  * as little time as may be. Device code.
  *
- * Scores: a warp has 16 positions, half of its lanes for one half of the queries, half for the other; of 16 queries, a warp has
- * four and each lane two positions. Softmax: a warp has every fourth query. Values: half of the threads for each half of the
- * queries, two elements each.
+ * Four queries are a quad, which has a group of its own: the rows of a draft, whose places differ, need not wait for each other
+ * where a quad is a row. Scores: a warp has 16 positions, half of its lanes for one half of the queries, half for the other; of
+ * 16 queries, a warp has a quad and each lane two positions. Softmax: a warp has every fourth query. Values: half of the threads
+ * for each half of the queries, two elements each.
  */
 #ifndef AE_BACKEND_GPU_KERNELS_ATTENTION_BLOCK_H
 #define AE_BACKEND_GPU_KERNELS_ATTENTION_BLOCK_H
@@ -16,6 +17,12 @@
 #define BLOCK_KEYS 4u   /* loads of keys at once, and */
 #define BLOCK_DEPTH 8u  /* of values */
 #define BLOCK_STEP (AE_KV_PAGE * AE_GPU_KV_GROUP) /* bytes from one group of a key to the next */
+
+/* The quad whose scores this lane computes. */
+template <int Q> AE_DEV uint32_t block_quad(void)
+{
+    return Q == 4 ? 0 : Q == 8 ? attn_lane() / 16 : ae_thread() / 32;
+}
 
 /* The queries times the scale. Lanes read four floats at a time: of one element, or with Q 4 of two. */
 template <int T, int Q> AE_DEV void block_load_queries(const ae_gpu_attention_args &a, const attn_tile *t)
@@ -58,6 +65,7 @@ template <int T, int Q> AE_DEV void block_scores(const ae_gpu_attention_args &a,
     uint32_t place;
     attn_place(a, t, g, chunk, j, &key, &place);
     attn_fetch_values(a, g, key);
+    if (Q == 8 || !half) attn_share_address(t, block_quad<Q>() * AE_KV_PAGE + j, key + attn_value_at<T>(a, place));
     key += place * AE_GPU_KV_GROUP;
     uint4 now[BLOCK_KEYS] = {}, next[BLOCK_KEYS] = {};
     float s[Q / 2] = {};
@@ -106,7 +114,11 @@ template <int T> AE_DEV void block_scores_16(const ae_gpu_attention_args &a, con
     uint8_t *score = t->shared + t->room.score + (ae_thread() / 32 * 4 * AE_ATTENTION_SCORES + attn_lane()) * 4;
     uint32_t place[2], left = a.kv.form.groups;
     AE_UNROLL
-    for (uint32_t p = 0; p < 2; p++) attn_place(a, t, g, chunk, attn_lane() + 32 * p, &key[p], &place[p]);
+    for (uint32_t p = 0; p < 2; p++) {
+        const uint32_t j = attn_lane() + 32 * p;
+        attn_place(a, t, g, chunk, j, &key[p], &place[p]);
+        attn_share_address(t, ae_thread() / 32 * AE_KV_PAGE + j, key[p] + attn_value_at<T>(a, place[p]));
+    }
     attn_fetch_values(a, g, key[0]);
     key[0] += place[0] * AE_GPU_KV_GROUP, key[1] += place[1] * AE_GPU_KV_GROUP;
     uint4 now[BLOCK_KEYS] = {}, next[BLOCK_KEYS] = {};
@@ -145,7 +157,7 @@ template <int Q> AE_DEV uint32_t block_weight_at(uint32_t j, uint32_t q)
 }
 
 /* The weights of this warp's queries; big_m, big_l: of query warp + 4 i, in lane 0. */
-template <int Q> AE_DEV void block_softmax(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
+template <int Q> AE_DEV void block_softmax(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t members,
                                            int32_t chunk, float big_m[Q / 4], float big_l[Q / 4])
 {
     const uint32_t warp = ae_thread() / 32, lane = attn_lane();
@@ -160,32 +172,26 @@ template <int Q> AE_DEV void block_softmax(const ae_gpu_attention_args &a, const
         attn_weigh(a, at.x <= pos && pos <= at.y, at.x <= pos + 32 && pos + 32 <= at.y, &x, &y, &m, &l);
         AE_STORE_SHARED(float, weight, x);
         AE_STORE_SHARED(float, weight + 32 * BLOCK_WEIGHTS(Q), y);
-        if (!lane && g->members >> q & 1) attn_put_sums(a, t, q, chunk, m, l, &big_m[i], &big_l[i]);
+        if (!lane && members >> q & 1) attn_put_sums(a, t, q, chunk, m, l, &big_m[i], &big_l[i]);
     }
 }
 
-/* The addresses of the chunk's values, for all threads. */
-template <int T> AE_DEV void block_share_values(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
-                                                int32_t chunk)
-{
-    const uint32_t j = ae_thread();
-    if (j >= AE_KV_PAGE) return;
-    const uint8_t *block;
-    uint32_t place;
-    attn_place(a, t, g, chunk, j, &block, &place);
-    attn_share_address(t, j, block + attn_value_at<T>(a, place));
-}
-
-/* A position of this thread's chains; p [Q / 2]: its weights. CHECK: some queries do not see it. */
-template <int T, int Q, bool CHECK> AE_DEV void block_add_value(const float *p, const attn_words *v, float o[Q / 2][2])
+/* A position of N of this thread's chains; p [N]: its weights. CHECK: some queries do not see it. */
+template <int T, int N, bool CHECK> AE_DEV void block_add_value(const float *p, const attn_words *v, float o[N][2])
 {
     const float x = attn_element<T>(v->w, 0), y = attn_element<T>(v->w, 1);
     AE_UNROLL
-    for (int q = 0; q < Q / 2; q++) {
+    for (int q = 0; q < N; q++) {
         if (CHECK && !(p[q] >= 0)) continue;
         o[q][0] = ae_fma(p[q], x, o[q][0]);
         o[q][1] = ae_fma(p[q], y, o[q][1]);
     }
+}
+
+/* The first of the quads of which half of the threads sum values; with 16 queries there are two. */
+template <int Q> AE_DEV uint32_t block_first_quad(uint32_t half)
+{
+    return Q == 16 ? 2 * half : Q == 8 ? half : 0;
 }
 
 /* Positions j to hi of the chunk, j even, in place and STRIDE bytes apart, as far as whole batches go. Returns the first
@@ -195,7 +201,7 @@ template <int T, int Q, int STRIDE> AE_DEV int32_t block_sum_batches(const attn_
 {
     const int32_t depth = BLOCK_DEPTH;
     const uint8_t *weight = t->shared + t->room.weight + block_weight_at<Q>(j, half * (Q / 2));
-    const uint8_t *value = attn_address(t, 0) + at + j * STRIDE;
+    const uint8_t *value = attn_address(t, block_first_quad<Q>(half) * AE_KV_PAGE) + at + j * STRIDE;
     attn_words now[BLOCK_DEPTH] = {}, next[BLOCK_DEPTH] = {};
     if (j + depth > hi + 1) return j;
     AE_UNROLL
@@ -211,8 +217,8 @@ template <int T, int Q, int STRIDE> AE_DEV int32_t block_sum_batches(const attn_
             const float4 f = AE_LOAD_SHARED(float4, weight + i * BLOCK_WEIGHTS(Q));
             const float4 more = Q == 16 ? AE_LOAD_SHARED(float4, weight + i * BLOCK_WEIGHTS(Q) + 16) : f;
             const float p[8] = {f.x, f.y, f.z, f.w, more.x, more.y, more.z, more.w};
-            block_add_value<T, Q, false>(p, &now[i], o);
-            if (Q == 4) block_add_value<T, Q, false>(p + 2, &now[i + 1], o);
+            block_add_value<T, Q / 2, false>(p, &now[i], o);
+            if (Q == 4) block_add_value<T, Q / 2, false>(p + 2, &now[i + 1], o);
         }
         AE_UNROLL
         for (int i = 0; i < depth; i++) now[i] = next[i];
@@ -224,14 +230,26 @@ template <int T, int Q, int STRIDE> AE_DEV int32_t block_sum_batches(const attn_
 template <int T, int Q> AE_DEV void block_sum_values(const attn_tile *t, int32_t j, int32_t hi, uint32_t half, uint32_t at,
                                                      float o[Q / 2][2])
 {
+    enum { QUADS = Q == 16 ? 2 : 1, EACH = Q / 2 / QUADS }; /* queries of a quad */
+    const int32_t depth = BLOCK_DEPTH;
     AE_NO_UNROLL
-    for (; j <= hi; j++) {
-        const uint8_t *weight = t->shared + t->room.weight + block_weight_at<Q>(j, half * (Q / 2));
-        const attn_words v = attn_load<T, 2>(attn_address(t, j) + at);
-        float p[Q / 2];
+    for (; j <= hi; j += depth) {
+        attn_words v[BLOCK_DEPTH][QUADS];
         AE_UNROLL
-        for (int q = 0; q < Q / 2; q++) p[q] = AE_LOAD_SHARED(float, weight + q * 4);
-        block_add_value<T, Q, true>(p, &v, o);
+        for (int i = 0; i < depth * QUADS; i++) {
+            const uint32_t place = (block_first_quad<Q>(half) + i % QUADS) * AE_KV_PAGE + ae_min(j + i / QUADS, hi);
+            v[i / QUADS][i % QUADS] = attn_load<T, 2>(attn_address(t, place) + at);
+        }
+        AE_UNROLL
+        for (int i = 0; i < depth; i++) {
+            const uint8_t *weight = t->shared + t->room.weight + block_weight_at<Q>(j + i, half * (Q / 2));
+            float p[Q / 2];
+            if (j + i > hi) break;
+            AE_UNROLL
+            for (int q = 0; q < Q / 2; q++) p[q] = AE_LOAD_SHARED(float, weight + q * 4);
+            AE_UNROLL
+            for (int k = 0; k < QUADS; k++) block_add_value<T, EACH, true>(p + k * EACH, &v[i][k], o + k * EACH);
+        }
     }
 }
 
@@ -243,24 +261,42 @@ AE_DEV void block_put(const ae_gpu_attention_args &a, const attn_tile *t, uint32
     else attn_join_values<2>(a, t, q, e, o);
 }
 
-template <int T, int Q> AE_DEV void block_values(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
-                                                 int32_t chunk)
+/* A quad's group: members, first and last position in the chunk, and whether all members see all of them, in place. */
+AE_DEV int4 block_group(const attn_tile *t, uint32_t quad)
 {
-    const int32_t lo = g->lo - chunk * AE_KV_PAGE, hi = g->hi - chunk * AE_KV_PAGE;
-    const uint32_t half = ae_thread() / (BLOCK_THREADS / 2), groups = a.kv.form.groups;
-    const bool plain = g->alike && g->in_place && lo % 2 == 0;
+    return AE_LOAD_SHARED(int4, t->shared + t->room.quad + quad * 16);
+}
+
+AE_DEV void block_share_group(const attn_tile *t, uint32_t quad, const attn_group *g, int32_t chunk)
+{
+    const int32_t begin = chunk * AE_KV_PAGE, plain = g->alike && g->in_place && g->lo % 2 == 0;
+    int4 v = make_int4(static_cast<int32_t>(g->members), g->lo - begin, g->hi - begin, plain);
+    if (!g->members) v = make_int4(0, AE_KV_PAGE, -1, 0);
+    AE_STORE_SHARED(int4, t->shared + t->room.quad + quad * 16, v);
+}
+
+template <int T, int Q> AE_DEV void block_values(const ae_gpu_attention_args &a, const attn_tile *t, int32_t chunk)
+{
+    const uint32_t half = ae_thread() / (BLOCK_THREADS / 2), groups = a.kv.form.groups, quad = block_first_quad<Q>(half);
+    int4 g = block_group(t, quad);
+    if (Q == 16) {
+        const int4 more = block_group(t, quad + 1);
+        const bool same = attn_address(t, quad * AE_KV_PAGE) == attn_address(t, (quad + 1) * AE_KV_PAGE);
+        g.w = g.w && more.w && same && g.y == more.y && g.z == more.z;
+        g.x |= more.x, g.y = ae_min(g.y, more.y), g.z = ae_max(g.z, more.z);
+    }
     AE_NO_UNROLL
     for (uint32_t e = ae_thread() % (BLOCK_THREADS / 2) * 2; e < a.kv.form.head_dim; e += BLOCK_SPAN) {
         const uint32_t at = attn_element_at<T>(a, e);
         float o[Q / 2][2] = {};
-        int32_t j = lo;
-        if (T == AE_KV_F16 && plain && groups == 16) j = block_sum_batches<T, Q, 256>(t, lo, hi, half, at, o);
-        else if (T == AE_KV_F16 && plain && groups == 8) j = block_sum_batches<T, Q, 128>(t, lo, hi, half, at, o);
-        block_sum_values<T, Q>(t, j, hi, half, at, o);
+        int32_t j = g.y;
+        if (T == AE_KV_F16 && g.w && groups == 16) j = block_sum_batches<T, Q, 256>(t, j, g.z, half, at, o);
+        else if (T == AE_KV_F16 && g.w && groups == 8) j = block_sum_batches<T, Q, 128>(t, j, g.z, half, at, o);
+        block_sum_values<T, Q>(t, j, g.z, half, at, o);
         AE_UNROLL
         for (uint32_t i = 0; i < Q / 2; i++) {
             const uint32_t q = half * (Q / 2) + i;
-            if (g->members >> q & 1) block_put(a, t, q, chunk, e, o[i]);
+            if (g.x >> q & 1) block_put(a, t, q, chunk, e, o[i]);
         }
     }
 }
@@ -278,13 +314,34 @@ template <int Q> AE_DEV void block_finish(const ae_gpu_attention_args &a, const 
     attn_results(a, t, ae_thread(), BLOCK_THREADS);
 }
 
+/* One group of each quad, of the pending queries of a chunk. Returns the members of all. */
+template <int T, int Q> AE_DEV uint32_t block_chunk(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t pending,
+                                                    int32_t chunk, float big_m[Q / 4], float big_l[Q / 4])
+{
+    const uint32_t quad = block_quad<Q>(), mine = pending & 15u << 4 * quad;
+    uint32_t members = 0;
+    attn_group g;
+    attn_group_of(t, mine ? mine : pending, mine ? ae_min(4 * quad + 4, t->n) : t->n, chunk, &g); /* else for its places */
+    if (!mine) g.members = 0;
+    if (Q == 16 ? !attn_lane() : ae_thread() == 16 * quad) block_share_group(t, quad, &g, chunk);
+    if constexpr (Q == 16) block_scores_16<T>(a, t, &g, chunk);
+    else block_scores<T, Q>(a, t, &g, chunk);
+    ae_sync();
+    AE_UNROLL
+    for (uint32_t i = 0; i < Q / 4; i++) members |= static_cast<uint32_t>(block_group(t, i).x);
+    block_softmax<Q>(a, t, members, chunk, big_m, big_l);
+    ae_sync();
+    block_values<T, Q>(a, t, chunk);
+    ae_sync();
+    return members;
+}
+
 /* A tile's chunks split, split + n_splits ..., or all of them. */
 template <int T, int Q> AE_DEV void attn_block(const ae_gpu_attention_args &a, uint8_t *shared, uint32_t unit,
                                                uint32_t n_splits)
 {
     float big_m[Q / 4] = {}, big_l[Q / 4] = {};
     attn_tile t;
-    attn_group g;
     t.room = ae_gpu_attention_room_of(&a.kv.form, Q, true);
     t.shared = shared;
     if (!attn_begin<Q>(a, unit, n_splits, &t)) return;
@@ -292,18 +349,13 @@ template <int T, int Q> AE_DEV void attn_block(const ae_gpu_attention_args &a, u
     block_load_queries<T, Q>(a, &t);
     ae_sync();
     const int32_t step = static_cast<int32_t>(t.n_active);
-    for (int32_t c = t.first_chunk + static_cast<int32_t>(t.split); c <= t.last_chunk; c += step)
-        for (uint32_t pending = attn_seeing(&t, c); pending; pending &= ~g.members) {
-            attn_group_of(&t, pending, c, &g);
-            if constexpr (Q == 16) block_scores_16<T>(a, &t, &g, c);
-            else block_scores<T, Q>(a, &t, &g, c);
-            block_share_values<T>(a, &t, &g, c);
-            ae_sync();
-            block_softmax<Q>(a, &t, &g, c, big_m, big_l);
-            ae_sync();
-            block_values<T, Q>(a, &t, &g, c);
-            ae_sync();
+    for (int32_t c = t.first_chunk + static_cast<int32_t>(t.split); c <= t.last_chunk; c += step) {
+        uint32_t pending = attn_seeing(&t, c);
+        while (pending) {
+            const uint32_t members = block_chunk<T, Q>(a, &t, pending, c, big_m, big_l);
+            pending &= ~members;
         }
+    }
     if (!t.to_parts) block_finish<Q>(a, &t, big_m, big_l);
     else if (!a.merge_apart && attn_arrive(a, &t)) attn_merge(a, &t, nullptr, 0, AE_ATTENTION_WARPS);
 }

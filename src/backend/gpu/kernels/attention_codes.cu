@@ -356,7 +356,7 @@ template <int PLANES, bool LATENT> AE_DEV void attention(const ae_gpu_attention_
     const int32_t step = static_cast<int32_t>(t.n_active);
     for (int32_t c = t.first_chunk + static_cast<int32_t>(t.split); c <= t.last_chunk; c += step)
         for (uint32_t pending = attn_seeing(&t, c); pending; pending &= ~g.members) {
-            attn_group_of(&t, pending, c, &g);
+            attn_group_of(&t, pending, t.n, c, &g);
             share_values<LATENT>(a, &t, &g, c);
             scores<PLANES, LATENT>(a, &t, &g, c);
             ae_sync();

@@ -85,19 +85,6 @@ AE_DEV int32_t attn_first_seen(const ae_gpu_attention_args &a, int32_t pos)
     return a.chunked ? pos / window * window : pos - window + 1;
 }
 
-/* Whether units are warps, for a launch that can do both: there are more chunks of tiles than blocks. Called by whole warps. */
-AE_DEV bool attn_by_warps(const ae_gpu_attention_args &a)
-{
-    int32_t most = 0;
-    if (!a.n_warp_splits) return false;
-    for (uint32_t i = 0; i < a.n_rows; i += 32) {
-        const uint32_t row = ae_min(i + attn_lane(), a.n_rows - 1);
-        most = ae_max(most, a.pos[row] / AE_KV_PAGE - attn_first_seen(a, a.pos[row]) / AE_KV_PAGE + 1);
-    }
-    for (uint32_t d = 16; d; d /= 2) most = ae_max(most, ae_shfl_xor(most, d));
-    return static_cast<uint32_t>(most) * a.n_tiles * a.n_kv_heads > a.n_blocks;
-}
-
 /* Unit: which warp or block of the launch. Neighbours have the same chunk and head, and then the same keys. The last tiles come
  * first: in a prompt they see most. False: there is nothing to do. */
 template <int Q> AE_DEV bool attn_begin(const ae_gpu_attention_args &a, uint32_t unit, uint32_t n_splits, attn_tile *t)
@@ -156,11 +143,11 @@ AE_DEV uint32_t attn_seeing(const attn_tile *t, int32_t chunk)
     return seeing;
 }
 
-/* Adds the pending queries that are in the places of the group's first one. */
-AE_DEV void attn_gather(const attn_tile *t, uint32_t pending, int32_t begin, int32_t end, attn_group *g)
+/* Adds the pending queries from q on, of n, that are in the places of the group's first one. */
+AE_DEV void attn_gather(const attn_tile *t, uint32_t pending, uint32_t q, uint32_t n, int32_t begin, int32_t end, attn_group *g)
 {
     int32_t lo_most = g->lo, hi_least = g->hi;
-    for (uint32_t q = 0; q < t->n; q++) {
+    for (; q < n; q++) {
         const int4 s = attn_state(t, q);
         const int32_t lo = ae_max(s.x, begin), hi = ae_min(s.y, end);
         const bool joins = g->in_place ? s.w == g->state.w && hi < s.z : attn_row(t, q) == g->row;
@@ -172,14 +159,14 @@ AE_DEV void attn_gather(const attn_tile *t, uint32_t pending, int32_t begin, int
     g->alike = g->lo == lo_most && g->hi == hi_least;
 }
 
-/* The group of the first pending query, which is not empty. */
-AE_DEV void attn_group_of(const attn_tile *t, uint32_t pending, int32_t chunk, attn_group *g)
+/* The group of the first pending query, of which there is one; all pending ones are below n. */
+AE_DEV void attn_group_of(const attn_tile *t, uint32_t pending, uint32_t n, int32_t chunk, attn_group *g)
 {
     const int32_t begin = chunk * AE_KV_PAGE, end = begin + AE_KV_PAGE - 1;
+    uint32_t leader = 0;
     g->state = t->own;
     g->row = t->own_row;
     if (!t->one_row) {
-        uint32_t leader = 0;
         while (!(pending >> leader & 1)) leader++;
         g->state = attn_state(t, leader);
         g->row = attn_row(t, leader);
@@ -188,7 +175,7 @@ AE_DEV void attn_group_of(const attn_tile *t, uint32_t pending, int32_t chunk, a
     g->in_place = g->hi < g->state.z;
     g->members = t->one_row ? pending : 0;
     g->alike = true;
-    if (!t->one_row) attn_gather(t, pending, begin, end, g);
+    if (!t->one_row) attn_gather(t, pending, leader, n, begin, end, g);
 }
 
 /* Where position j of the chunk is. The place exists also where no member sees the position. */
@@ -214,7 +201,7 @@ AE_DEV void attn_fetch_values(const ae_gpu_attention_args &a, const attn_group *
         ae_prefetch(block + a.kv.form.value_at + at);
 }
 
-/* The address of position j's value, which a lane has shared. */
+/* The address of the value at index j, which a lane has shared. */
 AE_DEV const uint8_t *attn_address(const attn_tile *t, uint32_t j)
 {
     const uint64_t address = AE_LOAD_SHARED(uint64_t, t->shared + t->room.place + j * 8);

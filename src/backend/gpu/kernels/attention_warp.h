@@ -1,5 +1,4 @@
-/* attention_warp.h - attention over caches of f16 and f32 by warps, which have a tile each: as few instructions as may be.
- * Device code.
+/* attention_warp.h - attention over caches of f16 and f32 by warps, which walk all chunks of a tile each. Device code.
  *
  * Scores: a lane has two positions of a chunk and walks the elements. Values: a lane has up to four elements and walks the
  * positions.
@@ -111,7 +110,7 @@ template <int Q> AE_DEV void warp_softmax(const ae_gpu_attention_args &a, const 
             AE_STORE_SHARED(float4, t->shared + t->room.weight + ((attn_lane() + 32 * i) * AE_ATTENTION_WEIGHTS(Q) + q) * 4,
                             make_float4(s[i][q], s[i][q + 1], s[i][q + 2], s[i][q + 3]));
     const uint32_t q = attn_lane();
-    if (q < t->n && g->members >> q & 1) attn_put_sums(a, t, q, chunk, own_m, own_l, big_m, big_l);
+    if (q < t->n && g->members >> q & 1) attn_join(t, q, chunk, own_m, own_l, big_m, big_l);
 }
 
 /* A position of all chains; weight: its weights. CHECK: some queries do not see it. */
@@ -161,29 +160,19 @@ template <int T, int Q, int E, int STRIDE> AE_DEV int32_t warp_sum_batches(const
 template <int T, int Q, int E> AE_DEV void warp_sum_values(const attn_tile *t, int32_t j, int32_t hi, uint32_t at,
                                                            float o[Q][E])
 {
-    const uint32_t step = AE_ATTENTION_WEIGHTS(Q) * 4;
+    enum { DEPTH = 4, STEP = AE_ATTENTION_WEIGHTS(Q) * 4 };
     AE_NO_UNROLL
-    for (; j <= hi; j++) {
-        const attn_words v = attn_load<T, E>(attn_address(t, j) + at);
-        warp_add_value<T, Q, E, true>(t->shared + t->room.weight + j * step, &v, o);
-    }
-}
-
-/* E elements of o of query q, from e on: to its part of a chunk, or joined to O. */
-template <int E> AE_DEV void warp_put(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, int32_t chunk, uint32_t e,
-                                      const float *o)
-{
-    if (!t->to_parts) {
-        attn_join_values<E>(a, t, q, e, o);
-    } else if (e < a.kv.form.head_dim) {
-        float *part = attn_part(a, t, q, chunk) + 4 + e;
+    for (; j <= hi; j += DEPTH) {
+        attn_words v[DEPTH];
         AE_UNROLL
-        for (int i = 0; i < E; i += 2) /* in the part's filling, too */
-            *reinterpret_cast<float2 *>(part + i) = make_float2(o[i], o[i + 1]);
+        for (int i = 0; i < DEPTH; i++) v[i] = attn_load<T, E>(attn_address(t, ae_min(j + i, hi)) + at);
+        AE_UNROLL
+        for (int i = 0; i < DEPTH; i++)
+            if (j + i <= hi) warp_add_value<T, Q, E, true>(t->shared + t->room.weight + (j + i) * STEP, &v[i], o);
     }
 }
 
-/* o of all members, 32 lanes of E elements at a time. */
+/* Joins o of all members, 32 lanes of E elements at a time. */
 template <int T, int Q, int E> AE_DEV void warp_values(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
                                                        int32_t chunk)
 {
@@ -201,7 +190,7 @@ template <int T, int Q, int E> AE_DEV void warp_values(const ae_gpu_attention_ar
         warp_sum_values<T, Q, E>(t, j, hi, at, o);
         AE_UNROLL
         for (uint32_t q = 0; q < Q; q++)
-            if (g->members >> q & 1) warp_put<E>(a, t, q, chunk, e, o[q]);
+            if (g->members >> q & 1) attn_join_values<E>(a, t, q, e, o[q]);
     }
 }
 
@@ -213,7 +202,7 @@ template <int T, int Q> AE_DEV void warp_attend(const ae_gpu_attention_args &a, 
     for (uint32_t pending = attn_seeing(t, chunk); pending; pending &= ~g.members) {
         warp_positions where;
         float s[2][Q];
-        attn_group_of(t, pending, chunk, &g);
+        attn_group_of(t, pending, t->n, chunk, &g);
         AE_UNROLL
         for (uint32_t i = 0; i < 2; i++) {
             const uint32_t j = attn_lane() + 32 * i;
@@ -229,23 +218,19 @@ template <int T, int Q> AE_DEV void warp_attend(const ae_gpu_attention_args &a, 
     }
 }
 
-/* A tile's chunks split, split + n_splits ..., or all of them. */
-template <int T, int Q> AE_DEV void attn_warp(const ae_gpu_attention_args &a, uint8_t *shared, uint32_t n_splits)
+template <int T, int Q> AE_DEV void attn_warp(const ae_gpu_attention_args &a, uint8_t *shared)
 {
     const uint32_t warp = ae_thread() / 32, lane = attn_lane();
     float big_m = 0, big_l = 0; /* lane q: of query q */
     attn_tile t;
     t.room = ae_gpu_attention_room_of(&a.kv.form, Q, false);
     t.shared = shared + warp * t.room.bytes;
-    if (warp >= a.n_warps || !attn_begin<Q>(a, ae_block_x() * a.n_warps + warp, n_splits, &t)) return;
+    if (warp >= a.n_warps || !attn_begin<Q>(a, ae_block_x() * a.n_warps + warp, 1, &t)) return;
     attn_share_states(&t);
     warp_load_queries<T, Q>(a, &t);
     ae_sync_warp();
-    const int32_t step = static_cast<int32_t>(t.n_active);
     AE_NO_UNROLL
-    for (int32_t c = t.first_chunk + static_cast<int32_t>(t.split); c <= t.last_chunk; c += step)
-        warp_attend<T, Q>(a, &t, c, &big_m, &big_l);
-    if (t.to_parts) return;
+    for (int32_t c = t.first_chunk; c <= t.last_chunk; c++) warp_attend<T, Q>(a, &t, c, &big_m, &big_l);
     if (lane < t.n) attn_share_last(a, &t, lane, big_m, big_l);
     ae_sync_warp();
     attn_results(a, &t, lane, 32);
