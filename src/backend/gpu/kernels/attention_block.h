@@ -3,8 +3,8 @@
  *
  * Four queries are a quad, which has a group of its own: the rows of a draft, whose places differ, need not wait for each other
  * where a quad is a row. Scores: a warp has 16 positions, half of its lanes for one half of the queries, half for the other; of
- * 16 queries, a warp has a quad and each lane two positions. Softmax: a warp has every fourth query. Values: half of the threads
- * for each half of the queries, two elements each.
+ * 16 queries, a warp has a quad and each lane two positions. Softmax: a warp has every fourth query. Values: half of the
+ * threads for each half of the queries, two elements each.
  */
 #ifndef AE_BACKEND_GPU_KERNELS_ATTENTION_BLOCK_H
 #define AE_BACKEND_GPU_KERNELS_ATTENTION_BLOCK_H
