@@ -6,6 +6,7 @@
 
 #include "backend/gpu/product_int.h"
 #include "backend/gpu/weight_mma.h"
+#include "quant/types.h"
 
 #define MANY_GROUPS 4096 /* of 256 columns, that a preparation without norm gives to blocks of their own */
 #define MOST_BLOCKS 1024 /* of a preparation by norm: more pieces of a row than that would only repeat the norm's sums */
@@ -253,6 +254,7 @@ void ae_gpu_lookup(ae_stream *stream, const ae_weight *table, const int32_t *tok
 {
     const ae_gpu_lookup_args args = {.table = table->table, .tokens = tokens, .y = y, .y_stride = y_stride,
                                      .form = table->table_form, .n_out = table->n_out, .n_in = table->n_in,
+                                     .type = table->type, .row_bytes = (uint32_t)ae_type_row_bytes(table->type, table->n_in),
                                      .has_row_scale = table->has_row_scale, .row_scale = table->row_scale};
     ae_gpu_launch(stream, AE_GPU_lookup, ceil_div(table->n_in, AE_GPU_LOOKUP_COLUMNS), n_rows, 1, 0, &args);
 }

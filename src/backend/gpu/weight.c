@@ -1,8 +1,8 @@
 /* weight.c - weights of the GPU backends: which form each takes, and filling it.
  *
  * A weight for products has the layout of the matrix instructions where there is one (weight_mma.h), else a generic form. A
- * table for lookups has the generic form, which is a second copy beside the first layout. The source's rows are never used in
- * place. Owns the weight's record; its memory is the caller's. */
+ * table for lookups has the file's rows or the generic form, which is a second copy beside the first layout. The source's rows
+ * are never used in place. Owns the weight's record; its memory is the caller's. */
 #include "backend/gpu/weight.h"
 
 #include <string.h>
@@ -28,8 +28,10 @@ static forms forms_of(const ae_gpu_backend *backend, const ae_weight_source *sou
                         : ae_gpu_generic_bytes(generic, source->n_out, source->n_in);
     }
     if (source->use & AE_WEIGHT_LOOKUP) {
-        f.table_form = generic;
-        if (f.table_form != f.product_form) f.table = ae_gpu_generic_bytes(generic, source->n_out, source->n_in);
+        const bool file = f.product_form != generic && ae_gpu_file_form(source->type);
+        const size_t rows = (source->n_out * ae_type_row_bytes(source->type, source->n_in) + 63) & ~(size_t)63;
+        f.table_form = file ? AE_GPU_FORM_FILE : generic;
+        if (f.table_form != f.product_form) f.table = file ? rows : ae_gpu_generic_bytes(generic, source->n_out, source->n_in);
     }
     return f;
 }
@@ -67,6 +69,8 @@ aerie_status ae_gpu_weight_create(ae_backend *backend, const ae_weight_source *s
 static aerie_status fill_form(ae_gpu_backend *b, const ae_weight *w, ae_gpu_form form, uint8_t *device, const void *rows,
                               uint32_t first, uint32_t n, aerie_error *error)
 {
+    const size_t row_bytes = ae_type_row_bytes(w->type, w->n_in);
+    if (form == AE_GPU_FORM_FILE) return b->driver->fill(b->device, device + first * row_bytes, rows, n * row_bytes, error);
     if (form == AE_GPU_FORM_MMA) return ae_gpu_mma_fill(b, w->type, w->n_out, w->n_in, device, rows, first, n, error);
     return ae_gpu_generic_fill(b, w->type, form, w->n_out, w->n_in, device, rows, first, n, error);
 }

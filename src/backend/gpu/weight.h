@@ -7,7 +7,7 @@
 struct ae_weight {
     uint32_t type, n_out, n_in;
     ae_gpu_form form;        /* for products; AE_GPU_FORM_NONE: it is only looked up */
-    ae_gpu_form table_form;  /* for lookups, a generic one; AE_GPU_FORM_NONE: it is not looked up */
+    ae_gpu_form table_form;  /* for lookups, a generic one or AE_GPU_FORM_FILE; AE_GPU_FORM_NONE: it is not looked up */
     uint8_t *product;        /* device memory, borrowed, 64-byte aligned */
     uint8_t *table;          /* likewise; `product` if the forms are equal */
     bool has_scale, has_row_scale; /* false: the factor is 1 and is not applied */
@@ -19,6 +19,8 @@ uint32_t ae_gpu_weight_wants(const ae_weight *weight);
 
 /* The generic form of a type (weight_generic.c); AE_GPU_FORM_NONE: it has none. F64, Q8_1 and Q8_K are kept as f32. */
 ae_gpu_form ae_gpu_generic_form(uint32_t type);
+/* Whether lookups can read rows of this type as they are in a file (lookup.cu). */
+bool ae_gpu_file_form(uint32_t type);
 /* Device bytes, a multiple of 64. */
 size_t ae_gpu_generic_bytes(ae_gpu_form form, uint32_t n_out, uint32_t n_in);
 /* Writes rows [first, first + n), which are at (host) rows in the file's layout, into the form at `device`. */

@@ -25,6 +25,21 @@ ae_gpu_form ae_gpu_generic_form(uint32_t type)
     }
 }
 
+bool ae_gpu_file_form(uint32_t type)
+{
+    switch (type) {
+    case AE_TYPE_Q4_0:
+    case AE_TYPE_Q4_1:
+    case AE_TYPE_Q5_0:
+    case AE_TYPE_Q5_1:
+    case AE_TYPE_Q8_0:
+    case AE_TYPE_Q4_K:
+    case AE_TYPE_Q5_K:
+    case AE_TYPE_Q6_K: return true;
+    default: return false;
+    }
+}
+
 #define PLANES 5
 
 /* Bytes of a row in each plane, in the order of the planes. */

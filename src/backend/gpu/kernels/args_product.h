@@ -59,7 +59,8 @@ typedef struct ae_gpu_activation_args {
  *   _256      codes [n16][n_in], d f32 [n16][n_in / 256], sub int8 [n16][n_in / 16]
  *   _256_MIN  the same, then dmin f32 [n16][n_in / 256], submin int8 [n16][n_in / 16]
  *   _F32, _F16, _BF16  [n16][stride] of the type, stride n_in rounded up to 16
- *   _MMA      the layout of weight_mma.h */
+ *   _MMA      the layout of weight_mma.h
+ *   _FILE     tables only, of the types of ae_gpu_file_form: the rows as they are in a file, one after the other */
 typedef enum ae_gpu_form {
     AE_GPU_FORM_NONE,
     AE_GPU_FORM_32,
@@ -71,6 +72,7 @@ typedef enum ae_gpu_form {
     AE_GPU_FORM_F16,
     AE_GPU_FORM_BF16,
     AE_GPU_FORM_MMA,
+    AE_GPU_FORM_FILE,
 } ae_gpu_form;
 
 /* A product by one weight: acc = acc * scale (has_scale), + bias (unless NULL), then y = acc or y += acc (add). */
@@ -156,11 +158,12 @@ typedef struct ae_gpu_expert_args {
 
 /* Grid: pieces of AE_GPU_LOOKUP_COLUMNS columns, rows. A token that is none of the table's gives a row of zeros. */
 typedef struct ae_gpu_lookup_args {
-    const uint8_t *table;      /* in `form`, one of the generic ones */
+    const uint8_t *table;      /* in `form`, a generic one or AE_GPU_FORM_FILE */
     const int32_t *tokens;     /* [n_rows] */
     float *y;                  /* f32 [n_rows][y_stride] */
     size_t y_stride;
     uint32_t form, n_out, n_in;
+    uint32_t type, row_bytes;  /* AE_GPU_FORM_FILE */
     uint32_t has_row_scale;
     float row_scale;
 } ae_gpu_lookup_args;

@@ -281,7 +281,7 @@ template <int form> AE_DEV void pairs_256(const ae_gpu_rows &rows, const planes 
 template <int form> AE_DEV void product(const ae_gpu_rows &rows, const place &at, uint8_t *shared)
 {
     const bool wide = form >= AE_GPU_FORM_256;
-    const uint32_t steps = form == AE_GPU_FORM_32 ? 32 : form == AE_GPU_FORM_256 ? 4 : wide ? 8 : 64; /* of a chain, in a STEP */
+    const uint32_t steps = form == AE_GPU_FORM_32 ? 32 : form == AE_GPU_FORM_256 ? 4 : wide ? 8 : 64; /* of a chain, per STEP */
     const uint32_t lane = ae_thread() % 32, out = at.out + ae_thread() / 32 * OUTS, n_in = rows.n_in;
     const uint32_t n_groups = ae_min((at.n_rows - at.row + AE_GPU_TILE - 1) / AE_GPU_TILE,
                                      static_cast<uint32_t>(AE_GPU_PRODUCT_ROWS / AE_GPU_TILE));
