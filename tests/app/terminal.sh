@@ -1,10 +1,11 @@
 #!/bin/sh
 # terminal.sh PROGRAM MKMODEL - a chat on a terminal, driven through tmux: type, edit, paste, complete, continue, several lines,
 # interrupt, reset, the context full, save, load, read, regenerate, history, colours, lines wrapped, quit. Exit status 77:
-# skipped (no tmux).
+# skipped (no tmux, or no libedit).
 set -eu
 program=$1
 mkmodel=$2
+"$program" doctor 2>/dev/null | grep -q '^ *built in .*libedit' || { echo "skip: $program was built without libedit"; exit 77; }
 command -v tmux >/dev/null || { echo "skip: there is no tmux"; exit 77; }
 here=$(mktemp -d /tmp/aerie-terminal-XXXXXX)
 n_servers=0 # a server that ends takes a while; each start has its own
