@@ -270,7 +270,18 @@ static void fiber_main(void)
 /* The running thread waits; others have their turn until it may go on. */
 static void wait(ae_emu_engine *e)
 {
-    const uint32_t self = e->view.thread, t = pick(e);
+    const uint32_t self = e->view.thread;
+    ae_emu_warp *w = &e->warps[self / 32];
+    if (w->next < w->n) { /* what pick would do, most of the time */
+        const uint32_t lane = self / 32 * 32 + w->lanes[w->next];
+        if (e->threads[lane].state == AE_EMU_READY) {
+            w->next++;
+            thread_enter(e, lane);
+            change(e, e->threads[lane].fiber, false);
+            return;
+        }
+    }
+    const uint32_t t = pick(e);
     ae_emu_thread *next = &e->threads[t]; /* not NONE: this one has not returned */
     if (t == self) return;
     if (next->state == AE_EMU_FRESH) {
