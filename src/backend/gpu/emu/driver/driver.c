@@ -107,7 +107,7 @@ static aerie_status emu_open(uint32_t i, ae_gpu_device **out, ae_gpu_facts *fact
     d->seed = number("AERIE_EMU_SEED", 0);
     d->n_total = number("AERIE_EMU_MEMORY", ae_os_memory_total());
     *facts = (ae_gpu_facts){.name = "emulation of CUDA on the host", .n_multiprocessors = 4,
-                            .max_shared_bytes = AE_EMU_MAX_SHARED, .int8_mma = true};
+                            .max_shared_bytes = AE_EMU_MAX_SHARED, .int8_mma = true, .early = true};
     *out = d;
     return AERIE_OK;
 }
