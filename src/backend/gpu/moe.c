@@ -256,5 +256,5 @@ void ae_gpu_moe(ae_stream *stream, const ae_moe *args)
         .shared = args->shared_down ? m->s_down : NULL, .shared_gate = args->shared_router ? m->shared_gate : NULL,
         .y = args->y, .n_used = n_used, .dim = args->down ? args->down[0]->n_out : args->shared_down->n_out,
     };
-    ae_gpu_launch(stream, AE_GPU_combine, ceil_div(combine.dim, AE_GPU_COMBINE_THREADS), args->n_rows, 1, 0, &combine);
+    ae_gpu_launch(stream, AE_GPU_combine, args->n_rows, ceil_div(combine.dim, AE_GPU_COMBINE_THREADS), 1, 0, &combine);
 }

@@ -59,7 +59,7 @@ void ae_gpu_prepare(ae_stream *stream, const ae_gpu_preparation *p, const ae_gpu
         .glu_limit = a->glu_limit, .x = a->x, .x2 = a->x2, .x_stride = a->x_stride, .x_step = p->x_step, .norm = a->norm,
         .norm_bias = a->norm_bias, .slots = p->slots, .shares = p->shares, .factor = p->factor,
     };
-    ae_gpu_launch(stream, AE_GPU_activation, ceil_div(n_in, args.columns), a->n_rows, n_heads,
+    ae_gpu_launch(stream, AE_GPU_activation, a->n_rows, ceil_div(n_in, args.columns), n_heads,
                   AE_GPU_ACTIVATION_SHARED(staged ? n_in : 0), &args);
 }
 
@@ -256,5 +256,5 @@ void ae_gpu_lookup(ae_stream *stream, const ae_weight *table, const int32_t *tok
                                      .form = table->table_form, .n_out = table->n_out, .n_in = table->n_in,
                                      .type = table->type, .row_bytes = (uint32_t)ae_type_row_bytes(table->type, table->n_in),
                                      .has_row_scale = table->has_row_scale, .row_scale = table->row_scale};
-    ae_gpu_launch(stream, AE_GPU_lookup, ceil_div(table->n_in, AE_GPU_LOOKUP_COLUMNS), n_rows, 1, 0, &args);
+    ae_gpu_launch(stream, AE_GPU_lookup, n_rows, ceil_div(table->n_in, AE_GPU_LOOKUP_COLUMNS), 1, 0, &args);
 }

@@ -206,7 +206,7 @@ void ae_gpu_conv(ae_stream *stream, const ae_conv *a)
         ae_gpu_launch(stream, AE_GPU_conv_runs, channel_blocks(&args), pass->n_runs, 1, 0, &args);
         return;
     }
-    ae_gpu_launch(stream, AE_GPU_conv_rows, channel_blocks(&args), pass->n_rows, 1, 0, &args);
+    ae_gpu_launch(stream, AE_GPU_conv_rows, pass->n_rows, channel_blocks(&args), 1, 0, &args);
     ae_gpu_launch(stream, AE_GPU_conv_move, channel_blocks(&args), pass->n_runs, 1, 0, &args);
 }
 
@@ -230,9 +230,9 @@ void ae_gpu_recur(ae_stream *stream, const ae_recur *a)
     };
     const ae_gpu_state_view *v = &args.view;
     const uint32_t n_warps = (v->delta ? 2 * v->n_groups : 0) + (v->n_heads + 31) / 32;
-    ae_gpu_launch(stream, AE_GPU_recur_prepare, (n_warps + 3) / 4, pass->n_rows, 1, 0, &args);
+    ae_gpu_launch(stream, AE_GPU_recur_prepare, pass->n_rows, (n_warps + 3) / 4, 1, 0, &args);
     recur_steps(stream, &args);
-    ae_gpu_launch(stream, AE_GPU_recur_records, (v->n_groups * v->key_dim + v->n_heads + 127) / 128, pass->n_rows, 1, 0, &args);
+    ae_gpu_launch(stream, AE_GPU_recur_records, pass->n_rows, (v->n_groups * v->key_dim + v->n_heads + 127) / 128, 1, 0, &args);
 }
 
 void ae_gpu_state_absorb(ae_stream *stream, const ae_state_pass *pass)

@@ -46,7 +46,7 @@ static void rope_heads(ae_stream *stream, const ae_rope_kv *a, const ae_gpu_rope
     const ae_gpu_kernel kernel = kernel_of(args);
     const uint32_t floats = kernel == AE_GPU_rope_heads ? AE_GPU_ROPE_HEADS * (args->row_floats + args->part_floats) : 0;
     const uint32_t n_kv = a->k ? a->n_kv_heads + (a->v ? a->n_kv_heads : 0) : 0, n = a->n_heads + n_kv;
-    ae_gpu_launch(stream, kernel, (n + AE_GPU_ROPE_HEADS - 1) / AE_GPU_ROPE_HEADS, a->places->n_rows, 1,
+    ae_gpu_launch(stream, kernel, a->places->n_rows, (n + AE_GPU_ROPE_HEADS - 1) / AE_GPU_ROPE_HEADS, 1,
                   floats * (uint32_t)sizeof(float), args);
 }
 

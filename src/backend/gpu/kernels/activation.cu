@@ -265,8 +265,8 @@ AE_DEV float value_of(const ae_gpu_activation_args &a, const row_facts &f, const
 AE_KERNEL_EARLY(activation, ae_gpu_activation_args, AE_GPU_ACTIVATION_THREADS)
 {
     AE_SHARED(shared);
-    const uint32_t i_row = ae_block_y(), head = ae_block_z(), n = a.out.n_in;
-    const uint32_t begin = ae_block_x() * a.columns, left = n - begin, end = left < a.columns ? n : begin + a.columns;
+    const uint32_t i_row = ae_block_x(), head = ae_block_z(), n = a.out.n_in;
+    const uint32_t begin = ae_block_y() * a.columns, left = n - begin, end = left < a.columns ? n : begin + a.columns;
     column now = load_norm(a, begin + ae_thread());
     ae_depend_wait();
     const uint32_t to = a.slots ? a.slots[i_row] : i_row + head * a.head_rows;

@@ -39,7 +39,7 @@ typedef struct ae_gpu_group_args {
 #define AE_GPU_GROUP_CHUNK 1024 /* pairs at a time in shared memory */
 #define AE_GPU_GROUP_SHARED (AE_GPU_GROUP_CHUNK * 4 + 64)
 
-/* Grid: pieces of AE_GPU_COMBINE_THREADS columns, rows. y = fmaf(weight, down of the pair, y) for a row's pairs in order, then
+/* Grid: rows, pieces of AE_GPU_COMBINE_THREADS columns. y = fmaf(weight, down of the pair, y) for a row's pairs in order, then
  * the shared expert. */
 typedef struct ae_gpu_combine_args {
     const float *down;        /* f32 [slots][dim] */

@@ -28,7 +28,7 @@ enum { AE_GPU_WANT_X = 1, AE_GPU_WANT_32 = 2, AE_GPU_WANT_256 = 4, AE_GPU_WANT_1
 #define AE_GPU_ACTIVATION_THREADS 256
 #define AE_GPU_ACTIVATION_STAGED 12288 /* the most columns that a norm keeps in shared memory */
 
-/* Grid: pieces of a row, rows, heads. A piece has `columns` columns, a multiple of 256. Shared memory:
+/* Grid: rows, pieces of a row, heads. A piece has `columns` columns, a multiple of 256. Shared memory:
  * AE_GPU_ACTIVATION_SHARED. */
 typedef struct ae_gpu_activation_args {
     ae_gpu_rows out;
@@ -156,7 +156,7 @@ typedef struct ae_gpu_expert_args {
 
 /* ---- Lookup ------------------------------------------------------------------------------------- */
 
-/* Grid: pieces of AE_GPU_LOOKUP_COLUMNS columns, rows. A token that is none of the table's gives a row of zeros. */
+/* Grid: rows, pieces of AE_GPU_LOOKUP_COLUMNS columns. A token that is none of the table's gives a row of zeros. */
 typedef struct ae_gpu_lookup_args {
     const uint8_t *table;      /* in `form`, a generic one or AE_GPU_FORM_FILE */
     const int32_t *tokens;     /* [n_rows] */

@@ -111,7 +111,7 @@ AE_DEV float decode_file(const ae_gpu_lookup_args &a, uint32_t row, uint32_t k)
 
 AE_KERNEL(lookup, ae_gpu_lookup_args, AE_GPU_LOOKUP_THREADS)
 {
-    const uint32_t row = ae_block_y(), first = ae_block_x() * AE_GPU_LOOKUP_COLUMNS;
+    const uint32_t row = ae_block_x(), first = ae_block_y() * AE_GPU_LOOKUP_COLUMNS;
     const uint32_t token = static_cast<uint32_t>(a.tokens[row]);
     const table_row t = {a.table, (static_cast<size_t>(a.n_out) + 15) / 16 * 16, token, a.n_in};
     float *y = a.y + row * a.y_stride;

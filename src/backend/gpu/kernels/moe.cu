@@ -258,7 +258,7 @@ AE_KERNEL(group, ae_gpu_group_args, AE_GPU_GROUP_THREADS)
 
 AE_KERNEL(combine, ae_gpu_combine_args, AE_GPU_COMBINE_THREADS)
 {
-    const uint32_t row = ae_block_y(), c = ae_block_x() * AE_GPU_COMBINE_THREADS + ae_thread();
+    const uint32_t row = ae_block_x(), c = ae_block_y() * AE_GPU_COMBINE_THREADS + ae_thread();
     if (c >= a.dim) return;
     const size_t at = static_cast<size_t>(row) * a.dim + c, pair = static_cast<size_t>(row) * a.n_used;
     float y = a.y[at];

@@ -113,8 +113,8 @@ AE_KERNEL(conv_runs, ae_gpu_conv_args, 128)
 /* Many rows: first all rows at once, then what they leave behind. */
 AE_KERNEL(conv_rows, ae_gpu_conv_args, 128)
 {
-    const uint32_t channel = ae_block_x() * AE_GPU_STATE_BLOCK + ae_thread(), i_run = run_of(&a.rows, ae_block_y());
-    if (channel < a.view.n_channels && i_run < a.rows.n_runs) conv_row(&a, i_run, ae_block_y(), channel);
+    const uint32_t channel = ae_block_y() * AE_GPU_STATE_BLOCK + ae_thread(), i_run = run_of(&a.rows, ae_block_x());
+    if (channel < a.view.n_channels && i_run < a.rows.n_runs) conv_row(&a, i_run, ae_block_x(), channel);
 }
 
 AE_KERNEL(conv_move, ae_gpu_conv_args, 128)
@@ -171,8 +171,8 @@ AE_DEV void l2norm(float *x, uint32_t n, uint32_t lane)
 /* A warp norms one group of keys or queries, or handles 32 heads. */
 AE_KERNEL(recur_prepare, ae_gpu_recur_args, 128)
 {
-    const uint32_t lane = ae_thread() % 32, row = ae_block_y(), n_norms = a.view.delta ? 2 * a.view.n_groups : 0;
-    const uint32_t i = ae_block_x() * 4 + ae_thread() / 32;
+    const uint32_t lane = ae_thread() % 32, row = ae_block_x(), n_norms = a.view.delta ? 2 * a.view.n_groups : 0;
+    const uint32_t i = ae_block_y() * 4 + ae_thread() / 32;
     if (i < n_norms) {
         const channels c = channels_of(&a, row);
         l2norm((i % 2 ? c.q : c.k) + (size_t)(i / 2) * a.view.key_dim, a.view.key_dim, lane);
@@ -379,7 +379,7 @@ AE_KERNEL(recur_steps_64, ae_gpu_recur_args, 32)
 /* k and alpha of the tentative rows. */
 AE_KERNEL(recur_records, ae_gpu_recur_args, 128)
 {
-    const uint32_t n_keys = a.view.n_groups * a.view.key_dim, i = ae_block_x() * 128 + ae_thread(), row = ae_block_y();
+    const uint32_t n_keys = a.view.n_groups * a.view.key_dim, i = ae_block_y() * 128 + ae_thread(), row = ae_block_x();
     const uint32_t i_run = run_of(&a.rows, row);
     if (i_run == a.rows.n_runs || i >= n_keys + a.view.n_heads) return;
     const ae_state_run run = a.rows.runs[i_run];

@@ -350,8 +350,8 @@ AE_DEV void value(const ae_gpu_rope_kv_args *a, uint32_t row, uint32_t head, flo
 AE_KERNEL(rope_heads, ae_gpu_rope_kv_args, 128)
 {
     AE_SHARED(shared);
-    const uint32_t lane = ae_thread() % 32, warp = ae_thread() / 32, row = ae_block_y();
-    const uint32_t i = ae_block_x() * AE_GPU_ROPE_HEADS + warp, n = a.n_heads, m = a.n_kv_heads;
+    const uint32_t lane = ae_thread() % 32, warp = ae_thread() / 32, row = ae_block_x();
+    const uint32_t i = ae_block_y() * AE_GPU_ROPE_HEADS + warp, n = a.n_heads, m = a.n_kv_heads;
     float *x = (float *)shared + (size_t)warp * (a.row_floats + a.part_floats);
     if (a.n_actual && row >= *a.n_actual) return;
     if (i < n) query(&a, row, i, x, lane);

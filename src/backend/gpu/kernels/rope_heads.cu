@@ -103,8 +103,8 @@ AE_DEV task task_of(const ae_gpu_rope_kv_args *a, uint32_t row, uint32_t i, uint
 
 template <int n> AE_DEV void run_head(const ae_gpu_rope_kv_args *a)
 {
-    const uint32_t lane = ae_thread() % 32, row = ae_block_y();
-    const uint32_t i = ae_block_x() * AE_GPU_ROPE_HEADS + ae_thread() / 32;
+    const uint32_t lane = ae_thread() % 32, row = ae_block_x();
+    const uint32_t i = ae_block_y() * AE_GPU_ROPE_HEADS + ae_thread() / 32;
     const task t = task_of(a, row, i, 32 * n);
     const bool layer = a->norm_layer && i < a->n_heads + a->n_kv_heads;
     float v[n], weight[n], c[n], s[n], scale = 1;
