@@ -15,6 +15,8 @@
 #include "backend/gpu/cuda/cuda_api.h"
 #include "backend/gpu/gpu.h"
 #include "backend/gpu/pass.h"
+#include "formats/tensor_type.h"
+#include "fail_alloc.h"
 #include "fake_cuda.h"
 
 static const unsigned char image[16];
@@ -249,6 +251,44 @@ static void test_passes_that_fail(void **state)
     bench_close(&b);
 }
 
+/* ---- Large shapes ------------------------------------------------------------------------------------------- */
+
+/* A grid has at most 65,535 blocks in y and z, and a pass may have more rows. */
+static void test_more_rows_than_blocks(void **state)
+{
+    (void)state;
+    enum { N = 70000, DIM = 64 };
+    bench b = bench_open();
+    aerie_error error = {0};
+    const ae_stream_options options = {.n_threads = 2, .max_rows = N, .max_in = DIM, .pool = b.pool};
+    const ae_weight_source source = {.type = AE_TYPE_F32, .n_out = DIM, .n_in = DIM,
+                                     .use = AE_WEIGHT_MATMUL | AE_WEIGHT_LOOKUP};
+    const size_t bytes = b.ops->weight_bytes(b.backend, &source);
+    void *memory = b.ops->alloc(b.backend, bytes);
+    float *x = b.ops->alloc(b.backend, 64); /* no kernel follows an address here */
+    int32_t *numbers = (int32_t *)(void *)x;
+    ae_weight *weight;
+    b.ops->stream_free(b.stream);
+    if (b.ops->stream_create(b.backend, &options, &b.stream, &error) != AERIE_OK) fail_msg("%s", error.text);
+    assert_int_equal(b.ops->weight_create(b.backend, &source, memory, &weight, &error), AERIE_OK);
+    const ae_places places = {.n_rows = N, .seq = numbers, .pos = numbers, .slot = numbers};
+    b.ops->lookup(b.stream, weight, numbers, N, x, DIM);
+    b.ops->matmul(b.stream, &(ae_matmul){.n_rows = N, .input = AE_INPUT_RMSNORM, .x = x, .x_stride = DIM, .norm = x,
+                                         .n_weights = 1, .out = {{weight, NULL, x, DIM, false}}});
+    b.ops->rope_kv(b.stream, &(ae_rope_kv){.places = &places, .q = x, .n_heads = 1, .n_kv_heads = 1, .head_dim = DIM,
+                                           .n_rot = DIM, .cos = x, .sin = x});
+    b.ops->norm(b.stream, &(ae_norm){.n_rows = N, .n_groups = 1, .dim = DIM, .x = x, .x_stride = DIM, .weight = x});
+    b.ops->axpy(b.stream, &(ae_axpy){N, DIM, 1, x, DIM, x, DIM});
+    b.ops->map(b.stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = N, .dim = DIM, .x = x, .x_stride = DIM, .a = 2});
+    b.ops->copy(b.stream, &(ae_copy){.n = N, .dim = DIM, .x = x, .x_stride = DIM, .y = x, .y_stride = DIM});
+    need_sync(&b);
+    b.ops->weight_free(b.backend, weight);
+    b.ops->free(b.backend, memory, bytes);
+    b.ops->free(b.backend, x, 64);
+    bench_close(&b);
+    assert_nothing_left();
+}
+
 /* ---- Draws: on the rows that the fake device keeps as they were uploaded ------------------------------------ */
 
 enum { N_VOCAB = 300, N_TREES = 5, N_NODES = 3, N_ROWS = N_TREES * (1 + N_NODES) };
@@ -296,17 +336,21 @@ static void draws_make(draws *d)
     }
 }
 
-static void draws_run(const ae_backend_ops *ops, const bench *b, const draws *d, ae_walked *walked, ae_proposal *proposals)
+/* Returns how often the walk and the proposals took memory. */
+static long draws_run(const ae_backend_ops *ops, const bench *b, const draws *d, ae_walked *walked, ae_proposal *proposals)
 {
     float *logits = there(b, d->logits, sizeof d->logits);
     int32_t *token = there(b, d->token, sizeof d->token), *parent = there(b, d->parent, sizeof d->parent);
     int32_t *map = there(b, d->map, sizeof d->map), *eog = there(b, &d->eog, sizeof d->eog);
     ae_walked *walked_there = there(b, NULL, N_TREES * sizeof *walked);
     ae_proposal *proposals_there = there(b, NULL, N_TREES * sizeof *proposals);
+    fail_alloc_arm(0, false);
     ops->walk(b->stream, &(ae_walk){.n_trees = N_TREES, .n_vocab = N_VOCAB, .trees = d->trees, .logits = logits, .token = token,
                                     .parent = parent, .eog = eog, .n_eog = 1, .out = walked_there});
     ops->propose(b->stream, &(ae_propose){.n_rows = N_TREES, .n_logits = N_VOCAB, .rows = d->rows, .logits = logits, .map = map,
                                           .out = proposals_there});
+    fail_alloc_disarm();
+    const long n_taken = fail_alloc_calls();
     const unsigned n_calls = fake->n_calls;
     ops->download(b->stream, proposals, proposals_there, N_TREES * sizeof *proposals);
     need_sync(b);
@@ -319,6 +363,7 @@ static void draws_run(const ae_backend_ops *ops, const bench *b, const draws *d,
     assert_int_equal(changed.n, n_calls);
     void *const all[] = {logits, token, parent, map, eog, walked_there, proposals_there};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) ops->free(b->backend, all[i], 0);
+    return n_taken;
 }
 
 static void test_draws(void **state)
@@ -332,6 +377,7 @@ static void test_draws(void **state)
     stream->rows_to_host = true; /* the fake device finds nothing */
     draws_make(&d);
     draws_run(b.ops, &b, &d, walked, proposals);
+    assert_int_equal(draws_run(b.ops, &b, &d, walked, proposals), 0); /* passes take no memory */
     need_sync(&b);
     for (uint32_t t = 0; t < N_TREES; t++) {
         int32_t node = -1, token;
@@ -467,6 +513,7 @@ int main(void)
         cmocka_unit_test(test_copies), cmocka_unit_test(test_marks),
         cmocka_unit_test(test_passes), cmocka_unit_test(test_passes_that_fail),
         cmocka_unit_test(test_draws),  cmocka_unit_test(test_every_call_fails),
+        cmocka_unit_test(test_more_rows_than_blocks),
         cmocka_unit_test(test_device_memory), cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, find_fake, NULL);

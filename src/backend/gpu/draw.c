@@ -4,7 +4,9 @@
  * (best.c), one wait fetches them, and walks go down their trees on the host. For other chains, and rows with infinite
  * logits, walks go in step: each round fetches the rows from which the trees draw next and waits for them, so rows that no
  * walk visits stay on the device. What is fetched lies in the stream's `landing`: first the small arrays of the call, then
- * the rows, or what was found of them. */
+ * the rows, or what was found of them. The arrays on the host lie in the stream's `call`. */
+#include <string.h>
+
 #include "backend/draw_host.h"
 #include "backend/gpu/best.h"
 #include "backend/gpu/gpu.h"
@@ -12,10 +14,24 @@
 
 #define ROWS_BYTES ((size_t)16 << 20) /* of logits that are fetched at once, or one row */
 #define PART_ALIGN 64
+#define USUAL_DRAWS 256 /* trees or rows of a call, for which a stream keeps memory */
 
 static size_t part_bytes(size_t n)
 {
     return (n * sizeof(int32_t) + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+}
+
+/* The arrays of a call. A failure is noted. */
+static void *room_of(ae_stream *s, size_t bytes, const char *what)
+{
+    if (bytes > s->call_bytes) {
+        ae_free(s->call);
+        s->call = ae_alloc(bytes, 1);
+        s->call_bytes = s->call ? bytes : 0;
+    }
+    if (s->call) return s->call;
+    ae_backend_note(&s->fault, AERIE_ERROR_MEMORY, "not enough memory for %s (%zu bytes)", what, bytes);
+    return NULL;
 }
 
 /* How many of n rows of logits are fetched at once. */
@@ -184,22 +200,24 @@ static bool walk_all(walk_call *c)
     return ok;
 }
 
+static size_t walk_bytes(size_t n_trees, size_t n_rows)
+{
+    return n_trees * (sizeof(walker) + sizeof(ae_walked) + sizeof(uint32_t)) + n_rows * sizeof(uint32_t);
+}
+
 void ae_gpu_walk(ae_stream *stream, const ae_walk *args)
 {
     size_t n_rows = 0;
     const size_t n = args->n_trees;
     if (!n || !ae_gpu_may_copy(stream, "a walk")) return;
     for (uint32_t t = 0; t < n; t++) n_rows += args->trees[t].n + 1;
-    walker *walkers = ae_alloc(1, n * (sizeof(walker) + sizeof(ae_walked) + sizeof(uint32_t)) + n_rows * sizeof(uint32_t));
-    if (!walkers) {
-        ae_backend_note(&stream->fault, AERIE_ERROR_MEMORY, "not enough memory for the walks of %zu trees", n);
-        return;
-    }
+    walker *walkers = room_of(stream, walk_bytes(n, n_rows), "walks");
+    if (!walkers) return;
+    memset(walkers, 0, walk_bytes(n, n_rows));
     walk_call call = {.stream = stream, .args = args, .walkers = walkers, .out = (ae_walked *)(walkers + n)};
     call.batch = (uint32_t *)(call.out + n);
     call.found = call.batch + n;
     if (walk_all(&call)) ae_gpu_publish(stream, args->out, call.out, n * sizeof *call.out);
-    ae_free(walkers);
 }
 
 /* ---- Proposals -------------------------------------------------------------------------------------------- */
@@ -302,18 +320,26 @@ static bool propose_all(propose_call *c)
     return propose_left(c, n_room);
 }
 
+static size_t propose_bytes(size_t n)
+{
+    return n * (sizeof(ae_proposal) + 2 * sizeof(uint32_t) + 1);
+}
+
 void ae_gpu_propose(ae_stream *stream, const ae_propose *args)
 {
     const size_t n = args->n_rows;
     if (!n || !ae_gpu_may_copy(stream, "a proposal")) return;
-    propose_call call = {.stream = stream, .args = args, .out = ae_alloc(n, sizeof(ae_proposal) + 2 * sizeof(uint32_t) + 1)};
-    if (!call.out) {
-        ae_backend_note(&stream->fault, AERIE_ERROR_MEMORY, "not enough memory for %zu proposals", n);
-        return;
-    }
+    propose_call call = {.stream = stream, .args = args, .out = room_of(stream, propose_bytes(n), "proposals")};
+    if (!call.out) return;
+    memset(call.out, 0, propose_bytes(n));
     call.found = (uint32_t *)(call.out + n);
     call.left = call.found + n;
     call.whole = (uint8_t *)(call.left + n);
     if (propose_all(&call)) ae_gpu_publish(stream, args->out, call.out, n * sizeof *call.out);
-    ae_free(call.out);
+}
+
+size_t ae_gpu_draw_bytes(const ae_stream_options *options)
+{
+    const size_t n = options->max_rows < USUAL_DRAWS ? options->max_rows : USUAL_DRAWS;
+    return larger(walk_bytes(n, options->max_rows), propose_bytes(n));
 }

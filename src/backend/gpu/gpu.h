@@ -55,6 +55,8 @@ struct ae_stream {
         size_t n, capacity;
         uint64_t n_events;
     } results;
+    uint8_t *call;           /* (host) [call_bytes] arrays of a walk or a proposal, only during the call */
+    size_t call_bytes;
     bool rows_to_host;       /* AERIE_GPU_DRAWS=0: draws fetch whole rows of logits */
     uint8_t *best;           /* on the device: scratch of best.c, [best_bytes]; NULL before it is needed */
     size_t best_bytes;
@@ -167,6 +169,8 @@ void ae_gpu_rope_kv(ae_stream *stream, const ae_rope_kv *args);
 void ae_gpu_attention(ae_stream *stream, const ae_attention *args);
 
 /* draw.c */
+/* What a stream keeps for the arrays of a call; more is taken where a call needs more. */
+size_t ae_gpu_draw_bytes(const ae_stream_options *options);
 void ae_gpu_walk(ae_stream *stream, const ae_walk *args);
 void ae_gpu_propose(ae_stream *stream, const ae_propose *args);
 

@@ -116,6 +116,7 @@ void ae_gpu_stream_free(ae_stream *stream)
     if (stream->landing) d->free_pinned(b->device, stream->landing);
     give_marks(stream);
     ae_free(stream->results.bytes);
+    ae_free(stream->call);
     ae_free(stream);
 }
 
@@ -138,6 +139,9 @@ static aerie_status create_scratch(ae_stream *s, aerie_error *error)
     s->landing = b->driver->alloc_pinned(b->device, LANDING_BYTES);
     if (!s->landing) return ae_fail_memory(error, "a stream's pinned memory for downloads", LANDING_BYTES);
     s->landing_bytes = LANDING_BYTES;
+    s->call_bytes = ae_gpu_draw_bytes(&s->options);
+    s->call = ae_alloc(s->call_bytes, 1);
+    if (!s->call) return ae_fail_memory(error, "a stream's memory for draws", s->call_bytes);
     return ae_gpu_passes_create(s, error);
 }
 
