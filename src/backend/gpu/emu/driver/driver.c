@@ -5,8 +5,10 @@
  * For tests, by the environment, read when the device is opened:
  *   AERIE_EMU_SEED    order of blocks, warps and lanes, another one for each launch; 0 or nothing: ascending
  *   AERIE_EMU_MEMORY  bytes of device memory; nothing: as much as the machine has
+ *   AERIE_EMU_LOSE    the device is lost at this launch, the first being 1; 0 or nothing: at none
  */
 #define _POSIX_C_SOURCE 200809L
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +61,7 @@ struct ae_gpu_device {
     pthread_mutex_t mutex; /* of n_used */
     uint64_t n_used, n_total;
     uint64_t seed, n_launches;
+    uint64_t lose; /* the launch that loses the device; 0: none does */
     double marks[AE_GPU_MARKS]; /* seconds */
     ae_gpu_recording *recording; /* under way */
     bool lost;
@@ -105,6 +108,7 @@ static aerie_status emu_open(uint32_t i, ae_gpu_device **out, ae_gpu_facts *fact
         return ae_fail_memory(error, "the fibers of an emulated device", 0);
     }
     d->seed = number("AERIE_EMU_SEED", 0);
+    d->lose = number("AERIE_EMU_LOSE", 0);
     d->n_total = number("AERIE_EMU_MEMORY", ae_os_memory_total());
     *facts = (ae_gpu_facts){.name = "emulation of CUDA on the host", .n_multiprocessors = 4,
                             .max_shared_bytes = AE_EMU_MAX_SHARED, .int8_mma = true, .early = true};
@@ -173,7 +177,7 @@ static aerie_status fault(const ae_gpu_device *d, aerie_error *error)
 
 static aerie_status emu_fill(ae_gpu_device *d, void *to, const void *host, size_t n, aerie_error *error)
 {
-    (void)d, (void)error;
+    AE_TRY(fault(d, error));
     memcpy(to, host, n);
     return AERIE_OK;
 }
@@ -187,9 +191,13 @@ static aerie_status step_run(ae_gpu_device *d, const step *s, aerie_error *error
         memcpy(s->to, s->from, s->n);
     } else if (s->kind == ZERO) {
         memset(s->to, 0, s->n);
+    } else if (++d->n_launches == d->lose) {
+        ae_fail(&d->fault, AERIE_ERROR_INTERNAL, "emu: the device was lost at launch %" PRIu64, d->lose);
+        d->lost = true;
+        return fault(d, error);
     } else {
         char report[AE_EMU_REPORT];
-        const uint64_t seed = d->seed ? d->seed + d->n_launches++ * 0x9e3779b97f4a7c15u : 0;
+        const uint64_t seed = d->seed ? d->seed + d->n_launches * 0x9e3779b97f4a7c15u : 0;
         if (!ae_emu_run(d->engine, &list[s->kernel].kernel, s->grid, s->n_shared, seed, s->args, report)) {
             ae_fail(&d->fault, AERIE_ERROR_INTERNAL, "emu: %s", report);
             d->lost = true;

@@ -1,0 +1,49 @@
+"""A model on a device: `--device emu`, where the build has it. The device may be lost, or too small."""
+import concurrent.futures
+import subprocess
+import unittest
+
+import rig
+from rig import Server
+
+
+def ask(s, i, **fields):
+    return s.post("/v1/completions", {"prompt": f"number {i}", "max_tokens": 6, "temperature": 0, "ignore_eos": True, **fields})
+
+
+def has_emu():
+    said = subprocess.run([rig.AERIE, "--version"], capture_output=True, text=True, check=True).stdout
+    return any("emu" in line for line in said.splitlines() if line.startswith("gpu drivers:"))
+
+
+class Device(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if not has_emu():
+            raise unittest.SkipTest("this build has no emulation")
+
+    def test_a_lost_device_costs_the_answers_and_no_more(self):
+        """Each request is answered with a sentence, those that come later too, and the server ends as it is told."""
+        for launch in ("1", "40", "70", "400"):
+            with Server("--device", "emu", "-np", "4", "--no-access-log", env={"AERIE_EMU_LOSE": launch}) as s:
+                with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                    answers = list(pool.map(lambda i: ask(s, i), range(4)))
+                for a in [*answers, *(ask(s, i) for i in range(9, 40 if launch == "400" else 10))]:
+                    self.assertIn(a.status, (200, 500), a.body)
+                    if a.status == 500:
+                        self.assertIn("the device was lost at launch " + launch, a.error)
+                last = ask(s, 0)
+                self.assertEqual(last.status, 500, launch)
+                self.assertEqual(s.get("/health").status, 200)
+                self.assertEqual(s.post("/tokenize", {"content": "abc"}).status, 200)
+            self.assertEqual(s.stop(), 0)
+
+    def test_a_model_that_is_larger_than_the_device_is_refused(self):
+        s = Server("--device", "emu", wait=False, env={"AERIE_EMU_MEMORY": "1000000"})
+        s.process.wait(60)
+        self.assertNotEqual(s.stop(), 0)
+        self.assertIn("of memory (weights ", s.log)
+
+
+if __name__ == "__main__":
+    rig.main("__main__")
