@@ -54,7 +54,8 @@ template <class T> static T *room(size_t n)
     return p;
 }
 
-template <class A> static void launch(void (*kernel)(A), dim3 grid, uint32_t threads, uint32_t shared, const A &args, bool early)
+template <class A>
+static void launch(void (*kernel)(A), dim3 grid, uint32_t threads, uint32_t shared, const A &args, bool early)
 {
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attribute = {};
@@ -162,7 +163,8 @@ static void products(uint32_t n_out, uint32_t n_in, uint32_t n)
     snprintf(shape, sizeof shape, "%ux%u", n_out, n_in);
 #define PRODUCT(name, kernel, kind, size) \
     show(name, shape, n, floats::kernel, \
-         dim3((n_out + AE_GPU_FLOAT_OUT(kind) - 1) / AE_GPU_FLOAT_OUT(kind), (n + AE_GPU_FLOAT_ROWS - 1) / AE_GPU_FLOAT_ROWS), \
+         dim3((n_out + AE_GPU_FLOAT_OUT(kind) - 1) / AE_GPU_FLOAT_OUT(kind), \
+              (n + AE_GPU_FLOAT_ROWS - 1) / AE_GPU_FLOAT_ROWS), \
          AE_GPU_FLOAT_THREADS(kind), AE_GPU_FLOAT_SHARED(kind, size), a)
     PRODUCT("f32", ae_product_f32, AE_GPU_PLAIN, 4);
     PRODUCT("f32 narrow", ae_product_f32_narrow, AE_GPU_NARROW, 4);
