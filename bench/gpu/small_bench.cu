@@ -151,7 +151,7 @@ static void routes(uint32_t n_experts, uint32_t n_used, uint32_t n)
     show("combine", shape, n, ae_combine, dim3(2048 / AE_GPU_COMBINE_THREADS, n), AE_GPU_COMBINE_THREADS, 0, c);
 }
 
-/* A product by float weights in each shape of a block; one weight, so that large ones come from memory and small ones from L2. */
+/* A product by float weights in each shape of a block; all launches read one weight, which L2 may hold. */
 static void products(uint32_t n_out, uint32_t n_in, uint32_t n)
 {
     used = 0;

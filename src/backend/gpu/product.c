@@ -133,8 +133,8 @@ static uint32_t place_jobs(ae_gpu_product_args *args, uint32_t n_out)
     return n_blocks;
 }
 
-/* The kernel for the jobs: with many rows, large blocks, if all multiprocessors get two; with one row, small ones, unless they
- * get enough of the larger. */
+/* The kernel for the jobs: with many rows, large blocks, if all multiprocessors get two; with few rows, small ones, unless all
+ * get two of the larger. */
 static ae_gpu_form_kernel kernel_of(const ae_gpu_facts *facts, ae_gpu_form form, ae_gpu_product_args *args)
 {
     const uint32_t n_rows = args->job[0].n_rows, n_heads = args->n_heads ? args->n_heads : 1;
@@ -143,7 +143,7 @@ static ae_gpu_form_kernel kernel_of(const ae_gpu_facts *facts, ae_gpu_form form,
     const ae_gpu_form_kernel wide = float_kernel(form, kernels[form].wide, AE_GPU_WIDE);
     const size_t n_wide = (size_t)place_jobs(args, wide.n_out) * ceil_div(n_rows, wide.n_rows) * n_heads;
     if (n_rows > wide.n_rows && n_wide >= 2 * facts->n_multiprocessors && wide.n_shared <= facts->max_shared_bytes) return wide;
-    if (n_rows == 1 && (size_t)place_jobs(args, plain.n_out) * n_heads < 2 * facts->n_multiprocessors)
+    if (n_rows <= plain.n_rows && (size_t)place_jobs(args, plain.n_out) * n_heads < 2 * facts->n_multiprocessors)
         return float_kernel(form, kernels[form].narrow, AE_GPU_NARROW);
     return plain;
 }

@@ -138,7 +138,7 @@ typedef struct ae_gpu_expert_args {
 #define AE_GPU_PRODUCT_OUT 16       /* outputs of a block, integer weights */
 #define AE_GPU_PRODUCT_ROWS 32      /* rows of a block, likewise */
 
-/* Float weights. The shapes of a block: PLAIN, WIDE for many rows, NARROW for one row and few outputs. */
+/* Float weights. The shapes of a block: PLAIN, WIDE for many rows, NARROW for few rows and few outputs. */
 #define AE_GPU_PLAIN 0
 #define AE_GPU_WIDE 1
 #define AE_GPU_NARROW 2
