@@ -21,7 +21,8 @@
 __device__ uint32_t trace_clocks[8][TRACE_RUNS][7]; /* [warp][run][point], block 1 */
 #define AE_MMA_TRACE(i, point) \
     do { \
-        if (blockIdx.y == 1 && !blockIdx.x && threadIdx.x % 32 == 0 && (i) < TRACE_RUNS) trace_clocks[threadIdx.x / 32][i][point] = (uint32_t)clock(); \
+        if (blockIdx.y == 1 && !blockIdx.x && threadIdx.x % 32 == 0 && (i) < TRACE_RUNS) \
+            trace_clocks[threadIdx.x / 32][i][point] = (uint32_t)clock(); \
     } while (0)
 #endif
 #include "backend/gpu/kernels/mma.h"
@@ -62,7 +63,8 @@ struct variant {
 template <int type, int C, int run, int S, int D> static variant make(bool listed)
 {
     typedef ae_mma_work<type, C, run, S, D> work;
-    return {type, C, run, S, D, AE_MMA_SHARED(work::w_bytes, work::x_bytes, C, S, D), product<type, C, run, S, D>, listed, 0, 0};
+    const uint32_t shared = AE_MMA_SHARED(work::w_bytes, work::x_bytes, C, S, D);
+    return {type, C, run, S, D, shared, product<type, C, run, S, D>, listed, 0, 0};
 }
 
 static const char *const type_names[] = {
@@ -195,7 +197,8 @@ __device__ static float chain_256(int type, const uint8_t *w, const uint8_t *sca
     return has_min ? __fmaf_rn((float)m, -(scale_of(type, scales + g * 8 + 4 + high * 2) * dx), acc) : acc;
 }
 
-__global__ void reference(const ae_mma_args a, int type, bool wide, uint32_t record, uint32_t scales_at, uint32_t every, float *y)
+__global__ void reference(const ae_mma_args a, int type, bool wide, uint32_t record, uint32_t scales_at, uint32_t every,
+                          float *y)
 {
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x, n_some = a.job[0].n_out / every;
     if (i >= n_some * a.n_rows) return;
@@ -203,7 +206,8 @@ __global__ void reference(const ae_mma_args a, int type, bool wide, uint32_t rec
     const uint8_t *w = a.job[0].weight + (size_t)(o / 16) * a.n_records * record, *x = a.job[0].rows + r / 8 * a.group_bytes;
     float acc = 0;
     for (uint32_t u = 0; u < a.n_records; u++, w += record, x += wide ? AE_MMA_RECORD_256 : AE_MMA_RECORD)
-        acc = wide ? chain_256(type, w, w + scales_at, x, o % 16, r % 8, acc) : chain_32(type, w, w + scales_at, x, o % 16, r % 8, acc);
+        acc = wide ? chain_256(type, w, w + scales_at, x, o % 16, r % 8, acc)
+                   : chain_32(type, w, w + scales_at, x, o % 16, r % 8, acc);
     y[(size_t)r * a.job[0].y_stride + o] = acc;
 }
 
@@ -298,7 +302,9 @@ static void machine(void)
     printf("# %s, %d SMs, L2 %d MB, shared %zu; copy %.2f TB/s", p.name, p.multiProcessorCount, p.l2CacheSize >> 20,
            p.sharedMemPerBlockOptin, copy_rate);
     for (int blocks : {1, 2, 4, 8}) {
-        const double us = graph_us(8, [&](int) { read_all<<<p.multiProcessorCount * blocks, 256, 0, stream>>>((uint4 *)pool, POOL / 16, n_bad); });
+        const double us = graph_us(8, [&](int) {
+            read_all<<<p.multiProcessorCount * blocks, 256, 0, stream>>>((uint4 *)pool, POOL / 16, n_bad);
+        });
         printf(", read by %d blocks %.2f", blocks, POOL / us * 1e-6);
     }
     printf(" TB/s; empty kernel in a graph %.2f us\n", gap_us);
@@ -409,8 +415,9 @@ static void time_early(const variant &v, const shape &s, uint32_t n)
             a.early = mode > 1;
             launch_early(v.kernel, grid_of(v, a, v.blocks), AE_MMA_THREADS, v.shared, mode > 1, with_grid(v, a, v.blocks));
         });
-    printf("#early %s %s n %u %d:%d:%d:%d: glue alone %.2f us; glue and product %.2f, product early %.2f, both early %.2f; product alone %.2f\n",
-           type_names[v.type], s.name, n, v.c, v.run, v.team, v.stages, us[0], us[1], us[2], us[3], time_us(v, s, n, v.blocks));
+    printf("#early %s %s n %u %d:%d:%d:%d: glue alone %.2f us; glue and product %.2f, product early %.2f, both early %.2f; "
+           "product alone %.2f\n", type_names[v.type], s.name, n, v.c, v.run, v.team, v.stages,
+           us[0], us[1], us[2], us[3], time_us(v, s, n, v.blocks));
 }
 
 static void prepare(variant *v)
@@ -429,7 +436,8 @@ static void set_scales(int type)
     const uint32_t halves = type_wide[type] ? (has_min ? 32 : 16) : type_parts[type][2] / 2;
     fill_words<<<4096, 256, 0, stream>>>((uint32_t *)pool, POOL / 4, 77 + type);
     fix_scales<<<1024, 256, 0, stream>>>(pool, POOL / record, record, at, halves, type == AE_MMA_MXFP4);
-    if (has_min) cap_bytes<<<1024, 256, 0, stream>>>(pool, POOL / record, record, at + 64, 256); /* sub and submin are at most 63 */
+    /* sub and submin are at most 63 */
+    if (has_min) cap_bytes<<<1024, 256, 0, stream>>>(pool, POOL / record, record, at + 64, 256);
 }
 
 #ifdef TRACE
@@ -440,8 +448,8 @@ static void trace(const variant &v, const shape &s, uint32_t n)
     for (int i = 0; i < 3; i++) launch(v, args_of(v, s, n, (size_t)i << 26), v.blocks);
     CHECK(cudaStreamSynchronize(stream));
     CHECK(cudaMemcpyFromSymbol(t, trace_clocks, sizeof t));
-    printf("%s %s n %u %d:%d:%d:%d, %d blocks, %d registers: clocks of each run: wait for copies, barrier, copies, integers, wait for turn, chain, next\n", type_names[v.type],
-           s.name, n, v.c, v.run, v.team, v.stages, v.blocks, v.registers);
+    printf("%s %s n %u %d:%d:%d:%d, %d blocks, %d registers: clocks of each run: wait for copies, barrier, copies, integers, "
+           "wait for turn, chain, next\n", type_names[v.type], s.name, n, v.c, v.run, v.team, v.stages, v.blocks, v.registers);
     const int n_runs = (int)((s.n_in / 32 + v.run - 1) / v.run / v.team);
     for (int j = 0; j < 2; j++)
         for (int r = 0; r < std::min(n_runs, TRACE_RUNS) - 1; r++) {
@@ -449,7 +457,7 @@ static void trace(const variant &v, const shape &s, uint32_t n)
             const bool turn = v.team > 1;
             printf("  warp %u run %2d:", warps[j], r);
             for (int k = 0; k < 4; k++) printf(" %5u", p[k + 1] - p[k]);
-            printf(" %5u %5u %5u  all %5u\n", turn ? p[5] - p[4] : 0, turn ? p[6] - p[5] : p[6] - p[4], next - p[6], next - p[0]);
+            printf(" %5u %5u %5u  all %5u\n", turn ? p[5] - p[4] : 0, p[6] - p[turn ? 5 : 4], next - p[6], next - p[0]);
         }
     fflush(stdout);
 }
@@ -476,9 +484,12 @@ static void run_type(std::vector<variant> &all, int type, const std::vector<shap
                     const double us = time_us(v, s, n, most);
                     uint32_t bad = 0;
                     if (most == v.blocks && (n == 1 || n >= 8) && (s.n_out != 128256 || v.listed)) bad = check(v, s, n, most);
-                    if (!best || us < best) best = us, snprintf(what, sizeof what, "%d:%d:%d:%d/%d", v.c, v.run, v.team, v.stages, most);
-                    printf("%s,%s,%u,%d:%d:%d:%d%s,%d,%.2f,%.3f,%.3f,%u,%d,%d%s\n", type_names[v.type], s.name, n, v.c, v.run, v.team,
-                           v.stages, v.listed ? "*" : "", most, us, bytes / us * 1e-6 / copy_rate,
+                    if (!best || us < best) {
+                        best = us;
+                        snprintf(what, sizeof what, "%d:%d:%d:%d/%d", v.c, v.run, v.team, v.stages, most);
+                    }
+                    printf("%s,%s,%u,%d:%d:%d:%d%s,%d,%.2f,%.3f,%.3f,%u,%d,%d%s\n", type_names[v.type], s.name, n, v.c, v.run,
+                           v.team, v.stages, v.listed ? "*" : "", most, us, bytes / us * 1e-6 / copy_rate,
                            bytes / std::max(us - gap_us, 0.1) * 1e-6 / copy_rate, bad, v.blocks, v.registers,
                            bad ? ",BITS DIFFER" : "");
                 }
@@ -506,9 +517,11 @@ static void add_listed(std::vector<variant> &all)
     OTHER(NAME, 1, 8, 8, 2) OTHER(NAME, 1, 8, 8, 3) OTHER(NAME, 1, 8, 4, 2) OTHER(NAME, 1, 8, 4, 3) OTHER(NAME, 1, 8, 2, 3) \
     OTHER(NAME, 1, 8, 1, 3) OTHER(NAME, 1, 4, 8, 3) OTHER(NAME, 1, 4, 8, 5) OTHER(NAME, 1, 4, 4, 4) OTHER(NAME, 1, 4, 2, 4) \
     OTHER(NAME, 1, 4, 1, 4) OTHER(NAME, 2, 4, 8, 3) OTHER(NAME, 2, 4, 4, 3) OTHER(NAME, 2, 4, 2, 3) OTHER(NAME, 2, 4, 1, 3) \
-    OTHER(NAME, 2, 8, 8, 2) OTHER(NAME, 2, 8, 4, 2) OTHER(NAME, 2, 8, 4, 3) OTHER(NAME, 2, 8, 2, 2) OTHER(NAME, 2, 8, 1, 2) OTHER(NAME, 2, 8, 1, 3) \
+    OTHER(NAME, 2, 8, 8, 2) OTHER(NAME, 2, 8, 4, 2) OTHER(NAME, 2, 8, 4, 3) OTHER(NAME, 2, 8, 2, 2) OTHER(NAME, 2, 8, 1, 2) \
+    OTHER(NAME, 2, 8, 1, 3) \
     OTHER(NAME, 4, 2, 8, 3) OTHER(NAME, 4, 2, 4, 3) OTHER(NAME, 4, 2, 2, 3) OTHER(NAME, 4, 4, 1, 3) OTHER(NAME, 4, 4, 8, 2) \
-    OTHER(NAME, 4, 4, 4, 3) OTHER(NAME, 4, 4, 2, 3) OTHER(NAME, 4, 8, 1, 2) OTHER(NAME, 4, 8, 1, 3) OTHER(NAME, 8, 2, 8, 2) OTHER(NAME, 8, 2, 4, 3) \
+    OTHER(NAME, 4, 4, 4, 3) OTHER(NAME, 4, 4, 2, 3) OTHER(NAME, 4, 8, 1, 2) OTHER(NAME, 4, 8, 1, 3) OTHER(NAME, 8, 2, 8, 2) \
+    OTHER(NAME, 8, 2, 4, 3) \
     OTHER(NAME, 8, 2, 2, 3) OTHER(NAME, 8, 4, 1, 2) OTHER(NAME, 8, 4, 1, 3) OTHER(NAME, 8, 8, 1, 2)
 #define SWEEP_256(NAME) \
     OTHER(NAME, 1, 8, 8, 2) OTHER(NAME, 1, 8, 8, 3) OTHER(NAME, 1, 8, 4, 2) OTHER(NAME, 1, 8, 4, 3) OTHER(NAME, 1, 8, 2, 3) \
@@ -547,12 +560,12 @@ int main(int argc, char **argv)
     add_listed(all);
     if (!quick) add_others(all);
     for (variant &v : all) {
-        if (v.shared > 227 * 1024) printf("# %s %d:%d:%d:%d needs %u bytes of shared memory\n", type_names[v.type], v.c, v.run, v.team, v.stages, v.shared);
-        else prepare(&v);
+        if (v.shared <= 227 * 1024) prepare(&v);
     }
     const std::vector<shape> full = {{"4096x4096", 4096, 4096}, {"6144x4096", 6144, 4096}, {"1024x4096", 1024, 4096},
                                      {"28672x4096", 28672, 4096}, {"4096x14336", 4096, 14336}, {"128256x4096", 128256, 4096}};
-    const std::vector<shape> small = {{"576x576", 576, 576}, {"192x576", 192, 576}, {"3072x576", 3072, 576}, {"576x1536", 576, 1536}, {"49152x576", 49152, 576}};
+    const std::vector<shape> small = {{"576x576", 576, 576}, {"192x576", 192, 576}, {"3072x576", 3072, 576},
+                                      {"576x1536", 576, 1536}, {"49152x576", 49152, 576}};
 #ifdef TRACE
     set_scales(AE_MMA_Q4_0);
     for (const variant &v : all)
@@ -560,7 +573,8 @@ int main(int argc, char **argv)
             for (int i = 0; i < 5; i += 1 + 2 * (i == 0) ) trace(v, full[i], 8 * v.c);
     return 0;
 #endif
-    printf("type,shape,n,c:run:team:stages,blocks per SM (0: no loop),us,share_of_copy,share_without_gap,bits that differ,most blocks per SM,registers\n");
+    printf("type,shape,n,c:run:team:stages,blocks per SM (0: no loop),us,share_of_copy,share_without_gap,bits that differ,"
+           "most blocks per SM,registers\n");
     for (int type = 0; type < AE_MMA_N_TYPES; type++) {
         if (!types.empty() && types.find(std::string(",") + type_names[type] + ",") == std::string::npos) continue;
         run_type(all, type, full, !quick);
@@ -568,6 +582,7 @@ int main(int argc, char **argv)
     }
     set_scales(AE_MMA_Q4_0);
     for (const variant &v : all)
-        for (int i = 0; v.type == AE_MMA_Q4_0 && v.c <= 2 && v.blocks && i < 5; i += v.listed ? 1 : 3) time_early(v, full[i], v.c * 8);
+        for (int i = 0; v.type == AE_MMA_Q4_0 && v.c <= 2 && v.blocks && i < 5; i += v.listed ? 1 : 3)
+            time_early(v, full[i], v.c * 8);
     return 0;
 }

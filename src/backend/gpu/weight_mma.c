@@ -136,7 +136,8 @@ static void index_of(const form *f, uint8_t index[256])
     for (int i = 15; i >= 0; i--) index[(uint8_t)values[i]] = (uint8_t)i;
 }
 
-static void pack_row(const form *f, const uint8_t index[256], const uint8_t *plain, uint32_t n_in, uint32_t row, uint8_t *granule)
+static void pack_row(const form *f, const uint8_t index[256], const uint8_t *plain, uint32_t n_in, uint32_t row,
+                     uint8_t *granule)
 {
     const uint32_t n_units = n_in / (f->wide ? 256 : 32);
     ae_unit unit;
@@ -199,11 +200,13 @@ typedef struct variant {
 
 typedef enum choice { ONE_8, ONE_4, ONE_1, TWO_2, TWO_1, FOUR_1 } choice; /* 8, 16 or 32 rows, warps of a team */
 
+#define CHOICE(c, team) \
+    ((c) == 1 ? ((team) == 8 ? ONE_8 : (team) == 4 ? ONE_4 : ONE_1) : (c) == 2 ? ((team) == 2 ? TWO_2 : TWO_1) : FOUR_1)
+
 /* [type][choice] */
 static const variant variants[AE_MMA_N_TYPES][AE_MMA_N_VARIANTS] = {
 #define VARIANT(name, NAME, c, team, run, stages, most) \
-    [AE_MMA_##NAME][c == 1 ? (team == 8 ? ONE_8 : team == 4 ? ONE_4 : ONE_1) : c == 2 ? (team == 2 ? TWO_2 : TWO_1) : FOUR_1] = \
-        {AE_GPU_mma_##name##_##c##_##team, c, team, run, stages, most},
+    [AE_MMA_##NAME][CHOICE(c, team)] = {AE_GPU_mma_##name##_##c##_##team, c, team, run, stages, most},
     AE_MMA_ALL_32(VARIANT)
     AE_MMA_ALL_256(VARIANT)
 #undef VARIANT
@@ -211,8 +214,8 @@ static const variant variants[AE_MMA_N_TYPES][AE_MMA_N_VARIANTS] = {
 
 static uint32_t shared_bytes(const form *f, const variant *v)
 {
-    const uint32_t n = v->run / (f->wide ? 8 : 2);
-    return AE_MMA_SHARED((uint32_t)record_bytes(f) * n, (f->wide ? AE_MMA_RECORD_256 : AE_MMA_RECORD) * n, v->c, v->team, v->stages);
+    const uint32_t n = v->run / (f->wide ? 8 : 2), row_record = f->wide ? AE_MMA_RECORD_256 : AE_MMA_RECORD;
+    return AE_MMA_SHARED((uint32_t)record_bytes(f) * n, row_record * n, v->c, v->team, v->stages);
 }
 
 /* The variant for n_granules and n_rows, of those that fit in shared memory; NULL: none does. */
@@ -223,7 +226,8 @@ static const variant *choose(const form *f, const ae_gpu_facts *facts, uint32_t 
     const uint64_t load = (uint64_t)n_granules * ((n_rows + 7) / 8), n = facts->n_multiprocessors; /* granules for 8 rows */
     choice best;
     if (n_rows <= 8) best = 2 * load < 5 * n ? ONE_8 : load < 6 * n || facts->early ? ONE_4 : ONE_1;
-    else best = load < 2 * n ? ONE_8 : load < 5 * n ? ONE_4 : load < 10 * n ? TWO_2 : n_rows <= 16 || load < 40 * n ? TWO_1 : FOUR_1;
+    else if (load < 10 * n) best = load < 2 * n ? ONE_8 : load < 5 * n ? ONE_4 : TWO_2;
+    else best = n_rows <= 16 || load < 40 * n ? TWO_1 : FOUR_1;
     if (shared_bytes(f, &of_type[best]) <= facts->max_shared_bytes) return &of_type[best];
     for (uint32_t i = 0; i < AE_MMA_N_VARIANTS; i++)
         if (shared_bytes(f, &of_type[next[i]]) <= facts->max_shared_bytes) return &of_type[next[i]];
@@ -241,8 +245,9 @@ static uint32_t n_resident(const ae_gpu_facts *facts, uint32_t shared, const var
 bool ae_gpu_mma_takes(const ae_weight_source *source, const ae_gpu_facts *facts)
 {
     const form *f = form_of(source->type);
-    const bool fits = f && (!(source->use & AE_WEIGHT_EXPERT) || shared_bytes(f, &variants[f - forms][ONE_4]) <= facts->max_shared_bytes);
-    return fits && facts->int8_mma && source->n_in && source->n_in % (f->wide ? 256 : 32) == 0 && choose(f, facts, 1, 1);
+    if (!f || (source->use & AE_WEIGHT_EXPERT && shared_bytes(f, &variants[f - forms][ONE_4]) > facts->max_shared_bytes))
+        return false;
+    return facts->int8_mma && source->n_in && source->n_in % (f->wide ? 256 : 32) == 0 && choose(f, facts, 1, 1);
 }
 
 /* Jobs of one type and one number of rows. */

@@ -69,7 +69,7 @@ typedef struct ae_mma_args {
     uint32_t n_jobs, n_rows;
     uint32_t n_records;   /* of a row of a weight */
     uint32_t group_bytes; /* activations: from 8 rows to the next 8 */
-    uint32_t each, more;  /* groups of granules, one for each team, that a block in y works on; the first `more` have one more */
+    uint32_t each, more;  /* how often a block in y takes a granule for each team; the first `more` blocks do once more */
     uint32_t early;       /* it may begin before the kernel before it has ended */
 } ae_mma_args;
 

@@ -184,7 +184,8 @@ AE_DEV int32_t ae_mma_byte(const uint32_t *words, int i)
 }
 
 /* The sums of the minimums of a unit: two digits of the activations' sums times submin. */
-template <int C> AE_DEV void ae_mma_minimums(const uint8_t *submin, const uint8_t *x, int x_step, uint32_t lane, int32_t m[C][4])
+template <int C>
+AE_DEV void ae_mma_minimums(const uint8_t *submin, const uint8_t *x, int x_step, uint32_t lane, int32_t m[C][4])
 {
     const uint2 s = AE_LOAD_SHARED(uint2, submin + lane / 4 * 16 + lane % 2 * 8);
     const bool is_low = lane % 4 < 2;
@@ -389,7 +390,8 @@ AE_DEV void ae_mma_enter(const ae_mma_args *a, const ae_mma_work<type, C, run, S
     granule += ae_thread() / 32 / S - (j ? a->job[j - 1].end : 0);
     p->job = j, p->granule = granule;
     const uint32_t last = (a->job[j].n_out - 1) / AE_MMA_GRANULE;
-    p->w = a->job[j].weight + (size_t)ae_min(granule, last) * a->n_records * work::form::record + p->r * work::w_bytes + k->lane * 16;
+    p->w = a->job[j].weight + (size_t)ae_min(granule, last) * a->n_records * work::form::record + p->r * work::w_bytes;
+    p->w += k->lane * 16;
     p->x = a->job[j].rows + k->x_from + p->r * work::x_bytes;
 }
 
@@ -408,7 +410,8 @@ AE_DEV void ae_mma_advance(const ae_mma_args *a, const ae_mma_work<type, C, run,
 /* Begins to copy the first of n runs. A kernel that has begun before the one that makes its activations has ended copies its
  * weights while it waits for that. */
 template <int type, int C, int run, int S, int D>
-AE_DEV void ae_mma_begin(const ae_mma_args *a, const ae_mma_work<type, C, run, S, D> *k, ae_mma_place *p, uint32_t at, uint32_t n)
+AE_DEV void ae_mma_begin(const ae_mma_args *a, const ae_mma_work<type, C, run, S, D> *k, ae_mma_place *p, uint32_t at,
+                         uint32_t n)
 {
     if (a->early) {
         ae_mma_place q = *p;
@@ -489,7 +492,8 @@ AE_DEV void ae_mma_setup(const ae_mma_args *a, uint8_t *shared, ae_mma_work<type
 
 /* The integers of record n of the run in stage i, to the sums' record `to`. */
 template <int type, int C, int run, int S, int D, int kept>
-AE_DEV void ae_mma_integers(const ae_mma_work<type, C, run, S, D> *k, uint32_t i, int n, int to, ae_mma_sums<type, C, kept> *sums)
+AE_DEV void ae_mma_integers(const ae_mma_work<type, C, run, S, D> *k, uint32_t i, int n, int to,
+                            ae_mma_sums<type, C, kept> *sums)
 {
     typedef ae_mma_work<type, C, run, S, D> work;
     const uint8_t *w = k->w_at + i * work::w_bytes + n * work::form::record;
