@@ -135,6 +135,20 @@ def test_answers_are_what_whole_passes_choose():
             assert int(one.logits(x[0, -1]).argmax()) == 3
 
 
+def test_any_strides_of_attention(monkeypatch):
+    """CUDA's attention gives its result with other strides than the CPU's."""
+    plain = llama.F.scaled_dot_product_attention
+
+    def turned(*args, **more):
+        return plain(*args, **more).transpose(1, 2).contiguous().transpose(1, 2)
+
+    monkeypatch.setattr(llama.F, "scaled_dot_product_attention", turned)
+    q, k = torch.randn(2, 6, 1, 8), torch.randn(2, 3, 5, 8)
+    got = llama.attend_few(q, k, k, torch.zeros(2, 5))
+    monkeypatch.undo()
+    assert torch.equal(got, llama.attend_few(q, k, k, torch.zeros(2, 5)))
+
+
 def test_the_attention_kernel():
     """By Triton's interpreter, in a process of its own."""
     pytest.importorskip("triton")

@@ -167,7 +167,7 @@ class Store:
         x = self.rows.index_select(0, flat)
         if self.eight_bits:
             x = x.unflatten(1, (-1, self.GROUP)) * self.scales.index_select(0, flat).float().unsqueeze(-1)
-        return x.float().view(*index.shape, self.n_taps, self.n_embd)
+        return x.float().reshape(*index.shape, self.n_taps, self.n_embd)
 
 
 def likeliest(logits, k, group=64):
@@ -231,8 +231,8 @@ def unroll_dense(head, batch, depths):
     turn = lambda first, count: [x[first:first + count].expand(n, -1, -1).flatten(0, 1) for x in (cos, sin)]
     c, x = head.mix(batch.tokens[:, :rows].flatten(), head.fuse(batch.features.flatten(0, 1)))
     keys, values = head.keys(c, turn(0, rows))
-    keys, values = (y.view(n, rows, n_kv, d).transpose(1, 2).contiguous() for y in (keys, values))
-    c, x = (y.view(n, rows, -1)[:, batch.first:].flatten(0, 1) for y in (c, x))
+    keys, values = (y.reshape(n, rows, n_kv, d).transpose(1, 2).contiguous() for y in (keys, values))
+    c, x = (y.reshape(n, rows, -1)[:, batch.first:].flatten(0, 1) for y in (c, x))
     future = torch.arange(rows, device=device) > torch.arange(slots, device=device).unsqueeze(1) + batch.first
     mask = torch.zeros(slots, rows, device=device).masked_fill_(future, float("-inf"))
     own_k, own_v = [], []
@@ -243,15 +243,15 @@ def unroll_dense(head, batch, depths):
             k, v = head.keys(c, here)
             own_k.append(k)
             own_v.append(v)
-        q = head.queries(c, here).view(-1, n_kv, per_kv, d) * d ** -0.5
-        wide = q.view(n, slots, n_kv, per_kv, d).permute(0, 2, 3, 1, 4).reshape(n, n_kv, per_kv * slots, d)
-        scores = (wide @ keys.transpose(2, 3)).view(n, n_kv, per_kv, slots, rows) + mask
+        q = head.queries(c, here).reshape(-1, n_kv, per_kv, d) * d ** -0.5
+        wide = q.reshape(n, slots, n_kv, per_kv, d).permute(0, 2, 3, 1, 4).reshape(n, n_kv, per_kv * slots, d)
+        scores = (wide @ keys.transpose(2, 3)).reshape(n, n_kv, per_kv, slots, rows) + mask
         if own_k:
             extra = torch.stack([(q * k.unsqueeze(2)).float().sum(-1) for k in own_k], -1)
-            scores = torch.cat((scores, extra.view(n, slots, n_kv, per_kv, -1).permute(0, 2, 3, 1, 4)), -1)
+            scores = torch.cat((scores, extra.reshape(n, slots, n_kv, per_kv, -1).permute(0, 2, 3, 1, 4)), -1)
         weights = scores.softmax(-1).to(keys.dtype)
         attended = weights[..., :rows].reshape(n, n_kv, per_kv * slots, rows) @ values
-        attended = attended.view(n, n_kv, per_kv, slots, d).permute(0, 3, 1, 2, 4).reshape(-1, n_kv, per_kv, d)
+        attended = attended.reshape(n, n_kv, per_kv, slots, d).permute(0, 3, 1, 2, 4).reshape(-1, n_kv, per_kv, d)
         if own_v:
             own = weights[..., rows:].permute(0, 3, 1, 2, 4).reshape(-1, n_kv, per_kv, len(own_v))
             for j, v in enumerate(own_v):
@@ -370,13 +370,13 @@ class Run:
                 with self.autocast():
                     for depth, hidden in enumerate(unroll_dense(self.head, batch, self.o.depths)):
                         drafted = torch.cat([self.head.lm_head(h).argmax(-1) for h in hidden.split(8192)])
-                        drafted = self.head.d2t[drafted].view(batch.n, batch.slots)
+                        drafted = self.head.d2t[drafted].reshape(batch.n, batch.slots)
                         row = torch.arange(batch.slots, device=self.device) + batch.first + depth
                         true = F.pad(batch.tokens, (0, 1))[:, row + 1]  # token P + 2 of row P
                         good = row + 2 < torch.from_numpy(batch.size).to(self.device).unsqueeze(1)
                         hit = ((drafted == true) & good).flatten() & (length == depth)
                         length += hit
-                length = length.view(batch.n, batch.slots).cpu().numpy()
+                length = length.reshape(batch.n, batch.slots).cpu().numpy()
                 for row, size, n_prompt in zip(length, batch.size, batch.n_prompt):
                     chain = row[n_prompt - 1 - batch.first:size - 1 - batch.first].tolist()
                     walks.add("all", chain)

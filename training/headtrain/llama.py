@@ -80,7 +80,7 @@ class Llama:
         """q [b, heads, rows, d], k and v [b, kv heads, rows, d] of x [b, rows, n]; position [b, rows] or [rows]."""
         t = self.target
         b, rows, _ = x.shape
-        qkv = self.product(self.rms(x, layer["attn_norm"]), layer["qkv"]).view(b, rows, -1, t.head_dim)
+        qkv = self.product(self.rms(x, layer["attn_norm"]), layer["qkv"]).reshape(b, rows, -1, t.head_dim)
         cos, sin = self.cos[position].unsqueeze(-2), self.sin[position].unsqueeze(-2)
         turned, v = qkv[:, :, :t.n_heads + t.n_kv_heads], qkv[:, :, t.n_heads + t.n_kv_heads:]
         one, two = turned.chunk(2, -1)
@@ -137,8 +137,8 @@ def attend_few(q, k, v, mask):
     b, heads, _, d = q.shape
     n_kv = k.shape[1]
     per_kv = heads // n_kv
-    mask = mask.view(b, 1, 1, -1).expand(b, n_kv, per_kv, -1)
-    return F.scaled_dot_product_attention(q.view(b, n_kv, per_kv, d), k, v, attn_mask=mask).view(b, 1, heads * d)
+    mask = mask.reshape(b, 1, 1, -1).expand(b, n_kv, per_kv, -1)
+    return F.scaled_dot_product_attention(q.reshape(b, n_kv, per_kv, d), k, v, attn_mask=mask).reshape(b, 1, heads * d)
 
 
 class Writer:
