@@ -45,7 +45,8 @@ timeout 600 sh scripts/fetch-oracles.sh build/python >build/python.log 2>&1 &
 oracles=$!
 
 step "release build and all tests"
-build build all -DCMAKE_BUILD_TYPE=Release -DAERIE_TEST_EVERY="${AERIE_TEST_EVERY:-2}"
+# kernels for GPUs, where nvcc is: for two kinds of them, since each kind takes half a minute
+build build all -DCMAKE_BUILD_TYPE=Release -DAERIE_TEST_EVERY="${AERIE_TEST_EVERY:-2}" "-DAERIE_CUDA_ARCHS=75;90"
 built=$?
 if ! wait $oracles; then
     tail -n 5 build/python.log
@@ -54,12 +55,13 @@ fi
 [ $built = 0 ] && tests build
 
 step "assertions, AddressSanitizer, UndefinedBehaviorSanitizer: units, kernels, laws, golden vectors, fuzz corpora"
-build build-san all -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=address,undefined -DCMAKE_C_FLAGS=$fma &&
+build build-san all -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=address,undefined -DAERIE_CUDA=OFF \
+    -DCMAKE_C_FLAGS=$fma &&
     tests build-san -R '^(unit|kernels|laws|golden|fuzz)/' -E head_smollm2 # the real model takes too long there
 
 step "ThreadSanitizer: the pool, requests from several threads, generation by the program, and the server"
 build build-tsan "aerie mkmodel mklora unit_test_pool laws_test_task_laws app_test_run" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-    -DAERIE_SANITIZE=thread -DCMAKE_C_FLAGS=$fma &&
+    -DAERIE_SANITIZE=thread -DAERIE_CUDA=OFF -DAERIE_EMU=OFF -DCMAKE_C_FLAGS=$fma &&
     tests build-tsan -R '^(unit/pool|laws/task_laws|app/run|serve/(basic|laws|limits))$'
 
 step "the slowest tests, and those that were skipped and why"

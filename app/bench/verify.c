@@ -126,8 +126,10 @@ static void print_table(const verify *v)
                   "T/first", "T/reading", "tokens/s", "best ms");
         for (size_t i = 0; i < v->n_tests; i++) {
             const double ms = v->ms[c][i].median;
-            app_print("%6u %12.3f %10.2f %10.2f %12.1f %12.3f%s\n", (unsigned)v->n_rows[i], ms,
-                      app_rate(ms, v->ms[c][0].median), app_rate(ms, ideal), app_rate(1e3 * v->n_rows[i], ms),
+            char over_reading[32] = "-"; /* of a device whose reading was not measured */
+            if (v->reader) snprintf(over_reading, sizeof over_reading, "%.2f", app_rate(ms, ideal));
+            app_print("%6u %12.3f %10.2f %10s %12.1f %12.3f%s\n", (unsigned)v->n_rows[i], ms,
+                      app_rate(ms, v->ms[c][0].median), over_reading, app_rate(1e3 * v->n_rows[i], ms),
                       v->ms[c][i].min, i == v->i_prompt ? "  prefill" : "");
         }
     }
