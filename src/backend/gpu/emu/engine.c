@@ -18,6 +18,13 @@
 #endif
 
 #define NONE UINT32_MAX
+#if defined(AE_EMU_TSAN) || defined(__SANITIZE_ADDRESS__) /* each launch has shared memory of exactly its size */
+#define KEEPS_SHARED 0
+#define SHARED_BYTES(e) (e)->n_shared
+#else
+#define KEEPS_SHARED 1
+#define SHARED_BYTES(e) AE_EMU_MAX_SHARED
+#endif
 #define TSAN_BLOCKS 4 /* of a launch, whose threads ThreadSanitizer tells apart; it takes the others for one more thread */
 
 __thread ae_emu_view *ae_emu_now __attribute__((tls_model("initial-exec")));
@@ -415,7 +422,7 @@ static bool shared_begin(ae_emu_engine *e)
     for (uint32_t i = 0; i < e->n_threads; i++) e->threads[i].tsan = e->n_light ? e->host_tsan : __tsan_create_fiber(0);
     return true;
 #else
-    if (!e->view.shared) e->view.shared = ae_alloc(1, e->n_shared); /* of exact size, for AddressSanitizer */
+    if (!e->view.shared) e->view.shared = ae_alloc(1, SHARED_BYTES(e));
     if (!e->view.shared) return false;
     memset(e->view.shared, 0xff, e->n_shared);
     return true;
@@ -439,7 +446,7 @@ static void shared_end(ae_emu_engine *e, bool last)
         e->threads[i].tsan = NULL;
     }
 #else
-    if (!last) return;
+    if (!last || KEEPS_SHARED) return;
     ae_free(e->view.shared);
     e->view.shared = NULL;
 #endif
@@ -550,21 +557,23 @@ bool ae_emu_run(ae_emu_engine *e, const ae_emu_kernel *kernel, const uint32_t gr
     return ok;
 }
 
-ae_emu_engine *ae_emu_engine_create(void)
-{
-    ae_emu_engine *e = ae_alloc(1, sizeof *e);
-    if (!e) return NULL;
-    e->all = ae_alloc(AE_EMU_MAX_THREADS + 2, sizeof *e->all);
-    if (e->all) return e;
-    ae_free(e);
-    return NULL;
-}
-
 void ae_emu_engine_free(ae_emu_engine *e)
 {
     if (!e) return;
     fibers_free(e);
     for (uint32_t i = 0; i < AE_EMU_MAX_THREADS; i++) ae_free(e->threads[i].copies);
+    ae_free(e->view.shared);
     ae_free(e->all);
     ae_free(e);
+}
+
+ae_emu_engine *ae_emu_engine_create(void)
+{
+    ae_emu_engine *e = ae_alloc(1, sizeof *e);
+    if (!e) return NULL;
+    e->all = ae_alloc(AE_EMU_MAX_THREADS + 2, sizeof *e->all);
+    if (KEEPS_SHARED) e->view.shared = ae_alloc(1, AE_EMU_MAX_SHARED);
+    if (e->all && (!KEEPS_SHARED || e->view.shared)) return e;
+    ae_emu_engine_free(e);
+    return NULL;
 }
