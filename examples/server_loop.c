@@ -30,11 +30,11 @@ static void submit(server *s, const char *line)
     aerie_request request = aerie_request_default();
     int32_t *tokens = NULL;
     aerie_task *task = NULL;
-    aerie_status status = aerie_tokenize(s->model, line, strlen(line), true, false, &tokens, &request.n_tokens, &error);
+    aerie_status status = aerie_model_tokenize(s->model, line, strlen(line), true, false, &tokens, &request.n_tokens, &error);
     request.tokens = tokens;
     request.n_predict = 64;
     request.id = s->n;
-    if (status == AERIE_OK) status = aerie_submit(s->session, &request, &task, &error);
+    if (status == AERIE_OK) status = aerie_session_submit(s->session, &request, &task, &error);
     if (status != AERIE_OK) fprintf(stderr, "refused: %s\n", error.text);
     aerie_free(tokens);
     s->tasks[s->n] = task; /* NULL if it was refused */
@@ -54,7 +54,7 @@ static void *read_prompts(void *user)
         }
         size_t i = 0;
         while (i < s->n && (!s->tasks[i] || aerie_task_ended(s->tasks[i]))) i++;
-        if (i < s->n) aerie_cancel(s->tasks[i]);
+        if (i < s->n) aerie_task_cancel(s->tasks[i]);
     }
     atomic_store(&s->all_read, true);
     return NULL;
@@ -82,10 +82,10 @@ static aerie_status serve(server *s, aerie_error *error)
 {
     const aerie_token_event *event;
     while (!s->all_read || aerie_session_n_tasks(s->session)) {
-        if (!aerie_wait(s->session, 0.1)) continue;
-        const aerie_status status = aerie_step(s->session, error);
+        if (!aerie_session_wait(s->session, 0.1)) continue;
+        const aerie_status status = aerie_session_step(s->session, error);
         if (status != AERIE_OK) return status;
-        while ((event = aerie_poll(s->session))) {
+        while ((event = aerie_session_poll(s->session))) {
             keep_text(s, event);
             if (event->token < 0) print_end(s, event);
         }

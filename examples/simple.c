@@ -39,9 +39,9 @@ static aerie_status prompt_tokens(const aerie_model *model, const char *prompt, 
     aerie_chat chat = aerie_chat_default();
     aerie_model_info info;
     aerie_model_info_get(model, &info, sizeof info);
-    if (!info.has_chat_template) return aerie_tokenize(model, prompt, strlen(prompt), true, true, tokens, n, error);
+    if (!info.has_chat_template) return aerie_model_tokenize(model, prompt, strlen(prompt), true, true, tokens, n, error);
     chat.turns = &message, chat.n_turns = 1;
-    return aerie_chat_tokens(model, &chat, tokens, n, NULL, NULL, error);
+    return aerie_model_chat_tokens(model, &chat, tokens, n, NULL, NULL, error);
 }
 
 int main(int argc, char **argv)
@@ -68,7 +68,7 @@ int main(int argc, char **argv)
     if (status != AERIE_OK) goto end;
     request.tokens = tokens;
     request.n_predict = 256;
-    status = aerie_generate(session, &request, 1, on_token, stdout, &stats, sizeof(aerie_stats), &error);
+    status = aerie_session_generate(session, &request, 1, on_token, stdout, &stats, sizeof(aerie_stats), &error);
     if (status != AERIE_OK) goto end;
     fprintf(stderr, "\n%u tokens in %.2f s, %u target passes, %u of %u drafted tokens accepted\n", stats.n_generated,
             stats.decode_seconds, stats.n_passes, stats.n_accepted, stats.n_drafted);

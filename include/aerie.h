@@ -23,9 +23,10 @@
  *   - A model is immutable once loaded and may be shared by threads and sessions.
  *
  * Threads and lifetimes of a session
- *   - One thread at a time steps it: aerie_step, aerie_poll, aerie_wait, aerie_generate, the functions of saved sequences, of
+ *   - One thread at a time steps it: aerie_session_step, aerie_session_poll, aerie_session_wait, aerie_session_generate, the
+ * functions of saved sequences, of
  *     measuring and of importance matrices, and aerie_session_free belong to that thread.
- *   - Any thread may call aerie_submit, aerie_cancel, aerie_task_ended, aerie_task_free, the session's getters
+ *   - Any thread may call aerie_session_submit, aerie_task_cancel, aerie_task_ended, aerie_task_free, the session's getters
  *     (aerie_session_n_ctx and such) and, for a task that has ended, aerie_task_stats at any time.
  *   - The model, draft model, head and thread pool outlive the session. A session ends its tasks when it is freed; then no
  *     function may be called for them but aerie_task_stats, aerie_task_ended and aerie_task_free.
@@ -33,7 +34,8 @@
  *   - A session, a pool and an embedder belong to the process that made them. After fork() a child can free them, which waits
  *     for nobody; all else that computes is refused there with ARGUMENT, or, where a function has no status, does nothing.
  *     Models are usable in a child.
- *   - A request's callbacks run inside aerie_step, on the stepping thread. They may submit and cancel; they may not step,
+ *   - A request's callbacks run inside aerie_session_step, on the stepping thread. They may submit and cancel; they may not
+ * step,
  *     poll or free the session. What an event points to is valid during the call.
  */
 #ifndef AERIE_H
@@ -238,14 +240,14 @@ AERIE_API aerie_status aerie_model_metadata_get(const aerie_model *model, const 
 
 /* Ids of text[0..n), any bytes. add_special: BOS/EOS where the model wants them; parse_special: text like <|im_start|>
  * becomes its control token. *tokens is owned by the caller (aerie_free). Errors: LIMIT (too long a text), MEMORY. */
-AERIE_API aerie_status aerie_tokenize(const aerie_model *model, const char *text, size_t n, bool add_special,
-                                      bool parse_special, int32_t **tokens, size_t *n_tokens, aerie_error *error);
+AERIE_API aerie_status aerie_model_tokenize(const aerie_model *model, const char *text, size_t n, bool add_special,
+                                            bool parse_special, int32_t **tokens, size_t *n_tokens, aerie_error *error);
 /* The bytes of the tokens, NUL-terminated, owned by the caller (aerie_free); special: control tokens are spelled out. Errors:
  * ARGUMENT (a token out of range), MEMORY. */
-AERIE_API aerie_status aerie_detokenize(const aerie_model *model, const int32_t *tokens, size_t n_tokens, bool special,
-                                        char **text, size_t *n, aerie_error *error);
+AERIE_API aerie_status aerie_model_detokenize(const aerie_model *model, const int32_t *tokens, size_t n_tokens, bool special,
+                                              char **text, size_t *n, aerie_error *error);
 /* Whether the token ends a generation; false for ids out of range. */
-AERIE_API bool aerie_token_is_eog(const aerie_model *model, int32_t token);
+AERIE_API bool aerie_model_token_is_eog(const aerie_model *model, int32_t token);
 
 /* As numbered in GGUF files. */
 typedef enum aerie_token_type {
@@ -266,7 +268,7 @@ typedef struct aerie_token_info {
 } aerie_token_info;
 
 /* Fills *info. size: sizeof *info. false: there is no such token. */
-AERIE_API bool aerie_token_info_get(const aerie_model *model, int32_t token, aerie_token_info *info, size_t size);
+AERIE_API bool aerie_model_token_info_get(const aerie_model *model, int32_t token, aerie_token_info *info, size_t size);
 
 typedef enum aerie_special {
     AERIE_SPECIAL_BOS,
@@ -285,8 +287,8 @@ typedef enum aerie_special {
 } aerie_special;
 
 /* The id, by the file's key or, for FIM tokens and SEP, by the usual spellings; -1: the model has none. */
-AERIE_API int32_t aerie_token_special(const aerie_model *model, aerie_special which);
-/* Whether what aerie_tokenize with add_special returns begins with BOS. */
+AERIE_API int32_t aerie_model_token_special(const aerie_model *model, aerie_special which);
+/* Whether what aerie_model_tokenize with add_special returns begins with BOS. */
 AERIE_API bool aerie_model_adds_bos(const aerie_model *model);
 /* Whether it ends with EOS. */
 AERIE_API bool aerie_model_adds_eos(const aerie_model *model);
@@ -314,7 +316,7 @@ typedef struct aerie_chat {
     aerie_text variables;     /* JSON: an object; what else the template shall see, such as enable_thinking */
     const char *bos, *eos;    /* what it sees as bos_token and eos_token; NULL: the model's, "" without a model */
     bool no_generation_prompt;
-    bool special_in_messages; /* aerie_chat_tokens: control tokens spelled in messages and tools are control tokens too */
+    bool special_in_messages; /* aerie_model_chat_tokens: control tokens spelled in messages and tools are control tokens too */
 } aerie_chat;
 
 /* All zeros but for the size. */
@@ -324,24 +326,25 @@ AERIE_INITIALISER(chat)
  * is given. *text is the caller's (aerie_free). Errors: FORMAT and LIMIT (the template or one of the JSON texts, by name,
  * line and column; what the template itself raises follows its name), UNSUPPORTED (the model has no template), ARGUMENT (no
  * template and no model, or no messages), MEMORY. */
-AERIE_API aerie_status aerie_chat_render(const aerie_model *model, const aerie_chat *chat, char **text, size_t *n,
-                                         aerie_error *error);
+AERIE_API aerie_status aerie_model_chat_render(const aerie_model *model, const aerie_chat *chat, char **text, size_t *n,
+                                               aerie_error *error);
 /* Templates that many models share, by llama.cpp's names: "chatml", "llama3", "gemma" ... Jinja text in static storage; NULL
  * for an unknown name. A model without a template of its own is best tried with "chatml". */
 AERIE_API const char *aerie_chat_template_builtin(const char *name);
 /* Name i of them; NULL after the last. */
 AERIE_API const char *aerie_chat_template_name(size_t i);
-/* The tokens of a conversation: what aerie_chat_render writes, tokenized so that control tokens come from the template
+/* The tokens of a conversation: what aerie_model_chat_render writes, tokenized so that control tokens come from the template
  * alone. A message or tool that spells one ("<|im_end|>") is text, also in part, unless chat->special_in_messages. Texts
- * without such spellings have the tokens that aerie_chat_tokenize gives. text and n, which may be NULL, receive what was
- * written. *tokens and *text are the caller's (aerie_free). Errors: those of aerie_chat_render. */
-AERIE_API aerie_status aerie_chat_tokens(const aerie_model *model, const aerie_chat *chat, int32_t **tokens, size_t *n_tokens,
-                                         char **text, size_t *n, aerie_error *error);
-/* Tokens of a prompt in which every control token that is spelled is meant: as aerie_tokenize with add_special and
+ * without such spellings have the tokens that aerie_model_chat_tokenize gives. text and n, which may be NULL, receive what was
+ * written. *tokens and *text are the caller's (aerie_free). Errors: those of aerie_model_chat_render. */
+AERIE_API aerie_status aerie_model_chat_tokens(const aerie_model *model, const aerie_chat *chat, int32_t **tokens,
+                                               size_t *n_tokens,
+                                               char **text, size_t *n, aerie_error *error);
+/* Tokens of a prompt in which every control token that is spelled is meant: as aerie_model_tokenize with add_special and
  * parse_special, but a BOS that a template wrote is not doubled. *tokens is the caller's (aerie_free). Errors: LIMIT,
  * MEMORY. */
-AERIE_API aerie_status aerie_chat_tokenize(const aerie_model *model, const char *text, size_t n, int32_t **tokens,
-                                           size_t *n_tokens, aerie_error *error);
+AERIE_API aerie_status aerie_model_chat_tokenize(const aerie_model *model, const char *text, size_t n, int32_t **tokens,
+                                                 size_t *n_tokens, aerie_error *error);
 
 /* ---- Sampling ---------------------------------------------------------------------------------- */
 
@@ -582,7 +585,7 @@ typedef struct aerie_session_params {
     uint32_t n_batch;   /* prompt tokens per pass */
     uint32_t n_threads; /* 0 = a thread per core that this process may use */
     aerie_kv_type kv_type; /* of the session, its draft model included */
-    uint32_t n_taps;       /* hidden rows for aerie_eval_features; 0: none */
+    uint32_t n_taps;       /* hidden rows for aerie_session_eval_features; 0: none */
     uint32_t taps[AERIE_MAX_TAPS]; /* the residual stream before this layer, 0 to n_layers (after the last, before the final
                                     * norm), or AERIE_TAP_NORMED */
     aerie_spec spec;
@@ -598,7 +601,7 @@ typedef struct aerie_session_params {
     size_t n_adapters;
     uint32_t max_pause; /* milliseconds that a pass should last at most while answers are generated: prompts that come in take
                          * fewer rows of it, but together at least 16. Outputs do not depend on it. 0 = no bound */
-    uint32_t n_waiting; /* requests that may wait while n_seqs others run; aerie_submit refuses more with BUSY. 0 = 4096 */
+    uint32_t n_waiting; /* requests that may wait while n_seqs others run; aerie_session_submit refuses more with BUSY. 0 = 4096 */
 } aerie_session_params;
 
 AERIE_INITIALISER(session_params)
@@ -647,11 +650,11 @@ AERIE_API bool aerie_session_overlap(const aerie_session *session, aerie_overlap
 #define AERIE_MAX_STOPS 64
 #define AERIE_MAX_STOP_BYTES 4096 /* of one stop string */
 
-/* A position that a sequence keeps: logits [n_vocab]; features [n_taps][n_embd] f32 as of aerie_eval_features, NULL in a
- * session without taps. Both are valid during the call. */
+/* A position that a sequence keeps: logits [n_vocab]; features [n_taps][n_embd] f32 as of aerie_session_eval_features, NULL in
+ * a session without taps. Both are valid during the call. */
 typedef void aerie_row_callback(void *user, size_t i_request, size_t position, const float *logits, const float *features);
 
-typedef struct aerie_task aerie_task;                 /* a request on its way; see aerie_submit */
+typedef struct aerie_task aerie_task;                 /* a request on its way; see aerie_session_submit */
 typedef struct aerie_token_event aerie_token_event;
 /* Called for every emitted token, in order per request; false ends that request. A request that has ended is told once
  * more with token -1, and with the bytes held back (an incomplete character, what began a stop string), mostly none; its
@@ -676,10 +679,10 @@ typedef struct aerie_request {
     aerie_row_callback *row; /* called with `user` for every position of prompt and answer that is run, in
                               * order and after the callback of the token drawn from it. The last token of an answer that does
                               * not end by itself (EOG) may never be run. NULL: not called */
-    size_t id;                    /* told with its events and rows; aerie_generate numbers requests itself */
-    aerie_token_callback *token;  /* called by aerie_step for its events; NULL: they wait for aerie_poll. aerie_generate sets
+    size_t id;                    /* told with its events and rows; aerie_session_generate numbers requests itself */
+    aerie_token_callback *token;  /* called by aerie_session_step for its events; NULL: they wait for aerie_session_poll. aerie_session_generate sets
                                    * it */
-    void *user;                   /* for token, progress and row; aerie_generate sets it */
+    void *user;                   /* for token, progress and row; aerie_session_generate sets it */
     bool special;                 /* control tokens are part of the answer's text, spelled out, but for those that end a
                                    * generation; stop strings see them, too */
     const aerie_adapter_use *adapters; /* [n_adapters] at most AERIE_MAX_ADAPTERS, each once, in any order; none: the model as
@@ -711,7 +714,7 @@ typedef struct aerie_logprob {
 } aerie_logprob;
 
 struct aerie_token_event {
-    size_t i_request; /* the request's id; in aerie_generate its index */
+    size_t i_request; /* the request's id; in aerie_session_generate its index */
     aerie_task *task; /* NULL for a request that was refused before it became one */
     int32_t token;
     const char *text;  /* [n_text] bytes that are certain with this token: whole UTF-8 characters; may be empty. What may
@@ -753,21 +756,21 @@ typedef struct aerie_stats {
  * free. Errors: ARGUMENT (no tokens, a token out of range, sampling parameters, stop strings, log-probabilities), LIMIT (a
  * prompt longer than the context: both numbers; a grammar that begins in too many ways), MEMORY, BUSY (n_waiting wait
  * already). Any thread. */
-AERIE_API aerie_status aerie_submit(aerie_session *session, const aerie_request *request, aerie_task **task,
-                                    aerie_error *error);
+AERIE_API aerie_status aerie_session_submit(aerie_session *session, const aerie_request *request, aerie_task **task,
+                                            aerie_error *error);
 /* One pass over the rows of all sequences: chunks of prompts, tokens, drafts. Requests wait in the order of their submission
  * while n_seqs others run. Does nothing when there is nothing to do. The stepping thread. Errors: MEMORY, INTERNAL; the
  * tasks that ran have ended with that error then, and the session goes on with the next. */
-AERIE_API aerie_status aerie_step(aerie_session *session, aerie_error *error);
-/* The next event of a request without a token callback; NULL: there is none now. Valid until the next call of aerie_poll or
- * aerie_step. The stepping thread. */
-AERIE_API const aerie_token_event *aerie_poll(aerie_session *session);
+AERIE_API aerie_status aerie_session_step(aerie_session *session, aerie_error *error);
+/* The next event of a request without a token callback; NULL: there is none now. Valid until the next call of
+ * aerie_session_poll or aerie_session_step. The stepping thread. */
+AERIE_API const aerie_token_event *aerie_session_poll(aerie_session *session);
 /* Waits until there is something to step, at most so many seconds; true: there is. The stepping thread. */
-AERIE_API bool aerie_wait(aerie_session *session, double seconds);
+AERIE_API bool aerie_session_wait(aerie_session *session, double seconds);
 /* Tasks submitted that have not ended. */
 AERIE_API size_t aerie_session_n_tasks(const aerie_session *session);
 /* The task ends at the next step with AERIE_STOP_CALLER, if it has not ended by then. Any thread. */
-AERIE_API void aerie_cancel(aerie_task *task);
+AERIE_API void aerie_task_cancel(aerie_task *task);
 /* Whether its last event was told or waits to be polled. Any thread. */
 AERIE_API bool aerie_task_ended(const aerie_task *task);
 /* Final once the task has ended, and not to be read before; lent by the task. */
@@ -782,9 +785,9 @@ AERIE_API void aerie_task_free(aerie_task *task);
  * are several. Refusals: ARGUMENT (no tokens, a token out of range, sampling parameters, stop strings, log-probabilities),
  * LIMIT (a prompt longer than the context: both numbers; a grammar that begins in too many ways), MEMORY. A failure of a
  * pass ends all requests: MEMORY, INTERNAL. */
-AERIE_API aerie_status aerie_generate(aerie_session *session, const aerie_request *requests, size_t n_requests,
-                                      aerie_token_callback *callback, void *user, aerie_stats *stats, size_t stats_size,
-                                      aerie_error *error);
+AERIE_API aerie_status aerie_session_generate(aerie_session *session, const aerie_request *requests, size_t n_requests,
+                                              aerie_token_callback *callback, void *user, aerie_stats *stats, size_t stats_size,
+                                              aerie_error *error);
 
 #ifdef __cplusplus
 }

@@ -168,11 +168,11 @@ AERIE_API uint32_t aerie_embedder_n_ctx(const aerie_embedder *embedder);
 /* The pooling in use, never AUTO. */
 AERIE_API aerie_pooling aerie_embedder_pooling(const aerie_embedder *embedder);
 
-/* A text as tokens; aerie_tokenize with add_special makes them. */
+/* A text as tokens; aerie_model_tokenize with add_special makes them. */
 typedef struct aerie_embed_text {
     const int32_t *tokens; /* [n_tokens], lent for the call */
     size_t n_tokens;
-    size_t n_first;        /* tokens from here on are those of a second text (aerie_rerank_tokens); 0, n_tokens: there is
+    size_t n_first;        /* tokens from here on are those of a second text (aerie_model_rerank_tokens); 0, n_tokens: there is
                             * none */
     uint64_t reserved[2];
 } aerie_embed_text;
@@ -180,14 +180,15 @@ typedef struct aerie_embed_text {
 /* Fills vectors [n][aerie_embedder_n_out], which is the caller's. Errors: ARGUMENT (a text without tokens, an unknown token),
  * LIMIT (a text longer than n_ctx: which, and how long); nothing is computed then. INTERNAL: an operation of the backend
  * failed. */
-AERIE_API aerie_status aerie_embed(aerie_embedder *embedder, const aerie_embed_text *texts, size_t n, float *vectors,
-                                   aerie_error *error);
+AERIE_API aerie_status aerie_embedder_embed(aerie_embedder *embedder, const aerie_embed_text *texts, size_t n, float *vectors,
+                                            aerie_error *error);
 /* The tokens of a query and a document that a reranking model judges together: BOS query EOS document EOS, where the vocabulary
  * has these. *n_first: where the document begins. Text like [SEP] is text. *tokens is the caller's (aerie_free). Errors: LIMIT,
  * MEMORY. */
-AERIE_API aerie_status aerie_rerank_tokens(const aerie_model *model, const char *query, size_t n_query, const char *document,
-                                           size_t n_document, int32_t **tokens, size_t *n_tokens, size_t *n_first,
-                                           aerie_error *error);
+AERIE_API aerie_status aerie_model_rerank_tokens(const aerie_model *model, const char *query, size_t n_query,
+                                                 const char *document,
+                                                 size_t n_document, int32_t **tokens, size_t *n_tokens, size_t *n_first,
+                                                 aerie_error *error);
 
 /* ---- Saved sequences -------------------------------------------------------------------------------------
  *
@@ -204,19 +205,21 @@ AERIE_API aerie_status aerie_rerank_tokens(const aerie_model *model, const char 
  * These functions belong to the stepping thread, outside of callbacks; aerie_saved_tokens may be called anywhere. */
 
 /* A task that has not ended, between steps: waiting, in its prompt or in its answer. *data is the caller's (aerie_free).
- * Events that wait for aerie_poll are not part of it. Errors: ARGUMENT (the task has ended; called by a callback), MEMORY. */
+ * Events that wait for aerie_session_poll are not part of it. Errors: ARGUMENT (the task has ended; called by a callback),
+ * MEMORY. */
 AERIE_API aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_error *error);
 /* Saves what the KV cache holds of tokens[0..n_tokens), from the first on, of sequences that run or have ended and that have
  * this scope and these adapters, as in aerie_request. *data is the caller's (aerie_free). Errors: ARGUMENT (it holds none of
  * them), MEMORY. */
-AERIE_API aerie_status aerie_prefix_save(aerie_session *session, uint64_t scope, const aerie_adapter_use *adapters,
-                                         size_t n_adapters, const int32_t *tokens, size_t n_tokens, void **data, size_t *n,
-                                         aerie_error *error);
+AERIE_API aerie_status aerie_session_prefix_save(aerie_session *session, uint64_t scope, const aerie_adapter_use *adapters,
+                                                 size_t n_adapters, const int32_t *tokens, size_t n_tokens, void **data, size_t *n,
+                                                 aerie_error *error);
 /* Puts a saved sequence's part of the KV cache there, for later requests of this scope that begin with its tokens. *n_loaded,
  * which may be NULL: how many tokens it holds now; fewer than were saved if running sequences need the room. Errors: FORMAT,
  * UNSUPPORTED, MEMORY, ARGUMENT. */
-AERIE_API aerie_status aerie_prefix_load(aerie_session *session, uint64_t scope, const void *data, size_t n, size_t *n_loaded,
-                                         aerie_error *error);
+AERIE_API aerie_status aerie_session_prefix_load(aerie_session *session, uint64_t scope, const void *data, size_t n,
+                                                 size_t *n_loaded,
+                                                 aerie_error *error);
 /* The tokens of a saved sequence, of which n_prompt (may be NULL) are the prompt and the rest the answer so far. *tokens is the
  * caller's (aerie_free). Errors: FORMAT, UNSUPPORTED, MEMORY. */
 AERIE_API aerie_status aerie_saved_tokens(const void *data, size_t n, int32_t **tokens, size_t *n_tokens, size_t *n_prompt,

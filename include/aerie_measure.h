@@ -19,35 +19,35 @@ extern "C" {
 
 /* Adapters, as in aerie_request, of what the following functions are given from now on; 0: none, as at first. Requests have
  * their own. Errors: ARGUMENT (not the session's adapters, too many, one twice, a scale that is not finite). */
-AERIE_API aerie_status aerie_eval_adapters(aerie_session *session, const aerie_adapter_use *adapters, size_t n_adapters,
-                                           aerie_error *error);
+AERIE_API aerie_status aerie_session_eval_adapters(aerie_session *session, const aerie_adapter_use *adapters, size_t n_adapters,
+                                                   aerie_error *error);
 
 /* Told of each position, from 0 on: logits [n_vocab], valid during the call. false: enough. */
 typedef bool aerie_logits_callback(void *user, size_t position, const float *logits);
 /* Logits of every token of a text. Errors: LIMIT (longer than the context), ARGUMENT (a token out of range), INTERNAL (an
  * operation of the backend failed). */
-AERIE_API aerie_status aerie_eval(aerie_session *session, const int32_t *tokens, size_t n_tokens,
-                                  aerie_logits_callback *callback, void *user, aerie_error *error);
+AERIE_API aerie_status aerie_session_eval(aerie_session *session, const int32_t *tokens, size_t n_tokens,
+                                          aerie_logits_callback *callback, void *user, aerie_error *error);
 
-/* As aerie_eval, but of positions from `first` on only: those before them cost no logits. The callback is called by several
- * threads at once, and after a false one for no position of a later pass. It may call no function of a session. The same
- * errors. */
-AERIE_API aerie_status aerie_eval_from(aerie_session *session, const int32_t *tokens, size_t n_tokens, size_t first,
-                                       aerie_logits_callback *callback, void *user, aerie_error *error);
+/* As aerie_session_eval, but of positions from `first` on only: those before them cost no logits. The callback is called by
+ * several threads at once, and after a false one for no position of a later pass. It may call no function of a session. The
+ * same errors. */
+AERIE_API aerie_status aerie_session_eval_parallel(aerie_session *session, const int32_t *tokens, size_t n_tokens, size_t first,
+                                                   aerie_logits_callback *callback, void *user, aerie_error *error);
 
 /* As aerie_logits_callback, with the tapped hidden rows of the position: features [n_taps][n_embd] f32, in the order of
  * params.taps. */
 typedef bool aerie_features_callback(void *user, size_t position, const float *logits, const float *features);
-/* As aerie_eval, for training and checking drafter heads. Errors: those of aerie_eval, ARGUMENT for a session without taps,
- * MEMORY. */
-AERIE_API aerie_status aerie_eval_features(aerie_session *session, const int32_t *tokens, size_t n_tokens,
-                                           aerie_features_callback *callback, void *user, aerie_error *error);
+/* As aerie_session_eval, for training and checking drafter heads. Errors: those of aerie_session_eval, ARGUMENT for a session
+ * without taps, MEMORY. */
+AERIE_API aerie_status aerie_session_eval_features(aerie_session *session, const int32_t *tokens, size_t n_tokens,
+                                                   aerie_features_callback *callback, void *user, aerie_error *error);
 
 /* Seconds of one target pass over n_rows rows after n_context cached positions, n_runs times: seconds [n_runs].
  * all_logits: every row exports logits, as in verification; else the last one only, as in a prompt. Errors: ARGUMENT (so many
  * rows do not fit a pass or the context), MEMORY, INTERNAL. */
-AERIE_API aerie_status aerie_time_pass(aerie_session *session, uint32_t n_rows, uint32_t n_context, bool all_logits,
-                                       uint32_t n_runs, double *seconds, aerie_error *error);
+AERIE_API aerie_status aerie_session_time_pass(aerie_session *session, uint32_t n_rows, uint32_t n_context, bool all_logits,
+                                               uint32_t n_runs, double *seconds, aerie_error *error);
 
 /* Bytes of weights that one pass reads (packed), for roofline figures. */
 AERIE_API uint64_t aerie_model_pass_bytes(const aerie_model *model);

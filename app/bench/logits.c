@@ -71,7 +71,7 @@ static int write_all(const windows *w, const app_models *models, const app_optio
     int bad = app_session_open(&session, models, options, AERIE_SPEC_NONE);
     for (size_t i = 0, start = 0; !bad && i < w->n; start = w->ends[i++]) {
         const aerie_status status =
-            aerie_eval(session, w->ids + start, w->ends[i] - start, write_row, &n_vocab, &error);
+            aerie_session_eval(session, w->ids + start, w->ends[i] - start, write_row, &n_vocab, &error);
         bad = app_report(APP_WORKING, status, &error);
         if (!bad && app_interrupted()) bad = APP_INTERRUPTED;
         if (!bad && !app_flush()) bad = APP_FAILED;

@@ -428,7 +428,7 @@ static int measure_steep(const bench_spec *b, uint32_t n_last, double slope, dou
     for (size_t i = 0; !bad && steep_size(i, n_last); i++) {
         const uint32_t n = steep_size(i, n_last);
         app_samples samples = {0};
-        bad = app_report(APP_WORKING, aerie_time_pass(session, n, n_last, true, STEEP_RUNS, seconds, &error), &error);
+        bad = app_report(APP_WORKING, aerie_session_time_pass(session, n, n_last, true, STEEP_RUNS, seconds, &error), &error);
         for (size_t k = 0; !bad && k < STEEP_RUNS; k++)
             if (!app_samples_add(&samples, seconds[k])) bad = app_error_memory("the figures");
         const double needed = app_samples_summary(&samples).median / (1 + slope * (n - 1));

@@ -50,7 +50,8 @@ static int once(speed *s, const int32_t *tokens, size_t n, uint32_t n_predict, a
     request.sampling.temperature = 0;
     request.adapters = s->options.loras.uses;
     request.n_adapters = s->options.loras.n;
-    const aerie_status status = aerie_generate(s->session, &request, 1, go_on, NULL, stats, sizeof(aerie_stats), &error);
+    const aerie_status status = aerie_session_generate(s->session, &request, 1, go_on, NULL, stats, sizeof(aerie_stats),
+                                                       &error);
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
     return app_interrupted() ? APP_INTERRUPTED : APP_DONE;
 }

@@ -306,7 +306,8 @@ static int measure_passes(study *s, type_row *t, const bench_spec *b)
     for (uint32_t round = 0; !bad && round <= own.n_repetitions; round++)
         for (size_t i = 0; !bad && i < s->n_sizes; i++) {
             double seconds[RUNS];
-            bad = app_report(APP_WORKING, aerie_time_pass(session, s->sizes[i], n_most, true, RUNS, seconds, &error), &error);
+            bad = app_report(APP_WORKING, aerie_session_time_pass(session, s->sizes[i], n_most, true, RUNS, seconds, &error),
+                             &error);
             for (size_t k = 0; !bad && round && k < RUNS; k++) /* the first round warms up */
                 if (!app_samples_add(&samples[i], 1e3 * seconds[k])) bad = app_error_memory("the figures");
             if (!bad && app_interrupted()) bad = APP_INTERRUPTED;

@@ -36,7 +36,7 @@ static int visit(verify *v, uint32_t context, size_t i_test)
     const uint32_t n_runs = prompt ? 1 : RUNS;
     if (!app_samples_add(&v->readings, app_reader_read(v->reader))) return app_error_memory("the figures");
     const aerie_status status =
-        aerie_time_pass(v->session, v->n_rows[i_test], context, !prompt, n_runs, seconds, &error);
+        aerie_session_time_pass(v->session, v->n_rows[i_test], context, !prompt, n_runs, seconds, &error);
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
     for (uint32_t k = 0; k < n_runs; k++) {
         if (!app_samples_add(&v->samples[i_test], 1e3 * seconds[k])) return app_error_memory("the figures");

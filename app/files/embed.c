@@ -76,10 +76,10 @@ static int encode(const job *j, app_prompt *text, size_t *n_first)
     aerie_error error = {0};
     const char *query = j->options->rerank_query;
     *n_first = 0;
-    const aerie_status status = query ? aerie_rerank_tokens(j->models.model, query, strlen(query), text->text.data,
-                                                            text->text.n, &text->tokens, &text->n_tokens, n_first, &error)
-                                      : aerie_tokenize(j->models.model, text->text.data, text->text.n, true, false,
-                                                       &text->tokens, &text->n_tokens, &error);
+    const aerie_status status = query ? aerie_model_rerank_tokens(j->models.model, query, strlen(query), text->text.data,
+                                                                  text->text.n, &text->tokens, &text->n_tokens, n_first, &error)
+                                      : aerie_model_tokenize(j->models.model, text->text.data, text->text.n, true, false,
+                                                             &text->tokens, &text->n_tokens, &error);
     const size_t most = aerie_embedder_n_ctx(j->embedder);
     if (status == AERIE_OK && text->n_tokens > most && j->options->embd_truncate) {
         text->tokens[most - 1] = text->tokens[text->n_tokens - 1];
@@ -102,7 +102,7 @@ static int compute(job *j)
         texts[i].n_tokens = text->n_tokens;
         j->n_tokens += text->n_tokens;
     }
-    if (!bad) bad = app_report(APP_WORKING, aerie_embed(j->embedder, texts, j->n, j->vectors, &error), &error);
+    if (!bad) bad = app_report(APP_WORKING, aerie_embedder_embed(j->embedder, texts, j->n, j->vectors, &error), &error);
     free(texts);
     return bad;
 }

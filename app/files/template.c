@@ -51,8 +51,8 @@ static int render(const app_models *models, const app_format *format, const app_
     chat.eos = options->eos;
     chat.no_generation_prompt = options->no_generation_prompt;
     const aerie_status status = options->tokens
-                                    ? aerie_chat_tokens(models->model, &chat, &ids, &n_ids, &text, &n, &error)
-                                    : aerie_chat_render(models->model, &chat, &text, &n, &error);
+                                    ? aerie_model_chat_tokens(models->model, &chat, &ids, &n_ids, &text, &n, &error)
+                                    : aerie_model_chat_render(models->model, &chat, &text, &n, &error);
     int bad = app_report(APP_LOADING, status, &error);
     if (!bad) bad = print(options, text, n, ids, n_ids);
     aerie_free(ids);

@@ -38,8 +38,8 @@ static int encode(const app_models *models, const app_options *options)
     int bad = read_input(&text, options);
     if (!bad) {
         bad = app_report(APP_WORKING,
-                         aerie_tokenize(models->model, text.data, text.n, !options->no_bos, !options->no_parse_special,
-                                        &ids, &n, &error),
+                         aerie_model_tokenize(models->model, text.data, text.n, !options->no_bos, !options->no_parse_special,
+                                              &ids, &n, &error),
                          &error);
     }
     if (!bad && options->json) {
@@ -91,7 +91,7 @@ static int decode(const app_models *models, const app_options *options)
     aerie_error error = {0};
     int bad = read_ids(options, &ids, &n_ids);
     if (!bad)
-        bad = app_report(APP_WORKING, aerie_detokenize(models->model, ids, n_ids, true, &text, &n, &error), &error);
+        bad = app_report(APP_WORKING, aerie_model_detokenize(models->model, ids, n_ids, true, &text, &n, &error), &error);
     if (!bad && options->json) {
         bad = app_print_json(json_pack("{s:o, s:I}", "text", app_json_text(text, n), "count", (json_int_t)n_ids));
     } else if (!bad) {

@@ -369,7 +369,8 @@ int app_base_compare(const app_models *models, const app_options *o)
         return app_error(APP_USAGE, "with --kl-divergence the text and the windows are those of the base; leave out -f, -p and "
                                     "--chunks");
     int bad = base_open(&b, models, o->kl_base);
-    if (!bad) bad = app_report(APP_WORKING, aerie_tokenize(models->model, "", 0, true, false, &none, &n_none, &error), &error);
+    if (!bad) bad = app_report(APP_WORKING, aerie_model_tokenize(models->model, "", 0, true, false, &none, &n_none, &error),
+                               &error);
     if (!bad && n_none && none[0] == models->info.bos) b.windows.bos = none[0];
     if (!bad) {
         const size_t n_scored = app_windows_scored(&b.windows), n = n_scored * b.windows.n;

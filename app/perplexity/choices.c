@@ -199,7 +199,8 @@ static int score_answer(aerie_session *session, const app_models *models, const 
     if (!logprobs) return app_error_memory("a task");
     sum s = {.a = a, .n_vocab = models->info.n_vocab, .first = first, .logprobs = logprobs};
     const int bad =
-        app_report(APP_WORKING, aerie_eval_from(session, a->tokens, a->n - 1, first - 1, add_logprob, &s, &error), &error);
+        app_report(APP_WORKING, aerie_session_eval_parallel(session, a->tokens, a->n - 1, first - 1, add_logprob, &s, &error),
+                   &error);
     for (size_t i = first; i < a->n; i++) total += logprobs[i];
     free(logprobs);
     *mean = total / (double)(a->n - first);
@@ -221,7 +222,7 @@ static int run_task(aerie_session *session, const app_models *models, const task
         else
             bad = app_report(
                 APP_WORKING,
-                aerie_tokenize(models->model, text.data, text.n, true, false, &answers[i].tokens, &answers[i].n, &error),
+                aerie_model_tokenize(models->model, text.data, text.n, true, false, &answers[i].tokens, &answers[i].n, &error),
                 &error);
     }
     const size_t first = bad ? 1 : common_prefix(answers, t->n);

@@ -33,7 +33,7 @@ static int draft(run *r, const int32_t *ids)
     request.ignore_eos = true;
     request.adapters = r->options->loras.uses;
     request.n_adapters = r->options->loras.n;
-    const aerie_status status = aerie_generate(r->session, &request, 1, NULL, NULL, &stats, sizeof stats, &error);
+    const aerie_status status = aerie_session_generate(r->session, &request, 1, NULL, NULL, &stats, sizeof stats, &error);
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
     r->n_drafted += stats.n_drafted;
     r->n_accepted += stats.n_accepted;
@@ -54,7 +54,7 @@ static int run_window(run *r, uint32_t i, int32_t *ids)
     if (r->head) return draft(r, ids);
     /* the matrix of the output meets rows whose logits are wanted */
     const size_t first = r->options->process_output ? 0 : r->windows.n_ctx - 1;
-    const aerie_status status = aerie_eval_from(r->session, ids, r->windows.n_ctx, first, go_on, NULL, &error);
+    const aerie_status status = aerie_session_eval_parallel(r->session, ids, r->windows.n_ctx, first, go_on, NULL, &error);
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
     return app_interrupted() ? APP_INTERRUPTED : APP_DONE;
 }

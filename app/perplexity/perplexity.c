@@ -77,7 +77,7 @@ int app_window_run(aerie_session *session, const app_windows *w, uint32_t i, int
     aerie_error error = {0};
     memcpy(ids, w->tokens + (size_t)i * w->stride, w->n_ctx * sizeof *ids);
     if (w->bos >= 0) ids[0] = w->bos;
-    const aerie_status status = aerie_eval_from(session, ids, w->n_ctx - 1, w->n_first - 1, callback, user, &error);
+    const aerie_status status = aerie_session_eval_parallel(session, ids, w->n_ctx - 1, w->n_first - 1, callback, user, &error);
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
     return app_interrupted() ? APP_INTERRUPTED : APP_DONE;
 }
@@ -122,11 +122,13 @@ static int read_tokens(const app_models *models, const app_options *o, int32_t *
     if (!bad && o->file && text.n && text.data[text.n - 1] == '\n') text.n--;
     if (!bad)
         bad = app_report(APP_WORKING,
-                         aerie_tokenize(models->model, text.data ? text.data : "", text.n, true, o->parse_special, tokens, n,
-                                        &error),
+                         aerie_model_tokenize(models->model, text.data ? text.data : "", text.n, true, o->parse_special, tokens,
+                                              n,
+                                              &error),
                          &error);
     if (!bad)
-        bad = app_report(APP_WORKING, aerie_tokenize(models->model, "", 0, true, false, &empty, &n_empty, &error), &error);
+        bad = app_report(APP_WORKING, aerie_model_tokenize(models->model, "", 0, true, false, &empty, &n_empty, &error),
+                         &error);
     *bos = n_empty && empty[0] == models->info.bos ? models->info.bos : -1;
     aerie_free(empty);
     app_text_free(&text);

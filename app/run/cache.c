@@ -12,7 +12,7 @@ static int load(app_cache *c, aerie_session *session, const app_text *text)
 {
     aerie_error error = {0};
     int32_t *tokens = NULL;
-    aerie_status status = aerie_prefix_load(session, 0, text->data, text->n, NULL, &error);
+    aerie_status status = aerie_session_prefix_load(session, 0, text->data, text->n, NULL, &error);
     if (status == AERIE_OK) status = aerie_saved_tokens(text->data, text->n, &tokens, &c->n_held, NULL, &error);
     if (status == AERIE_ERROR_MEMORY) return app_report(APP_WORKING, status, &error);
     if (status != AERIE_OK)
@@ -73,7 +73,8 @@ int app_cache_save(const app_cache *c, aerie_session *session)
     aerie_error error = {0};
     void *data;
     size_t n;
-    const aerie_status status = aerie_prefix_save(session, 0, c->loras->uses, c->loras->n, c->tokens, c->n_tokens, &data,
+    const aerie_status status = aerie_session_prefix_save(session, 0, c->loras->uses, c->loras->n, c->tokens, c->n_tokens,
+                                                          &data,
                                                           &n, &error);
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
     char *real = realpath(c->path, NULL); /* a link stays, its file is replaced */

@@ -145,7 +145,7 @@ static json_t *json_logprob(const app_models *models, aerie_logprob it)
     char *text = NULL;
     size_t n = 0;
     aerie_error error;
-    if (aerie_detokenize(models->model, &it.token, 1, true, &text, &n, &error) != AERIE_OK) return NULL;
+    if (aerie_model_detokenize(models->model, &it.token, 1, true, &text, &n, &error) != AERIE_OK) return NULL;
     json_t *json = json_pack("{s:i, s:o, s:o}", "id", (int)it.token, "token", app_json_text(text, n), "logprob",
                              app_json_real((double)it.logprob));
     aerie_free(text);
@@ -270,7 +270,8 @@ int app_generate(app_generation *g, aerie_session *session)
     ae_session_test_answer *known;
     aerie_request *requests = prepare(g, session, stops, &known);
     if (!requests) return app_error_memory("the answers");
-    const aerie_status status = aerie_generate(session, requests, n, on_token, g, g->stats, sizeof(aerie_stats), &error);
+    const aerie_status status = aerie_session_generate(session, requests, n, on_token, g, g->stats, sizeof(aerie_stats),
+                                                       &error);
     g->seconds = app_now() - g->start;
     app_progress_clear(&g->percent);
     ae_session_test_answers(session, NULL, 0);
@@ -305,7 +306,7 @@ static aerie_status turn_open(turn *t)
         requests[i].id = i;
         requests[i].token = on_token;
         requests[i].user = t->g;
-        t->status = aerie_submit(t->session, &requests[i], &t->tasks[i], &t->error);
+        t->status = aerie_session_submit(t->session, &requests[i], &t->tasks[i], &t->error);
     }
     free(requests);
     return t->status;
@@ -347,7 +348,7 @@ int app_generate_in_turns(app_generation *generations, aerie_session *const *ses
     for (size_t k = 0; k < n && !failed; k++) failed = turn_open(&turns[k]) != AERIE_OK;
     for (size_t k; !failed && (k = whose_turn(turns, n)) < n;) {
         const double start = app_now();
-        turns[k].status = aerie_step(turns[k].session, &turns[k].error);
+        turns[k].status = aerie_session_step(turns[k].session, &turns[k].error);
         turns[k].g->seconds += app_now() - start;
         failed = turns[k].status != AERIE_OK;
     }

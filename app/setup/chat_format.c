@@ -113,7 +113,7 @@ static char *try_variable(const app_format *format, const char *text, const json
     chat.variables = (aerie_text){all.data, all.n, NULL};
     chat.turns = &turn;
     chat.n_turns = 1;
-    if (ok && aerie_chat_render(NULL, &chat, &prompt, n, NULL) != AERIE_OK) prompt = NULL;
+    if (ok && aerie_model_chat_render(NULL, &chat, &prompt, n, NULL) != AERIE_OK) prompt = NULL;
     json_decref(object);
     app_text_free(&all);
     return prompt;
@@ -170,7 +170,7 @@ static app_written find_written(const app_format *format, const aerie_model_info
     chat.template_text = (aerie_text){text, strlen(text), NULL};
     chat.messages = (aerie_text){messages, strlen(messages), NULL};
     chat.tools = tools ? (aerie_text){tools, strlen(tools), NULL} : (aerie_text){0};
-    if (aerie_chat_render(NULL, &chat, &prompt, &n, NULL) != AERIE_OK) return APP_REFUSED;
+    if (aerie_model_chat_render(NULL, &chat, &prompt, &n, NULL) != AERIE_OK) return APP_REFUSED;
     const bool found = strstr(prompt, word) != NULL;
     aerie_free(prompt);
     return found ? APP_WRITTEN : APP_NOT_WRITTEN;

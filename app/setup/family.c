@@ -36,9 +36,9 @@ static bool is_token(const aerie_model *model, const char *text)
     int32_t *ids = NULL;
     size_t n = 0;
     if (!text) return true;
-    const bool one = aerie_tokenize(model, text, strlen(text), false, true, &ids, &n, NULL) == AERIE_OK && n == 1;
+    const bool one = aerie_model_tokenize(model, text, strlen(text), false, true, &ids, &n, NULL) == AERIE_OK && n == 1;
     aerie_token_info info = {0};
-    const bool found = one && aerie_token_info_get(model, ids[0], &info, sizeof info) &&
+    const bool found = one && aerie_model_token_info_get(model, ids[0], &info, sizeof info) &&
                        (info.type == AERIE_TOKEN_CONTROL || info.type == AERIE_TOKEN_USER_DEFINED);
     aerie_free(ids);
     return found;
@@ -49,8 +49,8 @@ static bool ends_as_chatml(const aerie_model *model)
 {
     int32_t *ids = NULL;
     size_t n = 0;
-    const bool ends = aerie_tokenize(model, "<|im_end|>", 10, false, true, &ids, &n, NULL) == AERIE_OK && n == 1 &&
-                      ids[0] == aerie_token_special(model, AERIE_SPECIAL_EOS);
+    const bool ends = aerie_model_tokenize(model, "<|im_end|>", 10, false, true, &ids, &n, NULL) == AERIE_OK && n == 1 &&
+                      ids[0] == aerie_model_token_special(model, AERIE_SPECIAL_EOS);
     aerie_free(ids);
     return ends && is_token(model, "<|im_start|>") && !is_token(model, "<|im_sep|>") && !is_token(model, "<|im_user|>");
 }

@@ -394,7 +394,8 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
         return app_error(APP_BAD_FILE, "'%s' cannot draft for '%s': %s", options->draft_model, options->model, error.text);
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
     /* texts that are measured; requests name theirs */
-    return app_report(APP_WORKING, aerie_eval_adapters(*session, options->loras.uses, options->loras.n, &error), &error);
+    return app_report(APP_WORKING, aerie_session_eval_adapters(*session, options->loras.uses, options->loras.n, &error),
+                      &error);
 }
 
 const char *app_shared_tokens(char out[96], const aerie_session *session)

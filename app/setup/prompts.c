@@ -289,7 +289,7 @@ bool app_uses_template(const app_models *models, const app_options *options)
 static int encode_chat(const app_models *models, const aerie_chat *chat, int32_t **tokens, size_t *n_tokens)
 {
     aerie_error error = {0};
-    const aerie_status status = aerie_chat_tokens(models->model, chat, tokens, n_tokens, NULL, NULL, &error);
+    const aerie_status status = aerie_model_chat_tokens(models->model, chat, tokens, n_tokens, NULL, NULL, &error);
     if (status != AERIE_OK) {
         const int bad = app_report(APP_LOADING, status, &error);
         if (!chat->messages.data) app_note("the model's chat template failed; -no-cnv works without it");
@@ -321,7 +321,7 @@ static int encode_messages(app_prompt *prompt, const app_models *models, const a
 /* The text brings the BOS that the model adds by itself. */
 static bool begins_twice(const aerie_model *model, const app_prompt *prompt)
 {
-    const int32_t bos = aerie_token_special(model, AERIE_SPECIAL_BOS);
+    const int32_t bos = aerie_model_token_special(model, AERIE_SPECIAL_BOS);
     return aerie_model_adds_bos(model) && prompt->n_tokens > 1 && prompt->tokens[0] == bos && prompt->tokens[1] == bos;
 }
 
@@ -342,8 +342,8 @@ static int encode(app_prompt *prompt, const app_models *models, const app_option
         messages[n++] = (aerie_message){"user", prompt->text.data};
         bad = app_conversation_encode(models, messages, n, &prompt->tokens, &prompt->n_tokens);
     } else {
-        const aerie_status status = aerie_tokenize(models->model, prompt->text.data, prompt->text.n, true, true,
-                                                   &prompt->tokens, &prompt->n_tokens, &error);
+        const aerie_status status = aerie_model_tokenize(models->model, prompt->text.data, prompt->text.n, true, true,
+                                                         &prompt->tokens, &prompt->n_tokens, &error);
         bad = app_report(APP_WORKING, status, &error);
         if (!bad) *twice |= begins_twice(models->model, prompt);
     }

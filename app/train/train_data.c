@@ -205,7 +205,8 @@ static int encode_line(const work *w, json_t *object, size_t line, int32_t **tok
         return app_conversation_encode(w->models, messages, n, tokens, n_tokens);
     if (!text) return app_error(APP_BAD_FILE, "'%s', line %zu: without a chat template it needs \"text\"", w->path, line);
     aerie_error error = {0};
-    return app_report(APP_WORKING, aerie_tokenize(w->models->model, text, strlen(text), true, true, tokens, n_tokens, &error),
+    return app_report(APP_WORKING, aerie_model_tokenize(w->models->model, text, strlen(text), true, true, tokens, n_tokens,
+                                                        &error),
                       &error);
 }
 
@@ -261,7 +262,7 @@ static json_t *answer_text(const work *w, const job *j)
     char *text = NULL;
     size_t n = 0;
     aerie_error error = {0};
-    const aerie_status status = aerie_detokenize(w->models->model, j->answer, j->n_answer, false, &text, &n, &error);
+    const aerie_status status = aerie_model_detokenize(w->models->model, j->answer, j->n_answer, false, &text, &n, &error);
     if (status != AERIE_OK) {
         app_report(APP_WORKING, status, &error);
         return NULL;
@@ -383,7 +384,7 @@ static int generate(work *w, const char *what)
     for (size_t i = 0; i < w->n; i++) requests[i] = request_of(w, i);
     w->progress = (app_progress_line){.what = what, .n_total = w->n, .start = app_now(), .quiet = w->options->quiet};
     app_interrupt_arm();
-    const aerie_status status = aerie_generate(w->session, requests, w->n, on_token, w, NULL, 0, &error);
+    const aerie_status status = aerie_session_generate(w->session, requests, w->n, on_token, w, NULL, 0, &error);
     free(requests);
     if (w->bad) return w->bad;
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
@@ -432,7 +433,7 @@ static int user_prefix(const app_models *models, int32_t **tokens, size_t *n_tok
                          "give prompts to 'answers' instead");
     aerie_chat chat = aerie_chat_default();
     chat.turns = &message, chat.n_turns = 1, chat.no_generation_prompt = true;
-    aerie_status status = aerie_chat_render(models->model, &chat, &text, &n, &error);
+    aerie_status status = aerie_model_chat_render(models->model, &chat, &text, &n, &error);
     if (status != AERIE_OK) return app_report(APP_LOADING, status, &error);
     const char *at = strstr(text, mark);
     if (!at) {
@@ -440,7 +441,7 @@ static int user_prefix(const app_models *models, int32_t **tokens, size_t *n_tok
         return app_error(APP_BAD_FILE, "the chat template does not contain the user's text, so it cannot be used to "
                                        "write turns");
     }
-    status = aerie_chat_tokenize(models->model, text, (size_t)(at - text), tokens, n_tokens, &error);
+    status = aerie_model_chat_tokenize(models->model, text, (size_t)(at - text), tokens, n_tokens, &error);
     aerie_free(text);
     return app_report(APP_WORKING, status, &error);
 }

@@ -81,7 +81,7 @@ static int export_line(void *user, json_t *object, size_t line)
     if (json_object_get(e->file.done, id)) return APP_DONE;
     int bad = read_tokens(e, object, line, &n_tokens, &n_prompt);
     if (bad) return bad;
-    const aerie_status status = aerie_eval_features(e->session, e->tokens, n_tokens, on_position, e, &error);
+    const aerie_status status = aerie_session_eval_features(e->session, e->tokens, n_tokens, on_position, e, &error);
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
     if (app_interrupted()) return APP_INTERRUPTED;
     return app_feature_write(&e->file, &e->rows, id, e->tokens, n_tokens, n_prompt);

@@ -88,7 +88,8 @@ const char *aerie_chat_template_name(size_t i)
     return ae_chat_builtin_name(i);
 }
 
-aerie_status aerie_chat_render(const aerie_model *model, const aerie_chat *chat, char **text, size_t *n, aerie_error *error)
+aerie_status aerie_model_chat_render(const aerie_model *model, const aerie_chat *chat, char **text, size_t *n,
+                                     aerie_error *error)
 {
     AE_NEED(text, error);
     *text = NULL;
@@ -112,8 +113,8 @@ static aerie_status tokenize(const aerie_model *model, const char *text, size_t 
     return AERIE_OK;
 }
 
-aerie_status aerie_chat_tokens(const aerie_model *model, const aerie_chat *chat, int32_t **tokens, size_t *n_tokens,
-                               char **text, size_t *n, aerie_error *error)
+aerie_status aerie_model_chat_tokens(const aerie_model *model, const aerie_chat *chat, int32_t **tokens, size_t *n_tokens,
+                                     char **text, size_t *n, aerie_error *error)
 {
     AE_NEED(tokens, error);
     *tokens = NULL;
@@ -141,8 +142,8 @@ aerie_status aerie_chat_tokens(const aerie_model *model, const aerie_chat *chat,
     return AERIE_OK;
 }
 
-aerie_status aerie_chat_tokenize(const aerie_model *model, const char *text, size_t n, int32_t **tokens, size_t *n_tokens,
-                                 aerie_error *error)
+aerie_status aerie_model_chat_tokenize(const aerie_model *model, const char *text, size_t n, int32_t **tokens, size_t *n_tokens,
+                                       aerie_error *error)
 {
     AE_NEED(tokens, error);
     *tokens = NULL;

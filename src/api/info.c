@@ -99,7 +99,7 @@ aerie_status aerie_model_metadata_get(const aerie_model *model, const char *key,
 
 /* ---- Vocabulary ------------------------------------------------------------------------------------------------ */
 
-bool aerie_token_info_get(const aerie_model *model, int32_t token, aerie_token_info *info, size_t size)
+bool aerie_model_token_info_get(const aerie_model *model, int32_t token, aerie_token_info *info, size_t size)
 {
     if (!model || !info) return false;
     aerie_token_info own = {.text = "", .type = AERIE_TOKEN_UNUSED};
@@ -118,7 +118,7 @@ bool aerie_token_info_get(const aerie_model *model, int32_t token, aerie_token_i
     return known;
 }
 
-int32_t aerie_token_special(const aerie_model *model, aerie_special which)
+int32_t aerie_model_token_special(const aerie_model *model, aerie_special which)
 {
     if (!model) return -1;
     return ae_vocab_special(model->vocab, gguf_of(model), which);

@@ -1,8 +1,8 @@
 /* text.c - aerie.h: text to tokens and back. */
 #include "session/session_int.h"
 
-aerie_status aerie_tokenize(const aerie_model *model, const char *text, size_t n, bool add_special, bool parse_special,
-                            int32_t **tokens, size_t *n_tokens, aerie_error *error)
+aerie_status aerie_model_tokenize(const aerie_model *model, const char *text, size_t n, bool add_special, bool parse_special,
+                                  int32_t **tokens, size_t *n_tokens, aerie_error *error)
 {
     AE_NEED(tokens, error);
     *tokens = NULL;
@@ -13,8 +13,8 @@ aerie_status aerie_tokenize(const aerie_model *model, const char *text, size_t n
     return ae_session_tokenize(model, text, n, options, tokens, n_tokens, error);
 }
 
-aerie_status aerie_detokenize(const aerie_model *model, const int32_t *tokens, size_t n_tokens, bool special, char **text,
-                              size_t *n, aerie_error *error)
+aerie_status aerie_model_detokenize(const aerie_model *model, const int32_t *tokens, size_t n_tokens, bool special, char **text,
+                                    size_t *n, aerie_error *error)
 {
     AE_NEED(text, error);
     *text = NULL;
@@ -36,7 +36,7 @@ aerie_status aerie_detokenize(const aerie_model *model, const int32_t *tokens, s
     return ae_session_give_text(&buf, text, n, error);
 }
 
-bool aerie_token_is_eog(const aerie_model *model, int32_t token)
+bool aerie_model_token_is_eog(const aerie_model *model, int32_t token)
 {
     if (!model) return false;
     return token >= 0 && token < ae_vocab_n_tokens(model->vocab) && ae_vocab_is_eog(model->vocab, token);

@@ -164,7 +164,8 @@ static aerie_status check_text(const aerie_embedder *e, const aerie_embed_text *
     return AERIE_OK;
 }
 
-aerie_status aerie_embed(aerie_embedder *embedder, const aerie_embed_text *texts, size_t n, float *vectors, aerie_error *error)
+aerie_status aerie_embedder_embed(aerie_embedder *embedder, const aerie_embed_text *texts, size_t n, float *vectors,
+                                  aerie_error *error)
 {
     AE_NEED(embedder, error);
     AE_NEED_IF(n, texts, error);
@@ -185,8 +186,8 @@ aerie_status aerie_embed(aerie_embedder *embedder, const aerie_embed_text *texts
     return AERIE_OK;
 }
 
-aerie_status aerie_rerank_tokens(const aerie_model *model, const char *query, size_t n_query, const char *document,
-                                 size_t n_document, int32_t **tokens, size_t *n_tokens, size_t *n_first, aerie_error *error)
+aerie_status aerie_model_rerank_tokens(const aerie_model *model, const char *query, size_t n_query, const char *document,
+                                       size_t n_document, int32_t **tokens, size_t *n_tokens, size_t *n_first, aerie_error *error)
 {
     AE_NEED(tokens, error);
     *tokens = NULL;

@@ -77,8 +77,8 @@ static void start(aerie_session *session)
     ae_engine_adapt(session->engine, 0, &session->eval_adapters);
 }
 
-aerie_status aerie_eval_adapters(aerie_session *session, const aerie_adapter_use *adapters, size_t n_adapters,
-                                 aerie_error *error)
+aerie_status aerie_session_eval_adapters(aerie_session *session, const aerie_adapter_use *adapters, size_t n_adapters,
+                                         aerie_error *error)
 {
     AE_NEED(session, error);
     AE_NEED_IF(n_adapters, adapters, error);
@@ -118,8 +118,8 @@ static aerie_status eval_tokens(aerie_session *session, const int32_t *tokens, s
     return AERIE_OK;
 }
 
-aerie_status aerie_eval(aerie_session *session, const int32_t *tokens, size_t n_tokens, aerie_logits_callback *callback,
-                        void *user, aerie_error *error)
+aerie_status aerie_session_eval(aerie_session *session, const int32_t *tokens, size_t n_tokens, aerie_logits_callback *callback,
+                                void *user, aerie_error *error)
 {
     AE_NEED(session, error);
     AE_NEED(callback, error);
@@ -128,8 +128,8 @@ aerie_status aerie_eval(aerie_session *session, const int32_t *tokens, size_t n_
     return eval_tokens(session, tokens, n_tokens, &(eval){.logits = callback, .user = user}, error);
 }
 
-aerie_status aerie_eval_from(aerie_session *session, const int32_t *tokens, size_t n_tokens, size_t first,
-                             aerie_logits_callback *callback, void *user, aerie_error *error)
+aerie_status aerie_session_eval_parallel(aerie_session *session, const int32_t *tokens, size_t n_tokens, size_t first,
+                                         aerie_logits_callback *callback, void *user, aerie_error *error)
 {
     AE_NEED(session, error);
     AE_NEED(callback, error);
@@ -139,8 +139,8 @@ aerie_status aerie_eval_from(aerie_session *session, const int32_t *tokens, size
                        &(eval){.logits = callback, .user = user, .first = first, .parallel = true}, error);
 }
 
-aerie_status aerie_eval_features(aerie_session *session, const int32_t *tokens, size_t n_tokens,
-                                 aerie_features_callback *callback, void *user, aerie_error *error)
+aerie_status aerie_session_eval_features(aerie_session *session, const int32_t *tokens, size_t n_tokens,
+                                         aerie_features_callback *callback, void *user, aerie_error *error)
 {
     AE_NEED(session, error);
     AE_NEED(callback, error);
@@ -166,8 +166,9 @@ static aerie_status add_filler(aerie_session *session, uint32_t n, ae_export row
     return ae_engine_add_chain(session->engine, 0, tokens, n, rows, &first, error);
 }
 
-aerie_status aerie_time_pass(aerie_session *session, uint32_t n_rows, uint32_t n_context, bool all_logits, uint32_t n_runs,
-                             double *seconds, aerie_error *error)
+aerie_status aerie_session_time_pass(aerie_session *session, uint32_t n_rows, uint32_t n_context, bool all_logits,
+                                     uint32_t n_runs,
+                                     double *seconds, aerie_error *error)
 {
     AE_NEED(session, error);
     AE_NEED_IF(n_runs, seconds, error);

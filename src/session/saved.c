@@ -132,7 +132,7 @@ aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_err
     aerie_session *s = task->session;
     *n = 0;
     if (aerie_task_ended(task))
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the request has ended; aerie_prefix_save saves what the KV "
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the request has ended; aerie_session_prefix_save saves what the KV "
                        "cache kept of it");
     AE_TRY(refuse_in_step(s, error));
     for (uint32_t slot = 0; slot < s->params.n_seqs; slot++) {
@@ -154,8 +154,8 @@ aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_err
     return save(s, &seq, from->has_mu ? &from->mu : NULL, data, n, error);
 }
 
-aerie_status aerie_prefix_save(aerie_session *s, uint64_t scope, const aerie_adapter_use *adapters, size_t n_adapters,
-                               const int32_t *tokens, size_t n_tokens, void **data, size_t *n, aerie_error *error)
+aerie_status aerie_session_prefix_save(aerie_session *s, uint64_t scope, const aerie_adapter_use *adapters, size_t n_adapters,
+                                       const int32_t *tokens, size_t n_tokens, void **data, size_t *n, aerie_error *error)
 {
     AE_NEED(data, error);
     *data = NULL;
@@ -348,8 +348,8 @@ aerie_status ae_session_replay_text(aerie_task *task, aerie_error *error)
     return AERIE_OK;
 }
 
-aerie_status aerie_prefix_load(aerie_session *s, uint64_t scope, const void *data, size_t n, size_t *n_loaded,
-                               aerie_error *error)
+aerie_status aerie_session_prefix_load(aerie_session *s, uint64_t scope, const void *data, size_t n, size_t *n_loaded,
+                                       aerie_error *error)
 {
     AE_NEED_AS(s, "session", error);
     AE_NEED_IF(n, data, error);

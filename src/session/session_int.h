@@ -72,12 +72,12 @@ struct aerie_session {
     atomic_size_t n_tasks;           /* that have not ended */
     bool in_step;
     bool told_full;                  /* that the KV cache is too small */
-    ae_wakeup wakeup;              /* for aerie_wait */
+    ae_wakeup wakeup;              /* for aerie_session_wait */
     bool has_tasks;                  /* what follows was set up */
     aerie_task *waiting;             /* for a free slot, oldest first */
     aerie_task **running;            /* [n_seqs] by slot, or NULL */
     ae_buf certain, text;            /* what stop strings let through; of it whole characters */
-    ae_buf kept, kept_bytes;         /* kept_event's for aerie_poll; their texts and log-probabilities */
+    ae_buf kept, kept_bytes;         /* kept_event's for aerie_session_poll; their texts and log-probabilities */
     size_t n_polled;                 /* bytes of `kept` */
     aerie_task *untold;              /* ended tasks whose last event there was no room for, oldest first */
     aerie_token_event last_event;    /* of one of them, while it is looked at */

@@ -1,12 +1,12 @@
-/* tasks.c - aerie.h: requests on their way through a session: submit, step, poll, cancel, and aerie_generate as a
+/* tasks.c - aerie.h: requests on their way through a session: submit, step, poll, cancel, and aerie_session_generate as a
  * loop over them.
  *
- * Owns: tasks, the events that wait for aerie_poll. A task is held by its submitter, by the session until it has ended, and
- * by each event that waits; the last one to let go frees it.
+ * Owns: tasks, the events that wait for aerie_session_poll. A task is held by its submitter, by the session until it has ended,
+ * and by each event that waits; the last one to let go frees it.
  *
  * Threads: any thread submits (it pushes onto `submitted`, an atomic list that the stepping thread takes as a whole) and
- * cancels (it sets a flag). All else belongs to the stepping thread. The wakeup is for aerie_wait alone; the one lock of a step
- * is its hold of the thread pool, for which it waits only where other sessions share that pool.
+ * cancels (it sets a flag). All else belongs to the stepping thread. The wakeup is for aerie_session_wait alone; the one lock
+ * of a step is its hold of the thread pool, for which it waits only where other sessions share that pool.
  */
 #include <string.h>
 
@@ -203,7 +203,7 @@ static aerie_status submit(aerie_session *session, const aerie_request *request,
     return AERIE_OK;
 }
 
-aerie_status aerie_submit(aerie_session *session, const aerie_request *request, aerie_task **task, aerie_error *error)
+aerie_status aerie_session_submit(aerie_session *session, const aerie_request *request, aerie_task **task, aerie_error *error)
 {
     AE_NEED(task, error);
     *task = NULL;
@@ -214,7 +214,7 @@ aerie_status aerie_submit(aerie_session *session, const aerie_request *request, 
     return submit(session, request, n_most, (stats_place){0}, task, error);
 }
 
-void aerie_cancel(aerie_task *task)
+void aerie_task_cancel(aerie_task *task)
 {
     if (!task) return;
     if (atomic_load(&task->ended)) return;
@@ -226,7 +226,7 @@ void aerie_cancel(aerie_task *task)
 void aerie_task_free(aerie_task *task)
 {
     if (!task) return;
-    aerie_cancel(task);
+    aerie_task_cancel(task);
     atomic_store(&task->abandoned, true);
     task_let_go(task);
 }
@@ -261,7 +261,7 @@ static bool reserve_event(aerie_session *s, size_t n_text, size_t n_top)
     return false;
 }
 
-/* Keeps an event for aerie_poll. Without room the request ends with a status; its last event needs none. */
+/* Keeps an event for aerie_session_poll. Without room the request ends with a status; its last event needs none. */
 static bool keep_event(aerie_session *s, aerie_task *task, const aerie_token_event *event)
 {
     const size_t n_top = event->n_top * sizeof *event->top, at = s->kept_bytes.n;
@@ -309,7 +309,7 @@ static bool tell(aerie_session *s, aerie_task *task, aerie_token_event *event)
     return more;
 }
 
-const aerie_token_event *aerie_poll(aerie_session *s)
+const aerie_token_event *aerie_session_poll(aerie_session *s)
 {
     if (!s) return NULL;
     while (s->n_polled < s->kept.n) {
@@ -536,7 +536,7 @@ static aerie_status step(aerie_session *s, aerie_error *error)
     return AERIE_OK;
 }
 
-aerie_status aerie_step(aerie_session *s, aerie_error *error)
+aerie_status aerie_session_step(aerie_session *s, aerie_error *error)
 {
     AE_NEED_AS(s, "session", error);
     AE_TRY(ae_session_check_process(s, error));
@@ -551,7 +551,7 @@ static bool has_news(aerie_session *s)
     return atomic_load(&s->submitted) || atomic_load(&s->any_cancelled) || s->waiting || ae_spec_n_active(s->spec);
 }
 
-bool aerie_wait(aerie_session *s, double seconds)
+bool aerie_session_wait(aerie_session *s, double seconds)
 {
     if (!s) return false;
     const double end = ae_time_now() + seconds;
@@ -584,7 +584,7 @@ void ae_session_tasks_free(aerie_session *s)
             s->waiting = task->next;
             end_task(s, task);
         }
-        while (aerie_poll(s)) {}
+        while (aerie_session_poll(s)) {}
         /* in a forked child somebody seems to wait for it */
         if (!ae_pool_is_forked(ae_engine_pool(s->engine))) ae_wakeup_free(&s->wakeup);
     }
@@ -605,7 +605,7 @@ static bool ignore_event(void *user, const aerie_token_event *event)
     return true;
 }
 
-/* A request of aerie_generate: the task, or why there is none. */
+/* A request of aerie_session_generate: the task, or why there is none. */
 typedef struct generated {
     aerie_task *task;
     aerie_error refused;
@@ -647,9 +647,9 @@ static aerie_status status_of(const generated *all, size_t n, aerie_error *error
     return AERIE_OK;
 }
 
-aerie_status aerie_generate(aerie_session *session, const aerie_request *requests, size_t n_requests,
-                            aerie_token_callback *callback, void *user, aerie_stats *stats, size_t stats_size,
-                            aerie_error *error)
+aerie_status aerie_session_generate(aerie_session *session, const aerie_request *requests, size_t n_requests,
+                                    aerie_token_callback *callback, void *user, aerie_stats *stats, size_t stats_size,
+                                    aerie_error *error)
 {
     AE_NEED(session, error);
     AE_NEED_IF(n_requests, requests, error);
@@ -659,7 +659,7 @@ aerie_status aerie_generate(aerie_session *session, const aerie_request *request
     const stats_place place = {stats, stats_size};
     aerie_status status = submit_all(session, requests, n_requests, callback, user, place, all, error);
     for (size_t n_left = n_requests; status == AERIE_OK && n_left;) {
-        status = aerie_step(session, error);
+        status = aerie_session_step(session, error);
         n_left = 0;
         for (size_t i = 0; i < n_requests; i++) n_left += all[i].task && !aerie_task_ended(all[i].task);
     }

@@ -29,8 +29,8 @@ typedef struct ae_session_test_answer {
 /* aerie_session_create with these; test NULL: all zeros. Errors also: ARGUMENT (an error rate out of range). */
 aerie_status ae_session_create_for_test(aerie_session **session, const aerie_model *model, const aerie_session_params *params,
                                         const ae_session_test *test, aerie_error *error);
-/* ORACLE: answers [n] by the id of their request (its index in aerie_generate), lent until they are replaced or the session is
- * freed. Without an answer the oracle drafts nothing. The stepping thread, outside of callbacks. */
+/* ORACLE: answers [n] by the id of their request (its index in aerie_session_generate), lent until they are replaced or the
+ * session is freed. Without an answer the oracle drafts nothing. The stepping thread, outside of callbacks. */
 void ae_session_test_answers(aerie_session *session, const ae_session_test_answer *answers, size_t n);
 
 /* As aerie_spec_type_name and aerie_spec_type_parse, for these drafters too. */

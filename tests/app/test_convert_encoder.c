@@ -87,17 +87,17 @@ static void encoder(void **state)
     if (convert_bert("bert", AE_TYPE_F32, &model, &error) != AERIE_OK) fail_msg("%s", error.text);
     aerie_model_info_get(model, &info, sizeof info);
     assert_true(info.is_encoder && info.pooling == AERIE_POOLING_CLS && info.n_embd == 32 && info.n_ctx_train == 40);
-    assert_int_equal(aerie_tokenize(model, "The cats sat. Xyz", 17, true, false, &ids, &n, &error), AERIE_OK);
+    assert_int_equal(aerie_model_tokenize(model, "The cats sat. Xyz", 17, true, false, &ids, &n, &error), AERIE_OK);
     static const int32_t wanted[] = {2, 4, 5, 6, 7, 8, 1, 3};
     assert_int_equal(n, sizeof wanted / sizeof *wanted);
     assert_memory_equal(ids, wanted, sizeof wanted);
     assert_int_equal(aerie_embedder_create(&e, model, NULL, &error), AERIE_OK);
-    assert_int_equal(aerie_embed(e, &(aerie_embed_text){.tokens = ids, .n_tokens = n}, 1, vector, &error), AERIE_OK);
+    assert_int_equal(aerie_embedder_embed(e, &(aerie_embed_text){.tokens = ids, .n_tokens = n}, 1, vector, &error), AERIE_OK);
     double sum = 0;
     for (size_t i = 0; i < 32; i++) sum += (double)vector[i] * (double)vector[i];
     assert_true(sum > 0.999 && sum < 1.001);
     aerie_free(ids);
-    assert_int_equal(aerie_rerank_tokens(model, "cat", 3, "sat", 3, &ids, &n, &n_first, &error), AERIE_OK);
+    assert_int_equal(aerie_model_rerank_tokens(model, "cat", 3, "sat", 3, &ids, &n, &n_first, &error), AERIE_OK);
     static const int32_t pair[] = {2, 5, 3, 7, 3};
     assert_true(n == 5 && n_first == 3 && !memcmp(ids, pair, sizeof pair));
     aerie_free(ids);
@@ -142,7 +142,7 @@ static void other_encoders(void **state)
     assert_int_equal(aerie_embedder_create(&e, model, NULL, &error), AERIE_OK);
     assert_true(aerie_embedder_n_out(e) == 1 && aerie_embedder_pooling(e) == AERIE_POOLING_RANK);
     const aerie_embed_text text = {.tokens = (const int32_t[]){2, 4, 3, 4, 3}, .n_tokens = 5, .n_first = 3};
-    assert_int_equal(aerie_embed(e, &text, 1, &score, &error), AERIE_OK);
+    assert_int_equal(aerie_embedder_embed(e, &text, 1, &score, &error), AERIE_OK);
     aerie_embedder_free(e);
     aerie_model_free(model);
     encoder_refused("labels", "{" BERT_CONFIG "}", NULL, 3, true, "several labels");
@@ -209,7 +209,7 @@ static void nomic(void **state)
         assert_true(info.is_encoder && info.n_embd == 32 && info.n_ctx_train == (spelling ? 40 : 2048));
         assert_int_equal(aerie_embedder_create(&e, model, NULL, &error), AERIE_OK);
         const aerie_embed_text text = {.tokens = (const int32_t[]){2, 4, 5, 3}, .n_tokens = 4};
-        assert_int_equal(aerie_embed(e, &text, 1, vector, &error), AERIE_OK);
+        assert_int_equal(aerie_embedder_embed(e, &text, 1, vector, &error), AERIE_OK);
         aerie_embedder_free(e);
         aerie_model_free(model);
         ae_gguf *file = open_file("nomic.gguf");

@@ -143,8 +143,8 @@ static void ends_are(const char *folder, const int *wanted, size_t n)
     char path[256];
     snprintf(path, sizeof path, "%s/%s.gguf", cli_folder, folder);
     if (aerie_model_load(&model, path, NULL, &error) != AERIE_OK) fail_msg("%s", error.text);
-    for (size_t i = 0; i < n; i++) assert_true(aerie_token_is_eog(model, wanted[i]));
-    assert_false(aerie_token_is_eog(model, 'z'));
+    for (size_t i = 0; i < n; i++) assert_true(aerie_model_token_is_eog(model, wanted[i]));
+    assert_false(aerie_model_token_is_eog(model, 'z'));
     aerie_model_free(model);
 }
 

@@ -159,7 +159,7 @@ static void models(void **state)
     if (convert_model("llama", &model, &error) != AERIE_OK) fail_msg("%s", error.text);
     aerie_model_info_get(model, &info, sizeof info);
     assert_true(info.n_embd == 32 && info.n_layers == 1 && info.n_ctx_train == 128);
-    assert_int_equal(aerie_tokenize(model, "hello<|end|><x>", 15, true, true, &ids, &n, &error), AERIE_OK);
+    assert_int_equal(aerie_model_tokenize(model, "hello<|end|><x>", 15, true, true, &ids, &n, &error), AERIE_OK);
     static const int32_t wanted[] = {0, 1, 'o', 200, 201};
     assert_true(n == 5 && !memcmp(ids, wanted, sizeof wanted));
     aerie_free(ids);
@@ -513,7 +513,7 @@ static void sentence_piece(void **state)
     write_model("spm", "LlamaForCausalLM", ",\"bos_token_id\":1,\"eos_token_id\":2", 0, NULL, NULL);
     cli_write("spm/tokenizer.model", file.data, file.n);
     if (convert_model("spm", &model, &error) != AERIE_OK) fail_msg("%s", error.text);
-    assert_int_equal(aerie_tokenize(model, "ab a", 4, true, false, &ids, &n, &error), AERIE_OK);
+    assert_int_equal(aerie_model_tokenize(model, "ab a", 4, true, false, &ids, &n, &error), AERIE_OK);
     static const int32_t wanted[] = {1, 6, 7};
     assert_true(n == 3 && !memcmp(ids, wanted, sizeof wanted));
     aerie_free(ids);

@@ -1,5 +1,5 @@
 /* test_train_data.c - train-data from outside, on a generated model: what the three steps write, that a step goes on where
- * it was cut, that features are those of aerie_eval_features, and what is refused.
+ * it was cut, that features are those of aerie_session_eval_features, and what is refused.
  */
 #include "cli.h"
 
@@ -152,7 +152,7 @@ static void features_are_the_engines(void **state)
     int32_t ids[256];
     assert_true(record[0] <= 256 && record[1] < record[0]);
     memcpy(ids, file + tokens, record[0] * 4);
-    assert_int_equal(aerie_eval_features(session, ids, record[0], check_row, &c, NULL), AERIE_OK);
+    assert_int_equal(aerie_session_eval_features(session, ids, record[0], check_row, &c, NULL), AERIE_OK);
     assert_int_equal(c.n_seen, record[0]);
     aerie_session_free(session);
     aerie_model_free(model);

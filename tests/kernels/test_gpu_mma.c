@@ -162,7 +162,8 @@ static void check(const kernel *k, uint64_t seed)
         ae_free(jobs[j].plain), ae_free(jobs[j].packed), ae_free(jobs[j].y), ae_free(jobs[j].want), ae_free(jobs[j].bias);
     }
     if (bad)
-        print_error("%s, n_in %u, %u rows, %u jobs, %u blocks, early %u, seed %u: %u outputs differ\n", k->run.name, n_in, n_rows,
+        print_error("%s, n_in %u, %u rows, %u jobs, %u blocks, early %u, seed %u: %u outputs differ\n", k->run.name, n_in,
+                    n_rows,
                     n_jobs, y, args.early, (unsigned)seed, bad);
     ae_free(rows);
     act_free(&act);

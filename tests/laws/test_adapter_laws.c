@@ -184,7 +184,7 @@ static void answer_all(aerie_session *session, const aerie_request *requests, si
 {
     aerie_error error = {0};
     memset(out, 0, n * sizeof *out);
-    need(aerie_generate(session, requests, n, on_event, out, NULL, 0, &error), &error);
+    need(aerie_session_generate(session, requests, n, on_event, out, NULL, 0, &error), &error);
 }
 
 /* Each request alone, in a session of its own, plainly decoded. */
@@ -376,17 +376,17 @@ static void test_measuring(void **state)
         aerie_request r = request_of(order[i]);
         asked.n = measured.n = 0;
         r.tokens = prompts[0], r.n_tokens = N_MEASURED, r.n_predict = 2, r.row = tell_row, r.user = &asked;
-        need(aerie_eval_adapters(session, r.adapters, r.n_adapters, &error), &error);
-        need(aerie_generate(session, &r, 1, NULL, &asked, NULL, 0, &error), &error); /* it has its own */
-        need(aerie_eval(session, r.tokens, N_MEASURED, tell, &measured, &error), &error);
+        need(aerie_session_eval_adapters(session, r.adapters, r.n_adapters, &error), &error);
+        need(aerie_session_generate(session, &r, 1, NULL, &asked, NULL, 0, &error), &error); /* it has its own */
+        need(aerie_session_eval(session, r.tokens, N_MEASURED, tell, &measured, &error), &error);
         if (asked.n != N_MEASURED || measured.n != N_MEASURED || memcmp(asked.logits, measured.logits, bytes))
             fail_msg("request %u: %zu and %zu rows, other logits when measured", order[i], asked.n, measured.n);
-        need(aerie_time_pass(session, 4, 8, true, 1, &seconds, &error), &error);
+        need(aerie_session_time_pass(session, 4, 8, true, 1, &seconds, &error), &error);
     }
-    assert_int_equal(aerie_eval_adapters(session, &(aerie_adapter_use){3, 1}, 1, &error), AERIE_ERROR_ARGUMENT);
-    assert_int_equal(aerie_eval_adapters(session, &(aerie_adapter_use){0, NAN}, 1, &error), AERIE_ERROR_ARGUMENT);
+    assert_int_equal(aerie_session_eval_adapters(session, &(aerie_adapter_use){3, 1}, 1, &error), AERIE_ERROR_ARGUMENT);
+    assert_int_equal(aerie_session_eval_adapters(session, &(aerie_adapter_use){0, NAN}, 1, &error), AERIE_ERROR_ARGUMENT);
     measured.n = 0; /* the old ones stay */
-    need(aerie_eval(session, prompts[0], N_MEASURED, tell, &measured, &error), &error);
+    need(aerie_session_eval(session, prompts[0], N_MEASURED, tell, &measured, &error), &error);
     assert_memory_equal(asked.logits, measured.logits, bytes);
     aerie_session_free(session);
     free(asked.logits);
@@ -405,7 +405,7 @@ static void refuse_saved(aerie_session *session, aerie_request request, const vo
     aerie_error error = {0};
     aerie_task *task;
     request.saved = data, request.n_saved = n, request.tokens = NULL, request.n_tokens = 0;
-    assert_int_equal(aerie_submit(session, &request, &task, &error), AERIE_ERROR_UNSUPPORTED);
+    assert_int_equal(aerie_session_submit(session, &request, &task, &error), AERIE_ERROR_UNSUPPORTED);
     if (!strstr(error.text, why)) fail_msg("\"%s\" says nothing of \"%s\"", error.text, why);
 }
 
@@ -423,8 +423,8 @@ static void test_saved_sequences_name_their_adapters(void **state)
     aerie_session *session = open_session(&usual, (how){AERIE_SPEC_NGRAM, 2, 1, 512, 0});
     memset(&got, 0, sizeof got);
     r.token = keep_event, r.user = &got;
-    need(aerie_submit(session, &r, &task, &error), &error);
-    while (got.n < 3) need(aerie_step(session, &error), &error);
+    need(aerie_session_submit(session, &r, &task, &error), &error);
+    while (got.n < 3) need(aerie_session_step(session, &error), &error);
     need(aerie_task_save(task, &data, &n, &error), &error);
     aerie_session_free(session);
     aerie_task_free(task);
@@ -440,7 +440,7 @@ static void test_saved_sequences_name_their_adapters(void **state)
     refuse_saved(session, again, data, n, "other adapters or scales");
     again.adapters = same_ones, again.n_adapters = 3;
     again.saved = data, again.n_saved = n, again.tokens = NULL, again.n_tokens = 0;
-    need(aerie_generate(session, &again, 1, keep_event, &got, NULL, 0, &error), &error);
+    need(aerie_session_generate(session, &again, 1, keep_event, &got, NULL, 0, &error), &error);
     same(&alone, &got, "saved", 5);
     aerie_session_free(session);
     aerie_session_params params = aerie_session_params_default();
@@ -448,7 +448,7 @@ static void test_saved_sequences_name_their_adapters(void **state)
     need(aerie_session_create(&session, usual.model, &params, &error), &error);
     again.adapters = NULL, again.n_adapters = 0;
     refuse_saved(session, again, data, n, "3 adapters");
-    assert_int_equal(aerie_prefix_load(session, 0, data, n, &n_loaded, &error), AERIE_ERROR_UNSUPPORTED);
+    assert_int_equal(aerie_session_prefix_load(session, 0, data, n, &n_loaded, &error), AERIE_ERROR_UNSUPPORTED);
     aerie_session_free(session);
     aerie_free(data);
 }
@@ -464,11 +464,12 @@ static void test_saved_prefixes_are_of_their_set(void **state)
     base.adapters = NULL, base.n_adapters = 0;
     aerie_session *session = open_session(&usual, (how){AERIE_SPEC_NONE, 1, 1, 512, 0});
     answer_all(session, &r, 1, &alone);
-    assert_int_equal(aerie_prefix_save(session, 0, NULL, 0, r.tokens, r.n_tokens, &data, &n, &error), AERIE_ERROR_ARGUMENT);
-    need(aerie_prefix_save(session, 0, r.adapters, r.n_adapters, r.tokens, r.n_tokens, &data, &n, &error), &error);
+    assert_int_equal(aerie_session_prefix_save(session, 0, NULL, 0, r.tokens, r.n_tokens, &data, &n, &error),
+                     AERIE_ERROR_ARGUMENT);
+    need(aerie_session_prefix_save(session, 0, r.adapters, r.n_adapters, r.tokens, r.n_tokens, &data, &n, &error), &error);
     aerie_session_free(session);
     session = open_session(&usual, (how){AERIE_SPEC_NONE, 1, 1, 512, 0});
-    need(aerie_prefix_load(session, 0, data, n, &n_loaded, &error), &error);
+    need(aerie_session_prefix_load(session, 0, data, n, &n_loaded, &error), &error);
     assert_int_equal(n_loaded, r.n_tokens);
     answer_all(session, &base, 1, &got);
     assert_int_equal(got.n_cached, 0);
@@ -568,7 +569,7 @@ static void test_requests_that_are_refused(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         aerie_request r = request_of(0);
         r.adapters = cases[i].list, r.n_adapters = cases[i].n;
-        assert_int_equal(aerie_submit(session, &r, &task, &error), AERIE_ERROR_ARGUMENT);
+        assert_int_equal(aerie_session_submit(session, &r, &task, &error), AERIE_ERROR_ARGUMENT);
         if (!strstr(error.text, cases[i].why)) fail_msg("\"%s\" says nothing of \"%s\"", error.text, cases[i].why);
     }
     aerie_session_free(session);

@@ -128,7 +128,8 @@ static void check(const aerie_model *model, const aerie_model *draft, const stru
         memset(&got, 0, sizeof got);
         got.n = N_PROMPTS;
         snprintf(what, sizeof what, "%s on %s, %s, round %d", t->arch ? t->arch : t->shape, device, d->name, round);
-        const aerie_status status = aerie_generate(session, requests, N_PROMPTS, on_token, &got, stats, sizeof *stats, &error);
+        const aerie_status status = aerie_session_generate(session, requests, N_PROMPTS, on_token, &got, stats, sizeof *stats,
+                                                           &error);
         if (status == AERIE_ERROR_UNSUPPORTED) {
             print_message("declined: %s: %s\n", what, error.text);
             break;

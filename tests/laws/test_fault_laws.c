@@ -154,8 +154,8 @@ static void walk(const char *name, aerie_spec_type type, bool on_draft, const ch
         const uint32_t at = fails_at;
         memset(&got, 0, sizeof got);
         got.n = 2, n_called = 0, failed = "";
-        const aerie_status status = aerie_generate(session, requests, 2, on_token, &got, stats, sizeof *stats,
-                                                   &error);
+        const aerie_status status = aerie_session_generate(session, requests, 2, on_token, &got, stats, sizeof *stats,
+                                                           &error);
         fails_at = 0;
         n_failed += status != AERIE_OK;
         n_late += status == AERIE_OK;
@@ -294,10 +294,10 @@ static void test_a_measured_pass(void **state)
     make_failing(model);
     aerie_session *session = open_session(model, AERIE_SPEC_NONE, NULL);
     n_called = 0, fails_at = 5;
-    assert_int_equal(aerie_time_pass(session, 3, 0, true, 1, &seconds, &error), AERIE_ERROR_INTERNAL);
+    assert_int_equal(aerie_session_time_pass(session, 3, 0, true, 1, &seconds, &error), AERIE_ERROR_INTERNAL);
     assert_true(strstr(error.text, failed) != NULL);
     fails_at = 0;
-    need(aerie_time_pass(session, 3, 0, true, 1, &seconds, &error), &error);
+    need(aerie_session_time_pass(session, 3, 0, true, 1, &seconds, &error), &error);
     assert_true(seconds > 0);
     aerie_session_free(session);
     aerie_model_free(model);

@@ -369,7 +369,7 @@ static void test_smollm2_keeps_to_a_schema(void **state)
     aerie_chat chat = aerie_chat_default();
     chat.turns = &message, chat.n_turns = 1;
     aerie_request request = aerie_request_default();
-    need(aerie_chat_tokens(model, &chat, &tokens, &request.n_tokens, NULL, NULL, &error), &error);
+    need(aerie_model_chat_tokens(model, &chat, &tokens, &request.n_tokens, NULL, NULL, &error), &error);
     request.tokens = tokens, request.n_predict = MAX_PREDICT, request.grammar = g;
     for (size_t temperature = 0; temperature < 3; temperature++)
         for (size_t t = 0; t < sizeof types / sizeof *types; t++) {

@@ -58,7 +58,7 @@ static int find_files(void **state)
     if (access(model_path, R_OK) || !mkdtemp(folder)) return 0;
     target = load(model_path, NULL);
     for (size_t i = 0; i < N_TEXTS; i++)
-        if (aerie_tokenize(target, texts[i], strlen(texts[i]), true, true, &prompts[i], &n_prompt[i], &error) != AERIE_OK)
+        if (aerie_model_tokenize(target, texts[i], strlen(texts[i]), true, true, &prompts[i], &n_prompt[i], &error) != AERIE_OK)
             return 1;
     for (size_t i = 0; i < N_KINDS; i++)
         if (mkhead_write(&kinds[i].options, model_path, path_of(kinds[i].name), &error) != AERIE_OK) {

@@ -257,7 +257,7 @@ static void check_vectors(const char *name, const aerie_model *model, uint32_t n
     aerie_embedder *e = embedder_of(model, n_threads, n_batch, pooling);
     const size_t n = aerie_embedder_n_out(e), first = n_threads * 5 % N_TEXTS;
     for (size_t i = 0; i < N_TEXTS; i++) turned[i] = texts[(first + i) % N_TEXTS];
-    need(aerie_embed(e, turned, N_TEXTS, got, &error), &error);
+    need(aerie_embedder_embed(e, turned, N_TEXTS, got, &error), &error);
     for (size_t i = 0; i < N_TEXTS; i++)
         if (memcmp(got + i * n, wanted + (first + i) % N_TEXTS * n, n * sizeof *got))
             fail_msg("%s: the vector of text %zu is another on %u threads, %u rows a pass", name,
@@ -276,7 +276,7 @@ static void check_embeddings(const char *name, aerie_pooling pooling)
     aerie_embedder *e = embedder_of(ref, 1, 512, pooling);
     assert_true(aerie_embedder_n_out(e) <= MAX_WIDTH);
     for (size_t i = 0; i < N_TEXTS; i++)
-        need(aerie_embed(e, &texts[i], 1, wanted + i * aerie_embedder_n_out(e), &error), &error);
+        need(aerie_embedder_embed(e, &texts[i], 1, wanted + i * aerie_embedder_n_out(e), &error), &error);
     aerie_embedder_free(e);
     for (size_t l = 0; l < N_LEVELS; l += AE_TEST_EVERY > 4 ? 3 : 1) {
         aerie_model *model = load(path, levels[l]);
@@ -326,22 +326,22 @@ static void test_encoder(void **state)
     e = embedder_of(model, 1, 0, AERIE_POOLING_AUTO);
     assert_int_equal(aerie_embedder_pooling(e), AERIE_POOLING_MEAN);
     text.n_first = 0;
-    need(aerie_embed(e, &text, 1, one, &error), &error);
+    need(aerie_embedder_embed(e, &text, 1, one, &error), &error);
     text.n_first = text.n_tokens;
-    need(aerie_embed(e, &text, 1, two, &error), &error);
+    need(aerie_embedder_embed(e, &text, 1, two, &error), &error);
     assert_memory_equal(one, two, aerie_embedder_n_out(e) * sizeof *one);
     text.n_first = 3;
-    need(aerie_embed(e, &text, 1, two, &error), &error);
+    need(aerie_embedder_embed(e, &text, 1, two, &error), &error);
     assert_memory_not_equal(one, two, aerie_embedder_n_out(e) * sizeof *one);
     text.n_first = text.n_tokens + 1;
-    refused(aerie_embed(e, &text, 1, one, &error), AERIE_ERROR_ARGUMENT, &error, "first part");
+    refused(aerie_embedder_embed(e, &text, 1, one, &error), AERIE_ERROR_ARGUMENT, &error, "first part");
     text = (aerie_embed_text){.tokens = text_tokens[0]};
-    refused(aerie_embed(e, &text, 1, one, &error), AERIE_ERROR_ARGUMENT, &error, "no tokens");
+    refused(aerie_embedder_embed(e, &text, 1, one, &error), AERIE_ERROR_ARGUMENT, &error, "no tokens");
     text = (aerie_embed_text){.tokens = (const int32_t[]){5, MKARCH_VOCAB}, .n_tokens = 2};
-    refused(aerie_embed(e, &text, 1, one, &error), AERIE_ERROR_ARGUMENT, &error, "token 1 of text 0 is 264");
+    refused(aerie_embedder_embed(e, &text, 1, one, &error), AERIE_ERROR_ARGUMENT, &error, "token 1 of text 0 is 264");
     static int32_t many[MKARCH_CTX + 1];
     text = (aerie_embed_text){.tokens = many, .n_tokens = MKARCH_CTX + 1};
-    refused(aerie_embed(e, &text, 1, one, &error), AERIE_ERROR_LIMIT, &error, "257 tokens");
+    refused(aerie_embedder_embed(e, &text, 1, one, &error), AERIE_ERROR_LIMIT, &error, "257 tokens");
     aerie_embedder_free(e);
     p.pooling = AERIE_POOLING_RANK;
     refused(aerie_embedder_create(&e, model, &p, &error), AERIE_ERROR_UNSUPPORTED, &error, "classification head");

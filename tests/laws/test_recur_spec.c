@@ -301,7 +301,7 @@ static void test_modes_change_at_every_pass(void **state)
     for (size_t round = 0; n_passes < n_wanted; round++) {
         if (round == 4) fail_alloc_arm(0, false); /* it has all that it needs now */
         got = (run){.n = 1};
-        need(aerie_generate(switched, requests + 1, 1, switch_mode, &got, &stats, sizeof stats, &error), &error);
+        need(aerie_session_generate(switched, requests + 1, 1, switch_mode, &got, &stats, sizeof stats, &error), &error);
         got.answers[0].stats = stats;
         same_answer(&got.answers[0], &plain.answers[0], "modes that change", 0);
         n_passes += 2 * stats.n_passes; /* one drafts, one verifies */
@@ -487,7 +487,7 @@ static int make_models(void **state)
         need(mkarch_write(mkarch_find(names[i]), true, path_of(names[i]), &error), &error);
         models[i] = load(path_of(names[i]), "");
     }
-    while (eog < MKARCH_VOCAB && !aerie_token_is_eog(models[0], eog)) eog++;
+    while (eog < MKARCH_VOCAB && !aerie_model_token_is_eog(models[0], eog)) eog++;
     for (size_t i = 0; i < N_REQUESTS; i++)
         for (size_t k = 0; k < 128; k++) prompts[i][k] = 3 + (int32_t)(mk_random(&random) % (MKARCH_VOCAB - 8));
     memcpy(prompts[3], prompts[2], 40 * sizeof prompts[2][0]); /* two begin alike */

@@ -1,5 +1,5 @@
 /* test_row_laws.c - aerie_request.row: every position that a sequence keeps is told once, in order, with the bits of
- * aerie_eval_features, whatever was drafted, cut into passes or left in the cache by earlier requests.
+ * aerie_session_eval_features, whatever was drafted, cut into passes or left in the cache by earlier requests.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
@@ -105,7 +105,7 @@ static void check_rows(const rows *r, const aerie_request *requests)
         memcpy(tokens, requests[i].tokens, requests[i].n_tokens * sizeof *tokens);
         memcpy(tokens + requests[i].n_tokens, a->ids, a->n * sizeof *tokens);
         assert_in_range(r->n[i], n - 1, n);
-        need(aerie_eval_features(session, tokens, n, check_row, &(expected){r, i}, &error), &error);
+        need(aerie_session_eval_features(session, tokens, n, check_row, &(expected){r, i}, &error), &error);
     }
     aerie_session_free(session);
 }

@@ -182,7 +182,7 @@ static void run_all(const aerie_model *model, const aerie_model *draft, const ae
     need(ae_session_create_for_test(&session, model, &params, &test, &error), &error);
     for (size_t i = 0; truth && i < N_CASES; i++) known[i] = (ae_session_test_answer){truth[i].it.ids, truth[i].it.n};
     if (truth) ae_session_test_answers(session, known, N_CASES);
-    need(aerie_generate(session, requests, N_CASES, collect, &c, stats, sizeof(aerie_stats), &error), &error);
+    need(aerie_session_generate(session, requests, N_CASES, collect, &c, stats, sizeof(aerie_stats), &error), &error);
     for (size_t i = 0; i < N_CASES; i++) outcomes[i].it.stats = stats[i];
     aerie_session_free(session);
 }
@@ -279,7 +279,7 @@ static size_t tokens_until(const aerie_model *model, const answer *a, size_t end
         aerie_error error = {0};
         char *text;
         size_t n;
-        need(aerie_detokenize(model, a->ids, k, false, &text, &n, &error), &error);
+        need(aerie_model_detokenize(model, a->ids, k, false, &text, &n, &error), &error);
         aerie_free(text);
         if (n >= end) return k;
     }
@@ -356,13 +356,13 @@ static void test_what_is_refused(void **state)
     need(aerie_session_create(&session, models[0], &params, &error), &error);
     aerie_request r = request_case(0);
     r.stop = empty, r.n_stop = 1;
-    assert_int_equal(aerie_generate(session, &r, 1, collect, &c, NULL, 0, &error), AERIE_ERROR_ARGUMENT);
+    assert_int_equal(aerie_session_generate(session, &r, 1, collect, &c, NULL, 0, &error), AERIE_ERROR_ARGUMENT);
     assert_non_null(strstr(error.text, "stop string 1"));
     r = request_case(0), r.n_logprobs = AERIE_MAX_LOGPROBS + 1;
-    assert_int_equal(aerie_generate(session, &r, 1, collect, &c, NULL, 0, &error), AERIE_ERROR_ARGUMENT);
+    assert_int_equal(aerie_session_generate(session, &r, 1, collect, &c, NULL, 0, &error), AERIE_ERROR_ARGUMENT);
     assert_non_null(strstr(error.text, "129"));
     r = request_case(0), r.sampling.logit_bias = &far, r.sampling.n_logit_bias = 1;
-    assert_int_equal(aerie_generate(session, &r, 1, collect, &c, NULL, 0, &error), AERIE_ERROR_ARGUMENT);
+    assert_int_equal(aerie_session_generate(session, &r, 1, collect, &c, NULL, 0, &error), AERIE_ERROR_ARGUMENT);
     assert_non_null(strstr(error.text, "1048576"));
     assert_int_equal(o.it.n, 0);
     aerie_session_free(session);
@@ -390,12 +390,12 @@ static void test_a_prompt_can_be_stopped(void **state)
     need(aerie_session_create(&session, models[0], &params, &error), &error);
     aerie_request r = request_case(0);
     r.progress = stop_in_the_middle;
-    need(aerie_generate(session, &r, 1, collect, &c, &stats, sizeof(aerie_stats), &error), &error);
+    need(aerie_session_generate(session, &r, 1, collect, &c, &stats, sizeof(aerie_stats), &error), &error);
     assert_int_equal(progress_seen, 24);
     assert_int_equal(stats.stop, AERIE_STOP_CALLER);
     assert_int_equal(o.it.n, 0);
     r.progress = NULL;
-    need(aerie_generate(session, &r, 1, collect, &c, &stats, sizeof(aerie_stats), &error), &error);
+    need(aerie_session_generate(session, &r, 1, collect, &c, &stats, sizeof(aerie_stats), &error), &error);
     assert_int_equal(stats.n_cached, 24);
     assert_memory_equal(o.it.ids, plain_outcomes(0)[0].it.ids, sizeof o.it.ids[0] * N_PREDICT);
     aerie_session_free(session);

@@ -135,7 +135,7 @@ typedef struct trace {
 static void poll_into(aerie_session *session, trace *t)
 {
     const aerie_token_event *e;
-    while ((e = aerie_poll(session))) {
+    while ((e = aerie_session_poll(session))) {
         assert_true(t->n_text + e->n_text <= sizeof t->text && !t->ended);
         if (e->n_text) memcpy(t->text + t->n_text, e->text, e->n_text);
         t->n_text += e->n_text;
@@ -156,7 +156,7 @@ static void finish(aerie_session *session, trace *t)
 {
     aerie_error error = {0};
     while (!t->ended) {
-        need(aerie_step(session, &error), &error);
+        need(aerie_session_step(session, &error), &error);
         t->n_steps++;
         poll_into(session, t);
     }
@@ -167,7 +167,7 @@ static void play(aerie_session *session, const aerie_request *request, trace *t)
 {
     aerie_error error = {0};
     aerie_task *task;
-    need(aerie_submit(session, request, &task, &error), &error);
+    need(aerie_session_submit(session, request, &task, &error), &error);
     finish(session, t);
     aerie_task_free(task);
 }
@@ -205,7 +205,7 @@ static uint32_t save_at_every_step(aerie_session *from, aerie_session *to, uint3
     aerie_task *task;
     trace t = {0};
     const aerie_request request = request_of(kind);
-    need(aerie_submit(from, &request, &task, &error), &error);
+    need(aerie_session_submit(from, &request, &task, &error), &error);
     for (uint32_t i = 0;; i++) {
         void *data;
         size_t n, n_prompt, n_tokens;
@@ -223,7 +223,7 @@ static uint32_t save_at_every_step(aerie_session *from, aerie_session *to, uint3
         aerie_free(data);
         same_trace(&rest, expected, what, kind, i);
         if (t.n && kind % 2 == 0) assert_int_equal(rest.stats.n_cached, N_PROMPT + t.n - 1); /* nothing was computed again */
-        need(aerie_step(from, &error), &error);
+        need(aerie_session_step(from, &error), &error);
         poll_into(from, &t);
         if (t.ended) break;
     }
@@ -302,9 +302,9 @@ static void test_in_the_same_session_and_short_of_cache(void **state)
             aerie_task *task;
             aerie_error error = {0};
             trace before = {0};
-            need(aerie_submit(from, &request, &task, &error), &error);
+            need(aerie_session_submit(from, &request, &task, &error), &error);
             while (before.n < 5) {
-                need(aerie_step(from, &error), &error);
+                need(aerie_session_step(from, &error), &error);
                 poll_into(from, &before);
             }
             void *data;
@@ -314,13 +314,13 @@ static void test_in_the_same_session_and_short_of_cache(void **state)
             aerie_request again = without_tokens(request, data, n);
             for (size_t i = 0; i < 3; i++) {
                 again.id = i;
-                need(aerie_submit(session, &again, &tasks[i], &error), &error);
+                need(aerie_session_submit(session, &again, &tasks[i], &error), &error);
             }
             trace got[3] = {before, before, before};
             while (aerie_session_n_tasks(session)) {
-                need(aerie_step(session, &error), &error);
+                need(aerie_session_step(session, &error), &error);
                 const aerie_token_event *e;
-                while ((e = aerie_poll(session)))
+                while ((e = aerie_session_poll(session)))
                     if (e->token >= 0) got[e->i_request].ids[got[e->i_request].n++] = e->token;
             }
             for (size_t i = 0; i < 3; i++) {
@@ -344,9 +344,9 @@ static void test_forks(void **state)
     aerie_task *task, *forks[4];
     trace t = {0}, got[4] = {0};
     aerie_request request = request_of(2);
-    need(aerie_submit(session, &request, &task, &error), &error);
+    need(aerie_session_submit(session, &request, &task, &error), &error);
     while (t.n < 7) {
-        need(aerie_step(session, &error), &error);
+        need(aerie_session_step(session, &error), &error);
         poll_into(session, &t);
     }
     void *data;
@@ -367,12 +367,12 @@ static void test_forks(void **state)
     aerie_request fork = without_tokens(request, data, n);
     for (size_t i = 0; i < 4; i++) {
         fork.id = i, fork.sampling.seed = 100 + i, fork.sampling.temperature = 1.3f;
-        need(aerie_submit(session, &fork, &forks[i], &error), &error);
+        need(aerie_session_submit(session, &fork, &forks[i], &error), &error);
     }
     while (aerie_session_n_tasks(session)) {
         const aerie_token_event *e;
-        need(aerie_step(session, &error), &error);
-        while ((e = aerie_poll(session))) {
+        need(aerie_session_step(session, &error), &error);
+        while ((e = aerie_session_poll(session))) {
             trace *g = &got[e->i_request];
             if (e->token >= 0) g->ids[g->n++] = e->token;
             else g->stats = *e->stats;
@@ -411,15 +411,16 @@ static void test_prefixes(void **state)
         trace expected = {0}, got = {0};
         void *data, *again;
         size_t n, n_again, n_loaded;
-        assert_int_equal(aerie_prefix_save(from, 0, NULL, 0, prompt, N_PROMPT, &data, &n, &error), AERIE_ERROR_ARGUMENT);
-        assert_int_equal(aerie_prefix_save(from, 0, NULL, 0, NULL, 0, &data, &n, &error), AERIE_ERROR_ARGUMENT);
+        assert_int_equal(aerie_session_prefix_save(from, 0, NULL, 0, prompt, N_PROMPT, &data, &n, &error),
+                         AERIE_ERROR_ARGUMENT);
+        assert_int_equal(aerie_session_prefix_save(from, 0, NULL, 0, NULL, 0, &data, &n, &error), AERIE_ERROR_ARGUMENT);
         play(from, &request, &expected);
-        need(aerie_prefix_save(from, 0, NULL, 0, prompt, N_PROMPT, &data, &n, &error), &error);
-        need(aerie_prefix_load(to, 0, data, n, &n_loaded, &error), &error);
+        need(aerie_session_prefix_save(from, 0, NULL, 0, prompt, N_PROMPT, &data, &n, &error), &error);
+        need(aerie_session_prefix_load(to, 0, data, n, &n_loaded, &error), &error);
         assert_int_equal(n_loaded, N_PROMPT);
-        need(aerie_prefix_load(to, 0, data, n, &n_loaded, &error), &error); /* once more changes nothing */
+        need(aerie_session_prefix_load(to, 0, data, n, &n_loaded, &error), &error); /* once more changes nothing */
         assert_int_equal(n_loaded, N_PROMPT);
-        need(aerie_prefix_save(to, 0, NULL, 0, prompt, N_PROMPT, &again, &n_again, &error), &error);
+        need(aerie_session_prefix_save(to, 0, NULL, 0, prompt, N_PROMPT, &again, &n_again, &error), &error);
         assert_int_equal(n_again, n);
         assert_memory_equal(again, data, n);
         aerie_free(again);
@@ -448,9 +449,9 @@ static void *save_some(uint32_t kind, size_t *n)
     trace t = {0};
     void *data;
     const aerie_request request = request_of(kind);
-    need(aerie_submit(session, &request, &task, &error), &error);
+    need(aerie_session_submit(session, &request, &task, &error), &error);
     while (t.n < 3) {
-        need(aerie_step(session, &error), &error);
+        need(aerie_session_step(session, &error), &error);
         poll_into(session, &t);
     }
     need(aerie_task_save(task, &data, n, &error), &error);
@@ -465,7 +466,7 @@ static void refuse(aerie_session *session, aerie_request request, const void *da
     aerie_error error = {0};
     aerie_task *task;
     request.saved = data, request.n_saved = n;
-    assert_int_equal(aerie_submit(session, &request, &task, &error), status);
+    assert_int_equal(aerie_session_submit(session, &request, &task, &error), status);
     if (!strstr(error.text, why)) fail_msg("\"%s\" says nothing of \"%s\"", error.text, why);
     assert_null(task);
 }
@@ -479,7 +480,7 @@ static void test_other_models_and_settings_are_refused(void **state)
     aerie_error error = {0};
     aerie_session *session = open_session(other, AERIE_SPEC_NGRAM, 1, 0, AERIE_KV_F16);
     refuse(session, none, data, n, AERIE_ERROR_UNSUPPORTED, "another model");
-    assert_int_equal(aerie_prefix_load(session, 0, data, n, NULL, &error), AERIE_ERROR_UNSUPPORTED);
+    assert_int_equal(aerie_session_prefix_load(session, 0, data, n, NULL, &error), AERIE_ERROR_UNSUPPORTED);
     aerie_session_free(session);
     session = open_session(model, AERIE_SPEC_NGRAM, 1, 0, AERIE_KV_Q8_0);
     refuse(session, none, data, n, AERIE_ERROR_UNSUPPORTED, "type f16; this session's is q8_0");
@@ -506,7 +507,7 @@ static void test_other_models_and_settings_are_refused(void **state)
     size_t n_tokens, n_prompt, n_text;
     char *text;
     need(aerie_saved_tokens(data, n, &tokens, &n_tokens, &n_prompt, &error), &error);
-    need(aerie_detokenize(model, tokens + n_prompt, n_tokens - n_prompt, false, &text, &n_text, &error), &error);
+    need(aerie_model_detokenize(model, tokens + n_prompt, n_tokens - n_prompt, false, &text, &n_text, &error), &error);
     const char *stop = text;
     r = none, r.stop = &stop, r.n_stop = 1;
     refuse(session, r, data, n, AERIE_ERROR_ARGUMENT, "stop strings already");
@@ -537,10 +538,10 @@ static void test_contexts_of_another_rotation_are_refused(void **state)
         params.n_ctx = sizes[from], params.n_threads = 1;
         request.tokens = text, request.n_tokens = 20, request.n_predict = 1;
         need(aerie_session_create(&session, phi, &params, &error), &error);
-        need(aerie_generate(session, &request, 1, NULL, NULL, NULL, 0, &error), &error);
-        need(aerie_prefix_save(session, 0, NULL, 0, text, 20, &saved[from], &n[from], &error), &error);
+        need(aerie_session_generate(session, &request, 1, NULL, NULL, NULL, 0, &error), &error);
+        need(aerie_session_prefix_save(session, 0, NULL, 0, text, 20, &saved[from], &n[from], &error), &error);
         for (int k = 0; k <= from; k++) {
-            const aerie_status status = aerie_prefix_load(session, 0, saved[k], n[k], NULL, &error);
+            const aerie_status status = aerie_session_prefix_load(session, 0, saved[k], n[k], NULL, &error);
             assert_int_equal(status, k / 2 == from / 2 ? AERIE_OK : AERIE_ERROR_UNSUPPORTED);
             if (status != AERIE_OK && !strstr(error.text, "longer than 64")) fail_msg("%s", error.text);
         }
@@ -568,7 +569,7 @@ static void test_a_callback_may_not_save(void **state)
     aerie_error error = {0};
     aerie_session *session = open_session(model, AERIE_SPEC_NGRAM, 1, 0, AERIE_KV_F16);
     const aerie_request request = request_of(0);
-    need(aerie_generate(session, &request, 1, save_in_callback, NULL, NULL, 0, &error), &error);
+    need(aerie_session_generate(session, &request, 1, save_in_callback, NULL, NULL, 0, &error), &error);
     assert_int_equal(callback_status, AERIE_ERROR_ARGUMENT);
     aerie_session_free(session);
 }
@@ -580,19 +581,19 @@ static bool try_bytes(aerie_session *session, const uint8_t *data, size_t n)
     aerie_task *task;
     size_t n_loaded;
     const aerie_request request = without_tokens(request_of(N_SAMPLINGS), data, n);
-    const aerie_status status = aerie_submit(session, &request, &task, &error);
-    const aerie_status loaded = aerie_prefix_load(session, 0, data, n, &n_loaded, NULL);
+    const aerie_status status = aerie_session_submit(session, &request, &task, &error);
+    const aerie_status loaded = aerie_session_prefix_load(session, 0, data, n, &n_loaded, NULL);
     if (status != AERIE_OK) {
         assert_true(error.status == status && error.text[0]);
         assert_true(status != AERIE_ERROR_INTERNAL && status != AERIE_ERROR_MEMORY);
         return loaded == AERIE_OK;
     }
     assert_int_equal(loaded, AERIE_OK);
-    for (int i = 0; i < 2; i++) (void)aerie_step(session, &error);
+    for (int i = 0; i < 2; i++) (void)aerie_session_step(session, &error);
     aerie_task_free(task);
-    (void)aerie_step(session, &error);
+    (void)aerie_session_step(session, &error);
     const aerie_token_event *e;
-    while ((e = aerie_poll(session))) {}
+    while ((e = aerie_session_poll(session))) {}
     return true;
 }
 

@@ -60,8 +60,8 @@ static void logits_of(const aerie_model *model, uint32_t batch, const aerie_adap
     p.n_ctx = 128, p.n_batch = batch, p.n_threads = 2;
     p.adapters = &adapter, p.n_adapters = adapter != NULL;
     need(aerie_session_create(&session, model, &p, &error), &error);
-    if (adapter) need(aerie_eval_adapters(session, &(aerie_adapter_use){.scale = 1.0f}, 1, &error), &error);
-    need(aerie_eval(session, tokens, N_TOKENS, on_logits, rows, &error), &error);
+    if (adapter) need(aerie_session_eval_adapters(session, &(aerie_adapter_use){.scale = 1.0f}, 1, &error), &error);
+    need(aerie_session_eval(session, tokens, N_TOKENS, on_logits, rows, &error), &error);
     aerie_session_free(session);
 }
 

@@ -395,7 +395,8 @@ static void check_refused(aerie_session *session, const aerie_request *bad, aeri
         memset(&r, 0, sizeof r);
         r.n = N_GOOD + 1;
         for (size_t i = 0; i <= N_GOOD; i++) requests[i] = i == at ? *bad : request_of(i < at ? i : i - 1, 0, true);
-        assert_int_equal(aerie_generate(session, requests, N_GOOD + 1, on_token, &r, stats, sizeof(aerie_stats), &error),
+        assert_int_equal(aerie_session_generate(session, requests, N_GOOD + 1, on_token, &r, stats, sizeof(aerie_stats),
+                                                &error),
                          expected);
         if (!strstr(error.text, text)) fail_msg("'%s' does not hold '%s'", error.text, text);
         char number[32];
@@ -411,7 +412,7 @@ static void check_refused(aerie_session *session, const aerie_request *bad, aeri
             if (is_bad) assert_non_null(strstr(stats[i].error.text, text));
         }
     }
-    assert_int_equal(aerie_generate(session, bad, 1, NULL, NULL, NULL, 0, &error), expected);
+    assert_int_equal(aerie_session_generate(session, bad, 1, NULL, NULL, NULL, 0, &error), expected);
     assert_null(strstr(error.text, "request 0: ")); /* alone it needs no number */
 }
 
@@ -522,7 +523,7 @@ static void test_law_1_sample_of_the_matrix_on_smollm2(void **state)
     int32_t *tokens;
     aerie_request request = aerie_request_default();
     for (size_t l = 0; l < N_LEVELS; l++) models[l] = load(path, levels[l]);
-    need(aerie_tokenize(models[0], text, strlen(text), true, false, &tokens, &request.n_tokens, &error), &error);
+    need(aerie_model_tokenize(models[0], text, strlen(text), true, false, &tokens, &request.n_tokens, &error), &error);
     request.tokens = tokens;
     for (uint32_t run_of = 0; run_of < 4; run_of += AE_TEST_EVERY > 1 ? 3 : 1) { /* both samplings, both types of cache */
         const uint32_t sampling = run_of % 2;

@@ -103,7 +103,7 @@ static uint32_t n_ended;
 static void poll_all(aerie_session *session)
 {
     const aerie_token_event *e;
-    while ((e = aerie_poll(session))) {
+    while ((e = aerie_session_poll(session))) {
         answer *a = &got[e->i_request];
         assert_true(a->n_text + e->n_text <= sizeof a->text);
         if (e->n_text) memcpy(a->text + a->n_text, e->text, e->n_text);
@@ -122,7 +122,7 @@ static void poll_all(aerie_session *session)
 static void step(aerie_session *session)
 {
     aerie_error error = {0};
-    need(aerie_step(session, &error), &error);
+    need(aerie_session_step(session, &error), &error);
     poll_all(session);
 }
 
@@ -137,7 +137,7 @@ static void run_at_once(aerie_spec_type type, uint32_t n_seqs, uint32_t n_kv, co
     n_ended = 0;
     for (size_t i = 0; i < N_REQUESTS; i++) {
         const aerie_request request = request_of(i);
-        need(aerie_submit(session, &request, &tasks[i], &error), &error);
+        need(aerie_session_submit(session, &request, &tasks[i], &error), &error);
     }
     assert_int_equal(aerie_session_n_tasks(session), N_REQUESTS);
     while (aerie_session_n_tasks(session)) step(session);
@@ -225,7 +225,7 @@ static uint64_t run_crowd(const aerie_model *m, crowd *c, size_t first, size_t n
     for (size_t i = 0; i < n; i++) requests[i] = crowd_request(c, first + i);
     c->first = first;
     memset(c->n, 0, sizeof c->n);
-    need(aerie_generate(session, requests, n, note_token, c, stats, sizeof *stats, &error), &error);
+    need(aerie_session_generate(session, requests, n, note_token, c, stats, sizeof *stats, &error), &error);
     aerie_session_free(session);
     uint64_t n_preempted = 0;
     *n_computed = 0;
@@ -304,7 +304,7 @@ static void test_sequences_give_way_and_come_back(void **state)
         aerie_request same = r;
         generate(one, model, &same, 1, &plain);
         expected[i] = plain.answers[0];
-        need(aerie_submit(session, &r, &tasks[i], &error), &error);
+        need(aerie_session_submit(session, &r, &tasks[i], &error), &error);
     }
     while (aerie_session_n_tasks(session)) step(session);
     for (size_t i = 0; i < 8; i++) {
@@ -331,8 +331,8 @@ static void *submit_some(void *user)
     client *c = user;
     for (size_t i = 0; i < N_REQUESTS / 2; i++) {
         const aerie_request request = request_of(c->first + i);
-        if (aerie_submit(c->session, &request, &c->tasks[i], NULL) != AERIE_OK) return c;
-        if (i % 3 == 2) aerie_cancel(c->tasks[i]);
+        if (aerie_session_submit(c->session, &request, &c->tasks[i], NULL) != AERIE_OK) return c;
+        if (i % 3 == 2) aerie_task_cancel(c->tasks[i]);
     }
     return NULL;
 }
@@ -348,7 +348,7 @@ static void test_requests_come_and_go_from_other_threads(void **state)
     for (size_t i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, submit_some, &clients[i]), 0);
     while (n_ended < N_REQUESTS) {
         step(session);
-        aerie_wait(session, 0.01);
+        aerie_session_wait(session, 0.01);
     }
     for (size_t i = 0; i < 2; i++) {
         void *failed;
@@ -363,7 +363,7 @@ static void test_requests_come_and_go_from_other_threads(void **state)
         aerie_task_free(clients[i / (N_REQUESTS / 2)].tasks[i % (N_REQUESTS / 2)]);
     }
     assert_int_equal(aerie_session_n_tasks(session), 0);
-    assert_false(aerie_wait(session, 0));
+    assert_false(aerie_session_wait(session, 0));
     aerie_session_free(session);
 }
 
@@ -395,9 +395,9 @@ static void *step_alone(void *user)
     for (size_t i = 0; i < s->n; i++) {
         aerie_request request = request_of(s->first + i);
         request.token = note_answer, request.user = s;
-        s->ok = s->ok && aerie_submit(s->session, &request, &tasks[i], NULL) == AERIE_OK;
+        s->ok = s->ok && aerie_session_submit(s->session, &request, &tasks[i], NULL) == AERIE_OK;
     }
-    while (s->ok && aerie_session_n_tasks(s->session)) s->ok = aerie_step(s->session, NULL) == AERIE_OK;
+    while (s->ok && aerie_session_n_tasks(s->session)) s->ok = aerie_session_step(s->session, NULL) == AERIE_OK;
     for (size_t i = 0; i < s->n; i++) aerie_task_free(tasks[i]);
     return NULL;
 }
@@ -417,9 +417,9 @@ static uint32_t steps_beside(uint32_t max_pause)
     aerie_task *tasks[2];
     first.n_tokens = 1;
     memset(got, 0, sizeof got);
-    need(aerie_submit(session, &first, &tasks[0], &error), &error);
+    need(aerie_session_submit(session, &first, &tasks[0], &error), &error);
     step(session);
-    need(aerie_submit(session, &second, &tasks[1], &error), &error);
+    need(aerie_session_submit(session, &second, &tasks[1], &error), &error);
     uint32_t n_steps = 0;
     for (; !got[5].n; n_steps++) step(session);
     while (aerie_session_n_tasks(session)) step(session);
@@ -473,7 +473,7 @@ static void test_ends(void **state)
     n_ended = 0;
     for (size_t i = 0; i < 4; i++) {
         const aerie_request request = request_of(i);
-        need(aerie_submit(session, &request, &tasks[i], &error), &error);
+        need(aerie_session_submit(session, &request, &tasks[i], &error), &error);
     }
     for (int i = 0; i < 12; i++) step(session);
     assert_true(got[0].n > 0);
@@ -502,11 +502,11 @@ static void test_events_outlive_their_task(void **state)
     n_ended = 0;
     for (size_t i = 0; i < 2; i++) {
         const aerie_request request = request_of(i);
-        need(aerie_submit(session, &request, &tasks[i], &error), &error);
+        need(aerie_session_submit(session, &request, &tasks[i], &error), &error);
     }
-    for (int i = 0; i < 12; i++) need(aerie_step(session, &error), &error);
+    for (int i = 0; i < 12; i++) need(aerie_session_step(session, &error), &error);
     aerie_task_free(tasks[0]);
-    for (int i = 0; i < 2; i++) need(aerie_step(session, &error), &error); /* the session lets go of it, too */
+    for (int i = 0; i < 2; i++) need(aerie_session_step(session, &error), &error); /* the session lets go of it, too */
     poll_all(session);
     assert_true(got[0].n == 0 && got[1].n > 0);
     while (!aerie_task_ended(tasks[1])) step(session);

@@ -106,7 +106,7 @@ static void answer_all(aerie_session *session, const aerie_request *requests, si
     aerie_error error = {0};
     aerie_stats stats[MAX_REQUESTS];
     *r = (run){.n = n};
-    need(aerie_generate(session, requests, n, on_token, r, stats, sizeof(aerie_stats), &error), &error);
+    need(aerie_session_generate(session, requests, n, on_token, r, stats, sizeof(aerie_stats), &error), &error);
     for (size_t i = 0; i < n; i++) r->answers[i].stats = stats[i];
     for (size_t i = 0; i < n; i++)
         if (stats[i].stop != AERIE_STOP_STRING) check_stats(&r->answers[i], &requests[i]);
@@ -126,7 +126,7 @@ static void make_requests(size_t target, float temperature, const aerie_grammar 
         int32_t **tokens = &prompts[target][i];
         size_t *n = &prompt_lengths[target][i];
         if (!*tokens && i < 3)
-            need(aerie_tokenize(targets[target], texts[i], strlen(texts[i]), true, true, tokens, n, &error), &error);
+            need(aerie_model_tokenize(targets[target], texts[i], strlen(texts[i]), true, true, tokens, n, &error), &error);
         if (!*tokens) {
             static int32_t any[N_TARGETS][48];
             uint64_t random = 8;

@@ -172,8 +172,8 @@ static bool advance(aerie_session *session, answer *a, size_t n)
     const aerie_token_event *e;
     bool ended = false;
     while (!ended && a->n < n) {
-        need(aerie_step(session, &error), &error);
-        while ((e = aerie_poll(session))) {
+        need(aerie_session_step(session, &error), &error);
+        while ((e = aerie_session_poll(session))) {
             if (e->token >= 0) a->ids[a->n++] = e->token;
             else ended = true, a->stats = *e->stats;
         }
@@ -189,7 +189,7 @@ static void goes_on(aerie_session *session, aerie_request request, const void *d
     answer a = *begun;
     request.tokens = NULL, request.n_tokens = 0;
     request.saved = data, request.n_saved = n;
-    need(aerie_submit(session, &request, &task, &error), &error);
+    need(aerie_session_submit(session, &request, &task, &error), &error);
     (void)advance(session, &a, SIZE_MAX);
     aerie_task_free(task);
     same_answer(&a, expected, what, 0);
@@ -209,8 +209,8 @@ static void test_saved_in_the_middle(void **state)
         plain_answers(i, 1, &plain);
         aerie_request request = request_of(2, 1);
         aerie_session *from = session_of(i, &few), *other = session_of(i, &few), *whole = session_of(i, &all);
-        need(aerie_submit(from, &request, &task, &error), &error);
-        for (uint32_t k = 0; k < 5; k++) need(aerie_step(from, &error), &error); /* in the prompt */
+        need(aerie_session_submit(from, &request, &task, &error), &error);
+        for (uint32_t k = 0; k < 5; k++) need(aerie_session_step(from, &error), &error); /* in the prompt */
         for (bool ended = false; !ended;) {
             void *data;
             size_t n;
@@ -229,10 +229,10 @@ static void test_saved_in_the_middle(void **state)
             void *data = NULL;
             size_t n = 0, n_loaded = 0;
             const size_t n_saved = k ? lengths[2] : lengths[2] / 2;
-            const aerie_status status = aerie_prefix_save(from, 0, NULL, 0, prompts[2], n_saved, &data, &n, &error);
+            const aerie_status status = aerie_session_prefix_save(from, 0, NULL, 0, prompts[2], n_saved, &data, &n, &error);
             if (k) need(status, &error);
             if (status != AERIE_OK) continue; /* its window is lost */
-            need(aerie_prefix_load(other, 0, data, n, &n_loaded, &error), &error);
+            need(aerie_session_prefix_load(other, 0, data, n, &n_loaded, &error), &error);
             aerie_free(data);
         }
         aerie_session_free(from);
@@ -339,7 +339,7 @@ static int make_models(void **state)
         need(mkarch_write(mkarch_find(names[i]), true, path_of(names[i]), &error), &error);
         models[i] = load(path_of(names[i]), "");
     }
-    while (eog < MKARCH_VOCAB && !aerie_token_is_eog(models[0], eog)) eog++;
+    while (eog < MKARCH_VOCAB && !aerie_model_token_is_eog(models[0], eog)) eog++;
     const size_t n[N_REQUESTS] = {1, 260, 450, 150, 400};
     for (size_t i = 0; i < N_REQUESTS; i++) {
         lengths[i] = n[i];

@@ -512,7 +512,7 @@ static char *render(const char *source, size_t n, const char *messages, bool pro
     chat.tools = (aerie_text){.data = whole_tools_json, .n = strlen(whole_tools_json)};
     chat.bos = chat.eos = "";
     chat.no_generation_prompt = !prompt;
-    if (aerie_chat_render(NULL, &chat, &text, &n_text, &error) != AERIE_OK) fail_msg("%.30s: %s", source, error.text);
+    if (aerie_model_chat_render(NULL, &chat, &text, &n_text, &error) != AERIE_OK) fail_msg("%.30s: %s", source, error.text);
     return text;
 }
 

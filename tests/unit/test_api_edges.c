@@ -101,31 +101,31 @@ static void test_null_models_and_texts(void **state)
     REFUSED(aerie_model_metadata_key(model, 0, NULL, e));
     REFUSED(aerie_model_metadata_get(NULL, "k", &text, NULL, NULL, e));
     REFUSED(aerie_model_metadata_get(model, "k", NULL, NULL, NULL, e));
-    REFUSED(aerie_tokenize(NULL, "x", 1, true, true, &tokens, &n, e));
-    REFUSED(aerie_tokenize(model, NULL, 1, true, true, &tokens, &n, e));
-    REFUSED(aerie_tokenize(model, "x", 1, true, true, NULL, &n, e));
-    REFUSED(aerie_tokenize(model, "x", 1, true, true, &tokens, NULL, e));
-    REFUSED(aerie_detokenize(NULL, &one, 1, true, &text, &n, e));
-    REFUSED(aerie_detokenize(model, NULL, 1, true, &text, &n, e));
-    REFUSED(aerie_detokenize(model, &one, 1, true, NULL, &n, e));
-    REFUSED(aerie_detokenize(model, &one, 1, true, &text, NULL, e));
-    REFUSED(aerie_chat_render(model, NULL, &text, &n, e));
-    REFUSED(aerie_chat_render(model, &chat, NULL, &n, e));
-    REFUSED(aerie_chat_render(model, &chat, &text, NULL, e));
-    REFUSED(aerie_chat_tokens(NULL, &chat, &tokens, &n, NULL, NULL, e));
-    REFUSED(aerie_chat_tokens(model, NULL, &tokens, &n, NULL, NULL, e));
-    REFUSED(aerie_chat_tokens(model, &chat, NULL, &n, NULL, NULL, e));
-    REFUSED(aerie_chat_tokens(model, &chat, &tokens, NULL, NULL, NULL, e));
-    REFUSED(aerie_chat_tokenize(NULL, "x", 1, &tokens, &n, e));
-    REFUSED(aerie_chat_tokenize(model, NULL, 1, &tokens, &n, e));
-    REFUSED(aerie_chat_tokenize(model, "x", 1, NULL, &n, e));
-    REFUSED(aerie_chat_tokenize(model, "x", 1, &tokens, NULL, e));
-    REFUSED(aerie_rerank_tokens(NULL, "x", 1, "y", 1, &tokens, &n, &first, e));
-    REFUSED(aerie_rerank_tokens(model, NULL, 1, "y", 1, &tokens, &n, &first, e));
-    REFUSED(aerie_rerank_tokens(model, "x", 1, NULL, 1, &tokens, &n, &first, e));
-    REFUSED(aerie_rerank_tokens(model, "x", 1, "y", 1, NULL, &n, &first, e));
-    REFUSED(aerie_rerank_tokens(model, "x", 1, "y", 1, &tokens, NULL, &first, e));
-    REFUSED(aerie_rerank_tokens(model, "x", 1, "y", 1, &tokens, &n, NULL, e));
+    REFUSED(aerie_model_tokenize(NULL, "x", 1, true, true, &tokens, &n, e));
+    REFUSED(aerie_model_tokenize(model, NULL, 1, true, true, &tokens, &n, e));
+    REFUSED(aerie_model_tokenize(model, "x", 1, true, true, NULL, &n, e));
+    REFUSED(aerie_model_tokenize(model, "x", 1, true, true, &tokens, NULL, e));
+    REFUSED(aerie_model_detokenize(NULL, &one, 1, true, &text, &n, e));
+    REFUSED(aerie_model_detokenize(model, NULL, 1, true, &text, &n, e));
+    REFUSED(aerie_model_detokenize(model, &one, 1, true, NULL, &n, e));
+    REFUSED(aerie_model_detokenize(model, &one, 1, true, &text, NULL, e));
+    REFUSED(aerie_model_chat_render(model, NULL, &text, &n, e));
+    REFUSED(aerie_model_chat_render(model, &chat, NULL, &n, e));
+    REFUSED(aerie_model_chat_render(model, &chat, &text, NULL, e));
+    REFUSED(aerie_model_chat_tokens(NULL, &chat, &tokens, &n, NULL, NULL, e));
+    REFUSED(aerie_model_chat_tokens(model, NULL, &tokens, &n, NULL, NULL, e));
+    REFUSED(aerie_model_chat_tokens(model, &chat, NULL, &n, NULL, NULL, e));
+    REFUSED(aerie_model_chat_tokens(model, &chat, &tokens, NULL, NULL, NULL, e));
+    REFUSED(aerie_model_chat_tokenize(NULL, "x", 1, &tokens, &n, e));
+    REFUSED(aerie_model_chat_tokenize(model, NULL, 1, &tokens, &n, e));
+    REFUSED(aerie_model_chat_tokenize(model, "x", 1, NULL, &n, e));
+    REFUSED(aerie_model_chat_tokenize(model, "x", 1, &tokens, NULL, e));
+    REFUSED(aerie_model_rerank_tokens(NULL, "x", 1, "y", 1, &tokens, &n, &first, e));
+    REFUSED(aerie_model_rerank_tokens(model, NULL, 1, "y", 1, &tokens, &n, &first, e));
+    REFUSED(aerie_model_rerank_tokens(model, "x", 1, NULL, 1, &tokens, &n, &first, e));
+    REFUSED(aerie_model_rerank_tokens(model, "x", 1, "y", 1, NULL, &n, &first, e));
+    REFUSED(aerie_model_rerank_tokens(model, "x", 1, "y", 1, &tokens, NULL, &first, e));
+    REFUSED(aerie_model_rerank_tokens(model, "x", 1, "y", 1, &tokens, &n, NULL, e));
 }
 
 static void test_null_grammars_heads_and_pools(void **state)
@@ -186,45 +186,45 @@ static void test_null_sessions(void **state)
     REFUSED(aerie_session_create(NULL, model, NULL, e));
     REFUSED(aerie_session_create(&s, NULL, NULL, e));
     REFUSED(aerie_session_set_moe_experts(NULL, 1, e));
-    REFUSED(aerie_submit(NULL, &request, &task, e));
-    REFUSED(aerie_submit(session, NULL, &task, e));
-    REFUSED(aerie_submit(session, &request, NULL, e));
+    REFUSED(aerie_session_submit(NULL, &request, &task, e));
+    REFUSED(aerie_session_submit(session, NULL, &task, e));
+    REFUSED(aerie_session_submit(session, &request, NULL, e));
     request.tokens = NULL;
-    REFUSED(aerie_submit(session, &request, &task, e));
+    REFUSED(aerie_session_submit(session, &request, &task, e));
     request.tokens = &one;
-    REFUSED(aerie_step(NULL, e));
-    REFUSED(aerie_generate(NULL, &request, 1, NULL, NULL, NULL, 0, e));
-    REFUSED(aerie_generate(session, NULL, 1, NULL, NULL, NULL, 0, e));
+    REFUSED(aerie_session_step(NULL, e));
+    REFUSED(aerie_session_generate(NULL, &request, 1, NULL, NULL, NULL, 0, e));
+    REFUSED(aerie_session_generate(session, NULL, 1, NULL, NULL, NULL, 0, e));
     REFUSED(aerie_embedder_create(NULL, model, NULL, e));
     REFUSED(aerie_embedder_create(&embedder, NULL, NULL, e));
     need(aerie_embedder_create(&embedder, model, NULL, &error), &error);
     const aerie_embed_text text = {.tokens = &one, .n_tokens = 1}, empty = {.n_tokens = 1};
-    REFUSED(aerie_embed(NULL, &text, 1, vector, e));
-    REFUSED(aerie_embed(embedder, NULL, 1, vector, e));
-    REFUSED(aerie_embed(embedder, &text, 1, NULL, e));
-    REFUSED(aerie_embed(embedder, &empty, 1, vector, e));
+    REFUSED(aerie_embedder_embed(NULL, &text, 1, vector, e));
+    REFUSED(aerie_embedder_embed(embedder, NULL, 1, vector, e));
+    REFUSED(aerie_embedder_embed(embedder, &text, 1, NULL, e));
+    REFUSED(aerie_embedder_embed(embedder, &empty, 1, vector, e));
     aerie_embedder_free(embedder);
     REFUSED(aerie_task_save(NULL, &data, &n, e));
-    REFUSED(aerie_prefix_save(NULL, 0, NULL, 0, &one, 1, &data, &n, e));
-    REFUSED(aerie_prefix_save(session, 0, NULL, 0, NULL, 1, &data, &n, e));
-    REFUSED(aerie_prefix_save(session, 0, NULL, 0, &one, 1, NULL, &n, e));
-    REFUSED(aerie_prefix_save(session, 0, NULL, 0, &one, 1, &data, NULL, e));
-    REFUSED(aerie_prefix_save(session, 0, NULL, 1, &one, 1, &data, &n, e));
-    REFUSED(aerie_prefix_load(NULL, 0, "x", 1, NULL, e));
-    REFUSED(aerie_prefix_load(session, 0, NULL, 1, NULL, e));
+    REFUSED(aerie_session_prefix_save(NULL, 0, NULL, 0, &one, 1, &data, &n, e));
+    REFUSED(aerie_session_prefix_save(session, 0, NULL, 0, NULL, 1, &data, &n, e));
+    REFUSED(aerie_session_prefix_save(session, 0, NULL, 0, &one, 1, NULL, &n, e));
+    REFUSED(aerie_session_prefix_save(session, 0, NULL, 0, &one, 1, &data, NULL, e));
+    REFUSED(aerie_session_prefix_save(session, 0, NULL, 1, &one, 1, &data, &n, e));
+    REFUSED(aerie_session_prefix_load(NULL, 0, "x", 1, NULL, e));
+    REFUSED(aerie_session_prefix_load(session, 0, NULL, 1, NULL, e));
     REFUSED(aerie_saved_tokens(NULL, 1, &tokens, &n, NULL, e));
     REFUSED(aerie_saved_tokens("x", 1, NULL, &n, NULL, e));
     REFUSED(aerie_saved_tokens("x", 1, &tokens, NULL, NULL, e));
-    REFUSED(aerie_eval_adapters(NULL, NULL, 0, e));
-    REFUSED(aerie_eval_adapters(session, NULL, 1, e));
-    REFUSED(aerie_eval(NULL, &one, 1, logits, NULL, e));
-    REFUSED(aerie_eval(session, NULL, 1, logits, NULL, e));
-    REFUSED(aerie_eval_from(NULL, &one, 1, 0, logits, NULL, e));
-    REFUSED(aerie_eval_from(session, NULL, 1, 0, logits, NULL, e));
-    REFUSED(aerie_eval_features(NULL, &one, 1, features, NULL, e));
-    REFUSED(aerie_eval_features(session, NULL, 1, features, NULL, e));
-    REFUSED(aerie_time_pass(NULL, 1, 0, true, 1, &seconds, e));
-    REFUSED(aerie_time_pass(session, 1, 0, true, 1, NULL, e));
+    REFUSED(aerie_session_eval_adapters(NULL, NULL, 0, e));
+    REFUSED(aerie_session_eval_adapters(session, NULL, 1, e));
+    REFUSED(aerie_session_eval(NULL, &one, 1, logits, NULL, e));
+    REFUSED(aerie_session_eval(session, NULL, 1, logits, NULL, e));
+    REFUSED(aerie_session_eval_parallel(NULL, &one, 1, 0, logits, NULL, e));
+    REFUSED(aerie_session_eval_parallel(session, NULL, 1, 0, logits, NULL, e));
+    REFUSED(aerie_session_eval_features(NULL, &one, 1, features, NULL, e));
+    REFUSED(aerie_session_eval_features(session, NULL, 1, features, NULL, e));
+    REFUSED(aerie_session_time_pass(NULL, 1, 0, true, 1, &seconds, e));
+    REFUSED(aerie_session_time_pass(session, 1, 0, true, 1, NULL, e));
     REFUSED(aerie_imatrix_create(NULL, session, NULL, e));
     REFUSED(aerie_imatrix_create(&imatrix, NULL, NULL, e));
     REFUSED(aerie_imatrix_save(NULL, path, NULL, 1, 1, e));
@@ -249,9 +249,10 @@ static void test_null_getters(void **state)
     aerie_drafter_head_info_get(NULL, &head, sizeof head);
     aerie_imatrix_info_get(NULL, &imatrix, sizeof imatrix);
     assert_int_equal(info.n_vocab + use.page + adapter.max_rank + head.n_embd + imatrix.n_rows, 0);
-    assert_false(aerie_token_info_get(NULL, 0, &token, sizeof token) || aerie_token_info_get(model, 0, NULL, sizeof token));
-    assert_false(aerie_token_is_eog(NULL, 0) || aerie_model_adds_bos(NULL) || aerie_model_adds_eos(NULL));
-    assert_int_equal(aerie_token_special(NULL, AERIE_SPECIAL_BOS), -1);
+    assert_false(aerie_model_token_info_get(NULL, 0, &token, sizeof token) || aerie_model_token_info_get(model, 0, NULL,
+                                                                                                         sizeof token));
+    assert_false(aerie_model_token_is_eog(NULL, 0) || aerie_model_adds_bos(NULL) || aerie_model_adds_eos(NULL));
+    assert_int_equal(aerie_model_token_special(NULL, AERIE_SPECIAL_BOS), -1);
     assert_int_equal(aerie_model_n_metadata(NULL) + aerie_model_pass_bytes(NULL) + aerie_pool_n_threads(NULL), 0);
     assert_int_equal(aerie_session_n_ctx(NULL) + aerie_session_n_tasks(NULL), 0);
     assert_int_equal(aerie_embedder_n_out(NULL) + aerie_embedder_n_ctx(NULL), 0);
@@ -259,13 +260,13 @@ static void test_null_getters(void **state)
     assert_null(aerie_session_spec_name(NULL));
     assert_null(aerie_session_drafter_name(NULL, 0));
     assert_null(aerie_task_stats(NULL));
-    assert_null(aerie_poll(NULL));
+    assert_null(aerie_session_poll(NULL));
     assert_null(aerie_chat_template_builtin(NULL));
-    assert_false(aerie_wait(NULL, 1) || aerie_task_ended(NULL) || aerie_file_is_drafter_head(NULL));
+    assert_false(aerie_session_wait(NULL, 1) || aerie_task_ended(NULL) || aerie_file_is_drafter_head(NULL));
     assert_false(aerie_session_overlap(NULL, &overlap, sizeof overlap));
     assert_false(aerie_rope_scaling_parse(NULL, NULL) || aerie_sampler_parse(NULL, NULL) || aerie_spec_type_parse(NULL, NULL));
     assert_false(aerie_kv_type_parse(NULL, NULL) || aerie_tree_parse(NULL, NULL) || aerie_pooling_parse(NULL, NULL));
-    aerie_cancel(NULL);
+    aerie_task_cancel(NULL);
     aerie_task_free(NULL);
     aerie_free(NULL);
     aerie_request_init(NULL, sizeof(aerie_request));
@@ -284,21 +285,21 @@ static void test_requests_that_may_not_wait(void **state)
     aerie_request request = aerie_request_default();
     request.tokens = &one, request.n_tokens = 1, request.n_predict = 4, request.ignore_eos = true;
     for (int round = 0; round < 2; round++) {
-        for (size_t i = 0; i < N; i++) need(aerie_submit(session, &request, &tasks[i], &error), &error);
-        assert_int_equal(aerie_submit(session, &request, &tasks[N], &error), AERIE_ERROR_BUSY);
+        for (size_t i = 0; i < N; i++) need(aerie_session_submit(session, &request, &tasks[i], &error), &error);
+        assert_int_equal(aerie_session_submit(session, &request, &tasks[N], &error), AERIE_ERROR_BUSY);
         assert_non_null(strstr(error.text, "n_waiting"));
         assert_null(tasks[N]);
         request.n_tokens = 0; /* what is refused for another reason takes no place */
-        assert_int_not_equal(aerie_submit(session, &request, &tasks[N], &error), AERIE_OK);
+        assert_int_not_equal(aerie_session_submit(session, &request, &tasks[N], &error), AERIE_OK);
         request.n_tokens = 1;
         assert_int_equal(aerie_session_n_tasks(session), N);
-        while (aerie_session_n_tasks(session)) need(aerie_step(session, &error), &error);
-        while (aerie_poll(session)) {}
+        while (aerie_session_n_tasks(session)) need(aerie_session_step(session, &error), &error);
+        while (aerie_session_poll(session)) {}
         for (size_t i = 0; i < N; i++) aerie_task_free(tasks[i]);
     }
-    aerie_request many[2 * N]; /* aerie_generate is its own caller: it may give as many as it likes */
+    aerie_request many[2 * N]; /* aerie_session_generate is its own caller: it may give as many as it likes */
     for (size_t i = 0; i < 2 * N; i++) many[i] = request;
-    need(aerie_generate(session, many, 2 * N, NULL, NULL, NULL, 0, &error), &error);
+    need(aerie_session_generate(session, many, 2 * N, NULL, NULL, NULL, 0, &error), &error);
 }
 
 /* ---- fork() ----------------------------------------------------------------------------------------------------- */
@@ -312,19 +313,20 @@ static int use_of_the_parent(aerie_session *s, aerie_task *task, aerie_embedder 
     aerie_request request = aerie_request_default();
     aerie_task *other;
     request.tokens = &one, request.n_tokens = 1, request.n_predict = 4;
-    if (aerie_submit(s, &request, &other, &error) != AERIE_ERROR_ARGUMENT || !strstr(error.text, "fork")) return 1;
-    if (aerie_step(s, &error) != AERIE_ERROR_ARGUMENT || !strstr(error.text, "fork")) return 2;
-    if (aerie_generate(s, &request, 1, NULL, NULL, NULL, 0, &error) != AERIE_ERROR_ARGUMENT) return 3;
-    if (aerie_eval(s, &one, 1, logits, NULL, &error) != AERIE_ERROR_ARGUMENT) return 4;
-    if (aerie_wait(s, 1e9)) return 5;
+    if (aerie_session_submit(s, &request, &other, &error) != AERIE_ERROR_ARGUMENT || !strstr(error.text, "fork")) return 1;
+    if (aerie_session_step(s, &error) != AERIE_ERROR_ARGUMENT || !strstr(error.text, "fork")) return 2;
+    if (aerie_session_generate(s, &request, 1, NULL, NULL, NULL, 0, &error) != AERIE_ERROR_ARGUMENT) return 3;
+    if (aerie_session_eval(s, &one, 1, logits, NULL, &error) != AERIE_ERROR_ARGUMENT) return 4;
+    if (aerie_session_wait(s, 1e9)) return 5;
     const aerie_embed_text text = {.tokens = &one, .n_tokens = 1};
-    if (aerie_embed(embedder, &text, 1, vector, &error) != AERIE_ERROR_ARGUMENT || !strstr(error.text, "fork")) return 6;
-    aerie_cancel(task);
+    if (aerie_embedder_embed(embedder, &text, 1, vector, &error) != AERIE_ERROR_ARGUMENT || !strstr(error.text,
+                                                                                                    "fork")) return 6;
+    aerie_task_cancel(task);
     aerie_session_free(s);
     aerie_task_free(task);
     aerie_embedder_free(embedder);
     aerie_session *own = open_session(1, 0); /* the model is as good here as there */
-    if (aerie_generate(own, &request, 1, NULL, NULL, NULL, 0, &error) != AERIE_OK) return 7;
+    if (aerie_session_generate(own, &request, 1, NULL, NULL, NULL, 0, &error) != AERIE_OK) return 7;
     aerie_session_free(own);
     return 0;
 }
@@ -341,8 +343,8 @@ static void test_a_child_says_that_the_session_is_not_its_own(void **state)
     int status = 0;
     request.tokens = &one, request.n_tokens = 1, request.n_predict = 40, request.ignore_eos = true;
     need(aerie_embedder_create(&embedder, model, NULL, &error), &error);
-    need(aerie_submit(s, &request, &task, &error), &error);
-    need(aerie_step(s, &error), &error);
+    need(aerie_session_submit(s, &request, &task, &error), &error);
+    need(aerie_session_step(s, &error), &error);
     const pid_t child = fork();
     if (child == 0) {
         alarm(120);
@@ -351,9 +353,9 @@ static void test_a_child_says_that_the_session_is_not_its_own(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
-    while (!aerie_task_ended(task)) need(aerie_step(s, &error), &error); /* the parent goes on */
+    while (!aerie_task_ended(task)) need(aerie_session_step(s, &error), &error); /* the parent goes on */
     assert_int_equal(aerie_task_stats(task)->n_generated, 40);
-    while (aerie_poll(s)) {}
+    while (aerie_session_poll(s)) {}
     aerie_task_free(task);
     aerie_embedder_free(embedder);
     aerie_session_free(s);

@@ -49,7 +49,7 @@ static count count_bos(const aerie_model *model, const char *text, size_t n)
     aerie_error error = {0};
     aerie_model_info info;
     aerie_model_info_get(model, &info, sizeof info);
-    if (aerie_chat_tokenize(model, text, n, &tokens, &n_tokens, &error) != AERIE_OK) fail_msg("%s", error.text);
+    if (aerie_model_chat_tokenize(model, text, n, &tokens, &n_tokens, &error) != AERIE_OK) fail_msg("%s", error.text);
     assert_true(n_tokens > 2);
     while (c.first < n_tokens && info.bos >= 0 && tokens[c.first] == info.bos) c.first++;
     for (size_t i = 0; i < n_tokens; i++) c.all += info.bos >= 0 && tokens[i] == info.bos;
@@ -71,8 +71,8 @@ static void check(bool spm, vocab_make how, const char *tmpl, count wanted)
     aerie_error error = {0};
     how.chat_template = tmpl;
     aerie_model *model = load(spm, &how);
-    if (aerie_chat_render(model, &turns, &text, &n, &error) != AERIE_OK) fail_msg("%s", error.text);
-    if (aerie_chat_render(model, &chat, &other, &n_other, &error) != AERIE_OK) fail_msg("%s", error.text);
+    if (aerie_model_chat_render(model, &turns, &text, &n, &error) != AERIE_OK) fail_msg("%s", error.text);
+    if (aerie_model_chat_render(model, &chat, &other, &n_other, &error) != AERIE_OK) fail_msg("%s", error.text);
     assert_string_equal(text, other);
     const count c = count_bos(model, text, n);
     if (c.first != wanted.first || c.all != wanted.all)
@@ -190,7 +190,7 @@ static void known_templates(void **state)
         const aerie_chat chat = {.size = sizeof(aerie_chat), .template_text = {text, strlen(text), name},
                                  .turns = turns, .n_turns = 4, .bos = "<s>",
                                  .eos = "</s>"};
-        if (aerie_chat_render(NULL, &chat, &prompt, &n, &error) != AERIE_OK) fail_msg("%s", error.text);
+        if (aerie_model_chat_render(NULL, &chat, &prompt, &n, &error) != AERIE_OK) fail_msg("%s", error.text);
         assert_true(i < sizeof wanted / sizeof *wanted);
         assert_string_equal(name, wanted[i][0]);
         if (strcmp(prompt, wanted[i][1])) fail_msg("%s: [%s], wanted [%s]", name, prompt, wanted[i][1]);
@@ -214,7 +214,7 @@ static int32_t control_token(const aerie_model *model, const char *text)
 {
     int32_t *tokens, token;
     size_t n;
-    assert_int_equal(aerie_tokenize(model, text, strlen(text), false, true, &tokens, &n, NULL), AERIE_OK);
+    assert_int_equal(aerie_model_tokenize(model, text, strlen(text), false, true, &tokens, &n, NULL), AERIE_OK);
     assert_int_equal(n, 1);
     token = tokens[0];
     aerie_free(tokens);
@@ -235,14 +235,15 @@ static void check_control(const char *tmpl, const char *json, size_t n_template,
         char *text, *back;
         size_t n_tokens, n_plain, n, n_back;
         chat.special_in_messages = special;
-        if (aerie_chat_tokens(model, &chat, &tokens, &n_tokens, &text, &n, &error) != AERIE_OK) fail_msg("%s", error.text);
+        if (aerie_model_chat_tokens(model, &chat, &tokens, &n_tokens, &text, &n, &error) != AERIE_OK) fail_msg("%s",
+                                                                                                               error.text);
         const size_t found = count_token(tokens, n_tokens, control), wanted = n_template + (special ? n_messages : 0);
         if (found != wanted)
             fail_msg("%s: %s: %zu control tokens, not %zu, special %d", tmpl, text, found, wanted, special);
         /* the text is the same, and so are the tokens where they are all wanted */
-        assert_int_equal(aerie_detokenize(model, tokens, n_tokens, true, &back, &n_back, &error), AERIE_OK);
+        assert_int_equal(aerie_model_detokenize(model, tokens, n_tokens, true, &back, &n_back, &error), AERIE_OK);
         assert_string_equal(back, text);
-        assert_int_equal(aerie_chat_tokenize(model, text, n, &plain, &n_plain, &error), AERIE_OK);
+        assert_int_equal(aerie_model_chat_tokenize(model, text, n, &plain, &n_plain, &error), AERIE_OK);
         assert_int_equal(count_token(plain, n_plain, control), n_template + n_messages);
         if (special || !n_messages) {
             assert_int_equal(n_plain, n_tokens);

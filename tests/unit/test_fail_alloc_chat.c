@@ -61,8 +61,8 @@ static aerie_status render(const aerie_model *model, char **text, aerie_error *e
     size_t n = 0;
     int32_t *tokens = NULL;
     size_t n_tokens = 0;
-    aerie_status status = aerie_chat_render(model, &chat, text, &n, error);
-    if (status == AERIE_OK) status = aerie_chat_tokenize(model, *text, n, &tokens, &n_tokens, error);
+    aerie_status status = aerie_model_chat_render(model, &chat, text, &n, error);
+    if (status == AERIE_OK) status = aerie_model_chat_tokenize(model, *text, n, &tokens, &n_tokens, error);
     aerie_free(tokens);
     return status;
 }

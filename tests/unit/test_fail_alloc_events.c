@@ -1,5 +1,6 @@
-/* test_fail_alloc_events.c - requests whose events wait for aerie_poll while memory runs out: each allocation of their steps
- * fails once. At most one request ends, with a status; its last event comes all the same, and the others' answers are whole. */
+/* test_fail_alloc_events.c - requests whose events wait for aerie_session_poll while memory runs out: each allocation of their
+ * steps fails once. At most one request ends, with a status; its last event comes all the same, and the others' answers are
+ * whole. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +29,7 @@ typedef struct outcome {
 static void poll_all(aerie_session *session, outcome *o)
 {
     const aerie_token_event *e;
-    while ((e = aerie_poll(session))) {
+    while ((e = aerie_session_poll(session))) {
         answer *a = &o->answers[e->i_request];
         if (e->n_text) memcpy(a->text + a->n_text, e->text, e->n_text);
         a->n_text += e->n_text;
@@ -61,11 +62,11 @@ static bool whole_life(long fail, bool patient, outcome *o)
         r.id = i, r.tokens = prompt, r.n_tokens = 5 + i, r.n_predict = N_PREDICT, r.ignore_eos = true;
         r.n_logprobs = 2 * (uint32_t)i, r.sampling.temperature = 1, r.sampling.seed = i;
         if (i == 2) r.stop = stops, r.n_stop = 2;
-        need(aerie_submit(session, &r, &tasks[i], &error), &error);
+        need(aerie_session_submit(session, &r, &tasks[i], &error), &error);
     }
     o->n_before = fail_alloc_calls();
     while (aerie_session_n_tasks(session)) {
-        need(aerie_step(session, &error), &error);
+        need(aerie_session_step(session, &error), &error);
         if (!patient) poll_all(session, o);
     }
     poll_all(session, o);

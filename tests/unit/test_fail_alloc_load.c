@@ -96,11 +96,12 @@ static aerie_status whole_life(const life *l, told *t, aerie_error *error)
     if (status == AERIE_OK) status = aerie_model_load(&model, target_path, &mp, error);
     if (status == AERIE_OK && l->type == AERIE_SPEC_DRAFT) status = aerie_model_load(&draft, l->draft, &mp, error);
     sp.spec.draft_model = draft;
-    if (status == AERIE_OK) status = aerie_tokenize(model, "the hat is in the hall", 22, true, true, &tokens, &n_tokens, error);
+    if (status == AERIE_OK) status = aerie_model_tokenize(model, "the hat is in the hall", 22, true, true, &tokens, &n_tokens,
+                                                          error);
     if (status == AERIE_OK) status = ae_session_create_for_test(&session, model, &sp, &(ae_session_test){.fixed = true}, error);
-    if (status == AERIE_OK) status = aerie_generate(session, requests, 2, NULL, NULL, NULL, 0, error);
+    if (status == AERIE_OK) status = aerie_session_generate(session, requests, 2, NULL, NULL, NULL, 0, error);
     memset(t, 0, sizeof *t);
-    if (status == AERIE_OK) status = aerie_generate(session, requests, 2, on_token, t, NULL, 0, error);
+    if (status == AERIE_OK) status = aerie_session_generate(session, requests, 2, on_token, t, NULL, 0, error);
     aerie_session_free(session);
     aerie_free(tokens);
     aerie_model_free(draft);

@@ -83,22 +83,22 @@ static void test_vocabulary(void **state)
 {
     (void)state;
     aerie_token_info info;
-    assert_true(aerie_token_info_get(model, MK_TOKEN_IM_END, &info, sizeof info));
+    assert_true(aerie_model_token_info_get(model, MK_TOKEN_IM_END, &info, sizeof info));
     assert_int_equal(info.type, AERIE_TOKEN_CONTROL);
     assert_int_equal(info.n_text, strlen("<|im_end|>"));
     assert_memory_equal(info.text, "<|im_end|>", info.n_text);
     assert_true(info.is_eog);
-    assert_true(aerie_token_info_get(model, 100, &info, sizeof info));
+    assert_true(aerie_model_token_info_get(model, 100, &info, sizeof info));
     assert_int_equal(info.type, AERIE_TOKEN_NORMAL);
     assert_true(info.n_text > 0 && !info.is_eog);
-    assert_false(aerie_token_info_get(model, -1, &info, sizeof info));
+    assert_false(aerie_model_token_info_get(model, -1, &info, sizeof info));
     assert_int_equal(info.n_text, 0);
-    assert_false(aerie_token_info_get(model, INT32_MAX, &info, sizeof info));
-    assert_int_equal(aerie_token_special(model, AERIE_SPECIAL_BOS), MK_TOKEN_IM_START);
-    assert_int_equal(aerie_token_special(model, AERIE_SPECIAL_EOS), MK_TOKEN_IM_END);
-    assert_int_equal(aerie_token_special(model, AERIE_SPECIAL_FIM_MID), -1);
-    assert_int_equal(aerie_token_special(model, (aerie_special)-1), -1);
-    assert_int_equal(aerie_token_special(model, (aerie_special)1000), -1);
+    assert_false(aerie_model_token_info_get(model, INT32_MAX, &info, sizeof info));
+    assert_int_equal(aerie_model_token_special(model, AERIE_SPECIAL_BOS), MK_TOKEN_IM_START);
+    assert_int_equal(aerie_model_token_special(model, AERIE_SPECIAL_EOS), MK_TOKEN_IM_END);
+    assert_int_equal(aerie_model_token_special(model, AERIE_SPECIAL_FIM_MID), -1);
+    assert_int_equal(aerie_model_token_special(model, (aerie_special)-1), -1);
+    assert_int_equal(aerie_model_token_special(model, (aerie_special)1000), -1);
     assert_true(aerie_model_adds_bos(model)); /* as overridden */
     assert_false(aerie_model_adds_eos(model));
 }
@@ -197,8 +197,8 @@ static heard answer_of(aerie_session *session, int32_t token, bool special, cons
     r.sampling.logit_bias = &bias, r.sampling.n_logit_bias = 1;
     r.stop = &stop, r.n_stop = stop != NULL;
     r.special = special, r.token = hear, r.user = &h;
-    need(aerie_submit(session, &r, &task, &error), &error);
-    while (!aerie_task_ended(task)) need(aerie_step(session, &error), &error);
+    need(aerie_session_submit(session, &r, &task, &error), &error);
+    while (!aerie_task_ended(task)) need(aerie_session_step(session, &error), &error);
     aerie_task_free(task);
     return h;
 }

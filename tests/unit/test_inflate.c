@@ -69,12 +69,12 @@ static void listen(saying *s, const char *path)
     s->n_vocab = info.n_vocab;
     assert_true(s->n_vocab <= MOST_VOCAB);
     for (int i = 0; i < N_TOKENS; i++) text[i] = 3 + i * 37 % 250;
-    need(aerie_eval(session, text, N_TOKENS, keep_row, s, &error), &error);
+    need(aerie_session_eval(session, text, N_TOKENS, keep_row, s, &error), &error);
     /* greedy by hand: each token is the best one after all before it */
     saying next = {.n_vocab = s->n_vocab};
     for (int k = 0; k < N_MORE; k++) {
         const int begin = k; /* a window of constant length */
-        need(aerie_eval(session, text + begin, N_TOKENS, keep_row, &next, &error), &error);
+        need(aerie_session_eval(session, text + begin, N_TOKENS, keep_row, &next, &error), &error);
         const float *row = next.logits[N_TOKENS - 1];
         int32_t best = 0;
         for (size_t v = 1; v < s->n_vocab; v++)

@@ -35,7 +35,7 @@ static void *render(void *context)
     const aerie_chat chat = {.size = sizeof(aerie_chat), .template_text = {j->text, j->n, "t"}, .messages = {"[]", 2, "m"}};
     char *text = NULL;
     size_t n = 0;
-    j->status = aerie_chat_render(NULL, &chat, &text, &n, &j->error);
+    j->status = aerie_model_chat_render(NULL, &chat, &text, &n, &j->error);
     aerie_free(text);
     return NULL;
 }

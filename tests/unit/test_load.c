@@ -97,7 +97,7 @@ static sums logits_of(const aerie_model_params *p)
     aerie_model_info_get(model, &info, sizeof info);
     sums s = {calloc((size_t)N_TOKENS * info.n_vocab, sizeof(float)), info.n_vocab};
     assert_non_null(s.logits);
-    if (aerie_eval(session, tokens, N_TOKENS, keep, &s, &error) != AERIE_OK) fail_msg("%s", error.text);
+    if (aerie_session_eval(session, tokens, N_TOKENS, keep, &s, &error) != AERIE_OK) fail_msg("%s", error.text);
     aerie_session_free(session);
     aerie_model_free(model);
     return s;
@@ -357,7 +357,8 @@ static void test_logits_that_are_no_numbers(void **state)
             aerie_request request = aerie_request_default();
             request.tokens = tokens, request.n_tokens = 3, request.n_predict = 4;
             for (int again = 0; again < 2; again++) {
-                assert_int_equal(aerie_generate(session, &request, 1, on_token, &n_told, NULL, 0, &error), AERIE_ERROR_FORMAT);
+                assert_int_equal(aerie_session_generate(session, &request, 1, on_token, &n_told, NULL, 0, &error),
+                                 AERIE_ERROR_FORMAT);
                 assert_non_null(strstr(error.text, "no finite logit for the token at position 3"));
             }
             assert_int_equal(n_told, 0);

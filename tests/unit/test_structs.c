@@ -102,7 +102,7 @@ static void test_older_callers(void **state)
     memset(&r, 0xff, sizeof r);
     r.request.size = offsetof(aerie_request, saved);
     r.request.tokens = prompt, r.request.n_tokens = 3;
-    need(aerie_submit(session, &r.request, &task, &error), &error);
+    need(aerie_session_submit(session, &r.request, &task, &error), &error);
     aerie_task_free(task);
     aerie_session_free(session);
     memset(&r, 0xff, sizeof r);
@@ -176,8 +176,9 @@ static void test_lists(void **state)
         }
         uint8_t stats[4 * (sizeof(aerie_stats) + 24)];
         memset(stats, GUARD, sizeof stats);
-        assert_int_equal(aerie_generate(session, &requests[0].request, 3, NULL, NULL, (aerie_stats *)(void *)stats, strides[s],
-                                        &error), AERIE_ERROR_ARGUMENT);
+        assert_int_equal(aerie_session_generate(session, &requests[0].request, 3, NULL, NULL, (aerie_stats *)(void *)stats,
+                                                strides[s],
+                                                &error), AERIE_ERROR_ARGUMENT);
         assert_non_null(strstr(error.text, "request 1: "));
         for (size_t i = 3 * strides[s]; i < sizeof stats; i++) assert_int_equal(stats[i], GUARD);
         for (size_t i = 0; i < 3; i++) {

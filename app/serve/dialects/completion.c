@@ -59,7 +59,7 @@ static json_t *echo_of(const serve_reply_state *r, const serve_said *s)
     char *text = NULL;
     size_t n = 0, n_tokens;
     const int32_t *tokens = serve_ask_tokens_of(&r->ask, s->index, &n_tokens);
-    if (aerie_detokenize(r->ask.model->models.model, tokens, n_tokens, false, &text, &n, NULL) != AERIE_OK) return NULL;
+    if (aerie_model_detokenize(r->ask.model->models.model, tokens, n_tokens, false, &text, &n, NULL) != AERIE_OK) return NULL;
     json_t *json = app_json_text(text, n);
     aerie_free(text);
     return json;

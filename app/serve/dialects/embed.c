@@ -191,7 +191,8 @@ static bool embed_some(embedding *e, size_t first)
         e->vectors = serve_use_add(e->ask.use, n_bytes) ? malloc(n_bytes) : NULL;
         ok = e->vectors || serve_fail_memory(e->error);
     }
-    const aerie_status status = ok ? aerie_embed(embedder, e->texts + first, n, e->vectors + first * e->n_out, &why) : AERIE_OK;
+    const aerie_status status = ok ? aerie_embedder_embed(embedder, e->texts + first, n, e->vectors + first * e->n_out,
+                                                          &why) : AERIE_OK;
     pthread_mutex_unlock(&m->embed_lock);
     return ok && (status == AERIE_OK || serve_fail_library(e->error, status, &why, "input"));
 }
@@ -387,8 +388,8 @@ static bool read_pairs(embedding *e, const json_t **documents)
         const size_t room = 40 * (json_string_length(query) + json_string_length(text)); /* as in serve_ask_tokenize */
         if (!serve_use_add(e->ask.use, room)) return serve_fail_memory(e->error);
         const aerie_status status =
-            aerie_rerank_tokens(e->ask.model->models.model, json_string_value(query), json_string_length(query),
-                                json_string_value(text), json_string_length(text), &tokens, &n, &n_first, &why);
+            aerie_model_rerank_tokens(e->ask.model->models.model, json_string_value(query), json_string_length(query),
+                                      json_string_value(text), json_string_length(text), &tokens, &n, &n_first, &why);
         serve_use_drop(e->ask.use, room);
         if (status != AERIE_OK) return serve_fail_library(e->error, status, &why, "documents");
         serve_use_force(e->ask.use, n * sizeof *tokens);

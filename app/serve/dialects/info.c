@@ -174,7 +174,7 @@ static void measure_curve(aerie_session *session, void *user)
     double *point = &c->model->curve[c->i];
     if (*point <= 0 && c->measures && !aerie_session_n_tasks(session)) {
         c->model->curve_tried = app_now();
-        if (aerie_time_pass(session, 1u << c->i, 0, true, CURVE_RUNS, runs, NULL) == AERIE_OK)
+        if (aerie_session_time_pass(session, 1u << c->i, 0, true, CURVE_RUNS, runs, NULL) == AERIE_OK)
             *point = runs[0] < runs[1] ? runs[0] : runs[1];
     }
     c->seconds[c->i] = *point;

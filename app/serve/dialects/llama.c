@@ -146,7 +146,7 @@ static const serve_dialect dialect = {"cmpl-", "text/event-stream", begin, delta
 /* Adds a special token to an infill prompt, if the model has it. */
 static bool put_special(serve_ask *ask, aerie_special which, serve_error *error)
 {
-    const int32_t token = aerie_token_special(ask->model->models.model, which);
+    const int32_t token = aerie_model_token_special(ask->model->models.model, which);
     return token < 0 || serve_ask_add_tokens(ask, &token, 1, error);
 }
 
@@ -159,9 +159,9 @@ static bool put_string(serve_ask *ask, const char *text, serve_error *error)
 /* Adds other files in the format that code models are trained on: each file follows its name. */
 static bool put_extra(serve_ask *ask, const json_t *extra, serve_error *error)
 {
-    const bool named = aerie_token_special(ask->model->models.model, AERIE_SPECIAL_FIM_SEP) >= 0;
+    const bool named = aerie_model_token_special(ask->model->models.model, AERIE_SPECIAL_FIM_SEP) >= 0;
     if (!put_special(ask, AERIE_SPECIAL_FIM_REP, error)) return false;
-    if (aerie_token_special(ask->model->models.model, AERIE_SPECIAL_FIM_REP) >= 0 &&
+    if (aerie_model_token_special(ask->model->models.model, AERIE_SPECIAL_FIM_REP) >= 0 &&
         !put_string(ask, "project\n", error))
         return false;
     for (size_t i = 0; i < json_array_size(extra); i++) {
@@ -185,8 +185,8 @@ static bool put_extra(serve_ask *ask, const json_t *extra, serve_error *error)
 bool serve_model_fills_gaps(const serve_model *m)
 {
     const aerie_model *model = m->models.model;
-    return aerie_token_special(model, AERIE_SPECIAL_FIM_PRE) >= 0 && aerie_token_special(model, AERIE_SPECIAL_FIM_SUF) >= 0 &&
-           aerie_token_special(model, AERIE_SPECIAL_FIM_MID) >= 0;
+    return aerie_model_token_special(model, AERIE_SPECIAL_FIM_PRE) >= 0 && aerie_model_token_special(model, AERIE_SPECIAL_FIM_SUF) >= 0 &&
+           aerie_model_token_special(model, AERIE_SPECIAL_FIM_MID) >= 0;
 }
 
 /* Adds the prompt: other files, prefix, suffix, and the beginning of the text that fills the gap. */

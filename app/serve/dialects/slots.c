@@ -100,7 +100,7 @@ static void save(aerie_session *session, void *user)
         e->status = aerie_task_save(running->task, &e->data, &e->n_data, &e->why);
         e->n_tokens = running->n_prompt + atomic_load(&running->n_told);
     } else if (slot->tokens) {
-        e->status = aerie_prefix_save(session, e->scope, slot->adapters, slot->n_adapters, slot->tokens, slot->n_tokens,
+        e->status = aerie_session_prefix_save(session, e->scope, slot->adapters, slot->n_adapters, slot->tokens, slot->n_tokens,
                                              &e->data, &e->n_data, &e->why);
         e->n_tokens = slot->n_tokens;
     } else {
@@ -113,7 +113,7 @@ static void restore(aerie_session *session, void *user)
     errand *e = user;
     int32_t *tokens = NULL;
     size_t n = 0;
-    e->status = aerie_prefix_load(session, e->scope, e->data, e->n_data, &e->n_tokens, &e->why);
+    e->status = aerie_session_prefix_load(session, e->scope, e->data, e->n_data, &e->n_tokens, &e->why);
     if (e->status != AERIE_OK || aerie_saved_tokens(e->data, e->n_data, &tokens, &n, NULL, NULL) != AERIE_OK) return;
     int32_t *own = n ? malloc(n * sizeof *own) : NULL;
     if (own) memcpy(own, tokens, n * sizeof *own);

@@ -101,7 +101,7 @@ static bool add_piece(void *user, size_t i, app_text *out)
     const texts *t = user;
     const int32_t token = t->ask.tokens[i];
     aerie_token_info info = {.text = ""};
-    aerie_token_info_get(t->ask.model->models.model, token, &info, sizeof info);
+    aerie_model_token_info_get(t->ask.model->models.model, token, &info, sizeof info);
     char head[48];
     if (is_plain(info.text, info.n_text)) /* fast path: most tokens are plain, and a request may have millions */
         return app_text_add(out, head, (size_t)snprintf(head, sizeof head, "{\"id\":%d,\"piece\":\"", (int)token)) &&
@@ -149,7 +149,7 @@ static size_t text_bytes(const serve_ask *ask)
     size_t n = 0;
     for (size_t i = 0; i < ask->n_tokens; i++) {
         aerie_token_info info = {.text = ""};
-        aerie_token_info_get(ask->model->models.model, ask->tokens[i], &info, sizeof info);
+        aerie_model_token_info_get(ask->model->models.model, ask->tokens[i], &info, sizeof info);
         n += info.n_text;
     }
     return n;
@@ -176,7 +176,8 @@ void serve_post_detokenize(serve_call *call)
             if (!serve_use_add(ask->use, room)) serve_fail_memory(&error);
             const aerie_status status =
                 error.status ? AERIE_OK
-                             : aerie_detokenize(ask->model->models.model, ask->tokens, ask->n_tokens, true, &text, &n, &why);
+                             : aerie_model_detokenize(ask->model->models.model, ask->tokens, ask->n_tokens, true, &text, &n,
+                                                      &why);
             if (status != AERIE_OK) serve_fail_library(&error, status, &why, "tokens");
             else tell_text(t, &parts, "{\"content\":", text, n);
         }

@@ -86,7 +86,7 @@ static bool submit_one(serve_model *model, serve_choice *choice, aerie_request *
         if (choice->kept) memcpy(choice->kept, request->tokens, request->n_tokens * sizeof *choice->kept);
         choice->n_kept = choice->capacity = choice->kept ? request->n_tokens : 0;
     }
-    const aerie_status status = aerie_submit(model->session, request, &choice->task, &why);
+    const aerie_status status = aerie_session_submit(model->session, request, &choice->task, &why);
     if (status != AERIE_OK) return serve_fail_library(error, status, &why, "");
     choice->next = NULL;
     *model->active_end = choice;
@@ -153,12 +153,12 @@ static void *step_all(void *user)
     note_kv(model);
     while (!atomic_load(&model->stop)) {
         run_errands(model);
-        if (!aerie_wait(model->session, IDLE_MS / 1e3)) {
+        if (!aerie_session_wait(model->session, IDLE_MS / 1e3)) {
             atomic_store(&model->last_step, app_now());
             continue;
         }
         atomic_store(&model->step_began, app_now());
-        if (aerie_step(model->session, &error) != AERIE_OK) /* what ran has been told; the session goes on */
+        if (aerie_session_step(model->session, &error) != AERIE_OK) /* what ran has been told; the session goes on */
             app_note("'%s': a pass failed: %s", model->name, error.text);
         note_kv(model);
         atomic_store(&model->last_step, app_now());

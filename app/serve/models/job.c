@@ -71,7 +71,7 @@ void serve_job_free(serve_job *job)
 {
     if (!job) return;
     for (uint32_t i = 0; i < job->n; i++)
-        if (job->choices[i].task) aerie_cancel(job->choices[i].task);
+        if (job->choices[i].task) aerie_task_cancel(job->choices[i].task);
     for (;;) {
         pthread_mutex_lock(&job->lock);
         const bool over = !job->n_left;

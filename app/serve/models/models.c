@@ -552,7 +552,7 @@ void serve_models_stop(serve_models *models)
         serve_model *m = &models->items[i];
         pthread_mutex_lock(&m->lock);
         m->may_submit = false;
-        for (serve_choice *c = m->active; c; c = c->next) aerie_cancel(c->task);
+        for (serve_choice *c = m->active; c; c = c->next) aerie_task_cancel(c->task);
         pthread_mutex_unlock(&m->lock);
     }
 }

@@ -10,7 +10,7 @@
 static json_t *text_of(const serve_tokens *t, int32_t token)
 {
     aerie_token_info info = {.text = ""};
-    aerie_token_info_get(t->model, token, &info, sizeof info);
+    aerie_model_token_info_get(t->model, token, &info, sizeof info);
     return app_json_text(info.text, info.n_text);
 }
 
@@ -75,7 +75,7 @@ static json_t *bytes_of(const char *text, size_t n)
 static json_t *entry_of(const serve_tokens *t, int32_t token, float logprob)
 {
     aerie_token_info info = {.text = ""};
-    aerie_token_info_get(t->model, token, &info, sizeof info);
+    aerie_model_token_info_get(t->model, token, &info, sizeof info);
     return json_pack("{s:i, s:o, s:o, s:o}", "id", (int)token, "token", app_json_text(info.text, info.n_text), "bytes",
                      bytes_of(info.text, info.n_text), "logprob", number_of(logprob));
 }

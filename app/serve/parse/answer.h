@@ -126,9 +126,9 @@ bool answer_continue(app_text *before, app_text *after, const answer_params *par
 
 /* ---- tool_choice: "required", or a named tool ------------------------------------------------------ */
 
-/* The answer is made to begin with a call: `prefix` goes to the end of the prompt (aerie_chat_tokenize's rules: control tokens
- * count), the rest is constrained by a grammar (aerie_grammar_create_schema of `schema`), and the parser of the answer is
- * made with `style` and fed the prefix before the answer's own text. */
+/* The answer is made to begin with a call: `prefix` goes to the end of the prompt (aerie_model_chat_tokenize's rules: control
+ * tokens count), the rest is constrained by a grammar (aerie_grammar_create_schema of `schema`), and the parser of the answer
+ * is made with `style` and fed the prefix before the answer's own text. */
 typedef struct answer_forced {
     answer_style style;
     char *prefix; /* [n_prefix] */

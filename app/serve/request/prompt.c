@@ -15,7 +15,7 @@ bool serve_ask_tokenize(serve_ask *ask, const char *text, size_t n_text, bool fi
 {
     aerie_error why = {0};
     if (!serve_use_add(ask->use, TOKENIZING_BYTES * n_text)) return serve_fail_memory(error);
-    const aerie_status status = aerie_tokenize(ask->model->models.model, text, n_text, first, special, tokens, n, &why);
+    const aerie_status status = aerie_model_tokenize(ask->model->models.model, text, n_text, first, special, tokens, n, &why);
     serve_use_drop(ask->use, TOKENIZING_BYTES * n_text);
     if (status != AERIE_OK) return serve_fail_library(error, status, &why, field);
     serve_use_force(ask->use, *n * sizeof **tokens);
@@ -393,7 +393,7 @@ bool serve_ask_try(serve_ask *ask, json_t *messages, const json_t *object, char 
     rendering r = {0};
     serve_error error = {0};
     const bool ok = rendering_begin(&r, ask, messages, object, &error) &&
-                    aerie_chat_render(ask->model->models.model, &r.chat, text, n, NULL) == AERIE_OK;
+                    aerie_model_chat_render(ask->model->models.model, &r.chat, text, n, NULL) == AERIE_OK;
     rendering_end(&r);
     return ok;
 }
@@ -466,8 +466,8 @@ static aerie_status render(serve_ask *ask, const json_t *messages, const json_t 
     }
     json_t *prefill = take_prefill(ask, tidy);
     if (serve_turns_settle(ask, &tidy, object, error) && rendering_begin(&r, ask, tidy, object, error)) {
-        if (only_text) status = aerie_chat_render(ask->model->models.model, &r.chat, text, n, why);
-        else status = aerie_chat_tokens(ask->model->models.model, &r.chat, &ask->tokens, &ask->n_tokens, text, n, why);
+        if (only_text) status = aerie_model_chat_render(ask->model->models.model, &r.chat, text, n, why);
+        else status = aerie_model_chat_tokens(ask->model->models.model, &r.chat, &ask->tokens, &ask->n_tokens, text, n, why);
     }
     if (status == AERIE_OK && prefill && !begin_answer(ask, prefill, *text, *n, only_text, error)) status = AERIE_ERROR_MEMORY;
     rendering_end(&r);

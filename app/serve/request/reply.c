@@ -113,7 +113,7 @@ static bool keep_tail(serve_reply_state *r, serve_said *s, int32_t token)
 {
     enum { MOST = 2 * AERIE_MAX_STOP_BYTES };
     aerie_token_info info = {.text = ""};
-    aerie_token_info_get(r->ask.model->models.model, token, &info, sizeof info);
+    aerie_model_token_info_get(r->ask.model->models.model, token, &info, sizeof info);
     if (!app_text_add(&s->tail, info.text, info.n_text)) return false;
     if (s->tail.n <= 2 * MOST) return true;
     memmove(s->tail.data, s->tail.data + s->tail.n - MOST, MOST + 1);
@@ -128,7 +128,7 @@ static bool take_token(serve_reply_state *r, serve_said *s, const serve_event *e
     if ((r->ask.logprobs || r->ask.origins) && !serve_tokens_add(&s->tokens, e, r->ask.n_top)) return false;
     if (r->ask.n_stops && !keep_tail(r, s, e->token)) return false;
     const bool ok = say(s, e->text, e->n_text);
-    if (s->enough) aerie_cancel(r->job->choices[s->index].task);
+    if (s->enough) aerie_task_cancel(r->job->choices[s->index].task);
     return ok;
 }
 

@@ -133,7 +133,7 @@ void serve_numbers_narrow(char *text, size_t n, uint64_t *seed);
 
 /* ---- prompt.c ------------------------------------------------------------------------------------------------- */
 
-/* aerie_tokenize with the memory that it takes counted; *n tokens, aerie_free. */
+/* aerie_model_tokenize with the memory that it takes counted; *n tokens, aerie_free. */
 bool serve_ask_tokenize(serve_ask *ask, const char *text, size_t n_text, bool first, bool special, const char *field,
                         int32_t **tokens, size_t *n, serve_error *error);
 /* More tokens of the prompt, or a text as such. first: BOS where the model wants one; special: control tokens count. */

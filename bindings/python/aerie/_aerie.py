@@ -183,13 +183,13 @@ class Model(_Owner):
     def tokenize(self, text: str | bytes, add_special: bool = True, parse_special: bool = False) -> list[int]:
         data = text.encode() if isinstance(text, str) else text
         tokens, n, error = ffi.new("int32_t **"), ffi.new("size_t *"), ffi.new("aerie_error *")
-        _check(lib.aerie_tokenize(self._pointer(), data, len(data), add_special, parse_special, tokens, n, error), error)
+        _check(lib.aerie_model_tokenize(self._pointer(), data, len(data), add_special, parse_special, tokens, n, error), error)
         return self._take(tokens, n)
 
     def detokenize(self, tokens: Iterable[int], special: bool = False) -> bytes:
         ids = ffi.new("int32_t[]", list(tokens))
         text, n, error = ffi.new("char **"), ffi.new("size_t *"), ffi.new("aerie_error *")
-        _check(lib.aerie_detokenize(self._pointer(), ids, len(ids), special, text, n, error), error)
+        _check(lib.aerie_model_detokenize(self._pointer(), ids, len(ids), special, text, n, error), error)
         try:
             return bytes(ffi.buffer(text[0], n[0]))
         finally:
@@ -206,7 +206,7 @@ class Model(_Owner):
         lib.aerie_chat_init(chat, ffi.sizeof(chat[0]))
         chat.turns, chat.n_turns = items, len(kept)
         tokens, n_tokens, error = ffi.new("int32_t **"), ffi.new("size_t *"), ffi.new("aerie_error *")
-        _check(lib.aerie_chat_tokens(self._pointer(), chat, tokens, n_tokens, ffi.NULL, ffi.NULL, error), error)
+        _check(lib.aerie_model_chat_tokens(self._pointer(), chat, tokens, n_tokens, ffi.NULL, ffi.NULL, error), error)
         return self._take(tokens, n_tokens)
 
     def tokens_of(self, prompt: Prompt) -> list[int]:
@@ -279,7 +279,8 @@ class Embedder(_Owner):
             text = document.encode()
             tokens, n, first = ffi.new("int32_t **"), ffi.new("size_t *"), ffi.new("size_t *")
             error = ffi.new("aerie_error *")
-            _check(lib.aerie_rerank_tokens(self.model._pointer(), asked, len(asked), text, len(text), tokens, n, first, error),
+            _check(lib.aerie_model_rerank_tokens(self.model._pointer(), asked, len(asked), text, len(text), tokens, n, first,
+                                                 error),
                    error)
             kept.append(ffi.gc(tokens[0], lib.aerie_free))
             item.tokens, item.n_tokens, item.n_first = kept[-1], n[0], first[0]
@@ -290,7 +291,7 @@ class Embedder(_Owner):
             width, error = self.n_out, ffi.new("aerie_error *")
             vectors = ffi.new("float[]", max(n * width, 1))
             if n:
-                _check(lib.aerie_embed(self._pointer(), items, n, vectors, error), error)
+                _check(lib.aerie_embedder_embed(self._pointer(), items, n, vectors, error), error)
             return [list(ffi.unpack(vectors + i * width, width)) for i in range(n)]
 
 
@@ -376,11 +377,11 @@ class Session(_Owner):
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         with self._lock:
             session = self._pointer()
-            _check(lib.aerie_submit(session, request, task, error), error)
+            _check(lib.aerie_session_submit(session, request, task, error), error)
             try:
                 while True:
-                    _check(lib.aerie_step(session, error), error)
-                    while (event := lib.aerie_poll(session)) != ffi.NULL:
+                    _check(lib.aerie_session_step(session, error), error)
+                    while (event := lib.aerie_session_poll(session)) != ffi.NULL:
                         ended = event.token < 0
                         text = decoder.decode(bytes(ffi.buffer(event.text, event.n_text)) if event.n_text else b"", ended)
                         if ended and event.stats != ffi.NULL:
