@@ -39,14 +39,19 @@ step()
     timeout "$seconds" "$@" > "$OUT/$name.log" 2>&1
     status=$?
     [ $status = 0 ] && return 0
-    if [ $status = 124 ]; then say "$name: stopped after $seconds s"; else say "$name: FAILED with status $status ($OUT/$name.log)"; fi
+    if [ $status = 124 ]; then
+        say "$name: stopped after $seconds s"
+    else
+        say "$name: FAILED with status $status ($OUT/$name.log)"
+    fi
     return $status
 }
 wants() { case " $STEPS " in *" $1 "*) return 0 ;; esac; return 1; }
 
 facts()
 {
-    nvidia-smi --query-gpu=name,driver_version,clocks.sm,memory.total --format=csv,noheader 2>/dev/null | while read -r l; do say "$l"; done
+    nvidia-smi --query-gpu=name,driver_version,clocks.sm,memory.total --format=csv,noheader 2>/dev/null |
+        while read -r l; do say "$l"; done
     say "$(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2), $(nproc) cores"
     step devices 30 "$AERIE" --list-devices && while read -r l; do say "$l"; done < "$OUT/devices.log"
 }
@@ -54,13 +59,15 @@ facts()
 ops()
 {
     AERIE_TEST_DEVICE=$DEVICE step ops 120 "$BUILD/tests/kernels_test_device_ops"
-    say "operations: $(grep -c ' 0 differ' "$OUT/ops.log") of $(grep -c ' differ, ' "$OUT/ops.log") groups without a differing bit" \
+    say "operations: $(grep -c ' 0 differ' "$OUT/ops.log") of $(grep -c ' differ, ' "$OUT/ops.log") groups" \
+        "without a differing bit" \
         "($(awk '/ cases, /{n += $2} END {print n + 0}' "$OUT/ops.log") cases)"
     AERIE_TEST_DEVICE=$DEVICE step draws 60 "$BUILD/tests/kernels_test_gpu_draws" &&
         say "draws and proposals: $(grep -c '  OK ' "$OUT/draws.log") of 3 groups passed"
     if [ "$SIZE" = large ]; then
         AERIE_TEST_DEVICE=$DEVICE AERIE_TEST_SIZE=large step ops_large 60 "$BUILD/tests/kernels_test_device_ops"
-        say "operations, large: $(grep -c ' 0 differ' "$OUT/ops_large.log") of $(grep -c ' differ, ' "$OUT/ops_large.log") groups"
+        say "operations, large: $(grep -c ' 0 differ' "$OUT/ops_large.log") of" \
+            "$(grep -c ' differ, ' "$OUT/ops_large.log") groups"
     fi
 }
 
@@ -70,7 +77,8 @@ laws()
     for t in device_laws device_spec engine_laws spec_laws row_laws; do
         program=$BUILD/tests/laws_test_$t
         [ -x "$program" ] || continue
-        (cd "$SCRATCH" && AERIE_TEST_DEVICE=$DEVICE AERIE_BACKEND=$DEVICE AERIE_TEST_EVERY=$EVERY step "laws_$t" 40 "$program") &&
+        (cd "$SCRATCH" && AERIE_TEST_DEVICE=$DEVICE AERIE_BACKEND=$DEVICE AERIE_TEST_EVERY=$EVERY \
+            step "laws_$t" 40 "$program") &&
             say "laws, $t: $(grep -c '  OK ' "$OUT/laws_$t.log") passed"
     done
 }
@@ -81,12 +89,17 @@ real()
     local a="$SCRATCH/gpu10"
     [ -f "$MODEL" ] || { say "real: skip: there is no $MODEL (make model brings it)"; return; }
     mkdir -p "$a" && rm -f "$a"/*
-    step turns 60 "$AERIE" train-data turns -m "$MODEL" --device cpu -o "$a/turns.jsonl" --n-turns $N_PROMPTS -np 32 -n 48 --temp 1 -s 7 || return
-    step real_cpu 90 "$AERIE" train-data answers "$a/turns.jsonl" -m "$MODEL" --device cpu -o "$a/cpu.jsonl" -np 16 -n $N_TOKENS --temp 0 -s 7 || return
-    step real_plain 90 "$AERIE" train-data answers "$a/turns.jsonl" -m "$MODEL" --device "$DEVICE" -o "$a/plain.jsonl" -np 16 -n $N_TOKENS --temp 0 -s 7
+    step turns 60 "$AERIE" train-data turns -m "$MODEL" --device cpu -o "$a/turns.jsonl" \
+        --n-turns $N_PROMPTS -np 32 -n 48 --temp 1 -s 7 || return
+    step real_cpu 90 "$AERIE" train-data answers "$a/turns.jsonl" -m "$MODEL" --device cpu \
+        -o "$a/cpu.jsonl" -np 16 -n $N_TOKENS --temp 0 -s 7 || return
+    step real_plain 90 "$AERIE" train-data answers "$a/turns.jsonl" -m "$MODEL" --device "$DEVICE" \
+        -o "$a/plain.jsonl" -np 16 -n $N_TOKENS --temp 0 -s 7
     say "real, plain: $(differing "$a/cpu.jsonl" "$a/plain.jsonl") of $N_PROMPTS answers differ from the processor's"
-    step real_warm_cpu 90 "$AERIE" train-data answers "$a/turns.jsonl" -m "$MODEL" --device cpu -o "$a/warm_cpu.jsonl" -np 16 -n $N_TOKENS --temp 1 -s 7
-    step real_warm 90 "$AERIE" train-data answers "$a/turns.jsonl" -m "$MODEL" --device "$DEVICE" -o "$a/warm.jsonl" -np 16 -n $N_TOKENS --temp 1 -s 7
+    step real_warm_cpu 90 "$AERIE" train-data answers "$a/turns.jsonl" -m "$MODEL" --device cpu \
+        -o "$a/warm_cpu.jsonl" -np 16 -n $N_TOKENS --temp 1 -s 7
+    step real_warm 90 "$AERIE" train-data answers "$a/turns.jsonl" -m "$MODEL" --device "$DEVICE" \
+        -o "$a/warm.jsonl" -np 16 -n $N_TOKENS --temp 1 -s 7
     say "real, temperature 1: $(differing "$a/warm_cpu.jsonl" "$a/warm.jsonl") differ"
     speculates "$a"
 }
@@ -100,8 +113,10 @@ speculates()
 for l in open(sys.argv[1]): print(json.dumps(json.loads(l)["text"]))' "$1/turns.jsonl" > "$1/texts" 2>/dev/null || return
     while read -r text && [ $n -lt $most ]; do
         text=$(python3 -c 'import json, sys; print(json.loads(sys.argv[1]))' "$text")
-        timeout 20 "$AERIE" run -m "$MODEL" --device cpu --spec-type none -p "$text" -n $N_TOKENS --temp 0 -q --ids < /dev/null > "$1/a" 2>/dev/null
-        timeout 20 "$AERIE" run -m "$MODEL" --device "$DEVICE" -p "$text" -n $N_TOKENS --temp 0 -q --ids < /dev/null > "$1/b" 2>> "$OUT/speculates.log"
+        timeout 20 "$AERIE" run -m "$MODEL" --device cpu --spec-type none -p "$text" \
+            -n $N_TOKENS --temp 0 -q --ids < /dev/null > "$1/a" 2>/dev/null
+        timeout 20 "$AERIE" run -m "$MODEL" --device "$DEVICE" -p "$text" \
+            -n $N_TOKENS --temp 0 -q --ids < /dev/null > "$1/b" 2>> "$OUT/speculates.log"
         n=$((n + 1))
         cmp -s "$1/a" "$1/b" || bad=$((bad + 1))
     done < "$1/texts"
@@ -132,7 +147,9 @@ speed()
         step "speed_$type" 60 "$AERIE" bench speed -m "$f" --device "$DEVICE" -p $PROMPT -n $N -r 3 &&
             say "$SHAPE $type: $(awk '/^(prefill|decode) /{printf "%s %s tokens/s; ", $1, $NF}' "$OUT/speed_$type.log")"
         step "verify_$type" 90 "$AERIE" bench verify -m "$f" --device "$DEVICE" -n $ROWS --contexts $CONTEXTS -r 3 &&
-            say "$SHAPE $type: T(n) ms (over T(1)) $(awk '/^context/{printf "; behind %s: ", $2} /^ +[0-9]+ /{printf "%s: %s (%s) ", $1, $2, $3}' "$OUT/verify_$type.log")"
+            say "$SHAPE $type: T(n) ms (over T(1))" \
+                "$(awk '/^context/{printf "; behind %s: ", $2}
+                    /^ +[0-9]+ /{printf "%s: %s (%s) ", $1, $2, $3}' "$OUT/verify_$type.log")"
     done
 }
 
@@ -143,7 +160,8 @@ peer()
     for type in $TYPES; do
         f=$(model_of "$type")
         step "peer_$type" 90 "$PEER" -m "$f" -p $PROMPT -n $N -r 3 -ngl 99
-        say "llama.cpp $SHAPE $type: $(grep -E 'pp|tg' "$OUT/peer_$type.log" | awk -F'|' '{printf "%s %s; ", $(NF-2), $(NF-1)}')"
+        say "llama.cpp $SHAPE $type: $(grep -E 'pp|tg' "$OUT/peer_$type.log" |
+            awk -F'|' '{printf "%s %s; ", $(NF-2), $(NF-1)}')"
         step "again_$type" 60 "$AERIE" bench speed -m "$f" --device "$DEVICE" -p $PROMPT -n $N -r 3 &&
             say "ours again: $(awk '/^(prefill|decode) /{printf "%s %s tokens/s; ", $1, $NF}' "$OUT/again_$type.log")"
     done
@@ -153,7 +171,8 @@ mma()
 {
     local program=$BUILD/mma_bench
     [ -x "$program" ] || { say "mma: skip: there is no $program (bench/gpu/mma_bench.cu says how to make it)"; return; }
-    step mma 90 "$program" ${MMA_ARGUMENTS:---quick} && grep -h '#best' "$OUT/mma.log" | grep -E ' n (1|16|64):' | while read -r l; do say "$l"; done
+    step mma 90 "$program" ${MMA_ARGUMENTS:---quick} && grep -h '#best' "$OUT/mma.log" | grep -E ' n (1|16|64):' |
+        while read -r l; do say "$l"; done
 }
 
 profile()
@@ -161,7 +180,8 @@ profile()
     local ncu=${NCU:-$(command -v ncu)} f
     [ -n "$ncu" ] || { say "profile: skip: there is no ncu"; return; }
     f=$(model_of q4_0)
-    AERIE_GPU_GRAPHS=0 step profile 60 "$ncu" --clock-control none --metrics gpu__time_duration.sum --csv -s 900 -c 700 "$AERIE" bench speed \
+    AERIE_GPU_GRAPHS=0 step profile 60 "$ncu" --clock-control none --metrics gpu__time_duration.sum --csv -s 900 -c 700 \
+        "$AERIE" bench speed \
         -m "$f" --device "$DEVICE" -p 0 -n 6 -r 1 || return
     python3 - "$OUT/profile.log" <<'END' | while read -r l; do say "$l"; done
 import csv, sys
@@ -172,7 +192,8 @@ for r in rows[1:]:
     t = float(r[value].replace(",", "")) * {"ns": 1e-3, "us": 1, "usecond": 1, "nsecond": 1e-3, "ms": 1e3}.get(r[unit], 1)
     n, s = sums.get(r[name], (0, 0.0))
     sums[r[name]] = n + 1, s + t
-for k, (n, s) in sorted(sums.items(), key=lambda i: -i[1][1]): print(f"kernel {k[:60]}: {n} launches, {s:.0f} us, {s / n:.2f} us each")
+for k, (n, s) in sorted(sums.items(), key=lambda i: -i[1][1]):
+    print(f"kernel {k[:60]}: {n} launches, {s:.0f} us, {s / n:.2f} us each")
 END
 }
 
@@ -181,7 +202,8 @@ sanitizer()
     local tool=${SANITIZER:-$(command -v compute-sanitizer)} kind
     [ -n "$tool" ] || { say "sanitizer: skip: there is no compute-sanitizer"; return; }
     for kind in memcheck racecheck; do
-        AERIE_TEST_DEVICE=$DEVICE AERIE_TEST_EVERY=64 step "sanitizer_$kind" 60 "$tool" --tool $kind "$BUILD/tests/kernels_test_device_ops" ${SANITIZER_ONLY:-}
+        AERIE_TEST_DEVICE=$DEVICE AERIE_TEST_EVERY=64 step "sanitizer_$kind" 60 \
+            "$tool" --tool $kind "$BUILD/tests/kernels_test_device_ops" ${SANITIZER_ONLY:-}
         say "$kind: $(grep -h 'ERROR SUMMARY\|RACECHECK SUMMARY' "$OUT/sanitizer_$kind.log" | tail -1)"
     done
 }

@@ -1,9 +1,9 @@
-# Kernels of the GPU backends (src/backend/gpu/kernels/*.cu): for the emulation, and by nvcc for CUDA.
+# Kernels of the GPU backends (src/backend/gpu/kernels and the folders in it): for the emulation, and by nvcc for CUDA.
 #
 #   AERIE_EMU         backend "emu": the kernels on the host, for tests
 #   AERIE_CUDA        backend "cuda": needs nvcc to build, and only the driver's library to run
 #   AERIE_CUDA_ARCHS  compute capabilities; the last one is kept as PTX, too, for chips to come
-file(GLOB AERIE_KERNELS CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/gpu/kernels/*.cu)
+file(GLOB_RECURSE AERIE_KERNELS CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/gpu/kernels/*.cu)
 file(GLOB_RECURSE AERIE_EMU_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/gpu/emu/*.c)
 file(GLOB_RECURSE AERIE_GPU_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/gpu/*.c
      ${PROJECT_SOURCE_DIR}/src/device/*.c)
@@ -87,7 +87,9 @@ if(AERIE_CUDA AND AERIE_KERNELS)
   set(entries "")
   set(images "")
   foreach(kernel ${AERIE_KERNELS})
-    get_filename_component(name ${kernel} NAME_WE)
+    file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR}/src/backend/gpu/kernels ${kernel})
+    string(REGEX REPLACE "\\.cu$" "" name ${name})
+    string(REPLACE "/" "_" name ${name})
     add_custom_command(OUTPUT ${folder}/${name}.fatbin DEPENDS ${kernel} DEPFILE ${folder}/${name}.d
       COMMAND ${AERIE_NVCC} ${nvcc_flags} -MD -MT ${folder}/${name}.fatbin -MF ${folder}/${name}.d -o ${folder}/${name}.fatbin
               ${kernel}
@@ -106,5 +108,6 @@ if(AERIE_CUDA AND AERIE_KERNELS)
   endforeach()
   list(TRANSFORM AERIE_CUDA_ARCHS PREPEND sm_ OUTPUT_VARIABLE arch_names)
   list(JOIN arch_names ", " arch_names)
-  set_property(SOURCE ${AERIE_GPU_SOURCES} APPEND PROPERTY COMPILE_DEFINITIONS AE_GPU_CUDA "AE_GPU_CUDA_ARCHS=\"${arch_names}\"")
+  set_property(SOURCE ${AERIE_GPU_SOURCES} APPEND PROPERTY
+    COMPILE_DEFINITIONS AE_GPU_CUDA "AE_GPU_CUDA_ARCHS=\"${arch_names}\"")
 endif()

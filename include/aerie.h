@@ -24,8 +24,7 @@
  *
  * Threads and lifetimes of a session
  *   - One thread at a time steps it: aerie_session_step, aerie_session_poll, aerie_session_wait, aerie_session_generate, the
- * functions of saved sequences, of
- *     measuring and of importance matrices, and aerie_session_free belong to that thread.
+ *     functions of saved sequences, of measuring and of importance matrices, and aerie_session_free belong to that thread.
  *   - Any thread may call aerie_session_submit, aerie_task_cancel, aerie_task_ended, aerie_task_free, the session's getters
  *     (aerie_session_n_ctx and such) and, for a task that has ended, aerie_task_stats at any time.
  *   - The model, draft model, head and thread pool outlive the session. A session ends its tasks when it is freed; then no
@@ -34,9 +33,8 @@
  *   - A session, a pool and an embedder belong to the process that made them. After fork() a child can free them, which waits
  *     for nobody; all else that computes is refused there with ARGUMENT, or, where a function has no status, does nothing.
  *     Models are usable in a child.
- *   - A request's callbacks run inside aerie_session_step, on the stepping thread. They may submit and cancel; they may not
- * step,
- *     poll or free the session. What an event points to is valid during the call.
+ *   - A request's callbacks run inside aerie_session_step, on the stepping thread. They may submit and cancel; they may
+ *     not step, poll or free the session. What an event points to is valid during the call.
  */
 #ifndef AERIE_H
 #define AERIE_H
@@ -338,8 +336,7 @@ AERIE_API const char *aerie_chat_template_name(size_t i);
  * without such spellings have the tokens that aerie_model_chat_tokenize gives. text and n, which may be NULL, receive what was
  * written. *tokens and *text are the caller's (aerie_free). Errors: those of aerie_model_chat_render. */
 AERIE_API aerie_status aerie_model_chat_tokens(const aerie_model *model, const aerie_chat *chat, int32_t **tokens,
-                                               size_t *n_tokens,
-                                               char **text, size_t *n, aerie_error *error);
+                                               size_t *n_tokens, char **text, size_t *n, aerie_error *error);
 /* Tokens of a prompt in which every control token that is spelled is meant: as aerie_model_tokenize with add_special and
  * parse_special, but a BOS that a template wrote is not doubled. *tokens is the caller's (aerie_free). Errors: LIMIT,
  * MEMORY. */
@@ -601,7 +598,8 @@ typedef struct aerie_session_params {
     size_t n_adapters;
     uint32_t max_pause; /* milliseconds that a pass should last at most while answers are generated: prompts that come in take
                          * fewer rows of it, but together at least 16. Outputs do not depend on it. 0 = no bound */
-    uint32_t n_waiting; /* requests that may wait while n_seqs others run; aerie_session_submit refuses more with BUSY. 0 = 4096 */
+    uint32_t n_waiting; /* requests that may wait while n_seqs others run; aerie_session_submit refuses more with BUSY.
+                         * 0 = 4096 */
 } aerie_session_params;
 
 AERIE_INITIALISER(session_params)
@@ -680,8 +678,8 @@ typedef struct aerie_request {
                               * order and after the callback of the token drawn from it. The last token of an answer that does
                               * not end by itself (EOG) may never be run. NULL: not called */
     size_t id;                    /* told with its events and rows; aerie_session_generate numbers requests itself */
-    aerie_token_callback *token;  /* called by aerie_session_step for its events; NULL: they wait for aerie_session_poll. aerie_session_generate sets
-                                   * it */
+    aerie_token_callback *token;  /* called by aerie_session_step for its events; NULL: they wait for aerie_session_poll.
+                                   * aerie_session_generate sets it */
     void *user;                   /* for token, progress and row; aerie_session_generate sets it */
     bool special;                 /* control tokens are part of the answer's text, spelled out, but for those that end a
                                    * generation; stop strings see them, too */

@@ -212,8 +212,8 @@ AERIE_API aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n,
  * this scope and these adapters, as in aerie_request. *data is the caller's (aerie_free). Errors: ARGUMENT (it holds none of
  * them), MEMORY. */
 AERIE_API aerie_status aerie_session_prefix_save(aerie_session *session, uint64_t scope, const aerie_adapter_use *adapters,
-                                                 size_t n_adapters, const int32_t *tokens, size_t n_tokens, void **data, size_t *n,
-                                                 aerie_error *error);
+                                                 size_t n_adapters, const int32_t *tokens, size_t n_tokens, void **data,
+                                                 size_t *n, aerie_error *error);
 /* Puts a saved sequence's part of the KV cache there, for later requests of this scope that begin with its tokens. *n_loaded,
  * which may be NULL: how many tokens it holds now; fewer than were saved if running sequences need the room. Errors: FORMAT,
  * UNSUPPORTED, MEMORY, ARGUMENT. */

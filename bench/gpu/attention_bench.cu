@@ -1,4 +1,4 @@
-/* attention_bench.cu - times attention (src/backend/gpu/kernels/attention_*.cu) on a GPU.
+/* attention_bench.cu - times attention (src/backend/gpu/kernels/attention/) on a GPU.
  *
  *     nvcc -O2 -std=c++17 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true -arch=sm_90 -Isrc -Iinclude \
  *          -o attention_bench bench/gpu/attention_bench.cu
@@ -15,15 +15,15 @@
 #include <cstring>
 #include <vector>
 
-#include "backend/gpu/kernels/attention_elements.h"
-#include "backend/gpu/kernels/attention_merge.h"
+#include "backend/gpu/kernels/attention/elements.h"
+#include "backend/gpu/kernels/attention/merge.h"
 
-#include "backend/gpu/kernels/attention_few.cu"
+#include "backend/gpu/kernels/attention/few.cu"
 #undef KERNEL
-#include "backend/gpu/kernels/attention_float.cu"
+#include "backend/gpu/kernels/attention/float.cu"
 #undef KERNEL
-#include "backend/gpu/kernels/attention_merge.cu"
-#include "backend/gpu/kernels/attention_codes.cu"
+#include "backend/gpu/kernels/attention/merge.cu"
+#include "backend/gpu/kernels/attention/codes.cu"
 #undef KERNEL
 #undef SPAN
 #undef Q

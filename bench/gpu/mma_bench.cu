@@ -1,4 +1,4 @@
-/* mma_bench.cu - times the products by mma (src/backend/gpu/kernels/mma.h) on a GPU, in variants, and checks their bits.
+/* mma_bench.cu - times the products by mma (src/backend/gpu/kernels/product/mma.h) in variants and checks their bits.
  *
  *     nvcc -O2 -std=c++17 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true -arch=sm_90 -Isrc -Iinclude \
  *          -o mma_bench bench/gpu/mma_bench.cu
@@ -25,7 +25,7 @@ __device__ uint32_t trace_clocks[8][TRACE_RUNS][7]; /* [warp][run][point], block
             trace_clocks[threadIdx.x / 32][i][point] = (uint32_t)clock(); \
     } while (0)
 #endif
-#include "backend/gpu/kernels/mma.h"
+#include "backend/gpu/kernels/product/mma.h"
 
 #define CHECK(call) \
     do { \

@@ -14,12 +14,12 @@
 #include <cstring>
 #include <vector>
 
-#include "backend/gpu/kernels/activation.cu"
+#include "backend/gpu/kernels/product/activation.cu"
 #undef AHEAD
-#include "backend/gpu/kernels/moe.cu"
+#include "backend/gpu/kernels/product/moe.cu"
 #undef AHEAD
 namespace floats {
-#include "backend/gpu/kernels/product.cu"
+#include "backend/gpu/kernels/product/product.cu"
 }
 
 #define CHECK(call) \

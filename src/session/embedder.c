@@ -187,7 +187,8 @@ aerie_status aerie_embedder_embed(aerie_embedder *embedder, const aerie_embed_te
 }
 
 aerie_status aerie_model_rerank_tokens(const aerie_model *model, const char *query, size_t n_query, const char *document,
-                                       size_t n_document, int32_t **tokens, size_t *n_tokens, size_t *n_first, aerie_error *error)
+                                       size_t n_document, int32_t **tokens, size_t *n_tokens, size_t *n_first,
+                                       aerie_error *error)
 {
     AE_NEED(tokens, error);
     *tokens = NULL;

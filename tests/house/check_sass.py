@@ -21,7 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 KERNELS = os.path.join(TOP, "src", "backend", "gpu", "kernels")
 BUDGET = os.path.join(HERE, "sass_budget.txt")
-FILES = ["product_mma_32.cu", "product_mma_256.cu"]
+FILES = ["product/mma_32.cu", "product/mma_256.cu"]
 FLAGS = ["-std=c++17", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-arch=sm_90"]
 
 

@@ -135,7 +135,8 @@ static void check(const kernel *k, uint64_t seed)
     uint32_t t = 0;
     while (types[t] != k->type) t++;
     const bool wide = ae_type_get(k->type)->dot == AE_DOT_256;
-    const uint32_t n_in = wide ? 256 * (1 + below(5)) : 32 * (1 + below(40)), n_rows = 1 + below(below(3) ? 8 * k->c : 20 * k->c);
+    const uint32_t n_in = wide ? 256 * (1 + below(5)) : 32 * (1 + below(40));
+    const uint32_t n_rows = 1 + below(below(3) ? 8 * k->c : 20 * k->c);
     const uint32_t n_jobs = 1 + below(2), teams = AE_MMA_WARPS / k->team, records = k->run_blocks / (wide ? 8 : 2);
     ae_act act = act_make(n_rows, n_in, below(3) ? A_RANDOM : (act_kind)below(A_HUGE));
     uint8_t *rows = wide ? rows_256(&act) : rows_32(&act);

@@ -185,7 +185,8 @@ static bool put_extra(serve_ask *ask, const json_t *extra, serve_error *error)
 bool serve_model_fills_gaps(const serve_model *m)
 {
     const aerie_model *model = m->models.model;
-    return aerie_model_token_special(model, AERIE_SPECIAL_FIM_PRE) >= 0 && aerie_model_token_special(model, AERIE_SPECIAL_FIM_SUF) >= 0 &&
+    return aerie_model_token_special(model, AERIE_SPECIAL_FIM_PRE) >= 0 &&
+           aerie_model_token_special(model, AERIE_SPECIAL_FIM_SUF) >= 0 &&
            aerie_model_token_special(model, AERIE_SPECIAL_FIM_MID) >= 0;
 }
 

@@ -1,4 +1,4 @@
-/* attention.c - attention on the device: launches of kernels/attention_*.cu. Owns the stream's room for parts of chunks.
+/* attention.c - attention on the device: launches of kernels/attention/. Owns the stream's room for parts of chunks.
  *
  * Places lie on the device, so the launches depend on the number of rows only: few rows are cut into as many units as the
  * device runs at once, whatever the context, and units without a chunk end at once. */

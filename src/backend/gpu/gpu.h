@@ -10,11 +10,9 @@
 #include <stdatomic.h>
 
 #include "backend/backend.h"
-#include "backend/gpu/attention_scratch.h"
 #include "backend/gpu/driver.h"
-#include "backend/gpu/product_scratch.h"
-#include "backend/gpu/state_scratch.h"
 #include "backend/gpu/kernels/list.h"
+#include "backend/gpu/scratch.h"
 #include "base/mem.h"
 
 #define AE_GPU_STREAMS (AE_GPU_MARKS / AE_MARKS) /* of a backend at most */

@@ -1,4 +1,4 @@
-/* attention_warp.h - attention over caches of f16 and f32 by warps, which walk all chunks of a tile each. Device code.
+/* warp.h - attention over caches of f16 and f32 by warps, which walk all chunks of a tile each. Device code.
  *
  * Scores: a lane has two positions of a chunk and walks the elements. Values: a lane has up to four elements and walks the
  * positions.
@@ -6,7 +6,7 @@
 #ifndef AE_BACKEND_GPU_KERNELS_ATTENTION_WARP_H
 #define AE_BACKEND_GPU_KERNELS_ATTENTION_WARP_H
 
-#include "backend/gpu/kernels/attention_elements.h"
+#include "backend/gpu/kernels/attention/elements.h"
 
 /* This lane's positions of a chunk, lane and lane + 32. */
 typedef struct warp_positions {

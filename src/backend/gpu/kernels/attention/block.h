@@ -1,4 +1,4 @@
-/* attention_block.h - attention over caches of f16 and f32 by blocks: four warps have one tile and chunk, so that a chunk takes
+/* block.h - attention over caches of f16 and f32 by blocks: four warps have one tile and chunk, so that a chunk takes
  * as little time as may be. Device code.
  *
  * Four queries are a quad, which has a group of its own: the rows of a draft, whose places differ, need not wait for each other
@@ -9,8 +9,8 @@
 #ifndef AE_BACKEND_GPU_KERNELS_ATTENTION_BLOCK_H
 #define AE_BACKEND_GPU_KERNELS_ATTENTION_BLOCK_H
 
-#include "backend/gpu/kernels/attention_elements.h"
-#include "backend/gpu/kernels/attention_merge.h"
+#include "backend/gpu/kernels/attention/elements.h"
+#include "backend/gpu/kernels/attention/merge.h"
 
 #define BLOCK_THREADS (AE_ATTENTION_WARPS * 32)
 #define BLOCK_SPAN 128u /* elements of values at a time */

@@ -1,4 +1,4 @@
-/* attention_codes.cu - attention over codes: q8_0, and latent rows of 8 and 15 bits. All sums of codes are exact integers, by
+/* codes.cu - attention over codes: q8_0, and latent rows of 8 and 15 bits. All sums of codes are exact integers, by
  * matrix instructions of 8-bit numbers; float steps are those of cpu/ref/attention.c. A block has one tile and chunk.
  *
  * Scores: a warp has 16 positions, the rows, by 8 queries, k over the elements; queries have two digits. Softmax: a warp has
@@ -6,7 +6,7 @@
  * positions; a warp has 32 elements at a time. In a fragment, lane 4 g + t has row or column g; which elements or positions its
  * part t of k is, is free as long as both factors agree.
  */
-#include "backend/gpu/kernels/attention_merge.h"
+#include "backend/gpu/kernels/attention/merge.h"
 
 #define Q AE_ATTENTION_CODES
 #define SPAN 32u /* elements of values at a time: 4 of each g */

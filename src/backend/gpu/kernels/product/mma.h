@@ -14,8 +14,8 @@
  * float 1.5 * 2^23 + sum as long as |sum| < 2^22 (here at most 32 * 128 * 127). If codes lie in the upper bits of their bytes,
  * the sum is a multiple of a power of two, and one fma scales and subtracts, exactly.
  */
-#ifndef AE_BACKEND_GPU_KERNELS_MMA_H
-#define AE_BACKEND_GPU_KERNELS_MMA_H
+#ifndef AE_BACKEND_GPU_KERNELS_PRODUCT_MMA_H
+#define AE_BACKEND_GPU_KERNELS_PRODUCT_MMA_H
 
 #include "backend/gpu/kernels/args_mma.h"
 #include "backend/gpu/kernels/kernel.h"

@@ -1,6 +1,6 @@
-/* product_mma_experts.cu - products of experts by mma: the kernels of mma.h over the experts that rows have chosen. */
+/* mma_experts.cu - products of experts by mma: the kernels of mma.h over the experts that rows have chosen. */
 #include "backend/gpu/kernels/args_product.h"
-#include "backend/gpu/kernels/mma.h"
+#include "backend/gpu/kernels/product/mma.h"
 
 /* The jobs of an expert, which the host did not know; false: this block has nothing to do. */
 AE_DEV bool experts_jobs(const ae_gpu_expert_args &a, const uint8_t *x, uint32_t block_rows, ae_mma_args *m)

@@ -1,5 +1,5 @@
-/* product_mma_256.cu - products of weights of AE_DOT_256 by mma. */
-#include "backend/gpu/kernels/mma.h"
+/* mma_32.cu - products of weights of AE_DOT_32 by mma. */
+#include "backend/gpu/kernels/product/mma.h"
 
 #define DEFINE(name, NAME, c, team, run, stages, most) \
     AE_KERNEL_EARLY(mma_##name##_##c##_##team, ae_mma_args, AE_MMA_THREADS) \
@@ -8,4 +8,4 @@
         ae_mma_product<AE_MMA_##NAME, c, run, team, stages>(&a, shared); \
     }
 
-AE_MMA_ALL_256(DEFINE)
+AE_MMA_ALL_32(DEFINE)

@@ -1,8 +1,8 @@
-/* attention_elements.h - elements of keys and values of f16 and f32, for kernels that compute chains of fma. Device code. */
+/* elements.h - elements of keys and values of f16 and f32, for kernels that compute chains of fma. Device code. */
 #ifndef AE_BACKEND_GPU_KERNELS_ATTENTION_ELEMENTS_H
 #define AE_BACKEND_GPU_KERNELS_ATTENTION_ELEMENTS_H
 
-#include "backend/gpu/kernels/attention_tile.h"
+#include "backend/gpu/kernels/attention/tile.h"
 
 /* Elements of a group of 16 bytes. */
 #define ATTN_GROUP(T) ((T) == AE_KV_F32 ? 4 : 8)

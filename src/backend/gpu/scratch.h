@@ -1,9 +1,22 @@
-/* product_scratch.h - what a stream keeps on the device for products (product.c). */
-#ifndef AE_BACKEND_GPU_PRODUCT_SCRATCH_H
-#define AE_BACKEND_GPU_PRODUCT_SCRATCH_H
+/* scratch.h - what a stream keeps on the device between the kernels of an operation. stream.c takes and frees it. */
+#ifndef AE_BACKEND_GPU_SCRATCH_H
+#define AE_BACKEND_GPU_SCRATCH_H
 
 #include "backend/gpu/kernels/args_product.h"
 
+#include <stddef.h>
+#include <stdint.h>
+
+/* Of attention (attention.c). */
+#define AE_GPU_ARRIVALS 16384u /* tiles, for each KV head, that can be split */
+
+typedef struct ae_gpu_attention_scratch {
+    float *parts;   /* [n_parts] f32: chunks that are not yet joined (kernels/args_attention.h) */
+    size_t n_parts;
+    uint32_t *arrivals; /* [AE_GPU_ARRIVALS], 0 between launches */
+} ae_gpu_attention_scratch;
+
+/* Of products and experts (product.c, moe.c). */
 typedef struct ae_gpu_product_scratch {
     ae_gpu_rows rows;    /* the arrays; the sizes are those of the product at hand */
     uint32_t tiles;      /* room: tiles of 8 rows of max_in columns */
@@ -22,5 +35,11 @@ typedef struct ae_gpu_product_scratch {
     float *s_gate, *s_up; /* f32 [max_rows][n_ff_shared], of the shared expert */
     float *s_down;       /* f32 [max_rows][n_embd] */
 } ae_gpu_product_scratch;
+
+/* Of recurrent layers (recurrent.c). */
+typedef struct ae_gpu_state_scratch {
+    float *alpha; /* [max_rows][n_heads] */
+    float *beta;  /* [max_rows][n_heads]; MAMBA2: delta */
+} ae_gpu_state_scratch;
 
 #endif

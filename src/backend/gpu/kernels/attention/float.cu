@@ -1,5 +1,5 @@
-/* attention_float.cu - attention of many rows over caches of f16 and f32: a warp walks all chunks of its tile. */
-#include "backend/gpu/kernels/attention_warp.h"
+/* float.cu - attention of many rows over caches of f16 and f32: a warp walks all chunks of its tile. */
+#include "backend/gpu/kernels/attention/warp.h"
 
 #define KERNEL(name, T, Q) \
     AE_KERNEL(name, ae_gpu_attention_args, ATTN_THREADS(3)) \

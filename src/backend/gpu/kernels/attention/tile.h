@@ -1,4 +1,4 @@
-/* attention_tile.h - what the attention kernels share: the queries of a unit, the chunks that they see, the softmax of a chunk,
+/* tile.h - what the attention kernels share: the queries of a unit, the chunks that they see, the softmax of a chunk,
  * joining chunks. Device code.
  *
  * A tile's queries need not be of one row, nor of one sequence. In a chunk, those whose keys are in the same places form a

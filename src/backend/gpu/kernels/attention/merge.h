@@ -1,4 +1,4 @@
-/* attention_merge.h - the blocks of a tile that has been split meet, and the last one joins the parts. Device code.
+/* merge.h - the blocks of a tile that has been split meet, and the last one joins the parts. Device code.
  *
  * The maxima M are prefix maxima, which are exact in any order; so a warp computes the factors of 32 chunks side by side, and
  * only the chains of L and O are walked.
@@ -6,7 +6,7 @@
 #ifndef AE_BACKEND_GPU_KERNELS_ATTENTION_MERGE_H
 #define AE_BACKEND_GPU_KERNELS_ATTENTION_MERGE_H
 
-#include "backend/gpu/kernels/attention_tile.h"
+#include "backend/gpu/kernels/attention/tile.h"
 
 #define ATTN_AHEAD 16u /* parts that a lane loads at once */
 

@@ -1,5 +1,5 @@
-/* attention_few.cu - attention of few rows over caches of f16 and f32: blocks have a tile and share out its chunks. */
-#include "backend/gpu/kernels/attention_block.h"
+/* few.cu - attention of few rows over caches of f16 and f32: blocks have a tile and share out its chunks. */
+#include "backend/gpu/kernels/attention/block.h"
 
 #define KERNEL(name, T, Q) \
     AE_KERNEL(name, ae_gpu_attention_args, ATTN_THREADS(4)) \
