@@ -109,19 +109,19 @@ static int report(const run *r)
     return APP_DONE;
 }
 
-static int open_session(run *r)
+/* own: a copy of the options, which may be changed here. */
+static int open_session(run *r, app_options *own)
 {
     const app_options *o = r->options;
     aerie_error error = {0};
     aerie_imatrix_params params = aerie_imatrix_params_default();
     int bad;
     if (r->head) {
-        app_options own = *o;
-        own.session.n_ctx = r->windows.n_ctx + (uint32_t)(o->n_predict > 0 ? o->n_predict : 128) + 64;
-        own.session.n_seqs = 1;
-        own.session.spec.ngram = false;
-        own.test.fixed = true; /* drafts, whether it pays or not */
-        bad = app_session_open(&r->session, r->models, &own, AERIE_SPEC_AUTO);
+        own->session.n_ctx = r->windows.n_ctx + (uint32_t)(o->n_predict > 0 ? o->n_predict : 128) + 64;
+        own->session.n_seqs = 1;
+        own->session.spec.ngram = false;
+        own->test.fixed = true; /* drafts, whether it pays or not */
+        bad = app_session_open(&r->session, r->models, own, AERIE_SPEC_AUTO);
     } else {
         bad = app_windows_session(&r->session, r->models, o, r->windows.n_ctx, o->process_output ? r->windows.n_ctx : 1);
     }
@@ -144,7 +144,7 @@ int app_imatrix(const app_options *o)
         bad = app_error(APP_USAGE,
                         "-md is a model of its own: its importance matrix is collected with -m; -md takes a drafter head");
     if (!bad) bad = app_text_windows(&r.windows, &models, o);
-    if (!bad) bad = open_session(&r);
+    if (!bad) bad = open_session(&r, &own);
     app_interrupt_arm();
     if (!bad) bad = run_windows(&r);
     if (!bad) bad = save(&r);

@@ -238,7 +238,7 @@ static double named_number(const char *text, const char *name)
 static void group_memory_left(const group *g, const char *limit, const char *used, const char *active, const char *inactive,
                               double *least)
 {
-    char text[64], stat[8192] = "";
+    char text[64], stat[4096] = ""; /* some 70 lines; small, since callers may have little stack */
     double most, now;
     if (!group_text(g, limit, text, sizeof text) || !number(text, &most)) return; /* "max": no limit */
     if (!group_text(g, used, text, sizeof text) || !number(text, &now)) return;
@@ -246,12 +246,19 @@ static void group_memory_left(const group *g, const char *limit, const char *use
     take_least(least, most > now ? most - (now > 0 ? now : 0) : 1);
 }
 
+/* Bytes that /proc/meminfo names so; 0: it does not. Names among its first three lines. */
+static double meminfo(const char *root, const char *name)
+{
+    char text[512];
+    return read_text(text, sizeof text, root, "/proc/meminfo") ? named_number(text, name) * 1024 : 0;
+}
+
 uint64_t ae_os_memory_available_below(const char *root)
 {
-    char text[8192];
     group g;
     double least = 0;
-    if (read_text(text, sizeof text, root, "/proc/meminfo")) take_least(&least, named_number(text, "MemAvailable") * 1024);
+    const double available = meminfo(root, "MemAvailable");
+    if (available > 0) take_least(&least, available);
     if (find_group(&g, root, "", mounts_2))
         do {
             group_memory_left(&g, "memory.max", "memory.current", "active_file", "inactive_file", &least);
@@ -280,12 +287,11 @@ static void group_limits(group *g, const char *file, double *least)
 
 uint64_t ae_os_memory_limit_below(const char *root)
 {
-    char text[8192];
     group g;
-    double least = 0, all = 0;
+    double least = 0;
+    const double all = meminfo(root, "MemTotal");
     if (find_group(&g, root, "", mounts_2)) group_limits(&g, "memory.max", &least);
     if (find_group(&g, root, "memory", mounts_memory)) group_limits(&g, "memory.limit_in_bytes", &least);
-    if (read_text(text, sizeof text, root, "/proc/meminfo")) all = named_number(text, "MemTotal") * 1024;
     return all > 0 && least >= all ? 0 : (uint64_t)least; /* version 1 expresses "no limit" by nearly 2^63 */
 }
 
@@ -296,6 +302,5 @@ uint64_t ae_os_memory_limit(void)
 
 uint64_t ae_os_memory_total(void)
 {
-    char text[8192];
-    return read_text(text, sizeof text, "", "/proc/meminfo") ? (uint64_t)(named_number(text, "MemTotal") * 1024) : 0;
+    return (uint64_t)meminfo("", "MemTotal");
 }
