@@ -2,6 +2,7 @@
 # Installs the Debian packages that building, testing and the demo need; asks nothing of apt when all are there.
 set -eu
 packages="build-essential cmake pkg-config libpcre2-dev libutf8proc-dev libjansson-dev libmicrohttpd-dev libcurl4-openssl-dev
+    libjpeg62-turbo-dev libpng-dev libwebp-dev
     libedit-dev tmux
     libcmocka-dev
     python3 python3-pip python3-venv python3-jinja2 python3-jsonschema python3-numpy unzip ca-certificates"

@@ -151,7 +151,8 @@ echo /etc/aerie/serve.env >"$out/pkg-aerie/DEBIAN/conffiles"
 library=$(echo "$out/pkg-libaerie0/usr/$libdir"/libaerie.so.*.*)
 echo "$about" | pack libaerie0 libs "$(needs "$root/../${library#"$out"/}")" "LLM inference with speculative decoding: library"
 printf '%s\n.\nThis package has the header, the static library and what pkg-config and CMake\nneed to find them.\n' "$about" |
-    pack libaerie-dev libdevel "libaerie0 (= $version), libpcre2-dev, libutf8proc-dev, libjansson-dev" \
+    pack libaerie-dev libdevel "libaerie0 (= $version), libpcre2-dev, libutf8proc-dev, libjansson-dev,
+ libjpeg62-turbo-dev, libpng-dev, libwebp-dev" \
         "LLM inference with speculative decoding: development files"
 printf '%s\n.\nThis package has the program: answers, a chat, a server, tools for models.\n' "$about" |
     pack aerie utils "$(needs "$root/../pkg-aerie/usr/bin/aerie"), ca-certificates" \
