@@ -25,8 +25,8 @@
  * Threads and lifetimes of a session
  *   - One thread at a time steps it: aerie_session_step, aerie_session_poll, aerie_session_wait, aerie_session_generate, the
  *     functions of saved sequences, of measuring and of importance matrices, and aerie_session_free belong to that thread.
- *   - Any thread may call aerie_session_submit, aerie_task_cancel, aerie_task_ended, aerie_task_free, the session's getters
- *     (aerie_session_n_ctx and such) and, for a task that has ended, aerie_task_stats at any time.
+ *   - Any thread may call aerie_session_submit, aerie_task_cancel, aerie_task_ended, aerie_task_slot, aerie_task_free, the
+ *     session's getters (aerie_session_n_ctx and such) and, for a task that has ended, aerie_task_stats at any time.
  *   - The model, draft model, head and thread pool outlive the session. A session ends its tasks when it is freed; then no
  *     function may be called for them but aerie_task_stats, aerie_task_ended and aerie_task_free.
  *   - A log is called by the thread that called the library, before that call returns; see "Log".
@@ -67,6 +67,7 @@ extern "C" {
 #define AERIE_VERSION_MAJOR 0
 #define AERIE_VERSION_MINOR 1
 #define AERIE_VERSION_PATCH 0
+#define AERIE_VERSION_NUMBER (AERIE_VERSION_MAJOR * 10000 + AERIE_VERSION_MINOR * 100 + AERIE_VERSION_PATCH)
 
 /* ---- Status and errors ----------------------------------------------------------------- */
 
@@ -96,6 +97,8 @@ typedef struct aerie_error {
 
 /* "0.1.0". Static storage. */
 AERIE_API const char *aerie_version(void);
+/* AERIE_VERSION_NUMBER of the library that runs, which may be newer than the header. */
+AERIE_API uint32_t aerie_version_number(void);
 /* The sentence of the list above. Static storage. */
 AERIE_API const char *aerie_status_text(aerie_status status);
 /* Releases what a function documented to return owned memory gave out. NULL is fine. */
@@ -771,6 +774,10 @@ AERIE_API size_t aerie_session_n_tasks(const aerie_session *session);
 AERIE_API void aerie_task_cancel(aerie_task *task);
 /* Whether its last event was told or waits to be polled. Any thread. */
 AERIE_API bool aerie_task_ended(const aerie_task *task);
+/* The slot that it runs in, or ran in, below n_seqs; -1: it has not begun. Any thread. */
+AERIE_API int32_t aerie_task_slot(const aerie_task *task);
+/* How many tasks wait for a slot before this one; 0 once it has begun or ended. The stepping thread. */
+AERIE_API size_t aerie_task_n_ahead(const aerie_task *task);
 /* Final once the task has ended, and not to be read before; lent by the task. */
 AERIE_API const aerie_stats *aerie_task_stats(const aerie_task *task);
 /* Cancels it if need be; no callback begins after the call. Any thread. NULL is fine. */

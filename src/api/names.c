@@ -13,6 +13,11 @@ const char *aerie_version(void)
     return VERSION(AERIE_VERSION_MAJOR, AERIE_VERSION_MINOR, AERIE_VERSION_PATCH);
 }
 
+uint32_t aerie_version_number(void)
+{
+    return AERIE_VERSION_NUMBER;
+}
+
 const char *aerie_status_text(aerie_status status)
 {
     return ae_status_text(status);

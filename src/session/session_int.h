@@ -90,6 +90,7 @@ struct aerie_task {
     aerie_task *next;       /* in a list */
     atomic_uint n_holders;
     atomic_bool cancelled, abandoned, ended;
+    atomic_int slot;        /* -1: it has not begun */
     ae_arena arena;         /* what the request points to */
     aerie_request request;
     ae_session_saved saved;     /* the sequence that goes on; empty once it runs */

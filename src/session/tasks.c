@@ -124,6 +124,7 @@ static aerie_status task_create(aerie_task **out, aerie_session *session, const 
     }
     task->session = session;
     atomic_init(&task->n_holders, 1);
+    atomic_init(&task->slot, -1);
     ae_arena_init(&task->arena, 1024);
     task->saved = *saved;
     task->adapters = *adapters;
@@ -158,9 +159,9 @@ static aerie_status make_task(aerie_session *session, const aerie_request *reque
     return status;
 }
 
-/* A caller's statistics, of the size that his header gives them. */
+/* A caller's statistics, of the size that the header has that it was built with. */
 typedef struct stats_place {
-    void *at; /* NULL: he wants none */
+    void *at; /* NULL: none are wanted */
     size_t size;
 } stats_place;
 
@@ -235,6 +236,21 @@ bool aerie_task_ended(const aerie_task *task)
 {
     if (!task) return false;
     return atomic_load(&task->ended);
+}
+
+int32_t aerie_task_slot(const aerie_task *task)
+{
+    return task ? atomic_load(&task->slot) : -1;
+}
+
+size_t aerie_task_n_ahead(const aerie_task *task)
+{
+    if (!task || atomic_load(&task->ended) || atomic_load(&task->slot) >= 0) return 0;
+    size_t n = 0;
+    for (const aerie_task *t = task->session->waiting; t; t = t->next, n++)
+        if (t == task) return n;
+    for (const aerie_task *t = task->next; t; t = t->next) n++; /* not yet taken: in a list with the oldest at its end */
+    return n;
 }
 
 const aerie_stats *aerie_task_stats(const aerie_task *task)
@@ -472,6 +488,7 @@ static void start_waiting(aerie_session *s)
         }
         ae_session_test_tell(s, slot, task->request.id, request.n_tokens - request.n_answered);
         s->running[slot] = task;
+        atomic_store(&task->slot, (int)slot);
     }
 }
 

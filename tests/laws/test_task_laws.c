@@ -475,7 +475,17 @@ static void test_ends(void **state)
         const aerie_request request = request_of(i);
         need(aerie_session_submit(session, &request, &tasks[i], &error), &error);
     }
-    for (int i = 0; i < 12; i++) step(session);
+    for (size_t i = 0; i < 4; i++) { /* none has begun, and they wait in the order in which they came */
+        assert_int_equal(aerie_task_slot(tasks[i]), -1);
+        assert_int_equal(aerie_task_n_ahead(tasks[i]), i);
+    }
+    step(session);
+    assert_int_equal(aerie_task_slot(tasks[0]) + aerie_task_slot(tasks[1]), 1); /* 0 and 1 */
+    assert_int_equal(aerie_task_slot(tasks[3]), -1);
+    assert_int_equal(aerie_task_n_ahead(tasks[0]), 0);
+    assert_int_equal(aerie_task_n_ahead(tasks[2]), 0);
+    assert_int_equal(aerie_task_n_ahead(tasks[3]), 1);
+    for (int i = 1; i < 12; i++) step(session);
     assert_true(got[0].n > 0);
     const size_t n_before = got[0].n;
     aerie_task_free(tasks[0]); /* running */

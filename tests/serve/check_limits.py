@@ -355,7 +355,7 @@ class Limits(unittest.TestCase):
         refused(1, "--host", "-m", m, "--host", "no such host")
         refused(1, "cannot listen", "-m", m, "--host", os.path.join(rig.FOLDER, "missing", "x.sock"))
         refused(2, "--reasoning-format", "-m", m, "--reasoning-format", "x")
-        refused(3, "holds no API key", "-m", m, "--api-key-file", "/dev/null")
+        refused(3, "contains no API key", "-m", m, "--api-key-file", "/dev/null")
         refused(3, "cannot open", "-m", m, "--api-key-file", os.path.join(rig.FOLDER, "missing"))
         refused(2, "--port", "-m", m, "--port", "70000")
         with Server() as s:
@@ -401,10 +401,11 @@ class Limits(unittest.TestCase):
                 self.assertEqual(s.post("/v1/completions", ask).json["usage"]["completion_tokens"], n)
                 self.assertIn("--max-n", s.post("/v1/completions", {**ask, "n": 4}).error)
                 self.assertEqual((s.get("/metrics").status, s.get("/slots").status == 200), (200, False))
-        for line, said in ((b"nothing = 1", "--nothing is no option"), (b"max-n = 0", "--max-n"), (b"max-n", "needs a value"),
+        for line, said in ((b"nothing = 1", "--nothing is not an option"), (b"max-n = 0", "--max-n"),
+                           (b"max-n", "needs a value"),
                            (b"max-n = x y", "'x y'"), (b"no-slots = perhaps", "on or off"), (b"config = x", "cannot be used"),
-                           (b"= 5", "no option"), (b"\xff\xfe = 5", "no option"), (b"x" * 5000, "no option"),
-                           (b"alias = ", "needs a value"), (b"nothing: 1", "no option")):
+                           (b"= 5", "not an option"), (b"\xff\xfe = 5", "not an option"), (b"x" * 5000, "not an option"),
+                           (b"alias = ", "needs a value"), (b"nothing: 1", "not an option")):
             s = self.config(b"# first\n\n" + line + b"\n")
             self.assertIn("serve.conf, line 3: ", s.log)
             self.assertIn(said, s.log)

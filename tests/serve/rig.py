@@ -72,7 +72,11 @@ class Server:
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
         if not self.ready.wait(60 * SLOW) or self.port is None:
-            self.process.wait(30)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()  # one that outlives the test would hold its output open
+                raise AssertionError("the server did not say where it listens: " + "".join(self.lines)) from None
             if wait:
                 raise AssertionError("the server did not start: " + "".join(self.lines))
         if wait and self.port:
@@ -81,7 +85,7 @@ class Server:
     def read(self):
         for line in self.process.stderr:
             self.lines.append(line)
-            found = re.search(r"listening on (?:http://[^ ]*:(\d+)|/.*|the socket that was passed on)$", line)
+            found = re.search(r"listening on (?:http://[^ ]*:(\d+)|/.*|the socket passed by systemd)$", line)
             if found:
                 self.port = int(found.group(1) or self.port or 0)
                 self.ready.set()

@@ -262,6 +262,7 @@ static void test_null_getters(void **state)
     assert_null(aerie_task_stats(NULL));
     assert_null(aerie_session_poll(NULL));
     assert_null(aerie_chat_template_builtin(NULL));
+    assert_true(aerie_task_slot(NULL) == -1 && !aerie_task_n_ahead(NULL));
     assert_false(aerie_session_wait(NULL, 1) || aerie_task_ended(NULL) || aerie_file_is_drafter_head(NULL));
     assert_false(aerie_session_overlap(NULL, &overlap, sizeof overlap));
     assert_false(aerie_rope_scaling_parse(NULL, NULL) || aerie_sampler_parse(NULL, NULL) || aerie_spec_type_parse(NULL, NULL));

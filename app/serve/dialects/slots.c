@@ -56,6 +56,7 @@ void serve_get_slots(serve_call *call)
     json_t *list = json_array();
     bool ok = list != NULL, idle = false;
     pthread_mutex_lock(&m->lock);
+    serve_engine_note_slots(m);
     for (uint32_t i = 0; ok && i < m->n_seqs; i++) {
         idle = idle || !m->slots[i].running;
         ok = !json_array_append_new(list, slot_entry(m, i, call));

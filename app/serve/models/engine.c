@@ -9,16 +9,11 @@ enum { IDLE_MS = 50 };
 
 /* ---- Slots ---------------------------------------------------------------------------------------------------- */
 
-/* Free slots to the oldest that wait; under the model's lock. */
-static void fill_slots(serve_model *model)
+void serve_engine_note_slots(serve_model *model)
 {
-    uint32_t at = 0;
     for (serve_choice *c = model->active; c; c = c->next) {
-        if (c->slot >= 0) continue;
-        while (at < model->n_seqs && model->slots[at].running) at++;
-        if (at == model->n_seqs) return;
-        model->slots[at].running = c;
-        c->slot = (int)at;
+        if (c->slot >= 0 || (c->slot = aerie_task_slot(c->task)) < 0) continue;
+        model->slots[c->slot].running = c;
     }
 }
 
@@ -26,6 +21,7 @@ void serve_engine_ended(serve_choice *choice)
 {
     serve_model *model = choice->job->model;
     pthread_mutex_lock(&model->lock);
+    serve_engine_note_slots(model);
     serve_choice **at = &model->active;
     while (*at && *at != choice) at = &(*at)->next;
     if (*at) {
@@ -48,7 +44,6 @@ void serve_engine_ended(serve_choice *choice)
     }
     choice->slot = -1;
     serve_figures_add(&model->figures, choice);
-    fill_slots(model);
     pthread_cond_broadcast(&model->changed);
     pthread_mutex_unlock(&model->lock);
 }
@@ -103,7 +98,6 @@ bool serve_engine_submit(serve_model *model, serve_job *job, aerie_request *requ
     pthread_mutex_lock(&model->lock);
     bool ok = has_room(model, job->n, error);
     for (uint32_t i = 0; ok && i < job->n; i++) ok = submit_one(model, &job->choices[i], request, error);
-    if (ok) fill_slots(model);
     pthread_mutex_unlock(&model->lock);
     pthread_mutex_unlock(&job->lock);
     return ok; /* serve_job_free cancels those that were submitted */

@@ -146,7 +146,7 @@ static void by_depth(page *p, const char *name, const char *help, size_t offset)
     for (size_t i = 0; i < p->n; i++) {
         const uint64_t *at = (const uint64_t *)(const void *)((const char *)&p->scenes[i].f + offset);
         for (size_t k = 0; k < AERIE_MAX_DRAFT; k++) {
-            if (!p->scenes[i].f.drafted_at[k]) continue;
+            if (k && !p->scenes[i].f.drafted_at[k]) continue; /* the first is told before any draft: a series begins at 0 */
             put(p, "%s{", name);
             put_label(p, p->scenes[i].name);
             put(p, ",position=\"%zu\"} %llu\n", k, (unsigned long long)at[k]);

@@ -144,6 +144,8 @@ int serve_engine_start(serve_model *model);
 void serve_engine_stop(serve_model *model);
 /* Runs something on it, between steps. */
 void serve_engine_do(serve_model *model, void (*run)(aerie_session *session, void *user), void *user);
+/* Asks the session which slots the choices run in that have begun since it was asked last. Under the model's lock. */
+void serve_engine_note_slots(serve_model *model);
 /* To be called by the stepping thread: a choice has had its last event. */
 void serve_engine_ended(serve_choice *choice);
 /* Submits a job's choices one after another, all or none. */
