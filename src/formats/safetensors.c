@@ -15,7 +15,23 @@
 #include "base/mem.h"
 #include "formats/kind.h"
 #include "formats/gguf_parse.h"
-#include "formats/safetensors_int.h"
+
+typedef struct st_file {
+    ae_file_map map; /* empty when the caller lends the bytes */
+    const uint8_t *data; /* [bytes] */
+    size_t bytes;
+    const char *path;
+    ae_st_tensor *tensors; /* [n_tensors], by name */
+    size_t n_tensors;
+} st_file;
+
+struct ae_safetensors {
+    ae_arena arena; /* paths, names, tensors */
+    st_file *files; /* [n_files] */
+    uint32_t n_files;
+    ae_st_tensor *tensors; /* [n_tensors], by name */
+    size_t n_tensors;
+};
 
 static const struct {
     const char *name;
@@ -66,7 +82,7 @@ static aerie_status read_shape(const char *file, const char *name, const json_t 
     return AERIE_OK;
 }
 
-static aerie_status read_place(const ae_st_file *f, const char *name, const json_t *offsets, size_t start, ae_st_tensor *t,
+static aerie_status read_place(const st_file *f, const char *name, const json_t *offsets, size_t start, ae_st_tensor *t,
                                aerie_error *error)
 {
     char quoted[AE_GGUF_QUOTE_BYTES];
@@ -88,7 +104,7 @@ static aerie_status read_place(const ae_st_file *f, const char *name, const json
     return AERIE_OK;
 }
 
-static aerie_status read_tensor(ae_safetensors *st, const ae_st_file *f, const char *name, json_t *entry, size_t start,
+static aerie_status read_tensor(ae_safetensors *st, const st_file *f, const char *name, json_t *entry, size_t start,
                                 ae_st_tensor *t, aerie_error *error)
 {
     char quoted[AE_GGUF_QUOTE_BYTES];
@@ -126,7 +142,7 @@ static bool before_by_name(const void *context, uint32_t a, uint32_t b)
 }
 
 /* Checks that the tensors fill the data section: no overlap, no hole, no bytes after the last one. */
-static aerie_status check_places(const ae_st_file *f, const uint32_t *order, size_t start, aerie_error *error)
+static aerie_status check_places(const st_file *f, const uint32_t *order, size_t start, aerie_error *error)
 {
     char quoted[AE_GGUF_QUOTE_BYTES];
     const char *dots, *path = ae_gguf_path_end(f->path, &dots);
@@ -145,7 +161,8 @@ static aerie_status check_places(const ae_st_file *f, const uint32_t *order, siz
     return AERIE_OK;
 }
 
-aerie_status ae_st_sort(ae_arena *arena, ae_st_tensor **tensors, size_t n, uint32_t *order, aerie_error *error)
+/* Replaces *tensors by a new list sorted by name; order [n] is scratch. */
+static aerie_status sort_tensors(ae_arena *arena, ae_st_tensor **tensors, size_t n, uint32_t *order, aerie_error *error)
 {
     ae_st_tensor *sorted = ae_arena_alloc(arena, n, sizeof *sorted);
     if (!sorted) return ae_fail_memory(error, "the list of tensors", n * sizeof *sorted);
@@ -156,7 +173,7 @@ aerie_status ae_st_sort(ae_arena *arena, ae_st_tensor **tensors, size_t n, uint3
     return AERIE_OK;
 }
 
-static aerie_status read_entries(ae_safetensors *st, ae_st_file *f, json_t *header, size_t start, aerie_error *error)
+static aerie_status read_entries(ae_safetensors *st, st_file *f, json_t *header, size_t start, aerie_error *error)
 {
     const char *dots, *path = ae_gguf_path_end(f->path, &dots), *name;
     const size_t n = json_object_size(header);
@@ -177,7 +194,7 @@ static aerie_status read_entries(ae_safetensors *st, ae_st_file *f, json_t *head
     for (size_t i = 0; i < f->n_tensors; i++) order[i] = (uint32_t)i;
     ae_gguf_sort(order, f->n_tensors, before_by_place, f->tensors);
     aerie_status status = check_places(f, order, start, error);
-    if (status == AERIE_OK) status = ae_st_sort(&st->arena, &f->tensors, f->n_tensors, order, error);
+    if (status == AERIE_OK) status = sort_tensors(&st->arena, &f->tensors, f->n_tensors, order, error);
     ae_free(order);
     return status;
 }
@@ -196,7 +213,7 @@ static aerie_status parse_object(json_t **out, const char *file, const char *wha
     return FAIL(FORMAT, "%s%s: %s is not a JSON object", dots, path, what);
 }
 
-static aerie_status parse_file(ae_safetensors *st, ae_st_file *f, aerie_error *error)
+static aerie_status parse_file(ae_safetensors *st, st_file *f, aerie_error *error)
 {
     const char *dots, *path = ae_gguf_path_end(f->path, &dots);
     uint64_t n = 0;
@@ -222,7 +239,8 @@ static aerie_status parse_file(ae_safetensors *st, ae_st_file *f, aerie_error *e
 
 /* ---- Files together --------------------------------------------------------------------------------- */
 
-aerie_status ae_st_start(ae_safetensors **out, uint32_t n_files, aerie_error *error)
+/* Creates an empty checkpoint with room for n_files files. The caller closes *out also after a failure. */
+static aerie_status start_checkpoint(ae_safetensors **out, uint32_t n_files, aerie_error *error)
 {
     ae_safetensors *st = ae_alloc(1, sizeof *st);
     if (st) st->files = ae_alloc(n_files, sizeof *st->files);
@@ -241,10 +259,12 @@ void ae_safetensors_close(ae_safetensors *st)
     ae_free(st);
 }
 
-aerie_status ae_st_add(ae_safetensors *st, const char *path, const void *bytes, size_t n, ae_st_file **out, aerie_error *error)
+/* Adds a file, mapped, or lent by the caller if bytes is not NULL, without parsing it. *out points to it. */
+static aerie_status map_file(ae_safetensors *st, const char *path, const void *bytes, size_t n, st_file **out,
+                             aerie_error *error)
 {
-    ae_st_file *f = *out = &st->files[st->n_files]; /* there is room */
-    *f = (ae_st_file){.path = ae_arena_strndup(&st->arena, path, strlen(path))};
+    st_file *f = *out = &st->files[st->n_files]; /* there is room */
+    *f = (st_file){.path = ae_arena_strndup(&st->arena, path, strlen(path))};
     if (!f->path) return ae_fail_memory(error, "a path", strlen(path));
     if (!bytes) AE_TRY(ae_file_map_open(&f->map, path, true, error));
     st->n_files++;
@@ -255,8 +275,8 @@ aerie_status ae_st_add(ae_safetensors *st, const char *path, const void *bytes, 
 
 static aerie_status add_file(ae_safetensors *st, const char *path, const void *bytes, size_t n, aerie_error *error)
 {
-    ae_st_file *f;
-    AE_TRY(ae_st_add(st, path, bytes, n, &f, error));
+    st_file *f;
+    AE_TRY(map_file(st, path, bytes, n, &f, error));
     return parse_file(st, f, error);
 }
 
@@ -275,7 +295,7 @@ static const ae_st_tensor *find(const ae_st_tensor *tensors, size_t n, const cha
 
 static aerie_status open_one(ae_safetensors **out, const char *path, aerie_error *error)
 {
-    AE_TRY(ae_st_start(out, 1, error));
+    AE_TRY(start_checkpoint(out, 1, error));
     return add_file(*out, path, NULL, 0, error);
 }
 
@@ -309,20 +329,20 @@ static aerie_status read_map(ae_safetensors *st, const char *index, json_t *map,
         uint32_t i_file;
         if (!json_is_string(value)) return FAIL(FORMAT, "%s%s: the shard of tensor %s is not a string", WHO);
         AE_TRY(shard(st, index, json_string_value(value), &i_file, error));
-        const ae_st_file *f = &st->files[i_file];
+        const st_file *f = &st->files[i_file];
         const ae_st_tensor *t = find(f->tensors, f->n_tensors, name);
         if (!t) return FAIL(FORMAT, "%s%s: tensor %s is not in %.100s, where it should be", WHO, json_string_value(value));
         st->tensors[st->n_tensors] = *t;
         st->tensors[st->n_tensors++].i_file = i_file;
     }
-    return ae_st_sort(&st->arena, &st->tensors, st->n_tensors, order, error);
+    return sort_tensors(&st->arena, &st->tensors, st->n_tensors, order, error);
 }
 
 static aerie_status open_index(ae_safetensors **out, const char *index, aerie_error *error)
 {
     const char *dots, *path = ae_gguf_path_end(index, &dots);
     ae_file_map map;
-    AE_TRY(ae_st_start(out, AE_ST_MAX_FILES, error));
+    AE_TRY(start_checkpoint(out, AE_ST_MAX_FILES, error));
     AE_TRY(ae_file_map_open(&map, index, true, error));
     aerie_status status = AERIE_OK;
     json_t *json = NULL;
@@ -391,7 +411,9 @@ static aerie_status open_path(ae_safetensors **out, const char *path, aerie_erro
     return ends_in(path, ".json") ? open_index(out, path, error) : open_one(out, path, error);
 }
 
-aerie_status ae_st_settle(ae_safetensors **out, aerie_status status)
+/* Completes opening, given its status: without an index, the one file's tensors become those of the checkpoint. After a failure
+ * closes *out and sets it to NULL. Returns the status. */
+static aerie_status settle_checkpoint(ae_safetensors **out, aerie_status status)
 {
     if (status == AERIE_OK) {
         ae_safetensors *st = *out;
@@ -409,15 +431,15 @@ aerie_status ae_st_settle(ae_safetensors **out, aerie_status status)
 aerie_status ae_safetensors_open(ae_safetensors **out, const char *path, aerie_error *error)
 {
     *out = NULL;
-    return ae_st_settle(out, open_path(out, path, error));
+    return settle_checkpoint(out, open_path(out, path, error));
 }
 
 aerie_status ae_safetensors_open_memory(ae_safetensors **out, const void *bytes, size_t n, const char *name,
                                         aerie_error *error)
 {
-    aerie_status status = ae_st_start(out, 1, error);
+    aerie_status status = start_checkpoint(out, 1, error);
     if (status == AERIE_OK) status = add_file(*out, name, bytes ? bytes : "", n, error);
-    return ae_st_settle(out, status);
+    return settle_checkpoint(out, status);
 }
 
 uint32_t ae_safetensors_n_files(const ae_safetensors *st)

@@ -7,7 +7,6 @@
 #include "base/text.h"
 #include "convert/checkpoint/checkpoint.h"
 #include "formats/kind.h"
-#include "formats/torch.h"
 
 aerie_status ae_convert_no_memory(const ae_convert *c, const char *what)
 {
@@ -28,6 +27,7 @@ static bool is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+/* A name that torch.save's files have: pickles, which only Python reads. */
 static bool is_pickle(const char *path)
 {
     static const char *const ends[] = {".bin", ".pt", ".pth", ".ckpt"};
@@ -39,16 +39,23 @@ static bool is_pickle(const char *path)
     return false;
 }
 
-/* safetensors, else what torch.save wrote. */
+static aerie_status fail_pickle(const ae_convert *c, const char *path)
+{
+    const char *other = ae_kind_path(path);
+    if (other) return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: this is %s", path, other);
+    return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: this is a checkpoint of PyTorch, which aerie does not read; "
+                   "'python3 training/torch_to_safetensors.py %s' writes it as safetensors", path, c->path);
+}
+
 static aerie_status open_tensors(ae_convert *c)
 {
-    static const char *const files[] = {"pytorch_model.bin", "medusa_lm_head.pt"};
+    static const char *const files[] = {"pytorch_model.bin", "pytorch_model.bin.index.json", "medusa_lm_head.pt"};
     char path[4096];
-    if (is_pickle(c->path)) return ae_torch_open(&c->st, c->path, c->error);
+    if (is_pickle(c->path) && ae_file_exists(c->path)) return fail_pickle(c, c->path);
     const aerie_status status = ae_safetensors_open(&c->st, c->path, c->error);
     for (size_t i = 0; status == AERIE_ERROR_IO && i < sizeof files / sizeof *files; i++) {
         snprintf(path, sizeof path, "%s/%s", c->path, files[i]);
-        if (ae_file_exists(path)) return ae_torch_open(&c->st, path, c->error);
+        if (ae_file_exists(path)) return fail_pickle(c, path);
     }
     return status;
 }
