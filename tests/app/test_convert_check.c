@@ -102,10 +102,10 @@ static void find_letters(int32_t letters[2])
 /* Runs the target over both letters; checks that it says X. */
 static void read_features(const char *path, const int32_t letters[2], features *out)
 {
-    ae_backend *backend;
-    ae_model *model;
-    ae_net *net;
-    ae_engine *engine;
+    ae_backend *backend = NULL;
+    ae_model *model = NULL;
+    ae_net *net = NULL;
+    ae_engine *engine = NULL;
     aerie_error error = {0};
     uint32_t first;
     const ae_engine_options options = {

@@ -106,7 +106,7 @@ static ae_moe block_of(const rig *r, uint32_t n_rows, uint32_t n_used, const flo
     const ae_net_layer *l = &r->net->layers[0];
     return (ae_moe){
         .n_rows = n_rows, .routing = {e->n, n_used, e->gate == AE_EXPERT_GATE_SIGMOID ? AE_GATE_SIGMOID : AE_GATE_SOFTMAX,
-                                      e->renorm, e->scale, 0, 0},
+                                      e->renorm, e->scale, 0, 0, 0},
         .x = x, .norm = l->ffn_norm, .norm_eps = h->norm_eps, .router = l->router, .bias = l->router_bias, .gate = l->e_gate,
         .up = l->e_up, .down = l->e_down, .shared_gate = l->s_gate, .shared_up = l->s_up, .shared_down = l->s_down,
         .shared_router = l->s_router, .y = y};

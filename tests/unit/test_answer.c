@@ -366,8 +366,7 @@ static void test_linear(void **state)
     (void)state;
     static const char *const repeated[] = {
         "<tool_call>{\"a\":[", "<tool_call>", "<tool_call>{\"arguments\":{\"a\":\"", " ", "\n<", "<function=a><parameter=b>",
-        "<function=now>\n<parameter=note>\n\n\n", "[TOOL_CALLS]now{", "<｜tool▁call▁begin｜>f<｜tool▁sep｜>", "{"
-        "\"name\":\"now\"",
+        "<function=now>\n<parameter=note>\n\n\n", "[TOOL_CALLS]now{", "<｜tool▁call▁begin｜>f<｜tool▁sep｜>", "{\"name\":\"now\"",
         "<|channel|>x", "<think>", "get_weather(a  ", "```tool_code\nnow(note =  ", "call:now{a:<|\"|><|\"", "\xf0\x9f",
     };
     for (size_t f = 0; answer_format_at(f); f++)
@@ -577,8 +576,8 @@ static void test_circular_schemas(void **state)
         "{\"properties\":{\"a\":{\"$ref\":\"#/$defs/L\"}},\"$defs\":{\"L\":{\"$ref\":\"#/$defs/L\"}}}",
         "{\"$ref\":\"#\"}", "{\"properties\":{\"a\":{\"$ref\":\"#/properties/a\"}}}",
         "{\"properties\":{\"a\":{\"$ref\":\"b\"}}}",
-        "{\"$defs\":{\"L\":{\"anyOf\":[{\"$ref\":\"#/$defs/L\"},{\"$ref\":\"#/$defs/L\"},{\"$ref\":\"#/$defs/L\"}]}},"
-        "\"properties\":{\"a\":{\"$ref\":\"#/$defs/L\"}}}",
+        ("{\"$defs\":{\"L\":{\"anyOf\":[{\"$ref\":\"#/$defs/L\"},{\"$ref\":\"#/$defs/L\"},{\"$ref\":\"#/$defs/L\"}]}},"
+         "\"properties\":{\"a\":{\"$ref\":\"#/$defs/L\"}}}"),
         "{\"properties\":{\"a\":{\"$ref\":\"#/$defs\"}},\"$defs\":[]}", "{\"properties\":[]}",
         "{\"$ref\":\"#/x/0/~1\",\"x\":[1]}",
     };

@@ -75,8 +75,8 @@ static void test_recursion(void **state)
         "{% for x in [[1]] recursive %}{% if 1 %}{{ [loop([[1]])] }}{% endif %}{% endfor %}",
         "{% set n = namespace(x=[]) %}{% for i in range(50000) %}{% set n.x = [n.x] %}{% endfor %}{{ n.x }}",
         "{% set n = namespace(x=[]) %}{% for i in range(50000) %}{% set n.x = [n.x] %}{% endfor %}{{ n.x|tojson }}",
-        "{% set n = namespace(x=[], y=[]) %}{% for i in range(9000) %}{% set n.x = [n.x] %}{% set n.y = [n.y] %}{% endfor %}"
-        "{{ n.x == n.y }}",
+        ("{% set n = namespace(x=[], y=[]) %}{% for i in range(9000) %}{% set n.x = [n.x] %}{% set n.y = [n.y] %}{% endfor %}"
+         "{{ n.x == n.y }}"),
     };
     for (size_t i = 0; i < sizeof templates / sizeof *templates; i++) {
         const job j = in_a_thread(templates[i], strlen(templates[i]));

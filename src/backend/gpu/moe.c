@@ -219,7 +219,7 @@ static void run_experts(ae_stream *stream, const ae_moe *a, const ae_gpu_rows *i
     const ae_gpu_product_scratch *m = &stream->product;
     const uint32_t n_pairs = a->n_rows * a->routing.n_used, n_ff = a->down[0]->n_in;
     const stack gate_up[2] = {{a->gate, a->gate_bias, m->gate}, {a->up, a->up_bias, m->up}};
-    const stack down[2] = {{NULL}, {a->down, a->down_bias, m->down}};
+    const stack down[2] = {{0}, {a->down, a->down_bias, m->down}};
     ae_gpu_rows rows = prepare_input(stream, a, input);
     multiply_experts(stream, a, &rows, gate_up, is_alone(a));
     const ae_matmul h = hidden(n_pairs, a->gate ? m->gate : NULL, m->up, n_ff, a->glu, a->glu_limit);
