@@ -16,12 +16,27 @@ static const ae_arch archs[] = {
      .qk_norm_not_of = 128,
      .window_period = 4, .window = 8192, .chunked = true, .full_rope = AE_ROTATION_NONE},
     {.name = "mistral3", .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true, .temperature = true},
+    {.name = "mistral4", .mla = true, .temperature = true, .experts = EXPERTS, .shared = AE_SHARED_COUNT},
     {.name = "smollm3", .no_rope_period = 4},
+    /* models with Llama's layers under names of their own */
+    {.name = "internlm2"},
+    {.name = "xverse"},
+    {.name = "exaone", .rope_neox = true},
+    {.name = "pangu-embedded", .rope_neox = true},
+    {.name = "cogvlm", .rope_neox = true, .sees = true},
+    {.name = "arcee", .activation = AE_ACTIVATION_RELU2, .ungated = true},
+    {.name = "maincoder", .qk_norm = AE_QK_NORM_HEAD, .qk_norm_last = true},
+    {.name = "openelm", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD},
+    {.name = "minicpm", .logit_scale = AE_LOGIT_SCALE_OVER, .minicpm_scalars = true},
     /* Qwen */
+    {.name = "qwen", .rope_neox = true, .double_ff = true},
     {.name = "qwen2", .rope_neox = true},
+    {.name = "qwen2vl", .rope_neox = true},
     {.name = "qwen2moe", .rope_neox = true, .experts = EXPERTS, .shared = AE_SHARED_GATED, .split_ff = true},
     {.name = "qwen3", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD},
     {.name = "qwen3moe", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .experts = EXPERTS, .renorm = true, .split_ff = true},
+    {.name = "qwen3vl", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD},
+    {.name = "qwen3vlmoe", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .experts = EXPERTS, .renorm = true, .split_ff = true},
     {.name = "qwen3next", .rope_neox = true, .ffn_norm = POST_ATTENTION, .qk_norm = AE_QK_NORM_HEAD, .gated_output = true,
      .recur = AE_RECUR_DELTA, .experts = EXPERTS, .renorm = true, .shared = AE_SHARED_GATED},
     {.name = "qwen35", .rope_neox = true, .ffn_norm = POST_ATTENTION, .qk_norm = AE_QK_NORM_HEAD, .gated_output = true,
@@ -29,6 +44,7 @@ static const ae_arch archs[] = {
     {.name = "qwen35moe", .rope_neox = true, .ffn_norm = POST_ATTENTION, .qk_norm = AE_QK_NORM_HEAD, .gated_output = true,
      .recur = AE_RECUR_DELTA, .recur_tiled = true, .experts = EXPERTS, .renorm = true, .shared = AE_SHARED_GATED},
     /* Gemma */
+    {.name = "gemma", .rope_neox = true, .activation = AE_ACTIVATION_GELU, .scale_embedding = true},
     {.name = "gemma2", .rope_neox = true, .norms = AE_NORMS_PRE_POST, .activation = AE_ACTIVATION_GELU, .scale_embedding = true,
      .window_period = 2, .window = 4096, .wide_layers = 46, .attn_softcap = 50.0f, .keep_attn_softcap = true,
      .logit_softcap = 30.0f, .keep_logit_softcap = true},
@@ -44,6 +60,7 @@ static const ae_arch archs[] = {
     {.name = "gpt-oss", .rope_neox = true, .ffn_norm = POST_ATTENTION, .window_period = 2,
      .experts = AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SOFTMAX_CHOSEN, .activation = AE_ACTIVATION_OAI},
     /* GLM */
+    {.name = "chatglm"},
     {.name = "glm4", .norms = AE_NORMS_PRE_POST},
     {.name = "glm4moe", .rope_neox = true, .ffn_norm = POST_ATTENTION, .qk_norm = AE_QK_NORM_HEAD, .qk_norm_optional = true,
      .experts = AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_COUNT},
@@ -52,6 +69,10 @@ static const ae_arch archs[] = {
     /* V2, V3, R1, Kimi K2; and GLM-4.7-Flash, whose early files do not say how it chooses experts */
     {.name = "deepseek2", .mla = true, .temperature = true, .experts = EXPERTS, .sigmoid_vocab = 154880,
      .shared = AE_SHARED_COUNT},
+    {.name = "deepseek2-ocr", .experts = EXPERTS, .shared = AE_SHARED_COUNT},
+    {.name = "bailingmoe", .experts = EXPERTS, .shared = AE_SHARED_COUNT, .head_of_rope = true},
+    {.name = "bailingmoe2", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .experts = EXPERTS,
+     .shared = AE_SHARED_SIZE_COUNT},
     {.name = "dots1", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .experts = EXPERTS, .shared = AE_SHARED_COUNT},
     {.name = "minimax-m2", .rope_neox = true, .qk_norm = AE_QK_NORM_ROW, .experts = AE_EXPERTS_ALWAYS,
      .gate = AE_EXPERT_GATE_SIGMOID, .renorm = true},
@@ -59,12 +80,22 @@ static const ae_arch archs[] = {
      .window_rope = AE_ROTATION_PLAIN, .full_rope = AE_ROTATION_HALF, .experts = AE_EXPERTS_ALWAYS,
      .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_SIZE, .expert_by_tensor = true,
      .activation = AE_ACTIVATION_SILU_CLAMPED, .nextn_pre = true},
+    {.name = "hy_v3", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .experts = AE_EXPERTS_ALWAYS,
+     .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_SIZE, .shared_default = true, .expert_by_tensor = true},
+    {.name = "exaone-moe", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .window_period = 4, .window = 128,
+     .full_rope = AE_ROTATION_NONE, .experts = AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_SIZE,
+     .shared_default = true},
+    {.name = "mellum", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .window_period = 4, .window_rope = AE_ROTATION_PLAIN,
+     .experts = EXPERTS, .renorm = true, .split_ff = true},
     {.name = "ernie4_5"},
+    {.name = "paddleocr", .rope_neox = true},
     {.name = "ernie4_5-moe", .experts = EXPERTS, .renorm = true, .shared = AE_SHARED_SIZE, .expert_step = true},
     {.name = "hunyuan-dense", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .qk_norm_last = true},
     {.name = "hunyuan-moe", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .qk_norm_last = true, .experts = EXPERTS,
      .renorm = true, .shared = AE_SHARED_SIZE},
     /* Phi */
+    {.name = "phi2", .rope_neox = true, .norms = AE_NORMS_PARALLEL, .layer_norm = true, .activation = AE_ACTIVATION_GELU,
+     .ungated = true},
     {.name = "phi3", .rope_neox = true},
     /* OLMo */
     {.name = "olmo2", .rope_neox = true, .norms = AE_NORMS_POST, .qk_norm = AE_QK_NORM_ROW, .window_period = 4,
@@ -80,7 +111,8 @@ static const ae_arch archs[] = {
     {.name = "granitemoe", .logit_scale = AE_LOGIT_SCALE_OVER, .experts = EXPERTS, .renorm = true, .shared = AE_SHARED_SIZE},
     {.name = "granitehybrid", .logit_scale = AE_LOGIT_SCALE_OVER, .rope_finetuned = true, .recur = AE_RECUR_MAMBA2,
      .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true, .shared = AE_SHARED_SIZE},
-    /* Nemotron-H */
+    /* Nemotron */
+    {.name = "nemotron", .rope_neox = true, .layer_norm = true, .activation = AE_ACTIVATION_RELU2, .ungated = true},
     {.name = "nemotron_h", .norms = AE_NORMS_ONE, .no_rope_period = 1, .recur = AE_RECUR_MAMBA2,
      .activation = AE_ACTIVATION_RELU2, .ungated = true},
     {.name = "nemotron_h_moe", .norms = AE_NORMS_ONE, .no_rope_period = 1, .recur = AE_RECUR_MAMBA2,
@@ -95,11 +127,23 @@ static const ae_arch archs[] = {
     {.name = "seed_oss", .rope_neox = true, .ffn_norm = POST_ATTENTION},
     {.name = "exaone4", .rope_neox = true, .norms = AE_NORMS_POST, .qk_norm = AE_QK_NORM_HEAD, .window_period = 4,
      .window = 4096, .only_layers = 64, .full_rope = AE_ROTATION_NONE},
+    {.name = "spark2_5", .rope_neox = true, .activation = AE_ACTIVATION_GELU, .window_period = 1,
+     .window_rope = AE_ROTATION_PLAIN},
+    {.name = "jais2", .rope_neox = true, .layer_norm = true, .activation = AE_ACTIVATION_RELU2, .ungated = true},
+    {.name = "orion", .rope_neox = true, .layer_norm = true},
+    {.name = "plamo", .rope_neox = true, .norms = AE_NORMS_PARALLEL},
+    {.name = "plamo3", .rope_neox = true, .norms = AE_NORMS_PRE_POST, .qk_norm = AE_QK_NORM_HEAD, .window_period = 8,
+     .window_rope = AE_ROTATION_PLAIN, .bare_post_norms = true},
+    {.name = "plm", .mla = true, .activation = AE_ACTIVATION_RELU2, .ungated = true},
+    {.name = "codeshell", .rope_neox = true, .layer_norm = true, .activation = AE_ACTIVATION_GELU, .ungated = true,
+     .embedding_is_output = true},
     {.name = "starcoder2", .rope_neox = true, .layer_norm = true, .activation = AE_ACTIVATION_GELU, .ungated = true},
     /* encoders: BERT, and with a rotation and gated feed-forward blocks nomic-embed-text */
     {.name = "bert", .encoder = true, .norms = AE_NORMS_STREAM, .layer_norm = true, .no_rope_period = 1,
      .activation = AE_ACTIVATION_GELU, .ungated = true},
     {.name = "nomic-bert", .encoder = true, .norms = AE_NORMS_STREAM, .layer_norm = true, .rope_neox = true},
+    {.name = "jina-bert-v3", .encoder = true, .norms = AE_NORMS_STREAM, .layer_norm = true, .rope_neox = true,
+     .activation = AE_ACTIVATION_GELU, .ungated = true},
     /* heads that draft */
     {.name = "eagle", .drafter = true},
     {.name = "eagle3", .drafter = true},
@@ -117,12 +161,9 @@ const ae_arch *ae_arch_find(const char *name, size_t n)
     return NULL;
 }
 
-const char *ae_model_known_archs(void)
+const char *ae_model_arch_name(size_t i)
 {
-    return "llama, llama4, mistral3, smollm3, qwen2, qwen2moe, qwen3, qwen3moe, qwen3next, qwen35, qwen35moe, gemma2, gemma3, "
-           "gemma4, gpt-oss, glm4, glm4moe, "
-           "deepseek, deepseek2, dots1, minimax-m2, step35, ernie4_5, ernie4_5-moe, hunyuan-dense, hunyuan-moe, phi3, olmo2, "
-           "olmoe, "
-           "command-r, cohere2, granite, granitemoe, granitehybrid, nemotron_h, nemotron_h_moe, lfm2, lfm2moe, "
-           "seed_oss, exaone4, starcoder2, bert, nomic-bert";
+    for (size_t k = 0; k < sizeof archs / sizeof archs[0]; k++)
+        if (!archs[k].drafter && !i--) return archs[k].name;
+    return NULL;
 }

@@ -18,6 +18,7 @@ typedef enum ae_arch_shared {
     AE_SHARED_SIZE,  /* of expert_shared_feed_forward_length (absent or 0: none), added as it is */
     AE_SHARED_COUNT, /* expert_shared_count times the size of an expert, added as it is */
     AE_SHARED_ONE,   /* of an expert's size, added as it is */
+    AE_SHARED_SIZE_COUNT, /* expert_shared_count times expert_shared_feed_forward_length (absent or 0: an expert's size) */
 } ae_arch_shared;
 
 /* Where norms stand. */
@@ -54,8 +55,13 @@ typedef struct ae_arch {
     bool layer_norm;
     const char *ffn_norm;  /* the tensor before the feed-forward block; NULL: "ffn_norm" */
     const char *out_norm;  /* NULL: "output_norm" */
+    bool bare_post_norms;  /* post_attention_norm and post_ffw_norm have names without ".weight" */
+    bool embedding_is_output; /* without token_embd the output head is the embedding */
+    bool sees;             /* layers have tensors "vis_*" for images, which do nothing to texts */
+    bool double_ff;        /* feed_forward_length is that of gate and up together */
     /* attention */
     bool rope_neox;
+    bool head_of_rope;     /* heads are as wide as what rotates of them */
     ae_qk_norm qk_norm;
     bool qk_norm_optional, qk_norm_last;
     uint32_t qk_norm_not_of; /* models of so many experts have none */
@@ -88,6 +94,7 @@ typedef struct ae_arch {
     bool weigh_input;
     bool experts_beside; /* a layer's experts and its dense block both run, and their results are added */
     bool expert_by_tensor; /* layers with a router have experts, whatever the keys say */
+    bool shared_default; /* SIZE, absent or 0: an expert's size */
     bool expert_step;    /* interleave_moe_layer_step: layers (i + 1) % step == 0 have experts */
     ae_activation activation;
     bool ungated;
@@ -96,6 +103,7 @@ typedef struct ae_arch {
     bool layer_embedding; /* embedding_length_per_layer_input: tokens have an embedding for each layer */
     bool scale_embedding; /* by the square root of n_embd */
     ae_arch_logit_scale logit_scale;
+    bool minicpm_scalars; /* what files of 2024 do not say: embedding 12, residual 1.4 / sqrt(n_layers), logits over n_embd / 256 */
     bool temperature;     /* of queries by position, attention.temperature_scale */
     bool rope_finetuned;  /* rope.scaling.finetuned false: no rotation */
 } ae_arch;

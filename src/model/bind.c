@@ -238,6 +238,7 @@ static aerie_status read_head(ae_binder *b, ae_hparams *h)
 {
     uint32_t value_dim;
     h->head_dim = h->n_embd / h->n_heads;
+    if (b->arch->head_of_rope) AE_TRY(ae_bind_count(b, "rope.dimension_count", &h->head_dim));
     AE_TRY(ae_bind_count(b, "attention.key_length", &h->head_dim));
     value_dim = h->head_dim;
     AE_TRY(ae_bind_count(b, "attention.value_length", &value_dim));

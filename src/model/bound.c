@@ -99,9 +99,10 @@ static bool is_harmless(ae_gguf_string name)
 }
 
 /* In a layer: what activations were quantized by elsewhere; frequencies; of layers that read the keys and values of another one
- * their own; of latent attention the second of two forms. */
-static bool is_harmless_in(const ae_layer *l, int block, ae_gguf_string part)
+ * their own; of latent attention the second of two forms; what works on images alone. */
+static bool is_harmless_in(const ae_arch *arch, const ae_layer *l, int block, ae_gguf_string part)
 {
+    if (arch->sees && begins_with(part, ".vis_")) return true;
     if (ends_with(part, ".input_scale") || begins_with(part, ".attn_rot_embd") || begins_with(part, ".rope_freqs")) return true;
     if (l->spec.mixer == AE_MIXER_ATTENTION && l->spec.kv_from != block)
         return begins_with(part, ".attn_k.") || begins_with(part, ".attn_v.") || begins_with(part, ".attn_k_norm.");
@@ -116,7 +117,7 @@ aerie_status ae_bind_end(const ae_binder *b, const ae_layer *layers, uint32_t fi
         const int block = ae_bind_block_of(t, &part);
         if (b->bound[i].read) continue;
         if (block < 0 ? !outside || is_harmless(t->name) : block < (int)first || block >= (int)(first + n)) continue;
-        if (block >= 0 && is_harmless_in(&layers[block - (int)first], block, part)) continue;
+        if (block >= 0 && is_harmless_in(b->arch, &layers[block - (int)first], block, part)) continue;
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: nothing reads tensor %.*s: in architecture %s aerie knows no "
                        "such part%s, so it would not compute what the file says", ae_gguf_path(b->gguf),
                        (int)(t->name.n < 100 ? t->name.n : 100), t->name.data, b->arch->name,

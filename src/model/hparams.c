@@ -62,11 +62,14 @@ static aerie_status read_shared(ae_binder *b, ae_hparams *h)
         x->n_ff_shared = shared == AE_SHARED_GATED ? h->n_ff : 0;
         AE_TRY(ae_bind_count(b, "expert_shared_feed_forward_length", &x->n_ff_shared));
         AE_TRY(ae_bind_range(b, "expert_shared_feed_forward_length", x->n_ff_shared, shared == AE_SHARED_GATED, AE_MAX_FF));
-    } else if (shared == AE_SHARED_COUNT) {
-        uint32_t n = 0;
+        if (!x->n_ff_shared && b->arch->shared_default) x->n_ff_shared = x->n_ff;
+    } else if (shared == AE_SHARED_COUNT || shared == AE_SHARED_SIZE_COUNT) {
+        uint32_t n = 0, size = x->n_ff;
+        if (shared == AE_SHARED_SIZE_COUNT) AE_TRY(ae_bind_count(b, "expert_shared_feed_forward_length", &size));
+        AE_TRY(ae_bind_range(b, "expert_shared_feed_forward_length", size, 1, AE_MAX_FF));
         AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "expert_shared_count"), true, &n, b->error));
-        AE_TRY(ae_bind_range(b, "expert_shared_count", n, 0, AE_MAX_FF / x->n_ff));
-        x->n_ff_shared = n * x->n_ff;
+        AE_TRY(ae_bind_range(b, "expert_shared_count", n, 0, AE_MAX_FF / size));
+        x->n_ff_shared = n * size;
     } else if (shared == AE_SHARED_ONE) {
         x->n_ff_shared = x->n_ff;
     }
@@ -228,7 +231,7 @@ static aerie_status read_heads(ae_binder *b, ae_hparams *h, ae_layer *layers)
     AE_TRY(ae_bind_per_layer(b, "feed_forward_length", false, h->n_layers, AE_MAX_FF, n_ff));
     for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
-        s->n_heads = n_heads[i], s->n_kv_heads = n_kv[i], s->n_ff = n_ff[i];
+        s->n_heads = n_heads[i], s->n_kv_heads = n_kv[i], s->n_ff = b->arch->double_ff ? n_ff[i] / 2 : n_ff[i];
         const bool none = !s->n_kv_heads && b->arch->recur; /* a layer without attention */
         if (!s->n_heads || (!none && (!s->n_kv_heads || s->n_heads % s->n_kv_heads)))
             return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %u attention heads of layer %u cannot share %u KV heads evenly",
@@ -314,6 +317,11 @@ static aerie_status read_scalars(ae_binder *b, ae_hparams *h)
     h->residual_scale = h->logit_scale = 1.0f;
     h->logit_softcap = a->logit_softcap;
     float embedding_scale = 0.0f; /* 0 stands for none in these files */
+    if (a->minicpm_scalars) {
+        h->embedding_scale = 12.0f;
+        h->residual_scale = 1.4f / sqrtf((float)h->n_layers);
+        h->logit_scale = (float)h->n_embd / 256.0f;
+    }
     AE_TRY(get_f32(b, "embedding_scale", &embedding_scale));
     if (embedding_scale != 0.0f) h->embedding_scale = embedding_scale;
     AE_TRY(get_f32(b, "residual_scale", &h->residual_scale));

@@ -113,8 +113,10 @@ static aerie_status bind_norms(ae_binder *b, const ae_hparams *h, uint32_t i, ae
         AE_TRY(ae_bind_layer(b, i, name, false, 0, e, &l->ffn_norm_b));
     }
     if (a->norms == AE_NORMS_POST || a->norms == AE_NORMS_PRE_POST) {
-        AE_TRY(ae_bind_layer(b, i, "post_attention_norm.weight", true, 0, e, &l->attn_post_norm));
-        AE_TRY(ae_bind_layer(b, i, "post_ffw_norm.weight", true, 0, e, &l->ffn_post_norm));
+        const bool bare = a->bare_post_norms;
+        AE_TRY(ae_bind_layer(b, i, bare ? "post_attention_norm" : "post_attention_norm.weight", true, 0, e,
+                             &l->attn_post_norm));
+        AE_TRY(ae_bind_layer(b, i, bare ? "post_ffw_norm" : "post_ffw_norm.weight", true, 0, e, &l->ffn_post_norm));
     }
     return AERIE_OK;
 }
@@ -183,7 +185,8 @@ static aerie_status bind_tensors(ae_binder *b, ae_model *m)
     const ae_hparams *h = &m->hparams;
     const char *norm = b->arch->out_norm ? b->arch->out_norm : "output_norm";
     char name[48];
-    AE_TRY(ae_bind(b, "token_embd.weight", true, h->n_vocab, h->n_embd, &m->embedding));
+    const bool swapped = b->arch->embedding_is_output && !ae_gguf_tensor_find(b->gguf, "token_embd.weight");
+    AE_TRY(ae_bind(b, swapped ? "output.weight" : "token_embd.weight", true, h->n_vocab, h->n_embd, &m->embedding));
     if (h->encoder) {
         AE_TRY(bind_encoder(b, m));
         return bind_layers(b, m, 0);
@@ -192,7 +195,7 @@ static aerie_status bind_tensors(ae_binder *b, ae_model *m)
     AE_TRY(ae_bind(b, name, true, 0, h->n_embd, &m->out_norm));
     snprintf(name, sizeof name, "%s.bias", norm);
     AE_TRY(ae_bind(b, name, false, 0, h->n_embd, &m->out_norm_b));
-    AE_TRY(ae_bind(b, "output.weight", false, h->n_vocab, h->n_embd, &m->output));
+    if (!swapped) AE_TRY(ae_bind(b, "output.weight", false, h->n_vocab, h->n_embd, &m->output));
     AE_TRY(ae_bind(b, "output.bias", false, 0, h->n_vocab, &m->output_b));
     AE_TRY(ae_bind(b, "output.scale", false, 0, 1, &m->output_scale));
     if (h->n_embd_layer) {
@@ -266,6 +269,7 @@ static aerie_status bind_nextn(ae_binder *b, ae_model *m)
         AE_TRY(ae_bind_layer(b, i, "nextn.embed_tokens.weight", false, h->n_vocab, e, &n->embedding));
         AE_TRY(ae_bind_layer(b, i, "nextn.shared_head_head.weight", false, n_rows, e, &n->head));
         AE_TRY(ae_bind_layer(b, i, "nextn.shared_head_norm.weight", false, 0, e, &n->head_norm));
+        if (!n->head_norm) AE_TRY(ae_bind_layer(b, i, "layer_output_norm.weight", false, 0, e, &n->head_norm));
         /* blocks of some small models have no feed-forward part */
         if (l->spec.ffn == AE_FFN_DENSE && !find_part(b, i, "ffn_up.weight")) l->spec.ffn = AE_FFN_NONE;
     }
@@ -376,8 +380,8 @@ static aerie_status bind_model(ae_model *m, const ae_model_options *options, aer
     AE_TRY(ae_gguf_get_string(m->gguf, "general.architecture", true, &arch, error));
     b.arch = ae_arch_find(arch.data, arch.n);
     if (!b.arch)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: architecture \"%.*s\" is unknown; the known are: %s",
-                       ae_gguf_path(m->gguf), (int)(arch.n < 64 ? arch.n : 64), arch.data, ae_model_known_archs());
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: architecture \"%.*s\" is unknown; docs/models.md lists those that "
+                       "this version runs", ae_gguf_path(m->gguf), (int)(arch.n < 64 ? arch.n : 64), arch.data);
     const bool assistant = options->nextn && b.arch->assistant;
     if (b.arch->drafter && !assistant)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: \"%s\" is a drafter's head, not a model of its own; give it with "

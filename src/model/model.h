@@ -353,7 +353,7 @@ typedef struct ae_widths {
 } ae_widths;
 ae_widths ae_model_widths(const ae_layer *layers, uint32_t n_layers);
 
-/* "llama" and whatever else is known, comma-separated. */
-const char *ae_model_known_archs(void);
+/* The architectures that models can have, by number from 0: "llama" and whatever else is known; NULL after the last. */
+const char *ae_model_arch_name(size_t i);
 
 #endif

@@ -424,6 +424,7 @@ const mkarch_spec mkarch_specs[] = {
      ROWS(64, 96) LAYER_NORM "u attention.head_count 4\nb attention.causal 0\nu pooling_type 1\nf rope.freq_base 1000\n"
                              "u .tokenizer.ggml.token_type_count 2\n",
      ENCODER_EMBED("2") "* attn_qkv w 64 192\n* attn_output w 64 64\n" ENCODER_NORMS FFN("*", 96)},
+#include "mkarch_rows.inc"
 };
 const size_t mkarch_n_specs = sizeof mkarch_specs / sizeof mkarch_specs[0];
 
