@@ -103,7 +103,7 @@ typedef struct ae_arch {
     bool layer_embedding; /* embedding_length_per_layer_input: tokens have an embedding for each layer */
     bool scale_embedding; /* by the square root of n_embd */
     ae_arch_logit_scale logit_scale;
-    bool minicpm_scalars; /* what files of 2024 do not say: embedding 12, residual 1.4 / sqrt(n_layers), logits over n_embd / 256 */
+    bool minicpm_scalars; /* without keys: embedding 12, residual 1.4 / sqrt(n_layers), logits over n_embd / 256 */
     bool temperature;     /* of queries by position, attention.temperature_scale */
     bool rope_finetuned;  /* rope.scaling.finetuned false: no rotation */
 } ae_arch;

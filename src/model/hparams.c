@@ -316,7 +316,7 @@ static aerie_status read_scalars(ae_binder *b, ae_hparams *h)
     h->embedding_scale = a->scale_embedding ? sqrtf((float)h->n_embd) : 1.0f;
     h->residual_scale = h->logit_scale = 1.0f;
     h->logit_softcap = a->logit_softcap;
-    float embedding_scale = 0.0f; /* 0 stands for none in these files */
+    float embedding_scale = 0.0f, residual_scale = 0.0f, logit_scale = 0.0f; /* 0 stands for none in these files */
     if (a->minicpm_scalars) {
         h->embedding_scale = 12.0f;
         h->residual_scale = 1.4f / sqrtf((float)h->n_layers);
@@ -324,15 +324,15 @@ static aerie_status read_scalars(ae_binder *b, ae_hparams *h)
     }
     AE_TRY(get_f32(b, "embedding_scale", &embedding_scale));
     if (embedding_scale != 0.0f) h->embedding_scale = embedding_scale;
-    AE_TRY(get_f32(b, "residual_scale", &h->residual_scale));
+    AE_TRY(get_f32(b, "residual_scale", &residual_scale));
+    if (residual_scale != 0.0f) h->residual_scale = residual_scale;
     if (a->keep_logit_softcap) AE_TRY(get_f32(b, "final_logit_softcapping", &h->logit_softcap));
     if (a->layer_embedding) {
         AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "embedding_length_per_layer_input"), false, &h->n_embd_layer, b->error));
         AE_TRY(ae_bind_range(b, "embedding_length_per_layer_input", h->n_embd_layer, 0, AE_MAX_EMBD / h->n_layers));
     }
-    if (a->logit_scale != AE_LOGIT_SCALE_NONE) AE_TRY(get_f32(b, "logit_scale", &h->logit_scale));
-    if (h->residual_scale == 0.0f) h->residual_scale = 1.0f;
-    if (h->logit_scale == 0.0f) h->logit_scale = 1.0f;
+    if (a->logit_scale != AE_LOGIT_SCALE_NONE) AE_TRY(get_f32(b, "logit_scale", &logit_scale));
+    if (logit_scale != 0.0f) h->logit_scale = logit_scale;
     if (a->logit_scale == AE_LOGIT_SCALE_OVER) h->logit_scale = 1.0f / h->logit_scale;
     return AERIE_OK;
 }

@@ -60,7 +60,7 @@ class File:
 
     def per_layer(self, key):
         value = self.keys[key]
-        return value if isinstance(value, list) else [value] * self.n_layers
+        return value if isinstance(value, list) else [value] * self["block_count"]
 
 
 # Names within a layer that most models share.
@@ -776,6 +776,8 @@ def main():
                         help="write NAME.nextn.bin first, and NAME.bin if there is none: for those llama.cpp cannot run")
     parser.add_argument("names", nargs="*", metavar="NAME")
     args = parser.parse_args()
+    from arch_cases import MORE  # which takes what stands above
+    CASES.update(MORE)
     listed = subprocess.run([args.mkarch, "--list"], check=True, capture_output=True, text=True).stdout.split()
     archs = dict(zip(listed[::2], listed[1::2]))
     failed = 0

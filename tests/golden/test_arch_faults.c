@@ -147,6 +147,10 @@ static void weigh_result(ae_model *m)
 {
     m->hparams.experts.weigh_input = false;
 }
+static void no_output_biases(ae_model *m)
+{
+    m->out_norm_b = m->output_b = NULL;
+}
 static void no_groups(ae_model *m)
 {
     m->hparams.experts.n_groups = m->hparams.experts.n_groups_used = 0;
@@ -188,6 +192,36 @@ static const struct fault {
     {"phi3-short", "attention factor in short contexts too", 6, attention_factor},
     {"phi3", "halves of a rotation lie apart", 5, other_pairs},
     {"smollm3", "every fourth layer has no rotation", 31, rope_everywhere},
+    {"minicpm", "what a layer adds is scaled", 28, no_residual_scale},
+    {"minicpm-2024", "embeddings are scaled without a key", 28, no_embedding_scale},
+    {"minicpm-2024", "what a layer adds is scaled without a key", 28, no_residual_scale},
+    {"minicpm-2024", "logits are scaled without a key", 28, inverse_logit_scale},
+    {"arcee", "square of ReLU", 30, gelu},
+    {"maincoder", "q and k are normed after the rotation", 7, norm_other_side},
+    {"chatglm", "half of a head rotates", 5, whole_rotation},
+    {"exaone", "frequencies are divided by rope_freqs", 4, no_divisors},
+    {"gemma", "GELU", 33, silu},
+    {"gemma", "embeddings are scaled", 24, no_embedding_scale},
+    {"phi2", "network and attention in parallel", 28, in_series},
+    {"phi2", "half of a head rotates", 5, whole_rotation},
+    {"phi2", "biases of the output", 28, no_output_biases},
+    {"nemotron", "square of ReLU", 30, gelu},
+    {"nemotron", "a norm that subtracts the mean", 28, rms_not_layer},
+    {"codeshell", "GELU", 33, silu},
+    {"orion", "a norm that subtracts the mean", 28, rms_not_layer},
+    {"hy_v3", "sigmoid, not softmax", 26, softmax_of_all},
+    {"hy_v3", "a bias for the choice alone", 26, no_choice_bias},
+    {"exaone-moe", "no rotation in full layers", 5, rope_everywhere},
+    {"exaone-moe", "window", 3, no_window},
+    {"exaone-moe", "weights are scaled", 26, no_expert_factor},
+    {"mellum", "windowed layers have no YaRN", 3, ropes_swapped},
+    {"mellum", "window", 3, no_window},
+    {"mellum", "chosen weights are divided by their sum", 26, other_renorm},
+    {"bailingmoe2", "groups of experts", 25, no_groups},
+    {"bailingmoe2", "half of a head rotates", 5, whole_rotation},
+    {"deepseek2-ocr", "weights are scaled", 26, no_expert_factor},
+    {"mistral4", "queries have a temperature", 27, no_temperature},
+    {"mistral4", "pairs of a rotation lie side by side", 25, other_pairs},
     {"seed_oss", "post_attention_norm is the norm before the network", 8, ffn_norm_as_post},
     {"seed_oss", "biases of q, k and v", 7, no_qkv_bias},
     {"olmo2", "norms stand after their blocks", 8, pre_not_post},
