@@ -151,7 +151,7 @@ void vocab_make_gemma4(ae_buf *buf, const vocab_make *how)
     const bool crossing = how->pre && strcmp(how->pre, "crossing") == 0;
     vocab_make plain = *how;
     list tokens = {0}, merges = {0};
-    plain.pre = NULL;
+    if (crossing) plain.pre = NULL;
     list_add(&tokens, "<pad>", 5, AE_TOKEN_CONTROL, 0);
     list_add(&tokens, "<eos>", 5, AE_TOKEN_CONTROL, 0);
     list_add(&tokens, "<bos>", 5, AE_TOKEN_CONTROL, 0);
@@ -173,6 +173,7 @@ void vocab_make_gemma4(ae_buf *buf, const vocab_make *how)
     }
     if (how->bad_merge) list_add(&merges, "nospace", 7, 0, 0);
     list_add(&tokens, "<turn|>", 7, AE_TOKEN_NORMAL, 0); /* known by its text */
+    list_add(&tokens, "<mask>", 6, AE_TOKEN_CONTROL, 0);
     list_add(&tokens, VOCAB_TOOL, strlen(VOCAB_TOOL), AE_TOKEN_USER, 0);
     list_add(&tokens, VOCAB_TOOLS, strlen(VOCAB_TOOLS), AE_TOKEN_USER, 0);
     write_file(buf, &plain, "gemma4", &tokens, &merges, 2, 1);

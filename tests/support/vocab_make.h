@@ -27,8 +27,8 @@ typedef struct vocab_make {
 /* The bytes of a GGUF file. */
 void vocab_make_bpe(ae_buf *buf, const vocab_make *how);
 void vocab_make_spm(ae_buf *buf, const vocab_make *how);
-/* Gemma 4: <pad> <eos> <bos> <unk>, 256 byte tokens, characters, then one token per merge; see vocab_make.c. `pre` "crossing":
- * a token has a space inside. */
+/* Gemma 4: <pad> <eos> <bos> <unk>, 256 byte tokens, characters, then one token per merge, <turn|>, <mask>; see
+ * vocab_make.c. `pre` "crossing": a token has a space inside, and the file has no such key. With model gpt2 it names kin. */
 void vocab_make_gemma4(ae_buf *buf, const vocab_make *how);
 /* [PAD] [UNK] [CLS] [SEP], then pieces; with `pre` "cased" some have capitals. */
 void vocab_make_wpm(ae_buf *buf, const vocab_make *how);

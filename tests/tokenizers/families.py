@@ -34,10 +34,24 @@ FAMILIES = {
     "gpt-4o": [o200k(r"\p{N}{1,3}", FOLD + "?")],
     "tekken": [o200k(r"\p{N}", "")],
     "falcon": [r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"],
+    "jais-2": [FOLD + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|" +
+               "|".join(rf"\s{{{n}}}(?!\S)" for n in (512, 256, 128, 64, 32, 16, 8, 4, "1,2")) + r"|\s{1}"],
+    "laguna": [r"[^\n]+|[\n]+", cl100k(r"\p{N}")],
+    "ufakzeka": [cl100k(r"\p{N}").replace(FOLD + "|", "")],
+    "tiny_aya": [r"\d{1,3}(?=(?:\d{3})*\b)", o200k(r"\p{N}{1,3}", FOLD + "?")],
+    "superbpe": [r"\p{N}+", r"(?=(\d{3})+(?!\d))"],
+    "spark2_5": [r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
+                 r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"
+                 r" ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+", r"\p{N}"],
+    "afmoe": [r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))",
+              "[一-\u9fff㐀-䶿\uf900-\ufaff\u3040-ゟ゠-ヿ･-ﾟ⼀-\u2fdf\u0e40-\u0e7f\u0e80-\u0effក-\u17ffက-\u109f"
+              "\uaa60-\uaa7f\ua9e0-\ua9ff가-\ud7afᄀ-ᇿ]+",
+              r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"
+              r" ?[\p{P}\p{S}]+[\r\n]*|" + TAIL],
     "bloom": [r" ?[^(\s|[.,!?…。，、।۔،])]+"],
 }
 # These run on PCRE2, whose Unicode is another than that of tokenizers: compared on characters that Python knows.
-BY_PATTERN = {"deepseek-coder", "deepseek-v3", "falcon", "bloom"}
+BY_PATTERN = {"deepseek-coder", "deepseek-v3", "falcon", "bloom", "spark2_5", "afmoe"}
 
 
 def pre_tokenizer(name):

@@ -164,7 +164,8 @@ static void test_round_trips(void **state)
 {
     (void)state;
     static const char *const names[] = {"smollm", "gpt-2", "llama-bpe", "qwen2", "deepseek-llm", "deepseek-v3", "gpt-4o",
-                                        "tekken", "default", "bloom", "chameleon", "exaone-moe", "youtu", NULL, "gemma4"};
+                                        "tekken", "default", "bloom", "chameleon", "exaone-moe", "youtu", NULL, "gemma4",
+                                        "jais-2", "laguna", "ufakzeka", "afmoe", "tiny_aya", "superbpe", "spark2_5", "glm5"};
     uint64_t seed = 1;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const bool gemma4 = names[i] && strcmp(names[i], "gemma4") == 0;
@@ -324,7 +325,7 @@ static void test_scanners(void **state)
     (void)state;
     static const char *const names[] = {"gpt-2", "smollm", "llama-bpe", "glm4", "qwen2", "qwen35", "seed-coder", "minicpm5",
                                         "default", "falcon", "chameleon", "gpt-4o",
-                                        "tekken", "youtu"};
+                                        "tekken", "youtu", "jais-2", "laguna", "ufakzeka", "afmoe", "tiny_aya", "superbpe"};
     uint64_t seed = 99;
     char text[4096];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -340,6 +341,38 @@ static void test_scanners(void **state)
                 fail_msg("%s cuts \"%.*s\" otherwise than its pattern", names[i], (int)n, text);
             }
             assert_int_equal(got.at[got.n - 1], n);
+        }
+        ae_pretok_free(&fast);
+        ae_pretok_free(&oracle);
+    }
+}
+
+/* Runs of white space and of digits, with what makes a difference before, inside and after them. */
+static void test_runs(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"jais-2", "tiny_aya", "afmoe", "superbpe"};
+    static const char *const before[] = {"", "a", "!", "!\n", "\n", "7a"};
+    static const char *const inside[] = {" ", "\t", "\u3000", "1", "\u0663"};
+    static const char *const after[] = {"", "b", "_", "\u0301", "!", "\n", "\n ", "\u00bd", "\u2167", "1", " 1"};
+    static const size_t lengths[] = {1,   2,   3,   4,   5,   6,   7,   8,   9,   15,  16,   17,   18,   33,   64,
+                                     65,  127, 129, 255, 256, 511, 512, 513, 514, 515, 1023, 1024, 1025, 1026, 1500};
+    char text[8192];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        ae_pretok fast, oracle;
+        assert_int_equal(ae_pretok_init(&fast, names[i], strlen(names[i]), NULL), AERIE_OK);
+        assert_int_equal(ae_pretok_init_oracle(&oracle, names[i], NULL), AERIE_OK);
+        for (size_t k = 0; k < sizeof lengths / sizeof *lengths * 6 * 5 * 11; k++) {
+            cuts got = {.n = 0}, want = {.n = 0};
+            size_t n = 0, length = lengths[k / (6 * 5 * 11)], unit = k / 6 % 5;
+            if (length > 40 && (unit >= 3) == (i == 0)) continue; /* the pattern's time is quadratic */
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s", before[k % 6]);
+            while (length--) n += (size_t)snprintf(text + n, sizeof text - n, "%s", inside[unit]);
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s", after[k / 30 % 11]);
+            assert_int_equal(ae_pretok_run(&fast, NULL, text, n, note_cut, &got, NULL), AERIE_OK);
+            assert_int_equal(ae_pretok_run(&oracle, NULL, text, n, note_cut, &want, NULL), AERIE_OK);
+            if (got.n != want.n || memcmp(got.at, want.at, got.n * sizeof *got.at) != 0)
+                fail_msg("%s cuts \"%.*s\" otherwise than its pattern", names[i], (int)n, text);
         }
         ae_pretok_free(&fast);
         ae_pretok_free(&oracle);
@@ -530,7 +563,7 @@ int main(void)
         cmocka_unit_test(test_bpe),        cmocka_unit_test(test_spm),         cmocka_unit_test(test_round_trips),
         cmocka_unit_test(test_long_texts), cmocka_unit_test(test_merge_order), cmocka_unit_test(test_scanners),
         cmocka_unit_test(test_kimi_k2),    cmocka_unit_test(test_wordpiece),   cmocka_unit_test(test_ids_of_no_token),
-        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_hostile),    cmocka_unit_test(test_runs),
         cmocka_unit_test(test_check_same), cmocka_unit_test(test_memory),      cmocka_unit_test(test_gemma4),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,9 @@
  * direct-mapped cache remembers where in the current call a word was seen and which tokens it became, so it owns no text.
  * Memory lives for one call, unless the caller keeps it (ae_encode_memory); the vocabulary is only read.
  */
+#include <utf8proc.h>
+
+#include "text/token/pretok_int.h"
 #include "text/token/unicode.h"
 #include "text/token/vocab_int.h"
 
@@ -86,7 +89,38 @@ static bool is_cut(const ae_vocab *vocab, const char *text, size_t n, size_t wor
 {
     if (vocab->split_at_newline && (text[i] == '\n') != (text[i - 1] == '\n')) return true;
     if (!vocab->split_at_space || text[i] != SPACE_MARK[0] || i + 3 > n || !is_mark(text + i)) return false;
-    return i < word + 3 || !is_mark(text + i - 3);
+    return vocab->metaspace || i < word + 3 || !is_mark(text + i - 3);
+}
+
+/* mmBERT: does a line begin at text[i] that lacks its U+2581? */
+static bool lacks_mark(const char *text, size_t n, size_t i)
+{
+    if (i == n || text[i] == '\n' || text[i] == ' ' || (i && text[i - 1] != '\n')) return false;
+    return n - i < 3 || !is_mark(text + i);
+}
+
+/* Words that white space separates, without it. */
+static aerie_status add_bare_words(encoder *e, const char *text, size_t n)
+{
+    ae_buf *words = &e->memory->escaped;
+    size_t begin = words->n;
+    for (size_t i = 0; i <= n && !words->failed;) {
+        uint32_t n_bytes = 1;
+        const uint32_t code = i < n ? ae_uni_decode(text + i, n - i, &n_bytes) : ' ';
+        if (ae_uni_class(code) & AE_UNI_SPACE) {
+            e->text = words->data; /* the buffer may have moved */
+            e->base = 0;
+            if (words->n > begin) AE_TRY(add_word(e, begin, words->n));
+            begin = words->n;
+        } else if (e->vocab->lowercase && code != AE_UNI_BAD) {
+            char lower[4];
+            ae_buf_add(words, lower, ae_uni_encode((uint32_t)utf8proc_tolower((utf8proc_int32_t)code), lower));
+        } else {
+            ae_buf_add(words, text + i, n_bytes);
+        }
+        i += n_bytes;
+    }
+    return words->failed ? ae_fail_memory(e->error, "the words of a text", n) : AERIE_OK;
 }
 
 static aerie_status add_spm(encoder *e, const char *text, size_t n, bool prefix)
@@ -94,12 +128,15 @@ static aerie_status add_spm(encoder *e, const char *text, size_t n, bool prefix)
     ae_buf *escaped = &e->memory->escaped;
     size_t begin = escaped->n;
     if (prefix) ae_buf_add(escaped, SPACE_MARK, 3);
+    const bool metaspace = e->vocab->metaspace;
     for (size_t i = 0; i < n;) {
         size_t run = 0;
-        while (i + run < n && text[i + run] != ' ') run++;
+        if (metaspace && lacks_mark(text, n, i)) ae_buf_add(escaped, SPACE_MARK, 3);
+        while (i + run < n && text[i + run] != ' ' && !(metaspace && run && lacks_mark(text, n, i + run))) run++;
         ae_buf_add(escaped, text + i, run);
         i += run;
-        if (i < n) ae_buf_add(escaped, SPACE_MARK, 3);
+        if (i == n || text[i] != ' ') continue;
+        ae_buf_add(escaped, SPACE_MARK, 3);
         i++;
     }
     if (escaped->failed) return ae_fail_memory(e->error, "a text with its spaces marked", n);
@@ -121,6 +158,7 @@ static aerie_status add_fragment(encoder *e, const char *text, size_t begin, siz
 {
     if (begin == end) return AERIE_OK;
     if (e->vocab->wpm) return ae_wpm_text(e->vocab, text + begin, end - begin, e->out, e->error);
+    if (e->vocab->bare_words) return add_bare_words(e, text + begin, end - begin);
     if (e->vocab->spm) return add_spm(e, text + begin, end - begin, e->vocab->add_space_prefix && after_special);
     e->text = text;
     e->base = begin;
@@ -173,7 +211,8 @@ static aerie_status add_text(encoder *e, const char *text, size_t n, const ae_en
         }
         uint32_t n_piece;
         ae_strings_get(&e->vocab->pieces, id, &n_piece);
-        AE_TRY(add_fragment(e, text, begin, at, after_special));
+        const size_t end = e->vocab->flags[id] & AE_TOKEN_LSTRIP ? ae_scan_trailing(text, begin, at) : at;
+        AE_TRY(add_fragment(e, text, begin, end, after_special));
         if (!ae_tokens_add(e->out, id)) return fail_tokens(e);
         after_special = !inside;
         at += n_piece;

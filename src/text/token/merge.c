@@ -48,7 +48,7 @@ static uint32_t pair_order(const ae_vocab *vocab, const char *word, const ae_sym
 {
     if (!vocab->merges) {
         *id = ae_keys_find(vocab, word + a->begin, (size_t)a->n + b->n);
-        return *id < 0 ? NONE : vocab->order[*id];
+        return *id < 0 || *id >= vocab->n_tokens ? NONE : vocab->order[*id];
     }
     const ae_merge *m = ae_merges_find(vocab, a->id, b->id);
     if (!m) return NONE;

@@ -166,6 +166,28 @@ static aerie_status run_pattern(run *r, int i_step, size_t begin, size_t end)
     return AERIE_OK;
 }
 
+/* Cuts the runs of digits in text[begin, end) into groups of three that end where the run ends. */
+static aerie_status run_threes(run *r, int i_step, size_t begin, size_t end)
+{
+    const ae_threes which = (ae_threes)r->pretok->rule->steps[i_step].scan.threes;
+    size_t cut = begin, pos = begin, n_digits, stop;
+    for (size_t at; (at = ae_scan_threes(r->text, pos, end, which, &n_digits, &stop)) < end; pos = stop) {
+        for (size_t i = 0; i < n_digits; i++) {
+            uint32_t n;
+            if ((n_digits - i) % 3 == 0 || (i == 0 && which != AE_THREES_BEFORE)) {
+                if (at > cut) AE_TRY(run_step(r, i_step + 1, cut, at));
+                cut = at;
+            }
+            ae_uni_class_at(r->text + at, end - at, &n);
+            at += n;
+        }
+        if (which == AE_THREES_BEFORE) continue;
+        AE_TRY(run_step(r, i_step + 1, cut, stop));
+        cut = stop;
+    }
+    return cut < end ? run_step(r, i_step + 1, cut, end) : AERIE_OK;
+}
+
 static aerie_status run_step(run *r, int i_step, size_t begin, size_t end)
 {
     const ae_step *step = i_step < AE_PRETOK_STEPS ? &r->pretok->rule->steps[i_step] : NULL;
@@ -176,11 +198,14 @@ static aerie_status run_step(run *r, int i_step, size_t begin, size_t end)
         if (middle > begin) AE_TRY(run_step(r, i_step + 1, begin, middle));
         return middle < end ? run_step(r, i_step + 1, middle, end) : AERIE_OK;
     }
+    if (step->kind == AE_STEP_THREES) return run_threes(r, i_step, begin, end);
+    size_t clean = begin;
     for (size_t pos = begin, next; pos < end; pos = next) {
         switch (step->kind) {
         case AE_STEP_GPT2: next = ae_scan_gpt2(r->text, pos, end); break;
-        case AE_STEP_LLAMA3: next = ae_scan_llama3(r->text, pos, end, &step->scan); break;
+        case AE_STEP_LLAMA3: next = ae_scan_llama3(r->text, pos, end, &step->scan, &clean); break;
         case AE_STEP_CAMEL: next = ae_scan_camel(r->text, pos, end, &step->scan); break;
+        case AE_STEP_LINES: next = ae_scan_lines(r->text, pos, end); break;
         case AE_STEP_NUMBERS: next = ae_scan_numbers(r->text, pos, end, step->scan.n_numbers); break;
         default: next = ae_scan_newlines(r->text, pos, end); break;
         }

@@ -16,8 +16,14 @@
 #define OTHERS " ?[^" WS "\\p{L}\\p{N}]+"
 
 #define GPT2_PATTERN "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+|" OTHERS "|" SPACES
-#define CL100K_PATTERN(number) \
-    APOSTROPHES "|" PREFIX "\\p{L}+|" number "|" OTHERS "[\\r\\n]*|" NEWLINE_SPACES
+#define BARE_PATTERN(number) PREFIX "\\p{L}+|" number "|" OTHERS "[\\r\\n]*|" NEWLINE_SPACES
+#define CL100K_PATTERN(number) APOSTROPHES "|" BARE_PATTERN(number)
+#define POWER(n) "[" WS "]{" n "}(?![^" WS "])|"
+#define JAIS2_PATTERN                                                                                                  \
+    APOSTROPHES "|" PREFIX "\\p{L}+|\\p{N}{1,3}|" OTHERS "[\\r\\n]*|[" WS "]*[\\r\\n]+|" POWER("512") POWER("256")       \
+        POWER("128") POWER("64") POWER("32") POWER("16") POWER("8") POWER("4") POWER("1,2") "[" WS "]"
+#define DEEPSEEK_WORDS                                                                                                   \
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+"
 #define CAMEL_WORDS(upper, lower, tail) PREFIX upper "*" lower "+" tail "|" PREFIX upper "+" lower "*" tail "|"
 #define CAMEL_PATTERN(tail, number) CAMEL_WORDS(UPPER, LOWER, tail) number "|" OTHERS "[\\r\\n/]*|" NEWLINE_SPACES
 
@@ -30,14 +36,20 @@
     "\\x{31350}-\\x{323af}"
 #define NOT_HAN(letters) "(?:(?![" HAN "])" letters ")"
 
-#define GPT2 {AE_STEP_GPT2, {0, 0, 0, false}, GPT2_PATTERN}
-#define LLAMA3 {AE_STEP_LLAMA3, {AE_UNI_LETTER, 3, '\n', false}, CL100K_PATTERN("\\p{N}{1,3}")}
-#define QWEN2 {AE_STEP_LLAMA3, {AE_UNI_LETTER, 1, '\n', false}, CL100K_PATTERN("\\p{N}")}
-#define CAMEL(n, apostrophes, pattern) {AE_STEP_CAMEL, {0, n, '/', apostrophes}, pattern}
-#define NUMBERS(n) {AE_STEP_NUMBERS, {0, n, 0, false}, NULL}
-#define NEWLINES {AE_STEP_NEWLINES, {0, 0, 0, false}, NULL}
-#define TRAILING {AE_STEP_TRAILING, {0, 0, 0, false}, NULL}
-#define PATTERN(text) {AE_STEP_PATTERN, {0, 0, 0, false}, text}
+#define GPT2 {AE_STEP_GPT2, {0}, GPT2_PATTERN}
+#define WORDS(letters_, n, tail_, pattern) \
+    {AE_STEP_LLAMA3, {.letters = (letters_), .n_numbers = (n), .tail = (tail_)}, pattern}
+#define LLAMA3 WORDS(AE_UNI_LETTER, 3, '\n', CL100K_PATTERN("\\p{N}{1,3}"))
+#define QWEN2 WORDS(AE_UNI_LETTER, 1, '\n', CL100K_PATTERN("\\p{N}"))
+#define CAMEL(n, apostrophes_, pattern) \
+    {AE_STEP_CAMEL, {.n_numbers = (n), .tail = '/', .apostrophes = (apostrophes_)}, pattern}
+#define O200K CAMEL(3, true, CAMEL_PATTERN(APOSTROPHES "?", "\\p{N}{1,3}"))
+#define NUMBERS(n) {AE_STEP_NUMBERS, {.n_numbers = (n)}, NULL}
+#define THREES(which, pattern) {AE_STEP_THREES, {.threes = (which)}, pattern}
+#define NEWLINES {AE_STEP_NEWLINES, {0}, NULL}
+#define LINES {AE_STEP_LINES, {0}, "[^\\n]+|\\n+"}
+#define TRAILING {AE_STEP_TRAILING, {0}, NULL}
+#define PATTERN(text) {AE_STEP_PATTERN, {0}, text}
 
 /* Letters of the scripts with case, as deepseek-llm lists them. Escaped, since some of these characters
  * change when a tool normalises this file. */
@@ -59,6 +71,17 @@
     "-\\x{1044f}\\x{104b0}-\\x{104d3}\\x{104d8}-\\x{104fb}\\x{10c80}-\\x{10cb2}\\x{10cc0}"                 \
     "-\\x{10cf2}\\x{118a0}-\\x{118df}\\x{1e900}-\\x{1e943}"
 
+/* \w as ae_uni_is_word has it. */
+#define WORD                                                                                                           \
+    "[\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}"       \
+    "\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}]"
+
+/* Han, kana, Lao, Khmer, Burmese, Hangul and the second half of Thai, as AFMoE lists their blocks. */
+#define ASIAN                                                                                                          \
+    "\\x{4e00}-\\x{9fff}\\x{3400}-\\x{4dbf}\\x{f900}-\\x{faff}\\x{3040}-\\x{30ff}\\x{ff65}-\\x{ff9f}\\x{2f00}-\\x{2fdf}"      \
+    "\\x{e40}-\\x{eff}\\x{1780}-\\x{17ff}\\x{1000}-\\x{109f}\\x{aa60}-\\x{aa7f}\\x{a9e0}-\\x{a9ff}\\x{ac00}-\\x{d7af}"       \
+    "\\x{1100}-\\x{11ff}"
+
 #define HAN_HANGUL "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+"
 #define HAN_KANA "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+"
 
@@ -67,20 +90,24 @@ const ae_pretok_rule ae_pretok_rules[] = {
      {PATTERN("[\\p{P}$+<=>^~|]+"), GPT2, NUMBERS(0), PATTERN("[0-9][0-9][0-9]")}},
     {"gpt-2 phi-2 jina-es jina-de jina-v2-es jina-v2-de jina-v1-en jina-v2-code roberta-bpe gigachat a.x-4.0 mellum "
      "modern-bert mpt olmo jais trillion granite-docling exaone4", 0, {GPT2}},
-    {"smollm starcoder refact command-r codeshell exaone minerva-7b", 0, {NUMBERS(1), GPT2}},
+    {"smollm starcoder refact command-r codeshell exaone minerva-7b mellum2", 0, {NUMBERS(1), GPT2}},
     {"llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano",
      AE_RULE_IGNORE_MERGES | AE_RULE_BOS, {LLAMA3}},
-    {"dbrx smaug-bpe glm4 chatglm-bpe", 0, {LLAMA3}},
+    {"dbrx smaug-bpe chatglm-bpe", 0, {LLAMA3}},
+    {"glm4 glm5", AE_RULE_IGNORE_MERGES, {LLAMA3}},
+    {"jais-2", 0, {{AE_STEP_LLAMA3, {.letters = AE_UNI_LETTER, .n_numbers = 3, .tail = '\n', .powers = true}, JAIS2_PATTERN}}},
     {"qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan solar-open grok-2", 0, {QWEN2}},
+    {"laguna", 0, {LINES, QWEN2}},
+    {"ufakzeka", 0,
+     {{AE_STEP_LLAMA3, {.letters = AE_UNI_LETTER, .n_numbers = 1, .tail = '\n', .bare = true}, BARE_PATTERN("\\p{N}")}}},
     {"qwen35", 0,
-     {{AE_STEP_LLAMA3, {AE_UNI_LETTER | AE_UNI_MARK, 1, '\n', false},
-       APOSTROPHES "|" PREFIX "[\\p{L}\\p{M}]+|\\p{N}| ?[^" WS "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" NEWLINE_SPACES}}},
+     {WORDS(AE_UNI_LETTER | AE_UNI_MARK, 1, '\n',
+       APOSTROPHES "|" PREFIX "[\\p{L}\\p{M}]+|\\p{N}| ?[^" WS "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" NEWLINE_SPACES)}},
     {"bailingmoe bailingmoe2 llada-moe", 0, {QWEN2}},
     {"seed-coder", 0,
-     {{AE_STEP_LLAMA3, {AE_UNI_LETTER, 1, 0, false},
-       APOSTROPHES "|" PREFIX "\\p{L}+|\\p{N}|" OTHERS "|" NEWLINE_SPACES}}},
+     {WORDS(AE_UNI_LETTER, 1, 0, APOSTROPHES "|" PREFIX "\\p{L}+|\\p{N}|" OTHERS "|" NEWLINE_SPACES)}},
     {"minicpm5", AE_RULE_IGNORE_MERGES,
-     {NUMBERS(3), {AE_STEP_LLAMA3, {AE_UNI_LETTER, 0, '\n', false}, CL100K_PATTERN("\\p{N}+")}}},
+     {NUMBERS(3), WORDS(AE_UNI_LETTER, 0, '\n', CL100K_PATTERN("\\p{N}+"))}},
     {"deepseek-coder", 0,
      {NEWLINES, PATTERN("[" WS "]?\\p{L}+"), PATTERN("[" WS "]?\\p{P}+"), PATTERN(HAN_HANGUL), NUMBERS(1)}},
     {"deepseek-llm", 0,
@@ -88,14 +115,19 @@ const ae_pretok_rule ae_pretok_rules[] = {
       PATTERN("[" WS "]?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+"),
       TRAILING,
       PATTERN(HAN_HANGUL), NUMBERS(0)}},
-    {"deepseek-v3 hunyuan-dense joyai-llm", 0,
-     {NUMBERS(3), PATTERN(HAN_KANA),
-      PATTERN("[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"
-              " ?[\\p{P}\\p{S}]+[\\r\\n]*|" NEWLINE_SPACES)}},
+    {"deepseek-v3 hunyuan-dense joyai-llm hy_v4", 0,
+     {NUMBERS(3), PATTERN(HAN_KANA), PATTERN(DEEPSEEK_WORDS "[\\r\\n]*|" NEWLINE_SPACES)}},
+    {"spark2_5", 0, {NUMBERS(3), PATTERN(HAN_KANA), PATTERN(DEEPSEEK_WORDS "|[\\r\\n]|" SPACES), NUMBERS(1)}},
+    {"afmoe", 0,
+     {THREES(AE_THREES_NUMBERS, "\\p{N}{1,3}(?=(?:\\p{N}{3})*(?!\\p{N}))"), PATTERN("[" ASIAN "]+"),
+      PATTERN(DEEPSEEK_WORDS "[\\r\\n]*|" NEWLINE_SPACES)}},
     {"falcon", 0,
      {PATTERN("[\\p{P}$+<=>^~|`]+"), GPT2, PATTERN("[0-9][0-9][0-9]")}},
-    {"gpt-4o llama4 kanana2 talkie minimax-m2", 0, 
-     {CAMEL(3, true, CAMEL_PATTERN(APOSTROPHES "?", "\\p{N}{1,3}"))}},
+    {"gpt-4o llama4 kanana2 talkie minimax-m2", 0, {O200K}},
+    {"granite-embed-multi-97m", AE_RULE_IGNORE_MERGES, {O200K}},
+    {"tiny_aya cohere2moe", 0,
+     {THREES(AE_THREES_WORDS, "\\p{Nd}{1,3}(?=(?:\\p{Nd}{3})*(?!" WORD "))"), O200K}},
+    {"superbpe", 0, {NUMBERS(0), THREES(AE_THREES_BEFORE, "(?s).+?(?=(?:\\p{Nd}{3})+(?!\\p{Nd}))")}},
     {"kimi-k2", 0,
      {PATTERN("[" HAN "]+|" CAMEL_WORDS(NOT_HAN(UPPER), NOT_HAN(LOWER), APOSTROPHES "?") "\\p{N}{1,3}|" OTHERS "[\\r\\n]*|"
               NEWLINE_SPACES)}},
@@ -115,5 +147,5 @@ const ae_pretok_rule ae_pretok_rules[] = {
     {"exaone-moe", 0,
      {PATTERN(APOSTROPHES "|" PREFIX "(?:\\p{L}\\p{M}*+(?: \\p{L}\\p{M}*+)*+)++|\\p{N}|" OTHERS "[\\r\\n/]?|[" WS
               "]*[\\r\\n]|" SPACES)}},
-    {NULL, 0, {{AE_STEP_END, {0, 0, 0, false}, NULL}}},
+    {NULL, 0, {{AE_STEP_END, {0}, NULL}}},
 };

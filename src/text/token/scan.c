@@ -79,6 +79,28 @@ static size_t scan_space_newline(const char *text, size_t pos, size_t end)
     return at == end || last == pos ? at : last;
 }
 
+/* \s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|...|\s{4}(?!\S)|\s{1,2}(?!\S)|\s : a run without newlines gives the largest power
+ * of two that leaves a character to the word after it. The run is searched for newlines once; its pieces look at most 513 ahead. */
+static size_t scan_space_powers(const char *text, size_t pos, size_t end, size_t *clean)
+{
+    enum { LARGEST = 512 };
+    uint32_t n;
+    if (*clean <= pos) {
+        const size_t stop = scan_space_newline(text, pos, end);
+        if (text[stop - 1] == '\r' || text[stop - 1] == '\n') return stop;
+        *clean = run_of(text, pos, end, AE_UNI_SPACE);
+    }
+    size_t ends[LARGEST + 2], count = 0; /* ends[i]: where i characters end */
+    for (size_t at = pos; at < *clean && count <= LARGEST; at += n) {
+        ae_uni_class_at(text + at, end - at, &n);
+        ends[++count] = at + n;
+    }
+    const size_t room = *clean == end && count <= LARGEST ? count : count - 1; /* all of the run, or all but its last */
+    for (size_t size = LARGEST; size >= 2; size /= 2)
+        if (room >= size) return ends[size];
+    return ends[1];
+}
+
 /* \p{N}{1,n}, n = 0: any number; pos is after the first. */
 static size_t more_numbers(const char *text, size_t pos, size_t end, uint32_t n_group)
 {
@@ -90,22 +112,22 @@ static size_t more_numbers(const char *text, size_t pos, size_t end, uint32_t n_
 }
 
 /* The alternatives that both families have after words: numbers, punctuation, white space. */
-static size_t scan_rest(const char *text, size_t pos, size_t end, const ae_scan *scan, uint16_t letters)
+static size_t scan_rest(const char *text, size_t pos, size_t end, const ae_scan *scan, uint16_t letters, size_t *clean)
 {
     uint32_t n, n_next;
     uint16_t class = ae_uni_class_at(text + pos, end - pos, &n);
     if (class & AE_UNI_NUMBER) return more_numbers(text, pos + n, end, scan->n_numbers);
     const uint16_t unwanted = letters | AE_UNI_LETTER | AE_UNI_NUMBER | AE_UNI_SPACE;
     if (text[pos] == ' ' && pos + 1 < end) class = ae_uni_class_at(text + pos + 1, end - pos - 1, &n_next);
-    if (class & unwanted) return scan_space_newline(text, pos, end);
+    if (class & unwanted) return scan->powers ? scan_space_powers(text, pos, end, clean) : scan_space_newline(text, pos, end);
     size_t at = run_without(text, pos + n, end, unwanted);
     while (scan->tail && at < end && (text[at] == '\r' || text[at] == '\n' || text[at] == scan->tail)) at++;
     return at;
 }
 
-size_t ae_scan_llama3(const char *text, size_t pos, size_t end, const ae_scan *scan)
+size_t ae_scan_llama3(const char *text, size_t pos, size_t end, const ae_scan *scan, size_t *clean)
 {
-    if (text[pos] == '\'') {
+    if (text[pos] == '\'' && !scan->bare) {
         size_t n = contraction(text + pos, end - pos, true);
         if (n) return pos + n;
     }
@@ -117,7 +139,7 @@ size_t ae_scan_llama3(const char *text, size_t pos, size_t end, const ae_scan *s
     if (!(class & (AE_UNI_NEWLINE | AE_UNI_LETTER | AE_UNI_NUMBER)) && (next & scan->letters)) {
         return run_of(text, pos + n + n_next, end, scan->letters);
     }
-    return scan_rest(text, pos, end, scan, scan->letters);
+    return scan_rest(text, pos, end, scan, scan->letters, clean);
 }
 
 /* The end of upper*lower+ at pos, or pos if it does not match. The greedy upper* gives characters
@@ -153,7 +175,7 @@ size_t ae_scan_camel(const char *text, size_t pos, size_t end, const ae_scan *sc
     }
     if (stop == pos && (class & (AE_UNI_UPPER | AE_UNI_LOWER))) stop = camel_word(text, pos, end, &upper_bare);
     if (stop == pos) stop = upper > pos ? upper : upper_bare;
-    if (stop == pos) return scan_rest(text, pos, end, scan, 0);
+    if (stop == pos) return scan_rest(text, pos, end, scan, 0, NULL);
     if (scan->apostrophes && stop < end && text[stop] == '\'') stop += contraction(text + stop, end - stop, true);
     return stop;
 }
@@ -172,6 +194,30 @@ size_t ae_scan_newlines(const char *text, size_t pos, size_t end)
     if (text[pos] == '\r' || text[pos] == '\n') return pos + 1;
     while (pos < end && text[pos] != '\r' && text[pos] != '\n') pos++;
     return pos;
+}
+
+size_t ae_scan_lines(const char *text, size_t pos, size_t end)
+{
+    const bool newline = text[pos] == '\n';
+    while (pos < end && (text[pos] == '\n') == newline) pos++;
+    return pos;
+}
+
+size_t ae_scan_threes(const char *text, size_t pos, size_t end, ae_threes which, size_t *n_digits, size_t *stop)
+{
+    size_t begin = end;
+    *n_digits = 0;
+    for (uint32_t n; pos < end; pos += n) {
+        const uint32_t code = ae_uni_decode(text + pos, end - pos, &n);
+        if (which == AE_THREES_NUMBERS ? ae_uni_class(code) & AE_UNI_NUMBER : ae_uni_is_digit(code)) {
+            if (!(*n_digits)++) begin = pos;
+            continue;
+        }
+        if (*n_digits && which == AE_THREES_WORDS && ae_uni_is_word(code)) *n_digits = 0;
+        if (*n_digits) break;
+    }
+    *stop = pos;
+    return *n_digits ? begin : end;
 }
 
 size_t ae_scan_trailing(const char *text, size_t begin, size_t end)

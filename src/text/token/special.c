@@ -150,7 +150,7 @@ static aerie_status load_ids(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
 {
     int32_t ends[3] = {-1, -1, -1};
     bool bad_bos = false, bad_eos = false;
-    if (vocab->order) { /* SentencePiece's default ids */
+    if (vocab->order && vocab->spm) { /* SentencePiece's default ids */
         vocab->unknown = 0;
         if (vocab->n_tokens > 2) {
             vocab->bos = 1;
@@ -176,7 +176,7 @@ static aerie_status load_ids(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
     }
     AE_TRY(ae_gguf_get_bool(gguf, "tokenizer.ggml.add_bos_token", false, &vocab->add_bos, error));
     AE_TRY(ae_gguf_get_bool(gguf, "tokenizer.ggml.add_eos_token", false, &vocab->add_eos, error));
-    if (vocab->split_at_newline) vocab->add_bos = true; /* Gemma 4 needs BOS, and files that say otherwise are wrong */
+    if (vocab->newline_tokens && !vocab->metaspace) vocab->add_bos = true; /* Gemma 4 needs BOS; files that deny it are wrong */
     AE_TRY(check_used(vocab, bad_bos, bad_eos, error));
     bool prefix = vocab->add_space_prefix;
     AE_TRY(ae_gguf_get_bool(gguf, "tokenizer.ggml.add_space_prefix", false, &prefix, error));
@@ -198,21 +198,38 @@ static aerie_status mark_listed(ae_vocab *vocab, const ae_gguf *gguf, aerie_erro
     return AERIE_OK;
 }
 
-/* Phi-3's special tokens swallow the white space after them. Only the model's name identifies such a file. */
+/* Does text[0..n) have the lower-case word, in any case? */
+static bool mentions(ae_gguf_string text, const char *word)
+{
+    const size_t n = strlen(word);
+    for (size_t i = 0; i + n <= text.n; i++) {
+        size_t k = 0;
+        for (char c; k < n; k++) {
+            c = text.data[i + k];
+            if ((c >= 'A' && c <= 'Z' ? c | 0x20 : c) != word[k]) break;
+        }
+        if (k == n) return true;
+    }
+    return false;
+}
+
+/* Phi-3's special tokens swallow the white space after them, the masks of some encoders the white space before them. Only the
+ * model's name or the pre-tokenizer's identifies such files. */
 static aerie_status mark_strip(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
 {
-    ae_gguf_string name = {NULL, 0};
+    static const char *const masked[] = {"jina-v2-de", "jina-v2-es", "jina-v2-code", "mmbert"};
+    ae_gguf_string name = {NULL, 0}, pre = {NULL, 0};
     AE_TRY(ae_gguf_get_string(gguf, "general.name", false, &name, error));
-    bool phi3 = false;
-    for (size_t i = 0; i + 4 <= name.n && !phi3; i++) {
-        const char *p = name.data + i;
-        if ((p[0] | 0x20) != 'p' || (p[1] | 0x20) != 'h' || (p[2] | 0x20) != 'i') continue;
-        phi3 = p[3] == '3' || (p[3] == '-' && i + 5 <= name.n && p[4] == '3');
-    }
-    for (int32_t id = 0; phi3 && id < vocab->n_tokens; id++) {
+    AE_TRY(ae_gguf_get_string(gguf, "tokenizer.ggml.pre", false, &pre, error));
+    const bool phi3 = mentions(name, "phi3") || mentions(name, "phi-3");
+    const char *mask = mentions(name, "modern-bert") ? "[MASK]" : NULL;
+    for (size_t i = 0; i < sizeof masked / sizeof *masked; i++)
+        if (mentions(pre, masked[i])) mask = "<mask>";
+    for (int32_t id = 0; (phi3 || mask) && id < vocab->n_tokens; id++) {
         uint8_t type = vocab->types[id];
         bool special = type == AE_TOKEN_CONTROL || type == AE_TOKEN_USER || type == AE_TOKEN_UNKNOWN;
-        if (special && !piece_is(vocab, id, "<unk>") && !piece_is(vocab, id, "<s>") &&
+        if (mask && special && piece_is(vocab, id, mask)) vocab->flags[id] |= AE_TOKEN_LSTRIP;
+        if (phi3 && special && !piece_is(vocab, id, "<unk>") && !piece_is(vocab, id, "<s>") &&
             !piece_is(vocab, id, "<|endoftext|>")) {
             vocab->flags[id] |= AE_TOKEN_RSTRIP;
         }

@@ -1,9 +1,9 @@
 /* spm.c - one word of a SentencePiece BPE vocabulary: characters are joined by score, or by merges (Gemma 4).
  *
  * The text has U+2581 for spaces already. Where no token has U+2581 after another character,
- * encode.c passes one word at a time (no merge could cross), else the whole text, or for Gemma 4 a line. Characters
+ * encode.c passes one word at a time (no merge could cross), else the whole text, or for Gemma 4 and its kin a line. Characters
  * without a token fall back to byte tokens, and where there is none to the unknown token. A run of newlines that is
- * a token of Gemma 4 is that token, whether merges make it or not.
+ * a token of Gemma 4 or mmBERT is that token, whether merges make it or not.
  * Source: SentencePiece, bpe_model.cc; ids as llama.cpp's.
  */
 #include "text/token/unicode.h"
@@ -23,7 +23,7 @@ static bool add_bytes(const ae_vocab *vocab, const char *bytes, size_t n, ae_tok
 aerie_status ae_spm_word(const ae_vocab *vocab, ae_merger *merger, const char *word, size_t n, ae_tokens *out,
                          aerie_error *error)
 {
-    const int32_t whole = vocab->split_at_newline && n && *word == '\n' ? ae_keys_find(vocab, word, n) : -1;
+    const int32_t whole = vocab->newline_tokens && n && *word == '\n' ? ae_keys_find(vocab, word, n) : -1;
     if (whole >= 0 && whole < vocab->n_tokens)
         return ae_tokens_add(out, whole) ? AERIE_OK : ae_fail_memory(error, "the tokens of a text", out->n * sizeof whole);
     bool ok = ae_merger_reserve(merger, n);

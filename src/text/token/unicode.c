@@ -48,6 +48,7 @@ uint32_t ae_uni_decode(const char *text, size_t n, uint32_t *n_bytes)
     return code;
 }
 
+/* All numbers of the table are decimal digits (Nd). */
 static uint16_t class_new(uint32_t code)
 {
     size_t lo = 0, hi = sizeof unicode_new / sizeof unicode_new[0];
@@ -97,6 +98,26 @@ uint16_t ae_uni_class(uint32_t code)
     case UTF8PROC_CATEGORY_CN: return class_new(code);
     default: return code == 0x85 ? AE_UNI_SPACE : 0; /* NEL is a control character, yet White_Space */
     }
+}
+
+bool ae_uni_is_digit(uint32_t code)
+{
+    if (code < 128) return code >= '0' && code <= '9';
+    if (code > 0x10FFFF) return false;
+    const utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
+    return category == UTF8PROC_CATEGORY_ND || (category == UTF8PROC_CATEGORY_CN && (class_new(code) & AE_UNI_NUMBER));
+}
+
+bool ae_uni_is_word(uint32_t code)
+{
+    static const uint32_t others[][2] = {{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}, {0x24B6, 0x24E9},
+                                         {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
+    if (code > 0x10FFFF) return false;
+    if ((ae_uni_class(code) & (AE_UNI_LETTER | AE_UNI_MARK)) || ae_uni_is_digit(code)) return true;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (code >= others[i][0] && code <= others[i][1]) return true;
+    const utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
+    return category == UTF8PROC_CATEGORY_NL || category == UTF8PROC_CATEGORY_PC;
 }
 
 uint32_t ae_uni_encode(uint32_t code, char out[4])

@@ -33,6 +33,12 @@ uint32_t ae_uni_decode(const char *text, size_t n, uint32_t *n_bytes);
 /* Class bits of a code point; 0 for AE_UNI_BAD. */
 uint16_t ae_uni_class(uint32_t code);
 
+/* \d: a decimal digit (Nd). */
+bool ae_uni_is_digit(uint32_t code);
+/* \w as Oniguruma has it: letters, marks, decimal digits, letter numbers (Nl), connectors (Pc), letters in circles and squares,
+ * and the superscripts and fractions of Latin-1. */
+bool ae_uni_is_word(uint32_t code);
+
 /* UTF-8 of a code point up to U+10FFFF; returns the bytes written (1..4). */
 uint32_t ae_uni_encode(uint32_t code, char out[4]);
 

@@ -161,7 +161,7 @@ static aerie_status load_tokens(ae_vocab *vocab, const ae_gguf *gguf, aerie_erro
     }
     vocab->n_tokens = (int32_t)kv->n;
     AE_TRY(load_types(vocab, gguf, error));
-    if (vocab->spm && !vocab->wpm && !vocab->split_at_newline) AE_TRY(load_scores(vocab, gguf, error));
+    if (vocab->spm && !vocab->wpm && !vocab->split_at_newline && !vocab->bare_words) AE_TRY(load_scores(vocab, gguf, error));
     ae_buf scratch = {0};
     ae_gguf_string text;
     size_t cursor = 0;
@@ -209,14 +209,46 @@ static aerie_status load_spm(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
     return AERIE_OK;
 }
 
-/* Gemma 4: written like SPM, but merged by a list of pairs. */
-static aerie_status load_gemma4(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
+/* Vocabularies written like SPM, but merged by a list of pairs of characters. */
+static const struct {
+    const char *pre;
+    bool newline_tokens, metaspace, bare_words;
+} character_bpe[] = {
+    {"gemma4", true, false, false},
+    {"granite-embed-multi-311m", true, false, false},
+    {"mmbert", true, true, false},
+    {"sarvam-moe", false, false, false},
+    {"whitespace", false, false, true},
+};
+
+static bool is_character_bpe(ae_gguf_string pre)
 {
-    vocab->spm = vocab->split_at_newline = true;
+    for (size_t i = 0; i < sizeof character_bpe / sizeof *character_bpe; i++)
+        if (strlen(character_bpe[i].pre) == pre.n && memcmp(character_bpe[i].pre, pre.data, pre.n) == 0) return true;
+    return false;
+}
+
+static aerie_status load_character_bpe(ae_vocab *vocab, const ae_gguf *gguf, ae_gguf_string pre, aerie_error *error)
+{
+    size_t i = 0;
+    while (strlen(character_bpe[i].pre) != pre.n || memcmp(character_bpe[i].pre, pre.data, pre.n) != 0) i++;
+    vocab->spm = true;
+    vocab->split_at_newline = !character_bpe[i].bare_words;
+    vocab->newline_tokens = character_bpe[i].newline_tokens;
+    vocab->metaspace = character_bpe[i].metaspace;
+    vocab->bare_words = character_bpe[i].bare_words;
+    if (vocab->bare_words)
+        AE_TRY(ae_gguf_get_bool(gguf, "tokenizer.ggml.normalizer.lowercase", false, &vocab->lowercase, error));
     AE_TRY(load_tokens(vocab, gguf, error));
     AE_TRY(ae_merges_load(vocab, gguf, error));
-    vocab->split_at_space = splits_at_space(vocab);
-    snprintf(vocab->kind, sizeof vocab->kind, "bpe/gemma4");
+    vocab->split_at_space = vocab->metaspace || splits_at_space(vocab);
+    for (int byte = 0; byte < 256; byte++) { /* byte tokens count by their texts, whatever their types */
+        char text[8];
+        snprintf(text, sizeof text, "<0x%02X>", byte);
+        if (vocab->byte_token[byte] < 0) vocab->byte_token[byte] = ae_keys_find(vocab, text, 6);
+        if (vocab->byte_token[byte] >= vocab->n_tokens) vocab->byte_token[byte] = -1;
+    }
+    snprintf(vocab->kind, sizeof vocab->kind, "bpe/%s", character_bpe[i].pre);
     return AERIE_OK;
 }
 
@@ -244,11 +276,22 @@ static aerie_status load_wpm(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
     return AERIE_OK;
 }
 
+/* A vocabulary without merges, as Kimi K2's may come: pairs merge if they make a token, the lowest id first, as in tiktoken. */
+static aerie_status order_by_ids(ae_vocab *vocab, aerie_error *error)
+{
+    const size_t n = (size_t)vocab->n_tokens;
+    vocab->order = ae_alloc(n, sizeof *vocab->order);
+    if (!vocab->order) return ae_fail_memory(error, "the order of the tokens", n * sizeof *vocab->order);
+    for (size_t i = 0; i < n; i++) vocab->order[i] = (uint32_t)i;
+    return AERIE_OK;
+}
+
 static aerie_status load_bpe(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
 {
     ae_gguf_string pre = {"default", 7};
     AE_TRY(ae_gguf_get_string(gguf, "tokenizer.ggml.pre", false, &pre, error));
     if (pre.n == 0) pre = (ae_gguf_string){"default", 7};
+    if (is_character_bpe(pre)) return load_character_bpe(vocab, gguf, pre, error);
     AE_TRY(ae_pretok_init(&vocab->pretok, pre.data, pre.n, error));
     vocab->ignore_merges = ae_pretok_ignores_merges(&vocab->pretok);
     vocab->add_bos = ae_pretok_adds_bos(&vocab->pretok);
@@ -261,7 +304,8 @@ static aerie_status load_bpe(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
         vocab->byte_token[byte] = symbol < vocab->n_tokens ? symbol : -1;
         if (symbol >= vocab->n_tokens) vocab->lacks_bytes = true;
     }
-    AE_TRY(ae_merges_load(vocab, gguf, error));
+    const bool ranked = pre.n == 7 && memcmp(pre.data, "kimi-k2", 7) == 0 && !ae_gguf_kv_find(gguf, "tokenizer.ggml.merges");
+    AE_TRY(ranked ? order_by_ids(vocab, error) : ae_merges_load(vocab, gguf, error));
     snprintf(vocab->kind, sizeof vocab->kind, "bpe/%.*s", (int)(pre.n < 50 ? pre.n : 50), pre.data);
     return AERIE_OK;
 }
@@ -287,7 +331,9 @@ static aerie_status load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *erro
     } else if (model.n == 4 && memcmp(model.data, "gpt2", 4) == 0) {
         AE_TRY(load_bpe(vocab, gguf, error));
     } else if (model.n == 6 && memcmp(model.data, "gemma4", 6) == 0) {
-        AE_TRY(load_gemma4(vocab, gguf, error));
+        AE_TRY(load_character_bpe(vocab, gguf, (ae_gguf_string){"gemma4", 6}, error));
+    } else if (model.n == 10 && memcmp(model.data, "whitespace", 10) == 0) {
+        AE_TRY(load_character_bpe(vocab, gguf, (ae_gguf_string){"whitespace", 10}, error));
     } else if (model.n == 4 && memcmp(model.data, "bert", 4) == 0) {
         AE_TRY(load_wpm(vocab, gguf, error));
     } else {

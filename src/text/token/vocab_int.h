@@ -26,7 +26,7 @@ enum {
     AE_TOKEN_BYTE = 6,
 };
 
-enum { AE_TOKEN_EOG = 1, AE_TOKEN_RSTRIP = 2, AE_TOKEN_MERGED = 4 }; /* MERGED: some merge makes it */
+enum { AE_TOKEN_EOG = 1, AE_TOKEN_RSTRIP = 2, AE_TOKEN_MERGED = 4, AE_TOKEN_LSTRIP = 8 }; /* MERGED: some merge makes it */
 
 typedef struct ae_strings {
     char *bytes;                 /* [n_bytes] */
@@ -63,7 +63,11 @@ struct ae_vocab {
     char warning[160];   /* a sentence about the file; "": none */
     bool ignore_merges;  /* a whole word that is a token is not merged */
     bool split_at_space; /* SPM: no symbol has U+2581 after another character, so words are merged one by one */
-    bool split_at_newline; /* Gemma 4: runs of newlines are words of their own */
+    bool split_at_newline; /* Gemma 4 and its kin: runs of newlines are words of their own */
+    bool newline_tokens;   /* Gemma 4, mmBERT: a run of newlines that is a token is that token */
+    bool metaspace;        /* mmBERT: each line begins with U+2581, and each U+2581 begins a word */
+    bool bare_words;       /* words are what white space separates, and it is dropped; comes with spm */
+    bool lowercase;        /* bare_words: text loses case */
     bool lacks_bytes;    /* some byte has no token */
     int32_t n_tokens;
     int32_t bos, eos, eot, eom, unknown, padding; /* -1: none */
@@ -73,7 +77,7 @@ struct ae_vocab {
     ae_strings pieces; /* [n_tokens] */
     uint8_t *types;    /* [n_tokens] */
     uint8_t *flags;    /* [n_tokens] */
-    uint32_t *order;   /* [n_tokens] SPM: smaller merges first */
+    uint32_t *order;   /* [n_tokens] SPM, and BPE without merges: smaller merges first */
     ae_key_slot *slots;
     uint32_t slot_mask;
     ae_merge *merges;    /* NULL: pairs merge by the scores of what they make (order) */
