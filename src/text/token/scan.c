@@ -80,7 +80,7 @@ static size_t scan_space_newline(const char *text, size_t pos, size_t end)
 }
 
 /* \s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|...|\s{4}(?!\S)|\s{1,2}(?!\S)|\s : a run without newlines gives the largest power
- * of two that leaves a character to the word after it. The run is searched for newlines once; its pieces look at most 513 on. */
+ * of two that leaves a character to the word after it. The run is searched for newlines once; its pieces look 513 ahead. */
 static size_t scan_space_powers(const char *text, size_t pos, size_t end, size_t *clean)
 {
     enum { LARGEST = 512 };
