@@ -220,6 +220,10 @@ AERIE_API aerie_status aerie_session_prefix_save(aerie_session *session, uint64_
 AERIE_API aerie_status aerie_session_prefix_load(aerie_session *session, uint64_t scope, const void *data, size_t n,
                                                  size_t *n_loaded,
                                                  aerie_error *error);
+/* How many of tokens[0..n_tokens), from the first on, the KV cache holds for requests of this scope with these adapters: those
+ * that aerie_session_prefix_save would save. 0: none, or an argument is wrong. The stepping thread. */
+AERIE_API size_t aerie_session_prefix_find(const aerie_session *session, uint64_t scope, const aerie_adapter_use *adapters,
+                                           size_t n_adapters, const int32_t *tokens, size_t n_tokens);
 /* The tokens of a saved sequence, of which n_prompt (may be NULL) are the prompt and the rest the answer so far. *tokens is the
  * caller's (aerie_free). Errors: FORMAT, UNSUPPORTED, MEMORY. */
 AERIE_API aerie_status aerie_saved_tokens(const void *data, size_t n, int32_t **tokens, size_t *n_tokens, size_t *n_prompt,

@@ -61,7 +61,7 @@ static const app_foreign foreign_options[] = {
     {"--no-context-shift", NULL, APP_NO_EFFECT, "the context is never shifted"},
     {"--swa-full", NULL, APP_NO_EFFECT, "aerie sizes the KV cache"},
     {"--kv-unified-per-slot", "N", APP_OTHERWISE, "use -c, the positions of each sequence"},
-    {"-cms --checkpoint-min-step -cram --cache-ram -dt --defrag-thold", "N", APP_NO_EFFECT,
+    {"-cms --checkpoint-min-step -dt --defrag-thold", "N", APP_NO_EFFECT,
      "checkpoints are made where turns end, and the KV cache needs no defragmentation"},
     {"-kvu --kv-unified -no-kvu --no-kv-unified", NULL, APP_NO_EFFECT, "each sequence has its own context"},
     {"-fa --flash-attn", "[on|off|auto]", APP_NO_EFFECT, "attention is computed in one way only"},

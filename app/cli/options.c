@@ -53,6 +53,8 @@ void app_options_default(app_options *options)
                   .timeout = 600,
                   .grace = 30,
                   .stuck = 120,
+                  .cache_ram = 8192,
+                  .cache_disk_limit = 16384,
                   .sleep_idle = -1},
     };
     options->rope.freq_base = options->rope.factor = 0; /* as llama.cpp has "the file's" */

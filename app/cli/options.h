@@ -137,6 +137,9 @@ typedef struct app_serve_options {
     uint32_t models_max, models_memory; /* models loaded at once (0: any number), MiB for them (0: what the machine can give) */
     const char *config; /* file of options; NULL: none */
     app_text config_text; /* text of that file, into which values point; owned */
+    const char *cache_disk; /* folder; NULL: no conversations on disk */
+    int32_t cache_ram; /* MiB of conversations; -1: no limit */
+    uint32_t cache_disk_limit; /* MiB; 0: no limit */
     const char *host, *slot_save_path, *api_key_file, *allowed_hosts, *cors_origins, *reasoning_format;
     const char *metrics_key, *prefix_scope, *default_model;
     app_texts api_keys;

@@ -370,6 +370,13 @@ static const app_option options[] = {
      "time that running answers have to finish after SIGTERM or Ctrl-C"},
     {"--stuck-after", "SECONDS", APP_U32, APP_SERVE, AT(serve.stuck), 1, 1 << 20, "Server",
      "/health answers 503 when there is work but no pass has ended for this time"},
+    {"-cram --cache-ram", "MIB", APP_I32, APP_SERVE, AT(serve.cache_ram), -1, INT32_MAX, "Server",
+     "memory for conversations that the KV cache has no more room for, so that they need not be computed again when they come "
+     "back; at most a quarter of the memory that is free at the start; 0: none; -1: no limit"},
+    {"--cache-disk", "DIR", APP_TEXT, APP_SERVE, AT(serve.cache_disk), 0, 0, "Server",
+     "write such conversations to files in this folder too, and find them after a restart"},
+    {"--cache-disk-limit", "MIB", APP_U32, APP_SERVE, AT(serve.cache_disk_limit), 0, INT32_MAX, "Server",
+     "size of these files; the least recently used ones make room; 0: no limit"},
     {"--slot-save-path", "DIR", APP_TEXT, APP_SERVE, AT(serve.slot_save_path), 0, 0, "Server",
      "folder for /slots/N?action=save and restore, which are refused without it"},
     {"--reasoning-format", "none|auto|deepseek", APP_TEXT, APP_SERVE, AT(serve.reasoning_format), 0, 0, "Server",

@@ -180,6 +180,18 @@ aerie_status aerie_session_prefix_save(aerie_session *s, uint64_t scope, const a
     return save(s, &seq, NULL, data, n, error);
 }
 
+size_t aerie_session_prefix_find(const aerie_session *s, uint64_t scope, const aerie_adapter_use *adapters, size_t n_adapters,
+                                 const int32_t *tokens, size_t n_tokens)
+{
+    ae_adapter_set set;
+    uint32_t first;
+    if (!s || !tokens || !n_tokens || (n_adapters && !adapters) || ae_session_check_process(s, NULL) != AERIE_OK ||
+        ae_session_adapter_set(s, adapters, n_adapters, &set, NULL) != AERIE_OK)
+        return 0;
+    set.scope = scope;
+    return ae_spec_n_cached(s->spec, &set, tokens, n_tokens, &first);
+}
+
 /* ---- Reading ---------------------------------------------------------------------------------------------------- */
 
 static aerie_status fail_form(const char *what, aerie_error *error)

@@ -14,12 +14,11 @@
 
 /* ---- The list ------------------------------------------------------------------------------------------------------ */
 
-/* Returns an entry of the list, without texts. For requests of other keys it says only that the slot is busy. Called under the
- * model's lock.
+/* Returns an entry of the list, without texts; c: what runs there, NULL: nothing. For requests of other keys it says only that
+ * the slot is busy. Called under the model's lock.
  */
-static json_t *slot_entry(const serve_model *m, uint32_t i, const serve_call *call)
+static json_t *slot_entry(const serve_model *m, uint32_t i, const serve_choice *c, const serve_call *call)
 {
-    const serve_choice *c = m->slots[i].running;
     const uint64_t scope = serve_keys_scope(call->server, call->i_key, NULL);
     json_t *json =
         json_pack("{s:i, s:I, s:b, s:b}", "id", (int)i, "n_ctx", (json_int_t)aerie_session_n_ctx(m->session), "speculative",
@@ -57,9 +56,13 @@ void serve_get_slots(serve_call *call)
     bool ok = list != NULL, idle = false;
     pthread_mutex_lock(&m->lock);
     serve_engine_note_slots(m);
+    const serve_choice *next = m->active; /* what has not begun yet will get the idle slots */
     for (uint32_t i = 0; ok && i < m->n_seqs; i++) {
-        idle = idle || !m->slots[i].running;
-        ok = !json_array_append_new(list, slot_entry(m, i, call));
+        const serve_choice *c = m->slots[i].running;
+        while (!c && next && next->slot >= 0) next = next->next;
+        if (!c && next) c = next, next = next->next;
+        idle = idle || !c;
+        ok = !json_array_append_new(list, slot_entry(m, i, c, call));
     }
     pthread_mutex_unlock(&m->lock);
     serve_models_give(models, m);

@@ -17,6 +17,11 @@ static uint64_t most_for(uint64_t most, uint64_t mine)
     return mine > MIB ? most - most / 8 : mine > MIB / 16 ? most - most / 16 : most;
 }
 
+uint64_t serve_memory_available(void)
+{
+    return ae_os_memory_available();
+}
+
 void serve_memory_create(serve_memory *memory, uint32_t mib)
 {
     const uint64_t available = mib ? 0 : ae_os_memory_available();

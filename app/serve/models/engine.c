@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "serve/http/memory.h"
 #include "serve/models/models.h"
 
 enum { IDLE_MS = 50 };
@@ -33,6 +34,9 @@ void serve_engine_ended(serve_choice *choice)
         serve_slot *slot = &model->slots[choice->slot];
         slot->running = NULL;
         if (choice->kept) {
+            const serve_conversation_key key = {choice->scope, choice->adapters, choice->n_adapters, choice->kept,
+                                                choice->n_kept};
+            serve_conversations_note(model->conversations, &key);
             free(slot->tokens);
             slot->tokens = choice->kept;
             slot->n_tokens = choice->n_kept;
@@ -76,7 +80,7 @@ static bool submit_one(serve_model *model, serve_choice *choice, aerie_request *
     choice->scope = request->scope;
     choice->n_adapters = request->n_adapters;
     if (request->n_adapters) memcpy(choice->adapters, request->adapters, request->n_adapters * sizeof *request->adapters);
-    if (model->server->o->slot_save_path && request->n_tokens) {
+    if ((model->server->o->slot_save_path || model->conversations) && request->n_tokens) {
         choice->kept = malloc(request->n_tokens * sizeof *choice->kept);
         if (choice->kept) memcpy(choice->kept, request->tokens, request->n_tokens * sizeof *choice->kept);
         choice->n_kept = choice->capacity = choice->kept ? request->n_tokens : 0;
@@ -91,8 +95,34 @@ static bool submit_one(serve_model *model, serve_choice *choice, aerie_request *
     return true;
 }
 
+typedef struct give_back {
+    serve_model *model;
+    serve_conversation_key key;
+    serve_conversation_found found;
+} give_back;
+
+static void run_give_back(aerie_session *session, void *user)
+{
+    const give_back *g = user;
+    serve_conversations_restore(g->model->conversations, session, &g->key, &g->found);
+}
+
+/* What was computed for the prompts before, and is no longer in the KV cache, goes there. */
+static void restore(serve_model *model, const serve_job *job, const aerie_request *request)
+{
+    for (uint32_t i = 0; i < job->n; i++) {
+        const serve_choice *c = &job->choices[i];
+        if (i && c->prompt == job->choices[i - 1].prompt) continue;
+        give_back g = {model, {request->scope, request->adapters, request->n_adapters, c->prompt, c->n_prompt}, {0}};
+        g.found = serve_conversations_find(model->conversations, &g.key);
+        if (g.found.found) serve_engine_do(model, run_give_back, &g);
+        free(g.found.data);
+    }
+}
+
 bool serve_engine_submit(serve_model *model, serve_job *job, aerie_request *request, serve_error *error)
 {
+    restore(model, job, request);
     job->submitted = app_now();
     pthread_mutex_lock(&job->lock); /* before the model's: events, which take them one by one, wait */
     pthread_mutex_lock(&model->lock);
@@ -140,6 +170,12 @@ static void note_kv(serve_model *model)
     atomic_store(&model->kv_used, use.n_used);
 }
 
+/* Tokens that may stay in the KV cache alone while requests run: a quarter of its positions. */
+static size_t n_most_noted(const serve_model *model)
+{
+    return (size_t)atomic_load(&model->kv_page) * atomic_load(&model->kv_pages) / 4;
+}
+
 static void *step_all(void *user)
 {
     serve_model *model = user;
@@ -147,7 +183,9 @@ static void *step_all(void *user)
     note_kv(model);
     while (!atomic_load(&model->stop)) {
         run_errands(model);
+        serve_conversations_keep(model->conversations, model->session, false, n_most_noted(model));
         if (!aerie_session_wait(model->session, IDLE_MS / 1e3)) {
+            serve_conversations_keep(model->conversations, model->session, true, 0);
             atomic_store(&model->last_step, app_now());
             continue;
         }
@@ -158,7 +196,33 @@ static void *step_all(void *user)
         atomic_store(&model->last_step, app_now());
         atomic_store(&model->step_began, 0);
     }
+    serve_conversations_keep(model->conversations, model->session, true, 0);
     return NULL;
+}
+
+/* NULL: none are to be kept, or there is no memory for them. */
+static serve_conversations *open_conversations(const serve_model *model)
+{
+    const app_serve_options *o = model->server->o;
+    const uint64_t share = serve_memory_available() / 4;
+    serve_conversation_limits limits = {.ram = UINT64_MAX / 2, .disk = (uint64_t)o->cache_disk_limit << 20,
+                                        .folder = o->cache_disk, .model = model->path};
+    if (o->cache_ram >= 0) limits.ram = (uint64_t)o->cache_ram << 20;
+    if (o->cache_ram > 0 && share && share < limits.ram) limits.ram = share;
+    return limits.ram ? serve_conversations_open(&limits) : NULL;
+}
+
+static void close_conversations(serve_model *model)
+{
+    pthread_mutex_lock(&model->lock);
+    serve_conversations *conversations = model->conversations;
+    const serve_conversation_figures figures = serve_conversations_count(conversations);
+    model->figures.n_restored += figures.n_restored;
+    model->figures.n_restored_tokens += figures.n_restored_tokens;
+    model->figures.n_damaged += figures.n_damaged;
+    model->conversations = NULL;
+    pthread_mutex_unlock(&model->lock);
+    serve_conversations_close(conversations);
 }
 
 int serve_engine_start(serve_model *model)
@@ -166,12 +230,14 @@ int serve_engine_start(serve_model *model)
     const uint32_t n_seqs = model->options.session.n_seqs;
     serve_slot *slots = calloc(n_seqs, sizeof *slots);
     if (!slots) return app_error_memory("the slots");
+    serve_conversations *conversations = open_conversations(model);
     atomic_store(&model->stop, false);
     atomic_store(&model->last_step, app_now());
     atomic_store(&model->step_began, 0);
     pthread_mutex_lock(&model->lock);
     model->n_seqs = n_seqs;
     model->slots = slots;
+    model->conversations = conversations;
     model->active = NULL;
     model->active_end = &model->active;
     model->n_active = 0;
@@ -180,6 +246,7 @@ int serve_engine_start(serve_model *model)
     if (pthread_create(&model->thread, NULL, step_all, model) == 0) return APP_DONE;
     model->slots = NULL;
     free(slots);
+    close_conversations(model);
     return app_error(APP_FAILED, "a thread could not be started");
 }
 
@@ -190,4 +257,5 @@ void serve_engine_stop(serve_model *model)
     for (uint32_t i = 0; i < model->n_seqs; i++) free(model->slots[i].tokens);
     free(model->slots);
     model->slots = NULL;
+    close_conversations(model);
 }

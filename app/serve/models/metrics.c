@@ -81,6 +81,12 @@ typedef enum figure {
     PROMPT_RATE,
     DECODE_RATE,
     N_MOST,
+    N_CONVERSATIONS,
+    CONVERSATIONS_RAM,
+    CONVERSATIONS_DISK,
+    N_RESTORED,
+    N_RESTORED_TOKENS,
+    N_DAMAGED,
     N_FIGURES
 } figure;
 
@@ -244,6 +250,13 @@ static void write_all(page *p)
     table(p, "llamacpp:requests_processing", "gauge", "Answers that are being generated.", N_RUNNING);
     table(p, "llamacpp:requests_deferred", "gauge", "Requests that wait for a place.", N_WAITING);
     table(p, "llamacpp:n_tokens_max", "counter", "Tokens of the longest sequence.", N_MOST);
+    table(p, "aerie:conversations", "gauge", "Conversations kept beyond the KV cache.", N_CONVERSATIONS);
+    table(p, "aerie:conversations_ram_bytes", "gauge", "... what they take of memory (--cache-ram).", CONVERSATIONS_RAM);
+    table(p, "aerie:conversations_disk_bytes", "gauge", "... what their files take (--cache-disk).", CONVERSATIONS_DISK);
+    table(p, "aerie:conversations_restored_total", "counter", "Requests that got one back.", N_RESTORED);
+    table(p, "aerie:conversations_restored_tokens_total", "counter", "Tokens that need not be computed again.",
+          N_RESTORED_TOKENS);
+    table(p, "aerie:conversations_damaged_total", "counter", "Files that could not be used, and were removed.", N_DAMAGED);
 }
 
 static void counter(page *p, const char *name, const char *help, uint64_t value)
@@ -281,6 +294,7 @@ static void take_scene(serve_models *models, serve_model *m, scene *s)
     s->at[KV_USE] = s->kv_pages ? (double)atomic_load(&m->kv_used) / s->kv_pages : 0;
     pthread_mutex_lock(&m->lock);
     *f = m->figures;
+    const serve_conversation_figures kept = serve_conversations_count(m->conversations);
     s->at[N_RUNNING] = m->n_active < m->n_seqs ? m->n_active : m->n_seqs;
     s->at[N_WAITING] = m->n_active - s->at[N_RUNNING];
     pthread_mutex_unlock(&m->lock);
@@ -298,6 +312,12 @@ static void take_scene(serve_models *models, serve_model *m, scene *s)
     s->at[PROMPT_RATE] = app_rate(s->at[N_PROCESSED], f->prompt_seconds);
     s->at[DECODE_RATE] = app_rate(s->at[N_GENERATED], f->decode_seconds);
     s->at[N_MOST] = (double)f->n_most;
+    s->at[N_CONVERSATIONS] = (double)kept.n;
+    s->at[CONVERSATIONS_RAM] = (double)kept.ram_bytes;
+    s->at[CONVERSATIONS_DISK] = (double)kept.disk_bytes;
+    s->at[N_RESTORED] = (double)(f->n_restored + kept.n_restored);
+    s->at[N_RESTORED_TOKENS] = (double)(f->n_restored_tokens + kept.n_restored_tokens);
+    s->at[N_DAMAGED] = (double)(f->n_damaged + kept.n_damaged);
 }
 
 void serve_get_metrics(serve_call *call)

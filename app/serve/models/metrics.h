@@ -23,6 +23,7 @@ typedef struct serve_figures {
     serve_histogram first_token, whole; /* seconds from submission */
     serve_histogram between;            /* seconds from token to token */
     uint64_t n_most;                    /* tokens of the longest sequence */
+    uint64_t n_restored, n_restored_tokens, n_damaged; /* of conversations (conversations.h), up to when it was unloaded last */
 } serve_figures;
 
 /* Into counts [SERVE_N_LATENCIES] of latencies between tokens. */

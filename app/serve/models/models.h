@@ -8,6 +8,7 @@
 #define AERIE_APP_SERVE_MODELS_MODELS_H
 
 #include "aerie_extra.h"
+#include "serve/models/conversations.h"
 #include "serve/models/facts.h"
 #include "serve/models/job.h"
 #include "serve/models/metrics.h"
@@ -74,6 +75,7 @@ typedef struct serve_model {
     uint32_t n_active, n_seqs;
     serve_slot *slots; /* [n_seqs] */
     serve_errand *errands;
+    serve_conversations *conversations; /* NULL: none are kept */
     bool may_submit;
     float *lora_scales; /* [models.n_adapters] of requests that say nothing; owned, kept when the model is unloaded */
     double curve_tried; /* monotonic, when points were measured last; 0: never. Of the stepping thread */

@@ -1,0 +1,272 @@
+/* conversations.c - the list of conversations, and what goes in and out of the KV cache (conversations.h); files are in
+ * conversation_files.c. */
+#define _POSIX_C_SOURCE 200809L
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/models/conversations_int.h"
+
+/* ---- The list ----------------------------------------------------------------------------------------------- */
+
+static bool same_adapters(const entry *e, const serve_conversation_key *key)
+{
+    if (e->n_adapters != key->n_adapters) return false;
+    for (size_t i = 0; i < e->n_adapters; i++)
+        if (e->adapters[i].adapter != key->adapters[i].adapter || e->adapters[i].scale != key->adapters[i].scale) return false;
+    return true;
+}
+
+static bool is_of(const entry *e, const serve_conversation_key *key)
+{
+    return e->scope == key->scope && same_adapters(e, key);
+}
+
+static size_t common(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
+{
+    const size_t n = n_a < n_b ? n_a : n_b;
+    size_t i = 0;
+    while (i < n && a[i] == b[i]) i++;
+    return i;
+}
+
+/* Removes an entry from the list and frees it; its file stays. Under the lock. */
+static void forget(serve_conversations *c, entry *e)
+{
+    entry **at = &c->first;
+    while (*at != e) at = &(*at)->next;
+    *at = e->next;
+    c->figures.n--;
+    if (e->data) c->figures.ram_bytes -= e->n_data;
+    if (!e->kept) c->n_noted -= e->n;
+    aerie_free(e->data);
+    free(e->tokens);
+    free(e);
+}
+
+/* An entry with a copy of the tokens; NULL: out of memory, and it is not kept. Under the lock. */
+entry *serve_conversation_add(serve_conversations *c, const serve_conversation_key *key)
+{
+    entry *e = calloc(1, sizeof *e);
+    if (e) e->tokens = malloc(key->n * sizeof *e->tokens);
+    if (!e || !e->tokens) {
+        free(e);
+        return NULL;
+    }
+    memcpy(e->tokens, key->tokens, key->n * sizeof *e->tokens);
+    e->n = key->n;
+    e->scope = key->scope;
+    e->n_adapters = key->n_adapters;
+    if (key->n_adapters) memcpy(e->adapters, key->adapters, key->n_adapters * sizeof *e->adapters);
+    e->used = ++c->clock;
+    e->next = c->first;
+    c->first = e;
+    c->figures.n++;
+    return e;
+}
+
+/* Drops what lies in memory of the entries used least recently until `room` more bytes fit; false: they do not. An entry that
+ * is being written keeps its bytes. Under the lock. */
+static bool make_room(serve_conversations *c, uint64_t room, const entry *but)
+{
+    if (room > c->limits.ram) return false;
+    while (c->figures.ram_bytes + room > c->limits.ram) {
+        entry *oldest = NULL;
+        for (entry *e = c->first; e; e = e->next)
+            if (e->data && e != but && !e->writing && (!oldest || e->used < oldest->used)) oldest = e;
+        if (!oldest) return false;
+        if (!oldest->on_disk) {
+            forget(c, oldest);
+            continue;
+        }
+        c->figures.ram_bytes -= oldest->n_data;
+        aerie_free(oldest->data);
+        oldest->data = NULL;
+    }
+    return true;
+}
+
+/* The entry with most tokens in common, if they are enough to be worth its copy; NULL: none. Under the lock. */
+static entry *best(serve_conversations *c, const serve_conversation_key *key, size_t *n_common)
+{
+    entry *found = NULL;
+    *n_common = 0;
+    for (entry *e = c->first; e; e = e->next) {
+        if (!e->kept || (!e->data && !e->on_disk) || !is_of(e, key)) continue;
+        const size_t n = common(e->tokens, e->n, key->tokens, key->n);
+        if (n >= SERVE_CONVERSATION_LEAST && n >= e->n / 4 && n > *n_common) *n_common = n, found = e;
+    }
+    return found;
+}
+
+/* ---- Out of the KV cache ------------------------------------------------------------------------------------ */
+
+void serve_conversations_note(serve_conversations *c, const serve_conversation_key *key)
+{
+    if (!c || key->n < SERVE_CONVERSATION_LEAST) return;
+    pthread_mutex_lock(&c->lock);
+    for (entry *e = c->first, *next; e; e = next) { /* a turn that was not yet copied, and that this one goes on from */
+        next = e->next;
+        if (!e->kept && is_of(e, key) && e->n <= key->n && common(e->tokens, e->n, key->tokens, key->n) == e->n) forget(c, e);
+    }
+    if (serve_conversation_add(c, key)) c->n_noted += key->n;
+    pthread_mutex_unlock(&c->lock);
+}
+
+void serve_conversation_forget_contained(serve_conversations *c, const entry *whole)
+{
+    const serve_conversation_key key = {whole->scope, whole->adapters, whole->n_adapters, whole->tokens, whole->n};
+    for (entry *e = c->first, *next; e; e = next) {
+        next = e->next;
+        if (e == whole || !e->kept || e->writing || (e->on_disk && !whole->on_disk) || !is_of(e, &key) || e->n > whole->n ||
+            common(e->tokens, e->n, whole->tokens, whole->n) < e->n)
+            continue;
+        if (e->on_disk && strcmp(e->name, whole->name)) serve_conversation_remove_file(c, e);
+        if (e->on_disk) c->figures.disk_bytes -= e->file_bytes; /* the same file */
+        forget(c, e);
+    }
+}
+
+static entry *oldest_noted(serve_conversations *c)
+{
+    entry *found = NULL;
+    pthread_mutex_lock(&c->lock);
+    for (entry *e = c->first; e; e = e->next)
+        if (!e->kept && (!found || e->used < found->used)) found = e;
+    pthread_mutex_unlock(&c->lock);
+    return found;
+}
+
+static void keep_one(serve_conversations *c, aerie_session *session, entry *e)
+{
+    aerie_error error;
+    void *data = NULL;
+    size_t n_data = 0;
+    const aerie_status status = aerie_session_prefix_save(session, e->scope, e->adapters, e->n_adapters, e->tokens, e->n, &data,
+                                                          &n_data, &error);
+    pthread_mutex_lock(&c->lock);
+    const size_t n =
+        status ? 0 : aerie_session_prefix_find(session, e->scope, e->adapters, e->n_adapters, e->tokens, e->n);
+    if (n >= SERVE_CONVERSATION_LEAST && make_room(c, n_data, e)) {
+        c->n_noted -= e->n;
+        e->n = n; /* the cache may have lost its end */
+        e->kept = true;
+        e->data = data;
+        e->n_data = n_data;
+        c->figures.ram_bytes += n_data;
+        data = NULL;
+        serve_conversation_forget_contained(c, e);
+        pthread_cond_signal(&c->changed);
+    } else {
+        forget(c, e);
+    }
+    pthread_mutex_unlock(&c->lock);
+    aerie_free(data);
+}
+
+void serve_conversations_keep(serve_conversations *c, aerie_session *session, bool idle, size_t n_most)
+{
+    if (!c) return;
+    while (c->n_noted > (idle ? 0 : n_most)) keep_one(c, session, oldest_noted(c));
+}
+
+/* ---- Into the KV cache -------------------------------------------------------------------------------------- */
+
+serve_conversation_found serve_conversations_find(serve_conversations *c, const serve_conversation_key *key)
+{
+    serve_conversation_found found = {0};
+    if (!c || key->n < SERVE_CONVERSATION_LEAST) return found;
+    size_t n;
+    char path[SERVE_CONVERSATION_PATH] = "";
+    pthread_mutex_lock(&c->lock);
+    const entry *e = best(c, key, &n);
+    found.found = e != NULL;
+    if (e && !e->data) {
+        memcpy(found.name, e->name, sizeof found.name);
+        serve_conversation_path(c, e->scope, e->name, ".kv", path);
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (*path) found.data = serve_conversation_read(path, &found.n_data);
+    return found;
+}
+
+/* The entry of a file, if it still is one. Under the lock. */
+static entry *by_name(serve_conversations *c, uint64_t scope, const char *name)
+{
+    for (entry *e = c->first; e; e = e->next)
+        if (e->on_disk && e->scope == scope && strcmp(e->name, name) == 0) return e;
+    return NULL;
+}
+
+/* A file that cannot be used is none; it is removed, so that nobody tries again. */
+static void discard(serve_conversations *c, entry *e)
+{
+    c->figures.n_damaged++;
+    serve_conversation_remove_file(c, e);
+    forget(c, e);
+}
+
+void serve_conversations_restore(serve_conversations *c, aerie_session *session, const serve_conversation_key *key,
+                                 const serve_conversation_found *found)
+{
+    aerie_error error;
+    size_t n, n_loaded;
+    const size_t there = aerie_session_prefix_find(session, key->scope, key->adapters, key->n_adapters, key->tokens, key->n);
+    serve_conversations_keep(c, session, true, 0); /* what comes in may push these out of the cache */
+    pthread_mutex_lock(&c->lock);
+    entry *e = *found->name ? by_name(c, key->scope, found->name) : best(c, key, &n);
+    if (e && *found->name) n = common(e->tokens, e->n, key->tokens, key->n);
+    if (!e || n < there + SERVE_CONVERSATION_LEAST / 2 || (!e->data && !*found->name)) {
+        if (e) e->used = ++c->clock;
+        pthread_mutex_unlock(&c->lock);
+        return;
+    }
+    const void *data = e->data ? e->data : found->data;
+    const size_t n_data = e->data ? e->n_data : found->n_data;
+    const aerie_status status = data ? aerie_session_prefix_load(session, key->scope, data, n_data, &n_loaded, &error)
+                                     : AERIE_ERROR_FORMAT;
+    if (status == AERIE_OK) {
+        const size_t now = aerie_session_prefix_find(session, key->scope, key->adapters, key->n_adapters, key->tokens, key->n);
+        c->figures.n_restored += now > there;
+        c->figures.n_restored_tokens += now > there ? now - there : 0;
+        e->used = ++c->clock;
+    } else if (status != AERIE_ERROR_MEMORY) {
+        discard(c, e);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+serve_conversation_figures serve_conversations_count(serve_conversations *c)
+{
+    serve_conversation_figures figures = {0};
+    if (!c) return figures;
+    pthread_mutex_lock(&c->lock);
+    figures = c->figures;
+    pthread_mutex_unlock(&c->lock);
+    return figures;
+}
+
+/* ---- Life --------------------------------------------------------------------------------------------------- */
+
+serve_conversations *serve_conversations_open(const serve_conversation_limits *limits)
+{
+    serve_conversations *c = calloc(1, sizeof *c);
+    if (!c) return NULL;
+    c->limits = *limits;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->changed, NULL);
+    if (limits->folder && !serve_conversation_files_open(c)) {
+        serve_conversations_close(c);
+        return NULL;
+    }
+    return c;
+}
+
+void serve_conversations_close(serve_conversations *c)
+{
+    if (!c) return;
+    serve_conversation_files_close(c);
+    while (c->first) forget(c, c->first);
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}

@@ -1,0 +1,71 @@
+/* conversations.h - conversations that come back: what the KV cache held of them, kept in memory and in files.
+ *
+ * The session's prefix tree forgets the conversations that have not been used for longest when their pages are needed. Here
+ * they are kept beyond that: as saved sequences (aerie_session_prefix_save) in memory (--cache-ram), and as files that outlive
+ * the server (--cache-disk). A request that begins as one of them gets it back before it runs: the same bytes as if they had
+ * been computed, or nothing.
+ *
+ * Owns: the list of conversations of one model, its files, the thread that writes them. Does not own the session.
+ * Invariants: a conversation is found only by requests of its own scope and adapters, so no client can tell by time what
+ * another key has sent. Entries that are not yet copied belong to the stepping thread; all others to whoever holds the lock.
+ * Files that are damaged, or of another model, are removed when that is found out, and the prompt is computed.
+ * What is not kept: adapters' conversations on disk (a file cannot name an adapter of the next run), and models with recurrent
+ * layers, whose state is no part of a saved sequence.
+ */
+#ifndef AERIE_APP_SERVE_MODELS_CONVERSATIONS_H
+#define AERIE_APP_SERVE_MODELS_CONVERSATIONS_H
+
+#include "aerie_extra.h"
+
+#define SERVE_CONVERSATION_LEAST 128 /* tokens: shorter ones are computed again as fast */
+
+typedef struct serve_conversations serve_conversations;
+
+typedef struct serve_conversation_limits {
+    uint64_t ram, disk; /* bytes; ram 0: nothing is kept; disk 0: no limit but the disk's */
+    const char *folder; /* NULL: no files */
+    const char *model;  /* path of its file: files of other models lie in other folders */
+} serve_conversation_limits;
+
+typedef struct serve_conversation_figures {
+    uint64_t n, ram_bytes, disk_bytes;
+    uint64_t n_restored, n_restored_tokens; /* requests that got some back, and how many tokens the cache did not have before */
+    uint64_t n_damaged;                     /* files that could not be used */
+} serve_conversation_figures;
+
+/* Which tokens, of whom. tokens [n] and adapters [n_adapters] are lent. */
+typedef struct serve_conversation_key {
+    uint64_t scope;
+    const aerie_adapter_use *adapters;
+    size_t n_adapters;
+    const int32_t *tokens;
+    size_t n;
+} serve_conversation_key;
+
+/* Finds the files of earlier runs. NULL: there is no memory, or no thread. */
+serve_conversations *serve_conversations_open(const serve_conversation_limits *limits);
+/* Waits until all that can be written is written. NULL is fine. */
+void serve_conversations_close(serve_conversations *c);
+
+/* A sequence has ended: it is copied out of the KV cache by a later serve_conversations_keep. The stepping thread. */
+void serve_conversations_note(serve_conversations *c, const serve_conversation_key *key);
+/* Between two steps: copies noted sequences out of the cache; all of them when idle, otherwise only as many as keep those that
+ * are not yet copied within n_most tokens. The stepping thread. */
+void serve_conversations_keep(serve_conversations *c, aerie_session *session, bool idle, size_t n_most);
+
+/* What a request may get back. */
+typedef struct serve_conversation_found {
+    bool found;
+    void *data; /* [n_data] of the file, where it was not in memory; to be freed */
+    size_t n_data;
+    char name[40]; /* of the file */
+} serve_conversation_found;
+
+/* Whether a conversation begins as this request does; reads its file if need be. Any thread. */
+serve_conversation_found serve_conversations_find(serve_conversations *c, const serve_conversation_key *key);
+/* Puts it into the KV cache, if that holds less. The stepping thread, between two steps. */
+void serve_conversations_restore(serve_conversations *c, aerie_session *session, const serve_conversation_key *key,
+                                 const serve_conversation_found *found);
+serve_conversation_figures serve_conversations_count(serve_conversations *c);
+
+#endif

@@ -1,0 +1,55 @@
+/* conversations_int.h - what conversations.c and conversation_files.c share. */
+#ifndef AERIE_APP_SERVE_MODELS_CONVERSATIONS_INT_H
+#define AERIE_APP_SERVE_MODELS_CONVERSATIONS_INT_H
+
+#include <pthread.h>
+
+#include "serve/models/conversations.h"
+
+#define SERVE_CONVERSATION_PATH 4096
+
+typedef struct entry {
+    struct entry *next;
+    uint64_t scope;
+    aerie_adapter_use adapters[AERIE_MAX_ADAPTERS]; /* [n_adapters] */
+    size_t n_adapters;
+    int32_t *tokens; /* [n] owned */
+    size_t n;
+    bool kept;       /* it was copied out of the KV cache */
+    void *data;      /* [n_data] a saved sequence; NULL: it is on disk, or not yet kept */
+    size_t n_data;
+    bool on_disk, writing, unwritable;
+    uint64_t file_bytes;
+    char name[40];   /* of its files, without their endings; "" before it has any */
+    uint64_t used;   /* by the clock of the list */
+} entry;
+
+struct serve_conversations {
+    serve_conversation_limits limits;
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* there may be something to write, or it is the end */
+    entry *first;
+    size_t n_noted;         /* tokens of entries that are not yet kept; of the stepping thread */
+    uint64_t clock;
+    serve_conversation_figures figures;
+    char folder[SERVE_CONVERSATION_PATH / 2]; /* of this model */
+    pthread_t writer;
+    bool has_writer, ending, disk_failed;
+};
+
+/* conversations.c */
+/* Removes what an entry contains: earlier turns of the same conversation. Their files go only once it has one. */
+void serve_conversation_forget_contained(serve_conversations *c, const entry *whole);
+entry *serve_conversation_add(serve_conversations *c, const serve_conversation_key *key);
+
+/* conversation_files.c */
+bool serve_conversation_files_open(serve_conversations *c);
+void serve_conversation_files_close(serve_conversations *c);
+void serve_conversation_path(const serve_conversations *c, uint64_t scope, const char *name, const char *end,
+                             char out[SERVE_CONVERSATION_PATH]);
+/* A whole file, to be freed; NULL: it cannot be read. */
+void *serve_conversation_read(const char *path, size_t *n);
+/* Under the lock; the entry stays. */
+void serve_conversation_remove_file(serve_conversations *c, entry *e);
+
+#endif

@@ -1,0 +1,191 @@
+"""Conversations that come back after the KV cache has given up their pages: from memory (--cache-ram), from files
+(--cache-disk), after a restart and after a kill. The answers are those of a server that keeps nothing; what is kept shows in
+cache_n alone."""
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import rig
+from rig import Server
+
+A, B = ({"Authorization": f"Bearer {key}"} for key in ("alice", "bob"))
+N = 10  # conversations, of which the KV cache holds one or two
+
+
+def tokens(seed, n=300):
+    rng = random.Random(seed)
+    return [rng.randrange(3, 260) for _ in range(n)]
+
+
+def ask(s, prompt, key=None):
+    a = s.post("/v1/completions", {"prompt": prompt, "max_tokens": 8, "temperature": 0, "ignore_eos": True}, key)
+    assert a.status == 200, a.body
+    return a.json["choices"][0]["text"], a.json["timings"]["cache_n"]
+
+
+def figure(s, name):
+    found = re.search(rf"^aerie:conversations{name}\{{[^}}]*\}} (\S+)$", s.get("/metrics").body.decode(), re.M)
+    return float(found.group(1))
+
+
+def wait_for(s, name, least):
+    end = time.monotonic() + 30 * rig.SLOW
+    while figure(s, name) < least:
+        assert time.monotonic() < end, f"{name} stays at {figure(s, name)}, below {least}"
+        time.sleep(0.02)
+
+
+class Conversations(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="aerie-conversations-")
+
+    def tearDown(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def server(self, *options, **more):
+        return Server("-np", "1", "-c", "512", "--no-access-log", *options, **more)
+
+    def files(self):
+        return sorted(os.path.join(at, name) for at, _, names in os.walk(self.folder) for name in names)
+
+    def rounds(self, s):
+        """Every conversation twice, the second time in another order and one turn longer."""
+        told = {}
+        for i in range(N):
+            told[i] = ask(s, tokens(i))[0]
+        order = random.Random(5).sample(range(N), N)
+        again = {i: ask(s, tokens(i) + tokens(100 + i, 20)) for i in order}
+        return told, {i: again[i][0] for i in range(N)}, [again[i][1] for i in order]
+
+    def test_they_come_back_from_memory(self):
+        with self.server("--cache-ram", "0") as s:
+            *plain, cached = self.rounds(s)
+            self.assertLess(sum(n > 200 for n in cached), N // 2)
+        for options in ((), ("--spec-type", "none"), ("-ctk", "q8_0", "-ctv", "q8_0")):
+            if "q8_0" in options:
+                with self.server("--cache-ram", "0", *options) as s:
+                    *plain, _ = self.rounds(s)
+            with self.server(*options) as s:
+                *kept, cached = self.rounds(s)
+                self.assertEqual(kept, plain)
+                self.assertEqual(sum(n >= 256 for n in cached), N)  # whole pages
+                self.assertGreaterEqual(figure(s, "_restored_total"), N - 2)
+                self.assertGreaterEqual(figure(s, "_restored_tokens_total"), 256 * (N - 2))
+
+    def test_memory_has_a_limit(self):
+        with self.server("--cache-ram", "1") as s:
+            for i in range(60):
+                ask(s, tokens(i, 440))
+                self.assertLessEqual(figure(s, "_ram_bytes"), 1 << 20)
+            self.assertGreater(figure(s, "_ram_bytes"), 0)
+            wait_for(s, "", 1)
+
+    def test_of_ones_own_key_alone(self):
+        with self.server("--api-key", "alice,bob", "--cache-disk", self.folder) as s:
+            for i in range(N):
+                ask(s, tokens(i), A)
+            time.sleep(0.3)
+            self.assertEqual([ask(s, tokens(i), B)[1] for i in range(N)], [0] * N)
+            self.assertEqual(sum(ask(s, tokens(i), A)[1] >= 256 for i in range(N)), N)
+        with self.server("--api-key", "alice,bob", "--cache-disk", self.folder) as s:
+            self.assertEqual([ask(s, tokens(i, 200) + [5], B)[1] >= 128 for i in range(N)], [True] * N)  # its own by now
+            self.assertEqual(ask(s, tokens(77), B)[1], 0)
+
+    def test_files_outlive_the_server(self):
+        with self.server("--cache-ram", "0") as s:
+            *plain, _ = self.rounds(s)
+        for end in (signal.SIGTERM, signal.SIGKILL):
+            shutil.rmtree(self.folder)
+            s = self.server("--cache-disk", self.folder)
+            told = [ask(s, tokens(i))[0] for i in range(N)]
+            self.assertEqual(told, [plain[0][i] for i in range(N)])
+            if end == signal.SIGKILL:
+                end_time = time.monotonic() + 30 * rig.SLOW
+                while sum(f.endswith(".tokens") for f in self.files()) < N and time.monotonic() < end_time:
+                    time.sleep(0.02)
+            s.process.send_signal(end)
+            s.process.wait(60)
+            s.process.stderr.close()
+            self.assertEqual(len(self.files()), 2 * N)
+            self.assertEqual({os.stat(f).st_mode & 0o777 for f in self.files()}, {0o600})
+            with self.server("--cache-disk", self.folder) as s:
+                self.assertEqual(figure(s, ""), N)
+                again = [ask(s, tokens(i) + tokens(100 + i, 20)) for i in range(N)]
+                self.assertEqual([t for t, _ in again], [plain[1][i] for i in range(N)])
+                self.assertEqual(sum(n >= 256 for _, n in again), N)
+                self.assertEqual(figure(s, "_damaged_total"), 0)
+
+    def test_damaged_files_are_none(self):
+        with self.server("--cache-disk", self.folder) as s:
+            told = [ask(s, tokens(i))[0] for i in range(4)]
+        kv = [f for f in self.files() if f.endswith(".kv")]
+        self.assertEqual(len(kv), 4)
+        with open(kv[0], "r+b") as f:  # a byte of the keys and values
+            f.seek(os.path.getsize(kv[0]) // 2)
+            byte = f.read(1)
+            f.seek(-1, os.SEEK_CUR)
+            f.write(bytes([byte[0] ^ 1]))
+        os.truncate(kv[1], os.path.getsize(kv[1]) - 7)
+        with open(kv[2].replace(".kv", ".tokens"), "r+b") as f:
+            f.seek(-2, os.SEEK_END)
+            f.write(b"\xff")
+        os.unlink(kv[3].replace(".kv", ".tokens"))
+        with open(kv[0] + ".tmp", "w", encoding="utf-8") as f:
+            f.write("of somebody else")
+        with self.server("--cache-disk", self.folder) as s:
+            self.assertEqual(figure(s, ""), 2)  # the last two are seen at once
+            again = [ask(s, tokens(i)) for i in range(4)]
+            self.assertEqual([t for t, _ in again], told)
+            self.assertEqual([n for _, n in again], [0, 0, 0, 0])
+            self.assertEqual(figure(s, "_damaged_total"), 2)
+        self.assertTrue(os.path.exists(kv[0] + ".tmp"))
+
+    def test_another_model_has_other_files(self):
+        with self.server("--cache-disk", self.folder) as s:
+            ask(s, tokens(1))
+        other = os.path.join(rig.FOLDER, "other.gguf")
+        subprocess.run([rig.MKMODEL, "--seed", "9", other], check=True)
+        with self.server("--cache-disk", self.folder, model="other.gguf") as s:
+            self.assertEqual(figure(s, ""), 0)
+            self.assertEqual(ask(s, tokens(1))[1], 0)
+
+    def test_a_full_disk(self):
+        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", self.folder], check=False,
+                                               capture_output=True).returncode:
+            self.skipTest("no file system can be mounted")
+        try:
+            with self.server("--cache-disk", self.folder) as s:
+                told = [ask(s, tokens(i))[0] for i in range(N)]
+                end = time.monotonic() + 30 * rig.SLOW
+                while "no more conversations are written" not in s.log and time.monotonic() < end:
+                    time.sleep(0.02)
+                self.assertEqual(s.log.count("no more conversations are written"), 1)
+                again = [ask(s, tokens(i)) for i in range(N)]
+                self.assertEqual([t for t, _ in again], told)
+                self.assertEqual(sum(n >= 256 for _, n in again), N)  # memory keeps them
+            self.assertEqual([f for f in self.files() if not f.endswith((".kv", ".tokens"))], [])
+        finally:
+            subprocess.run(["umount", "-l", self.folder], check=False)
+
+    def test_disk_has_a_limit_and_needs_a_folder(self):
+        with self.server("--cache-disk", self.folder, "--cache-disk-limit", "1") as s:
+            for i in range(30):
+                ask(s, tokens(i, 440))
+        self.assertLessEqual(sum(os.path.getsize(f) for f in self.files()), 1 << 20)
+        self.assertGreater(len(self.files()), 0)
+        blocked = os.path.join(self.folder, "file")
+        with open(blocked, "w", encoding="utf-8"):
+            pass
+        with self.server("--cache-disk", blocked) as s:
+            self.assertIn("cannot be used", s.log)
+            ask(s, tokens(1))
+
+
+if __name__ == "__main__":
+    rig.main("__main__")
