@@ -56,9 +56,7 @@ static const app_foreign foreign_options[] = {
 
     /* Cache and context */
     {"--keep", "N", APP_NO_EFFECT, "the context is never shifted"},
-    {"--context-shift", NULL, APP_ABSENT,
-     "an answer ends when the context is full; a chat forgets its oldest turns before that"},
-    {"--no-context-shift", NULL, APP_NO_EFFECT, "the context is never shifted"},
+    {"--no-context-shift", NULL, APP_NO_EFFECT, "the context is never shifted, unless 'serve' has --context-shift"},
     {"--swa-full", NULL, APP_NO_EFFECT, "aerie sizes the KV cache"},
     {"--kv-unified-per-slot", "N", APP_OTHERWISE, "use -c, the positions of each sequence"},
     {"-cms --checkpoint-min-step -dt --defrag-thold", "N", APP_NO_EFFECT,

@@ -151,6 +151,7 @@ typedef struct app_serve_options {
     uint32_t timeout, grace, stuck;
     int32_t sleep_idle; /* seconds without use after which a model is unloaded; -1: never */
     bool lora_idle; /* adapters are loaded, but used only if a request or POST /lora-adapters says so */
+    bool context_shift; /* conversations that are too long lose their oldest turns */
     bool no_page, no_slots, no_metrics, no_access_log, no_prefill;
 } app_serve_options;
 

@@ -370,6 +370,9 @@ static const app_option options[] = {
      "time that running answers have to finish after SIGTERM or Ctrl-C"},
     {"--stuck-after", "SECONDS", APP_U32, APP_SERVE, AT(serve.stuck), 1, 1 << 20, "Server",
      "/health answers 503 when there is work but no pass has ended for this time"},
+    {"--context-shift", NULL, APP_FLAG, APP_SERVE, AT(serve.context_shift), 0, 0, "Server",
+     "drop the oldest turns of a conversation that leaves no room for an answer, instead of refusing it; \"truncation\" does "
+     "so for a single request"},
     {"-cram --cache-ram", "MIB", APP_I32, APP_SERVE, AT(serve.cache_ram), -1, INT32_MAX, "Server",
      "memory for conversations that the KV cache has no more room for, so that they need not be computed again when they come "
      "back; at most a quarter of the memory that is free at the start; 0: none; -1: no limit"},

@@ -187,5 +187,48 @@ class Conversations(unittest.TestCase):
             ask(s, tokens(1))
 
 
+class TooLong(unittest.TestCase):
+    """Conversations that are longer than the context."""
+    def talk(self, n, words=12):
+        turns = [{"role": "system", "content": "Be brief."}]
+        for i in range(n):
+            turns += [{"role": "user", "content": f"q{i} " * words}, {"role": "assistant", "content": f"a{i} " * words}]
+        return [*turns, {"role": "user", "content": "last"}]
+
+    def say(self, s, messages, path="/v1/chat/completions", **fields):
+        return s.post(path, {"messages": messages, "max_tokens": 6, "temperature": 0, **fields})
+
+    def test_oldest_turns_go(self):
+        whole = self.talk(40)
+        with Server("-np", "2", "-c", "512", "--context-shift", "--no-access-log") as s:
+            a = self.say(s, whole)
+            self.assertEqual(a.status, 200, a.body)
+            n = a.json["timings"]["n_dropped_turns"]
+            self.assertTrue(0 < n < 40)
+            self.assertLessEqual(a.json["usage"]["prompt_tokens"], 512 - 6)
+            kept = self.say(s, [whole[0], *whole[1 + 2 * n:]], truncation="disabled")
+            self.assertEqual(kept.status, 200)
+            self.assertEqual(kept.json["choices"][0]["message"], a.json["choices"][0]["message"])
+            self.assertEqual(kept.json["usage"]["prompt_tokens"], a.json["usage"]["prompt_tokens"])
+            self.assertNotIn("n_dropped_turns", kept.json["timings"])
+            more = self.say(s, [whole[0], *whole[1 + 2 * (n - 1):]], truncation="disabled")  # one more would not have fitted
+            self.assertGreater(more.json["usage"]["prompt_tokens"] if more.status == 200 else 512, 512 - 6 - 1)
+            self.assertEqual(self.say(s, whole, truncation="disabled").status, 400)
+            long = self.say(s, [{"role": "user", "content": "x" * 9000}])
+            self.assertEqual(long.status, 400)
+            self.assertIn("512", long.error)
+
+    def test_a_request_may_ask(self):
+        whole = self.talk(40)
+        with Server("-np", "1", "-c", "512", "--no-access-log") as s:
+            self.assertEqual(self.say(s, whole).status, 400)
+            self.assertEqual(self.say(s, whole, truncation="auto").status, 200)
+            self.assertIn("truncation", self.say(s, whole, truncation="perhaps").error)
+            self.assertIn("truncation", self.say(s, whole, truncation=1).error)
+            a = s.post("/v1/responses", {"input": whole, "max_output_tokens": 6, "truncation": "auto"})
+            self.assertEqual(a.status, 200, a.body)
+            self.assertEqual(s.post("/v1/responses", {"input": whole, "max_output_tokens": 6}).status, 400)
+
+
 if __name__ == "__main__":
     rig.main("__main__")

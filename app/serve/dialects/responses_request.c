@@ -285,6 +285,7 @@ bool serve_responses_convert(serve_ask *ask, serve_error *error)
                 {"tool_choice", "tool_choice"},
                 {"parallel_tool_calls", "parallel_tool_calls"},
                 {"grammar", "grammar"},
+                {"truncation", "truncation"},
                 {"chat_template_kwargs", "chat_template_kwargs"}};
     static const char *const unsupported[] = {"previous_response_id", "conversation", "prompt"};
     const json_t *reasoning = NULL;

@@ -96,6 +96,7 @@ static void save(aerie_session *session, void *user)
     errand *e = user;
     serve_slot *slot = &e->model->slots[e->slot];
     pthread_mutex_lock(&e->model->lock);
+    serve_engine_note_slots(e->model);
     serve_choice *running = slot->running; /* stays valid without the lock: choices end only on this thread */
     pthread_mutex_unlock(&e->model->lock);
     if ((running ? running->scope : slot->scope) != e->scope) {
@@ -123,6 +124,7 @@ static void restore(aerie_session *session, void *user)
     if (own) memcpy(own, tokens, n * sizeof *own);
     aerie_free(tokens);
     pthread_mutex_lock(&e->model->lock);
+    serve_engine_note_slots(e->model);
     serve_slot *slot = &e->model->slots[e->slot];
     if (own && !slot->running) {
         free(slot->tokens);

@@ -22,7 +22,7 @@ bool serve_ask_tokenize(serve_ask *ask, const char *text, size_t n_text, bool fi
     return true;
 }
 
-/* ---- Completions ---------------------------------------------------------------------------------------------- */
+/* ---- Completions -------------------------------------------------------------------------------------------- */
 
 bool serve_ask_add_tokens(serve_ask *ask, const int32_t *tokens, size_t n, serve_error *error)
 {
@@ -156,7 +156,7 @@ enum {
     FORM_PLAIN = 8, /* reasoning stays under the name that the client gave it */
 };
 
-/* ---- Messages --------------------------------------------------------------------------------------------------- */
+/* ---- Messages ----------------------------------------------------------------------------------------------- */
 
 static bool not_text(serve_error *error, size_t i, const char *type)
 {
@@ -294,7 +294,7 @@ static json_t *tidy_messages(const serve_ask *ask, const json_t *messages, serve
     return NULL;
 }
 
-/* ---- Rendering ------------------------------------------------------------------------------------------------------ */
+/* ---- Rendering ---------------------------------------------------------------------------------------------- */
 
 /* "chat_template_kwargs" may not set what other fields of the request or the model's file set. */
 static bool check_names(const json_t *kwargs, serve_error *error)
@@ -531,6 +531,78 @@ static bool force_call(serve_ask *ask, serve_error *error)
     return ok;
 }
 
+/* ---- Conversations longer than the context ------------------------------------------------------------------ */
+
+static bool is_role(const json_t *message, const char *role)
+{
+    const char *own = json_string_value(json_object_get(message, "role"));
+    return own && strcmp(own, role) == 0;
+}
+
+/* The messages of the system that a conversation begins with stay. */
+static size_t first_turn(const json_t *messages)
+{
+    size_t i = 0;
+    while (is_role(json_array_get(messages, i), "system") || is_role(json_array_get(messages, i), "developer")) i++;
+    return i;
+}
+
+/* Where turn n begins: with a message of the user; what is before the first of these belongs to turn 0. SIZE_MAX: nowhere. */
+static size_t turn_at(const json_t *messages, size_t n)
+{
+    const size_t first = first_turn(messages);
+    for (size_t i = first, turn = 0; i < json_array_size(messages); i++)
+        if (i > first && is_role(json_array_get(messages, i), "user") && ++turn == n) return i;
+    return n ? SIZE_MAX : first;
+}
+
+/* Renders the conversation without its n oldest turns. */
+static bool render_without(serve_ask *ask, const json_t *messages, const json_t *object, size_t n, serve_error *error)
+{
+    const size_t first = first_turn(messages), at = turn_at(messages, n);
+    json_t *kept = json_array();
+    bool ok = kept != NULL;
+    for (size_t i = 0; ok && i < json_array_size(messages); i++)
+        if (i < first || i >= at) ok = json_array_append(kept, json_array_get(messages, i)) == 0;
+    aerie_free(ask->tokens);
+    aerie_free(ask->prompt);
+    ask->tokens = NULL, ask->n_tokens = ask->tokens_capacity = 0;
+    ask->prompt = NULL, ask->n_prompt = 0;
+    if (!ok) serve_fail_memory(error);
+    ok = ok && render_either(ask, kept, object, &ask->prompt, &ask->n_prompt, false, error);
+    json_decref(kept);
+    return ok;
+}
+
+/* Tokens that the answer should find room for. */
+static size_t answer_room(const serve_ask *ask, size_t n_ctx)
+{
+    const size_t room = n_ctx / 4 < 1024 ? n_ctx / 4 : 1024;
+    return ask->n_predict && ask->n_predict < room ? ask->n_predict : room;
+}
+
+/* Where the conversation leaves no room for an answer, its oldest turns go (--context-shift; "truncation": "auto"). The last
+ * turn stays, even if it is too long by itself: then the session refuses it, with both numbers. */
+static bool fit(serve_ask *ask, const json_t *messages, const json_t *object, serve_error *error)
+{
+    const char *truncation = NULL;
+    if (!serve_get_text(ask->body, "truncation", &truncation, error)) return false;
+    if (truncation && strcmp(truncation, "auto") && strcmp(truncation, "disabled"))
+        return serve_fail(error, 400, "truncation", "'truncation' is \"auto\" or \"disabled\"; found '%.40s'", truncation);
+    const bool wanted = truncation ? strcmp(truncation, "auto") == 0 : ask->server->o->context_shift;
+    if (!wanted || !ask->model->session) return true;
+    const size_t n_ctx = aerie_session_n_ctx(ask->model->session), limit = n_ctx - answer_room(ask, n_ctx);
+    if (ask->n_tokens <= limit) return true;
+    size_t low = 0, high = 0; /* without `low` turns it is too long; without `high` it fits, or only one is left */
+    while (turn_at(messages, high + 1) != SIZE_MAX) high++;
+    for (size_t middle; high - low > 1; *(ask->n_tokens <= limit ? &high : &low) = middle) {
+        middle = low + (high - low) / 2;
+        if (!render_without(ask, messages, object, middle, error)) return false;
+    }
+    ask->n_dropped = (uint32_t)high;
+    return !high || render_without(ask, messages, object, high, error);
+}
+
 bool serve_ask_chat(serve_ask *ask, const json_t *messages, const json_t *object, serve_error *error)
 {
     size_t n_marks = 0;
@@ -538,6 +610,7 @@ bool serve_ask_chat(serve_ask *ask, const json_t *messages, const json_t *object
     const char *const *marks = app_format_stops(format, &n_marks);
     if (!serve_ask_tools(ask, object, error) || !serve_tools_check(ask, error)) return false;
     if (!render_either(ask, messages, object, &ask->prompt, &ask->n_prompt, false, error)) return false;
+    if (!fit(ask, messages, object, error)) return false;
     if (!ask->n_tokens) return serve_fail(error, 400, "messages", "the conversation has no tokens");
     for (size_t i = 0; i < n_marks; i++) {
         if (!ask->stops && !(ask->stops = calloc(AERIE_MAX_STOPS, sizeof *ask->stops))) return serve_fail_memory(error);

@@ -240,9 +240,9 @@ json_t *serve_json_timings(const serve_reply_state *r, const serve_said *s)
                              "prompt_per_second", app_rate(n_prompt, t->prompt_seconds), "predicted_n", (int)t->n_generated,
                              "predicted_ms", predicted_ms, "predicted_per_token_ms", app_rate(predicted_ms, t->n_generated),
                              "predicted_per_second", app_rate(t->n_generated, t->decode_seconds));
-    (void)r;
     json_t *depths = json_array();
     bool ok = json && depths;
+    if (ok && r->ask.n_dropped) ok = json_object_set_new(json, "n_dropped_turns", json_integer(r->ask.n_dropped)) == 0;
     for (size_t i = 0; ok && i < AERIE_MAX_DRAFT; i++)
         if (t->drafted_at[i])
             ok = json_array_append_new(depths,

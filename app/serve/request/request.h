@@ -51,6 +51,7 @@ typedef struct serve_ask {
     char *prompt;    /* [n_prompt] as rendered, aerie_free; NULL: the request gave text or tokens */
     size_t n_prompt;
     unsigned form;   /* how the conversation is put to the template (prompt.c) */
+    uint32_t n_dropped; /* oldest turns that the context had no room for */
     app_text begun;  /* what the prompt holds after it: the beginning of the answer, as the client gave it */
     char *prefix;    /* [n_prefix] of the answer, part of the prompt and told to the parser first; owned */
     size_t n_prefix;
