@@ -511,32 +511,15 @@ typedef struct aerie_spec {
                                      * aerie_session_create, not kept, but the models in it must outlive the session */
     uint32_t min_draft_length;      /* draft_model drafts at least so many tokens, if it is asked for as many, and ends with the
                                      * pass that reaches that; 0: 6 */
+    uint32_t ngram_memory;          /* n-grams: tokens of requests that have ended which later ones of the same scope may draft
+                                     * from, the oldest forgotten first; 0: none */
     uint64_t reserved[11];
 } aerie_spec;
 
-/* Type and tree AUTO, 16 tokens ahead, with n-grams; everything else 0. */
+/* Type and tree AUTO, 16 tokens ahead, with n-grams that remember 262,144 tokens; everything else 0. */
 AERIE_API aerie_spec aerie_spec_default(void);
 
-/* ---- Thread pools ------------------------------------------------------------------------------------
- *
- * Threads that several sessions compute on, of any models. By default each session has threads of its own; sessions that
- * are busy at the same time then compete for the cores, which costs more than it gains. Sessions on one pool take turns
- * instead, a step or a pass of the measuring functions at a time, in the order in which they ask. They may be stepped by
- * different threads or by the same one. Answers do not depend on the pool (law 1).
- *
- * Callbacks of requests run during their session's turn: while one does not return, the other sessions of the pool wait. It
- * may not wait for one of them to be stepped by another thread. */
-
-typedef struct aerie_pool aerie_pool;
-
-/* n_threads: that compute at a time, 1 to 1024, the stepping thread among them; 0 = a thread per core that this process may
- * use. The pool is the caller's; it outlives its sessions. Any thread. Errors: ARGUMENT, MEMORY, INTERNAL (the system starts
- * no more threads). */
-AERIE_API aerie_status aerie_pool_create(aerie_pool **pool, uint32_t n_threads, aerie_error *error);
-/* After all of its sessions have been freed. Any thread. NULL is fine. */
-AERIE_API void aerie_pool_free(aerie_pool *pool);
-/* How many threads compute at a time. Any thread. Cannot fail. */
-AERIE_API uint32_t aerie_pool_n_threads(const aerie_pool *pool);
+typedef struct aerie_pool aerie_pool; /* threads that several sessions compute on (aerie_extra.h) */
 
 /* ---- Adapters (LoRA) ---------------------------------------------------------------------------------
  *

@@ -1,5 +1,5 @@
 /* aerie_extra.h - what goes beyond running a model with aerie.h: loading drafter heads and LoRA adapters, lazy grammars, memory
- * plans, embeddings and saved sequences. The conventions of aerie.h, and its promise of ABI, hold here too.
+ * plans, embeddings, thread pools and saved sequences. The conventions of aerie.h, and its promise of ABI, hold here too.
  */
 #ifndef AERIE_EXTRA_H
 #define AERIE_EXTRA_H
@@ -189,6 +189,25 @@ AERIE_API aerie_status aerie_model_rerank_tokens(const aerie_model *model, const
                                                  const char *document,
                                                  size_t n_document, int32_t **tokens, size_t *n_tokens, size_t *n_first,
                                                  aerie_error *error);
+
+/* ---- Thread pools ------------------------------------------------------------------------------------
+ *
+ * Threads that several sessions compute on, of any models. By default each session has threads of its own; sessions that
+ * are busy at the same time then compete for the cores, which costs more than it gains. Sessions on one pool take turns
+ * instead, a step or a pass of the measuring functions at a time, in the order in which they ask. They may be stepped by
+ * different threads or by the same one. Answers do not depend on the pool (law 1).
+ *
+ * Callbacks of requests run during their session's turn: while one does not return, the other sessions of the pool wait. It
+ * may not wait for one of them to be stepped by another thread. */
+
+/* n_threads: that compute at a time, 1 to 1024, the stepping thread among them; 0 = a thread per core that this process may
+ * use. The pool is the caller's; it outlives its sessions. Any thread. Errors: ARGUMENT, MEMORY, INTERNAL (the system starts
+ * no more threads). */
+AERIE_API aerie_status aerie_pool_create(aerie_pool **pool, uint32_t n_threads, aerie_error *error);
+/* After all of its sessions have been freed. Any thread. NULL is fine. */
+AERIE_API void aerie_pool_free(aerie_pool *pool);
+/* How many threads compute at a time. Any thread. Cannot fail. */
+AERIE_API uint32_t aerie_pool_n_threads(const aerie_pool *pool);
 
 /* ---- Saved sequences -------------------------------------------------------------------------------------
  *

@@ -206,6 +206,7 @@ static int open_sessions(bench_spec *b, uint32_t n_seqs)
     int bad = app_session_open(&b->plain, &b->models, &own, AERIE_SPEC_NONE);
     for (size_t i = 0; !bad && i < b->n_drafters; i++) {
         bench_drafter *d = &b->drafters[i];
+        own.session.spec.ngram_memory = 0; /* the same prompts come again, whose answers it would know by heart */
         own.session.spec.n_max = d->n_max;
         own.session.spec.tree = d->tree;
         if (d->label) {

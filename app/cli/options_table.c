@@ -260,6 +260,9 @@ static const app_option options[] = {
      "Speculation", "drop drafts shorter than N"},
     {"--spec-draft-p-min --draft-p-min", "P", APP_F32, SPECULATES, AT(session.spec.p_min), 0, 1, "Speculation",
      "do not draft tokens that the drafter finds less likely than P"},
+    {"--spec-ngram-memory", "TOKENS", APP_U32, APP_RUN | APP_SERVE, AT(session.spec.ngram_memory), 0, 1 << 28, "Speculation",
+     "text of requests that have ended, of the same API key, from which n-grams draft too; the oldest is forgotten first; 0: "
+     "none"},
     {"--spec-ngram", "on|off", APP_ON_OFF, SPECULATES, AT(session.spec.ngram), 0, 0, "Speculation",
      "use the n-gram drafter together with a head or draft model: their drafts share a tree, or, with --spec-tree off, the "
      "better chain is used"},

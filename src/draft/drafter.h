@@ -47,9 +47,17 @@ typedef struct ae_draft_begin {
     uint32_t n_same;       /* length of the prefix that both have */
     uint32_t n_shared;     /* positions that the target's KV cache reuses: the donor's (n_same), or more from elsewhere */
     bool idle;             /* as in ae_draft_seen: nothing has to be run again */
+    uint64_t scope;        /* of the sequence (kv.h) */
     bool stranger;         /* the slot's last sequence had another scope (kv.h): what was learned from it must not show in
                             * the proposals, nor in the time that they take */
 } ae_draft_begin;
+
+typedef struct ae_draft_end {
+    uint32_t slot;
+    uint64_t scope;        /* of the sequence (kv.h): only sequences of the same scope may profit from its text */
+    const int32_t *tokens; /* [n_tokens] prompt and answer, lent */
+    size_t n_tokens;
+} ae_draft_end;
 
 /* Positions that were verified: rows of the last pass, in order of position. */
 typedef struct ae_draft_seen {
@@ -75,6 +83,8 @@ typedef struct ae_drafter_ops {
     aerie_status (*offer)(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error);
     /* Fills the trees of n requests, of different slots. A drafter that is not free sets drafter->cost. */
     aerie_status (*propose)(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error);
+    /* The sequence in a slot has ended. NULL: it does not matter to the drafter. */
+    void (*end)(ae_drafter *drafter, const ae_draft_end *end);
     void (*destroy)(ae_drafter *drafter);
 } ae_drafter_ops;
 
@@ -121,12 +131,14 @@ struct ae_drafter {
     uint32_t i_choice, awake; /* set by the loop: the network that drafts next; a bit for each that may draft soon */
 };
 
-/* Suffix automaton over prompt and output: continues the longest context seen before. Needs no weights. */
-aerie_status ae_draft_ngram_create(ae_drafter **out, uint32_t n_slots, aerie_error *error);
+/* Suffix automaton over prompt and output: continues the longest context seen before. Needs no weights. n_remembered: tokens of
+ * sequences that have ended which each scope keeps for later ones (corpus.h); 0: none. */
+aerie_status ae_draft_ngram_create(ae_drafter **out, uint32_t n_slots, uint32_t n_remembered, aerie_error *error);
 
 /* Another drafter and the n-gram one, in one tree. Takes the other over, also on failure. With the shapes STATIC and DYNAMIC
  * only the other drafts. */
-aerie_status ae_draft_joined_create(ae_drafter **out, ae_drafter *other, uint32_t n_slots, aerie_error *error);
+aerie_status ae_draft_joined_create(ae_drafter **out, ae_drafter *other, uint32_t n_slots, uint32_t n_remembered,
+                                    aerie_error *error);
 
 /* Several drafters with networks of their own, one of which drafts at a time; takes them over, also on failure. */
 aerie_status ae_draft_choice_create(ae_drafter **out, ae_drafter *const *of, uint32_t n, aerie_error *error);

@@ -117,6 +117,13 @@ static void joined_observe(ae_drafter *drafter, const ae_draft_seen *seen)
     if (d->other->ops->observe) d->other->ops->observe(d->other, seen);
 }
 
+static void joined_end(ae_drafter *drafter, const ae_draft_end *end)
+{
+    joined *d = (joined *)drafter;
+    d->ngram->ops->end(d->ngram, end);
+    if (d->other->ops->end) d->other->ops->end(d->other, end);
+}
+
 static bool is_united(ae_draft_shape shape)
 {
     return shape == AE_DRAFT_CHAIN || shape == AE_DRAFT_TREE;
@@ -160,10 +167,12 @@ static void joined_destroy(ae_drafter *drafter)
     ae_free(d);
 }
 
-aerie_status ae_draft_joined_create(ae_drafter **out, ae_drafter *other, uint32_t n_slots, aerie_error *error)
+aerie_status ae_draft_joined_create(ae_drafter **out, ae_drafter *other, uint32_t n_slots, uint32_t n_remembered,
+                                    aerie_error *error)
 {
     static const ae_drafter_ops ops = {.name = "joined", .begin = joined_begin, .observe = joined_observe,
-                                       .offer = joined_offer, .propose = joined_propose, .destroy = joined_destroy};
+                                       .offer = joined_offer, .propose = joined_propose, .end = joined_end,
+                                       .destroy = joined_destroy};
     *out = NULL;
     joined *d = ae_alloc(1, sizeof *d);
     if (!d) {
@@ -175,7 +184,7 @@ aerie_status ae_draft_joined_create(ae_drafter **out, ae_drafter *other, uint32_
     aerie_status status = AERIE_OK;
     if (!d->trees || !d->requests)
         status = ae_fail_memory(error, "a drafter beside n-grams", n_slots * (sizeof *d->trees + sizeof *d->requests));
-    if (status == AERIE_OK) status = ae_draft_ngram_create(&d->ngram, n_slots, error);
+    if (status == AERIE_OK) status = ae_draft_ngram_create(&d->ngram, n_slots, n_remembered, error);
     if (status == AERIE_OK) *out = &d->base;
     else joined_destroy(&d->base);
     return status;

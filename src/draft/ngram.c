@@ -3,11 +3,12 @@
  * Each slot keeps a suffix automaton (suffix.h) over prompt and output. The current match is the longest suffix of the sequence
  * that occurred before; the tokens that followed it are the candidates for the next token. A candidate leads to the match of
  * the next node. A match that was never continued ends at the end of the sequence, as in periodic text; its longest continued
- * suffix takes over. Drafting from a suffix structure over history: SuffixDecoding (arXiv 2411.04975). This drafter has no
- * corpus and no minimum match length; calibrated probabilities replace the thresholds.
+ * suffix takes over. Sequences of the same scope that have ended are remembered too (corpus.h): where their text has a longer
+ * suffix of the sequence than the sequence itself, what followed there is proposed. Drafting from suffix structures over
+ * history: SuffixDecoding (arXiv 2411.04975). Calibrated probabilities replace its thresholds.
  *
- * Owns per slot: the automaton and learned hit rates. Does not own the decision how much of the tree is verified: that is the
- * controller's.
+ * Owns per slot: the automaton and learned hit rates; the corpus. Does not own the decision how much of the tree is verified:
+ * that is the controller's.
  *
  * Probabilities. The favourite continuation of a match is judged by the match's length and by the favourite's share of the
  * counted continuations. Both are cut into buckets. Each cell keeps how often its favourite was right, and starts from a prior
@@ -17,11 +18,11 @@
  * continuations of the match, then to those of its shorter suffixes, again at learned rates.
  *
  * Invariants
- *   1. Proposals are a function of the slot's history of requests alone. They use no clock and no state shared by slots.
+ *   1. Proposals are a function of the slot's history of requests and of the sequences of its scope that have ended. They use
+ *      no clock, and nothing of another scope.
  *   2. Drafting never breaks generation: out of memory means an empty tree, and a new try some proposals later.
  *   3. A request whose sequence does not continue the last one's restarts the automaton. The rates are kept, unless the
- *   sequence
- *      has another scope (ae_draft_begin.stranger).
+ *      sequence has another scope (ae_draft_begin.stranger).
  *   4. Work per added token and per proposed node is bounded: at most MAX_SEEN continuations are looked at.
  */
 #include "draft/drafter.h"
@@ -31,7 +32,7 @@
 
 #include "base/math/fmath.h"
 #include "base/mem.h"
-#include "draft/suffix.h"
+#include "draft/corpus.h"
 
 #define MAX_SEEN 32     /* continuations looked at per match */
 #define MAX_CHILDREN 8  /* proposed per node */
@@ -39,6 +40,7 @@
 #define LONG_MATCH 8    /* length from which the newest occurrence outweighs all others */
 #define MANY 4          /* number of continuations from which their counts say something about a distribution */
 #define WORTHLESS 0.02f /* no target pass is so cheap that a node less probable than this pays */
+#define LEAST_REMEMBERED 4 /* tokens of a match in the corpus: shorter ones are chance */
 #define TAIL 32         /* newest tokens compared to see that a request continues the last */
 #define WINDOW 64.0f    /* trials remembered per cell, since text changes */
 #define PRIOR_WEIGHT 4.0f
@@ -60,24 +62,32 @@ typedef struct rate {
     float hits, trials;
 } rate;
 
-typedef struct slot_state {
-    ae_suffix suffix;
-    size_t n_seen;       /* tokens in the automaton */
-    int32_t tail[TAIL];  /* the newest of them, oldest first, at the end of the array */
-    uint32_t skip, wait; /* proposals left to skip before memory is tried again; length of the next such wait */
+/* How often proposals were right. */
+typedef struct rates {
     rate favourite[N_LENGTHS][N_SHARES];
     rate more[N_LENGTHS];    /* the favourite was wrong, but another continuation of the match was right */
     rate shorter[N_LENGTHS]; /* no longer match was right, but a continuation of the suffix of this length was */
+} rates;
+
+typedef struct slot_state {
+    ae_suffix suffix;
+    ae_corpus_place place; /* of the sequence in the corpus */
+    size_t n_seen;       /* tokens in the automaton */
+    int32_t tail[TAIL];  /* the newest of them, oldest first, at the end of the array */
+    uint32_t skip, wait; /* proposals left to skip before memory is tried again; length of the next such wait */
+    rates own, remembered; /* of matches in the sequence, and of those in the corpus */
 } slot_state;
 
 typedef struct ngram {
     ae_drafter base;
     uint32_t n_slots;
     slot_state *slots; /* [n_slots] */
+    ae_corpus *corpus; /* NULL: nothing is remembered */
 } ngram;
 
 /* A suffix of the sequence, or of it and some drafted tokens, that was continued before. */
 typedef struct match {
+    const ae_suffix *in; /* of the sequence, or of the corpus */
     uint32_t state, length;
 } match;
 
@@ -147,19 +157,19 @@ static bool list_has(const seen *list, int32_t token)
     return false;
 }
 
-/* Lists what followed a state, the newest first. Leaves out `without` (may be NULL): a longer match has listed those already.
- * */
+/* Lists what followed a state, the newest first. Leaves out `without` (may be NULL): a longer match has listed those already;
+ * and the ends of sequences in the corpus, which are negative. */
 static void list_seen(const ae_suffix *suffix, uint32_t state, const seen *without, seen *list)
 {
     const ae_suffix_state *s = &suffix->states[state];
     list->n = list->total = 0;
     if (s->edges == AE_SUFFIX_NONE) return;
-    if (!without || !list_has(without, s->latest))
+    if (s->latest >= 0 && (!without || !list_has(without, s->latest)))
         list_add(list, suffix, s->latest, ae_suffix_step(suffix, state, s->latest));
     uint32_t i = s->edges;
     for (; i != AE_SUFFIX_NONE && list->n < MAX_SEEN; i = suffix->edges[i].next) {
         const ae_suffix_edge *e = &suffix->edges[i];
-        if (e->token == s->latest || (without && list_has(without, e->token))) continue;
+        if (e->token < 0 || e->token == s->latest || (without && list_has(without, e->token))) continue;
         list_add(list, suffix, e->token, e->to);
     }
     if (i != AE_SUFFIX_NONE && s->count > list->total) list->total = s->count;
@@ -188,28 +198,43 @@ static uint32_t favourite(const seen *list, uint32_t length, ae_sampler *sampler
 
 /* ---- Learning -------------------------------------------------------------------------------------- */
 
-/* Counts a trial: whether `token`, which comes next, is what would have been proposed. */
-static void learn(slot_state *slot, int32_t token, ae_sampler *sampler, float weight)
+/* Counts a trial of a match: whether `token`, which comes next, is what would have been proposed. */
+static void learn(rates *r, match m, int32_t token, size_t position, ae_sampler *sampler, float weight)
 {
-    const ae_suffix *suffix = &slot->suffix;
-    uint32_t length;
-    uint32_t state = ae_suffix_match(suffix, &length);
-    if (!length) return;
     seen list;
-    list_seen(suffix, state, NULL, &list);
+    list_seen(m.in, m.state, NULL, &list);
     if (!list.n) return;
-    const uint32_t bucket = length_bucket(length), bet = favourite(&list, length, sampler, slot->n_seen);
+    const uint32_t bucket = length_bucket(m.length), bet = favourite(&list, m.length, sampler, position);
     const bool hit = list.token[bet] == token;
-    rate_add(&slot->favourite[bucket][share_bucket(list.count[bet], list.total)], hit, weight);
+    rate_add(&r->favourite[bucket][share_bucket(list.count[bet], list.total)], hit, weight);
     if (hit) return;
     bool found = list_has(&list, token);
-    if (list.n > 1) rate_add(&slot->more[bucket], found, weight);
+    if (list.n > 1) rate_add(&r->more[bucket], found, weight);
     for (int i = 0; i < N_SHORTER && !found; i++) {
-        state = suffix->states[state].link;
-        if (state == AE_SUFFIX_ROOT) return;
-        found = ae_suffix_step(suffix, state, token) != AE_SUFFIX_NONE;
-        rate_add(&slot->shorter[length_bucket(suffix->states[state].length)], found, weight);
+        m.state = m.in->states[m.state].link;
+        if (m.state == AE_SUFFIX_ROOT) return;
+        found = ae_suffix_step(m.in, m.state, token) != AE_SUFFIX_NONE;
+        rate_add(&r->shorter[length_bucket(m.in->states[m.state].length)], found, weight);
     }
+}
+
+/* The longest suffix of the sequence that occurred in it before; length 0: none. */
+static match own_match(const slot_state *slot)
+{
+    match m = {.in = &slot->suffix};
+    m.state = ae_suffix_match(&slot->suffix, &m.length);
+    return m;
+}
+
+/* The longest one that the corpus has, if it is longer than `own`; length 0: none. */
+static match remembered_match(const ngram *d, slot_state *slot, const int32_t *tokens, size_t n, match own)
+{
+    match m = {0};
+    ae_corpus_match at;
+    if (!d->corpus || !(m.in = ae_corpus_find(d->corpus, &slot->place, tokens, n, &at))) return m;
+    if (at.length < LEAST_REMEMBERED || at.length <= own.length) return m;
+    m.state = at.state, m.length = at.length;
+    return m;
 }
 
 static bool continues(const slot_state *slot, const int32_t *tokens, size_t n)
@@ -221,11 +246,28 @@ static bool continues(const slot_state *slot, const int32_t *tokens, size_t n)
 static void slot_restart(slot_state *slot)
 {
     ae_suffix_clear(&slot->suffix);
+    slot->place.version = 0;
     slot->n_seen = 0;
 }
 
+/* Counts the next token as a trial of what would have been proposed for it. A prompt says little about what is proposed for an
+ * answer, and of the corpus nothing: it mostly begins as an earlier one did. */
+static void learn_next(const ngram *d, slot_state *slot, const ae_draft_request *request, bool prompt)
+{
+    const size_t at = slot->n_seen;
+    const int32_t token = request->tokens[at];
+    const match own = own_match(slot);
+    if (prompt) {
+        if (own.length && request->n_tokens - at <= PROMPT_TRIALS) learn(&slot->own, own, token, at, NULL, PROMPT_WEIGHT);
+        return;
+    }
+    const match remembered = remembered_match(d, slot, request->tokens, at, own);
+    if (own.length) learn(&slot->own, own, token, at, request->sampler, 1.0f);
+    if (remembered.length) learn(&slot->remembered, remembered, token, at, request->sampler, 1.0f);
+}
+
 /* Reads the new tokens; false when there is no memory for them. */
-static bool catch_up(slot_state *slot, const ae_draft_request *request)
+static bool catch_up(const ngram *d, slot_state *slot, const ae_draft_request *request)
 {
     const size_t n = request->n_tokens;
     if (!continues(slot, request->tokens, n)) slot_restart(slot);
@@ -233,12 +275,13 @@ static bool catch_up(slot_state *slot, const ae_draft_request *request)
     if (n == slot->n_seen) return true;
     for (; slot->n_seen < n; slot->n_seen++) {
         const int32_t token = request->tokens[slot->n_seen];
-        if (!prompt) learn(slot, token, request->sampler, 1.0f);
-        else if (n - slot->n_seen <= PROMPT_TRIALS) learn(slot, token, NULL, PROMPT_WEIGHT);
+        learn_next(d, slot, request, prompt);
+        if (d->corpus && !prompt) ae_corpus_step(d->corpus, &slot->place, token);
         if (ae_suffix_add(&slot->suffix, token)) continue;
         slot->n_seen = 0;
         return false;
     }
+    if (prompt) slot->place.version = 0; /* ae_corpus_find looks at the end of the prompt */
     const size_t k = n < TAIL ? n : TAIL;
     memcpy(slot->tail + TAIL - k, request->tokens + n - k, k * sizeof *slot->tail);
     return true;
@@ -261,11 +304,11 @@ typedef struct frontier {
 } frontier;
 
 /* Replaces a match that was never continued by its longest suffix that was. */
-static match settle(const ae_suffix *suffix, match m)
+static match settle(match m)
 {
-    while (m.state != AE_SUFFIX_ROOT && suffix->states[m.state].edges == AE_SUFFIX_NONE) {
-        m.state = suffix->states[m.state].link;
-        m.length = suffix->states[m.state].length;
+    while (m.state != AE_SUFFIX_ROOT && m.in->states[m.state].edges == AE_SUFFIX_NONE) {
+        m.state = m.in->states[m.state].link;
+        m.length = m.in->states[m.state].length;
     }
     return m;
 }
@@ -278,7 +321,7 @@ static void offer(frontier *f, option o)
 /* Adds up to `room` continuations of a list to the frontier, most frequent first, at p = mass * count / total. `used` marks
  * those that it has already. Returns how much of the room is left. */
 static uint32_t offer_list(frontier *f, option node, const seen *list, bool *used, uint32_t total, float mass,
-                           uint32_t length, uint32_t room)
+                           const match *of, uint32_t room)
 {
     const float path = node.path;
     for (; room; room--) {
@@ -291,7 +334,7 @@ static uint32_t offer_list(frontier *f, option node, const seen *list, bool *use
         node.path = path * node.p;
         if (node.path < f->least) return 0; /* the rest is rarer still */
         node.token = list->token[best];
-        node.after = (match){list->to[best], length + 1};
+        node.after = (match){of->in, list->to[best], of->length + 1};
         offer(f, node);
     }
     return room;
@@ -301,34 +344,35 @@ static uint32_t offer_list(frontier *f, option node, const seen *list, bool *use
 static void expand(const slot_state *slot, const ae_draft_request *request, frontier *f, int32_t parent, float path,
                    match m, size_t position)
 {
-    const ae_suffix *suffix = &slot->suffix;
+    const ae_suffix *suffix = m.in;
+    const rates *r = suffix == &slot->suffix ? &slot->own : &slot->remembered;
     seen list;
     list_seen(suffix, m.state, NULL, &list);
     if (!list.n) return;
     bool used[MAX_SEEN] = {false};
     const uint32_t bucket = length_bucket(m.length), bet = favourite(&list, m.length, request->sampler, position);
     const uint32_t share = share_bucket(list.count[bet], list.total);
-    const float p = rate_value(slot->favourite[bucket][share], favourite_prior(bucket, share));
-    offer(f, (option){path * p, p, parent, list.token[bet], {list.to[bet], m.length + 1}});
+    const float p = rate_value(r->favourite[bucket][share], favourite_prior(bucket, share));
+    offer(f, (option){path * p, p, parent, list.token[bet], {suffix, list.to[bet], m.length + 1}});
     if (!request->shape) return;
     used[bet] = true;
     float left = 1.0f - p;
     uint32_t room = MAX_CHILDREN - 1;
     const option node = {.path = path, .parent = parent};
     if (list.n > 1) {
-        const float mass = left * rate_value(slot->more[bucket], PRIOR_MORE);
-        room = offer_list(f, node, &list, used, list.total - list.count[bet], mass, m.length, room);
+        const float mass = left * rate_value(r->more[bucket], PRIOR_MORE);
+        room = offer_list(f, node, &list, used, list.total - list.count[bet], mass, &m, room);
         left -= mass;
     }
     for (int i = 0; i < N_SHORTER && room && list.n < MAX_SEEN; i++) {
         m.state = suffix->states[m.state].link;
         if (m.state == AE_SUFFIX_ROOT) return;
         m.length = suffix->states[m.state].length;
-        const float mass = left * rate_value(slot->shorter[length_bucket(m.length)], PRIOR_SHORTER);
+        const float mass = left * rate_value(r->shorter[length_bucket(m.length)], PRIOR_SHORTER);
         seen other;
         list_seen(suffix, m.state, &list, &other);
         bool none[MAX_SEEN] = {false};
-        room = offer_list(f, node, &other, none, other.total, mass, m.length, room);
+        room = offer_list(f, node, &other, none, other.total, mass, &m, room);
         left -= mass;
         for (uint32_t j = 0; j < other.n && list.n < MAX_SEEN; j++)
             list_add(&list, suffix, other.token[j], other.to[j]);
@@ -347,12 +391,14 @@ static option take_best(frontier *f)
     return o;
 }
 
-static void build(const slot_state *slot, const ae_draft_request *request, ae_tree *tree)
+static void build(const ngram *d, slot_state *slot, const ae_draft_request *request, ae_tree *tree)
 {
     const uint32_t max_nodes = request->max_nodes < AERIE_MAX_DRAFT ? request->max_nodes : AERIE_MAX_DRAFT;
-    match m;
-    m.state = ae_suffix_match(&slot->suffix, &m.length);
-    if (!m.length || !max_nodes || !request->max_depth) return;
+    if (!max_nodes || !request->max_depth) return;
+    match m = own_match(slot);
+    const match remembered = remembered_match(d, slot, request->tokens, request->n_tokens, m);
+    if (remembered.length) m = remembered;
+    if (!m.length) return;
     frontier f;
     f.n = 0;
     f.least = request->min_p > WORTHLESS ? request->min_p : WORTHLESS;
@@ -361,7 +407,7 @@ static void build(const slot_state *slot, const ae_draft_request *request, ae_tr
         const option o = take_best(&f);
         const int32_t node = ae_tree_add(tree, o.parent, o.token, o.p);
         if (node < 0 || (uint32_t)tree->depth[node] >= request->max_depth) continue;
-        m = settle(&slot->suffix, o.after);
+        m = settle(o.after);
         if (m.state == AE_SUFFIX_ROOT) continue;
         expand(slot, request, &f, node, o.path, m, request->n_tokens + (size_t)tree->depth[node]);
     }
@@ -375,14 +421,17 @@ static uint32_t ngram_begin(ae_drafter *drafter, const ae_draft_begin *begin)
     if (begin->slot >= d->n_slots) return begin->n_shared;
     slot_state *slot = &d->slots[begin->slot];
     slot_restart(slot);
-    if (begin->stranger) {
-        memset(slot->favourite, 0, sizeof slot->favourite);
-        memset(slot->more, 0, sizeof slot->more);
-        memset(slot->shorter, 0, sizeof slot->shorter);
-    }
+    if (begin->stranger) memset(&slot->own, 0, sizeof slot->own), memset(&slot->remembered, 0, sizeof slot->remembered);
+    slot->place.scope = begin->scope;
     slot->skip = 0;
     slot->wait = FIRST_WAIT;
     return begin->n_shared;
+}
+
+static void ngram_end(ae_drafter *drafter, const ae_draft_end *end)
+{
+    const ngram *d = (ngram *)drafter;
+    if (d->corpus) ae_corpus_add(d->corpus, end->scope, end->tokens, end->n_tokens);
 }
 
 static aerie_status draft(ngram *d, const ae_draft_request *request, ae_tree *tree, aerie_error *error)
@@ -394,8 +443,8 @@ static aerie_status draft(ngram *d, const ae_draft_request *request, ae_tree *tr
         slot->skip--;
         return AERIE_OK;
     }
-    if (catch_up(slot, request)) {
-        build(slot, request, tree);
+    if (catch_up(d, slot, request)) {
+        build(d, slot, request, tree);
         return AERIE_OK;
     }
     slot->skip = slot->wait;
@@ -405,6 +454,7 @@ static aerie_status draft(ngram *d, const ae_draft_request *request, ae_tree *tr
 
 static aerie_status ngram_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
 {
+    if (((ngram *)drafter)->corpus) ae_corpus_work(((ngram *)drafter)->corpus);
     for (uint32_t i = 0; i < n; i++) AE_TRY(draft((ngram *)drafter, &requests[i], requests[i].tree, error));
     return AERIE_OK;
 }
@@ -414,23 +464,26 @@ static void ngram_destroy(ae_drafter *drafter)
     ngram *d = (ngram *)drafter;
     if (!d) return;
     for (uint32_t i = 0; i < d->n_slots; i++) ae_suffix_free(&d->slots[i].suffix);
+    ae_corpus_free(d->corpus);
     ae_free(d->slots);
     ae_free(d);
 }
 
-aerie_status ae_draft_ngram_create(ae_drafter **out, uint32_t n_slots, aerie_error *error)
+aerie_status ae_draft_ngram_create(ae_drafter **out, uint32_t n_slots, uint32_t n_remembered, aerie_error *error)
 {
-    static const ae_drafter_ops ops = {
-        .name = "ngram", .free = true, .begin = ngram_begin, .propose = ngram_propose, .destroy = ngram_destroy};
+    static const ae_drafter_ops ops = {.name = "ngram", .free = true, .begin = ngram_begin, .propose = ngram_propose,
+                                       .end = ngram_end, .destroy = ngram_destroy};
     *out = NULL;
     ngram *d = ae_alloc(1, sizeof *d);
     slot_state *slots = ae_alloc(n_slots, sizeof *slots);
-    if (!d || !slots) {
+    ae_corpus *corpus = n_remembered ? ae_corpus_create(n_remembered) : NULL;
+    if (!d || !slots || (n_remembered && !corpus)) {
         ae_free(d);
         ae_free(slots);
+        ae_corpus_free(corpus);
         return ae_fail_memory(error, "the n-gram drafter", sizeof *d + n_slots * sizeof *slots);
     }
-    *d = (ngram){.base.ops = &ops, .n_slots = n_slots, .slots = slots};
+    *d = (ngram){.base.ops = &ops, .n_slots = n_slots, .slots = slots, .corpus = corpus};
     for (uint32_t i = 0; i < n_slots; i++) slots[i].wait = FIRST_WAIT;
     *out = &d->base;
     return AERIE_OK;

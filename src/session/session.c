@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "session/session_int.h"
+#include "aerie_extra.h"
 #include "backend/backend.h"
 #include "device/device.h"
 #include "base/err.h"
@@ -51,7 +52,7 @@ static aerie_status create_one(aerie_session *s, aerie_spec_type type, ae_drafte
     *drafter = NULL;
     if (!aerie_spec_type_name(type)) return ae_session_create_test_drafter(s, drafter, error);
     switch (type) {
-    case AERIE_SPEC_NGRAM: return ae_draft_ngram_create(drafter, s->params.n_seqs, error);
+    case AERIE_SPEC_NGRAM: return ae_draft_ngram_create(drafter, s->params.n_seqs, s->params.spec.ngram_memory, error);
     case AERIE_SPEC_DRAFT: return ae_session_create_draft_model(s, drafter, error);
     case AERIE_SPEC_MOE: return ae_session_create_self(s, drafter, error);
     case AERIE_SPEC_HIER: return ae_session_create_hier(s, drafter, error);
@@ -112,7 +113,7 @@ static aerie_status create_drafter(aerie_session *s, bool any, ae_drafter **draf
     name_drafters(s);
     if (n > 1) AE_TRY(ae_draft_choice_create(&one, all, n, error));
     else one = all[0];
-    if (s->params.spec.ngram) return ae_draft_joined_create(drafter, one, s->params.n_seqs, error);
+    if (s->params.spec.ngram) return ae_draft_joined_create(drafter, one, s->params.n_seqs, s->params.spec.ngram_memory, error);
     *drafter = one;
     return AERIE_OK;
 }

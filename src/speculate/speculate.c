@@ -139,6 +139,9 @@ void ae_spec_finish(ae_spec *spec, spec_slot *s, aerie_stop stop)
         s->stats.n_masks = c->n_masks, s->stats.n_mask_hits = c->n_hits, s->stats.n_mask_checks = c->n_checks;
         s->stats.mask_seconds = c->seconds;
     }
+    const uint32_t slot = (uint32_t)(s - spec->slots);
+    if (spec->drafter && spec->drafter->ops->end && !s->follows)
+        spec->drafter->ops->end(spec->drafter, &(ae_draft_end){slot, s->scope, s->tokens, s->n_tokens});
     uint32_t n = 0;
     for (uint32_t k = 0; k < spec->n_active; k++)
         if (&spec->slots[spec->order[k]] != s) spec->order[n++] = spec->order[k];

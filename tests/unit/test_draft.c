@@ -82,7 +82,7 @@ static void begin(ae_drafter *d, uint32_t slot)
 static ae_drafter *ngram(uint32_t n_slots)
 {
     ae_drafter *d;
-    assert_int_equal(ae_draft_ngram_create(&d, n_slots, NULL), AERIE_OK);
+    assert_int_equal(ae_draft_ngram_create(&d, n_slots, 0, NULL), AERIE_OK);
     for (uint32_t i = 0; i < n_slots; i++) begin(d, i);
     return d;
 }
@@ -468,7 +468,7 @@ static void test_ngram_memory(void **state)
     for (long nth = 1;; nth++) {
         fail_alloc_arm(nth, false);
         ae_drafter *d;
-        const aerie_status status = ae_draft_ngram_create(&d, 2, NULL);
+        const aerie_status status = ae_draft_ngram_create(&d, 2, 0, NULL);
         if (status != AERIE_OK) {
             assert_true(fail_alloc_disarm());
             assert_int_equal(status, AERIE_ERROR_MEMORY);

@@ -51,7 +51,7 @@ static ae_drafter *joined(parrot *p, uint32_t n_slots)
 {
     ae_drafter *d;
     *p = (parrot){.base.ops = &parrot_ops};
-    assert_int_equal(ae_draft_joined_create(&d, &p->base, n_slots, NULL), AERIE_OK);
+    assert_int_equal(ae_draft_joined_create(&d, &p->base, n_slots, 0, NULL), AERIE_OK);
     for (uint32_t i = 0; i < n_slots; i++) d->ops->begin(d, &(ae_draft_begin){.slot = i, .donor = i});
     return d;
 }
@@ -79,7 +79,7 @@ static ae_tree ngrams_alone(uint32_t depth, ae_draft_shape shape)
     ae_drafter *d;
     ae_tree tree;
     const ae_draft_request r = request_of(depth, AERIE_MAX_DRAFT, shape, &tree);
-    assert_int_equal(ae_draft_ngram_create(&d, 1, NULL), AERIE_OK);
+    assert_int_equal(ae_draft_ngram_create(&d, 1, 0, NULL), AERIE_OK);
     d->ops->begin(d, &(ae_draft_begin){0});
     assert_int_equal(d->ops->propose(d, &r, 1, NULL), AERIE_OK);
     d->ops->destroy(d);
@@ -205,7 +205,7 @@ static void test_the_other_is_freed_when_memory_ends(void **state)
         parrot p = {.base.ops = &parrot_ops};
         ae_drafter *d;
         fail_alloc_arm(n, false);
-        const aerie_status status = ae_draft_joined_create(&d, &p.base, 3, NULL);
+        const aerie_status status = ae_draft_joined_create(&d, &p.base, 3, 0, NULL);
         if (status == AERIE_OK) d->ops->destroy(d);
         assert_int_equal(p.n_destroyed, 1);
         if (!fail_alloc_disarm()) break;

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "aerie_extra.h"
 #include "../laws/spec_rig.inc"
 
 static aerie_model *model;

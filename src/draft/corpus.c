@@ -1,0 +1,301 @@
+/* corpus.c - implements corpus.h. */
+#include "draft/corpus.h"
+
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+
+#define BLOCK 64   /* tokens whose hash says whether they were added before */
+#define OVERLAP 64 /* tokens before a new block that are added with it, so that contexts across its beginning are found */
+
+typedef struct generation {
+    ae_suffix suffix;
+    uint32_t n;       /* tokens in it, ends of sequences included */
+    uint64_t *blocks; /* [block_capacity] hashes of the prefixes up to each block; 0: free. A power of two */
+    uint32_t n_blocks, block_capacity;
+} generation;
+
+/* A text that waits. */
+typedef struct waiting {
+    struct waiting *next;
+    size_t n, at; /* tokens, and how many of them were added or skipped */
+    int32_t tokens[];
+} waiting;
+
+typedef struct text {
+    uint64_t scope, version, used;
+    generation young, old;
+    waiting *first; /* oldest first */
+    uint64_t prefix; /* hash of the first text's tokens before `at`, in whole blocks */
+    bool skips;      /* the first text's tokens before `at` are not the newest of the young generation */
+} text;
+
+struct ae_corpus {
+    uint32_t n_tokens; /* budget of a text */
+    uint64_t clock;
+    int32_t end; /* the last end of a sequence; each is another negative number */
+    text texts[AE_CORPUS_SCOPES];
+    uint32_t n_texts;
+};
+
+/* ---- Generations --------------------------------------------------------------------------------------------- */
+
+static void generation_free(generation *g)
+{
+    ae_suffix_free(&g->suffix);
+    ae_free(g->blocks);
+    *g = (generation){0};
+}
+
+static uint32_t place_of(const generation *g, uint64_t hash)
+{
+    uint32_t i = (uint32_t)(hash >> 32) & (g->block_capacity - 1);
+    while (g->blocks[i] && g->blocks[i] != hash) i = (i + 1) & (g->block_capacity - 1);
+    return i;
+}
+
+static bool has_block(const generation *g, uint64_t hash)
+{
+    return g->block_capacity && g->blocks[place_of(g, hash)] == hash;
+}
+
+/* Without memory the block is added to the text again some day, which does no harm. */
+static void note_block(generation *g, uint64_t hash)
+{
+    if (2 * (g->n_blocks + 1) > g->block_capacity) {
+        const generation was = *g;
+        const uint32_t capacity = was.block_capacity ? 2 * was.block_capacity : 64;
+        uint64_t *blocks = ae_alloc(capacity, sizeof *blocks);
+        if (!blocks) return;
+        g->blocks = blocks;
+        g->block_capacity = capacity;
+        for (uint32_t i = 0; i < was.block_capacity; i++)
+            if (was.blocks[i]) blocks[place_of(g, was.blocks[i])] = was.blocks[i];
+        ae_free(was.blocks);
+    }
+    const uint32_t i = place_of(g, hash);
+    if (!g->blocks[i]) g->n_blocks++;
+    g->blocks[i] = hash;
+}
+
+/* ---- Texts --------------------------------------------------------------------------------------------------------- */
+
+static void text_free(text *t)
+{
+    generation_free(&t->young);
+    generation_free(&t->old);
+    for (waiting *w = t->first, *next; w; w = next) {
+        next = w->next;
+        ae_free(w);
+    }
+    *t = (text){0};
+}
+
+static text *text_of(const ae_corpus *c, uint64_t scope)
+{
+    for (uint32_t i = 0; i < c->n_texts; i++)
+        if (c->texts[i].scope == scope) return (text *)&c->texts[i];
+    return NULL;
+}
+
+static text *least_recent(ae_corpus *c, const text *but)
+{
+    text *least = NULL;
+    for (uint32_t i = 0; i < c->n_texts; i++)
+        if (&c->texts[i] != but && (!least || c->texts[i].used < least->used)) least = &c->texts[i];
+    return least;
+}
+
+static uint64_t n_held(const ae_corpus *c)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < c->n_texts; i++) n += c->texts[i].young.n + c->texts[i].old.n;
+    return n;
+}
+
+static text *text_for(ae_corpus *c, uint64_t scope)
+{
+    text *t = text_of(c, scope);
+    if (!t) {
+        t = c->n_texts < AE_CORPUS_SCOPES ? &c->texts[c->n_texts++] : least_recent(c, NULL);
+        text_free(t);
+    }
+    while (n_held(c) > (uint64_t)(AE_CORPUS_ALL - 1) * c->n_tokens) { /* so that this one finds room for its own */
+        text *least = least_recent(c, t);
+        if (!least) break;
+        const uint64_t of = least->scope;
+        text_free(least);
+        least->scope = of;
+        least->used = c->clock; /* it is empty: another is next */
+        least->version = ++c->clock;
+    }
+    t->scope = scope;
+    t->used = ++c->clock;
+    if (!t->version) t->version = c->clock; /* never that of another text that was here */
+    return t;
+}
+
+static void grow_old(ae_corpus *c, text *t)
+{
+    generation_free(&t->old);
+    t->old = t->young;
+    t->young = (generation){0};
+    t->version = ++c->clock;
+}
+
+/* Without memory the young generation is lost: suffix.h leaves it empty. */
+static void add_token(ae_corpus *c, text *t, int32_t token)
+{
+    if (ae_suffix_add(&t->young.suffix, token)) {
+        t->young.n++;
+        return;
+    }
+    generation_free(&t->young);
+    t->version = ++c->clock;
+}
+
+static uint64_t hash_block(uint64_t prefix, const int32_t *tokens)
+{
+    const uint64_t hash = ae_hash64(prefix, tokens, BLOCK * sizeof *tokens);
+    return hash ? hash : 1;
+}
+
+/* Adds the next tokens of the text that waits for longest, at most a block. Returns how many were looked at. */
+static size_t add_some(ae_corpus *c, text *t)
+{
+    waiting *w = t->first;
+    const size_t n = w->n - w->at < BLOCK ? w->n - w->at : BLOCK;
+    const uint64_t hash = n == BLOCK ? hash_block(t->prefix, w->tokens + w->at) : 0;
+    if (t->young.n + n + OVERLAP + 1 > c->n_tokens / 2) {
+        grow_old(c, t);
+        t->skips = true; /* what comes next lies in another generation than what comes before */
+    }
+    const bool known = hash && (has_block(&t->young, hash) || has_block(&t->old, hash));
+    if (known && w->at + n < w->n) {
+        t->skips = true;
+    } else {
+        const size_t from = t->skips ? w->at - (w->at < OVERLAP ? w->at : OVERLAP) : w->at;
+        for (size_t i = from; i < w->at + n; i++) add_token(c, t, w->tokens[i]);
+        t->skips = false;
+        if (hash) note_block(&t->young, hash);
+        t->version = ++c->clock;
+    }
+    t->prefix = hash;
+    w->at += n;
+    if (w->at == w->n) {
+        c->end = c->end == INT32_MIN ? -1 : c->end - 1;
+        add_token(c, t, c->end);
+        t->first = w->next;
+        t->prefix = 0;
+        t->skips = false;
+        ae_free(w);
+    }
+    return n;
+}
+
+void ae_corpus_work(ae_corpus *c)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < c->n_texts; i++)
+        while (c->texts[i].first && n < AE_CORPUS_STEP) n += add_some(c, &c->texts[i]);
+}
+
+void ae_corpus_add(ae_corpus *c, uint64_t scope, const int32_t *tokens, size_t n)
+{
+    if (!n) return;
+    const size_t most = c->n_tokens / 2 > 4 * BLOCK ? c->n_tokens / 2 - 2 * BLOCK : 0;
+    if (n > most) tokens += n - most, n = most; /* its newest */
+    waiting *w = n ? ae_alloc(1, sizeof *w + n * sizeof *tokens) : NULL;
+    if (!w) return;
+    w->n = n;
+    memcpy(w->tokens, tokens, n * sizeof *tokens);
+    text *t = text_for(c, scope);
+    waiting **end = &t->first;
+    while (*end) end = &(*end)->next;
+    *end = w;
+    ae_corpus_work(c);
+}
+
+/* ---- Places ---------------------------------------------------------------------------------------------------------- */
+
+/* Text that was added may have split the state of a match: its length tells which part it belongs to. */
+static void settle(const ae_suffix *s, ae_corpus_match *m)
+{
+    while (m->state != AE_SUFFIX_ROOT && m->length <= s->states[s->states[m->state].link].length)
+        m->state = s->states[m->state].link;
+}
+
+static void step(const ae_suffix *s, ae_corpus_match *m, int32_t token)
+{
+    if (!s->n_states) {
+        *m = (ae_corpus_match){AE_SUFFIX_ROOT, 0};
+        return;
+    }
+    settle(s, m);
+    for (;;) {
+        const uint32_t to = ae_suffix_step(s, m->state, token);
+        if (to != AE_SUFFIX_NONE) {
+            m->state = to;
+            m->length++;
+            return;
+        }
+        if (m->state == AE_SUFFIX_ROOT) {
+            m->length = 0;
+            return;
+        }
+        m->state = s->states[m->state].link;
+        m->length = s->states[m->state].length;
+    }
+}
+
+void ae_corpus_step(const ae_corpus *c, ae_corpus_place *place, int32_t token)
+{
+    const text *t = text_of(c, place->scope);
+    if (!t || place->version != t->version) return; /* ae_corpus_find begins again */
+    step(&t->young.suffix, &place->at[0], token);
+    step(&t->old.suffix, &place->at[1], token);
+}
+
+const ae_suffix *ae_corpus_find(const ae_corpus *c, ae_corpus_place *place, const int32_t *tokens, size_t n,
+                                ae_corpus_match *match)
+{
+    const text *t = text_of(c, place->scope);
+    if (!t) return NULL;
+    if (place->version != t->version) {
+        place->at[0] = place->at[1] = (ae_corpus_match){AE_SUFFIX_ROOT, 0};
+        place->version = t->version;
+        for (size_t i = n < AE_CORPUS_LOOK ? 0 : n - AE_CORPUS_LOOK; i < n; i++) ae_corpus_step(c, place, tokens[i]);
+    }
+    const ae_suffix *best = NULL;
+    const ae_suffix *const of[2] = {&t->young.suffix, &t->old.suffix};
+    for (int i = 0; i < 2; i++) {
+        ae_corpus_match m = place->at[i];
+        if (!of[i]->n_states) continue;
+        settle(of[i], &m);
+        while (m.state != AE_SUFFIX_ROOT && of[i]->states[m.state].edges == AE_SUFFIX_NONE) {
+            m.state = of[i]->states[m.state].link;
+            m.length = of[i]->states[m.state].length;
+        }
+        if (m.state == AE_SUFFIX_ROOT || (best && m.length <= match->length)) continue;
+        *match = m;
+        best = of[i];
+    }
+    return best;
+}
+
+/* ---- Life --------------------------------------------------------------------------------------------------------------- */
+
+ae_corpus *ae_corpus_create(uint32_t n_tokens)
+{
+    ae_corpus *c = ae_alloc(1, sizeof *c);
+    if (c) c->n_tokens = n_tokens;
+    return c;
+}
+
+void ae_corpus_free(ae_corpus *c)
+{
+    if (!c) return;
+    for (uint32_t i = 0; i < c->n_texts; i++) text_free(&c->texts[i]);
+    ae_free(c);
+}
