@@ -674,6 +674,9 @@ typedef struct aerie_request {
     size_t n_adapters;
     uint64_t scope; /* whose it is: the KV cache and the drafters let it find only what requests of the same scope left or are
                      * about to compute, so that neither statistics nor times tell it of others' text. 0: the common one */
+    bool no_drafts; /* nothing is drafted for it; what follows changes speed alone, too */
+    uint32_t draft_max, draft_min; /* as n_max, n_min and p_min of the session, which they can only narrow; 0: as it has them */
+    float draft_p_min;
 } aerie_request;
 
 AERIE_INITIALISER(request)

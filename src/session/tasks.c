@@ -71,7 +71,7 @@ static ae_spec_request spec_request(aerie_session *session, const aerie_request 
 {
     ae_spec_request request = {.tokens = r->tokens, .n_tokens = r->n_tokens, .n_predict = r->n_predict,
                                .ignore_eog = r->ignore_eos, .sampling = r->sampling, .grammar = r->grammar,
-                               .adapters = adapters,
+                               .limits = {r->no_drafts, r->draft_max, r->draft_min, r->draft_p_min}, .adapters = adapters,
                                .row = r->row ? on_row : NULL, .row_user = session};
     if (!saved->memory) return request;
     request.tokens = saved->tokens;

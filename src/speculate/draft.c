@@ -14,6 +14,12 @@ static uint32_t depth_left(const ae_spec *spec, const spec_slot *s)
     return left ? (uint32_t)left - 1 : 0;
 }
 
+static float greatest(float a, float b, float c)
+{
+    const float most = a > b ? a : b;
+    return most > c ? most : c;
+}
+
 /* Lists the slots that decode one pending token and can use a draft. */
 static uint32_t list_requests(ae_spec *spec)
 {
@@ -24,13 +30,15 @@ static uint32_t list_requests(ae_spec *spec)
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         spec_slot *s = &spec->slots[i];
         uint32_t depth = depth_left(spec, s);
-        if (!s->active || s->n_chain != 1 || !s->decoding || !depth) continue;
+        const ae_spec_limits *l = &s->limits;
+        if (!s->active || s->n_chain != 1 || !s->decoding || !depth || l->none) continue;
         if (depth > o->n_max) depth = o->n_max;
+        if (l->n_max && depth > l->n_max) depth = l->n_max;
         if (depth > n_most) depth = n_most;
         spec->requests[n] = (ae_draft_request){
             .slot = i, .tokens = s->tokens, .n_tokens = s->n_tokens, .max_depth = depth,
             .max_nodes = o->shape == AE_DRAFT_CHAIN ? depth : n_nodes, .shape = o->shape,
-            .top_k = o->top_k, .min_p = o->p_min > floor ? o->p_min : floor, .sampler = s->sampler, .tree = &s->tree};
+            .top_k = o->top_k, .min_p = greatest(o->p_min, floor, l->p_min), .sampler = s->sampler, .tree = &s->tree};
         spec->chances[n].acceptance = &s->acceptance;
         spec->chances[n].tree = &s->tree;
         spec->chances[n].max_depth = depth;
@@ -115,6 +123,7 @@ static void fit_trees(ae_spec *spec, uint32_t n)
         const uint32_t slot = spec->requests[i].slot, share = n_nodes > spec->n_tree_rows ? spec->n_tree_rows / n : n_most;
         ae_tree *tree = spec->requests[i].tree;
         if (tree->n > share) tree->n = share;
+        if (tree->n < spec->slots[slot].limits.n_min) tree->n = 0;
         if (tree->n > n_most) tree->n = n_most;
         const uint32_t chain = ae_kv_n_missing(kv, slot, 1), pages = ae_kv_n_missing(kv, slot, 1 + tree->n) - chain;
         if (pages > spec->n_pages_left) tree->n = 0;

@@ -73,6 +73,13 @@ typedef aerie_stop ae_spec_emit(void *user, uint32_t slot, int32_t token, uint32
  * the engine's pass, with exported logits. */
 typedef void ae_spec_row(void *user, uint32_t slot, uint32_t position, uint32_t row);
 
+/* What a request allows of drafting for it, within the loop's own limits; all zero: all of it. */
+typedef struct ae_spec_limits {
+    bool none;
+    uint32_t n_max, n_min;
+    float p_min;
+} ae_spec_limits;
+
 typedef struct ae_spec_request {
     const int32_t *tokens; /* [n_tokens] >= 1, copied */
     size_t n_tokens;
@@ -83,6 +90,7 @@ typedef struct ae_spec_request {
     uint32_t n_predict;    /* tokens of the answer, n_answered included; 0 = until the context is full */
     bool ignore_eog;
     ae_sampling sampling;
+    ae_spec_limits limits;
     const ae_grammar *grammar; /* the text matches it; NULL: any text */
     const ae_adapter_set *adapters; /* copied; NULL: none */
     ae_spec_row *row;          /* NULL: none. Otherwise the whole prompt runs, whatever the KV cache holds */

@@ -27,6 +27,7 @@ typedef struct spec_slot {
     int32_t *tokens; /* [n_ctx + 1] prompt and output; what the KV cache holds is a prefix of it */
     size_t n_tokens;
     uint32_t n_predict;
+    ae_spec_limits limits;
     uint32_t n_answered; /* tokens of the answer that the request came with */
     ae_sampler *sampler;
     ae_constraint *constraint; /* NULL: any text; kept for the next request with the same grammar */

@@ -186,7 +186,7 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
                      .scope = ae_engine_seq_key(spec->engine, i).scope,
                      .tokens = tokens, .n_tokens = request->n_tokens, .n_predict = request->n_predict,
                      .n_answered = (uint32_t)request->n_answered, .sampler = sampler,
-                     .constraint = s->constraint, .start_time = ae_time_now()};
+                     .limits = request->limits, .constraint = s->constraint, .start_time = ae_time_now()};
     memcpy(tokens, request->tokens, request->n_tokens * sizeof *tokens);
     s->stats.n_prompt = (uint32_t)(request->n_tokens - request->n_answered);
     s->stats.n_generated = (uint32_t)request->n_answered;

@@ -463,6 +463,44 @@ static void test_sessions_share_a_pool(void **state)
     }
 }
 
+/* What a request allows of drafting changes how much is drafted for it, and nothing of its answer. */
+static void test_limits_of_drafts(void **state)
+{
+    (void)state;
+    aerie_error error = {0};
+    uint64_t n_free = 0, n_likely = 0, n_long = 0;
+    for (int how = 0; how < 5; how++) {
+        aerie_session *session = open_session(AERIE_SPEC_NGRAM, 3, 0);
+        aerie_task *tasks[N_REQUESTS];
+        memset(got, 0, sizeof got);
+        n_ended = 0;
+        for (size_t i = 0; i < N_REQUESTS; i++) {
+            aerie_request request = request_of(i);
+            if (how == 1) request.no_drafts = true;
+            if (how == 2) request.draft_max = 1;
+            if (how == 3) request.draft_min = 4;
+            if (how == 4) request.draft_p_min = 0.5f;
+            need(aerie_session_submit(session, &request, &tasks[i], &error), &error);
+        }
+        while (n_ended < N_REQUESTS) {
+            need(aerie_session_step(session, &error), &error);
+            poll_all(session);
+        }
+        for (size_t i = 0; i < N_REQUESTS; i++) {
+            const aerie_stats *s = aerie_task_stats(tasks[i]);
+            check_answer(&got[i], i, "with limits");
+            if (how == 0) n_free += s->n_drafted;
+            if (how == 1) assert_int_equal(s->n_drafted, 0);
+            if (how == 2) assert_int_equal(s->n_drafted, s->drafted_at[0]);
+            if (how == 3) n_long += s->n_drafted;
+            if (how == 4) n_likely += s->n_drafted;
+            aerie_task_free(tasks[i]);
+        }
+        aerie_session_free(session);
+    }
+    assert_true(n_free > 0 && n_long < n_free && n_likely < n_free);
+}
+
 /* A session that is freed ends its tasks; a task that is freed says no more. */
 static void test_ends(void **state)
 {
@@ -536,7 +574,7 @@ int main(void)
         cmocka_unit_test(test_requests_come_and_go_from_other_threads),
         cmocka_unit_test(test_a_bound_on_pauses_changes_no_byte),
         cmocka_unit_test(test_sessions_share_a_pool),
-        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_limits_of_drafts), cmocka_unit_test(test_ends),
         cmocka_unit_test(test_events_outlive_their_task),
     };
     return cmocka_run_group_tests(tests, make, drop);

@@ -62,6 +62,20 @@ class Basic(unittest.TestCase):
         for name in asked:
             self.assertIn(f"\n{name}{{", told)
 
+    def test_a_request_may_narrow_speculation(self):
+        ask = chat("abcabcabc" * 9, max_tokens=40, ignore_eos=True)
+        free = self.ask(ask).json
+        for narrow in ({"speculative.n_max": 0}, {"speculative.type": "none"}, {"speculative.n_max": 1},
+                       {"speculative.n_min": 3}, {"speculative.p_min": 0.9}, {"speculative.type": "auto"}):
+            a = self.ask({**ask, **narrow}).json
+            self.assertEqual(a["choices"], free["choices"], narrow)
+            depths = [d["depth"] for d in a["timings"]["draft_by_depth"]]
+            if "n_max" in str(narrow) or "none" in str(narrow):
+                self.assertLessEqual(max(depths, default=0), narrow.get("speculative.n_max", 0))
+        for wrong in ({"speculative.n_max": -1}, {"speculative.n_min": 1.5}, {"speculative.p_min": 2},
+                      {"speculative.type": "magic"}, {"speculative.type": 1}):
+            self.assertIn(next(iter(wrong)), self.ask({**ask, **wrong}, 400).error)
+
     def test_chat_whole_and_streamed_are_the_same(self):
         whole = self.ask(chat("Hello", seed=5, temperature=1, logprobs=True, top_logprobs=2)).json
         choice = whole["choices"][0]

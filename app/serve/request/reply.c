@@ -469,6 +469,8 @@ static bool submit(serve_reply_state *r, serve_error *error)
     serve_ask *ask = &r->ask;
     aerie_request request = aerie_request_default();
     request.n_predict = ask->n_predict;
+    request.no_drafts = ask->no_drafts;
+    request.draft_max = ask->draft_max, request.draft_min = ask->draft_min, request.draft_p_min = ask->draft_p_min;
     request.ignore_eos = ask->ignore_eos;
     request.sampling = ask->sampling;
     request.sampling.logit_bias = ask->n_bias ? ask->bias : request.sampling.logit_bias;

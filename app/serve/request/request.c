@@ -96,6 +96,7 @@ typedef enum field_type {
     FIELD_I32,
     FIELD_U32,
     FIELD_TOKENS, /* uint32_t n_predict: -1 and -2 mean as many as fit */
+    FIELD_DRAFTS, /* uint32_t; 0 means none */
     FIELD_SEED,
     FIELD_BOOL,
 } field_type;
@@ -138,6 +139,9 @@ static const field_row rows[] = {
     {"mirostat_tau", FIELD_F32, AT(sampling.mirostat_tau), 0, 1000},
     {"mirostat_eta", FIELD_F32, AT(sampling.mirostat_eta), 0, 1000},
     {"min_keep", FIELD_U32, AT(sampling.min_keep), 0, INT32_MAX},
+    {"speculative.n_max", FIELD_DRAFTS, AT(draft_max), 0, INT32_MAX},
+    {"speculative.n_min", FIELD_U32, AT(draft_min), 0, INT32_MAX},
+    {"speculative.p_min", FIELD_F32, AT(draft_p_min), 0, 1},
     {"seed", FIELD_SEED, AT(seed), 0, 0},
     {"ignore_eos", FIELD_BOOL, AT(ignore_eos), 0, 0},
     {"echo", FIELD_BOOL, AT(echo), 0, 0},
@@ -188,6 +192,7 @@ static bool set_row(serve_ask *ask, const field_row *row, const json_t *v, const
                           row->type == FIELD_F32 ? "a number" : "a whole number", row->min, row->max, x);
     if (row->type == FIELD_TOKENS && x == 0)
         return serve_fail(error, 400, field, "'%s' must be a whole number from 1, or -1; found 0", field);
+    if (row->type == FIELD_DRAFTS && x == 0) ask->no_drafts = true;
     if (row->type == FIELD_F32) *(float *)place = (float)x;
     else if (row->type == FIELD_I32) *(int32_t *)place = (int32_t)x;
     else *(uint32_t *)place = (uint32_t)x;
@@ -585,6 +590,21 @@ static bool is_shallow(const char *text, size_t n)
     return true;
 }
 
+/* "speculative.type", as llama.cpp's server has it. The drafters are the server's; a request can only do without. */
+static bool read_speculation(serve_ask *ask, serve_error *error)
+{
+    const char *type = NULL;
+    aerie_spec_type known;
+    if (!serve_get_text(ask->body, "speculative.type", &type, error)) return false;
+    if (!type || !aerie_spec_type_parse(type, &known)) {
+        if (!type) return true;
+        return serve_fail(error, 400, "speculative.type", "'speculative.type' is \"none\" or \"auto\", what this server was "
+                          "started with; found '%.40s'", type);
+    }
+    ask->no_drafts = ask->no_drafts || known == AERIE_SPEC_NONE;
+    return true;
+}
+
 /* "cache_salt", as vLLM has it: requests of the same key that give different ones share nothing. */
 static bool read_scope(serve_ask *ask, serve_error *error)
 {
@@ -624,7 +644,7 @@ bool serve_ask_read(serve_ask *ask, serve_call *call, serve_error *error)
                           where.column);
     if (!json_is_object(ask->body)) return serve_fail(error, 400, "", "the body must be a JSON object; found a list");
     serve_body_free(call);
-    return read_scope(ask, error);
+    return read_scope(ask, error) && read_speculation(ask, error);
 }
 
 bool serve_ask_kept(const serve_ask *ask, serve_error *error)

@@ -25,6 +25,9 @@ typedef struct serve_ask {
     bool stream, include_usage, logprobs, ignore_eos, origins, echo, keep_reasoning, timings_per_token;
     bool only_prompt; /* to be computed, and no text wanted */
     uint32_t n, n_predict, n_top; /* n_predict 0: as much as fits */
+    bool no_drafts; /* what the request allows of speculation, as in aerie_request */
+    uint32_t draft_max, draft_min;
+    float draft_p_min;
     aerie_sampling sampling;
     uint64_t wide_seed; /* the body's, where JSON's reader cannot hold it: from 2^63 on; 0: it can */
     uint64_t seed;
