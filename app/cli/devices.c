@@ -68,7 +68,7 @@ int app_list_devices(void)
 bool app_is_on_gpu(const aerie_model_info *info)
 {
     const char *name = info->cpu_level; /* the backend's, instead of a level */
-    return strncmp(name, "cuda", 4) == 0 || strcmp(name, "emu") == 0;
+    return strncmp(name, "cuda", 4) == 0 || strncmp(name, "vulkan", 6) == 0 || strcmp(name, "emu") == 0;
 }
 
 bool app_device_check(const char *name, aerie_error *error)

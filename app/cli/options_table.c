@@ -78,8 +78,8 @@ static const app_option options[] = {
      "highest kernel level: ref, avx2, avxvnni, avx512, amx or neon, dotprod, i8mm; the bytes are the same "
      "(default: the best there is)"},
     {"-dev --device", "NAME", APP_TEXT, LOADS | APP_BENCH_SHAPES, AT(device), 0, 0, "Model",
-     "device that runs the model: cpu, or cuda for the first NVIDIA GPU, cuda0, cuda1 and so on for one of several; the bytes "
-     "are the same (default: cpu)"},
+     "device that runs the model: cpu, cuda for the first NVIDIA GPU, vulkan for the first GPU by Vulkan; cuda0, vulkan1 and "
+     "so on for one of several; the bytes are the same (default: cpu)"},
     {"--list-devices", NULL, APP_FLAG, LOADS | APP_BENCH_SHAPES, AT(list_devices), 0, 0, "Model",
      "list the devices of this machine, and why one cannot be used; nothing else is done"},
     {"-ngl --gpu-layers --n-gpu-layers", "N", APP_TEXT, LOADS, AT(gpu_layers), 0, 0, "Model",

@@ -29,6 +29,11 @@ static const struct {
 #define NAME_CUDA ""
 #define CUDA_ARCHS ""
 #endif
+#ifdef AE_GPU_VULKAN
+#define NAME_VULKAN ", vulkan"
+#else
+#define NAME_VULKAN ""
+#endif
 #ifdef AE_GPU_EMU
 #define NAME_EMU ", emu"
 #else
@@ -37,12 +42,12 @@ static const struct {
 
 const char *ae_backend_names(void)
 {
-    return "cpu, cpu-strict" NAME_CUDA NAME_EMU;
+    return "cpu, cpu-strict" NAME_CUDA NAME_VULKAN NAME_EMU;
 }
 
 const char *ae_device_drivers(void)
 {
-    static const char names[] = NAME_CUDA CUDA_ARCHS NAME_EMU;
+    static const char names[] = NAME_CUDA CUDA_ARCHS NAME_VULKAN NAME_EMU;
     return sizeof names > 2 ? &names[2 * (sizeof names > 2)] : "none";
 }
 
@@ -59,12 +64,15 @@ static bool is_of_driver(const char *name, const char *driver, uint32_t *i)
 
 /* ---- GPUs ------------------------------------------------------------------------------------------------- */
 
-#if defined AE_GPU_CUDA || defined AE_GPU_EMU
+#if defined AE_GPU_CUDA || defined AE_GPU_VULKAN || defined AE_GPU_EMU
 #include "backend/gpu/gpu.h"
 
 static const ae_gpu_driver *const drivers[] = {
 #ifdef AE_GPU_CUDA
     &ae_gpu_driver_cuda,
+#endif
+#ifdef AE_GPU_VULKAN
+    &ae_gpu_driver_vulkan,
 #endif
 #ifdef AE_GPU_EMU
     &ae_gpu_driver_emu,
@@ -174,8 +182,12 @@ static aerie_status open_by_name(const char *name, bool said, const char *cpu_le
         if (!strcmp(backends[i].name, name)) return out ? backends[i].open(out, cpu_level, error) : AERIE_OK;
     if (open_by_driver(name, out, &status, error)) return status;
     if (is_of_driver(name, "cuda", &i_device))
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "this build cannot use GPUs: it was made without CUDA's compiler; "
-                       "there are %s", ae_backend_names());
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "this build cannot use NVIDIA's GPUs by CUDA: it was made without "
+                       "CUDA's compiler; there are %s", ae_backend_names());
+    if (is_of_driver(name, "vulkan", &i_device))
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "this build cannot use Vulkan: it was made without glslangValidator "
+                       "or Vulkan's headers (Debian's packages glslang-tools and libvulkan-dev); there are %s",
+                       ae_backend_names());
     return ae_fail(error, AERIE_ERROR_ARGUMENT, "backend \"%s\"%s is unknown; there are %s", name,
                    said ? ", named by AERIE_BACKEND," : "", ae_backend_names());
 }

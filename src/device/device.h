@@ -12,6 +12,8 @@
  *   cpu-strict  the same, but only operations can touch device memory: anything else that does is stopped by a signal.
  *               For tests. Weights that are used where they lie in the file are not covered.
  *   cuda        the first NVIDIA GPU; cuda0, cuda1, ...: one of several. In builds with a CUDA compiler
+ *   vulkan      the first device with Vulkan 1.3, real GPUs before processors; vulkan0, vulkan1, ...: one of several. In builds
+ *               with glslangValidator
  *   emu         the GPU's kernels, run by the processor one thread after another. For tests; in builds for tests
  * NULL or "": what the environment variable AERIE_BACKEND says, or cpu. cpu_level names the highest kernel level of
  * the processor to use ("ref", "avx2", "avx512", ...); NULL or "" = the best it has. ARGUMENT for an unknown name or level (the
@@ -35,7 +37,7 @@ typedef struct ae_device_info {
 /* Describes the processor and the GPUs, into out [n_most]; a kind of GPU without a device is described by why. Returns the
  * number of entries. Opens each GPU for a moment. */
 uint32_t ae_device_list(ae_device_info *out, uint32_t n_most);
-/* The kinds of GPU that this build can drive: "cuda (sm_90), emu" or "none". Static storage. */
+/* The kinds of GPU that this build can drive: "cuda (sm_90), vulkan, emu" or "none". Static storage. */
 const char *ae_device_drivers(void);
 
 #endif

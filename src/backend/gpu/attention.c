@@ -52,8 +52,18 @@ static plan plan_walk(const ae_gpu_kv_form *form)
     return (plan){form->type == AE_KV_F32 ? f32 : f16, tile, ae_gpu_attention_room_of(form, tile, false).bytes, false};
 }
 
-static plan plan_of(const ae_gpu_kv_form *form, uint32_t n_rows, uint32_t group, uint32_t max_shared)
+/* One query at a time: for drivers with kernels of their own, which use other memory than these. */
+static plan plan_single(const ae_gpu_kv_form *form)
 {
+    const ae_gpu_kernel kernel = form->has_scales ? plan_codes(form).kernel
+                                 : form->type == AE_KV_F32 ? AE_GPU_attention_f32_4 : AE_GPU_attention_f16_4;
+    return (plan){kernel, 1, 1, true};
+}
+
+static plan plan_of(const ae_gpu_facts *facts, const ae_gpu_kv_form *form, uint32_t n_rows, uint32_t group)
+{
+    const uint32_t max_shared = facts->max_shared_bytes;
+    if (facts->single_queries) return plan_single(form);
     if (form->has_scales) return plan_codes(form);
     return n_rows <= FEW_ROWS ? plan_few(form, n_rows * group, max_shared) : plan_walk(form);
 }
@@ -69,7 +79,8 @@ static void split(const ae_stream *stream, ae_gpu_attention_args *args)
     if (most < 2 || wanted < 2) return;
     args->max_parts = (uint32_t)most;
     args->n_splits = wanted < most ? wanted : (uint32_t)most;
-    args->merge_apart = args->n_tiles > 1; /* the last blocks would take long for all queries */
+    /* the last blocks would take long for all queries */
+    args->merge_apart = args->n_tiles > 1 || stream->backend->facts.single_queries;
 }
 
 void ae_gpu_attention(ae_stream *stream, const ae_attention *a)
@@ -83,7 +94,7 @@ void ae_gpu_attention(ae_stream *stream, const ae_attention *a)
         .window = a->window, .chunked = a->chunked, .scale = a->scale, .softcap = a->softcap, .n_splits = 1,
     };
     const uint32_t group = a->n_heads / a->n_kv_heads, max_shared = stream->backend->facts.max_shared_bytes;
-    const plan how = plan_of(&args.kv.form, p->n_rows, group, max_shared);
+    const plan how = plan_of(&stream->backend->facts, &args.kv.form, p->n_rows, group);
     const uint32_t most = max_shared / how.unit_bytes;
     if (!most) {
         ae_gpu_decline(stream, "attention heads as large as this model's");
@@ -95,6 +106,7 @@ void ae_gpu_attention(ae_stream *stream, const ae_attention *a)
     const uint32_t n = args.n_tiles * args.n_kv_heads, n_units = n * args.n_splits;
     ae_gpu_launch(stream, how.kernel, (n_units + args.n_warps - 1) / args.n_warps, 1, 1, args.n_warps * how.unit_bytes, &args);
     if (args.merge_apart)
-        ae_gpu_launch(stream, how.tile == 16 ? AE_GPU_attention_merge_16 : AE_GPU_attention_merge_8, n * (how.tile / 4), 1, 1,
+        ae_gpu_launch(stream, how.tile == 16 ? AE_GPU_attention_merge_16 : AE_GPU_attention_merge_8,
+                      how.tile < 4 ? n : n * (how.tile / 4), 1, 1,
                       ae_gpu_attention_room_merge(&args.kv.form, how.tile).bytes, &args);
 }

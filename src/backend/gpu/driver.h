@@ -25,6 +25,8 @@ typedef struct ae_gpu_facts {
     uint32_t n_multiprocessors;
     uint32_t max_shared_bytes; /* of a block */
     bool int8_mma;             /* it has the matrix instructions of kernels/kernel.h */
+    bool single_queries;       /* its kernels for attention take one query at a time */
+    bool (*has)(uint32_t kernel); /* whether it has kernel i of AE_GPU_KERNELS; NULL: it has all */
     bool early;                /* a kernel may begin before the one in front of it has ended; it waits by itself (kernel.h) */
 } ae_gpu_facts;
 
@@ -67,6 +69,7 @@ typedef struct ae_gpu_driver {
 } ae_gpu_driver;
 
 extern const ae_gpu_driver ae_gpu_driver_cuda; /* cuda/: libcuda.so.1, loaded when it is asked for */
+extern const ae_gpu_driver ae_gpu_driver_vulkan; /* vulkan/: libvulkan.so.1, likewise; shaders of its own for most kernels */
 #ifdef AE_GPU_EMU
 extern const ae_gpu_driver ae_gpu_driver_emu;  /* emu/: the same kernels on the host, for tests */
 #endif

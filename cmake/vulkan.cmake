@@ -1,0 +1,45 @@
+# The Vulkan driver (src/backend/gpu/vulkan): its shaders, compiled to SPIR-V and embedded.
+#
+#   AERIE_VULKAN   backend "vulkan": needs glslangValidator (Debian: glslang-tools) and Vulkan's headers (libvulkan-dev) to
+#                  build, and only libvulkan.so.1 with a driver to run
+find_program(AERIE_GLSLANG glslangValidator)
+find_path(AERIE_VULKAN_H vulkan/vulkan_core.h)
+if(AERIE_GLSLANG AND AERIE_VULKAN_H AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  set(vulkan_default ON)
+else()
+  set(vulkan_default OFF)
+endif()
+option(AERIE_VULKAN "Build the Vulkan backend (needs glslangValidator and Vulkan's headers)" ${vulkan_default})
+
+if(AERIE_VULKAN AND NOT (AERIE_GLSLANG AND AERIE_VULKAN_H))
+  message(FATAL_ERROR "AERIE_VULKAN needs glslangValidator and vulkan/vulkan_core.h (Debian: glslang-tools, libvulkan-dev)")
+endif()
+if(AERIE_VULKAN)
+  set(sources ${PROJECT_SOURCE_DIR}/src/backend/gpu/vulkan/shaders)
+  set(folder ${PROJECT_BINARY_DIR}/vulkan)
+  file(MAKE_DIRECTORY ${folder})
+  file(GLOB shaders CONFIGURE_DEPENDS ${sources}/*.comp)
+  file(GLOB included CONFIGURE_DEPENDS ${sources}/*.glsl)
+  set(declarations "")
+  set(entries "")
+  set(images "")
+  foreach(shader ${shaders})
+    get_filename_component(name ${shader} NAME_WE)
+    # No optimizer: what it may do with floats is not known before the driver has decorated them (spirv.c).
+    add_custom_command(OUTPUT ${folder}/${name}.spv DEPENDS ${shader} ${included}
+      COMMAND ${AERIE_GLSLANG} --quiet --target-env vulkan1.3 -I${sources} -V ${shader} -o ${folder}/${name}.spv
+      COMMENT "Compiling ${name}.comp for Vulkan" VERBATIM)
+    list(APPEND images ${folder}/${name}.spv)
+    string(APPEND declarations "IMAGE(${name})\n")
+    string(APPEND entries "    {\"${name}\", ae_vk_image_${name}, ae_vk_image_end_${name}},\n")
+  endforeach()
+  list(LENGTH shaders n_images)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/shaders.c.in ${folder}/shaders.c @ONLY)
+  set_source_files_properties(${folder}/shaders.c PROPERTIES OBJECT_DEPENDS "${images}")
+  add_library(aerie_shaders OBJECT ${folder}/shaders.c)
+  set_target_properties(aerie_shaders PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  foreach(library ${AERIE_LIBRARIES})
+    target_sources(${library} PRIVATE $<TARGET_OBJECTS:aerie_shaders>)
+  endforeach()
+  set_property(SOURCE ${AERIE_GPU_SOURCES} APPEND PROPERTY COMPILE_DEFINITIONS AE_GPU_VULKAN)
+endif()

@@ -1,0 +1,125 @@
+/* pipeline.c - the shaders of the driver "vulkan": which shader runs which kernel, pipelines, launches. See vulkan.h.
+ *
+ * Owns the table of kernels. A pipeline is made when its kernel is launched for the first time, because a device may take a
+ * second for one, and no model needs all. A kernel that is not in the table is one that this driver does not run. */
+#include "backend/gpu/vulkan/vulkan.h"
+
+#ifdef AE_GPU_VULKAN
+
+#include <string.h>
+
+#include "base/mem.h"
+
+/* Kernels by id, the bytes of their arguments, and their shader with what it is specialized to; see each shader. */
+static const struct {
+    const char *name;
+    size_t n_args;
+    ae_vk_variant variant;
+} kernels[AE_GPU_N_KERNELS + 1] = {
+#define KERNEL(name, args, ...) [AE_GPU_##name] = {#name, sizeof(args), {__VA_ARGS__}}
+#define PRODUCT(form, ...) \
+    KERNEL(product_##form, ae_gpu_product_args, "product", __VA_ARGS__)
+#define FLOATS(form, kind) \
+    KERNEL(product_##form, ae_gpu_product_args, "product_float", kind, AE_GPU_FLOAT_OUT(AE_GPU_PLAIN), 0), \
+    KERNEL(product_##form##_wide, ae_gpu_product_args, "product_float", kind, AE_GPU_FLOAT_OUT(AE_GPU_WIDE), 0), \
+    KERNEL(product_##form##_narrow, ae_gpu_product_args, "product_float", kind, AE_GPU_FLOAT_OUT(AE_GPU_NARROW), 0)
+#define BEST(name, kind) KERNEL(name, ae_gpu_best_args, "best", kind, 0, 0)
+#define ROPE(name) KERNEL(name, ae_gpu_rope_kv_args, "rope", 1, 0, 0)
+#define ATTENTION(name, kind) KERNEL(name, ae_gpu_attention_args, "attention", kind, 0, 0)
+    KERNEL(activation, ae_gpu_activation_args, "activation", 0, 0, 0),
+    PRODUCT(32, AE_GPU_FORM_32, 0, 8),
+    PRODUCT(32_min, AE_GPU_FORM_32_MIN, 0, 16),
+    PRODUCT(32_two, AE_GPU_FORM_32_TWO, 0, 16),
+    PRODUCT(256, AE_GPU_FORM_256, 0, 8),
+    PRODUCT(256_min, AE_GPU_FORM_256_MIN, 0, 8),
+    FLOATS(f32, AE_GPU_FORM_F32),
+    FLOATS(f16, AE_GPU_FORM_F16),
+    FLOATS(bf16, AE_GPU_FORM_BF16),
+    KERNEL(lookup, ae_gpu_lookup_args, "lookup", 0, 0, 0),
+    KERNEL(norm_groups, ae_gpu_norm_args, "rows", 0, AE_GPU_NORM_GROUPS, 0),
+    KERNEL(norm_rows, ae_gpu_norm_args, "rows", 1, 0, 0),
+    KERNEL(axpy_rows, ae_gpu_axpy_args, "rows", 2, 0, 0),
+    KERNEL(map_rows, ae_gpu_map_args, "rows", 3, 0, 0),
+    KERNEL(copy_rows, ae_gpu_copy_args, "rows", 4, 0, 0),
+    KERNEL(copy_host_rows, ae_gpu_copy_host_args, "rows", 5, 0, 0),
+    KERNEL(rope_angles, ae_gpu_rope_table_args, "rope", 0, 0, 0),
+    ROPE(rope_heads),
+    ROPE(rope_heads_64),
+    ROPE(rope_heads_128),
+    ROPE(rope_heads_256),
+    KERNEL(kv_page, ae_gpu_kv_page_args, "kv", 0, 0, 0),
+    KERNEL(kv_moves, ae_gpu_kv_moves_args, "kv", 1, 0, 0),
+    KERNEL(kv_save, ae_gpu_kv_slot_args, "kv", 2, 0, 0),
+    KERNEL(kv_restore, ae_gpu_kv_slot_args, "kv", 3, 0, 0),
+    ATTENTION(attention_f16_4, 0),
+    ATTENTION(attention_f32_4, 0),
+    ATTENTION(attention_q8, 1),
+    ATTENTION(attention_latent_q8, 1),
+    ATTENTION(attention_latent_f16, 1),
+    ATTENTION(attention_merge_8, 2),
+    BEST(best_one, 0),
+    BEST(best_some, 1),
+    BEST(best_total, 2),
+};
+
+bool ae_vk_has(uint32_t i)
+{
+    return i < AE_GPU_N_KERNELS && kernels[i].name;
+}
+
+static aerie_status create_module(ae_gpu_device *d, const char *name, VkShaderModule *out, aerie_error *error)
+{
+    size_t i = 0, n;
+    while (i < ae_vk_n_images && strcmp(ae_vk_images[i].name, name) != 0) i++;
+    if (i == ae_vk_n_images)
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "the embedded shaders lack %s: this build is not complete", name);
+    n = (size_t)(ae_vk_images[i].end - ae_vk_images[i].bytes) / 4;
+    uint32_t *words = ae_vk_spirv_prepare((const uint32_t *)(const void *)ae_vk_images[i].bytes, &n, &d->floats, error);
+    if (!words) return error ? error->status : AERIE_ERROR_MEMORY;
+    const VkShaderModuleCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, .codeSize = n * 4,
+                                           .pCode = words};
+    const VkResult result = d->call.CreateShaderModule(d->device, &info, NULL, out);
+    ae_free(words);
+    return result == VK_SUCCESS ? AERIE_OK : ae_vk_fail(result, "vkCreateShaderModule", error);
+}
+
+aerie_status ae_vk_pipeline_create(ae_gpu_device *d, const ae_vk_variant *variant, VkPipeline *out, aerie_error *error)
+{
+    const uint32_t values[] = {d->fma, d->div, variant->kind, variant->size, variant->slots};
+    enum { N_VALUES = sizeof values / sizeof values[0] };
+    VkSpecializationMapEntry entries[N_VALUES];
+    VkShaderModule module;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < N_VALUES; i++)
+        if (i < 4 || values[i]) entries[n++] = (VkSpecializationMapEntry){i, i * sizeof values[0], sizeof values[0]};
+    AE_TRY(create_module(d, variant->shader, &module, error));
+    const VkSpecializationInfo special = {n, entries, sizeof values, values};
+    const VkComputePipelineCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO, .layout = d->layout,
+        .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO, .stage = VK_SHADER_STAGE_COMPUTE_BIT,
+                  .module = module, .pName = "main", .pSpecializationInfo = &special}};
+    const VkResult result = d->call.CreateComputePipelines(d->device, VK_NULL_HANDLE, 1, &info, NULL, out);
+    d->call.DestroyShaderModule(d->device, module, NULL);
+    return result == VK_SUCCESS ? AERIE_OK : ae_vk_fail(result, "vkCreateComputePipelines", error);
+}
+
+static aerie_status launch(ae_gpu_device *d, uint32_t i, const uint32_t grid[3], const void *args, aerie_error *error)
+{
+    if (!d->pipelines[i]) AE_TRY(ae_vk_pipeline_create(d, &kernels[i].variant, &d->pipelines[i], error));
+    return ae_vk_dispatch(d, d->pipelines[i], grid, args, kernels[i].n_args, error);
+}
+
+aerie_status ae_vk_launch(ae_gpu_device *d, uint32_t i, const uint32_t grid[3], uint32_t n_shared, const void *args,
+                          aerie_error *error)
+{
+    (void)n_shared; /* shaders declare their own */
+    if (!ae_vk_has(i))
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "this model needs an operation that the Vulkan driver lacks; "
+                       "--device cpu runs it");
+    pthread_mutex_lock(&d->mutex);
+    const aerie_status status = launch(d, i, grid, args, error);
+    pthread_mutex_unlock(&d->mutex);
+    return status;
+}
+
+#endif

@@ -1,0 +1,120 @@
+#version 460
+/* rows.comp - norms, element-wise maps and copies of rows. KIND: 0 norm_groups (SIZE groups of a block), 1 norm_rows, 2
+ * axpy_rows, 3 map_rows, 4 copy_rows, 5 copy_host_rows. The arithmetic and its order are those of cpu/ref/rows.c. */
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+
+layout(local_size_x = 256) in;
+
+#define MAP_BLOCK 1024u
+
+layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer NormArgs { /* ae_gpu_norm_args */
+    uint64_t x, weight, bias;
+    uint x_stride, n_rows, n_groups, dim, each_group, layer;
+    float eps;
+};
+layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer AxpyArgs { /* ae_gpu_axpy_args */
+    uint64_t x, y;
+    uint x_stride, y_stride, dim;
+    float a;
+};
+layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer MapArgs { /* ae_gpu_map_args */
+    uint64_t x, x2;
+    uint x_stride, x2_stride, dim, kind, glu, group;
+    float a, limit;
+};
+layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer CopyArgs { /* ae_gpu_copy_host_args */
+    uint64_t x, y, rows;
+    uint x_stride, y_stride, n, dim, wide, unused;
+    int host_rows[900];
+};
+
+shared float parts[64];
+
+/* ---- Norms: a group by all threads ------------------------------------------------------------------ */
+
+float sum_group(uint64_t x, uint n, float mean, bool squares)
+{
+    const uint t = THREAD;
+    float sum = 0.0;
+    if (t < 64)
+        for (uint k = t; k < n; k += 64) {
+            const float v = F32(x).v[k];
+            const float d = v - mean; /* a mean of 0 changes no bit */
+            sum = squares ? ae_fma(d, d, sum) : sum + d;
+        }
+    barrier();
+    if (t < 64) parts[t] = sum;
+    for (uint h = 32; h >= 1; h /= 2) {
+        barrier();
+        if (t < h) parts[t] = parts[t] + parts[t + h];
+    }
+    barrier();
+    return parts[0];
+}
+
+void norm(NormArgs a, uint i)
+{
+    const uint r = i / a.n_groups, g = i % a.n_groups;
+    if (r >= a.n_rows) return; /* all threads */
+    const uint64_t x = a.x + (uint64_t(r) * a.x_stride + uint64_t(g) * a.dim) * 4ul;
+    const uint64_t weight = a.weight + (a.each_group != 0 ? uint64_t(g) * a.dim * 4ul : 0ul);
+    const float mean = a.layer != 0 ? ae_div(sum_group(x, a.dim, 0.0, false), float(a.dim)) : 0.0;
+    const float inv = ae_div(1.0, ae_sqrt(ae_div(sum_group(x, a.dim, mean, true), float(a.dim)) + a.eps));
+    for (uint k = THREAD; k < a.dim; k += 256) {
+        const float v = F32(x).v[k];
+        const float z = (v - mean) * inv * F32(weight).v[k];
+        F32(x).v[k] = a.bias != 0ul ? z + F32(a.bias).v[k] : z;
+    }
+}
+
+/* ---- Maps ------------------------------------------------------------------------------------------- */
+
+void axpy(AxpyArgs a)
+{
+    F32 x = F32(a.x + uint64_t(BLOCK_X) * a.x_stride * 4ul), y = F32(a.y + uint64_t(BLOCK_X) * a.y_stride * 4ul);
+    const uint begin = BLOCK_Y * MAP_BLOCK, end = min(begin + MAP_BLOCK, a.dim);
+    for (uint i = begin + THREAD; i < end; i += 256) y.v[i] = ae_fma(a.a, x.v[i], y.v[i]);
+}
+
+float map_of(MapArgs a, float x, uint64_t x2, uint i)
+{
+    if (a.kind == 1) return x * a.a;
+    if (a.kind == 2) return ae_softcapf(x, a.a);
+    if (a.kind == 3) {
+        const float f = ae_glu_of(a.glu, x, a.limit);
+        return x2 != 0ul ? f * ae_glu_times(a.glu, F32(x2).v[i], a.limit) : f;
+    }
+    if (a.kind == 4) return x * ae_glu_of(3, F32(x2).v[i / a.group], 0.0);
+    return 0.0;
+}
+
+void map_rows(MapArgs a)
+{
+    F32 x = F32(a.x + uint64_t(BLOCK_X) * a.x_stride * 4ul);
+    const uint64_t x2 = a.x2 != 0ul ? a.x2 + uint64_t(BLOCK_X) * a.x2_stride * 4ul : 0ul;
+    const uint begin = BLOCK_Y * MAP_BLOCK, end = min(begin + MAP_BLOCK, a.dim);
+    for (uint i = begin + THREAD; i < end; i += 256) x.v[i] = map_of(a, x.v[i], x2, i);
+}
+
+/* ---- Copies ----------------------------------------------------------------------------------------- */
+
+void copy_one(CopyArgs a)
+{
+    const uint i = BLOCK_X * 256 + THREAD, row = i / a.dim, column = i % a.dim;
+    if (row >= a.n) return;
+    const uint from = KIND == 5 ? uint(a.host_rows[row]) : a.rows != 0ul ? uint(I32(a.rows).v[row]) : row;
+    const uint64_t x = uint64_t(from) * a.x_stride + column, y = uint64_t(row) * a.y_stride + column;
+    if (a.wide != 0) U32x4(a.y + y * 16ul).v[0] = U32x4(a.x + x * 16ul).v[0];
+    else U32(a.y + y * 4ul).v[0] = U32(a.x + x * 4ul).v[0];
+}
+
+void main()
+{
+    if (KIND == 0) {
+        for (uint i = 0; i < SIZE; i++) norm(NormArgs(push.args), BLOCK_X * SIZE + i);
+    } else if (KIND == 1) norm(NormArgs(push.args), BLOCK_X);
+    else if (KIND == 2) axpy(AxpyArgs(push.args));
+    else if (KIND == 3) map_rows(MapArgs(push.args));
+    else copy_one(CopyArgs(push.args));
+}

@@ -1,0 +1,221 @@
+/* vulkan.h - inside the driver "vulkan": the loaded library, a device, its blocks of memory, its queue, its pipelines.
+ *
+ * library.c loads the library and lists physical devices, device.c opens one, memory.c has its memory, queue.c what is given to
+ * its queue, pipeline.c the shaders, spirv.c what is added to them, exam.c the comparison with the processor.
+ * Any thread may call the driver; a device's mutex covers all that changes after it is opened.
+ */
+#ifndef AE_BACKEND_GPU_VULKAN_VULKAN_H
+#define AE_BACKEND_GPU_VULKAN_VULKAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backend/gpu/driver.h"
+
+#ifdef AE_GPU_VULKAN
+
+#define VK_NO_PROTOTYPES
+#include <pthread.h>
+#include <vulkan/vulkan_core.h>
+
+#include "backend/gpu/kernels/list.h"
+
+/* ---- The library ------------------------------------------------------------------------------------ */
+
+#define AE_VK_GLOBALS(X) X(EnumerateInstanceVersion) X(CreateInstance)
+#define AE_VK_INSTANCE(X) \
+    X(EnumeratePhysicalDevices) X(GetPhysicalDeviceProperties2) X(GetPhysicalDeviceFeatures2) \
+    X(GetPhysicalDeviceMemoryProperties2) X(GetPhysicalDeviceQueueFamilyProperties) X(EnumerateDeviceExtensionProperties) \
+    X(CreateDevice) X(GetDeviceProcAddr)
+#define AE_VK_DEVICE(X) \
+    X(DestroyDevice) X(GetDeviceQueue) X(DeviceWaitIdle) X(QueueSubmit) X(CreateSemaphore) X(DestroySemaphore) \
+    X(WaitSemaphores) X(GetSemaphoreCounterValue) X(CreateFence) X(DestroyFence) X(ResetFences) X(WaitForFences) \
+    X(CreateBuffer) X(DestroyBuffer) X(GetBufferMemoryRequirements) X(GetBufferDeviceAddress) X(AllocateMemory) \
+    X(FreeMemory) X(BindBufferMemory) X(MapMemory) X(CreateCommandPool) X(DestroyCommandPool) X(AllocateCommandBuffers) \
+    X(FreeCommandBuffers) X(BeginCommandBuffer) X(EndCommandBuffer) X(ResetCommandBuffer) X(CmdBindPipeline) \
+    X(CmdPushConstants) X(CmdDispatch) X(CmdCopyBuffer) X(CmdFillBuffer) X(CmdPipelineBarrier) X(CmdResetQueryPool) \
+    X(CmdWriteTimestamp) X(CreateQueryPool) X(DestroyQueryPool) X(GetQueryPoolResults) X(CreateShaderModule) \
+    X(DestroyShaderModule) X(CreatePipelineLayout) X(DestroyPipelineLayout) X(CreateComputePipelines) X(DestroyPipeline)
+
+#define AE_VK_FIELD(name) PFN_vk##name name;
+typedef struct ae_vk_library {
+    PFN_vkGetInstanceProcAddr get;
+    AE_VK_GLOBALS(AE_VK_FIELD)
+    AE_VK_INSTANCE(AE_VK_FIELD)
+    VkInstance instance;
+} ae_vk_library;
+typedef struct ae_vk_calls {
+    AE_VK_DEVICE(AE_VK_FIELD)
+} ae_vk_calls;
+#undef AE_VK_FIELD
+
+#define AE_VK_MAX_DEVICES 16
+
+/* Loads the library and makes the process's instance, once. UNSUPPORTED with a sentence where that fails. */
+aerie_status ae_vk_library_load(const ae_vk_library **out, aerie_error *error);
+/* The devices that can compute, real GPUs first and processors last. */
+aerie_status ae_vk_devices(const ae_vk_library *library, VkPhysicalDevice out[AE_VK_MAX_DEVICES], uint32_t *n,
+                           aerie_error *error);
+/* Returns the failure of a call: "vkAllocateMemory: VK_ERROR_OUT_OF_DEVICE_MEMORY (-2)". MEMORY, or INTERNAL. */
+aerie_status ae_vk_fail(VkResult result, const char *call, aerie_error *error);
+
+/* ---- Devices ---------------------------------------------------------------------------------------- */
+
+/* A buffer with memory of its own. */
+typedef struct ae_vk_block {
+    VkBuffer buffer;
+    VkDeviceMemory memory;
+    uint64_t address;  /* of the part that is used: 256-byte aligned */
+    uint64_t offset;   /* of that part in the buffer */
+    size_t n;          /* bytes */
+    uint8_t *host;     /* that part as the host sees it; NULL: the host cannot */
+} ae_vk_block;
+
+/* Blocks in ascending order of their addresses (device memory) or host pointers (pinned memory). */
+typedef struct ae_vk_blocks {
+    ae_vk_block *block; /* [n] */
+    size_t n, room;
+} ae_vk_blocks;
+
+#define AE_VK_BATCHES 4
+#define AE_VK_BATCH_ARGS ((size_t)256 << 10) /* bytes of arguments of a batch */
+#define AE_VK_BATCH_COMMANDS 256             /* after so many the device begins to work */
+
+/* Commands that are submitted together, and the arguments of their launches. */
+typedef struct ae_vk_batch {
+    VkCommandBuffer commands;
+    ae_vk_block args;
+    size_t n_args;      /* bytes in use */
+    uint32_t n_commands;
+    uint64_t value;     /* of the device's semaphore when it has been done */
+    bool is_open;
+} ae_vk_batch;
+
+struct ae_gpu_recording {
+    VkCommandBuffer commands;
+    ae_vk_block *args;  /* [n_args], the last one with n_used bytes in use */
+    size_t n_args, room, n_used;
+};
+
+enum { AE_VK_LOCAL, AE_VK_HOST, AE_VK_ARGS, AE_VK_KINDS }; /* kinds of memory */
+
+struct ae_gpu_device {
+    const ae_vk_library *library;
+    ae_vk_calls call;
+    VkPhysicalDevice physical;
+    VkDevice device;
+    VkQueue queue;
+    uint32_t family;
+    uint32_t types[AE_VK_KINDS]; /* memory types */
+    bool mapped;                 /* the host sees device memory */
+    bool has_budget;
+    uint32_t heap;
+    uint64_t heap_bytes, max_block;
+    uint32_t max_groups[3];
+    double tick;                 /* seconds; 0: no timestamps */
+    VkPhysicalDeviceFloatControlsProperties floats;
+    uint32_t fma, div;           /* specialization of the shaders, as the examination chose */
+    VkPipelineLayout layout;
+
+    pthread_mutex_t mutex;       /* of all that follows, and of the queue */
+    ae_vk_blocks blocks, pinned;
+    uint64_t n_used;             /* bytes of device memory */
+    VkCommandPool pool;
+    ae_vk_batch batches[AE_VK_BATCHES];
+    uint32_t batch;              /* the one that is open or comes next */
+    VkSemaphore semaphore;
+    uint64_t submitted;          /* the semaphore's value when all that was submitted is done */
+    ae_gpu_recording *recording; /* under way */
+    VkQueryPool queries;         /* VK_NULL_HANDLE: no timestamps */
+    double marks[AE_GPU_MARKS];  /* seconds, without timestamps */
+    VkPipeline pipelines[AE_GPU_N_KERNELS + 1]; /* made when they are first launched */
+    aerie_error fault;           /* status not OK: the device is lost, and why */
+
+    pthread_mutex_t fill_mutex;  /* of all that follows; taken before the other one */
+    VkCommandPool fill_pool;
+    VkCommandBuffer fill_commands;
+    VkFence fill_fence;
+    ae_vk_block staging;         /* for devices whose memory the host does not see; none otherwise */
+};
+
+#define AE_VK_TRY(call, name, error)                                    \
+    do {                                                                \
+        const VkResult vk_result = (call);                              \
+        if (vk_result != VK_SUCCESS) return ae_vk_fail(vk_result, name, error); \
+    } while (0)
+
+/* Notes that the device is lost, if that is what a call has returned; then returns its failure. */
+aerie_status ae_vk_lose(ae_gpu_device *d, VkResult result, const char *call, aerie_error *error);
+
+/* device.c */
+aerie_status ae_vk_open(uint32_t i, ae_gpu_device **out, ae_gpu_facts *facts, aerie_error *error);
+void ae_vk_close(ae_gpu_device *d);
+
+/* memory.c */
+aerie_status ae_vk_block_create(ae_gpu_device *d, uint32_t kind, size_t n, ae_vk_block *out, aerie_error *error);
+void ae_vk_block_destroy(ae_gpu_device *d, ae_vk_block *block);
+/* The block that has the n bytes from `address` on; with `pinned` `address` is a host pointer. NULL: none has. */
+const ae_vk_block *ae_vk_find(const ae_vk_blocks *blocks, uint64_t address, size_t n, bool pinned);
+void ae_vk_memory_info(ae_gpu_device *d, uint64_t *n_free, uint64_t *n_total);
+void *ae_vk_alloc(ae_gpu_device *d, size_t bytes);
+void ae_vk_free(ae_gpu_device *d, void *memory);
+void *ae_vk_alloc_pinned(ae_gpu_device *d, size_t bytes);
+void ae_vk_free_pinned(ae_gpu_device *d, void *memory);
+aerie_status ae_vk_fill(ae_gpu_device *d, void *to, const void *host, size_t n, aerie_error *error);
+
+/* queue.c */
+aerie_status ae_vk_queue_create(ae_gpu_device *d, aerie_error *error);
+void ae_vk_queue_destroy(ae_gpu_device *d);
+/* Waits, with the mutex held, until the queue is empty. */
+aerie_status ae_vk_drain(ae_gpu_device *d, aerie_error *error);
+aerie_status ae_vk_copy_in(ae_gpu_device *d, void *to, const void *pinned, size_t n, aerie_error *error);
+aerie_status ae_vk_copy_out(ae_gpu_device *d, void *pinned, const void *from, size_t n, aerie_error *error);
+aerie_status ae_vk_zero(ae_gpu_device *d, void *to, size_t n, aerie_error *error);
+/* Launches a pipeline. */
+aerie_status ae_vk_dispatch(ae_gpu_device *d, VkPipeline pipeline, const uint32_t grid[3], const void *args, size_t n_args,
+                            aerie_error *error);
+aerie_status ae_vk_mark(ae_gpu_device *d, uint32_t i, aerie_error *error);
+double ae_vk_elapsed(ae_gpu_device *d, uint32_t from, uint32_t to);
+aerie_status ae_vk_sync(ae_gpu_device *d, aerie_error *error);
+
+/* record.c */
+/* Memory for n bytes of arguments of the recording under way. */
+aerie_status ae_vk_record_args(ae_gpu_device *d, size_t n, uint64_t *address, uint8_t **host, aerie_error *error);
+aerie_status ae_vk_record_begin(ae_gpu_device *d, aerie_error *error);
+aerie_status ae_vk_record_end(ae_gpu_device *d, ae_gpu_recording **out, aerie_error *error);
+aerie_status ae_vk_replay(ae_gpu_device *d, ae_gpu_recording *r, aerie_error *error);
+void ae_vk_recording_free(ae_gpu_device *d, ae_gpu_recording *r);
+
+/* pipeline.c */
+/* What a shader is specialized to (shaders/common.glsl). */
+typedef struct ae_vk_variant {
+    const char *shader; /* its name, "product" */
+    uint32_t kind, size, slots;
+} ae_vk_variant;
+
+aerie_status ae_vk_pipeline_create(ae_gpu_device *d, const ae_vk_variant *variant, VkPipeline *out, aerie_error *error);
+aerie_status ae_vk_launch(ae_gpu_device *d, uint32_t i, const uint32_t grid[3], uint32_t n_shared, const void *args,
+                          aerie_error *error);
+/* Whether there is a shader for a kernel. */
+bool ae_vk_has(uint32_t i);
+
+/* spirv.c */
+/* A copy of a shader (the caller gives it back by ae_free) in which no operation of floats may be contracted, with those modes
+ * of floats.h that the device has. *n: words, also of the copy. */
+uint32_t *ae_vk_spirv_prepare(const uint32_t *words, size_t *n, const VkPhysicalDeviceFloatControlsProperties *floats,
+                              aerie_error *error);
+
+/* exam.c */
+/* Chooses d->fma and d->div. UNSUPPORTED with a sentence where the device does not compute like the processor. */
+aerie_status ae_vk_exam(ae_gpu_device *d, const char *name, aerie_error *error);
+
+/* The shaders as the build compiled them (cmake/vulkan.cmake). */
+typedef struct ae_vk_image {
+    const char *name;
+    const unsigned char *bytes, *end;
+} ae_vk_image;
+extern const ae_vk_image ae_vk_images[]; /* [ae_vk_n_images] */
+extern const size_t ae_vk_n_images;
+
+#endif
+#endif
