@@ -41,7 +41,7 @@ typedef struct ae_moe {
     uint32_t n_rows;
     ae_routing routing;      /* n_used may be less than in ae_stream_options: drafts with fewer experts */
     const float *x;          /* [n_rows][n_embd] f32; may be y */
-    const float *norm;       /* [n_embd] f32 on the device */
+    const float *norm;       /* [n_embd] f32 on the device; NULL: x' is x */
     float norm_eps;
     ae_glu glu, shared_glu;
     float glu_limit, shared_limit;

@@ -10,7 +10,8 @@
 typedef struct wants {
     uint32_t q_gate; /* queries with gates */
     bool y;          /* something is done to what blocks add */
-    bool y2;         /* experts run beside dense blocks */
+    bool y2;         /* experts run beside dense blocks, or what they add is scaled */
+    bool normed;     /* experts behind a layer norm */
 } wants;
 
 static wants wants_of(const ae_hparams *h, const ae_layer *layers, uint32_t n_layers)
@@ -20,10 +21,12 @@ static wants wants_of(const ae_hparams *h, const ae_layer *layers, uint32_t n_la
         const ae_layer *l = &layers[i];
         const uint32_t q = l->spec.n_heads * l->spec.head_dim;
         const uint32_t gate = l->spec.out_gate == AE_OUT_GATE_ELEMENT ? 2 * q
+                              : l->spec.out_gate == AE_OUT_GATE_OWN   ? q
                               : l->spec.out_gate == AE_OUT_GATE_HEAD  ? l->spec.n_heads : 0;
         w.q_gate = gate > w.q_gate ? gate : w.q_gate;
-        w.y |= l->attn_post_norm || l->ffn_post_norm || l->ple_gate;
-        w.y2 |= l->spec.ffn == AE_FFN_BOTH;
+        w.y |= l->attn_post_norm || l->ffn_post_norm || l->ple_gate || l->spec.recur_beside;
+        w.y2 |= l->spec.ffn == AE_FFN_BOTH || (l->spec.ffn == AE_FFN_EXPERTS && l->spec.experts_scale != 1.0f);
+        w.normed |= l->spec.ffn == AE_FFN_EXPERTS && h->layer_norm;
     }
     return w;
 }
@@ -37,6 +40,7 @@ void ae_block_layout(ae_layout *l, const ae_hparams *h, const ae_layer *layers, 
     b->x = ae_layout_add(l, n * h->n_embd, sizeof(float));
     b->y = ae_layout_add(l, w.y ? n * h->n_embd : 0, sizeof(float));
     b->y2 = ae_layout_add(l, w.y2 ? n * h->n_embd : 0, sizeof(float));
+    b->normed = ae_layout_add(l, w.normed ? n * h->n_embd : 0, sizeof(float));
     b->q = ae_layout_add(l, n * widths.q, sizeof(float));
     b->attn = ae_layout_add(l, n * widths.q, sizeof(float));
     b->k = ae_layout_add(l, n * widths.kv, sizeof(float));
@@ -92,7 +96,9 @@ static void norm_rows(const ae_block *b, float *x, const float *weight, const fl
 static void join(const ae_block *b, const float *norm)
 {
     const uint32_t n = b->h->n_embd;
-    if (norm) norm_rows(b, b->y, norm, NULL);
+    if (norm)
+        b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = 1, .dim = n, .x = b->y, .x_stride = n,
+                                           .weight = norm, .eps = b->h->post_eps, .layer = b->h->layer_norm});
     b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, b->h->residual_scale, b->y, n, b->x, n});
 }
 
@@ -105,16 +111,44 @@ static void part_gates(const ae_block *b, const ae_layer_spec *s)
     b->ops->copy(b->stream, &(ae_copy){.n = n, .dim = d, .x = b->q_gate, .x_stride = 2 * (size_t)d, .y = b->q, .y_stride = d});
 }
 
+static uint32_t value_dim_of(const ae_layer_spec *s)
+{
+    return s->value_dim ? s->value_dim : s->head_dim;
+}
+
+static void map(const ae_block *b, ae_map_kind kind, float *x, uint32_t dim, float a)
+{
+    b->ops->map(b->stream, &(ae_map){.kind = kind, .n_rows = b->n_rows, .dim = dim, .x = x, .x_stride = dim, .a = a});
+}
+
+/* The cache has one width for both: zeros behind values that are narrower than keys. */
+static void widen_values(const ae_block *b, const ae_layer_spec *s, const float *v)
+{
+    const uint32_t d = s->head_dim, narrow = value_dim_of(s);
+    map(b, AE_MAP_ZERO, b->v, s->n_kv_heads * d, 0);
+    b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows * s->n_kv_heads, .dim = narrow, .x = v, .x_stride = narrow, .y = b->v,
+                                       .y_stride = d});
+}
+
 static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const uint32_t q_dim = s->n_heads * s->head_dim, kv_dim = s->n_kv_heads * s->head_dim;
+    const uint32_t v_dim = s->n_kv_heads * value_dim_of(s);
+    float *v = v_dim == kv_dim ? b->v : b->attn;
     const bool gated = s->out_gate == AE_OUT_GATE_ELEMENT;
     ae_matmul m = ae_block_input(b, l->attn_norm, l->attn_norm_b);
     if (b->mixer_in) m.x = b->mixer_in, m.x_stride = b->mixer_in_stride;
     ae_block_output(&m, l->wq, l->bq, gated ? b->q_gate : b->q, gated ? 2 * q_dim : q_dim, false);
     if (l->wk) ae_block_output(&m, l->wk, l->bk, b->k, kv_dim, false);
-    if (l->wv) ae_block_output(&m, l->wv, l->bv, b->v, kv_dim, false);
+    if (l->wv) ae_block_output(&m, l->wv, l->bv, v, v_dim, false);
+    if (s->out_gate == AE_OUT_GATE_OWN) ae_block_output(&m, l->out_gate, NULL, b->q_gate, q_dim, false);
     ae_block_matmul(b, &m);
+    if (s->clamp_qkv > 0.0f) {
+        map(b, AE_MAP_CLAMP, b->q, q_dim, s->clamp_qkv);
+        if (l->wk) map(b, AE_MAP_CLAMP, b->k, kv_dim, s->clamp_qkv);
+        if (l->wv) map(b, AE_MAP_CLAMP, v, v_dim, s->clamp_qkv);
+    }
+    if (v != b->v) widen_values(b, s, v);
     if (gated) part_gates(b, s);
     if (l->wk && !l->wv)
         b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = kv_dim, .x = b->k, .x_stride = kv_dim, .y = b->v,
@@ -146,7 +180,7 @@ static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
 /* Into y, or into the stream. */
 static void attention(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, bool to_y)
 {
-    const uint32_t q_dim = s->n_heads * s->head_dim, n = b->h->n_embd;
+    const uint32_t q_dim = s->n_heads * s->head_dim, n = b->h->n_embd, v_dim = s->n_heads * value_dim_of(s);
     project(b, s, l);
     store(b, s, l);
     b->ops->attention(b->stream, &(ae_attention){
@@ -163,8 +197,17 @@ static void attention(const ae_block *b, const ae_layer_spec *s, const ae_net_la
         b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows * s->n_heads, .dim = d, .x = b->q_gate + d, .x_stride = 2 * (size_t)d,
                                            .y = b->q, .y_stride = d});
     }
-    ae_matmul m = {.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->attn, .x_stride = q_dim};
+    ae_matmul m = {.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->attn, .x_stride = v_dim};
+    if (v_dim != q_dim) {
+        const uint32_t d = value_dim_of(s);
+        b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows * s->n_heads, .dim = d, .x = b->attn, .x_stride = s->head_dim,
+                                           .y = b->q, .y_stride = d});
+        m.x = b->q;
+    }
+    if (s->value_scale != 0.0f && s->value_scale != 1.0f) map(b, AE_MAP_SCALE, (float *)m.x, v_dim, s->value_scale);
     if (s->out_gate == AE_OUT_GATE_ELEMENT) m.input = AE_INPUT_GLU, m.glu = AE_GLU_SIGMOID, m.x = b->q, m.x2 = b->attn;
+    if (s->out_gate == AE_OUT_GATE_OWN) m.input = AE_INPUT_GLU, m.glu = AE_GLU_SIGMOID, m.x = b->q_gate, m.x2 = b->attn;
+    if (l->attn_sub_norm) m.input = AE_INPUT_RMSNORM, m.norm = l->attn_sub_norm, m.norm_eps = b->h->norm_eps;
     ae_block_output(&m, l->wo, l->bo, to_y ? b->y : b->x, n, !to_y);
     ae_block_matmul(b, &m);
 }
@@ -192,13 +235,20 @@ static ae_matmul glu_product(const ae_block *b, const ae_layer_spec *s, bool gat
 
 static void dense(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, bool to_y)
 {
-    /* a parallel block has no norm of its own */
-    const bool parallel = b->h->parallel;
-    ae_matmul m = ae_block_input(b, parallel ? l->attn_norm : l->ffn_norm, parallel ? l->attn_norm_b : l->ffn_norm_b);
+    /* a parallel block may have no norm of its own */
+    const bool shared = b->h->parallel && !l->ffn_norm;
+    ae_matmul m = ae_block_input(b, shared ? l->attn_norm : l->ffn_norm, shared ? l->attn_norm_b : l->ffn_norm_b);
     if (l->w_gate) ae_block_output(&m, l->w_gate, l->b_gate, b->gate, s->n_ff, false);
     ae_block_output(&m, l->w_up, l->b_up, b->up, s->n_ff, false);
     ae_block_matmul(b, &m);
     m = glu_product(b, s, l->w_gate != NULL, s->n_ff);
+    if (l->ffn_sub_norm) {
+        b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_GLU, .n_rows = b->n_rows, .dim = s->n_ff, .x = (float *)m.x,
+                                         .x_stride = s->n_ff, .x2 = m.x2, .x2_stride = s->n_ff, .glu = m.glu,
+                                         .glu_limit = m.glu_limit});
+        m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_RMSNORM, .x = m.x, .x_stride = s->n_ff,
+                        .norm = l->ffn_sub_norm, .norm_eps = b->h->norm_eps};
+    }
     ae_block_output(&m, l->w_down, l->b_down, to_y ? b->y : b->x, b->h->n_embd, !to_y);
     ae_block_matmul(b, &m);
 }
@@ -251,12 +301,18 @@ static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     const uint32_t n = b->h->n_embd;
     const uint32_t n_used = b->lacks & AE_LACKS_EXPERTS ? b->n_experts : x->n_used;
     const bool latent = l->latent_down != NULL;
+    const float *in = b->x;
     if (latent) enter_latent(b, l, norm);
     if (y) zero(b, y, n);
+    if (b->h->layer_norm) { /* which ae_moe has not */
+        b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = b->x, .x_stride = n, .y = b->normed, .y_stride = n});
+        norm_rows(b, b->normed, norm, b->h->parallel && !l->ffn_norm ? l->attn_norm_b : l->ffn_norm_b);
+        in = b->normed, norm = NULL;
+    }
     if (n_used || (l->s_up && !latent)) b->ops->moe(b->stream, &(ae_moe){
         .n_rows = b->n_rows,
         .routing = {x->n, n_used, gate_of(x->gate), x->renorm, x->scale, x->n_groups, x->n_groups_used, x->n_used},
-        .x = b->x, .norm = norm, .norm_eps = b->h->norm_eps,
+        .x = in, .norm = norm, .norm_eps = b->h->norm_eps,
         .glu = glu_of(s->activation), .shared_glu = glu_of(s->activation), .glu_limit = s->limit,
         .shared_limit = s->shared_limit,
         .router = l->router, .router_norm = l->router_norm,
@@ -296,22 +352,42 @@ static void add_layer_embedding(const ae_block *b, const ae_layer_spec *s, const
     join(b, l->ple_post_norm);
 }
 
+/* What experts add, scaled, into y or into the stream. */
+static void scaled_experts(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, const float *norm, bool to_y)
+{
+    const uint32_t n = b->h->n_embd;
+    experts(b, s, l, norm, b->y2);
+    if (to_y) zero(b, b->y, n);
+    b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, s->experts_scale, b->y2, n, to_y ? b->y : b->x, n});
+}
+
+/* What attention or what runs in its place gives, into y or into the stream. */
+static void mix(const ae_block *b, ae_mixer mixer, const ae_layer_spec *s, const ae_net_layer *l, bool to_y)
+{
+    if (mixer == AE_MIXER_ATTENTION) attention(b, s, l, to_y);
+    if (mixer == AE_MIXER_MLA) ae_block_mla(b, s, l, to_y);
+    if (mixer == AE_MIXER_RECUR) ae_block_recur(b, l, to_y ? b->y : b->x, !to_y);
+    if (mixer != AE_MIXER_NONE && s->recur_beside) ae_block_recur(b, l, b->y, true);
+}
+
 void ae_block_layer(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const bool scaled = b->h->residual_scale != 1.0f, parallel = b->h->parallel, of_stream = b->h->norm_stream;
     const float *attn_norm = of_stream ? NULL : l->attn_post_norm, *ffn_norm = of_stream ? NULL : l->ffn_post_norm;
     const ae_mixer mixer = b->lacks & AE_LACKS_MIXER ? AE_MIXER_NONE : s->mixer;
     const ae_ffn ffn = b->lacks & AE_LACKS_FFN ? AE_FFN_NONE : s->ffn;
-    if (mixer == AE_MIXER_ATTENTION) attention(b, s, l, scaled || parallel || attn_norm);
-    if (mixer == AE_MIXER_MLA) ae_block_mla(b, s, l, scaled || parallel || attn_norm);
-    if (mixer == AE_MIXER_RECUR) ae_block_recur(b, l, scaled || parallel || attn_norm);
-    if (!parallel && mixer != AE_MIXER_NONE && (scaled || attn_norm)) join(b, attn_norm);
+    const bool joins = scaled || attn_norm || s->recur_beside; /* in a step of its own */
+    mix(b, mixer, s, l, parallel || joins);
+    if (!parallel && mixer != AE_MIXER_NONE && joins) join(b, attn_norm);
     if (of_stream) norm_rows(b, b->x, l->attn_post_norm, l->attn_post_norm_b);
-    const bool to_y = scaled || ffn_norm;
-    if (ffn == AE_FFN_DENSE) dense(b, s, l, to_y && !parallel);
-    if (ffn == AE_FFN_EXPERTS) experts(b, s, l, l->ffn_norm, to_y ? b->y : NULL);
+    const bool to_y = (scaled || ffn_norm) && !parallel; /* there stands what a parallel mixer gave */
+    const float *expert_norm = parallel && !l->ffn_norm ? l->attn_norm : l->ffn_norm;
+    if (ffn == AE_FFN_DENSE) dense(b, s, l, to_y);
+    if (ffn == AE_FFN_EXPERTS && s->experts_scale != 0.0f && s->experts_scale != 1.0f)
+        scaled_experts(b, s, l, expert_norm, to_y);
+    else if (ffn == AE_FFN_EXPERTS) experts(b, s, l, expert_norm, to_y ? b->y : NULL);
     if (ffn == AE_FFN_BOTH) both(b, s, l);
-    if (ffn != AE_FFN_NONE && to_y && !parallel) join(b, ffn_norm);
+    if (ffn != AE_FFN_NONE && to_y) join(b, ffn_norm);
     if (of_stream) norm_rows(b, b->x, l->ffn_post_norm, l->ffn_post_norm_b);
     if (parallel && mixer != AE_MIXER_NONE) join(b, NULL); /* the block has read the stream: what the mixer gave may join it */
     if (l->ple_gate) add_layer_embedding(b, s, l);

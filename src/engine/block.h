@@ -29,9 +29,10 @@ typedef struct ae_block {
     const float *mixer_in; /* what attention projects in place of the stream, rows of mixer_in_stride; or NULL */
     size_t mixer_in_stride;
     float *y;            /* [n_rows][n_embd] what a block adds, where that is normed or scaled first */
-    float *y2;           /* as y, of layers with experts beside a dense block */
+    float *y2;           /* as y, of what experts add beside a dense block, or scaled */
+    float *normed;       /* [n_rows][n_embd] what experts take, where it is not their own norm's */
     float *q, *k, *v;    /* [n_rows][n_heads * head_dim] of the layer, [n_rows][n_kv_heads * head_dim] x 2 */
-    float *q_gate;       /* [n_rows][2 * n_heads * head_dim] or [n_rows][n_heads] */
+    float *q_gate;       /* [n_rows][2 * n_heads * head_dim], [n_rows][n_heads * head_dim] or [n_rows][n_heads] */
     float *attn;         /* as q */
     float *gate, *up;    /* [n_rows][n_ff] */
     float *latent, *latent_sum; /* [n_rows][experts.n_latent] x 2 what such experts take and give */
@@ -67,8 +68,9 @@ ae_matmul ae_block_input(const ae_block *b, const float *norm, const float *bias
 void ae_block_matmul(const ae_block *b, const ae_matmul *m);
 void ae_block_output(ae_matmul *m, const ae_weight *weight, const float *bias, float *y, size_t stride, bool add);
 
-/* block_recur.c: the mixers of layers that keep a state instead of a KV cache. Into y, or into the stream. */
-void ae_block_recur(const ae_block *b, const ae_net_layer *layer, bool to_y);
+/* block_recur.c: the mixers of layers that keep a state, instead of a KV cache or beside it. y [n_rows][n_embd] = the result,
+ * or += it. */
+void ae_block_recur(const ae_block *b, const ae_net_layer *layer, float *y, bool add);
 /* Width of ae_recur_rows.in. */
 uint32_t ae_block_recur_in(const ae_recur_hparams *recur);
 /* What such a layer keeps. */

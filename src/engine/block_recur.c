@@ -86,7 +86,7 @@ static void shortconv(const ae_block *b, const ae_net_layer *l, uint32_t i_state
                                                 .gate = b->recur->in + n, .y = b->recur->y, .y_stride = n});
 }
 
-void ae_block_recur(const ae_block *b, const ae_net_layer *l, bool to_y)
+void ae_block_recur(const ae_block *b, const ae_net_layer *l, float *y, bool add)
 {
     const ae_recur_hparams *r = &b->h->recur;
     const uint32_t i_state = l->recur.i_state, n = b->h->n_embd;
@@ -99,5 +99,5 @@ void ae_block_recur(const ae_block *b, const ae_net_layer *l, bool to_y)
     }
     ae_block_matmul(b, &(ae_matmul){
         .n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->recur->y, .x_stride = width, .n_weights = 1,
-        .out = {{l->recur.out, NULL, to_y ? b->y : b->x, n, !to_y}}});
+        .out = {{l->recur.out, NULL, y, n, add}}});
 }

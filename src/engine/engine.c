@@ -109,7 +109,7 @@ static void list_states(const ae_model *m, layer_lists *s)
 {
     s->state = (ae_state_shape){.layers = s->state_layers};
     for (uint32_t i = 0; i < m->hparams.n_layers; i++)
-        if (m->layers[i].spec.mixer == AE_MIXER_RECUR)
+        if (m->layers[i].spec.mixer == AE_MIXER_RECUR || m->layers[i].spec.recur_beside)
             s->state_layers[s->state.n_layers++] = ae_block_recur_state(&m->hparams.recur);
 }
 

@@ -125,6 +125,10 @@ void ae_forward(ae_engine *e)
                                       .x_stride = h->n_embd, .a = h->embedding_scale});
     if (h->n_embd_layer) layer_embeddings(e);
     if (h->encoder) begin_encoder(e);
+    else if (e->net->embed_norm)
+        ops->norm(e->stream, &(ae_norm){.n_rows = e->n_rows, .n_groups = 1, .dim = h->n_embd, .x = e->block.x,
+                                        .x_stride = h->n_embd, .weight = e->net->embed_norm, .eps = h->norm_eps,
+                                        .layer = h->layer_norm, .bias = e->net->embed_norm_b});
     for (uint32_t i = 0; i < h->n_layers; i++) {
         tap(e, i);
         block.lacks = e->mode ? e->mode->lacks[i] : 0;

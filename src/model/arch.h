@@ -18,6 +18,7 @@ typedef enum ae_arch_shared {
     AE_SHARED_SIZE,  /* of expert_shared_feed_forward_length (absent or 0: none), added as it is */
     AE_SHARED_COUNT, /* expert_shared_count times the size of an expert, added as it is */
     AE_SHARED_ONE,   /* of an expert's size, added as it is */
+    AE_SHARED_SIZE_ELSE_COUNT, /* of expert_shared_feed_forward_length, absent or 0: as COUNT; none if the count is 0 */
     AE_SHARED_SIZE_COUNT, /* expert_shared_count times expert_shared_feed_forward_length (absent or 0: an expert's size) */
 } ae_arch_shared;
 
@@ -53,6 +54,15 @@ typedef struct ae_arch {
     bool encoder;     /* ae_hparams.encoder; with no_rope_period 1 it has a table of positions */
     ae_arch_norms norms;
     bool layer_norm;
+    bool norm_by_key;      /* the layer norm where layer_norm_epsilon is given and layer_norm_rms_epsilon is not */
+    bool plain_norms;      /* ae_hparams.plain_norms */
+    bool embed_norm, embed_norm_plain; /* the stream's start is normed: by token_embd_norm, or without weights */
+    float post_eps;        /* ae_hparams.post_eps; 0: the others' */
+    bool sub_norms;        /* attn_sub_norm and ffn_sub_norm */
+    bool parallel_key;     /* PARALLEL unless use_parallel_residual is false, with ffn_norm in both cases */
+    bool parallel_optional; /* PARALLEL where the first layer has no ffn_norm */
+    bool second_norm;      /* PARALLEL: attention takes attn_norm_2 where it is there, the feed-forward block attn_norm */
+    bool bare_ffn_norm;    /* ffn_norm is a name without ".weight" */
     const char *ffn_norm;  /* the tensor before the feed-forward block; NULL: "ffn_norm" */
     const char *out_norm;  /* NULL: "output_norm" */
     bool bare_post_norms;  /* post_attention_norm and post_ffw_norm have names without ".weight" */
@@ -67,6 +77,13 @@ typedef struct ae_arch {
     uint32_t qk_norm_not_of; /* models of so many experts have none */
     bool qk_norm_plain;    /* without weights, and only of layers that rotate */
     uint32_t window_period; /* every so many layers one sees everything, the others a window; 0: no windows */
+    bool window_last;      /* of each period the first layer sees everything, not the last */
+    bool rope_pattern;     /* attention.rope_pattern: which layers rotate */
+    bool rope_dense;       /* leading dense layers rotate in any case */
+    bool narrow_values;    /* attention.value_length may be less than key_length */
+    bool value_scale;      /* attention.value_scale */
+    bool clamp_qkv;        /* attention.clamp_kqv */
+    bool own_gate;         /* AE_OUT_GATE_OWN */
     uint32_t window;       /* unless the file says another; 0: none then */
     bool window_heads;     /* layers with a window have heads of attention.key_length_swa */
     bool shared_kv;        /* attention.shared_kv_layers: the last layers read the keys and values of earlier ones */
@@ -82,6 +99,8 @@ typedef struct ae_arch {
     bool keep_attn_softcap, keep_logit_softcap; /* the keys attn_logit_softcapping and final_logit_softcapping count */
     bool gated_output;     /* AE_OUT_GATE_ELEMENT */
     bool mla;              /* AE_MIXER_MLA */
+    bool recur_beside;     /* every layer has it, beside attention */
+    bool no_attention;     /* every layer has it alone */
     ae_recur_kind recur;   /* of layers without KV heads; DELTA: of all but every full_attention_interval-th */
     bool recur_tiled;      /* ae_recur_hparams.tiled */
     /* experts */
@@ -89,6 +108,7 @@ typedef struct ae_arch {
     ae_arch_shared shared;
     ae_expert_gate gate; /* unless the file says another */
     uint32_t sigmoid_vocab; /* models of so many tokens choose by sigmoid, unless the file says otherwise */
+    float shared_mean;   /* with a shared expert: factor of what all experts add; 0: none */
     bool renorm;         /* chosen weights divided by their sum, unless the file says otherwise */
     bool split_ff;       /* without expert_feed_forward_length an expert has n_ff / n_used, else n_ff */
     bool weigh_input;
@@ -104,6 +124,7 @@ typedef struct ae_arch {
     bool scale_embedding; /* by the square root of n_embd */
     ae_arch_logit_scale logit_scale;
     bool minicpm_scalars; /* without keys: embedding 12, residual 1.4 / sqrt(n_layers), logits over n_embd / 256 */
+    bool rope_alpha;      /* rope.scaling.alpha */
     bool temperature;     /* of queries by position, attention.temperature_scale */
     bool rope_finetuned;  /* rope.scaling.finetuned false: no rotation */
 } ae_arch;

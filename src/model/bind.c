@@ -175,6 +175,12 @@ static aerie_status read_rope(ae_binder *b, ae_hparams *h, ae_arena *arena)
     AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.freq_base"), false, &r->base, b->error));
     AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.scale_linear"), false, &r->factor, b->error));
     AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.scaling.factor"), false, &r->factor, b->error));
+    if (b->arch->rope_alpha) {
+        float alpha = 0.0f;
+        AE_TRY(get_given(b, "rope.scaling.alpha", &alpha));
+        if (alpha > 0.0f && alpha < 1e6f && r->n_rot > 2)
+            r->base = (float)((double)r->base * ae_pow((double)alpha, r->n_rot / (r->n_rot - 2.0)));
+    }
     if (r->factor == 0.0f) r->factor = 1.0f; /* so other programs write "none" */
     if (r->factor != 1.0f) r->scaling = AE_ROPE_SCALING_LINEAR; /* unless a type is given */
     ae_gguf_string kind = {0};
@@ -237,13 +243,16 @@ aerie_status ae_bind_rope(ae_binder *b, ae_hparams *hparams, const aerie_rope *r
 static aerie_status read_head(ae_binder *b, ae_hparams *h)
 {
     uint32_t value_dim;
-    h->head_dim = h->n_embd / h->n_heads;
+    h->head_dim = b->arch->no_attention ? 2 : h->n_embd / h->n_heads;
     if (b->arch->head_of_rope) AE_TRY(ae_bind_count(b, "rope.dimension_count", &h->head_dim));
     AE_TRY(ae_bind_count(b, "attention.key_length", &h->head_dim));
     value_dim = h->head_dim;
     AE_TRY(ae_bind_count(b, "attention.value_length", &value_dim));
     AE_TRY(ae_bind_range(b, "attention.key_length", h->head_dim, 2, AE_MAX_HEAD_DIM));
-    if (value_dim == h->head_dim) return AERIE_OK;
+    h->value_dim = value_dim;
+    if (b->arch->no_attention) h->head_dim = h->value_dim = 2;
+    if (b->arch->narrow_values) return ae_bind_range(b, "attention.value_length", value_dim, 1, h->head_dim);
+    if (value_dim == h->head_dim || b->arch->no_attention) return AERIE_OK;
     return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: keys of %u and values of %u elements a head; aerie needs them equal",
                    ae_gguf_path(b->gguf), h->head_dim, value_dim);
 }
@@ -251,18 +260,20 @@ static aerie_status read_head(ae_binder *b, ae_hparams *h)
 aerie_status ae_bind_hparams(ae_binder *b, ae_hparams *h, ae_arena *arena)
 {
     const ae_gguf *gguf = b->gguf;
-    const bool layer_norm = b->arch->layer_norm;
+    const bool layer_norm = h->layer_norm, needs_ff = b->arch->experts != AE_EXPERTS_ALWAYS && !b->arch->no_attention;
+    const bool attends = !b->arch->no_attention;
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "embedding_length"), true, &h->n_embd, b->error));
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "context_length"), false, &h->n_ctx_train, b->error));
-    AE_TRY(get_largest(b, "feed_forward_length", b->arch->experts != AE_EXPERTS_ALWAYS, &h->n_ff));
-    AE_TRY(get_largest(b, "attention.head_count", true, &h->n_heads));
+    AE_TRY(get_largest(b, "feed_forward_length", needs_ff, &h->n_ff));
+    h->n_heads = 1;
+    if (attends) AE_TRY(get_largest(b, "attention.head_count", true, &h->n_heads));
     h->n_kv_heads = h->n_heads;
-    AE_TRY(get_largest(b, "attention.head_count_kv", false, &h->n_kv_heads));
+    if (attends) AE_TRY(get_largest(b, "attention.head_count_kv", false, &h->n_kv_heads));
     AE_TRY(ae_gguf_get_f32(gguf,
                            ae_bind_key(b, layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"),
                            true, &h->norm_eps, b->error));
     AE_TRY(ae_bind_range(b, "embedding_length", h->n_embd, 1, AE_MAX_EMBD));
-    AE_TRY(ae_bind_range(b, "feed_forward_length", h->n_ff, b->arch->experts != AE_EXPERTS_ALWAYS, AE_MAX_FF));
+    AE_TRY(ae_bind_range(b, "feed_forward_length", h->n_ff, needs_ff, AE_MAX_FF));
     AE_TRY(ae_bind_range(b, "attention.head_count", h->n_heads, 1, AE_MAX_HEADS));
     AE_TRY(ae_bind_range(b, "attention.head_count_kv", h->n_kv_heads, 1, h->n_heads));
     if (h->n_heads % h->n_kv_heads && !ae_bind_is_array(b, "attention.head_count") &&
@@ -323,22 +334,25 @@ aerie_status ae_bind_attention(ae_binder *b, uint32_t i, const ae_hparams *h, co
                                ae_layer *l)
 {
     const uint32_t e = h->n_embd, q = spec->n_heads * spec->head_dim, kv = spec->n_kv_heads * spec->head_dim;
+    const uint32_t value_dim = spec->value_dim ? spec->value_dim : spec->head_dim, v = spec->n_kv_heads * value_dim;
     const uint32_t q_rows = spec->out_gate == AE_OUT_GATE_ELEMENT ? 2 * q : q;
     if (!b->arch->drafter)
-        AE_TRY(ae_bind_layer(b, i, "attn_qkv.weight", false, q_rows + 2 * kv, n_in, &l->wqkv));
+        AE_TRY(ae_bind_layer(b, i, "attn_qkv.weight", false, q_rows + kv + v, n_in, &l->wqkv));
     if (l->wqkv) {
-        AE_TRY(ae_bind_layer(b, i, "attn_qkv.bias", false, 0, q_rows + 2 * kv, &l->bqkv));
+        AE_TRY(ae_bind_layer(b, i, "attn_qkv.bias", false, 0, q_rows + kv + v, &l->bqkv));
     } else {
         AE_TRY(ae_bind_layer(b, i, "attn_q.weight", true, q_rows, n_in, &l->wq));
         AE_TRY(ae_bind_layer(b, i, "attn_q.bias", false, 0, q_rows, &l->bq));
     }
     if (!l->wqkv && spec->kv_from == (int)i) {
         AE_TRY(ae_bind_layer(b, i, "attn_k.weight", true, kv, n_in, &l->wk));
-        AE_TRY(ae_bind_layer(b, i, "attn_v.weight", !spec->v_norm, kv, n_in, &l->wv));
+        AE_TRY(ae_bind_layer(b, i, "attn_v.weight", !spec->v_norm, v, n_in, &l->wv));
         AE_TRY(ae_bind_layer(b, i, "attn_k.bias", false, 0, kv, &l->bk));
-        AE_TRY(ae_bind_layer(b, i, "attn_v.bias", false, 0, kv, &l->bv));
+        AE_TRY(ae_bind_layer(b, i, "attn_v.bias", false, 0, v, &l->bv));
     }
-    AE_TRY(ae_bind_layer(b, i, "attn_output.weight", true, e, q, &l->wo));
+    AE_TRY(ae_bind_layer(b, i, "attn_output.weight", true, e, spec->n_heads * value_dim, &l->wo));
+    if (b->arch->sub_norms)
+        AE_TRY(ae_bind_layer(b, i, "attn_sub_norm.weight", true, 0, spec->n_heads * value_dim, &l->attn_sub_norm));
     return ae_bind_layer(b, i, "attn_output.bias", false, 0, e, &l->bo);
 }
 
@@ -359,6 +373,7 @@ aerie_status ae_bind_dense(ae_binder *b, uint32_t i, const ae_hparams *h, uint32
         AE_TRY(ae_bind_layer(b, i, "ffn_up.bias", false, 0, f, &l->b_up));
     }
     AE_TRY(ae_bind_layer(b, i, "ffn_down.weight", true, e, f, &l->w_down));
+    if (b->arch->sub_norms) AE_TRY(ae_bind_layer(b, i, "ffn_sub_norm.weight", true, 0, f, &l->ffn_sub_norm));
     return ae_bind_layer(b, i, "ffn_down.bias", false, 0, e, &l->b_down);
 }
 

@@ -85,6 +85,7 @@ aerie_status ae_bind_mla_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers)
         s->mixer = AE_MIXER_MLA;
         s->n_kv_heads = 1;
         s->head_dim = h->mla.n_rope + h->mla.n_latent;
+        s->value_dim = s->head_dim;
         s->attn_scale *= scale;
     }
     return AERIE_OK;

@@ -62,6 +62,10 @@ aerie_status ae_bind_recur_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers
     AE_TRY(find_attention(b, h, layers, attends));
     for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
+        if (b->arch->recur_beside) {
+            s->recur_beside = true;
+            continue;
+        }
         const bool alone = b->arch->norms == AE_NORMS_ONE, feeds = alone && !attends[i] && s->n_ff;
         if (attends[i] && !s->n_kv_heads) return ae_bind_range(b, "attention.head_count_kv", 0, 1, s->n_heads);
         if (!attends[i]) {

@@ -70,6 +70,13 @@ static aerie_status read_shared(ae_binder *b, ae_hparams *h)
         AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "expert_shared_count"), true, &n, b->error));
         AE_TRY(ae_bind_range(b, "expert_shared_count", n, 0, AE_MAX_FF / size));
         x->n_ff_shared = n * size;
+    } else if (shared == AE_SHARED_SIZE_ELSE_COUNT) {
+        uint32_t n = 0;
+        AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "expert_shared_count"), false, &n, b->error));
+        AE_TRY(ae_bind_range(b, "expert_shared_count", n, 0, AE_MAX_FF / x->n_ff));
+        x->n_ff_shared = n * x->n_ff;
+        if (n) AE_TRY(ae_bind_count(b, "expert_shared_feed_forward_length", &x->n_ff_shared));
+        AE_TRY(ae_bind_range(b, "expert_shared_feed_forward_length", x->n_ff_shared, 0, AE_MAX_FF));
     } else if (shared == AE_SHARED_ONE) {
         x->n_ff_shared = x->n_ff;
     }
@@ -166,8 +173,10 @@ static aerie_status read_windows(ae_binder *b, const ae_hparams *h, ae_layer *la
     if (a->chunked) window = a->window; /* files carry another number that nobody uses */
     const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, "attention.sliding_window_pattern"));
     if (kv && kv->type != AE_GGUF_ARRAY) AE_TRY(ae_gguf_get_u32(b->gguf, b->key, false, &period, b->error));
-    for (uint32_t i = 0; i < b->n_specs; i++) /* MTP blocks see all unless an array says otherwise */
-        windowed[i] = i < h->n_layers && (period == 0 || (period > 1 && i % period < period - 1));
+    for (uint32_t i = 0; i < b->n_specs; i++) { /* MTP blocks see all unless an array says otherwise */
+        const bool sees_all = period && (a->window_last ? i % period == 0 : i % period == period - 1);
+        windowed[i] = i < h->n_layers && !sees_all;
+    }
     if (kv && kv->type == AE_GGUF_ARRAY)
         AE_TRY(ae_bind_per_layer(b, "attention.sliding_window_pattern", false, h->n_layers, 1, windowed));
     for (uint32_t i = 0; i < b->n_specs; i++) {
@@ -206,6 +215,10 @@ static aerie_status place_ropes(ae_binder *b, ae_hparams *h, ae_layer *layers)
     const ae_arch *a = b->arch;
     bool finetuned = true, windows = false;
     int of_window = 0, of_full = 0;
+    uint32_t n_dense = 0, rotates[AE_MAX_LAYERS];
+    for (uint32_t i = 0; i < b->n_specs; i++) rotates[i] = 1;
+    if (a->rope_pattern) AE_TRY(ae_bind_per_layer(b, "attention.rope_pattern", false, h->n_layers, 1, rotates));
+    if (a->rope_dense) AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "leading_dense_block_count"), false, &n_dense, b->error));
     if (a->rope_finetuned)
         AE_TRY(ae_gguf_get_bool(b->gguf, ae_bind_key(b, "rope.scaling.finetuned"), false, &finetuned, b->error));
     for (uint32_t i = 0; i < b->n_specs; i++) windows |= layers[i].spec.window != 0;
@@ -215,8 +228,8 @@ static aerie_status place_ropes(ae_binder *b, ae_hparams *h, ae_layer *layers)
     }
     for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
-        const bool skipped = a->no_rope_period && (i + 1) % a->no_rope_period == 0;
-        s->rope = !finetuned || skipped ? AE_NO_ROPE : s->window ? of_window : of_full;
+        const bool skipped = (a->no_rope_period && (i + 1) % a->no_rope_period == 0) || !rotates[i];
+        s->rope = !finetuned || skipped ? AE_NO_ROPE : s->window || i < n_dense ? of_window : of_full;
         if (a->qk_norm_plain && s->rope == AE_NO_ROPE) s->qk_norm = AE_QK_NORM_NONE;
     }
     return AERIE_OK;
@@ -225,12 +238,13 @@ static aerie_status place_ropes(ae_binder *b, ae_hparams *h, ae_layer *layers)
 static aerie_status read_heads(ae_binder *b, ae_hparams *h, ae_layer *layers)
 {
     uint32_t n_heads[AE_MAX_LAYERS] = {0}, n_kv[AE_MAX_LAYERS] = {0}, n_ff[AE_MAX_LAYERS] = {0};
-    AE_TRY(ae_bind_per_layer(b, "attention.head_count", true, h->n_layers, AE_MAX_HEADS, n_heads));
+    AE_TRY(ae_bind_per_layer(b, "attention.head_count", !b->arch->no_attention, h->n_layers, AE_MAX_HEADS, n_heads));
     for (uint32_t i = 0; i < b->n_specs; i++) n_kv[i] = n_heads[i], n_ff[i] = h->n_ff;
     AE_TRY(ae_bind_per_layer(b, "attention.head_count_kv", false, h->n_layers, AE_MAX_HEADS, n_kv));
     AE_TRY(ae_bind_per_layer(b, "feed_forward_length", false, h->n_layers, AE_MAX_FF, n_ff));
     for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
+        if (b->arch->no_attention) n_heads[i] = 1, n_kv[i] = 0;
         s->n_heads = n_heads[i], s->n_kv_heads = n_kv[i], s->n_ff = b->arch->double_ff ? n_ff[i] / 2 : n_ff[i];
         const bool none = !s->n_kv_heads && b->arch->recur; /* a layer without attention */
         if (!s->n_heads || (!none && (!s->n_kv_heads || s->n_heads % s->n_kv_heads)))
@@ -257,7 +271,7 @@ static aerie_status read_sharing(ae_binder *b, const ae_hparams *h, ae_layer *la
     const uint32_t n_own = h->n_layers - n_shared;
     for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
-        if (s->window) s->head_dim = head_dim;
+        if (s->window && b->arch->window_heads) s->head_dim = s->value_dim = head_dim;
         if (i < n_own || i >= h->n_layers) continue;
         const ae_layer_spec *from = &layers[s->kv_from = (int)(n_own - (s->window ? 2 : 1))].spec;
         if (from->head_dim != s->head_dim || from->n_kv_heads != s->n_kv_heads)
@@ -271,6 +285,9 @@ static aerie_status read_sharing(ae_binder *b, const ae_hparams *h, ae_layer *la
 static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers)
 {
     const ae_arch *a = b->arch;
+    float value_scale = 0.0f, clamp = 0.0f;
+    if (a->value_scale) AE_TRY(get_f32(b, "attention.value_scale", &value_scale));
+    if (a->clamp_qkv) AE_TRY(get_f32(b, "attention.clamp_kqv", &clamp));
     float softcap = a->attn_softcap, scale = a->attn_scale > 0.0f ? a->attn_scale : h->attn_scale;
     if (a->keep_attn_softcap) AE_TRY(get_f32(b, "attn_logit_softcapping", &softcap));
     if (a->wide_layers == h->n_layers) scale = 1.0f / sqrtf((float)(h->n_embd / h->n_heads));
@@ -281,12 +298,15 @@ static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers
         ae_layer_spec *s = &layers[i].spec;
         s->mixer = AE_MIXER_ATTENTION;
         s->head_dim = h->head_dim;
+        s->value_dim = h->value_dim;
+        s->value_scale = value_scale != 0.0f ? value_scale : 1.0f;
+        s->clamp_qkv = clamp > 0.0f ? clamp : 0.0f;
         s->attn_scale = scale;
         s->attn_softcap = softcap;
         s->qk_norm = a->qk_norm_not_of && a->qk_norm_not_of == h->experts.n ? AE_QK_NORM_NONE : a->qk_norm;
         s->qk_norm_last = a->qk_norm_last;
         s->v_norm = a->v_norm;
-        s->out_gate = a->gated_output ? AE_OUT_GATE_ELEMENT : AE_OUT_GATE_NONE;
+        s->out_gate = a->gated_output ? AE_OUT_GATE_ELEMENT : a->own_gate ? AE_OUT_GATE_OWN : AE_OUT_GATE_NONE;
         s->kv_from = a->assistant ? AE_KV_OTHER : (int)i;
     }
     if (a->mla) AE_TRY(ae_bind_mla_hparams(b, h, layers));
@@ -385,18 +405,38 @@ aerie_status ae_bind_n_layers(ae_binder *b, ae_hparams *h)
     return AERIE_OK;
 }
 
+/* Which norms there are, as keys and tensors say. */
+static aerie_status read_norms(ae_binder *b, ae_hparams *h)
+{
+    const ae_arch *a = b->arch;
+    bool parallel = a->norms == AE_NORMS_PARALLEL;
+    h->layer_norm = a->layer_norm;
+    if (a->norm_by_key) {
+        float rms = 0.0f; /* so other programs write "not given" */
+        AE_TRY(get_f32(b, "attention.layer_norm_rms_epsilon", &rms));
+        h->layer_norm = rms == 0.0f;
+    }
+    if (a->parallel_key) AE_TRY(ae_gguf_get_bool(b->gguf, ae_bind_key(b, "use_parallel_residual"), false, &parallel, b->error));
+    if (a->parallel_optional) parallel = !ae_gguf_tensor_find(b->gguf, "blk.0.ffn_norm.weight");
+    h->parallel = parallel;
+    h->plain_norms = a->plain_norms;
+    h->embed_norm_plain = a->embed_norm_plain;
+    return AERIE_OK;
+}
+
 aerie_status ae_bind_model_hparams(ae_binder *b, ae_hparams *h, const aerie_rope *rope, ae_arena *arena, ae_layer *layers)
 {
     h->arch = b->arch->name;
-    h->layer_norm = b->arch->layer_norm;
-    h->parallel = b->arch->norms == AE_NORMS_PARALLEL;
+    AE_TRY(read_norms(b, h));
     h->norm_stream = b->arch->norms == AE_NORMS_STREAM;
     h->encoder = b->arch->encoder;
     AE_TRY(ae_bind_hparams(b, h, arena));
+    h->post_eps = b->arch->post_eps > 0.0f ? b->arch->post_eps : h->norm_eps;
     if (rope) AE_TRY(ae_bind_rope(b, h, rope));
     AE_TRY(read_experts(b, h));
     for (uint32_t i = 0; i < b->n_specs; i++) {
         layers[i].spec.ffn = AE_FFN_DENSE;
+        layers[i].spec.experts_scale = h->experts.n_ff_shared && b->arch->shared_mean > 0.0f ? b->arch->shared_mean : 1.0f;
         layers[i].out_scale = 1.0f;
     }
     AE_TRY(place_experts(b, h, layers));

@@ -61,8 +61,14 @@ static aerie_status bind_experts(ae_binder *b, const ae_hparams *h, uint32_t i, 
         AE_TRY(ae_bind_layer(b, i, "ffn_latent_up.weight", true, e, in, &l->latent_up));
     }
     if (!s) return AERIE_OK;
-    if (gated) AE_TRY(ae_bind_layer(b, i, "ffn_gate_shexp.weight", true, s, e, &l->s_gate));
-    AE_TRY(ae_bind_layer(b, i, "ffn_up_shexp.weight", true, s, e, &l->s_up));
+    snprintf(name, sizeof name, "blk.%u.ffn_up_shexp.weight", i);
+    const ae_gguf_tensor *up = ae_gguf_tensor_find(b->gguf, name);
+    if (gated && up && up->ne[1] == 2 * (int64_t)s) {
+        AE_TRY(ae_bind_layer(b, i, "ffn_up_shexp.weight", true, 2 * s, e, &l->s_gate_up));
+    } else {
+        if (gated) AE_TRY(ae_bind_layer(b, i, "ffn_gate_shexp.weight", true, s, e, &l->s_gate));
+        AE_TRY(ae_bind_layer(b, i, "ffn_up_shexp.weight", true, s, e, &l->s_up));
+    }
     AE_TRY(ae_bind_layer(b, i, "ffn_down_shexp.weight", true, e, s, &l->s_down));
     if (b->arch->shared == AE_SHARED_GATED) AE_TRY(ae_bind_layer(b, i, "ffn_gate_inp_shexp.weight", true, 1, e, &l->s_router));
     return AERIE_OK;
@@ -73,8 +79,9 @@ static aerie_status bind_mixer(ae_binder *b, const ae_hparams *h, uint32_t i, ae
     ae_layer_spec *s = &l->spec;
     const uint32_t q = s->n_heads * s->head_dim, kv = s->n_kv_heads * s->head_dim;
     const bool by_head = s->qk_norm != AE_QK_NORM_ROW, layer = s->qk_norm == AE_QK_NORM_LAYER;
-    AE_TRY(ae_bind_layer(b, i, "attn_gate.weight", false, s->n_heads, h->n_embd, &l->out_gate));
-    if (l->out_gate) s->out_gate = AE_OUT_GATE_HEAD;
+    const bool own = s->out_gate == AE_OUT_GATE_OWN;
+    AE_TRY(ae_bind_layer(b, i, "attn_gate.weight", own, own ? q : s->n_heads, h->n_embd, &l->out_gate));
+    if (l->out_gate && !own) s->out_gate = AE_OUT_GATE_HEAD;
     AE_TRY(ae_bind_attention(b, i, h, s, h->n_embd, l));
     if (s->qk_norm && !b->arch->qk_norm_plain) {
         const bool required = !b->arch->qk_norm_optional;
@@ -100,14 +107,25 @@ static aerie_status bind_norms(ae_binder *b, const ae_hparams *h, uint32_t i, ae
         AE_TRY(ae_bind_layer(b, i, "layer_output_norm.weight", true, 0, e, &l->ffn_post_norm));
         return ae_bind_layer(b, i, "layer_output_norm.bias", false, 0, e, &l->ffn_post_norm_b);
     }
+    if (a->plain_norms) return AERIE_OK;
     if (a->norms == AE_NORMS_ONE)
         return ae_bind_layer(b, i, "attn_norm.weight", true, 0, e, l->spec.mixer ? &l->attn_norm : &l->ffn_norm);
     if (a->norms != AE_NORMS_POST) {
         AE_TRY(ae_bind_layer(b, i, "attn_norm.weight", true, 0, e, &l->attn_norm));
         AE_TRY(ae_bind_layer(b, i, "attn_norm.bias", false, 0, e, &l->attn_norm_b));
     }
-    if (a->norms == AE_NORMS_PRE || a->norms == AE_NORMS_PRE_POST) {
-        snprintf(name, sizeof name, "%s.weight", a->ffn_norm ? a->ffn_norm : "ffn_norm");
+    if (a->second_norm) {
+        ae_tensor_ref second;
+        AE_TRY(ae_bind_layer(b, i, "attn_norm_2.weight", false, 0, e, &second));
+        if (second) {
+            l->ffn_norm = l->attn_norm, l->ffn_norm_b = l->attn_norm_b;
+            l->attn_norm = second;
+            AE_TRY(ae_bind_layer(b, i, "attn_norm_2.bias", false, 0, e, &l->attn_norm_b));
+        }
+    }
+    const bool own_ffn_norm = a->norms == AE_NORMS_PRE || a->norms == AE_NORMS_PRE_POST || a->parallel_key;
+    if (own_ffn_norm && !(a->parallel_optional && h->parallel)) {
+        snprintf(name, sizeof name, a->bare_ffn_norm ? "%s" : "%s.weight", a->ffn_norm ? a->ffn_norm : "ffn_norm");
         AE_TRY(ae_bind_layer(b, i, name, l->spec.ffn != AE_FFN_NONE, 0, e, &l->ffn_norm));
         snprintf(name, sizeof name, "%s.bias", a->ffn_norm ? a->ffn_norm : "ffn_norm");
         AE_TRY(ae_bind_layer(b, i, name, false, 0, e, &l->ffn_norm_b));
@@ -144,7 +162,7 @@ static aerie_status bind_layers(ae_binder *b, ae_model *m, uint32_t first)
         AE_TRY(bind_norms(b, h, i, l));
         if (l->spec.mixer == AE_MIXER_ATTENTION) AE_TRY(bind_mixer(b, h, i, l));
         if (l->spec.mixer == AE_MIXER_MLA) AE_TRY(ae_bind_mla(b, i, h, l));
-        if (l->spec.mixer == AE_MIXER_RECUR) AE_TRY(ae_bind_recur(b, i, h, &l->recur));
+        if (l->spec.mixer == AE_MIXER_RECUR || l->spec.recur_beside) AE_TRY(ae_bind_recur(b, i, h, &l->recur));
         if (l->spec.ffn == AE_FFN_EXPERTS || l->spec.ffn == AE_FFN_BOTH) AE_TRY(bind_experts(b, h, i, l));
         if (b->arch->layer_embedding) AE_TRY(bind_layer_embedding(b, h, i, l));
         if (l->spec.ffn == AE_FFN_DENSE || l->spec.ffn == AE_FFN_BOTH) AE_TRY(ae_bind_dense(b, i, h, l->spec.n_ff, l));
@@ -192,7 +210,11 @@ static aerie_status bind_tensors(ae_binder *b, ae_model *m)
         return bind_layers(b, m, 0);
     }
     snprintf(name, sizeof name, "%s.weight", norm);
-    AE_TRY(ae_bind(b, name, true, 0, h->n_embd, &m->out_norm));
+    if (!h->plain_norms) AE_TRY(ae_bind(b, name, true, 0, h->n_embd, &m->out_norm));
+    if (b->arch->embed_norm) {
+        AE_TRY(ae_bind(b, "token_embd_norm.weight", true, 0, h->n_embd, &m->embed_norm));
+        AE_TRY(ae_bind(b, "token_embd_norm.bias", false, 0, h->n_embd, &m->embed_norm_b));
+    }
     snprintf(name, sizeof name, "%s.bias", norm);
     AE_TRY(ae_bind(b, name, false, 0, h->n_embd, &m->out_norm_b));
     if (!swapped) AE_TRY(ae_bind(b, "output.weight", false, h->n_vocab, h->n_embd, &m->output));

@@ -105,6 +105,7 @@ typedef enum ae_out_gate {
     AE_OUT_GATE_NONE,
     AE_OUT_GATE_ELEMENT, /* by as many values, which stand after each head's query in wq's rows */
     AE_OUT_GATE_HEAD,    /* by one value a head, from attn_gate */
+    AE_OUT_GATE_OWN,     /* by as many values, from attn_gate */
 } ae_out_gate;
 
 typedef enum ae_ffn {
@@ -129,7 +130,11 @@ typedef enum ae_activation {
 /* A layer as data. The forward pass reads nothing else about an architecture but this and ae_hparams. */
 typedef struct ae_layer_spec {
     ae_mixer mixer;
+    bool recur_beside;    /* with ATTENTION: the mixer of ae_hparams.recur reads the same input, and both results are added */
     uint32_t n_heads, n_kv_heads, head_dim;
+    uint32_t value_dim;   /* of a head's values and of its result, 1 to head_dim; the cache's rows have zeros behind them */
+    float value_scale;    /* of attention's result; 1 = none */
+    float clamp_qkv;      /* queries, keys and values are clamped to -clamp_qkv .. clamp_qkv; 0 = not */
     uint32_t window;      /* positions seen, own included; 0 = all */
     bool chunked;         /* those since the last multiple of window instead */
     int rope;             /* index of ae_hparams.ropes, or AE_NO_ROPE */
@@ -142,6 +147,7 @@ typedef struct ae_layer_spec {
     ae_out_gate out_gate;
     int kv_from;          /* the layer whose keys and values it reads; its own index: it writes its own; or AE_KV_OTHER */
     ae_ffn ffn;
+    float experts_scale;  /* of what experts add, the shared one included; 1 = none */
     uint32_t n_ff;        /* of the dense block */
     ae_activation activation;
     float limit, shared_limit; /* of activations that have one: of experts; of the shared expert and the dense block */
@@ -166,7 +172,10 @@ typedef struct ae_hparams {
     uint32_t n_ctx_train; /* 0 = not said */
     float norm_eps;
     bool layer_norm;      /* all norms but those of queries and keys subtract the mean */
-    bool parallel;        /* attention and feed-forward block both take the layer's normed input */
+    float post_eps;       /* of the norms of what blocks add */
+    bool plain_norms;     /* norms before blocks and of the stream's end have no weights */
+    bool embed_norm_plain; /* the stream's start is normed, without weights */
+    bool parallel;        /* attention and feed-forward block both take the layer's normed input, or each its own norm of it */
     bool norm_stream;     /* blocks take the stream as it is, and it is normed itself after each of them */
     bool encoder;         /* a row attends to all rows of its text, also to later ones; there is no output head */
     uint32_t n_positions, n_types; /* rows of the tables of positions and token types; 0 = no such table */
@@ -183,7 +192,7 @@ typedef struct ae_hparams {
     uint32_t n_ropes;
     ae_rope ropes[AE_MAX_ROPES];
     /* What all layers have in common before their specs say otherwise, and the one layer of a drafter head. */
-    uint32_t n_ff, n_heads, n_kv_heads, head_dim;
+    uint32_t n_ff, n_heads, n_kv_heads, head_dim, value_dim;
     float attn_scale;
 } ae_hparams;
 
@@ -237,7 +246,8 @@ typedef struct ae_layer {
     ae_tensor_ref bqkv;                /* instead of bq, bk and bv */
     ae_tensor_ref q_norm, k_norm;      /* by spec.qk_norm */
     ae_tensor_ref sinks;               /* optional, [n_heads] */
-    ae_tensor_ref out_gate;            /* [n_heads, n_embd] with AE_OUT_GATE_HEAD */
+    ae_tensor_ref out_gate;            /* [n_heads, n_embd] with AE_OUT_GATE_HEAD, [n_heads * head_dim, n_embd] with OWN */
+    ae_tensor_ref attn_sub_norm, ffn_sub_norm; /* optional, [n_heads * head_dim], [n_ff] of what wo and w_down take */
     ae_tensor_ref ffn_norm, ffn_norm_b; /* [n_embd]; as attn_norm */
     ae_tensor_ref ffn_post_norm;       /* [n_embd] of what the block adds, or NULL */
     ae_tensor_ref w_gate, w_up, w_down; /* [n_ff, n_embd] x 2, [n_embd, n_ff]; w_gate NULL: no gate */
@@ -255,6 +265,7 @@ typedef struct ae_layer {
     ae_tensor_ref e_gate, e_up, e_down; /* [E][f, n_embd] x 2, [E][n_embd, f] */
     ae_tensor_ref e_gate_up;           /* [E][2 f, n_embd], gate's rows first; e_gate and e_up are NULL then */
     ae_tensor_ref s_gate, s_up, s_down; /* the shared expert: [n_ff_shared, n_embd] x 2, [n_embd, n_ff_shared] */
+    ae_tensor_ref s_gate_up;           /* instead of s_gate and s_up: their rows in this order */
     ae_tensor_ref s_router;            /* [1, n_embd]; NULL: its weight is 1 */
     ae_tensor_ref latent_down, latent_up; /* [n_latent, n_embd], [n_embd, n_latent] around the experts with experts.n_latent,
                                            * which have e_gate, e_up and e_down of n_latent instead of n_embd */
@@ -287,7 +298,7 @@ typedef struct ae_model {
     ae_tensor_ref out_norm_b; /* optional, of the layer norm */
     ae_tensor_ref output_b;   /* optional, [n_vocab] */
     ae_tensor_ref output_scale; /* optional, [1]: with a tied head its products alone are multiplied by it */
-    /* encoders, which have neither out_norm nor output */
+    /* embed_norm also of models that write text; the rest of encoders, which have neither out_norm nor output */
     ae_tensor_ref positions, types;         /* [n_positions, n_embd], [n_types, n_embd], or NULL */
     ae_tensor_ref embed_norm, embed_norm_b; /* [n_embd] x 2 of the stream's start */
     ae_tensor_ref cls, cls_b;               /* [n_embd, n_embd], [n_embd] of the classification head; NULL: it has one layer */

@@ -14,7 +14,7 @@ def split_qkv(f, name, w, i):
     d = f.get("attention.key_length") or f["embedding_length"] // f["attention.head_count"]
     kv_key = "attention.head_count_kv" if "attention.head_count_kv" in f.keys else "attention.head_count"
     q, kv = f.per_layer("attention.head_count")[i] * d, f.per_layer(kv_key)[i] * d
-    return {"attn_q": w[:q], "attn_k": w[q:q + kv], "attn_v": w[q + kv:]}
+    return {"attn_q": w[:q], "attn_k": w[q:q + kv], "attn_v": w[q + kv:]}  # values may be narrower
 
 
 class Split:
@@ -257,6 +257,253 @@ def deepseek_ocr(f):
                    kind.configuration_deepseek_ocr2.DeepseekOcr2TextConfig(**config), state_of(f, permuted=True))
 
 
+def afmoe(f):
+    layer = {"post_attention_norm": "post_attention_layernorm", "ffn_norm.weight": "pre_mlp_layernorm.weight",
+             "post_ffw_norm": "post_mlp_layernorm", "attn_gate": "self_attn.gate_proj", "ffn_gate_inp": "mlp.router.gate",
+             "exp_probs_b.bias": "mlp.expert_bias"}
+    config = common(f, num_dense_layers=1, num_shared_experts=1, route_scale=f["expert_weights_scale"], mup_enabled=True,
+                    sliding_window=f["attention.sliding_window"], layer_types=windows(f, lambda i: i % 4 < 3))
+    config["rope_parameters"].pop("partial_rotary_factor")
+    return transformers.AfmoeForCausalLM, transformers.AfmoeConfig(**config), state_of(f, layer)
+
+
+def muse_glimmer(f):
+    """The published model has a factor where files have a norm's weights."""
+    from check_arch_torch import GEMMA
+    kind = transformers.models.muse_glimmer.modeling_muse_glimmer
+    plus_one = ("attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm")
+    config = common(f, sliding_window=f["attention.sliding_window"], layer_types=windows(f, lambda i: i % 4 < 3),
+                    final_logit_softcapping=f["final_logit_softcapping"], output_multiplier=f["logit_scale"],
+                    qk_scale_factor=1.0,
+                    layer_rope_theta=[f["rope.freq_base"] if i % 4 < 3 else 0 for i in range(f.n_layers)])
+    config["rope_parameters"].pop("partial_rotary_factor")
+    state = state_of(f, {**GEMMA, "attn_gate": "self_attn.gate_proj"}, True, plus_one=plus_one)
+    if "output_norm.weight" in f.tensors:
+        state["model.norm.weight"] = f.tensors["output_norm.weight"]
+    norms = {k: state.pop(k) for k in list(state) if "_norm.weight" in k and "self_attn" in k}
+
+    class Text(torch.nn.Module):
+        def __init__(self, config):
+            super().__init__()
+            self.model = kind.MuseGlimmerTextModel(config)
+            self.lm_head = torch.nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+            for i, layer in enumerate(self.model.layers):
+                layer.self_attn.qk_norm.forward = self.norm_of(i, layer.self_attn.qk_norm.eps)
+
+        def norm_of(self, i, eps):
+            pair = [torch.from_numpy(unpermute(norms[f"model.layers.{i}.self_attn.{c}_norm.weight"], 1)) for c in "qk"]
+            turn = [0]
+
+            def forward(x):
+                turn[0] += 1
+                return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * pair[(turn[0] + 1) % 2]
+            return forward
+
+        def forward(self, tokens, **more):
+            logits = self.lm_head(self.model(tokens, **more).last_hidden_state) * f["logit_scale"]
+            cap = f["final_logit_softcapping"]
+
+            class Output:
+                pass
+            Output.logits = torch.tanh(logits / cap) * cap
+            return Output
+    return Text, transformers.models.muse_glimmer.MuseGlimmerTextConfig(**config), state
+
+
+def cohere2moe(f):
+    rms = "attention.layer_norm_rms_epsilon" in f.keys
+    config = common(f, logit_scale=f["logit_scale"], layer_norm_eps=1e-5, sliding_window=f["attention.sliding_window"],
+                    layer_types=windows(f, lambda i: i % 4 > 0), mlp_layer_types=dense_first(f),
+                    num_shared_experts=f.get("expert_shared_count", 0), expert_selection_fn="sigmoid",
+                    norm_topk_prob=f.get("expert_weights_norm", False), prefix_dense_intermediate_size=f["feed_forward_length"])
+    config["intermediate_size"] = f["expert_feed_forward_length"]
+    config["rms_norm_eps"] = 1e-5 if rms else None
+    config["rope_parameters"].pop("partial_rotary_factor")
+    return transformers.Cohere2MoeForCausalLM, transformers.Cohere2MoeConfig(**config), state_of(f)
+
+
+def granite_swa(f):
+    from check_arch_torch import GRANITE_MOE, granite_config
+    swa = f["attention.sliding_window_pattern"]
+    rotates = f.get("attention.rope_pattern", [True] * f.n_layers)
+    config = granite_config(f, sliding_window=f["attention.sliding_window"], layer_types=windows(f, lambda i: swa[i]),
+                            layer_rope_theta=[f["rope.freq_base"] if r else 0 for r in rotates])
+    config["rope_parameters"].pop("partial_rotary_factor")
+    layer = {"attn_sinks.weight": "self_attn.sinks"}
+    if "expert_count" not in f.keys:
+        return transformers.GraniteSWAForCausalLM, transformers.GraniteSWAConfig(**config), state_of(f, layer, True)
+    layer |= {**GRANITE_MOE, "ffn_up_shexp": "shared_mlp.input_linear"}
+    return transformers.GraniteMoeSWAForCausalLM, transformers.GraniteMoeSWAConfig(**config), state_of(f, layer, True)
+
+
+def mimo2(f):
+    f = Split(f)
+    swa, kv = f["attention.sliding_window_pattern"], f.per_layer("attention.head_count_kv")
+    sparse = [f"blk.{i}.ffn_gate_inp.weight" in f.tensors for i in range(f.n_layers)]
+    config = common(f, v_head_dim=f["attention.value_length"], sliding_window=f["attention.sliding_window"],
+                    layer_types=windows(f, lambda i: swa[i]), mlp_layer_types=["sparse" if s else "dense" for s in sparse],
+                    attention_value_scale=f.get("attention.value_scale"), norm_topk_prob=True, n_group=1, topk_group=1,
+                    num_key_value_heads=min(kv))
+    part = config["rope_parameters"].pop("partial_rotary_factor")
+    config["rope_parameters"] = {
+        "full_attention": {"rope_type": "default", "rope_theta": f["rope.freq_base"], "partial_rotary_factor": part},
+        "sliding_attention": {"rope_type": "default", "partial_rotary_factor": part,
+                              "rope_theta": f.get("rope.freq_base_swa", f["rope.freq_base"])}}
+    return (transformers.MiMoV2FlashForCausalLM, transformers.MiMoV2FlashConfig(**config),
+            state_of(f, {"attn_sinks.weight": "self_attn.sinks"}))
+
+
+def hunyuan_vl(f):
+    """The dense Hunyuan with its base raised beforehand."""
+    d = f["attention.key_length"]
+    config = common(f)
+    config["rope_parameters"].pop("partial_rotary_factor")
+    config["rope_parameters"]["rope_theta"] = f["rope.freq_base"] * f["rope.scaling.alpha"] ** (d / (d - 2))
+    layer = {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"}
+    return transformers.HunYuanDenseV1ForCausalLM, transformers.HunYuanDenseV1Config(**config), state_of(f, layer)
+
+
+def bitnet(f):
+    layer = {"attn_sub_norm": "self_attn.attn_sub_norm", "ffn_sub_norm": "mlp.ffn_sub_norm"}
+    config = common(f, hidden_act="silu")
+    config["rope_parameters"].pop("partial_rotary_factor")
+    model = transformers.models.bitnet.modeling_bitnet
+
+    class Wider(transformers.BitNetForCausalLM):  # heads that together are wider than the stream
+        def __init__(self, config):
+            super().__init__(config)
+            for layer in self.model.layers:
+                layer.self_attn.attn_sub_norm = model.BitNetRMSNorm(f.tensors["blk.0.attn_sub_norm.weight"].shape[0], 1e-5)
+    return Wider, transformers.BitNetConfig(**config), state_of(f, layer)
+
+
+def dbrx(f):
+    f = Split(f, False)
+    n, ff, e = f["expert_count"], f["feed_forward_length"], f["embedding_length"]
+    config = transformers.DbrxConfig(
+        d_model=e, n_heads=f["attention.head_count"], n_layers=f.n_layers, max_seq_len=256, vocab_size=264,
+        attn_config=dict(kv_n_heads=f["attention.head_count_kv"], clip_qkv=f["attention.clamp_kqv"],
+                         rope_theta=f["rope.freq_base"]),
+        ffn_config=dict(ffn_hidden_size=ff, moe_num_experts=n, moe_top_k=f["expert_used_count"],
+                        moe_normalize_expert_weights=1.0), tie_word_embeddings=False)
+    state = {"transformer.wte.weight": f.tensors["token_embd.weight"], "lm_head.weight": f.tensors["output.weight"],
+             "transformer.norm_f.weight": f.tensors["output_norm.weight"]}
+    for i in range(f.n_layers):
+        def part(name):
+            return f.tensors[f"blk.{i}.{name}.weight"]
+        to = f"transformer.blocks.{i}."
+        state |= {to + "norm_attn_norm.norm_1.weight": part("attn_norm"),
+                  to + "norm_attn_norm.norm_2.weight": part("attn_output_norm"),
+                  to + "norm_attn_norm.attn.Wqkv.weight": np.concatenate([part("attn_q"), part("attn_k"), part("attn_v")]),
+                  to + "norm_attn_norm.attn.out_proj.weight": part("attn_output"),
+                  to + "ffn.router.layer.weight": part("ffn_gate_inp"),
+                  to + "ffn.experts.mlp.w1": part("ffn_gate_exps").reshape(-1, e),
+                  to + "ffn.experts.mlp.v1": part("ffn_up_exps").reshape(-1, e),
+                  to + "ffn.experts.mlp.w2": part("ffn_down_exps").swapaxes(1, 2).reshape(-1, e)}
+    return transformers.DbrxForCausalLM, config, state
+
+
+def stablelm(f):
+    parallel = "blk.0.ffn_norm.weight" not in f.tensors
+    layer = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+    config = common(f, layer_norm_eps=1e-5, use_parallel_residual=parallel, qk_layernorm=parallel,
+                    use_qkv_bias="blk.0.attn_q.bias" in f.tensors)
+    state = {}
+    for name, w in state_of(f, layer).items():
+        if name.endswith(("q_norm.weight", "k_norm.weight")):
+            for h, row in enumerate(w):
+                state[name.replace("_norm.weight", f"_layernorm.norms.{h}.weight")] = row
+        else:
+            state[name] = w
+    return transformers.StableLmForCausalLM, transformers.StableLmConfig(**config), state
+
+
+def by_head(f, name, end, i):
+    """Rows of queries, keys and values as GPT-NeoX has them: head by head."""
+    n = f["attention.head_count"]
+    parts = [f.tensors[f"blk.{i}.{c}.{end}"] for c in ("attn_q", "attn_k", "attn_v")]
+    return np.stack([p.reshape(n, -1, *p.shape[1:]) for p in parts], 1).reshape(-1, *parts[0].shape[1:])
+
+
+def gptneox(f):
+    f = Split(f, False)
+    config = common(f, layer_norm_eps=1e-5, hidden_act="gelu_pytorch_tanh", use_parallel_residual=f["use_parallel_residual"])
+    layer = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_output": "attention.dense",
+             "ffn_up": "mlp.dense_h_to_4h", "ffn_down": "mlp.dense_4h_to_h", "attn_q": "attention.query_key_value"}
+
+    def change(name, w, i):
+        if name.startswith(("attn_k.", "attn_v.")):
+            return None
+        return name, by_head(f, name, name.split(".")[1], i) if name.startswith("attn_q.") else w
+    state = {"gpt_neox." + k.removeprefix("model."): w for k, w in state_of(f, layer, change=change).items()}
+    state["gpt_neox.embed_in.weight"] = state.pop("gpt_neox.embed_tokens.weight")
+    for end in ("weight", "bias"):
+        state[f"gpt_neox.final_layer_norm.{end}"] = state.pop(f"gpt_neox.norm.{end}")
+    state["lm_head.weight"] = state.pop("gpt_neox.lm_head.weight")
+    return transformers.GPTNeoXForCausalLM, transformers.GPTNeoXConfig(**config), state
+
+
+def falcon(f):
+    """Of the new decoder queries, keys and values stand group by group."""
+    new, n_kv, d = "blk.0.attn_norm_2.weight" in f.tensors, f["attention.head_count_kv"], f["attention.key_length"]
+    config = common(f, layer_norm_epsilon=1e-5, activation="gelu_pytorch_tanh", new_decoder_architecture=new,
+                    multi_query=not new,
+                    num_kv_heads=n_kv, num_ln_in_parallel_attn=2 if new else 1, parallel_attn=True, bias=False, alibi=False,
+                    ffn_hidden_size=f["feed_forward_length"])
+    config.pop("head_dim")
+    norm = "ln_mlp" if new else "input_layernorm"
+    layer = {"attn_norm": norm, "attn_norm.weight": norm + ".weight", "attn_norm_2": "ln_attn",
+             "attn_output": "self_attention.dense", "ffn_up": "mlp.dense_h_to_4h", "ffn_down": "mlp.dense_4h_to_h",
+             "attn_qkv": "self_attention.query_key_value"}
+
+    def change(name, w, i):
+        if name != "attn_qkv.weight" or not new:
+            return name, w
+        rows = f["attention.head_count"] * d
+        q, k, v = np.split(w, [rows, rows + n_kv * d])
+        return name, np.concatenate([p.reshape(n_kv, -1, w.shape[1]) for p in (q, k, v)], 1).reshape(-1, w.shape[1])
+    state = {}
+    for name, w in state_of(f, layer, change=change).items():
+        to = name.replace("model.layers.", "transformer.h.").replace("model.norm.", "transformer.ln_f.")
+        state[to.replace("model.embed_tokens", "transformer.word_embeddings")] = w
+    return transformers.FalconForCausalLM, transformers.FalconConfig(**config), state
+
+
+def mamba_parts(f, place):
+    from check_arch_torch import MAMBA, mamba2
+    return {k: f"{place}.{v}" for k, v in MAMBA.items()}, lambda name, w, i: (name, mamba2(name, w))
+
+
+def mamba2_alone(f):
+    layer, change = mamba_parts(f, "mixer")
+    layer["attn_norm.weight"] = "norm.weight"
+    config = transformers.Mamba2Config(
+        vocab_size=264, hidden_size=f["embedding_length"], num_hidden_layers=f.n_layers, num_heads=f["ssm.time_step_rank"],
+        head_dim=f["ssm.inner_size"] // f["ssm.time_step_rank"], state_size=f["ssm.state_size"], n_groups=f["ssm.group_count"],
+        conv_kernel=f["ssm.conv_kernel"], expand=2, layer_norm_epsilon=1e-5, tie_word_embeddings=False, use_bias=False,
+        use_conv_bias=True, rms_norm=True, bos_token_id=None, eos_token_id=None, pad_token_id=None)
+    state = {}
+    for name, w in state_of(f, layer, change=change).items():
+        to = name.replace("model.layers.", "backbone.layers.").replace("model.norm.", "backbone.norm_f.")
+        state[to.replace("model.embed_tokens", "backbone.embeddings")] = w
+    return transformers.Mamba2ForCausalLM, config, state
+
+
+def falcon_h1(f):
+    layer, change = mamba_parts(f, "mamba")
+    layer |= {"ffn_norm": "pre_ff_layernorm.weight", **{f"ffn_{c}": f"feed_forward.{c}_proj" for c in ("gate", "up", "down")}}
+    n_heads, inner = f["ssm.time_step_rank"], f["ssm.inner_size"]
+    config = common(f, mamba_d_ssm=inner, mamba_n_heads=n_heads, mamba_d_head=inner // n_heads,
+                    mamba_n_groups=f["ssm.group_count"], mamba_d_state=f["ssm.state_size"], mamba_d_conv=4,
+                    mamba_conv_bias="blk.0.ssm_conv1d.bias" in f.tensors, mamba_rms_norm="blk.0.ssm_norm.weight" in f.tensors,
+                    mamba_norm_before_gate=False)
+    config["rope_parameters"].pop("partial_rotary_factor")
+    state = state_of(f, layer, change=change)
+    for end in ("weight",):
+        state[f"model.final_layernorm.{end}"] = state.pop(f"model.norm.{end}")
+    return transformers.FalconH1ForCausalLM, transformers.FalconH1Config(**config), state
+
+
 MORE = {
     "internlm2": as_llama(True), "xverse": as_llama(True), "exaone": as_llama(),
     "pangu-embedded": as_llama(attention_bias=True), "cogvlm": as_llama(),
@@ -281,5 +528,9 @@ MORE = {
     "paddleocr": see_text("paddleocr_vl.modeling_paddleocr_vl", "PaddleOCRTextModel", "PaddleOCRTextConfig"),
     "orion": as_llama(False, "StableLmForCausalLM", "StableLmConfig", rope=False, layer_norm_eps=1e-5,
                       layer={"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}),
+    "afmoe": afmoe, "muse-glimmer": muse_glimmer, "cohere2moe": cohere2moe, "granite_swa": granite_swa, "mimo2": mimo2,
+    "hunyuan_vl": hunyuan_vl, "bitnet": bitnet, "dbrx": dbrx, "stablelm": stablelm, "gptneox": gptneox, "falcon": falcon,
+    "mamba2": mamba2_alone, "falcon-h1": falcon_h1,
+    "olmo": as_llama(True, "OlmoForCausalLM", "OlmoConfig", clip_qkv=lambda f: f["attention.clamp_kqv"]),
     "hy_v3": hy_v3, "exaone-moe": exaone_moe, "mellum": mellum, "mistral4": mistral4,
 }

@@ -92,6 +92,20 @@ static void in_series(ae_model *m)
     m->hparams.parallel = false;
 }
 
+BREAK(norms_swapped_pre, const ae_tensor_ref t = l->attn_norm; l->attn_norm = l->ffn_norm; l->ffn_norm = t)
+BREAK(no_own_gate, if (s->out_gate == AE_OUT_GATE_OWN) s->out_gate = AE_OUT_GATE_NONE)
+BREAK(rope_of_windows, if (!s->window) s->rope = AE_NO_ROPE)
+BREAK(no_value_scale, s->value_scale = 1)
+BREAK(no_clamp, s->clamp_qkv = 0)
+BREAK(no_experts_scale, s->experts_scale = 1)
+BREAK(no_sub_norms, l->attn_sub_norm = l->ffn_sub_norm = NULL)
+BREAK(no_state_beside, s->recur_beside = false)
+BREAK_MODEL(usual_base, r->base = 10000)
+static void no_embed_norm(ae_model *m)
+{
+    m->hparams.embed_norm_plain = false;
+}
+
 /* scalars */
 static void no_embedding_scale(ae_model *m)
 {
@@ -222,6 +236,31 @@ static const struct fault {
     {"deepseek2-ocr", "weights are scaled", 26, no_expert_factor},
     {"mistral4", "queries have a temperature", 27, no_temperature},
     {"mistral4", "pairs of a rotation lie side by side", 25, other_pairs},
+    {"afmoe", "a gate for each value", 10, no_own_gate},
+    {"afmoe", "every fourth layer has no rotation", 31, rope_everywhere},
+    {"afmoe", "norms after their blocks", 8, no_post_norms},
+    {"muse-glimmer", "a gate for each value", 10, no_own_gate},
+    {"muse-glimmer", "no rotation in full layers", 5, rope_everywhere},
+    {"muse-glimmer", "the stream's start is normed", 24, no_embed_norm},
+    {"cohere2moe", "what experts add is halved", 28, no_experts_scale},
+    {"cohere2moe", "dense layers rotate although they see all", 5, rope_of_windows},
+    {"cohere2moe", "a norm that subtracts the mean", 28, rms_not_layer},
+    {"granite_swa", "which layers rotate", 31, rope_everywhere},
+    {"granite_swa", "sinks", 21, no_sinks},
+    {"granite_swa", "window", 3, no_window},
+    {"mimo2", "values are scaled", 28, no_value_scale},
+    {"mimo2", "sinks", 21, no_sinks},
+    {"mimo2", "windowed and full layers rotate differently", 3, ropes_swapped},
+    {"hunyuan_vl", "the base is raised", 4, usual_base},
+    {"bitnet", "norms inside of blocks", 8, no_sub_norms},
+    {"olmo", "queries, keys and values are clamped", 28, no_clamp},
+    {"dbrx", "queries, keys and values are clamped", 28, no_clamp},
+    {"dbrx", "a norm that subtracts the mean", 28, rms_not_layer},
+    {"stablelm", "a quarter of a head rotates", 5, whole_rotation},
+    {"stablelm-12b", "norm of q and k", 7, no_qk_norm},
+    {"gptneox", "network and attention in parallel", 28, in_series},
+    {"falcon-40b", "attention has a norm of its own", 8, norms_swapped_pre},
+    {"falcon-h1", "a state beside attention", 30, no_state_beside},
     {"seed_oss", "post_attention_norm is the norm before the network", 8, ffn_norm_as_post},
     {"seed_oss", "biases of q, k and v", 7, no_qkv_bias},
     {"olmo2", "norms stand after their blocks", 8, pre_not_post},

@@ -105,15 +105,16 @@ static void route(moe_job *job)
     const ae_weight *readers[] = {a->gate ? a->gate[0] : NULL, a->up[0], a->shared_gate, a->shared_up, a->shared_router,
                                   own_input ? NULL : a->router};
     const struct ae_matmul_out logits = {a->router, a->router_bias, job->m->logits, a->routing.n_experts, false};
-    ae_matmul in = {.n_rows = a->n_rows, .input = AE_INPUT_RMSNORM, .x = a->x, .x_stride = a->router->n_in, .norm = a->norm,
-                    .norm_eps = a->norm_eps};
+    ae_matmul in = {.n_rows = a->n_rows, .input = a->norm ? AE_INPUT_RMSNORM : AE_INPUT_PLAIN, .x = a->x,
+                    .x_stride = a->router->n_in, .norm = a->norm, .norm_eps = a->norm_eps};
     s->act.n_rows = a->n_rows;
     s->act.n_in = a->router->n_in;
     if (own_input) {
         ae_matmul own = in;
         ae_act_need need = {0};
         ae_act_need_add(&need, a->router);
-        own.norm = a->router_norm ? a->router_norm : a->norm, own.n_weights = 1, own.out[0] = logits;
+        if (a->router_norm) own.input = AE_INPUT_RMSNORM, own.norm = a->router_norm;
+        own.n_weights = 1, own.out[0] = logits;
         ae_cpu_prepare(s, &own, &need, &s->act);
         ae_cpu_multiply(s, &own, &s->act);
     } else if (a->routing.n_used) {

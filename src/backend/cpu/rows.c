@@ -88,6 +88,9 @@ static void map_item(void *context, uint32_t r, uint32_t i_worker)
         break;
     case AE_MAP_SOFTCAP: job->kernels->softcap(x, a->a, a->dim, x); break;
     case AE_MAP_GLU: job->kernels->glu[a->glu](x, x2, a->glu_limit, a->dim, x); break;
+    case AE_MAP_CLAMP:
+        for (uint32_t i = 0; i < a->dim; i++) x[i] = ae_maxf(ae_minf(x[i], a->a), -a->a);
+        break;
     case AE_MAP_GATE:
         for (uint32_t g = 0, n = a->dim / a->n_groups; g < a->n_groups; g++) {
             const float gate = ae_glu_of(AE_GLU_SIGMOID, x2[g], 0);

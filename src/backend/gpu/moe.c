@@ -159,12 +159,12 @@ static ae_gpu_rows route_rows(ae_stream *stream, const ae_moe *a)
     const ae_gpu_product_scratch *m = &stream->product;
     const bool own_input = a->router_norm || a->latent, routed = a->routing.n_used > 0;
     const ae_gpu_rows rows = ae_gpu_rows_of(&m->rows, a->n_rows, a->router ? a->router->n_in : a->shared_up->n_in);
-    ae_matmul in = {.n_rows = a->n_rows, .input = AE_INPUT_RMSNORM, .x = a->x, .x_stride = rows.n_in, .norm = a->norm,
-                    .norm_eps = a->norm_eps};
+    ae_matmul in = {.n_rows = a->n_rows, .input = a->norm ? AE_INPUT_RMSNORM : AE_INPUT_PLAIN, .x = a->x,
+                    .x_stride = rows.n_in, .norm = a->norm, .norm_eps = a->norm_eps};
     ae_matmul own = in;
     add_out(own_input ? &own : &in, routed ? a->router : NULL, a->router_bias, m->logits);
     if (own_input && routed) {
-        if (a->router_norm) own.norm = a->router_norm;
+        if (a->router_norm) own.input = AE_INPUT_RMSNORM, own.norm = a->router_norm;
         ae_gpu_prepare(stream, &(ae_gpu_preparation){.input = &own, .want = ae_gpu_wants(&own)}, &rows);
         ae_gpu_multiply(stream, &own, &rows);
     }

@@ -29,14 +29,14 @@ static void list_experts(ae_parts *p, const ae_hparams *h, const ae_layer *from,
 static void list_qkv(ae_parts *p, const ae_layer *from, ae_net_layer *to)
 {
     const ae_layer_spec *s = &from->spec;
-    const uint32_t kv = s->n_kv_heads * s->head_dim;
+    const uint32_t kv = s->n_kv_heads * s->head_dim, v = s->value_dim ? s->n_kv_heads * s->value_dim : kv;
     const uint32_t q = s->n_heads * s->head_dim * (s->out_gate == AE_OUT_GATE_ELEMENT ? 2 : 1);
     ae_parts_rows(p, from->wqkv, 0, 0, q, &to->wq);
     ae_parts_rows(p, from->wqkv, 0, q, kv, &to->wk);
-    ae_parts_rows(p, from->wqkv, 0, (uint64_t)q + kv, kv, &to->wv);
+    ae_parts_rows(p, from->wqkv, 0, (uint64_t)q + kv, v, &to->wv);
     ae_parts_range(p, from->bqkv, 0, q, &to->bq);
     ae_parts_range(p, from->bqkv, q, kv, &to->bk);
-    ae_parts_range(p, from->bqkv, (uint64_t)q + kv, kv, &to->bv);
+    ae_parts_range(p, from->bqkv, (uint64_t)q + kv, v, &to->bv);
     ae_parts_rows(p, from->w_gate_up, 0, 0, s->n_ff, &to->w_gate);
     ae_parts_rows(p, from->w_gate_up, 0, s->n_ff, s->n_ff, &to->w_up);
 }
@@ -87,7 +87,8 @@ void ae_net_list_layer(ae_parts *p, const ae_hparams *h, const ae_layer *from, a
         {from->attn_post_norm_b, &to->attn_post_norm_b}, {from->ffn_post_norm_b, &to->ffn_post_norm_b},
         {from->bq, &to->bq}, {from->bk, &to->bk}, {from->bv, &to->bv}, {from->bo, &to->bo}, {from->b_gate, &to->b_gate},
         {from->b_up, &to->b_up}, {from->b_down, &to->b_down}, {from->q_norm, &to->q_norm}, {from->k_norm, &to->k_norm},
-        {from->sinks, &to->sinks}, {from->router_b, &to->router_b}, {from->router_bias, &to->router_bias},
+        {from->sinks, &to->sinks}, {from->attn_sub_norm, &to->attn_sub_norm}, {from->ffn_sub_norm, &to->ffn_sub_norm},
+        {from->router_b, &to->router_b}, {from->router_bias, &to->router_bias},
         {from->router_norm, &to->router_norm}, {from->e_norm, &to->e_norm}, {from->dense_post_norm, &to->dense_post_norm},
         {from->e_post_norm, &to->e_post_norm}, {from->eb_gate, &to->eb_gate}, {from->eb_up, &to->eb_up},
         {from->eb_down, &to->eb_down}, {from->e_scale, &to->e_scale}, {from->ple_post_norm, &to->ple_post_norm},
@@ -99,6 +100,8 @@ void ae_net_list_layer(ae_parts *p, const ae_hparams *h, const ae_layer *from, a
                    "room for all parts of a layer");
     to->out_scale = from->out_scale;
     list_qkv(p, from, to);
+    ae_parts_rows(p, from->s_gate_up, 0, 0, h->experts.n_ff_shared, &to->s_gate);
+    ae_parts_rows(p, from->s_gate_up, 0, h->experts.n_ff_shared, h->experts.n_ff_shared, &to->s_up);
     for (size_t k = 0; k < sizeof weights / sizeof *weights; k++)
         ae_parts_weight(p, weights[k].tensor, AE_WEIGHT_MATMUL, weights[k].field);
     for (size_t k = 0; k < sizeof vectors / sizeof *vectors; k++) ae_parts_vector(p, vectors[k].tensor, vectors[k].field);
@@ -114,7 +117,7 @@ static void list_layer(ae_net *net, uint32_t i)
     to->index = i;
     ae_net_list_layer(&net->parts, h, from, net->stacked ? net->stacked + (size_t)i * ae_net_n_stacked(h) : NULL, to);
     to->recur.i_state = net->n_recur;
-    net->n_recur += from->spec.mixer == AE_MIXER_RECUR;
+    net->n_recur += from->spec.mixer == AE_MIXER_RECUR || from->spec.recur_beside;
 }
 
 static void list_parts(ae_net *net)
@@ -131,7 +134,9 @@ static void list_parts(ae_net *net)
     ae_parts_vector(&net->parts, m->embed_norm_b, &net->embed_norm_b);
     ae_parts_weight(&net->parts, m->ple_model_proj, AE_WEIGHT_MATMUL, &net->ple_model_proj);
     ae_parts_vector(&net->parts, m->ple_proj_norm, &net->ple_proj_norm);
-    ae_parts_ones(&net->parts, AE_MAX_HEAD_DIM, &net->ones);
+    const ae_hparams *h = &m->hparams;
+    const bool wide = h->plain_norms || h->embed_norm_plain;
+    ae_parts_ones(&net->parts, wide && h->n_embd > AE_MAX_HEAD_DIM ? h->n_embd : AE_MAX_HEAD_DIM, &net->ones);
     ae_parts_vector(&net->parts, m->out_norm, &net->out_norm);
     ae_parts_vector(&net->parts, m->out_norm_b, &net->out_norm_b);
     ae_parts_vector(&net->parts, m->output_b, &net->output_b);
@@ -252,6 +257,11 @@ aerie_status ae_net_create(ae_net **out, const ae_model *model, ae_backend *back
         return status;
     }
     if (model->tied) net->output = net->embedding;
+    if (model->hparams.embed_norm_plain) net->embed_norm = net->ones;
+    if (model->hparams.plain_norms) {
+        net->out_norm = net->ones;
+        for (uint32_t i = 0; i < model->hparams.n_layers; i++) net->layers[i].attn_norm = net->layers[i].ffn_norm = net->ones;
+    }
     *out = net;
     return AERIE_OK;
 }

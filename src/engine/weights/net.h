@@ -29,7 +29,7 @@ typedef struct ae_net_layer {
     float *attn_post_norm_b, *ffn_post_norm_b;
     ae_weight *wq, *wk, *wv, *wo, *out_gate, *w_gate, *w_up, *w_down;
     float *bq, *bk, *bv, *bo, *b_gate, *b_up, *b_down;
-    float *q_norm, *k_norm, *sinks;
+    float *q_norm, *k_norm, *sinks, *attn_sub_norm, *ffn_sub_norm;
     /* experts */
     ae_weight *router, **e_gate, **e_up, **e_down; /* but for the router one for each expert */
     ae_weight *s_gate, *s_up, *s_down, *s_router;
@@ -52,12 +52,12 @@ typedef struct ae_net {
     ae_weight *embedding; /* lookup; the same object as output when the head is tied */
     ae_weight *output;    /* matmul; NULL: an encoder, which has no out_norm either */
     ae_weight *positions, *types; /* lookup, of encoders; or NULL */
-    float *embed_norm, *embed_norm_b;
+    float *embed_norm, *embed_norm_b; /* or NULL; with plain norms `ones` */
     float *out_norm;      /* [n_embd] device f32 */
     float *out_norm_b, *output_b; /* or NULL */
     ae_weight *ple_embedding, *ple_model_proj; /* or NULL; names as in ae_model */
     float *ple_proj_norm;
-    float *ones;          /* [most of a head] device f32: norms without weights */
+    float *ones;          /* [most of a head, n_embd with plain norms] device f32: norms without weights */
     ae_net_layer *layers; /* [n_layers] */
     uint32_t n_recur;     /* layers with recurrent state */
     ae_parts parts;       /* every weight and vector */

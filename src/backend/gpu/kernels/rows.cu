@@ -57,6 +57,7 @@ AE_DEV float map_of(const ae_gpu_map_args *a, float x, const float *x2, uint32_t
     switch (a->kind) {
     case AE_MAP_SCALE: return x * a->a;
     case AE_MAP_SOFTCAP: return ae_softcapf(x, a->a);
+    case AE_MAP_CLAMP: return ae_maxf(ae_minf(x, a->a), -a->a);
     case AE_MAP_GATE: return x * ae_glu_of(AE_GLU_SIGMOID, x2[i / a->group], 0);
     case AE_MAP_GLU: {
         const float f = ae_glu_of((ae_glu)a->glu, x, a->limit);
