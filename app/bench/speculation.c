@@ -394,6 +394,7 @@ int bench_spec_load(bench_spec *b)
         if (o->n_seqs.items[i] > o->session.n_seqs) o->session.n_seqs = o->n_seqs.items[i];
     }
     int bad = app_models_load(&b->models, o, wants_draft(o));
+    if (!bad) bad = app_need_text(&b->models, o);
     if (!bad && o->more_drafts.n && wants_draft(o)) bad = load_sets(b);
     if (!bad) bad = app_prompts_encode(prompts, &b->models, o);
     for (size_t i = 0; !bad && i < prompts->n; i++) {

@@ -229,6 +229,7 @@ int app_embed(const app_options *options)
     if (!bad) bad = read_texts(&j.texts, options);
     j.n = j.texts.n;
     if (!bad) bad = app_model_load(&j.models, options);
+    if (!bad) bad = app_need_text(&j.models, options);
     if (!bad) bad = open_embedder(&j);
     const double start = app_now();
     if (!bad) bad = compute(&j);

@@ -229,6 +229,7 @@ int app_perplexity(const app_options *o)
     if (!o->session.n_ctx) options.session.n_ctx = DEFAULT_WINDOW; /* for the memory plan, too */
     int bad = o->kl_base && !o->kl_divergence ? app_check_output(o, "--kl-divergence-base", o->kl_base) : APP_DONE;
     if (!bad) bad = app_models_load(&models, &options, false);
+    if (!bad) bad = app_need_text(&models, &options);
     app_interrupt_arm();
     if (!bad && o->kl_divergence) bad = app_base_compare(&models, o);
     else if (!bad && (o->hellaswag || o->multiple_choice)) bad = app_choices(&models, o);

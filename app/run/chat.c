@@ -525,6 +525,7 @@ int app_chat(const app_options *options)
     if (options->no_conversation) return app_error(APP_USAGE, "-no-cnv needs a prompt (-p, -f or standard input)");
     int bad = read_opening(&opening, options);
     if (!bad) bad = app_models_load(&c.models, options, app_wants_draft(type));
+    if (!bad) bad = app_need_text(&c.models, options);
     if (!bad) bad = app_session_open(&c.session, &c.models, options, type);
     if (!bad) bad = app_cache_open(&c.cache, options, c.session);
     if (!bad) {

@@ -323,6 +323,17 @@ int app_model_load(app_models *models, const app_options *options)
     return bad;
 }
 
+int app_need_text(const app_models *models, const app_options *options)
+{
+    int32_t *ids = NULL;
+    size_t n = 0;
+    aerie_error error = {0};
+    const aerie_status status = aerie_model_tokenize(models->model, "a", 1, false, false, &ids, &n, &error);
+    aerie_free(ids);
+    if (status != AERIE_ERROR_UNSUPPORTED) return APP_DONE;
+    return app_error(APP_BAD_FILE, "%s: %s", options->model, error.text);
+}
+
 int app_vocabulary_load(app_models *models, const app_options *options)
 {
     aerie_model_params params = options->model_params;
@@ -333,7 +344,8 @@ int app_vocabulary_load(app_models *models, const app_options *options)
     params.vocab_only = true;
     const aerie_status status = aerie_model_load(&models->model, options->model, &params, &error);
     if (status == AERIE_OK) aerie_model_info_get(models->model, &models->info, sizeof models->info);
-    return app_report(APP_LOADING, status, &error);
+    const int bad = app_report(APP_LOADING, status, &error);
+    return bad ? bad : app_need_text(models, options);
 }
 
 void app_models_free(app_models *models)

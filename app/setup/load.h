@@ -44,6 +44,9 @@ int app_model_load(app_models *models, const app_options *options);
 /* A vocabulary is enough. */
 int app_vocabulary_load(app_models *models, const app_options *options);
 
+/* Fails with a sentence if the model knows ids only: its file has no tokenizer that aerie knows. */
+int app_need_text(const app_models *models, const app_options *options);
+
 /* A session with the given speculation (the rest as in the options). */
 int app_session_open(aerie_session **session, const app_models *models, const app_options *options,
                      aerie_spec_type type);

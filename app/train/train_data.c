@@ -488,6 +488,7 @@ int app_train_data(const app_options *options)
     int bad = app_train_check_output("-o", options->output, read, 3);
     if (!bad) bad = app_train_check_output("--features", options->features, read, 2);
     if (!bad) bad = app_models_load(&models, options, false);
+    if (!bad) bad = app_need_text(&models, options);
     if (bad) return bad;
     if (is_features) {
         bad = app_train_features(&models, options, words->items[1]);

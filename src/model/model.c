@@ -365,19 +365,8 @@ ae_widths ae_model_widths(const ae_layer *layers, uint32_t n_layers)
 
 /* ---- Load ------------------------------------------------------------------------------------------- */
 
-/* The length of the list of tokens is believed: ae_vocab_create, which the caller needs for texts, checks the rest of it. */
-static aerie_status read_vocab_size(ae_model *m, aerie_error *error)
-{
-    const ae_gguf_kv *kv;
-    AE_TRY(ae_gguf_get_array(m->gguf, "tokenizer.ggml.tokens", true, AE_GGUF_STRING, &kv, error));
-    if (kv->n > INT32_MAX)
-        return ae_fail(error, AERIE_ERROR_LIMIT, "%s: a vocabulary of %llu tokens", ae_gguf_path(m->gguf),
-                       (unsigned long long)kv->n);
-    m->hparams.n_vocab = (uint32_t)kv->n;
-    return AERIE_OK;
-}
-
-/* A file may hold MTP blocks alone: the number of tokens is then that of what is indexed by them. */
+/* The length of the list of tokens is believed: ae_vocab_create, which the caller needs for texts, checks the rest of it. A file
+ * without the list, or with MTP blocks alone, has as many as what is indexed by them. */
 static aerie_status read_n_vocab(ae_binder *b, ae_hparams *h)
 {
     const ae_gguf_kv *tokens = ae_gguf_kv_find(b->gguf, "tokenizer.ggml.tokens");
@@ -413,8 +402,7 @@ static aerie_status bind_model(ae_model *m, const ae_model_options *options, aer
     if (!m->name) return ae_fail_memory(error, "the model's name", name.n);
     if (!ae_gguf_n_tensors(m->gguf))
         return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the file holds a vocabulary only, no weights", ae_gguf_path(m->gguf));
-    if (options->nextn) AE_TRY(read_n_vocab(&b, &m->hparams));
-    else AE_TRY(read_vocab_size(m, error));
+    AE_TRY(read_n_vocab(&b, &m->hparams));
     AE_TRY(ae_bind_begin(&b, &m->arena));
     m->bound = b.bound;
     AE_TRY(ae_bind_n_layers(&b, &m->hparams));

@@ -200,6 +200,86 @@ void vocab_make_wpm(ae_buf *buf, const vocab_make *how)
     list_free(&tokens);
 }
 
+static void add_byte_tokens(list *tokens, int n)
+{
+    for (int byte = 0; byte < n; byte++) {
+        char text[8];
+        snprintf(text, sizeof text, "<0x%02X>", (unsigned)byte);
+        list_add(tokens, text, strlen(text), AE_TOKEN_BYTE, 0);
+    }
+}
+
+void vocab_make_unigram(ae_buf *buf, const vocab_make *how)
+{
+    static const struct {
+        const char *text;
+        float score;
+    } pieces[] = {{"▁", -2},  {"▁hello", -5}, {"▁hell", -6},  {"▁he", -4}, {"ll", -3}, {"llo", -3.5f},
+                  {"o", -2.5f}, {"h", -7},      {"e", -7},      {"l", -8},   {"▁world", -6}, {"w", -9},
+                  {"or", -4},   {"ld", -4},     {"é", -9},      {"a", -1},   {"aa", -1.5f},  {"aaa", -2},
+                  {"ab", -9},   {"ba", -3},     {"▁▁", -3},   {"中文", -7}, {"s", -5}};
+    const bool bytes = how->pre && strcmp(how->pre, "bytes") == 0;
+    vocab_make plain = *how;
+    list tokens = {0};
+    if (bytes) plain.pre = NULL;
+    list_add(&tokens, "<pad>", 5, AE_TOKEN_CONTROL, 0);
+    list_add(&tokens, "</s>", 4, AE_TOKEN_CONTROL, 0);
+    list_add(&tokens, "<unk>", 5, AE_TOKEN_UNKNOWN, 0);
+    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
+        const float score = how->bad_score && i == 3 ? 1.0f / (float)(tokens.n - tokens.n) : pieces[i].score;
+        list_add(&tokens, pieces[i].text, strlen(pieces[i].text), AE_TOKEN_NORMAL, score);
+    }
+    list_add(&tokens, "[PAD7]", 6, AE_TOKEN_UNUSED, -1);
+    list_add(&tokens, VOCAB_TOOL, strlen(VOCAB_TOOL), AE_TOKEN_USER, -50);
+    list_add(&tokens, VOCAB_TOOLS, strlen(VOCAB_TOOLS), AE_TOKEN_USER, -50);
+    if (bytes) add_byte_tokens(&tokens, 256);
+    write_file(buf, &plain, "t5", &tokens, NULL, UINT32_MAX, 1);
+    list_free(&tokens);
+}
+
+void vocab_make_rwkv(ae_buf *buf, const vocab_make *how)
+{
+    static const char *const strings[] = {"he", "hello", "hello wo", " world", "\\n\\n", "\\xe4\\xb8", "\\xad\\xe6", "it\\'s",
+                                          "\\\\x", "\\t\\r", "    ", "aaaa", "aaaaaaaa", "ab"};
+    list tokens = {0};
+    list_add(&tokens, "<s>", 3, AE_TOKEN_CONTROL, 0);
+    for (int byte = 0; byte < 256; byte++) {
+        char text[8];
+        int n = byte == '\\' ? snprintf(text, sizeof text, "\\\\") : snprintf(text, sizeof text, "%c", byte);
+        if (byte < 32 || byte > 126) n = snprintf(text, sizeof text, "\\x%02x", (unsigned)byte);
+        list_add(&tokens, text, (size_t)n, AE_TOKEN_NORMAL, 0);
+    }
+    for (size_t i = 0; i < sizeof strings / sizeof *strings; i++)
+        list_add(&tokens, strings[i], strlen(strings[i]), AE_TOKEN_NORMAL, 0);
+    list_add(&tokens, "[PAD7]", 6, AE_TOKEN_UNUSED, 0);
+    list_add(&tokens, VOCAB_TOOL, strlen(VOCAB_TOOL), AE_TOKEN_USER, 0);
+    list_add(&tokens, VOCAB_TOOLS, strlen(VOCAB_TOOLS), AE_TOKEN_USER, 0);
+    write_file(buf, how, "rwkv", &tokens, NULL, 0, 0);
+    list_free(&tokens);
+}
+
+void vocab_make_plamo2(ae_buf *buf, const vocab_make *how)
+{
+    static const struct {
+        const char *text;
+        float score;
+    } strings[] = {{"h", -6}, {"e", -6}, {"l", -6}, {"o", -6}, {" ", -4}, {"he", -5}, {"llo", -5}, {"hello", -9}, {"ello", -8},
+                   {" hello", -9}, {"a", -2}, {"aa", -4}, {"aaaa", -8}, {"b", -3}, {"ab", -2000}, {"ba", -4.00005f}, {"中", -7},
+                   {"中文", -8}, {"\n", -3}, {"\n\n", -4}};
+    list tokens = {0};
+    list_add(&tokens, "<|plamo:unk|>", 13, AE_TOKEN_UNKNOWN, 0);
+    list_add(&tokens, "<|plamo:bos|>", 13, AE_TOKEN_CONTROL, 0);
+    list_add(&tokens, "<|plamo:eos|>", 13, AE_TOKEN_CONTROL, 0);
+    list_add(&tokens, "<|plamo:pad|>", 13, AE_TOKEN_CONTROL, 0);
+    add_byte_tokens(&tokens, how->no_merges ? 255 : 256);
+    for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++)
+        list_add(&tokens, strings[i].text, strlen(strings[i].text), AE_TOKEN_NORMAL, strings[i].score);
+    list_add(&tokens, VOCAB_TOOL, strlen(VOCAB_TOOL), AE_TOKEN_USER, -20);
+    list_add(&tokens, VOCAB_TOOLS, strlen(VOCAB_TOOLS), AE_TOKEN_USER, -20);
+    write_file(buf, how, "plamo2", &tokens, NULL, 1, 2);
+    list_free(&tokens);
+}
+
 aerie_status vocab_make_load(ae_vocab **out, const ae_buf *file, aerie_error *error)
 {
     ae_gguf *gguf;

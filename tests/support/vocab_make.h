@@ -33,6 +33,13 @@ void vocab_make_gemma4(ae_buf *buf, const vocab_make *how);
 /* [PAD] [UNK] [CLS] [SEP], then pieces; with `pre` "cased" some have capitals. */
 void vocab_make_wpm(ae_buf *buf, const vocab_make *how);
 
+/* <pad> </s> <unk>, then pieces; `pre` "bytes": and 256 byte tokens. */
+void vocab_make_unigram(ae_buf *buf, const vocab_make *how);
+/* <s>, 256 bytes, then strings, some of which end inside a character. */
+void vocab_make_rwkv(ae_buf *buf, const vocab_make *how);
+/* Four control tokens, 256 byte tokens (`no_merges`: one less), then strings. */
+void vocab_make_plamo2(ae_buf *buf, const vocab_make *how);
+
 /* The vocabulary of such a file; the status of reading it. */
 aerie_status vocab_make_load(ae_vocab **out, const ae_buf *file, aerie_error *error);
 

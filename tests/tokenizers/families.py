@@ -1,4 +1,7 @@
 """The pre-tokenizers of tokenizer.json by their GGUF names, and vocabularies of GGUF files as `tokenizers` has them."""
+import re
+import types
+
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -132,8 +135,46 @@ def wordpiece(reader):
     return tokenizer, "wordpiece, " + ("cased" if cased else "uncased")
 
 
+class Unigram:
+    """Text without special tokens is normalized by sentencepiece (`tokenizers` does so by graphemes, and differs where marks
+    follow one another), and each word becomes tokens by the model of `tokenizers`, whose sums are double."""
+
+    def __init__(self, reader):
+        import sentencepiece
+        from sentencepiece import sentencepiece_model_pb2
+        tokens, kinds, scores = field(reader, "tokens"), field(reader, "token_type"), field(reader, "scores")
+        proto = sentencepiece_model_pb2.ModelProto()
+        for token, kind, score in zip(tokens, kinds, scores):
+            proto.pieces.add(piece=token, score=score, type=kind)
+        proto.trainer_spec.model_type = 1
+        proto.trainer_spec.unk_id = kinds.index(2)
+        proto.trainer_spec.bos_id = proto.trainer_spec.eos_id = proto.trainer_spec.pad_id = -1
+        proto.normalizer_spec.precompiled_charsmap = bytes(b & 255 for b in field(reader, "precompiled_charsmap") or [])
+        proto.normalizer_spec.add_dummy_prefix = bool(field(reader, "add_space_prefix"))
+        proto.normalizer_spec.remove_extra_whitespaces = bool(field(reader, "remove_extra_whitespaces"))
+        self.normalizer = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
+        self.words = Tokenizer(models.Unigram(list(zip(tokens, scores)), unk_id=kinds.index(2), byte_fallback=False))
+        self.words.pre_tokenizer = pre_tokenizers.Split("\u2581", "merged_with_next")
+        self.ids = {t: i for i, (t, k) in enumerate(zip(tokens, kinds)) if k in (2, 3, 4)}
+        self.special = re.compile("(" + "|".join(re.escape(t) for t in sorted(self.ids, key=len, reverse=True)) + ")")
+
+    def encode_batch(self, batch, add_special_tokens):
+        assert not add_special_tokens
+        out = []
+        for text in batch:
+            ids = []
+            for part in self.special.split(text):
+                ids += [self.ids[part]] if part in self.ids else self.words.encode(self.normalizer.normalize(part)).ids
+            out.append(types.SimpleNamespace(ids=ids))
+        return out
+
+
+def unigram(reader):
+    return Unigram(reader), "unigram"
+
+
 def load(path):
     from gguf import GGUFReader
     reader = GGUFReader(path)
     model = field(reader, "model")
-    return {"gpt2": byte_level, "llama": sentencepiece, "bert": wordpiece}[model](reader)
+    return {"gpt2": byte_level, "llama": sentencepiece, "bert": wordpiece, "t5": unigram}[model](reader)

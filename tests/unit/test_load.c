@@ -124,6 +124,37 @@ static void test_same_logits_however_loaded(void **state)
     }
 }
 
+/* A file without a tokenizer that aerie knows gives the same logits of the same ids, and refuses texts. */
+static void test_without_vocabulary(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"tokenizer.ggml.model=str:none", "tokenizer.ggml.model=str:no_vocab",
+                                         "tokenizer.ggml.model=str:test", "tokenizer.ggml.pre=str:nonesuch"};
+    make_model("tiny-gqa", "q8_0", true);
+    aerie_model_params p = params_of(&ways[0], NULL);
+    sums want = logits_of(&p);
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        aerie_model *model;
+        aerie_error error = {0};
+        int32_t *tokens;
+        size_t n;
+        aerie_model_info info;
+        p.overrides = &models[i];
+        p.n_overrides = 1;
+        sums got = logits_of(&p);
+        assert_int_equal(got.n_vocab, want.n_vocab);
+        assert_memory_equal(got.logits, want.logits, N_TOKENS * want.n_vocab * sizeof(float));
+        free(got.logits);
+        if (aerie_model_load(&model, path, &p, &error) != AERIE_OK) fail_msg("%s", error.text);
+        aerie_model_info_get(model, &info, sizeof info);
+        assert_string_equal(info.tokenizer, "none");
+        assert_int_equal(aerie_model_tokenize(model, "a", 1, true, true, &tokens, &n, &error), AERIE_ERROR_UNSUPPORTED);
+        assert_non_null(strstr(error.text, "token ids only"));
+        aerie_model_free(model);
+    }
+    free(want.logits);
+}
+
 /* What a way reads, and keeps in memory. */
 static void test_what_is_read(void **state)
 {
@@ -434,6 +465,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_logits_however_loaded),
+        cmocka_unit_test(test_without_vocabulary),
         cmocka_unit_test(test_what_is_read),
         cmocka_unit_test(test_tables_and_experts),
         cmocka_unit_test(test_memory_of_a_draft_model),

@@ -247,6 +247,23 @@ static void test_gemma4(void **state)
     ae_vocab_free(vocab);
 }
 
+static void test_tries(void **state)
+{
+    (void)state;
+    ae_vocab *vocab = make(vocab_make_unigram, &(vocab_make){.pre = "bytes"});
+    vocab->add_space_prefix = true;
+    check(vocab, "unigram", false);
+    vocab->split_at_space = false; /* the whole text is one word */
+    check(vocab, "unigram, unsplit", false);
+    ae_vocab_free(vocab);
+    vocab = make(vocab_make_rwkv, &(vocab_make){0});
+    check(vocab, "rwkv", true);
+    ae_vocab_free(vocab);
+    vocab = make(vocab_make_plamo2, &(vocab_make){0});
+    check(vocab, "plamo2", true);
+    ae_vocab_free(vocab);
+}
+
 static void test_wordpiece(void **state)
 {
     (void)state;
@@ -321,6 +338,7 @@ static int bench(int argc, char **argv)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tries),
         cmocka_unit_test(test_every_pretokenizer),
         cmocka_unit_test(test_every_pattern),
         cmocka_unit_test(test_spm),

@@ -428,6 +428,36 @@ static void check_refused(maker *make_file, vocab_make how, aerie_status want, c
     ae_buf_free(&file);
 }
 
+/* An unknown tokenizer: ids without texts, and texts are refused with a sentence that has the word. */
+static void check_raw(vocab_make how, const char *word)
+{
+    ae_buf file = {0}, text = {0};
+    ae_vocab *vocab;
+    aerie_error error = {0};
+    ae_tokens tokens = {0};
+    vocab_make_bpe(&file, &how);
+    assert_int_equal(vocab_make_load(&vocab, &file, &error), AERIE_OK);
+    assert_string_equal(ae_vocab_kind(vocab), "none");
+    assert_true(ae_vocab_n_tokens(vocab) > 256);
+    assert_true(ae_vocab_eos(vocab) > 256 && ae_vocab_is_eog(vocab, ae_vocab_eos(vocab))); /* its key is read */
+    assert_int_equal(ae_vocab_encode(vocab, "a", 1, full, &tokens, &error), AERIE_ERROR_UNSUPPORTED);
+    assert_int_equal(tokens.n, 0);
+    assert_non_null(strstr(error.text, "token ids only"));
+    if (!strstr(error.text, word)) fail_msg("\"%s\" does not speak of %s", error.text, word);
+    assert_int_equal(ae_vocab_encode(vocab, "", 0, plain, &tokens, &error), AERIE_OK);
+    ae_detok detok = {.vocab = vocab, .special = true};
+    for (int32_t id = 0; id < ae_vocab_n_tokens(vocab); id++) ae_detok_add(&detok, id, &text);
+    assert_int_equal(text.n, 0);
+    assert_int_equal(ae_vocab_check_same(vocab, vocab, &error), AERIE_OK);
+    ae_vocab *other = make(false, (vocab_make){.pre = "gpt-2"});
+    assert_int_equal(ae_vocab_check_same(vocab, other, &error), AERIE_ERROR_UNSUPPORTED);
+    ae_vocab_free(other);
+    ae_vocab_free(vocab);
+    ae_tokens_free(&tokens);
+    ae_buf_free(&text);
+    ae_buf_free(&file);
+}
+
 static void test_wordpiece(void **state)
 {
     (void)state;
@@ -491,9 +521,13 @@ static void test_ids_of_no_token(void **state)
 static void test_hostile(void **state)
 {
     (void)state;
-    check_refused(vocab_make_bpe, (vocab_make){.pre = "nonesuch"}, AERIE_ERROR_UNSUPPORTED, "smollm");
-    check_refused(vocab_make_bpe, (vocab_make){.pre = "gpt-2 phi-2"}, AERIE_ERROR_UNSUPPORTED, "gpt-2 phi-2");
-    check_refused(vocab_make_bpe, (vocab_make){.pre = "gpt-2", .model = "t5"}, AERIE_ERROR_UNSUPPORTED, "bert");
+    check_raw((vocab_make){.pre = "nonesuch"}, "smollm");
+    check_raw((vocab_make){.pre = "gpt-2 phi-2"}, "gpt-2 phi-2");
+    check_raw((vocab_make){.pre = "gpt-2", .model = "t6"}, "bert");
+    check_raw((vocab_make){.model = "none"}, "\"none\"");
+    check_raw((vocab_make){.model = "no_vocab"}, "\"no_vocab\"");
+    check_refused(vocab_make_bpe, (vocab_make){.model = "none", .no_tokens = true}, AERIE_ERROR_UNSUPPORTED, "\"none\"");
+    check_refused(vocab_make_bpe, (vocab_make){.pre = "gpt-2", .model = "t5"}, AERIE_ERROR_FORMAT, "tokenizer.ggml.scores");
     check_refused(vocab_make_bpe, (vocab_make){.pre = "gpt-2", .no_tokens = true}, AERIE_ERROR_FORMAT, "tokenizer.ggml.tokens");
     check_refused(vocab_make_bpe, (vocab_make){.pre = "gpt-2", .no_merges = true}, AERIE_ERROR_FORMAT, "tokenizer.ggml.merges");
     check_refused(vocab_make_bpe, (vocab_make){.pre = "gpt-2", .bad_merge = true}, AERIE_ERROR_FORMAT, "entry 22");

@@ -184,6 +184,11 @@ static int open_model(serve_model *m)
     o->conversation = true; /* a model without a template gets the plain one */
     int bad = app_models_load(&m->models, o, app_wants_draft(type));
     if (bad) return bad;
+    bad = app_need_text(&m->models, o);
+    if (bad) {
+        close_model(m);
+        return bad;
+    }
     const app_text *given = &m->models.format.template_text;
     m->template_text = given->data ? given->data : m->models.info.chat_template;
     m->style = answer_style_detect(m->template_text, m->template_text ? strlen(m->template_text) : 0);

@@ -25,6 +25,7 @@ struct ae_encode_memory {
     ae_buf escaped;  /* SPM: the text with its spaces replaced */
     ae_buf replaced; /* the text with its ill-formed bytes replaced */
     ae_merger merger;
+    ae_lattice lattice;
     ae_pretok_memory pretok;
 };
 
@@ -44,6 +45,7 @@ static void release(ae_encode_memory *m)
     ae_buf_free(&m->escaped);
     ae_buf_free(&m->replaced);
     ae_merger_free(&m->merger);
+    ae_lattice_free(&m->lattice);
     ae_pretok_memory_free(&m->pretok);
 }
 
@@ -54,6 +56,7 @@ static aerie_status fail_tokens(const encoder *e)
 
 static aerie_status merge_word(encoder *e, const char *word, size_t n)
 {
+    if (e->vocab->ugm) return ae_ugm_word(e->vocab, &e->memory->lattice, word, n, e->out, e->error);
     if (e->vocab->spm) return ae_spm_word(e->vocab, &e->memory->merger, word, n, e->out, e->error);
     return ae_bpe_word(e->vocab, &e->memory->merger, word, n, e->out, e->error);
 }
@@ -123,6 +126,27 @@ static aerie_status add_bare_words(encoder *e, const char *text, size_t n)
     return words->failed ? ae_fail_memory(e->error, "the words of a text", n) : AERIE_OK;
 }
 
+/* The words of what memory->escaped holds from `begin` on. */
+static aerie_status add_escaped(encoder *e, size_t begin, size_t n_text)
+{
+    const ae_buf *escaped = &e->memory->escaped;
+    if (escaped->failed) return ae_fail_memory(e->error, "a text with its spaces marked", n_text);
+    if (escaped->n > INT32_MAX) return ae_fail(e->error, AERIE_ERROR_LIMIT, "a text of %zu bytes is too long", n_text);
+    if (escaped->n == begin) return AERIE_OK;
+    e->text = escaped->data;
+    e->base = begin;
+    const size_t end = escaped->n - begin;
+    const char *at = escaped->data + begin;
+    const bool cuts = e->vocab->split_at_space || e->vocab->split_at_newline;
+    size_t word = 0;
+    for (size_t i = 1; cuts && i < end; i++) {
+        if (!is_cut(e->vocab, at, end, word, i)) continue;
+        AE_TRY(add_word(e, word, i));
+        word = i;
+    }
+    return add_word(e, word, end);
+}
+
 static aerie_status add_spm(encoder *e, const char *text, size_t n, bool prefix)
 {
     ae_buf *escaped = &e->memory->escaped;
@@ -139,27 +163,24 @@ static aerie_status add_spm(encoder *e, const char *text, size_t n, bool prefix)
         ae_buf_add(escaped, SPACE_MARK, 3);
         i++;
     }
-    if (escaped->failed) return ae_fail_memory(e->error, "a text with its spaces marked", n);
-    if (escaped->n > INT32_MAX) return ae_fail(e->error, AERIE_ERROR_LIMIT, "a text of %zu bytes is too long", n);
-    e->text = escaped->data;
-    e->base = begin;
-    size_t end = escaped->n - begin, word = 0;
-    const char *at = escaped->data + begin;
-    const bool cuts = e->vocab->split_at_space || e->vocab->split_at_newline;
-    for (size_t i = 1; cuts && i < end; i++) {
-        if (!is_cut(e->vocab, at, end, word, i)) continue;
-        AE_TRY(add_word(e, word, i));
-        word = i;
-    }
-    return add_word(e, word, end);
+    return add_escaped(e, begin, n);
 }
 
 static aerie_status add_fragment(encoder *e, const char *text, size_t begin, size_t end, bool after_special)
 {
     if (begin == end) return AERIE_OK;
     if (e->vocab->wpm) return ae_wpm_text(e->vocab, text + begin, end - begin, e->out, e->error);
+    const bool prefix = e->vocab->add_space_prefix && after_special;
+    if (e->vocab->rwkv) return ae_rwkv_text(e->vocab, text + begin, end - begin, e->out, e->error);
+    if (e->vocab->plamo2) return ae_plamo2_text(e->vocab, &e->memory->lattice, text + begin, end - begin, e->out, e->error);
+    if (e->vocab->ugm) {
+        ae_buf *escaped = &e->memory->escaped;
+        const size_t n_before = escaped->n;
+        AE_TRY(ae_ugm_normalize(e->vocab, text + begin, end - begin, prefix, escaped, e->error));
+        return add_escaped(e, n_before, end - begin);
+    }
     if (e->vocab->bare_words) return add_bare_words(e, text + begin, end - begin);
-    if (e->vocab->spm) return add_spm(e, text + begin, end - begin, e->vocab->add_space_prefix && after_special);
+    if (e->vocab->spm) return add_spm(e, text + begin, end - begin, prefix);
     e->text = text;
     e->base = begin;
     return ae_pretok_run(&e->vocab->pretok, &e->memory->pretok, text + begin, end - begin, add_word, e, e->error);
@@ -243,6 +264,7 @@ static aerie_status encode(encoder *e, const char *text, size_t n, ae_encode_opt
 {
     const ae_vocab *vocab = e->vocab;
     ae_buf *replaced = &e->memory->replaced;
+    if (*vocab->no_text && n) return ae_fail(e->error, AERIE_ERROR_UNSUPPORTED, "%s", vocab->no_text);
     if (n > INT32_MAX / 3) {
         return ae_fail(e->error, AERIE_ERROR_LIMIT, "a text of %zu bytes is too long; at most %d fit", n, INT32_MAX / 3);
     }
@@ -302,7 +324,8 @@ aerie_status ae_encode_memory_create(ae_encode_memory **out, const ae_vocab *voc
     if (ok) m->vocab = vocab;
     if (ok && vocab->lacks_bytes) ok = ae_buf_reserve(&m->replaced, n_marked);
     if (ok && vocab->spm) ok = ae_mul_size(n_marked, 2, &n_both) && ae_buf_reserve(&m->escaped, n_both);
-    if (ok && !vocab->wpm) ok = ae_merger_reserve_all(&m->merger, n_marked);
+    if (ok && (vocab->ugm || vocab->plamo2)) ok = ae_lattice_reserve(&m->lattice, n_marked + 1);
+    else if (ok && !vocab->wpm && !vocab->rwkv) ok = ae_merger_reserve_all(&m->merger, n_marked);
     aerie_status status = ok ? AERIE_OK : ae_fail_memory(error, "a tokenizer's buffers", n_bytes);
     if (ok && vocab->pretok.has_pattern) status = ae_pretok_memory_reserve(&m->pretok, &vocab->pretok, n_bytes, error);
     if (status == AERIE_OK) *out = m;

@@ -157,6 +157,18 @@ static aerie_status load_ids(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
             vocab->eos = 2;
         }
     }
+    if (vocab->ugm && vocab->n_tokens > 2) { /* T5's */
+        vocab->padding = 0;
+        vocab->eos = 1;
+        vocab->unknown = 2;
+    }
+    if (vocab->plamo2 && vocab->n_tokens > 3) {
+        vocab->unknown = 0;
+        vocab->bos = 1;
+        vocab->eos = 2;
+        vocab->padding = 3;
+    }
+    if (vocab->rwkv) vocab->unknown = 0;
     if (vocab->wpm) find_bert(vocab);
     AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.bos_token_id", &vocab->bos, &bad_bos, error));
     AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.eos_token_id", &vocab->eos, &bad_eos, error));

@@ -115,6 +115,9 @@ static void make_piece(const ae_vocab *vocab, uint8_t type, ae_gguf_string text,
         ae_buf_add(out, &c, 1);
     } else if (type != AE_TOKEN_NORMAL && type != AE_TOKEN_UNUSED) {
         ae_buf_add(out, text.data, text.n);
+    } else if (vocab->verbatim) {
+        if (vocab->rwkv) ae_rwkv_unescape(text.data, text.n, out);
+        else ae_buf_add(out, text.data, text.n);
     } else if (vocab->spm) {
         for (size_t i = 0; i < text.n;) {
             bool space = text.n - i >= 3 && memcmp(text.data + i, SPACE_MARK, 3) == 0;
@@ -141,6 +144,7 @@ static bool add_token(ae_vocab *vocab, int32_t id, ae_gguf_string text, ae_buf *
     if (type == AE_TOKEN_BYTE || type == AE_TOKEN_CONTROL || type == AE_TOKEN_UNKNOWN) {
         return ae_strings_add(&vocab->keys, NULL, 0);
     }
+    if (vocab->verbatim) return ae_strings_add(&vocab->keys, scratch->data, scratch->n);
     if (vocab->spm) return ae_strings_add(&vocab->keys, text.data, text.n);
     /* User-defined tokens are found in the text as it is; merging never makes them. */
     size_t n = 0;
@@ -151,7 +155,7 @@ static bool add_token(ae_vocab *vocab, int32_t id, ae_gguf_string text, ae_buf *
     return ae_strings_add(&vocab->keys, scratch->data, n);
 }
 
-static aerie_status load_tokens(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
+aerie_status ae_vocab_load_tokens(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
 {
     const ae_gguf_kv *kv;
     AE_TRY(ae_gguf_get_array(gguf, "tokenizer.ggml.tokens", true, AE_GGUF_STRING, &kv, error));
@@ -161,7 +165,8 @@ static aerie_status load_tokens(ae_vocab *vocab, const ae_gguf *gguf, aerie_erro
     }
     vocab->n_tokens = (int32_t)kv->n;
     AE_TRY(load_types(vocab, gguf, error));
-    if (vocab->spm && !vocab->wpm && !vocab->split_at_newline && !vocab->bare_words) AE_TRY(load_scores(vocab, gguf, error));
+    if (vocab->spm && !vocab->wpm && !vocab->ugm && !vocab->split_at_newline && !vocab->bare_words)
+        AE_TRY(load_scores(vocab, gguf, error));
     ae_buf scratch = {0};
     ae_gguf_string text;
     size_t cursor = 0;
@@ -181,8 +186,7 @@ static aerie_status load_tokens(ae_vocab *vocab, const ae_gguf *gguf, aerie_erro
 
 /* ---- The kinds ---------------------------------------------------------------------------- */
 
-/* False if a token, or a part of a merge, has a space after another character: then words cannot be merged one by one. */
-static bool splits_at_space(const ae_vocab *vocab)
+bool ae_vocab_splits_at_space(const ae_vocab *vocab)
 {
     for (int32_t id = 0; id < (int32_t)vocab->keys.n; id++) {
         uint32_t n;
@@ -197,10 +201,11 @@ static bool splits_at_space(const ae_vocab *vocab)
 
 static aerie_status load_spm(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
 {
+    vocab->spm = true;
     vocab->add_bos = true;
     vocab->add_space_prefix = true;
-    AE_TRY(load_tokens(vocab, gguf, error));
-    vocab->split_at_space = splits_at_space(vocab);
+    AE_TRY(ae_vocab_load_tokens(vocab, gguf, error));
+    vocab->split_at_space = ae_vocab_splits_at_space(vocab);
     for (int byte = 0; byte < 256; byte++) {
         char c = (char)byte;
         if (vocab->byte_token[byte] < 0) vocab->byte_token[byte] = ae_keys_find(vocab, &c, 1);
@@ -239,9 +244,9 @@ static aerie_status load_character_bpe(ae_vocab *vocab, const ae_gguf *gguf, ae_
     vocab->bare_words = character_bpe[i].bare_words;
     if (vocab->bare_words)
         AE_TRY(ae_gguf_get_bool(gguf, "tokenizer.ggml.normalizer.lowercase", false, &vocab->lowercase, error));
-    AE_TRY(load_tokens(vocab, gguf, error));
+    AE_TRY(ae_vocab_load_tokens(vocab, gguf, error));
     AE_TRY(ae_merges_load(vocab, gguf, error));
-    vocab->split_at_space = vocab->metaspace || splits_at_space(vocab);
+    vocab->split_at_space = vocab->metaspace || ae_vocab_splits_at_space(vocab);
     for (int byte = 0; byte < 256; byte++) { /* byte tokens count by their texts, whatever their types */
         char text[8];
         snprintf(text, sizeof text, "<0x%02X>", byte);
@@ -270,7 +275,7 @@ static aerie_status load_wpm(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
     vocab->spm = vocab->wpm = true;
     vocab->add_bos = vocab->add_eos = true;
     vocab->add_space_prefix = true; /* the space before the first word is not part of the text */
-    AE_TRY(load_tokens(vocab, gguf, error));
+    AE_TRY(ae_vocab_load_tokens(vocab, gguf, error));
     vocab->folds_case = !has_capitals(vocab);
     snprintf(vocab->kind, sizeof vocab->kind, "wordpiece/%s", vocab->folds_case ? "uncased" : "cased");
     return AERIE_OK;
@@ -295,7 +300,7 @@ static aerie_status load_bpe(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
     AE_TRY(ae_pretok_init(&vocab->pretok, pre.data, pre.n, error));
     vocab->ignore_merges = ae_pretok_ignores_merges(&vocab->pretok);
     vocab->add_bos = ae_pretok_adds_bos(&vocab->pretok);
-    AE_TRY(load_tokens(vocab, gguf, error));
+    AE_TRY(ae_vocab_load_tokens(vocab, gguf, error));
     for (int byte = 0; byte < 256; byte++) {
         char c = (char)byte;
         int32_t symbol = ae_keys_intern(vocab, &c, 1);
@@ -321,43 +326,105 @@ static aerie_status load_template(ae_vocab *vocab, const ae_gguf *gguf, aerie_er
     return vocab->chat_template ? AERIE_OK : ae_fail_memory(error, "the chat template", text.n);
 }
 
+static aerie_status load_whitespace(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
+{
+    return load_character_bpe(vocab, gguf, (ae_gguf_string){"whitespace", 10}, error);
+}
+
+static aerie_status load_gemma4(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
+{
+    return load_character_bpe(vocab, gguf, (ae_gguf_string){"gemma4", 6}, error);
+}
+
 static aerie_status load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
 {
+    static const struct {
+        const char *model;
+        aerie_status (*load)(ae_vocab *, const ae_gguf *, aerie_error *);
+    } kinds[] = {
+        {"llama", load_spm}, {"gpt2", load_bpe},       {"gemma4", load_gemma4},    {"bert", load_wpm},
+        {"t5", ae_ugm_load}, {"rwkv", ae_rwkv_load}, {"plamo2", ae_plamo2_load}, {"whitespace", load_whitespace},
+    };
+    const size_t n_kinds = sizeof kinds / sizeof *kinds;
     ae_gguf_string model = {NULL, 0};
     AE_TRY(ae_gguf_get_string(gguf, "tokenizer.ggml.model", true, &model, error));
-    if (model.n == 5 && memcmp(model.data, "llama", 5) == 0) {
-        vocab->spm = true;
-        AE_TRY(load_spm(vocab, gguf, error));
-    } else if (model.n == 4 && memcmp(model.data, "gpt2", 4) == 0) {
-        AE_TRY(load_bpe(vocab, gguf, error));
-    } else if (model.n == 6 && memcmp(model.data, "gemma4", 6) == 0) {
-        AE_TRY(load_character_bpe(vocab, gguf, (ae_gguf_string){"gemma4", 6}, error));
-    } else if (model.n == 10 && memcmp(model.data, "whitespace", 10) == 0) {
-        AE_TRY(load_character_bpe(vocab, gguf, (ae_gguf_string){"whitespace", 10}, error));
-    } else if (model.n == 4 && memcmp(model.data, "bert", 4) == 0) {
-        AE_TRY(load_wpm(vocab, gguf, error));
-    } else {
+    if ((model.n == 4 && memcmp(model.data, "none", 4) == 0) || (model.n == 8 && memcmp(model.data, "no_vocab", 8) == 0))
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "tokenizer.ggml.model is \"%.*s\": the file has no vocabulary",
+                       (int)model.n, model.data);
+    size_t i = 0;
+    while (i < n_kinds && (strlen(kinds[i].model) != model.n || memcmp(kinds[i].model, model.data, model.n) != 0)) i++;
+    if (i == n_kinds)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
-                       "tokenizer.ggml.model is \"%.*s\"; aerie knows gpt2 (byte-level BPE), llama (SPM), gemma4 (BPE on "
-                       "characters) and bert (WordPiece)",
+                       "tokenizer.ggml.model is \"%.*s\"; aerie knows gpt2 (byte-level BPE), llama (SPM), gemma4 and "
+                       "whitespace (BPE on characters), bert (WordPiece), t5 (Unigram), rwkv and plamo2",
                        (int)(model.n > 40 ? 40 : model.n), model.data);
-    }
+    AE_TRY(kinds[i].load(vocab, gguf, error));
     AE_TRY(ae_special_load(vocab, gguf, error));
+    if (vocab->ugm || vocab->verbatim) AE_TRY(ae_vocab_build_trie(vocab, error));
     return load_template(vocab, gguf, error);
 }
 
-aerie_status ae_vocab_create(ae_vocab **out, const ae_gguf *gguf, aerie_error *error)
+/* The number of tokens of a file whose tokenizer is unknown; 0: it does not say. */
+static uint64_t count_ids(const ae_gguf *gguf)
 {
-    *out = NULL;
+    const ae_gguf_kv *tokens = ae_gguf_kv_find(gguf, "tokenizer.ggml.tokens");
+    const ae_gguf_tensor *embedding = ae_gguf_tensor_find(gguf, "token_embd.weight");
+    if (tokens && tokens->type == AE_GGUF_ARRAY) return tokens->n;
+    return embedding && embedding->ne[1] > 0 ? (uint64_t)embedding->ne[1] : 0;
+}
+
+/* Ids without texts. why: the sentence with which texts are refused. */
+static aerie_status load_raw(ae_vocab *vocab, const ae_gguf *gguf, const char *why, aerie_error *error)
+{
+    const uint64_t n = count_ids(gguf);
+    if (n == 0 || n > INT32_MAX / 4) return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s", why);
+    vocab->n_tokens = (int32_t)n;
+    vocab->types = ae_alloc(n, 1);
+    vocab->flags = ae_alloc(n, 1);
+    snprintf(vocab->no_text, sizeof vocab->no_text,
+             "this model takes token ids only (the library, 'aerie bench logits'): %s", why);
+    snprintf(vocab->kind, sizeof vocab->kind, "none");
+    bool ok = vocab->types && vocab->flags;
+    if (ok) memset(vocab->types, AE_TOKEN_NORMAL, n);
+    for (uint64_t i = 0; ok && i < n; i++)
+        ok = ae_strings_add(&vocab->keys, NULL, 0) && ae_strings_add(&vocab->pieces, NULL, 0);
+    if (!ok) return ae_fail_memory(error, "a list of ids", n * 10);
+    AE_TRY(ae_keys_build(vocab, error));
+    return ae_special_load(vocab, gguf, error);
+}
+
+static ae_vocab *vocab_new(aerie_error *error)
+{
     ae_vocab *vocab = ae_alloc(1, sizeof *vocab);
-    if (!vocab) return ae_fail_memory(error, "a vocabulary", sizeof *vocab);
+    if (!vocab) {
+        ae_fail_memory(error, "a vocabulary", sizeof *vocab);
+        return NULL;
+    }
     /* The address is random enough to keep a file from choosing collisions; results do not depend on it. */
     vocab->seed = (uint64_t)(uintptr_t)vocab * 0x9E3779B97F4A7C15u | 1;
     vocab->bos = vocab->eos = vocab->eot = vocab->eom = vocab->unknown = vocab->padding = -1;
     for (int i = 0; i < 256; i++) vocab->byte_token[i] = -1;
-    aerie_status status = load(vocab, gguf, error);
+    return vocab;
+}
+
+aerie_status ae_vocab_create(ae_vocab **out, const ae_gguf *gguf, aerie_error *error)
+{
+    aerie_error why = {0};
+    *out = NULL;
+    ae_vocab *vocab = vocab_new(error);
+    if (!vocab) return AERIE_ERROR_MEMORY;
+    aerie_status status = load(vocab, gguf, &why);
+    if (status == AERIE_ERROR_UNSUPPORTED) {
+        ae_vocab_free(vocab);
+        vocab = vocab_new(error);
+        if (!vocab) return AERIE_ERROR_MEMORY;
+        aerie_error raw = {0};
+        status = load_raw(vocab, gguf, why.text, &raw);
+        why = raw;
+    }
     if (status != AERIE_OK) {
         ae_vocab_free(vocab);
+        if (error) *error = why;
         return status;
     }
     *out = vocab;
@@ -372,6 +439,9 @@ void ae_vocab_free(ae_vocab *vocab)
     ae_free(vocab->types);
     ae_free(vocab->flags);
     ae_free(vocab->order);
+    ae_free(vocab->scores);
+    ae_trie_free(&vocab->trie);
+    ae_charsmap_free(&vocab->charsmap);
     ae_free(vocab->slots);
     ae_free(vocab->merges);
     ae_special_free(&vocab->user);
@@ -419,7 +489,9 @@ static aerie_status check_fillers(const ae_vocab *vocab, int32_t begin, const ch
 aerie_status ae_vocab_check_same(const ae_vocab *target, const ae_vocab *draft, aerie_error *error)
 {
     int32_t n = target->n_tokens < draft->n_tokens ? target->n_tokens : draft->n_tokens;
-    if (target->spm != draft->spm || target->wpm != draft->wpm) {
+    const bool raw = *target->no_text || *draft->no_text;
+    if ((raw && strcmp(target->kind, draft->kind) != 0) || target->spm != draft->spm || target->wpm != draft->wpm ||
+        target->ugm != draft->ugm) {
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the target's tokenizer is %s, the draft model's is %s",
                        target->kind, draft->kind);
     }

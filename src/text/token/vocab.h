@@ -23,7 +23,9 @@ bool ae_tokens_add(ae_tokens *tokens, int32_t token); /* false when out of memor
 bool ae_tokens_reserve(ae_tokens *tokens, size_t n); /* room for n in all; false when out of memory */
 void ae_tokens_free(ae_tokens *tokens);
 
-/* Errors: UNSUPPORTED (tokenizer.ggml.model or .pre unknown: named, with the known ones), FORMAT, MEMORY. */
+/* A file whose tokenizer is unknown, or that says it has none, gives a vocabulary of ids without texts, as many as its list of
+ * tokens or its embedding has; ae_vocab_kind is "none" then, and encoding says why not. Errors: UNSUPPORTED (no ids either),
+ * FORMAT, MEMORY. */
 aerie_status ae_vocab_create(ae_vocab **out, const ae_gguf *gguf, aerie_error *error);
 void ae_vocab_free(ae_vocab *vocab);
 
@@ -60,7 +62,8 @@ typedef struct ae_encode_options {
     size_t n_plain;
 } ae_encode_options;
 
-/* Appends the ids of text[0..n), any bytes. Time linear in n (up to a logarithm); stack bounded. */
+/* Appends the ids of text[0..n), any bytes. Time linear in n (up to a logarithm); stack bounded. Errors: UNSUPPORTED (the
+ * vocabulary knows ids only; an empty text is no error), LIMIT, MEMORY. */
 aerie_status ae_vocab_encode(const ae_vocab *vocab, const char *text, size_t n, ae_encode_options options,
                              ae_tokens *out, aerie_error *error);
 

@@ -14,6 +14,8 @@
 #define AE_TEXT_VOCAB_INT_H
 
 #include "text/token/pretok.h"
+#include "text/token/search/charsmap.h"
+#include "text/token/search/trie.h"
 #include "text/token/vocab.h"
 
 /* tokenizer.ggml.token_type */
@@ -68,6 +70,11 @@ struct ae_vocab {
     bool metaspace;        /* mmBERT: each line begins with U+2581, and each U+2581 begins a word */
     bool bare_words;       /* words are what white space separates, and it is dropped; comes with spm */
     bool lowercase;        /* bare_words: text loses case */
+    bool ugm;              /* Unigram; comes with spm */
+    bool plamo2, rwkv;
+    bool verbatim;         /* keys and pieces are the tokens' texts as they are, or unescaped (RWKV) */
+    bool collapses_spaces; /* Unigram: spaces at the ends of a text, and after others, are dropped */
+    bool byte_fallback;    /* Unigram: characters without a token become bytes */
     bool lacks_bytes;    /* some byte has no token */
     int32_t n_tokens;
     int32_t bos, eos, eot, eom, unknown, padding; /* -1: none */
@@ -78,6 +85,10 @@ struct ae_vocab {
     uint8_t *types;    /* [n_tokens] */
     uint8_t *flags;    /* [n_tokens] */
     uint32_t *order;   /* [n_tokens] SPM, and BPE without merges: smaller merges first */
+    float *scores;       /* [n_tokens] Unigram, PLaMo-2 */
+    float unknown_score; /* Unigram */
+    ae_trie trie;        /* Unigram, PLaMo-2, RWKV: the keys of tokens that text may become */
+    ae_charsmap charsmap; /* Unigram */
     ae_key_slot *slots;
     uint32_t slot_mask;
     ae_merge *merges;    /* NULL: pairs merge by the scores of what they make (order) */
@@ -88,6 +99,7 @@ struct ae_vocab {
     ae_specials special;      /* user-defined, control and unknown: found with parse_special */
     ae_pretok pretok;         /* BPE */
     char kind[64];
+    char no_text[600]; /* why texts are refused: the vocabulary knows ids only; "": they are not */
     char *chat_template; /* NULL: none */
 };
 
@@ -108,6 +120,40 @@ aerie_status ae_keys_build(ae_vocab *vocab, aerie_error *error);
 /* The symbol of a string, added if it is new; -1 when out of memory or room. */
 int32_t ae_keys_intern(ae_vocab *vocab, const char *bytes, size_t n);
 aerie_status ae_merges_load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error);
+
+/* vocab.c */
+aerie_status ae_vocab_load_tokens(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error);
+/* False if a token, or a part of a merge, has a space after another character: then words cannot be merged one by one. */
+bool ae_vocab_splits_at_space(const ae_vocab *vocab);
+
+/* unigram.c */
+typedef struct ae_lattice_place {
+    double score;
+    int32_t id;     /* -1: a character without a token */
+    uint32_t other; /* the place at the other end of the token */
+} ae_lattice_place;
+
+typedef struct ae_lattice {
+    ae_lattice_place *places;
+    size_t capacity;
+} ae_lattice;
+
+bool ae_lattice_reserve(ae_lattice *lattice, size_t n); /* room for n places; false when out of memory */
+void ae_lattice_free(ae_lattice *lattice);
+aerie_status ae_ugm_load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error);
+aerie_status ae_plamo2_load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error);
+aerie_status ae_rwkv_load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error);
+aerie_status ae_vocab_build_trie(ae_vocab *vocab, aerie_error *error); /* once the tokens have their types */
+void ae_rwkv_unescape(const char *text, size_t n, ae_buf *out);        /* appends the bytes that an RWKV token spells */
+/* Appends the text as the model normalizes it, with U+2581 for spaces. prefix: one before the first word. */
+aerie_status ae_ugm_normalize(const ae_vocab *vocab, const char *text, size_t n, bool prefix, ae_buf *out,
+                              aerie_error *error);
+/* Append the tokens of a word of normalized text, or of a text without special tokens. n < 2^31. */
+aerie_status ae_ugm_word(const ae_vocab *vocab, ae_lattice *lattice, const char *word, size_t n, ae_tokens *out,
+                         aerie_error *error);
+aerie_status ae_plamo2_text(const ae_vocab *vocab, ae_lattice *lattice, const char *text, size_t n, ae_tokens *out,
+                            aerie_error *error);
+aerie_status ae_rwkv_text(const ae_vocab *vocab, const char *text, size_t n, ae_tokens *out, aerie_error *error);
 
 /* special.c */
 aerie_status ae_special_load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error);
