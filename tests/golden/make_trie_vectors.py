@@ -3,10 +3,10 @@
 
     make_trie_vectors.py --tokenizer .../llama-tokenize [--out tests/golden/tokenizers]
 
-Writes NAME.gguf, NAME.gguf.inp (texts separated by a marker line) and NAME.gguf.out (a line of ids for each, without BOS and EOS,
-special tokens not parsed) for unigram, rwkv and plamo2. The Unigram model is trained by Python's sentencepiece on this project's
-documents, with a map of characters of its own (a full one has 240 KB); its ids are sentencepiece's, and the script fails if
-llama.cpp's are others. RWKV's and PLaMo-2's vocabularies are frequent strings of the documents; their ids are llama.cpp's, and
+Writes NAME.gguf, NAME.gguf.inp (texts separated by a marker line) and NAME.gguf.out (a line of ids for each, without BOS and
+EOS, special tokens not parsed) for unigram, rwkv and plamo2. The Unigram model is trained by Python's sentencepiece on this
+project's documents, with a map of characters of its own (a full one has 240 KB); its ids are sentencepiece's, and the script
+says where llama.cpp's are others. RWKV's and PLaMo-2's vocabularies are frequent strings of the documents; their ids are llama.cpp's, and
 RWKV's must also be those of the rule (the longest token at each place). Made with llama.cpp build 11434.
 """
 import argparse
@@ -36,8 +36,10 @@ def write_gguf(path, model, tokens, more):
     listed = b"".join(struct.pack("<Q", len(t)) + t for t, _, _ in tokens)
     entries = [entry("general.architecture", 8, string("llama")), entry("tokenizer.ggml.model", 8, string(model)),
                entry("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, len(tokens)) + listed),
-               entry("tokenizer.ggml.token_type", 9, struct.pack(f"<IQ{len(tokens)}i", 5, len(tokens), *(k for _, k, _ in tokens))),
-               entry("tokenizer.ggml.scores", 9, struct.pack(f"<IQ{len(tokens)}f", 6, len(tokens), *(s for _, _, s in tokens)))]
+               entry("tokenizer.ggml.token_type", 9,
+                     struct.pack(f"<IQ{len(tokens)}i", 5, len(tokens), *(k for _, k, _ in tokens))),
+               entry("tokenizer.ggml.scores", 9,
+                     struct.pack(f"<IQ{len(tokens)}f", 6, len(tokens), *(s for _, _, s in tokens)))]
     entries += more
     path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, len(entries)) + b"".join(entries))
 
@@ -55,8 +57,9 @@ def rules():
     rules = {c: " " for c in ("\t", "\n", "\r", "\u00a0", "\u3000", "\u2003")}
     rules |= {c: "" for c in ("\u200b", "\x01", "\x7f")}
     rules |= {chr(0xFF01 + i): chr(0x21 + i) for i in range(94)}
-    rules |= {"\ufb01": "fi", "\ufb03": "ffi", "\u00bd": "1\u20442", "\u2460": "1", "\ufdfa": "صلى الله عليه وسلم", "\u2026": "...",
-              "e\u0301": "\u00e9", "u\u0308": "\u00fc", "a\u0323\u0302": "\u1ead", "a\u0323": "\u1ea1", "\u30ab\u3099": "\u30ac"}
+    rules |= {"\ufb01": "fi", "\ufb03": "ffi", "\u00bd": "1\u20442", "\u2460": "1", "\ufdfa": "صلى الله عليه وسلم",
+              "\u2026": "...", "e\u0301": "\u00e9", "u\u0308": "\u00fc", "a\u0323\u0302": "\u1ead", "a\u0323": "\u1ea1",
+              "\u30ab\u3099": "\u30ac"}
     return rules
 
 
@@ -67,8 +70,8 @@ def unigram(out, text):
             tsv.write(" ".join(f"{ord(c):X}" for c in a) + "\t" + " ".join(f"{ord(c):X}" for c in b) + "\n")
         tsv.flush()
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter([line for line in text.split("\n") if line.strip()]), model_writer=model, model_type="unigram",
-            vocab_size=900, normalization_rule_tsv=tsv.name, character_coverage=0.999, hard_vocab_limit=False,
+            sentence_iterator=iter([line for line in text.split("\n") if line.strip()]), model_writer=model,
+            model_type="unigram", vocab_size=900, normalization_rule_tsv=tsv.name, character_coverage=0.999, hard_vocab_limit=False,
             num_threads=1, pad_id=0, eos_id=1, unk_id=2, bos_id=-1, minloglevel=2)
     proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
     charsmap = proto.normalizer_spec.precompiled_charsmap
@@ -118,9 +121,10 @@ def plamo2(out, text):
 
 def texts(text):
     rng = random.Random(3)
-    out = ["", " ", "  ", "\t", "a", "7", "777 7", "\u00e9", "e\u0301", "🚀 7 🏳️\u200d🌈", "\r\n", "a\r\nb", "<s>", "</s>", "[PAD7]", "<0x41>",
-           "\u3000x\u00a0y", "   leading", "trailing   ", "a  \t b", "\ufb03ne \ufb01 \u00bd\u2460 ＨＥＬＬＯ　７", "a\u0323\u0302 a\u0323 u\u0308\u0301",
-           "カ\u3099カ\u3099", "\ufdfa\ufdfa", "\u2581a\u2581\u2581b", "\u200b \u200b", "x\u200by\u200b", "\ufeffx \ufeff", "…7…7", "<|plamo:unk|",
+    out = ["", " ", "  ", "\t", "a", "7", "777 7", "\u00e9", "e\u0301", "🚀 7 🏳️\u200d🌈", "\r\n", "a\r\nb", "<s>", "</s>",
+           "[PAD7]", "<0x41>", "\u3000x\u00a0y", "   leading", "trailing   ", "a  \t b",
+           "\ufb03ne \ufb01 \u00bd\u2460 ＨＥＬＬＯ　７", "a\u0323\u0302 a\u0323 u\u0308\u0301", "カ\u3099カ\u3099",
+           "\ufdfa\ufdfa", "\u2581a\u2581\u2581b", "\u200b \u200b", "x\u200by\u200b", "\ufeffx \ufeff", "…7…7", "<|plamo:unk|",
            "\x01\x7f", "n" * 40, "\ufffd"]
     out += ["\n" * n for n in (1, 2, 5)] + [" \n  \n\n   \n\n\n"] + TONGUES
     lines = [line for line in text.split("\n") if line]
@@ -136,8 +140,8 @@ def texts(text):
 def theirs(program, path, text):
     if not text:
         return []
-    done = subprocess.run([program, "-m", path, "--ids", "--stdin", "--no-bos", "--no-parse-special", "--log-disable"], input=text.encode(),
-                          capture_output=True, check=True)
+    done = subprocess.run([program, "-m", path, "--ids", "--stdin", "--no-bos", "--no-parse-special", "--log-disable"],
+                          input=text.encode(), capture_output=True, check=True)
     return [int(i) for i in done.stdout.decode().strip().strip("[]").split(",") if i.strip()]
 
 

@@ -365,7 +365,7 @@ static void test_runs(void **state)
         for (size_t k = 0; k < sizeof lengths / sizeof *lengths * 6 * 5 * 11; k++) {
             cuts got = {.n = 0}, want = {.n = 0};
             size_t n = 0, length = lengths[k / (6 * 5 * 11)], unit = k / 6 % 5;
-            if (length > 40 && (unit >= 3) == (i == 0)) continue; /* the pattern's time is quadratic */
+            if (length > 40 && ((unit >= 3) == (i == 0) || k % 6 % 3 || k / 30 % 11 % 5)) continue; /* quadratic patterns */
             n += (size_t)snprintf(text + n, sizeof text - n, "%s", before[k % 6]);
             while (length--) n += (size_t)snprintf(text + n, sizeof text - n, "%s", inside[unit]);
             n += (size_t)snprintf(text + n, sizeof text - n, "%s", after[k / 30 % 11]);
