@@ -365,8 +365,8 @@ ae_widths ae_model_widths(const ae_layer *layers, uint32_t n_layers)
 
 /* ---- Load ------------------------------------------------------------------------------------------- */
 
-/* The length of the list of tokens is believed: ae_vocab_create, which the caller needs for texts, checks the rest of it. A file
- * without the list, or with MTP blocks alone, has as many as what is indexed by them. */
+/* The length of the list of tokens is believed: ae_vocab_create, which the caller needs for texts, checks the rest of it. A
+ * file without the list, or with MTP blocks alone, has as many as what is indexed by them. */
 static aerie_status read_n_vocab(ae_binder *b, ae_hparams *h)
 {
     const ae_gguf_kv *tokens = ae_gguf_kv_find(b->gguf, "tokenizer.ggml.tokens");

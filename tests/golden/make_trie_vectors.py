@@ -6,8 +6,8 @@
 Writes NAME.gguf, NAME.gguf.inp (texts separated by a marker line) and NAME.gguf.out (a line of ids for each, without BOS and
 EOS, special tokens not parsed) for unigram, rwkv and plamo2. The Unigram model is trained by Python's sentencepiece on this
 project's documents, with a map of characters of its own (a full one has 240 KB); its ids are sentencepiece's, and the script
-says where llama.cpp's are others. RWKV's and PLaMo-2's vocabularies are frequent strings of the documents; their ids are llama.cpp's, and
-RWKV's must also be those of the rule (the longest token at each place). Made with llama.cpp build 11434.
+says where llama.cpp's are others. RWKV's and PLaMo-2's vocabularies are frequent strings of the documents; their ids are
+llama.cpp's, and RWKV's must also be those of the rule (the longest token at each place). Made with llama.cpp build 11434.
 """
 import argparse
 import collections
@@ -71,7 +71,8 @@ def unigram(out, text):
         tsv.flush()
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter([line for line in text.split("\n") if line.strip()]), model_writer=model,
-            model_type="unigram", vocab_size=900, normalization_rule_tsv=tsv.name, character_coverage=0.999, hard_vocab_limit=False,
+            model_type="unigram", vocab_size=900, normalization_rule_tsv=tsv.name, character_coverage=0.999,
+            hard_vocab_limit=False,
             num_threads=1, pad_id=0, eos_id=1, unk_id=2, bos_id=-1, minloglevel=2)
     proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
     charsmap = proto.normalizer_spec.precompiled_charsmap
