@@ -462,6 +462,8 @@ typedef enum aerie_spec_type {
     AERIE_SPEC_MTP,    /* "draft-mtp": the model's own blocks for tokens further ahead, from its file or one beside it */
     AERIE_SPEC_MOE,    /* "moe": the model itself, with fewer experts, or without some of its blocks (docs/speculation.md) */
     AERIE_SPEC_HIER,   /* "hier": a model between both, for which a drafter of its own drafts */
+    AERIE_SPEC_DFLASH, /* "draft-dflash": a head that foresees a block of tokens in one pass */
+    AERIE_SPEC_DSPARK, /* "draft-dspark": the same, and each token given the one before it */
 } aerie_spec_type;
 
 /* "auto", "none", ...; NULL for an unknown value. */
@@ -488,7 +490,7 @@ AERIE_API bool aerie_tree_parse(const char *name, aerie_tree *tree);
 typedef struct aerie_spec {
     aerie_spec_type type;
     const aerie_model *draft_model; /* for DRAFT and HIER; outlives the session */
-    const aerie_drafter_head *head;         /* for EAGLE, EAGLE3, MEDUSA, MTP; outlives the session */
+    const aerie_drafter_head *head;         /* for the types "draft-..." but DRAFT; outlives the session */
     uint32_t n_max;                 /* tokens drafted ahead, 1 to AERIE_MAX_DRAFT */
     uint32_t n_min;                 /* drafts shorter than this are not verified */
     float p_min;                    /* paths less likely than this are not drafted */
@@ -497,8 +499,8 @@ typedef struct aerie_spec {
     uint32_t top_k;                 /* of a tree: children looked at per node; 0 = as the drafter likes */
     uint32_t window, n_sinks;       /* heads: see only the newest `window` positions and the first n_sinks, in whole 64;
                                      * 0: as the head was made */
-    bool ngram;                     /* DRAFT, EAGLE, EAGLE3, MEDUSA, MTP, MOE, HIER, trees AUTO and OFF: besides their own
-                                     * drafts, text seen before is continued */
+    bool ngram;                     /* all but AUTO, NONE and NGRAM, trees AUTO and OFF: besides its own drafts, text
+                                     * seen before is continued */
     bool optional;                  /* AUTO: a head or draft model that cannot be used is left out, with a warning, instead of
                                      * failing the session */
     /* MOE. Layers are listed from 0 on, as in "0-3,7,20-"; the lists are read by aerie_session_create, not kept */

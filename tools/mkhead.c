@@ -12,16 +12,18 @@
 static const char help[] =
     "usage: mkhead [options] TARGET.gguf HEAD.gguf\n"
     "Writes a head of random weights that drafts for TARGET.\n"
-    "  --kind eagle|eagle3|eagle3.1|medusa|mtp   (default eagle3)\n"
+    "  --kind eagle|eagle3|eagle3.1|medusa|mtp|dflash|dspark   (default eagle3)\n"
     "  --type NAME              type of the matrices: q8_0 (default), q4_0, q4_K, f16 ...\n"
     "  --schema new|old|double  names of keys and tensors, and what d2t holds (default new: token ids)\n"
     "  --seed N                 (default 1)\n"
     "  --draft-vocab N          tokens drafted from; 0 (default): all of the target's, and no d2t\n"
     "  --embd N --ff N --heads N --kv-heads N --head-dim N   (default: the target's)\n"
-    "  --taps A,B,C             layers of the target whose input the head sees (eagle3)\n"
+    "  --taps A,B,C             layers of the target whose input the head sees (eagle3, dflash, dspark)\n"
     "  --window N --sinks N     rows of attention that the head looks back to\n"
     "  --medusa-heads N --medusa-blocks N   (default 4 and 1)\n"
     "  --mtp-blocks N           (default 1)\n"
+    "  --layers N --block N --markov N --sliding N   of block drafters (default 2, 8, 8, 0)\n"
+    "  --from-anchor 0|1 --causal 0|1 --no-confidence 0|1   of block drafters\n"
     "  --norm-before-residual 0|1  --norm-before-fc 0|1  --whole-fc-norm 0|1\n"
     "  --own-embedding 0|1      token_embd.weight of its own\n"
     "  --own-output 0|1         output.weight of its own (default: 1 for eagle3, 0 for eagle)\n"
@@ -69,17 +71,21 @@ static bool set_option(mkhead_options *o, const char *name, const char *value)
     } counts[] = {{"--draft-vocab", &o->n_draft}, {"--embd", &o->n_embd}, {"--ff", &o->n_ff}, {"--heads", &o->n_heads},
                   {"--kv-heads", &o->n_kv_heads}, {"--head-dim", &o->head_dim}, {"--window", &o->window},
                   {"--sinks", &o->n_sinks}, {"--medusa-heads", &o->n_medusa}, {"--medusa-blocks", &o->n_blocks},
-                  {"--mtp-blocks", &o->n_nextn}};
+                  {"--mtp-blocks", &o->n_nextn}, {"--layers", &o->n_layers}, {"--block", &o->n_block},
+                  {"--markov", &o->n_markov}, {"--sliding", &o->sliding}};
     const struct {
         const char *name;
         bool *to;
     } flags[] = {{"--norm-before-residual", &o->norm_before_residual}, {"--norm-before-fc", &o->norm_before_fc},
                  {"--whole-fc-norm", &o->whole_fc_norm}, {"--own-embedding", &o->own_embedding},
                  {"--own-output", &o->own_output}, {"--biases", &o->biases}, {"--rope-freqs", &o->rope_freqs},
-                 {"--qk-norm", &o->qk_norm}, {"--map-i32", &o->map_i32}, {"--tokenizer", &o->tokenizer}};
+                 {"--qk-norm", &o->qk_norm}, {"--map-i32", &o->map_i32}, {"--tokenizer", &o->tokenizer},
+                 {"--causal", &o->causal},
+                 {"--no-confidence", &o->no_confidence}};
     uint64_t n;
     if (!strcmp(name, "--seed")) return parse_count(value, UINT64_MAX, &o->seed);
     if (!strcmp(name, "--taps")) return parse_taps(value, o);
+    if (!strcmp(name, "--from-anchor")) return parse_count(value, 1, &n) && ((o->from_anchor = n ? 1 : -1), true);
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (!strcmp(name, words[i].name)) return *words[i].to = value, true;
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)

@@ -3,26 +3,25 @@
 
 #include "cli/options.h"
 
-/* llama.cpp's names (common/speculative.cpp), and short ones that people type. `name` is aerie's name; it is NULL for drafters
- * that aerie does not have, which `why` describes. */
+/* llama.cpp's names (common/speculative.cpp), and short ones that people type, with aerie's. */
 static const struct {
-    const char *theirs, *name, *why;
+    const char *theirs, *name;
 } others[] = {
-    {"draft-simple", "draft", NULL},
-    {"ngram-simple", "ngram", NULL},
-    {"ngram-map-k", "ngram", NULL},
-    {"ngram-map-k4v", "ngram", NULL},
-    {"ngram-mod", "ngram", NULL},
-    {"ngram-cache", "ngram", NULL},
-    {"n-gram", "ngram", NULL},
-    {"lookup", "ngram", NULL},
-    {"eagle", "draft-eagle", NULL},
-    {"eagle3", "draft-eagle3", NULL},
-    {"medusa", "draft-medusa", NULL},
-    {"mtp", "draft-mtp", NULL},
-    {"off", "none", NULL},
-    {"draft-dflash", NULL, "DFlash's block drafters"},
-    {"draft-dspark", NULL, "DSpark's block drafters"},
+    {"draft-simple", "draft"},
+    {"ngram-simple", "ngram"},
+    {"ngram-map-k", "ngram"},
+    {"ngram-map-k4v", "ngram"},
+    {"ngram-mod", "ngram"},
+    {"ngram-cache", "ngram"},
+    {"n-gram", "ngram"},
+    {"lookup", "ngram"},
+    {"eagle", "draft-eagle"},
+    {"eagle3", "draft-eagle3"},
+    {"medusa", "draft-medusa"},
+    {"mtp", "draft-mtp"},
+    {"off", "none"},
+    {"dflash", "draft-dflash"},
+    {"dspark", "draft-dspark"},
 };
 
 int app_spec_type_parse(const char *name, const char *word, aerie_spec_type *type)
@@ -31,9 +30,6 @@ int app_spec_type_parse(const char *name, const char *word, aerie_spec_type *typ
     if (ae_session_test_spec_parse(word, type)) return APP_DONE;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         if (strcmp(others[i].theirs, word)) continue;
-        if (!others[i].name)
-            return app_error(APP_USAGE, "%s %s: %s are not supported yet; 'auto' uses what there is, at least n-grams", name,
-                             word, others[i].why);
         ae_session_test_spec_parse(others[i].name, type);
         return APP_DONE;
     }

@@ -334,6 +334,8 @@ static const char *drafter_suffix(const char *path)
 {
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
+    if (has_word(name, "dspark")) return "-dspark.gguf";
+    if (has_word(name, "dflash")) return "-dflash.gguf";
     if (has_word(name, "eagle3") || has_word(name, "eagle-3")) return "-eagle3.gguf";
     return has_word(name, "mtp") || has_word(name, "it-assistant") ? "-mtp.gguf" : NULL; /* gemma-4-...-it-assistant */
 }

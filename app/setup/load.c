@@ -171,6 +171,8 @@ bool app_wants_draft(aerie_spec_type type)
     case AERIE_SPEC_EAGLE:
     case AERIE_SPEC_EAGLE3:
     case AERIE_SPEC_MEDUSA:
+    case AERIE_SPEC_DFLASH:
+    case AERIE_SPEC_DSPARK:
     case AERIE_SPEC_MTP: return true;
     default: return false;
     }
@@ -238,9 +240,15 @@ static int fail_no_drafter(const app_options *options, aerie_spec_type type)
 {
     if (type == AERIE_SPEC_DRAFT || type == AERIE_SPEC_HIER)
         return app_error(APP_USAGE, "--spec-type %s needs a draft model: -md FILE", aerie_spec_type_name(type));
-    return app_error(APP_USAGE, "--spec-type %s needs a drafter head: -md FILE%s%s", aerie_spec_type_name(type),
-                     type == AERIE_SPEC_EAGLE3 ? ", or MODEL-eagle3.gguf beside the model; there is none beside " : "",
-                     type == AERIE_SPEC_EAGLE3 ? options->model : "");
+    const char *beside = type == AERIE_SPEC_EAGLE3   ? "eagle3"
+                         : type == AERIE_SPEC_DFLASH ? "dflash"
+                         : type == AERIE_SPEC_DSPARK ? "dspark"
+                                                     : NULL;
+    if (beside)
+        return app_error(APP_USAGE,
+                         "--spec-type %s needs a drafter head: -md FILE, or MODEL-%s.gguf beside the model; there is "
+                         "none beside %s", aerie_spec_type_name(type), beside, options->model);
+    return app_error(APP_USAGE, "--spec-type %s needs a drafter head: -md FILE", aerie_spec_type_name(type));
 }
 
 int app_models_borrow(app_models *models, const app_models *base, const app_options *options)

@@ -165,11 +165,16 @@ struct ae_spec;
 aerie_status ae_draft_hier_create(ae_drafter **out, struct ae_spec *inner, uint32_t n_slots, uint32_t n_enough,
                                   aerie_error *error);
 
-/* A head that drafts from the target's hidden rows: EAGLE-1/2, 3, 3.1, Medusa. The drafter takes the head's engine over. target
- * exports just the feature layers that the head reads. */
+/* A head that drafts from the target's hidden rows: EAGLE-1/2, 3, 3.1, Medusa, DFlash, DSpark. The drafter takes the head's
+ * engine over. target exports just the feature layers that the head reads. */
 struct ae_dhead_engine;
 aerie_status ae_draft_eagle_create(ae_drafter **out, struct ae_dhead_engine *head, struct ae_engine *target, uint32_t n_slots,
                                   aerie_error *error);
+
+/* The same for block drafters; ae_draft_eagle_create calls it. One pass makes all levels of a draft, so their price does not
+ * depend on the depth: in their cost all levels but the first are nearly free. */
+aerie_status ae_draft_block_create(ae_drafter **out, struct ae_dhead_engine *head, struct ae_engine *target, uint32_t n_slots,
+                                   aerie_error *error);
 
 /* The same for Medusa's heads; ae_draft_eagle_create calls it. */
 aerie_status ae_draft_medusa_create(ae_drafter **out, struct ae_dhead_engine *head, struct ae_engine *target, uint32_t n_slots,

@@ -5,6 +5,9 @@
 #include <string.h>
 
 #define EXPERTS AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SOFTMAX
+/* attention.sliding_window is of all layers unless a pattern says otherwise */
+#define BLOCK .drafter = true, .block = true, .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .qk_norm_optional = true, \
+              .window_period = AE_MAX_LAYERS + 1, .logit_scale = AE_LOGIT_SCALE_TIMES, .keep_logit_softcap = true
 #define POST_ATTENTION "post_attention_norm"
 
 /* Sorted by family. Everything is said in the terms of ae_arch (arch.h): norm places, rotation, windows, experts, scalars. */
@@ -172,6 +175,10 @@ static const ae_arch archs[] = {
      .activation = AE_ACTIVATION_GELU, .qk_norm = AE_QK_NORM_HEAD, .attn_scale = 1.0f, .window_period = 6,
      .window_rope = AE_ROTATION_PLAIN, .window_rope_base = 10000.0f, .window_heads = true, .layer_embedding = true,
      .keep_logit_softcap = true},
+    /* the same under three names: llama.cpp's, and two of its forks' */
+    {.name = "dflash", BLOCK},
+    {.name = "dflash-draft", BLOCK},
+    {.name = "dspark", BLOCK},
 };
 
 const ae_arch *ae_arch_find(const char *name, size_t n)

@@ -51,6 +51,7 @@ typedef struct ae_arch {
     const char *name; /* general.architecture and the prefix of its keys */
     bool drafter;     /* a head that drafts for another model; not runnable by itself */
     bool assistant;   /* such a one of several layers, which have queries only: they read the other model's keys and values */
+    bool block;       /* a drafter of several layers that runs a block of rows at once (DFlash and its like) */
     bool encoder;     /* ae_hparams.encoder; with no_rope_period 1 it has a table of positions */
     ae_arch_norms norms;
     bool layer_norm;

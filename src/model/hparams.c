@@ -396,7 +396,7 @@ aerie_status ae_bind_n_layers(ae_binder *b, ae_hparams *h)
 {
     AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "block_count"), true, &h->n_layers, b->error));
     AE_TRY(ae_bind_range(b, "block_count", h->n_layers, 1, AE_MAX_LAYERS));
-    if (!b->arch->assistant) { /* some say of themselves that all their layers are MTP blocks */
+    if (!b->arch->drafter) { /* some say of themselves that all their layers are MTP blocks */
         AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "nextn_predict_layers"), false, &h->n_nextn, b->error));
         AE_TRY(ae_bind_range(b, "nextn_predict_layers", h->n_nextn, 0, h->n_layers - 1));
     }

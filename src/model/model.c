@@ -316,6 +316,22 @@ static aerie_status bind_assistant(ae_binder *b, ae_model *m)
     return bind_layers(b, m, 0);
 }
 
+/* A block drafter's layers, and what it may borrow from the target. Its output has a row for each entry of d2t, if there is
+ * one; the rest of the file is read by draft/head. */
+static aerie_status bind_block(ae_binder *b, ae_model *m)
+{
+    const ae_hparams *h = &m->hparams;
+    const ae_gguf_tensor *map = ae_gguf_tensor_find(b->gguf, "d2t");
+    if (!map) map = ae_gguf_tensor_find(b->gguf, "d2t.weight");
+    if (map && map->ne[0] > h->n_vocab)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor d2t has %lld entries, but the vocabulary only %u tokens",
+                       ae_gguf_path(b->gguf), (long long)map->ne[0], h->n_vocab);
+    AE_TRY(ae_bind(b, "token_embd.weight", false, h->n_vocab, h->n_embd, &m->embedding));
+    AE_TRY(ae_bind(b, "output_norm.weight", true, 0, h->n_embd, &m->out_norm));
+    AE_TRY(ae_bind(b, "output.weight", false, map ? (uint32_t)map->ne[0] : h->n_vocab, h->n_embd, &m->output));
+    return bind_layers(b, m, 0);
+}
+
 static uint64_t count_nextn(const ae_gguf *gguf, uint32_t first)
 {
     uint64_t n = 0;
@@ -393,8 +409,8 @@ static aerie_status bind_model(ae_model *m, const ae_model_options *options, aer
     if (!b.arch)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: architecture \"%.*s\" is unknown; docs/models.md lists those that "
                        "this version runs", ae_gguf_path(m->gguf), (int)(arch.n < 64 ? arch.n : 64), arch.data);
-    const bool assistant = options->nextn && b.arch->assistant;
-    if (b.arch->drafter && !assistant)
+    const bool drafter = options->nextn && (b.arch->assistant || b.arch->block); /* all of the file is one */
+    if (b.arch->drafter && !drafter)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: \"%s\" is a drafter's head, not a model of its own; give it with "
                        "-md", ae_gguf_path(m->gguf), b.arch->name);
     AE_TRY(ae_gguf_get_string(m->gguf, "general.name", false, &name, error));
@@ -407,15 +423,16 @@ static aerie_status bind_model(ae_model *m, const ae_model_options *options, aer
     m->bound = b.bound;
     AE_TRY(ae_bind_n_layers(&b, &m->hparams));
     AE_TRY(check_trunk(&b, &m->hparams));
-    if (options->nextn && !assistant) AE_TRY(check_nextn(&b, &m->hparams));
+    if (options->nextn && !drafter) AE_TRY(check_nextn(&b, &m->hparams));
     b.n_specs = m->hparams.n_layers + (options->nextn ? m->hparams.n_nextn : 0);
     m->layers = ae_arena_alloc(&m->arena, b.n_specs, sizeof *m->layers);
     if (!m->layers) return ae_fail_memory(error, "the layer table", b.n_specs * sizeof *m->layers);
     AE_TRY(ae_bind_model_hparams(&b, &m->hparams, options->rope, &m->arena, m->layers));
-    AE_TRY(assistant ? bind_assistant(&b, m) : options->nextn ? bind_nextn(&b, m) : bind_tensors(&b, m));
-    const uint32_t first = options->nextn && !assistant ? m->hparams.n_layers : 0;
-    AE_TRY(ae_bind_end(&b, m->layers + first, first, b.n_specs - first, !first));
-    m->n_params = options->nextn && !assistant ? count_nextn(m->gguf, m->hparams.n_layers) : ae_bind_n_params(m->gguf);
+    AE_TRY(!options->nextn ? bind_tensors(&b, m) : !drafter ? bind_nextn(&b, m) : b.arch->block ? bind_block(&b, m)
+                                                                                 : bind_assistant(&b, m));
+    const uint32_t first = options->nextn && !drafter ? m->hparams.n_layers : 0;
+    AE_TRY(ae_bind_end(&b, m->layers + first, first, b.n_specs - first, !first && !b.arch->block));
+    m->n_params = options->nextn && !drafter ? count_nextn(m->gguf, m->hparams.n_layers) : ae_bind_n_params(m->gguf);
     return AERIE_OK;
 }
 

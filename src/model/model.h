@@ -317,7 +317,8 @@ typedef struct ae_model {
 typedef struct ae_model_options {
     bool no_mmap; /* read keys and tensor list only: tensors have no data in memory */
     bool nextn;    /* the MTP blocks instead of the trunk, whose tensors may be missing and whose weights are NULL; or an
-                    * assistant */
+                    * assistant; or a block drafter, whose tensors outside of layers are not all read, and whose embedding and
+                    * output may be NULL */
     const aerie_rope *rope;       /* NULL: as the file says */
     const char *const *overrides; /* [n_overrides] as in ae_gguf_options */
     size_t n_overrides;

@@ -72,7 +72,10 @@ aerie_status aerie_drafter_head_find(char **path, const char *model_path, aerie_
     const bool any = type == AERIE_SPEC_AUTO, mtp = any || type == AERIE_SPEC_MTP;
     const ae_nextn_found found = mtp ? nextn_of(model_path) : AE_NEXTN_NONE;
     bool own = found == AE_NEXTN_INSIDE;
-    if (!own && (any || type == AERIE_SPEC_EAGLE3)) AE_TRY(find_beside(path, model_path, "-eagle3.gguf", error));
+    /* of several, in the order of how many tokens heads of equal training gave in a round (DeepSpec) */
+    if (!own && (any || type == AERIE_SPEC_DSPARK)) AE_TRY(find_beside(path, model_path, "-dspark.gguf", error));
+    if (!own && !*path && (any || type == AERIE_SPEC_DFLASH)) AE_TRY(find_beside(path, model_path, "-dflash.gguf", error));
+    if (!own && !*path && (any || type == AERIE_SPEC_EAGLE3)) AE_TRY(find_beside(path, model_path, "-eagle3.gguf", error));
     if (!own && !*path && mtp) AE_TRY(find_beside(path, model_path, "-mtp.gguf", error));
     own |= !*path && found == AE_NEXTN_KEY; /* loading it says what is missing */
     if (own && !(*path = ae_strndup(model_path, strlen(model_path))))
@@ -136,6 +139,8 @@ static aerie_spec_type type_of(const ae_dhead *head)
     switch (head->hparams.kind) {
     case AE_DHEAD_EAGLE: return AERIE_SPEC_EAGLE;
     case AE_DHEAD_EAGLE3: return AERIE_SPEC_EAGLE3;
+    case AE_DHEAD_DFLASH: return AERIE_SPEC_DFLASH;
+    case AE_DHEAD_DSPARK: return AERIE_SPEC_DSPARK;
     case AE_DHEAD_MTP:
     case AE_DHEAD_ASSISTANT: return AERIE_SPEC_MTP;
     default: return AERIE_SPEC_MEDUSA;
@@ -195,7 +200,7 @@ aerie_status ae_session_resolve_head(aerie_session_params *p, aerie_error *error
 {
     aerie_spec *spec = &p->spec;
     const bool wanted = spec->type == AERIE_SPEC_EAGLE || spec->type == AERIE_SPEC_EAGLE3 || spec->type == AERIE_SPEC_MEDUSA ||
-                        spec->type == AERIE_SPEC_MTP;
+                        spec->type == AERIE_SPEC_MTP || spec->type == AERIE_SPEC_DFLASH || spec->type == AERIE_SPEC_DSPARK;
     if (spec->type == AERIE_SPEC_AUTO && spec->head) spec->type = type_of(spec->head->head);
     else if (!wanted) return AERIE_OK;
     if (!spec->head)

@@ -14,6 +14,8 @@ static const char *const spec_names[] = {
     [AERIE_SPEC_MTP] = "draft-mtp",
     [AERIE_SPEC_MOE] = "moe",
     [AERIE_SPEC_HIER] = "hier",
+    [AERIE_SPEC_DFLASH] = "draft-dflash",
+    [AERIE_SPEC_DSPARK] = "draft-dspark",
 };
 #define N_SPEC_TYPES (sizeof spec_names / sizeof spec_names[0])
 

@@ -59,6 +59,8 @@ static aerie_status create_one(aerie_session *s, aerie_spec_type type, ae_drafte
     case AERIE_SPEC_EAGLE:
     case AERIE_SPEC_EAGLE3:
     case AERIE_SPEC_MEDUSA:
+    case AERIE_SPEC_DFLASH:
+    case AERIE_SPEC_DSPARK:
     case AERIE_SPEC_MTP: return ae_session_create_head_drafter(s, drafter, error);
     default: return AERIE_OK;
     }

@@ -51,7 +51,7 @@ static void names_of_drafters(void **state)
     assert_int_equal(cli_last.status, 0);
     assert_non_null(strstr(cli_last.out, "draft-eagle3"));
     static const char *const refused[][2] = {
-        {"--spec-type draft-dflash", "not supported yet"}, {"--spec-type draft-simple,draft-dspark", "draft-dspark"},
+        {"--spec-type draft-dflash", "MODEL-dflash.gguf"},
         {"--spec-type ngram-x", "found 'ngram-x'"}, {"--spec-type ngram,,draft", "found ''"}, {"--spec-type ,", "found ''"},
         {"--spec-type draft-simple", "needs a draft model: -md FILE"},
         {"--spec-type draft-medusa", "needs a drafter head: -md FILE"},

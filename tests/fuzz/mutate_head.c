@@ -44,6 +44,9 @@ static const mkhead_options heads[] = {
     {.kind = "eagle3.1", .whole_fc_norm = true, .n_taps = 2, .taps = {0, 2}, .no_output = true},
     {.kind = "medusa", .n_draft = 5, .n_medusa = 2, .n_blocks = 2, .biases = true},
     {.kind = "mtp", .n_draft = 5, .n_nextn = 2, .own_embedding = true, .own_output = true},
+    {.kind = "dflash", .n_draft = 5, .n_layers = 1, .n_block = 4, .causal = true, .sliding = 9, .own_embedding = true,
+     .own_output = true, .qk_norm = true},
+    {.kind = "dspark", .n_draft = 7, .n_markov = 3, .from_anchor = 1, .biases = true},
 };
 #define N_HEADS (sizeof heads / sizeof heads[0] + 1) /* and an assistant */
 

@@ -38,6 +38,14 @@ static const struct kind {
     {"mtp", {.kind = "mtp", .type = "q8_0", .n_draft = 12}, AERIE_SPEC_MTP},
     {"mtp-3", {.kind = "mtp", .type = "q4_0", .n_nextn = 3, .n_draft = 16, .own_embedding = true, .own_output = true},
      AERIE_SPEC_MTP},
+    {"dflash", {.kind = "dflash", .type = "q8_0", .n_draft = 16}, AERIE_SPEC_DFLASH},
+    {"dflash-anchor", {.kind = "dflash", .type = "q4_0", .n_draft = 24, .from_anchor = 1, .own_output = true,
+                       .own_embedding = true, .n_block = 5, .n_layers = 1, .qk_norm = true}, AERIE_SPEC_DFLASH},
+    {"dflash-causal", {.kind = "dflash", .type = "f16", .n_draft = 16, .causal = true, .sliding = 70, .n_block = 16,
+                       .arch = "dflash-draft"}, AERIE_SPEC_DFLASH},
+    {"dspark", {.kind = "dspark", .type = "q8_0", .n_draft = 16, .qk_norm = true}, AERIE_SPEC_DSPARK},
+    {"dspark-plain", {.kind = "dspark", .type = "q8_0", .no_confidence = true, .from_anchor = -1, .n_block = 32, .n_markov = 32,
+                      .own_output = true, .n_draft = 24, .arch = "dspark"}, AERIE_SPEC_DSPARK},
 };
 #define N_KINDS (sizeof kinds / sizeof kinds[0])
 

@@ -31,9 +31,10 @@ typedef struct maker {
     ae_model *target;
     ae_gguf_writer *writer;
     uint32_t type;
-    bool medusa, three, three_one, old, mtp;
+    bool medusa, three, three_one, old, mtp, block, dspark;
     char arch[16], prefix[32]; /* of keys: "eagle3", "eagle3.eagle3" */
     uint32_t e, et, ff, heads, kv_heads, head_dim, n_rot, n_draft, n_vocab, n_taps, taps[AERIE_MAX_TAPS], n_medusa, n_blocks;
+    uint32_t n_layers, n_markov, mask; /* of block drafters */
     uint32_t n_nextn, first; /* block of the first layer */
     int32_t *map; /* [n_draft] target ids, ascending; NULL: no d2t */
     tensor tensors[MAX_TENSORS];
@@ -52,16 +53,19 @@ static aerie_status set_kind(maker *m)
     m->three_one = !strcmp(kind, "eagle3.1");
     m->three = m->three_one || !strcmp(kind, "eagle3");
     m->mtp = !strcmp(kind, "mtp");
+    m->dspark = !strcmp(kind, "dspark");
+    m->block = m->dspark || !strcmp(kind, "dflash");
     m->old = strcmp(schema, "new") != 0;
-    if (!m->medusa && !m->three && !m->mtp && strcmp(kind, "eagle"))
-        return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "\"%s\" is no kind of head; eagle, eagle3, eagle3.1, medusa and mtp are",
-                       kind);
+    if (!m->medusa && !m->three && !m->mtp && !m->block && strcmp(kind, "eagle"))
+        return ae_fail(m->error, AERIE_ERROR_ARGUMENT,
+                       "\"%s\" is no kind of head; eagle, eagle3, eagle3.1, medusa, mtp, dflash and dspark are", kind);
     if (m->old && strcmp(schema, "old") && strcmp(schema, "double"))
         return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "\"%s\" is no schema; new, old and double are", schema);
     if (!info || info->dot == AE_DOT_NONE)
         return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "\"%s\" is no type for weights; q4_0, q8_0, q4_K, f16 ... are", type);
     m->type = info->type;
-    const char *arch = m->medusa ? "medusa" : m->three ? "eagle3" : m->mtp ? m->target->hparams.arch : "eagle";
+    const char *arch = m->medusa ? "medusa" : m->three ? "eagle3" : m->mtp ? m->target->hparams.arch
+                       : m->block ? (o->arch ? o->arch : "dflash") : "eagle";
     snprintf(m->arch, sizeof m->arch, "%s", arch);
     snprintf(m->prefix, sizeof m->prefix, !strcmp(schema, "double") ? "%s.%s" : "%s", m->arch, m->arch);
     return AERIE_OK;
@@ -75,7 +79,7 @@ static uint32_t or_else(uint32_t value, uint32_t other)
 static void set_taps(maker *m)
 {
     const uint32_t n = m->target->hparams.n_layers;
-    m->n_taps = m->three ? or_else(m->o->n_taps, 3) : 1;
+    m->n_taps = m->three || m->block ? or_else(m->o->n_taps, 3) : 1;
     if (m->o->n_taps && m->o->n_taps <= AERIE_MAX_TAPS) {
         memcpy(m->taps, m->o->taps, sizeof m->taps);
         return;
@@ -94,19 +98,21 @@ static aerie_status set_shape(maker *m)
     m->n_draft = or_else(o->n_draft, t->n_vocab);
     m->n_medusa = or_else(o->n_medusa, 4), m->n_blocks = or_else(o->n_blocks, 1);
     m->n_nextn = or_else(o->n_nextn, 1), m->first = m->mtp ? t->n_layers : 0;
+    m->n_layers = or_else(o->n_layers, 2), m->n_markov = or_else(o->n_markov, 8), m->mask = t->n_vocab - 1;
     set_taps(m);
     const bool good = m->n_nextn <= AE_DHEAD_MAX_LAYERS && !(m->mtp && m->e != m->et) && m->e <= MAX_SHAPE &&
                       m->ff <= MAX_SHAPE && m->heads <= AE_MAX_HEADS && m->head_dim <= AE_MAX_HEAD_DIM &&
                       m->head_dim % 2 == 0 && m->kv_heads <= m->heads && m->heads % m->kv_heads == 0 &&
                       m->n_draft <= t->n_vocab && m->n_taps <= AERIE_MAX_TAPS && m->n_medusa <= AE_DHEAD_MAX_MEDUSA &&
-                      m->n_blocks <= AE_DHEAD_MAX_BLOCKS && !(!m->three && m->e != m->et) && !(m->e != m->et && o->no_output) &&
+                      m->n_blocks <= AE_DHEAD_MAX_BLOCKS && !(!m->three && !m->block && m->e != m->et) &&
+                      !(m->e != m->et && o->no_output) &&
                       !(m->three_one && o->norm_before_fc);
     if (!good)
         return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "no head has this shape: head counts must divide, the head dimension "
                        "be even, the draft vocabulary be part of the target's (%u), a head other than EAGLE-3 be as wide as "
                        "its target (%u), a head of another width have its own output, and norms before fc be of one kind",
                        t->n_vocab, t->n_embd);
-    for (uint32_t i = 0; m->three && i < m->n_taps; i++)
+    for (uint32_t i = 0; (m->three || m->block) && i < m->n_taps; i++)
         if (m->taps[i] > t->n_layers)
             return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "tap %u is at layer %u; the target has %u", i, m->taps[i],
                            t->n_layers);
@@ -161,7 +167,7 @@ static tensor *add(maker *m, fill_kind fill, uint32_t n_out, uint32_t n_in, floa
 static void add_fc(maker *m, float rms)
 {
     const uint32_t all = m->n_taps * m->et;
-    if (m->three) {
+    if (m->three || m->block) {
         add(m, FILL_MATRIX, m->e, all, 1.0f, "fc.weight");
     } else { /* embedding and feature count alike, whatever the spread of the embedding */
         tensor *t = add(m, FILL_MATRIX, m->e, m->e + m->et, 0, "fc.weight");
@@ -217,6 +223,27 @@ static void add_mtp(maker *m, uint32_t i, float rms)
     add(m, FILL_MATRIX, m->n_draft, m->e, 3.0f, "blk.%u.nextn.shared_head_head.weight", i);
 }
 
+static void add_block(maker *m, float rms)
+{
+    const bool narrow = m->e != m->et;
+    const mkhead_options *o = m->o;
+    if (o->own_embedding || narrow) add(m, FILL_MATRIX, m->n_vocab, m->e, rms * sqrtf((float)m->e), "token_embd.weight");
+    add_fc(m, rms);
+    add(m, FILL_NORM, 0, m->e, 0, "enc.output_norm.weight");
+    for (uint32_t i = 0; i < m->n_layers; i++) {
+        add(m, FILL_NORM, 0, m->e, 0, "blk.%u.attn_norm.weight", i);
+        add_layer(m, i);
+    }
+    add(m, FILL_NORM, 0, m->e, 0, "output_norm.weight");
+    if (o->own_output || narrow) add(m, FILL_MATRIX, m->n_draft, m->e, 3.0f, "output.weight");
+    if (!m->dspark) return;
+    add(m, FILL_MATRIX, m->n_vocab, m->n_markov, sqrtf((float)m->n_markov), "markov_w1.weight");
+    add(m, FILL_MATRIX, m->n_draft, m->n_markov, 2.0f, "markov_w2.weight");
+    if (o->no_confidence) return;
+    add(m, FILL_MATRIX, 1, o->plain_confidence ? m->e : m->e + m->n_markov, 1.0f, "conf_proj.weight");
+    add(m, FILL_BIAS, 0, 1, 0, "conf_proj.bias");
+}
+
 static aerie_status list_tensors(maker *m)
 {
     const mkhead_options *o = m->o;
@@ -230,6 +257,8 @@ static aerie_status list_tensors(maker *m)
             }
             add(m, FILL_MATRIX, m->n_draft, m->e, 3.0f, "medusa.%u.output.weight", j);
         }
+    } else if (m->block) {
+        add_block(m, rms);
     } else if (m->mtp) {
         for (uint32_t i = m->first; i < m->first + m->n_nextn; i++) add_mtp(m, i, rms);
     } else {
@@ -334,7 +363,7 @@ static aerie_status write_layer_keys(maker *m)
         const char *suffix;
         uint32_t value;
     } counts[] = {
-        {"block_count", m->mtp ? m->first + m->n_nextn : 1},
+        {"block_count", m->block ? m->n_layers : m->mtp ? m->first + m->n_nextn : 1},
         {"context_length", or_else(m->target->hparams.n_ctx_train, 2048)}, {"embedding_length", m->e},
         {"feed_forward_length", m->ff}, {"attention.head_count", m->heads}, {"attention.head_count_kv", m->kv_heads},
         {"attention.key_length", m->head_dim}, {"attention.value_length", m->head_dim}, {"rope.dimension_count", m->n_rot},
@@ -360,6 +389,17 @@ static aerie_status write_eagle3_keys(maker *m)
     return m->three_one ? put_flag(m, "norm_output", true) : AERIE_OK;
 }
 
+static aerie_status write_block_keys(maker *m)
+{
+    const mkhead_options *o = m->o;
+    AE_TRY(ae_gguf_writer_array(m->writer, key_of(m->arch, "target_layers").text, AE_GGUF_I32, m->taps, m->n_taps, m->error));
+    AE_TRY(put_count(m, m->arch, "block_size", or_else(o->n_block, 8)));
+    if (o->from_anchor) AE_TRY(put_flag(m, "sample_from_anchor", o->from_anchor > 0));
+    if (o->causal) AE_TRY(put_flag(m, "attention.causal", true));
+    if (o->sliding) AE_TRY(put_count(m, m->arch, "attention.sliding_window", o->sliding));
+    return ae_gguf_writer_u32(m->writer, "tokenizer.ggml.mask_token_id", m->mask, m->error);
+}
+
 static aerie_status write_keys(maker *m)
 {
     const ae_gguf *target = m->target->gguf;
@@ -367,7 +407,7 @@ static aerie_status write_keys(maker *m)
     AE_TRY(ae_gguf_writer_string(m->writer, "general.name", "random head", m->error));
     if (!m->mtp) AE_TRY(put_count(m, m->prefix, "target_hidden_size", m->et));
     AE_TRY(put_count(m, m->arch, "vocab_size", m->n_vocab));
-    if (!m->old && !m->mtp) AE_TRY(put_count(m, m->prefix, "target_layer_count", m->target->hparams.n_layers));
+    if (!m->old && !m->mtp && !m->block) AE_TRY(put_count(m, m->prefix, "target_layer_count", m->target->hparams.n_layers));
     if (m->map && !m->old) AE_TRY(put_text(m, "draft_map", "absolute"));
     if (m->medusa) {
         AE_TRY(put_count(m, m->arch, "embedding_length", m->e));
@@ -377,6 +417,7 @@ static aerie_status write_keys(maker *m)
         AE_TRY(write_layer_keys(m));
     }
     if (m->three) AE_TRY(write_eagle3_keys(m));
+    if (m->block) AE_TRY(write_block_keys(m));
     for (size_t i = 0; m->o->tokenizer && i < ae_gguf_n_kv(target); i++) {
         const ae_gguf_kv *kv = ae_gguf_kv_at(target, i);
         if (kv->key.n > 10 && !memcmp(kv->key.data, "tokenizer.", 10)) AE_TRY(ae_gguf_writer_copy(m->writer, kv, m->error));
@@ -505,6 +546,30 @@ static bool good_mtp(const ae_dhead *head)
     return true;
 }
 
+static bool good_block(const ae_dhead *head)
+{
+    const ae_dhead_hparams *h = &head->hparams;
+    const uint32_t e = h->layer.n_embd, k = h->n_markov;
+    if (!h->n_layers || h->n_layers > AE_MAX_LAYERS || h->n_steps != 1 || !h->n_block || h->n_block > AE_DHEAD_MAX_BLOCK ||
+        !ae_dhead_n_foreseen(h) || h->mask < 0 || (uint32_t)h->mask >= h->n_vocab)
+        return false;
+    if (!good(head->fc, true, e, h->n_taps * h->n_target_embd) || !good(head->hidden_norm, true, 0, e) ||
+        !good(head->out_norm, true, 0, e) || !good(head->embedding, false, h->n_vocab, e) ||
+        !good(head->output, false, h->n_draft, e) || !good(head->markov_w1, k > 0, h->n_vocab, k) ||
+        !good(head->markov_w2, k > 0, h->n_draft, k) || !good(head->conf, false, 1, h->conf_markov ? e + k : e) ||
+        !good(head->conf_bias, false, 0, 1))
+        return false;
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        const ae_layer *l = &ae_dhead_layers(head)[i];
+        const uint32_t q = l->spec.n_heads * l->spec.head_dim, kv = l->spec.n_kv_heads * l->spec.head_dim;
+        if (l->spec.mixer != AE_MIXER_ATTENTION || l->spec.kv_from != (int)i || !good(l->attn_norm, true, 0, e) ||
+            !good(l->wq, true, q, e) || !good(l->wk, true, kv, e) || !good(l->wv, true, kv, e) || !good(l->wo, true, e, q) ||
+            !good(l->w_down, true, e, l->spec.n_ff))
+            return false;
+    }
+    return true;
+}
+
 static bool good_assistant(const ae_dhead *head)
 {
     const ae_dhead_hparams *h = &head->hparams;
@@ -530,7 +595,7 @@ const char *mkhead_check(const ae_dhead *head)
     if (!h->n_taps || h->n_taps > AERIE_MAX_TAPS) return "the number of taps";
     const uint32_t last = h->n_target_layers ? h->n_target_layers : AE_MAX_LAYERS;
     for (uint32_t i = 0; i < h->n_taps; i++)
-        if (h->kind == AE_DHEAD_EAGLE3 ? h->taps[i] > last
+        if (h->kind == AE_DHEAD_EAGLE3 || ae_dhead_is_block(h) ? h->taps[i] > last
                                        : h->taps[i] != AERIE_TAP_NORMED && (!head->mtp || h->taps[i] != last))
             return "a tap";
     if (!h->n_draft || h->n_draft > INT32_MAX || h->n_vocab > INT32_MAX || (h->n_vocab && h->n_draft > h->n_vocab))
@@ -540,6 +605,7 @@ const char *mkhead_check(const ae_dhead *head)
         if (head->to_target[i] < 0 || (h->n_vocab && (uint32_t)head->to_target[i] >= h->n_vocab)) return "an entry of the map";
     const bool right = h->kind == AE_DHEAD_MEDUSA      ? good_medusa(head)
                        : h->kind == AE_DHEAD_ASSISTANT ? good_assistant(head)
+                       : ae_dhead_is_block(h)          ? good_block(head)
                        : head->mtp                     ? good_mtp(head)
                                                        : good_eagle(head);
     if (!right)

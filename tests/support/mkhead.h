@@ -10,7 +10,8 @@
 #include "draft/head/head.h"
 
 typedef struct mkhead_options {
-    const char *kind; /* "eagle", "eagle3" (NULL), "eagle3.1", "medusa", "mtp" (blocks alone, for a target of Llama's shape) */
+    const char *kind; /* "eagle", "eagle3" (NULL), "eagle3.1", "medusa", "mtp" (blocks alone, for a target of Llama's shape),
+                       * "dflash", "dspark" */
     const char *type;   /* of the matrices; NULL: "q8_0" */
     const char *schema; /* "new" (NULL), "old" (extract_layers, hidden_norm, offsets), "double" (old, with doubled keys) */
     uint64_t seed;
@@ -21,6 +22,11 @@ typedef struct mkhead_options {
     uint32_t window, n_sinks;
     uint32_t n_medusa, n_blocks; /* 0: 4 and 1 */
     uint32_t n_nextn;   /* MTP blocks; 0: 1 */
+    /* Block drafters: layers, 0: 2; rows of a block, 0: 8; rank of the bias, 0: 8; attention.sliding_window */
+    uint32_t n_layers, n_block, n_markov, sliding;
+    const char *arch;   /* block drafters: general.architecture, NULL: "dflash" */
+    int from_anchor;    /* block drafters: sample_from_anchor, 1 or -1 (false); 0: no key, as the kind has it */
+    bool causal, no_confidence, plain_confidence; /* block drafters; plain: of the row alone */
     bool norm_before_residual, norm_before_fc;
     bool own_embedding, no_output; /* EAGLE-1/2 has an output of its own only with own_output, EAGLE-3 unless no_output */
     bool own_output; /* MTP: each block, and own_embedding too */

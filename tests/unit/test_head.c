@@ -521,7 +521,7 @@ static void test_bad_keys(void **state)
     const bad cases[] = {
         {{{TEXT, "general.architecture", .text = "llama"}}, "architecture \"llama\" is a model of its own, not a drafter head",
          AERIE_ERROR_UNSUPPORTED},
-        {{{TEXT, "general.architecture", .text = "dflash"}}, "architecture \"dflash\" is unknown, not a drafter head",
+        {{{TEXT, "general.architecture", .text = "domino"}}, "architecture \"domino\" is unknown, not a drafter head",
          AERIE_ERROR_UNSUPPORTED},
         {{{DROP, "general.architecture"}}, "general.architecture"},
         {{{U32, "eagle3.block_count", .a = 2}}, "eagle3.block_count is 2; aerie runs heads of one layer",
@@ -730,6 +730,32 @@ static void test_heads_of_other_targets(void **state)
     ae_dhead_free(head), ae_buf_free(&bytes);
 }
 
+static void test_bad_blocks(void **state)
+{
+    (void)state;
+    static const int64_t five[] = {0, 1, 2, 3, 4};
+    static const bad cases[] = {
+        {{{DROP, "dflash.target_layers"}}, "neither dflash.target_layers"},
+        {{{LIST, "dflash.target_layers", .a = 5, .list = five}}, "5 equal parts"},
+        {{{DROP, "tokenizer.ggml.mask_token_id"}}, "nor dflash.mask_token_id says"},
+        {{{U32, "tokenizer.ggml.mask_token_id", .a = 320}}, "the vocabulary has 320 tokens"},
+        {{{U32, "dflash.block_size", .a = 33}}, "block_size"}, {{{U32, "dflash.block_size", .a = 0}}, "block_size"},
+        {{{U32, "dflash.block_count", .a = 0}}, "block_count"},
+        {{{U32, "dflash.block_count", .a = 3}}, "blk.2.attn_norm"},
+        {{{U32, "dflash.hyper_connection.count", .a = 4}}, "DeepSeek-V4", AERIE_ERROR_UNSUPPORTED},
+        {{{NEW, "layer_fusion", .a = 4}}, "DFly", AERIE_ERROR_UNSUPPORTED},
+        {{{TEXT, "dflash.hidden_activation", .text = "gelu"}}, "another activation", AERIE_ERROR_UNSUPPORTED},
+        {{{F32, "dflash.attention.value_scale", .f = 2}}, "value_scale", AERIE_ERROR_UNSUPPORTED},
+        {{{SHAPE, "fc.weight", .a = 64, .b = 191}}, "equal parts"}, {{{DROP, "fc.weight"}}, "fc.weight"},
+        {{{DROP, "enc.output_norm.weight"}}, "enc.output_norm.weight"},
+        {{{DROP, "markov_w2.weight"}}, "markov_w2.weight"},
+        {{{SHAPE, "markov_w1.weight", .a = 319, .b = 8}}, "markov_w1.weight"},
+        {{{SHAPE, "conf_proj.weight", .a = 1, .b = 71}}, "conf_proj.weight"},
+        {{{NEW, "strange.weight", .a = 4}}, "nothing reads tensor strange.weight", AERIE_ERROR_UNSUPPORTED},
+    };
+    ALL_REFUSED(((mkhead_options){.kind = "dspark", .type = "f32"}), cases);
+}
+
 static void test_a_head_is_no_model(void **state)
 {
     (void)state;
@@ -765,6 +791,7 @@ int main(void)
         cmocka_unit_test(test_bad_maps),
         cmocka_unit_test(test_bad_eagle_and_medusa),
         cmocka_unit_test(test_heads_of_other_targets),
+        cmocka_unit_test(test_bad_blocks),
         cmocka_unit_test(test_a_head_is_no_model),
     };
     return cmocka_run_group_tests_name("heads", tests, make_paths, drop_paths);

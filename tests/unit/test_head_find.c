@@ -42,7 +42,8 @@ static void touch(const char *folder, const char *name)
 static void test_beside(void **state)
 {
     (void)state;
-    static const char *const heads[] = {"a-eagle3.gguf", "b-q4_0-eagle3.gguf", "b-eagle3.gguf", "-eagle3.gguf"};
+    static const char *const heads[] = {"a-eagle3.gguf", "b-q4_0-eagle3.gguf", "b-eagle3.gguf", "-eagle3.gguf",
+                                        "d-eagle3.gguf", "d-dflash.gguf", "e-dflash.gguf", "e-dspark.gguf"};
     char folder[64] = "/tmp/aerie_beside_XXXXXX", path[128];
     aerie_error error = {0};
     char *found;
@@ -57,6 +58,8 @@ static void test_beside(void **state)
     beside(folder, "b-q4_0.gguf", "b-q4_0-eagle3.gguf"); /* the closer name counts */
     beside(folder, "b-q8_0.gguf", "b-eagle3.gguf");
     beside(folder, "c-q4_1.gguf", NULL);
+    beside(folder, "d.gguf", "d-dflash.gguf");
+    beside(folder, "e-q8_0.gguf", "e-dspark.gguf");
     beside(folder, "a-instruct-q4_1.gguf", NULL); /* only one part of the name is left away */
     beside(folder, "a.bin", NULL);
     beside(folder, "-q4_1.gguf", NULL);

@@ -323,8 +323,7 @@ aerie_status ae_convert_head_plan(ae_convert *c)
         AE_TRY(plan_layer(c));
         break;
     case AE_DHEAD_MEDUSA: AE_TRY(plan_medusa(c)); break;
-    case AE_DHEAD_MTP:
-    case AE_DHEAD_ASSISTANT: break; /* these come as models, or as parts of them */
+    default: break; /* these come as models, or as parts of them */
     }
     if (h->kind != AE_DHEAD_MEDUSA) {
         AE_TRY(plan_embedding(c));

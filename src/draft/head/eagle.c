@@ -8,31 +8,14 @@
  * without the features of its cached prefix count as run). While nobody wants drafts a slot is cold: it keeps nothing but its
  * position, and begins there when drafts are wanted again. Drafted rows never outlive propose.
  *
- * Shapes of a draft (drafter.h). A node is a token; its row is run when its children are wanted. Levels run in one
- * batch over all slots. TREE keeps what is likely enough and lets the controller cut it; DYNAMIC is EAGLE-2
- * (arXiv 2406.16858): the top_k best of a level go on, then the best of all levels are kept; STATIC is EAGLE-1's table.
+ * A node's row is run when its children are wanted (grow.h). Levels run in one batch over all slots.
  */
-#include <stdlib.h>
-
 #include "base/mem.h"
 #include "base/os.h"
 #include "engine/engine.h"
-#include "draft/head/engine.h"
-#include "draft/drafter.h"
+#include "draft/head/grow.h"
 
-#define TREE_CHILDREN 4      /* looked at per node of a TREE */
-#define TREE_P_FLOOR 0.01f   /* paths less likely than this are not worth a row */
-#define DYNAMIC_TOP_K 10
-#define POOL 1024            /* nodes seen while a draft grows */
-#define RANK_MAX AE_PROPOSE_MAX
 #define FEW_WAITING 2        /* rows of a first draft that make it no dearer than others */
-
-/* A node of a draft that grows. */
-typedef struct grown {
-    int32_t token, parent, depth; /* parent: index into the pool, -1 = the root */
-    int32_t row;                  /* drafted row of the head, -1 = none */
-    float p, reach;
-} grown;
 
 typedef struct head_slot {
     float *waiting;       /* (device) [n_room][width] */
@@ -41,10 +24,8 @@ typedef struct head_slot {
     uint32_t position;    /* of the next row, while it is cold */
     bool has_drafted;     /* since it began, or was cold: what waits was added by the last passes */
     /* this draft */
-    const ae_draft_request *request;
-    grown *pool;          /* [POOL] */
-    uint32_t n_pool, level_begin; /* nodes of the newest level: [level_begin, n_pool) */
-    uint32_t frontier[AE_DHEAD_LEVEL_MAX], out[AE_DHEAD_LEVEL_MAX], n_frontier; /* nodes whose rows run now; their outputs */
+    ae_growth grow;
+    uint32_t out[AE_DHEAD_LEVEL_MAX]; /* outputs of the frontier's rows */
     uint32_t n_rows;      /* drafted rows so far */
 } head_slot;
 
@@ -57,7 +38,7 @@ typedef struct head_drafter {
     uint32_t n_slots, n_room, width; /* width: floats of one position's features */
     head_slot *slots;  /* [n_slots] */
     float *waiting;    /* device memory of all slots */
-    grown *pools;      /* [n_slots][POOL] */
+    ae_grown *pools;   /* [n_slots][AE_GROW_POOL] */
     ae_propose_row *rows; /* [n_slots * AE_DHEAD_LEVEL_MAX] rows of a level that ask for proposals, in the order of the slots */
     ae_proposal *proposals; /* as many */
     uint32_t n_asked;
@@ -192,96 +173,6 @@ static void head_observe(ae_drafter *drafter, const ae_draft_seen *seen)
 
 /* ---- Growing -------------------------------------------------------------------------------------------- */
 
-/* EAGLE-1's tree (SafeAILab/EAGLE v1): parent of each node and its rank among the parent's children. */
-static const int8_t static_tree[25][2] = {
-    {-1, 0}, {-1, 1}, {-1, 2}, {-1, 3},                                     /* 0 1 2 3 */
-    {0, 0},  {0, 1},  {0, 2},  {1, 0},  {1, 1}, {2, 0}, {2, 1}, {3, 0},     /* 00 01 02 10 11 20 21 30 */
-    {4, 0},  {4, 1},  {4, 2},  {5, 0},  {5, 1}, {6, 0}, {6, 1}, {7, 0},     /* 000 001 002 010 011 020 021 100 */
-    {12, 0}, {12, 1}, {12, 2},                                              /* 0000 0001 0002 */
-    {20, 0}, {20, 1},                                                       /* 00000 00001 */
-};
-
-/* How many children of a node the shape may want. */
-static uint32_t n_children(const ae_draft_request *r)
-{
-    uint32_t k = r->top_k ? r->top_k : r->shape == AE_DRAFT_DYNAMIC ? DYNAMIC_TOP_K : TREE_CHILDREN;
-    if (r->shape == AE_DRAFT_CHAIN) k = 1;
-    return k < RANK_MAX ? k : RANK_MAX;
-}
-
-static float least_reach(const ae_draft_request *r)
-{
-    if (r->shape == AE_DRAFT_CHAIN || r->shape == AE_DRAFT_TREE) {
-        const float floor = r->shape == AE_DRAFT_TREE ? TREE_P_FLOOR : 0;
-        return r->min_p > floor ? r->min_p : floor;
-    }
-    return 0;
-}
-
-static void add_node(head_slot *s, int32_t parent, int32_t token, float p)
-{
-    if (s->n_pool == POOL) return;
-    if (!(p > 1e-6f)) p = 1e-6f;
-    const grown *up = parent < 0 ? NULL : &s->pool[parent];
-    s->pool[s->n_pool++] = (grown){token, parent, up ? up->depth + 1 : 1, -1, p, (up ? up->reach : 1.0f) * p};
-}
-
-/* Asks for the children of `node` (-1 = the root), from the logits that its row put out. */
-static void ask_children(head_drafter *d, const head_slot *s, int32_t node, uint32_t out)
-{
-    const ae_draft_request *r = s->request;
-    const uint32_t depth = node < 0 ? 0 : (uint32_t)s->pool[node].depth;
-    d->rows[d->n_asked++] = (ae_propose_row){r->sampler, out, r->shape == AE_DRAFT_STATIC ? 4 : n_children(r),
-                                             r->n_tokens + depth};
-}
-
-static void add_children(head_slot *s, int32_t node, const ae_proposal *proposal)
-{
-    const ae_draft_request *r = s->request;
-    const uint32_t n = proposal->n;
-    const int32_t *ids = proposal->id;
-    const float *p = proposal->p;
-    const float up = node < 0 ? 1.0f : s->pool[node].reach, floor = least_reach(r);
-    for (uint32_t i = 0; i < n; i++) {
-        if (r->shape == AE_DRAFT_STATIC) { /* pool index = index in the table: children come in its order */
-            bool wanted = false;
-            for (uint32_t j = 0; j < sizeof static_tree / sizeof static_tree[0]; j++)
-                wanted = wanted || (static_tree[j][0] == node && static_tree[j][1] == (int8_t)i);
-            if (wanted) add_node(s, node, ids[i], p[i]);
-        } else if (up * p[i] >= floor) {
-            add_node(s, node, ids[i], p[i]);
-        }
-    }
-}
-
-static bool has_static_children(int32_t node)
-{
-    for (uint32_t j = 0; j < sizeof static_tree / sizeof static_tree[0]; j++)
-        if (static_tree[j][0] == node) return true;
-    return false;
-}
-
-/* Which nodes of the newest level go on: the best by reach, ascending by index. */
-static void choose_frontier(head_slot *s)
-{
-    const ae_draft_request *r = s->request;
-    const uint32_t begin = s->level_begin, end = s->n_pool;
-    const bool is_static = r->shape == AE_DRAFT_STATIC;
-    uint32_t limit = r->shape == AE_DRAFT_DYNAMIC && n_children(r) < AE_DHEAD_LEVEL_MAX ? n_children(r) : AE_DHEAD_LEVEL_MAX;
-    if (limit > AERIE_MAX_DRAFT - s->n_rows) limit = AERIE_MAX_DRAFT - s->n_rows;
-    s->n_frontier = 0;
-    s->level_begin = end;
-    if (begin == end || (uint32_t)s->pool[begin].depth >= r->max_depth || s->n_pool >= POOL - RANK_MAX * AE_DHEAD_LEVEL_MAX)
-        return;
-    for (uint32_t i = begin; i < end; i++) {
-        if (is_static && !has_static_children((int32_t)i)) continue;
-        uint32_t better = 0;
-        for (uint32_t j = begin; j < end && !is_static; j++)
-            better += s->pool[j].reach > s->pool[i].reach || (s->pool[j].reach == s->pool[i].reach && j < i);
-        if (better < limit && s->n_frontier < limit) s->frontier[s->n_frontier++] = i;
-    }
-}
-
 /* True rows of all slots in one batch, as far as they fit; the newest row of each begins its draft. */
 static aerie_status catch_up(head_drafter *d, const ae_draft_request *requests, uint32_t n, aerie_error *error)
 {
@@ -292,29 +183,28 @@ static aerie_status catch_up(head_drafter *d, const ae_draft_request *requests, 
             const ae_draft_request *r = &requests[end];
             head_slot *s = &d->slots[r->slot];
             const uint32_t first = ae_dhead_n_true(d->head, r->slot);
-            s->request = NULL;
-            s->n_frontier = 0;
+            ae_growth_begin(&s->grow, NULL);
             if (!s->n_waiting || first + s->n_waiting + 1 != r->n_tokens) continue; /* nothing to begin with */
             if (s->n_waiting > ae_dhead_rows_left(d->head)) break;
             const int32_t *next = r->tokens + first + 1;
             if (ae_dhead_add_true(d->head, r->slot, s->waiting, next, s->n_waiting, true, &s->out[0]) != AERIE_OK)
                 return out_of_step(error);
-            s->request = r;
+            ae_growth_begin(&s->grow, r);
         }
         if (end == begin) return out_of_step(error);
         AE_TRY(ae_dhead_run_true(d->head, error));
         d->n_asked = 0;
         for (uint32_t i = begin; i < end; i++) {
             head_slot *s = &d->slots[requests[i].slot];
-            if (!s->request) continue;
+            if (!s->grow.request) continue;
             s->n_waiting = 0;
-            s->n_pool = s->level_begin = s->n_rows = 0;
-            ask_children(d, s, -1, s->out[0]);
+            s->n_rows = 0;
+            d->rows[d->n_asked++] = ae_growth_ask(&s->grow, -1, s->out[0]);
         }
         AE_TRY(ae_dhead_propose(d->head, d->rows, d->n_asked, d->proposals, error));
         for (uint32_t at = 0; begin < end; begin++) {
             head_slot *s = &d->slots[requests[begin].slot];
-            if (s->request) add_children(s, -1, &d->proposals[at++]);
+            if (s->grow.request) ae_growth_add(&s->grow, -1, &d->proposals[at++]);
         }
     }
     return AERIE_OK;
@@ -327,11 +217,11 @@ static aerie_status run_level(head_drafter *d, const ae_draft_request *requests,
     ae_dhead_clear(d->head);
     for (uint32_t i = 0; i < n; i++) {
         head_slot *s = &d->slots[requests[i].slot];
-        if (!s->request) continue;
-        choose_frontier(s);
-        for (uint32_t f = 0; f < s->n_frontier; f++) {
-            grown *g = &s->pool[s->frontier[f]];
-            const int32_t parent = g->parent < 0 ? -1 : s->pool[g->parent].row;
+        if (!s->grow.request) continue;
+        ae_growth_choose(&s->grow, AERIE_MAX_DRAFT - s->n_rows);
+        for (uint32_t f = 0; f < s->grow.n_frontier; f++) {
+            ae_grown *g = &s->grow.pool[s->grow.frontier[f]];
+            const int32_t parent = g->parent < 0 ? -1 : s->grow.pool[g->parent].row;
             const uint32_t row = ae_dhead_add_drafted(d->head, requests[i].slot, parent, g->token, &s->out[f]);
             if (row == AE_DHEAD_NO_ROW) return out_of_step(error);
             g->row = (int32_t)row;
@@ -344,42 +234,16 @@ static aerie_status run_level(head_drafter *d, const ae_draft_request *requests,
     d->n_asked = 0;
     for (uint32_t i = 0; i < n; i++) {
         const head_slot *s = &d->slots[requests[i].slot];
-        for (uint32_t f = 0; s->request && f < s->n_frontier; f++) ask_children(d, s, (int32_t)s->frontier[f], s->out[f]);
+        for (uint32_t f = 0; s->grow.request && f < s->grow.n_frontier; f++)
+            d->rows[d->n_asked++] = ae_growth_ask(&s->grow, (int32_t)s->grow.frontier[f], s->out[f]);
     }
     AE_TRY(ae_dhead_propose(d->head, d->rows, d->n_asked, d->proposals, error));
     for (uint32_t i = 0, at = 0; i < n; i++) {
         head_slot *s = &d->slots[requests[i].slot];
-        for (uint32_t f = 0; s->request && f < s->n_frontier; f++)
-            add_children(s, (int32_t)s->frontier[f], &d->proposals[at++]);
+        for (uint32_t f = 0; s->grow.request && f < s->grow.n_frontier; f++)
+            ae_growth_add(&s->grow, (int32_t)s->grow.frontier[f], &d->proposals[at++]);
     }
     return AERIE_OK;
-}
-
-static int by_reach(const void *a, const void *b)
-{
-    const grown *const *x = a, *const *y = b;
-    if ((*x)->reach != (*y)->reach) return (*x)->reach > (*y)->reach ? -1 : 1;
-    return *x < *y ? -1 : 1;
-}
-
-/* The best max_nodes of the pool; a child never reaches further than its parent, so with ties to the elder the kept nodes
- * are closed under parents. */
-static void give_tree(const head_slot *s)
-{
-    const ae_draft_request *r = s->request;
-    const uint32_t limit = r->max_nodes < AERIE_MAX_DRAFT ? r->max_nodes : AERIE_MAX_DRAFT;
-    const grown *order[POOL];
-    int32_t place[POOL]; /* in the tree; -1 = left out, -2 = to be added */
-    for (uint32_t i = 0; i < s->n_pool; i++) {
-        order[i] = &s->pool[i];
-        place[i] = -1;
-    }
-    if (s->n_pool > limit) qsort(order, s->n_pool, sizeof *order, by_reach);
-    for (uint32_t i = 0; i < s->n_pool && i < limit; i++) place[order[i] - s->pool] = -2;
-    for (uint32_t i = 0; i < s->n_pool; i++) {
-        const grown *g = &s->pool[i];
-        if (place[i] == -2) place[i] = ae_tree_add(r->tree, g->parent < 0 ? -1 : place[g->parent], g->token, g->p);
-    }
 }
 
 static aerie_status draft(head_drafter *d, const ae_draft_request *requests, uint32_t n, aerie_error *error)
@@ -408,7 +272,7 @@ static aerie_status draft(head_drafter *d, const ae_draft_request *requests, uin
     cost->other_seconds = ae_time_now() - caught_up;
     for (uint32_t i = 0; i < n; i++) {
         head_slot *s = &d->slots[requests[i].slot];
-        if (s->request) give_tree(s);
+        if (s->grow.request) ae_growth_give(&s->grow);
         ae_dhead_drop_drafted(d->head, requests[i].slot);
     }
     return AERIE_OK;
@@ -440,6 +304,7 @@ aerie_status ae_draft_eagle_create(ae_drafter **out, ae_dhead_engine *head, ae_e
     const ae_dhead_net *net = ae_dhead_engine_net(head);
     *out = NULL;
     const ae_dhead_kind kind = net->head->hparams.kind;
+    if (ae_dhead_is_block(&net->head->hparams)) return ae_draft_block_create(out, head, target, n_slots, error);
     if (kind == AE_DHEAD_MEDUSA) return ae_draft_medusa_create(out, head, target, n_slots, error);
     head_drafter *d = ae_alloc(1, sizeof *d);
     if (!d) {
@@ -454,7 +319,7 @@ aerie_status ae_draft_eagle_create(ae_drafter **out, ae_dhead_engine *head, ae_e
     ae_dhead_clear(head); /* all that waits must fit a pass of the head */
     d->n_room = ae_dhead_rows_left(head) < AE_DHEAD_BATCH ? ae_dhead_rows_left(head) : AE_DHEAD_BATCH;
     d->slots = ae_alloc(n_slots, sizeof *d->slots);
-    d->pools = ae_alloc((size_t)n_slots * POOL, sizeof *d->pools);
+    d->pools = ae_alloc((size_t)n_slots * AE_GROW_POOL, sizeof *d->pools);
     d->rows = ae_alloc((size_t)n_slots * AE_DHEAD_LEVEL_MAX, sizeof *d->rows);
     d->proposals = ae_alloc((size_t)n_slots * AE_DHEAD_LEVEL_MAX, sizeof *d->proposals);
     d->waiting = d->ops->alloc(d->backend, waiting_bytes(d));
@@ -465,7 +330,7 @@ aerie_status ae_draft_eagle_create(ae_drafter **out, ae_dhead_engine *head, ae_e
     }
     for (uint32_t i = 0; i < n_slots; i++) {
         d->slots[i].waiting = d->waiting + (size_t)i * d->n_room * d->width;
-        d->slots[i].pool = d->pools + (size_t)i * POOL;
+        d->slots[i].grow.pool = d->pools + (size_t)i * AE_GROW_POOL;
     }
     *out = &d->base;
     return AERIE_OK;

@@ -11,10 +11,17 @@ static uint64_t whole_pages(uint32_t n)
     return ((uint64_t)n + AE_KV_PAGE - 1) / AE_KV_PAGE * AE_KV_PAGE;
 }
 
+/* Drafted rows of a sequence in a pass, at most. */
+static uint32_t per_seq(const ae_dhead *head)
+{
+    const uint32_t n = head->hparams.n_block;
+    return n > AE_DHEAD_LEVEL_MAX ? n : AE_DHEAD_LEVEL_MAX;
+}
+
 static ae_dhead_engine_options resolve(const ae_dhead *head, const ae_dhead_engine_options *o)
 {
     ae_dhead_engine_options r = *o;
-    const uint32_t level = r.n_seqs * AE_DHEAD_LEVEL_MAX;
+    const uint32_t level = r.n_seqs * per_seq(head);
     if (r.n_batch < level) r.n_batch = level;
     if (!r.window) {
         r.window = head->hparams.window;
@@ -31,7 +38,13 @@ static ae_dhead_engine_options resolve(const ae_dhead *head, const ae_dhead_engi
 /* Logits of drafted rows, or of each head of Medusa. */
 static uint32_t outputs_of(const ae_dhead *head, const ae_dhead_engine_options *o)
 {
-    return o->n_seqs * (head->hparams.kind == AE_DHEAD_MEDUSA ? head->hparams.n_medusa : AE_DHEAD_LEVEL_MAX);
+    return o->n_seqs * (head->hparams.kind == AE_DHEAD_MEDUSA ? head->hparams.n_medusa : per_seq(head));
+}
+
+/* Of DSpark, in a pass. */
+static size_t n_links(const ae_dhead *head, const ae_dhead_engine_options *o)
+{
+    return head->hparams.n_markov ? (size_t)o->n_seqs * AE_DHEAD_LEVEL_MAX : 0;
 }
 
 static void host_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, bool view_needs_room,
@@ -41,6 +54,7 @@ static void host_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, bo
     ae_rows_layout(l, n, n_out, AE_ROWS_HEAD, &e->rows);
     e->logits_host = ae_layout_add(l, n_out, sizeof *e->logits_host);
     e->seqs = ae_layout_add(l, o->n_seqs, sizeof *e->seqs);
+    e->host_links = ae_layout_add(l, 2 * n_links(head, o), sizeof *e->host_links);
     e->logits_room = ae_layout_add(l, view_needs_room ? n_out * n_draft : 0, sizeof(float));
 }
 
@@ -75,14 +89,17 @@ static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, 
     const ae_hparams *h = &hp->layer;
     const bool medusa = hp->kind == AE_DHEAD_MEDUSA;
     const size_t n = medusa ? 0 : o->n_batch, n_out = outputs_of(head, o), H = h->n_embd, W = ae_dhead_width(hp);
+    const bool block = ae_dhead_is_block(hp);
+    const size_t L = n_links(head, o);
     const struct {
         float **field;
         size_t n;
     } arrays[] = {
         {&e->features, n * hp->n_taps * hp->n_target_embd},
-        {&e->g, n * W}, {&e->c, n * 2 * W}, {&e->medusa, medusa ? n_out * H : 0},
+        {&e->g, n * W}, {&e->c, block ? 0 : n * 2 * W}, {&e->medusa, medusa ? n_out * H : 0},
         {&e->x_out, n_out * H}, {&e->logits, n_out * n_draft},
-        {&e->fed, (size_t)o->n_seqs * (1 + AERIE_MAX_DRAFT) * hp->n_steps * W},
+        {&e->fed, block ? 0 : (size_t)o->n_seqs * (1 + AERIE_MAX_DRAFT) * hp->n_steps * W},
+        {&e->hidden, block ? n_out * H : 0}, {&e->link_in, L * (H + hp->n_markov)}, {&e->conf, L}, {&e->linked, L * n_draft},
     };
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         *arrays[i].field = ae_layout_add(l, arrays[i].n, sizeof(float));
@@ -93,6 +110,8 @@ static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, 
         e->rope_freq[i] = ae_layout_add(l, h->ropes[i].n_rot / 2, sizeof(double));
     }
     ae_rows_layout(l, n, n_out, AE_ROWS_HEAD, &e->on_device);
+    e->links = ae_layout_add(l, L, sizeof *e->links);
+    e->link_tokens = ae_layout_add(l, L, sizeof *e->link_tokens);
     e->proposals = ae_layout_add(l, n_out, sizeof *e->proposals);
     e->to_target = ae_layout_add(l, n_draft, sizeof *e->to_target);
 }
@@ -103,7 +122,7 @@ static ae_stream_options stream_options(const ae_dhead *head, const ae_dhead_eng
     const ae_dhead_hparams *hp = &head->hparams;
     const ae_hparams *h = &hp->layer;
     const ae_expert_hparams *x = &h->experts;
-    const uint32_t dims[] = {2 * ae_dhead_width(hp), hp->n_taps * hp->n_target_embd};
+    const uint32_t dims[] = {2 * ae_dhead_width(hp), hp->n_taps * hp->n_target_embd, ae_dhead_width(hp) + hp->n_markov};
     uint32_t max_in = ae_block_max_in(h, ae_dhead_layers(head), hp->n_layers);
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         if (dims[i] > max_in) max_in = dims[i];
@@ -237,13 +256,21 @@ void ae_dhead_share(ae_dhead_engine *e, uint32_t to, uint32_t from, uint32_t *n)
 {
     const ae_dhead_seq *f = &e->seqs[from];
     const uint32_t n_true = ae_dhead_n_true(e, from);
-    const uint32_t first = e->kv && f->forgotten ? f->forgotten + e->options.n_sinks : 0;
+    uint32_t first = e->kv && f->forgotten ? f->forgotten + e->options.n_sinks : 0;
+    if (first < f->gap_end) first = f->gap_end;
     if (*n > n_true) *n = n_true;
     if (*n < first) *n = 0;
     ae_dhead_drop_drafted(e, from);
     if (e->kv && ae_kv_share(e->kv, e->stream, to, from, *n ? *n - f->forgotten : 0) != AERIE_OK) *n = 0;
     set_carried(e, to, *n && *n == n_true ? &from : NULL);
-    e->seqs[to] = (ae_dhead_seq){.forgotten = !e->kv ? *n : *n ? f->forgotten : 0};
+    e->seqs[to] = (ae_dhead_seq){.forgotten = !e->kv ? *n : *n ? f->forgotten : 0, .gap_end = *n ? f->gap_end : 0};
+}
+
+void ae_dhead_skip(ae_dhead_engine *e, uint32_t seq, uint32_t position)
+{
+    ae_dhead_seq *s = &e->seqs[seq];
+    s->forgotten += position - ae_dhead_n_true(e, seq); /* keys are rotated already: places need not tell positions */
+    s->gap_end = position;
 }
 
 void ae_dhead_restart(ae_dhead_engine *e, uint32_t seq, uint32_t position)
@@ -283,7 +310,7 @@ static bool reserve(ae_dhead_engine *e, uint32_t seq, uint32_t n)
     return ae_kv_reserve(e->kv, e->stream, seq, n, NULL) == AERIE_OK;
 }
 
-static uint32_t add_row(ae_dhead_engine *e, uint32_t seq, int32_t token, uint32_t pos, uint32_t slot, uint32_t n_inplace)
+uint32_t ae_dhead_add_row(ae_dhead_engine *e, uint32_t seq, int32_t token, uint32_t pos, uint32_t slot, uint32_t n_inplace)
 {
     const uint32_t r = e->n_rows++;
     e->rows.token[r] = token;
@@ -299,7 +326,7 @@ static uint32_t add_row(ae_dhead_engine *e, uint32_t seq, int32_t token, uint32_
 static uint32_t add_assistant_row(ae_dhead_engine *e, uint32_t seq, int32_t token)
 {
     const uint32_t n_true = e->seqs[seq].forgotten, newest = n_true - 1;
-    const uint32_t r = add_row(e, seq, token, newest, newest, n_true);
+    const uint32_t r = ae_dhead_add_row(e, seq, token, newest, newest, n_true);
     e->rows.rope_pos[r] = (int32_t)n_true;
     return r;
 }
@@ -345,21 +372,23 @@ aerie_status ae_dhead_add_true(ae_dhead_engine *e, uint32_t seq, const float *fe
     }
     copy_features(e, features, n);
     uint32_t row = 0;
-    for (uint32_t i = 0; i < n; i++) row = add_row(e, seq, next_tokens[i], live + i, live + i, live + i + 1);
+    for (uint32_t i = 0; i < n; i++)
+        row = ae_dhead_add_row(e, seq, next_tokens ? next_tokens[i] : 0, live + i, live + i, live + i + 1);
     if (output) *out = add_output(e, row, seq, 0);
     return AERIE_OK;
 }
 
 /* After an operation has failed no row of any sequence can be trusted. */
-static aerie_status end_pass(ae_dhead_engine *e, aerie_error *error)
+aerie_status ae_dhead_end_pass(ae_dhead_engine *e, aerie_error *error)
 {
     const aerie_status status = e->backend->ops->sync(e->stream, error);
+    e->read = e->logits;
     for (uint32_t i = 0; status != AERIE_OK && i < e->options.n_seqs; i++) ae_dhead_restart(e, i, 0);
     memset(e->logits_host, 0, e->n_outputs * sizeof *e->logits_host);
     return status;
 }
 
-static void upload_rows(ae_dhead_engine *e)
+void ae_dhead_upload_rows(ae_dhead_engine *e)
 {
     ae_rows_upload(&e->rows, &e->on_device, e->n_rows, e->n_out, ae_dhead_kv(e), e->backend->ops, e->stream);
 }
@@ -367,9 +396,10 @@ static void upload_rows(ae_dhead_engine *e)
 aerie_status ae_dhead_run_true(ae_dhead_engine *e, aerie_error *error)
 {
     if (e->n_rows) {
-        upload_rows(e);
-        ae_dhead_forward(e, false);
-        AE_TRY(end_pass(e, error));
+        ae_dhead_upload_rows(e);
+        if (ae_dhead_is_block(&e->net->head->hparams)) ae_dhead_forward_context(e);
+        else ae_dhead_forward(e, false);
+        AE_TRY(ae_dhead_end_pass(e, error));
     }
     for (uint32_t i = 0; e->kv && i < e->options.n_seqs; i++)
         if (e->seqs[i].n_added && ae_kv_commit(e->kv, e->stream, i, e->seqs[i].n_added, NULL, 0) != AERIE_OK)
@@ -398,7 +428,7 @@ uint32_t ae_dhead_add_drafted(ae_dhead_engine *e, uint32_t seq, int32_t parent, 
         row = add_assistant_row(e, seq, token);
     } else {
         const uint32_t in_place = ae_tree_path(s->parent, i, depth, base, e->rows.path + (size_t)e->n_rows * AERIE_MAX_DRAFT);
-        row = add_row(e, seq, token, base + depth - 1, base + i, base + in_place);
+        row = ae_dhead_add_row(e, seq, token, base + depth - 1, base + i, base + in_place);
     }
     e->rows.fed_from[row] = (int32_t)(seq * (1 + AERIE_MAX_DRAFT)) + 1 + parent;
     *out = add_output(e, row, seq, 1 + i);
@@ -408,9 +438,9 @@ uint32_t ae_dhead_add_drafted(ae_dhead_engine *e, uint32_t seq, int32_t parent, 
 aerie_status ae_dhead_run_drafted(ae_dhead_engine *e, aerie_error *error)
 {
     if (!e->n_rows) return AERIE_OK;
-    upload_rows(e);
+    ae_dhead_upload_rows(e);
     ae_dhead_forward(e, true);
-    return end_pass(e, error);
+    return ae_dhead_end_pass(e, error);
 }
 
 void ae_dhead_drop_drafted(ae_dhead_engine *e, uint32_t seq)
@@ -425,14 +455,14 @@ aerie_status ae_dhead_run_medusa(ae_dhead_engine *e, const float *features, uint
         return ae_fail(error, AERIE_ERROR_INTERNAL, "%u sequences draft, of %u; please report", n, e->options.n_seqs);
     if (!n) return AERIE_OK;
     ae_dhead_forward_medusa(e, features, n);
-    return end_pass(e, error);
+    return ae_dhead_end_pass(e, error);
 }
 
 const float *ae_dhead_logits(ae_dhead_engine *e, uint32_t out)
 {
     const size_t at = (size_t)out * e->net->n_draft;
     if (!e->logits_host[out])
-        e->logits_host[out] = e->backend->ops->view(e->stream, e->logits + at, e->logits_room ? e->logits_room + at : NULL,
+        e->logits_host[out] = e->backend->ops->view(e->stream, e->read + at, e->logits_room ? e->logits_room + at : NULL,
                                                     e->net->n_draft * sizeof(float));
     return e->logits_host[out];
 }
@@ -442,7 +472,7 @@ aerie_status ae_dhead_propose(ae_dhead_engine *e, const ae_propose_row *rows, ui
     const ae_backend_ops *ops = e->backend->ops;
     if (!n) return AERIE_OK;
     AE_ASSERT(n <= e->n_outputs);
-    ops->propose(e->stream, &(ae_propose){.n_rows = n, .n_logits = e->net->n_draft, .rows = rows, .logits = e->logits,
+    ops->propose(e->stream, &(ae_propose){.n_rows = n, .n_logits = e->net->n_draft, .rows = rows, .logits = e->read,
                                           .map = e->net->to_target ? e->to_target : NULL, .out = e->proposals});
     ops->download(e->stream, out, e->proposals, n * sizeof *out);
     return ops->sync(e->stream, error);
@@ -451,5 +481,6 @@ aerie_status ae_dhead_propose(ae_dhead_engine *e, const ae_propose_row *rows, ui
 const float *ae_dhead_hidden(const ae_dhead_engine *e, uint32_t out)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
+    if (ae_dhead_is_block(h)) return e->hidden + (size_t)out * h->layer.n_embd;
     return e->fed + ((size_t)e->rows.out_fed[out] * h->n_steps + e->i_out) * ae_dhead_width(h);
 }

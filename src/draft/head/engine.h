@@ -16,6 +16,10 @@
  * An assistant keeps nothing: its rows read the target's cache, true rows are but counted, and the last one of a pass is run
  * if it has an output. Whoever asks for one sees to it that the target's sequence of the same number holds as many positions.
  *
+ * A block drafter's true rows need no token: a position's keys and values are made from its feature alone. Its drafted rows
+ * are blocks (ae_dhead_add_block): the newest token and masks, which see all true rows and, but for a causal drafter, each
+ * other; one pass of them foresees all tokens of a draft.
+ *
  * With a window the oldest rows are forgotten by whole pages, but for the first `sinks`; rotations keep their positions.
  */
 #ifndef AE_DRAFT_HEAD_ENGINE_H
@@ -51,12 +55,14 @@ ae_stream *ae_dhead_engine_stream(const ae_dhead_engine *engine);
 uint32_t ae_dhead_n_true(const ae_dhead_engine *engine, uint32_t seq);
 /* `to` gets the first n true rows of `from`; *n is cut to what there is. With forgotten rows that may be none at all. */
 void ae_dhead_share(ae_dhead_engine *engine, uint32_t to, uint32_t from, uint32_t *n);
+/* The next true row will be that of `position`, later than the one after the newest: the rows between stay unknown. */
+void ae_dhead_skip(ae_dhead_engine *engine, uint32_t seq, uint32_t position);
 /* The sequence is empty, and its first row will be that of `position`. */
 void ae_dhead_restart(ae_dhead_engine *engine, uint32_t seq, uint32_t position);
 
 /* A pass of true rows: clear, add for each sequence (at most once), run. n features (device) [n][n_taps * n_target_embd] and
- * the tokens after them, n <= rows_left. With `output` the last row exports logits, *out says which, and drafts may hang on
- * it.
+ * the tokens after them (NULL: of a block drafter), n <= rows_left. With `output` the last row exports logits, *out says which,
+ * and drafts may hang on it.
  * INTERNAL: the rows would not fit the pass or the cache; nothing is added. */
 uint32_t ae_dhead_rows_left(const ae_dhead_engine *engine);
 void ae_dhead_clear(ae_dhead_engine *engine);
@@ -72,6 +78,22 @@ uint32_t ae_dhead_add_drafted(ae_dhead_engine *engine, uint32_t seq, int32_t par
 aerie_status ae_dhead_run_drafted(ae_dhead_engine *engine, aerie_error *error);
 void ae_dhead_drop_drafted(ae_dhead_engine *engine, uint32_t seq);
 
+/* Block drafters (block_pass.c). A pass of blocks: clear, add for each sequence (at most once), run, drop. The first n_out
+ * tokens after `token` are foreseen, by the outputs *out and those after it. INTERNAL: no room, or more than it foresees. */
+aerie_status ae_dhead_add_block(ae_dhead_engine *engine, uint32_t seq, int32_t token, uint32_t n_out, uint32_t *out);
+aerie_status ae_dhead_run_blocks(ae_dhead_engine *engine, aerie_error *error);
+
+/* DSpark: logits of output `out` of that pass, given the token before the foreseen one. */
+typedef struct ae_dhead_link {
+    uint32_t out;
+    int32_t token;
+} ae_dhead_link;
+/* Links [n], at most AE_DHEAD_LEVEL_MAX for each sequence; conf (host) [n] gets the confidence of each, if the head has one.
+ * The logits are those of ae_dhead_propose and ae_dhead_logits from now on, by number of the link; the blocks' go on to be read
+ * here. */
+aerie_status ae_dhead_run_links(ae_dhead_engine *engine, const ae_dhead_link *links, uint32_t n, float *conf,
+                                aerie_error *error);
+
 /* Medusa: n features (device, [n_target_embd], stride of one), of sequences that want a draft; all heads run. INTERNAL: n is
  * more than there are sequences. */
 aerie_status ae_dhead_run_medusa(ae_dhead_engine *engine, const float *features, uint32_t n, aerie_error *error);
@@ -81,7 +103,8 @@ const float *ae_dhead_logits(ae_dhead_engine *engine, uint32_t out);
 /* Proposals, in target ids, for n outputs of the last pass, made on the device; out (host) [n]. */
 aerie_status ae_dhead_propose(ae_dhead_engine *engine, const ae_propose_row *rows, uint32_t n, ae_proposal *out,
                               aerie_error *error);
-/* For tests: (device) [n_embd] f32, of an assistant [n_target_embd], what output `out` feeds back. */
+/* For tests: (device) [n_embd] f32, of an assistant [n_target_embd], what output `out` feeds back; of a block drafter the row
+ * after the last norm. */
 const float *ae_dhead_hidden(const ae_dhead_engine *engine, uint32_t out);
 
 #endif

@@ -24,12 +24,13 @@ static void product(ae_dhead_engine *e, uint32_t n_rows, const float *x, size_t 
                                                     .n_weights = 1, .out = {{w, bias, y, y_stride, add}}});
 }
 
-/* g of true rows: the target's hidden rows through fc. All kinds but EAGLE-3 use the one hidden row as it is. */
-static void fuse(ae_dhead_engine *e)
+/* g of true rows: the target's hidden rows through fc. All kinds but EAGLE-3 and block drafters use the one hidden row
+ * as it is. */
+void ae_dhead_fuse(ae_dhead_engine *e)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
     const size_t width = (size_t)h->n_taps * h->n_target_embd;
-    if (h->kind != AE_DHEAD_EAGLE3) {
+    if (h->kind != AE_DHEAD_EAGLE3 && !ae_dhead_is_block(h)) {
         copy(e, e->n_rows, h->n_target_embd, e->features, width, NULL, e->g, ae_dhead_width(h));
         return;
     }
@@ -60,7 +61,7 @@ static void combine(ae_dhead_engine *e, const ae_dhead_step *step)
 }
 
 /* The layers of a step. */
-static void run_layers(ae_dhead_engine *e, uint32_t i_step)
+void ae_dhead_run_layers(ae_dhead_engine *e, uint32_t i_step)
 {
     const ae_dhead *head = e->net->head;
     const ae_hparams *h = &head->hparams.layer;
@@ -138,19 +139,25 @@ static void fetch_fed(ae_dhead_engine *e, uint32_t i_step)
     copy(e, e->n_rows, W, e->fed + (size_t)from * W, (size_t)h->n_steps * W, e->on_device.fed_from, e->g, W);
 }
 
+void ae_dhead_turn(ae_dhead_engine *e)
+{
+    const ae_hparams *h = &e->net->head->hparams.layer;
+    for (uint32_t i = 0; i < h->n_ropes; i++)
+        e->backend->ops->rope_table(e->stream,
+                                    &(ae_rope_table){e->n_rows, h->ropes[i].n_rot, e->on_device.rope_pos, e->rope_freq[i],
+                                                     e->net->rope_magnitude[i], e->cos[i], e->sin[i]});
+}
+
 void ae_dhead_forward(ae_dhead_engine *e, bool drafted)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
     const uint32_t last = h->n_steps - 1, first = !drafted ? 0 : e->depth < last ? e->depth : last;
-    for (uint32_t i = 0; i < h->layer.n_ropes; i++)
-        e->backend->ops->rope_table(e->stream,
-                                    &(ae_rope_table){e->n_rows, h->layer.ropes[i].n_rot, e->on_device.rope_pos, e->rope_freq[i],
-                                                     e->net->rope_magnitude[i], e->cos[i], e->sin[i]});
+    ae_dhead_turn(e);
     for (uint32_t i = first; i <= last; i++) {
         if (drafted) fetch_fed(e, i);
-        else if (i == 0) fuse(e);
+        else if (i == 0) ae_dhead_fuse(e);
         combine(e, &e->net->steps[i]);
-        run_layers(e, i);
+        ae_dhead_run_layers(e, i);
         if (!drafted && last > 0) pass_on(e, i); /* before what it reads of the row before is replaced */
         if (e->n_out && (drafted || i == 0)) feed_back(e, i);
         if (e->n_out && i == first) put_logits(e, i);

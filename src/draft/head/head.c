@@ -126,6 +126,7 @@ const ae_layer *ae_dhead_layers(const ae_dhead *head)
 bool ae_dhead_borrows_output(const ae_dhead *head)
 {
     if (head->hparams.kind == AE_DHEAD_ASSISTANT) return false;
+    if (ae_dhead_is_block(&head->hparams)) return !head->output;
     for (uint32_t i = 0; head->mtp && i < head->hparams.n_layers; i++)
         if (head->mtp->nextn[i].head) return false;
     return head->mtp || (!head->output && head->hparams.kind != AE_DHEAD_MEDUSA);
@@ -190,10 +191,11 @@ static aerie_status bind_head(ae_dhead *head, aerie_error *error)
     AE_TRY(ae_gguf_get_string(b.gguf, "general.architecture", true, &arch, error));
     b.arch = ae_arch_find(arch.data, arch.n);
     if (b.arch && b.arch->assistant) return bind_assistant(head, error);
+    if (b.arch && b.arch->block) return ae_dhead_bind_block(head, b.arch, error);
     if (ae_model_find_nextn(head->gguf) != AE_NEXTN_NONE) return bind_mtp(head, error);
     if (!b.arch || !b.arch->drafter)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: architecture \"%.*s\" is %s, not a drafter head; these are "
-                       "eagle3, eagle, medusa and gemma4-assistant, and models with MTP blocks", ae_gguf_path(b.gguf),
+                       "eagle3, eagle, medusa, dflash and gemma4-assistant, and models with MTP blocks", ae_gguf_path(b.gguf),
                        (int)(arch.n < 64 ? arch.n : 64), arch.data, b.arch ? "a model of its own" : "unknown");
     AE_TRY(ae_gguf_get_string(b.gguf, "general.name", false, &name, error));
     head->name = ae_arena_strndup(&head->arena, name.data ? name.data : "", name.data ? name.n : 0);
@@ -307,7 +309,8 @@ aerie_status ae_dhead_fits(const ae_dhead *head, const ae_model *target, aerie_e
             return ae_fail(error, AERIE_ERROR_FORMAT, "%s: row %u of the output stands for token %d; %s has %u tokens", p.head,
                            i, head->to_target[i], p.target, t->n_vocab);
     if (h->kind == AE_DHEAD_ASSISTANT) return assistant_fits(head, target, &p);
-    const bool borrows = h->kind != AE_DHEAD_MEDUSA && !head->mtp && (!head->embedding || !head->output);
+    const bool own = h->kind == AE_DHEAD_MEDUSA || (head->mtp && !ae_dhead_is_block(h));
+    const bool borrows = !own && (!head->embedding || !head->output);
     if (borrows && h->layer.n_embd != t->n_embd)
         return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the head, %u wide, has no %s of its own, and that of %s is %u wide",
                        p.head, h->layer.n_embd, head->embedding ? "output.weight" : "token_embd.weight", p.target, t->n_embd);
@@ -320,6 +323,8 @@ const char *ae_dhead_kind_name(const ae_dhead *head)
     if (h->kind == AE_DHEAD_MEDUSA) return "Medusa";
     if (h->kind == AE_DHEAD_MTP) return "MTP";
     if (h->kind == AE_DHEAD_ASSISTANT) return "MTP assistant";
+    if (h->kind == AE_DHEAD_DFLASH) return "DFlash";
+    if (h->kind == AE_DHEAD_DSPARK) return "DSpark";
     if (h->kind == AE_DHEAD_EAGLE) return "EAGLE-1/2";
     return h->fc_norm == AE_FC_NORM_EACH || h->feedback_normed ? "EAGLE-3.1" : "EAGLE-3";
 }

@@ -14,10 +14,16 @@
  *               block k takes for a feature what block k - 1 gave for the row before
  *   assistant   x = pre(target's embedding(t) | f);  z = layers(x), which have queries only and attend to what the target
  *               keeps;  logits = output(norm(z)), feature' = post(norm(z))   (Gemma 4)
+ *   DFlash      g = norm(fc(taps)) gives every layer keys and values of its position; a block of rows, the newest token and
+ *               masks, runs once through all layers and sees them and, but for a causal one, all of itself;
+ *               logits = output(norm(z)), of all tokens of a draft at once
+ *   DSpark      the same, and logits += w2 w1[token before]: a draft is conditional, each token on the one before it
  *   Medusa      head j: h += silu(W h + b) block by block;  logits = output_j(h); no attention, no feedback
  *
  * Row P takes the token at position P + 1 and the feature of position P, rotates by P, and foresees the token at P + 2. An
- * assistant's rotates by P + 1 and sees the target's positions up to P, and so do all rows of a draft that begins there.
+ * assistant's rotates by P + 1 and sees the target's positions up to P, and so do all rows of a draft that begins there. What a
+ * block drafter keeps of position P needs no token; row j of a block at positions s, s + 1, ... rotates by s + j and foresees
+ * the token at s + j, or at s + j + 1 (from_anchor).
  *
  * Owns: the GGUF file and the tables. Immutable once loaded. Knows nothing of devices.
  * Sources: SafeAILab/EAGLE (cnets1.py, cnets.py), arXiv 2401.15077, 2406.16858, 2503.01840, 2605.09992, 2401.10774.
@@ -30,6 +36,7 @@
 #define AE_DHEAD_MAX_MEDUSA 16 /* tokens foreseen at once */
 #define AE_DHEAD_MAX_BLOCKS 4  /* residual blocks of one of them */
 #define AE_DHEAD_MAX_LAYERS 8  /* MTP blocks */
+#define AE_DHEAD_MAX_BLOCK 32  /* rows of a block */
 
 typedef enum ae_dhead_kind {
     AE_DHEAD_EAGLE,  /* 1 and 2 */
@@ -37,6 +44,8 @@ typedef enum ae_dhead_kind {
     AE_DHEAD_MEDUSA,
     AE_DHEAD_MTP,
     AE_DHEAD_ASSISTANT, /* an MTP drafter without keys and values of its own */
+    AE_DHEAD_DFLASH,    /* block drafters */
+    AE_DHEAD_DSPARK,
 } ae_dhead_kind;
 
 typedef enum ae_dhead_fc_norm {
@@ -60,6 +69,13 @@ typedef struct ae_dhead_hparams {
     bool feedback_normed;      /* EAGLE-3.1, most MTP: the next step's feature is the normed output */
     uint32_t window, n_sinks;  /* drafter attention: 0 = all; else the newest `window` rows and the first n_sinks */
     uint32_t n_medusa, n_blocks; /* Medusa */
+    /* Block drafters */
+    uint32_t n_block;        /* rows of a block: the newest token, and masks */
+    int32_t mask;            /* token of the others */
+    bool from_anchor;        /* row j foresees the token after its own position, so row 0 drafts too */
+    bool causal;             /* a row sees no later row of its block */
+    uint32_t n_markov;       /* rank of DSpark's bias */
+    bool conf_markov;        /* the confidence also takes what the token before it gives to the bias */
     uint32_t n_layers;         /* EAGLE: 1; MTP: of its blocks; Medusa: 0 */
     uint32_t n_steps;          /* networks that the layers make: MTP: one each; assistant: one of all; Medusa: 0 */
     /* MTP: those of the model that the blocks belong to. Assistant: its own. Else of the layer: n_layers 1, n_embd the head's
@@ -71,7 +87,8 @@ typedef struct ae_dhead_hparams {
 typedef struct ae_dhead {
     ae_gguf *gguf;     /* owned; MTP: by mtp */
     ae_model *mtp;     /* owned: the file of MTP blocks and their weights, or of an assistant; what follows is NULL then, but
-                        * for to_target */
+                        * for to_target. Or a block drafter's file and layers, beside embedding, fc, hidden_norm, out_norm,
+                        * output, and what is its alone */
     ae_arena arena;
     ae_bound *bound;   /* of each of the file's tensors; MTP: mtp's */
     ae_dhead_hparams hparams;
@@ -81,13 +98,15 @@ typedef struct ae_dhead {
     ae_tensor_ref fc_bias;   /* [n_embd] or NULL */
     ae_tensor_ref fc_norm[AERIE_MAX_TAPS]; /* by hparams.fc_norm: EACH n_taps of [n_target_embd], or one of all; JOINT one */
     ae_tensor_ref embd_norm;   /* [n_embd] EAGLE-3: of the token's embedding */
-    ae_tensor_ref hidden_norm; /* [n_embd] EAGLE-3: of the feature */
+    ae_tensor_ref hidden_norm; /* [n_embd] EAGLE-3: of the feature; block drafters: of what fc gives */
     ae_layer layer;            /* wq, wk, wv are [.., 2 n_embd] for EAGLE-3; attn_norm is NULL */
     ae_tensor_ref out_norm;    /* [n_embd] EAGLE-3; NULL: no norm before the output */
     ae_tensor_ref output;      /* [n_draft, n_embd]; NULL: the target's own */
     ae_tensor_ref medusa_w[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS]; /* [n_embd, n_embd] */
     ae_tensor_ref medusa_b[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS]; /* [n_embd] or NULL */
     ae_tensor_ref medusa_out[AE_DHEAD_MAX_MEDUSA]; /* [n_draft, n_embd] */
+    ae_tensor_ref markov_w1, markov_w2; /* [n_vocab, n_markov], [n_draft, n_markov] DSpark */
+    ae_tensor_ref conf, conf_bias; /* [1, n_embd (+ n_markov)], [1] or NULL, DSpark: of the confidence; NULL: there is none */
     const int32_t *to_target; /* [n_draft] target ids of the draft vocabulary, distinct; NULL: draft id = target id */
     uint64_t n_params;
 } ae_dhead;
@@ -98,6 +117,17 @@ aerie_status ae_dhead_load(ae_dhead **out, const char *path, aerie_error *error)
 /* Takes over an opened file, also on failure. */
 aerie_status ae_dhead_bind(ae_dhead **out, ae_gguf *gguf, aerie_error *error);
 void ae_dhead_free(ae_dhead *head);
+
+/* Whether it runs blocks: DFlash, DSpark. */
+static inline bool ae_dhead_is_block(const ae_dhead_hparams *h)
+{
+    return h->kind >= AE_DHEAD_DFLASH;
+}
+/* Tokens that a block foresees. */
+static inline uint32_t ae_dhead_n_foreseen(const ae_dhead_hparams *h)
+{
+    return h->from_anchor ? h->n_block : h->n_block - 1;
+}
 
 /* [hparams.n_layers] */
 const ae_layer *ae_dhead_layers(const ae_dhead *head);
@@ -114,7 +144,8 @@ bool ae_dhead_is_file(const ae_gguf *gguf);
 /* For assistants: the layer of the target whose keys and values layer i reads: the last with a window, or without, as i has
  * one. */
 uint32_t ae_dhead_target_layer(const ae_dhead *head, const ae_model *target, uint32_t i);
-/* "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa", "MTP", "MTP assistant". Static storage. */
+/* "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa", "MTP", "MTP assistant", "DFlash", "DSpark".
+ * Static storage. */
 const char *ae_dhead_kind_name(const ae_dhead *head);
 
 #endif

@@ -56,7 +56,7 @@ static aerie_status read_tap_list(ae_binder *b, const ae_gguf_kv *kv, ae_dhead_h
     return AERIE_OK;
 }
 
-static aerie_status read_taps(ae_binder *b, ae_dhead_hparams *h)
+aerie_status ae_dhead_read_taps(ae_binder *b, ae_dhead_hparams *h)
 {
     static const char *const names[] = {"target_layers", "extract_layers", "target_layer_ids"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -258,7 +258,7 @@ static aerie_status read_eagle(ae_binder *b, ae_dhead_hparams *h, ae_arena *aren
     bool given;
     AE_TRY(get_flag(b, "norm_before_residual", &given, &h->norm_before_residual));
     AE_TRY(read_fc_norm(b, h));
-    return read_taps(b, h);
+    return ae_dhead_read_taps(b, h);
 }
 
 aerie_status ae_dhead_read_hparams(ae_binder *b, ae_dhead *head)

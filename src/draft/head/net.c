@@ -6,7 +6,7 @@
 #include "text/token/vocab.h"
 
 #define PARTS_PER_STEP 6
-#define MAX_PARTS (4 + AERIE_MAX_TAPS + AE_DHEAD_MAX_MEDUSA * (2 * AE_DHEAD_MAX_BLOCKS + 1))
+#define MAX_PARTS (12 + AERIE_MAX_TAPS + AE_DHEAD_MAX_MEDUSA * (2 * AE_DHEAD_MAX_BLOCKS + 1))
 
 static void list_eagle(ae_dhead_net *net)
 {
@@ -21,6 +21,10 @@ static void list_eagle(ae_dhead_net *net)
     ae_parts_vector(p, head->embd_norm, &step->enorm);
     ae_parts_vector(p, head->hidden_norm, &step->hnorm);
     ae_parts_vector(p, head->out_norm, &step->own_norm);
+    ae_parts_weight(p, head->markov_w1, AE_WEIGHT_LOOKUP, &net->markov_w1);
+    ae_parts_weight(p, head->markov_w2, AE_WEIGHT_MATMUL, &net->markov_w2);
+    ae_parts_weight(p, head->conf, AE_WEIGHT_MATMUL, &net->conf);
+    ae_parts_vector(p, head->conf_bias, &net->conf_bias);
 }
 
 static void list_mtp(ae_dhead_net *net, uint32_t i)
@@ -82,12 +86,13 @@ static void list_parts(ae_dhead_net *net)
 static aerie_status list_ropes(ae_dhead_net *net, aerie_error *error)
 {
     const ae_hparams *h = &net->head->hparams.layer, *target = &net->target->model->hparams;
+    const bool of_target = net->head->mtp && !ae_dhead_is_block(&net->head->hparams);
     size_t n = 0;
     for (uint32_t i = 0; i < h->n_ropes; i++) n += h->ropes[i].n_rot / 2;
     double *freq = ae_alloc(n, sizeof *freq);
     if (!freq) return ae_fail_memory(error, "a head's rotation", n * sizeof *freq);
     for (uint32_t i = 0; i < h->n_ropes; i++) {
-        const bool same = net->head->mtp && target->n_ropes == h->n_ropes && target->ropes[i].n_rot == h->ropes[i].n_rot;
+        const bool same = of_target && target->n_ropes == h->n_ropes && target->ropes[i].n_rot == h->ropes[i].n_rot;
         net->rope_freq[i] = freq;
         ae_model_rope_freqs(same ? &target->ropes[i] : &h->ropes[i], target->n_ctx_train, freq, &net->rope_magnitude[i]);
         freq += h->ropes[i].n_rot / 2;
@@ -187,7 +192,8 @@ static aerie_status borrow(ae_dhead_net *net, const ae_dhead_net_options *option
     const ae_dhead_hparams *h = &net->head->hparams;
     const uint32_t n_all = net->target->model->hparams.n_vocab;
     const bool borrows = ae_dhead_borrows_output(net->head);
-    const bool some = borrows && (net->head->to_target || (options->n_vocab && options->n_vocab < n_all));
+    /* a draft vocabulary of the caller's own would not be that of the bias */
+    const bool some = borrows && (net->head->to_target || (options->n_vocab && options->n_vocab < n_all && !h->n_markov));
     net->n_draft = borrows ? n_all : h->n_draft;
     net->to_target = net->head->to_target;
     if (h->fc_norm == AE_FC_NORM_EACH && !net->head->fc_norm[1]) /* one tensor for all */
@@ -213,7 +219,7 @@ aerie_status ae_dhead_net_plan_bytes(size_t *bytes, const ae_dhead *head, const 
     *bytes = 0;
     if (status == AERIE_OK) {
         *bytes = net.parts.bytes;
-        if (ae_dhead_borrows_output(head) && (head->to_target || options->n_vocab)) {
+        if (ae_dhead_borrows_output(head) && (head->to_target || (options->n_vocab && !head->hparams.n_markov))) {
             net.n_draft = head->to_target ? head->hparams.n_draft : options->n_vocab;
             const ae_weight_source source = trimmed_source(&net);
             *bytes += net.backend->ops->weight_bytes(net.backend, &source);

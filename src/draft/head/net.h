@@ -34,6 +34,8 @@ typedef struct ae_dhead_net {
     float *fc_norm[AERIE_MAX_TAPS]; /* EACH: one of [n_target_embd] a tap; JOINT: the first, [n_taps * n_target_embd] */
     ae_weight *medusa_w[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS], *medusa_out[AE_DHEAD_MAX_MEDUSA];
     float *medusa_b[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS];
+    ae_weight *markov_w1, *markov_w2, *conf; /* DSpark, as in ae_dhead; conf NULL: there is none */
+    float *conf_bias;          /* device f32 or NULL */
     double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] radians per position; in one piece, that of the first */
     double rope_magnitude[AE_MAX_ROPES];
     ae_parts parts;

@@ -9,6 +9,7 @@
 typedef struct ae_dhead_seq {
     uint32_t forgotten;  /* true rows dropped by the window, or not kept: position of a row = its slot + forgotten, but for
                           * sinks */
+    uint32_t gap_end;    /* the first row after the newest rows that were never known (ae_dhead_skip); 0: there are none */
     uint32_t n_added;    /* true rows of the pass being built */
     uint32_t n_drafted;
     int32_t parent[AERIE_MAX_DRAFT], depth[AERIE_MAX_DRAFT]; /* of drafted rows; depth 1 hangs on the newest true row */
@@ -47,6 +48,12 @@ struct ae_dhead_engine {
     float *cos[AE_MAX_ROPES], *sin[AE_MAX_ROPES]; /* [n_batch][n_rot / 2] */
     float *x_out;       /* [n_outputs][H] */
     float *logits;      /* [n_outputs][n_draft] */
+    /* block drafters; L = n_seqs * AE_DHEAD_LEVEL_MAX links, K = n_markov */
+    float *hidden;      /* [n_outputs][H] the blocks' rows after the last norm */
+    int32_t *links, *link_tokens, *host_links; /* [L] the output of each, and the token; host_links (host) both, 2 L */
+    float *link_in, *conf; /* [L][H + K] the row and what the token gives to the bias; [L] before the sigmoid */
+    float *linked;      /* [L][n_draft] logits */
+    const float *read;  /* the logits of the last pass: logits or linked */
     float *fed;         /* [n_seqs][1 + AERIE_MAX_DRAFT][n_steps][W] feedback: newest true row, then drafted ones */
 };
 
@@ -63,6 +70,16 @@ static inline ae_kv *ae_dhead_kv(const ae_dhead_engine *e)
 
 /* forward.c: rows that are all true, or all drafted. */
 void ae_dhead_forward(ae_dhead_engine *engine, bool drafted);
+void ae_dhead_run_layers(ae_dhead_engine *engine, uint32_t i_step);
+void ae_dhead_fuse(ae_dhead_engine *engine); /* g of true rows */
+void ae_dhead_turn(ae_dhead_engine *engine); /* the angles of the rows */
+/* block_pass.c: true rows of a block drafter. */
+void ae_dhead_forward_context(ae_dhead_engine *engine);
+/* engine.c: after the operations of a pass. */
+aerie_status ae_dhead_end_pass(ae_dhead_engine *engine, aerie_error *error);
+uint32_t ae_dhead_add_row(ae_dhead_engine *engine, uint32_t seq, int32_t token, uint32_t pos, uint32_t slot,
+                          uint32_t n_inplace);
+void ae_dhead_upload_rows(ae_dhead_engine *engine);
 void ae_dhead_forward_medusa(ae_dhead_engine *engine, const float *features, uint32_t n);
 
 #endif

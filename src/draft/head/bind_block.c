@@ -1,0 +1,142 @@
+/* bind_block.c - the file of a block drafter (DFlash, DSpark): its keys, and its tensors outside of layers.
+ *
+ * The layers, and the embedding and output that it may have, are read as a model's are (model/model.c): they are Qwen3's, with
+ * norms of queries and keys. What kind it is the tensors say. Keys and tensors: docs/heads.md.
+ * Sources: z-lab/dflash, deepseek-ai/DeepSpec (both MIT), and the GGUF files that llama.cpp reads.
+ */
+#include <string.h>
+
+#include "draft/head/head_int.h"
+
+#define DEFAULT_BLOCK 16
+
+static bool has(const ae_binder *b, const char *name)
+{
+    return ae_gguf_tensor_find(b->gguf, name) != NULL;
+}
+
+static aerie_status unsupported(ae_binder *b, const char *what)
+{
+    return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s; aerie runs DFlash and DSpark with layers like Qwen3's",
+                   ae_gguf_path(b->gguf), what);
+}
+
+/* What such files may have that would be computed otherwise. */
+static aerie_status refuse_others(ae_binder *b)
+{
+    ae_gguf_string text = {0};
+    float scale = 1.0f;
+    if (has(b, "selector_hidden.weight")) return unsupported(b, "this is a DFlash2 drafter (selector_hidden.weight)");
+    if (has(b, "layer_fusion") || has(b, "layer_fusion.weight")) return unsupported(b, "this is a DFly drafter (layer_fusion)");
+    if (has(b, "markov_gate.weight") || has(b, "markov_rnn.weight"))
+        return unsupported(b, "the drafter's Markov head is gated or recurrent");
+    if (ae_gguf_kv_find(b->gguf, ae_bind_key(b, "hyper_connection.count")))
+        return unsupported(b, "the drafter has DeepSeek-V4's layers (hyper_connection.count)");
+    AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "attention.value_scale"), false, &scale, b->error));
+    if (scale != 1.0f && scale != 0.0f) return unsupported(b, "the drafter scales its values (attention.value_scale)");
+    AE_TRY(ae_gguf_get_string(b->gguf, ae_bind_key(b, "hidden_activation"), false, &text, b->error));
+    if (text.data && !(text.n == 4 && !memcmp(text.data, "silu", 4)))
+        return unsupported(b, "the drafter's feed-forward blocks have another activation than silu (hidden_activation)");
+    return AERIE_OK;
+}
+
+static aerie_status read_mask(ae_binder *b, ae_dhead_hparams *h)
+{
+    uint32_t mask = 0;
+    const char *key = "tokenizer.ggml.mask_token_id";
+    if (!ae_gguf_kv_find(b->gguf, key)) key = ae_bind_key(b, "mask_token_id");
+    if (!ae_gguf_kv_find(b->gguf, key))
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: neither tokenizer.ggml.mask_token_id nor %s says which token stands "
+                       "for those that a block foresees", ae_gguf_path(b->gguf), key);
+    AE_TRY(ae_gguf_get_u32(b->gguf, key, true, &mask, b->error));
+    if (mask >= h->n_vocab)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u; the vocabulary has %u tokens", ae_gguf_path(b->gguf), key,
+                       mask, h->n_vocab);
+    h->mask = (int32_t)mask;
+    return AERIE_OK;
+}
+
+static aerie_status read_block(ae_binder *b, ae_dhead_hparams *h)
+{
+    ae_gguf_string text = {0};
+    bool causal = false, from_anchor = h->kind == AE_DHEAD_DSPARK;
+    h->n_block = DEFAULT_BLOCK;
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "block_size"), false, &h->n_block, b->error));
+    AE_TRY(ae_gguf_get_bool(b->gguf, ae_bind_key(b, "sample_from_anchor"), false, &from_anchor, b->error));
+    AE_TRY(ae_bind_range(b, "block_size", h->n_block, from_anchor ? 1 : 2, AE_DHEAD_MAX_BLOCK));
+    AE_TRY(ae_gguf_get_string(b->gguf, ae_bind_key(b, "decoder_arch"), false, &text, b->error));
+    causal = text.data && text.n == 6 && !memcmp(text.data, "laguna", 6);
+    AE_TRY(ae_gguf_get_bool(b->gguf, ae_bind_key(b, "attention.causal"), false, &causal, b->error));
+    h->from_anchor = from_anchor;
+    h->causal = causal;
+    return read_mask(b, h);
+}
+
+/* fc takes all taps, one after the other, so its width says how wide the target is. */
+static aerie_status bind_encoder(ae_binder *b, ae_dhead *head)
+{
+    ae_dhead_hparams *h = &head->hparams;
+    const ae_gguf_tensor *fc = ae_gguf_tensor_find(b->gguf, "fc.weight");
+    const int64_t width = fc ? fc->ne[0] : 0;
+    if (fc && (width < 1 || width % h->n_taps || width / h->n_taps > AE_MAX_EMBD))
+        return ae_fail(b->error, AERIE_ERROR_FORMAT,
+                       "%s: rows of fc.weight have %lld elements; %u equal parts, one for each of "
+                       "target_layers, are expected", ae_gguf_path(b->gguf), (long long)width, h->n_taps);
+    h->n_target_embd = fc ? (uint32_t)(width / h->n_taps) : h->layer.n_embd;
+    uint32_t given = h->n_target_embd;
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "target_hidden_size"), false, &given, b->error));
+    if (given != h->n_target_embd)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u, but fc.weight takes %u layers of %u elements",
+                       ae_gguf_path(b->gguf), b->key, given, h->n_taps, h->n_target_embd);
+    AE_TRY(ae_bind(b, "fc.weight", true, h->layer.n_embd, h->n_taps * h->n_target_embd, &head->fc));
+    return ae_bind(b, "enc.output_norm.weight", true, 0, h->layer.n_embd, &head->hidden_norm);
+}
+
+static aerie_status bind_markov(ae_binder *b, ae_dhead *head)
+{
+    ae_dhead_hparams *h = &head->hparams;
+    const uint32_t e = h->layer.n_embd;
+    const ae_gguf_tensor *w1 = ae_gguf_tensor_find(b->gguf, "markov_w1.weight");
+    const ae_gguf_tensor *conf = ae_gguf_tensor_find(b->gguf, "conf_proj.weight");
+    if (w1->ne[0] < 1 || w1->ne[0] > AE_MAX_EMBD)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: rows of markov_w1.weight have %lld elements; 1 to %d are possible",
+                       ae_gguf_path(b->gguf), (long long)w1->ne[0], AE_MAX_EMBD);
+    h->n_markov = (uint32_t)w1->ne[0];
+    AE_TRY(ae_bind(b, "markov_w1.weight", true, h->n_vocab, h->n_markov, &head->markov_w1));
+    AE_TRY(ae_bind(b, "markov_w2.weight", true, h->n_draft, h->n_markov, &head->markov_w2));
+    h->conf_markov = conf && conf->ne[0] != e;
+    AE_TRY(ae_bind(b, "conf_proj.weight", false, 1, h->conf_markov ? e + h->n_markov : e, &head->conf));
+    return ae_bind(b, "conf_proj.bias", false, 0, 1, &head->conf_bias);
+}
+
+static aerie_status read_draft_size(ae_binder *b, ae_dhead_hparams *h)
+{
+    const ae_tensor_ref map = ae_dhead_find_map(b->gguf);
+    h->n_draft = map ? (uint32_t)map->ne[0] : h->n_vocab; /* not more: ae_model_bind_nextn has seen to it */
+    return AERIE_OK;
+}
+
+aerie_status ae_dhead_bind_block(ae_dhead *head, const ae_arch *arch, aerie_error *error)
+{
+    ae_gguf *gguf = head->gguf;
+    head->gguf = NULL;
+    AE_TRY(ae_model_bind_nextn(&head->mtp, gguf, error));
+    head->gguf = gguf;
+    const ae_model *m = head->mtp;
+    ae_binder b = {.gguf = gguf, .arch = arch, .error = error, .bound = m->bound};
+    ae_dhead_hparams *h = &head->hparams;
+    head->bound = m->bound, head->name = m->name, head->n_params = m->n_params;
+    head->embedding = m->embedding, head->out_norm = m->out_norm;
+    head->output = m->output || ae_dhead_find_map(gguf) ? m->output : m->embedding; /* an embedding of its own is both */
+    *h = (ae_dhead_hparams){.kind = has(&b, "markov_w1.weight") ? AE_DHEAD_DSPARK : AE_DHEAD_DFLASH,
+                            .n_vocab = m->hparams.n_vocab,
+                            .n_layers = m->hparams.n_layers, .n_steps = 1, .layer = m->hparams};
+    AE_TRY(refuse_others(&b));
+    AE_TRY(read_draft_size(&b, h));
+    AE_TRY(read_block(&b, h));
+    AE_TRY(ae_dhead_read_taps(&b, h));
+    AE_TRY(bind_encoder(&b, head));
+    if (h->kind == AE_DHEAD_DSPARK) AE_TRY(bind_markov(&b, head));
+    AE_TRY(ae_dhead_read_map(&b, head));
+    return ae_bind_end(&b, m->layers, 0, h->n_layers, true);
+}

@@ -1,0 +1,395 @@
+/* block.c - the drafter of block heads: DFlash, DSpark (head.h).
+ *
+ * Owns the head's engine and, per slot, the features of the newest positions that are not yet context rows. Every pass of the
+ * target brings features (observe); they become context rows in one batch when a draft is wanted, or when the room for them is
+ * full. A draft is one pass of a block for all slots, always of the trained length, since the masks see each other; of its rows
+ * only the wanted ones go through the output. What the rows foresee the kind turns into a tree:
+ *
+ *   DFlash   a row says how likely tokens are at its position, whatever stands before: all nodes of a level have equal children
+ *   DSpark   each node adds a bias to its row, and may know how likely its child is accepted: a level is one more small product
+ *
+ * Trees grow as other heads' do (grow.h). The target's noise ranks all proposals.
+ *
+ * Invariant: context rows + waiting features = positions of the target's cache, but for gaps. While nobody wants drafts a slot
+ * is cold: it keeps the rows that it has and takes no more; when drafts are wanted again, it goes on after a gap. Blocks never
+ * outlive propose.
+ */
+#include "base/mem.h"
+#include "base/os.h"
+#include "engine/engine.h"
+#include "draft/head/grow.h"
+
+#define CATCH_UP_MAX 32   /* positions that the target may be asked to run again for the sake of context rows */
+#define FEW_WAITING 2     /* rows of a first draft that make it no dearer than others */
+#define LINKED_MAX 8      /* nodes of a level that get links of their own */
+
+typedef struct block_slot {
+    float *waiting;       /* (device) [n_room][width] */
+    uint32_t n_waiting;
+    bool cold;
+    uint32_t position;    /* of the next row, while it is cold */
+    bool has_drafted;
+    ae_growth grow;
+    uint32_t out, n_out;  /* outputs of its block */
+} block_slot;
+
+typedef struct block_drafter {
+    ae_drafter base;
+    const struct block_kind *kind;
+    ae_dhead_engine *head;
+    ae_engine *target;
+    const ae_backend_ops *ops;
+    ae_backend *backend;
+    uint32_t n_slots, n_room, width; /* width: floats of one position's features */
+    block_slot *slots;  /* [n_slots] */
+    float *waiting;     /* device memory of all slots */
+    ae_grown *pools;    /* [n_slots][AE_GROW_POOL] */
+    uint32_t n_ask;     /* rows of a slot that ask for proposals at once */
+    ae_propose_row *rows;   /* [n_slots * n_ask] */
+    ae_proposal *proposals; /* as many */
+    ae_dhead_link *links;   /* [n_slots * AE_DHEAD_LEVEL_MAX] */
+    float *conf;            /* as many */
+    uint32_t *list;         /* [n_slots] */
+    aerie_error fault; /* of a pass while catching up: the next draft returns it */
+} block_drafter;
+
+/* What a kind makes of the blocks' outputs. */
+typedef struct block_kind {
+    ae_drafter_ops ops;
+    /* Grows the drafts of all requests that have outputs. *n_levels: of the deepest. */
+    aerie_status (*grow)(block_drafter *d, const ae_draft_request *requests, uint32_t n, uint32_t *n_levels,
+                         aerie_error *error);
+} block_kind;
+
+static aerie_status out_of_step(aerie_error *error)
+{
+    return ae_fail(error, AERIE_ERROR_INTERNAL, "the KV cache of the block drafter is out of step; please report");
+}
+
+static size_t waiting_bytes(const block_drafter *d)
+{
+    return (size_t)d->n_slots * d->n_room * d->width * sizeof(float);
+}
+
+static void block_destroy(ae_drafter *drafter)
+{
+    block_drafter *d = (block_drafter *)drafter;
+    if (d->waiting) d->ops->free(d->backend, d->waiting, waiting_bytes(d));
+    ae_free(d->slots);
+    ae_free(d->pools);
+    ae_free(d->rows);
+    ae_free(d->proposals);
+    ae_free(d->links);
+    ae_free(d->conf);
+    ae_free(d->list);
+    ae_dhead_engine_free(d->head);
+    ae_free(d);
+}
+
+/* ---- Context ------------------------------------------------------------------------------------------- */
+
+/* Makes context rows of all that waits in these slots, in as few passes as they fit. */
+static aerie_status flush(block_drafter *d, const uint32_t *slots, uint32_t n, aerie_error *error)
+{
+    for (uint32_t begin = 0; begin < n;) {
+        uint32_t end = begin;
+        ae_dhead_clear(d->head);
+        for (; end < n; end++) {
+            block_slot *s = &d->slots[slots[end]];
+            if (!s->n_waiting) continue;
+            if (s->n_waiting > ae_dhead_rows_left(d->head)) break;
+            if (ae_dhead_add_true(d->head, slots[end], s->waiting, NULL, s->n_waiting, false, NULL) != AERIE_OK)
+                return out_of_step(error);
+            s->n_waiting = 0;
+        }
+        if (end == begin) return out_of_step(error);
+        AE_TRY(ae_dhead_run_true(d->head, error));
+        begin = end;
+    }
+    return AERIE_OK;
+}
+
+static void flush_one(block_drafter *d, uint32_t slot)
+{
+    if (d->fault.status == AERIE_OK) (void)flush(d, &slot, 1, &d->fault);
+}
+
+static uint32_t block_begin(ae_drafter *drafter, const ae_draft_begin *b)
+{
+    block_drafter *d = (block_drafter *)drafter;
+    if (b->slot >= d->n_slots) return 0;
+    block_slot *s = &d->slots[b->slot];
+    if (b->n_same && !b->idle) flush_one(d, b->donor);
+    uint32_t n = b->n_same < b->n_shared ? b->n_same : b->n_shared;
+    ae_dhead_share(d->head, b->slot, b->donor, &n);
+    s->n_waiting = 0;
+    s->has_drafted = false;
+    s->cold = b->idle;
+    s->position = b->n_shared;
+    if (b->idle) return b->n_shared;
+    if (b->n_shared - n <= CATCH_UP_MAX) return n;
+    /* the features of the rows between are not to be had: the context has a gap there */
+    ae_dhead_skip(d->head, b->slot, b->n_shared - CATCH_UP_MAX);
+    return b->n_shared - CATCH_UP_MAX;
+}
+
+static void grow_cold(const block_drafter *d, const ae_draft_seen *seen)
+{
+    block_slot *s = &d->slots[seen->slot];
+    if (!s->cold) s->position = ae_dhead_n_true(d->head, seen->slot) + s->n_waiting;
+    s->cold = true;
+    s->n_waiting = 0;
+    s->position += seen->n;
+}
+
+static void block_observe(ae_drafter *drafter, const ae_draft_seen *seen)
+{
+    block_drafter *d = (block_drafter *)drafter;
+    block_slot *s = &d->slots[seen->slot];
+    if (seen->idle) {
+        grow_cold(d, seen);
+        return;
+    }
+    if (s->cold) {
+        if (s->position > ae_dhead_n_true(d->head, seen->slot)) ae_dhead_skip(d->head, seen->slot, s->position);
+        s->cold = s->has_drafted = false;
+    }
+    for (uint32_t done = 0; done < seen->n && d->fault.status == AERIE_OK;) {
+        if (s->n_waiting == d->n_room) flush_one(d, seen->slot);
+        uint32_t n = seen->n - done;
+        if (n > d->n_room - s->n_waiting) n = d->n_room - s->n_waiting;
+        d->ops->copy(ae_engine_stream(d->target),
+                     &(ae_copy){.n = n, .dim = d->width, .x = ae_engine_features(d->target, 0), .x_stride = d->width,
+                                .host_rows = seen->rows + done, .y = s->waiting + (size_t)s->n_waiting * d->width,
+                                .y_stride = d->width});
+        s->n_waiting += n;
+        done += n;
+    }
+    /* a long chunk of prompt runs now, while its features are warm; single tokens wait for the next draft */
+    if (s->n_waiting > AERIE_MAX_DRAFT + 1) flush_one(d, seen->slot);
+}
+
+/* ---- Growing ------------------------------------------------------------------------------------------- */
+
+static bool drafts(const block_drafter *d, const ae_draft_request *r)
+{
+    return d->slots[r->slot].grow.request != NULL;
+}
+
+/* DFlash: the rows' own proposals, the same for every node of a level. */
+static aerie_status grow_marginal(block_drafter *d, const ae_draft_request *requests, uint32_t n, uint32_t *n_levels,
+                                  aerie_error *error)
+{
+    uint32_t n_asked = 0, at = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const block_slot *s = &d->slots[requests[i].slot];
+        for (uint32_t j = 0; drafts(d, &requests[i]) && j < s->n_out; j++) {
+            d->rows[n_asked] = ae_growth_ask(&s->grow, -1, s->out + j);
+            d->rows[n_asked++].position += j;
+        }
+    }
+    AE_TRY(ae_dhead_propose(d->head, d->rows, n_asked, d->proposals, error));
+    for (uint32_t i = 0; i < n; i++) {
+        block_slot *s = &d->slots[requests[i].slot];
+        if (!drafts(d, &requests[i])) continue;
+        if (s->n_out > *n_levels) *n_levels = s->n_out;
+        ae_growth_add(&s->grow, -1, &d->proposals[at]);
+        for (uint32_t j = 1; j < s->n_out; j++) {
+            ae_growth_choose(&s->grow, AE_DHEAD_LEVEL_MAX);
+            for (uint32_t f = 0; f < s->grow.n_frontier; f++)
+                ae_growth_add(&s->grow, (int32_t)s->grow.frontier[f], &d->proposals[at + j]);
+        }
+        at += s->n_out;
+    }
+    return AERIE_OK;
+}
+
+/* The head's own estimate that its best child is accepted; the others share what is left as they did. */
+static void believe(ae_proposal *p, float conf)
+{
+    const float left = 1.0f - p->p[0], factor = left > 1e-6f ? (1.0f - conf) / left : 0.0f;
+    if (!(conf > 0.0f && conf < 1.0f)) return; /* NaN too */
+    for (uint32_t i = 1; i < p->n; i++) p->p[i] = p->p[i] * factor < conf ? p->p[i] * factor : conf;
+    p->p[0] = conf;
+}
+
+/* Adds the children of the nodes that go on, of all slots; depth of these nodes, 0: the root. *any: whether there were some. */
+static aerie_status link_level(block_drafter *d, const ae_draft_request *requests, uint32_t n, uint32_t depth, bool *any,
+                               aerie_error *error)
+{
+    uint32_t n_links = 0, at = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        block_slot *s = &d->slots[requests[i].slot];
+        if (!drafts(d, &requests[i])) continue;
+        if (depth) ae_growth_choose(&s->grow, LINKED_MAX);
+        const uint32_t n_nodes = depth >= s->n_out ? 0 : depth ? s->grow.n_frontier : 1;
+        for (uint32_t f = 0; f < n_nodes; f++) {
+            const int32_t node = depth ? (int32_t)s->grow.frontier[f] : -1;
+            const int32_t token = depth ? s->grow.pool[node].token : requests[i].tokens[requests[i].n_tokens - 1];
+            d->rows[n_links] = ae_growth_ask(&s->grow, node, n_links);
+            d->links[n_links++] = (ae_dhead_link){s->out + depth, token};
+        }
+        if (!n_nodes) s->grow.n_frontier = 0;
+    }
+    *any = n_links > 0;
+    if (!n_links) return AERIE_OK;
+    AE_TRY(ae_dhead_run_links(d->head, d->links, n_links, d->conf, error));
+    AE_TRY(ae_dhead_propose(d->head, d->rows, n_links, d->proposals, error));
+    const bool knows = ae_dhead_engine_net(d->head)->conf != NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        block_slot *s = &d->slots[requests[i].slot];
+        if (!drafts(d, &requests[i])) continue;
+        for (uint32_t f = 0; f < (depth ? s->grow.n_frontier : 1); f++, at++) {
+            if (knows && d->proposals[at].n) believe(&d->proposals[at], d->conf[at]);
+            ae_growth_add(&s->grow, depth ? (int32_t)s->grow.frontier[f] : -1, &d->proposals[at]);
+        }
+    }
+    return AERIE_OK;
+}
+
+/* DSpark: each level given the one before. */
+static aerie_status grow_linked(block_drafter *d, const ae_draft_request *requests, uint32_t n, uint32_t *n_levels,
+                                aerie_error *error)
+{
+    bool any = true;
+    for (uint32_t depth = 0; any; depth++) {
+        AE_TRY(link_level(d, requests, n, depth, &any, error));
+        *n_levels = depth;
+    }
+    return AERIE_OK;
+}
+
+/* ---- Drafts ------------------------------------------------------------------------------------------- */
+
+/* Whether all positions but that of the newest token have context rows, or are in a gap. */
+static bool can_draft(const block_drafter *d, const ae_draft_request *r)
+{
+    const block_slot *s = &d->slots[r->slot];
+    return !s->cold && ae_dhead_n_true(d->head, r->slot) + 1 == r->n_tokens && r->max_depth && r->max_nodes;
+}
+
+/* The context rows of all slots. *late: some had missed text. */
+static aerie_status catch_up(block_drafter *d, const ae_draft_request *requests, uint32_t n, bool *late, aerie_error *error)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const ae_draft_request *r = &requests[i];
+        if (r->slot >= d->n_slots)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "slot %u: the block drafter has %u", r->slot, d->n_slots);
+        block_slot *s = &d->slots[r->slot];
+        if (!s->has_drafted && s->n_waiting > FEW_WAITING) {
+            AE_TRY(flush(d, &r->slot, 1, error));
+            *late = true;
+        }
+        s->has_drafted = true;
+    }
+    return AERIE_OK;
+}
+
+static aerie_status run_blocks(block_drafter *d, const ae_draft_request *requests, uint32_t n, aerie_error *error)
+{
+    const uint32_t n_foreseen = ae_dhead_n_foreseen(&ae_dhead_engine_net(d->head)->head->hparams);
+    ae_dhead_clear(d->head);
+    for (uint32_t i = 0; i < n; i++) {
+        const ae_draft_request *r = &requests[i];
+        block_slot *s = &d->slots[r->slot];
+        ae_growth_begin(&s->grow, NULL);
+        if (!can_draft(d, r)) continue;
+        s->n_out = r->max_depth < n_foreseen ? r->max_depth : n_foreseen;
+        if (ae_dhead_add_block(d->head, r->slot, r->tokens[r->n_tokens - 1], s->n_out, &s->out) != AERIE_OK)
+            return out_of_step(error);
+        ae_growth_begin(&s->grow, r);
+    }
+    return ae_dhead_run_blocks(d->head, error);
+}
+
+static aerie_status draft(block_drafter *d, const ae_draft_request *requests, uint32_t n, aerie_error *error)
+{
+    const double began = ae_time_now();
+    bool late = false;
+    const aerie_error fault = d->fault;
+    if (fault.status != AERIE_OK) return ae_fail(error, fault.status, "%s", fault.text);
+    AE_TRY(catch_up(d, requests, n, &late, error));
+    const double start = ae_time_now();
+    for (uint32_t i = 0; i < n; i++) d->list[i] = requests[i].slot;
+    AE_TRY(flush(d, d->list, n, error));
+    AE_TRY(run_blocks(d, requests, n, error));
+    const double ran = ae_time_now();
+    uint32_t n_levels = 0;
+    AE_TRY(d->kind->grow(d, requests, n, &n_levels, error));
+    /* The pass is the price of the first level, whatever the depth; all levels then cost the same small part more. One level
+     * counts as two, so that the price of another becomes known. */
+    const double end = ae_time_now();
+    ae_draft_cost *cost = &d->base.cost;
+    *cost = (ae_draft_cost){.n_levels = n_levels < 2 ? 2 : n_levels, .start_seconds = late ? start - began : 0};
+    cost->other_seconds = (end - ran) * (cost->n_levels - 1) / cost->n_levels;
+    cost->first_seconds = end - start - cost->other_seconds;
+    for (uint32_t i = 0; i < n; i++) {
+        if (drafts(d, &requests[i])) ae_growth_give(&d->slots[requests[i].slot].grow);
+        ae_dhead_drop_drafted(d->head, requests[i].slot);
+    }
+    return AERIE_OK;
+}
+
+static aerie_status block_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
+{
+    block_drafter *d = (block_drafter *)drafter;
+    const aerie_status status = draft(d, requests, n, error);
+    d->fault.status = AERIE_OK;
+    for (uint32_t i = 0; status != AERIE_OK && i < d->n_slots; i++) { /* the sequences end; the next ones begin anew */
+        ae_dhead_restart(d->head, i, 0);
+        d->slots[i].n_waiting = 0;
+    }
+    return status;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------------------- */
+
+#define OPS(title) \
+    {.name = title, .begin = block_begin, .observe = block_observe, .propose = block_propose, .destroy = block_destroy}
+static const block_kind kinds[] = {
+    [AE_DHEAD_DFLASH] = {OPS("draft-dflash"), grow_marginal},
+    [AE_DHEAD_DSPARK] = {OPS("draft-dspark"), grow_linked},
+};
+
+static aerie_status allocate(block_drafter *d, aerie_error *error)
+{
+    const size_t n = d->n_slots;
+    d->slots = ae_alloc(n, sizeof *d->slots);
+    d->pools = ae_alloc(n * AE_GROW_POOL, sizeof *d->pools);
+    d->rows = ae_alloc(n * d->n_ask, sizeof *d->rows);
+    d->proposals = ae_alloc(n * d->n_ask, sizeof *d->proposals);
+    d->links = ae_alloc(n * AE_DHEAD_LEVEL_MAX, sizeof *d->links);
+    d->conf = ae_alloc(n * AE_DHEAD_LEVEL_MAX, sizeof *d->conf);
+    d->list = ae_alloc(n, sizeof *d->list);
+    d->waiting = d->ops->alloc(d->backend, waiting_bytes(d));
+    if (!d->slots || !d->pools || !d->rows || !d->proposals || !d->links || !d->conf || !d->list || !d->waiting)
+        return ae_fail_memory(error, "a block drafter's features", waiting_bytes(d));
+    for (size_t i = 0; i < n; i++) {
+        d->slots[i].waiting = d->waiting + i * d->n_room * d->width;
+        d->slots[i].grow.pool = d->pools + i * AE_GROW_POOL;
+    }
+    return AERIE_OK;
+}
+
+aerie_status ae_draft_block_create(ae_drafter **out, ae_dhead_engine *head, ae_engine *target, uint32_t n_slots,
+                                   aerie_error *error)
+{
+    const ae_dhead_net *net = ae_dhead_engine_net(head);
+    const ae_dhead_hparams *h = &net->head->hparams;
+    *out = NULL;
+    block_drafter *d = ae_alloc(1, sizeof *d);
+    if (!d) {
+        ae_dhead_engine_free(head);
+        return ae_fail_memory(error, "a block drafter's state", sizeof *d);
+    }
+    *d = (block_drafter){.base.ops = &kinds[h->kind].ops, .kind = &kinds[h->kind], .head = head, .target = target,
+                         .ops = net->backend->ops, .backend = net->backend, .n_slots = n_slots,
+                         .width = h->n_taps * h->n_target_embd,
+                         .n_ask = h->n_block > AE_DHEAD_LEVEL_MAX ? h->n_block : AE_DHEAD_LEVEL_MAX};
+    ae_dhead_clear(head); /* all that waits must fit a pass of the head */
+    d->n_room = ae_dhead_rows_left(head) < AE_DHEAD_BATCH ? ae_dhead_rows_left(head) : AE_DHEAD_BATCH;
+    const aerie_status status = allocate(d, error);
+    if (status != AERIE_OK) block_destroy(&d->base);
+    else *out = &d->base;
+    return status;
+}

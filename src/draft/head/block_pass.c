@@ -1,0 +1,142 @@
+/* block_pass.c - the passes of a block drafter: context rows, blocks, and the links of DSpark (engine.h, head.h).
+ *
+ * A context row is a position of the target: fc and a norm make a feature of its taps, and each layer keeps keys and values of
+ * it, made by the matrices that block rows use, without the layer's norm. Block rows lie behind the context rows, in places
+ * of their own, and are dropped after the draft. All rows of a block that is not causal attend from its last position, so that
+ * they see each other; a layer's window is therefore that of the last row.
+ *
+ * Source: z-lab/dflash (model.py), deepseek-ai/DeepSpec (modeling/dspark, eval/dspark), arXiv 2602.06036, 2607.05147.
+ */
+#include "base/math/fmath.h"
+#include "draft/head/pass.h"
+
+/* ---- Context ------------------------------------------------------------------------------------------- */
+
+static void keep_layer(ae_dhead_engine *e, uint32_t i, const ae_places *places)
+{
+    const ae_layer_spec *s = &ae_dhead_layers(e->net->head)[i].spec;
+    const ae_hparams *h = &e->net->head->hparams.layer;
+    const ae_net_layer *l = &e->net->layers[i];
+    const uint32_t kv_dim = s->n_kv_heads * s->head_dim;
+    const ae_rope *rope = s->rope == AE_NO_ROPE ? NULL : &h->ropes[s->rope];
+    const float *ones = e->net->target->ones;
+    e->backend->ops->matmul(e->stream, &(ae_matmul){
+        .n_rows = e->n_rows, .input = AE_INPUT_PLAIN, .x = e->g, .x_stride = h->n_embd, .n_weights = 2,
+        .out = {{l->wk, l->bk, e->block.k, kv_dim, false}, {l->wv, l->bv, e->block.v, kv_dim, false}}});
+    e->backend->ops->rope_kv(e->stream, &(ae_rope_kv){
+        .places = places, .kv = ae_kv_pages(e->kv), .layer = l->kv, .n_heads = 0, .n_kv_heads = s->n_kv_heads,
+        .head_dim = s->head_dim, .n_rot = rope ? rope->n_rot : 0, .kind = rope && rope->neox ? AE_ROPE_NEOX : AE_ROPE_NORM,
+        .cos = rope ? e->cos[s->rope] : NULL, .sin = rope ? e->sin[s->rope] : NULL, .q = e->block.q, .k = e->block.k,
+        .v = e->block.v, .k_norm = s->qk_norm == AE_QK_NORM_NONE ? NULL : l->k_norm ? l->k_norm : ones,
+        .norm_eps = h->norm_eps});
+}
+
+void ae_dhead_forward_context(ae_dhead_engine *e)
+{
+    const ae_hparams *h = &e->net->head->hparams.layer;
+    const ae_places places = ae_rows_places(&e->on_device, e->n_rows, e->kv);
+    ae_dhead_turn(e);
+    ae_dhead_fuse(e);
+    e->backend->ops->norm(e->stream, &(ae_norm){.n_rows = e->n_rows, .n_groups = 1, .dim = h->n_embd, .x = e->g,
+                                                .x_stride = h->n_embd, .weight = e->net->steps[0].hnorm, .eps = h->norm_eps});
+    for (uint32_t i = 0; i < e->net->head->hparams.n_layers; i++) keep_layer(e, i, &places);
+}
+
+/* ---- Blocks ----------------------------------------------------------------------------------------------- */
+
+aerie_status ae_dhead_add_block(ae_dhead_engine *e, uint32_t seq, int32_t token, uint32_t n_out, uint32_t *out)
+{
+    const ae_dhead_hparams *h = &e->net->head->hparams;
+    const uint32_t n = h->n_block, skipped = h->from_anchor ? 0 : 1;
+    if (seq >= e->options.n_seqs || n > ae_dhead_rows_left(e) || n_out > ae_dhead_n_foreseen(h) ||
+        n_out > e->n_outputs - e->n_out)
+        return AERIE_ERROR_INTERNAL;
+    ae_dhead_drop_drafted(e, seq);
+    const uint32_t base = ae_kv_n_live(e->kv, seq), first = ae_dhead_n_true(e, seq);
+    if (ae_kv_reserve(e->kv, e->stream, seq, n, NULL) != AERIE_OK) return AERIE_ERROR_INTERNAL;
+    *out = e->n_out;
+    for (uint32_t j = 0; j < n; j++) {
+        const uint32_t last = h->causal ? j : n - 1;
+        const uint32_t row = ae_dhead_add_row(e, seq, j ? h->mask : token, base + last, base + j, base + last + 1);
+        e->rows.rope_pos[row] = (int32_t)(first + j);
+        if (j < skipped || j - skipped >= n_out) continue;
+        e->rows.out_rows[e->n_out] = (int32_t)row;
+        e->rows.out_fed[e->n_out++] = 0;
+    }
+    return AERIE_OK;
+}
+
+static void put_logits(ae_dhead_engine *e)
+{
+    const ae_hparams *h = &e->net->head->hparams.layer;
+    const ae_backend_ops *ops = e->backend->ops;
+    const ae_dhead_step *step = &e->net->steps[0];
+    ops->copy(e->stream, &(ae_copy){.n = e->n_out, .dim = h->n_embd, .x = e->block.x, .x_stride = h->n_embd,
+                                    .rows = e->on_device.out_rows, .y = e->hidden, .y_stride = h->n_embd});
+    ops->norm(e->stream, &(ae_norm){.n_rows = e->n_out, .n_groups = 1, .dim = h->n_embd, .x = e->hidden,
+                                    .x_stride = h->n_embd, .weight = step->norm, .eps = h->norm_eps});
+    ops->matmul(e->stream, &(ae_matmul){.n_rows = e->n_out, .input = AE_INPUT_PLAIN, .x = e->hidden, .x_stride = h->n_embd,
+                                        .n_weights = 1, .out = {{step->output, NULL, e->logits, e->net->n_draft, false}}});
+    ae_map map = {.kind = AE_MAP_SCALE, .n_rows = e->n_out, .dim = e->net->n_draft, .x = e->logits,
+                  .x_stride = e->net->n_draft, .a = h->logit_scale};
+    if (h->logit_scale != 1.0f) ops->map(e->stream, &map);
+    map.kind = AE_MAP_SOFTCAP, map.a = h->logit_softcap;
+    if (h->logit_softcap != 0.0f) ops->map(e->stream, &map);
+}
+
+aerie_status ae_dhead_run_blocks(ae_dhead_engine *e, aerie_error *error)
+{
+    const ae_hparams *h = &e->net->head->hparams.layer;
+    const ae_backend_ops *ops = e->backend->ops;
+    if (!e->n_rows) return AERIE_OK;
+    ae_dhead_upload_rows(e);
+    ae_dhead_turn(e);
+    ops->lookup(e->stream, e->net->steps[0].embedding, e->on_device.token, e->n_rows, e->block.x, h->n_embd);
+    if (h->embedding_scale != 1.0f)
+        ops->map(e->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = e->n_rows, .dim = h->n_embd, .x = e->block.x,
+                                      .x_stride = h->n_embd, .a = h->embedding_scale});
+    ae_dhead_run_layers(e, 0);
+    if (e->n_out) put_logits(e);
+    return ae_dhead_end_pass(e, error);
+}
+
+/* ---- DSpark's links ------------------------------------------------------------------------------------------ */
+
+/* What the confidence takes: the row, and beside it what the token gives to the bias, which stands there already. */
+static void ask_confidence(ae_dhead_engine *e, uint32_t n)
+{
+    const ae_dhead_hparams *h = &e->net->head->hparams;
+    const uint32_t H = h->layer.n_embd;
+    e->backend->ops->copy(e->stream, &(ae_copy){.n = n, .dim = H, .x = e->hidden, .x_stride = H, .rows = e->links,
+                                                .y = e->link_in, .y_stride = H + h->n_markov});
+    e->backend->ops->matmul(e->stream, &(ae_matmul){
+        .n_rows = n, .input = AE_INPUT_PLAIN, .x = e->link_in, .x_stride = H + h->n_markov, .n_weights = 1,
+        .out = {{e->net->conf, e->net->conf_bias, e->conf, 1, false}}});
+}
+
+aerie_status ae_dhead_run_links(ae_dhead_engine *e, const ae_dhead_link *links, uint32_t n, float *conf, aerie_error *error)
+{
+    const ae_dhead_hparams *h = &e->net->head->hparams;
+    const ae_backend_ops *ops = e->backend->ops;
+    const uint32_t H = h->layer.n_embd, K = h->n_markov, most = e->options.n_seqs * AE_DHEAD_LEVEL_MAX, V = e->net->n_draft;
+    if (n > most || !K)
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "%u links of a drafter's tokens, of %u; please report", n, K ? most : 0);
+    if (!n) return AERIE_OK;
+    for (uint32_t i = 0; i < n; i++) {
+        e->host_links[i] = (int32_t)links[i].out;
+        e->host_links[n + i] = links[i].token;
+    }
+    ops->upload(e->stream, e->links, e->host_links, n * sizeof *e->links);
+    ops->upload(e->stream, e->link_tokens, e->host_links + n, n * sizeof *e->links);
+    ops->copy(e->stream, &(ae_copy){.n = n, .dim = V, .x = e->logits, .x_stride = V, .rows = e->links, .y = e->linked,
+                                    .y_stride = V});
+    ops->lookup(e->stream, e->net->markov_w1, e->link_tokens, n, e->link_in + H, H + K);
+    ops->matmul(e->stream, &(ae_matmul){.n_rows = n, .input = AE_INPUT_PLAIN, .x = e->link_in + H, .x_stride = H + K,
+                                        .n_weights = 1, .out = {{e->net->markov_w2, NULL, e->linked, V, true}}});
+    if (e->net->conf) ask_confidence(e, n);
+    AE_TRY(ae_dhead_end_pass(e, error));
+    e->read = e->linked;
+    if (e->net->conf) ops->download(e->stream, conf, e->conf, n * sizeof *conf);
+    for (uint32_t i = 0; e->net->conf && i < n; i++) conf[i] = 1.0f / (1.0f + ae_expf(-conf[i]));
+    return ops->sync(e->stream, error);
+}

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Hidden rows, logits and drafts of random block drafters, from their authors' own code, for tests/golden/test_block.c.
+
+    make_block_vectors.py --mkmodel build/tests/mkmodel --mkhead build/tests/mkhead --dflash SITE --deepspec REPOSITORY
+
+SITE holds PyPI's package dflash (0.1.0: dflash/model.py), REPOSITORY a checkout of deepseek-ai/DeepSpec. Needs torch,
+transformers (5.24 was used) and gguf. Heads and target have F32 weights; the features of the context are random numbers. Each
+file tests/golden/block/NAME.bin holds, little-endian: u64 FNV-1a of the head's file, u32 context rows, width of their features,
+rows of hidden values, their width, tokens; i32 the newest token; f32 features; f32 hidden rows that draft, after the last norm;
+then for each of them, down the greedy chain: i32 the token, f32 the confidence (-1: none), f32 logits.
+"""
+import argparse
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+
+import torch
+from gguf import GGUFReader
+from transformers import Qwen3Config
+
+CASES = {
+    "dflash": ["--kind", "dflash", "--block", "8"],
+    "dflash-anchor": ["--kind", "dflash", "--block", "5", "--from-anchor", "1", "--layers", "3"],
+    "dflash-causal": ["--kind", "dflash", "--block", "16", "--causal", "1", "--own-embedding", "1", "--own-output", "1"],
+    "dspark": ["--kind", "dspark", "--block", "7", "--markov", "16"],
+    "dspark-in-place": ["--kind", "dspark", "--block", "6", "--from-anchor", "0", "--markov", "32", "--no-confidence", "1"],
+}
+N_CONTEXT, ANCHOR = 37, 11
+LAYER = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
+         "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+         "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj",
+         "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+OUTSIDE = {"fc.weight": "fc.weight", "enc.output_norm.weight": "hidden_norm.weight", "output_norm.weight": "norm.weight",
+           "markov_w1.weight": "markov_head.markov_w1.weight", "markov_w2.weight": "markov_head.markov_w2.weight",
+           "conf_proj.weight": "confidence_head.proj.weight", "conf_proj.bias": "confidence_head.proj.bias"}
+
+
+def tensors(path):
+    reader = GGUFReader(path)
+    values = {t.name: torch.from_numpy(t.data.copy()).reshape([int(n) for n in reversed(t.shape)]) for t in reader.tensors}
+    return values, lambda key: reader.fields[key].contents() if key in reader.fields else None
+
+
+def theirs(name):
+    if name in OUTSIDE:
+        return OUTSIDE[name]
+    _, i, part, kind = name.split(".")
+    return f"layers.{i}.{LAYER[part]}.{kind}"
+
+
+def build(own, target, key):
+    embedding = own.get("token_embd.weight", target["token_embd.weight"])
+    output = own.get("output.weight", own.get("token_embd.weight", target["output.weight"]))
+    taps = key("dflash.target_layers")
+    shape = dict(hidden_size=key("dflash.embedding_length"), num_hidden_layers=key("dflash.block_count"),
+                 num_attention_heads=key("dflash.attention.head_count"), head_dim=key("dflash.attention.key_length"),
+                 num_key_value_heads=key("dflash.attention.head_count_kv"), vocab_size=embedding.shape[0],
+                 intermediate_size=key("dflash.feed_forward_length"),
+                 rms_norm_eps=key("dflash.attention.layer_norm_rms_epsilon"),
+                 rope_parameters={"rope_type": "default", "rope_theta": key("dflash.rope.freq_base")})
+    config = Qwen3Config(**shape)
+    config.target_layer_ids = [t - 1 for t in taps]
+    config.num_target_layers = max(taps)
+    config.block_size = key("dflash.block_size")
+    config.mask_token_id = key("tokenizer.ggml.mask_token_id")
+    config.is_causal = bool(key("dflash.attention.causal"))
+    spark = "markov_w1.weight" in own
+    if spark:
+        from deepspec.modeling.dspark.qwen3.modeling import Qwen3DSparkModel
+        config.num_anchors, config.markov_rank = 1, own["markov_w1.weight"].shape[1]
+        config.markov_head_type, config.enable_confidence_head = "vanilla", "conf_proj.weight" in own
+        config.confidence_head_with_markov = True
+        config._attn_implementation = "sdpa"
+        model = Qwen3DSparkModel(config)
+    else:
+        from dflash.model import DFlashDraftModel
+        model = DFlashDraftModel(config)
+    state = {theirs(n): v for n, v in own.items() if n not in ("token_embd.weight", "output.weight")}
+    if spark:
+        state |= {"embed_tokens.weight": embedding, "lm_head.weight": output}
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert not missing and not unexpected, (missing, unexpected)
+    return model.float().eval(), config, embedding, output, spark
+
+
+@torch.no_grad()
+def draft(model, config, embedding, output, spark, from_anchor, features):
+    ids = torch.tensor([[ANCHOR] + [config.mask_token_id] * (config.block_size - 1)])
+    positions = torch.arange(N_CONTEXT + config.block_size)[None]
+    if spark:
+        hidden = model._forward_backbone(target_hidden_states=features[None], noise_embedding=model.embed_tokens(ids),
+                                         position_ids=positions, attention_mask=None, past_key_values=None,
+                                         use_cache=False, is_causal=False)
+    else:
+        hidden = model(position_ids=positions, noise_embedding=embedding[ids], target_hidden=features[None])
+    hidden = hidden[:, 0 if from_anchor else 1:]
+    if not spark:
+        logits = model.compute_logits(hidden, lambda x: x @ output.T)[0]
+        return hidden[0], logits.argmax(-1), torch.full([hidden.shape[1]], -1.0), logits
+    tokens, logits = model.sample_draft_tokens(model.compute_logits(hidden), temperature=0.0, hidden_states=hidden,
+                                               first_prev_token_ids=ids[:, 0])
+    conf = torch.full([hidden.shape[1]], -1.0)
+    if model.confidence_head is not None:
+        before = torch.cat([ids[:, :1], tokens[:, :-1]], dim=1)
+        conf = model.predict_confidence_step(hidden, prev_token_ids=before).sigmoid().reshape(-1)
+    return hidden[0], tokens[0], conf, logits[0]
+
+
+def fnv(data):
+    h = 0xcbf29ce484222325
+    for byte in data:
+        h = (h ^ byte) * 0x100000001b3 & (1 << 64) - 1
+    return h
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("mkmodel", "mkhead", "dflash", "deepspec"):
+        parser.add_argument("--" + name, required=True)
+    parser.add_argument("--out", default=pathlib.Path(__file__).parent / "block", type=pathlib.Path)
+    args = parser.parse_args()
+    sys.path += [args.dflash, args.deepspec]
+    torch.manual_seed(1)
+    with tempfile.TemporaryDirectory() as folder:
+        model_path, head_path = folder + "/target.gguf", folder + "/head.gguf"
+        subprocess.run([args.mkmodel, "--shape", "tiny", "--type", "f32", "--seed", "7", model_path], check=True)
+        target, _ = tensors(model_path)
+        for name, how in CASES.items():
+            subprocess.run([args.mkhead, *how, "--type", "f32", "--qk-norm", "1", "--seed", "3", model_path, head_path],
+                           check=True)
+            own, key = tensors(head_path)
+            parts = build(own, target, key)
+            from_anchor = key("dflash.sample_from_anchor")
+            from_anchor = parts[-1] if from_anchor is None else bool(from_anchor)
+            features = torch.randn(N_CONTEXT, own["fc.weight"].shape[1])
+            hidden, tokens, conf, logits = draft(*parts, from_anchor, features)
+            data = struct.pack("<Q5Ii", fnv(pathlib.Path(head_path).read_bytes()), *features.shape, *hidden.shape,
+                               logits.shape[1], ANCHOR)
+            data += struct.pack(f"<{features.numel()}f", *features.flatten().tolist())
+            data += struct.pack(f"<{hidden.numel()}f", *hidden.flatten().tolist())
+            for i in range(len(tokens)):
+                data += struct.pack(f"<if{logits.shape[1]}f", int(tokens[i]), float(conf[i]), *logits[i].tolist())
+            (args.out / f"{name}.bin").write_bytes(data)
+            print(name, tokens.tolist(), [round(float(c), 3) for c in conf])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+/* Block drafters against their authors' own code: hidden rows of a block behind injected context, logits, greedy drafts and
+ * confidences, from vectors that make_block_vectors.py wrote. The KV cache of drafters has 16-bit floats, theirs 32. */
+#define _XOPEN_SOURCE 700 /* mkstemp */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "device/device.h"
+#include "draft/head/engine.h"
+#include "mkhead.h"
+#include "mkmodel.h"
+#include "text/token/vocab.h"
+
+#define TOLERANCE 0.005 /* of rows of order 1; of logits of order 3 three times as much */
+
+static char target_path[] = "/tmp/aerie_block_XXXXXX", head_path[] = "/tmp/aerie_block_XXXXXX";
+
+static const struct {
+    const char *name;
+    mkhead_options options;
+} cases[] = {
+    {"dflash", {.kind = "dflash", .n_block = 8}},
+    {"dflash-anchor", {.kind = "dflash", .n_block = 5, .from_anchor = 1, .n_layers = 3}},
+    {"dflash-causal", {.kind = "dflash", .n_block = 16, .causal = true, .own_embedding = true, .own_output = true}},
+    {"dspark", {.kind = "dspark", .n_block = 7, .n_markov = 16}},
+    {"dspark-in-place", {.kind = "dspark", .n_block = 6, .from_anchor = -1, .n_markov = 32, .no_confidence = true}},
+};
+
+#define OK(call)                                                                     \
+    do {                                                                             \
+        aerie_error ok_error = {0};                                                  \
+        if (call != AERIE_OK) fail_msg("%s: %s", #call, ok_error.text);              \
+    } while (0)
+
+/* A file of vectors; make_block_vectors.py says what it holds. */
+typedef struct vectors {
+    uint64_t hash;
+    uint32_t n_context, width, n_rows, n_embd, n_vocab;
+    int32_t anchor;
+    const char *data;
+    const float *features, *hidden; /* [n_context][width], [n_rows][n_embd] */
+    const char *rows;               /* [n_rows] of token, confidence, logits */
+} vectors;
+
+static vectors read_vectors(const char *name)
+{
+    char path[512];
+    vectors v = {0};
+    snprintf(path, sizeof path, "tests/golden/block/%s.bin", name);
+    FILE *f = fopen(path, "rb");
+    if (!f) fail_msg("%s is missing", path);
+    char *data = malloc(1 << 20);
+    const size_t n = fread(data, 1, 1 << 20, f);
+    fclose(f);
+    assert_true(n > 32);
+    memcpy(&v.hash, data, 8);
+    memcpy(&v.n_context, data + 8, 20);
+    memcpy(&v.anchor, data + 28, 4);
+    v.data = data;
+    v.features = (const float *)(const void *)(data + 32);
+    v.hidden = v.features + v.n_context * v.width;
+    v.rows = (const char *)(v.hidden + v.n_rows * v.n_embd);
+    assert_int_equal(n, v.rows - data + v.n_rows * (8 + 4 * (size_t)v.n_vocab));
+    return v;
+}
+
+static uint64_t hash_of(const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    uint64_t h = 0xcbf29ce484222325u;
+    assert_non_null(f);
+    for (int c; (c = fgetc(f)) != EOF;) h = (h ^ (uint64_t)c) * 0x100000001b3u;
+    fclose(f);
+    return h;
+}
+
+static double distance(const float *a, const float *b, uint32_t n)
+{
+    double most = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (!(fabs((double)a[i] - (double)b[i]) <= most)) most = fabs((double)a[i] - (double)b[i]); /* NaN counts */
+    return most;
+}
+
+static int32_t best_of(const float *logits, uint32_t n)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < n; i++)
+        if (logits[i] > logits[best]) best = i;
+    return (int32_t)best;
+}
+
+typedef struct rig {
+    ae_backend *backend;
+    ae_model *model;
+    ae_net *net;
+    ae_engine *target;
+    ae_dhead *head;
+    ae_dhead_net *head_net;
+    ae_dhead_engine *engine;
+    float *features; /* on the device */
+} rig;
+
+static void open_rig(rig *r, const vectors *v)
+{
+    const ae_load_options load = {.n_threads = 1};
+    const ae_dhead_net_options options = {.load = load};
+    OK(ae_backend_open(&r->backend, NULL, "", &ok_error));
+    OK(ae_model_load(&r->model, target_path, NULL, &ok_error));
+    OK(ae_net_create(&r->net, r->model, r->backend, &load, &ok_error));
+    OK(ae_dhead_load(&r->head, head_path, &ok_error));
+    OK(ae_dhead_net_create(&r->head_net, r->head, r->net, &options, &ok_error));
+    ae_engine_options o = {.n_ctx = 128, .n_seqs = 2, .n_batch = 64, .n_threads = 1, .n_taps = r->head->hparams.n_taps};
+    memcpy(o.taps, r->head->hparams.taps, sizeof o.taps);
+    OK(ae_engine_create(&r->target, r->net, &o, &ok_error));
+    const ae_dhead_engine_options ho = {.n_ctx = 128, .n_seqs = 2, .n_batch = 64};
+    OK(ae_dhead_engine_create(&r->engine, r->head_net, r->target, &ho, &ok_error));
+    const size_t bytes = (size_t)v->n_context * v->width * sizeof(float);
+    r->features = r->backend->ops->alloc(r->backend, bytes);
+    OK(r->backend->ops->fill(r->backend, r->features, v->features, bytes, &ok_error));
+}
+
+static void close_rig(rig *r, const vectors *v)
+{
+    r->backend->ops->free(r->backend, r->features, (size_t)v->n_context * v->width * sizeof(float));
+    ae_dhead_engine_free(r->engine);
+    ae_dhead_net_free(r->head_net);
+    ae_dhead_free(r->head);
+    ae_engine_free(r->target);
+    ae_net_free(r->net);
+    ae_model_free(r->model);
+    ae_backend_close(r->backend);
+}
+
+static const float *expected(const vectors *v, uint32_t i, int32_t *token, float *conf)
+{
+    const char *row = v->rows + i * (8 + 4 * (size_t)v->n_vocab);
+    memcpy(token, row, 4);
+    memcpy(conf, row + 4, 4);
+    return (const float *)(const void *)(row + 8);
+}
+
+/* Down the greedy chain of the vectors; a chain of our own could part at a near tie. */
+static void check_rows(rig *r, const vectors *v, const char *name, uint32_t out)
+{
+    int32_t before = v->anchor;
+    double worst_hidden = 0, worst = 0, worst_conf = 0;
+    uint32_t n_same = 0;
+    for (uint32_t i = 0; i < v->n_rows; i++) {
+        int32_t token;
+        float conf, own_conf = -1;
+        const float *wanted = expected(v, i, &token, &conf);
+        const double far = distance(ae_dhead_hidden(r->engine, out + i), v->hidden + i * v->n_embd, v->n_embd);
+        if (!(far <= worst_hidden)) worst_hidden = far;
+        const ae_dhead_link link = {out + i, before};
+        const bool linked = r->head->hparams.n_markov > 0;
+        if (linked) OK(ae_dhead_run_links(r->engine, &link, 1, &own_conf, &ok_error));
+        const float *logits = ae_dhead_logits(r->engine, linked ? 0 : out + i);
+        const double off = distance(logits, wanted, v->n_vocab);
+        if (!(off <= worst)) worst = off;
+        if (!(fabsf(conf - own_conf) <= worst_conf)) worst_conf = (double)fabsf(conf - own_conf);
+        n_same += best_of(logits, v->n_vocab) == token;
+        before = token;
+    }
+    print_message("%-16s hidden %.4f, logits %.4f, confidence %.4f, %u of %u tokens\n", name, worst_hidden, worst, worst_conf,
+                  n_same, v->n_rows);
+    assert_true(worst_hidden < TOLERANCE && worst < 3 * TOLERANCE && worst_conf < TOLERANCE);
+    assert_int_equal(n_same, v->n_rows);
+}
+
+static void check_case(size_t i)
+{
+    rig r = {0};
+    vectors v = read_vectors(cases[i].name);
+    mkhead_options o = cases[i].options;
+    uint32_t out;
+    o.type = "f32", o.qk_norm = true, o.seed = 3;
+    OK(mkhead_write(&o, target_path, head_path, &ok_error));
+    if (hash_of(head_path) != v.hash) fail_msg("%s: mkhead makes another head than the vectors are of", cases[i].name);
+    open_rig(&r, &v);
+    assert_int_equal(v.n_rows, ae_dhead_n_foreseen(&r.head->hparams));
+    /* another sequence's rows stand before these in the pass, and the context comes in pieces */
+    const uint32_t pieces[] = {1, 20, v.n_context - 21};
+    ae_dhead_restart(r.engine, 0, 0);
+    for (uint32_t k = 0, at = 0; k < 3; at += pieces[k++]) {
+        ae_dhead_clear(r.engine);
+        OK(ae_dhead_add_true(r.engine, 0, r.features, NULL, 3, false, NULL));
+        OK(ae_dhead_add_true(r.engine, 1, r.features + (size_t)at * v.width, NULL, pieces[k], false, NULL));
+        OK(ae_dhead_run_true(r.engine, &ok_error));
+    }
+    ae_dhead_clear(r.engine);
+    OK(ae_dhead_add_block(r.engine, 0, 5, 1, &out));
+    OK(ae_dhead_add_block(r.engine, 1, v.anchor, v.n_rows, &out));
+    OK(ae_dhead_run_blocks(r.engine, &ok_error));
+    assert_int_equal(out, 1);
+    check_rows(&r, &v, cases[i].name, out);
+    close_rig(&r, &v);
+    free((void *)v.data);
+}
+
+static void test_vectors(void **state)
+{
+    (void)state;
+    mk_options o;
+    assert_true(mk_shape("tiny", &o));
+    o.type = "f32", o.seed = 7;
+    OK(mk_model(&o, target_path, &ok_error));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_case(i);
+}
+
+static int drop_files(void **state)
+{
+    (void)state;
+    unlink(target_path);
+    return unlink(head_path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors)};
+    const int a = mkstemp(target_path), b = mkstemp(head_path);
+    if (a < 0 || b < 0) return 1;
+    close(a), close(b);
+    return cmocka_run_group_tests(tests, NULL, drop_files);
+}
