@@ -210,7 +210,12 @@ static void say(const ae_convert_report *r)
                               (unsigned)h->n_target_embd, (unsigned)h->n_heads, (unsigned)h->n_kv_heads, (unsigned)h->head_dim,
                               (unsigned)h->n_ff);
     }
-    if (h->kind == AE_DHEAD_EAGLE3) {
+    if (ae_dhead_has_blocks(h->kind)) {
+        n += (size_t)snprintf(line + n, sizeof line - n,
+                              ", %u layers, blocks of %u read %s, mask %u, taps before layers %s (%s)",
+                              (unsigned)h->n_layers, (unsigned)h->n_block, h->from_anchor ? "from the anchor" : "in place",
+                              (unsigned)h->mask, taps_text(h, taps), h->taps_from);
+    } else if (h->kind == AE_DHEAD_EAGLE3) {
         n += (size_t)snprintf(line + n, sizeof line - n, ", taps before layers %s (%s), residual %s, feedback %s",
                               taps_text(h, taps), h->taps_from, h->norm_before_residual ? "normed" : "raw",
                               h->feedback_post ? "post" : "pre");
@@ -290,6 +295,12 @@ static int print_json(const ae_convert_options *c, const ae_convert_report *r)
         json_t *eagle3 = json_pack("{s:O, s:b, s:s, s:s}", "taps", taps, "norm_before_residual", h->norm_before_residual,
                                    "feedback", h->feedback_post ? "post" : "pre", "fc_norm", fc_norms[h->fc_norm]);
         ok = json_object_update_new(json, eagle3) == 0;
+    }
+    if (ok && ae_dhead_has_blocks(h->kind)) {
+        json_t *block = json_pack("{s:O, s:I, s:I, s:I, s:I, s:b}", "taps", taps, "n_layers", (json_int_t)h->n_layers,
+                                  "n_block", (json_int_t)h->n_block, "mask", (json_int_t)h->mask, "markov_rank",
+                                  (json_int_t)h->n_markov, "from_anchor", h->from_anchor);
+        ok = json_object_update_new(json, block) == 0;
     }
     json_decref(taps);
     if (ok && r->check) ok = json_object_set_new(json, "self_check", check_json(r->check)) == 0;

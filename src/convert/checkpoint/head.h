@@ -56,6 +56,10 @@ typedef struct ae_convert_head {
     bool rope_whole;       /* between whole pairs */
     float *divisors;       /* [n_rot / 2] or NULL */
     uint32_t n_medusa, n_blocks;
+    /* block drafters */
+    uint32_t n_layers, n_block, n_markov, mask, window;
+    bool windowed[AE_MAX_LAYERS], from_anchor, causal;
+    double embedding_scale, logit_scale, logit_softcap; /* 0: not said */
     int64_t *ids; /* [n_draft] target ids, or NULL */
     bool ids_were_absolute;
     bool embedding, output; /* written */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "convert/checkpoint/checkpoint.h"
+#include "convert/head/parts.h"
 
 /* ---- Who wrote it --------------------------------------------------------------------------------- */
 
@@ -70,12 +70,13 @@ static ae_convert_producer find_producer(const ae_convert *c)
 
 /* ---- The layer: EAGLE of all versions --------------------------------------------------------------- */
 
-static aerie_status check_layer_kind(const ae_convert *c)
+static aerie_status check_layer_kind(ae_convert *c, uint32_t n_most)
 {
     uint32_t n_layers = 1;
     const char *act = ae_convert_text(c, "hidden_act");
     AE_TRY(ae_convert_u32(c, "num_hidden_layers", 1, AE_MAX_LAYERS, &n_layers));
-    if (n_layers != 1) {
+    c->head.n_layers = n_layers;
+    if (n_layers > n_most) {
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'num_hidden_layers' is %u; only heads with one layer are supported",
                        c->config_path, (unsigned)n_layers);
     }
@@ -86,11 +87,11 @@ static aerie_status check_layer_kind(const ae_convert *c)
     return AERIE_OK;
 }
 
-static aerie_status read_layer(ae_convert *c)
+aerie_status ae_convert_head_layer(ae_convert *c, uint32_t n_most)
 {
     ae_convert_head *h = &c->head;
     AE_TRY(ae_convert_need_u32(c, "hidden_size", 2, AE_MAX_EMBD, &h->n_embd));
-    AE_TRY(check_layer_kind(c));
+    AE_TRY(check_layer_kind(c, n_most));
     AE_TRY(ae_convert_need_u32(c, "num_attention_heads", 1, AE_MAX_HEADS, &h->n_heads));
     AE_TRY(ae_convert_need_u32(c, "intermediate_size", 1, AE_MAX_FF, &h->n_ff));
     h->n_kv_heads = h->n_heads;
@@ -224,14 +225,19 @@ static aerie_status settle_draft(ae_convert *c)
     return AERIE_OK;
 }
 
+aerie_status ae_convert_head_vocab(ae_convert *c)
+{
+    AE_TRY(settle_vocab(c));
+    return settle_draft(c);
+}
+
 /* ---- Kinds -------------------------------------------------------------------------------------------------- */
 
 static aerie_status detect_eagle3(ae_convert *c)
 {
     ae_convert_head *h = &c->head;
-    AE_TRY(read_layer(c));
-    AE_TRY(settle_vocab(c));
-    AE_TRY(settle_draft(c));
+    AE_TRY(ae_convert_head_layer(c, 1));
+    AE_TRY(ae_convert_head_vocab(c));
     AE_TRY(read_fc_norm(c));
     AE_TRY(read_residual(c));
     AE_TRY(read_feedback(c));
@@ -253,9 +259,8 @@ static aerie_status detect_eagle(ae_convert *c)
     ae_convert_head *h = &c->head;
     const ae_st_tensor *fc = ae_convert_look(c, "fc.weight");
     char shape[128];
-    AE_TRY(read_layer(c));
-    AE_TRY(settle_vocab(c));
-    AE_TRY(settle_draft(c));
+    AE_TRY(ae_convert_head_layer(c, 1));
+    AE_TRY(ae_convert_head_vocab(c));
     if (fc->n_dims != 2 || fc->shape[0] != h->n_embd || fc->shape[1] <= h->n_embd || fc->shape[1] - h->n_embd > AE_MAX_EMBD) {
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is %s; [%u, %u + width of the target] is needed", c->path,
                        fc->name, ae_convert_shape(fc, shape), (unsigned)h->n_embd, (unsigned)h->n_embd);
@@ -342,18 +347,20 @@ aerie_status ae_convert_head_detect(ae_convert *c, bool *mine)
     AE_TRY(ae_convert_read_names(c, renames, sizeof renames / sizeof *renames));
     const bool eagle3 = ae_convert_look(c, "layers.0.hidden_norm.weight");
     const bool eagle = ae_convert_look(c, "fc.weight") && ae_convert_look(c, "layers.0.self_attn.q_proj.weight");
+    const bool block = !eagle3 && ae_convert_is_block(c);
     const bool medusa = !eagle3 && !eagle && ae_convert_head_medusa(c, 0, 0, "weight");
-    *mine = eagle3 || eagle || medusa;
+    *mine = eagle3 || eagle || medusa || block;
     if (!*mine) {
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
                        "%s: this is not a drafter head: an EAGLE-3 head has midlayer.hidden_norm.weight, an EAGLE-1 or 2 head "
-                       "fc.weight, a Medusa head 0.0.linear.weight; nor is it a BERT encoder, which has "
-                       "embeddings.word_embeddings.weight; found %zu tensors%s%s",
+                       "fc.weight, a block drafter hidden_norm.weight beside it, a Medusa head 0.0.linear.weight; nor is it a "
+                       "BERT encoder, which has embeddings.word_embeddings.weight; found %zu tensors%s%s",
                        c->path, c->n_entries, c->n_entries ? ", the first " : "",
                        c->n_entries ? c->entries[0].tensor->name : "");
     }
     AE_TRY(ae_convert_head_target(c));
     h->producer = find_producer(c);
+    if (block) return ae_convert_block_detect(c);
     h->kind = eagle3 ? AE_DHEAD_EAGLE3 : eagle ? AE_DHEAD_EAGLE : AE_DHEAD_MEDUSA;
     return eagle3 ? detect_eagle3(c) : eagle ? detect_eagle(c) : detect_medusa(c);
 }

@@ -1,7 +1,7 @@
 /* keys.c - the metadata of a drafter head's GGUF file (docs/heads.md). */
 #include <string.h>
 
-#include "convert/checkpoint/checkpoint.h"
+#include "convert/head/parts.h"
 
 void ae_convert_put_rope(ae_convert_keys *k, const ae_convert_head *h)
 {
@@ -15,7 +15,7 @@ void ae_convert_put_rope(ae_convert_keys *k, const ae_convert_head *h)
 
 static void put_layer(ae_convert_keys *k, const ae_convert_head *h)
 {
-    ae_convert_put_u32(k, "block_count", 1);
+    ae_convert_put_u32(k, "block_count", h->n_layers);
     ae_convert_put_u32(k, "context_length", h->n_ctx);
     ae_convert_put_u32(k, "feed_forward_length", h->n_ff);
     ae_convert_put_u32(k, "attention.head_count", h->n_heads);
@@ -40,9 +40,12 @@ static void put_eagle3(ae_convert_keys *k, const ae_convert_head *h)
 /* The target's tokenizer, which other programs need in every file. */
 static void put_tokenizer(ae_convert_keys *k, const ae_convert *c)
 {
+    static const char mask_key[] = "tokenizer.ggml.mask_token_id";
     const ae_gguf *gguf = c->target->gguf;
     for (size_t i = 0; i < ae_gguf_n_kv(gguf) && k->status == AERIE_OK; i++) {
         const ae_gguf_kv *kv = ae_gguf_kv_at(gguf, i);
+        const bool mask = kv->key.n == sizeof mask_key - 1 && !memcmp(kv->key.data, mask_key, kv->key.n);
+        if (mask && ae_dhead_has_blocks(c->head.kind)) continue; /* the drafter's own is written */
         if (kv->key.n > 10 && memcmp(kv->key.data, "tokenizer.", 10) == 0) k->status = ae_gguf_writer_copy(k->w, kv, k->error);
     }
 }
@@ -62,6 +65,7 @@ static void put_all(ae_convert_keys *k, const ae_convert *c)
     } else {
         put_layer(k, h);
         if (h->kind == AE_DHEAD_EAGLE3) put_eagle3(k, h);
+        if (ae_dhead_has_blocks(h->kind)) ae_convert_block_keys(k, c);
         if (c->options.window) ae_convert_put_u32(k, "attention.window", c->options.window);
         if (c->options.n_sinks) ae_convert_put_u32(k, "attention.sinks", c->options.n_sinks);
     }
@@ -70,7 +74,8 @@ static void put_all(ae_convert_keys *k, const ae_convert *c)
 
 aerie_status ae_convert_head_keys(const ae_convert *c, ae_gguf_writer *w)
 {
-    static const char *const archs[] = {[AE_DHEAD_EAGLE] = "eagle", [AE_DHEAD_EAGLE3] = "eagle3", [AE_DHEAD_MEDUSA] = "medusa"};
+    static const char *const archs[] = {[AE_DHEAD_EAGLE] = "eagle", [AE_DHEAD_EAGLE3] = "eagle3", [AE_DHEAD_MEDUSA] = "medusa",
+                                        [AE_DHEAD_DFLASH] = "dflash", [AE_DHEAD_DSPARK] = "dflash"};
     ae_convert_keys k = {.w = w, .arch = archs[c->head.kind], .status = AERIE_OK, .error = c->error};
     put_all(&k, c);
     return k.status;

@@ -2,18 +2,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "convert/checkpoint/checkpoint.h"
+#include "convert/head/parts.h"
 #include "quant/types.h"
 
-typedef struct wanted {
-    const char *from, *to; /* in the checkpoint, in the file; without ".weight" */
-    uint64_t rows, columns; /* rows 0: one dimension */
-    const char *why;        /* the shape, in words */
-    bool rotated;           /* rows of q or k */
-    bool optional;
-} wanted;
-
-static aerie_status copy_part(ae_convert *c, const wanted *w, const char *part, uint64_t rows, uint64_t columns, bool optional)
+static aerie_status copy_part(ae_convert *c, const ae_convert_wanted *w, const char *part, uint64_t rows, uint64_t columns,
+                              bool optional)
 {
     char name[96];
     snprintf(name, sizeof name, "%s.%s", w->from, part);
@@ -33,7 +26,7 @@ static aerie_status copy_part(ae_convert *c, const wanted *w, const char *part, 
                                                 .n_rot = c->head.n_rot});
 }
 
-static aerie_status copy(ae_convert *c, const wanted *list, size_t n)
+aerie_status ae_convert_copy(ae_convert *c, const ae_convert_wanted *list, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         AE_TRY(copy_part(c, &list[i], "weight", list[i].rows, list[i].columns, list[i].optional));
@@ -51,7 +44,7 @@ static aerie_status plan_layer(ae_convert *c)
     const uint64_t n_q = (uint64_t)h->n_heads * h->head_dim, n_kv = (uint64_t)h->n_kv_heads * h->head_dim;
     static const char q_why[] = "num_attention_heads x head_dim, width of the layer's input";
     static const char kv_why[] = "num_key_value_heads x head_dim, width of the layer's input";
-    const wanted list[] = {
+    const ae_convert_wanted list[] = {
         {"layers.0.self_attn.q_proj", "blk.0.attn_q", n_q, n_in, q_why, true, false},
         {"layers.0.self_attn.k_proj", "blk.0.attn_k", n_kv, n_in, kv_why, true, false},
         {"layers.0.self_attn.v_proj", "blk.0.attn_v", n_kv, n_in, kv_why, false, false},
@@ -64,7 +57,7 @@ static aerie_status plan_layer(ae_convert *c)
         {"layers.0.mlp.up_proj", "blk.0.ffn_up", h->n_ff, h->n_embd, "intermediate_size, hidden_size", false, false},
         {"layers.0.mlp.down_proj", "blk.0.ffn_down", h->n_embd, h->n_ff, "hidden_size, intermediate_size", false, false},
     };
-    AE_TRY(copy(c, list, sizeof list / sizeof *list));
+    AE_TRY(ae_convert_copy(c, list, sizeof list / sizeof *list));
     if (!h->divisors) return AERIE_OK;
     return ae_convert_add(
         c, &(ae_convert_item){
@@ -117,15 +110,15 @@ static aerie_status plan_eagle3(ae_convert *c)
 {
     const ae_convert_head *h = &c->head;
     const uint64_t wide = (uint64_t)h->n_taps * h->n_target_embd;
-    const wanted fc = {"fc", "fc", h->n_embd, wide, "hidden_size, taps x width of the target", false, false};
-    const wanted joint = {ae_convert_look(c, "input_norm.weight") ? "input_norm" : "fc_norm",
+    const ae_convert_wanted fc = {"fc", "fc", h->n_embd, wide, "hidden_size, taps x width of the target", false, false};
+    const ae_convert_wanted joint = {ae_convert_look(c, "input_norm.weight") ? "input_norm" : "fc_norm",
                           "enc.output_norm",
                           0,
                           wide,
                           "taps x width of the target",
                           false,
                           false};
-    const wanted norms[] = {
+    const ae_convert_wanted norms[] = {
         {"layers.0.input_layernorm", "blk.0.attn_norm", 0, h->n_embd, "hidden_size", false, false},
         {"layers.0.hidden_norm", "blk.0.attn_norm_2", 0, h->n_embd, "hidden_size", false, false},
         {"norm", "output_norm", 0, h->n_embd, "hidden_size", false, false},
@@ -134,12 +127,12 @@ static aerie_status plan_eagle3(ae_convert *c)
         AE_TRY(ae_convert_add(
             c, &(ae_convert_item){.name = "fc.weight", .how = AE_CONVERT_UNIT, .rows = h->n_embd, .columns = h->n_embd}));
     } else {
-        AE_TRY(copy(c, &fc, 1));
+        AE_TRY(ae_convert_copy(c, &fc, 1));
     }
     if (h->no_aux) AE_TRY(plan_last_norm(c));
     else if (h->fc_norm == AE_FC_NORM_EACH) AE_TRY(plan_each_norm(c));
-    else if (h->fc_norm == AE_FC_NORM_JOINT) AE_TRY(copy(c, &joint, 1));
-    AE_TRY(copy(c, norms, sizeof norms / sizeof *norms));
+    else if (h->fc_norm == AE_FC_NORM_JOINT) AE_TRY(ae_convert_copy(c, &joint, 1));
+    AE_TRY(ae_convert_copy(c, norms, sizeof norms / sizeof *norms));
     return plan_layer(c);
 }
 
@@ -183,7 +176,7 @@ static aerie_status choose_embedding(ae_convert *c, const ae_st_tensor *embed, b
                    (unsigned)h->n_embd, (unsigned)h->n_target_embd);
 }
 
-static aerie_status plan_embedding(ae_convert *c)
+aerie_status ae_convert_head_embedding(ae_convert *c)
 {
     ae_convert_head *h = &c->head;
     const ae_st_tensor *embed = ae_convert_take(c, "embed_tokens.weight");
@@ -195,7 +188,7 @@ static aerie_status plan_embedding(ae_convert *c)
         c, &(ae_convert_item){.name = "token_embd.weight", .from = embed, .rows = h->n_vocab, .columns = h->n_embd});
 }
 
-static aerie_status plan_output(ae_convert *c)
+aerie_status ae_convert_head_output(ae_convert *c)
 {
     ae_convert_head *h = &c->head;
     const bool narrow = h->n_embd != h->n_target_embd;
@@ -210,7 +203,8 @@ static aerie_status plan_output(ae_convert *c)
                        c->path, (unsigned)h->n_embd, (unsigned)h->n_target_embd);
     }
     AE_TRY(check_table(c, t, h->n_draft));
-    if (c->target && !narrow && !h->ids && h->n_draft == h->n_vocab) {
+    const bool tied_to_own = ae_dhead_has_blocks(h->kind) && h->embedding; /* without one the own embedding would be it */
+    if (c->target && !narrow && !h->ids && h->n_draft == h->n_vocab && !tied_to_own) {
         AE_TRY(ae_convert_head_same(c, t, c->target->output, &same));
         if (same) return AERIE_OK;
     }
@@ -296,7 +290,8 @@ static aerie_status check_unused(const ae_convert *c)
     const ae_convert_entry *e = ae_convert_unused(c, unneeded, sizeof unneeded / sizeof *unneeded);
     char shape[128];
     if (!e) return AERIE_OK;
-    if (strncmp(e->name, "layers.", 7) == 0 && strncmp(e->name, "layers.0.", 9)) {
+    const bool one = !ae_dhead_has_blocks(c->head.kind);
+    if (one && strncmp(e->name, "layers.", 7) == 0 && strncmp(e->name, "layers.0.", 9)) {
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
                        "%s: tensor %s: this head has more than one layer; only heads with one layer are supported", c->path,
                        e->tensor->name);
@@ -309,7 +304,7 @@ static aerie_status check_unused(const ae_convert *c)
 aerie_status ae_convert_head_plan(ae_convert *c)
 {
     const ae_convert_head *h = &c->head;
-    const wanted fc = {
+    const ae_convert_wanted fc = {
         "fc", "fc", h->n_embd, (uint64_t)h->n_embd + h->n_target_embd, "hidden_size, hidden_size + width of the target",
         false, false};
     AE_TRY(ae_convert_head_ids(c));
@@ -319,15 +314,17 @@ aerie_status ae_convert_head_plan(ae_convert *c)
     switch (h->kind) {
     case AE_DHEAD_EAGLE3: AE_TRY(plan_eagle3(c)); break;
     case AE_DHEAD_EAGLE:
-        AE_TRY(copy(c, &fc, 1));
+        AE_TRY(ae_convert_copy(c, &fc, 1));
         AE_TRY(plan_layer(c));
         break;
     case AE_DHEAD_MEDUSA: AE_TRY(plan_medusa(c)); break;
+    case AE_DHEAD_DFLASH:
+    case AE_DHEAD_DSPARK: AE_TRY(ae_convert_block_plan(c)); break;
     default: break; /* these come as models, or as parts of them */
     }
     if (h->kind != AE_DHEAD_MEDUSA) {
-        AE_TRY(plan_embedding(c));
-        AE_TRY(plan_output(c));
+        AE_TRY(ae_convert_head_embedding(c));
+        AE_TRY(ae_convert_head_output(c));
     }
     if (h->ids)
         AE_TRY(

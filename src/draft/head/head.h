@@ -119,9 +119,13 @@ aerie_status ae_dhead_bind(ae_dhead **out, ae_gguf *gguf, aerie_error *error);
 void ae_dhead_free(ae_dhead *head);
 
 /* Whether it runs blocks: DFlash, DSpark. */
+static inline bool ae_dhead_has_blocks(ae_dhead_kind kind)
+{
+    return kind >= AE_DHEAD_DFLASH;
+}
 static inline bool ae_dhead_is_block(const ae_dhead_hparams *h)
 {
-    return h->kind >= AE_DHEAD_DFLASH;
+    return ae_dhead_has_blocks(h->kind);
 }
 /* Tokens that a block foresees. */
 static inline uint32_t ae_dhead_n_foreseen(const ae_dhead_hparams *h)

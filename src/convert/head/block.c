@@ -1,0 +1,245 @@
+/* block.c - checkpoints of block drafters: z-lab's DFlash, DeepSpec's DFlash and DSpark, speculators' DSpark.
+ *
+ * They are told by a norm of fused features outside of layers (hidden_norm) beside fc. Layers have Qwen3's names; rows of q and
+ * k stay as they are, since the file rotates by halves too. Settings stand in dflash_config, or beside everything else. Taps
+ * are outputs of layers: the file counts inputs, one more (docs/heads.md).
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "convert/head/parts.h"
+
+bool ae_convert_is_block(const ae_convert *c)
+{
+    return ae_convert_look(c, "hidden_norm.weight") && ae_convert_look(c, "fc.weight") &&
+           ae_convert_look(c, "layers.0.self_attn.q_proj.weight");
+}
+
+/* ---- Settings --------------------------------------------------------------------------------------------- */
+
+static const json_t *setting(const ae_convert *c, const char *key)
+{
+    const json_t *own = json_object_get(json_object_get(c->config, "dflash_config"), key);
+    if (own && !json_is_null(own)) return own;
+    return ae_convert_value(c, key);
+}
+
+static aerie_status need_count(const ae_convert *c, const char *key, uint32_t lo, uint32_t hi, uint32_t *value)
+{
+    const json_t *json = setting(c, key);
+    if (json_is_integer(json) && json_integer_value(json) >= lo && json_integer_value(json) <= hi) {
+        *value = (uint32_t)json_integer_value(json);
+        return AERIE_OK;
+    }
+    return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: '%s' %s; a number from %u to %u is needed, in dflash_config or beside it",
+                   c->config_path, key, json ? "is no such number" : "is missing", (unsigned)lo, (unsigned)hi);
+}
+
+static aerie_status read_flag(const ae_convert *c, const char *key, bool *value)
+{
+    const json_t *json = setting(c, key);
+    if (!json || json_is_null(json)) return AERIE_OK;
+    if (!json_is_boolean(json))
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: '%s' is neither true nor false", c->config_path, key);
+    *value = json_is_true(json);
+    return AERIE_OK;
+}
+
+static aerie_status read_factor(const ae_convert *c, const char *key, double *value)
+{
+    const json_t *json = setting(c, key);
+    if (!json || json_is_null(json)) return AERIE_OK;
+    return ae_convert_real(c, json, key, 0, 1e6, value);
+}
+
+/* Outputs of layers; -1 is the embedding. speculators list inputs. */
+static aerie_status read_taps(ae_convert *c)
+{
+    ae_convert_head *h = &c->head;
+    const json_t *list = setting(c, "target_layer_ids"), *inputs = setting(c, "aux_hidden_state_layer_ids"), *item;
+    const int64_t more = list ? 1 : 0;
+    size_t i;
+    if (c->options.taps_are == AE_CONVERT_TAPS_LIST) {
+        h->taps_from = "given";
+        h->n_taps = c->options.n_taps;
+        memcpy(h->taps, c->options.taps, sizeof h->taps);
+        return AERIE_OK;
+    }
+    h->taps_from = list ? "outputs in the config" : "inputs in the config";
+    if (!list) list = inputs;
+    if (!json_array_size(list) || json_array_size(list) > AERIE_MAX_TAPS)
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'target_layer_ids' has %zu layers; 1 to %d are needed (or --taps)",
+                       c->config_path, json_array_size(list), AERIE_MAX_TAPS);
+    json_array_foreach(list, i, item) {
+        const int64_t layer = json_is_integer(item) ? (int64_t)json_integer_value(item) + more : -1;
+        if (layer < 0 || layer > AE_MAX_LAYERS)
+            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: element %zu of the target's layers is no layer from 0 to %d",
+                           c->config_path, i, AE_MAX_LAYERS);
+        h->taps[h->n_taps++] = (uint32_t)layer;
+    }
+    return AERIE_OK;
+}
+
+/* Layers with a window: all, or those that layer_types names. */
+static aerie_status read_window(ae_convert *c)
+{
+    ae_convert_head *h = &c->head;
+    bool all = false, some = false;
+    AE_TRY(read_flag(c, "use_swa", &all));
+    AE_TRY(read_flag(c, "use_sliding_window", &some));
+    const json_t *types = ae_convert_value(c, "layer_types"), *own = setting(c, "swa_window_size");
+    if (!all && !some) return AERIE_OK;
+    AE_TRY(need_count(c, own ? "swa_window_size" : "sliding_window", 1, INT32_MAX, &h->window));
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        h->windowed[i] = all || (type && !strcmp(type, "sliding_attention"));
+    }
+    return AERIE_OK;
+}
+
+/* DeepSpec's drafters, of both kinds, read their blocks from the anchor; z-lab's and speculators' do not. */
+static aerie_status read_anchor(ae_convert *c)
+{
+    const json_t *list = json_object_get(c->config, "architectures"), *item;
+    const bool speculators = json_object_get(c->config, "transformer_layer_config") || setting(c, "aux_hidden_state_layer_ids");
+    size_t i;
+    json_array_foreach(list, i, item) {
+        const char *text = json_string_value(item);
+        c->head.from_anchor |= text && strstr(text, "DSpark") && !speculators;
+    }
+    return read_flag(c, "sample_from_anchor", &c->head.from_anchor);
+}
+
+static aerie_status refuse_others(const ae_convert *c)
+{
+    const json_t *type = setting(c, "markov_head_type");
+    const char *text = json_string_value(type), *what = NULL;
+    bool neox = true;
+    if (ae_convert_look(c, "candidate_selector.hidden_projection.weight")) what = "this is a DFlash2 drafter";
+    if (ae_convert_look(c, "layer_fusion_weights")) what = "this is a DFly drafter";
+    if (ae_convert_look(c, "layers.0.pre_feedforward_layernorm.weight")) what = "the drafter has Gemma's layers";
+    if (text && strcmp(text, "vanilla")) what = "the drafter's Markov head is gated or recurrent";
+    AE_TRY(read_flag(c, "rope_is_neox_style", &neox));
+    if (!neox) what = "the drafter rotates neighbours (rope_is_neox_style)";
+    if (!what) return AERIE_OK;
+    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: %s; DFlash and DSpark with layers like Qwen3's are supported",
+                   c->path,
+                   what);
+}
+
+aerie_status ae_convert_block_detect(ae_convert *c)
+{
+    ae_convert_head *h = &c->head;
+    const ae_st_tensor *fc = ae_convert_look(c, "fc.weight"), *w1 = ae_convert_look(c, "markov_head.markov_w1.weight");
+    char shape[128];
+    h->kind = w1 ? AE_DHEAD_DSPARK : AE_DHEAD_DFLASH;
+    AE_TRY(refuse_others(c));
+    AE_TRY(ae_convert_head_layer(c, AE_MAX_LAYERS));
+    AE_TRY(ae_convert_head_vocab(c));
+    AE_TRY(read_taps(c));
+    if (fc->n_dims != 2 || fc->shape[0] != h->n_embd || !fc->shape[1] || fc->shape[1] % h->n_taps ||
+        fc->shape[1] / h->n_taps > AE_MAX_EMBD)
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is %s; [%u, %u x width of the target] is needed", c->path,
+                       fc->name, ae_convert_shape(fc, shape), (unsigned)h->n_embd, (unsigned)h->n_taps);
+    h->n_target_embd = (uint32_t)(fc->shape[1] / h->n_taps);
+    if (c->target && c->target->hparams.n_embd != h->n_target_embd)
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: fc.weight takes features of width %u, but %s has %u: it was trained "
+                       "for another model", c->path, (unsigned)h->n_target_embd, c->options.target,
+                       (unsigned)c->target->hparams.n_embd);
+    if (c->target) h->n_target_layers = c->target->hparams.n_layers;
+    AE_TRY(read_anchor(c));
+    h->n_block = 16;
+    if (setting(c, "block_size")) AE_TRY(need_count(c, "block_size", h->from_anchor ? 1 : 2, AE_DHEAD_MAX_BLOCK, &h->n_block));
+    AE_TRY(need_count(c, "mask_token_id", 0, h->n_vocab ? h->n_vocab - 1 : INT32_MAX, &h->mask));
+    AE_TRY(read_flag(c, "causal", &h->causal));
+    AE_TRY(read_flag(c, "causal_head", &h->causal)); /* JetSpec */
+    AE_TRY(read_flag(c, "is_causal", &h->causal));
+    AE_TRY(read_factor(c, "input_embedding_scale", &h->embedding_scale));
+    AE_TRY(read_factor(c, "output_multiplier", &h->logit_scale));
+    AE_TRY(read_factor(c, "final_logit_softcapping", &h->logit_softcap));
+    if (w1 && (w1->n_dims != 2 || w1->shape[1] < 1 || w1->shape[1] > AE_MAX_EMBD))
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is %s; vocabulary x rank is needed", c->path, w1->name,
+                       ae_convert_shape(w1, shape));
+    h->n_markov = w1 ? (uint32_t)w1->shape[1] : 0;
+    return read_window(c);
+}
+
+/* ---- Tensors -------------------------------------------------------------------------------------------------- */
+
+static aerie_status plan_layer(ae_convert *c, uint32_t i)
+{
+    const ae_convert_head *h = &c->head;
+    const uint64_t e = h->n_embd, q = (uint64_t)h->n_heads * h->head_dim, kv = (uint64_t)h->n_kv_heads * h->head_dim;
+    const struct {
+        const char *from, *to;
+        uint64_t rows, columns;
+        bool optional;
+    } parts[] = {
+        {"input_layernorm", "attn_norm", 0, e, false}, {"self_attn.q_proj", "attn_q", q, e, false},
+        {"self_attn.k_proj", "attn_k", kv, e, false}, {"self_attn.v_proj", "attn_v", kv, e, false},
+        {"self_attn.o_proj", "attn_output", e, q, false}, {"self_attn.q_norm", "attn_q_norm", 0, h->head_dim, true},
+        {"self_attn.k_norm", "attn_k_norm", 0, h->head_dim, true}, {"post_attention_layernorm", "ffn_norm", 0, e, false},
+        {"mlp.gate_proj", "ffn_gate", h->n_ff, e, false}, {"mlp.up_proj", "ffn_up", h->n_ff, e, false},
+        {"mlp.down_proj", "ffn_down", e, h->n_ff, false},
+    };
+    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+        char from[64], to[64];
+        snprintf(from, sizeof from, "layers.%u.%s", (unsigned)i, parts[k].from);
+        snprintf(to, sizeof to, "blk.%u.%s", (unsigned)i, parts[k].to);
+        const ae_convert_wanted wanted = {from, to, parts[k].rows, parts[k].columns, "by the sizes in the config", false,
+                                          parts[k].optional};
+        AE_TRY(ae_convert_copy(c, &wanted, 1));
+    }
+    return AERIE_OK;
+}
+
+aerie_status ae_convert_block_plan(ae_convert *c)
+{
+    const ae_convert_head *h = &c->head;
+    const uint64_t e = h->n_embd, r = h->n_markov;
+    const ae_st_tensor *conf = ae_convert_look(c, "confidence_head.proj.weight");
+    const bool plain = conf && conf->n_dims == 2 && conf->shape[1] == e;
+    const ae_convert_wanted parts[] = {
+        {"fc", "fc", e, (uint64_t)h->n_taps * h->n_target_embd, "hidden_size, taps x width of the target", false, false},
+        {"hidden_norm", "enc.output_norm", 0, e, "hidden_size", false, false},
+        {"norm", "output_norm", 0, e, "hidden_size", false, false},
+        {"confidence_head.proj", "conf_proj", 1, plain ? e : e + r, "1, hidden_size + markov_rank", false, true},
+    };
+    const ae_st_tensor *w1 = ae_convert_take(c, "markov_head.markov_w1.weight");
+    const ae_st_tensor *w2 = ae_convert_take(c, "markov_head.markov_w2.weight");
+    AE_TRY(ae_convert_copy(c, parts, r ? 4 : 3));
+    for (uint32_t i = 0; i < h->n_layers; i++) AE_TRY(plan_layer(c, i));
+    if (r && (!w2 || w1->shape[0] < h->n_vocab || w2->n_dims != 2 || w2->shape[0] < h->n_draft || w2->shape[1] != r))
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: markov_head.markov_w1 and markov_w2 are to have %u and %u rows of %u "
+                       "numbers; %s", c->path, (unsigned)h->n_vocab, (unsigned)h->n_draft, (unsigned)r,
+                       w2 ? "they have others" : "the second is missing");
+    if (r) { /* rows after the vocabulary are padding */
+        AE_TRY(ae_convert_add(c, &(ae_convert_item){.name = "markov_w1.weight", .from = w1, .rows = h->n_vocab, .columns = r}));
+        AE_TRY(ae_convert_add(c, &(ae_convert_item){.name = "markov_w2.weight", .from = w2, .rows = h->n_draft, .columns = r}));
+    }
+    if (!h->divisors) return AERIE_OK;
+    return ae_convert_add(c, &(ae_convert_item){.name = "rope_freqs.weight", .how = AE_CONVERT_VALUES, .values = h->divisors,
+                                                .columns = h->n_rot / 2});
+}
+
+/* ---- Keys ------------------------------------------------------------------------------------------------------ */
+
+void ae_convert_block_keys(ae_convert_keys *k, const ae_convert *c)
+{
+    const ae_convert_head *h = &c->head;
+    int32_t taps[AERIE_MAX_TAPS];
+    for (uint32_t i = 0; i < h->n_taps; i++) taps[i] = (int32_t)h->taps[i];
+    ae_convert_put_array(k, "target_layers", AE_GGUF_I32, taps, h->n_taps);
+    ae_convert_put_u32(k, "block_size", h->n_block);
+    ae_convert_put_bool(k, "sample_from_anchor", h->from_anchor);
+    if (h->causal) ae_convert_put_bool(k, "attention.causal", true);
+    if (h->window) {
+        ae_convert_put_u32(k, "attention.sliding_window", h->window);
+        ae_convert_put_array(k, "attention.sliding_window_pattern", AE_GGUF_BOOL, h->windowed, h->n_layers);
+    }
+    if (h->embedding_scale != 0) ae_convert_put_f32(k, "embedding_scale", h->embedding_scale);
+    if (h->logit_scale != 0) ae_convert_put_f32(k, "logit_scale", h->logit_scale);
+    if (h->logit_softcap != 0) ae_convert_put_f32(k, "final_logit_softcapping", h->logit_softcap);
+    if (h->n_markov) ae_convert_put_bool(k, "has_confidence_head", ae_convert_look(c, "confidence_head.proj.weight") != NULL);
+    if (k->status == AERIE_OK) k->status = ae_gguf_writer_u32(k->w, "tokenizer.ggml.mask_token_id", h->mask, k->error);
+}

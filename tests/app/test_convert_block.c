@@ -1,0 +1,174 @@
+/* test_convert_block.c - aerie convert on checkpoints of block drafters, in the names of z-lab's and DeepSpec's folders: keys,
+ * rows that stay as they are, what is left out because it is the target's, and what is refused. */
+#include "convert_rig.inc"
+
+#define SIZES \
+    "\"hidden_size\":64,\"intermediate_size\":96,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"rms_norm_eps\":1e-6," \
+    "\"vocab_size\":300,\"num_hidden_layers\":2,\"hidden_act\":\"silu\",\"max_position_embeddings\":4096,\"head_dim\":16," \
+    "\"rope_theta\":1000000"
+#define ZLAB(more) \
+    "{\"architectures\":[\"DFlashDraftModel\"]," SIZES ",\"block_size\":16,\"dflash_config\":{\"target_layer_ids\":[1,2]," \
+    "\"mask_token_id\":299" more "}}"
+#define DEEPSPEC(more) \
+    "{\"architectures\":[\"Qwen3DSparkModel\"]," SIZES ",\"block_size\":7,\"target_layer_ids\":[-1,2],\"mask_token_id\":5," \
+    "\"markov_head_type\":\"vanilla\",\"markov_rank\":8,\"enable_confidence_head\":true" more "}"
+
+static void add(st_make *m, const char *prefix, const char *leave, const char *name, uint64_t rows, uint64_t columns)
+{
+    char full[128];
+    if (leave && !strcmp(leave, name)) return;
+    snprintf(full, sizeof full, "%s%s", prefix, name);
+    st_make_floats(m, full, name, rows, columns);
+}
+
+static void write_block(const char *folder, const char *prefix, bool spark, const char *leave, const char *more,
+                        const char *config)
+{
+    static const struct {
+        const char *name;
+        uint64_t rows, columns;
+    } parts[] = {
+        {"input_layernorm", 0, 64}, {"self_attn.q_proj", 64, 64}, {"self_attn.k_proj", 32, 64}, {"self_attn.v_proj", 32, 64},
+        {"self_attn.o_proj", 64, 64}, {"self_attn.q_norm", 0, 16}, {"self_attn.k_norm", 0, 16},
+        {"post_attention_layernorm", 0, 64}, {"mlp.gate_proj", 96, 64}, {"mlp.up_proj", 96, 64}, {"mlp.down_proj", 64, 96},
+    };
+    st_make m = {0};
+    for (int i = 0; i < 2; i++)
+        for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+            char name[96];
+            snprintf(name, sizeof name, "layers.%d.%s.weight", i, parts[k].name);
+            add(&m, prefix, leave, name, parts[k].rows, parts[k].columns);
+        }
+    add(&m, prefix, leave, "fc.weight", 64, 128);
+    add(&m, prefix, leave, "hidden_norm.weight", 0, 64);
+    add(&m, prefix, leave, "norm.weight", 0, 64);
+    if (spark) {
+        add(&m, prefix, leave, "embed_tokens.weight", 300, 64);
+        add(&m, prefix, leave, "lm_head.weight", 300, 64);
+        add(&m, prefix, leave, "markov_head.markov_w1.weight", 300, 8);
+        add(&m, prefix, leave, "markov_head.markov_w2.weight", 300, 8);
+        add(&m, prefix, leave, "confidence_head.proj.weight", 1, 72);
+        add(&m, prefix, leave, "confidence_head.proj.bias", 0, 1);
+    }
+    if (more) add(&m, prefix, leave, more, 0, 3);
+    write_checkpoint(folder, &m, config);
+}
+
+static void converts(const char *line)
+{
+    cli("%s", line);
+    if (cli_last.status) fail_msg("%s: %d: %s", line, cli_last.status, cli_last.err);
+}
+
+static void taps_are(const ae_gguf *gguf, int64_t a, int64_t b)
+{
+    const ae_gguf_kv *kv = ae_gguf_kv_find(gguf, "dflash.target_layers");
+    int64_t x = -1, y = -1;
+    assert_non_null(kv);
+    assert_int_equal(kv->n, 2);
+    assert_true(ae_gguf_kv_int(kv, 0, &x) && ae_gguf_kv_int(kv, 1, &y));
+    assert_true(x == a && y == b);
+}
+
+static void same_layers(const ae_gguf *gguf)
+{
+    same_values(gguf, "blk.0.attn_q.weight", "layers.0.self_attn.q_proj.weight", 0, 64, 64); /* halves stay halves */
+    same_values(gguf, "blk.1.attn_k.weight", "layers.1.self_attn.k_proj.weight", 0, 32, 64);
+    same_values(gguf, "blk.1.attn_k_norm.weight", "layers.1.self_attn.k_norm.weight", 0, 0, 16);
+    same_values(gguf, "blk.1.ffn_norm.weight", "layers.1.post_attention_layernorm.weight", 0, 0, 64);
+    same_values(gguf, "blk.0.ffn_down.weight", "layers.0.mlp.down_proj.weight", 0, 64, 96);
+    same_values(gguf, "fc.weight", "fc.weight", 0, 64, 128);
+    same_values(gguf, "enc.output_norm.weight", "hidden_norm.weight", 0, 0, 64);
+    same_values(gguf, "output_norm.weight", "norm.weight", 0, 0, 64);
+}
+
+static void dflash(void **state)
+{
+    (void)state;
+    write_block("d", "", false, NULL, NULL, ZLAB(",\"output_multiplier\":0.5,\"final_logit_softcapping\":20"));
+    converts("$A convert d -o d.gguf --outtype f32");
+    ae_gguf *gguf = open_file("d.gguf");
+    same_layers(gguf);
+    key_text(gguf, "general.architecture", "dflash");
+    key_u32(gguf, "dflash.block_count", 2);
+    key_u32(gguf, "dflash.block_size", 16);
+    key_u32(gguf, "tokenizer.ggml.mask_token_id", 299);
+    key_bool(gguf, "dflash.sample_from_anchor", false);
+    key_f32(gguf, "dflash.logit_scale", 0.5f);
+    key_f32(gguf, "dflash.final_logit_softcapping", 20);
+    key_f32(gguf, "dflash.rope.freq_base", 1000000);
+    taps_are(gguf, 2, 3);
+    assert_null(ae_gguf_tensor_find(gguf, "token_embd.weight"));
+    ae_gguf_close(gguf);
+    assert_non_null(strstr(cli_last.err, "blocks of 16 read in place"));
+}
+
+static void dspark(void **state)
+{
+    (void)state;
+    write_block("s", "model.", true, NULL, NULL, DEEPSPEC(",\"sliding_window\":64,\"use_sliding_window\":true,"
+                "\"layer_types\":[\"full_attention\",\"sliding_attention\"]"));
+    converts("$A convert s -o s.gguf --outtype f32 --embedding keep --json");
+    ae_gguf *gguf = open_file("s.gguf");
+    same_layers(gguf);
+    same_values(gguf, "token_embd.weight", "embed_tokens.weight", 0, 300, 64);
+    same_values(gguf, "output.weight", "lm_head.weight", 0, 300, 64);
+    same_values(gguf, "markov_w1.weight", "markov_head.markov_w1.weight", 0, 300, 8);
+    same_values(gguf, "markov_w2.weight", "markov_head.markov_w2.weight", 0, 300, 8);
+    same_values(gguf, "conf_proj.weight", "confidence_head.proj.weight", 0, 1, 72);
+    same_values(gguf, "conf_proj.bias", "confidence_head.proj.bias", 0, 0, 1);
+    key_bool(gguf, "dflash.sample_from_anchor", true);
+    key_bool(gguf, "dflash.has_confidence_head", true);
+    key_u32(gguf, "dflash.block_size", 7);
+    key_u32(gguf, "dflash.attention.sliding_window", 64);
+    taps_are(gguf, 0, 3);
+    ae_gguf_close(gguf);
+    assert_non_null(strstr(cli_last.out, "\"kind\": \"DSpark\""));
+    /* with the target: its tables are not the drafter's, so both are kept, and the file fits */
+    mk_options o;
+    assert_true(mk_shape("tiny", &o));
+    o.n_layers = 4, o.n_embd = 64, o.n_vocab = 300;
+    cli_model("t.gguf", &o);
+    converts("$A convert s --target t.gguf -o s.gguf --outtype q8_0");
+    gguf = open_file("s.gguf");
+    assert_non_null(ae_gguf_tensor_find(gguf, "output.weight"));
+    ae_gguf_close(gguf);
+    converts("$A run -m t.gguf -md s.gguf --spec-type draft-dspark -no-cnv -p hello -n 8 --temp 0 --stats");
+    assert_non_null(strstr(cli_last.err, "draft-dspark"));
+}
+
+static void refuses(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *leave, *more, *config, *why;
+        bool spark;
+        int status;
+    } cases[] = {
+        {"fc.weight", NULL, ZLAB(""), "not a drafter head", false, 3},
+        {"layers.1.mlp.up_proj.weight", NULL, ZLAB(""), "layers.1.mlp.up_proj.weight is missing", false, 3},
+        {NULL, "strange.weight", ZLAB(""), "--skip strange.weight", false, 3},
+        {NULL, "candidate_selector.hidden_projection.weight", ZLAB(""), "DFlash2", false, 3},
+        {NULL, NULL, "{\"architectures\":[\"DFlashDraftModel\"]," SIZES "}", "'target_layer_ids' has 0 layers", false, 3},
+        {NULL, NULL, "{" SIZES ",\"target_layer_ids\":[1,2]}", "'mask_token_id' is missing", false, 3},
+        {NULL, NULL, "{" SIZES ",\"target_layer_ids\":[1,2],\"mask_token_id\":300}", "is no such number", false, 3},
+        {NULL, NULL, "{" SIZES ",\"target_layer_ids\":[1,-2],\"mask_token_id\":3}", "element 1 of", false, 3},
+        {NULL, NULL, "{" SIZES ",\"target_layer_ids\":[1,2,3],\"mask_token_id\":3}", "3 x width of the target", false, 3},
+        {NULL, NULL, "{" SIZES ",\"target_layer_ids\":[1,2],\"mask_token_id\":3,\"block_size\":99}", "block_size", false, 3},
+        {"markov_head.markov_w2.weight", NULL, DEEPSPEC(""), "the second is missing", true, 3},
+        {NULL, NULL, "{" SIZES ",\"target_layer_ids\":[1,2],\"mask_token_id\":3,\"markov_head_type\":\"rnn\"}", "recurrent",
+         true, 3},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_block("r", "", cases[i].spark, cases[i].leave, cases[i].more, cases[i].config);
+        cli("$A convert r -o r.gguf");
+        if (cli_last.status != cases[i].status || !strstr(cli_last.err, cases[i].why))
+            fail_msg("case %zu: %d, \"%s\", not \"%s\"", i, cli_last.status, cli_last.err, cases[i].why);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(dflash), cmocka_unit_test(dspark), cmocka_unit_test(refuses)};
+    return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
+}
