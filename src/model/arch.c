@@ -72,7 +72,7 @@ static const ae_arch archs[] = {
     /* V2, V3, R1, Kimi K2; and GLM-4.7-Flash, whose early files do not say how it chooses experts */
     {.name = "deepseek2", .mla = true, .temperature = true, .experts = EXPERTS, .sigmoid_vocab = 154880,
      .shared = AE_SHARED_COUNT},
-    {.name = "deepseek2-ocr", .experts = EXPERTS, .shared = AE_SHARED_COUNT},
+    {.name = "deepseek2-ocr", .rope_neox = true, .experts = EXPERTS, .shared = AE_SHARED_COUNT},
     {.name = "bailingmoe2", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .experts = EXPERTS,
      .shared = AE_SHARED_SIZE_COUNT},
     {.name = "dots1", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .experts = EXPERTS, .shared = AE_SHARED_COUNT},
@@ -160,6 +160,14 @@ static const ae_arch archs[] = {
      .activation = AE_ACTIVATION_GELU, .ungated = true},
     {.name = "dbrx", .rope_neox = true, .layer_norm = true, .ffn_norm = "attn_output_norm", .clamp_qkv = true,
      .experts = EXPERTS, .renorm = true},
+    {.name = "openelm", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD},
+    {.name = "plamo", .rope_neox = true, .norms = AE_NORMS_PARALLEL},
+    {.name = "plamo3", .rope_neox = true, .norms = AE_NORMS_PRE_POST, .qk_norm = AE_QK_NORM_HEAD, .window_period = 8,
+     .window_rope = AE_ROTATION_PLAIN, .bare_post_norms = true},
+    {.name = "spark2_5", .rope_neox = true, .activation = AE_ACTIVATION_GELU, .window_period = 1,
+     .window_rope = AE_ROTATION_PLAIN},
+    {.name = "bailingmoe", .experts = EXPERTS, .shared = AE_SHARED_COUNT, .head_of_rope = true},
+    {.name = "plm", .mla = true, .activation = AE_ACTIVATION_RELU2, .ungated = true},
     {.name = "starcoder2", .rope_neox = true, .layer_norm = true, .activation = AE_ACTIVATION_GELU, .ungated = true},
     /* encoders: BERT, and with a rotation and gated feed-forward blocks nomic-embed-text */
     {.name = "bert", .encoder = true, .norms = AE_NORMS_STREAM, .layer_norm = true, .no_rope_period = 1,

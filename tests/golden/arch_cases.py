@@ -128,21 +128,12 @@ def hy_v3(f):
 
 
 def exaone_moe(f):
-    config = common(f, num_shared_experts=1, routed_scaling_factor=f["expert_weights_scale"], norm_topk_prob=True, n_group=1,
-                    topk_group=1, first_k_dense_replace=1, mlp_layer_types=dense_first(f),
+    n_shared = f["expert_shared_feed_forward_length"] // f["expert_feed_forward_length"]
+    config = common(f, num_shared_experts=n_shared, routed_scaling_factor=f["expert_weights_scale"], norm_topk_prob=True,
+                    n_group=1, topk_group=1, first_k_dense_replace=1, mlp_layer_types=dense_first(f),
                     sliding_window=f["attention.sliding_window"], layer_types=windows(f, lambda i: i % 4 < 3))
     config["rope_parameters"].pop("partial_rotary_factor")
-    state = state_of(f)
-    model = transformers.ExaoneMoeForCausalLM
-
-    class Wider(model):  # the published class knows a number of shared experts only, files their width
-        def __init__(self, config):
-            super().__init__(config)
-            for layer in self.model.layers:
-                if hasattr(layer.mlp, "shared_experts"):
-                    layer.mlp.shared_experts = type(layer.mlp.shared_experts)(
-                        config, intermediate_size=f["expert_shared_feed_forward_length"])
-    return Wider, transformers.ExaoneMoeConfig(**config), state
+    return transformers.ExaoneMoeForCausalLM, transformers.ExaoneMoeConfig(**config), state_of(f)
 
 
 def mellum(f):
@@ -254,7 +245,7 @@ def deepseek_ocr(f):
                     routed_scaling_factor=f["expert_weights_scale"], n_group=1, topk_group=1, topk_method="greedy")
     config["rope_parameters"].pop("partial_rotary_factor")
     return text_of(kind.modeling_deepseek_ocr2.DeepseekOcr2TextModel,
-                   kind.configuration_deepseek_ocr2.DeepseekOcr2TextConfig(**config), state_of(f, permuted=True))
+                   kind.configuration_deepseek_ocr2.DeepseekOcr2TextConfig(**config), state_of(f))
 
 
 def afmoe(f):

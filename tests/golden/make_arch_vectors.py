@@ -3,7 +3,7 @@
 
     make_arch_vectors.py --lib .../libllama.so --mkarch build/tests/mkarch [--out tests/golden/arch] [NAME...]
 
-Loads the library by its C interface as of build 9370, commit e8ddf01ed (others may have other parameter structures). Weights
+Loads the library by its C interface as of build 11434, October 2026 (others may have other parameter structures). Weights
 are F32 (in place of quantized ones the numbers that they stand for), as is the KV cache; one thread, one batch of all rows, no
 flash attention, no repacked weights. Each file NAME.bin holds, little-endian: u32 rows, u32 vocabulary, u64 FNV-1a of the model
 file, i32 tokens [rows], then for each row the f32 value of one step and i16 steps [vocabulary].
@@ -25,22 +25,24 @@ ROWS, VOCAB, N_CTX = 96, 264, 256
 
 class ModelParams(C.Structure):
     _fields_ = [("devices", C.c_void_p), ("buft_overrides", C.c_void_p), ("n_gpu_layers", C.c_int32), ("split_mode", C.c_int),
+                ("load_mode", C.c_int), ("lazy_mode", C.c_int),
                 ("main_gpu", C.c_int32), ("tensor_split", C.c_void_p), ("progress", C.c_void_p), ("progress_data", C.c_void_p),
-                ("kv_overrides", C.c_void_p), ("vocab_only", C.c_bool), ("use_mmap", C.c_bool), ("use_direct_io", C.c_bool),
-                ("use_mlock", C.c_bool), ("check_tensors", C.c_bool), ("use_extra_bufts", C.c_bool), ("no_host", C.c_bool),
-                ("no_alloc", C.c_bool)]
+                ("kv_overrides", C.c_void_p), ("vocab_only", C.c_bool), ("check_tensors", C.c_bool),
+                ("use_extra_bufts", C.c_bool), ("no_host", C.c_bool), ("no_alloc", C.c_bool), ("load_mtp", C.c_bool)]
 
 
 class ContextParams(C.Structure):
     _fields_ = [("n_ctx", C.c_uint32), ("n_batch", C.c_uint32), ("n_ubatch", C.c_uint32), ("n_seq_max", C.c_uint32),
-                ("n_rs_seq", C.c_uint32), ("n_threads", C.c_int32), ("n_threads_batch", C.c_int32), ("ctx_type", C.c_int),
+                ("n_rs_seq", C.c_uint32), ("n_outputs_max", C.c_uint32), ("n_outputs_max_per_seq", C.c_uint32),
+                ("n_threads", C.c_int32), ("n_threads_batch", C.c_int32), ("ctx_type", C.c_int),
                 ("rope_scaling_type", C.c_int), ("pooling_type", C.c_int), ("attention_type", C.c_int), ("flash_attn", C.c_int),
                 ("rope_freq_base", C.c_float), ("rope_freq_scale", C.c_float), ("yarn_ext_factor", C.c_float),
                 ("yarn_attn_factor", C.c_float), ("yarn_beta_fast", C.c_float), ("yarn_beta_slow", C.c_float),
                 ("yarn_orig_ctx", C.c_uint32), ("defrag_thold", C.c_float), ("cb_eval", C.c_void_p), ("cb_data", C.c_void_p),
                 ("type_k", C.c_int), ("type_v", C.c_int), ("abort", C.c_void_p), ("abort_data", C.c_void_p),
                 ("embeddings", C.c_bool), ("offload_kqv", C.c_bool), ("no_perf", C.c_bool), ("op_offload", C.c_bool),
-                ("swa_full", C.c_bool), ("kv_unified", C.c_bool), ("samplers", C.c_void_p), ("n_samplers", C.c_size_t)]
+                ("swa_full", C.c_bool), ("kv_unified", C.c_bool), ("samplers", C.c_void_p), ("n_samplers", C.c_size_t),
+                ("other", C.c_void_p)]
 
 
 class Batch(C.Structure):

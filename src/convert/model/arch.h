@@ -104,6 +104,10 @@ aerie_status ae_convert_check_ahead(const ae_convert *c, const char *path, aerie
 /* metadata_arch.c */
 aerie_status ae_convert_keys_mistral3(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_minimax(ae_convert_keys *k, const ae_convert *c);
+/* Chosen experts' weights are divided by their sum, which the published configuration does not say. */
+aerie_status ae_convert_keys_renormed(ae_convert_keys *k, const ae_convert *c);
+/* num_shared_experts experts as one. */
+aerie_status ae_convert_keys_shared(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_ernie(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_hunyuan(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_lfm2(ae_convert_keys *k, const ae_convert *c);

@@ -29,6 +29,7 @@ const ae_convert_rule ae_convert_global_rules[] = {
     PLAIN("embeddings", "token_embd"),
     PLAIN("norm", "output_norm"),
     PLAIN("norm_f", "output_norm"),
+    PLAIN("final_layernorm", "output_norm"),
     PLAIN("embedding_norm", "token_embd_norm"),
     PLAIN("lm_head", "output"),
     PLAIN("embed_tokens_per_layer", "per_layer_token_embd"),
@@ -114,6 +115,21 @@ static const ae_convert_rule ernie[] = {
 static const ae_convert_rule minimax[] = {
     EXACT("block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias", PLAIN),
     EXACT("mlp.e_score_correction_bias", "exp_probs_b.bias", PLAIN), END,
+};
+
+static const ae_convert_rule phi2[] = {
+    PLAIN("self_attn.dense", "attn_output"), PLAIN("mlp.fc1", "ffn_up"), PLAIN("mlp.fc2", "ffn_down"), END,
+};
+
+static const ae_convert_rule hy_v3[] = {
+    EXACT("mlp.e_score_correction_bias", "exp_probs_b", PLAIN), EXACT("mlp.expert_bias", "exp_probs_b", PLAIN),
+    RULE("mlp.router.gate", "ffn_gate_inp", F32), SHARED("mlp.shared_mlp"), END,
+};
+
+static const ae_convert_rule afmoe[] = {
+    PLAIN("post_attention_layernorm", "post_attention_norm"), PLAIN("pre_mlp_layernorm", "ffn_norm"),
+    PLAIN("post_mlp_layernorm", "post_ffw_norm"), PLAIN("self_attn.gate_proj", "attn_gate"),
+    RULE("mlp.router.gate", "ffn_gate_inp", F32), EXACT("mlp.expert_bias", "exp_probs_b.bias", PLAIN), END,
 };
 
 static const ae_convert_rule starcoder[] = {PLAIN("mlp.c_fc", "ffn_up"), PLAIN("mlp.c_proj", "ffn_down"), END};
@@ -226,6 +242,11 @@ static const ae_convert_key gemma4_keys[] = {
     U32("embedding_length_per_layer_input", "hidden_size_per_layer_input"),
     COUNT("attention.shared_kv_layers", "num_kv_shared_layers"), LAST,
 };
+static const ae_convert_key hy_v3_keys[] = {SCALE("expert_weights_scale", "router_scaling_factor"), LAST};
+static const ae_convert_key afmoe_keys[] = {
+    SCALE("expert_weights_scale", "route_scale"), U32("expert_shared_count", "num_shared_experts"), LAST,
+};
+static const ae_convert_key olmo_keys[] = {SCALE("attention.clamp_kqv", "clip_qkv"), LAST};
 static const ae_convert_key nemotron_keys[] = {U32("feed_forward_length", NULL), LAST};
 static const ae_convert_key lfm2_keys[] = {U32("shortconv.l_cache", "conv_L_cache"), LAST};
 static const ae_convert_key ernie_keys[] = {
@@ -251,11 +272,24 @@ const ae_convert_arch ae_convert_archs[] = {
      .arch = "mistral3",
      .flags = AE_ARCH_PAIRS | AE_ARCH_NO_DIVISORS,
      .more_keys = ae_convert_keys_mistral3},
+    {.classes = "ArceeForCausalLM", .arch = "arcee", .activation = AE_CONVERT_RELU2, .flags = AE_ARCH_PAIRS},
+    {.classes = "AfmoeForCausalLM",
+     .arch = "afmoe",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID | AE_ARCH_WINDOW,
+     .window_period = 4,
+     .rules = afmoe,
+     .keys = afmoe_keys,
+     .more_keys = ae_convert_keys_renormed},
     {.classes = "SmolLM3ForCausalLM", .arch = "smollm3", .flags = AE_ARCH_PAIRS},
     {.classes = "Qwen2ForCausalLM", .arch = "qwen2"},
     {.classes = "Qwen2MoeForCausalLM", .arch = "qwen2moe", .flags = AE_ARCH_EXPERTS},
     {.classes = "Qwen3ForCausalLM", .arch = "qwen3"},
     {.classes = "Qwen3MoeForCausalLM", .arch = "qwen3moe", .flags = AE_ARCH_EXPERTS},
+    {.classes = "GemmaForCausalLM",
+     .arch = "gemma",
+     .activation = AE_CONVERT_GELU,
+     .activation_key = "hidden_activation",
+     .flags = AE_ARCH_PLUS_ONE},
     {.classes = "Gemma2ForCausalLM",
      .arch = "gemma2",
      .activation = AE_CONVERT_GELU,
@@ -281,6 +315,7 @@ const ae_convert_arch ae_convert_archs[] = {
      .window_period = 2,
      .rules = gpt_oss,
      .keys = gpt_oss_keys},
+    {.classes = "GlmForCausalLM", .arch = "chatglm"},
     {.classes = "Glm4ForCausalLM", .arch = "glm4", .rules = glm4},
     {.classes = "Glm4MoeForCausalLM",
      .arch = "glm4moe",
@@ -299,6 +334,12 @@ const ae_convert_arch ae_convert_archs[] = {
      .rules = ernie,
      .keys = ernie_keys,
      .more_keys = ae_convert_keys_ernie},
+    {.classes = "HYV3ForCausalLM",
+     .arch = "hy_v3",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID,
+     .rules = hy_v3,
+     .keys = hy_v3_keys,
+     .more_keys = ae_convert_keys_renormed},
     {.classes = "HunYuanDenseV1ForCausalLM", .arch = "hunyuan-dense", .rules = hunyuan},
     {.classes = "HunYuanMoEV1ForCausalLM",
      .arch = "hunyuan-moe",
@@ -306,7 +347,17 @@ const ae_convert_arch ae_convert_archs[] = {
      .rules = hunyuan,
      .keys = hunyuan_keys,
      .more_keys = ae_convert_keys_hunyuan},
+    {.classes = "PhiForCausalLM",
+     .arch = "phi2",
+     .flags = AE_ARCH_LAYER_NORM,
+     .activation = AE_CONVERT_GELU,
+     .rules = phi2},
     {.classes = "Phi3ForCausalLM", .arch = "phi3", .more_keys = ae_convert_keys_phi3},
+    {.classes = "OlmoForCausalLM",
+     .arch = "olmo",
+     .flags = AE_ARCH_PAIRS | AE_ARCH_LAYER_NORM,
+     .keys = olmo_keys,
+     .defaults = "{\"layer_norm_eps\":1e-5}"},
     {.classes = "Olmo2ForCausalLM", .arch = "olmo2", .rules = post_attention},
     {.classes = "Olmo3ForCausalLM", .arch = "olmo2", .flags = AE_ARCH_WINDOW, .window_period = 4, .rules = post_attention},
     {.classes = "OlmoeForCausalLM", .arch = "olmoe", .flags = AE_ARCH_EXPERTS},
@@ -336,6 +387,18 @@ const ae_convert_arch ae_convert_archs[] = {
      .more_keys = ae_convert_keys_lfm2},
     {.classes = "SeedOssForCausalLM", .arch = "seed_oss", .rules = post_attention},
     {.classes = "Exaone4ForCausalLM", .arch = "exaone4", .flags = AE_ARCH_WINDOW, .window_period = 4, .rules = post_attention},
+    {.classes = "ExaoneMoeForCausalLM",
+     .arch = "exaone-moe",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID | AE_ARCH_WINDOW,
+     .window_period = 4,
+     .rules = minimax,
+     .more_keys = ae_convert_keys_shared},
+    {.classes = "MellumForCausalLM", .arch = "mellum", .flags = AE_ARCH_EXPERTS | AE_ARCH_WINDOW, .window_period = 4},
+    {.classes = "NemotronForCausalLM",
+     .arch = "nemotron",
+     .activation = AE_CONVERT_RELU2,
+     .flags = AE_ARCH_LAYER_NORM | AE_ARCH_PLUS_ONE},
+    {.classes = "Jais2ForCausalLM", .arch = "jais2", .activation = AE_CONVERT_RELU2, .flags = AE_ARCH_LAYER_NORM},
     {.classes = "Starcoder2ForCausalLM",
      .arch = "starcoder2",
      .flags = AE_ARCH_LAYER_NORM,

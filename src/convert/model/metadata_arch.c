@@ -27,6 +27,22 @@ aerie_status ae_convert_keys_minimax(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
+aerie_status ae_convert_keys_renormed(ae_convert_keys *k, const ae_convert *c)
+{
+    (void)c;
+    ae_convert_put_bool(k, "expert_weights_norm", true);
+    return k->status;
+}
+
+aerie_status ae_convert_keys_shared(ae_convert_keys *k, const ae_convert *c)
+{
+    uint32_t n_shared = 0, n_ff = 0;
+    AE_TRY(ae_convert_u32(c, "num_shared_experts", 0, AE_MAX_EXPERTS, &n_shared));
+    AE_TRY(ae_convert_u32(c, "moe_intermediate_size", 1, AE_MAX_FF / (n_shared + 1), &n_ff));
+    if (n_shared) ae_convert_put_u32(k, "expert_shared_feed_forward_length", n_shared * n_ff);
+    return k->status;
+}
+
 /* Experts that all tokens use are one, as large as all of them. */
 aerie_status ae_convert_keys_ernie(ae_convert_keys *k, const ae_convert *c)
 {
