@@ -26,7 +26,7 @@ typedef struct ae_gpu_facts {
     uint32_t max_shared_bytes; /* of a block */
     bool int8_mma;             /* it has the matrix instructions of kernels/kernel.h */
     bool single_queries;       /* its kernels for attention take one query at a time */
-    bool (*has)(uint32_t kernel); /* whether it has kernel i of AE_GPU_KERNELS; NULL: it has all */
+    bool narrow_codes;         /* its products and lookups read 4-bit codes (kernels/args_product.h) */
     bool early;                /* a kernel may begin before the one in front of it has ended; it waits by itself (kernel.h) */
 } ae_gpu_facts;
 

@@ -101,6 +101,7 @@ static void launch(ae_stream *stream, const ae_moe *a, const ae_weight *w, ae_gp
     }
     const ae_gpu_form_kernel k = ae_gpu_experts_kernel(w->form);
     uint32_t n_blocks = 0;
+    args->type = w->type;
     for (uint32_t i = 0; i < args->n_jobs; i++) {
         args->job[i].first_block = n_blocks;
         n_blocks += ceil_div(args->job[i].n_out, k.n_out);

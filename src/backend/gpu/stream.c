@@ -145,21 +145,9 @@ static aerie_status create_scratch(ae_stream *s, aerie_error *error)
     return ae_gpu_passes_create(s, error);
 }
 
-/* A driver need not have all kernels. What a model cannot do without is said here, before anything runs. */
-static aerie_status check_kernels(const ae_gpu_backend *b, const ae_stream_options *options, aerie_error *error)
-{
-    const char *what = NULL;
-    if (!b->facts.has) return AERIE_OK;
-    if (options->state && options->state->n_layers && !b->facts.has(AE_GPU_recur_prepare)) what = "recurrent layers";
-    if (options->moe.n_experts && !b->facts.has(AE_GPU_route)) what = "mixtures of experts";
-    if (!what) return AERIE_OK;
-    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s does not run %s yet; --device cpu runs them", b->name, what);
-}
-
 aerie_status ae_gpu_stream_create(ae_backend *backend, const ae_stream_options *options, ae_stream **out, aerie_error *error)
 {
     *out = NULL;
-    AE_TRY(check_kernels(ae_gpu(backend), options, error));
     ae_stream *s = ae_alloc(1, sizeof *s);
     if (!s) return ae_fail_memory(error, "a stream", sizeof *s);
     s->backend = ae_gpu(backend);

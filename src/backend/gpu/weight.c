@@ -21,17 +21,17 @@ static forms forms_of(const ae_gpu_backend *backend, const ae_weight_source *sou
 {
     forms f = {0};
     const ae_gpu_form generic = ae_gpu_generic_form(source->type);
+    const size_t generic_bytes = ae_gpu_generic_bytes(backend, source->type, source->n_out, source->n_in);
     if (source->use & AE_WEIGHT_MATMUL) {
         const bool mma = ae_gpu_mma_takes(source, &backend->facts);
         f.product_form = mma ? AE_GPU_FORM_MMA : generic;
-        f.product = mma ? ae_gpu_mma_bytes(source->type, source->n_out, source->n_in)
-                        : ae_gpu_generic_bytes(generic, source->n_out, source->n_in);
+        f.product = mma ? ae_gpu_mma_bytes(source->type, source->n_out, source->n_in) : generic_bytes;
     }
     if (source->use & AE_WEIGHT_LOOKUP) {
         const bool file = f.product_form != generic && ae_gpu_file_form(source->type);
         const size_t rows = (source->n_out * ae_type_row_bytes(source->type, source->n_in) + 63) & ~(size_t)63;
         f.table_form = file ? AE_GPU_FORM_FILE : generic;
-        if (f.table_form != f.product_form) f.table = file ? rows : ae_gpu_generic_bytes(generic, source->n_out, source->n_in);
+        if (f.table_form != f.product_form) f.table = file ? rows : generic_bytes;
     }
     return f;
 }
@@ -72,7 +72,7 @@ static aerie_status fill_form(ae_gpu_backend *b, const ae_weight *w, ae_gpu_form
     const size_t row_bytes = ae_type_row_bytes(w->type, w->n_in);
     if (form == AE_GPU_FORM_FILE) return b->driver->fill(b->device, device + first * row_bytes, rows, n * row_bytes, error);
     if (form == AE_GPU_FORM_MMA) return ae_gpu_mma_fill(b, w->type, w->n_out, w->n_in, device, rows, first, n, error);
-    return ae_gpu_generic_fill(b, w->type, form, w->n_out, w->n_in, device, rows, first, n, error);
+    return ae_gpu_generic_fill(b, w->type, w->n_out, w->n_in, device, rows, first, n, error);
 }
 
 aerie_status ae_gpu_weight_fill(ae_backend *backend, ae_weight *weight, const void *rows, uint32_t first, uint32_t n,

@@ -19,12 +19,14 @@ uint32_t ae_gpu_weight_wants(const ae_weight *weight);
 
 /* The generic form of a type (weight_generic.c); AE_GPU_FORM_NONE: it has none. F64, Q8_1 and Q8_K are kept as f32. */
 ae_gpu_form ae_gpu_generic_form(uint32_t type);
+/* Whether drivers with narrow_codes keep codes of this type in 4 bits. */
+bool ae_gpu_narrow_type(uint32_t type);
 /* Whether lookups can read rows of this type as they are in a file (lookup.cu). */
 bool ae_gpu_file_form(uint32_t type);
 /* Device bytes, a multiple of 64. */
-size_t ae_gpu_generic_bytes(ae_gpu_form form, uint32_t n_out, uint32_t n_in);
+size_t ae_gpu_generic_bytes(const ae_gpu_backend *backend, uint32_t type, uint32_t n_out, uint32_t n_in);
 /* Writes rows [first, first + n), which are at (host) rows in the file's layout, into the form at `device`. */
-aerie_status ae_gpu_generic_fill(ae_gpu_backend *backend, uint32_t type, ae_gpu_form form, uint32_t n_out, uint32_t n_in,
-                                 uint8_t *device, const void *rows, uint32_t first, uint32_t n, aerie_error *error);
+aerie_status ae_gpu_generic_fill(ae_gpu_backend *backend, uint32_t type, uint32_t n_out, uint32_t n_in, uint8_t *device,
+                                 const void *rows, uint32_t first, uint32_t n, aerie_error *error);
 
 #endif

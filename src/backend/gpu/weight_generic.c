@@ -25,6 +25,11 @@ ae_gpu_form ae_gpu_generic_form(uint32_t type)
     }
 }
 
+bool ae_gpu_narrow_type(uint32_t type)
+{
+    return type == AE_TYPE_Q4_0 || type == AE_TYPE_Q4_1 || type == AE_TYPE_Q2_K || type == AE_TYPE_Q3_K || type == AE_TYPE_Q4_K;
+}
+
 bool ae_gpu_file_form(uint32_t type)
 {
     switch (type) {
@@ -42,17 +47,29 @@ bool ae_gpu_file_form(uint32_t type)
 
 #define PLANES 5
 
-/* Bytes of a row in each plane, in the order of the planes. */
-static uint32_t planes_of(ae_gpu_form form, size_t n_in, size_t bytes[PLANES])
+/* A row of a weight in its generic form. */
+typedef struct packing {
+    uint32_t type;
+    ae_gpu_form form;
+    bool narrow; /* codes of 4 bits */
+} packing;
+
+static packing packing_of(const ae_gpu_backend *backend, uint32_t type)
 {
-    const size_t padded = round_up(n_in, 16);
-    switch (form) {
-    case AE_GPU_FORM_32: bytes[0] = n_in, bytes[1] = n_in / 32 * 4; return 2;
-    case AE_GPU_FORM_32_MIN: bytes[0] = n_in, bytes[1] = bytes[2] = n_in / 32 * 4; return 3;
-    case AE_GPU_FORM_32_TWO: bytes[0] = n_in, bytes[1] = n_in / 16 * 4; return 2;
-    case AE_GPU_FORM_256: bytes[0] = n_in, bytes[1] = n_in / 256 * 4, bytes[2] = n_in / 16; return 3;
+    return (packing){type, ae_gpu_generic_form(type), backend->facts.narrow_codes && ae_gpu_narrow_type(type)};
+}
+
+/* Bytes of a row in each plane, in the order of the planes. */
+static uint32_t planes_of(const packing *p, size_t n_in, size_t bytes[PLANES])
+{
+    const size_t padded = round_up(n_in, 16), codes = p->narrow ? n_in / 2 : n_in;
+    switch (p->form) {
+    case AE_GPU_FORM_32: bytes[0] = codes, bytes[1] = n_in / 32 * 4; return 2;
+    case AE_GPU_FORM_32_MIN: bytes[0] = codes, bytes[1] = bytes[2] = n_in / 32 * 4; return 3;
+    case AE_GPU_FORM_32_TWO: bytes[0] = codes, bytes[1] = n_in / 16 * 4; return 2;
+    case AE_GPU_FORM_256: bytes[0] = codes, bytes[1] = n_in / 256 * 4, bytes[2] = n_in / 16; return 3;
     case AE_GPU_FORM_256_MIN:
-        bytes[0] = n_in, bytes[1] = bytes[3] = n_in / 256 * 4, bytes[2] = bytes[4] = n_in / 16;
+        bytes[0] = codes, bytes[1] = bytes[3] = n_in / 256 * 4, bytes[2] = bytes[4] = n_in / 16;
         return 5;
     case AE_GPU_FORM_F32: bytes[0] = padded * 4; return 1;
     case AE_GPU_FORM_F16:
@@ -61,65 +78,72 @@ static uint32_t planes_of(ae_gpu_form form, size_t n_in, size_t bytes[PLANES])
     }
 }
 
-size_t ae_gpu_generic_bytes(ae_gpu_form form, uint32_t n_out, uint32_t n_in)
+size_t ae_gpu_generic_bytes(const ae_gpu_backend *backend, uint32_t type, uint32_t n_out, uint32_t n_in)
 {
     size_t bytes[PLANES], sum = 0;
-    const uint32_t n = planes_of(form, n_in, bytes);
+    const packing p = packing_of(backend, type);
+    const uint32_t n = planes_of(&p, n_in, bytes);
     for (uint32_t i = 0; i < n; i++) sum += bytes[i];
     return round_up(sum * round_up(n_out, 16), 64);
 }
 
 /* 32 codes in the order of words of the prepared rows. */
-static void put_codes(const int8_t *code, uint8_t *to)
+static void put_codes(const packing *p, const int8_t *code, uint8_t *to)
 {
+    if (p->narrow) {
+        for (uint32_t i = 0; i < 16; i++) to[i] = (uint8_t)((code[i] & 15) | (code[i + 16] & 15) << 4);
+        return;
+    }
     for (uint32_t w = 0; w < 8; w++) memcpy(to + (w % 4 * 2 + w / 4) * 4, code + 4 * w, 4);
 }
 
-static void pack_32(uint32_t type, ae_gpu_form form, const void *row, uint32_t n_in, uint8_t *const *to)
+static void pack_32(const packing *p, const void *row, uint32_t n_in, uint8_t *const *to)
 {
     ae_unit unit;
-    const size_t n_sub = form == AE_GPU_FORM_32_TWO ? 2 : 1;
+    const size_t n_sub = p->form == AE_GPU_FORM_32_TWO ? 2 : 1, block = p->narrow ? 16 : 32;
     for (size_t u = 0; u < n_in / 32; u++) {
-        ae_unit_unpack(type, row, u, &unit);
-        put_codes(unit.code, to[0] + u * 32);
+        ae_unit_unpack(p->type, row, u, &unit);
+        put_codes(p, unit.code, to[0] + u * block);
         memcpy(to[1] + u * n_sub * 4, unit.d, n_sub * 4);
-        if (form == AE_GPU_FORM_32_MIN) memcpy(to[2] + u * 4, &unit.m, 4);
+        if (p->form == AE_GPU_FORM_32_MIN) memcpy(to[2] + u * 4, &unit.m, 4);
     }
 }
 
-static void pack_256(uint32_t type, ae_gpu_form form, const void *row, uint32_t n_in, uint8_t *const *to)
+static void pack_256(const packing *p, const void *row, uint32_t n_in, uint8_t *const *to)
 {
     ae_unit unit;
+    const size_t block = p->narrow ? 16 : 32;
     for (size_t u = 0; u < n_in / 256; u++) {
-        ae_unit_unpack(type, row, u, &unit);
-        for (uint32_t b = 0; b < 8; b++) put_codes(unit.code + 32 * b, to[0] + u * 256 + 32 * b);
+        ae_unit_unpack(p->type, row, u, &unit);
+        for (uint32_t b = 0; b < 8; b++) put_codes(p, unit.code + 32 * b, to[0] + (u * 8 + b) * block);
         memcpy(to[1] + u * 4, unit.d, 4);
         for (uint32_t j = 0; j < 16; j++) to[2][u * 16 + j] = (uint8_t)unit.sub[j];
-        if (form != AE_GPU_FORM_256_MIN) continue;
+        if (p->form != AE_GPU_FORM_256_MIN) continue;
         memcpy(to[3] + u * 4, &unit.dmin, 4);
         for (uint32_t j = 0; j < 16; j++) to[4][u * 16 + j] = (uint8_t)unit.submin[j];
     }
 }
 
-static void pack_row(uint32_t type, ae_gpu_form form, const uint8_t *row, uint32_t n_in, uint8_t *const *to)
+static void pack_row(const packing *p, const uint8_t *row, uint32_t n_in, uint8_t *const *to)
 {
-    switch (form) {
+    switch (p->form) {
     case AE_GPU_FORM_32:
     case AE_GPU_FORM_32_MIN:
-    case AE_GPU_FORM_32_TWO: pack_32(type, form, row, n_in, to); break;
+    case AE_GPU_FORM_32_TWO: pack_32(p, row, n_in, to); break;
     case AE_GPU_FORM_256:
-    case AE_GPU_FORM_256_MIN: pack_256(type, form, row, n_in, to); break;
-    case AE_GPU_FORM_F32: ae_type_get(type)->decode(row, (float *)to[0], n_in); break;
+    case AE_GPU_FORM_256_MIN: pack_256(p, row, n_in, to); break;
+    case AE_GPU_FORM_F32: ae_type_get(p->type)->decode(row, (float *)to[0], n_in); break;
     default: memcpy(to[0], row, (size_t)n_in * 2); break;
     }
 }
 
-aerie_status ae_gpu_generic_fill(ae_gpu_backend *backend, uint32_t type, ae_gpu_form form, uint32_t n_out, uint32_t n_in,
-                                 uint8_t *device, const void *rows, uint32_t first, uint32_t n, aerie_error *error)
+aerie_status ae_gpu_generic_fill(ae_gpu_backend *backend, uint32_t type, uint32_t n_out, uint32_t n_in, uint8_t *device,
+                                 const void *rows, uint32_t first, uint32_t n, aerie_error *error)
 {
+    const packing p = packing_of(backend, type);
     size_t bytes[PLANES] = {0}, sum = 0, at = 0;
     const size_t row_bytes = ae_type_row_bytes(type, n_in);
-    const uint32_t n_planes = planes_of(form, n_in, bytes);
+    const uint32_t n_planes = planes_of(&p, n_in, bytes);
     uint8_t *plane[PLANES], *to[PLANES];
     for (uint32_t i = 0; i < n_planes; i++) sum += bytes[i];
     uint8_t *room = ae_alloc_aligned(n, sum);
@@ -127,7 +151,7 @@ aerie_status ae_gpu_generic_fill(ae_gpu_backend *backend, uint32_t type, ae_gpu_
     for (uint32_t i = 0; i < n_planes; at += n * bytes[i++]) plane[i] = room + at;
     for (uint32_t r = 0; r < n; r++) {
         for (uint32_t i = 0; i < n_planes; i++) to[i] = plane[i] + r * bytes[i];
-        pack_row(type, form, (const uint8_t *)rows + r * row_bytes, n_in, to);
+        pack_row(&p, (const uint8_t *)rows + r * row_bytes, n_in, to);
     }
     aerie_status status = AERIE_OK;
     for (uint32_t i = 0; i < n_planes && status == AERIE_OK; i++) {

@@ -232,7 +232,7 @@ static void describe(const ae_gpu_device *d, const facts *f, ae_gpu_facts *out)
     out->n_multiprocessors = processor ? 1 : MULTIPROCESSORS;
     out->max_shared_bytes = MOST_SHARED;
     out->single_queries = true;
-    out->has = ae_vk_has;
+    out->narrow_codes = true;
 }
 
 void ae_vk_close(ae_gpu_device *d)

@@ -1,7 +1,8 @@
 /* pipeline.c - the shaders of the driver "vulkan": which shader runs which kernel, pipelines, launches. See vulkan.h.
  *
  * Owns the table of kernels. A pipeline is made when its kernel is launched for the first time, because a device may take a
- * second for one, and no model needs all. A kernel that is not in the table is one that this driver does not run. */
+ * second for one, and no model needs all. Kernels that need matrix instructions are not in the table; the host side does not
+ * launch them on devices without. */
 #include "backend/gpu/vulkan/vulkan.h"
 
 #ifdef AE_GPU_VULKAN
@@ -17,21 +18,25 @@ static const struct {
     ae_vk_variant variant;
 } kernels[AE_GPU_N_KERNELS + 1] = {
 #define KERNEL(name, args, ...) [AE_GPU_##name] = {#name, sizeof(args), {__VA_ARGS__}}
-#define PRODUCT(form, ...) \
-    KERNEL(product_##form, ae_gpu_product_args, "product", __VA_ARGS__)
+#define INTEGERS(form, kind, slots) \
+    KERNEL(product_##form, ae_gpu_product_args, "product", kind, 0, slots), \
+    KERNEL(experts_##form, ae_gpu_expert_args, "product", kind, 1, slots)
 #define FLOATS(form, kind) \
+    KERNEL(experts_##form, ae_gpu_expert_args, "product_float", kind, 0, 0), \
     KERNEL(product_##form, ae_gpu_product_args, "product_float", kind, AE_GPU_FLOAT_OUT(AE_GPU_PLAIN), 0), \
     KERNEL(product_##form##_wide, ae_gpu_product_args, "product_float", kind, AE_GPU_FLOAT_OUT(AE_GPU_WIDE), 0), \
     KERNEL(product_##form##_narrow, ae_gpu_product_args, "product_float", kind, AE_GPU_FLOAT_OUT(AE_GPU_NARROW), 0)
+#define STATE(name, args, kind) KERNEL(name, args, "recurrent", kind, 0, 0)
+#define STEPS(n) KERNEL(recur_steps_##n, ae_gpu_recur_args, "recur_steps", 0, n, 0)
 #define BEST(name, kind) KERNEL(name, ae_gpu_best_args, "best", kind, 0, 0)
 #define ROPE(name) KERNEL(name, ae_gpu_rope_kv_args, "rope", 1, 0, 0)
 #define ATTENTION(name, kind) KERNEL(name, ae_gpu_attention_args, "attention", kind, 0, 0)
     KERNEL(activation, ae_gpu_activation_args, "activation", 0, 0, 0),
-    PRODUCT(32, AE_GPU_FORM_32, 0, 8),
-    PRODUCT(32_min, AE_GPU_FORM_32_MIN, 0, 16),
-    PRODUCT(32_two, AE_GPU_FORM_32_TWO, 0, 16),
-    PRODUCT(256, AE_GPU_FORM_256, 0, 8),
-    PRODUCT(256_min, AE_GPU_FORM_256_MIN, 0, 8),
+    INTEGERS(32, AE_GPU_FORM_32, 8),
+    INTEGERS(32_min, AE_GPU_FORM_32_MIN, 16),
+    INTEGERS(32_two, AE_GPU_FORM_32_TWO, 16),
+    INTEGERS(256, AE_GPU_FORM_256, 8),
+    INTEGERS(256_min, AE_GPU_FORM_256_MIN, 8),
     FLOATS(f32, AE_GPU_FORM_F32),
     FLOATS(f16, AE_GPU_FORM_F16),
     FLOATS(bf16, AE_GPU_FORM_BF16),
@@ -57,15 +62,23 @@ static const struct {
     ATTENTION(attention_latent_q8, 1),
     ATTENTION(attention_latent_f16, 1),
     ATTENTION(attention_merge_8, 2),
+    KERNEL(route, ae_gpu_route_args, "moe", 0, 0, 0),
+    KERNEL(group, ae_gpu_group_args, "moe", 1, 0, 0),
+    KERNEL(combine, ae_gpu_combine_args, "moe", 2, 0, 0),
+    STATE(conv_runs, ae_gpu_conv_args, 0),
+    STATE(conv_rows, ae_gpu_conv_args, 1),
+    STATE(conv_move, ae_gpu_conv_args, 2),
+    STATE(recur_prepare, ae_gpu_recur_args, 3),
+    STATE(recur_records, ae_gpu_recur_args, 4),
+    STATE(gated_norm_groups, ae_gpu_gated_norm_args, 5),
+    STATE(gated_norm_rows, ae_gpu_gated_norm_args, 6),
+    STEPS(16),
+    STEPS(32),
+    STEPS(64),
     BEST(best_one, 0),
     BEST(best_some, 1),
     BEST(best_total, 2),
 };
-
-bool ae_vk_has(uint32_t i)
-{
-    return i < AE_GPU_N_KERNELS && kernels[i].name;
-}
 
 static aerie_status create_module(ae_gpu_device *d, const char *name, VkShaderModule *out, aerie_error *error)
 {
@@ -113,9 +126,8 @@ aerie_status ae_vk_launch(ae_gpu_device *d, uint32_t i, const uint32_t grid[3], 
                           aerie_error *error)
 {
     (void)n_shared; /* shaders declare their own */
-    if (!ae_vk_has(i))
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "this model needs an operation that the Vulkan driver lacks; "
-                       "--device cpu runs it");
+    if (i >= AE_GPU_N_KERNELS || !kernels[i].name)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the Vulkan driver lacks this operation; --device cpu runs it");
     pthread_mutex_lock(&d->mutex);
     const aerie_status status = launch(d, i, grid, args, error);
     pthread_mutex_unlock(&d->mutex);

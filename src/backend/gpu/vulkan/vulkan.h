@@ -196,8 +196,6 @@ typedef struct ae_vk_variant {
 aerie_status ae_vk_pipeline_create(ae_gpu_device *d, const ae_vk_variant *variant, VkPipeline *out, aerie_error *error);
 aerie_status ae_vk_launch(ae_gpu_device *d, uint32_t i, const uint32_t grid[3], uint32_t n_shared, const void *args,
                           aerie_error *error);
-/* Whether there is a shader for a kernel. */
-bool ae_vk_has(uint32_t i);
 
 /* spirv.c */
 /* A copy of a shader (the caller gives it back by ae_free) in which no operation of floats may be contracted, with those modes

@@ -9,11 +9,8 @@ layout(local_size_x = 128) in;
 
 #define COLUMNS 256u
 #define FORM_FILE 10u
-#define TYPE_Q4_0 2u
-#define TYPE_Q4_1 3u
 #define TYPE_Q5_0 6u
 #define TYPE_Q5_1 7u
-#define TYPE_Q4_K 12u
 #define TYPE_Q5_K 13u
 #define TYPE_Q6_K 14u
 
@@ -35,13 +32,23 @@ float half_at(uint64_t p) { return ae_half(uint(byte_at(p, 0ul) | byte_at(p, 1ul
 float code_at(uint64_t row, uint k)
 {
     const uint word = k / 4 % 8, at = (k & ~31u) + (word % 4 * 2 + word / 4) * 4 + k % 4;
+    if (is_narrow(a.type)) {
+        const int both = byte_at(a.table, row * a.n_in / 2ul + k / 32 * 16 + k % 16);
+        const int code = (k % 32 < 16 ? both : both >> 4) & 15;
+        return float(has_signed_codes(a.type) && code > 7 ? code - 16 : code);
+    }
     return float(sbyte_at(a.table, row * a.n_in + at));
+}
+
+uint64_t plane_d()
+{
+    return a.table + (is_narrow(a.type) ? n16 * a.n_in / 2ul : n16 * a.n_in);
 }
 
 float decode_32(uint64_t row, uint k)
 {
     const uint width = a.form == FORM_32_TWO ? 16 : 32;
-    const uint64_t per_row = a.n_in / width, d = a.table + n16 * a.n_in;
+    const uint64_t per_row = a.n_in / width, d = plane_d();
     const float v = float_at(d, row * per_row + k / width) * code_at(row, k);
     return a.form == FORM_32_MIN ? v + float_at(d, (n16 + row) * per_row + k / width) : v;
 }
@@ -49,7 +56,7 @@ float decode_32(uint64_t row, uint k)
 float decode_256(uint64_t row, uint k)
 {
     const uint64_t units = a.n_in / 256, parts = a.n_in / 16, unit = row * units + k / 256, part = row * parts + k / 16;
-    const uint64_t d = a.table + n16 * a.n_in, sub = d + n16 * units * 4ul;
+    const uint64_t d = plane_d(), sub = d + n16 * units * 4ul;
     const float v = float_at(d, unit) * float(sbyte_at(sub, part)) * code_at(row, k);
     if (a.form != FORM_256_MIN) return v;
     const uint64_t dmin = sub + n16 * parts, submin = dmin + n16 * units * 4ul;

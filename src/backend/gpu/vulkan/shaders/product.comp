@@ -3,8 +3,8 @@
  * KIND: the form (kernels/args_product.h).
  *
  * A work-group has 16 outputs and up to 32 rows, and walks k in steps of 256. For eight rows at a time, thread (output o,
- * part u of 32 k) computes exact integer sums and leaves in shared memory what the chain of (o, row) needs of it; then thread (o, r)
- * takes the chain of output o and row r on. So the chain is never split, and everything else is. */
+ * part u of 32 k) computes exact integer sums and leaves in shared memory what the chain of (o, row) needs of it; then
+ * thread (o, r) takes the chain of output o and row r on. So the chain is never split, and everything else is. */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "product_place.glsl"
@@ -46,12 +46,35 @@ uint64_t plane_d, plane_m, plane_sub, plane_submin;
 void find_planes(Place p, uint n_in)
 {
     const uint64_t n = uint64_t((p.n_out + 15) / 16 * 16) * n_in;
-    plane_d = p.weight + n;
+    plane_d = p.weight + (is_narrow(p.type) ? n / 2 : n);
     plane_m = plane_d + n / 32 * 4;
     if (KIND < FORM_256) return;
     plane_sub = plane_d + n / 256 * 4;
     plane_m = plane_sub + n / 16;
     plane_submin = plane_m + n / 256 * 4;
+}
+
+/* Nibbles as signed bytes. */
+uint as_signed(uint four)
+{
+    return (((four ^ 0x08080808u) | 0x80808080u) - 0x08080808u) ^ 0x80808080u;
+}
+
+/* The codes from element k of an output on. */
+void load_codes(Place at, uint out_, uint n_in, uint k)
+{
+    const uint64_t p = uint64_t(out_) * n_in + k;
+    if (!is_narrow(at.type)) {
+        const uvec4 low = U32x4(at.weight + p).v[0], high = U32x4(at.weight + p).v[1];
+        codes = uint[8](low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w);
+        return;
+    }
+    const uvec4 both = U32x4(at.weight + p / 2).v[0];
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+        const uint low = both[i] & 0x0f0f0f0fu, high = both[i] >> 4 & 0x0f0f0f0fu;
+        codes[2 * i] = has_signed_codes(at.type) ? as_signed(low) : low;
+        codes[2 * i + 1] = has_signed_codes(at.type) ? as_signed(high) : high;
+    }
 }
 
 /* Parts of AE_DOT_32: rows [row, row + n) of the prepared ones, unit u of 32 k, of output out_. */
@@ -141,11 +164,7 @@ void multiply(Rows rows, Place at)
     find_planes(at, n_in);
     for (uint k = 0; k < n_in; k += 256) {
         const uint u = t % 8, n_units = min((n_in - k) / 32, 8u);
-        if (u < n_units) {
-            const uint64_t p = at.weight + uint64_t(out_) * n_in + k + u * 32u;
-            const uvec4 low = U32x4(p).v[0], high = U32x4(p).v[1];
-            codes = uint[8](low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w);
-        }
+        if (u < n_units) load_codes(at, out_, n_in, k + u * 32u);
         for (uint g = 0; g < n_groups; g++) {
             const uint row = at.first_row + at.row + g * TILE, n = min(left_rows - g * TILE, TILE);
             if (u < n_units) {

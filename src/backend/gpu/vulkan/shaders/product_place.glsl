@@ -12,6 +12,23 @@
 #define FORM_F16 7u
 #define FORM_BF16 8u
 
+#define TYPE_Q4_0 2u
+#define TYPE_Q4_1 3u
+#define TYPE_Q2_K 10u
+#define TYPE_Q3_K 11u
+#define TYPE_Q4_K 12u
+
+/* Codes of 4 bits (ae_gpu_narrow_type). */
+bool is_narrow(uint type)
+{
+    return type == TYPE_Q4_0 || type == TYPE_Q4_1 || (type >= TYPE_Q2_K && type <= TYPE_Q4_K);
+}
+
+bool has_signed_codes(uint type)
+{
+    return type == TYPE_Q4_0 || type == TYPE_Q3_K;
+}
+
 struct Job { /* ae_gpu_job */
     uint64_t weight, bias, y, y_stride;
     uint type, n_out, first_row, n_rows, add, has_scale;
@@ -39,7 +56,7 @@ struct ExpertJob { /* ae_gpu_expert_job */
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer ExpertArgs { /* ae_gpu_expert_args */
     Rows rows;
     uint64_t chosen, n_chosen; /* active, n_active */
-    uint first_expert, n_jobs, one_row, n_records, group_bytes, unused;
+    uint first_expert, n_jobs, one_row, n_records, group_bytes, type;
     ExpertJob job[2];
 };
 
@@ -48,6 +65,7 @@ struct Place {
     float scale;
     uint add, n_out;
     uint first_row, n_rows; /* the job's, among the prepared rows */
+    uint type;
     uint out_, row;         /* the block's first output, and its first row, counted from first_row */
 };
 
@@ -63,6 +81,7 @@ Place place_of_job(ProductArgs a, uint n_outs, uint n_rows)
     p.scale = a.n_heads != 0 ? a.head_scale[BLOCK_Z] : a.job[i].has_scale != 0 ? a.job[i].scale : 1.0;
     p.add = a.job[i].add;
     p.n_out = a.job[i].n_out;
+    p.type = a.job[i].type;
     p.first_row = a.job[i].first_row + BLOCK_Z * a.head_rows;
     p.n_rows = a.job[i].n_rows;
     p.out_ = (BLOCK_X - a.job[i].first_block) * n_outs;
@@ -88,6 +107,7 @@ Place place_of_expert(ExpertArgs a, uint n_outs, uint n_rows)
     p.scale = a.job[i].scale[e];
     p.add = 0;
     p.n_out = a.job[i].n_out;
+    p.type = a.type;
     p.first_row = a.one_row != 0 ? 0 : first_row;
     p.n_rows = n;
     p.out_ = (BLOCK_X - a.job[i].first_block) * n_outs;

@@ -1,0 +1,334 @@
+#version 460
+/* moe.comp - experts: who chooses which, which rows an expert gets, and the sum of their results. KIND: 0 route, 1 group,
+ * 2 combine. The arithmetic is that of cpu/ref/route.c and backend/moe.h. */
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+
+layout(local_size_x = 256) in;
+
+#define MAX_EXPERTS 512u
+#define LANES 32u   /* threads that choose; all go through the same barriers */
+#define CHUNK 1024u
+
+#define GATE_SOFTMAX 0u
+#define GATE_SIGMOID 1u
+#define GATE_SOFTMAX_CHOSEN 2u
+
+struct Routing { /* ae_routing */
+    uint n_experts, n_used, gate, renorm;
+    float scale;
+    uint n_groups, n_groups_used, n_full;
+};
+
+layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer RouteArgs { /* ae_gpu_route_args */
+    Routing routing;
+    uint64_t logits;
+    float router_scale;
+    uint unused;
+    uint64_t bias, out_scale, ids, weights, slots, chosen, n_chosen; /* the last two: active, n_active */
+};
+layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer GroupArgs { /* ae_gpu_group_args */
+    uint64_t ids;
+    uint n_pairs, n_experts;
+    uint64_t slots, chosen, n_chosen;
+};
+layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer CombineArgs { /* ae_gpu_combine_args */
+    uint64_t down, slots, weights, shared_, shared_gate, y;
+    uint n_used, dim;
+};
+
+shared float p[MAX_EXPERTS];
+shared float scores[MAX_EXPERTS];
+shared float sums[MAX_EXPERTS];  /* of groups of experts */
+shared uint list[MAX_EXPERTS];
+shared uint taken[MAX_EXPERTS];
+shared float parts[256];
+shared uint numbers[CHUNK];
+
+/* ---- Routing: a work-group has a row, of which 32 threads work -------------------------------------- */
+
+RouteArgs a;
+Routing r;
+
+/* ae_sum16 of chains in threads 0 to 15; all threads get it. */
+float sum_16(float x)
+{
+    const uint t = THREAD;
+    barrier();
+    if (t < 16) parts[t] = x;
+    for (uint h = 8; h >= 1; h /= 2) {
+        barrier();
+        if (t < h) parts[t] = parts[t] + parts[t + h];
+    }
+    barrier();
+    return parts[0];
+}
+
+float largest(float x)
+{
+    const uint t = THREAD;
+    barrier();
+    if (t < LANES) parts[t] = x;
+    for (uint h = 16; h >= 1; h /= 2) {
+        barrier();
+        if (t < h && parts[t + h] > parts[t]) parts[t] = parts[t + h];
+    }
+    barrier();
+    return parts[0];
+}
+
+/* The sum of n values of p by id % 16; with `ids` value i belongs to expert list[i], else to expert i. */
+float sum_of(bool ids, uint n)
+{
+    const uint t = THREAD;
+    float sum = 0.0;
+    if (t < 16)
+        for (uint i = ids ? 0 : t; i < n; i += ids ? 1 : 16)
+            if (!ids || list[i] % 16 == t) sum = sum + p[i];
+    return sum_16(sum);
+}
+
+void softmax(bool ids, uint n)
+{
+    const uint t = THREAD;
+    float top = -AE_INFINITY;
+    if (t < LANES)
+        for (uint i = t; i < n; i += LANES) top = p[i] > top ? p[i] : top;
+    top = largest(top);
+    if (t < LANES)
+        for (uint i = t; i < n; i += LANES) p[i] = ae_expf(p[i] - top);
+    barrier();
+    const float sum = sum_of(ids, n);
+    barrier();
+    if (t < LANES)
+        for (uint i = t; i < n; i += LANES) p[i] = ae_div(p[i], sum);
+    barrier();
+}
+
+bool is_nan(float v)
+{
+    return (floatBitsToUint(v) & 0x7fffffffu) > 0x7f800000u;
+}
+
+/* Whether score v of id i is taken before score w of id j: the larger, then the lower id; NaN last. */
+bool beats(float v, uint i, float w, uint j)
+{
+    if (is_nan(v) != is_nan(w)) return is_nan(w);
+    return v > w || (!(v < w) && i < j);
+}
+
+/* Marks the n_used of n scores that are taken first, and lists them in that order. groups: of sums, instead of scores */
+void choose(bool groups, uint n, uint n_used)
+{
+    const uint t = THREAD;
+    barrier();
+    for (uint e = t; e < n; e += 256) taken[e] = 0;
+    for (uint i = 0; i < n_used; i++) {
+        float best = 0.0;
+        uint id = n;
+        barrier();
+        if (t < LANES)
+            for (uint e = t; e < n; e += LANES) {
+                const float v = groups ? sums[e] : scores[e];
+                if (taken[e] == 0 && (id == n || beats(v, e, best, id))) {
+                    best = v;
+                    id = e;
+                }
+            }
+        if (t < LANES) {
+            parts[t] = best;
+            numbers[t] = id;
+        }
+        for (uint h = 16; h >= 1; h /= 2) {
+            barrier();
+            if (t < h && numbers[t + h] < n &&
+                (numbers[t] == n || beats(parts[t + h], numbers[t + h], parts[t], numbers[t]))) {
+                parts[t] = parts[t + h];
+                numbers[t] = numbers[t + h];
+            }
+        }
+        if (t == 0) {
+            list[i] = numbers[0];
+            if (numbers[0] < n) taken[numbers[0]] = 1;
+        }
+    }
+    barrier();
+}
+
+/* Sets the scores of all groups but the best to -infinity. */
+void drop_groups()
+{
+    const uint n = r.n_experts / r.n_groups;
+    for (uint g = THREAD; g < r.n_groups; g += 256) {
+        float first = -AE_INFINITY, second = -AE_INFINITY;
+        for (uint e = g * n; e < (g + 1) * n; e++) {
+            const float v = scores[e];
+            if (v > first) {
+                second = first;
+                first = v;
+            } else if (v > second) second = v;
+        }
+        sums[g] = n > 1 ? first + second : first;
+    }
+    choose(true, r.n_groups, r.n_groups_used);
+    for (uint e = THREAD; e < r.n_experts; e += 256)
+        if (taken[e / n] == 0) scores[e] = -AE_INFINITY;
+    barrier();
+}
+
+/* p and the scores of all experts. */
+void rate(uint64_t logits)
+{
+    const uint n = r.n_experts;
+    for (uint e = THREAD; e < n; e += 256) {
+        float v = F32(logits).v[e];
+        if (a.router_scale != 0.0) v = v * a.router_scale;
+        scores[e] = v;
+        p[e] = r.gate == GATE_SIGMOID ? ae_div(1.0, 1.0 + ae_expf(-v)) : v;
+    }
+    barrier();
+    if (r.gate == GATE_SOFTMAX) softmax(false, n);
+    for (uint e = THREAD; e < n; e += 256) {
+        if (a.bias != 0ul) scores[e] = p[e] + F32(a.bias).v[e];
+        else if (r.n_groups > 1) scores[e] = p[e];
+    }
+    barrier();
+    if (r.n_groups > 1) drop_groups();
+}
+
+/* The sum of p over the n_full experts with the highest scores. */
+float best_sum()
+{
+    float sum = 0.0;
+    choose(false, r.n_experts, r.n_full);
+    if (THREAD < 16)
+        for (uint e = THREAD; e < r.n_experts; e += 16)
+            if (taken[e] != 0) sum = sum + p[e];
+    return sum_16(sum);
+}
+
+void route()
+{
+    a = RouteArgs(push.args);
+    r = a.routing;
+    r.renorm = r.renorm & 255u; /* a bool, and what fills it up */
+    const uint n = r.n_used, t = THREAD;
+    const uint64_t ids = a.ids + uint64_t(BLOCK_X) * n * 4ul, weights = a.weights + uint64_t(BLOCK_X) * n * 4ul;
+    const bool shares = r.n_full > n && r.renorm == 0 && r.gate != GATE_SOFTMAX_CHOSEN;
+    rate(a.logits + uint64_t(BLOCK_X) * r.n_experts * 4ul);
+    float full = 1.0;
+    if (shares) full = best_sum();
+    choose(false, r.n_experts, n);
+    for (uint i = t; i < n; i += 256) { /* the list in ascending order */
+        const uint id = list[i];
+        uint rank = 0;
+        for (uint j = 0; j < n; j++) rank += list[j] < id ? 1 : 0;
+        numbers[rank] = id;
+        sums[rank] = p[id];
+    }
+    barrier();
+    for (uint i = t; i < n; i += 256) { /* from now on p and the list are of the chosen */
+        list[i] = numbers[i];
+        p[i] = sums[i];
+    }
+    barrier();
+    if (r.gate == GATE_SOFTMAX_CHOSEN) softmax(true, n);
+    float sum = sum_of(true, n), scale = r.scale;
+    if (!(sum > 6.103515625e-05)) sum = 6.103515625e-05; /* 2^-14 */
+    if (shares) scale = scale * full;
+    for (uint i = t; i < n; i += 256) {
+        float w = p[i];
+        if (r.renorm != 0 || shares) w = ae_div(w, sum);
+        w = w * scale;
+        U32(ids).v[i] = list[i];
+        F32(weights).v[i] = a.out_scale != 0ul ? w * F32(a.out_scale).v[list[i]] : w;
+        if (a.slots == 0ul) continue;
+        U32(a.slots).v[i] = i * TILE;
+        U32(a.chosen).v[3 * i] = list[i];
+        U32(a.chosen).v[3 * i + 1] = i * TILE;
+        U32(a.chosen).v[3 * i + 2] = 1;
+    }
+    if (a.slots != 0ul && t == 0) U32(a.n_chosen).v[0] = n;
+}
+
+/* ---- Grouping: one work-group ----------------------------------------------------------------------- */
+
+/* Walks all pairs; thread t knows experts 2t and 2t + 1. Counts them, or gives their pairs the slots from n on. */
+void walk_pairs(GroupArgs g, inout uvec2 n, bool writes)
+{
+    for (uint first = 0; first < g.n_pairs; first += CHUNK) {
+        const uint here = min(g.n_pairs - first, CHUNK);
+        barrier();
+        for (uint i = THREAD; i < here; i += 256) numbers[i] = U32(g.ids).v[first + i];
+        barrier();
+        for (uint i = 0; i < here; i++) {
+            const uint e = numbers[i];
+            if (e / 2 != THREAD) continue;
+            if (writes) U32(g.slots).v[first + i] = e % 2 == 0 ? n.x : n.y;
+            if (e % 2 == 0) n.x++;
+            else n.y++;
+        }
+    }
+}
+
+/* The sum of v over the threads before this one. */
+uint sum_before(uint v)
+{
+    uint sum = 0;
+    barrier();
+    numbers[THREAD] = v;
+    barrier();
+    for (uint i = 0; i < THREAD; i++) sum += numbers[i];
+    barrier();
+    return sum;
+}
+
+void group_pairs()
+{
+    GroupArgs g = GroupArgs(push.args);
+    const uint t = THREAD;
+    uvec2 n = uvec2(0), first;
+    walk_pairs(g, n, false);
+    const uvec2 padded = (n + TILE - 1) / TILE * TILE;
+    first.x = sum_before(padded.x + padded.y);
+    first.y = first.x + padded.x;
+    const uint n_mine = (n.x > 0 ? 1 : 0) + (n.y > 0 ? 1 : 0);
+    uint at = sum_before(n_mine);
+    if (t == 255) U32(g.n_chosen).v[0] = at + n_mine;
+    for (uint i = 0; i < 2; i++) {
+        if (n[i] == 0) continue;
+        U32(g.chosen).v[3 * at] = 2 * t + i;
+        U32(g.chosen).v[3 * at + 1] = first[i];
+        U32(g.chosen).v[3 * at + 2] = n[i];
+        at++;
+    }
+    walk_pairs(g, first, true);
+}
+
+/* ---- The sum ---------------------------------------------------------------------------------------- */
+
+void combine()
+{
+    CombineArgs c = CombineArgs(push.args);
+    const uint row = BLOCK_X, k = BLOCK_Y * 256 + THREAD;
+    if (k >= c.dim) return;
+    const uint64_t at = (uint64_t(row) * c.dim + k) * 4ul, pair = uint64_t(row) * c.n_used * 4ul;
+    float y = F32(c.y + at).v[0];
+    for (uint i = 0; i < c.n_used; i++) {
+        const float d = F32(c.down + (uint64_t(U32(c.slots + pair).v[i]) * c.dim + k) * 4ul).v[0];
+        y = ae_fma(c.weights != 0ul ? F32(c.weights + pair).v[i] : 1.0, d, y);
+    }
+    if (c.shared_ != 0ul) {
+        float w = 1.0;
+        if (c.shared_gate != 0ul) w = ae_div(1.0, 1.0 + ae_expf(-F32(c.shared_gate).v[row]));
+        y = ae_fma(w, F32(c.shared_ + at).v[0], y);
+    }
+    F32(c.y + at).v[0] = y;
+}
+
+void main()
+{
+    if (KIND == 0) route();
+    else if (KIND == 1) group_pairs();
+    else combine();
+}
