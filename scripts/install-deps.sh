@@ -4,6 +4,7 @@ set -eu
 packages="build-essential cmake pkg-config libpcre2-dev libutf8proc-dev libjansson-dev libmicrohttpd-dev libcurl4-openssl-dev
     libjpeg62-turbo-dev libpng-dev libwebp-dev
     libedit-dev tmux
+    glslang-tools libvulkan-dev mesa-vulkan-drivers vulkan-validationlayers
     libcmocka-dev
     python3 python3-pip python3-venv python3-jinja2 python3-jsonschema python3-numpy unzip ca-certificates"
 missing=""
