@@ -260,10 +260,13 @@ float ae_glu_times(uint kind, float u, float limit)
     return u;
 }
 
+/* The reference adds x * 0, which makes the result NaN where x is not finite; a compiler (llvmpipe's) may take that for 0. */
 float ae_softcapf(float x, float cap)
 {
-    const float t = ae_div(x, cap);
-    return ae_fma(x, 0.0, cap * (1.0 - ae_div(2.0, ae_expf(t + t) + 1.0)));
+    const float t = ae_div(x, cap), y = cap * (1.0 - ae_div(2.0, ae_expf(t + t) + 1.0));
+    const uint u = floatBitsToUint(x);
+    if ((u & 0x7f800000u) == 0x7f800000u) return uintBitsToFloat(0x7fc00000u);
+    return y + uintBitsToFloat(u & 0x80000000u);
 }
 
 /* ---- Codes ------------------------------------------------------------------------------------------ */
