@@ -58,6 +58,8 @@ typedef struct ae_backend_ops {
     /* Device memory, zeroed. NULL when there is none left. */
     void *(*alloc)(ae_backend *backend, size_t bytes);
     void (*free)(ae_backend *backend, void *memory, size_t bytes);
+    /* The most bytes that alloc can give in one piece. NULL: as many as there are. */
+    size_t (*max_block)(const ae_backend *backend);
 
     /* Bytes of device memory that the weight needs, a multiple of 64; 0 if the weight uses the source's rows in place. */
     size_t (*weight_bytes)(const ae_backend *backend, const ae_weight_source *source);

@@ -594,6 +594,31 @@ static void test_a_window_hides_what_lies_before_it(void **state)
     free(rows[1]);
 }
 
+/* ---- Weights ---------------------------------------------------------------------------------------------------- */
+
+/* A device may not give all weights one block of memory. */
+static void test_weights_in_several_blocks(void **state)
+{
+    (void)state;
+    enum { N = 9 };
+    static const size_t blocks[] = {0, 300, 1};
+    const int32_t tokens[N] = {1, 5, 3, 7, 2, 2, 8, 9, 4};
+    float *rows[2] = {NULL, NULL};
+    for (uint32_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
+        rig r;
+        rig_block = blocks[i];
+        rig_open(&r, model_path(0), NULL, 1, 1, N, AE_KV_F16, 0);
+        rig_block = 0;
+        float *own = rows[i > 0] = get(N, r.n_vocab * sizeof *own);
+        rig_chain(&r, 0, tokens, N, N, own);
+        if (i) assert_memory_equal(own, rows[0], N * r.n_vocab * sizeof *own);
+        assert_true(i ? r.net->parts.n_blocks > 1 : r.net->parts.n_blocks == 1);
+        if (i) free(own);
+        rig_close(&r);
+    }
+    free(rows[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -605,6 +630,7 @@ int main(void)
         cmocka_unit_test(test_law_f_a_shared_prefix_equals_a_fresh_one),
         cmocka_unit_test(test_law_g_levels_and_threads_agree_with_ref_on_one_thread),
         cmocka_unit_test(test_a_window_hides_what_lies_before_it),
+        cmocka_unit_test(test_weights_in_several_blocks),
     };
     return cmocka_run_group_tests_name("engine laws", tests, make_models, drop_models);
 }

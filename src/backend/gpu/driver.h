@@ -25,6 +25,7 @@ typedef struct ae_gpu_facts {
     uint32_t n_multiprocessors;
     uint32_t max_shared_bytes; /* of a block */
     bool int8_mma;             /* it has the matrix instructions of kernels/kernel.h */
+    size_t max_block;          /* bytes that alloc can give in one piece; 0: as many as there are */
     bool single_queries;       /* its kernels for attention take one query at a time */
     bool narrow_codes;         /* its products and lookups read 4-bit codes (kernels/args_product.h) */
     bool early;                /* a kernel may begin before the one in front of it has ended; it waits by itself (kernel.h) */

@@ -36,6 +36,12 @@ static void gpu_free(ae_backend *backend, void *memory, size_t bytes)
     if (memory) ae_gpu(backend)->driver->free(ae_gpu(backend)->device, memory);
 }
 
+static size_t gpu_max_block(const ae_backend *backend)
+{
+    const size_t most = ae_gpu(backend)->facts.max_block;
+    return most ? most : SIZE_MAX;
+}
+
 aerie_status ae_gpu_fill(ae_backend *backend, void *device, const void *host, size_t n, aerie_error *error)
 {
     ae_gpu_backend *b = ae_gpu(backend);
@@ -123,6 +129,7 @@ static const ae_backend_ops gpu_ops = {
     .close = gpu_close,
     .alloc = gpu_alloc,
     .free = gpu_free,
+    .max_block = gpu_max_block,
     .weight_bytes = ae_gpu_weight_bytes,
     .weight_create = ae_gpu_weight_create,
     .weight_fill = ae_gpu_weight_fill,

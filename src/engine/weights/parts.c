@@ -19,7 +19,10 @@ void ae_parts_free(ae_parts *parts)
 {
     for (uint32_t i = 0; i < parts->n; i++)
         if (parts->items[i].use) parts->backend->ops->weight_free(parts->backend, *parts->items[i].weight);
-    if (parts->memory) parts->backend->ops->free(parts->backend, parts->memory, parts->bytes);
+    for (uint32_t i = 0; i < parts->n_blocks; i++)
+        if (parts->blocks[i].memory)
+            parts->backend->ops->free(parts->backend, parts->blocks[i].memory, parts->blocks[i].bytes);
+    ae_free(parts->blocks);
     ae_free(parts->items);
     *parts = (ae_parts){0};
 }
@@ -108,7 +111,6 @@ void ae_parts_place(ae_parts *parts, bool in_place)
         ae_part *part = &parts->items[i];
         if (part->use && in_place) part->use |= AE_WEIGHT_IN_PLACE;
         part->bytes = bytes_of(part, parts->backend);
-        part->offset = parts->bytes;
         parts->bytes += part->bytes;
     }
 }
@@ -130,6 +132,11 @@ aerie_status ae_parts_read_scale(const ae_parts *parts, ae_gguf_reader *reader, 
                    ae_gguf_path(parts->gguf), (int)scale->name.n, scale->name.data, i);
 }
 
+static void *memory_of(const ae_parts *parts, const ae_part *part)
+{
+    return (char *)parts->blocks[part->block].memory + part->offset;
+}
+
 static aerie_status create_weight(ae_parts *parts, ae_gguf_reader *reader, const ae_part *part, aerie_error *error)
 {
     ae_weight_source source = source_of(part);
@@ -138,22 +145,43 @@ static aerie_status create_weight(ae_parts *parts, ae_gguf_reader *reader, const
     if (part->row_scale) AE_TRY(ae_parts_read_scale(parts, reader, part->row_scale, 0, &row_scale, error));
     source.scale = part->scale ? &scale : NULL;
     source.row_scale = part->row_scale ? &row_scale : NULL;
-    void *memory = (char *)parts->memory + part->offset;
-    return parts->backend->ops->weight_create(parts->backend, &source, memory, part->weight, error);
+    return parts->backend->ops->weight_create(parts->backend, &source, memory_of(parts, part), part->weight, error);
 }
 
-/* In one piece of device memory: small ones do not take a huge page each. */
-aerie_status ae_parts_create(ae_parts *parts, aerie_error *error)
+/* In as few pieces of device memory as it allows: small ones do not take a huge page each. */
+static aerie_status take_blocks(ae_parts *parts, aerie_error *error)
 {
     ae_backend *backend = parts->backend;
-    parts->memory = backend->ops->alloc(backend, parts->bytes);
-    if (!parts->memory) return ae_fail_memory(error, "the weights", parts->bytes);
+    const size_t most = backend->ops->max_block ? backend->ops->max_block(backend) : SIZE_MAX;
+    const size_t room = (size_t)parts->n + 1;
+    parts->blocks = ae_alloc(room, sizeof *parts->blocks);
+    if (!parts->blocks) return ae_fail_memory(error, "the table of weights", room * sizeof *parts->blocks);
+    parts->n_blocks = 1;
+    for (uint32_t i = 0; i < parts->n; i++) {
+        ae_part *part = &parts->items[i];
+        ae_parts_block *block = &parts->blocks[parts->n_blocks - 1];
+        if (block->bytes && part->bytes && (block->bytes >= most || part->bytes > most - block->bytes))
+            block = &parts->blocks[parts->n_blocks++];
+        part->block = parts->n_blocks - 1;
+        part->offset = block->bytes;
+        block->bytes += part->bytes;
+    }
+    for (uint32_t i = 0; i < parts->n_blocks; i++) {
+        parts->blocks[i].memory = backend->ops->alloc(backend, parts->blocks[i].bytes);
+        if (!parts->blocks[i].memory) return ae_fail_memory(error, "the weights", parts->bytes);
+    }
+    return AERIE_OK;
+}
+
+aerie_status ae_parts_create(ae_parts *parts, aerie_error *error)
+{
+    AE_TRY(take_blocks(parts, error));
     ae_gguf_reader reader = ae_gguf_reader_open(parts->gguf);
     aerie_status status = AERIE_OK;
     for (uint32_t i = 0; i < parts->n && status == AERIE_OK; i++) {
         const ae_part *part = &parts->items[i];
         if (part->use) status = create_weight(parts, &reader, part, error);
-        else *part->vector = (void *)((char *)parts->memory + part->offset);
+        else *part->vector = memory_of(parts, part);
     }
     ae_gguf_reader_close(&reader);
     return status;

@@ -35,9 +35,16 @@ typedef struct ae_part {
     uint32_t i_scale;
     ae_weight **weight; /* filled if use */
     float **vector;     /* filled otherwise */
-    size_t offset;      /* in the parts' memory */
+    uint32_t block;     /* which of the parts' blocks, */
+    size_t offset;      /* and where in it */
     size_t bytes;       /* there; 0: a weight that uses the rows where they lie */
 } ae_part;
+
+/* A piece of device memory. */
+typedef struct ae_parts_block {
+    void *memory;
+    size_t bytes;
+} ae_parts_block;
 
 typedef struct ae_parts {
     ae_backend *backend;
@@ -45,8 +52,9 @@ typedef struct ae_parts {
     const ae_bound *bound; /* of the file's tensors */
     ae_part *items; /* [n], room for max */
     uint32_t n, max;
-    void *memory;   /* device */
-    size_t bytes;   /* of it */
+    ae_parts_block *blocks; /* [n_blocks] as few as the device allows */
+    uint32_t n_blocks;
+    size_t bytes;   /* of all of them */
     uint64_t fill_bytes; /* read from the file to fill weights */
     double fill_seconds;
 } ae_parts;

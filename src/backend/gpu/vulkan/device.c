@@ -141,6 +141,15 @@ static aerie_status find_types(ae_gpu_device *d, aerie_error *error)
 
 /* ---- Opening ---------------------------------------------------------------------------------------- */
 
+/* Bytes of the largest allocation; AERIE_VULKAN_BLOCK: no more than that, for tests. */
+static uint64_t most_of(const facts *f)
+{
+    const char *said = getenv("AERIE_VULKAN_BLOCK");
+    const uint64_t least = (uint64_t)8 << 20, limit = said ? strtoull(said, NULL, 10) : UINT64_MAX;
+    const uint64_t most = f->sizes.maxMemoryAllocationSize;
+    return limit < least ? least : limit < most ? limit : most;
+}
+
 static bool has_extension(const ae_gpu_device *d, const char *name)
 {
     uint32_t n = 0;
@@ -209,7 +218,7 @@ static aerie_status set_up(ae_gpu_device *d, uint32_t i, facts *f, aerie_error *
                        "on the processor", f->properties.properties.deviceName, missing);
     const VkPhysicalDeviceLimits *limits = &f->properties.properties.limits;
     memcpy(d->max_groups, limits->maxComputeWorkGroupCount, sizeof d->max_groups);
-    d->max_block = f->sizes.maxMemoryAllocationSize;
+    d->max_block = most_of(f);
     d->floats = f->floats;
     AE_TRY(find_family(d, f, error));
     AE_TRY(find_types(d, error));
@@ -231,6 +240,7 @@ static void describe(const ae_gpu_device *d, const facts *f, ae_gpu_facts *out)
              d->fma ? ", fma by doubles" : "");
     out->n_multiprocessors = processor ? 1 : MULTIPROCESSORS;
     out->max_shared_bytes = MOST_SHARED;
+    out->max_block = ae_vk_max_block(d);
     out->single_queries = true;
     out->narrow_codes = true;
 }

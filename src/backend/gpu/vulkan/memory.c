@@ -14,6 +14,12 @@
 
 #define ALIGN 256 /* bytes */
 
+/* A block's buffer is larger than what is used of it, by less than 2 * ALIGN. */
+size_t ae_vk_max_block(const ae_gpu_device *d)
+{
+    return d->max_block > 4 * ALIGN ? (size_t)d->max_block - 4 * ALIGN : 0;
+}
+
 aerie_status ae_vk_block_create(ae_gpu_device *d, uint32_t kind, size_t n, ae_vk_block *out, aerie_error *error)
 {
     const ae_vk_calls *vk = &d->call;

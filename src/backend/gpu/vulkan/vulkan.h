@@ -152,6 +152,8 @@ aerie_status ae_vk_open(uint32_t i, ae_gpu_device **out, ae_gpu_facts *facts, ae
 void ae_vk_close(ae_gpu_device *d);
 
 /* memory.c */
+/* The most bytes of a block. */
+size_t ae_vk_max_block(const ae_gpu_device *d);
 aerie_status ae_vk_block_create(ae_gpu_device *d, uint32_t kind, size_t n, ae_vk_block *out, aerie_error *error);
 void ae_vk_block_destroy(ae_gpu_device *d, ae_vk_block *block);
 /* The block that has the n bytes from `address` on; with `pinned` `address` is a host pointer. NULL: none has. */
