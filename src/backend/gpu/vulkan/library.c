@@ -8,6 +8,8 @@
 #include <string.h>
 
 #define LIBRARY "libvulkan.so.1"
+#define NO_DRIVER "no Vulkan driver is installed (Debian's package mesa-vulkan-drivers has those for AMD, Intel and the " \
+                  "processor); --device cpu runs on the processor"
 
 static struct {
     pthread_mutex_t mutex;
@@ -60,8 +62,7 @@ static aerie_status start(ae_vk_library *l, aerie_error *error)
     uint32_t version = 0;
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!library)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, LIBRARY " is not here: no Vulkan driver is installed (Debian's package "
-                       "mesa-vulkan-drivers has those for AMD, Intel and the processor); --device cpu runs on the processor");
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, LIBRARY " is not here: " NO_DRIVER);
     void *get = dlsym(library, "vkGetInstanceProcAddr");
     if (!get) return ae_fail(error, AERIE_ERROR_UNSUPPORTED, LIBRARY " lacks vkGetInstanceProcAddr");
     memcpy(&l->get, &get, sizeof l->get);
@@ -76,6 +77,7 @@ static aerie_status start(ae_vk_library *l, aerie_error *error)
                                    .apiVersion = VK_API_VERSION_1_3};
     const VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO, .pApplicationInfo = &app};
     const VkResult result = l->CreateInstance(&info, NULL, &l->instance);
+    if (result == VK_ERROR_INCOMPATIBLE_DRIVER) return ae_fail(error, AERIE_ERROR_UNSUPPORTED, NO_DRIVER);
     if (result != VK_SUCCESS) {
         ae_vk_fail(result, "vkCreateInstance", error);
         return AERIE_ERROR_UNSUPPORTED;
