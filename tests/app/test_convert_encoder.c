@@ -153,6 +153,93 @@ static void other_encoders(void **state)
     encoder_refused("short", "{\"hidden_size\":32}", NULL, 0, true, "num_hidden_layers");
 }
 
+/* ---- XLM-RoBERTa ----------------------------------------------------------------------------------- */
+
+#define XLMR_CONFIG                                                                                                            \
+    "\"model_type\":\"xlm-roberta\",\"hidden_size\":32,\"num_hidden_layers\":2,\"num_attention_heads\":4,"                     \
+    "\"intermediate_size\":64,\"vocab_size\":12,\"type_vocab_size\":2,\"hidden_act\":\"gelu\""
+#define XLMR_USUAL ",\"max_position_embeddings\":40,\"pad_token_id\":1"
+#define XLMR_PIECES                                                                                                            \
+    "[[\"<s>\",0],[\"<pad>\",0],[\"</s>\",0],[\"<unk>\",0],[\"\u2581\",-2],[\"\u2581hello\",-3],"                       \
+    "[\"\u2581he\",-2.5],[\"llo\",-2.5],[\"o\",-4],[\"x\",-5]]"
+#define XLMR_MAP(base64) "\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"" base64 "\"}"
+#define XLMR_NORMAL XLMR_MAP("AAAAAAA=") /* without entries */
+#define XLMR_WORDS                                                                                                             \
+    "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},{\"type\":\"Metaspace\"}]}"
+
+/* tokenizer.json of these pieces and steps; NULL: the usual ones. */
+static void write_xlmr(const char *folder, const char *config, const char *pieces, const char *normal, const char *words)
+{
+    ae_buf text = {0};
+    write_bert(folder, config, NULL, 0);
+    ae_buf_addf(&text,
+                "{\"model\":{\"type\":\"Unigram\",\"unk_id\":3,\"vocab\":%s},%s,%s,\"added_tokens\":["
+                "{\"id\":0,\"content\":\"<s>\",\"special\":true},{\"id\":1,\"content\":\"<pad>\",\"special\":true},"
+                "{\"id\":2,\"content\":\"</s>\",\"special\":true},{\"id\":3,\"content\":\"<unk>\",\"special\":true},"
+                "{\"id\":10,\"content\":\"<mask>\",\"special\":true}],"
+                "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":["
+                "{\"SpecialToken\":{\"id\":\"<s>\"}},{\"Sequence\":{\"id\":\"A\"}},{\"SpecialToken\":{\"id\":\"</s>\"}}]}}",
+                pieces ? pieces : XLMR_PIECES, normal ? normal : XLMR_NORMAL, words ? words : XLMR_WORDS);
+    write_in(folder, "tokenizer.json", text.data);
+    write_in(folder, "tokenizer_config.json", "{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\",\"unk_token\":\"<unk>\","
+             "\"pad_token\":\"<pad>\"}");
+    ae_buf_free(&text);
+}
+
+static void xlm_roberta(void **state)
+{
+    aerie_error error = {0};
+    aerie_model *model;
+    aerie_model_info info;
+    int32_t *ids;
+    size_t n;
+    (void)state;
+    write_xlmr("xlmr", "{" XLMR_CONFIG XLMR_USUAL "}", NULL, NULL, NULL);
+    if (convert_bert("xlmr", AE_TYPE_F32, &model, &error) != AERIE_OK) fail_msg("%s", error.text);
+    aerie_model_info_get(model, &info, sizeof info);
+    assert_string_equal(info.tokenizer, "unigram");
+    assert_int_equal(info.n_ctx_train, 38); /* without the rows up to the padding's */
+    assert_int_equal(aerie_model_tokenize(model, "  hello  hex <mask>", 19, true, true, &ids, &n, &error), AERIE_OK);
+    static const int32_t wanted[] = {0, 5, 6, 9, 10, 2};
+    assert_int_equal(n, sizeof wanted / sizeof *wanted);
+    assert_memory_equal(ids, wanted, sizeof wanted);
+    aerie_free(ids);
+    aerie_model_free(model);
+    ae_gguf *file = open_file("xlmr.gguf");
+    const ae_gguf_tensor *t = ae_gguf_tensor_find(file, "position_embd.weight");
+    const float third = st_value("bert.embeddings.position_embeddings.weight", 2 * 32);
+    assert_true(t && t->ne[1] == 38);
+    assert_memory_equal(t->data, &third, sizeof third); /* of the table the third row is the first of the file */
+    ae_gguf_close(file);
+}
+
+static void xlm_roberta_refused(void **state)
+{
+    static const char *const cases[][5] = {
+        {XLMR_USUAL, "{}", NULL, NULL, "must be a list"},
+        {XLMR_USUAL, "[[\"a\"]]", NULL, NULL, "entry 0 of 'vocab'"},
+        {XLMR_USUAL, "[[\"a\",\"b\"]]", NULL, NULL, "entry 0 of 'vocab'"},
+        {XLMR_USUAL, NULL, "\"normalizer\":{\"type\":\"NFKD\"}", NULL, "\"NFKD\""},
+        {XLMR_USUAL, NULL, XLMR_MAP("?"), NULL, "base64"},
+        {XLMR_USUAL, NULL, XLMR_MAP("AAAA"), NULL, "precompiled_charsmap"},
+        {XLMR_USUAL, NULL, "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"b\"}", NULL,
+         "\"Replace\""},
+        {XLMR_USUAL, NULL, NULL, "\"pre_tokenizer\":{\"type\":\"Digits\"}", "\"Digits\""},
+        {",\"max_position_embeddings\":2,\"pad_token_id\":1", NULL, NULL, NULL, "leaves no position"},
+        {",\"max_position_embeddings\":41,\"pad_token_id\":1", NULL, NULL, NULL, "position_embeddings"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char config[640];
+        aerie_error error = {0};
+        aerie_model *model;
+        snprintf(config, sizeof config, "{" XLMR_CONFIG "%s}", cases[i][0]);
+        write_xlmr("xlmr_odd", config, cases[i][1], cases[i][2], cases[i][3]);
+        assert_int_not_equal(convert_bert("xlmr_odd", AE_TYPE_F32, &model, &error), AERIE_OK);
+        if (!strstr(error.text, cases[i][4])) fail_msg("%zu: %s", i, error.text);
+    }
+}
+
 /* ---- Nomic BERT ------------------------------------------------------------------------------------ */
 
 #define NOMIC_CONFIG                                                                                                           \
@@ -255,6 +342,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(encoder),
         cmocka_unit_test(other_encoders),
+        cmocka_unit_test(xlm_roberta),
+        cmocka_unit_test(xlm_roberta_refused),
         cmocka_unit_test(nomic),
         cmocka_unit_test(nomic_refused),
     };

@@ -526,6 +526,41 @@ static void sentence_piece(void **state)
     ae_buf_free(&file);
 }
 
+static void unigram(void **state)
+{
+    static const char *const names[] = {"tokenizer.model", "spiece.model"};
+    aerie_error error = {0};
+    aerie_model *model;
+    aerie_model_info info;
+    ae_buf file = {0};
+    int32_t *ids;
+    size_t n;
+    (void)state;
+    add_pieces_of(&file, true);
+    for (int i = 0; i < 2; i++) {
+        char path[64];
+        const char *folder = i ? "unigram2" : "unigram";
+        write_model(folder, "LlamaForCausalLM", ",\"bos_token_id\":1,\"eos_token_id\":2,\"unk_token_id\":0", 0, NULL, NULL);
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        cli_write(path, file.data, file.n);
+        if (convert_model(folder, &model, &error) != AERIE_OK) fail_msg("%s", error.text);
+        aerie_model_info_get(model, &info, sizeof info);
+        assert_string_equal(info.tokenizer, "unigram");
+        assert_int_equal(aerie_model_tokenize(model, " ab  a c", 8, true, false, &ids, &n, &error), AERIE_OK);
+        static const int32_t wanted[] = {1, 6, 7, 3, 0};
+        assert_int_equal(n, sizeof wanted / sizeof *wanted);
+        assert_memory_equal(ids, wanted, sizeof wanted);
+        aerie_free(ids);
+        aerie_model_free(model);
+    }
+    for (size_t cut = 0; cut < file.n; cut += 3) {
+        cli_write("unigram/tokenizer.model", file.data, cut);
+        if (convert_model("unigram", &model, &error) == AERIE_OK) aerie_model_free(model); /* cut between two fields */
+        else assert_true(error.text[0] != 0);
+    }
+    ae_buf_free(&file);
+}
+
 /* What is read is never written over. */
 static void keeps_its_folder(void **state)
 {
@@ -553,6 +588,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sentence_piece),
+        cmocka_unit_test(unigram),
         cmocka_unit_test(keeps_its_folder),
         cmocka_unit_test(models),
         cmocka_unit_test(other_models),

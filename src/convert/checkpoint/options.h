@@ -61,6 +61,7 @@ typedef struct ae_convert_family ae_convert_family;
 /* What is known about an encoder's checkpoint. */
 typedef struct ae_convert_encoder {
     uint32_t n_embd, n_layers, n_heads, n_ff, n_ctx, n_vocab, n_types;
+    uint32_t n_skipped; /* rows of the table of positions before the first that is used */
     const ae_convert_family *family;
     double norm_eps, rope_base;
     ae_pooling pooling; /* NONE: not said */

@@ -46,6 +46,7 @@ struct ae_convert_family {
     const part *outside, *inside;
     size_t n_outside, n_inside;
     bool positions, rope, classifier;
+    bool padded; /* the table of positions has a row for the padding, and those before it */
     /* settings of config.json that a file cannot say: the value that is meant without them, as JSON */
     const struct fixed {
         const char *key, *value;
@@ -111,6 +112,8 @@ static const struct fixed nomic_fixed[] = {
 static const ae_convert_family families[] = {
     {"bert", "bert", "BERT", "encoder.layer.0.attention.self.query.weight", "encoder.layer", LIST(outside, bert_outside),
      LIST(inside, bert_inside), .positions = true, .classifier = true, LIST(fixed, bert_fixed)},
+    {"xlm-roberta", "bert", "XLM-RoBERTa", "encoder.layer.0.attention.self.query.weight", "encoder.layer",
+     LIST(outside, bert_outside), LIST(inside, bert_inside), .positions = true, .padded = true, LIST(fixed, bert_fixed)},
     {"nomic_bert", "nomic-bert", "Nomic BERT", "encoder.layers.0.attn.Wqkv.weight", "encoder.layers",
      LIST(outside, nomic_outside), LIST(inside, nomic_inside), .rope = true, LIST(fixed, nomic_fixed)},
     {"nomic_bert", "nomic-bert", "Nomic BERT", "layers.0.post_mlp_layernorm.weight", "layers", LIST(outside, nomic_new_outside),
@@ -154,9 +157,9 @@ static aerie_status check_settings(const ae_convert *c, const ae_convert_family 
     const char *act = ae_convert_text(c, "hidden_act"), *type = ae_convert_text(c, "model_type");
     if (type && strcmp(type, f->model_type))
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
-                       "%s: 'model_type' is \"%.40s\"; of encoders \"bert\" and \"nomic_bert\" are supported", c->config_path,
-                       type);
-    if (f->classifier && act && strncmp(act, "gelu", 4))
+                       "%s: 'model_type' is \"%.40s\"; of encoders \"bert\", \"nomic_bert\" and \"xlm-roberta\" "
+                       "are supported", c->config_path, type);
+    if (f->positions && act && strncmp(act, "gelu", 4))
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'hidden_act' is \"%.40s\"; \"gelu\" is supported",
                        c->config_path, act);
     for (size_t i = 0; i < f->n_fixed; i++) {
@@ -193,6 +196,15 @@ static aerie_status read_sizes(const ae_convert *c, ae_convert_encoder *b)
     AE_TRY(read_size(c, "intermediate_size", "n_inner", AE_MAX_FF, &b->n_ff));
     AE_TRY(read_size(c, "max_position_embeddings", "n_positions", 1u << 20, &b->n_ctx));
     AE_TRY(ae_convert_need_u32(c, "vocab_size", 1, MAX_VOCAB, &b->n_vocab));
+    if (b->family->padded) {
+        uint32_t padding = 1;
+        AE_TRY(ae_convert_u32(c, "pad_token_id", 0, 1u << 20, &padding));
+        if (padding + 1 >= b->n_ctx)
+            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'max_position_embeddings' %u leaves no position after "
+                           "'pad_token_id' %u", c->config_path, b->n_ctx, padding);
+        b->n_skipped = padding + 1;
+        b->n_ctx -= b->n_skipped;
+    }
     b->n_types = 2;
     AE_TRY(ae_convert_u32(c, "type_vocab_size", 1, 1u << 10, &b->n_types));
     b->norm_eps = 1e-12;
@@ -251,11 +263,14 @@ static aerie_status read_classifier(ae_convert *c, ae_convert_encoder *b)
 
 static aerie_status encoder_detect(ae_convert *c, bool *mine)
 {
-    static const ae_convert_rename renames[] = {{"bert.", ""}, {"nomic_bert.", ""}};
+    static const ae_convert_rename renames[] = {{"bert.", ""}, {"nomic_bert.", ""}, {"roberta.", ""}};
     ae_convert_encoder *b = &c->encoder;
     AE_TRY(ae_convert_read_names(c, renames, sizeof renames / sizeof *renames));
-    for (size_t i = 0; i < N_FAMILIES && !b->family; i++)
-        if (ae_convert_look(c, families[i].marker)) b->family = &families[i];
+    const char *type = ae_convert_text(c, "model_type");
+    for (size_t i = 0; i < N_FAMILIES; i++) { /* of families with the same tensors, that of the name */
+        if (!ae_convert_look(c, families[i].marker)) continue;
+        if (!b->family || (type && strcmp(type, families[i].model_type) == 0)) b->family = &families[i];
+    }
     *mine = b->family && ae_convert_look(c, "embeddings.word_embeddings.weight");
     if (!*mine) return AERIE_OK;
     if (c->options.target)
@@ -286,9 +301,11 @@ static aerie_status add(ae_convert *c, const char *from, const char *to, const c
     char name[128];
     const ae_st_tensor *t = take(c, from, what, old, name);
     if (!t) return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is missing", c->path, name);
-    AE_TRY(ae_convert_check_shape(c, t, rows, columns, "by config.json"));
+    const uint64_t skipped = strcmp(to, "position_embd") ? 0 : c->encoder.n_skipped;
+    AE_TRY(ae_convert_check_shape(c, t, rows + skipped, columns, "by config.json"));
     snprintf(name, sizeof name, "%s.%s", to, what);
-    return ae_convert_add(c, &(ae_convert_item){.name = name, .from = t, .rows = rows, .columns = columns, .f32 = f32,
+    return ae_convert_add(c, &(ae_convert_item){.name = name, .from = t, .first = skipped * columns, .rows = rows,
+                                                .columns = columns, .f32 = f32,
                                                 .f16 = ae_mix_needs_floats((ae_gguf_string){name, strlen(name)})});
 }
 

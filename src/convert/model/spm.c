@@ -1,8 +1,9 @@
-/* spm.c - tokenizer.model of SentencePiece: pieces with their scores. The file is hostile.
+/* spm.c - tokenizer.model of SentencePiece, or spiece.model: pieces with their scores. The file is hostile.
  *
  * It is a message of protocol buffers (ModelProto): field 1, repeated, is a piece (1 text, 2 score as float, 3 type as varint),
- * field 2 the trainer's specification (3 model type: 1 unigram, 2 BPE), field 3 the normalizer's (3 whether a space is put
- * before a text). Types are numbered as in GGUF files. Source: sentencepiece_model.proto.
+ * field 2 the trainer's specification (3 model type: 1 Unigram, 2 BPE), field 3 the normalizer's (2 the map of characters, 3
+ * whether a space is put before a text, 4 whether spaces after spaces are dropped). Types are numbered as in GGUF files.
+ * Source: sentencepiece_model.proto.
  */
 #include <string.h>
 
@@ -84,41 +85,67 @@ static void read_number(reader message, uint32_t wanted, uint64_t *number, bool 
         if (field == wanted) *number = value;
 }
 
-static aerie_status read_all(const ae_convert *c, ae_convert_words *w, reader file, const char *path, bool *space)
+static void read_charsmap(reader message, ae_buf *out, bool *bad)
 {
+    uint32_t field;
+    uint64_t value;
+    reader bytes;
+    while (next_field(&message, &field, &value, &bytes, bad))
+        if (field == 2 && bytes.at) {
+            ae_buf_clear(out);
+            ae_buf_add(out, (const char *)bytes.at, (size_t)(bytes.end - bytes.at));
+        }
+}
+
+static aerie_status read_all(const ae_convert *c, ae_convert_words *w, reader file, const char *path, ae_convert_spm *s)
+{
+    enum { UNIGRAM = 1, BPE = 2 };
     uint32_t field, id = 0;
-    uint64_t value, kind = 1, dummy = 1;
+    uint64_t value, kind = UNIGRAM, dummy = 1, collapses = 1;
     reader bytes;
     bool bad = false;
     while (next_field(&file, &field, &value, &bytes, &bad)) {
         if (field == 1) AE_TRY(read_piece(c, w, bytes, id++, &bad));
         if (field == 2) read_number(bytes, 3, &kind, &bad);
-        if (field == 3) read_number(bytes, 3, &dummy, &bad);
+        if (field == 3) {
+            read_charsmap(bytes, &s->charsmap, &bad);
+            read_number(bytes, 3, &dummy, &bad);
+            read_number(bytes, 4, &collapses, &bad);
+        }
         if (bad) break;
     }
     if (bad || !id)
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: this is not a model of SentencePiece (piece %u)", path, id);
-    if (kind != 2)
+    if (s->charsmap.failed) return ae_convert_no_memory(c, "a map of characters");
+    if (kind != BPE && kind != UNIGRAM)
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
-                       "%s: the model is of SentencePiece's kind %llu; of models BPE (2) is supported", path,
+                       "%s: the model is of SentencePiece's kind %llu; Unigram (1) and BPE (2) are supported", path,
                        (unsigned long long)kind);
-    *space = dummy != 0;
+    s->unigram = kind == UNIGRAM;
+    s->space = dummy != 0;
+    s->collapses = collapses != 0;
     return AERIE_OK;
 }
 
-aerie_status ae_convert_read_spm(const ae_convert *c, ae_convert_words *w, bool *there, bool *space)
+aerie_status ae_convert_read_spm(const ae_convert *c, ae_convert_words *w, ae_convert_spm *s)
 {
+    static const char *const names[] = {"tokenizer.model", "spiece.model"};
     ae_file_map map;
-    char *path = ae_convert_path_in(c, "tokenizer.model");
-    if (!path) return ae_convert_no_memory(c, "a path");
-    *there = ae_file_exists(path);
-    aerie_status status = *there ? ae_file_map_open(&map, path, true, c->error) : AERIE_OK;
-    if (*there && status == AERIE_OK) {
-        if (ae_kind_is_pointer(map.data, map.bytes))
-            status = ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: this is %s", path, ae_kind_bytes(map.data, map.bytes));
-        else status = read_all(c, w, (reader){map.data, map.data + map.bytes}, path, space);
-        ae_file_map_close(&map);
+    aerie_status status = AERIE_OK;
+    *s = (ae_convert_spm){.space = true};
+    for (size_t i = 0; i < sizeof names / sizeof *names && !s->there && status == AERIE_OK; i++) {
+        char *path = ae_convert_path_in(c, names[i]);
+        if (!path) return ae_convert_no_memory(c, "a path");
+        s->there = ae_file_exists(path);
+        if (s->there) status = ae_file_map_open(&map, path, true, c->error);
+        if (s->there && status == AERIE_OK) {
+            if (ae_kind_is_pointer(map.data, map.bytes))
+                status = ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: this is %s", path, ae_kind_bytes(map.data, map.bytes));
+            else status = read_all(c, w, (reader){map.data, map.data + map.bytes}, path, s);
+            ae_file_map_close(&map);
+        }
+        ae_free(path);
     }
-    ae_free(path);
+    if (status != AERIE_OK) ae_buf_free(&s->charsmap);
     return status;
 }

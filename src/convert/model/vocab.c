@@ -3,7 +3,8 @@
  *
  * Byte-level BPE becomes "gpt2" with the rules that cut text as the folder's do; BPE over U+2581 with byte tokens, which
  * tokenizers makes of SentencePiece's vocabularies, becomes "llama" again: with the scores of tokenizer.model, or with scores
- * in the order of the merges, which is that of the scores. Rows of the embedding without a token are fillers.
+ * in the order of the merges, which is that of the scores. Unigram becomes "t5" (unigram.c). Rows of the embedding without a
+ * token are fillers.
  */
 #include <stdio.h>
 #include <string.h>
@@ -127,15 +128,22 @@ static aerie_status find_pre(const ae_convert *c, const json_t *tokenizer, char 
 static aerie_status put_json_words(const ae_convert *c, ae_convert_words *w, const json_t *tokenizer, bool bytes)
 {
     const json_t *model = json_object_get(tokenizer, "model");
-    json_t *vocab = json_object_get(model, "vocab"), *id, *added;
+    json_t *vocab = json_object_get(model, "vocab"), *id;
     const char *text, *unknown = json_string_value(json_object_get(model, "unk_token"));
-    size_t i, n;
+    size_t n;
     json_object_keylen_foreach(vocab, text, n, id) {
         int32_t type = AERIE_TOKEN_NORMAL;
         if (!bytes && n == 6 && memcmp(text, "<0x", 3) == 0 && text[5] == '>') type = AERIE_TOKEN_BYTE;
         if (!bytes && unknown && strlen(unknown) == n && memcmp(unknown, text, n) == 0) type = AERIE_TOKEN_UNKNOWN;
         AE_TRY(ae_convert_words_put(c, w, text, n, json_is_integer(id) ? json_integer_value(id) : -1, type));
     }
+    return ae_convert_put_json_added(c, w, tokenizer);
+}
+
+aerie_status ae_convert_put_json_added(const ae_convert *c, ae_convert_words *w, const json_t *tokenizer)
+{
+    json_t *added;
+    size_t i;
     json_array_foreach(json_object_get(tokenizer, "added_tokens"), i, added) {
         const json_t *content = json_object_get(added, "content");
         const json_int_t at = json_integer_value(json_object_get(added, "id"));
@@ -226,8 +234,8 @@ static aerie_status score_by_merges(const ae_convert *c, ae_convert_words *w, co
     return failed ? ae_convert_no_memory(c, "the merges") : AERIE_OK;
 }
 
-/* A space before the text: by a normalizer, or by the step that marks spaces. */
-static bool adds_space(const json_t *tokenizer)
+/* By a normalizer, or by the step that marks spaces. */
+bool ae_convert_adds_space(const json_t *tokenizer)
 {
     const json_t *step = ae_convert_find_step(json_object_get(tokenizer, "pre_tokenizer"), "pretokenizers", "Metaspace");
     const char *scheme = json_string_value(json_object_get(step, "prepend_scheme"));
@@ -237,7 +245,8 @@ static bool adds_space(const json_t *tokenizer)
 
 /* ---- All of it ---------------------------------------------------------------------------------------- */
 
-static aerie_status put_words(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const char *model, bool scores)
+aerie_status ae_convert_put_words(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const char *model,
+                                  bool scores)
 {
     AE_TRY(ae_convert_words_fill(c, w));
     AE_TRY(ae_gguf_writer_string(out, "tokenizer.ggml.model", model, c->error));
@@ -254,41 +263,57 @@ static aerie_status put_bpe(const ae_convert *c, ae_gguf_writer *out, ae_convert
     AE_TRY(find_pre(c, tokenizer, pre));
     AE_TRY(put_json_words(c, w, tokenizer, true));
     AE_TRY(ae_convert_put_added(c, w, f));
-    AE_TRY(put_words(c, out, w, "gpt2", false));
+    AE_TRY(ae_convert_put_words(c, out, w, "gpt2", false));
     AE_TRY(ae_gguf_writer_string(out, "tokenizer.ggml.pre", pre, c->error));
     return put_merges(c, out, json_object_get(json_object_get(tokenizer, "model"), "merges"));
 }
 
-/* tokenizer NULL: tokenizer.model alone. */
-static aerie_status put_spm(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f)
+/* tokenizer.json of SentencePiece's BPE, or NULL: its model alone. */
+static aerie_status put_pieces(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f,
+                               ae_convert_spm *s)
 {
     const json_t *tokenizer = f->tokenizer;
-    bool there, space = tokenizer && adds_space(tokenizer), of_model = true;
-    AE_TRY(ae_convert_read_spm(c, w, &there, &of_model));
-    if (!there && !tokenizer)
+    const bool space = tokenizer && ae_convert_adds_space(tokenizer);
+    if (!s->there && !tokenizer)
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: neither tokenizer.json nor tokenizer.model is beside the tensors",
                        c->path);
+    if (s->unigram && !tokenizer) return ae_convert_put_unigram(c, out, w, f, s);
+    if (s->unigram)
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
+                       "%s: tokenizer.json is of the kind BPE, but the model of SentencePiece beside it is Unigram; without "
+                       "one of them the other would be used", c->path);
     if (tokenizer) AE_TRY(put_json_words(c, w, tokenizer, false));
     AE_TRY(ae_convert_put_added(c, w, f));
-    if (!there) AE_TRY(score_by_merges(c, w, tokenizer));
+    if (!s->there) AE_TRY(score_by_merges(c, w, tokenizer));
     const bool by_merges = tokenizer && strcmp(c->arch->arch, "gemma4") == 0; /* merged by the list itself */
-    AE_TRY(put_words(c, out, w, by_merges ? "gemma4" : "llama", true));
+    AE_TRY(ae_convert_put_words(c, out, w, by_merges ? "gemma4" : "llama", true));
     if (by_merges) AE_TRY(put_merges(c, out, json_object_get(json_object_get(tokenizer, "model"), "merges")));
-    return ae_gguf_writer_bool(out, "tokenizer.ggml.add_space_prefix", tokenizer ? space : of_model, c->error);
+    return ae_gguf_writer_bool(out, "tokenizer.ggml.add_space_prefix", tokenizer ? space : s->space, c->error);
+}
+
+static aerie_status put_spm(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f)
+{
+    ae_convert_spm s;
+    AE_TRY(ae_convert_read_spm(c, w, &s));
+    const aerie_status status = put_pieces(c, out, w, f, &s);
+    ae_buf_free(&s.charsmap);
+    return status;
 }
 
 static aerie_status put_all(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f)
 {
     const char *type = ae_convert_type_of(json_object_get(f->tokenizer, "model"));
-    if (f->tokenizer && strcmp(type, "BPE") && *type)
+    const bool unigram = ae_convert_is_unigram(f->tokenizer);
+    if (f->tokenizer && strcmp(type, "BPE") && *type && !unigram)
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
-                       "%s: tokenizer.json is of the kind \"%.40s\"; of models BPE is supported", c->path, type);
-    AE_TRY(f->tokenizer && is_byte_level(f->tokenizer) ? put_bpe(c, out, w, f) : put_spm(c, out, w, f));
+                       "%s: tokenizer.json is of the kind \"%.40s\"; of models BPE and Unigram are supported", c->path, type);
+    if (unigram) AE_TRY(ae_convert_put_unigram(c, out, w, f, NULL));
+    else AE_TRY(f->tokenizer && is_byte_level(f->tokenizer) ? put_bpe(c, out, w, f) : put_spm(c, out, w, f));
     AE_TRY(ae_convert_put_special(c, out, w, f));
     return ae_convert_put_templates(c, out, f->config);
 }
 
-static aerie_status read_folder(const ae_convert *c, ae_convert_folder *f)
+aerie_status ae_convert_read_folder(const ae_convert *c, ae_convert_folder *f)
 {
     AE_TRY(ae_convert_read_json(c, "tokenizer.json", &f->tokenizer));
     AE_TRY(ae_convert_read_json(c, "tokenizer_config.json", &f->config));
@@ -297,18 +322,24 @@ static aerie_status read_folder(const ae_convert *c, ae_convert_folder *f)
     return ae_convert_read_json(c, "added_tokens.json", &f->added);
 }
 
+void ae_convert_folder_free(ae_convert_folder *f)
+{
+    json_decref(f->tokenizer);
+    json_decref(f->config);
+    json_decref(f->generation);
+    json_decref(f->special);
+    json_decref(f->added);
+    *f = (ae_convert_folder){0};
+}
+
 aerie_status ae_convert_put_vocab(const ae_convert *c, ae_gguf_writer *out)
 {
     ae_convert_words w;
     ae_convert_folder f = {0};
     aerie_status status = ae_convert_words_init(c, &w, c->model.n_vocab);
-    if (status == AERIE_OK) status = read_folder(c, &f);
+    if (status == AERIE_OK) status = ae_convert_read_folder(c, &f);
     if (status == AERIE_OK) status = put_all(c, out, &w, &f);
-    json_decref(f.tokenizer);
-    json_decref(f.config);
-    json_decref(f.generation);
-    json_decref(f.special);
-    json_decref(f.added);
+    ae_convert_folder_free(&f);
     ae_convert_words_free(&w);
     return status;
 }

@@ -26,11 +26,34 @@ aerie_status ae_convert_words_put(const ae_convert *c, ae_convert_words *w, cons
 /* Ids that nobody has become fillers. */
 aerie_status ae_convert_words_fill(const ae_convert *c, ae_convert_words *w);
 
-/* spm.c: pieces, types and scores of tokenizer.model. *there: the folder has one; *space: a text gets a space before it. */
-aerie_status ae_convert_read_spm(const ae_convert *c, ae_convert_words *w, bool *there, bool *space);
+/* What a model of SentencePiece says beside its pieces. */
+typedef struct ae_convert_spm {
+    bool there;            /* the folder has one */
+    bool unigram;          /* else BPE */
+    bool space, collapses; /* a text gets a space before it; spaces at its ends and after others are dropped */
+    ae_buf charsmap;       /* the compiled map of characters; n == 0: none */
+} ae_convert_spm;
+
+/* spm.c: pieces, types and scores of tokenizer.model or spiece.model. The caller frees s->charsmap. */
+aerie_status ae_convert_read_spm(const ae_convert *c, ae_convert_words *w, ae_convert_spm *s);
+
+/* unigram.c: tokenizer.* of a Unigram vocabulary: by tokenizer.json, or by `s` unless it is NULL, whose pieces w has already.
+ * Without special tokens and templates. */
+aerie_status ae_convert_put_unigram(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f,
+                                    ae_convert_spm *s);
+bool ae_convert_is_unigram(const json_t *tokenizer);
 
 /* vocab.c: of a part of tokenizer.json its "type", "" if there is none; and the step of this type, it or one of the steps that
  * it is a sequence of. */
+aerie_status ae_convert_read_folder(const ae_convert *c, ae_convert_folder *f);
+void ae_convert_folder_free(ae_convert_folder *f);
+/* The added tokens of tokenizer.json. */
+aerie_status ae_convert_put_json_added(const ae_convert *c, ae_convert_words *w, const json_t *tokenizer);
+/* Whether tokenizer.json puts a space before a text. */
+bool ae_convert_adds_space(const json_t *tokenizer);
+/* Fills, then writes tokenizer.ggml.model, tokens, token_type and, if wanted, scores. */
+aerie_status ae_convert_put_words(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const char *model,
+                                  bool scores);
 const char *ae_convert_type_of(const json_t *json);
 const json_t *ae_convert_find_step(const json_t *json, const char *list, const char *type);
 
