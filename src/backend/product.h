@@ -110,13 +110,14 @@ typedef struct ae_axpy {
     size_t y_stride;
 } ae_axpy;
 
+/* The shaders of Vulkan have these numbers. */
 typedef enum ae_map_kind {
     AE_MAP_ZERO,    /* 0 */
     AE_MAP_SCALE,   /* x * a */
     AE_MAP_SOFTCAP, /* a * tanh(x / a) */
     AE_MAP_GLU,     /* f(x) * x2 by ae_glu, as AE_INPUT_GLU */
-    AE_MAP_CLAMP,   /* min(max(x, -a), a) */
     AE_MAP_GATE,    /* x * 1 / (1 + e^-x2), x2 [n_rows][n_groups]: one gate for each of n_groups equal parts of a row */
+    AE_MAP_CLAMP,   /* min(max(x, -a), a) */
 } ae_map_kind;
 
 /* Changes every element of x in place. */

@@ -32,6 +32,8 @@ static const ae_arch archs[] = {
     {.name = "maincoder", .qk_norm = AE_QK_NORM_HEAD, .qk_norm_last = true},
     {.name = "minicpm", .logit_scale = AE_LOGIT_SCALE_OVER, .minicpm_scalars = true},
     /* Qwen */
+    {.name = "baichuan", .not_of_layers = 40},
+    {.name = "minicpm3", .mla = true, .rope_neox = true, .logit_scale = AE_LOGIT_SCALE_OVER, .minicpm_scalars = true},
     {.name = "qwen", .rope_neox = true, .double_ff = true},
     {.name = "qwen2", .rope_neox = true},
     {.name = "qwen2vl", .rope_neox = true},

@@ -72,6 +72,7 @@ typedef struct ae_arch {
     bool double_ff;        /* feed_forward_length is that of gate and up together */
     /* attention */
     bool rope_neox;
+    uint32_t not_of_layers; /* models of so many layers score by distance (ALiBi), which is not supported */
     bool head_of_rope;     /* heads are as wide as what rotates of them */
     ae_qk_norm qk_norm;
     bool qk_norm_optional, qk_norm_last;

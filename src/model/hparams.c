@@ -285,6 +285,10 @@ static aerie_status read_sharing(ae_binder *b, const ae_hparams *h, ae_layer *la
 static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers)
 {
     const ae_arch *a = b->arch;
+    if (a->not_of_layers && h->n_layers == a->not_of_layers)
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: models of architecture %s with %u layers score positions by "
+                       "their distance (ALiBi), which is not supported; those with fewer layers are", ae_gguf_path(b->gguf),
+                       a->name, h->n_layers);
     float value_scale = 0.0f, clamp = 0.0f;
     if (a->value_scale) AE_TRY(get_f32(b, "attention.value_scale", &value_scale));
     if (a->clamp_qkv) AE_TRY(get_f32(b, "attention.clamp_kqv", &clamp));

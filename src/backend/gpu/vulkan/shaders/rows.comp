@@ -86,6 +86,10 @@ float map_of(MapArgs a, float x, uint64_t x2, uint i)
         return x2 != 0ul ? f * ae_glu_times(a.glu, F32(x2).v[i], a.limit) : f;
     }
     if (a.kind == 4) return x * ae_glu_of(3, F32(x2).v[i / a.group], 0.0);
+    if (a.kind == 5) {
+        const float least = x < a.a ? x : a.a;
+        return least > -a.a ? least : -a.a;
+    }
     return 0.0;
 }
 
