@@ -134,7 +134,7 @@ static void test_same_tokens(void **state)
                 run_requests(i, &spec, fixed, k / 2 ? 8 : 1, sampling, &plain, &got);
                 uint64_t drafted = 0;
                 for (size_t r = 0; r < N_REQUESTS; r++) drafted += got.answers[r].stats.n_drafted;
-                if (fixed) assert_true(drafted > N_REQUESTS * N_PREDICT);
+                if (fixed) assert_true(drafted > N_REQUESTS * N_PREDICT / 2); /* what was drafted right was not drafted twice */
             }
         }
 }
@@ -262,7 +262,8 @@ static void test_refused(void **state)
     assert_non_null(strstr(error.text, "blk.6.nextn.eh_proj.weight makes block 6 an MTP block"));
     refuse_head(models[0], "keyless", AERIE_ERROR_FORMAT, "nextn_predict_layers (0)");
     write_without("qwen35", "", "", "none"); /* a model without any */
-    refuse_head(models[0], "none", AERIE_ERROR_UNSUPPORTED, "eagle3, eagle, medusa and gemma4-assistant, and models with MTP");
+    refuse_head(models[0], "none", AERIE_ERROR_UNSUPPORTED,
+                "eagle3, eagle, medusa, dflash and gemma4-assistant, and models with MTP");
     /* of another model */
     refuse_head(models[0], "glm4moe", AERIE_ERROR_FORMAT, "architecture glm4moe");
     need(mkarch_write(specs[2], true, path_of("glm4moe"), &error), &error);
