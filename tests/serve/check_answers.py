@@ -158,6 +158,38 @@ class Calls(Case):
                 self.assertEqual(prompt.count("<parameter="), len(written), arguments)
                 self.ask(s, messages=self.call(arguments), tools=[TOOL], max_tokens=1)
 
+    def test_arguments_are_texts_where_the_template_joins_them(self):
+        """Whatever the dialect has them as; a template that adds them to a text takes no object."""
+        joins = ("{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls|default([]) %}"
+                 "{{ '>>>' + c.function.name + '\n' + c.function.arguments }}{% endfor %}<|im_end|>\n{% endfor %}")
+        with self.serve(TOOLS + joins) as s:
+            for arguments, written in (('{"city":"a"}', '{"city":"a"}'), ({"city": "a"}, '{"city":"a"}'), ({}, "{}"),
+                                       (None, "{}"), ([1], "{}"), (3, "{}"), ('{"ci', '{"ci'), ("", "")):
+                for tools in ([TOOL], None):
+                    prompt = self.prompt(s, messages=self.call(arguments), tools=tools)
+                    self.assertIn(f">>>f\n{written}<|im_end|>", prompt, arguments)
+            use = {"type": "tool_use", "id": "t1", "name": "f", "input": {}}
+            result = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "x"}]}
+            turns = [USER, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+            self.ask(s, path="/v1/messages", messages=turns, max_tokens=1)
+            call = {"function": {"name": "f", "arguments": {"a": 1}}}
+            turns = [USER, {"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "x"}]
+            self.ask(s, path="/api/chat", messages=turns, stream=False, model="m", options={"num_predict": 1})
+
+    def test_a_template_that_walks_over_tools_needs_none(self):
+        """Published templates for tools (Hermes, Command-R+) are also used for conversations without."""
+        walks = "Tools:{%- for t in tools %} {{ t.function.name }}{% endfor %}"
+        with self.serve(walks + TURNS) as s:
+            none = self.prompt(s)
+            self.assertTrue(none.startswith("Tools:<|im_start|>"), none)
+            self.assertEqual(self.prompt(s, tools=[]), none)
+            self.assertTrue(self.prompt(s, tools=[TOOL]).startswith("Tools: f<|im_start|>"))
+        with self.serve("{{ tools is none }}" + TURNS) as s:  # what it is where the template takes it
+            self.assertTrue(self.prompt(s).startswith("True"))
+        with self.serve("{{ tools + 1 }}" + TURNS) as s:  # the sentence is about what the template got
+            a = s.post("/apply-template", {"messages": [USER]})
+            self.assertIn("'NoneType'", a.error)
+
     def test_what_is_null_is_absent(self):
         with self.serve(CODER) as s:
             plain = [USER, {"role": "assistant", "content": "Hello."}, USER]

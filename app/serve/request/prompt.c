@@ -231,6 +231,18 @@ static bool open_arguments(json_t *function, serve_error *error)
     return ok || serve_fail_memory(error);
 }
 
+/* Clients of ollama and Anthropic send objects; a template that joins arguments with other texts wants strings. */
+static bool close_arguments(json_t *function, serve_error *error)
+{
+    const json_t *arguments = json_object_get(function, "arguments");
+    if (json_is_string(arguments)) return true;
+    char *text = json_is_object(arguments) ? json_dumps(arguments, JSON_COMPACT) : NULL;
+    const bool ok = (text || !json_is_object(arguments)) &&
+                    json_object_set_new(function, "arguments", json_string(text ? text : "{}")) == 0;
+    free(text);
+    return ok || serve_fail_memory(error);
+}
+
 static bool tidy_calls(json_t *message, size_t i, bool open, serve_error *error)
 {
     json_t *calls = json_object_get(message, "tool_calls");
@@ -243,7 +255,7 @@ static bool tidy_calls(json_t *message, size_t i, bool open, serve_error *error)
             return serve_fail(error, 400, "messages", "messages[%zu]: tool_calls[%zu] names no function", i, k);
         drop_nulls(call);
         drop_nulls(function);
-        if (open && !open_arguments(function, error)) return false;
+        if (open ? !open_arguments(function, error) : !close_arguments(function, error)) return false;
     }
     return true;
 }

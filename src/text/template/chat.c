@@ -72,18 +72,6 @@ static aerie_status named(aerie_status status, const ae_chat_options *options, a
     return ae_fail(error, status, "%s: %s", options->template_name, sentence[0] ? sentence : ae_status_text(status));
 }
 
-static aerie_status render(const char *template_text, size_t n_template, ae_value root, size_t n_messages, size_t n_bytes,
-                           const ae_chat_options *options, ae_buf *out, aerie_error *error)
-{
-    ae_template *tmpl;
-    ae_template_options limits = ae_template_options_default();
-    limits.max_steps = steps_for(n_messages, n_bytes);
-    aerie_status status = ae_template_parse(&tmpl, template_text, n_template, error);
-    if (status == AERIE_OK) status = ae_template_render(tmpl, root, &limits, out, options->values, error);
-    ae_template_free(tmpl);
-    return named(status, options, error);
-}
-
 /* ---- JSON --------------------------------------------------------------------------------------------------- */
 
 static bool is_array(ae_value v) { return v.kind == AE_VALUE_ARRAY; }
@@ -166,6 +154,32 @@ static aerie_status put_options(ae_value_heap *heap, ae_value root, ae_value own
 
 /* ---- Rendering ---------------------------------------------------------------------------------------------- */
 
+/* Some templates for tools walk over them in any case, and none cannot be walked over: they get a list without any. */
+static aerie_status render_parsed(const ae_template *tmpl, ae_value_heap *heap, ae_value root,
+                                  const ae_template_options *limits, const ae_chat_options *options, ae_buf *out,
+                                  aerie_error *error)
+{
+    ae_value list;
+    aerie_error again;
+    const aerie_status status = ae_template_render(tmpl, root, limits, out, options->values, error);
+    if (status != AERIE_ERROR_FORMAT || member(root, "tools") || !ae_value_array(heap, AE_ARRAY_LIST, 0, &list) ||
+        !ae_value_object_put(heap, root, "tools", list))
+        return status;
+    return ae_template_render(tmpl, root, limits, out, options->values, &again) == AERIE_OK ? AERIE_OK : status;
+}
+
+static aerie_status render(const char *template_text, size_t n_template, ae_value_heap *heap, ae_value root, size_t n_messages,
+                           const ae_chat_options *options, ae_buf *out, aerie_error *error)
+{
+    ae_template *tmpl;
+    ae_template_options limits = ae_template_options_default();
+    limits.max_steps = steps_for(n_messages, heap->arena.used_bytes);
+    AE_TRY(named(ae_template_parse(&tmpl, template_text, n_template, error), options, error));
+    const aerie_status status = render_parsed(tmpl, heap, root, &limits, options, out, error);
+    ae_template_free(tmpl);
+    return named(status, options, error);
+}
+
 aerie_status ae_chat_render(const char *template_text, const ae_chat_message *messages, size_t n_messages,
                             const ae_chat_options *options, ae_buf *out, aerie_error *error)
 {
@@ -178,7 +192,7 @@ aerie_status ae_chat_render(const char *template_text, const ae_chat_message *me
     if (status == AERIE_OK)
         status = put_options(&heap, root, ae_value_undefined(), ae_value_undefined(), options, error);
     if (status == AERIE_OK)
-        status = render(template_text, strlen(template_text), root, n_messages, heap.arena.used_bytes, options, out, error);
+        status = render(template_text, strlen(template_text), &heap, root, n_messages, options, out, error);
     ae_value_heap_free(&heap);
     return status;
 }
@@ -194,7 +208,7 @@ aerie_status ae_chat_render_json(const char *template_text, size_t n_template, a
         status = ae_fail_memory(error, "the messages of a chat", heap.arena.used_bytes);
     if (status == AERIE_OK) status = put_options(&heap, root, tools, kwargs, options, error);
     if (status == AERIE_OK)
-        status = render(template_text, n_template, root, list.as.array->n, heap.arena.used_bytes, options, out, error);
+        status = render(template_text, n_template, &heap, root, list.as.array->n, options, out, error);
     ae_value_heap_free(&heap);
     return status;
 }
