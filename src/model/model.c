@@ -112,7 +112,7 @@ static aerie_status bind_norms(ae_binder *b, const ae_hparams *h, uint32_t i, ae
         return ae_bind_layer(b, i, "attn_norm.weight", true, 0, e, l->spec.mixer ? &l->attn_norm : &l->ffn_norm);
     if (a->norms != AE_NORMS_POST) {
         AE_TRY(ae_bind_layer(b, i, "attn_norm.weight", true, 0, e, &l->attn_norm));
-        AE_TRY(ae_bind_layer(b, i, "attn_norm.bias", false, 0, e, &l->attn_norm_b));
+        if (h->layer_norm) AE_TRY(ae_bind_layer(b, i, "attn_norm.bias", false, 0, e, &l->attn_norm_b));
     }
     if (a->second_norm) {
         ae_tensor_ref second;
@@ -128,7 +128,7 @@ static aerie_status bind_norms(ae_binder *b, const ae_hparams *h, uint32_t i, ae
         snprintf(name, sizeof name, a->bare_ffn_norm ? "%s" : "%s.weight", a->ffn_norm ? a->ffn_norm : "ffn_norm");
         AE_TRY(ae_bind_layer(b, i, name, l->spec.ffn != AE_FFN_NONE, 0, e, &l->ffn_norm));
         snprintf(name, sizeof name, "%s.bias", a->ffn_norm ? a->ffn_norm : "ffn_norm");
-        AE_TRY(ae_bind_layer(b, i, name, false, 0, e, &l->ffn_norm_b));
+        if (h->layer_norm) AE_TRY(ae_bind_layer(b, i, name, false, 0, e, &l->ffn_norm_b));
     }
     if (a->norms == AE_NORMS_POST || a->norms == AE_NORMS_PRE_POST) {
         const bool bare = a->bare_post_norms;
@@ -216,7 +216,7 @@ static aerie_status bind_tensors(ae_binder *b, ae_model *m)
         AE_TRY(ae_bind(b, "token_embd_norm.bias", false, 0, h->n_embd, &m->embed_norm_b));
     }
     snprintf(name, sizeof name, "%s.bias", norm);
-    AE_TRY(ae_bind(b, name, false, 0, h->n_embd, &m->out_norm_b));
+    if (h->layer_norm) AE_TRY(ae_bind(b, name, false, 0, h->n_embd, &m->out_norm_b));
     if (!swapped) AE_TRY(ae_bind(b, "output.weight", false, h->n_vocab, h->n_embd, &m->output));
     AE_TRY(ae_bind(b, "output.bias", false, 0, h->n_vocab, &m->output_b));
     AE_TRY(ae_bind(b, "output.scale", false, 0, 1, &m->output_scale));

@@ -87,7 +87,9 @@ static const struct {
     const char *text; /* of the refusal, or NULL */
 } extras[] = {
     {"llama", "blk.0.attn_q_norm.weight", 24, 0, "nothing reads tensor blk.0.attn_q_norm.weight"},
-    {"llama", "blk.3.attn_norm.bias", 64, 0, NULL}, /* which the architecture has */
+    {"llama", "blk.3.attn_norm.bias", 64, 1, "nothing reads tensor blk.3.attn_norm.bias"}, /* its norms have none */
+    {"qwen3", "blk.0.ffn_norm.bias", 64, 1, "nothing reads tensor blk.0.ffn_norm.bias"},
+    {"llama", "output_norm.bias", 64, 1, "nothing reads tensor output_norm.bias"},
     {"llama", "blk.3.attn_norm_2.weight", 64, 0, "nothing reads tensor blk.3.attn_norm_2.weight"},
     {"llama", "blk.1.post_attention_norm.weight", 64, 0, "blk.1.post_attention_norm.weight"},
     {"llama", "blk.1.attn_sub_norm.weight", 96, 0, "blk.1.attn_sub_norm.weight"},
