@@ -446,7 +446,8 @@ AERIE_API aerie_status aerie_grammar_check(const aerie_grammar *grammar, const c
 /* ---- Speculation ---------------------------------------------------------------------------------- */
 
 #define AERIE_MAX_DRAFT 64 /* nodes of a draft tree */
-#define AERIE_MAX_DRAFTERS 4 /* that AUTO chooses from */
+#define AERIE_MAX_DRAFTERS 8 /* that one session chooses from */
+#define AERIE_MOE_TRIAL (-2) /* aerie_spec.moe_experts */
 #define AERIE_MAX_TAPS 8
 #define AERIE_TAP_NORMED UINT32_MAX /* after the final norm: what the output head multiplies */
 
@@ -505,7 +506,7 @@ typedef struct aerie_spec {
                                      * failing the session */
     /* MOE. Layers are listed from 0 on, as in "0-3,7,20-"; the lists are read by aerie_session_create, not kept */
     int32_t moe_experts;            /* routed experts of a row in passes that draft: -1 all, 0 the shared expert alone, n the n
-                                     * best with the weight of all; see aerie_session_set_moe_experts */
+                                     * best with the weight of all; AERIE_MOE_TRIAL: 0, 1, a quarter or half, as is fastest */
     const char *moe_layers;         /* layers that draft with moe_experts, the others with all; NULL: every layer */
     const char *skip_attn, *skip_ffn; /* layers that draft without attention, and without feed-forward block; NULL: none */
     /* HIER: draft_model is the intermediate model, with the same tokens as the model */
@@ -597,9 +598,9 @@ AERIE_API aerie_status aerie_session_create(aerie_session **session, const aerie
                                             const aerie_session_params *params, aerie_error *error);
 /* On the stepping thread, outside of callbacks. NULL is fine. */
 AERIE_API void aerie_session_free(aerie_session *session);
-/* How many routed experts of a row the next drafts of a session of type MOE use, as aerie_spec.moe_experts says. Answers do not
- * depend on it. The number goes into the next pass: nothing is allocated or built again. The stepping thread. Errors: ARGUMENT
- * (not a session of that type, or not -1 to the number of experts that the model uses). */
+/* How many routed experts of a row the next drafts of a session of type MOE use, as aerie_spec.moe_experts says, instead of a
+ * trial. Answers do not depend on it. The number goes into the next pass: nothing is allocated or built again. The stepping
+ * thread. Errors: ARGUMENT (not a session of that type, or not -1 to the number of experts that the model uses). */
 AERIE_API aerie_status aerie_session_set_moe_experts(aerie_session *session, int32_t n_experts, aerie_error *error);
 /* Positions of a sequence, as given or by default. */
 AERIE_API uint32_t aerie_session_n_ctx(const aerie_session *session);
@@ -736,8 +737,7 @@ typedef struct aerie_stats {
     double mask_seconds;           /* for all of these; a share of sample_seconds */
     aerie_stop stop;
     aerie_error error; /* status OK, or why this request was refused: alone, and without any token */
-    uint32_t
-        drafted_by[AERIE_MAX_DRAFTERS]; /* passes that verified a draft of this drafter (aerie_session_drafter_name), ... */
+    uint32_t drafted_by[AERIE_MAX_DRAFTERS];  /* passes that verified a draft of this one (aerie_session_drafter_name), ... */
     uint32_t accepted_by[AERIE_MAX_DRAFTERS]; /* ... and tokens of these that were accepted; n-grams apart */
 } aerie_stats;
 

@@ -131,8 +131,8 @@ static void list_moe(study *s, bench_spec *b)
         bench_drafter *d = &b->drafters[b->n_drafters - 1];
         d->moe_layers = strstr(d->label, "layers ") + strlen("layers "); /* where it stays until sessions are opened */
     }
-    add_way(s, b, (bench_drafter){.type = AERIE_SPEC_MOE, .n_max = 8, .tree = AERIE_TREE_AUTO, .moe_experts = 1},
-            "moe, 1 expert, as far as it pays");
+    add_way(s, b, (bench_drafter){.type = AERIE_SPEC_MOE, .n_max = 8, .tree = AERIE_TREE_AUTO, .moe_experts = AERIE_MOE_TRIAL},
+            "moe, experts by trial, as far as it pays");
 }
 
 static int list_ways(study *s, bench_spec *b)
@@ -160,7 +160,8 @@ static int list_ways(study *s, bench_spec *b)
     if (b->models.info.n_experts) list_moe(s, b);
     add_way(s, b, (bench_drafter){.type = AERIE_SPEC_NGRAM, .n_max = 16, .tree = AERIE_TREE_AUTO}, "n-grams");
     add_way(s, b,
-            (bench_drafter){.type = AERIE_SPEC_AUTO, .n_max = 16, .tree = AERIE_TREE_AUTO, .ngram = true, .moe_experts = 1},
+            (bench_drafter){.type = AERIE_SPEC_AUTO, .n_max = 16, .tree = AERIE_TREE_AUTO, .ngram = true,
+                            .moe_experts = AERIE_MOE_TRIAL},
             "auto");
     return APP_DONE;
 }

@@ -282,8 +282,9 @@ static const app_option options[] = {
      "with a window: let it also attend to the first N positions"},
     {"--spec-draft-vocab", "N", APP_U32, SPECULATES, AT(draft_vocab), 0, INT32_MAX, "Speculation",
      "let a head with the model's whole vocabulary draft from its first N tokens only; 0: all"},
-    {"--moe-draft-experts", "N", APP_I32, SPECULATES, AT(session.spec.moe_experts), -1, 512, "Speculation",
-     "moe: routed experts of a token in drafts; 0: the shared expert alone; -1: all that the model uses"},
+    {"--moe-draft-experts", "N", APP_I32, SPECULATES, AT(session.spec.moe_experts), AERIE_MOE_TRIAL, 512, "Speculation",
+     "moe: routed experts of a token in drafts; 0: the shared expert alone; -1: all that the model uses; -2: of none, one, a "
+     "quarter and half of them what is fastest"},
     {"--moe-draft-layers", "LIST", APP_TEXT, SPECULATES, AT(session.spec.moe_layers), 0, 0, "Speculation",
      "moe: layers to which --moe-draft-experts applies, such as 0-3,7,20-; the others use all experts (default: every layer)"},
     {"--draft-skip-attn", "LIST", APP_TEXT, SPECULATES, AT(session.spec.skip_attn), 0, 0, "Speculation",

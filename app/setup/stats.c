@@ -43,13 +43,13 @@ static double percent(double part, double whole)
 }
 
 /* How much each of several drafters did; empty for one. */
-static const char *by_drafter(char out[256], const aerie_stats *s, const aerie_session *session)
+static const char *by_drafter(char out[512], const aerie_stats *s, const aerie_session *session)
 {
     size_t n = 0;
     *out = '\0';
     if (!session || !aerie_session_drafter_name(session, 1)) return out;
     for (uint32_t i = 0; i < AERIE_MAX_DRAFTERS && aerie_session_drafter_name(session, i); i++)
-        n += (size_t)snprintf(out + n, 256 - n, "%s%s %u tokens in %u passes", i ? ", " : "; drafters: ",
+        n += (size_t)snprintf(out + n, 512 - n, "%s%s %u tokens in %u passes", i ? ", " : "; drafters: ",
                               aerie_session_drafter_name(session, i), (unsigned)s->accepted_by[i], (unsigned)s->drafted_by[i]);
     return out;
 }
@@ -74,7 +74,7 @@ void app_say_stats(const aerie_stats *s, size_t n_prompts, double seconds, const
                  (unsigned long long)s->n_masks, (unsigned long long)s->n_mask_hits, (unsigned long long)s->n_mask_checks,
                  percent(s->mask_seconds, s->decode_seconds));
     }
-    char shared[96], drafters[256];
+    char shared[96], drafters[512];
     app_shared_tokens(shared, session);
     const double rest = percent(s->target_seconds, s->decode_seconds);
     app_note("prompt %u tokens (%u cached), %.2f tokens/s; generated %u tokens, %.2f tokens/s; %u target passes; "

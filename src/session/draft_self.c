@@ -50,6 +50,21 @@ static void keep_needed(const ae_model *model, uint8_t *lacks)
     }
 }
 
+/* Few experts are cheap, many are right more often, and which of these pays depends on the model and the text. */
+uint32_t ae_session_self_trials(const ae_model *model, const aerie_spec *spec, int32_t n_experts[AE_SELF_TRIALS])
+{
+    const uint32_t n_used = model->hparams.experts.n ? model->hparams.experts.n_used : 0;
+    const int32_t all[AE_SELF_TRIALS] = {0, 1, (int32_t)n_used / 4, (int32_t)n_used / 2};
+    uint32_t n = 0;
+    n_experts[0] = spec->moe_experts;
+    if (spec->moe_experts != AERIE_MOE_TRIAL) return 1;
+    for (size_t i = model->hparams.experts.n_ff_shared ? 0 : 1; i < AE_SELF_TRIALS; i++)
+        if ((uint32_t)all[i] < n_used && (!n || all[i] > n_experts[n - 1])) n_experts[n++] = all[i];
+    if (n) return n;
+    n_experts[0] = -1; /* a dense model, or one that uses one expert: layers without a block */
+    return 1;
+}
+
 /* -1 to what the model uses, as a number of experts. */
 static aerie_status count_experts(const ae_model *model, int32_t wanted, uint32_t *n, aerie_error *error)
 {
@@ -61,12 +76,12 @@ static aerie_status count_experts(const ae_model *model, int32_t wanted, uint32_
     return AERIE_OK;
 }
 
-static aerie_status read_spec(const ae_model *model, const aerie_spec *spec, uint8_t *lacks, uint32_t *n_experts,
-                              aerie_error *error)
+static aerie_status read_spec(const ae_model *model, const aerie_spec *spec, int32_t wanted, uint8_t *lacks,
+                              uint32_t *n_experts, aerie_error *error)
 {
     const uint32_t n_layers = model->hparams.n_layers;
     memset(lacks, 0, n_layers);
-    AE_TRY(count_experts(model, spec->moe_experts, n_experts, error));
+    AE_TRY(count_experts(model, wanted, n_experts, error));
     const char *reduced = spec->moe_layers ? spec->moe_layers : "0-";
     AE_TRY(mark_layers(lacks, n_layers, reduced, AE_LACKS_EXPERTS, "--moe-draft-layers", error));
     AE_TRY(mark_layers(lacks, n_layers, spec->skip_attn, AE_LACKS_MIXER, "--draft-skip-attn", error));
@@ -86,14 +101,13 @@ static aerie_status read_spec(const ae_model *model, const aerie_spec *spec, uin
     return AERIE_OK;
 }
 
-aerie_status ae_session_create_self(aerie_session *s, ae_drafter **drafter, aerie_error *error)
+aerie_status ae_session_create_self(aerie_session *s, uint32_t i, ae_drafter **drafter, aerie_error *error)
 {
     uint8_t lacks[AE_MAX_LAYERS];
     uint32_t n_experts = 0;
-    AE_TRY(read_spec(s->model->model, &s->params.spec, lacks, &n_experts, error));
+    AE_TRY(read_spec(s->model->model, &s->params.spec, s->moe_experts[i], lacks, &n_experts, error));
     AE_TRY(ae_draft_self_create(drafter, s->engine, lacks, n_experts, s->params.n_seqs, error));
-    s->self = *drafter;
-    s->params.spec.moe_layers = s->params.spec.skip_attn = s->params.spec.skip_ffn = NULL; /* the caller's */
+    s->self[i] = *drafter;
     return AERIE_OK;
 }
 
@@ -101,10 +115,13 @@ aerie_status aerie_session_set_moe_experts(aerie_session *session, int32_t n_exp
 {
     AE_NEED(session, error);
     uint32_t n = 0;
-    if (!session->self)
+    bool any = false;
+    for (uint32_t i = 0; i < session->n_types; i++) any |= session->self[i] != NULL;
+    if (!any)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the session speculates by %s, not by moe: its drafts have no experts to "
                        "choose", aerie_session_spec_name(session));
     AE_TRY(count_experts(session->model->model, n_experts, &n, error));
-    ae_draft_self_set_experts(session->self, n);
+    for (uint32_t i = 0; i < session->n_types; i++)
+        if (session->self[i]) ae_draft_self_set_experts(session->self[i], n);
     return AERIE_OK;
 }

@@ -72,6 +72,6 @@ bool aerie_kv_type_parse(const char *name, aerie_kv_type *type)
 
 aerie_spec aerie_spec_default(void)
 {
-    return (aerie_spec){.type = AERIE_SPEC_AUTO, .n_max = 16, .tree = AERIE_TREE_AUTO, .ngram = true, .moe_experts = 1,
-                        .ngram_memory = 1u << 18};
+    return (aerie_spec){.type = AERIE_SPEC_AUTO, .n_max = 16, .tree = AERIE_TREE_AUTO, .ngram = true,
+                        .moe_experts = AERIE_MOE_TRIAL, .ngram_memory = 1u << 18};
 }

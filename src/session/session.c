@@ -47,14 +47,14 @@ uint32_t aerie_pool_n_threads(const aerie_pool *pool)
 
 /* ---- Sessions -------------------------------------------------------------------------------------------------- */
 
-static aerie_status create_one(aerie_session *s, aerie_spec_type type, ae_drafter **drafter, aerie_error *error)
+static aerie_status create_one(aerie_session *s, uint32_t i, ae_drafter **drafter, aerie_error *error)
 {
     *drafter = NULL;
-    if (!aerie_spec_type_name(type)) return ae_session_create_test_drafter(s, drafter, error);
-    switch (type) {
+    if (!aerie_spec_type_name(s->types[i])) return ae_session_create_test_drafter(s, drafter, error);
+    switch (s->types[i]) {
     case AERIE_SPEC_NGRAM: return ae_draft_ngram_create(drafter, s->params.n_seqs, s->params.spec.ngram_memory, error);
     case AERIE_SPEC_DRAFT: return ae_session_create_draft_model(s, drafter, error);
-    case AERIE_SPEC_MOE: return ae_session_create_self(s, drafter, error);
+    case AERIE_SPEC_MOE: return ae_session_create_self(s, i, drafter, error);
     case AERIE_SPEC_HIER: return ae_session_create_hier(s, drafter, error);
     case AERIE_SPEC_EAGLE:
     case AERIE_SPEC_EAGLE3:
@@ -66,25 +66,48 @@ static aerie_status create_one(aerie_session *s, aerie_spec_type type, ae_drafte
     }
 }
 
+/* One drafter, or, of the model by itself, one for each number of experts that is tried. */
+static void add_type(aerie_session *s, aerie_spec_type type)
+{
+    int32_t n_experts[AE_SELF_TRIALS];
+    const uint32_t n = type == AERIE_SPEC_MOE ? ae_session_self_trials(s->model->model, &s->params.spec, n_experts) : 1;
+    for (uint32_t i = 0; i < n; i++) {
+        if (type == AERIE_SPEC_MOE) s->moe_experts[s->n_types] = n_experts[i];
+        if (n > 1) snprintf(s->names[s->n_types], sizeof *s->names, "moe-%d", (int)n_experts[i]);
+        s->types[s->n_types++] = type;
+    }
+}
+
 /* What there is besides the one that AUTO stands for. */
 static void list_types(aerie_session *s, bool any)
 {
     const aerie_spec *spec = &s->params.spec;
-    s->types[s->n_types++] = spec->type;
+    add_type(s, spec->type);
     if (!any || !(spec->tree == AERIE_TREE_AUTO || spec->tree == AERIE_TREE_OFF)) return;
     const bool experts = s->model->model->hparams.experts.n || spec->skip_attn || spec->skip_ffn;
-    if (spec->draft_model && spec->type != AERIE_SPEC_DRAFT) s->types[s->n_types++] = AERIE_SPEC_DRAFT;
-    if (spec->draft_model && spec->inner) s->types[s->n_types++] = AERIE_SPEC_HIER;
-    if (experts && spec->type != AERIE_SPEC_MOE) s->types[s->n_types++] = AERIE_SPEC_MOE;
+    if (spec->draft_model && spec->type != AERIE_SPEC_DRAFT) add_type(s, AERIE_SPEC_DRAFT);
+    if (spec->draft_model && spec->inner) add_type(s, AERIE_SPEC_HIER);
+    if (experts && spec->type != AERIE_SPEC_MOE) add_type(s, AERIE_SPEC_MOE);
 }
 
 static void name_drafters(aerie_session *s)
 {
     size_t n = 0;
     for (uint32_t i = 0; i < s->n_types; i++)
-        n += (size_t)snprintf(s->spec_name + n, sizeof s->spec_name - n, "%s%s", i ? "+" : "",
-                              ae_session_test_spec_name(s->types[i]));
+        if (!i || s->types[i] != s->types[i - 1])
+            n += (size_t)snprintf(s->spec_name + n, sizeof s->spec_name - n, "%s%s", i ? "+" : "",
+                                  ae_session_test_spec_name(s->types[i]));
     if (s->params.spec.ngram) snprintf(s->spec_name + n, sizeof s->spec_name - n, "+ngram");
+}
+
+static void drop_type(aerie_session *s, uint32_t at)
+{
+    s->n_types--;
+    for (uint32_t i = at; i < s->n_types; i++) {
+        s->types[i] = s->types[i + 1];
+        s->moe_experts[i] = s->moe_experts[i + 1];
+        memcpy(s->names[i], s->names[i + 1], sizeof *s->names);
+    }
 }
 
 static aerie_status create_drafter(aerie_session *s, bool any, ae_drafter **drafter, aerie_error *error)
@@ -96,11 +119,11 @@ static aerie_status create_drafter(aerie_session *s, bool any, ae_drafter **draf
     list_types(s, any);
     while (n < s->n_types && status == AERIE_OK) {
         aerie_error why = {0};
-        status = create_one(s, s->types[n], &all[n], &why);
+        status = create_one(s, n, &all[n], &why);
         if (status == AERIE_ERROR_UNSUPPORTED && n) { /* one that nobody asked for by name */
             ae_log_say(&s->params.log, AERIE_LOG_WARNING, "no speculation of type %s: %s", aerie_spec_type_name(s->types[n]),
                        why.text);
-            memmove(&s->types[n], &s->types[n + 1], (--s->n_types - n) * sizeof *s->types);
+            drop_type(s, n);
             status = AERIE_OK;
         } else if (status != AERIE_OK) {
             ae_fail(error, status, "%s", why.text);
@@ -108,6 +131,7 @@ static aerie_status create_drafter(aerie_session *s, bool any, ae_drafter **draf
             n++;
         }
     }
+    s->params.spec.moe_layers = s->params.spec.skip_attn = s->params.spec.skip_ffn = NULL; /* the caller's */
     if (status != AERIE_OK) {
         while (n) n--, all[n]->ops->destroy(all[n]);
         return status;
@@ -253,5 +277,6 @@ const char *aerie_session_drafter_name(const aerie_session *session, uint32_t i)
 {
     if (!session) return NULL;
     const aerie_spec_type type = i < session->n_types ? session->types[i] : AERIE_SPEC_NONE;
+    if (i < session->n_types && session->names[i][0]) return session->names[i];
     return type == AERIE_SPEC_NONE || type == AERIE_SPEC_NGRAM ? NULL : ae_session_test_spec_name(type);
 }

@@ -60,8 +60,10 @@ struct aerie_session {
     size_t n_known;
     aerie_spec_type types[AERIE_MAX_DRAFTERS]; /* [n_types] of the drafters with networks */
     uint32_t n_types;
+    int32_t moe_experts[AERIE_MAX_DRAFTERS]; /* [n_types] aerie_spec.moe_experts of each of type MOE */
+    char names[AERIE_MAX_DRAFTERS][16];      /* [n_types] of these; empty: the type's */
     char spec_name[96];
-    ae_drafter *self;            /* lent by spec: the one of type MOE; NULL: there is none */
+    ae_drafter *self[AERIE_MAX_DRAFTERS]; /* [n_types] lent by spec: those of type MOE, else NULL */
     aerie_session *inner;        /* HIER: of the intermediate model; NULL: there is none */
     aerie_pool inner_pool;       /* ... on the threads of this one */
     bool mapped;                 /* the draft model has another vocabulary */
@@ -236,7 +238,11 @@ void ae_session_test_tell(aerie_session *session, uint32_t slot, size_t id, size
 aerie_status ae_session_create_draft_model(aerie_session *session, ae_drafter **drafter, aerie_error *error);
 
 /* draft_self.c: speculation by the model itself. */
-aerie_status ae_session_create_self(aerie_session *session, ae_drafter **drafter, aerie_error *error);
+/* Numbers of experts that drafts of the model by itself are tried with, at most this many. */
+#define AE_SELF_TRIALS 4
+uint32_t ae_session_self_trials(const ae_model *model, const aerie_spec *spec, int32_t n_experts[AE_SELF_TRIALS]);
+/* The i-th drafter. */
+aerie_status ae_session_create_self(aerie_session *session, uint32_t i, ae_drafter **drafter, aerie_error *error);
 
 /* draft_hier.c: speculation by a model that has a drafter of its own. */
 aerie_status ae_session_create_hier(aerie_session *session, ae_drafter **drafter, aerie_error *error);

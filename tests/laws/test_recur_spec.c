@@ -378,20 +378,67 @@ static void test_same_tokens_from_any_of_several(void **state)
     n_requests = 4;
 }
 
+/* Names of the session's drafters, with commas. */
+static const char *names_of(const aerie_session *session, char text[256])
+{
+    size_t n = 0;
+    *text = '\0';
+    for (uint32_t i = 0; aerie_session_drafter_name(session, i); i++)
+        n += (size_t)snprintf(text + n, 256 - n, "%s%s", i ? "," : "", aerie_session_drafter_name(session, i));
+    return text;
+}
+
 static void test_auto_names_what_it_has(void **state)
 {
+    char text[256];
     (void)state;
     aerie_spec spec = hier_spec(2, HELP_NGRAM, AERIE_TREE_AUTO);
-    spec.type = AERIE_SPEC_AUTO, spec.ngram = true;
+    spec.type = AERIE_SPEC_AUTO, spec.ngram = true, spec.moe_experts = 1;
     aerie_session *session = session_of(3, 1, &spec, NULL);
     assert_string_equal(aerie_session_spec_name(session), "draft+hier+moe+ngram");
-    assert_string_equal(aerie_session_drafter_name(session, 2), "moe");
-    assert_null(aerie_session_drafter_name(session, 3));
+    assert_string_equal(names_of(session, text), "draft,hier,moe");
     aerie_session_free(session);
     spec = aerie_spec_default();
     session = session_of(2, 1, &spec, NULL); /* dense */
     assert_string_equal(aerie_session_spec_name(session), "ngram");
-    assert_null(aerie_session_drafter_name(session, 0));
+    assert_string_equal(names_of(session, text), "");
+    aerie_session_free(session);
+}
+
+/* By default the number of experts in drafts is found by trial: each number is a drafter of its own. */
+static void test_numbers_of_experts_are_tried(void **state)
+{
+    static const struct {
+        size_t model;
+        const char *names;
+    } cases[] = {{3, "moe-0,moe-1"}, {5, "moe-0,moe-1"}, {6, "moe"}};
+    static run plain;
+    char text[256];
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        aerie_spec spec = aerie_spec_default();
+        assert_int_equal(spec.moe_experts, AERIE_MOE_TRIAL);
+        spec.type = AERIE_SPEC_MOE;
+        aerie_session *session = session_of(cases[k].model, 1, &spec, NULL);
+        assert_string_equal(aerie_session_spec_name(session), "moe+ngram");
+        assert_string_equal(names_of(session, text), cases[k].names);
+        aerie_session_free(session);
+        for (uint32_t sampling = 0; sampling < 2; sampling++) { /* fixed: they take turns */
+            answer_plainly(cases[k].model, sampling, &plain);
+            compare(cases[k].model, "numbers of experts in turn", sampling ? 8 : 1, sampling, &spec, true, &plain);
+            compare(cases[k].model, "numbers of experts by trial", sampling ? 8 : 1, sampling, &spec, false, &plain);
+        }
+    }
+    aerie_spec spec = aerie_spec_default(); /* without experts there is nothing to try */
+    aerie_error error = {0};
+    spec.type = AERIE_SPEC_MOE, spec.skip_ffn = "0";
+    aerie_session *session = session_of(2, 1, &spec, NULL);
+    assert_string_equal(names_of(session, text), "moe");
+    aerie_session_free(session);
+    spec = aerie_spec_default(), spec.type = AERIE_SPEC_MOE;
+    session = session_of(3, 1, &spec, NULL); /* a number ends the trial */
+    need(aerie_session_set_moe_experts(session, 1, &error), &error);
+    assert_int_equal(aerie_session_set_moe_experts(session, AERIE_MOE_TRIAL, &error), AERIE_ERROR_ARGUMENT);
     aerie_session_free(session);
 }
 
@@ -450,7 +497,7 @@ static void test_modes_that_cannot_be(void **state)
     static const struct {
         int32_t n_experts;
         const char *layers, *skip_attn, *skip_ffn, *sentence;
-    } bad[] = {{-2, NULL, NULL, NULL, "experts"},      {100, NULL, NULL, NULL, "experts"},
+    } bad[] = {{-3, NULL, NULL, NULL, "experts"},      {100, NULL, NULL, NULL, "experts"},
                {1, "", NULL, NULL, "--moe-draft-layers"}, {1, "1,", NULL, NULL, "--moe-draft-layers"},
                {1, "3-1", NULL, NULL, "--moe-draft-layers"}, {1, "x", NULL, NULL, "--moe-draft-layers"},
                {1, NULL, "99", NULL, "--draft-skip-attn"}, {1, NULL, NULL, "-1", "--draft-skip-ffn"},
@@ -516,6 +563,7 @@ int main(void)
         cmocka_unit_test(test_same_tokens_from_hierarchies),
         cmocka_unit_test(test_same_tokens_from_any_of_several),
         cmocka_unit_test(test_auto_names_what_it_has),
+        cmocka_unit_test(test_numbers_of_experts_are_tried),
         cmocka_unit_test(test_help_changes_no_draft),
         cmocka_unit_test(test_hierarchies_that_cannot_be),
     };
