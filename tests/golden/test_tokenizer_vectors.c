@@ -1,8 +1,8 @@
 /* test_tokenizer_vectors.c - the ids of llama.cpp's tokenizer vectors, all of them, exactly.
  *
  * Files: NAME.gguf (vocabulary only), NAME.gguf.inp (texts separated by a marker line) and
- * NAME.gguf.out (one line of ids for each). Gemma 4's are ours, made by make_gemma4_vectors.py, and Unigram's and RWKV's, by
- * make_trie_vectors.py; the others lie in
+ * NAME.gguf.out (one line of ids for each). Gemma 4's are ours, made by make_gemma4_vectors.py, and Unigram's, RWKV's and
+ * PLaMo-2's, by make_trie_vectors.py; the others lie in
  * data/tokenizers of the shared folder: the environment's AERIE_SHARED, or ../shared beside the source. Without the
  * folder the test says "skip". */
 #define _POSIX_C_SOURCE 200809L
@@ -139,13 +139,14 @@ VECTORS(phi3, "phi-3", true)
 VECTORS(gemma4, "gemma4", true)
 VECTORS(unigram, "unigram", false)
 VECTORS(rwkv, "rwkv", true)
+VECTORS(plamo2, "plamo2", false) /* it drops a mark of byte order at the beginning */
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpt2),      cmocka_unit_test(starcoder), cmocka_unit_test(deepseek_coder),
         cmocka_unit_test(llama_spm), cmocka_unit_test(phi3),      cmocka_unit_test(gemma4),
-        cmocka_unit_test(unigram),   cmocka_unit_test(rwkv),
+        cmocka_unit_test(unigram),   cmocka_unit_test(rwkv),     cmocka_unit_test(plamo2),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
