@@ -1,4 +1,4 @@
-/* choice.c - several drafters with networks, one of which drafts at a time. The controller chooses it (choose_drafter.h).
+/* choice.c - several drafters with networks, one of which drafts at a time. The controller chooses it (controller.h).
  *
  * The others are idle, as if the loop were paused (ae_draft_seen.idle), unless they may draft soon. An idle drafter keeps
  * nothing and costs nothing.

@@ -115,7 +115,8 @@ static inline void ae_draft_expand(const ae_draft_request *r, ae_tree *tree, flo
 
 /* Measured cost of the last propose of a network. */
 typedef struct ae_draft_cost {
-    uint32_t n_levels; /* levels that ran and are in first_seconds and other_seconds; 0: none */
+    uint32_t n_levels; /* levels that ran and are in first_seconds and other_seconds; 0: none. A drafter that makes all levels
+                        * in one pass counts them all, and has its seconds in first_seconds */
     /* start: running text that it had missed, once. first: reading the tokens of the last pass, and the first level. other: all
      * other levels. */
     double start_seconds, first_seconds, other_seconds;

@@ -140,10 +140,10 @@ static void choose_network(ae_spec *spec)
     d->i_choice = i;
 }
 
-aerie_status ae_spec_propose(ae_spec *spec, bool offers, bool network, aerie_error *error)
+aerie_status ae_spec_propose(ae_spec *spec, aerie_error *error)
 {
     ae_controller *c = &spec->controller;
-    offers = ae_controller_begin(c, &spec->round) && offers;
+    const bool offers = ae_controller_begin(c, &spec->round);
     choose_network(spec);
     const uint32_t n = list_requests(spec);
     double start = ae_time_now(), offer_seconds = 0, network_seconds = 0;
@@ -153,7 +153,7 @@ aerie_status ae_spec_propose(ae_spec *spec, bool offers, bool network, aerie_err
         offer_seconds = ae_time_now() - start;
         if (spec->result.used[AE_KIND_OFFER]) ae_controller_saw_offers(c, n, offer_seconds);
     }
-    if (network && ae_controller_plan(c, &spec->round, spec->chances, n)) AE_TRY(make_drafts(spec, n, &network_seconds, error));
+    if (ae_controller_plan(c, &spec->round, spec->chances, n)) AE_TRY(make_drafts(spec, n, &network_seconds, error));
     if (offers || network_seconds > 0) guide(spec, n);
     ae_controller_choose(c, &spec->round, network_seconds, spec->chances, n);
     spec->draft_seconds = ae_time_now() - start;

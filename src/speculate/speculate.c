@@ -69,7 +69,7 @@ aerie_status ae_spec_create(ae_spec **out, ae_engine *engine, ae_drafter *drafte
     const ae_controller_options co = {.n_max = options->n_max, .n_min = options->n_min, .n_seqs = eo->n_seqs,
                                       .fixed = options->fixed, .offers = true, .drafts = drafter && !drafter->ops->free,
                                       .n_networks = drafter ? drafter->n_choices : 0,
-                                      .n_warm = drafter && drafter->ops->observe ? AE_TRIAL_WARM : 0};
+                                      .n_warm = drafter && drafter->ops->observe ? AE_SPEC_WARM : 0};
     const aerie_status status = ae_controller_init(&spec->controller, &co, error);
     if (status == AERIE_OK) *out = spec;
     else ae_spec_free(spec);
@@ -177,30 +177,6 @@ static aerie_status add_rows(ae_spec *spec, uint32_t i_slot, aerie_error *error)
 }
 
 
-static void begin_trials(ae_spec *spec)
-{
-    ae_trial_begin(&spec->trial[AE_KIND_OFFER], spec->n_active, AE_TRIAL_FIRST_OFFERS);
-    if (!spec->drafter->ops->free) ae_trial_begin(&spec->trial[AE_KIND_DRAFT], spec->n_active, AE_TRIAL_FIRST_NETWORK);
-}
-
-/* Tells both trials what the pass took. While one kind is being compared, the state of the other does not change. */
-static void end_trials(ae_spec *spec, uint32_t n_emitted, double seconds)
-{
-    ae_trial *offers = &spec->trial[AE_KIND_OFFER], *network = &spec->trial[AE_KIND_DRAFT];
-    const ae_result *r = &spec->result;
-    if (!ae_trial_compares(network)) {
-        const bool allowed = ae_trial_allows(offers);
-        ae_trial_saw(offers, r->n_nodes[AE_KIND_OFFER] ? AE_TRIAL_USED : AE_TRIAL_UNUSED, n_emitted, seconds);
-        if (ae_trial_allows(offers) != allowed) ae_trial_disturb(network);
-    }
-    if (!ae_trial_compares(offers)) {
-        const bool allowed = ae_trial_allows(network);
-        const ae_trial_use ran = spec->controller.probing ? AE_TRIAL_PROBED : AE_TRIAL_USED;
-        ae_trial_saw(network, r->used[AE_KIND_DRAFT] ? ran : AE_TRIAL_UNUSED, n_emitted, seconds);
-        if (ae_trial_allows(network) != allowed) ae_trial_disturb(offers);
-    }
-}
-
 /* Waits until a pass that took `seconds` has lasted as long as the options want. Returns its time including the wait. */
 static double wait_least(const ae_spec *spec, double seconds)
 {
@@ -215,13 +191,10 @@ static double wait_least(const ae_spec *spec, double seconds)
 aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_error *error)
 {
     const double begun = ae_time_now();
-    uint32_t n_emitted = 0, n_released = 0;
+    uint32_t n_released = 0;
     ae_engine_rows_clear(spec->engine);
     ae_spec_plan(spec);
-    const bool tried = spec->drafter && !spec->options.fixed;
-    if (tried) begin_trials(spec);
-    if (spec->drafter) AE_TRY(ae_spec_propose(spec, !tried || ae_trial_allows(&spec->trial[AE_KIND_OFFER]),
-                                              !tried || ae_trial_allows(&spec->trial[AE_KIND_DRAFT]), error));
+    if (spec->drafter) AE_TRY(ae_spec_propose(spec, error));
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         if (spec->slots[i].active && spec->slots[i].n_chain) AE_TRY(add_rows(spec, i, error));
     }
@@ -246,15 +219,13 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
             s->stats.target_seconds += share;
             s->stats.draft_seconds += s->draft_seconds;
         }
-        const uint32_t n_before = s->stats.n_generated;
         AE_TRY(ae_spec_deliver(spec, i, emit, user, error));
-        n_emitted += s->stats.n_generated - n_before;
         if (!s->active) ae_spec_release(spec, i);
         n_released += !s->active;
     }
     /* the prefix tree now holds pages of these sequences, so a failed commit must be reported here */
     if (n_released) AE_TRY(ae_engine_sync(spec->engine, error));
+    spec->result.seconds = ae_time_now() - begun;
     if (spec->drafter) ae_controller_saw_round(&spec->controller, &spec->round, &spec->result);
-    if (tried && !spec->round.prompts) end_trials(spec, n_emitted, ae_time_now() - begun);
     return AERIE_OK;
 }

@@ -8,7 +8,6 @@
 
 #include "speculate/constrained.h"
 #include "speculate/speculate.h"
-#include "speculate/control/clock_trial.h"
 
 typedef struct spec_slot {
     bool active, ignore_eog;
@@ -46,6 +45,7 @@ typedef struct spec_slot {
 } spec_slot;
 
 #define NO_SLOT UINT32_MAX
+#define AE_SPEC_WARM 16   /* rounds in which a network that rested gets its state ready */
 #define AE_SPEC_SNAPSHOT_EVERY 4096 /* positions between two snapshots of recurrent state */
 
 struct ae_spec {
@@ -70,7 +70,6 @@ struct ae_spec {
     uint32_t *walking;          /* [n_slots] slots of a walk: first the device's, then those of the host's threads */
     ae_engine_walk *walks;      /* [n_slots] input of the device's walks */
     ae_walked *walked;          /* [n_slots] results of the device's walks */
-    ae_trial trial[2];          /* [ae_draft_kind] */
     int32_t *seen_rows;         /* [largest pass] */
     uint32_t n_pages_left;      /* pages of the KV cache that no chunk of the pass needs: room for trees */
     uint32_t n_tree_rows;       /* tree nodes that fit the pass */
@@ -88,7 +87,7 @@ void ae_spec_release(ae_spec *spec, uint32_t i_slot);
 /* Whether the network is paused: no drafts are asked of it in the next rounds. */
 static inline bool ae_spec_rests(const ae_spec *spec)
 {
-    return ae_trial_rests(&spec->trial[AE_KIND_DRAFT]) || ae_controller_rests(&spec->controller);
+    return ae_controller_rests(&spec->controller);
 }
 
 /* ---- plan.c ---- */
@@ -101,9 +100,8 @@ void ae_spec_saw_prompts(ae_spec *spec, uint32_t n_rows, double seconds);
 
 /* ---- draft.c ---- */
 
-/* Drafts for all slots that decode and cuts the trees to what pays to verify. offers: n-gram drafts are allowed. network: the
- * network is. */
-aerie_status ae_spec_propose(ae_spec *spec, bool offers, bool network, aerie_error *error);
+/* Drafts for all slots that decode and cuts the trees to what pays to verify. */
+aerie_status ae_spec_propose(ae_spec *spec, aerie_error *error);
 
 /* ---- walk.c ---- */
 

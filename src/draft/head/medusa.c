@@ -123,7 +123,8 @@ static aerie_status medusa_propose(ae_drafter *drafter, const ae_draft_request *
     uint32_t at = 0;
     for (uint32_t i = 0; i < n; i++)
         if (can_draft(d, &requests[i])) AE_TRY(grow(d, &requests[i], n_heads * at++, error));
-    drafter->cost = (ae_draft_cost){.n_levels = 1, .first_seconds = ae_time_now() - start}; /* all heads run at once */
+    /* all heads run at once, so further levels cost nothing */
+    drafter->cost = (ae_draft_cost){.n_levels = n_heads, .first_seconds = ae_time_now() - start};
     return AERIE_OK;
 }
 

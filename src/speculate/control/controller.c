@@ -1,4 +1,5 @@
-/* controller.c - acceptance, costs, budgets, and the three decisions of a pass (controller.h). Curves of times: timing.c. */
+/* controller.c - the three decisions of a pass, and the budget (controller.h). What things take: cost.c. What is accepted:
+ * belief.c. */
 #include "speculate/control/controller.h"
 
 #include <math.h>
@@ -6,33 +7,24 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "speculate/control/choose_drafter.h"
 
-#define GAIN_NEEDED 1.01  /* speculate only for at least this expected gain */
-#define PRIOR_HIT 0.7     /* acceptance of a level that nothing is known of */
-#define PRIOR_TRIES 4.0   /* tries that PRIOR_HIT counts as */
-#define PROBE_SHARE 8     /* one sequence in this many gets the first drafts, of one level */
-#define PROBE_EVERY 4     /* rounds between such drafts until their cost is known */
-#define INTEREST 0.012 /* plain passes that each pass adds to a budget; each failed trial after the first halves it */
-#define SEVERAL 1.5       /* times INTEREST, for several networks together */
-#define MOST_FAILED 4     /* failed trials in a row that are counted */
-#define CREDIT_FIRST 0.5 /* first budget of each kind: a short answer is not much slower for having tried both */
-#define CREDIT_MOST 2.0
-#define CREDIT_LEAST -0.5
-#define CREDIT_WAKE 0.25  /* budget at which a paused kind is tried again */
-#define RISK_LEAST 0.2    /* plain passes that may be risked with any budget */
-#define MOST_DRIFT 8.0
-#define FORGET 0.97       /* factor on acceptance per round without a draft, so that what was bad is tried again */
-#define PLAIN_EARLY 12    /* rounds until the next plain one while its time is hardly known */
-#define PLAIN_CLOSE 48    /* rounds until the next plain one while speculation gains little */
-#define PLAIN_EVERY 192   /* rounds until the next plain one otherwise */
-#define PLAIN_ODD 2       /* rounds until the next plain one after one that does not agree with the drift */
-#define DRIFT_ODD 1.25    /* ratio to the drift that is not noise */
-#define DRIFT_FAR 1.3
-#define ODD_FASTER 2      /* plain passes in a row, faster than the drift and agreeing with each other, that replace it */
-#define ODD_SLOWER 3      /* the same for slower ones */
-#define PLAIN_DRIFTED 4   /* rounds until the next plain one after the machine became slower or faster */
-#define PLAIN_DOUBTED 8   /* rounds until the next plain one when it seems slower than a larger pass */
+#define GAIN_NEEDED 1.01 /* speculate only for at least this expected gain */
+#define SWAY 1.5         /* standard deviations above the mean: the upper end of what is believed */
+#define PROBE_SHARE 8    /* what is not expected to pay is tried for one sequence in this many */
+#define PROBE_LEVELS 2   /* levels of the first draft, which tells the price of both a first and a further one */
+#define PROBE_COST 0.25  /* what a first draft of unknown price is thought to lose */
+#define TRIAL 4          /* rounds that a network drafts at least, once it is tried beside a better one */
+#define IDLE_MOST 24     /* rounds without a draft after which a network rests */
+#define DOUBT 1.0        /* standard deviations below the mean at which a draft has to pay, else it is paid from the budget */
+#define PAUSE 32         /* rounds before a network is tried again that could not draft */
+#define YOUNG 3          /* drafts of a network before it is believed to pay */
+#define RISK_LEAST 0.2   /* plain passes that a pass may always risk */
+#define SEQUENCE_TRIES 32 /* tries that a sequence's own rate is a mean of, at most */
+#define MOST_GROWTH 2    /* no pass has more than this times the rows of the largest that was measured */
+#define ODD_TIME 2.5     /* a pass that takes so many times what is expected was disturbed */
+#define OFFER_ROUNDS 32  /* rounds that offer_gain is a mean of */
+#define OFFER_PAUSE 8    /* rounds until n-grams are asked again; doubled each time in vain */
+#define OFFER_PAUSE_MOST 256
 
 struct ae_reached {
     float reach;
@@ -44,11 +36,11 @@ aerie_status ae_controller_init(ae_controller *c, const ae_controller_options *o
     memset(c, 0, sizeof *c);
     c->options = *options;
     if (!c->options.n_networks) c->options.n_networks = 1;
-    c->offers.credit = CREDIT_FIRST;
-    ae_contest_init(c);
-    for (uint32_t i = 0; i < c->options.n_networks; i++)
-        c->networks[i].book.credit = CREDIT_FIRST;
-    c->drift = c->plain_drift = 1;
+    c->net = c->networks;
+    c->budget = AE_BUDGET_FIRST;
+    c->gain = 1;
+    c->offer_pause = OFFER_PAUSE;
+    ae_cost_init(&c->cost);
     const size_t n_nodes = (size_t)options->n_seqs * AERIE_MAX_DRAFT;
     c->nodes = ae_alloc(n_nodes, sizeof *c->nodes);
     c->order = ae_alloc(options->n_seqs, sizeof *c->order);
@@ -68,381 +60,186 @@ void ae_controller_free(ae_controller *c)
     c->kept = NULL;
 }
 
-/* ---- Measured over expected -------------------------------------------------------------------------- */
-
-static void add_ratio(ae_ratios *r, double ratio)
+static uint32_t most_levels(const ae_controller *c)
 {
-    r->ratio[r->n_seen++ % AE_RATIOS] = (float)ratio;
+    return c->options.n_max < AERIE_MAX_DRAFT ? c->options.n_max : AERIE_MAX_DRAFT;
 }
 
-/* How much longer the last passes took than expected: the lower quartile. This corrects wrong expectations, and ignores a slow
- * pass now and then. */
-static double usual_ratio(const ae_ratios *r)
+/* ---- Begin ---------------------------------------------------------------------------------------------- */
+
+/* Expected gain over plain decoding if the network drafts chains of the best depth for all sequences, as a factor. */
+static double expected_gain(const ae_controller *c, const ae_network *net, double sway)
 {
-    const uint32_t n = r->n_seen < AE_RATIOS ? r->n_seen : AE_RATIOS;
-    float sorted[AE_RATIOS + 1] = {1}; /* a 1 is added, since the first two are not enough */
-    uint32_t m = n < AE_RATIOS;
-    for (uint32_t i = 0; i < n; i++, m++) {
-        uint32_t at = m;
-        for (; at && sorted[at - 1] > r->ratio[i]; at--) sorted[at] = sorted[at - 1];
-        sorted[at] = r->ratio[i];
+    const uint32_t most = most_levels(c);
+    const double n = c->n_drawing, plain = c->cost.plain;
+    double rate[AERIE_MAX_DRAFT + 1], reach = 1, sum = 0, best = 0;
+    ae_belief_rates(&net->belief, most, sway, rate);
+    for (uint32_t k = 1; k <= most; k++) {
+        sum += reach *= rate[k];
+        const double draft = ae_price_of(&net->price, n, k), pass = ae_cost_pass(&c->cost, c->n_rows + n * k, sway > 0);
+        const double seconds = c->cost.extra * (draft + pass) + net->upkeep;
+        const double gain = (1 + sum) * plain / seconds;
+        if (gain > best) best = gain;
     }
-    return (double)sorted[m / 4];
+    return best;
 }
 
-/* ---- Times -------------------------------------------------------------------------------------- */
-
-static uint32_t bucket_of(uint32_t n_context)
+/* Wakes the network if it rests. Returns whether it can draft now. */
+static bool is_ready(ae_controller *c, ae_network *net)
 {
-    return n_context < 512 ? 0 : n_context < 2048 ? 1 : n_context < 8192 ? 2 : 3;
-}
-
-/* Expected times of passes. Sizes that a bucket has not measured take the shape of the nearest bucket that has them. For still
- * larger sizes, passes over prompts say what many rows cost, so that the first drafts are not too large. False: nothing was
- * measured yet. */
-static bool pass_line(const ae_controller *c, uint32_t n_context, bool prompts, ae_line *line)
-{
-    const uint32_t bucket = bucket_of(n_context);
-    ae_line other;
-    line->n = 0;
-    if (prompts) ae_curve_line(&c->pass[AE_T_BUCKETS], c->clock, false, line);
-    for (uint32_t i = 0; i < 2 * AE_T_BUCKETS; i++) { /* its own, one below, one above, two below, ... */
-        const uint32_t distance = (i + 1) / 2, b = i % 2 ? bucket - distance : bucket + distance;
-        if (b >= AE_T_BUCKETS) continue;
-        ae_curve_line(&c->pass[b], c->clock, false, &other);
-        ae_line_extend(line, &other);
+    if (net->resting) {
+        net->resting = false;
+        net->n_warming = c->options.n_warm;
+        net->n_idle = 0;
     }
-    if (!prompts && line->n) {
-        ae_curve_line(&c->pass[AE_T_BUCKETS], c->clock, false, &other);
-        ae_line_append(line, &other);
+    return !net->n_warming;
+}
+
+/* Whether it drafted too little to be believed. */
+static bool is_young(const ae_controller *c, const ae_network *net)
+{
+    return net->belief.depth[1].tries < (net->proven ? 1.0 : YOUNG + 2.0 * (c->n_drawing ? c->n_drawing - 1 : 0));
+}
+
+/* What it costs to try the network again: to get ready, and a draft. */
+static double trial_cost(const ae_controller *c, const ae_network *net)
+{
+    const double warm = net->resting ? c->options.n_warm * net->upkeep / c->cost.plain : 0;
+    const double draft = ae_price_known(&net->price) ? ae_price_of(&net->price, 1, 2) / c->cost.plain : PROBE_COST;
+    return warm + (draft > PROBE_COST ? draft : PROBE_COST);
+}
+
+/* Chooses the network that may draft: the best of those that drafted enough to be believed, or one that may be better. */
+static void choose_network(ae_controller *c)
+{
+    ae_network *best = NULL, *other = NULL, *const end = c->networks + c->options.n_networks;
+    for (ae_network *n = c->networks; n < end; n++) {
+        ae_price_begin(&n->price, c->cost.clock);
+        const bool known = ae_price_known(&n->price) && c->n_drawing;
+        n->gain = known ? expected_gain(c, n, 0) : 1;
+        n->most = known ? expected_gain(c, n, SWAY) : HUGE_VAL;
+        if (known && !is_young(c, n) && (!best || n->gain > best->gain)) best = n;
     }
-    if (line->n) return true;
-    *line = (ae_line){.n = 1, .size = {1}, .seconds = {1e-3f}}; /* only ratios matter */
-    return false;
-}
-
-/* A pass without drafts took `ratio` times the usual time. If several in a row agree with each other and not with the drift,
- * the drift is wrong, and so are the times recorded since the last pass that agreed with it. Without this check, wrong times of
- * other sizes and a wrong drift could confirm each other as long as only those sizes run. */
-static void check_drift(ae_controller *c, uint32_t n_rows, double ratio)
-{
-    const bool agrees = ratio < DRIFT_ODD * c->drift && ratio > c->drift / DRIFT_ODD;
-    const bool again = ratio < DRIFT_ODD * c->odd_drift && ratio > c->odd_drift / DRIFT_ODD;
-    c->n_odd = agrees ? 0 : again ? c->n_odd + 1 : 1;
-    if (agrees) c->last_agreed = c->clock;
-    else c->odd_drift = ratio;
-    if (c->n_odd < (ratio < c->drift ? ODD_FASTER : ODD_SLOWER)) return;
-    c->n_odd = 0;
-    c->drift_ratios.n_seen = 0;
-    for (int i = 0; i < AE_RATIOS; i++) add_ratio(&c->drift_ratios, ratio);
-    for (uint32_t b = 0; b < AE_T_BUCKETS; b++) ae_curve_forget(&c->pass[b], c->last_agreed, n_rows);
-    c->last_agreed = c->clock;
-}
-
-void ae_controller_saw_pass(ae_controller *c, const ae_round *r, uint32_t n_rows, double seconds)
-{
-    ae_curve *curve = &c->pass[r->prompts ? AE_T_BUCKETS : bucket_of(r->n_context)];
-    const ae_times *t = ae_curve_times(curve, n_rows);
-    if (!r->prompts && ae_times_trusted(t, c->clock)) {
-        add_ratio(&c->drift_ratios, seconds / (double)t->typical);
-        if (n_rows == r->n_rows) check_drift(c, n_rows, seconds / (double)t->typical);
-        c->drift = usual_ratio(&c->drift_ratios);
-        if (c->drift < 1 / MOST_DRIFT) c->drift = 1 / MOST_DRIFT;
-        if (c->drift > MOST_DRIFT) c->drift = MOST_DRIFT;
+    const double sure = best && best->gain > 1 ? best->gain : 1;
+    c->sure_gain = sure;
+    if (!c->n_trial || c->net == best || c->net->most <= sure) {
+        c->n_trial = 0;
+        for (ae_network *n = c->networks; n < end; n++)
+            if (n != best && !n->n_pause && n->most > GAIN_NEEDED * sure && (!other || n->most > other->most)) other = n;
+        if (other && best && (c->plain || trial_cost(c, other) > c->budget || !is_ready(c, other))) other = NULL;
+        c->net = other ? other : best ? best : c->networks;
+        if (other && best) c->n_trial = TRIAL;
     }
-    seconds /= c->drift;
-    ae_curve_add(curve, n_rows, seconds, c->clock);
-    if (n_rows > r->n_rows && c->expected > 0) add_ratio(&c->pass_ratios, seconds / c->expected);
+    if (c->net != best) c->otherwise = sure;
 }
 
-/* Expected seconds of a draft of n_levels levels for n sequences. */
-static double draft_seconds(const ae_controller *c, double n, uint32_t n_levels)
+/* Whether n-grams are asked: they are expected to pay, or it is time to see whether they do. */
+static bool asks_offers(ae_controller *c)
 {
-    const double first = ae_line_at(&c->net->first_now, n), level = ae_line_at(&c->net->level_now, n);
-    return first + (n_levels - 1) * (c->net->level_now.n ? level : first);
+    const double price = ae_cost_offers(&c->cost, c->n_drawing) / c->cost.plain;
+    if (!c->options.offers || c->plain) return false;
+    if (c->offer_gain >= 0) return true;
+    return ++c->offer_idle >= c->offer_pause && c->budget > price;
+}
+
+bool ae_controller_begin(ae_controller *c, const ae_round *r)
+{
+    ae_cost_begin(&c->cost, r);
+    c->n_rows = r->n_rows, c->n_drawing = r->n_drawing;
+    c->expected = c->took[0] = c->took[1] = c->worth[0] = c->worth[1] = c->sway = c->spent = c->measured = 0;
+    c->exploring = false;
+    c->otherwise = 1;
+    c->n_asked = c->n_levels = 0;
+    if (c->options.fixed) return c->options.offers;
+    c->plain = ae_cost_plain_is_due(&c->cost, r, c->gain);
+    if (c->plain) ae_cost_saw_plain(&c->cost);
+    choose_network(c);
+    return asks_offers(c);
 }
 
 void ae_controller_saw_offers(ae_controller *c, uint32_t n, double seconds)
 {
-    ae_curve_add(&c->offer, n, seconds / c->drift, c->clock);
-    c->took[AE_KIND_OFFER] = (double)ae_curve_times(&c->offer, n)->typical;
+    c->spent += seconds;
+    c->took[AE_KIND_OFFER] = ae_cost_saw_offers(&c->cost, n, seconds);
 }
 
-void ae_controller_saw_draft(ae_controller *c, uint32_t n, uint32_t n_levels, double first, double others)
+uint32_t ae_controller_network(const ae_controller *c, uint32_t *awake)
 {
-    first /= c->drift;
-    others /= c->drift;
-    const double expected = c->net->first_now.n ? draft_seconds(c, n, n_levels) : first + others;
-    if (expected > 0) add_ratio(&c->net->ratios, (first + others) / expected);
-    c->took[AE_KIND_DRAFT] = expected * usual_ratio(&c->net->ratios);
-    ae_curve_add(&c->net->first, n, first, c->clock);
-    if (n_levels > 1) ae_curve_add(&c->net->level, n, others / (n_levels - 1), c->clock);
-    ae_curve_line(&c->net->first, c->clock, true, &c->net->first_now);
-    ae_curve_line(&c->net->level, c->clock, true, &c->net->level_now);
+    *awake = 0;
+    for (uint32_t i = 0; i < c->options.n_networks; i++)
+        if (c->options.fixed || !c->networks[i].resting) *awake |= 1u << i;
+    return (uint32_t)(c->net - c->networks);
 }
 
-/* ---- Acceptance ------------------------------------------------------------------------------------ */
-
-static uint32_t belief_bin(float p)
+bool ae_controller_rests(const ae_controller *c)
 {
-    const int bin = (int)(p * AE_BELIEFS);
-    return bin < 0 ? 0 : bin >= AE_BELIEFS ? AE_BELIEFS - 1 : (uint32_t)bin;
+    for (uint32_t i = 0; i < c->options.n_networks; i++)
+        if (c->options.fixed || !c->networks[i].resting) return false;
+    return true;
 }
+
+/* ---- Plan -------------------------------------------------------------------------------------------------- */
 
 static bool is_offered(const ae_tree *tree, uint32_t node)
 {
     return tree->from[node] & AE_FROM_OFFER;
 }
 
-/* Probability that the node is accepted. The drafter's own probability counts as three observations. */
+/* Probability that the node is accepted once its parent was. */
 static double calibrated(const ae_controller *c, const ae_tree *tree, uint32_t node)
 {
-    const ae_beliefs *b = is_offered(tree, node) ? &c->offered : &c->net->beliefs;
-    const uint32_t bin = belief_bin(tree->p[node]);
-    return (b->hits[bin] + 3.0 * (double)tree->p[node]) / (b->tries[bin] + 3.0);
+    const bool offered = is_offered(tree, node);
+    return ae_belief_node(offered ? &c->offered : &c->net->belief, tree->p[node], offered ? 0 : c->sway);
 }
 
-static void count(double *tries, double *hits, double hit)
+/* How far sequences differ in acceptance by more than chance explains: the variance of their true rates, from the rates seen.
+ * What is believed of one sequence is its own rate as far as sequences differ, and the common one otherwise; else those that
+ * were lucky would seem to be worth a draft. */
+static void compare_sequences(ae_controller *c, const ae_chance *chances, uint32_t n)
 {
-    if (*tries > 128) {
-        *tries *= 0.75;
-        *hits *= 0.75;
+    double rate[2], sum = 0, chance = 0, m = 0;
+    ae_belief_rates(&c->net->belief, 1, 0, rate);
+    c->usual = rate[1];
+    for (uint32_t i = 0; i < n; i++) {
+        const ae_acceptance *a = chances[i].acceptance;
+        if (a->tries < 2) continue;
+        const double off = (double)(a->hits / a->tries) - c->usual;
+        sum += off * off;
+        chance += c->usual * (1 - c->usual) / (double)a->tries;
+        m++;
     }
-    *tries += 1;
-    *hits += hit;
-}
-
-/* Whether a child of `parent` was drafted and verified. */
-static bool was_tried(const ae_tree *tree, int32_t parent)
-{
-    for (uint32_t i = (uint32_t)(parent + 1); i < tree->n; i++)
-        if (tree->parent[i] == parent && (tree->from[i] & AE_FROM_DRAFT)) return true;
-    return false;
-}
-
-/* Counts the verdict on each level. A level that ran but had no node worth verifying counts with its estimated probability. */
-static void count_levels(ae_controller *c, const ae_chance *chance, const int32_t *path, uint32_t n_accepted)
-{
-    const ae_tree *tree = chance->tree;
-    for (uint32_t depth = 1; depth <= chance->n_levels && depth <= n_accepted + 1; depth++) {
-        double hit = 0;
-        if (depth <= n_accepted) hit = (tree->from[path[depth - 1]] & AE_FROM_DRAFT) != 0;
-        else if (!was_tried(tree, depth == 1 ? -1 : path[depth - 2])) hit = (double)chance->believed[depth];
-        count(&c->net->depth_tries[depth], &c->net->depth_hits[depth], hit);
-        if (depth > 1) continue;
-        ae_acceptance *a = chance->acceptance;
-        if (a->tries > 16) a->tries *= 0.75f, a->hits *= 0.75f;
-        a->tries += 1;
-        a->hits += (float)hit;
-    }
-}
-
-void ae_controller_saw_verdict(ae_controller *c, const ae_chance *chance, const int32_t *path, uint32_t n_accepted)
-{
-    const ae_tree *tree = chance->tree;
-    for (uint32_t i = 0; i < tree->n; i++) {
-        const uint32_t depth = (uint32_t)tree->depth[i], bin = belief_bin(tree->p[i]);
-        ae_beliefs *b = is_offered(tree, i) ? &c->offered : &c->net->beliefs;
-        const int32_t parent = depth == 1 ? -1 : depth - 2 < n_accepted ? path[depth - 2] : -2;
-        if (tree->parent[i] != parent) continue; /* its parent was not accepted: nothing was learnt */
-        const bool hit = depth - 1 < n_accepted && path[depth - 1] == (int32_t)i;
-        count(&b->tries[bin], &b->hits[bin], hit);
-    }
-    count_levels(c, chance, path, n_accepted);
-}
-
-/* ---- Books --------------------------------------------------------------------------------------------- */
-
-static void end_trial(ae_book *b)
-{
-    if (b->trial < 0) b->n_failed += b->n_failed < MOST_FAILED;
-    if (b->trial > 0) b->n_failed = 0;
-    b->trial = 0;
-}
-
-static void enter(ae_book *b, bool used, double gain, double interest, uint32_t n_warm)
-{
-    b->n_idle = used ? 0 : b->n_idle + 1;
-    if (used) b->trial += gain;
-    if (b->n_idle == 2) end_trial(b);
-    b->credit += gain + interest / (b->n_failed ? 1u << (b->n_failed - 1) : 1u);
-    if (b->credit > CREDIT_MOST) b->credit = CREDIT_MOST;
-    if (b->credit < CREDIT_LEAST) b->credit = CREDIT_LEAST;
-    if (b->credit < 0 && !b->resting) {
-        b->resting = true;
-        end_trial(b);
-    }
-    if (b->credit > CREDIT_WAKE && b->resting) {
-        b->resting = false;
-        b->n_warming = n_warm;
-    } else if (b->n_warming) {
-        b->n_warming--;
-    }
-}
-
-void ae_controller_saw_round(ae_controller *c, const ae_round *r, const ae_result *result)
-{
-    if (c->options.fixed) return;
-    ae_book *network = &c->net->book;
-    const double plain = c->plain_seconds, upkeep = result->upkeep / (c->drift * plain);
-    if (r->prompts || !r->n_drawing) { /* a network works on a prompt's rows too, but that alone does not pause it */
-        const double left = network->credit - upkeep;
-        if (network->credit > CREDIT_WAKE) network->credit = left > CREDIT_WAKE ? left : CREDIT_WAKE;
-        return;
-    }
-    network->trial -= result->start / (c->drift * plain); /* not its budget: a cost paid once predicts nothing */
-    const double n_nodes = result->n_nodes[0] + result->n_nodes[1];
-    double more = n_nodes ? c->expected * usual_ratio(&c->pass_ratios) / plain - 1 : 0;
-    if (more < 0) more = 0;
-    double gain[2], tokens = 1, passes = 1 + more + upkeep;
-    for (int k = 0; k < 2; k++) {
-        const double accepted = (double)result->n_accepted[k] / r->n_drawing, took = c->took[k] / plain;
-        gain[k] = accepted - took - (n_nodes ? more * result->n_nodes[k] / n_nodes : 0);
-        if (!result->used[k]) gain[k] = 0;
-        tokens += accepted;
-        passes += took;
-    }
-    const bool known = result->used[AE_KIND_DRAFT] || ae_times_trusted(ae_curve_times(&c->net->first, 1), c->clock);
-    if (!c->plain && !c->probing && known) ae_contest_saw(c, tokens, passes);
-    if (c->net->ratios.n_seen && !network->n_warming) gain[AE_KIND_DRAFT] -= upkeep; /* once it has drafted and is ready */
-    const double interest = INTEREST * (c->options.n_networks > 1 ? SEVERAL / c->options.n_networks : 1);
-    enter(&c->offers, result->used[AE_KIND_OFFER], gain[AE_KIND_OFFER], INTEREST, 0);
-    for (uint32_t i = 0; i < c->options.n_networks; i++) {
-        const bool own = &c->networks[i] == c->net, used = own && result->used[AE_KIND_DRAFT];
-        enter(&c->networks[i].book, used, own ? gain[AE_KIND_DRAFT] : 0, interest, c->options.n_warm);
-    }
-}
-
-bool ae_controller_rests(const ae_controller *c)
-{
-    for (uint32_t i = 0; i < c->options.n_networks; i++)
-        if (c->options.fixed || !c->networks[i].book.resting) return false;
-    return true;
-}
-
-/* ---- Begin ---------------------------------------------------------------------------------------------- */
-
-/* Whether a plain pass is due: never measured at this number of sequences, not lately, or slower than larger passes. */
-static bool plain_is_due(const ae_controller *c, const ae_round *r)
-{
-    if (r->prompts || r->n_rows != r->n_drawing) return false;
-    const ae_curve *curve = &c->pass[bucket_of(r->n_context)];
-    const ae_times *t = ae_curve_times(curve, r->n_rows);
-    if (!t->n_seen && r->n_rows > AE_TIME_EXACT) t = ae_curve_times(curve, r->n_rows + r->n_rows / 16);
-    if (!t->n_seen) return true;
-    const uint32_t age = c->clock - c->last_plain;
-    if (!ae_times_trusted(t, c->clock)) return age >= PLAIN_EARLY;
-    if (c->n_odd && age >= PLAIN_ODD) return true;
-    if (age >= PLAIN_DOUBTED && (c->drift > DRIFT_FAR || c->drift < 1 / DRIFT_FAR)) return true;
-    if (age >= PLAIN_DOUBTED && (double)t->typical > 1.05 * ae_line_at(&c->pass_now, (double)t->typical_size)) return true;
-    const double since = c->drift / c->plain_drift; /* one wrongly measured size looks like a change of the whole machine */
-    if (age >= PLAIN_DRIFTED && (since > 1.25 || since < 0.8)) return true;
-    const bool close = c->gain < 1.2;
-    return age >= (close ? PLAIN_CLOSE : PLAIN_EVERY);
-}
-
-/* Lets acceptance decay while the network does not draft, since the text changes. */
-static void forget(ae_controller *c)
-{
-    const double keep = 1 - (1 - FORGET) / (1u << c->net->book.n_failed);
-    for (uint32_t d = 1; d <= c->options.n_max && d <= AERIE_MAX_DRAFT; d++) {
-        c->net->depth_tries[d] *= keep;
-        c->net->depth_hits[d] *= keep;
-    }
-    if (c->clock % 64) return;
-    for (int bin = 0; bin < AE_BELIEFS; bin++) {
-        c->offered.tries[bin] *= 0.9, c->offered.hits[bin] *= 0.9;
-        c->net->beliefs.tries[bin] *= 0.9, c->net->beliefs.hits[bin] *= 0.9;
-    }
-}
-
-/* The baseline: tokens that a pass without drafts is worth. These are the tokens that it draws, and its prompt rows, counted as
- * the tokens that plain decoding draws in the same time. Without them, any draft would seem to pay beside a long prompt. */
-static double worth(const ae_controller *c, const ae_round *r)
-{
-    ae_line decoding;
-    if (!r->prompts || !r->n_drawing || !pass_line(c, r->n_context, false, &decoding)) return r->n_drawing;
-    const double alone = ae_line_at(&decoding, r->n_drawing);
-    return c->plain_seconds > alone && alone > 0 ? r->n_drawing * c->plain_seconds / alone : r->n_drawing;
-}
-
-bool ae_controller_begin(ae_controller *c, const ae_round *r)
-{
-    c->clock++;
-    pass_line(c, r->n_context, r->prompts, &c->pass_now);
-    c->plain_seconds = ae_line_at(&c->pass_now, r->n_rows);
-    c->worth = worth(c, r);
-    c->n_rows = r->n_rows, c->n_drawing = r->n_drawing;
-    c->expected = c->took[0] = c->took[1] = 0;
-    c->probing = false;
-    ae_contest_begin(c);
-    if (c->options.fixed) return c->options.offers;
-    if (c->net->book.n_idle) forget(c);
-    c->plain = plain_is_due(c, r);
-    if (c->plain) c->last_plain = c->clock, c->plain_drift = c->drift;
-    ae_curve_line(&c->net->first, c->clock, true, &c->net->first_now);
-    ae_curve_line(&c->net->level, c->clock, true, &c->net->level_now);
-    return c->options.offers && !c->plain && !c->offers.resting;
-}
-
-/* ---- Plan -------------------------------------------------------------------------------------------------- */
-
-static double depth_rate_of(const ae_network *net, uint32_t depth)
-{
-    return (net->depth_hits[depth] + PRIOR_HIT * PRIOR_TRIES) / (net->depth_tries[depth] + PRIOR_TRIES);
-}
-
-static double depth_rate(const ae_controller *c, uint32_t depth)
-{
-    return depth_rate_of(c->net, depth);
-}
-
-double ae_controller_expected(const ae_controller *c, const ae_network *net, double sway)
-{
-    const uint32_t most = c->options.n_max < AERIE_MAX_DRAFT ? c->options.n_max : AERIE_MAX_DRAFT;
-    ae_line first, level;
-    ae_curve_line(&net->first, c->clock, true, &first);
-    ae_curve_line(&net->level, c->clock, true, &level);
-    if (!first.n || !c->n_drawing) return 0;
-    const double n = c->n_drawing, first_seconds = ae_line_at(&first, n);
-    const double level_seconds = level.n ? ae_line_at(&level, n) : first_seconds;
-    double reach = 1, sum = 0, best = 0;
-    for (uint32_t k = 1; k <= most; k++) {
-        const double rate = depth_rate_of(net, k), tries = net->depth_tries[k] + PRIOR_TRIES;
-        const double likely = rate + sway * sqrt(rate * (1 - rate) / tries);
-        sum += reach *= likely < 0 ? 0 : likely < 0.98 ? likely : 0.98;
-        const double took = first_seconds + (k - 1) * level_seconds + ae_line_at(&c->pass_now, c->n_rows + n * k);
-        const double gain = (1 + sum) * c->plain_seconds / took;
-        if (gain > best) best = gain;
-    }
-    return best;
+    c->spread = m > 1 && sum > (1 + 2 * sqrt(2 / m)) * chance ? (sum - chance) / m : 0;
 }
 
 /* Acceptance of this sequence's drafts relative to others. */
 static double sequence_factor(const ae_controller *c, const ae_acceptance *a)
 {
-    const double usual = depth_rate(c, 1), own = ((double)a->hits + 4 * usual) / ((double)a->tries + 4);
-    return own / usual;
+    if (c->spread <= 0) return 1;
+    const double tries = c->usual * (1 - c->usual) / c->spread; /* that the common rate counts as */
+    return ((double)a->hits + tries * c->usual) / ((double)a->tries + tries) / c->usual;
 }
 
-/* Returns the tokens that n_levels of a network are expected to add to the best n-gram chain, where either may be right.
- * *offered: the tokens expected of that chain alone. */
-static double promise(const ae_controller *c, const ae_chance *chance, uint32_t n_levels, double *offered)
+/* Tokens that 1 to `most` levels of the network are expected to add to the best n-gram chain, where either may be right: added
+ * to sum [most + 1]. Returns the tokens expected of that chain alone. */
+static double promise(const ae_controller *c, const ae_chance *chance, const double *rate, uint32_t most, double *sum)
 {
     const ae_tree *tree = chance->tree;
     const double factor = sequence_factor(c, chance->acceptance);
-    double reach = 1, both = 1, sum = 0;
-    int32_t node = -1;
-    *offered = 0;
-    for (uint32_t d = 1; d <= chance->max_depth && both > 1e-3; d++) {
-        double own = d <= n_levels ? depth_rate(c, d) * factor : 0, theirs = 0;
-        if (own > 0.98) own = 0.98;
-        if ((d == 1 || node >= 0) && (node = ae_tree_best_child(tree, node)) >= 0)
-            theirs = calibrated(c, tree, (uint32_t)node);
-        *offered += reach *= theirs;
-        sum += both *= 1 - (1 - own) * (1 - theirs);
+    double theirs[AERIE_MAX_DRAFT + 2], after = 0, both = 1, with = 0, offered = 0, reach = 1;
+    uint32_t n_theirs = 0;
+    for (int32_t node = -1; n_theirs < chance->max_depth && (node = ae_tree_best_child(tree, node)) >= 0;)
+        offered += reach *= theirs[++n_theirs] = calibrated(c, tree, (uint32_t)node);
+    double rest[AERIE_MAX_DRAFT + 2] = {0}; /* tokens that the chain brings after each depth */
+    for (uint32_t d = n_theirs; d >= 1; d--) rest[d - 1] = after = theirs[d] * (1 + after);
+    for (uint32_t d = 1; d <= most; d++) {
+        if (d <= chance->max_depth) {
+            double own = rate[d] * factor;
+            if (own > 0.98) own = 0.98;
+            with += both *= 1 - (1 - own) * (1 - (d <= n_theirs ? theirs[d] : 0));
+        }
+        sum[d] += with + both * rest[d < n_theirs ? d : n_theirs] - offered;
     }
-    return sum - *offered;
+    return offered;
 }
 
 static int by_gain(const void *a, const void *b)
@@ -458,80 +255,144 @@ static void ask(ae_controller *c, uint32_t n, uint32_t n_levels)
         ae_chance *chance = c->order[i];
         chance->n_levels = n_levels < chance->max_depth ? n_levels : chance->max_depth;
     }
+    c->n_asked = n;
+    c->n_levels = n_levels;
 }
 
 /* Seconds beyond a plain pass that may be lost if nothing is accepted. With many sequences, a large tree for each can take as
- * long as several plain passes. So the limit is twice the larger budget. */
-static double risk(const ae_controller *c, const ae_round *r, bool network)
+ * long as several plain passes. So the limit is twice the budget. */
+static double risk(const ae_controller *c)
 {
-    if (r->n_drawing == 1) return HUGE_VAL;
-    double credit = c->offers.credit;
-    if (network && c->net->book.credit > credit) credit = c->net->book.credit;
-    return 2 * (credit > RISK_LEAST ? credit : RISK_LEAST) * c->plain_seconds;
+    if (c->n_drawing == 1) return HUGE_VAL;
+    return 2 * (c->budget > RISK_LEAST ? c->budget : RISK_LEAST) * c->cost.plain;
 }
 
-/* Chooses the sequences with most to gain, and the levels, with the best rate: (baseline + expected accepted tokens) over (time
- * of n-gram drafts, draft and pass). */
-static bool plan_best(ae_controller *c, const ae_round *r, uint32_t n, double offered, uint32_t n_offered)
+/* The largest pass whose time can be told from those that were measured. */
+static double rows_known(const ae_controller *c)
 {
-    const uint32_t most = c->options.n_max < AERIE_MAX_DRAFT ? c->options.n_max : AERIE_MAX_DRAFT;
-    const double spent = c->took[AE_KIND_OFFER], rows = r->n_rows + n_offered, base = c->worth + offered;
-    double sum[AERIE_MAX_DRAFT + 1] = {0}, best = GAIN_NEEDED * base / (spent + ae_line_at(&c->pass_now, rows)), unused;
-    const double most_lost = risk(c, r, true);
-    uint32_t best_n = 0, best_levels = 0;
-    for (uint32_t m = 1, next = 1; m <= n; m++) {
-        for (uint32_t k = 1; k <= most; k++) sum[k] += promise(c, c->order[m - 1], k, &unused);
-        if (m < next && m < n) continue;
+    const ae_line *line = &c->cost.now;
+    return MOST_GROWTH * (double)line->size[line->n - 1];
+}
+
+/* An option of the plan. */
+typedef struct ae_option {
+    uint32_t n, n_levels; /* sequences, those with most to gain first; 0: no draft */
+    double seconds, tokens; /* what it takes, and what it is expected to add */
+} ae_option;
+
+/* Finds the option with the best rate, among those for up to n_most sequences: (baseline + expected accepted tokens) over (time
+ * of n-gram drafts, draft and pass). base: the baseline with n-grams. n_rows: with their nodes. most_lost: seconds that it may
+ * take beyond them. */
+static ae_option best_option(ae_controller *c, uint32_t n_most, double base, double n_rows, double sway, double most_lost)
+{
+    const uint32_t most = most_levels(c);
+    const double spent = c->took[AE_KIND_OFFER], most_rows = rows_known(c), bare = ae_cost_pass(&c->cost, n_rows, false);
+    const double without = spent + bare;
+    double rate[AERIE_MAX_DRAFT + 1], sum[AERIE_MAX_DRAFT + 1] = {0};
+    double best = GAIN_NEEDED * base / (without - (c->net->upkeep < 0.5 * without ? c->net->upkeep : 0.5 * without));
+    ae_option found = {0};
+    ae_belief_rates(&c->net->belief, most, sway, rate);
+    for (uint32_t m = 1, next = 1; m <= n_most; m++) {
+        promise(c, c->order[m - 1], rate, most, sum);
+        if (m < next && m < n_most) continue;
         next = m + 1 + m / 8;
         for (uint32_t k = 1; k <= most; k++) {
-            const double draft = draft_seconds(c, m, k);
-            const double rate = (base + sum[k]) / (spent + draft + ae_line_at(&c->pass_now, rows + (double)m * k));
-            if (rate <= best || draft > most_lost) continue;
-            best = rate;
-            best_n = m;
-            best_levels = k;
+            const double draft = ae_price_of(&c->net->price, m, k);
+            const double pass = ae_cost_pass(&c->cost, n_rows + (double)m * k, sway > 0);
+            const double seconds = spent + c->cost.extra * (draft + pass);
+            if ((base + sum[k]) / seconds <= best || n_rows + m * k > most_rows) continue;
+            const double sure = sway > 0 ? ae_cost_pass(&c->cost, n_rows + (double)m * k, false) : pass;
+            if (draft + 0.5 * (sure + pass) - bare > most_lost) continue;
+            best = (base + sum[k]) / seconds;
+            found = (ae_option){m, k, seconds, sum[k]};
         }
     }
-    ask(c, best_n, best_levels);
-    return best_n > 0;
+    return found;
+}
+
+/* What the option is expected to lose against what would be done otherwise, in plain passes. */
+static double expected_loss(const ae_controller *c, const ae_option *o, double n_rows, double base, double sway)
+{
+    double rate[AERIE_MAX_DRAFT + 1], sum[AERIE_MAX_DRAFT + 1] = {0};
+    ae_belief_rates(&c->net->belief, o->n_levels, sway, rate);
+    for (uint32_t i = 0; i < o->n; i++) promise(c, c->order[i], rate, o->n_levels, sum);
+    const double draft = ae_price_of(&c->net->price, o->n, o->n_levels);
+    const double seconds = c->cost.extra * (draft + ae_cost_pass(&c->cost, n_rows + (double)o->n * o->n_levels, false));
+    return seconds / c->cost.plain - (base + sum[o->n_levels]) / (c->cost.worth * c->otherwise);
+}
+
+/* The n-gram drafts of n sequences: tokens expected of them, and nodes that pay. Sorts the sequences by what the network would
+ * add. */
+static double rank(ae_controller *c, const ae_round *r, ae_chance *chances, uint32_t n, uint32_t *n_offered)
+{
+    const uint32_t most = most_levels(c);
+    const float floor = ae_controller_floor(c, r);
+    double rate[AERIE_MAX_DRAFT + 1], offered = 0;
+    ae_belief_rates(&c->net->belief, most, 0, rate);
+    compare_sequences(c, chances, n);
+    *n_offered = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        double sum[AERIE_MAX_DRAFT + 1] = {0};
+        float reach[AERIE_MAX_DRAFT];
+        const ae_tree *tree = chances[i].tree;
+        offered += promise(c, &chances[i], rate, most, sum);
+        chances[i].gain = (float)sum[most];
+        for (uint32_t j = 0; j < tree->n; j++) {
+            reach[j] = (float)calibrated(c, tree, j) * (tree->parent[j] < 0 ? 1.0f : reach[tree->parent[j]]);
+            *n_offered += reach[j] > floor;
+        }
+    }
+    qsort(c->order, n, sizeof(struct ae_chance *), by_gain);
+    return offered;
 }
 
 bool ae_controller_plan(ae_controller *c, const ae_round *r, ae_chance *chances, uint32_t n)
 {
-    const uint32_t most = c->options.n_max < AERIE_MAX_DRAFT ? c->options.n_max : AERIE_MAX_DRAFT;
-    double offered = 0;
-    uint32_t n_offered = 0;
+    uint32_t n_offered;
     for (uint32_t i = 0; i < n; i++) {
         chances[i].n_levels = 0;
         c->order[i] = &chances[i];
     }
     if (!c->options.drafts || !n) return false;
     if (c->options.fixed) {
-        ask(c, n, most);
+        ask(c, n, most_levels(c));
         return true;
     }
-    if (c->plain || c->net->book.resting || c->net->book.n_warming) return false;
-    const float floor = ae_controller_floor(c, r);
-    for (uint32_t i = 0; i < n; i++) {
-        double theirs;
-        float reach[AERIE_MAX_DRAFT];
-        const ae_tree *tree = chances[i].tree;
-        chances[i].gain = (float)promise(c, &chances[i], most, &theirs);
-        offered += theirs;
-        for (uint32_t j = 0; j < tree->n; j++) {
-            reach[j] = (float)calibrated(c, tree, j) * (tree->parent[j] < 0 ? 1.0f : reach[tree->parent[j]]);
-            n_offered += reach[j] > floor;
-        }
-    }
-    qsort(c->order, n, sizeof(struct ae_chance *), by_gain);
-    if (c->net->first_now.n && plan_best(c, r, n, offered, n_offered)) return true;
-    /* the cost of a level is unknown, or may have been measured while other programs ran */
     const uint32_t n_probe = 1 + (n - 1) / PROBE_SHARE;
-    const ae_times *price = ae_curve_times(&c->net->first, n_probe);
-    if (ae_times_trusted(price, c->clock) || (price->n_seen && c->clock - price->last < PROBE_EVERY)) return false;
-    ask(c, n_probe, 1);
-    c->probing = true;
+    if (c->plain) return false;
+    const double base = c->cost.worth + rank(c, r, chances, n, &n_offered), n_rows = r->n_rows + n_offered;
+    if (!ae_price_known(&c->net->price)) {
+        if (trial_cost(c, c->net) > c->budget || !is_ready(c, c->net)) return false;
+        ask(c, n_probe, PROBE_LEVELS < most_levels(c) ? PROBE_LEVELS : most_levels(c));
+        c->sway = SWAY;
+        c->exploring = true;
+        return true;
+    }
+    const bool young = is_young(c, c->net), trial = c->n_trial > 0;
+    if (trial) c->n_trial--;
+    const double most_tried = c->budget * c->cost.plain, most_lost = risk(c);
+    ae_option o = best_option(c, n, base, n_rows, 0, young && most_tried < most_lost ? most_tried : most_lost);
+    if (!o.n || young || trial || expected_loss(c, &o, n_rows, base, -DOUBT) > 0) {
+        const double warm = c->net->resting ? c->options.n_warm * c->net->upkeep / c->cost.plain : 0;
+        if (!o.n) o = best_option(c, n, base, n_rows, c->sway = SWAY, most_tried);
+        const double loss = o.n ? expected_loss(c, &o, n_rows, base, 0) : 0;
+        if (!o.n || (loss > 0 ? loss : 0) + warm > c->budget) {
+            c->n_trial = 0;
+            c->net->n_pause = PAUSE;
+            return false;
+        }
+        c->exploring = true;
+    }
+    if (!is_ready(c, c->net)) return false;
+    ask(c, o.n, o.n_levels);
     return true;
+}
+
+void ae_controller_saw_draft(ae_controller *c, uint32_t n, uint32_t n_levels, double first, double others)
+{
+    const double drift = c->cost.drift;
+    c->spent += first + others;
+    c->took[AE_KIND_DRAFT] = ae_price_saw(&c->net->price, c->cost.clock, n, n_levels, first / drift, others / drift);
 }
 
 /* ---- Choose ------------------------------------------------------------------------------------------------ */
@@ -539,8 +400,8 @@ bool ae_controller_plan(ae_controller *c, const ae_round *r, ae_chance *chances,
 float ae_controller_floor(const ae_controller *c, const ae_round *r)
 {
     if (c->options.fixed) return 0;
-    const double row = (ae_line_at(&c->pass_now, r->n_rows + 8.0) - c->plain_seconds) / 8;
-    const double floor = 0.5 * row * c->worth / c->plain_seconds; /* half, since larger passes may have cheaper rows */
+    const double row = (ae_cost_pass(&c->cost, r->n_rows + 8.0, false) - c->cost.plain) / 8;
+    const double floor = 0.5 * row * c->cost.worth / c->cost.plain; /* half, since larger passes may have cheaper rows */
     return floor < 0.5 ? (float)floor : 0.5f;
 }
 
@@ -580,16 +441,17 @@ static void note_beliefs(const ae_controller *c, ae_chance *chance)
             if (tree->parent[i] == node && (tree->from[i] & AE_FROM_DRAFT) && (best < 0 || tree->p[i] > tree->p[best]))
                 best = (int32_t)i;
         node = best;
-        if (node >= 0) chance->believed[d] = (float)calibrated(c, tree, (uint32_t)node);
+        if (node >= 0) chance->believed[d] = (float)ae_belief_node(&c->net->belief, tree->p[node], 0);
     }
 }
 
 void ae_controller_choose(ae_controller *c, const ae_round *r, double spent, ae_chance *chances, uint32_t n)
 {
     const float floor = 0.5f * ae_controller_floor(c, r);
+    const double plain = c->cost.plain;
     uint32_t n_nodes = 0, n_keep = 0;
     if (c->options.fixed) return;
-    spent /= c->drift;
+    spent /= c->cost.drift;
     for (uint32_t t = 0; t < n; t++) {
         const ae_tree *tree = chances[t].tree;
         float reach[AERIE_MAX_DRAFT];
@@ -602,22 +464,124 @@ void ae_controller_choose(ae_controller *c, const ae_round *r, double spent, ae_
     }
     qsort(c->nodes, n_nodes, sizeof *c->nodes, by_reach);
     /* the time of the drafts is spent, whatever is verified now */
-    double expected = c->worth, seconds = spent + c->plain_seconds, best = GAIN_NEEDED * expected / seconds;
-    const double most_pass = c->plain_seconds + risk(c, r, spent > 0);
-    c->expected = c->plain_seconds;
+    double expected = c->cost.worth, seconds = spent + plain, best = GAIN_NEEDED * expected / seconds;
+    const double most_pass = plain + risk(c), most_rows = rows_known(c);
+    c->expected = plain;
     c->gain = 1;
     for (uint32_t k = 0; k < n_nodes; k++) {
         /* no longer prefix can win: the pass gets no faster, and no later node is likelier */
         if (expected + (double)(n_nodes - k) * (double)c->nodes[k].reach <= best * seconds) break;
         expected += (double)c->nodes[k].reach;
-        const double pass = ae_line_at(&c->pass_now, r->n_rows + k + 1.0);
+        const double pass = ae_cost_pass(&c->cost, r->n_rows + k + 1.0, c->sway > 0);
         seconds = spent + pass;
-        if (pass > most_pass) break; /* more than the budget allows */
+        if (pass > most_pass || r->n_rows + k + 1.0 > most_rows) break; /* more than may be risked */
         if (expected / seconds <= best) continue;
         best = expected / seconds;
         n_keep = k + 1;
         c->expected = pass;
-        c->gain = best * c->plain_seconds / c->worth;
+        c->gain = best * plain / c->cost.worth;
     }
     prune(c, chances, n, n_keep);
+}
+
+/* ---- Outcome -------------------------------------------------------------------------------------------- */
+
+void ae_controller_saw_pass(ae_controller *c, const ae_round *r, uint32_t n_rows, double seconds)
+{
+    c->measured = seconds;
+    const double took = ae_cost_saw_pass(&c->cost, r, n_rows, seconds), times = c->expected > 0 ? took / c->expected : 1;
+    c->pass = times < ODD_TIME && times > 1 / ODD_TIME ? took : c->expected; /* other programs are not the drafts' fault */
+}
+
+/* Whether a child of `parent` was drafted and verified. */
+static bool was_tried(const ae_tree *tree, int32_t parent)
+{
+    for (uint32_t i = (uint32_t)(parent + 1); i < tree->n; i++)
+        if (tree->parent[i] == parent && (tree->from[i] & AE_FROM_DRAFT)) return true;
+    return false;
+}
+
+/* Counts the verdict on each level. A level that ran but had no node worth verifying counts with its estimated probability. */
+static void count_levels(ae_controller *c, const ae_chance *chance, const int32_t *path, uint32_t n_accepted)
+{
+    const ae_tree *tree = chance->tree;
+    for (uint32_t depth = 1; depth <= chance->n_levels && depth <= n_accepted + 1; depth++) {
+        double hit = 0;
+        if (depth <= n_accepted) hit = (tree->from[path[depth - 1]] & AE_FROM_DRAFT) != 0;
+        else if (!was_tried(tree, depth == 1 ? -1 : path[depth - 2])) hit = (double)chance->believed[depth];
+        ae_belief_saw_depth(&c->net->belief, depth, hit, c->n_asked);
+        if (depth > 1) continue;
+        ae_acceptance *a = chance->acceptance;
+        if (a->tries > SEQUENCE_TRIES) a->tries *= 0.75f, a->hits *= 0.75f;
+        a->tries += 1;
+        a->hits += (float)hit;
+    }
+}
+
+void ae_controller_saw_verdict(ae_controller *c, const ae_chance *chance, const int32_t *path, uint32_t n_accepted)
+{
+    const ae_tree *tree = chance->tree;
+    double reach[AERIE_MAX_DRAFT];
+    for (uint32_t i = 0; i < tree->n; i++) {
+        const uint32_t depth = (uint32_t)tree->depth[i];
+        const int32_t parent = depth == 1 ? -1 : depth - 2 < n_accepted ? path[depth - 2] : -2;
+        if (tree->parent[i] != parent) continue; /* its parent was not accepted: nothing was learnt */
+        const bool hit = depth - 1 < n_accepted && path[depth - 1] == (int32_t)i;
+        const bool offered = is_offered(tree, i);
+        ae_belief_saw_node(offered ? &c->offered : &c->net->belief, tree->p[i], hit, offered ? c->n_drawing : c->n_asked);
+    }
+    count_levels(c, chance, path, n_accepted);
+    for (uint32_t i = 0; i < tree->n; i++) {
+        const bool offered = is_offered(tree, i);
+        const double up = tree->parent[i] < 0 ? 1 : reach[tree->parent[i]];
+        reach[i] = up * ae_belief_node(offered ? &c->offered : &c->net->belief, tree->p[i], 0);
+        c->worth[offered ? AE_KIND_OFFER : AE_KIND_DRAFT] += reach[i];
+    }
+}
+
+/* Time passes for the networks: the state of one that was not used for long is dropped. */
+static void pass_time(ae_controller *c, const ae_result *result)
+{
+    for (uint32_t i = 0; i < c->options.n_networks; i++) {
+        ae_network *net = &c->networks[i];
+        const bool used = net == c->net && result->used[AE_KIND_DRAFT];
+        net->n_idle = used ? 0 : net->n_idle + 1;
+        ae_belief_age(&net->belief, used ? c->n_levels : 0);
+        if (net->n_pause) net->n_pause--;
+        if (net->belief.depth[1].tries < 1) net->proven = false;
+        else if (!is_young(c, net)) net->proven = true;
+        if (net->n_warming) net->n_warming--;
+        else if (net->n_idle > IDLE_MOST) net->resting = true;
+    }
+}
+
+void ae_controller_saw_round(ae_controller *c, const ae_round *r, const ae_result *result)
+{
+    if (c->options.fixed || r->prompts || !r->n_drawing || !c->cost.known) return;
+    const double plain = c->cost.plain, upkeep = result->upkeep / c->cost.drift, n = r->n_drawing;
+    const double more = c->pass > plain ? c->pass / plain - 1 : 0, n_nodes = result->n_nodes[0] + result->n_nodes[1];
+    double gain[2], paid = 1;
+    for (int k = 0; k < 2; k++) {
+        gain[k] = result->used[k] && n_nodes ? -c->took[k] / plain - more * result->n_nodes[k] / n_nodes : -c->took[k] / plain;
+        paid -= gain[k];
+    }
+    const double parts = c->measured + c->spent;
+    if (result->seconds > 0 && parts > 0)
+        ae_cost_saw_whole(&c->cost, result->used[AE_KIND_DRAFT], (result->seconds - result->upkeep - result->start) / parts);
+    if (result->used[AE_KIND_DRAFT]) paid *= c->cost.extra;
+    if (c->exploring) c->budget -= paid - (1 + (result->n_accepted[0] + result->n_accepted[1]) / n) / c->otherwise;
+    if (!result->used[AE_KIND_DRAFT]) c->budget -= upkeep / plain;
+    c->budget += (c->sure_gain > GAIN_NEEDED ? AE_BUDGET_SHARE_BEST : AE_BUDGET_SHARE) * paid;
+    const double most = 1.25 * trial_cost(c, c->net); /* what is dear to try is saved for */
+    if (c->budget > AE_BUDGET_MOST && c->budget > most) c->budget = most > AE_BUDGET_MOST ? most : AE_BUDGET_MOST;
+    if (c->budget < -AE_BUDGET_DEBT) c->budget = -AE_BUDGET_DEBT;
+    if (!c->net->resting) c->net->upkeep += 0.1 * (upkeep - c->net->upkeep);
+    if (result->used[AE_KIND_OFFER]) {
+        if (c->offer_gain < 0) c->budget += gain[AE_KIND_OFFER];
+        c->offer_gain += (c->worth[AE_KIND_OFFER] / n + gain[AE_KIND_OFFER] - c->offer_gain) / OFFER_ROUNDS;
+        if (c->offer_gain >= 0) c->offer_pause = OFFER_PAUSE;
+        else if (c->offer_pause < OFFER_PAUSE_MOST) c->offer_pause *= 2;
+        c->offer_idle = 0;
+    }
+    pass_time(c, result);
 }

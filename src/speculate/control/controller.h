@@ -1,39 +1,38 @@
 /* controller.h - how much to draft, and how much of it to verify, decided from measurements; possibly nothing.
  *
  * Drafts come in two kinds. N-gram drafts (AE_KIND_OFFER) cost next to nothing; tokens that a grammar forces count among them.
- * Network drafts (AE_KIND_DRAFT) run a network, level by level. A pass has up to three decisions, each for all of its
- * sequences:
- *   begin    whether to ask for n-gram drafts, and whether a network may run
+ * Network drafts (AE_KIND_DRAFT) run a network. A pass is planned for all of its sequences together:
+ *   begin    which network may draft, and whether n-grams are asked
  *   plan     given the n-gram drafts: which sequences the network drafts for, and how many levels
  *   choose   given all trees: which nodes are verified
- * Each takes the option with most expected tokens per second; plain decoding is one of the options.
+ * Each takes the option with most expected tokens per second. Plain decoding, n-grams alone, a network alone and both together
+ * are all options, and all of them are judged by the same two things: what they take (cost.h), and what is believed to be
+ * accepted (belief.h). Expected gains steer. Realised ones only correct what is expected: every verdict goes into the beliefs,
+ * every time into the costs.
  *
- * The controller keeps, per session and measured on the real passes: T(n), the seconds of a target pass over n rows, for any n
- * and per bucket of context length; the seconds of n-gram drafts, of a draft's first level and of a further one, by number of
- * sequences; how often drafts are accepted, by depth and by sequence; and a calibration of tree.p against what was accepted.
- * There is no model of the machine and no sweep at start. Order statistics filter noise (speculate/control/timing.h). When the
- * whole machine becomes slower or faster, the drift follows it: the stored times are times at one speed of the machine.
+ * Something that is not expected to pay is still tried if it would pay at the upper end of what is believed, and if the budget
+ * allows it. The budget is what may be lost against plain decoding, in plain passes. A session begins with AE_BUDGET_FIRST.
+ * Each pass adds AE_BUDGET_SHARE. What a pass with drafts took beyond a plain one, less what its verified tokens were worth
+ * (as believed after the verdict), is subtracted; a gain is added, and no more than AE_BUDGET_MOST is kept. A debt beyond
+ * AE_BUDGET_DEBT is forgiven, and drafts that pay whatever is believed within their doubt are not charged, so this is no hard
+ * bound: tests/unit/test_controller_best.c measures what is lost at worst.
  *
- * If there are several networks, one drafts in a round: the one whose rounds brought most tokens for their time. The others are
- * tried again now and then (choose_drafter.h).
- *
- * Besides the estimates, each kind of draft has an exploration budget (ae_book) in units of plain passes. Its gains are added;
- * its costs and the upkeep of its state are subtracted, whether or not anything was verified. A kind whose budget is empty is
- * paused. Every pass adds a little, so a paused kind is tried again, less often after each failure, and can never cost more
- * than that share of the total time.
- *
- * Timings affect speed only; no choice made here can change an output (law 1).
+ * Owned: costs, beliefs and the budget of a session. Not owned: drafters, trees. There is no model of the machine, and no sweep
+ * at start. Timings affect speed only; no choice made here can change an output (law 1).
  */
 #ifndef AE_SPECULATE_CONTROL_CONTROLLER_H
 #define AE_SPECULATE_CONTROL_CONTROLLER_H
 
 #include "base/err.h"
 #include "engine/tree.h"
-#include "speculate/control/timing.h"
+#include "speculate/control/belief.h"
+#include "speculate/control/cost.h"
 
-#define AE_T_BUCKETS 4 /* mean context below 512, 2048, 8192, above */
-#define AE_BELIEFS 16
-#define AE_RATIOS 7
+#define AE_BUDGET_FIRST 1.0
+#define AE_BUDGET_MOST 1.0
+#define AE_BUDGET_DEBT 0.5
+#define AE_BUDGET_SHARE 0.003
+#define AE_BUDGET_SHARE_BEST 0.01
 
 typedef struct ae_controller_options {
     uint32_t n_max;   /* draft depth, and nodes of a chain */
@@ -42,69 +41,46 @@ typedef struct ae_controller_options {
     bool fixed;       /* verify all that is drafted: for tests */
     bool offers, drafts; /* which kinds there are */
     uint32_t n_networks; /* networks, of which one drafts in a round; 0 counts as 1 */
-    uint32_t n_warm;  /* rounds that a paused network needs to get ready */
+    uint32_t n_warm;  /* rounds that a resting network needs to get ready */
 } ae_controller_options;
 
 typedef enum ae_draft_kind { AE_KIND_OFFER, AE_KIND_DRAFT } ae_draft_kind;
 
-/* Measured over expected seconds of the last passes or drafts. */
-typedef struct ae_ratios {
-    float ratio[AE_RATIOS]; /* a ring */
-    uint32_t n_seen;
-} ae_ratios;
-
-/* The exploration budget of a kind of draft. */
-typedef struct ae_book {
-    double credit;      /* what it may still lose, in plain passes */
-    double trial;       /* gain of the current trial */
-    uint32_t n_failed;  /* trials lost in a row */
-    uint32_t n_idle;    /* rounds since it was used */
-    bool resting;       /* paused */
-    uint32_t n_warming; /* rounds until it may be used after a pause */
-} ae_book;
-
-/* How often tokens were accepted, by the probability that the drafter gave them; decayed. */
-typedef struct ae_beliefs {
-    double tries[AE_BELIEFS], hits[AE_BELIEFS]; /* bins of tree.p */
-} ae_beliefs;
-
-/* One of the networks: the costs and gains of its drafts, and its standing among the others (choose_drafter.h). */
+/* One of the networks. */
 typedef struct ae_network {
-    ae_curve first, level;           /* seconds of a first level and of a further one, by number of sequences */
-    ae_line first_now, level_now;    /* these curves in this round */
-    ae_beliefs beliefs;
-    double depth_tries[AERIE_MAX_DRAFT + 1], depth_hits[AERIE_MAX_DRAFT + 1]; /* levels that ran, parent accepted */
-    ae_ratios ratios;                /* of its drafts' times */
-    ae_book book;
-    double tokens, passes;           /* tokens per sequence of its rounds, and their time in plain passes; decayed */
-    uint32_t n_rounds;               /* rounds of its current trial */
-    uint32_t n_wait, n_lost;         /* rounds until its next trial; trials lost in a row */
+    ae_price price;
+    ae_belief belief;
+    double upkeep;       /* seconds of its state in each round in which it does not rest */
+    double gain, most;   /* this round: expected tokens per second relative to plain decoding; their upper end */
+    uint32_t n_idle;     /* rounds since it drafted */
+    bool proven;         /* it drafted enough to be believed */
+    uint32_t n_pause;    /* rounds until it may be tried beside a better one */
+    bool resting;        /* it keeps no state */
+    uint32_t n_warming;  /* rounds until it may draft after a rest */
 } ae_network;
 
 typedef struct ae_controller {
     ae_controller_options options;
-    ae_curve pass[AE_T_BUCKETS + 1]; /* seconds by rows; the last curve: passes with prompts in them */
-    ae_curve offer;                  /* seconds of n-gram drafts by number of sequences */
-    ae_line pass_now;                /* expected seconds of this round's pass by rows */
-    ae_network networks[AERIE_MAX_DRAFTERS], *net; /* net: the network that drafts in this round */
-    ae_network *best;                /* equal to net, except while another one is tried */
-    double plain_seconds, expected;  /* of this round's pass without any draft, and with the chosen ones */
-    double worth;                    /* the baseline: tokens that a pass without any draft is worth */
-    uint32_t n_rows, n_drawing;      /* of this round */
-    double took[2];                  /* [ae_draft_kind] seconds that drafts as in this round usually take */
-    double gain;                     /* expected gain of the last choice over a plain pass, as a factor */
-    bool plain;                      /* this round measures plain decoding */
-    uint32_t last_plain;             /* the clock at the last such round */
-    uint32_t clock;                  /* rounds, with or without drafts */
-    ae_beliefs offered;              /* of n-gram drafts */
-    ae_book offers;
-    ae_ratios pass_ratios;           /* of passes that verified drafts */
-    ae_ratios drift_ratios;          /* of passes over numbers of rows that are well known */
-    double drift;                    /* the machine's present times over the stored ones */
-    double plain_drift;              /* the drift when plain decoding was measured last */
-    double odd_drift;                /* the drift according to the last plain passes that do not agree with it */
-    uint32_t n_odd, last_agreed;     /* number of these in a row; the clock at the last one that did agree */
-    bool probing;                    /* the last plan only measures what a network costs */
+    ae_cost cost;
+    ae_belief offered;   /* of n-gram drafts */
+    double offer_gain;   /* what asking n-grams brought a round, in plain passes: a mean */
+    uint32_t offer_idle, offer_pause; /* rounds since they were asked; rounds until they are asked again */
+    ae_network networks[AERIE_MAX_DRAFTERS], *net; /* net: the one that may draft in this round */
+    uint32_t n_trial;    /* further rounds in which net drafts although another one is expected to be better */
+    double budget;       /* what may still be lost against plain decoding, in plain passes */
+    /* this round */
+    uint32_t n_rows, n_drawing, n_asked, n_levels; /* the latter: sequences that the network drafts for, and how far */
+    double usual, spread; /* acceptance of first levels: of all sequences, and its variance among them */
+    bool plain;          /* it measures plain decoding */
+    double sway;         /* standard deviations above the mean at which its drafts are judged; 0: they are expected to pay */
+    double took[2];      /* [ae_draft_kind] seconds that drafts as in this round usually take */
+    double spent, measured; /* seconds of its drafts and of its pass, as measured */
+    bool exploring;      /* its drafts are paid from the budget */
+    double otherwise;    /* gain of what would be done instead, as a factor */
+    double sure_gain;    /* of the best network that drafted enough to be believed; at least 1 */
+    double expected, pass; /* seconds of its pass with the chosen nodes: expected, and taken as far as that can be believed */
+    double gain;         /* expected gain of the last choice over a plain pass, as a factor */
+    double worth[2];     /* [ae_draft_kind] tokens expected of the verified nodes, as believed after the verdict */
     struct ae_reached *nodes;        /* [n_seqs * AERIE_MAX_DRAFT] while choosing */
     uint64_t *kept;                  /* [n_seqs] kept nodes of each tree */
     struct ae_chance **order;        /* [n_seqs] while planning */
@@ -112,13 +88,6 @@ typedef struct ae_controller {
 
 aerie_status ae_controller_init(ae_controller *c, const ae_controller_options *options, aerie_error *error);
 void ae_controller_free(ae_controller *c);
-
-/* A pass before its drafts. */
-typedef struct ae_round {
-    uint32_t n_rows, n_drawing; /* rows without any draft; sequences that draw a token, with or without drafts */
-    uint32_t n_context;         /* mean tokens of its sequences */
-    bool prompts;               /* some rows belong to prompts */
-} ae_round;
 
 /* Acceptance of one sequence's drafts; all zero at its start. */
 typedef struct ae_acceptance {
@@ -162,16 +131,14 @@ typedef struct ae_result {
     uint32_t n_accepted[2];   /* accepted nodes; those that both kinds proposed count as n-gram drafts */
     double upkeep;            /* seconds of a network's state, besides its drafts */
     double start;             /* seconds in which a network ran text that it had missed, once */
+    double seconds;           /* of the whole pass, everything included; 0: unknown */
 } ae_result;
 
 /* After every pass. */
 void ae_controller_saw_round(ae_controller *c, const ae_round *round, const ae_result *result);
 
-/* Whether all networks are paused for the next rounds, so that they need not keep their state. */
+/* Whether all networks rest in the next rounds, so that they need not keep their state. */
 bool ae_controller_rests(const ae_controller *c);
-/* Expected gain of chains of a network over plain decoding, as a factor; each sequence drafts as far as it pays. 0: the network
- * never ran. Rates of acceptance are taken `sway` standard deviations above what was seen. */
-double ae_controller_expected(const ae_controller *c, const ae_network *net, double sway);
 /* The network that drafts in this round, if any does. *awake: a bit for each network that is active: it may draft in the next
  * rounds. */
 uint32_t ae_controller_network(const ae_controller *c, uint32_t *awake);

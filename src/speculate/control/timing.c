@@ -102,7 +102,7 @@ static float most_after(const ae_line *line, float size)
     return line->seconds[line->n - 1] * (goes > (float)(uint32_t)goes ? (float)(uint32_t)goes + 1 : goes);
 }
 
-void ae_curve_line(const ae_curve *curve, uint32_t clock, bool doubt_first, ae_line *line)
+static void make_line(const ae_curve *curve, uint32_t clock, bool doubt_first, bool doubt_old, ae_line *line)
 {
     line->n = 0;
     for (uint32_t b = 0; b < AE_TIME_BINS; b++) {
@@ -112,7 +112,8 @@ void ae_curve_line(const ae_curve *curve, uint32_t clock, bool doubt_first, ae_l
         if (line->n || doubt_first) {
             const bool trusted = t->n_seen >= N_TRUSTED;
             const float hope = line->n ? (float)ae_line_at(line, (double)t->typical_size) : trusted ? seconds : seconds / 4;
-            const float doubt = trusted ? DOUBT_TRUSTED : DOUBT, young = doubt / (doubt + (float)(clock - t->last));
+            const float age = trusted && !doubt_old ? 0 : (float)(clock - t->last), doubt = trusted ? DOUBT_TRUSTED : DOUBT;
+            const float young = doubt / (doubt + age);
             const float belief = (trusted ? 1.0f : t->n_seen == 2 ? 0.75f : 0.5f) * young * young;
             const float most = line->n && !trusted ? most_after(line, t->typical_size) : seconds;
             if (seconds > most) seconds = most;
@@ -123,6 +124,16 @@ void ae_curve_line(const ae_curve *curve, uint32_t clock, bool doubt_first, ae_l
     }
     for (uint32_t i = line->n; i-- > 1;)
         if (line->seconds[i - 1] > line->seconds[i]) line->seconds[i - 1] = line->seconds[i];
+}
+
+void ae_curve_line(const ae_curve *curve, uint32_t clock, bool doubt_first, ae_line *line)
+{
+    make_line(curve, clock, doubt_first, true, line);
+}
+
+void ae_curve_sure_line(const ae_curve *curve, uint32_t clock, bool doubt_first, ae_line *line)
+{
+    make_line(curve, clock, doubt_first, false, line);
 }
 
 void ae_line_extend(ae_line *line, const ae_line *other)

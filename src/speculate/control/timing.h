@@ -50,6 +50,8 @@ typedef struct ae_line {
 /* Makes the line; n = 0 when nothing was measured lately. doubt_first: the smallest size is doubted like others, although there
  * is nothing to compare it with. */
 void ae_curve_line(const ae_curve *curve, uint32_t clock, bool doubt_first, ae_line *line);
+/* The same, but times that were measured often enough do not lose weight with age. */
+void ae_curve_sure_line(const ae_curve *curve, uint32_t clock, bool doubt_first, ae_line *line);
 /* Continues the line beyond its last size with the shape of another, scaled to meet it. */
 void ae_line_extend(ae_line *line, const ae_line *other);
 /* Continues the line well beyond its last size with the times of another. */

@@ -1,0 +1,93 @@
+/* cost.h - the cost model: what passes, n-gram drafts and a network's drafts take.
+ *
+ * T(n), the seconds of a target pass over n rows, is kept for buckets of context length, as measured on the real passes. A
+ * network's price is the seconds of a draft's first level and of a further one, by number of sequences. A network that makes
+ * all levels in one pass has further levels that cost nothing; text that it had missed is no part of its price.
+ *
+ * When the machine as a whole becomes slower or faster, the drift follows: the stored times are times at one speed of the
+ * machine, so that what was measured in a slow minute can be compared with what is measured in a fast one.
+ *
+ * Owns its curves (timing.h). Does not own decisions. Times given in are measured ones; those given out are at the stored
+ * speed, and only their ratios matter.
+ */
+#ifndef AE_SPECULATE_CONTROL_COST_H
+#define AE_SPECULATE_CONTROL_COST_H
+
+#include "speculate/control/timing.h"
+
+#define AE_T_BUCKETS 4 /* mean context below 512, 2048, 8192, above */
+#define AE_RATIOS 7
+
+/* A pass before its drafts. */
+typedef struct ae_round {
+    uint32_t n_rows, n_drawing; /* rows without any draft; sequences that draw a token, with or without drafts */
+    uint32_t n_context;         /* mean tokens of its sequences */
+    bool prompts;               /* some rows belong to prompts */
+} ae_round;
+
+/* Measured over expected seconds of the last passes or drafts. */
+typedef struct ae_ratios {
+    float ratio[AE_RATIOS]; /* a ring */
+    uint32_t n_seen;
+} ae_ratios;
+
+void ae_ratios_add(ae_ratios *r, double ratio);
+/* Their lower quartile: it corrects wrong expectations, and ignores a slow pass now and then. 1 while there are none. */
+double ae_ratios_usual(const ae_ratios *r);
+
+/* A network's price. */
+typedef struct ae_price {
+    ae_curve first, level;        /* seconds of a first level and of a further one, by number of sequences */
+    ae_line first_now, level_now; /* these curves in this round */
+    ae_ratios ratios;             /* of its drafts' times */
+} ae_price;
+
+typedef struct ae_cost {
+    ae_curve pass[AE_T_BUCKETS + 1]; /* seconds by rows; the last curve: passes with prompts in them */
+    ae_curve offer;                  /* seconds of n-gram drafts by number of sequences */
+    ae_line now, hope;               /* expected seconds of this round's pass by rows; if what is old is not true any more */
+    double usual;                    /* factor on these for passes that verify drafts, as the last of them took */
+    ae_ratios whole[2];              /* seconds of whole rounds over those of their parts: without and with a network's draft */
+    double extra;                    /* factor on what rounds with a network's draft take, by these */
+    bool known;                      /* some pass was measured */
+    uint32_t last_drafts;            /* the clock at the last pass that verified drafts */
+    uint32_t n_plain;                /* rows of this round without any draft */
+    double plain, worth;             /* of this round without any draft: seconds; tokens that its rows are worth */
+    uint32_t clock, last_plain;      /* rounds; the clock at the last one that measured plain decoding */
+    ae_ratios pass_ratios;           /* of passes that verified drafts */
+    ae_ratios drift_ratios;          /* of passes over numbers of rows that are well known */
+    double drift;                    /* the machine's present times over the stored ones */
+    double plain_drift;              /* the drift when plain decoding was measured last */
+    double odd_drift;                /* the drift according to the last plain passes that do not agree with it */
+    uint32_t n_odd, last_agreed;     /* number of these in a row; the clock at the last one that did agree */
+} ae_cost;
+
+void ae_cost_init(ae_cost *c);
+/* Before a round: sets `now`, `plain` and `worth`. */
+void ae_cost_begin(ae_cost *c, const ae_round *r);
+/* Whether this round should be plain, since the time of plain decoding is unknown, old or doubtful. gain: of speculation now,
+ * as a factor. */
+bool ae_cost_plain_is_due(const ae_cost *c, const ae_round *r, double gain);
+void ae_cost_saw_plain(ae_cost *c);
+/* Expected seconds of this round's pass over n rows. hope: what was measured long ago counts less. */
+double ae_cost_pass(const ae_cost *c, double n_rows, bool hope);
+/* Records a pass over n_rows rows. Returns its seconds at the stored speed. */
+double ae_cost_saw_pass(ae_cost *c, const ae_round *r, uint32_t n_rows, double seconds);
+/* Records a whole round: its seconds over those of its pass and drafts. network: it had a network's draft. */
+void ae_cost_saw_whole(ae_cost *c, bool network, double ratio);
+/* Records n-gram drafts for n sequences. Returns what they usually take. */
+double ae_cost_saw_offers(ae_cost *c, uint32_t n, double seconds);
+/* What n-gram drafts for n sequences are expected to take; 0 while nothing is known. */
+double ae_cost_offers(const ae_cost *c, uint32_t n);
+
+/* Before a round. */
+void ae_price_begin(ae_price *p, uint32_t clock);
+/* Whether the price was ever measured. */
+bool ae_price_known(const ae_price *p);
+/* Expected seconds of a draft of n_levels levels for n sequences; 0 while the price is unknown. */
+double ae_price_of(const ae_price *p, double n, uint32_t n_levels);
+/* Records a draft of n_levels levels for n sequences: seconds of the first level, and of all others together, at the stored
+ * speed. Returns what such a draft usually takes. */
+double ae_price_saw(ae_price *p, uint32_t clock, uint32_t n, uint32_t n_levels, double first, double others);
+
+#endif
