@@ -175,8 +175,16 @@ typedef struct aerie_model_params {
     size_t n_overrides;
     aerie_progress *progress; /* may be NULL */
     void *user;               /* for progress */
-    const char *backend;      /* by name, one of aerie_backend_names; NULL, "": the usual one */
+    const char *backend;      /* by name, one of aerie_backend_names; NULL, "": the usual one. Several with commas between
+                               * ("cuda0,cuda1"): the layers are spread over them, in this order; the bytes stay the same */
     aerie_log log;
+    uint32_t n_gpu_layers;    /* so many of the last layers, the output counted as the very last one, lie on `backend`, the
+                               * others on the processor; 0, or more than there are: all */
+    uint32_t n_cpu_moe;       /* the experts of so many of the first layers lie on the processor */
+    uint32_t n_cpu_ffn;       /* the feed-forward blocks without experts of so many of the first layers, too */
+    const float *tensor_split; /* [n_tensor_split] which shares of the layers each device of a list gets; NULL: by the memory
+                                * that is free */
+    size_t n_tensor_split;
 } aerie_model_params;
 
 /* "cpu, ...": what aerie_model_params.backend may be. Static storage. */

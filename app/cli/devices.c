@@ -1,5 +1,5 @@
-/* devices.c - --device, -ngl and --list-devices: which device runs the model. What devices there are is known to the library's
- * internals alone (device/device.h). */
+/* devices.c - --device, -ngl, --tensor-split and --list-devices: which devices run the model. What devices there are is known
+ * to the library's internals alone (device/device.h). */
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -8,44 +8,87 @@
 #include "cli/commands.h"
 #include "device/device.h"
 
-/* -ngl: whether layers may lie on a GPU. */
-static int settle_layers(const app_options *options, bool *some)
+/* -ngl: how many layers may lie on the device; 0: none, UINT32_MAX: all. */
+static int settle_layers(const app_options *options, uint32_t *n_layers)
 {
     const char *text = options->gpu_layers;
     char *end;
-    *some = true;
+    *n_layers = UINT32_MAX;
     if (!text || strcmp(text, "auto") == 0 || strcmp(text, "all") == 0) return APP_DONE;
     errno = 0;
     const long n = strtol(text, &end, 10);
     if (end == text || *end || errno || n < -1)
         return app_error(APP_USAGE, "-ngl takes a whole number, auto or all; found '%s'", text);
-    *some = n != 0;
+    if (n >= 0) *n_layers = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
     return APP_DONE;
+}
+
+/* -ts: numbers with commas, or as llama.cpp has it slashes, between. */
+static int settle_shares(app_options *options)
+{
+    static float shares[AE_MAX_DEVICES]; /* model_params points to it; a process has one split */
+    const char *at = options->tensor_split;
+    char *end;
+    size_t n = 0;
+    for (; at; at = *end ? end + 1 : NULL) {
+        errno = 0;
+        const float share = strtof(at, &end);
+        if (end == at || errno || (*end && *end != ',' && *end != '/') || !(share >= 0 && share < 1e30f))
+            return app_error(APP_USAGE, "--tensor-split takes numbers from 0 on with commas between, such as 3,1; found '%s'",
+                             options->tensor_split);
+        if (n == AE_MAX_DEVICES)
+            return app_error(APP_USAGE, "--tensor-split has more than %d numbers; a model can lie on %d devices at most",
+                             AE_MAX_DEVICES, AE_MAX_DEVICES);
+        shares[n++] = share;
+    }
+    options->model_params.tensor_split = n ? shares : NULL;
+    options->model_params.n_tensor_split = n;
+    return APP_DONE;
+}
+
+/* Whether there is each device of the list. */
+static int check_names(const char *names)
+{
+    aerie_error error = {0};
+    char name[16];
+    for (const char *at = names;; at = strchr(at, ',') + 1) {
+        const size_t n = strcspn(at, ",");
+        if (!n) return app_error(APP_USAGE, "--device has an empty name in '%s'; --list-devices lists devices", names);
+        if (n >= sizeof name) return app_error(APP_USAGE, "there is no device '%.*s'; --list-devices lists them", (int)n, at);
+        memcpy(name, at, n);
+        name[n] = '\0';
+        if (ae_device_check(name, &error) != AERIE_OK) return app_error(APP_USAGE, "%s", error.text);
+        if (!at[n]) return APP_DONE;
+    }
 }
 
 int app_device_settle(app_options *options)
 {
-    static char name[16]; /* model_params points to it; a process has one device */
+    static char names[256]; /* model_params points to it; a process has one list */
     const char *given = options->device;
-    bool some;
-    aerie_error error = {0};
-    const int bad = settle_layers(options, &some);
+    uint32_t n_layers;
+    int bad = settle_layers(options, &n_layers);
+    if (!bad) bad = settle_shares(options);
     if (bad) return bad;
+    if (options->cpu_moe) options->model_params.n_cpu_moe = UINT32_MAX;
     if (given && !*given) return app_error(APP_USAGE, "--device needs the name of a device; --list-devices lists them");
-    if (given && strchr(given, ','))
-        return app_error(APP_USAGE, "--device takes one device: aerie runs a model on one; found '%s'", given);
-    if (!some || (given && strcmp(given, "none") == 0)) given = "cpu"; /* llama.cpp's words for it */
+    if (!n_layers || (given && strcmp(given, "none") == 0)) given = "cpu"; /* llama.cpp's words for it */
+    if (!given || strcmp(given, "cpu") == 0) { /* nothing to share out */
+        options->model_params.tensor_split = NULL;
+        options->model_params.n_tensor_split = 0;
+    }
     if (!given) {
         const char *said = getenv("AERIE_BACKEND");
         if (options->gpu_layers && !options->quiet && !(said && *said))
             app_note("-ngl has no effect without --device: the model runs on the processor");
         return APP_DONE;
     }
-    if (strlen(given) >= sizeof name)
-        return app_error(APP_USAGE, "there is no device '%s'; --list-devices lists them", given);
-    for (size_t i = 0; i <= strlen(given); i++) name[i] = (char)tolower((unsigned char)given[i]); /* llama.cpp: CUDA0 */
-    if (ae_device_check(name, &error) != AERIE_OK) return app_error(APP_USAGE, "%s", error.text);
-    options->model_params.backend = name;
+    if (strlen(given) >= sizeof names) return app_error(APP_USAGE, "--device has a list of %zu bytes", strlen(given));
+    for (size_t i = 0; i <= strlen(given); i++) names[i] = (char)tolower((unsigned char)given[i]); /* llama.cpp: CUDA0 */
+    bad = check_names(names);
+    if (bad) return bad;
+    options->model_params.backend = names;
+    if (n_layers && n_layers < UINT32_MAX) options->model_params.n_gpu_layers = n_layers;
     return APP_DONE;
 }
 

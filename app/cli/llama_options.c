@@ -41,12 +41,11 @@ static const app_foreign foreign_options[] = {
     {"--warmup --no-warmup", NULL, APP_NO_EFFECT, "there is no warm-up run"},
 
     /* GPUs and several machines */
-    {"-sm --split-mode -ts --tensor-split -mg --main-gpu -ot --override-tensor", "X", APP_NO_EFFECT,
-     "the whole model lies on one device (--device)"},
-    {"-cmoe --cpu-moe", NULL, APP_NO_EFFECT, "the whole model lies on one device (--device)"},
-    {"-ncmoe --n-cpu-moe -ncffn --n-cpu-ffn", "N", APP_NO_EFFECT, "the whole model lies on one device (--device)"},
+    {"-sm --split-mode -mg --main-gpu", "X", APP_NO_EFFECT,
+     "layers lie where --device, -ngl and --tensor-split say"},
+    {"-ot --override-tensor", "X", APP_NO_EFFECT, "layers lie where --device and -ngl say, experts where --n-cpu-moe does"},
     {"-kvo --kv-offload -nkvo --no-kv-offload --op-offload --no-op-offload --no-host", NULL, APP_NO_EFFECT,
-     "the cache lies where the model does (--device)"},
+     "the cache of a layer lies where the layer does (--device, -ngl)"},
     {"-fit --fit", "on|off", APP_NO_EFFECT,
      "the memory needed is checked before loading; a context that does not fit is refused"},
     {"-fitp --fit-print", "on|off", APP_OTHERWISE, "use -v: it says how much memory is needed"},
@@ -255,7 +254,7 @@ static const app_foreign foreign_options[] = {
      "the model's chat template decides whether it reasons"},
     {"--gpu --cuda --num-gpu --gpus", NULL, APP_OTHERWISE, "use --device cuda"},
     {"--metal --vulkan --gpu-memory-utilization --tensor-parallel-size", NULL, APP_NOT_YET,
-     "aerie computes on the CPU or on one NVIDIA GPU (--device)"},
+     "aerie computes on the CPU and on GPUs, layer by layer (--device)"},
     {"--stream", NULL, APP_NO_EFFECT, "answers are always streamed"},
     {"--no-stream", NULL, APP_OTHERWISE, "use --json for the whole answer at once"},
 };

@@ -191,7 +191,8 @@ typedef struct app_options {
     const char *cpu_mask, *cpu_range;
     const char *cache_type_k, *cache_type_v; /* llama.cpp's options; both or none */
     aerie_model_params model_params;
-    const char *device, *gpu_layers; /* --device, -ngl; NULL: not given */
+    const char *device, *gpu_layers, *tensor_split; /* --device, -ngl, -ts; NULL: not given */
+    bool cpu_moe;
     bool list_devices;
     aerie_rope rope; /* model_params.rope points to it if any of its options was given */
     const char *rope_scaling;

@@ -77,13 +77,22 @@ static const app_option options[] = {
     {"--cpu", "LEVEL", APP_TEXT, LOADS | APP_CONVERT | APP_BENCH_SHAPES, AT(model_params.cpu_level), 0, 0, "Model",
      "highest kernel level: ref, avx2, avxvnni, avx512, amx or neon, dotprod, i8mm; the bytes are the same "
      "(default: the best there is)"},
-    {"-dev --device", "NAME", APP_TEXT, LOADS | APP_BENCH_SHAPES, AT(device), 0, 0, "Model",
+    {"-dev --device", "NAME[,NAME...]", APP_TEXT, LOADS | APP_BENCH_SHAPES, AT(device), 0, 0, "Model",
      "device that runs the model: cpu, cuda for the first NVIDIA GPU, vulkan for the first GPU by Vulkan; cuda0, vulkan1 and "
-     "so on for one of several; the bytes are the same (default: cpu)"},
+     "so on for one of several; a list with commas between spreads its layers; the bytes are the same (default: cpu)"},
     {"--list-devices", NULL, APP_FLAG, LOADS | APP_BENCH_SHAPES, AT(list_devices), 0, 0, "Model",
      "list the devices of this machine, and why one cannot be used; nothing else is done"},
     {"-ngl --gpu-layers --n-gpu-layers", "N", APP_TEXT, LOADS, AT(gpu_layers), 0, 0, "Model",
-     "0: run on the processor, whatever --device says; any other number, auto or all: the whole model lies on the device"},
+     "so many of the last layers lie on the device, the output counted as the very last one, the others on the processor; "
+     "auto or all: the whole model; 0: nothing, whatever --device says"},
+    {"-ts --tensor-split", "N,N,...", APP_TEXT, LOADS, AT(tensor_split), 0, 0, "Model",
+     "which shares of the layers each of several devices gets, e.g. 3,1 (default: by free memory)"},
+    {"-ncmoe --n-cpu-moe", "N", APP_U32, LOADS, AT(model_params.n_cpu_moe), 0, 1e5, "Model",
+     "the experts of the first N layers lie on the processor, whatever --device says"},
+    {"-cmoe --cpu-moe", NULL, APP_FLAG, LOADS, AT(cpu_moe), 0, 0, "Model",
+     "all experts lie on the processor, whatever --device says"},
+    {"-ncffn --n-cpu-ffn", "N", APP_U32, LOADS, AT(model_params.n_cpu_ffn), 0, 1e5, "Model",
+     "the feed-forward blocks without experts of the first N layers lie on the processor"},
 
     {"--lora", "FILE[,FILE...]", APP_LORAS, ADAPTS, AT(loras), 0, 0, "Model",
      "use a LoRA adapter (GGUF, as llama.cpp's convert_lora_to_gguf.py writes it); may be repeated, and all are used together"},

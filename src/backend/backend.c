@@ -9,6 +9,13 @@ void ae_backend_close(ae_backend *backend)
     if (backend) backend->ops->close(backend);
 }
 
+void ae_backend_move(const ae_backend_ops *from_ops, ae_stream *from, const void *source, const ae_backend_ops *to_ops,
+                     ae_stream *to, void *target, void *room, size_t n)
+{
+    from_ops->download(from, room, source, n);
+    to_ops->upload(to, target, room, n);
+}
+
 void ae_backend_note(aerie_error *fault, aerie_status status, const char *format, ...)
 {
     if (fault->status != AERIE_OK) return;

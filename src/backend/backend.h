@@ -37,7 +37,8 @@
 
 typedef struct ae_backend ae_backend;
 
-#define AE_MARKS 64 /* how many marks a stream keeps */
+#define AE_MARKS 64      /* how many marks a stream keeps */
+#define AE_MAX_DEVICES 8 /* that one model lies on */
 
 typedef struct ae_stream_options {
     uint32_t n_threads;   /* of the pool */
@@ -168,6 +169,10 @@ struct ae_backend {
 /* ---- backend.c ------------------------------------------------------------------------------------ */
 
 void ae_backend_close(ae_backend *backend);
+
+/* Copies n bytes from one device to another, by way of (host) room[n]. It waits for the operations of `from` before it. */
+void ae_backend_move(const ae_backend_ops *from_ops, ae_stream *from, const void *source, const ae_backend_ops *to_ops,
+                     ae_stream *to, void *target, void *room, size_t n);
 
 /* For backends: notes a failure in a stream's `fault`, which keeps the first one until the next sync. */
 #if defined(__GNUC__)

@@ -9,10 +9,14 @@ static uint32_t pages_of(uint32_t n_slots)
     return (n_slots + AE_KV_PAGE - 1) / AE_KV_PAGE;
 }
 
-/* The layers of a cache, those with windows apart. */
+/* The layers of a cache, those with windows apart, by device. */
 typedef struct stores {
-    ae_kv_layer *layers, *windowed; /* [n_layers] each, owned */
-    ae_kv_shape shape, parts; /* parts.n_layers 0: no layer has a window */
+    ae_kv_layer *layers;      /* [2 * n_layers], owned */
+    struct {
+        ae_kv_shape shape, parts; /* parts.n_layers 0: no layer has a window */
+    } on[AE_MAX_DEVICES];
+    uint32_t n_devices;
+    uint32_t n_pages, n_parts; /* n_parts 0: no layer has a window */
     uint32_t window;          /* the widest */
 } stores;
 
@@ -24,26 +28,51 @@ static uint32_t parts_of(const ae_kv_options *o, uint32_t window, uint32_t n_pag
     return n < n_pages ? (uint32_t)n : n_pages;
 }
 
+static bool lies_on(const ae_kv_options *o, uint32_t i_layer, uint32_t i_device)
+{
+    return !o->n_devices || o->device_of[i_layer] == i_device;
+}
+
+/* The device's layers with windows, or those without, to layers; returns how many. */
+static uint32_t list_layers(const ae_kv_options *o, uint32_t i_device, bool windowed, ae_kv_layer *layers)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < o->n_layers; i++)
+        if (lies_on(o, i, i_device) && (o->windows && o->windows[i]) == windowed) layers[n++] = o->layers[i];
+    return n;
+}
+
 /* To be followed by ae_free(s->layers); false: not enough memory. */
 static bool list_stores(const ae_kv_options *o, stores *s)
 {
     /* one spare page per sequence: copying a shared page must not fail for want of it */
     const uint32_t one = pages_of(o->n_slots) + 1;
-    const uint32_t n_pages = !o->n_pages ? o->n_seqs * one : o->n_pages < one ? one : o->n_pages;
+    *s = (stores){.n_pages = !o->n_pages ? o->n_seqs * one : o->n_pages < one ? one : o->n_pages,
+                  .n_devices = o->n_devices ? o->n_devices : 1};
     s->layers = ae_alloc(2 * (size_t)o->n_layers + 1, sizeof *s->layers);
     if (!s->layers) return false;
-    s->windowed = s->layers + o->n_layers;
-    s->shape = (ae_kv_shape){0, s->layers, n_pages, o->type};
-    s->parts = (ae_kv_shape){0, s->windowed, 0, o->type};
-    s->window = 0;
-    for (uint32_t i = 0; i < o->n_layers; i++) {
-        const uint32_t window = o->windows ? o->windows[i] : 0;
-        if (window) s->windowed[s->parts.n_layers++] = o->layers[i];
-        else s->layers[s->shape.n_layers++] = o->layers[i];
-        if (window > s->window) s->window = window;
+    for (uint32_t i = 0; o->windows && i < o->n_layers; i++)
+        if (o->windows[i] > s->window) s->window = o->windows[i];
+    if (s->window) s->n_parts = parts_of(o, s->window, s->n_pages);
+    ae_kv_layer *layers = s->layers;
+    for (uint32_t i = 0; i < s->n_devices; i++) {
+        const uint32_t n = list_layers(o, i, false, layers), n_windowed = list_layers(o, i, true, layers + n);
+        s->on[i].shape = (ae_kv_shape){n, layers, s->n_pages, o->type};
+        s->on[i].parts = (ae_kv_shape){n_windowed, layers + n, s->n_parts, o->type};
+        layers += n + n_windowed;
     }
-    if (s->window) s->parts.n_pages = parts_of(o, s->window, n_pages);
     return true;
+}
+
+/* Of several devices only those with layers keep anything. */
+static bool is_used(const stores *s, uint32_t i_device)
+{
+    return s->n_devices == 1 || s->on[i_device].shape.n_layers || s->on[i_device].parts.n_layers;
+}
+
+static const ae_backend *backend_of(const ae_backend *backend, const ae_kv_options *o, uint32_t i_device)
+{
+    return o->n_devices ? o->devices[i_device].backend : backend;
 }
 
 /* A walked path of each sequence; a longer one is moved in several operations. */
@@ -76,37 +105,69 @@ static void layout_tables(ae_layout *l, ae_kv *kv)
     layout_moves(l, kv, &kv->moves);
 }
 
-static void layout_device(ae_layout *l, ae_kv *kv)
+static void layout_device(ae_layout *l, const ae_kv *kv, kv_device *d)
 {
     const size_t n = (size_t)kv->n_seqs * kv->max_pages;
-    kv->device_tables = ae_layout_add(l, n, sizeof(int32_t));
-    kv->device_part_tables = ae_layout_add(l, kv->window ? n : 0, sizeof(int32_t));
-    layout_moves(l, kv, &kv->device_moves);
+    d->tables = ae_layout_add(l, n, sizeof(int32_t));
+    d->part_tables = ae_layout_add(l, kv->window ? n : 0, sizeof(int32_t));
+    layout_moves(l, kv, &d->moves);
 }
 
-size_t ae_kv_plan_bytes(const ae_backend *backend, const ae_kv_options *options)
+/* What the device needs. SIZE_MAX when it cannot be counted. */
+static size_t plan_device(const ae_backend *backend, const stores *s, uint32_t i_device, const ae_kv *kv)
+{
+    ae_layout layout = {0};
+    kv_device d;
+    size_t bytes;
+    layout_device(&layout, kv, &d);
+    const bool fits =
+        !layout.overflow &&
+        ae_add_size(backend->ops->kv_bytes(backend, &s->on[i_device].shape), layout.bytes, &bytes) &&
+        (!s->on[i_device].parts.n_layers ||
+         ae_add_size(bytes, backend->ops->kv_bytes(backend, &s->on[i_device].parts), &bytes));
+    return fits ? bytes : SIZE_MAX;
+}
+
+size_t ae_kv_plan_bytes(const ae_backend *backend, const ae_kv_options *options, size_t *on)
 {
     stores s;
     if (!list_stores(options, &s)) return SIZE_MAX;
     ae_kv kv = {.n_seqs = options->n_seqs, .n_slots = options->n_slots, .max_pages = pages_of(options->n_slots),
-                .n_pages = s.shape.n_pages, .window = s.window, .n_parts = s.parts.n_pages, .max_moves = moves_of(options)};
+                .n_pages = s.n_pages, .window = s.window, .n_parts = s.n_parts, .max_moves = moves_of(options)};
     ae_layout tables = {0};
-    size_t bytes;
     layout_tables(&tables, &kv);
-    layout_device(&tables, &kv); /* as many bytes, wherever they lie */
-    const bool fits = !tables.overflow && ae_add_size(backend->ops->kv_bytes(backend, &s.shape), tables.bytes, &bytes) &&
-                      (!s.window || ae_add_size(bytes, backend->ops->kv_bytes(backend, &s.parts), &bytes));
+    size_t total = tables.overflow ? SIZE_MAX : tables.bytes;
+    for (uint32_t i = 0; i < s.n_devices; i++) {
+        const size_t bytes = is_used(&s, i) ? plan_device(backend_of(backend, options, i), &s, i, &kv) : 0;
+        if (!ae_add_size(total, bytes, &total)) total = SIZE_MAX;
+        if (on) on[i] = bytes;
+    }
     ae_free(s.layers);
-    return fits ? bytes : SIZE_MAX;
+    return total;
+}
+
+static aerie_status create_device(ae_kv *kv, uint32_t i_device, const stores *s, aerie_error *error)
+{
+    kv_device *d = &kv->devices[i_device];
+    ae_layout layout = {0};
+    layout_device(&layout, kv, d);
+    d->bytes = layout.bytes;
+    d->memory = layout.overflow ? NULL : d->backend->ops->alloc(d->backend, layout.bytes);
+    if (!d->memory) return ae_fail_memory(error, "the KV page tables on the device", layout.bytes);
+    layout = (ae_layout){.base = d->memory};
+    layout_device(&layout, kv, d);
+    AE_TRY(d->backend->ops->kv_create(d->backend, &s->on[i_device].shape, &d->store, error));
+    if (!s->on[i_device].parts.n_layers) return AERIE_OK;
+    return d->backend->ops->kv_create(d->backend, &s->on[i_device].parts, &d->part_store, error);
 }
 
 static aerie_status create(ae_kv **out, ae_backend *backend, const ae_kv_options *options, const stores *s, aerie_error *error)
 {
     ae_kv *kv = ae_alloc(1, sizeof *kv);
     if (!kv) return ae_fail_memory(error, "the KV cache", sizeof *kv);
-    *kv = (ae_kv){.backend = backend, .n_seqs = options->n_seqs, .n_slots = options->n_slots,
-                  .max_pages = pages_of(options->n_slots), .n_pages = s->shape.n_pages, .root_child = AE_KV_NONE,
-                  .newest = AE_KV_NONE, .oldest = AE_KV_NONE, .window = s->window, .n_parts = s->parts.n_pages,
+    *kv = (ae_kv){.n_devices = s->n_devices, .n_seqs = options->n_seqs, .n_slots = options->n_slots,
+                  .max_pages = pages_of(options->n_slots), .n_pages = s->n_pages, .root_child = AE_KV_NONE,
+                  .newest = AE_KV_NONE, .oldest = AE_KV_NONE, .window = s->window, .n_parts = s->n_parts,
                   .max_moves = moves_of(options),
                   .idle = {{AE_KV_NONE, AE_KV_NONE}, {AE_KV_NONE, AE_KV_NONE}}};
     ae_layout layout = {0};
@@ -125,24 +186,16 @@ static aerie_status create(ae_kv **out, ae_backend *backend, const ae_kv_options
         kv->parts[i].page = AE_KV_NONE;
         kv->free_parts[kv->n_free_parts++] = (int32_t)(kv->n_parts - 1 - i);
     }
-    layout = (ae_layout){0};
-    layout_device(&layout, kv);
-    kv->device_bytes = layout.bytes;
-    kv->device = layout.overflow ? NULL : backend->ops->alloc(backend, layout.bytes);
-    if (!kv->device) {
-        ae_kv_free(kv);
-        return ae_fail_memory(error, "the KV page tables on the device", layout.bytes);
+    aerie_status status = AERIE_OK;
+    for (uint32_t i = 0; i < s->n_devices && status == AERIE_OK; i++) {
+        if (!is_used(s, i)) continue;
+        kv->devices[i].backend = options->n_devices ? options->devices[i].backend : backend;
+        kv->devices[i].stream = options->n_devices ? options->devices[i].stream : NULL;
+        status = create_device(kv, i, s, error);
     }
-    layout = (ae_layout){.base = kv->device};
-    layout_device(&layout, kv);
-    aerie_status status = backend->ops->kv_create(backend, &s->shape, &kv->store, error);
-    if (status == AERIE_OK && s->window) status = backend->ops->kv_create(backend, &s->parts, &kv->part_store, error);
-    if (status != AERIE_OK) {
-        ae_kv_free(kv);
-        return status;
-    }
-    *out = kv;
-    return AERIE_OK;
+    if (status == AERIE_OK) *out = kv;
+    else ae_kv_free(kv);
+    return status;
 }
 
 aerie_status ae_kv_create(ae_kv **out, ae_backend *backend, const ae_kv_options *options, aerie_error *error)
@@ -158,9 +211,11 @@ aerie_status ae_kv_create(ae_kv **out, ae_backend *backend, const ae_kv_options 
 void ae_kv_free(ae_kv *kv)
 {
     if (!kv) return;
-    kv->backend->ops->kv_free(kv->backend, kv->store);
-    kv->backend->ops->kv_free(kv->backend, kv->part_store);
-    if (kv->device) kv->backend->ops->free(kv->backend, kv->device, kv->device_bytes);
+    for (kv_device *d = NULL; (d = ae_kv_next_device(kv, d));) {
+        d->backend->ops->kv_free(d->backend, d->store);
+        d->backend->ops->kv_free(d->backend, d->part_store);
+        if (d->memory) d->backend->ops->free(d->backend, d->memory, d->bytes);
+    }
     ae_free(kv->memory);
     ae_free(kv);
 }
@@ -170,19 +225,30 @@ uint32_t ae_kv_n_live(const ae_kv *kv, uint32_t seq)
     return kv->seqs[seq].n_live;
 }
 
+ae_kv_view ae_kv_on(const ae_kv *kv, uint32_t i_device)
+{
+    const kv_device *d = &kv->devices[i_device];
+    return (ae_kv_view){d->store, d->part_store, d->tables, d->part_tables};
+}
+
 ae_kv_store *ae_kv_pages(const ae_kv *kv)
 {
-    return kv->store;
+    return kv->devices[0].store;
+}
+
+ae_kv_store *ae_kv_parts(const ae_kv *kv)
+{
+    return kv->devices[0].part_store;
 }
 
 const int32_t *ae_kv_tables(const ae_kv *kv)
 {
-    return kv->device_tables;
+    return kv->devices[0].tables;
 }
 
 const int32_t *ae_kv_part_tables(const ae_kv *kv)
 {
-    return kv->device_part_tables;
+    return kv->devices[0].part_tables;
 }
 
 uint32_t ae_kv_table_stride(const ae_kv *kv)
@@ -195,8 +261,11 @@ void ae_kv_upload_table(ae_kv *kv, ae_stream *stream, uint32_t seq)
     const kv_seq *s = &kv->seqs[seq];
     const size_t at = (size_t)seq * kv->max_pages, bytes = s->n_pages * sizeof *s->table;
     ae_kv_settle(kv, stream);
-    kv->backend->ops->upload(stream, kv->device_tables + at, s->table, bytes);
-    if (kv->window) kv->backend->ops->upload(stream, kv->device_part_tables + at, ae_kv_part_table(kv, seq), bytes);
+    for (kv_device *d = NULL; (d = ae_kv_next_device(kv, d));) {
+        ae_stream *own = ae_kv_stream_of(d, stream);
+        d->backend->ops->upload(own, d->tables + at, s->table, bytes);
+        if (d->part_store) d->backend->ops->upload(own, d->part_tables + at, ae_kv_part_table(kv, seq), bytes);
+    }
 }
 
 int32_t ae_kv_page_take(ae_kv *kv)
@@ -234,9 +303,12 @@ int32_t ae_kv_page_copy(ae_kv *kv, ae_stream *stream, int32_t from, uint32_t n)
         ae_kv_page_drop(kv, copy);
         copy = AE_KV_NONE;
     }
-    if (copy >= 0) kv->backend->ops->kv_copy_page(stream, kv->store, from, copy, n);
-    if (copy >= 0 && has_part)
-        kv->backend->ops->kv_copy_page(stream, kv->part_store, kv->part_of[from], kv->part_of[copy], n);
+    for (kv_device *d = NULL; copy >= 0 && (d = ae_kv_next_device(kv, d));) {
+        ae_stream *own = ae_kv_stream_of(d, stream);
+        d->backend->ops->kv_copy_page(own, d->store, from, copy, n);
+        if (has_part && d->part_store)
+            d->backend->ops->kv_copy_page(own, d->part_store, kv->part_of[from], kv->part_of[copy], n);
+    }
     ae_kv_part_unneed(kv, from);
     ae_kv_page_drop(kv, from);
     return copy;
@@ -351,19 +423,22 @@ static void move_rows(ae_kv *kv, ae_stream *stream, const kv_seq *s, const int32
     add_run(kv, s, path, n, to);
 }
 
-static void commit_moves(ae_kv *kv, ae_stream *stream, ae_kv_store *store, const ae_kv_move *moves, ae_kv_move *device)
+static void commit_moves(const ae_kv *kv, const kv_device *d, ae_stream *stream, ae_kv_store *store, const ae_kv_move *moves,
+                         ae_kv_move *device)
 {
-    const ae_backend_ops *ops = kv->backend->ops;
-    ops->upload(stream, device, moves, kv->n_moves * sizeof *moves);
-    ops->kv_commit(stream, &(ae_kv_commit_args){store, kv->n_runs, kv->device_moves.begin, device});
+    d->backend->ops->upload(stream, device, moves, kv->n_moves * sizeof *moves);
+    d->backend->ops->kv_commit(stream, &(ae_kv_commit_args){store, kv->n_runs, d->moves.begin, device});
 }
 
 void ae_kv_settle(ae_kv *kv, ae_stream *stream)
 {
     if (!kv->n_runs) return;
-    kv->backend->ops->upload(stream, kv->device_moves.begin, kv->moves.begin, (kv->n_runs + 1) * sizeof *kv->moves.begin);
-    commit_moves(kv, stream, kv->store, kv->moves.move, kv->device_moves.move);
-    if (kv->window) commit_moves(kv, stream, kv->part_store, kv->moves.part_move, kv->device_moves.part_move);
+    for (kv_device *d = NULL; (d = ae_kv_next_device(kv, d));) {
+        ae_stream *own = ae_kv_stream_of(d, stream);
+        d->backend->ops->upload(own, d->moves.begin, kv->moves.begin, (kv->n_runs + 1) * sizeof *kv->moves.begin);
+        commit_moves(kv, d, own, d->store, kv->moves.move, d->moves.move);
+        if (d->part_store) commit_moves(kv, d, own, d->part_store, kv->moves.part_move, d->moves.part_move);
+    }
     kv->n_runs = kv->n_moves = 0;
 }
 

@@ -1,7 +1,10 @@
 /* kv.h - the paged KV cache: which slot of which sequence holds what, and when it may be written.
  *
- * Owns: the device's page store, the page tables and their copies on the device, the reference counts, the prefix tree. Does
+ * Owns: the devices' page stores, the page tables and their copies on the devices, the reference counts, the prefix tree. Does
  * not own: the values, which the forward pass writes through the tables.
+ *
+ * Layers may lie on several devices. Tables and counts are the same for all of them; each has a store for its own layers and
+ * copies of the tables.
  *
  * A page holds AE_KV_PAGE positions of all layers. All sequences take their pages from one pool, as they need them. A
  * sequence has a table of pages and numbers its slots through it; committed position p sits in slot p. What layers with a
@@ -65,6 +68,12 @@ static inline bool ae_kv_key_equal(ae_kv_key a, ae_kv_key b)
     return a.adapters == b.adapters && a.scope == b.scope;
 }
 
+/* A device that keeps what its layers remember; its operations go to this stream. */
+typedef struct ae_cache_device {
+    ae_backend *backend;
+    ae_stream *stream;
+} ae_cache_device;
+
 typedef struct ae_kv_options {
     uint32_t n_layers;
     const ae_kv_layer *layers; /* [n_layers], copied */
@@ -75,17 +84,28 @@ typedef struct ae_kv_options {
     const uint32_t *windows; /* [n_layers] positions that a row sees of the layer, 0: all; NULL: all of all */
     uint32_t n_batch;        /* with windows: slots that all sequences together reserve at a time */
     uint32_t n_retained;     /* with windows: of ae_kv_retain */
+    uint32_t n_devices;      /* 0: all layers lie on the backend of ae_kv_create, and operations go to the stream that a call
+                              * names; else to those of `devices`, whatever a call names */
+    const ae_cache_device *devices; /* [n_devices]; plans do not read the streams */
+    const uint8_t *device_of;       /* [n_layers] which of them; ascending */
 } ae_kv_options;
 
-/* Device bytes of a cache, for planning. SIZE_MAX when it cannot be counted. */
-size_t ae_kv_plan_bytes(const ae_backend *backend, const ae_kv_options *options);
+/* Bytes of a cache, for planning; of it what devices need, to on [n_devices] if it is not NULL. SIZE_MAX when they cannot be
+ * counted. */
+size_t ae_kv_plan_bytes(const ae_backend *backend, const ae_kv_options *options, size_t *on);
 aerie_status ae_kv_create(ae_kv **out, ae_backend *backend, const ae_kv_options *options, aerie_error *error);
 void ae_kv_free(ae_kv *kv);
 
 uint32_t ae_kv_n_live(const ae_kv *kv, uint32_t seq);
-/* Layers without a window, in the order of the options. */
+/* What operations on a device's layers take; all NULL where no layer lies. */
+typedef struct ae_kv_view {
+    ae_kv_store *pages; /* layers without a window, in the order of the options */
+    ae_kv_store *parts; /* layers with one; NULL: there are none */
+    const int32_t *tables, *part_tables; /* as ae_kv_tables has them */
+} ae_kv_view;
+ae_kv_view ae_kv_on(const ae_kv *kv, uint32_t i_device);
+/* Of the first device. */
 ae_kv_store *ae_kv_pages(const ae_kv *kv);
-/* Layers with one; NULL: there are none. */
 ae_kv_store *ae_kv_parts(const ae_kv *kv);
 
 /* ---- Page tables on the device ---- */
@@ -95,9 +115,8 @@ const int32_t *ae_kv_tables(const ae_kv *kv);
 /* (device) As many: parts of the pages that the sequence needs, 0 elsewhere. For layers with a window. */
 const int32_t *ae_kv_part_tables(const ae_kv *kv);
 uint32_t ae_kv_table_stride(const ae_kv *kv);
-/* Sends both tables of a sequence to the device: before each pass with rows of it. */
+/* Sends both tables of a sequence to the devices: before each pass with rows of it. */
 void ae_kv_upload_table(ae_kv *kv, ae_stream *stream, uint32_t seq);
-
 
 /* Pages that can be had now: free ones, and those that only the prefix tree holds. */
 uint32_t ae_kv_n_available(const ae_kv *kv);

@@ -39,9 +39,20 @@ typedef struct kv_moves {
     ae_kv_move *part_move;  /* [max_moves] in the store of parts; with windows */
 } kv_moves;
 
-struct ae_kv {
+/* What a device keeps; of one without layers the backend is NULL. */
+typedef struct kv_device {
     ae_backend *backend;
-    ae_kv_store *store;
+    ae_stream *stream;       /* NULL: that of the call */
+    ae_kv_store *store, *part_store; /* part_store NULL: none of its layers has a window */
+    void *memory;            /* one block: the arrays below */
+    size_t bytes;
+    int32_t *tables, *part_tables; /* [n_seqs][max_pages]; of parts only with windows */
+    kv_moves moves;
+} kv_device;
+
+struct ae_kv {
+    kv_device devices[AE_MAX_DEVICES];
+    uint32_t n_devices;
     void *memory;
     uint32_t n_seqs, n_slots, max_pages, n_pages;
     kv_seq *seqs;       /* [n_seqs] */
@@ -56,7 +67,6 @@ struct ae_kv {
     int32_t newest, oldest;
     uint32_t n_idle;       /* nodes that only the tree holds */
     /* windows; window 0: there are none */
-    ae_kv_store *part_store;
     uint32_t window, n_parts;
     int32_t *part_of;     /* [n_pages] part or NONE */
     uint32_t *n_needs;    /* [n_pages] sequences that need its part */
@@ -65,14 +75,26 @@ struct ae_kv {
     uint32_t n_free_parts;
     kv_idle idle[2];      /* parts that nobody needs; those retained */
     int32_t *part_table;  /* [max_pages] */
-    /* on the device, one block */
-    void *device;
-    size_t device_bytes;
-    int32_t *device_tables, *device_part_tables; /* [n_seqs][max_pages]; of parts only with windows */
-    /* rows that commits have moved and the device has yet to move; host and device */
-    kv_moves moves, device_moves;
+    /* rows that commits have moved and the devices have yet to move */
+    kv_moves moves;
     uint32_t n_runs, n_moves, max_moves;
 };
+
+/* The devices that keep anything: the one after d; NULL: the first, or after the last. */
+static inline kv_device *ae_kv_next_device(ae_kv *kv, const kv_device *d)
+{
+    for (uint32_t i = d ? (uint32_t)(d - kv->devices) + 1 : 0; i < kv->n_devices; i++)
+        if (kv->devices[i].backend) return &kv->devices[i];
+    return NULL;
+}
+static inline ae_stream *ae_kv_stream_of(const kv_device *d, ae_stream *stream)
+{
+    return d->stream ? d->stream : stream;
+}
+/* window.c. Bytes of a slot, of all devices; positions to and from canonical bytes, through a (host) table of pages. */
+size_t ae_kv_store_bytes(const ae_kv *kv, bool parts);
+void ae_kv_stores_read(ae_kv *kv, ae_stream *stream, bool parts, const int32_t *table, uint32_t slot, uint8_t *out);
+void ae_kv_stores_write(ae_kv *kv, ae_stream *stream, bool parts, const int32_t *table, uint32_t slot, const uint8_t *bytes);
 
 /* A page with one holder, AE_KV_NONE when there is none to be had. */
 int32_t ae_kv_page_take(ae_kv *kv);

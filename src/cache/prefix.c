@@ -251,34 +251,32 @@ uint32_t ae_kv_prefix_first(const ae_kv *kv, ae_kv_key key, const int32_t *token
 void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
                        void *out)
 {
-    const ae_backend_ops *ops = kv->backend->ops;
-    const size_t bytes = ops->kv_slot_bytes(kv->store), part_bytes = kv->window ? ops->kv_slot_bytes(kv->part_store) : 0;
+    const size_t bytes = ae_kv_store_bytes(kv, false), part_bytes = ae_kv_store_bytes(kv, true);
     uint8_t *to = out, *to_part = to + n * bytes;
     int32_t node = AE_KV_NONE;
     uint32_t n_same = AE_KV_PAGE;
     ae_kv_settle(kv, stream);
     for (uint32_t done = 0; done < n && n_same == AE_KV_PAGE; done += n_same) {
         node = best_child(kv, node, key, tokens + done, n - done, &n_same);
-        for (uint32_t i = 0; i < n_same; i++, to += bytes) ops->kv_read(stream, kv->store, &node, (int32_t)i, to);
+        for (uint32_t i = 0; i < n_same; i++, to += bytes) ae_kv_stores_read(kv, stream, false, &node, i, to);
         for (uint32_t i = 0; kv->window && done >= first && i < n_same; i++, to_part += part_bytes)
-            ops->kv_read(stream, kv->part_store, &kv->part_of[node], (int32_t)i, to_part);
+            ae_kv_stores_read(kv, stream, true, &kv->part_of[node], i, to_part);
     }
 }
 
 /* The page gets a part with such bytes, if one can be had. */
 static void write_part(ae_kv *kv, ae_stream *stream, int32_t page, uint32_t n, const uint8_t *bytes)
 {
-    const size_t part_bytes = kv->backend->ops->kv_slot_bytes(kv->part_store);
+    const size_t part_bytes = ae_kv_store_bytes(kv, true);
     if (!ae_kv_part_take(kv, page)) return;
     for (uint32_t i = 0; i < n; i++)
-        kv->backend->ops->kv_write(stream, kv->part_store, &kv->part_of[page], (int32_t)i, bytes + i * part_bytes);
+        ae_kv_stores_write(kv, stream, true, &kv->part_of[page], i, bytes + i * part_bytes);
 }
 
 void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
                         const void *bytes)
 {
-    const ae_backend_ops *ops = kv->backend->ops;
-    const size_t slot_bytes = ops->kv_slot_bytes(kv->store), part_bytes = kv->window ? ops->kv_slot_bytes(kv->part_store) : 0;
+    const size_t slot_bytes = ae_kv_store_bytes(kv, false), part_bytes = ae_kv_store_bytes(kv, true);
     const uint8_t *whole = bytes, *parts = whole + n * slot_bytes;
     int32_t parent = AE_KV_NONE;
     uint32_t held = 0; /* tokens of the path, whose nodes must not be given up for its own end */
@@ -291,7 +289,7 @@ void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32
             const int32_t page = ae_kv_page_take(kv);
             if (page < 0) break;
             for (uint32_t i = 0; i < n_here; i++)
-                ops->kv_write(stream, kv->store, &page, (int32_t)i, whole + (held + i) * slot_bytes);
+                ae_kv_stores_write(kv, stream, false, &page, i, whole + (held + i) * slot_bytes);
             drop_shorter(kv, parent, key, own, n_here);
             node_add(kv, page, parent, key, own, n_here);
             node = page;

@@ -29,28 +29,59 @@ typedef struct pass_arrays {
     uint8_t *accepted;      /* [n_seqs][n_records] of each run */
 } pass_arrays;
 
-struct ae_state {
+/* What a device keeps; of one without recurrent layers the backend is NULL. */
+typedef struct state_device {
     ae_backend *backend;
+    ae_stream *stream;     /* NULL: that of the call */
     ae_state_store *store;
+    pass_arrays arrays;    /* of the pass that runs, on the device */
+    ae_state_pass pass;
+    void *memory;          /* one block: the arrays */
+    size_t bytes;
+} state_device;
+
+struct ae_state {
+    state_device devices[AE_MAX_DEVICES];
+    uint32_t n_devices;
     void *memory;
     uint32_t n_seqs, n_slots, n_records, n_snapshots;
     state_seq *seqs;       /* [n_seqs] */
     snapshot *snapshots;   /* [n_snapshots]; number i is plane n_seqs + i */
     uint64_t clock;
     int32_t *tokens;       /* [n_seqs + n_snapshots][n_slots] */
-    /* the pass being built (host), and the arrays of the pass that runs (device) */
-    uint32_t n_runs;
-    pass_arrays host, on_device;
-    ae_state_pass pass;
-    void *device;          /* one block: on_device */
-    size_t device_bytes;
+    uint32_t n_runs;       /* of the pass being built */
+    pass_arrays host;
 };
+
+/* The device that keeps anything after d; NULL: the first, or after the last. */
+static state_device *next_device(ae_state *state, const state_device *d)
+{
+    for (uint32_t i = d ? (uint32_t)(d - state->devices) + 1 : 0; i < state->n_devices; i++)
+        if (state->devices[i].backend) return &state->devices[i];
+    return NULL;
+}
+
+static ae_stream *stream_of(const state_device *d, ae_stream *stream)
+{
+    return d->stream ? d->stream : stream;
+}
 
 /* ---- Life ------------------------------------------------------------------------------------- */
 
-static ae_state_shape shape_of(const ae_state_options *o)
+/* Layers are on the devices in ascending order: those of one are next to each other. */
+static ae_state_shape shape_of(const ae_state_options *o, uint32_t i_device)
 {
-    return (ae_state_shape){o->n_layers, o->layers, o->n_seqs, o->n_seqs + o->n_snapshots, o->n_records};
+    uint32_t first = 0, n = o->n_layers;
+    if (o->n_devices) {
+        while (first < o->n_layers && o->device_of[first] < i_device) first++;
+        for (n = 0; first + n < o->n_layers && o->device_of[first + n] == i_device;) n++;
+    }
+    return (ae_state_shape){n, o->layers + first, o->n_seqs, o->n_seqs + o->n_snapshots, o->n_records};
+}
+
+static uint32_t n_devices_of(const ae_state_options *o)
+{
+    return o->n_devices ? o->n_devices : 1;
 }
 
 static void layout_pass(ae_layout *l, const ae_state_options *o, pass_arrays *a)
@@ -70,25 +101,43 @@ static void layout_tables(ae_layout *l, const ae_state_options *o, ae_state *s)
     layout_pass(l, o, &s->host);
 }
 
-size_t ae_state_plan_bytes(const ae_backend *backend, const ae_state_options *options)
+size_t ae_state_plan_bytes(const ae_backend *backend, const ae_state_options *options, size_t *on)
 {
-    const ae_state_shape shape = shape_of(options);
     ae_state s;
-    ae_layout tables = {0};
-    size_t bytes;
+    ae_layout tables = {0}, arrays = {0};
     layout_tables(&tables, options, &s);
-    layout_pass(&tables, options, &s.on_device); /* as many bytes, wherever they lie */
-    if (tables.overflow || !ae_add_size(backend->ops->state_bytes(backend, &shape), tables.bytes, &bytes)) return SIZE_MAX;
-    return bytes;
+    layout_pass(&arrays, options, &s.host);
+    size_t total = tables.overflow || arrays.overflow ? SIZE_MAX : tables.bytes;
+    for (uint32_t i = 0; i < n_devices_of(options); i++) {
+        const ae_state_shape shape = shape_of(options, i);
+        const ae_backend *own = options->n_devices ? options->devices[i].backend : backend;
+        size_t bytes = 0;
+        if (shape.n_layers && !ae_add_size(own->ops->state_bytes(own, &shape), arrays.bytes, &bytes)) bytes = SIZE_MAX;
+        if (!ae_add_size(total, bytes, &total)) total = SIZE_MAX;
+        if (on) on[i] = bytes;
+    }
+    return total;
+}
+
+static aerie_status create_device(state_device *d, const ae_state_options *options, const ae_state_shape *shape,
+                                  aerie_error *error)
+{
+    ae_layout layout = {0};
+    layout_pass(&layout, options, &d->arrays);
+    d->bytes = layout.bytes;
+    d->memory = layout.overflow ? NULL : d->backend->ops->alloc(d->backend, layout.bytes);
+    if (!d->memory) return ae_fail_memory(error, "the recurrent rows of a pass", layout.bytes);
+    layout = (ae_layout){.base = d->memory};
+    layout_pass(&layout, options, &d->arrays);
+    return d->backend->ops->state_create(d->backend, shape, &d->store, error);
 }
 
 aerie_status ae_state_create(ae_state **out, ae_backend *backend, const ae_state_options *options, aerie_error *error)
 {
     *out = NULL;
-    const ae_state_shape shape = shape_of(options);
     ae_state *s = ae_alloc(1, sizeof *s);
     if (!s) return ae_fail_memory(error, "the recurrent state", sizeof *s);
-    *s = (ae_state){.backend = backend, .n_seqs = options->n_seqs, .n_slots = options->n_slots,
+    *s = (ae_state){.n_devices = n_devices_of(options), .n_seqs = options->n_seqs, .n_slots = options->n_slots,
                     .n_records = options->n_records, .n_snapshots = options->n_snapshots};
     ae_layout layout = {0};
     layout_tables(&layout, options, s);
@@ -102,17 +151,14 @@ aerie_status ae_state_create(ae_state **out, ae_backend *backend, const ae_state
     for (uint32_t i = 0; i < s->n_seqs; i++) s->seqs[i].tokens = s->tokens + (size_t)i * s->n_slots;
     for (uint32_t i = 0; i < s->n_snapshots; i++)
         s->snapshots[i].tokens = s->tokens + ((size_t)s->n_seqs + i) * s->n_slots;
-    layout = (ae_layout){0};
-    layout_pass(&layout, options, &s->on_device);
-    s->device_bytes = layout.bytes;
-    s->device = layout.overflow ? NULL : backend->ops->alloc(backend, layout.bytes);
-    if (!s->device) {
-        ae_state_free(s);
-        return ae_fail_memory(error, "the recurrent rows of a pass", layout.bytes);
+    aerie_status status = AERIE_OK;
+    for (uint32_t i = 0; i < s->n_devices && status == AERIE_OK; i++) {
+        const ae_state_shape shape = shape_of(options, i);
+        if (!shape.n_layers) continue;
+        s->devices[i].backend = options->n_devices ? options->devices[i].backend : backend;
+        s->devices[i].stream = options->n_devices ? options->devices[i].stream : NULL;
+        status = create_device(&s->devices[i], options, &shape, error);
     }
-    layout = (ae_layout){.base = s->device};
-    layout_pass(&layout, options, &s->on_device);
-    const aerie_status status = backend->ops->state_create(backend, &shape, &s->store, error);
     if (status == AERIE_OK) *out = s;
     else ae_state_free(s);
     return status;
@@ -121,8 +167,10 @@ aerie_status ae_state_create(ae_state **out, ae_backend *backend, const ae_state
 void ae_state_free(ae_state *state)
 {
     if (!state) return;
-    state->backend->ops->state_free(state->backend, state->store);
-    if (state->device) state->backend->ops->free(state->backend, state->device, state->device_bytes);
+    for (state_device *d = NULL; (d = next_device(state, d));) {
+        d->backend->ops->state_free(d->backend, d->store);
+        if (d->memory) d->backend->ops->free(d->backend, d->memory, d->bytes);
+    }
     ae_free(state->memory);
     ae_free(state);
 }
@@ -139,7 +187,7 @@ uint32_t ae_state_n_live(const ae_state *state, uint32_t seq)
 
 ae_state_store *ae_state_store_get(const ae_state *state)
 {
-    return state->store;
+    return state->devices[0].store;
 }
 
 /* ---- A pass --------------------------------------------------------------------------------------- */
@@ -232,25 +280,30 @@ aerie_status ae_state_add_tree(ae_state *state, uint32_t seq, uint32_t first, co
     return AERIE_OK;
 }
 
+static void copy_plane(ae_state *state, ae_stream *stream, uint32_t from, uint32_t to)
+{
+    for (state_device *d = NULL; (d = next_device(state, d));)
+        d->backend->ops->state_copy(stream_of(d, stream), d->store, from, to);
+}
+
 /* Zeroing is deferred: most sequences that lose their state get another one before they run. */
 static void settle(ae_state *state, ae_stream *stream, uint32_t seq)
 {
-    if (state->seqs[seq].stale) state->backend->ops->state_zero(stream, state->store, seq);
+    for (state_device *d = NULL; state->seqs[seq].stale && (d = next_device(state, d));)
+        d->backend->ops->state_zero(stream_of(d, stream), d->store, seq);
     state->seqs[seq].stale = false;
 }
 
-/* The first n runs on the device. */
-static ae_state_pass pass_of(const ae_state *state, uint32_t n)
+/* The first n runs on a device. */
+static ae_state_pass pass_of(const ae_state *state, const state_device *d, uint32_t n)
 {
-    const pass_arrays *d = &state->on_device;
-    return (ae_state_pass){.store = state->store, .n_runs = n, .runs = d->runs, .visits = d->visits, .accepted = d->accepted,
-                           .stride = state->n_records};
+    return (ae_state_pass){.store = d->store, .n_runs = n, .runs = d->arrays.runs, .visits = d->arrays.visits,
+                           .accepted = d->arrays.accepted, .stride = state->n_records};
 }
 
 const ae_state_pass *ae_state_run_pass(ae_state *state, ae_stream *stream, uint32_t n_rows, const int32_t *row_parent)
 {
-    const ae_backend_ops *ops = state->backend->ops;
-    const pass_arrays *h = &state->host, *d = &state->on_device;
+    const pass_arrays *h = &state->host;
     const size_t n_records = (size_t)state->n_runs * state->n_records;
     for (uint32_t i = 0; i < state->n_runs; i++) {
         state_seq *s = &state->seqs[h->runs[i].seq];
@@ -259,13 +312,27 @@ const ae_state_pass *ae_state_run_pass(ae_state *state, ae_stream *stream, uint3
         h->runs[i].n_accepted = s->n_accepted;
         memcpy(h->accepted + (size_t)i * state->n_records, s->accepted, s->n_accepted);
     }
-    ops->upload(stream, d->runs, h->runs, state->n_runs * sizeof *h->runs);
-    ops->upload(stream, d->visits, h->visits, n_records * sizeof *h->visits);
-    ops->upload(stream, d->accepted, h->accepted, n_records);
-    state->pass = pass_of(state, state->n_runs);
-    state->pass.n_rows = n_rows;
-    state->pass.parent = row_parent;
-    return &state->pass;
+    for (state_device *d = NULL; (d = next_device(state, d));) {
+        const ae_backend_ops *ops = d->backend->ops;
+        ae_stream *own = stream_of(d, stream);
+        ops->upload(own, d->arrays.runs, h->runs, state->n_runs * sizeof *h->runs);
+        ops->upload(own, d->arrays.visits, h->visits, n_records * sizeof *h->visits);
+        ops->upload(own, d->arrays.accepted, h->accepted, n_records);
+        d->pass = pass_of(state, d, state->n_runs);
+        d->pass.n_rows = n_rows;
+    }
+    return ae_state_pass_on(state, 0, row_parent);
+}
+
+uint32_t ae_state_n_runs(const ae_state *state)
+{
+    return state->n_runs;
+}
+
+const ae_state_pass *ae_state_pass_on(ae_state *state, uint32_t i_device, const int32_t *row_parent)
+{
+    state->devices[i_device].pass.parent = row_parent;
+    return &state->devices[i_device].pass;
 }
 
 aerie_status ae_state_commit(ae_state *state, uint32_t seq, uint32_t n_chain, const int32_t *nodes, uint32_t n,
@@ -309,13 +376,12 @@ static int32_t find_snapshot(const ae_state *state, ae_kv_key key, const int32_t
 static uint32_t land(ae_state *state, ae_stream *stream, uint32_t seq, int32_t i)
 {
     state_seq *s = &state->seqs[seq];
-    const ae_backend_ops *ops = state->backend->ops;
     s->running = false;
     s->n_accepted = 0;
     s->n_plane = i < 0 ? 0 : state->snapshots[i].n;
     s->stale = i < 0;
     if (i < 0) return 0;
-    ops->state_copy(stream, state->store, state->n_seqs + (uint32_t)i, seq);
+    copy_plane(state, stream, state->n_seqs + (uint32_t)i, seq);
     memcpy(s->tokens, state->snapshots[i].tokens, s->n_plane * sizeof *s->tokens);
     state->snapshots[i].used = ++state->clock;
     return s->n_plane;
@@ -351,13 +417,14 @@ uint32_t ae_state_truncate(ae_state *state, ae_stream *stream, uint32_t seq, uin
 static void absorb(ae_state *state, ae_stream *stream, uint32_t seq)
 {
     state_seq *s = &state->seqs[seq];
-    if (s->n_accepted) {
-        const ae_backend_ops *ops = state->backend->ops;
+    for (state_device *d = NULL; s->n_accepted && (d = next_device(state, d));) {
+        const ae_backend_ops *ops = d->backend->ops;
         const ae_state_run run = {.seq = (int32_t)seq, .n_accepted = s->n_accepted};
-        const ae_state_pass pass = pass_of(state, 1);
-        ops->upload(stream, state->on_device.runs, &run, sizeof run);
-        ops->upload(stream, state->on_device.accepted, s->accepted, s->n_accepted);
-        ops->state_absorb(stream, &pass);
+        const ae_state_pass pass = pass_of(state, d, 1);
+        ae_stream *own = stream_of(d, stream);
+        ops->upload(own, d->arrays.runs, &run, sizeof run);
+        ops->upload(own, d->arrays.accepted, s->accepted, s->n_accepted);
+        ops->state_absorb(own, &pass);
     }
     s->n_plane += s->n_accepted;
     s->n_accepted = 0;
@@ -374,7 +441,7 @@ uint32_t ae_state_share(ae_state *state, ae_stream *stream, uint32_t to, uint32_
     n = live;
     settle(state, stream, from);
     absorb(state, stream, from);
-    state->backend->ops->state_copy(stream, state->store, from, to);
+    copy_plane(state, stream, from, to);
     memcpy(t->tokens, f->tokens, n * sizeof *t->tokens);
     t->n_plane = n;
     t->n_accepted = 0;
@@ -413,7 +480,7 @@ bool ae_state_snapshot(ae_state *state, ae_stream *stream, uint32_t seq)
         if (x->used < state->snapshots[at].used) at = i;
     }
     absorb(state, stream, seq);
-    state->backend->ops->state_copy(stream, state->store, seq, state->n_seqs + at);
+    copy_plane(state, stream, seq, state->n_seqs + at);
     memcpy(state->snapshots[at].tokens, s->tokens, n * sizeof *s->tokens);
     state->snapshots[at].n = n;
     state->snapshots[at].key = s->key;
@@ -430,7 +497,12 @@ void ae_state_forget_snapshots(ae_state *state)
 
 size_t ae_state_bytes(const ae_state *state)
 {
-    return state->backend->ops->state_plane_bytes(state->store);
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < state->n_devices; i++) {
+        const state_device *d = &state->devices[i];
+        bytes += d->backend ? d->backend->ops->state_plane_bytes(d->store) : 0;
+    }
+    return bytes;
 }
 
 aerie_status ae_state_read(ae_state *state, ae_stream *stream, uint32_t seq, void *out)
@@ -438,7 +510,9 @@ aerie_status ae_state_read(ae_state *state, ae_stream *stream, uint32_t seq, voi
     if (state->seqs[seq].running) return AERIE_ERROR_INTERNAL;
     settle(state, stream, seq);
     absorb(state, stream, seq);
-    state->backend->ops->state_read(stream, state->store, seq, out);
+    uint8_t *to = out;
+    for (state_device *d = NULL; (d = next_device(state, d)); to += d->backend->ops->state_plane_bytes(d->store))
+        d->backend->ops->state_read(stream_of(d, stream), d->store, seq, to);
     return AERIE_OK;
 }
 
@@ -447,7 +521,9 @@ aerie_status ae_state_write(ae_state *state, ae_stream *stream, uint32_t seq, co
 {
     state_seq *s = &state->seqs[seq];
     if (n > state->n_slots) return AERIE_ERROR_INTERNAL;
-    state->backend->ops->state_write(stream, state->store, seq, bytes);
+    const uint8_t *from = bytes;
+    for (state_device *d = NULL; (d = next_device(state, d)); from += d->backend->ops->state_plane_bytes(d->store))
+        d->backend->ops->state_write(stream_of(d, stream), d->store, seq, from);
     memcpy(s->tokens, tokens, n * sizeof *tokens);
     s->n_plane = n;
     s->n_accepted = 0;

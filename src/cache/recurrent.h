@@ -1,6 +1,6 @@
 /* recurrent.h - the recurrent state of sequences: which plane and records hold what, and where a sequence can land.
  *
- * Owns: the device's planes and records, the snapshots and the tokens that they belong to. The rules of a pass stand in
+ * Owns: the devices' planes and records, the snapshots and the tokens that they belong to. The rules of a pass stand in
  * backend/recurrent.h.
  *
  * A sequence has a plane, the state after its first n_plane positions, and accepted records, root side first, of the
@@ -29,10 +29,14 @@ typedef struct ae_state_options {
     uint32_t n_slots;     /* positions of a sequence */
     uint32_t n_records;   /* tentative rows of a sequence in a pass */
     uint32_t n_snapshots; /* of all sequences */
+    uint32_t n_devices;   /* as ae_kv_options has it; 0: one, that of ae_state_create, and the streams of the calls */
+    const ae_cache_device *devices; /* [n_devices] */
+    const uint8_t *device_of;       /* [n_layers] ascending */
 } ae_state_options;
 
-/* Host and device bytes. SIZE_MAX when they cannot be counted. */
-size_t ae_state_plan_bytes(const ae_backend *backend, const ae_state_options *options);
+/* Host and device bytes; of them what devices need, to on [n_devices] if it is not NULL. SIZE_MAX when they cannot be
+ * counted. */
+size_t ae_state_plan_bytes(const ae_backend *backend, const ae_state_options *options, size_t *on);
 aerie_status ae_state_create(ae_state **out, ae_backend *backend, const ae_state_options *options, aerie_error *error);
 void ae_state_free(ae_state *state);
 
@@ -50,6 +54,10 @@ aerie_status ae_state_add_chain(ae_state *state, uint32_t seq, uint32_t first, u
 aerie_status ae_state_add_tree(ae_state *state, uint32_t seq, uint32_t first, const int32_t *parent, uint32_t n);
 /* The pass runs from now on: its sequences are running. row_parent [n_rows] on the device, as in ae_state_pass. */
 const ae_state_pass *ae_state_run_pass(ae_state *state, ae_stream *stream, uint32_t n_rows, const int32_t *row_parent);
+/* Sequences of the pass. */
+uint32_t ae_state_n_runs(const ae_state *state);
+/* The same pass on another device, of which row_parent is. */
+const ae_state_pass *ae_state_pass_on(ae_state *state, uint32_t i_device, const int32_t *row_parent);
 /* All n_chain rows are true, and nodes[0..n) of the tree, root side first; chain [n_chain] and path [n] are their tokens.
  * INTERNAL: other rows ran; nothing has changed. */
 aerie_status ae_state_commit(ae_state *state, uint32_t seq, uint32_t n_chain, const int32_t *nodes, uint32_t n,
@@ -79,6 +87,7 @@ aerie_status ae_state_read(ae_state *state, ae_stream *stream, uint32_t seq, voi
 /* The sequence (whatever it was) stands after tokens[0..n) with these bytes. */
 aerie_status ae_state_write(ae_state *state, ae_stream *stream, uint32_t seq, const int32_t *tokens, uint32_t n,
                             const void *bytes);
+/* Of the first device. */
 ae_state_store *ae_state_store_get(const ae_state *state);
 
 #endif

@@ -118,11 +118,6 @@ bool ae_kv_loses_parts(const ae_kv *kv)
     return kv->window && kv->n_parts < kv->n_pages;
 }
 
-ae_kv_store *ae_kv_parts(const ae_kv *kv)
-{
-    return kv->part_store;
-}
-
 const int32_t *ae_kv_part_table(ae_kv *kv, uint32_t seq)
 {
     const kv_seq *s = &kv->seqs[seq];
@@ -136,14 +131,46 @@ const int32_t *ae_kv_part_table(ae_kv *kv, uint32_t seq)
 
 /* ---- Saved bytes ------------------------------------------------------------------------------------------- */
 
-static size_t store_bytes(const ae_kv *kv, const ae_kv_store *store)
+static ae_kv_store *store_of(const kv_device *d, bool parts)
 {
-    return store ? kv->backend->ops->kv_slot_bytes(store) : 0;
+    return parts ? d->part_store : d->store;
+}
+
+static size_t bytes_of(const kv_device *d, bool parts)
+{
+    const ae_kv_store *store = store_of(d, parts);
+    return store ? d->backend->ops->kv_slot_bytes(store) : 0;
+}
+
+size_t ae_kv_store_bytes(const ae_kv *kv, bool parts)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < kv->n_devices; i++) bytes += bytes_of(&kv->devices[i], parts);
+    return bytes;
+}
+
+/* Layers are on the devices in ascending order, so these bytes do not show how the layers are spread. */
+void ae_kv_stores_read(ae_kv *kv, ae_stream *stream, bool parts, const int32_t *table, uint32_t slot, uint8_t *out)
+{
+    for (kv_device *d = NULL; (d = ae_kv_next_device(kv, d));) {
+        ae_kv_store *store = store_of(d, parts);
+        if (store) d->backend->ops->kv_read(ae_kv_stream_of(d, stream), store, table, (int32_t)slot, out);
+        out += bytes_of(d, parts);
+    }
+}
+
+void ae_kv_stores_write(ae_kv *kv, ae_stream *stream, bool parts, const int32_t *table, uint32_t slot, const uint8_t *bytes)
+{
+    for (kv_device *d = NULL; (d = ae_kv_next_device(kv, d));) {
+        ae_kv_store *store = store_of(d, parts);
+        if (store) d->backend->ops->kv_write(ae_kv_stream_of(d, stream), store, table, (int32_t)slot, bytes);
+        bytes += bytes_of(d, parts);
+    }
 }
 
 size_t ae_kv_saved_bytes(const ae_kv *kv, uint32_t n, uint32_t first)
 {
-    return (size_t)n * store_bytes(kv, kv->store) + (size_t)(n - first) * store_bytes(kv, kv->part_store);
+    return (size_t)n * ae_kv_store_bytes(kv, false) + (size_t)(n - first) * ae_kv_store_bytes(kv, true);
 }
 
 uint32_t ae_kv_saved_first(const ae_kv *kv, uint32_t seq, uint32_t n)
@@ -158,41 +185,39 @@ uint32_t ae_kv_saved_first(const ae_kv *kv, uint32_t seq, uint32_t n)
 void ae_kv_save(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, uint32_t first, void *out)
 {
     const kv_seq *s = &kv->seqs[seq];
-    const size_t bytes = store_bytes(kv, kv->store), part_bytes = store_bytes(kv, kv->part_store);
+    const size_t bytes = ae_kv_store_bytes(kv, false), part_bytes = ae_kv_store_bytes(kv, true);
     uint8_t *to = out;
     ae_kv_settle(kv, stream);
-    for (uint32_t i = 0; i < n; i++, to += bytes) kv->backend->ops->kv_read(stream, kv->store, s->table, (int32_t)i, to);
+    for (uint32_t i = 0; i < n; i++, to += bytes) ae_kv_stores_read(kv, stream, false, s->table, i, to);
     for (uint32_t i = first; kv->window && i < n; i++, to += part_bytes)
-        kv->backend->ops->kv_read(stream, kv->part_store, &kv->part_of[s->table[i / AE_KV_PAGE]], (int32_t)(i % AE_KV_PAGE),
-                                  to);
+        ae_kv_stores_read(kv, stream, true, &kv->part_of[s->table[i / AE_KV_PAGE]], i % AE_KV_PAGE, to);
 }
 
 size_t ae_kv_slot_bytes(const ae_kv *kv)
 {
-    return store_bytes(kv, kv->store) + store_bytes(kv, kv->part_store);
+    return ae_kv_store_bytes(kv, false) + ae_kv_store_bytes(kv, true);
 }
 
 void ae_kv_read(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, void *out)
 {
     const int32_t *table = kv->seqs[seq].table, page = table[slot / AE_KV_PAGE];
-    uint8_t *part = (uint8_t *)out + store_bytes(kv, kv->store);
+    uint8_t *part = (uint8_t *)out + ae_kv_store_bytes(kv, false);
     ae_kv_settle(kv, stream);
-    kv->backend->ops->kv_read(stream, kv->store, table, (int32_t)slot, out);
+    ae_kv_stores_read(kv, stream, false, table, slot, out);
     if (!kv->window) return;
-    if (kv->part_of[page] < 0) memset(part, 0, store_bytes(kv, kv->part_store));
-    else kv->backend->ops->kv_read(stream, kv->part_store, &kv->part_of[page], (int32_t)(slot % AE_KV_PAGE), part);
+    if (kv->part_of[page] < 0) memset(part, 0, ae_kv_store_bytes(kv, true));
+    else ae_kv_stores_read(kv, stream, true, &kv->part_of[page], slot % AE_KV_PAGE, part);
 }
 
 aerie_status ae_kv_write(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, const void *bytes)
 {
     const kv_seq *s = &kv->seqs[seq];
-    const uint8_t *part = (const uint8_t *)bytes + store_bytes(kv, kv->store);
+    const uint8_t *part = (const uint8_t *)bytes + ae_kv_store_bytes(kv, false);
     if (slot < s->n_live || slot >= s->n_reserved) return AERIE_ERROR_INTERNAL;
     ae_kv_settle(kv, stream);
-    kv->backend->ops->kv_write(stream, kv->store, s->table, (int32_t)slot, bytes);
+    ae_kv_stores_write(kv, stream, false, s->table, slot, bytes);
     if (kv->window)
-        kv->backend->ops->kv_write(stream, kv->part_store, &kv->part_of[s->table[slot / AE_KV_PAGE]],
-                                   (int32_t)(slot % AE_KV_PAGE), part);
+        ae_kv_stores_write(kv, stream, true, &kv->part_of[s->table[slot / AE_KV_PAGE]], slot % AE_KV_PAGE, part);
     return AERIE_OK;
 }
 

@@ -370,16 +370,27 @@ static void mix(const ae_block *b, ae_mixer mixer, const ae_layer_spec *s, const
     if (mixer != AE_MIXER_NONE && s->recur_beside) ae_block_recur(b, l, b->y, true);
 }
 
-void ae_block_layer(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
+static ae_mixer mixer_of(const ae_block *b, const ae_layer_spec *s)
+{
+    return b->lacks & AE_LACKS_MIXER ? AE_MIXER_NONE : s->mixer;
+}
+
+void ae_block_mixer(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const bool scaled = b->h->residual_scale != 1.0f, parallel = b->h->parallel, of_stream = b->h->norm_stream;
-    const float *attn_norm = of_stream ? NULL : l->attn_post_norm, *ffn_norm = of_stream ? NULL : l->ffn_post_norm;
-    const ae_mixer mixer = b->lacks & AE_LACKS_MIXER ? AE_MIXER_NONE : s->mixer;
-    const ae_ffn ffn = b->lacks & AE_LACKS_FFN ? AE_FFN_NONE : s->ffn;
+    const float *attn_norm = of_stream ? NULL : l->attn_post_norm;
+    const ae_mixer mixer = mixer_of(b, s);
     const bool joins = scaled || attn_norm || s->recur_beside; /* in a step of its own */
     mix(b, mixer, s, l, parallel || joins);
     if (!parallel && mixer != AE_MIXER_NONE && joins) join(b, attn_norm);
     if (of_stream) norm_rows(b, b->x, l->attn_post_norm, l->attn_post_norm_b);
+}
+
+void ae_block_ffn(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
+{
+    const bool scaled = b->h->residual_scale != 1.0f, parallel = b->h->parallel, of_stream = b->h->norm_stream;
+    const float *ffn_norm = of_stream ? NULL : l->ffn_post_norm;
+    const ae_ffn ffn = b->lacks & AE_LACKS_FFN ? AE_FFN_NONE : s->ffn;
     const bool to_y = (scaled || ffn_norm) && !parallel; /* there stands what a parallel mixer gave */
     const float *expert_norm = parallel && !l->ffn_norm ? l->attn_norm : l->ffn_norm;
     if (ffn == AE_FFN_DENSE) dense(b, s, l, to_y);
@@ -389,9 +400,16 @@ void ae_block_layer(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     if (ffn == AE_FFN_BOTH) both(b, s, l);
     if (ffn != AE_FFN_NONE && to_y) join(b, ffn_norm);
     if (of_stream) norm_rows(b, b->x, l->ffn_post_norm, l->ffn_post_norm_b);
-    if (parallel && mixer != AE_MIXER_NONE) join(b, NULL); /* the block has read the stream: what the mixer gave may join it */
+    /* a parallel block has read the stream by now: what the mixer gave may join it */
+    if (parallel && mixer_of(b, s) != AE_MIXER_NONE) join(b, NULL);
     if (l->ple_gate) add_layer_embedding(b, s, l);
     if (l->out_scale != 1.0f)
         b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = b->n_rows, .dim = b->h->n_embd, .x = b->x,
                                          .x_stride = b->h->n_embd, .a = l->out_scale});
+}
+
+void ae_block_layer(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
+{
+    ae_block_mixer(b, s, l);
+    ae_block_ffn(b, s, l);
 }

@@ -59,6 +59,9 @@ uint32_t ae_block_max_in(const ae_hparams *h, const ae_layer *layers, uint32_t n
 /* But for what the layer lacks: x += mixer(norm(x)), then x += ffn(norm(x)), with the norms, scales and order that the layer
  * has. */
 void ae_block_layer(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
+/* The first of these, and the second: the halves of a layer (weights/split.h). */
+void ae_block_mixer(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
+void ae_block_ffn(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
 
 /* block_mla.c: latent attention. Into y, or into the stream. */
 void ae_block_mla(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer, bool to_y);

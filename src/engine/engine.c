@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/os.h"
 #include "engine/engine_int.h"
 #include "text/token/vocab.h"
 
@@ -34,13 +35,20 @@ static uint32_t list_eog(const ae_vocab *vocab, int32_t *out)
 
 #define KNOWN_SETS 64 /* of adapters, beside one for each sequence: prefixes are found again by them */
 
-static void host_layout(ae_layout *l, const ae_model *m, const ae_backend *backend, const ae_engine_options *o, ae_engine *e)
+/* Floats of a row that moves between devices, at most. */
+static size_t moved_size(const ae_model *m)
+{
+    const size_t layers = (size_t)m->hparams.n_layers * m->hparams.n_embd_layer;
+    return layers > m->hparams.n_embd ? layers : m->hparams.n_embd;
+}
+
+static void host_layout(ae_layout *l, const ae_model *m, const ae_split *split, const ae_engine_options *o, ae_engine *e)
 {
     const size_t n = o->n_batch, n_logits = (size_t)o->n_outputs * m->hparams.n_vocab;
     ae_rows_layout(l, n, o->n_outputs, m->hparams.encoder ? AE_ROWS_ENCODER : AE_ROWS_TOKENS, &e->rows);
     e->out_index = ae_layout_add(l, n, sizeof(int32_t));
     e->n_added = ae_layout_add(l, o->n_seqs, sizeof *e->n_added);
-    e->logits_room = ae_layout_add(l, backend->ops->view_needs_room ? n_logits : 0, sizeof(float));
+    e->logits_room = ae_layout_add(l, split->devices[split->output]->ops->view_needs_room ? n_logits : 0, sizeof(float));
     e->logits_host = ae_layout_add(l, o->n_outputs, sizeof *e->logits_host);
     e->trees = ae_layout_add(l, o->n_seqs, sizeof *e->trees);
     e->ranked = ae_layout_add(l, o->n_outputs, sizeof *e->ranked);
@@ -50,43 +58,53 @@ static void host_layout(ae_layout *l, const ae_model *m, const ae_backend *backe
         if (m->hparams.ropes[i].n_rot > n_rot) n_rot = m->hparams.ropes[i].n_rot;
     e->rope_host = ae_layout_add(l, n_rot / 2, sizeof(double));
     e->q_scale_host = ae_layout_add(l, n, sizeof(float));
+    e->moved = ae_layout_add(l, split->n_devices > 1 ? n * moved_size(m) : 0, sizeof(float));
     e->sets = ae_layout_add(l, o->n_seqs, sizeof *e->sets);
     e->runs = ae_layout_add(l, o->n_seqs, sizeof *e->runs);
     e->runs_out = ae_layout_add(l, o->n_seqs, sizeof *e->runs_out);
     ae_adapter_keys_layout(l, o->max_rank ? o->n_seqs + KNOWN_SETS : 1, &e->keys);
 }
 
-static void device_layout(ae_layout *l, const ae_model *m, const ae_engine_options *o, ae_engine *e)
+static void output_layout(ae_layout *l, const ae_model *m, const ae_engine_options *o, ae_engine *e)
 {
     const ae_hparams *h = &m->hparams;
-    const size_t n = o->n_batch;
-    ae_rows_layout(l, n, o->n_outputs, m->hparams.encoder ? AE_ROWS_ENCODER : AE_ROWS_TOKENS, &e->on_device);
     e->walked = ae_layout_add(l, o->n_seqs, sizeof *e->walked);
     e->proposals = ae_layout_add(l, o->n_outputs, sizeof *e->proposals);
     e->n_eog = list_eog(o->vocab, NULL);
     e->eog = ae_layout_add(l, e->n_eog, sizeof *e->eog);
-    ae_block_layout(l, h, m->layers, h->n_layers, n, &e->block);
-    e->ple = ae_layout_add(l, n * h->n_layers * h->n_embd_layer, sizeof(float));
-    e->ple_part = ae_layout_add(l, n * h->n_layers * h->n_embd_layer, sizeof(float));
-    e->ple_gate = ae_layout_add(l, n * h->n_embd_layer, sizeof(float));
-    e->ple_own = ae_layout_add(l, n * h->n_embd_layer, sizeof(float));
-    for (uint32_t i = 0; i < h->n_ropes; i++) {
-        e->rope_freq[i] = ae_layout_add(l, h->ropes[i].n_rot / 2, sizeof(double));
-        e->cos[i] = ae_layout_add(l, n * h->ropes[i].n_rot / 2, sizeof(float));
-        e->sin[i] = ae_layout_add(l, n * h->ropes[i].n_rot / 2, sizeof(float));
-    }
-    e->q_scale = ae_layout_add(l, h->temp_scale != 0.0f ? n : 0, sizeof(float));
-    const ae_recur_hparams *r = &h->recur;
-    const size_t values = r->kind == AE_RECUR_SHORTCONV ? r->n_channels : (size_t)r->n_heads * r->value_dim;
-    e->recur.in = ae_layout_add(l, n * (r->kind ? ae_block_recur_in(r) : 0), sizeof(float));
-    e->recur.z = ae_layout_add(l, n * (r->kind == AE_RECUR_DELTA ? values : 0), sizeof(float));
-    e->recur.ab = ae_layout_add(l, n * (r->kind == AE_RECUR_DELTA ? 2 * r->n_heads : 0), sizeof(float));
-    e->recur.c = ae_layout_add(l, n * (r->kind == AE_RECUR_SHORTCONV ? 0 : r->n_channels), sizeof(float));
-    e->recur.y = ae_layout_add(l, n * values, sizeof(float));
-    e->adapted.t = ae_layout_add(l, n * o->max_rank * AE_MATMUL_MAX, sizeof(float));
     e->x_out = ae_layout_add(l, (size_t)o->n_outputs * h->n_embd, sizeof(float));
     e->logits = ae_layout_add(l, (size_t)o->n_outputs * h->n_vocab, sizeof(float));
-    e->features = ae_layout_add(l, n * o->n_taps * h->n_embd, sizeof(float));
+    e->features = ae_layout_add(l, (size_t)o->n_batch * o->n_taps * h->n_embd, sizeof(float));
+}
+
+/* Of device number i. */
+static void device_layout(ae_layout *l, const ae_model *m, const ae_split *split, uint32_t i, const ae_engine_options *o,
+                          ae_engine_device *d, ae_engine *e)
+{
+    const ae_hparams *h = &m->hparams;
+    const size_t n = o->n_batch;
+    ae_rows_layout(l, n, o->n_outputs, m->hparams.encoder ? AE_ROWS_ENCODER : AE_ROWS_TOKENS, &d->rows);
+    ae_block_layout(l, h, m->layers, h->n_layers, n, &d->block);
+    d->ple = ae_layout_add(l, n * h->n_layers * h->n_embd_layer, sizeof(float));
+    d->ple_part = ae_layout_add(l, i == split->mixer[0] ? n * h->n_layers * h->n_embd_layer : 0, sizeof(float));
+    d->ple_gate = ae_layout_add(l, n * h->n_embd_layer, sizeof(float));
+    d->ple_own = ae_layout_add(l, n * h->n_embd_layer, sizeof(float));
+    for (uint32_t k = 0; k < h->n_ropes; k++) {
+        d->rope_freq[k] = ae_layout_add(l, h->ropes[k].n_rot / 2, sizeof(double));
+        d->cos[k] = ae_layout_add(l, n * h->ropes[k].n_rot / 2, sizeof(float));
+        d->sin[k] = ae_layout_add(l, n * h->ropes[k].n_rot / 2, sizeof(float));
+    }
+    d->q_scale = ae_layout_add(l, h->temp_scale != 0.0f ? n : 0, sizeof(float));
+    const ae_recur_hparams *r = &h->recur;
+    const size_t values = r->kind == AE_RECUR_SHORTCONV ? r->n_channels : (size_t)r->n_heads * r->value_dim;
+    d->recur.in = ae_layout_add(l, n * (r->kind ? ae_block_recur_in(r) : 0), sizeof(float));
+    d->recur.z = ae_layout_add(l, n * (r->kind == AE_RECUR_DELTA ? values : 0), sizeof(float));
+    d->recur.ab = ae_layout_add(l, n * (r->kind == AE_RECUR_DELTA ? 2 * r->n_heads : 0), sizeof(float));
+    d->recur.c = ae_layout_add(l, n * (r->kind == AE_RECUR_SHORTCONV ? 0 : r->n_channels), sizeof(float));
+    d->recur.y = ae_layout_add(l, n * values, sizeof(float));
+    d->adapted.t = ae_layout_add(l, n * o->max_rank * AE_MATMUL_MAX, sizeof(float));
+    d->tapped = ae_layout_add(l, split->n_devices > 1 ? n * o->n_taps * h->n_embd : 0, sizeof(float));
+    if (i == split->output) output_layout(l, m, o, e);
 }
 
 /* What layers keep, in the cache and as state: too much for the stack of a small thread. */
@@ -95,31 +113,49 @@ typedef struct layer_lists {
     uint32_t windows[AE_MAX_LAYERS];
     ae_state_layer state_layers[AE_MAX_LAYERS]; /* all alike */
     ae_state_shape state;
+    uint8_t kv_device[AE_MAX_LAYERS], state_device[AE_MAX_LAYERS];
+    ae_cache_device devices[AE_MAX_DEVICES];
+    uint32_t n_devices;
 } layer_lists;
+
+static void list_layers(const ae_model *m, const ae_split *split, layer_lists *s)
+{
+    s->state = (ae_state_shape){.layers = s->state_layers};
+    for (uint32_t i = 0; i < m->hparams.n_layers; i++) {
+        if (m->layers[i].spec.mixer != AE_MIXER_RECUR && !m->layers[i].spec.recur_beside) continue;
+        s->state_device[s->state.n_layers] = split->mixer[i];
+        s->state_layers[s->state.n_layers++] = ae_block_recur_state(&m->hparams.recur);
+    }
+    ae_net_kv_devices(m, split, s->kv_device);
+    s->n_devices = split->n_devices;
+    for (uint32_t i = 0; i < split->n_devices; i++) s->devices[i].backend = split->devices[i];
+}
 
 static ae_kv_options kv_options(const ae_model *m, const ae_engine_options *o, layer_lists *c)
 {
     return (ae_kv_options){
         .n_layers = ae_net_kv_layers(m, c->layers, c->windows, NULL), .layers = c->layers, .windows = c->windows,
         .n_seqs = o->n_seqs, .n_slots = o->n_ctx + AERIE_MAX_DRAFT, /* drafts may reach beyond the context */
-        .type = o->kv_type, .n_pages = o->n_kv_pages, .n_batch = o->n_batch, .n_retained = o->n_windows};
-}
-
-static void list_states(const ae_model *m, layer_lists *s)
-{
-    s->state = (ae_state_shape){.layers = s->state_layers};
-    for (uint32_t i = 0; i < m->hparams.n_layers; i++)
-        if (m->layers[i].spec.mixer == AE_MIXER_RECUR || m->layers[i].spec.recur_beside)
-            s->state_layers[s->state.n_layers++] = ae_block_recur_state(&m->hparams.recur);
+        .type = o->kv_type, .n_pages = o->n_kv_pages, .n_batch = o->n_batch, .n_retained = o->n_windows,
+        .n_devices = c->n_devices, .devices = c->devices, .device_of = c->kv_device};
 }
 
 static ae_state_options state_options(const layer_lists *s, const ae_engine_options *o)
 {
     return (ae_state_options){s->state.n_layers, s->state_layers, o->n_seqs, o->n_ctx + AERIE_MAX_DRAFT, o->n_records,
-                              o->n_snapshots};
+                              o->n_snapshots, s->n_devices, s->devices, s->state_device};
 }
 
-static ae_stream_options stream_options(const ae_model *m, const layer_lists *lists, const ae_engine_options *o)
+/* The recurrent layers of a device. */
+static ae_state_shape states_on(const layer_lists *s, uint32_t i_device)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->state.n_layers; i++) n += s->state_device[i] == i_device;
+    return (ae_state_shape){.n_layers = n, .layers = s->state_layers}; /* all alike */
+}
+
+/* state: of the device's layers, read while the options are in use. */
+static ae_stream_options stream_options(const ae_model *m, const ae_state_shape *state, const ae_engine_options *o)
 {
     const ae_hparams *h = &m->hparams;
     const ae_expert_hparams *x = &h->experts;
@@ -128,62 +164,107 @@ static ae_stream_options stream_options(const ae_model *m, const layer_lists *li
         .n_threads = o->n_threads, .max_rows = o->n_batch,
         .max_in = widest > o->max_rank ? widest : o->max_rank,
         .moe = {x->n, x->n_used, x->n_latent > h->n_embd ? x->n_latent : h->n_embd, x->n_ff, x->n_ff_shared, x->weigh_input},
-        .state = lists->state.n_layers ? &lists->state : NULL,
+        .state = state->n_layers ? state : NULL,
         .pool = o->pool};
 }
 
-size_t ae_engine_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_engine_options *options)
+/* What device i needs beside cache and state. */
+static size_t plan_device(const ae_model *m, const ae_split *split, uint32_t i, const ae_engine_options *o,
+                          const layer_lists *lists)
+{
+    const ae_backend *backend = split->devices[i];
+    const ae_state_shape states = states_on(lists, i);
+    const ae_stream_options stream = stream_options(m, &states, o);
+    ae_engine e;
+    ae_engine_device d;
+    ae_layout layout = {0};
+    size_t bytes;
+    device_layout(&layout, m, split, i, o, &d, &e);
+    const bool fits = !layout.overflow && ae_add_size(layout.bytes, backend->ops->stream_bytes(backend, &stream), &bytes);
+    return fits ? bytes : SIZE_MAX;
+}
+
+size_t ae_engine_plan_split(const ae_model *model, const ae_split *split, const ae_engine_options *options, size_t *on)
 {
     const ae_engine_options o = resolve(options);
     layer_lists *lists = ae_alloc(1, sizeof *lists);
     if (!lists) return SIZE_MAX;
+    size_t kv_on[AE_MAX_DEVICES], state_on[AE_MAX_DEVICES] = {0}, sum = 0;
+    list_layers(model, split, lists);
     const ae_kv_options kv = kv_options(model, &o, lists);
-    list_states(model, lists);
-    const ae_stream_options stream = stream_options(model, lists, &o);
     const ae_state_options state = state_options(lists, &o);
+    const size_t kv_bytes = ae_kv_plan_bytes(NULL, &kv, kv_on);
+    const size_t state_bytes = state.n_layers ? ae_state_plan_bytes(NULL, &state, state_on) : 0;
     ae_engine e;
-    ae_layout host = {0}, device = {0};
-    host_layout(&host, model, backend, &o, &e);
-    device_layout(&device, model, &o, &e);
-    size_t total = 0;
-    const size_t parts[] = {host.bytes, device.bytes, ae_kv_plan_bytes(backend, &kv),
-                            backend->ops->stream_bytes(backend, &stream),
-                            state.n_layers ? ae_state_plan_bytes(backend, &state) : 0};
+    ae_layout host = {0};
+    host_layout(&host, model, split, &o, &e);
+    bool fits = !host.overflow && ae_add_size(host.bytes, kv_bytes, &sum) && ae_add_size(sum, state_bytes, &sum);
+    for (uint32_t i = 0; i < split->n_devices; i++) {
+        const size_t own = plan_device(model, split, i, &o, lists);
+        fits = fits && ae_add_size(sum, own, &sum);
+        if (on && (!ae_add_size(kv_on[i], state_on[i], &on[i]) || !ae_add_size(on[i], own, &on[i]))) on[i] = SIZE_MAX;
+    }
     ae_free(lists);
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (!ae_add_size(total, parts[i], &total)) return SIZE_MAX;
-    return host.overflow || device.overflow ? SIZE_MAX : total;
+    return fits ? sum : SIZE_MAX;
+}
+
+size_t ae_engine_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_engine_options *options)
+{
+    ae_split split;
+    ae_split_one(&split, model, (ae_backend *)backend);
+    return ae_engine_plan_split(model, &split, options, NULL);
+}
+
+static aerie_status create_device(ae_engine *e, uint32_t i, aerie_error *error)
+{
+    const ae_model *m = e->net->model;
+    const ae_split *split = &e->net->split;
+    ae_engine_device *d = &e->devices[i];
+    ae_layout l = {0};
+    device_layout(&l, m, split, i, &e->options, d, e);
+    d->bytes = l.bytes;
+    d->memory = l.overflow ? NULL : d->backend->ops->alloc(d->backend, l.bytes);
+    if (!d->memory) return ae_fail_memory(error, "the activations", l.bytes);
+    l = (ae_layout){.base = d->memory};
+    device_layout(&l, m, split, i, &e->options, d, e);
+    for (uint32_t k = 0; k < m->hparams.n_ropes; k++) {
+        const ae_rope *rope = &m->hparams.ropes[k];
+        ae_model_rope_freqs(rope, e->options.n_ctx, e->rope_host, &e->rope_magnitude[k]);
+        AE_TRY(d->backend->ops->fill(d->backend, d->rope_freq[k], e->rope_host, rope->n_rot / 2 * sizeof *e->rope_host, error));
+    }
+    return AERIE_OK;
 }
 
 static aerie_status create_buffers(ae_engine *e, aerie_error *error)
 {
     const ae_model *m = e->net->model;
+    const ae_split *split = &e->net->split;
     ae_layout l = {0};
-    host_layout(&l, m, e->backend, &e->options, e);
+    host_layout(&l, m, split, &e->options, e);
     e->host = l.overflow ? NULL : ae_alloc_aligned(1, l.bytes);
     if (!e->host) return ae_fail_memory(error, "the rows of a pass", l.bytes);
     l = (ae_layout){.base = e->host};
-    host_layout(&l, m, e->backend, &e->options, e);
-    l = (ae_layout){0};
-    device_layout(&l, m, &e->options, e);
-    e->device_bytes = l.bytes;
-    e->device = l.overflow ? NULL : e->backend->ops->alloc(e->backend, l.bytes);
-    if (!e->device) return ae_fail_memory(error, "the activations", l.bytes);
-    l = (ae_layout){.base = e->device};
-    device_layout(&l, m, &e->options, e);
+    host_layout(&l, m, split, &e->options, e);
+    for (uint32_t i = 0; i < e->n_devices; i++) AE_TRY(create_device(e, i, error));
     int32_t *eog = ae_alloc(e->n_eog, sizeof *eog);
     if (!eog && e->n_eog) return ae_fail_memory(error, "the tokens that end an answer", e->n_eog * sizeof *eog);
     (void)list_eog(e->options.vocab, eog);
     aerie_status status = AERIE_OK;
-    if (eog) status = e->backend->ops->fill(e->backend, e->eog, eog, e->n_eog * sizeof *eog, error);
+    if (eog) status = e->out->backend->ops->fill(e->out->backend, e->eog, eog, e->n_eog * sizeof *eog, error);
     ae_free(eog);
-    for (uint32_t i = 0; status == AERIE_OK && i < m->hparams.n_ropes; i++) {
-        const ae_rope *rope = &m->hparams.ropes[i];
-        ae_model_rope_freqs(rope, e->options.n_ctx, e->rope_host, &e->rope_magnitude[i]);
-        status = e->backend->ops->fill(e->backend, e->rope_freq[i], e->rope_host, rope->n_rot / 2 * sizeof *e->rope_host,
-                                       error);
-    }
     return status;
+}
+
+static aerie_status create_streams(ae_engine *e, layer_lists *lists, aerie_error *error)
+{
+    for (uint32_t i = 0; i < e->n_devices; i++) {
+        ae_engine_device *d = &e->devices[i];
+        const ae_state_shape states = states_on(lists, i);
+        const ae_stream_options options = stream_options(e->net->model, &states, &e->options);
+        AE_TRY(d->backend->ops->stream_create(d->backend, &options, &d->stream, error));
+        lists->devices[i].stream = d->stream;
+    }
+    return AERIE_OK;
 }
 
 static aerie_status create(ae_engine **out, const ae_net *net, const ae_engine_options *options, layer_lists *lists,
@@ -191,22 +272,28 @@ static aerie_status create(ae_engine **out, const ae_net *net, const ae_engine_o
 {
     ae_engine *e = ae_alloc(1, sizeof *e);
     if (!e) return ae_fail_memory(error, "an engine", sizeof *e);
+    aerie_status status;
     e->net = net;
-    e->backend = net->backend;
     e->options = resolve(options);
-    list_states(net->model, lists);
+    e->devices = ae_alloc(net->split.n_devices, sizeof *e->devices);
+    if (!e->devices) {
+        ae_engine_free(e);
+        return ae_fail_memory(error, "an engine", net->split.n_devices * sizeof *e->devices);
+    }
+    e->n_devices = net->split.n_devices;
+    e->out = &e->devices[net->split.output];
+    for (uint32_t i = 0; i < e->n_devices; i++) e->devices[i].backend = net->split.devices[i];
+    list_layers(net->model, &net->split, lists);
     const ae_state_options state = state_options(lists, &e->options);
     const ae_kv_options kv = kv_options(net->model, &e->options, lists);
-    aerie_status status;
     AE_TRY_GOTO(status, create_buffers(e, error), fail);
     if (!e->options.pool) {
         AE_TRY_GOTO(status, ae_pool_create(&e->own_pool, e->options.n_threads, error), fail);
         e->options.pool = e->own_pool;
     }
-    const ae_stream_options stream = stream_options(net->model, lists, &e->options);
-    AE_TRY_GOTO(status, e->backend->ops->stream_create(e->backend, &stream, &e->stream, error), fail);
-    AE_TRY_GOTO(status, ae_kv_create(&e->kv, e->backend, &kv, error), fail);
-    if (state.n_layers) AE_TRY_GOTO(status, ae_state_create(&e->state, e->backend, &state, error), fail);
+    AE_TRY_GOTO(status, create_streams(e, lists, error), fail);
+    AE_TRY_GOTO(status, ae_kv_create(&e->kv, NULL, &kv, error), fail);
+    if (state.n_layers) AE_TRY_GOTO(status, ae_state_create(&e->state, NULL, &state, error), fail);
     *out = e;
     return AERIE_OK;
 fail:
@@ -228,9 +315,16 @@ void ae_engine_free(ae_engine *engine)
     if (!engine) return;
     ae_kv_free(engine->kv);
     ae_state_free(engine->state);
-    if (engine->stream) engine->backend->ops->stream_free(engine->stream);
+    for (uint32_t i = 0; i < engine->n_devices; i++) {
+        const ae_engine_device *d = &engine->devices[i];
+        if (d->stream) d->backend->ops->stream_free(d->stream);
+    }
     ae_pool_free(engine->own_pool);
-    if (engine->device) engine->backend->ops->free(engine->backend, engine->device, engine->device_bytes);
+    for (uint32_t i = 0; i < engine->n_devices; i++) {
+        const ae_engine_device *d = &engine->devices[i];
+        if (d->memory) d->backend->ops->free(d->backend, d->memory, d->bytes);
+    }
+    ae_free(engine->devices);
     ae_free(engine->host);
     ae_free(engine);
 }
@@ -252,7 +346,7 @@ ae_kv *ae_engine_kv(const ae_engine *engine)
 
 ae_stream *ae_engine_stream(const ae_engine *engine)
 {
-    return engine->stream;
+    return engine->out->stream;
 }
 
 ae_pool *ae_engine_pool(const ae_engine *engine)
@@ -337,7 +431,7 @@ aerie_status ae_engine_add_chain(ae_engine *e, uint32_t seq, const int32_t *toke
         return ae_fail(error, AERIE_ERROR_LIMIT, "the context of %u tokens is full: %u are used and %u more are needed",
                        e->options.n_ctx, live, n);
     AE_TRY(check_state(e, seq, error));
-    AE_TRY(ae_kv_reserve(e->kv, e->stream, seq, n, error));
+    AE_TRY(ae_kv_reserve(e->kv, NULL, seq, n, error));
     *first = e->first_row[seq] = e->n_rows;
     if (e->state && ae_state_add_chain(e->state, seq, *first, n) != AERIE_OK) return out_of_step(seq, error);
     for (uint32_t i = 0; i < n; i++)
@@ -358,7 +452,7 @@ aerie_status ae_engine_add_tree(ae_engine *e, uint32_t seq, const ae_tree *tree,
                        ae_engine_max_tree(e));
     AE_TRY(check_room(e, tree->n, tree->n, error));
     if (!e->n_added[seq]) AE_TRY(check_state(e, seq, error));
-    AE_TRY(ae_kv_reserve(e->kv, e->stream, seq, e->n_added[seq] + tree->n, error));
+    AE_TRY(ae_kv_reserve(e->kv, NULL, seq, e->n_added[seq] + tree->n, error));
     *first = e->n_rows;
     if (!e->n_added[seq]) e->first_row[seq] = *first;
     if (e->state && ae_state_add_tree(e->state, seq, *first, tree->parent, tree->n) != AERIE_OK) return out_of_step(seq, error);
@@ -404,8 +498,11 @@ static void list_runs(ae_engine *e)
     uint32_t n = 0, n_out = 0;
     for (uint32_t i = 0; i < e->n_rows; i++) add_to_runs(e, e->runs, &n, i, i);
     for (uint32_t i = 0; i < e->n_out; i++) add_to_runs(e, e->runs_out, &n_out, i, (uint32_t)e->rows.out_rows[i]);
-    e->adapted = (ae_adapter_rows){e->runs, n, e->adapted.t};
-    e->adapted_out = (ae_adapter_rows){e->runs_out, n_out, e->adapted.t};
+    for (uint32_t i = 0; i < e->n_devices; i++) {
+        ae_engine_device *d = &e->devices[i];
+        d->adapted = (ae_adapter_rows){e->runs, n, d->adapted.t};
+        d->adapted_out = (ae_adapter_rows){e->runs_out, n_out, d->adapted.t};
+    }
 }
 
 static uint64_t hash_number(uint64_t hash, uint64_t number)
@@ -432,12 +529,12 @@ static uint64_t hash_runs(uint64_t hash, const ae_adapter_rows *rows)
 static uint64_t pass_key(const ae_engine *e)
 {
     uint64_t hash = hash_number(hash_number(0, e->n_rows), e->n_out);
-    if (e->state) hash = hash_number(hash, e->state_pass->n_runs);
+    if (e->state) hash = hash_number(hash, ae_state_n_runs(e->state));
     if (e->mode) {
         hash = hash_number(hash, 1 + (uint64_t)e->mode->n_experts);
         hash = ae_hash64(hash, e->mode->lacks, e->net->model->hparams.n_layers * sizeof *e->mode->lacks);
     }
-    return hash_runs(hash_runs(hash, &e->adapted), &e->adapted_out);
+    return hash_runs(hash_runs(hash, &e->out->adapted), &e->out->adapted_out);
 }
 
 /* What a draft leaves in the KV cache must not be kept. */
@@ -450,22 +547,60 @@ static aerie_status check_mode(const ae_engine *e, aerie_error *error)
     return AERIE_OK;
 }
 
+/* Rows, positions in tables, what queries are multiplied by: to all devices. */
+static void upload(ae_engine *e)
+{
+    if (e->state) (void)ae_state_run_pass(e->state, NULL, e->n_rows, NULL);
+    for (uint32_t i = 0; i < e->n_devices; i++) {
+        ae_engine_device *d = &e->devices[i];
+        if (e->state) d->state_pass = ae_state_pass_on(e->state, i, d->rows.parent);
+        ae_rows_send(&e->rows, &d->rows, e->n_rows, e->n_out, d->backend->ops, d->stream);
+    }
+    ae_rows_send_tables(&e->rows, e->n_rows, e->kv, NULL);
+    ae_forward_upload(e);
+}
+
+/* One run after the other: each is a recorded pass of its device. */
+static void run_all(ae_engine *e)
+{
+    const uint32_t n_layers = e->net->model->hparams.n_layers;
+    const uint64_t key = pass_key(e);
+    for (uint32_t begin = 0, end; begin <= 2 * n_layers; begin = end) {
+        end = ae_split_run_end(&e->net->split, n_layers, begin);
+        const ae_engine_device *d = &e->devices[ae_split_device(&e->net->split, n_layers, begin)];
+        if (d->backend->ops->pass_begin(d->stream, begin ? hash_number(key, begin) : key)) {
+            ae_forward_run(e, begin, end);
+            d->backend->ops->pass_end(d->stream);
+        }
+        if (e->n_devices > 1) ae_forward_move(e, begin, end);
+    }
+}
+
+/* Waits for all devices. The first error counts. */
+static aerie_status sync_all(ae_engine *e, aerie_error *error)
+{
+    aerie_status status = AERIE_OK;
+    for (uint32_t i = 0; i < e->n_devices; i++) {
+        const ae_engine_device *d = &e->devices[i];
+        const aerie_status own = d->backend->ops->sync(d->stream, status == AERIE_OK ? error : NULL);
+        if (status == AERIE_OK) status = own;
+    }
+    return status;
+}
+
 static aerie_status run_pass(ae_engine *e, aerie_error *error)
 {
-    const ae_backend_ops *ops = e->backend->ops;
+    const ae_backend_ops *ops = e->out->backend->ops;
     AE_TRY(check_mode(e, error));
-    if (e->state) e->state_pass = ae_state_run_pass(e->state, e->stream, e->n_rows, e->on_device.parent);
-    ae_rows_upload(&e->rows, &e->on_device, e->n_rows, e->n_out, e->kv, ops, e->stream);
-    ae_forward_upload(e);
+    upload(e);
     list_runs(e);
-    const uint32_t begin = ops->mark(e->stream);
-    if (ops->pass_begin(e->stream, pass_key(e))) {
-        ae_forward(e);
-        ops->pass_end(e->stream);
-    }
-    const uint32_t end = ops->mark(e->stream);
-    const aerie_status status = ops->sync(e->stream, error);
-    e->pass_seconds = status == AERIE_OK ? ops->elapsed(e->stream, begin, end) : 0;
+    const double start = e->n_devices > 1 ? ae_time_now() : 0; /* no device sees what the others take */
+    const uint32_t begin = ops->mark(e->out->stream);
+    run_all(e);
+    const uint32_t end = ops->mark(e->out->stream);
+    const aerie_status status = sync_all(e, error);
+    e->pass_seconds = status != AERIE_OK ? 0
+                      : e->n_devices > 1 ? ae_time_now() - start : ops->elapsed(e->out->stream, begin, end);
     for (uint32_t i = 0; status != AERIE_OK && i < e->options.n_seqs; i++)
         (void)ae_kv_truncate(e->kv, i, ae_kv_n_live(e->kv, i)); /* drops the drafts alone: cannot fail */
     memset(e->logits_host, 0, e->options.n_outputs * sizeof *e->logits_host);
@@ -483,8 +618,8 @@ aerie_status ae_engine_pass(ae_engine *e, aerie_error *error)
 
 aerie_status ae_engine_sync(ae_engine *e, aerie_error *error)
 {
-    ae_kv_settle(e->kv, e->stream);
-    return e->backend->ops->sync(e->stream, error);
+    ae_kv_settle(e->kv, NULL);
+    return sync_all(e, error);
 }
 
 double ae_engine_pass_seconds(const ae_engine *e)
@@ -498,14 +633,15 @@ const float *ae_engine_logits(ae_engine *e, uint32_t row)
     const uint32_t i = (uint32_t)e->out_index[row];
     const size_t n_vocab = e->net->model->hparams.n_vocab, at = i * n_vocab;
     if (!e->logits_host[i])
-        e->logits_host[i] = e->backend->ops->view(e->stream, e->logits + at, e->logits_room ? e->logits_room + at : NULL,
-                                                  n_vocab * sizeof(float));
+        e->logits_host[i] = e->out->backend->ops->view(e->out->stream, e->logits + at,
+                                                       e->logits_room ? e->logits_room + at : NULL, n_vocab * sizeof(float));
     return e->logits_host[i];
 }
 
 aerie_status ae_engine_draw(ae_engine *e, const ae_engine_walk *walks, uint32_t n, ae_walked *out, aerie_error *error)
 {
-    const ae_backend_ops *ops = e->backend->ops;
+    const ae_backend_ops *ops = e->out->backend->ops;
+    ae_stream *stream = e->out->stream;
     if (!n) return AERIE_OK;
     for (uint32_t i = 0; i < n; i++) {
         const ae_engine_walk *w = &walks[i];
@@ -513,24 +649,25 @@ aerie_status ae_engine_draw(ae_engine *e, const ae_engine_walk *walks, uint32_t 
         e->trees[i] = (ae_walk_tree){.sampler = w->sampler, .row = w->row, .output = (uint32_t)e->out_index[w->row], .n = w->n,
                                      .n_most = w->n_most, .position = w->position, .ends = w->ends};
     }
-    ops->walk(e->stream, &(ae_walk){.n_trees = n, .n_vocab = e->net->model->hparams.n_vocab, .trees = e->trees,
-                                    .logits = e->logits, .token = e->on_device.token, .parent = e->on_device.parent,
+    ops->walk(stream, &(ae_walk){.n_trees = n, .n_vocab = e->net->model->hparams.n_vocab, .trees = e->trees,
+                                    .logits = e->logits, .token = e->out->rows.token, .parent = e->out->rows.parent,
                                     .eog = e->eog, .n_eog = e->n_eog, .out = e->walked});
-    ops->download(e->stream, out, e->walked, n * sizeof *out);
-    return ops->sync(e->stream, error);
+    ops->download(stream, out, e->walked, n * sizeof *out);
+    return ops->sync(stream, error);
 }
 
 aerie_status ae_engine_propose(ae_engine *e, const ae_engine_rank *ranks, uint32_t n, ae_proposal *out, aerie_error *error)
 {
-    const ae_backend_ops *ops = e->backend->ops;
+    const ae_backend_ops *ops = e->out->backend->ops;
+    ae_stream *stream = e->out->stream;
     if (!n) return AERIE_OK;
     AE_ASSERT(n <= e->options.n_outputs);
     for (uint32_t i = 0; i < n; i++)
         e->ranked[i] = (ae_propose_row){ranks[i].sampler, (uint32_t)e->out_index[ranks[i].row], ranks[i].k, ranks[i].position};
-    ops->propose(e->stream, &(ae_propose){.n_rows = n, .n_logits = e->net->model->hparams.n_vocab, .rows = e->ranked,
+    ops->propose(stream, &(ae_propose){.n_rows = n, .n_logits = e->net->model->hparams.n_vocab, .rows = e->ranked,
                                           .logits = e->logits, .out = e->proposals});
-    ops->download(e->stream, out, e->proposals, n * sizeof *out);
-    return ops->sync(e->stream, error);
+    ops->download(stream, out, e->proposals, n * sizeof *out);
+    return ops->sync(stream, error);
 }
 
 const float *ae_engine_features(const ae_engine *e, uint32_t row)
@@ -558,5 +695,5 @@ aerie_status ae_engine_commit(ae_engine *e, uint32_t seq, uint32_t n_chain, cons
     if (n_chain > e->n_added[seq] || n_nodes > AERIE_MAX_DRAFT || (e->mode && n_nodes)) return AERIE_ERROR_INTERNAL;
     if (e->state) AE_TRY(commit_state(e, seq, n_chain, nodes, n_nodes));
     for (uint32_t i = 0; i < n_nodes; i++) path[i] = (int32_t)(live + n_chain) + nodes[i];
-    return ae_kv_commit(e->kv, e->stream, seq, n_chain, path, n_nodes);
+    return ae_kv_commit(e->kv, NULL, seq, n_chain, path, n_nodes);
 }

@@ -1,6 +1,6 @@
 /* engine.h - rows in, logits out: one network, one KV cache, any number of sequences at once.
  *
- * Owns: a stream, the KV cache, activations. Borrows the network. One user thread at a time.
+ * Owns: a stream for each device of the network, the KV cache, activations. Borrows the network. One user thread at a time.
  *
  * A pass takes rows: tokens of any sequences, each at a logical position, each knowing its parent.
  * Prompt chunks, plain decoding, drafted chains, drafted trees and many sequences at once are all
@@ -40,12 +40,15 @@ typedef struct ae_engine_options {
 
 /* Bytes that an engine of these options takes, weights not included. */
 size_t ae_engine_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_engine_options *options);
+/* The same where layers lie on several devices; of it what each needs, to on [n_devices] if it is not NULL. */
+size_t ae_engine_plan_split(const ae_model *model, const ae_split *split, const ae_engine_options *options, size_t *on);
 aerie_status ae_engine_create(ae_engine **out, const ae_net *net, const ae_engine_options *options, aerie_error *error);
 void ae_engine_free(ae_engine *engine);
 
 const ae_net *ae_engine_net(const ae_engine *engine);
 const ae_engine_options *ae_engine_options_get(const ae_engine *engine);
 ae_kv *ae_engine_kv(const ae_engine *engine);
+/* Of the device of the output. */
 ae_stream *ae_engine_stream(const ae_engine *engine);
 /* The threads that it runs on. */
 ae_pool *ae_engine_pool(const ae_engine *engine);

@@ -7,18 +7,36 @@
 #include "engine/rows.h"
 #include "cache/recurrent.h"
 
+/* What the engine has on one device, for the layers that lie there (weights/split.h). Arrays are on the device, f32. */
+typedef struct ae_engine_device {
+    ae_backend *backend;
+    ae_stream *stream;
+    void *memory;        /* one block: the arrays */
+    size_t bytes;
+    ae_rows rows;        /* of the pass that runs */
+    ae_block block;      /* of it x to up, for n_batch rows */
+    float *ple, *ple_part; /* [n_batch][n_layers][n_embd_layer] x 2 embeddings for layers, and room to make them; or NULL */
+    float *ple_gate, *ple_own; /* [n_batch][n_embd_layer] x 2 */
+    double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] radians per position */
+    float *cos[AE_MAX_ROPES], *sin[AE_MAX_ROPES]; /* [n_batch][n_rot / 2] */
+    float *q_scale;      /* [n_batch] temperature of queries; or NULL */
+    ae_recur_rows recur; /* of recurrent layers; else NULLs */
+    ae_adapter_rows adapted, adapted_out; /* the rows of the pass that have adapters, and of its outputs */
+    const ae_state_pass *state_pass;
+    float *tapped;       /* [n_taps][n_batch][n_embd] hidden rows of layers on other devices than that of the output: where
+                          * they are taken, and where they arrive; or NULL */
+} ae_engine_device;
+
 struct ae_engine {
     const ae_net *net;
-    ae_backend *backend;
     ae_engine_options options; /* with defaults resolved */
     ae_pool *own_pool;   /* NULL: the caller's, in `options` */
-    ae_stream *stream;
+    ae_engine_device *devices; /* [net->split.n_devices] owned */
+    uint32_t n_devices;
+    ae_engine_device *out; /* that of the output */
     ae_kv *kv;
     ae_state *state;     /* of recurrent layers; NULL: there are none */
-    const ae_state_pass *state_pass;
     void *host;          /* one block: the host arrays below */
-    void *device;        /* one block: the device arrays below */
-    size_t device_bytes;
 
     /* the rows of the pass being built (host), [n_batch] each */
     uint32_t n_rows, n_out;
@@ -30,28 +48,18 @@ struct ae_engine {
     double *rope_host;   /* [n_rot / 2 of the widest rotation] scratch */
     double rope_magnitude[AE_MAX_ROPES];
     float *q_scale_host; /* [n_batch] */
+    float *moved;        /* [n_batch][n_embd or n_layers * n_embd_layer] room for rows between devices; or NULL */
 
     /* adapters (host) */
     ae_adapter_keys keys;
     ae_adapter_set *sets;      /* [n_seqs] */
     ae_adapter_run *runs, *runs_out; /* [n_seqs] x 2 */
-    ae_adapter_rows adapted, adapted_out; /* the rows of the pass that have some, and of its outputs */
 
-    /* device */
-    ae_rows on_device;   /* of the pass that runs */
+    /* on the device of the output */
     ae_walked *walked;   /* [n_seqs] */
     ae_proposal *proposals; /* [n_outputs] */
     int32_t *eog;        /* [n_eog] tokens that end an answer */
     uint32_t n_eog;
-
-    /* device, f32 */
-    ae_block block;      /* of it x to up, for n_batch rows */
-    float *ple, *ple_part; /* [n_batch][n_layers][n_embd_layer] x 2 embeddings for layers, and room to make them; or NULL */
-    float *ple_gate, *ple_own; /* [n_batch][n_embd_layer] x 2 */
-    double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] radians per position */
-    float *cos[AE_MAX_ROPES], *sin[AE_MAX_ROPES]; /* [n_batch][n_rot / 2] */
-    float *q_scale;      /* [n_batch] temperature of queries; or NULL */
-    ae_recur_rows recur; /* of recurrent layers; else NULLs */
     float *x_out;        /* [n_outputs][n_embd] */
     float *logits;       /* [n_outputs][n_vocab] */
     float *features;     /* [n_batch][n_taps][n_embd] */
@@ -63,9 +71,17 @@ struct ae_engine {
     double pass_seconds;
 };
 
-/* forward.c: the operations of a pass. A device may replay them instead (pass_begin), so they depend on nothing but what the
- * pass's key covers (engine.c), and on what is on the device. */
-void ae_forward(ae_engine *engine);
+static inline uint32_t ae_engine_number_of(const ae_engine *e, const ae_engine_device *d)
+{
+    return (uint32_t)(d - e->devices);
+}
+
+/* forward.c: the operations of a run of halves on one device (weights/split.h), [begin, end). A device
+ * may replay them instead (pass_begin), so they depend on nothing but what the pass's key covers (engine.c), and on what is on
+ * the device. */
+void ae_forward_run(ae_engine *engine, uint32_t begin, uint32_t end);
+/* After that run: what layers on other devices read goes there. */
+void ae_forward_move(ae_engine *engine, uint32_t begin, uint32_t end);
 /* Uploads what queries are multiplied by at their positions; before the pass. */
 void ae_forward_upload(ae_engine *engine);
 

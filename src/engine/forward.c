@@ -1,30 +1,62 @@
 /* forward.c - the pass, written once over the backend's operations.
  *
- * What differs between architectures is data in ae_hparams and absent (NULL) weights. */
+ * What differs between architectures is data in ae_hparams and absent (NULL) weights. Where layers lie on several devices a
+ * pass is a sequence of runs of halves of layers (weights/split.h), each on one device; between two of them the residual stream
+ * moves. */
 #include <math.h>
 
 #include "base/math/fmath.h"
 #include "engine/block.h"
 #include "engine/engine_int.h"
 
-/* The residual stream before layer `at`, for those who tap it there. */
-static void tap(ae_engine *e, uint32_t at)
+/* ---- Hidden rows ----------------------------------------------------------------------------------------------- */
+
+static size_t tapped_size(const ae_engine *e)
+{
+    return (size_t)e->options.n_batch * e->net->model->hparams.n_embd;
+}
+
+/* The residual stream before layer `at`, for those who tap it there. On another device than that of the output it waits there
+ * to be moved. */
+static void tap(ae_engine *e, ae_engine_device *d, uint32_t at)
 {
     const uint32_t n_embd = e->net->model->hparams.n_embd, n_taps = e->options.n_taps;
     for (uint32_t i = 0; i < n_taps; i++) {
         if (e->options.taps[i] != at) continue;
-        float *y = e->features + (size_t)i * n_embd;
-        const size_t stride = (size_t)n_taps * n_embd;
-        e->backend->ops->copy(e->stream, &(ae_copy){.n = e->n_rows, .dim = n_embd, .x = e->block.x, .x_stride = n_embd,
+        const bool stays = d == e->out;
+        float *y = stays ? e->features + (size_t)i * n_embd : d->tapped + i * tapped_size(e);
+        const size_t stride = stays ? (size_t)n_taps * n_embd : n_embd;
+        d->backend->ops->copy(d->stream, &(ae_copy){.n = e->n_rows, .dim = n_embd, .x = d->block.x, .x_stride = n_embd,
                                                     .y = y, .y_stride = stride});
         if (at == AERIE_TAP_NORMED)
-            e->backend->ops->norm(e->stream, &(ae_norm){.n_rows = e->n_rows, .n_groups = 1, .dim = n_embd,
+            d->backend->ops->norm(d->stream, &(ae_norm){.n_rows = e->n_rows, .n_groups = 1, .dim = n_embd,
                                                         .x = y, .x_stride = stride,
                                                         .weight = e->net->out_norm, .eps = e->net->model->hparams.norm_eps,
                                                         .layer = e->net->model->hparams.layer_norm,
                                                         .bias = e->net->out_norm_b});
     }
 }
+
+/* Whether tap i is of a layer on another device than that of the output. */
+static bool comes_from_afar(const ae_engine *e, uint32_t i)
+{
+    const uint32_t at = e->options.taps[i];
+    return at < e->net->model->hparams.n_layers && e->net->split.mixer[at] != e->net->split.output;
+}
+
+/* Those that have arrived take their places. */
+static void place_tapped(ae_engine *e)
+{
+    const uint32_t n_embd = e->net->model->hparams.n_embd, n_taps = e->options.n_taps;
+    for (uint32_t i = 0; i < n_taps; i++)
+        if (comes_from_afar(e, i))
+            e->out->backend->ops->copy(e->out->stream, &(ae_copy){.n = e->n_rows, .dim = n_embd,
+                                                                  .x = e->out->tapped + i * tapped_size(e), .x_stride = n_embd,
+                                                                  .y = e->features + (size_t)i * n_embd,
+                                                                  .y_stride = (size_t)n_taps * n_embd});
+}
+
+/* ---- Before a pass --------------------------------------------------------------------------------------------- */
 
 void ae_forward_upload(ae_engine *e)
 {
@@ -35,106 +67,162 @@ void ae_forward_upload(ae_engine *e)
             (double)(uint32_t)(((float)e->rows.pos[r] + h->temp_offset) / (float)h->temp_length); /* whole lengths */
         e->q_scale_host[r] = (float)(1.0 + (double)h->temp_scale * ae_log(at + 1.0));
     }
-    e->backend->ops->upload(e->stream, e->q_scale, e->q_scale_host, e->n_rows * sizeof *e->q_scale);
+    for (uint32_t i = 0; i < e->n_devices; i++) {
+        ae_engine_device *d = &e->devices[i];
+        d->backend->ops->upload(d->stream, d->q_scale, e->q_scale_host, e->n_rows * sizeof *e->q_scale_host);
+    }
 }
 
-static void scale(ae_engine *e, float *x, uint32_t dim, float a)
+/* ---- The beginning of the stream ------------------------------------------------------------------------------- */
+
+static void scale(ae_engine *e, ae_engine_device *d, float *x, uint32_t dim, float a)
 {
-    e->backend->ops->map(e->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = e->n_rows, .dim = dim, .x = x, .x_stride = dim,
+    d->backend->ops->map(d->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = e->n_rows, .dim = dim, .x = x, .x_stride = dim,
                                               .a = a});
 }
 
 /* What the rows' tokens bring to each layer: of a table of their own, and of the stream's start. */
-static void layer_embeddings(ae_engine *e)
+static void layer_embeddings(ae_engine *e, ae_engine_device *d)
 {
-    const ae_backend_ops *ops = e->backend->ops;
+    const ae_backend_ops *ops = d->backend->ops;
     const ae_hparams *h = &e->net->model->hparams;
     const uint32_t n = h->n_layers * h->n_embd_layer;
-    ops->lookup(e->stream, e->net->ple_embedding, e->on_device.token, e->n_rows, e->ple, n);
-    scale(e, e->ple, n, sqrtf((float)h->n_embd_layer));
-    ae_adapter_matmul(ops, e->stream, &(ae_matmul){
-        .n_rows = e->n_rows, .input = AE_INPUT_PLAIN, .x = e->block.x, .x_stride = h->n_embd, .n_weights = 1,
-        .out = {{e->net->ple_model_proj, NULL, e->ple_part, n, false}}}, &e->adapted);
-    scale(e, e->ple_part, n, 1.0f / sqrtf((float)h->n_embd));
-    ops->norm(e->stream, &(ae_norm){.n_rows = e->n_rows, .n_groups = h->n_layers, .dim = h->n_embd_layer, .x = e->ple_part,
+    ops->lookup(d->stream, e->net->ple_embedding, d->rows.token, e->n_rows, d->ple, n);
+    scale(e, d, d->ple, n, sqrtf((float)h->n_embd_layer));
+    ae_adapter_matmul(ops, d->stream, &(ae_matmul){
+        .n_rows = e->n_rows, .input = AE_INPUT_PLAIN, .x = d->block.x, .x_stride = h->n_embd, .n_weights = 1,
+        .out = {{e->net->ple_model_proj, NULL, d->ple_part, n, false}}}, &d->adapted);
+    scale(e, d, d->ple_part, n, 1.0f / sqrtf((float)h->n_embd));
+    ops->norm(d->stream, &(ae_norm){.n_rows = e->n_rows, .n_groups = h->n_layers, .dim = h->n_embd_layer, .x = d->ple_part,
                                     .x_stride = n, .weight = e->net->ple_proj_norm, .eps = h->norm_eps});
-    ops->axpy(e->stream, &(ae_axpy){e->n_rows, n, 1.0f, e->ple_part, n, e->ple, n});
-    scale(e, e->ple, n, 1.0f / sqrtf(2.0f));
+    ops->axpy(d->stream, &(ae_axpy){e->n_rows, n, 1.0f, d->ple_part, n, d->ple, n});
+    scale(e, d, d->ple, n, 1.0f / sqrtf(2.0f));
 }
 
 /* Rows of a table join the stream. */
-static void add_rows(ae_engine *e, const ae_weight *table, const int32_t *rows)
+static void add_rows(ae_engine *e, ae_engine_device *d, const ae_weight *table, const int32_t *rows)
 {
-    const ae_backend_ops *ops = e->backend->ops;
+    const ae_backend_ops *ops = d->backend->ops;
     const uint32_t n = e->net->model->hparams.n_embd;
-    ops->lookup(e->stream, table, rows, e->n_rows, e->block.y, n);
-    ops->axpy(e->stream, &(ae_axpy){e->n_rows, n, 1.0f, e->block.y, n, e->block.x, n});
+    ops->lookup(d->stream, table, rows, e->n_rows, d->block.y, n);
+    ops->axpy(d->stream, &(ae_axpy){e->n_rows, n, 1.0f, d->block.y, n, d->block.x, n});
+}
+
+static void norm_embeddings(ae_engine *e, ae_engine_device *d)
+{
+    const ae_hparams *h = &e->net->model->hparams;
+    d->backend->ops->norm(d->stream, &(ae_norm){.n_rows = e->n_rows, .n_groups = 1, .dim = h->n_embd, .x = d->block.x,
+                                                .x_stride = h->n_embd, .weight = e->net->embed_norm, .eps = h->norm_eps,
+                                                .layer = h->layer_norm, .bias = e->net->embed_norm_b});
 }
 
 /* An encoder's stream starts with token, token type and position, normed. */
-static void begin_encoder(ae_engine *e)
+static void begin_encoder(ae_engine *e, ae_engine_device *d)
 {
     const ae_net *net = e->net;
-    const ae_hparams *h = &net->model->hparams;
-    if (net->types) add_rows(e, net->types, e->on_device.type);
-    if (net->positions) add_rows(e, net->positions, e->on_device.pos);
-    e->backend->ops->norm(e->stream, &(ae_norm){.n_rows = e->n_rows, .n_groups = 1, .dim = h->n_embd, .x = e->block.x,
-                                                .x_stride = h->n_embd, .weight = net->embed_norm, .eps = h->norm_eps,
-                                                .layer = h->layer_norm, .bias = net->embed_norm_b});
+    if (net->types) add_rows(e, d, net->types, d->rows.type);
+    if (net->positions) add_rows(e, d, net->positions, d->rows.pos);
+    norm_embeddings(e, d);
 }
+
+static void begin_stream(ae_engine *e, ae_engine_device *d)
+{
+    const ae_hparams *h = &e->net->model->hparams;
+    d->backend->ops->lookup(d->stream, e->net->embedding, d->rows.token, e->n_rows, d->block.x, h->n_embd);
+    if (h->embedding_scale != 1.0f) scale(e, d, d->block.x, h->n_embd, h->embedding_scale);
+    if (h->n_embd_layer) layer_embeddings(e, d);
+    if (h->encoder) begin_encoder(e, d);
+    else if (e->net->embed_norm) norm_embeddings(e, d);
+}
+
+/* ---- Its end ----------------------------------------------------------------------------------------------------- */
 
 static void put_logits(ae_engine *e)
 {
-    const ae_backend_ops *ops = e->backend->ops;
+    const ae_engine_device *d = e->out;
+    const ae_backend_ops *ops = d->backend->ops;
     const ae_hparams *h = &e->net->model->hparams;
-    ops->copy(e->stream, &(ae_copy){.n = e->n_out, .dim = h->n_embd, .x = e->block.x, .x_stride = h->n_embd,
-                                    .rows = e->on_device.out_rows, .y = e->x_out, .y_stride = h->n_embd});
-    ae_adapter_matmul(ops, e->stream, &(ae_matmul){
+    ops->copy(d->stream, &(ae_copy){.n = e->n_out, .dim = h->n_embd, .x = d->block.x, .x_stride = h->n_embd,
+                                    .rows = d->rows.out_rows, .y = e->x_out, .y_stride = h->n_embd});
+    ae_adapter_matmul(ops, d->stream, &(ae_matmul){
         .n_rows = e->n_out, .input = h->layer_norm ? AE_INPUT_LAYERNORM : AE_INPUT_RMSNORM, .x = e->x_out,
         .x_stride = h->n_embd, .norm = e->net->out_norm, .norm_bias = e->net->out_norm_b, .norm_eps = h->norm_eps,
-        .n_weights = 1, .out = {{e->net->output, e->net->output_b, e->logits, h->n_vocab, false}}}, &e->adapted_out);
+        .n_weights = 1, .out = {{e->net->output, e->net->output_b, e->logits, h->n_vocab, false}}}, &d->adapted_out);
     ae_map map = {.kind = AE_MAP_SCALE, .n_rows = e->n_out, .dim = h->n_vocab, .x = e->logits, .x_stride = h->n_vocab,
                   .a = h->logit_scale};
-    if (h->logit_scale != 1.0f) ops->map(e->stream, &map);
+    if (h->logit_scale != 1.0f) ops->map(d->stream, &map);
     map.kind = AE_MAP_SOFTCAP, map.a = h->logit_softcap;
-    if (h->logit_softcap != 0.0f) ops->map(e->stream, &map);
+    if (h->logit_softcap != 0.0f) ops->map(d->stream, &map);
 }
 
-void ae_forward(ae_engine *e)
+static void end_stream(ae_engine *e)
 {
-    const ae_backend_ops *ops = e->backend->ops;
-    const ae_hparams *h = &e->net->model->hparams;
-    ae_places places = ae_rows_places(&e->on_device, e->n_rows, e->kv);
-    if (h->encoder) places.pos = e->on_device.last; /* a row sees all of its text */
-    ae_places part_places = places;
-    part_places.tables = ae_kv_part_tables(e->kv);
-    ae_block block = e->block;
-    block.ops = ops, block.stream = e->stream, block.h = h, block.places = &places, block.kv = ae_kv_pages(e->kv);
-    block.part_places = &part_places, block.kv_parts = ae_kv_parts(e->kv);
-    block.n_rows = e->n_rows, block.ones = e->net->ones;
-    block.ple = e->ple, block.ple_gate = e->ple_gate, block.ple_own = e->ple_own;
-    block.cos = e->cos, block.sin = e->sin, block.q_scale = e->q_scale;
-    block.recur = &e->recur, block.state = e->state_pass, block.adapted = &e->adapted;
-    block.n_experts = e->mode ? e->mode->n_experts : 0;
-    for (uint32_t i = 0; i < h->n_ropes; i++)
-        ops->rope_table(e->stream, &(ae_rope_table){e->n_rows, h->ropes[i].n_rot, e->on_device.pos, e->rope_freq[i],
-                                                    e->rope_magnitude[i], e->cos[i], e->sin[i]});
-    ops->lookup(e->stream, e->net->embedding, e->on_device.token, e->n_rows, e->block.x, h->n_embd);
-    if (h->embedding_scale != 1.0f)
-        ops->map(e->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = e->n_rows, .dim = h->n_embd, .x = e->block.x,
-                                      .x_stride = h->n_embd, .a = h->embedding_scale});
-    if (h->n_embd_layer) layer_embeddings(e);
-    if (h->encoder) begin_encoder(e);
-    else if (e->net->embed_norm)
-        ops->norm(e->stream, &(ae_norm){.n_rows = e->n_rows, .n_groups = 1, .dim = h->n_embd, .x = e->block.x,
-                                        .x_stride = h->n_embd, .weight = e->net->embed_norm, .eps = h->norm_eps,
-                                        .layer = h->layer_norm, .bias = e->net->embed_norm_b});
-    for (uint32_t i = 0; i < h->n_layers; i++) {
-        tap(e, i);
-        block.lacks = e->mode ? e->mode->lacks[i] : 0;
-        ae_block_layer(&block, &e->net->model->layers[i].spec, &e->net->layers[i]);
-    }
-    tap(e, h->n_layers);
-    tap(e, AERIE_TAP_NORMED);
+    tap(e, e->out, e->net->model->hparams.n_layers);
+    tap(e, e->out, AERIE_TAP_NORMED);
+    place_tapped(e);
     if (e->n_out) put_logits(e);
+}
+
+/* ---- Runs ---------------------------------------------------------------------------------------------------------- */
+
+/* Whether the device's first mixer is in this run: later runs of the device find the tables of rotation as it made them. */
+static bool has_first_mixer(const ae_engine *e, uint32_t i_device, uint32_t begin, uint32_t end)
+{
+    uint32_t i = 0;
+    while (i < e->net->model->hparams.n_layers && e->net->split.mixer[i] != i_device) i++;
+    return i < e->net->model->hparams.n_layers && 2 * i >= begin && 2 * i < end;
+}
+
+void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
+{
+    const ae_net *net = e->net;
+    const ae_hparams *h = &net->model->hparams;
+    const uint32_t i_device = ae_split_device(&net->split, h->n_layers, begin);
+    ae_engine_device *d = &e->devices[i_device];
+    const ae_kv_view kv = ae_kv_on(e->kv, i_device);
+    ae_places places = ae_rows_places_on(&d->rows, e->n_rows, e->kv, i_device);
+    if (h->encoder) places.pos = d->rows.last; /* a row sees all of its text */
+    ae_places part_places = places;
+    part_places.tables = kv.part_tables;
+    ae_block block = d->block;
+    block.ops = d->backend->ops, block.stream = d->stream, block.h = h, block.places = &places, block.kv = kv.pages;
+    block.part_places = &part_places, block.kv_parts = kv.parts;
+    block.n_rows = e->n_rows, block.ones = net->ones[i_device];
+    block.ple = d->ple, block.ple_gate = d->ple_gate, block.ple_own = d->ple_own;
+    block.cos = d->cos, block.sin = d->sin, block.q_scale = d->q_scale;
+    block.recur = &d->recur, block.state = d->state_pass, block.adapted = &d->adapted;
+    block.n_experts = e->mode ? e->mode->n_experts : 0;
+    for (uint32_t i = 0; i < h->n_ropes && has_first_mixer(e, i_device, begin, end); i++)
+        d->backend->ops->rope_table(d->stream, &(ae_rope_table){e->n_rows, h->ropes[i].n_rot, d->rows.pos, d->rope_freq[i],
+                                                                e->rope_magnitude[i], d->cos[i], d->sin[i]});
+    if (!begin) begin_stream(e, d);
+    for (uint32_t i = begin; i < end && i < 2 * h->n_layers; i++) {
+        const ae_layer_spec *spec = &net->model->layers[i / 2].spec;
+        block.lacks = e->mode ? e->mode->lacks[i / 2] : 0;
+        if (i % 2 == 0) tap(e, d, i / 2);
+        (i % 2 ? ae_block_ffn : ae_block_mixer)(&block, spec, &net->layers[i / 2]);
+    }
+    if (end > 2 * h->n_layers) end_stream(e);
+}
+
+static void move(ae_engine *e, ae_engine_device *from, const float *source, ae_engine_device *to, float *target, size_t dim)
+{
+    ae_backend_move(from->backend->ops, from->stream, source, to->backend->ops, to->stream, target, e->moved,
+                    e->n_rows * dim * sizeof *source);
+}
+
+void ae_forward_move(ae_engine *e, uint32_t begin, uint32_t end)
+{
+    const ae_hparams *h = &e->net->model->hparams;
+    ae_engine_device *d = &e->devices[ae_split_device(&e->net->split, h->n_layers, begin)];
+    for (uint32_t i = 0; i < e->options.n_taps; i++) {
+        const uint32_t at = e->options.taps[i];
+        if (d == e->out || at >= h->n_layers || 2 * at < begin || 2 * at >= end) continue;
+        move(e, d, d->tapped + i * tapped_size(e), e->out, e->out->tapped + i * tapped_size(e), h->n_embd);
+    }
+    for (uint32_t i = 0; !begin && h->n_embd_layer && i < e->n_devices; i++)
+        if (d != &e->devices[i]) move(e, d, d->ple, &e->devices[i], e->devices[i].ple, (size_t)h->n_layers * h->n_embd_layer);
+    if (end > 2 * h->n_layers) return;
+    ae_engine_device *next = &e->devices[ae_split_device(&e->net->split, h->n_layers, end)];
+    move(e, d, d->block.x, next, next->block.x, h->n_embd);
 }

@@ -31,11 +31,16 @@ typedef enum ae_rows_kind {
 } ae_rows_kind;
 
 void ae_rows_layout(ae_layout *layout, size_t n_batch, size_t n_outputs, ae_rows_kind kind, ae_rows *rows);
-/* Sends the first n_rows rows of `host` to `device`, and the page tables of their sequences. Rows of a sequence are
- * adjacent. */
+/* Sends the first n_rows rows of `host` to `device`. */
+void ae_rows_send(const ae_rows *host, const ae_rows *device, uint32_t n_rows, uint32_t n_outputs, const ae_backend_ops *ops,
+                  ae_stream *stream);
+/* Sends the page tables of the rows' sequences. Rows of a sequence are adjacent. */
+void ae_rows_send_tables(const ae_rows *host, uint32_t n_rows, ae_kv *kv, ae_stream *stream);
+/* Both. */
 void ae_rows_upload(const ae_rows *host, const ae_rows *device, uint32_t n_rows, uint32_t n_outputs, ae_kv *kv,
                     const ae_backend_ops *ops, ae_stream *stream);
-/* The places of uploaded rows, in layers without a window. */
+/* The places of uploaded rows, in layers without a window; on the cache's device of this number. */
+ae_places ae_rows_places_on(const ae_rows *device, uint32_t n_rows, const ae_kv *kv, uint32_t i_device);
 ae_places ae_rows_places(const ae_rows *device, uint32_t n_rows, const ae_kv *kv);
 
 #endif

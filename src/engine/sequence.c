@@ -32,7 +32,7 @@ uint32_t ae_engine_landing(const ae_engine *e, uint32_t seq, uint32_t n)
 uint32_t ae_engine_truncate(ae_engine *e, uint32_t seq, uint32_t n)
 {
     n = ae_engine_landing(e, seq, n);
-    if (e->state) n = ae_state_truncate(e->state, e->stream, seq, n);
+    if (e->state) n = ae_state_truncate(e->state, NULL, seq, n);
     (void)ae_kv_truncate(e->kv, seq, n); /* to a landing: cannot fail */
     return n;
 }
@@ -74,8 +74,8 @@ uint32_t ae_engine_share(ae_engine *e, uint32_t to, uint32_t from, uint32_t n)
     if (to == from) return ae_engine_truncate(e, to, n);
     n = ae_kv_key_equal(key_of(&e->sets[to]), key_of(&e->sets[from])) ? ae_kv_landing(e->kv, from, n) : 0;
     while (n) {
-        if (e->state) n = ae_state_share(e->state, e->stream, to, from, n);
-        if (ae_kv_share(e->kv, e->stream, to, from, n) != AERIE_OK) break;
+        if (e->state) n = ae_state_share(e->state, NULL, to, from, n);
+        if (ae_kv_share(e->kv, NULL, to, from, n) != AERIE_OK) break;
         if (ae_kv_n_live(e->kv, to) == n || !e->state) return ae_kv_n_live(e->kv, to);
         n = ae_kv_n_live(e->kv, to); /* no page for the end of it, or no window: land lower */
     }
@@ -91,17 +91,17 @@ uint32_t ae_engine_match(const ae_engine *e, ae_kv_key key, const int32_t *token
 uint32_t ae_engine_adopt(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n)
 {
     const ae_kv_key key = key_of(&e->sets[seq]);
-    if (!e->state) return ae_kv_adopt(e->kv, e->stream, seq, key, tokens, n);
+    if (!e->state) return ae_kv_adopt(e->kv, NULL, seq, key, tokens, n);
     for (uint32_t goal = ae_engine_match(e, key, tokens, n); goal; goal = ae_state_match(e->state, key, tokens, n)) {
-        n = ae_kv_adopt(e->kv, e->stream, seq, key, tokens, goal);
-        if (n == goal) return ae_state_adopt(e->state, e->stream, seq, tokens, n);
+        n = ae_kv_adopt(e->kv, NULL, seq, key, tokens, goal);
+        if (n == goal) return ae_state_adopt(e->state, NULL, seq, tokens, n);
     }
     return ae_engine_truncate(e, seq, 0);
 }
 
 void ae_engine_snapshot(ae_engine *e, uint32_t seq)
 {
-    if (e->state) (void)ae_state_snapshot(e->state, e->stream, seq);
+    if (e->state) (void)ae_state_snapshot(e->state, NULL, seq);
     ae_kv_retain(e->kv, seq);
 }
 

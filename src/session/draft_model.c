@@ -57,8 +57,7 @@ aerie_status ae_session_create_draft_model(aerie_session *s, ae_drafter **drafte
     ae_engine_options o = draft_options(&s->params, map, draft->model);
     o.pool = ae_engine_pool(s->engine);
     ae_engine *engine;
-    const uint64_t bytes = ae_engine_plan_bytes(draft->model, draft->backend, &o);
-    aerie_status status = ae_session_check_memory(draft->backend, "the draft model's session", bytes,
+    aerie_status status = ae_session_check_engine(draft->model, &draft->net->split, &o, "the draft model's session",
                                                   "a smaller context (-c) would fit", error);
     if (status == AERIE_OK) status = ae_engine_create(&engine, draft->net, &o, error);
     if (status == AERIE_OK) 
@@ -74,7 +73,7 @@ bool aerie_session_overlap(const aerie_session *session, aerie_overlap *overlap,
     return session->mapped;
 }
 
-static aerie_status plan_draft(const ae_model *target, const ae_model *draft, ae_backend *backend,
+static aerie_status plan_draft(const ae_model *target, const ae_model *draft, const ae_split *split,
                                const aerie_model_params *model_params, const aerie_session_params *session_params,
                                aerie_memory_plan *plan, aerie_error *error)
 {
@@ -83,15 +82,16 @@ static aerie_status plan_draft(const ae_model *target, const ae_model *draft, ae
     ae_vocab_map *map = NULL;
     AE_TRY(ae_session_resolve(target, session_params, false, &params, error));
     const ae_load_options no = ae_session_net_options(model_params);
-    size_t weight_bytes;
-    AE_TRY(ae_net_plan_bytes(&weight_bytes, draft, backend, &no, error));
+    size_t weight_bytes = 0, on[AE_MAX_DEVICES];
+    AE_TRY(ae_net_plan_split(on, draft, split, &no, error));
+    for (uint32_t i = 0; i < split->n_devices; i++) weight_bytes += on[i];
     aerie_status status = ae_vocab_create(&target_vocab, target->gguf, error);
     if (status == AERIE_OK) status = ae_vocab_create(&draft_vocab, draft->gguf, error);
     if (status == AERIE_OK) status = map_vocabularies(target_vocab, target->name, draft_vocab, draft->name, &map, error);
     if (status == AERIE_OK || status == AERIE_ERROR_UNSUPPORTED) { /* a session will say what is not shared */
         const ae_engine_options eo = draft_options(&params, map, draft);
         plan->weight_bytes = weight_bytes;
-        plan->session_bytes = ae_engine_plan_bytes(draft, backend, &eo);
+        plan->session_bytes = ae_engine_plan_split(draft, split, &eo, NULL);
         status = AERIE_OK;
     }
     ae_vocab_map_free(map);
@@ -115,18 +115,21 @@ aerie_status aerie_memory_plan_draft(const char *path, const char *draft_path, c
     const ae_model_options options = {.no_mmap = mp.no_mmap};
     const ae_model_options target_options = {.no_mmap = mp.no_mmap, .rope = mp.rope, .overrides = mp.overrides,
                                              .n_overrides = mp.n_overrides};
-    ae_backend *backend;
+    ae_session_devices devices;
+    ae_split split;
     ae_model *target = NULL, *draft = NULL;
-    AE_TRY(ae_backend_open(&backend, mp.backend, mp.cpu_level, error));
-    plan->available_bytes = ae_session_available(backend);
+    AE_TRY(ae_session_open_devices(&devices, &mp, error));
+    plan->available_bytes = ae_session_available(devices.list[0]);
     aerie_status status = ae_model_load(&target, path, &target_options, error);
     if (status == AERIE_OK) status = ae_model_load(&draft, draft_path, &options, error);
     if (status == AERIE_OK) status = ae_session_check_decoder(target, error);
     if (status == AERIE_OK) status = ae_session_check_decoder(draft, error);
-    if (status == AERIE_OK) status = plan_draft(target, draft, backend, &mp, session_params, plan, error);
+    if (status == AERIE_OK) status = ae_session_place(&split, &devices, draft, &mp, error);
+    if (status == AERIE_OK) plan->available_bytes = ae_session_available_split(&split);
+    if (status == AERIE_OK) status = plan_draft(target, draft, &split, &mp, session_params, plan, error);
     ae_struct_give(theirs, plan_size, plan, sizeof *plan);
     ae_model_free(draft);
     ae_model_free(target);
-    ae_backend_close(backend);
+    ae_session_close_devices(&devices);
     return status;
 }

@@ -122,6 +122,9 @@ aerie_status aerie_imatrix_create(aerie_imatrix **out, aerie_session *session, c
     AE_NEED(session, error);
     AE_STRUCT_TAKE(imatrix_params, params, theirs, error);
     const ae_backend_ops *ops = session->model->backend->ops;
+    if (session->model->net->split.n_devices > 1)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "products are watched on one device, and this model lies on several; "
+                       "load it on one");
     if (!ops->watch) return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the backend %s cannot be watched; use cpu", ops->name);
     if (session->imatrix) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the session collects an importance matrix already");
     if (params.head && !session->head)

@@ -20,7 +20,7 @@ void aerie_model_free(aerie_model *model)
     if (!model->model) ae_gguf_close(model->gguf);
     ae_net_free(model->net);
     ae_model_free(model->model);
-    ae_backend_close(model->backend);
+    ae_session_close_devices(&model->devices);
     ae_free(model);
 }
 
@@ -32,18 +32,30 @@ static aerie_status load_vocab(aerie_model *m, const char *path, const aerie_mod
     return ae_vocab_create(&m->vocab, m->gguf, error);
 }
 
+static aerie_status check_weights(const ae_model *model, const ae_split *split, const ae_load_options *options,
+                                  aerie_error *error)
+{
+    size_t on[AE_MAX_DEVICES];
+    AE_TRY(ae_net_plan_split(on, model, split, options, error));
+    if (split->n_devices == 1)
+        return ae_session_check_memory(split->devices[0], "this model", on[0], "a smaller model or quantization would fit",
+                                       error);
+    return ae_session_check_split(split, "this model", on, "fewer layers there (-ngl, --tensor-split) would fit", error);
+}
+
 static aerie_status load_weights(aerie_model *m, const char *path, const aerie_model_params *p, aerie_error *error)
 {
     const ae_model_options options = {.no_mmap = p->no_mmap, .rope = p->rope, .overrides = p->overrides,
                                       .n_overrides = p->n_overrides};
-    AE_TRY(ae_backend_open(&m->backend, p->backend, p->cpu_level, error));
+    AE_TRY(ae_session_open_devices(&m->devices, p, error));
     AE_TRY(ae_model_load(&m->model, path, &options, error));
     AE_TRY(ae_vocab_create(&m->vocab, m->model->gguf, error));
     const ae_load_options net = ae_session_net_options(p);
-    size_t bytes;
-    AE_TRY(ae_net_plan_bytes(&bytes, m->model, m->backend, &net, error));
-    AE_TRY(ae_session_check_memory(m->backend, "this model", bytes, "a smaller model or quantization would fit", error));
-    AE_TRY(ae_net_create(&m->net, m->model, m->backend, &net, error));
+    ae_split split;
+    AE_TRY(ae_session_place(&split, &m->devices, m->model, p, error));
+    AE_TRY(check_weights(m->model, &split, &net, error));
+    AE_TRY(ae_net_create_split(&m->net, m->model, &split, &net, error));
+    m->backend = m->net->backend;
     return ae_gguf_fingerprint(m->model->gguf, &m->fingerprint, error);
 }
 
@@ -89,6 +101,11 @@ static void tell_loaded(const aerie_model *m, const aerie_model_params *p)
                "weights take %.1f MiB, kernels: %s", m->model->name, m->model->hparams.arch, (double)m->model->n_params / 1e6,
                m->load_seconds, ae_session_mib(parts->fill_bytes), seconds, rate, ae_session_mib(parts->bytes),
               ae_backend_cpu_level(m->backend));
+    if (m->net->split.n_devices > 1) {
+        char map[512];
+        ae_session_describe_split(&m->net->split, m->model->hparams.n_layers, map, sizeof map);
+        ae_log_say(&p->log, AERIE_LOG_INFO, "devices: %s", map);
+    }
     const char *tiles = ae_backend_cpu_choices(m->backend);
     if (*tiles) ae_log_say(&p->log, AERIE_LOG_DEBUG, "kernels: matrix tiles are used, as measured, for %s", tiles);
 }

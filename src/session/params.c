@@ -145,8 +145,8 @@ ae_engine_options ae_session_engine_options(const aerie_session_params *p, uint3
     return o;
 }
 
-uint64_t ae_session_bytes(const ae_model *model, const ae_backend *backend, const ae_engine_options *o)
+uint64_t ae_session_bytes(const ae_model *model, const ae_split *split, const ae_engine_options *o)
 {
-    const size_t bytes = ae_engine_plan_bytes(model, backend, o);
+    const size_t bytes = ae_engine_plan_split(model, split, o, NULL);
     return bytes == SIZE_MAX ? bytes : bytes + (uint64_t)o->n_seqs * ae_sampler_plan_bytes(model->hparams.n_vocab);
 }

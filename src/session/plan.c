@@ -1,7 +1,6 @@
 /* plan.c - aerie.h: what a model and a session would take of memory, without loading them. */
 #include "aerie_extra.h"
 #include "base/os.h"
-#include "device/device.h"
 #include "session/session_int.h"
 
 aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *model_params,
@@ -18,26 +17,30 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
     const ae_model_options options = {.no_mmap = mp.no_mmap, .rope = mp.rope, .overrides = mp.overrides,
                                       .n_overrides = mp.n_overrides};
     aerie_session_params sp;
-    ae_backend *backend;
+    ae_session_devices devices;
+    ae_split split;
     ae_model *model = NULL;
-    AE_TRY(ae_backend_open(&backend, mp.backend, mp.cpu_level, error));
+    AE_TRY(ae_session_open_devices(&devices, &mp, error));
     const ae_load_options no = ae_session_net_options(&mp);
-    size_t weight_bytes = 0;
-    plan->available_bytes = ae_session_available(backend);
+    size_t weight_bytes = 0, on[AE_MAX_DEVICES];
+    plan->available_bytes = ae_session_available(devices.list[0]);
     aerie_status status = ae_model_load(&model, path, &options, error);
-    if (status == AERIE_OK) status = ae_net_plan_bytes(&weight_bytes, model, backend, &no, error);
+    if (status == AERIE_OK) status = ae_session_place(&split, &devices, model, &mp, error);
+    if (status == AERIE_OK) status = ae_net_plan_split(on, model, &split, &no, error);
+    for (uint32_t i = 0; status == AERIE_OK && i < split.n_devices; i++) weight_bytes += on[i];
+    if (status == AERIE_OK) plan->available_bytes = ae_session_available_split(&split);
     if (status == AERIE_OK && model->hparams.encoder) {
-        plan->session_bytes = ae_session_embedder_bytes(model, backend);
+        plan->session_bytes = ae_session_embedder_bytes(model, split.devices[split.output]);
     } else if (status == AERIE_OK) {
         status = ae_session_resolve(model, session_params, false, &sp, error);
     }
     if (status == AERIE_OK && !model->hparams.encoder) {
         const ae_engine_options eo = ae_session_engine_options(&sp, model->hparams.n_vocab);
-        plan->session_bytes = ae_session_bytes(model, backend, &eo);
+        plan->session_bytes = ae_session_bytes(model, &split, &eo);
     }
     if (status == AERIE_OK) plan->weight_bytes = weight_bytes;
     ae_struct_give(theirs, plan_size, plan, sizeof *plan);
     ae_model_free(model);
-    ae_backend_close(backend);
+    ae_session_close_devices(&devices);
     return status;
 }

@@ -212,9 +212,8 @@ static aerie_status create_session(aerie_session **session, const aerie_model *m
     AE_TRY_GOTO(status, ae_session_resolve(model->model, params, test != NULL, &s->params, error), fail);
     ae_engine_options eo = ae_session_engine_options(&s->params, model->model->hparams.n_vocab);
     eo.vocab = model->vocab;
-    const uint64_t bytes = ae_session_bytes(model->model, model->backend, &eo);
-    AE_TRY_GOTO(status, ae_session_check_memory(model->backend, "a session of this context size", bytes,
-                                            "a smaller context (-c) or fewer sequences would fit", error), fail);
+    AE_TRY_GOTO(status, ae_session_check_engine(model->model, &model->net->split, &eo, "a session of this context size",
+                                                "a smaller context (-c) or fewer sequences would fit", error), fail);
     AE_TRY_GOTO(status, ae_session_take_adapters(s, error), fail);
     AE_TRY_GOTO(status, ae_engine_create(&s->engine, model->net, &eo, error), fail);
     AE_TRY_GOTO(status, create_drafter(s, params->spec.type == AERIE_SPEC_AUTO, &drafter, error), fail);

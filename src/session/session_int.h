@@ -17,8 +17,16 @@
 #include "text/stops.h"
 #include "text/token/vocab_map.h"
 
+/* The devices that a model was to lie on, by its parameters. */
+typedef struct ae_session_devices {
+    ae_backend *list[AE_MAX_DEVICES]; /* [n] owned; first those that were named */
+    uint32_t n, n_named;
+    uint32_t cpu;        /* number of the processor; n: it is not among them */
+} ae_session_devices;
+
 struct aerie_model {
-    ae_backend *backend; /* NULL for vocab_only */
+    ae_session_devices devices; /* none for vocab_only */
+    ae_backend *backend; /* that of the output; NULL for vocab_only */
     ae_model *model;     /* NULL for vocab_only */
     ae_net *net;         /* NULL for vocab_only */
     ae_gguf *gguf;       /* vocab_only: owned */
@@ -165,6 +173,22 @@ uint64_t ae_session_available(const ae_backend *backend);
 aerie_status ae_session_check_memory(const ae_backend *backend, const char *what, uint64_t needed, const char *advice,
                                      aerie_error *error);
 
+/* devices.c: opened as the parameters ask. ARGUMENT for what cannot be, and the errors of ae_backend_open. */
+aerie_status ae_session_open_devices(ae_session_devices *devices, const aerie_model_params *params, aerie_error *error);
+void ae_session_close_devices(ae_session_devices *devices);
+/* Which layers lie where. ARGUMENT, UNSUPPORTED for what cannot be. */
+aerie_status ae_session_place(ae_split *split, const ae_session_devices *devices, const ae_model *model,
+                              const aerie_model_params *params, aerie_error *error);
+/* "layers 0 to 17 on cpu, layers from 18 on and the output on cuda", cut to the room. */
+void ae_session_describe_split(const ae_split *split, uint32_t n_layers, char *text, size_t room);
+/* MEMORY unless each device has so much (on [n_devices]) now; unless an engine of these options fits them. */
+aerie_status ae_session_check_split(const ae_split *split, const char *what, const size_t *on, const char *advice,
+                                    aerie_error *error);
+aerie_status ae_session_check_engine(const ae_model *model, const ae_split *split, const ae_engine_options *options,
+                                     const char *what, const char *advice, aerie_error *error);
+/* Of all devices; 0: unknown. */
+uint64_t ae_session_available_split(const ae_split *split);
+
 /* Ids of text[0..n), owned by the caller. */
 aerie_status ae_session_tokenize(const aerie_model *model, const char *text, size_t n, ae_encode_options options,
                                  int32_t **tokens, size_t *n_tokens, aerie_error *error);
@@ -220,7 +244,7 @@ aerie_status ae_session_create(aerie_session **session, const aerie_model *model
 ae_load_options ae_session_net_options(const aerie_model_params *params);
 ae_engine_options ae_session_engine_options(const aerie_session_params *params, uint32_t n_vocab);
 /* With the samplers of as many requests as run at once. */
-uint64_t ae_session_bytes(const ae_model *model, const ae_backend *backend, const ae_engine_options *options);
+uint64_t ae_session_bytes(const ae_model *model, const ae_split *split, const ae_engine_options *options);
 /* names.c: whether n-grams draft beside drafters of this type; what a cache type is inside. */
 bool ae_session_is_joined(aerie_spec_type type);
 ae_kv_type ae_session_kv_type(aerie_kv_type type);

@@ -234,7 +234,7 @@ static void prints(const char *arguments, const char *const *parts)
 static void help_on_anything(void **state)
 {
     (void)state;
-    prints("-mg", (const char *[]){"-mg --main-gpu", "accepted without effect: the whole model lies on one device", NULL});
+    prints("-mg", (const char *[]){"-mg --main-gpu", "accepted without effect: layers lie where --device", NULL});
     prints("-ngl", (const char *[]){"-ngl, --gpu-layers, --n-gpu-layers N", "AERIE_GPU_LAYERS", "of run, serve", NULL});
     prints("--temp", (const char *[]){"--temp, --temperature T", "AERIE_TEMP", "of run, serve", NULL});
     prints("-t", (const char *[]){"-t, --threads N", NULL});

@@ -119,14 +119,14 @@ static void options_without_effect(void **state)
 {
     (void)state;
     cli(RUN "-mg 1");
-    says("aerie: -mg has no effect here: the whole model lies on one device (--device)\n");
-    cli(RUN "-mg 1 -fa on --tensor-split=1,1");
-    says("aerie: -mg, -fa and --tensor-split have no effect here; -v says why\n");
+    says("aerie: -mg has no effect here: layers lie where --device, -ngl and --tensor-split say\n");
+    cli(RUN "-mg 1 -fa on --split-mode=row");
+    says("aerie: -mg, -fa and --split-mode have no effect here; -v says why\n");
     assert_int_equal(n_times("no effect"), 1);
     cli(RUN "-mg 1 -fa");
     says("aerie: -mg and -fa have no effect here; -v says why\n");
     cli(RUN "-mg 1 -fa on -v");
-    says("aerie: -mg has no effect here: the whole model lies on one device (--device)\n");
+    says("aerie: -mg has no effect here: layers lie where --device, -ngl and --tensor-split say\n");
     says("aerie: -fa has no effect here: attention is computed in one way only\n");
     cli(RUN "-mg 1 -fa -q");
     says_not("no effect");
@@ -148,7 +148,14 @@ static void devices(void **state)
         {"--device tpu", "backend \"tpu\" is unknown; there are cpu, cpu-strict"},
         {"--device cuda999", ""}, /* no such device, no driver, or a build without one */
         {"--device ''", "--device needs the name of a device; --list-devices lists them"},
-        {"--device cpu,cuda", "--device takes one device: aerie runs a model on one; found 'cpu,cuda'"},
+        {"--device cpu,tpu", "backend \"tpu\" is unknown; there are cpu, cpu-strict"},
+        {"--device cpu,", "--device has an empty name in 'cpu,'; --list-devices lists devices"},
+        {"--device ,cpu", "--device has an empty name in ',cpu'"},
+        {"--device cpu -ts 1,x", "--tensor-split takes numbers from 0 on with commas between, such as 3,1; found '1,x'"},
+        {"--device cpu -ts 1,-1", "found '1,-1'"},
+        {"--device cpu -ts ''", "found ''"},
+        {"--device cpu -ts 1,1,1,1,1,1,1,1,1", "--tensor-split has more than 8 numbers"},
+        {"-ncmoe -1", "-ncmoe takes a whole number from 0 to 100000; found '-1'"},
         {"--device a-device-whose-name-is-long", "there is no device 'a-device-whose-name-is-long'"},
         {"-ngl some", "-ngl takes a whole number, auto or all; found 'some'"},
         {"-ngl -2", "-ngl takes a whole number, auto or all; found '-2'"},
@@ -157,6 +164,24 @@ static void devices(void **state)
         cli(RUN "%s", wrong[i][0]);
         cli_refused(2, wrong[i][1], "");
     }
+    static const char *const split[] = {"-dev cpu,cpu-strict", "-dev cpu-strict,cpu -ts 3,1", "-dev cpu-strict -ngl 1",
+                                        "-dev cpu-strict -ngl 2 -ncffn 1", "-dev cpu-strict -ncffn 9 -cmoe"};
+    cli(RUN);
+    char *whole = strdup(cli_last.out);
+    assert_non_null(whole);
+    for (size_t i = 0; i < sizeof split / sizeof *split; i++) {
+        cli(RUN "-v %s", split[i]);
+        assert_int_equal(cli_last.status, 0);
+        assert_string_equal(cli_last.out, whole);
+        says("devices: ");
+    }
+    free(whole);
+    cli(RUN "-dev cpu,cpu-strict -ts 1,2,3");
+    cli_refused(2, "a split into 3 shares (--tensor-split), but 2 devices (--device)", "");
+    cli(RUN "-dev cpu,cpu");
+    cli_refused(2, "device cpu is named twice", "");
+    cli(RUN "-dev cpu,cpu-strict -ngl 1");
+    cli_refused(2, "the processor is among the devices \"cpu,cpu-strict\"", "");
     cli("$A run --list-devices");
     assert_int_equal(cli_last.status, 0);
     assert_non_null(strstr(cli_last.out, "cpu    "));

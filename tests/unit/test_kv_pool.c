@@ -255,9 +255,9 @@ static void test_windows_that_are_kept(void **state)
     ae_kv_options options = {.n_layers = 2, .layers = layers, .windows = windows, .n_seqs = 1, .n_slots = n_slots,
                              .type = AE_KV_F16, .n_batch = 64, .n_retained = 1};
     assert_int_equal(ae_backend_open(&backend, NULL, "ref", &error), AERIE_OK);
-    const size_t with = ae_kv_plan_bytes(backend, &options);
+    const size_t with = ae_kv_plan_bytes(backend, &options, NULL);
     options.windows = NULL;
-    const size_t without = ae_kv_plan_bytes(backend, &options);
+    const size_t without = ae_kv_plan_bytes(backend, &options, NULL);
     options.windows = windows;
     assert_true(with < without * 2 / 3); /* half of the bytes are the other layer's */
     assert_int_equal(ae_kv_create(&kv, backend, &options, &error), AERIE_OK);

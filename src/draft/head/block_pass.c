@@ -19,7 +19,7 @@ static void keep_layer(ae_dhead_engine *e, uint32_t i, const ae_places *places)
     const ae_net_layer *l = &e->net->layers[i];
     const uint32_t kv_dim = s->n_kv_heads * s->head_dim;
     const ae_rope *rope = s->rope == AE_NO_ROPE ? NULL : &h->ropes[s->rope];
-    const float *ones = e->net->target->ones;
+    const float *ones = e->net->target->ones[e->net->target->split.output];
     e->backend->ops->matmul(e->stream, &(ae_matmul){
         .n_rows = e->n_rows, .input = AE_INPUT_PLAIN, .x = e->g, .x_stride = h->n_embd, .n_weights = 2,
         .out = {{l->wk, l->bk, e->block.k, kv_dim, false}, {l->wv, l->bv, e->block.v, kv_dim, false}}});

@@ -146,7 +146,7 @@ size_t ae_dhead_engine_plan_bytes(const ae_dhead *head, const ae_net *target, co
     device_layout(&device, head, n_draft, &o, &e);
     size_t total = 0;
     const size_t parts[] = {host.bytes, device.bytes, target->backend->ops->stream_bytes(target->backend, &stream),
-                            !keeps_rows(head) ? 0 : ae_kv_plan_bytes(target->backend, &kv)};
+                            !keeps_rows(head) ? 0 : ae_kv_plan_bytes(target->backend, &kv, NULL)};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (!ae_add_size(total, parts[i], &total)) return SIZE_MAX;
     return host.overflow || device.overflow ? SIZE_MAX : total;

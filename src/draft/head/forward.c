@@ -67,13 +67,16 @@ void ae_dhead_run_layers(ae_dhead_engine *e, uint32_t i_step)
     const ae_hparams *h = &head->hparams.layer;
     const uint32_t n_layers = head->hparams.n_layers / head->hparams.n_steps, first = i_step * n_layers;
     const ae_kv *kv = ae_dhead_kv(e);
-    const ae_places places = ae_rows_places(&e->on_device, e->n_rows, kv);
+    /* the target's cache may be on several devices; heads lie where its output does */
+    const uint32_t i_device = kv == e->kv ? 0 : e->net->target->split.output;
+    const ae_kv_view view = ae_kv_on(kv, i_device);
+    const ae_places places = ae_rows_places_on(&e->on_device, e->n_rows, kv, i_device);
     ae_places part_places = places;
-    part_places.tables = ae_kv_part_tables(kv);
+    part_places.tables = view.part_tables;
     ae_block block = e->block;
-    block.ops = e->backend->ops, block.stream = e->stream, block.h = h, block.places = &places, block.kv = ae_kv_pages(kv);
-    block.part_places = &part_places, block.kv_parts = ae_kv_parts(kv);
-    block.n_rows = e->n_rows, block.ones = e->net->target->ones;
+    block.ops = e->backend->ops, block.stream = e->stream, block.h = h, block.places = &places, block.kv = view.pages;
+    block.part_places = &part_places, block.kv_parts = view.parts;
+    block.n_rows = e->n_rows, block.ones = e->net->target->ones[e->net->target->split.output];
     block.cos = e->cos, block.sin = e->sin;
     if (head->hparams.kind == AE_DHEAD_EAGLE3) block.mixer_in = e->c, block.mixer_in_stride = 2 * (size_t)h->n_embd;
     for (uint32_t i = first; i < first + n_layers; i++)

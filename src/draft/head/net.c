@@ -184,12 +184,55 @@ static aerie_status trim(ae_dhead_net *net, aerie_error *error)
     return fill_trimmed(net, error);
 }
 
+/* An assistant reads the keys and values of some of the target's layers, where it lies itself. */
+static aerie_status check_device(const ae_dhead_net *net, aerie_error *error)
+{
+    const ae_net *target = net->target;
+    for (uint32_t i = 0; net->head->hparams.kind == AE_DHEAD_ASSISTANT && i < net->head->hparams.n_layers; i++) {
+        const uint32_t read = ae_dhead_target_layer(net->head, target->model, i);
+        if (target->split.mixer[read] == target->split.output) continue;
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: this head reads the keys and values of the model's layer %u, which "
+                       "lies on another device than the model's output; with more layers there (-ngl) it can be used",
+                       ae_gguf_path(net->head->gguf), read);
+    }
+    return AERIE_OK;
+}
+
 /* ---- Life -------------------------------------------------------------------------------------------------------- */
+
+static bool borrows_embedding(const ae_dhead *head)
+{
+    bool borrows = head->hparams.kind != AE_DHEAD_MEDUSA && !head->embedding;
+    if (head->hparams.kind != AE_DHEAD_MTP) return borrows;
+    borrows = false;
+    for (uint32_t i = 0; i < head->hparams.n_layers; i++) borrows |= !head->mtp->nextn[i].embedding;
+    return borrows;
+}
+
+/* A head lies where the target's output does. Token embeddings on another device are loaded a second time. */
+static aerie_status list_embedding(ae_dhead_net *net, const ae_dhead_net_options *options, aerie_error *error)
+{
+    const ae_model *m = net->target->model;
+    if (net->target->embedding_out || !borrows_embedding(net->head)) return AERIE_OK;
+    AE_TRY(ae_parts_init(&net->borrowed, net->backend, m->gguf, m->bound, 1, error));
+    ae_parts_weight(&net->borrowed, m->embedding, AE_WEIGHT_LOOKUP, &net->embedding);
+    ae_parts_place(&net->borrowed, options->load.in_place);
+    return AERIE_OK;
+}
+
+static aerie_status load_embedding(ae_dhead_net *net, const ae_dhead_net_options *options, aerie_error *error)
+{
+    AE_TRY(list_embedding(net, options, error));
+    if (!net->borrowed.n) return AERIE_OK;
+    AE_TRY(ae_parts_create(&net->borrowed, error));
+    return ae_parts_fill(&net->borrowed, &options->load, error);
+}
 
 /* What is borrowed, once the head's own weights stand. */
 static aerie_status borrow(ae_dhead_net *net, const ae_dhead_net_options *options, aerie_error *error)
 {
     const ae_dhead_hparams *h = &net->head->hparams;
+    ae_weight *embedding = net->embedding ? net->embedding : net->target->embedding_out;
     const uint32_t n_all = net->target->model->hparams.n_vocab;
     const bool borrows = ae_dhead_borrows_output(net->head);
     /* a draft vocabulary of the caller's own would not be that of the bias */
@@ -204,7 +247,7 @@ static aerie_status borrow(ae_dhead_net *net, const ae_dhead_net_options *option
     }
     for (uint32_t i = 0; i < h->n_steps; i++) {
         ae_dhead_step *s = &net->steps[i];
-        s->embedding = s->own_embedding ? s->own_embedding : net->target->embedding;
+        s->embedding = s->own_embedding ? s->own_embedding : embedding;
         s->output = s->own_output ? s->own_output : some ? net->trimmed : net->target->output;
         s->norm = s->own_norm || !net->head->mtp ? s->own_norm : net->target->out_norm;
     }
@@ -215,10 +258,11 @@ aerie_status ae_dhead_net_plan_bytes(size_t *bytes, const ae_dhead *head, const 
                                      const ae_dhead_net_options *options, aerie_error *error)
 {
     ae_dhead_net net = {.head = head, .target = target, .backend = target->backend};
-    const aerie_status status = tables(&net, options, error);
+    aerie_status status = tables(&net, options, error);
+    if (status == AERIE_OK) status = list_embedding(&net, options, error);
     *bytes = 0;
     if (status == AERIE_OK) {
-        *bytes = net.parts.bytes;
+        *bytes = net.parts.bytes + net.borrowed.bytes;
         if (ae_dhead_borrows_output(head) && (head->to_target || (options->n_vocab && !head->hparams.n_markov))) {
             net.n_draft = head->to_target ? head->hparams.n_draft : options->n_vocab;
             const ae_weight_source source = trimmed_source(&net);
@@ -226,6 +270,7 @@ aerie_status ae_dhead_net_plan_bytes(size_t *bytes, const ae_dhead *head, const 
         }
     }
     ae_free(net.parts.items);
+    ae_free(net.borrowed.items);
     free_tables(&net);
     return status;
 }
@@ -240,9 +285,11 @@ aerie_status ae_dhead_net_create(ae_dhead_net **out, const ae_dhead *head, const
     net->head = head;
     net->target = target;
     net->backend = target->backend;
-    aerie_status status = tables(net, options, error);
+    aerie_status status = check_device(net, error);
+    if (status == AERIE_OK) status = tables(net, options, error);
     if (status == AERIE_OK) status = ae_parts_create(&net->parts, error);
     if (status == AERIE_OK) status = ae_parts_fill(&net->parts, &options->load, error);
+    if (status == AERIE_OK) status = load_embedding(net, options, error);
     if (status == AERIE_OK) status = borrow(net, options, error);
     if (status == AERIE_OK) *out = net;
     else ae_dhead_net_free(net);
@@ -255,6 +302,7 @@ void ae_dhead_net_free(ae_dhead_net *net)
     if (net->trimmed) net->backend->ops->weight_free(net->backend, net->trimmed);
     if (net->trimmed_memory) net->backend->ops->free(net->backend, net->trimmed_memory, net->trimmed_bytes);
     ae_parts_free(&net->parts);
+    ae_parts_free(&net->borrowed);
     ae_free(net->trimmed_map);
     free_tables(net);
     ae_free(net);

@@ -39,6 +39,8 @@ typedef struct ae_dhead_net {
     double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] radians per position; in one piece, that of the first */
     double rope_magnitude[AE_MAX_ROPES];
     ae_parts parts;
+    ae_parts borrowed;         /* of the target: its token embeddings, where they lie on another device than its output */
+    ae_weight *embedding;      /* ... or NULL */
     ae_weight *trimmed;        /* some rows of the target's output, in place of a borrowed one; or NULL */
     void *trimmed_memory;
     size_t trimmed_bytes;

@@ -105,7 +105,7 @@ static aerie_status list_tensor(ae_adapter *a, const char *name, ae_adapter_pair
                            path, name);
         if (pairs)
             pairs[a->n_pairs] = (ae_adapter_pair){.of = *p->weight, .file_a = x, .file_b = y, .first = p->first, .n = p->n_rows,
-                                                  .rank = (uint32_t)x->ne[1]};
+                                                  .rank = (uint32_t)x->ne[1], .device = p->device};
         a->n_pairs++;
     }
     if (a->n_pairs == n_before)
@@ -147,9 +147,11 @@ static aerie_status load(ae_adapter *a, const ae_load_options *options, aerie_er
     if (!a->pairs) return ae_fail_memory(error, "an adapter", a->n_pairs * sizeof *a->pairs);
     AE_TRY(list_all(a, a->pairs, error));
     qsort(a->pairs, a->n_pairs, sizeof *a->pairs, by_weight);
-    AE_TRY(ae_parts_init(&a->parts, a->net->backend, a->gguf, NULL, 2 * (size_t)a->n_pairs, error));
+    AE_TRY(ae_parts_init(&a->parts, a->net->split.devices[0], a->gguf, NULL, 2 * (size_t)a->n_pairs, error));
+    for (uint32_t i = 1; i < a->net->split.n_devices; i++) (void)ae_parts_add_device(&a->parts, a->net->split.devices[i]);
     for (uint32_t i = 0; i < a->n_pairs; i++) {
         ae_adapter_pair *p = &a->pairs[i];
+        a->parts.on = p->device;
         ae_parts_weight(&a->parts, p->file_a, AE_WEIGHT_MATMUL, &p->a);
         ae_parts_rows(&a->parts, p->file_b, 0, p->first, p->n, &p->b);
     }
@@ -180,7 +182,7 @@ aerie_status ae_adapter_create(ae_adapter **out, ae_gguf *gguf, const ae_net *ne
 void ae_adapter_free(ae_adapter *adapter)
 {
     if (!adapter) return;
-    if (adapter->parts.backend) ae_parts_free(&adapter->parts);
+    if (adapter->parts.n_devices) ae_parts_free(&adapter->parts);
     ae_free(adapter->pairs);
     ae_gguf_close(adapter->gguf);
     ae_free(adapter);

@@ -24,6 +24,7 @@ typedef struct ae_adapter_pair {
     const ae_gguf_tensor *file_a, *file_b;
     uint64_t first;      /* the weight's rows are rows [first, first + n) of file_b */
     uint32_t n, rank;
+    uint8_t device;      /* where the weight lies */
     ae_weight *a, *b;    /* [rank, n_in], [n, rank] */
 } ae_adapter_pair;
 
@@ -87,7 +88,7 @@ typedef struct ae_adapter_run {
 typedef struct ae_adapter_rows {
     const ae_adapter_run *runs; /* (host) [n]; 0: no row has adapters */
     uint32_t n;
-    float *t;                   /* [rows][AE_MATMUL_MAX * largest rank] f32 on the device */
+    float *t;                   /* [rows][AE_MATMUL_MAX * largest rank] f32 on the device of the product */
 } ae_adapter_rows;
 
 /* A product, and what adapters add to it. rows NULL: nothing. The results do not overlap the inputs. */

@@ -153,7 +153,7 @@ static void close_loaders(load_job *job)
 
 static aerie_status fill_vector(load_job *job, const ae_part *part, aerie_error *error)
 {
-    ae_backend *backend = job->parts->backend;
+    ae_backend *backend = job->parts->devices[part->device];
     loader *l = &job->loaders[0];
     const size_t n = part->n_elements;
     ae_tensor_ref t = part->tensor;
@@ -200,7 +200,8 @@ static aerie_status fill_transposed(const load_job *job, const ae_part *part, ui
         for (size_t i = 0; i < n_in; i++) column[i] = rows[i * n_out + o];
         ae_type_encoder(to->type)(column, NULL, out + o * ae_type_row_bytes(ae_part_type(part), n_in), n_in);
     }
-    return job->parts->backend->ops->weight_fill(job->parts->backend, *part->weight, out, 0, (uint32_t)n_out, error);
+    ae_backend *backend = job->parts->devices[part->device];
+    return backend->ops->weight_fill(backend, *part->weight, out, 0, (uint32_t)n_out, error);
 }
 
 static void fill_chunk(void *context, uint32_t i, uint32_t i_worker)
@@ -217,10 +218,10 @@ static void fill_chunk(void *context, uint32_t i, uint32_t i_worker)
     aerie_status status = ae_gguf_read(&l->reader, c->part->tensor, first_row(c) * row, l->buffer, bytes, &error);
     const uint64_t n = c->n * (uint64_t)c->part->tensor->ne[0];
     if (status == AERIE_OK) status = check_finite(job, c->part, l->buffer, first_row(c), n, &error);
+    ae_backend *backend = job->parts->devices[c->part->device];
     if (status == AERIE_OK && c->part->transposed) status = fill_transposed(job, c->part, l->buffer, &error);
     else if (status == AERIE_OK && c->part->bytes)
-        status = job->parts->backend->ops->weight_fill(job->parts->backend, *c->part->weight, l->buffer, c->first, c->n,
-                                                       &error);
+        status = backend->ops->weight_fill(backend, *c->part->weight, l->buffer, c->first, c->n, &error);
     if (status != AERIE_OK) {
         fail_job(job, status, &error);
         return;

@@ -23,7 +23,7 @@ static void list_experts(ae_parts *p, const ae_hparams *h, const ae_layer *from,
     add_experts(p, x->n, from->e_down, 0, x->n_latent ? x->n_latent : h->n_embd, to->e_down);
 }
 
-#define PARTS_OUTSIDE 16
+#define PARTS_OUTSIDE (16 + AE_MAX_DEVICES)
 
 /* Queries, keys and values: each by itself, or as rows of one tensor. */
 static void list_qkv(ae_parts *p, const ae_layer *from, ae_net_layer *to)
@@ -37,6 +37,15 @@ static void list_qkv(ae_parts *p, const ae_layer *from, ae_net_layer *to)
     ae_parts_range(p, from->bqkv, 0, q, &to->bq);
     ae_parts_range(p, from->bqkv, q, kv, &to->bk);
     ae_parts_range(p, from->bqkv, (uint64_t)q + kv, v, &to->bv);
+}
+
+/* Gate and up as rows of one tensor. */
+static void list_gate_up(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_net_layer *to)
+{
+    const ae_layer_spec *s = &from->spec;
+    const uint32_t shared = h->experts.n_ff_shared;
+    ae_parts_rows(p, from->s_gate_up, 0, 0, shared, &to->s_gate);
+    ae_parts_rows(p, from->s_gate_up, 0, shared, shared, &to->s_up);
     ae_parts_rows(p, from->w_gate_up, 0, 0, s->n_ff, &to->w_gate);
     ae_parts_rows(p, from->w_gate_up, 0, s->n_ff, s->n_ff, &to->w_up);
 }
@@ -63,50 +72,83 @@ uint32_t ae_net_n_stacked(const ae_hparams *h)
     return 3 * h->experts.n + (h->mla.n_latent ? 2 * h->n_heads : 0);
 }
 
-void ae_net_list_layer(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_weight **stacked, ae_net_layer *to)
+typedef struct weight_field {
+    ae_tensor_ref tensor;
+    ae_weight **field;
+} weight_field;
+
+typedef struct vector_field {
+    ae_tensor_ref tensor;
+    float **field;
+} vector_field;
+
+static void list_fields(ae_parts *p, const weight_field *weights, size_t n_weights, const vector_field *vectors,
+                        size_t n_vectors)
 {
-    const struct {
-        ae_tensor_ref tensor;
-        ae_weight **field;
-    } weights[] = {
+    for (size_t k = 0; k < n_weights; k++) ae_parts_weight(p, weights[k].tensor, AE_WEIGHT_MATMUL, weights[k].field);
+    for (size_t k = 0; k < n_vectors; k++) ae_parts_vector(p, vectors[k].tensor, vectors[k].field);
+}
+
+#define N_OF(array) (sizeof(array) / sizeof *(array))
+#define MOST_OF_BLOCK ((AE_NET_PARTS_PER_LAYER - 8) / 2)
+
+static void list_mixer(ae_parts *p, const ae_layer *from, ae_net_layer *to)
+{
+    const weight_field weights[] = {
         {from->wq, &to->wq}, {from->wk, &to->wk}, {from->wv, &to->wv}, {from->wo, &to->wo}, {from->out_gate, &to->out_gate},
-        {from->w_gate, &to->w_gate}, {from->w_up, &to->w_up}, {from->w_down, &to->w_down}, {from->router, &to->router},
-        {from->s_gate, &to->s_gate}, {from->s_up, &to->s_up}, {from->s_down, &to->s_down}, {from->s_router, &to->s_router},
-        {from->ple_gate, &to->ple_gate}, {from->ple_proj, &to->ple_proj},
-        {from->latent_down, &to->latent_down}, {from->latent_up, &to->latent_up}, {from->mla.q_a, &to->mla.q_a},
-        {from->mla.q_b, &to->mla.q_b},
+        {from->mla.q_a, &to->mla.q_a}, {from->mla.q_b, &to->mla.q_b},
         {from->recur.in, &to->recur.in}, {from->recur.gate, &to->recur.gate}, {from->recur.alpha, &to->recur.alpha},
         {from->recur.beta, &to->recur.beta}, {from->recur.beta_alpha, &to->recur.beta_alpha},
         {from->recur.out, &to->recur.out}};
-    const struct {
-        ae_tensor_ref tensor;
-        float **field;
-    } vectors[] = {
+    const vector_field vectors[] = {
         {from->attn_norm, &to->attn_norm}, {from->attn_norm_b, &to->attn_norm_b}, {from->attn_post_norm, &to->attn_post_norm},
-        {from->ffn_norm, &to->ffn_norm}, {from->ffn_norm_b, &to->ffn_norm_b}, {from->ffn_post_norm, &to->ffn_post_norm},
-        {from->attn_post_norm_b, &to->attn_post_norm_b}, {from->ffn_post_norm_b, &to->ffn_post_norm_b},
-        {from->bq, &to->bq}, {from->bk, &to->bk}, {from->bv, &to->bv}, {from->bo, &to->bo}, {from->b_gate, &to->b_gate},
-        {from->b_up, &to->b_up}, {from->b_down, &to->b_down}, {from->q_norm, &to->q_norm}, {from->k_norm, &to->k_norm},
-        {from->sinks, &to->sinks}, {from->attn_sub_norm, &to->attn_sub_norm}, {from->ffn_sub_norm, &to->ffn_sub_norm},
-        {from->router_b, &to->router_b}, {from->router_bias, &to->router_bias},
-        {from->router_norm, &to->router_norm}, {from->e_norm, &to->e_norm}, {from->dense_post_norm, &to->dense_post_norm},
-        {from->e_post_norm, &to->e_post_norm}, {from->eb_gate, &to->eb_gate}, {from->eb_up, &to->eb_up},
-        {from->eb_down, &to->eb_down}, {from->e_scale, &to->e_scale}, {from->ple_post_norm, &to->ple_post_norm},
+        {from->attn_post_norm_b, &to->attn_post_norm_b},
+        {from->bq, &to->bq}, {from->bk, &to->bk}, {from->bv, &to->bv}, {from->bo, &to->bo},
+        {from->q_norm, &to->q_norm}, {from->k_norm, &to->k_norm}, {from->sinks, &to->sinks},
+        {from->attn_sub_norm, &to->attn_sub_norm},
         {from->mla.q_a_norm, &to->mla.q_a_norm}, {from->mla.kv_a_norm, &to->mla.kv_a_norm},
-        {from->recur.conv, &to->recur.conv},
-        {from->recur.conv_bias, &to->recur.conv_bias}, {from->recur.decay, &to->recur.decay},
-        {from->recur.dt_bias, &to->recur.dt_bias}, {from->recur.skip, &to->recur.skip}, {from->recur.norm, &to->recur.norm}};
-    _Static_assert(sizeof weights / sizeof *weights + sizeof vectors / sizeof *vectors + 8 <= AE_NET_PARTS_PER_LAYER,
-                   "room for all parts of a layer");
-    to->out_scale = from->out_scale;
+        {from->recur.conv, &to->recur.conv}, {from->recur.conv_bias, &to->recur.conv_bias},
+        {from->recur.decay, &to->recur.decay}, {from->recur.dt_bias, &to->recur.dt_bias},
+        {from->recur.skip, &to->recur.skip}, {from->recur.norm, &to->recur.norm}};
+    _Static_assert(N_OF(weights) + N_OF(vectors) <= MOST_OF_BLOCK, "room for all parts of a mixer");
     list_qkv(p, from, to);
-    ae_parts_rows(p, from->s_gate_up, 0, 0, h->experts.n_ff_shared, &to->s_gate);
-    ae_parts_rows(p, from->s_gate_up, 0, h->experts.n_ff_shared, h->experts.n_ff_shared, &to->s_up);
-    for (size_t k = 0; k < sizeof weights / sizeof *weights; k++)
-        ae_parts_weight(p, weights[k].tensor, AE_WEIGHT_MATMUL, weights[k].field);
-    for (size_t k = 0; k < sizeof vectors / sizeof *vectors; k++) ae_parts_vector(p, vectors[k].tensor, vectors[k].field);
-    if (from->router) list_experts(p, h, from, stacked, to);
+    list_fields(p, weights, N_OF(weights), vectors, N_OF(vectors));
+}
+
+static void list_ffn(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_net_layer *to)
+{
+    const weight_field weights[] = {
+        {from->w_gate, &to->w_gate}, {from->w_up, &to->w_up}, {from->w_down, &to->w_down}, {from->router, &to->router},
+        {from->s_gate, &to->s_gate}, {from->s_up, &to->s_up}, {from->s_down, &to->s_down}, {from->s_router, &to->s_router},
+        {from->ple_gate, &to->ple_gate}, {from->ple_proj, &to->ple_proj},
+        {from->latent_down, &to->latent_down}, {from->latent_up, &to->latent_up}};
+    const vector_field vectors[] = {
+        {from->ffn_norm, &to->ffn_norm}, {from->ffn_norm_b, &to->ffn_norm_b}, {from->ffn_post_norm, &to->ffn_post_norm},
+        {from->ffn_post_norm_b, &to->ffn_post_norm_b}, {from->ffn_sub_norm, &to->ffn_sub_norm},
+        {from->b_gate, &to->b_gate}, {from->b_up, &to->b_up}, {from->b_down, &to->b_down},
+        {from->router_b, &to->router_b}, {from->router_bias, &to->router_bias}, {from->router_norm, &to->router_norm},
+        {from->e_norm, &to->e_norm}, {from->dense_post_norm, &to->dense_post_norm}, {from->e_post_norm, &to->e_post_norm},
+        {from->eb_gate, &to->eb_gate}, {from->eb_up, &to->eb_up}, {from->eb_down, &to->eb_down},
+        {from->e_scale, &to->e_scale}, {from->ple_post_norm, &to->ple_post_norm}};
+    _Static_assert(N_OF(weights) + N_OF(vectors) <= MOST_OF_BLOCK, "room for all parts of a feed-forward block");
+    list_gate_up(p, h, from, to);
+    list_fields(p, weights, N_OF(weights), vectors, N_OF(vectors));
+}
+
+void ae_net_list_layer(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_weight **stacked, ae_net_layer *to)
+{
+    to->out_scale = from->out_scale;
+    list_mixer(p, from, to);
     if (from->mla.kv_a) list_mla(p, h, from, stacked + 3 * (size_t)h->experts.n, to);
+    p->of_ffn = true;
+    list_ffn(p, h, from, to);
+    if (from->router) list_experts(p, h, from, stacked, to);
+    p->of_ffn = false;
+}
+
+static bool is_recurrent(const ae_net *net, uint32_t i)
+{
+    return net->model->layers[i].spec.mixer == AE_MIXER_RECUR || net->model->layers[i].spec.recur_beside;
 }
 
 static void list_layer(ae_net *net, uint32_t i)
@@ -114,18 +156,37 @@ static void list_layer(ae_net *net, uint32_t i)
     const ae_hparams *h = &net->model->hparams;
     const ae_layer *from = &net->model->layers[i];
     ae_net_layer *to = &net->layers[i];
+    const uint32_t first = net->parts.n;
     to->index = i;
     ae_net_list_layer(&net->parts, h, from, net->stacked ? net->stacked + (size_t)i * ae_net_n_stacked(h) : NULL, to);
-    to->recur.i_state = net->n_recur;
-    net->n_recur += from->spec.mixer == AE_MIXER_RECUR || from->spec.recur_beside;
+    for (uint32_t k = first; k < net->parts.n; k++)
+        net->parts.items[k].device = net->parts.items[k].of_ffn ? net->split.ffn[i] : net->split.mixer[i];
+    for (uint32_t k = 0; k < i; k++) to->recur.i_state += is_recurrent(net, k) && net->split.mixer[k] == net->split.mixer[i];
+    net->n_recur += is_recurrent(net, i);
+}
+
+/* The token embeddings, for lookups, for the output, or for both. */
+static void list_embedding(ae_net *net, unsigned use, ae_weight **field)
+{
+    const ae_model *m = net->model;
+    ae_parts_weight(&net->parts, m->embedding, use, field);
+    if (m->tied && m->output_scale && (use & AE_WEIGHT_MATMUL)) net->parts.items[net->parts.n - 1].scale = m->output_scale;
+}
+
+/* What a tied output on another device needs is a second copy. */
+static bool is_shared(const ae_net *net)
+{
+    return net->model->tied && net->split.mixer[0] == net->split.output;
 }
 
 static void list_parts(ae_net *net)
 {
     const ae_model *m = net->model;
-    ae_parts_weight(&net->parts, m->embedding, m->tied ? AE_WEIGHT_LOOKUP | AE_WEIGHT_MATMUL : AE_WEIGHT_LOOKUP,
-                    &net->embedding);
-    if (m->tied && m->output_scale) net->parts.items[net->parts.n - 1].scale = m->output_scale;
+    const uint8_t input = net->split.mixer[0];
+    const bool wide = m->hparams.plain_norms || m->hparams.embed_norm_plain;
+    const uint32_t n_ones = wide && m->hparams.n_embd > AE_MAX_HEAD_DIM ? m->hparams.n_embd : AE_MAX_HEAD_DIM;
+    net->parts.on = input;
+    list_embedding(net, is_shared(net) ? AE_WEIGHT_LOOKUP | AE_WEIGHT_MATMUL : AE_WEIGHT_LOOKUP, &net->embedding);
     for (uint32_t i = 0; i < m->hparams.n_layers; i++) list_layer(net, i);
     ae_parts_weight(&net->parts, m->ple_embedding, AE_WEIGHT_LOOKUP, &net->ple_embedding);
     ae_parts_weight(&net->parts, m->positions, AE_WEIGHT_LOOKUP, &net->positions);
@@ -134,13 +195,14 @@ static void list_parts(ae_net *net)
     ae_parts_vector(&net->parts, m->embed_norm_b, &net->embed_norm_b);
     ae_parts_weight(&net->parts, m->ple_model_proj, AE_WEIGHT_MATMUL, &net->ple_model_proj);
     ae_parts_vector(&net->parts, m->ple_proj_norm, &net->ple_proj_norm);
-    const ae_hparams *h = &m->hparams;
-    const bool wide = h->plain_norms || h->embed_norm_plain;
-    ae_parts_ones(&net->parts, wide && h->n_embd > AE_MAX_HEAD_DIM ? h->n_embd : AE_MAX_HEAD_DIM, &net->ones);
+    for (net->parts.on = 0; net->parts.on < net->split.n_devices; net->parts.on++)
+        ae_parts_ones(&net->parts, n_ones, &net->ones[net->parts.on]);
+    net->parts.on = net->split.output;
     ae_parts_vector(&net->parts, m->out_norm, &net->out_norm);
     ae_parts_vector(&net->parts, m->out_norm_b, &net->out_norm_b);
     ae_parts_vector(&net->parts, m->output_b, &net->output_b);
     if (!m->tied) ae_parts_weight(&net->parts, m->output, AE_WEIGHT_MATMUL, &net->output);
+    else if (!is_shared(net)) list_embedding(net, AE_WEIGHT_LOOKUP | AE_WEIGHT_MATMUL, &net->output);
 }
 
 bool ae_net_adapts(const ae_net *net, const ae_part *part)
@@ -184,17 +246,29 @@ uint32_t ae_net_kv_layers(const ae_model *m, ae_kv_layer *layers, uint32_t *wind
     return n;
 }
 
-/* Stores number layers with windows, and those without, by themselves. */
+void ae_net_kv_devices(const ae_model *m, const ae_split *split, uint8_t *devices)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < m->hparams.n_layers; i++) {
+        const ae_layer_spec *s = &m->layers[i].spec;
+        const bool attends = s->mixer == AE_MIXER_ATTENTION || s->mixer == AE_MIXER_MLA;
+        if (attends && s->kv_from == (int)i) devices[n++] = split->mixer[i];
+    }
+}
+
+/* The stores of a device number layers with windows, and those without, by themselves. */
 static aerie_status number_kv_layers(ae_net *net, aerie_error *error)
 {
     struct {
         ae_kv_layer layers[AE_MAX_LAYERS];
         uint32_t windows[AE_MAX_LAYERS], of[AE_MAX_LAYERS], at[AE_MAX_LAYERS];
+        uint8_t device[AE_MAX_LAYERS];
     } *s = ae_alloc(1, sizeof *s); /* zeroed */
     if (!s) return ae_fail_memory(error, "the list of what layers keep", sizeof *s);
     const uint32_t n_kv = ae_net_kv_layers(net->model, s->layers, s->windows, s->of);
-    uint32_t n[2] = {0};
-    for (uint32_t i = 0; i < n_kv; i++) s->at[i] = n[s->windows[i] > 0]++;
+    uint32_t n[AE_MAX_DEVICES][2] = {{0}};
+    ae_net_kv_devices(net->model, &net->split, s->device);
+    for (uint32_t i = 0; i < n_kv; i++) s->at[i] = n[s->device[i]][s->windows[i] > 0]++;
     for (uint32_t i = 0; n_kv && i < net->model->hparams.n_layers; i++) {
         net->layers[i].kv = s->at[s->of[i]];
         net->layers[i].windowed = s->windows[s->of[i]];
@@ -208,7 +282,8 @@ static aerie_status net_tables(ae_net *net, const ae_load_options *options, aeri
     const ae_hparams *h = &net->model->hparams;
     const size_t n_stacked = (size_t)h->n_layers * ae_net_n_stacked(h);
     const size_t n_parts = PARTS_OUTSIDE + (size_t)AE_NET_PARTS_PER_LAYER * h->n_layers + n_stacked;
-    AE_TRY(ae_parts_init(&net->parts, net->backend, net->model->gguf, net->model->bound, n_parts, error));
+    AE_TRY(ae_parts_init(&net->parts, net->split.devices[0], net->model->gguf, net->model->bound, n_parts, error));
+    for (uint32_t i = 1; i < net->split.n_devices; i++) (void)ae_parts_add_device(&net->parts, net->split.devices[i]);
     net->layers = ae_alloc(h->n_layers, sizeof *net->layers);
     if (n_stacked) net->stacked = ae_alloc(n_stacked, sizeof *net->stacked);
     if (!net->layers || (n_stacked && !net->stacked))
@@ -230,25 +305,47 @@ static void free_tables(ae_net *net)
     ae_free(net->stacked);
 }
 
-aerie_status ae_net_plan_bytes(size_t *bytes, const ae_model *model, const ae_backend *backend, const ae_load_options *options,
+aerie_status ae_net_plan_split(size_t *bytes, const ae_model *model, const ae_split *split, const ae_load_options *options,
                                aerie_error *error)
 {
-    ae_net net = {.model = model, .backend = (ae_backend *)backend};
+    ae_net net = {.model = model, .split = *split};
     const aerie_status status = net_tables(&net, options, error);
-    *bytes = status == AERIE_OK ? net.parts.bytes : 0;
+    for (uint32_t i = 0; i < split->n_devices; i++) bytes[i] = status == AERIE_OK ? net.parts.bytes_on[i] : 0;
     ae_free(net.parts.items);
     free_tables(&net);
     return status;
 }
 
-aerie_status ae_net_create(ae_net **out, const ae_model *model, ae_backend *backend, const ae_load_options *options,
-                           aerie_error *error)
+aerie_status ae_net_plan_bytes(size_t *bytes, const ae_model *model, const ae_backend *backend, const ae_load_options *options,
+                               aerie_error *error)
+{
+    ae_split split;
+    ae_split_one(&split, model, (ae_backend *)backend);
+    return ae_net_plan_split(bytes, model, &split, options, error);
+}
+
+/* Norms without weights. */
+static void set_plain_norms(ae_net *net)
+{
+    const ae_hparams *h = &net->model->hparams;
+    if (h->embed_norm_plain) net->embed_norm = net->ones[net->split.mixer[0]];
+    if (!h->plain_norms) return;
+    net->out_norm = net->ones[net->split.output];
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        net->layers[i].attn_norm = net->ones[net->split.mixer[i]];
+        net->layers[i].ffn_norm = net->ones[net->split.ffn[i]];
+    }
+}
+
+aerie_status ae_net_create_split(ae_net **out, const ae_model *model, const ae_split *split, const ae_load_options *options,
+                                 aerie_error *error)
 {
     *out = NULL;
     ae_net *net = ae_alloc(1, sizeof *net);
     if (!net) return ae_fail_memory(error, "a network", sizeof *net);
     net->model = model;
-    net->backend = backend;
+    net->split = *split;
+    net->backend = split->devices[split->output];
     aerie_status status = net_tables(net, options, error);
     if (status == AERIE_OK) status = ae_parts_create(&net->parts, error);
     if (status == AERIE_OK) status = ae_parts_fill(&net->parts, options, error);
@@ -256,14 +353,20 @@ aerie_status ae_net_create(ae_net **out, const ae_model *model, ae_backend *back
         ae_net_free(net);
         return status;
     }
-    if (model->tied) net->output = net->embedding;
-    if (model->hparams.embed_norm_plain) net->embed_norm = net->ones;
-    if (model->hparams.plain_norms) {
-        net->out_norm = net->ones;
-        for (uint32_t i = 0; i < model->hparams.n_layers; i++) net->layers[i].attn_norm = net->layers[i].ffn_norm = net->ones;
-    }
+    set_plain_norms(net);
+    if (is_shared(net)) net->output = net->embedding;
+    if (split->mixer[0] == split->output) net->embedding_out = net->embedding;
+    else if (model->tied) net->embedding_out = net->output;
     *out = net;
     return AERIE_OK;
+}
+
+aerie_status ae_net_create(ae_net **out, const ae_model *model, ae_backend *backend, const ae_load_options *options,
+                           aerie_error *error)
+{
+    ae_split split;
+    ae_split_one(&split, model, backend);
+    return ae_net_create_split(out, model, &split, options, error);
 }
 
 void ae_net_free(ae_net *net)

@@ -1,18 +1,19 @@
 /* net.h - a model on a device: every weight in the backend's own layout, or in place where the file's layout will do.
  *
- * Owns: the device weights. Borrows: the model (which must outlive it) and the backend. Immutable
- * once created; shared by engines and threads.
+ * Owns: the device weights. Borrows: the model (which must outlive it) and the backends. Immutable
+ * once created; shared by engines and threads. Layers may lie on several devices (split.h).
  */
 #ifndef AE_ENGINE_WEIGHTS_NET_H
 #define AE_ENGINE_WEIGHTS_NET_H
 
 #include "engine/weights/parts.h"
+#include "engine/weights/split.h"
 
 /* Names as in ae_recur_layer. */
 typedef struct ae_net_recur {
     ae_weight *in, *gate, *alpha, *beta, *beta_alpha, *out;
     float *conv, *conv_bias, *decay, *dt_bias, *skip, *norm; /* device f32 or NULL */
-    uint32_t i_state; /* number among the recurrent layers */
+    uint32_t i_state; /* number among the recurrent layers of its device */
 } ae_net_recur;
 
 /* Names as in ae_mla_layer. */
@@ -41,15 +42,17 @@ typedef struct ae_net_layer {
     float out_scale;
     uint32_t index;
     bool windowed; /* its keys and values are among the parts of pages */
-    uint32_t kv; /* layer of the KV store that it reads */
+    uint32_t kv; /* layer of its device's KV store that it reads */
     ae_net_recur recur; /* in NULL: the layer is not recurrent */
     ae_net_mla mla;
 } ae_net_layer;
 
 typedef struct ae_net {
     const ae_model *model;
-    ae_backend *backend;
-    ae_weight *embedding; /* lookup; the same object as output when the head is tied */
+    ae_split split;
+    ae_backend *backend;  /* that of the output */
+    ae_weight *embedding; /* lookup; the same object as output when the head is tied and on the same device */
+    ae_weight *embedding_out; /* lookup on the device of the output; NULL: there is none */
     ae_weight *output;    /* matmul; NULL: an encoder, which has no out_norm either */
     ae_weight *positions, *types; /* lookup, of encoders; or NULL */
     float *embed_norm, *embed_norm_b; /* or NULL; with plain norms `ones` */
@@ -57,7 +60,7 @@ typedef struct ae_net {
     float *out_norm_b, *output_b; /* or NULL */
     ae_weight *ple_embedding, *ple_model_proj; /* or NULL; names as in ae_model */
     float *ple_proj_norm;
-    float *ones;          /* [most of a head, n_embd with plain norms] device f32: norms without weights */
+    float *ones[AE_MAX_DEVICES]; /* [most of a head, n_embd with plain norms] device f32: norms without weights */
     ae_net_layer *layers; /* [n_layers] */
     uint32_t n_recur;     /* layers with recurrent state */
     ae_parts parts;       /* every weight and vector */
@@ -70,7 +73,10 @@ typedef struct ae_net {
  * windows[n_layers]; of[n_layers] (or NULL): which of them layer i reads. Returns how many. */
 uint32_t ae_net_kv_layers(const ae_model *model, ae_kv_layer *layers, uint32_t *windows, uint32_t *of);
 
-#define AE_NET_PARTS_PER_LAYER 72 /* and ae_net_n_stacked */
+/* On which devices they keep it, to devices [as many]. */
+void ae_net_kv_devices(const ae_model *model, const ae_split *split, uint8_t *devices);
+
+#define AE_NET_PARTS_PER_LAYER 80 /* and ae_net_n_stacked */
 
 /* Weights of a layer that stand in arrays: three for each expert, then two for each head of latent attention. */
 uint32_t ae_net_n_stacked(const ae_hparams *h);
@@ -84,8 +90,14 @@ bool ae_net_adapts(const ae_net *net, const ae_part *part);
 /* Device bytes that the weights will take. Errors: MEMORY, for the tables that say so. */
 aerie_status ae_net_plan_bytes(size_t *bytes, const ae_model *model, const ae_backend *backend, const ae_load_options *options,
                                aerie_error *error);
+/* The same of each device, to bytes [n_devices]. */
+aerie_status ae_net_plan_split(size_t *bytes, const ae_model *model, const ae_split *split, const ae_load_options *options,
+                               aerie_error *error);
 aerie_status ae_net_create(ae_net **out, const ae_model *model, ae_backend *backend, const ae_load_options *options,
                            aerie_error *error);
+/* The layers lie as the split, which is copied, says. */
+aerie_status ae_net_create_split(ae_net **out, const ae_model *model, const ae_split *split, const ae_load_options *options,
+                                 aerie_error *error);
 void ae_net_free(ae_net *net);
 
 #endif

@@ -8,20 +8,31 @@
 aerie_status ae_parts_init(ae_parts *parts, ae_backend *backend, const ae_gguf *gguf, const ae_bound *bound, size_t max,
                            aerie_error *error)
 {
-    *parts = (ae_parts){.backend = backend, .gguf = gguf, .bound = bound};
+    *parts = (ae_parts){.devices = {backend}, .n_devices = 1, .gguf = gguf, .bound = bound};
     parts->items = max < UINT32_MAX ? ae_alloc(max, sizeof *parts->items) : NULL;
     if (!parts->items) return ae_fail_memory(error, "the table of weights", max * sizeof *parts->items);
     parts->max = (uint32_t)max;
     return AERIE_OK;
 }
 
+uint8_t ae_parts_add_device(ae_parts *parts, ae_backend *backend)
+{
+    AE_ASSERT(parts->n_devices < AE_MAX_DEVICES);
+    parts->devices[parts->n_devices] = backend;
+    return (uint8_t)parts->n_devices++;
+}
+
 void ae_parts_free(ae_parts *parts)
 {
-    for (uint32_t i = 0; i < parts->n; i++)
-        if (parts->items[i].use) parts->backend->ops->weight_free(parts->backend, *parts->items[i].weight);
-    for (uint32_t i = 0; i < parts->n_blocks; i++)
-        if (parts->blocks[i].memory)
-            parts->backend->ops->free(parts->backend, parts->blocks[i].memory, parts->blocks[i].bytes);
+    for (uint32_t i = 0; i < parts->n; i++) {
+        ae_backend *backend = parts->devices[parts->items[i].device];
+        if (parts->items[i].use) backend->ops->weight_free(backend, *parts->items[i].weight);
+    }
+    for (uint32_t i = 0; i < parts->n_blocks; i++) {
+        const ae_parts_block *block = &parts->blocks[i];
+        ae_backend *backend = parts->devices[block->device];
+        if (block->memory) backend->ops->free(backend, block->memory, block->bytes);
+    }
     ae_free(parts->blocks);
     ae_free(parts->items);
     *parts = (ae_parts){0};
@@ -32,6 +43,8 @@ static void add(ae_parts *parts, const ae_part *part)
     AE_ASSERT(parts->n < parts->max);
     ae_part *own = &parts->items[parts->n++];
     *own = *part;
+    own->device = parts->on;
+    own->of_ffn = parts->of_ffn;
     if (!part->tensor) return;
     own->scale = ae_model_scale(parts->gguf, parts->bound, part->tensor);
     if (part->use & AE_WEIGHT_LOOKUP) own->row_scale = own->scale;
@@ -110,7 +123,8 @@ void ae_parts_place(ae_parts *parts, bool in_place)
     for (uint32_t i = 0; i < parts->n; i++) {
         ae_part *part = &parts->items[i];
         if (part->use && in_place) part->use |= AE_WEIGHT_IN_PLACE;
-        part->bytes = bytes_of(part, parts->backend);
+        part->bytes = bytes_of(part, parts->devices[part->device]);
+        parts->bytes_on[part->device] += part->bytes;
         parts->bytes += part->bytes;
     }
 }
@@ -145,30 +159,42 @@ static aerie_status create_weight(ae_parts *parts, ae_gguf_reader *reader, const
     if (part->row_scale) AE_TRY(ae_parts_read_scale(parts, reader, part->row_scale, 0, &row_scale, error));
     source.scale = part->scale ? &scale : NULL;
     source.row_scale = part->row_scale ? &row_scale : NULL;
-    return parts->backend->ops->weight_create(parts->backend, &source, memory_of(parts, part), part->weight, error);
+    ae_backend *backend = parts->devices[part->device];
+    return backend->ops->weight_create(backend, &source, memory_of(parts, part), part->weight, error);
+}
+
+/* The places of a device's parts, in blocks from a new one on. */
+static void place_on(ae_parts *parts, uint8_t device)
+{
+    ae_backend *backend = parts->devices[device];
+    const size_t most = backend->ops->max_block ? backend->ops->max_block(backend) : SIZE_MAX;
+    parts->blocks[parts->n_blocks++].device = device;
+    for (uint32_t i = 0; i < parts->n; i++) {
+        ae_part *part = &parts->items[i];
+        ae_parts_block *block = &parts->blocks[parts->n_blocks - 1];
+        if (part->device != device) continue;
+        if (block->bytes && part->bytes && (block->bytes >= most || part->bytes > most - block->bytes)) {
+            block = &parts->blocks[parts->n_blocks++];
+            block->device = device;
+        }
+        part->block = parts->n_blocks - 1;
+        part->offset = block->bytes;
+        block->bytes += part->bytes;
+    }
 }
 
 /* In as few pieces of device memory as it allows: small ones do not take a huge page each. */
 static aerie_status take_blocks(ae_parts *parts, aerie_error *error)
 {
-    ae_backend *backend = parts->backend;
-    const size_t most = backend->ops->max_block ? backend->ops->max_block(backend) : SIZE_MAX;
-    const size_t room = (size_t)parts->n + 1;
+    const size_t room = (size_t)parts->n + parts->n_devices;
     parts->blocks = ae_alloc(room, sizeof *parts->blocks);
     if (!parts->blocks) return ae_fail_memory(error, "the table of weights", room * sizeof *parts->blocks);
-    parts->n_blocks = 1;
-    for (uint32_t i = 0; i < parts->n; i++) {
-        ae_part *part = &parts->items[i];
-        ae_parts_block *block = &parts->blocks[parts->n_blocks - 1];
-        if (block->bytes && part->bytes && (block->bytes >= most || part->bytes > most - block->bytes))
-            block = &parts->blocks[parts->n_blocks++];
-        part->block = parts->n_blocks - 1;
-        part->offset = block->bytes;
-        block->bytes += part->bytes;
-    }
+    for (uint32_t i = 0; i < parts->n_devices; i++) place_on(parts, (uint8_t)i);
     for (uint32_t i = 0; i < parts->n_blocks; i++) {
-        parts->blocks[i].memory = backend->ops->alloc(backend, parts->blocks[i].bytes);
-        if (!parts->blocks[i].memory) return ae_fail_memory(error, "the weights", parts->bytes);
+        ae_parts_block *block = &parts->blocks[i];
+        ae_backend *backend = parts->devices[block->device];
+        block->memory = backend->ops->alloc(backend, block->bytes);
+        if (!block->memory) return ae_fail_memory(error, "the weights", parts->bytes_on[block->device]);
     }
     return AERIE_OK;
 }

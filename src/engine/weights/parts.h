@@ -1,9 +1,9 @@
 /* parts.h - the weights and vectors of a network, from a file's tensors onto a device.
  *
- * Owns: the device memory of all parts, in one piece. Borrows the file and the backend. A part is a matrix in the
- * backend's packed layout (or in place, where the file's will do) or a vector as f32; each fills a field of its network.
- * Use: ae_parts_init; ae_parts_weight / _rows / _vector for each; ae_parts_place; then, unless only the size was wanted,
- * ae_parts_create and ae_parts_fill. ae_parts_free in every case.
+ * Owns: the device memory of all parts, in few pieces for each device. Borrows the file and the backends. A part is a matrix in
+ * the backend's packed layout (or in place, where the file's will do) or a vector as f32; each fills a field of its network.
+ * Use: ae_parts_init, ae_parts_add_device for further devices; ae_parts_weight / _rows / _vector for each; ae_parts_place;
+ * then, unless only the size was wanted, ae_parts_create and ae_parts_fill. ae_parts_free in every case.
  */
 #ifndef AE_ENGINE_WEIGHTS_PARTS_H
 #define AE_ENGINE_WEIGHTS_PARTS_H
@@ -30,6 +30,8 @@ typedef struct ae_part {
     uint32_t n_rows;
     uint32_t n_elements; /* of a vector */
     bool is_expert;
+    bool of_ffn;        /* of a layer's feed-forward block */
+    uint8_t device;     /* where it lies */
     bool transposed;    /* the weight's columns are the tensor's rows: [ne[0], n_rows] */
     ae_tensor_ref scale, row_scale; /* as ae_weight_source has them; number i_scale of the first. NULL: none */
     uint32_t i_scale;
@@ -44,23 +46,30 @@ typedef struct ae_part {
 typedef struct ae_parts_block {
     void *memory;
     size_t bytes;
+    uint8_t device;
 } ae_parts_block;
 
 typedef struct ae_parts {
-    ae_backend *backend;
+    ae_backend *devices[AE_MAX_DEVICES];
+    uint32_t n_devices;
+    uint8_t on;     /* the device of parts that are added from now on */
+    bool of_ffn;    /* whether they are of a feed-forward block */
     const ae_gguf *gguf;
     const ae_bound *bound; /* of the file's tensors */
     ae_part *items; /* [n], room for max */
     uint32_t n, max;
-    ae_parts_block *blocks; /* [n_blocks] as few as the device allows */
+    ae_parts_block *blocks; /* [n_blocks] as few as the devices allow */
     uint32_t n_blocks;
-    size_t bytes;   /* of all of them */
+    size_t bytes_on[AE_MAX_DEVICES]; /* of all of them on a device */
+    size_t bytes;   /* on all devices */
     uint64_t fill_bytes; /* read from the file to fill weights */
     double fill_seconds;
 } ae_parts;
 
 aerie_status ae_parts_init(ae_parts *parts, ae_backend *backend, const ae_gguf *gguf, const ae_bound *bound, size_t max,
                            aerie_error *error);
+/* Parts can lie on this device, too; returns its number. */
+uint8_t ae_parts_add_device(ae_parts *parts, ae_backend *backend);
 void ae_parts_free(ae_parts *parts);
 
 /* Each ignores a NULL tensor. */

@@ -1,0 +1,192 @@
+/* devices.c - the devices that a model is to lie on, and which of its layers lie where (aerie_model_params).
+ *
+ * Owns nothing: backends are the caller's, who opened them here. The map itself is engine/weights/split.h's.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "device/device.h"
+#include "session/session_int.h"
+
+#define MAX_NAMES 256 /* bytes of a list of devices */
+
+void ae_session_close_devices(ae_session_devices *d)
+{
+    for (uint32_t i = 0; i < d->n; i++) ae_backend_close(d->list[i]);
+    *d = (ae_session_devices){0};
+}
+
+static aerie_status open_one(ae_session_devices *d, const char *name, const char *cpu_level, aerie_error *error)
+{
+    if (d->n == AE_MAX_DEVICES)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "a model can lie on %d devices at most; \"%s\" is one too many",
+                       AE_MAX_DEVICES, name);
+    AE_TRY(ae_backend_open(&d->list[d->n], name, cpu_level, error));
+    d->n++;
+    return AERIE_OK;
+}
+
+/* The devices of a list of names with commas between. */
+static aerie_status open_list(ae_session_devices *d, const char *names, const char *cpu_level, aerie_error *error)
+{
+    char text[MAX_NAMES];
+    if (strlen(names) >= sizeof text)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "a list of devices of %zu bytes; there are %s", strlen(names),
+                       ae_backend_names());
+    snprintf(text, sizeof text, "%s", names);
+    for (char *name = text, *next; name; name = next) {
+        next = strchr(name, ',');
+        if (next) *next++ = '\0';
+        if (!*name) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the list of devices \"%s\" has an empty name", names);
+        for (const char *other = text; other < name; other += strlen(other) + 1)
+            if (!strcmp(other, name)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "device %s is named twice", name);
+        AE_TRY(open_one(d, name, cpu_level, error));
+    }
+    return AERIE_OK;
+}
+
+static bool is_cpu(const ae_backend *backend)
+{
+    return !strcmp(backend->ops->name, "cpu");
+}
+
+/* Whether some layers may lie on the processor although it is not named. */
+static bool wants_cpu(const aerie_model_params *p)
+{
+    return p->n_gpu_layers || p->n_cpu_moe || p->n_cpu_ffn;
+}
+
+static aerie_status open_all(ae_session_devices *d, const aerie_model_params *p, aerie_error *error)
+{
+    const bool listed = p->backend && strchr(p->backend, ',');
+    AE_TRY(listed ? open_list(d, p->backend, p->cpu_level, error) : open_one(d, p->backend, p->cpu_level, error));
+    d->n_named = d->n;
+    d->cpu = 0;
+    while (d->cpu < d->n && !is_cpu(d->list[d->cpu])) d->cpu++;
+    if (d->n_named > 1 && p->n_gpu_layers && d->cpu < d->n)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the processor is among the devices \"%s\", and a number of layers on them "
+                       "(-ngl) leaves others to it: either can be given", p->backend);
+    return d->cpu == d->n && wants_cpu(p) ? open_one(d, "cpu", p->cpu_level, error) : AERIE_OK;
+}
+
+aerie_status ae_session_open_devices(ae_session_devices *d, const aerie_model_params *p, aerie_error *error)
+{
+    *d = (ae_session_devices){0};
+    const aerie_status status = open_all(d, p, error);
+    if (status != AERIE_OK) ae_session_close_devices(d);
+    return status;
+}
+
+/* ---- Which layers lie where --------------------------------------------------------------------------------- */
+
+/* How much of the layers each of the named devices gets: as asked for, or by free memory. Sums to 1. */
+static aerie_status share_out(const ae_session_devices *d, const aerie_model_params *p, double *share, aerie_error *error)
+{
+    double sum = 0;
+    uint64_t total;
+    if (p->n_tensor_split && (p->n_tensor_split != d->n_named || !p->tensor_split))
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "a split into %zu shares (--tensor-split), but %u devices (--device)",
+                       p->n_tensor_split, d->n_named);
+    for (uint32_t i = 0; i < d->n_named; i++) {
+        uint64_t n_free = 0;
+        d->list[i]->ops->memory_info(d->list[i], &n_free, &total);
+        share[i] = p->n_tensor_split ? (double)p->tensor_split[i] : n_free ? (double)n_free : 1.0;
+        if (!(share[i] >= 0 && share[i] < 1e30))
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "share %u of --tensor-split is %g; numbers from 0 on are possible", i,
+                           share[i]);
+        sum += share[i];
+    }
+    if (!(sum > 0)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "all shares of --tensor-split are 0; one must be more");
+    for (uint32_t i = 0; i < d->n_named; i++) share[i] /= sum;
+    return AERIE_OK;
+}
+
+/* The last n of the layers and the output, which counts as one, on the named devices in order; those before them on the
+ * processor. As llama.cpp has it: layer k of those lies on the first device whose shares so far sum to more than k / n. */
+static void list_layers(const ae_session_devices *d, const ae_model *m, uint32_t n, const double *share, ae_split *split)
+{
+    ae_backend *devices[AE_MAX_DEVICES + 1];
+    uint32_t begin[AE_MAX_DEVICES + 1], n_devices = 0;
+    const uint32_t n_all = m->hparams.n_layers + 1;
+    if (n < n_all) devices[n_devices] = d->list[d->cpu], begin[n_devices++] = 0;
+    double before = 0;
+    for (uint32_t i = 0; i < d->n_named; before += share[i++]) {
+        uint32_t k = 0;
+        while (k < n && (double)k / n < before - 1e-9) k++;
+        devices[n_devices] = d->list[i], begin[n_devices++] = i ? n_all - n + k : n_all - n;
+    }
+    ae_split_layers(split, m, devices, begin, n_devices);
+}
+
+aerie_status ae_session_place(ae_split *split, const ae_session_devices *d, const ae_model *m, const aerie_model_params *p,
+                              aerie_error *error)
+{
+    double share[AE_MAX_DEVICES];
+    const uint32_t n_all = m->hparams.n_layers + 1;
+    const bool all = !p->n_gpu_layers || p->n_gpu_layers >= n_all || (d->n_named == 1 && is_cpu(d->list[0]));
+    AE_TRY(share_out(d, p, share, error));
+    list_layers(d, m, all ? n_all : p->n_gpu_layers, share, split);
+    for (uint32_t i = 0; i < m->hparams.n_layers; i++) {
+        const bool experts = m->layers[i].spec.ffn == AE_FFN_EXPERTS || m->layers[i].spec.ffn == AE_FFN_BOTH;
+        const uint32_t n = experts ? p->n_cpu_moe : m->layers[i].spec.ffn == AE_FFN_DENSE ? p->n_cpu_ffn : 0;
+        if (i >= n || split->devices[split->ffn[i]] == d->list[d->cpu]) continue;
+        AE_TRY(ae_split_set_ffn(split, m, i, d->list[d->cpu], error));
+    }
+    return AERIE_OK;
+}
+
+void ae_session_describe_split(const ae_split *split, uint32_t n_layers, char *text, size_t room)
+{
+    size_t n = 0;
+    for (uint32_t begin = 0, end; begin <= 2 * n_layers && n < room; begin = end) {
+        end = ae_split_run_end(split, n_layers, begin);
+        const char *name = split->devices[ae_split_device(split, n_layers, begin)]->ops->name;
+        const char *comma = n ? ", " : "";
+        const uint32_t first = begin / 2, last = (end - 1) / 2;
+        if (begin == 2 * n_layers) n += (size_t)snprintf(text + n, room - n, "%sthe output on %s", comma, name);
+        else if (end > 2 * n_layers && first == n_layers - 1 && begin % 2)
+            n += (size_t)snprintf(text + n, room - n, "%sthe feed-forward block of layer %u and the output on %s", comma, first,
+                                  name);
+        else if (end > 2 * n_layers)
+            n += (size_t)snprintf(text + n, room - n, "%slayers from %u on and the output on %s", comma, first, name);
+        else if (end - begin == 1)
+            n += (size_t)snprintf(text + n, room - n, "%sthe %s of layer %u on %s", comma,
+                                  begin % 2 ? "feed-forward block" : "mixer", first, name);
+        else n += (size_t)snprintf(text + n, room - n, "%slayers %u to %u on %s", comma, first, last, name);
+    }
+}
+
+/* ---- Memory ----------------------------------------------------------------------------------------------------- */
+
+aerie_status ae_session_check_split(const ae_split *split, const char *what, const size_t *on, const char *advice,
+                                    aerie_error *error)
+{
+    char text[96];
+    for (uint32_t i = 0; i < split->n_devices; i++) {
+        snprintf(text, sizeof text, "%s, on %s,", what, split->devices[i]->ops->name);
+        AE_TRY(ae_session_check_memory(split->devices[i], text, on[i], advice, error));
+    }
+    return AERIE_OK;
+}
+
+aerie_status ae_session_check_engine(const ae_model *model, const ae_split *split, const ae_engine_options *o, const char *what,
+                                     const char *advice, aerie_error *error)
+{
+    size_t on[AE_MAX_DEVICES];
+    if (split->n_devices == 1)
+        return ae_session_check_memory(split->devices[0], what, ae_session_bytes(model, split, o), advice, error);
+    if (ae_engine_plan_split(model, split, o, on) == SIZE_MAX)
+        return ae_fail(error, AERIE_ERROR_MEMORY, "%s needs more memory than can be counted; %s", what, advice);
+    return ae_session_check_split(split, what, on, advice, error);
+}
+
+uint64_t ae_session_available_split(const ae_split *split)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < split->n_devices; i++) {
+        const uint64_t n = ae_session_available(split->devices[i]);
+        if (!n) return 0;
+        sum += n;
+    }
+    return sum;
+}
