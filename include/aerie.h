@@ -595,8 +595,7 @@ typedef struct aerie_session_params {
     size_t n_adapters;
     uint32_t max_pause; /* milliseconds that a pass should last at most while answers are generated: prompts that come in take
                          * fewer rows of it, but together at least 16. Outputs do not depend on it. 0 = no bound */
-    uint32_t n_waiting; /* requests that may wait while n_seqs others run; aerie_session_submit refuses more with BUSY.
-                         * 0 = 4096 */
+    uint32_t n_waiting; /* requests that may wait while n_seqs run; aerie_session_submit refuses more (BUSY). 0 = 4096 */
 } aerie_session_params;
 
 AERIE_INITIALISER(session_params)
@@ -688,6 +687,8 @@ typedef struct aerie_request {
     bool no_drafts; /* nothing is drafted for it; what follows changes speed alone, too */
     uint32_t draft_max, draft_min; /* as n_max, n_min and p_min of the session, which they can only narrow; 0: as it has them */
     float draft_p_min;
+    const struct aerie_chunk *chunks; /* [n_chunks] (aerie_extra.h) the prompt in place of tokens; without `row`, not saved */
+    size_t n_chunks;
 } aerie_request;
 
 AERIE_INITIALISER(request)

@@ -208,6 +208,94 @@ AERIE_API aerie_status aerie_pool_create(aerie_pool **pool, uint32_t n_threads, 
 AERIE_API void aerie_pool_free(aerie_pool *pool);
 /* How many threads compute at a time. Any thread. Cannot fail. */
 AERIE_API uint32_t aerie_pool_n_threads(const aerie_pool *pool);
+/* ---- Pictures -------------------------------------------------------------------------------------------
+ *
+ * A tower (a vision encoder with its projector: an "mmproj" file) turns pictures into rows of a model's width, which stand in
+ * the prompt where tokens would. The rows depend on the file and on the pixels alone. A prompt is a list of chunks, of tokens
+ * or of rows; those of aerie_tower_prompt and aerie_tower_chat are given to a request as they are, other programs may give
+ * their own. */
+
+/* A part of a prompt: tokens, or rows that stand for none. */
+typedef struct aerie_chunk {
+    const int32_t *tokens; /* [n_tokens] */
+    size_t n_tokens;       /* 0: it is rows */
+    const float *rows;     /* [n_rows][n_embd] finite numbers, which take the place of token embeddings as they are */
+    size_t n_rows;         /* 0: it is tokens. Each takes a position; the prompt's last position is a token */
+    bool group;            /* the rows see each other, in both directions, and run in one pass: not more than n_batch, not in
+                            * models with recurrent layers */
+    uint64_t reserved[4];
+} aerie_chunk;
+
+typedef struct aerie_image aerie_image;
+
+typedef struct aerie_image_limits {
+    size_t size;
+    size_t max_bytes;    /* of the file: 20 MiB */
+    uint64_t max_pixels; /* 50 million */
+    uint32_t max_side;   /* 16,384 */
+    uint32_t max_ratio;  /* of the longer side to the shorter one: 200 */
+    uint64_t max_memory; /* that decoding may take at its peak, the picture itself included; 0: no limit of its own */
+} aerie_image_limits;
+
+AERIE_INITIALISER(image_limits)
+
+/* The formats that this library was built to read: "JPEG, PNG or WebP". Static storage. */
+AERIE_API const char *aerie_image_formats(void);
+/* A picture from a file's bytes [n]; EXIF orientation is applied, transparency put on white. *image is the caller's. limits
+ * NULL: the defaults. They are checked before anything of the picture's size is allocated. Errors: FORMAT (no such format,
+ * damaged), UNSUPPORTED (a kind that is not read, by name), LIMIT, MEMORY. */
+AERIE_API aerie_status aerie_image_read(aerie_image **image, const void *data, size_t n, const aerie_image_limits *limits,
+                                        aerie_error *error);
+/* A picture of pixels [height][width][3], red, green and blue, which are copied. Errors: LIMIT, MEMORY. */
+AERIE_API aerie_status aerie_image_copy(aerie_image **image, uint32_t width, uint32_t height, const uint8_t *rgb,
+                                        aerie_error *error);
+AERIE_API void aerie_image_size(const aerie_image *image, uint32_t *width, uint32_t *height);
+AERIE_API void aerie_image_free(aerie_image *image);
+
+typedef struct aerie_tower aerie_tower;
+
+typedef struct aerie_tower_params {
+    size_t size;
+    uint32_t n_threads;   /* 0 = a thread per core that this process may use */
+    aerie_pool *pool;     /* run on these threads, which outlive the tower, instead of own ones; between two blocks of the
+                           * encoder sessions on them get their turn */
+    size_t cache_bytes;   /* rows of pictures that are kept, so that a picture that comes again costs nothing: 256 MiB */
+    bool no_mmap;         /* read the file instead of mapping it */
+} aerie_tower_params;
+
+AERIE_INITIALISER(tower_params)
+
+/* *tower is the caller's; the model outlives it. Errors: IO, FORMAT, UNSUPPORTED (a type that is not known, by name, with the
+ * known; a model of another width), MEMORY. */
+AERIE_API aerie_status aerie_tower_load(aerie_tower **tower, const aerie_model *model, const char *path,
+                                        const aerie_tower_params *params, aerie_error *error);
+AERIE_API void aerie_tower_free(aerie_tower *tower);
+/* "gemma3", ...; lent. */
+AERIE_API const char *aerie_tower_type(const aerie_tower *tower);
+/* How many positions a picture of such a size takes, text around its rows not counted; nothing is computed. Errors: LIMIT. */
+AERIE_API aerie_status aerie_tower_n_rows(const aerie_tower *tower, uint32_t width, uint32_t height, uint32_t *n_rows,
+                                          aerie_error *error);
+
+typedef struct aerie_prompt aerie_prompt;
+
+/* A text [n] as a prompt, in which the mark "<__media__>" stands for each picture, in order; without any mark the pictures come
+ * first. Control tokens in the text are read as such. Any thread; one picture at a time is read. progress (may be NULL) is
+ * called with `user` between the steps of each picture; false cancels. *prompt is the caller's. Errors: ARGUMENT (another
+ * number of marks than of pictures), LIMIT, CANCELLED, MEMORY, and those of the backend. */
+AERIE_API aerie_status aerie_tower_prompt(aerie_tower *tower, const char *text, size_t n, const aerie_image *const *images,
+                                          size_t n_images, aerie_progress *progress, void *user, aerie_prompt **prompt,
+                                          aerie_error *error);
+/* A conversation as a prompt. mark NULL: the i-th part {"type": "image"} of its messages (aerie_chat.messages) is images[i],
+ * and text of messages that looks like what the template writes for a picture stays text. Else images[i] stands where the i-th
+ * mark does, a text that the caller has put into the messages and that nobody else knows. Errors: those of
+ * aerie_model_chat_tokens and of aerie_tower_prompt; UNSUPPORTED: the template does not show as many pictures as there are. */
+AERIE_API aerie_status aerie_tower_chat(aerie_tower *tower, const aerie_chat *chat, const char *mark,
+                                        const aerie_image *const *images, size_t n_images, aerie_progress *progress,
+                                        void *user, aerie_prompt **prompt, aerie_error *error);
+/* Chunks for aerie_request, lent by the prompt; and how many positions they take. */
+AERIE_API const aerie_chunk *aerie_prompt_chunks(const aerie_prompt *prompt, size_t *n);
+AERIE_API size_t aerie_prompt_n_positions(const aerie_prompt *prompt);
+AERIE_API void aerie_prompt_free(aerie_prompt *prompt);
 
 /* ---- Saved sequences -------------------------------------------------------------------------------------
  *

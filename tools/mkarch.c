@@ -9,14 +9,17 @@
 #include <string.h>
 
 #include "mkarch.h"
+#include "mkmmproj.h"
 
 static const char help[] =
     "usage: mkarch [--decoded] NAME FILE.gguf\n"
+    "       mkarch mmproj-TYPE[:WIDTH] FILE.gguf\n"
     "       mkarch --shape NAME [--type TYPE] [--layers N] FILE.gguf\n"
     "       mkarch --list | --shapes\n"
     "The first writes a tiny model of random weights, which are F32 but for a few experts; --decoded: those too. The second "
     "writes a\n"
     "published model's full shape, its matrices as random blocks of TYPE (default q4_0); --layers N: only the first N layers.\n"
+    "mmproj-TYPE is a tiny vision encoder (gemma3, idefics3, pixtral, pixtral-merge) for a model of WIDTH (default 64).\n"
     "--list prints the name of each tiny model with its architecture, --shapes that of each shape.\n";
 
 typedef struct arguments {
@@ -66,6 +69,18 @@ static int list(const mkarch_spec *specs, size_t n)
     return 0;
 }
 
+static int write_mmproj(const char *name, const char *path)
+{
+    char type[32];
+    aerie_error error = {0};
+    const char *colon = strchr(name, ':');
+    snprintf(type, sizeof type, "%.*s", (int)(colon ? (size_t)(colon - name) : strlen(name)), name);
+    const unsigned long width = colon ? strtoul(colon + 1, NULL, 10) : 64;
+    if (mkmmproj_write(type, (uint32_t)width, path, &error) == AERIE_OK) return 0;
+    fprintf(stderr, "mkarch: %s\n", error.text);
+    return error.status == AERIE_ERROR_ARGUMENT ? 2 : 1;
+}
+
 int main(int argc, char **argv)
 {
     arguments a = {0};
@@ -75,6 +90,7 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "--shapes")) return list(mkarch_shapes, mkarch_n_shapes);
     const int wrong = parse(argc, argv, &a);
     if (wrong) return wrong;
+    if (!a.shape && !strncmp(a.files[0], "mmproj-", 7)) return write_mmproj(a.files[0] + 7, a.files[1]);
     const mkarch_spec *spec = a.shape ? mkarch_find_shape(a.shape) : mkarch_find(a.files[0]);
     if (!spec) {
         fprintf(stderr, "mkarch: there is no %s \"%s\"; mkarch %s prints all\n", a.shape ? "shape" : "model",

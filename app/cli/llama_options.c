@@ -151,12 +151,12 @@ static const app_foreign foreign_options[] = {
     {"--eagle3 --nextn --dflash", NULL, APP_OTHERWISE, "use --spec-type; -hf also downloads a drafter in the repository"},
 
     /* Images, sound, embeddings */
-    {"-mm --mmproj -mmu --mmproj-url --image --audio --image-min-tokens --image-max-tokens", "X", APP_NOT_YET,
-     "aerie does not read images or sound"},
+    {"-mmu --mmproj-url --audio --image-min-tokens --image-max-tokens", "X", APP_NOT_YET,
+     "aerie reads images (--image, --mmproj FILE) as large as the model's rules make them, and no sound"},
     {"--video --video-fps --video-timestamp-interval --video-ffmpeg-dir --mtmd-batch-max-tokens", "X", APP_NOT_YET,
      "aerie does not read images or sound"},
-    {"--mmproj-auto --mmproj-offload", NULL, APP_NOT_YET, "aerie does not read images or sound"},
-    {"--no-mmproj --no-mmproj-auto --no-mmproj-offload", NULL, APP_NO_EFFECT, "images are never read"},
+    {"--mmproj-auto --mmproj-offload --no-mmproj-offload", NULL, APP_NO_EFFECT,
+     "an mmproj file beside the model is found anyway, and lies where the model does"},
     {"-mv --model-vocoder --tts-speaker-file --tts-lang", "FNAME", APP_ABSENT, "aerie does not generate speech"},
     {"--tts-use-guide-tokens", NULL, APP_ABSENT, "aerie does not generate speech"},
     {"--embeddings --rerank --reranking", NULL, APP_NO_EFFECT, "embeddings and reranking are always available"},

@@ -80,6 +80,7 @@ void app_options_free(app_options *options)
     free(options->convert_skip.items);
     free(options->variables.items);
     free(options->overrides.items);
+    free(options->images.items);
     app_loras_free(&options->loras);
     free(options->hier.files.items);
     app_sampling_free(options);

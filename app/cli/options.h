@@ -223,6 +223,9 @@ typedef struct app_options {
 
     bool ids, json, jsonl, csv, stats, verbose, quiet;
     bool color_drafts, no_history, no_wrap; /* run */
+    const char *mmproj; /* the vision encoder; NULL: one beside the model, if there is only one */
+    bool no_mmproj;
+    app_texts images;   /* files of --image, for the prompt */
     app_loras loras;
     const char *prompt_cache;      /* run: file, or NULL */
     bool prompt_cache_all, prompt_cache_ro;

@@ -101,6 +101,11 @@ static const app_option options[] = {
     {"--lora-init-without-apply", NULL, APP_FLAG, APP_SERVE, AT(serve.lora_idle), 0, 0, "Model",
      "load the adapters, but use them only as a request's \"lora\" or POST /lora-adapters says"},
 
+    {"-mm --mmproj", "FILE", APP_TEXT, APP_RUN | APP_SERVE, AT(mmproj), 0, 0, "Model",
+     "the part of the model that reads images (an mmproj GGUF file); default: the one mmproj*.gguf beside the model"},
+    {"--no-mmproj --no-mmproj-auto", NULL, APP_FLAG, APP_RUN | APP_SERVE, AT(no_mmproj), 0, 0, "Model",
+     "do not look for an mmproj file beside the model"},
+
     /* Positions */
     {"--rope-scaling", "none|linear|yarn", APP_TEXT, LOADS, AT(rope_scaling), 0, 0, "Positions (RoPE)",
      "how to scale positions beyond the trained context (default: as the file says)"},
@@ -130,6 +135,9 @@ static const app_option options[] = {
      "the prompt; run, embed and bench spec take several. run appends standard input to a single prompt"},
     {"-f --file", "FILE", APP_TEXT, APP_RUN | APP_TOKENIZE | APP_EMBED, AT(file), 0, 0, "Prompt",
      "read the prompt from a file, - is standard input; run drops one newline at its end, and for embed each line is a text"},
+    {"--image", "FILE", APP_TEXTS, APP_RUN, AT(images), 0, 0, "Prompt",
+     "an image (JPEG, PNG or WebP) for the one prompt; may be repeated. Images come before the text, or where it has "
+     "<__media__>"},
     {"--prompts-file", "FILE", APP_TEXT, PROMPTS | APP_EMBED, AT(prompts_file), 0, 0, "Prompt",
      "a prompt on each line; empty lines are skipped. In a .jsonl file a line is JSON: a text, or an object with \"prompt\" or "
      "\"messages\""},

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "setup/load.h"
-#include "shared/sha256.h"
+#include "base/sha256.h"
 
 /* Whether a file of unknown hash is whole: aerie.h loads models, but does not look at parts of them. */
 #include "base/os.h"
@@ -71,7 +71,7 @@ typedef struct transfer {
     uint64_t at;      /* bytes in it, all of them in `hash` */
     uint64_t begun;   /* bytes that it had when this attempt began */
     uint64_t farthest;
-    app_sha256 hash;
+    ae_sha256 hash;
     bool kept;             /* a later call may continue the part: its name says which hash it will have */
     ae_gguf_extent extent; /* what the part's tables say; end 0: not known yet */
     uint64_t next_look;    /* at so many bytes they are read again */
@@ -110,7 +110,7 @@ static bool empty_part(transfer *t)
 {
     t->at = t->next_look = 0;
     t->extent = (ae_gguf_extent){0};
-    app_sha256_start(&t->hash);
+    ae_sha256_start(&t->hash);
     if (ftruncate(t->fd, 0) == 0 && lseek(t->fd, 0, SEEK_SET) == 0) return true;
     t->failed = app_error(APP_FAILED, "cannot write '%s': %s", t->part, strerror(errno));
     return false;
@@ -150,7 +150,7 @@ static bool has_room(const transfer *t, uint64_t bytes)
 
 static bool write_part(transfer *t, const char *bytes, size_t n)
 {
-    app_sha256_add(&t->hash, bytes, n);
+    ae_sha256_add(&t->hash, bytes, n);
     while (n) {
         const ssize_t written = write(t->fd, bytes, n);
         if (written < 0 && errno == EINTR) continue;
@@ -171,10 +171,10 @@ static char *part_path(const fetch_file *file)
     char id[65];
     snprintf(id, sizeof id, "%s", file->sha256);
     if (!*id) {
-        app_sha256 hash;
-        app_sha256_start(&hash);
-        app_sha256_add(&hash, file->url, strlen(file->url));
-        app_sha256_end(&hash, id);
+        ae_sha256 hash;
+        ae_sha256_start(&hash);
+        ae_sha256_add(&hash, file->url, strlen(file->url));
+        ae_sha256_end(&hash, id);
     }
     const char *slash = strrchr(file->path, '/');
     const char *name = slash ? slash + 1 : file->path;
@@ -204,14 +204,14 @@ static int open_part(transfer *t)
     t->fd = open(t->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (t->fd < 0 || fstat(t->fd, &st)) return app_error(APP_FAILED, "cannot write '%s': %s", t->part, strerror(errno));
     if (!S_ISREG(st.st_mode)) return app_error(APP_FAILED, "cannot write '%s': it is not a regular file", t->part);
-    app_sha256_start(&t->hash);
+    ae_sha256_start(&t->hash);
     t->kept = *t->file->sha256 != '\0';
     if (!t->kept || (t->file->bytes && (uint64_t)st.st_size > t->file->bytes))
         return restart_part(t) ? APP_DONE : APP_FAILED;
     char *buffer = malloc(size);
     if (!buffer) return app_error_memory("a file");
     for (ssize_t n; (n = read(t->fd, buffer, size)) > 0 && !app_interrupted();) {
-        app_sha256_add(&t->hash, buffer, (size_t)n);
+        ae_sha256_add(&t->hash, buffer, (size_t)n);
         t->at += (uint64_t)n;
     }
     free(buffer);
@@ -284,7 +284,7 @@ static bool hash_in(const char *etag, char out[65])
     etag += *etag == '"';
     const size_t n = strlen(etag);
     snprintf(text, sizeof text, "%.*s", (int)(n && etag[n - 1] == '"' ? n - 1 : n), etag);
-    return app_sha256_read(out, text);
+    return ae_sha256_read(out, text);
 }
 
 /* ---- Where it ends ------------------------------------------------------------------------------------- */
@@ -639,8 +639,8 @@ static int check_part(transfer *t, bool *again, bool once_more)
 {
     char found[65], url[256];
     fetch_file *file = t->file;
-    app_sha256 hash = t->hash;
-    app_sha256_end(&hash, found);
+    ae_sha256 hash = t->hash;
+    ae_sha256_end(&hash, found);
     *again = t->begun > 0 && !once_more;
     if (file->bytes && t->at != file->bytes)
         return app_error(APP_FAILED, "'%s' ends after %" PRIu64 " of %" PRIu64 " bytes", shown_url(t->url, url), t->at,

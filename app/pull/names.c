@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shared/sha256.h"
+#include "base/sha256.h"
 #include "pull/store.h"
 
 /* ---- Names ------------------------------------------------------------------------------------------ */
@@ -153,7 +153,7 @@ static bool read_manifest(const char *folder, const char *path, char out[PATH_MA
         const char *digest = json_string_value(json_object_get(layer, "digest"));
         char hash[65];
         if (!type || strcmp(type, "application/vnd.ollama.image.model")) continue;
-        ok = n++ == 0 && digest && app_sha256_read(hash, digest) &&
+        ok = n++ == 0 && digest && ae_sha256_read(hash, digest) &&
              snprintf(out, PATH_MAX, "%s/blobs/sha256-%s", folder, hash) < PATH_MAX && stat(out, &st) == 0 &&
              S_ISREG(st.st_mode);
     }

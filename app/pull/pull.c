@@ -9,7 +9,7 @@
 
 #include "cli/commands.h"
 #include "pull/names.h"
-#include "shared/sha256.h"
+#include "base/sha256.h"
 #include "pull/store.h"
 
 /* Whether the file that lies there is the one of this size and hash: of another reference, or of a pull that was killed
@@ -22,11 +22,11 @@ static bool is_there(const char *path, const source_file *wanted)
         return false;
     FILE *file = fopen(path, "rbe");
     char *buffer = malloc(size), found[65] = "";
-    app_sha256 hash;
-    app_sha256_start(&hash);
+    ae_sha256 hash;
+    ae_sha256_start(&hash);
     for (size_t n; file && buffer && !app_interrupted() && (n = fread(buffer, 1, size, file)) > 0;)
-        app_sha256_add(&hash, buffer, n);
-    if (file && buffer && !ferror(file) && !app_interrupted()) app_sha256_end(&hash, found);
+        ae_sha256_add(&hash, buffer, n);
+    if (file && buffer && !ferror(file) && !app_interrupted()) ae_sha256_end(&hash, found);
     if (file) fclose(file);
     free(buffer);
     return strcmp(found, wanted->sha256) == 0;

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "shared/sha256.h"
+#include "base/sha256.h"
 
 enum { MAX_PAGES = 100, MAX_FILES = 100000 };
 
@@ -98,7 +98,7 @@ static const char *read_claims(const json_t *hash, const json_t *size, char sha2
 {
     *bytes = json_is_integer(size) && json_integer_value(size) > 0 ? (uint64_t)json_integer_value(size) : 0;
     *sha256 = '\0';
-    if (hash && !json_is_null(hash) && !(json_is_string(hash) && app_sha256_read(sha256, json_string_value(hash))))
+    if (hash && !json_is_null(hash) && !(json_is_string(hash) && ae_sha256_read(sha256, json_string_value(hash))))
         return "with a SHA-256 that is not 64 hexadecimal digits";
     if (size && !json_is_null(size) && !(json_is_integer(size) && json_integer_value(size) >= 0))
         return "with a size that is no number of bytes";
@@ -225,14 +225,14 @@ int source_folder(source_plan *plan, const char *reference, const app_options *o
         size_t n = 0;
         while (is_name_char(host[n])) n++;
         if (!bad && (n == 0 || n > 120 || host[0] == '.')) bad = app_error(APP_USAGE, "'%s' names no host", reference);
-        app_sha256 hash; /* of the address without the file's name: the parts of a split model lie together */
+        ae_sha256 hash; /* of the address without the file's name: the parts of a split model lie together */
         char id[65];
         const size_t length = strcspn(reference, "?#");
         const char *end = reference + length;
         while (end > host && end[-1] != '/') end--;
-        app_sha256_start(&hash);
-        app_sha256_add(&hash, host, (size_t)(end - host));
-        app_sha256_end(&hash, id);
+        ae_sha256_start(&hash);
+        ae_sha256_add(&hash, host, (size_t)(end - host));
+        ae_sha256_end(&hash, id);
         if (!bad) plan->folder = format_text("url/%.*s/%.12s", (int)n, host, id);
     }
     if (!bad && !plan->folder) bad = app_error_memory("a folder's name");
@@ -569,7 +569,7 @@ int source_resolve(source_plan *plan, const char *reference, const app_options *
                                           : resolve_url(plan, reference);
     if (bad || !given) return bad;
     char hash[65];
-    if (!app_sha256_read(hash, given))
+    if (!ae_sha256_read(hash, given))
         return app_error(APP_USAGE, "--sha256 takes 64 hexadecimal digits; found '%s'", given);
     source_file *first = &plan->files[0];
     unsigned part, of;

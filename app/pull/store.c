@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shared/sha256.h"
+#include "base/sha256.h"
 
 /* --cache-dir, $XDG_CACHE_HOME/aerie/models, ~/.cache/aerie/models */
 bool store_root(char out[PATH_MAX], const app_options *options)
@@ -37,15 +37,15 @@ static int root_of(char out[PATH_MAX], const app_options *options)
 int store_place_find(store_place *place, const source_plan *plan, const char *reference, const app_options *options)
 {
     char root[PATH_MAX], id[65];
-    app_sha256 hash;
+    ae_sha256 hash;
     *place = (store_place){.lock = -1};
     const int bad = root_of(root, options);
     if (bad) return bad;
     const size_t n = strlen(root) + strlen(plan->folder) + 2;
-    app_sha256_start(&hash);
-    app_sha256_add(&hash, reference, strlen(reference) + 1);
-    app_sha256_add(&hash, options->pull.no_drafter ? "1" : "0", 1);
-    app_sha256_end(&hash, id);
+    ae_sha256_start(&hash);
+    ae_sha256_add(&hash, reference, strlen(reference) + 1);
+    ae_sha256_add(&hash, options->pull.no_drafter ? "1" : "0", 1);
+    ae_sha256_end(&hash, id);
     place->folder = malloc(n);
     place->record = malloc(n + 40);
     if (!place->folder || !place->record) {
@@ -160,7 +160,7 @@ static bool read_file(source_plan *plan, const json_t *json)
     const char *etag = json_string_value(json_object_get(json, "etag"));
     const json_int_t bytes = json_integer_value(json_object_get(json, "bytes"));
     char hash[65];
-    if (!name || !sha256 || !app_sha256_read(hash, sha256) || bytes <= 0 || !source_path_is_plain(name)) return false;
+    if (!name || !sha256 || !ae_sha256_read(hash, sha256) || bytes <= 0 || !source_path_is_plain(name)) return false;
     source_file *grown = app_grow(plan->files, plan->n, &plan->capacity, sizeof *grown);
     if (!grown) return false;
     plan->files = grown;

@@ -112,6 +112,9 @@ int app_run(const app_options *options)
     int bad = app_prompts_read(&prompts, options, true);
     if (!bad && options->prompt_cache && prompts.n != 1)
         bad = app_error(APP_USAGE, "--prompt-cache keeps one prompt; found %zu", prompts.n);
+    if (!bad && options->images.n && (prompts.n != 1 || options->prompt_cache))
+        bad = app_error(APP_USAGE, options->prompt_cache ? "--image cannot be used with --prompt-cache"
+                                                         : "--image is for one prompt; found %zu", prompts.n);
     if (!bad) bad = app_models_load(&models, options, app_wants_draft(type));
     if (!bad) bad = app_need_text(&models, options);
     if (!bad) bad = app_prompts_encode(&prompts, &models, options);

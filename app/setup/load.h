@@ -6,6 +6,7 @@
 #ifndef AERIE_APP_SETUP_LOAD_H
 #define AERIE_APP_SETUP_LOAD_H
 
+#include "aerie_extra.h"
 #include "setup/chat_format.h"
 #include "cli/options.h"
 
@@ -69,6 +70,7 @@ typedef struct app_prompt {
     json_t *id;       /* its "id" in a .jsonl file; NULL: none */
     int32_t *tokens;  /* [n_tokens] released by aerie_free */
     size_t n_tokens;
+    aerie_prompt *pictured; /* owned; with images in place of tokens. NULL: none */
 } app_prompt;
 
 typedef struct app_prompts {
@@ -91,6 +93,13 @@ bool app_uses_template(const app_models *models, const app_options *options);
 /* Tokens of a conversation. */
 int app_conversation_encode(const app_models *models, const aerie_message *messages, size_t n, int32_t **tokens,
                             size_t *n_tokens);
+
+/* ---- pictures.c ------------------------------------------------------------------------------------------ */
+
+/* --mmproj, or the one beside the model. *tower NULL, and APP_DONE: there is none. */
+int app_tower_load(aerie_tower **tower, const app_models *models, const app_options *options);
+/* Makes the one prompt with the images of the options. */
+int app_pictures_encode(app_prompts *prompts, const app_models *models, const app_options *options);
 
 aerie_request app_request(const app_options *options, const app_prompt *prompt);
 

@@ -241,6 +241,7 @@ void app_prompts_free(app_prompts *prompts)
         free(prompts->items[i].source);
         json_decref(prompts->items[i].id);
         aerie_free(prompts->items[i].tokens);
+        aerie_prompt_free(prompts->items[i].pictured);
     }
     free(prompts->items);
     *prompts = (app_prompts){0};
@@ -360,6 +361,7 @@ int app_prompts_encode(app_prompts *prompts, const app_models *models, const app
         if (!options->no_conversation && !options->quiet)
             app_note("the model has no chat template, so the prompt is continued as it is; -cnv asks for an answer to it");
     }
+    if (options->images.n) return app_pictures_encode(prompts, models, options);
     for (size_t i = 0; !bad && i < prompts->n; i++) bad = encode(&prompts->items[i], models, options, &twice);
     if (twice)
         app_note("warning: %s begins with two BOS tokens: the model adds one, and the text has its own, which most models "
@@ -373,6 +375,7 @@ aerie_request app_request(const app_options *options, const app_prompt *prompt)
     aerie_request request = aerie_request_default();
     request.tokens = prompt->tokens;
     request.n_tokens = prompt->n_tokens;
+    if (prompt->pictured) request.chunks = aerie_prompt_chunks(prompt->pictured, &request.n_chunks);
     request.n_predict = options->n_predict > 0 ? (uint32_t)options->n_predict : 0;
     request.ignore_eos = options->ignore_eos;
     request.sampling = options->sampling;

@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "api/chat_int.h"
 #include "session/session_int.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -44,8 +45,7 @@ static aerie_status render_turns(const aerie_text *source, const aerie_chat *cha
     return status;
 }
 
-/* values: receives the spans that come from messages and tools; NULL: not wanted. */
-static aerie_status render_chat(const aerie_model *model, const aerie_chat *chat, ae_buf *values, char **text, size_t *n,
+aerie_status ae_api_render_chat(const aerie_model *model, const aerie_chat *chat, ae_buf *values, char **text, size_t *n,
                                 aerie_error *error)
 {
     aerie_text source = chat->template_text;
@@ -97,7 +97,7 @@ aerie_status aerie_model_chat_render(const aerie_model *model, const aerie_chat 
     AE_NEED(n, error);
     *n = 0;
     AE_STRUCT_TAKE(chat, own, chat, error);
-    return render_chat(model, &own, NULL, text, n, error);
+    return ae_api_render_chat(model, &own, NULL, text, n, error);
 }
 
 static aerie_status tokenize(const aerie_model *model, const char *text, size_t n, const ae_span *plain, size_t n_plain,
@@ -128,7 +128,8 @@ aerie_status aerie_model_chat_tokens(const aerie_model *model, const aerie_chat 
     if (text) *text = NULL;
     if (n) *n = 0;
     AE_STRUCT_TAKE(chat, own, chat, error);
-    aerie_status status = render_chat(model, &own, own.special_in_messages ? NULL : &values, &written, &n_written, error);
+    aerie_status status = ae_api_render_chat(model, &own, own.special_in_messages ? NULL : &values, &written, &n_written,
+                                             error);
     if (status == AERIE_OK)
         status = tokenize(model, written, n_written, (const ae_span *)(const void *)values.data, values.n / sizeof(ae_span),
                           tokens, n_tokens, error);

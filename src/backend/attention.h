@@ -50,6 +50,8 @@ typedef struct ae_places {
     const int32_t *tables;    /* [n_seqs][table_stride] page numbers */
     uint32_t table_stride;
     const uint32_t *n_actual; /* the number of rows of a recorded pass, which was recorded for n_rows at most */
+    const int32_t *last;      /* [n_rows] the last position that a row sees, at least its own: rows that see each other are all
+                               * in the pass, and n_inplace covers what comes after a row. NULL: their own */
 } ae_places;
 
 /* The rotation angles of a pass: for row r and pair i, cos and sin of pos[r] * freq[i], times the magnitude. Computed in double

@@ -28,7 +28,7 @@ typedef enum ae_draft_shape {
 
 typedef struct ae_draft_request {
     uint32_t slot;
-    const int32_t *tokens; /* [n_tokens] prompt and everything emitted, newest last */
+    const int32_t *tokens; /* [n_tokens] prompt and everything emitted, newest last; below 0: a row that is no token */
     size_t n_tokens;
     uint32_t max_depth;    /* longest path wanted, >= 1 */
     uint32_t max_nodes;    /* <= AERIE_MAX_DRAFT */
@@ -111,6 +111,20 @@ static inline void ae_draft_expand(const ae_draft_request *r, ae_tree *tree, flo
         const int32_t child = ae_tree_add(tree, node, best->id[i], p > 0 ? p : 1e-6f);
         if (child >= 0) reach[child] = up * p;
     }
+}
+
+/* The tokens of a sequence without the rows that are none (ids below 0), for networks that cannot read those: `tokens` itself
+ * if there are none, else out [n]. *n: how many are left. */
+static inline const int32_t *ae_draft_plain(const int32_t *tokens, size_t *n, int32_t *out)
+{
+    size_t first = 0, k;
+    while (first < *n && tokens[first] >= 0) first++;
+    if (first == *n) return tokens;
+    for (k = 0; k < first; k++) out[k] = tokens[k];
+    for (size_t i = first; i < *n; i++)
+        if (tokens[i] >= 0) out[k++] = tokens[i];
+    *n = k;
+    return out;
 }
 
 /* Measured cost of the last propose of a network. */

@@ -30,6 +30,7 @@ typedef struct draft_model {
     uint32_t n_slots, n_ctx, n_chunk;
     model_slot *slots;
     ae_vocab_map *map; /* NULL: the target's vocabulary */
+    int32_t *plain;    /* [positions of the target] a text without rows that are no tokens */
     float *shared;     /* [pairs of the map] logits of the common tokens, in order of the target's ids */
     ae_encode_memory *memory; /* with a map: shared by the slots' retexts, one at a time */
 } draft_model;
@@ -48,6 +49,7 @@ static void model_destroy(ae_drafter *drafter)
         ae_retext_free(&d->slots[i].retext);
     }
     ae_free(d->slots);
+    ae_free(d->plain);
     ae_free(d->shared);
     ae_encode_memory_free(d->memory);
     ae_vocab_map_free(d->map);
@@ -193,9 +195,10 @@ static aerie_status draft(draft_model *d, const ae_draft_request *r, ae_tree *tr
     model_slot *slot = &d->slots[r->slot];
     ae_draft_cost *cost = &d->base.cost;
     double start = ae_time_now();
-    draft_text text = {r->tokens, r->n_tokens};
+    draft_text text = {NULL, r->n_tokens};
+    text.tokens = ae_draft_plain(r->tokens, &text.n, d->plain);
     if (d->map) {
-        AE_TRY(ae_retext_update(&slot->retext, r->tokens, r->n_tokens, error));
+        AE_TRY(ae_retext_update(&slot->retext, text.tokens, text.n, error));
         text = (draft_text){slot->retext.drafts.data, slot->retext.drafts.n};
     }
     if (!text.n || text.n >= d->n_ctx) return AERIE_OK; /* no token of the text is in its vocabulary, or its context is full */
@@ -247,6 +250,7 @@ static aerie_status allocate(draft_model *d, const ae_vocab *vocab, size_t n_tar
     bool ok = (d->slots = ae_alloc(d->n_slots, sizeof *d->slots)) != NULL;
     for (uint32_t i = 0; ok && i < d->n_slots; i++) ok = (d->slots[i].tokens = ae_alloc(d->n_ctx, sizeof(int32_t))) != NULL;
     if (ok && d->map) ok = (d->shared = ae_alloc(ae_vocab_map_pairs(d->map, &unused, &unused), sizeof *d->shared)) != NULL;
+    ok = ok && (d->plain = ae_alloc(n_target, sizeof *d->plain)) != NULL;
     if (!ok) return ae_fail_memory(error, "the draft model's tokens", (size_t)d->n_slots * d->n_ctx * sizeof(int32_t));
     if (!d->map) return AERIE_OK;
     AE_TRY(ae_encode_memory_create(&d->memory, vocab, ae_vocab_map_word_bytes(d->map), error));

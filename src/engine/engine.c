@@ -47,6 +47,8 @@ static void host_layout(ae_layout *l, const ae_model *m, const ae_split *split, 
     const size_t n = o->n_batch, n_logits = (size_t)o->n_outputs * m->hparams.n_vocab;
     ae_rows_layout(l, n, o->n_outputs, m->hparams.encoder ? AE_ROWS_ENCODER : AE_ROWS_TOKENS, &e->rows);
     e->out_index = ae_layout_add(l, n, sizeof(int32_t));
+    e->ids = ae_layout_add(l, n, sizeof *e->ids);
+    e->given = ae_layout_add(l, n, sizeof *e->given);
     e->n_added = ae_layout_add(l, o->n_seqs, sizeof *e->n_added);
     e->logits_room = ae_layout_add(l, split->devices[split->output]->ops->view_needs_room ? n_logits : 0, sizeof(float));
     e->logits_host = ae_layout_add(l, o->n_outputs, sizeof *e->logits_host);
@@ -358,7 +360,8 @@ ae_pool *ae_engine_pool(const ae_engine *engine)
 
 void ae_engine_rows_clear(ae_engine *e)
 {
-    e->n_rows = e->n_out = 0;
+    e->n_rows = e->n_out = e->n_given = 0;
+    e->grouped = false;
     e->mode = NULL;
     if (e->state) ae_state_begin(e->state);
     memset(e->n_added, 0, e->options.n_seqs * sizeof *e->n_added);
@@ -395,7 +398,9 @@ static void add_row(ae_engine *e, uint32_t seq, int32_t token, uint32_t pos, uin
 {
     const uint32_t r = e->n_rows++;
     e->rows.parent[r] = parent;
-    e->rows.token[r] = token;
+    e->ids[r] = token;
+    e->rows.token[r] = token < 0 ? 0 : token;
+    e->rows.last[r] = (int32_t)pos;
     e->rows.seq[r] = (int32_t)seq;
     e->rows.pos[r] = (int32_t)pos;
     e->rows.slot[r] = (int32_t)slot;
@@ -478,6 +483,24 @@ aerie_status ae_engine_add_text(ae_engine *e, uint32_t seq, const int32_t *token
         e->rows.n_inplace[*first + i] = (int32_t)n;
         e->rows.last[*first + i] = (int32_t)n - 1;
         e->rows.type[*first + i] = i >= n_first && e->net->model->hparams.n_types > 1;
+    }
+    return AERIE_OK;
+}
+
+aerie_status ae_engine_add_given(ae_engine *e, uint32_t first, uint32_t n, const float *rows, bool group, aerie_error *error)
+{
+    if (!n || first > e->n_rows || n > e->n_rows - first || e->n_given == e->options.n_batch)
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "%u rows from %u on are given in a pass of %u; please report", n, first,
+                       e->n_rows);
+    if (group && e->state)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
+                       "rows that see each other are given, but the model's recurrent layers read "
+                       "one after the other");
+    e->given[e->n_given++] = (struct ae_given){first, n, rows};
+    for (uint32_t r = first; group && r < first + n; r++) {
+        e->rows.last[r] = e->rows.pos[first + n - 1];
+        e->rows.n_inplace[r] = e->rows.last[r] + 1;
+        e->grouped = true;
     }
     return AERIE_OK;
 }
@@ -568,7 +591,9 @@ static void run_all(ae_engine *e)
     for (uint32_t begin = 0, end; begin <= 2 * n_layers; begin = end) {
         end = ae_split_run_end(&e->net->split, n_layers, begin);
         const ae_engine_device *d = &e->devices[ae_split_device(&e->net->split, n_layers, begin)];
-        if (d->backend->ops->pass_begin(d->stream, begin ? hash_number(key, begin) : key)) {
+        if (!begin && e->n_given) {
+            ae_forward_run(e, begin, end); /* uploads as it goes, so it cannot be recorded */
+        } else if (d->backend->ops->pass_begin(d->stream, begin ? hash_number(key, begin) : key)) {
             ae_forward_run(e, begin, end);
             d->backend->ops->pass_end(d->stream);
         }
@@ -678,7 +703,7 @@ const float *ae_engine_features(const ae_engine *e, uint32_t row)
 /* Should the KV cache then refuse, the two are out of step, and add_chain refuses the sequence. */
 static aerie_status commit_state(ae_engine *e, uint32_t seq, uint32_t n_chain, const int32_t *nodes, uint32_t n_nodes)
 {
-    const int32_t *tokens = e->rows.token + e->first_row[seq];
+    const int32_t *tokens = e->ids + e->first_row[seq];
     int32_t path[AERIE_MAX_DRAFT];
     for (uint32_t i = 0; i < n_nodes; i++) {
         if (nodes[i] < 0 || nodes[i] >= AERIE_MAX_DRAFT || e->first_row[seq] + n_chain + (uint32_t)nodes[i] >= e->n_rows)

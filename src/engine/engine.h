@@ -73,11 +73,18 @@ typedef enum ae_export {
     AE_EXPORT_ALL,
 } ae_export;
 
-/* Committed rows for tokens[0..n) at the positions after the live ones of `seq`. A sequence's rows of one pass are added
- * together: one chain, then at most one tree on top of it. *first gets the index of the first row.
- * LIMIT: too many rows, or the context is full (both numbers said). INTERNAL: not added in this order. */
+/* Committed rows for tokens[0..n), ids below 0 being those of rows that are given (ae_engine_add_given), at the positions after
+ * the live ones of `seq`. A sequence's rows of one pass are added together: one chain, then at most one tree on top of it.
+ * *first gets the index of the first row. LIMIT: too many rows, or the context is full (both numbers said). INTERNAL: not added
+ * in this order. */
 aerie_status ae_engine_add_chain(ae_engine *engine, uint32_t seq, const int32_t *tokens, uint32_t n, ae_export export_rows,
                                  uint32_t *first, aerie_error *error);
+/* Rows [first, first + n) of the chain added just before start from rows (host) [n][n_embd], lent until the pass has run,
+ * instead of a token's: neither scaled nor normed. Their ids in that chain are below 0, and tell sequences apart as tokens do.
+ * group: they see each other, and the chain has the whole group, or the rest of it where the sequence holds its beginning.
+ * INTERNAL: no such rows. UNSUPPORTED: groups in recurrent layers. */
+aerie_status ae_engine_add_given(ae_engine *engine, uint32_t first, uint32_t n, const float *rows, bool group,
+                                 aerie_error *error);
 /* The same without logits, for a text whose hidden rows are wanted (options.taps). Of encoders, which take no other rows, it is
  * the whole text at once, in an empty sequence, to be truncated after the pass; tokens [n_first, n) have the second token type
  * where there are two. */

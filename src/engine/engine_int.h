@@ -42,6 +42,13 @@ struct ae_engine {
     uint32_t n_rows, n_out;
     ae_rows rows;
     const ae_pass_mode *mode; /* lent; NULL: the model as it is */
+    int32_t *ids;        /* [n_batch] tokens, and ids of rows that are given, for which rows.token has 0 */
+    struct ae_given {
+        uint32_t first, n;
+        const float *rows; /* lent, [n][n_embd] */
+    } *given;            /* [n_batch] of it n_given: rows that start from embeddings of the caller */
+    uint32_t n_given;
+    bool grouped;        /* some rows see later ones */
     int32_t *out_index;  /* [n_batch] place among the exported rows, or -1 */
     uint32_t *n_added;   /* [n_seqs] rows of the chain added so far in this pass */
     uint32_t *first_row; /* [n_seqs] of the chain, or of the tree where there is none */

@@ -130,6 +130,9 @@ static void begin_stream(ae_engine *e, ae_engine_device *d)
     const ae_hparams *h = &e->net->model->hparams;
     d->backend->ops->lookup(d->stream, e->net->embedding, d->rows.token, e->n_rows, d->block.x, h->n_embd);
     if (h->embedding_scale != 1.0f) scale(e, d, d->block.x, h->n_embd, h->embedding_scale);
+    for (uint32_t i = 0; i < e->n_given; i++)
+        d->backend->ops->upload(d->stream, d->block.x + (size_t)e->given[i].first * h->n_embd, e->given[i].rows,
+                                (size_t)e->given[i].n * h->n_embd * sizeof(float));
     if (h->n_embd_layer) layer_embeddings(e, d);
     if (h->encoder) begin_encoder(e, d);
     else if (e->net->embed_norm) norm_embeddings(e, d);
@@ -181,7 +184,7 @@ void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
     ae_engine_device *d = &e->devices[i_device];
     const ae_kv_view kv = ae_kv_on(e->kv, i_device);
     ae_places places = ae_rows_places_on(&d->rows, e->n_rows, e->kv, i_device);
-    if (h->encoder) places.pos = d->rows.last; /* a row sees all of its text */
+    if (h->encoder || e->grouped) places.last = d->rows.last; /* of an encoder: all of the text */
     ae_places part_places = places;
     part_places.tables = kv.part_tables;
     ae_block block = d->block;

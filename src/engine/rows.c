@@ -14,7 +14,7 @@ void ae_rows_layout(ae_layout *l, size_t n_batch, size_t n_outputs, ae_rows_kind
     r->parent = ae_layout_add(l, n_batch, sizeof(int32_t));
     r->rope_pos = ae_layout_add(l, n_head, sizeof(int32_t));
     r->fed_from = ae_layout_add(l, n_head, sizeof(int32_t));
-    r->last = ae_layout_add(l, n_encoded, sizeof(int32_t));
+    r->last = ae_layout_add(l, head ? 0 : n_batch, sizeof(int32_t));
     r->type = ae_layout_add(l, n_encoded, sizeof(int32_t));
     r->out_rows = ae_layout_add(l, n_outputs, sizeof(int32_t));
     r->out_fed = ae_layout_add(l, head ? n_outputs : 0, sizeof(int32_t));
@@ -46,7 +46,7 @@ void ae_rows_upload(const ae_rows *host, const ae_rows *device, uint32_t n_rows,
 ae_places ae_rows_places_on(const ae_rows *device, uint32_t n_rows, const ae_kv *kv, uint32_t i_device)
 {
     return (ae_places){n_rows, device->seq, device->pos, device->slot, device->n_inplace, device->path, AERIE_MAX_DRAFT,
-                       ae_kv_on(kv, i_device).tables, ae_kv_table_stride(kv), device->count};
+                       ae_kv_on(kv, i_device).tables, ae_kv_table_stride(kv), device->count, NULL};
 }
 
 ae_places ae_rows_places(const ae_rows *device, uint32_t n_rows, const ae_kv *kv)

@@ -17,7 +17,7 @@ typedef struct ae_rows {
     int32_t *parent;    /* [n_batch] row of the pass that comes before it; -1: the newest live position */
     int32_t *rope_pos;  /* [n_batch] of drafter heads: the position that the row is rotated to */
     int32_t *fed_from;  /* [n_batch] of drafter heads: where a drafted row's feature is kept */
-    int32_t *last;      /* [n_batch] of encoders: the last position that the row sees */
+    int32_t *last;      /* [n_batch] not of drafter heads: the last position that the row sees */
     int32_t *type;      /* [n_batch] of encoders: token type */
     int32_t *out_rows;  /* [n_outputs] row of each output */
     int32_t *out_fed;   /* [n_outputs] of drafter heads: where an output's feedback is kept */

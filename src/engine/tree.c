@@ -25,7 +25,7 @@ bool ae_tree_goes_on(const ae_tree *tree, int32_t node)
 
 int32_t ae_tree_add(ae_tree *tree, int32_t parent, int32_t token, float p)
 {
-    if (tree->n == AERIE_MAX_DRAFT || ae_tree_child(tree, parent, token) >= 0) return -1;
+    if (token < 0 || tree->n == AERIE_MAX_DRAFT || ae_tree_child(tree, parent, token) >= 0) return -1;
     const uint32_t i = tree->n++;
     tree->token[i] = token;
     tree->parent[i] = parent;

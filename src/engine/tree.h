@@ -25,7 +25,8 @@ typedef struct ae_tree {
     uint8_t from[AERIE_MAX_DRAFT];   /* AE_FROM_*; the speculation loop marks what drafters leave 0 */
 } ae_tree;
 
-/* Adds a node and returns its index; -1 when the tree is full or the parent has that child already. */
+/* Adds a node and returns its index; -1 when the tree is full, the parent has that child already, or the token is below 0: the
+ * id of a row that is no token (engine.h). */
 int32_t ae_tree_add(ae_tree *tree, int32_t parent, int32_t token, float p);
 /* The child of `node` (-1 = root) that carries token, or -1. */
 int32_t ae_tree_child(const ae_tree *tree, int32_t node, int32_t token);

@@ -135,6 +135,10 @@ aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_err
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the request has ended; aerie_session_prefix_save saves what the KV "
                        "cache kept of it");
     AE_TRY(refuse_in_step(s, error));
+    if (task->prompt.n_media)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
+                       "the request's prompt has rows that are no tokens (pictures); such sequences "
+                       "cannot be saved");
     for (uint32_t slot = 0; slot < s->params.n_seqs; slot++) {
         if (s->running[slot] != task) continue;
         const ae_spec_sequence q = ae_spec_sequence_get(s->spec, slot);

@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "draft/head/net.h"
 #include "model/model.h"
+#include "session/media.h"
 #include "speculate/speculate.h"
 #include "text/stops.h"
 #include "text/token/vocab_map.h"
@@ -91,6 +92,7 @@ struct aerie_session {
     size_t n_polled;                 /* bytes of `kept` */
     aerie_task *untold;              /* ended tasks whose last event there was no room for, oldest first */
     aerie_token_event last_event;    /* of one of them, while it is looked at */
+    ae_media_table *media;           /* ids of rows that are no tokens */
     float *features;                 /* [n_taps][n_embd] of a row, for those who are told of rows */
 };
 
@@ -104,6 +106,7 @@ struct aerie_task {
     ae_arena arena;         /* what the request points to */
     aerie_request request;
     ae_session_saved saved;     /* the sequence that goes on; empty once it runs */
+    ae_media_prompt prompt;     /* of the request's chunks, or empty */
     ae_adapter_set adapters;
     ae_detok detok;         /* tokens' bytes, up to a stop string, in whole characters */
     ae_stops *stops;        /* NULL: none */

@@ -25,6 +25,7 @@ static void task_let_go(aerie_task *task)
     ae_grammar_free((ae_grammar *)task->request.grammar);
     ae_arena_free(&task->arena);
     ae_session_saved_free(&task->saved);
+    ae_media_prompt_free(&task->prompt);
     ae_free(task);
 }
 
@@ -58,6 +59,7 @@ static bool copy_request(aerie_task *task, const aerie_request *request)
     r->sampling.dry_breakers = copy_texts(&task->arena, r->sampling.dry_breakers, r->sampling.n_dry_breakers, &ok);
     r->stop = NULL; /* the matcher has them */
     r->saved = NULL;
+    r->chunks = NULL; /* the task has the prompt */
     r->adapters = NULL; /* the task has the set */
     r->grammar = r->grammar ? ae_grammar_share(r->grammar) : NULL;
     return ok;
@@ -67,9 +69,10 @@ static void on_row(void *user, uint32_t slot, uint32_t position, uint32_t row);
 
 /* saved: the sequence that goes on, if it has memory. */
 static ae_spec_request spec_request(aerie_session *session, const aerie_request *r, const ae_session_saved *saved,
-                                    const ae_adapter_set *adapters)
+                                    const ae_media_prompt *prompt, const ae_adapter_set *adapters)
 {
     ae_spec_request request = {.tokens = r->tokens, .n_tokens = r->n_tokens, .n_predict = r->n_predict,
+                               .media = prompt->media, .n_media = prompt->n_media,
                                .ignore_eog = r->ignore_eos, .sampling = r->sampling, .grammar = r->grammar,
                                .limits = {r->no_drafts, r->draft_max, r->draft_min, r->draft_p_min}, .adapters = adapters,
                                .row = r->row ? on_row : NULL, .row_user = session};
@@ -95,7 +98,7 @@ static aerie_status check_adapters(const ae_session_saved *saved, const ae_adapt
 
 /* Everything that can be refused before anything is generated; *adapters: what the request asks for. */
 static aerie_status check_request(aerie_session *session, const aerie_request *r, const ae_session_saved *saved,
-                                  ae_adapter_set *adapters, aerie_error *error)
+                                  const ae_media_prompt *prompt, ae_adapter_set *adapters, aerie_error *error)
 {
     AE_TRY(ae_session_adapter_set(session, r->adapters, r->n_adapters, adapters, error));
     adapters->scope = r->scope;
@@ -104,7 +107,7 @@ static aerie_status check_request(aerie_session *session, const aerie_request *r
                                  "aerie_sampling", error));
     if (saved->memory && r->n_tokens)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "a saved sequence has its own tokens; %zu more are given", r->n_tokens);
-    const ae_spec_request request = spec_request(session, r, saved, adapters);
+    const ae_spec_request request = spec_request(session, r, saved, prompt, adapters);
     AE_TRY(ae_spec_check(session->spec, &request, error));
     AE_TRY(ae_stops_check(r->stop, r->n_stop, error));
     if (r->n_logprobs > AERIE_MAX_LOGPROBS)
@@ -113,13 +116,14 @@ static aerie_status check_request(aerie_session *session, const aerie_request *r
     return AERIE_OK;
 }
 
-/* Takes `saved` over, also on failure. */
+/* Takes `saved` and `prompt` over, also on failure. */
 static aerie_status task_create(aerie_task **out, aerie_session *session, const aerie_request *request, ae_session_saved *saved,
-                                const ae_adapter_set *adapters, aerie_error *error)
+                                ae_media_prompt *prompt, const ae_adapter_set *adapters, aerie_error *error)
 {
     aerie_task *task = ae_alloc(1, sizeof *task);
     if (!task) {
         ae_session_saved_free(saved);
+        ae_media_prompt_free(prompt);
         return ae_fail_memory(error, "a request", sizeof *task);
     }
     task->session = session;
@@ -127,6 +131,7 @@ static aerie_status task_create(aerie_task **out, aerie_session *session, const 
     atomic_init(&task->slot, -1);
     ae_arena_init(&task->arena, 1024);
     task->saved = *saved;
+    task->prompt = *prompt;
     task->adapters = *adapters;
     /* the answer continues the prompt: its first piece keeps its leading space */
     task->detok = (ae_detok){.vocab = session->model->vocab, .started = true, .special = request->special};
@@ -145,17 +150,30 @@ static aerie_status task_create(aerie_task **out, aerie_session *session, const 
 static aerie_status make_task(aerie_session *session, const aerie_request *request, aerie_task **task, aerie_error *error)
 {
     ae_session_saved saved = {0};
+    ae_media_prompt prompt = {0};
+    aerie_request whole = *request;
     if (request->n_tokens && !request->tokens)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the prompt is empty: %zu tokens are announced, but the list is NULL",
                        request->n_tokens);
     AE_NEED_IF(request->n_adapters, request->adapters, error);
+    AE_NEED_IF(request->n_chunks, request->chunks, error);
+    if (request->n_chunks && (request->n_tokens || request->n_saved))
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "a prompt of chunks has its own tokens; more are given");
     if (request->saved || request->n_saved)
         AE_TRY(ae_session_saved_copy(session, request->saved, request->n_saved, &saved, error));
     saved.adapters.scope = request->scope;
+    if (request->n_chunks) {
+        const uint32_t n_embd = session->model->model->hparams.n_embd;
+        AE_TRY(ae_media_prompt_make(&prompt, session->media, request->chunks, request->n_chunks, n_embd, session->params.n_ctx,
+                                    error));
+        whole.tokens = prompt.tokens;
+        whole.n_tokens = prompt.n_tokens;
+    }
     ae_adapter_set adapters;
-    const aerie_status status = check_request(session, request, &saved, &adapters, error);
-    if (status == AERIE_OK) return task_create(task, session, request, &saved, &adapters, error);
+    const aerie_status status = check_request(session, &whole, &saved, &prompt, &adapters, error);
+    if (status == AERIE_OK) return task_create(task, session, &whole, &saved, &prompt, &adapters, error);
     ae_session_saved_free(&saved);
+    ae_media_prompt_free(&prompt);
     return status;
 }
 
@@ -477,7 +495,7 @@ static void start_waiting(aerie_session *s)
 {
     while (s->waiting && ae_spec_n_free(s->spec)) {
         aerie_task *task = s->waiting;
-        const ae_spec_request request = spec_request(s, &task->request, &task->saved, &task->adapters);
+        const ae_spec_request request = spec_request(s, &task->request, &task->saved, &task->prompt, &task->adapters);
         uint32_t slot;
         s->waiting = task->next;
         const aerie_status status = ae_spec_start(s->spec, &request, &slot, &task->stats.error);
@@ -583,7 +601,8 @@ aerie_status ae_session_tasks_init(aerie_session *s, aerie_error *error)
 {
     s->running = ae_alloc(s->params.n_seqs, sizeof(aerie_task *));
     s->features = ae_alloc(ae_session_row_features(s) + 1, sizeof *s->features);
-    if (!s->running || !s->features)
+    s->media = ae_media_table_create();
+    if (!s->running || !s->features || !s->media)
         return ae_fail_memory(error, "the requests' state", s->params.n_seqs * sizeof(aerie_task *));
     if (!ae_wakeup_init(&s->wakeup)) return ae_fail_memory(error, "the wakeup of a session", sizeof s->wakeup);
     s->has_tasks = true;
@@ -607,6 +626,7 @@ void ae_session_tasks_free(aerie_session *s)
     }
     ae_free(s->running);
     ae_free(s->features);
+    ae_media_table_free(s->media);
     ae_buf_free(&s->text);
     ae_buf_free(&s->certain);
     ae_buf_free(&s->kept);

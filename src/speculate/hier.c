@@ -25,6 +25,7 @@ typedef struct draft_hier {
     bool late;        /* the model still runs text that it had missed */
     double started;   /* time at which it had caught up */
     uint32_t n_first; /* tokens of the longest draft at that time */
+    int32_t *plain;  /* [positions of the loop + 1] a text without rows that are no tokens */
     hier_work *work; /* [n_slots] by slot */
     aerie_error fault; /* first failure in the emit callback */
 } draft_hier;
@@ -33,6 +34,7 @@ static void hier_destroy(ae_drafter *drafter)
 {
     draft_hier *d = (draft_hier *)drafter;
     ae_free(d->work);
+    ae_free(d->plain);
     ae_free(d);
 }
 
@@ -78,12 +80,14 @@ static aerie_status follow(draft_hier *d, const ae_draft_request *requests, uint
     for (uint32_t i = 0; i < n; i++) {
         const ae_draft_request *r = &requests[i];
         uint32_t depth = r->max_depth < r->max_nodes ? r->max_depth : r->max_nodes;
-        if (r->tree->n || r->n_tokens >= n_ctx) continue;
-        if (depth > n_ctx - r->n_tokens) depth = (uint32_t)(n_ctx - r->n_tokens);
-        if (!depth) continue;
+        size_t n_tokens = r->n_tokens;
+        if (r->tree->n || n_tokens >= n_ctx) continue;
+        const int32_t *tokens = ae_draft_plain(r->tokens, &n_tokens, d->plain);
+        if (depth > n_ctx - n_tokens) depth = (uint32_t)(n_ctx - n_tokens);
+        if (!depth || !n_tokens) continue;
         d->work[r->slot] = (hier_work){r, 1.0f};
-        AE_TRY(ae_spec_follow(d->inner, r->slot, r->tokens, r->n_tokens, depth, r->sampler, error));
-        d->late |= r->n_tokens - ae_kv_n_live(kv, r->slot) > AE_DRAFT_LATE;
+        AE_TRY(ae_spec_follow(d->inner, r->slot, tokens, n_tokens, depth, r->sampler, error));
+        d->late |= n_tokens - ae_kv_n_live(kv, r->slot) > AE_DRAFT_LATE;
     }
     return AERIE_OK;
 }
@@ -143,8 +147,9 @@ aerie_status ae_draft_hier_create(ae_drafter **out, struct ae_spec *inner, uint3
     if (!d) return ae_fail_memory(error, "the intermediate model's drafts", sizeof *d);
     *d = (draft_hier){.base.ops = &ops, .inner = inner, .n_slots = n_slots, .n_enough = n_enough,
                       .vocab = ae_spec_vocab(inner),
+                      .plain = ae_alloc(ae_engine_options_get(ae_spec_engine(inner))->n_ctx + 1, sizeof *d->plain),
                       .work = ae_alloc(n_slots, sizeof *d->work)};
-    if (!d->work) {
+    if (!d->work || !d->plain) {
         hier_destroy(&d->base);
         return ae_fail_memory(error, "the intermediate model's drafts", n_slots * sizeof *d->work);
     }

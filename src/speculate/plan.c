@@ -71,6 +71,19 @@ static uint32_t cut_chunk(const ae_spec *spec, const spec_slot *s, uint32_t live
     return far < n ? far : n;
 }
 
+/* A chunk of n positions, without a part of a group of rows that see each other: it ends before the group, or, where it would
+ * begin in one, after it if `room` allows so many rows; else 0. */
+static uint32_t keep_groups(const spec_slot *s, uint32_t live, uint32_t n, uint32_t room)
+{
+    for (uint32_t i = 0; i < s->n_media; i++) {
+        const uint32_t first = s->media[i].first, end = first + s->media[i].n;
+        if (!s->media[i].group || live + n <= first || live + n >= end) continue;
+        if (first > live) return first - live;
+        return end - live <= room ? end - live : 0;
+    }
+    return n;
+}
+
 /* Rows that prompts may take in a pass in which other sequences decode. */
 static uint32_t prompt_rows(const ae_spec *spec, uint32_t n_decoding)
 {
@@ -97,7 +110,8 @@ void ae_spec_plan(ae_spec *spec)
         n_decoding += spec->slots[spec->order[k]].n_tokens == ae_kv_n_live(kv, spec->order[k]) + 1;
     uint32_t n_reserved = n_decoding * AERIE_MAX_DRAFT + spec->n_active;
     if (n_reserved > n_outputs) n_reserved = n_outputs;
-    uint32_t left = ae_engine_rows_left(spec->engine) - n_reserved;
+    const uint32_t n_all = ae_engine_rows_left(spec->engine);
+    uint32_t left = n_all - n_reserved;
     const uint32_t most = prompt_rows(spec, n_decoding);
     if (left > most) left = most;
     uint32_t exports = n_outputs - n_reserved; /* for slots whose rows all have logits */
@@ -119,9 +133,11 @@ void ae_spec_plan(ae_spec *spec)
         if (n > left + 1) n = left + 1; /* each slot has one row of its own */
         if (s->row && n > exports + 1) n = exports + 1;
         n = cut_chunk(spec, s, ae_kv_n_live(kv, i), n);
-        if (!find_pages(spec, k, n, n_pages)) continue;
+        /* a group may take the room of other prompts and of trees, but not the row that each sequence has */
+        n = keep_groups(s, ae_kv_n_live(kv, i), n, n_all - spec->round.n_rows - (spec->n_active - k - 1));
+        if (!n || !find_pages(spec, k, n, n_pages)) continue;
         n_pages += ae_kv_n_missing(kv, i, n);
-        left -= n - 1;
+        left = n - 1 < left ? left - (n - 1) : 0;
         if (s->row) exports -= n - 1;
         s->n_chain = n;
         s->decoding = n == pending;
@@ -132,5 +148,6 @@ void ae_spec_plan(ae_spec *spec)
     }
     if (spec->n_active) spec->round.n_context = (uint32_t)(context / spec->n_active);
     spec->n_pages_left = ae_kv_n_available(kv) - n_pages;
-    spec->n_tree_rows = n_reserved - spec->n_active;
+    const uint32_t n_free = n_all - spec->round.n_rows, n_trees = n_reserved - spec->n_active;
+    spec->n_tree_rows = n_trees < n_free ? n_trees : n_free;
 }

@@ -132,6 +132,8 @@ aerie_status ae_spec_out_of_step(uint32_t slot, aerie_error *error)
 void ae_spec_finish(ae_spec *spec, spec_slot *s, aerie_stop stop)
 {
     s->active = false;
+    s->media = NULL;
+    s->n_media = 0;
     s->stats.stop = stop;
     s->stats.decode_seconds = ae_time_now() - s->start_time - s->stats.prompt_seconds;
     if (s->constraint) {
@@ -172,6 +174,14 @@ static aerie_status add_rows(ae_spec *spec, uint32_t i_slot, aerie_error *error)
     const uint32_t live = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot);
     const ae_export exported = s->row ? AE_EXPORT_ALL : s->decoding ? AE_EXPORT_LAST : AE_EXPORT_NONE;
     AE_TRY(ae_engine_add_chain(spec->engine, i_slot, s->tokens + live, s->n_chain, exported, &s->first_chain, error));
+    for (uint32_t i = 0; i < s->n_media; i++) {
+        const ae_spec_media *m = &s->media[i];
+        const uint32_t begin = m->first > live ? m->first : live, end = m->first + m->n;
+        const uint32_t stop = end < live + s->n_chain ? end : live + s->n_chain;
+        if (begin >= stop) continue;
+        const float *rows = m->rows + (size_t)(begin - m->first) * ae_engine_net(spec->engine)->model->hparams.n_embd;
+        AE_TRY(ae_engine_add_given(spec->engine, s->first_chain + begin - live, stop - begin, rows, m->group, error));
+    }
     if (s->tree.n) AE_TRY(ae_engine_add_tree(spec->engine, i_slot, &s->tree, &s->first_tree, error));
     return AERIE_OK;
 }

@@ -80,9 +80,18 @@ typedef struct ae_spec_limits {
     float p_min;
 } ae_spec_limits;
 
+/* Positions of a prompt that are no tokens. Their ids in the tokens are below 0 and equal only where the rows are. */
+typedef struct ae_spec_media {
+    uint32_t first, n;
+    const float *rows; /* [n][n_embd], lent while the sequence is active */
+    bool group;        /* they see each other, and run in one pass */
+} ae_spec_media;
+
 typedef struct ae_spec_request {
     const int32_t *tokens; /* [n_tokens] >= 1, copied */
     size_t n_tokens;
+    const ae_spec_media *media; /* [n_media] ascending, lent while the sequence is active; not at the prompt's last position */
+    uint32_t n_media;
     size_t n_answered;     /* the last n_answered tokens are an answer to continue; at least one token comes before it */
     const void *kv;        /* what ae_spec_read_cached gave for tokens[0..n_kv); n_kv 0: none */
     uint32_t n_kv, first_kv;

@@ -23,6 +23,8 @@ typedef struct spec_slot {
     uint32_t n_told;    /* positions that were reported to `row` */
     ae_spec_row *row; /* NULL: none */
     void *row_user;
+    const ae_spec_media *media; /* [n_media] lent; what the tokens below 0 stand for */
+    uint32_t n_media;
     int32_t *tokens; /* [n_ctx + 1] prompt and output; what the KV cache holds is a prefix of it */
     size_t n_tokens;
     uint32_t n_predict;
@@ -88,6 +90,12 @@ void ae_spec_release(ae_spec *spec, uint32_t i_slot);
 static inline bool ae_spec_rests(const ae_spec *spec)
 {
     return ae_controller_rests(&spec->controller);
+}
+
+/* Positions before this are, or come before, rows that are no tokens: a drafter reads none of them. 0: there are none. */
+static inline uint32_t ae_spec_media_end(const spec_slot *s)
+{
+    return s->n_media ? s->media[s->n_media - 1].first + s->media[s->n_media - 1].n : 0;
 }
 
 /* ---- plan.c ---- */

@@ -48,6 +48,13 @@ static origin choose_origin(const ae_spec *spec, const ae_spec_request *request)
     return best;
 }
 
+static bool has_media(const int32_t *tokens, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (tokens[i] < 0) return true;
+    return false;
+}
+
 void ae_spec_reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32_t n_most, const origin *from)
 {
     ae_engine *e = spec->engine;
@@ -62,10 +69,33 @@ void ae_spec_reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32
         n_shared = n;
         const uint32_t n_known = spec->drafter->ops->begin(
             spec->drafter, &(ae_draft_begin){i_slot, from->donor, donor->tokens, donor->n_tokens, from->n_same, n_shared,
-                                             ae_spec_rests(spec), key.scope, from->stranger});
+                                             ae_spec_rests(spec) || has_media(tokens, n_most), key.scope, from->stranger});
         n = n_known < n_shared ? ae_engine_truncate(e, i_slot, n_known) : n_shared;
         if (n == n_known) break;
     }
+}
+
+static aerie_status check_media(const ae_spec *spec, const ae_spec_request *request, aerie_error *error)
+{
+    const ae_engine_options *o = ae_engine_options_get(spec->engine);
+    if (request->n_media && request->row)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "rows are asked for (row) of a prompt with rows that are no tokens");
+    for (uint32_t i = 0; i < request->n_media; i++) {
+        const ae_spec_media *m = &request->media[i];
+        const uint32_t before = i ? m[-1].first + m[-1].n : 0, most = o->n_batch > o->n_seqs ? o->n_batch - o->n_seqs : 1;
+        if (!m->n || m->first < before || m->n >= request->n_tokens || m->first >= request->n_tokens - m->n)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT,
+                           "rows %u to %u of the prompt are no tokens; the last one of its %zu must "
+                           "be a token", m->first, m->first + m->n, request->n_tokens);
+        if (m->group && ae_engine_net(spec->engine)->n_recur)
+            return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
+                           "rows that see each other are given to a model with recurrent layers");
+        if (m->group && m->n > most)
+            return ae_fail(error, AERIE_ERROR_LIMIT,
+                           "%u rows that see each other must run in one pass, which has room for %u; a "
+                           "larger batch (-b) is needed", m->n, most);
+    }
+    return AERIE_OK;
 }
 
 static aerie_status check_request(const ae_spec *spec, const ae_spec_request *request, aerie_error *error)
@@ -84,10 +114,14 @@ static aerie_status check_request(const ae_spec *spec, const ae_spec_request *re
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u tokens are asked for, but the answer that shall go on has %zu already",
                        request->n_predict, request->n_answered);
     const int32_t n_vocab = ae_vocab_n_tokens(spec->vocab);
-    for (size_t i = 0; i < request->n_tokens; i++)
-        if (request->tokens[i] < 0 || request->tokens[i] >= n_vocab)
+    AE_TRY(check_media(spec, request, error));
+    for (size_t i = 0, m = 0; i < request->n_tokens; i++) {
+        while (m < request->n_media && request->media[m].first + request->media[m].n <= i) m++;
+        const bool is_row = m < request->n_media && i >= request->media[m].first;
+        if (!is_row && (request->tokens[i] < 0 || request->tokens[i] >= n_vocab))
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu of the prompt is %d; 0 to %d are possible", i,
                            request->tokens[i], n_vocab - 1);
+    }
     return ae_sampling_check(&request->sampling, (uint32_t)n_vocab, error);
 }
 
@@ -185,6 +219,7 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
                      .number = spec->n_started++, .leader = NO_SLOT,
                      .scope = ae_engine_seq_key(spec->engine, i).scope,
                      .tokens = tokens, .n_tokens = request->n_tokens, .n_predict = request->n_predict,
+                     .media = request->media, .n_media = request->n_media,
                      .n_answered = (uint32_t)request->n_answered, .sampler = sampler,
                      .limits = request->limits, .constraint = s->constraint, .start_time = ae_time_now()};
     memcpy(tokens, request->tokens, request->n_tokens * sizeof *tokens);

@@ -149,7 +149,7 @@ aerie_status ae_spec_commit(ae_spec *spec, uint32_t i_slot, const int32_t *path,
     const double start = ae_time_now();
     spec->drafter->ops->observe(spec->drafter,
                                 &(ae_draft_seen){i_slot, spec->seen_rows, s->n_chain + n_path, s->tokens, s->n_tokens,
-                                                 ae_spec_rests(spec)});
+                                                 ae_spec_rests(spec) || position < ae_spec_media_end(s)});
     spec->result.upkeep += ae_time_now() - start;
     return AERIE_OK;
 }

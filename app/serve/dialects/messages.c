@@ -83,6 +83,40 @@ static json_t *text_of(const json_t *content, const char *field, serve_error *er
     return json;
 }
 
+/* A block of an image as a part in OpenAI's form. */
+static json_t *image_of(const json_t *block)
+{
+    const json_t *source = json_object_get(block, "source");
+    const char *data = json_string_value(json_object_get(source, "data")), *url = json_string_value(json_object_get(source,
+                                                                                                                    "url"));
+    json_t *text = url ? json_string(url) : json_sprintf("data:image/any;base64,%s", data ? data : "");
+    return json_pack("{s:s, s:{s:o}}", "type", "image_url", "image_url", "url", text);
+}
+
+/* Blocks as parts in OpenAI's form, images among them; NULL with an error. */
+static json_t *parts_of(const json_t *blocks, serve_error *error)
+{
+    json_t *out = json_array();
+    for (size_t i = 0; out && i < json_array_size(blocks); i++) {
+        const json_t *block = json_array_get(blocks, i);
+        const char *type = json_string_value(json_object_get(block, "type"));
+        json_t *part = NULL;
+        if (type && strcmp(type, "image") == 0) {
+            part = image_of(block);
+        } else {
+            app_text text = {0};
+            if (app_text_add(&text, "", 0) && add_block_text(&text, block, "messages", 0, error))
+                part = json_pack("{s:s, s:o}", "type", "text", "text", json_stringn(text.data, text.n));
+            app_text_free(&text);
+        }
+        if (json_array_append_new(out, part) == 0) continue;
+        json_decref(out);
+        out = NULL;
+    }
+    if (!out && !error->status) serve_fail_memory(error);
+    return out;
+}
+
 /* The converted blocks of one message. */
 typedef struct parts {
     serve_server *server;
@@ -90,6 +124,7 @@ typedef struct parts {
     json_t *calls;   /* tool_calls */
     json_t *results; /* messages with the role "tool" */
     json_t *thinking;
+    bool has_image;
 } parts;
 
 static bool add_call(parts *p, const json_t *block, size_t i, serve_error *error)
@@ -131,6 +166,10 @@ static bool add_block(parts *p, const json_t *block, size_t i, serve_error *erro
 {
     const char *type = json_string_value(json_object_get(block, "type"));
     if (!type) return serve_fail(error, 400, "messages", "messages[%zu]: a block has no 'type'", i);
+    if (strcmp(type, "image") == 0) {
+        p->has_image = true;
+        return json_array_append(p->texts, (json_t *)block) == 0 || serve_fail_memory(error);
+    }
     if (is_readable(type)) return json_array_append(p->texts, (json_t *)block) == 0 || serve_fail_memory(error);
     if (strcmp(type, "tool_use") == 0) return add_call(p, block, i, error);
     if (strcmp(type, "tool_result") == 0) return add_result(p, block, error);
@@ -157,12 +196,12 @@ static bool convert_message(serve_server *server, json_t *out, const json_t *mes
     if (!role || (!json_is_string(content) && !json_is_array(content)))
         return serve_fail(error, 400, "messages", "messages[%zu] needs a 'role' and 'content'", i);
     if (json_is_string(content)) return json_array_append(out, (json_t *)message) == 0 || serve_fail_memory(error);
-    parts p = {server, json_array(), json_array(), json_array(), NULL};
+    parts p = {server, json_array(), json_array(), json_array(), NULL, false};
     bool ok = p.texts && p.calls && p.results;
     for (size_t k = 0; ok && k < json_array_size(content); k++) ok = add_block(&p, json_array_get(content, k), i, error);
-    json_t *text = ok ? text_of(p.texts, "messages", error) : NULL;
+    json_t *text = !ok ? NULL : p.has_image ? parts_of(p.texts, error) : text_of(p.texts, "messages", error);
     ok = text && json_array_extend(out, p.results) == 0;
-    if (ok && (json_string_length(text) || json_array_size(p.calls) || !json_array_size(p.results))) {
+    if (ok && (p.has_image || json_string_length(text) || json_array_size(p.calls) || !json_array_size(p.results))) {
         json_t *m = json_pack("{s:s, s:O}", "role", role, "content", text);
         if (m && json_array_size(p.calls)) ok = json_object_set(m, "tool_calls", p.calls) == 0;
         if (m && json_is_string(p.thinking)) ok = ok && json_object_set(m, "reasoning_content", p.thinking) == 0;

@@ -127,17 +127,34 @@ static bool has_images(const json_t *object)
     return json_array_size(json_object_get(object, "images")) > 0;
 }
 
+/* Images, which are base64, and a text as parts in OpenAI's form; NULL: out of memory. */
+static json_t *convert_images(const json_t *images, const json_t *text)
+{
+    json_t *parts = json_array();
+    bool ok = parts != NULL;
+    for (size_t k = 0; ok && k < json_array_size(images); k++) {
+        const char *data = json_string_value(json_array_get(images, k));
+        json_t *url = json_sprintf("data:image/any;base64,%s", data ? data : "");
+        ok = !json_array_append_new(parts, json_pack("{s:s, s:{s:o}}", "type", "image_url", "image_url", "url", url));
+    }
+    if (ok && json_string_length(text))
+        ok = !json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text", text));
+    if (ok) return parts;
+    json_decref(parts);
+    return NULL;
+}
+
 /* Returns a message in OpenAI's form. In ollama's, calls have no ids and types, and arguments are objects. */
 static json_t *convert_message(const json_t *message, size_t i, serve_error *error)
 {
     json_t *copy = json_deep_copy(message), *calls = json_object_get(copy, "tool_calls");
     json_t *thinking = json_object_get(copy, "thinking");
-    if (has_images(message))
-        serve_fail(error, 400, "messages",
-                   "messages[%zu]: 'images' are not supported; the models served here "
-                   "read text",
-                   i);
     bool ok = copy != NULL;
+    if (ok && has_images(message)) {
+        json_t *parts = convert_images(json_object_get(message, "images"), json_object_get(message, "content"));
+        ok = !json_object_set_new(copy, "content", parts) && !json_object_del(copy, "images");
+    }
+    (void)i;
     for (size_t k = 0; ok && k < json_array_size(calls); k++)
         ok = !json_is_object(json_array_get(calls, k)) ||
              !json_object_set_new(json_array_get(calls, k), "type", json_string("function"));
@@ -164,6 +181,17 @@ static bool convert_chat(serve_ask *ask, serve_error *error)
     return serve_ask_replace(ask, body, ok, error);
 }
 
+/* The prompt with its images; NULL: out of memory. */
+static json_t *user_message(const json_t *body, const char *prompt)
+{
+    json_t *text = json_string(prompt), *content = text;
+    if (text && has_images(body)) {
+        content = convert_images(json_object_get(body, "images"), text);
+        json_decref(text);
+    }
+    return json_pack("{s:s, s:o}", "role", "user", "content", content);
+}
+
 /* Converts a prompt, which is put in the chat template unless "raw" or "suffix" is set. */
 static bool convert_generate(serve_ask *ask, serve_error *error)
 {
@@ -174,16 +202,15 @@ static bool convert_generate(serve_ask *ask, serve_error *error)
     bool ok = body && messages && serve_ollama_keep(ask->body, &ask->keep, error) && convert_common(body, ask->body, error) &&
               serve_get_text(ask->body, "prompt", &prompt, error) && serve_get_text(ask->body, "system", &system, error) &&
               serve_get_text(ask->body, "suffix", &suffix, error) && serve_get_bool(ask->body, "raw", &raw, error);
-    if (ok && has_images(ask->body))
-        ok = serve_fail(error, 400, "images", "'images' are not supported; the models served here read text");
+    if (ok && has_images(ask->body) && (raw || suffix))
+        ok = serve_fail(error, 400, "images", "'images' need the chat template; 'raw' and 'suffix' turn it off");
     const bool gap = ok && suffix && *suffix;
     if (gap) ok = json_object_set_new(body, "suffix", json_string(suffix)) == 0;
     if (ok && system && !raw && !gap)
         ok = !json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "system", "content", system));
     if (ok && (raw || gap)) ok = !json_object_set_new(body, "prompt", json_string(prompt));
     else if (ok)
-        ok = !json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "user", "content", prompt)) &&
-             !json_object_set(body, "messages", messages);
+        ok = !json_array_append_new(messages, user_message(ask->body, prompt)) && !json_object_set(body, "messages", messages);
     json_decref(messages);
     return serve_ask_replace(ask, body, ok, error);
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "shared/sha256.h"
+#include "base/sha256.h"
 #include "serve/http/http.h"
 
 /* ---- Keys ------------------------------------------------------------------------------------------------- */
@@ -153,13 +153,13 @@ uint64_t serve_keys_scope(const serve_server *server, size_t i_key, const char *
     static const char purpose[] = "aerie scope";
     const bool by_key = are_apart(server) && i_key != SIZE_MAX;
     if (!by_key && !salt) return 0;
-    app_sha256 hash;
+    ae_sha256 hash;
     char digits[65];
-    app_sha256_start(&hash);
-    app_sha256_add(&hash, purpose, sizeof purpose);
-    if (by_key) app_sha256_add(&hash, server->keys.items[i_key], KEY_BYTES);
-    if (salt) app_sha256_add(&hash, salt, strlen(salt));
-    app_sha256_end(&hash, digits);
+    ae_sha256_start(&hash);
+    ae_sha256_add(&hash, purpose, sizeof purpose);
+    if (by_key) ae_sha256_add(&hash, server->keys.items[i_key], KEY_BYTES);
+    if (salt) ae_sha256_add(&hash, salt, strlen(salt));
+    ae_sha256_end(&hash, digits);
     digits[16] = '\0';
     const uint64_t scope = strtoull(digits, NULL, 16);
     return scope ? scope : 1;

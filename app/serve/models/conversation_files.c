@@ -19,7 +19,7 @@
 
 #include "serve/models/conversations_int.h"
 #include "shared/app.h"
-#include "shared/sha256.h"
+#include "base/sha256.h"
 
 static const char mark[16] = "aerie talk 1\n\0\0";
 
@@ -40,12 +40,12 @@ void serve_conversation_path(const serve_conversations *c, uint64_t scope, const
 
 static void hash_of(const head *h, const int32_t *tokens, char out[65])
 {
-    app_sha256 hash;
-    app_sha256_start(&hash);
-    app_sha256_add(&hash, &h->kv_bytes, sizeof h->kv_bytes);
-    app_sha256_add(&hash, &h->n, sizeof h->n);
-    app_sha256_add(&hash, tokens, (size_t)h->n * sizeof *tokens);
-    app_sha256_end(&hash, out);
+    ae_sha256 hash;
+    ae_sha256_start(&hash);
+    ae_sha256_add(&hash, &h->kv_bytes, sizeof h->kv_bytes);
+    ae_sha256_add(&hash, &h->n, sizeof h->n);
+    ae_sha256_add(&hash, tokens, (size_t)h->n * sizeof *tokens);
+    ae_sha256_end(&hash, out);
 }
 
 /* ---- Reading ------------------------------------------------------------------------------------------------ */
@@ -214,10 +214,10 @@ static void write_one(serve_conversations *c, entry *e)
 {
     char hash[65];
     uint64_t bytes = 0;
-    app_sha256 sum;
-    app_sha256_start(&sum);
-    app_sha256_add(&sum, e->tokens, e->n * sizeof *e->tokens);
-    app_sha256_end(&sum, hash);
+    ae_sha256 sum;
+    ae_sha256_start(&sum);
+    ae_sha256_add(&sum, e->tokens, e->n * sizeof *e->tokens);
+    ae_sha256_end(&sum, hash);
     hash[32] = '\0';
     if (!make_disk_room(c, e->n_data + sizeof(head) + e->n * sizeof *e->tokens)) {
         e->unwritable = true;
@@ -268,11 +268,11 @@ bool serve_conversation_files_open(serve_conversations *c)
     const char *path = real ? real : c->limits.model;
     (void)stat(path, &st);
     const uint64_t facts[] = {(uint64_t)st.st_size, (uint64_t)st.st_mtim.tv_sec, (uint64_t)st.st_mtim.tv_nsec};
-    app_sha256 sum;
-    app_sha256_start(&sum);
-    app_sha256_add(&sum, path, strlen(path));
-    app_sha256_add(&sum, facts, sizeof facts);
-    app_sha256_end(&sum, hash);
+    ae_sha256 sum;
+    ae_sha256_start(&sum);
+    ae_sha256_add(&sum, path, strlen(path));
+    ae_sha256_add(&sum, facts, sizeof facts);
+    ae_sha256_end(&sum, hash);
     free(real);
     const int n = snprintf(c->folder, sizeof c->folder, "%s/%.16s", c->limits.folder, hash);
     if (n < 0 || n >= (int)sizeof c->folder || (mkdir(c->limits.folder, 0700) && errno != EEXIST) ||

@@ -74,8 +74,8 @@ static bool submit_one(serve_model *model, serve_choice *choice, aerie_request *
     aerie_error why = {0};
     request->token = serve_job_on_token;
     request->user = choice;
-    request->tokens = choice->prompt;
-    request->n_tokens = choice->n_prompt;
+    request->tokens = request->n_chunks ? NULL : choice->prompt;
+    request->n_tokens = request->n_chunks ? 0 : choice->n_prompt;
     request->sampling.seed = choice->seed;
     choice->scope = request->scope;
     choice->n_adapters = request->n_adapters;

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "formats/gguf.h"
-#include "shared/sha256.h"
+#include "base/sha256.h"
 #include "convert/quantize/mix.h"
 #include "serve/models/models.h"
 
@@ -34,18 +34,18 @@ static void digest_by_parts(const char *path, uint64_t n_bytes, char out[65])
     static const char purpose[] = "aerie digest of parts";
     unsigned char *part = malloc(PART_BYTES);
     const int fd = part ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    app_sha256 hash;
-    app_sha256_start(&hash);
-    app_sha256_add(&hash, purpose, sizeof purpose);
-    for (int i = 0; i < 8; i++) app_sha256_add(&hash, &(unsigned char){(unsigned char)(n_bytes >> 8 * i)}, 1);
+    ae_sha256 hash;
+    ae_sha256_start(&hash);
+    ae_sha256_add(&hash, purpose, sizeof purpose);
+    for (int i = 0; i < 8; i++) ae_sha256_add(&hash, &(unsigned char){(unsigned char)(n_bytes >> 8 * i)}, 1);
     const uint64_t last = n_bytes > PART_BYTES ? n_bytes - PART_BYTES : 0;
     bool ok = fd >= 0;
     for (uint64_t i = 0; ok && i < N_PARTS && (last || !i); i++) {
         const ssize_t n = pread(fd, part, PART_BYTES, (off_t)(last * i / (N_PARTS - 1)));
         ok = n >= 0;
-        if (ok) app_sha256_add(&hash, part, (size_t)n);
+        if (ok) ae_sha256_add(&hash, part, (size_t)n);
     }
-    if (ok) app_sha256_end(&hash, out);
+    if (ok) ae_sha256_end(&hash, out);
     if (fd >= 0) close(fd);
     free(part);
 }

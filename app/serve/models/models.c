@@ -168,6 +168,8 @@ static void close_model(serve_model *m)
         m->embedders[i] = NULL;
     }
     aerie_session_free(m->session);
+    aerie_tower_free(m->tower);
+    m->tower = NULL;
     app_models_free(&m->models);
     m->session = NULL;
 }
@@ -197,7 +199,8 @@ static int open_model(serve_model *m)
     m->reads = serve_reads_of(m->template_text);
     if (!serve_lora_open(m)) bad = app_error_memory("the adapters");
     if (!bad && !m->models.info.is_encoder) {
-        bad = app_session_open(&m->session, &m->models, o, type);
+        bad = app_tower_load(&m->tower, &m->models, o);
+        if (!bad) bad = app_session_open(&m->session, &m->models, o, type);
         if (!bad) app_say_speculation(m->session, o, !o->quiet);
         if (!bad) bad = serve_engine_start(m);
     }

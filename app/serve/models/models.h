@@ -58,6 +58,7 @@ typedef struct serve_model {
     /* while it is loaded */
     app_options options; /* the server's, with this model's file */
     app_models models;
+    aerie_tower *tower;     /* reads pictures; NULL: it cannot */
     aerie_session *session; /* NULL: an encoder, which has no stepping thread either */
     pthread_mutex_t embed_lock; /* of the next one */
     aerie_embedder *embedders[2]; /* of vectors, of ranks; NULL: nobody has asked yet */

@@ -166,14 +166,20 @@ static bool not_text(serve_error *error, size_t i, const char *type)
                       i, type ? type : "");
 }
 
-/* Parts of text as one text, lines between them, as vLLM and llama.cpp have it. NULL: *error says why. */
-static json_t *join_parts(const json_t *parts, size_t i, serve_error *error)
+/* Parts of text as one text, lines between them, as vLLM and llama.cpp have it; images as marks. NULL: *error says why. */
+static json_t *join_parts(const serve_ask *ask, const json_t *parts, size_t i, serve_error *error)
 {
     app_text text = {0};
-    bool ok = app_text_add(&text, "", 0);
+    bool ok = app_text_add(&text, "", 0), after_text = false;
+    const char *mark = ask->images.n ? serve_pictures_mark() : "<__media__>"; /* which is only shown */
     for (size_t k = 0; ok && k < json_array_size(parts); k++) {
         const json_t *part = json_array_get(parts, k), *inner = json_object_get(part, "text");
         const char *type = json_string_value(json_object_get(part, "type"));
+        if (serve_is_image(part)) {
+            ok = app_text_add(&text, mark, strlen(mark));
+            after_text = false;
+            continue;
+        }
         if (json_is_string(part)) {
             inner = part;
         } else if (type && strcmp(type, "refusal") == 0) {
@@ -188,7 +194,9 @@ static json_t *join_parts(const json_t *parts, size_t i, serve_error *error)
             serve_fail(error, 400, "messages", "messages[%zu]: a part of type %s has no text", i, type ? type : "");
             return NULL;
         }
-        ok = (!k || app_text_add(&text, "\n", 1)) && app_text_add(&text, json_string_value(inner), json_string_length(inner));
+        ok = (!after_text || app_text_add(&text, "\n", 1)) && app_text_add(&text, json_string_value(inner),
+                                                                           json_string_length(inner));
+        after_text = true;
     }
     json_t *json = ok ? json_stringn(text.data, text.n) : NULL;
     app_text_free(&text);
@@ -270,7 +278,7 @@ static bool tidy_message(const serve_ask *ask, json_t *message, size_t i, serve_
     if (strcmp(json_string_value(role), "developer") == 0 && json_object_set_new(message, "role", json_string("system")))
         return serve_fail_memory(error); /* `role` is gone now */
     if (json_is_array(content)) {
-        json_t *joined = join_parts(content, i, error);
+        json_t *joined = join_parts(ask, content, i, error);
         if (!joined) return false;
         if (json_object_set_new(message, "content", joined)) return serve_fail_memory(error);
     } else if (!content || json_is_null(content)) {
@@ -478,8 +486,10 @@ static aerie_status render(serve_ask *ask, const json_t *messages, const json_t 
     }
     json_t *prefill = take_prefill(ask, tidy);
     if (serve_turns_settle(ask, &tidy, object, error) && rendering_begin(&r, ask, tidy, object, error)) {
-        if (only_text) status = aerie_model_chat_render(ask->model->models.model, &r.chat, text, n, why);
-        else status = aerie_model_chat_tokens(ask->model->models.model, &r.chat, &ask->tokens, &ask->n_tokens, text, n, why);
+        if (only_text || ask->images.n) status = aerie_model_chat_render(ask->model->models.model, &r.chat, text, n, why);
+        if (!only_text && ask->images.n && status == AERIE_OK) status = serve_pictures_encode(ask, &r.chat, why);
+        if (!only_text && !ask->images.n)
+            status = aerie_model_chat_tokens(ask->model->models.model, &r.chat, &ask->tokens, &ask->n_tokens, text, n, why);
     }
     if (status == AERIE_OK && prefill && !begin_answer(ask, prefill, *text, *n, only_text, error)) status = AERIE_ERROR_MEMORY;
     rendering_end(&r);
@@ -581,7 +591,11 @@ static bool render_without(serve_ask *ask, const json_t *messages, const json_t 
     ask->tokens = NULL, ask->n_tokens = ask->tokens_capacity = 0;
     ask->prompt = NULL, ask->n_prompt = 0;
     if (!ok) serve_fail_memory(error);
-    ok = ok && render_either(ask, kept, object, &ask->prompt, &ask->n_prompt, false, error);
+    serve_pictures_free(&ask->images);
+    aerie_prompt_free(ask->pictured);
+    ask->pictured = NULL;
+    ok = ok && serve_pictures_take(ask, kept, error) &&
+         render_either(ask, kept, object, &ask->prompt, &ask->n_prompt, false, error);
     json_decref(kept);
     return ok;
 }
@@ -621,7 +635,9 @@ bool serve_ask_chat(serve_ask *ask, const json_t *messages, const json_t *object
     const app_format *format = &ask->model->models.format;
     const char *const *marks = app_format_stops(format, &n_marks);
     if (!serve_ask_tools(ask, object, error) || !serve_tools_check(ask, error)) return false;
-    if (!render_either(ask, messages, object, &ask->prompt, &ask->n_prompt, false, error)) return false;
+    if (!serve_pictures_take(ask, messages, error) ||
+        !render_either(ask, messages, object, &ask->prompt, &ask->n_prompt, false, error))
+        return false;
     if (!fit(ask, messages, object, error)) return false;
     if (!ask->n_tokens) return serve_fail(error, 400, "messages", "the conversation has no tokens");
     for (size_t i = 0; i < n_marks; i++) {

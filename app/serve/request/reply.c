@@ -494,7 +494,15 @@ static bool submit(serve_reply_state *r, serve_error *error)
     }
     r->job->streams = ask->stream;
     r->job->n_predict = ask->n_predict;
-    return serve_engine_submit(ask->model, r->job, &request, error);
+    if (!ask->pictured) return serve_engine_submit(ask->model, r->job, &request, error);
+    aerie_chunk *chunks = calloc(serve_pictures_n_chunks(ask), sizeof *chunks);
+    if (!chunks) return serve_fail_memory(error);
+    serve_pictures_chunks(ask, chunks);
+    request.chunks = chunks;
+    request.n_chunks = serve_pictures_n_chunks(ask);
+    const bool ok = serve_engine_submit(ask->model, r->job, &request, error);
+    free(chunks);
+    return ok;
 }
 
 /* Takes the request over. */

@@ -685,6 +685,8 @@ void serve_ask_free(serve_ask *ask)
     aerie_grammar_free(ask->grammar);
     aerie_free(ask->tokens);
     aerie_free(ask->prompt);
+    aerie_prompt_free(ask->pictured);
+    serve_pictures_free(&ask->images);
     free(ask->prefix);
     app_text_free(&ask->begun);
     free(ask->ends);

@@ -11,6 +11,12 @@
 /* What the dialects that share fields tell apart. */
 typedef enum serve_kind { SERVE_KIND_TEXT, SERVE_KIND_CHAT } serve_kind;
 
+/* Pictures of a request, in the order of its messages. */
+typedef struct serve_images {
+    aerie_image **items; /* [n] owned */
+    size_t n, capacity;
+} serve_images;
+
 typedef struct serve_ask {
     serve_server *server;
     const serve_call *call;
@@ -51,6 +57,8 @@ typedef struct serve_ask {
     size_t n_tokens, tokens_capacity;
     size_t *ends;    /* [n_prompts] where each ends in tokens; owned. NULL: there is one prompt */
     uint32_t n_prompts; /* n choices each: choice j of prompt i is i * n + j */
+    serve_images images; /* of the conversation */
+    aerie_prompt *pictured; /* the prompt with them, owned; its positions are the first of tokens, rows as 0. NULL: no images */
     char *prompt;    /* [n_prompt] as rendered, aerie_free; NULL: the request gave text or tokens */
     size_t n_prompt;
     unsigned form;   /* how the conversation is put to the template (prompt.c) */
@@ -123,6 +131,22 @@ bool serve_tools_is_custom(const serve_ask *ask, const char *name);
 const char *serve_tools_own_name(const serve_ask *ask, const char *name);
 /* What a custom tool is called with, of its function's arguments, whole or cut. */
 json_t *serve_tools_input(const app_text *arguments);
+
+/* ---- pictures.c ---------------------------------------------------------------------------------------------- */
+
+/* Decodes the images of all messages, which are data: URLs, within the memory for requests. */
+bool serve_pictures_take(serve_ask *ask, const json_t *messages, serve_error *error);
+void serve_pictures_free(serve_images *images);
+/* Whether a part of a message is an image. */
+bool serve_is_image(const json_t *part);
+/* What stands in a message's text where an image is: nobody outside of this process can know it. Static storage. */
+const char *serve_pictures_mark(void);
+/* The rendered conversation as the prompt, in ask->pictured and ask->tokens. */
+aerie_status serve_pictures_encode(serve_ask *ask, const aerie_chat *chat, aerie_error *why);
+/* The chunks of the request: the prompt, and the tokens that were added after it. chunks: room for them, [*n] from
+ * serve_pictures_n_chunks. */
+size_t serve_pictures_n_chunks(const serve_ask *ask);
+void serve_pictures_chunks(const serve_ask *ask, aerie_chunk *chunks);
 
 /* ---- turns.c ------------------------------------------------------------------------------------------------- */
 

@@ -146,7 +146,8 @@ static ae_attn_tile tile_at(const attention_job *job, uint32_t i, uint32_t i_wor
         const size_t at = (size_t)r * a->n_heads + h;
         const float sink = a->sinks ? a->sinks[h] : 0.0f;
         tile.query[q] = (ae_attn_query){a->q + at * (a->n_rope + a->head_dim), a->y + at * a->head_dim, p->pos[r],
-                                        p->n_inplace[r], sink, p->path + (size_t)r * p->path_stride};
+                                        (p->last ? p->last : p->pos)[r], p->n_inplace[r], sink,
+                                        p->path + (size_t)r * p->path_stride};
     }
     return tile;
 }
@@ -233,7 +234,8 @@ static void chunks_seen(const ae_attention *a, int32_t *begin, int32_t *end)
     *end = 0;
     for (uint32_t r = 0; r < a->places->n_rows; r++) {
         const ae_attn_tile t = {.window = a->window, .chunked = a->chunked};
-        const ae_attn_query q = {.pos = a->places->pos[r]};
+        const ae_places *p = a->places;
+        const ae_attn_query q = {.own = p->pos[r], .pos = (p->last ? p->last : p->pos)[r]};
         const int32_t first = ae_attn_first_seen(&t, &q) / AE_KV_PAGE, last = q.pos / AE_KV_PAGE;
         *begin = first < *begin ? first : *begin;
         *end = last + 1 > *end ? last + 1 : *end;

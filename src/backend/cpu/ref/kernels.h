@@ -283,7 +283,8 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
 typedef struct ae_attn_query {
     const float *q;      /* [head_dim]; for latent rows [n_rope + head_dim] */
     float *y;            /* [head_dim] */
-    int32_t pos;         /* own position */
+    int32_t own;         /* own position: windows are counted from it */
+    int32_t pos;         /* last position that it sees: `own`, but in a group of rows that see each other */
     int32_t n_inplace;   /* positions below this are in the slot of the same number */
     float sink;          /* its head's sink, if the tile has sinks */
     const int32_t *path; /* slot of position n_inplace + i */
@@ -323,8 +324,8 @@ typedef struct ae_attn_state {
 static inline int32_t ae_attn_first_seen(const ae_attn_tile *tile, const ae_attn_query *query)
 {
     const int32_t window = (int32_t)tile->window;
-    if (!window || query->pos < window) return 0;
-    return tile->chunked ? query->pos / window * window : query->pos - window + 1;
+    if (!window || query->own < window) return 0;
+    return tile->chunked ? query->own / window * window : query->own - window + 1;
 }
 
 /* The last factor of a query's weighted values. */

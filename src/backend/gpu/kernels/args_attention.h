@@ -21,6 +21,7 @@ typedef struct ae_gpu_attention_args {
     ae_gpu_kv_view kv;
     const int32_t *seq;       /* [n_rows], the fields of ae_places */
     const int32_t *pos;       /* [n_rows] */
+    const int32_t *last;      /* [n_rows] or NULL */
     const int32_t *n_inplace; /* [n_rows] */
     const int32_t *path;      /* [n_rows][path_stride] */
     const int32_t *tables;    /* [n_seqs][table_stride] */

@@ -100,7 +100,8 @@ template <int Q> AE_DEV bool attn_begin(const ae_gpu_attention_args &a, uint32_t
     t->own_row = static_cast<int32_t>(query / t->group);
     t->own_index = static_cast<uint32_t>(t->own_row) * a.n_heads + t->head * t->group + query % t->group;
     const int32_t pos = a.pos[t->own_row]; /* asked for at once with what follows */
-    t->own = make_int4(attn_first_seen(a, pos), pos, a.n_inplace[t->own_row], a.seq[t->own_row]);
+    const int32_t last = a.last ? a.last[t->own_row] : pos;
+    t->own = make_int4(attn_first_seen(a, pos), last, a.n_inplace[t->own_row], a.seq[t->own_row]);
     const uint32_t n_all = (a.n_actual ? ae_min(a.n_rows, *a.n_actual) : a.n_rows) * t->group;
     if (t->first >= n_all) return false;
     t->n = ae_min<uint32_t>(Q, n_all - t->first);

@@ -17,7 +17,7 @@ layout(local_size_x = 64) in;
 
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Args { /* ae_gpu_attention_args */
     KvView kv;
-    uint64_t seq, pos, n_inplace, path, tables, n_actual, sinks, q, y, parts, arrivals;
+    uint64_t seq, pos, last, n_inplace, path, tables, n_actual, sinks, q, y, parts, arrivals;
     uint path_stride, table_stride, n_rows, n_heads, n_kv_heads, window, chunked;
     float scale, softcap;
     uint n_tiles, n_splits, merge_apart, max_parts, n_warps;
@@ -26,7 +26,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Arg
 Args a;
 KvForm f;
 uint kv_head, i_query, row;      /* i_query: row * n_heads + head */
-int first_seen, own_pos, in_place, sequence;
+int first_seen, own_pos, in_place, sequence; /* own_pos: the last position that it sees */
 uint64_t my_block;               /* of this thread's position */
 uint my_place;
 
@@ -336,12 +336,12 @@ bool begin()
     kv_head = BLOCK_X / a.n_tiles % a.n_kv_heads;
     i_query = row * a.n_heads + kv_head * group + i % group;
     if (a.n_actual != 0ul && row >= U32(a.n_actual).v[0]) return false;
-    own_pos = I32(a.pos).v[row];
+    const int at = I32(a.pos).v[row];
+    own_pos = a.last != 0ul ? I32(a.last).v[row] : at;
     in_place = I32(a.n_inplace).v[row];
     sequence = I32(a.seq).v[row];
     const int window = int(a.window);
-    first_seen = window == 0 || own_pos < window ? 0
-                 : a.chunked != 0 ? own_pos / window * window : own_pos - window + 1;
+    first_seen = window == 0 || at < window ? 0 : a.chunked != 0 ? at / window * window : at - window + 1;
     return true;
 }
 

@@ -1,6 +1,6 @@
 /* sha256.c - implements sha256.h as FIPS 180-4 states it. */
 #define _POSIX_C_SOURCE 200809L
-#include "shared/sha256.h"
+#include "base/sha256.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -43,15 +43,15 @@ static void add_block(uint32_t state[8], const uint8_t *block)
     for (size_t i = 0; i < 8; i++) state[i] += s[i];
 }
 
-void app_sha256_start(app_sha256 *hash)
+void ae_sha256_start(ae_sha256 *hash)
 {
     static const uint32_t start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                       0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-    *hash = (app_sha256){.n_bytes = 0};
+    *hash = (ae_sha256){.n_bytes = 0};
     memcpy(hash->state, start, sizeof start);
 }
 
-void app_sha256_add(app_sha256 *hash, const void *bytes, size_t n)
+void ae_sha256_add(ae_sha256 *hash, const void *bytes, size_t n)
 {
     const uint8_t *p = bytes;
     size_t used = hash->n_bytes % 64;
@@ -68,19 +68,19 @@ void app_sha256_add(app_sha256 *hash, const void *bytes, size_t n)
     if (n) memcpy(hash->block, p, n);
 }
 
-void app_sha256_end(app_sha256 *hash, char out[65])
+void ae_sha256_end(ae_sha256 *hash, char out[65])
 {
     static const uint8_t padding[64] = {0x80};
     const uint64_t n_bits = hash->n_bytes * 8;
     const size_t used = hash->n_bytes % 64;
     uint8_t length[8];
     for (size_t i = 0; i < 8; i++) length[i] = (uint8_t)(n_bits >> (56 - 8 * i));
-    app_sha256_add(hash, padding, used < 56 ? 56 - used : 120 - used);
-    app_sha256_add(hash, length, sizeof length);
+    ae_sha256_add(hash, padding, used < 56 ? 56 - used : 120 - used);
+    ae_sha256_add(hash, length, sizeof length);
     for (size_t i = 0; i < 8; i++) snprintf(out + 8 * i, 9, "%08x", (unsigned)hash->state[i]);
 }
 
-bool app_sha256_read(char out[65], const char *text)
+bool ae_sha256_read(char out[65], const char *text)
 {
     static const char name[] = "sha256:";
     if (strncasecmp(text, name, sizeof name - 1) == 0) text += sizeof name - 1;

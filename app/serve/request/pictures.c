@@ -1,0 +1,223 @@
+/* pictures.c - images of conversations: out of data: URLs, into the prompt (request.h).
+ *
+ * An image stands in a message's text as a mark, 128 random bits that are drawn when the first one comes, so no client can
+ * write one. The server fetches nothing: other URLs are refused. What decoding takes is counted as the request's memory before
+ * it is taken. Owns the mark. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "serve/request/request.h"
+
+enum { MAX_IMAGES = 16 };
+
+/* ---- The mark -------------------------------------------------------------------------------------------------- */
+
+static char mark[48];
+static pthread_once_t drawn = PTHREAD_ONCE_INIT;
+
+static void draw_mark(void)
+{
+    unsigned char bits[16] = {0};
+    if (getrandom(bits, sizeof bits, 0) != sizeof bits) memset(bits, 0x5a, sizeof bits);
+    char *at = mark + sprintf(mark, "\xEE\x80\x80"); /* characters for private use around it */
+    for (size_t i = 0; i < sizeof bits; i++) at += sprintf(at, "%02x", bits[i]);
+    sprintf(at, "\xEE\x80\x81");
+}
+
+const char *serve_pictures_mark(void)
+{
+    pthread_once(&drawn, draw_mark);
+    return mark;
+}
+
+/* ---- Out of the request ---------------------------------------------------------------------------------------- */
+
+bool serve_is_image(const json_t *part)
+{
+    const char *type = json_string_value(json_object_get(part, "type"));
+    return type && (strcmp(type, "image_url") == 0 || strcmp(type, "input_image") == 0);
+}
+
+static int digit_of(char c)
+{
+    if (c >= 'A' && c <= 'Z') return c - 'A';
+    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+    if (c >= '0' && c <= '9') return c - '0' + 52;
+    return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+/* Base64 with or without its padding; to out [n / 4 * 3 + 3]. SIZE_MAX: it is none. */
+static size_t decode_base64(const char *text, size_t n, uint8_t *out)
+{
+    size_t n_out = 0;
+    uint32_t bits = 0, n_bits = 0;
+    while (n && text[n - 1] == '=') n--;
+    if (n % 4 == 1) return SIZE_MAX;
+    for (size_t i = 0; i < n; i++) {
+        const int digit = digit_of(text[i]);
+        if (digit < 0) return SIZE_MAX;
+        bits = (bits << 6 | (uint32_t)digit) & 0xFFFFFF;
+        n_bits += 6;
+        if (n_bits < 8) continue;
+        n_bits -= 8;
+        out[n_out++] = (uint8_t)(bits >> n_bits);
+    }
+    return n_out;
+}
+
+/* Reserves as much of the memory for requests as is there, of what a large picture takes; 0: not even a small one's. */
+static uint64_t reserve(serve_use *use)
+{
+    static const uint64_t sizes[] = {(uint64_t)900 << 20, 256 << 20, 64 << 20, 16 << 20, 4 << 20};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (serve_use_add(use, sizes[i])) return sizes[i];
+    return 0;
+}
+
+static bool add_image(serve_ask *ask, const uint8_t *data, size_t n, const char *where, serve_error *error)
+{
+    aerie_image_limits limits = aerie_image_limits_default();
+    aerie_error why = {0};
+    aerie_image *image = NULL;
+    uint32_t w, h;
+    aerie_image **grown = app_grow(ask->images.items, ask->images.n, &ask->images.capacity, sizeof *grown);
+    if (!grown) return serve_fail_memory(error);
+    ask->images.items = grown;
+    limits.max_memory = reserve(ask->use);
+    if (!limits.max_memory) return serve_fail_memory(error);
+    const aerie_status status = aerie_image_read(&image, data, n, &limits, &why);
+    serve_use_drop(ask->use, limits.max_memory);
+    if (status == AERIE_ERROR_MEMORY) return serve_fail_memory(error);
+    if (status != AERIE_OK) return serve_fail(error, 400, "messages", "%s: %s", where, why.text);
+    aerie_image_size(image, &w, &h);
+    serve_use_force(ask->use, (size_t)w * h * 3);
+    ask->images.items[ask->images.n++] = image;
+    return true;
+}
+
+static bool take_image(serve_ask *ask, const json_t *part, const char *where, serve_error *error)
+{
+    const json_t *given = json_object_get(part, "image_url");
+    if (json_is_object(given)) given = json_object_get(given, "url");
+    const char *url = json_string_value(given), *comma = url ? strchr(url, ',') : NULL;
+    if (!ask->model->tower)
+        return serve_fail(error, 400, "messages",
+                          "%s: the model '%s' reads text only; an image_url needs an mmproj file (--mmproj)", where,
+                          ask->model->name);
+    if (ask->images.n == MAX_IMAGES)
+        return serve_fail(error, 400, "messages", "%s: more than %d images", where, MAX_IMAGES);
+    if (!url) return serve_fail(error, 400, "messages", "%s: an image needs 'image_url' with a 'url'", where);
+    if (strncasecmp(url, "data:", 5))
+        return serve_fail(error, 400, "messages", "%s: this server does not fetch images; send a data: URL", where);
+    if (!comma || comma - url < 12 || strncasecmp(comma - 7, ";base64", 7))
+        return serve_fail(error, 400, "messages", "%s: the data: URL of an image must be \"data:image/TYPE;base64,...\"",
+                          where);
+    const size_t n_text = strlen(comma + 1), n_room = n_text / 4 * 3 + 3;
+    if (!serve_use_add(ask->use, n_room)) return serve_fail_memory(error);
+    uint8_t *data = malloc(n_room);
+    const size_t n = data ? decode_base64(comma + 1, n_text, data) : 0;
+    bool ok = data || serve_fail_memory(error);
+    if (ok && n == SIZE_MAX) ok = serve_fail(error, 400, "messages", "%s: the image is not base64", where);
+    if (ok) ok = add_image(ask, data, n, where, error);
+    free(data);
+    serve_use_drop(ask->use, n_room);
+    return ok;
+}
+
+bool serve_pictures_take(serve_ask *ask, const json_t *messages, serve_error *error)
+{
+    bool ok = true;
+    for (size_t i = 0; ok && i < json_array_size(messages); i++) {
+        const json_t *content = json_object_get(json_array_get(messages, i), "content");
+        for (size_t k = 0; ok && k < json_array_size(content); k++) {
+            char where[64];
+            if (!serve_is_image(json_array_get(content, k))) continue;
+            snprintf(where, sizeof where, "messages[%zu].content[%zu]", i, k);
+            ok = take_image(ask, json_array_get(content, k), where, error);
+        }
+    }
+    return ok;
+}
+
+void serve_pictures_free(serve_images *images)
+{
+    for (size_t i = 0; i < images->n; i++) aerie_image_free(images->items[i]);
+    free(images->items);
+    *images = (serve_images){0};
+}
+
+/* ---- Into the prompt ------------------------------------------------------------------------------------------- */
+
+/* Whether the client still waits, asked between the steps of an image. */
+static bool still_wanted(void *user, uint64_t done, uint64_t total)
+{
+    const serve_ask *ask = user;
+    (void)done, (void)total;
+    return !serve_call_gone(ask->call);
+}
+
+/* Rows of all images, which the prompt and the session hold a copy of each. */
+static bool count_rows(serve_ask *ask)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < ask->images.n; i++) {
+        uint32_t w, h, n;
+        aerie_image_size(ask->images.items[i], &w, &h);
+        if (aerie_tower_n_rows(ask->model->tower, w, h, &n, NULL) != AERIE_OK) continue; /* which is told later */
+        bytes += 2 * (size_t)n * ask->model->models.info.n_embd * sizeof(float);
+    }
+    return serve_use_add(ask->use, bytes);
+}
+
+aerie_status serve_pictures_encode(serve_ask *ask, const aerie_chat *chat, aerie_error *why)
+{
+    aerie_prompt_free(ask->pictured);
+    ask->pictured = NULL;
+    if (!count_rows(ask)) {
+        why->status = AERIE_ERROR_MEMORY;
+        snprintf(why->text, sizeof why->text,
+                 "there is not enough memory for requests (--max-request-memory) for these images");
+        return why->status;
+    }
+    const aerie_status status =
+        aerie_tower_chat(ask->model->tower, chat, serve_pictures_mark(), (const aerie_image *const *)ask->images.items,
+                         ask->images.n, still_wanted, ask, &ask->pictured, why);
+    if (status != AERIE_OK) return status;
+    const size_t n = aerie_prompt_n_positions(ask->pictured);
+    size_t n_chunks, at = 0;
+    const aerie_chunk *chunks = aerie_prompt_chunks(ask->pictured, &n_chunks);
+    int32_t *tokens = calloc(n ? n : 1, sizeof *tokens);
+    if (!tokens) {
+        why->status = AERIE_ERROR_MEMORY;
+        snprintf(why->text, sizeof why->text, "not enough memory for the prompt");
+        return why->status;
+    }
+    for (size_t i = 0; i < n_chunks; i++) {
+        if (chunks[i].n_tokens) memcpy(tokens + at, chunks[i].tokens, chunks[i].n_tokens * sizeof *tokens);
+        at += chunks[i].n_tokens + chunks[i].n_rows;
+    }
+    serve_use_force(ask->use, n * sizeof *tokens);
+    aerie_free(ask->tokens);
+    ask->tokens = tokens;
+    ask->n_tokens = ask->tokens_capacity = n;
+    return AERIE_OK;
+}
+
+size_t serve_pictures_n_chunks(const serve_ask *ask)
+{
+    size_t n;
+    (void)aerie_prompt_chunks(ask->pictured, &n);
+    return n + (ask->n_tokens > aerie_prompt_n_positions(ask->pictured));
+}
+
+void serve_pictures_chunks(const serve_ask *ask, aerie_chunk *chunks)
+{
+    size_t n;
+    const aerie_chunk *own = aerie_prompt_chunks(ask->pictured, &n);
+    const size_t n_own = aerie_prompt_n_positions(ask->pictured);
+    for (size_t i = 0; i < n; i++) chunks[i] = own[i];
+    if (ask->n_tokens > n_own) chunks[n] = (aerie_chunk){.tokens = ask->tokens + n_own, .n_tokens = ask->n_tokens - n_own};
+}

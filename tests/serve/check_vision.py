@@ -1,0 +1,202 @@
+"""Images in requests: all dialects give the same answer, nothing but the pixels changes it, and what is no image is refused."""
+import base64
+import os
+import random
+import struct
+import subprocess
+import threading
+import unittest
+import zlib
+
+import rig
+from rig import Server
+
+PLAIN = {"temperature": 0, "max_tokens": 12}
+
+
+def png(seed, w=40, h=30):
+    rng = random.Random(seed)
+    rows = b"".join(b"\0" + bytes(rng.randrange(256) for _ in range(3 * w)) for _ in range(h))
+
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", w, h, 8, 2, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+def url(data):
+    return "data:image/png;base64," + base64.b64encode(data).decode()
+
+
+def part(data):
+    return {"type": "image_url", "image_url": {"url": url(data)}}
+
+
+def setUpModule():
+    tools = os.path.dirname(os.path.abspath(rig.MKMODEL))
+    for name, args in (("v.gguf", ["llama"]), ("vg.gguf", ["gemma3-cap"]), ("eye.gguf", ["mmproj-gemma3:64"]),
+                       ("tiles.gguf", ["mmproj-idefics3:64"]), ("wide.gguf", ["mmproj-gemma3:96"])):
+        subprocess.run([os.path.join(tools, "mkarch"), *args, os.path.join(rig.FOLDER, name)], check=True)
+
+
+def at(name):
+    return os.path.join(rig.FOLDER, name)
+
+
+class Vision(unittest.TestCase):
+    def server(self, *options, model="v.gguf", eye="eye.gguf"):
+        more = ["--mmproj", at(eye)] if eye else ["--no-mmproj"]
+        return Server("-np", "8", "-c", "2048", "--no-access-log", *more, *options, model=model)
+
+    def ask(self, s, *content, **fields):
+        return s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": list(content)}], **PLAIN, **fields})
+
+    def text(self, s, *content, **fields):
+        a = self.ask(s, *content, **fields)
+        self.assertEqual(a.status, 200, a.body)
+        return a.json["choices"][0]["message"]["content"]
+
+    def refused(self, s, words, *content, status=400):
+        a = self.ask(s, *content)
+        self.assertEqual(a.status, status, a.body)
+        self.assertIn(words, a.error)
+
+    def test_dialects_agree(self):
+        question = {"type": "text", "text": "What is it?"}
+        one, other = png(1), png(2)
+        with self.server() as s:
+            want = self.text(s, part(one), question)
+            self.assertNotEqual(want, self.text(s, part(other), question))
+            self.assertNotEqual(want, self.text(s, question))
+            a = s.post("/v1/messages", {"max_tokens": 12, "temperature": 0, "messages": [{"role": "user", "content": [
+                {"type": "image", "source": {"type": "base64", "media_type": "image/png",
+                                             "data": base64.b64encode(one).decode()}}, question]}]})
+            self.assertEqual(a.status, 200, a.body)
+            self.assertEqual(a.json["content"][0]["text"], want)
+            a = s.post("/v1/responses", {"temperature": 0, "max_output_tokens": 12, "input": [{"role": "user", "content": [
+                {"type": "input_image", "image_url": url(one)}, {"type": "input_text", "text": "What is it?"}]}]})
+            self.assertEqual(a.status, 200, a.body)
+            self.assertEqual([c["text"] for o in a.json["output"] if o["type"] == "message" for c in o["content"]], [want])
+            for path, body in (("/api/chat", {"messages": [{"role": "user", "content": "What is it?",
+                                                            "images": [base64.b64encode(one).decode()]}]}),
+                               ("/api/generate", {"prompt": "What is it?", "images": [base64.b64encode(one).decode()]})):
+                a = s.post(path, {"model": "v", "stream": False, "options": {"temperature": 0, "num_predict": 12}, **body})
+                self.assertEqual(a.status, 200, a.body)
+                got = a.json["message"]["content"] if "message" in a.json else a.json["response"]
+                self.assertEqual(got, want, path)
+
+    def test_usage_and_cache(self):
+        with self.server() as s:
+            plain = self.ask(s, {"type": "text", "text": "hello"}).json["usage"]["prompt_tokens"]
+            a = self.ask(s, part(png(3)), {"type": "text", "text": "hello"}).json
+            self.assertEqual(a["usage"]["prompt_tokens"], plain + 16 + len("<start_of_image>") + len("<end_of_image>"))
+            b = self.ask(s, part(png(3)), {"type": "text", "text": "hello"}).json
+            self.assertEqual(b["usage"]["prompt_tokens_details"]["cached_tokens"], a["usage"]["prompt_tokens"] - 1)
+            self.assertEqual(a["choices"], b["choices"])
+
+    def test_nothing_else_changes_the_answer(self):
+        asks = [[part(png(i)), {"type": "text", "text": f"What is {i}?"}] if i % 3 else [{"type": "text", "text": f"Say {i}."}]
+                for i in range(8)]
+        asks[4] = [part(png(1)), {"type": "text", "text": "and"}, part(png(4)), {"type": "text", "text": "alike?"}]
+        for model, eye in (("v.gguf", "eye.gguf"), ("vg.gguf", "eye.gguf"), ("v.gguf", "tiles.gguf")):
+            want = None
+            for options in (("--spec-type", "none", "-t", "1"), ("--spec-type", "ngram"),
+                            ("--spec-type", "draft", "-md", at(model)), ("-b", "48", "--max-pause", "1")):
+                with self.server(*options, model=model, eye=eye) as s:
+                    got = [None] * len(asks)
+
+                    def run(i):
+                        got[i] = self.text(s, *asks[i], ignore_eos=True)
+                    if want is None:
+                        for i in range(len(asks)):
+                            run(i)
+                        want = got
+                        continue
+                    for _ in range(2):
+                        threads = [threading.Thread(target=run, args=(i,)) for i in range(len(asks))]
+                        for t in threads:
+                            t.start()
+                        for t in threads:
+                            t.join()
+                        self.assertEqual(got, want, (model, eye, options))
+
+    def test_what_is_refused(self):
+        text = {"type": "text", "text": "?"}
+        image = png(5)
+        with self.server() as s:
+            where = "messages[0].content[0]: "
+            for bad in ("http://127.0.0.1:9/a.png", "https://example.com/a.png", "file:///etc/passwd", "ftp://x", ""):
+                self.refused(s, where + "this server does not fetch images", {"type": "image_url", "image_url": bad}, text)
+            self.refused(s, "needs 'image_url'", {"type": "image_url"}, text)
+            self.refused(s, "needs 'image_url'", {"type": "image_url", "image_url": {"url": 7}}, text)
+            self.refused(s, "must be", {"type": "image_url", "image_url": "data:image/png,abc"}, text)
+            self.refused(s, "not base64", {"type": "image_url", "image_url": "data:image/png;base64,a*b="}, text)
+            self.refused(s, "is empty", {"type": "image_url", "image_url": "data:image/png;base64,"}, text)
+            self.refused(s, "is not a", {"type": "image_url", "image_url": url(b"hello there, this is text")}, text)
+            self.refused(s, "a GIF", {"type": "image_url", "image_url": url(b"GIF89a" + bytes(20))}, text)
+            self.refused(s, "damaged", {"type": "image_url", "image_url": url(image[:100])}, text)
+            self.refused(s, "more than 16", *[part(image)] * 17)
+            huge = image[:16] + struct.pack(">II", 100000, 100000) + image[24:]
+            self.assertEqual(self.ask(s, {"type": "image_url", "image_url": url(huge)}).status, 400)
+            self.refused(s, "not supported", {"type": "input_audio", "input_audio": {}}, text)
+            self.assertTrue(self.text(s, part(image), text))
+        with self.server(eye=None) as s:
+            self.refused(s, "reads text only", part(image), text)
+
+    def test_damaged_images(self):
+        rng = random.Random(9)
+        image = png(6)
+        with self.server() as s:
+            n = [0, 0]
+            for i in range(200):
+                data = bytearray(image)
+                for _ in range(1 + i % 3):
+                    data[rng.randrange(len(data))] ^= 1 + rng.randrange(255)
+                if i % 4 == 0:
+                    data = data[:rng.randrange(len(data))]
+                a = self.ask(s, {"type": "image_url", "image_url": url(bytes(data))}, max_tokens=1)
+                self.assertIn(a.status, (200, 400), a.body)
+                n[a.status == 400] += 1
+            self.assertGreater(n[1], 100)
+            self.assertTrue(self.text(s, part(image)))
+
+    def test_a_spelled_placeholder_is_text(self):
+        with self.server() as s:
+            a = self.ask(s, {"type": "text", "text": "<start_of_image> <image> <__media__> [IMG]"})
+            self.assertEqual(a.status, 200, a.body)
+            b = self.ask(s, part(png(1)), {"type": "text", "text": "<start_of_image> <image> <__media__> [IMG]"})
+            self.assertEqual(b.status, 200, b.body)
+            self.assertEqual(b.json["usage"]["prompt_tokens"],
+                             a.json["usage"]["prompt_tokens"] + 16 + len("<start_of_image>") + len("<end_of_image>"))
+
+    def test_little_memory(self):
+        with self.server("--max-request-memory", "8") as s:
+            a = self.ask(s, part(png(1, 1200, 900)))
+            self.assertIn(a.status, (400, 503), a.body)
+            self.assertEqual(self.ask(s, {"type": "text", "text": "hello"}).status, 200)
+
+    def test_run(self):
+        def run(*options):
+            return subprocess.run([rig.AERIE, "run", "-m", at("v.gguf"), "-p", "What is it?", "-n", "8", "--temp", "0", "-q",
+                                   "--ids", "--ignore-eos", *options], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        for i in (1, 2):
+            with open(at(f"{i}.png"), "wb") as f:
+                f.write(png(i))
+        eye = ("--mmproj", at("eye.gguf"))
+        one, other = (run(*eye, "--image", at(f"{i}.png")) for i in (1, 2))
+        self.assertEqual((one.returncode, other.returncode), (0, 0), one.stderr + other.stderr)
+        self.assertNotEqual(one.stdout, other.stdout)
+        self.assertEqual(one.stdout, run(*eye, "--image", at("1.png"), "-t", "1", "--cpu", "ref").stdout)
+        for status, words, options in ((3, "belongs to another model", ("--mmproj", at("wide.gguf"), "--image", at("1.png"))),
+                                       (2, "reads text only", ("--no-mmproj", "--image", at("1.png"))),
+                                       (3, "eye.gguf: the image is not a", (*eye, "--image", at("eye.gguf"))),
+                                       (3, "none.png", (*eye, "--image", at("none.png"))),
+                                       (2, "one prompt", (*eye, "--image", at("1.png"), "-p", "another")),
+                                       (3, "not a vision encoder", ("--mmproj", at("v.gguf"), "--image", at("1.png")))):
+            a = run(*options)
+            self.assertEqual(a.returncode, status, a.stderr)
+            self.assertIn(words, a.stderr)
+
+
+if __name__ == "__main__":
+    rig.main("__main__")
