@@ -1,4 +1,5 @@
 /* belief.c - rates of acceptance, and the test for changes (belief.h). */
+#include "base/math/fmath.h"
 #include "speculate/control/belief.h"
 
 #include <math.h>
@@ -55,7 +56,7 @@ static void add(ae_rate *r, double hit, double window)
 static void weigh(struct ae_change *c, double rate, double hit, double times)
 {
     const double odds = times * rate / (1 - rate), other = odds / (1 + odds);
-    c->sum += hit * log(other / rate) + (1 - hit) * log((1 - other) / (1 - rate));
+    c->sum += hit * ae_log(other / rate) + (1 - hit) * ae_log((1 - other) / (1 - rate));
     if (c->sum <= 0) {
         *c = (struct ae_change){0};
         return;
@@ -83,7 +84,7 @@ void ae_belief_saw_depth(ae_belief *b, uint32_t depth, double hit, uint32_t n_se
     weigh(&b->change[1], believed, hit, ODDS);
     add(&b->depth[depth], hit, AE_BELIEF_ROUNDS * n);
     for (int i = 0; i < 2; i++) {
-        if (b->change[i].sum < ALARM + log(n)) continue;
+        if (b->change[i].sum < ALARM + ae_log(n)) continue;
         for (uint32_t d = 1; d <= AERIE_MAX_DRAFT; d++) forget(&b->depth[d], &b->change[i], b->change[i].tries / d);
         for (uint32_t k = 0; k < AE_BELIEF_BINS; k++) forget(&b->bin[k], &b->change[i], b->change[i].tries);
         b->change[0] = b->change[1] = (struct ae_change){0};
