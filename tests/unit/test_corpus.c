@@ -47,17 +47,17 @@ static uint32_t brute(const int32_t *t, size_t n_t, const int32_t *q, size_t n)
 static void test_finds_the_longest_suffix(void **state)
 {
     (void)state;
-    enum { N_TEXTS = 40, LENGTH = 50, N = 300 };
-    static int32_t texts[N_TEXTS][LENGTH], query[N];
+    enum { N_TEXTS = 40, LENGTH = 50, N = 300, AHEAD = 30 };
+    static int32_t texts[N_TEXTS][LENGTH], query[N + AHEAD];
     for (uint32_t n_vocab = 2; n_vocab < 12; n_vocab += 3) {
         ae_corpus *c = ae_corpus_create(1 << 14);
         ae_corpus_place place = {.scope = 7};
         uint32_t n_texts = 0;
-        random_tokens(1000 + n_vocab, n_vocab, query, N);
+        random_tokens(1000 + n_vocab, n_vocab, query, N + AHEAD);
         for (size_t n = 1; n <= N; n++) {
             if (n % 8 == 1 && n_texts < N_TEXTS) {
                 random_tokens(n_vocab * 100 + n_texts, n_vocab, texts[n_texts], LENGTH);
-                if (n_texts % 3 == 2) memcpy(texts[n_texts] + 10, query + n, 30 * sizeof *query); /* what comes next */
+                if (n_texts % 3 == 2) memcpy(texts[n_texts] + 10, query + n, AHEAD * sizeof *query); /* what comes next */
                 add_all(c, 7, texts[n_texts], LENGTH);
                 n_texts++;
             }
