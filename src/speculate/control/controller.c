@@ -24,7 +24,8 @@
 #define ODD_TIME 2.5     /* a pass that takes so many times what is expected was disturbed */
 #define OFFER_ROUNDS 32  /* rounds that offer_gain is a mean of */
 #define OFFER_PAUSE 8    /* rounds until n-grams are asked again; doubled each time in vain */
-#define OFFER_PAUSE_MOST 256
+#define OFFER_PAUSE_MOST 64
+#define OFFER_TRIES 8     /* rounds that a try after a pause counts as part of: one that pays is believed soon */
 
 struct ae_reached {
     float reach;
@@ -578,7 +579,8 @@ void ae_controller_saw_round(ae_controller *c, const ae_round *r, const ae_resul
     if (!c->net->resting) c->net->upkeep += 0.1 * (upkeep - c->net->upkeep);
     if (result->used[AE_KIND_OFFER]) {
         if (c->offer_gain < 0) c->budget += gain[AE_KIND_OFFER];
-        c->offer_gain += (c->worth[AE_KIND_OFFER] / n + gain[AE_KIND_OFFER] - c->offer_gain) / OFFER_ROUNDS;
+        const double gained = c->worth[AE_KIND_OFFER] / n + gain[AE_KIND_OFFER];
+        c->offer_gain += (gained - c->offer_gain) / (c->offer_gain < 0 && gained > 0 ? OFFER_TRIES : OFFER_ROUNDS);
         if (c->offer_gain >= 0) c->offer_pause = OFFER_PAUSE;
         else if (c->offer_pause < OFFER_PAUSE_MOST) c->offer_pause *= 2;
         c->offer_idle = 0;
