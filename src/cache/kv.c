@@ -64,7 +64,7 @@ static bool list_stores(const ae_kv_options *o, stores *s)
     return true;
 }
 
-/* Of several devices only those with layers keep anything. */
+/* Only the devices that have layers keep anything. */
 static bool is_used(const stores *s, uint32_t i_device)
 {
     return s->n_devices == 1 || s->on[i_device].shape.n_layers || s->on[i_device].parts.n_layers;

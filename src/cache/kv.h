@@ -104,7 +104,7 @@ typedef struct ae_kv_view {
     const int32_t *tables, *part_tables; /* as ae_kv_tables has them */
 } ae_kv_view;
 ae_kv_view ae_kv_on(const ae_kv *kv, uint32_t i_device);
-/* Of the first device. */
+/* What the first device has. */
 ae_kv_store *ae_kv_pages(const ae_kv *kv);
 ae_kv_store *ae_kv_parts(const ae_kv *kv);
 

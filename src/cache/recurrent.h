@@ -87,7 +87,7 @@ aerie_status ae_state_read(ae_state *state, ae_stream *stream, uint32_t seq, voi
 /* The sequence (whatever it was) stands after tokens[0..n) with these bytes. */
 aerie_status ae_state_write(ae_state *state, ae_stream *stream, uint32_t seq, const int32_t *tokens, uint32_t n,
                             const void *bytes);
-/* Of the first device. */
+/* What the first device has. */
 ae_state_store *ae_state_store_get(const ae_state *state);
 
 #endif

@@ -79,7 +79,7 @@ static void output_layout(ae_layout *l, const ae_model *m, const ae_engine_optio
     e->features = ae_layout_add(l, (size_t)o->n_batch * o->n_taps * h->n_embd, sizeof(float));
 }
 
-/* Of device number i. */
+/* What belongs to device number i. */
 static void device_layout(ae_layout *l, const ae_model *m, const ae_split *split, uint32_t i, const ae_engine_options *o,
                           ae_engine_device *d, ae_engine *e)
 {

@@ -48,7 +48,7 @@ void ae_engine_free(ae_engine *engine);
 const ae_net *ae_engine_net(const ae_engine *engine);
 const ae_engine_options *ae_engine_options_get(const ae_engine *engine);
 ae_kv *ae_engine_kv(const ae_engine *engine);
-/* Of the device of the output. */
+/* What the device with the output has. */
 ae_stream *ae_engine_stream(const ae_engine *engine);
 /* The threads that it runs on. */
 ae_pool *ae_engine_pool(const ae_engine *engine);

@@ -210,7 +210,7 @@ static void cut_patches(ae_tower *t, const ae_image *view)
                 }
 }
 
-/* Of a head, the first half of the pairs turns with the row, the other with the column. */
+/* The first half of a head's pairs turns with the row, the other half with the column. */
 static void turn_angles(ae_tower *t, uint32_t across, uint32_t n)
 {
     const ae_rope *rope = &t->model->hparams.ropes[0];

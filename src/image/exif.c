@@ -17,7 +17,7 @@ static uint32_t read32(const uint8_t *p, bool big)
     return big ? read16(p, true) << 16 | read16(p + 2, true) : read16(p + 2, false) << 16 | read16(p, false);
 }
 
-/* Of EXIF data: a TIFF header, then the first directory. */
+/* EXIF data: a TIFF header, then the first directory. */
 static uint32_t orientation(const uint8_t *tiff, size_t n)
 {
     if (n >= 6 && !memcmp(tiff, "Exif\0\0", 6)) tiff += 6, n -= 6;

@@ -189,7 +189,7 @@ aerie_status ae_session_check_split(const ae_split *split, const char *what, con
                                     aerie_error *error);
 aerie_status ae_session_check_engine(const ae_model *model, const ae_split *split, const ae_engine_options *options,
                                      const char *what, const char *advice, aerie_error *error);
-/* Of all devices; 0: unknown. */
+/* The sum over all devices; 0: unknown. */
 uint64_t ae_session_available_split(const ae_split *split);
 
 /* Ids of text[0..n), owned by the caller. */

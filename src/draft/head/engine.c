@@ -41,7 +41,7 @@ static uint32_t outputs_of(const ae_dhead *head, const ae_dhead_engine_options *
     return o->n_seqs * (head->hparams.kind == AE_DHEAD_MEDUSA ? head->hparams.n_medusa : per_seq(head));
 }
 
-/* Of DSpark, in a pass. */
+/* What DSpark needs in a pass. */
 static size_t n_links(const ae_dhead *head, const ae_dhead_engine_options *o)
 {
     return head->hparams.n_markov ? (size_t)o->n_seqs * AE_DHEAD_LEVEL_MAX : 0;

@@ -89,7 +89,7 @@ Place place_of_job(ProductArgs a, uint n_outs, uint n_rows)
     return p;
 }
 
-/* Of experts: n_rows is 0 where the work-group has none. */
+/* With experts, n_rows is 0 where the work-group has none. */
 Place place_of_expert(ExpertArgs a, uint n_outs, uint n_rows)
 {
     const uint i = a.n_jobs > 1 && BLOCK_X >= a.job[1].first_block ? 1 : 0;
