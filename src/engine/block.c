@@ -160,13 +160,18 @@ static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     }
 }
 
+static const ae_places *places_of(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
+{
+    return l->windowed ? b->part_places : s->window && b->near_places ? b->near_places : b->places;
+}
+
 /* Queries and keys turned, keys and values stored. */
 static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const ae_rope *rope = s->rope == AE_NO_ROPE ? NULL : &b->h->ropes[s->rope];
     const bool normed = s->qk_norm != AE_QK_NORM_NONE;
     b->ops->rope_kv(b->stream, &(ae_rope_kv){
-        .places = l->windowed ? b->part_places : b->places, .kv = l->windowed ? b->kv_parts : b->kv, .layer = l->kv,
+        .places = places_of(b, s, l), .kv = l->windowed ? b->kv_parts : b->kv, .layer = l->kv,
         .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
         .head_dim = s->head_dim, .n_rot = rope ? rope->n_rot : 0, .kind = rope && rope->neox ? AE_ROPE_NEOX : AE_ROPE_NORM,
         .cos = rope ? b->cos[s->rope] : NULL, .sin = rope ? b->sin[s->rope] : NULL,
@@ -184,7 +189,7 @@ static void attention(const ae_block *b, const ae_layer_spec *s, const ae_net_la
     project(b, s, l);
     store(b, s, l);
     b->ops->attention(b->stream, &(ae_attention){
-        .places = l->windowed ? b->part_places : b->places, .kv = l->windowed ? b->kv_parts : b->kv, .layer = l->kv,
+        .places = places_of(b, s, l), .kv = l->windowed ? b->kv_parts : b->kv, .layer = l->kv,
         .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
         .head_dim = s->head_dim, .scale = s->attn_scale, .softcap = s->attn_softcap, .window = s->window, .chunked = s->chunked,
         .sinks = l->sinks, .q = b->q, .y = b->attn});
@@ -304,7 +309,7 @@ static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     const float *in = b->x;
     if (latent) enter_latent(b, l, norm);
     if (y) zero(b, y, n);
-    if (b->h->layer_norm) { /* which ae_moe has not */
+    if (b->h->layer_norm && !b->h->norm_stream) { /* which ae_moe has not */
         b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = b->x, .x_stride = n, .y = b->normed, .y_stride = n});
         norm_rows(b, b->normed, norm, b->h->parallel && !l->ffn_norm ? l->attn_norm_b : l->ffn_norm_b);
         in = b->normed, norm = NULL;

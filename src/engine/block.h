@@ -23,6 +23,7 @@ typedef struct ae_block {
     ae_stream *stream;
     const ae_hparams *h;
     const ae_places *places, *part_places; /* of pages, and of parts: the same rows, other tables */
+    const ae_places *near_places;          /* of an encoder's layers with windows: the same rows, which see less; or NULL */
     ae_kv_store *kv, *kv_parts;            /* NULL: no layer has a window */
     uint32_t n_rows;
     float *x;            /* [n_rows][n_embd] residual stream */

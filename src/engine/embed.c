@@ -14,7 +14,10 @@ struct ae_embedder {
     double *sum;      /* [n_embd] */
     uint32_t *first;  /* [n_seqs] row of a text in the pass */
     /* the classification head, with RANK; cls NULL: of one layer */
-    float *cls, *cls_b, *cls_out, cls_out_b; /* [n_embd][n_embd], [n_embd], [n_embd] */
+    float *cls, *cls_b, *cls_norm, *cls_out, cls_out_b; /* [n_embd][n_embd], [n_embd] x 3 */
+    float *dense_2, *dense_3; /* [n_wide][n_embd], [n_embd][n_wide] what the pooled row goes through; or NULL x 2 */
+    double *room;     /* [n_embd and n_wide, the wider] */
+    uint32_t n_wide;
 };
 
 /* ---- Life -------------------------------------------------------------------------------------------- */
@@ -30,7 +33,7 @@ static ae_engine_options engine_options(const ae_model *m, const ae_embed_option
                                .n_threads = o->n_threads,
                                .kv_type = AE_KV_F16,
                                .n_taps = 1,
-                               .taps = {m->hparams.encoder ? m->hparams.n_layers : AERIE_TAP_NORMED}};
+                               .taps = {ae_engine_text_tap(m)}};
 }
 
 size_t ae_embedder_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_embed_options *options)
@@ -55,11 +58,24 @@ static aerie_status read_head(ae_embedder *e, aerie_error *error)
     float *bias = NULL;
     AE_TRY(read_all(m, m->cls, &e->cls, error));
     AE_TRY(read_all(m, m->cls_b, &e->cls_b, error));
+    AE_TRY(read_all(m, m->cls_norm, &e->cls_norm, error));
     AE_TRY(read_all(m, m->cls_out, &e->cls_out, error));
     const aerie_status status = read_all(m, m->cls_out_b, &bias, error);
     if (status == AERIE_OK && bias) e->cls_out_b = *bias;
     ae_free(bias);
     return status;
+}
+
+static aerie_status read_dense(ae_embedder *e, aerie_error *error)
+{
+    const ae_model *m = e->net->model;
+    if (!m->dense_2 && !m->cls_norm) return AERIE_OK;
+    e->n_wide = m->dense_2 ? (uint32_t)m->dense_2->ne[1] : 0;
+    const uint32_t n = m->hparams.n_embd > e->n_wide ? m->hparams.n_embd : e->n_wide;
+    e->room = ae_alloc(n, sizeof *e->room);
+    if (!e->room) return ae_fail_memory(error, "an embedder", n * sizeof *e->room);
+    AE_TRY(read_all(m, m->dense_2, &e->dense_2, error));
+    return read_all(m, m->dense_3, &e->dense_3, error);
 }
 
 aerie_status ae_embedder_create(ae_embedder **out, const ae_net *net, const ae_embed_options *options, aerie_error *error)
@@ -80,6 +96,7 @@ aerie_status ae_embedder_create(ae_embedder **out, const ae_net *net, const ae_e
     }
     aerie_status status = ok ? AERIE_OK : ae_fail_memory(error, "an embedder", (size_t)options->n_batch * n * sizeof *e->rows);
     if (status == AERIE_OK && options->pooling == AE_POOLING_RANK) status = read_head(e, error);
+    if (status == AERIE_OK) status = read_dense(e, error);
     if (status == AERIE_OK) status = ae_engine_create(&e->engine, net, &engine, error);
     if (status == AERIE_OK) *out = e;
     else ae_embedder_free(e);
@@ -95,6 +112,10 @@ void ae_embedder_free(ae_embedder *e)
     ae_free(e->first);
     ae_free(e->cls);
     ae_free(e->cls_b);
+    ae_free(e->cls_norm);
+    ae_free(e->dense_2);
+    ae_free(e->dense_3);
+    ae_free(e->room);
     ae_free(e->cls_out);
     ae_free(e);
 }
@@ -118,11 +139,34 @@ static double dot(const float *a, const double *x, uint32_t n)
     return sum;
 }
 
+static double gelu(double x)
+{
+    const double z = 0.79788456080286535588 * (x + 0.044715 * x * x * x);
+    return x / (1 + ae_exp(-2 * z));
+}
+
+/* What a head with a norm says of it: GELU by tanh, then the layer norm. */
+static float judge_normed(const ae_embedder *e)
+{
+    const uint32_t n = e->net->model->hparams.n_embd;
+    double mean = 0, square = 0, out = (double)e->cls_out_b;
+    for (uint32_t i = 0; i < n; i++) {
+        const double x = dot(e->cls + (size_t)i * n, e->sum, n) + (e->cls_b ? (double)e->cls_b[i] : 0);
+        mean += e->room[i] = gelu(x);
+    }
+    mean /= n;
+    for (uint32_t i = 0; i < n; i++) square += (e->room[i] - mean) * (e->room[i] - mean);
+    const double by = 1 / sqrt(square / n + (double)e->net->model->hparams.norm_eps);
+    for (uint32_t i = 0; i < n; i++) out += (double)e->cls_out[i] * ((e->room[i] - mean) * by * (double)e->cls_norm[i]);
+    return (float)out;
+}
+
 /* What the head says of the row in e->sum. */
 static float judge(const ae_embedder *e)
 {
     const uint32_t n = e->net->model->hparams.n_embd;
     if (!e->cls) return (float)(dot(e->cls_out, e->sum, n) + (double)e->cls_out_b);
+    if (e->cls_norm) return judge_normed(e);
     double out = (double)e->cls_out_b;
     for (uint32_t i = 0; i < n; i++) {
         const double x = dot(e->cls + (size_t)i * n, e->sum, n) + (e->cls_b ? (double)e->cls_b[i] : 0);
@@ -150,11 +194,27 @@ static double length(const ae_embedder *e)
     return most * (p == 1 ? sum : p == 2 ? sqrt(sum) : ae_pow(sum, 1.0 / p));
 }
 
+/* Whether what is pooled is the mean of all rows. */
+static bool takes_mean(const ae_embedder *e)
+{
+    return e->options.pooling == AE_POOLING_MEAN ||
+           (e->options.pooling == AE_POOLING_RANK && e->net->model->hparams.rank_mean);
+}
+
+/* The two layers that the pooled row goes through. */
+static void widen(ae_embedder *e)
+{
+    const uint32_t n = e->net->model->hparams.n_embd;
+    if (!e->dense_2) return;
+    for (uint32_t i = 0; i < e->n_wide; i++) e->room[i] = dot(e->dense_2 + (size_t)i * n, e->sum, n);
+    for (uint32_t i = 0; i < n; i++) e->sum[i] = dot(e->dense_3 + (size_t)i * e->n_wide, e->room, e->n_wide);
+}
+
 /* Rows [at, at + n) of a text of n_text tokens join e->sum. */
 static void take_rows(ae_embedder *e, const float *rows, uint32_t at, uint32_t n, uint32_t n_text)
 {
     const uint32_t n_embd = e->net->model->hparams.n_embd;
-    const ae_pooling pooling = e->options.pooling;
+    const ae_pooling pooling = takes_mean(e) ? AE_POOLING_MEAN : e->options.pooling;
     if (at == 0) memset(e->sum, 0, n_embd * sizeof *e->sum);
     for (uint32_t r = 0; r < n; r++) {
         const bool wanted = pooling == AE_POOLING_MEAN || (pooling == AE_POOLING_LAST ? at + r + 1 == n_text : at + r == 0);
@@ -165,11 +225,12 @@ static void take_rows(ae_embedder *e, const float *rows, uint32_t at, uint32_t n
 static void give_vector(ae_embedder *e, uint32_t n_text, float *out)
 {
     const uint32_t n_embd = e->net->model->hparams.n_embd;
+    for (uint32_t i = 0; takes_mean(e) && i < n_embd; i++) e->sum[i] /= n_text;
     if (e->options.pooling == AE_POOLING_RANK) {
         *out = judge(e);
         return;
     }
-    for (uint32_t i = 0; e->options.pooling == AE_POOLING_MEAN && i < n_embd; i++) e->sum[i] /= n_text;
+    widen(e);
     const double by = length(e);
     for (uint32_t i = 0; i < n_embd; i++) out[i] = (float)(by > 0 ? e->sum[i] / by : e->sum[i]);
 }

@@ -475,14 +475,16 @@ aerie_status ae_engine_add_tree(ae_engine *e, uint32_t seq, const ae_tree *tree,
 aerie_status ae_engine_add_text(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, uint32_t n_first,
                                 uint32_t *first, aerie_error *error)
 {
-    const bool encoder = e->net->model->hparams.encoder;
+    const ae_hparams *h = &e->net->model->hparams;
+    const bool encoder = h->encoder;
     if (encoder && seq < e->options.n_seqs && ae_kv_n_live(e->kv, seq))
         return ae_fail(error, AERIE_ERROR_INTERNAL, "sequence %u of an encoder holds a text already; please report", seq);
     AE_TRY(ae_engine_add_chain(e, seq, tokens, n, AE_EXPORT_NONE, first, error));
     for (uint32_t i = 0; encoder && i < n; i++) {
         e->rows.n_inplace[*first + i] = (int32_t)n;
         e->rows.last[*first + i] = (int32_t)n - 1;
-        e->rows.type[*first + i] = i >= n_first && e->net->model->hparams.n_types > 1;
+        e->rows.near[*first + i] = (int32_t)(n - 1 - i < h->n_near ? n - 1 : i + h->n_near);
+        e->rows.type[*first + i] = i >= n_first && h->n_types > 1;
     }
     return AERIE_OK;
 }

@@ -90,6 +90,11 @@ aerie_status ae_engine_add_given(ae_engine *engine, uint32_t first, uint32_t n, 
  * where there are two. */
 aerie_status ae_engine_add_text(ae_engine *engine, uint32_t seq, const int32_t *tokens, uint32_t n, uint32_t n_first,
                                 uint32_t *first, aerie_error *error);
+/* The tap that gives the rows of a text as they leave the model. */
+static inline uint32_t ae_engine_text_tap(const ae_model *m)
+{
+    return !m->hparams.encoder || m->out_norm ? AERIE_TAP_NORMED : m->hparams.n_layers;
+}
 /* The tree's rows, tentative, hanging on the chain added just before for the same sequence; all export logits. LIMIT also for
  * more rows than a recurrent model has records. */
 aerie_status ae_engine_add_tree(ae_engine *engine, uint32_t seq, const ae_tree *tree, uint32_t *first, aerie_error *error);

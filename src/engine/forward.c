@@ -122,7 +122,7 @@ static void begin_encoder(ae_engine *e, ae_engine_device *d)
     const ae_net *net = e->net;
     if (net->types) add_rows(e, d, net->types, d->rows.type);
     if (net->positions) add_rows(e, d, net->positions, d->rows.pos);
-    norm_embeddings(e, d);
+    if (net->embed_norm) norm_embeddings(e, d);
 }
 
 static void begin_stream(ae_engine *e, ae_engine_device *d)
@@ -185,11 +185,13 @@ void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
     const ae_kv_view kv = ae_kv_on(e->kv, i_device);
     ae_places places = ae_rows_places_on(&d->rows, e->n_rows, e->kv, i_device);
     if (h->encoder || e->grouped) places.last = d->rows.last; /* of an encoder: all of the text */
-    ae_places part_places = places;
+    ae_places part_places = places, near_places = places;
     part_places.tables = kv.part_tables;
+    near_places.last = d->rows.near;
     ae_block block = d->block;
     block.ops = d->backend->ops, block.stream = d->stream, block.h = h, block.places = &places, block.kv = kv.pages;
     block.part_places = &part_places, block.kv_parts = kv.parts;
+    block.near_places = h->encoder ? &near_places : NULL;
     block.n_rows = e->n_rows, block.ones = net->ones[i_device];
     block.ple = d->ple, block.ple_gate = d->ple_gate, block.ple_own = d->ple_own;
     block.cos = d->cos, block.sin = d->sin, block.q_scale = d->q_scale;

@@ -16,6 +16,7 @@ void ae_rows_layout(ae_layout *l, size_t n_batch, size_t n_outputs, ae_rows_kind
     r->fed_from = ae_layout_add(l, n_head, sizeof(int32_t));
     r->last = ae_layout_add(l, head ? 0 : n_batch, sizeof(int32_t));
     r->type = ae_layout_add(l, n_encoded, sizeof(int32_t));
+    r->near = ae_layout_add(l, n_encoded, sizeof(int32_t));
     r->out_rows = ae_layout_add(l, n_outputs, sizeof(int32_t));
     r->out_fed = ae_layout_add(l, head ? n_outputs : 0, sizeof(int32_t));
     r->path = ae_layout_add(l, n_batch * AERIE_MAX_DRAFT, sizeof(int32_t));

@@ -19,6 +19,7 @@ typedef struct ae_rows {
     int32_t *fed_from;  /* [n_batch] of drafter heads: where a drafted row's feature is kept */
     int32_t *last;      /* [n_batch] not of drafter heads: the last position that the row sees */
     int32_t *type;      /* [n_batch] of encoders: token type */
+    int32_t *near;      /* [n_batch] of encoders: the last position that the row sees in layers with a window */
     int32_t *out_rows;  /* [n_outputs] row of each output */
     int32_t *out_fed;   /* [n_outputs] of drafter heads: where an output's feedback is kept */
     int32_t *path;      /* [n_batch][AERIE_MAX_DRAFT] */

@@ -53,6 +53,8 @@ typedef struct ae_arch {
     bool assistant;   /* such a one of several layers, which have queries only: they read the other model's keys and values */
     bool block;       /* a drafter of several layers that runs a block of rows at once (DFlash and its like) */
     bool encoder;     /* ae_hparams.encoder; with no_rope_period 1 it has a table of positions */
+    bool rank_mean;   /* ae_hparams.rank_mean, unless classifier.pooling_type says otherwise */
+    bool near;        /* windows of w positions reach w / 2 positions back and ahead */
     ae_arch_norms norms;
     bool layer_norm;
     bool norm_by_key;      /* the layer norm where layer_norm_epsilon is given and layer_norm_rms_epsilon is not */
@@ -118,7 +120,9 @@ typedef struct ae_arch {
     bool expert_by_tensor; /* layers with a router have experts, whatever the keys say */
     bool shared_default; /* SIZE, absent or 0: an expert's size */
     bool expert_step;    /* interleave_moe_layer_step: layers (i + 1) % step == 0 have experts */
+    bool expert_every;   /* moe_every_n_layers: layers i % n == 1 have experts */
     ae_activation activation;
+    bool activation_key; /* hidden_activation names another */
     bool ungated;
     bool nextn_pre;      /* ae_hparams.nextn_pre */
     /* scalars */

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/math/fmath.h"
 
@@ -141,7 +142,7 @@ static aerie_status read_experts(ae_binder *b, ae_hparams *h)
 /* Which layers have experts. */
 static aerie_status place_experts(ae_binder *b, const ae_hparams *h, ae_layer *layers)
 {
-    uint32_t n_dense = 0, step = 1;
+    uint32_t n_dense = 0, step = 1, every = 0;
     if (!h->experts.n) return AERIE_OK;
     AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "leading_dense_block_count"), false, &n_dense, b->error));
     AE_TRY(ae_bind_range(b, "leading_dense_block_count", n_dense, 0, h->n_layers));
@@ -149,11 +150,17 @@ static aerie_status place_experts(ae_binder *b, const ae_hparams *h, ae_layer *l
         AE_TRY(ae_bind_count(b, "interleave_moe_layer_step", &step));
         AE_TRY(ae_bind_range(b, "interleave_moe_layer_step", step, 1, AE_MAX_LAYERS));
     }
+    if (b->arch->expert_every) {
+        AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "moe_every_n_layers"), false, &every, b->error));
+        if (!every) return AERIE_OK;
+    }
     for (uint32_t i = n_dense; i < b->n_specs; i++) {
         char name[48];
         snprintf(name, sizeof name, "blk.%u.ffn_gate_inp.weight", i);
         const bool by_tensor = b->arch->expert_by_tensor || i >= h->n_layers;
-        const bool chosen = by_tensor ? ae_gguf_tensor_find(b->gguf, name) != NULL : (i + 1) % step == 0;
+        const bool chosen = by_tensor ? ae_gguf_tensor_find(b->gguf, name) != NULL
+                            : every   ? i % every == 1
+                                      : (i + 1) % step == 0;
         if (chosen) layers[i].spec.ffn = b->arch->experts_beside ? AE_FFN_BOTH : AE_FFN_EXPERTS;
     }
     return AERIE_OK;
@@ -162,7 +169,7 @@ static aerie_status place_experts(ae_binder *b, const ae_hparams *h, ae_layer *l
 /* ---- Attention ------------------------------------------------------------------------------------ */
 
 /* Which layers see a window, true or false by layer. */
-static aerie_status read_windows(ae_binder *b, const ae_hparams *h, ae_layer *layers)
+static aerie_status read_windows(ae_binder *b, ae_hparams *h, ae_layer *layers)
 {
     const ae_arch *a = b->arch;
     uint32_t window = a->window, windowed[AE_MAX_LAYERS], period = a->window_period;
@@ -170,6 +177,7 @@ static aerie_status read_windows(ae_binder *b, const ae_hparams *h, ae_layer *la
     if (a->only_layers && h->n_layers != a->only_layers) return AERIE_OK;
     AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.sliding_window"), false, &window, b->error));
     if (!window || window > INT32_MAX) return AERIE_OK;
+    if (a->near) h->n_near = window / 2;
     if (a->chunked) window = a->window; /* files carry another number that nobody uses */
     const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, "attention.sliding_window_pattern"));
     if (kv && kv->type != AE_GGUF_ARRAY) AE_TRY(ae_gguf_get_u32(b->gguf, b->key, false, &period, b->error));
@@ -180,7 +188,7 @@ static aerie_status read_windows(ae_binder *b, const ae_hparams *h, ae_layer *la
     if (kv && kv->type == AE_GGUF_ARRAY)
         AE_TRY(ae_bind_per_layer(b, "attention.sliding_window_pattern", false, h->n_layers, 1, windowed));
     for (uint32_t i = 0; i < b->n_specs; i++) {
-        layers[i].spec.window = windowed[i] ? window : 0;
+        layers[i].spec.window = !windowed[i] ? 0 : a->near ? window / 2 + 1 : window;
         layers[i].spec.chunked = windowed[i] && a->chunked;
     }
     return AERIE_OK;
@@ -370,15 +378,40 @@ static aerie_status read_pooling(ae_binder *b, ae_hparams *h)
     if (pooling == UINT32_MAX) pooling = AE_POOLING_NONE; /* so llama.cpp writes "not given" */
     AE_TRY(ae_bind_range(b, "pooling_type", pooling, AE_POOLING_NONE, AE_POOLING_RANK));
     h->pooling = (ae_pooling)pooling;
+    pooling = b->arch->rank_mean ? AE_POOLING_MEAN : AE_POOLING_CLS;
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "classifier.pooling_type"), false, &pooling, b->error));
+    h->rank_mean = pooling == AE_POOLING_MEAN;
     return AERIE_OK;
+}
+
+/* As files name it that say it at all. */
+static aerie_status read_activation(ae_binder *b, ae_activation *activation)
+{
+    static const struct {
+        const char *name;
+        ae_activation activation;
+    } known[] = {{"gelu", AE_ACTIVATION_GELU}, {"geglu", AE_ACTIVATION_GELU}, {"gelu_pytorch_tanh", AE_ACTIVATION_GELU},
+                 {"silu", AE_ACTIVATION_SILU}, {"swish", AE_ACTIVATION_SILU}, {"swiglu", AE_ACTIVATION_SILU}};
+    ae_gguf_string s = {0};
+    AE_TRY(ae_gguf_get_string(b->gguf, ae_bind_key(b, "hidden_activation"), false, &s, b->error));
+    if (!s.data) return AERIE_OK;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strlen(known[i].name) != s.n || memcmp(known[i].name, s.data, s.n)) continue;
+        *activation = known[i].activation;
+        return AERIE_OK;
+    }
+    return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s is \"%.*s\"; gelu and silu are known", ae_gguf_path(b->gguf),
+                   b->key, (int)(s.n < 32 ? s.n : 32), s.data);
 }
 
 static aerie_status read_limits(ae_binder *b, const ae_hparams *h, ae_layer *layers)
 {
     static const char *const names[] = {"swiglu_clamp_exp", "swiglu_clamp_shexp"};
+    ae_activation activation = b->arch->activation;
+    if (b->arch->activation_key) AE_TRY(read_activation(b, &activation));
     for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
-        s->activation = b->arch->activation;
+        s->activation = activation;
         s->limit = s->shared_limit = s->activation == AE_ACTIVATION_OAI ? 7.0f : 0.0f;
     }
     for (size_t k = 0; b->arch->activation == AE_ACTIVATION_SILU_CLAMPED && k < 2; k++) {

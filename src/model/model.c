@@ -111,7 +111,7 @@ static aerie_status bind_norms(ae_binder *b, const ae_hparams *h, uint32_t i, ae
     if (a->norms == AE_NORMS_ONE)
         return ae_bind_layer(b, i, "attn_norm.weight", true, 0, e, l->spec.mixer ? &l->attn_norm : &l->ffn_norm);
     if (a->norms != AE_NORMS_POST) {
-        AE_TRY(ae_bind_layer(b, i, "attn_norm.weight", true, 0, e, &l->attn_norm));
+        AE_TRY(ae_bind_layer(b, i, "attn_norm.weight", !(a->embed_norm && a->encoder && !i), 0, e, &l->attn_norm));
         if (h->layer_norm) AE_TRY(ae_bind_layer(b, i, "attn_norm.bias", false, 0, e, &l->attn_norm_b));
     }
     if (a->second_norm) {
@@ -182,20 +182,33 @@ static aerie_status bind_table(ae_binder *b, const char *name, bool required, ui
     return ae_bind(b, name, required, *n_rows, n_embd, out);
 }
 
-/* What encoders have before their layers, and after them to judge a pair of texts. */
+/* What encoders have before their layers, and after them: a last norm, layers for what was pooled, a head that judges a pair of
+ * texts. An output head, which some files have, is not used. */
 static aerie_status bind_encoder(ae_binder *b, ae_model *m)
 {
     ae_hparams *h = &m->hparams;
     const uint32_t e = h->n_embd;
+    uint32_t n_wide = 0;
+    ae_tensor_ref unused;
+    char name[48];
     if (b->arch->no_rope_period == 1)
         AE_TRY(bind_table(b, "position_embd.weight", true, 1u << 20, e, &h->n_positions, &m->positions));
-    AE_TRY(bind_table(b, "token_types.weight", false, 1u << 10, e, &h->n_types, &m->types));
-    AE_TRY(ae_bind(b, "token_embd_norm.weight", true, 0, e, &m->embed_norm));
-    AE_TRY(ae_bind(b, "token_embd_norm.bias", false, 0, e, &m->embed_norm_b));
+    if (h->norm_stream) AE_TRY(bind_table(b, "token_types.weight", false, 1u << 10, e, &h->n_types, &m->types));
+    if (h->norm_stream || b->arch->embed_norm) {
+        AE_TRY(ae_bind(b, "token_embd_norm.weight", true, 0, e, &m->embed_norm));
+        AE_TRY(ae_bind(b, "token_embd_norm.bias", false, 0, e, &m->embed_norm_b));
+    }
     AE_TRY(ae_bind(b, "cls.weight", false, e, e, &m->cls));
     AE_TRY(ae_bind(b, "cls.bias", false, 0, e, &m->cls_b));
+    AE_TRY(ae_bind(b, "cls.norm.weight", false, 0, e, &m->cls_norm));
     AE_TRY(ae_bind(b, "cls.output.weight", false, 1, e, &m->cls_out));
-    return ae_bind(b, "cls.output.bias", false, 0, 1, &m->cls_out_b);
+    AE_TRY(ae_bind(b, "cls.output.bias", false, 0, 1, &m->cls_out_b));
+    if (h->norm_stream) return AERIE_OK;
+    AE_TRY(bind_table(b, "dense_2.weight", false, AE_MAX_EMBD, e, &n_wide, &m->dense_2));
+    AE_TRY(ae_bind(b, "dense_3.weight", m->dense_2 != NULL, e, n_wide ? n_wide : 1, &m->dense_3));
+    snprintf(name, sizeof name, "%s.weight", b->arch->out_norm ? b->arch->out_norm : "output_norm");
+    AE_TRY(ae_bind(b, "output.weight", false, h->n_vocab, e, &unused));
+    return ae_bind(b, name, true, 0, e, &m->out_norm);
 }
 
 static aerie_status bind_tensors(ae_binder *b, ae_model *m)

@@ -178,8 +178,10 @@ typedef struct ae_hparams {
     bool parallel;        /* attention and feed-forward block both take the layer's normed input, or each its own norm of it */
     bool norm_stream;     /* blocks take the stream as it is, and it is normed itself after each of them */
     bool encoder;         /* a row attends to all rows of its text, also to later ones; there is no output head */
+    uint32_t n_near;      /* of encoders: positions after its own that a row sees in layers with a window */
     uint32_t n_positions, n_types; /* rows of the tables of positions and token types; 0 = no such table */
     ae_pooling pooling;   /* how an embedding is made of a text's rows, as the file says */
+    bool rank_mean;       /* a classification head takes the mean of the rows, not the first */
     float embedding_scale, residual_scale, logit_scale; /* 1 = none */
     float logit_softcap;  /* 0 = none */
     /* of queries at position p: 1 + temp_scale * ln(floor((p + temp_offset) / temp_length) + 1); temp_scale 0 = none */
@@ -298,11 +300,14 @@ typedef struct ae_model {
     ae_tensor_ref out_norm_b; /* optional, of the layer norm */
     ae_tensor_ref output_b;   /* optional, [n_vocab] */
     ae_tensor_ref output_scale; /* optional, [1]: with a tied head its products alone are multiplied by it */
-    /* embed_norm also of models that write text; the rest of encoders, which have neither out_norm nor output */
+    /* embed_norm also of models that write text; the rest of encoders, which have no output, and out_norm if their norms stand
+     * before blocks */
     ae_tensor_ref positions, types;         /* [n_positions, n_embd], [n_types, n_embd], or NULL */
     ae_tensor_ref embed_norm, embed_norm_b; /* [n_embd] x 2 of the stream's start */
     ae_tensor_ref cls, cls_b;               /* [n_embd, n_embd], [n_embd] of the classification head; NULL: it has one layer */
+    ae_tensor_ref cls_norm;                 /* [n_embd] of the layer norm after it, whose activation is GELU then; or NULL */
     ae_tensor_ref cls_out, cls_out_b;       /* [1, n_embd], [1]; NULL: there is no head */
+    ae_tensor_ref dense_2, dense_3;         /* [f, n_embd], [n_embd, f] what the pooled row goes through, or NULL x 2 */
     ae_tensor_ref ple_embedding; /* [n_vocab, n_layers * n_embd_layer], or NULL */
     ae_tensor_ref ple_model_proj, ple_proj_norm; /* [n_layers * n_embd_layer, n_embd], [n_embd_layer] */
     /* of an assistant, for a model of n_target_embd: x = pre(embedding(t) | f), f' = post(out_norm(y)); else NULL */

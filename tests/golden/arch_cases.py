@@ -239,6 +239,50 @@ def jina_bert_v3(f):
     return hidden_of(Bare, transformers.JinaEmbeddingsV3Config(**config), state)
 
 
+def two_sided(permuted=False):
+    """Llama's layers without a mask, as EuroBERT has them."""
+    def case(f):
+        f = Split(f)
+        if "enc.output_norm.weight" in f.tensors:
+            f.tensors["output_norm.weight"] = f.tensors.pop("enc.output_norm.weight")
+        config = common(f, is_causal=False)
+        config["rope_parameters"].pop("partial_rotary_factor")
+        return hidden_of(transformers.EuroBertModel, transformers.EuroBertConfig(**config), state_of(f, permuted=permuted))
+    return case
+
+
+def modern_bert(f):
+    layer = {"attn_norm": "attn_norm", "attn_norm.weight": "attn_norm.weight", "ffn_norm": "mlp_norm",
+             "ffn_norm.weight": "mlp_norm.weight", "attn_qkv": "attn.Wqkv", "attn_output": "attn.Wo", "ffn_up": "mlp.Wi",
+             "ffn_down": "mlp.Wo"}
+    swa = f.get("attention.sliding_window_pattern", [i % 3 > 0 for i in range(f.n_layers)])
+    config = common(f, hidden_activation=f.get("hidden_activation", "gelu_pytorch_tanh"), norm_eps=1e-5,
+                    local_attention=f["attention.sliding_window"] // 2 * 2,
+                    layer_types=windows(f, lambda i: swa[i]))
+    for key in ("rms_norm_eps", "num_key_value_heads", "head_dim"):
+        config.pop(key)
+    config["rope_parameters"] = {
+        "full_attention": {"rope_type": "default", "rope_theta": f["rope.freq_base"]},
+        "sliding_attention": {"rope_type": "default", "rope_theta": f.get("rope.freq_base_swa", f["rope.freq_base"])}}
+    state = state_of(f, layer)
+    state["model.embeddings.tok_embeddings.weight"] = state.pop("model.embed_tokens.weight")
+    state["model.final_norm.weight"] = state.pop("model.norm.weight")
+    state["model.embeddings.norm.weight"] = f.tensors["token_embd_norm.weight"]
+    return hidden_of(transformers.ModernBertModel, transformers.ModernBertConfig(**config), state)
+
+
+def gemma_embedding(f):
+    from check_arch_torch import GEMMA
+    plus_one = ("attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm", "attn_q_norm", "attn_k_norm", "output_norm")
+    config = common(f, sliding_window=f["attention.sliding_window"], layer_types=windows(f, lambda i: i % 6 < 5),
+                    query_pre_attn_scalar=f["attention.key_length"], use_bidirectional_attention=True)
+    config["rope_parameters"] = {
+        "full_attention": {"rope_type": "default", "rope_theta": f["rope.freq_base"]},
+        "sliding_attention": {"rope_type": "default", "rope_theta": f["rope.freq_base_swa"]}}
+    return hidden_of(transformers.Gemma3TextModel, transformers.Gemma3TextConfig(**config),
+                     state_of(f, GEMMA, plus_one=plus_one))
+
+
 def deepseek_ocr(f):
     kind = transformers.models.deepseek_ocr2
     config = common(f, n_shared_experts=2, first_k_dense_replace=1, mlp_layer_types=dense_first(f),
@@ -515,7 +559,8 @@ MORE = {
     "jais2": as_llama(False, "Jais2ForCausalLM", "Jais2Config", layer_norm_eps=1e-5,
                       layer={"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}),
     "minicpm": minicpm, "maincoder": maincoder, "codeshell": codeshell, "bailingmoe2": bailingmoe2,
-    "deepseek2-ocr": deepseek_ocr, "jina-bert-v3": jina_bert_v3,
+    "deepseek2-ocr": deepseek_ocr, "jina-bert-v3": jina_bert_v3, "eurobert": two_sided(), "llama-embed": two_sided(True),
+    "neo-bert": two_sided(True), "modern-bert": modern_bert, "gemma-embedding": gemma_embedding,
     "paddleocr": see_text("paddleocr_vl.modeling_paddleocr_vl", "PaddleOCRTextModel", "PaddleOCRTextConfig"),
     "orion": as_llama(False, "StableLmForCausalLM", "StableLmConfig", rope=False, layer_norm_eps=1e-5,
                       layer={"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}),

@@ -161,7 +161,7 @@ def one(lib, name, arch, args, log):
         with open(path, "rb") as f:
             data = f.read()
         nextn = f"{arch}.nextn_predict_layers".encode() in data and arch.startswith("qwen35")
-        rows, ahead = run(lib, path, tokens, nextn, "bert" in arch)
+        rows, ahead = run(lib, path, tokens, nextn, "bert" in arch or "embed" in arch)
         if rows is None or (nextn and ahead is None):
             said = [line.strip() for line in log if "rror" in line or "fail" in line or "unsupported" in line]
             return " | ".join(said[-3:]) or "refused without a word"

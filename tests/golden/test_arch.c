@@ -5,6 +5,7 @@
  * F16 errors are about 1e-7.)
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,6 +21,7 @@
 #include "device/device.h"
 #include "mklora.h"
 #include "draft/head/engine.h"
+#include "engine/embed.h"
 
 /* Where more than rounding differs, and why. */
 static const struct tolerance {
@@ -102,6 +104,98 @@ static void test_golden_logits(void **state)
     (void)state;
     for (size_t i = 0; i < mkarch_n_specs; i++) n_bad += !check(&mkarch_specs[i]);
     assert_int_equal(n_bad, 0);
+}
+
+/* ---- What is pooled --------------------------------------------------------------------------------- */
+
+/* The numbers of a tensor, for free. */
+static float *numbers_of(const ae_model *model, ae_tensor_ref t)
+{
+    aerie_error error = {0};
+    const size_t n = (size_t)(t->ne[0] * t->ne[1]);
+    float *x = malloc(n * sizeof *x);
+    assert_non_null(x);
+    need(ae_model_read_f32(model, t, x, n, &error), &error);
+    return x;
+}
+
+static void multiply(const float *w, const double *x, uint32_t n_out, uint32_t n_in, double *y)
+{
+    for (uint32_t i = 0; i < n_out; i++) {
+        y[i] = 0;
+        for (uint32_t k = 0; k < n_in; k++) y[i] += (double)w[i * n_in + k] * x[k];
+    }
+}
+
+/* Of the mean of the golden rows, what the two layers after it make; of a reranker what its head says: one number. */
+static uint32_t pool(const ae_model *m, const double *mean, double *y)
+{
+    double x[256], sum = 0, square = 0;
+    if (m->dense_2) {
+        float *w2 = numbers_of(m, m->dense_2), *w3 = numbers_of(m, m->dense_3);
+        multiply(w2, mean, (uint32_t)m->dense_2->ne[1], 64, x);
+        multiply(w3, x, 64, (uint32_t)m->dense_2->ne[1], y);
+        free(w2), free(w3);
+        return 64;
+    }
+    float *w = numbers_of(m, m->cls), *norm = numbers_of(m, m->cls_norm), *out = numbers_of(m, m->cls_out);
+    multiply(w, mean, 64, 64, x);
+    for (int i = 0; i < 64; i++) x[i] *= 0.5 * (1 + tanh(0.7978845608028654 * (x[i] + 0.044715 * x[i] * x[i] * x[i])));
+    for (int i = 0; i < 64; i++) sum += x[i];
+    for (int i = 0; i < 64; i++) square += (x[i] - sum / 64) * (x[i] - sum / 64);
+    for (int i = 0; i < 64; i++) x[i] = (x[i] - sum / 64) / sqrt(square / 64 + 1e-5) * (double)norm[i];
+    multiply(out, x, 1, 64, y);
+    free(w), free(norm), free(out);
+    out = numbers_of(m, m->cls_out_b);
+    y[0] += (double)out[0];
+    free(out);
+    return 1;
+}
+
+static void check_pooled(const char *name)
+{
+    static golden g;
+    aerie_error error = {0};
+    char path[128];
+    double mean[64] = {0}, wanted[64], off = 0, all = 0;
+    float got[64];
+    ae_backend *backend;
+    ae_model *model;
+    ae_net *net;
+    ae_embedder *e;
+    snprintf(path, sizeof path, "%s/%s.gguf", folder, name);
+    need(mkarch_write(mkarch_find(name), false, path, &error), &error);
+    need(ae_model_load(&model, path, NULL, &error), &error);
+    need(ae_backend_open(&backend, NULL, NULL, &error), &error);
+    need(ae_net_create(&net, model, backend, &(ae_load_options){.n_threads = 1}, &error), &error);
+    read_golden(&g, name, ROWS);
+    for (int r = 0; r < ROWS; r++)
+        for (int i = 0; i < 64; i++) mean[i] += (double)g.logits[r][i] / ROWS;
+    const uint32_t n = pool(model, mean, wanted);
+    const ae_embed_options o = {.n_ctx = MKARCH_CTX, .n_batch = MKARCH_CTX, .n_seqs = 1, .n_threads = 1, .normalize = -1,
+                                .pooling = n == 1 ? AE_POOLING_RANK : AE_POOLING_MEAN};
+    const ae_embed_text text = {g.tokens, ROWS, ROWS};
+    need(ae_embedder_create(&e, net, &o, &error), &error);
+    assert_int_equal(ae_embedder_n_out(e), n);
+    need(ae_embedder_run(e, &text, 1, got, &error), &error);
+    for (uint32_t i = 0; i < n; i++) {
+        off += ((double)got[i] - wanted[i]) * ((double)got[i] - wanted[i]);
+        all += wanted[i] * wanted[i];
+    }
+    print_message("%-22s pooled, error %.1e\n", name, off / all);
+    assert_true(off / all <= 1e-5); /* keys and values are F16 here */
+    ae_embedder_free(e);
+    ae_net_free(net);
+    ae_backend_close(backend);
+    ae_model_free(model);
+    unlink(path);
+}
+
+static void test_pooled(void **state)
+{
+    (void)state;
+    check_pooled("gemma-embedding");
+    check_pooled("modern-bert-rank");
 }
 
 /* Every architecture has a model above, and a line of docs/models.md; and that page names no others. */
@@ -388,8 +482,8 @@ static void test_assistant_logits(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden_logits), cmocka_unit_test(test_lists),
-                                       cmocka_unit_test(test_coded_caches),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden_logits), cmocka_unit_test(test_pooled),
+                                       cmocka_unit_test(test_lists), cmocka_unit_test(test_coded_caches),
                                        cmocka_unit_test(test_adapted_logits), cmocka_unit_test(test_mtp_logits),
                                        cmocka_unit_test(test_assistant_logits)};
     return cmocka_run_group_tests(tests, make_folder, drop_folder);

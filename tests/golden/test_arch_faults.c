@@ -101,6 +101,10 @@ BREAK(no_experts_scale, s->experts_scale = 1)
 BREAK(no_sub_norms, l->attn_sub_norm = l->ffn_sub_norm = NULL)
 BREAK(no_state_beside, s->recur_beside = false)
 BREAK_MODEL(usual_base, r->base = 10000)
+static void only_back(ae_model *m)
+{
+    m->hparams.n_near = 0;
+}
 static void no_embed_norm(ae_model *m)
 {
     m->hparams.embed_norm_plain = false;
@@ -263,6 +267,17 @@ static const struct fault {
     {"mimo2", "sinks", 21, no_sinks},
     {"mimo2", "windowed and full layers rotate differently", 3, ropes_swapped},
     {"hunyuan_vl", "the base is raised", 4, usual_base},
+    {"modern-bert", "window", 3, no_window},
+    {"modern-bert", "windows reach ahead", 3, only_back},
+    {"modern-bert", "the first of three layers sees everything", 3, windows_elsewhere},
+    {"modern-bert", "windowed and full layers rotate differently", 3, ropes_swapped},
+    {"modern-bert", "a norm that subtracts the mean", 28, rms_not_layer},
+    {"modern-bert-silu", "an activation that the file names", 33, gelu},
+    {"gemma-embedding", "windows reach ahead", 3, only_back},
+    {"gemma-embedding", "windowed and full layers rotate differently", 3, ropes_swapped},
+    {"neo-bert", "pairs of a rotation lie side by side", 5, other_pairs},
+    {"eurobert", "halves of a rotation lie apart", 5, other_pairs},
+    {"nomic-bert-moe", "chosen weights are not divided by their sum", 26, other_renorm},
     {"bitnet", "norms inside of blocks", 8, no_sub_norms},
     {"olmo", "queries, keys and values are clamped", 28, no_clamp},
     {"dbrx", "queries, keys and values are clamped", 28, no_clamp},

@@ -295,7 +295,11 @@ static void test_embeddings(void **state)
         const char *name;
         aerie_pooling pooling;
     } cases[] = {{"bert", AERIE_POOLING_AUTO}, {"bert-rank", AERIE_POOLING_AUTO}, {"smollm3", AERIE_POOLING_MEAN},
-                 {"nomic-bert", AERIE_POOLING_CLS}, {"olmo3", AERIE_POOLING_AUTO}, {"qwen3next", AERIE_POOLING_LAST}};
+                 {"nomic-bert", AERIE_POOLING_CLS}, {"olmo3", AERIE_POOLING_AUTO}, {"qwen3next", AERIE_POOLING_LAST},
+                 {"modern-bert", AERIE_POOLING_AUTO}, {"nomic-bert-moe", AERIE_POOLING_AUTO},
+                 {"eurobert", AERIE_POOLING_LAST}, {"modern-bert-rank", AERIE_POOLING_AUTO},
+                 {"neo-bert", AERIE_POOLING_CLS}, {"llama-embed", AERIE_POOLING_AUTO},
+                 {"gemma-embedding", AERIE_POOLING_AUTO}};
     (void)state;
     make_texts();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i += AE_TEST_EVERY > 4 ? 3 : 1)

@@ -279,7 +279,8 @@ static void walk(const char *arch, int every)
 /* Plain; windows; keys shared between layers, embeddings for layers; experts; experts beside dense blocks; latent attention;
  * recurrent layers of three kinds; temperatures; parallel blocks; an encoder. */
 static const char *const kinds[] = {"llama",     "gemma3", "gemma4",            "qwen3moe", "gemma4-moe", "deepseek2",
-                                    "qwen35",    "lfm2",   "granitehybrid-moe", "mistral3", "command-r",  "bert"};
+                                    "qwen35",    "lfm2",   "granitehybrid-moe", "mistral3", "command-r",  "bert",
+                                    "modern-bert"};
 
 static void test_kinds(void **state)
 {

@@ -234,7 +234,7 @@ uint32_t ae_net_kv_layers(const ae_model *m, ae_kv_layer *layers, uint32_t *wind
         const bool mla = s->mixer == AE_MIXER_MLA, attends = s->mixer == AE_MIXER_ATTENTION || mla;
         if (attends && s->kv_from == (int)i) {
             at[i] = n;
-            windows[n] = s->window;
+            windows[n] = m->hparams.encoder ? 0 : s->window; /* a text is in one pass and keeps all */
             layers[n++] = mla ? (ae_kv_layer){1, m->hparams.mla.n_latent, m->hparams.mla.n_rope}
                               : (ae_kv_layer){s->n_kv_heads, s->head_dim, 0};
         }

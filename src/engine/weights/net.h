@@ -53,10 +53,10 @@ typedef struct ae_net {
     ae_backend *backend;  /* that of the output */
     ae_weight *embedding; /* lookup; the same object as output when the head is tied and on the same device */
     ae_weight *embedding_out; /* lookup on the device of the output; NULL: there is none */
-    ae_weight *output;    /* matmul; NULL: an encoder, which has no out_norm either */
+    ae_weight *output;    /* matmul; NULL: an encoder */
     ae_weight *positions, *types; /* lookup, of encoders; or NULL */
     float *embed_norm, *embed_norm_b; /* or NULL; with plain norms `ones` */
-    float *out_norm;      /* [n_embd] device f32 */
+    float *out_norm;      /* [n_embd] device f32; NULL: an encoder whose stream is normed */
     float *out_norm_b, *output_b; /* or NULL */
     ae_weight *ple_embedding, *ple_model_proj; /* or NULL; names as in ae_model */
     float *ple_proj_norm;
