@@ -52,6 +52,57 @@ AERIE_API aerie_status aerie_session_time_pass(aerie_session *session, uint32_t 
 /* Bytes of weights that one pass reads (packed), for roofline figures. */
 AERIE_API uint64_t aerie_model_pass_bytes(const aerie_model *model);
 
+/* ---- Looking into passes -------------------------------------------------------------------------------------- */
+
+/* Who proposed a drafted token; both may have. */
+#define AERIE_PROPOSED_BY_NGRAM 1u   /* an n-gram, or a grammar that allows one token only */
+#define AERIE_PROPOSED_BY_NETWORK 2u /* a head, a draft model, the model itself */
+
+/* The tree of drafted tokens that a pass verified for one sequence. */
+typedef struct aerie_pass_tree {
+    uint32_t slot;
+    uint32_t n_nodes;
+    const int32_t *tokens, *parents; /* [n_nodes] a parent comes before its children; -1: the newest token of the sequence */
+    const float *probabilities;      /* [n_nodes] of acceptance once the parent was accepted, as the drafter believed */
+    const uint8_t *proposed_by;      /* [n_nodes] AERIE_PROPOSED_BY_* */
+    uint32_t n_accepted;
+    const int32_t *accepted;         /* [n_accepted] nodes, from the first level on */
+} aerie_pass_tree;
+
+/* One pass: what it was given, what the controller expected of it, what came. Arrays of two: n-gram drafts, network drafts.
+ * Times are in seconds. What was not predicted is 0: passes with prompts, sessions without drafters, n_max fixed by a test. */
+typedef struct aerie_pass {
+    uint64_t number;             /* from 0, since the session was created */
+    uint32_t n_sequences;        /* that had rows in it */
+    uint32_t n_drawing;          /* of these: they drew tokens */
+    uint32_t n_rows;             /* tree nodes included */
+    uint32_t n_context;          /* mean length of its sequences */
+    bool prompts;                /* rows of prompts were among them */
+    uint32_t network;            /* which of the session's drafters (aerie_session_drafter_name) was allowed to draft */
+    uint32_t n_asked, n_levels;  /* sequences for which it drafted, and how many levels; 0: it did not */
+    uint32_t n_proposed;         /* drafted nodes before they were cut to what pays */
+    uint32_t n_verified[2], n_accepted[2];
+    uint32_t n_tokens;           /* emitted */
+    double plain_seconds;        /* expected of the pass without any draft */
+    double expected_seconds;     /* expected of the pass with its verified nodes */
+    double expected_tokens;      /* expected to be emitted */
+    double target_seconds, draft_seconds; /* of the pass; of all drafts before it */
+    double seconds;              /* of all of it: planning, drafts, pass, draws, callbacks */
+    double budget;               /* what may be lost from now on against plain decoding, in plain passes */
+    bool measures_plain, explores; /* no drafts, to measure plain decoding; drafts that the budget pays for */
+    uint32_t n_trees;
+    const aerie_pass_tree *trees; /* [n_trees] not empty */
+} aerie_pass;
+
+/* Called by the stepping thread at the end of a pass. The pass and all in it are lent for the call, in which no function of the
+ * session may be called. */
+typedef void aerie_pass_callback(void *user, const aerie_pass *pass);
+
+/* Tells the callback of each pass from now on; NULL: no longer. The output's bytes stay the same. Belongs to the stepping
+ * thread, outside of callbacks. Errors: MEMORY. */
+AERIE_API aerie_status aerie_session_watch_passes(aerie_session *session, aerie_pass_callback *callback, void *user,
+                                                  aerie_error *error);
+
 /* ---- Importance matrices ------------------------------------------------------------------------------------
  *
  * How large the inputs of each matrix are while a session works: sums of squares by column, for each expert by itself.

@@ -220,6 +220,7 @@ static int open_sessions(bench_spec *b, uint32_t n_seqs)
         if (!bad) { /* the session's own goes with it */
             const char *name = d->label ? d->label : aerie_session_spec_name(b->drafted[i]);
             snprintf(d->name, sizeof d->name, "%s", name);
+            bad = bench_trace_session(b, i);
         }
     }
     return bad;
@@ -259,11 +260,13 @@ static int measure_block(bench_spec *b, size_t i_seqs, size_t i_temperature)
     const size_t n_prompts = b->prompts.prompts.n, n_groups = b->prompts.n_groups;
     bench_cell *cells = &b->cells[(i_seqs * o->temperatures.n + i_temperature) * b->n_drafters * (n_groups + 1)];
     label_cells(b, cells, n_seqs, temperature);
+    b->n_seqs = n_seqs, b->temperature = temperature;
     int bad = open_sessions(b, n_seqs);
     if (!bad && o->json && !b->settings) b->settings = app_json_settings(&b->models, o, b->plain);
     for (size_t g = 0; !bad && g < n_groups; g++) {
         const bench_group *group = &b->prompts.groups[g];
         const double start = app_now();
+        b->group = group->name;
         for (size_t i = 0; !bad && i < group->n; i += n_seqs) {
             const size_t first = group->first + i, n = group->n - i < n_seqs ? group->n - i : n_seqs;
             unit u = {.run = *o,
@@ -518,9 +521,12 @@ int app_bench_spec(const app_options *given)
     int bad = bench_prompts_read(&b.prompts, &b.options);
     if (!bad) bad = bench_spec_load(&b);
     if (!bad) bad = list_drafters(&b);
+    if (!bad) bad = bench_trace_open(&b);
     if (!bad) bad = bench_spec_steepen(&b);
     if (!bad) bad = bench_spec_measure(&b);
     if (!bad) bad = bench_spec_print(&b);
+    const int lost = bench_trace_close(&b);
+    if (!bad) bad = lost;
     if (!bad) bad = bench_spec_check_same(&b);
     bench_spec_free(&b);
     return bad;

@@ -68,6 +68,11 @@ typedef struct bench_spec {
     struct app_answer *truth;        /* [temperatures][prompts] the first plain answers */
     bench_cell *cells; /* [n_seqs][temperatures][drafters][groups, and the sum of all], each index from its list */
     size_t n_cells;
+    struct bench_trace *traces; /* [n_drafters] with --trace, else NULL */
+    FILE *trace;          /* with --trace */
+    const char *group;    /* at hand */
+    float temperature;
+    uint32_t n_seqs;
     json_t *settings; /* for --json */
     double start;     /* when measuring began */
     size_t n_parts, n_parts_done; /* prompts at each temperature and number of sequences */
@@ -86,6 +91,15 @@ int bench_spec_steepen(bench_spec *b);
 int bench_spec_measure(bench_spec *b);
 int bench_spec_check_same(const bench_spec *b);
 void bench_spec_free(bench_spec *b);
+
+/* ---- speculation_trace.c ------------------------------------------------------------------------------------ */
+
+/* With --trace: opens the file. Drafters are listed. */
+int bench_trace_open(bench_spec *b);
+/* Writes a line for each pass of drafter i's session from now on; without --trace it does nothing. */
+int bench_trace_session(bench_spec *b, size_t i);
+/* Closes the file; says whether all was written. */
+int bench_trace_close(bench_spec *b);
 
 /* ---- speculation_print.c ------------------------------------------------------------------------------------ */
 

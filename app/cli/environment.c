@@ -94,7 +94,7 @@ static void as_option(const char *variable, char out[64])
  * which it may be a misspelling. A variable that resembles no option is not reported: it may belong to another program. */
 static void check_name(const char *variable, app_telling *tell, void *user)
 {
-    static const char *const used[] = {"AERIE_BACKEND", "AERIE_CPU"}; /* by the library */
+    static const char *const used[] = {"AERIE_BACKEND", "AERIE_CPU", "AERIE_DEBUG"};
     char option[64], known[64], best[64] = "", sentence[512];
     for (size_t i = 0; i < sizeof used / sizeof *used; i++)
         if (strcmp(used[i], variable) == 0) return;
@@ -116,8 +116,26 @@ static void check_name(const char *variable, app_telling *tell, void *user)
     tell(user, sentence);
 }
 
+/* Reports a word of AERIE_DEBUG that nothing knows. */
+static void check_debug(app_telling *tell, void *user)
+{
+    static const char *const words[] = {"pass", "tree", "status"};
+    char sentence[256];
+    const char *list = get("AERIE_DEBUG");
+    for (size_t n; list && *list; list += n + (list[n] != '\0')) {
+        bool known = (n = strcspn(list, ",")) == 0;
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+            known |= n == strlen(words[i]) && memcmp(words[i], list, n) == 0;
+        if (known) continue;
+        snprintf(sentence, sizeof sentence, "AERIE_DEBUG does not know '%.*s'; it takes a list of pass, tree and status",
+                 n < 64 ? (int)n : 64, list);
+        tell(user, sentence);
+    }
+}
+
 void app_environment_check(app_telling *tell, void *user)
 {
+    check_debug(tell, user);
     for (char **e = environ; *e; e++) {
         char name[64];
         const size_t n = strcspn(*e, "=");

@@ -248,6 +248,7 @@ typedef struct app_options {
     app_speed_options speed;
     uint32_t bench_prompt, n_repetitions; /* bench */
     bool in_turns; /* bench spec */
+    const char *trace; /* bench spec; NULL: none */
     const char *study_types, *study_output;              /* bench study */
     bool quick, resume;                                  /* bench study; quick: doctor too */
     const char *steep;                                   /* bench spec, bench study */

@@ -601,6 +601,8 @@ static const app_option options[] = {
     {"--steep", "N:R", APP_TEXT, APP_BENCH_SPEC | APP_BENCH_STUDY, AT(steep), 0, 0, "Bench",
      "delay passes so that one over N rows takes R times as long as one over one row, with times in between on a line: shows "
      "what would pay on such a machine (48:1.8 in the paper on HierSpec)"},
+    {"--trace", "FILE", APP_TEXT, APP_BENCH_SPEC, AT(trace), 0, 0, "Bench",
+     "write a line of JSON for each pass of each drafter: what the controller expected of it, and what came"},
     {"--in-turns", NULL, APP_FLAG, APP_BENCH_SPEC, AT(in_turns), 0, 0, "Bench",
      "run plain decoding and each drafter in turns, pass by pass, so that other work on the machine slows all of them alike"},
     {"--ids-file", "FILE", APP_TEXT, APP_BENCH_LOGITS, AT(ids_file), 0, 0, "Bench",

@@ -413,6 +413,8 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
     if (status == AERIE_ERROR_UNSUPPORTED && params.spec.draft_model) /* two files: the sentence must say which */
         return app_error(APP_BAD_FILE, "'%s' cannot draft for '%s': %s", options->draft_model, options->model, error.text);
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
+    const int bad = app_debug_session(*session, models->model);
+    if (bad) return bad;
     /* texts that are measured; requests name theirs */
     return app_report(APP_WORKING, aerie_session_eval_adapters(*session, options->loras.uses, options->loras.n, &error),
                       &error);

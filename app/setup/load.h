@@ -103,6 +103,11 @@ int app_pictures_encode(app_prompts *prompts, const app_models *models, const ap
 
 aerie_request app_request(const app_options *options, const app_prompt *prompt);
 
+/* ---- debug.c --------------------------------------------------------------------------------------------- */
+
+/* As AERIE_DEBUG asks: says each pass of the session ("pass"), its drafted trees ("tree"). model: outlives it. */
+int app_debug_session(aerie_session *session, aerie_model *model);
+
 /* ---- stats.c ------------------------------------------------------------------------------------------- */
 
 void app_stats_add(aerie_stats *sum, const aerie_stats *stats);

@@ -3,9 +3,38 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef NDEBUG
+static bool says_way(void)
+{
+    const char *list = getenv("AERIE_DEBUG");
+    return list && strstr(list, "status");
+}
+
+void ae_note_way(aerie_status status, const char *file, int line, const char *function)
+{
+    if (says_way()) fprintf(stderr, "aerie:   %s passed on by %s (%s:%d)\n", ae_status_name(status), function, file, line);
+}
+
+static void note_begin(aerie_status status, const char *format, va_list args)
+{
+    char text[512];
+    if (!says_way()) return;
+    vsnprintf(text, sizeof text, format, args);
+    fprintf(stderr, "aerie: %s: %s\n", ae_status_name(status), text);
+}
+#endif
 
 aerie_status ae_fail(aerie_error *error, aerie_status status, const char *format, ...)
 {
+#ifndef NDEBUG
+    va_list noted;
+    va_start(noted, format);
+    note_begin(status, format, noted);
+    va_end(noted);
+#endif
     if (error) {
         va_list args;
         va_start(args, format);

@@ -24,18 +24,33 @@ const char *ae_status_name(aerie_status status);
 /* The sentence that describes a status. Static storage. */
 const char *ae_status_text(aerie_status status);
 
+/* In builds with assertions: says on standard error where a failure began and the way that it took, if the list in the
+ * environment variable AERIE_DEBUG has "status". */
+#ifdef NDEBUG
+#define AE_NOTE_WAY(status) ((void)0)
+#else
+void ae_note_way(aerie_status status, const char *file, int line, const char *function);
+#define AE_NOTE_WAY(status) ae_note_way(status, __FILE__, __LINE__, __func__)
+#endif
+
 /* Returns a failure to the caller. */
-#define AE_TRY(expr)                                  \
-    do {                                              \
-        aerie_status ae_try_status = (expr);          \
-        if (ae_try_status != AERIE_OK) return ae_try_status; \
+#define AE_TRY(expr)                              \
+    do {                                          \
+        aerie_status ae_try_status = (expr);      \
+        if (ae_try_status != AERIE_OK) {          \
+            AE_NOTE_WAY(ae_try_status);           \
+            return ae_try_status;                 \
+        }                                         \
     } while (0)
 
 /* Sets `status` to the result of expr; if that is a failure, jumps to the label, where the caller cleans up. */
 #define AE_TRY_GOTO(status, expr, label)       \
     do {                                       \
         (status) = (expr);                     \
-        if ((status) != AERIE_OK) goto label;  \
+        if ((status) != AERIE_OK) {            \
+            AE_NOTE_WAY(status);               \
+            goto label;                        \
+        }                                      \
     } while (0)
 
 #define AE_ASSERT(cond) assert(cond)

@@ -1,9 +1,15 @@
-/* measure.c - aerie.h: what a model says of every position of a text, and what a pass takes. */
+/* measure.c - aerie.h: what a model says of every position of a text, and what passes take. */
 #include "session/session_int.h"
 #include "aerie_measure.h"
 #include "backend/backend.h"
 #include "base/mem.h"
 #include "base/os.h"
+
+aerie_status aerie_session_watch_passes(aerie_session *session, aerie_pass_callback *callback, void *user, aerie_error *error)
+{
+    AE_NEED(session, error);
+    return ae_spec_watch(session->spec, callback, user, error);
+}
 
 /* One of the two callbacks. */
 typedef struct eval {

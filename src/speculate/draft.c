@@ -155,6 +155,7 @@ aerie_status ae_spec_propose(ae_spec *spec, aerie_error *error)
     }
     if (ae_controller_plan(c, &spec->round, spec->chances, n)) AE_TRY(make_drafts(spec, n, &network_seconds, error));
     if (offers || network_seconds > 0) guide(spec, n);
+    for (uint32_t i = 0; i < n; i++) spec->n_proposed += spec->requests[i].tree->n;
     ae_controller_choose(c, &spec->round, network_seconds, spec->chances, n);
     spec->draft_seconds = ae_time_now() - start;
     for (uint32_t i = 0; i < n; i++) spec->slots[spec->requests[i].slot].draft_seconds = spec->draft_seconds / n;

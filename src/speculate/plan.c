@@ -119,6 +119,7 @@ void ae_spec_plan(ae_spec *spec)
     spec->round = (ae_round){0};
     spec->result = (ae_result){0};
     spec->draft_seconds = 0;
+    spec->n_in_pass = spec->n_proposed = spec->n_trees = spec->n_emitted = 0;
     for (uint32_t k = 0; k < spec->n_active; k++) {
         const uint32_t i = spec->order[k];
         spec_slot *s = &spec->slots[i];
@@ -142,6 +143,7 @@ void ae_spec_plan(ae_spec *spec)
         s->n_chain = n;
         s->decoding = n == pending;
         spec->round.n_rows += n;
+        spec->n_in_pass += n > 0;
         spec->round.n_drawing += s->decoding;
         spec->round.prompts = spec->round.prompts || n > 1 || !s->decoding;
         context += s->n_tokens;

@@ -28,6 +28,7 @@ void ae_spec_free(ae_spec *spec)
     ae_free(spec->walked);
     ae_free(spec->seen_rows);
     ae_free(spec->order);
+    ae_free(spec->trees);
     if (spec->drafter) spec->drafter->ops->destroy(spec->drafter);
     ae_free(spec);
 }
@@ -237,5 +238,6 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
     if (n_released) AE_TRY(ae_engine_sync(spec->engine, error));
     spec->result.seconds = ae_time_now() - begun;
     if (spec->drafter) ae_controller_saw_round(&spec->controller, &spec->round, &spec->result);
+    ae_spec_tell_pass(spec, seconds);
     return AERIE_OK;
 }

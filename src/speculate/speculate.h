@@ -43,6 +43,7 @@
 #ifndef AE_SPECULATE_SPECULATE_H
 #define AE_SPECULATE_SPECULATE_H
 
+#include "aerie_measure.h"
 #include "engine/engine.h"
 #include "speculate/control/controller.h"
 #include "draft/drafter.h"
@@ -136,6 +137,9 @@ void ae_spec_stop(ae_spec *spec, uint32_t slot, aerie_stop stop);
 uint32_t ae_spec_n_done(const ae_spec *spec, uint32_t slot);
 /* Ends every sequence and forgets what the KV cache holds: after a failure, or before measuring. */
 void ae_spec_reset(ae_spec *spec);
+
+/* Tells the callback of each pass from now on (aerie_measure.h); NULL: no longer. MEMORY: nothing has changed. */
+aerie_status ae_spec_watch(ae_spec *spec, aerie_pass_callback *callback, void *user, aerie_error *error);
 
 /* The state of a sequence between passes; lent until the next one. */
 typedef struct ae_spec_sequence {

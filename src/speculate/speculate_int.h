@@ -75,6 +75,13 @@ struct ae_spec {
     int32_t *seen_rows;         /* [largest pass] */
     uint32_t n_pages_left;      /* pages of the KV cache that no chunk of the pass needs: room for trees */
     uint32_t n_tree_rows;       /* tree nodes that fit the pass */
+    uint32_t n_in_pass;         /* slots with rows in it */
+    uint32_t n_proposed;        /* drafted nodes before they were cut */
+    aerie_pass_callback *watch; /* NULL: nobody is told of passes */
+    void *watch_user;
+    uint64_t n_passes;
+    aerie_pass_tree *trees;     /* [n_slots] created for the first watcher; of this pass so far: [n_trees] */
+    uint32_t n_trees, n_emitted;
     double row_seconds;         /* smoothed time per row of passes with prompts; 0: none yet */
 };
 
@@ -119,6 +126,13 @@ aerie_status ae_spec_walk(ae_spec *spec, aerie_error *error);
 aerie_status ae_spec_deliver(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, void *user, aerie_error *error);
 /* Commits the rows of the chunk and of the accepted path to the KV cache; the drafter may learn from them. */
 aerie_status ae_spec_commit(ae_spec *spec, uint32_t i_slot, const int32_t *path, uint32_t n_path, aerie_error *error);
+
+/* ---- watch.c ---- */
+
+/* Notes the verdict on the slot's tree, of which the first n_path nodes of its walk were accepted. */
+void ae_spec_note_verdict(ae_spec *spec, uint32_t i_slot, uint32_t n_path);
+/* Tells who watches of the pass that has ended. */
+void ae_spec_tell_pass(ae_spec *spec, double target_seconds);
 
 /* ---- start.c ---- */
 

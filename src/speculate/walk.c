@@ -216,6 +216,7 @@ aerie_status ae_spec_deliver(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit,
                       "weights overflow; another file of this model, or another tensor type, is needed", s->n_tokens);
         ae_spec_finish(spec, s, AERIE_STOP_NONE);
     }
+    ae_spec_note_verdict(spec, i_slot, n_path);
     count_drafts(s, spec->drafter ? spec->drafter->i_choice : 0, n_path, i > s->walked.n_path);
     /* a token that ended the sequence without being emitted (EOG) is not part of it, and neither is its row */
     const uint32_t n_live = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot);

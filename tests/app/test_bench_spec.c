@@ -128,6 +128,97 @@ static void in_turns(void **state)
     json_decref(json);
 }
 
+/* Each pass of each drafter is a line, and the lines of passes without prompts add up to the figures of the runs. */
+static void passes_are_traced(void **state)
+{
+    (void)state;
+    double n_drafted = 0, n_accepted = 0, n_tokens = 0;
+    size_t n_lines = 0, n_predicted = 0, n_passes = 0;
+    write_groups();
+    cli("$A bench spec -m m.gguf --prompts g -n 24 -r 1 -s 3 --ignore-eos --temps 0,1 --spec-types ngram,oracle,random -np 1,3 "
+        "--json --trace trace.jsonl");
+    assert_int_equal(cli_last.status, 0);
+    json_t *json = json_loads(cli_last.out, 0, NULL), *runs = runs_of(json);
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        const json_t *run = json_array_get(runs, i);
+        if (strcmp(json_string_value(json_object_get(run, "group")), "all")) continue;
+        n_drafted += real(run, "drafted");
+        n_accepted += real(run, "accepted");
+    }
+    json_decref(json);
+    char path[64];
+    snprintf(path, sizeof path, "%s/trace.jsonl", cli_folder);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    for (json_t *line; (line = json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL)); n_lines++) {
+        const double drafted = real(line, "n_verified_ngram") + real(line, "n_verified_network");
+        const double accepted = real(line, "n_accepted_ngram") + real(line, "n_accepted_network");
+        assert_true(drafted <= real(line, "n_proposed") && accepted <= drafted);
+        assert_true(real(line, "n_tokens") <= real(line, "n_drawing") + accepted);
+        assert_true(real(line, "seconds") >= real(line, "target_seconds"));
+        assert_true(real(line, "n_rows") >= real(line, "n_sequences") + drafted);
+        n_predicted += real(line, "expected_tokens") >= 1 && real(line, "expected_seconds") > 0;
+        n_passes += json_is_false(json_object_get(line, "prompts"));
+        n_tokens += real(line, "n_tokens");
+        n_drafted -= drafted;
+        n_accepted -= accepted;
+        json_decref(line);
+    }
+    assert_true(feof(file));
+    fclose(file);
+    assert_true(n_lines > 100 && n_passes > 50 && n_predicted > n_passes / 2);
+    /* prompts run once more beforehand, with four tokens each, whose drafts no run counts */
+    assert_true(n_tokens >= 2 * 2 * 3 * 5 * 24);
+    assert_true(n_drafted <= 0 && n_accepted <= 0 && n_accepted > -2 * 2 * 3 * 5 * 4.0);
+    cli("$A bench spec -m m.gguf --prompts g -n 4 -r 1 --temp 0 --trace no/such/folder");
+    assert_int_equal(cli_last.status, 1);
+    assert_non_null(strstr(cli_last.err, "cannot write 'no/such/folder'"));
+    cli("$A bench spec -m m.gguf --prompts g -n 4 -r 1 --temp 0 --trace /dev/full");
+    assert_int_equal(cli_last.status, 1);
+    assert_non_null(strstr(cli_last.err, "cannot write all of '/dev/full'"));
+}
+
+/* Who watches passes changes no byte, and a word that nothing knows is said. */
+static void passes_are_shown(void **state)
+{
+    (void)state;
+    char *answer;
+    const char *run = "$A run -m m.gguf -no-cnv -p 'a b a b a b a b' -n 24 --temp 0 --ignore-eos --spec-type ngram "
+                      "--spec-fixed";
+    cli("%s", run);
+    assert_int_equal(cli_last.status, 0);
+    answer = strdup(cli_last.out);
+    assert_non_null(answer);
+    cli("AERIE_DEBUG=pass,tree,trees %s", run);
+    assert_int_equal(cli_last.status, 0);
+    assert_string_equal(cli_last.out, answer);
+    free(answer);
+    assert_non_null(strstr(cli_last.err, "AERIE_DEBUG does not know 'trees'"));
+    assert_non_null(strstr(cli_last.err, "pass 0: 1 sequences, "));
+    assert_non_null(strstr(cli_last.err, "tree of slot 0: "));
+    assert_non_null(strstr(cli_last.err, " n-gram"));
+    cli("AERIE_DEBUG=tree %s", run);
+    assert_null(strstr(cli_last.err, "pass 0:"));
+    assert_non_null(strstr(cli_last.err, "tree of slot 0: "));
+}
+
+/* Builds with assertions say where a failure began. */
+static void a_failure_says_its_way(void **state)
+{
+    (void)state;
+    cli_write("not.gguf", "GGUF\3\0\0\0", 8);
+    cli("AERIE_DEBUG=status $A run -m not.gguf -p a");
+    assert_int_equal(cli_last.status, 3);
+#ifdef NDEBUG
+    assert_null(strstr(cli_last.err, "passed on by"));
+#else
+    assert_non_null(strstr(cli_last.err, "aerie: ERROR_FORMAT: "));
+    assert_non_null(strstr(cli_last.err, "passed on by ae_gguf_"));
+    cli("$A run -m not.gguf -p a");
+    assert_null(strstr(cli_last.err, "passed on by"));
+#endif
+}
+
 static void prompts_are_chosen(void **state)
 {
     (void)state;
@@ -374,6 +465,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_combination_has_its_row),
         cmocka_unit_test(in_turns),
+        cmocka_unit_test(passes_are_traced),
+        cmocka_unit_test(passes_are_shown),
+        cmocka_unit_test(a_failure_says_its_way),
         cmocka_unit_test(prompts_are_chosen),
         cmocka_unit_test(csv_and_table),
         cmocka_unit_test(wrong_prompts_are_answered),

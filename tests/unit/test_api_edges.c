@@ -223,6 +223,7 @@ static void test_null_sessions(void **state)
     REFUSED(aerie_session_eval_parallel(session, NULL, 1, 0, logits, NULL, e));
     REFUSED(aerie_session_eval_features(NULL, &one, 1, features, NULL, e));
     REFUSED(aerie_session_eval_features(session, NULL, 1, features, NULL, e));
+    REFUSED(aerie_session_watch_passes(NULL, NULL, NULL, e));
     REFUSED(aerie_session_time_pass(NULL, 1, 0, true, 1, &seconds, e));
     REFUSED(aerie_session_time_pass(session, 1, 0, true, 1, NULL, e));
     REFUSED(aerie_imatrix_create(NULL, session, NULL, e));

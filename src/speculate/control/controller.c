@@ -468,6 +468,7 @@ void ae_controller_choose(ae_controller *c, const ae_round *r, double spent, ae_
     double expected = c->cost.worth, seconds = spent + plain, best = GAIN_NEEDED * expected / seconds;
     const double most_pass = plain + risk(c), most_rows = rows_known(c);
     c->expected = plain;
+    c->tokens = c->cost.worth;
     c->gain = 1;
     for (uint32_t k = 0; k < n_nodes; k++) {
         /* no longer prefix can win: the pass gets no faster, and no later node is likelier */
@@ -480,6 +481,7 @@ void ae_controller_choose(ae_controller *c, const ae_round *r, double spent, ae_
         best = expected / seconds;
         n_keep = k + 1;
         c->expected = pass;
+        c->tokens = expected;
         c->gain = best * plain / c->cost.worth;
     }
     prune(c, chances, n, n_keep);

@@ -79,6 +79,7 @@ typedef struct ae_controller {
     double otherwise;    /* gain of what would be done instead, as a factor */
     double sure_gain;    /* of the best network that drafted enough to be believed; at least 1 */
     double expected, pass; /* seconds of its pass with the chosen nodes: expected, and taken as far as that can be believed */
+    double tokens;       /* expected of its pass with the chosen nodes */
     double gain;         /* expected gain of the last choice over a plain pass, as a factor */
     double worth[2];     /* [ae_draft_kind] tokens expected of the verified nodes, as believed after the verdict */
     struct ae_reached *nodes;        /* [n_seqs * AERIE_MAX_DRAFT] while choosing */
