@@ -6,6 +6,10 @@
  * upper levels again is cheaper than keeping them.) Tokens are ranked under the target's own noise (sampler.h), which keeps
  * acceptance high at temperature 1.
  *
+ * All sequences that want a draft run together: a pass holds the rows of as many as fit, so that the model's weights are read
+ * once for a level of all drafts. What was missed is read in shared passes, too. The proposals of a pass are ranked in one
+ * operation.
+ *
  * The model's vocabulary may differ from the target's (text/token/vocab_map.h). Then it reads the sequence in its own tokens.
  * It proposes only tokens that both have, ranked under the noise of the target's ids; trees hold the target's ids.
  * Nothing here allocates after creation (but see ae_encode_memory). */
@@ -19,38 +23,46 @@
 #include "draft/drafter.h"
 #include "text/token/vocab_map.h"
 
+/* What the model keeps of a slot, and its draft while one is made. */
 typedef struct model_slot {
     int32_t *tokens;  /* [n_ctx] the KV cache's tokens in the model's vocabulary; only the first live ones are valid */
+    int32_t *plain;   /* [positions of the target] a text without rows that are no tokens */
     ae_retext retext; /* with a map: the sequence in the model's tokens */
+
+    const int32_t *text; /* [n_text] the sequence that the draft continues, in the model's own tokens */
+    size_t n_text;
+    uint32_t n_read;     /* positions of it that have been run */
+    uint32_t n_rows;     /* rows in the pass */
+    uint32_t n_kept;     /* of them, at the beginning: those that stay in the KV cache */
+    int32_t begin, end;  /* nodes that the pass finds children of: [begin, end), -1: the root */
+    uint32_t row;        /* of the first of them, the others follow */
+    float reach[AERIE_MAX_DRAFT];
 } model_slot;
 
 typedef struct draft_model {
     ae_drafter base;
     ae_engine *engine;
-    uint32_t n_slots, n_ctx, n_chunk;
+    uint32_t n_slots, n_ctx;
     model_slot *slots;
     ae_vocab_map *map; /* NULL: the target's vocabulary */
-    int32_t *plain;    /* [positions of the target] a text without rows that are no tokens */
     float *shared;     /* [pairs of the map] logits of the common tokens, in order of the target's ids */
     ae_encode_memory *memory; /* with a map: shared by the slots' retexts, one at a time */
+    ae_engine_rank *ranks;    /* [n_outputs] */
+    ae_proposal *best;        /* [n_outputs] */
 } draft_model;
-
-/* The sequence that a draft continues, in the model's own tokens. */
-typedef struct draft_text {
-    const int32_t *tokens;
-    size_t n;
-} draft_text;
 
 static void model_destroy(ae_drafter *drafter)
 {
     draft_model *d = (draft_model *)drafter;
     for (uint32_t i = 0; d->slots && i < d->n_slots; i++) {
         ae_free(d->slots[i].tokens);
+        ae_free(d->slots[i].plain);
         ae_retext_free(&d->slots[i].retext);
     }
     ae_free(d->slots);
-    ae_free(d->plain);
     ae_free(d->shared);
+    ae_free(d->ranks);
+    ae_free(d->best);
     ae_encode_memory_free(d->memory);
     ae_vocab_map_free(d->map);
     ae_engine_free(d->engine);
@@ -74,23 +86,7 @@ static aerie_status kept(aerie_status status, aerie_error *error)
     return ae_fail(error, status, "the KV cache of the draft model is out of step; please report");
 }
 
-/* Runs tokens after the live ones and commits them. *row: the row whose logits predict the next token. */
-static aerie_status extend(draft_model *d, uint32_t slot, const int32_t *tokens, uint32_t n, uint32_t *row, aerie_error *error)
-{
-    while (n) {
-        const uint32_t step = n < d->n_chunk ? n : d->n_chunk, live = ae_kv_n_live(ae_engine_kv(d->engine), slot);
-        uint32_t first;
-        ae_engine_rows_clear(d->engine);
-        AE_TRY(ae_engine_add_chain(d->engine, slot, tokens, step, step == n ? AE_EXPORT_LAST : AE_EXPORT_NONE, &first, error));
-        AE_TRY(ae_engine_pass(d->engine, error));
-        AE_TRY(kept(ae_engine_commit(d->engine, slot, step, NULL, 0), error));
-        memmove(d->slots[slot].tokens + live, tokens, step * sizeof *tokens);
-        *row = first + step - 1;
-        tokens += step;
-        n -= step;
-    }
-    return AERIE_OK;
-}
+/* ---- Ranking -------------------------------------------------------------------------------------------- */
 
 /* The share of the model's probability mass on tokens that the target has too; the rest cannot be proposed. */
 static float shared_belief(const float *logits, uint32_t n_logits, const float *shared, uint32_t n_shared)
@@ -119,11 +115,12 @@ static void rank_shared(draft_model *d, const ae_engine_rank *row, ae_proposal *
     for (uint32_t i = 0; i < out->n; i++) out->p[i] *= belief;
 }
 
-/* Ranks the likeliest next tokens after each of n rows, as the target's ids. */
-static aerie_status rank(draft_model *d, const ae_engine_rank *rows, uint32_t n, ae_proposal *out, aerie_error *error)
+/* Ranks the likeliest next tokens after n rows, as the target's ids. */
+static aerie_status rank(draft_model *d, uint32_t n, aerie_error *error)
 {
-    if (!d->map) return ae_engine_propose(d->engine, rows, n, out, error);
-    for (uint32_t i = 0; i < n; i++) rank_shared(d, &rows[i], &out[i]);
+    if (!d->map) return ae_engine_propose(d->engine, d->ranks, n, d->best, error);
+    ae_engine_fetch_logits(d->engine); /* of all rows at once: every row that exports logits is ranked */
+    for (uint32_t i = 0; i < n; i++) rank_shared(d, &d->ranks[i], &d->best[i]);
     return AERIE_OK;
 }
 
@@ -133,106 +130,186 @@ static int32_t own_token(const draft_model *d, int32_t id)
     return d->map ? ae_vocab_map_to_draft(d->map, id) : id;
 }
 
-static aerie_status draft_chain(draft_model *d, const ae_draft_request *r, const draft_text *text, uint32_t row, ae_tree *tree,
-                                aerie_error *error)
+/* ---- Passes --------------------------------------------------------------------------------------------- */
+
+/* Adds a slot's next n tokens, which stay. asks: its root's children are to be found after the last of them. */
+static aerie_status add_kept(draft_model *d, uint32_t slot, const int32_t *tokens, uint32_t n, bool asks, aerie_error *error)
 {
-    float reach = 1;
-    for (uint32_t depth = 0; depth < r->max_depth && depth < r->max_nodes; depth++) {
-        ae_proposal best;
-        AE_TRY(rank(d, &(ae_engine_rank){r->sampler, row, 1, r->n_tokens + depth}, 1, &best, error));
-        if (!best.n) return AERIE_OK;
-        int32_t id = best.id[0];
-        const float p = best.p[0];
-        reach *= p;
-        if (reach < r->min_p) return AERIE_OK;
-        ae_tree_add(tree, (int32_t)depth - 1, id, p > 0 ? p : 1e-6f);
-        if (depth + 1 == r->max_depth || text->n + depth + 1 >= d->n_ctx) break;
-        id = own_token(d, id);
-        AE_TRY(extend(d, r->slot, &id, 1, &row, error));
-    }
+    model_slot *s = &d->slots[slot];
+    uint32_t first;
+    AE_TRY(ae_engine_add_chain(d->engine, slot, tokens, n, asks ? AE_EXPORT_LAST : AE_EXPORT_NONE, &first, error));
+    memmove(s->tokens + s->n_read, tokens, n * sizeof *tokens);
+    s->n_rows = s->n_kept = n;
+    s->row = first + n - 1;
     return AERIE_OK;
 }
 
-/* Runs the tree's rows, with its tokens in the model's own vocabulary. */
-static aerie_status run_tree(draft_model *d, uint32_t slot, const ae_tree *tree, uint32_t *first, aerie_error *error)
+/* Runs the rows that were added for these requests, and gives the nodes that ask the children that are likely enough. */
+static aerie_status run(draft_model *d, const ae_draft_request *requests, uint32_t n, aerie_error *error)
 {
-    ae_tree own = *tree;
-    for (uint32_t i = 0; i < own.n; i++) own.token[i] = own_token(d, own.token[i]);
-    ae_engine_rows_clear(d->engine);
-    AE_TRY(ae_engine_add_tree(d->engine, slot, &own, first, error));
+    uint32_t n_asked = 0, at = 0;
     AE_TRY(ae_engine_pass(d->engine, error));
-    return kept(ae_engine_commit(d->engine, slot, 0, NULL, 0), error);
-}
-
-static aerie_status draft_tree(draft_model *d, const ae_draft_request *r, const draft_text *text, uint32_t row, ae_tree *tree,
-                               aerie_error *error)
-{
-    float reach[AERIE_MAX_DRAFT];
-    ae_engine_rank rows[AERIE_MAX_DRAFT] = {{r->sampler, row, AE_DRAFT_BRANCHES, r->n_tokens}};
-    ae_proposal best[AERIE_MAX_DRAFT];
-    AE_TRY(rank(d, rows, 1, best, error));
-    ae_draft_expand(r, tree, reach, -1, best);
-    uint32_t begin = 0;
-    for (uint32_t depth = 1; depth < r->max_depth && begin < tree->n && tree->n < r->max_nodes; depth++) {
-        const uint32_t end = tree->n;
-        uint32_t first;
-        if (text->n + depth >= d->n_ctx) break;
-        AE_TRY(run_tree(d, r->slot, tree, &first, error));
-        for (uint32_t i = begin; i < end; i++)
-            rows[i - begin] = (ae_engine_rank){r->sampler, first + i, AE_DRAFT_BRANCHES,
-                                               r->n_tokens + (uint32_t)tree->depth[i]};
-        AE_TRY(rank(d, rows, end - begin, best, error));
-        for (uint32_t i = begin; i < end; i++) ae_draft_expand(r, tree, reach, (int32_t)i, &best[i - begin]);
-        begin = end;
+    for (uint32_t i = 0; i < n; i++) {
+        const ae_draft_request *r = &requests[i];
+        model_slot *s = &d->slots[r->slot];
+        if (!s->n_rows) continue;
+        AE_TRY(kept(ae_engine_commit(d->engine, r->slot, s->n_kept, NULL, 0), error));
+        s->n_read += s->n_kept;
+        for (int32_t k = s->begin; k < s->end; k++)
+            d->ranks[n_asked++] = (ae_engine_rank){r->sampler, s->row + (uint32_t)(k - s->begin), ae_draft_width(r),
+                                                   r->n_tokens + (k < 0 ? 0 : (uint32_t)r->tree->depth[k])};
+    }
+    if (n_asked) AE_TRY(rank(d, n_asked, error));
+    for (uint32_t i = 0; i < n; i++) {
+        const ae_draft_request *r = &requests[i];
+        model_slot *s = &d->slots[r->slot];
+        if (!s->n_rows) continue;
+        for (int32_t k = s->begin; k < s->end; k++) ae_draft_expand(r, r->tree, s->reach, k, &d->best[at++]);
+        s->begin = s->end;
+        s->end = (int32_t)r->tree->n;
+        s->n_rows = 0;
     }
     return AERIE_OK;
 }
 
-/* Runs the new tokens, then drafts. Adds to the cost of this propose. */
-static aerie_status draft(draft_model *d, const ae_draft_request *r, ae_tree *tree, aerie_error *error)
+/* Reads texts as far as they have not been read. late: only what sequences that lag far have missed, but for the last token;
+ * else all of it, and the children of the roots are found. */
+static aerie_status read_texts(draft_model *d, const ae_draft_request *requests, uint32_t n, bool late, aerie_error *error)
 {
-    ae_kv *kv = ae_engine_kv(d->engine);
-    model_slot *slot = &d->slots[r->slot];
-    ae_draft_cost *cost = &d->base.cost;
-    double start = ae_time_now();
-    draft_text text = {NULL, r->n_tokens};
-    text.tokens = ae_draft_plain(r->tokens, &text.n, d->plain);
+    for (;;) {
+        bool any = false;
+        ae_engine_rows_clear(d->engine);
+        for (uint32_t i = 0; i < n; i++) {
+            model_slot *s = &d->slots[requests[i].slot];
+            const size_t left = s->n_text - s->n_read;
+            if (!left || (late && left <= AE_DRAFT_LATE)) continue;
+            const uint32_t room = ae_engine_rows_left(d->engine), wanted = (uint32_t)left - late;
+            const uint32_t step = wanted < room ? wanted : room;
+            const bool asks = step == left;
+            if (!step || (asks && !ae_engine_outputs_left(d->engine))) continue;
+            s->begin = asks ? -1 : 0;
+            AE_TRY(add_kept(d, requests[i].slot, s->text + s->n_read, step, asks, error));
+            any = true;
+        }
+        if (!any) return AERIE_OK;
+        AE_TRY(run(d, requests, n, error));
+    }
+}
+
+/* Whether the newest nodes may have children. */
+static bool goes_on(const draft_model *d, const ae_draft_request *r)
+{
+    const model_slot *s = &d->slots[r->slot];
+    if (s->begin >= s->end || r->tree->n >= r->max_nodes || r->tree->n >= AERIE_MAX_DRAFT) return false;
+    const uint32_t depth = (uint32_t)r->tree->depth[s->begin];
+    return depth < r->max_depth && s->n_text + depth < d->n_ctx;
+}
+
+/* Adds the rows of a request's next level: the node of a chain, or a tree. *fits false: the pass has no room for them. */
+static aerie_status add_level(draft_model *d, const ae_draft_request *r, bool *fits, aerie_error *error)
+{
+    model_slot *s = &d->slots[r->slot];
+    ae_tree own = *r->tree;
+    for (uint32_t i = 0; i < own.n; i++) own.token[i] = own_token(d, own.token[i]);
+    const uint32_t n_rows = r->shape ? own.n : 1, n_new = (uint32_t)(s->end - s->begin);
+    *fits = n_rows <= ae_engine_rows_left(d->engine) && n_new <= ae_engine_outputs_left(d->engine);
+    if (!*fits) return AERIE_OK;
+    if (!r->shape) return add_kept(d, r->slot, &own.token[s->begin], 1, true, error);
+    uint32_t first;
+    AE_TRY(ae_engine_add_tree_from(d->engine, r->slot, &own, (uint32_t)s->begin, &first, error));
+    s->row = first + (uint32_t)s->begin;
+    s->n_rows = n_rows;
+    s->n_kept = 0;
+    return AERIE_OK;
+}
+
+/* Runs the next level of all drafts that go on, in as few passes as hold it. *any: whether there were some. */
+static aerie_status run_level(draft_model *d, const ae_draft_request *requests, uint32_t n, bool *any, aerie_error *error)
+{
+    *any = false;
+    for (uint32_t i = 0, begin; i < n;) {
+        bool fits = true;
+        ae_engine_rows_clear(d->engine);
+        for (begin = i; i < n; i++) {
+            if (!goes_on(d, &requests[i])) continue;
+            AE_TRY(add_level(d, &requests[i], &fits, error));
+            if (!fits) break;
+        }
+        if (ae_engine_n_rows(d->engine)) {
+            *any = true;
+            AE_TRY(run(d, requests + begin, i - begin, error));
+        } else if (!fits) {
+            i++; /* not even alone: the draft ends */
+        }
+    }
+    return AERIE_OK;
+}
+
+/* ---- Drafts --------------------------------------------------------------------------------------------- */
+
+/* Finds what a draft continues, and drops what the cache has beyond it. */
+static aerie_status begin_draft(draft_model *d, const ae_draft_request *r, aerie_error *error)
+{
+    model_slot *s = &d->slots[r->slot];
+    s->begin = s->end = 0;
+    s->n_rows = s->n_read = 0;
+    s->n_text = r->n_tokens;
+    s->text = ae_draft_plain(r->tokens, &s->n_text, s->plain);
     if (d->map) {
-        AE_TRY(ae_retext_update(&slot->retext, text.tokens, text.n, error));
-        text = (draft_text){slot->retext.drafts.data, slot->retext.drafts.n};
+        AE_TRY(ae_retext_update(&s->retext, s->text, s->n_text, error));
+        s->text = s->retext.drafts.data;
+        s->n_text = s->retext.drafts.n;
     }
-    if (!text.n || text.n >= d->n_ctx) return AERIE_OK; /* no token of the text is in its vocabulary, or its context is full */
-    const uint32_t live = ae_kv_n_live(kv, r->slot);
-    uint32_t same = 0, row = 0;
-    while (same < live && same < text.n - 1 && slot->tokens[same] == text.tokens[same]) same++;
-    same = ae_engine_truncate(d->engine, r->slot, same);
-    if (text.n - same > AE_DRAFT_LATE) {
-        AE_TRY(extend(d, r->slot, text.tokens + same, (uint32_t)text.n - 1 - same, &row, error));
-        same = (uint32_t)text.n - 1;
-        const double now = ae_time_now();
-        cost->start_seconds += now - start;
-        start = now;
+    /* no token of the text is in its vocabulary, or its context is full: no draft */
+    if (s->n_text >= d->n_ctx || !r->max_depth || !r->max_nodes) s->n_text = 0;
+    if (!s->n_text) return AERIE_OK;
+    const uint32_t live = ae_kv_n_live(ae_engine_kv(d->engine), r->slot);
+    while (s->n_read < live && s->n_read < s->n_text - 1 && s->tokens[s->n_read] == s->text[s->n_read]) s->n_read++;
+    s->n_read = ae_engine_truncate(d->engine, r->slot, s->n_read);
+    return AERIE_OK;
+}
+
+static aerie_status draft(draft_model *d, const ae_draft_request *requests, uint32_t n, aerie_error *error)
+{
+    ae_draft_cost *cost = &d->base.cost;
+    const double start = ae_time_now();
+    bool late = false, any = false;
+    for (uint32_t i = 0; i < n; i++) {
+        if (requests[i].slot >= d->n_slots)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "slot %u: the draft model has %u", requests[i].slot, d->n_slots);
+        AE_TRY(begin_draft(d, &requests[i], error));
+        const model_slot *s = &d->slots[requests[i].slot];
+        late |= s->n_text - s->n_read > AE_DRAFT_LATE;
+        any |= s->n_text > 0;
     }
-    AE_TRY(extend(d, r->slot, text.tokens + same, (uint32_t)text.n - same, &row, error));
-    ae_engine_snapshot(d->engine, r->slot); /* the rows of a chain may have to be dropped */
+    if (!any) return AERIE_OK;
+    if (late) AE_TRY(read_texts(d, requests, n, true, error));
     const double caught_up = ae_time_now();
-    cost->first_seconds += caught_up - start;
-    AE_TRY(r->shape ? draft_tree(d, r, &text, row, tree, error) : draft_chain(d, r, &text, row, tree, error));
-    cost->other_seconds += ae_time_now() - caught_up;
-    for (uint32_t i = 0; i < tree->n; i++)
-        if ((uint32_t)tree->depth[i] > cost->n_levels) cost->n_levels = (uint32_t)tree->depth[i];
-    if (!cost->n_levels) cost->n_levels = 1;
+    if (late) cost->start_seconds = caught_up - start;
+    AE_TRY(read_texts(d, requests, n, false, error));
+    for (uint32_t i = 0; i < n; i++)
+        if (d->slots[requests[i].slot].n_text) ae_engine_snapshot(d->engine, requests[i].slot); /* rows of a chain may go */
+    const double first = ae_time_now();
+    cost->first_seconds = first - (late ? caught_up : start);
+    cost->n_levels = 1;
+    while (any) AE_TRY(run_level(d, requests, n, &any, error));
+    cost->other_seconds = ae_time_now() - first;
+    for (uint32_t i = 0; i < n; i++) {
+        const ae_tree *tree = requests[i].tree;
+        for (uint32_t k = 0; k < tree->n; k++)
+            if ((uint32_t)tree->depth[k] > cost->n_levels) cost->n_levels = (uint32_t)tree->depth[k];
+    }
     return AERIE_OK;
 }
 
 static aerie_status model_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
 {
     draft_model *d = (draft_model *)drafter;
-    aerie_status status = AERIE_OK;
     drafter->cost = (ae_draft_cost){0};
-    for (uint32_t i = 0; status == AERIE_OK && i < n; i++) status = draft(d, &requests[i], requests[i].tree, error);
+    const aerie_status status = draft(d, requests, n, error);
+    ae_engine_rows_clear(d->engine);
     for (uint32_t i = 0; status != AERIE_OK && i < d->n_slots; i++)
-        (void)ae_kv_truncate(ae_engine_kv(d->engine), i, 0); /* a pass may have failed; truncating to nothing cannot fail */
+        (void)ae_engine_truncate(d->engine, i, 0); /* a pass may have failed; nothing of it is kept */
     return status;
 }
 
@@ -246,11 +323,15 @@ static const ae_drafter_ops model_ops = {
 /* n_target: tokens of the target's longest sequence. */
 static aerie_status allocate(draft_model *d, const ae_vocab *vocab, size_t n_target, aerie_error *error)
 {
+    const uint32_t n_outputs = ae_engine_options_get(d->engine)->n_outputs;
     const int32_t *unused;
     bool ok = (d->slots = ae_alloc(d->n_slots, sizeof *d->slots)) != NULL;
-    for (uint32_t i = 0; ok && i < d->n_slots; i++) ok = (d->slots[i].tokens = ae_alloc(d->n_ctx, sizeof(int32_t))) != NULL;
+    for (uint32_t i = 0; ok && i < d->n_slots; i++)
+        ok = (d->slots[i].tokens = ae_alloc(d->n_ctx, sizeof(int32_t))) != NULL &&
+             (d->slots[i].plain = ae_alloc(n_target, sizeof(int32_t))) != NULL;
     if (ok && d->map) ok = (d->shared = ae_alloc(ae_vocab_map_pairs(d->map, &unused, &unused), sizeof *d->shared)) != NULL;
-    ok = ok && (d->plain = ae_alloc(n_target, sizeof *d->plain)) != NULL;
+    ok = ok && (d->ranks = ae_alloc(n_outputs, sizeof *d->ranks)) != NULL;
+    ok = ok && (d->best = ae_alloc(n_outputs, sizeof *d->best)) != NULL;
     if (!ok) return ae_fail_memory(error, "the draft model's tokens", (size_t)d->n_slots * d->n_ctx * sizeof(int32_t));
     if (!d->map) return AERIE_OK;
     AE_TRY(ae_encode_memory_create(&d->memory, vocab, ae_vocab_map_word_bytes(d->map), error));
@@ -272,8 +353,7 @@ aerie_status ae_draft_model_create(ae_drafter **out, struct ae_engine *engine, c
         return ae_fail_memory(error, "the draft model's state", sizeof *d);
     }
     const ae_engine_options *o = ae_engine_options_get(engine);
-    *d = (draft_model){.base.ops = &model_ops, .engine = engine, .n_slots = n_slots, .n_ctx = o->n_ctx, .n_chunk = o->n_batch,
-                       .map = map};
+    *d = (draft_model){.base.ops = &model_ops, .engine = engine, .n_slots = n_slots, .n_ctx = o->n_ctx, .map = map};
     const size_t n_target = (size_t)n_target_ctx + 1; /* the last token may have no place in the cache */
     const aerie_status status = allocate(d, vocab, n_target, error);
     if (status == AERIE_OK) *out = &d->base;

@@ -382,6 +382,11 @@ uint32_t ae_engine_rows_left(const ae_engine *e)
     return e->options.n_batch - e->n_rows;
 }
 
+uint32_t ae_engine_outputs_left(const ae_engine *e)
+{
+    return e->options.n_outputs - e->n_out;
+}
+
 static aerie_status check_room(const ae_engine *e, uint32_t n, uint32_t n_out, aerie_error *error)
 {
     if (n > e->options.n_batch - e->n_rows)
@@ -448,6 +453,12 @@ aerie_status ae_engine_add_chain(ae_engine *e, uint32_t seq, const int32_t *toke
 
 aerie_status ae_engine_add_tree(ae_engine *e, uint32_t seq, const ae_tree *tree, uint32_t *first, aerie_error *error)
 {
+    return ae_engine_add_tree_from(e, seq, tree, 0, first, error);
+}
+
+aerie_status ae_engine_add_tree_from(ae_engine *e, uint32_t seq, const ae_tree *tree, uint32_t n_silent, uint32_t *first,
+                                     aerie_error *error)
+{
     const uint32_t base = ae_kv_n_live(e->kv, seq) + e->n_added[seq]; /* first slot and position after the chain */
     if (tree->n > AERIE_MAX_DRAFT)
         return ae_fail(error, AERIE_ERROR_INTERNAL, "a tree of %u nodes, of %d at most; please report", tree->n,
@@ -455,7 +466,7 @@ aerie_status ae_engine_add_tree(ae_engine *e, uint32_t seq, const ae_tree *tree,
     if (tree->n > ae_engine_max_tree(e))
         return ae_fail(error, AERIE_ERROR_LIMIT, "%u drafted rows, but the recurrent state has records for %u", tree->n,
                        ae_engine_max_tree(e));
-    AE_TRY(check_room(e, tree->n, tree->n, error));
+    AE_TRY(check_room(e, tree->n, n_silent < tree->n ? tree->n - n_silent : 0, error));
     if (!e->n_added[seq]) AE_TRY(check_state(e, seq, error));
     AE_TRY(ae_kv_reserve(e->kv, NULL, seq, e->n_added[seq] + tree->n, error));
     *first = e->n_rows;
@@ -467,7 +478,7 @@ aerie_status ae_engine_add_tree(ae_engine *e, uint32_t seq, const ae_tree *tree,
         int32_t *path = e->rows.path + (size_t)e->n_rows * AERIE_MAX_DRAFT;
         const uint32_t in_place = ae_tree_path(tree->parent, i, depth, base, path);
         const int32_t parent = tree->parent[i] < 0 ? root : (int32_t)*first + tree->parent[i];
-        add_row(e, seq, tree->token[i], base + depth - 1, base + i, base + in_place, parent, true);
+        add_row(e, seq, tree->token[i], base + depth - 1, base + i, base + in_place, parent, i >= n_silent);
     }
     return AERIE_OK;
 }
@@ -663,6 +674,15 @@ const float *ae_engine_logits(ae_engine *e, uint32_t row)
         e->logits_host[i] = e->out->backend->ops->view(e->out->stream, e->logits + at,
                                                        e->logits_room ? e->logits_room + at : NULL, n_vocab * sizeof(float));
     return e->logits_host[i];
+}
+
+void ae_engine_fetch_logits(ae_engine *e)
+{
+    const size_t n_vocab = e->net->model->hparams.n_vocab;
+    if (!e->n_out) return;
+    const ae_backend_ops *ops = e->out->backend->ops;
+    const float *rows = ops->view(e->out->stream, e->logits, e->logits_room, e->n_out * n_vocab * sizeof *rows);
+    for (uint32_t i = 0; i < e->n_out; i++) e->logits_host[i] = rows + i * n_vocab;
 }
 
 aerie_status ae_engine_draw(ae_engine *e, const ae_engine_walk *walks, uint32_t n, ae_walked *out, aerie_error *error)

@@ -66,6 +66,8 @@ ae_kv_key ae_engine_seq_key(const ae_engine *engine, uint32_t seq);
 void ae_engine_rows_clear(ae_engine *engine);
 uint32_t ae_engine_n_rows(const ae_engine *engine);
 uint32_t ae_engine_rows_left(const ae_engine *engine);
+/* How many more rows of the pass may export logits. */
+uint32_t ae_engine_outputs_left(const ae_engine *engine);
 
 typedef enum ae_export {
     AE_EXPORT_NONE,
@@ -98,6 +100,9 @@ static inline uint32_t ae_engine_text_tap(const ae_model *m)
 /* The tree's rows, tentative, hanging on the chain added just before for the same sequence; all export logits. LIMIT also for
  * more rows than a recurrent model has records. */
 aerie_status ae_engine_add_tree(ae_engine *engine, uint32_t seq, const ae_tree *tree, uint32_t *first, aerie_error *error);
+/* The same, but its first n_silent rows export none. */
+aerie_status ae_engine_add_tree_from(ae_engine *engine, uint32_t seq, const ae_tree *tree, uint32_t n_silent, uint32_t *first,
+                                     aerie_error *error);
 
 /* The next pass departs from the model so; ae_engine_rows_clear ends it. The pass fails (INTERNAL) if a row is not tentative,
  * and of such a pass only the commit of nothing succeeds. mode is lent until then. */
@@ -114,6 +119,8 @@ double ae_engine_pass_seconds(const ae_engine *engine);
 /* (host) [n_vocab] f32 of a row of the last pass that exported them; valid until the next pass. Where the host cannot read the
  * device's memory the first call for a row downloads it; later ones may come from several threads. */
 const float *ae_engine_logits(ae_engine *engine, uint32_t row);
+/* Fetches the logits of all rows that exported them in one download, if it takes one, for ae_engine_logits to find. */
+void ae_engine_fetch_logits(ae_engine *engine);
 
 /* A sequence of the last pass to draw for; the tree is the one added for it, or empty. */
 typedef struct ae_engine_walk {

@@ -36,7 +36,7 @@ static ae_engine_options draft_options(const aerie_session_params *params, const
     }
     const uint32_t train = draft->hparams.n_ctx_train;
     if (train && o.n_ctx > train) o.n_ctx = train;
-    o.n_outputs = AERIE_MAX_DRAFT + 1; /* it drafts for one sequence at a time */
+    o.n_outputs = AERIE_MAX_DRAFT + o.n_seqs; /* a level of chains of all sequences, or of a tree; of more trees as they fit */
     return o;
 }
 

@@ -15,6 +15,7 @@
 typedef struct hier_work {
     const ae_draft_request *request; /* NULL: it gets no draft, or no further token of it */
     float reach;                     /* probability of the chain so far */
+    uint32_t n_ranked;               /* tokens of the chain that have their probability */
 } hier_work;
 
 typedef struct draft_hier {
@@ -27,7 +28,9 @@ typedef struct draft_hier {
     uint32_t n_first; /* tokens of the longest draft at that time */
     int32_t *plain;  /* [positions of the loop + 1] a text without rows that are no tokens */
     hier_work *work; /* [n_slots] by slot */
-    aerie_error fault; /* first failure in the emit callback */
+    uint32_t *row;         /* [n_slots][AERIE_MAX_DRAFT] of the loop's pass that drew the tokens: those that are not ranked */
+    ae_engine_rank *ranks; /* [outputs of the loop's engine] scratch of believe */
+    ae_proposal *best;     /* as many */
 } draft_hier;
 
 static void hier_destroy(ae_drafter *drafter)
@@ -35,6 +38,9 @@ static void hier_destroy(ae_drafter *drafter)
     draft_hier *d = (draft_hier *)drafter;
     ae_free(d->work);
     ae_free(d->plain);
+    ae_free(d->row);
+    ae_free(d->ranks);
+    ae_free(d->best);
     ae_free(d);
 }
 
@@ -46,28 +52,53 @@ static uint32_t hier_begin(ae_drafter *drafter, const ae_draft_begin *begin)
     return begin->n_shared;
 }
 
-/* The model's probability of the token that it drew after a row. */
-static float belief(draft_hier *d, const ae_draft_request *r, uint32_t row, size_t position, int32_t token)
-{
-    ae_proposal best = {0};
-    const ae_engine_rank rank = {r->sampler, row, 1, position};
-    if (ae_engine_propose(ae_spec_engine(d->inner), &rank, 1, &best, &d->fault) != AERIE_OK || !best.n) return 1e-6f;
-    const float p = best.id[0] == token ? best.p[0] : 1.0f - best.p[0]; /* rows are ranked by their best tokens only */
-    return p > 1e-6f ? p : 1e-6f;
-}
-
-/* The emit callback: appends a token of the model to the chain. */
+/* The emit callback: appends a token of the model to the chain. How likely it was is asked after the pass (believe). */
 static aerie_stop take(void *user, uint32_t slot, int32_t token, uint32_t depth, uint32_t row)
 {
     draft_hier *d = user;
-    hier_work *w = &d->work[slot];
-    const ae_draft_request *r = w->request;
+    const ae_draft_request *r = d->work[slot].request;
     ae_tree *tree = r->tree;
     (void)depth; /* depth in the inner draft */
-    const float p = belief(d, r, row, r->n_tokens + tree->n, token);
-    w->reach *= p;
-    if (w->reach < r->min_p || ae_tree_add(tree, (int32_t)tree->n - 1, token, p) < 0) return AERIE_STOP_LENGTH;
+    if (ae_tree_add(tree, (int32_t)tree->n - 1, token, 1.0f) < 0) return AERIE_STOP_LENGTH;
+    d->row[(size_t)slot * AERIE_MAX_DRAFT + tree->n - 1] = row;
     return ae_vocab_is_eog(d->vocab, token) ? AERIE_STOP_EOG : AERIE_STOP_NONE;
+}
+
+/* Takes a probability into the chain. False: the chain ends before that token. */
+static bool add_belief(hier_work *w, const ae_proposal *best)
+{
+    ae_tree *tree = w->request->tree;
+    const uint32_t i = w->n_ranked++;
+    float p = 0;
+    if (best->n) p = best->id[0] == tree->token[i] ? best->p[0] : 1.0f - best->p[0]; /* rows are ranked by the best */
+    tree->p[i] = p > 1e-6f ? p : 1e-6f;
+    w->reach *= tree->p[i];
+    if (w->reach >= w->request->min_p) return true;
+    tree->n = w->n_ranked = i;
+    return false;
+}
+
+/* The model's probabilities of all tokens that it drew in this pass, of all sequences in one operation. Ends chains that have
+ * become too improbable. */
+static aerie_status believe(draft_hier *d, aerie_error *error)
+{
+    uint32_t n = 0, at = 0;
+    for (uint32_t i = 0; i < d->n_slots; i++) {
+        const hier_work *w = &d->work[i];
+        for (uint32_t k = w->n_ranked; w->request && k < w->request->tree->n; k++)
+            d->ranks[n++] = (ae_engine_rank){w->request->sampler, d->row[(size_t)i * AERIE_MAX_DRAFT + k], 1,
+                                             w->request->n_tokens + k};
+    }
+    AE_TRY(ae_engine_propose(ae_spec_engine(d->inner), d->ranks, n, d->best, error));
+    for (uint32_t i = 0; i < d->n_slots; i++) {
+        hier_work *w = &d->work[i];
+        bool more = true;
+        const uint32_t n_new = w->request ? w->request->tree->n - w->n_ranked : 0;
+        for (uint32_t k = 0; more && k < n_new; k++) more = add_belief(w, &d->best[at + k]);
+        at += n_new;
+        if (!more) ae_spec_stop(d->inner, i, AERIE_STOP_LENGTH);
+    }
+    return AERIE_OK;
 }
 
 /* Starts a sequence in the loop for each request that has room for a draft. */
@@ -85,7 +116,7 @@ static aerie_status follow(draft_hier *d, const ae_draft_request *requests, uint
         const int32_t *tokens = ae_draft_plain(r->tokens, &n_tokens, d->plain);
         if (depth > n_ctx - n_tokens) depth = (uint32_t)(n_ctx - n_tokens);
         if (!depth || !n_tokens) continue;
-        d->work[r->slot] = (hier_work){r, 1.0f};
+        d->work[r->slot] = (hier_work){r, 1.0f, 0};
         AE_TRY(ae_spec_follow(d->inner, r->slot, tokens, n_tokens, depth, r->sampler, error));
         d->late |= n_tokens - ae_kv_n_live(kv, r->slot) > AE_DRAFT_LATE;
     }
@@ -103,14 +134,13 @@ static uint32_t longest(const draft_hier *d)
 /* Runs the loop until every draft is long enough. */
 static aerie_status run(draft_hier *d, aerie_error *error)
 {
-    d->fault = (aerie_error){0};
     while (ae_spec_n_active(d->inner)) {
         AE_TRY(ae_spec_step(d->inner, take, d, error));
+        AE_TRY(believe(d, error));
         if (d->late && (d->n_first = longest(d))) {
             d->late = false;
             d->started = ae_time_now();
         }
-        if (d->fault.status != AERIE_OK) return ae_fail(error, d->fault.status, "%s", d->fault.text);
         for (uint32_t i = 0; i < d->n_slots; i++)
             if (d->work[i].request && d->work[i].request->tree->n >= d->n_enough) ae_spec_stop(d->inner, i, AERIE_STOP_LENGTH);
     }
@@ -145,11 +175,15 @@ aerie_status ae_draft_hier_create(ae_drafter **out, struct ae_spec *inner, uint3
     *out = NULL;
     draft_hier *d = ae_alloc(1, sizeof *d);
     if (!d) return ae_fail_memory(error, "the intermediate model's drafts", sizeof *d);
+    const ae_engine_options *o = ae_engine_options_get(ae_spec_engine(inner));
     *d = (draft_hier){.base.ops = &ops, .inner = inner, .n_slots = n_slots, .n_enough = n_enough,
                       .vocab = ae_spec_vocab(inner),
-                      .plain = ae_alloc(ae_engine_options_get(ae_spec_engine(inner))->n_ctx + 1, sizeof *d->plain),
+                      .plain = ae_alloc(o->n_ctx + 1, sizeof *d->plain),
+                      .row = ae_alloc((size_t)n_slots * AERIE_MAX_DRAFT, sizeof *d->row),
+                      .ranks = ae_alloc(o->n_outputs, sizeof *d->ranks),
+                      .best = ae_alloc(o->n_outputs, sizeof *d->best),
                       .work = ae_alloc(n_slots, sizeof *d->work)};
-    if (!d->work || !d->plain) {
+    if (!d->work || !d->plain || !d->row || !d->ranks || !d->best) {
         hier_destroy(&d->base);
         return ae_fail_memory(error, "the intermediate model's drafts", n_slots * sizeof *d->work);
     }
