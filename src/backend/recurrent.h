@@ -28,6 +28,8 @@
  *   MAMBA2  delta = softplus(a + dt_bias) in double, rounded; alpha = exp(decay * delta) as above; d = x * delta;
  *           s_i = fmaf(alpha, s_i, B_i * d);  y = fmaf(skip, x, dot(s, C))
  *   softplus(x) = x > 20 ? x : log(1 + e^x).
+ *   MAMBA1  delta_j = ae_softplusf(a_j + dt_bias_j), in f32 throughout; alpha_ij = ae_expf(delta_j * decay_ji); d = x * delta;
+ *           s_i = fmaf(alpha_ij, s_i, B_i * d);  y = fmaf(skip_j, x_j, dot(s, C)). A record has delta in place of alpha.
  */
 #ifndef AE_BACKEND_RECURRENT_H
 #define AE_BACKEND_RECURRENT_H
@@ -45,6 +47,7 @@ typedef enum ae_state_kind {
     AE_STATE_CONV,   /* only the rows of a convolution */
     AE_STATE_DELTA,  /* gated delta rule; channels: q, k [n_groups][key_dim] each, v [n_heads][value_dim] */
     AE_STATE_MAMBA2, /* channels: x [n_heads][value_dim], B, C [n_groups][key_dim] each */
+    AE_STATE_MAMBA1, /* one head and group; channels: x [value_dim]; key_dim numbers of state for each of them */
 } ae_state_kind;
 
 typedef struct ae_state_layer {
@@ -52,6 +55,8 @@ typedef struct ae_state_layer {
     uint32_t n_channels, n_taps; /* of the convolution */
     uint32_t n_heads, n_groups, key_dim, value_dim; /* 0 for AE_STATE_CONV */
     bool tiled; /* head h belongs to group h % n_groups instead of h / (n_heads / n_groups) */
+    const float *decay; /* MAMBA1: [value_dim][key_dim] f32 on the device, negative, lent as long as the store lives; only
+                         * sizes are asked where it is NULL */
 } ae_state_layer;
 
 typedef struct ae_state_shape {
@@ -103,7 +108,7 @@ typedef struct ae_conv {
     size_t y_stride;
 } ae_conv;
 
-/* The recurrence step of AE_STATE_DELTA and AE_STATE_MAMBA2. */
+/* The recurrence step of all kinds but AE_STATE_CONV. */
 typedef struct ae_recur {
     const ae_state_pass *pass;
     uint32_t layer;
@@ -113,9 +118,11 @@ typedef struct ae_recur {
                            * h / ab_group * 2 * ab_group + h % ab_group */
     size_t ab_stride;
     uint32_t ab_group;
-    const float *decay;   /* [n_heads] f32 on the device, negative */
-    const float *dt_bias; /* [n_heads], or NULL */
-    const float *skip;    /* [n_heads] for MAMBA2, or NULL */
+    const float *keys;    /* MAMBA1: [n_rows][keys_stride] B, then C; a has an element for each channel */
+    size_t keys_stride;
+    const float *decay;   /* [n_heads] f32 on the device, negative; MAMBA1 has that of its layer */
+    const float *dt_bias; /* [n_heads], MAMBA1 [value_dim], or NULL */
+    const float *skip;    /* [n_heads] for MAMBA2, [value_dim] for MAMBA1, or NULL */
     float *y;             /* [n_rows][y_stride]; n_heads * value_dim are written */
     size_t y_stride;
 } ae_recur;

@@ -58,7 +58,7 @@ uint32_t ae_block_max_in(const ae_hparams *h, const ae_layer *layers, uint32_t n
 {
     const ae_widths w = ae_model_widths(layers, n_layers);
     const uint32_t dims[] = {w.q, w.ff, h->experts.n_ff_shared, h->experts.n_ff, h->experts.n_latent,
-                             h->recur.n_heads * h->recur.value_dim, h->mla.n_q, h->mla.n_nope, h->mla.n_latent,
+                             h->recur.n_heads * h->recur.value_dim, h->recur.n_dt, h->mla.n_q, h->mla.n_nope, h->mla.n_latent,
                              w.heads * h->mla.value_dim};
     uint32_t most = h->n_embd;
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)

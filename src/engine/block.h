@@ -8,14 +8,19 @@
 #include "cache/kv.h"
 #include "engine/pass_mode.h"
 
-/* What recurrent layers work on; V = n_heads * value_dim, or n_channels. */
+/* What recurrent layers work on, rows of ae_recur_widths. */
 typedef struct ae_recur_rows {
-    float *in; /* [n_rows][ae_block_recur_in] what the first projection gives */
-    float *z;  /* [n_rows][V] DELTA */
-    float *ab; /* [n_rows][2 n_heads] DELTA */
-    float *c;  /* [n_rows][n_channels] after the convolution; not of SHORTCONV */
-    float *y;  /* [n_rows][V] */
+    float *in; /* what the first projection gives */
+    float *z;  /* DELTA: gates; MAMBA1: time steps */
+    float *ab; /* DELTA: beta and alpha; MAMBA1: what time steps are made from, B, C */
+    float *c;  /* after the convolution; not of SHORTCONV */
+    float *y;  /* what the layer's last projection takes */
 } ae_recur_rows;
+
+/* Floats of a row of each; 0: there is no such array. */
+typedef struct ae_recur_widths {
+    uint32_t in, z, ab, c, y;
+} ae_recur_widths;
 
 /* The rows of a pass and the activations that layers work on; all arrays device f32 but for places. */
 typedef struct ae_block {
@@ -75,9 +80,8 @@ void ae_block_output(ae_matmul *m, const ae_weight *weight, const float *bias, f
 /* block_recur.c: the mixers of layers that keep a state, instead of a KV cache or beside it. y [n_rows][n_embd] = the result,
  * or += it. */
 void ae_block_recur(const ae_block *b, const ae_net_layer *layer, float *y, bool add);
-/* Width of ae_recur_rows.in. */
-uint32_t ae_block_recur_in(const ae_recur_hparams *recur);
-/* What such a layer keeps. */
-ae_state_layer ae_block_recur_state(const ae_recur_hparams *recur);
+ae_recur_widths ae_block_recur_widths(const ae_recur_hparams *recur);
+/* What such a layer keeps; its weights (NULL: not yet there). */
+ae_state_layer ae_block_recur_state(const ae_recur_hparams *recur, const ae_net_recur *weights);
 
 #endif

@@ -4,18 +4,27 @@
  * over rows and records (backend/recurrent.h), and adds what comes of it. */
 #include "engine/block.h"
 
-uint32_t ae_block_recur_in(const ae_recur_hparams *r)
+ae_recur_widths ae_block_recur_widths(const ae_recur_hparams *r)
 {
-    if (r->kind == AE_RECUR_SHORTCONV) return 3 * r->n_channels;
-    return r->kind == AE_RECUR_MAMBA2 ? r->n_heads * r->value_dim + r->n_channels + r->n_heads : r->n_channels;
+    const uint32_t c = r->n_channels, values = r->n_heads * r->value_dim, pair = 2 * r->n_heads;
+    switch (r->kind) {
+    case AE_RECUR_DELTA: return (ae_recur_widths){c, values, pair, c, values};
+    case AE_RECUR_MAMBA2: return (ae_recur_widths){values + c + r->n_heads, 0, 0, c, values};
+    case AE_RECUR_MAMBA1: return (ae_recur_widths){2 * values, values, r->n_dt + 2 * r->key_dim, c, values};
+    case AE_RECUR_SHORTCONV: return (ae_recur_widths){3 * c, 0, 0, 0, c};
+    case AE_RECUR_NONE: break;
+    }
+    return (ae_recur_widths){0};
 }
 
-ae_state_layer ae_block_recur_state(const ae_recur_hparams *r)
+ae_state_layer ae_block_recur_state(const ae_recur_hparams *r, const ae_net_recur *w)
 {
     static const ae_state_kind kinds[] = {[AE_RECUR_NONE] = AE_STATE_CONV, [AE_RECUR_DELTA] = AE_STATE_DELTA,
-                                          [AE_RECUR_MAMBA2] = AE_STATE_MAMBA2, [AE_RECUR_SHORTCONV] = AE_STATE_CONV};
+                                          [AE_RECUR_MAMBA2] = AE_STATE_MAMBA2, [AE_RECUR_SHORTCONV] = AE_STATE_CONV,
+                                          [AE_RECUR_MAMBA1] = AE_STATE_MAMBA1};
     return (ae_state_layer){.kind = kinds[r->kind], .n_channels = r->n_channels, .n_taps = r->n_taps, .n_heads = r->n_heads,
-                            .n_groups = r->n_groups, .key_dim = r->key_dim, .value_dim = r->value_dim, .tiled = r->tiled};
+                            .n_groups = r->n_groups, .key_dim = r->key_dim, .value_dim = r->value_dim, .tiled = r->tiled,
+                            .decay = w && r->kind == AE_RECUR_MAMBA1 ? w->decay : NULL};
 }
 
 /* The residual stream, normed, through the input projections. */
@@ -63,7 +72,7 @@ static void mamba2(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
     const ae_recur_hparams *r = &h->recur;
     const ae_net_recur *w = &l->recur;
     const ae_backend_ops *ops = b->ops;
-    const uint32_t values = r->n_heads * r->value_dim, width = ae_block_recur_in(r);
+    const uint32_t values = r->n_heads * r->value_dim, width = ae_block_recur_widths(r).in;
     project(b, l, (struct ae_matmul_out[]){{w->in, NULL, b->recur->in, width, false}}, 1);
     ops->conv(b->stream, &(ae_conv){.pass = b->state, .layer = i_state, .x = b->recur->in + values, .x_stride = width,
                                     .weight = w->conv, .bias = w->conv_bias, .silu = true, .y = b->recur->c,
@@ -74,6 +83,38 @@ static void mamba2(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
     ops->gated_norm(b->stream, &(ae_gated_norm){.n_rows = b->n_rows, .n_groups = r->n_groups, .dim = values / r->n_groups,
                                                 .x = b->recur->y, .x_stride = values, .z = b->recur->in, .z_stride = width,
                                                 .weight = w->norm, .by_group = true, .gate_first = true, .eps = h->norm_eps});
+}
+
+static void norm_part(const ae_block *b, float *x, uint32_t stride, uint32_t n, const float *weight)
+{
+    const float *own = weight ? weight : b->h->recur.plain_norms ? b->ones : NULL;
+    if (own)
+        b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = 1, .dim = n, .x = x, .x_stride = stride,
+                                           .weight = own, .eps = b->h->norm_eps});
+}
+
+static void mamba1(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
+{
+    const ae_recur_hparams *r = &b->h->recur;
+    const ae_net_recur *w = &l->recur;
+    const ae_backend_ops *ops = b->ops;
+    const uint32_t n = r->value_dim, width = 2 * n, part = r->n_dt + 2 * r->key_dim;
+    float *ab = b->recur->ab;
+    project(b, l, (struct ae_matmul_out[]){{w->in, NULL, b->recur->in, width, false}}, 1);
+    ops->conv(b->stream, &(ae_conv){.pass = b->state, .layer = i_state, .x = b->recur->in, .x_stride = width,
+                                    .weight = w->conv, .bias = w->conv_bias, .silu = true, .y = b->recur->c, .y_stride = n});
+    ae_block_matmul(b, &(ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->recur->c, .x_stride = n,
+                                    .n_weights = 1, .out = {{w->x_proj, NULL, ab, part, false}}});
+    norm_part(b, ab, part, r->n_dt, w->dt_norm);
+    norm_part(b, ab + r->n_dt, part, r->key_dim, w->b_norm);
+    norm_part(b, ab + r->n_dt + r->key_dim, part, r->key_dim, w->c_norm);
+    ae_block_matmul(b, &(ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = ab, .x_stride = part,
+                                    .n_weights = 1, .out = {{w->dt_proj, NULL, b->recur->z, n, false}}});
+    ops->recur(b->stream, &(ae_recur){.pass = b->state, .layer = i_state, .c = b->recur->c, .c_stride = n, .a = b->recur->z,
+                                      .ab_stride = n, .keys = ab + r->n_dt, .keys_stride = part, .dt_bias = w->dt_bias,
+                                      .skip = w->skip, .y = b->recur->y, .y_stride = n});
+    ops->gated_norm(b->stream, &(ae_gated_norm){.n_rows = b->n_rows, .n_groups = 1, .dim = n, .x = b->recur->y, .x_stride = n,
+                                                .z = b->recur->in + n, .z_stride = width});
 }
 
 static void shortconv(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
@@ -90,10 +131,11 @@ void ae_block_recur(const ae_block *b, const ae_net_layer *l, float *y, bool add
 {
     const ae_recur_hparams *r = &b->h->recur;
     const uint32_t i_state = l->recur.i_state, n = b->h->n_embd;
-    const uint32_t width = r->kind == AE_RECUR_SHORTCONV ? r->n_channels : r->n_heads * r->value_dim;
+    const uint32_t width = ae_block_recur_widths(r).y;
     switch (r->kind) {
     case AE_RECUR_DELTA: delta(b, l, i_state); break;
     case AE_RECUR_MAMBA2: mamba2(b, l, i_state); break;
+    case AE_RECUR_MAMBA1: mamba1(b, l, i_state); break;
     case AE_RECUR_SHORTCONV: shortconv(b, l, i_state); break;
     case AE_RECUR_NONE: return;
     }

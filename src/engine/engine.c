@@ -97,13 +97,12 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_split *split
         d->sin[k] = ae_layout_add(l, n * h->ropes[k].n_rot / 2, sizeof(float));
     }
     d->q_scale = ae_layout_add(l, h->temp_scale != 0.0f ? n : 0, sizeof(float));
-    const ae_recur_hparams *r = &h->recur;
-    const size_t values = r->kind == AE_RECUR_SHORTCONV ? r->n_channels : (size_t)r->n_heads * r->value_dim;
-    d->recur.in = ae_layout_add(l, n * (r->kind ? ae_block_recur_in(r) : 0), sizeof(float));
-    d->recur.z = ae_layout_add(l, n * (r->kind == AE_RECUR_DELTA ? values : 0), sizeof(float));
-    d->recur.ab = ae_layout_add(l, n * (r->kind == AE_RECUR_DELTA ? 2 * r->n_heads : 0), sizeof(float));
-    d->recur.c = ae_layout_add(l, n * (r->kind == AE_RECUR_SHORTCONV ? 0 : r->n_channels), sizeof(float));
-    d->recur.y = ae_layout_add(l, n * values, sizeof(float));
+    const ae_recur_widths w = ae_block_recur_widths(&h->recur);
+    d->recur.in = ae_layout_add(l, n * w.in, sizeof(float));
+    d->recur.z = ae_layout_add(l, n * w.z, sizeof(float));
+    d->recur.ab = ae_layout_add(l, n * w.ab, sizeof(float));
+    d->recur.c = ae_layout_add(l, n * w.c, sizeof(float));
+    d->recur.y = ae_layout_add(l, n * w.y, sizeof(float));
     d->adapted.t = ae_layout_add(l, n * o->max_rank * AE_MATMUL_MAX, sizeof(float));
     d->tapped = ae_layout_add(l, split->n_devices > 1 ? n * o->n_taps * h->n_embd : 0, sizeof(float));
     if (i == split->output) output_layout(l, m, o, e);
@@ -113,20 +112,21 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_split *split
 typedef struct layer_lists {
     ae_kv_layer layers[AE_MAX_LAYERS];
     uint32_t windows[AE_MAX_LAYERS];
-    ae_state_layer state_layers[AE_MAX_LAYERS]; /* all alike */
+    ae_state_layer state_layers[AE_MAX_LAYERS]; /* all alike but for their weights */
     ae_state_shape state;
     uint8_t kv_device[AE_MAX_LAYERS], state_device[AE_MAX_LAYERS];
     ae_cache_device devices[AE_MAX_DEVICES];
     uint32_t n_devices;
 } layer_lists;
 
-static void list_layers(const ae_model *m, const ae_split *split, layer_lists *s)
+/* net: whose layers they are; NULL: only sizes are asked. */
+static void list_layers(const ae_model *m, const ae_split *split, const ae_net *net, layer_lists *s)
 {
     s->state = (ae_state_shape){.layers = s->state_layers};
     for (uint32_t i = 0; i < m->hparams.n_layers; i++) {
         if (m->layers[i].spec.mixer != AE_MIXER_RECUR && !m->layers[i].spec.recur_beside) continue;
         s->state_device[s->state.n_layers] = split->mixer[i];
-        s->state_layers[s->state.n_layers++] = ae_block_recur_state(&m->hparams.recur);
+        s->state_layers[s->state.n_layers++] = ae_block_recur_state(&m->hparams.recur, net ? &net->layers[i].recur : NULL);
     }
     ae_net_kv_devices(m, split, s->kv_device);
     s->n_devices = split->n_devices;
@@ -192,7 +192,7 @@ size_t ae_engine_plan_split(const ae_model *model, const ae_split *split, const 
     layer_lists *lists = ae_alloc(1, sizeof *lists);
     if (!lists) return SIZE_MAX;
     size_t kv_on[AE_MAX_DEVICES], state_on[AE_MAX_DEVICES] = {0}, sum = 0;
-    list_layers(model, split, lists);
+    list_layers(model, split, NULL, lists);
     const ae_kv_options kv = kv_options(model, &o, lists);
     const ae_state_options state = state_options(lists, &o);
     const size_t kv_bytes = ae_kv_plan_bytes(NULL, &kv, kv_on);
@@ -285,7 +285,7 @@ static aerie_status create(ae_engine **out, const ae_net *net, const ae_engine_o
     e->n_devices = net->split.n_devices;
     e->out = &e->devices[net->split.output];
     for (uint32_t i = 0; i < e->n_devices; i++) e->devices[i].backend = net->split.devices[i];
-    list_layers(net->model, &net->split, lists);
+    list_layers(net->model, &net->split, net, lists);
     const ae_state_options state = state_options(lists, &e->options);
     const ae_kv_options kv = kv_options(net->model, &e->options, lists);
     AE_TRY_GOTO(status, create_buffers(e, error), fail);

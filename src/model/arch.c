@@ -140,6 +140,9 @@ static const ae_arch archs[] = {
      .activation = AE_ACTIVATION_RELU2, .ungated = true, .experts = AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SIGMOID,
      .shared = AE_SHARED_SIZE},
     {.name = "mamba2", .norms = AE_NORMS_ONE, .no_rope_period = 1, .no_attention = true, .recur = AE_RECUR_MAMBA2},
+    {.name = "mamba", .norms = AE_NORMS_ONE, .no_rope_period = 1, .no_attention = true, .recur = AE_RECUR_MAMBA1},
+    {.name = "jamba", .no_rope_period = 1, .recur = AE_RECUR_MAMBA1, .experts = AE_EXPERTS_MAYBE,
+     .gate = AE_EXPERT_GATE_SOFTMAX, .expert_by_tensor = true},
     {.name = "falcon-h1", .rope_neox = true, .bare_ffn_norm = true, .recur_beside = true, .recur = AE_RECUR_MAMBA2},
     /* LFM2 */
     {.name = "lfm2", .rope_neox = true, .out_norm = "token_embd_norm", .qk_norm = AE_QK_NORM_HEAD,

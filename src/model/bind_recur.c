@@ -10,6 +10,15 @@ static aerie_status get(ae_binder *b, const char *suffix, uint32_t lo, uint32_t 
     return ae_bind_range(b, suffix, *value, lo, hi);
 }
 
+/* Falcon-Mamba norms what time steps, B and C are made of, without weights. */
+static aerie_status read_step_norms(ae_binder *b, ae_recur_hparams *r)
+{
+    AE_TRY(ae_gguf_get_bool(b->gguf, ae_bind_key(b, "ssm.dt_b_c_rms"), false, &r->plain_norms, b->error));
+    if (!r->plain_norms || r->n_dt <= AE_MAX_HEAD_DIM) return AERIE_OK;
+    return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: time steps are made from %u normed numbers; at most %d are possible",
+                   ae_gguf_path(b->gguf), r->n_dt, AE_MAX_HEAD_DIM);
+}
+
 static aerie_status read_shape(ae_binder *b, ae_hparams *h)
 {
     ae_recur_hparams *r = &h->recur;
@@ -21,13 +30,20 @@ static aerie_status read_shape(ae_binder *b, ae_hparams *h)
     }
     AE_TRY(get(b, "ssm.conv_kernel", 1, MAX_TAPS, &r->n_taps));
     AE_TRY(get(b, "ssm.state_size", 4, MAX_STATE, &r->key_dim));
+    if (r->key_dim % 4)
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s is %u; a multiple of 4 is needed", ae_gguf_path(b->gguf),
+                       ae_bind_key(b, "ssm.state_size"), r->key_dim);
+    if (kind == AE_RECUR_MAMBA1) {
+        r->n_heads = r->n_groups = 1;
+        AE_TRY(get(b, "ssm.time_step_rank", 1, AE_MAX_EMBD, &r->n_dt));
+        AE_TRY(get(b, "ssm.inner_size", 1, AE_MAX_FF, &r->value_dim));
+        r->n_channels = r->value_dim;
+        return read_step_norms(b, r);
+    }
     AE_TRY(get(b, "ssm.time_step_rank", 1, AE_MAX_HEADS, &r->n_heads));
     AE_TRY(get(b, "ssm.group_count", 1, r->n_heads, &r->n_groups));
     AE_TRY(get(b, "ssm.inner_size", 1, AE_MAX_FF, &inner));
     r->value_dim = inner / r->n_heads;
-    if (r->key_dim % 4)
-        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s is %u; a multiple of 4 is needed", ae_gguf_path(b->gguf),
-                       ae_bind_key(b, "ssm.state_size"), r->key_dim);
     if (inner % r->n_heads || r->n_heads % r->n_groups || (kind == AE_RECUR_DELTA && r->value_dim != r->key_dim))
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u, for %u heads in %u groups with a state of %u: they do not "
                        "divide", ae_gguf_path(b->gguf), ae_bind_key(b, "ssm.inner_size"), inner, r->n_heads, r->n_groups,
@@ -114,6 +130,22 @@ static aerie_status bind_mamba2(ae_binder *b, uint32_t i, const ae_hparams *h, a
     return ae_bind_layer(b, i, "ssm_out.weight", true, e, values, &l->out);
 }
 
+static aerie_status bind_mamba1(ae_binder *b, uint32_t i, const ae_hparams *h, ae_recur_layer *l)
+{
+    const ae_recur_hparams *r = &h->recur;
+    const uint32_t e = h->n_embd, n = r->value_dim;
+    AE_TRY(ae_bind_layer(b, i, "ssm_in.weight", true, 2 * n, e, &l->in));
+    AE_TRY(ae_bind_layer(b, i, "ssm_x.weight", true, r->n_dt + 2 * r->key_dim, n, &l->x_proj));
+    AE_TRY(ae_bind_layer(b, i, "ssm_dt_norm.weight", false, 0, r->n_dt, &l->dt_norm));
+    AE_TRY(ae_bind_layer(b, i, "ssm_b_norm.weight", l->dt_norm != NULL, 0, r->key_dim, &l->b_norm));
+    AE_TRY(ae_bind_layer(b, i, "ssm_c_norm.weight", l->dt_norm != NULL, 0, r->key_dim, &l->c_norm));
+    AE_TRY(ae_bind_layer(b, i, "ssm_dt.weight", true, n, r->n_dt, &l->dt_proj));
+    AE_TRY(ae_bind_layer(b, i, "ssm_dt.bias", true, 0, n, &l->dt_bias));
+    AE_TRY(ae_bind_layer(b, i, "ssm_a", true, n, r->key_dim, &l->decay));
+    AE_TRY(ae_bind_layer(b, i, "ssm_d", true, 0, n, &l->skip));
+    return ae_bind_layer(b, i, "ssm_out.weight", true, e, n, &l->out);
+}
+
 static aerie_status bind_shortconv(ae_binder *b, uint32_t i, const ae_hparams *h, ae_recur_layer *l)
 {
     const uint32_t e = h->n_embd;
@@ -128,5 +160,6 @@ aerie_status ae_bind_recur(ae_binder *b, uint32_t i, const ae_hparams *h, ae_rec
     if (r->kind == AE_RECUR_SHORTCONV) return bind_shortconv(b, i, h, l);
     AE_TRY(ae_bind_layer(b, i, "ssm_conv1d.weight", true, r->n_channels, r->n_taps, &l->conv));
     AE_TRY(ae_bind_layer(b, i, "ssm_conv1d.bias", false, 0, r->n_channels, &l->conv_bias));
+    if (r->kind == AE_RECUR_MAMBA1) return bind_mamba1(b, i, h, l);
     return r->kind == AE_RECUR_DELTA ? bind_delta(b, i, h, l) : bind_mamba2(b, i, h, l);
 }

@@ -524,6 +524,49 @@ def mamba2_alone(f):
     return transformers.Mamba2ForCausalLM, config, state
 
 
+MAMBA1 = {"ssm_in": "in_proj", "ssm_conv1d": "conv1d", "ssm_x": "x_proj", "ssm_dt": "dt_proj", "ssm_a": "A_log", "ssm_d": "D",
+          "ssm_out": "out_proj", "ssm_dt_norm": "dt_layernorm", "ssm_b_norm": "b_layernorm", "ssm_c_norm": "c_layernorm"}
+
+
+def mamba1(name, w, _):
+    if name == "ssm_a":
+        w = np.log(-w)
+    return name, w[:, None] if name == "ssm_conv1d.weight" else w
+
+
+def mamba_alone(f):
+    layer = {k: f"mixer.{v}" for k, v in MAMBA1.items()} | {"attn_norm.weight": "norm.weight"}
+    falcon = f.get("ssm.dt_b_c_rms", False)
+    config = dict(
+        vocab_size=264, hidden_size=f["embedding_length"], num_hidden_layers=f.n_layers, state_size=f["ssm.state_size"],
+        conv_kernel=f["ssm.conv_kernel"], intermediate_size=f["ssm.inner_size"], expand=2, layer_norm_epsilon=1e-5,
+        time_step_rank=f["ssm.time_step_rank"], tie_word_embeddings="output.weight" not in f.tensors, use_bias=False,
+        use_conv_bias=True, bos_token_id=None, eos_token_id=None, pad_token_id=None, residual_in_fp32=False)
+    state = {}
+    for name, w in state_of(f, layer, change=mamba1).items():
+        to = name.replace("model.layers.", "backbone.layers.").replace("model.norm.", "backbone.norm_f.")
+        state[to.replace("model.embed_tokens", "backbone.embeddings")] = w
+    if falcon:
+        return transformers.FalconMambaForCausalLM, transformers.FalconMambaConfig(**config, mixer_rms_eps=1e-5), state
+    return transformers.MambaForCausalLM, transformers.MambaConfig(**config), state
+
+
+def jamba(f):
+    kv, n_experts = f["attention.head_count_kv"], f.get("expert_count", 0)
+    layer = {k: f"mamba.{v}" for k, v in MAMBA1.items()} | {
+        "ffn_norm.weight": "pre_ff_layernorm.weight", **{f"ffn_{c}": f"feed_forward.{c}_proj" for c in ("gate", "up", "down")},
+        "ffn_gate_inp": "feed_forward.router", "ffn_down_exps.weight": "feed_forward.experts.down_proj",
+        "ffn_gate_up_exps.weight": "feed_forward.experts.gate_up_proj"}
+    config = common(f, mamba_d_state=16, mamba_d_conv=4,
+                    mamba_expand=2, mamba_dt_rank=f["ssm.time_step_rank"], mamba_conv_bias=True, mamba_proj_bias=False,
+                    use_mamba_kernels=False, expert_layer_period=2, expert_layer_offset=1,
+                    attn_layer_period=len(kv), attn_layer_offset=[i for i, n in enumerate(kv) if n][0],
+                    num_experts=n_experts or 1, num_experts_per_tok=f.get("expert_used_count", 1))
+    state = state_of(f, layer, change=mamba1)
+    state["model.final_layernorm.weight"] = state.pop("model.norm.weight")
+    return transformers.JambaForCausalLM, transformers.JambaConfig(**config), state
+
+
 def falcon_h1(f):
     layer, change = mamba_parts(f, "mamba")
     layer |= {"ffn_norm": "pre_ff_layernorm.weight", **{f"ffn_{c}": f"feed_forward.{c}_proj" for c in ("gate", "up", "down")}}
@@ -566,7 +609,7 @@ MORE = {
                       layer={"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}),
     "afmoe": afmoe, "muse-glimmer": muse_glimmer, "cohere2moe": cohere2moe, "granite_swa": granite_swa, "mimo2": mimo2,
     "hunyuan_vl": hunyuan_vl, "bitnet": bitnet, "dbrx": dbrx, "stablelm": stablelm, "gptneox": gptneox, "falcon": falcon,
-    "mamba2": mamba2_alone, "falcon-h1": falcon_h1,
+    "mamba2": mamba2_alone, "mamba": mamba_alone, "jamba": jamba, "falcon-h1": falcon_h1,
     "olmo": as_llama(True, "OlmoForCausalLM", "OlmoConfig", clip_qkv=lambda f: f["attention.clamp_kqv"]),
     "hy_v3": hy_v3, "exaone-moe": exaone_moe, "mellum": mellum, "mistral4": mistral4,
 }

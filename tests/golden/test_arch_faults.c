@@ -178,6 +178,11 @@ static void no_groups(ae_model *m)
 BREAK(no_dt_bias, l->recur.dt_bias = NULL)
 BREAK(no_conv_bias, l->recur.conv_bias = NULL)
 BREAK(no_skip, l->recur.skip = NULL)
+BREAK(no_dt_norm, l->recur.dt_norm = NULL)
+BREAK(no_b_norm, l->recur.b_norm = NULL)
+BREAK(no_c_norm, l->recur.c_norm = NULL)
+BREAK(no_plain_step_norms, m->hparams.recur.plain_norms = false)
+BREAK(weights_renormed, m->hparams.experts.renorm = true)
 BREAK(no_recur_norm, l->recur.norm = NULL)
 BREAK(alpha_and_beta, const ae_tensor_ref t = l->recur.alpha; l->recur.alpha = l->recur.beta; l->recur.beta = t)
 static void other_groups(ae_model *m)
@@ -286,6 +291,15 @@ static const struct fault {
     {"stablelm-12b", "norm of q and k", 7, no_qk_norm},
     {"gptneox", "network and attention in parallel", 28, in_series},
     {"falcon-40b", "attention has a norm of its own", 8, norms_swapped_pre},
+    {"mamba", "bias of the convolution", 11, no_conv_bias},
+    {"mamba", "bias of the time step", 13, no_dt_bias},
+    {"mamba", "channels themselves", 11, no_skip},
+    {"falcon-mamba", "norms of step, B and C", 11, no_plain_step_norms},
+    {"jamba", "norm of the time step", 11, no_dt_norm},
+    {"jamba", "norm of B", 11, no_b_norm},
+    {"jamba", "norm of C", 11, no_c_norm},
+    {"jamba", "no rotation", 31, rope_everywhere},
+    {"jamba-moe", "experts not weighed anew", 26, weights_renormed},
     {"falcon-h1", "a state beside attention", 30, no_state_beside},
     {"seed_oss", "post_attention_norm is the norm before the network", 8, ffn_norm_as_post},
     {"seed_oss", "biases of q, k and v", 7, no_qkv_bias},

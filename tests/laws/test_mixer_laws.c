@@ -32,6 +32,7 @@ static const struct mixer {
     {"attention", "llama"},      {"windows", "gemma3"},  {"sinks", "gpt-oss"},          {"chunks", "llama4"},
     {"gated, DeltaNet", "qwen35"}, {"Mamba2", "nemotron_h"}, {"short convolution", "lfm2"}, {"shared KV", "gemma4"},
     {"latent", "deepseek2"}, {"Mamba2 beside attention", "falcon-h1"}, {"narrow values", "mimo2"}, {"own gate", "afmoe"},
+    {"Mamba1", "mamba"}, {"Mamba1, experts", "jamba-moe"},
 };
 #define N_MIXERS (sizeof mixers / sizeof mixers[0])
 

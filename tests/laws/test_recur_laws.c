@@ -485,9 +485,9 @@ static void test_refused(void **state)
 static void test_record_size(void **state)
 {
     static const ae_state_layer layers[] = {
-        {AE_STATE_DELTA, 8192, 4, 32, 16, 128, 128, true},
-        {AE_STATE_DELTA, 10240, 4, 48, 16, 128, 128, true},
-        {AE_STATE_MAMBA2, 6144, 4, 64, 8, 128, 64, false},
+        {AE_STATE_DELTA, 8192, 4, 32, 16, 128, 128, true, NULL},
+        {AE_STATE_DELTA, 10240, 4, 48, 16, 128, 128, true, NULL},
+        {AE_STATE_MAMBA2, 6144, 4, 64, 8, 128, 64, false, NULL},
     };
     ae_backend *backend;
     aerie_error error = {0};

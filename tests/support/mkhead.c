@@ -92,7 +92,7 @@ static aerie_status set_shape(maker *m)
     const mkhead_options *o = m->o;
     const ae_hparams *t = &m->target->hparams;
     m->et = t->n_embd, m->n_vocab = t->n_vocab;
-    m->e = or_else(o->n_embd, t->n_embd), m->ff = or_else(o->n_ff, t->n_ff);
+    m->e = or_else(o->n_embd, t->n_embd), m->ff = or_else(or_else(o->n_ff, t->n_ff), 96);
     m->heads = or_else(o->n_heads, t->n_heads), m->kv_heads = or_else(o->n_kv_heads, t->n_kv_heads);
     m->head_dim = m->n_rot = or_else(o->head_dim, t->head_dim);
     m->n_draft = or_else(o->n_draft, t->n_vocab);

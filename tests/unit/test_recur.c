@@ -109,7 +109,7 @@ static void test_delta(void **state)
     (void)state;
     for (int how = 0; how < 4; how++) { /* tiled, and the two projections in one */
         const bool tiled = how & 1, packed = how >> 1;
-        const ae_state_layer layer = {AE_STATE_DELTA, C, TAPS, HEADS, GROUPS, KEY, VALUE, tiled};
+        const ae_state_layer layer = {AE_STATE_DELTA, C, TAPS, HEADS, GROUPS, KEY, VALUE, tiled, NULL};
         const uint32_t per_group = HEADS / GROUPS;
         rig r;
         rig_open(&r, &layer);
@@ -152,7 +152,7 @@ static void test_mamba2(void **state)
 {
     enum { V = HEADS * VALUE, C = V + 2 * GROUPS * KEY };
     static float c[ROWS][C], dt[ROWS][HEADS], y[ROWS][V], decay[HEADS], bias[HEADS], skip[HEADS];
-    const ae_state_layer layer = {AE_STATE_MAMBA2, C, TAPS, HEADS, GROUPS, KEY, VALUE, false};
+    const ae_state_layer layer = {AE_STATE_MAMBA2, C, TAPS, HEADS, GROUPS, KEY, VALUE, false, NULL};
     rig r;
     (void)state;
     rig_open(&r, &layer);
@@ -174,6 +174,35 @@ static void test_mamba2(void **state)
                 }
                 close_to("the Mamba2 step", (double)y[t][h * VALUE + (uint32_t)p], o);
             }
+        }
+    }
+    rig_close(&r);
+}
+
+static void test_mamba1(void **state)
+{
+    enum { V = HEADS * VALUE, S = 2 * KEY + 3 };
+    static float c[ROWS][V], keys[ROWS][S], dt[ROWS][V], y[ROWS][V], decay[V][KEY], bias[V], skip[V];
+    const ae_state_layer layer = {AE_STATE_MAMBA1, V, TAPS, 1, 1, KEY, V, false, decay[0]};
+    rig r;
+    (void)state;
+    rig_open(&r, &layer);
+    fill(c[0], ROWS * V, -1, 1), fill(keys[0], ROWS * S, -1, 1), fill(dt[0], ROWS * V, -9, 25);
+    fill(decay[0], V * KEY, -3, -0.1f);
+    fill(bias, V, -1, 1), fill(skip, V, -1, 1);
+    r.backend->ops->recur(r.stream, &(ae_recur){.pass = &r.pass, .c = c[0], .c_stride = V, .a = dt[0], .ab_stride = V,
+                                                .keys = keys[0], .keys_stride = S, .dt_bias = bias, .skip = skip, .y = y[0],
+                                                .y_stride = V});
+    for (int p = 0; p < V; p++) {
+        double s[KEY] = {0};
+        for (int t = 0; t < ROWS; t++) {
+            const double delta = softplus((double)dt[t][p] + (double)bias[p]), x = (double)c[t][p];
+            double o = (double)skip[p] * x;
+            for (int n = 0; n < KEY; n++) {
+                s[n] = s[n] * exp((double)decay[p][n] * delta) + (double)keys[t][n] * x * delta;
+                o += s[n] * (double)keys[t][KEY + n];
+            }
+            close_to("the Mamba1 step", (double)y[t][p], o);
         }
     }
     rig_close(&r);
@@ -247,6 +276,7 @@ static void lab_close(lab *l)
 }
 
 static float in_x[ROWS][ABSORB_C], in_ab[ROWS][2 * HEADS], in_weight[ABSORB_C][TAPS], in_decay[HEADS];
+static float in_rates[HEADS * VALUE][KEY]; /* of MAMBA1 */
 
 /* A pass over rows with the inputs of `tokens`: n_committed of them, then the tree. */
 static void lab_run(const lab *l, const int32_t *tokens, uint32_t n_committed, const int32_t *parent,
@@ -263,7 +293,11 @@ static void lab_run(const lab *l, const int32_t *tokens, uint32_t n_committed, c
     }
     l->backend->ops->conv(l->stream, &(ae_conv){.pass = &pass, .x = x[0], .x_stride = ABSORB_C, .weight = in_weight[0],
                                                 .silu = true, .y = c[0], .y_stride = ABSORB_C});
-    if (l->layer->kind != AE_STATE_CONV)
+    if (l->layer->kind == AE_STATE_MAMBA1) /* what it takes beside the convolution's result are parts of x here */
+        l->backend->ops->recur(l->stream, &(ae_recur){.pass = &pass, .c = c[0], .c_stride = ABSORB_C, .a = x[0],
+                                                      .ab_stride = ABSORB_C, .keys = x[0] + HEADS * VALUE,
+                                                      .keys_stride = ABSORB_C, .y = y[0], .y_stride = HEADS * VALUE});
+    else if (l->layer->kind != AE_STATE_CONV)
         l->backend->ops->recur(l->stream, &(ae_recur){.pass = &pass, .c = c[0], .c_stride = ABSORB_C, .a = ab[0],
                                                       .b = ab[0] + HEADS, .ab_stride = 2 * HEADS, .decay = in_decay,
                                                       .y = y[0], .y_stride = HEADS * VALUE});
@@ -286,8 +320,9 @@ static void test_absorb(void **state)
 {
     static const ae_state_layer layers[] = {
         {.kind = AE_STATE_CONV, .n_channels = ABSORB_C, .n_taps = TAPS},
-        {AE_STATE_DELTA, ABSORB_C, TAPS, HEADS, GROUPS, KEY, VALUE, false},
-        {AE_STATE_MAMBA2, ABSORB_C, TAPS, HEADS, GROUPS, KEY, VALUE, false},
+        {AE_STATE_DELTA, ABSORB_C, TAPS, HEADS, GROUPS, KEY, VALUE, false, NULL},
+        {AE_STATE_MAMBA2, ABSORB_C, TAPS, HEADS, GROUPS, KEY, VALUE, false, NULL},
+        {AE_STATE_MAMBA1, HEADS * VALUE, TAPS, 1, 1, KEY, HEADS * VALUE, false, in_rates[0]},
     };
     static const int32_t tokens[] = {0, 1, 2, 3, 4}, parent[] = {-1, 0, 1, 1, 2}, path[] = {0, 1, 2, 4},
                          chain[] = {-1, 0, 1, 2};
@@ -297,7 +332,8 @@ static void test_absorb(void **state)
     (void)state;
     fill(in_x[0], ROWS * ABSORB_C, -1, 1), fill(in_ab[0], ROWS * 2 * HEADS, -2, 2), fill(in_decay, HEADS, -3, -0.1f);
     fill(in_weight[0], ABSORB_C * TAPS, -1, 1);
-    for (size_t k = 0; k < 3; k++) {
+    fill(in_rates[0], HEADS * VALUE * KEY, -3, -0.1f);
+    for (size_t k = 0; k < sizeof layers / sizeof layers[0]; k++) {
         uint8_t *expected[2];
         size_t n = 0;
         for (uint32_t i = 0; i < 2; i++) { /* planes after two and after four rows, by the reference */
@@ -330,11 +366,12 @@ static void test_refused(void **state)
         ae_state_layer layer;
         const char *says;
     } bad[] = {
-        {{AE_STATE_DELTA, 96, 9, 2, 2, 16, 16, false}, "a convolution over 9 rows; 1 to 8 are possible"},
-        {{AE_STATE_DELTA, 96, 0, 2, 2, 16, 16, false}, "a convolution over 0 rows"},
-        {{AE_STATE_DELTA, 96, 4, 2, 2, 18, 16, false}, "a recurrent state of 18 rows; multiples of 4 up to 256 are possible"},
-        {{AE_STATE_MAMBA2, 96, 4, 2, 2, 260, 16, false}, "a recurrent state of 260 rows"},
-        {{AE_STATE_MAMBA2, 96, 4, 3, 2, 16, 16, false}, "3 recurrent heads of 16 values cannot share 2 groups evenly"},
+        {{AE_STATE_DELTA, 96, 9, 2, 2, 16, 16, false, NULL}, "a convolution over 9 rows; 1 to 8 are possible"},
+        {{AE_STATE_DELTA, 96, 0, 2, 2, 16, 16, false, NULL}, "a convolution over 0 rows"},
+        {{AE_STATE_DELTA, 96, 4, 2, 2, 18, 16, false, NULL},
+         "a recurrent state of 18 rows; multiples of 4 up to 256 are possible"},
+        {{AE_STATE_MAMBA2, 96, 4, 2, 2, 260, 16, false, NULL}, "a recurrent state of 260 rows"},
+        {{AE_STATE_MAMBA2, 96, 4, 3, 2, 16, 16, false, NULL}, "3 recurrent heads of 16 values cannot share 2 groups evenly"},
     };
     ae_backend *backend;
     (void)state;
@@ -353,6 +390,7 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_conv), cmocka_unit_test(test_delta), cmocka_unit_test(test_mamba2),
+                                       cmocka_unit_test(test_mamba1),
                                        cmocka_unit_test(test_gated_norm), cmocka_unit_test(test_absorb),
                                        cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,6 +42,9 @@ void ae_kernels_ref(ae_kernels *k)
         .conv = ae_ref_conv,
         .state_absorb = ae_ref_state_absorb,
         .state_step = ae_ref_state_step,
+        .scan_delta = ae_ref_scan_delta,
+        .scan_absorb = ae_ref_scan_absorb,
+        .scan_step = ae_ref_scan_step,
     };
 }
 

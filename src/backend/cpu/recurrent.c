@@ -1,32 +1,12 @@
-/* recurrent.c - recurrent layers on the CPU: the store of planes and records, and which thread does what.
+/* recurrent.c - recurrent layers on the CPU: the store of planes and records, the convolution, the norm after a recurrence.
+ * The recurrence itself: recur.c.
  *
- * Owns: the store. Work on a convolution is split over channels, on a state over heads and tiles of columns: neither ever
- * needs another part's values, so an item runs all rows of a sequence over its part, which is read and written once. What the
- * tiles of a head share (k, q, alpha, beta) is made before, row by row, and recorded after all tiles have absorbed the
- * records that stood there. */
-#include <math.h>
+ * Owns: the store. Work on a convolution is split over channels, which never need each other's values, so an item runs all
+ * rows of a sequence over its part, which is read and written once. */
 #include <string.h>
 
-#include "backend/cpu/cpu_int.h"
-#include "backend/cpu/ref/ref.h"
+#include "backend/cpu/state.h"
 #include "base/os.h"
-
-typedef struct state_place {
-    ae_state_layer layer;
-    size_t rows, matrices;               /* of a plane, in floats: [n_taps - 1][channels], [n_heads][n_tiles][key_dim][16] */
-    size_t record;                       /* of a record: channels | k [n_groups][key_dim] | d [n_heads][value_dim] | alpha */
-    uint32_t channels;                   /* n_channels to a multiple of 16 */
-    uint32_t n_tiles;                    /* of a head */
-} state_place;
-
-struct ae_state_store {
-    ae_state_shape shape;   /* without layers */
-    state_place *places;    /* [n_layers] */
-    size_t plane_floats, record_floats;
-    size_t bytes;
-    float *planes;          /* [n_planes][plane_floats] */
-    float *records;         /* [n_seqs][n_records][record_floats] */
-};
 
 /* ---- The store -------------------------------------------------------------------------------- */
 
@@ -35,22 +15,23 @@ static size_t up16(size_t n)
     return (n + AE_STATE_TILE - 1) / AE_STATE_TILE * AE_STATE_TILE;
 }
 
-static void place_layer(const ae_state_layer *l, state_place *p, size_t *plane, size_t *record)
+static void place_layer(const ae_state_layer *l, ae_state_place *p, size_t *plane, size_t *record)
 {
-    *p = (state_place){.layer = *l, .channels = (uint32_t)up16(l->n_channels),
+    *p = (ae_state_place){.layer = *l, .channels = (uint32_t)up16(l->n_channels),
                        .n_tiles = (l->value_dim + AE_STATE_TILE - 1) / AE_STATE_TILE};
     p->rows = *plane;
     p->matrices = p->rows + (size_t)(l->n_taps - 1) * p->channels;
     *plane = p->matrices + (size_t)l->n_heads * p->n_tiles * l->key_dim * AE_STATE_TILE;
     p->record = *record;
-    *record += up16((size_t)l->n_channels + (size_t)l->n_groups * l->key_dim + (size_t)l->n_heads * l->value_dim + l->n_heads);
+    *record += up16((size_t)l->n_channels + (size_t)l->n_groups * l->key_dim + (size_t)l->n_heads * l->value_dim +
+                    ae_state_n_alphas(l));
 }
 
 static size_t store_bytes(const ae_state_shape *s, ae_state_store *store)
 {
     size_t plane = 0, record = 0, planes, records, bytes;
     for (uint32_t i = 0; i < s->n_layers; i++) {
-        state_place place;
+        ae_state_place place;
         place_layer(&s->layers[i], store && store->places ? &store->places[i] : &place, &plane, &record);
     }
     if (store) store->plane_floats = plane, store->record_floats = record;
@@ -119,27 +100,6 @@ void ae_cpu_state_free(ae_backend *backend, ae_state_store *store)
     ae_free(store);
 }
 
-static float *plane_of(const ae_state_store *s, uint32_t plane)
-{
-    return s->planes + plane * s->plane_floats;
-}
-
-static float *record_of(const ae_state_store *s, const state_place *p, int32_t seq, uint32_t record)
-{
-    return s->records + ((size_t)seq * s->shape.n_records + record) * s->record_floats + p->record;
-}
-
-/* The parts of a record after its channels. */
-static float *record_k(const state_place *p, float *record) { return record + p->layer.n_channels; }
-static float *record_d(const state_place *p, float *record)
-{
-    return record_k(p, record) + (size_t)p->layer.n_groups * p->layer.key_dim;
-}
-static float *record_alpha(const state_place *p, float *record)
-{
-    return record_d(p, record) + (size_t)p->layer.n_heads * p->layer.value_dim;
-}
-
 float *ae_cpu_state_records(const ae_state_store *store, size_t *n)
 {
     *n = (size_t)store->shape.n_seqs * store->shape.n_records * store->record_floats;
@@ -172,12 +132,12 @@ static void run_copy(ae_stream *stream, copy_job *job)
 
 void ae_cpu_state_zero(ae_stream *stream, ae_state_store *store, uint32_t plane)
 {
-    run_copy(stream, &(copy_job){plane_of(store, plane), NULL, store->plane_floats});
+    run_copy(stream, &(copy_job){ae_state_plane(store, plane), NULL, store->plane_floats});
 }
 
 void ae_cpu_state_copy(ae_stream *stream, ae_state_store *store, uint32_t from, uint32_t to)
 {
-    run_copy(stream, &(copy_job){plane_of(store, to), plane_of(store, from), store->plane_floats});
+    run_copy(stream, &(copy_job){ae_state_plane(store, to), ae_state_plane(store, from), store->plane_floats});
 }
 
 size_t ae_cpu_state_plane_bytes(const ae_state_store *store)
@@ -199,9 +159,9 @@ static void put_run(float *own, uint8_t *bytes, size_t n) { memcpy(own, bytes, n
 static void walk_plane(const ae_state_store *store, uint32_t plane, uint8_t *bytes, run_fn *run)
 {
     for (uint32_t i = 0; i < store->shape.n_layers; i++) {
-        const state_place *p = &store->places[i];
+        const ae_state_place *p = &store->places[i];
         const ae_state_layer *l = &p->layer;
-        float *rows = plane_of(store, plane) + p->rows, *s = plane_of(store, plane) + p->matrices;
+        float *rows = ae_state_plane(store, plane) + p->rows, *s = ae_state_plane(store, plane) + p->matrices;
         for (uint32_t t = 0; t + 1 < l->n_taps; t++, bytes += l->n_channels * sizeof(float))
             run(rows + (size_t)t * p->channels, bytes, l->n_channels * sizeof(float));
         for (uint32_t h = 0; h < l->n_heads; h++)
@@ -236,27 +196,21 @@ typedef struct conv_job {
     const ae_stream *stream;
     const ae_conv *args;  /* NULL: no rows, records are absorbed alone */
     const ae_state_store *store;
-    const state_place *place;
+    const ae_state_place *place;
     const ae_state_pass *pass;
     uint32_t n_blocks;    /* of a run */
 } conv_job;
 
-/* The i-th accepted record of a run. */
-static uint8_t accepted_at(const ae_state_pass *pass, const ae_state_run *run, uint32_t i)
-{
-    return pass->accepted[(size_t)(run - pass->runs) * pass->stride + i];
-}
-
 /* Where the rows are that came before a run's first one, for the channels from `first` on; `back` 1: the newest. */
 static const float *row_before(const conv_job *job, const ae_state_run *run, uint32_t back, uint32_t first)
 {
-    const state_place *p = job->place;
+    const ae_state_place *p = job->place;
     if (back <= run->n_accepted) {
-        const uint32_t accepted = accepted_at(job->pass, run, run->n_accepted - back);
-        return record_of(job->store, p, run->seq, accepted) + first;
+        const uint32_t accepted = ae_state_accepted(job->pass, run, run->n_accepted - back);
+        return ae_state_record(job->store, p, run->seq, accepted) + first;
     }
     const uint32_t at = p->layer.n_taps - 1 - (back - run->n_accepted);
-    return plane_of(job->store, (uint32_t)run->seq) + p->rows + (size_t)at * p->channels + first;
+    return ae_state_plane(job->store, (uint32_t)run->seq) + p->rows + (size_t)at * p->channels + first;
 }
 
 static float *conv_x(const ae_conv *a, uint32_t row, uint32_t first)
@@ -295,7 +249,7 @@ static void conv_rows(const conv_job *job, const ae_state_run *run, uint32_t fir
 /* The plane's rows become the newest of its own, the accepted and the committed ones. */
 static void conv_move_on(const conv_job *job, const ae_state_run *run, uint32_t first, uint32_t n)
 {
-    const state_place *p = job->place;
+    const ae_state_place *p = job->place;
     const uint32_t n_kept = p->layer.n_taps - 1;
     float kept[AE_STATE_MAX_TAPS][CONV_BLOCK];
     for (uint32_t t = 0; t < n_kept; t++) {
@@ -304,7 +258,7 @@ static void conv_move_on(const conv_job *job, const ae_state_run *run, uint32_t 
                                                     : row_before(job, run, back - run->n_committed, first);
         memcpy(kept[t], row, n * sizeof(float));
     }
-    float *rows = plane_of(job->store, (uint32_t)run->seq) + p->rows + first;
+    float *rows = ae_state_plane(job->store, (uint32_t)run->seq) + p->rows + first;
     for (uint32_t t = 0; t < n_kept; t++) memcpy(rows + (size_t)t * p->channels, kept[t], n * sizeof(float));
 }
 
@@ -318,7 +272,7 @@ static void conv_item(void *context, uint32_t item, uint32_t i_worker)
     if (job->args) conv_rows(job, run, first, n);
     conv_move_on(job, run, first, n);
     for (uint32_t i = 0; i < run->n_tentative; i++)
-        memcpy(record_of(job->store, job->place, run->seq, i) + first,
+        memcpy(ae_state_record(job->store, job->place, run->seq, i) + first,
                conv_x(job->args, run->first + run->n_committed + i, first), n * sizeof(float));
 }
 
@@ -336,203 +290,13 @@ void ae_cpu_conv(ae_stream *stream, const ae_conv *args)
     run_conv(stream, &job, args->pass->n_runs);
 }
 
-/* ---- The recurrence --------------------------------------------------------------------------------------- */
-
-void ae_cpu_state_layout(ae_layout *layout, const ae_stream_options *o, ae_cpu_state *s)
+void ae_cpu_conv_absorb(ae_stream *stream, const ae_state_pass *pass, uint32_t layer)
 {
-    size_t n_heads = 0, n_values = 0, key_dim = 0;
-    for (uint32_t i = 0; i < o->state->n_layers; i++) {
-        const ae_state_layer *l = &o->state->layers[i];
-        const size_t values = (size_t)l->n_heads * l->value_dim;
-        if (l->n_heads > n_heads) n_heads = l->n_heads;
-        if (values > n_values) n_values = values;
-        if (l->key_dim > key_dim) key_dim = l->key_dim;
-    }
-    s->d_stride = n_values;
-    s->d = ae_layout_add(layout, o->max_rows * n_values, sizeof(float));
-    s->alpha = ae_layout_add(layout, o->max_rows * n_heads, sizeof(float));
-    s->beta = ae_layout_add(layout, o->max_rows * n_heads, sizeof(float));
-    s->buffer_floats = AE_STATE_BUFFERS * key_dim * AE_STATE_TILE;
-    s->buffers = ae_layout_add(layout, o->n_threads * s->buffer_floats, sizeof(float));
+    conv_job job = {.store = pass->store, .place = &pass->store->places[layer], .pass = pass};
+    run_conv(stream, &job, pass->n_runs);
 }
 
-typedef struct recur_job {
-    ae_stream *stream;
-    const ae_kernels *kernels;
-    const ae_recur *args; /* NULL: no rows */
-    const ae_state_store *store;
-    const state_place *place;
-    const ae_state_pass *pass;
-    ae_items items; /* of units; a unit is a tile of a head of a run */
-} recur_job;
-
-/* Where k, q and v of a row begin. */
-typedef struct channels {
-    float *k, *q, *v;
-} channels;
-
-static channels channels_of(const recur_job *job, uint32_t row)
-{
-    const ae_state_layer *l = &job->place->layer;
-    const size_t keys = (size_t)l->n_groups * l->key_dim, values = (size_t)l->n_heads * l->value_dim;
-    float *c = job->args->c + row * job->args->c_stride;
-    if (l->kind == AE_STATE_DELTA) return (channels){c + keys, c, c + 2 * keys};
-    return (channels){c + values, c + values + keys, c};
-}
-
-static size_t ab_at(const ae_recur *a, uint32_t h)
-{
-    return a->ab_group ? (size_t)h / a->ab_group * 2 * a->ab_group + h % a->ab_group : h;
-}
-
-/* What the tiles of a row's heads share. */
-static void prepare_item(void *context, uint32_t r, uint32_t i_worker)
-{
-    const recur_job *job = context;
-    const ae_recur *a = job->args;
-    const ae_state_layer *l = &job->place->layer;
-    const channels c = channels_of(job, r);
-    float *alpha = job->stream->state.alpha + (size_t)r * l->n_heads, *beta = job->stream->state.beta + (size_t)r * l->n_heads;
-    (void)i_worker;
-    for (uint32_t h = 0; h < l->n_heads; h++) {
-        const size_t at = r * a->ab_stride + ab_at(a, h);
-        const float delta = ae_ref_softplus(a->dt_bias ? a->a[at] + a->dt_bias[h] : a->a[at]);
-        alpha[h] = ae_ref_alpha(a->decay[h], delta);
-        if (l->kind == AE_STATE_DELTA) {
-            beta[h] = ae_ref_sigmoid(a->b[at]);
-            continue;
-        }
-        float *d = job->stream->state.d + r * job->stream->state.d_stride + (size_t)h * l->value_dim;
-        for (uint32_t j = 0; j < l->value_dim; j++) d[j] = c.v[(size_t)h * l->value_dim + j] * delta;
-    }
-    for (uint32_t g = 0; l->kind == AE_STATE_DELTA && g < l->n_groups; g++) {
-        job->kernels->l2norm(c.k + (size_t)g * l->key_dim, 1e-6f, l->key_dim, c.k + (size_t)g * l->key_dim);
-        job->kernels->l2norm(c.q + (size_t)g * l->key_dim, 1e-6f, l->key_dim, c.q + (size_t)g * l->key_dim);
-    }
-}
-
-typedef struct unit {
-    const ae_state_run *run;
-    uint32_t head, group, first, n; /* columns [first, first + n) */
-    float *s;
-} unit;
-
-static unit unit_at(const recur_job *job, uint32_t i)
-{
-    const state_place *p = job->place;
-    const ae_state_layer *l = &p->layer;
-    const uint32_t n_run = l->n_heads * p->n_tiles, tile = i % n_run;
-    unit u = {.run = &job->pass->runs[i / n_run], .head = tile / p->n_tiles, .first = tile % p->n_tiles * AE_STATE_TILE};
-    u.group = l->tiled ? u.head % l->n_groups : u.head / (l->n_heads / l->n_groups);
-    u.n = l->value_dim - u.first < AE_STATE_TILE ? l->value_dim - u.first : AE_STATE_TILE;
-    u.s = plane_of(job->store, (uint32_t)u.run->seq) + p->matrices + (size_t)tile * l->key_dim * AE_STATE_TILE;
-    return u;
-}
-
-static void absorb(const recur_job *job, const unit *u)
-{
-    const state_place *p = job->place;
-    const ae_state_layer *l = &p->layer;
-    for (uint32_t i = 0; i < u->run->n_accepted; i++) {
-        float *record = record_of(job->store, p, u->run->seq, accepted_at(job->pass, u->run, i)), d[AE_STATE_TILE] = {0};
-        memcpy(d, record_d(p, record) + (size_t)u->head * l->value_dim + u->first, u->n * sizeof *d);
-        job->kernels->state_absorb(u->s, l->key_dim, record_alpha(p, record)[u->head],
-                                   record_k(p, record) + (size_t)u->group * l->key_dim, d);
-    }
-}
-
-static void step(const recur_job *job, const unit *u, uint32_t row, const float *from, float *to)
-{
-    const ae_state_layer *l = &job->place->layer;
-    const channels c = channels_of(job, row);
-    const ae_cpu_state *state = &job->stream->state;
-    const size_t column = (size_t)u->head * l->value_dim + u->first;
-    float v[AE_STATE_TILE] = {0}, d[AE_STATE_TILE] = {0}, y[AE_STATE_TILE];
-    float *row_d = state->d + row * state->d_stride + column, *row_y = job->args->y + row * job->args->y_stride + column;
-    const bool delta = l->kind == AE_STATE_DELTA;
-    memcpy(v, c.v + column, u->n * sizeof *v);
-    if (!delta) memcpy(d, row_d, u->n * sizeof *d);
-    job->kernels->state_step(from, to,
-                             &(ae_state_step){.key_dim = l->key_dim,
-                                              .delta = delta,
-                                              .k = c.k + (size_t)u->group * l->key_dim,
-                                              .q = c.q + (size_t)u->group * l->key_dim,
-                                              .alpha = state->alpha[(size_t)row * l->n_heads + u->head],
-                                              .beta = state->beta[(size_t)row * l->n_heads + u->head],
-                                              .scale = 1.0f / sqrtf((float)l->key_dim),
-                                              .v = v,
-                                              .d = d,
-                                              .y = y});
-    if (delta) memcpy(row_d, d, u->n * sizeof *d);
-    const float skip = !delta && job->args->skip ? job->args->skip[u->head] : 0;
-    for (uint32_t j = 0; j < u->n; j++) row_y[j] = !delta && job->args->skip ? fmaf(skip, v[j], y[j]) : y[j];
-}
-
-static void recur_item(void *context, uint32_t item, uint32_t i_worker)
-{
-    const recur_job *job = context;
-    const uint32_t begin = ae_items_begin(&job->items, item), end = ae_items_end(&job->items, item);
-    const size_t tile = (size_t)job->place->layer.key_dim * AE_STATE_TILE;
-    float *buffers = job->stream->state.buffers + i_worker * job->stream->state.buffer_floats;
-    for (uint32_t i = begin; i < end; i++) {
-        const unit u = unit_at(job, i);
-        absorb(job, &u);
-        for (uint32_t r = 0; r < u.run->n_committed; r++) step(job, &u, u.run->first + r, u.s, u.s);
-        const ae_state_visit *visits = job->pass->visits + (size_t)(u.run - job->pass->runs) * job->pass->stride;
-        for (uint32_t t = 0; t < u.run->n_tentative; t++) {
-            const ae_state_visit *visit = &visits[t];
-            step(job, &u, (uint32_t)visit->row, visit->from < 0 ? u.s : buffers + (size_t)visit->from * tile,
-                 buffers + (size_t)visit->to * tile);
-        }
-    }
-}
-
-static void run_units(ae_stream *stream, recur_job *job, uint32_t n_runs)
-{
-    const uint32_t n_units = n_runs * job->place->layer.n_heads * job->place->n_tiles;
-    if (!n_units) return;
-    job->items = ae_items_cut(n_units, ae_pool_n_workers(stream->pool), 1);
-    ae_pool_run(stream->pool, recur_item, job, ae_items_count(&job->items));
-}
-
-static void record_rows(const recur_job *job, const ae_state_run *run)
-{
-    const state_place *p = job->place;
-    const ae_state_layer *l = &p->layer;
-    const ae_cpu_state *state = &job->stream->state;
-    for (uint32_t i = 0; i < run->n_tentative; i++) {
-        const uint32_t row = run->first + run->n_committed + i;
-        float *record = record_of(job->store, p, run->seq, i);
-        memcpy(record_k(p, record), channels_of(job, row).k, (size_t)l->n_groups * l->key_dim * sizeof(float));
-        memcpy(record_d(p, record), state->d + row * state->d_stride, (size_t)l->n_heads * l->value_dim * sizeof(float));
-        memcpy(record_alpha(p, record), state->alpha + (size_t)row * l->n_heads, l->n_heads * sizeof(float));
-    }
-}
-
-void ae_cpu_recur(ae_stream *stream, const ae_recur *args)
-{
-    const ae_state_pass *pass = args->pass;
-    recur_job job = {.stream = stream, .kernels = &stream->backend->kernels, .args = args, .store = pass->store,
-                     .place = &pass->store->places[args->layer], .pass = pass};
-    if (pass->n_rows > 1) ae_pool_run(stream->pool, prepare_item, &job, pass->n_rows);
-    else for (uint32_t r = 0; r < pass->n_rows; r++) prepare_item(&job, r, 0);
-    run_units(stream, &job, pass->n_runs);
-    for (uint32_t i = 0; i < pass->n_runs; i++) record_rows(&job, &pass->runs[i]);
-}
-
-void ae_cpu_state_absorb(ae_stream *stream, const ae_state_pass *pass)
-{
-    const ae_state_store *store = pass->store;
-    for (uint32_t i = 0; i < store->shape.n_layers; i++) {
-        conv_job conv = {.store = store, .place = &store->places[i], .pass = pass};
-        recur_job job = {.stream = stream, .kernels = &stream->backend->kernels, .store = store, .place = &store->places[i],
-                         .pass = pass};
-        run_conv(stream, &conv, pass->n_runs);
-        run_units(stream, &job, pass->n_runs);
-    }
-}
-
-/* ---- The norm after it ---------------------------------------------------------------------------------------- */
+/* ---- The norm after a recurrence ---------------------------------------------------------------------------------------- */
 
 typedef struct norm_job {
     const ae_kernels *kernels;

@@ -258,6 +258,7 @@ uint64_t ae_cpu_hash_recur(const ae_recur *a)
     uint64_t h = ae_cpu_hash_state_absorb(a->pass);
     HASH_6(layer, c, c_stride, a, b, ab_stride);
     HASH_6(ab_group, decay, dt_bias, skip, y, y_stride);
+    HASH_2(keys, keys_stride);
     return h;
 }
 

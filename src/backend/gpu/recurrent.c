@@ -73,6 +73,9 @@ static aerie_status check_layer(const ae_gpu_backend *b, const ae_state_layer *l
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "a convolution over %u rows; 1 to %d are possible", l->n_taps,
                        AE_STATE_MAX_TAPS);
     if (l->kind == AE_STATE_CONV) return AERIE_OK;
+    if (l->kind != AE_STATE_DELTA && l->kind != AE_STATE_MAMBA2)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s does not run this kind of recurrent layer; --device cpu runs it",
+                       b->name);
     if (!l->key_dim || l->key_dim > AE_STATE_MAX_KEY || l->key_dim % 4)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "a recurrent state of %u rows; multiples of 4 up to %d are possible",
                        l->key_dim, AE_STATE_MAX_KEY);

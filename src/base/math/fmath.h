@@ -56,6 +56,27 @@ AE_HD static inline float ae_siluf(float x)
     return x / (1.0f + ae_expf(-x));
 }
 
+/* log(1 + e^x) within 4 ulp, by log(1 + u) = 2 artanh(z), z = u / (2 + u), u = e^-|x|; shared with the SIMD versions. */
+#define AE_ARTANH_1 0.333333333f
+#define AE_ARTANH_2 0.2f
+#define AE_ARTANH_3 0.142857143f
+#define AE_ARTANH_4 0.111111111f
+#define AE_ARTANH_5 0.0909090909f
+#define AE_ARTANH_6 0.0769230769f
+#define AE_ARTANH_7 0.0666666667f
+AE_HD static inline float ae_softplusf(float x)
+{
+    const float u = ae_expf(-fabsf(x)), z = u / (2.0f + u), zz = z * z;
+    float p = fmaf(AE_ARTANH_7, zz, AE_ARTANH_6);
+    p = fmaf(p, zz, AE_ARTANH_5);
+    p = fmaf(p, zz, AE_ARTANH_4);
+    p = fmaf(p, zz, AE_ARTANH_3);
+    p = fmaf(p, zz, AE_ARTANH_2);
+    p = fmaf(p, zz, AE_ARTANH_1);
+    const float twice = z + z;
+    return (x > 0.0f ? x : 0.0f) + fmaf(p * zz, twice, twice);
+}
+
 /* Natural logarithm of a positive, normal x; error below 1e-15 relative to max(1, |log x|). */
 double ae_log(double x);
 

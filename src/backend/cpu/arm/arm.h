@@ -29,6 +29,9 @@ void ae_neon_conv(const float *const *rows, const float *weight, size_t stride, 
                 bool silu, float *y);
 void ae_neon_state_absorb(float *s, uint32_t key_dim, float alpha, const float *k, const float *d);
 void ae_neon_state_step(const float *from, float *to, const ae_state_step *step);
+void ae_neon_scan_delta(const float *x, const float *bias, const float *v, float *delta, float *d);
+void ae_neon_scan_absorb(float *s, const ae_scan_step *step);
+void ae_neon_scan_step(const float *from, float *to, const ae_scan_step *step);
 
 ae_mm_fn ae_dotprod_mm_p16_32, ae_dotprod_mm_p16_256;
 ae_mm_fn ae_i8mm_mm_p16_32, ae_i8mm_mm_p16_256;

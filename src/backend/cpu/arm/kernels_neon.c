@@ -29,4 +29,7 @@ void ae_kernels_neon(ae_kernels *k)
     k->conv = ae_neon_conv;
     k->state_absorb = ae_neon_state_absorb;
     k->state_step = ae_neon_state_step;
+    k->scan_delta = ae_neon_scan_delta;
+    k->scan_absorb = ae_neon_scan_absorb;
+    k->scan_step = ae_neon_scan_step;
 }

@@ -412,6 +412,15 @@ typedef struct ae_state_step {
     float *y;            /* [16] */
 } ae_state_step;
 
+/* The same of AE_STATE_MAMBA1, whose states decay each at its own rate. */
+typedef struct ae_scan_step {
+    uint32_t key_dim;          /* a multiple of 4 */
+    const float *decay;        /* [key_dim][16] */
+    const float *k, *q;        /* [key_dim] */
+    const float *delta, *d;    /* [16] x 2 */
+    float *y;                  /* [16] */
+} ae_scan_step;
+
 /* ---- The table ---------------------------------------------------------------------------------------- */
 
 typedef struct ae_kernels {
@@ -463,6 +472,12 @@ typedef struct ae_kernels {
     void (*state_absorb)(float *s, uint32_t key_dim, float alpha, const float *k, const float *d);
     /* computes the state `to` from the state `from` (they may be the same), y, and with delta d */
     void (*state_step)(const float *from, float *to, const ae_state_step *step);
+    /* delta = softplus(x + bias (0 if NULL)), d = v * delta, 16 of each */
+    void (*scan_delta)(const float *x, const float *bias, const float *v, float *delta, float *d);
+    /* s_ij = fmaf(e(delta_j * decay_ij), s_ij, k_i * d_j), e = ae_expf */
+    void (*scan_absorb)(float *s, const ae_scan_step *step);
+    /* computes the state `to` from the state `from` (they may be the same), and y */
+    void (*scan_step)(const float *from, float *to, const ae_scan_step *step);
 } ae_kernels;
 
 /* Each level, in ascending order, sets the entries that it improves. */

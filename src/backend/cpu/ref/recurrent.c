@@ -56,6 +56,36 @@ void ae_ref_state_step(const float *from, float *to, const ae_state_step *step)
     }
 }
 
+void ae_ref_scan_delta(const float *x, const float *bias, const float *v, float *delta, float *d)
+{
+    for (uint32_t j = 0; j < AE_STATE_TILE; j++) {
+        delta[j] = ae_softplusf(bias ? x[j] + bias[j] : x[j]);
+        d[j] = v[j] * delta[j];
+    }
+}
+
+static float scanned(const ae_scan_step *step, float s, uint32_t i, uint32_t j)
+{
+    const float alpha = ae_expf(step->delta[j] * step->decay[i * AE_STATE_TILE + j]);
+    return fmaf(alpha, s, step->k[i] * step->d[j]);
+}
+
+void ae_ref_scan_absorb(float *s, const ae_scan_step *step)
+{
+    for (uint32_t i = 0; i < step->key_dim; i++)
+        for (uint32_t j = 0; j < AE_STATE_TILE; j++)
+            s[i * AE_STATE_TILE + j] = scanned(step, s[i * AE_STATE_TILE + j], i, j);
+}
+
+void ae_ref_scan_step(const float *from, float *to, const ae_scan_step *step)
+{
+    for (uint32_t j = 0; j < AE_STATE_TILE; j++) {
+        for (uint32_t i = 0; i < step->key_dim; i++)
+            to[i * AE_STATE_TILE + j] = scanned(step, from[i * AE_STATE_TILE + j], i, j);
+        step->y[j] = dot(to, step->q, step->key_dim, j);
+    }
+}
+
 float ae_ref_softplus(float x)
 {
     return x > 20.0f ? x : (float)ae_log(1.0 + ae_exp((double)x));

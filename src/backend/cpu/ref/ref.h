@@ -57,6 +57,9 @@ void ae_ref_conv(const float *const *rows, const float *weight, size_t stride, c
                  bool silu, float *y);
 void ae_ref_state_absorb(float *s, uint32_t key_dim, float alpha, const float *k, const float *d);
 void ae_ref_state_step(const float *from, float *to, const ae_state_step *step);
+void ae_ref_scan_delta(const float *x, const float *bias, const float *v, float *delta, float *d);
+void ae_ref_scan_absorb(float *s, const ae_scan_step *step);
+void ae_ref_scan_step(const float *from, float *to, const ae_scan_step *step);
 /* One number for each row and head; all levels use these functions. */
 float ae_ref_softplus(float x);
 float ae_ref_alpha(float decay, float softplus);

@@ -36,4 +36,7 @@ void ae_kernels_avx2(ae_kernels *k)
     k->conv = ae_avx2_conv;
     k->state_absorb = ae_avx2_state_absorb;
     k->state_step = ae_avx2_state_step;
+    k->scan_delta = ae_avx2_scan_delta;
+    k->scan_absorb = ae_avx2_scan_absorb;
+    k->scan_step = ae_avx2_scan_step;
 }

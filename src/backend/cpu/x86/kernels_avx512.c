@@ -34,4 +34,7 @@ void ae_kernels_avx512(ae_kernels *k)
     k->conv = ae_avx512_conv;
     k->state_absorb = ae_avx512_state_absorb;
     k->state_step = ae_avx512_state_step;
+    k->scan_delta = ae_avx512_scan_delta;
+    k->scan_absorb = ae_avx512_scan_absorb;
+    k->scan_step = ae_avx512_scan_step;
 }

@@ -36,6 +36,9 @@ void ae_avx2_conv(const float *const *rows, const float *weight, size_t stride, 
                 bool silu, float *y);
 void ae_avx2_state_absorb(float *s, uint32_t key_dim, float alpha, const float *k, const float *d);
 void ae_avx2_state_step(const float *from, float *to, const ae_state_step *step);
+void ae_avx2_scan_delta(const float *x, const float *bias, const float *v, float *delta, float *d);
+void ae_avx2_scan_absorb(float *s, const ae_scan_step *step);
+void ae_avx2_scan_step(const float *from, float *to, const ae_scan_step *step);
 
 ae_mm_fn ae_avxvnni_mm_p16_32, ae_avxvnni_mm_p16_256;
 
@@ -66,6 +69,9 @@ void ae_avx512_conv(const float *const *rows, const float *weight, size_t stride
                     uint32_t n, bool silu, float *y);
 void ae_avx512_state_absorb(float *s, uint32_t key_dim, float alpha, const float *k, const float *d);
 void ae_avx512_state_step(const float *from, float *to, const ae_state_step *step);
+void ae_avx512_scan_delta(const float *x, const float *bias, const float *v, float *delta, float *d);
+void ae_avx512_scan_absorb(float *s, const ae_scan_step *step);
+void ae_avx512_scan_step(const float *from, float *to, const ae_scan_step *step);
 
 ae_mm_fn ae_amx_mm_p16_32, ae_amx_mm_p16_256;
 void ae_amx_kv_write_q8(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);

@@ -1,0 +1,275 @@
+/* recur.c - the recurrence of recurrent layers on the CPU, and which thread does what. The store: state.h.
+ *
+ * Owns nothing. Work on a state is split over heads and tiles of columns: none ever needs another's values, so an item runs all
+ * rows of a sequence over its part, which is read and written once. What the tiles of a head share (k, q, alpha, beta) is
+ * made before, row by row, and recorded after all tiles have absorbed the records that stood there. */
+#include <math.h>
+#include <string.h>
+
+#include "backend/cpu/ref/ref.h"
+#include "backend/cpu/state.h"
+
+void ae_cpu_state_layout(ae_layout *layout, const ae_stream_options *o, ae_cpu_state *s)
+{
+    size_t n_alphas = 0, n_values = 0, key_dim = 0;
+    for (uint32_t i = 0; i < o->state->n_layers; i++) {
+        const ae_state_layer *l = &o->state->layers[i];
+        const size_t values = (size_t)l->n_heads * l->value_dim;
+        if (ae_state_n_alphas(l) > n_alphas) n_alphas = ae_state_n_alphas(l);
+        if (values > n_values) n_values = values;
+        if (l->key_dim > key_dim) key_dim = l->key_dim;
+    }
+    s->d_stride = n_values;
+    s->d = ae_layout_add(layout, o->max_rows * n_values, sizeof(float));
+    s->alpha = ae_layout_add(layout, o->max_rows * n_alphas, sizeof(float));
+    s->beta = ae_layout_add(layout, o->max_rows * n_alphas, sizeof(float));
+    s->buffer_floats = AE_STATE_BUFFERS * key_dim * AE_STATE_TILE;
+    s->buffers = ae_layout_add(layout, o->n_threads * s->buffer_floats, sizeof(float));
+}
+
+typedef struct recur_job {
+    ae_stream *stream;
+    const ae_kernels *kernels;
+    const ae_recur *args; /* NULL: no rows */
+    const ae_state_store *store;
+    const ae_state_place *place;
+    const ae_state_pass *pass;
+    ae_items items; /* of units; a unit is a tile of a head of a run */
+} recur_job;
+
+/* Where k, q and v of a row begin. */
+typedef struct channels {
+    float *k, *q, *v;
+} channels;
+
+static channels channels_of(const recur_job *job, uint32_t row)
+{
+    const ae_state_layer *l = &job->place->layer;
+    const size_t keys = (size_t)l->n_groups * l->key_dim, values = (size_t)l->n_heads * l->value_dim;
+    float *c = job->args->c + row * job->args->c_stride;
+    if (l->kind == AE_STATE_DELTA) return (channels){c + keys, c, c + 2 * keys};
+    if (l->kind == AE_STATE_MAMBA1) {
+        float *k = (float *)job->args->keys + row * job->args->keys_stride;
+        return (channels){k, k + keys, c};
+    }
+    return (channels){c + values, c + values + keys, c};
+}
+
+static size_t ab_at(const ae_recur *a, uint32_t h)
+{
+    return a->ab_group ? (size_t)h / a->ab_group * 2 * a->ab_group + h % a->ab_group : h;
+}
+
+/* What the tiles of a row's heads share. */
+static void prepare_item(void *context, uint32_t r, uint32_t i_worker)
+{
+    const recur_job *job = context;
+    const ae_recur *a = job->args;
+    const ae_state_layer *l = &job->place->layer;
+    const channels c = channels_of(job, r);
+    float *alpha = job->stream->state.alpha + (size_t)r * l->n_heads, *beta = job->stream->state.beta + (size_t)r * l->n_heads;
+    (void)i_worker;
+    for (uint32_t h = 0; h < l->n_heads; h++) {
+        const size_t at = r * a->ab_stride + ab_at(a, h);
+        const float delta = ae_ref_softplus(a->dt_bias ? a->a[at] + a->dt_bias[h] : a->a[at]);
+        alpha[h] = ae_ref_alpha(a->decay[h], delta);
+        if (l->kind == AE_STATE_DELTA) {
+            beta[h] = ae_ref_sigmoid(a->b[at]);
+            continue;
+        }
+        float *d = job->stream->state.d + r * job->stream->state.d_stride + (size_t)h * l->value_dim;
+        for (uint32_t j = 0; j < l->value_dim; j++) d[j] = c.v[(size_t)h * l->value_dim + j] * delta;
+    }
+    for (uint32_t g = 0; l->kind == AE_STATE_DELTA && g < l->n_groups; g++) {
+        job->kernels->l2norm(c.k + (size_t)g * l->key_dim, 1e-6f, l->key_dim, c.k + (size_t)g * l->key_dim);
+        job->kernels->l2norm(c.q + (size_t)g * l->key_dim, 1e-6f, l->key_dim, c.q + (size_t)g * l->key_dim);
+    }
+}
+
+typedef struct unit {
+    const ae_state_run *run;
+    uint32_t head, group, first, n; /* columns [first, first + n) */
+    float *s;
+} unit;
+
+static unit unit_at(const recur_job *job, uint32_t i)
+{
+    const ae_state_place *p = job->place;
+    const ae_state_layer *l = &p->layer;
+    const uint32_t n_run = l->n_heads * p->n_tiles, tile = i % n_run;
+    unit u = {.run = &job->pass->runs[i / n_run], .head = tile / p->n_tiles, .first = tile % p->n_tiles * AE_STATE_TILE};
+    u.group = l->tiled ? u.head % l->n_groups : u.head / (l->n_heads / l->n_groups);
+    u.n = l->value_dim - u.first < AE_STATE_TILE ? l->value_dim - u.first : AE_STATE_TILE;
+    u.s = ae_state_plane(job->store, (uint32_t)u.run->seq) + p->matrices + (size_t)tile * l->key_dim * AE_STATE_TILE;
+    return u;
+}
+
+static void absorb(const recur_job *job, const unit *u)
+{
+    const ae_state_place *p = job->place;
+    const ae_state_layer *l = &p->layer;
+    for (uint32_t i = 0; i < u->run->n_accepted; i++) {
+        float *record = ae_state_record(job->store, p, u->run->seq, ae_state_accepted(job->pass, u->run, i));
+        float d[AE_STATE_TILE] = {0};
+        memcpy(d, ae_record_d(p, record) + (size_t)u->head * l->value_dim + u->first, u->n * sizeof *d);
+        job->kernels->state_absorb(u->s, l->key_dim, ae_record_alpha(p, record)[u->head],
+                                   ae_record_k(p, record) + (size_t)u->group * l->key_dim, d);
+    }
+}
+
+static void step(const recur_job *job, const unit *u, uint32_t row, const float *from, float *to)
+{
+    const ae_state_layer *l = &job->place->layer;
+    const channels c = channels_of(job, row);
+    const ae_cpu_state *state = &job->stream->state;
+    const size_t column = (size_t)u->head * l->value_dim + u->first;
+    float v[AE_STATE_TILE] = {0}, d[AE_STATE_TILE] = {0}, y[AE_STATE_TILE];
+    float *row_d = state->d + row * state->d_stride + column, *row_y = job->args->y + row * job->args->y_stride + column;
+    const bool delta = l->kind == AE_STATE_DELTA;
+    memcpy(v, c.v + column, u->n * sizeof *v);
+    if (!delta) memcpy(d, row_d, u->n * sizeof *d);
+    job->kernels->state_step(from, to,
+                             &(ae_state_step){.key_dim = l->key_dim,
+                                              .delta = delta,
+                                              .k = c.k + (size_t)u->group * l->key_dim,
+                                              .q = c.q + (size_t)u->group * l->key_dim,
+                                              .alpha = state->alpha[(size_t)row * l->n_heads + u->head],
+                                              .beta = state->beta[(size_t)row * l->n_heads + u->head],
+                                              .scale = 1.0f / sqrtf((float)l->key_dim),
+                                              .v = v,
+                                              .d = d,
+                                              .y = y});
+    if (delta) memcpy(row_d, d, u->n * sizeof *d);
+    const float skip = !delta && job->args->skip ? job->args->skip[u->head] : 0;
+    for (uint32_t j = 0; j < u->n; j++) row_y[j] = !delta && job->args->skip ? fmaf(skip, v[j], y[j]) : y[j];
+}
+
+/* ---- MAMBA1: a tile's columns are channels, whose states decay each at its own rate ------------------------- */
+
+/* What is the same for all rows: the decay of the tile's columns, turned round. */
+typedef struct scan_tile {
+    float decay[AE_STATE_MAX_KEY * AE_STATE_TILE], bias[AE_STATE_TILE], skip[AE_STATE_TILE];
+} scan_tile;
+
+static void scan_begin(const recur_job *job, const unit *u, scan_tile *tile)
+{
+    const uint32_t n = job->place->layer.key_dim;
+    const float *decay = job->place->layer.decay;
+    memset(tile->decay, 0, (size_t)n * AE_STATE_TILE * sizeof *tile->decay);
+    memset(tile->bias, 0, sizeof tile->bias);
+    memset(tile->skip, 0, sizeof tile->skip);
+    for (uint32_t j = 0; j < u->n; j++)
+        for (uint32_t i = 0; i < n; i++) tile->decay[i * AE_STATE_TILE + j] = decay[(size_t)(u->first + j) * n + i];
+    if (!job->args) return;
+    if (job->args->dt_bias) memcpy(tile->bias, job->args->dt_bias + u->first, u->n * sizeof(float));
+    if (job->args->skip) memcpy(tile->skip, job->args->skip + u->first, u->n * sizeof(float));
+}
+
+static void scan_absorb(const recur_job *job, const unit *u, const scan_tile *tile)
+{
+    const ae_state_place *p = job->place;
+    for (uint32_t i = 0; i < u->run->n_accepted; i++) {
+        float *record = ae_state_record(job->store, p, u->run->seq, ae_state_accepted(job->pass, u->run, i));
+        float delta[AE_STATE_TILE] = {0}, d[AE_STATE_TILE] = {0};
+        memcpy(delta, ae_record_alpha(p, record) + u->first, u->n * sizeof *delta);
+        memcpy(d, ae_record_d(p, record) + u->first, u->n * sizeof *d);
+        job->kernels->scan_absorb(u->s, &(ae_scan_step){.key_dim = p->layer.key_dim, .decay = tile->decay,
+                                                        .k = ae_record_k(p, record), .delta = delta, .d = d});
+    }
+}
+
+static void scan_step(const recur_job *job, const unit *u, const scan_tile *tile, uint32_t row, const float *from, float *to)
+{
+    const ae_state_layer *l = &job->place->layer;
+    const ae_recur *a = job->args;
+    const channels c = channels_of(job, row);
+    const ae_cpu_state *state = &job->stream->state;
+    float x[AE_STATE_TILE] = {0}, v[AE_STATE_TILE] = {0}, delta[AE_STATE_TILE], d[AE_STATE_TILE], y[AE_STATE_TILE];
+    memcpy(x, a->a + row * a->ab_stride + u->first, u->n * sizeof *x);
+    memcpy(v, c.v + u->first, u->n * sizeof *v);
+    job->kernels->scan_delta(x, a->dt_bias ? tile->bias : NULL, v, delta, d);
+    job->kernels->scan_step(from, to, &(ae_scan_step){l->key_dim, tile->decay, c.k, c.q, delta, d, y});
+    memcpy(state->alpha + (size_t)row * l->value_dim + u->first, delta, u->n * sizeof *delta);
+    memcpy(state->d + row * state->d_stride + u->first, d, u->n * sizeof *d);
+    float *row_y = a->y + row * a->y_stride + u->first;
+    for (uint32_t j = 0; j < u->n; j++) row_y[j] = a->skip ? fmaf(tile->skip[j], v[j], y[j]) : y[j];
+}
+
+/* All rows of a unit; tile: of MAMBA1. */
+static void absorb_unit(const recur_job *job, const unit *u, const scan_tile *tile)
+{
+    if (tile) scan_absorb(job, u, tile);
+    else absorb(job, u);
+}
+
+static void step_unit(const recur_job *job, const unit *u, const scan_tile *tile, uint32_t row, const float *from, float *to)
+{
+    if (tile) scan_step(job, u, tile, row, from, to);
+    else step(job, u, row, from, to);
+}
+
+static void recur_item(void *context, uint32_t item, uint32_t i_worker)
+{
+    const recur_job *job = context;
+    const uint32_t begin = ae_items_begin(&job->items, item), end = ae_items_end(&job->items, item);
+    const size_t tile_floats = (size_t)job->place->layer.key_dim * AE_STATE_TILE;
+    float *buffers = job->stream->state.buffers + i_worker * job->stream->state.buffer_floats;
+    for (uint32_t i = begin; i < end; i++) {
+        const unit u = unit_at(job, i);
+        scan_tile room, *tile = job->place->layer.kind == AE_STATE_MAMBA1 ? &room : NULL;
+        if (tile) scan_begin(job, &u, tile);
+        absorb_unit(job, &u, tile);
+        for (uint32_t r = 0; r < u.run->n_committed; r++) step_unit(job, &u, tile, u.run->first + r, u.s, u.s);
+        const ae_state_visit *visits = job->pass->visits + (size_t)(u.run - job->pass->runs) * job->pass->stride;
+        for (uint32_t t = 0; t < u.run->n_tentative; t++) {
+            const ae_state_visit *visit = &visits[t];
+            step_unit(job, &u, tile, (uint32_t)visit->row, visit->from < 0 ? u.s : buffers + (size_t)visit->from * tile_floats,
+                      buffers + (size_t)visit->to * tile_floats);
+        }
+    }
+}
+
+static void run_units(ae_stream *stream, recur_job *job, uint32_t n_runs)
+{
+    const uint32_t n_units = n_runs * job->place->layer.n_heads * job->place->n_tiles;
+    if (!n_units) return;
+    job->items = ae_items_cut(n_units, ae_pool_n_workers(stream->pool), 1);
+    ae_pool_run(stream->pool, recur_item, job, ae_items_count(&job->items));
+}
+
+static void record_rows(const recur_job *job, const ae_state_run *run)
+{
+    const ae_state_place *p = job->place;
+    const ae_state_layer *l = &p->layer;
+    const ae_cpu_state *state = &job->stream->state;
+    for (uint32_t i = 0; i < run->n_tentative; i++) {
+        const uint32_t row = run->first + run->n_committed + i;
+        float *record = ae_state_record(job->store, p, run->seq, i);
+        memcpy(ae_record_k(p, record), channels_of(job, row).k, (size_t)l->n_groups * l->key_dim * sizeof(float));
+        memcpy(ae_record_d(p, record), state->d + row * state->d_stride, (size_t)l->n_heads * l->value_dim * sizeof(float));
+        memcpy(ae_record_alpha(p, record), state->alpha + row * ae_state_n_alphas(l), ae_state_n_alphas(l) * sizeof(float));
+    }
+}
+
+void ae_cpu_recur(ae_stream *stream, const ae_recur *args)
+{
+    const ae_state_pass *pass = args->pass;
+    recur_job job = {.stream = stream, .kernels = &stream->backend->kernels, .args = args, .store = pass->store,
+                     .place = &pass->store->places[args->layer], .pass = pass};
+    const bool shared = job.place->layer.kind != AE_STATE_MAMBA1;
+    if (shared && pass->n_rows > 1) ae_pool_run(stream->pool, prepare_item, &job, pass->n_rows);
+    else for (uint32_t r = 0; shared && r < pass->n_rows; r++) prepare_item(&job, r, 0);
+    run_units(stream, &job, pass->n_runs);
+    for (uint32_t i = 0; i < pass->n_runs; i++) record_rows(&job, &pass->runs[i]);
+}
+
+void ae_cpu_state_absorb(ae_stream *stream, const ae_state_pass *pass)
+{
+    const ae_state_store *store = pass->store;
+    for (uint32_t i = 0; i < store->shape.n_layers; i++) {
+        recur_job job = {.stream = stream, .kernels = &stream->backend->kernels, .store = store, .place = &store->places[i],
+                         .pass = pass};
+        ae_cpu_conv_absorb(stream, pass, i);
+        run_units(stream, &job, pass->n_runs);
+    }
+}
