@@ -85,11 +85,11 @@ int app_bench_logits(const app_options *given)
     app_options options = *given;
     app_models models = {0};
     windows w = {0};
-    if (!options.ids_file) return app_error(APP_USAGE, "'bench logits' needs token ids: --ids-file FILE");
+    if (!options.bench.ids_file) return app_error(APP_USAGE, "'bench logits' needs token ids: --ids-file FILE");
     if (isatty(STDOUT_FILENO)) {
         return app_error(APP_USAGE, "'bench logits' writes binary data; redirect standard output to a file or a pipe");
     }
-    int bad = read_windows(&w, options.ids_file);
+    int bad = read_windows(&w, options.bench.ids_file);
     if (!bad && options.session.n_ctx == 0) options.session.n_ctx = w.longest > 8 ? (uint32_t)w.longest : 8;
     if (!bad) bad = app_models_load(&models, &options, false);
     app_interrupt_arm();

@@ -90,7 +90,7 @@ static int add_line(reader *r, const char *text, size_t n, const char *path, siz
     }
     if (!bad && json_object_set_new(r->ids, id, json_string(path))) bad = app_error_memory("the prompts");
     const bench_group *group = wanted ? &r->out->groups[r->out->n_groups - 1] : NULL;
-    const uint32_t most = r->options->n_per_group;
+    const uint32_t most = r->options->bench.n_per_group;
     if (!bad && group && (held_out ? r->with_held_out : r->with_others) &&
         (!most || r->out->prompts.n - group->first < most)) {
         bad = app_prompts_add(&r->out->prompts, json_string_value(prompt), json_string_length(prompt), false);
@@ -113,7 +113,7 @@ static int add_file(reader *r, const char *path)
     if ((r->names.n && !app_text_add(&r->names, ",", 1)) || !app_text_add(&r->names, name, n_name)) {
         return app_error_memory("the groups of prompts");
     }
-    const bool wanted = !r->options->groups || in_list(r->options->groups, name, n_name);
+    const bool wanted = !r->options->bench.groups || in_list(r->options->bench.groups, name, n_name);
     app_text text = {0};
     int bad = app_read_file(&text, path);
     if (!bad && wanted) bad = add_group(r->out, name, n_name);
@@ -158,7 +158,7 @@ static int add_folder(reader *r, const char *folder)
 /* Every name in --groups must be one of the files'. */
 static int check_groups(const reader *r)
 {
-    const char *list = r->options->groups;
+    const char *list = r->options->bench.groups;
     for (const char *p = list; p; p++) {
         const size_t n = strcspn(p, ",");
         if (!in_list(r->names.data, p, n)) {
@@ -173,21 +173,21 @@ static int check_groups(const reader *r)
 
 static int read_paths(bench_prompts *out, const app_options *options)
 {
-    const char *held = options->held_out ? options->held_out : "all";
+    const char *held = options->bench.held_out ? options->bench.held_out : "all";
     const bool all = strcmp(held, "all") == 0;
     reader r = {.out = out, .options = options, .ids = json_object()};
     r.with_held_out = all || strcmp(held, "only") == 0;
     r.with_others = all || strcmp(held, "no") == 0;
     int bad = r.ids ? APP_DONE : app_error_memory("the prompts");
-    for (size_t i = 0; !bad && i < options->prompt_paths.n; i++) {
-        const char *path = options->prompt_paths.items[i];
+    for (size_t i = 0; !bad && i < options->bench.prompt_paths.n; i++) {
+        const char *path = options->bench.prompt_paths.items[i];
         struct stat about;
         const bool folder = stat(path, &about) == 0 && S_ISDIR(about.st_mode);
         bad = folder ? add_folder(&r, path) : add_file(&r, path);
     }
     if (!bad) bad = check_groups(&r);
     if (!bad && out->n_groups == 0) {
-        bad = app_error(APP_BAD_FILE, "'%s' has no prompts%s%s", options->prompt_paths.items[0],
+        bad = app_error(APP_BAD_FILE, "'%s' has no prompts%s%s", options->bench.prompt_paths.items[0],
                         all ? "" : " with --held-out ", all ? "" : held);
     }
     json_decref(r.ids);
@@ -199,23 +199,24 @@ static int read_paths(bench_prompts *out, const app_options *options)
 
 static int check_options(const app_options *options)
 {
-    const char *held = options->held_out;
+    const app_bench_options *o = &options->bench;
+    const char *held = o->held_out;
+    const char *name = o->groups ? "--groups" : held ? "--held-out" : o->n_per_group ? "--per-group" : NULL;
     if (held && strcmp(held, "only") && strcmp(held, "all") && strcmp(held, "no")) {
         return app_error(APP_USAGE, "--held-out takes only, all or no; found '%s'", held);
     }
-    if (options->prompt_paths.n && (options->prompts.n || options->prompts_file)) {
+    if (o->prompt_paths.n && (options->prompts.n || options->prompts_file)) {
         return app_error(APP_USAGE, "only one of -p, --prompts-file and --prompts can be given");
     }
-    if (options->prompt_paths.n) return APP_DONE;
-    const char *name = options->groups ? "--groups" : held ? "--held-out" : options->n_per_group ? "--per-group" : NULL;
-    return name ? app_error(APP_USAGE, "%s chooses from --prompts, which is not given", name) : APP_DONE;
+    if (o->prompt_paths.n || !name) return APP_DONE;
+    return app_error(APP_USAGE, "%s chooses from --prompts, which is not given", name);
 }
 
 int bench_prompts_read(bench_prompts *out, const app_options *options)
 {
     *out = (bench_prompts){0};
     int bad = check_options(options);
-    if (bad || options->prompt_paths.n) return bad ? bad : read_paths(out, options);
+    if (bad || options->bench.prompt_paths.n) return bad ? bad : read_paths(out, options);
     bad = app_prompts_read(&out->prompts, options, false);
     const bool given = out->prompts.n > 0;
     for (size_t i = 0; !bad && !given && i < sizeof builtin / sizeof *builtin; i++) {

@@ -96,10 +96,10 @@ static int list_shapes(shapes *s)
 {
     const app_options *o = s->options;
     int bad = APP_DONE;
-    if (!o->shapes_models) {
-        for (size_t i = 0; !bad && i < o->shapes_in.n; i++) {
-            for (size_t k = 0; !bad && k < o->shapes_out.n; k++)
-                bad = add_shape(s, &(shape){"", "", o->shapes_in.items[i], 1, {o->shapes_out.items[k]}});
+    if (!o->shapes.models) {
+        for (size_t i = 0; !bad && i < o->shapes.n_in.n; i++) {
+            for (size_t k = 0; !bad && k < o->shapes.n_out.n; k++)
+                bad = add_shape(s, &(shape){"", "", o->shapes.n_in.items[i], 1, {o->shapes.n_out.items[k]}});
         }
         return bad;
     }
@@ -117,7 +117,7 @@ static int list_shapes(shapes *s)
 
 static int list_types(shapes *s)
 {
-    const char *text = s->options->shapes_types;
+    const char *text = s->options->shapes.types;
     for (const char *end = text; *end; text = end + (*end == ',')) {
         char name[32] = "";
         end = text + strcspn(text, ",");
@@ -125,7 +125,7 @@ static int list_types(shapes *s)
         const ae_type_info *type = ae_type_by_name(name);
         if (!type || type->dot == AE_DOT_NONE)
             return app_error(APP_USAGE, "--types takes a list of tensor types of weights, such as q4_0,q4_k,q8_0; found '%s'",
-                             s->options->shapes_types);
+                             s->options->shapes.types);
         if (s->n_types == MAX_TYPES) return app_error(APP_USAGE, "--types takes at most %d types", MAX_TYPES);
         s->types[s->n_types++] = type;
     }
@@ -260,9 +260,9 @@ static double visit(const shapes *s, const shape *one, const copies *c, uint32_t
 
 static int measure(const shapes *s, const shape *one, const copies *c, figures *f)
 {
-    const app_numbers *rows = &s->options->shapes_rows;
+    const app_numbers *rows = &s->options->shapes.n_rows;
     aerie_error error = {0};
-    for (uint32_t round = 0; round <= s->options->n_repetitions; round++) {
+    for (uint32_t round = 0; round <= s->options->bench.n_repetitions; round++) {
         for (size_t i = 0; i < rows->n; i++) {
             const double reading = app_reader_read(s->reader), ms = visit(s, one, c, rows->items[i]);
             if (app_interrupted()) return APP_INTERRUPTED;
@@ -286,7 +286,7 @@ static void outs(char text[64], const shape *one)
 
 static void print_head(const shapes *s)
 {
-    const app_numbers *rows = &s->options->shapes_rows;
+    const app_numbers *rows = &s->options->shapes.n_rows;
     if (s->options->json) return;
     if (s->options->csv) {
         app_print("type,level,threads,model,product,n_in,n_out,bytes,n,ms,best_ms,weights_gbs,bandwidth_gbs,of_bandwidth\n");
@@ -300,7 +300,7 @@ static void print_head(const shapes *s)
 
 static void print_shape(shapes *s, const ae_type_info *type, const shape *one, const copies *c, const figures *f)
 {
-    const app_numbers *rows = &s->options->shapes_rows;
+    const app_numbers *rows = &s->options->shapes.n_rows;
     const double bandwidth = app_samples_summary(&f->readings).median;
     char text[64], bytes[32];
     outs(text, one);
@@ -339,7 +339,7 @@ static int one_shape(shapes *s, const ae_type_info *type, const shape *one)
     int bad = make_copies(s, type, one, &c);
     if (!bad) bad = measure(s, one, &c, &f);
     if (!bad) print_shape(s, type, one, &c, &f);
-    for (size_t i = 0; i < s->options->shapes_rows.n; i++) app_samples_free(&f.ms[i]);
+    for (size_t i = 0; i < s->options->shapes.n_rows.n; i++) app_samples_free(&f.ms[i]);
     app_samples_free(&f.readings);
     free_copies(s, &c, one);
     return bad;
@@ -365,8 +365,8 @@ int app_bench_shapes(const app_options *options)
 {
     static shapes s; /* too large for a stack */
     s = (shapes){.options = options};
-    for (size_t i = 0; i < options->shapes_rows.n; i++) {
-        if (options->shapes_rows.items[i] > s.max_rows) s.max_rows = options->shapes_rows.items[i];
+    for (size_t i = 0; i < options->shapes.n_rows.n; i++) {
+        if (options->shapes.n_rows.items[i] > s.max_rows) s.max_rows = options->shapes.n_rows.items[i];
     }
     int bad = list_types(&s);
     if (!bad) bad = list_shapes(&s);

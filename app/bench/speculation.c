@@ -89,7 +89,7 @@ static aerie_session *session_at(const bench_spec *b, size_t i)
 /* In turns, the first answers in full: the reference is there before anything is compared with it. */
 static int warm(const bench_spec *b, unit *u, size_t i)
 {
-    const bool whole = b->options.in_turns && !i;
+    const bool whole = b->options.bench.in_turns && !i;
     app_options few = u->run;
     if (!whole && few.n_predict > WARM_TOKENS) few.n_predict = WARM_TOKENS;
     app_generation g = {.models = &b->models, .options = &few, .prompts = &u->prompts};
@@ -164,9 +164,9 @@ static int measure_unit(bench_spec *b, unit *u, bench_cell *cells, size_t i_grou
     const size_t n = 1 + b->n_drafters, n_groups = b->prompts.n_groups;
     int bad = unit_open(u, n);
     for (size_t i = 0; !bad && i < n; i++) bad = warm(b, u, i);
-    for (uint32_t r = 0; !bad && r < b->options.n_repetitions; r++) {
-        for (size_t i = b->options.in_turns; !bad && i < n; i++)
-            bad = b->options.in_turns ? answer_in_turns(b, u, i) : answer(b, u, i);
+    for (uint32_t r = 0; !bad && r < b->options.bench.n_repetitions; r++) {
+        for (size_t i = b->options.bench.in_turns; !bad && i < n; i++)
+            bad = b->options.bench.in_turns ? answer_in_turns(b, u, i) : answer(b, u, i);
     }
     for (size_t i = 1; !bad && i < n; i++) {
         bench_cell *row = &cells[(i - 1) * (n_groups + 1)];
@@ -196,7 +196,7 @@ static const app_models *models_of(const bench_spec *b, size_t set)
 
 static const char *draft_of(const bench_spec *b, size_t set)
 {
-    return set ? b->options.more_drafts.items[set - 1] : b->options.draft_model;
+    return set ? b->options.bench.more_drafts.items[set - 1] : b->options.draft_model;
 }
 
 static int open_sessions(bench_spec *b, uint32_t n_seqs)
@@ -255,10 +255,10 @@ static void say_progress(bench_spec *b)
 static int measure_block(bench_spec *b, size_t i_seqs, size_t i_temperature)
 {
     const app_options *o = &b->options;
-    const uint32_t n_seqs = o->n_seqs.items[i_seqs];
-    const float temperature = o->temperatures.items[i_temperature];
+    const uint32_t n_seqs = o->bench.n_seqs.items[i_seqs];
+    const float temperature = o->bench.temperatures.items[i_temperature];
     const size_t n_prompts = b->prompts.prompts.n, n_groups = b->prompts.n_groups;
-    bench_cell *cells = &b->cells[(i_seqs * o->temperatures.n + i_temperature) * b->n_drafters * (n_groups + 1)];
+    bench_cell *cells = &b->cells[(i_seqs * o->bench.temperatures.n + i_temperature) * b->n_drafters * (n_groups + 1)];
     label_cells(b, cells, n_seqs, temperature);
     b->n_seqs = n_seqs, b->temperature = temperature;
     int bad = open_sessions(b, n_seqs);
@@ -291,14 +291,14 @@ static int measure_block(bench_spec *b, size_t i_seqs, size_t i_temperature)
 void bench_spec_complete(app_options *o)
 {
     if (o->n_predict <= 0) o->n_predict = 128;
-    if (o->temperatures.n == 0) o->temperatures = (app_reals){{o->sampling.temperature}, 1};
+    if (o->bench.temperatures.n == 0) o->bench.temperatures = (app_reals){{o->sampling.temperature}, 1};
 }
 
 /* Whether to load -md or a head found beside the model: by default they are compared too. */
 static bool wants_draft(const app_options *o)
 {
-    bool wanted = o->spec_types.n == 0;
-    for (size_t i = 0; i < o->spec_types.n; i++) wanted |= app_wants_draft((aerie_spec_type)o->spec_types.items[i]);
+    bool wanted = o->bench.spec_types.n == 0;
+    for (size_t i = 0; i < o->bench.spec_types.n; i++) wanted |= app_wants_draft((aerie_spec_type)o->bench.spec_types.items[i]);
     return wanted;
 }
 
@@ -312,7 +312,7 @@ static bool suits(const bench_spec *b, const bench_drafter *d)
     if (!m->head) return false;
     aerie_drafter_head_info info;
     aerie_drafter_head_info_get(m->head, &info, sizeof info);
-    return info.type == d->type || !b->options.more_drafts.n; /* one file alone: the session says what is wrong with it */
+    return info.type == d->type || !b->options.bench.more_drafts.n; /* one file alone: the session says what is wrong with it */
 }
 
 static const char *file_of(const bench_spec *b, const bench_drafter *d)
@@ -328,22 +328,22 @@ static const char *file_of(const bench_spec *b, const bench_drafter *d)
 static int list_drafters(bench_spec *b)
 {
     app_options *o = &b->options;
-    if (o->spec_types.n == 0) {
-        o->spec_types.items[o->spec_types.n++] = AERIE_SPEC_NGRAM;
-        if (b->models.draft || b->models.head || b->sets) o->spec_types.items[o->spec_types.n++] = AERIE_SPEC_AUTO;
+    if (o->bench.spec_types.n == 0) {
+        o->bench.spec_types.items[o->bench.spec_types.n++] = AERIE_SPEC_NGRAM;
+        if (b->models.draft || b->models.head || b->sets) o->bench.spec_types.items[o->bench.spec_types.n++] = AERIE_SPEC_AUTO;
     }
-    const size_t n = o->spec_types.n * o->n_maxes.n * o->trees.n, n_sets = 1 + o->more_drafts.n;
+    const size_t n = o->bench.spec_types.n * o->bench.n_maxes.n * o->bench.trees.n, n_sets = 1 + o->bench.more_drafts.n;
     if (n * n_sets > MAX_DRAFTERS) {
         return app_error(APP_USAGE, "--spec-types, --spec-draft-n-max, --spec-tree and -md make %zu combinations; at most %d "
                                     "can be compared at once", n * n_sets, MAX_DRAFTERS);
     }
     b->drafters = calloc(n * n_sets, sizeof *b->drafters);
     if (!b->drafters) return app_error_memory("the drafters");
-    for (size_t k = 0; k < o->n_maxes.n * o->trees.n; k++) {
-        for (size_t i = 0; i < o->spec_types.n; i++) {
-            bench_drafter d = {.type = (aerie_spec_type)o->spec_types.items[i],
-                               .n_max = o->n_maxes.items[k / o->trees.n],
-                               .tree = (aerie_tree)o->trees.items[k % o->trees.n]};
+    for (size_t k = 0; k < o->bench.n_maxes.n * o->bench.trees.n; k++) {
+        for (size_t i = 0; i < o->bench.spec_types.n; i++) {
+            bench_drafter d = {.type = (aerie_spec_type)o->bench.spec_types.items[i],
+                               .n_max = o->bench.n_maxes.items[k / o->bench.trees.n],
+                               .tree = (aerie_tree)o->bench.trees.items[k % o->bench.trees.n]};
             const size_t before = b->n_drafters;
             for (d.set = 0; d.set < n_sets; d.set++) {
                 d.file = file_of(b, &d);
@@ -366,7 +366,7 @@ static uint32_t context_for(const app_options *o, uint64_t n_longest, uint32_t n
 /* The drafters of all -md. */
 static int load_sets(bench_spec *b)
 {
-    const app_texts *more = &b->options.more_drafts;
+    const app_texts *more = &b->options.bench.more_drafts;
     int bad = APP_DONE;
     b->sets = calloc(1 + more->n, sizeof *b->sets);
     if (!b->sets) return app_error_memory("the drafters");
@@ -392,13 +392,13 @@ int bench_spec_load(bench_spec *b)
     }
     if (o->system_prompt) bytes += strlen(o->system_prompt);
     if (open) o->session.n_ctx = context_for(o, bytes + TEMPLATE_TOKENS, UINT32_MAX);
-    o->session.n_seqs = o->n_seqs.items[0];
-    for (size_t i = 1; i < o->n_seqs.n; i++) {
-        if (o->n_seqs.items[i] > o->session.n_seqs) o->session.n_seqs = o->n_seqs.items[i];
+    o->session.n_seqs = o->bench.n_seqs.items[0];
+    for (size_t i = 1; i < o->bench.n_seqs.n; i++) {
+        if (o->bench.n_seqs.items[i] > o->session.n_seqs) o->session.n_seqs = o->bench.n_seqs.items[i];
     }
     int bad = app_models_load(&b->models, o, wants_draft(o));
     if (!bad) bad = app_need_text(&b->models, o);
-    if (!bad && o->more_drafts.n && wants_draft(o)) bad = load_sets(b);
+    if (!bad && o->bench.more_drafts.n && wants_draft(o)) bad = load_sets(b);
     if (!bad) bad = app_prompts_encode(prompts, &b->models, o);
     for (size_t i = 0; !bad && i < prompts->n; i++) {
         if (prompts->items[i].n_tokens > tokens) tokens = prompts->items[i].n_tokens;
@@ -448,12 +448,12 @@ int bench_spec_steepen(bench_spec *b)
 {
     app_options *o = &b->options;
     char *end = NULL;
-    if (!o->steep) return APP_DONE;
-    const unsigned long n = strtoul(o->steep, &end, 10);
+    if (!o->bench.steep) return APP_DONE;
+    const unsigned long n = strtoul(o->bench.steep, &end, 10);
     const double ratio = *end == ':' ? app_number(end + 1, &end) : 0;
     if (*end || n < 2 || n > AERIE_MAX_DRAFT || !(ratio >= 1 && ratio <= (double)n))
         return app_error(APP_USAGE, "--steep: '%s' is not N:R with 2 to %d rows and a ratio of 1 to N, such as 48:1.8",
-                         o->steep, AERIE_MAX_DRAFT);
+                         o->bench.steep, AERIE_MAX_DRAFT);
     const double slope = (ratio - 1) / (double)(n - 1);
     const int bad = measure_steep(b, (uint32_t)n, slope, &o->test.least_seconds);
     o->test.least_row_seconds = slope * o->test.least_seconds;
@@ -480,23 +480,23 @@ int bench_spec_measure(bench_spec *b)
 {
     const app_options *o = &b->options;
     int bad = APP_DONE;
-    b->n_cells = o->n_seqs.n * o->temperatures.n * b->n_drafters * (b->prompts.n_groups + 1);
+    b->n_cells = o->bench.n_seqs.n * o->bench.temperatures.n * b->n_drafters * (b->prompts.n_groups + 1);
     b->cells = calloc(b->n_cells, sizeof *b->cells);
-    b->truth = calloc(o->temperatures.n * b->prompts.prompts.n, sizeof *b->truth);
+    b->truth = calloc(o->bench.temperatures.n * b->prompts.prompts.n, sizeof *b->truth);
     b->drafted = calloc(b->n_drafters, sizeof(aerie_session *));
     if (!b->cells || !b->truth || !b->drafted) bad = app_error_memory("the figures");
     app_interrupt_arm();
     b->start = b->noted = app_now();
-    b->n_parts = o->n_seqs.n * o->temperatures.n * b->prompts.prompts.n, b->n_parts_done = 0;
-    for (size_t s = 0; !bad && s < o->n_seqs.n; s++) {
-        for (size_t t = 0; !bad && t < o->temperatures.n; t++) bad = measure_block(b, s, t);
+    b->n_parts = o->bench.n_seqs.n * o->bench.temperatures.n * b->prompts.prompts.n, b->n_parts_done = 0;
+    for (size_t s = 0; !bad && s < o->bench.n_seqs.n; s++) {
+        for (size_t t = 0; !bad && t < o->bench.temperatures.n; t++) bad = measure_block(b, s, t);
     }
     return bad;
 }
 
 void bench_spec_free(bench_spec *b)
 {
-    for (size_t i = 0; b->truth && i < b->options.temperatures.n * b->prompts.prompts.n; i++) {
+    for (size_t i = 0; b->truth && i < b->options.bench.temperatures.n * b->prompts.prompts.n; i++) {
         app_text_free(&b->truth[i].text);
         free(b->truth[i].ids);
     }
@@ -507,7 +507,7 @@ void bench_spec_free(bench_spec *b)
     free(b->drafted);
     free(b->drafters);
     bench_prompts_free(&b->prompts);
-    for (size_t i = 1; b->sets && i <= b->options.more_drafts.n; i++) app_models_return(&b->sets[i]);
+    for (size_t i = 1; b->sets && i <= b->options.bench.more_drafts.n; i++) app_models_return(&b->sets[i]);
     free(b->sets);
     app_models_free(&b->models);
 }

@@ -113,7 +113,7 @@ static int print_json(const bench_spec *b)
             return app_error_memory("the JSON output");
         }
     }
-    return app_print_json(json_pack("{s:o, s:I, s:o}", "runs", runs, "repetitions", (json_int_t)b->options.n_repetitions,
+    return app_print_json(json_pack("{s:o, s:I, s:o}", "runs", runs, "repetitions", (json_int_t)b->options.bench.n_repetitions,
                                     "settings", json_incref(b->settings)));
 }
 
@@ -205,7 +205,7 @@ static void print_heading(const bench_spec *b, const bench_cell *c)
 {
     app_print("%s%u at once, temperature %g, tree %s, up to %u ahead; %zu prompts, %u runs each\n", c == b->cells ? "" : "\n",
               (unsigned)c->n_seqs, (double)c->temperature, aerie_tree_name(c->drafter->tree), (unsigned)c->drafter->n_max,
-              b->prompts.prompts.n, (unsigned)b->options.n_repetitions);
+              b->prompts.prompts.n, (unsigned)b->options.bench.n_repetitions);
     app_print("%-12s %-12s %10s %10s %7s %9s %10s %7s %6s %9s %5s  %s\n", "drafter", "group", "plain", "tokens/s", "ratio",
               "per pass", "per round", "rows", "T/T1", "drafting", "same", "file");
 }

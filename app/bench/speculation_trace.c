@@ -18,7 +18,7 @@ typedef struct bench_trace {
 
 int bench_trace_open(bench_spec *b)
 {
-    const char *path = b->options.trace;
+    const char *path = b->options.bench.trace;
     if (!path) return APP_DONE;
     b->traces = calloc(b->n_drafters, sizeof *b->traces);
     if (!b->traces) return app_error_memory("the trace");
@@ -82,5 +82,5 @@ int bench_trace_close(bench_spec *b)
     b->trace = NULL;
     free(b->traces);
     b->traces = NULL;
-    return failed ? app_error(APP_FAILED, "cannot write all of '%s': %s", b->options.trace, strerror(errno)) : APP_DONE;
+    return failed ? app_error(APP_FAILED, "cannot write all of '%s': %s", b->options.bench.trace, strerror(errno)) : APP_DONE;
 }

@@ -84,7 +84,7 @@ static int measure(speed *s, speed_test *t)
     struct tm parts;
     if (gmtime_r(&now, &parts)) strftime(t->time, sizeof t->time, "%Y-%m-%dT%H:%M:%SZ", &parts);
     fill(s, tokens, t->n_depth);
-    for (uint32_t i = 0; !bad && i <= s->options.n_repetitions; i++) {
+    for (uint32_t i = 0; !bad && i <= s->options.bench.n_repetitions; i++) {
         double rate = 0;
         bad = run_once(s, t, tokens, &rate);
         if (!bad && i > 0 && !app_samples_add(&t->rates, rate)) bad = app_error_memory("the figures");
@@ -216,7 +216,7 @@ static int print(const speed *s)
         app_write_escaped(info->name, strlen(info->name));
         app_print(" %s, %.1f M parameters, %s of weights, kernels %s; tokens/s of %u runs\n\n", type,
                   (double)info->n_params / 1e6, app_bytes(size, info->weight_bytes), info->cpu_level,
-                  (unsigned)s->options.n_repetitions);
+                  (unsigned)s->options.bench.n_repetitions);
         app_print("%-14s %9s %8s %7s %10s %10s %10s %10s\n", "test", "n", "depth", "threads", "mean", "min", "max", "median");
     }
     for (size_t i = 0; i < s->n_tests; i++) {

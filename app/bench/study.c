@@ -57,7 +57,7 @@ typedef struct study {
 
 static const char *folder_of(const study *s)
 {
-    return s->given->study_output ? s->given->study_output : "study";
+    return s->given->study.output ? s->given->study.output : "study";
 }
 
 static int open_file(const study *s, const char *name, FILE **file)
@@ -72,7 +72,7 @@ static int open_file(const study *s, const char *name, FILE **file)
 
 static int list_types(study *s)
 {
-    const char *list = s->given->study_types;
+    const char *list = s->given->study.types;
     if (!list) list = s->given->quick ? "Q8_0,Q4_0" : "F16,Q8_0,Q6_K,Q4_K_M,Q4_0,Q3_K_M,Q2_K";
     for (const char *p = list;; p++) {
         const size_t n = strcspn(p, ",");
@@ -184,12 +184,12 @@ static uint32_t add_texts(uint32_t hash, const app_texts *texts)
 static uint32_t settings_of(const app_options *o)
 {
     char numbers[256];
-    const char *const texts[] = {o->model, o->draft_model, o->steep, o->prompts_file, app_cpu_level(), numbers,
+    const char *const texts[] = {o->model, o->draft_model, o->bench.steep, o->prompts_file, app_cpu_level(), numbers,
                                  "2" /* the figures that a way has */};
-    const app_texts *const lists[] = {&o->prompts, &o->prompt_paths, &o->hier.files};
+    const app_texts *const lists[] = {&o->prompts, &o->bench.prompt_paths, &o->hier.files};
     uint32_t hash = 2166136261u;
-    snprintf(numbers, sizeof numbers, "%d %u %u %u %d %g %" PRIu64, (int)o->n_predict, (unsigned)o->n_repetitions,
-             (unsigned)o->n_threads, (unsigned)o->n_per_group, (int)o->quick, (double)o->sampling.temperature,
+    snprintf(numbers, sizeof numbers, "%d %u %u %u %d %g %" PRIu64, (int)o->n_predict, (unsigned)o->bench.n_repetitions,
+             (unsigned)o->n_threads, (unsigned)o->bench.n_per_group, (int)o->quick, (double)o->sampling.temperature,
              o->sampling.seed);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) hash = add_text(hash, texts[i]);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) hash = add_texts(hash, lists[i]);
@@ -304,7 +304,7 @@ static int measure_passes(study *s, type_row *t, const bench_spec *b)
     if (own.session.n_batch < n_most) own.session.n_batch = n_most;
     int bad = app_session_open(&session, &b->models, &own, AERIE_SPEC_NONE);
     app_samples samples[MAX_SIZES] = {{0}};
-    for (uint32_t round = 0; !bad && round <= own.n_repetitions; round++)
+    for (uint32_t round = 0; !bad && round <= own.bench.n_repetitions; round++)
         for (size_t i = 0; !bad && i < s->n_sizes; i++) {
             double seconds[RUNS];
             bad = app_report(APP_WORKING, aerie_session_time_pass(session, s->sizes[i], n_most, true, RUNS, seconds, &error),
@@ -350,7 +350,7 @@ static int32_t n_predict(const study *s)
 
 static uint32_t n_repetitions(const study *s)
 {
-    return s->given->quick ? 1 : s->given->n_repetitions;
+    return s->given->quick ? 1 : s->given->bench.n_repetitions;
 }
 
 static int measure_type(study *s, type_row *t)
@@ -367,15 +367,15 @@ static int measure_type(study *s, type_row *t)
         return app_error(APP_USAGE, "-o: the folder's name is too long");
     int bad = as_is ? APP_DONE : app_quantize_file(s->given, path, t->name);
     if (!as_is) o->model = path;
-    o->beside = s->given->model; /* the head is that of the model, whatever -md names */
+    o->bench.beside = s->given->model; /* the head is that of the model, whatever -md names */
     if (!bad) t->bytes = stat(o->model, &info) ? 0 : (uint64_t)info.st_size;
-    o->spec_types = (app_numbers){.items = {AERIE_SPEC_AUTO, AERIE_SPEC_HIER}, .n = 2};
+    o->bench.spec_types = (app_numbers){.items = {AERIE_SPEC_AUTO, AERIE_SPEC_HIER}, .n = 2};
     o->session.spec.type = AERIE_SPEC_AUTO;
-    o->in_turns = true; /* the machine's speed changes from one way to the next */
-    if (!o->n_seqs.n) o->n_seqs = (app_numbers){.items = {1}, .n = 1};
+    o->bench.in_turns = true; /* the machine's speed changes from one way to the next */
+    if (!o->bench.n_seqs.n) o->bench.n_seqs = (app_numbers){.items = {1}, .n = 1};
     o->n_predict = n_predict(s);
-    o->n_repetitions = n_repetitions(s);
-    if (o->quick && !o->n_per_group && o->prompt_paths.n) o->n_per_group = 1;
+    o->bench.n_repetitions = n_repetitions(s);
+    if (o->quick && !o->bench.n_per_group && o->bench.prompt_paths.n) o->bench.n_per_group = 1;
     bench_spec_complete(o);
     if (!bad) bad = bench_prompts_read(&b.prompts, o);
     if (!bad) bad = bench_spec_load(&b);
@@ -467,15 +467,15 @@ static void print_origin(const study *s, FILE *out)
     fprintf(out, "| date | %s |\n| CPU | %s, kernels %s, %u threads |\n| aerie | %s, commit %s |\n", date,
             *cpu ? cpu : "unknown", app_cpu_level(), (unsigned)g->n_threads, aerie_version(), app_commit());
     fprintf(out, "| prompts |");
-    for (size_t i = 0; i < g->prompt_paths.n; i++) fprintf(out, "%s `%s`", i ? "," : "", g->prompt_paths.items[i]);
-    if (g->prompt_paths.n && g->n_per_group) fprintf(out, ", %u of each group", (unsigned)g->n_per_group);
-    if (g->prompt_paths.n && g->held_out) fprintf(out, ", `--held-out %s`", g->held_out);
-    if (!g->prompt_paths.n && g->prompts_file) fprintf(out, " `%s`", g->prompts_file);
-    else if (!g->prompt_paths.n && g->prompts.n) fprintf(out, " %zu of `-p`", g->prompts.n);
-    else if (!g->prompt_paths.n) fprintf(out, " the program's own");
+    for (size_t i = 0; i < g->bench.prompt_paths.n; i++) fprintf(out, "%s `%s`", i ? "," : "", g->bench.prompt_paths.items[i]);
+    if (g->bench.prompt_paths.n && g->bench.n_per_group) fprintf(out, ", %u of each group", (unsigned)g->bench.n_per_group);
+    if (g->bench.prompt_paths.n && g->bench.held_out) fprintf(out, ", `--held-out %s`", g->bench.held_out);
+    if (!g->bench.prompt_paths.n && g->prompts_file) fprintf(out, " `%s`", g->prompts_file);
+    else if (!g->bench.prompt_paths.n && g->prompts.n) fprintf(out, " %zu of `-p`", g->prompts.n);
+    else if (!g->bench.prompt_paths.n) fprintf(out, " the program's own");
     fprintf(out, " |\n| options | `-n %d -r %u --temp %g -s %" PRIu64 "%s%s%s` |\n\n", (int)n_predict(s),
             (unsigned)n_repetitions(s), (double)g->sampling.temperature, g->sampling.seed, g->quick ? " --quick" : "",
-            g->steep ? " --steep " : "", g->steep ? g->steep : "");
+            g->bench.steep ? " --steep " : "", g->bench.steep ? g->bench.steep : "");
 }
 
 static const char quick_limits[] =
@@ -494,7 +494,8 @@ static int print_tables(const study *s)
     print_origin(s, out);
     if (n_left) fprintf(out, "%zu of %zu types are still to be measured.\n\n", n_left, s->n_types);
     if (s->given->quick) fprintf(out, "`--quick` is %s.\n\n", quick_limits);
-    if (s->given->steep) fprintf(out, "Passes of the target waited for the times of `--steep %s`.\n\n", s->given->steep);
+    if (s->given->bench.steep) fprintf(out, "Passes of the target waited for the times of `--steep %s`.\n\n",
+                                       s->given->bench.steep);
     print_passes(s, out);
     fprintf(out, "\nPlain decoding, tokens/s:");
     for (const type_row *t = complete(s, 0), *first = t; t; t = next_of(s, t))
@@ -518,7 +519,7 @@ int app_bench_study(const app_options *given)
     int bad = list_types(&s);
     if (!bad && mkdir(folder_of(&s), 0777) && errno != EEXIST)
         bad = app_error(APP_FAILED, "the folder '%s' could not be made: %s", folder_of(&s), strerror(errno));
-    if (!bad && given->resume) bad = resume(&s);
+    if (!bad && given->study.resume) bad = resume(&s);
     if (!bad) bad = open_file(&s, "study.csv", &s.csv);
     if (!bad) fprintf(s.csv, "type,bytes,way,figure,n,value\n");
     for (size_t i = 0; !bad && i < s.n_types; i++)

@@ -46,9 +46,9 @@ static int visit(verify *v, uint32_t context, size_t i_test)
 
 static int measure_context(verify *v, size_t i_context)
 {
-    const uint32_t context = v->options->contexts.items[i_context];
+    const uint32_t context = v->options->bench.contexts.items[i_context];
     int bad = APP_DONE;
-    for (uint32_t round = 0; !bad && round <= v->options->n_repetitions; round++) {
+    for (uint32_t round = 0; !bad && round <= v->options->bench.n_repetitions; round++) {
         for (size_t i = 0; !bad && i < v->n_tests; i++) bad = visit(v, context, i);
         if (round) continue;
         for (size_t i = 0; i < v->n_tests; i++) v->samples[i].n = 0; /* the first round warms up */
@@ -66,14 +66,14 @@ static json_t *test_json(const verify *v, size_t i_context, size_t i_test)
 {
     const app_summary *ms = &v->ms[i_context][i_test];
     return json_pack("{s:s, s:s, s:I, s:I, s:f, s:f}", "type", v->type, "level", v->models.info.cpu_level, "context",
-                     (json_int_t)v->options->contexts.items[i_context], "n", (json_int_t)v->n_rows[i_test], "ms",
+                     (json_int_t)v->options->bench.contexts.items[i_context], "n", (json_int_t)v->n_rows[i_test], "ms",
                      ms->median, "best_ms", ms->min);
 }
 
 static int print_json(const verify *v)
 {
     json_t *passes = json_array(), *prefill = json_array();
-    for (size_t c = 0; c < v->options->contexts.n; c++) {
+    for (size_t c = 0; c < v->options->bench.contexts.n; c++) {
         for (size_t i = 0; i < v->n_tests; i++) {
             json_t *test = test_json(v, c, i);
             if (i == v->i_prompt) {
@@ -93,10 +93,10 @@ static int print_json(const verify *v)
 static void print_csv(const verify *v)
 {
     app_print("type,level,test,context,n,ms,best_ms,bandwidth_gbs,best_bandwidth_gbs,pass_bytes\n");
-    for (size_t c = 0; c < v->options->contexts.n; c++) {
+    for (size_t c = 0; c < v->options->bench.contexts.n; c++) {
         for (size_t i = 0; i < v->n_tests; i++) {
             app_print("%s,%s,%s,%u,%u,%.5f,%.5f,%.3f,%.3f,%llu\n", v->type, v->models.info.cpu_level,
-                      i == v->i_prompt ? "prefill" : "pass", (unsigned)v->options->contexts.items[c],
+                      i == v->i_prompt ? "prefill" : "pass", (unsigned)v->options->bench.contexts.items[c],
                       (unsigned)v->n_rows[i], v->ms[c][i].median, v->ms[c][i].min, v->bandwidth.median / 1e9,
                       v->bandwidth.max / 1e9, (unsigned long long)aerie_model_pass_bytes(v->models.model));
         }
@@ -121,8 +121,8 @@ static void print_table(const verify *v)
         app_print("reading: %.1f GB/s, so a pass takes %.3f ms or more; best %.1f GB/s, %.3f ms (%zu sums over %s)\n",
                   v->bandwidth.median / 1e9, ideal, v->bandwidth.max / 1e9, ideal_ms(v, v->bandwidth.max), v->readings.n,
                   app_bytes(buffer, app_reader_bytes(v->reader)));
-    for (size_t c = 0; c < o->contexts.n; c++) {
-        app_print("\ncontext %u\n%6s %12s %10s %10s %12s %12s\n", (unsigned)o->contexts.items[c], "n", "T(n) ms",
+    for (size_t c = 0; c < o->bench.contexts.n; c++) {
+        app_print("\ncontext %u\n%6s %12s %10s %10s %12s %12s\n", (unsigned)o->bench.contexts.items[c], "n", "T(n) ms",
                   "T/first", "T/reading", "tokens/s", "best ms");
         for (size_t i = 0; i < v->n_tests; i++) {
             const double ms = v->ms[c][i].median;
@@ -147,15 +147,15 @@ static uint32_t largest(const app_numbers *numbers)
 /* The tests, and a session that has room for them. */
 static void plan(verify *v, app_options *options)
 {
-    const app_numbers *rows = &options->rows;
+    const app_numbers *rows = &options->bench.rows;
     uint32_t n = largest(rows);
     for (size_t i = 0; i < rows->n; i++) v->n_rows[v->n_tests++] = rows->items[i];
     v->i_prompt = v->n_tests;
-    if (options->bench_prompt) {
-        v->n_rows[v->n_tests++] = options->bench_prompt;
-        if (options->bench_prompt > n) n = options->bench_prompt;
+    if (options->bench.n_prompt) {
+        v->n_rows[v->n_tests++] = options->bench.n_prompt;
+        if (options->bench.n_prompt > n) n = options->bench.n_prompt;
     }
-    const uint32_t needed = largest(&options->contexts) + n;
+    const uint32_t needed = largest(&options->bench.contexts) + n;
     if (options->session.n_ctx == 0) options->session.n_ctx = needed > 8 ? needed : 8;
     if (options->session.n_batch < n) options->session.n_batch = n;
 }
@@ -171,7 +171,7 @@ int app_bench_verify(const app_options *given)
     if (!bad && !app_is_on_gpu(&v.models.info)) /* the reading is that of the processor's memory */
         bad = app_reader_open(&v.reader, options.n_threads, aerie_model_pass_bytes(v.models.model));
     app_interrupt_arm();
-    for (size_t c = 0; !bad && c < options.contexts.n; c++) bad = measure_context(&v, c);
+    for (size_t c = 0; !bad && c < options.bench.contexts.n; c++) bad = measure_context(&v, c);
     if (!bad) {
         v.bandwidth = app_samples_summary(&v.readings);
         app_main_type(options.model, v.type);

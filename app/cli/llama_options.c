@@ -247,7 +247,7 @@ static const app_foreign foreign_options[] = {
     {"--raw --no-chat --no-template --no-chat-template --completion", NULL, APP_OTHERWISE, "use -no-cnv"},
     {"--chat --repl", NULL, APP_OTHERWISE, "leave out -p: 'aerie run -m FILE' on a terminal is a chat"},
     {"--kv-cache-dtype --kv-cache-type --cache-type", NULL, APP_OTHERWISE, "use --kv-type TYPE"},
-    {"--debug --trace", NULL, APP_OTHERWISE, "use -v"},
+    {"--debug", NULL, APP_OTHERWISE, "use -v; AERIE_DEBUG=pass,tree shows each pass"},
     {"--silent --no-log", NULL, APP_OTHERWISE, "use -q"},
     {"--timings --benchmark --time", NULL, APP_OTHERWISE, "use --stats"},
     {"--think --thinking --enable-thinking --hidethinking --no-think", NULL, APP_NOT_YET,

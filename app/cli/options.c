@@ -22,24 +22,24 @@ void app_options_default(app_options *options)
         .sampling = aerie_sampling_default(),
         .rope = aerie_rope_default(),
         .escape = true,
-        .reasoning_budget = -1,
+        .chat.reasoning_budget = -1,
         .seed_random = true,
         .n_batch_logical = 2048,
         .n_predict = -1,
-        .n_chunks = -1,
-        .bench_prompt = 512,
+        .judge.n_chunks = -1,
+        .bench.n_prompt = 512,
         .speed = {.prompts = {{512}, 1}, .predicts = {{128}, 1}, .depths = {{0}, 1}},
-        .n_repetitions = 3,
-        .n_turns = 1000,
-        .n_likely = 16,
-        .embd_normalize = 2,
-        .rows = rows,
-        .contexts = {{0}, 1},
-        .shapes_types = "q4_0,q4_k,q6_k,q8_0",
-        .shapes_in = {{256, 576, 1024, 2048, 4096, 8192, 16384}, 7},
-        .shapes_out = {{64, 256, 1024, 4096, 16384, 65536, 131072}, 7},
-        .shapes_rows = {{1, 4, 8, 16}, 4},
-        .n_seqs = {{1}, 1},
+        .bench.n_repetitions = 3,
+        .train.n_turns = 1000,
+        .train.n_likely = 16,
+        .embed.normalize = 2,
+        .bench.rows = rows,
+        .bench.contexts = {{0}, 1},
+        .shapes.types = "q4_0,q4_k,q6_k,q8_0",
+        .shapes.n_in = {{256, 576, 1024, 2048, 4096, 8192, 16384}, 7},
+        .shapes.n_out = {{64, 256, 1024, 4096, 16384, 65536, 131072}, 7},
+        .shapes.n_rows = {{1, 4, 8, 16}, 4},
+        .bench.n_seqs = {{1}, 1},
         .hier = {.type = AERIE_SPEC_AUTO, .n_iter = 16},
         .pull = {.stall_seconds = 60, .n_retries = 5},
         .serve = {.port = 8080,
@@ -59,8 +59,8 @@ void app_options_default(app_options *options)
     };
     options->rope.freq_base = options->rope.factor = 0; /* as llama.cpp has "the file's" */
     options->session.max_pause = 100;
-    options->n_maxes = (app_numbers){{options->session.spec.n_max}, 1};
-    options->trees = (app_numbers){{options->session.spec.tree}, 1};
+    options->bench.n_maxes = (app_numbers){{options->session.spec.n_max}, 1};
+    options->bench.trees = (app_numbers){{options->session.spec.tree}, 1};
 }
 
 void app_options_free(app_options *options)
@@ -71,14 +71,14 @@ void app_options_free(app_options *options)
     free(options->serve.models.items);
     app_text_free(&options->serve.config_text);
     free(options->serve.api_keys.items);
-    free(options->tensor_types.items);
-    free(options->prompt_paths.items);
+    free(options->quantize.tensor_types.items);
+    free(options->bench.prompt_paths.items);
     free(options->speed.pairs.items);
-    free(options->more_drafts.items);
+    free(options->bench.more_drafts.items);
     free(options->arguments.items);
     free(options->ignored.items);
-    free(options->convert_skip.items);
-    free(options->variables.items);
+    free(options->convert.skip.items);
+    free(options->render.variables.items);
     free(options->overrides.items);
     free(options->images.items);
     app_loras_free(&options->loras);
@@ -394,7 +394,7 @@ static int parse_option(app_options *options, bool *given, int argc, char **argv
     if (f) return add_text(&options->ignored, word) ? APP_DONE : app_error_memory("the options");
     if (given[i] && o->type == APP_TEXT && strstr(o->argument, "FILE") && strcmp(value, *(const char **)place)) {
         if (place == (void *)&options->draft_model && options->command->bit & APP_BENCH_SPEC)
-            return add_text(&options->more_drafts, value) ? APP_DONE : app_error_memory("the options");
+            return add_text(&options->bench.more_drafts, value) ? APP_DONE : app_error_memory("the options");
         if (place == (void *)&options->draft_model)
             return app_error(APP_USAGE, "%s is given twice, with '%s' and '%s', but there can be one drafter only; "
                              "--hier-draft FILE names what drafts for it", name, options->draft_model, value);
@@ -529,8 +529,8 @@ static uint32_t least_n_max(const app_options *options)
 {
     if (!(options->command->bit & APP_BENCH_SPEC)) return options->session.spec.n_max;
     uint32_t least = AERIE_MAX_DRAFT;
-    for (size_t i = 0; i < options->n_maxes.n; i++) {
-        if (options->n_maxes.items[i] < least) least = options->n_maxes.items[i];
+    for (size_t i = 0; i < options->bench.n_maxes.n; i++) {
+        if (options->bench.n_maxes.items[i] < least) least = options->bench.n_maxes.items[i];
     }
     return least;
 }
@@ -629,12 +629,12 @@ static int settle(app_options *options)
     if (options->model_params.mmap && options->model_params.no_mmap) {
         return app_error(APP_USAGE, "--mmap and --no-mmap exclude each other");
     }
-    if ((options->prompt_cache_all || options->prompt_cache_ro) && !options->prompt_cache)
+    if ((options->run.prompt_cache_all || options->run.prompt_cache_ro) && !options->run.prompt_cache)
         return app_error(APP_USAGE, "%s needs --prompt-cache FILE",
-                         options->prompt_cache_all ? "--prompt-cache-all" : "--prompt-cache-ro");
-    if (options->prompt_cache_all && options->prompt_cache_ro)
+                         options->run.prompt_cache_all ? "--prompt-cache-all" : "--prompt-cache-ro");
+    if (options->run.prompt_cache_all && options->run.prompt_cache_ro)
         return app_error(APP_USAGE, "--prompt-cache-all and --prompt-cache-ro exclude each other");
-    if (options->prompt_cache && !*options->prompt_cache)
+    if (options->run.prompt_cache && !*options->run.prompt_cache)
         return app_error(APP_USAGE, "--prompt-cache needs the name of a file; found ''");
     if (options->conversation && options->no_conversation)
         return app_error(APP_USAGE, "-cnv and -no-cnv exclude each other");

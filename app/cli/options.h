@@ -178,14 +178,112 @@ typedef struct app_speed_options {
     bool progress;
 } app_speed_options;
 
+/* What `aerie run` alone takes. */
+typedef struct app_run_options {
+    bool color_drafts, no_history, no_wrap;
+    const char *prompt_cache; /* file, or NULL */
+    bool prompt_cache_all, prompt_cache_ro;
+} app_run_options;
+
+/* Chat templates: run, template. */
+typedef struct app_chat_options {
+    const char *template_text; /* Jinja, or the name of a known one */
+    const char *template_file, *messages, *tools, *template_kwargs;
+    int32_t reasoning_budget; /* -1, or 0 for no thinking */
+} app_chat_options;
+
+/* What `aerie template` alone takes. */
+typedef struct app_render_options {
+    const char *bos, *eos;
+    app_texts variables; /* NAME=JSON */
+    bool no_generation_prompt, tokens;
+} app_render_options;
+
+typedef struct app_tokenize_options {
+    bool decode, no_bos, no_parse_special, show_count;
+} app_tokenize_options;
+
+/* embed; of the first two serve too. */
+typedef struct app_embed_options {
+    aerie_pooling pooling;
+    int32_t normalize;
+    const char *format, *separator, *query;
+    bool cosine, truncate;
+} app_embed_options;
+
+typedef struct app_inspect_options {
+    bool keys, tensors, full;
+    const char *match;
+} app_inspect_options;
+
+/* The other kinds of `aerie bench`. */
+typedef struct app_bench_options {
+    uint32_t n_prompt, n_repetitions;
+    app_numbers contexts, rows;
+    const char *ids_file; /* logits */
+    const char *steep;    /* spec, study */
+    /* spec */
+    const char *beside;    /* study: the file beside which a head is looked for; NULL: the model's file */
+    app_texts more_drafts; /* further -md */
+    app_texts prompt_paths;
+    const char *groups, *held_out;
+    uint32_t n_per_group;   /* 0: all */
+    app_reals temperatures; /* none: the one of sampling */
+    app_numbers n_seqs, n_maxes, trees, spec_types;
+    bool in_turns;
+    const char *trace; /* NULL: none */
+} app_bench_options;
+
+typedef struct app_study_options {
+    const char *types, *output;
+    bool resume;
+} app_study_options;
+
+typedef struct app_shapes_options {
+    const char *types;
+    app_numbers n_in, n_out, n_rows;
+    bool models;
+} app_shapes_options;
+
+typedef struct app_quantize_options {
+    const char *output_type, *embedding_type;
+    app_texts tensor_types; /* PATTERN=TYPE */
+    bool pure, leave_output, allow_requantize, dry_run;
+    const char *imatrix; /* file, or NULL */
+} app_quantize_options;
+
+/* Texts in windows: perplexity, imatrix. */
+typedef struct app_judge_options {
+    uint32_t stride, n_tasks; /* perplexity; 0: none, all */
+    int32_t n_chunks;         /* windows; -1: all */
+    const char *kl_base;      /* perplexity: file, or NULL */
+    bool kl_divergence, hellaswag, multiple_choice; /* perplexity */
+    const char *output;                             /* imatrix */
+    bool process_output, parse_special;             /* imatrix */
+} app_judge_options;
+
+typedef struct app_train_options {
+    const char *output;
+    uint32_t n_turns, n_likely;
+    app_numbers taps;     /* none: the usual ones */
+    const char *features; /* answers: file of features, or NULL */
+} app_train_options;
+
+typedef struct app_convert_options {
+    const char *output, *target, *type, *config, *name, *pre;
+    const char *producer, *taps, *feedback, *residual, *d2t, *embedding;
+    app_texts skip;
+    uint32_t window, sinks;
+    const char *rope, *check_file;
+    bool tokenizer, self_check, mtp;
+} app_convert_options;
+
 typedef struct app_options {
     const app_command *command;
     app_pull_options pull;
     app_texts pulled; /* paths from app_pull_models, and the prompt made of arguments; the texts are owned */
     app_serve_options serve;
     const char *model, *draft_model;
-    const char *beside;    /* bench study: the file beside which a head is looked for; NULL: the model's file */
-    app_texts more_drafts; /* bench spec: further -md */
     bool model_typed;      /* the model was an argument, not the value of -m */
     uint32_t n_threads, n_batch_logical; /* n_threads: at least 1 after parsing, for commands of APP_THREADS */
     const char *cpu_mask, *cpu_range;
@@ -222,68 +320,26 @@ typedef struct app_options {
     aerie_grammar *grammar; /* compiled from the one given; NULL: any text is allowed. Owned */
 
     bool ids, json, jsonl, csv, stats, verbose, quiet;
-    bool color_drafts, no_history, no_wrap; /* run */
     const char *mmproj; /* the vision encoder; NULL: one beside the model, if there is only one */
     bool no_mmproj;
     app_texts images;   /* files of --image, for the prompt */
     app_loras loras;
-    const char *prompt_cache;      /* run: file, or NULL */
-    bool prompt_cache_all, prompt_cache_ro;
+    bool quick; /* bench study, doctor */
 
-    bool decode, no_bos, no_parse_special, show_count;   /* tokenize */
-    aerie_pooling pooling;                               /* embed, serve */
-    int32_t embd_normalize;                              /* embed, serve */
-    const char *embd_format, *embd_separator;            /* embed */
-    const char *rerank_query;                            /* embed */
-    bool embd_cosine, embd_truncate;                     /* embed */
-    const char *template_text;                           /* run: Jinja, or the name of a known one */
-    const char *template_file, *messages, *tools;        /* run, template */
-    const char *bos, *eos;                               /* template */
-    app_texts variables;                                 /* template: NAME=JSON */
-    const char *template_kwargs;                         /* run, template */
-    int32_t reasoning_budget;                            /* run: -1, or 0 for no thinking */
-    bool no_generation_prompt, tokens;                   /* template */
-    bool keys, tensors, full;                            /* inspect */
-    const char *match;                                   /* inspect */
+    app_run_options run;
+    app_chat_options chat;
+    app_render_options render;
+    app_tokenize_options tokenize;
+    app_embed_options embed;
+    app_inspect_options inspect;
     app_speed_options speed;
-    uint32_t bench_prompt, n_repetitions; /* bench */
-    bool in_turns; /* bench spec */
-    const char *trace; /* bench spec; NULL: none */
-    const char *study_types, *study_output;              /* bench study */
-    bool quick, resume;                                  /* bench study; quick: doctor too */
-    const char *steep;                                   /* bench spec, bench study */
-    app_numbers contexts, rows, spec_types;              /* bench */
-    const char *ids_file;                                /* bench logits */
-    const char *shapes_types;                            /* bench shapes */
-    app_numbers shapes_in, shapes_out, shapes_rows;      /* bench shapes */
-    bool shapes_models;                                  /* bench shapes */
-    const char *output_type, *embedding_type;            /* quantize */
-    app_texts tensor_types;                              /* quantize: PATTERN=TYPE */
-    bool pure, leave_output, allow_requantize, dry_run;  /* quantize */
-    const char *imatrix;                                 /* quantize: file, or NULL */
-    uint32_t ppl_stride, n_tasks;                        /* perplexity; 0: none, all */
-    int32_t n_chunks;                                    /* perplexity, imatrix: windows; -1: all */
-    const char *kl_base;                                 /* perplexity: file, or NULL */
-    bool kl_divergence, hellaswag, multiple_choice;      /* perplexity */
-    const char *imatrix_output;                          /* imatrix */
-    bool process_output, parse_special;                  /* imatrix */
-    const char *output;                                  /* train-data */
-    uint32_t n_turns, n_likely;                          /* train-data */
-    app_numbers taps;                                    /* train-data; none: the usual ones */
-    const char *features;                                /* train-data answers: file of features, or NULL */
-
-    const char *convert_output, *convert_target, *convert_type, *convert_config, *convert_name; /* convert */
-    const char *convert_pre;
-    const char *convert_producer, *convert_taps, *convert_feedback, *convert_residual, *convert_d2t, *convert_embedding;
-    app_texts convert_skip;
-    uint32_t convert_window, convert_sinks;
-    const char *convert_rope, *convert_check_file;
-    bool convert_tokenizer, convert_self_check, convert_mtp;
-    app_texts prompt_paths;                              /* bench spec */
-    const char *groups, *held_out;                       /* bench spec */
-    uint32_t n_per_group;                                /* bench spec; 0: all */
-    app_reals temperatures;                              /* bench spec; none: the one of sampling */
-    app_numbers n_seqs, n_maxes, trees;                  /* bench spec */
+    app_bench_options bench;
+    app_study_options study;
+    app_shapes_options shapes;
+    app_quantize_options quantize;
+    app_judge_options judge;
+    app_train_options train;
+    app_convert_options convert;
 
     app_texts arguments; /* words of the command line that are not options or their values */
     app_texts ignored;   /* options given that have no effect, as written (llama_options.h) */

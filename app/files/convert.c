@@ -22,11 +22,11 @@ typedef struct word {
 static int parse_words(const app_options *o, ae_convert_options *c)
 {
     const word words[] = {
-        {"--rope", o->convert_rope, {"halves", "pairs"}, AE_CONVERT_NO, false, &c->pairs},
-        {"--feedback", o->convert_feedback, {"pre", "post"}, AE_CONVERT_NO, false, &c->feedback_post},
-        {"--norm-before-residual", o->convert_residual, {"on", "off"}, AE_CONVERT_YES, false, &c->norm_before_residual},
-        {"--d2t", o->convert_d2t, {"offset", "absolute"}, AE_CONVERT_NO, false, &c->ids_absolute},
-        {"--embedding", o->convert_embedding, {"keep", "drop"}, AE_CONVERT_YES, true, &c->own_embedding},
+        {"--rope", o->convert.rope, {"halves", "pairs"}, AE_CONVERT_NO, false, &c->pairs},
+        {"--feedback", o->convert.feedback, {"pre", "post"}, AE_CONVERT_NO, false, &c->feedback_post},
+        {"--norm-before-residual", o->convert.residual, {"on", "off"}, AE_CONVERT_YES, false, &c->norm_before_residual},
+        {"--d2t", o->convert.d2t, {"offset", "absolute"}, AE_CONVERT_NO, false, &c->ids_absolute},
+        {"--embedding", o->convert.embedding, {"keep", "drop"}, AE_CONVERT_YES, true, &c->own_embedding},
     };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         const word *w = &words[i];
@@ -68,14 +68,14 @@ static int check_arguments(const app_options *options)
     if (options->arguments.n == 0) return app_error(APP_USAGE, "'convert' needs a checkpoint: aerie convert DIR -o model.gguf");
     if (options->arguments.n > 1)
         return app_error(APP_USAGE, "'convert' takes one checkpoint; found '%s' too", options->arguments.items[1]);
-    if (!options->convert_output) return app_error(APP_USAGE, "'convert' needs a file to write: -o model.gguf");
-    if (options->convert_tokenizer && !options->convert_target)
+    if (!options->convert.output) return app_error(APP_USAGE, "'convert' needs a file to write: -o model.gguf");
+    if (options->convert.tokenizer && !options->convert.target)
         return app_error(APP_USAGE, "--tokenizer copies the target's tokenizer; give --target FILE");
-    if (options->convert_self_check && !options->convert_target)
+    if (options->convert.self_check && !options->convert.target)
         return app_error(APP_USAGE, "--self-check runs the target; give --target FILE");
-    if (options->convert_check_file && !options->convert_self_check)
+    if (options->convert.check_file && !options->convert.self_check)
         return app_error(APP_USAGE, "--self-check-file needs --self-check");
-    if (options->convert_sinks && !options->convert_window)
+    if (options->convert.sinks && !options->convert.window)
         return app_error(APP_USAGE, "--sinks needs --window N");
     return APP_DONE;
 }
@@ -86,35 +86,35 @@ static int parse_options(const app_options *o, ae_convert_options *c, app_text *
     int bad = check_arguments(o);
     if (bad) return bad;
     *c = (ae_convert_options){.checkpoint = o->arguments.items[0],
-                              .output = o->convert_output,
-                              .config = o->convert_config,
-                              .name = o->convert_name,
+                              .output = o->convert.output,
+                              .config = o->convert.config,
+                              .name = o->convert.name,
                               .type = AE_CONVERT_TYPE_AUTO,
-                              .skip = (const char *const *)o->convert_skip.items,
-                              .n_skip = o->convert_skip.n,
-                              .pre = o->convert_pre,
-                              .mtp = o->convert_mtp,
+                              .skip = (const char *const *)o->convert.skip.items,
+                              .n_skip = o->convert.skip.n,
+                              .pre = o->convert.pre,
+                              .mtp = o->convert.mtp,
                               .n_threads = o->n_threads,
                               .cpu_level = o->model_params.cpu_level,
-                              .target = o->convert_target,
-                              .tokenizer = o->convert_tokenizer,
+                              .target = o->convert.target,
+                              .tokenizer = o->convert.tokenizer,
                               .producer = AE_CONVERT_PRODUCER_AUTO,
-                              .window = o->convert_window,
-                              .n_sinks = o->convert_sinks,
-                              .self_check = o->convert_self_check,
-                              .check_path = o->convert_check_file};
-    if (o->convert_producer && !ae_convert_producer_parse(o->convert_producer, &c->producer)) {
+                              .window = o->convert.window,
+                              .n_sinks = o->convert.sinks,
+                              .self_check = o->convert.self_check,
+                              .check_path = o->convert.check_file};
+    if (o->convert.producer && !ae_convert_producer_parse(o->convert.producer, &c->producer)) {
         return app_error(APP_USAGE, "--producer takes official, specforge, angelslim, speculators or nvidia; found '%s'",
-                         o->convert_producer);
+                         o->convert.producer);
     }
-    if (o->convert_type && strcmp(o->convert_type, "auto") && !ae_convert_type_parse(o->convert_type, &c->type)) {
+    if (o->convert.type && strcmp(o->convert.type, "auto") && !ae_convert_type_parse(o->convert.type, &c->type)) {
         return app_error(APP_USAGE,
                          "--outtype takes auto, f32, f16, bf16, q8_0 or another type that can be written (q6_k, "
                          "q5_k, q4_k, q4_0 ...); found '%s'",
-                         o->convert_type);
+                         o->convert.type);
     }
     bad = parse_words(o, c);
-    if (!bad) bad = parse_taps(o->convert_taps, c);
+    if (!bad) bad = parse_taps(o->convert.taps, c);
     if (bad || !c->check_path) return bad;
     bad = app_read_file(text, c->check_path);
     c->check_text = text->data ? text->data : "";

@@ -54,13 +54,13 @@ static int add_file(app_prompts *texts, const char *path, const char *separator)
 static int read_texts(app_prompts *texts, const app_options *o)
 {
     int bad = APP_DONE;
-    if (o->embd_separator && !*o->embd_separator) return app_error(APP_USAGE, "--embd-separator is empty");
+    if (o->embed.separator && !*o->embed.separator) return app_error(APP_USAGE, "--embd-separator is empty");
     if (o->prompts.n || o->prompts_file) {
         app_options rest = *o;
         rest.file = NULL;
         bad = app_prompts_read(texts, &rest, false);
     }
-    if (!bad && (o->file || !texts->n)) bad = add_file(texts, o->file ? o->file : "-", o->embd_separator);
+    if (!bad && (o->file || !texts->n)) bad = add_file(texts, o->file ? o->file : "-", o->embed.separator);
     for (size_t i = 0; !bad && i < texts->n; i++)
         if (texts->items[i].is_messages)
             bad = app_error(APP_BAD_FILE, "%s: a conversation has no embedding; \"prompt\" with a text would work",
@@ -74,14 +74,14 @@ static int read_texts(app_prompts *texts, const app_options *o)
 static int encode(const job *j, app_prompt *text, size_t *n_first)
 {
     aerie_error error = {0};
-    const char *query = j->options->rerank_query;
+    const char *query = j->options->embed.query;
     *n_first = 0;
     const aerie_status status = query ? aerie_model_rerank_tokens(j->models.model, query, strlen(query), text->text.data,
                                                                   text->text.n, &text->tokens, &text->n_tokens, n_first, &error)
                                       : aerie_model_tokenize(j->models.model, text->text.data, text->text.n, true, false,
                                                              &text->tokens, &text->n_tokens, &error);
     const size_t most = aerie_embedder_n_ctx(j->embedder);
-    if (status == AERIE_OK && text->n_tokens > most && j->options->embd_truncate) {
+    if (status == AERIE_OK && text->n_tokens > most && j->options->embed.truncate) {
         text->tokens[most - 1] = text->tokens[text->n_tokens - 1];
         text->n_tokens = most;
         if (*n_first > most) *n_first = most;
@@ -125,9 +125,9 @@ static double cosine(const job *j, size_t a, size_t b)
 static int print_lines(const job *j)
 {
     for (size_t i = 0; i < j->n; i++) {
-        for (size_t k = 0; k < (j->options->embd_cosine ? j->n : j->n_out); k++) {
+        for (size_t k = 0; k < (j->options->embed.cosine ? j->n : j->n_out); k++) {
             if (k) app_write(" ", 1);
-            if (j->options->embd_cosine) app_print("%.6f", cosine(j, i, k));
+            if (j->options->embed.cosine) app_print("%.6f", cosine(j, i, k));
             else app_print("%.9g", (double)j->vectors[i * j->n_out + k]);
         }
         if (!app_write("\n", 1)) return APP_FAILED;
@@ -190,19 +190,19 @@ static int print(const job *j, const char *format)
 static int check(const app_options *o, const char **format)
 {
     static const char *const formats[] = {"lines", "array", "json", "json+"};
-    const char *given = o->embd_format ? o->embd_format : o->json ? "json" : "lines";
+    const char *given = o->embed.format ? o->embed.format : o->json ? "json" : "lines";
     *format = NULL;
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (strcmp(given, formats[i]) == 0) *format = formats[i];
     if (o->arguments.n)
         return app_error(APP_USAGE, "'embed' takes texts by -p, -f or standard input; found '%s'", o->arguments.items[0]);
     if (!*format) return app_error(APP_USAGE, "--embd-output-format takes lines, array, json or json+; found '%s'", given);
-    if (o->embd_cosine && strcmp(*format, "lines"))
+    if (o->embed.cosine && strcmp(*format, "lines"))
         return app_error(APP_USAGE, "--cosine prints lines; json+ has vectors and cosines");
-    if (o->rerank_query && (o->embd_cosine || strcmp(*format, "json+") == 0))
+    if (o->embed.query && (o->embed.cosine || strcmp(*format, "json+") == 0))
         return app_error(APP_USAGE, "--query gives one number for each text: these have no cosine");
-    if (o->rerank_query && o->pooling != AERIE_POOLING_AUTO && o->pooling != AERIE_POOLING_RANK)
-        return app_error(APP_USAGE, "--query needs --pooling rank; found '%s'", aerie_pooling_name(o->pooling));
+    if (o->embed.query && o->embed.pooling != AERIE_POOLING_AUTO && o->embed.pooling != AERIE_POOLING_RANK)
+        return app_error(APP_USAGE, "--query needs --pooling rank; found '%s'", aerie_pooling_name(o->embed.pooling));
     return APP_DONE;
 }
 
@@ -214,8 +214,8 @@ static int open_embedder(job *j)
     p.n_ctx = o->session.n_ctx == AERIE_CTX_TRAINED ? 0 : o->session.n_ctx;
     p.n_batch = o->session.n_batch;
     p.n_threads = o->n_threads;
-    p.pooling = o->rerank_query ? AERIE_POOLING_RANK : o->pooling;
-    p.normalize = o->embd_normalize;
+    p.pooling = o->embed.query ? AERIE_POOLING_RANK : o->embed.pooling;
+    p.normalize = o->embed.normalize;
     const int bad = app_report(APP_WORKING, aerie_embedder_create(&j->embedder, j->models.model, &p, &error), &error);
     if (!bad) j->n_out = aerie_embedder_n_out(j->embedder);
     return bad;

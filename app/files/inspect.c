@@ -15,10 +15,10 @@
 
 static bool matches(const app_options *options, ae_gguf_string name)
 {
-    const size_t n = options->match ? strlen(options->match) : 0;
+    const size_t n = options->inspect.match ? strlen(options->inspect.match) : 0;
     if (n == 0) return true;
     for (size_t i = 0; i + n <= name.n; i++) {
-        if (memcmp(name.data + i, options->match, n) == 0) return true;
+        if (memcmp(name.data + i, options->inspect.match, n) == 0) return true;
     }
     return false;
 }
@@ -125,7 +125,7 @@ static double bits_per_weight(uint64_t bytes, uint64_t elements)
 static void print_text(const app_options *options, ae_gguf_string s, bool quote)
 {
     size_t n = s.n;
-    if (!options->full && n > MAX_BYTES) {
+    if (!options->inspect.full && n > MAX_BYTES) {
         uint32_t code;
         n = 0;
         while (n < MAX_BYTES) {
@@ -161,7 +161,7 @@ static void print_element(const ae_gguf_kv *kv, uint64_t i)
 static void print_value(const app_options *options, const ae_gguf_kv *kv)
 {
     const bool array = kv->type == AE_GGUF_ARRAY;
-    const uint64_t n = !options->full && kv->n > MAX_ELEMENTS ? MAX_ELEMENTS : kv->n;
+    const uint64_t n = !options->inspect.full && kv->n > MAX_ELEMENTS ? MAX_ELEMENTS : kv->n;
     size_t cursor = 0;
     if (array) app_print("[");
     for (uint64_t i = 0; i < n; i++) {
@@ -269,7 +269,7 @@ static json_t *element_json(const ae_gguf_kv *kv, uint64_t i)
 static json_t *value_json(const app_options *options, const ae_gguf_kv *kv)
 {
     const bool array = kv->type == AE_GGUF_ARRAY;
-    const uint64_t n = !options->full && kv->n > MAX_ELEMENTS ? MAX_ELEMENTS : kv->n;
+    const uint64_t n = !options->inspect.full && kv->n > MAX_ELEMENTS ? MAX_ELEMENTS : kv->n;
     json_t *values = json_array();
     size_t cursor = 0;
     for (uint64_t i = 0; values && i < n; i++) {
@@ -364,9 +364,9 @@ static int print_json(const app_options *options, const ae_gguf *gguf)
                                  json_pack("{s:I, s:I, s:I}", "n", (json_int_t)t.n_experts, "n_used", (json_int_t)t.n_used,
                                            "n_params_active", (json_int_t)t.n_active)) == 0;
     if (ok && t.n_scales) ok = json_object_set_new(json, "n_scales", json_integer(t.n_scales)) == 0;
-    if (ok && (options->keys || !options->tensors))
+    if (ok && (options->inspect.keys || !options->inspect.tensors))
         ok = json_object_set_new(json, "keys", keys_json(options, gguf)) == 0;
-    if (ok && (options->tensors || !options->keys))
+    if (ok && (options->inspect.tensors || !options->inspect.keys))
         ok = json_object_set_new(json, "tensors", tensors_json(options, gguf)) == 0;
     if (!ok) {
         json_decref(json);
@@ -390,10 +390,10 @@ int app_inspect(const app_options *options)
     if (options->json) {
         bad = print_json(options, gguf);
     } else {
-        if (!options->keys && !options->tensors) print_summary(options, gguf);
-        if (options->keys || !options->tensors) print_keys(options, gguf);
-        if (options->tensors || (options->match && !options->keys)) print_tensors(options, gguf);
-        else if (!options->keys) app_print("\n%zu tensors; --tensors lists them\n", ae_gguf_n_tensors(gguf));
+        if (!options->inspect.keys && !options->inspect.tensors) print_summary(options, gguf);
+        if (options->inspect.keys || !options->inspect.tensors) print_keys(options, gguf);
+        if (options->inspect.tensors || (options->inspect.match && !options->inspect.keys)) print_tensors(options, gguf);
+        else if (!options->inspect.keys) app_print("\n%zu tensors; --tensors lists them\n", ae_gguf_n_tensors(gguf));
     }
     ae_gguf_close(gguf);
     return bad;

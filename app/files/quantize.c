@@ -114,7 +114,7 @@ static int parse_threads(const char *text, uint32_t *n_threads)
 static int parse_arguments(request *r, const app_options *o)
 {
     const app_texts *words = &o->arguments;
-    const bool no_out = o->dry_run && words->n == 2 && ae_mix_by_name(words->items[1]);
+    const bool no_out = o->quantize.dry_run && words->n == 2 && ae_mix_by_name(words->items[1]);
     const size_t at = no_out ? 1 : 2;
     if (words->n <= at)
         return app_error(
@@ -136,24 +136,25 @@ static int parse_arguments(request *r, const app_options *o)
 static int parse_request(request *r, const app_options *o)
 {
     int bad = parse_arguments(r, o);
-    if (!bad && o->output_type) bad = parse_type("--output-tensor-type", o->output_type, &r->settings.output_type);
-    if (!bad && o->embedding_type)
-        bad = parse_type("--token-embedding-type", o->embedding_type, &r->settings.embedding_type);
+    if (!bad && o->quantize.output_type) bad = parse_type("--output-tensor-type", o->quantize.output_type,
+                                                          &r->settings.output_type);
+    if (!bad && o->quantize.embedding_type)
+        bad = parse_type("--token-embedding-type", o->quantize.embedding_type, &r->settings.embedding_type);
     if (bad) return bad;
-    if (o->imatrix) {
+    if (o->quantize.imatrix) {
         aerie_error error = {0};
-        bad = app_report(APP_LOADING, ae_imatrix_open(&r->imatrix, o->imatrix, &error), &error);
+        bad = app_report(APP_LOADING, ae_imatrix_open(&r->imatrix, o->quantize.imatrix, &error), &error);
         if (bad) return bad;
         r->settings.imatrix = r->imatrix;
     }
-    r->rules = calloc(o->tensor_types.n + 1, sizeof *r->rules);
+    r->rules = calloc(o->quantize.tensor_types.n + 1, sizeof *r->rules);
     if (!r->rules) return app_error_memory("the options");
-    for (size_t i = 0; i < o->tensor_types.n && !bad; i++) bad = parse_rule(r, o->tensor_types.items[i]);
+    for (size_t i = 0; i < o->quantize.tensor_types.n && !bad; i++) bad = parse_rule(r, o->quantize.tensor_types.items[i]);
     r->settings.rules = r->rules;
     r->settings.n_rules = r->n_rules;
-    r->settings.pure = o->pure;
-    r->settings.leave_output = o->leave_output;
-    r->settings.allow_requantize = o->allow_requantize;
+    r->settings.pure = o->quantize.pure;
+    r->settings.leave_output = o->quantize.leave_output;
+    r->settings.allow_requantize = o->quantize.allow_requantize;
     return bad;
 }
 
@@ -356,13 +357,13 @@ static int quantize(const request *r, ae_rewrite *rewrite, const app_options *op
     if (!options->quiet && sum.n_fallback) say_fallbacks(rewrite);
     if (!options->quiet) say_importance(rewrite);
     if (!options->quiet) say_unweighed(r, rewrite);
-    if (!options->dry_run) {
+    if (!options->quantize.dry_run) {
         const int bad = write_file(r, rewrite, options);
         if (bad) return bad;
         seconds = app_now() - start;
     }
     if (options->json) return print_json(r, rewrite, &sum, seconds);
-    if (options->dry_run || options->verbose) print_tensors(rewrite);
+    if (options->quantize.dry_run || options->verbose) print_tensors(rewrite);
     print_report(r, rewrite, &sum, seconds);
     return APP_DONE;
 }

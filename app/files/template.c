@@ -11,12 +11,13 @@ static bool is_standard(const char *path)
 
 static int check(const app_options *options)
 {
-    if (!options->template_file && !options->template_text && !options->model)
+    if (!options->chat.template_file && !options->chat.template_text && !options->model)
         return app_error(APP_USAGE, "'template' needs a template: --file FILE, or -m FILE for a model's own");
-    if (!options->messages)
+    if (!options->chat.messages)
         return app_error(APP_USAGE, "'template' needs a conversation: --messages FILE (JSON), - is standard input");
-    if (options->tokens && !options->model) return app_error(APP_USAGE, "--tokens needs a model: -m FILE (or AERIE_MODEL)");
-    if (is_standard(options->template_file) + is_standard(options->messages) + is_standard(options->tools) > 1)
+    if (options->render.tokens && !options->model) return app_error(APP_USAGE,
+                                                                    "--tokens needs a model: -m FILE (or AERIE_MODEL)");
+    if (is_standard(options->chat.template_file) + is_standard(options->chat.messages) + is_standard(options->chat.tools) > 1)
         return app_error(APP_USAGE, "only one of --file, --messages and --tools can be standard input");
     return APP_DONE;
 }
@@ -26,9 +27,9 @@ static int print(const app_options *options, const char *text, size_t n, const i
     int bad = APP_DONE;
     if (options->json) {
         json_t *json = json_pack("{s:o}", "prompt", app_json_text(text, n));
-        if (json && options->tokens) app_json_put(json, "ids", app_json_ids(ids, n_ids));
+        if (json && options->render.tokens) app_json_put(json, "ids", app_json_ids(ids, n_ids));
         bad = app_print_json(json);
-    } else if (options->tokens) {
+    } else if (options->render.tokens) {
         for (size_t i = 0; i < n_ids && app_print(i ? " %d" : "%d", (int)ids[i]); i++) {
         }
         app_write("\n", 1);
@@ -46,11 +47,11 @@ static int render(const app_models *models, const app_format *format, const app_
     aerie_error error = {0};
     aerie_chat chat = app_format_chat(format);
     if (!format->name) chat.template_text.name = options->model;
-    chat.messages = (aerie_text){messages->data, messages->n, app_path_name(options->messages)};
-    chat.bos = options->bos;
-    chat.eos = options->eos;
-    chat.no_generation_prompt = options->no_generation_prompt;
-    const aerie_status status = options->tokens
+    chat.messages = (aerie_text){messages->data, messages->n, app_path_name(options->chat.messages)};
+    chat.bos = options->render.bos;
+    chat.eos = options->render.eos;
+    chat.no_generation_prompt = options->render.no_generation_prompt;
+    const aerie_status status = options->render.tokens
                                     ? aerie_model_chat_tokens(models->model, &chat, &ids, &n_ids, &text, &n, &error)
                                     : aerie_model_chat_render(models->model, &chat, &text, &n, &error);
     int bad = app_report(APP_LOADING, status, &error);
@@ -69,7 +70,7 @@ int app_template(const app_options *options)
     if (!bad && options->model) bad = app_vocabulary_load(&models, options);
     if (!bad) bad = app_format_read(&format, options);
     if (!bad && options->model) bad = app_format_fit(&format, models.model, &models.info, options, true);
-    if (!bad) bad = app_read_file(&messages, options->messages);
+    if (!bad) bad = app_read_file(&messages, options->chat.messages);
     if (!bad) bad = render(&models, &format, &messages, options);
     app_text_free(&messages);
     app_format_free(&format);

@@ -7,7 +7,7 @@
 
 static void show_count(const app_options *options, size_t n)
 {
-    if (options->show_count) app_note("%zu tokens", n);
+    if (options->tokenize.show_count) app_note("%zu tokens", n);
 }
 
 /* The text: -p, -f or standard input, without any change. */
@@ -38,7 +38,8 @@ static int encode(const app_models *models, const app_options *options)
     int bad = read_input(&text, options);
     if (!bad) {
         bad = app_report(APP_WORKING,
-                         aerie_model_tokenize(models->model, text.data, text.n, !options->no_bos, !options->no_parse_special,
+                         aerie_model_tokenize(models->model, text.data, text.n, !options->tokenize.no_bos,
+                                              !options->tokenize.no_parse_special,
                                               &ids, &n, &error),
                          &error);
     }
@@ -106,12 +107,12 @@ static int decode(const app_models *models, const app_options *options)
 int app_tokenize(const app_options *options)
 {
     app_models models;
-    if (options->arguments.n && !options->decode) {
+    if (options->arguments.n && !options->tokenize.decode) {
         return app_error(APP_USAGE,
                          "'tokenize' takes a text by -p, -f or standard input; ids as arguments need --decode");
     }
     int bad = app_vocabulary_load(&models, options);
-    if (!bad) bad = options->decode ? decode(&models, options) : encode(&models, options);
+    if (!bad) bad = options->tokenize.decode ? decode(&models, options) : encode(&models, options);
     app_models_free(&models);
     return bad;
 }

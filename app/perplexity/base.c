@@ -114,7 +114,7 @@ static int write_windows(aerie_session *session, const app_options *o, const app
     for (uint32_t i = 0; !bad && i < w->n; i++, s->nll += n_scored) {
         char value[64];
         bad = app_window_run(session, w, i, ids, encode_row, s);
-        if (!bad) bad = put(a, o->kl_base, s->codes, n_scored * row_codes(s->n_vocab) * sizeof *s->codes);
+        if (!bad) bad = put(a, o->judge.kl_base, s->codes, n_scored * row_codes(s->n_vocab) * sizeof *s->codes);
         if (bad) break;
         snprintf(value, sizeof value, "perplexity %.4f", exp(app_mean_of(nll, (i + 1) * n_scored).value));
         app_run_line_show(&line, i + 1, w->n, value);
@@ -132,16 +132,16 @@ int app_base_write(const app_models *models, const app_options *o, const app_win
     int32_t *ids = malloc(w->n_ctx * sizeof *ids);
     uint16_t *codes = calloc(n_scored * row_codes(n_vocab), sizeof *codes);
     writer s = {.windows = w, .n_vocab = n_vocab, .ids = ids, .nll = nll, .codes = codes};
-    int bad = ids && codes ? aside_open(&a, o->kl_base) : app_error_memory("a window");
-    if (!bad) bad = put(&a, o->kl_base, magic, sizeof magic);
-    if (!bad) bad = put(&a, o->kl_base, head, sizeof head);
-    if (!bad) bad = put(&a, o->kl_base, w->tokens, (size_t)w->n * w->n_ctx * sizeof *w->tokens);
+    int bad = ids && codes ? aside_open(&a, o->judge.kl_base) : app_error_memory("a window");
+    if (!bad) bad = put(&a, o->judge.kl_base, magic, sizeof magic);
+    if (!bad) bad = put(&a, o->judge.kl_base, head, sizeof head);
+    if (!bad) bad = put(&a, o->judge.kl_base, w->tokens, (size_t)w->n * w->n_ctx * sizeof *w->tokens);
     if (!bad) bad = app_windows_session(&session, models, o, w->n_ctx, (uint32_t)n_scored);
     if (!bad) bad = write_windows(session, o, w, &s, &a);
     aerie_session_free(session);
     free(ids);
     free(codes);
-    return aside_close(&a, o->kl_base, bad);
+    return aside_close(&a, o->judge.kl_base, bad);
 }
 
 /* ---- Reading ----------------------------------------------------------------------------------------------------- */
@@ -365,10 +365,10 @@ int app_base_compare(const app_models *models, const app_options *o)
     int32_t *ids = NULL, *none = NULL;
     size_t n_none = 0;
     aerie_error error = {0};
-    if (o->file || o->prompts.n || o->n_chunks >= 0)
+    if (o->file || o->prompts.n || o->judge.n_chunks >= 0)
         return app_error(APP_USAGE, "with --kl-divergence the text and the windows are those of the base; leave out -f, -p and "
                                     "--chunks");
-    int bad = base_open(&b, models, o->kl_base);
+    int bad = base_open(&b, models, o->judge.kl_base);
     if (!bad) bad = app_report(APP_WORKING, aerie_model_tokenize(models->model, "", 0, true, false, &none, &n_none, &error),
                                &error);
     if (!bad && n_none && none[0] == models->info.bos) b.windows.bos = none[0];

@@ -249,7 +249,7 @@ static void interval(double k, double n, double *low, double *high)
 
 static int run_tasks(aerie_session *session, const app_models *models, const app_options *o, const tasks *all)
 {
-    const size_t most = o->n_tasks && o->n_tasks < all->n ? o->n_tasks : all->n;
+    const size_t most = o->judge.n_tasks && o->judge.n_tasks < all->n ? o->judge.n_tasks : all->n;
     double n_right = 0, chance = 0, low = 0, high = 0;
     int bad = APP_DONE;
     app_run_line line = {.options = o, .unit = "tasks", .start = app_now()};
@@ -286,7 +286,7 @@ int app_choices(const app_models *models, const app_options *o)
     if (!o->file || o->prompts.n) return app_error(APP_USAGE, "the tasks come from a file: -f FILE, and no -p");
     int bad = app_read_data(&text, o->file);
     if (!bad && text.n && text.data[0] == '{') bad = read_json(&all, &text, o->file);
-    else if (!bad && o->hellaswag) bad = read_lines(&all, &text, o->file);
+    else if (!bad && o->judge.hellaswag) bad = read_lines(&all, &text, o->file);
     else if (!bad)
         bad =
             app_error(APP_BAD_FILE, "'%s' does not begin with '{': the tasks of --multiple-choice are lines of JSON", o->file);

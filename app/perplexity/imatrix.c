@@ -53,7 +53,7 @@ static int run_window(run *r, uint32_t i, int32_t *ids)
     if (r->windows.bos >= 0) ids[0] = r->windows.bos;
     if (r->head) return draft(r, ids);
     /* the matrix of the output meets rows whose logits are wanted */
-    const size_t first = r->options->process_output ? 0 : r->windows.n_ctx - 1;
+    const size_t first = r->options->judge.process_output ? 0 : r->windows.n_ctx - 1;
     const aerie_status status = aerie_session_eval_parallel(r->session, ids, r->windows.n_ctx, first, go_on, NULL, &error);
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
     return app_interrupted() ? APP_INTERRUPTED : APP_DONE;
@@ -63,7 +63,7 @@ static int save(const run *r)
 {
     aerie_error error = {0};
     const char *name = r->options->file ? r->options->file : "-p", *slash = strrchr(name, '/');
-    const aerie_status status = aerie_imatrix_save(r->imatrix, r->options->imatrix_output, slash ? slash + 1 : name, r->n_done,
+    const aerie_status status = aerie_imatrix_save(r->imatrix, r->options->judge.output, slash ? slash + 1 : name, r->n_done,
                                                    r->windows.n_ctx, &error);
     if (status == AERIE_ERROR_IO) return app_error(APP_FAILED, "%s", error.text);
     return app_report(APP_WORKING, status, &error);
@@ -97,11 +97,11 @@ static int report(const run *r)
                  info.n_unseen, info.n_matrices);
     if (o->json)
         return app_print_json(json_pack(
-            "{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "model", o->model, "output", o->imatrix_output, "head",
+            "{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "model", o->model, "output", o->judge.output, "head",
             r->head, "n_matrices", (json_int_t)info.n_matrices, "n_unseen", (json_int_t)info.n_unseen, "n_rows",
             (json_int_t)info.n_rows, "n_windows", (json_int_t)r->n_done, "window", (json_int_t)r->windows.n_ctx, "n_drafted",
             (json_int_t)r->n_drafted, "n_accepted", (json_int_t)r->n_accepted, "seconds", r->seconds));
-    app_print("%s of %s: %zu matrices, up to %llu rows each; %u windows of %u tokens, in %.1f s\n", o->imatrix_output,
+    app_print("%s of %s: %zu matrices, up to %llu rows each; %u windows of %u tokens, in %.1f s\n", o->judge.output,
               r->head ? "the drafter head" : "the model", info.n_matrices, (unsigned long long)info.n_rows, (unsigned)r->n_done,
               (unsigned)r->windows.n_ctx, r->seconds);
     if (r->head)
@@ -123,10 +123,10 @@ static int open_session(run *r, app_options *own)
         own->test.fixed = true; /* drafts, whether it pays or not */
         bad = app_session_open(&r->session, r->models, own, AERIE_SPEC_AUTO);
     } else {
-        bad = app_windows_session(&r->session, r->models, o, r->windows.n_ctx, o->process_output ? r->windows.n_ctx : 1);
+        bad = app_windows_session(&r->session, r->models, o, r->windows.n_ctx, o->judge.process_output ? r->windows.n_ctx : 1);
     }
     params.head = r->head;
-    params.output = o->process_output;
+    params.output = o->judge.process_output;
     return bad ? bad : app_report(APP_WORKING, aerie_imatrix_create(&r->imatrix, r->session, &params, &error), &error);
 }
 
@@ -134,10 +134,10 @@ int app_imatrix(const app_options *o)
 {
     app_models models = {0};
     run r = {.models = &models, .options = o, .windows = {.bos = -1}};
-    if (!o->imatrix_output) return app_error(APP_USAGE, "'imatrix' needs a file to write: -o imatrix.gguf");
+    if (!o->judge.output) return app_error(APP_USAGE, "'imatrix' needs a file to write: -o imatrix.gguf");
     app_options own = *o;
     if (!o->session.n_ctx) own.session.n_ctx = 512;
-    int bad = app_check_output(o, "-o", o->imatrix_output);
+    int bad = app_check_output(o, "-o", o->judge.output);
     if (!bad) bad = app_models_load(&models, &own, o->draft_model != NULL);
     if (!bad) bad = app_need_text(&models, &own);
     r.head = models.head != NULL;

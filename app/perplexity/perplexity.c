@@ -90,20 +90,21 @@ static int cut(app_windows *w, const app_options *o, size_t n_tokens)
     if (n_ctx == AERIE_CTX_TRAINED || n_ctx < 4)
         return app_error(APP_USAGE, "--ctx-size is the length of a window here: at least 4 tokens");
     w->n_tokens = n_tokens;
-    w->n_ctx = n_ctx + o->ppl_stride / 2;
-    w->stride = o->ppl_stride ? o->ppl_stride : n_ctx;
+    w->n_ctx = n_ctx + o->judge.stride / 2;
+    w->stride = o->judge.stride ? o->judge.stride : n_ctx;
     w->n_first = n_ctx / 2 + 1;
-    if (o->ppl_stride) w->bos = -1, w->n_first = w->n_ctx - o->ppl_stride;
-    if (o->ppl_stride >= n_ctx + o->ppl_stride / 2)
-        return app_error(APP_USAGE, "--ppl-stride %u is too long for windows of %u tokens", (unsigned)o->ppl_stride,
+    if (o->judge.stride) w->bos = -1, w->n_first = w->n_ctx - o->judge.stride;
+    if (o->judge.stride >= n_ctx + o->judge.stride / 2)
+        return app_error(APP_USAGE, "--ppl-stride %u is too long for windows of %u tokens", (unsigned)o->judge.stride,
                          (unsigned)w->n_ctx);
     if (n_tokens < 2 * (size_t)w->n_ctx)
         return app_error(APP_USAGE,
                          "the text has %zu tokens, but windows of %u tokens need %zu; give a longer text, or a smaller "
                          "window with -c",
                          n_tokens, (unsigned)w->n_ctx, 2 * (size_t)w->n_ctx);
-    const size_t n = o->ppl_stride ? (n_tokens - w->n_ctx + w->stride - 1) / w->stride : n_tokens / n_ctx;
-    w->n = o->n_chunks >= 0 && (size_t)o->n_chunks < n ? (uint32_t)o->n_chunks : n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+    const size_t n = o->judge.stride ? (n_tokens - w->n_ctx + w->stride - 1) / w->stride : n_tokens / n_ctx;
+    const size_t n_most = o->judge.n_chunks >= 0 ? (size_t)o->judge.n_chunks : UINT32_MAX;
+    w->n = (uint32_t)(n < n_most ? n : n_most);
     return w->n ? APP_DONE : app_error(APP_USAGE, "--chunks 0 leaves nothing to measure");
 }
 
@@ -122,7 +123,8 @@ static int read_tokens(const app_models *models, const app_options *o, int32_t *
     if (!bad && o->file && text.n && text.data[text.n - 1] == '\n') text.n--;
     if (!bad)
         bad = app_report(APP_WORKING,
-                         aerie_model_tokenize(models->model, text.data ? text.data : "", text.n, true, o->parse_special, tokens,
+                         aerie_model_tokenize(models->model, text.data ? text.data : "", text.n, true, o->judge.parse_special,
+                                              tokens,
                                               n,
                                               &error),
                          &error);
@@ -194,7 +196,7 @@ static int print_perplexity(const app_options *o, const app_windows *w, const fl
                                         "nll", app_json_real(mean.value), "nll_error", app_json_real(mean.error), "n_tokens",
                                         (json_int_t)w->n_tokens, "n_windows", (json_int_t)w->n, "window", (json_int_t)w->n_ctx,
                                         "stride", (json_int_t)w->stride, "n_scored", (json_int_t)n, "seconds", seconds, "base",
-                                        o->kl_base ? json_string(o->kl_base) : json_null()));
+                                        o->judge.kl_base ? json_string(o->judge.kl_base) : json_null()));
     app_print("perplexity  %.4f +/- %.4f\n", perplexity, error);
     app_print("windows     %u of %u tokens, every %u tokens; %zu tokens foretold, in %.1f s\n", (unsigned)w->n,
               (unsigned)w->n_ctx, (unsigned)w->stride, n, seconds);
@@ -209,7 +211,7 @@ static int perplexity(const app_models *models, const app_options *options)
     if (!bad) nll = calloc((size_t)w.n * app_windows_scored(&w), sizeof *nll);
     if (!bad && !nll) bad = app_error_memory("the figures");
     const double start = app_now();
-    if (!bad) bad = (options->kl_base ? app_base_write : score_windows)(models, options, &w, nll);
+    if (!bad) bad = (options->judge.kl_base ? app_base_write : score_windows)(models, options, &w, nll);
     if (!bad) bad = print_perplexity(options, &w, nll, app_now() - start);
     free(nll);
     aerie_free((int32_t *)w.tokens);
@@ -219,20 +221,21 @@ static int perplexity(const app_models *models, const app_options *options)
 int app_perplexity(const app_options *o)
 {
     app_models models = {0};
-    if (o->kl_divergence + o->hellaswag + o->multiple_choice > 1)
+    if (o->judge.kl_divergence + o->judge.hellaswag + o->judge.multiple_choice > 1)
         return app_error(APP_USAGE, "--kl-divergence, --hellaswag and --multiple-choice measure different things: give one");
-    if (o->kl_divergence && !o->kl_base)
+    if (o->judge.kl_divergence && !o->judge.kl_base)
         return app_error(APP_USAGE, "--kl-divergence compares with a saved base: give it with --kl-divergence-base");
-    if (o->kl_base && (o->hellaswag || o->multiple_choice || o->ppl_stride))
+    if (o->judge.kl_base && (o->judge.hellaswag || o->judge.multiple_choice || o->judge.stride))
         return app_error(APP_USAGE, "a base is saved of windows without a stride, and not of tasks");
     app_options options = *o;
     if (!o->session.n_ctx) options.session.n_ctx = DEFAULT_WINDOW; /* for the memory plan, too */
-    int bad = o->kl_base && !o->kl_divergence ? app_check_output(o, "--kl-divergence-base", o->kl_base) : APP_DONE;
+    int bad = o->judge.kl_base && !o->judge.kl_divergence ? app_check_output(o, "--kl-divergence-base",
+                                                                             o->judge.kl_base) : APP_DONE;
     if (!bad) bad = app_models_load(&models, &options, false);
     if (!bad) bad = app_need_text(&models, &options);
     app_interrupt_arm();
-    if (!bad && o->kl_divergence) bad = app_base_compare(&models, o);
-    else if (!bad && (o->hellaswag || o->multiple_choice)) bad = app_choices(&models, o);
+    if (!bad && o->judge.kl_divergence) bad = app_base_compare(&models, o);
+    else if (!bad && (o->judge.hellaswag || o->judge.multiple_choice)) bad = app_choices(&models, o);
     else if (!bad) bad = perplexity(&models, o);
     app_models_free(&models);
     return bad;

@@ -321,8 +321,8 @@ int app_pull_models(app_options *options)
     app_interrupt_arm();
     if (!bad) bad = settle_model(options, &options->model, options->model_typed);
     if (!bad) bad = settle_model(options, &options->draft_model, false);
-    for (size_t i = 0; !bad && i < options->more_drafts.n; i++)
-        bad = settle_model(options, &options->more_drafts.items[i], false);
+    for (size_t i = 0; !bad && i < options->bench.more_drafts.n; i++)
+        bad = settle_model(options, &options->bench.more_drafts.items[i], false);
     for (size_t i = 0; !bad && i < models->n; i++) bad = settle_model(options, &models->items[i], options->model_typed);
     if (!bad && options->command->bit & APP_INSPECT && options->arguments.n == 1)
         bad = settle_model(options, &options->arguments.items[0], true);

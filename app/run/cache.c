@@ -26,17 +26,18 @@ static int load(app_cache *c, aerie_session *session, const app_text *text)
 int app_cache_check(const app_options *o)
 {
     struct stat there;
-    if (!o->prompt_cache) return APP_DONE;
-    if (stat(o->prompt_cache, &there) == 0 && !S_ISREG(there.st_mode))
-        return app_error(APP_BAD_FILE, "the prompt cache '%s' is not a regular file", o->prompt_cache);
-    return o->prompt_cache_ro ? APP_DONE : app_check_writable("--prompt-cache", o->prompt_cache);
+    if (!o->run.prompt_cache) return APP_DONE;
+    if (stat(o->run.prompt_cache, &there) == 0 && !S_ISREG(there.st_mode))
+        return app_error(APP_BAD_FILE, "the prompt cache '%s' is not a regular file", o->run.prompt_cache);
+    return o->run.prompt_cache_ro ? APP_DONE : app_check_writable("--prompt-cache", o->run.prompt_cache);
 }
 
 int app_cache_open(app_cache *c, const app_options *o, aerie_session *session)
 {
     struct stat there;
     app_text text = {0};
-    *c = (app_cache){.path = o->prompt_cache, .loras = &o->loras, .all = o->prompt_cache_all, .read_only = o->prompt_cache_ro};
+    *c = (app_cache){.path = o->run.prompt_cache, .loras = &o->loras, .all = o->run.prompt_cache_all,
+                     .read_only = o->run.prompt_cache_ro};
     if (!c->path) return APP_DONE;
     if (stat(c->path, &there)) {
         if (errno != ENOENT) return app_error(APP_BAD_FILE, "cannot read the prompt cache '%s': %s", c->path, strerror(errno));

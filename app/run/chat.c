@@ -502,7 +502,7 @@ static int converse(chat *c, const app_prompt *opening)
 /* What the chat begins with: -p or -f, if there is one. */
 static int read_opening(app_prompts *prompts, const app_options *options)
 {
-    if (options->messages) return app_error(APP_USAGE, "--messages is answered once; -cnv does not go with it");
+    if (options->chat.messages) return app_error(APP_USAGE, "--messages is answered once; -cnv does not go with it");
     const int bad = app_prompts_read(prompts, options, false);
     if (bad) return bad;
     if (prompts->n > 1 || options->prompts_file)
@@ -534,7 +534,7 @@ int app_chat(const app_options *options)
     if (!bad && options->system_prompt && !add(&c, "system", options->system_prompt, strlen(options->system_prompt))) {
         bad = app_error_memory("the conversation");
     }
-    if (!bad && !(c.lines = app_lines_open(!options->no_history, complete))) bad = app_error_memory("the line editor");
+    if (!bad && !(c.lines = app_lines_open(!options->run.no_history, complete))) bad = app_error_memory("the line editor");
     if (!bad) {
         c.color = app_wants_color(options);
         bad = converse(&c, opening.n ? opening.items : NULL);

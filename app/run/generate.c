@@ -9,7 +9,7 @@
 bool app_wants_color(const app_options *options)
 {
     const char *none = getenv("NO_COLOR");
-    if (!options->color_drafts || options->json || options->ids || (none && *none) || !isatty(STDOUT_FILENO)) return false;
+    if (!options->run.color_drafts || options->json || options->ids || (none && *none) || !isatty(STDOUT_FILENO)) return false;
     if (!options->quiet)
         app_note("colours: plain is decoded; green, cyan, blue, magenta and yellow were drafted, and accepted at depth "
                  "1, 2, 3, 4 and more");
@@ -246,7 +246,7 @@ static aerie_request *prepare(app_generation *g, aerie_session *session, const c
         (*known)[i] = (ae_session_test_answer){g->known->answers[i].ids, g->known->answers[i].n_ids};
     ae_session_test_answers(session, *known, g->known ? n : 0);
     g->watched = !g->options->quiet && isatty(STDERR_FILENO);
-    g->wraps = g->show == APP_SHOW_TEXT && !g->options->no_wrap && isatty(STDOUT_FILENO);
+    g->wraps = g->show == APP_SHOW_TEXT && !g->options->run.no_wrap && isatty(STDOUT_FILENO);
     g->percent = -1;
     g->start = app_now();
     return requests;

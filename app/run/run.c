@@ -98,7 +98,7 @@ static int answer(const app_models *models, const app_options *options, const ap
 int app_run(const app_options *options)
 {
     const aerie_spec_type type = options->session.spec.type;
-    const bool prompted = options->prompts.n || options->file || options->prompts_file || options->messages;
+    const bool prompted = options->prompts.n || options->file || options->prompts_file || options->chat.messages;
     app_prompts prompts = {0};
     app_models models = {0};
     if (!options->model) return app_error(APP_USAGE, "'run' needs a model: -m FILE (or AERIE_MODEL)");
@@ -110,10 +110,10 @@ int app_run(const app_options *options)
         return app_chat(&chatting);
     }
     int bad = app_prompts_read(&prompts, options, true);
-    if (!bad && options->prompt_cache && prompts.n != 1)
+    if (!bad && options->run.prompt_cache && prompts.n != 1)
         bad = app_error(APP_USAGE, "--prompt-cache keeps one prompt; found %zu", prompts.n);
-    if (!bad && options->images.n && (prompts.n != 1 || options->prompt_cache))
-        bad = app_error(APP_USAGE, options->prompt_cache ? "--image cannot be used with --prompt-cache"
+    if (!bad && options->images.n && (prompts.n != 1 || options->run.prompt_cache))
+        bad = app_error(APP_USAGE, options->run.prompt_cache ? "--image cannot be used with --prompt-cache"
                                                          : "--image is for one prompt; found %zu", prompts.n);
     if (!bad) bad = app_models_load(&models, options, app_wants_draft(type));
     if (!bad) bad = app_need_text(&models, options);

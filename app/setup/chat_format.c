@@ -19,12 +19,12 @@ static int set_template(app_format *format, const char *text, const char *name)
 /* The text of a template, or the name of a known one. */
 static int read_template(app_format *format, const app_options *options)
 {
-    const char *given = options->template_text;
-    if (given && options->template_file)
+    const char *given = options->chat.template_text;
+    if (given && options->chat.template_file)
         return app_error(APP_USAGE, "--chat-template and --chat-template-file exclude each other");
-    if (options->template_file) {
-        format->name = app_path_name(options->template_file);
-        return app_read_file(&format->template_text, options->template_file);
+    if (options->chat.template_file) {
+        format->name = app_path_name(options->chat.template_file);
+        return app_read_file(&format->template_text, options->chat.template_file);
     }
     if (!given) return APP_DONE;
     if (strchr(given, '{')) return set_template(format, given, "--chat-template");
@@ -85,13 +85,15 @@ static int write_variables(app_text *out, const json_t *object)
 static int read_variables(app_text *out, const app_options *options)
 {
     json_error_t e;
-    if (!options->template_kwargs && !options->variables.n) return APP_DONE;
-    json_t *object = options->template_kwargs ? json_loads(options->template_kwargs, JSON_ALLOW_NUL, &e) : json_object();
+    if (!options->chat.template_kwargs && !options->render.variables.n) return APP_DONE;
+    json_t *object = options->chat.template_kwargs ? json_loads(options->chat.template_kwargs, JSON_ALLOW_NUL,
+                                                                &e) : json_object();
     int bad = APP_DONE;
-    if (!object && !options->template_kwargs) bad = app_error_memory("the variables");
+    if (!object && !options->chat.template_kwargs) bad = app_error_memory("the variables");
     else if (!object) bad = app_error(APP_USAGE, "--chat-template-kwargs: not a JSON object: %s", e.text);
     else if (!json_is_object(object)) bad = app_error(APP_USAGE, "--chat-template-kwargs: not a JSON object");
-    for (size_t i = 0; !bad && i < options->variables.n; i++) bad = add_variable(object, options->variables.items[i]);
+    for (size_t i = 0; !bad && i < options->render.variables.n; i++) bad = add_variable(object,
+                                                                                        options->render.variables.items[i]);
     if (!bad) bad = write_variables(out, object);
     json_decref(object);
     return bad;
@@ -203,13 +205,13 @@ bool app_format_takes_tools(const app_format *format, const aerie_model_info *in
 int app_format_read(app_format *format, const app_options *options)
 {
     *format = (app_format){.special_in_messages = options->special_in_messages};
-    if (options->reasoning_budget > 0)
+    if (options->chat.reasoning_budget > 0)
         return app_error(APP_USAGE, "--reasoning-budget takes -1 (as the model likes) or 0 (no thinking); found '%d'",
-                         (int)options->reasoning_budget);
+                         (int)options->chat.reasoning_budget);
     int bad = read_template(format, options);
-    if (!bad && options->tools) {
-        format->tools_name = app_path_name(options->tools);
-        bad = app_read_file(&format->tools, options->tools);
+    if (!bad && options->chat.tools) {
+        format->tools_name = app_path_name(options->chat.tools);
+        bad = app_read_file(&format->tools, options->chat.tools);
     }
     if (!bad) bad = read_variables(&format->variables, options);
     return bad;
@@ -234,7 +236,7 @@ int app_format_fit(app_format *format, const aerie_model *model, const aerie_mod
     if (!bad && format->any && format->tools.data && !app_format_takes_tools(format, info))
         app_note("--tools has no effect: the chat template%s%s has no place for tools; --chat-template-file names another",
                  format->name ? " of " : "", format->name ? format->name : "");
-    if (bad || options->reasoning_budget < 0 || !format->any) return bad;
+    if (bad || options->chat.reasoning_budget < 0 || !format->any) return bad;
     return turn_thinking_off(format, format->template_text.data ? format->template_text.data : info->chat_template);
 }
 

@@ -26,7 +26,7 @@ static aerie_status add_draft(const app_options *options, const char *path, cons
 static aerie_status plan_all(const app_options *options, const aerie_session_params *params, bool with_draft,
                              aerie_memory_plan *plan, aerie_error *error)
 {
-    const app_texts *more = &options->more_drafts;
+    const app_texts *more = &options->bench.more_drafts;
     aerie_status status = aerie_memory_plan_get(options->model, &options->model_params, params, plan, sizeof *plan, error);
     if (status == AERIE_OK && with_draft) status = add_draft(options, options->draft_model, params, plan, error);
     for (size_t i = 0; status == AERIE_OK && i < more->n; i++)
@@ -157,7 +157,8 @@ static void load_head_beside(app_models *models, const char *path, const app_opt
     models->head_found = load_head(&models->head, models->model, path, options, &error) == AERIE_OK;
     if (!models->head_found)
         app_note("warning: the %s not used: %s",
-                 strcmp(path, options->beside ? options->beside : options->model) ? "drafter head beside the model is"
+                 strcmp(path,
+                        options->bench.beside ? options->bench.beside : options->model) ? "drafter head beside the model is"
                                                                                   : "model's MTP blocks are",
                  error.text);
 }
@@ -181,16 +182,17 @@ bool app_wants_draft(aerie_spec_type type)
 /* What is to draft: of a list the first that needs a file. */
 static aerie_spec_type wanted_type(const app_options *options)
 {
-    for (size_t i = 0; i < options->spec_types.n; i++)
-        if (app_wants_draft((aerie_spec_type)options->spec_types.items[i]))
-            return (aerie_spec_type)options->spec_types.items[i];
+    for (size_t i = 0; i < options->bench.spec_types.n; i++)
+        if (app_wants_draft((aerie_spec_type)options->bench.spec_types.items[i]))
+            return (aerie_spec_type)options->bench.spec_types.items[i];
     return options->session.spec.type;
 }
 
 static bool wants(const app_options *options, aerie_spec_type type)
 {
-    bool wanted = options->spec_types.n ? false : options->session.spec.type == type;
-    for (size_t i = 0; i < options->spec_types.n; i++) wanted |= (aerie_spec_type)options->spec_types.items[i] == type;
+    const app_numbers *types = &options->bench.spec_types;
+    bool wanted = types->n ? false : options->session.spec.type == type;
+    for (size_t i = 0; i < types->n; i++) wanted |= (aerie_spec_type)types->items[i] == type;
     return wanted;
 }
 
@@ -291,7 +293,7 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     const aerie_spec_type type = wanted_type(options);
     if (with_draft && (!draft || (wants(options, AERIE_SPEC_AUTO) && !aerie_file_is_drafter_head(draft))))
         bad = app_report(APP_LOADING, /* beside a draft model the head is for 'auto', whatever else is listed */
-                         aerie_drafter_head_find(&found, options->beside ? options->beside : options->model,
+                         aerie_drafter_head_find(&found, options->bench.beside ? options->bench.beside : options->model,
                                                       draft ? AERIE_SPEC_AUTO : type, &error),
                          &error);
     if (!bad && with_draft && !draft && type != AERIE_SPEC_AUTO) { /* asked for by name */
@@ -313,7 +315,7 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     if (!bad) {
         aerie_model_info_get(models->model, &models->info, sizeof models->info);
         bad = app_format_fit(&models->format, models->model, &models->info, options,
-                             options->conversation || options->system_prompt || options->messages);
+                             options->conversation || options->system_prompt || options->chat.messages);
     }
     if (bad) {
         app_models_free(models);

@@ -193,19 +193,20 @@ static bool is_dash(const char *path)
 static int check_sources(const app_options *options)
 {
     const bool dash = is_dash(options->file);
-    const int n_dashes = dash + is_dash(options->prompts_file) + is_dash(options->messages) + is_dash(options->template_file) +
-                         is_dash(options->tools);
+    const app_chat_options *chat = &options->chat;
+    const int n_dashes = dash + is_dash(options->prompts_file) + is_dash(chat->messages) + is_dash(chat->template_file) +
+                         is_dash(chat->tools);
     const int n = (options->prompts.n > 0) + (options->file != NULL) + (options->prompts_file != NULL) +
-                  (options->messages != NULL);
+                  (chat->messages != NULL);
     if (n > 1 && !(n == 2 && options->prompts.n == 1 && dash))
         return app_error(APP_USAGE, "only one of -p, -f, --prompts-file and --messages can be given (but -p 'TEXT' -f - puts "
                                     "standard input after TEXT)");
     if (n_dashes > 1)
         return app_error(APP_USAGE, "standard input (-) can be one of -f, --prompts-file, --messages, --chat-template-file and "
                                     "--tools; found %d of them", n_dashes);
-    if (options->messages && options->no_conversation)
+    if (options->chat.messages && options->no_conversation)
         return app_error(APP_USAGE, "--messages needs a chat template, which -no-cnv turns off");
-    if (options->messages && options->system_prompt)
+    if (options->chat.messages && options->system_prompt)
         return app_error(APP_USAGE, "--messages brings its own system message; found --system-prompt, too");
     return APP_DONE;
 }
@@ -214,19 +215,19 @@ int app_prompts_read(app_prompts *prompts, const app_options *options, bool stan
 {
     *prompts = (app_prompts){0};
     int bad = check_sources(options);
-    const bool any = options->prompts.n || options->prompts_file || options->messages;
+    const bool any = options->prompts.n || options->prompts_file || options->chat.messages;
     for (size_t i = 0; !bad && i < options->prompts.n; i++) {
         const char *text = options->prompts.items[i];
         if (!*text) bad = app_error(APP_USAGE, "-p gives an empty prompt");
         else bad = app_prompts_add(prompts, text, strlen(text), options->escape);
     }
     if (!bad && options->prompts_file) bad = add_lines(prompts, options->prompts_file);
-    if (!bad && options->messages) bad = add_messages(prompts, options->messages);
+    if (!bad && options->chat.messages) bad = add_messages(prompts, options->chat.messages);
     if (!bad && options->file && !any) bad = add_file(prompts, options->file);
     if (bad || !standard_input) return bad;
-    if (is_dash(options->template_file) || is_dash(options->tools)) {
+    if (is_dash(options->chat.template_file) || is_dash(options->chat.tools)) {
         return any || options->file ? APP_DONE : app_error(APP_USAGE, "there is no prompt: standard input is the %s",
-                                                           options->tools ? "list of tools" : "chat template");
+                                                           options->chat.tools ? "list of tools" : "chat template");
     }
     if (!any) return options->file ? APP_DONE : add_file(prompts, "-");
     if (options->prompts.n == 1) return append_standard_input(&prompts->items[0], options, options->file != NULL);

@@ -152,7 +152,7 @@ static int note_done(void *user, json_t *object, size_t line)
 /* Opens the output and learns what it holds. */
 static int open_output(work *w)
 {
-    const char *path = w->options->output;
+    const char *path = w->options->train.output;
     w->done = json_object();
     if (!w->done) return app_error_memory("the ids");
     const int bad = app_records_open(&w->out, path);
@@ -314,7 +314,7 @@ static void end_job(work *w, job *j)
     const char *id = json_string_value(json_object_get(j->line, "id"));
     if (w->features.path && !json_object_get(w->features.done, id)) w->bad = write_features(w, j);
     if (!w->bad && !json_object_get(w->done, id))
-        w->bad = app_records_write(w->out, w->options->output, w->is_turns ? turn_line(w, j) : answer_line(w, j));
+        w->bad = app_records_write(w->out, w->options->train.output, w->is_turns ? turn_line(w, j) : answer_line(w, j));
     free(j->answer);
     j->answer = NULL;
     app_feature_rows_free(&j->rows);
@@ -401,12 +401,12 @@ static int open_session(work *w)
     aerie_error error = {0};
     int bad = APP_DONE;
     params.spec.type = AERIE_SPEC_NONE;
-    if (w->options->features) bad = app_feature_taps(w->models, w->options, &params);
+    if (w->options->train.features) bad = app_feature_taps(w->models, w->options, &params);
     if (!bad) bad = app_report(APP_WORKING, aerie_session_create(&w->session, w->models->model, &params, &error), &error);
     if (bad) return bad;
     w->n_ctx = aerie_session_n_ctx(w->session);
-    if (!w->options->features) return APP_DONE;
-    return app_feature_open(&w->features, w->options->features, w->models, w->options, &params);
+    if (!w->options->train.features) return APP_DONE;
+    return app_feature_open(&w->features, w->options->train.features, w->models, w->options, &params);
 }
 
 static int answers(work *w)
@@ -450,7 +450,7 @@ static int turns(work *w)
 {
     int bad = open_output(w);
     w->is_turns = true;
-    for (uint32_t i = 0; !bad && i < w->options->n_turns; i++) {
+    for (uint32_t i = 0; !bad && i < w->options->train.n_turns; i++) {
         char id[32];
         int32_t *tokens = NULL;
         size_t n_tokens = 0;
@@ -481,12 +481,12 @@ int app_train_data(const app_options *options)
         return app_error(APP_USAGE, "'train-data' needs a step: turns, answers or features; found '%s'", step);
     if (words->n != n_wanted)
         return app_error(APP_USAGE, is_turns ? "'train-data turns' takes no file" : "'train-data %s' takes one file", step);
-    if (options->features && !is_answers)
+    if (options->train.features && !is_answers)
         return app_error(APP_USAGE, "--features goes with the step 'answers'; 'train-data %s' cannot write them", step);
-    if (!options->output) return app_error(APP_USAGE, "'train-data %s' needs a file to write: -o FILE", step);
-    const char *const read[] = {options->model, is_turns ? NULL : words->items[1], options->features};
-    int bad = app_train_check_output("-o", options->output, read, 3);
-    if (!bad) bad = app_train_check_output("--features", options->features, read, 2);
+    if (!options->train.output) return app_error(APP_USAGE, "'train-data %s' needs a file to write: -o FILE", step);
+    const char *const read[] = {options->model, is_turns ? NULL : words->items[1], options->train.features};
+    int bad = app_train_check_output("-o", options->train.output, read, 3);
+    if (!bad) bad = app_train_check_output("--features", options->train.features, read, 2);
     if (!bad) bad = app_models_load(&models, options, false);
     if (!bad) bad = app_need_text(&models, options);
     if (bad) return bad;

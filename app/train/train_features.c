@@ -107,7 +107,7 @@ static int open_session(exporter *e)
     if (!bad) bad = app_report(APP_WORKING, aerie_session_create(&e->session, e->models->model, &params, &error), &error);
     if (bad) return bad;
     e->n_ctx = aerie_session_n_ctx(e->session);
-    return app_feature_open(&e->file, e->options->output, e->models, e->options, &params);
+    return app_feature_open(&e->file, e->options->train.output, e->models, e->options, &params);
 }
 
 int app_train_features(const app_models *models, const app_options *options, const char *answers)

@@ -93,13 +93,13 @@ int app_feature_taps(const app_models *models, const app_options *o, aerie_sessi
 {
     const aerie_model_info *info = &models->info;
     const uint32_t usual[] = {2, info->n_layers / 2, info->n_layers - 3};
-    if (o->taps.n > AERIE_MAX_TAPS)
-        return app_error(APP_USAGE, "--taps takes at most %d layers; found %zu", AERIE_MAX_TAPS, o->taps.n);
-    if (o->taps.n == 0 && info->n_layers < 5)
+    if (o->train.taps.n > AERIE_MAX_TAPS)
+        return app_error(APP_USAGE, "--taps takes at most %d layers; found %zu", AERIE_MAX_TAPS, o->train.taps.n);
+    if (o->train.taps.n == 0 && info->n_layers < 5)
         return app_error(APP_USAGE, "the model has %u layers, too few for the usual taps; name the layers by --taps",
                          (unsigned)info->n_layers);
-    params->n_taps = o->taps.n ? (uint32_t)o->taps.n : 3;
-    memcpy(params->taps, o->taps.n ? o->taps.items : usual, params->n_taps * sizeof *params->taps);
+    params->n_taps = o->train.taps.n ? (uint32_t)o->train.taps.n : 3;
+    memcpy(params->taps, o->train.taps.n ? o->train.taps.items : usual, params->n_taps * sizeof *params->taps);
     return APP_DONE;
 }
 
@@ -109,7 +109,7 @@ int app_feature_open(app_feature_file *f, const char *path, const app_models *mo
     const aerie_model_info *info = &models->info;
     *f = (app_feature_file){.path = path,
                             .header = {.magic = "", .n_embd = info->n_embd, .n_taps = params->n_taps, .n_vocab = info->n_vocab,
-                                       .n_likely = o->n_likely < info->n_vocab ? o->n_likely : info->n_vocab}};
+                                       .n_likely = o->train.n_likely < info->n_vocab ? o->train.n_likely : info->n_vocab}};
     memcpy(f->header.magic, "AEFEAT01", sizeof f->header.magic);
     memcpy(f->header.taps, params->taps, params->n_taps * sizeof *params->taps);
     return open_output(f);

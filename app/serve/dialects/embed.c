@@ -54,7 +54,7 @@ static embedding *begin(serve_call *call, serve_error *error)
         serve_reply_error(call, error);
         return NULL;
     }
-    *e = (embedding){.call = call, .error = error, .pooling = call->server->options->pooling};
+    *e = (embedding){.call = call, .error = error, .pooling = call->server->options->embed.pooling};
     if (serve_text_begin(&e->ask, call, error)) return e;
     serve_text_reply(call, &nothing, error, embedding_free, e);
     return NULL;
