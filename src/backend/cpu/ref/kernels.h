@@ -423,24 +423,48 @@ typedef struct ae_scan_step {
 
 /* ---- The table ---------------------------------------------------------------------------------------- */
 
+/* The types of its entries; what each computes is said in the table. */
+typedef void ae_rmsnorm_fn(const float *x, const float *norm, float eps, uint32_t n, float *y);
+typedef void ae_layernorm_fn(const float *x, const float *norm, const float *bias, float eps, uint32_t n, float *y);
+typedef void ae_glu_fn(const float *g, const float *u, float limit, uint32_t n, float *y);
+typedef void ae_softcap_fn(const float *x, float cap, uint32_t n, float *y);
+typedef void ae_axpy_fn(float a, const float *x, uint32_t n, float *y);
+typedef void ae_quant32_fn(const float *x, uint32_t n, int8_t *q, float *d, int32_t *sum, float *s);
+typedef void ae_quant256_fn(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum);
+typedef void ae_rope_fn(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, ae_rope_kind kind, const float *cos,
+                        const float *sin);
+typedef void ae_kv_write_fn(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
+typedef void ae_attention_fn(const ae_attn_tile *tile);
+typedef void ae_latent_write_fn(const float *row, uint32_t n_rope, uint32_t head_dim, void *page, uint32_t place);
+typedef void ae_latent_unturn_fn(float *y, uint32_t n);
+typedef void ae_attention_merge_fn(const ae_attn_tile *tile, ae_attn_state *state, bool last);
+typedef void ae_l2norm_fn(const float *x, float eps, uint32_t n, float *y);
+typedef void ae_conv_fn(const float *const *rows, const float *weight, size_t stride, const float *bias, uint32_t n_taps,
+                        uint32_t n, bool silu, float *y);
+typedef void ae_state_absorb_fn(float *s, uint32_t key_dim, float alpha, const float *k, const float *d);
+typedef void ae_state_step_fn(const float *from, float *to, const ae_state_step *step);
+typedef void ae_scan_delta_fn(const float *x, const float *bias, const float *v, float *delta, float *d);
+typedef void ae_scan_absorb_fn(float *s, const ae_scan_step *step);
+typedef void ae_scan_step_fn(const float *from, float *to, const ae_scan_step *step);
+
 typedef struct ae_kernels {
     const char *level;
 
     /* y = x * (1 / sqrtf(mean of squares + eps)) * norm, the squares by 64 sums a[k % 64] = fmaf(x[k], x[k], a[k % 64]),
      * k ascending, then ae_sum64; y may be x */
-    void (*rmsnorm)(const float *x, const float *norm, float eps, uint32_t n, float *y);
+    ae_rmsnorm_fn *rmsnorm;
     /* y = (x - m) * (1 / sqrtf(mean of squares of (x - m) + eps)) * norm (+ bias unless NULL), m the mean; both sums by 64 sums
      * over k % 64 and ae_sum64; y may be x */
-    void (*layernorm)(const float *x, const float *norm, const float *bias, float eps, uint32_t n, float *y);
+    ae_layernorm_fn *layernorm;
     /* y = f(g) * u, or f(g) if u is NULL; kernels by ae_glu, arithmetic in ae_glu_of and ae_glu_times; y may be g */
-    void (*glu[AE_GLUS])(const float *g, const float *u, float limit, uint32_t n, float *y);
+    ae_glu_fn *glu[AE_GLUS];
     /* y = cap * tanh(x / cap), see ae_softcapf; y may be x */
-    void (*softcap)(const float *x, float cap, uint32_t n, float *y);
+    ae_softcap_fn *softcap;
     /* y = fmaf(a, x, y) */
-    void (*axpy)(float a, const float *x, uint32_t n, float *y);
+    ae_axpy_fn *axpy;
     /* convert one row of activations to int8 */
-    void (*quant32)(const float *x, uint32_t n, int8_t *q, float *d, int32_t *sum, float *s);
-    void (*quant256)(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum);
+    ae_quant32_fn *quant32;
+    ae_quant256_fn *quant256;
 
     ae_mm_fn *mm_plain;     /* any integer type in the file's layout: the reference */
     ae_mm_fn *mm_p16_32[2]; /* packed AE_DOT_32, [0] 4-bit codes, [1] wider; NULL: not at this level */
@@ -450,34 +474,32 @@ typedef struct ae_kernels {
     ae_mm_fn *mm_f32, *mm_f16, *mm_bf16; /* the file's layout */
 
     /* one row: rotates pairs by cos, sin [n_rot/2]; a*c - b*s, a*s + b*c, products rounded before the sum */
-    void (*rope)(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, ae_rope_kind kind, const float *cos,
-                 const float *sin);
+    ae_rope_fn *rope;
     /* writes k, v [head_dim] f32 as the type to place `place` of a page; by ae_kv_type */
-    void (*kv_write[AE_KV_TYPES])(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
-    void (*attention[AE_KV_TYPES])(const ae_attn_tile *tile);
+    ae_kv_write_fn *kv_write[AE_KV_TYPES];
+    ae_attention_fn *attention[AE_KV_TYPES];
     /* writes row [n_rope + head_dim] to place `place` of a page of latent rows */
-    void (*latent_write[AE_KV_TYPES])(const float *row, uint32_t n_rope, uint32_t head_dim, void *page, uint32_t place);
-    void (*latent_attention[AE_KV_TYPES])(const ae_attn_tile *tile); /* with codes, y is still turned */
-    void (*latent_unturn)(float *y, uint32_t n); /* inverts the turn of y */
+    ae_latent_write_fn *latent_write[AE_KV_TYPES];
+    ae_attention_fn *latent_attention[AE_KV_TYPES]; /* with codes, y is still turned */
+    ae_latent_unturn_fn *latent_unturn; /* inverts the turn of y */
     /* merges the parts of the tile's chunks, ascending, into y and state; the first chunk that a query sees starts both; last:
      * y is multiplied by its last factor */
-    void (*attention_merge)(const ae_attn_tile *tile, ae_attn_state *state, bool last);
+    ae_attention_merge_fn *attention_merge;
 
     /* y = x * (1 / sqrtf(sum of squares as in rmsnorm + eps)); y may be x */
-    void (*l2norm)(const float *x, float eps, uint32_t n, float *y);
+    ae_l2norm_fn *l2norm;
     /* convolution of n channels: rows[n_taps] point to the inputs, oldest first; weight [n_taps][stride]; bias [n] or NULL */
-    void (*conv)(const float *const *rows, const float *weight, size_t stride, const float *bias, uint32_t n_taps, uint32_t n,
-                 bool silu, float *y);
+    ae_conv_fn *conv;
     /* s [key_dim][16]: s_i = fmaf(alpha, s_i, k_i * d) */
-    void (*state_absorb)(float *s, uint32_t key_dim, float alpha, const float *k, const float *d);
+    ae_state_absorb_fn *state_absorb;
     /* computes the state `to` from the state `from` (they may be the same), y, and with delta d */
-    void (*state_step)(const float *from, float *to, const ae_state_step *step);
+    ae_state_step_fn *state_step;
     /* delta = softplus(x + bias (0 if NULL)), d = v * delta, 16 of each */
-    void (*scan_delta)(const float *x, const float *bias, const float *v, float *delta, float *d);
+    ae_scan_delta_fn *scan_delta;
     /* s_ij = fmaf(e(delta_j * decay_ij), s_ij, k_i * d_j), e = ae_expf */
-    void (*scan_absorb)(float *s, const ae_scan_step *step);
+    ae_scan_absorb_fn *scan_absorb;
     /* computes the state `to` from the state `from` (they may be the same), and y */
-    void (*scan_step)(const float *from, float *to, const ae_scan_step *step);
+    ae_scan_step_fn *scan_step;
 } ae_kernels;
 
 /* Each level, in ascending order, sets the entries that it improves. */

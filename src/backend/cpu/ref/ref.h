@@ -4,34 +4,25 @@
 
 #include "backend/cpu/ref/kernels.h"
 
-void ae_ref_rmsnorm(const float *x, const float *norm, float eps, uint32_t n, float *y);
-void ae_ref_layernorm(const float *x, const float *norm, const float *bias, float eps, uint32_t n, float *y);
-void ae_ref_glu_silu(const float *g, const float *u, float limit, uint32_t n, float *y);
-void ae_ref_glu_gelu(const float *g, const float *u, float limit, uint32_t n, float *y);
-void ae_ref_glu_relu2(const float *g, const float *u, float limit, uint32_t n, float *y);
-void ae_ref_glu_sigmoid(const float *g, const float *u, float limit, uint32_t n, float *y);
-void ae_ref_glu_oai(const float *g, const float *u, float limit, uint32_t n, float *y);
-void ae_ref_glu_silu_clamped(const float *g, const float *u, float limit, uint32_t n, float *y);
-void ae_ref_softcap(const float *x, float cap, uint32_t n, float *y);
-void ae_ref_axpy(float a, const float *x, uint32_t n, float *y);
-void ae_ref_quant32(const float *x, uint32_t n, int8_t *q, float *d, int32_t *sum, float *s);
-void ae_ref_quant256(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum);
-void ae_ref_mm_plain(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end);
-void ae_ref_mm_float(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end);
+ae_rmsnorm_fn ae_ref_rmsnorm;
+ae_layernorm_fn ae_ref_layernorm;
+ae_glu_fn ae_ref_glu_silu, ae_ref_glu_gelu, ae_ref_glu_relu2, ae_ref_glu_sigmoid, ae_ref_glu_oai, ae_ref_glu_silu_clamped;
+ae_softcap_fn ae_ref_softcap;
+ae_axpy_fn ae_ref_axpy;
+ae_quant32_fn ae_ref_quant32;
+ae_quant256_fn ae_ref_quant256;
+ae_mm_fn ae_ref_mm_plain, ae_ref_mm_float;
 /* The angles of a row, see ae_rope_table. All levels use this function. */
 void ae_ref_rope_table(int32_t pos, const double *freq, double magnitude, uint32_t n_rot, float *cos, float *sin);
-void ae_ref_rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, ae_rope_kind kind, const float *cos,
-                 const float *sin);
+ae_rope_fn ae_ref_rope;
 /* Chooses a row's experts; all levels use this function. logits and bias (or NULL) [n_experts]; writes ids[n_used], ascending,
  * and their weights; p is scratch [n_experts]. */
 void ae_ref_route(const ae_routing *routing, const float *logits, const float *bias, float *p, uint32_t *ids, float *weights);
-void ae_ref_kv_write_f16(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
-void ae_ref_kv_write_q8(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
-void ae_ref_attention_f16(const ae_attn_tile *tile);
-void ae_ref_attention_q8(const ae_attn_tile *tile);
-void ae_ref_kv_write_f32(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
-void ae_ref_attention_f32(const ae_attn_tile *tile);
-void ae_ref_attention_merge(const ae_attn_tile *tile, ae_attn_state *state, bool last);
+ae_kv_write_fn ae_ref_kv_write_f16, ae_ref_kv_write_q8;
+ae_attention_fn ae_ref_attention_f16, ae_ref_attention_q8;
+ae_kv_write_fn ae_ref_kv_write_f32;
+ae_attention_fn ae_ref_attention_f32;
+ae_attention_merge_fn ae_ref_attention_merge;
 /* Turns a query and converts it to codes [head_dim]; returns their scale. */
 float ae_ref_quant_query(const float *q, uint32_t head_dim, int32_t *codes);
 
@@ -41,25 +32,20 @@ void ae_ref_turn(const float *x, uint32_t n, float *y);
 float ae_ref_quant_row(const float *x, uint32_t n, int8_t *codes);
 
 /* latent.c */
-void ae_ref_latent_write_f32(const float *row, uint32_t n_rope, uint32_t head_dim, void *page, uint32_t place);
-void ae_ref_latent_write_codes15(const float *row, uint32_t n_rope, uint32_t head_dim, void *page, uint32_t place);
-void ae_ref_latent_write_q8(const float *row, uint32_t n_rope, uint32_t head_dim, void *page, uint32_t place);
-void ae_ref_latent_unturn(float *y, uint32_t n);
+ae_latent_write_fn ae_ref_latent_write_f32, ae_ref_latent_write_codes15, ae_ref_latent_write_q8;
+ae_latent_unturn_fn ae_ref_latent_unturn;
 
 /* attention.c */
-void ae_ref_latent_attention_f32(const ae_attn_tile *tile);
-void ae_ref_latent_attention_codes15(const ae_attn_tile *tile);
-void ae_ref_latent_attention_q8(const ae_attn_tile *tile);
+ae_attention_fn ae_ref_latent_attention_f32, ae_ref_latent_attention_codes15, ae_ref_latent_attention_q8;
 
 /* recurrent.c */
-void ae_ref_l2norm(const float *x, float eps, uint32_t n, float *y);
-void ae_ref_conv(const float *const *rows, const float *weight, size_t stride, const float *bias, uint32_t n_taps, uint32_t n,
-                 bool silu, float *y);
-void ae_ref_state_absorb(float *s, uint32_t key_dim, float alpha, const float *k, const float *d);
-void ae_ref_state_step(const float *from, float *to, const ae_state_step *step);
-void ae_ref_scan_delta(const float *x, const float *bias, const float *v, float *delta, float *d);
-void ae_ref_scan_absorb(float *s, const ae_scan_step *step);
-void ae_ref_scan_step(const float *from, float *to, const ae_scan_step *step);
+ae_l2norm_fn ae_ref_l2norm;
+ae_conv_fn ae_ref_conv;
+ae_state_absorb_fn ae_ref_state_absorb;
+ae_state_step_fn ae_ref_state_step;
+ae_scan_delta_fn ae_ref_scan_delta;
+ae_scan_absorb_fn ae_ref_scan_absorb;
+ae_scan_step_fn ae_ref_scan_step;
 /* One number for each row and head; all levels use these functions. */
 float ae_ref_softplus(float x);
 float ae_ref_alpha(float decay, float softplus);
