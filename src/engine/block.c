@@ -16,7 +16,7 @@ typedef struct wants {
 
 static wants wants_of(const ae_hparams *h, const ae_layer *layers, uint32_t n_layers)
 {
-    wants w = {.y = h->parallel || h->residual_scale != 1.0f};
+    wants w = {.y = h->parallel || h->residual_scale != 1.0f || h->n_positions};
     for (uint32_t i = 0; i < n_layers; i++) {
         const ae_layer *l = &layers[i];
         const uint32_t q = l->spec.n_heads * l->spec.head_dim;
@@ -24,9 +24,10 @@ static wants wants_of(const ae_hparams *h, const ae_layer *layers, uint32_t n_la
                               : l->spec.out_gate == AE_OUT_GATE_OWN   ? q
                               : l->spec.out_gate == AE_OUT_GATE_HEAD  ? l->spec.n_heads : 0;
         w.q_gate = gate > w.q_gate ? gate : w.q_gate;
-        w.y |= l->attn_post_norm || l->ffn_post_norm || l->ple_gate || l->spec.recur_beside;
+        w.y |= l->spec.ffn == AE_FFN_BOTH || l->attn_post_norm || l->ffn_post_norm || l->ple_gate || l->spec.recur_beside;
         w.y2 |= l->spec.ffn == AE_FFN_BOTH || (l->spec.ffn == AE_FFN_EXPERTS && l->spec.experts_scale != 1.0f);
         w.normed |= l->spec.ffn == AE_FFN_EXPERTS && h->layer_norm;
+        w.normed |= !h->layer_norm && (l->attn_norm_b || l->ffn_norm_b);
     }
     return w;
 }
@@ -40,6 +41,7 @@ void ae_block_layout(ae_layout *l, const ae_hparams *h, const ae_layer *layers, 
     b->x = ae_layout_add(l, n * h->n_embd, sizeof(float));
     b->y = ae_layout_add(l, w.y ? n * h->n_embd : 0, sizeof(float));
     b->y2 = ae_layout_add(l, w.y2 ? n * h->n_embd : 0, sizeof(float));
+    b->input = ae_layout_add(l, h->keeps_input ? n * h->n_embd : 0, sizeof(float));
     b->normed = ae_layout_add(l, w.normed ? n * h->n_embd : 0, sizeof(float));
     b->q = ae_layout_add(l, n * widths.q, sizeof(float));
     b->attn = ae_layout_add(l, n * widths.q, sizeof(float));
@@ -88,8 +90,28 @@ void ae_block_matmul(const ae_block *b, const ae_matmul *m)
 static void norm_rows(const ae_block *b, float *x, const float *weight, const float *bias)
 {
     const uint32_t n = b->h->n_embd;
+    const bool layer = b->h->layer_norm;
     b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = 1, .dim = n, .x = x, .x_stride = n, .weight = weight,
-                                       .eps = b->h->norm_eps, .layer = b->h->layer_norm, .bias = bias});
+                                       .eps = b->h->norm_eps, .layer = layer, .bias = layer ? bias : NULL});
+    if (bias && !layer) b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, 1.0f, bias, 0, x, n});
+}
+
+/* The stream's rows, normed, to b->normed. */
+static void norm_apart(const ae_block *b, const float *norm, const float *bias)
+{
+    const uint32_t n = b->h->n_embd;
+    b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = b->x, .x_stride = n, .y = b->normed, .y_stride = n});
+    norm_rows(b, b->normed, norm, bias);
+}
+
+/* The input of products; an RMS norm with a bias, which they have not, is done beforehand. */
+static ae_matmul normed_input(const ae_block *b, const float *norm, const float *bias)
+{
+    if (!bias || b->h->layer_norm) return ae_block_input(b, norm, bias);
+    norm_apart(b, norm, bias);
+    ae_matmul m = ae_block_input(b, NULL, NULL);
+    m.x = b->normed;
+    return m;
 }
 
 /* What a block gave stands in y: normed and scaled it joins the stream. */
@@ -136,7 +158,7 @@ static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     const uint32_t v_dim = s->n_kv_heads * value_dim_of(s);
     float *v = v_dim == kv_dim ? b->v : b->attn;
     const bool gated = s->out_gate == AE_OUT_GATE_ELEMENT;
-    ae_matmul m = ae_block_input(b, l->attn_norm, l->attn_norm_b);
+    ae_matmul m = normed_input(b, l->attn_norm, l->attn_norm_b);
     if (b->mixer_in) m.x = b->mixer_in, m.x_stride = b->mixer_in_stride;
     ae_block_output(&m, l->wq, l->bq, gated ? b->q_gate : b->q, gated ? 2 * q_dim : q_dim, false);
     if (l->wk) ae_block_output(&m, l->wk, l->bk, b->k, kv_dim, false);
@@ -165,11 +187,28 @@ static const ae_places *places_of(const ae_block *b, const ae_layer_spec *s, con
     return l->windowed ? b->part_places : s->window && b->near_places ? b->near_places : b->places;
 }
 
+/* Layer norms of queries or keys that rope_kv has not: with biases, or of all heads together. */
+static void layer_norm_heads(const ae_block *b, const ae_layer_spec *s, float *x, uint32_t n_heads, const float *norm,
+                             const float *bias)
+{
+    const uint32_t dim = n_heads * s->head_dim;
+    const bool whole = s->qk_norm == AE_QK_NORM_ROW_LAYER;
+    b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = whole ? 1 : n_heads, .dim = whole ? dim : s->head_dim,
+                                       .x = x, .x_stride = dim, .weight = norm, .eps = b->h->norm_eps, .each_group = !whole,
+                                       .layer = true});
+    if (bias) b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, dim, 1.0f, bias, 0, x, dim});
+}
+
 /* Queries and keys turned, keys and values stored. */
 static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const ae_rope *rope = s->rope == AE_NO_ROPE ? NULL : &b->h->ropes[s->rope];
-    const bool normed = s->qk_norm != AE_QK_NORM_NONE;
+    const bool norms = s->qk_norm != AE_QK_NORM_NONE, apart = norms && (s->qk_norm == AE_QK_NORM_ROW_LAYER || l->q_norm_b);
+    const bool normed = norms && !apart;
+    if (apart) {
+        layer_norm_heads(b, s, b->q, s->n_heads, l->q_norm, l->q_norm_b);
+        if (l->wk) layer_norm_heads(b, s, b->k, s->n_kv_heads, l->k_norm, l->k_norm_b);
+    }
     b->ops->rope_kv(b->stream, &(ae_rope_kv){
         .places = places_of(b, s, l), .kv = l->windowed ? b->kv_parts : b->kv, .layer = l->kv,
         .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
@@ -242,7 +281,7 @@ static void dense(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
 {
     /* a parallel block may have no norm of its own */
     const bool shared = b->h->parallel && !l->ffn_norm;
-    ae_matmul m = ae_block_input(b, shared ? l->attn_norm : l->ffn_norm, shared ? l->attn_norm_b : l->ffn_norm_b);
+    ae_matmul m = normed_input(b, shared ? l->attn_norm : l->ffn_norm, shared ? l->attn_norm_b : l->ffn_norm_b);
     if (l->w_gate) ae_block_output(&m, l->w_gate, l->b_gate, b->gate, s->n_ff, false);
     ae_block_output(&m, l->w_up, l->b_up, b->up, s->n_ff, false);
     ae_block_matmul(b, &m);
@@ -306,12 +345,12 @@ static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     const uint32_t n = b->h->n_embd;
     const uint32_t n_used = b->lacks & AE_LACKS_EXPERTS ? b->n_experts : x->n_used;
     const bool latent = l->latent_down != NULL;
-    const float *in = b->x;
+    const float *bias = b->h->parallel && !l->ffn_norm ? l->attn_norm_b : l->ffn_norm_b;
+    const float *in = s->experts_of_input ? b->input : b->x;
     if (latent) enter_latent(b, l, norm);
     if (y) zero(b, y, n);
-    if (b->h->layer_norm && !b->h->norm_stream) { /* which ae_moe has not */
-        b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = b->x, .x_stride = n, .y = b->normed, .y_stride = n});
-        norm_rows(b, b->normed, norm, b->h->parallel && !l->ffn_norm ? l->attn_norm_b : l->ffn_norm_b);
+    if ((b->h->layer_norm && !b->h->norm_stream) || bias) { /* which ae_moe has not */
+        norm_apart(b, norm, bias);
         in = b->normed, norm = NULL;
     }
     if (n_used || (l->s_up && !latent)) b->ops->moe(b->stream, &(ae_moe){
@@ -330,15 +369,16 @@ static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     if (latent) leave_latent(b, s, l, norm, y);
 }
 
-/* Dense block and experts, each normed before they are added: into y. */
+/* Dense block and experts, each normed before they are added where it has a norm: into y. */
 static void both(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const uint32_t n = b->h->n_embd;
     dense(b, s, l, true);
-    norm_rows(b, b->y, l->dense_post_norm, NULL);
-    experts(b, s, l, l->e_norm, b->y2);
-    norm_rows(b, b->y2, l->e_post_norm, NULL);
+    if (l->dense_post_norm) norm_rows(b, b->y, l->dense_post_norm, NULL);
+    experts(b, s, l, l->e_norm ? l->e_norm : l->ffn_norm, b->y2);
+    if (l->e_post_norm) norm_rows(b, b->y2, l->e_post_norm, NULL);
     b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, 1.0f, b->y2, n, b->y, n});
+    if (s->experts_scale != 0.0f && s->experts_scale != 1.0f) map(b, AE_MAP_SCALE, b->y, n, s->experts_scale);
 }
 
 /* The layer's own embedding of the token joins the stream through a gate. */
@@ -366,11 +406,20 @@ static void scaled_experts(const ae_block *b, const ae_layer_spec *s, const ae_n
     b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, s->experts_scale, b->y2, n, to_y ? b->y : b->x, n});
 }
 
+/* A projection alone. */
+static void linear(const ae_block *b, const ae_net_layer *l, bool to_y)
+{
+    ae_matmul m = normed_input(b, l->attn_norm, l->attn_norm_b);
+    ae_block_output(&m, l->wo, l->bo, to_y ? b->y : b->x, b->h->n_embd, !to_y);
+    ae_block_matmul(b, &m);
+}
+
 /* What attention or what runs in its place gives, into y or into the stream. */
 static void mix(const ae_block *b, ae_mixer mixer, const ae_layer_spec *s, const ae_net_layer *l, bool to_y)
 {
     if (mixer == AE_MIXER_ATTENTION) attention(b, s, l, to_y);
     if (mixer == AE_MIXER_MLA) ae_block_mla(b, s, l, to_y);
+    if (mixer == AE_MIXER_LINEAR) linear(b, l, to_y);
     if (mixer == AE_MIXER_RECUR) ae_block_recur(b, l, to_y ? b->y : b->x, !to_y);
     if (mixer != AE_MIXER_NONE && s->recur_beside) ae_block_recur(b, l, b->y, true);
 }
@@ -386,6 +435,9 @@ void ae_block_mixer(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     const float *attn_norm = of_stream ? NULL : l->attn_post_norm;
     const ae_mixer mixer = mixer_of(b, s);
     const bool joins = scaled || attn_norm || s->recur_beside; /* in a step of its own */
+    const uint32_t n = b->h->n_embd;
+    if (b->h->keeps_input)
+        b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = b->x, .x_stride = n, .y = b->input, .y_stride = n});
     mix(b, mixer, s, l, parallel || joins);
     if (!parallel && mixer != AE_MIXER_NONE && joins) join(b, attn_norm);
     if (of_stream) norm_rows(b, b->x, l->attn_post_norm, l->attn_post_norm_b);
@@ -403,11 +455,12 @@ void ae_block_ffn(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
         scaled_experts(b, s, l, expert_norm, to_y);
     else if (ffn == AE_FFN_EXPERTS) experts(b, s, l, expert_norm, to_y ? b->y : NULL);
     if (ffn == AE_FFN_BOTH) both(b, s, l);
-    if (ffn != AE_FFN_NONE && to_y) join(b, ffn_norm);
+    if (ffn != AE_FFN_NONE && (to_y || ffn == AE_FFN_BOTH)) join(b, ffn_norm);
     if (of_stream) norm_rows(b, b->x, l->ffn_post_norm, l->ffn_post_norm_b);
     /* a parallel block has read the stream by now: what the mixer gave may join it */
     if (parallel && mixer_of(b, s) != AE_MIXER_NONE) join(b, NULL);
     if (l->ple_gate) add_layer_embedding(b, s, l);
+    if (s->normed_after) norm_rows(b, b->x, l->end_norm, NULL);
     if (l->out_scale != 1.0f)
         b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = b->n_rows, .dim = b->h->n_embd, .x = b->x,
                                          .x_stride = b->h->n_embd, .a = l->out_scale});

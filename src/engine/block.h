@@ -36,6 +36,7 @@ typedef struct ae_block {
     size_t mixer_in_stride;
     float *y;            /* [n_rows][n_embd] what a block adds, where that is normed or scaled first */
     float *y2;           /* as y, of what experts add beside a dense block, or scaled */
+    float *input;        /* [n_rows][n_embd] the stream before the layer, with keeps_input */
     float *normed;       /* [n_rows][n_embd] what experts take, where it is not their own norm's */
     float *q, *k, *v;    /* [n_rows][n_heads * head_dim] of the layer, [n_rows][n_kv_heads * head_dim] x 2 */
     float *q_gate;       /* [n_rows][2 * n_heads * head_dim], [n_rows][n_heads * head_dim] or [n_rows][n_heads] */

@@ -8,6 +8,11 @@
 #include "base/hash.h"
 #include "base/os.h"
 #include "engine/engine_int.h"
+
+static ae_rows_kind rows_kind(const ae_model *m)
+{
+    return m->hparams.encoder ? AE_ROWS_ENCODER : m->hparams.n_positions ? AE_ROWS_PLACED : AE_ROWS_TOKENS;
+}
 #include "text/token/vocab.h"
 
 /* ---- Life ------------------------------------------------------------------------------------- */
@@ -45,7 +50,7 @@ static size_t moved_size(const ae_model *m)
 static void host_layout(ae_layout *l, const ae_model *m, const ae_split *split, const ae_engine_options *o, ae_engine *e)
 {
     const size_t n = o->n_batch, n_logits = (size_t)o->n_outputs * m->hparams.n_vocab;
-    ae_rows_layout(l, n, o->n_outputs, m->hparams.encoder ? AE_ROWS_ENCODER : AE_ROWS_TOKENS, &e->rows);
+    ae_rows_layout(l, n, o->n_outputs, rows_kind(m), &e->rows);
     e->out_index = ae_layout_add(l, n, sizeof(int32_t));
     e->ids = ae_layout_add(l, n, sizeof *e->ids);
     e->given = ae_layout_add(l, n, sizeof *e->given);
@@ -85,7 +90,7 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_split *split
 {
     const ae_hparams *h = &m->hparams;
     const size_t n = o->n_batch;
-    ae_rows_layout(l, n, o->n_outputs, m->hparams.encoder ? AE_ROWS_ENCODER : AE_ROWS_TOKENS, &d->rows);
+    ae_rows_layout(l, n, o->n_outputs, rows_kind(m), &d->rows);
     ae_block_layout(l, h, m->layers, h->n_layers, n, &d->block);
     d->ple = ae_layout_add(l, n * h->n_layers * h->n_embd_layer, sizeof(float));
     d->ple_part = ae_layout_add(l, i == split->mixer[0] ? n * h->n_layers * h->n_embd_layer : 0, sizeof(float));
@@ -402,6 +407,7 @@ static void add_row(ae_engine *e, uint32_t seq, int32_t token, uint32_t pos, uin
                     bool export_row)
 {
     const uint32_t r = e->n_rows++;
+    const ae_hparams *h = &e->net->model->hparams;
     e->rows.parent[r] = parent;
     e->ids[r] = token;
     e->rows.token[r] = token < 0 ? 0 : token;
@@ -409,6 +415,7 @@ static void add_row(ae_engine *e, uint32_t seq, int32_t token, uint32_t pos, uin
     e->rows.seq[r] = (int32_t)seq;
     e->rows.pos[r] = (int32_t)pos;
     e->rows.slot[r] = (int32_t)slot;
+    if (h->n_positions && !h->encoder) e->rows.place[r] = (int32_t)(pos < h->n_positions ? pos : h->n_positions - 1);
     e->rows.n_inplace[r] = (int32_t)n_inplace;
     e->out_index[r] = export_row ? (int32_t)e->n_out : -1;
     if (export_row) e->rows.out_rows[e->n_out++] = (int32_t)r;

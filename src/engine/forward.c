@@ -3,6 +3,7 @@
  * What differs between architectures is data in ae_hparams and absent (NULL) weights. Where layers lie on several devices a
  * pass is a sequence of runs of halves of layers (weights/split.h), each on one device; between two of them the residual stream
  * moves. */
+#include <float.h>
 #include <math.h>
 
 #include "base/math/fmath.h"
@@ -14,6 +15,17 @@
 static size_t tapped_size(const ae_engine *e)
 {
     return (size_t)e->options.n_batch * e->net->model->hparams.n_embd;
+}
+
+/* The last norm, of n rows in place. */
+static void norm_end(const ae_engine *e, ae_engine_device *d, float *x, size_t stride, uint32_t n)
+{
+    const ae_hparams *h = &e->net->model->hparams;
+    d->backend->ops->norm(d->stream, &(ae_norm){.n_rows = n, .n_groups = 1, .dim = h->n_embd, .x = x, .x_stride = stride,
+                                                .weight = e->net->out_norm, .eps = h->norm_eps, .layer = h->layer_norm,
+                                                .bias = h->layer_norm ? e->net->out_norm_b : NULL});
+    if (e->net->out_norm_b && !h->layer_norm)
+        d->backend->ops->axpy(d->stream, &(ae_axpy){n, h->n_embd, 1.0f, e->net->out_norm_b, 0, x, stride});
 }
 
 /* The residual stream before layer `at`, for those who tap it there. On another device than that of the output it waits there
@@ -28,12 +40,7 @@ static void tap(ae_engine *e, ae_engine_device *d, uint32_t at)
         const size_t stride = stays ? (size_t)n_taps * n_embd : n_embd;
         d->backend->ops->copy(d->stream, &(ae_copy){.n = e->n_rows, .dim = n_embd, .x = d->block.x, .x_stride = n_embd,
                                                     .y = y, .y_stride = stride});
-        if (at == AERIE_TAP_NORMED)
-            d->backend->ops->norm(d->stream, &(ae_norm){.n_rows = e->n_rows, .n_groups = 1, .dim = n_embd,
-                                                        .x = y, .x_stride = stride,
-                                                        .weight = e->net->out_norm, .eps = e->net->model->hparams.norm_eps,
-                                                        .layer = e->net->model->hparams.layer_norm,
-                                                        .bias = e->net->out_norm_b});
+        if (at == AERIE_TAP_NORMED) norm_end(e, d, y, stride, e->n_rows);
     }
 }
 
@@ -136,6 +143,7 @@ static void begin_stream(ae_engine *e, ae_engine_device *d)
     if (h->n_embd_layer) layer_embeddings(e, d);
     if (h->encoder) begin_encoder(e, d);
     else if (e->net->embed_norm) norm_embeddings(e, d);
+    if (e->net->positions && !h->encoder) add_rows(e, d, e->net->positions, d->rows.place);
 }
 
 /* ---- Its end ----------------------------------------------------------------------------------------------------- */
@@ -147,8 +155,11 @@ static void put_logits(ae_engine *e)
     const ae_hparams *h = &e->net->model->hparams;
     ops->copy(d->stream, &(ae_copy){.n = e->n_out, .dim = h->n_embd, .x = d->block.x, .x_stride = h->n_embd,
                                     .rows = d->rows.out_rows, .y = e->x_out, .y_stride = h->n_embd});
+    const bool apart = e->net->out_norm_b && !h->layer_norm; /* products have no such norm */
+    if (apart) norm_end(e, e->out, e->x_out, h->n_embd, e->n_out);
     ae_adapter_matmul(ops, d->stream, &(ae_matmul){
-        .n_rows = e->n_out, .input = h->layer_norm ? AE_INPUT_LAYERNORM : AE_INPUT_RMSNORM, .x = e->x_out,
+        .n_rows = e->n_out, .x = e->x_out,
+        .input = apart ? AE_INPUT_PLAIN : h->layer_norm ? AE_INPUT_LAYERNORM : AE_INPUT_RMSNORM,
         .x_stride = h->n_embd, .norm = e->net->out_norm, .norm_bias = e->net->out_norm_b, .norm_eps = h->norm_eps,
         .n_weights = 1, .out = {{e->net->output, e->net->output_b, e->logits, h->n_vocab, false}}}, &d->adapted_out);
     ae_map map = {.kind = AE_MAP_SCALE, .n_rows = e->n_out, .dim = h->n_vocab, .x = e->logits, .x_stride = h->n_vocab,
@@ -156,6 +167,13 @@ static void put_logits(ae_engine *e)
     if (h->logit_scale != 1.0f) ops->map(d->stream, &map);
     map.kind = AE_MAP_SOFTCAP, map.a = h->logit_softcap;
     if (h->logit_softcap != 0.0f) ops->map(d->stream, &map);
+    for (uint32_t i = h->mask_begin, n; i < h->mask_end; i += n) {
+        n = h->mask_end - i < AE_MAX_HEAD_DIM ? h->mask_end - i : AE_MAX_HEAD_DIM;
+        map.kind = AE_MAP_ZERO, map.dim = n, map.x = e->logits + i;
+        ops->map(d->stream, &map);
+        ops->axpy(d->stream, &(ae_axpy){e->n_out, n, -FLT_MAX, e->net->ones[e->net->split.output], 0, e->logits + i,
+                                        h->n_vocab});
+    }
 }
 
 static void end_stream(ae_engine *e)

@@ -5,6 +5,7 @@ void ae_rows_layout(ae_layout *l, size_t n_batch, size_t n_outputs, ae_rows_kind
 {
     const bool head = kind == AE_ROWS_HEAD;
     const size_t n_head = head ? n_batch : 0, n_encoded = kind == AE_ROWS_ENCODER ? n_batch : 0;
+    const size_t n_placed = kind == AE_ROWS_PLACED ? n_batch : 0;
     r->count = ae_layout_add(l, 2, sizeof *r->count);
     r->token = ae_layout_add(l, n_batch, sizeof(int32_t));
     r->pos = ae_layout_add(l, n_batch, sizeof(int32_t));
@@ -16,6 +17,7 @@ void ae_rows_layout(ae_layout *l, size_t n_batch, size_t n_outputs, ae_rows_kind
     r->fed_from = ae_layout_add(l, n_head, sizeof(int32_t));
     r->last = ae_layout_add(l, head ? 0 : n_batch, sizeof(int32_t));
     r->type = ae_layout_add(l, n_encoded, sizeof(int32_t));
+    r->place = ae_layout_add(l, n_placed, sizeof(int32_t));
     r->near = ae_layout_add(l, n_encoded, sizeof(int32_t));
     r->out_rows = ae_layout_add(l, n_outputs, sizeof(int32_t));
     r->out_fed = ae_layout_add(l, head ? n_outputs : 0, sizeof(int32_t));

@@ -19,6 +19,7 @@ typedef struct ae_rows {
     int32_t *fed_from;  /* [n_batch] of drafter heads: where a drafted row's feature is kept */
     int32_t *last;      /* [n_batch] not of drafter heads: the last position that the row sees */
     int32_t *type;      /* [n_batch] of encoders: token type */
+    int32_t *place;     /* [n_batch] with a table of positions: its row, at most the last (of drafts that reach beyond) */
     int32_t *near;      /* [n_batch] of encoders: the last position that the row sees in layers with a window */
     int32_t *out_rows;  /* [n_outputs] row of each output */
     int32_t *out_fed;   /* [n_outputs] of drafter heads: where an output's feedback is kept */
@@ -29,6 +30,7 @@ typedef enum ae_rows_kind {
     AE_ROWS_TOKENS,
     AE_ROWS_HEAD,    /* with the arrays of drafter heads */
     AE_ROWS_ENCODER, /* with those of encoders */
+    AE_ROWS_PLACED,  /* with `place` */
 } ae_rows_kind;
 
 void ae_rows_layout(ae_layout *layout, size_t n_batch, size_t n_outputs, ae_rows_kind kind, ae_rows *rows);

@@ -61,6 +61,9 @@ typedef struct ae_arch {
     bool plain_norms;      /* ae_hparams.plain_norms */
     bool embed_norm, embed_norm_plain; /* the stream's start is normed: by token_embd_norm, or without weights */
     float post_eps;        /* ae_hparams.post_eps; 0: the others' */
+    bool norm_bias;        /* RMS norms have biases */
+    bool swin_key;         /* swin_norm: norms stand after the blocks that they are named for */
+    const char *attn_post_norm, *ffn_post_norm; /* NULL: "post_attention_norm"; "post_ffw_norm", also where that is missing */
     bool sub_norms;        /* attn_sub_norm and ffn_sub_norm */
     bool parallel_key;     /* PARALLEL unless use_parallel_residual is false, with ffn_norm in both cases */
     bool parallel_optional; /* PARALLEL where the first layer has no ffn_norm */
@@ -71,6 +74,10 @@ typedef struct ae_arch {
     bool bare_post_norms;  /* post_attention_norm and post_ffw_norm have names without ".weight" */
     bool embedding_is_output; /* without token_embd the output head is the embedding */
     bool sees;             /* layers have tensors "vis_*" for images, which do nothing to texts */
+    bool positions;        /* a table of positions, added to the embeddings */
+    bool loops;            /* num_loops: all layers run so often, one after the other, each time with a KV cache of its own */
+    bool parts_optional;   /* layers without heads have no mixer, without KV heads a projection, without n_ff no block */
+    bool mask_images;      /* tokens that stand for images are never written */
     bool double_ff;        /* feed_forward_length is that of gate and up together */
     /* attention */
     bool rope_neox;
@@ -117,6 +124,9 @@ typedef struct ae_arch {
     bool split_ff;       /* without expert_feed_forward_length an expert has n_ff / n_used, else n_ff */
     bool weigh_input;
     bool experts_beside; /* a layer's experts and its dense block both run, and their results are added */
+    bool beside_plain;   /* of one norm, the dense block only where it is there; what both add is multiplied by beside_scale */
+    float beside_scale;
+    bool beside_input;   /* the experts take the layer's input by ffn_norm_exps, and the dense block has n_embd neurons */
     bool expert_by_tensor; /* layers with a router have experts, whatever the keys say */
     bool shared_default; /* SIZE, absent or 0: an expert's size */
     bool expert_step;    /* interleave_moe_layer_step: layers (i + 1) % step == 0 have experts */
@@ -125,7 +135,9 @@ typedef struct ae_arch {
     bool activation_key; /* hidden_activation names another */
     bool ungated;
     bool nextn_pre;      /* ae_hparams.nextn_pre */
-    /* scalars */
+    /* scalars; 0: none, or what is usual */
+    float embedding_scale, logit_factor, yarn_beta_fast;
+    bool output_scale;   /* attention.output_scale multiplies scores, unless attention.scale does */
     bool layer_embedding; /* embedding_length_per_layer_input: tokens have an embedding for each layer */
     bool scale_embedding; /* by the square root of n_embd */
     ae_arch_logit_scale logit_scale;

@@ -118,7 +118,7 @@ static aerie_status read_yarn(ae_binder *b, ae_rope *h)
 {
     float factor = 1.0f; /* beside attn_factor, which is another key */
     h->yarn_ext_factor = h->yarn_attn_factor = h->yarn_beta_slow = 1.0f;
-    h->yarn_beta_fast = 32.0f;
+    h->yarn_beta_fast = b->arch->yarn_beta_fast > 0.0f ? b->arch->yarn_beta_fast : 32.0f;
     AE_TRY(get_given(b, "rope.scaling.attn_factor", &h->yarn_attn_factor));
     AE_TRY(get_given(b, "rope.scaling.yarn_log_multiplier", &h->yarn_log_mul));
     AE_TRY(get_given(b, "rope.scaling.yarn_ext_factor", &h->yarn_ext_factor));

@@ -48,8 +48,8 @@ aerie_status ae_bind_scale(ae_binder *b, ae_tensor_ref weight, uint32_t n_stack)
     const size_t n = weight->name.n - (sizeof weight_end - 1);
     if (!b->bound || !ends_with(weight->name, weight_end) || n + sizeof scale_end > sizeof name) return AERIE_OK;
     /* experts beside a dense block have these names for other things */
-    if (b->arch->experts_beside && (ends_with(weight->name, ".ffn_gate_inp.weight") ||
-                                    ends_with(weight->name, ".ffn_down_exps.weight")))
+    const bool normed = b->arch->experts_beside && !b->arch->beside_plain && !b->arch->beside_input;
+    if (normed && (ends_with(weight->name, ".ffn_gate_inp.weight") || ends_with(weight->name, ".ffn_down_exps.weight")))
         return AERIE_OK;
     memcpy(name, weight->name.data, n);
     memcpy(name + n, scale_end, sizeof scale_end);

@@ -161,7 +161,12 @@ static aerie_status place_experts(ae_binder *b, const ae_hparams *h, ae_layer *l
         const bool chosen = by_tensor ? ae_gguf_tensor_find(b->gguf, name) != NULL
                             : every   ? i % every == 1
                                       : (i + 1) % step == 0;
-        if (chosen) layers[i].spec.ffn = b->arch->experts_beside ? AE_FFN_BOTH : AE_FFN_EXPERTS;
+        if (!chosen) continue;
+        snprintf(name, sizeof name, "blk.%u.ffn_up.weight", i);
+        const bool beside = b->arch->experts_beside && (!b->arch->beside_plain || ae_gguf_tensor_find(b->gguf, name));
+        layers[i].spec.ffn = beside ? AE_FFN_BOTH : AE_FFN_EXPERTS;
+        if (beside && b->arch->beside_scale > 0.0f) layers[i].spec.experts_scale = b->arch->beside_scale;
+        layers[i].spec.experts_of_input = b->arch->beside_input;
     }
     return AERIE_OK;
 }
@@ -255,6 +260,13 @@ static aerie_status read_heads(ae_binder *b, ae_hparams *h, ae_layer *layers)
         if (b->arch->no_attention) n_heads[i] = 1, n_kv[i] = 0;
         s->n_heads = n_heads[i], s->n_kv_heads = n_kv[i], s->n_ff = b->arch->double_ff ? n_ff[i] / 2 : n_ff[i];
         const bool none = !s->n_kv_heads && b->arch->recur; /* a layer without attention */
+        if (b->arch->parts_optional && !s->n_ff) s->ffn = AE_FFN_NONE;
+        if (b->arch->beside_input) s->n_ff = h->n_embd;
+        if (b->arch->parts_optional && (!s->n_heads || !s->n_kv_heads)) {
+            s->mixer = s->n_heads ? AE_MIXER_LINEAR : AE_MIXER_NONE;
+            s->n_heads = s->n_kv_heads = 0;
+            continue;
+        }
         if (!s->n_heads || (!none && (!s->n_kv_heads || s->n_heads % s->n_kv_heads)))
             return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %u attention heads of layer %u cannot share %u KV heads evenly",
                            ae_gguf_path(b->gguf), s->n_heads, i, s->n_kv_heads);
@@ -305,10 +317,11 @@ static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers
     if (a->wide_layers == h->n_layers) scale = 1.0f / sqrtf((float)(h->n_embd / h->n_heads));
     float given = 0.0f; /* so other programs write "none" */
     AE_TRY(get_f32(b, "attention.scale", &given));
+    if (a->output_scale && given == 0.0f) AE_TRY(get_f32(b, "attention.output_scale", &given));
     if (given != 0.0f) scale = given;
     for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
-        s->mixer = AE_MIXER_ATTENTION;
+        if (s->n_heads) s->mixer = AE_MIXER_ATTENTION;
         s->head_dim = h->head_dim;
         s->value_dim = h->value_dim;
         s->value_scale = value_scale != 0.0f ? value_scale : 1.0f;
@@ -346,7 +359,10 @@ static aerie_status read_scalars(ae_binder *b, ae_hparams *h)
 {
     const ae_arch *a = b->arch;
     h->embedding_scale = a->scale_embedding ? sqrtf((float)h->n_embd) : 1.0f;
-    h->residual_scale = h->logit_scale = 1.0f;
+    if (a->embedding_scale > 0.0f) h->embedding_scale = a->embedding_scale;
+    h->residual_scale = 1.0f;
+    h->logit_scale = a->logit_factor > 0.0f ? a->logit_factor : 1.0f;
+    if (a->mask_images && h->n_vocab > 8196) h->mask_begin = 4, h->mask_end = 8196; /* Chameleon's */
     h->logit_softcap = a->logit_softcap;
     float embedding_scale = 0.0f, residual_scale = 0.0f, logit_scale = 0.0f; /* 0 stands for none in these files */
     if (a->minicpm_scalars) {
@@ -438,6 +454,13 @@ aerie_status ae_bind_n_layers(ae_binder *b, ae_hparams *h)
         AE_TRY(ae_bind_range(b, "nextn_predict_layers", h->n_nextn, 0, h->n_layers - 1));
     }
     h->n_layers -= h->n_nextn;
+    if (b->arch->loops) {
+        uint32_t n_loops = 1;
+        AE_TRY(ae_bind_count(b, "num_loops", &n_loops));
+        AE_TRY(ae_bind_range(b, "num_loops", n_loops, 1, AE_MAX_LAYERS / h->n_layers));
+        if (n_loops > 1) h->n_blocks = h->n_layers;
+        h->n_layers *= n_loops;
+    }
     h->nextn_pre = b->arch->nextn_pre;
     return AERIE_OK;
 }
@@ -458,6 +481,8 @@ static aerie_status read_norms(ae_binder *b, ae_hparams *h)
     h->parallel = parallel;
     h->plain_norms = a->plain_norms;
     h->embed_norm_plain = a->embed_norm_plain;
+    h->keeps_input = a->beside_input;
+    if (a->swin_key) AE_TRY(ae_gguf_get_bool(b->gguf, ae_bind_key(b, "swin_norm"), false, &h->norm_after, b->error));
     return AERIE_OK;
 }
 
@@ -471,9 +496,13 @@ aerie_status ae_bind_model_hparams(ae_binder *b, ae_hparams *h, const aerie_rope
     h->post_eps = b->arch->post_eps > 0.0f ? b->arch->post_eps : h->norm_eps;
     if (rope) AE_TRY(ae_bind_rope(b, h, rope));
     AE_TRY(read_experts(b, h));
+    bool skips = false, normed;
+    if (b->arch->loops) AE_TRY(ae_gguf_get_bool(b->gguf, ae_bind_key(b, "skip_loop_final_norm"), false, &skips, b->error));
+    normed = !skips;
     for (uint32_t i = 0; i < b->n_specs; i++) {
         layers[i].spec.ffn = AE_FFN_DENSE;
         layers[i].spec.experts_scale = h->experts.n_ff_shared && b->arch->shared_mean > 0.0f ? b->arch->shared_mean : 1.0f;
+        layers[i].spec.normed_after = h->n_blocks && normed && (i + 1) % h->n_blocks == 0 && i + 1 < h->n_layers;
         layers[i].out_scale = 1.0f;
     }
     AE_TRY(place_experts(b, h, layers));

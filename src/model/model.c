@@ -49,7 +49,8 @@ static aerie_status bind_experts(ae_binder *b, const ae_hparams *h, uint32_t i, 
     }
     AE_TRY(bind_experts_of(b, x->n, i, "ffn_down_exps.weight", true, in, f, &l->e_down));
     AE_TRY(bind_expert_bias(b, x->n, i, "ffn_down_exps.bias", in, &l->eb_down));
-    if (l->spec.ffn == AE_FFN_BOTH) {
+    if (b->arch->beside_input) AE_TRY(ae_bind_layer(b, i, "ffn_norm_exps.weight", true, 0, e, &l->e_norm));
+    if (l->spec.ffn == AE_FFN_BOTH && !b->arch->beside_plain && !b->arch->beside_input) {
         AE_TRY(ae_bind_layer(b, i, "ffn_gate_inp.scale", true, 0, e, &l->router_norm));
         AE_TRY(ae_bind_layer(b, i, "ffn_down_exps.scale", false, 0, x->n, &l->e_scale));
         AE_TRY(ae_bind_layer(b, i, "pre_ffw_norm_2.weight", true, 0, e, &l->e_norm));
@@ -74,11 +75,22 @@ static aerie_status bind_experts(ae_binder *b, const ae_hparams *h, uint32_t i, 
     return AERIE_OK;
 }
 
+/* Of layer norms: as many as weights. */
+static aerie_status bind_qk_biases(ae_binder *b, uint32_t i, ae_layer *l)
+{
+    const ae_tensor_ref q = l->q_norm, k = l->k_norm;
+    const uint32_t q_rows = q && q->ne[1] > 1 ? (uint32_t)q->ne[1] : 0, k_rows = k && k->ne[1] > 1 ? (uint32_t)k->ne[1] : 0;
+    if (!q || !k) return AERIE_OK;
+    AE_TRY(ae_bind_layer(b, i, "attn_q_norm.bias", false, q_rows, (uint32_t)q->ne[0], &l->q_norm_b));
+    return ae_bind_layer(b, i, "attn_k_norm.bias", l->q_norm_b != NULL, k_rows, (uint32_t)k->ne[0], &l->k_norm_b);
+}
+
 static aerie_status bind_mixer(ae_binder *b, const ae_hparams *h, uint32_t i, ae_layer *l)
 {
     ae_layer_spec *s = &l->spec;
     const uint32_t q = s->n_heads * s->head_dim, kv = s->n_kv_heads * s->head_dim;
-    const bool by_head = s->qk_norm != AE_QK_NORM_ROW, layer = s->qk_norm == AE_QK_NORM_LAYER;
+    const bool by_row = s->qk_norm == AE_QK_NORM_ROW || s->qk_norm == AE_QK_NORM_ROW_LAYER, by_head = !by_row;
+    const bool layer = s->qk_norm == AE_QK_NORM_LAYER;
     const bool own = s->out_gate == AE_OUT_GATE_OWN;
     AE_TRY(ae_bind_layer(b, i, "attn_gate.weight", own, own ? q : s->n_heads, h->n_embd, &l->out_gate));
     if (l->out_gate && !own) s->out_gate = AE_OUT_GATE_HEAD;
@@ -90,6 +102,7 @@ static aerie_status bind_mixer(ae_binder *b, const ae_hparams *h, uint32_t i, ae
         if (s->kv_from == (int)i)
             AE_TRY(ae_bind_layer(b, i, "attn_k_norm.weight", l->q_norm != NULL, layer ? s->n_kv_heads : 0,
                                  by_head ? s->head_dim : kv, &l->k_norm));
+        if (layer || s->qk_norm == AE_QK_NORM_ROW_LAYER) AE_TRY(bind_qk_biases(b, i, l));
         if (!l->q_norm) s->qk_norm = AE_QK_NORM_NONE;
     }
     return ae_bind_layer(b, i, "attn_sinks.weight", false, 0, s->n_heads, &l->sinks);
@@ -108,11 +121,16 @@ static aerie_status bind_norms(ae_binder *b, const ae_hparams *h, uint32_t i, ae
         return ae_bind_layer(b, i, "layer_output_norm.bias", false, 0, e, &l->ffn_post_norm_b);
     }
     if (a->plain_norms) return AERIE_OK;
+    if (h->norm_after) {
+        AE_TRY(ae_bind_layer(b, i, "attn_norm.weight", true, 0, e, &l->attn_post_norm));
+        return ae_bind_layer(b, i, "ffn_norm.weight", true, 0, e, &l->ffn_post_norm);
+    }
     if (a->norms == AE_NORMS_ONE)
         return ae_bind_layer(b, i, "attn_norm.weight", true, 0, e, l->spec.mixer ? &l->attn_norm : &l->ffn_norm);
     if (a->norms != AE_NORMS_POST) {
-        AE_TRY(ae_bind_layer(b, i, "attn_norm.weight", !(a->embed_norm && a->encoder && !i), 0, e, &l->attn_norm));
-        if (h->layer_norm) AE_TRY(ae_bind_layer(b, i, "attn_norm.bias", false, 0, e, &l->attn_norm_b));
+        AE_TRY(ae_bind_layer(b, i, "attn_norm.weight", !(a->embed_norm && a->encoder && !i) && l->spec.mixer, 0, e,
+                             &l->attn_norm));
+        if (h->layer_norm || a->norm_bias) AE_TRY(ae_bind_layer(b, i, "attn_norm.bias", false, 0, e, &l->attn_norm_b));
     }
     if (a->second_norm) {
         ae_tensor_ref second;
@@ -128,12 +146,15 @@ static aerie_status bind_norms(ae_binder *b, const ae_hparams *h, uint32_t i, ae
         snprintf(name, sizeof name, a->bare_ffn_norm ? "%s" : "%s.weight", a->ffn_norm ? a->ffn_norm : "ffn_norm");
         AE_TRY(ae_bind_layer(b, i, name, l->spec.ffn != AE_FFN_NONE, 0, e, &l->ffn_norm));
         snprintf(name, sizeof name, "%s.bias", a->ffn_norm ? a->ffn_norm : "ffn_norm");
-        if (h->layer_norm) AE_TRY(ae_bind_layer(b, i, name, false, 0, e, &l->ffn_norm_b));
+        if (h->layer_norm || a->norm_bias) AE_TRY(ae_bind_layer(b, i, name, false, 0, e, &l->ffn_norm_b));
     }
     if (a->norms == AE_NORMS_POST || a->norms == AE_NORMS_PRE_POST) {
         const bool bare = a->bare_post_norms;
-        AE_TRY(ae_bind_layer(b, i, bare ? "post_attention_norm" : "post_attention_norm.weight", true, 0, e,
-                             &l->attn_post_norm));
+        snprintf(name, sizeof name, bare ? "%s" : "%s.weight", a->attn_post_norm ? a->attn_post_norm : "post_attention_norm");
+        AE_TRY(ae_bind_layer(b, i, name, true, 0, e, &l->attn_post_norm));
+        snprintf(name, sizeof name, "%s.weight", a->ffn_post_norm ? a->ffn_post_norm : "");
+        if (a->ffn_post_norm) AE_TRY(ae_bind_layer(b, i, name, false, 0, e, &l->ffn_post_norm));
+        if (l->ffn_post_norm) return AERIE_OK;
         AE_TRY(ae_bind_layer(b, i, bare ? "post_ffw_norm" : "post_ffw_norm.weight", true, 0, e, &l->ffn_post_norm));
     }
     return AERIE_OK;
@@ -153,14 +174,29 @@ static aerie_status bind_layer_embedding(ae_binder *b, const ae_hparams *h, uint
     return scale ? ae_bind_read_f32(b, scale, &l->out_scale, 1) : AERIE_OK;
 }
 
+/* A layer with the weights of an earlier one; what it keeps is its own. */
+static void repeat_layer(ae_model *m, uint32_t i)
+{
+    const bool normed_after = m->layers[i].spec.normed_after;
+    m->layers[i] = m->layers[i % m->hparams.n_blocks];
+    m->layers[i].spec.kv_from = (int)i;
+    m->layers[i].spec.normed_after = normed_after;
+}
+
 /* Those from `first` on that have a specification. */
 static aerie_status bind_layers(ae_binder *b, ae_model *m, uint32_t first)
 {
     const ae_hparams *h = &m->hparams;
     for (uint32_t i = first; i < b->n_specs; i++) {
         ae_layer *l = &m->layers[i];
+        if (h->n_blocks && i >= h->n_blocks) {
+            repeat_layer(m, i);
+            continue;
+        }
         AE_TRY(bind_norms(b, h, i, l));
         if (l->spec.mixer == AE_MIXER_ATTENTION) AE_TRY(bind_mixer(b, h, i, l));
+        if (l->spec.mixer == AE_MIXER_LINEAR)
+            AE_TRY(ae_bind_layer(b, i, "attn_output.weight", true, h->n_embd, h->n_embd, &l->wo));
         if (l->spec.mixer == AE_MIXER_MLA) AE_TRY(ae_bind_mla(b, i, h, l));
         if (l->spec.mixer == AE_MIXER_RECUR || l->spec.recur_beside) AE_TRY(ae_bind_recur(b, i, h, &l->recur));
         if (l->spec.ffn == AE_FFN_EXPERTS || l->spec.ffn == AE_FFN_BOTH) AE_TRY(bind_experts(b, h, i, l));
@@ -169,6 +205,8 @@ static aerie_status bind_layers(ae_binder *b, ae_model *m, uint32_t first)
     }
     return AERIE_OK;
 }
+
+#define AE_MAX_POSITIONS (1u << 20)
 
 /* A table of as many rows as the file has, up to `most`. */
 static aerie_status bind_table(ae_binder *b, const char *name, bool required, uint32_t most, uint32_t n_embd, uint32_t *n_rows,
@@ -192,7 +230,7 @@ static aerie_status bind_encoder(ae_binder *b, ae_model *m)
     ae_tensor_ref unused;
     char name[48];
     if (b->arch->no_rope_period == 1)
-        AE_TRY(bind_table(b, "position_embd.weight", true, 1u << 20, e, &h->n_positions, &m->positions));
+        AE_TRY(bind_table(b, "position_embd.weight", true, AE_MAX_POSITIONS, e, &h->n_positions, &m->positions));
     if (h->norm_stream) AE_TRY(bind_table(b, "token_types.weight", false, 1u << 10, e, &h->n_types, &m->types));
     if (h->norm_stream || b->arch->embed_norm) {
         AE_TRY(ae_bind(b, "token_embd_norm.weight", true, 0, e, &m->embed_norm));
@@ -229,7 +267,10 @@ static aerie_status bind_tensors(ae_binder *b, ae_model *m)
         AE_TRY(ae_bind(b, "token_embd_norm.bias", false, 0, h->n_embd, &m->embed_norm_b));
     }
     snprintf(name, sizeof name, "%s.bias", norm);
-    if (h->layer_norm) AE_TRY(ae_bind(b, name, false, 0, h->n_embd, &m->out_norm_b));
+    if (h->layer_norm || b->arch->norm_bias) AE_TRY(ae_bind(b, name, false, 0, h->n_embd, &m->out_norm_b));
+    if (b->arch->positions)
+        AE_TRY(bind_table(b, "position_embd.weight", true, AE_MAX_POSITIONS, h->n_embd, &m->hparams.n_positions,
+                          &m->positions));
     if (!swapped) AE_TRY(ae_bind(b, "output.weight", false, h->n_vocab, h->n_embd, &m->output));
     AE_TRY(ae_bind(b, "output.bias", false, 0, h->n_vocab, &m->output_b));
     AE_TRY(ae_bind(b, "output.scale", false, 0, 1, &m->output_scale));

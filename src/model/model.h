@@ -42,6 +42,7 @@ typedef enum ae_qk_norm {
     AE_QK_NORM_NONE,
     AE_QK_NORM_HEAD, /* of each head by itself, weights [head_dim] */
     AE_QK_NORM_ROW,  /* of all heads together, weights [n_heads * head_dim] and [n_kv_heads * head_dim] */
+    AE_QK_NORM_ROW_LAYER, /* the layer norm of all heads together, weights as ROW, before the rotation */
     AE_QK_NORM_LAYER, /* the layer norm of each head, weights [n_heads][head_dim] and [n_kv_heads][head_dim] */
 } ae_qk_norm;
 
@@ -101,6 +102,7 @@ typedef enum ae_mixer {
     AE_MIXER_ATTENTION,
     AE_MIXER_MLA,   /* by ae_hparams.mla; one KV head of n_rope + n_latent values */
     AE_MIXER_RECUR, /* by ae_hparams.recur: a state instead of a KV cache */
+    AE_MIXER_LINEAR, /* a projection of the row itself, by wo */
 } ae_mixer;
 
 /* How the mixer's result is gated before the output projection. */
@@ -115,7 +117,7 @@ typedef enum ae_ffn {
     AE_FFN_NONE,
     AE_FFN_DENSE,
     AE_FFN_EXPERTS,
-    AE_FFN_BOTH, /* dense and experts side by side, each with norms of its own */
+    AE_FFN_BOTH, /* dense and experts side by side */
 } ae_ffn;
 
 /* What a feed-forward block does to its gate; ae_glu (backend.h) has the arithmetic. */
@@ -150,7 +152,9 @@ typedef struct ae_layer_spec {
     ae_out_gate out_gate;
     int kv_from;          /* the layer whose keys and values it reads; its own index: it writes its own; or AE_KV_OTHER */
     ae_ffn ffn;
-    float experts_scale;  /* of what experts add, the shared one included; 1 = none */
+    float experts_scale;  /* of what experts add, the shared one and with BOTH the dense block included; 1 = none */
+    bool experts_of_input; /* BOTH: experts take the layer's input, not that of the dense block */
+    bool normed_after;    /* the stream is normed by the model's last norm after the layer */
     uint32_t n_ff;        /* of the dense block */
     ae_activation activation;
     float limit, shared_limit; /* of activations that have one: of experts; of the shared expert and the dense block */
@@ -170,11 +174,14 @@ typedef struct ae_hparams {
     uint32_t n_vocab;     /* rows of the output head */
     uint32_t n_embd;
     uint32_t n_layers;    /* of the trunk */
+    uint32_t n_blocks;    /* 0: as many; else layer i has the weights of layer i % n_blocks */
     uint32_t n_nextn;     /* MTP blocks after the trunk, which predict tokens further ahead */
     bool nextn_pre;       /* these take the trunk's rows before its final norm, not after it, and feed back theirs likewise */
     uint32_t n_ctx_train; /* 0 = not said */
     float norm_eps;
     bool layer_norm;      /* all norms but those of queries and keys subtract the mean */
+    bool norm_after;      /* norms stand after the blocks that they are named for */
+    bool keeps_input;     /* feed-forward blocks read their layer's input, too */
     float post_eps;       /* of the norms of what blocks add */
     bool plain_norms;     /* norms before blocks and of the stream's end have no weights */
     bool embed_norm_plain; /* the stream's start is normed, without weights */
@@ -187,6 +194,7 @@ typedef struct ae_hparams {
     bool rank_mean;       /* a classification head takes the mean of the rows, not the first */
     float embedding_scale, residual_scale, logit_scale; /* 1 = none */
     float logit_softcap;  /* 0 = none */
+    uint32_t mask_begin, mask_end; /* logits of these tokens are the lowest number */
     /* of queries at position p: 1 + temp_scale * ln(floor((p + temp_offset) / temp_length) + 1); temp_scale 0 = none */
     float temp_scale, temp_offset;
     uint32_t temp_length;
@@ -253,6 +261,7 @@ typedef struct ae_layer {
     ae_tensor_ref bq, bk, bv, bo;      /* optional, [n_out of the weight] */
     ae_tensor_ref bqkv;                /* instead of bq, bk and bv */
     ae_tensor_ref q_norm, k_norm;      /* by spec.qk_norm */
+    ae_tensor_ref q_norm_b, k_norm_b;  /* optional, as many, of layer norms */
     ae_tensor_ref sinks;               /* optional, [n_heads] */
     ae_tensor_ref out_gate;            /* [n_heads, n_embd] with AE_OUT_GATE_HEAD, [n_heads * head_dim, n_embd] with OWN */
     ae_tensor_ref attn_sub_norm, ffn_sub_norm; /* optional, [n_heads * head_dim], [n_ff] of what wo and w_down take */
@@ -266,8 +275,8 @@ typedef struct ae_layer {
     ae_tensor_ref router_b;            /* optional, [E], added to the logits */
     ae_tensor_ref router_bias;         /* optional, [E], for the choice alone */
     ae_tensor_ref router_norm;         /* [n_embd] of the router's own input, or NULL: it takes the block's */
-    ae_tensor_ref e_norm;              /* [n_embd] AE_FFN_BOTH: of the experts' input */
-    ae_tensor_ref dense_post_norm, e_post_norm; /* [n_embd] AE_FFN_BOTH: of what each gives */
+    ae_tensor_ref e_norm;              /* [n_embd] AE_FFN_BOTH: of the experts' input; NULL: ffn_norm */
+    ae_tensor_ref dense_post_norm, e_post_norm; /* optional, [n_embd] AE_FFN_BOTH: of what each gives */
     ae_tensor_ref eb_gate, eb_up, eb_down; /* optional, [E][f] x 2, [E][n_embd] */
     ae_tensor_ref e_scale;             /* optional, [E], of what experts give */
     ae_tensor_ref e_gate, e_up, e_down; /* [E][f, n_embd] x 2, [E][n_embd, f] */
@@ -308,7 +317,7 @@ typedef struct ae_model {
     ae_tensor_ref output_scale; /* optional, [1]: with a tied head its products alone are multiplied by it */
     /* embed_norm also of models that write text; the rest of encoders, which have no output, and out_norm if their norms stand
      * before blocks */
-    ae_tensor_ref positions, types;         /* [n_positions, n_embd], [n_types, n_embd], or NULL */
+    ae_tensor_ref positions, types;         /* [n_positions, n_embd] not only of encoders, [n_types, n_embd]; or NULL */
     ae_tensor_ref embed_norm, embed_norm_b; /* [n_embd] x 2 of the stream's start */
     ae_tensor_ref cls, cls_b;               /* [n_embd, n_embd], [n_embd] of the classification head; NULL: it has one layer */
     ae_tensor_ref cls_norm;                 /* [n_embd] of the layer norm after it, whose activation is GELU then; or NULL */

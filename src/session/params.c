@@ -58,9 +58,13 @@ aerie_status ae_session_resolve(const ae_model *model, const aerie_session_param
     *p = aerie_session_params_default();
     AE_TRY(ae_struct_take(p, sizeof *p, params, "aerie_session_params", error));
     AE_TRY(ae_struct_check_reserved(p->spec.reserved, sizeof p->spec.reserved / sizeof *p->spec.reserved, "aerie_spec", error));
-    const uint32_t train = model->hparams.n_ctx_train;
+    const uint32_t known = model->hparams.n_positions, said = model->hparams.n_ctx_train;
+    const uint32_t train = known && (!said || known < said) ? known : said;
     if (!p->n_ctx) p->n_ctx = train && train < DEFAULT_CTX ? train : DEFAULT_CTX;
     if (p->n_ctx == AERIE_CTX_TRAINED) p->n_ctx = train ? train : DEFAULT_CTX;
+    if (known && p->n_ctx > known)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the context size is %u; this model has a table of %u positions, so up to "
+                       "that are possible", p->n_ctx, known);
     if (p->pool) p->n_threads = ae_pool_n_workers(p->pool->threads);
     if (!p->n_threads) p->n_threads = (uint32_t)ae_os_n_cores();
     if (!p->n_kv) p->n_kv = default_kv(p);

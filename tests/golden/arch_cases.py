@@ -283,6 +283,68 @@ def gemma_embedding(f):
                      state_of(f, GEMMA, plus_one=plus_one))
 
 
+GPT2 = {"attn_norm": "ln_1", "attn_norm.weight": "ln_1.weight", "ffn_norm": "ln_2", "ffn_norm.weight": "ln_2.weight",
+        "attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj", "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"}
+
+
+def gpt2(f, big_code=False):
+    """GPT-2 keeps its matrices the other way round."""
+    def change(name, w, i):
+        return name, w.T if w.ndim == 2 and not big_code else w
+    config = dict(vocab_size=264, n_positions=256, n_embd=f["embedding_length"], n_layer=f.n_layers,
+                  n_head=f["attention.head_count"], n_inner=f["feed_forward_length"], layer_norm_epsilon=1e-5,
+                  tie_word_embeddings=False, bos_token_id=None, eos_token_id=None)
+    state = {k.replace("model.layers.", "transformer.h."): w for k, w in state_of(f, GPT2, change=change).items()}
+    state["transformer.wte.weight"] = state.pop("model.embed_tokens.weight")
+    state["transformer.wpe.weight"] = f.tensors["position_embd.weight"]
+    for end in ("weight", "bias"):
+        state[f"transformer.ln_f.{end}"] = state.pop(f"model.norm.{end}")
+    state.setdefault("lm_head.weight", state["transformer.wte.weight"])
+    if big_code:
+        return (transformers.GPTBigCodeForCausalLM,
+                transformers.GPTBigCodeConfig(**config, multi_query=True, activation_function="gelu_pytorch_tanh"), state)
+    return transformers.GPT2LMHeadModel, transformers.GPT2Config(**config, activation_function="gelu_new"), state
+
+
+def chameleon(f):
+    """The layers that read text; norms of queries and keys turned as their rows are."""
+    kind = transformers.models.chameleon.modeling_chameleon
+    swin = f.get("swin_norm", False)
+    config = common(f, swin_norm=swin)
+    config["rope_parameters"].pop("partial_rotary_factor")
+    config.pop("head_dim")
+
+    def change(name, w, i):
+        if name.startswith(("attn_q_norm", "attn_k_norm")):
+            return name, np.stack([unpermute(row, 1) for row in w])
+        return name, w
+
+    class Text(torch.nn.Module):
+        def __init__(self, config):
+            super().__init__()
+            layer = kind.ChameleonSwinDecoderLayer if swin else kind.ChameleonDecoderLayer
+            self.model = torch.nn.Module()
+            self.model.embed_tokens = torch.nn.Embedding(config.vocab_size, config.hidden_size)
+            self.model.layers = torch.nn.ModuleList([layer(config, i) for i in range(config.num_hidden_layers)])
+            self.model.norm = kind.ChameleonRMSNorm(config.hidden_size, config.rms_norm_eps)
+            self.model.rotary_emb = kind.ChameleonRotaryEmbedding(config)
+            self.lm_head = torch.nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+        def forward(self, tokens, **more):
+            x = self.model.embed_tokens(tokens)
+            positions = torch.arange(tokens.shape[1])[None]
+            mask = torch.full((tokens.shape[1],) * 2, -torch.inf).triu(1)[None, None]
+            rotation = self.model.rotary_emb(x, positions)
+            for layer in self.model.layers:
+                x = layer(x, attention_mask=mask, position_ids=positions, position_embeddings=rotation)
+                x = x[0] if isinstance(x, tuple) else x
+
+            class Output:
+                logits = self.lm_head(self.model.norm(x))
+            return Output
+    return Text, transformers.ChameleonConfig(**config), state_of(f, permuted=True, change=change)
+
+
 def deepseek_ocr(f):
     kind = transformers.models.deepseek_ocr2
     config = common(f, n_shared_experts=2, first_k_dense_replace=1, mlp_layer_types=dense_first(f),
@@ -603,6 +665,7 @@ MORE = {
                       layer={"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}),
     "minicpm": minicpm, "maincoder": maincoder, "codeshell": codeshell, "bailingmoe2": bailingmoe2,
     "deepseek2-ocr": deepseek_ocr, "jina-bert-v3": jina_bert_v3, "eurobert": two_sided(), "llama-embed": two_sided(True),
+    "gpt2": gpt2, "starcoder": lambda f: gpt2(f, True), "chameleon": chameleon,
     "neo-bert": two_sided(True), "modern-bert": modern_bert, "gemma-embedding": gemma_embedding,
     "paddleocr": see_text("paddleocr_vl.modeling_paddleocr_vl", "PaddleOCRTextModel", "PaddleOCRTextConfig"),
     "orion": as_llama(False, "StableLmForCausalLM", "StableLmConfig", rope=False, layer_norm_eps=1e-5,

@@ -5,6 +5,7 @@
  * F16 errors are about 1e-7.)
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -196,6 +197,29 @@ static void test_pooled(void **state)
     (void)state;
     check_pooled("gemma-embedding");
     check_pooled("modern-bert-rank");
+}
+
+/* Tokens that are never written have the lowest logit; the others keep theirs. */
+static void test_masked(void **state)
+{
+    static golden g;
+    static float plain[ROWS][MKARCH_VOCAB], masked[ROWS][MKARCH_VOCAB];
+    aerie_error error = {0};
+    char path[128];
+    ae_model *model;
+    (void)state;
+    snprintf(path, sizeof path, "%s/chameleon.gguf", folder);
+    need(mkarch_write(mkarch_find("chameleon"), false, path, &error), &error);
+    need(ae_model_load(&model, path, NULL, &error), &error);
+    read_golden(&g, "chameleon", ROWS);
+    run_model(model, g.tokens, ROWS, plain);
+    model->hparams.mask_begin = 4, model->hparams.mask_end = MKARCH_VOCAB - 3;
+    run_model(model, g.tokens, ROWS, masked);
+    ae_model_free(model);
+    unlink(path);
+    for (uint32_t r = 0; r < ROWS; r++)
+        for (uint32_t k = 0; k < MKARCH_VOCAB; k++)
+            assert_true(masked[r][k] == (k >= 4 && k < MKARCH_VOCAB - 3 ? -FLT_MAX : plain[r][k]));
 }
 
 /* Every architecture has a model above, and a line of docs/models.md; and that page names no others. */
@@ -482,7 +506,7 @@ static void test_assistant_logits(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden_logits), cmocka_unit_test(test_pooled),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden_logits), cmocka_unit_test(test_pooled), cmocka_unit_test(test_masked),
                                        cmocka_unit_test(test_lists), cmocka_unit_test(test_coded_caches),
                                        cmocka_unit_test(test_adapted_logits), cmocka_unit_test(test_mtp_logits),
                                        cmocka_unit_test(test_assistant_logits)};

@@ -101,6 +101,16 @@ BREAK(no_experts_scale, s->experts_scale = 1)
 BREAK(no_sub_norms, l->attn_sub_norm = l->ffn_sub_norm = NULL)
 BREAK(no_state_beside, s->recur_beside = false)
 BREAK_MODEL(usual_base, r->base = 10000)
+BREAK(experts_of_stream, s->experts_of_input = false)
+BREAK(no_experts_norm, l->e_norm = NULL)
+BREAK(no_linear, if (s->mixer == AE_MIXER_LINEAR) s->mixer = AE_MIXER_NONE)
+BREAK(no_end_norm, s->normed_after = false)
+BREAK(no_qk_norm_bias, l->q_norm_b = l->k_norm_b = NULL)
+BREAK(no_norm_bias, l->attn_norm_b = l->ffn_norm_b = NULL)
+static void no_positions(ae_model *m)
+{
+    m->positions = NULL;
+}
 static void only_back(ae_model *m)
 {
     m->hparams.n_near = 0;
@@ -283,6 +293,26 @@ static const struct fault {
     {"neo-bert", "pairs of a rotation lie side by side", 5, other_pairs},
     {"eurobert", "halves of a rotation lie apart", 5, other_pairs},
     {"nomic-bert-moe", "chosen weights are not divided by their sum", 26, other_renorm},
+    {"gpt2", "positions from a table", 5, no_positions},
+    {"gpt2", "GELU", 33, silu},
+    {"starcoder", "a norm that subtracts the mean", 28, rms_not_layer},
+    {"grok", "norms after their blocks", 8, no_post_norms},
+    {"grok", "cap of attention", 24, no_attention_cap},
+    {"grok", "embeddings are scaled without a key", 28, no_embedding_scale},
+    {"grok", "logits are scaled without a key", 28, inverse_logit_scale},
+    {"grok-2", "attention's scale is a key", 28, scale_of_head},
+    {"grok-2", "cap of logits", 24, no_logit_cap},
+    {"arctic", "experts take the layer's input", 28, experts_of_stream},
+    {"arctic", "experts have a norm of their own", 8, no_experts_norm},
+    {"deci", "frequencies are divided by rope_freqs", 4, no_divisors},
+    {"deci", "a projection in place of attention", 30, no_linear},
+    {"nanbeige", "a norm between two runs of the layers", 8, no_end_norm},
+    {"chameleon", "norm of q and k", 7, no_qk_norm},
+    {"chameleon", "biases of the norm of q and k", 7, no_qk_norm_bias},
+    {"chameleon-34b", "norms stand after their blocks", 8, no_post_norms},
+    {"phimoe", "norms have biases", 8, no_norm_bias},
+    {"phimoe", "biases of the output", 28, no_output_biases},
+    {"phimoe", "chosen weights are divided by their sum", 26, other_renorm},
     {"bitnet", "norms inside of blocks", 8, no_sub_norms},
     {"olmo", "queries, keys and values are clamped", 28, no_clamp},
     {"dbrx", "queries, keys and values are clamped", 28, no_clamp},

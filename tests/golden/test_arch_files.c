@@ -185,7 +185,7 @@ static aerie_status write_not_given(ae_gguf_writer *out, const ae_gguf *in, aeri
 {
     ae_gguf_string arch;
     AE_TRY(ae_gguf_get_string(in, "general.architecture", true, &arch, error));
-    const bool gemma = arch.n > 5 && !memcmp(arch.data, "gemma", 5);
+    const bool capped = (arch.n > 5 && !memcmp(arch.data, "gemma", 5)) || (arch.n == 4 && !memcmp(arch.data, "grok", 4));
     const bool granite = (arch.n == 7 || arch.n == 13) && !memcmp(arch.data, "granite", 7); /* granite, granitehybrid */
     const bool bert = arch.n >= 4 && !memcmp(arch.data + arch.n - 4, "bert", 4);
     for (size_t i = 0; i < sizeof not_given / sizeof *not_given; i++) {
@@ -194,7 +194,7 @@ static aerie_status write_not_given(ae_gguf_writer *out, const ae_gguf *in, aeri
         const float value = not_given[i].value;
         snprintf(key, sizeof key, "%.*s.%s", (int)arch.n, arch.data, name);
         if (ae_gguf_kv_find(in, key)) continue;
-        if (gemma && strstr(name, "logit_softcapping")) continue; /* whose reader has defaults of its own, as have these */
+        if (capped && strstr(name, "logit_softcapping")) continue; /* whose reader has defaults of its own, as have these */
         if ((granite && strstr(name, "finetuned")) || (bert && (strstr(name, "pooling") || strstr(name, "causal")))) continue;
         switch (not_given[i].type) {
         case 'u': AE_TRY(ae_gguf_writer_u32(out, key, value < 0 ? UINT32_MAX : (uint32_t)value, error)); break;

@@ -33,6 +33,8 @@ static const struct mixer {
     {"gated, DeltaNet", "qwen35"}, {"Mamba2", "nemotron_h"}, {"short convolution", "lfm2"}, {"shared KV", "gemma4"},
     {"latent", "deepseek2"}, {"Mamba2 beside attention", "falcon-h1"}, {"narrow values", "mimo2"}, {"own gate", "afmoe"},
     {"Mamba1", "mamba"}, {"Mamba1, experts", "jamba-moe"},
+    {"repeated layers", "nanbeige"}, {"a table of positions", "gpt2"}, {"layers without parts", "deci"},
+    {"experts of the layer's input", "arctic"},
 };
 #define N_MIXERS (sizeof mixers / sizeof mixers[0])
 
@@ -215,6 +217,42 @@ static void test_tokens(void **state)
         }
     }
     assert_true(n_accepted > 100u / (uint32_t)AE_TEST_EVERY);
+}
+
+/* Drafts that reach beyond a table of positions change nothing for those that do not. */
+static void test_end_of_table(void **state)
+{
+    enum { N_OVER = 6, N_DRAFT = 12, N_LIVE = MKARCH_CTX - N_DRAFT + N_OVER };
+    static int32_t text[N_LIVE + N_DRAFT];
+    static float wanted[(N_LIVE + N_DRAFT) * MKARCH_VOCAB];
+    aerie_error error = {0};
+    aerie_session *session;
+    ae_tree tree = {.n = 0};
+    engine best, ref;
+    uint32_t first;
+    size_t m = 0;
+    (void)state;
+    while (strcmp(mixers[m].model, "gpt2")) m++;
+    for (size_t k = 0; k < N_LIVE + N_DRAFT; k++) text[k] = tokens[k % 2][k % N_ROWS];
+    open_engine(&best, path_of("gpt2"), "", 2);
+    open_engine(&ref, path_of("gpt2"), "ref", 1);
+    chain(&ref, text, MKARCH_CTX, 1, wanted);
+    for (int i = 0; i < N_DRAFT; i++) ae_tree_add(&tree, i - 1, text[N_LIVE + i], 0.5f);
+    static float scratch[N_LIVE * MKARCH_VOCAB];
+    chain(&best, text, N_LIVE, 50, scratch);
+    ae_engine_rows_clear(best.engine);
+    need(ae_engine_add_tree(best.engine, 0, &tree, &first, &error), &error);
+    need(ae_engine_pass(best.engine, &error), &error);
+    for (uint32_t i = 0; i < N_DRAFT - N_OVER; i++)
+        same_rows("a table of positions", "a draft before its end", ae_engine_logits(best.engine, first + i),
+                  wanted + (size_t)(N_LIVE + i) * MKARCH_VOCAB, 1);
+    close_engine(&best);
+    close_engine(&ref);
+    aerie_session_params p = aerie_session_params_default();
+    p.n_ctx = MKARCH_CTX + 1;
+    const aerie_status status = aerie_session_create(&session, models[m], &p, &error);
+    if (status != AERIE_ERROR_ARGUMENT || !strstr(error.text, "a table of 256 positions"))
+        fail_msg("status %d: %s", (int)status, error.text);
 }
 
 /* ---- Embeddings ------------------------------------------------------------------------------------------------------ */
@@ -404,6 +442,7 @@ static int drop_models(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_tokens),
-                                       cmocka_unit_test(test_embeddings), cmocka_unit_test(test_encoder)};
+                                       cmocka_unit_test(test_end_of_table), cmocka_unit_test(test_embeddings),
+                                       cmocka_unit_test(test_encoder)};
     return cmocka_run_group_tests(tests, make_models, drop_models);
 }

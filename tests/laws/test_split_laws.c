@@ -264,7 +264,8 @@ static void walk(const char *arch, int every)
             ae_split_layers(&split, b.model, b.devices, (const uint32_t[]){0, at}, 2);
             if (n_cases++ % every == 0) compare(&b, &split, &wanted, arch, "a border before layer", at);
         }
-        for (uint32_t at = 0; !b.model->hparams.parallel && at <= n_layers; at++) { /* one block by itself, then every other */
+        const bool whole = b.model->hparams.parallel || b.model->hparams.keeps_input;
+        for (uint32_t at = 0; !whole && at <= n_layers; at++) { /* one block by itself, then every other */
             ae_split_one(&split, b.model, b.devices[0]);
             for (uint32_t i = at < n_layers ? at : 0; i < n_layers; i += at < n_layers ? n_layers : 2)
                 need(ae_split_set_ffn(&split, b.model, i, b.devices[1], &error), &error);

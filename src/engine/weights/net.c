@@ -104,7 +104,8 @@ static void list_mixer(ae_parts *p, const ae_layer *from, ae_net_layer *to)
         {from->attn_norm, &to->attn_norm}, {from->attn_norm_b, &to->attn_norm_b}, {from->attn_post_norm, &to->attn_post_norm},
         {from->attn_post_norm_b, &to->attn_post_norm_b},
         {from->bq, &to->bq}, {from->bk, &to->bk}, {from->bv, &to->bv}, {from->bo, &to->bo},
-        {from->q_norm, &to->q_norm}, {from->k_norm, &to->k_norm}, {from->sinks, &to->sinks},
+        {from->q_norm, &to->q_norm}, {from->k_norm, &to->k_norm}, {from->q_norm_b, &to->q_norm_b},
+        {from->k_norm_b, &to->k_norm_b}, {from->sinks, &to->sinks},
         {from->attn_sub_norm, &to->attn_sub_norm},
         {from->mla.q_a_norm, &to->mla.q_a_norm}, {from->mla.kv_a_norm, &to->mla.kv_a_norm},
         {from->recur.conv, &to->recur.conv}, {from->recur.conv_bias, &to->recur.conv_bias},
@@ -152,6 +153,24 @@ static bool is_recurrent(const ae_net *net, uint32_t i)
     return net->model->layers[i].spec.mixer == AE_MIXER_RECUR || net->model->layers[i].spec.recur_beside;
 }
 
+/* The layer whose weights layer i has, if they lie where it would have its own; else i. */
+static uint32_t twin_of(const ae_net *net, uint32_t i)
+{
+    const uint32_t n = net->model->hparams.n_blocks, k = n ? i % n : i;
+    return net->split.mixer[k] == net->split.mixer[i] && net->split.ffn[k] == net->split.ffn[i] ? k : i;
+}
+
+/* After the weights have got their places. */
+static void repeat_layers(ae_net *net)
+{
+    for (uint32_t i = 0; i < net->model->hparams.n_layers; i++) {
+        const ae_net_layer own = net->layers[i];
+        if (twin_of(net, i) == i) continue;
+        net->layers[i] = net->layers[twin_of(net, i)];
+        net->layers[i].index = own.index, net->layers[i].kv = own.kv, net->layers[i].windowed = own.windowed;
+    }
+}
+
 static void list_layer(ae_net *net, uint32_t i)
 {
     const ae_hparams *h = &net->model->hparams;
@@ -159,7 +178,11 @@ static void list_layer(ae_net *net, uint32_t i)
     ae_net_layer *to = &net->layers[i];
     const uint32_t first = net->parts.n;
     to->index = i;
+    if (twin_of(net, i) != i) return;
     ae_net_list_layer(&net->parts, h, from, net->stacked ? net->stacked + (size_t)i * ae_net_n_stacked(h) : NULL, to);
+    net->parts.of_ffn = true;
+    if (h->n_blocks && i % h->n_blocks == h->n_blocks - 1) ae_parts_vector(&net->parts, net->model->out_norm, &to->end_norm);
+    net->parts.of_ffn = false;
     for (uint32_t k = first; k < net->parts.n; k++)
         net->parts.items[k].device = net->parts.items[k].of_ffn ? net->split.ffn[i] : net->split.mixer[i];
     for (uint32_t k = 0; k < i; k++) to->recur.i_state += is_recurrent(net, k) && net->split.mixer[k] == net->split.mixer[i];
@@ -278,6 +301,12 @@ static aerie_status number_kv_layers(ae_net *net, aerie_error *error)
     return AERIE_OK;
 }
 
+static bool is_of_layers(const ae_net *net, const ae_part *part)
+{
+    const uintptr_t first = (uintptr_t)net->layers, at = (uintptr_t)part->weight;
+    return at >= first && at < first + net->model->hparams.n_layers * sizeof *net->layers;
+}
+
 static aerie_status net_tables(ae_net *net, const ae_load_options *options, aerie_error *error)
 {
     const ae_hparams *h = &net->model->hparams;
@@ -294,7 +323,8 @@ static aerie_status net_tables(ae_net *net, const ae_load_options *options, aeri
     ae_parts_place(&net->parts, options->in_place);
     for (uint32_t i = 0; i < net->parts.n; i++) {
         const ae_part *part = &net->parts.items[i];
-        const size_t bytes = ae_part_pass_bytes(part);
+        size_t bytes = ae_part_pass_bytes(part);
+        if (h->n_blocks && is_of_layers(net, part)) bytes *= h->n_layers / h->n_blocks;
         net->pass_bytes += part->is_expert ? bytes * h->experts.n_used / h->experts.n : bytes;
     }
     return AERIE_OK;
@@ -354,6 +384,7 @@ aerie_status ae_net_create_split(ae_net **out, const ae_model *model, const ae_s
         ae_net_free(net);
         return status;
     }
+    repeat_layers(net);
     set_plain_norms(net);
     if (is_shared(net)) net->output = net->embedding;
     if (split->mixer[0] == split->output) net->embedding_out = net->embedding;

@@ -30,7 +30,8 @@ typedef struct ae_net_layer {
     float *attn_post_norm_b, *ffn_post_norm_b;
     ae_weight *wq, *wk, *wv, *wo, *out_gate, *w_gate, *w_up, *w_down;
     float *bq, *bk, *bv, *bo, *b_gate, *b_up, *b_down;
-    float *q_norm, *k_norm, *sinks, *attn_sub_norm, *ffn_sub_norm;
+    float *q_norm, *k_norm, *q_norm_b, *k_norm_b, *sinks, *attn_sub_norm, *ffn_sub_norm;
+    float *end_norm; /* [n_embd] of the stream after the layer, with spec.normed_after */
     /* experts */
     ae_weight *router, **e_gate, **e_up, **e_down; /* but for the router one for each expert */
     ae_weight *s_gate, *s_up, *s_down, *s_router;
@@ -54,7 +55,7 @@ typedef struct ae_net {
     ae_weight *embedding; /* lookup; the same object as output when the head is tied and on the same device */
     ae_weight *embedding_out; /* lookup on the device of the output; NULL: there is none */
     ae_weight *output;    /* matmul; NULL: an encoder */
-    ae_weight *positions, *types; /* lookup, of encoders; or NULL */
+    ae_weight *positions, *types; /* lookup; or NULL */
     float *embed_norm, *embed_norm_b; /* or NULL; with plain norms `ones` */
     float *out_norm;      /* [n_embd] device f32; NULL: an encoder whose stream is normed */
     float *out_norm_b, *output_b; /* or NULL */

@@ -41,8 +41,8 @@ void ae_split_layers(ae_split *split, const ae_model *model, ae_backend *const *
 aerie_status ae_split_set_ffn(ae_split *split, const ae_model *model, uint32_t layer, ae_backend *device, aerie_error *error)
 {
     uint32_t at = 0;
-    if (model->hparams.parallel)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: layer %u computes attention and experts side by side, so they "
+    if (model->hparams.parallel || model->hparams.keeps_input)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: layer %u computes attention and experts of the same rows, so they "
                        "cannot lie on two devices", ae_gguf_path(model->gguf), layer);
     while (at < split->n_devices && split->devices[at] != device) at++;
     if (at == AE_MAX_DEVICES)
