@@ -506,9 +506,9 @@ static void test_assistant_logits(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden_logits), cmocka_unit_test(test_pooled), cmocka_unit_test(test_masked),
-                                       cmocka_unit_test(test_lists), cmocka_unit_test(test_coded_caches),
-                                       cmocka_unit_test(test_adapted_logits), cmocka_unit_test(test_mtp_logits),
-                                       cmocka_unit_test(test_assistant_logits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden_logits), cmocka_unit_test(test_pooled),
+                                       cmocka_unit_test(test_masked), cmocka_unit_test(test_lists),
+                                       cmocka_unit_test(test_coded_caches), cmocka_unit_test(test_adapted_logits),
+                                       cmocka_unit_test(test_mtp_logits), cmocka_unit_test(test_assistant_logits)};
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }
