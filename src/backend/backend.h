@@ -10,7 +10,8 @@
  *   ae_backend  the device. Owns only itself; shared by all models and streams.
  *   ae_weight   a matrix or vector in the device's own (packed) layout. Immutable, shared.
  *   ae_stream   runs operations: scratch memory, and threads that it may share with others. One per engine, one user at a
- *               time. The operations of a stream run in order, and sync waits for their results.
+ *               time. The operations of a stream run in order, and sync waits for their results. Between two streams
+ *               there is no order but what `wait` and sync make; memory that operations use is freed after a sync.
  *   ae_kv_store the pages of a KV cache on the device.
  *   ae_state_store  the state of recurrent layers on the device: see recurrent.h.
  * The arguments of operations are in product.h, moe.h, attention.h, recurrent.h and draw.h.
@@ -80,6 +81,9 @@ typedef struct ae_backend_ops {
     void (*stream_free)(ae_stream *stream);
     /* Waits for all operations of the stream. Returns the first error noted since the last sync. */
     aerie_status (*sync)(ae_stream *stream, aerie_error *error);
+    /* Operations given to `stream` from now on run after those that were given to `other`, of the same backend, so far. The
+     * host does not wait. */
+    void (*wait)(ae_stream *stream, ae_stream *other);
     /* Runs (host) work on the stream's threads, after a sync: job(context, item, i_worker) for items [0, n), in any order. */
     void (*host_run)(ae_stream *stream, ae_pool_job *job, void *context, uint32_t n);
 

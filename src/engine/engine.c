@@ -320,6 +320,10 @@ aerie_status ae_engine_create(ae_engine **out, const ae_net *net, const ae_engin
 void ae_engine_free(ae_engine *engine)
 {
     if (!engine) return;
+    for (uint32_t i = 0; i < engine->n_devices; i++) { /* what is freed is in use until then */
+        const ae_engine_device *d = &engine->devices[i];
+        if (d->stream) (void)d->backend->ops->sync(d->stream, NULL);
+    }
     ae_kv_free(engine->kv);
     ae_state_free(engine->state);
     for (uint32_t i = 0; i < engine->n_devices; i++) {

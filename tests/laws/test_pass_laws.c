@@ -1,5 +1,6 @@
 /* test_pass_laws.c - passes that a device records and replays: equal keys mean equal operations with equal arguments, and
- * nothing passes between host and device within a pass. The backend "cpu-strict" checks it; its own check is tested first. */
+ * nothing passes between host and device within a pass. The backend "cpu-strict" checks it; its own check is tested first.
+ * Then its streams, which run late. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -179,6 +180,48 @@ static void test_the_engine(void **state)
     for (size_t i = 0; i < sizeof archs / sizeof archs[0]; i++) walk(archs[i]);
 }
 
+/* ---- Streams ------------------------------------------------------------------------------------------------ */
+
+/* Between two streams there is no order but what is asked for, and what a call was given may change after it. */
+static void test_streams_run_late(void **state)
+{
+    (void)state;
+    strict s = strict_open();
+    aerie_error error = {0};
+    ae_stream *other;
+    need(s.ops->stream_create(s.backend, &(ae_stream_options){.n_threads = 1, .max_rows = 4, .max_in = 32, .pool = s.pool},
+                              &other, &error),
+         &error);
+    const ae_copy copied = {.n = 4, .dim = 16, .x = s.x, .x_stride = 16, .y = s.y, .y_stride = 16};
+    float bytes[64], got[64];
+    int32_t rows[4] = {3, 2, 1, 0};
+    for (int i = 0; i < 64; i++) bytes[i] = (float)i;
+    s.ops->upload(s.stream, s.x, bytes, sizeof bytes);
+    s.ops->copy(other, &copied); /* before what it reads is there */
+    s.ops->download(other, got, s.y, sizeof got);
+    for (int i = 0; i < 64; i++) assert_true(got[i] == 0);
+    s.ops->wait(other, s.stream);
+    s.ops->copy(other, &copied);
+    s.ops->download(other, got, s.y, sizeof got);
+    assert_memory_equal(got, bytes, sizeof got);
+    s.ops->upload(s.stream, s.x, bytes, sizeof bytes);
+    copy(&s, rows);
+    const uint32_t begin = s.ops->mark(s.stream);
+    scale(&s, 2);
+    const uint32_t end = s.ops->mark(s.stream);
+    memset(bytes, 0, sizeof bytes);
+    memset(rows, 0, sizeof rows);
+    s.ops->download(s.stream, got, s.y, sizeof got);
+    for (int i = 0; i < 64; i++) assert_true(got[i] == (float)((3 - i / 16) * 16 + i % 16));
+    s.ops->download(s.stream, got, s.x, sizeof got);
+    for (int i = 0; i < 64; i++) assert_true(got[i] == 2 * (float)i);
+    expect(&s, "");
+    assert_true(s.ops->elapsed(s.stream, begin, end) > 0);
+    copy(&s, rows); /* nobody waits for it */
+    s.ops->stream_free(other);
+    strict_close(&s);
+}
+
 static int make(void **state)
 {
     (void)state;
@@ -196,6 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_check),
         cmocka_unit_test(test_the_engine),
+        cmocka_unit_test(test_streams_run_late),
     };
     return cmocka_run_group_tests(tests, make, drop);
 }

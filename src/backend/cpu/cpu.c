@@ -51,6 +51,7 @@ static const ae_backend_ops cpu_ops = {
     .memory_info = ae_cpu_memory_info,
     .mark = ae_cpu_mark,
     .elapsed = ae_cpu_elapsed,
+    .wait = ae_cpu_wait,
     .pass_begin = ae_cpu_pass_begin,
     .pass_end = ae_cpu_pass_end,
     .lookup = ae_cpu_lookup,

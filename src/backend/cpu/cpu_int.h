@@ -53,6 +53,7 @@ struct ae_stream {
     ae_watch_fn *watch;  /* or NULL */
     void *watch_user;
     struct ae_cpu_passes *passes; /* of cpu-strict, owned; or NULL */
+    struct ae_cpu_late *late;     /* of cpu-strict, owned: operations that have not run yet; or NULL */
     double mark[AE_MARKS];
     uint32_t n_marks;
     void *memory;        /* one block: act, moe and attention scratch */
@@ -175,6 +176,7 @@ void ae_cpu_watch(ae_stream *stream, ae_watch_fn *watch, void *user);
 uint32_t ae_cpu_mark(ae_stream *stream);
 double ae_cpu_elapsed(const ae_stream *stream, uint32_t from, uint32_t to);
 bool ae_cpu_pass_begin(ae_stream *stream, uint64_t key);
+void ae_cpu_wait(ae_stream *stream, ae_stream *other);
 void ae_cpu_pass_end(ae_stream *stream);
 
 /* product.c */

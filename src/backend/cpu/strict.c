@@ -1,15 +1,16 @@
 /* strict.c - the CPU backend "cpu-strict": only operations can access its device memory. For tests.
  *
  * Owns: the guard of such a backend, which lists all of its device memory. Between operations that memory is protected
- * (PROT_NONE), so that a wrong access by the host ends the process with SIGSEGV where it happens. Each operation opens the
- * memory, calls the CPU backend's operation and closes the memory; operations of several streams may overlap, and the last
- * one closes it. Not covered: weights used in place in the file, and the scratch of streams.
- * It also checks that passes with equal keys have equal operations (strict_pass.c). */
+ * (PROT_NONE), so that a wrong access by the host ends the process with SIGSEGV where it happens. When an operation runs, it
+ * opens the memory, calls the CPU backend's operation and closes the memory; operations of several streams may overlap, and the
+ * last one closes it. Not covered: weights used in place in the file, and the scratch of streams.
+ * It also checks that passes with equal keys have equal operations (strict_pass.c), and runs operations as late as the seam
+ * allows (strict_late.c). */
 #include <pthread.h>
 #include <sys/mman.h>
 
 #include "backend/cpu/cpu_int.h"
-#include "backend/cpu/strict_pass.h"
+#include "backend/cpu/strict.h"
 #include "base/os.h"
 
 #define PAGE_BYTES ((size_t)2 << 20) /* whole huge pages: mprotect need not split them */
@@ -88,6 +89,15 @@ static ae_cpu_guard *guard_of(const ae_stream *stream)
     return stream->backend->guard;
 }
 
+/* Runs what the stream has been given. The memory is opened once for all of it, since no other code runs in between. */
+static void flush(ae_stream *stream)
+{
+    if (!ae_cpu_late_waits(stream)) return;
+    enter(guard_of(stream));
+    ae_cpu_late_flush(stream);
+    leave(guard_of(stream));
+}
+
 /* Calls the CPU backend's operation while the memory is open. */
 #define OPENED(guard, call)        \
     do {                           \
@@ -106,20 +116,42 @@ static ae_cpu_guard *guard_of(const ae_stream *stream)
     } while (0)
 #define ADDRESS(p) (uint64_t)(uintptr_t)(p)
 
-/* Defines an operation with one struct of arguments. */
-#define OPERATION(name, args_type)                                                                    \
-    static void strict_##name(ae_stream *stream, const args_type *args)                               \
-    {                                                                                                 \
+/* Defines an operation with one struct of arguments. It runs later (strict_late.c). */
+#define OPERATION(name, args_type)                                                                      \
+    static void run_##name(ae_stream *stream, void *args)                                               \
+    {                                                                                                   \
+        OPENED(guard_of(stream), name(stream, args));                                                   \
+    }                                                                                                   \
+    static void strict_##name(ae_stream *stream, const args_type *args)                                 \
+    {                                                                                                   \
         if (ae_cpu_pass_is_checked(stream)) ae_cpu_pass_check(stream, #name, ae_cpu_hash_##name(args)); \
-        OPENED(guard_of(stream), name(stream, args));                                                 \
+        ae_cpu_late_add(stream, run_##name, args, sizeof *args, NULL, 0);                               \
     }
 
-/* The same of one that reads (host) arrays in ways that cannot be recorded. */
-#define HOST_OPERATION(name, args_type)                                 \
-    static void strict_##name(ae_stream *stream, const args_type *args) \
-    {                                                                   \
-        ae_cpu_pass_check_host(stream, #name);                          \
-        OPENED(guard_of(stream), name(stream, args));                   \
+/* The same where the struct points to another one on the host. */
+#define NESTED_OPERATION(name, args_type, field, type)                                                  \
+    static void run_##name(ae_stream *stream, void *args)                                               \
+    {                                                                                                   \
+        ((args_type *)args)->field = ae_cpu_late_extra(args, sizeof(args_type));                        \
+        OPENED(guard_of(stream), name(stream, args));                                                   \
+    }                                                                                                   \
+    static void strict_##name(ae_stream *stream, const args_type *args)                                 \
+    {                                                                                                   \
+        if (ae_cpu_pass_is_checked(stream)) ae_cpu_pass_check(stream, #name, ae_cpu_hash_##name(args)); \
+        ae_cpu_late_add(stream, run_##name, args, sizeof *args, args->field, sizeof(type));             \
+    }
+
+/* The same of one that reads a (host) array in ways that cannot be recorded. */
+#define HOST_OPERATION(name, args_type, field, n)                                                     \
+    static void run_##name(ae_stream *stream, void *args)                                             \
+    {                                                                                                 \
+        ((args_type *)args)->field = ae_cpu_late_extra(args, sizeof(args_type));                      \
+        OPENED(guard_of(stream), name(stream, args));                                                 \
+    }                                                                                                 \
+    static void strict_##name(ae_stream *stream, const args_type *args)                               \
+    {                                                                                                 \
+        ae_cpu_pass_check_host(stream, #name);                                                        \
+        ae_cpu_late_add(stream, run_##name, args, sizeof *args, args->field, args->n * sizeof *args->field); \
     }
 
 OPERATION(matmul, ae_matmul)
@@ -129,22 +161,51 @@ OPERATION(axpy, ae_axpy)
 OPERATION(map, ae_map)
 OPERATION(moe, ae_moe)
 OPERATION(rope_table, ae_rope_table)
-OPERATION(rope_kv, ae_rope_kv)
-OPERATION(attention, ae_attention)
-OPERATION(copy, ae_copy)
-OPERATION(conv, ae_conv)
-OPERATION(recur, ae_recur)
+NESTED_OPERATION(rope_kv, ae_rope_kv, places, ae_places)
+NESTED_OPERATION(attention, ae_attention, places, ae_places)
+NESTED_OPERATION(conv, ae_conv, pass, ae_state_pass)
+NESTED_OPERATION(recur, ae_recur, pass, ae_state_pass)
 OPERATION(gated_norm, ae_gated_norm)
 OPERATION(state_absorb, ae_state_pass)
 OPERATION(kv_commit, ae_kv_commit_args)
-HOST_OPERATION(walk, ae_walk)
-HOST_OPERATION(propose, ae_propose)
+HOST_OPERATION(walk, ae_walk, trees, n_trees)
+HOST_OPERATION(propose, ae_propose, rows, n_rows)
+
+static void run_copy(ae_stream *stream, void *args)
+{
+    ae_copy *a = args;
+    if (a->host_rows) a->host_rows = ae_cpu_late_extra(args, sizeof *a);
+    OPENED(guard_of(stream), copy(stream, a));
+}
+
+static void strict_copy(ae_stream *stream, const ae_copy *args)
+{
+    if (ae_cpu_pass_is_checked(stream)) ae_cpu_pass_check(stream, "copy", ae_cpu_hash_copy(args));
+    ae_cpu_late_add(stream, run_copy, args, sizeof *args, args->host_rows,
+                    args->host_rows ? args->n * sizeof *args->host_rows : 0);
+}
+
+/* An operation with plain arguments. */
+typedef struct call {
+    const void *from;
+    void *to;
+    size_t n, m;
+    int32_t a, b;
+} call;
+
+static void run_lookup(ae_stream *stream, void *args)
+{
+    const call *c = args;
+    OPENED(guard_of(stream), lookup(stream, c->from, *(const int32_t **)ae_cpu_late_extra(args, sizeof *c), (uint32_t)c->m,
+                                    c->to, c->n));
+}
 
 static void strict_lookup(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y,
                           size_t y_stride)
 {
     CHECK(stream, "lookup", ADDRESS(table), ADDRESS(tokens), n_rows, ADDRESS(y), y_stride);
-    OPENED(guard_of(stream), lookup(stream, table, tokens, n_rows, y, y_stride));
+    ae_cpu_late_add(stream, run_lookup, &(call){.from = table, .to = y, .n = y_stride, .m = n_rows}, sizeof(call), &tokens,
+                    sizeof tokens);
 }
 
 /* ---- Memory ------------------------------------------------------------------------------------------------ */
@@ -178,15 +239,22 @@ static aerie_status strict_fill(ae_backend *backend, void *device, const void *h
     return status;
 }
 
+static void run_upload(ae_stream *stream, void *args)
+{
+    const call *c = args;
+    OPENED(guard_of(stream), upload(stream, c->to, ae_cpu_late_extra(args, sizeof *c), c->n));
+}
+
 static void strict_upload(ae_stream *stream, void *device, const void *host, size_t n)
 {
     ae_cpu_pass_check_host(stream, "upload");
-    OPENED(guard_of(stream), upload(stream, device, host, n));
+    ae_cpu_late_add(stream, run_upload, &(call){.to = device, .n = n}, sizeof(call), host, n);
 }
 
 static void strict_download(ae_stream *stream, void *host, const void *device, size_t n)
 {
     ae_cpu_pass_check_host(stream, "download");
+    flush(stream);
     OPENED(guard_of(stream), download(stream, host, device, n));
 }
 
@@ -198,45 +266,67 @@ static const void *strict_view(ae_stream *stream, const void *device, void *room
 
 /* ---- The KV cache and recurrent state ------------------------------------------------------------------------- */
 
+static void run_kv_copy_page(ae_stream *stream, void *args)
+{
+    const call *c = args;
+    OPENED(guard_of(stream), kv_copy_page(stream, c->to, c->a, c->b, (uint32_t)c->n));
+}
+
 static void strict_kv_copy_page(ae_stream *stream, ae_kv_store *kv, int32_t from, int32_t to, uint32_t n)
 {
     CHECK(stream, "kv_copy_page", ADDRESS(kv), (uint64_t)from, (uint64_t)to, n);
-    OPENED(guard_of(stream), kv_copy_page(stream, kv, from, to, n));
+    ae_cpu_late_add(stream, run_kv_copy_page, &(call){.to = kv, .a = from, .b = to, .n = n}, sizeof(call), NULL, 0);
 }
 
 static void strict_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out)
 {
     ae_cpu_pass_check_host(stream, "kv_read");
+    flush(stream);
     OPENED(guard_of(stream), kv_read(stream, kv, table, slot, out));
 }
 
 static void strict_kv_write(ae_stream *stream, ae_kv_store *kv, const int32_t *table, int32_t slot, const void *bytes)
 {
     ae_cpu_pass_check_host(stream, "kv_write");
+    flush(stream);
     OPENED(guard_of(stream), kv_write(stream, kv, table, slot, bytes));
+}
+
+static void run_state_zero(ae_stream *stream, void *args)
+{
+    const call *c = args;
+    OPENED(guard_of(stream), state_zero(stream, c->to, (uint32_t)c->n));
 }
 
 static void strict_state_zero(ae_stream *stream, ae_state_store *store, uint32_t plane)
 {
     CHECK(stream, "state_zero", ADDRESS(store), plane);
-    OPENED(guard_of(stream), state_zero(stream, store, plane));
+    ae_cpu_late_add(stream, run_state_zero, &(call){.to = store, .n = plane}, sizeof(call), NULL, 0);
+}
+
+static void run_state_copy(ae_stream *stream, void *args)
+{
+    const call *c = args;
+    OPENED(guard_of(stream), state_copy(stream, c->to, (uint32_t)c->n, (uint32_t)c->m));
 }
 
 static void strict_state_copy(ae_stream *stream, ae_state_store *store, uint32_t from, uint32_t to)
 {
     CHECK(stream, "state_copy", ADDRESS(store), from, to);
-    OPENED(guard_of(stream), state_copy(stream, store, from, to));
+    ae_cpu_late_add(stream, run_state_copy, &(call){.to = store, .n = from, .m = to}, sizeof(call), NULL, 0);
 }
 
 static void strict_state_read(ae_stream *stream, const ae_state_store *store, uint32_t plane, void *out)
 {
     ae_cpu_pass_check_host(stream, "state_read");
+    flush(stream);
     OPENED(guard_of(stream), state_read(stream, store, plane, out));
 }
 
 static void strict_state_write(ae_stream *stream, ae_state_store *store, uint32_t plane, const void *bytes)
 {
     ae_cpu_pass_check_host(stream, "state_write");
+    flush(stream);
     OPENED(guard_of(stream), state_write(stream, store, plane, bytes));
 }
 
@@ -257,12 +347,39 @@ static void strict_pass_end(ae_stream *stream)
 static aerie_status strict_sync(ae_stream *stream, aerie_error *error)
 {
     ae_cpu_pass_check_host(stream, "sync");
+    flush(stream);
     return guard_of(stream)->inner->sync(stream, error);
+}
+
+/* All that the other stream was given so far runs now. */
+static void strict_wait(ae_stream *stream, ae_stream *other)
+{
+    ae_cpu_pass_check_host(stream, "wait");
+    flush(other);
+}
+
+static void run_mark(ae_stream *stream, void *args)
+{
+    stream->mark[((const call *)args)->n] = ae_time_now();
+}
+
+static uint32_t strict_mark(ae_stream *stream)
+{
+    ae_cpu_late_add(stream, run_mark, &(call){.n = stream->n_marks % AE_MARKS}, sizeof(call), NULL, 0);
+    return stream->n_marks++;
+}
+
+/* Those that run later call it, too. */
+static void strict_watch(ae_stream *stream, ae_watch_fn *watch, void *user)
+{
+    flush(stream);
+    guard_of(stream)->inner->watch(stream, watch, user);
 }
 
 static void strict_stream_free(ae_stream *stream)
 {
     if (!stream) return;
+    ae_cpu_late_free(stream);
     ae_cpu_passes_free(stream->passes);
     guard_of(stream)->inner->stream_free(stream);
 }
@@ -275,6 +392,9 @@ static void set_operations(ae_backend_ops *ops)
     ops->name = "cpu-strict";
     ops->stream_free = strict_stream_free;
     ops->sync = strict_sync;
+    ops->wait = strict_wait;
+    ops->mark = strict_mark;
+    ops->watch = strict_watch;
     ops->pass_begin = strict_pass_begin;
     ops->pass_end = strict_pass_end;
     ops->weight_create = strict_weight_create;

@@ -5,7 +5,7 @@
  * The hash covers what a recording keeps: numbers, addresses, and the contents of (host) arrays. It does not cover what lies
  * on the device. A later pass of the same key with another operation, other arguments, or more or fewer operations notes a
  * fault, and so does an operation that passes data between host and device. A pass in which something failed is forgotten. */
-#include "backend/cpu/strict_pass.h"
+#include "backend/cpu/strict.h"
 
 #include <string.h>
 

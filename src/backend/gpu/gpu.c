@@ -155,6 +155,7 @@ static const ae_backend_ops gpu_ops = {
     .memory_info = gpu_memory_info,
     .mark = ae_gpu_mark,
     .elapsed = ae_gpu_elapsed,
+    .wait = ae_gpu_wait_for,
     .pass_begin = ae_gpu_pass_begin,
     .pass_end = ae_gpu_pass_end,
     .lookup = ae_gpu_lookup,

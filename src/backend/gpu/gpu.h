@@ -126,6 +126,7 @@ uint32_t ae_gpu_mark(ae_stream *stream);
 double ae_gpu_elapsed(const ae_stream *stream, uint32_t from, uint32_t to);
 
 /* pass.c */
+void ae_gpu_wait_for(ae_stream *stream, ae_stream *other);
 bool ae_gpu_pass_begin(ae_stream *stream, uint64_t key);
 void ae_gpu_pass_end(ae_stream *stream);
 

@@ -74,6 +74,7 @@ static size_t waiting_bytes(const block_drafter *d)
 static void block_destroy(ae_drafter *drafter)
 {
     block_drafter *d = (block_drafter *)drafter;
+    (void)d->ops->sync(ae_engine_stream(d->target), NULL);
     if (d->waiting) d->ops->free(d->backend, d->waiting, waiting_bytes(d));
     ae_free(d->slots);
     ae_free(d->pools);

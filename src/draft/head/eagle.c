@@ -58,6 +58,7 @@ static size_t waiting_bytes(const head_drafter *d)
 static void head_destroy(ae_drafter *drafter)
 {
     head_drafter *d = (head_drafter *)drafter;
+    (void)d->ops->sync(ae_engine_stream(d->target), NULL);
     if (d->waiting) d->ops->free(d->backend, d->waiting, waiting_bytes(d));
     ae_free(d->slots);
     ae_free(d->pools);

@@ -208,6 +208,7 @@ fail:
 void ae_dhead_engine_free(ae_dhead_engine *engine)
 {
     if (!engine) return;
+    if (engine->stream) (void)engine->backend->ops->sync(engine->stream, NULL);
     ae_kv_free(engine->kv);
     if (engine->stream) engine->backend->ops->stream_free(engine->stream);
     if (engine->device) engine->backend->ops->free(engine->backend, engine->device, engine->device_bytes);
@@ -338,9 +339,16 @@ static uint32_t add_output(ae_dhead_engine *e, uint32_t row, uint32_t seq, uint3
     return e->n_out++;
 }
 
+/* What follows reads features that the target's stream wrote, or the keys and values that it keeps. */
+static void wait_for_target(ae_dhead_engine *e)
+{
+    e->backend->ops->wait(e->stream, ae_engine_stream(e->target));
+}
+
 /* Copies the features of the rows that are added next. */
 static void copy_features(ae_dhead_engine *e, const float *features, uint32_t n)
 {
+    wait_for_target(e);
     const ae_dhead_hparams *h = &e->net->head->hparams;
     const size_t width = (size_t)h->n_taps * h->n_target_embd;
     e->backend->ops->copy(e->stream, &(ae_copy){.n = n, .dim = (uint32_t)width, .x = features, .x_stride = width,
@@ -391,6 +399,7 @@ aerie_status ae_dhead_end_pass(ae_dhead_engine *e, aerie_error *error)
 void ae_dhead_upload_rows(ae_dhead_engine *e)
 {
     ae_rows_upload(&e->rows, &e->on_device, e->n_rows, e->n_out, ae_dhead_kv(e), e->backend->ops, e->stream);
+    if (!keeps_rows(e->net->head)) wait_for_target(e); /* the cache is the target's, and so are moves and tables just sent */
 }
 
 aerie_status ae_dhead_run_true(ae_dhead_engine *e, aerie_error *error)
@@ -454,6 +463,7 @@ aerie_status ae_dhead_run_medusa(ae_dhead_engine *e, const float *features, uint
     if (n > e->options.n_seqs)
         return ae_fail(error, AERIE_ERROR_INTERNAL, "%u sequences draft, of %u; please report", n, e->options.n_seqs);
     if (!n) return AERIE_OK;
+    wait_for_target(e);
     ae_dhead_forward_medusa(e, features, n);
     return ae_dhead_end_pass(e, error);
 }

@@ -36,6 +36,7 @@ static size_t feature_bytes(const medusa *d)
 static void medusa_destroy(ae_drafter *drafter)
 {
     medusa *d = (medusa *)drafter;
+    (void)d->ops->sync(ae_engine_stream(d->target), NULL);
     if (d->newest) d->ops->free(d->backend, d->newest, feature_bytes(d));
     ae_free(d->n_seen);
     ae_free(d->fresh);

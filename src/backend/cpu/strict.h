@@ -1,8 +1,12 @@
-/* strict_pass.h - checks of passes for "cpu-strict": equal keys mean equal operations (backend.h). See strict_pass.c. */
-#ifndef AE_BACKEND_CPU_STRICT_PASS_H
-#define AE_BACKEND_CPU_STRICT_PASS_H
+/* strict.h - the parts of "cpu-strict" (strict.c): checks of passes, and operations that run late.
+ *
+ * Owns nothing. */
+#ifndef AE_BACKEND_CPU_STRICT_H
+#define AE_BACKEND_CPU_STRICT_H
 
 #include "backend/backend.h"
+
+/* ---- strict_pass.c: equal keys mean equal operations (backend.h) ---- */
 
 typedef struct ae_cpu_passes ae_cpu_passes;
 
@@ -33,5 +37,23 @@ uint64_t ae_cpu_hash_gated_norm(const ae_gated_norm *args);
 uint64_t ae_cpu_hash_state_absorb(const ae_state_pass *args);
 uint64_t ae_cpu_hash_kv_commit(const ae_kv_commit_args *args);
 uint64_t ae_cpu_hash_numbers(const uint64_t *numbers, size_t n);
+
+/* ---- strict_late.c: operations of a stream that have been called and have not run yet ---- */
+
+typedef struct ae_cpu_late ae_cpu_late;
+
+/* Runs an operation. args: a copy of what ae_cpu_late_add was given, which it may change; extra follows (ae_cpu_late_extra). */
+typedef void ae_cpu_late_run(ae_stream *stream, void *args);
+
+/* Copies args [n_args] and extra [n_extra] bytes, for the operation to read when it runs. */
+void ae_cpu_late_add(ae_stream *stream, ae_cpu_late_run *run, const void *args, size_t n_args, const void *extra,
+                     size_t n_extra);
+void *ae_cpu_late_extra(void *args, size_t n_args);
+/* Whether there are such operations. */
+bool ae_cpu_late_waits(const ae_stream *stream);
+/* Runs all of them, in order. */
+void ae_cpu_late_flush(ae_stream *stream);
+/* Forgets it: whoever wanted the results has waited. */
+void ae_cpu_late_free(ae_stream *stream);
 
 #endif
