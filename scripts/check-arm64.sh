@@ -31,9 +31,9 @@ if [ -n "$missing" ]; then
     apt-get install -y -qq --no-install-recommends $missing >/dev/null
 fi
 
-cmake -S . -B "$here" -DAERIE_WERROR=ON >/dev/null
+cmake -S . -B "$here" -DAERIE_WERROR=ON -DAERIE_CUDA=OFF >/dev/null
 cmake --build "$here" -j "$jobs" --target "$target" >/dev/null
-cmake -S . -B "$arm" -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gnu.cmake -DAERIE_WERROR=ON >/dev/null
+cmake -S . -B "$arm" -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gnu.cmake -DAERIE_WERROR=ON -DAERIE_CUDA=OFF >/dev/null
 cmake --build "$arm" -j "$jobs" --target "$target" >/dev/null
 
 echo "every arm64 level against the reference (qemu-user)"

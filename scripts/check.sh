@@ -37,7 +37,7 @@ build() { # folder, targets ("all"), then cmake flags
 }
 
 step "packages, the real models (tests that need them are skipped without)"
-sh scripts/install-deps.sh || { mkdir -p build && echo "0 passed, 1 failed" | tee build/count.txt; exit 1; }
+sh scripts/install-deps.sh check || { mkdir -p build && echo "0 passed, 1 failed" | tee build/count.txt; exit 1; }
 sh scripts/fetch-model.sh || echo "skip: the model could not be had"
 sh scripts/fetch-model.sh gemma || echo "skip: Gemma could not be had"
 mkdir -p build # meanwhile, the Python packages that tests compare with

@@ -181,7 +181,12 @@ static inline ae_lines ae_lines_of(const ae_packed *p, const ae_run *run, uint32
     return (ae_lines){run->at + (size_t)(run->begin + block) * AE_LINE, (ptrdiff_t)ae_run_lines(run->n) * AE_LINE, AE_LINE};
 }
 
-#define AE_MM_SCRATCH ((size_t)48 << 10) /* bytes of scratch of a product: too many for a small stack */
+/* Bytes of scratch of a product: too many for a small stack. The arm64 kernels keep arranged activations there. */
+#if defined(__aarch64__)
+#define AE_MM_SCRATCH ((size_t)128 << 10)
+#else
+#define AE_MM_SCRATCH ((size_t)48 << 10)
+#endif
 
 typedef struct ae_mm_out {
     float *y;          /* [n_rows][stride] */
