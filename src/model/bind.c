@@ -158,8 +158,8 @@ static aerie_status read_divisors(ae_binder *b, ae_arena *arena, const char *nam
     AE_TRY(ae_bind_read_f32(b, t, x, n));
     *divisors = x;
     for (uint32_t i = 0; i < n; i++)
-        if (!(x[i] > 0.0f)) /* infinity is a pair that does not turn */
-            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s[%u] is %g; a positive number is expected",
+        if (x[i] == 0.0f || x[i] != x[i]) /* infinity is a pair that does not turn, a negative one turns back */
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s[%u] is %g; a number other than 0 is expected",
                            ae_gguf_path(b->gguf), name, i, (double)x[i]);
     return AERIE_OK;
 }
@@ -171,7 +171,7 @@ static aerie_status read_rope(ae_binder *b, ae_hparams *h, ae_arena *arena)
     h->n_ropes = 1;
     *r = (ae_rope){.neox = b->arch->rope_neox, .n_rot = h->head_dim, .base = 10000.0f, .factor = 1.0f,
                    .n_ctx_orig = h->n_ctx_train};
-    AE_TRY(ae_bind_count(b, "rope.dimension_count", &r->n_rot));
+    if (!b->arch->no_attention) AE_TRY(ae_bind_count(b, "rope.dimension_count", &r->n_rot));
     AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.freq_base"), false, &r->base, b->error));
     AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.scale_linear"), false, &r->factor, b->error));
     AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.scaling.factor"), false, &r->factor, b->error));
@@ -245,7 +245,7 @@ static aerie_status read_head(ae_binder *b, ae_hparams *h)
     uint32_t value_dim;
     h->head_dim = b->arch->no_attention ? 2 : h->n_embd / h->n_heads;
     if (b->arch->head_of_rope) AE_TRY(ae_bind_count(b, "rope.dimension_count", &h->head_dim));
-    AE_TRY(ae_bind_count(b, "attention.key_length", &h->head_dim));
+    if (!b->arch->no_attention) AE_TRY(ae_bind_count(b, "attention.key_length", &h->head_dim));
     value_dim = h->head_dim;
     AE_TRY(ae_bind_count(b, "attention.value_length", &value_dim));
     AE_TRY(ae_bind_range(b, "attention.key_length", h->head_dim, 2, AE_MAX_HEAD_DIM));

@@ -57,7 +57,10 @@ static aerie_status find_attention(ae_binder *b, const ae_hparams *h, const ae_l
 {
     uint32_t interval = 4, recurrent[AE_MAX_LAYERS] = {0};
     if (h->recur.kind != AE_RECUR_DELTA) {
-        for (uint32_t i = 0; i < b->n_specs; i++) attends[i] = layers[i].spec.n_kv_heads != 0;
+        for (uint32_t i = 0; i < b->n_specs; i++) {
+            const ae_layer_spec *s = &layers[i].spec;
+            attends[i] = s->n_kv_heads != 0 && !(b->arch->norms == AE_NORMS_ONE && s->n_ff); /* a layer has one block */
+        }
         return AERIE_OK;
     }
     AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "full_attention_interval"), false, &interval, b->error));

@@ -109,6 +109,9 @@ static aerie_status read_experts(ae_binder *b, ae_hparams *h)
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_count"), b->arch->experts == AE_EXPERTS_ALWAYS, &x->n, b->error));
     if (b->arch->experts == AE_EXPERTS_ALWAYS) AE_TRY(ae_bind_range(b, "expert_count", x->n, 1, AE_MAX_EXPERTS));
     if (!x->n) return AERIE_OK;
+    /* so other programs write what nobody uses */
+    if (b->arch->experts == AE_EXPERTS_NEVER && ae_bind_is_saved(b)) x->n = 0;
+    if (!x->n) return AERIE_OK;
     if (b->arch->experts == AE_EXPERTS_NEVER)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s.expert_count is %u; models of this architecture have no "
                        "experts", ae_gguf_path(gguf), b->arch->name, x->n);
@@ -154,7 +157,7 @@ static aerie_status place_experts(ae_binder *b, const ae_hparams *h, ae_layer *l
         AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "moe_every_n_layers"), false, &every, b->error));
         if (!every) return AERIE_OK;
     }
-    for (uint32_t i = n_dense; i < b->n_specs; i++) {
+    for (uint32_t i = b->arch->expert_by_tensor ? 0 : n_dense; i < b->n_specs; i++) {
         char name[48];
         snprintf(name, sizeof name, "blk.%u.ffn_gate_inp.weight", i);
         const bool by_tensor = b->arch->expert_by_tensor || i >= h->n_layers;
@@ -241,7 +244,8 @@ static aerie_status place_ropes(ae_binder *b, ae_hparams *h, ae_layer *layers)
     }
     for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
-        const bool skipped = (a->no_rope_period && (i + 1) % a->no_rope_period == 0) || !rotates[i];
+        const bool whole = a->chunked && !windows; /* Llama 4's small ones rotate everywhere */
+        const bool skipped = (a->no_rope_period && !whole && (i + 1) % a->no_rope_period == 0) || !rotates[i];
         s->rope = !finetuned || skipped ? AE_NO_ROPE : s->window || i < n_dense ? of_window : of_full;
         if (a->qk_norm_plain && s->rope == AE_NO_ROPE) s->qk_norm = AE_QK_NORM_NONE;
     }
@@ -257,7 +261,7 @@ static aerie_status read_heads(ae_binder *b, ae_hparams *h, ae_layer *layers)
     AE_TRY(ae_bind_per_layer(b, "feed_forward_length", false, h->n_layers, AE_MAX_FF, n_ff));
     for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
-        if (b->arch->no_attention) n_heads[i] = 1, n_kv[i] = 0;
+        if (b->arch->no_attention) n_heads[i] = 1, n_kv[i] = n_ff[i] = 0;
         s->n_heads = n_heads[i], s->n_kv_heads = n_kv[i], s->n_ff = b->arch->double_ff ? n_ff[i] / 2 : n_ff[i];
         const bool none = !s->n_kv_heads && b->arch->recur; /* a layer without attention */
         if (b->arch->parts_optional && !s->n_ff) s->ffn = AE_FFN_NONE;
@@ -267,7 +271,7 @@ static aerie_status read_heads(ae_binder *b, ae_hparams *h, ae_layer *layers)
             s->n_heads = s->n_kv_heads = 0;
             continue;
         }
-        if (!s->n_heads || (!none && (!s->n_kv_heads || s->n_heads % s->n_kv_heads)))
+        if (!none && (!s->n_heads || !s->n_kv_heads || s->n_heads % s->n_kv_heads))
             return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %u attention heads of layer %u cannot share %u KV heads evenly",
                            ae_gguf_path(b->gguf), s->n_heads, i, s->n_kv_heads);
         if (!s->n_ff && s->ffn == AE_FFN_DENSE && b->arch->norms != AE_NORMS_ONE)

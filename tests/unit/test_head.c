@@ -597,7 +597,7 @@ static void test_bad_tensors(void **state)
         {{{NEW, "token_embd.weight", .a = 64, .b = 300}}, "tensor token_embd.weight has shape [64, 300, 1, 1], expected [64, "
          "320]"},
         {{{NEW, "rope_freqs.weight", .a = 15}}, "tensor rope_freqs.weight has shape [15, 1, 1, 1], expected [16, 1]"},
-        {{{NEW, "rope_freqs.weight", .a = 16}}, "rope_freqs.weight[0] is 0; a positive number is expected"},
+        {{{NEW, "rope_freqs.weight", .a = 16}}, "rope_freqs.weight[0] is 0; a number other than 0 is expected"},
         {{{DROP, "d2t"}}, "output.weight has 40 rows for a vocabulary of 320 tokens, and no d2t says which they are"},
         {{{SHAPE, "d2t", .a = 40}}, "tensor d2t has type F32; token ids are I32 or I64", AERIE_ERROR_UNSUPPORTED},
         {{{MAP, "d2t", .a = 3, .list = L(1, 2, 3)}}, "tensor d2t has shape [3, 1, 1, 1], expected [40]"},
