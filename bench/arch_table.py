@@ -4,10 +4,11 @@
     arch_table.py ids > ids.txt                      # the ids: one window of 96
     arch_table.py table --aerie build/aerie --files DIR --logits DIR --ids ids.txt [--markdown]
 
-DIR of --files holds NAME.gguf, DIR of --logits NAME.f32: a row of n_vocab little-endian f32 for each id. llama.cpp's
-`test-llama-archs -o DIR -s SEED` writes such files, one for each architecture that it can make up; their vocabulary is none that
-aerie knows, so that they run on ids. A line of the table: the name, the normalised squared error, rows with the same best token;
-or what was said when the file was refused. Exit status 1 if an error is above --most.
+DIR of --files holds NAME.gguf, DIR of --logits NAME.f32: a row of n_vocab little-endian f32 for each id.
+llama.cpp's `test-llama-archs -o DIR -s SEED` writes such files, one for each architecture that it can make
+up; their vocabulary is none that aerie knows, so that they run on ids. A line of the table: the name, the
+normalised squared error, rows with the same best token; or what was said when the file was refused.
+Exit status 1 if an error is above --most.
 """
 import argparse
 import array
@@ -51,7 +52,7 @@ def line_of(args, name, n_rows):
     run = subprocess.run([args.aerie, "bench", "logits", "-m", model, "--ids-file", args.ids], capture_output=True)
     if run.returncode:
         said = run.stderr.decode(errors="replace").strip().splitlines() or ["exit status %d" % run.returncode]
-        return None, said[-1].replace(args.files, "").replace(f"/{name}.gguf: ", "").removeprefix("aerie: ").removeprefix("error: ")
+        return None, said[-1].replace(model + ": ", "").removeprefix("aerie: ").removeprefix("error: ")
     ours = read_rows(run.stdout, n_rows)
     path = os.path.join(args.logits, name + ".f32")
     if not os.path.exists(path):
