@@ -30,8 +30,8 @@ static const ae_arch archs[] = {
     {.name = "cogvlm", .rope_neox = true, .sees = true},
     {.name = "arcee", .activation = AE_ACTIVATION_RELU2, .ungated = true},
     {.name = "maincoder", .qk_norm = AE_QK_NORM_HEAD, .qk_norm_last = true},
-    {.name = "minicpm", .logit_scale = AE_LOGIT_SCALE_OVER, .minicpm_scalars = true, .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX,
-     .renorm = true},
+    {.name = "minicpm", .logit_scale = AE_LOGIT_SCALE_OVER, .minicpm_scalars = true, .experts = AE_EXPERTS_MAYBE,
+     .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true},
     /* Qwen */
     {.name = "baichuan", .not_of_layers = 40},
     {.name = "minicpm3", .mla = true, .rope_neox = true, .logit_scale = AE_LOGIT_SCALE_OVER, .minicpm_scalars = true},
@@ -127,8 +127,8 @@ static const ae_arch archs[] = {
      .experts = AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_SIZE_ELSE_COUNT,
      .shared_mean = 0.5f},
     /* Granite */
-    {.name = "granite", .logit_scale = AE_LOGIT_SCALE_OVER, .rope_finetuned = true, .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX,
-     .renorm = true, .shared = AE_SHARED_SIZE},
+    {.name = "granite", .logit_scale = AE_LOGIT_SCALE_OVER, .rope_finetuned = true, .experts = AE_EXPERTS_MAYBE,
+     .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true, .shared = AE_SHARED_SIZE},
     {.name = "granite_swa", .logit_scale = AE_LOGIT_SCALE_OVER, .window_period = 1, .rope_pattern = true,
      .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true, .shared = AE_SHARED_SIZE},
     {.name = "granitemoe", .logit_scale = AE_LOGIT_SCALE_OVER, .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX,

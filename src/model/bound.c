@@ -88,11 +88,12 @@ static bool begins_with(ae_gguf_string name, const char *start)
     return name.n >= n && !memcmp(name.data, start, n);
 }
 
-/* Outside of blocks: frequencies that the keys give as well; the head of a reranker that also writes text; pictures and sound, which ollama keeps in the file of the text
- * model; the draft vocabulary of MTP blocks and what else is theirs. */
+/* Outside of blocks: frequencies that the keys give as well; the head of a reranker that also writes text; pictures and sound,
+ * which ollama keeps in the file of the text model; the draft vocabulary of MTP blocks and what else is theirs. */
 static bool is_harmless(ae_gguf_string name)
 {
-    static const char *const starts[] = {"rope_freqs.weight", "rope_factors_", "v.", "mm.", "a.", "d2t", "t2d", "nextn.", "cls.output."};
+    static const char *const starts[] = {"rope_freqs.weight", "rope_factors_", "v.", "mm.", "a.", "d2t", "t2d", "nextn.",
+                                         "cls.output."};
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
         if (begins_with(name, starts[i])) return true;
     return ends_with(name, ".input_scale");
@@ -103,8 +104,8 @@ static bool is_harmless(ae_gguf_string name)
 static bool is_harmless_in(const ae_arch *arch, const ae_layer *l, int block, ae_gguf_string part)
 {
     if (arch->sees && begins_with(part, ".vis_")) return true;
-    if (arch->expert_by_tensor && l->router && !l->w_down) /* a dense block, which no row takes */
-        if (begins_with(part, ".ffn_gate.") || begins_with(part, ".ffn_up.") || begins_with(part, ".ffn_down.")) return true;
+    const bool dense = begins_with(part, ".ffn_gate.") || begins_with(part, ".ffn_up.") || begins_with(part, ".ffn_down.");
+    if (dense && arch->expert_by_tensor && l->router && !l->w_down) return true; /* beside experts, which all rows take */
     if (ends_with(part, ".input_scale") || begins_with(part, ".attn_rot_embd") || begins_with(part, ".rope_freqs")) return true;
     if (l->spec.mixer == AE_MIXER_ATTENTION && l->spec.kv_from != block)
         return begins_with(part, ".attn_k.") || begins_with(part, ".attn_v.") || begins_with(part, ".attn_k_norm.");
