@@ -405,6 +405,11 @@ static void test_a_pass_walks_each_chosen_expert_once(void **state)
     const uint32_t n_experts = models[m].n_experts, n_used = models[m].n_used, n_rows = 14;
     rig r;
     rig_open(&r, model_path(m), NULL, 2, 1, 64, AE_KV_F16, 0);
+    if (strncmp(r.backend->ops->name, "cpu", 3)) { /* it looks into weights of the processor's backends */
+        print_message("skip: counts what the processor's kernels read, and the device is %s\n", r.backend->ops->name);
+        rig_close(&r);
+        skip();
+    }
     const size_t n_embd = r.model->hparams.n_embd;
     float *x = make_rows(n_rows, (uint32_t)n_embd, 4), *y = get(n_rows * n_embd, sizeof *y);
     ae_weight **const stacks[3] = {r.net->layers[0].e_gate, r.net->layers[0].e_up, r.net->layers[0].e_down};

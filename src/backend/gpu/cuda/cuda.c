@@ -21,7 +21,7 @@
 #endif
 
 struct ae_gpu_device {
-    const ae_cuda_api *api;
+    ae_cuda_api api;
     ae_cu_device device;
     ae_cu_context context; /* the device's primary one, held */
     ae_cu_module modules[AE_CU_MAX_IMAGES]; /* [n_modules] of ae_gpu_images */
@@ -63,18 +63,18 @@ static ae_cu_pointer address(const void *memory)
 /* Makes the device's context the calling thread's. */
 static aerie_status enter(const ae_gpu_device *d, aerie_error *error)
 {
-    CU_TRY(d->api, context_set(d->context), "cuCtxSetCurrent", error);
+    CU_TRY(&d->api, context_set(d->context), "cuCtxSetCurrent", error);
     return AERIE_OK;
 }
 
 static aerie_status cuda_count(uint32_t *n, aerie_error *error)
 {
-    const ae_cuda_api *api;
+    ae_cuda_api api;
     int count = 0;
     *n = 0;
     AE_TRY(ae_cuda_api_load(&api, error));
-    const ae_cu_result result = api->device_count(&count);
-    if (result != AE_CU_OK && result != AE_CU_NO_DEVICE) return ae_cuda_fail(api, result, "cuDeviceGetCount", error);
+    const ae_cu_result result = api.device_count(&count);
+    if (result != AE_CU_OK && result != AE_CU_NO_DEVICE) return ae_cuda_fail(&api, result, "cuDeviceGetCount", error);
     *n = result == AE_CU_OK && count > 0 ? (uint32_t)count : 0;
     return AERIE_OK;
 }
@@ -88,7 +88,7 @@ typedef struct device_numbers {
 
 static aerie_status read_numbers(const ae_gpu_device *d, device_numbers *n, aerie_error *error)
 {
-    const ae_cuda_api *api = d->api;
+    const ae_cuda_api *api = &d->api;
     const struct {
         unsigned attribute;
         int *value;
@@ -106,7 +106,7 @@ static aerie_status read_numbers(const ae_gpu_device *d, device_numbers *n, aeri
 /* Finds a kernel, which lies in one of the modules. */
 static aerie_status find_kernel(ae_gpu_device *d, const char *symbol, ae_cu_function *function, aerie_error *error)
 {
-    const ae_cuda_api *api = d->api;
+    const ae_cuda_api *api = &d->api;
     for (uint32_t i = 0; i < d->n_modules; i++) {
         const ae_cu_result result = api->module_function(function, d->modules[i], symbol);
         if (result == AE_CU_OK) return AERIE_OK;
@@ -117,7 +117,7 @@ static aerie_status find_kernel(ae_gpu_device *d, const char *symbol, ae_cu_func
 
 static aerie_status load_kernel(ae_gpu_device *d, uint32_t i, int shared_most, aerie_error *error)
 {
-    const ae_cuda_api *api = d->api;
+    const ae_cuda_api *api = &d->api;
     const char *symbol = kernels[i].symbol;
     char what[96];
     int n_threads = 0, n_shared = 0;
@@ -135,7 +135,7 @@ static aerie_status load_kernel(ae_gpu_device *d, uint32_t i, int shared_most, a
 
 static aerie_status load_modules(ae_gpu_device *d, const device_numbers *n, aerie_error *error)
 {
-    const ae_cuda_api *api = d->api;
+    const ae_cuda_api *api = &d->api;
     if (ae_gpu_n_images > AE_CU_MAX_IMAGES)
         return ae_fail(error, AERIE_ERROR_INTERNAL, "%zu images of kernels, and room for %d", ae_gpu_n_images,
                        AE_CU_MAX_IMAGES);
@@ -165,7 +165,7 @@ static bool may_be_early(void)
 
 static aerie_status set_up(ae_gpu_device *d, uint32_t i, ae_gpu_facts *facts, aerie_error *error)
 {
-    const ae_cuda_api *api = d->api;
+    const ae_cuda_api *api = &d->api;
     device_numbers n;
     CU_TRY(api, device_get(&d->device, (int)i), "cuDeviceGet", error);
     AE_TRY(read_numbers(d, &n, error));
@@ -186,7 +186,7 @@ static aerie_status set_up(ae_gpu_device *d, uint32_t i, ae_gpu_facts *facts, ae
 static void cuda_close(ae_gpu_device *d)
 {
     if (!d) return;
-    const ae_cuda_api *api = d->api;
+    const ae_cuda_api *api = &d->api;
     if (d->context) {
         (void)enter(d, NULL);
         if (d->queue) (void)api->stream_sync(d->queue);
@@ -204,14 +204,12 @@ static void cuda_close(ae_gpu_device *d)
 
 static aerie_status cuda_open(uint32_t i, ae_gpu_device **out, ae_gpu_facts *facts, aerie_error *error)
 {
-    const ae_cuda_api *api;
     *out = NULL;
-    AE_TRY(ae_cuda_api_load(&api, error));
     ae_gpu_device *d = ae_alloc(1, sizeof *d);
     if (!d) return ae_fail_memory(error, "a CUDA device", sizeof *d);
-    d->api = api;
     pthread_mutex_init(&d->fills_mutex, NULL);
-    const aerie_status status = set_up(d, i, facts, error);
+    aerie_status status = ae_cuda_api_load(&d->api, error);
+    if (status == AERIE_OK) status = set_up(d, i, facts, error);
     if (status != AERIE_OK) cuda_close(d);
     else *out = d;
     return status;
@@ -222,7 +220,7 @@ static aerie_status cuda_open(uint32_t i, ae_gpu_device **out, ae_gpu_facts *fac
 static void cuda_memory_info(ae_gpu_device *d, uint64_t *n_free, uint64_t *n_total)
 {
     size_t left = 0, total = 0;
-    const bool ok = enter(d, NULL) == AERIE_OK && d->api->memory_info(&left, &total) == AE_CU_OK;
+    const bool ok = enter(d, NULL) == AERIE_OK && d->api.memory_info(&left, &total) == AE_CU_OK;
     *n_free = ok ? left : 0;
     *n_total = ok ? total : 0;
 }
@@ -230,21 +228,21 @@ static void cuda_memory_info(ae_gpu_device *d, uint64_t *n_free, uint64_t *n_tot
 /* Waits for what was given to the stream of fills, whose lock is held. */
 static aerie_status finish_fills(ae_gpu_device *d, ae_cu_result queued, const char *call, aerie_error *error)
 {
-    const ae_cu_result result = d->api->stream_sync(d->fills); /* also after a failure */
-    if (queued != AE_CU_OK) return ae_cuda_fail(d->api, queued, call, error);
-    return result == AE_CU_OK ? AERIE_OK : ae_cuda_fail(d->api, result, call, error);
+    const ae_cu_result result = d->api.stream_sync(d->fills); /* also after a failure */
+    if (queued != AE_CU_OK) return ae_cuda_fail(&d->api, queued, call, error);
+    return result == AE_CU_OK ? AERIE_OK : ae_cuda_fail(&d->api, result, call, error);
 }
 
 static void *cuda_alloc(ae_gpu_device *d, size_t bytes)
 {
     ae_cu_pointer memory = 0;
     if (!bytes) bytes = 1;
-    if (enter(d, NULL) != AERIE_OK || d->api->alloc(&memory, bytes) != AE_CU_OK) return NULL;
+    if (enter(d, NULL) != AERIE_OK || d->api.alloc(&memory, bytes) != AE_CU_OK) return NULL;
     pthread_mutex_lock(&d->fills_mutex);
-    const aerie_status status = finish_fills(d, d->api->set(memory, 0, bytes, d->fills), "cuMemsetD8Async", NULL);
+    const aerie_status status = finish_fills(d, d->api.set(memory, 0, bytes, d->fills), "cuMemsetD8Async", NULL);
     pthread_mutex_unlock(&d->fills_mutex);
     if (status == AERIE_OK) return (void *)(uintptr_t)memory;
-    (void)d->api->free(memory);
+    (void)d->api.free(memory);
     return NULL;
 }
 
@@ -253,14 +251,14 @@ static void cuda_free(ae_gpu_device *d, void *memory)
 {
     if (!memory) return;
     (void)enter(d, NULL); /* what is released is released, whatever fails */
-    (void)d->api->free(address(memory));
+    (void)d->api.free(address(memory));
 }
 
 static void *cuda_alloc_pinned(ae_gpu_device *d, size_t bytes)
 {
     void *memory = NULL;
     if (!bytes) bytes = 1;
-    if (enter(d, NULL) != AERIE_OK || d->api->host_alloc(&memory, bytes, AE_CU_HOST_PORTABLE) != AE_CU_OK) return NULL;
+    if (enter(d, NULL) != AERIE_OK || d->api.host_alloc(&memory, bytes, AE_CU_HOST_PORTABLE) != AE_CU_OK) return NULL;
     return memory;
 }
 
@@ -268,7 +266,7 @@ static void cuda_free_pinned(ae_gpu_device *d, void *memory)
 {
     if (!memory) return;
     (void)enter(d, NULL);
-    (void)d->api->host_free(memory);
+    (void)d->api.host_free(memory);
 }
 
 static aerie_status cuda_fill(ae_gpu_device *d, void *to, const void *host, size_t n, aerie_error *error)
@@ -276,7 +274,7 @@ static aerie_status cuda_fill(ae_gpu_device *d, void *to, const void *host, size
     if (!n) return AERIE_OK;
     AE_TRY(enter(d, error));
     pthread_mutex_lock(&d->fills_mutex);
-    const ae_cu_result queued = d->api->copy_in(address(to), host, n, d->fills);
+    const ae_cu_result queued = d->api.copy_in(address(to), host, n, d->fills);
     const aerie_status status = finish_fills(d, queued, "cuMemcpyHtoDAsync", error);
     pthread_mutex_unlock(&d->fills_mutex);
     return status;
@@ -288,7 +286,7 @@ static aerie_status cuda_copy_in(ae_gpu_device *d, void *to, const void *pinned,
 {
     if (!n) return AERIE_OK;
     AE_TRY(enter(d, error));
-    CU_TRY(d->api, copy_in(address(to), pinned, n, d->queue), "cuMemcpyHtoDAsync", error);
+    CU_TRY(&d->api, copy_in(address(to), pinned, n, d->queue), "cuMemcpyHtoDAsync", error);
     return AERIE_OK;
 }
 
@@ -296,7 +294,7 @@ static aerie_status cuda_copy_out(ae_gpu_device *d, void *pinned, const void *fr
 {
     if (!n) return AERIE_OK;
     AE_TRY(enter(d, error));
-    CU_TRY(d->api, copy_out(pinned, address(from), n, d->queue), "cuMemcpyDtoHAsync", error);
+    CU_TRY(&d->api, copy_out(pinned, address(from), n, d->queue), "cuMemcpyDtoHAsync", error);
     return AERIE_OK;
 }
 
@@ -304,7 +302,7 @@ static aerie_status cuda_zero(ae_gpu_device *d, void *to, size_t n, aerie_error 
 {
     if (!n) return AERIE_OK;
     AE_TRY(enter(d, error));
-    CU_TRY(d->api, set(address(to), 0, n, d->queue), "cuMemsetD8Async", error);
+    CU_TRY(&d->api, set(address(to), 0, n, d->queue), "cuMemsetD8Async", error);
     return AERIE_OK;
 }
 
@@ -315,15 +313,15 @@ static aerie_status cuda_launch(ae_gpu_device *d, uint32_t i, const uint32_t gri
     ae_cu_attribute early = {.id = AE_CU_LAUNCH_EARLY, .value.on = 1};
     const ae_cu_launch launch = {grid[0], grid[1], grid[2], kernels[i].threads, 1, 1, n_shared, d->queue, &early, d->early};
     AE_TRY(enter(d, error));
-    CU_TRY(d->api, launch_with(&launch, d->kernels[i], params, NULL), "cuLaunchKernelEx", error);
+    CU_TRY(&d->api, launch_with(&launch, d->kernels[i], params, NULL), "cuLaunchKernelEx", error);
     return AERIE_OK;
 }
 
 static aerie_status cuda_mark(ae_gpu_device *d, uint32_t i, aerie_error *error)
 {
     AE_TRY(enter(d, error));
-    if (!d->marks[i]) CU_TRY(d->api, event_create(&d->marks[i], 0), "cuEventCreate", error);
-    CU_TRY(d->api, event_record(d->marks[i], d->queue), "cuEventRecord", error);
+    if (!d->marks[i]) CU_TRY(&d->api, event_create(&d->marks[i], 0), "cuEventCreate", error);
+    CU_TRY(&d->api, event_record(d->marks[i], d->queue), "cuEventRecord", error);
     return AERIE_OK;
 }
 
@@ -331,14 +329,14 @@ static double cuda_elapsed(ae_gpu_device *d, uint32_t from, uint32_t to)
 {
     float milliseconds = 0;
     if (!d->marks[from] || !d->marks[to] || enter(d, NULL) != AERIE_OK) return 0;
-    if (d->api->event_elapsed(&milliseconds, d->marks[from], d->marks[to]) != AE_CU_OK) return 0;
+    if (d->api.event_elapsed(&milliseconds, d->marks[from], d->marks[to]) != AE_CU_OK) return 0;
     return milliseconds / 1000.0;
 }
 
 static aerie_status cuda_sync(ae_gpu_device *d, aerie_error *error)
 {
     AE_TRY(enter(d, error));
-    CU_TRY(d->api, stream_sync(d->queue), "cuStreamSynchronize", error);
+    CU_TRY(&d->api, stream_sync(d->queue), "cuStreamSynchronize", error);
     return AERIE_OK;
 }
 
@@ -347,7 +345,7 @@ static aerie_status cuda_sync(ae_gpu_device *d, aerie_error *error)
 static aerie_status cuda_record_begin(ae_gpu_device *d, aerie_error *error)
 {
     AE_TRY(enter(d, error));
-    CU_TRY(d->api, capture_begin(d->queue, AE_CU_THREAD_LOCAL), "cuStreamBeginCapture", error);
+    CU_TRY(&d->api, capture_begin(d->queue, AE_CU_THREAD_LOCAL), "cuStreamBeginCapture", error);
     return AERIE_OK;
 }
 
@@ -371,16 +369,16 @@ static aerie_status cuda_record_end(ae_gpu_device *d, ae_gpu_recording **out, ae
     ae_cu_graph graph = NULL;
     *out = NULL;
     const aerie_status entered = enter(d, error);
-    const ae_cu_result result = d->api->capture_end(d->queue, &graph); /* in any case: the queue must not stay captured */
-    if (result == AE_CU_OK && entered == AERIE_OK) return instantiate(d->api, graph, out, error);
-    if (graph) (void)d->api->graph_destroy(graph);
-    return entered != AERIE_OK ? entered : ae_cuda_fail(d->api, result, "cuStreamEndCapture", error);
+    const ae_cu_result result = d->api.capture_end(d->queue, &graph); /* in any case: the queue must not stay captured */
+    if (result == AE_CU_OK && entered == AERIE_OK) return instantiate(&d->api, graph, out, error);
+    if (graph) (void)d->api.graph_destroy(graph);
+    return entered != AERIE_OK ? entered : ae_cuda_fail(&d->api, result, "cuStreamEndCapture", error);
 }
 
 static aerie_status cuda_replay(ae_gpu_device *d, ae_gpu_recording *recording, aerie_error *error)
 {
     AE_TRY(enter(d, error));
-    CU_TRY(d->api, exec_launch(recording->exec, d->queue), "cuGraphLaunch", error);
+    CU_TRY(&d->api, exec_launch(recording->exec, d->queue), "cuGraphLaunch", error);
     return AERIE_OK;
 }
 
@@ -388,7 +386,7 @@ static void cuda_recording_free(ae_gpu_device *d, ae_gpu_recording *recording)
 {
     if (!recording) return;
     (void)enter(d, NULL);
-    (void)d->api->exec_destroy(recording->exec);
+    (void)d->api.exec_destroy(recording->exec);
     ae_free(recording);
 }
 

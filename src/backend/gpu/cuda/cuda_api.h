@@ -122,9 +122,9 @@ extern const ae_gpu_image ae_gpu_images[]; /* [ae_gpu_n_images] */
 extern const size_t ae_gpu_n_images;
 #define AE_CU_MAX_IMAGES 64
 
-/* Loads the library and initializes it, once for the process. UNSUPPORTED with a sentence where there is no library or no
- * usable driver; a later call tries again. */
-aerie_status ae_cuda_api_load(const ae_cuda_api **out, aerie_error *error);
+/* Loads the library and initializes it, if nobody has yet, and finds its functions. UNSUPPORTED with a sentence where there is
+ * no library or no usable driver. */
+aerie_status ae_cuda_api_load(ae_cuda_api *api, aerie_error *error);
 /* Returns the failure of a call: "cuMemAlloc_v2: out of memory (CUDA_ERROR_OUT_OF_MEMORY)". MEMORY, or INTERNAL. */
 aerie_status ae_cuda_fail(const ae_cuda_api *api, ae_cu_result result, const char *call, aerie_error *error);
 

@@ -1,20 +1,14 @@
-/* library.c - loads CUDA's driver API. See cuda_api.h. Owns the one loaded library of the process, which stays loaded. */
+/* library.c - loads CUDA's driver API. See cuda_api.h. Owns nothing: each device has a
+ * table of functions of its own. The library itself stays loaded, since drivers do not expect to be unloaded. */
 #include "backend/gpu/cuda/cuda_api.h"
 
 #ifdef AE_GPU_CUDA
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <string.h>
 
 #define LIBRARY "libcuda.so.1"
 #define OLDEST_DRIVER 12000
-
-static struct {
-    pthread_mutex_t mutex;
-    bool ready;
-    ae_cuda_api api;
-} loaded = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* Containers and WSL have the driver's library in folders that the loader may not know. */
 static const char *const places[] = {LIBRARY, "/usr/local/nvidia/lib64/" LIBRARY, "/usr/lib/wsl/lib/" LIBRARY};
@@ -41,7 +35,7 @@ static const char *find_functions(void *library, ae_cuda_api *api)
     return NULL;
 }
 
-static aerie_status start(ae_cuda_api *api, aerie_error *error)
+aerie_status ae_cuda_api_load(ae_cuda_api *api, aerie_error *error)
 {
     void *library = open_library();
     if (!library)
@@ -61,19 +55,6 @@ static aerie_status start(ae_cuda_api *api, aerie_error *error)
     if (result == AE_CU_OK || result == AE_CU_NO_DEVICE) return AERIE_OK;
     ae_cuda_fail(api, result, "cuInit", error);
     return AERIE_ERROR_UNSUPPORTED;
-}
-
-aerie_status ae_cuda_api_load(const ae_cuda_api **out, aerie_error *error)
-{
-    aerie_status status = AERIE_OK;
-    *out = &loaded.api;
-    pthread_mutex_lock(&loaded.mutex);
-    if (!loaded.ready) {
-        status = start(&loaded.api, error);
-        loaded.ready = status == AERIE_OK;
-    }
-    pthread_mutex_unlock(&loaded.mutex);
-    return status;
 }
 
 aerie_status ae_cuda_fail(const ae_cuda_api *api, ae_cu_result result, const char *call, aerie_error *error)

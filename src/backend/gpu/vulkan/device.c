@@ -87,7 +87,7 @@ static aerie_status find_family(ae_gpu_device *d, const facts *f, aerie_error *e
 {
     VkQueueFamilyProperties families[16];
     uint32_t n = 16;
-    d->library->GetPhysicalDeviceQueueFamilyProperties(d->physical, &n, families);
+    d->library.GetPhysicalDeviceQueueFamilyProperties(d->physical, &n, families);
     for (d->family = 0; d->family < n; d->family++)
         if (families[d->family].queueCount && families[d->family].queueFlags & VK_QUEUE_COMPUTE_BIT) break;
     if (d->family == n)
@@ -120,7 +120,7 @@ static aerie_status find_types(ae_gpu_device *d, aerie_error *error)
 {
     const VkMemoryPropertyFlags seen = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
     VkPhysicalDeviceMemoryProperties2 p = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
-    d->library->GetPhysicalDeviceMemoryProperties2(d->physical, &p);
+    d->library.GetPhysicalDeviceMemoryProperties2(d->physical, &p);
     const VkPhysicalDeviceMemoryProperties *m = &p.memoryProperties;
     const char *map = getenv("AERIE_VULKAN_MAP");
     uint32_t local = find_type(m, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, true);
@@ -154,10 +154,10 @@ static bool has_extension(const ae_gpu_device *d, const char *name)
 {
     uint32_t n = 0;
     bool has = false;
-    if (d->library->EnumerateDeviceExtensionProperties(d->physical, NULL, &n, NULL) != VK_SUCCESS || !n) return false;
+    if (d->library.EnumerateDeviceExtensionProperties(d->physical, NULL, &n, NULL) != VK_SUCCESS || !n) return false;
     VkExtensionProperties *all = ae_alloc(n, sizeof *all);
     if (!all) return false;
-    if (d->library->EnumerateDeviceExtensionProperties(d->physical, NULL, &n, all) == VK_SUCCESS)
+    if (d->library.EnumerateDeviceExtensionProperties(d->physical, NULL, &n, all) == VK_SUCCESS)
         for (uint32_t i = 0; i < n; i++) has = has || !strcmp(all[i].extensionName, name);
     ae_free(all);
     return has;
@@ -183,10 +183,10 @@ static aerie_status create_device(ae_gpu_device *d, aerie_error *error)
     const VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO, .pNext = &features,
                                      .queueCreateInfoCount = 1, .pQueueCreateInfos = &queue,
                                      .enabledExtensionCount = d->has_budget, .ppEnabledExtensionNames = extensions};
-    AE_VK_TRY(d->library->CreateDevice(d->physical, &info, NULL, &d->device), "vkCreateDevice", error);
+    AE_VK_TRY(d->library.CreateDevice(d->physical, &info, NULL, &d->device), "vkCreateDevice", error);
     PFN_vkVoidFunction symbol;
 #define FIND(name)                                                        \
-    symbol = d->library->GetDeviceProcAddr(d->device, "vk" #name);        \
+    symbol = d->library.GetDeviceProcAddr(d->device, "vk" #name);        \
     if (!symbol) return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the driver lacks vk" #name); \
     memcpy(&d->call.name, &symbol, sizeof d->call.name);
     AE_VK_DEVICE(FIND)
@@ -208,10 +208,10 @@ static aerie_status set_up(ae_gpu_device *d, uint32_t i, facts *f, aerie_error *
 {
     VkPhysicalDevice devices[AE_VK_MAX_DEVICES];
     uint32_t n;
-    AE_TRY(ae_vk_devices(d->library, devices, &n, error));
+    AE_TRY(ae_vk_devices(&d->library, devices, &n, error));
     if (i >= n) return ae_fail(error, AERIE_ERROR_ARGUMENT, "vulkan: there is no device %u", i);
     d->physical = devices[i];
-    ask(d->library, d->physical, f);
+    ask(&d->library, d->physical, f);
     const char *missing = missing_of(f);
     if (missing)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%.100s cannot be used: its Vulkan driver lacks %s; --device cpu runs "
@@ -260,6 +260,7 @@ void ae_vk_close(ae_gpu_device *d)
         for (size_t i = 0; i < d->pinned.n; i++) ae_vk_block_destroy(d, &d->pinned.block[i]);
         vk->DestroyDevice(d->device, NULL);
     }
+    ae_vk_library_release(&d->library);
     ae_free(d->blocks.block);
     ae_free(d->pinned.block);
     pthread_mutex_destroy(&d->mutex);
@@ -269,16 +270,14 @@ void ae_vk_close(ae_gpu_device *d)
 
 aerie_status ae_vk_open(uint32_t i, ae_gpu_device **out, ae_gpu_facts *facts_out, aerie_error *error)
 {
-    const ae_vk_library *library;
     facts f;
     *out = NULL;
-    AE_TRY(ae_vk_library_load(&library, error));
     ae_gpu_device *d = ae_alloc(1, sizeof *d);
     if (!d) return ae_fail_memory(error, "a Vulkan device", sizeof *d);
-    d->library = library;
     pthread_mutex_init(&d->mutex, NULL);
     pthread_mutex_init(&d->fill_mutex, NULL);
-    const aerie_status status = set_up(d, i, &f, error);
+    aerie_status status = ae_vk_library_load(&d->library, error);
+    if (status == AERIE_OK) status = set_up(d, i, &f, error);
     if (status != AERIE_OK) {
         ae_vk_close(d);
         return status;

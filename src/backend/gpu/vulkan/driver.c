@@ -5,11 +5,13 @@
 
 static aerie_status vulkan_count(uint32_t *n, aerie_error *error)
 {
-    const ae_vk_library *library;
+    ae_vk_library library;
     VkPhysicalDevice devices[AE_VK_MAX_DEVICES];
     *n = 0;
     AE_TRY(ae_vk_library_load(&library, error));
-    return ae_vk_devices(library, devices, n, error);
+    const aerie_status status = ae_vk_devices(&library, devices, n, error);
+    ae_vk_library_release(&library);
+    return status;
 }
 
 const ae_gpu_driver ae_gpu_driver_vulkan = {

@@ -1,5 +1,5 @@
-/* library.c - loads libvulkan.so.1 and lists physical devices. See vulkan.h. Owns the one library and the one instance of the
- * process, which stay. */
+/* library.c - loads libvulkan.so.1, makes an instance, and lists physical devices. See vulkan.h. Owns nothing: each device has
+ * functions and an instance of its own. The library itself stays loaded, since drivers do not expect to be unloaded. */
 #include "backend/gpu/vulkan/vulkan.h"
 
 #ifdef AE_GPU_VULKAN
@@ -10,12 +10,6 @@
 #define LIBRARY "libvulkan.so.1"
 #define NO_DRIVER "no Vulkan driver is installed (Debian's package mesa-vulkan-drivers has those for AMD, Intel and the " \
                   "processor); --device cpu runs on the processor"
-
-static struct {
-    pthread_mutex_t mutex;
-    bool ready;
-    ae_vk_library library;
-} loaded = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static const struct {
     VkResult result;
@@ -86,18 +80,18 @@ static aerie_status start(ae_vk_library *l, aerie_error *error)
     return missing ? ae_fail(error, AERIE_ERROR_UNSUPPORTED, LIBRARY " lacks %s", missing) : AERIE_OK;
 }
 
-aerie_status ae_vk_library_load(const ae_vk_library **out, aerie_error *error)
+aerie_status ae_vk_library_load(ae_vk_library *out, aerie_error *error)
 {
-    aerie_status status = AERIE_OK;
-    *out = &loaded.library;
-    pthread_mutex_lock(&loaded.mutex);
-    if (!loaded.ready) {
-        loaded.library = (ae_vk_library){0};
-        status = start(&loaded.library, error);
-        loaded.ready = status == AERIE_OK;
-    }
-    pthread_mutex_unlock(&loaded.mutex);
+    *out = (ae_vk_library){0};
+    const aerie_status status = start(out, error);
+    if (status != AERIE_OK) ae_vk_library_release(out);
     return status;
+}
+
+void ae_vk_library_release(ae_vk_library *library)
+{
+    if (library->instance && library->DestroyInstance) library->DestroyInstance(library->instance, NULL);
+    *library = (ae_vk_library){0};
 }
 
 /* Real GPUs come first. */

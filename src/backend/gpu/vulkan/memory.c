@@ -218,7 +218,7 @@ void ae_vk_memory_info(ae_gpu_device *d, uint64_t *n_free, uint64_t *n_total)
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
     VkPhysicalDeviceMemoryProperties2 p = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2,
                                            .pNext = d->has_budget ? &budget : NULL};
-    d->library->GetPhysicalDeviceMemoryProperties2(d->physical, &p);
+    d->library.GetPhysicalDeviceMemoryProperties2(d->physical, &p);
     *n_total = d->heap_bytes;
     pthread_mutex_lock(&d->mutex);
     const uint64_t used = d->n_used;

@@ -26,7 +26,7 @@
 #define AE_VK_INSTANCE(X) \
     X(EnumeratePhysicalDevices) X(GetPhysicalDeviceProperties2) X(GetPhysicalDeviceFeatures2) \
     X(GetPhysicalDeviceMemoryProperties2) X(GetPhysicalDeviceQueueFamilyProperties) X(EnumerateDeviceExtensionProperties) \
-    X(CreateDevice) X(GetDeviceProcAddr)
+    X(CreateDevice) X(GetDeviceProcAddr) X(DestroyInstance)
 #define AE_VK_DEVICE(X) \
     X(DestroyDevice) X(GetDeviceQueue) X(DeviceWaitIdle) X(QueueSubmit) X(CreateSemaphore) X(DestroySemaphore) \
     X(WaitSemaphores) X(GetSemaphoreCounterValue) X(CreateFence) X(DestroyFence) X(ResetFences) X(WaitForFences) \
@@ -51,8 +51,10 @@ typedef struct ae_vk_calls {
 
 #define AE_VK_MAX_DEVICES 16
 
-/* Loads the library and makes the process's instance, once. UNSUPPORTED with a sentence where that fails. */
-aerie_status ae_vk_library_load(const ae_vk_library **out, aerie_error *error);
+/* Loads the library and makes an instance, to be released. UNSUPPORTED with a sentence where that fails. */
+aerie_status ae_vk_library_load(ae_vk_library *out, aerie_error *error);
+/* After its devices; also one of zeros. */
+void ae_vk_library_release(ae_vk_library *library);
 /* The devices that can compute, real GPUs first and processors last. */
 aerie_status ae_vk_devices(const ae_vk_library *library, VkPhysicalDevice out[AE_VK_MAX_DEVICES], uint32_t *n,
                            aerie_error *error);
@@ -100,7 +102,7 @@ struct ae_gpu_recording {
 enum { AE_VK_LOCAL, AE_VK_HOST, AE_VK_ARGS, AE_VK_KINDS }; /* kinds of memory */
 
 struct ae_gpu_device {
-    const ae_vk_library *library;
+    ae_vk_library library; /* owned */
     ae_vk_calls call;
     VkPhysicalDevice physical;
     VkDevice device;
