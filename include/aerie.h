@@ -31,8 +31,7 @@
  *     function may be called for them but aerie_task_stats, aerie_task_ended and aerie_task_free.
  *   - A log is called by the thread that called the library, before that call returns; see "Log".
  *   - A session, a pool and an embedder belong to the process that made them. After fork() a child can free them, which waits
- *     for nobody; all else that computes is refused there with ARGUMENT, or, where a function has no status, does nothing.
- *     Models are usable in a child.
+ *     for nobody; all else that computes is refused there with ARGUMENT, or does nothing. Models are usable in a child.
  *   - A request's callbacks run inside aerie_session_step, on the stepping thread. They may submit and cancel; they may
  *     not step, poll or free the session. What an event points to is valid during the call.
  */
@@ -596,6 +595,8 @@ typedef struct aerie_session_params {
     uint32_t max_pause; /* milliseconds that a pass should last at most while answers are generated: prompts that come in take
                          * fewer rows of it, but together at least 16. Outputs do not depend on it. 0 = no bound */
     uint32_t n_waiting; /* requests that may wait while n_seqs run; aerie_session_submit refuses more (BUSY). 0 = 4096 */
+    uint32_t max_turn;  /* tokens after which a request may lose its slot to one that waits and go on later: the same output;
+                         * clients and groups have equal shares (docs/serving.md). 0 = first come, first served, to the end */
 } aerie_session_params;
 
 AERIE_INITIALISER(session_params)
@@ -689,6 +690,7 @@ typedef struct aerie_request {
     float draft_p_min;
     const struct aerie_chunk *chunks; /* [n_chunks] (aerie_extra.h) the prompt in place of tokens; without `row`, not saved */
     size_t n_chunks;
+    uint64_t client, group; /* for max_turn: who asks; a group is one request to it, such as several answers; 0: none */
 } aerie_request;
 
 AERIE_INITIALISER(request)
@@ -748,6 +750,7 @@ typedef struct aerie_stats {
     aerie_error error; /* status OK, or why this request was refused: alone, and without any token */
     uint32_t drafted_by[AERIE_MAX_DRAFTERS];  /* passes that verified a draft of this one (aerie_session_drafter_name), ... */
     uint32_t accepted_by[AERIE_MAX_DRAFTERS]; /* ... and tokens of these that were accepted; n-grams apart */
+    uint32_t n_parked; /* times that it gave its slot to another request (aerie_session_params.max_turn) */
 } aerie_stats;
 
 /* A request enters the session: checked now, begun by a later step. All that it points to is copied. *task is the caller's to
@@ -757,8 +760,8 @@ typedef struct aerie_stats {
 AERIE_API aerie_status aerie_session_submit(aerie_session *session, const aerie_request *request, aerie_task **task,
                                             aerie_error *error);
 /* One pass over the rows of all sequences: chunks of prompts, tokens, drafts. Requests wait in the order of their submission
- * while n_seqs others run. Does nothing when there is nothing to do. The stepping thread. Errors: MEMORY, INTERNAL; the
- * tasks that ran have ended with that error then, and the session goes on with the next. */
+ * while n_seqs others run, unless max_turn says otherwise. Does nothing when there is nothing to do. The stepping thread.
+ * Errors: MEMORY, INTERNAL; the tasks that ran have ended with that error then, and the session goes on with the next. */
 AERIE_API aerie_status aerie_session_step(aerie_session *session, aerie_error *error);
 /* The next event of a request without a token callback; NULL: there is none now. Valid until the next call of
  * aerie_session_poll or aerie_session_step. The stepping thread. */
@@ -771,9 +774,9 @@ AERIE_API size_t aerie_session_n_tasks(const aerie_session *session);
 AERIE_API void aerie_task_cancel(aerie_task *task);
 /* Whether its last event was told or waits to be polled. Any thread. */
 AERIE_API bool aerie_task_ended(const aerie_task *task);
-/* The slot that it runs in, or ran in, below n_seqs; -1: it has not begun. Any thread. */
+/* The slot that it runs in, or ran in, below n_seqs; -1: it waits for one. Any thread. */
 AERIE_API int32_t aerie_task_slot(const aerie_task *task);
-/* How many tasks wait for a slot before this one; 0 once it has begun or ended. The stepping thread. */
+/* How many tasks wait for a slot for longer than this one; 0 while it has one or has ended. The stepping thread. */
 AERIE_API size_t aerie_task_n_ahead(const aerie_task *task);
 /* Final once the task has ended, and not to be read before; lent by the task. */
 AERIE_API const aerie_stats *aerie_task_stats(const aerie_task *task);

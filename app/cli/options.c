@@ -59,6 +59,7 @@ void app_options_default(app_options *options)
     };
     options->rope.freq_base = options->rope.factor = 0; /* as llama.cpp has "the file's" */
     options->session.max_pause = 100;
+    options->session.max_turn = 128;
     options->bench.n_maxes = (app_numbers){{options->session.spec.n_max}, 1};
     options->bench.trees = (app_numbers){{options->session.spec.tree}, 1};
 }
@@ -592,7 +593,7 @@ static int settle(app_options *options)
     const int bad_rope = settle_rope(options);
     if (bad_rope) return bad_rope;
     if (options->command->bit & APP_SERVE) options->session.n_seqs = options->serve.n_seqs;
-    else options->session.max_pause = 0; /* no other client waits meanwhile, and whole batches are faster */
+    else options->session.max_pause = options->session.max_turn = 0; /* no other client waits, and whole batches are faster */
     if (options->session.n_batch > options->n_batch_logical) options->session.n_batch = options->n_batch_logical;
     const app_numbers *threads = &options->speed.threads;
     bool open = false;

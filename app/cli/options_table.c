@@ -368,6 +368,10 @@ static const app_option options[] = {
     {"--max-pause", "MS", APP_U32, APP_SERVE, AT(session.max_pause), 0, 3600000, "Server",
      "milliseconds that running answers may wait for their next token while prompts are processed, which then get fewer rows "
      "of a pass, but at least 16; 0: as long as a full batch takes"},
+    {"--max-turn", "N", APP_U32, APP_SERVE, AT(session.max_turn), 0, 1 << 24, "Server",
+     "maximum number of tokens after which an answer gives its slot to one that waits, and goes on later with the same bytes; "
+     "slots are shared out to clients (API keys, else addresses) and to a client's requests in equal numbers while somebody "
+     "waits; 0: answers begin in the order of arrival and keep their slots"},
     {"--max-connections", "N", APP_U32, APP_SERVE, AT(serve.max_connections), 1, 1 << 16, "Server",
      "maximum number of open connections; when it is reached, the oldest connection without a request in progress is closed"},
     {"--max-connections-per-address", "N", APP_U32, APP_SERVE, AT(serve.max_per_address), 0, 1 << 16, "Server",

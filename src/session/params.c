@@ -78,6 +78,7 @@ aerie_status ae_session_resolve(const ae_model *model, const aerie_session_param
         {"the number of threads", p->n_threads, 1, 1024},
         {"the number of checkpoints", p->n_checkpoints, 0, 1024},
         {"the longest pause", p->max_pause, 0, 3600000},
+        {"the longest turn", p->max_turn, 0, AE_SESSION_MAX_CTX},
         {"the size of the KV cache", p->n_kv, 0, UINT32_MAX - AE_KV_PAGE},
         {"the draft length", p->spec.n_max, 1, AERIE_MAX_DRAFT},
         {"the shortest draft", p->spec.n_min, 0, AERIE_MAX_DRAFT},

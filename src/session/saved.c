@@ -147,6 +147,13 @@ aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_err
         seq.n_cached = ae_spec_n_cached(s->spec, q.adapters, q.tokens, q.n_tokens, &seq.first_cached);
         return save(s, &seq, task->request.sampling.mirostat ? &q.mu : NULL, data, n, error);
     }
+    if (task->parked) {
+        const ae_spec_sequence q = ae_spec_parked_get(task->parked);
+        ae_session_saved seq = {.tokens = q.tokens, .n_tokens = q.n_tokens, .n_prompt = (uint32_t)(q.n_tokens - q.n_answered),
+                                .adapters = task->adapters};
+        seq.n_cached = ae_spec_n_cached(s->spec, &task->adapters, q.tokens, q.n_tokens, &seq.first_cached);
+        return save(s, &seq, task->request.sampling.mirostat ? &q.mu : NULL, data, n, error);
+    }
     /* not begun */
     const ae_session_saved *from = &task->saved;
     ae_session_saved seq = {.tokens = task->request.tokens, .n_tokens = task->request.n_tokens,

@@ -14,6 +14,7 @@
 #include "draft/head/net.h"
 #include "model/model.h"
 #include "session/media.h"
+#include "session/turns.h"
 #include "speculate/speculate.h"
 #include "text/stops.h"
 #include "text/token/vocab_map.h"
@@ -85,7 +86,9 @@ struct aerie_session {
     bool told_full;                  /* that the KV cache is too small */
     ae_wakeup wakeup;              /* for aerie_session_wait */
     bool has_tasks;                  /* what follows was set up */
-    aerie_task *waiting;             /* for a free slot, oldest first */
+    aerie_task *waiting;             /* for a free slot, oldest first; what gave its slot to another comes to the end */
+    ae_turns turns;
+    double *works;                   /* [n_seqs] scratch: what each running task has had in this turn */
     aerie_task **running;            /* [n_seqs] by slot, or NULL */
     ae_buf certain, text;            /* what stop strings let through; of it whole characters */
     ae_buf kept, kept_bytes;         /* kept_event's for aerie_session_poll; their texts and log-probabilities */
@@ -102,10 +105,14 @@ struct aerie_task {
     aerie_task *next;       /* in a list */
     atomic_uint n_holders;
     atomic_bool cancelled, abandoned, ended;
-    atomic_int slot;        /* -1: it has not begun */
+    atomic_int slot;        /* -1: it waits */
     ae_arena arena;         /* what the request points to */
     aerie_request request;
     ae_session_saved saved;     /* the sequence that goes on; empty once it runs */
+    ae_spec_parked *parked;     /* it gave its slot to another; owned. NULL: it did not */
+    ae_turn turn;
+    uint32_t n_parked;
+    size_t n_prompt;            /* tokens of the prompt, without those of a saved answer */
     ae_media_prompt prompt;     /* of the request's chunks, or empty */
     ae_adapter_set adapters;
     ae_detok detok;         /* tokens' bytes, up to a stop string, in whole characters */

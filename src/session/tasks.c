@@ -1,6 +1,8 @@
 /* tasks.c - aerie.h: requests on their way through a session: submit, step, poll, cancel, and aerie_session_generate as a
  * loop over them.
  *
+ * Which of the waiting ones run: turns.h.
+ *
  * Owns: tasks, the events that wait for aerie_session_poll. A task is held by its submitter, by the session until it has ended,
  * and by each event that waits; the last one to let go frees it.
  *
@@ -26,6 +28,7 @@ static void task_let_go(aerie_task *task)
     ae_arena_free(&task->arena);
     ae_session_saved_free(&task->saved);
     ae_media_prompt_free(&task->prompt);
+    ae_turns_drop(&task->turn);
     ae_free(task);
 }
 
@@ -135,8 +138,10 @@ static aerie_status task_create(aerie_task **out, aerie_session *session, const 
     task->adapters = *adapters;
     /* the answer continues the prompt: its first piece keeps its leading space */
     task->detok = (ae_detok){.vocab = session->model->vocab, .started = true, .special = request->special};
+    task->n_prompt = saved->memory ? saved->n_prompt : request->n_tokens;
     aerie_status status = copy_request(task, request) ? AERIE_OK : ae_fail_memory(error, "a request", request->n_tokens * 4);
     if (status == AERIE_OK && request->n_stop) status = ae_stops_create(&task->stops, request->stop, request->n_stop, error);
+    if (status == AERIE_OK && session->params.max_turn) status = ae_turns_prepare(&task->turn, error);
     if (saved->memory) {
         task->request.n_tokens = saved->n_tokens;
         if (status == AERIE_OK) status = ae_session_replay_text(task, error);
@@ -450,6 +455,12 @@ static void end_task(aerie_session *s, aerie_task *task)
                    "at once, so some wait and are computed again; a larger n_kv saves that time", s->params.n_kv);
     }
     end_text(s, task);
+    if (task->parked) task->stats = *ae_spec_parked_stats(task->parked), task->stats.stop = AERIE_STOP_CALLER;
+    ae_spec_parked_free(task->parked);
+    task->parked = NULL;
+    task->stats.n_parked = task->n_parked;
+    ae_turns_end(&s->turns, task, ae_turns_work(task, task->stats.n_generated, 0));
+    ae_turns_leave(&s->turns, task);
     if (task->stats_copy && !atomic_load(&task->abandoned))
         ae_struct_give(task->stats_copy, task->stats_copy_size, &task->stats, sizeof task->stats);
     atomic_store(&task->ended, true);
@@ -469,6 +480,7 @@ static void take_submitted(aerie_session *s)
         oldest = list;
         list = next;
     }
+    for (aerie_task *task = oldest; task; task = task->next) ae_turns_enter(&s->turns, task);
     aerie_task **end = &s->waiting;
     while (*end) end = &(*end)->next;
     *end = oldest;
@@ -491,22 +503,61 @@ static void end_cancelled(aerie_session *s)
         if (s->running[slot] && atomic_load(&s->running[slot]->cancelled)) ae_spec_stop(s->spec, slot, AERIE_STOP_CALLER);
 }
 
-static void start_waiting(aerie_session *s)
+/* Gives the task a slot, which there is; false: it could not begin, and has ended. */
+static bool start(aerie_session *s, aerie_task *task)
 {
-    while (s->waiting && ae_spec_n_free(s->spec)) {
-        aerie_task *task = s->waiting;
+    uint32_t slot;
+    if (task->parked) {
+        slot = ae_spec_unpark(s->spec, task->parked, &task->adapters);
+        task->parked = NULL;
+    } else {
         const ae_spec_request request = spec_request(s, &task->request, &task->saved, &task->prompt, &task->adapters);
-        uint32_t slot;
-        s->waiting = task->next;
         const aerie_status status = ae_spec_start(s->spec, &request, &slot, &task->stats.error);
         ae_session_saved_free(&task->saved);
         if (status != AERIE_OK) {
             end_task(s, task);
-            continue;
+            return false;
         }
-        ae_session_test_tell(s, slot, task->request.id, request.n_tokens - request.n_answered);
-        s->running[slot] = task;
-        atomic_store(&task->slot, (int)slot);
+    }
+    ae_session_test_tell(s, slot, task->request.id, task->n_prompt);
+    s->running[slot] = task;
+    atomic_store(&task->slot, (int)slot);
+    ae_turns_begin(task, ae_spec_stats(s->spec, slot)->n_generated, ae_spec_n_done(s->spec, slot));
+    return true;
+}
+
+/* Frees a slot for the task, whose turn it is; false: it goes on waiting, which is so where memory is short, too. */
+static bool make_way(aerie_session *s, const aerie_task *task)
+{
+    const uint32_t n = s->params.n_seqs;
+    for (uint32_t i = 0; i < n; i++)
+        s->works[i] = s->running[i] ? ae_turns_work(s->running[i], ae_spec_stats(s->spec, i)->n_generated,
+                                                    ae_spec_n_done(s->spec, i)) : 0;
+    const uint32_t slot = ae_turns_victim(&s->turns, task, s->running, s->works, n, s->params.max_turn);
+    aerie_error why;
+    if (slot == n || ae_spec_park(s->spec, slot, &s->running[slot]->parked, &why) != AERIE_OK) return false;
+    aerie_task *given = s->running[slot], **end = &s->waiting;
+    s->running[slot] = NULL;
+    atomic_store(&given->slot, -1);
+    given->n_parked++;
+    ae_turns_end(&s->turns, given, s->works[slot]);
+    given->next = NULL;
+    while (*end) end = &(*end)->next;
+    *end = given;
+    return true;
+}
+
+static void start_waiting(aerie_session *s)
+{
+    uint32_t n_moves = s->params.max_turn ? s->params.n_seqs : 0; /* at most so many in one step */
+    while (s->waiting && (ae_spec_n_free(s->spec) || n_moves)) {
+        aerie_task **at = ae_turns_next(&s->turns, &s->waiting, s->params.max_turn), *task = *at;
+        if (!ae_spec_n_free(s->spec)) {
+            n_moves--;
+            if (!make_way(s, task)) break;
+        }
+        *at = task->next;
+        start(s, task);
     }
 }
 
@@ -560,6 +611,7 @@ static aerie_status step(aerie_session *s, aerie_error *error)
     collect(s);
     start_waiting(s);
     if (!ae_spec_n_active(s->spec)) return AERIE_OK;
+    s->turns.n_passes++;
     aerie_error why = {0};
     ae_pool *pool = ae_engine_pool(s->engine);
     ae_pool_hold(pool); /* here, so that no clock of the loop counts what it waits for other sessions */
@@ -601,8 +653,9 @@ aerie_status ae_session_tasks_init(aerie_session *s, aerie_error *error)
 {
     s->running = ae_alloc(s->params.n_seqs, sizeof(aerie_task *));
     s->features = ae_alloc(ae_session_row_features(s) + 1, sizeof *s->features);
+    s->works = ae_alloc(s->params.n_seqs, sizeof *s->works);
     s->media = ae_media_table_create();
-    if (!s->running || !s->features || !s->media)
+    if (!s->running || !s->features || !s->works || !s->media)
         return ae_fail_memory(error, "the requests' state", s->params.n_seqs * sizeof(aerie_task *));
     if (!ae_wakeup_init(&s->wakeup)) return ae_fail_memory(error, "the wakeup of a session", sizeof s->wakeup);
     s->has_tasks = true;
@@ -626,6 +679,7 @@ void ae_session_tasks_free(aerie_session *s)
     }
     ae_free(s->running);
     ae_free(s->features);
+    ae_free(s->works);
     ae_media_table_free(s->media);
     ae_buf_free(&s->text);
     ae_buf_free(&s->certain);

@@ -130,9 +130,17 @@ aerie_status ae_spec_out_of_step(uint32_t slot, aerie_error *error)
 
 /* ---- One pass ---------------------------------------------------------------------------------------------- */
 
+void ae_spec_leave(ae_spec *spec, spec_slot *s)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < spec->n_active; k++)
+        if (&spec->slots[spec->order[k]] != s) spec->order[n++] = spec->order[k];
+    spec->n_active = n;
+    s->active = false;
+}
+
 void ae_spec_finish(ae_spec *spec, spec_slot *s, aerie_stop stop)
 {
-    s->active = false;
     s->media = NULL;
     s->n_media = 0;
     s->stats.stop = stop;
@@ -145,10 +153,7 @@ void ae_spec_finish(ae_spec *spec, spec_slot *s, aerie_stop stop)
     const uint32_t slot = (uint32_t)(s - spec->slots);
     if (spec->drafter && spec->drafter->ops->end && !s->follows)
         spec->drafter->ops->end(spec->drafter, &(ae_draft_end){slot, s->scope, s->tokens, s->n_tokens});
-    uint32_t n = 0;
-    for (uint32_t k = 0; k < spec->n_active; k++)
-        if (&spec->slots[spec->order[k]] != s) spec->order[n++] = spec->order[k];
-    spec->n_active = n;
+    ae_spec_leave(spec, s);
 }
 
 void ae_spec_release(ae_spec *spec, uint32_t i_slot)

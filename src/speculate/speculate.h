@@ -22,6 +22,7 @@
  *       +--- ae_spec_start ---> [waiting] -----------+    +---- may_resume ---- [preempted]
  *
  *    [any of them] --- ae_spec_stop, ae_spec_reset (between passes) ---> [ended]
+ *    [any of them] --- ae_spec_park ---> (out of the slots) --- ae_spec_unpark ---> [prompt] or [decoding], in any free slot
  *
  * What holds in each (fields of spec_slot, speculate_int.h; "pending" is n_tokens minus the live positions of the KV cache):
  *   ended      !active: the slot is free. tokens, stats and scope are those of its newest sequence; the prefix tree got its
@@ -128,6 +129,15 @@ aerie_status ae_spec_follow(ae_spec *spec, uint32_t slot, const int32_t *tokens,
 void ae_spec_forget(ae_spec *spec, uint32_t slot);
 /* One pass for all active slots. emit is called during it. */
 aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_error *error);
+/* Takes an active sequence that does not follow out of its slot, between passes: the slot is free then, and the prefix tree has
+ * its pages while there is room. *parked is the caller's. MEMORY: nothing has changed. */
+typedef struct ae_spec_parked ae_spec_parked;
+aerie_status ae_spec_park(ae_spec *spec, uint32_t slot, ae_spec_parked **parked, aerie_error *error);
+/* Puts it into a free slot, which there must be; the slot is returned. It goes on as if nothing had been between. Adapters:
+ * those with which it was started; its media and they are lent on. Takes `parked` over and cannot fail. */
+uint32_t ae_spec_unpark(ae_spec *spec, ae_spec_parked *parked, const ae_adapter_set *adapters);
+void ae_spec_parked_free(ae_spec_parked *parked);
+const aerie_stats *ae_spec_parked_stats(const ae_spec_parked *parked);
 uint32_t ae_spec_n_active(const ae_spec *spec);
 uint32_t ae_spec_n_free(const ae_spec *spec);
 bool ae_spec_is_active(const ae_spec *spec, uint32_t slot);
@@ -149,6 +159,8 @@ typedef struct ae_spec_sequence {
     const ae_adapter_set *adapters;
 } ae_spec_sequence;
 ae_spec_sequence ae_spec_sequence_get(const ae_spec *spec, uint32_t slot);
+/* The same of a parked one, but without adapters. */
+ae_spec_sequence ae_spec_parked_get(const ae_spec_parked *parked);
 /* How many of the first tokens the KV cache holds, computed with these adapters (NULL: none), in the prefix tree or in a
  * running sequence. *first: the position from which layers with windows have them too (kv.h). */
 uint32_t ae_spec_n_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, size_t n,

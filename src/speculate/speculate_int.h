@@ -1,6 +1,7 @@
 /* speculate_int.h - the loop's state, and what its files do for each other.
  *
- * speculate.c owns the state and the order of a pass; start.c begins sequences, plan.c gives them rows and pages,
+ * speculate.c owns the state and the order of a pass; start.c begins sequences, park.c takes them out of their slots and puts
+ * them back, plan.c gives them rows and pages,
  * draft.c fills their trees, walk.c draws tokens, reports them and commits their rows. The states of a slot: speculate.h.
  */
 #ifndef AE_SPECULATE_SPECULATE_INT_H
@@ -90,6 +91,8 @@ struct ae_spec {
 aerie_status ae_spec_out_of_step(uint32_t slot, aerie_error *error);
 /* Ends the sequence. The slot keeps its pages until ae_spec_release. */
 void ae_spec_finish(ae_spec *spec, spec_slot *s, aerie_stop stop);
+/* The slot is free and no longer in the order of active ones; what it holds is not touched. */
+void ae_spec_leave(ae_spec *spec, spec_slot *s);
 /* Hands the sequence's positions in the cache to the prefix tree; a slot that follows keeps them. */
 void ae_spec_release(ae_spec *spec, uint32_t i_slot);
 
@@ -145,6 +148,8 @@ typedef struct origin {
     bool stranger;             /* the slot's newest sequence had another scope */
 } origin;
 
+/* For a new sequence of these tokens; there is a free slot. */
+origin ae_spec_origin(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, size_t n_tokens);
 /* Fills the slot, whose cache is emptied, with up to n_most first tokens: from the prefix tree, or from positions [0, n_source)
  * of a running slot if these are more. Tells the drafter. */
 void ae_spec_reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32_t n_most, const origin *from);

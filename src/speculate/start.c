@@ -20,16 +20,16 @@ static uint32_t common_tokens(const ae_spec *spec, uint32_t slot, ae_kv_key key,
     return i;
 }
 
-static origin choose_origin(const ae_spec *spec, const ae_spec_request *request)
+origin ae_spec_origin(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, size_t n_tokens)
 {
     const ae_kv *kv = ae_engine_kv(spec->engine);
-    const uint32_t n_most = (uint32_t)request->n_tokens - 1; /* the last token always runs: its logits are needed */
-    const ae_kv_key key = ae_engine_key(spec->engine, request->adapters);
+    const uint32_t n_most = (uint32_t)n_tokens - 1; /* the last token always runs: its logits are needed */
+    const ae_kv_key key = ae_engine_key(spec->engine, adapters);
     origin best = {.slot = NO_SLOT, .leader = NO_SLOT};
     uint32_t n_slot = 0;
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         const spec_slot *s = &spec->slots[i];
-        const uint32_t same = common_tokens(spec, i, key, request->tokens, request->n_tokens);
+        const uint32_t same = common_tokens(spec, i, key, tokens, n_tokens);
         const uint32_t n = same < n_most ? same : n_most, live = ae_kv_n_live(kv, i);
         if (!i || same > best.n_same) best.donor = i, best.n_same = same;
         if (s->active) {
@@ -199,7 +199,7 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
     ae_sampler *sampler;
     AE_TRY(ae_sampler_create(&sampler, &request->sampling, spec->vocab, (uint32_t)ae_vocab_n_tokens(spec->vocab), spec->n_ctx,
                              error));
-    const origin from = choose_origin(spec, request);
+    const origin from = ae_spec_origin(spec, request->adapters, request->tokens, request->n_tokens);
     const uint32_t i = from.slot, n_most = request->row ? 0 : (uint32_t)request->n_tokens - 1;
     spec_slot *s = &spec->slots[i];
     aerie_status status = constrain(spec, i, request->grammar, error);

@@ -117,6 +117,9 @@ bool serve_keys_allow(serve_call *call, const char *presented, serve_error *erro
  * salt.
  */
 uint64_t serve_keys_scope(const serve_server *server, size_t i_key, const char *salt);
+/* Returns aerie_request.client: a number for the call's API key, else for its address (of IPv6 the first 64 bits); 0: a Unix
+ * socket's. */
+uint64_t serve_keys_client(const serve_call *call);
 /* Whether the name [n] is in a comma-separated list, or the list contains "*". Ignores case. */
 bool serve_list_has(const char *list, const char *name, size_t n);
 /* Whether requests with this Host header are allowed. */

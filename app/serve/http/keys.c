@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/sha256.h"
+#include "serve/http/connections.h"
 #include "serve/http/http.h"
 
 /* ---- Keys ------------------------------------------------------------------------------------------------- */
@@ -146,6 +147,17 @@ bool serve_keys_allow(serve_call *call, const char *presented, serve_error *e)
     if (access == SERVE_FOR_KEYS && call->i_key == SIZE_MAX)
         return serve_fail(e, 403, "", "the key given with --metrics-key is only for GET /metrics and /slots");
     return true;
+}
+
+uint64_t serve_keys_client(const serve_call *call)
+{
+    const struct serve_connection *c = call->of;
+    if (call->i_key != SIZE_MAX) return 1 + call->i_key;
+    if (!c || !c->who[0]) return 0;
+    uint64_t x = c->who[1] * 4 + c->who[0]; /* mixed as splitmix64 does, far from the numbers of keys */
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return (x ^ x >> 31) | (uint64_t)1 << 63;
 }
 
 uint64_t serve_keys_scope(const serve_server *server, size_t i_key, const char *salt)

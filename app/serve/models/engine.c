@@ -13,8 +13,11 @@ enum { IDLE_MS = 50 };
 void serve_engine_note_slots(serve_model *model)
 {
     for (serve_choice *c = model->active; c; c = c->next) {
-        if (c->slot >= 0 || (c->slot = aerie_task_slot(c->task)) < 0) continue;
-        model->slots[c->slot].running = c;
+        const int slot = aerie_task_slot(c->task);
+        if (slot == c->slot) continue;
+        if (c->slot >= 0 && model->slots[c->slot].running == c) model->slots[c->slot].running = NULL; /* it made way */
+        c->slot = slot;
+        if (slot >= 0) model->slots[slot].running = c;
     }
 }
 
@@ -32,7 +35,7 @@ void serve_engine_ended(serve_choice *choice)
     }
     if (choice->slot >= 0) {
         serve_slot *slot = &model->slots[choice->slot];
-        slot->running = NULL;
+        if (slot->running == choice) slot->running = NULL;
         if (choice->kept) {
             const serve_conversation_key key = {choice->scope, choice->adapters, choice->n_adapters, choice->kept,
                                                 choice->n_kept};
@@ -127,6 +130,7 @@ bool serve_engine_submit(serve_model *model, serve_job *job, aerie_request *requ
     pthread_mutex_lock(&job->lock); /* before the model's: events, which take them one by one, wait */
     pthread_mutex_lock(&model->lock);
     bool ok = has_room(model, job->n, error);
+    request->group = job->id = ++model->n_jobs;
     for (uint32_t i = 0; ok && i < job->n; i++) ok = submit_one(model, &job->choices[i], request, error);
     pthread_mutex_unlock(&model->lock);
     pthread_mutex_unlock(&job->lock);

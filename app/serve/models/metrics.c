@@ -39,6 +39,7 @@ void serve_figures_add(serve_figures *f, const serve_choice *c)
     f->n_generated += s->n_generated;
     f->n_passes += s->n_passes;
     f->n_preempted += s->n_preempted;
+    f->n_parked += s->n_parked;
     f->n_drafts += s->tried_at[0];
     f->n_drafted += s->n_drafted;
     f->n_accepted += s->n_accepted;
@@ -72,6 +73,7 @@ typedef enum figure {
     N_CACHED,
     N_GENERATED,
     N_PREEMPTED,
+    N_PARKED,
     N_DRAFTS,
     N_DRAFTED,
     N_ACCEPTED,
@@ -226,6 +228,7 @@ static void write_all(page *p)
     table(p, "vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked for in the prefix cache.", N_PROMPT);
     table(p, "vllm:prefix_cache_hits_total", "counter", "Prompt tokens found there.", N_CACHED);
     table(p, "vllm:num_preemptions_total", "counter", "Sequences that gave up their KV pages for a while.", N_PREEMPTED);
+    table(p, "aerie:slots_given_total", "counter", "Times that an answer gave its slot to one that waited.", N_PARKED);
     by_reason(p);
     histogram(p, "vllm:time_to_first_token_seconds", "Seconds from submission to the first token.", long_bounds,
               offsetof(serve_figures, first_token));
@@ -303,6 +306,7 @@ static void take_scene(serve_models *models, serve_model *m, scene *s)
     s->at[N_CACHED] = (double)f->n_cached;
     s->at[N_GENERATED] = (double)f->n_generated;
     s->at[N_PREEMPTED] = (double)f->n_preempted;
+    s->at[N_PARKED] = (double)f->n_parked;
     s->at[N_DRAFTS] = (double)f->n_drafts;
     s->at[N_DRAFTED] = (double)f->n_drafted;
     s->at[N_ACCEPTED] = (double)f->n_accepted;

@@ -15,7 +15,7 @@ typedef struct serve_histogram {
 } serve_histogram;
 
 typedef struct serve_figures {
-    uint64_t n_prompt, n_cached, n_generated, n_passes, n_preempted;
+    uint64_t n_prompt, n_cached, n_generated, n_passes, n_preempted, n_parked;
     uint64_t n_drafts, n_drafted, n_accepted;
     uint64_t accepted_at[AERIE_MAX_DRAFT], drafted_at[AERIE_MAX_DRAFT], tried_at[AERIE_MAX_DRAFT];
     uint64_t n_stopped, n_length, n_aborted, n_errors; /* answers by how they ended */

@@ -1,8 +1,8 @@
 /* models.h - the models that are served: loaded when asked for, stepped by a thread each, unloaded to make room.
  *
  * Owns: models, sessions, their threads, which request runs in which slot, figures. Invariants: a model that is in use
- * (serve_models_take) is not unloaded; requests begin in the order in which they are submitted, so the oldest n_seqs of the
- * active ones are those that run.
+ * (serve_models_take) is not unloaded; while requests wait for a slot, all n_seqs slots are taken. Which requests have
+ * them changes from pass to pass (--max-turn), so a choice's slot is the one that the session told last.
  */
 #ifndef AERIE_APP_SERVE_MODELS_MODELS_H
 #define AERIE_APP_SERVE_MODELS_MODELS_H
@@ -74,6 +74,7 @@ typedef struct serve_model {
     pthread_cond_t changed;
     serve_choice *active, **active_end; /* in the order of submission */
     uint32_t n_active, n_seqs;
+    uint64_t n_jobs; /* so far; the last one's number */
     serve_slot *slots; /* [n_seqs] */
     serve_errand *errands;
     serve_conversations *conversations; /* NULL: none are kept */

@@ -480,6 +480,7 @@ static bool submit(serve_reply_state *r, serve_error *error)
     request.n_stop = ask->n_stops;
     request.grammar = ask->grammar;
     request.scope = ask->scope;
+    request.client = serve_keys_client(ask->call);
     request.adapters = ask->adapters;
     request.n_adapters = ask->n_adapters;
     request.special = ask->parses && answer_style_needs_special(&ask->style);

@@ -1,0 +1,77 @@
+/* park.c - takes sequences out of their slots between two passes and puts them back, so that others run meanwhile.
+ *
+ * Owns parked sequences: a copy of the slot's fields and tokens, the sampler and the constraint with all that they have seen.
+ * Does not own pages of the KV cache: the prefix tree gets them, and the sequence computes what is gone when it goes on.
+ * Invariant: a sequence that was parked has the bytes of one that was not, since nothing that a draw depends on is made anew.
+ */
+#include <string.h>
+
+#include "base/mem.h"
+#include "speculate/speculate_int.h"
+
+struct ae_spec_parked {
+    spec_slot s; /* its tokens point to those below */
+    int32_t tokens[];
+};
+
+aerie_status ae_spec_park(ae_spec *spec, uint32_t slot, ae_spec_parked **out, aerie_error *error)
+{
+    spec_slot *s = &spec->slots[slot];
+    const size_t bytes = sizeof(ae_spec_parked) + s->n_tokens * sizeof *s->tokens;
+    ae_spec_parked *parked = ae_alloc(1, bytes);
+    *out = NULL;
+    if (!parked) return ae_fail_memory(error, "a sequence that makes room for another", bytes);
+    parked->s = *s;
+    memcpy(parked->tokens, s->tokens, s->n_tokens * sizeof *s->tokens);
+    parked->s.tokens = parked->tokens;
+    s->sampler = NULL;
+    s->constraint = NULL;
+    s->media = NULL;
+    s->n_media = 0;
+    ae_spec_leave(spec, s);
+    ae_spec_release(spec, slot);
+    *out = parked;
+    return AERIE_OK;
+}
+
+uint32_t ae_spec_unpark(ae_spec *spec, ae_spec_parked *parked, const ae_adapter_set *adapters)
+{
+    const spec_slot *p = &parked->s;
+    const origin from = ae_spec_origin(spec, adapters, p->tokens, p->n_tokens);
+    const uint32_t i = from.slot, n_most = p->row && p->n_told < p->n_tokens ? p->n_told : (uint32_t)p->n_tokens - 1;
+    spec_slot *s = &spec->slots[i];
+    ae_engine_adapt(spec->engine, i, adapters);
+    ae_spec_reuse(spec, i, p->tokens, n_most, &from);
+    ae_sampler_free(s->sampler);
+    ae_constraint_free(s->constraint);
+    int32_t *tokens = s->tokens;
+    memcpy(tokens, p->tokens, p->n_tokens * sizeof *tokens);
+    *s = *p;
+    s->tokens = tokens;
+    s->active = true;
+    s->preempted = false;
+    s->leader = NO_SLOT; /* what it waited for may be anywhere by now */
+    s->number = spec->n_started++;
+    spec->order[spec->n_active++] = i;
+    ae_free(parked);
+    return i;
+}
+
+void ae_spec_parked_free(ae_spec_parked *parked)
+{
+    if (!parked) return;
+    ae_sampler_free(parked->s.sampler);
+    ae_constraint_free(parked->s.constraint);
+    ae_free(parked);
+}
+
+ae_spec_sequence ae_spec_parked_get(const ae_spec_parked *parked)
+{
+    const spec_slot *s = &parked->s;
+    return (ae_spec_sequence){s->tokens, s->n_tokens, s->stats.n_generated, ae_sampler_mu(s->sampler), NULL};
+}
+
+const aerie_stats *ae_spec_parked_stats(const ae_spec_parked *parked)
+{
+    return &parked->s.stats;
+}
