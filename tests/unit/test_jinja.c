@@ -316,6 +316,43 @@ static void test_objects(void **state)
     ae_value_heap_free(&heap);
 }
 
+/* What other engines have beyond jinja2's immutable sandbox, by which published templates were written. */
+static void test_lists_that_change(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"{% set n = namespace(q=[]) %}{% set _ = n.q.append('a') %}{% set _ = n.q.append(2) %}{{ n.q.pop(0) }}{{ n.q }}", "a[2]"},
+        {"{% set q = [1, 2, 3] %}{{ q.insert(0, 9) }}{{ q.insert(-1, 8) }}{{ q.insert(99, 7) }}{{ q }}", "NoneNoneNone[9, 1, 2, 8, 3, 7]"},
+        {"{% set q = [1, 2, 1] %}{% set _ = q.remove(1) %}{% set _ = q.extend(q) %}{{ q }}", "[2, 1, 2, 1]"},
+        {"{% set q = [1, 2, 3] %}{% set p = q %}{% set _ = q.reverse() %}{{ p }}{{ q.pop() }}{{ q.pop(-2) }}{{ p }}", "[3, 2, 1]13[2]"},
+        {"{% set q = [1] %}{% set _ = q.clear() %}{{ q }}{% for x in q %}x{% endfor %}", "[]"},
+        {"{% set q = [1, 2, 3, 4] %}{% for x in q %}{{ q.pop() }}{% endfor %}{{ q }}", "4321[]"},
+        {"{% set q = [1] %}{% for x in q %}{% set _ = q.append(x) %}{% endfor %}{{ q }}", "[1, 1]"},
+        {"{{ messages | map(attribute='role') | tojson }}", "[\"user\"]"},
+    };
+    static const char *const errors[] = {
+        "{{ messages.append(1) }}", "{{ messages.pop() }}", "{{ [].pop() }}", "{{ [1].pop(1) }}", "{{ [1].pop('a') }}",
+        "{{ [1].remove(2) }}", "{{ [1].insert('a', 1) }}", "{{ [1].sort() }}", "{{ (1, 2).append(3) }}", "{{ range(3).append(3) }}",
+        "{{ {}.update({}) }}", "{% set q = [1] %}{% set _ = q.append(q) %}{{ q }}", "{% set q = [1] %}{% set _ = q.append(q) %}{{ q|tojson }}",
+    };
+    const ae_chat_message message = {.role = "user", .content = "c"};
+    ae_chat_options options = {.bos_text = ""};
+    ae_buf out = {0};
+    aerie_error error = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const aerie_status status = ae_chat_render(cases[i][0], &message, 1, &options, &out, &error);
+        if (status != AERIE_OK) fail_msg("%s: %s", cases[i][0], error.text);
+        assert_int_equal(out.n, strlen(cases[i][1]));
+        assert_memory_equal(out.data, cases[i][1], out.n);
+        ae_buf_clear(&out);
+    }
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        if (ae_chat_render(errors[i], &message, 1, &options, &out, &error) == AERIE_OK) fail_msg("%s: %s", errors[i], out.data);
+        assert_int_equal(out.n, 0);
+    }
+    ae_buf_free(&out);
+}
+
 static void test_chat(void **state)
 {
     (void)state;
@@ -346,7 +383,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_language),     cmocka_unit_test(test_nesting), cmocka_unit_test(test_run_limits),
         cmocka_unit_test(test_memory_sweep), cmocka_unit_test(test_bytes),   cmocka_unit_test(test_bad_utf8_values),
-        cmocka_unit_test(test_objects),      cmocka_unit_test(test_chat),
+        cmocka_unit_test(test_objects),      cmocka_unit_test(test_chat),    cmocka_unit_test(test_lists_that_change),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,6 +33,7 @@ static bool build_messages(ae_value_heap *heap, const ae_chat_message *messages,
     ae_value message;
     heap->is_data = true;
     if (!ae_value_array(heap, AE_ARRAY_LIST, n_messages, list)) return false;
+    list->as.array->is_data = true;
     for (size_t i = 0; i < n_messages; i++) {
         if (!ae_value_object(heap, &message) || !put_text(heap, message, "role", messages[i].role) ||
             !put_text(heap, message, "content", messages[i].content) || !ae_value_array_add(heap, *list, message))

@@ -569,6 +569,73 @@ static aerie_status list_copy(ae_jinja_run *r, const ae_jinja_call *call, ae_val
     return ae_jinja_items(r, call->self, true, out);
 }
 
+/* ---- Lists that the template has made may change; jinja2's immutable sandbox refuses this, other engines do not ---- */
+
+static aerie_status list_insert(ae_jinja_run *r, const ae_jinja_call *call, ae_value *out)
+{
+    ae_array *array = call->self.as.array;
+    const bool at_end = !call->entry->detail; /* append */
+    int64_t at = (int64_t)array->n;
+    if (!at_end && !ae_jinja_to_int(call->arg[0], &at))
+        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'insert' needs an index, not a '%s'", ae_jinja_type_name(call->arg[0]));
+    if (at < 0) at = at + (int64_t)array->n > 0 ? at + (int64_t)array->n : 0;
+    if (at > (int64_t)array->n) at = (int64_t)array->n;
+    AE_JINJA_CHARGE(r, at_end ? 1 : array->n);
+    const ae_value item = call->arg[at_end ? 0 : 1];
+    if (!ae_value_array_add(&r->heap, call->self, item)) return ae_jinja_fail_heap(r);
+    memmove(array->items + at + 1, array->items + at, (array->n - 1 - (size_t)at) * sizeof *array->items);
+    array->items[at] = item;
+    *out = ae_value_none();
+    return AERIE_OK;
+}
+
+static aerie_status list_extend(ae_jinja_run *r, const ae_jinja_call *call, ae_value *out)
+{
+    ae_value more;
+    AE_TRY(ae_jinja_items(r, call->arg[0], true, &more)); /* a copy: it may be the list itself */
+    for (size_t i = 0; i < more.as.array->n; i++)
+        if (!ae_value_array_add(&r->heap, call->self, more.as.array->items[i])) return ae_jinja_fail_heap(r);
+    *out = ae_value_none();
+    return AERIE_OK;
+}
+
+/* pop; remove: detail 1 */
+static aerie_status list_take(ae_jinja_run *r, const ae_jinja_call *call, ae_value *out)
+{
+    ae_array *array = call->self.as.array;
+    int64_t at = -1;
+    AE_JINJA_CHARGE(r, array->n);
+    if (call->entry->detail) {
+        bool equal = false;
+        for (at = 0; at < (int64_t)array->n && !equal; at += !equal)
+            AE_TRY(ae_jinja_equal(r, array->items[at], call->arg[0], &equal));
+        if (!equal) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "the value is not in the list");
+    } else if (call->has[0] && !ae_jinja_to_int(call->arg[0], &at)) {
+        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'pop' needs an index, not a '%s'", ae_jinja_type_name(call->arg[0]));
+    }
+    if (at < 0) at += (int64_t)array->n;
+    if (at < 0 || at >= (int64_t)array->n) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'pop' from beyond the list's ends");
+    *out = call->entry->detail ? ae_value_none() : array->items[at];
+    memmove(array->items + at, array->items + at + 1, (array->n - 1 - (size_t)at) * sizeof *array->items);
+    array->n--;
+    return AERIE_OK;
+}
+
+/* clear; reverse: detail 1 */
+static aerie_status list_turn(ae_jinja_run *r, const ae_jinja_call *call, ae_value *out)
+{
+    ae_array *array = call->self.as.array;
+    AE_JINJA_CHARGE(r, array->n);
+    if (!call->entry->detail) array->n = 0;
+    for (size_t i = 0; i < array->n / 2; i++) {
+        const ae_value item = array->items[i];
+        array->items[i] = array->items[array->n - 1 - i];
+        array->items[array->n - 1 - i] = item;
+    }
+    *out = ae_value_none();
+    return AERIE_OK;
+}
+
 static aerie_status loop_cycle(ae_jinja_run *r, const ae_jinja_call *call, ae_value *out)
 {
     if (call->args->n == 0) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'cycle' needs something to cycle through");
@@ -655,6 +722,13 @@ static const ae_jinja_entry list_methods[] = {
     {"copy", list_copy, "", 0, 0},
 };
 
+static const ae_jinja_entry list_changes[] = {
+    {"append", list_insert, "value", 1, 0}, {"insert", list_insert, "index,value", 2, 1},
+    {"extend", list_extend, "values", 1, 0}, {"pop", list_take, "index", 0, 0},
+    {"remove", list_take, "value", 1, 1},   {"clear", list_turn, "", 0, 0},
+    {"reverse", list_turn, "", 0, 1},
+};
+
 static const ae_jinja_entry loop_methods[] = {
     {"cycle", loop_cycle, "*", 0, 0},
     {"changed", loop_changed, "*", 0, 0},
@@ -682,6 +756,8 @@ const ae_jinja_entry *ae_jinja_method_find(ae_value self, const ae_string *name,
         return FIND_IN(dict_methods, name);
     case AE_VALUE_ARRAY:
         if (self.as.array->kind > AE_ARRAY_RANGE && self.as.array->kind != AE_ARRAY_GROUP) return NULL;
+        if (self.as.array->kind == AE_ARRAY_LIST && !self.as.array->is_data && FIND_IN(list_changes, name))
+            return FIND_IN(list_changes, name);
         *hidden = self.as.array->kind == AE_ARRAY_LIST && is_one_of(name, list_mutators);
         return self.as.array->kind == AE_ARRAY_LIST ? FIND_IN(list_methods, name)
                                                     : ae_jinja_table_find(list_methods, 2, name);

@@ -425,7 +425,7 @@ static aerie_status json_object(ae_jinja_run *r, json *j, const ae_object *objec
 static aerie_status json_array(ae_jinja_run *r, json *j, ae_value v)
 {
     const ae_array *array = v.as.array;
-    if (array->kind != AE_ARRAY_LIST && array->kind != AE_ARRAY_TUPLE && array->kind != AE_ARRAY_GROUP)
+    if (array->kind > AE_ARRAY_TUPLE && array->kind != AE_ARRAY_GENERATOR && array->kind != AE_ARRAY_GROUP)
         return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "a value of type '%s' has no JSON form", ae_jinja_type_name(v));
     if (array->n == 0) return ae_jinja_text_adds(r, &j->text, "[]");
     AE_TRY(ae_jinja_text_adds(r, &j->text, "["));

@@ -93,6 +93,7 @@ typedef struct ae_array {
     int64_t start, stop, step; /* RANGE only */
     uint8_t kind;              /* ae_array_kind */
     bool walked;               /* GENERATOR only */
+    bool is_data;              /* LIST: comes from data, which no template changes */
 } ae_array;
 
 typedef struct ae_entry {

@@ -46,6 +46,7 @@ static bool from_array(ae_value_heap *heap, const json_t *json, ae_value *out)
     json_t *child;
     size_t i;
     if (!ae_value_array(heap, AE_ARRAY_LIST, json_array_size(json), out)) return false;
+    out->as.array->is_data = true;
     json_array_foreach(json, i, child)
     {
         if (!ae_value_from_json(heap, child, &item) || !ae_value_array_add(heap, *out, item)) return false;
