@@ -186,6 +186,9 @@ static const example examples[] = {
     {AS_IS, "command-r", NULL, "", "Action:\n```json\n[\n    {\n        \"tool_name\": \"get_weather\",\n        "
      "\"parameters\": "
      "{\"city\":\"Paris\"}\n    }\n]```\n", "get_weather " CITY},
+    {AS_IS, "functools", NULL, "", "functools[{\"name\": \"get_weather\", \"arguments\": {\"city\":\"Paris\"}}, "
+     "{\"name\": \"now\", \"arguments\": {}}]", "get_weather " CITY " now A{{}} ."},
+    {AS_IS, "functools", NULL, "", "import functools\nfunctools.reduce(f, x)", "C{import functools\nfunctools.reduce(f, x)}"},
     {AS_IS, "granite", "think", "", "<|tool_call|>[{\"name\": \"get_weather\", \"arguments\": {"
      "\"city\":\"Paris\"}}]", "get_weather " CITY},
     {AS_IS, "nemotron", NULL, "", "<TOOLCALL>[{\"name\": \"now\", \"arguments\": {}}]</TOOLCALL>", "now A{{}} ."},

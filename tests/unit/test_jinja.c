@@ -321,10 +321,14 @@ static void test_lists_that_change(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"{% set n = namespace(q=[]) %}{% set _ = n.q.append('a') %}{% set _ = n.q.append(2) %}{{ n.q.pop(0) }}{{ n.q }}", "a[2]"},
-        {"{% set q = [1, 2, 3] %}{{ q.insert(0, 9) }}{{ q.insert(-1, 8) }}{{ q.insert(99, 7) }}{{ q }}", "NoneNoneNone[9, 1, 2, 8, 3, 7]"},
+        {"{% set n = namespace(q=[]) %}{% set _ = n.q.append('a') %}{% set _ = n.q.append(2) %}"
+         "{{ n.q.pop(0) }}{{ n.q }}", 
+         "a[2]"},
+        {"{% set q = [1, 2, 3] %}{{ q.insert(0, 9) }}{{ q.insert(-1, 8) }}{{ q.insert(99, 7) }}{{ q }}", 
+         "NoneNoneNone[9, 1, 2, 8, 3, 7]"},
         {"{% set q = [1, 2, 1] %}{% set _ = q.remove(1) %}{% set _ = q.extend(q) %}{{ q }}", "[2, 1, 2, 1]"},
-        {"{% set q = [1, 2, 3] %}{% set p = q %}{% set _ = q.reverse() %}{{ p }}{{ q.pop() }}{{ q.pop(-2) }}{{ p }}", "[3, 2, 1]13[2]"},
+        {"{% set q = [1, 2, 3] %}{% set p = q %}{% set _ = q.reverse() %}{{ p }}{{ q.pop() }}{{ q.pop(-2) }}{{ p }}", 
+         "[3, 2, 1]13[2]"},
         {"{% set q = [1] %}{% set _ = q.clear() %}{{ q }}{% for x in q %}x{% endfor %}", "[]"},
         {"{% set q = [1, 2, 3, 4] %}{% for x in q %}{{ q.pop() }}{% endfor %}{{ q }}", "4321[]"},
         {"{% set q = [1] %}{% for x in q %}{% set _ = q.append(x) %}{% endfor %}{{ q }}", "[1, 1]"},
@@ -332,8 +336,10 @@ static void test_lists_that_change(void **state)
     };
     static const char *const errors[] = {
         "{{ messages.append(1) }}", "{{ messages.pop() }}", "{{ [].pop() }}", "{{ [1].pop(1) }}", "{{ [1].pop('a') }}",
-        "{{ [1].remove(2) }}", "{{ [1].insert('a', 1) }}", "{{ [1].sort() }}", "{{ (1, 2).append(3) }}", "{{ range(3).append(3) }}",
-        "{{ {}.update({}) }}", "{% set q = [1] %}{% set _ = q.append(q) %}{{ q }}", "{% set q = [1] %}{% set _ = q.append(q) %}{{ q|tojson }}",
+        "{{ [1].remove(2) }}", "{{ [1].insert('a', 1) }}", "{{ [1].sort() }}", "{{ (1, 2).append(3) }}",
+        "{{ range(3).append(3) }}",
+        "{{ {}.update({}) }}", "{% set q = [1] %}{% set _ = q.append(q) %}{{ q }}",
+        "{% set q = [1] %}{% set _ = q.append(q) %}{{ q|tojson }}",
     };
     const ae_chat_message message = {.role = "user", .content = "c"};
     ae_chat_options options = {.bos_text = ""};
@@ -347,7 +353,8 @@ static void test_lists_that_change(void **state)
         ae_buf_clear(&out);
     }
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
-        if (ae_chat_render(errors[i], &message, 1, &options, &out, &error) == AERIE_OK) fail_msg("%s: %s", errors[i], out.data);
+        const aerie_status status = ae_chat_render(errors[i], &message, 1, &options, &out, &error);
+        if (status == AERIE_OK) fail_msg("%s: %s", errors[i], out.data);
         assert_int_equal(out.n, 0);
     }
     ae_buf_free(&out);

@@ -112,6 +112,8 @@ static const answer_format formats[] = {
     {.name = "hermes", .marks = {"<tool_call>"}, .open = {"<tool_call>"}, .close = "</tool_call>", .function = true,
      .json = true, .list = true, .special = true, .force_object = "<tool_call>\n",
      .heads = {"\n%o", "%o", " %o"}},
+    {.name = "functools", .marks = {"functools["}, .open = {"functools"}, .json = true, .list = true,
+     .force_object = "functools[", .heads = {"%l"}},
     {.name = "functionary", .marks = {"<function", "python_tag", "function_name"}, .open = {"<function="}, .function = true,
      .force_arguments = "<function=%s>"},
     {.name = "llama3", .marks = {"\"parameters\"", "<|start_header_id|>"}, .open = {"<|python_tag|>"}, .json = true,

@@ -155,6 +155,32 @@ static aerie_status put_options(ae_value_heap *heap, ae_value root, ae_value own
 
 /* ---- Rendering ---------------------------------------------------------------------------------------------- */
 
+/* A variable of what a small template makes of the others. data: it stands for what messages and tools say. */
+static bool put_rendered(ae_value_heap *heap, ae_value root, const char *key, const char *text, bool data)
+{
+    ae_template *tmpl = NULL;
+    ae_buf out = {0};
+    ae_value value;
+    const ae_template_options limits = ae_template_options_default();
+    bool ok = ae_template_parse(&tmpl, text, strlen(text), NULL) == AERIE_OK &&
+              ae_template_render(tmpl, root, &limits, &out, NULL, NULL) == AERIE_OK;
+    heap->is_data = data;
+    ok = ok && ae_value_string(heap, out.n ? out.data : "", out.n, &value) && ae_value_object_put(heap, root, key, value);
+    heap->is_data = true;
+    ae_template_free(tmpl);
+    ae_buf_free(&out);
+    return ok;
+}
+
+/* Templates from before there were `tools` want them as text in `functions`, and the date in `datetime` (firefunction-v2). The
+ * day alone: a prompt that changes every second would never be found in a cache. */
+static bool put_old_names(ae_value_heap *heap, ae_value root)
+{
+    return (member(root, "functions") ||
+            put_rendered(heap, root, "functions", "{{ (tools or []) | tojson(indent=4) }}", true)) &&
+           (member(root, "datetime") || put_rendered(heap, root, "datetime", "{{ strftime_now('%Y-%m-%d') }}", false));
+}
+
 /* Some templates for tools walk over them in any case, and none cannot be walked over: they get a list without any. */
 static aerie_status render_parsed(const ae_template *tmpl, ae_value_heap *heap, ae_value root,
                                   const ae_template_options *limits, const ae_chat_options *options, ae_buf *out,
@@ -163,9 +189,12 @@ static aerie_status render_parsed(const ae_template *tmpl, ae_value_heap *heap, 
     ae_value list;
     aerie_error again;
     const aerie_status status = ae_template_render(tmpl, root, limits, out, options->values, error);
-    if (status != AERIE_ERROR_FORMAT || member(root, "tools") || !ae_value_array(heap, AE_ARRAY_LIST, 0, &list) ||
-        !ae_value_object_put(heap, root, "tools", list))
-        return status;
+    if (status != AERIE_ERROR_FORMAT) return status;
+    if (!member(root, "tools") && ae_value_array(heap, AE_ARRAY_LIST, 0, &list) &&
+        ae_value_object_put(heap, root, "tools", list) &&
+        ae_template_render(tmpl, root, limits, out, options->values, &again) == AERIE_OK)
+        return AERIE_OK;
+    if (!put_old_names(heap, root)) return status;
     return ae_template_render(tmpl, root, limits, out, options->values, &again) == AERIE_OK ? AERIE_OK : status;
 }
 
