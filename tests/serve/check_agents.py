@@ -301,6 +301,57 @@ class Agents(unittest.TestCase):
             self.post("/v1/messages", {**body, "output_config": wrong}, 400)
 
 
+ALTERNATING = """{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}
+{{- raise_exception('roles must take turns') }}{% endif %}<{{ m.role }}>{{ m.content }}
+{% endfor %}"""
+FORGETFUL = """{% for m in messages %}{% if m.role == 'user' or m.role == 'assistant' %}<{{ m.role }}>{{ m.content }}
+{% endif %}{% endfor %}"""
+CALLED = [{"role": "user", "content": "hi"},
+          {"role": "assistant", "content": "Let me see.", "tool_calls": [
+              {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"city": "Paris"}'}},
+              {"id": "c2", "type": "function", "function": {"name": "g", "arguments": ""}}]},
+          {"role": "tool", "tool_call_id": "c1", "content": "It \"rains\"."},
+          {"role": "tool", "tool_call_id": "c2", "content": "22"},
+          {"role": "user", "content": "so?"}]
+
+
+class Told(unittest.TestCase):
+    """Calls and results go as text into prompts whose template has no place for them."""
+
+    def test_calls_and_results(self):
+        for name, text in (("alternating", ALTERNATING), ("forgetful", FORGETFUL)):
+            with Server("--chat-template-file", rig.template(name, text)) as s:
+                prompt = s.post("/apply-template", {"messages": CALLED}).json["prompt"]
+                self.assertEqual(prompt.strip().replace(": ", ":").replace(", ", ","), """<user>hi
+<assistant>Let me see.
+
+{"name":"f","arguments":{"city":"Paris"}}
+
+{"name":"g","arguments":{}}
+<user>Result of f:
+It "rains".
+
+Result of g:
+22
+
+so?""", name)
+                for m in (CALLED[:4], CALLED[:3] + [{"role": "assistant", "content": "ok"}, CALLED[4]],
+                          [{"role": "system", "content": "Be brief."}, *CALLED]):
+                    answer = s.post("/v1/chat/completions", {"messages": m, "max_tokens": 1})
+                    self.assertEqual(answer.status, 200, answer.body)
+                answer = s.post("/v1/messages", {"max_tokens": 1, "messages": [
+                    {"role": "user", "content": "x"},
+                    {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}}]},
+                    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "y"},
+                                                 {"type": "text", "text": "z"}]}]})
+                self.assertEqual(answer.status, 200, answer.body)
+                answer = s.post("/v1/responses", {"max_output_tokens": 1, "input": [
+                    {"role": "user", "content": "x"},
+                    {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+                    {"type": "function_call_output", "call_id": "c", "output": "y"}]})
+                self.assertEqual(answer.status, 200, answer.body)
+
+
 class Streams(unittest.TestCase):
     def test_a_stream_shows_signs_of_life(self):
         """Its first events come while the prompt waits, and then a ping."""

@@ -150,7 +150,8 @@ void serve_pictures_chunks(const serve_ask *ask, aerie_chunk *chunks);
 
 /* ---- turns.c ------------------------------------------------------------------------------------------------- */
 
-/* System messages that the template would refuse or lose go where it takes them; *messages, tidied, may become another list. */
+/* System messages that the template would refuse or lose go where it takes them, calls and results become text where it has no
+ * place for tools; *messages, tidied, may become another list. */
 bool serve_turns_settle(serve_ask *ask, json_t **messages, const json_t *object, serve_error *error);
 
 /* ---- numbers.c ------------------------------------------------------------------------------------------------ */

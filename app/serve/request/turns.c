@@ -1,4 +1,7 @@
-/* turns.c - system messages where the model's template does not expect them (request.h).
+/* turns.c - system messages, calls of tools and their results where the model's template does not expect them (request.h).
+ *
+ * A template that knows no tools may refuse calls and results in a conversation, or write nothing of results (a client may have
+ * talked to another model before). Then they are told as text: calls by the assistant, results by the user.
  *
  * Many templates refuse a system message that is not the first, or write nothing of it; some know none at all. So a
  * conversation with such a message is tried on the template first, with short words in place of its texts, and the first
@@ -172,7 +175,7 @@ static json_t *skeleton_of(const json_t *messages)
     return NULL;
 }
 
-/* Whether the words of all system messages have come into the prompt of the arrangement. */
+/* Whether the words of all messages of the system and of tools have come into the prompt of the arrangement. */
 static bool holds(serve_ask *ask, const json_t *messages, const json_t *object, int how)
 {
     char *text = NULL;
@@ -185,7 +188,8 @@ static bool holds(serve_ask *ask, const json_t *messages, const json_t *object, 
     if (ok) mark_words(text, seen, n);
     for (size_t i = 0; ok && i < n; i++) {
         const json_t *message = json_array_get(messages, i);
-        ok = !has_role(message, "system") || !json_string_length(json_object_get(message, "content")) || seen[i];
+        const bool matters = has_role(message, "system") || has_role(message, "tool");
+        ok = !matters || !json_string_length(json_object_get(message, "content")) || seen[i];
     }
     aerie_free(text);
     free(seen);
@@ -203,10 +207,113 @@ static bool is_expected(const serve_ask *ask, const json_t *messages)
     return expected;
 }
 
+/* ---- Calls and results as text -------------------------------------------------------------------------------------- */
+
+static bool has_calls(const json_t *message)
+{
+    return json_array_size(json_object_get(message, "tool_calls")) || has_role(message, "tool");
+}
+
+static bool any_calls(const json_t *messages)
+{
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        if (has_calls(json_array_get(messages, i))) return true;
+    return false;
+}
+
+/* The name of the function whose result the message is; NULL: nobody says. */
+static const char *called_name(const json_t *messages, const json_t *result)
+{
+    const char *id = json_string_value(json_object_get(result, "tool_call_id"));
+    const char *name = json_string_value(json_object_get(result, "name"));
+    for (size_t i = 0; !name && id && i < json_array_size(messages); i++) {
+        const json_t *calls = json_object_get(json_array_get(messages, i), "tool_calls");
+        for (size_t k = 0; k < json_array_size(calls); k++) {
+            const json_t *call = json_array_get(calls, k);
+            const char *own = json_string_value(json_object_get(call, "id"));
+            if (own && strcmp(own, id) == 0)
+                name = json_string_value(json_object_get(json_object_get(call, "function"), "name"));
+        }
+    }
+    return name;
+}
+
+/* A message's text, and after it its calls, a line each. */
+static bool tell_calls(growing *g, json_t *message)
+{
+    const json_t *calls = json_object_get(message, "tool_calls");
+    bool ok = true;
+    for (size_t k = 0; ok && k < json_array_size(calls); k++) {
+        const json_t *function = json_object_get(json_array_get(calls, k), "function");
+        json_t *line = json_pack("{s:O, s:O*}", "name", json_object_get(function, "name"), "arguments",
+                                 json_object_get(function, "arguments"));
+        char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
+        json_t *more = text ? json_string(text) : NULL;
+        ok = more && grow(g, message, more);
+        json_decref(more);
+        json_decref(line);
+        app_json_free(text);
+    }
+    return ok && !(calls && json_object_del(message, "tool_calls"));
+}
+
+/* A result, as a paragraph of the user's message; one begins if the last message is not the user's. */
+static bool tell_result(growing *g, json_t *out, const json_t *messages, const json_t *result)
+{
+    const char *name = called_name(messages, result), *text = json_string_value(json_object_get(result, "content"));
+    json_t *more = name ? json_sprintf("Result of %s:\n%s", name, text ? text : "") : json_string(text ? text : "");
+    bool ok = more && (has_role(last_of(out), "user") ||
+                       !json_array_append_new(out, json_pack("{s:s, s:s}", "role", "user", "content", "")));
+    ok = ok && grow(g, last_of(out), more);
+    json_decref(more);
+    return ok;
+}
+
+/* The messages with calls and results as text, in another list; roles take turns. NULL: out of memory. */
+static json_t *tell(json_t *messages)
+{
+    json_t *out = json_array();
+    growing g = {0};
+    bool ok = out != NULL, told = false; /* told: the last message is a result */
+    for (size_t i = 0; ok && i < json_array_size(messages); i++) {
+        json_t *message = json_array_get(messages, i);
+        const bool result = has_role(message, "tool");
+        if (result) ok = tell_result(&g, out, messages, message);
+        else if (told && has_role(message, "user")) ok = grow(&g, last_of(out), json_object_get(message, "content"));
+        else ok = !json_array_append_new(out, json_copy(message)) && tell_calls(&g, last_of(out));
+        told = result;
+    }
+    ok = close_growing(&g) && ok;
+    if (ok) return out;
+    json_decref(out);
+    return NULL;
+}
+
+/* Whether the template, which says nothing of tools, refuses calls and results or writes nothing of results. Messages of the
+ * system are looked at by themselves. */
+static bool loses_calls(serve_ask *ask, const json_t *messages, const json_t *object)
+{
+    const char *text = ask->model->template_text;
+    if (ask->model->takes_tools || (text && strstr(text, "tool"))) return false;
+    json_t *others = json_array();
+    bool ok = others != NULL;
+    for (size_t i = 0; ok && i < json_array_size(messages); i++)
+        if (!has_role(json_array_get(messages, i), "system")) ok = !json_array_append(others, json_array_get(messages, i));
+    const bool loses = ok && !holds(ask, others, object, AS_GIVEN);
+    json_decref(others);
+    return loses;
+}
+
 bool serve_turns_settle(serve_ask *ask, json_t **messages, const json_t *object, serve_error *error)
 {
     int how = AS_GIVEN;
     if (answer_style_wants_short_ids(&ask->style) && !serve_tools_ids(*messages)) return serve_fail_memory(error);
+    if (any_calls(*messages) && loses_calls(ask, *messages, object)) {
+        json_t *told = tell(*messages);
+        if (!told) return serve_fail_memory(error);
+        json_decref(*messages);
+        *messages = told;
+    }
     if (is_expected(ask, *messages)) return true;
     while (how < N_ARRANGEMENTS && !holds(ask, *messages, object, how)) how++;
     if (how == AS_GIVEN || how == N_ARRANGEMENTS) return true; /* nothing helps: the template says why */
