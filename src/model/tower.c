@@ -279,14 +279,25 @@ static aerie_status bind_tensors(tower_binder *t)
 
 aerie_status ae_tower_model_load(ae_tower_model **out, const char *path, bool index_only, aerie_error *error)
 {
+    ae_gguf *gguf;
+    *out = NULL;
+    AE_TRY(ae_gguf_open(&gguf, path, &(ae_gguf_options){.index_only = index_only}, error));
+    return ae_tower_model_bind(out, gguf, error);
+}
+
+aerie_status ae_tower_model_bind(ae_tower_model **out, ae_gguf *gguf, aerie_error *error)
+{
     static const ae_arch arch = {.name = "clip"};
     *out = NULL;
     ae_tower_model *m = ae_alloc(1, sizeof *m);
-    if (!m) return ae_fail_memory(error, "a vision encoder", sizeof *m);
+    if (!m) {
+        ae_gguf_close(gguf);
+        return ae_fail_memory(error, "a vision encoder", sizeof *m);
+    }
     ae_arena_init(&m->arena, 4096);
-    aerie_status status = ae_gguf_open(&m->gguf, path, &(ae_gguf_options){.index_only = index_only}, error);
+    m->gguf = gguf;
     tower_binder t = {.b = {.gguf = m->gguf, .arch = &arch, .error = error}, .m = m};
-    if (status == AERIE_OK) status = find_type(&t);
+    aerie_status status = find_type(&t);
     if (status == AERIE_OK) status = read_keys(&t);
     if (status == AERIE_OK) status = bind_tensors(&t);
     if (status == AERIE_OK) *out = m;

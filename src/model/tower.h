@@ -62,6 +62,8 @@ typedef struct ae_tower_model {
 /* Errors: those of ae_gguf_open; UNSUPPORTED for a file without a vision encoder or of a type that is not known (named, with
  * the known); FORMAT for keys and tensors. index_only: tensors have no data in memory. */
 aerie_status ae_tower_model_load(ae_tower_model **out, const char *path, bool index_only, aerie_error *error);
+/* The same of an open file, which it takes over, also on failure. */
+aerie_status ae_tower_model_bind(ae_tower_model **out, ae_gguf *gguf, aerie_error *error);
 void ae_tower_model_free(ae_tower_model *model);
 
 /* "gemma3, idefics3, ..." */

@@ -76,7 +76,7 @@ static void write_file(ae_buf *buf, const vocab_make *how, const char *model, co
                        uint32_t bos, uint32_t eos)
 {
     uint64_t n_types = how->short_types ? tokens->n - 1 : tokens->n;
-    uint64_t n_kv = 4u + !how->no_tokens + (how->pre != NULL) + (merges && !how->no_merges) + (!merges && !how->no_scores) +
+    uint64_t n_kv = 4u + (how->n_ends > 0) + !how->no_tokens + (how->pre != NULL) + (merges && !how->no_merges) + (!merges && !how->no_scores) +
                     (how->chat_template != NULL) + how->add_bos;
     gguf_make_header(buf, 3, 0, n_kv);
     gguf_make_kv_string(buf, "tokenizer.ggml.model", how->model ? how->model : model);
@@ -95,6 +95,8 @@ static void write_file(ae_buf *buf, const vocab_make *how, const char *model, co
     }
     gguf_make_kv_u32(buf, "tokenizer.ggml.bos_token_id", how->no_bos ? UINT32_MAX : bos);
     gguf_make_kv_u32(buf, "tokenizer.ggml.eos_token_id", how->eos ? how->eos : eos);
+    if (how->n_ends)
+        gguf_make_kv_array(buf, "tokenizer.ggml.eos_token_ids", AE_GGUF_I32, how->n_ends, how->ends, how->n_ends * 4);
     if (how->chat_template) gguf_make_kv_string(buf, "tokenizer.chat_template", how->chat_template);
     if (how->add_bos) gguf_make_kv(buf, "tokenizer.ggml.add_bos_token", AE_GGUF_BOOL, "\1", 1);
 }

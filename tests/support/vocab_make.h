@@ -18,6 +18,8 @@ typedef struct vocab_make {
     const char *const *merges; /* pairs of raw strings, left then right; NULL-terminated; NULL: the usual ones */
     bool no_tokens, no_merges, short_types, bad_merge, bad_type, bad_score, no_scores;
     uint32_t eos;              /* 0: the right one */
+    const int32_t *ends;       /* [n_ends] eos_token_ids */
+    size_t n_ends;
     const char *model;         /* NULL: gpt2 or llama */
     const char *chat_template; /* NULL: no such key */
     bool add_bos;              /* the key says so; otherwise there is none */

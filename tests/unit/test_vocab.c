@@ -516,6 +516,17 @@ static void test_ids_of_no_token(void **state)
     ae_vocab_free(vocab);
     ae_buf_free(&file);
     check_refused(vocab_make_wpm, (vocab_make){.eos = 100000}, AERIE_ERROR_FORMAT, "after every text");
+    static const int32_t ends[] = {5, -7, 100000};
+    for (size_t n = 1; n <= 3; n++) {
+        ae_buf_clear(&file);
+        vocab_make_bpe(&file, &(vocab_make){.pre = "gpt-2", .ends = ends, .n_ends = n});
+        assert_int_equal(vocab_make_load(&vocab, &file, &error), AERIE_OK);
+        assert_true(ae_vocab_is_eog(vocab, 5));
+        if (n == 1) assert_string_equal(ae_vocab_warning(vocab), "");
+        else assert_non_null(strstr(ae_vocab_warning(vocab), "eos_token_ids has -7, but the vocabulary has"));
+        ae_vocab_free(vocab);
+    }
+    ae_buf_free(&file);
 }
 
 static void test_hostile(void **state)

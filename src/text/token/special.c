@@ -196,7 +196,8 @@ static aerie_status load_ids(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
     return AERIE_OK;
 }
 
-/* Reads ollama's list of the tokens that end a generation. Ids outside the vocabulary are skipped: they are never sampled. */
+/* Reads ollama's list of the tokens that end a generation. Ids outside the vocabulary are never sampled; the first one becomes
+ * the vocabulary's warning unless it has one. */
 static aerie_status mark_listed(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
 {
     static const char key[] = "tokenizer.ggml.eos_token_ids";
@@ -206,6 +207,9 @@ static aerie_status mark_listed(ae_vocab *vocab, const ae_gguf *gguf, aerie_erro
     for (size_t i = 0; i < kv->n; i++) {
         if (!ae_gguf_kv_int(kv, i, &id)) return ae_fail(error, AERIE_ERROR_FORMAT, "%s is not a list of token ids", key);
         if (id >= 0 && id < vocab->n_tokens) vocab->flags[id] |= AE_TOKEN_EOG;
+        else if (id != -1 && !*vocab->warning) /* -1: none */
+            snprintf(vocab->warning, sizeof vocab->warning, "%s has %lld, but the vocabulary has %d tokens: it is ignored", key,
+                     (long long)id, vocab->n_tokens);
     }
     return AERIE_OK;
 }
