@@ -170,6 +170,7 @@ static void several_ends(void **state)
         make_json(folder, cases[i].config);
         write_in(folder, "generation_config.json", cases[i].generation);
         ends_are(folder, cases[i].wanted, cases[i].n);
+        assert_int_equal(strstr(cli_last.err, "eos_token_id has 9999, but the vocabulary has") != NULL, i == 5);
     }
 }
 

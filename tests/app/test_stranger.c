@@ -92,6 +92,7 @@ static const struct {
     /* ids that no token has, and a template that is empty */
     {"run -m m.gguf --override-kv tokenizer.ggml.padding_token_id=int:100000 -p hi -n 2", 0,
      "m.gguf: tokenizer.ggml.padding_token_id is 100000, but the vocabulary has"},
+    {"run -m m.gguf --override-kv tokenizer.ggml.fim_mid_token_id=int:100000 -p hi -n 2", 0, "fim_mid_token_id is 100000"},
     {"run -m m.gguf --override-kv tokenizer.ggml.eom_token_id=int:100000 -p hi -n 2 -q", 0,
      "eom_token_id is 100000"}, /* -q hides no warnings */
     {"run -m m.gguf --override-kv tokenizer.ggml.bos_token_id=int:100000 --override-kv tokenizer.ggml.add_bos_token=bool:false "

@@ -76,7 +76,8 @@ static void write_file(ae_buf *buf, const vocab_make *how, const char *model, co
                        uint32_t bos, uint32_t eos)
 {
     uint64_t n_types = how->short_types ? tokens->n - 1 : tokens->n;
-    uint64_t n_kv = 4u + (how->n_ends > 0) + !how->no_tokens + (how->pre != NULL) + (merges && !how->no_merges) + (!merges && !how->no_scores) +
+    const uint64_t n_lists = (how->n_ends > 0) + !how->no_tokens;
+    uint64_t n_kv = 4u + n_lists + (how->pre != NULL) + (merges && !how->no_merges) + (!merges && !how->no_scores) +
                     (how->chat_template != NULL) + how->add_bos;
     gguf_make_header(buf, 3, 0, n_kv);
     gguf_make_kv_string(buf, "tokenizer.ggml.model", how->model ? how->model : model);

@@ -10,7 +10,7 @@
 
 bool ae_convert_beyond(const ae_convert *c, const ae_convert_words *w, const char *text, json_int_t id)
 {
-    if (id < (json_int_t)w->n) return false;
+    if (id >= 0 && id < (json_int_t)w->n) return false;
     ae_log_say(&c->options.log, AERIE_LOG_WARNING,
                "%s: the added token \"%.40s\" is left out: its id is %lld, but there are %u rows in the embedding", c->path,
                text, (long long)id, w->n);
@@ -61,7 +61,7 @@ static aerie_status put_added(const ae_convert *c, ae_convert_words *w, const ae
     const char *text = json_string_value(name);
     const size_t n = json_string_length(name);
     const int32_t type = special ? AERIE_TOKEN_CONTROL : AERIE_TOKEN_USER_DEFINED;
-    if (id < 0 || ae_convert_beyond(c, w, text, id)) return AERIE_OK;
+    if (ae_convert_beyond(c, w, text, id)) return AERIE_OK;
     if (has_text(w, text, n, id)) {
         const int32_t had = w->types[id];
         if (had == AERIE_TOKEN_NORMAL || (special && had == AERIE_TOKEN_USER_DEFINED)) w->types[id] = type;
@@ -117,6 +117,18 @@ static int64_t find_word(const ae_convert_words *w, const json_t *name)
     for (uint32_t i = 0; n && i < w->n; i++)
         if (has_text(w, json_string_value(name), n, i)) return i;
     return -1;
+}
+
+/* Says which ids of a number or a list no token has. */
+static void note_strays(const ae_convert *c, const ae_convert_words *w, const char *name, const json_t *value)
+{
+    for (size_t i = 0; i < (json_is_array(value) ? json_array_size(value) : 1); i++) {
+        const json_t *one = json_is_array(value) ? json_array_get(value, i) : value;
+        const json_int_t id = json_is_integer(one) ? json_integer_value(one) : -1;
+        if (id == -1 || (id >= 0 && id < (json_int_t)w->n)) continue; /* -1: none */
+        ae_log_say(&c->options.log, AERIE_LOG_WARNING, "%s: %s has %lld, but the vocabulary has %u tokens: it is ignored",
+                   c->path, name, (long long)id, w->n);
+    }
 }
 
 /* An id of config.json or generation_config.json, of a list the first. */
@@ -192,6 +204,8 @@ aerie_status ae_convert_put_special(const ae_convert *c, ae_gguf_writer *out, co
     int64_t ids[4];
     ends e = {.n = 0};
     for (size_t i = 0; i < 4; i++) {
+        note_strays(c, w, tokens[i].id, ae_convert_value(c, tokens[i].id));
+        note_strays(c, w, tokens[i].id, json_object_get(f->generation, tokens[i].id));
         ids[i] = find_word(w, json_object_get(f->config, tokens[i].name));
         if (ids[i] < 0) ids[i] = find_word(w, json_object_get(f->special, tokens[i].name));
         if (ids[i] < 0) ids[i] = find_id(w, ae_convert_value(c, tokens[i].id));

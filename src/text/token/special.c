@@ -148,7 +148,7 @@ static void find_bert(ae_vocab *vocab)
 
 static aerie_status load_ids(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
 {
-    int32_t ends[3] = {-1, -1, -1};
+    int32_t ends[3] = {-1, -1, -1}, gap = -1;
     bool bad_bos = false, bad_eos = false;
     if (vocab->order && vocab->spm) { /* SentencePiece's default ids */
         vocab->unknown = 0;
@@ -183,6 +183,9 @@ static aerie_status load_ids(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
     AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.fim_pad_token_id", &ends[0], NULL, error));
     AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.fim_rep_token_id", &ends[1], NULL, error));
     AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.fim_sep_token_id", &ends[2], NULL, error));
+    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.fim_pre_token_id", &gap, NULL, error)); /* read elsewhere; said here */
+    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.fim_suf_token_id", &gap, NULL, error));
+    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.fim_mid_token_id", &gap, NULL, error));
     for (int i = 0; i < 3; i++) {
         if (ends[i] >= 0) vocab->flags[ends[i]] |= AE_TOKEN_EOG;
     }
