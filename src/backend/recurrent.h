@@ -30,6 +30,9 @@
  *   softplus(x) = x > 20 ? x : log(1 + e^x).
  *   MAMBA1  delta_j = ae_softplusf(a_j + dt_bias_j), in f32 throughout; alpha_ij = ae_expf(delta_j * decay_ji); d = x * delta;
  *           s_i = fmaf(alpha_ij, s_i, B_i * d);  y = fmaf(skip_j, x_j, dot(s, C)). A record has delta in place of alpha.
+ *   KDA     q, k as DELTA has them, of each head; alpha_i = ae_expf(g_i), in f32 throughout, for every key:
+ *           f = a_i + dt_bias_i;  g_i = decay * ae_softplusf(f), with a bound bound / (1 + ae_expf(-(|decay| * f)));
+ *           t_i = alpha_i * s_i;  d = beta * (v - dot(t, k));  s_i = fmaf(k_i, d, t_i);  y = dot(s, q) * (1 / sqrtf(key_dim))
  */
 #ifndef AE_BACKEND_RECURRENT_H
 #define AE_BACKEND_RECURRENT_H
@@ -47,6 +50,7 @@ typedef enum ae_state_kind {
     AE_STATE_CONV,   /* only the rows of a convolution */
     AE_STATE_DELTA,  /* gated delta rule; channels: q, k [n_groups][key_dim] each, v [n_heads][value_dim] */
     AE_STATE_MAMBA2, /* channels: x [n_heads][value_dim], B, C [n_groups][key_dim] each */
+    AE_STATE_KDA,    /* as DELTA with n_groups = n_heads, but each key decays by itself */
     AE_STATE_MAMBA1, /* one head and group; channels: x [value_dim]; key_dim numbers of state for each of them */
 } ae_state_kind;
 
@@ -101,6 +105,7 @@ typedef struct ae_conv {
     const float *x2;     /* x *= x2 before anything else; or NULL */
     size_t x_stride;     /* also that of x2 and gate */
     const float *weight; /* [n_channels][n_taps] f32 on the device */
+    const float *weight_2, *weight_3; /* that of the second and of the last third of the channels, or NULL: it is in weight */
     const float *bias;   /* [n_channels] f32 on the device, or NULL */
     bool silu;
     const float *gate;   /* [n_rows][x_stride] y *= gate; or NULL */
@@ -114,20 +119,22 @@ typedef struct ae_recur {
     uint32_t layer;
     float *c;             /* [n_rows][c_stride] channels after the convolution; q and k of DELTA are normed in place */
     size_t c_stride;
-    const float *a, *b;   /* [n_rows][ab_stride]; only DELTA uses b. Head h uses element h, or with ab_group element
-                           * h / ab_group * 2 * ab_group + h % ab_group */
+    const float *a, *b;   /* [n_rows][ab_stride]; only DELTA and KDA use b. Head h uses element h, or with ab_group element
+                           * h / ab_group * 2 * ab_group + h % ab_group; a of KDA has key_dim elements for each head */
     size_t ab_stride;
     uint32_t ab_group;
     const float *keys;    /* MAMBA1: [n_rows][keys_stride] B, then C; a has an element for each channel */
     size_t keys_stride;
     const float *decay;   /* [n_heads] f32 on the device, negative; MAMBA1 has that of its layer */
-    const float *dt_bias; /* [n_heads], MAMBA1 [value_dim], or NULL */
+    const float *dt_bias; /* [n_heads], MAMBA1 [value_dim], KDA [n_heads][key_dim]; or NULL */
+    float bound;          /* KDA: of the decay, negative; 0: none */
     const float *skip;    /* [n_heads] for MAMBA2, [value_dim] for MAMBA1, or NULL */
     float *y;             /* [n_rows][y_stride]; n_heads * value_dim are written */
     size_t y_stride;
 } ae_recur;
 
-/* Norms x in groups of dim, in place: x / rms(x) * weight * silu(z), or with gate_first x * silu(z), then / rms * weight. */
+/* Norms x in groups of dim, in place: x / rms(x) * weight * silu(z), or with gate_first x * silu(z), then / rms * weight. With
+ * sigmoid that of z in place of silu. */
 typedef struct ae_gated_norm {
     uint32_t n_rows, n_groups, dim;
     float *x;
@@ -135,7 +142,7 @@ typedef struct ae_gated_norm {
     const float *z;      /* [n_rows][z_stride] */
     size_t z_stride;
     const float *weight; /* [dim], or [n_groups][dim] with by_group; f32 on the device. NULL: no norm */
-    bool by_group, gate_first;
+    bool by_group, gate_first, sigmoid;
     float eps;
 } ae_gated_norm;
 

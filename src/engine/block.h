@@ -11,8 +11,9 @@
 /* What recurrent layers work on, rows of ae_recur_widths. */
 typedef struct ae_recur_rows {
     float *in; /* what the first projection gives */
-    float *z;  /* DELTA: gates; MAMBA1: time steps */
-    float *ab; /* DELTA: beta and alpha; MAMBA1: what time steps are made from, B, C */
+    float *z;  /* DELTA, KDA: gates; MAMBA1: time steps */
+    float *ab; /* DELTA: beta and alpha; KDA: alpha, beta, and what alpha and gates take; MAMBA1: what time steps are made
+                * from, B, C */
     float *c;  /* after the convolution; not of SHORTCONV */
     float *y;  /* what the layer's last projection takes */
 } ae_recur_rows;

@@ -17,6 +17,7 @@ static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     else ae_block_output(&m, l->wq, NULL, b->mla_head, q_dim, false);
     ae_block_output(&m, l->mla.kv_latent, NULL, b->k + h->n_rope, row, false);
     ae_block_output(&m, l->mla.kv_rope, NULL, b->k, row, false);
+    if (s->out_gate == AE_OUT_GATE_HEAD) ae_block_output(&m, l->out_gate, NULL, b->q_gate, s->n_heads, false);
     ae_block_matmul(b, &m);
     if (l->mla.q_a) {
         m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_RMSNORM, .x = b->mla_q, .x_stride = h->n_q,
@@ -43,10 +44,11 @@ static void enter(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
 /* Rotation; the rows go to the cache. */
 static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
-    const ae_rope *rope = &b->h->ropes[s->rope];
+    const ae_rope *rope = s->rope == AE_NO_ROPE ? NULL : &b->h->ropes[s->rope];
     b->ops->rope_kv(b->stream, &(ae_rope_kv){
         .places = b->places, .kv = b->kv, .layer = l->kv, .n_heads = s->n_heads, .n_kv_heads = 1, .head_dim = s->head_dim,
-        .n_rot = rope->n_rot, .kind = rope->neox ? AE_ROPE_NEOX : AE_ROPE_NORM, .cos = b->cos[s->rope], .sin = b->sin[s->rope],
+        .n_rot = rope ? rope->n_rot : 0, .kind = rope && rope->neox ? AE_ROPE_NEOX : AE_ROPE_NORM,
+        .cos = rope ? b->cos[s->rope] : NULL, .sin = rope ? b->sin[s->rope] : NULL,
         .q = b->q, .k = b->k, .q_scale = s->temperature ? b->q_scale : NULL});
 }
 
@@ -63,6 +65,9 @@ void ae_block_mla(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
     b->ops->head_matmul(b->stream, &(ae_head_matmul){
         .n_rows = b->n_rows, .n_heads = s->n_heads, .x = b->attn, .x_stride = (size_t)s->n_heads * h->n_latent,
         .x_step = h->n_latent, .weights = l->mla.v_b, .y = b->mla_head, .y_stride = v_dim, .y_step = h->value_dim});
+    if (s->out_gate == AE_OUT_GATE_HEAD)
+        b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_GATE, .n_rows = b->n_rows, .dim = v_dim, .x = b->mla_head,
+                                         .x_stride = v_dim, .x2 = b->q_gate, .x2_stride = s->n_heads, .n_groups = s->n_heads});
     ae_matmul m = {.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->mla_head, .x_stride = v_dim};
     ae_block_output(&m, l->wo, NULL, to_y ? b->y : b->x, n, !to_y);
     ae_block_matmul(b, &m);

@@ -11,6 +11,7 @@ ae_recur_widths ae_block_recur_widths(const ae_recur_hparams *r)
     case AE_RECUR_DELTA: return (ae_recur_widths){c, values, pair, c, values};
     case AE_RECUR_MAMBA2: return (ae_recur_widths){values + c + r->n_heads, 0, 0, c, values};
     case AE_RECUR_MAMBA1: return (ae_recur_widths){2 * values, values, r->n_dt + 2 * r->key_dim, c, values};
+    case AE_RECUR_KDA: return (ae_recur_widths){c, values, values + r->n_heads + 2 * r->value_dim, c, values};
     case AE_RECUR_SHORTCONV: return (ae_recur_widths){3 * c, 0, 0, 0, c};
     case AE_RECUR_NONE: break;
     }
@@ -21,7 +22,7 @@ ae_state_layer ae_block_recur_state(const ae_recur_hparams *r, const ae_net_recu
 {
     static const ae_state_kind kinds[] = {[AE_RECUR_NONE] = AE_STATE_CONV, [AE_RECUR_DELTA] = AE_STATE_DELTA,
                                           [AE_RECUR_MAMBA2] = AE_STATE_MAMBA2, [AE_RECUR_SHORTCONV] = AE_STATE_CONV,
-                                          [AE_RECUR_MAMBA1] = AE_STATE_MAMBA1};
+                                          [AE_RECUR_MAMBA1] = AE_STATE_MAMBA1, [AE_RECUR_KDA] = AE_STATE_KDA};
     return (ae_state_layer){.kind = kinds[r->kind], .n_channels = r->n_channels, .n_taps = r->n_taps, .n_heads = r->n_heads,
                             .n_groups = r->n_groups, .key_dim = r->key_dim, .value_dim = r->value_dim, .tiled = r->tiled,
                             .decay = w && r->kind == AE_RECUR_MAMBA1 ? w->decay : NULL};
@@ -64,6 +65,46 @@ static void delta(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
     ops->gated_norm(b->stream, &(ae_gated_norm){.n_rows = b->n_rows, .n_groups = r->n_heads, .dim = r->value_dim,
                                                 .x = b->recur->y, .x_stride = values, .z = z, .z_stride = values,
                                                 .weight = w->norm, .eps = h->norm_eps});
+}
+
+/* A product of what alpha or the gate takes, where that is narrow. */
+static void widen(const ae_block *b, const float *x, size_t stride, const ae_weight *weight, float *y, size_t y_stride)
+{
+    ae_block_matmul(b, &(ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = x, .x_stride = stride, .n_weights = 1,
+                                    .out = {{weight, NULL, y, y_stride, false}}});
+}
+
+static void kda(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
+{
+    const ae_hparams *h = b->h;
+    const ae_recur_hparams *r = &h->recur;
+    const ae_net_recur *w = &l->recur;
+    const ae_backend_ops *ops = b->ops;
+    const uint32_t d = r->value_dim, n = r->n_heads * d, c = r->n_channels, width = ae_block_recur_widths(r).ab;
+    float *in = b->recur->in, *ab = b->recur->ab, *beta = ab + n, *narrow = beta + r->n_heads, *z = b->recur->z;
+    if (w->in)
+        project(b, l, (struct ae_matmul_out[]){{w->in, NULL, in, c, false}, {w->beta, NULL, beta, width, false}}, 2);
+    else
+        project(b, l, (struct ae_matmul_out[]){{w->in_q, NULL, in, c, false}, {w->in_k, NULL, in + n, c, false},
+                                               {w->in_v, NULL, in + 2 * (size_t)n, c, false},
+                                               {w->beta, NULL, beta, width, false}}, 4);
+    if (w->f_a) {
+        project(b, l, (struct ae_matmul_out[]){{w->f_a, NULL, narrow, width, false},
+                                               {w->g_a, NULL, narrow + d, width, false}}, 2);
+        widen(b, narrow, width, w->alpha, ab, width);
+        widen(b, narrow + d, width, w->gate, z, n);
+    } else {
+        project(b, l, (struct ae_matmul_out[]){{w->alpha, NULL, ab, width, false}, {w->gate, NULL, z, n, false}}, 2);
+    }
+    ops->conv(b->stream, &(ae_conv){.pass = b->state, .layer = i_state, .x = in, .x_stride = c, .weight = w->conv,
+                                    .weight_2 = w->conv_k, .weight_3 = w->conv_v, .silu = true, .y = b->recur->c,
+                                    .y_stride = c});
+    ops->recur(b->stream, &(ae_recur){.pass = b->state, .layer = i_state, .c = b->recur->c, .c_stride = c, .a = ab, .b = beta,
+                                      .ab_stride = width, .decay = w->decay, .dt_bias = w->dt_bias, .bound = r->bound,
+                                      .y = b->recur->y, .y_stride = n});
+    ops->gated_norm(b->stream, &(ae_gated_norm){.n_rows = b->n_rows, .n_groups = r->n_heads, .dim = d, .x = b->recur->y,
+                                                .x_stride = n, .z = z, .z_stride = n, .weight = w->norm, .sigmoid = true,
+                                                .eps = h->norm_eps});
 }
 
 static void mamba2(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
@@ -136,6 +177,7 @@ void ae_block_recur(const ae_block *b, const ae_net_layer *l, float *y, bool add
     case AE_RECUR_DELTA: delta(b, l, i_state); break;
     case AE_RECUR_MAMBA2: mamba2(b, l, i_state); break;
     case AE_RECUR_MAMBA1: mamba1(b, l, i_state); break;
+    case AE_RECUR_KDA: kda(b, l, i_state); break;
     case AE_RECUR_SHORTCONV: shortconv(b, l, i_state); break;
     case AE_RECUR_NONE: return;
     }

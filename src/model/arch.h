@@ -114,6 +114,7 @@ typedef struct ae_arch {
     bool no_attention;     /* every layer has it alone */
     ae_recur_kind recur;   /* of layers without KV heads; DELTA: of all but every full_attention_interval-th */
     bool recur_tiled;      /* ae_recur_hparams.tiled */
+    bool bounded_decay;    /* KDA with a bound, projections of full rank, and gates of latent attention's heads */
     /* experts */
     ae_arch_experts experts;
     ae_arch_shared shared;

@@ -56,7 +56,8 @@ static aerie_status read_sizes(ae_binder *b, ae_hparams *h)
                           "kv_lora_rank and rope.dimension_count together"));
         AE_TRY(check_size(b, "attention.value_length", m->n_latent, "kv_lora_rank"));
     }
-    if (ae_gguf_tensor_find(b->gguf, "blk.0.attn_q.weight")) return AERIE_OK; /* whatever q_lora_rank says, as elsewhere */
+    if (!b->arch->recur && ae_gguf_tensor_find(b->gguf, "blk.0.attn_q.weight")) /* whatever q_lora_rank says, as elsewhere */
+        return AERIE_OK;
     AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.q_lora_rank"), false, &m->n_q, b->error));
     return ae_bind_range(b, "attention.q_lora_rank", m->n_q, 0, AE_MAX_EMBD);
 }
@@ -78,6 +79,7 @@ aerie_status ae_bind_mla_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers)
     const float scale = yarn_scale(&h->ropes[0]);
     for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
+        if (!s->n_kv_heads && b->arch->recur) continue; /* a layer without attention */
         if (s->n_kv_heads != 1 && s->n_kv_heads != s->n_heads)
             return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u; with latent attention it is 1, or as many as there are "
                            "heads (%u)", ae_gguf_path(b->gguf), ae_bind_key(b, "attention.head_count_kv"), s->n_kv_heads,
@@ -116,6 +118,10 @@ aerie_status ae_bind_mla(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer
     if (!l->mla.kv_b) {
         AE_TRY(bind_stack(b, i, "attn_k_b.weight", n, m->n_latent, m->n_nope, &l->mla.k_b));
         AE_TRY(bind_stack(b, i, "attn_v_b.weight", n, m->value_dim, m->n_latent, &l->mla.v_b));
+    }
+    if (b->arch->bounded_decay) {
+        AE_TRY(ae_bind_layer(b, i, "attn_gate.weight", true, n, e, &l->out_gate));
+        l->spec.out_gate = AE_OUT_GATE_HEAD;
     }
     return ae_bind_layer(b, i, "attn_output.weight", true, e, n * m->value_dim, &l->wo);
 }

@@ -1,4 +1,6 @@
 /* bind_recur.c - keys and tensors of layers that keep a state instead of a KV cache: see bind.h. */
+#include <stdio.h>
+
 #include "model/hparams.h"
 
 #define MAX_TAPS 8
@@ -19,6 +21,25 @@ static aerie_status read_step_norms(ae_binder *b, ae_recur_hparams *r)
                    ae_gguf_path(b->gguf), r->n_dt, AE_MAX_HEAD_DIM);
 }
 
+static aerie_status read_kda(ae_binder *b, ae_hparams *h)
+{
+    ae_recur_hparams *r = &h->recur;
+    bool safe = true;
+    AE_TRY(get(b, "kda.head_dim", 4, MAX_STATE, &r->key_dim));
+    r->n_heads = r->n_groups = h->n_heads;
+    r->value_dim = r->key_dim;
+    r->n_channels = 3 * r->n_heads * r->value_dim;
+    AE_TRY(ae_bind_range(b, "attention.head_count", r->n_heads, 1, AE_MAX_FF / r->value_dim));
+    AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "kda.gate_lower_bound"), b->arch->bounded_decay, &r->bound, b->error));
+    AE_TRY(ae_gguf_get_bool(b->gguf, ae_bind_key(b, "kda.safe_gate"), false, &safe, b->error));
+    if (r->key_dim % 4 || !safe)
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s.kda.head_dim is %u and kda.safe_gate %s; a multiple of 4 and "
+                       "true are needed", ae_gguf_path(b->gguf), b->arch->name, r->key_dim, safe ? "true" : "false");
+    if (b->arch->bounded_decay ? r->bound < 0.0f && r->bound > -1e3f : r->bound == 0.0f) return AERIE_OK;
+    return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s.kda.gate_lower_bound is %g; %s", ae_gguf_path(b->gguf), b->arch->name,
+                   (double)r->bound, b->arch->bounded_decay ? "a negative number is needed" : "this architecture has none");
+}
+
 static aerie_status read_shape(ae_binder *b, ae_hparams *h)
 {
     ae_recur_hparams *r = &h->recur;
@@ -29,6 +50,7 @@ static aerie_status read_shape(ae_binder *b, ae_hparams *h)
         return get(b, "shortconv.l_cache", 1, MAX_TAPS, &r->n_taps);
     }
     AE_TRY(get(b, "ssm.conv_kernel", 1, MAX_TAPS, &r->n_taps));
+    if (kind == AE_RECUR_KDA) return read_kda(b, h);
     AE_TRY(get(b, "ssm.state_size", 4, MAX_STATE, &r->key_dim));
     if (r->key_dim % 4)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s is %u; a multiple of 4 is needed", ae_gguf_path(b->gguf),
@@ -133,6 +155,43 @@ static aerie_status bind_mamba2(ae_binder *b, uint32_t i, const ae_hparams *h, a
     return ae_bind_layer(b, i, "ssm_out.weight", true, e, values, &l->out);
 }
 
+/* Taps of some channels: [n_taps, n] or, as converters write them, [n_taps, 1, n]. */
+static aerie_status bind_taps(ae_binder *b, uint32_t i, const char *part, uint32_t n_taps, uint32_t n, ae_tensor_ref *out)
+{
+    char name[64];
+    snprintf(name, sizeof name, "blk.%u.%s", i, part);
+    const ae_gguf_tensor *t = ae_gguf_tensor_find(b->gguf, name);
+    if (t && t->ne[1] == 1 && n > 1) return ae_bind_stack(b, name, true, n, 1, n_taps, out);
+    return ae_bind(b, name, true, n, n_taps, out);
+}
+
+static aerie_status bind_kda(ae_binder *b, uint32_t i, const ae_hparams *h, ae_recur_layer *l)
+{
+    const ae_recur_hparams *r = &h->recur;
+    const uint32_t e = h->n_embd, d = r->value_dim, n = r->n_heads * d;
+    const bool direct = b->arch->bounded_decay;
+    AE_TRY(ae_bind_layer(b, i, "attn_qkv.weight", false, 3 * n, e, &l->in));
+    if (!l->in) {
+        AE_TRY(ae_bind_layer(b, i, "attn_q.weight", true, n, e, &l->in_q));
+        AE_TRY(ae_bind_layer(b, i, "attn_k.weight", true, n, e, &l->in_k));
+        AE_TRY(ae_bind_layer(b, i, "attn_v.weight", true, n, e, &l->in_v));
+    }
+    AE_TRY(bind_taps(b, i, "ssm_conv1d_q.weight", r->n_taps, n, &l->conv));
+    AE_TRY(bind_taps(b, i, "ssm_conv1d_k.weight", r->n_taps, n, &l->conv_k));
+    AE_TRY(bind_taps(b, i, "ssm_conv1d_v.weight", r->n_taps, n, &l->conv_v));
+    if (!direct) {
+        AE_TRY(ae_bind_layer(b, i, "ssm_f_a.weight", true, d, e, &l->f_a));
+        AE_TRY(ae_bind_layer(b, i, "ssm_g_a.weight", true, d, e, &l->g_a));
+    }
+    AE_TRY(ae_bind_layer(b, i, direct ? "ssm_f_a.weight" : "ssm_f_b.weight", true, n, direct ? e : d, &l->alpha));
+    AE_TRY(ae_bind_layer(b, i, direct ? "ssm_g_a.weight" : "ssm_g_b.weight", true, n, direct ? e : d, &l->gate));
+    AE_TRY(ae_bind_layer(b, i, "ssm_beta.weight", true, r->n_heads, e, &l->beta));
+    AE_TRY(ae_bind_layer(b, i, "ssm_a", true, r->n_heads, 1, &l->decay));
+    AE_TRY(ae_bind_layer(b, i, "ssm_dt.bias", true, 0, n, &l->dt_bias));
+    AE_TRY(ae_bind_layer(b, i, "ssm_norm.weight", true, 0, d, &l->norm));
+    return ae_bind_layer(b, i, "attn_output.weight", true, e, n, &l->out);
+}
+
 static aerie_status bind_mamba1(ae_binder *b, uint32_t i, const ae_hparams *h, ae_recur_layer *l)
 {
     const ae_recur_hparams *r = &h->recur;
@@ -161,6 +220,7 @@ aerie_status ae_bind_recur(ae_binder *b, uint32_t i, const ae_hparams *h, ae_rec
 {
     const ae_recur_hparams *r = &h->recur;
     if (r->kind == AE_RECUR_SHORTCONV) return bind_shortconv(b, i, h, l);
+    if (r->kind == AE_RECUR_KDA) return bind_kda(b, i, h, l);
     AE_TRY(ae_bind_layer(b, i, "ssm_conv1d.weight", true, r->n_channels, r->n_taps, &l->conv));
     AE_TRY(ae_bind_layer(b, i, "ssm_conv1d.bias", false, 0, r->n_channels, &l->conv_bias));
     if (r->kind == AE_RECUR_MAMBA1) return bind_mamba1(b, i, h, l);

@@ -72,6 +72,7 @@ typedef enum ae_recur_kind {
     AE_RECUR_DELTA,     /* Gated DeltaNet */
     AE_RECUR_MAMBA2,
     AE_RECUR_SHORTCONV, /* LFM2: a convolution between two gates */
+    AE_RECUR_KDA,       /* Kimi Delta Attention: Gated DeltaNet whose keys decay each by itself */
     AE_RECUR_MAMBA1,    /* one head: key_dim numbers of state for each of value_dim channels */
 } ae_recur_kind;
 
@@ -83,6 +84,7 @@ typedef struct ae_recur_hparams {
     bool tiled;     /* head h belongs to group h % n_groups, not h / (n_heads / n_groups) */
     uint32_t n_dt;  /* MAMBA1: width of the projection that time steps are made from */
     bool plain_norms; /* MAMBA1: that, B and C are normed without weights */
+    float bound;      /* KDA: of the decay, negative; 0: none */
 } ae_recur_hparams;
 
 /* Multi-head latent attention (DeepSeek-V2), the same for all layers: a position keeps one row for all heads, a rotated part
@@ -223,18 +225,21 @@ typedef struct ae_bound {
 typedef struct ae_recur_layer {
     ae_tensor_ref in;          /* DELTA [C, n_embd] q, k, v; MAMBA2 [V + C + H, n_embd] z, x, B, C, dt; SHORTCONV [3 C, n_embd]
                                 * B, C, X; MAMBA1 [2 V, n_embd] x, z. NULL: the layer is not recurrent */
-    ae_tensor_ref gate;        /* DELTA [V, n_embd] z */
-    ae_tensor_ref alpha, beta; /* DELTA [H, n_embd] x 2 */
+    ae_tensor_ref gate;        /* DELTA [V, n_embd] z; KDA [V, value_dim or n_embd] */
+    ae_tensor_ref alpha, beta; /* DELTA [H, n_embd] x 2; KDA [V, value_dim or n_embd], [H, n_embd] */
     ae_tensor_ref beta_alpha;  /* instead of both, [2 H, n_embd]: of each group its heads' beta, then their alpha */
     ae_tensor_ref conv;        /* [C, n_taps] */
     ae_tensor_ref conv_bias;   /* optional, [C] */
     ae_tensor_ref decay;       /* [H], MAMBA1 [V, key_dim], negative */
-    ae_tensor_ref dt_bias;     /* [H], MAMBA1 [V] */
+    ae_tensor_ref dt_bias;     /* [H], MAMBA1 and KDA [V] */
     ae_tensor_ref skip;        /* MAMBA2 [H], MAMBA1 [V] */
+    ae_tensor_ref in_q, in_k, in_v; /* KDA, instead of in: its rows */
+    ae_tensor_ref conv_k, conv_v; /* KDA [V, n_taps] x 2; conv is that of queries then */
+    ae_tensor_ref f_a, g_a;    /* KDA [value_dim, n_embd] x 2 what alpha and gate take; NULL: they take the input */
     ae_tensor_ref x_proj;      /* MAMBA1 [n_dt + 2 key_dim, V] what time steps are made from, B, C */
     ae_tensor_ref dt_proj;     /* MAMBA1 [V, n_dt] */
     ae_tensor_ref dt_norm, b_norm, c_norm; /* MAMBA1 optional, [n_dt], [key_dim] x 2 */
-    ae_tensor_ref norm;        /* DELTA [value_dim]; MAMBA2 optional, [n_groups][V / n_groups] */
+    ae_tensor_ref norm;        /* DELTA, KDA [value_dim]; MAMBA2 optional, [n_groups][V / n_groups] */
     ae_tensor_ref out;         /* [n_embd, V or C] */
 } ae_recur_layer;
 

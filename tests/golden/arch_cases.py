@@ -629,6 +629,56 @@ def jamba(f):
     return transformers.JambaForCausalLM, transformers.JambaConfig(**config), state
 
 
+def kda(f):
+    """Kimi-Linear; with projections of full rank Ling 3."""
+    ling = f.arch == "bailingmoe3"
+    place = {"attn_q": "q_proj", "attn_k": "k_proj", "attn_v": "v_proj", "ssm_conv1d": "conv1d", "ssm_beta": "b_proj",
+             "ssm_dt.bias": "forget_gate.dt_bias", "ssm_a": "forget_gate.A_log", "ssm_norm": "o_norm", "attn_output": "o_proj",
+             "attn_gate": "g_proj", "layer_output_norm": "post_norm",
+             **({"ssm_f_a": "forget_gate.f_proj", "ssm_g_a": "g_proj"} if ling else
+                {"ssm_f_a": "forget_gate.f_a_proj", "ssm_f_b": "forget_gate.f_b_proj", "ssm_g_a": "g_a_proj",
+                 "ssm_g_b": "g_b_proj"})}
+    layer = {k: v if v == "post_norm" else f"self_attn.{v}" for k, v in place.items()}
+    kv, rope = f["attention.head_count_kv"][:f.n_layers], f["rope.dimension_count"]
+
+    def change(name, w, i):
+        part = name.removesuffix(".weight")
+        if part in ("ssm_conv1d_k", "ssm_conv1d_v", "attn_v_b"):
+            return None
+        if part == "ssm_conv1d_q":
+            return "ssm_conv1d.weight", np.concatenate([f.tensors[f"blk.{i}.ssm_conv1d_{c}.weight"] for c in "qkv"])
+        if part == "attn_k_b":
+            both = np.concatenate([w.swapaxes(1, 2), f.tensors[f"blk.{i}.attn_v_b.weight"]], 1)
+            return "attn_kv_b.weight", both.reshape(-1, both.shape[2])
+        if part == "ssm_a":
+            w = np.log(np.abs(w)).reshape(-1)
+            return part, w if ling else w.reshape(1, 1, -1, 1)
+        return name, w
+    state = state_of(f, layer, change=change)
+    if "blk.0.attn_qkv.weight" in f.tensors:
+        for name in [n for n in state if n.endswith("qkv_proj.weight")]:
+            for c, w in zip("qkv", np.split(state.pop(name), 3)):
+                state[name.replace("qkv_proj", f"{c}_proj")] = w
+    config = common(f, q_lora_rank=f.get("attention.q_lora_rank"), kv_lora_rank=f["attention.kv_lora_rank"],
+                    qk_rope_head_dim=rope, qk_nope_head_dim=f["attention.key_length_mla"] - rope,
+                    v_head_dim=f["attention.value_length_mla"], num_key_value_heads=f["attention.head_count"],
+                    n_shared_experts=f["expert_shared_count"], routed_scaling_factor=f["expert_weights_scale"],
+                    norm_topk_prob=True, n_group=f.get("expert_group_count", 1), topk_group=f.get("expert_group_used_count", 1),
+                    layer_types=["full_attention" if n else "linear_attention" for n in kv],
+                    mlp_layer_types=["dense" if i < f["leading_dense_block_count"] else "sparse" for i in range(f.n_layers)])
+    for name in ("head_dim", "num_experts", "n_routed_experts"):
+        config.pop(name, None)
+    config["rope_parameters"].pop("partial_rotary_factor", None)
+    if ling:
+        return transformers.BailingHybridForCausalLM, transformers.BailingHybridConfig(
+            **config, head_dim=f["kda.head_dim"], short_conv_kernel_size=f["ssm.conv_kernel"],
+            kda_lower_bound=f["kda.gate_lower_bound"], num_mtp_layers=f.get("nextn_predict_layers", 0)), state
+    config.pop("rope_parameters")
+    return transformers.KimiLinearForCausalLM, transformers.KimiLinearConfig(
+        **config, linear_head_dim=f["kda.head_dim"], linear_num_heads=f["attention.head_count"],
+        linear_conv_kernel_dim=f["ssm.conv_kernel"]), state
+
+
 def falcon_h1(f):
     layer, change = mamba_parts(f, "mamba")
     layer |= {"ffn_norm": "pre_ff_layernorm.weight", **{f"ffn_{c}": f"feed_forward.{c}_proj" for c in ("gate", "up", "down")}}
@@ -672,7 +722,8 @@ MORE = {
                       layer={"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}),
     "afmoe": afmoe, "muse-glimmer": muse_glimmer, "cohere2moe": cohere2moe, "granite_swa": granite_swa, "mimo2": mimo2,
     "hunyuan_vl": hunyuan_vl, "bitnet": bitnet, "dbrx": dbrx, "stablelm": stablelm, "gptneox": gptneox, "falcon": falcon,
-    "mamba2": mamba2_alone, "mamba": mamba_alone, "jamba": jamba, "falcon-h1": falcon_h1,
+    "mamba2": mamba2_alone, "mamba": mamba_alone, "jamba": jamba, "kimi-linear": kda, "bailingmoe3": kda,
+    "falcon-h1": falcon_h1,
     "olmo": as_llama(True, "OlmoForCausalLM", "OlmoConfig", clip_qkv=lambda f: f["attention.clamp_kqv"]),
     "hy_v3": hy_v3, "exaone-moe": exaone_moe, "mellum": mellum, "mistral4": mistral4,
 }

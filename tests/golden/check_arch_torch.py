@@ -671,7 +671,8 @@ def torch_logits(f, tokens):
         logits = model(tokens, use_cache=False).logits[0].double().numpy()
         if not block:
             return logits, None
-        layer = max(i for i in range(f.n_layers) if f"blk.{i}.attn_output.weight" in f.tensors)
+        part = "attn_kv_a_mqa" if any("kv_a_proj" in name for name in block) else "attn_output"
+        layer = max(i for i in range(f.n_layers) if f"blk.{i}.{part}.weight" in f.tensors)
         hidden = model.model(tokens, use_cache=False).last_hidden_state
         return logits, mtp_logits(model, tokens, hidden, block, layer)[0].double().numpy()
 

@@ -193,6 +193,11 @@ BREAK(no_b_norm, l->recur.b_norm = NULL)
 BREAK(no_c_norm, l->recur.c_norm = NULL)
 BREAK(no_plain_step_norms, m->hparams.recur.plain_norms = false)
 BREAK(weights_renormed, m->hparams.experts.renorm = true)
+BREAK(bound_lost, m->hparams.recur.bound = 0)
+BREAK(bound_higher, m->hparams.recur.bound *= 0.5f)
+BREAK(no_heads_gate, s->out_gate = AE_OUT_GATE_NONE)
+BREAK(taps_swapped, const ae_tensor_ref t = l->recur.conv; l->recur.conv = l->recur.conv_k; l->recur.conv_k = t)
+BREAK(taps_of_values, l->recur.conv_v = l->recur.conv_k)
 BREAK(no_recur_norm, l->recur.norm = NULL)
 BREAK(alpha_and_beta, const ae_tensor_ref t = l->recur.alpha; l->recur.alpha = l->recur.beta; l->recur.beta = t)
 static void other_groups(ae_model *m)
@@ -325,6 +330,14 @@ static const struct fault {
     {"mamba", "bias of the time step", 13, no_dt_bias},
     {"mamba", "channels themselves", 11, no_skip},
     {"falcon-mamba", "norms of step, B and C", 11, no_plain_step_norms},
+    {"kimi-linear", "bias of the decay", 13, no_dt_bias},
+    {"kimi-linear", "no rotation", 31, rope_everywhere},
+    {"kimi-linear", "taps of queries and keys", 11, taps_swapped},
+    {"kimi-linear", "taps of values", 11, taps_of_values},
+    {"bailingmoe3", "bound of the decay", 13, bound_higher},
+    {"bailingmoe3", "bounded decay", 13, bound_lost},
+    {"bailingmoe3", "gates of heads", 10, no_heads_gate},
+    {"bailingmoe3-clamped", "clamps", 33, no_limit},
     {"jamba", "norm of the time step", 11, no_dt_norm},
     {"jamba", "norm of B", 11, no_b_norm},
     {"jamba", "norm of C", 11, no_c_norm},

@@ -425,6 +425,7 @@ const mkarch_spec mkarch_specs[] = {
                              "u .tokenizer.ggml.token_type_count 2\n",
      ENCODER_EMBED("2") "* attn_qkv w 64 192\n* attn_output w 64 64\n" ENCODER_NORMS FFN("*", 96)},
 #include "mkarch_rows.inc"
+#include "mkarch_kinds.inc"
 };
 const size_t mkarch_n_specs = sizeof mkarch_specs / sizeof mkarch_specs[0];
 

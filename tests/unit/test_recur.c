@@ -208,6 +208,51 @@ static void test_mamba1(void **state)
     rig_close(&r);
 }
 
+static void test_kda(void **state)
+{
+    enum { V = HEADS * KEY, C = 3 * V, AB = V + HEADS + 5 };
+    static float c[ROWS][C], given[ROWS][C], ab[ROWS][AB], y[ROWS][V], decay[HEADS], bias[V];
+    const ae_state_layer layer = {AE_STATE_KDA, C, TAPS, HEADS, HEADS, KEY, KEY, false, NULL};
+    (void)state;
+    for (int bounded = 0; bounded < 2; bounded++) {
+        rig r;
+        const double bound = bounded ? -3 : 0;
+        rig_open(&r, &layer);
+        fill(c[0], ROWS * C, -1, 1), fill(ab[0], ROWS * AB, -2, 2);
+        fill(decay, HEADS, bounded ? 0.2f : -2, bounded ? 2 : -0.1f);
+        fill(bias, V, -1, 1);
+        memcpy(given, c, sizeof given);
+        r.backend->ops->recur(r.stream, &(ae_recur){.pass = &r.pass, .c = c[0], .c_stride = C, .a = ab[0], .b = ab[0] + V,
+                                                    .ab_stride = AB, .decay = decay, .dt_bias = bias, .bound = (float)bound,
+                                                    .y = y[0], .y_stride = V});
+        for (uint32_t h = 0; h < HEADS; h++) {
+            static double s[KEY][KEY];
+            memset(s, 0, sizeof s);
+            for (int t = 0; t < ROWS; t++) {
+                const float *q = given[t] + h * KEY, *k = q + V, *v = k + V, *a = ab[t] + h * KEY;
+                const double beta = 1 / (1 + exp(-(double)ab[t][V + h]));
+                double qq = 1e-6, kk = 1e-6;
+                for (int i = 0; i < KEY; i++) qq += (double)q[i] * (double)q[i], kk += (double)k[i] * (double)k[i];
+                for (int i = 0; i < KEY; i++) {
+                    const double f = (double)a[i] + (double)bias[h * KEY + (uint32_t)i], rate = (double)decay[h];
+                    const double g = bounded ? bound / (1 + exp(-rate * f)) : rate * softplus(f);
+                    for (int j = 0; j < KEY; j++) s[i][j] *= exp(g);
+                }
+                for (int j = 0; j < KEY; j++) {
+                    double had = 0, o = 0;
+                    for (int i = 0; i < KEY; i++) had += s[i][j] * (double)k[i] / sqrt(kk);
+                    for (int i = 0; i < KEY; i++) {
+                        s[i][j] += (double)k[i] / sqrt(kk) * beta * ((double)v[j] - had);
+                        o += s[i][j] * (double)q[i] / sqrt(qq);
+                    }
+                    close_to("the delta rule by keys", (double)y[t][h * KEY + (uint32_t)j], o / sqrt(KEY));
+                }
+            }
+        }
+        rig_close(&r);
+    }
+}
+
 static void test_gated_norm(void **state)
 {
     enum { DIM = 20, N = GROUPS * DIM };
@@ -297,6 +342,10 @@ static void lab_run(const lab *l, const int32_t *tokens, uint32_t n_committed, c
         l->backend->ops->recur(l->stream, &(ae_recur){.pass = &pass, .c = c[0], .c_stride = ABSORB_C, .a = x[0],
                                                       .ab_stride = ABSORB_C, .keys = x[0] + HEADS * VALUE,
                                                       .keys_stride = ABSORB_C, .y = y[0], .y_stride = HEADS * VALUE});
+    else if (l->layer->kind == AE_STATE_KDA)
+        l->backend->ops->recur(l->stream, &(ae_recur){.pass = &pass, .c = c[0], .c_stride = ABSORB_C, .a = x[0],
+                                                      .b = x[0] + GROUPS * KEY, .ab_stride = ABSORB_C, .decay = in_decay,
+                                                      .y = y[0], .y_stride = HEADS * VALUE});
     else if (l->layer->kind != AE_STATE_CONV)
         l->backend->ops->recur(l->stream, &(ae_recur){.pass = &pass, .c = c[0], .c_stride = ABSORB_C, .a = ab[0],
                                                       .b = ab[0] + HEADS, .ab_stride = 2 * HEADS, .decay = in_decay,
@@ -322,6 +371,7 @@ static void test_absorb(void **state)
         {.kind = AE_STATE_CONV, .n_channels = ABSORB_C, .n_taps = TAPS},
         {AE_STATE_DELTA, ABSORB_C, TAPS, HEADS, GROUPS, KEY, VALUE, false, NULL},
         {AE_STATE_MAMBA2, ABSORB_C, TAPS, HEADS, GROUPS, KEY, VALUE, false, NULL},
+        {AE_STATE_KDA, 3 * GROUPS * KEY, TAPS, GROUPS, GROUPS, KEY, KEY, false, NULL},
         {AE_STATE_MAMBA1, HEADS * VALUE, TAPS, 1, 1, KEY, HEADS * VALUE, false, in_rates[0]},
     };
     static const int32_t tokens[] = {0, 1, 2, 3, 4}, parent[] = {-1, 0, 1, 1, 2}, path[] = {0, 1, 2, 4},
@@ -390,7 +440,7 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_conv), cmocka_unit_test(test_delta), cmocka_unit_test(test_mamba2),
-                                       cmocka_unit_test(test_mamba1),
+                                       cmocka_unit_test(test_mamba1), cmocka_unit_test(test_kda),
                                        cmocka_unit_test(test_gated_norm), cmocka_unit_test(test_absorb),
                                        cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);

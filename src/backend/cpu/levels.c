@@ -45,6 +45,9 @@ void ae_kernels_ref(ae_kernels *k)
         .scan_delta = ae_ref_scan_delta,
         .scan_absorb = ae_ref_scan_absorb,
         .scan_step = ae_ref_scan_step,
+        .keyed_decay = ae_ref_keyed_decay,
+        .keyed_absorb = ae_ref_keyed_absorb,
+        .keyed_step = ae_ref_keyed_step,
     };
 }
 

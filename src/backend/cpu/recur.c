@@ -47,7 +47,7 @@ static channels channels_of(const recur_job *job, uint32_t row)
     const ae_state_layer *l = &job->place->layer;
     const size_t keys = (size_t)l->n_groups * l->key_dim, values = (size_t)l->n_heads * l->value_dim;
     float *c = job->args->c + row * job->args->c_stride;
-    if (l->kind == AE_STATE_DELTA) return (channels){c + keys, c, c + 2 * keys};
+    if (l->kind == AE_STATE_DELTA || l->kind == AE_STATE_KDA) return (channels){c + keys, c, c + 2 * keys};
     if (l->kind == AE_STATE_MAMBA1) {
         float *k = (float *)job->args->keys + row * job->args->keys_stride;
         return (channels){k, k + keys, c};
@@ -60,6 +60,31 @@ static size_t ab_at(const ae_recur *a, uint32_t h)
     return a->ab_group ? (size_t)h / a->ab_group * 2 * a->ab_group + h % a->ab_group : h;
 }
 
+static void norm_keys(const recur_job *job, const channels *c)
+{
+    const ae_state_layer *l = &job->place->layer;
+    for (uint32_t g = 0; g < l->n_groups; g++) {
+        job->kernels->l2norm(c->k + (size_t)g * l->key_dim, 1e-6f, l->key_dim, c->k + (size_t)g * l->key_dim);
+        job->kernels->l2norm(c->q + (size_t)g * l->key_dim, 1e-6f, l->key_dim, c->q + (size_t)g * l->key_dim);
+    }
+}
+
+static void prepare_keyed(const recur_job *job, uint32_t r)
+{
+    const ae_recur *a = job->args;
+    const ae_state_layer *l = &job->place->layer;
+    const channels c = channels_of(job, r);
+    float *alpha = job->stream->state.alpha + r * ae_state_n_alphas(l);
+    float *beta = job->stream->state.beta + (size_t)r * l->n_heads;
+    for (uint32_t h = 0; h < l->n_heads; h++) {
+        const size_t at = (size_t)h * l->key_dim;
+        job->kernels->keyed_decay(a->a + r * a->ab_stride + at, a->dt_bias ? a->dt_bias + at : NULL, a->decay[h], a->bound,
+                                  l->key_dim, alpha + at);
+        beta[h] = ae_ref_sigmoid(a->b[r * a->ab_stride + h]);
+    }
+    norm_keys(job, &c);
+}
+
 /* What the tiles of a row's heads share. */
 static void prepare_item(void *context, uint32_t r, uint32_t i_worker)
 {
@@ -69,6 +94,10 @@ static void prepare_item(void *context, uint32_t r, uint32_t i_worker)
     const channels c = channels_of(job, r);
     float *alpha = job->stream->state.alpha + (size_t)r * l->n_heads, *beta = job->stream->state.beta + (size_t)r * l->n_heads;
     (void)i_worker;
+    if (l->kind == AE_STATE_KDA) {
+        prepare_keyed(job, r);
+        return;
+    }
     for (uint32_t h = 0; h < l->n_heads; h++) {
         const size_t at = r * a->ab_stride + ab_at(a, h);
         const float delta = ae_ref_softplus(a->dt_bias ? a->a[at] + a->dt_bias[h] : a->a[at]);
@@ -80,10 +109,7 @@ static void prepare_item(void *context, uint32_t r, uint32_t i_worker)
         float *d = job->stream->state.d + r * job->stream->state.d_stride + (size_t)h * l->value_dim;
         for (uint32_t j = 0; j < l->value_dim; j++) d[j] = c.v[(size_t)h * l->value_dim + j] * delta;
     }
-    for (uint32_t g = 0; l->kind == AE_STATE_DELTA && g < l->n_groups; g++) {
-        job->kernels->l2norm(c.k + (size_t)g * l->key_dim, 1e-6f, l->key_dim, c.k + (size_t)g * l->key_dim);
-        job->kernels->l2norm(c.q + (size_t)g * l->key_dim, 1e-6f, l->key_dim, c.q + (size_t)g * l->key_dim);
-    }
+    if (l->kind == AE_STATE_DELTA) norm_keys(job, &c);
 }
 
 typedef struct unit {
@@ -112,6 +138,11 @@ static void absorb(const recur_job *job, const unit *u)
         float *record = ae_state_record(job->store, p, u->run->seq, ae_state_accepted(job->pass, u->run, i));
         float d[AE_STATE_TILE] = {0};
         memcpy(d, ae_record_d(p, record) + (size_t)u->head * l->value_dim + u->first, u->n * sizeof *d);
+        if (l->kind == AE_STATE_KDA) {
+            const size_t key = (size_t)u->head * l->key_dim;
+            job->kernels->keyed_absorb(u->s, l->key_dim, ae_record_alpha(p, record) + key, ae_record_k(p, record) + key, d);
+            continue;
+        }
         job->kernels->state_absorb(u->s, l->key_dim, ae_record_alpha(p, record)[u->head],
                                    ae_record_k(p, record) + (size_t)u->group * l->key_dim, d);
     }
@@ -142,6 +173,28 @@ static void step(const recur_job *job, const unit *u, uint32_t row, const float 
     if (delta) memcpy(row_d, d, u->n * sizeof *d);
     const float skip = !delta && job->args->skip ? job->args->skip[u->head] : 0;
     for (uint32_t j = 0; j < u->n; j++) row_y[j] = !delta && job->args->skip ? fmaf(skip, v[j], y[j]) : y[j];
+}
+
+static void step_keyed(const recur_job *job, const unit *u, uint32_t row, const float *from, float *to)
+{
+    const ae_state_layer *l = &job->place->layer;
+    const channels c = channels_of(job, row);
+    const ae_cpu_state *state = &job->stream->state;
+    const size_t column = (size_t)u->head * l->value_dim + u->first, key = (size_t)u->head * l->key_dim;
+    float v[AE_STATE_TILE] = {0}, d[AE_STATE_TILE], y[AE_STATE_TILE];
+    memcpy(v, c.v + column, u->n * sizeof *v);
+    job->kernels->keyed_step(from, to,
+                             &(ae_keyed_step){.key_dim = l->key_dim,
+                                              .alpha = state->alpha + row * ae_state_n_alphas(l) + key,
+                                              .k = c.k + key,
+                                              .q = c.q + key,
+                                              .beta = state->beta[(size_t)row * l->n_heads + u->head],
+                                              .scale = 1.0f / sqrtf((float)l->key_dim),
+                                              .v = v,
+                                              .d = d,
+                                              .y = y});
+    memcpy(state->d + row * state->d_stride + column, d, u->n * sizeof *d);
+    memcpy(job->args->y + row * job->args->y_stride + column, y, u->n * sizeof *y);
 }
 
 /* ---- MAMBA1: a tile's columns are channels, whose states decay each at its own rate ------------------------- */
@@ -205,6 +258,7 @@ static void absorb_unit(const recur_job *job, const unit *u, const scan_tile *ti
 static void step_unit(const recur_job *job, const unit *u, const scan_tile *tile, uint32_t row, const float *from, float *to)
 {
     if (tile) scan_step(job, u, tile, row, from, to);
+    else if (job->place->layer.kind == AE_STATE_KDA) step_keyed(job, u, row, from, to);
     else step(job, u, row, from, to);
 }
 

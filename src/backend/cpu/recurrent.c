@@ -218,13 +218,22 @@ static float *conv_x(const ae_conv *a, uint32_t row, uint32_t first)
     return a->x + row * a->x_stride + first;
 }
 
+/* The weights of a channel. */
+static const float *taps_of(const ae_conv *a, uint32_t n_channels, uint32_t channel, uint32_t n_taps)
+{
+    const uint32_t third = n_channels / 3;
+    if (a->weight_3 && channel >= 2 * third) return a->weight_3 + (size_t)(channel - 2 * third) * n_taps;
+    if (a->weight_2 && channel >= third) return a->weight_2 + (size_t)(channel - third) * n_taps;
+    return a->weight + (size_t)channel * n_taps;
+}
+
 static void conv_rows(const conv_job *job, const ae_state_run *run, uint32_t first, uint32_t n)
 {
     const ae_conv *a = job->args;
     const uint32_t n_taps = job->place->layer.n_taps, end = run->first + run->n_committed + run->n_tentative;
     float weight[AE_STATE_MAX_TAPS][CONV_BLOCK];
     for (uint32_t j = 0; j < n_taps; j++)
-        for (uint32_t i = 0; i < n; i++) weight[j][i] = a->weight[(size_t)(first + i) * n_taps + j];
+        for (uint32_t i = 0; i < n; i++) weight[j][i] = taps_of(a, job->place->layer.n_channels, first + i, n_taps)[j];
     for (uint32_t r = run->first; a->x2 && r < end; r++) {
         float *x = conv_x(a, r, first);
         const float *x2 = a->x2 + r * a->x_stride + first;
@@ -311,12 +320,13 @@ static void gated_norm_item(void *context, uint32_t r, uint32_t i_worker)
     float *x = a->x + r * a->x_stride;
     const float *z = a->z + r * a->z_stride;
     (void)i_worker;
-    if (a->gate_first) job->kernels->glu[AE_GLU_SILU](z, x, 0, n, x);
+    const ae_glu gate = a->sigmoid ? AE_GLU_SIGMOID : AE_GLU_SILU;
+    if (a->gate_first) job->kernels->glu[gate](z, x, 0, n, x);
     for (uint32_t g = 0; a->weight && g < a->n_groups; g++) {
         float *group = x + (size_t)g * a->dim;
         job->kernels->rmsnorm(group, a->by_group ? a->weight + (size_t)g * a->dim : a->weight, a->eps, a->dim, group);
     }
-    if (!a->gate_first) job->kernels->glu[AE_GLU_SILU](z, x, 0, n, x);
+    if (!a->gate_first) job->kernels->glu[gate](z, x, 0, n, x);
 }
 
 void ae_cpu_gated_norm(ae_stream *stream, const ae_gated_norm *args)

@@ -23,9 +23,10 @@ struct ae_state_store {
     float *records;         /* [n_seqs][n_records][record_floats] */
 };
 
-/* What a row decays by: a number for each head; of MAMBA1 delta, one for each channel. */
+/* What a row decays by: a number for each head, of KDA for each key; of MAMBA1 delta, one for each channel. */
 static inline size_t ae_state_n_alphas(const ae_state_layer *l)
 {
+    if (l->kind == AE_STATE_KDA) return (size_t)l->n_heads * l->key_dim;
     return l->kind == AE_STATE_MAMBA1 ? l->value_dim : l->n_heads;
 }
 

@@ -249,7 +249,7 @@ uint64_t ae_cpu_hash_conv(const ae_conv *a)
 {
     uint64_t h = ae_cpu_hash_state_absorb(a->pass);
     HASH_6(layer, x, x2, x_stride, weight, bias);
-    HASH_4(silu, gate, y, y_stride);
+    HASH_6(silu, gate, y, y_stride, weight_2, weight_3);
     return h;
 }
 
@@ -258,7 +258,7 @@ uint64_t ae_cpu_hash_recur(const ae_recur *a)
     uint64_t h = ae_cpu_hash_state_absorb(a->pass);
     HASH_6(layer, c, c_stride, a, b, ab_stride);
     HASH_6(ab_group, decay, dt_bias, skip, y, y_stride);
-    HASH_2(keys, keys_stride);
+    HASH_3(keys, keys_stride, bound);
     return h;
 }
 
@@ -267,6 +267,7 @@ uint64_t ae_cpu_hash_gated_norm(const ae_gated_norm *a)
     uint64_t h = 0;
     HASH_5(n_rows, n_groups, dim, x, x_stride);
     HASH_6(z, z_stride, weight, by_group, gate_first, eps);
+    HASH_OF(sigmoid);
     return h;
 }
 

@@ -256,6 +256,10 @@ void ae_gpu_gated_norm(ae_stream *stream, const ae_gated_norm *a)
         .gate_first = a->gate_first, .eps = a->eps,
     };
     const uint32_t n = a->n_rows * a->n_groups;
+    if (a->sigmoid) {
+        ae_gpu_decline(stream, "norms before a sigmoid");
+        return;
+    }
     if (a->dim > AE_GPU_NORM_WARP) ae_gpu_launch(stream, AE_GPU_gated_norm_rows, n, 1, 1, AE_GPU_NORM_SHARED, &args);
     else ae_gpu_launch(stream, AE_GPU_gated_norm_groups, (n + 3) / 4, 1, 1, 0, &args);
 }

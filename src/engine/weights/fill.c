@@ -151,14 +151,29 @@ static void close_loaders(load_job *job)
     ae_free(job->chunks);
 }
 
+/* By the one scale of its tensor, or by those of the matrices that its elements belong to. */
+static aerie_status scale_vector(load_job *job, const ae_part *part, float *host, aerie_error *error)
+{
+    const ae_tensor_ref t = part->tensor;
+    const uint64_t n_matrix = (uint64_t)t->ne[0] * (uint64_t)t->ne[1];
+    uint64_t last = UINT64_MAX;
+    float scale = 1.0f;
+    for (uint32_t i = 0; i < part->n_elements; i++) {
+        const uint64_t at = part->scale->ne[0] == 1 ? 0 : (part->first + i) / n_matrix;
+        if (at != last)
+            AE_TRY(ae_parts_read_scale(job->parts, &job->loaders[0].reader, part->scale, (uint32_t)at, &scale, error));
+        last = at;
+        host[i] *= scale;
+    }
+    return AERIE_OK;
+}
+
 static aerie_status fill_vector(load_job *job, const ae_part *part, aerie_error *error)
 {
     ae_backend *backend = job->parts->devices[part->device];
     loader *l = &job->loaders[0];
     const size_t n = part->n_elements;
     ae_tensor_ref t = part->tensor;
-    float scale = 1.0f;
-    if (part->scale) AE_TRY(ae_parts_read_scale(job->parts, &l->reader, part->scale, 0, &scale, error));
     if (t) {
         AE_TRY(ae_gguf_read(&l->reader, t, ae_type_row_bytes(t->type, part->first), l->buffer, ae_type_row_bytes(t->type, n),
                             error));
@@ -166,9 +181,11 @@ static aerie_status fill_vector(load_job *job, const ae_part *part, aerie_error 
     }
     float *host = ae_alloc(n, sizeof *host);
     if (!host) return ae_fail_memory(error, "a weight vector", n * sizeof *host);
+    for (size_t i = 0; i < n; i++) host[i] = 1.0f;
+    aerie_status status = AERIE_OK;
     if (t) ae_type_get(t->type)->decode(l->buffer, host, n);
-    for (size_t i = 0; i < n; i++) host[i] = t ? host[i] * scale : 1.0f;
-    const aerie_status status = backend->ops->fill(backend, *part->vector, host, n * sizeof *host, error);
+    if (t && part->scale) status = scale_vector(job, part, host, error);
+    if (status == AERIE_OK) status = backend->ops->fill(backend, *part->vector, host, n * sizeof *host, error);
     ae_free(host);
     return status;
 }

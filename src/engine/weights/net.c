@@ -99,7 +99,9 @@ static void list_mixer(ae_parts *p, const ae_layer *from, ae_net_layer *to)
         {from->mla.q_a, &to->mla.q_a}, {from->mla.q_b, &to->mla.q_b},
         {from->recur.in, &to->recur.in}, {from->recur.gate, &to->recur.gate}, {from->recur.alpha, &to->recur.alpha},
         {from->recur.beta, &to->recur.beta}, {from->recur.beta_alpha, &to->recur.beta_alpha},
-        {from->recur.out, &to->recur.out}, {from->recur.x_proj, &to->recur.x_proj}, {from->recur.dt_proj, &to->recur.dt_proj}};
+        {from->recur.out, &to->recur.out}, {from->recur.x_proj, &to->recur.x_proj}, {from->recur.dt_proj, &to->recur.dt_proj},
+        {from->recur.in_q, &to->recur.in_q}, {from->recur.in_k, &to->recur.in_k}, {from->recur.in_v, &to->recur.in_v},
+        {from->recur.f_a, &to->recur.f_a}, {from->recur.g_a, &to->recur.g_a}};
     const vector_field vectors[] = {
         {from->attn_norm, &to->attn_norm}, {from->attn_norm_b, &to->attn_norm_b}, {from->attn_post_norm, &to->attn_post_norm},
         {from->attn_post_norm_b, &to->attn_post_norm_b},
@@ -111,7 +113,8 @@ static void list_mixer(ae_parts *p, const ae_layer *from, ae_net_layer *to)
         {from->recur.conv, &to->recur.conv}, {from->recur.conv_bias, &to->recur.conv_bias},
         {from->recur.decay, &to->recur.decay}, {from->recur.dt_bias, &to->recur.dt_bias},
         {from->recur.skip, &to->recur.skip}, {from->recur.norm, &to->recur.norm}, {from->recur.dt_norm, &to->recur.dt_norm},
-        {from->recur.b_norm, &to->recur.b_norm}, {from->recur.c_norm, &to->recur.c_norm}};
+        {from->recur.b_norm, &to->recur.b_norm}, {from->recur.c_norm, &to->recur.c_norm},
+        {from->recur.conv_k, &to->recur.conv_k}, {from->recur.conv_v, &to->recur.conv_v}};
     _Static_assert(N_OF(weights) + N_OF(vectors) <= MOST_OF_BLOCK, "room for all parts of a mixer");
     list_qkv(p, from, to);
     list_fields(p, weights, N_OF(weights), vectors, N_OF(vectors));

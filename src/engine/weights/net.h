@@ -11,8 +11,9 @@
 
 /* Names as in ae_recur_layer. */
 typedef struct ae_net_recur {
-    ae_weight *in, *gate, *alpha, *beta, *beta_alpha, *out, *x_proj, *dt_proj;
+    ae_weight *in, *gate, *alpha, *beta, *beta_alpha, *out, *x_proj, *dt_proj, *in_q, *in_k, *in_v, *f_a, *g_a;
     float *conv, *conv_bias, *decay, *dt_bias, *skip, *norm, *dt_norm, *b_norm, *c_norm; /* device f32 or NULL */
+    float *conv_k, *conv_v;
     uint32_t i_state; /* number among the recurrent layers of its device */
 } ae_net_recur;
 
@@ -77,7 +78,7 @@ uint32_t ae_net_kv_layers(const ae_model *model, ae_kv_layer *layers, uint32_t *
 /* On which devices they keep it, to devices [as many]. */
 void ae_net_kv_devices(const ae_model *model, const ae_split *split, uint8_t *devices);
 
-#define AE_NET_PARTS_PER_LAYER 96 /* and ae_net_n_stacked */
+#define AE_NET_PARTS_PER_LAYER 112 /* and ae_net_n_stacked */
 
 /* Weights of a layer that stand in arrays: three for each expert, then two for each head of latent attention. */
 uint32_t ae_net_n_stacked(const ae_hparams *h);

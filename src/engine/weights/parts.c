@@ -58,7 +58,7 @@ void ae_parts_weight(ae_parts *parts, ae_tensor_ref tensor, unsigned use, ae_wei
 
 void ae_parts_vector(ae_parts *parts, ae_tensor_ref tensor, float **field)
 {
-    if (tensor) ae_parts_range(parts, tensor, 0, (uint32_t)(tensor->ne[0] * tensor->ne[1]), field);
+    if (tensor) ae_parts_range(parts, tensor, 0, (uint32_t)(tensor->ne[0] * tensor->ne[1] * tensor->ne[2]), field);
 }
 
 void ae_parts_range(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, float **field)

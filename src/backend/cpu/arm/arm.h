@@ -26,6 +26,9 @@ ae_state_step_fn ae_neon_state_step;
 ae_scan_delta_fn ae_neon_scan_delta;
 ae_scan_absorb_fn ae_neon_scan_absorb;
 ae_scan_step_fn ae_neon_scan_step;
+ae_keyed_decay_fn ae_neon_keyed_decay;
+ae_keyed_absorb_fn ae_neon_keyed_absorb;
+ae_keyed_step_fn ae_neon_keyed_step;
 
 ae_mm_fn ae_dotprod_mm_p16_32, ae_dotprod_mm_p16_256;
 ae_mm_fn ae_i8mm_mm_p16_32, ae_i8mm_mm_p16_256;

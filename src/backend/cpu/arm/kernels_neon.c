@@ -32,4 +32,7 @@ void ae_kernels_neon(ae_kernels *k)
     k->scan_delta = ae_neon_scan_delta;
     k->scan_absorb = ae_neon_scan_absorb;
     k->scan_step = ae_neon_scan_step;
+    k->keyed_decay = ae_neon_keyed_decay;
+    k->keyed_absorb = ae_neon_keyed_absorb;
+    k->keyed_step = ae_neon_keyed_step;
 }

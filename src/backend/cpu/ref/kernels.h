@@ -426,6 +426,15 @@ typedef struct ae_scan_step {
     float *y;                  /* [16] */
 } ae_scan_step;
 
+/* The same of AE_STATE_KDA, whose keys decay each at its own rate; d is computed from v. */
+typedef struct ae_keyed_step {
+    uint32_t key_dim;             /* a multiple of 4 */
+    const float *alpha, *k, *q;   /* [key_dim] */
+    float beta, scale;
+    const float *v;               /* [16] */
+    float *d, *y;                 /* [16] x 2 */
+} ae_keyed_step;
+
 /* ---- The table ---------------------------------------------------------------------------------------- */
 
 /* The types of its entries; what each computes is said in the table. */
@@ -451,6 +460,9 @@ typedef void ae_state_step_fn(const float *from, float *to, const ae_state_step 
 typedef void ae_scan_delta_fn(const float *x, const float *bias, const float *v, float *delta, float *d);
 typedef void ae_scan_absorb_fn(float *s, const ae_scan_step *step);
 typedef void ae_scan_step_fn(const float *from, float *to, const ae_scan_step *step);
+typedef void ae_keyed_decay_fn(const float *x, const float *bias, float decay, float bound, uint32_t n, float *alpha);
+typedef void ae_keyed_absorb_fn(float *s, uint32_t key_dim, const float *alpha, const float *k, const float *d);
+typedef void ae_keyed_step_fn(const float *from, float *to, const ae_keyed_step *step);
 
 typedef struct ae_kernels {
     const char *level;
@@ -505,6 +517,12 @@ typedef struct ae_kernels {
     ae_scan_absorb_fn *scan_absorb;
     /* computes the state `to` from the state `from` (they may be the same), and y */
     ae_scan_step_fn *scan_step;
+    /* alpha [n] of x [n], bias [n] or NULL, as backend/recurrent.h says of KDA */
+    ae_keyed_decay_fn *keyed_decay;
+    /* s_i = fmaf(k_i, d, alpha_i * s_i) */
+    ae_keyed_absorb_fn *keyed_absorb;
+    /* computes the state `to` from the state `from` (they may be the same), d and y */
+    ae_keyed_step_fn *keyed_step;
 } ae_kernels;
 
 /* Each level, in ascending order, sets the entries that it improves. */

@@ -86,6 +86,34 @@ void ae_ref_scan_step(const float *from, float *to, const ae_scan_step *step)
     }
 }
 
+void ae_ref_keyed_decay(const float *x, const float *bias, float decay, float bound, uint32_t n, float *alpha)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const float f = bias ? x[i] + bias[i] : x[i];
+        const float g = bound != 0.0f ? bound / (1.0f + ae_expf(-(fabsf(decay) * f))) : decay * ae_softplusf(f);
+        alpha[i] = ae_expf(g);
+    }
+}
+
+void ae_ref_keyed_absorb(float *s, uint32_t key_dim, const float *alpha, const float *k, const float *d)
+{
+    for (uint32_t i = 0; i < key_dim; i++)
+        for (uint32_t j = 0; j < AE_STATE_TILE; j++)
+            s[i * AE_STATE_TILE + j] = fmaf(k[i], d[j], alpha[i] * s[i * AE_STATE_TILE + j]);
+}
+
+void ae_ref_keyed_step(const float *from, float *to, const ae_keyed_step *step)
+{
+    for (uint32_t j = 0; j < AE_STATE_TILE; j++) {
+        for (uint32_t i = 0; i < step->key_dim; i++)
+            to[i * AE_STATE_TILE + j] = step->alpha[i] * from[i * AE_STATE_TILE + j];
+        step->d[j] = step->beta * (step->v[j] - dot(to, step->k, step->key_dim, j));
+        for (uint32_t i = 0; i < step->key_dim; i++)
+            to[i * AE_STATE_TILE + j] = fmaf(step->k[i], step->d[j], to[i * AE_STATE_TILE + j]);
+        step->y[j] = dot(to, step->q, step->key_dim, j) * step->scale;
+    }
+}
+
 float ae_ref_softplus(float x)
 {
     return x > 20.0f ? x : (float)ae_log(1.0 + ae_exp((double)x));

@@ -46,6 +46,9 @@ ae_state_step_fn ae_ref_state_step;
 ae_scan_delta_fn ae_ref_scan_delta;
 ae_scan_absorb_fn ae_ref_scan_absorb;
 ae_scan_step_fn ae_ref_scan_step;
+ae_keyed_decay_fn ae_ref_keyed_decay;
+ae_keyed_absorb_fn ae_ref_keyed_absorb;
+ae_keyed_step_fn ae_ref_keyed_step;
 /* One number for each row and head; all levels use these functions. */
 float ae_ref_softplus(float x);
 float ae_ref_alpha(float decay, float softplus);

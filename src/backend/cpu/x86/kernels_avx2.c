@@ -39,4 +39,7 @@ void ae_kernels_avx2(ae_kernels *k)
     k->scan_delta = ae_avx2_scan_delta;
     k->scan_absorb = ae_avx2_scan_absorb;
     k->scan_step = ae_avx2_scan_step;
+    k->keyed_decay = ae_avx2_keyed_decay;
+    k->keyed_absorb = ae_avx2_keyed_absorb;
+    k->keyed_step = ae_avx2_keyed_step;
 }

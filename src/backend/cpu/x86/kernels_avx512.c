@@ -37,4 +37,7 @@ void ae_kernels_avx512(ae_kernels *k)
     k->scan_delta = ae_avx512_scan_delta;
     k->scan_absorb = ae_avx512_scan_absorb;
     k->scan_step = ae_avx512_scan_step;
+    k->keyed_decay = ae_avx512_keyed_decay;
+    k->keyed_absorb = ae_avx512_keyed_absorb;
+    k->keyed_step = ae_avx512_keyed_step;
 }

@@ -31,6 +31,9 @@ ae_state_step_fn ae_avx2_state_step;
 ae_scan_delta_fn ae_avx2_scan_delta;
 ae_scan_absorb_fn ae_avx2_scan_absorb;
 ae_scan_step_fn ae_avx2_scan_step;
+ae_keyed_decay_fn ae_avx2_keyed_decay;
+ae_keyed_absorb_fn ae_avx2_keyed_absorb;
+ae_keyed_step_fn ae_avx2_keyed_step;
 
 ae_mm_fn ae_avxvnni_mm_p16_32, ae_avxvnni_mm_p16_256;
 
@@ -57,6 +60,9 @@ ae_state_step_fn ae_avx512_state_step;
 ae_scan_delta_fn ae_avx512_scan_delta;
 ae_scan_absorb_fn ae_avx512_scan_absorb;
 ae_scan_step_fn ae_avx512_scan_step;
+ae_keyed_decay_fn ae_avx512_keyed_decay;
+ae_keyed_absorb_fn ae_avx512_keyed_absorb;
+ae_keyed_step_fn ae_avx512_keyed_step;
 
 ae_mm_fn ae_amx_mm_p16_32, ae_amx_mm_p16_256;
 ae_kv_write_fn ae_amx_kv_write_q8;
