@@ -187,15 +187,15 @@ static const ae_places *places_of(const ae_block *b, const ae_layer_spec *s, con
     return l->windowed ? b->part_places : s->window && b->near_places ? b->near_places : b->places;
 }
 
-/* Layer norms of queries or keys that rope_kv has not: with biases, or of all heads together. */
-static void layer_norm_heads(const ae_block *b, const ae_layer_spec *s, float *x, uint32_t n_heads, const float *norm,
+/* Norms of queries or keys that rope_kv has not: layer norms with biases or of all heads together, and each head's own. */
+static void norm_heads(const ae_block *b, const ae_layer_spec *s, float *x, uint32_t n_heads, const float *norm,
                              const float *bias)
 {
     const uint32_t dim = n_heads * s->head_dim;
     const bool whole = s->qk_norm == AE_QK_NORM_ROW_LAYER;
     b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = whole ? 1 : n_heads, .dim = whole ? dim : s->head_dim,
                                        .x = x, .x_stride = dim, .weight = norm, .eps = b->h->norm_eps, .each_group = !whole,
-                                       .layer = true});
+                                       .layer = s->qk_norm != AE_QK_NORM_EACH});
     if (bias) b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, dim, 1.0f, bias, 0, x, dim});
 }
 
@@ -203,11 +203,12 @@ static void layer_norm_heads(const ae_block *b, const ae_layer_spec *s, float *x
 static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const ae_rope *rope = s->rope == AE_NO_ROPE ? NULL : &b->h->ropes[s->rope];
-    const bool norms = s->qk_norm != AE_QK_NORM_NONE, apart = norms && (s->qk_norm == AE_QK_NORM_ROW_LAYER || l->q_norm_b);
+    const bool norms = s->qk_norm != AE_QK_NORM_NONE, apart = norms &&
+        (s->qk_norm == AE_QK_NORM_ROW_LAYER || s->qk_norm == AE_QK_NORM_EACH || l->q_norm_b);
     const bool normed = norms && !apart;
     if (apart) {
-        layer_norm_heads(b, s, b->q, s->n_heads, l->q_norm, l->q_norm_b);
-        if (l->wk) layer_norm_heads(b, s, b->k, s->n_kv_heads, l->k_norm, l->k_norm_b);
+        norm_heads(b, s, b->q, s->n_heads, l->q_norm, l->q_norm_b);
+        if (l->wk) norm_heads(b, s, b->k, s->n_kv_heads, l->k_norm, l->k_norm_b);
     }
     b->ops->rope_kv(b->stream, &(ae_rope_kv){
         .places = places_of(b, s, l), .kv = l->windowed ? b->kv_parts : b->kv, .layer = l->kv,

@@ -11,10 +11,10 @@
 /* What recurrent layers work on, rows of ae_recur_widths. */
 typedef struct ae_recur_rows {
     float *in; /* what the first projection gives */
-    float *z;  /* DELTA, KDA: gates; MAMBA1: time steps */
+    float *z;  /* DELTA, KDA: gates; MAMBA1: time steps; PLAMO2: gates, then what the convolution takes */
     float *ab; /* DELTA: beta and alpha; KDA: alpha, beta, and what alpha and gates take; MAMBA1: what time steps are made
-                * from, B, C */
-    float *c;  /* after the convolution; not of SHORTCONV */
+                * from, B, C; PLAMO2: B, C, what time steps are made from, these */
+    float *c;  /* after the convolution; not of SHORTCONV; of PLAMO2 with B and C behind it */
     float *y;  /* what the layer's last projection takes */
 } ae_recur_rows;
 

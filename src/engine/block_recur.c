@@ -11,6 +11,9 @@ ae_recur_widths ae_block_recur_widths(const ae_recur_hparams *r)
     case AE_RECUR_DELTA: return (ae_recur_widths){c, values, pair, c, values};
     case AE_RECUR_MAMBA2: return (ae_recur_widths){values + c + r->n_heads, 0, 0, c, values};
     case AE_RECUR_MAMBA1: return (ae_recur_widths){2 * values, values, r->n_dt + 2 * r->key_dim, c, values};
+    case AE_RECUR_PLAMO2:
+        return (ae_recur_widths){2 * values, 2 * values, 2 * r->key_dim + r->n_dt + r->n_heads, values + 2 * r->key_dim,
+                                 values};
     case AE_RECUR_KDA: return (ae_recur_widths){c, values, values + r->n_heads + 2 * r->value_dim, c, values};
     case AE_RECUR_SHORTCONV: return (ae_recur_widths){3 * c, 0, 0, 0, c};
     case AE_RECUR_NONE: break;
@@ -22,7 +25,8 @@ ae_state_layer ae_block_recur_state(const ae_recur_hparams *r, const ae_net_recu
 {
     static const ae_state_kind kinds[] = {[AE_RECUR_NONE] = AE_STATE_CONV, [AE_RECUR_DELTA] = AE_STATE_DELTA,
                                           [AE_RECUR_MAMBA2] = AE_STATE_MAMBA2, [AE_RECUR_SHORTCONV] = AE_STATE_CONV,
-                                          [AE_RECUR_MAMBA1] = AE_STATE_MAMBA1, [AE_RECUR_KDA] = AE_STATE_KDA};
+                                          [AE_RECUR_MAMBA1] = AE_STATE_MAMBA1, [AE_RECUR_KDA] = AE_STATE_KDA,
+                                          [AE_RECUR_PLAMO2] = AE_STATE_MAMBA2};
     return (ae_state_layer){.kind = kinds[r->kind], .n_channels = r->n_channels, .n_taps = r->n_taps, .n_heads = r->n_heads,
                             .n_groups = r->n_groups, .key_dim = r->key_dim, .value_dim = r->value_dim, .tiled = r->tiled,
                             .decay = w && r->kind == AE_RECUR_MAMBA1 ? w->decay : NULL};
@@ -67,8 +71,8 @@ static void delta(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
                                                 .weight = w->norm, .eps = h->norm_eps});
 }
 
-/* A product of what alpha or the gate takes, where that is narrow. */
-static void widen(const ae_block *b, const float *x, size_t stride, const ae_weight *weight, float *y, size_t y_stride)
+/* A product with a part of rows. */
+static void product_of(const ae_block *b, const float *x, size_t stride, const ae_weight *weight, float *y, size_t y_stride)
 {
     ae_block_matmul(b, &(ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = x, .x_stride = stride, .n_weights = 1,
                                     .out = {{weight, NULL, y, y_stride, false}}});
@@ -91,8 +95,8 @@ static void kda(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
     if (w->f_a) {
         project(b, l, (struct ae_matmul_out[]){{w->f_a, NULL, narrow, width, false},
                                                {w->g_a, NULL, narrow + d, width, false}}, 2);
-        widen(b, narrow, width, w->alpha, ab, width);
-        widen(b, narrow + d, width, w->gate, z, n);
+        product_of(b, narrow, width, w->alpha, ab, width);
+        product_of(b, narrow + d, width, w->gate, z, n);
     } else {
         project(b, l, (struct ae_matmul_out[]){{w->alpha, NULL, ab, width, false}, {w->gate, NULL, z, n, false}}, 2);
     }
@@ -158,6 +162,35 @@ static void mamba1(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
                                                 .z = b->recur->in + n, .z_stride = width});
 }
 
+static void plamo2(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
+{
+    const ae_recur_hparams *r = &b->h->recur;
+    const ae_net_recur *w = &l->recur;
+    const ae_backend_ops *ops = b->ops;
+    const ae_recur_widths widths = ae_block_recur_widths(r);
+    const uint32_t head = r->value_dim, n = r->n_heads * head, keys = 2 * r->key_dim, n_heads = b->n_rows * r->n_heads;
+    float *z = b->recur->z, *x = z + (size_t)b->n_rows * n, *ab = b->recur->ab, *c = b->recur->c, *step = ab + keys + r->n_dt;
+    project(b, l, (struct ae_matmul_out[]){{w->in, NULL, b->recur->in, widths.in, false}}, 1);
+    ops->copy(b->stream, &(ae_copy){.n = n_heads, .dim = head, .x = b->recur->in, .x_stride = 2 * (size_t)head, .y = z,
+                                    .y_stride = head});
+    ops->copy(b->stream, &(ae_copy){.n = n_heads, .dim = head, .x = b->recur->in + head, .x_stride = 2 * (size_t)head, .y = x,
+                                    .y_stride = head});
+    ops->conv(b->stream, &(ae_conv){.pass = b->state, .layer = i_state, .x = x, .x_stride = n, .weight = w->conv,
+                                    .bias = w->conv_bias, .silu = true, .y = c, .y_stride = widths.c});
+    product_of(b, c, widths.c, w->x_proj, ab, widths.ab);
+    norm_part(b, ab, widths.ab, r->key_dim, w->b_norm);
+    norm_part(b, ab + r->key_dim, widths.ab, r->key_dim, w->c_norm);
+    norm_part(b, ab + keys, widths.ab, r->n_dt, w->dt_norm);
+    ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = keys, .x = ab, .x_stride = widths.ab, .y = c + n,
+                                    .y_stride = widths.c});
+    product_of(b, ab + keys, widths.ab, w->dt_proj, step, widths.ab);
+    ops->recur(b->stream, &(ae_recur){.pass = b->state, .layer = i_state, .c = c, .c_stride = widths.c, .a = step,
+                                      .ab_stride = widths.ab, .decay = w->decay, .dt_bias = w->dt_bias, .skip = w->skip,
+                                      .y = b->recur->y, .y_stride = n});
+    ops->gated_norm(b->stream, &(ae_gated_norm){.n_rows = b->n_rows, .n_groups = 1, .dim = n, .x = b->recur->y, .x_stride = n,
+                                                .z = z, .z_stride = n});
+}
+
 static void shortconv(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
 {
     const ae_recur_hparams *r = &b->h->recur;
@@ -178,6 +211,7 @@ void ae_block_recur(const ae_block *b, const ae_net_layer *l, float *y, bool add
     case AE_RECUR_MAMBA2: mamba2(b, l, i_state); break;
     case AE_RECUR_MAMBA1: mamba1(b, l, i_state); break;
     case AE_RECUR_KDA: kda(b, l, i_state); break;
+    case AE_RECUR_PLAMO2: plamo2(b, l, i_state); break;
     case AE_RECUR_SHORTCONV: shortconv(b, l, i_state); break;
     case AE_RECUR_NONE: return;
     }

@@ -143,6 +143,8 @@ static const ae_arch archs[] = {
      .activation = AE_ACTIVATION_RELU2, .ungated = true, .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SIGMOID,
      .shared = AE_SHARED_SIZE},
     {.name = "mamba2", .norms = AE_NORMS_ONE, .no_rope_period = 1, .no_attention = true, .recur = AE_RECUR_MAMBA2},
+    {.name = "plamo2", .rope_neox = true, .norms = AE_NORMS_PRE_POST, .bare_post_norms = true, .qk_norm = AE_QK_NORM_EACH,
+     .recur = AE_RECUR_PLAMO2},
     {.name = "kimi-linear", .mla = true, .no_rope_period = 1, .recur = AE_RECUR_KDA, .experts = AE_EXPERTS_ALWAYS,
      .gate = AE_EXPERT_GATE_SIGMOID, .renorm = true, .shared = AE_SHARED_COUNT},
     {.name = "bailingmoe3", .mla = true, .recur = AE_RECUR_KDA, .bounded_decay = true, .experts = AE_EXPERTS_ALWAYS,

@@ -63,14 +63,16 @@ static aerie_status read_shape(ae_binder *b, ae_hparams *h)
         return read_step_norms(b, r);
     }
     AE_TRY(get(b, "ssm.time_step_rank", 1, AE_MAX_HEADS, &r->n_heads));
-    AE_TRY(get(b, "ssm.group_count", 1, r->n_heads, &r->n_groups));
+    if (kind == AE_RECUR_PLAMO2) r->n_groups = 1; /* 0 in files */
+    else AE_TRY(get(b, "ssm.group_count", 1, r->n_heads, &r->n_groups));
     AE_TRY(get(b, "ssm.inner_size", 1, AE_MAX_FF, &inner));
     r->value_dim = inner / r->n_heads;
     if (inner % r->n_heads || r->n_heads % r->n_groups || (kind == AE_RECUR_DELTA && r->value_dim != r->key_dim))
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u, for %u heads in %u groups with a state of %u: they do not "
                        "divide", ae_gguf_path(b->gguf), ae_bind_key(b, "ssm.inner_size"), inner, r->n_heads, r->n_groups,
                        r->key_dim);
-    r->n_channels = inner + 2 * r->n_groups * r->key_dim;
+    r->n_channels = kind == AE_RECUR_PLAMO2 ? inner : inner + 2 * r->n_groups * r->key_dim;
+    if (kind == AE_RECUR_PLAMO2) r->n_dt = h->n_embd > 64 * 16 ? h->n_embd / 16 : 64;
     return AERIE_OK;
 }
 
@@ -208,6 +210,22 @@ static aerie_status bind_mamba1(ae_binder *b, uint32_t i, const ae_hparams *h, a
     return ae_bind_layer(b, i, "ssm_out.weight", true, e, n, &l->out);
 }
 
+static aerie_status bind_plamo2(ae_binder *b, uint32_t i, const ae_hparams *h, ae_recur_layer *l)
+{
+    const ae_recur_hparams *r = &h->recur;
+    const uint32_t e = h->n_embd, n = r->n_heads * r->value_dim;
+    AE_TRY(ae_bind_layer(b, i, "ssm_in.weight", true, 2 * n, e, &l->in));
+    AE_TRY(ae_bind_layer(b, i, "ssm_x.weight", true, r->n_dt + 2 * r->key_dim, n, &l->x_proj));
+    AE_TRY(ae_bind_layer(b, i, "ssm_dt_norm", true, 0, r->n_dt, &l->dt_norm));
+    AE_TRY(ae_bind_layer(b, i, "ssm_b_norm", true, 0, r->key_dim, &l->b_norm));
+    AE_TRY(ae_bind_layer(b, i, "ssm_c_norm", true, 0, r->key_dim, &l->c_norm));
+    AE_TRY(ae_bind_layer(b, i, "ssm_dt.weight", true, r->n_heads, r->n_dt, &l->dt_proj));
+    AE_TRY(ae_bind_layer(b, i, "ssm_dt.bias", true, 0, r->n_heads, &l->dt_bias));
+    AE_TRY(ae_bind_layer(b, i, "ssm_a", true, 0, r->n_heads, &l->decay));
+    AE_TRY(ae_bind_layer(b, i, "ssm_d", true, 0, r->n_heads, &l->skip));
+    return ae_bind_layer(b, i, "ssm_out.weight", true, e, n, &l->out);
+}
+
 static aerie_status bind_shortconv(ae_binder *b, uint32_t i, const ae_hparams *h, ae_recur_layer *l)
 {
     const uint32_t e = h->n_embd;
@@ -224,5 +242,6 @@ aerie_status ae_bind_recur(ae_binder *b, uint32_t i, const ae_hparams *h, ae_rec
     AE_TRY(ae_bind_layer(b, i, "ssm_conv1d.weight", true, r->n_channels, r->n_taps, &l->conv));
     AE_TRY(ae_bind_layer(b, i, "ssm_conv1d.bias", false, 0, r->n_channels, &l->conv_bias));
     if (r->kind == AE_RECUR_MAMBA1) return bind_mamba1(b, i, h, l);
+    if (r->kind == AE_RECUR_PLAMO2) return bind_plamo2(b, i, h, l);
     return r->kind == AE_RECUR_DELTA ? bind_delta(b, i, h, l) : bind_mamba2(b, i, h, l);
 }

@@ -90,7 +90,7 @@ static aerie_status bind_mixer(ae_binder *b, const ae_hparams *h, uint32_t i, ae
     ae_layer_spec *s = &l->spec;
     const uint32_t q = s->n_heads * s->head_dim, kv = s->n_kv_heads * s->head_dim;
     const bool by_row = s->qk_norm == AE_QK_NORM_ROW || s->qk_norm == AE_QK_NORM_ROW_LAYER, by_head = !by_row;
-    const bool layer = s->qk_norm == AE_QK_NORM_LAYER;
+    const bool layer = s->qk_norm == AE_QK_NORM_LAYER || s->qk_norm == AE_QK_NORM_EACH;
     const bool own = s->out_gate == AE_OUT_GATE_OWN;
     AE_TRY(ae_bind_layer(b, i, "attn_gate.weight", own, own ? q : s->n_heads, h->n_embd, &l->out_gate));
     if (l->out_gate && !own) s->out_gate = AE_OUT_GATE_HEAD;

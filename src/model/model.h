@@ -43,6 +43,7 @@ typedef enum ae_qk_norm {
     AE_QK_NORM_HEAD, /* of each head by itself, weights [head_dim] */
     AE_QK_NORM_ROW,  /* of all heads together, weights [n_heads * head_dim] and [n_kv_heads * head_dim] */
     AE_QK_NORM_ROW_LAYER, /* the layer norm of all heads together, weights as ROW, before the rotation */
+    AE_QK_NORM_EACH, /* of each head by itself, weights [n_heads][head_dim] and [n_kv_heads][head_dim] */
     AE_QK_NORM_LAYER, /* the layer norm of each head, weights [n_heads][head_dim] and [n_kv_heads][head_dim] */
 } ae_qk_norm;
 
@@ -73,6 +74,7 @@ typedef enum ae_recur_kind {
     AE_RECUR_MAMBA2,
     AE_RECUR_SHORTCONV, /* LFM2: a convolution between two gates */
     AE_RECUR_KDA,       /* Kimi Delta Attention: Gated DeltaNet whose keys decay each by itself */
+    AE_RECUR_PLAMO2,    /* Mamba2 whose time steps, B and C come from the convolution's result */
     AE_RECUR_MAMBA1,    /* one head: key_dim numbers of state for each of value_dim channels */
 } ae_recur_kind;
 
@@ -82,7 +84,7 @@ typedef struct ae_recur_hparams {
     uint32_t n_taps, n_channels; /* of the convolution */
     uint32_t n_heads, n_groups, key_dim, value_dim; /* 0 of SHORTCONV */
     bool tiled;     /* head h belongs to group h % n_groups, not h / (n_heads / n_groups) */
-    uint32_t n_dt;  /* MAMBA1: width of the projection that time steps are made from */
+    uint32_t n_dt;  /* MAMBA1, PLAMO2: width of the projection that time steps are made from */
     bool plain_norms; /* MAMBA1: that, B and C are normed without weights */
     float bound;      /* KDA: of the decay, negative; 0: none */
 } ae_recur_hparams;
@@ -224,7 +226,8 @@ typedef struct ae_bound {
 /* C channels, V = n_heads * value_dim, H heads. */
 typedef struct ae_recur_layer {
     ae_tensor_ref in;          /* DELTA [C, n_embd] q, k, v; MAMBA2 [V + C + H, n_embd] z, x, B, C, dt; SHORTCONV [3 C, n_embd]
-                                * B, C, X; MAMBA1 [2 V, n_embd] x, z. NULL: the layer is not recurrent */
+                                * B, C, X; MAMBA1 [2 V, n_embd] x, z; PLAMO2 [2 V, n_embd]
+                                * of each head z, x. NULL: the layer is not recurrent */
     ae_tensor_ref gate;        /* DELTA [V, n_embd] z; KDA [V, value_dim or n_embd] */
     ae_tensor_ref alpha, beta; /* DELTA [H, n_embd] x 2; KDA [V, value_dim or n_embd], [H, n_embd] */
     ae_tensor_ref beta_alpha;  /* instead of both, [2 H, n_embd]: of each group its heads' beta, then their alpha */
@@ -232,13 +235,13 @@ typedef struct ae_recur_layer {
     ae_tensor_ref conv_bias;   /* optional, [C] */
     ae_tensor_ref decay;       /* [H], MAMBA1 [V, key_dim], negative */
     ae_tensor_ref dt_bias;     /* [H], MAMBA1 and KDA [V] */
-    ae_tensor_ref skip;        /* MAMBA2 [H], MAMBA1 [V] */
+    ae_tensor_ref skip;        /* MAMBA2, PLAMO2 [H], MAMBA1 [V] */
     ae_tensor_ref in_q, in_k, in_v; /* KDA, instead of in: its rows */
     ae_tensor_ref conv_k, conv_v; /* KDA [V, n_taps] x 2; conv is that of queries then */
     ae_tensor_ref f_a, g_a;    /* KDA [value_dim, n_embd] x 2 what alpha and gate take; NULL: they take the input */
-    ae_tensor_ref x_proj;      /* MAMBA1 [n_dt + 2 key_dim, V] what time steps are made from, B, C */
-    ae_tensor_ref dt_proj;     /* MAMBA1 [V, n_dt] */
-    ae_tensor_ref dt_norm, b_norm, c_norm; /* MAMBA1 optional, [n_dt], [key_dim] x 2 */
+    ae_tensor_ref x_proj;      /* MAMBA1 [n_dt + 2 key_dim, V] what time steps are made from, B, C; PLAMO2 B, C, steps */
+    ae_tensor_ref dt_proj;     /* MAMBA1 [V, n_dt], PLAMO2 [H, n_dt] */
+    ae_tensor_ref dt_norm, b_norm, c_norm; /* PLAMO2, MAMBA1 optional: [n_dt], [key_dim] x 2 */
     ae_tensor_ref norm;        /* DELTA, KDA [value_dim]; MAMBA2 optional, [n_groups][V / n_groups] */
     ae_tensor_ref out;         /* [n_embd, V or C] */
 } ae_recur_layer;

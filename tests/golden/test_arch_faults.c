@@ -188,12 +188,12 @@ static void no_groups(ae_model *m)
 BREAK(no_dt_bias, l->recur.dt_bias = NULL)
 BREAK(no_conv_bias, l->recur.conv_bias = NULL)
 BREAK(no_skip, l->recur.skip = NULL)
+BREAK(one_norm_for_heads, if (l->q_norm) s->qk_norm = AE_QK_NORM_HEAD)
 BREAK(no_dt_norm, l->recur.dt_norm = NULL)
 BREAK(no_b_norm, l->recur.b_norm = NULL)
 BREAK(no_c_norm, l->recur.c_norm = NULL)
 BREAK(no_plain_step_norms, m->hparams.recur.plain_norms = false)
 BREAK(weights_renormed, m->hparams.experts.renorm = true)
-BREAK(bound_lost, m->hparams.recur.bound = 0)
 BREAK(bound_higher, m->hparams.recur.bound *= 0.5f)
 BREAK(no_heads_gate, s->out_gate = AE_OUT_GATE_NONE)
 BREAK(taps_swapped, const ae_tensor_ref t = l->recur.conv; l->recur.conv = l->recur.conv_k; l->recur.conv_k = t)
@@ -335,9 +335,13 @@ static const struct fault {
     {"kimi-linear", "taps of queries and keys", 11, taps_swapped},
     {"kimi-linear", "taps of values", 11, taps_of_values},
     {"bailingmoe3", "bound of the decay", 13, bound_higher},
-    {"bailingmoe3", "bounded decay", 13, bound_lost},
     {"bailingmoe3", "gates of heads", 10, no_heads_gate},
     {"bailingmoe3-clamped", "clamps", 33, no_limit},
+    {"plamo2", "norm of the time step", 11, no_dt_norm},
+    {"plamo2", "norm of B", 11, no_b_norm},
+    {"plamo2", "norm of C", 11, no_c_norm},
+    {"plamo2", "channels themselves", 11, no_skip},
+    {"plamo2", "norms of heads by themselves", 7, one_norm_for_heads},
     {"jamba", "norm of the time step", 11, no_dt_norm},
     {"jamba", "norm of B", 11, no_b_norm},
     {"jamba", "norm of C", 11, no_c_norm},

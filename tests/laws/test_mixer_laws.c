@@ -35,7 +35,7 @@ static const struct mixer {
     {"Mamba1", "mamba"}, {"Mamba1, experts", "jamba-moe"},
     {"repeated layers", "nanbeige"}, {"a table of positions", "gpt2"}, {"layers without parts", "deci"},
     {"experts of the layer's input", "arctic"},
-    {"KDA, latent", "kimi-linear"}, {"bounded KDA", "bailingmoe3"},
+    {"KDA, latent", "kimi-linear"}, {"bounded KDA", "bailingmoe3"}, {"PLaMo-2", "plamo2"},
 };
 #define N_MIXERS (sizeof mixers / sizeof mixers[0])
 
