@@ -4,7 +4,7 @@
  * log weight + Gumbel(seed, position, token id), ties to the lowest id; at temperature 0 there is no
  * noise. The draw is a pure function of the logits, the tokens before it, the parameters, the seed, the
  * position and, with mirostat, of mu: nothing else is remembered. That is why speculation cannot change it,
- * and why a drafter that uses the same noise is accepted more often (docs/speculation.md). XTC's coin is noise
+ * and why a drafter that uses the same noise is accepted more often (docs/speculation-internals.md). XTC's coin is noise
  * of seed and position too.
  *
  * mu is a function of the emitted tokens and the logits they were drawn from: a draw leaves what mu would become if its token

@@ -36,10 +36,10 @@ static void add(making *m, const char *name, bool norm, uint32_t n_dims, int64_t
 static void pair(making *m, const char *name, bool bias, bool norm, int64_t n_in, int64_t n_out)
 {
     char full[64];
-    snprintf(full, sizeof full, "%s.weight", name);
+    snprintf(full, sizeof full, "%.56s.weight", name);
     if (norm) add(m, full, true, 1, n_in, 1, 1, 1);
     else add(m, full, false, 2, n_in, n_out, 1, 1);
-    snprintf(full, sizeof full, "%s.bias", name);
+    snprintf(full, sizeof full, "%.56s.bias", name);
     if (bias) add(m, full, false, 1, norm ? n_in : n_out, 1, 1, 1);
 }
 
