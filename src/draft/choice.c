@@ -13,9 +13,9 @@ typedef struct choice {
     ae_drafter *of[AERIE_MAX_DRAFTERS];
 } choice;
 
-static bool is_awake(const ae_drafter *drafter, uint32_t i)
+static bool is_active(const ae_drafter *drafter, uint32_t i)
 {
-    return drafter->awake >> i & 1;
+    return drafter->active >> i & 1;
 }
 
 static uint32_t choice_begin(ae_drafter *drafter, const ae_draft_begin *begin)
@@ -24,7 +24,7 @@ static uint32_t choice_begin(ae_drafter *drafter, const ae_draft_begin *begin)
     uint32_t n = begin->n_shared;
     for (uint32_t i = 0; i < drafter->n_choices; i++) {
         ae_draft_begin own = *begin;
-        own.idle |= !is_awake(drafter, i);
+        own.idle |= !is_active(drafter, i);
         const uint32_t theirs = d->of[i]->ops->begin(d->of[i], &own);
         if (theirs < n) n = theirs;
     }
@@ -36,7 +36,7 @@ static void choice_observe(ae_drafter *drafter, const ae_draft_seen *seen)
     choice *d = (choice *)drafter;
     for (uint32_t i = 0; i < drafter->n_choices; i++) {
         ae_draft_seen own = *seen;
-        own.idle |= !is_awake(drafter, i);
+        own.idle |= !is_active(drafter, i);
         if (d->of[i]->ops->observe) d->of[i]->ops->observe(d->of[i], &own);
     }
 }
@@ -66,7 +66,7 @@ aerie_status ae_draft_choice_create(ae_drafter **out, ae_drafter *const *of, uin
         for (uint32_t i = 0; i < n; i++) of[i]->ops->destroy(of[i]);
         return ae_fail_memory(error, "several drafters", sizeof *d);
     }
-    d->base = (ae_drafter){.ops = &ops, .n_choices = n, .awake = UINT32_MAX};
+    d->base = (ae_drafter){.ops = &ops, .n_choices = n, .active = UINT32_MAX};
     for (uint32_t i = 0; i < n; i++) d->of[i] = of[i];
     *out = &d->base;
     return AERIE_OK;

@@ -5,9 +5,10 @@
  * accepted, and decides with them how much of the tree is verified.
  *
  * The functions are called per slot (a sequence being generated): begin; then observe after every pass and propose before some;
- * then begin again for the next sequence. offer and propose get the whole sequence so far. They get all slots that want a draft
- * at once, so that a drafter may run them in one batch. A drafter keeps what it needs between calls, and first reads the tokens
- * that were added since. One that needs the target's hidden rows gets those of every position, in order, through observe.
+ * then begin again for the next sequence. propose_ngrams and propose get the whole sequence so far. They get all slots that
+ * want a draft at once, so that a drafter may run them in one batch. A drafter keeps what it needs between calls, and first
+ * reads the tokens that were added since. One that needs the target's hidden rows gets those of every position, in order,
+ * through observe.
  */
 #ifndef AE_DRAFT_DRAFTER_H
 #define AE_DRAFT_DRAFTER_H
@@ -80,7 +81,7 @@ typedef struct ae_drafter_ops {
     void (*observe)(ae_drafter *drafter, const ae_draft_seen *seen);
     /* For a drafter that is not free, but can propose some tokens without its network: fills the trees of n requests, of
      * different slots. propose may come after it for some of them, and adds to their trees. NULL: it has none. */
-    aerie_status (*offer)(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error);
+    aerie_status (*propose_ngrams)(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error);
     /* Fills the trees of n requests, of different slots. A drafter that is not free sets drafter->cost. */
     aerie_status (*propose)(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error);
     /* The sequence in a slot has ended. NULL: it does not matter to the drafter. */
@@ -143,7 +144,7 @@ struct ae_drafter {
     const ae_drafter_ops *ops;
     ae_draft_cost cost;
     uint32_t n_choices; /* number of networks to choose from; 0: at most one */
-    uint32_t i_choice, awake; /* set by the loop: the network that drafts next; a bit for each that may draft soon */
+    uint32_t i_choice, active; /* set by the loop: the network that drafts next; a bit for each that may draft soon */
 };
 
 /* Suffix automaton over prompt and output: continues the longest context seen before. Needs no weights. n_remembered: tokens of

@@ -76,14 +76,14 @@ static void add(union_tree *u, const ae_tree *tree, uint8_t from)
 
 /* Keeps the most probable paths of both, max_nodes at most. A child is never more probable than its parent, and the earlier of
  * equals is taken, so parents are kept with their children. */
-static void join(ae_tree *offer, const ae_tree *draft, uint32_t max_nodes)
+static void join(ae_tree *ngrams, const ae_tree *draft, uint32_t max_nodes)
 {
     union_tree u;
     bool keep[2 * AERIE_MAX_DRAFT] = {false};
     int32_t place[2 * AERIE_MAX_DRAFT];
     u.n = 0;
-    add(&u, draft, AE_FROM_DRAFT);
-    add(&u, offer, AE_FROM_OFFER);
+    add(&u, draft, AE_FROM_NETWORK);
+    add(&u, ngrams, AE_FROM_NGRAM);
     for (uint32_t i = 0; i < u.n; i++) u.reach[i] = (u.parent[i] < 0 ? 1.0f : u.reach[u.parent[i]]) * u.p[i];
     if (max_nodes > AERIE_MAX_DRAFT) max_nodes = AERIE_MAX_DRAFT;
     for (uint32_t n = 0; n < u.n && n < max_nodes; n++) {
@@ -92,11 +92,11 @@ static void join(ae_tree *offer, const ae_tree *draft, uint32_t max_nodes)
             if (!keep[i] && (best == u.n || u.reach[i] > u.reach[best])) best = i;
         keep[best] = true;
     }
-    offer->n = 0;
+    ngrams->n = 0;
     for (uint32_t i = 0; i < u.n; i++) {
         if (!keep[i]) continue;
-        place[i] = ae_tree_add(offer, u.parent[i] < 0 ? -1 : place[u.parent[i]], u.token[i], u.p[i]);
-        offer->from[place[i]] = u.from[i];
+        place[i] = ae_tree_add(ngrams, u.parent[i] < 0 ? -1 : place[u.parent[i]], u.token[i], u.p[i]);
+        ngrams->from[place[i]] = u.from[i];
     }
 }
 
@@ -106,14 +106,14 @@ static uint32_t joined_begin(ae_drafter *drafter, const ae_draft_begin *begin)
 {
     joined *d = (joined *)drafter;
     d->ngram->ops->begin(d->ngram, begin);
-    d->other->awake = drafter->awake;
+    d->other->active = drafter->active;
     return d->other->ops->begin(d->other, begin);
 }
 
 static void joined_observe(ae_drafter *drafter, const ae_draft_seen *seen)
 {
     joined *d = (joined *)drafter;
-    d->other->awake = drafter->awake;
+    d->other->active = drafter->active;
     if (d->other->ops->observe) d->other->ops->observe(d->other, seen);
 }
 
@@ -129,7 +129,7 @@ static bool is_united(ae_draft_shape shape)
     return shape == AE_DRAFT_CHAIN || shape == AE_DRAFT_TREE;
 }
 
-static aerie_status joined_offer(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
+static aerie_status joined_ngrams(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
 {
     joined *d = (joined *)drafter;
     if (!n || !is_united(requests[0].shape)) return AERIE_OK; /* a session drafts in one shape */
@@ -171,7 +171,7 @@ aerie_status ae_draft_joined_create(ae_drafter **out, ae_drafter *other, uint32_
                                     aerie_error *error)
 {
     static const ae_drafter_ops ops = {.name = "joined", .begin = joined_begin, .observe = joined_observe,
-                                       .offer = joined_offer, .propose = joined_propose, .end = joined_end,
+                                       .propose_ngrams = joined_ngrams, .propose = joined_propose, .end = joined_end,
                                        .destroy = joined_destroy};
     *out = NULL;
     joined *d = ae_alloc(1, sizeof *d);
@@ -179,7 +179,8 @@ aerie_status ae_draft_joined_create(ae_drafter **out, ae_drafter *other, uint32_
         other->ops->destroy(other);
         return ae_fail_memory(error, "a drafter beside n-grams", sizeof *d);
     }
-    *d = (joined){.base = {.ops = &ops, .n_choices = other->n_choices, .awake = UINT32_MAX}, .other = other, .n_slots = n_slots,
+    *d = (joined){.base = {.ops = &ops, .n_choices = other->n_choices, .active = UINT32_MAX}, .other = other,
+                  .n_slots = n_slots,
                   .trees = ae_alloc(n_slots, sizeof *d->trees), .requests = ae_alloc(n_slots, sizeof *d->requests)};
     aerie_status status = AERIE_OK;
     if (!d->trees || !d->requests)

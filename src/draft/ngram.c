@@ -313,14 +313,14 @@ static match settle(match m)
     return m;
 }
 
-static void offer(frontier *f, option o)
+static void push(frontier *f, option o)
 {
     if (o.path >= f->least) f->option[f->n++] = o;
 }
 
 /* Adds up to `room` continuations of a list to the frontier, most frequent first, at p = mass * count / total. `used` marks
  * those that it has already. Returns how much of the room is left. */
-static uint32_t offer_list(frontier *f, option node, const seen *list, bool *used, uint32_t total, float mass,
+static uint32_t push_list(frontier *f, option node, const seen *list, bool *used, uint32_t total, float mass,
                            const match *of, uint32_t room)
 {
     const float path = node.path;
@@ -335,7 +335,7 @@ static uint32_t offer_list(frontier *f, option node, const seen *list, bool *use
         if (node.path < f->least) return 0; /* the rest is rarer still */
         node.token = list->token[best];
         node.after = (match){of->in, list->to[best], of->length + 1};
-        offer(f, node);
+        push(f, node);
     }
     return room;
 }
@@ -353,7 +353,7 @@ static void expand(const slot_state *slot, const ae_draft_request *request, fron
     const uint32_t bucket = length_bucket(m.length), bet = favourite(&list, m.length, request->sampler, position);
     const uint32_t share = share_bucket(list.count[bet], list.total);
     const float p = rate_value(r->favourite[bucket][share], favourite_prior(bucket, share));
-    offer(f, (option){path * p, p, parent, list.token[bet], {suffix, list.to[bet], m.length + 1}});
+    push(f, (option){path * p, p, parent, list.token[bet], {suffix, list.to[bet], m.length + 1}});
     if (!request->shape) return;
     used[bet] = true;
     float left = 1.0f - p;
@@ -361,7 +361,7 @@ static void expand(const slot_state *slot, const ae_draft_request *request, fron
     const option node = {.path = path, .parent = parent};
     if (list.n > 1) {
         const float mass = left * rate_value(r->more[bucket], PRIOR_MORE);
-        room = offer_list(f, node, &list, used, list.total - list.count[bet], mass, &m, room);
+        room = push_list(f, node, &list, used, list.total - list.count[bet], mass, &m, room);
         left -= mass;
     }
     for (int i = 0; i < N_SHORTER && room && list.n < MAX_SEEN; i++) {
@@ -372,7 +372,7 @@ static void expand(const slot_state *slot, const ae_draft_request *request, fron
         seen other;
         list_seen(suffix, m.state, &list, &other);
         bool none[MAX_SEEN] = {false};
-        room = offer_list(f, node, &other, none, other.total, mass, &m, room);
+        room = push_list(f, node, &other, none, other.total, mass, &m, room);
         left -= mass;
         for (uint32_t j = 0; j < other.n && list.n < MAX_SEEN; j++)
             list_add(&list, suffix, other.token[j], other.to[j]);

@@ -13,8 +13,8 @@
 #include "aerie.h" /* AERIE_MAX_DRAFT: nodes */
 
 /* Which drafters proposed a node; both may have. */
-#define AE_FROM_OFFER 1u /* somebody whose proposals cost next to nothing */
-#define AE_FROM_DRAFT 2u /* a network */
+#define AE_FROM_NGRAM 1u /* somebody whose proposals cost next to nothing */
+#define AE_FROM_NETWORK 2u /* a network */
 
 typedef struct ae_tree {
     uint32_t n;

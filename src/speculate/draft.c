@@ -55,13 +55,13 @@ static void mark(ae_tree *tree, uint8_t from)
         if (!tree->from[i]) tree->from[i] = from;
 }
 
-static aerie_status make_offers(ae_spec *spec, uint32_t n, aerie_error *error)
+static aerie_status make_ngrams(ae_spec *spec, uint32_t n, aerie_error *error)
 {
     const ae_drafter_ops *ops = spec->drafter->ops;
     if (ops->free) AE_TRY(ops->propose(spec->drafter, spec->requests, n, error));
-    else if (ops->offer) AE_TRY(ops->offer(spec->drafter, spec->requests, n, error));
-    spec->result.used[AE_KIND_OFFER] = ops->free || ops->offer;
-    for (uint32_t i = 0; i < n; i++) mark(spec->requests[i].tree, AE_FROM_OFFER);
+    else if (ops->propose_ngrams) AE_TRY(ops->propose_ngrams(spec->drafter, spec->requests, n, error));
+    spec->result.used[AE_KIND_NGRAM] = ops->free || ops->propose_ngrams;
+    for (uint32_t i = 0; i < n; i++) mark(spec->requests[i].tree, AE_FROM_NGRAM);
     return AERIE_OK;
 }
 
@@ -80,14 +80,14 @@ static aerie_status make_drafts(ae_spec *spec, uint32_t n, double *seconds, aeri
     const double start = ae_time_now();
     AE_TRY(spec->drafter->ops->propose(spec->drafter, spec->asked, n_asked, error));
     *seconds = ae_time_now() - start;
-    spec->result.used[AE_KIND_DRAFT] = true;
+    spec->result.used[AE_KIND_NETWORK] = true;
     for (uint32_t i = 0; i < n_asked; i++) {
         spec_slot *s = &spec->slots[spec->asked[i].slot];
         uint32_t *n_levels = &spec->chances[s->i_chance].n_levels;
-        mark(&s->tree, AE_FROM_DRAFT);
+        mark(&s->tree, AE_FROM_NETWORK);
         *n_levels = 1;
         for (uint32_t j = 0; j < s->tree.n; j++)
-            if (s->tree.from[j] & AE_FROM_DRAFT && (uint32_t)s->tree.depth[j] > *n_levels)
+            if (s->tree.from[j] & AE_FROM_NETWORK && (uint32_t)s->tree.depth[j] > *n_levels)
                 *n_levels = (uint32_t)s->tree.depth[j];
     }
     const ae_draft_cost *cost = &spec->drafter->cost;
@@ -107,8 +107,8 @@ static void guide(ae_spec *spec, uint32_t n)
         const spec_slot *s = &spec->slots[r->slot];
         if (!s->constraint) continue;
         ae_guide_filter(s->constraint, spec->vocab, !s->ignore_eog, r->max_depth, r->max_nodes, r->tree);
-        mark(r->tree, AE_FROM_OFFER);
-        spec->result.used[AE_KIND_OFFER] = true;
+        mark(r->tree, AE_FROM_NGRAM);
+        spec->result.used[AE_KIND_NGRAM] = true;
     }
 }
 
@@ -135,7 +135,7 @@ static void fit_trees(ae_spec *spec, uint32_t n)
 static void choose_network(ae_spec *spec)
 {
     ae_drafter *d = spec->drafter;
-    const uint32_t i = ae_controller_network(&spec->controller, &d->awake);
+    const uint32_t i = ae_controller_network(&spec->controller, &d->active);
     for (uint32_t k = 0; i != d->i_choice && k < spec->n_slots; k++) spec->slots[k].acceptance = (ae_acceptance){0};
     d->i_choice = i;
 }
@@ -143,18 +143,18 @@ static void choose_network(ae_spec *spec)
 aerie_status ae_spec_propose(ae_spec *spec, aerie_error *error)
 {
     ae_controller *c = &spec->controller;
-    const bool offers = ae_controller_begin(c, &spec->round);
+    const bool ngrams = ae_controller_begin(c, &spec->round);
     choose_network(spec);
     const uint32_t n = list_requests(spec);
-    double start = ae_time_now(), offer_seconds = 0, network_seconds = 0;
+    double start = ae_time_now(), ngram_seconds = 0, network_seconds = 0;
     if (!n) return AERIE_OK;
-    if (offers) {
-        AE_TRY(make_offers(spec, n, error));
-        offer_seconds = ae_time_now() - start;
-        if (spec->result.used[AE_KIND_OFFER]) ae_controller_saw_offers(c, n, offer_seconds);
+    if (ngrams) {
+        AE_TRY(make_ngrams(spec, n, error));
+        ngram_seconds = ae_time_now() - start;
+        if (spec->result.used[AE_KIND_NGRAM]) ae_controller_saw_ngrams(c, n, ngram_seconds);
     }
     if (ae_controller_plan(c, &spec->round, spec->chances, n)) AE_TRY(make_drafts(spec, n, &network_seconds, error));
-    if (offers || network_seconds > 0) guide(spec, n);
+    if (ngrams || network_seconds > 0) guide(spec, n);
     for (uint32_t i = 0; i < n; i++) spec->n_proposed += spec->requests[i].tree->n;
     ae_controller_choose(c, &spec->round, network_seconds, spec->chances, n);
     spec->draft_seconds = ae_time_now() - start;

@@ -68,7 +68,7 @@ aerie_status ae_spec_create(ae_spec **out, ae_engine *engine, ae_drafter *drafte
     }
     /* tokens that a grammar forces count as n-gram drafts */
     const ae_controller_options co = {.n_max = options->n_max, .n_min = options->n_min, .n_seqs = eo->n_seqs,
-                                      .fixed = options->fixed, .offers = true, .drafts = drafter && !drafter->ops->free,
+                                      .fixed = options->fixed, .ngrams = true, .drafts = drafter && !drafter->ops->free,
                                       .n_networks = drafter ? drafter->n_choices : 0,
                                       .n_warm = drafter && drafter->ops->observe ? AE_SPEC_WARM : 0};
     const aerie_status status = ae_controller_init(&spec->controller, &co, error);

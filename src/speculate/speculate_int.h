@@ -48,7 +48,7 @@ typedef struct spec_slot {
 } spec_slot;
 
 #define NO_SLOT UINT32_MAX
-#define AE_SPEC_WARM 16   /* rounds in which a network that rested gets its state ready */
+#define AE_SPEC_WARM 16   /* rounds in which a network that was paused gets its state ready */
 #define AE_SPEC_SNAPSHOT_EVERY 4096 /* positions between two snapshots of recurrent state */
 
 struct ae_spec {
@@ -97,9 +97,9 @@ void ae_spec_leave(ae_spec *spec, spec_slot *s);
 void ae_spec_release(ae_spec *spec, uint32_t i_slot);
 
 /* Whether the network is paused: no drafts are asked of it in the next rounds. */
-static inline bool ae_spec_rests(const ae_spec *spec)
+static inline bool ae_spec_is_paused(const ae_spec *spec)
 {
-    return ae_controller_rests(&spec->controller);
+    return ae_controller_is_paused(&spec->controller);
 }
 
 /* Positions before this are, or come before, rows that are no tokens: a drafter reads none of them. 0: there are none. */

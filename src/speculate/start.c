@@ -69,7 +69,7 @@ void ae_spec_reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32
         n_shared = n;
         const uint32_t n_known = spec->drafter->ops->begin(
             spec->drafter, &(ae_draft_begin){i_slot, from->donor, donor->tokens, donor->n_tokens, from->n_same, n_shared,
-                                             ae_spec_rests(spec) || has_media(tokens, n_most), key.scope, from->stranger});
+                                             ae_spec_is_paused(spec) || has_media(tokens, n_most), key.scope, from->stranger});
         n = n_known < n_shared ? ae_engine_truncate(e, i_slot, n_known) : n_shared;
         if (n == n_known) break;
     }

@@ -149,7 +149,7 @@ aerie_status ae_spec_commit(ae_spec *spec, uint32_t i_slot, const int32_t *path,
     const double start = ae_time_now();
     spec->drafter->ops->observe(spec->drafter,
                                 &(ae_draft_seen){i_slot, spec->seen_rows, s->n_chain + n_path, s->tokens, s->n_tokens,
-                                                 ae_spec_rests(spec) || position < ae_spec_media_end(s)});
+                                                 ae_spec_is_paused(spec) || position < ae_spec_media_end(s)});
     spec->result.upkeep += ae_time_now() - start;
     return AERIE_OK;
 }
@@ -177,10 +177,10 @@ static bool emit_token(ae_spec *spec, uint32_t i_slot, uint32_t i, uint32_t dept
 static void count_drafts(spec_slot *s, uint32_t i_choice, uint32_t n_path, bool missed)
 {
     bool drafted = false;
-    for (uint32_t i = 0; i < s->tree.n && !drafted; i++) drafted = s->tree.from[i] & AE_FROM_DRAFT;
+    for (uint32_t i = 0; i < s->tree.n && !drafted; i++) drafted = s->tree.from[i] & AE_FROM_NETWORK;
     s->stats.drafted_by[i_choice] += drafted;
     for (uint32_t d = 0; d < n_path; d++)
-        s->stats.accepted_by[i_choice] += (s->tree.from[s->walked.path[d]] & AE_FROM_DRAFT) != 0;
+        s->stats.accepted_by[i_choice] += (s->tree.from[s->walked.path[d]] & AE_FROM_NETWORK) != 0;
     for (uint32_t i = 0; i < s->tree.n; i++) s->stats.drafted_at[s->tree.depth[i] - 1]++;
     for (uint32_t d = 0; d < n_path; d++) {
         s->stats.tried_at[d]++;
@@ -194,9 +194,9 @@ static void count_drafts(spec_slot *s, uint32_t i_choice, uint32_t n_path, bool 
 static void tell_controller(ae_spec *spec, const spec_slot *s, uint32_t n_path)
 {
     ae_result *r = &spec->result;
-    for (uint32_t i = 0; i < s->tree.n; i++) r->n_nodes[s->tree.from[i] & AE_FROM_OFFER ? AE_KIND_OFFER : AE_KIND_DRAFT]++;
+    for (uint32_t i = 0; i < s->tree.n; i++) r->n_nodes[s->tree.from[i] & AE_FROM_NGRAM ? AE_KIND_NGRAM : AE_KIND_NETWORK]++;
     for (uint32_t i = 0; i < n_path; i++)
-        r->n_accepted[s->tree.from[s->walked.path[i]] & AE_FROM_OFFER ? AE_KIND_OFFER : AE_KIND_DRAFT]++;
+        r->n_accepted[s->tree.from[s->walked.path[i]] & AE_FROM_NGRAM ? AE_KIND_NGRAM : AE_KIND_NETWORK]++;
     if (s->i_chance != UINT32_MAX)
         ae_controller_saw_verdict(&spec->controller, &spec->chances[s->i_chance], s->walked.path, n_path);
 }

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "speculate/speculate_int.h"
 
-_Static_assert(AERIE_PROPOSED_BY_NGRAM == AE_FROM_OFFER && AERIE_PROPOSED_BY_NETWORK == AE_FROM_DRAFT, "the same bits");
+_Static_assert(AERIE_PROPOSED_BY_NGRAM == AE_FROM_NGRAM && AERIE_PROPOSED_BY_NETWORK == AE_FROM_NETWORK, "the same bits");
 
 aerie_status ae_spec_watch(ae_spec *spec, aerie_pass_callback *callback, void *user, aerie_error *error)
 {
@@ -54,7 +54,7 @@ void ae_spec_tell_pass(ae_spec *spec, double target_seconds)
     pass.n_sequences = spec->n_in_pass;
     if (spec->drafter) {
         pass.network = spec->drafter->i_choice;
-        if (result->used[AE_KIND_DRAFT]) pass.n_asked = spec->controller.n_asked, pass.n_levels = spec->controller.n_levels;
+        if (result->used[AE_KIND_NETWORK]) pass.n_asked = spec->controller.n_asked, pass.n_levels = spec->controller.n_levels;
     }
     for (int k = 0; k < 2; k++) pass.n_verified[k] = result->n_nodes[k], pass.n_accepted[k] = result->n_accepted[k];
     add_predictions(spec, &pass);

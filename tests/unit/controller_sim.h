@@ -35,7 +35,7 @@ typedef struct sim_machine {
     uint32_t n_seqs, n_max;
     sim_drafter drafters[3];
     uint32_t n_drafters;
-    double offer_price, offer_share, offer_acceptance; /* per sequence; share of rounds with an offer. Price 0: no offers */
+    double ngram_price, ngram_share, ngram_acceptance; /* per sequence (0: no n-grams); share of rounds with an n-gram draft */
     uint32_t change;            /* round in which acceptance changes */
     double noise;               /* share of passes and drafts that take 2 to 8 times as long; the others vary by 4 % */
     uint32_t slow_from, slow_to; /* rounds in which everything takes 2.5 times as long */
@@ -131,7 +131,7 @@ static double sim_draft(const sim_machine *m, const sim_drafter *d, uint32_t rou
         if (!chance->n_levels) continue;
         n++;
         if (chance->n_levels > deepest) deepest = chance->n_levels;
-        if (!sim.tree[i].n) sim_grow(&sim.tree[i], chance->n_levels, 0.7f, AE_FROM_DRAFT);
+        if (!sim.tree[i].n) sim_grow(&sim.tree[i], chance->n_levels, 0.7f, AE_FROM_NETWORK);
     }
     const double seconds = sim_price(d, n, deepest), load = sim_load(m, round);
     const double first = d->one_pass ? seconds : seconds / deepest;
@@ -149,8 +149,8 @@ static double sim_walk(const sim_machine *m, const sim_drafter *d, uint32_t roun
     bool alive = true;
     double tokens = 1, reach = 1;
     for (uint32_t k = 0; k < tree->n; k++) {
-        const int kind = tree->from[k] & AE_FROM_OFFER ? AE_KIND_OFFER : AE_KIND_DRAFT;
-        const double p = kind == AE_KIND_OFFER ? m->offer_acceptance : sim_acceptance(m, d, round);
+        const int kind = tree->from[k] & AE_FROM_NGRAM ? AE_KIND_NGRAM : AE_KIND_NETWORK;
+        const double p = kind == AE_KIND_NGRAM ? m->ngram_acceptance : sim_acceptance(m, d, round);
         tokens += reach *= p;
         result->n_nodes[kind]++;
         if (!alive || sim_random() >= p) {
@@ -169,23 +169,23 @@ static void sim_round(const sim_machine *m, uint32_t round, sim_result *out)
     const ae_round r = {m->n_seqs, m->n_seqs, 100, false};
     ae_result result = {0};
     double seconds = 0, spent = 0, tokens = 0;
-    uint32_t awake, n_rows = m->n_seqs;
-    const bool wanted = ae_controller_begin(&sim.c, &r) && m->offer_price > 0;
-    const sim_drafter *d = &m->drafters[ae_controller_network(&sim.c, &awake)];
+    uint32_t active, n_rows = m->n_seqs;
+    const bool wanted = ae_controller_begin(&sim.c, &r) && m->ngram_price > 0;
+    const sim_drafter *d = &m->drafters[ae_controller_network(&sim.c, &active)];
     for (uint32_t i = 0; i < m->n_seqs; i++) {
         sim.tree[i].n = 0;
         sim.chance[i] = (ae_chance){.acceptance = &sim.acceptance[i], .tree = &sim.tree[i], .max_depth = m->n_max};
-        if (wanted && sim_random() < m->offer_share)
-            sim_grow(&sim.tree[i], m->n_max, (float)m->offer_acceptance, AE_FROM_OFFER);
+        if (wanted && sim_random() < m->ngram_share)
+            sim_grow(&sim.tree[i], m->n_max, (float)m->ngram_acceptance, AE_FROM_NGRAM);
     }
     if (wanted) {
-        seconds += m->offer_price * m->n_seqs;
-        ae_controller_saw_offers(&sim.c, m->n_seqs, seconds * sim_load(m, round));
-        result.used[AE_KIND_OFFER] = true;
+        seconds += m->ngram_price * m->n_seqs;
+        ae_controller_saw_ngrams(&sim.c, m->n_seqs, seconds * sim_load(m, round));
+        result.used[AE_KIND_NGRAM] = true;
     }
     if (ae_controller_plan(&sim.c, &r, sim.chance, m->n_seqs)) {
         seconds += sim_draft(m, d, round, &spent);
-        result.used[AE_KIND_DRAFT] = true;
+        result.used[AE_KIND_NETWORK] = true;
     }
     ae_controller_choose(&sim.c, &r, spent, sim.chance, m->n_seqs);
     for (uint32_t i = 0; i < m->n_seqs; i++) n_rows += sim.tree[i].n;
@@ -201,7 +201,7 @@ static void sim_round(const sim_machine *m, uint32_t round, sim_result *out)
 /* Runs n_rounds rounds, or until each sequence has n_tokens (0: no limit). False: no memory. */
 static bool sim_run(const sim_machine *m, uint32_t n_rounds, double n_tokens, sim_result *out)
 {
-    const ae_controller_options options = {.n_max = m->n_max, .n_seqs = m->n_seqs, .offers = m->offer_price > 0,
+    const ae_controller_options options = {.n_max = m->n_max, .n_seqs = m->n_seqs, .ngrams = m->ngram_price > 0,
                                            .drafts = m->n_drafters > 0, .n_networks = m->n_drafters};
     memset(&sim, 0, sizeof sim);
     memset(out, 0, sizeof *out);

@@ -1,8 +1,8 @@
 /* The controller on simulated machines: what it earns is known exactly, and so is what other programs take from it.
  *
- * A machine has a T(n), the price of a drafted level and of offers, and a load: a share of passes that take a multiple of their
- * time, and a number of passes at the start that all do. Times of the outcome are those of the same machine without any load,
- * so that only decisions are judged: 1 is plain decoding. */
+ * A machine has a T(n), the price of a drafted level and of n-gram drafts, and a load: a share of passes that take a multiple
+ * of their time, and a number of passes at the start that all do. Times of the outcome are those of the same machine without
+ * any load, so that only decisions are judged: 1 is plain decoding. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,9 +22,9 @@ typedef struct machine {
     double level;       /* a drafted level, in T(1), ... */
     double level_row;   /* ... and for each sequence beyond the first */
     double acceptance;  /* of every drafted token; < 0: promises nothing, so that nothing is verified */
-    double offer;       /* offers for a sequence, in T(1) */
-    double offer_share, offer_acceptance; /* how often something is offered; how often a token of it is right */
-    bool no_drafts;     /* offers alone */
+    double ngram;       /* n-gram drafts for a sequence, in T(1) */
+    double ngram_share, ngram_acceptance; /* how often n-grams propose something; how often a token of it is right */
+    bool no_drafts;     /* n-grams alone */
     uint32_t n_seqs;
     uint32_t n_good;    /* drafts are right for these sequences only; 0: for all */
     uint32_t n_slow_start; /* passes and drafts that take 2 to 12 times as long */
@@ -70,8 +70,8 @@ static double load(const machine *m, uint32_t n_done)
 /* The machine as it drafts now. */
 static const machine *turn_of(const ae_controller *c, const machine *m)
 {
-    uint32_t awake;
-    for (uint32_t i = ae_controller_network(c, &awake); i; i--) m = m->other;
+    uint32_t active;
+    for (uint32_t i = ae_controller_network(c, &active); i; i--) m = m->other;
     return m;
 }
 
@@ -95,16 +95,16 @@ static void grow(ae_tree *tree, uint32_t depth, float p, float floor, uint8_t fr
     }
 }
 
-static double make_offers(ae_controller *c, const machine *m, float floor, uint32_t n_round)
+static double make_ngrams(ae_controller *c, const machine *m, float floor, uint32_t n_round)
 {
-    const double took = m->offer * m->n_seqs;
+    const double took = m->ngram * m->n_seqs;
     for (uint32_t i = 0; i < m->n_seqs; i++)
-        if (random01() < m->offer_share) grow(&seqs[i].tree, N_MAX, (float)m->offer_acceptance, floor, AE_FROM_OFFER);
-    ae_controller_saw_offers(c, m->n_seqs, took * load(m, n_round) + 1e-6);
+        if (random01() < m->ngram_share) grow(&seqs[i].tree, N_MAX, (float)m->ngram_acceptance, floor, AE_FROM_NGRAM);
+    ae_controller_saw_ngrams(c, m->n_seqs, took * load(m, n_round) + 1e-6);
     return took;
 }
 
-/* A sequence that has an offer keeps it: one chain each. */
+/* A sequence that has an n-gram draft keeps it: one chain each. */
 static double make_drafts(ae_controller *c, const machine *m, float floor, outcome *o, double *seen)
 {
     uint32_t n = 0, deepest = 0;
@@ -113,8 +113,8 @@ static double make_drafts(ae_controller *c, const machine *m, float floor, outco
         if (!chances[i].n_levels) continue;
         n++;
         if (s->tree.n && s->tree.p[0] < 0.7f) s->tree.n = 0; /* of two chains the better one */
-        if (!s->tree.n) grow(&s->tree, chances[i].n_levels, m->acceptance < 0 ? 1e-4f : 0.7f, floor, AE_FROM_DRAFT);
-        chances[i].n_levels = s->tree.n && s->tree.from[0] == AE_FROM_DRAFT ? s->tree.n : 1;
+        if (!s->tree.n) grow(&s->tree, chances[i].n_levels, m->acceptance < 0 ? 1e-4f : 0.7f, floor, AE_FROM_NETWORK);
+        chances[i].n_levels = s->tree.n && s->tree.from[0] == AE_FROM_NETWORK ? s->tree.n : 1;
         if (chances[i].n_levels > deepest) deepest = chances[i].n_levels;
     }
     const double level = m->level + m->level_row * (n - 1.0), times = load(m, o->n_rounds);
@@ -130,15 +130,15 @@ static uint32_t walk(ae_controller *c, const machine *m, uint32_t i, ae_result *
     int32_t path[AERIE_MAX_DRAFT];
     uint32_t n = 0;
     while (n < s->tree.n) {
-        const bool offered = s->tree.from[n] & AE_FROM_OFFER;
-        const double p = offered ? m->offer_acceptance : m->n_good && i >= m->n_good ? 0.05 : m->acceptance;
-        r->n_nodes[offered ? AE_KIND_OFFER : AE_KIND_DRAFT]++;
+        const bool by_ngram = s->tree.from[n] & AE_FROM_NGRAM;
+        const double p = by_ngram ? m->ngram_acceptance : m->n_good && i >= m->n_good ? 0.05 : m->acceptance;
+        r->n_nodes[by_ngram ? AE_KIND_NGRAM : AE_KIND_NETWORK]++;
         if (random01() >= p) break;
-        r->n_accepted[offered ? AE_KIND_OFFER : AE_KIND_DRAFT]++;
+        r->n_accepted[by_ngram ? AE_KIND_NGRAM : AE_KIND_NETWORK]++;
         path[n] = (int32_t)n;
         n++;
     }
-    for (uint32_t j = n + 1; j < s->tree.n; j++) r->n_nodes[s->tree.from[j] & AE_FROM_OFFER ? 0 : 1]++;
+    for (uint32_t j = n + 1; j < s->tree.n; j++) r->n_nodes[s->tree.from[j] & AE_FROM_NGRAM ? 0 : 1]++;
     ae_controller_saw_verdict(c, &chances[i], path, n);
     return n + 1;
 }
@@ -146,21 +146,21 @@ static uint32_t walk(ae_controller *c, const machine *m, uint32_t i, ae_result *
 static void step(ae_controller *c, const machine *m, const ae_round *r, outcome *o)
 {
     ae_result result = {0};
-    double draft = 0, seen_draft = 0, offers = 0;
+    double draft = 0, seen_draft = 0, ngrams = 0;
     const bool wanted = ae_controller_begin(c, r);
     const float floor = ae_controller_floor(c, r);
     for (uint32_t i = 0; i < m->n_seqs; i++) {
         seqs[i].tree.n = 0;
         chances[i] = (ae_chance){.acceptance = &seqs[i].acceptance, .tree = &seqs[i].tree, .max_depth = depth_of(m)};
     }
-    if (wanted && m->offer > 0) {
-        offers = make_offers(c, m, floor, o->n_rounds);
-        result.used[AE_KIND_OFFER] = true;
+    if (wanted && m->ngram > 0) {
+        ngrams = make_ngrams(c, m, floor, o->n_rounds);
+        result.used[AE_KIND_NGRAM] = true;
     }
     if (ae_controller_plan(c, r, chances, m->n_seqs)) {
-        if (!o->n_asked) result.start = m->missed * load(m, o->n_rounds), offers += m->missed;
+        if (!o->n_asked) result.start = m->missed * load(m, o->n_rounds), ngrams += m->missed;
         draft = make_drafts(c, turn_of(c, m), floor, o, &seen_draft);
-        result.used[AE_KIND_DRAFT] = true;
+        result.used[AE_KIND_NETWORK] = true;
     }
     ae_controller_choose(c, r, seen_draft, chances, m->n_seqs);
     uint32_t n_rows = m->n_seqs, n_emitted = 0;
@@ -168,17 +168,17 @@ static void step(ae_controller *c, const machine *m, const ae_round *r, outcome 
     const double seconds = pass_seconds(m, n_rows);
     ae_controller_saw_pass(c, r, n_rows, seconds * load(m, o->n_rounds));
     for (uint32_t i = 0; i < m->n_seqs; i++) n_emitted += walk(c, turn_of(c, m), i, &result);
-    result.upkeep = ae_controller_rests(c) ? 0 : m->upkeep * load(m, o->n_rounds);
-    o->n_rested += ae_controller_rests(c);
-    offers += ae_controller_rests(c) ? 0 : m->upkeep;
+    result.upkeep = ae_controller_is_paused(c) ? 0 : m->upkeep * load(m, o->n_rounds);
+    o->n_rested += ae_controller_is_paused(c);
+    ngrams += ae_controller_is_paused(c) ? 0 : m->upkeep;
     ae_controller_saw_round(c, r, &result);
-    o->seconds += seconds + draft + offers;
+    o->seconds += seconds + draft + ngrams;
     o->tokens += n_emitted;
     o->n_rounds++;
     o->n_drafted_rounds += n_rows > m->n_seqs;
     if (n_rows > o->most_rows) o->most_rows = n_rows;
     if (o->tokens > m->n_seqs * m->n_tokens / 2.0) {
-        o->late_seconds += seconds + draft + offers;
+        o->late_seconds += seconds + draft + ngrams;
         o->late_tokens += n_emitted;
     }
 }
@@ -201,7 +201,7 @@ static void start(ae_controller *c, const machine *m)
     uint32_t n_networks = 1;
     for (const machine *at = m; at->other; at = at->other) n_networks++;
     const ae_controller_options options = {
-        .n_max = depth_of(m), .n_seqs = MOST_SEQS, .offers = m->offer > 0, .drafts = !m->no_drafts, .n_networks = n_networks,
+        .n_max = depth_of(m), .n_seqs = MOST_SEQS, .ngrams = m->ngram > 0, .drafts = !m->no_drafts, .n_networks = n_networks,
         .n_warm = m->upkeep > 0 ? 16 : 0};
     assert_int_equal(ae_controller_init(c, &options, NULL), AERIE_OK);
 }
@@ -286,7 +286,7 @@ static void test_missed_text(void **state)
         for (size_t k = 0; k < 3; k++)
             for (size_t n = 0; n < 3; n++) {
                 const machine m = {.row = per_row[i], .level = 0.05, .acceptance = accepted[k], .n_seqs = 1, .n_tokens = 64,
-                                   .offer = 0.001, .missed = missed[n], .slow_share = 0.1};
+                                   .ngram = 0.001, .missed = missed[n], .slow_share = 0.1};
                 const double best = best_speed(&m), paid = 64 / (64 / best + m.missed);
                 double got = 0;
                 outcome o;
@@ -365,7 +365,7 @@ static void test_short(void **state)
     none_is_bad();
 }
 
-/* The same with a few sequences, offers that are mostly wrong, and a network that promises nothing. */
+/* The same with a few sequences, n-gram drafts that are mostly wrong, and a network that promises nothing. */
 static void test_short_for_few(void **state)
 {
     (void)state;
@@ -374,7 +374,7 @@ static void test_short_for_few(void **state)
         for (size_t i = 0; i < 4; i++)
             for (size_t k = 0; k < 6; k++) {
                 machine m = {.n_seqs = n_seqs, .n_tokens = 128, .row = per_row[i], .level = 0.08, .level_row = 0.01,
-                             .offer = k < 2 ? 0 : 1e-3, .offer_share = 0.3, .offer_acceptance = k % 3 ? 0.15 : 0.3,
+                             .ngram = k < 2 ? 0 : 1e-3, .ngram_share = 0.3, .ngram_acceptance = k % 3 ? 0.15 : 0.3,
                              .no_drafts = k > 3, .acceptance = k % 2 ? -1 : 0.15};
                 m.upkeep = m.no_drafts ? 0 : 0.02 * pass_seconds(&m, m.n_seqs);
                 outcome o;
@@ -403,8 +403,8 @@ static void test_many_sequences(void **state)
     none_is_bad();
 }
 
-/* Offers for many sequences that are mostly wrong, or right, or cost too much to be asked for. */
-static void test_offers(void **state)
+/* N-gram drafts for many sequences that are mostly wrong, or right, or cost too much to be asked for. */
+static void test_ngrams(void **state)
 {
     (void)state;
     static const uint32_t counts[] = {1, 8, 64, 200};
@@ -413,46 +413,46 @@ static void test_offers(void **state)
         for (size_t i = 0; i < 3; i++)
             for (size_t k = 0; k < 3; k++)
                 for (size_t p = 0; p < 2; p++) {
-                    machine m = {.n_seqs = counts[n], .n_tokens = 400, .row = 0.05, .offer = prices[p], .no_drafts = true,
-                                 .offer_share = shares[i], .offer_acceptance = rates[k]};
+                    machine m = {.n_seqs = counts[n], .n_tokens = 400, .row = 0.05, .ngram = prices[p], .no_drafts = true,
+                                 .ngram_share = shares[i], .ngram_acceptance = rates[k]};
                     outcome o;
                     const double got = speed(&m, &o);
-                    m.level = m.offer, m.acceptance = m.offer_acceptance; /* for the message */
-                    expect("offers", &m, got, shares[i] == 0.5 && rates[k] == 0.9 && p == 0 && n < 2 ? 1.2 : 0.97);
+                    m.level = m.ngram, m.acceptance = m.ngram_acceptance; /* for the message */
+                    expect("n-grams", &m, got, shares[i] == 0.5 && rates[k] == 0.9 && p == 0 && n < 2 ? 1.2 : 0.97);
                 }
     none_is_bad();
 }
 
-/* Both kinds: a network that is worth nothing does not take the offers with it, and the other way round. */
+/* Both kinds: a network that is worth nothing does not take the n-grams with it, and the other way round. */
 static void test_joined(void **state)
 {
     (void)state;
     static const uint32_t counts[] = {1, 8, 64};
     for (size_t n = 0; n < 3; n++) {
-        const machine offers = {.n_seqs = counts[n], .n_tokens = n ? 1000 : 8000, .row = 0.02, .offer = 1e-3,
-                                .offer_share = 0.4, .offer_acceptance = 0.85, .no_drafts = true};
-        machine both = offers, drafts = offers, poor = offers;
+        const machine ngrams = {.n_seqs = counts[n], .n_tokens = n ? 1000 : 8000, .row = 0.02, .ngram = 1e-3,
+                                .ngram_share = 0.4, .ngram_acceptance = 0.85, .no_drafts = true};
+        machine both = ngrams, drafts = ngrams, poor = ngrams;
         outcome o;
-        const double alone = speed(&offers, &o);
-        expect("offers alone", &offers, alone, n < 2 ? 1.3 : 1);
+        const double alone = speed(&ngrams, &o);
+        expect("n-grams alone", &ngrams, alone, n < 2 ? 1.3 : 1);
         both.no_drafts = false, both.level = 0.1, both.level_row = 0.002, both.acceptance = -1;
-        expect("a random network beside offers", &both, speed(&both, &o), 0.96 * alone);
+        expect("a random network beside n-grams", &both, speed(&both, &o), 0.96 * alone);
         poor.no_drafts = false, poor.level = 0.03, poor.level_row = 6e-4, poor.acceptance = 0.8;
         const double together = speed(&poor, &o);
-        expect("a good network beside offers", &poor, together, (n < 1 ? 1.03 : 0.99) * alone);
-        drafts = poor, drafts.offer_acceptance = 0.02;
+        expect("a good network beside n-grams", &poor, together, (n < 1 ? 1.03 : 0.99) * alone);
+        drafts = poor, drafts.ngram_acceptance = 0.02;
         const double with_bad = speed(&drafts, &o);
-        drafts.offer = 0;
-        expect("bad offers beside a good network", &drafts, with_bad, 0.93 * speed(&drafts, &o));
+        drafts.ngram = 0;
+        expect("bad n-grams beside a good network", &drafts, with_bad, 0.93 * speed(&drafts, &o));
     }
     none_is_bad();
 }
 
-/* Where offers surely go on, the network is not asked. */
-static void test_sure_offers(void **state)
+/* Where n-gram drafts surely go on, the network is not asked. */
+static void test_sure_ngrams(void **state)
 {
     (void)state;
-    const machine m = {.n_seqs = 8, .n_tokens = 2000, .row = 0.02, .offer = 1e-3, .offer_share = 1, .offer_acceptance = 0.97,
+    const machine m = {.n_seqs = 8, .n_tokens = 2000, .row = 0.02, .ngram = 1e-3, .ngram_share = 1, .ngram_acceptance = 0.97,
                        .level = 0.1, .level_row = 0.002, .acceptance = 0.7};
     outcome o;
     speed(&m, &o);
@@ -622,7 +622,7 @@ static void test_not_in_slot_order(void **state)
 {
     (void)state;
     ae_controller c;
-    const machine m = {.n_seqs = 400, .offer = 1e-3, .no_drafts = true};
+    const machine m = {.n_seqs = 400, .ngram = 1e-3, .no_drafts = true};
     start(&c, &m);
     const ae_round r = {400, 400, 100, false};
     for (int i = 0; i < 3; i++)
@@ -632,7 +632,7 @@ static void test_not_in_slot_order(void **state)
     for (uint32_t i = 0; i < 400; i++) {
         chances[i] = (ae_chance){.acceptance = &seqs[i].acceptance, .tree = &seqs[i].tree, .max_depth = AERIE_MAX_DRAFT};
         seqs[i].tree.n = 0;
-        grow(&seqs[i].tree, AERIE_MAX_DRAFT, i == 399 ? 0.98f : 0.5f, 0, AE_FROM_OFFER);
+        grow(&seqs[i].tree, AERIE_MAX_DRAFT, i == 399 ? 0.98f : 0.5f, 0, AE_FROM_NGRAM);
     }
     ae_controller_choose(&c, &r, 0, chances, 400);
     assert_true(seqs[399].tree.n > 20);
@@ -641,12 +641,12 @@ static void test_not_in_slot_order(void **state)
     ae_controller_free(&c);
 }
 
-/* Before anything was verified, the prompt's pass tells what many rows take: 4 sequences that offer 7 tokens each, believed to
- * be right, verify few of them where rows are dear and many where they are cheap. */
+/* Before anything was verified, the prompt's pass tells what many rows take: 4 sequences whose n-grams propose 7 tokens each,
+ * believed to be right, verify few of them where rows are dear and many where they are cheap. */
 static uint32_t n_first_verified(double prompt_seconds)
 {
     ae_controller c;
-    const ae_controller_options options = {.n_max = N_MAX, .n_seqs = 4, .offers = true};
+    const ae_controller_options options = {.n_max = N_MAX, .n_seqs = 4, .ngrams = true};
     assert_int_equal(ae_controller_init(&c, &options, NULL), AERIE_OK);
     const ae_round prompt = {.n_rows = 190, .prompts = true}, plain = {.n_rows = 4, .n_drawing = 4};
     const ae_result nothing = {0};
@@ -661,7 +661,7 @@ static uint32_t n_first_verified(double prompt_seconds)
     for (uint32_t i = 0; i < 4; i++) {
         chances[i] = (ae_chance){.acceptance = &seqs[i].acceptance, .tree = &seqs[i].tree, .max_depth = N_MAX};
         seqs[i].tree.n = 0;
-        grow(&seqs[i].tree, 7, 0.8f, 0, AE_FROM_OFFER);
+        grow(&seqs[i].tree, 7, 0.8f, 0, AE_FROM_NGRAM);
     }
     ae_controller_choose(&c, &plain, 0, chances, 4);
     for (uint32_t i = 0; i < 4; i++) n += seqs[i].tree.n;
@@ -677,12 +677,12 @@ static void test_prompts_tell_what_rows_take(void **state)
     assert_true(n_cheap >= 16); /* next to nothing */
 }
 
-/* Beside a prompt 4 sequences offer 7 tokens each, every one believed to be right with probability p. A row takes 3 ms, in
- * which plain decoding draws 0.3 tokens. */
+/* Beside a prompt n-grams propose 7 tokens for each of 4 sequences, every one believed to be right with probability p. A row
+ * takes 3 ms, in which plain decoding draws 0.3 tokens. */
 static uint32_t n_verified_beside_a_prompt(float p)
 {
     ae_controller c;
-    const ae_controller_options options = {.n_max = N_MAX, .n_seqs = 4, .offers = true};
+    const ae_controller_options options = {.n_max = N_MAX, .n_seqs = 4, .ngrams = true};
     const ae_result nothing = {0};
     uint32_t n = 0;
     assert_int_equal(ae_controller_init(&c, &options, NULL), AERIE_OK);
@@ -697,7 +697,7 @@ static uint32_t n_verified_beside_a_prompt(float p)
     for (uint32_t i = 0; i < 4; i++) {
         chances[i] = (ae_chance){.acceptance = &seqs[i].acceptance, .tree = &seqs[i].tree, .max_depth = N_MAX};
         seqs[i].tree.n = 0;
-        grow(&seqs[i].tree, 7, p, 0, AE_FROM_OFFER);
+        grow(&seqs[i].tree, 7, p, 0, AE_FROM_NGRAM);
     }
     ae_controller_choose(&c, &round, 0, chances, 4);
     for (uint32_t i = 0; i < 4; i++) n += seqs[i].tree.n;
@@ -721,7 +721,7 @@ int main(void)
         cmocka_unit_test(test_two_networks), cmocka_unit_test(test_short),
         cmocka_unit_test(test_a_choice_in_few_passes),
         cmocka_unit_test(test_many_sequences),    cmocka_unit_test(test_short_for_few),
-        cmocka_unit_test(test_offers),            cmocka_unit_test(test_joined),       cmocka_unit_test(test_sure_offers),
+        cmocka_unit_test(test_ngrams),            cmocka_unit_test(test_joined),       cmocka_unit_test(test_sure_ngrams),
         cmocka_unit_test(test_sequences_differ),  cmocka_unit_test(test_after_a_noisy_start),
         cmocka_unit_test(test_under_load),        cmocka_unit_test(test_phases),
         cmocka_unit_test(test_upkeep),

@@ -197,18 +197,18 @@ static void test_union(void **state)
         for (int kind = 0; kind < 3; kind++)
             for (int k = 0; k < 8; k++) {
                 sim_machine m = {.kind = (sim_kind)kind, .n_seqs = counts[c], .n_max = 8, .n_drafters = 1, .noise = 0.05,
-                                 .offer_price = 1e-3, .offer_share = k & 1 ? 0.6 : 0.15,
-                                 .offer_acceptance = k & 2 ? 0.9 : 0.3, .seed = (uint64_t)k};
+                                 .ngram_price = 1e-3, .ngram_share = k & 1 ? 0.6 : 0.15,
+                                 .ngram_acceptance = k & 2 ? 0.9 : 0.3, .seed = (uint64_t)k};
                 m.drafters[0] = (sim_drafter){.price = 0.1, .price_seq = 0.05, .acceptance = k & 4 ? 0.8 : 0.3};
                 const uint32_t n = 1500;
                 sim_machine one = m;
-                one.offer_price = 0;
+                one.ngram_price = 0;
                 assert_true(sim_run(&one, n, 0, &result));
                 double goal = sim_gain(&one, &result, 500, n);
                 one = m, one.n_drafters = 0;
                 assert_true(sim_run(&one, n, 0, &result));
-                const double offers = sim_gain(&one, &result, 500, n);
-                if (offers > goal) goal = offers;
+                const double ngrams = sim_gain(&one, &result, 500, n);
+                if (ngrams > goal) goal = ngrams;
                 if (goal < 1) goal = 1;
                 assert_true(sim_run(&m, n, 0, &result));
                 expect(&best, &m, sim_gain(&m, &result, 500, n), goal, 0.95);

@@ -60,10 +60,10 @@ static ae_drafter *joined(parrot *p, uint32_t n_slots)
 static const int32_t text[] = {9, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3};
 #define N_TEXT (sizeof text / sizeof text[0])
 
-/* As the speculation loop asks: offers first, then the other adds to them. */
+/* As the speculation loop asks: n-grams first, then the other adds to them. */
 static aerie_status propose(ae_drafter *d, const ae_draft_request *requests, uint32_t n, aerie_error *error)
 {
-    const aerie_status status = d->ops->offer(d, requests, n, error);
+    const aerie_status status = d->ops->propose_ngrams(d, requests, n, error);
     return status == AERIE_OK ? d->ops->propose(d, requests, n, error) : status;
 }
 
@@ -149,7 +149,7 @@ static void test_a_chain_is_the_better_one(void **state)
     }
 }
 
-static void test_offers_cost_no_network(void **state)
+static void test_ngrams_cost_no_network(void **state)
 {
     (void)state;
     parrot p;
@@ -163,15 +163,15 @@ static void test_offers_cost_no_network(void **state)
         r[i] = request_of(4, AERIE_MAX_DRAFT, AE_DRAFT_TREE, &trees[i]);
         r[i].slot = i;
     }
-    assert_int_equal(d->ops->offer(d, r, 2, NULL), AERIE_OK);
+    assert_int_equal(d->ops->propose_ngrams(d, r, 2, NULL), AERIE_OK);
     assert_true(p.n_asked == 0 && trees[0].token[0] == 4 && trees[1].token[0] == 4);
     assert_int_equal(d->ops->propose(d, &r[1], 1, NULL), AERIE_OK); /* for one of them */
     assert_true(p.n_asked == 1 && p.last_slot == 1);
     assert_true(ae_tree_child(&trees[0], -1, 8) < 0);
     const int32_t eight = ae_tree_child(&trees[1], -1, 8), four = ae_tree_child(&trees[1], -1, 4);
     assert_true(eight >= 0 && four >= 0);
-    assert_int_equal(trees[1].from[eight], AE_FROM_DRAFT);
-    assert_int_equal(trees[1].from[four], AE_FROM_OFFER);
+    assert_int_equal(trees[1].from[eight], AE_FROM_NETWORK);
+    assert_int_equal(trees[1].from[four], AE_FROM_NGRAM);
     assert_true(d->cost.n_levels == 2 && d->cost.first_seconds == 0.5 && d->cost.other_seconds == 0.25);
     d->ops->destroy(d);
 }
@@ -221,7 +221,7 @@ int main(void)
         cmocka_unit_test(test_trees_are_united),
         cmocka_unit_test(test_the_most_probable_paths_stay),
         cmocka_unit_test(test_a_chain_is_the_better_one),
-        cmocka_unit_test(test_offers_cost_no_network),
+        cmocka_unit_test(test_ngrams_cost_no_network),
         cmocka_unit_test(test_what_is_the_others_alone),
         cmocka_unit_test(test_the_other_is_freed_when_memory_ends),
     };

@@ -14,7 +14,7 @@
 #define PROBE_LEVELS 2   /* levels of the first draft, which tells the price of both a first and a further one */
 #define PROBE_COST 0.25  /* what a first draft of unknown price is thought to lose */
 #define TRIAL 4          /* rounds that a network drafts at least, once it is tried beside a better one */
-#define IDLE_MOST 24     /* rounds without a draft after which a network rests */
+#define IDLE_MOST 24     /* rounds without a draft after which a network is paused */
 #define DOUBT 1.0        /* standard deviations below the mean at which a draft has to pay, else it is paid from the budget */
 #define PAUSE 32         /* rounds before a network is tried again that could not draft */
 #define YOUNG 3          /* drafts of a network before it is believed to pay */
@@ -22,10 +22,10 @@
 #define SEQUENCE_TRIES 32 /* tries that a sequence's own rate is a mean of, at most */
 #define MOST_GROWTH 2    /* no pass has more than this times the rows of the largest that was measured */
 #define ODD_TIME 2.5     /* a pass that takes so many times what is expected was disturbed */
-#define OFFER_ROUNDS 32  /* rounds that offer_gain is a mean of */
-#define OFFER_PAUSE 8    /* rounds until n-grams are asked again; doubled each time in vain */
-#define OFFER_PAUSE_MOST 64
-#define OFFER_TRIES 8     /* rounds that a try after a pause counts as part of: one that pays is believed soon */
+#define NGRAM_ROUNDS 32  /* rounds that ngram_gain is a mean of */
+#define NGRAM_PAUSE 8    /* rounds until n-grams are asked again; doubled each time in vain */
+#define NGRAM_PAUSE_MOST 64
+#define NGRAM_TRIES 8     /* rounds that a try after a pause counts as part of: one that pays is believed soon */
 
 struct ae_reached {
     float reach;
@@ -40,7 +40,7 @@ aerie_status ae_controller_init(ae_controller *c, const ae_controller_options *o
     c->net = c->networks;
     c->budget = AE_BUDGET_FIRST;
     c->gain = 1;
-    c->offer_pause = OFFER_PAUSE;
+    c->ngram_pause = NGRAM_PAUSE;
     ae_cost_init(&c->cost);
     const size_t n_nodes = (size_t)options->n_seqs * AERIE_MAX_DRAFT;
     c->nodes = ae_alloc(n_nodes, sizeof *c->nodes);
@@ -85,11 +85,11 @@ static double expected_gain(const ae_controller *c, const ae_network *net, doubl
     return best;
 }
 
-/* Wakes the network if it rests. Returns whether it can draft now. */
+/* Ends a pause of the network. Returns whether it can draft now. */
 static bool is_ready(ae_controller *c, ae_network *net)
 {
-    if (net->resting) {
-        net->resting = false;
+    if (net->paused) {
+        net->paused = false;
         net->n_warming = c->options.n_warm;
         net->n_idle = 0;
     }
@@ -105,7 +105,7 @@ static bool is_young(const ae_controller *c, const ae_network *net)
 /* What it costs to try the network again: to get ready, and a draft. */
 static double trial_cost(const ae_controller *c, const ae_network *net)
 {
-    const double warm = net->resting ? c->options.n_warm * net->upkeep / c->cost.plain : 0;
+    const double warm = net->paused ? c->options.n_warm * net->upkeep / c->cost.plain : 0;
     const double draft = ae_price_known(&net->price) ? ae_price_of(&net->price, 1, 2) / c->cost.plain : PROBE_COST;
     return warm + (draft > PROBE_COST ? draft : PROBE_COST);
 }
@@ -135,12 +135,12 @@ static void choose_network(ae_controller *c)
 }
 
 /* Whether n-grams are asked: they are expected to pay, or it is time to see whether they do. */
-static bool asks_offers(ae_controller *c)
+static bool asks_ngrams(ae_controller *c)
 {
-    const double price = ae_cost_offers(&c->cost, c->n_drawing) / c->cost.plain;
-    if (!c->options.offers || c->plain) return false;
-    if (c->offer_gain >= 0) return true;
-    return ++c->offer_idle >= c->offer_pause && c->budget > price;
+    const double price = ae_cost_ngrams(&c->cost, c->n_drawing) / c->cost.plain;
+    if (!c->options.ngrams || c->plain) return false;
+    if (c->ngram_gain >= 0) return true;
+    return ++c->ngram_idle >= c->ngram_pause && c->budget > price;
 }
 
 bool ae_controller_begin(ae_controller *c, const ae_round *r)
@@ -151,46 +151,46 @@ bool ae_controller_begin(ae_controller *c, const ae_round *r)
     c->exploring = false;
     c->otherwise = 1;
     c->n_asked = c->n_levels = 0;
-    if (c->options.fixed) return c->options.offers;
+    if (c->options.fixed) return c->options.ngrams;
     c->plain = ae_cost_plain_is_due(&c->cost, r, c->gain);
     if (c->plain) ae_cost_saw_plain(&c->cost);
     choose_network(c);
-    return asks_offers(c);
+    return asks_ngrams(c);
 }
 
-void ae_controller_saw_offers(ae_controller *c, uint32_t n, double seconds)
+void ae_controller_saw_ngrams(ae_controller *c, uint32_t n, double seconds)
 {
     c->spent += seconds;
-    c->took[AE_KIND_OFFER] = ae_cost_saw_offers(&c->cost, n, seconds);
+    c->took[AE_KIND_NGRAM] = ae_cost_saw_ngrams(&c->cost, n, seconds);
 }
 
-uint32_t ae_controller_network(const ae_controller *c, uint32_t *awake)
+uint32_t ae_controller_network(const ae_controller *c, uint32_t *active)
 {
-    *awake = 0;
+    *active = 0;
     for (uint32_t i = 0; i < c->options.n_networks; i++)
-        if (c->options.fixed || !c->networks[i].resting) *awake |= 1u << i;
+        if (c->options.fixed || !c->networks[i].paused) *active |= 1u << i;
     return (uint32_t)(c->net - c->networks);
 }
 
-bool ae_controller_rests(const ae_controller *c)
+bool ae_controller_is_paused(const ae_controller *c)
 {
     for (uint32_t i = 0; i < c->options.n_networks; i++)
-        if (c->options.fixed || !c->networks[i].resting) return false;
+        if (c->options.fixed || !c->networks[i].paused) return false;
     return true;
 }
 
 /* ---- Plan -------------------------------------------------------------------------------------------------- */
 
-static bool is_offered(const ae_tree *tree, uint32_t node)
+static bool is_by_ngram(const ae_tree *tree, uint32_t node)
 {
-    return tree->from[node] & AE_FROM_OFFER;
+    return tree->from[node] & AE_FROM_NGRAM;
 }
 
 /* Probability that the node is accepted once its parent was. */
 static double calibrated(const ae_controller *c, const ae_tree *tree, uint32_t node)
 {
-    const bool offered = is_offered(tree, node);
-    return ae_belief_node(offered ? &c->offered : &c->net->belief, tree->p[node], offered ? 0 : c->sway);
+    const bool by_ngram = is_by_ngram(tree, node);
+    return ae_belief_node(by_ngram ? &c->ngrams : &c->net->belief, tree->p[node], by_ngram ? 0 : c->sway);
 }
 
 /* How far sequences differ in acceptance by more than chance explains: the variance of their true rates, from the rates seen.
@@ -226,10 +226,10 @@ static double promise(const ae_controller *c, const ae_chance *chance, const dou
 {
     const ae_tree *tree = chance->tree;
     const double factor = sequence_factor(c, chance->acceptance);
-    double theirs[AERIE_MAX_DRAFT + 2], after = 0, both = 1, with = 0, offered = 0, reach = 1;
+    double theirs[AERIE_MAX_DRAFT + 2], after = 0, both = 1, with = 0, by_ngram = 0, reach = 1;
     uint32_t n_theirs = 0;
     for (int32_t node = -1; n_theirs < chance->max_depth && (node = ae_tree_best_child(tree, node)) >= 0;)
-        offered += reach *= theirs[++n_theirs] = calibrated(c, tree, (uint32_t)node);
+        by_ngram += reach *= theirs[++n_theirs] = calibrated(c, tree, (uint32_t)node);
     double rest[AERIE_MAX_DRAFT + 2] = {0}; /* tokens that the chain brings after each depth */
     for (uint32_t d = n_theirs; d >= 1; d--) rest[d - 1] = after = theirs[d] * (1 + after);
     for (uint32_t d = 1; d <= most; d++) {
@@ -238,9 +238,9 @@ static double promise(const ae_controller *c, const ae_chance *chance, const dou
             if (own > 0.98) own = 0.98;
             with += both *= 1 - (1 - own) * (1 - (d <= n_theirs ? theirs[d] : 0));
         }
-        sum[d] += with + both * rest[d < n_theirs ? d : n_theirs] - offered;
+        sum[d] += with + both * rest[d < n_theirs ? d : n_theirs] - by_ngram;
     }
-    return offered;
+    return by_ngram;
 }
 
 static int by_gain(const void *a, const void *b)
@@ -287,7 +287,7 @@ typedef struct ae_option {
 static ae_option best_option(ae_controller *c, uint32_t n_most, double base, double n_rows, double sway, double most_lost)
 {
     const uint32_t most = most_levels(c);
-    const double spent = c->took[AE_KIND_OFFER], most_rows = rows_known(c), bare = ae_cost_pass(&c->cost, n_rows, false);
+    const double spent = c->took[AE_KIND_NGRAM], most_rows = rows_known(c), bare = ae_cost_pass(&c->cost, n_rows, false);
     const double without = spent + bare;
     double rate[AERIE_MAX_DRAFT + 1], sum[AERIE_MAX_DRAFT + 1] = {0};
     double best = GAIN_NEEDED * base / (without - (c->net->upkeep < 0.5 * without ? c->net->upkeep : 0.5 * without));
@@ -324,32 +324,32 @@ static double expected_loss(const ae_controller *c, const ae_option *o, double n
 
 /* The n-gram drafts of n sequences: tokens expected of them, and nodes that pay. Sorts the sequences by what the network would
  * add. */
-static double rank(ae_controller *c, const ae_round *r, ae_chance *chances, uint32_t n, uint32_t *n_offered)
+static double rank(ae_controller *c, const ae_round *r, ae_chance *chances, uint32_t n, uint32_t *n_by_ngram)
 {
     const uint32_t most = most_levels(c);
     const float floor = ae_controller_floor(c, r);
-    double rate[AERIE_MAX_DRAFT + 1], offered = 0;
+    double rate[AERIE_MAX_DRAFT + 1], by_ngram = 0;
     ae_belief_rates(&c->net->belief, most, 0, rate);
     compare_sequences(c, chances, n);
-    *n_offered = 0;
+    *n_by_ngram = 0;
     for (uint32_t i = 0; i < n; i++) {
         double sum[AERIE_MAX_DRAFT + 1] = {0};
         float reach[AERIE_MAX_DRAFT];
         const ae_tree *tree = chances[i].tree;
-        offered += promise(c, &chances[i], rate, most, sum);
+        by_ngram += promise(c, &chances[i], rate, most, sum);
         chances[i].gain = (float)sum[most];
         for (uint32_t j = 0; j < tree->n; j++) {
             reach[j] = (float)calibrated(c, tree, j) * (tree->parent[j] < 0 ? 1.0f : reach[tree->parent[j]]);
-            *n_offered += reach[j] > floor;
+            *n_by_ngram += reach[j] > floor;
         }
     }
     qsort(c->order, n, sizeof(struct ae_chance *), by_gain);
-    return offered;
+    return by_ngram;
 }
 
 bool ae_controller_plan(ae_controller *c, const ae_round *r, ae_chance *chances, uint32_t n)
 {
-    uint32_t n_offered;
+    uint32_t n_by_ngram;
     for (uint32_t i = 0; i < n; i++) {
         chances[i].n_levels = 0;
         c->order[i] = &chances[i];
@@ -361,7 +361,7 @@ bool ae_controller_plan(ae_controller *c, const ae_round *r, ae_chance *chances,
     }
     const uint32_t n_probe = 1 + (n - 1) / PROBE_SHARE;
     if (c->plain) return false;
-    const double base = c->cost.worth + rank(c, r, chances, n, &n_offered), n_rows = r->n_rows + n_offered;
+    const double base = c->cost.worth + rank(c, r, chances, n, &n_by_ngram), n_rows = r->n_rows + n_by_ngram;
     if (!ae_price_known(&c->net->price)) {
         if (trial_cost(c, c->net) > c->budget || !is_ready(c, c->net)) return false;
         ask(c, n_probe, PROBE_LEVELS < most_levels(c) ? PROBE_LEVELS : most_levels(c));
@@ -374,7 +374,7 @@ bool ae_controller_plan(ae_controller *c, const ae_round *r, ae_chance *chances,
     const double most_tried = c->budget * c->cost.plain, most_lost = risk(c);
     ae_option o = best_option(c, n, base, n_rows, 0, young && most_tried < most_lost ? most_tried : most_lost);
     if (!o.n || young || trial || expected_loss(c, &o, n_rows, base, -DOUBT) > 0) {
-        const double warm = c->net->resting ? c->options.n_warm * c->net->upkeep / c->cost.plain : 0;
+        const double warm = c->net->paused ? c->options.n_warm * c->net->upkeep / c->cost.plain : 0;
         if (!o.n) o = best_option(c, n, base, n_rows, c->sway = SWAY, most_tried);
         const double loss = o.n ? expected_loss(c, &o, n_rows, base, 0) : 0;
         if (!o.n || (loss > 0 ? loss : 0) + warm > c->budget) {
@@ -393,7 +393,7 @@ void ae_controller_saw_draft(ae_controller *c, uint32_t n, uint32_t n_levels, do
 {
     const double drift = c->cost.drift;
     c->spent += first + others;
-    c->took[AE_KIND_DRAFT] = ae_price_saw(&c->net->price, c->cost.clock, n, n_levels, first / drift, others / drift);
+    c->took[AE_KIND_NETWORK] = ae_price_saw(&c->net->price, c->cost.clock, n, n_levels, first / drift, others / drift);
 }
 
 /* ---- Choose ------------------------------------------------------------------------------------------------ */
@@ -439,7 +439,7 @@ static void note_beliefs(const ae_controller *c, ae_chance *chance)
         if (d > 1 && node < 0) continue;
         int32_t best = -1;
         for (uint32_t i = (uint32_t)(node + 1); i < tree->n; i++)
-            if (tree->parent[i] == node && (tree->from[i] & AE_FROM_DRAFT) && (best < 0 || tree->p[i] > tree->p[best]))
+            if (tree->parent[i] == node && (tree->from[i] & AE_FROM_NETWORK) && (best < 0 || tree->p[i] > tree->p[best]))
                 best = (int32_t)i;
         node = best;
         if (node >= 0) chance->believed[d] = (float)ae_belief_node(&c->net->belief, tree->p[node], 0);
@@ -500,7 +500,7 @@ void ae_controller_saw_pass(ae_controller *c, const ae_round *r, uint32_t n_rows
 static bool was_tried(const ae_tree *tree, int32_t parent)
 {
     for (uint32_t i = (uint32_t)(parent + 1); i < tree->n; i++)
-        if (tree->parent[i] == parent && (tree->from[i] & AE_FROM_DRAFT)) return true;
+        if (tree->parent[i] == parent && (tree->from[i] & AE_FROM_NETWORK)) return true;
     return false;
 }
 
@@ -510,7 +510,7 @@ static void count_levels(ae_controller *c, const ae_chance *chance, const int32_
     const ae_tree *tree = chance->tree;
     for (uint32_t depth = 1; depth <= chance->n_levels && depth <= n_accepted + 1; depth++) {
         double hit = 0;
-        if (depth <= n_accepted) hit = (tree->from[path[depth - 1]] & AE_FROM_DRAFT) != 0;
+        if (depth <= n_accepted) hit = (tree->from[path[depth - 1]] & AE_FROM_NETWORK) != 0;
         else if (!was_tried(tree, depth == 1 ? -1 : path[depth - 2])) hit = (double)chance->believed[depth];
         ae_belief_saw_depth(&c->net->belief, depth, hit, c->n_asked);
         if (depth > 1) continue;
@@ -530,15 +530,15 @@ void ae_controller_saw_verdict(ae_controller *c, const ae_chance *chance, const 
         const int32_t parent = depth == 1 ? -1 : depth - 2 < n_accepted ? path[depth - 2] : -2;
         if (tree->parent[i] != parent) continue; /* its parent was not accepted: nothing was learnt */
         const bool hit = depth - 1 < n_accepted && path[depth - 1] == (int32_t)i;
-        const bool offered = is_offered(tree, i);
-        ae_belief_saw_node(offered ? &c->offered : &c->net->belief, tree->p[i], hit, offered ? c->n_drawing : c->n_asked);
+        const bool by_ngram = is_by_ngram(tree, i);
+        ae_belief_saw_node(by_ngram ? &c->ngrams : &c->net->belief, tree->p[i], hit, by_ngram ? c->n_drawing : c->n_asked);
     }
     count_levels(c, chance, path, n_accepted);
     for (uint32_t i = 0; i < tree->n; i++) {
-        const bool offered = is_offered(tree, i);
+        const bool by_ngram = is_by_ngram(tree, i);
         const double up = tree->parent[i] < 0 ? 1 : reach[tree->parent[i]];
-        reach[i] = up * ae_belief_node(offered ? &c->offered : &c->net->belief, tree->p[i], 0);
-        c->worth[offered ? AE_KIND_OFFER : AE_KIND_DRAFT] += reach[i];
+        reach[i] = up * ae_belief_node(by_ngram ? &c->ngrams : &c->net->belief, tree->p[i], 0);
+        c->worth[by_ngram ? AE_KIND_NGRAM : AE_KIND_NETWORK] += reach[i];
     }
 }
 
@@ -547,14 +547,14 @@ static void pass_time(ae_controller *c, const ae_result *result)
 {
     for (uint32_t i = 0; i < c->options.n_networks; i++) {
         ae_network *net = &c->networks[i];
-        const bool used = net == c->net && result->used[AE_KIND_DRAFT];
+        const bool used = net == c->net && result->used[AE_KIND_NETWORK];
         net->n_idle = used ? 0 : net->n_idle + 1;
         ae_belief_age(&net->belief, used ? c->n_levels : 0);
         if (net->n_pause) net->n_pause--;
         if (net->belief.depth[1].tries < 1) net->proven = false;
         else if (!is_young(c, net)) net->proven = true;
         if (net->n_warming) net->n_warming--;
-        else if (net->n_idle > IDLE_MOST) net->resting = true;
+        else if (net->n_idle > IDLE_MOST) net->paused = true;
     }
 }
 
@@ -570,22 +570,22 @@ void ae_controller_saw_round(ae_controller *c, const ae_round *r, const ae_resul
     }
     const double parts = c->measured + c->spent;
     if (result->seconds > 0 && parts > 0)
-        ae_cost_saw_whole(&c->cost, result->used[AE_KIND_DRAFT], (result->seconds - result->upkeep - result->start) / parts);
-    if (result->used[AE_KIND_DRAFT]) paid *= c->cost.extra;
+        ae_cost_saw_whole(&c->cost, result->used[AE_KIND_NETWORK], (result->seconds - result->upkeep - result->start) / parts);
+    if (result->used[AE_KIND_NETWORK]) paid *= c->cost.extra;
     if (c->exploring) c->budget -= paid - (1 + (result->n_accepted[0] + result->n_accepted[1]) / n) / c->otherwise;
-    if (!result->used[AE_KIND_DRAFT]) c->budget -= upkeep / plain;
+    if (!result->used[AE_KIND_NETWORK]) c->budget -= upkeep / plain;
     c->budget += (c->sure_gain > GAIN_NEEDED ? AE_BUDGET_SHARE_BEST : AE_BUDGET_SHARE) * paid;
     const double most = 1.25 * trial_cost(c, c->net); /* what is dear to try is saved for */
     if (c->budget > AE_BUDGET_MOST && c->budget > most) c->budget = most > AE_BUDGET_MOST ? most : AE_BUDGET_MOST;
     if (c->budget < -AE_BUDGET_DEBT) c->budget = -AE_BUDGET_DEBT;
-    if (!c->net->resting) c->net->upkeep += 0.1 * (upkeep - c->net->upkeep);
-    if (result->used[AE_KIND_OFFER]) {
-        if (c->offer_gain < 0) c->budget += gain[AE_KIND_OFFER];
-        const double gained = c->worth[AE_KIND_OFFER] / n + gain[AE_KIND_OFFER];
-        c->offer_gain += (gained - c->offer_gain) / (c->offer_gain < 0 && gained > 0 ? OFFER_TRIES : OFFER_ROUNDS);
-        if (c->offer_gain >= 0) c->offer_pause = OFFER_PAUSE;
-        else if (c->offer_pause < OFFER_PAUSE_MOST) c->offer_pause *= 2;
-        c->offer_idle = 0;
+    if (!c->net->paused) c->net->upkeep += 0.1 * (upkeep - c->net->upkeep);
+    if (result->used[AE_KIND_NGRAM]) {
+        if (c->ngram_gain < 0) c->budget += gain[AE_KIND_NGRAM];
+        const double gained = c->worth[AE_KIND_NGRAM] / n + gain[AE_KIND_NGRAM];
+        c->ngram_gain += (gained - c->ngram_gain) / (c->ngram_gain < 0 && gained > 0 ? NGRAM_TRIES : NGRAM_ROUNDS);
+        if (c->ngram_gain >= 0) c->ngram_pause = NGRAM_PAUSE;
+        else if (c->ngram_pause < NGRAM_PAUSE_MOST) c->ngram_pause *= 2;
+        c->ngram_idle = 0;
     }
     pass_time(c, result);
 }

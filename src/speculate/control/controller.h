@@ -1,7 +1,7 @@
 /* controller.h - how much to draft, and how much of it to verify, decided from measurements; possibly nothing.
  *
- * Drafts come in two kinds. N-gram drafts (AE_KIND_OFFER) cost next to nothing; tokens that a grammar forces count among them.
- * Network drafts (AE_KIND_DRAFT) run a network. A pass is planned for all of its sequences together:
+ * Drafts come in two kinds. N-gram drafts (AE_KIND_NGRAM) cost next to nothing; tokens that a grammar forces count among them.
+ * Network drafts (AE_KIND_NETWORK) run a network. A pass is planned for all of its sequences together:
  *   begin    which network may draft, and whether n-grams are asked
  *   plan     given the n-gram drafts: which sequences the network drafts for, and how many levels
  *   choose   given all trees: which nodes are verified
@@ -39,32 +39,32 @@ typedef struct ae_controller_options {
     uint32_t n_min;   /* fewer kept nodes than this are not verified */
     uint32_t n_seqs;  /* most sequences of a pass */
     bool fixed;       /* verify all that is drafted: for tests */
-    bool offers, drafts; /* which kinds there are */
+    bool ngrams, drafts; /* which kinds there are */
     uint32_t n_networks; /* networks, of which one drafts in a round; 0 counts as 1 */
-    uint32_t n_warm;  /* rounds that a resting network needs to get ready */
+    uint32_t n_warm;  /* rounds that a paused network needs to get ready */
 } ae_controller_options;
 
-typedef enum ae_draft_kind { AE_KIND_OFFER, AE_KIND_DRAFT } ae_draft_kind;
+typedef enum ae_draft_kind { AE_KIND_NGRAM, AE_KIND_NETWORK } ae_draft_kind;
 
 /* One of the networks. */
 typedef struct ae_network {
     ae_price price;
     ae_belief belief;
-    double upkeep;       /* seconds of its state in each round in which it does not rest */
+    double upkeep;       /* seconds of its state in each round in which it is not paused */
     double gain, most;   /* this round: expected tokens per second relative to plain decoding; their upper end */
     uint32_t n_idle;     /* rounds since it drafted */
     bool proven;         /* it drafted enough to be believed */
     uint32_t n_pause;    /* rounds until it may be tried beside a better one */
-    bool resting;        /* it keeps no state */
-    uint32_t n_warming;  /* rounds until it may draft after a rest */
+    bool paused;        /* it keeps no state */
+    uint32_t n_warming;  /* rounds until it may draft after a pause */
 } ae_network;
 
 typedef struct ae_controller {
     ae_controller_options options;
     ae_cost cost;
-    ae_belief offered;   /* of n-gram drafts */
-    double offer_gain;   /* what asking n-grams brought a round, in plain passes: a mean */
-    uint32_t offer_idle, offer_pause; /* rounds since they were asked; rounds until they are asked again */
+    ae_belief ngrams;   /* of n-gram drafts */
+    double ngram_gain;   /* what asking n-grams brought a round, in plain passes: a mean */
+    uint32_t ngram_idle, ngram_pause; /* rounds since they were asked; rounds until they are asked again */
     ae_network networks[AERIE_MAX_DRAFTERS], *net; /* net: the one that may draft in this round */
     uint32_t n_trial;    /* further rounds in which net drafts although another one is expected to be better */
     double budget;       /* what may still be lost against plain decoding, in plain passes */
@@ -109,7 +109,7 @@ typedef struct ae_chance {
 /* Once per pass, before anything else. Returns whether n-gram drafts pay now. */
 bool ae_controller_begin(ae_controller *c, const ae_round *round);
 /* Records the time of n-gram drafts for n sequences. */
-void ae_controller_saw_offers(ae_controller *c, uint32_t n, double seconds);
+void ae_controller_saw_ngrams(ae_controller *c, uint32_t n, double seconds);
 /* After the n-gram drafts, if there were any: decides how many levels a network runs for each of n sequences. False: for none.
  * */
 bool ae_controller_plan(ae_controller *c, const ae_round *round, ae_chance *chances, uint32_t n);
@@ -138,10 +138,10 @@ typedef struct ae_result {
 /* After every pass. */
 void ae_controller_saw_round(ae_controller *c, const ae_round *round, const ae_result *result);
 
-/* Whether all networks rest in the next rounds, so that they need not keep their state. */
-bool ae_controller_rests(const ae_controller *c);
-/* The network that drafts in this round, if any does. *awake: a bit for each network that is active: it may draft in the next
+/* Whether all networks are paused in the next rounds, so that they need not keep their state. */
+bool ae_controller_is_paused(const ae_controller *c);
+/* The network that drafts in this round, if any does. *active: a bit for each network that is active: it may draft in the next
  * rounds. */
-uint32_t ae_controller_network(const ae_controller *c, uint32_t *awake);
+uint32_t ae_controller_network(const ae_controller *c, uint32_t *active);
 
 #endif

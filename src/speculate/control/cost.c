@@ -123,15 +123,15 @@ void ae_cost_saw_whole(ae_cost *c, bool network, double ratio)
     c->extra = !c->whole[1].n_seen || more < 1 ? 1 : more < MOST_EXTRA ? more : MOST_EXTRA;
 }
 
-double ae_cost_saw_offers(ae_cost *c, uint32_t n, double seconds)
+double ae_cost_saw_ngrams(ae_cost *c, uint32_t n, double seconds)
 {
-    ae_curve_add(&c->offer, n, seconds / c->drift, c->clock);
-    return (double)ae_curve_times(&c->offer, n)->typical;
+    ae_curve_add(&c->ngrams, n, seconds / c->drift, c->clock);
+    return (double)ae_curve_times(&c->ngrams, n)->typical;
 }
 
-double ae_cost_offers(const ae_cost *c, uint32_t n)
+double ae_cost_ngrams(const ae_cost *c, uint32_t n)
 {
-    const ae_times *t = ae_curve_times(&c->offer, n);
+    const ae_times *t = ae_curve_times(&c->ngrams, n);
     return t->n_seen ? (double)t->typical : 0;
 }
 

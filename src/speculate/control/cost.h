@@ -44,7 +44,7 @@ typedef struct ae_price {
 
 typedef struct ae_cost {
     ae_curve pass[AE_T_BUCKETS + 1]; /* seconds by rows; the last curve: passes with prompts in them */
-    ae_curve offer;                  /* seconds of n-gram drafts by number of sequences */
+    ae_curve ngrams;                  /* seconds of n-gram drafts by number of sequences */
     ae_line now, hope;               /* expected seconds of this round's pass by rows; if what is old is not true any more */
     double usual;                    /* factor on these for passes that verify drafts, as the last of them took */
     ae_ratios whole[2];              /* seconds of whole rounds over those of their parts: without and with a network's draft */
@@ -76,9 +76,9 @@ double ae_cost_saw_pass(ae_cost *c, const ae_round *r, uint32_t n_rows, double s
 /* Records a whole round: its seconds over those of its pass and drafts. network: it had a network's draft. */
 void ae_cost_saw_whole(ae_cost *c, bool network, double ratio);
 /* Records n-gram drafts for n sequences. Returns what they usually take. */
-double ae_cost_saw_offers(ae_cost *c, uint32_t n, double seconds);
+double ae_cost_saw_ngrams(ae_cost *c, uint32_t n, double seconds);
 /* What n-gram drafts for n sequences are expected to take; 0 while nothing is known. */
-double ae_cost_offers(const ae_cost *c, uint32_t n);
+double ae_cost_ngrams(const ae_cost *c, uint32_t n);
 
 /* Before a round. */
 void ae_price_begin(ae_price *p, uint32_t clock);
