@@ -16,6 +16,7 @@
 #include "run/conversation.h"
 #include "run/generate.h"
 #include "run/line_editor.h"
+#include "run/terminal.h"
 
 typedef struct chat {
     const app_options *options; /* &own */
@@ -524,6 +525,8 @@ int app_chat(const app_options *options)
                          options->conversation ? " and no chat (-cnv)" : "");
     if (options->no_conversation) return app_error(APP_USAGE, "-no-cnv needs a prompt (-p, -f or standard input)");
     int bad = read_opening(&opening, options);
+    if (!bad && !(c.lines = app_lines_open(!options->run.no_history, complete))) bad = app_error_memory("the line editor");
+    if (!bad) app_terminal_hush(); /* what is typed or pasted while the model is loaded waits for the first prompt */
     if (!bad) bad = app_models_load(&c.models, options, app_wants_draft(type));
     if (!bad) bad = app_need_text(&c.models, options);
     if (!bad) bad = app_session_open(&c.session, &c.models, options, type);
@@ -534,7 +537,6 @@ int app_chat(const app_options *options)
     if (!bad && options->system_prompt && !add(&c, "system", options->system_prompt, strlen(options->system_prompt))) {
         bad = app_error_memory("the conversation");
     }
-    if (!bad && !(c.lines = app_lines_open(!options->run.no_history, complete))) bad = app_error_memory("the line editor");
     if (!bad) {
         c.color = app_wants_color(options);
         bad = converse(&c, opening.n ? opening.items : NULL);

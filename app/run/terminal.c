@@ -93,6 +93,7 @@ void app_terminal_open(bool plain)
     terminal.quiet.c_cc[VTIME] = 0;
     for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
         if (sigaction(stops[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN) handle(stops[i], on_stop);
+    if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler == SIG_DFL) handle(SIGINT, on_stop); /* it ends the program */
     handle(SIGCONT, on_continue);
     set(&terminal.lines);
     mark_pastes(true);
@@ -107,6 +108,8 @@ void app_terminal_close(void)
         struct sigaction now;
         if (sigaction(stops[i], NULL, &now) == 0 && now.sa_handler == on_stop) handle(stops[i], SIG_DFL);
     }
+    struct sigaction interrupt;
+    if (sigaction(SIGINT, NULL, &interrupt) == 0 && interrupt.sa_handler == on_stop) handle(SIGINT, SIG_DFL);
     handle(SIGCONT, SIG_DFL);
     set(&terminal.before);
     mark_pastes(false);

@@ -49,6 +49,20 @@ ${environment:-} LC_ALL=C.UTF-8 $program run -m $here/m.gguf --temp 0 --ignore-e
 }
 pass() { echo "ok: $1"; }
 
+# ---- what is typed while the model is loaded: pastes are marked from the start, and keys wait quietly ----
+t kill-server 2>/dev/null || true
+n_servers=$((n_servers + 1))
+t new-session -d -x 200 -y 50 "until [ -e $here/go ]; do sleep 0.05; done; env -i HOME=$here XDG_STATE_HOME=$here/state \
+TERM=screen PATH=$PATH LC_ALL=C.UTF-8 $program run -m $here/m.gguf --temp 0 --ignore-eos -n 4 2>&1; echo status \$?; sleep 600"
+t pipe-pane "cat > $here/raw"
+touch "$here/go"
+expect "/help lists commands"
+at() { grep -a -b -o -e "$1" "$here/raw" | head -n 1 | cut -d: -f1; }
+[ "$(at '2004h')" -lt "$(at 'speculation:')" ] || { echo "pastes are marked only after the model was loaded"; exit 1; }
+line "/quit"
+expect "status 0"
+pass "pastes are marked before the model is loaded"
+
 # ---- type, edit, figures ----
 start -n 12 --kv-type f16
 expect "/help lists commands"
