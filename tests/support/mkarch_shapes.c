@@ -97,5 +97,11 @@ const mkarch_spec mkarch_shapes[] = {
      "m exp_probs_b.bias b0.1 256\n"
      "m ffn_gate_exps w 7168 2048 256\nm ffn_up_exps w 7168 2048 256\nm ffn_down_exps w2 2048 7168 256\n"
      "m ffn_gate_shexp w 7168 2048\nm ffn_up_shexp w 7168 2048\nm ffn_down_shexp w2 2048 7168\n"},
+    {"falcon-mamba-7b", "mamba", X8("mmmmmmmm"),
+     "u embedding_length 4096\nu feed_forward_length 0\nu attention.head_count 0\nf attention.layer_norm_rms_epsilon 1e-5\n"
+     "u ssm.conv_kernel 4\nu ssm.inner_size 8192\nu ssm.state_size 16\nu ssm.time_step_rank 256\nb ssm.dt_b_c_rms 1\n",
+     "- token_embd e 4096 65024\n- output_norm n 4096\n- output w2 4096 65024\n* attn_norm n 4096\n"
+     "* ssm_in w 4096 16384\n* ssm_conv1d c 4 8192\n* ssm_conv1d.bias b 8192\n* ssm_x w 8192 288\n* ssm_dt w 256 8192\n"
+     "* ssm_dt.bias s 8192\n* ssm_a. a 16 8192\n* ssm_d. s 8192\n* ssm_out w 8192 4096\n"},
 };
 const size_t mkarch_n_shapes = sizeof mkarch_shapes / sizeof mkarch_shapes[0];
