@@ -79,12 +79,13 @@ ae_matmul ae_block_input(const ae_block *b, const float *norm, const float *bias
 
 void ae_block_output(ae_matmul *m, const ae_weight *weight, const float *bias, float *y, size_t stride, bool add)
 {
-    m->out[m->n_weights++] = (struct ae_matmul_out){weight, bias, y, stride, add};
+    /* a rank may have no rows of it */
+    if (weight) m->out[m->n_weights++] = (struct ae_matmul_out){weight, bias, y, stride, add};
 }
 
 void ae_block_matmul(const ae_block *b, const ae_matmul *m)
 {
-    ae_adapter_matmul(b->ops, b->stream, m, b->adapted);
+    if (m->n_weights) ae_adapter_matmul(b->ops, b->stream, m, b->adapted);
 }
 
 static void norm_rows(const ae_block *b, float *x, const float *weight, const float *bias)
@@ -222,10 +223,10 @@ static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
         .norm_eps = b->h->norm_eps, .q_scale = s->temperature ? b->q_scale : NULL});
 }
 
-/* Into y, or into the stream. */
-static void attention(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, bool to_y)
+/* What the heads of this rank give, [n_rows][v_dim]; the input of the last product. */
+static ae_matmul attend(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
-    const uint32_t q_dim = s->n_heads * s->head_dim, n = b->h->n_embd, v_dim = s->n_heads * value_dim_of(s);
+    const uint32_t q_dim = s->n_heads * s->head_dim, v_dim = s->n_heads * value_dim_of(s);
     project(b, s, l);
     store(b, s, l);
     b->ops->attention(b->stream, &(ae_attention){
@@ -252,9 +253,23 @@ static void attention(const ae_block *b, const ae_layer_spec *s, const ae_net_la
     if (s->value_scale != 0.0f && s->value_scale != 1.0f) map(b, AE_MAP_SCALE, (float *)m.x, v_dim, s->value_scale);
     if (s->out_gate == AE_OUT_GATE_ELEMENT) m.input = AE_INPUT_GLU, m.glu = AE_GLU_SIGMOID, m.x = b->q, m.x2 = b->attn;
     if (s->out_gate == AE_OUT_GATE_OWN) m.input = AE_INPUT_GLU, m.glu = AE_GLU_SIGMOID, m.x = b->q_gate, m.x2 = b->attn;
+    return m;
+}
+
+/* Into y, or into the stream. */
+static void attention(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, bool to_y)
+{
+    const ae_layer_cut *cut = ae_block_cut(b, l);
+    const bool is_cut = cut && cut->mixer;
+    const ae_layer_spec *own = is_cut ? &cut->own : s;
+    float *y = to_y ? b->y : b->x;
+    ae_matmul m = {.x = b->attn};
+    if (own->n_heads) m = attend(b, own, l);
+    if (is_cut) ae_block_gather_input(b, &m, &cut->attn, m.x == b->q ? b->attn : b->q, s->n_heads * value_dim_of(s));
     if (l->attn_sub_norm) m.input = AE_INPUT_RMSNORM, m.norm = l->attn_sub_norm, m.norm_eps = b->h->norm_eps;
-    ae_block_output(&m, l->wo, l->bo, to_y ? b->y : b->x, n, !to_y);
+    ae_block_output(&m, l->wo, l->bo, ae_block_own(b, y, is_cut), b->h->n_embd, !to_y);
     ae_block_matmul(b, &m);
+    if (is_cut) ae_block_gather_stream(b, y);
 }
 
 /* ---- Feed-forward blocks ---------------------------------------------------------------------------- */
@@ -278,7 +293,8 @@ static ae_matmul glu_product(const ae_block *b, const ae_layer_spec *s, bool gat
                        .x_stride = n_ff, .glu = glu_of(s->activation), .glu_limit = s->shared_limit};
 }
 
-static void dense(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, bool to_y)
+/* Gate and up of the own rows; what down takes of them. */
+static ae_matmul inner_rows(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     /* a parallel block may have no norm of its own */
     const bool shared = b->h->parallel && !l->ffn_norm;
@@ -286,16 +302,27 @@ static void dense(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
     if (l->w_gate) ae_block_output(&m, l->w_gate, l->b_gate, b->gate, s->n_ff, false);
     ae_block_output(&m, l->w_up, l->b_up, b->up, s->n_ff, false);
     ae_block_matmul(b, &m);
-    m = glu_product(b, s, l->w_gate != NULL, s->n_ff);
+    return glu_product(b, s, l->w_gate != NULL, s->n_ff);
+}
+
+static void dense(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, bool to_y)
+{
+    const ae_layer_cut *cut = ae_block_cut(b, l);
+    const bool is_cut = cut && cut->ffn;
+    float *y = to_y ? b->y : b->x;
+    ae_matmul m = inner_rows(b, is_cut ? &cut->own : s, l);
+    if (is_cut) ae_block_gather_input(b, &m, &cut->ff, m.x == b->gate ? b->up : b->gate, s->n_ff);
     if (l->ffn_sub_norm) {
-        b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_GLU, .n_rows = b->n_rows, .dim = s->n_ff, .x = (float *)m.x,
-                                         .x_stride = s->n_ff, .x2 = m.x2, .x2_stride = s->n_ff, .glu = m.glu,
-                                         .glu_limit = m.glu_limit});
+        if (!is_cut)
+            b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_GLU, .n_rows = b->n_rows, .dim = s->n_ff, .x = (float *)m.x,
+                                             .x_stride = s->n_ff, .x2 = m.x2, .x2_stride = s->n_ff, .glu = m.glu,
+                                             .glu_limit = m.glu_limit});
         m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_RMSNORM, .x = m.x, .x_stride = s->n_ff,
                         .norm = l->ffn_sub_norm, .norm_eps = b->h->norm_eps};
     }
-    ae_block_output(&m, l->w_down, l->b_down, to_y ? b->y : b->x, b->h->n_embd, !to_y);
+    ae_block_output(&m, l->w_down, l->b_down, ae_block_own(b, y, is_cut), b->h->n_embd, !to_y);
     ae_block_matmul(b, &m);
+    if (is_cut) ae_block_gather_stream(b, y);
 }
 
 static ae_gate gate_of(ae_expert_gate gate)

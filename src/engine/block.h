@@ -23,6 +23,12 @@ typedef struct ae_recur_widths {
     uint32_t in, z, ab, c, y;
 } ae_recur_widths;
 
+/* Of an engine that is one rank of a group. */
+typedef struct ae_block_group {
+    const ae_ranks *ranks;
+    float *room; /* (host) [n_batch][widest row that is gathered] */
+} ae_block_group;
+
 /* The rows of a pass and the activations that layers work on; all arrays device f32 but for places. */
 typedef struct ae_block {
     const ae_backend_ops *ops;
@@ -54,6 +60,7 @@ typedef struct ae_block {
     float *ple_gate, *ple_own; /* [n_rows][n_embd_layer] x 2 */
     const float *ones;   /* [AE_MAX_HEAD_DIM] */
     const ae_adapter_rows *adapted; /* (host) which rows have adapters; NULL: none */
+    const ae_block_group *group; /* (host) NULL: none */
     uint32_t lacks;      /* AE_LACKS_ bits of the layer that comes next, in passes that draft */
     uint32_t n_experts;  /* routed experts of a row, with AE_LACKS_EXPERTS */
 } ae_block;
@@ -70,6 +77,22 @@ void ae_block_layer(const ae_block *b, const ae_layer_spec *spec, const ae_net_l
 /* The first of these, and the second: the halves of a layer (weights/split.h). */
 void ae_block_mixer(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
 void ae_block_ffn(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
+
+/* block_ranks.c: all slices of (device) rows [n_rows][stride] come together, on rank `root` or everywhere. */
+void ae_block_gather(const ae_block_group *group, const ae_backend_ops *ops, ae_stream *stream, float *rows, size_t stride,
+                     const ae_slices *slices, uint32_t n_rows, int root);
+/* The product's input stands in narrow rows of what this rank has: gated if it is to be, it is gathered to
+ * wide [n_rows][width], and becomes the product's input. */
+void ae_block_gather_input(const ae_block *b, ae_matmul *m, const ae_slices *slices, float *wide, uint32_t width);
+/* Where this rank's columns of rows of the stream begin; all of them where the half is not cut. */
+float *ae_block_own(const ae_block *b, float *y, bool is_cut);
+/* They come together. */
+void ae_block_gather_stream(const ae_block *b, float *y);
+/* The layer on this rank; NULL: there is no group. */
+static inline const ae_layer_cut *ae_block_cut(const ae_block *b, const ae_net_layer *layer)
+{
+    return b->group && b->group->ranks->kind == AE_RANKS_SPLIT ? &b->group->ranks->layers[layer->index] : NULL;
+}
 
 /* block_mla.c: latent attention. Into y, or into the stream. */
 void ae_block_mla(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer, bool to_y);

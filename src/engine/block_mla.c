@@ -52,10 +52,11 @@ static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
         .q = b->q, .k = b->k, .q_scale = s->temperature ? b->q_scale : NULL});
 }
 
-void ae_block_mla(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, bool to_y)
+/* What the heads of this rank give: b->mla_head. */
+static void attend(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const ae_mla_hparams *h = &b->h->mla;
-    const uint32_t n = b->h->n_embd, v_dim = s->n_heads * h->value_dim;
+    const uint32_t v_dim = s->n_heads * h->value_dim;
     project(b, s, l);
     enter(b, s, l);
     store(b, s, l);
@@ -64,11 +65,24 @@ void ae_block_mla(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
         .n_rope = h->n_rope, .scale = s->attn_scale, .q = b->q, .y = b->attn});
     b->ops->head_matmul(b->stream, &(ae_head_matmul){
         .n_rows = b->n_rows, .n_heads = s->n_heads, .x = b->attn, .x_stride = (size_t)s->n_heads * h->n_latent,
-        .x_step = h->n_latent, .weights = l->mla.v_b, .y = b->mla_head, .y_stride = v_dim, .y_step = h->value_dim});
+        .x_step = h->n_latent, .weights = l->mla.v_b, .y = b->mla_head, .y_stride = v_dim,
+        .y_step = h->value_dim});
     if (s->out_gate == AE_OUT_GATE_HEAD)
         b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_GATE, .n_rows = b->n_rows, .dim = v_dim, .x = b->mla_head,
                                          .x_stride = v_dim, .x2 = b->q_gate, .x2_stride = s->n_heads, .n_groups = s->n_heads});
-    ae_matmul m = {.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->mla_head, .x_stride = v_dim};
-    ae_block_output(&m, l->wo, NULL, to_y ? b->y : b->x, n, !to_y);
+}
+
+void ae_block_mla(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, bool to_y)
+{
+    const ae_layer_cut *cut = ae_block_cut(b, l);
+    const bool is_cut = cut && cut->mixer;
+    const ae_layer_spec *own = is_cut ? &cut->own : s;
+    const uint32_t width = s->n_heads * b->h->mla.value_dim;
+    float *y = to_y ? b->y : b->x;
+    if (own->n_heads) attend(b, own, l);
+    ae_matmul m = {.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->mla_head, .x_stride = width};
+    if (is_cut) ae_block_gather_input(b, &m, &cut->attn, b->attn, width);
+    ae_block_output(&m, l->wo, NULL, ae_block_own(b, y, is_cut), b->h->n_embd, !to_y);
     ae_block_matmul(b, &m);
+    if (is_cut) ae_block_gather_stream(b, y);
 }

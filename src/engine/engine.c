@@ -1,12 +1,12 @@
-/* engine.c - the life of an engine, its rows, its passes, and what is read of them (engine.h). The forward pass is forward.c,
- * what
- * happens to sequences between passes sequence.c. */
+/* engine.c - the life of an engine, its passes, and what is read of them (engine.h). Rows of a pass: add.c; the forward pass is
+ * forward.c, what happens to sequences between passes sequence.c. */
 #include "engine/engine.h"
 
 #include <string.h>
 
 #include "base/hash.h"
 #include "base/os.h"
+#include "engine/commands.h"
 #include "engine/engine_int.h"
 
 static ae_rows_kind rows_kind(const ae_model *m)
@@ -47,6 +47,18 @@ static size_t moved_size(const ae_model *m)
     return layers > m->hparams.n_embd ? layers : m->hparams.n_embd;
 }
 
+/* Floats of what is gathered in one round, at most: of a row of the pass, and of logits. */
+static size_t gathered_size(const ae_model *m, const ae_engine_options *o)
+{
+    const ae_hparams *h = &m->hparams;
+    const ae_widths w = ae_model_widths(m->layers, h->n_layers);
+    const size_t wide[] = {h->n_embd, w.q, w.ff};
+    size_t row = 0, n_logits = (size_t)ae_engine_collected(m) * h->n_vocab;
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) row = wide[i] > row ? wide[i] : row;
+    const size_t rows = row * o->n_batch;
+    return rows > n_logits ? rows : n_logits;
+}
+
 static void host_layout(ae_layout *l, const ae_model *m, const ae_split *split, const ae_engine_options *o, ae_engine *e)
 {
     const size_t n = o->n_batch, n_logits = (size_t)o->n_outputs * m->hparams.n_vocab;
@@ -66,6 +78,7 @@ static void host_layout(ae_layout *l, const ae_model *m, const ae_split *split, 
     e->rope_host = ae_layout_add(l, n_rot / 2, sizeof(double));
     e->q_scale_host = ae_layout_add(l, n, sizeof(float));
     e->moved = ae_layout_add(l, split->n_devices > 1 ? n * moved_size(m) : 0, sizeof(float));
+    e->group.room = ae_layout_add(l, o->ranks ? gathered_size(m, o) : 0, sizeof(float));
     e->sets = ae_layout_add(l, o->n_seqs, sizeof *e->sets);
     e->runs = ae_layout_add(l, o->n_seqs, sizeof *e->runs);
     e->runs_out = ae_layout_add(l, o->n_seqs, sizeof *e->runs_out);
@@ -125,7 +138,8 @@ typedef struct layer_lists {
 } layer_lists;
 
 /* net: whose layers they are; NULL: only sizes are asked. */
-static void list_layers(const ae_model *m, const ae_split *split, const ae_net *net, layer_lists *s)
+static void list_layers(const ae_model *m, const ae_split *split, const ae_net *net, const ae_ranks *ranks,
+                        layer_lists *s)
 {
     s->state = (ae_state_shape){.layers = s->state_layers};
     for (uint32_t i = 0; i < m->hparams.n_layers; i++) {
@@ -133,6 +147,7 @@ static void list_layers(const ae_model *m, const ae_split *split, const ae_net *
         s->state_device[s->state.n_layers] = split->mixer[i];
         s->state_layers[s->state.n_layers++] = ae_block_recur_state(&m->hparams.recur, net ? &net->layers[i].recur : NULL);
     }
+    ae_ranks_state(ranks, m, s->state_layers);
     ae_net_kv_devices(m, split, s->kv_device);
     s->n_devices = split->n_devices;
     for (uint32_t i = 0; i < split->n_devices; i++) s->devices[i].backend = split->devices[i];
@@ -140,8 +155,10 @@ static void list_layers(const ae_model *m, const ae_split *split, const ae_net *
 
 static ae_kv_options kv_options(const ae_model *m, const ae_engine_options *o, layer_lists *c)
 {
+    const uint32_t n_layers = ae_net_kv_layers(m, c->layers, c->windows, NULL);
+    ae_ranks_kv(o->ranks, m, c->layers);
     return (ae_kv_options){
-        .n_layers = ae_net_kv_layers(m, c->layers, c->windows, NULL), .layers = c->layers, .windows = c->windows,
+        .n_layers = n_layers, .layers = c->layers, .windows = c->windows,
         .n_seqs = o->n_seqs, .n_slots = o->n_ctx + AERIE_MAX_DRAFT, /* drafts may reach beyond the context */
         .type = o->kv_type, .n_pages = o->n_kv_pages, .n_batch = o->n_batch, .n_retained = o->n_windows,
         .n_devices = c->n_devices, .devices = c->devices, .device_of = c->kv_device};
@@ -197,7 +214,7 @@ size_t ae_engine_plan_split(const ae_model *model, const ae_split *split, const 
     layer_lists *lists = ae_alloc(1, sizeof *lists);
     if (!lists) return SIZE_MAX;
     size_t kv_on[AE_MAX_DEVICES], state_on[AE_MAX_DEVICES] = {0}, sum = 0;
-    list_layers(model, split, NULL, lists);
+    list_layers(model, split, NULL, o.ranks, lists);
     const ae_kv_options kv = kv_options(model, &o, lists);
     const ae_state_options state = state_options(lists, &o);
     const size_t kv_bytes = ae_kv_plan_bytes(NULL, &kv, kv_on);
@@ -282,6 +299,7 @@ static aerie_status create(ae_engine **out, const ae_net *net, const ae_engine_o
     aerie_status status;
     e->net = net;
     e->options = resolve(options);
+    e->options.ranks = e->group.ranks = net->ranks;
     e->devices = ae_alloc(net->split.n_devices, sizeof *e->devices);
     if (!e->devices) {
         ae_engine_free(e);
@@ -290,7 +308,7 @@ static aerie_status create(ae_engine **out, const ae_net *net, const ae_engine_o
     e->n_devices = net->split.n_devices;
     e->out = &e->devices[net->split.output];
     for (uint32_t i = 0; i < e->n_devices; i++) e->devices[i].backend = net->split.devices[i];
-    list_layers(net->model, &net->split, net, lists);
+    list_layers(net->model, &net->split, net, net->ranks, lists);
     const ae_state_options state = state_options(lists, &e->options);
     const ae_kv_options kv = kv_options(net->model, &e->options, lists);
     AE_TRY_GOTO(status, create_buffers(e, error), fail);
@@ -301,9 +319,14 @@ static aerie_status create(ae_engine **out, const ae_net *net, const ae_engine_o
     AE_TRY_GOTO(status, create_streams(e, lists, error), fail);
     AE_TRY_GOTO(status, ae_kv_create(&e->kv, NULL, &kv, error), fail);
     if (state.n_layers) AE_TRY_GOTO(status, ae_state_create(&e->state, NULL, &state, error), fail);
+    if (net->ranks)
+        AE_TRY_GOTO(status, ae_comm_reserve(net->ranks->comm, gathered_size(net->model, &e->options) * sizeof(float), error),
+                    fail);
+    if (e->options.commands) AE_TRY_GOTO(status, ae_commands_create(e->options.commands, e, error), fail);
     *out = e;
     return AERIE_OK;
 fail:
+    e->options.commands = NULL; /* nobody follows it */
     ae_engine_free(e);
     return status;
 }
@@ -312,14 +335,21 @@ aerie_status ae_engine_create(ae_engine **out, const ae_net *net, const ae_engin
 {
     layer_lists *lists = ae_alloc(1, sizeof *lists);
     *out = NULL;
+    if (net->ranks && net->split.n_devices > 1) {
+        ae_free(lists);
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "a rank of a group uses one device; this one has %u",
+                       net->split.n_devices);
+    }
     if (!lists) return ae_fail_memory(error, "the lists of layers", sizeof *lists);
     const aerie_status status = create(out, net, options, lists, error);
     ae_free(lists);
     return status;
 }
+
 void ae_engine_free(ae_engine *engine)
 {
     if (!engine) return;
+    ae_commands_free_engine(engine);
     for (uint32_t i = 0; i < engine->n_devices; i++) { /* what is freed is in use until then */
         const ae_engine_device *d = &engine->devices[i];
         if (d->stream) (void)d->backend->ops->sync(d->stream, NULL);
@@ -365,169 +395,7 @@ ae_pool *ae_engine_pool(const ae_engine *engine)
     return engine->options.pool;
 }
 
-/* ---- Rows ----------------------------------------------------------------------------------------- */
-
-void ae_engine_rows_clear(ae_engine *e)
-{
-    e->n_rows = e->n_out = e->n_given = 0;
-    e->grouped = false;
-    e->mode = NULL;
-    if (e->state) ae_state_begin(e->state);
-    memset(e->n_added, 0, e->options.n_seqs * sizeof *e->n_added);
-}
-
-void ae_engine_set_mode(ae_engine *e, const ae_pass_mode *mode)
-{
-    e->mode = mode;
-}
-
-uint32_t ae_engine_n_rows(const ae_engine *e)
-{
-    return e->n_rows;
-}
-
-uint32_t ae_engine_rows_left(const ae_engine *e)
-{
-    return e->options.n_batch - e->n_rows;
-}
-
-uint32_t ae_engine_outputs_left(const ae_engine *e)
-{
-    return e->options.n_outputs - e->n_out;
-}
-
-static aerie_status check_room(const ae_engine *e, uint32_t n, uint32_t n_out, aerie_error *error)
-{
-    if (n > e->options.n_batch - e->n_rows)
-        return ae_fail(error, AERIE_ERROR_LIMIT, "%u more rows do not fit a pass of %u, of which %u are taken", n,
-                       e->options.n_batch, e->n_rows);
-    if (n_out > e->options.n_outputs - e->n_out)
-        return ae_fail(error, AERIE_ERROR_LIMIT, "%u more rows with logits do not fit the %u of a pass, of which %u are taken",
-                       n_out, e->options.n_outputs, e->n_out);
-    return AERIE_OK;
-}
-
-static void add_row(ae_engine *e, uint32_t seq, int32_t token, uint32_t pos, uint32_t slot, uint32_t n_inplace, int32_t parent,
-                    bool export_row)
-{
-    const uint32_t r = e->n_rows++;
-    const ae_hparams *h = &e->net->model->hparams;
-    e->rows.parent[r] = parent;
-    e->ids[r] = token;
-    e->rows.token[r] = token < 0 ? 0 : token;
-    e->rows.last[r] = (int32_t)pos;
-    e->rows.seq[r] = (int32_t)seq;
-    e->rows.pos[r] = (int32_t)pos;
-    e->rows.slot[r] = (int32_t)slot;
-    if (h->n_positions && !h->encoder) e->rows.place[r] = (int32_t)(pos < h->n_positions ? pos : h->n_positions - 1);
-    e->rows.n_inplace[r] = (int32_t)n_inplace;
-    e->out_index[r] = export_row ? (int32_t)e->n_out : -1;
-    if (export_row) e->rows.out_rows[e->n_out++] = (int32_t)r;
-}
-
-static aerie_status out_of_step(uint32_t seq, aerie_error *error)
-{
-    return ae_fail(error, AERIE_ERROR_INTERNAL, "the recurrent state of sequence %u is out of step with its KV cache; please "
-                   "report", seq);
-}
-
-/* A sequence whose last pass was not committed takes no rows. */
-static aerie_status check_state(const ae_engine *e, uint32_t seq, aerie_error *error)
-{
-    const uint32_t live = ae_kv_n_live(e->kv, seq);
-    if (!e->state || (ae_state_n_live(e->state, seq) == live && ae_state_landing(e->state, seq, live) == live)) return AERIE_OK;
-    return out_of_step(seq, error);
-}
-
-aerie_status ae_engine_add_chain(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, ae_export export_rows,
-                                 uint32_t *first, aerie_error *error)
-{
-    const uint32_t live = seq < e->options.n_seqs ? ae_kv_n_live(e->kv, seq) : 0;
-    const uint32_t n_out = export_rows == AE_EXPORT_ALL ? n : export_rows == AE_EXPORT_LAST;
-    if (seq >= e->options.n_seqs || e->n_added[seq])
-        return ae_fail(error, AERIE_ERROR_INTERNAL, "sequence %u has its rows already, or is none of %u; please report", seq,
-                       e->options.n_seqs);
-    AE_TRY(check_room(e, n, n_out, error));
-    if (live > e->options.n_ctx || n > e->options.n_ctx - live)
-        return ae_fail(error, AERIE_ERROR_LIMIT, "the context of %u tokens is full: %u are used and %u more are needed",
-                       e->options.n_ctx, live, n);
-    AE_TRY(check_state(e, seq, error));
-    AE_TRY(ae_kv_reserve(e->kv, NULL, seq, n, error));
-    *first = e->first_row[seq] = e->n_rows;
-    if (e->state && ae_state_add_chain(e->state, seq, *first, n) != AERIE_OK) return out_of_step(seq, error);
-    for (uint32_t i = 0; i < n; i++)
-        add_row(e, seq, tokens[i], live + i, live + i, live + i + 1, i ? (int32_t)(*first + i) - 1 : -1,
-                export_rows == AE_EXPORT_ALL || (export_rows == AE_EXPORT_LAST && i + 1 == n));
-    e->n_added[seq] = n;
-    return AERIE_OK;
-}
-
-aerie_status ae_engine_add_tree(ae_engine *e, uint32_t seq, const ae_tree *tree, uint32_t *first, aerie_error *error)
-{
-    return ae_engine_add_tree_from(e, seq, tree, 0, first, error);
-}
-
-aerie_status ae_engine_add_tree_from(ae_engine *e, uint32_t seq, const ae_tree *tree, uint32_t n_silent, uint32_t *first,
-                                     aerie_error *error)
-{
-    const uint32_t base = ae_kv_n_live(e->kv, seq) + e->n_added[seq]; /* first slot and position after the chain */
-    if (tree->n > AERIE_MAX_DRAFT)
-        return ae_fail(error, AERIE_ERROR_INTERNAL, "a tree of %u nodes, of %d at most; please report", tree->n,
-                       AERIE_MAX_DRAFT);
-    if (tree->n > ae_engine_max_tree(e))
-        return ae_fail(error, AERIE_ERROR_LIMIT, "%u drafted rows, but the recurrent state has records for %u", tree->n,
-                       ae_engine_max_tree(e));
-    AE_TRY(check_room(e, tree->n, n_silent < tree->n ? tree->n - n_silent : 0, error));
-    if (!e->n_added[seq]) AE_TRY(check_state(e, seq, error));
-    AE_TRY(ae_kv_reserve(e->kv, NULL, seq, e->n_added[seq] + tree->n, error));
-    *first = e->n_rows;
-    if (!e->n_added[seq]) e->first_row[seq] = *first;
-    if (e->state && ae_state_add_tree(e->state, seq, *first, tree->parent, tree->n) != AERIE_OK) return out_of_step(seq, error);
-    const int32_t root = e->n_added[seq] ? (int32_t)*first - 1 : -1;
-    for (uint32_t i = 0; i < tree->n; i++) {
-        const uint32_t depth = (uint32_t)tree->depth[i];
-        int32_t *path = e->rows.path + (size_t)e->n_rows * AERIE_MAX_DRAFT;
-        const uint32_t in_place = ae_tree_path(tree->parent, i, depth, base, path);
-        const int32_t parent = tree->parent[i] < 0 ? root : (int32_t)*first + tree->parent[i];
-        add_row(e, seq, tree->token[i], base + depth - 1, base + i, base + in_place, parent, i >= n_silent);
-    }
-    return AERIE_OK;
-}
-
-aerie_status ae_engine_add_text(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, uint32_t n_first,
-                                uint32_t *first, aerie_error *error)
-{
-    const ae_hparams *h = &e->net->model->hparams;
-    const bool encoder = h->encoder;
-    if (encoder && seq < e->options.n_seqs && ae_kv_n_live(e->kv, seq))
-        return ae_fail(error, AERIE_ERROR_INTERNAL, "sequence %u of an encoder holds a text already; please report", seq);
-    AE_TRY(ae_engine_add_chain(e, seq, tokens, n, AE_EXPORT_NONE, first, error));
-    for (uint32_t i = 0; encoder && i < n; i++) {
-        e->rows.n_inplace[*first + i] = (int32_t)n;
-        e->rows.last[*first + i] = (int32_t)n - 1;
-        e->rows.near[*first + i] = (int32_t)(n - 1 - i < h->n_near ? n - 1 : i + h->n_near);
-        e->rows.type[*first + i] = i >= n_first && h->n_types > 1;
-    }
-    return AERIE_OK;
-}
-
-aerie_status ae_engine_add_given(ae_engine *e, uint32_t first, uint32_t n, const float *rows, bool group, aerie_error *error)
-{
-    if (!n || first > e->n_rows || n > e->n_rows - first || e->n_given == e->options.n_batch)
-        return ae_fail(error, AERIE_ERROR_INTERNAL, "%u rows from %u on are given in a pass of %u; please report", n, first,
-                       e->n_rows);
-    if (group && e->state)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
-                       "rows that see each other are given, but the model's recurrent layers read "
-                       "one after the other");
-    e->given[e->n_given++] = (struct ae_given){first, n, rows};
-    for (uint32_t r = first; group && r < first + n; r++) {
-        e->rows.last[r] = e->rows.pos[first + n - 1];
-        e->rows.n_inplace[r] = e->rows.last[r] + 1;
-        e->grouped = true;
-    }
-    return AERIE_OK;
-}
+/* ---- Passes ----------------------------------------------------------------------------------------- */
 
 /* The row at place i of the pass, which comes after those of the runs so far, if its sequence has adapters. */
 static void add_to_runs(const ae_engine *e, ae_adapter_run *runs, uint32_t *n, uint32_t i, uint32_t row)
@@ -615,7 +483,7 @@ static void run_all(ae_engine *e)
     for (uint32_t begin = 0, end; begin <= 2 * n_layers; begin = end) {
         end = ae_split_run_end(&e->net->split, n_layers, begin);
         const ae_engine_device *d = &e->devices[ae_split_device(&e->net->split, n_layers, begin)];
-        if (!begin && e->n_given) {
+        if ((!begin && e->n_given) || e->net->ranks) {
             ae_forward_run(e, begin, end); /* uploads as it goes, so it cannot be recorded */
         } else if (d->backend->ops->pass_begin(d->stream, begin ? hash_number(key, begin) : key)) {
             ae_forward_run(e, begin, end);
@@ -637,6 +505,17 @@ static aerie_status sync_all(ae_engine *e, aerie_error *error)
     return status;
 }
 
+/* The same after a pass. A group does not go on after a failure: pages of its ranks would differ. */
+static aerie_status sync_pass(ae_engine *e, aerie_error *error)
+{
+    const ae_ranks *ranks = e->net->ranks;
+    aerie_error own = {0}, *why = error ? error : &own;
+    aerie_status status = sync_all(e, why);
+    if (!ranks || ranks->n == 1) return status;
+    if (status != AERIE_OK) ae_comm_fail(ranks->comm, why->text);
+    return status != AERIE_OK ? status : ae_comm_status(ranks->comm, why);
+}
+
 static aerie_status run_pass(ae_engine *e, aerie_error *error)
 {
     const ae_backend_ops *ops = e->out->backend->ops;
@@ -647,7 +526,7 @@ static aerie_status run_pass(ae_engine *e, aerie_error *error)
     const uint32_t begin = ops->mark(e->out->stream);
     run_all(e);
     const uint32_t end = ops->mark(e->out->stream);
-    const aerie_status status = sync_all(e, error);
+    const aerie_status status = sync_pass(e, error);
     e->pass_seconds = status != AERIE_OK ? 0
                       : e->n_devices > 1 ? ae_time_now() - start : ops->elapsed(e->out->stream, begin, end);
     for (uint32_t i = 0; status != AERIE_OK && i < e->options.n_seqs; i++)
@@ -659,6 +538,9 @@ static aerie_status run_pass(ae_engine *e, aerie_error *error)
 aerie_status ae_engine_pass(ae_engine *e, aerie_error *error)
 {
     if (!e->n_rows) return AERIE_OK;
+    e->group_status = AERIE_OK;
+    ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_PASS}, NULL);
+    ae_commands_send(e->options.commands);
     ae_pool_hold(e->options.pool); /* of engines that share threads one runs at a time */
     const aerie_status status = run_pass(e, error);
     ae_pool_release(e->options.pool);
@@ -746,7 +628,7 @@ static aerie_status commit_state(ae_engine *e, uint32_t seq, uint32_t n_chain, c
     return ae_state_commit(e->state, seq, n_chain, nodes, n_nodes, tokens, path);
 }
 
-aerie_status ae_engine_commit(ae_engine *e, uint32_t seq, uint32_t n_chain, const int32_t *nodes, uint32_t n_nodes)
+static aerie_status commit(ae_engine *e, uint32_t seq, uint32_t n_chain, const int32_t *nodes, uint32_t n_nodes)
 {
     const uint32_t live = ae_kv_n_live(e->kv, seq);
     int32_t path[AERIE_MAX_DRAFT];
@@ -754,4 +636,12 @@ aerie_status ae_engine_commit(ae_engine *e, uint32_t seq, uint32_t n_chain, cons
     if (e->state) AE_TRY(commit_state(e, seq, n_chain, nodes, n_nodes));
     for (uint32_t i = 0; i < n_nodes; i++) path[i] = (int32_t)(live + n_chain) + nodes[i];
     return ae_kv_commit(e->kv, NULL, seq, n_chain, path, n_nodes);
+}
+
+aerie_status ae_engine_commit(ae_engine *e, uint32_t seq, uint32_t n_chain, const int32_t *nodes, uint32_t n_nodes)
+{
+    const aerie_status status = commit(e, seq, n_chain, nodes, n_nodes);
+    ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_COMMIT, .seq = seq, .a = n_chain, .result = (uint32_t)status,
+                                     .n = n_nodes}, nodes);
+    return status;
 }

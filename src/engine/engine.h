@@ -36,6 +36,9 @@ typedef struct ae_engine_options {
     uint32_t taps[AERIE_MAX_TAPS]; /* the residual stream before this layer; n_layers: after the last; or AERIE_TAP_NORMED */
     uint32_t max_rank;     /* of adapters; 0: sequences have none */
     ae_pool *pool;         /* run on these threads, which outlive the engine; NULL: own ones */
+    const ae_ranks *ranks; /* for plans: of one rank of a group; engines have what their network has */
+    struct ae_commands *commands; /* lent, rank 0 of a group: what this engine does, all ranks do (commands.h); NULL: it is
+                                   * alone, or follows */
 } ae_engine_options;
 
 /* Bytes that an engine of these options takes, weights not included. */

@@ -56,6 +56,9 @@ struct ae_engine {
     double rope_magnitude[AE_MAX_ROPES];
     float *q_scale_host; /* [n_batch] */
     float *moved;        /* [n_batch][n_embd or n_layers * n_embd_layer] room for rows between devices; or NULL */
+    ae_block_group group; /* of a rank of a group; else NULLs */
+    aerie_status group_status; /* of a rank that follows: of the pass, before it sent its logits */
+    uint32_t number;     /* among the engines of options.commands */
 
     /* adapters (host) */
     ae_adapter_keys keys;
@@ -77,6 +80,15 @@ struct ae_engine {
     ae_propose_row *ranked; /* (host) [n_outputs] scratch of ae_engine_propose */
     double pass_seconds;
 };
+
+#define AE_ENGINE_COLLECTED ((size_t)4 << 20) /* bytes of logits that a round has, if a row is not larger */
+
+/* Rows of logits in one round. */
+static inline uint32_t ae_engine_collected(const ae_model *model)
+{
+    const size_t row = model->hparams.n_vocab * sizeof(float);
+    return row < AE_ENGINE_COLLECTED ? (uint32_t)(AE_ENGINE_COLLECTED / row) : 1;
+}
 
 static inline uint32_t ae_engine_number_of(const ae_engine *e, const ae_engine_device *d)
 {

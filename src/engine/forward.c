@@ -148,11 +148,37 @@ static void begin_stream(ae_engine *e, ae_engine_device *d)
 
 /* ---- Its end ----------------------------------------------------------------------------------------------------- */
 
+/* What this rank sends next is what comes of a pass: it has failed before that, if at all. */
+static void vouch(ae_engine *e, const ae_engine_device *d)
+{
+    aerie_error error = {0};
+    if (!e->net->ranks->own || e->group_status != AERIE_OK) return;
+    e->group_status = d->backend->ops->sync(d->stream, &error);
+    if (e->group_status != AERIE_OK) ae_comm_fail(e->net->ranks->comm, error.text);
+}
+
+/* Logits of all ranks at rank 0, as many rows at a time as the group has room for. */
+static void collect_logits(ae_engine *e)
+{
+    const ae_engine_device *d = e->out;
+    const uint32_t n_vocab = e->net->model->hparams.n_vocab, n_each = ae_engine_collected(e->net->model);
+    const ae_ranks *ranks = e->net->ranks;
+    vouch(e, d);
+    for (uint32_t at = 0, n; at < e->n_out; at += n) {
+        n = e->n_out - at < n_each ? e->n_out - at : n_each;
+        ae_block_gather(&e->group, d->backend->ops, d->stream, e->logits + (size_t)at * n_vocab, n_vocab, &ranks->vocab, n, 0);
+    }
+}
+
 static void put_logits(ae_engine *e)
 {
     const ae_engine_device *d = e->out;
     const ae_backend_ops *ops = d->backend->ops;
     const ae_hparams *h = &e->net->model->hparams;
+    const ae_ranks *ranks = e->net->ranks;
+    const uint32_t n_own = ranks ? ranks->vocab.n[ranks->own] : h->n_vocab; /* of a group: this rank's rows of the output */
+    float *own = e->logits + (ranks ? ranks->vocab.first[ranks->own] : 0);
+    if (!n_own) return;
     ops->copy(d->stream, &(ae_copy){.n = e->n_out, .dim = h->n_embd, .x = d->block.x, .x_stride = h->n_embd,
                                     .rows = d->rows.out_rows, .y = e->x_out, .y_stride = h->n_embd});
     const bool apart = e->net->out_norm_b && !h->layer_norm; /* products have no such norm */
@@ -161,8 +187,8 @@ static void put_logits(ae_engine *e)
         .n_rows = e->n_out, .x = e->x_out,
         .input = apart ? AE_INPUT_PLAIN : h->layer_norm ? AE_INPUT_LAYERNORM : AE_INPUT_RMSNORM,
         .x_stride = h->n_embd, .norm = e->net->out_norm, .norm_bias = e->net->out_norm_b, .norm_eps = h->norm_eps,
-        .n_weights = 1, .out = {{e->net->output, e->net->output_b, e->logits, h->n_vocab, false}}}, &d->adapted_out);
-    ae_map map = {.kind = AE_MAP_SCALE, .n_rows = e->n_out, .dim = h->n_vocab, .x = e->logits, .x_stride = h->n_vocab,
+        .n_weights = 1, .out = {{e->net->output, e->net->output_b, own, h->n_vocab, false}}}, &d->adapted_out);
+    ae_map map = {.kind = AE_MAP_SCALE, .n_rows = e->n_out, .dim = n_own, .x = own, .x_stride = h->n_vocab,
                   .a = h->logit_scale};
     if (h->logit_scale != 1.0f) ops->map(d->stream, &map);
     map.kind = AE_MAP_SOFTCAP, map.a = h->logit_softcap;
@@ -181,7 +207,34 @@ static void end_stream(ae_engine *e)
     tap(e, e->out, e->net->model->hparams.n_layers);
     tap(e, e->out, AERIE_TAP_NORMED);
     place_tapped(e);
-    if (e->n_out) put_logits(e);
+    if (!e->n_out) return;
+    put_logits(e);
+    if (e->net->ranks && e->net->ranks->kind == AE_RANKS_SPLIT) collect_logits(e);
+}
+
+/* ---- Ranks of a pipeline ------------------------------------------------------------------------------------------ */
+
+/* The stream goes from one rank to another. */
+static void hand_on(ae_engine *e, ae_engine_device *d, uint32_t from, uint32_t to)
+{
+    const uint32_t n_embd = e->net->model->hparams.n_embd;
+    ae_slices whole = {{0}, {0}};
+    if (from == to) return;
+    if (from == e->net->ranks->own) vouch(e, d);
+    whole.n[from] = n_embd;
+    ae_block_gather(&e->group, d->backend->ops, d->stream, d->block.x, n_embd, &whole, e->n_rows, (int)to);
+}
+
+/* Before layer `at` (n_layers: the output): the stream goes to who has it, and to rank 0 where somebody taps it. */
+static void enter_rank(ae_engine *e, ae_engine_device *d, uint32_t at)
+{
+    const ae_ranks *ranks = e->net->ranks;
+    const uint32_t to = ae_ranks_owner(ranks, at), from = at ? ae_ranks_owner(ranks, at - 1) : 0;
+    bool tapped = false;
+    if (ranks->kind != AE_RANKS_PIPELINE) return;
+    if (at) hand_on(e, d, from, to); /* all have its start */
+    for (uint32_t i = 0; i < e->options.n_taps; i++) tapped |= e->options.taps[i] == at;
+    if (at && tapped) hand_on(e, d, to, 0);
 }
 
 /* ---- Runs ---------------------------------------------------------------------------------------------------------- */
@@ -215,6 +268,7 @@ void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
     block.cos = d->cos, block.sin = d->sin, block.q_scale = d->q_scale;
     block.recur = &d->recur, block.state = d->state_pass, block.adapted = &d->adapted;
     block.n_experts = e->mode ? e->mode->n_experts : 0;
+    block.group = net->ranks ? &e->group : NULL;
     for (uint32_t i = 0; i < h->n_ropes && has_first_mixer(e, i_device, begin, end); i++)
         d->backend->ops->rope_table(d->stream, &(ae_rope_table){e->n_rows, h->ropes[i].n_rot, d->rows.pos, d->rope_freq[i],
                                                                 e->rope_magnitude[i], d->cos[i], d->sin[i]});
@@ -222,9 +276,11 @@ void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
     for (uint32_t i = begin; i < end && i < 2 * h->n_layers; i++) {
         const ae_layer_spec *spec = &net->model->layers[i / 2].spec;
         block.lacks = e->mode ? e->mode->lacks[i / 2] : 0;
+        if (i % 2 == 0 && net->ranks) enter_rank(e, d, i / 2);
         if (i % 2 == 0) tap(e, d, i / 2);
-        (i % 2 ? ae_block_ffn : ae_block_mixer)(&block, spec, &net->layers[i / 2]);
+        if (ae_ranks_has(net->ranks, i / 2)) (i % 2 ? ae_block_ffn : ae_block_mixer)(&block, spec, &net->layers[i / 2]);
     }
+    if (end > 2 * h->n_layers && net->ranks) enter_rank(e, d, h->n_layers);
     if (end > 2 * h->n_layers) end_stream(e);
 }
 

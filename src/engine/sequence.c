@@ -2,6 +2,7 @@
  *
  * The cache can be cut where windows are whole (anywhere, without windows), a state only where it is known. So both land where
  * either can, and give up positions that one of them would still have: they are computed again, to the same bits. */
+#include "engine/commands.h"
 #include "engine/engine_int.h"
 
 uint32_t ae_engine_max_tree(const ae_engine *e)
@@ -29,12 +30,19 @@ uint32_t ae_engine_landing(const ae_engine *e, uint32_t seq, uint32_t n)
     return n;
 }
 
-uint32_t ae_engine_truncate(ae_engine *e, uint32_t seq, uint32_t n)
+static uint32_t truncate_to(ae_engine *e, uint32_t seq, uint32_t n)
 {
     n = ae_engine_landing(e, seq, n);
     if (e->state) n = ae_state_truncate(e->state, NULL, seq, n);
     (void)ae_kv_truncate(e->kv, seq, n); /* to a landing: cannot fail */
     return n;
+}
+
+uint32_t ae_engine_truncate(ae_engine *e, uint32_t seq, uint32_t n)
+{
+    const uint32_t landed = truncate_to(e, seq, n);
+    ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_TRUNCATE, .seq = seq, .a = n, .result = landed}, NULL);
+    return landed;
 }
 
 /* ---- Keys: two sequences have positions in common only if these are the same ------------------------------------ */
@@ -48,6 +56,7 @@ ae_kv_key ae_engine_key(ae_engine *e, const ae_adapter_set *set)
 {
     ae_adapter_set own = set ? *set : (ae_adapter_set){0};
     ae_adapter_keys_find(&e->keys, &own);
+    if (own.n) ae_commands_put_set(e, AE_COMMAND_KEY, 0, &own); /* numbers of sets are given in the order of questions */
     return key_of(&own);
 }
 
@@ -58,10 +67,11 @@ ae_kv_key ae_engine_seq_key(const ae_engine *e, uint32_t seq)
 
 void ae_engine_adapt(ae_engine *e, uint32_t seq, const ae_adapter_set *set)
 {
-    (void)ae_engine_truncate(e, seq, 0);
+    (void)truncate_to(e, seq, 0);
     e->sets[seq] = set ? *set : (ae_adapter_set){0};
     ae_adapter_keys_find(&e->keys, &e->sets[seq]);
     if (e->state) ae_state_set_key(e->state, seq, key_of(&e->sets[seq]));
+    ae_commands_put_set(e, AE_COMMAND_ADAPT, seq, &e->sets[seq]);
 }
 
 const ae_adapter_set *ae_engine_adapters(const ae_engine *e, uint32_t seq)
@@ -69,9 +79,9 @@ const ae_adapter_set *ae_engine_adapters(const ae_engine *e, uint32_t seq)
     return &e->sets[seq];
 }
 
-uint32_t ae_engine_share(ae_engine *e, uint32_t to, uint32_t from, uint32_t n)
+static uint32_t share(ae_engine *e, uint32_t to, uint32_t from, uint32_t n)
 {
-    if (to == from) return ae_engine_truncate(e, to, n);
+    if (to == from) return truncate_to(e, to, n);
     n = ae_kv_key_equal(key_of(&e->sets[to]), key_of(&e->sets[from])) ? ae_kv_landing(e->kv, from, n) : 0;
     while (n) {
         if (e->state) n = ae_state_share(e->state, NULL, to, from, n);
@@ -79,7 +89,14 @@ uint32_t ae_engine_share(ae_engine *e, uint32_t to, uint32_t from, uint32_t n)
         if (ae_kv_n_live(e->kv, to) == n || !e->state) return ae_kv_n_live(e->kv, to);
         n = ae_kv_n_live(e->kv, to); /* no page for the end of it, or no window: land lower */
     }
-    return ae_engine_truncate(e, to, 0);
+    return truncate_to(e, to, 0);
+}
+
+uint32_t ae_engine_share(ae_engine *e, uint32_t to, uint32_t from, uint32_t n)
+{
+    const uint32_t shared = share(e, to, from, n);
+    ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_SHARE, .seq = to, .a = from, .b = n, .result = shared}, NULL);
+    return shared;
 }
 
 uint32_t ae_engine_match(const ae_engine *e, ae_kv_key key, const int32_t *tokens, uint32_t n)
@@ -88,7 +105,7 @@ uint32_t ae_engine_match(const ae_engine *e, ae_kv_key key, const int32_t *token
     return e->state ? ae_state_match(e->state, key, tokens, n) : n;
 }
 
-uint32_t ae_engine_adopt(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n)
+static uint32_t adopt(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n)
 {
     const ae_kv_key key = key_of(&e->sets[seq]);
     if (!e->state) return ae_kv_adopt(e->kv, NULL, seq, key, tokens, n);
@@ -96,24 +113,39 @@ uint32_t ae_engine_adopt(ae_engine *e, uint32_t seq, const int32_t *tokens, uint
         n = ae_kv_adopt(e->kv, NULL, seq, key, tokens, goal);
         if (n == goal) return ae_state_adopt(e->state, NULL, seq, tokens, n);
     }
-    return ae_engine_truncate(e, seq, 0);
+    return truncate_to(e, seq, 0);
 }
 
-void ae_engine_snapshot(ae_engine *e, uint32_t seq)
+uint32_t ae_engine_adopt(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n)
+{
+    const uint32_t adopted = adopt(e, seq, tokens, n);
+    ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_ADOPT, .seq = seq, .result = adopted, .n = n}, tokens);
+    return adopted;
+}
+
+static void snapshot(ae_engine *e, uint32_t seq)
 {
     if (e->state) (void)ae_state_snapshot(e->state, NULL, seq);
     ae_kv_retain(e->kv, seq);
 }
 
+void ae_engine_snapshot(ae_engine *e, uint32_t seq)
+{
+    snapshot(e, seq);
+    ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_SNAPSHOT, .seq = seq}, NULL);
+}
+
 void ae_engine_keep(ae_engine *e, uint32_t seq, const int32_t *tokens)
 {
-    ae_engine_snapshot(e, seq);
+    ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_KEEP, .seq = seq, .n = ae_engine_n_live(e, seq)}, tokens);
+    snapshot(e, seq);
     ae_kv_keep(e->kv, seq, key_of(&e->sets[seq]), tokens);
-    (void)ae_engine_truncate(e, seq, 0);
+    (void)truncate_to(e, seq, 0);
 }
 
 void ae_engine_forget_prefixes(ae_engine *e)
 {
+    ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_FORGET}, NULL);
     ae_kv_forget_prefixes(e->kv);
     if (e->state) ae_state_forget_snapshots(e->state);
 }

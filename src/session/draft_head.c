@@ -98,7 +98,7 @@ static aerie_status load(aerie_drafter_head *h, const char *path, const aerie_dr
     AE_TRY(ae_gguf_open(&gguf, path, &options, error));
     AE_TRY(ae_dhead_bind(&h->head, gguf, error));
     AE_TRY(ae_dhead_fits(h->head, h->model->model, error));
-    const ae_dhead_net_options net = {{p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(), NULL, NULL, p->mmap},
+    const ae_dhead_net_options net = {{p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(), NULL, NULL, p->mmap, NULL},
                                      h->model->vocab, p->n_vocab};
     size_t bytes;
     AE_TRY(ae_dhead_net_plan_bytes(&bytes, h->head, h->model->net, &net, error));

@@ -27,7 +27,8 @@ aerie_status ae_session_check_memory(const ae_backend *backend, const char *what
 
 ae_load_options ae_session_net_options(const aerie_model_params *p)
 {
-    return (ae_load_options){p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(), p->progress, p->user, p->mmap};
+    return (ae_load_options){p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(), p->progress, p->user, p->mmap,
+                             NULL};
 }
 
 aerie_status ae_session_check_decoder(const ae_model *model, aerie_error *error)

@@ -108,7 +108,7 @@ static aerie_status list_tensor(ae_adapter *a, const char *name, ae_adapter_pair
                                                   .rank = (uint32_t)x->ne[1], .device = p->device};
         a->n_pairs++;
     }
-    if (a->n_pairs == n_before)
+    if (a->n_pairs == n_before && !a->net->ranks) /* a rank may have no row of it */
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s adapts %s, which aerie does not use", path, name);
     return check_shapes(a, name, base, x, y, error);
 }
@@ -128,7 +128,8 @@ static aerie_status list_all(ae_adapter *a, ae_adapter_pair *pairs, aerie_error 
         if (t->ne[1] > a->max_rank) a->max_rank = (uint32_t)t->ne[1];
         a->n_matrices++;
     }
-    return a->n_pairs ? AERIE_OK : ae_fail(error, AERIE_ERROR_FORMAT, "%s adapts nothing", ae_gguf_path(a->gguf));
+    return a->n_pairs || (a->net->ranks && a->n_matrices) ? AERIE_OK : ae_fail(error, AERIE_ERROR_FORMAT,
+                                                                               "%s adapts nothing", ae_gguf_path(a->gguf));
 }
 
 /* ---- Life ------------------------------------------------------------------------------------------------- */

@@ -25,45 +25,107 @@ static void list_experts(ae_parts *p, const ae_hparams *h, const ae_layer *from,
 
 #define PARTS_OUTSIDE (16 + AE_MAX_DEVICES)
 
+/* Rows of a matrix or elements of a vector; `some` false: all of them. */
+typedef struct range {
+    bool some;
+    uint64_t first;
+    uint32_t n;
+} range;
+
+/* What a rank has of a layer's weights. Of one engine alone: all of everything. */
+typedef struct cut {
+    range q, k, v, q_head, q_norm, k_norm, heads, ff, embd;
+} cut;
+
+static range of_slices(const ae_slices *s, uint32_t rank)
+{
+    return (range){true, s->first[rank], s->n[rank]};
+}
+
+static range of_heads(uint32_t first, uint32_t n, uint32_t width)
+{
+    return (range){true, (uint64_t)first * width, n * width};
+}
+
+static cut cut_mixer(const ae_hparams *h, const ae_ranks *ranks, uint32_t i)
+{
+    if (!ranks || !ranks->layers[i].mixer) return (cut){0};
+    const ae_layer_cut *l = &ranks->layers[i];
+    const ae_layer_spec *s = &l->own;
+    const bool mla = s->mixer == AE_MIXER_MLA, each = s->qk_norm == AE_QK_NORM_LAYER;
+    const uint32_t query = mla ? h->mla.n_nope + h->mla.n_rope : s->head_dim, value = s->value_dim ? s->value_dim : s->head_dim;
+    const uint32_t gated = s->out_gate == AE_OUT_GATE_ELEMENT ? 2 : 1, gate = s->out_gate == AE_OUT_GATE_HEAD ? 1 : query;
+    return (cut){.q = of_heads(l->first_head, s->n_heads, query * gated),
+                 .k = of_heads(l->first_kv_head, s->n_kv_heads, s->head_dim),
+                 .v = of_heads(l->first_kv_head, s->n_kv_heads, value),
+                 .q_head = of_heads(l->first_head, s->n_heads, gate),
+                 .q_norm = each ? of_heads(l->first_head, s->n_heads, s->head_dim) : (range){0},
+                 .k_norm = each ? of_heads(l->first_kv_head, s->n_kv_heads, s->head_dim) : (range){0},
+                 .heads = of_heads(l->first_head, s->n_heads, 1),
+                 .embd = of_slices(&ranks->embd, ranks->own)};
+}
+
+static cut cut_ffn(const ae_ranks *ranks, uint32_t i)
+{
+    if (!ranks || !ranks->layers[i].ffn) return (cut){0};
+    return (cut){.ff = of_slices(&ranks->layers[i].ff, ranks->own), .embd = of_slices(&ranks->embd, ranks->own)};
+}
+
+/* The rows of a matrix [first, first + n) of a larger one. */
+static void add_rows(ae_parts *p, ae_tensor_ref tensor, uint64_t first, uint32_t n, range of, ae_weight **field)
+{
+    if (!of.some) ae_parts_rows(p, tensor, 0, first, n, field);
+    else if (of.n) ae_parts_rows(p, tensor, 0, first + of.first, of.n, field);
+}
+
+static void add_range(ae_parts *p, ae_tensor_ref tensor, uint64_t first, uint32_t n, range of, float **field)
+{
+    if (!of.some) ae_parts_range(p, tensor, first, n, field);
+    else if (of.n) ae_parts_range(p, tensor, first + of.first, of.n, field);
+}
+
 /* Queries, keys and values: each by itself, or as rows of one tensor. */
-static void list_qkv(ae_parts *p, const ae_layer *from, ae_net_layer *to)
+static void list_qkv(ae_parts *p, const ae_layer *from, const cut *c, ae_net_layer *to)
 {
     const ae_layer_spec *s = &from->spec;
     const uint32_t kv = s->n_kv_heads * s->head_dim, v = s->value_dim ? s->n_kv_heads * s->value_dim : kv;
     const uint32_t q = s->n_heads * s->head_dim * (s->out_gate == AE_OUT_GATE_ELEMENT ? 2 : 1);
-    ae_parts_rows(p, from->wqkv, 0, 0, q, &to->wq);
-    ae_parts_rows(p, from->wqkv, 0, q, kv, &to->wk);
-    ae_parts_rows(p, from->wqkv, 0, (uint64_t)q + kv, v, &to->wv);
-    ae_parts_range(p, from->bqkv, 0, q, &to->bq);
-    ae_parts_range(p, from->bqkv, q, kv, &to->bk);
-    ae_parts_range(p, from->bqkv, (uint64_t)q + kv, v, &to->bv);
+    add_rows(p, from->wqkv, 0, q, c->q, &to->wq);
+    add_rows(p, from->wqkv, q, kv, c->k, &to->wk);
+    add_rows(p, from->wqkv, (uint64_t)q + kv, v, c->v, &to->wv);
+    add_range(p, from->bqkv, 0, q, c->q, &to->bq);
+    add_range(p, from->bqkv, q, kv, c->k, &to->bk);
+    add_range(p, from->bqkv, (uint64_t)q + kv, v, c->v, &to->bv);
 }
 
 /* Gate and up as rows of one tensor. */
-static void list_gate_up(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_net_layer *to)
+static void list_gate_up(ae_parts *p, const ae_hparams *h, const ae_layer *from, const cut *c, ae_net_layer *to)
 {
     const ae_layer_spec *s = &from->spec;
     const uint32_t shared = h->experts.n_ff_shared;
     ae_parts_rows(p, from->s_gate_up, 0, 0, shared, &to->s_gate);
     ae_parts_rows(p, from->s_gate_up, 0, shared, shared, &to->s_up);
-    ae_parts_rows(p, from->w_gate_up, 0, 0, s->n_ff, &to->w_gate);
-    ae_parts_rows(p, from->w_gate_up, 0, s->n_ff, s->n_ff, &to->w_up);
+    add_rows(p, from->w_gate_up, 0, s->n_ff, c->ff, &to->w_gate);
+    add_rows(p, from->w_gate_up, s->n_ff, s->n_ff, c->ff, &to->w_up);
 }
 
 /* The absorbed form: of an old file's kv_b the first rows of each head are turned round. */
-static void list_mla(ae_parts *p, const ae_hparams *hparams, const ae_layer *from, ae_weight **heads, ae_net_layer *to)
+static void list_mla(ae_parts *p, const ae_hparams *hparams, const ae_layer *from, range own, ae_weight **heads,
+                     ae_net_layer *to)
 {
     const ae_mla_hparams *m = &hparams->mla;
     const uint32_t n_heads = from->spec.n_heads, both = m->n_nope + m->value_dim;
+    const uint32_t first = (uint32_t)own.first, n = own.some ? own.n : n_heads;
     to->mla.k_b = heads;
     to->mla.v_b = heads + n_heads;
     ae_parts_rows(p, from->mla.kv_a, 0, 0, m->n_latent, &to->mla.kv_latent);
     ae_parts_rows(p, from->mla.kv_a, 0, m->n_latent, m->n_rope, &to->mla.kv_rope);
-    for (uint32_t h = 0; h < n_heads; h++) {
-        ae_parts_transposed(p, from->mla.kv_b, (uint64_t)h * both, m->n_nope, &to->mla.k_b[h]);
-        ae_parts_rows(p, from->mla.kv_b, 0, (uint64_t)h * both + m->n_nope, m->value_dim, &to->mla.v_b[h]);
-        ae_parts_rows(p, from->mla.k_b, h, (uint64_t)h * m->n_latent, m->n_latent, &to->mla.k_b[h]);
-        ae_parts_rows(p, from->mla.v_b, h, (uint64_t)h * m->value_dim, m->value_dim, &to->mla.v_b[h]);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t h = first + i;
+        ae_parts_transposed(p, from->mla.kv_b, (uint64_t)h * both, m->n_nope, &to->mla.k_b[i]);
+        ae_parts_rows(p, from->mla.kv_b, 0, (uint64_t)h * both + m->n_nope, m->value_dim, &to->mla.v_b[i]);
+        ae_parts_rows(p, from->mla.k_b, h, (uint64_t)h * m->n_latent, m->n_latent, &to->mla.k_b[i]);
+        ae_parts_rows(p, from->mla.v_b, h, (uint64_t)h * m->value_dim, m->value_dim, &to->mla.v_b[i]);
     }
 }
 
@@ -82,17 +144,53 @@ typedef struct vector_field {
     float **field;
 } vector_field;
 
-static void list_fields(ae_parts *p, const weight_field *weights, size_t n_weights, const vector_field *vectors,
-                        size_t n_vectors)
+static range rows_of(const cut *c, const ae_net_layer *to, ae_weight *const *field)
 {
-    for (size_t k = 0; k < n_weights; k++) ae_parts_weight(p, weights[k].tensor, AE_WEIGHT_MATMUL, weights[k].field);
-    for (size_t k = 0; k < n_vectors; k++) ae_parts_vector(p, vectors[k].tensor, vectors[k].field);
+    if (field == &to->wq || field == &to->mla.q_b) return c->q;
+    if (field == &to->wk) return c->k;
+    if (field == &to->wv) return c->v;
+    if (field == &to->out_gate) return c->q_head;
+    if (field == &to->w_gate || field == &to->w_up) return c->ff;
+    return field == &to->wo || field == &to->w_down ? c->embd : (range){0};
+}
+
+static range elements_of(const cut *c, const ae_net_layer *to, float *const *field)
+{
+    if (field == &to->bq) return c->q;
+    if (field == &to->bk) return c->k;
+    if (field == &to->bv) return c->v;
+    if (field == &to->q_norm || field == &to->q_norm_b) return c->q_norm;
+    if (field == &to->k_norm || field == &to->k_norm_b) return c->k_norm;
+    if (field == &to->sinks) return c->heads;
+    if (field == &to->b_gate || field == &to->b_up) return c->ff;
+    return field == &to->bo || field == &to->b_down ? c->embd : (range){0};
+}
+
+static void list_weight(ae_parts *p, ae_tensor_ref tensor, range of, ae_weight **field)
+{
+    if (of.some) add_rows(p, tensor, 0, 0, of, field);
+    else ae_parts_weight(p, tensor, AE_WEIGHT_MATMUL, field);
+}
+
+static void list_vector(ae_parts *p, ae_tensor_ref tensor, range of, float **field)
+{
+    if (of.some) add_range(p, tensor, 0, 0, of, field);
+    else ae_parts_vector(p, tensor, field);
+}
+
+static void list_fields(ae_parts *p, const weight_field *weights, size_t n_weights, const vector_field *vectors,
+                        size_t n_vectors, const cut *c, const ae_net_layer *to)
+{
+    for (size_t k = 0; k < n_weights; k++)
+        list_weight(p, weights[k].tensor, rows_of(c, to, weights[k].field), weights[k].field);
+    for (size_t k = 0; k < n_vectors; k++)
+        list_vector(p, vectors[k].tensor, elements_of(c, to, vectors[k].field), vectors[k].field);
 }
 
 #define N_OF(array) (sizeof(array) / sizeof *(array))
 #define MOST_OF_BLOCK ((AE_NET_PARTS_PER_LAYER - 8) / 2)
 
-static void list_mixer(ae_parts *p, const ae_layer *from, ae_net_layer *to)
+static void list_mixer(ae_parts *p, const ae_layer *from, const cut *c, ae_net_layer *to)
 {
     const weight_field weights[] = {
         {from->wq, &to->wq}, {from->wk, &to->wk}, {from->wv, &to->wv}, {from->wo, &to->wo}, {from->out_gate, &to->out_gate},
@@ -116,39 +214,50 @@ static void list_mixer(ae_parts *p, const ae_layer *from, ae_net_layer *to)
         {from->recur.b_norm, &to->recur.b_norm}, {from->recur.c_norm, &to->recur.c_norm},
         {from->recur.conv_k, &to->recur.conv_k}, {from->recur.conv_v, &to->recur.conv_v}};
     _Static_assert(N_OF(weights) + N_OF(vectors) <= MOST_OF_BLOCK, "room for all parts of a mixer");
-    list_qkv(p, from, to);
-    list_fields(p, weights, N_OF(weights), vectors, N_OF(vectors));
+    list_qkv(p, from, c, to);
+    list_fields(p, weights, N_OF(weights), vectors, N_OF(vectors), c, to);
 }
 
-static void list_ffn(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_net_layer *to)
+static void list_ffn(ae_parts *p, const ae_hparams *h, const ae_layer *from, const cut *c, ae_net_layer *to)
 {
     const weight_field weights[] = {
-        {from->w_gate, &to->w_gate}, {from->w_up, &to->w_up}, {from->w_down, &to->w_down}, {from->router, &to->router},
-        {from->s_gate, &to->s_gate}, {from->s_up, &to->s_up}, {from->s_down, &to->s_down}, {from->s_router, &to->s_router},
+        {from->w_gate, &to->w_gate}, {from->w_up, &to->w_up}, {from->w_down, &to->w_down},
+        {from->router, &to->router},
+        {from->s_gate, &to->s_gate}, {from->s_up, &to->s_up}, {from->s_down, &to->s_down},
+        {from->s_router, &to->s_router},
         {from->ple_gate, &to->ple_gate}, {from->ple_proj, &to->ple_proj},
         {from->latent_down, &to->latent_down}, {from->latent_up, &to->latent_up}};
     const vector_field vectors[] = {
-        {from->ffn_norm, &to->ffn_norm}, {from->ffn_norm_b, &to->ffn_norm_b}, {from->ffn_post_norm, &to->ffn_post_norm},
+        {from->ffn_norm, &to->ffn_norm}, {from->ffn_norm_b, &to->ffn_norm_b},
+        {from->ffn_post_norm, &to->ffn_post_norm},
         {from->ffn_post_norm_b, &to->ffn_post_norm_b}, {from->ffn_sub_norm, &to->ffn_sub_norm},
         {from->b_gate, &to->b_gate}, {from->b_up, &to->b_up}, {from->b_down, &to->b_down},
-        {from->router_b, &to->router_b}, {from->router_bias, &to->router_bias}, {from->router_norm, &to->router_norm},
-        {from->e_norm, &to->e_norm}, {from->dense_post_norm, &to->dense_post_norm}, {from->e_post_norm, &to->e_post_norm},
+        {from->router_b, &to->router_b}, {from->router_bias, &to->router_bias},
+        {from->router_norm, &to->router_norm},
+        {from->e_norm, &to->e_norm}, {from->dense_post_norm, &to->dense_post_norm},
+        {from->e_post_norm, &to->e_post_norm},
         {from->eb_gate, &to->eb_gate}, {from->eb_up, &to->eb_up}, {from->eb_down, &to->eb_down},
         {from->e_scale, &to->e_scale}, {from->ple_post_norm, &to->ple_post_norm}};
     _Static_assert(N_OF(weights) + N_OF(vectors) <= MOST_OF_BLOCK, "room for all parts of a feed-forward block");
-    list_gate_up(p, h, from, to);
-    list_fields(p, weights, N_OF(weights), vectors, N_OF(vectors));
+    list_gate_up(p, h, from, c, to);
+    list_fields(p, weights, N_OF(weights), vectors, N_OF(vectors), c, to);
+}
+
+static void list_parts_of(ae_parts *p, const ae_hparams *h, const ae_layer *from, const cut *mixer, const cut *ffn,
+                          ae_weight **stacked, ae_net_layer *to)
+{
+    to->out_scale = from->out_scale;
+    list_mixer(p, from, mixer, to);
+    if (from->mla.kv_a) list_mla(p, h, from, mixer->heads, stacked + 3 * (size_t)h->experts.n, to);
+    p->of_ffn = true;
+    list_ffn(p, h, from, ffn, to);
+    if (from->router) list_experts(p, h, from, stacked, to);
+    p->of_ffn = false;
 }
 
 void ae_net_list_layer(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_weight **stacked, ae_net_layer *to)
 {
-    to->out_scale = from->out_scale;
-    list_mixer(p, from, to);
-    if (from->mla.kv_a) list_mla(p, h, from, stacked + 3 * (size_t)h->experts.n, to);
-    p->of_ffn = true;
-    list_ffn(p, h, from, to);
-    if (from->router) list_experts(p, h, from, stacked, to);
-    p->of_ffn = false;
+    list_parts_of(p, h, from, &(cut){0}, &(cut){0}, stacked, to);
 }
 
 static bool is_recurrent(const ae_net *net, uint32_t i)
@@ -182,7 +291,9 @@ static void list_layer(ae_net *net, uint32_t i)
     const uint32_t first = net->parts.n;
     to->index = i;
     if (twin_of(net, i) != i) return;
-    ae_net_list_layer(&net->parts, h, from, net->stacked ? net->stacked + (size_t)i * ae_net_n_stacked(h) : NULL, to);
+    const cut mixer = cut_mixer(h, net->ranks, i), ffn = cut_ffn(net->ranks, i);
+    ae_weight **stacked = net->stacked ? net->stacked + (size_t)i * ae_net_n_stacked(h) : NULL;
+    if (ae_ranks_has(net->ranks, i)) list_parts_of(&net->parts, h, from, &mixer, &ffn, stacked, to);
     net->parts.of_ffn = true;
     if (h->n_blocks && i % h->n_blocks == h->n_blocks - 1) ae_parts_vector(&net->parts, net->model->out_norm, &to->end_norm);
     net->parts.of_ffn = false;
@@ -200,10 +311,20 @@ static void list_embedding(ae_net *net, unsigned use, ae_weight **field)
     if (m->tied && m->output_scale && (use & AE_WEIGHT_MATMUL)) net->parts.items[net->parts.n - 1].scale = m->output_scale;
 }
 
-/* What a tied output on another device needs is a second copy. */
+/* What a tied output on another device needs is a second copy; of a group each rank has rows of its own. */
 static bool is_shared(const ae_net *net)
 {
-    return net->model->tied && net->split.mixer[0] == net->split.output;
+    return net->model->tied && net->split.mixer[0] == net->split.output && !net->ranks;
+}
+
+static void list_output(ae_net *net)
+{
+    const ae_model *m = net->model;
+    const range all = {0}, own = net->ranks ? of_slices(&net->ranks->vocab, net->ranks->own) : all;
+    list_vector(&net->parts, m->output_b, own, &net->output_b);
+    const uint32_t before = net->parts.n;
+    if (net->ranks || !m->tied) list_weight(&net->parts, m->output, own, &net->output);
+    if (net->ranks && m->tied && m->output_scale && net->parts.n > before) net->parts.items[before].scale = m->output_scale;
 }
 
 static void list_parts(ae_net *net)
@@ -227,9 +348,8 @@ static void list_parts(ae_net *net)
     net->parts.on = net->split.output;
     ae_parts_vector(&net->parts, m->out_norm, &net->out_norm);
     ae_parts_vector(&net->parts, m->out_norm_b, &net->out_norm_b);
-    ae_parts_vector(&net->parts, m->output_b, &net->output_b);
-    if (!m->tied) ae_parts_weight(&net->parts, m->output, AE_WEIGHT_MATMUL, &net->output);
-    else if (!is_shared(net)) list_embedding(net, AE_WEIGHT_LOOKUP | AE_WEIGHT_MATMUL, &net->output);
+    list_output(net);
+    if (m->tied && !is_shared(net) && !net->ranks) list_embedding(net, AE_WEIGHT_LOOKUP | AE_WEIGHT_MATMUL, &net->output);
 }
 
 bool ae_net_adapts(const ae_net *net, const ae_part *part)
@@ -342,7 +462,7 @@ static void free_tables(ae_net *net)
 aerie_status ae_net_plan_split(size_t *bytes, const ae_model *model, const ae_split *split, const ae_load_options *options,
                                aerie_error *error)
 {
-    ae_net net = {.model = model, .split = *split};
+    ae_net net = {.model = model, .split = *split, .ranks = options->ranks};
     const aerie_status status = net_tables(&net, options, error);
     for (uint32_t i = 0; i < split->n_devices; i++) bytes[i] = status == AERIE_OK ? net.parts.bytes_on[i] : 0;
     ae_free(net.parts.items);
@@ -379,6 +499,7 @@ aerie_status ae_net_create_split(ae_net **out, const ae_model *model, const ae_s
     if (!net) return ae_fail_memory(error, "a network", sizeof *net);
     net->model = model;
     net->split = *split;
+    net->ranks = options->ranks;
     net->backend = split->devices[split->output];
     aerie_status status = net_tables(net, options, error);
     if (status == AERIE_OK) status = ae_parts_create(&net->parts, error);

@@ -7,6 +7,7 @@
 #define AE_ENGINE_WEIGHTS_NET_H
 
 #include "engine/weights/parts.h"
+#include "engine/weights/ranks.h"
 #include "engine/weights/split.h"
 
 /* Names as in ae_recur_layer. */
@@ -52,6 +53,7 @@ typedef struct ae_net_layer {
 typedef struct ae_net {
     const ae_model *model;
     ae_split split;
+    const ae_ranks *ranks; /* lent: weights are those of one rank of a group; NULL: there is no group */
     ae_backend *backend;  /* that of the output */
     ae_weight *embedding; /* lookup; the same object as output when the head is tied and on the same device */
     ae_weight *embedding_out; /* lookup on the device of the output; NULL: there is none */

@@ -19,6 +19,7 @@ typedef struct ae_load_options {
     ae_progress_fn *progress;
     void *progress_context;
     bool in_place; /* weights stay in the file's layout, used from the mapping; slower, but there is nothing to load */
+    const struct ae_ranks *ranks; /* lent, as long as the network lives: those of one rank are loaded; NULL: all */
 } ae_load_options;
 
 /* One weight or vector: where it comes from, which field it fills, and its place on the device. */

@@ -1,0 +1,86 @@
+/* comm.c - what all kinds of communicators share: slices are packed, counted and unpacked (comm.h). Owns the buffer. */
+#include "comm/comm.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/os.h"
+
+aerie_status ae_comm_reserve(ae_comm *comm, size_t bytes, aerie_error *error)
+{
+    if (bytes <= comm->room) return AERIE_OK;
+    char *packed = ae_alloc_aligned(1, bytes);
+    if (!packed) return ae_fail_memory(error, "what ranks exchange", bytes);
+    ae_free(comm->packed);
+    comm->packed = packed;
+    comm->room = bytes;
+    return AERIE_OK;
+}
+
+void ae_comm_close(ae_comm *comm)
+{
+    if (!comm) return;
+    ae_free(comm->packed);
+    comm->packed = NULL;
+    comm->ops->close(comm);
+}
+
+/* Between rows and a piece: one after the other, without what is between slices. */
+static void pack(float *rows, size_t stride, char *piece, uint32_t first, uint32_t n, uint32_t n_rows, bool out)
+{
+    const size_t bytes = n * sizeof *rows;
+    for (uint32_t r = 0; r < n_rows; r++, piece += bytes) {
+        float *row = rows + r * stride + first;
+        if (out) memcpy(piece, row, bytes);
+        else memcpy(row, piece, bytes);
+    }
+}
+
+static void count(ae_comm *comm, const size_t *begin, int root)
+{
+    const uint32_t own = comm->rank;
+    const size_t all = begin[comm->n_ranks], mine = begin[own + 1] - begin[own];
+    comm->counts.n_rounds++;
+    if (root == AE_COMM_ALL) comm->counts.n_sent += mine * (comm->n_ranks - 1);
+    else if ((uint32_t)root != own) comm->counts.n_sent += mine;
+    if (root == AE_COMM_ALL || (uint32_t)root == own) comm->counts.n_received += all - mine;
+}
+
+void ae_comm_gather(ae_comm *comm, float *rows, size_t stride, const ae_slices *slices, uint32_t n_rows, int root)
+{
+    size_t begin[AE_MAX_RANKS + 1] = {0};
+    const uint32_t own = comm->rank;
+    if (comm->n_ranks == 1 || atomic_load(&comm->failed)) return;
+    for (uint32_t r = 0; r < comm->n_ranks; r++) begin[r + 1] = begin[r] + (size_t)slices->n[r] * n_rows * sizeof *rows;
+    if (begin[comm->n_ranks] > comm->room) { /* planned wrongly: nothing is written */
+        ae_comm_fail(comm, "a round is larger than was planned; please report");
+        return;
+    }
+    const double start = ae_time_now();
+    pack(rows, stride, comm->packed + begin[own], slices->first[own], slices->n[own], n_rows, true);
+    comm->ops->exchange(comm, comm->packed, begin, root);
+    count(comm, begin, root);
+    comm->counts.seconds += ae_time_now() - start;
+    if (atomic_load(&comm->failed) || (root != AE_COMM_ALL && (uint32_t)root != own)) return;
+    for (uint32_t r = 0; r < comm->n_ranks; r++)
+        if (r != own) pack(rows, stride, comm->packed + begin[r], slices->first[r], slices->n[r], n_rows, false);
+}
+
+void ae_comm_frame(ae_comm *comm, void *bytes)
+{
+    if (comm->n_ranks == 1 || atomic_load(&comm->failed)) return;
+    comm->ops->frame(comm, bytes);
+    comm->counts.n_frames++;
+}
+
+void ae_comm_fail(ae_comm *comm, const char *reason)
+{
+    if (!atomic_exchange(&comm->failed, true)) comm->ops->fail(comm, reason);
+}
+
+aerie_status ae_comm_status(const ae_comm *comm, aerie_error *error)
+{
+    if (!atomic_load(&comm->failed)) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "a rank of the group that runs this model has failed; its own message says "
+                   "why. Start the group again");
+}

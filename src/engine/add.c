@@ -1,0 +1,189 @@
+/* add.c - the rows of the pass to come: chains, trees, rows that are given (engine.h). Owns nothing. */
+#include <string.h>
+
+#include "engine/commands.h"
+#include "engine/engine_int.h"
+
+void ae_engine_rows_clear(ae_engine *e)
+{
+    ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_CLEAR}, NULL);
+    e->n_rows = e->n_out = e->n_given = 0;
+    e->grouped = false;
+    e->mode = NULL;
+    if (e->state) ae_state_begin(e->state);
+    memset(e->n_added, 0, e->options.n_seqs * sizeof *e->n_added);
+}
+
+void ae_engine_set_mode(ae_engine *e, const ae_pass_mode *mode)
+{
+    e->mode = mode;
+    ae_commands_put_mode(e, mode);
+}
+
+uint32_t ae_engine_n_rows(const ae_engine *e)
+{
+    return e->n_rows;
+}
+
+uint32_t ae_engine_rows_left(const ae_engine *e)
+{
+    return e->options.n_batch - e->n_rows;
+}
+
+uint32_t ae_engine_outputs_left(const ae_engine *e)
+{
+    return e->options.n_outputs - e->n_out;
+}
+
+static aerie_status check_room(const ae_engine *e, uint32_t n, uint32_t n_out, aerie_error *error)
+{
+    if (n > e->options.n_batch - e->n_rows)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "%u more rows do not fit a pass of %u, of which %u are taken", n,
+                       e->options.n_batch, e->n_rows);
+    if (n_out > e->options.n_outputs - e->n_out)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "%u more rows with logits do not fit the %u of a pass, of which %u are taken",
+                       n_out, e->options.n_outputs, e->n_out);
+    return AERIE_OK;
+}
+
+static void add_row(ae_engine *e, uint32_t seq, int32_t token, uint32_t pos, uint32_t slot, uint32_t n_inplace, int32_t parent,
+                    bool export_row)
+{
+    const uint32_t r = e->n_rows++;
+    const ae_hparams *h = &e->net->model->hparams;
+    e->rows.parent[r] = parent;
+    e->ids[r] = token;
+    e->rows.token[r] = token < 0 ? 0 : token;
+    e->rows.last[r] = (int32_t)pos;
+    e->rows.seq[r] = (int32_t)seq;
+    e->rows.pos[r] = (int32_t)pos;
+    e->rows.slot[r] = (int32_t)slot;
+    if (h->n_positions && !h->encoder) e->rows.place[r] = (int32_t)(pos < h->n_positions ? pos : h->n_positions - 1);
+    e->rows.n_inplace[r] = (int32_t)n_inplace;
+    e->out_index[r] = export_row ? (int32_t)e->n_out : -1;
+    if (export_row) e->rows.out_rows[e->n_out++] = (int32_t)r;
+}
+
+static aerie_status out_of_step(uint32_t seq, aerie_error *error)
+{
+    return ae_fail(error, AERIE_ERROR_INTERNAL, "the recurrent state of sequence %u is out of step with its KV cache; please "
+                   "report", seq);
+}
+
+/* A sequence whose last pass was not committed takes no rows. */
+static aerie_status check_state(const ae_engine *e, uint32_t seq, aerie_error *error)
+{
+    const uint32_t live = ae_kv_n_live(e->kv, seq);
+    if (!e->state || (ae_state_n_live(e->state, seq) == live && ae_state_landing(e->state, seq, live) == live)) return AERIE_OK;
+    return out_of_step(seq, error);
+}
+
+static aerie_status add_chain(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, ae_export export_rows,
+                              uint32_t *first, aerie_error *error)
+{
+    const uint32_t live = seq < e->options.n_seqs ? ae_kv_n_live(e->kv, seq) : 0;
+    const uint32_t n_out = export_rows == AE_EXPORT_ALL ? n : export_rows == AE_EXPORT_LAST;
+    if (seq >= e->options.n_seqs || e->n_added[seq])
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "sequence %u has its rows already, or is none of %u; please report", seq,
+                       e->options.n_seqs);
+    AE_TRY(check_room(e, n, n_out, error));
+    if (live > e->options.n_ctx || n > e->options.n_ctx - live)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "the context of %u tokens is full: %u are used and %u more are needed",
+                       e->options.n_ctx, live, n);
+    AE_TRY(check_state(e, seq, error));
+    AE_TRY(ae_kv_reserve(e->kv, NULL, seq, n, error));
+    *first = e->first_row[seq] = e->n_rows;
+    if (e->state && ae_state_add_chain(e->state, seq, *first, n) != AERIE_OK) return out_of_step(seq, error);
+    for (uint32_t i = 0; i < n; i++)
+        add_row(e, seq, tokens[i], live + i, live + i, live + i + 1, i ? (int32_t)(*first + i) - 1 : -1,
+                export_rows == AE_EXPORT_ALL || (export_rows == AE_EXPORT_LAST && i + 1 == n));
+    e->n_added[seq] = n;
+    return AERIE_OK;
+}
+
+aerie_status ae_engine_add_chain(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, ae_export export_rows,
+                                 uint32_t *first, aerie_error *error)
+{
+    const aerie_status status = add_chain(e, seq, tokens, n, export_rows, first, error);
+    ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_CHAIN, .seq = seq, .a = export_rows, .result = (uint32_t)status,
+                                     .n = n},
+                    tokens);
+    return status;
+}
+
+static aerie_status add_tree(ae_engine *e, uint32_t seq, const ae_tree *tree, uint32_t n_silent, uint32_t *first,
+                             aerie_error *error)
+{
+    const uint32_t base = ae_kv_n_live(e->kv, seq) + e->n_added[seq]; /* first slot and position after the chain */
+    if (tree->n > AERIE_MAX_DRAFT)
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "a tree of %u nodes, of %d at most; please report", tree->n,
+                       AERIE_MAX_DRAFT);
+    if (tree->n > ae_engine_max_tree(e))
+        return ae_fail(error, AERIE_ERROR_LIMIT, "%u drafted rows, but the recurrent state has records for %u", tree->n,
+                       ae_engine_max_tree(e));
+    AE_TRY(check_room(e, tree->n, n_silent < tree->n ? tree->n - n_silent : 0, error));
+    if (!e->n_added[seq]) AE_TRY(check_state(e, seq, error));
+    AE_TRY(ae_kv_reserve(e->kv, NULL, seq, e->n_added[seq] + tree->n, error));
+    *first = e->n_rows;
+    if (!e->n_added[seq]) e->first_row[seq] = *first;
+    if (e->state && ae_state_add_tree(e->state, seq, *first, tree->parent, tree->n) != AERIE_OK) return out_of_step(seq, error);
+    const int32_t root = e->n_added[seq] ? (int32_t)*first - 1 : -1;
+    for (uint32_t i = 0; i < tree->n; i++) {
+        const uint32_t depth = (uint32_t)tree->depth[i];
+        int32_t *path = e->rows.path + (size_t)e->n_rows * AERIE_MAX_DRAFT;
+        const uint32_t in_place = ae_tree_path(tree->parent, i, depth, base, path);
+        const int32_t parent = tree->parent[i] < 0 ? root : (int32_t)*first + tree->parent[i];
+        add_row(e, seq, tree->token[i], base + depth - 1, base + i, base + in_place, parent, i >= n_silent);
+    }
+    return AERIE_OK;
+}
+
+aerie_status ae_engine_add_tree(ae_engine *e, uint32_t seq, const ae_tree *tree, uint32_t *first, aerie_error *error)
+{
+    return ae_engine_add_tree_from(e, seq, tree, 0, first, error);
+}
+
+aerie_status ae_engine_add_tree_from(ae_engine *e, uint32_t seq, const ae_tree *tree, uint32_t n_silent, uint32_t *first,
+                                     aerie_error *error)
+{
+    const aerie_status status = add_tree(e, seq, tree, n_silent, first, error);
+    ae_commands_put_tree(e, seq, tree, n_silent, status);
+    return status;
+}
+
+aerie_status ae_engine_add_text(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, uint32_t n_first,
+                                uint32_t *first, aerie_error *error)
+{
+    const ae_hparams *h = &e->net->model->hparams;
+    const bool encoder = h->encoder;
+    if (encoder && seq < e->options.n_seqs && ae_kv_n_live(e->kv, seq))
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "sequence %u of an encoder holds a text already; please report", seq);
+    AE_TRY(ae_engine_add_chain(e, seq, tokens, n, AE_EXPORT_NONE, first, error));
+    for (uint32_t i = 0; encoder && i < n; i++) {
+        e->rows.n_inplace[*first + i] = (int32_t)n;
+        e->rows.last[*first + i] = (int32_t)n - 1;
+        e->rows.near[*first + i] = (int32_t)(n - 1 - i < h->n_near ? n - 1 : i + h->n_near);
+        e->rows.type[*first + i] = i >= n_first && h->n_types > 1;
+    }
+    return AERIE_OK;
+}
+
+aerie_status ae_engine_add_given(ae_engine *e, uint32_t first, uint32_t n, const float *rows, bool group, aerie_error *error)
+{
+    if (!n || first > e->n_rows || n > e->n_rows - first || e->n_given == e->options.n_batch)
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "%u rows from %u on are given in a pass of %u; please report", n, first,
+                       e->n_rows);
+    if (e->net->ranks)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "a group of ranks takes tokens alone, no pictures or other rows");
+    if (group && e->state)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
+                       "rows that see each other are given, but the model's recurrent layers read "
+                       "one after the other");
+    e->given[e->n_given++] = (struct ae_given){first, n, rows};
+    for (uint32_t r = first; group && r < first + n; r++) {
+        e->rows.last[r] = e->rows.pos[first + n - 1];
+        e->rows.n_inplace[r] = e->rows.last[r] + 1;
+        e->grouped = true;
+    }
+    return AERIE_OK;
+}

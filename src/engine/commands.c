@@ -1,0 +1,140 @@
+/* commands.c - what rank 0 writes (commands.h). Sizes are bounded by the frame: a command may reach over several. */
+#include "engine/commands.h"
+
+#include <string.h>
+
+#include "engine/commands_int.h"
+#include "engine/engine_int.h"
+
+aerie_status ae_commands_open(ae_commands **out, ae_comm *comm, aerie_error *error)
+{
+    ae_commands *c = ae_alloc(1, sizeof *c);
+    *out = c;
+    if (!c) return ae_fail_memory(error, "the commands of a group", sizeof *c);
+    c->comm = comm;
+    return AERIE_OK;
+}
+
+ae_comm *ae_commands_comm(const ae_commands *commands)
+{
+    return commands->comm;
+}
+
+aerie_status ae_commands_add_adapter(ae_commands *c, const ae_adapter *adapter, aerie_error *error)
+{
+    if (c->n_adapters == AE_COMMANDS_ADAPTERS)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "a group of ranks has %d adapters at most", AE_COMMANDS_ADAPTERS);
+    c->adapters[c->n_adapters++] = adapter;
+    return AERIE_OK;
+}
+
+/* ---- Words ---------------------------------------------------------------------------------------------------------- */
+
+static void put_word(ae_commands *c, uint32_t word)
+{
+    if (c->frame.n == AE_COMMANDS_WORDS) ae_commands_send(c);
+    c->frame.words[c->frame.n++] = word;
+}
+
+void ae_commands_send(ae_commands *c)
+{
+    if (!c || !c->frame.n) return;
+    ae_comm_frame(c->comm, &c->frame);
+    c->frame.n = 0;
+}
+
+static void put(ae_commands *c, const ae_command *command, const uint32_t *payload)
+{
+    const uint32_t head[] = {command->kind, command->engine, command->seq, command->a, command->b, command->result, command->n};
+    if (c->comm->n_ranks == 1 || c->comm->rank) return;
+    for (size_t i = 0; i < sizeof head / sizeof *head; i++) put_word(c, head[i]);
+    for (uint32_t i = 0; i < command->n; i++) put_word(c, payload[i]);
+}
+
+static void put_for(const ae_engine *e, const ae_command *command, const uint32_t *payload)
+{
+    ae_command own = *command;
+    if (!e->options.commands) return;
+    own.engine = e->number;
+    put(e->options.commands, &own, payload);
+}
+
+void ae_commands_put(ae_engine *e, const ae_command *command, const int32_t *payload)
+{
+    put_for(e, command, (const uint32_t *)payload);
+}
+
+void ae_commands_put_tree(ae_engine *e, uint32_t seq, const ae_tree *tree, uint32_t n_silent, aerie_status status)
+{
+    uint32_t words[2 * AERIE_MAX_DRAFT];
+    const uint32_t n = tree->n <= AERIE_MAX_DRAFT ? tree->n : 0;
+    for (uint32_t i = 0; i < n; i++) {
+        words[i] = (uint32_t)tree->parent[i];
+        words[n + i] = (uint32_t)tree->token[i];
+    }
+    put_for(e, &(ae_command){.kind = AE_COMMAND_TREE, .seq = seq, .a = n_silent, .result = (uint32_t)status, .n = 2 * n},
+            words);
+}
+
+void ae_commands_put_mode(ae_engine *e, const ae_pass_mode *mode)
+{
+    uint32_t words[AE_MAX_LAYERS];
+    const uint32_t n = mode ? e->net->model->hparams.n_layers : 0;
+    for (uint32_t i = 0; i < n; i++) words[i] = mode->lacks[i];
+    put_for(e, &(ae_command){.kind = AE_COMMAND_MODE, .a = mode ? mode->n_experts + 1 : 0, .n = n}, words);
+}
+
+static uint32_t number_of(const ae_commands *c, const ae_adapter *adapter)
+{
+    uint32_t i = 0;
+    while (i < c->n_adapters && c->adapters[i] != adapter) i++;
+    return i; /* n_adapters where it was never added: who follows refuses that */
+}
+
+void ae_commands_put_set(ae_engine *e, ae_command_kind kind, uint32_t seq, const ae_adapter_set *set)
+{
+    uint32_t words[2 * AERIE_MAX_ADAPTERS];
+    if (!e->options.commands) return;
+    for (uint32_t i = 0; i < set->n; i++) {
+        words[2 * i] = number_of(e->options.commands, set->list[i].adapter);
+        memcpy(&words[2 * i + 1], &set->list[i].scale, sizeof *words);
+    }
+    put_for(e, &(ae_command){.kind = kind, .seq = seq, .a = (uint32_t)set->scope, .b = (uint32_t)(set->scope >> 32),
+                             .n = 2 * set->n}, words);
+}
+
+/* ---- Life ----------------------------------------------------------------------------------------------------------- */
+
+aerie_status ae_commands_create(ae_commands *c, ae_engine *e, aerie_error *error)
+{
+    const ae_engine_options *o = &e->options;
+    uint32_t words[AE_COMMANDS_OPTIONS] = {o->n_ctx, o->n_seqs, o->n_batch, o->n_outputs, o->n_records, o->n_snapshots,
+                                           o->n_windows, o->n_kv_pages, (uint32_t)o->kv_type, o->max_rank, o->n_taps};
+    _Static_assert(AE_COMMANDS_OPTIONS >= 11 + AERIE_MAX_TAPS, "room for all options");
+    memcpy(words + 11, o->taps, sizeof o->taps);
+    for (e->number = 0; e->number < AE_COMMANDS_MAX_ENGINES && c->taken[e->number];) e->number++;
+    if (e->number == AE_COMMANDS_MAX_ENGINES)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "a group of ranks runs %d sessions at a time at most",
+                       AE_COMMANDS_MAX_ENGINES);
+    c->taken[e->number] = true;
+    put(c, &(ae_command){.kind = AE_COMMAND_CREATE, .engine = e->number, .n = AE_COMMANDS_OPTIONS}, words);
+    ae_commands_send(c);
+    return AERIE_OK;
+}
+
+void ae_commands_free_engine(ae_engine *e)
+{
+    ae_commands *c = e->options.commands;
+    if (!c || e->number >= AE_COMMANDS_MAX_ENGINES) return;
+    put_for(e, &(ae_command){.kind = AE_COMMAND_FREE}, NULL);
+    ae_commands_send(c);
+    c->taken[e->number] = false;
+}
+
+void ae_commands_close(ae_commands *c)
+{
+    if (!c) return;
+    put(c, &(ae_command){.kind = AE_COMMAND_END}, NULL);
+    if (!c->comm->rank) ae_commands_send(c);
+    ae_free(c);
+}

@@ -1,0 +1,27 @@
+/* commands_int.h - the state of commands, shared by commands.c (rank 0) and follow.c (the others). */
+#ifndef AE_ENGINE_COMMANDS_INT_H
+#define AE_ENGINE_COMMANDS_INT_H
+
+#include "engine/commands.h"
+
+#define AE_COMMANDS_WORDS (AE_COMM_FRAME / sizeof(uint32_t) - 1)
+#define AE_COMMANDS_ADAPTERS 64
+
+struct ae_commands {
+    ae_comm *comm;
+    struct {
+        uint32_t n; /* words that follow */
+        uint32_t words[AE_COMMANDS_WORDS];
+    } frame;
+    uint32_t at; /* of the frame: the next word to read */
+    bool taken[AE_COMMANDS_MAX_ENGINES];
+    const ae_adapter *adapters[AE_COMMANDS_ADAPTERS];
+    uint32_t n_adapters;
+};
+
+_Static_assert(sizeof(((struct ae_commands *)0)->frame) == AE_COMM_FRAME, "a frame is full of words");
+
+/* The options of an engine as words: all numbers that ranks have in common. */
+#define AE_COMMANDS_OPTIONS 20
+
+#endif

@@ -1,0 +1,223 @@
+/* ranks.c - see ranks.h. */
+#include "engine/weights/ranks.h"
+
+#include "base/mem.h"
+
+void ae_ranks_cut(ae_slices *slices, uint32_t total, uint32_t unit, const uint32_t *shares, uint32_t n)
+{
+    const uint64_t n_units = ((uint64_t)total + unit - 1) / unit;
+    uint64_t sum = 0, before = 0;
+    for (uint32_t r = 0; r < n; r++) sum += shares[r];
+    for (uint32_t r = 0; r < n; r++) {
+        const uint64_t begin = n_units * before / sum * unit, end = n_units * (before + shares[r]) / sum * unit;
+        slices->first[r] = (uint32_t)(begin < total ? begin : total);
+        slices->n[r] = (uint32_t)(end < total ? end : total) - slices->first[r];
+        before += shares[r];
+    }
+}
+
+/* ---- Which halves can be cut ----------------------------------------------------------------------------------- */
+
+static bool can_cut_attention(const ae_model *m, uint32_t i)
+{
+    const ae_layer_spec *s = &m->layers[i].spec;
+    if (s->mixer == AE_MIXER_MLA) return m->hparams.mla.value_dim <= s->head_dim; /* there is room to gather */
+    if (s->mixer != AE_MIXER_ATTENTION || s->qk_norm == AE_QK_NORM_ROW || s->kv_from < 0) return false;
+    const ae_layer_spec *of = &m->layers[s->kv_from].spec; /* whose keys and values it reads: the same heads of them */
+    return of->mixer == AE_MIXER_ATTENTION && of->n_kv_heads == s->n_kv_heads && of->head_dim == s->head_dim &&
+           of->qk_norm != AE_QK_NORM_ROW && s->n_heads % s->n_kv_heads == 0;
+}
+
+/* All layers that read the same keys and values are cut, or none of them. */
+static bool all_readers_can(const ae_model *m, uint32_t i)
+{
+    const int of = m->layers[i].spec.kv_from;
+    for (uint32_t k = 0; k < m->hparams.n_layers; k++)
+        if (m->layers[k].spec.mixer == AE_MIXER_ATTENTION && m->layers[k].spec.kv_from == of && !can_cut_attention(m, k))
+            return false;
+    return can_cut_attention(m, i);
+}
+
+/* Units of k groups: a rank has whole ones of keys and values with their queries. */
+static void cut_heads(ae_ranks *ranks, const ae_model *m, const uint32_t *shares, ae_layer_cut *cut)
+{
+    const ae_layer_spec *s = &cut->own;
+    const bool mla = s->mixer == AE_MIXER_MLA;
+    const uint32_t n_units = mla ? s->n_heads : s->n_kv_heads, group = s->n_heads / n_units;
+    const uint32_t value = mla ? m->hparams.mla.value_dim : s->value_dim ? s->value_dim : s->head_dim;
+    ae_slices units = {{0}, {0}};
+    ae_ranks_cut(&units, n_units, 1, shares, ranks->n);
+    for (uint32_t r = 0; r < ranks->n; r++) {
+        cut->attn.first[r] = units.first[r] * group * value;
+        cut->attn.n[r] = units.n[r] * group * value;
+    }
+    cut->mixer = true;
+    cut->first_head = units.first[ranks->own] * group;
+    cut->first_kv_head = mla ? 0 : units.first[ranks->own];
+    cut->own.n_heads = units.n[ranks->own] * group;
+    if (!mla) cut->own.n_kv_heads = units.n[ranks->own];
+}
+
+static void cut_layer(ae_ranks *ranks, const ae_model *m, uint32_t i, const uint32_t *shares)
+{
+    ae_layer_cut *cut = &ranks->layers[i];
+    const ae_layer_spec *s = &m->layers[i].spec;
+    const bool dense = s->ffn == AE_FFN_DENSE || s->ffn == AE_FFN_BOTH;
+    const bool experts = s->ffn == AE_FFN_EXPERTS || s->ffn == AE_FFN_BOTH;
+    if (all_readers_can(m, i)) cut_heads(ranks, m, shares, cut);
+    if (dense) {
+        cut->ffn = true;
+        ae_ranks_cut(&cut->ff, s->n_ff, AE_WEIGHT_ROWS, shares, ranks->n);
+        cut->own.n_ff = cut->ff.n[ranks->own];
+    }
+    cut->experts = false;
+    if (s->mixer != AE_MIXER_NONE && (!cut->mixer || s->recur_beside)) ranks->n_whole++;
+    if (experts && !cut->experts) ranks->n_whole++;
+}
+
+static void cut_pipeline(ae_ranks *ranks, const ae_model *m, const uint32_t *shares)
+{
+    ae_slices layers = {{0}, {0}};
+    ae_ranks_cut(&layers, m->hparams.n_layers, 1, shares, ranks->n);
+    for (uint32_t r = 0; r < ranks->n; r++) {
+        uint32_t at = layers.first[r];
+        for (uint32_t k = at; k < m->hparams.n_layers; k++) { /* keys and values are where those are who read them */
+            const ae_layer_spec *s = &m->layers[k].spec;
+            if (s->mixer == AE_MIXER_ATTENTION && s->kv_from >= 0 && (uint32_t)s->kv_from < at) at = k + 1;
+        }
+        ranks->begin[r] = r ? at : 0;
+    }
+    ranks->begin[ranks->n] = m->hparams.n_layers;
+}
+
+aerie_status ae_ranks_create(ae_ranks **out, const ae_model *model, ae_comm *comm, ae_ranks_kind kind, const uint32_t *shares,
+                             aerie_error *error)
+{
+    uint32_t own_shares[AE_MAX_RANKS], sum = 0;
+    const ae_hparams *h = &model->hparams;
+    *out = NULL;
+    for (uint32_t r = 0; r < comm->n_ranks; r++) {
+        own_shares[r] = shares ? shares[r] : 1;
+        if (own_shares[r] > 1000)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "share %u of the ranks is %u; 0 to 1000 are possible", r,
+                           own_shares[r]);
+        sum += own_shares[r];
+    }
+    if (!sum) return ae_fail(error, AERIE_ERROR_ARGUMENT, "all ranks have a share of 0; one must have more");
+    if (h->encoder)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s is an encoder; they run on one machine, or as replicas",
+                       ae_gguf_path(model->gguf));
+    if (h->n_blocks && kind == AE_RANKS_PIPELINE)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
+                       "%s: layers have the weights of others, so they make no pipeline; a split works",
+                       ae_gguf_path(model->gguf));
+    ae_ranks *ranks = ae_alloc(1, sizeof *ranks);
+    if (!ranks) return ae_fail_memory(error, "the map of ranks", sizeof *ranks);
+    *ranks = (ae_ranks){.comm = comm, .n = comm->n_ranks, .own = comm->rank, .kind = kind};
+    ranks->layers = ae_alloc(h->n_layers, sizeof *ranks->layers);
+    if (!ranks->layers) {
+        ae_free(ranks);
+        return ae_fail_memory(error, "the map of ranks", h->n_layers * sizeof *ranks->layers);
+    }
+    const uint32_t first[AE_MAX_RANKS] = {1}, *whole = kind == AE_RANKS_PIPELINE ? first : own_shares;
+    ae_ranks_cut(&ranks->embd, h->n_embd, AE_WEIGHT_ROWS, own_shares, ranks->n);
+    ae_ranks_cut(&ranks->vocab, h->n_vocab, AE_WEIGHT_ROWS, whole, ranks->n);
+    ae_ranks_cut(&ranks->e_ff, h->experts.n_ff, AE_WEIGHT_ROWS, own_shares, ranks->n);
+    ae_ranks_cut(&ranks->s_ff, h->experts.n_ff_shared, AE_WEIGHT_ROWS, own_shares, ranks->n);
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        ranks->layers[i].own = model->layers[i].spec;
+        if (kind == AE_RANKS_SPLIT) cut_layer(ranks, model, i, own_shares);
+    }
+    if (kind == AE_RANKS_PIPELINE) cut_pipeline(ranks, model, own_shares);
+    *out = ranks;
+    return AERIE_OK;
+}
+
+void ae_ranks_free(ae_ranks *ranks)
+{
+    if (!ranks) return;
+    ae_free(ranks->layers);
+    ae_free(ranks);
+}
+
+/* ---- What is where ----------------------------------------------------------------------------------------------- */
+
+uint32_t ae_ranks_owner(const ae_ranks *ranks, uint32_t layer)
+{
+    uint32_t r = 0;
+    if (ranks->kind == AE_RANKS_SPLIT) return ranks->own;
+    if (layer >= ranks->begin[ranks->n]) return 0; /* the output */
+    while (layer >= ranks->begin[r + 1]) r++;
+    return r;
+}
+
+#define STAND_IN_DIM 32 /* the smallest that all types of a cache have */
+
+void ae_ranks_kv(const ae_ranks *ranks, const ae_model *model, ae_kv_layer *layers)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; ranks && i < model->hparams.n_layers; i++) {
+        const ae_layer_spec *s = &model->layers[i].spec;
+        if ((s->mixer != AE_MIXER_ATTENTION && s->mixer != AE_MIXER_MLA) || s->kv_from != (int)i) continue;
+        ae_kv_layer *l = &layers[n++];
+        if (!ae_ranks_has(ranks, i) || !ranks->layers[i].own.n_heads) *l = (ae_kv_layer){1, STAND_IN_DIM, 0};
+        else if (s->mixer == AE_MIXER_ATTENTION) l->n_heads = ranks->layers[i].own.n_kv_heads;
+    }
+}
+
+void ae_ranks_state(const ae_ranks *ranks, const ae_model *model, ae_state_layer *layers)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; ranks && i < model->hparams.n_layers; i++) {
+        if (model->layers[i].spec.mixer != AE_MIXER_RECUR && !model->layers[i].spec.recur_beside) continue;
+        if (!ae_ranks_has(ranks, i)) layers[n] = (ae_state_layer){.kind = AE_STATE_CONV, .n_channels = 16, .n_taps = 2};
+        n++;
+    }
+}
+
+/* ---- Counts ------------------------------------------------------------------------------------------------------- */
+
+static uint64_t others(const ae_slices *s, const ae_ranks *ranks)
+{
+    uint64_t sum = 0;
+    for (uint32_t r = 0; r < ranks->n; r++) sum += r != ranks->own ? s->n[r] : 0;
+    return sum * sizeof(float);
+}
+
+static void count_pipeline(const ae_ranks *ranks, const ae_model *model, uint32_t *n_rounds, uint64_t *bytes)
+{
+    for (uint32_t i = 0; i < model->hparams.n_layers; i++) {
+        const uint32_t from = ae_ranks_owner(ranks, i), to = ae_ranks_owner(ranks, i + 1);
+        if (from == to) continue;
+        ++*n_rounds;
+        if (to == ranks->own) *bytes += (uint64_t)model->hparams.n_embd * sizeof(float);
+    }
+}
+
+static void count_split(const ae_ranks *ranks, const ae_model *model, uint32_t *n_rounds, uint64_t *bytes)
+{
+    for (uint32_t i = 0; i < model->hparams.n_layers; i++) {
+        const ae_layer_cut *cut = &ranks->layers[i];
+        *n_rounds += 2 * (cut->mixer + cut->ffn);
+        if (cut->mixer) *bytes += others(&cut->attn, ranks) + others(&ranks->embd, ranks);
+        if (cut->ffn) *bytes += others(&cut->ff, ranks) + others(&ranks->embd, ranks);
+    }
+    ++*n_rounds;
+    if (!ranks->own) *bytes += others(&ranks->vocab, ranks);
+}
+
+uint32_t ae_ranks_rounds(const ae_ranks *ranks, const ae_model *model)
+{
+    uint32_t n = 0;
+    uint64_t bytes = 0;
+    (ranks->kind == AE_RANKS_PIPELINE ? count_pipeline : count_split)(ranks, model, &n, &bytes);
+    return ranks->n > 1 ? n : 0;
+}
+
+uint64_t ae_ranks_row_bytes(const ae_ranks *ranks, const ae_model *model)
+{
+    uint32_t n = 0;
+    uint64_t bytes = 0;
+    (ranks->kind == AE_RANKS_PIPELINE ? count_pipeline : count_split)(ranks, model, &n, &bytes);
+    return bytes;
+}

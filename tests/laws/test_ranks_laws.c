@@ -1,0 +1,480 @@
+/* test_ranks_laws.c - a model that several ranks run together gives the bytes of one rank: logits, hidden rows, and what the
+ * ranks keep of keys and values, side by side, for any number of ranks and any shares, cut by rows or by layers.
+ *
+ * The ranks are threads (comm.h); the first does the story, the others follow its commands. */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "device/device.h"
+#include "engine/commands.h"
+#include "engine/commands_int.h"
+#include "engine/engine_int.h"
+#include "every.h"
+#include "mkarch.h"
+#include "mklora.h"
+#include "mkmodel.h"
+
+#define N_CTX 192
+#define N_SEQS 5
+#define N_BATCH 48
+#define MOST 7
+
+static char folder[] = "/tmp/aerie_ranks_XXXXXX", path[64], lora[64];
+
+static void need(aerie_status status, const aerie_error *error)
+{
+    if (status != AERIE_OK) fail_msg("%s", error->text);
+}
+
+/* ---- Ranks ------------------------------------------------------------------------------------------------- */
+
+#define MOST_LAYERS 80
+#define MOST_HEADS 64
+
+/* What a store of keys and values held when it was freed: a hash of each head's rows, in all pages. */
+typedef struct kept {
+    ae_kv_store *store;
+    uint32_t n_layers, n_pages, n_heads[MOST_LAYERS];
+    size_t row_bytes[MOST_LAYERS];
+    uint64_t hash[MOST_LAYERS][MOST_HEADS];
+} kept;
+
+typedef struct rank {
+    ae_comm *comm;
+    ae_backend_ops ops;      /* the backend's, with a look at what is freed */
+    const ae_backend_ops *real;
+    kept kept[2];            /* of layers without and with windows */
+    ae_backend *backend;
+    ae_ranks *map;
+    ae_net *net;
+    ae_adapter *adapter;
+    ae_commands *commands;
+    pthread_t thread;
+    aerie_status status;
+    aerie_error error;
+} rank;
+
+typedef struct bench {
+    ae_model *model;
+    ae_kv_type kv_type;
+    bool adapts;
+    uint32_t n;
+    rank ranks[MOST];
+    ae_engine *engine; /* of rank 0 */
+    ae_buf log;        /* everything that came out */
+    size_t n_story;    /* of it before what was kept */
+    bool strict;
+} bench;
+
+static ae_engine_options options_for(const bench *b)
+{
+    const uint32_t n = b->model->hparams.n_layers;
+    return (ae_engine_options){.n_ctx = N_CTX, .n_seqs = N_SEQS, .n_threads = 1, .n_batch = N_BATCH, .n_outputs = N_BATCH,
+                               .n_records = 8, .n_snapshots = 6, .n_windows = 6, .n_taps = 4, .kv_type = b->kv_type,
+                               .max_rank = b->adapts ? b->ranks[0].adapter->max_rank : 0,
+                               .taps = {0, n / 2, n, AERIE_TAP_NORMED}};
+}
+
+static void *follow(void *context)
+{
+    rank *r = context;
+    r->status = ae_commands_follow(r->commands, r->net, 1, &r->error);
+    return NULL;
+}
+
+static rank *all_ranks;
+
+static rank *rank_of(const ae_backend *backend)
+{
+    for (uint32_t i = 0; i < MOST; i++)
+        if (all_ranks[i].backend == backend) return &all_ranks[i];
+    abort();
+}
+
+static aerie_status watch_create(ae_backend *backend, const ae_kv_shape *shape, ae_kv_store **out, aerie_error *error)
+{
+    rank *r = rank_of(backend);
+    kept *k = &r->kept[r->kept[0].store != NULL];
+    const aerie_status status = r->real->kv_create(backend, shape, out, error);
+    if (status != AERIE_OK || shape->n_layers > MOST_LAYERS) abort();
+    k->store = *out, k->n_layers = shape->n_layers, k->n_pages = shape->n_pages;
+    for (uint32_t i = 0; i < shape->n_layers; i++) {
+        const ae_kv_layer *l = &shape->layers[i];
+        const uint32_t dim = l->n_rope ? l->head_dim + l->n_rope : 2 * l->head_dim;
+        k->n_heads[i] = l->n_heads;
+        k->row_bytes[i] = shape->type == AE_KV_Q8_0 ? dim + 8 : 2 * dim + (l->n_rope ? 8 : 0);
+    }
+    return status;
+}
+
+static void watch_free(ae_backend *backend, ae_kv_store *store)
+{
+    rank *r = rank_of(backend);
+    if (!store) return;
+    kept *k = &r->kept[r->kept[1].store == store];
+    static const uint32_t most = 1 << 20;
+    char *bytes = malloc(most);
+    if (!bytes || k->store != store || r->real->kv_slot_bytes(store) > most) abort();
+    for (int32_t page = 0; page < (int32_t)k->n_pages; page++)
+        for (int32_t slot = 0; slot < AE_KV_PAGE; slot++) {
+            r->real->kv_read(NULL, store, &page, slot, bytes);
+            const char *at = bytes;
+            for (uint32_t i = 0; i < k->n_layers; i++)
+                for (uint32_t h = 0; h < k->n_heads[i]; h++) {
+                    const size_t n = k->row_bytes[i];
+                    k->hash[i][h] = ae_hash64(k->hash[i][h], at, n);
+                    at += n;
+                }
+            if ((size_t)(at - bytes) != r->real->kv_slot_bytes(store)) abort();
+        }
+    free(bytes);
+    r->real->kv_free(backend, store);
+}
+
+static void open_rank(bench *b, rank *r, const char *device, ae_ranks_kind kind, const uint32_t *shares)
+{
+    aerie_error error = {0};
+    need(ae_backend_open(&r->backend, device, NULL, &error), &error);
+    r->real = r->backend->ops;
+    r->ops = *r->real;
+    if (!strcmp(device, "cpu")) r->ops.kv_create = watch_create, r->ops.kv_free = watch_free, r->backend->ops = &r->ops;
+    if (b->n > 1) need(ae_ranks_create(&r->map, b->model, r->comm, kind, shares, &error), &error);
+    need(ae_net_create(&r->net, b->model, r->backend, &(ae_load_options){.n_threads = 1, .ranks = r->map}, &error), &error);
+    need(ae_commands_open(&r->commands, r->comm, &error), &error);
+    if (!b->adapts) return;
+    ae_gguf *gguf;
+    need(ae_gguf_open(&gguf, lora, NULL, &error), &error);
+    need(ae_adapter_create(&r->adapter, gguf, r->net, &(ae_load_options){.n_threads = 1}, &error), &error);
+    need(ae_commands_add_adapter(r->commands, r->adapter, &error), &error);
+}
+
+/* delay NULL: none. */
+static void open_group(bench *b, uint32_t n, ae_ranks_kind kind, const uint32_t *shares, bool strict,
+                       const ae_comm_delay *delay)
+{
+    aerie_error error = {0};
+    ae_comm *comms[MOST];
+    b->n = n;
+    b->strict = strict;
+    all_ranks = b->ranks;
+    memset(b->ranks, 0, sizeof b->ranks);
+    need(ae_comm_threads(comms, n, &error), &error);
+    for (uint32_t i = 0; i < n; i++) {
+        b->ranks[i].comm = comms[i];
+        if (delay) need(ae_comm_slow(&b->ranks[i].comm, comms[i], delay, &error), &error);
+    }
+    for (uint32_t i = 0; i < n; i++) open_rank(b, &b->ranks[i], strict && i % 2 ? "cpu-strict" : "cpu", kind, shares);
+    for (uint32_t i = 1; i < n; i++) assert_int_equal(pthread_create(&b->ranks[i].thread, NULL, follow, &b->ranks[i]), 0);
+    ae_engine_options options = options_for(b);
+    options.commands = b->ranks[0].commands;
+    need(ae_engine_create(&b->engine, b->ranks[0].net, &options, &error), &error);
+    b->log = (ae_buf){0};
+}
+
+static void say(bench *b, const void *bytes, size_t n)
+{
+    ae_buf_add(&b->log, bytes, n);
+    assert_false(b->log.failed);
+}
+
+/* All heads of all layers, by whoever has them. */
+static void say_kept(bench *b)
+{
+    const ae_model *m = b->model;
+    uint32_t at[2] = {0, 0}, windows[AE_MAX_LAYERS], n = 0;
+    ae_kv_layer layers[AE_MAX_LAYERS];
+    (void)ae_net_kv_layers(m, layers, windows, NULL);
+    for (uint32_t i = 0; i < m->hparams.n_layers; i++) {
+        const ae_layer_spec *s = &m->layers[i].spec;
+        if ((s->mixer != AE_MIXER_ATTENTION && s->mixer != AE_MIXER_MLA) || s->kv_from != (int)i) continue;
+        const uint32_t window = windows[n++] > 0, layer = at[window]++;
+        for (uint32_t r = 0, said = 0; r < b->n; r++) {
+            const ae_ranks *map = b->ranks[r].map;
+            const kept *k = &b->ranks[r].kept[window];
+            const bool all = !map || map->kind == AE_RANKS_PIPELINE || !map->layers[i].mixer || s->mixer == AE_MIXER_MLA;
+            if (map && (!ae_ranks_has(map, i) || !map->layers[i].own.n_heads || (all && said))) continue;
+            assert_true(k->n_heads[layer] > 0);
+            say(b, k->hash[layer], k->n_heads[layer] * sizeof **k->hash);
+            said++;
+        }
+    }
+}
+
+/* The story is over; everybody has come to its end. */
+static void end_group(bench *b)
+{
+    ae_engine_free(b->engine);
+    ae_commands_close(b->ranks[0].commands);
+    for (uint32_t i = 1; i < b->n; i++) {
+        rank *r = &b->ranks[i];
+        pthread_join(r->thread, NULL);
+        need(r->status, &r->error);
+        ae_commands_close(r->commands);
+    }
+    b->n_story = b->log.n;
+    if (!b->strict) say_kept(b); /* there the host cannot look at it */
+}
+
+static void close_group(bench *b)
+{
+    for (uint32_t i = 0; i < b->n; i++) {
+        rank *r = &b->ranks[i];
+        ae_adapter_free(r->adapter);
+        ae_net_free(r->net);
+        ae_ranks_free(r->map);
+        ae_backend_close(r->backend);
+        ae_comm_close(r->comm);
+    }
+    ae_buf_free(&b->log);
+}
+
+/* ---- What it does ------------------------------------------------------------------------------------------ */
+
+/* Runs the pass; logits of rows that have them, hidden rows of all. */
+static void run(bench *b)
+{
+    aerie_error error = {0};
+    const ae_hparams *h = &b->model->hparams;
+    const size_t width = (size_t)4 * h->n_embd;
+    float *row = malloc(width * sizeof *row);
+    assert_non_null(row);
+    need(ae_engine_pass(b->engine, &error), &error);
+    for (uint32_t r = 0; r < ae_engine_n_rows(b->engine); r++) {
+        if (b->engine->out_index[r] >= 0) say(b, ae_engine_logits(b->engine, r), h->n_vocab * sizeof(float));
+        b->ranks[0].backend->ops->download(ae_engine_stream(b->engine), row, ae_engine_features(b->engine, r),
+                                           width * sizeof *row);
+        say(b, row, width * sizeof *row);
+    }
+    free(row);
+}
+
+static void add(bench *b, uint32_t seq, const int32_t *tokens, uint32_t n)
+{
+    aerie_error error = {0};
+    uint32_t first;
+    need(ae_engine_add_chain(b->engine, seq, tokens, n, AE_EXPORT_ALL, &first, &error), &error);
+}
+
+static void commit(bench *b, uint32_t seq, uint32_t n, const int32_t *nodes, uint32_t n_nodes)
+{
+    assert_int_equal(ae_engine_commit(b->engine, seq, n, nodes, n_nodes), AERIE_OK);
+    assert_true(ae_kv_is_sound(ae_engine_kv(b->engine)));
+}
+
+static int32_t token_of(uint32_t seq, uint32_t pos)
+{
+    return (int32_t)(3 + (pos * 31 + seq * 17 + pos * pos) % 250);
+}
+
+/* The texts go on by n tokens each, in one pass. */
+static void go_on(bench *b, const uint32_t *seqs, uint32_t n_seqs, uint32_t n)
+{
+    int32_t tokens[N_BATCH];
+    ae_engine_rows_clear(b->engine);
+    for (uint32_t i = 0; i < n_seqs; i++) {
+        for (uint32_t k = 0; k < n; k++) tokens[k] = token_of(seqs[i], ae_engine_n_live(b->engine, seqs[i]) + k);
+        add(b, seqs[i], tokens, n);
+    }
+    run(b);
+    for (uint32_t i = 0; i < n_seqs; i++) commit(b, seqs[i], n, NULL, 0);
+}
+
+/* A tree on a token; the path to one of its nodes is kept. */
+static void draft(bench *b, uint32_t seq, uint64_t seed)
+{
+    aerie_error error = {0};
+    ae_tree tree = {0};
+    int32_t nodes[AERIE_MAX_DRAFT], node, token = token_of(seq, ae_engine_n_live(b->engine, seq));
+    uint32_t first, depth;
+    while (tree.n < 7)
+        ae_tree_add(&tree, (int32_t)(mk_random(&seed) % (tree.n + 1)) - 1, (int32_t)(3 + mk_random(&seed) % 250), 0.5f);
+    ae_engine_rows_clear(b->engine);
+    add(b, seq, &token, 1);
+    need(ae_engine_add_tree(b->engine, seq, &tree, &first, &error), &error);
+    run(b);
+    node = (int32_t)(mk_random(&seed) % 7);
+    depth = (uint32_t)tree.depth[node];
+    for (uint32_t at = depth; node >= 0; node = tree.parent[node]) nodes[--at] = node;
+    commit(b, seq, 1, nodes, depth);
+}
+
+/* Rows of the model with fewer experts, none of which is kept. */
+static void draft_itself(bench *b)
+{
+    const ae_hparams *h = &b->model->hparams;
+    uint8_t lacks[AE_MAX_LAYERS];
+    aerie_error error = {0};
+    ae_tree tree = {0};
+    uint32_t first;
+    if (!h->experts.n) return;
+    memset(lacks, AE_LACKS_EXPERTS, h->n_layers);
+    ae_tree_add(&tree, ae_tree_add(&tree, -1, 9, 0.5f), 11, 0.5f);
+    ae_engine_rows_clear(b->engine);
+    need(ae_engine_add_tree(b->engine, 0, &tree, &first, &error), &error);
+    ae_engine_set_mode(b->engine, &(ae_pass_mode){1, lacks});
+    run(b);
+    assert_int_equal(ae_engine_commit(b->engine, 0, 0, NULL, 0), AERIE_OK);
+    ae_engine_rows_clear(b->engine);
+}
+
+static void adapt(bench *b, uint32_t seq, float scale)
+{
+    ae_adapter_set set = {.n = scale != 0.0f};
+    if (!b->adapts) return;
+    set.list[0] = (ae_adapter_use){b->ranks[0].adapter, scale};
+    ae_engine_adapt(b->engine, seq, &set);
+    (void)ae_engine_key(b->engine, &set);
+}
+
+/* Texts of one length each, drafts, shared and kept sequences, all of which go on. */
+static void story(bench *b)
+{
+    ae_engine *e = b->engine;
+    int32_t tokens[N_CTX];
+    adapt(b, 1, 1.0f);
+    adapt(b, 3, -0.5f);
+    for (uint32_t s = 0; s < N_SEQS; s++) go_on(b, &s, 1, 7 + 8 * s);
+    for (int k = 0; k < 2; k++) go_on(b, (const uint32_t[]){0, 1, 2, 3, 4}, N_SEQS, 9);
+    for (uint32_t k = 0; k < 3; k++) draft(b, k, 5 + k);
+    draft_itself(b);
+    go_on(b, (const uint32_t[]){0, 1, 2, 3, 4}, N_SEQS, 1);
+    draft(b, 1, 77);
+    const uint32_t n = ae_engine_n_live(e, 2);
+    for (uint32_t i = 0; i < n; i++) tokens[i] = token_of(9, i);
+    ae_engine_keep(e, 2, tokens); /* preempted: its text comes back by the prefix tree, as far as it goes */
+    const uint32_t back = ae_engine_adopt(e, 2, tokens, n);
+    say(b, &back, sizeof back);
+    go_on(b, (const uint32_t[]){2}, 1, 3);
+    const uint32_t shared = ae_engine_share(e, 4, 2, ae_engine_n_live(e, 2));
+    say(b, &shared, sizeof shared);
+    go_on(b, (const uint32_t[]){4, 2}, 2, 2);
+    draft(b, 0, 4);
+    ae_engine_snapshot(e, 3);
+    const uint32_t cut = ae_engine_truncate(e, 3, ae_engine_n_live(e, 3) - 5);
+    say(b, &cut, sizeof cut);
+    adapt(b, 1, 0.0f);
+    go_on(b, (const uint32_t[]){1, 3}, 2, 1);
+}
+
+/* ---- Every group ----------------------------------------------------------------------------------------------- */
+
+static void compare(bench *b, const ae_buf *wanted, size_t n_story, const char *arch, const char *what)
+{
+    size_t i = 0;
+    story(b);
+    end_group(b);
+    const size_t n = b->strict ? n_story : wanted->n;
+    while (i < n && i < b->log.n && wanted->data[i] == b->log.data[i]) i++;
+    if (i < n || i < b->log.n) fail_msg("%s, %s: byte %zu of %zu (story: %zu) differs", arch, what, i, n, n_story);
+}
+
+static const struct group {
+    const char *name;
+    uint32_t n;
+    ae_ranks_kind kind;
+    uint32_t shares[MOST];
+    bool strict;
+} groups[] = {
+    {"2 ranks", 2, AE_RANKS_SPLIT, {1, 1}, false},
+    {"3 ranks", 3, AE_RANKS_SPLIT, {1, 1, 1}, true},
+    {"4 ranks, 3 2 2 1", 4, AE_RANKS_SPLIT, {3, 2, 2, 1}, false},
+    {"7 ranks", 7, AE_RANKS_SPLIT, {1, 1, 1, 1, 1, 1, 1}, false},
+    {"3 ranks, 0 5 1", 3, AE_RANKS_SPLIT, {0, 5, 1}, false},
+    {"pipeline of 2", 2, AE_RANKS_PIPELINE, {1, 1}, true},
+    {"pipeline of 3, 2 1 3", 3, AE_RANKS_PIPELINE, {2, 1, 3}, false},
+    {"pipeline of 7", 7, AE_RANKS_PIPELINE, {1, 1, 1, 1, 1, 1, 1}, false},
+};
+#define N_GROUPS (sizeof groups / sizeof groups[0])
+
+static void walk(const char *arch, ae_kv_type type, bool adapts, int every)
+{
+    static int n_cases;
+    aerie_error error = {0};
+    bench b = {.kv_type = type, .adapts = adapts};
+    snprintf(path, sizeof path, "%s/m.gguf", folder);
+    snprintf(lora, sizeof lora, "%s/lora.gguf", folder);
+    need(mkarch_write(mkarch_find(arch), true, path, &error), &error);
+    need(ae_model_load(&b.model, path, NULL, &error), &error);
+    if (adapts) need(mklora_write(&(mklora_options){.uneven = true}, path, lora, &error), &error);
+    if (!b.model->hparams.encoder) {
+        open_group(&b, 1, AE_RANKS_SPLIT, NULL, false, NULL);
+        story(&b);
+        end_group(&b);
+        ae_buf wanted = b.log;
+        const size_t n_story = b.n_story;
+        b.log = (ae_buf){0};
+        close_group(&b);
+        assert_true(wanted.n > 1000);
+        for (size_t i = 0; i < N_GROUPS; i++) {
+            if (n_cases++ % every || (b.model->hparams.n_blocks && groups[i].kind == AE_RANKS_PIPELINE)) continue;
+            open_group(&b, groups[i].n, groups[i].kind, groups[i].shares, groups[i].strict, NULL);
+            compare(&b, &wanted, n_story, arch, groups[i].name);
+            close_group(&b);
+        }
+        ae_buf_free(&wanted);
+    }
+    ae_model_free(b.model);
+    unlink(path);
+    if (adapts) unlink(lora);
+}
+
+/* Plain; windows; keys shared between layers, embeddings for layers; experts; experts beside dense blocks; latent attention;
+ * recurrent layers of three kinds; temperatures; parallel blocks; gates. */
+static const char *const kinds[] = {"llama",     "gemma3", "gemma4",            "qwen3moe", "gemma4-moe", "deepseek2",
+                                    "qwen35",    "lfm2",   "granitehybrid-moe", "mistral3", "command-r",  "olmo2"};
+
+static void test_kinds(void **state)
+{
+    (void)state;
+    const int every = AE_TEST_EVERY > 8 ? AE_TEST_EVERY / 8 : 1;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) walk(kinds[i], AE_KV_F16, false, every);
+}
+
+static void test_caches_and_adapters(void **state)
+{
+    (void)state;
+    const int every = AE_TEST_EVERY > 8 ? AE_TEST_EVERY / 8 : 1;
+    walk("llama", AE_KV_Q8_0, true, every);
+    walk("qwen3moe", AE_KV_F16, true, every);
+    walk("gemma3", AE_KV_Q8_0, true, every);
+    walk("deepseek2", AE_KV_Q8_0, false, every);
+    walk("qwen35", AE_KV_Q8_0, false, every);
+}
+
+static void test_every_architecture(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < mkarch_n_specs; i++) walk(mkarch_specs[i].name, AE_KV_F16, false, AE_TEST_EVERY);
+}
+
+static int make(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : 1;
+}
+
+static int drop(void **state)
+{
+    (void)state;
+    return rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_caches_and_adapters),
+        cmocka_unit_test(test_every_architecture),
+    };
+    return cmocka_run_group_tests(tests, make, drop);
+}

@@ -1,0 +1,207 @@
+/* test_comm.c - ranks that are threads: what they gather and send arrives, to the right ones, and a group that has failed lets
+ * nobody wait; a slow network takes as long as it should; texts that describe one. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/os.h"
+#include "comm/comm.h"
+
+#define MOST 7
+#define STRIDE 40
+#define N_ROWS 3
+
+static void need(aerie_status status, const aerie_error *error)
+{
+    if (status != AERIE_OK) fail_msg("%s", error->text);
+}
+
+typedef struct rank {
+    ae_comm *comm;
+    pthread_t thread;
+    int root;
+    uint32_t n_rounds, fails_at; /* at this round rank 1 fails */
+    uint32_t n_wrong, n_given;
+} rank;
+
+/* Uneven slices, one of them empty where there are more than two ranks. */
+static ae_slices slices_of(uint32_t n)
+{
+    ae_slices s = {{0}, {0}};
+    uint32_t at = 1;
+    for (uint32_t r = 0; r < n; r++) {
+        s.first[r] = at;
+        s.n[r] = n > 2 && r == 1 ? 0 : 2 + r % 3;
+        at += s.n[r] + 1; /* a float between that nobody has */
+    }
+    return s;
+}
+
+static float value_of(uint32_t of, uint32_t row, uint32_t column, uint32_t round)
+{
+    return (float)(of * 100000 + round * 1000 + row * 100 + column);
+}
+
+static void check(rank *me, const float *rows, const ae_slices *s, uint32_t round, bool gets)
+{
+    for (uint32_t row = 0; row < N_ROWS; row++)
+        for (uint32_t r = 0; r < me->comm->n_ranks; r++)
+            for (uint32_t i = s->first[r]; i < s->first[r] + s->n[r]; i++) {
+                const bool has = gets || r == me->comm->rank;
+                me->n_wrong += rows[row * STRIDE + i] != (has ? value_of(r, row, i, round) : -1.0f);
+            }
+    me->n_wrong += rows[0] != -1.0f; /* belongs to nobody */
+}
+
+static void *take_part(void *context)
+{
+    rank *me = context;
+    const uint32_t own = me->comm->rank;
+    const ae_slices s = slices_of(me->comm->n_ranks);
+    for (uint32_t round = 0; round < me->n_rounds; round++) {
+        float rows[N_ROWS * STRIDE];
+        unsigned char frame[AE_COMM_FRAME];
+        for (size_t i = 0; i < N_ROWS * STRIDE; i++) rows[i] = -1.0f;
+        for (uint32_t row = 0; row < N_ROWS; row++)
+            for (uint32_t i = s.first[own]; i < s.first[own] + s.n[own]; i++) rows[row * STRIDE + i] = value_of(own, row,
+                                                                                                                i, round);
+        if (me->fails_at && round + 1 == me->fails_at && own == 1) ae_comm_fail(me->comm, "for a test");
+        ae_comm_gather(me->comm, rows, STRIDE, &s, N_ROWS, me->root);
+        if (ae_comm_status(me->comm, NULL) != AERIE_OK) return NULL;
+        check(me, rows, &s, round, me->root == AE_COMM_ALL || (uint32_t)me->root == own);
+        memset(frame, own ? 0 : (int)round % 200 + 1, sizeof frame);
+        ae_comm_frame(me->comm, frame);
+        if (ae_comm_status(me->comm, NULL) != AERIE_OK) return NULL;
+        me->n_wrong += frame[0] != round % 200 + 1 || frame[sizeof frame - 1] != round % 200 + 1;
+        me->n_given++;
+    }
+    return NULL;
+}
+
+static void run_group(uint32_t n, int root, uint32_t n_rounds, uint32_t fails_at, const ae_comm_delay *delay, rank *ranks)
+{
+    aerie_error error = {0};
+    ae_comm *comms[MOST];
+    need(ae_comm_threads(comms, n, &error), &error);
+    for (uint32_t i = 0; i < n; i++) {
+        ranks[i] = (rank){.comm = comms[i], .root = root, .n_rounds = n_rounds, .fails_at = fails_at};
+        if (delay) need(ae_comm_slow(&ranks[i].comm, comms[i], delay, &error), &error);
+        need(ae_comm_reserve(ranks[i].comm, STRIDE * N_ROWS * sizeof(float), &error), &error);
+    }
+    for (uint32_t i = 1; i < n; i++) assert_int_equal(pthread_create(&ranks[i].thread, NULL, take_part, &ranks[i]), 0);
+    take_part(&ranks[0]);
+    for (uint32_t i = 1; i < n; i++) pthread_join(ranks[i].thread, NULL);
+}
+
+static void close_group(rank *ranks, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) ae_comm_close(ranks[i].comm);
+}
+
+static void test_rounds(void **state)
+{
+    static const uint32_t sizes[] = {1, 2, 3, 4, 7};
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int root = AE_COMM_ALL; root < (int)sizes[i]; root++) {
+            rank ranks[MOST];
+            const uint32_t n = sizes[i];
+            const ae_slices s = slices_of(n);
+            uint64_t sum = 0;
+            run_group(n, root, 20, 0, NULL, ranks);
+            for (uint32_t r = 0; r < n; r++) sum += s.n[r] * N_ROWS * sizeof(float);
+            for (uint32_t r = 0; r < n; r++) {
+                const uint64_t own = s.n[r] * N_ROWS * sizeof(float);
+                assert_int_equal(ranks[r].n_wrong, 0);
+                assert_int_equal(ranks[r].n_given, 20);
+                assert_int_equal(ranks[r].comm->counts.n_rounds, n > 1 ? 20 : 0);
+                if (root == AE_COMM_ALL) assert_int_equal(ranks[r].comm->counts.n_sent, 20 * own * (n - 1));
+                assert_int_equal(ranks[r].comm->counts.n_received,
+                                 root == AE_COMM_ALL || root == (int)r ? 20 * (sum - own) * (n > 1) : 0);
+            }
+            close_group(ranks, n);
+        }
+}
+
+static void test_failure(void **state)
+{
+    (void)state;
+    for (uint32_t at = 1; at <= 20; at += 6) {
+        rank ranks[MOST];
+        run_group(4, AE_COMM_ALL, 20, at, NULL, ranks);
+        for (uint32_t r = 0; r < 4; r++) {
+            aerie_error error;
+            assert_int_equal(ranks[r].n_wrong, 0);
+            assert_in_range(ranks[r].n_given, at > 2 ? at - 2 : 0, at - 1); /* who is late learns it in the round before */
+            assert_int_equal(ae_comm_status(ranks[r].comm, &error), AERIE_ERROR_UNSUPPORTED);
+            float rows[STRIDE] = {0};
+            const ae_slices s = slices_of(4);
+            ae_comm_gather(ranks[r].comm, rows, STRIDE, &s, 1, AE_COMM_ALL); /* returns at once */
+        }
+        close_group(ranks, 4);
+    }
+}
+
+/* A round that is larger than was planned writes nothing and ends the group. */
+static void test_too_large(void **state)
+{
+    (void)state;
+    aerie_error error = {0};
+    ae_comm *comms[2];
+    float rows[4 * STRIDE * N_ROWS] = {0};
+    const ae_slices s = slices_of(2);
+    need(ae_comm_threads(comms, 2, &error), &error);
+    need(ae_comm_reserve(comms[0], 16, &error), &error);
+    ae_comm_gather(comms[0], rows, STRIDE, &s, N_ROWS, AE_COMM_ALL);
+    assert_int_equal(ae_comm_status(comms[0], &error), AERIE_ERROR_UNSUPPORTED);
+    assert_int_equal(comms[0]->counts.n_rounds, 0);
+    for (int i = 0; i < 2; i++) ae_comm_close(comms[i]);
+    assert_int_equal(ae_comm_threads(comms, 0, &error), AERIE_ERROR_ARGUMENT);
+    assert_int_equal(ae_comm_threads(comms, AE_MAX_RANKS + 1, &error), AERIE_ERROR_ARGUMENT);
+}
+
+static void test_slow(void **state)
+{
+    (void)state;
+    const ae_comm_delay delay = {.latency = 2e-3, .bandwidth = 100e3, .jitter = 0, .seed = 1};
+    rank ranks[MOST];
+    run_group(3, AE_COMM_ALL, 10, 0, &delay, ranks);
+    for (uint32_t r = 0; r < 3; r++) { /* slices of 2, 0 and 4 floats, 3 rows: rank 1 gets 72 bytes */
+        assert_int_equal(ranks[r].n_wrong, 0);
+        assert_true(ranks[r].comm->counts.seconds >= 10 * (2e-3 + 72 / 100e3) * 0.99);
+    }
+    close_group(ranks, 3);
+}
+
+static void test_parse(void **state)
+{
+    static const char *const bad[] = {"latency", "latency=", "latency=5", "latency=-1us", "latency=61s", "bandwidth=1",
+                                      "jitter=1",
+                                      "jitter=nan", "latency=1e400s", "latency=1us,,seed=1", "speed=1us", "latency=1usx", ",",
+                                      "latency=0.0000000000000000000000000000000000000000000000000000000000000000001us"};
+    aerie_error error;
+    ae_comm_delay d;
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        if (ae_comm_delay_parse(bad[i], &d, &error) != AERIE_ERROR_ARGUMENT) fail_msg("\"%s\" was taken", bad[i]);
+        assert_non_null(strstr(error.text, "latency=200us"));
+    }
+    need(ae_comm_delay_parse("latency=200us,bandwidth=117MB,jitter=0.1,seed=7", &d, &error), &error);
+    assert_true(d.latency > 199e-6 && d.latency < 201e-6 && d.bandwidth == 117e6 && d.seed == 7 && d.jitter == 0.1);
+    need(ae_comm_delay_parse("", &d, &error), &error);
+    assert_true(d.latency == 0 && d.bandwidth == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rounds), cmocka_unit_test(test_failure), cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_slow),   cmocka_unit_test(test_parse),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
