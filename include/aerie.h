@@ -181,9 +181,9 @@ typedef struct aerie_model_params {
                                * others on the processor; 0, or more than there are: all */
     uint32_t n_cpu_moe;       /* the experts of so many of the first layers lie on the processor */
     uint32_t n_cpu_ffn;       /* the feed-forward blocks without experts of so many of the first layers, too */
-    const float *tensor_split; /* [n_tensor_split] which shares of the layers each device of a list gets; NULL: by the memory
-                                * that is free */
+    const float *tensor_split; /* [n_tensor_split] shares of the layers that devices of a list get; NULL: by free memory */
     size_t n_tensor_split;
+    const struct aerie_machines *machines; /* several processes run the model together (aerie_extra.h); NULL: this one */
 } aerie_model_params;
 
 /* "cpu, ...": what aerie_model_params.backend may be. Static storage. */

@@ -50,6 +50,46 @@ typedef struct aerie_drafter_head_info {
 /* size: sizeof *info. */
 AERIE_API void aerie_drafter_head_info_get(const aerie_drafter_head *head, aerie_drafter_head_info *info, size_t size);
 
+/* ---- Several machines: one model that several processes run together (docs/machines.md) ---- */
+
+typedef enum aerie_machines_kind {
+    AERIE_MACHINES_AUTO,     /* SPLIT, or PIPELINE where parts of the model cannot be cut */
+    AERIE_MACHINES_SPLIT,    /* each process has rows of all matrices */
+    AERIE_MACHINES_PIPELINE, /* each process has some of the layers */
+} aerie_machines_kind;
+
+/* "auto", "split", "pipeline"; NULL for an unknown value. */
+AERIE_API const char *aerie_machines_kind_name(aerie_machines_kind kind);
+/* false for an unknown name. */
+AERIE_API bool aerie_machines_kind_parse(const char *name, aerie_machines_kind *kind);
+
+/* All processes of a group are given the same. */
+typedef struct aerie_machines {
+    size_t size;
+    aerie_machines_kind kind;
+    const uint32_t *shares; /* [n_shares] of the work, 0 to 1000 for each process; NULL: equal ones */
+    size_t n_shares;
+    bool insecure;          /* public addresses may be used */
+    bool verify;            /* all bytes of the processes' model files are compared, not some of each tensor */
+    double limit;           /* seconds after which a process that does not answer ends the group; 0: none */
+} aerie_machines;
+
+AERIE_INITIALISER(machines)
+
+/* How many processes of a group this one was started with (mpirun, srun), and its number among them to *rank (or NULL), by its
+ * environment; 0: it was not. */
+AERIE_API uint32_t aerie_machines_started(uint32_t *rank);
+/* The number of this process in its model's group, 0 for the first and for models without one; *n of the processes, or NULL. */
+AERIE_API uint32_t aerie_model_rank(const aerie_model *model, uint32_t *n);
+/* Of any process but the first, instead of sessions: does what the first one's sessions do, until it frees its model. Adapters
+ * are loaded before, by all processes in one order. Errors: ARGUMENT: it is the first, or alone; INTERNAL, UNSUPPORTED: the
+ * group has come to an end early, and why. */
+AERIE_API aerie_status aerie_model_follow(const aerie_model *model, uint32_t n_threads, aerie_error *error);
+/* What each of n processes would have of a model file, in lines of text; machines NULL: the defaults. *text is the caller's
+ * (aerie_free). Errors: those of aerie_model_load. */
+AERIE_API aerie_status aerie_machines_describe(char **text, const char *path, const aerie_machines *machines, uint32_t n,
+                                               aerie_error *error);
+
 /* ---- Adapters (LoRA): loading them ---- */
 
 typedef struct aerie_adapter_params {

@@ -30,6 +30,7 @@ void app_options_default(app_options *options)
         .bench.n_prompt = 512,
         .speed = {.prompts = {{512}, 1}, .predicts = {{128}, 1}, .depths = {{0}, 1}},
         .bench.n_repetitions = 3,
+        .machines_limit = 10,
         .train.n_turns = 1000,
         .train.n_likely = 16,
         .embed.normalize = 2,
@@ -608,6 +609,8 @@ static int settle(app_options *options)
     }
     options->model_params.n_threads = options->session.n_threads = options->n_threads;
     if (options->list_devices) return APP_DONE; /* nothing else is done */
+    const int bad_machines = app_machines_settle(options);
+    if (bad_machines) return bad_machines;
     const int bad_device = app_device_settle(options);
     if (bad_device) return bad_device;
     const int bad = settle_cache_types(options);

@@ -290,6 +290,9 @@ typedef struct app_options {
     const char *cache_type_k, *cache_type_v; /* llama.cpp's options; both or none */
     aerie_model_params model_params;
     const char *device, *gpu_layers, *tensor_split; /* --device, -ngl, -ts; NULL: not given */
+    const char *machines, *split; /* --machines, --split; NULL: not given */
+    uint32_t machines_limit;
+    bool machines_insecure, machines_verify;
     bool cpu_moe;
     bool list_devices;
     aerie_rope rope; /* model_params.rope points to it if any of its options was given */
@@ -393,6 +396,8 @@ int app_cpus_settle(app_options *options);
 /* ---- devices.c: sets model_params.backend as --device and -ngl say -------------------------------------------- */
 
 int app_device_settle(app_options *options);
+/* machines.c: --machines and what belongs to it. */
+int app_machines_settle(app_options *options);
 /* For --list-devices, to standard output. */
 int app_list_devices(void);
 /* Whether there is a device of this name; else why not. */

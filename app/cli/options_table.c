@@ -94,6 +94,19 @@ static const app_option options[] = {
     {"-ncffn --n-cpu-ffn", "N", APP_U32, LOADS, AT(model_params.n_cpu_ffn), 0, 1e5, "Model",
      "the feed-forward blocks without experts of the first N layers lie on the processor"},
 
+    {"--machines", "auto|split|pipeline", APP_TEXT, APP_RUN | APP_SERVE | APP_INSPECT, AT(machines), 0, 0, "Model",
+     "several processes run the model together, started by mpirun or srun with the same options: each has rows of all matrices "
+     "(split) or some of the layers (pipeline); the bytes are those of one. 'inspect' takes a number of processes, too, e.g. "
+     "split:4, and shows what each would have"},
+    {"--split", "N,N,...", APP_TEXT, APP_RUN | APP_SERVE | APP_INSPECT, AT(split), 0, 0, "Model",
+     "which shares of the model the processes of --machines get, e.g. 3,2,2,1 (default: equal ones)"},
+    {"--machines-verify", NULL, APP_FLAG, APP_RUN | APP_SERVE, AT(machines_verify), 0, 0, "Model",
+     "read all of every process's model file at the start and compare it, not parts of each tensor alone"},
+    {"--machines-limit", "SECONDS", APP_U32, APP_RUN | APP_SERVE, AT(machines_limit), 0, 1e6, "Model",
+     "a process of --machines that does not answer for so long ends all of them; 0: never (default: 10)"},
+    {"--machines-insecure", NULL, APP_FLAG, APP_RUN | APP_SERVE, AT(machines_insecure), 0, 0, "Model",
+     "let --machines use public addresses, where anybody can take part: MPI has no authentication"},
+
     {"--lora", "FILE[,FILE...]", APP_LORAS, ADAPTS, AT(loras), 0, 0, "Model",
      "use a LoRA adapter (GGUF, as llama.cpp's convert_lora_to_gguf.py writes it); may be repeated, and all are used together"},
     {"--lora-scaled", "FILE:SCALE[,...]", APP_LORAS_SCALED, ADAPTS, AT(loras), 0, 0, "Model",

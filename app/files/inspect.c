@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aerie_extra.h"
 #include "formats/gguf.h"
 #include "cli/commands.h"
 
@@ -375,6 +376,23 @@ static int print_json(const app_options *options, const ae_gguf *gguf)
     return app_print_json(json);
 }
 
+/* --machines KIND:N. */
+static int print_machines(const app_options *options, const char *path)
+{
+    const char *colon = strchr(options->machines, ':');
+    char *text = NULL, *end = NULL;
+    aerie_error error = {0};
+    const long n = colon && colon[1] ? strtol(colon + 1, &end, 10) : 0;
+    if (!end || *end || n < 1 || n > 64)
+        return app_error(APP_USAGE,
+                         "'inspect' takes a number of processes, 1 to 64, after the kind, as in --machines split:4; found '%s'",
+                         options->machines);
+    const aerie_status status = aerie_machines_describe(&text, path, options->model_params.machines, (uint32_t)n, &error);
+    if (status == AERIE_OK) app_print("%s", text);
+    aerie_free(text);
+    return app_report(APP_LOADING, status, &error);
+}
+
 int app_inspect(const app_options *options)
 {
     const char *path = options->arguments.n ? options->arguments.items[0] : options->model;
@@ -384,6 +402,7 @@ int app_inspect(const app_options *options)
     if (options->arguments.n > 1)
         return app_error(APP_USAGE, "'inspect' takes one file; found '%s' too", options->arguments.items[1]);
     if (!path) return app_error(APP_USAGE, "'inspect' needs a model: aerie inspect FILE");
+    if (options->machines) return print_machines(options, path);
     const aerie_status status = ae_gguf_open(&gguf, path, &how, &error);
     if (status != AERIE_OK) return app_report(APP_LOADING, status, &error);
     int bad = APP_DONE;

@@ -27,6 +27,19 @@ static int check_options(serve_server *server)
     return APP_DONE;
 }
 
+/* Of several processes that run one model (--machines) those that are not the first: they have no clients, and do not come
+ * back. */
+static int follow(const serve_models *models, const app_options *options)
+{
+    app_options own = *options;
+    app_models loaded;
+    uint32_t rank;
+    if (!options->machines) return APP_DONE;
+    if (models->n != 1) return app_error(APP_USAGE, "--machines runs one model; %zu are given", models->n);
+    own.model = models->items[0].path;
+    return aerie_machines_started(&rank) && rank ? app_models_load(&loaded, &own, false) : APP_DONE;
+}
+
 int app_serve(const app_options *options)
 {
     serve_models models = {0};
@@ -50,6 +63,7 @@ int app_serve(const app_options *options)
     connections.most_per_address =
         server.o->max_per_address == UINT32_MAX ? (connections.most + 1) / 2 : server.o->max_per_address;
     bad = serve_models_create(&models, &server);
+    if (!bad) bad = follow(&models, options);
     if (!bad) bad = serve_keys_read(&server.keys, server.o);
     if (!bad) bad = serve_http_run(&server);
     serve_models_free(&models);

@@ -4,6 +4,7 @@
 #include "aerie_extra.h"
 #include "aerie_measure.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -130,6 +131,7 @@ static int load_one(aerie_model **model, const char *path, const app_options *op
         params.user = &shown;
     }
     if (is_draft) {
+        params.machines = NULL; /* the first process of a group has it for itself */
         params.rope = NULL;
         params.n_overrides = 0;
     }
@@ -281,6 +283,18 @@ void app_models_return(app_models *models)
     *models = (app_models){0};
 }
 
+/* A process of a group that is not the first does what that one's does, until it ends. Does not return. */
+static void follow(app_models *models, const app_options *options)
+{
+    aerie_error error = {0};
+    int bad = app_adapters_load(models, options);
+    signal(SIGINT, SIG_IGN); /* who launched it sends these to all: the first one ends, and with it the others */
+    signal(SIGTERM, SIG_IGN);
+    if (!bad) bad = app_report(APP_LOADING, aerie_model_follow(models->model, options->model_params.n_threads, &error), &error);
+    app_models_free(models);
+    exit(bad);
+}
+
 int app_models_load(app_models *models, const app_options *options, bool with_draft)
 {
     *models = (app_models){0};
@@ -302,8 +316,9 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     }
     const bool is_head = draft && (draft == found || type == AERIE_SPEC_MTP || aerie_file_is_drafter_head(draft));
     if (!bad) bad = app_format_read(&models->format, options);
-    if (!bad) bad = check_memory(options, draft && !is_head);
+    if (!bad && !options->machines) bad = check_memory(options, draft && !is_head); /* each of a group has a part */
     if (!bad) bad = load_one(&models->model, options->model, options, false);
+    if (!bad && aerie_model_rank(models->model, NULL)) follow(models, options);
     if (!bad && is_head) bad = app_report(APP_LOADING, load_head(&models->head, models->model, draft, options, &error), &error);
     else if (!bad && draft) bad = load_one(&models->draft, draft, options, true);
     if (!bad && found && !is_head) load_head_beside(models, found, options);

@@ -73,6 +73,11 @@ void ae_comm_frame(ae_comm *comm, void *bytes)
     comm->counts.n_frames++;
 }
 
+void ae_comm_limit(ae_comm *comm, double seconds)
+{
+    if (comm->ops->limit) comm->ops->limit(comm, seconds);
+}
+
 void ae_comm_fail(ae_comm *comm, const char *reason)
 {
     if (!atomic_exchange(&comm->failed, true)) comm->ops->fail(comm, reason);

@@ -44,6 +44,8 @@ typedef struct ae_comm_ops {
     void (*exchange)(ae_comm *comm, char *packed, const size_t *begin, int root);
     /* bytes [AE_COMM_FRAME] of rank 0 to all. */
     void (*frame)(ae_comm *comm, void *bytes);
+    /* From now on a round that takes longer than so many seconds is a failure; NULL: no such thing. */
+    void (*limit)(ae_comm *comm, double seconds);
     /* This rank has failed; reason is for the log of whoever runs the group. */
     void (*fail)(ae_comm *comm, const char *reason);
 } ae_comm_ops;
@@ -65,6 +67,7 @@ void ae_comm_close(ae_comm *comm); /* NULL is fine */
  * AE_COMM_ALL, on every rank. */
 void ae_comm_gather(ae_comm *comm, float *rows, size_t stride, const ae_slices *slices, uint32_t n_rows, int root);
 void ae_comm_frame(ae_comm *comm, void *bytes);
+void ae_comm_limit(ae_comm *comm, double seconds); /* 0: none, as at first */
 void ae_comm_fail(ae_comm *comm, const char *reason);
 /* UNSUPPORTED for good once a rank has failed. */
 aerie_status ae_comm_status(const ae_comm *comm, aerie_error *error);

@@ -24,7 +24,7 @@ static void fail(ae_comm *comm, const char *reason)
 
 aerie_status ae_comm_self(ae_comm **out, aerie_error *error)
 {
-    static const ae_comm_ops ops = {"self", close_self, exchange, frame, fail};
+    static const ae_comm_ops ops = {"self", close_self, exchange, frame, NULL, fail};
     ae_comm *comm = ae_alloc(1, sizeof *comm);
     *out = comm;
     if (!comm) return ae_fail_memory(error, "a group of ranks", sizeof *comm);

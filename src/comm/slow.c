@@ -78,6 +78,11 @@ static void frame(ae_comm *comm, void *bytes)
     else s->n_rounds++;
 }
 
+static void set_limit(ae_comm *comm, double seconds)
+{
+    ae_comm_limit(((slow_comm *)comm)->inner, seconds);
+}
+
 static void fail(ae_comm *comm, const char *reason)
 {
     ae_comm_fail(((slow_comm *)comm)->inner, reason);
@@ -85,7 +90,7 @@ static void fail(ae_comm *comm, const char *reason)
 
 aerie_status ae_comm_slow(ae_comm **out, ae_comm *inner, const ae_comm_delay *delay, aerie_error *error)
 {
-    static const ae_comm_ops ops = {"slow", close_slow, exchange, frame, fail};
+    static const ae_comm_ops ops = {"slow", close_slow, exchange, frame, set_limit, fail};
     slow_comm *s = ae_alloc(1, sizeof *s);
     *out = NULL;
     if (!s) {

@@ -84,7 +84,7 @@ static void close_one(ae_comm *comm)
 
 aerie_status ae_comm_threads(ae_comm **out, uint32_t n, aerie_error *error)
 {
-    static const ae_comm_ops ops = {"threads", close_one, exchange, frame, fail};
+    static const ae_comm_ops ops = {"threads", close_one, exchange, frame, NULL, fail};
     if (!n || n > AE_MAX_RANKS)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "a group of %u ranks; 1 to %d are possible", n, AE_MAX_RANKS);
     memset(out, 0, n * sizeof *out);

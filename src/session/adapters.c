@@ -65,7 +65,8 @@ aerie_status aerie_adapter_load(aerie_adapter **adapter, const aerie_model *mode
     if (!a) return ae_fail_memory(error, "an adapter", sizeof *a);
     ae_arena_init(&a->arena, 1024);
     a->model = model;
-    const aerie_status status = load(a, path, &p, error);
+    aerie_status status = load(a, path, &p, error);
+    if (status == AERIE_OK && model->commands) status = ae_commands_add_adapter(model->commands, a->adapter, error);
     if (status != AERIE_OK) {
         aerie_adapter_free(a);
         return status;

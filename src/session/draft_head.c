@@ -95,6 +95,7 @@ static aerie_status load(aerie_drafter_head *h, const char *path, const aerie_dr
 {
     const ae_gguf_options options = {.index_only = p->no_mmap};
     ae_gguf *gguf;
+    AE_TRY(ae_session_check_alone(h->model, "a drafter head", error));
     AE_TRY(ae_gguf_open(&gguf, path, &options, error));
     AE_TRY(ae_dhead_bind(&h->head, gguf, error));
     AE_TRY(ae_dhead_fits(h->head, h->model->model, error));

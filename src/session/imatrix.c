@@ -122,6 +122,7 @@ aerie_status aerie_imatrix_create(aerie_imatrix **out, aerie_session *session, c
     AE_NEED(session, error);
     AE_STRUCT_TAKE(imatrix_params, params, theirs, error);
     const ae_backend_ops *ops = session->model->backend->ops;
+    AE_TRY(ae_session_check_alone(session->model, "an importance matrix", error));
     if (session->model->net->split.n_devices > 1)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "products are watched on one device, and this model lies on several; "
                        "load it on one");

@@ -19,6 +19,7 @@ void aerie_model_free(aerie_model *model)
     ae_vocab_free(model->vocab);
     if (!model->model) ae_gguf_close(model->gguf);
     ae_net_free(model->net);
+    ae_session_leave(model);
     ae_model_free(model->model);
     ae_session_close_devices(&model->devices);
     ae_free(model);
@@ -50,13 +51,16 @@ static aerie_status load_weights(aerie_model *m, const char *path, const aerie_m
     AE_TRY(ae_session_open_devices(&m->devices, p, error));
     AE_TRY(ae_model_load(&m->model, path, &options, error));
     AE_TRY(ae_vocab_create(&m->vocab, m->model->gguf, error));
-    const ae_load_options net = ae_session_net_options(p);
+    AE_TRY(ae_gguf_fingerprint(m->model->gguf, &m->fingerprint, error));
+    AE_TRY(ae_session_join(m, p, error));
+    ae_load_options net = ae_session_net_options(p);
+    net.ranks = m->ranks;
     ae_split split;
     AE_TRY(ae_session_place(&split, &m->devices, m->model, p, error));
     AE_TRY(check_weights(m->model, &split, &net, error));
     AE_TRY(ae_net_create_split(&m->net, m->model, &split, &net, error));
     m->backend = m->net->backend;
-    return ae_gguf_fingerprint(m->model->gguf, &m->fingerprint, error);
+    return ae_session_joined(m, p, error);
 }
 
 static bool is_key_of_file(const ae_gguf *gguf, const char *name, size_t n)
@@ -123,12 +127,13 @@ aerie_status aerie_model_load(aerie_model **model, const char *path, const aerie
     const double start = ae_time_now();
     aerie_model *m = ae_alloc(1, sizeof *m);
     if (!m) return ae_fail_memory(error, "a model", sizeof *m);
-    const aerie_status status = p.vocab_only ? load_vocab(m, path, &p, error) : load_weights(m, path, &p, error);
-    m->load_seconds = ae_time_now() - start;
     m->settings = ae_session_settings_hash(&p);
     m->log = p.log;
+    const aerie_status status = p.vocab_only ? load_vocab(m, path, &p, error) : load_weights(m, path, &p, error);
+    m->load_seconds = ae_time_now() - start;
     m->rope_given = p.rope != NULL;
     if (status != AERIE_OK) {
+        if (m->comm) ae_comm_fail(m->comm, error ? error->text : "its part of the model cannot be loaded");
         aerie_model_free(m);
         return status;
     }

@@ -129,6 +129,7 @@ aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_err
     AE_NEED(task, error);
     AE_NEED(n, error);
     AE_TRY(ae_session_check_process(task->session, error));
+    AE_TRY(ae_session_check_alone(task->session->model, "saving sequences", error));
     aerie_session *s = task->session;
     *n = 0;
     if (aerie_task_ended(task))
@@ -175,6 +176,7 @@ aerie_status aerie_session_prefix_save(aerie_session *s, uint64_t scope, const a
     AE_NEED_IF(n_tokens, tokens, error);
     AE_NEED_IF(n_adapters, adapters, error);
     AE_TRY(ae_session_check_process(s, error));
+    AE_TRY(ae_session_check_alone(s->model, "saving sequences", error));
     *n = 0;
     ae_adapter_set set;
     AE_TRY(refuse_in_step(s, error));
@@ -332,7 +334,9 @@ static aerie_status read_saved(const aerie_session *s, const void *data, size_t 
 aerie_status ae_session_saved_copy(const aerie_session *s, const void *data, size_t n, ae_session_saved *out,
                                    aerie_error *error)
 {
-    *out = (ae_session_saved){.memory = data ? ae_alloc(n + 1, 1) : NULL};
+    *out = (ae_session_saved){0};
+    AE_TRY(ae_session_check_alone(s->model, "loading sequences", error));
+    out->memory = data ? ae_alloc(n + 1, 1) : NULL;
     if (!data) return ae_fail(error, AERIE_ERROR_ARGUMENT, "a saved sequence of %zu bytes is given, but no bytes", n);
     if (!out->memory) return ae_fail_memory(error, "a saved sequence", n);
     memcpy(out->memory, data, n);
@@ -377,6 +381,7 @@ aerie_status aerie_session_prefix_load(aerie_session *s, uint64_t scope, const v
     AE_NEED_AS(s, "session", error);
     AE_NEED_IF(n, data, error);
     AE_TRY(ae_session_check_process(s, error));
+    AE_TRY(ae_session_check_alone(s->model, "loading sequences", error));
     ae_session_saved saved;
     if (n_loaded) *n_loaded = 0;
     AE_TRY(refuse_in_step(s, error));

@@ -212,6 +212,11 @@ static aerie_status create_session(aerie_session **session, const aerie_model *m
     AE_TRY_GOTO(status, ae_session_resolve(model->model, params, test != NULL, &s->params, error), fail);
     ae_engine_options eo = ae_session_engine_options(&s->params, model->model->hparams.n_vocab);
     eo.vocab = model->vocab;
+    eo.ranks = model->ranks, eo.commands = model->commands;
+    if (aerie_model_rank(model, NULL)) {
+        status = ae_fail(error, AERIE_ERROR_ARGUMENT, "a process that follows the first one of its group has no sessions");
+        goto fail;
+    }
     AE_TRY_GOTO(status, ae_session_check_engine(model->model, &model->net->split, &eo, "a session of this context size",
                                                 "a smaller context (-c) or fewer sequences would fit", error), fail);
     AE_TRY_GOTO(status, ae_session_take_adapters(s, error), fail);

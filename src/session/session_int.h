@@ -10,6 +10,7 @@
 #include "backend/backend.h"
 #include "base/wakeup.h"
 #include "base/log.h"
+#include "engine/commands.h"
 #include "engine/engine.h"
 #include "draft/head/net.h"
 #include "model/model.h"
@@ -35,6 +36,9 @@ struct aerie_model {
     ae_vocab *vocab;     /* owned */
     aerie_log log;
     bool rope_given;     /* by the caller, in place of the file's */
+    ae_comm *comm;       /* of a group, as the next two; else NULL */
+    ae_ranks *ranks;
+    ae_commands *commands;
     double load_seconds;
     uint64_t settings;                /* hash of RoPE parameters and overrides */
     uint64_t fingerprint;             /* of the file; both for saved sequences (saved.c) */
@@ -196,6 +200,15 @@ aerie_status ae_session_check_split(const ae_split *split, const char *what, con
                                     aerie_error *error);
 aerie_status ae_session_check_engine(const ae_model *model, const ae_split *split, const ae_engine_options *options,
                                      const char *what, const char *advice, aerie_error *error);
+/* machines.c: the model becomes that of one process of a group; its weights are loaded after that. Does nothing without
+ * p->machines. */
+aerie_status ae_session_join(aerie_model *model, const aerie_model_params *p, aerie_error *error);
+/* All have their weights. */
+aerie_status ae_session_joined(const aerie_model *model, const aerie_model_params *p, aerie_error *error);
+void ae_session_leave(aerie_model *model);
+/* UNSUPPORTED for what groups cannot do. */
+aerie_status ae_session_check_alone(const aerie_model *model, const char *what, aerie_error *error);
+
 /* The sum over all devices; 0: unknown. */
 uint64_t ae_session_available_split(const ae_split *split);
 

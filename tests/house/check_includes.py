@@ -19,10 +19,11 @@ ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)),
 ORDER = """
 base base/math image formats quant quant/encode quant/encode/x86
 text/token/search text/token text/template text text/grammar text/schema sample
-model comm backend backend/cpu/ref backend/cpu/simd backend/cpu/x86 backend/cpu/x86/product backend/cpu/arm backend/cpu
+model comm comm/module
+backend backend/cpu/ref backend/cpu/simd backend/cpu/x86 backend/cpu/x86/product backend/cpu/arm backend/cpu
 backend/gpu/emu backend/gpu/kernels backend/gpu/kernels/attention backend/gpu/kernels/product backend/gpu
 backend/gpu/emu/driver backend/gpu/cuda backend/gpu/vulkan device cache engine/weights engine draft draft/head speculate/control
-speculate convert/quantize convert/checkpoint convert/head convert/model convert session api""".split()
+speculate convert/quantize convert/checkpoint convert/head convert/model convert session session/group api""".split()
 APP = """shared cli setup serve/page serve/parse serve/http serve/models serve/request serve/dialects serve run bench files
 perplexity pull train doctor""".split()
 # Includes across the order, each with the reason why it is borne.

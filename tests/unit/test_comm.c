@@ -11,6 +11,7 @@
 
 #include "base/os.h"
 #include "comm/comm.h"
+#include "comm/mpi.h"
 
 #define MOST 7
 #define STRIDE 40
@@ -197,11 +198,30 @@ static void test_parse(void **state)
     assert_true(d.latency == 0 && d.bandwidth == 0);
 }
 
+static void test_addresses(void **state)
+{
+    static const struct {
+        uint8_t bytes[16];
+        size_t n;
+        bool is_public;
+    } cases[] = {
+        {{10, 1, 2, 3}, 4, false},     {{11, 0, 0, 1}, 4, true},      {{172, 16, 0, 1}, 4, false}, {{172, 31, 9, 9}, 4, false},
+        {{172, 32, 0, 1}, 4, true},    {{192, 168, 7, 7}, 4, false},  {{192, 169, 0, 1}, 4, true}, {{127, 0, 0, 1}, 4, false},
+        {{169, 254, 1, 1}, 4, false},  {{100, 64, 0, 1}, 4, false},   {{100, 128, 0, 1}, 4, true}, {{8, 8, 8, 8}, 4, true},
+        {{0x20, 0x01, 0x0d}, 16, true}, {{0xfd, 0x12}, 16, false},    {{0xfe, 0x80}, 16, false},   {{0xff, 0x02}, 16, true},
+        {{[15] = 1}, 16, false},       {{[10] = 0xff, 0xff, 10, 0, 0, 1}, 16, false}, {{[10] = 0xff, 0xff, 9, 9, 9, 9}, 16,
+                                                                                       true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (ae_comm_is_public(cases[i].bytes, cases[i].n) != cases[i].is_public) fail_msg("address %zu", i);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rounds), cmocka_unit_test(test_failure), cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_slow),   cmocka_unit_test(test_parse),
+        cmocka_unit_test(test_slow),   cmocka_unit_test(test_parse),   cmocka_unit_test(test_addresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

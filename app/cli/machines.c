@@ -1,0 +1,53 @@
+/* machines.c - --machines and what belongs to it: which processes run a model together. Joining them is the library's. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aerie_extra.h"
+#include "cli/commands.h"
+
+#define MOST 64 /* processes of a group */
+
+/* --split: whole numbers with commas between. */
+static int settle_shares(const char *text, aerie_machines *m)
+{
+    static uint32_t shares[MOST]; /* model_params points to it; a process has one group */
+    const char *at = text;
+    char *end;
+    for (m->n_shares = 0; at; at = *end ? end + 1 : NULL) {
+        errno = 0;
+        const unsigned long share = *at >= '0' && *at <= '9' ? strtoul(at, &end, 10) : (end = (char *)at, 0);
+        if (end == at || errno || (*end && *end != ',') || share > 1000 || m->n_shares == MOST)
+            return app_error(APP_USAGE,
+                             "--split takes up to %d whole numbers from 0 to 1000 with commas between, such as 3,2,2,1; found "
+                             "'%s'", MOST, text);
+        shares[m->n_shares++] = (uint32_t)share;
+    }
+    m->shares = shares;
+    return APP_DONE;
+}
+
+int app_machines_settle(app_options *options)
+{
+    static aerie_machines machines; /* as the shares */
+    char name[16] = "";
+    const char *given = options->machines, *colon = given ? strchr(given, ':') : NULL;
+    const size_t n = colon ? (size_t)(colon - given) : given ? strlen(given) : 0;
+    machines = aerie_machines_default();
+    if (!given) {
+        if (!options->split && !options->machines_insecure && !options->machines_verify) return APP_DONE;
+        return app_error(APP_USAGE, "%s belongs to --machines, which is not given",
+                         options->split ? "--split" : options->machines_insecure ? "--machines-insecure" : "--machines-verify");
+    }
+    if (n < sizeof name) memcpy(name, given, n);
+    if (!aerie_machines_kind_parse(name, &machines.kind) || (colon && options->command->bit != APP_INSPECT))
+        return app_error(APP_USAGE, "--machines takes auto, split or pipeline%s; found '%s'",
+                         options->command->bit == APP_INSPECT ? ", with a number of processes as in split:4" : "", given);
+    const int bad = settle_shares(options->split, &machines);
+    if (bad) return bad;
+    machines.insecure = options->machines_insecure;
+    machines.verify = options->machines_verify;
+    machines.limit = options->machines_limit;
+    options->model_params.machines = &machines;
+    return APP_DONE;
+}

@@ -1,0 +1,292 @@
+/* machines.c - aerie_extra.h: a model that several processes run together: joining them, comparing what they have, following.
+ *
+ * Owns what a model has of its group: communicator, map of ranks, commands. Weights never travel: each process reads its own
+ * copy of the file. What has to be the same everywhere is compared before any of them is loaded.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aerie_extra.h"
+#include "base/hash.h"
+#include "base/os.h"
+#include "comm/mpi.h"
+#include "session/session_int.h"
+
+static const char *const kinds[] = {"auto", "split", "pipeline"};
+#define N_KINDS (sizeof kinds / sizeof kinds[0])
+
+const char *aerie_machines_kind_name(aerie_machines_kind kind)
+{
+    return (uint32_t)kind < N_KINDS ? kinds[kind] : NULL;
+}
+
+bool aerie_machines_kind_parse(const char *name, aerie_machines_kind *kind)
+{
+    for (uint32_t i = 0; name && kind && i < N_KINDS; i++) {
+        if (strcmp(name, kinds[i])) continue;
+        *kind = (aerie_machines_kind)i;
+        return true;
+    }
+    return false;
+}
+
+uint32_t aerie_machines_started(uint32_t *rank)
+{
+    return ae_comm_mpi_started(rank);
+}
+
+uint32_t aerie_model_rank(const aerie_model *model, uint32_t *n)
+{
+    const ae_comm *comm = model ? model->comm : NULL;
+    if (n) *n = comm ? comm->n_ranks : 1;
+    return comm ? comm->rank : 0;
+}
+
+aerie_status ae_session_check_alone(const aerie_model *model, const char *what, aerie_error *error)
+{
+    if (!model->ranks) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s of a model that several machines run (--machines) is not there yet",
+                   what);
+}
+
+/* ---- What all must have ---------------------------------------------------------------------------------------- */
+
+/* Of one process; exchanged as words. */
+typedef struct record {
+    uint64_t version, file, bytes, settings;
+    uint32_t kind, n_shares, shares[AE_MAX_RANKS];
+    char host[64];
+} record;
+
+#define WORDS (sizeof(record) / sizeof(float))
+_Static_assert(sizeof(record) % sizeof(float) == 0, "a record is whole words");
+
+/* Which of the things that must be the same is not; NULL: none. */
+static const char *difference(const record *a, const record *b)
+{
+    if (a->version != b->version) return "another version of aerie";
+    if (a->file != b->file) return "another model file";
+    if (a->bytes != b->bytes) return "a model file with other bytes (one of them is damaged)";
+    if (a->settings != b->settings) return "other options for positions or metadata";
+    if (a->kind != b->kind) return "another --machines";
+    if (a->n_shares != b->n_shares || memcmp(a->shares, b->shares, sizeof a->shares)) return "another --split";
+    return NULL;
+}
+
+static aerie_status compare(const ae_comm *comm, const record *all, aerie_error *error)
+{
+    for (uint32_t r = 1; r < comm->n_ranks; r++) {
+        const char *what = difference(&all[0], &all[r]);
+        if (what)
+            return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "rank %u on %.63s has %s than rank 0 on %.63s; all of a group need "
+                           "the same", r, all[r].host, what, all[0].host);
+    }
+    return AERIE_OK;
+}
+
+static aerie_status exchange(ae_comm *comm, const record *own, aerie_error *error)
+{
+    ae_slices slices = {{0}, {0}};
+    for (uint32_t r = 0; r < comm->n_ranks; r++) slices.first[r] = (uint32_t)(r * WORDS), slices.n[r] = WORDS;
+    record *all = ae_alloc(comm->n_ranks, sizeof *all);
+    if (!all) return ae_fail_memory(error, "what ranks exchange", comm->n_ranks * sizeof *all);
+    all[comm->rank] = *own;
+    aerie_status status = ae_comm_reserve(comm, comm->n_ranks * sizeof *all, error);
+    if (status == AERIE_OK) {
+        ae_comm_gather(comm, (float *)(void *)all, comm->n_ranks * WORDS, &slices, 1, AE_COMM_ALL);
+        status = ae_comm_status(comm, error);
+    }
+    if (status == AERIE_OK) status = compare(comm, all, error);
+    ae_free(all);
+    return status;
+}
+
+/* All bytes of all tensors, in the file's order. */
+static aerie_status hash_bytes(const ae_gguf *gguf, uint64_t *hash, aerie_error *error)
+{
+    static const size_t piece = 1 << 20;
+    uint8_t *buffer = ae_alloc(1, piece);
+    if (!buffer) return ae_fail_memory(error, "a buffer to read into", piece);
+    ae_gguf_reader reader = ae_gguf_reader_open(gguf);
+    aerie_status status = AERIE_OK;
+    *hash = 1;
+    for (size_t i = 0; i < ae_gguf_n_tensors(gguf); i++) {
+        const ae_gguf_tensor *t = ae_gguf_tensor_at(gguf, i);
+        for (uint64_t at = 0; status == AERIE_OK && at < t->bytes; at += piece) {
+            const size_t n = t->bytes - at < piece ? (size_t)(t->bytes - at) : piece;
+            status = ae_gguf_read(&reader, t, at, buffer, n, error);
+            if (status == AERIE_OK) *hash = ae_hash64(*hash, buffer, n);
+        }
+    }
+    ae_gguf_reader_close(&reader);
+    ae_free(buffer);
+    return status;
+}
+
+static aerie_status check_same(aerie_model *m, const aerie_machines *o, aerie_error *error)
+{
+    const char *version = aerie_version();
+    record own = {.version = ae_hash64(0, version, strlen(version)), .file = m->fingerprint, .settings = m->settings,
+                  .kind = (uint32_t)o->kind, .n_shares = (uint32_t)o->n_shares};
+    for (size_t i = 0; i < o->n_shares && i < AE_MAX_RANKS; i++) own.shares[i] = o->shares[i];
+    ae_comm_mpi_host(m->comm, own.host, sizeof own.host);
+    if (o->verify) AE_TRY(hash_bytes(m->model->gguf, &own.bytes, error));
+    return exchange(m->comm, &own, error);
+}
+
+/* ---- Joining ------------------------------------------------------------------------------------------------------- */
+
+static void last_words(void *user, const char *reason)
+{
+    const aerie_model *m = user;
+    ae_log_say(&m->log, AERIE_LOG_WARNING, "rank %u of %u ends the group: %s", m->comm ? m->comm->rank : 0,
+               m->comm ? m->comm->n_ranks : 0, reason);
+}
+
+/* Where parts cannot be cut every process would have them: a pipeline saves more memory. */
+static aerie_status map_ranks(ae_ranks **ranks, const ae_model *model, ae_comm *comm, const aerie_machines *o,
+                              aerie_error *error)
+{
+    const bool pipeline = o->kind == AERIE_MACHINES_PIPELINE;
+    const uint32_t *shares = o->n_shares ? o->shares : NULL;
+    if (o->n_shares && (o->n_shares != comm->n_ranks || !o->shares))
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "a split into %zu shares (--split), but %u processes", o->n_shares,
+                       comm->n_ranks);
+    AE_TRY(ae_ranks_create(ranks, model, comm, pipeline ? AE_RANKS_PIPELINE : AE_RANKS_SPLIT, shares, error));
+    if (o->kind != AERIE_MACHINES_AUTO || !(*ranks)->n_whole || model->hparams.n_blocks) return AERIE_OK;
+    ae_ranks_free(*ranks);
+    return ae_ranks_create(ranks, model, comm, AE_RANKS_PIPELINE, shares, error);
+}
+
+/* For tests and measurements: a slower network. */
+static aerie_status slow_down(ae_comm **comm, aerie_error *error)
+{
+    const char *text = getenv("AERIE_COMM_SLOW");
+    ae_comm_delay delay;
+    if (!text || !*text) return AERIE_OK;
+    AE_TRY(ae_comm_delay_parse(text, &delay, error));
+    ae_comm *inner = *comm;
+    return ae_comm_slow(comm, inner, &delay, error);
+}
+
+static void tell(const aerie_model *m)
+{
+    const ae_ranks *r = m->ranks;
+    ae_log_say(&m->log, AERIE_LOG_INFO, "rank %u of %u, %s: %u rounds and %llu bytes for a row%s", r->own, r->n,
+               r->kind == AE_RANKS_PIPELINE ? "pipeline" : "split", ae_ranks_rounds(r, m->model),
+               (unsigned long long)ae_ranks_row_bytes(r, m->model),
+               r->n_whole ? "; experts, recurrent layers or norms over all heads are computed by every rank" : "");
+}
+
+aerie_status ae_session_join(aerie_model *m, const aerie_model_params *p, aerie_error *error)
+{
+    if (!p->machines) return AERIE_OK;
+    AE_STRUCT_TAKE(machines, o, p->machines, error);
+    if (!aerie_machines_kind_name(o.kind) || o.n_shares > AE_MAX_RANKS || !(o.limit >= 0))
+        return ae_fail(error, AERIE_ERROR_ARGUMENT,
+                       "machines of kind %u, %zu shares, a limit of %g s; there are the kinds of aerie_machines_kind, and up "
+                       "to %d shares",
+                       (uint32_t)o.kind, o.n_shares, o.limit, AE_MAX_RANKS);
+    if (!ae_comm_mpi_started(NULL))
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "this process was not started as one of several: mpirun -n 4 aerie ... "
+                       "--machines %s (docs/machines.md)", aerie_machines_kind_name(o.kind));
+    const ae_comm_mpi_options options = {.insecure = o.insecure, .last_words = last_words, .user = m};
+    AE_TRY(ae_comm_mpi(&m->comm, &options, error));
+    AE_TRY(check_same(m, &o, error));
+    AE_TRY(slow_down(&m->comm, error));
+    AE_TRY(map_ranks(&m->ranks, m->model, m->comm, &o, error));
+    AE_TRY(ae_commands_open(&m->commands, m->comm, error));
+    tell(m);
+    return AERIE_OK;
+}
+
+aerie_status ae_session_joined(const aerie_model *m, const aerie_model_params *p, aerie_error *error)
+{
+    if (!m->comm) return AERIE_OK;
+    AE_STRUCT_TAKE(machines, o, p->machines, error);
+    ae_slices slices = {{0}, {0}};
+    float one[AE_MAX_RANKS] = {0};
+    for (uint32_t r = 0; r < m->comm->n_ranks; r++) slices.first[r] = r, slices.n[r] = 1;
+    AE_TRY(ae_comm_reserve(m->comm, sizeof one, error));
+    ae_comm_gather(m->comm, one, m->comm->n_ranks, &slices, 1, AE_COMM_ALL);
+    ae_comm_limit(m->comm, o.limit);
+    return ae_comm_status(m->comm, error);
+}
+
+void ae_session_leave(aerie_model *m)
+{
+    ae_commands_close(m->commands);
+    ae_ranks_free(m->ranks);
+    ae_comm_close(m->comm);
+}
+
+aerie_status aerie_model_follow(const aerie_model *model, uint32_t n_threads, aerie_error *error)
+{
+    AE_NEED(model, error);
+    if (!model->commands || !model->comm->rank)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "this process is %s, so it follows nobody",
+                       model->commands ? "the first one of its group" : "alone");
+    return ae_commands_follow(model->commands, model->net, n_threads ? n_threads : (uint32_t)ae_os_n_cores(), error);
+}
+
+/* ---- What each would have -------------------------------------------------------------------------------------------- */
+
+static uint64_t weights_of(const ae_model *model, const ae_ranks *ranks, ae_backend *backend, aerie_status *status,
+                           aerie_error *error)
+{
+    const ae_load_options options = {.n_threads = 1, .ranks = ranks};
+    size_t bytes = 0;
+    if (*status == AERIE_OK) *status = ae_net_plan_bytes(&bytes, model, backend, &options, error);
+    return bytes;
+}
+
+static aerie_status describe(ae_buf *text, const ae_model *model, ae_backend *backend, const aerie_machines *o, uint32_t n,
+                             aerie_error *error)
+{
+    aerie_status status = AERIE_OK;
+    for (uint32_t r = 0; r < n && status == AERIE_OK; r++) {
+        ae_comm comm = {.rank = r, .n_ranks = n};
+        ae_ranks *ranks;
+        AE_TRY(map_ranks(&ranks, model, &comm, o, error));
+        const uint64_t bytes = weights_of(model, ranks, backend, &status, error);
+        const ae_layer_cut *first = &ranks->layers[0];
+        if (!r)
+            ae_buf_addf(text, "%s over %u machines: %u rounds a pass%s\n",
+                        ranks->kind == AE_RANKS_PIPELINE ? "pipeline" : "split", n, ae_ranks_rounds(ranks, model),
+                        ranks->n_whole ? "; experts, recurrent layers or norms over all heads are computed by each" : "");
+        ae_buf_addf(text, "rank %u: %.1f MiB of weights, receives %llu bytes a row", r, ae_session_mib(bytes),
+                    (unsigned long long)ae_ranks_row_bytes(ranks, model));
+        if (ranks->kind == AE_RANKS_PIPELINE)
+            ae_buf_addf(text, ", layers %u to %u%s\n", ranks->begin[r], ranks->begin[r + 1], r ? "" : " and the output");
+        else
+            ae_buf_addf(text, ", of layer 0 %u heads and %u feed-forward rows, %u rows of the output\n", first->own.n_heads,
+                        first->own.n_ff, ranks->vocab.n[r]);
+        ae_ranks_free(ranks);
+    }
+    return status;
+}
+
+aerie_status aerie_machines_describe(char **text, const char *path, const aerie_machines *machines, uint32_t n,
+                                     aerie_error *error)
+{
+    AE_NEED(text, error);
+    *text = NULL;
+    AE_NEED(path, error);
+    AE_STRUCT_TAKE(machines, o, machines, error);
+    if (!n || n > AE_MAX_RANKS)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u machines; 1 to %d are possible", n, AE_MAX_RANKS);
+    ae_session_devices devices;
+    ae_model *model = NULL;
+    ae_buf buf = {0};
+    size_t length;
+    const aerie_model_params params = aerie_model_params_default();
+    AE_TRY(ae_session_open_devices(&devices, &params, error));
+    aerie_status status = ae_model_load(&model, path, NULL, error);
+    if (status == AERIE_OK) status = describe(&buf, model, devices.list[0], &o, n, error);
+    ae_model_free(model);
+    ae_session_close_devices(&devices);
+    if (status == AERIE_OK) return ae_session_give_text(&buf, text, &length, error);
+    ae_buf_free(&buf);
+    return status;
+}

@@ -1,0 +1,57 @@
+#!/bin/sh
+# Several processes that run one model give the ids of one, by MPI on this machine: split and pipeline, even and uneven, greedy
+# and drawn; and what cannot be is refused with a sentence.
+#     machines.sh AERIE MKMODEL MODULE
+set -u
+aerie=$1 mkmodel=$2
+export AERIE_MPI_MODULE=$3 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+command -v mpirun > /dev/null || { echo "skip: no mpirun"; exit 77; }
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+"$mkmodel" "$dir/a.gguf" > /dev/null 2>&1 || { echo "mkmodel failed"; exit 1; }
+start() {
+    n=$1
+    shift
+    timeout 60 mpirun --oversubscribe -n "$n" "$aerie" run "$dir/a.gguf" -q -t 1 --ids -n 24 "$@" 2> "$dir/err"
+}
+if ! mpirun --oversubscribe -n 1 true > /dev/null 2> "$dir/err"; then
+    echo "skip: mpirun does not start: $(head -c 200 "$dir/err")"
+    exit 77
+fi
+bad=0
+for how in "--temp 0" "--temp 0.9 --seed 3"; do
+    # shellcheck disable=SC2086
+    "$aerie" run "$dir/a.gguf" -q -t 1 --ids -n 24 -p "some text" $how > "$dir/one" 2> /dev/null
+    [ -s "$dir/one" ] || { echo "one process gave nothing"; exit 1; }
+    for what in "1 split" "2 split" "3 split --split 3,2,1" "4 auto" "2 pipeline" "3 pipeline --split 0,1,1"; do
+        # shellcheck disable=SC2086
+        set -- $what
+        n=$1; shift
+        # shellcheck disable=SC2086
+        start "$n" -p "some text" $how --machines "$@" > "$dir/many"
+        cmp -s "$dir/one" "$dir/many" || { echo "$how, $what: other ids"; head -3 "$dir/err"; bad=1; }
+    done
+done
+refused() {
+    wanted=$1
+    shift
+    "$@" > "$dir/out" 2>&1 && { echo "taken: $*"; bad=1; }
+    grep -q -e "$wanted" "$dir/out" || { echo "no '$wanted' from: $*"; head -3 "$dir/out"; bad=1; }
+}
+two() { # FILE OPTIONS FILE OPTIONS
+    # shellcheck disable=SC2086
+    timeout 60 mpirun --oversubscribe -n 1 "$aerie" run -p x -m "$1" --machines $2 : \
+        -n 1 "$aerie" run -p x -m "$3" --machines $4
+}
+refused "not started as one of several" "$aerie" run "$dir/a.gguf" -p x --machines split
+refused "belongs to --machines" "$aerie" run "$dir/a.gguf" -p x --split 1,2
+refused "whole numbers" "$aerie" run "$dir/a.gguf" -p x --machines split --split 1,x
+refused "split or pipeline" "$aerie" run "$dir/a.gguf" -p x --machines row
+refused "3 shares" timeout 60 mpirun --oversubscribe -n 2 "$aerie" run "$dir/a.gguf" -p x --machines split --split 1,1,1
+refused "another --machines" two "$dir/a.gguf" split "$dir/a.gguf" pipeline
+cp "$dir/a.gguf" "$dir/b.gguf"
+size=$(wc -c < "$dir/b.gguf")
+printf 'x' | dd of="$dir/b.gguf" bs=1 seek=$((size - 100)) conv=notrunc 2> /dev/null
+refused "rank 1 on .* model file" two "$dir/a.gguf" "split --machines-verify" "$dir/b.gguf" "split --machines-verify"
+"$aerie" inspect "$dir/a.gguf" --machines split:2 | grep -q "^rank 1: " || { echo "inspect shows no ranks"; bad=1; }
+exit $bad
