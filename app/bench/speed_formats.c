@@ -64,6 +64,15 @@ static void add_number(json_t *object, const char *key, double value)
     app_json_put(object, key, json_integer((json_int_t)value));
 }
 
+/* The type of keys or of values: a name of two has a slash. */
+static const char *kv_name(aerie_kv_type type, bool values, char out[16])
+{
+    const char *name = aerie_kv_type_name(type), *slash = strchr(name, '/');
+    if (!slash) snprintf(out, 16, "%s", name);
+    else snprintf(out, 16, "%.*s", values ? 15 : (int)(slash - name), values ? slash + 1 : name);
+    return out;
+}
+
 /* "llama 135M Q4_1" */
 static void model_type(const speed_printer *p, char out[64])
 {
@@ -102,7 +111,8 @@ static void add_model(json_t *object, const speed_printer *p)
 /* How it was run; what has no counterpart is as if it were switched off. */
 static void add_settings(json_t *object, const speed_printer *p, const speed_test *t)
 {
-    const char *kv = aerie_kv_type_name(p->options->session.kv_type);
+    const aerie_kv_type kv = p->options->session.kv_type;
+    char name[16];
     const bool mapped = p->options->model_params.mmap;
     add_number(object, "n_batch", t->n_batch);
     add_number(object, "n_ubatch", t->n_ubatch);
@@ -110,8 +120,8 @@ static void add_settings(json_t *object, const speed_printer *p, const speed_tes
     add_text(object, "cpu_mask", p->options->cpu_mask ? p->options->cpu_mask : "0x0");
     app_json_put(object, "cpu_strict", json_false());
     add_number(object, "poll", 0);
-    add_text(object, "type_k", kv);
-    add_text(object, "type_v", kv);
+    add_text(object, "type_k", kv_name(kv, false, name));
+    add_text(object, "type_v", kv_name(kv, true, name));
     add_number(object, "n_gpu_layers", 0);
     add_number(object, "n_cpu_moe", 0);
     add_text(object, "split_mode", "none");
@@ -240,7 +250,8 @@ enum { MD_HEADING, MD_LINE, MD_ROW };
 static void print_md_line(const speed_printer *p, const speed_test *t, int what)
 {
     const app_options *o = p->options;
-    const char *kv = aerie_kv_type_name(o->session.kv_type);
+    const bool is_f16 = o->session.kv_type == AERIE_KV_F16;
+    char k[16], v[16];
     const double mib = (double)p->tensor_bytes / (1 << 20), n = (double)p->models->info.n_params;
     char type[64], size[32], params[32], threads[16], batch[16], ubatch[16], test[64], speed[64];
     double mean, deviation;
@@ -261,7 +272,8 @@ static void print_md_line(const speed_printer *p, const speed_test *t, int what)
         {true, "model", -30, type}, {true, "size", 10, size}, {true, "params", 10, params},
         {true, "backend", -10, backend_name(p)}, {true, "threads", 7, threads},
         {o->speed.batches.n, "n_batch", 7, batch}, {o->speed.ubatches.n, "n_ubatch", 8, ubatch},
-        {o->session.kv_type != AERIE_KV_F16, "type_k", -6, kv}, {o->session.kv_type != AERIE_KV_F16, "type_v", -6, kv},
+        {!is_f16, "type_k", -6, kv_name(o->session.kv_type, false, k)},
+        {!is_f16, "type_v", -6, kv_name(o->session.kv_type, true, v)},
         {true, "test", 15, speed_test_name(t, test)},
         {true, "t/s", what == MD_ROW ? 21 : 20, speed}, /* the width counts bytes, and the sign has two */
     };

@@ -511,7 +511,7 @@ static int apply_config(app_options *options, const bool *given)
     return bad;
 }
 
-/* Resolves llama.cpp's options for the types of cached keys and values, which must be the same in aerie. */
+/* Resolves llama.cpp's options for the types of cached keys and values: aerie has a name for each pair that it knows. */
 static int settle_cache_types(app_options *options)
 {
     const char *k = options->cache_type_k, *v = options->cache_type_v;
@@ -519,11 +519,15 @@ static int settle_cache_types(app_options *options)
     if (!k && !v) return APP_DONE;
     if (k && !aerie_kv_type_parse(k, type)) return wrong_type("--cache-type-k", k, kv_type_name);
     if (v && !aerie_kv_type_parse(v, type)) return wrong_type("--cache-type-v", v, kv_type_name);
-    const char *f16 = aerie_kv_type_name(AERIE_KV_F16);
-    if (strcmp(k ? k : f16, v ? v : f16) == 0) return APP_DONE;
-    return app_error(APP_USAGE, "keys and values are cached in the same type, but --cache-type-k is %s and "
-                                "--cache-type-v %s%s; --kv-type sets both",
-                     k ? k : f16, v ? v : f16, k && v ? "" : " (not given)");
+    char pair[64];
+    if (!k) k = aerie_kv_type_name(AERIE_KV_F16);
+    if (!v) v = aerie_kv_type_name(AERIE_KV_F16);
+    if (strcmp(k, v) == 0) return APP_DONE;
+    snprintf(pair, sizeof pair, "%s/%s", k, v);
+    if (aerie_kv_type_parse(pair, type)) return APP_DONE;
+    return app_error(APP_USAGE, "keys and values are cached in the same type, or one in i16 and the other in q8_0, but "
+                                "--cache-type-k is %s and --cache-type-v %s%s; --kv-type sets both",
+                     k, v, options->cache_type_k && options->cache_type_v ? "" : " (not given)");
 }
 
 /* The least of --spec-draft-n-max, which is a list for bench spec. */

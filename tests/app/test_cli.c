@@ -79,6 +79,8 @@ static void wrong_command_lines(void **state)
         {"run --kv-type q4_0", "f16, q8_0", "'q4_0'"},
         {"run -ctk bf16 -ctv bf16", "--cache-type-k takes one of f16, q8_0", "'bf16'"},
         {"run -ctk q8_0 -ctv f16", "the same type", "--kv-type"},
+        {"run -ctk i16", "--cache-type-k is i16 and --cache-type-v f16", "not given"},
+        {"run -ctk i16/q8_0 -ctv i16", "--cache-type-k is i16/q8_0", "--cache-type-v i16"},
         {"run -ctv q8_0", "--cache-type-k is f16 and --cache-type-v q8_0", "not given"},
         {"run --spec-draft-n-max 65", "from 1 to 64", "'65'"},
         {"run --spec-draft-n-min 5 --spec-draft-n-max 4", "--spec-draft-n-min 5", "4"},

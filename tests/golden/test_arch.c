@@ -259,28 +259,29 @@ static void test_coded_caches(void **state)
         const char *name;
         ae_kv_type type;
         double error;
-    } types[] = {{"f16", AE_KV_F16, 1e-3}, {"q8_0", AE_KV_Q8_0, 1e-1}};
+    } types[] = {{"f16", AE_KV_F16, 1e-3}, {"q8_0", AE_KV_Q8_0, 1e-1}, {"i16", AE_KV_I16, 1e-3}};
+    enum { N_TYPES = sizeof types / sizeof types[0] };
     static golden g;
     static float logits[ROWS][MKARCH_VOCAB];
     aerie_error error = {0};
     (void)state;
-    for (size_t i = 0; i < 2 * sizeof names / sizeof names[0]; i++) {
-        const char *name = names[i / 2];
+    for (size_t i = 0; i < N_TYPES * sizeof names / sizeof names[0]; i++) {
+        const char *name = names[i / N_TYPES];
         char path[128];
         ae_model *model;
         snprintf(path, sizeof path, "%s/%s.gguf", folder, name);
         need(mkarch_write(mkarch_find(name), false, path, &error), &error);
         need(ae_model_load(&model, path, NULL, &error), &error);
         read_golden(&g, name, ROWS);
-        kv_type = types[i % 2].type;
+        kv_type = types[i % N_TYPES].type;
         run_model(model, g.tokens, ROWS, logits);
         kv_type = AE_KV_F32;
         ae_model_free(model);
         unlink(path);
         const difference d = compare(logits, g.logits, ROWS);
-        print_message("%-22s cache %-5s error %.1e, best token the same in %u of %u rows\n", name, types[i % 2].name, d.nmse,
+        print_message("%-22s cache %-5s error %.1e, best token the same in %u of %u rows\n", name, types[i % N_TYPES].name, d.nmse,
                       d.n_agree, ROWS);
-        assert_true(d.nmse <= types[i % 2].error);
+        assert_true(d.nmse <= types[i % N_TYPES].error);
     }
 }
 

@@ -262,26 +262,26 @@ static void test_a_saved_answer_goes_on(void **state)
     print_message("%u tokens came from drafts\n", n_deep);
 }
 
-/* Latent attention saves rows of codes, of both types. */
-static void test_latent_rows(void **state)
+/* Rows of codes of all types, latent ones too. */
+static void test_types_of_cache(void **state)
 {
     (void)state;
-    aerie_model *fast = make_model("latent", "tiny-mla", 2, 1), *plain = load(path_of("latent"), "ref");
-    for (uint32_t kind = 0; kind < 2; kind++)
-        for (int type = 0; type < 2; type++) {
-            const aerie_kv_type kv = type ? AERIE_KV_Q8_0 : AERIE_KV_F16;
+    for (uint32_t kind = 0; kind < 4; kind++)
+        for (aerie_kv_type kv = 0; kv <= AERIE_KV_Q8_0_I16; kv++) {
+            aerie_model *fast = make_model("types", kind / 2 ? "tiny-gqa" : "tiny-mla", 2, 1);
+            aerie_model *plain = load(path_of("types"), "ref");
             trace expected = {0};
             aerie_session *to = open_session(plain, AERIE_SPEC_NONE, 1, 0, kv);
-            const aerie_request request = request_of(kind);
+            const aerie_request request = request_of(kind % 2);
             play(to, &request, &expected);
             aerie_session *from = open_session(fast, AERIE_SPEC_NGRAM, 2, 0, kv);
-            save_at_every_step(from, to, kind, &expected, aerie_kv_type_name(kv));
+            save_at_every_step(from, to, kind % 2, &expected, aerie_kv_type_name(kv));
             aerie_session_free(from);
             aerie_session_free(to);
+            aerie_model_free(fast);
+            aerie_model_free(plain);
+            unlink(path_of("types"));
         }
-    aerie_model_free(fast);
-    aerie_model_free(plain);
-    unlink(path_of("latent"));
 }
 
 /* The same in the session that saved it, with the other type of cache, which is so small that sequences give way. */
@@ -678,7 +678,7 @@ static void test_sections_of_a_later_version(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_saved_answer_goes_on), cmocka_unit_test(test_latent_rows),
+        cmocka_unit_test(test_a_saved_answer_goes_on), cmocka_unit_test(test_types_of_cache),
         cmocka_unit_test(test_in_the_same_session_and_short_of_cache),
         cmocka_unit_test(test_forks),
         cmocka_unit_test(test_prefixes),

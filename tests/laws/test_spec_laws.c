@@ -123,10 +123,12 @@ static aerie_session *open_session(const aerie_model *model, const aerie_spec *s
     return session;
 }
 
+#define N_KV_TYPES (AERIE_KV_Q8_0_I16 + 1)
+
 /* Made when first asked for. */
 static const answer *plain_answer(size_t target, uint32_t sampling, bool ignore_eos, aerie_kv_type kv_type, size_t prompt)
 {
-    static run plain[N_TARGETS][N_SAMPLINGS][2][2];
+    static run plain[N_TARGETS][N_SAMPLINGS][2][N_KV_TYPES];
     run *r = &plain[target][sampling][ignore_eos][kv_type];
     if (!r->n) {
         aerie_spec spec = aerie_spec_default();
@@ -150,7 +152,8 @@ static const aerie_spec_type types[] = {AERIE_SPEC_NONE, AERIE_SPEC_NGRAM, AERIE
                                         AE_SPEC_RANDOM};
 static const uint32_t n_maxes[] = {1, 2, 3, 4, 8, 16}, batches[] = {1, 7, 64, 512}, seqs[] = {1, 8};
 static const float oracle_errors[] = {0, 0.3f};
-static const uint32_t n_values[N_FACTORS] = {5, 6, 2, 2, 3, N_LEVELS, 4, 2, N_SAMPLINGS, 2, N_TARGETS, 2, 2, 2};
+static const uint32_t n_values[N_FACTORS] = {5, 6, 2, 2, 3, N_LEVELS, 4, 2, N_SAMPLINGS, 2, N_TARGETS, 2, N_KV_TYPES,
+                                             2};
 #define MAX_VALUES 6
 #define MAX_CASES 160
 

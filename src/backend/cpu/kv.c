@@ -8,9 +8,7 @@
 
 static size_t head_bytes(ae_kv_type type, const ae_kv_layer *l)
 {
-    if (l->n_rope) return ae_latent_bytes(type, l->head_dim, l->n_rope);
-    if (type == AE_KV_Q8_0) return AE_KV8_BYTES(l->head_dim);
-    return 2 * AE_KV_K_ELEMENTS(l->head_dim) * (type == AE_KV_F32 ? sizeof(float) : sizeof(uint16_t));
+    return l->n_rope ? ae_latent_bytes(type, l->head_dim, l->n_rope) : ae_kv_head_bytes(type, l->head_dim);
 }
 
 /* The bytes of one place, which is moved and saved as a whole. */
@@ -19,7 +17,8 @@ static size_t row_bytes(ae_kv_type type, const ae_kv_layer *l)
     const uint32_t n = l->n_rope ? l->head_dim + l->n_rope : 2 * l->head_dim;
     if (type == AE_KV_F32) return n * sizeof(float);
     if (l->n_rope) return n * (size_t)ae_latent_planes(type) + 2 * sizeof(float);
-    return type == AE_KV_Q8_0 ? n + 2 * sizeof(float) : n * sizeof(uint16_t);
+    const uint32_t n_planes = ae_kv_key_planes(type) + ae_kv_value_planes(type);
+    return n_planes ? n_planes * l->head_dim + 2 * sizeof(float) : n * sizeof(uint16_t);
 }
 
 /* The bytes of a page of all layers. */
@@ -112,26 +111,29 @@ static void put_f32(float *page, uint32_t place, uint32_t head_dim, const float 
     memcpy(page + AE_KV_K_ELEMENTS(head_dim) + (size_t)place * head_dim, row + head_dim, head_dim * sizeof *row);
 }
 
-static void get_q8(const uint8_t *page, uint32_t place, uint32_t head_dim, uint8_t *row)
+/* The codes of a place: planes of the key, planes of the value; then the scales of both. */
+static void get_codes(ae_kv_type type, const uint8_t *page, uint32_t place, uint32_t head_dim, uint8_t *row)
 {
-    const float *d = ae_kv8_scales(page, head_dim);
-    for (uint32_t i = 0; i < head_dim; i++) {
-        row[i] = page[ae_kv8_k_at(head_dim, place, i)];
-        row[head_dim + i] = page[ae_kv8_v_at(head_dim, place, i)];
-    }
-    memcpy(row + 2 * head_dim, d + place, sizeof *d);
-    memcpy(row + 2 * head_dim + sizeof *d, d + AE_KV_PAGE + place, sizeof *d);
+    const uint32_t kp = ae_kv_key_planes(type), vp = ae_kv_value_planes(type);
+    const float *d = ae_kv_scales(page, head_dim, kp + vp);
+    for (uint32_t p = 0; p < kp; p++, page += AE_KV8_CODES(head_dim))
+        for (uint32_t i = 0; i < head_dim; i++) *row++ = page[ae_kv8_k_at(head_dim, place, i)];
+    for (uint32_t p = 0; p < vp; p++, page += AE_KV8_CODES(head_dim))
+        for (uint32_t i = 0; i < head_dim; i++) *row++ = page[ae_kv_v_at(head_dim, place, i)];
+    memcpy(row, d + place, sizeof *d);
+    memcpy(row + sizeof *d, d + AE_KV_PAGE + place, sizeof *d);
 }
 
-static void put_q8(uint8_t *page, uint32_t place, uint32_t head_dim, const uint8_t *row)
+static void put_codes(ae_kv_type type, uint8_t *page, uint32_t place, uint32_t head_dim, const uint8_t *row)
 {
-    float *d = ae_kv8_scales(page, head_dim);
-    for (uint32_t i = 0; i < head_dim; i++) {
-        page[ae_kv8_k_at(head_dim, place, i)] = row[i];
-        page[ae_kv8_v_at(head_dim, place, i)] = row[head_dim + i];
-    }
-    memcpy(d + place, row + 2 * head_dim, sizeof *d);
-    memcpy(d + AE_KV_PAGE + place, row + 2 * head_dim + sizeof *d, sizeof *d);
+    const uint32_t kp = ae_kv_key_planes(type), vp = ae_kv_value_planes(type);
+    float *d = ae_kv_scales(page, head_dim, kp + vp);
+    for (uint32_t p = 0; p < kp; p++, page += AE_KV8_CODES(head_dim))
+        for (uint32_t i = 0; i < head_dim; i++) page[ae_kv8_k_at(head_dim, place, i)] = *row++;
+    for (uint32_t p = 0; p < vp; p++, page += AE_KV8_CODES(head_dim))
+        for (uint32_t i = 0; i < head_dim; i++) page[ae_kv_v_at(head_dim, place, i)] = *row++;
+    memcpy(d + place, row, sizeof *d);
+    memcpy(d + AE_KV_PAGE + place, row + sizeof *d, sizeof *d);
 }
 
 /* The codes of a place, plane by plane, rotated part first; then the scales of the latent and of the rotated part. */
@@ -164,7 +166,7 @@ static void place_get(ae_kv_type type, const ae_kv_layer *l, const void *page, u
     const uint32_t head_dim = l->head_dim, n = head_dim + l->n_rope;
     if (l->n_rope && type == AE_KV_F32) memcpy(row, (const float *)page + (size_t)place * n, n * sizeof(float));
     else if (l->n_rope) get_latent(type, page, place, l, row);
-    else if (type == AE_KV_Q8_0) get_q8(page, place, head_dim, row);
+    else if (ae_kv_key_planes(type)) get_codes(type, page, place, head_dim, row);
     else if (type == AE_KV_F32) get_f32(page, place, head_dim, row);
     else get_f16(page, place, head_dim, row);
 }
@@ -174,7 +176,7 @@ static void place_put(ae_kv_type type, const ae_kv_layer *l, void *page, uint32_
     const uint32_t head_dim = l->head_dim, n = head_dim + l->n_rope;
     if (l->n_rope && type == AE_KV_F32) memcpy((float *)page + (size_t)place * n, row, n * sizeof(float));
     else if (l->n_rope) put_latent(type, page, place, l, row);
-    else if (type == AE_KV_Q8_0) put_q8(page, place, head_dim, row);
+    else if (ae_kv_key_planes(type)) put_codes(type, page, place, head_dim, row);
     else if (type == AE_KV_F32) put_f32(page, place, head_dim, row);
     else put_f16(page, place, head_dim, row);
 }

@@ -10,6 +10,16 @@
 #include "backend/cpu/ref/ref.h"
 #include "base/os.h"
 
+void ae_kernels_latent(ae_kernels *k, ae_latent_write_fn *write15, ae_latent_write_fn *write8, ae_attention_fn *attention15,
+                       ae_attention_fn *attention8)
+{
+    for (int type = 0; type < AE_KV_TUNED; type++) {
+        const bool wide = ae_latent_planes((ae_kv_type)type) == 2;
+        k->latent_write[type] = wide ? write15 : write8;
+        k->latent_attention[type] = wide ? attention15 : attention8;
+    }
+}
+
 void ae_kernels_ref(ae_kernels *k)
 {
     *k = (ae_kernels){
@@ -29,14 +39,14 @@ void ae_kernels_ref(ae_kernels *k)
         .mm_bf16 = ae_ref_mm_float,
         .rope = ae_ref_rope,
         .kv_write = {[AE_KV_F16] = ae_ref_kv_write_f16, [AE_KV_Q8_0] = ae_ref_kv_write_q8,
-                     [AE_KV_F32] = ae_ref_kv_write_f32},
+                     [AE_KV_I16] = ae_ref_kv_write_i16, [AE_KV_I16_Q8_0] = ae_ref_kv_write_i16_q8,
+                     [AE_KV_Q8_0_I16] = ae_ref_kv_write_q8_i16, [AE_KV_F32] = ae_ref_kv_write_f32},
         .attention = {[AE_KV_F16] = ae_ref_attention_f16, [AE_KV_Q8_0] = ae_ref_attention_q8,
-                      [AE_KV_F32] = ae_ref_attention_f32},
+                      [AE_KV_I16] = ae_ref_attention_i16, [AE_KV_I16_Q8_0] = ae_ref_attention_i16_q8,
+                      [AE_KV_Q8_0_I16] = ae_ref_attention_q8_i16, [AE_KV_F32] = ae_ref_attention_f32},
         .attention_merge = ae_ref_attention_merge,
-        .latent_write = {[AE_KV_F16] = ae_ref_latent_write_codes15, [AE_KV_Q8_0] = ae_ref_latent_write_q8,
-                         [AE_KV_F32] = ae_ref_latent_write_f32},
-        .latent_attention = {[AE_KV_F16] = ae_ref_latent_attention_codes15, [AE_KV_Q8_0] = ae_ref_latent_attention_q8,
-                             [AE_KV_F32] = ae_ref_latent_attention_f32},
+        .latent_write[AE_KV_F32] = ae_ref_latent_write_f32,
+        .latent_attention[AE_KV_F32] = ae_ref_latent_attention_f32,
         .latent_unturn = ae_ref_latent_unturn,
         .l2norm = ae_ref_l2norm,
         .conv = ae_ref_conv,
@@ -49,6 +59,8 @@ void ae_kernels_ref(ae_kernels *k)
         .keyed_absorb = ae_ref_keyed_absorb,
         .keyed_step = ae_ref_keyed_step,
     };
+    ae_kernels_latent(k, ae_ref_latent_write_codes15, ae_ref_latent_write_q8, ae_ref_latent_attention_codes15,
+                      ae_ref_latent_attention_q8);
 }
 
 #if defined(__x86_64__)

@@ -14,10 +14,10 @@ typedef struct view {
     const ae_attn_query *query;
     const int32_t *codes; /* [head_dim] */
     float code_scale;     /* scale of the codes times the tile's scale / h */
+    uint32_t n_planes, value_planes; /* of codes; value_planes not for latent rows */
     /* only for latent rows: */
     const int32_t *rope_codes; /* [n_rope] */
     float rope_scale;
-    uint32_t n_planes;
 } view;
 
 static const void *slot_page(const ae_attn_tile *t, int32_t slot)
@@ -77,16 +77,35 @@ static void values_f32(const view *w, int32_t first, int32_t last, const float *
     }
 }
 
-/* ---- q8_0 ------------------------------------------------------------------------------------- */
+/* ---- q8_0, i16 ---------------------------------------------------------------------------------- */
 
-static float score_q8(const view *w, int32_t slot)
+/* Combines the sums of one or two planes. */
+static float of_planes(const int32_t *sums, uint32_t n)
 {
-    const ae_attn_tile *t = w->t;
+    return n == 1 ? (float)sums[0] : fmaf((float)sums[0], 128.0f, (float)sums[1]);
+}
+
+/* The dot product over n values of the row, from element `at` on; rows of `dim`. */
+static float dot_part(const view *w, int32_t slot, uint32_t dim, uint32_t at, uint32_t n, const int32_t *codes)
+{
     const uint32_t place = (uint32_t)slot % AE_KV_PAGE;
-    const int8_t *page = slot_page(t, slot);
-    int32_t sum = 0;
-    for (uint32_t i = 0; i < t->head_dim; i++) sum += page[ae_kv8_k_at(t->head_dim, place, i)] * w->codes[i];
-    return (float)sum * (ae_kv8_scales(page, t->head_dim)[place] * w->code_scale);
+    const int8_t *plane = slot_page(w->t, slot);
+    int32_t sums[2] = {0};
+    for (uint32_t p = 0; p < w->n_planes; p++, plane += AE_KV8_CODES(dim))
+        for (uint32_t i = 0; i < n; i++) sums[p] += plane[ae_kv8_k_at(dim, place, at + i)] * codes[i];
+    return of_planes(sums, w->n_planes);
+}
+
+static const float *scales_of(const view *w, const void *page)
+{
+    return ae_kv_scales(page, w->t->head_dim, w->n_planes + w->value_planes);
+}
+
+static float score_codes(const view *w, int32_t slot)
+{
+    const uint32_t n = w->t->head_dim;
+    const float dot = dot_part(w, slot, n, 0, n, w->codes);
+    return dot * (scales_of(w, slot_page(w->t, slot))[slot % AE_KV_PAGE] * w->code_scale);
 }
 
 /* Converts a chunk's weights to codes; returns their scale. */
@@ -99,9 +118,10 @@ static float weight_codes(const float *weight, uint32_t n, int32_t *code)
     return top > 1e-30f ? top * (1 / AE_KV_WEIGHT) : 0;
 }
 
-static void values_q8(const view *w, int32_t first, int32_t last, const float *p, float *o)
+static void values_codes(const view *w, int32_t first, int32_t last, const float *p, float *o)
 {
     const ae_attn_tile *t = w->t;
+    const size_t plane = AE_KV8_CODES(t->head_dim), values = w->n_planes * plane;
     const int8_t *page[AE_KV_PAGE];
     uint32_t place[AE_KV_PAGE];
     float weight[AE_KV_PAGE];
@@ -111,13 +131,15 @@ static void values_q8(const view *w, int32_t first, int32_t last, const float *p
         const int32_t slot = slot_of(w->query, first + j);
         page[j] = slot_page(t, slot);
         place[j] = (uint32_t)slot % AE_KV_PAGE;
-        weight[j] = p[(first + j) % AE_KV_PAGE] * ae_kv8_scales(page[j], t->head_dim)[AE_KV_PAGE + place[j]];
+        weight[j] = p[(first + j) % AE_KV_PAGE] * scales_of(w, page[j])[AE_KV_PAGE + place[j]];
     }
     const float d = weight_codes(weight, (uint32_t)n, code);
     for (uint32_t i = 0; i < t->head_dim; i++) {
-        int32_t sum = 0;
-        for (int32_t j = 0; j < n; j++) sum += code[j] * page[j][ae_kv8_v_at(t->head_dim, place[j], i)];
-        o[i] = (float)sum * d;
+        int32_t sums[2] = {0};
+        for (uint32_t k = 0; k < w->value_planes; k++)
+            for (int32_t j = 0; j < n; j++)
+                sums[k] += code[j] * page[j][values + k * plane + ae_kv_v_at(t->head_dim, place[j], i)];
+        o[i] = of_planes(sums, w->value_planes) * d;
     }
 }
 
@@ -157,29 +179,12 @@ static uint32_t latent_dim(const ae_attn_tile *t)
     return latent_at(t) + (uint32_t)AE_LATENT_DIM(t->head_dim);
 }
 
-/* Combines the sums of one or two planes. */
-static float of_planes(const int32_t *sums, uint32_t n)
-{
-    return n == 1 ? (float)sums[0] : fmaf((float)sums[0], 128.0f, (float)sums[1]);
-}
-
-/* The dot product over n values of the row, from element `at` on. */
-static float dot_part(const view *w, int32_t slot, uint32_t at, uint32_t n, const int32_t *codes)
-{
-    const uint32_t dim = latent_dim(w->t), place = (uint32_t)slot % AE_KV_PAGE;
-    const int8_t *plane = slot_page(w->t, slot);
-    int32_t sums[2] = {0};
-    for (uint32_t p = 0; p < w->n_planes; p++, plane += AE_KV_PAGE * (size_t)dim)
-        for (uint32_t i = 0; i < n; i++) sums[p] += plane[ae_kv8_k_at(dim, place, at + i)] * codes[i];
-    return of_planes(sums, w->n_planes);
-}
-
 static float score_latent(const view *w, int32_t slot)
 {
     const ae_attn_tile *t = w->t;
     const float *d = ae_latent_scales(slot_page(t, slot), w->n_planes, t->head_dim, t->n_rope) + slot % AE_KV_PAGE;
-    const float latent = dot_part(w, slot, latent_at(t), t->head_dim, w->codes);
-    const float rotated = dot_part(w, slot, 0, t->n_rope, w->rope_codes);
+    const float latent = dot_part(w, slot, latent_dim(t), latent_at(t), t->head_dim, w->codes);
+    const float rotated = dot_part(w, slot, latent_dim(t), 0, t->n_rope, w->rope_codes);
     return fmaf(latent, d[0] * w->code_scale, rotated * (d[AE_KV_PAGE] * w->rope_scale));
 }
 
@@ -302,16 +307,22 @@ void ae_ref_attention_f32(const ae_attn_tile *t)
     for (uint32_t i = 0; i < t->n_queries; i++) attend(&(view){.t = t, .query = &t->query[i]}, &k, i);
 }
 
-void ae_ref_attention_q8(const ae_attn_tile *t)
+static void attend_codes(const ae_attn_tile *t, ae_kv_type type)
 {
-    const kind k = {score_q8, values_q8};
+    const kind k = {score_codes, values_codes};
     for (uint32_t i = 0; i < t->n_queries; i++) {
         int32_t *codes = (int32_t *)(void *)(t->scratch + t->head_dim); /* after o */
         const float d = ae_ref_quant_query(t->query[i].q, t->head_dim, codes);
-        attend(&(view){.t = t, .query = &t->query[i], .codes = codes,
+        attend(&(view){.t = t, .query = &t->query[i], .codes = codes, .n_planes = ae_kv_key_planes(type),
+                       .value_planes = ae_kv_value_planes(type),
                        .code_scale = d * (t->scale / (float)ae_kv8_turn(t->head_dim))}, &k, i);
     }
 }
+
+void ae_ref_attention_q8(const ae_attn_tile *t) { attend_codes(t, AE_KV_Q8_0); }
+void ae_ref_attention_i16(const ae_attn_tile *t) { attend_codes(t, AE_KV_I16); }
+void ae_ref_attention_i16_q8(const ae_attn_tile *t) { attend_codes(t, AE_KV_I16_Q8_0); }
+void ae_ref_attention_q8_i16(const ae_attn_tile *t) { attend_codes(t, AE_KV_Q8_0_I16); }
 
 void ae_ref_latent_attention_f32(const ae_attn_tile *t)
 {

@@ -241,6 +241,8 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
  *   AE_KV_Q8_0  K  int8 [4][D / 4][16][4]  place p at [p / 16][i / 4][p % 16][i % 4]
  *               V  int8 [16][D][4]         place p at [p / 4][i][p % 4]
  *               kd, vd  f32 [64]           scales of the rows
+ *   AE_KV_I16   as Q8_0, but K and V have two such planes each, of high and of low digits (AE_KV_I16_Q8_0: K has two, V one;
+ *               AE_KV_Q8_0_I16: V has two, K one): planes of K, planes of V, scales
  *   AE_KV_F32   K, V f32 [64][head_dim]
  * Arithmetic, for one query: chunks of 64 logical positions from the first one inside the window to the
  * query's own, ascending. In a chunk, for the positions j that the query sees:
@@ -266,6 +268,9 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
  *   s_j = (float)(sum_i kc_j[i] * qc[i]) * (kd_j * (qd * (scale / h))); sums of codes are exact
  *   w_j = p_j * vd_j, W = max w_j (from 0), u_j = round-to-even(w_j * (AE_KV_WEIGHT / W))
  *   o[i] = (float)(sum_j u_j * vc_j[i]) * (W / AE_KV_WEIGHT); 0 unless W > 1e-30
+ * i16: rows of K are turned as those of q8_0, rows of V are not. A row gets codes and a scale as the turned query does (with
+ *   AE_KV_QUERY); a code is 128 * high + low, low from -64 to 63. Each sum over codes is then two, one of a plane, and
+ *   (float)sum becomes fmaf((float)high sum, 128, (float)low sum); all else is as for q8_0.
  * The sums over j are exact integers, so they do not depend on the order of j inside a chunk, and kernels may use byte tiles.
  *
  * Latent rows (multi-head latent attention): one page of a layer serves all heads. A row has two parts, n_rope rotated values
@@ -275,8 +280,7 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
  *   AE_KV_Q8_0  one plane int8 [4][(P + D) / 4][16][4], place p and element i of the padded row at
  *               [p / 16][i / 4][p % 16][i % 4]; then cd, rd f32 [64], scales of the latent and of the rotated part
  *   AE_KV_F16   two such planes, then the scales: a code is 128 * high + low, low from -64 to 63; the plane of high digits
- * comes
- *               first
+ *               comes first. AE_KV_I16 and AE_KV_I16_Q8_0 are the same, AE_KV_Q8_0_I16 is Q8_0
  * Each part is turned by itself, as K of q8_0 is, in blocks of h (hc, hr), and gets its own codes and scale: Q8_0 as K of q8_0,
  * F16 as a query: d = top / AE_KV_QUERY and the query's code formula. Both parts of a query get codes too: scales qc, qr.
  *   dot(part) = (float)(sum of plane codes * query codes); with two planes fmaf((float)high sum, 128, (float)low sum)
@@ -350,20 +354,35 @@ static inline uint16_t ae_kv_half(float x)
     return x == x ? ae_f32_to_f16(x) : 0x7E00;
 }
 
-/* q8_0: a page has the bytes of K, those of V, then the scales of both. */
+/* q8_0 and i16: a page has the bytes of K, those of V, then the scales of both. */
 #define AE_KV8_DIM(head_dim) (((size_t)(head_dim) + 15) / 16 * 16)
 #define AE_KV8_CODES(head_dim) (AE_KV_PAGE * AE_KV8_DIM(head_dim))
 
-#define AE_KV8_BYTES(head_dim) (2 * AE_KV8_CODES(head_dim) + 2 * AE_KV_PAGE * sizeof(float))
+/* n_planes: of K and V together, 2 for q8_0 */
+static inline size_t ae_kv_code_bytes(uint32_t head_dim, uint32_t n_planes)
+{
+    return n_planes * AE_KV8_CODES(head_dim) + 2 * AE_KV_PAGE * sizeof(float);
+}
+
+#define AE_KV8_BYTES(head_dim) ae_kv_code_bytes(head_dim, 2)
+
+/* The bytes of a page of a layer and head. */
+static inline size_t ae_kv_head_bytes(ae_kv_type type, uint32_t head_dim)
+{
+    const uint32_t n_planes = ae_kv_key_planes(type) + ae_kv_value_planes(type);
+    if (n_planes) return ae_kv_code_bytes(head_dim, n_planes);
+    return 2 * AE_KV_K_ELEMENTS(head_dim) * (type == AE_KV_F32 ? sizeof(float) : sizeof(uint16_t));
+}
 
 static inline size_t ae_kv8_k_at(uint32_t head_dim, uint32_t place, uint32_t i)
 {
     return ((place / 16 * (AE_KV8_DIM(head_dim) / 4) + i / 4) * 16 + place % 16) * 4 + i % 4;
 }
 
-static inline size_t ae_kv8_v_at(uint32_t head_dim, uint32_t place, uint32_t i)
+/* From the first plane of V on. */
+static inline size_t ae_kv_v_at(uint32_t head_dim, uint32_t place, uint32_t i)
 {
-    return AE_KV8_CODES(head_dim) + (place / 4 * AE_KV8_DIM(head_dim) + i) * 4 + place % 4;
+    return (place / 4 * AE_KV8_DIM(head_dim) + i) * 4 + place % 4;
 }
 
 /* The block h of the turn. */
@@ -372,17 +391,17 @@ static inline uint32_t ae_kv8_turn(uint32_t head_dim)
     return head_dim & (~head_dim + 1);
 }
 
-/* The scales of K; those of V follow. */
-static inline float *ae_kv8_scales(const void *page, uint32_t head_dim)
+/* The scales of K; those of V follow. n_planes: of K and V together */
+static inline float *ae_kv_scales(const void *page, uint32_t head_dim, uint32_t n_planes)
 {
-    return (float *)((uintptr_t)page + 2 * AE_KV8_CODES(head_dim));
+    return (float *)((uintptr_t)page + n_planes * AE_KV8_CODES(head_dim));
 }
 
 /* The padded length of a part of latent rows. */
 #define AE_LATENT_DIM(n) AE_KV8_DIM(n)
 
 /* The number of planes of codes. */
-static inline uint32_t ae_latent_planes(ae_kv_type type) { return type == AE_KV_Q8_0 ? 1 : 2; }
+static inline uint32_t ae_latent_planes(ae_kv_type type) { return type == AE_KV_Q8_0 || type == AE_KV_Q8_0_I16 ? 1 : 2; }
 
 /* The bytes of a page of latent rows. */
 static inline size_t ae_latent_bytes(ae_kv_type type, uint32_t head_dim, uint32_t n_rope)
@@ -524,6 +543,10 @@ typedef struct ae_kernels {
     /* computes the state `to` from the state `from` (they may be the same), d and y */
     ae_keyed_step_fn *keyed_step;
 } ae_kernels;
+
+/* Sets the entries of latent rows of all types with codes: those of 15 bits and those of 8. */
+void ae_kernels_latent(ae_kernels *k, ae_latent_write_fn *write15, ae_latent_write_fn *write8, ae_attention_fn *attention15,
+                       ae_attention_fn *attention8);
 
 /* Each level, in ascending order, sets the entries that it improves. */
 void ae_kernels_ref(ae_kernels *kernels);

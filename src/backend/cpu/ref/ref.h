@@ -18,8 +18,9 @@ ae_rope_fn ae_ref_rope;
 /* Chooses a row's experts; all levels use this function. logits and bias (or NULL) [n_experts]; writes ids[n_used], ascending,
  * and their weights; p is scratch [n_experts]. */
 void ae_ref_route(const ae_routing *routing, const float *logits, const float *bias, float *p, uint32_t *ids, float *weights);
-ae_kv_write_fn ae_ref_kv_write_f16, ae_ref_kv_write_q8;
-ae_attention_fn ae_ref_attention_f16, ae_ref_attention_q8;
+ae_kv_write_fn ae_ref_kv_write_f16, ae_ref_kv_write_q8, ae_ref_kv_write_i16, ae_ref_kv_write_i16_q8, ae_ref_kv_write_q8_i16;
+ae_attention_fn ae_ref_attention_f16, ae_ref_attention_q8, ae_ref_attention_i16, ae_ref_attention_i16_q8,
+    ae_ref_attention_q8_i16;
 ae_kv_write_fn ae_ref_kv_write_f32;
 ae_attention_fn ae_ref_attention_f32;
 ae_attention_merge_fn ae_ref_attention_merge;

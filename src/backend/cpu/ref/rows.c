@@ -187,14 +187,20 @@ void ae_ref_turn(const float *x, uint32_t n, float *y)
         }
 }
 
+/* Codes of 15 bits; returns their scale. */
+static float quant_wide(const float *x, uint32_t n, int32_t *codes)
+{
+    const float top = largest(x, n), inv = top > 1e-30f ? AE_KV_QUERY / top : 0;
+    for (uint32_t i = 0; i < n; i++)
+        codes[i] = !(top > 1e-30f) ? 0 : isnan(x[i] * inv) ? -(int32_t)AE_KV_QUERY : ae_round_magic(x[i], inv);
+    return top > 1e-30f ? top / AE_KV_QUERY : 0;
+}
+
 float ae_ref_quant_query(const float *q, uint32_t head_dim, int32_t *codes)
 {
     float x[MAX_DIM];
     ae_ref_turn(q, head_dim, x);
-    const float top = largest(x, head_dim), inv = top > 1e-30f ? AE_KV_QUERY / top : 0;
-    for (uint32_t i = 0; i < head_dim; i++)
-        codes[i] = !(top > 1e-30f) ? 0 : isnan(x[i] * inv) ? -(int32_t)AE_KV_QUERY : ae_round_magic(x[i], inv);
-    return top > 1e-30f ? top / AE_KV_QUERY : 0;
+    return quant_wide(x, head_dim, codes);
 }
 
 /* inf / inf is a NaN, too. */
@@ -206,13 +212,49 @@ float ae_ref_quant_row(const float *x, uint32_t n, int8_t *codes)
     return d;
 }
 
+/* The digits of a row [n_planes][MAX_DIM]; returns its scale. */
+static float take_digits(const float *x, uint32_t n, uint32_t n_planes, int8_t (*digits)[MAX_DIM])
+{
+    int32_t codes[MAX_DIM];
+    if (n_planes == 1) return ae_ref_quant_row(x, n, digits[0]);
+    const float d = quant_wide(x, n, codes);
+    for (uint32_t i = 0; i < n; i++) {
+        digits[0][i] = (int8_t)ae_latent_high(codes[i]);
+        digits[1][i] = (int8_t)(codes[i] - 128 * digits[0][i]);
+    }
+    return d;
+}
+
+static void write_coded(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place, ae_kv_type type)
+{
+    const uint32_t kp = ae_kv_key_planes(type), vp = ae_kv_value_planes(type);
+    int8_t digits[2][MAX_DIM], *plane = page;
+    float x[MAX_DIM], *d = ae_kv_scales(page, head_dim, kp + vp);
+    ae_ref_turn(k, head_dim, x);
+    d[place] = take_digits(x, head_dim, kp, digits);
+    for (uint32_t p = 0; p < kp; p++, plane += AE_KV8_CODES(head_dim))
+        for (uint32_t i = 0; i < head_dim; i++) plane[ae_kv8_k_at(head_dim, place, i)] = digits[p][i];
+    d[AE_KV_PAGE + place] = take_digits(v, head_dim, vp, digits);
+    for (uint32_t p = 0; p < vp; p++, plane += AE_KV8_CODES(head_dim))
+        for (uint32_t i = 0; i < head_dim; i++) plane[ae_kv_v_at(head_dim, place, i)] = digits[p][i];
+}
+
 void ae_ref_kv_write_q8(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place)
 {
-    int8_t codes[MAX_DIM], *bytes = page;
-    float x[MAX_DIM], *d = ae_kv8_scales(page, head_dim);
-    ae_ref_turn(k, head_dim, x);
-    d[place] = ae_ref_quant_row(x, head_dim, codes);
-    for (uint32_t i = 0; i < head_dim; i++) bytes[ae_kv8_k_at(head_dim, place, i)] = codes[i];
-    d[AE_KV_PAGE + place] = ae_ref_quant_row(v, head_dim, codes);
-    for (uint32_t i = 0; i < head_dim; i++) bytes[ae_kv8_v_at(head_dim, place, i)] = codes[i];
+    write_coded(k, v, head_dim, page, place, AE_KV_Q8_0);
+}
+
+void ae_ref_kv_write_i16(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place)
+{
+    write_coded(k, v, head_dim, page, place, AE_KV_I16);
+}
+
+void ae_ref_kv_write_i16_q8(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place)
+{
+    write_coded(k, v, head_dim, page, place, AE_KV_I16_Q8_0);
+}
+
+void ae_ref_kv_write_q8_i16(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place)
+{
+    write_coded(k, v, head_dim, page, place, AE_KV_Q8_0_I16);
 }

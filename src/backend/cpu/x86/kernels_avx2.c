@@ -24,13 +24,7 @@ void ae_kernels_avx2(ae_kernels *k)
     k->rope = ae_avx2_rope;
     k->kv_write[AE_KV_F16] = ae_avx2_kv_write_f16;
     k->attention[AE_KV_F16] = ae_avx2_attention_f16;
-    k->kv_write[AE_KV_Q8_0] = ae_avx2_kv_write_q8;
-    k->attention[AE_KV_Q8_0] = ae_avx2_attention_q8;
-    k->latent_write[AE_KV_F16] = ae_avx2_latent_write_codes15;
-    k->latent_write[AE_KV_Q8_0] = ae_avx2_latent_write_q8;
-    k->latent_attention[AE_KV_F16] = ae_avx2_latent_attention_codes15;
-    k->latent_attention[AE_KV_Q8_0] = ae_avx2_latent_attention_q8;
-    k->latent_unturn = ae_avx2_latent_unturn;
+    ae_avx2_kernels_codes(k);
     k->attention_merge = ae_avx2_attention_merge;
     k->l2norm = ae_avx2_l2norm;
     k->conv = ae_avx2_conv;

@@ -22,13 +22,7 @@ void ae_kernels_avx512(ae_kernels *k)
     k->mm_f16 = ae_avx512_mm_f16;
     k->mm_bf16 = ae_avx512_mm_bf16;
     k->attention[AE_KV_F16] = ae_avx512_attention_f16;
-    k->kv_write[AE_KV_Q8_0] = ae_avx512_kv_write_q8;
-    k->attention[AE_KV_Q8_0] = ae_avx512_attention_q8;
-    k->latent_write[AE_KV_F16] = ae_avx512_latent_write_codes15;
-    k->latent_write[AE_KV_Q8_0] = ae_avx512_latent_write_q8;
-    k->latent_attention[AE_KV_F16] = ae_avx512_latent_attention_codes15;
-    k->latent_attention[AE_KV_Q8_0] = ae_avx512_latent_attention_q8;
-    k->latent_unturn = ae_avx512_latent_unturn;
+    ae_avx512_kernels_codes(k);
     k->attention_merge = ae_avx512_attention_merge;
     k->l2norm = ae_avx512_l2norm;
     k->conv = ae_avx512_conv;

@@ -6,6 +6,11 @@
 
 #include "backend/cpu/ref/kernels.h"
 
+/* Each sets the entries of caches of codes: writing to them, and attention. */
+void ae_avx2_kernels_codes(ae_kernels *k);
+void ae_avx512_kernels_codes(ae_kernels *k);
+void ae_amx_kernels_codes(ae_kernels *k);
+
 ae_mm_fn ae_avx2_mm_p16_32, ae_avx2_mm_p16_256, ae_avx2_mm_f32, ae_avx2_mm_f16, ae_avx2_mm_bf16;
 ae_rmsnorm_fn ae_avx2_rmsnorm;
 ae_layernorm_fn ae_avx2_layernorm;
@@ -18,11 +23,6 @@ ae_quant256_fn ae_avx2_quant256;
 ae_rope_fn ae_avx2_rope;
 ae_kv_write_fn ae_avx2_kv_write_f16;
 ae_attention_fn ae_avx2_attention_f16;
-ae_kv_write_fn ae_avx2_kv_write_q8;
-ae_attention_fn ae_avx2_attention_q8;
-ae_latent_write_fn ae_avx2_latent_write_codes15, ae_avx2_latent_write_q8;
-ae_attention_fn ae_avx2_latent_attention_codes15, ae_avx2_latent_attention_q8;
-ae_latent_unturn_fn ae_avx2_latent_unturn;
 ae_attention_merge_fn ae_avx2_attention_merge;
 ae_l2norm_fn ae_avx2_l2norm;
 ae_conv_fn ae_avx2_conv;
@@ -47,11 +47,6 @@ ae_axpy_fn ae_avx512_axpy;
 ae_quant32_fn ae_avx512_quant32;
 ae_quant256_fn ae_avx512_quant256;
 ae_attention_fn ae_avx512_attention_f16;
-ae_kv_write_fn ae_avx512_kv_write_q8;
-ae_attention_fn ae_avx512_attention_q8;
-ae_latent_write_fn ae_avx512_latent_write_codes15, ae_avx512_latent_write_q8;
-ae_attention_fn ae_avx512_latent_attention_codes15, ae_avx512_latent_attention_q8;
-ae_latent_unturn_fn ae_avx512_latent_unturn;
 ae_attention_merge_fn ae_avx512_attention_merge;
 ae_l2norm_fn ae_avx512_l2norm;
 ae_conv_fn ae_avx512_conv;
@@ -65,10 +60,5 @@ ae_keyed_absorb_fn ae_avx512_keyed_absorb;
 ae_keyed_step_fn ae_avx512_keyed_step;
 
 ae_mm_fn ae_amx_mm_p16_32, ae_amx_mm_p16_256;
-ae_kv_write_fn ae_amx_kv_write_q8;
-ae_attention_fn ae_amx_attention_q8;
-ae_latent_write_fn ae_amx_latent_write_codes15, ae_amx_latent_write_q8;
-ae_attention_fn ae_amx_latent_attention_codes15, ae_amx_latent_attention_q8;
-ae_latent_unturn_fn ae_amx_latent_unturn;
 
 #endif
