@@ -367,7 +367,7 @@ AERIE_API aerie_status aerie_session_prefix_save(aerie_session *session, uint64_
 AERIE_API aerie_status aerie_session_prefix_load(aerie_session *session, uint64_t scope, const void *data, size_t n,
                                                  size_t *n_loaded,
                                                  aerie_error *error);
-/* How many of tokens[0..n_tokens), from the first on, the KV cache holds for requests of this scope with these adapters: those
+/* How many of tokens[0..n_tokens), from the first on, a request of this scope with these adapters need not compute: those
  * that aerie_session_prefix_save would save. 0: none, or an argument is wrong. The stepping thread. */
 AERIE_API size_t aerie_session_prefix_find(const aerie_session *session, uint64_t scope, const aerie_adapter_use *adapters,
                                            size_t n_adapters, const int32_t *tokens, size_t n_tokens);

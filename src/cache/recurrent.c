@@ -465,26 +465,39 @@ void ae_state_set_key(ae_state *state, uint32_t seq, ae_kv_key key)
     state->seqs[seq].key = key;
 }
 
-bool ae_state_snapshot(ae_state *state, ae_stream *stream, uint32_t seq)
+/* Whether these tokens have a snapshot, which is used now; else *at: the place for one. There are places. */
+static bool touch_snapshot(ae_state *state, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t *at)
 {
-    state_seq *s = &state->seqs[seq];
-    const uint32_t n = ae_state_n_live(state, seq);
-    if (s->running || !n || !state->n_snapshots) return false;
-    uint32_t at = 0;
+    *at = 0;
     for (uint32_t i = 0; i < state->n_snapshots; i++) {
         snapshot *x = &state->snapshots[i];
-        if (x->n == n && ae_kv_key_equal(x->key, s->key) && same_tokens(x->tokens, s->tokens, n)) {
+        if (x->n == n && ae_kv_key_equal(x->key, key) && same_tokens(x->tokens, tokens, n)) {
             x->used = ++state->clock;
             return true;
         }
-        if (x->used < state->snapshots[at].used) at = i;
+        if (x->used < state->snapshots[*at].used) *at = i;
     }
+    return false;
+}
+
+static void name_snapshot(ae_state *state, uint32_t at, ae_kv_key key, const int32_t *tokens, uint32_t n)
+{
+    memcpy(state->snapshots[at].tokens, tokens, n * sizeof *tokens);
+    state->snapshots[at].n = n;
+    state->snapshots[at].key = key;
+    state->snapshots[at].used = ++state->clock;
+}
+
+bool ae_state_snapshot(ae_state *state, ae_stream *stream, uint32_t seq)
+{
+    const state_seq *s = &state->seqs[seq];
+    const uint32_t n = ae_state_n_live(state, seq);
+    uint32_t at;
+    if (s->running || !n || !state->n_snapshots) return false;
+    if (touch_snapshot(state, s->key, s->tokens, n, &at)) return true;
     absorb(state, stream, seq);
     copy_plane(state, stream, seq, state->n_seqs + at);
-    memcpy(state->snapshots[at].tokens, s->tokens, n * sizeof *s->tokens);
-    state->snapshots[at].n = n;
-    state->snapshots[at].key = s->key;
-    state->snapshots[at].used = ++state->clock;
+    name_snapshot(state, at, s->key, s->tokens, n);
     return true;
 }
 
@@ -505,14 +518,24 @@ size_t ae_state_bytes(const ae_state *state)
     return bytes;
 }
 
+static void read_plane(ae_state *state, ae_stream *stream, uint32_t plane, uint8_t *to)
+{
+    for (state_device *d = NULL; (d = next_device(state, d)); to += d->backend->ops->state_plane_bytes(d->store))
+        d->backend->ops->state_read(stream_of(d, stream), d->store, plane, to);
+}
+
+static void write_plane(ae_state *state, ae_stream *stream, uint32_t plane, const uint8_t *from)
+{
+    for (state_device *d = NULL; (d = next_device(state, d)); from += d->backend->ops->state_plane_bytes(d->store))
+        d->backend->ops->state_write(stream_of(d, stream), d->store, plane, from);
+}
+
 aerie_status ae_state_read(ae_state *state, ae_stream *stream, uint32_t seq, void *out)
 {
     if (state->seqs[seq].running) return AERIE_ERROR_INTERNAL;
     settle(state, stream, seq);
     absorb(state, stream, seq);
-    uint8_t *to = out;
-    for (state_device *d = NULL; (d = next_device(state, d)); to += d->backend->ops->state_plane_bytes(d->store))
-        d->backend->ops->state_read(stream_of(d, stream), d->store, seq, to);
+    read_plane(state, stream, seq, out);
     return AERIE_OK;
 }
 
@@ -521,12 +544,29 @@ aerie_status ae_state_write(ae_state *state, ae_stream *stream, uint32_t seq, co
 {
     state_seq *s = &state->seqs[seq];
     if (n > state->n_slots) return AERIE_ERROR_INTERNAL;
-    const uint8_t *from = bytes;
-    for (state_device *d = NULL; (d = next_device(state, d)); from += d->backend->ops->state_plane_bytes(d->store))
-        d->backend->ops->state_write(stream_of(d, stream), d->store, seq, from);
+    write_plane(state, stream, seq, bytes);
     memcpy(s->tokens, tokens, n * sizeof *tokens);
     s->n_plane = n;
     s->n_accepted = 0;
     s->running = s->stale = false;
     return AERIE_OK;
+}
+
+bool ae_state_read_snapshot(ae_state *state, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, void *out)
+{
+    const int32_t i = find_snapshot(state, key, tokens, n);
+    if (i < 0 || state->snapshots[i].n != n) return false;
+    read_plane(state, stream, state->n_seqs + (uint32_t)i, out);
+    return true;
+}
+
+bool ae_state_write_snapshot(ae_state *state, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n,
+                             const void *bytes)
+{
+    uint32_t at;
+    if (!n || n > state->n_slots || !state->n_snapshots) return false;
+    if (touch_snapshot(state, key, tokens, n, &at)) return true;
+    write_plane(state, stream, state->n_seqs + at, bytes);
+    name_snapshot(state, at, key, tokens, n);
+    return true;
 }

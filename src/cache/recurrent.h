@@ -87,6 +87,11 @@ aerie_status ae_state_read(ae_state *state, ae_stream *stream, uint32_t seq, voi
 /* The sequence (whatever it was) stands after tokens[0..n) with these bytes. */
 aerie_status ae_state_write(ae_state *state, ae_stream *stream, uint32_t seq, const int32_t *tokens, uint32_t n,
                             const void *bytes);
+/* The same of the snapshot of exactly these tokens; false: there is none. */
+bool ae_state_read_snapshot(ae_state *state, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, void *out);
+/* Such bytes become a snapshot, in place of the least recently used one; false: there is no place for snapshots. */
+bool ae_state_write_snapshot(ae_state *state, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n,
+                             const void *bytes);
 /* What the first device has. */
 ae_state_store *ae_state_store_get(const ae_state *state);
 

@@ -172,6 +172,21 @@ uint32_t ae_engine_share(ae_engine *engine, uint32_t to, uint32_t from, uint32_t
 uint32_t ae_engine_match(const ae_engine *engine, ae_kv_key key, const int32_t *tokens, uint32_t n);
 /* The sequence (emptied first) gets these, of its key; returns how many. */
 uint32_t ae_engine_adopt(ae_engine *engine, uint32_t seq, const int32_t *tokens, uint32_t n);
+/* ---- Saved sequences: canonical bytes of what the cache holds of tokens[0..n), with layers that have windows from `first` on,
+ * then, with has_state, those of the recurrent state after them ---- */
+
+/* Where a sequence, or what sequences of this key left behind, can be saved: the last such position up to n, of tokens that
+ * belong to it. Without recurrent layers any that it can land on; 0: nowhere. */
+uint32_t ae_engine_seq_saved(const ae_engine *engine, uint32_t seq, uint32_t n);
+uint32_t ae_engine_prefix_saved(const ae_engine *engine, ae_kv_key key, const int32_t *tokens, uint32_t n);
+size_t ae_engine_saved_bytes(const ae_engine *engine, uint32_t n, uint32_t first, bool has_state);
+/* n as the functions above say, or with has_state false any landing. */
+void ae_engine_save_seq(ae_engine *engine, uint32_t seq, uint32_t n, uint32_t first, bool has_state, void *out);
+void ae_engine_save_prefix(ae_engine *engine, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first, bool has_state,
+                           void *out);
+/* Such bytes are left behind as by a sequence that has ended, as far as there is room. */
+void ae_engine_load_prefix(ae_engine *engine, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first, bool has_state,
+                           const void *bytes);
 /* The sequence ends: it is emptied, what it held is kept as long as there is room; tokens [n_live]. */
 void ae_engine_keep(ae_engine *engine, uint32_t seq, const int32_t *tokens);
 /* Keeps what recurrent layers and those with windows know at the live position, to return to it; others need it not. */

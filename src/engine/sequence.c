@@ -123,6 +123,52 @@ uint32_t ae_engine_adopt(ae_engine *e, uint32_t seq, const int32_t *tokens, uint
     return adopted;
 }
 
+/* ---- Saved sequences ------------------------------------------------------------------------------------------- */
+
+uint32_t ae_engine_seq_saved(const ae_engine *e, uint32_t seq, uint32_t n)
+{
+    const uint32_t at = ae_kv_landing(e->kv, seq, n);
+    if (!e->state) return at;
+    return at == ae_state_n_live(e->state, seq) && ae_state_landing(e->state, seq, at) == at ? at : 0;
+}
+
+uint32_t ae_engine_prefix_saved(const ae_engine *e, ae_kv_key key, const int32_t *tokens, uint32_t n)
+{
+    n = ae_kv_match(e->kv, key, tokens, n);
+    for (uint32_t last = n + 1; e->state && n < last;) {
+        last = n;
+        n = ae_kv_match(e->kv, key, tokens, ae_state_match(e->state, key, tokens, n));
+    }
+    return n;
+}
+
+size_t ae_engine_saved_bytes(const ae_engine *e, uint32_t n, uint32_t first, bool has_state)
+{
+    return ae_kv_saved_bytes(e->kv, n, first) + (has_state && e->state ? ae_state_bytes(e->state) : 0);
+}
+
+void ae_engine_save_seq(ae_engine *e, uint32_t seq, uint32_t n, uint32_t first, bool has_state, void *out)
+{
+    ae_kv_save(e->kv, NULL, seq, n, first, out);
+    if (has_state && e->state) (void)ae_state_read(e->state, NULL, seq, (uint8_t *)out + ae_kv_saved_bytes(e->kv, n, first));
+}
+
+void ae_engine_save_prefix(ae_engine *e, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first, bool has_state,
+                           void *out)
+{
+    ae_kv_read_prefix(e->kv, NULL, key, tokens, n, first, out);
+    if (has_state && e->state)
+        (void)ae_state_read_snapshot(e->state, NULL, key, tokens, n, (uint8_t *)out + ae_kv_saved_bytes(e->kv, n, first));
+}
+
+void ae_engine_load_prefix(ae_engine *e, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first, bool has_state,
+                           const void *bytes)
+{
+    const uint8_t *state = (const uint8_t *)bytes + ae_kv_saved_bytes(e->kv, n, first);
+    ae_kv_write_prefix(e->kv, NULL, key, tokens, n, first, bytes);
+    if (has_state && e->state) (void)ae_state_write_snapshot(e->state, NULL, key, tokens, n, state);
+}
+
 static void snapshot(ae_engine *e, uint32_t seq)
 {
     if (e->state) (void)ae_state_snapshot(e->state, NULL, seq);

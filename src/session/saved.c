@@ -7,7 +7,8 @@
  *     MODEL    u64 fingerprint of the file, u64 of the settings that it was loaded with, its name
  *     TOKENS   u32 n_prompt, u32 0, i32 tokens[]: prompt and answer
  *     KV       u32 type, u32 n_positions, u32 bytes of a position, u32 first, canonical bytes (ae_kv_saved_bytes). A position's
- *              bytes are those of layers without a window; from position `first` on there are those of the others, too
+ *              bytes are those of layers without a window; from position `first` on there are those of the others, too. Then
+ *              the state of recurrent layers after the last position (ae_state_bytes), if it was known
  *     SAMPLER  f64 mirostat's mu; only where there is one
  *     ADAPTERS {u64 fingerprint of the file, f32 scale, u32 0}[], ascending; only where there are some
  *
@@ -84,7 +85,7 @@ static aerie_status save(const aerie_session *s, const ae_session_saved *seq, co
                          aerie_error *error)
 {
     const char *name = s->model->model->name;
-    const size_t kv_bytes = ae_spec_saved_bytes(s->spec, seq->n_cached, seq->first_cached);
+    const size_t kv_bytes = ae_spec_saved_bytes(s->spec, seq->cached);
     uint32_t above;
     const uint64_t model[] = {s->model->fingerprint, settings_of(s, in_long_context(s, &above))};
     ae_section list[] = {{.type = MODEL, .n = sizeof model + strlen(name)},
@@ -107,11 +108,11 @@ static aerie_status save(const aerie_session *s, const ae_session_saved *seq, co
     put_u32(at[1], seq->n_prompt);
     memcpy(at[1] + TOKENS_HEADER, seq->tokens, seq->n_tokens * sizeof(int32_t));
     put_u32(at[2], s->params.kv_type);
-    put_u32(at[2] + 4, seq->n_cached);
-    put_u32(at[2] + 8, (uint32_t)ae_spec_saved_bytes(s->spec, 1, 1));
-    put_u32(at[2] + 12, seq->first_cached);
+    put_u32(at[2] + 4, seq->cached.n);
+    put_u32(at[2] + 8, (uint32_t)ae_spec_saved_bytes(s->spec, (ae_spec_cached){1, 1, false}));
+    put_u32(at[2] + 12, seq->cached.first);
     if (seq->kv) memcpy(at[2] + KV_HEADER, seq->kv, kv_bytes);
-    else ae_spec_read_cached(s->spec, adapters, seq->tokens, seq->n_cached, seq->first_cached, at[2] + KV_HEADER);
+    else ae_spec_read_cached(s->spec, adapters, seq->tokens, seq->cached, at[2] + KV_HEADER);
     ae_sections_seal(*data, *n);
     return AERIE_OK;
 }
@@ -145,7 +146,7 @@ aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_err
         const ae_spec_sequence q = ae_spec_sequence_get(s->spec, slot);
         ae_session_saved seq = {.tokens = q.tokens, .n_tokens = q.n_tokens, .n_prompt = (uint32_t)(q.n_tokens - q.n_answered),
                             .adapters = *q.adapters};
-        seq.n_cached = ae_spec_n_cached(s->spec, q.adapters, q.tokens, q.n_tokens, &seq.first_cached);
+        seq.cached = ae_spec_find_cached(s->spec, q.adapters, q.tokens, q.n_tokens);
         return save(s, &seq, task->request.sampling.mirostat ? &q.mu : NULL, data, n, error);
     }
     if (task->parked) {
@@ -160,9 +161,8 @@ aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_err
     ae_session_saved seq = {.tokens = task->request.tokens, .n_tokens = task->request.n_tokens,
                         .n_prompt = (uint32_t)task->request.n_tokens, .adapters = task->adapters};
     if (from->memory) seq = *from;
-    uint32_t first;
-    const uint32_t n_cached = ae_spec_n_cached(s->spec, &seq.adapters, seq.tokens, seq.n_tokens, &first);
-    if (n_cached >= seq.n_cached) seq.kv = NULL, seq.n_cached = n_cached, seq.first_cached = first;
+    const ae_spec_cached cached = ae_spec_find_cached(s->spec, &seq.adapters, seq.tokens, seq.n_tokens);
+    if (cached.has_state >= seq.cached.has_state && cached.n >= seq.cached.n) seq.kv = NULL, seq.cached = cached;
     return save(s, &seq, from->has_mu ? &from->mu : NULL, data, n, error);
 }
 
@@ -182,14 +182,14 @@ aerie_status aerie_session_prefix_save(aerie_session *s, uint64_t scope, const a
     AE_TRY(refuse_in_step(s, error));
     AE_TRY(ae_session_adapter_set(s, adapters, n_adapters, &set, error));
     set.scope = scope;
-    uint32_t first = 0;
-    const uint32_t n_cached = n_tokens && tokens ? ae_spec_n_cached(s->spec, &set, tokens, n_tokens, &first) : 0;
-    if (!n_cached)
+    const ae_spec_cached cached = n_tokens && tokens ? ae_spec_find_cached(s->spec, &set, tokens, n_tokens)
+                                                     : (ae_spec_cached){0};
+    if (!cached.n)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the KV cache holds none of these %zu tokens; a request that ran them "
                        "comes first",
                        n_tokens);
-    const ae_session_saved seq = {.tokens = tokens, .n_tokens = n_cached, .n_prompt = n_cached, .n_cached = n_cached,
-                              .first_cached = first, .adapters = set};
+    const ae_session_saved seq = {.tokens = tokens, .n_tokens = cached.n, .n_prompt = cached.n, .cached = cached,
+                                  .adapters = set};
     return save(s, &seq, NULL, data, n, error);
 }
 
@@ -197,12 +197,12 @@ size_t aerie_session_prefix_find(const aerie_session *s, uint64_t scope, const a
                                  const int32_t *tokens, size_t n_tokens)
 {
     ae_adapter_set set;
-    uint32_t first;
     if (!s || !tokens || !n_tokens || (n_adapters && !adapters) || ae_session_check_process(s, NULL) != AERIE_OK ||
         ae_session_adapter_set(s, adapters, n_adapters, &set, NULL) != AERIE_OK)
         return 0;
     set.scope = scope;
-    return ae_spec_n_cached(s->spec, &set, tokens, n_tokens, &first);
+    const ae_spec_cached cached = ae_spec_find_cached(s->spec, &set, tokens, n_tokens);
+    return cached.has_state ? cached.n : 0;
 }
 
 /* ---- Reading ---------------------------------------------------------------------------------------------------- */
@@ -270,11 +270,12 @@ static aerie_status read_kv(const aerie_session *s, const ae_sections *sections,
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved with a KV cache of type %s; this session's "
                        "is %s",
                        name ? name : "unknown", aerie_kv_type_name(s->params.kv_type));
-    if (bytes != ae_spec_saved_bytes(s->spec, 1, 1) || n > out->n_tokens || first > n || (first % AE_KV_PAGE && first != n) ||
-        kv->n - KV_HEADER != ae_spec_saved_bytes(s->spec, n, first))
-        return fail_form("its part of the KV cache has another size than it says", error);
-    out->n_cached = n;
-    out->first_cached = first;
+    const ae_spec_cached whole = {n, first, true}, bare = {n, first, false};
+    const bool sane = bytes == ae_spec_saved_bytes(s->spec, (ae_spec_cached){1, 1, false}) && n <= out->n_tokens &&
+                      first <= n && (first % AE_KV_PAGE == 0 || first == n);
+    if (sane && kv->n - KV_HEADER == ae_spec_saved_bytes(s->spec, whole)) out->cached = whole;
+    else if (sane && kv->n - KV_HEADER == ae_spec_saved_bytes(s->spec, bare)) out->cached = bare;
+    else return fail_form("its part of the KV cache has another size than it says", error);
     out->kv = kv->data + KV_HEADER;
     return AERIE_OK;
 }
@@ -389,12 +390,11 @@ aerie_status aerie_session_prefix_load(aerie_session *s, uint64_t scope, const v
     saved.adapters.scope = scope;
     aerie_status status = AERIE_OK;
     const int32_t n_vocab = ae_vocab_n_tokens(s->model->vocab);
-    for (uint32_t i = 0; status == AERIE_OK && i < saved.n_cached; i++)
+    for (uint32_t i = 0; status == AERIE_OK && i < saved.cached.n; i++)
         if (saved.tokens[i] < 0 || saved.tokens[i] >= n_vocab) status = fail_form("a token is out of range", error);
     if (status == AERIE_OK) {
-        uint32_t first;
-        ae_spec_write_cached(s->spec, &saved.adapters, saved.tokens, saved.n_cached, saved.first_cached, saved.kv);
-        if (n_loaded) *n_loaded = ae_spec_n_cached(s->spec, &saved.adapters, saved.tokens, saved.n_cached, &first);
+        ae_spec_write_cached(s->spec, &saved.adapters, saved.tokens, saved.cached, saved.kv);
+        if (n_loaded) *n_loaded = ae_spec_find_cached(s->spec, &saved.adapters, saved.tokens, saved.cached.n).n;
     }
     ae_session_saved_free(&saved);
     return status;

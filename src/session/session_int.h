@@ -49,7 +49,8 @@ typedef struct ae_session_saved {
     void *memory;          /* owned, or NULL */
     const int32_t *tokens; /* [n_tokens] prompt and answer */
     size_t n_tokens;
-    uint32_t n_prompt, n_cached, first_cached;
+    uint32_t n_prompt;
+    ae_spec_cached cached;
     const void *kv;        /* [ae_spec_saved_bytes] */
     ae_adapter_set adapters;
     bool has_mu;

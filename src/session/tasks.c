@@ -84,8 +84,7 @@ static ae_spec_request spec_request(aerie_session *session, const aerie_request 
     request.n_tokens = saved->n_tokens;
     request.n_answered = saved->n_tokens - saved->n_prompt;
     request.kv = saved->kv;
-    request.n_kv = saved->n_cached;
-    request.first_kv = saved->first_cached;
+    request.cached = saved->cached;
     request.mu = saved->has_mu && r->sampling.mirostat ? &saved->mu : NULL;
     return request;
 }

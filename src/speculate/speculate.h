@@ -89,14 +89,20 @@ typedef struct ae_spec_media {
     bool group;        /* they see each other, and run in one pass */
 } ae_spec_media;
 
+/* What is kept of the first n tokens of a sequence: in the prefix tree or in a running sequence. */
+typedef struct ae_spec_cached {
+    uint32_t n, first; /* first: the position from which layers with windows have theirs too (kv.h) */
+    bool has_state;    /* the recurrent state after n is known; or there is none in the model */
+} ae_spec_cached;
+
 typedef struct ae_spec_request {
     const int32_t *tokens; /* [n_tokens] >= 1, copied */
     size_t n_tokens;
     const ae_spec_media *media; /* [n_media] ascending, lent while the sequence is active; not at the prompt's last position */
     uint32_t n_media;
     size_t n_answered;     /* the last n_answered tokens are an answer to continue; at least one token comes before it */
-    const void *kv;        /* what ae_spec_read_cached gave for tokens[0..n_kv); n_kv 0: none */
-    uint32_t n_kv, first_kv;
+    const void *kv;        /* what ae_spec_read_cached gave for the first `cached.n` tokens; 0: none */
+    ae_spec_cached cached;
     const double *mu;      /* mirostat's value after the answer; NULL: its initial value */
     uint32_t n_predict;    /* tokens of the answer, n_answered included; 0 = until the context is full */
     bool ignore_eog;
@@ -159,6 +165,7 @@ typedef struct ae_spec_sequence {
     const ae_adapter_set *adapters;
 } ae_spec_sequence;
 ae_spec_sequence ae_spec_sequence_get(const ae_spec *spec, uint32_t slot);
+<<<<<<< HEAD
 /* The same of a parked one, but without adapters. */
 ae_spec_sequence ae_spec_parked_get(const ae_spec_parked *parked);
 /* How many of the first tokens the KV cache holds, computed with these adapters (NULL: none), in the prefix tree or in a
@@ -167,11 +174,18 @@ uint32_t ae_spec_n_cached(const ae_spec *spec, const ae_adapter_set *adapters, c
                           uint32_t *first);
 /* Writes the canonical bytes of tokens[0..n), with n and first from ae_spec_n_cached, to out [ae_spec_saved_bytes]. */
 void ae_spec_read_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, uint32_t n, uint32_t first,
+=======
+/* How many of the first tokens are kept, computed with these adapters (NULL: none): so many that a sequence could go on from
+ * there; if that is nowhere, only those of the KV cache, without the state. */
+ae_spec_cached ae_spec_find_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, size_t n);
+/* Writes the canonical bytes of what ae_spec_find_cached has found to out [ae_spec_saved_bytes]. */
+void ae_spec_read_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, ae_spec_cached cached,
+>>>>>>> 8a7790a8 (session: save the state of recurrent layers)
                          void *out);
 /* Puts such bytes into the prefix tree, as far as it has room. */
-void ae_spec_write_cached(ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, uint32_t n, uint32_t first,
+void ae_spec_write_cached(ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, ae_spec_cached cached,
                           const void *bytes);
-size_t ae_spec_saved_bytes(const ae_spec *spec, uint32_t n, uint32_t first);
+size_t ae_spec_saved_bytes(const ae_spec *spec, ae_spec_cached cached);
 
 /* Statistics of the slot's newest sequence; stop is AERIE_STOP_NONE while it runs. */
 const aerie_stats *ae_spec_stats(const ae_spec *spec, uint32_t slot);

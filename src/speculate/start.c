@@ -210,8 +210,8 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
     }
     if (request->mu) ae_sampler_set_mu(sampler, *request->mu);
     ae_engine_adapt(spec->engine, i, request->adapters);
-    if (request->n_kv > from.n_source && n_most)
-        ae_spec_write_cached(spec, request->adapters, request->tokens, request->n_kv, request->first_kv, request->kv);
+    if (request->cached.n > from.n_source && n_most)
+        ae_spec_write_cached(spec, request->adapters, request->tokens, request->cached, request->kv);
     ae_spec_reuse(spec, i, request->tokens, n_most, &from);
     ae_sampler_free(s->sampler);
     int32_t *tokens = s->tokens;
@@ -279,52 +279,60 @@ ae_spec_sequence ae_spec_sequence_get(const ae_spec *spec, uint32_t slot)
                               ae_engine_adapters(spec->engine, slot)};
 }
 
-/* Finds the slot whose live positions hold most of the tokens. NO_SLOT: the prefix tree holds as many. */
-static uint32_t find_cached(const ae_spec *spec, ae_kv_key key, const int32_t *tokens, size_t n, uint32_t *n_cached)
+/* Where the tokens are found: in a slot, or in the prefix tree (NO_SLOT). */
+typedef struct cached_at {
+    ae_spec_cached cached;
+    uint32_t slot;
+} cached_at;
+
+/* The place that holds most of the tokens, with the recurrent state after them or without. */
+static cached_at find_in(const ae_spec *spec, ae_kv_key key, const int32_t *tokens, size_t n, bool has_state)
 {
+    const ae_engine *e = spec->engine;
     const ae_kv *kv = ae_engine_kv(spec->engine);
-    uint32_t best = NO_SLOT;
-    *n_cached = ae_kv_match(kv, key, tokens, (uint32_t)(n < spec->n_ctx ? n : spec->n_ctx));
+    const uint32_t most = (uint32_t)(n < spec->n_ctx ? n : spec->n_ctx);
+    uint32_t best = has_state ? ae_engine_prefix_saved(e, key, tokens, most) : ae_kv_match(kv, key, tokens, most);
+    cached_at at = {{.has_state = has_state}, NO_SLOT};
     for (uint32_t i = 0; i < spec->n_slots; i++) {
-        const uint32_t live = ae_kv_n_live(kv, i);
-        const uint32_t same = live > *n_cached ? ae_kv_landing(kv, i, common_tokens(spec, i, key, tokens, n)) : 0;
-        if (same <= *n_cached) continue;
-        *n_cached = same;
-        best = i;
+        if (ae_kv_n_live(kv, i) <= best) continue;
+        const uint32_t common = common_tokens(spec, i, key, tokens, n);
+        const uint32_t same = has_state ? ae_engine_seq_saved(e, i, common) : ae_kv_landing(kv, i, common);
+        if (same <= best) continue;
+        best = same;
+        at.slot = i;
     }
-    return best;
+    at.cached.n = best;
+    at.cached.first = at.slot == NO_SLOT ? ae_kv_prefix_first(kv, key, tokens, best) : ae_kv_saved_first(kv, at.slot, best);
+    return at;
 }
 
-uint32_t ae_spec_n_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, size_t n, uint32_t *first)
+static cached_at find_cached(const ae_spec *spec, ae_kv_key key, const int32_t *tokens, size_t n)
 {
-    const ae_kv *kv = ae_engine_kv(spec->engine);
-    const ae_kv_key key = ae_engine_key(spec->engine, adapters);
-    uint32_t n_cached;
-    const uint32_t slot = find_cached(spec, key, tokens, n, &n_cached);
-    *first = slot == NO_SLOT ? ae_kv_prefix_first(kv, key, tokens, n_cached) : ae_kv_saved_first(kv, slot, n_cached);
-    return n_cached;
+    const cached_at at = find_in(spec, key, tokens, n, true);
+    return at.cached.n ? at : find_in(spec, key, tokens, n, false);
 }
 
-void ae_spec_read_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, uint32_t n, uint32_t first,
+ae_spec_cached ae_spec_find_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, size_t n)
+{
+    return find_cached(spec, ae_engine_key(spec->engine, adapters), tokens, n).cached;
+}
+
+void ae_spec_read_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, ae_spec_cached c,
                          void *out)
 {
-    ae_kv *kv = ae_engine_kv(spec->engine);
-    ae_stream *stream = ae_engine_stream(spec->engine);
     const ae_kv_key key = ae_engine_key(spec->engine, adapters);
-    uint32_t n_cached;
-    const uint32_t slot = find_cached(spec, key, tokens, n, &n_cached);
-    if (slot == NO_SLOT) ae_kv_read_prefix(kv, stream, key, tokens, n, first, out);
-    else ae_kv_save(kv, stream, slot, n, first, out);
+    const uint32_t slot = find_in(spec, key, tokens, c.n, c.has_state).slot;
+    if (slot == NO_SLOT) ae_engine_save_prefix(spec->engine, key, tokens, c.n, c.first, c.has_state, out);
+    else ae_engine_save_seq(spec->engine, slot, c.n, c.first, c.has_state, out);
 }
 
-void ae_spec_write_cached(ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, uint32_t n, uint32_t first,
+void ae_spec_write_cached(ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, ae_spec_cached c,
                           const void *bytes)
 {
-    ae_kv_write_prefix(ae_engine_kv(spec->engine), ae_engine_stream(spec->engine), ae_engine_key(spec->engine, adapters),
-                       tokens, n, first, bytes);
+    ae_engine_load_prefix(spec->engine, ae_engine_key(spec->engine, adapters), tokens, c.n, c.first, c.has_state, bytes);
 }
 
-size_t ae_spec_saved_bytes(const ae_spec *spec, uint32_t n, uint32_t first)
+size_t ae_spec_saved_bytes(const ae_spec *spec, ae_spec_cached c)
 {
-    return ae_kv_saved_bytes(ae_engine_kv(spec->engine), n, first);
+    return ae_engine_saved_bytes(spec->engine, c.n, c.first, c.has_state);
 }

@@ -59,7 +59,7 @@ static int make(void **state)
     const char *texts[] = {"root ::= [a-z \\n]*", "root ::= [01]{9} \"!\""};
     need(aerie_grammar_create(&letters, texts[0], strlen(texts[0]), &error), &error);
     need(aerie_grammar_create(&bits, texts[1], strlen(texts[1]), &error), &error);
-    for (size_t k = 0; k < N_PROMPT; k++) prompt[k] = k < 16 ? (int32_t)(3 + mk_random(&random) % 290) : prompt[k - 16];
+    for (size_t k = 0; k < N_PROMPT; k++) prompt[k] = k < 16 ? (int32_t)(3 + mk_random(&random) % 250) : prompt[k - 16];
     return 0;
 }
 
@@ -281,6 +281,59 @@ static void test_types_of_cache(void **state)
             aerie_model_free(fast);
             aerie_model_free(plain);
             unlink(path_of("types"));
+        }
+}
+
+/* What a session has kept of a request that has ended: taken out, put into another session, gone on from. */
+static void move_prefix(aerie_session *from, aerie_session *to, aerie_session *plain, const trace *told)
+{
+    aerie_error error = {0};
+    int32_t tokens[N_PROMPT + N_PREDICT + 1];
+    void *data;
+    size_t n, n_loaded;
+    memcpy(tokens, prompt, sizeof prompt);
+    memcpy(tokens + N_PROMPT, told->ids, told->n * sizeof *tokens);
+    aerie_request next = request_of(0);
+    next.tokens = tokens;
+    next.n_tokens = N_PROMPT + told->n + 1;
+    tokens[N_PROMPT + told->n] = 7;
+    trace expected = {0}, got = {0};
+    play(plain, &next, &expected);
+    const size_t n_kept = aerie_session_prefix_find(from, 0, NULL, 0, tokens, next.n_tokens);
+    assert_int_equal(n_kept, N_PROMPT + told->n - 1); /* the last token of an answer never runs */
+    need(aerie_session_prefix_save(from, 0, NULL, 0, tokens, next.n_tokens, &data, &n, &error), &error);
+    need(aerie_session_prefix_load(to, 0, data, n, &n_loaded, &error), &error);
+    aerie_free(data);
+    assert_int_equal(n_loaded, n_kept);
+    play(to, &next, &got);
+    same_trace(&got, &expected, "a prefix of another session", 0, 0);
+    assert_int_equal(got.stats.n_cached, n_kept);
+}
+
+/* Models with recurrent layers save the state, so that nothing is computed again. */
+static void test_recurrent_states(void **state)
+{
+    static const char *const names[] = {"qwen35", "nemotron_h", "lfm2", "mamba2"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        for (uint32_t kind = 0; kind < 4; kind += 2) {
+            aerie_error error = {0};
+            need(mkarch_write(mkarch_find(names[i]), false, path_of("recurrent"), &error), &error);
+            aerie_model *fast = load(path_of("recurrent"), NULL), *plain = load(path_of("recurrent"), "ref");
+            trace expected = {0};
+            aerie_session *to = open_session(plain, AERIE_SPEC_NONE, 1, 0, AERIE_KV_F16);
+            const aerie_request request = request_of(kind);
+            play(to, &request, &expected);
+            aerie_session *from = open_session(fast, AERIE_SPEC_NGRAM, 2, 0, AERIE_KV_F16);
+            save_at_every_step(from, to, kind, &expected, names[i]);
+            aerie_session *other_session = open_session(fast, AERIE_SPEC_NGRAM, 2, 0, AERIE_KV_F16);
+            move_prefix(from, other_session, to, &expected);
+            aerie_session_free(other_session);
+            aerie_session_free(from);
+            aerie_session_free(to);
+            aerie_model_free(fast);
+            aerie_model_free(plain);
+            unlink(path_of("recurrent"));
         }
 }
 
@@ -679,6 +732,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_saved_answer_goes_on), cmocka_unit_test(test_types_of_cache),
+        cmocka_unit_test(test_recurrent_states),
         cmocka_unit_test(test_in_the_same_session_and_short_of_cache),
         cmocka_unit_test(test_forks),
         cmocka_unit_test(test_prefixes),

@@ -9,8 +9,7 @@
  * Invariants: a conversation is found only by requests of its own scope and adapters, so no client can tell by time what
  * another key has sent. Entries that are not yet copied belong to the stepping thread; all others to whoever holds the lock.
  * Files that are damaged, or of another model, are removed when that is found out, and the prompt is computed.
- * What is not kept: adapters' conversations on disk (a file cannot name an adapter of the next run), and models with recurrent
- * layers, whose state is no part of a saved sequence.
+ * What is not kept: adapters' conversations on disk (a file cannot name an adapter of the next run).
  */
 #ifndef AERIE_APP_SERVE_MODELS_CONVERSATIONS_H
 #define AERIE_APP_SERVE_MODELS_CONVERSATIONS_H
