@@ -279,8 +279,8 @@ static void test_coded_caches(void **state)
         ae_model_free(model);
         unlink(path);
         const difference d = compare(logits, g.logits, ROWS);
-        print_message("%-22s cache %-5s error %.1e, best token the same in %u of %u rows\n", name, types[i % N_TYPES].name, d.nmse,
-                      d.n_agree, ROWS);
+        print_message("%-22s cache %-5s error %.1e, best token the same in %u of %u rows\n", name, types[i % N_TYPES].name,
+                      d.nmse, d.n_agree, ROWS);
         assert_true(d.nmse <= types[i % N_TYPES].error);
     }
 }

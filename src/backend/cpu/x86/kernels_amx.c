@@ -1,5 +1,5 @@
-/* kernels_amx.c - what the amx level improves over avx512: products of several rows with packed weights, attention over caches of
- * codes. */
+/* kernels_amx.c - what the amx level improves over avx512: products of several rows with packed weights, attention over
+ * caches of codes. */
 #include "backend/cpu/x86/x86.h"
 
 void ae_kernels_amx(ae_kernels *k)
