@@ -558,14 +558,11 @@ typedef struct aerie_session aerie_session;
 typedef enum aerie_kv_type {
     AERIE_KV_F16,
     AERIE_KV_Q8_0, /* 8 bits and a scale for each row of a head: 53% of the memory */
-    AERIE_KV_I16,  /* 15 bits as two digits and a scale for each row of a head: 103% of the memory; on the CPU only */
-    AERIE_KV_I16_Q8_0, /* keys as I16, values as Q8_0 */
-    AERIE_KV_Q8_0_I16, /* keys as Q8_0, values as I16 */
+    AERIE_KV_I16, AERIE_KV_I16_Q8_0, AERIE_KV_Q8_0_I16, /* 15 bits likewise, on the CPU: 103%; keys and values of two types */
 } aerie_kv_type;
 
-/* "f16", "q8_0", "i16", "i16/q8_0", "q8_0/i16"; NULL for an unknown value. */
+/* "f16", "q8_0", "i16", "i16/q8_0", "q8_0/i16"; NULL, false for what is unknown. */
 AERIE_API const char *aerie_kv_type_name(aerie_kv_type type);
-/* false for an unknown name. */
 AERIE_API bool aerie_kv_type_parse(const char *name, aerie_kv_type *type);
 
 #define AERIE_CTX_TRAINED UINT32_MAX

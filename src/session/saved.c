@@ -153,7 +153,7 @@ aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_err
         const ae_spec_sequence q = ae_spec_parked_get(task->parked);
         ae_session_saved seq = {.tokens = q.tokens, .n_tokens = q.n_tokens, .n_prompt = (uint32_t)(q.n_tokens - q.n_answered),
                                 .adapters = task->adapters};
-        seq.n_cached = ae_spec_n_cached(s->spec, &task->adapters, q.tokens, q.n_tokens, &seq.first_cached);
+        seq.cached = ae_spec_find_cached(s->spec, &task->adapters, q.tokens, q.n_tokens);
         return save(s, &seq, task->request.sampling.mirostat ? &q.mu : NULL, data, n, error);
     }
     /* not begun */

@@ -165,22 +165,13 @@ typedef struct ae_spec_sequence {
     const ae_adapter_set *adapters;
 } ae_spec_sequence;
 ae_spec_sequence ae_spec_sequence_get(const ae_spec *spec, uint32_t slot);
-<<<<<<< HEAD
 /* The same of a parked one, but without adapters. */
 ae_spec_sequence ae_spec_parked_get(const ae_spec_parked *parked);
-/* How many of the first tokens the KV cache holds, computed with these adapters (NULL: none), in the prefix tree or in a
- * running sequence. *first: the position from which layers with windows have them too (kv.h). */
-uint32_t ae_spec_n_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, size_t n,
-                          uint32_t *first);
-/* Writes the canonical bytes of tokens[0..n), with n and first from ae_spec_n_cached, to out [ae_spec_saved_bytes]. */
-void ae_spec_read_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, uint32_t n, uint32_t first,
-=======
 /* How many of the first tokens are kept, computed with these adapters (NULL: none): so many that a sequence could go on from
  * there; if that is nowhere, only those of the KV cache, without the state. */
 ae_spec_cached ae_spec_find_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, size_t n);
 /* Writes the canonical bytes of what ae_spec_find_cached has found to out [ae_spec_saved_bytes]. */
 void ae_spec_read_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, ae_spec_cached cached,
->>>>>>> 8a7790a8 (session: save the state of recurrent layers)
                          void *out);
 /* Puts such bytes into the prefix tree, as far as it has room. */
 void ae_spec_write_cached(ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, ae_spec_cached cached,
