@@ -109,6 +109,8 @@ pack() {
             "$1" "$version" "$arch" "$maintainer"
         printf 'Installed-Size: %s\n' "$(du -sk --apparent-size "$folder/usr" | cut -f1)"
         [ -z "$3" ] || printf 'Depends: %s\n' "$3"
+        # GPUs: the drivers' libraries are looked for when a GPU is asked for, and not needed otherwise
+        [ "$1" != aerie ] || printf 'Suggests: mesa-vulkan-drivers | vulkan-icd, libcuda1\n'
         [ "$1" != libaerie-dev ] || printf 'Multi-Arch: same\n'
         [ "$1" != libaerie0 ] || printf 'Multi-Arch: same\n'
         printf 'Section: %s\nPriority: optional\nDescription: %s\n' "$2" "$4"
@@ -154,6 +156,8 @@ printf '%s\n.\nThis package has the header, the static library and what pkg-conf
     pack libaerie-dev libdevel "libaerie0 (= $version), libpcre2-dev, libutf8proc-dev, libjansson-dev,
  libjpeg62-turbo-dev, libpng-dev, libwebp-dev" \
         "LLM inference with speculative decoding: development files"
+drivers=$("$root/../pkg-aerie/usr/bin/aerie" --version 2>/dev/null | sed -n 's/^gpu drivers: //p') || true
+echo "GPU drivers inside: ${drivers:-unknown}" >&2
 printf '%s\n.\nThis package has the program: answers, a chat, a server, tools for models.\n' "$about" |
     pack aerie utils "$(needs "$root/../pkg-aerie/usr/bin/aerie"), ca-certificates" \
         "LLM inference with speculative decoding: program"

@@ -79,6 +79,20 @@ grep -q -x "ExecStart=/usr/bin/aerie serve" "$tmp/root/usr/lib/systemd/system/ae
     failed "the unit starts something else"
 has "make deb" "$tmp/root" etc/aerie/serve.env
 dpkg-deb -f "$tmp"/p-deb/aerie_*.deb Depends | grep -q libc6 || failed "the package needs no C library"
+# The drivers of the build are inside, and nothing of theirs is needed to install or to start
+drivers() { env -i PATH=/usr/bin:/bin HOME="$tmp" "$1" --version | grep '^gpu drivers: '; }
+[ "$(drivers "$tmp/root/usr/bin/aerie")" = "$(drivers "$build/aerie")" ] || failed "make deb: other GPU drivers than in the build"
+for field in Depends Pre-Depends Recommends; do
+    ! dpkg-deb -f "$tmp"/p-deb/aerie_*.deb $field | grep -q -i -E 'cuda|nvidia|vulkan|mesa' ||
+        failed "$field names a GPU's driver"
+done
+! ldd "$tmp/root/usr/bin/aerie" | grep -q -i -E 'cuda|nvidia|vulkan' || failed "the program is linked with a GPU's driver"
+env -i PATH=/usr/bin:/bin HOME="$tmp" "$tmp/root/usr/bin/aerie" --list-devices >"$tmp/devices" 2>&1 ||
+    failed "--list-devices fails"
+grep -q '^cpu' "$tmp/devices" || failed "--list-devices lacks the processor: $(cat "$tmp/devices")"
+for driver in $(drivers "$build/aerie" | sed 's/^[^:]*: //; s/([^)]*)//g; s/,/ /g'); do # a device, or why there is none
+    [ "$driver" = none ] || grep -q "^$driver" "$tmp/devices" || failed "--list-devices says nothing of $driver"
+done
 if command -v systemd-analyze >/dev/null; then
     sed "s|/usr/bin/aerie|$tmp/root/usr/bin/aerie|" "$tmp/root/usr/lib/systemd/system/aerie.service" >"$tmp/aerie.service"
     systemd-analyze verify "$tmp/aerie.service" >"$tmp/log" 2>&1 || failed "the unit: $(cat "$tmp/log")"

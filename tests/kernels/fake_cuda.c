@@ -241,6 +241,13 @@ API ae_cu_result cuStreamSynchronize(ae_cu_stream stream)
     return 0;
 }
 
+API ae_cu_result cuStreamQuery(ae_cu_stream stream)
+{
+    CALL_IN_CONTEXT();
+    if (stream == S.captured) return 900;
+    return S.hangs ? 600 : 0; /* CUDA_ERROR_NOT_READY */
+}
+
 API ae_cu_result cuEventCreate(ae_cu_event *event, unsigned flags)
 {
     (void)flags;

@@ -18,6 +18,7 @@ typedef struct fake_cuda {
     size_t n_left;                        /* bytes of device memory that may still be allocated */
     _Atomic int n_memory;                 /* that there are */
     int n_pinned, n_streams, n_events, n_graphs, n_execs, n_modules, n_contexts; /* likewise */
+    _Atomic bool hangs;                   /* no stream becomes empty */
     bool capturing;
     const void *captured;                 /* the stream that is captured: it copies nothing, and is not waited for */
     unsigned n_launches, n_captured, n_replays; /* kernels run, kernels captured, graphs launched */

@@ -172,6 +172,77 @@ static void test_memory(void **state)
     assert_nothing_left();
 }
 
+/* A device that hangs is given up after the limit. Nothing that CUDA would wait for is called from then on, so what the device
+ * has stays with it, unless it comes back. */
+static void test_hang(void **state)
+{
+    (void)state;
+    for (int comes_back = 0; comes_back < 2; comes_back++) {
+        aerie_error error = {0};
+        ae_gpu_device *device;
+        ae_gpu_facts facts;
+        reset(NULL);
+        setenv("AERIE_GPU_LIMIT", "0.05", 1);
+        assert_int_equal(cuda->open(0, &device, &facts, &error), AERIE_OK);
+        unsetenv("AERIE_GPU_LIMIT");
+        void *memory = cuda->alloc(device, 100), *pinned = cuda->alloc_pinned(device, 100);
+        ae_gpu_recording *recording = NULL;
+        assert_int_equal(cuda->record_begin(device, &error), AERIE_OK);
+        assert_int_equal(cuda->zero(device, memory, 4, &error), AERIE_OK);
+        assert_int_equal(cuda->record_end(device, &recording, &error), AERIE_OK);
+        assert_true(memory && pinned && recording);
+        fake->hangs = true;
+        assert_int_equal(cuda->sync(device, &error), AERIE_ERROR_INTERNAL);
+        assert_non_null(strstr(error.text, "the device made no progress for 0.05 s and is given up"));
+        assert_int_equal(cuda->fill(device, memory, "abc", 3, &error), AERIE_ERROR_INTERNAL);
+        assert_int_equal(cuda->copy_in(device, memory, pinned, 3, &error), AERIE_ERROR_INTERNAL);
+        assert_int_equal(cuda->replay(device, recording, &error), AERIE_ERROR_INTERNAL);
+        assert_non_null(strstr(error.text, "is given up"));
+        assert_null(cuda->alloc(device, 1));
+        if (comes_back) fake->hangs = false;
+        cuda->recording_free(device, recording);
+        cuda->free(device, memory);
+        cuda->free_pinned(device, pinned);
+        assert_int_equal(fake->n_memory + fake->n_pinned + fake->n_execs, comes_back ? 0 : 3);
+        cuda->close(device);
+        if (comes_back) assert_nothing_left();
+        else assert_int_equal(fake->n_contexts, 1);
+        fake->hangs = false;
+        if (!comes_back) { /* the context's end does this on a real device */
+            free(memory);
+            free(pinned);
+        }
+    }
+}
+
+/* Memory that is new is zeroed, which may hang, too. */
+static void test_hang_in_a_fill(void **state)
+{
+    (void)state;
+    aerie_error error = {0};
+    ae_gpu_device *device;
+    ae_gpu_facts facts;
+    reset(NULL);
+    setenv("AERIE_GPU_LIMIT", "0.05", 1);
+    assert_int_equal(cuda->open(0, &device, &facts, &error), AERIE_OK);
+    void *memory = cuda->alloc(device, 100);
+    fake->hangs = true;
+    assert_int_equal(cuda->fill(device, memory, "abc", 3, &error), AERIE_ERROR_INTERNAL);
+    assert_non_null(strstr(error.text, "is given up"));
+    fake->hangs = false;
+    cuda->free(device, memory);
+    cuda->close(device);
+    assert_nothing_left();
+    setenv("AERIE_GPU_LIMIT", "0", 1); /* none: CUDA waits */
+    assert_int_equal(cuda->open(0, &device, &facts, &error), AERIE_OK);
+    fake->hangs = true;
+    assert_int_equal(cuda->sync(device, &error), AERIE_OK);
+    fake->hangs = false;
+    cuda->close(device);
+    unsetenv("AERIE_GPU_LIMIT");
+    assert_nothing_left();
+}
+
 static void assert_open_says(aerie_status expected, const char *part)
 {
     aerie_error error = {0};
@@ -247,7 +318,8 @@ int main(int argc, char **argv)
     if (!realpath(argv[0], self)) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_does_everything, reset), cmocka_unit_test_setup(test_every_call_fails, reset),
-        cmocka_unit_test_setup(test_memory, reset),          cmocka_unit_test_setup(test_sentences, reset),
+        cmocka_unit_test_setup(test_memory, reset), cmocka_unit_test_setup(test_hang, reset),
+        cmocka_unit_test_setup(test_hang_in_a_fill, reset),          cmocka_unit_test_setup(test_sentences, reset),
         cmocka_unit_test(test_library),
     };
     return cmocka_run_group_tests(tests, find_fake, NULL);

@@ -15,6 +15,9 @@
 #ifdef AE_GPU_EMU
 #include "backend/gpu/driver.h"
 #include "backend/gpu/emu/launch.h"
+#include "backend/gpu/kernels/args_rows.h"
+#include "backend/gpu/kernels/list.h"
+#include "base/os.h"
 #include "emu_kernels.h"
 #include "mkmodel.h"
 #include "quant/types.h"
@@ -368,6 +371,36 @@ static void test_driver(void **state)
     emu->close(device);
 }
 
+/* A launch that never ends: nothing after it is done, and the wait for it ends after the limit. */
+static void test_hang(void **state)
+{
+    (void)state;
+    const ae_gpu_driver *emu = &ae_gpu_driver_emu;
+    ae_gpu_device *device;
+    ae_gpu_facts facts;
+    aerie_error error = {0};
+    setenv("AERIE_EMU_HANG", "2", 1);
+    setenv("AERIE_GPU_LIMIT", "0.1", 1);
+    assert_int_equal(emu->open(0, &device, &facts, &error), AERIE_OK);
+    unsetenv("AERIE_EMU_HANG");
+    unsetenv("AERIE_GPU_LIMIT");
+    float *x = emu->alloc(device, 256), one = 1;
+    const ae_gpu_axpy_args add = {.x = x, .y = x, .x_stride = 1, .y_stride = 1, .dim = 1, .a = 1};
+    const double start = ae_time_now();
+    assert_int_equal(emu->fill(device, x, &one, sizeof one, &error), AERIE_OK);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(emu->launch(device, AE_GPU_axpy_rows, (uint32_t[3]){1, 1, 1}, 0, &add, &error), AERIE_OK);
+    assert_int_equal(emu->zero(device, x, 4, &error), AERIE_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(emu->sync(device, &error), AERIE_ERROR_INTERNAL);
+        assert_non_null(strstr(error.text, "the device made no progress for 0.1 s and is given up"));
+    }
+    assert_true(ae_time_now() - start >= 0.1 && *x == 2); /* the first launch */
+    assert_int_equal(emu->fill(device, x, &one, sizeof one, &error), AERIE_ERROR_INTERNAL);
+    emu->free(device, x);
+    emu->close(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -375,6 +408,7 @@ int main(void)
         cmocka_unit_test(test_words),  cmocka_unit_test(test_blocks),       cmocka_unit_test(test_plain),
         cmocka_unit_test(test_sync),   cmocka_unit_test(test_copies),       cmocka_unit_test(test_bars),
         cmocka_unit_test(test_broken_rules), cmocka_unit_test(test_host_threads), cmocka_unit_test(test_driver),
+        cmocka_unit_test(test_hang),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

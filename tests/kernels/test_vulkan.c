@@ -213,13 +213,13 @@ static void test_queue(void **state)
 static void test_wide_grid(void **state)
 {
     NEED_DEVICE;
-    const uint32_t n = 3 * 65535 + 17, most = device->max_groups[0];
+    const uint32_t n = 3 * 4096 + 17, most = device->max_groups[0];
     float *x = vulkan->alloc(device, n * sizeof *x), *pinned = vulkan->alloc_pinned(device, n * sizeof *pinned);
     const ae_gpu_map_args zero = {.x = x, .x_stride = 1, .dim = 1, .kind = AE_MAP_ZERO};
     assert_true(x && pinned);
     for (uint32_t i = 0; i < n; i++) pinned[i] = (float)i + 1;
     must(vulkan->copy_in(device, x, pinned, n * sizeof *x, &error), &error);
-    if (most > 65535) device->max_groups[0] = 65535;
+    if (most > 4096) device->max_groups[0] = 4096;
     must(vulkan->launch(device, AE_GPU_map_rows, (const uint32_t[3]){n - 1, 1, 1}, 0, &zero, &error), &error);
     must(vulkan->copy_out(device, pinned, x, n * sizeof *x, &error), &error);
     must(vulkan->sync(device, &error), &error);
@@ -273,6 +273,74 @@ static void test_lacks(void **state)
     assert_int_equal(vulkan->open(999, &(ae_gpu_device *){NULL}, &(ae_gpu_facts){0}, &error), AERIE_ERROR_ARGUMENT);
 }
 
+/* A device that is slow, or hangs: waits end after the limit, and the counter of work done goes on or stands. */
+static PFN_vkWaitSemaphores wait_really;
+static PFN_vkGetSemaphoreCounterValue count_really;
+static int n_late; /* waits that time out */
+static uint64_t n_done;
+static bool hangs;
+
+static VKAPI_ATTR VkResult VKAPI_CALL wait_long(VkDevice d, const VkSemaphoreWaitInfo *info, uint64_t limit)
+{
+    assert_true(limit == 2000000000);
+    return hangs || n_late-- > 0 ? VK_TIMEOUT : wait_really(d, info, UINT64_MAX);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL count_done(VkDevice d, VkSemaphore semaphore, uint64_t *value)
+{
+    if (!hangs && n_late <= 0) return count_really(d, semaphore, value);
+    *value = hangs ? 0 : ++n_done;
+    return VK_SUCCESS;
+}
+
+/* comes_back: before it is closed. */
+static void hang(bool comes_back)
+{
+    aerie_error error = {0};
+    ae_gpu_device *d;
+    ae_gpu_facts facts_here;
+    ae_gpu_recording *r = NULL;
+    setenv("AERIE_GPU_LIMIT", "2", 1);
+    must(vulkan->open(0, &d, &facts_here, &error), &error);
+    unsetenv("AERIE_GPU_LIMIT");
+    assert_true(d->limit == 2);
+    void *x = vulkan->alloc(d, 64), *y = vulkan->alloc(d, 64), *pinned = vulkan->alloc_pinned(d, 64);
+    must(vulkan->record_begin(d, &error), &error);
+    must(vulkan->zero(d, x, 64, &error), &error);
+    must(vulkan->record_end(d, &r, &error), &error);
+    wait_really = d->call.WaitSemaphores, count_really = d->call.GetSemaphoreCounterValue;
+    d->call.WaitSemaphores = wait_long, d->call.GetSemaphoreCounterValue = count_done;
+    n_late = 5, n_done = 0;
+    must(vulkan->replay(d, r, &error), &error);
+    must(vulkan->sync(d, &error), &error); /* slow, but there is progress */
+    hangs = true;
+    must(vulkan->replay(d, r, &error), &error);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(vulkan->sync(d, &error), AERIE_ERROR_INTERNAL);
+        assert_non_null(strstr(error.text, "the device made no progress for 2 s and is given up"));
+    }
+    assert_int_equal(vulkan->copy_in(d, x, pinned, 64, &error), AERIE_ERROR_INTERNAL);
+    const size_t n = d->blocks.n + d->pinned.n;
+    vulkan->free(d, x), vulkan->free_pinned(d, pinned), vulkan->recording_free(d, r);
+    assert_true(d->blocks.n + d->pinned.n == n && d->left); /* the device may still use them */
+    if (comes_back) hangs = false;
+    vulkan->free(d, y);
+    assert_int_equal(d->blocks.n + d->pinned.n, comes_back ? n - 1 : n);
+    assert_int_equal(vulkan->sync(d, &error), AERIE_ERROR_INTERNAL); /* what ran meanwhile is not known */
+    d->limit = 0.05;
+    if (!comes_back) assert_false(ae_vk_comes_back(d));
+    hangs = false; /* or nothing would be freed */
+    vulkan->close(d);
+}
+
+static void test_hang(void **state)
+{
+    (void)state;
+    if (!device) skip();
+    hang(true);
+    hang(false);
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL submit_to_lost(VkQueue queue, uint32_t n, const VkSubmitInfo *submits, VkFence fence)
 {
     (void)queue, (void)n, (void)submits, (void)fence;
@@ -301,7 +369,8 @@ int main(void)
     const struct CMUnitTest plain[] = {cmocka_unit_test(test_exam), cmocka_unit_test(test_spirv)};
     const struct CMUnitTest on_device[] = {
         cmocka_unit_test(test_memory), cmocka_unit_test(test_queue), cmocka_unit_test(test_wide_grid),
-        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_lacks), cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_lacks), cmocka_unit_test(test_hang),
+        cmocka_unit_test(test_lost),
     };
     int failed = cmocka_run_group_tests_name("without a device", plain, NULL, NULL);
     failed += cmocka_run_group_tests_name("as it is", on_device, open_device, close_device);

@@ -1,5 +1,6 @@
 """A model on a device: `--device emu`, where the build has it. The device may be lost, or too small."""
 import concurrent.futures
+import os
 import subprocess
 import unittest
 
@@ -37,6 +38,37 @@ class Device(unittest.TestCase):
                 self.assertEqual(s.get("/health").status, 200)
                 self.assertEqual(s.post("/tokenize", {"content": "abc"}).status, 200)
             self.assertEqual(s.stop(), 0)
+
+    def test_a_device_that_hangs_is_given_up(self):
+        """The requests that wait for it are answered when the limit is over, later ones at once."""
+        with Server("--device", "emu", "-np", "4", "--no-access-log",
+                    env={"AERIE_EMU_HANG": "90", "AERIE_GPU_LIMIT": "0.5"}) as s:
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                answers = list(pool.map(lambda i: ask(s, i), range(4)))
+            for a in [*answers, ask(s, 7)]:
+                self.assertEqual(a.status, 500, a.body)
+                self.assertIn("the device made no progress for 0.5 s and is given up", a.error)
+            self.assertEqual(s.get("/health").status, 200)
+        self.assertEqual(s.stop(), 0)
+
+    def test_other_models_go_on(self):
+        """A server of several models on a device that has room for the small one: the large one is refused, and the small one
+        answers before and after."""
+        folder = os.path.join(rig.FOLDER, "two")
+        os.mkdir(folder)
+        rig.make_model("two/small.gguf")
+        rig.make_model("two/too-large.gguf", "--layers", "600", "--seed", "2")
+        with Server("--models-dir", folder, "--models-max", "2", "--device", "emu", "-np", "1", model=None,
+                    env={"AERIE_EMU_MEMORY": str(170 << 20)}) as s:
+            before = ask(s, 1, model="small")
+            self.assertEqual(before.status, 200, before.body)
+            for _ in range(2):
+                refused = ask(s, 1, model="too-large")
+                self.assertIn(refused.status, (500, 503), refused.body)
+                self.assertIn("'too-large' could not be loaded", refused.error)
+                self.assertGreater(s.logged("of memory (weights "), 0)
+                again = ask(s, 1, model="small")
+                self.assertEqual((again.status, again.json["choices"]), (200, before.json["choices"]), again.body)
 
     def test_a_model_that_is_larger_than_the_device_is_refused(self):
         s = Server("--device", "emu", wait=False, env={"AERIE_EMU_MEMORY": "1000000"})

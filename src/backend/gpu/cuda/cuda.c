@@ -2,19 +2,24 @@
  *
  * Owns contexts, the modules of the embedded kernels, two streams of a device (the queue, and one for fills), events, and the
  * executable graphs of recordings. Any thread may call, so each call first makes the device's context the thread's own. A
- * queue is captured in thread-local mode: what other threads allocate or fill meanwhile is not part of a recording. */
+ * queue is captured in thread-local mode: what other threads allocate or fill meanwhile is not part of a recording.
+ * A device that hangs is given up (limit.h). CUDA would wait for it in most calls, so it is called no more then, and what the
+ * device has stays with it until the process ends, unless it comes back before. */
 #include "backend/gpu/driver.h"
 
 #ifdef AE_GPU_CUDA
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/gpu/cuda/cuda_api.h"
 #include "backend/gpu/kernels/list.h"
+#include "backend/gpu/limit.h"
 #include "base/mem.h"
+#include "base/os.h"
 
 #ifndef AE_GPU_CUDA_ARCHS
 #define AE_GPU_CUDA_ARCHS "other chips" /* for messages: "sm_90" */
@@ -27,6 +32,8 @@ struct ae_gpu_device {
     ae_cu_module modules[AE_CU_MAX_IMAGES]; /* [n_modules] of ae_gpu_images */
     uint32_t n_modules;
     bool early;            /* facts.early */
+    double limit;          /* of waits, in seconds; 0: none */
+    _Atomic bool hung;     /* it was over */
     ae_cu_stream queue;
     ae_cu_stream fills;    /* zeroing of new memory, and fills */
     pthread_mutex_t fills_mutex;
@@ -63,8 +70,34 @@ static ae_cu_pointer address(const void *memory)
 /* Makes the device's context the calling thread's. */
 static aerie_status enter(const ae_gpu_device *d, aerie_error *error)
 {
+    if (d->hung) return ae_gpu_hung(d->limit, error);
     CU_TRY(&d->api, context_set(d->context), "cuCtxSetCurrent", error);
     return AERIE_OK;
+}
+
+/* Waits until a stream is empty. */
+static aerie_status wait_for(ae_gpu_device *d, ae_cu_stream stream, const char *call, aerie_error *error)
+{
+    ae_cu_result result;
+    const double start = ae_time_now();
+    if (d->limit > 0) {
+        while ((result = d->api.stream_query(stream)) == AE_CU_NOT_READY) {
+            if (ae_gpu_pause(start, d->limit)) continue;
+            d->hung = true;
+            return ae_gpu_hung(d->limit, error);
+        }
+    } else {
+        result = d->api.stream_sync(stream);
+    }
+    return result == AE_CU_OK ? AERIE_OK : ae_cuda_fail(&d->api, result, call, error);
+}
+
+/* Whether the device may still write to what it was given. Asks a device that was given up. */
+static bool is_busy(const ae_gpu_device *d)
+{
+    if (!d->hung) return false;
+    return d->api.context_set(d->context) != AE_CU_OK || d->api.stream_query(d->queue) == AE_CU_NOT_READY ||
+           d->api.stream_query(d->fills) == AE_CU_NOT_READY;
 }
 
 static aerie_status cuda_count(uint32_t *n, aerie_error *error)
@@ -180,16 +213,29 @@ static aerie_status set_up(ae_gpu_device *d, uint32_t i, ae_gpu_facts *facts, ae
     facts->max_shared_bytes = (uint32_t)n.shared_most;
     facts->int8_mma = n.major >= 8; /* m16n8k32 of s8 */
     facts->early = d->early = n.major >= 9 && may_be_early();
+    d->limit = ae_gpu_limit(AE_GPU_LIMIT);
     return AERIE_OK;
+}
+
+/* Gives a device that was given up a last chance. */
+static bool comes_back(ae_gpu_device *d)
+{
+    const double start = ae_time_now();
+    while (is_busy(d))
+        if (!ae_gpu_pause(start, d->limit)) return false;
+    d->hung = false;
+    return true;
 }
 
 static void cuda_close(ae_gpu_device *d)
 {
     if (!d) return;
     const ae_cuda_api *api = &d->api;
-    if (d->context) {
+    if (d->context && comes_back(d)) {
         (void)enter(d, NULL);
-        if (d->queue) (void)api->stream_sync(d->queue);
+        if (d->queue) (void)wait_for(d, d->queue, "cuStreamSynchronize", NULL);
+    }
+    if (d->context && !d->hung) {
         for (uint32_t i = 0; i < AE_GPU_MARKS; i++)
             if (d->marks[i]) (void)api->event_destroy(d->marks[i]);
         for (uint32_t i = 0; i < d->n_modules; i++) (void)api->module_unload(d->modules[i]);
@@ -228,9 +274,11 @@ static void cuda_memory_info(ae_gpu_device *d, uint64_t *n_free, uint64_t *n_tot
 /* Waits for what was given to the stream of fills, whose lock is held. */
 static aerie_status finish_fills(ae_gpu_device *d, ae_cu_result queued, const char *call, aerie_error *error)
 {
-    const ae_cu_result result = d->api.stream_sync(d->fills); /* also after a failure */
+    aerie_error said = {0};
+    const aerie_status status = wait_for(d, d->fills, call, &said); /* also after a failure */
     if (queued != AE_CU_OK) return ae_cuda_fail(&d->api, queued, call, error);
-    return result == AE_CU_OK ? AERIE_OK : ae_cuda_fail(&d->api, result, call, error);
+    if (status != AERIE_OK && error) *error = said;
+    return status;
 }
 
 static void *cuda_alloc(ae_gpu_device *d, size_t bytes)
@@ -242,15 +290,15 @@ static void *cuda_alloc(ae_gpu_device *d, size_t bytes)
     const aerie_status status = finish_fills(d, d->api.set(memory, 0, bytes, d->fills), "cuMemsetD8Async", NULL);
     pthread_mutex_unlock(&d->fills_mutex);
     if (status == AERIE_OK) return (void *)(uintptr_t)memory;
-    (void)d->api.free(memory);
+    if (!is_busy(d)) (void)d->api.free(memory);
     return NULL;
 }
 
 /* cuMemFree waits for what runs on the device. */
 static void cuda_free(ae_gpu_device *d, void *memory)
 {
-    if (!memory) return;
-    (void)enter(d, NULL); /* what is released is released, whatever fails */
+    if (!memory || is_busy(d)) return;
+    (void)d->api.context_set(d->context); /* what is released is released, whatever fails */
     (void)d->api.free(address(memory));
 }
 
@@ -264,8 +312,8 @@ static void *cuda_alloc_pinned(ae_gpu_device *d, size_t bytes)
 
 static void cuda_free_pinned(ae_gpu_device *d, void *memory)
 {
-    if (!memory) return;
-    (void)enter(d, NULL);
+    if (!memory || is_busy(d)) return;
+    (void)d->api.context_set(d->context);
     (void)d->api.host_free(memory);
 }
 
@@ -336,8 +384,7 @@ static double cuda_elapsed(ae_gpu_device *d, uint32_t from, uint32_t to)
 static aerie_status cuda_sync(ae_gpu_device *d, aerie_error *error)
 {
     AE_TRY(enter(d, error));
-    CU_TRY(&d->api, stream_sync(d->queue), "cuStreamSynchronize", error);
-    return AERIE_OK;
+    return wait_for(d, d->queue, "cuStreamSynchronize", error);
 }
 
 /* ---- Recordings ------------------------------------------------------------------------------------------- */
@@ -385,8 +432,10 @@ static aerie_status cuda_replay(ae_gpu_device *d, ae_gpu_recording *recording, a
 static void cuda_recording_free(ae_gpu_device *d, ae_gpu_recording *recording)
 {
     if (!recording) return;
-    (void)enter(d, NULL);
-    (void)d->api.exec_destroy(recording->exec);
+    if (!is_busy(d)) {
+        (void)d->api.context_set(d->context);
+        (void)d->api.exec_destroy(recording->exec);
+    }
     ae_free(recording);
 }
 

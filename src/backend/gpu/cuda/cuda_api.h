@@ -27,6 +27,7 @@ enum {
     AE_CU_NO_BINARY = 209,
     AE_CU_UNSUPPORTED_PTX = 222,
     AE_CU_NOT_FOUND = 500,
+    AE_CU_NOT_READY = 600,
 
     AE_CU_DEVICE_SHARED = 8, /* attributes of a device: bytes of shared memory of a block, usual and at most */
     AE_CU_DEVICE_MULTIPROCESSORS = 16,
@@ -86,6 +87,7 @@ typedef struct ae_cu_launch {
     X(stream_create, cuStreamCreate, (ae_cu_stream * stream, unsigned flags)) \
     X(stream_destroy, cuStreamDestroy_v2, (ae_cu_stream stream)) \
     X(stream_sync, cuStreamSynchronize, (ae_cu_stream stream)) \
+    X(stream_query, cuStreamQuery, (ae_cu_stream stream)) \
     X(event_create, cuEventCreate, (ae_cu_event * event, unsigned flags)) \
     X(event_destroy, cuEventDestroy_v2, (ae_cu_event event)) \
     X(event_record, cuEventRecord, (ae_cu_event event, ae_cu_stream stream)) \

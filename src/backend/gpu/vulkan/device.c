@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/gpu/limit.h"
 #include "base/mem.h"
 
 #define STAGING_BYTES ((size_t)4 << 20)
@@ -220,6 +221,8 @@ static aerie_status set_up(ae_gpu_device *d, uint32_t i, facts *f, aerie_error *
     memcpy(d->max_groups, limits->maxComputeWorkGroupCount, sizeof d->max_groups);
     d->max_block = most_of(f);
     d->floats = f->floats;
+    /* A processor may take minutes for a pass, and does not hang. */
+    d->limit = ae_gpu_limit(f->properties.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU ? 0 : AE_GPU_LIMIT);
     AE_TRY(find_family(d, f, error));
     AE_TRY(find_types(d, error));
     AE_TRY(create_device(d, error));
@@ -249,8 +252,9 @@ void ae_vk_close(ae_gpu_device *d)
 {
     if (!d) return;
     const ae_vk_calls *vk = &d->call;
-    if (d->device && vk->DeviceWaitIdle) {
+    if (d->device && vk->DeviceWaitIdle && ae_vk_comes_back(d)) {
         (void)vk->DeviceWaitIdle(d->device);
+        ae_vk_recordings_free(d);
         for (uint32_t i = 0; i < AE_GPU_N_KERNELS; i++)
             if (d->pipelines[i]) vk->DestroyPipeline(d->device, d->pipelines[i], NULL);
         if (d->layout) vk->DestroyPipelineLayout(d->device, d->layout, NULL);

@@ -135,8 +135,7 @@ static aerie_status fill_run(ae_gpu_device *d, aerie_error *error)
     const aerie_status status = result == VK_SUCCESS ? AERIE_OK : ae_vk_lose(d, result, "vkQueueSubmit", error);
     pthread_mutex_unlock(&d->mutex);
     if (status != AERIE_OK) return status;
-    AE_VK_TRY(vk->WaitForFences(d->device, 1, &d->fill_fence, VK_TRUE, UINT64_MAX), "vkWaitForFences", error);
-    return AERIE_OK;
+    return ae_vk_wait_fence(d, d->fill_fence, error);
 }
 
 static aerie_status fill_begin(ae_gpu_device *d, aerie_error *error)
@@ -235,24 +234,24 @@ static void *take(ae_gpu_device *d, uint32_t kind, ae_vk_blocks *blocks, size_t 
     const bool pinned = kind == AE_VK_HOST;
     ae_vk_block b;
     if (ae_vk_block_create(d, kind, bytes ? bytes : 1, &b, NULL) != AERIE_OK) return NULL;
-    bool ok = pinned || zero_block(d, &b) == AERIE_OK;
+    const bool ok = pinned || zero_block(d, &b) == AERIE_OK;
     pthread_mutex_lock(&d->mutex);
-    ok = ok && blocks_add(blocks, &b, pinned);
-    if (ok && !pinned) d->n_used += b.n;
+    const bool stuck = !ok && ae_vk_is_stuck(d), added = (ok || stuck) && blocks_add(blocks, &b, pinned);
+    if (ok && added && !pinned) d->n_used += b.n;
     pthread_mutex_unlock(&d->mutex);
-    if (ok) return pinned ? b.host : (void *)(uintptr_t)b.address;
-    ae_vk_block_destroy(d, &b);
+    if (ok && added) return pinned ? b.host : (void *)(uintptr_t)b.address;
+    if (!stuck) ae_vk_block_destroy(d, &b);
     return NULL;
 }
 
-/* Nothing may run on what is given back, so the queue is waited for. */
+/* Nothing may run on what is given back, so the queue is waited for. What a device that hangs may use stays in the list. */
 static void give(ae_gpu_device *d, ae_vk_blocks *blocks, void *memory, bool pinned)
 {
     ae_vk_block b = {0};
     if (!memory) return;
     pthread_mutex_lock(&d->mutex);
     (void)ae_vk_drain(d, NULL);
-    if (blocks_take(blocks, (uint64_t)(uintptr_t)memory, pinned, &b) && !pinned) d->n_used -= b.n;
+    if (!ae_vk_is_stuck(d) && blocks_take(blocks, (uint64_t)(uintptr_t)memory, pinned, &b) && !pinned) d->n_used -= b.n;
     pthread_mutex_unlock(&d->mutex);
     ae_vk_block_destroy(d, &b);
 }

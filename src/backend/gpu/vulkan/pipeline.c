@@ -80,6 +80,12 @@ static const struct {
     BEST(best_total, 2),
 };
 
+const char *ae_vk_kernel(uint32_t i, const ae_vk_variant **variant)
+{
+    *variant = &kernels[i].variant;
+    return kernels[i].name;
+}
+
 static aerie_status create_module(ae_gpu_device *d, const char *name, VkShaderModule *out, aerie_error *error)
 {
     size_t i = 0, n;

@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "backend/gpu/limit.h"
 #include "base/os.h"
 
 #define ARGS_ALIGN 64
@@ -56,7 +57,8 @@ aerie_status ae_vk_queue_create(ae_gpu_device *d, aerie_error *error)
     const VkSemaphoreCreateInfo semaphore = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &timeline};
     const VkQueryPoolCreateInfo queries = {.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
                                            .queryType = VK_QUERY_TYPE_TIMESTAMP, .queryCount = AE_GPU_MARKS};
-    const VkFenceCreateInfo fence = {.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO};
+    const VkFenceCreateInfo fence = {.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO,
+                                     .flags = VK_FENCE_CREATE_SIGNALED_BIT}; /* no fill is under way */
     AE_VK_TRY(vk->CreateCommandPool(d->device, &pool, NULL, &d->pool), "vkCreateCommandPool", error);
     AE_VK_TRY(vk->CreateCommandPool(d->device, &pool, NULL, &d->fill_pool), "vkCreateCommandPool", error);
     AE_VK_TRY(vk->CreateSemaphore(d->device, &semaphore, NULL, &d->semaphore), "vkCreateSemaphore", error);
@@ -82,12 +84,68 @@ void ae_vk_queue_destroy(ae_gpu_device *d)
     if (d->pool) vk->DestroyCommandPool(d->device, d->pool, NULL);
 }
 
+static uint64_t nanoseconds(double seconds)
+{
+    return seconds > 0 ? (uint64_t)(seconds * 1e9) : UINT64_MAX;
+}
+
+/* How far the device has come; UINT64_MAX: it does not say. */
+static uint64_t progress_of(ae_gpu_device *d)
+{
+    uint64_t value = 0;
+    return d->call.GetSemaphoreCounterValue(d->device, d->semaphore, &value) == VK_SUCCESS ? value : UINT64_MAX;
+}
+
+/* Gives the device up. */
+static aerie_status give_up(ae_gpu_device *d, aerie_error *error)
+{
+    d->hung = true;
+    if (d->fault.status == AERIE_OK) ae_gpu_hung(d->limit, &d->fault);
+    return check_alive(d, error);
+}
+
 static aerie_status wait_for(ae_gpu_device *d, uint64_t value, aerie_error *error)
 {
     const VkSemaphoreWaitInfo wait = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO, .semaphoreCount = 1,
                                       .pSemaphores = &d->semaphore, .pValues = &value};
-    TRY_LIVE(d, d->call.WaitSemaphores(d->device, &wait, UINT64_MAX), "vkWaitSemaphores", error);
-    return AERIE_OK;
+    for (uint64_t seen = progress_of(d);;) {
+        const VkResult result = d->call.WaitSemaphores(d->device, &wait, nanoseconds(d->limit));
+        if (result != VK_TIMEOUT) return result == VK_SUCCESS ? AERIE_OK : ae_vk_lose(d, result, "vkWaitSemaphores", error);
+        const uint64_t now = progress_of(d);
+        if (now == seen) return give_up(d, error);
+        seen = now;
+    }
+}
+
+aerie_status ae_vk_wait_fence(ae_gpu_device *d, VkFence fence, aerie_error *error)
+{
+    for (uint64_t seen = progress_of(d);;) {
+        const VkResult result = d->call.WaitForFences(d->device, 1, &fence, VK_TRUE, nanoseconds(d->limit));
+        const uint64_t now = progress_of(d);
+        const bool done = result != VK_TIMEOUT, stands = now == seen;
+        aerie_status status = AERIE_OK;
+        seen = now;
+        if (result == VK_SUCCESS) return AERIE_OK;
+        if (!done && !stands) continue;
+        pthread_mutex_lock(&d->mutex);
+        status = done ? ae_vk_lose(d, result, "vkWaitForFences", error) : give_up(d, error);
+        pthread_mutex_unlock(&d->mutex);
+        return status;
+    }
+}
+
+bool ae_vk_is_stuck(ae_gpu_device *d)
+{
+    return d->hung && (progress_of(d) < d->submitted || d->call.GetFenceStatus(d->device, d->fill_fence) == VK_NOT_READY);
+}
+
+bool ae_vk_comes_back(ae_gpu_device *d)
+{
+    const double start = ae_time_now();
+    while (ae_vk_is_stuck(d))
+        if (!ae_gpu_pause(start, d->limit)) return false;
+    d->hung = false;
+    return true;
 }
 
 /* Submits commands; when they are done the semaphore has the value d->submitted. */

@@ -93,8 +93,22 @@ void ae_vk_recording_free(ae_gpu_device *d, ae_gpu_recording *r)
     if (!r) return;
     pthread_mutex_lock(&d->mutex);
     (void)ae_vk_drain(d, NULL); /* it may still run */
-    destroy(d, r);
+    if (ae_vk_is_stuck(d)) {
+        r->next = d->left;
+        d->left = r;
+    } else {
+        destroy(d, r);
+    }
     pthread_mutex_unlock(&d->mutex);
+}
+
+void ae_vk_recordings_free(ae_gpu_device *d)
+{
+    for (ae_gpu_recording *r = d->left, *next; r; r = next) {
+        next = r->next;
+        destroy(d, r);
+    }
+    d->left = NULL;
 }
 
 #endif

@@ -3,6 +3,8 @@
  * library.c loads the library and lists physical devices, device.c opens one, memory.c has its memory, queue.c what is given to
  * its queue, pipeline.c the shaders, spirv.c what is added to them, exam.c the comparison with the processor.
  * Any thread may call the driver; a device's mutex covers all that changes after it is opened.
+ * A device that hangs is given up (limit.h): what it may still use stays in the device's lists until it is closed, and stays
+ * there for good if it hangs even then.
  */
 #ifndef AE_BACKEND_GPU_VULKAN_VULKAN_H
 #define AE_BACKEND_GPU_VULKAN_VULKAN_H
@@ -30,7 +32,7 @@
 #define AE_VK_DEVICE(X) \
     X(DestroyDevice) X(GetDeviceQueue) X(DeviceWaitIdle) X(QueueSubmit) X(CreateSemaphore) X(DestroySemaphore) \
     X(WaitSemaphores) X(GetSemaphoreCounterValue) X(CreateFence) X(DestroyFence) X(ResetFences) X(WaitForFences) \
-    X(CreateBuffer) X(DestroyBuffer) X(GetBufferMemoryRequirements) X(GetBufferDeviceAddress) X(AllocateMemory) \
+    X(GetFenceStatus) X(CreateBuffer) X(DestroyBuffer) X(GetBufferMemoryRequirements) X(GetBufferDeviceAddress) X(AllocateMemory) \
     X(FreeMemory) X(BindBufferMemory) X(MapMemory) X(CreateCommandPool) X(DestroyCommandPool) X(AllocateCommandBuffers) \
     X(FreeCommandBuffers) X(BeginCommandBuffer) X(EndCommandBuffer) X(ResetCommandBuffer) X(CmdBindPipeline) \
     X(CmdPushConstants) X(CmdDispatch) X(CmdCopyBuffer) X(CmdFillBuffer) X(CmdPipelineBarrier) X(CmdResetQueryPool) \
@@ -97,6 +99,7 @@ struct ae_gpu_recording {
     VkCommandBuffer commands;
     ae_vk_block *args;  /* [n_args], the last one with n_used bytes in use */
     size_t n_args, room, n_used;
+    ae_gpu_recording *next; /* of those that are left */
 };
 
 enum { AE_VK_LOCAL, AE_VK_HOST, AE_VK_ARGS, AE_VK_KINDS }; /* kinds of memory */
@@ -132,6 +135,9 @@ struct ae_gpu_device {
     double marks[AE_GPU_MARKS];  /* seconds, without timestamps */
     VkPipeline pipelines[AE_GPU_N_KERNELS + 1]; /* made when they are first launched */
     aerie_error fault;           /* status not OK: the device is lost, and why */
+    double limit;                /* of waits, in seconds; 0: none (limit.h) */
+    bool hung;                   /* it was over, which is a fault, too */
+    ae_gpu_recording *left;      /* recordings that a device which hangs may still run; freed when it is closed */
 
     pthread_mutex_t fill_mutex;  /* of all that follows; taken before the other one */
     VkCommandPool fill_pool;
@@ -172,6 +178,12 @@ aerie_status ae_vk_queue_create(ae_gpu_device *d, aerie_error *error);
 void ae_vk_queue_destroy(ae_gpu_device *d);
 /* Waits, with the mutex held, until the queue is empty. */
 aerie_status ae_vk_drain(ae_gpu_device *d, aerie_error *error);
+/* Whether a device that was given up may still use what it was given. The mutex is held. */
+bool ae_vk_is_stuck(ae_gpu_device *d);
+/* Before closing: waits for a device that was given up once more. false: it does not come back, and nothing may be freed. */
+bool ae_vk_comes_back(ae_gpu_device *d);
+/* Waits for a fence, with the fill's lock held and the mutex not. */
+aerie_status ae_vk_wait_fence(ae_gpu_device *d, VkFence fence, aerie_error *error);
 aerie_status ae_vk_copy_in(ae_gpu_device *d, void *to, const void *pinned, size_t n, aerie_error *error);
 aerie_status ae_vk_copy_out(ae_gpu_device *d, void *pinned, const void *from, size_t n, aerie_error *error);
 aerie_status ae_vk_zero(ae_gpu_device *d, void *to, size_t n, aerie_error *error);
@@ -189,6 +201,8 @@ aerie_status ae_vk_record_begin(ae_gpu_device *d, aerie_error *error);
 aerie_status ae_vk_record_end(ae_gpu_device *d, ae_gpu_recording **out, aerie_error *error);
 aerie_status ae_vk_replay(ae_gpu_device *d, ae_gpu_recording *r, aerie_error *error);
 void ae_vk_recording_free(ae_gpu_device *d, ae_gpu_recording *r);
+/* Frees the recordings that are left, of a device that has nothing to do. */
+void ae_vk_recordings_free(ae_gpu_device *d);
 
 /* pipeline.c */
 /* What a shader is specialized to (shaders/common.glsl). */
@@ -197,6 +211,8 @@ typedef struct ae_vk_variant {
     uint32_t kind, size, slots;
 } ae_vk_variant;
 
+/* The name and the shader of kernel i of AE_GPU_KERNELS; NULL: the driver lacks it. */
+const char *ae_vk_kernel(uint32_t i, const ae_vk_variant **variant);
 aerie_status ae_vk_pipeline_create(ae_gpu_device *d, const ae_vk_variant *variant, VkPipeline *out, aerie_error *error);
 aerie_status ae_vk_launch(ae_gpu_device *d, uint32_t i, const uint32_t grid[3], uint32_t n_shared, const void *args,
                           aerie_error *error);

@@ -6,6 +6,7 @@
  *   AERIE_EMU_SEED    order of blocks, warps and lanes, another one for each launch; 0 or nothing: ascending
  *   AERIE_EMU_MEMORY  bytes of device memory; nothing: as much as the machine has
  *   AERIE_EMU_LOSE    the device is lost at this launch, the first being 1; 0 or nothing: at none
+ *   AERIE_EMU_HANG    this launch never ends, and nothing after it begins; 0 or nothing: every launch ends
  */
 #define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
@@ -16,6 +17,7 @@
 #include "backend/gpu/driver.h"
 #include "backend/gpu/emu/launch.h"
 #include "backend/gpu/kernels/list.h"
+#include "backend/gpu/limit.h"
 #include "base/mem.h"
 #include "base/os.h"
 
@@ -62,6 +64,8 @@ struct ae_gpu_device {
     uint64_t n_used, n_total;
     uint64_t seed, n_launches;
     uint64_t lose; /* the launch that loses the device; 0: none does */
+    uint64_t hang; /* the launch that never ends; 0: each does */
+    double limit;  /* of waits, in seconds; 0: none */
     double marks[AE_GPU_MARKS]; /* seconds */
     ae_gpu_recording *recording; /* under way */
     bool lost;
@@ -109,6 +113,8 @@ static aerie_status emu_open(uint32_t i, ae_gpu_device **out, ae_gpu_facts *fact
     }
     d->seed = number("AERIE_EMU_SEED", 0);
     d->lose = number("AERIE_EMU_LOSE", 0);
+    d->hang = number("AERIE_EMU_HANG", 0);
+    d->limit = ae_gpu_limit(AE_GPU_LIMIT);
     d->n_total = number("AERIE_EMU_MEMORY", ae_os_memory_total());
     *facts = (ae_gpu_facts){.name = "emulation of CUDA on the host", .n_multiprocessors = 4,
                             .max_shared_bytes = AE_EMU_MAX_SHARED, .int8_mma = true, .early = true};
@@ -184,9 +190,16 @@ static aerie_status emu_fill(ae_gpu_device *d, void *to, const void *host, size_
 
 /* ---- The queue ---------------------------------------------------------------------------------------------------------- */
 
+/* A launch hangs: what is given to the queue from then on waits behind it. */
+static bool hangs(const ae_gpu_device *d)
+{
+    return d->hang && d->n_launches >= d->hang;
+}
+
 static aerie_status step_run(ae_gpu_device *d, const step *s, aerie_error *error)
 {
     AE_TRY(fault(d, error));
+    if (hangs(d)) return AERIE_OK;
     if (s->kind == COPY) {
         memcpy(s->to, s->from, s->n);
     } else if (s->kind == ZERO) {
@@ -195,7 +208,7 @@ static aerie_status step_run(ae_gpu_device *d, const step *s, aerie_error *error
         ae_fail(&d->fault, AERIE_ERROR_INTERNAL, "emu: the device was lost at launch %" PRIu64, d->lose);
         d->lost = true;
         return fault(d, error);
-    } else {
+    } else if (!hangs(d)) {
         char report[AE_EMU_REPORT];
         const uint64_t seed = d->seed ? d->seed + d->n_launches * 0x9e3779b97f4a7c15u : 0;
         if (!ae_emu_run(d->engine, &list[s->kernel].kernel, s->grid, s->n_shared, seed, s->args, report)) {
@@ -278,6 +291,12 @@ static double emu_elapsed(ae_gpu_device *d, uint32_t from, uint32_t to)
 static aerie_status emu_sync(ae_gpu_device *d, aerie_error *error)
 {
     if (d->recording) return ae_fail(error, AERIE_ERROR_INTERNAL, "emu: nobody can wait for what is being recorded");
+    const double start = ae_time_now();
+    while (hangs(d) && !d->lost) {
+        if (ae_gpu_pause(start, d->limit)) continue;
+        ae_gpu_hung(d->limit, &d->fault);
+        d->lost = true;
+    }
     return fault(d, error);
 }
 

@@ -1,0 +1,554 @@
+/* test_device_faults.c - a device that fails: each call of its driver in turn, all calls from one on (a lost device), a kernel
+ * that never ends, and too little memory. Whoever asked gets a status and a sentence, nothing is left on the device, and other
+ * models go on.
+ *
+ * The driver of an opened backend is replaced by one that counts calls, fails at a chosen one, and counts what is allocated.
+ * The device is named by AERIE_TEST_DEVICE; without it it is "emu", and where the build has none everything is skipped. */
+#define _XOPEN_SOURCE 700 /* mkdtemp, setenv */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "session/session_int.h"
+#include "backend/gpu/gpu.h"
+#include "device/device.h"
+#include "every.h"
+#include "mkarch.h"
+#include "spec_rig.inc"
+
+#define N_PROMPT 66 /* more than a page */
+#define SAID "the test says so"
+
+static const char *device = "emu";
+
+/* ---- A driver that fails ---------------------------------------------------------------------------------- */
+
+static const ae_gpu_driver *real;
+static struct {
+    unsigned n_calls, at; /* the first call is 1; at 0: none fails */
+    bool lost;            /* all calls after it fail, too */
+    const char *failed;   /* the first that did */
+    int n_memory, n_pinned, n_recordings; /* that there are */
+} seen;
+
+static bool fails(const char *call)
+{
+    seen.n_calls++;
+    if (!seen.at || (seen.lost ? seen.n_calls < seen.at : seen.n_calls != seen.at)) return false;
+    if (!seen.failed) seen.failed = call;
+    return true;
+}
+
+#define MAY_FAIL(call) \
+    if (fails(call)) return ae_fail(error, AERIE_ERROR_INTERNAL, call ": " SAID)
+
+static void *try_alloc(ae_gpu_device *d, size_t n)
+{
+    void *memory = fails("alloc") ? NULL : real->alloc(d, n);
+    seen.n_memory += memory != NULL;
+    return memory;
+}
+
+static void count_free(ae_gpu_device *d, void *memory)
+{
+    seen.n_memory -= memory != NULL;
+    real->free(d, memory);
+}
+
+static void *try_pinned(ae_gpu_device *d, size_t n)
+{
+    void *memory = fails("alloc_pinned") ? NULL : real->alloc_pinned(d, n);
+    seen.n_pinned += memory != NULL;
+    return memory;
+}
+
+static void count_free_pinned(ae_gpu_device *d, void *memory)
+{
+    seen.n_pinned -= memory != NULL;
+    real->free_pinned(d, memory);
+}
+
+static aerie_status try_fill(ae_gpu_device *d, void *to, const void *host, size_t n, aerie_error *error)
+{
+    MAY_FAIL("fill");
+    return real->fill(d, to, host, n, error);
+}
+
+static aerie_status try_in(ae_gpu_device *d, void *to, const void *pinned, size_t n, aerie_error *error)
+{
+    MAY_FAIL("copy_in");
+    return real->copy_in(d, to, pinned, n, error);
+}
+
+static aerie_status try_out(ae_gpu_device *d, void *pinned, const void *from, size_t n, aerie_error *error)
+{
+    MAY_FAIL("copy_out");
+    return real->copy_out(d, pinned, from, n, error);
+}
+
+static aerie_status try_zero(ae_gpu_device *d, void *to, size_t n, aerie_error *error)
+{
+    MAY_FAIL("zero");
+    return real->zero(d, to, n, error);
+}
+
+static aerie_status try_launch(ae_gpu_device *d, uint32_t i, const uint32_t grid[3], uint32_t n_shared, const void *args,
+                               aerie_error *error)
+{
+    MAY_FAIL("launch");
+    return real->launch(d, i, grid, n_shared, args, error);
+}
+
+static aerie_status try_mark(ae_gpu_device *d, uint32_t i, aerie_error *error)
+{
+    MAY_FAIL("mark");
+    return real->mark(d, i, error);
+}
+
+/* Whoever waits waits, and is told then. */
+static aerie_status try_sync(ae_gpu_device *d, aerie_error *error)
+{
+    const aerie_status status = real->sync(d, error);
+    MAY_FAIL("sync");
+    return status;
+}
+
+static aerie_status try_begin(ae_gpu_device *d, aerie_error *error)
+{
+    MAY_FAIL("record_begin");
+    return real->record_begin(d, error);
+}
+
+static aerie_status try_end(ae_gpu_device *d, ae_gpu_recording **out, aerie_error *error)
+{
+    const aerie_status status = real->record_end(d, out, error);
+    if (fails("record_end")) {
+        if (status == AERIE_OK) real->recording_free(d, *out);
+        *out = NULL;
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "record_end: " SAID);
+    }
+    seen.n_recordings += status == AERIE_OK;
+    return status;
+}
+
+static aerie_status try_replay(ae_gpu_device *d, ae_gpu_recording *r, aerie_error *error)
+{
+    MAY_FAIL("replay");
+    return real->replay(d, r, error);
+}
+
+static void count_recording_free(ae_gpu_device *d, ae_gpu_recording *r)
+{
+    seen.n_recordings -= r != NULL;
+    real->recording_free(d, r);
+}
+
+static ae_gpu_driver failing;
+
+static void make_failing(ae_backend *backend)
+{
+    ae_gpu_backend *b = ae_gpu(backend);
+    real = b->driver;
+    failing = *real;
+    failing.alloc = try_alloc, failing.free = count_free;
+    failing.alloc_pinned = try_pinned, failing.free_pinned = count_free_pinned;
+    failing.fill = try_fill, failing.copy_in = try_in, failing.copy_out = try_out, failing.zero = try_zero;
+    failing.launch = try_launch, failing.mark = try_mark, failing.sync = try_sync;
+    failing.record_begin = try_begin, failing.record_end = try_end, failing.replay = try_replay;
+    failing.recording_free = count_recording_free;
+    b->driver = &failing;
+    memset(&seen, 0, sizeof seen);
+}
+
+static void fail_from(unsigned at, bool lost)
+{
+    seen.n_calls = 0, seen.at = at, seen.lost = lost, seen.failed = NULL;
+}
+
+/* A failure has a sentence, and it names what failed. */
+static void check_sentence(const aerie_error *error, aerie_status status, unsigned at)
+{
+    if (!seen.failed) fail_msg("call %u: %s, and no call failed", at, error->text);
+    if (error->status != status || !*error->text) fail_msg("call %u, %s: no sentence", at, seen.failed);
+    const char *part = strstr(seen.failed, "alloc") ? "memory" : SAID;
+    if (!strstr(error->text, part)) fail_msg("call %u, %s: \"%s\"", at, seen.failed, error->text);
+    if (strstr(seen.failed, "alloc") && !seen.lost) assert_int_equal(status, AERIE_ERROR_MEMORY);
+}
+
+/* ---- Models ------------------------------------------------------------------------------------------------ */
+
+static int make(void **state)
+{
+    (void)state;
+    mk_options o;
+    aerie_error error = {0};
+    if (!mkdtemp(folder)) return 1;
+    mk_shape("tiny-gqa", &o);
+    o.type = "q4_0", o.forgetful = true;
+    need(mk_model(&o, path_of("m"), &error), &error);
+    need(mkarch_write(mkarch_find("qwen35"), true, path_of("recurrent"), &error), &error);
+    mk_shape("tiny-moe", &o);
+    need(mk_model(&o, path_of("experts"), &error), &error);
+    return 0;
+}
+
+static int drop(void **state)
+{
+    (void)state;
+    unlink(path_of("m"));
+    unlink(path_of("recurrent"));
+    unlink(path_of("experts"));
+    return rmdir(folder);
+}
+
+static aerie_status load_on(const char *name, const char *where, aerie_model **model, aerie_error *error)
+{
+    aerie_model_params params = aerie_model_params_default();
+    params.backend = where, params.n_threads = 1;
+    return aerie_model_load(model, path_of(name), &params, error);
+}
+
+static aerie_model *load_failing(const char *name)
+{
+    aerie_error error = {0};
+    aerie_model *model;
+    need(load_on(name, device, &model, &error), &error);
+    make_failing(model->backend);
+    return model;
+}
+
+static aerie_status open_session(const aerie_model *model, aerie_spec_type type, uint32_t n_seqs, aerie_session **out,
+                                 aerie_error *error)
+{
+    aerie_session_params params = aerie_session_params_default();
+    params.n_ctx = n_seqs > 2 ? 4096 : 256, params.n_seqs = n_seqs, params.n_batch = 64, params.n_threads = 1;
+    params.spec.type = type, params.spec.n_max = 3, params.spec.tree = AERIE_TREE_AUTO;
+    return ae_session_create_for_test(out, model, &params, &(ae_session_test){.fixed = true}, error);
+}
+
+/* ---- Loading ----------------------------------------------------------------------------------------------- */
+
+static aerie_status load_once(const ae_model *model, unsigned at, bool lost, aerie_error *error)
+{
+    ae_backend *backend;
+    ae_net *net = NULL;
+    ae_engine *engine = NULL;
+    need(ae_backend_open(&backend, device, NULL, error), error);
+    make_failing(backend);
+    fail_from(at, lost);
+    aerie_status status = ae_net_create(&net, model, backend, &(ae_load_options){.n_threads = 1}, error);
+    if (status == AERIE_OK)
+        status = ae_engine_create(&engine, net, &(ae_engine_options){.n_ctx = 64, .n_seqs = 1, .n_threads = 1}, error);
+    ae_engine_free(engine);
+    ae_net_free(net);
+    assert_int_equal(seen.n_memory, 0);
+    assert_int_equal(seen.n_pinned, 0);
+    assert_int_equal(seen.n_recordings, 0);
+    ae_gpu(backend)->driver = real;
+    ae_backend_close(backend);
+    return status;
+}
+
+/* Weights, scratch and caches: any call of the driver fails, then all calls from there on. */
+static void test_every_call_of_loading(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"m", "recurrent", "experts"};
+    for (size_t k = 0; k < 3; k++) {
+        aerie_error error = {0};
+        ae_model *model;
+        need(ae_model_load(&model, path_of(names[k]), NULL, &error), &error);
+        need(load_once(model, 0, false, &error), &error);
+        const unsigned n = seen.n_calls, step = 1 + n / (4 + 150 / (unsigned)test_every());
+        unsigned n_failed = 0;
+        for (unsigned at = 1; at <= n; at += step) {
+            for (int lost = 0; lost < 2; lost++) {
+                error = (aerie_error){0};
+                const aerie_status status = load_once(model, at, lost, &error);
+                n_failed += status != AERIE_OK;
+                if (status != AERIE_OK) check_sentence(&error, status, at);
+                else if (strcmp(seen.failed, "sync")) fail_msg("%s: call %u, %s: loaded", names[k], at, seen.failed);
+            }
+        }
+        print_message("%s: %u calls, %u failures\n", names[k], n, n_failed);
+        assert_true(n > 20 && n_failed > n / step);
+        ae_model_free(model);
+    }
+}
+
+/* ---- Sessions ---------------------------------------------------------------------------------------------- */
+
+static void test_every_call_of_a_session(void **state)
+{
+    (void)state;
+    aerie_model *model = load_failing("m");
+    for (unsigned at = 0, n = 0; at <= n; at++) {
+        aerie_error error = {0};
+        aerie_session *session = NULL;
+        fail_from(at, false);
+        const aerie_status status = open_session(model, AERIE_SPEC_NONE, 2, &session, &error);
+        if (!at) {
+            need(status, &error);
+            n = seen.n_calls;
+            assert_true(n > 3);
+        } else if (status != AERIE_OK) {
+            check_sentence(&error, status, at);
+            assert_null(session);
+        }
+        fail_from(0, false);
+        aerie_session_free(session);
+        assert_int_equal(seen.n_memory, 0); /* since make_failing */
+        assert_int_equal(seen.n_pinned, 0);
+        assert_int_equal(seen.n_recordings, 0);
+    }
+    ae_gpu(model->backend)->driver = real;
+    aerie_model_free(model);
+}
+
+static void two_requests(aerie_request requests[2])
+{
+    static int32_t prompt[N_PROMPT];
+    uint64_t random = 3;
+    for (int i = 0; i < N_PROMPT; i++) prompt[i] = (int32_t)(mk_random(&random) % 100);
+    for (int i = 0; i < 2; i++) {
+        requests[i] = aerie_request_default();
+        requests[i].tokens = prompt, requests[i].n_tokens = N_PROMPT - 3 * (size_t)i;
+        requests[i].n_predict = 4, requests[i].ignore_eos = true;
+        requests[i].sampling = sampling_of((uint32_t)i);
+    }
+}
+
+static void check_told(const run *got, const run *expected, const aerie_stats stats[2], const char *what, unsigned at)
+{
+    for (size_t i = 0; i < 2; i++) { /* what was told is true, and who was not told of a failure has everything */
+        const answer *a = &got->answers[i], *e = &expected->answers[i];
+        if (a->n > e->n || memcmp(a->ids, e->ids, a->n * sizeof *a->ids)) fail_msg("%s: call %u: a wrong token", what, at);
+        if (stats[i].error.status == AERIE_OK && a->n != e->n)
+            fail_msg("%s: call %u (%s): request %zu ends with %zu tokens of %zu and no error", what, at, seen.failed, i, a->n,
+                     e->n);
+    }
+}
+
+/* Any call fails once: the requests end with a sentence or do not notice, and the next ones get their bytes. */
+static void fail_passes(const char *name, aerie_spec_type type)
+{
+    aerie_error error = {0};
+    aerie_request requests[2];
+    static run expected, got;
+    aerie_session *session;
+    unsigned n_failed = 0, n_tried = 0;
+    aerie_model *model = load_failing(name);
+    two_requests(requests);
+    need(open_session(model, type, 2, &session, &error), &error);
+    generate(session, model, requests, 2, &expected);
+    for (int i = 0; i < 2; i++) { /* recordings are made by then */
+        fail_from(0, false);
+        generate(session, model, requests, 2, &got);
+    }
+    const unsigned n = seen.n_calls, step = 1 + n / (4 + 150 / (unsigned)test_every());
+    for (unsigned at = 1; at <= n; at += step, n_tried++) {
+        aerie_stats stats[2] = {{0}};
+        memset(&got, 0, sizeof got);
+        got.n = 2, error = (aerie_error){0};
+        fail_from(at, false);
+        const aerie_status status = aerie_session_generate(session, requests, 2, on_token, &got, stats, sizeof *stats, &error);
+        n_failed += status != AERIE_OK;
+        if (status != AERIE_OK) check_sentence(&error, status, at);
+        check_told(&got, &expected, stats, name, at);
+        fail_from(0, false);
+        generate(session, model, requests, 2, &got);
+        for (size_t i = 0; i < 2; i++) same_answer(&got.answers[i], &expected.answers[i], name, i);
+    }
+    print_message("%s: %u calls, %u tried, %u failures of requests\n", name, n, n_tried, n_failed);
+    assert_true(n > 30 && n_failed > n_tried / 4);
+    aerie_session_free(session);
+    assert_int_equal(seen.n_memory + seen.n_pinned + seen.n_recordings, 0);
+    ae_gpu(model->backend)->driver = real;
+    aerie_model_free(model);
+}
+
+static void test_every_call_of_passes(void **state)
+{
+    (void)state;
+    fail_passes("m", AERIE_SPEC_NONE);
+    if (test_every() == 1) fail_passes("m", AE_SPEC_RANDOM);
+    fail_passes("recurrent", AE_SPEC_RANDOM);
+    fail_passes("experts", AERIE_SPEC_NONE);
+}
+
+/* ---- A lost device ------------------------------------------------------------------------------------------- */
+
+#define N_SEQS 64
+
+static size_t n_told;
+
+static bool on_any_token(void *user, const aerie_token_event *event)
+{
+    (void)user;
+    n_told += event->token >= 0;
+    return true;
+}
+
+/* 64 sequences, and the device is lost at a call in the middle: each request ends with a status and a sentence, as do those
+ * that come later; the session and the model can be closed. */
+static void lose(unsigned at, const aerie_request *cpu_request, const run *on_cpu)
+{
+    aerie_error error = {0};
+    static run again;
+    int32_t prompts[N_SEQS][12];
+    uint64_t random = 5;
+    aerie_session *session, *other;
+    aerie_task *tasks[N_SEQS];
+    aerie_model *model = load_failing("m"), *unhurt;
+    need(load_on("m", "cpu", &unhurt, &error), &error);
+    need(open_session(unhurt, AERIE_SPEC_NONE, 2, &other, &error), &error);
+    need(open_session(model, AERIE_SPEC_NONE, N_SEQS, &session, &error), &error);
+    n_told = 0;
+    for (uint32_t i = 0; i < N_SEQS; i++) {
+        for (uint32_t k = 0; k < 12; k++) prompts[i][k] = (int32_t)(mk_random(&random) % 100);
+        aerie_request r = aerie_request_default();
+        r.tokens = prompts[i], r.n_tokens = 1 + i % 12, r.n_predict = 6, r.ignore_eos = true, r.token = on_any_token;
+        need(aerie_session_submit(session, &r, &tasks[i], &error), &error);
+    }
+    fail_from(at, true);
+    uint32_t n_steps = 0, n_failed = 0;
+    while (aerie_session_n_tasks(session) && ++n_steps < 1000) n_failed += aerie_session_step(session, NULL) != AERIE_OK;
+    assert_true(n_failed && n_steps < 1000);
+    for (uint32_t i = 0; i < N_SEQS; i++) {
+        assert_true(aerie_task_ended(tasks[i]));
+        const aerie_stats *s = aerie_task_stats(tasks[i]);
+        if (s->error.status != AERIE_OK) check_sentence(&s->error, s->error.status, at);
+        else assert_int_equal(s->n_generated, 6);
+        aerie_task_free(tasks[i]);
+    }
+    aerie_stats stats;
+    const aerie_status status = aerie_session_generate(session, cpu_request, 1, on_any_token, NULL, &stats, sizeof stats, &error);
+    check_sentence(&error, status, at);
+    generate(other, unhurt, cpu_request, 1, &again); /* another model goes on */
+    same_answer(&again.answers[0], &on_cpu->answers[0], "another model", 0);
+    aerie_session_free(session);
+    aerie_session_free(other);
+    assert_int_equal(seen.n_memory + seen.n_pinned + seen.n_recordings, 0);
+    ae_gpu(model->backend)->driver = real;
+    aerie_model_free(model);
+    aerie_model_free(unhurt);
+}
+
+static void test_a_lost_device(void **state)
+{
+    (void)state;
+    aerie_error error = {0};
+    aerie_request requests[2];
+    static run on_cpu;
+    aerie_model *model;
+    aerie_session *session;
+    two_requests(requests);
+    need(load_on("m", "cpu", &model, &error), &error);
+    need(open_session(model, AERIE_SPEC_NONE, 2, &session, &error), &error);
+    generate(session, model, requests, 1, &on_cpu);
+    aerie_session_free(session);
+    aerie_model_free(model);
+    static const unsigned at[] = {1, 30, 111, 150, 200};
+    for (size_t i = 0; i < sizeof at / sizeof *at; i += test_every() > 1 ? 2 : 1) lose(at[i], requests, &on_cpu);
+}
+
+/* ---- Hangs and small devices, which the emulation can play -------------------------------------------------- */
+
+static bool is_emu(void)
+{
+    if (!strcmp(device, "emu")) return true;
+    print_message("skip: only the emulation hangs when it is told to\n");
+    return false;
+}
+
+static void test_a_hang(void **state)
+{
+    (void)state;
+    aerie_error error = {0};
+    aerie_request requests[2];
+    if (!is_emu()) return;
+    two_requests(requests);
+    for (int launch = 1; launch < 400; launch = launch * 4 + 3) {
+        char text[16];
+        aerie_model *model;
+        aerie_session *session;
+        aerie_stats stats[2];
+        snprintf(text, sizeof text, "%d", launch);
+        setenv("AERIE_EMU_HANG", text, 1);
+        setenv("AERIE_GPU_LIMIT", "0.2", 1);
+        need(load_on("m", device, &model, &error), &error);
+        unsetenv("AERIE_EMU_HANG");
+        unsetenv("AERIE_GPU_LIMIT");
+        need(open_session(model, AERIE_SPEC_NONE, 2, &session, &error), &error);
+        for (int i = 0; i < 3; i++) { /* later requests do not wait again */
+            const double start = ae_time_now();
+            const aerie_status status = aerie_session_generate(session, requests, 2, on_any_token, NULL, stats, sizeof *stats,
+                                                               &error);
+            assert_int_equal(status, AERIE_ERROR_INTERNAL);
+            if (!strstr(error.text, "the device made no progress for 0.2 s and is given up")) fail_msg("%s", error.text);
+            if (!strstr(error.text, "the newest kernel was") && !strstr(error.text, "kernel ") &&
+                !strstr(error.text, "an upload"))
+                fail_msg("%s", error.text);
+            if (i) assert_true(ae_time_now() - start < 0.2);
+        }
+        aerie_session_free(session);
+        aerie_model_free(model);
+    }
+}
+
+/* As many bytes as the device has, from none to enough: loading fails, then sessions do, then all goes well. */
+static void test_small_devices(void **state)
+{
+    (void)state;
+    unsigned n_models = 0, n_sessions = 0;
+    if (!is_emu()) return;
+    for (uint64_t bytes = 1000;; bytes += bytes / 8) {
+        aerie_error error = {0};
+        char text[32];
+        aerie_model *model;
+        aerie_session *session;
+        snprintf(text, sizeof text, "%llu", (unsigned long long)bytes);
+        setenv("AERIE_EMU_MEMORY", text, 1);
+        aerie_status status = load_on("m", device, &model, &error);
+        unsetenv("AERIE_EMU_MEMORY");
+        if (status != AERIE_OK) {
+            n_models++;
+            assert_int_equal(status, AERIE_ERROR_MEMORY);
+            if (!strstr(error.text, "memory")) fail_msg("%s", error.text);
+            continue;
+        }
+        status = open_session(model, AERIE_SPEC_NONE, 2, &session, &error);
+        if (status != AERIE_OK) {
+            n_sessions++;
+            assert_int_equal(status, AERIE_ERROR_MEMORY);
+            if (!strstr(error.text, "memory")) fail_msg("%s", error.text);
+        }
+        aerie_session_free(session);
+        aerie_model_free(model);
+        if (status == AERIE_OK) break;
+    }
+    print_message("%u devices too small for the model, %u for a session\n", n_models, n_sessions);
+    assert_true(n_models && n_sessions);
+}
+
+int main(void)
+{
+    const char *said = getenv("AERIE_TEST_DEVICE");
+    aerie_error error = {0};
+    if (said && *said) device = said;
+    if (strspn(device, "cpu-strict") == strlen(device) || ae_device_check(device, &error) != AERIE_OK) {
+        printf("skip: %s\n", *error.text ? error.text : "the processor has no driver");
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_call_of_loading), cmocka_unit_test(test_every_call_of_a_session),
+        cmocka_unit_test(test_every_call_of_passes),  cmocka_unit_test(test_a_lost_device),
+        cmocka_unit_test(test_a_hang),                cmocka_unit_test(test_small_devices),
+    };
+    return cmocka_run_group_tests(tests, make, drop);
+}
