@@ -81,7 +81,8 @@ has "make deb" "$tmp/root" etc/aerie/serve.env
 dpkg-deb -f "$tmp"/p-deb/aerie_*.deb Depends | grep -q libc6 || failed "the package needs no C library"
 # The drivers of the build are inside, and nothing of theirs is needed to install or to start
 drivers() { env -i PATH=/usr/bin:/bin HOME="$tmp" "$1" --version | grep '^gpu drivers: '; }
-[ "$(drivers "$tmp/root/usr/bin/aerie")" = "$(drivers "$build/aerie")" ] || failed "make deb: other GPU drivers than in the build"
+[ "$(drivers "$tmp/root/usr/bin/aerie")" = "$(drivers "$build/aerie")" ] ||
+    failed "make deb: other GPU drivers than in the build"
 for field in Depends Pre-Depends Recommends; do
     ! dpkg-deb -f "$tmp"/p-deb/aerie_*.deb $field | grep -q -i -E 'cuda|nvidia|vulkan|mesa' ||
         failed "$field names a GPU's driver"

@@ -427,7 +427,8 @@ static void lose(unsigned at, const aerie_request *cpu_request, const run *on_cp
         aerie_task_free(tasks[i]);
     }
     aerie_stats stats;
-    const aerie_status status = aerie_session_generate(session, cpu_request, 1, on_any_token, NULL, &stats, sizeof stats, &error);
+    const aerie_status status = aerie_session_generate(session, cpu_request, 1, on_any_token, NULL, &stats, sizeof stats,
+                                                       &error);
     check_sentence(&error, status, at);
     generate(other, unhurt, cpu_request, 1, &again); /* another model goes on */
     same_answer(&again.answers[0], &on_cpu->answers[0], "another model", 0);

@@ -1,7 +1,8 @@
 /* limit.h - how long the GPU drivers wait for a device, which may hang.
  *
- * Owns nothing. A driver waits until the queue is empty, or until the device has made no progress for the limit. After that it
- * gives the device up: calls fail, and what the device may still be writing to is not given back while it does.
+ * Owns nothing; stream.c has the functions. A driver waits until the queue is empty, or until the device has made no progress
+ * for the limit. After that it gives the device up: calls fail, and what the device may still be writing to is not given back
+ * while it does.
  */
 #ifndef AE_BACKEND_GPU_LIMIT_H
 #define AE_BACKEND_GPU_LIMIT_H

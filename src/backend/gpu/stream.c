@@ -2,14 +2,18 @@
  *
  * Owns a stream's scratch on the device and its two pinned blocks on the host. What is uploaded goes through `staging`, so the
  * caller's array is free at once; the queue is waited for only when the block is full. What is downloaded goes through
- * `landing`, which is in use only during a call. */
+ * `landing`, which is in use only during a call. The functions of limit.h are here, too. */
+#define _POSIX_C_SOURCE 200809L /* nanosleep */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "backend/gpu/gpu.h"
+#include "backend/gpu/limit.h"
 #include "backend/gpu/pass.h"
 #include "base/mem.h"
+#include "base/os.h"
 
 #define STAGING_BYTES ((size_t)4 << 20)
 #define LANDING_BYTES ((size_t)4 << 20) /* at first; walks and proposals may need more */
@@ -309,4 +313,32 @@ double ae_gpu_elapsed(const ae_stream *stream, uint32_t from, uint32_t to)
 void ae_gpu_wait_for(ae_stream *stream, ae_stream *other)
 {
     (void)stream, (void)other;
+
+/* ---- Devices that hang ------------------------------------------------------------------------------------ */
+
+#define MOST_SECONDS 1e6
+#define SPIN_SECONDS 0.02 /* passes are shorter, and a sleep would cost them 50 us and more */
+#define NAP_NANOSECONDS 100000
+
+double ae_gpu_limit(double otherwise)
+{
+    const char *said = getenv("AERIE_GPU_LIMIT");
+    char *end = NULL;
+    const double limit = said ? strtod(said, &end) : 0;
+    if (!said || end == said || *end || !(limit >= 0)) return otherwise;
+    return limit < MOST_SECONDS ? limit : MOST_SECONDS;
+}
+
+bool ae_gpu_pause(double start, double limit)
+{
+    const double waited = ae_time_now() - start;
+    if (limit > 0 && waited > limit) return false;
+    if (waited > SPIN_SECONDS) (void)nanosleep(&(struct timespec){.tv_nsec = NAP_NANOSECONDS}, NULL);
+    return true;
+}
+
+aerie_status ae_gpu_hung(double limit, aerie_error *error)
+{
+    return ae_fail(error, AERIE_ERROR_INTERNAL, "the device made no progress for %g s and is given up; a restart of the "
+                   "program may bring it back (AERIE_GPU_LIMIT=0 waits without a limit)", limit);
 }

@@ -252,7 +252,8 @@ void ae_vk_close(ae_gpu_device *d)
 {
     if (!d) return;
     const ae_vk_calls *vk = &d->call;
-    if (d->device && vk->DeviceWaitIdle && ae_vk_comes_back(d)) {
+    const bool opened = d->device && vk->DeviceWaitIdle, stuck = opened && !ae_vk_comes_back(d);
+    if (opened && !stuck) {
         (void)vk->DeviceWaitIdle(d->device);
         ae_vk_recordings_free(d);
         for (uint32_t i = 0; i < AE_GPU_N_KERNELS; i++)
@@ -264,7 +265,7 @@ void ae_vk_close(ae_gpu_device *d)
         for (size_t i = 0; i < d->pinned.n; i++) ae_vk_block_destroy(d, &d->pinned.block[i]);
         vk->DestroyDevice(d->device, NULL);
     }
-    ae_vk_library_release(&d->library);
+    if (!stuck) ae_vk_library_release(&d->library);
     ae_free(d->blocks.block);
     ae_free(d->pinned.block);
     pthread_mutex_destroy(&d->mutex);
