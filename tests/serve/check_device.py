@@ -57,9 +57,9 @@ class Device(unittest.TestCase):
         folder = os.path.join(rig.FOLDER, "two")
         os.mkdir(folder)
         rig.make_model("two/small.gguf")
-        rig.make_model("two/too-large.gguf", "--layers", "600", "--seed", "2")
+        rig.make_model("two/too-large.gguf", "--layers", "250", "--seed", "2")
         with Server("--models-dir", folder, "--models-max", "2", "--device", "emu", "-np", "1", model=None,
-                    env={"AERIE_EMU_MEMORY": str(170 << 20)}) as s:
+                    env={"AERIE_EMU_MEMORY": str(160 << 20)}) as s:
             before = ask(s, 1, model="small")
             self.assertEqual(before.status, 200, before.body)
             for _ in range(2):
