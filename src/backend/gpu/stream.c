@@ -313,6 +313,7 @@ double ae_gpu_elapsed(const ae_stream *stream, uint32_t from, uint32_t to)
 void ae_gpu_wait_for(ae_stream *stream, ae_stream *other)
 {
     (void)stream, (void)other;
+}
 
 /* ---- Devices that hang ------------------------------------------------------------------------------------ */
 
