@@ -14,6 +14,7 @@
 
 #ifdef AE_GPU_VULKAN
 
+#include "backend/gpu/limit.h"
 #include "backend/gpu/vulkan/exam.h"
 #include "base/mem.h"
 
@@ -324,6 +325,7 @@ static void hang(bool comes_back)
     vulkan->free(d, x), vulkan->free_pinned(d, pinned), vulkan->recording_free(d, r);
     assert_true(d->blocks.n + d->pinned.n == n && d->left); /* the device may still use them */
     if (comes_back) hangs = false;
+    while (comes_back && ae_vk_is_stuck(d)) (void)ae_gpu_pause(0, 0); /* until what was submitted is done */
     vulkan->free(d, y);
     assert_int_equal(d->blocks.n + d->pinned.n, comes_back ? n - 1 : n);
     assert_int_equal(vulkan->sync(d, &error), AERIE_ERROR_INTERNAL); /* what ran meanwhile is not known */

@@ -54,6 +54,7 @@ aerie_status ae_cuda_api_load(ae_cuda_api *api, aerie_error *error)
     result = api->init(0);
     if (result == AE_CU_OK || result == AE_CU_NO_DEVICE) return AERIE_OK;
     ae_cuda_fail(api, result, "cuInit", error);
+    if (error) error->status = AERIE_ERROR_UNSUPPORTED;
     return AERIE_ERROR_UNSUPPORTED;
 }
 
