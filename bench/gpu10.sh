@@ -146,6 +146,9 @@ speed()
         f=$(model_of "$type")
         step "speed_$type" 60 "$AERIE" bench speed -m "$f" --device "$DEVICE" -p $PROMPT -n $N -r 3 &&
             say "$SHAPE $type: $(awk '/^(prefill|decode) /{printf "%s %s tokens/s; ", $1, $NF}' "$OUT/speed_$type.log")"
+        # Waits by asking the queue (a hung device is given up), which is the default, against CUDA's own wait
+        AERIE_GPU_LIMIT=0 step "wait_$type" 60 "$AERIE" bench speed -m "$f" --device "$DEVICE" -p 0 -n $N -r 3 &&
+            say "$SHAPE $type, CUDA waits: $(awk '/^decode /{printf "%s tokens/s", $NF}' "$OUT/wait_$type.log")"
         step "verify_$type" 90 "$AERIE" bench verify -m "$f" --device "$DEVICE" -n $ROWS --contexts $CONTEXTS -r 3 &&
             say "$SHAPE $type: T(n) ms (over T(1))" \
                 "$(awk '/^context/{printf "; behind %s: ", $2}
