@@ -68,6 +68,9 @@ AE_HD static inline float ae_glu_of(ae_glu kind, float g, float limit)
     case AE_GLU_SIGMOID: return 1.0f / (1.0f + ae_expf(-g));
     case AE_GLU_OAI: return ae_minf(g, limit) / (1.0f + ae_expf(AE_OAI_A * ae_minf(g, limit)));
     case AE_GLU_SILU_CLAMPED: return ae_minf(ae_siluf(g), limit);
+    case AE_GLU_RELU: return ae_maxf(g, 0.0f);
+    case AE_GLU_SILU_LIMITED: return ae_siluf(ae_minf(g, limit));
+    case AE_GLU_SOFTPLUS: return ae_softplusf(g);
     case AE_GLUS: break;
     }
     return 0.0f;
@@ -77,8 +80,21 @@ AE_HD static inline float ae_glu_of(ae_glu kind, float g, float limit)
 AE_HD static inline float ae_glu_times(ae_glu kind, float u, float limit)
 {
     if (kind == AE_GLU_OAI) return ae_maxf(ae_minf(u, limit), -limit) + 1.0f;
-    if (kind == AE_GLU_SILU_CLAMPED) return ae_maxf(ae_minf(u, limit), -limit);
+    if (kind == AE_GLU_SILU_CLAMPED || kind == AE_GLU_SILU_LIMITED) return ae_maxf(ae_minf(u, limit), -limit);
     return u;
+}
+
+/* xIELU: p x^2 + beta x above 0, else n (e^min(x, eps) - 1 - x) + beta x */
+AE_HD static inline float ae_xieluf(float x, float p, float n, float beta, float eps)
+{
+    if (x > 0.0f) return fmaf(p * x, x, beta * x);
+    return fmaf(n, (ae_expf(ae_minf(x, eps)) - 1.0f) - x, beta * x);
+}
+
+/* A score with what its distance costs. */
+AE_HD static inline float ae_biased(float score, float slope, int32_t own, int32_t pos)
+{
+    return fmaf(-slope, (float)(own > pos ? own - pos : pos - own), score);
 }
 
 /* cap * tanh(x / cap) = cap * (1 - 2 / (e^(2 x / cap) + 1)). The term x * 0 makes the result NaN if x is not finite. */

@@ -119,6 +119,8 @@ typedef struct ae_attention {
     bool chunked;     /* a row attends to the positions from the last multiple of window on instead */
     const float *sinks; /* [n_heads] f32 on the device: a score per head that takes part in the softmax but has no value; or
                          * NULL */
+    const float *slopes; /* [n_heads] f32 on the device: after the softcap a score loses this times its distance from the row's
+                          * own position (ALiBi); or NULL */
     const float *q;   /* [n_rows][n_heads * (n_rope + head_dim)] */
     float *y;         /* [n_rows][n_heads * head_dim] */
 } ae_attention;

@@ -50,6 +50,9 @@ typedef enum ae_glu {
     AE_GLU_SIGMOID,      /* 1 / (1 + e^-g) * u */
     AE_GLU_OAI,          /* gpt-oss: a = min(g, limit), a / (1 + e^(-1.702 a)) * (clamp(u, limit) + 1) */
     AE_GLU_SILU_CLAMPED, /* min(silu(g), limit) * clamp(u, limit) */
+    AE_GLU_RELU,         /* max(g, 0) * u */
+    AE_GLU_SILU_LIMITED, /* silu(min(g, limit)) * clamp(u, limit) */
+    AE_GLU_SOFTPLUS,     /* ae_softplusf(g) * u */
     AE_GLUS,
 } ae_glu;
 
@@ -116,8 +119,9 @@ typedef enum ae_map_kind {
     AE_MAP_SCALE,   /* x * a */
     AE_MAP_SOFTCAP, /* a * tanh(x / a) */
     AE_MAP_GLU,     /* f(x) * x2 by ae_glu, as AE_INPUT_GLU */
-    AE_MAP_GATE,    /* x * 1 / (1 + e^-x2), x2 [n_rows][n_groups]: one gate for each of n_groups equal parts of a row */
+    AE_MAP_GATE,    /* x * f(x2) by ae_glu, x2 [n_rows][n_groups]: one gate for each of n_groups equal parts of a row */
     AE_MAP_CLAMP,   /* min(max(x, -a), a) */
+    AE_MAP_XIELU,   /* ae_xieluf(x, a, b, c, d) */
 } ae_map_kind;
 
 /* Changes every element of x in place. */
@@ -126,11 +130,11 @@ typedef struct ae_map {
     uint32_t n_rows, dim;
     float *x;            /* [n_rows][x_stride] f32; the first dim are used */
     size_t x_stride;
-    float a;
+    float a, b, c, d;
     const float *x2;     /* [n_rows][x2_stride] */
     size_t x2_stride;
     uint32_t n_groups;   /* AE_MAP_GATE; divides dim */
-    ae_glu glu;          /* AE_MAP_GLU */
+    ae_glu glu;          /* AE_MAP_GLU, AE_MAP_GATE */
     float glu_limit;
 } ae_map;
 

@@ -27,6 +27,7 @@ static wants wants_of(const ae_hparams *h, const ae_layer *layers, uint32_t n_la
         w.y |= l->spec.ffn == AE_FFN_BOTH || l->attn_post_norm || l->ffn_post_norm || l->ple_gate || l->spec.recur_beside;
         w.y2 |= l->spec.ffn == AE_FFN_BOTH || (l->spec.ffn == AE_FFN_EXPERTS && l->spec.experts_scale != 1.0f);
         w.normed |= l->spec.ffn == AE_FFN_EXPERTS && h->layer_norm;
+        w.normed |= l->spec.router_of_input;
         w.normed |= !h->layer_norm && (l->attn_norm_b || l->ffn_norm_b);
     }
     return w;
@@ -226,6 +227,8 @@ static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
 /* What the heads of this rank give, [n_rows][v_dim]; the input of the last product. */
 static ae_matmul attend(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
+    const ae_layer_cut *cut = ae_block_cut(b, l);
+    const uint32_t first_head = cut && cut->mixer ? cut->first_head : 0;
     const uint32_t q_dim = s->n_heads * s->head_dim, v_dim = s->n_heads * value_dim_of(s);
     project(b, s, l);
     store(b, s, l);
@@ -233,11 +236,12 @@ static ae_matmul attend(const ae_block *b, const ae_layer_spec *s, const ae_net_
         .places = places_of(b, s, l), .kv = l->windowed ? b->kv_parts : b->kv, .layer = l->kv,
         .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
         .head_dim = s->head_dim, .scale = s->attn_scale, .softcap = s->attn_softcap, .window = s->window, .chunked = s->chunked,
-        .sinks = l->sinks, .q = b->q, .y = b->attn});
+        .sinks = l->sinks, .slopes = b->slopes ? b->slopes + first_head : NULL, .q = b->q, .y = b->attn});
     if (s->out_gate == AE_OUT_GATE_HEAD)
         b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_GATE, .n_rows = b->n_rows, .dim = q_dim, .x = b->attn,
                                          .x_stride = q_dim,
-                                         .x2 = b->q_gate, .x2_stride = s->n_heads, .n_groups = s->n_heads});
+                                         .x2 = b->q_gate, .x2_stride = s->n_heads, .n_groups = s->n_heads,
+                                         .glu = s->softplus_gate ? AE_GLU_SOFTPLUS : AE_GLU_SIGMOID});
     if (s->out_gate == AE_OUT_GATE_ELEMENT) {
         const uint32_t d = s->head_dim;
         b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows * s->n_heads, .dim = d, .x = b->q_gate + d, .x_stride = 2 * (size_t)d,
@@ -252,7 +256,8 @@ static ae_matmul attend(const ae_block *b, const ae_layer_spec *s, const ae_net_
     }
     if (s->value_scale != 0.0f && s->value_scale != 1.0f) map(b, AE_MAP_SCALE, (float *)m.x, v_dim, s->value_scale);
     if (s->out_gate == AE_OUT_GATE_ELEMENT) m.input = AE_INPUT_GLU, m.glu = AE_GLU_SIGMOID, m.x = b->q, m.x2 = b->attn;
-    if (s->out_gate == AE_OUT_GATE_OWN) m.input = AE_INPUT_GLU, m.glu = AE_GLU_SIGMOID, m.x = b->q_gate, m.x2 = b->attn;
+    if (s->out_gate == AE_OUT_GATE_OWN)
+        m.input = AE_INPUT_GLU, m.glu = s->softplus_gate ? AE_GLU_SOFTPLUS : AE_GLU_SIGMOID, m.x = b->q_gate, m.x2 = b->attn;
     return m;
 }
 
@@ -281,6 +286,9 @@ static ae_glu glu_of(ae_activation a)
     case AE_ACTIVATION_RELU2: return AE_GLU_RELU2;
     case AE_ACTIVATION_OAI: return AE_GLU_OAI;
     case AE_ACTIVATION_SILU_CLAMPED: return AE_GLU_SILU_CLAMPED;
+    case AE_ACTIVATION_RELU: return AE_GLU_RELU;
+    case AE_ACTIVATION_SILU_LIMITED: return AE_GLU_SILU_LIMITED;
+    case AE_ACTIVATION_XIELU: /* a map before the product */
     case AE_ACTIVATION_SILU: break;
     }
     return AE_GLU_SILU;
@@ -302,7 +310,11 @@ static ae_matmul inner_rows(const ae_block *b, const ae_layer_spec *s, const ae_
     if (l->w_gate) ae_block_output(&m, l->w_gate, l->b_gate, b->gate, s->n_ff, false);
     ae_block_output(&m, l->w_up, l->b_up, b->up, s->n_ff, false);
     ae_block_matmul(b, &m);
-    return glu_product(b, s, l->w_gate != NULL, s->n_ff);
+    if (s->activation != AE_ACTIVATION_XIELU) return glu_product(b, s, l->w_gate != NULL, s->n_ff);
+    b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_XIELU, .n_rows = b->n_rows, .dim = s->n_ff, .x = b->up,
+                                     .x_stride = s->n_ff, .a = s->xielu[0], .b = s->xielu[1], .c = s->xielu[2],
+                                     .d = s->xielu[3]});
+    return (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->up, .x_stride = s->n_ff};
 }
 
 static void dense(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, bool to_y)
@@ -372,7 +384,7 @@ static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     const ae_expert_hparams *x = &b->h->experts;
     const uint32_t n = b->h->n_embd;
     const uint32_t n_used = b->lacks & AE_LACKS_EXPERTS ? b->n_experts : x->n_used;
-    const bool latent = l->latent_down != NULL;
+    const bool latent = l->latent_down != NULL, early = s->router_of_input;
     const float *bias = b->h->parallel && !l->ffn_norm ? l->attn_norm_b : l->ffn_norm_b;
     const float *in = s->experts_of_input ? b->input : b->x;
     if (latent) enter_latent(b, l, norm);
@@ -380,6 +392,10 @@ static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     if ((b->h->layer_norm && !b->h->norm_stream) || bias) { /* which ae_moe has not */
         norm_apart(b, norm, bias);
         in = b->normed, norm = NULL;
+    }
+    if (early) { /* the router reads the layer's input, the experts the normed stream */
+        norm_apart(b, l->ffn_norm, NULL);
+        in = b->input, norm = NULL;
     }
     if (n_used || (l->s_up && !latent)) b->ops->moe(b->stream, &(ae_moe){
         .n_rows = b->n_rows,
@@ -393,7 +409,7 @@ static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
         .gate_bias = l->eb_gate, .up_bias = l->eb_up, .down_bias = l->eb_down, .out_scale = l->e_scale,
         .shared_gate = latent ? NULL : l->s_gate, .shared_up = latent ? NULL : l->s_up,
         .shared_down = latent ? NULL : l->s_down, .shared_router = l->s_router,
-        .latent = latent ? b->latent : NULL, .y = latent ? b->latent_sum : y ? y : b->x});
+        .latent = latent ? b->latent : early ? b->normed : NULL, .y = latent ? b->latent_sum : y ? y : b->x});
     if (latent) leave_latent(b, s, l, norm, y);
 }
 
@@ -469,6 +485,10 @@ void ae_block_mixer(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     mix(b, mixer, s, l, parallel || joins);
     if (!parallel && mixer != AE_MIXER_NONE && joins) join(b, attn_norm);
     if (of_stream) norm_rows(b, b->x, l->attn_post_norm, l->attn_post_norm_b);
+    if (l->again_norm) {
+        b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, 1.0f, b->input, n, b->x, n});
+        norm_rows(b, b->x, l->again_norm, l->again_norm_b);
+    }
 }
 
 void ae_block_ffn(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)

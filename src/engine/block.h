@@ -58,6 +58,7 @@ typedef struct ae_block {
     const ae_state_pass *state; /* (host) */
     const float *ple;    /* [n_rows][n_layers][n_embd_layer] embeddings of the rows' tokens for layers; or NULL */
     float *ple_gate, *ple_own; /* [n_rows][n_embd_layer] x 2 */
+    const float *slopes; /* [n_heads] what scores lose with distance, or NULL */
     const float *ones;   /* [AE_MAX_HEAD_DIM] */
     const ae_adapter_rows *adapted; /* (host) which rows have adapters; NULL: none */
     const ae_block_group *group; /* (host) NULL: none */

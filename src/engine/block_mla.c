@@ -69,7 +69,8 @@ static void attend(const ae_block *b, const ae_layer_spec *s, const ae_net_layer
         .y_step = h->value_dim});
     if (s->out_gate == AE_OUT_GATE_HEAD)
         b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_GATE, .n_rows = b->n_rows, .dim = v_dim, .x = b->mla_head,
-                                         .x_stride = v_dim, .x2 = b->q_gate, .x2_stride = s->n_heads, .n_groups = s->n_heads});
+                                         .x_stride = v_dim, .x2 = b->q_gate, .x2_stride = s->n_heads, .n_groups = s->n_heads,
+                                         .glu = AE_GLU_SIGMOID});
 }
 
 void ae_block_mla(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, bool to_y)

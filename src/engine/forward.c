@@ -264,6 +264,7 @@ void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
     block.part_places = &part_places, block.kv_parts = kv.parts;
     block.near_places = h->encoder ? &near_places : NULL;
     block.n_rows = e->n_rows, block.ones = net->ones[i_device];
+    block.slopes = net->slopes[i_device];
     block.ple = d->ple, block.ple_gate = d->ple_gate, block.ple_own = d->ple_own;
     block.cos = d->cos, block.sin = d->sin, block.q_scale = d->q_scale;
     block.recur = &d->recur, block.state = d->state_pass, block.adapted = &d->adapted;

@@ -75,13 +75,19 @@ typedef struct ae_arch {
     bool embedding_is_output; /* without token_embd the output head is the embedding */
     bool sees;             /* layers have tensors "vis_*" for images, which do nothing to texts */
     bool positions;        /* a table of positions, added to the embeddings */
+    bool positions_optional;
+    bool gate_optional;    /* feed-forward blocks without ffn_gate have no gate, unless it is in ffn_up */
+    bool again_norm;       /* STREAM: attn_norm_2, where it is there, norms the sum of the layer's input and the stream */
     bool loops;            /* num_loops: all layers run so often, one after the other, each time with a KV cache of its own */
     bool parts_optional;   /* layers without heads have no mixer, without KV heads a projection, without n_ff no block */
     bool mask_images;      /* tokens that stand for images are never written */
     bool double_ff;        /* feed_forward_length is that of gate and up together */
     /* attention */
     bool rope_neox;
-    uint32_t not_of_layers; /* models of so many layers score by distance (ALiBi), which is not supported */
+    float alibi;           /* the bias that ae_hparams.slopes follow from; 0: none. With it nothing rotates */
+    bool alibi_key;        /* attention.max_alibi_bias says how much; absent or 0: none */
+    uint32_t alibi_layers; /* only in models of so many layers; 0: in all */
+    bool scale_by_size;    /* attention's scale is 1 over the head's size, not over its root */
     bool head_of_rope;     /* heads are as wide as what rotates of them */
     ae_qk_norm qk_norm;
     bool qk_norm_optional, qk_norm_last;
@@ -95,6 +101,7 @@ typedef struct ae_arch {
     bool value_scale;      /* attention.value_scale */
     bool clamp_qkv;        /* attention.clamp_kqv */
     bool own_gate;         /* AE_OUT_GATE_OWN */
+    bool softplus_gate;    /* ae_layer_spec.softplus_gate; OWN or HEAD as the tensor's shape says */
     uint32_t window;       /* unless the file says another; 0: none then */
     bool window_heads;     /* layers with a window have heads of attention.key_length_swa */
     bool shared_kv;        /* attention.shared_kv_layers: the last layers read the keys and values of earlier ones */
@@ -131,6 +138,7 @@ typedef struct ae_arch {
     bool expert_by_tensor; /* layers with a router have experts, whatever the keys say */
     bool shared_default; /* SIZE, absent or 0: an expert's size */
     bool expert_step;    /* interleave_moe_layer_step: layers (i + 1) % step == 0 have experts */
+    bool router_of_input; /* ae_layer_spec.router_of_input */
     bool expert_every;   /* moe_every_n_layers: layers i % n == 1 have experts */
     ae_activation activation;
     bool activation_key; /* hidden_activation names another */

@@ -367,7 +367,8 @@ aerie_status ae_bind_dense(ae_binder *b, uint32_t i, const ae_hparams *h, uint32
     if (!b->arch->ungated && !b->arch->drafter && up && up->ne[1] == 2 * (int64_t)f && !ae_gguf_tensor_find(b->gguf, name)) {
         AE_TRY(ae_bind_layer(b, i, "ffn_up.weight", true, 2 * f, e, &l->w_gate_up));
     } else {
-        if (!b->arch->ungated) AE_TRY(ae_bind_layer(b, i, "ffn_gate.weight", true, f, e, &l->w_gate));
+        if (!b->arch->ungated)
+            AE_TRY(ae_bind_layer(b, i, "ffn_gate.weight", !b->arch->gate_optional, f, e, &l->w_gate));
         AE_TRY(ae_bind_layer(b, i, "ffn_up.weight", true, f, e, &l->w_up));
         AE_TRY(ae_bind_layer(b, i, "ffn_gate.bias", false, 0, f, &l->b_gate));
         AE_TRY(ae_bind_layer(b, i, "ffn_up.bias", false, 0, f, &l->b_up));

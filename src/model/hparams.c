@@ -170,6 +170,7 @@ static aerie_status place_experts(ae_binder *b, const ae_hparams *h, ae_layer *l
         layers[i].spec.ffn = beside ? AE_FFN_BOTH : AE_FFN_EXPERTS;
         if (beside && b->arch->beside_scale > 0.0f) layers[i].spec.experts_scale = b->arch->beside_scale;
         layers[i].spec.experts_of_input = b->arch->beside_input;
+        layers[i].spec.router_of_input = b->arch->router_of_input;
     }
     return AERIE_OK;
 }
@@ -246,7 +247,7 @@ static aerie_status place_ropes(ae_binder *b, ae_hparams *h, ae_layer *layers)
         ae_layer_spec *s = &layers[i].spec;
         const bool whole = a->chunked && !windows; /* Llama 4's small ones rotate everywhere */
         const bool skipped = (a->no_rope_period && !whole && (i + 1) % a->no_rope_period == 0) || !rotates[i];
-        s->rope = !finetuned || skipped ? AE_NO_ROPE : s->window || i < n_dense ? of_window : of_full;
+        s->rope = !finetuned || skipped || h->slopes ? AE_NO_ROPE : s->window || i < n_dense ? of_window : of_full;
         if (a->qk_norm_plain && s->rope == AE_NO_ROPE) s->qk_norm = AE_QK_NORM_NONE;
     }
     return AERIE_OK;
@@ -308,18 +309,35 @@ static aerie_status read_sharing(ae_binder *b, const ae_hparams *h, ae_layer *la
     return AERIE_OK;
 }
 
+/* ALiBi (arXiv 2108.12409): slopes by powers of 2^(-bias / n), n the largest power of two of heads; heads beyond take those in
+ * between. */
+static aerie_status read_slopes(ae_binder *b, ae_hparams *h, ae_arena *arena)
+{
+    float bias = b->arch->alibi;
+    uint32_t n = 1;
+    if (b->arch->alibi_layers && h->n_layers != b->arch->alibi_layers) return AERIE_OK;
+    if (b->arch->alibi_key) AE_TRY(get_f32(b, "attention.max_alibi_bias", &bias));
+    if (!(bias > 0.0f)) return AERIE_OK;
+    float *slopes = ae_arena_alloc(arena, h->n_heads, sizeof *slopes);
+    if (!slopes) return ae_fail_memory(b->error, "the slopes of heads", h->n_heads * sizeof *slopes);
+    while (2 * n <= h->n_heads) n *= 2;
+    for (uint32_t i = 0; i < h->n_heads; i++) {
+        const double step = i < n ? i + 1.0 : (2.0 * (i - n) + 1.0) / 2.0;
+        slopes[i] = (float)ae_pow(2.0, -(double)bias * step / n);
+    }
+    h->slopes = slopes;
+    return AERIE_OK;
+}
+
 static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers)
 {
     const ae_arch *a = b->arch;
-    if (a->not_of_layers && h->n_layers == a->not_of_layers)
-        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: models of architecture %s with %u layers score positions by "
-                       "their distance (ALiBi), which is not supported; those with fewer layers are", ae_gguf_path(b->gguf),
-                       a->name, h->n_layers);
     float value_scale = 0.0f, clamp = 0.0f;
     if (a->value_scale) AE_TRY(get_f32(b, "attention.value_scale", &value_scale));
     if (a->clamp_qkv) AE_TRY(get_f32(b, "attention.clamp_kqv", &clamp));
     float softcap = a->attn_softcap, scale = a->attn_scale > 0.0f ? a->attn_scale : h->attn_scale;
     if (a->keep_attn_softcap) AE_TRY(get_f32(b, "attn_logit_softcapping", &softcap));
+    if (a->scale_by_size) scale = 1.0f / (float)h->head_dim;
     if (a->wide_layers == h->n_layers) scale = 1.0f / sqrtf((float)(h->n_embd / h->n_heads));
     float given = 0.0f; /* so other programs write "none" */
     AE_TRY(get_f32(b, "attention.scale", &given));
@@ -338,6 +356,7 @@ static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers
         s->qk_norm_last = a->qk_norm_last;
         s->v_norm = a->v_norm;
         s->out_gate = a->gated_output ? AE_OUT_GATE_ELEMENT : a->own_gate ? AE_OUT_GATE_OWN : AE_OUT_GATE_NONE;
+        s->softplus_gate = a->softplus_gate;
         s->kv_from = a->assistant ? AE_KV_OTHER : (int)i;
     }
     if (a->mla) AE_TRY(ae_bind_mla_hparams(b, h, layers));
@@ -426,6 +445,31 @@ static aerie_status read_activation(ae_binder *b, ae_activation *activation)
                    b->key, (int)(s.n < 32 ? s.n : 32), s.data);
 }
 
+/* Numbers under names without the architecture's, for each layer or for all. */
+static aerie_status read_xielu(ae_binder *b, const ae_hparams *h, ae_layer *layers)
+{
+    static const char *const names[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+    for (size_t k = 0; k < 4; k++) {
+        const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, names[k]);
+        if (!kv || (kv->type == AE_GGUF_ARRAY && kv->n < h->n_layers))
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s needs a number for each of %u layers", ae_gguf_path(b->gguf),
+                           names[k], h->n_layers);
+        for (uint32_t i = 0; i < b->n_specs; i++) {
+            double x = 0;
+            if (!ae_gguf_kv_float(kv, kv->type == AE_GGUF_ARRAY && i < kv->n ? i : 0, &x) || !(fabs(x) < 1e6))
+                return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s has no number for layer %u", ae_gguf_path(b->gguf),
+                               names[k], i);
+            layers[i].spec.xielu[k] = (float)x;
+        }
+    }
+    for (uint32_t i = 0; i < b->n_specs; i++) { /* the file has what softplus makes the factors of */
+        float *x = layers[i].spec.xielu;
+        x[0] = ae_softplusf(x[0]);
+        x[1] = x[2] + ae_softplusf(x[1]);
+    }
+    return AERIE_OK;
+}
+
 static aerie_status read_limits(ae_binder *b, const ae_hparams *h, ae_layer *layers)
 {
     static const char *const names[] = {"swiglu_clamp_exp", "swiglu_clamp_shexp"};
@@ -436,7 +480,9 @@ static aerie_status read_limits(ae_binder *b, const ae_hparams *h, ae_layer *lay
         s->activation = activation;
         s->limit = s->shared_limit = s->activation == AE_ACTIVATION_OAI ? 7.0f : 0.0f;
     }
-    for (size_t k = 0; b->arch->activation == AE_ACTIVATION_SILU_CLAMPED && k < 2; k++) {
+    const bool limited = activation == AE_ACTIVATION_SILU_CLAMPED || activation == AE_ACTIVATION_SILU_LIMITED;
+    if (activation == AE_ACTIVATION_XIELU) AE_TRY(read_xielu(b, h, layers));
+    for (size_t k = 0; limited && k < 2; k++) {
         const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, names[k]));
         for (uint32_t i = 0; i < b->n_specs; i++) {
             double limit = 0;
@@ -487,7 +533,8 @@ static aerie_status read_norms(ae_binder *b, ae_hparams *h)
     h->parallel = parallel;
     h->plain_norms = a->plain_norms;
     h->embed_norm_plain = a->embed_norm_plain;
-    h->keeps_input = a->beside_input;
+    h->keeps_input = a->beside_input || a->router_of_input ||
+                     (a->again_norm && ae_gguf_tensor_find(b->gguf, "blk.0.attn_norm_2.weight"));
     if (a->swin_key) AE_TRY(ae_gguf_get_bool(b->gguf, ae_bind_key(b, "swin_norm"), false, &h->norm_after, b->error));
     return AERIE_OK;
 }
@@ -513,6 +560,7 @@ aerie_status ae_bind_model_hparams(ae_binder *b, ae_hparams *h, const aerie_rope
     }
     AE_TRY(place_experts(b, h, layers));
     AE_TRY(read_heads(b, h, layers));
+    AE_TRY(read_slopes(b, h, arena));
     AE_TRY(read_attention(b, h, layers));
     AE_TRY(ae_bind_recur_hparams(b, h, layers));
     AE_TRY(read_scalars(b, h));

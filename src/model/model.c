@@ -91,6 +91,10 @@ static aerie_status bind_mixer(ae_binder *b, const ae_hparams *h, uint32_t i, ae
     const uint32_t q = s->n_heads * s->head_dim, kv = s->n_kv_heads * s->head_dim;
     const bool by_row = s->qk_norm == AE_QK_NORM_ROW || s->qk_norm == AE_QK_NORM_ROW_LAYER, by_head = !by_row;
     const bool layer = s->qk_norm == AE_QK_NORM_LAYER || s->qk_norm == AE_QK_NORM_EACH;
+    char name[48];
+    snprintf(name, sizeof name, "blk.%u.attn_gate.weight", i);
+    const ae_gguf_tensor *gate = ae_gguf_tensor_find(b->gguf, name);
+    if (b->arch->softplus_gate && gate && gate->ne[1] == s->n_heads) s->out_gate = AE_OUT_GATE_NONE; /* of each head */
     const bool own = s->out_gate == AE_OUT_GATE_OWN;
     AE_TRY(ae_bind_layer(b, i, "attn_gate.weight", own, own ? q : s->n_heads, h->n_embd, &l->out_gate));
     if (l->out_gate && !own) s->out_gate = AE_OUT_GATE_HEAD;
@@ -117,6 +121,8 @@ static aerie_status bind_norms(ae_binder *b, const ae_hparams *h, uint32_t i, ae
     if (a->norms == AE_NORMS_STREAM) {
         AE_TRY(ae_bind_layer(b, i, "attn_output_norm.weight", true, 0, e, &l->attn_post_norm));
         AE_TRY(ae_bind_layer(b, i, "attn_output_norm.bias", false, 0, e, &l->attn_post_norm_b));
+        if (a->again_norm) AE_TRY(ae_bind_layer(b, i, "attn_norm_2.weight", false, 0, e, &l->again_norm));
+        if (l->again_norm) AE_TRY(ae_bind_layer(b, i, "attn_norm_2.bias", false, 0, e, &l->again_norm_b));
         AE_TRY(ae_bind_layer(b, i, "layer_output_norm.weight", true, 0, e, &l->ffn_post_norm));
         return ae_bind_layer(b, i, "layer_output_norm.bias", false, 0, e, &l->ffn_post_norm_b);
     }
@@ -269,8 +275,8 @@ static aerie_status bind_tensors(ae_binder *b, ae_model *m)
     snprintf(name, sizeof name, "%s.bias", norm);
     if (h->layer_norm || b->arch->norm_bias) AE_TRY(ae_bind(b, name, false, 0, h->n_embd, &m->out_norm_b));
     if (b->arch->positions)
-        AE_TRY(bind_table(b, "position_embd.weight", true, AE_MAX_POSITIONS, h->n_embd, &m->hparams.n_positions,
-                          &m->positions));
+        AE_TRY(bind_table(b, "position_embd.weight", !b->arch->positions_optional, AE_MAX_POSITIONS, h->n_embd,
+                          &m->hparams.n_positions, &m->positions));
     if (!swapped) AE_TRY(ae_bind(b, "output.weight", false, h->n_vocab, h->n_embd, &m->output));
     AE_TRY(ae_bind(b, "output.bias", false, 0, h->n_vocab, &m->output_b));
     AE_TRY(ae_bind(b, "output.scale", false, 0, 1, &m->output_scale));

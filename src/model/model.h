@@ -131,6 +131,9 @@ typedef enum ae_activation {
     AE_ACTIVATION_RELU2,
     AE_ACTIVATION_OAI,
     AE_ACTIVATION_SILU_CLAMPED,
+    AE_ACTIVATION_RELU,
+    AE_ACTIVATION_SILU_LIMITED,
+    AE_ACTIVATION_XIELU, /* without a gate */
 } ae_activation;
 
 #define AE_NO_ROPE (-1)
@@ -154,6 +157,7 @@ typedef struct ae_layer_spec {
     bool v_norm;          /* of each head of the values, without weights */
     bool temperature;     /* q is multiplied by the temperature of its position */
     ae_out_gate out_gate;
+    bool softplus_gate;   /* by softplus, not by the sigmoid */
     int kv_from;          /* the layer whose keys and values it reads; its own index: it writes its own; or AE_KV_OTHER */
     ae_ffn ffn;
     float experts_scale;  /* of what experts add, the shared one and with BOTH the dense block included; 1 = none */
@@ -161,6 +165,8 @@ typedef struct ae_layer_spec {
     bool normed_after;    /* the stream is normed by the model's last norm after the layer */
     uint32_t n_ff;        /* of the dense block */
     ae_activation activation;
+    float xielu[4];       /* AE_ACTIVATION_XIELU: its factors above and below 0, beta, eps */
+    bool router_of_input; /* EXPERTS: the router reads the layer's input, without a norm */
     float limit, shared_limit; /* of activations that have one: of experts; of the shared expert and the dense block */
 } ae_layer_spec;
 
@@ -201,6 +207,7 @@ typedef struct ae_hparams {
     uint32_t mask_begin, mask_end; /* logits of these tokens are the lowest number */
     /* of queries at position p: 1 + temp_scale * ln(floor((p + temp_offset) / temp_length) + 1); temp_scale 0 = none */
     float temp_scale, temp_offset;
+    const float *slopes;  /* [n_heads] scores lose this times the distance (ALiBi); NULL: nothing */
     uint32_t temp_length;
     uint32_t n_embd_layer; /* of the embedding that a token has for each layer; 0 = none */
     ae_expert_hparams experts;
@@ -262,6 +269,7 @@ typedef struct ae_layer {
     ae_tensor_ref attn_norm;           /* [n_embd]; NULL: the mixer takes the stream as it is */
     ae_tensor_ref attn_norm_b;         /* optional, of the layer norm */
     ae_tensor_ref attn_post_norm;      /* [n_embd] of what the mixer adds (of the stream after it with norm_stream), or NULL */
+    ae_tensor_ref again_norm, again_norm_b; /* optional, [n_embd] x 2, with norm_stream: of the stream and the layer's input */
     ae_tensor_ref attn_post_norm_b, ffn_post_norm_b; /* optional, [n_embd], with norm_stream */
     ae_tensor_ref wq, wk, wv, wo;      /* [n_heads * head_dim, n_embd] (twice the rows with AE_OUT_GATE_ELEMENT) ..
                                         * [n_embd, n_heads * head_dim]; wv NULL: values are the keys before norm and rotation */

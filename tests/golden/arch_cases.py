@@ -306,6 +306,47 @@ def gpt2(f, big_code=False):
     return transformers.GPT2LMHeadModel, transformers.GPT2Config(**config, activation_function="gelu_new"), state
 
 
+def bloom(f):
+    """Queries, keys and values stand head by head."""
+    f = Split(f, False)
+    layer = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_output": "self_attention.dense",
+             "ffn_up": "mlp.dense_h_to_4h", "ffn_down": "mlp.dense_4h_to_h", "attn_q": "self_attention.query_key_value"}
+
+    def change(name, w, i):
+        if name.startswith(("attn_k.", "attn_v.")):
+            return None
+        return name, by_head(f, name, name.split(".")[1], i) if name.startswith("attn_q.") else w
+    config = dict(vocab_size=264, hidden_size=f["embedding_length"], n_layer=f.n_layers, n_head=f["attention.head_count"],
+                  layer_norm_epsilon=1e-5, tie_word_embeddings=False, bos_token_id=None, eos_token_id=None, pad_token_id=None)
+    state = {k.replace("model.layers.", "transformer.h."): w for k, w in state_of(f, layer, change=change).items()}
+    state["transformer.word_embeddings.weight"] = state.pop("model.embed_tokens.weight")
+    for end in ("weight", "bias"):
+        state[f"transformer.ln_f.{end}"] = state.pop(f"model.norm.{end}")
+        state[f"transformer.word_embeddings_layernorm.{end}"] = f.tensors[f"token_embd_norm.{end}"]
+    kind = transformers.models.bloom.modeling_bloom
+
+    class Narrow(kind.BloomForCausalLM):  # its network is always four times as wide as the stream
+        def __init__(self, config):
+            super().__init__(config)
+            for block in self.transformer.h:
+                e, ff = config.hidden_size, f["feed_forward_length"]
+                block.mlp.dense_h_to_4h, block.mlp.dense_4h_to_h = torch.nn.Linear(e, ff), torch.nn.Linear(ff, e)
+    return Narrow, transformers.BloomConfig(**config), state
+
+
+def apertus(f):
+    config = common(f)
+    config["rope_parameters"].pop("partial_rotary_factor")
+    state = state_of(f, {"attn_norm": "attention_layernorm", "attn_norm.weight": "attention_layernorm.weight",
+                         "ffn_norm.weight": "feedforward_layernorm.weight"})
+    for i in range(f.n_layers):
+        for key in ("alpha_p", "alpha_n"):
+            state[f"model.layers.{i}.mlp.act_fn.{key}"] = np.array([f[f"xielu.{key}"][i]], np.float32)
+        for key in ("beta", "eps"):
+            state[f"model.layers.{i}.mlp.act_fn.{key}"] = np.array(f[f"xielu.{key}"][i], np.float32)
+    return transformers.ApertusForCausalLM, transformers.ApertusConfig(**config), state
+
+
 def chameleon(f):
     """The layers that read text; norms of queries and keys turned as their rows are."""
     kind = transformers.models.chameleon.modeling_chameleon
@@ -715,6 +756,7 @@ MORE = {
                       layer={"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}),
     "minicpm": minicpm, "maincoder": maincoder, "codeshell": codeshell, "bailingmoe2": bailingmoe2,
     "deepseek2-ocr": deepseek_ocr, "jina-bert-v3": jina_bert_v3, "eurobert": two_sided(), "llama-embed": two_sided(True),
+    "bloom": bloom, "apertus": apertus,
     "gpt2": gpt2, "starcoder": lambda f: gpt2(f, True), "chameleon": chameleon,
     "neo-bert": two_sided(True), "modern-bert": modern_bert, "gemma-embedding": gemma_embedding,
     "paddleocr": see_text("paddleocr_vl.modeling_paddleocr_vl", "PaddleOCRTextModel", "PaddleOCRTextConfig"),

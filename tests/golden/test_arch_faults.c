@@ -107,6 +107,14 @@ BREAK(no_linear, if (s->mixer == AE_MIXER_LINEAR) s->mixer = AE_MIXER_NONE)
 BREAK(no_end_norm, s->normed_after = false)
 BREAK(no_qk_norm_bias, l->q_norm_b = l->k_norm_b = NULL)
 BREAK(no_norm_bias, l->attn_norm_b = l->ffn_norm_b = NULL)
+static void no_slopes(ae_model *m)
+{
+    m->hparams.slopes = NULL;
+}
+BREAK(no_again_norm, l->again_norm = NULL)
+BREAK(other_xielu, const float t = s->xielu[0]; s->xielu[0] = s->xielu[1]; s->xielu[1] = t)
+BREAK(late_router, s->router_of_input = false)
+BREAK(sigmoid_gate, s->softplus_gate = false)
 static void no_positions(ae_model *m)
 {
     m->positions = NULL;
@@ -318,6 +326,28 @@ static const struct fault {
     {"phimoe", "norms have biases", 8, no_norm_bias},
     {"phimoe", "biases of the output", 28, no_output_biases},
     {"phimoe", "chosen weights are divided by their sum", 26, other_renorm},
+    {"bloom", "scores lose with distance", 5, no_slopes},
+    {"bloom", "a norm that subtracts the mean", 28, rms_not_layer},
+    {"mpt", "scores lose with distance", 5, no_slopes},
+    {"mpt", "queries, keys and values are clamped", 28, no_clamp},
+    {"mpt-positions", "positions from a table", 5, no_positions},
+    {"refact", "scores lose with distance", 5, no_slopes},
+    {"jais", "attention's scale is one over the size", 28, scale_of_head},
+    {"baichuan-13b", "scores lose with distance", 5, no_slopes},
+    {"jina-bert-v2", "scores lose with distance", 5, no_slopes},
+    {"jina-bert-v2-code", "a norm of the layer's input and the stream", 8, no_again_norm},
+    {"jina-bert-v2-code", "norm of q and k", 7, no_qk_norm},
+    {"apertus", "xIELU's factors", 33, other_xielu},
+    {"smallthinker", "the router reads the layer's input", 26, late_router},
+    {"smallthinker", "ReLU", 33, silu},
+    {"smallthinker-windows", "no rotation in full layers", 5, rope_everywhere},
+    {"maple", "limit of the activation", 21, no_limit},
+    {"maple", "no rotation in full layers", 5, rope_everywhere},
+    {"laguna", "a gate for each head", 10, no_head_gate},
+    {"laguna", "the gate is a softplus", 10, sigmoid_gate},
+    {"laguna", "windowed and full layers rotate differently", 3, ropes_swapped},
+    {"laguna", "the first of four layers sees everything", 3, windows_elsewhere},
+    {"laguna-m", "the gate is a softplus", 10, sigmoid_gate},
     {"bitnet", "norms inside of blocks", 8, no_sub_norms},
     {"olmo", "queries, keys and values are clamped", 28, no_clamp},
     {"dbrx", "queries, keys and values are clamped", 28, no_clamp},

@@ -36,6 +36,7 @@ static const struct mixer {
     {"repeated layers", "nanbeige"}, {"a table of positions", "gpt2"}, {"layers without parts", "deci"},
     {"experts of the layer's input", "arctic"},
     {"KDA, latent", "kimi-linear"}, {"bounded KDA", "bailingmoe3"}, {"PLaMo-2", "plamo2"},
+    {"scores by distance", "bloom"}, {"an early router", "smallthinker"}, {"softplus gates", "laguna"},
 };
 #define N_MIXERS (sizeof mixers / sizeof mixers[0])
 
@@ -339,7 +340,7 @@ static void test_embeddings(void **state)
                  {"modern-bert", AERIE_POOLING_AUTO}, {"nomic-bert-moe", AERIE_POOLING_AUTO},
                  {"eurobert", AERIE_POOLING_LAST}, {"modern-bert-rank", AERIE_POOLING_AUTO},
                  {"neo-bert", AERIE_POOLING_CLS}, {"llama-embed", AERIE_POOLING_AUTO},
-                 {"gemma-embedding", AERIE_POOLING_AUTO}};
+                 {"gemma-embedding", AERIE_POOLING_AUTO}, {"jina-bert-v2-code", AERIE_POOLING_MEAN}};
     (void)state;
     make_texts();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i += AE_TEST_EVERY > 4 ? 3 : 1)

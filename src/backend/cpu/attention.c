@@ -144,9 +144,9 @@ static ae_attn_tile tile_at(const attention_job *job, uint32_t i, uint32_t i_wor
     for (uint32_t q = 0; q < tile.n_queries; q++) {
         const uint32_t r = first + (begin + q) / job->group, h = head * job->group + (begin + q) % job->group;
         const size_t at = (size_t)r * a->n_heads + h;
-        const float sink = a->sinks ? a->sinks[h] : 0.0f;
+        const float sink = a->sinks ? a->sinks[h] : 0.0f, slope = a->slopes ? a->slopes[h] : 0.0f;
         tile.query[q] = (ae_attn_query){a->q + at * (a->n_rope + a->head_dim), a->y + at * a->head_dim, p->pos[r],
-                                        (p->last ? p->last : p->pos)[r], p->n_inplace[r], sink,
+                                        (p->last ? p->last : p->pos)[r], p->n_inplace[r], slope, sink,
                                         p->path + (size_t)r * p->path_stride};
     }
     return tile;

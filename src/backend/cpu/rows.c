@@ -91,9 +91,12 @@ static void map_item(void *context, uint32_t r, uint32_t i_worker)
     case AE_MAP_CLAMP:
         for (uint32_t i = 0; i < a->dim; i++) x[i] = ae_maxf(ae_minf(x[i], a->a), -a->a);
         break;
+    case AE_MAP_XIELU:
+        for (uint32_t i = 0; i < a->dim; i++) x[i] = ae_xieluf(x[i], a->a, a->b, a->c, a->d);
+        break;
     case AE_MAP_GATE:
         for (uint32_t g = 0, n = a->dim / a->n_groups; g < a->n_groups; g++) {
-            const float gate = ae_glu_of(AE_GLU_SIGMOID, x2[g], 0);
+            const float gate = ae_glu_of(a->glu, x2[g], a->glu_limit);
             for (uint32_t i = g * n; i < (g + 1) * n; i++) x[i] *= gate;
         }
         break;

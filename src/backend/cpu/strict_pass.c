@@ -177,6 +177,7 @@ uint64_t ae_cpu_hash_map(const ae_map *a)
     uint64_t h = 0;
     HASH_6(kind, n_rows, dim, x, x_stride, a);
     HASH_5(x2, x2_stride, n_groups, glu, glu_limit);
+    HASH_3(b, c, d);
     return h;
 }
 
@@ -224,7 +225,7 @@ uint64_t ae_cpu_hash_attention(const ae_attention *a)
     uint64_t h = hash_places(0, a->places);
     HASH_6(kv, layer, n_heads, n_kv_heads, head_dim, n_rope);
     HASH_4(scale, softcap, window, chunked);
-    HASH_3(sinks, q, y);
+    HASH_4(sinks, slopes, q, y);
     return h;
 }
 

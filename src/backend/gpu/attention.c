@@ -88,7 +88,8 @@ void ae_gpu_attention(ae_stream *stream, const ae_attention *a)
     const ae_places *p = a->places;
     ae_gpu_attention_args args = {
         .kv = ae_gpu_kv_view_of(a->kv, a->layer), .seq = p->seq, .pos = p->pos, .n_inplace = p->n_inplace, .path = p->path,
-        .last = p->last, .tables = p->tables, .n_actual = p->n_actual, .sinks = a->sinks, .q = a->q, .y = a->y,
+        .last = p->last, .tables = p->tables, .n_actual = p->n_actual, .sinks = a->sinks,
+        .slopes = a->slopes, .q = a->q, .y = a->y,
         .parts = stream->attention.parts, .arrivals = stream->attention.arrivals, .path_stride = p->path_stride,
         .table_stride = p->table_stride, .n_rows = p->n_rows, .n_heads = a->n_heads, .n_kv_heads = a->n_kv_heads,
         .window = a->window, .chunked = a->chunked, .scale = a->scale, .softcap = a->softcap, .n_splits = 1,

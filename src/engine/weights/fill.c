@@ -181,7 +181,7 @@ static aerie_status fill_vector(load_job *job, const ae_part *part, aerie_error 
     }
     float *host = ae_alloc(n, sizeof *host);
     if (!host) return ae_fail_memory(error, "a weight vector", n * sizeof *host);
-    for (size_t i = 0; i < n; i++) host[i] = 1.0f;
+    for (size_t i = 0; i < n; i++) host[i] = part->numbers ? part->numbers[i] : 1.0f;
     aerie_status status = AERIE_OK;
     if (t) ae_type_get(t->type)->decode(l->buffer, host, n);
     if (t && part->scale) status = scale_vector(job, part, host, error);

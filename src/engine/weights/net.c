@@ -23,7 +23,7 @@ static void list_experts(ae_parts *p, const ae_hparams *h, const ae_layer *from,
     add_experts(p, x->n, from->e_down, 0, x->n_latent ? x->n_latent : h->n_embd, to->e_down);
 }
 
-#define PARTS_OUTSIDE (16 + AE_MAX_DEVICES)
+#define PARTS_OUTSIDE (16 + 2 * AE_MAX_DEVICES)
 
 /* Rows of a matrix or elements of a vector; `some` false: all of them. */
 typedef struct range {
@@ -203,6 +203,7 @@ static void list_mixer(ae_parts *p, const ae_layer *from, const cut *c, ae_net_l
     const vector_field vectors[] = {
         {from->attn_norm, &to->attn_norm}, {from->attn_norm_b, &to->attn_norm_b}, {from->attn_post_norm, &to->attn_post_norm},
         {from->attn_post_norm_b, &to->attn_post_norm_b},
+        {from->again_norm, &to->again_norm}, {from->again_norm_b, &to->again_norm_b},
         {from->bq, &to->bq}, {from->bk, &to->bk}, {from->bv, &to->bv}, {from->bo, &to->bo},
         {from->q_norm, &to->q_norm}, {from->k_norm, &to->k_norm}, {from->q_norm_b, &to->q_norm_b},
         {from->k_norm_b, &to->k_norm_b}, {from->sinks, &to->sinks},
@@ -327,6 +328,14 @@ static void list_output(ae_net *net)
     if (net->ranks && m->tied && m->output_scale && net->parts.n > before) net->parts.items[before].scale = m->output_scale;
 }
 
+/* Vectors that no tensor has. */
+static void list_numbers(ae_net *net, uint32_t n_ones)
+{
+    const ae_hparams *h = &net->model->hparams;
+    ae_parts_ones(&net->parts, n_ones, &net->ones[net->parts.on]);
+    if (h->slopes) ae_parts_numbers(&net->parts, h->slopes, h->n_heads, &net->slopes[net->parts.on]);
+}
+
 static void list_parts(ae_net *net)
 {
     const ae_model *m = net->model;
@@ -344,7 +353,7 @@ static void list_parts(ae_net *net)
     ae_parts_weight(&net->parts, m->ple_model_proj, AE_WEIGHT_MATMUL, &net->ple_model_proj);
     ae_parts_vector(&net->parts, m->ple_proj_norm, &net->ple_proj_norm);
     for (net->parts.on = 0; net->parts.on < net->split.n_devices; net->parts.on++)
-        ae_parts_ones(&net->parts, n_ones, &net->ones[net->parts.on]);
+        list_numbers(net, n_ones);
     net->parts.on = net->split.output;
     ae_parts_vector(&net->parts, m->out_norm, &net->out_norm);
     ae_parts_vector(&net->parts, m->out_norm_b, &net->out_norm_b);

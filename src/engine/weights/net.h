@@ -29,7 +29,7 @@ typedef struct ae_net_mla {
 /* A layer's weights; names as in ae_layer, fused ones split. Absent ones are NULL. */
 typedef struct ae_net_layer {
     float *attn_norm, *attn_norm_b, *attn_post_norm, *ffn_norm, *ffn_norm_b, *ffn_post_norm; /* device f32 */
-    float *attn_post_norm_b, *ffn_post_norm_b;
+    float *attn_post_norm_b, *ffn_post_norm_b, *again_norm, *again_norm_b;
     ae_weight *wq, *wk, *wv, *wo, *out_gate, *w_gate, *w_up, *w_down;
     float *bq, *bk, *bv, *bo, *b_gate, *b_up, *b_down;
     float *q_norm, *k_norm, *q_norm_b, *k_norm_b, *sinks, *attn_sub_norm, *ffn_sub_norm;
@@ -64,6 +64,7 @@ typedef struct ae_net {
     float *out_norm_b, *output_b; /* or NULL */
     ae_weight *ple_embedding, *ple_model_proj; /* or NULL; names as in ae_model */
     float *ple_proj_norm;
+    float *slopes[AE_MAX_DEVICES]; /* [n_heads] of ALiBi, device f32; or NULL */
     float *ones[AE_MAX_DEVICES]; /* [most of a head, n_embd with plain norms] device f32: norms without weights */
     ae_net_layer *layers; /* [n_layers] */
     uint32_t n_recur;     /* layers with recurrent state */

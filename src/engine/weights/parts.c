@@ -66,6 +66,11 @@ void ae_parts_range(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint3
     if (tensor) add(parts, &(ae_part){.tensor = tensor, .first = first, .n_elements = n, .vector = field});
 }
 
+void ae_parts_numbers(ae_parts *parts, const float *numbers, uint32_t n, float **field)
+{
+    add(parts, &(ae_part){.numbers = numbers, .n_elements = n, .vector = field});
+}
+
 void ae_parts_ones(ae_parts *parts, uint32_t n, float **field)
 {
     add(parts, &(ae_part){.n_elements = n, .vector = field});

@@ -24,7 +24,8 @@ typedef struct ae_load_options {
 
 /* One weight or vector: where it comes from, which field it fills, and its place on the device. */
 typedef struct ae_part {
-    ae_tensor_ref tensor; /* NULL: a vector of ones */
+    ae_tensor_ref tensor; /* NULL: a vector of these numbers: */
+    const float *numbers; /* [n_elements] lent; NULL: ones */
     unsigned use;       /* ae_weight_use; 0 = a vector as f32 */
     uint64_t first;     /* of a weight: its rows in the tensor, the matrices of a stack counted one after the other; of a
                          * vector: its elements */
@@ -83,6 +84,8 @@ void ae_parts_rows(ae_parts *parts, ae_tensor_ref tensor, uint32_t i, uint64_t f
 void ae_parts_range(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, float **field);
 /* The same as the columns of a weight [ne[0], n], of floats no wider than those of the tensor. */
 void ae_parts_transposed(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, ae_weight **field);
+/* A vector of n numbers, which are lent until it is filled. */
+void ae_parts_numbers(ae_parts *parts, const float *numbers, uint32_t n, float **field);
 /* A vector of n ones. */
 void ae_parts_ones(ae_parts *parts, uint32_t n, float **field);
 

@@ -246,7 +246,7 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
  *   AE_KV_F32   K, V f32 [64][head_dim]
  * Arithmetic, for one query: chunks of 64 logical positions from the first one inside the window to the
  * query's own, ascending. In a chunk, for the positions j that the query sees:
- *   s_j is the score (below), with a softcap ae_softcapf of it
+ *   s_j is the score (below), with a softcap ae_softcapf of it, then with a slope ae_biased of that
  *   m = max s_j (from -inf, a NaN is never the maximum);  p_j = e(s_j - m)
  *   l = ae_sum16 of the sums of p_j over j % 16, j ascending (j = position)
  *   o[i] is the weighted sum of the values (below)
@@ -295,6 +295,7 @@ typedef struct ae_attn_query {
     int32_t own;         /* own position: windows are counted from it */
     int32_t pos;         /* last position that it sees: `own`, but in a group of rows that see each other */
     int32_t n_inplace;   /* positions below this are in the slot of the same number */
+    float slope;         /* its head's slope; 0: distance costs nothing */
     float sink;          /* its head's sink, if the tile has sinks */
     const int32_t *path; /* slot of position n_inplace + i */
 } ae_attn_query;

@@ -46,6 +46,9 @@ GLU(relu2, AE_GLU_RELU2)
 GLU(sigmoid, AE_GLU_SIGMOID)
 GLU(oai, AE_GLU_OAI)
 GLU(silu_clamped, AE_GLU_SILU_CLAMPED)
+GLU(relu, AE_GLU_RELU)
+GLU(silu_limited, AE_GLU_SILU_LIMITED)
+GLU(softplus, AE_GLU_SOFTPLUS)
 
 void ae_ref_softcap(const float *x, float cap, uint32_t n, float *y)
 {

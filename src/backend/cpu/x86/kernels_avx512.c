@@ -12,6 +12,8 @@ void ae_kernels_avx512(ae_kernels *k)
     k->glu[AE_GLU_SIGMOID] = ae_avx512_glu_sigmoid;
     k->glu[AE_GLU_OAI] = ae_avx512_glu_oai;
     k->glu[AE_GLU_SILU_CLAMPED] = ae_avx512_glu_silu_clamped;
+    k->glu[AE_GLU_RELU] = ae_avx512_glu_relu;
+    k->glu[AE_GLU_SILU_LIMITED] = ae_avx512_glu_silu_limited;
     k->softcap = ae_avx512_softcap;
     k->axpy = ae_avx512_axpy;
     k->quant32 = ae_avx512_quant32;

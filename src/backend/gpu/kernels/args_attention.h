@@ -27,6 +27,7 @@ typedef struct ae_gpu_attention_args {
     const int32_t *tables;    /* [n_seqs][table_stride] */
     const uint32_t *n_actual; /* [1] or NULL */
     const float *sinks;       /* [n_heads] or NULL */
+    const float *slopes;      /* [n_heads] or NULL */
     const float *q;           /* [n_rows][n_heads][n_rope + head_dim] */
     float *y;                 /* [n_rows][n_heads][head_dim] */
     float *parts;             /* [n_rows][n_heads][max_parts][ae_gpu_attention_part] */

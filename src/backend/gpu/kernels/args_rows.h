@@ -52,7 +52,7 @@ typedef struct ae_gpu_map_args {
     uint32_t x_stride, x2_stride, dim;
     uint32_t kind, glu;  /* ae_map_kind, ae_glu */
     uint32_t group;      /* AE_MAP_GATE: elements of a group */
-    float a, limit;
+    float a, b, c, d, limit;
 } ae_gpu_map_args;
 
 /* y[i] = x[rows[i]]. The unit of dim and of the strides is one f32, or four if wide. */

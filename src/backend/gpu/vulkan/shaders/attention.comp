@@ -17,7 +17,7 @@ layout(local_size_x = 64) in;
 
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Args { /* ae_gpu_attention_args */
     KvView kv;
-    uint64_t seq, pos, last, n_inplace, path, tables, n_actual, sinks, q, y, parts, arrivals;
+    uint64_t seq, pos, last, n_inplace, path, tables, n_actual, sinks, slopes, q, y, parts, arrivals;
     uint path_stride, table_stride, n_rows, n_heads, n_kv_heads, window, chunked;
     float scale, softcap;
     uint n_tiles, n_splits, merge_apart, max_parts, n_warps;
@@ -27,6 +27,7 @@ Args a;
 KvForm f;
 uint kv_head, i_query, row;      /* i_query: row * n_heads + head */
 int first_seen, own_pos, in_place, sequence; /* own_pos: the last position that it sees */
+int at_pos;                      /* its own position */
 uint64_t my_block;               /* of this thread's position */
 uint my_place;
 
@@ -233,6 +234,10 @@ void attend(int chunk, vec2 factors, out float m, out float l, out float o[EACH]
         find_place(chunk * int(KV_PAGE) + int(t));
         s = score(factors);
         if (a.softcap != 0.0) s = ae_softcapf(s, a.softcap);
+        if (a.slopes != 0ul) {
+            const float slope = F32(a.slopes).v[i_query % a.n_heads];
+            if (slope != 0.0) s = ae_fma(-slope, float(abs(at_pos - (chunk * int(KV_PAGE) + int(t)))), s);
+        }
     }
     m = largest(sees ? s : -AE_INFINITY, -AE_INFINITY);
     weight[t] = sees ? ae_attn_exp(s - m) : 0.0;
@@ -337,6 +342,7 @@ bool begin()
     i_query = row * a.n_heads + kv_head * group + i % group;
     if (a.n_actual != 0ul && row >= U32(a.n_actual).v[0]) return false;
     const int at = I32(a.pos).v[row];
+    at_pos = at;
     own_pos = a.last != 0ul ? I32(a.last).v[row] : at;
     in_place = I32(a.n_inplace).v[row];
     sequence = I32(a.seq).v[row];

@@ -242,7 +242,21 @@ float ae_siluf(float x)
 float ae_minf(float a, float b) { return a < b ? a : b; }
 float ae_maxf(float a, float b) { return a > b ? a : b; }
 
-/* f(g) of ae_glu: 0 SiLU, 1 GELU, 2 squared ReLU, 3 sigmoid, 4 gpt-oss, 5 clamped SiLU */
+/* base/math/fmath.h */
+float ae_softplusf(float x)
+{
+    const float u = ae_expf(-abs(x)), z = ae_div(u, 2.0 + u), zz = z * z;
+    float p = ae_fma(0.0666666667, zz, 0.0769230769);
+    p = ae_fma(p, zz, 0.0909090909);
+    p = ae_fma(p, zz, 0.111111111);
+    p = ae_fma(p, zz, 0.142857143);
+    p = ae_fma(p, zz, 0.2);
+    p = ae_fma(p, zz, 0.333333333);
+    const float twice = z + z;
+    return (x > 0.0 ? x : 0.0) + ae_fma(p * zz, twice, twice);
+}
+
+/* f(g) of ae_glu: 0 SiLU, 1 GELU, 2 squared ReLU, 3 sigmoid, 4 gpt-oss, 5 clamped SiLU, 6 ReLU, 7 limited SiLU, 8 softplus */
 float ae_glu_of(uint kind, float g, float limit)
 {
     if (kind == 0u) return ae_siluf(g);
@@ -250,13 +264,16 @@ float ae_glu_of(uint kind, float g, float limit)
     if (kind == 2u) return ae_maxf(g, 0.0) * ae_maxf(g, 0.0);
     if (kind == 3u) return ae_div(1.0, 1.0 + ae_expf(-g));
     if (kind == 4u) return ae_div(ae_minf(g, limit), 1.0 + ae_expf(-1.702 * ae_minf(g, limit)));
+    if (kind == 6u) return ae_maxf(g, 0.0);
+    if (kind == 7u) return ae_siluf(ae_minf(g, limit));
+    if (kind == 8u) return ae_softplusf(g);
     return ae_minf(ae_siluf(g), limit);
 }
 
 float ae_glu_times(uint kind, float u, float limit)
 {
     if (kind == 4u) return ae_maxf(ae_minf(u, limit), -limit) + 1.0;
-    if (kind == 5u) return ae_maxf(ae_minf(u, limit), -limit);
+    if (kind == 5u || kind == 7u) return ae_maxf(ae_minf(u, limit), -limit);
     return u;
 }
 

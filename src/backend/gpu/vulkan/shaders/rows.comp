@@ -21,7 +21,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Axp
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer MapArgs { /* ae_gpu_map_args */
     uint64_t x, x2;
     uint x_stride, x2_stride, dim, kind, glu, group;
-    float a, limit;
+    float a, b, c, d, limit;
 };
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer CopyArgs { /* ae_gpu_copy_host_args */
     uint64_t x, y, rows;
@@ -85,7 +85,11 @@ float map_of(MapArgs a, float x, uint64_t x2, uint i)
         const float f = ae_glu_of(a.glu, x, a.limit);
         return x2 != 0ul ? f * ae_glu_times(a.glu, F32(x2).v[i], a.limit) : f;
     }
-    if (a.kind == 4) return x * ae_glu_of(3, F32(x2).v[i / a.group], 0.0);
+    if (a.kind == 4) return x * ae_glu_of(a.glu, F32(x2).v[i / a.group], a.limit);
+    if (a.kind == 6) {
+        if (x > 0.0) return ae_fma(a.a * x, x, a.c * x);
+        return ae_fma(a.b, (ae_expf(ae_minf(x, a.d)) - 1.0) - x, a.c * x);
+    }
     if (a.kind == 5) {
         const float least = x < a.a ? x : a.a;
         return least > -a.a ? least : -a.a;
