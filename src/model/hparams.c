@@ -272,7 +272,6 @@ static aerie_status read_heads(ae_binder *b, ae_hparams *h, ae_layer *layers)
             s->n_heads = s->n_kv_heads = 0;
             continue;
         }
-        if (!none && (!s->n_heads || !s->n_kv_heads || s->n_heads % s->n_kv_heads))
         if (!s->n_heads && none) s->n_heads = 1; /* whatever: it loses them */
         if (!s->n_heads || (!none && (!s->n_kv_heads || s->n_heads % s->n_kv_heads)))
             return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %u attention heads of layer %u cannot share %u KV heads evenly",
