@@ -170,7 +170,7 @@ template <int Q> AE_DEV void block_softmax(const ae_gpu_attention_args &a, const
         const int4 at = attn_state(t, q);
         float x = AE_LOAD_SHARED(float, score), y = AE_LOAD_SHARED(float, score + 128), m, l;
         const bool sees0 = at.x <= pos && pos <= at.y, sees1 = at.x <= pos + 32 && pos + 32 <= at.y;
-        attn_weigh(a, attn_index(t, q), pos, sees0, sees1, &x, &y, &m, &l);
+        attn_weigh(a, t, q, pos, sees0, sees1, &x, &y, &m, &l);
         AE_STORE_SHARED(float, weight, x);
         AE_STORE_SHARED(float, weight + 32 * BLOCK_WEIGHTS(Q), y);
         if (!lane && members >> q & 1) attn_put_sums(a, t, q, chunk, m, l, &big_m[i], &big_l[i]);

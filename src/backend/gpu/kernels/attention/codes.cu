@@ -212,7 +212,7 @@ AE_DEV void softmax(const ae_gpu_attention_args &a, const attn_tile *t, const at
         const int4 at = attn_state(t, q);
         const bool sees0 = at.x <= pos && pos <= at.y, sees1 = at.x <= pos + 32 && pos + 32 <= at.y;
         float x = AE_LOAD_SHARED(float, score), y = AE_LOAD_SHARED(float, score + 128), m, l;
-        attn_weigh(a, attn_index(t, q), pos, sees0, sees1, &x, &y, &m, &l);
+        attn_weigh(a, t, q, pos, sees0, sees1, &x, &y, &m, &l);
         if (!lane && g->members >> q & 1) attn_put_sums(a, t, q, chunk, m, l, &big_m[i], &big_l[i]);
         x = sees0 ? x * AE_LOAD_SHARED(float, scale) : 0.0f;
         y = sees1 ? y * AE_LOAD_SHARED(float, scale + 128) : 0.0f;

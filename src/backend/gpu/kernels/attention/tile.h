@@ -233,14 +233,15 @@ AE_DEV float attn_sum(float x, float y)
     return sum;
 }
 
-/* Scores of a query (index: as attn_index) at this lane's two positions, pos and pos + 32, become weights: s = e(s - m), or -1
+/* Scores of query q at this lane's two positions, pos and pos + 32, become weights: s = e(s - m), or -1
  * where the query does not see the position. */
-AE_DEV void attn_weigh(const ae_gpu_attention_args &a, uint32_t index, int32_t pos, bool sees0, bool sees1, float *s0,
-                       float *s1, float *m, float *l)
+AE_DEV void attn_weigh(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, int32_t pos, bool sees0, bool sees1,
+                       float *s0, float *s1, float *m, float *l)
 {
     float x = *s0, y = *s1, top = -INFINITY; /* a NaN never becomes the maximum */
     if (a.softcap != 0.0f) x = ae_softcapf(x, a.softcap), y = ae_softcapf(y, a.softcap);
-    if (a.slopes) {
+    if (a.slopes && q < t->n) { /* others have no row */
+        const uint32_t index = attn_index(t, q);
         const float slope = a.slopes[index % a.n_heads];
         const int32_t own = a.pos[index / a.n_heads];
         if (slope != 0.0f) x = ae_biased(x, slope, own, pos), y = ae_biased(y, slope, own, pos + 32);

@@ -101,7 +101,7 @@ template <int Q> AE_DEV void warp_softmax(const ae_gpu_attention_args &a, const 
         const int4 at = attn_state(t, q);
         float m, l;
         const bool sees0 = at.x <= pos && pos <= at.y, sees1 = at.x <= pos + 32 && pos + 32 <= at.y;
-        attn_weigh(a, attn_index(t, q), pos, sees0, sees1, &s[0][q], &s[1][q], &m, &l);
+        attn_weigh(a, t, q, pos, sees0, sees1, &s[0][q], &s[1][q], &m, &l);
         if (attn_lane() == q) own_m = m, own_l = l;
     }
     AE_UNROLL
