@@ -52,7 +52,7 @@ static cut cut_mixer(const ae_hparams *h, const ae_ranks *ranks, uint32_t i)
     if (!ranks || !ranks->layers[i].mixer) return (cut){0};
     const ae_layer_cut *l = &ranks->layers[i];
     const ae_layer_spec *s = &l->own;
-    const bool mla = s->mixer == AE_MIXER_MLA, each = s->qk_norm == AE_QK_NORM_LAYER;
+    const bool mla = s->mixer == AE_MIXER_MLA, each = s->qk_norm == AE_QK_NORM_LAYER || s->qk_norm == AE_QK_NORM_EACH;
     const uint32_t query = mla ? h->mla.n_nope + h->mla.n_rope : s->head_dim, value = s->value_dim ? s->value_dim : s->head_dim;
     const uint32_t gated = s->out_gate == AE_OUT_GATE_ELEMENT ? 2 : 1, gate = s->out_gate == AE_OUT_GATE_HEAD ? 1 : query;
     return (cut){.q = of_heads(l->first_head, s->n_heads, query * gated),

@@ -22,10 +22,12 @@ static bool can_cut_attention(const ae_model *m, uint32_t i)
 {
     const ae_layer_spec *s = &m->layers[i].spec;
     if (s->mixer == AE_MIXER_MLA) return m->hparams.mla.value_dim <= s->head_dim; /* there is room to gather */
-    if (s->mixer != AE_MIXER_ATTENTION || s->qk_norm == AE_QK_NORM_ROW || s->kv_from < 0) return false;
+    if (s->mixer != AE_MIXER_ATTENTION || s->qk_norm == AE_QK_NORM_ROW || s->qk_norm == AE_QK_NORM_ROW_LAYER ||
+         s->kv_from < 0) return false;
     const ae_layer_spec *of = &m->layers[s->kv_from].spec; /* whose keys and values it reads: the same heads of them */
     return of->mixer == AE_MIXER_ATTENTION && of->n_kv_heads == s->n_kv_heads && of->head_dim == s->head_dim &&
-           of->qk_norm != AE_QK_NORM_ROW && s->n_heads % s->n_kv_heads == 0;
+           of->qk_norm != AE_QK_NORM_ROW && of->qk_norm != AE_QK_NORM_ROW_LAYER &&
+           s->n_heads % s->n_kv_heads == 0;
 }
 
 /* All layers that read the same keys and values are cut, or none of them. */
