@@ -74,6 +74,7 @@ static aerie_status start(ae_vk_library *l, aerie_error *error)
     if (result == VK_ERROR_INCOMPATIBLE_DRIVER) return ae_fail(error, AERIE_ERROR_UNSUPPORTED, NO_DRIVER);
     if (result != VK_SUCCESS) {
         ae_vk_fail(result, "vkCreateInstance", error);
+        if (error) error->status = AERIE_ERROR_UNSUPPORTED;
         return AERIE_ERROR_UNSUPPORTED;
     }
     missing = find_functions(l);
