@@ -108,7 +108,7 @@ AERIE_API void aerie_free(void *memory);
 typedef enum aerie_log_level {
     AERIE_LOG_DEBUG,   /* what was measured or chosen */
     AERIE_LOG_INFO,    /* what was done */
-    AERIE_LOG_WARNING, /* what the user may not expect; it goes on all the same */
+    AERIE_LOG_WARNING, /* something that the user may not expect; the work goes on */
 } aerie_log_level;
 
 /* "debug", "info", "warning"; NULL for an unknown value. */
@@ -122,7 +122,7 @@ typedef void aerie_log_callback(void *user, aerie_log_level level, const char *s
  * their own, so `user` outlives all of these. It is called by the thread that called the library (a session's by the stepping
  * thread), so by several threads at once if they share a model or a log. It may call functions that any thread may call. */
 typedef struct aerie_log {
-    aerie_log_callback *call; /* NULL: the model's; of a model or grammar: nobody */
+    aerie_log_callback *call; /* NULL: the model's log; for a model or grammar: no log */
     void *user;
 } aerie_log;
 
@@ -145,13 +145,13 @@ AERIE_API const char *aerie_rope_scaling_name(aerie_rope_scaling scaling);
 /* false for an unknown name. */
 AERIE_API bool aerie_rope_scaling_parse(const char *name, aerie_rope_scaling *scaling);
 
-/* The rotation of positions (RoPE), where it shall differ from what the file says; a negative number is the file's. */
+/* The rotation of positions (RoPE), for what should differ from the file. A negative number keeps the value of the file. */
 typedef struct aerie_rope {
     size_t size;
-    aerie_rope_scaling scaling; /* FILE with a `factor` that the file has no scaling for: LINEAR */
+    aerie_rope_scaling scaling; /* FILE with a `factor` means LINEAR if the file has no scaling */
     float freq_base;
     float factor;               /* positions are divided by it, so it multiplies the context; 1 turns scaling off */
-    uint32_t n_ctx_orig;        /* YARN: the context that the model was trained for; 0 = as the file says */
+    uint32_t n_ctx_orig;        /* YARN: the context that the model was trained for; 0: as in the file */
     float yarn_ext_factor;      /* YARN: how far fast pairs keep their frequency, 1 fully, 0 not at all */
     float yarn_attn_factor;     /* multiplies what YARN does to the attention's magnitude */
     float yarn_beta_fast, yarn_beta_slow; /* YARN: turns over n_ctx_orig above which a pair is fast, below which slow */
@@ -167,7 +167,7 @@ typedef struct aerie_model_params {
     /* Quantized weights are repacked in memory, for speed; tables and float weights are used from the mapped file. */
     bool mmap;             /* repack nothing, use all weights from the mapped file: loads at once, same output, slower */
     bool no_mmap;          /* map nothing: tables and float weights are read into memory too */
-    bool vocab_only;       /* tokens and templates only; the file may hold no weights */
+    bool vocab_only;       /* load the tokens and templates only; the file need not hold weights */
     const aerie_rope *rope;          /* NULL: as the file says */
     const char *const *overrides;    /* [n_overrides] metadata that replaces or adds to the file's, "KEY=TYPE:VALUE" with the
                                       * types int, float, bool and str: "tokenizer.ggml.add_bos_token=bool:false" */
@@ -198,13 +198,13 @@ AERIE_API aerie_status aerie_model_load(aerie_model **model, const char *path, c
 /* After its sessions and drafter heads have been freed. NULL is fine. */
 AERIE_API void aerie_model_free(aerie_model *model);
 
-/* How the vector of a text is made of those of its tokens. */
+/* How the vectors of a text's tokens become the vector of the text. */
 typedef enum aerie_pooling {
-    AERIE_POOLING_AUTO, /* as the model's file says; where it says nothing MEAN of encoders, LAST of other models */
+    AERIE_POOLING_AUTO, /* as the model's file says; if it does not say: MEAN for encoders, LAST for other models */
     AERIE_POOLING_MEAN,
     AERIE_POOLING_CLS,  /* the first token's */
     AERIE_POOLING_LAST, /* the last token's */
-    AERIE_POOLING_RANK, /* the first token's through a classification head: one number, for reranking */
+    AERIE_POOLING_RANK, /* one number for reranking: the first token's vector through a classification head */
 } aerie_pooling;
 
 /* "auto", "mean", ...; NULL for an unknown value. */
@@ -221,14 +221,14 @@ typedef struct aerie_model_info {
     uint64_t file_bytes;
     uint64_t weight_bytes;               /* memory taken by weights, what is used from the mapped file not counted */
     uint64_t load_bytes;                 /* read from the file into it */
-    double load_seconds, fill_seconds;   /* all of loading; of it reading and repacking load_bytes */
+    double load_seconds, fill_seconds;   /* seconds for loading; the part of them for reading and repacking load_bytes */
     uint32_t n_vocab, n_ctx_train, n_embd, n_layers, n_heads, n_kv_heads, n_ff;
     int32_t bos, eos;                    /* -1 = none */
     bool has_chat_template;
     const char *chat_template;           /* its text (Jinja), lent; NULL if there is none */
-    bool is_encoder;                     /* embeds texts ("Embeddings"), cannot generate any */
+    bool is_encoder;                     /* makes embeddings only and cannot generate text */
     aerie_pooling pooling;               /* what AERIE_POOLING_AUTO stands for; AUTO for vocab_only */
-    uint32_t n_experts, n_experts_used;  /* routed experts of a layer, and those of a token; 0 without */
+    uint32_t n_experts, n_experts_used;  /* routed experts of a layer; experts used per token; 0 without experts */
 } aerie_model_info;
 
 /* Fills *info. size: sizeof *info. */
@@ -281,7 +281,7 @@ AERIE_API bool aerie_model_token_info_get(const aerie_model *model, int32_t toke
 typedef enum aerie_special {
     AERIE_SPECIAL_BOS,
     AERIE_SPECIAL_EOS,
-    AERIE_SPECIAL_EOT, /* end of a turn, where it is another than EOS */
+    AERIE_SPECIAL_EOT, /* end of a turn, if it differs from EOS */
     AERIE_SPECIAL_EOM, /* end of a message to a tool */
     AERIE_SPECIAL_UNK,
     AERIE_SPECIAL_PAD,
@@ -321,8 +321,8 @@ typedef struct aerie_chat {
     size_t n_turns;
     aerie_text messages;      /* JSON: a list of messages, or an object with "messages", "tools", "chat_template_kwargs" */
     aerie_text tools;         /* JSON: a list; takes the place of the object's */
-    aerie_text variables;     /* JSON: an object; what else the template shall see, such as enable_thinking */
-    const char *bos, *eos;    /* what it sees as bos_token and eos_token; NULL: the model's, "" without a model */
+    aerie_text variables;     /* JSON: an object with further variables for the template, such as enable_thinking */
+    const char *bos, *eos;    /* its bos_token and eos_token; NULL: the model's, "" without a model */
     bool no_generation_prompt;
     bool special_in_messages; /* aerie_model_chat_tokens: control tokens spelled in messages and tools are control tokens too */
 } aerie_chat;
@@ -393,12 +393,12 @@ typedef struct aerie_sampling {
     float repeat_penalty;    /* 1: off; > 1 divides positive and multiplies other logits of seen tokens */
     float presence_penalty;  /* 0: off; subtracted once for a seen token */
     float frequency_penalty; /* 0: off; subtracted for each time it was seen */
-    int32_t penalty_last_n;  /* newest tokens that count as seen; 0: off, -1: all */
+    int32_t penalty_last_n;  /* number of newest tokens that count as seen; 0: off, -1: all */
     uint64_t seed;
     float typical_p;         /* >= 1: off */
     float top_n_sigma;       /* <= 0: off */
-    float xtc_probability;   /* of taking the likeliest tokens away; <= 0: off */
-    float xtc_threshold;     /* all but the last of those at least this likely; > 0.5: off */
+    float xtc_probability;   /* probability of removing the likeliest tokens; <= 0: off */
+    float xtc_threshold;     /* tokens at least this likely are removed, except the least likely of them; > 0.5: off */
     float dynatemp_range;    /* temperature +- this, by entropy; <= 0: off */
     float dynatemp_exponent;
     float dry_multiplier;    /* 0: off; else a token that would prolong a repetition of n tokens loses
@@ -407,12 +407,12 @@ typedef struct aerie_sampling {
     int32_t dry_allowed_length, dry_penalty_last_n; /* shorter repetitions are free; tokens looked back at, 0: off, -1: all */
     const char *const *dry_breakers; /* [n_dry_breakers] texts over which no repetition reaches; lent */
     size_t n_dry_breakers;
-    int32_t mirostat;        /* 0: off; 2: mirostat 2.0, after which only logit bias and temperature count of the rest */
+    int32_t mirostat;        /* 0: off; 2: mirostat 2.0; then only logit bias and temperature of the other steps apply */
     float mirostat_tau, mirostat_eta; /* target surprise (bits), learning rate */
     uint32_t min_keep;       /* typical-p, top-p, min-p and XTC leave at least so many candidates */
     const aerie_logit_bias *logit_bias; /* [n_logit_bias] applied before everything else; lent */
     size_t n_logit_bias;
-    aerie_sampler samplers[AERIE_MAX_SAMPLERS]; /* the order, ends at END; without TEMPERATURE it is 1 */
+    aerie_sampler samplers[AERIE_MAX_SAMPLERS]; /* the order of steps, ended by END; without TEMPERATURE it is 1 */
     uint64_t reserved[16];
 } aerie_sampling;
 
@@ -470,7 +470,7 @@ typedef enum aerie_spec_type {
     AERIE_SPEC_MTP,    /* "draft-mtp": the model's own blocks for tokens further ahead, from its file or one beside it */
     AERIE_SPEC_MOE,    /* "moe": the model itself, with fewer experts, or without some of its blocks (docs/speculation.md) */
     AERIE_SPEC_HIER,   /* "hier": a model between both, for which a drafter of its own drafts */
-    AERIE_SPEC_DFLASH, /* "draft-dflash": a head that foresees a block of tokens in one pass */
+    AERIE_SPEC_DFLASH, /* "draft-dflash": a head that predicts a block of tokens in one pass */
     AERIE_SPEC_DSPARK, /* "draft-dspark": the same, and each token given the one before it */
 } aerie_spec_type;
 
@@ -485,7 +485,7 @@ typedef struct aerie_drafter_head aerie_drafter_head;
 /* The shape of drafts. */
 typedef enum aerie_tree {
     AERIE_TREE_OFF,     /* chains */
-    AERIE_TREE_AUTO,    /* branches where they are likely enough, cut to what pays */
+    AERIE_TREE_AUTO,    /* branches that are likely enough, pruned to what pays */
     AERIE_TREE_STATIC,  /* EAGLE-1's tree of 25 nodes (heads) */
     AERIE_TREE_DYNAMIC, /* EAGLE-2: expand the best, rank all again (heads) */
 } aerie_tree;
@@ -504,7 +504,7 @@ typedef struct aerie_spec {
     float p_min;                    /* paths less likely than this are not drafted */
     aerie_tree tree;
     uint32_t n_nodes;               /* of a tree, at most; 0 = AERIE_MAX_DRAFT */
-    uint32_t top_k;                 /* of a tree: children looked at per node; 0 = as the drafter likes */
+    uint32_t top_k;                 /* trees: children considered per node; 0: chosen by the drafter */
     uint32_t window, n_sinks;       /* heads: see only the newest `window` positions and the first n_sinks, in whole 64;
                                      * 0: as the head was made */
     bool ngram;                     /* all but AUTO, NONE and NGRAM, trees AUTO and OFF: besides its own drafts, text
@@ -521,8 +521,8 @@ typedef struct aerie_spec {
                                      * aerie_session_create, not kept, but the models in it must outlive the session */
     uint32_t min_draft_length;      /* draft_model drafts at least so many tokens, if it is asked for as many, and ends with the
                                      * pass that reaches that; 0: 6 */
-    uint32_t ngram_memory;          /* n-grams: tokens of requests that have ended which later ones of the same scope may draft
-                                     * from, the oldest forgotten first; 0: none */
+    uint32_t ngram_memory;          /* n-grams: how many tokens of ended requests are kept for drafts of later requests of
+                                     * the same scope; the oldest are forgotten first; 0: none */
     uint64_t reserved[11];
 } aerie_spec;
 
@@ -554,7 +554,7 @@ typedef struct aerie_adapter_use {
 
 typedef struct aerie_session aerie_session;
 
-/* How keys and values are cached. Outputs differ between types; within a type law 1 holds. */
+/* How keys and values are stored in the cache. Outputs differ between types; for each type law 1 holds. */
 typedef enum aerie_kv_type {
     AERIE_KV_F16,
     AERIE_KV_Q8_0, /* 8 bits and a scale for each row of a head: 53% of the memory */

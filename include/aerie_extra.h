@@ -108,13 +108,13 @@ AERIE_API aerie_status aerie_adapter_load(aerie_adapter **adapter, const aerie_m
 AERIE_API void aerie_adapter_free(aerie_adapter *adapter);
 
 typedef struct aerie_adapter_info {
-    const char *name;          /* of the file's metadata, "" if it has none; lent by the adapter */
+    const char *name;          /* from the file's metadata, "" if it has none; lent by the adapter */
     const char *path;          /* as given; lent */
     float alpha;
     uint32_t max_rank;
     uint32_t n_matrices;       /* of the model, adapted */
     uint64_t n_params;
-    const char *task_name, *prompt_prefix; /* of the metadata, "" if it has none; lent */
+    const char *task_name, *prompt_prefix; /* from the metadata, "" if it has none; lent */
 } aerie_adapter_info;
 
 /* size: sizeof *info. */
@@ -137,7 +137,7 @@ typedef struct aerie_lazy_params {
     size_t n_parts;
     const char *open, *close; /* text between these is free, triggers in it included; NULL: there are none */
     bool opened;              /* the text begins behind an `open` */
-    const aerie_grammar *rest; /* what stands outside of `open` and `close`, if there is no call; NULL: free text */
+    const aerie_grammar *rest; /* text outside of `open` and `close` in an answer without a call; NULL: free text */
     const char *const *tails;  /* [n_tails] with `rest`: texts that may close a part */
     size_t n_tails;
 } aerie_lazy_params;
@@ -159,7 +159,7 @@ AERIE_API aerie_status aerie_grammar_create_lazy(aerie_grammar **grammar, const 
 typedef struct aerie_memory_plan {
     uint64_t weight_bytes;    /* packed weights */
     uint64_t session_bytes;   /* KV cache, activations, tables */
-    uint64_t available_bytes; /* what the machine can give now; 0 = unknown */
+    uint64_t available_bytes; /* memory that is free now; 0: unknown */
 } aerie_memory_plan;
 
 /* Memory that a model file and a session on it need, counted without loading any weights. plan_size: sizeof *plan. Errors:
@@ -273,8 +273,8 @@ typedef struct aerie_image_limits {
     size_t max_bytes;    /* of the file: 20 MiB */
     uint64_t max_pixels; /* 50 million */
     uint32_t max_side;   /* 16,384 */
-    uint32_t max_ratio;  /* of the longer side to the shorter one: 200 */
-    uint64_t max_memory; /* that decoding may take at its peak, the picture itself included; 0: no limit of its own */
+    uint32_t max_ratio;  /* longer side divided by the shorter one: 200 */
+    uint64_t max_memory; /* peak memory of decoding, including the picture; 0: no limit */
 } aerie_image_limits;
 
 AERIE_INITIALISER(image_limits)

@@ -63,14 +63,14 @@ typedef struct aerie_pass_tree {
     uint32_t slot;
     uint32_t n_nodes;
     const int32_t *tokens, *parents; /* [n_nodes] a parent comes before its children; -1: the newest token of the sequence */
-    const float *probabilities;      /* [n_nodes] of acceptance once the parent was accepted, as the drafter believed */
+    const float *probabilities;      /* [n_nodes] estimates by the drafter that a node is accepted if its parent is */
     const uint8_t *proposed_by;      /* [n_nodes] AERIE_PROPOSED_BY_* */
     uint32_t n_accepted;
     const int32_t *accepted;         /* [n_accepted] nodes, from the first level on */
 } aerie_pass_tree;
 
 /* One pass: what it was given, what the controller expected of it, what came. Arrays of two: n-gram drafts, network drafts.
- * Times are in seconds. What was not predicted is 0: passes with prompts, sessions without drafters, n_max fixed by a test. */
+ * Times are in seconds. Predictions are 0 where none were made: in passes with prompts and in sessions without a drafter. */
 typedef struct aerie_pass {
     uint64_t number;             /* from 0, since the session was created */
     uint32_t n_sequences;        /* that had rows in it */
@@ -87,9 +87,9 @@ typedef struct aerie_pass {
     double expected_seconds;     /* expected of the pass with its verified nodes */
     double expected_tokens;      /* expected to be emitted */
     double target_seconds, draft_seconds; /* of the pass; of all drafts before it */
-    double seconds;              /* of all of it: planning, drafts, pass, draws, callbacks */
-    double budget;               /* what may be lost from now on against plain decoding, in plain passes */
-    bool measures_plain, explores; /* no drafts, to measure plain decoding; drafts that the budget pays for */
+    double seconds;              /* the whole step: planning, drafts, pass, draws, callbacks */
+    double budget;               /* what further trials may still lose against plain decoding, in plain passes */
+    bool measures_plain, explores; /* the pass has no drafts, to measure plain decoding; its drafts are paid from the budget */
     uint32_t n_trees;
     const aerie_pass_tree *trees; /* [n_trees] not empty */
 } aerie_pass;
@@ -113,8 +113,8 @@ typedef struct aerie_imatrix aerie_imatrix;
 
 typedef struct aerie_imatrix_params {
     size_t size;
-    bool head;   /* of the session's drafter head instead of its model */
-    bool output; /* the matrix that makes the logits too; a head's always counts */
+    bool head;   /* collect for the session's drafter head instead of its model */
+    bool output; /* include the output matrix; for a head it is always included */
 } aerie_imatrix_params;
 
 AERIE_INITIALISER(imatrix_params)
