@@ -5,12 +5,14 @@
 #ifndef AE_BACKEND_DRAW_H
 #define AE_BACKEND_DRAW_H
 
-#include "sample/walk.h"
+#include "draw/draw.h"
+#include "draw/walk.h"
 
 /* A sequence's tree in a pass. Row 0 is its root, from which the first token is drawn; rows 1 to n are the nodes. Their logits
  * are adjacent. */
 typedef struct ae_walk_tree {
-    ae_sampler *sampler; /* (host) it draws from one row only (ae_sampler_draws_from_row); no two trees share it */
+    const ae_draw *draw; /* (host) of those that need a row alone (ae_draw_is_from_row) */
+    ae_draw_room *room;  /* (host) scratch of such draws, for backends that make them on the host; no two trees share it */
     uint32_t row;        /* the root's row in the pass */
     uint32_t output;     /* the root's row of logits */
     uint32_t n;          /* number of nodes */
@@ -19,7 +21,7 @@ typedef struct ae_walk_tree {
     bool ends;           /* drawing stops after a token of `eog` */
 } ae_walk_tree;
 
-/* Draws the target's tokens down each tree (sample/walk.h). A device may draw from all rows at once; the CPU draws from
+/* Draws the target's tokens down each tree (draw/walk.h). A device may draw from all rows at once; the CPU draws from
  * those that the walk visits. The tokens are the same, since a draw does not depend on other draws. */
 typedef struct ae_walk {
     uint32_t n_trees, n_vocab;
@@ -35,7 +37,7 @@ typedef struct ae_walk {
 
 /* A row of a drafter's logits. */
 typedef struct ae_propose_row {
-    const ae_sampler *sampler; /* (host) the target's sampler of the sequence */
+    const ae_draw *draw;       /* (host) the target's, of the sequence */
     uint32_t output;           /* the row of logits */
     uint32_t k;                /* tokens wanted, at most AE_PROPOSE_MAX */
     uint64_t position;         /* position of the proposed token */
@@ -48,7 +50,7 @@ typedef struct ae_proposal {
 } ae_proposal;
 
 /* Proposes the tokens that the target would most likely draw after each row, from the drafter's logits and the target's own
- * noise (ae_sampler_propose). */
+ * noise (ae_draw_propose). */
 typedef struct ae_propose {
     uint32_t n_rows, n_logits;
     const ae_propose_row *rows; /* (host) [n_rows], read before the call returns */

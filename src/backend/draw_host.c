@@ -18,7 +18,7 @@ ae_walk_verdict ae_draw_host_token(const ae_walk_tree *tree, const float *logits
                                    uint32_t n_eog, uint32_t depth, int32_t *token)
 {
     if (!ae_walk_has_finite(logits, n_vocab)) return AE_WALK_OVERFLOW;
-    *token = ae_sampler_draw(tree->sampler, logits, NULL, (size_t)(tree->position + depth));
+    *token = ae_draw_token(tree->draw, tree->room, logits, (size_t)(tree->position + depth));
     return tree->ends && is_one_of(eog, n_eog, *token) ? AE_WALK_LAST : AE_WALK_ON;
 }
 
@@ -26,7 +26,7 @@ ae_walk_verdict ae_draw_host_best(const ae_walk_tree *tree, const ae_candidate *
                                   uint32_t n_eog, uint32_t depth, int32_t *token)
 {
     if (!n) return AE_WALK_OVERFLOW;
-    *token = ae_sampler_draw_best(tree->sampler, best, n, (size_t)(tree->position + depth));
+    *token = ae_draw_best(tree->draw, tree->room, best, n, (size_t)(tree->position + depth));
     return tree->ends && is_one_of(eog, n_eog, *token) ? AE_WALK_LAST : AE_WALK_ON;
 }
 
@@ -34,5 +34,5 @@ void ae_draw_host_propose(const ae_propose_row *row, const float *logits, uint32
                           ae_proposal *out)
 {
     const uint32_t k = row->k < AE_PROPOSE_MAX ? row->k : AE_PROPOSE_MAX;
-    out->n = ae_sampler_propose(row->sampler, logits, n_logits, map, (size_t)row->position, k, out->id, out->p);
+    out->n = ae_draw_propose(row->draw, logits, n_logits, map, (size_t)row->position, k, out->id, out->p);
 }

@@ -586,7 +586,8 @@ aerie_status ae_engine_draw(ae_engine *e, const ae_engine_walk *walks, uint32_t 
     for (uint32_t i = 0; i < n; i++) {
         const ae_engine_walk *w = &walks[i];
         AE_ASSERT(e->out_index[w->row] >= 0 && w->row + w->n < e->n_rows);
-        e->trees[i] = (ae_walk_tree){.sampler = w->sampler, .row = w->row, .output = (uint32_t)e->out_index[w->row], .n = w->n,
+        e->trees[i] = (ae_walk_tree){.draw = ae_sampler_plain(w->sampler), .room = ae_sampler_room(w->sampler), .row = w->row,
+                                     .output = (uint32_t)e->out_index[w->row], .n = w->n,
                                      .n_most = w->n_most, .position = w->position, .ends = w->ends};
     }
     ops->walk(stream, &(ae_walk){.n_trees = n, .n_vocab = e->net->model->hparams.n_vocab, .trees = e->trees,
@@ -603,7 +604,8 @@ aerie_status ae_engine_propose(ae_engine *e, const ae_engine_rank *ranks, uint32
     if (!n) return AERIE_OK;
     AE_ASSERT(n <= e->options.n_outputs);
     for (uint32_t i = 0; i < n; i++)
-        e->ranked[i] = (ae_propose_row){ranks[i].sampler, (uint32_t)e->out_index[ranks[i].row], ranks[i].k, ranks[i].position};
+        e->ranked[i] = (ae_propose_row){ae_sampler_plain(ranks[i].sampler), (uint32_t)e->out_index[ranks[i].row], ranks[i].k,
+                                        ranks[i].position};
     ops->propose(stream, &(ae_propose){.n_rows = n, .n_logits = e->net->model->hparams.n_vocab, .rows = e->ranked,
                                           .logits = e->logits, .out = e->proposals});
     ops->download(stream, out, e->proposals, n * sizeof *out);

@@ -17,6 +17,7 @@
 #include "cache/kv.h"
 #include "engine/pass_mode.h"
 #include "engine/tree.h"
+#include "sample/sampler.h"
 
 typedef struct ae_engine ae_engine;
 
@@ -127,14 +128,14 @@ void ae_engine_fetch_logits(ae_engine *engine);
 
 /* A sequence of the last pass to draw for; the tree is the one added for it, or empty. */
 typedef struct ae_engine_walk {
-    ae_sampler *sampler; /* as in ae_walk_tree */
+    ae_sampler *sampler; /* draws from rows alone; no two walks share it */
     uint32_t row;        /* the newest row of its chain */
     uint32_t n;          /* nodes of its tree */
     uint32_t n_most;
     uint64_t position;
     bool ends;
 } ae_engine_walk;
-/* Draws down the trees of n sequences (sample/walk.h), on the device; out (host) [n]. */
+/* Draws down the trees of n sequences (draw/walk.h), on the device; out (host) [n]. */
 aerie_status ae_engine_draw(ae_engine *engine, const ae_engine_walk *walks, uint32_t n, ae_walked *out, aerie_error *error);
 
 /* A row of the last pass after which tokens are proposed, for drafters. */

@@ -37,8 +37,8 @@ static bool is_breaker(const ae_sampler *s, int32_t token)
     if (!s->vocab) return false;
     uint32_t n;
     const char *piece = ae_vocab_piece_view(s->vocab, token, true, &n);
-    for (size_t b = 0; b < s->params.n_dry_breakers; b++)
-        if (holds(piece, n, s->params.dry_breakers[b], strlen(s->params.dry_breakers[b]))) return true;
+    for (size_t b = 0; b < s->draw.params.n_dry_breakers; b++)
+        if (holds(piece, n, s->draw.params.dry_breakers[b], strlen(s->draw.params.dry_breakers[b]))) return true;
     return false;
 }
 
@@ -49,8 +49,8 @@ static bool breaker_ends_at(const ae_sampler *s, const int32_t *tokens, size_t a
     if (is_breaker(s, tokens[at])) return true;
     uint32_t n;
     const char *piece = ae_vocab_piece_view(s->vocab, tokens[at], true, &n);
-    for (size_t b = 0; b < s->params.n_dry_breakers; b++) {
-        const char *text = s->params.dry_breakers[b];
+    for (size_t b = 0; b < s->draw.params.n_dry_breakers; b++) {
+        const char *text = s->draw.params.dry_breakers[b];
         const size_t length = strlen(text);
         for (size_t rest = 1; rest < length && rest <= n; rest++)
             if (!memcmp(piece, text + (length - rest), rest) && text_before_ends_in(s, tokens, at, text, length - rest))
@@ -91,18 +91,18 @@ static float power(float base, uint32_t exponent)
 
 static void weaken(ae_sampler *s, int32_t id, uint32_t length)
 {
-    const ae_sampling *p = &s->params;
+    const ae_sampling *p = &s->draw.params;
     uint32_t exponent = length - (uint32_t)p->dry_allowed_length;
     if (p->dry_base > 1.000001f) { /* the power stays a finite float */
         const double most = 88.7228391 / ae_log((double)p->dry_base);
         if ((double)exponent > most) exponent = (uint32_t)most;
     }
-    s->row[id] -= p->dry_multiplier * power(p->dry_base, exponent);
+    s->room.row[id] -= p->dry_multiplier * power(p->dry_base, exponent);
 }
 
 void ae_step_dry(ae_sampler *s, const int32_t *tokens, size_t n_tokens)
 {
-    const ae_sampling *p = &s->params;
+    const ae_sampling *p = &s->draw.params;
     const uint32_t allowed = (uint32_t)p->dry_allowed_length;
     size_t window = n_tokens;
     if (p->dry_penalty_last_n >= 0 && (size_t)p->dry_penalty_last_n < window) window = (size_t)p->dry_penalty_last_n;
@@ -114,16 +114,17 @@ void ae_step_dry(ae_sampler *s, const int32_t *tokens, size_t n_tokens)
     for (uint32_t i = 0; i < limit; i++)
         if (breaker_ends_at(s, tokens, n_tokens - 1 - i)) limit = i;
     if (limit < allowed) return;
-    ae_to_row(s);
+    ae_to_row(&s->room);
     /* the longest for each token, plus one so that it shows */
     for (uint32_t k = 1; k < n; k++) {
         const uint32_t length = s->repeats[k] < limit ? s->repeats[k] : limit;
         const int32_t id = tokens[n_tokens - k];
-        if (length >= allowed && id >= 0 && (uint32_t)id < s->n_vocab && s->seen[id] < length + 1) s->seen[id] = length + 1;
+        const bool known = id >= 0 && (uint32_t)id < s->draw.n_vocab;
+        if (length >= allowed && known && s->seen[id] < length + 1) s->seen[id] = length + 1;
     }
     for (uint32_t k = 1; k < n; k++) {
         const int32_t id = tokens[n_tokens - k];
-        if (id < 0 || (uint32_t)id >= s->n_vocab || !s->seen[id]) continue;
+        if (id < 0 || (uint32_t)id >= s->draw.n_vocab || !s->seen[id]) continue;
         if (!is_breaker(s, id)) weaken(s, id, s->seen[id] - 1);
         s->seen[id] = 0;
     }

@@ -20,9 +20,7 @@
 #ifndef AE_SAMPLE_SAMPLER_H
 #define AE_SAMPLE_SAMPLER_H
 
-#include "base/err.h"
-
-typedef aerie_sampling ae_sampling;
+#include "draw/draw.h"
 
 ae_sampling ae_sampling_default(void);
 /* ARGUMENT, with a message that names the field and what would work. */
@@ -39,28 +37,14 @@ void ae_sampler_free(ae_sampler *sampler);
 size_t ae_sampler_plan_bytes(uint32_t n_vocab);
 const ae_sampling *ae_sampler_params(const ae_sampler *sampler);
 
-/* Whether the draw is the largest of logits that were changed token by token at most (penalties, DRY, biases), ties to the
- * lowest id. Then the token drawn from all is also the one drawn from any subset that holds it: taking other logits away
- * changes neither its own nor the order of the rest. False for chains with noise, and for those with a filter or an
- * entropy before the greedy step, whose outcome depends on which candidates there are. */
+/* What of the draw is plain numbers, for devices and proposals (draw.h); valid as long as the sampler. And its scratch. */
+const ae_draw *ae_sampler_plain(const ae_sampler *sampler);
+ae_draw_room *ae_sampler_room(ae_sampler *sampler);
+/* As ae_draw_is_best_of_any. */
 bool ae_sampler_is_best_of_any(const ae_sampler *sampler);
-
-/* Whether the draw needs nothing but its row of logits and its position: no penalties, no DRY, no mirostat. Then
- * ae_sampler_draw reads no token before it (they may be NULL), and ae_sampler_accept has nothing to remember. */
+/* As ae_draw_is_from_row. Then ae_sampler_draw reads no token before it (they may be NULL), and ae_sampler_accept has nothing
+ * to remember. */
 bool ae_sampler_draws_from_row(const ae_sampler *sampler);
-
-/* How many of a row's best candidates the draw looks at, if these are all that it needs of the row: 1 of greedy chains, top-k's
- * number where that is the first step. 0: it needs the whole row, or tokens before it. */
-uint32_t ae_sampler_reach(const ae_sampler *sampler);
-
-typedef struct ae_candidate {
-    int32_t id;
-    float logit;
-} ae_candidate;
-
-/* The token that ae_sampler_draw gives for a row without infinite logits whose n best candidates are best [n], best first
- * (equals by ascending id). n is at least 1, and ae_sampler_reach or the number of candidates that there are. */
-int32_t ae_sampler_draw_best(ae_sampler *sampler, const ae_candidate *best, uint32_t n, size_t n_tokens);
 
 /* The token at position n_tokens, given logits [n_vocab] and the tokens [n_tokens] before it. */
 int32_t ae_sampler_draw(ae_sampler *sampler, const float *logits, const int32_t *tokens, size_t n_tokens);
@@ -75,23 +59,8 @@ void ae_sampler_set_mu(ae_sampler *sampler, double mu);
 const ae_candidate *ae_sampler_candidates(ae_sampler *sampler, const float *logits, const int32_t *tokens, size_t n_tokens,
                                           uint32_t *n, double *temperature);
 
-/* For drafters: scores that rank tokens as the draw would, from a drafter's own logits: the k best, best first, their ids
- * [k] and the belief [k] that the draw takes them. map: target ids of the logits, or NULL. Uses the same noise, and of the
- * chain the temperature, top-k, top-p and min-p. The belief is a softmax: without noise of the logits; with noise of the
- * scores, whose gaps say how far the target must differ for another token to win. Returns how many (<= k). */
+/* For drafters: as ae_draw_propose. */
 uint32_t ae_sampler_propose(const ae_sampler *sampler, const float *logits, uint32_t n_logits, const int32_t *map,
                             size_t position, uint32_t k, int32_t *ids, float *p);
-
-/* The same from the row's best candidates: how many it looks at, at most AE_PROPOSE_REACH, and whether it needs the row's whole
- * weight, too (ae_total_weight for the best's logit and t 1). */
-#define AE_PROPOSE_REACH 64
-uint32_t ae_sampler_propose_reach(const ae_sampler *sampler, uint32_t k, bool *needs_total);
-uint32_t ae_sampler_propose_best(const ae_sampler *sampler, const ae_candidate *best, uint32_t n, uint64_t total,
-                                 const int32_t *map, size_t position, uint32_t k, int32_t *ids, float *p);
-
-/* The noise itself: a standard Gumbel value. */
-double ae_gumbel(uint64_t seed, uint64_t position, uint32_t token);
-/* No value of ae_gumbel is larger: -log(-log(1 - 2^-33)). */
-#define AE_GUMBEL_MAX 22.9
 
 #endif

@@ -1,138 +1,32 @@
-/* sampler_int.h - shared by the files of the sampler; not included by others.
- *
- * During a draw the candidates are either a row (all tokens, logits [n_vocab], read only unless it is s->row) or a list.
- * A step takes the form it needs: ae_to_list, ae_to_row, ae_keep_top. Log weights are logit / t.
- */
+/* sampler_int.h - shared by the files of the sampler; not included by others. */
 #ifndef AE_SAMPLE_SAMPLER_INT_H
 #define AE_SAMPLE_SAMPLER_INT_H
 
-#include <float.h>
-#include <math.h>
-
-#include "base/math/fmath.h"
 #include "base/mem.h"
+#include "draw/draw_int.h"
 #include "sample/sampler.h"
 #include "text/token/vocab.h"
 
-#define AE_NOISE_BINS 1024 /* by the upper bits of a random word */
-
-/* A candidate with what typical-p sorts by. */
-typedef struct ae_typical {
-    ae_candidate c;
-    double key;
-} ae_typical;
-
 struct ae_sampler {
-    ae_sampling params;
-    const ae_vocab *vocab; /* NULL: texts of tokens are unknown */
-    uint32_t n_vocab;
+    ae_draw draw;             /* its lists point to copies */
+    ae_draw_room room;
+    const ae_vocab *vocab;    /* NULL: texts of tokens are unknown */
     size_t n_ctx;
-    aerie_sampler steps[AERIE_MAX_SAMPLERS]; /* those that have an effect */
-    uint32_t n_steps;
-    double draft_temperature; /* of the whole chain; <= 0: greedy */
     char *texts;              /* owned: the breakers, one after another */
-    float *row;               /* [n_vocab] working copy, when logits are changed */
-    ae_candidate *list;       /* [n_vocab] */
-    ae_candidate *spare;      /* [n_vocab]; top-p without top-k before it, else NULL */
     uint32_t *seen;           /* [n_vocab] zero between steps; penalties and DRY only */
     uint32_t *repeats;        /* [n_ctx]; DRY only */
-    ae_typical *typical;      /* [n_vocab]; typical-p only */
-    double noise_bound[AE_NOISE_BINS]; /* no noise made of bits in [i, i + 1) / AE_NOISE_BINS is larger */
 
-    /* mirostat */
-    double mu;
+    /* mirostat: what room.mu becomes if this token is emitted */
     struct {
         size_t position;
         int32_t token; /* -1: none */
         double mu;
     } drawn;
-
-    /* this draw */
-    const float *logits; /* the row; NULL: it is a list */
-    uint32_t n;          /* of the list */
-    bool sorted;         /* the list, best first */
-    double t;            /* product of the temperatures so far */
 };
-
-/* NaN and -infinity: no candidate; +infinity: the largest float. */
-static inline float ae_clean(float x)
-{
-    return x != x ? -INFINITY : x > FLT_MAX ? FLT_MAX : x;
-}
-
-/* Before means better: larger logit, then lower id. */
-static inline bool ae_before(ae_candidate a, ae_candidate b)
-{
-    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-}
-
-/* Not normalized, 1 for the best. */
-static inline float ae_weight(float x, float top, double t)
-{
-    return ae_expf((x - top) / (float)t);
-}
-
-/* Weights are added up in units of 2^-40, so that no sum depends on the order of the candidates. Sums of 2^24 fit. */
-static inline uint64_t ae_weight_units(float weight)
-{
-    return (uint64_t)(int64_t)(weight * 0x1p40f);
-}
-
-/* The natural logarithm of a sum. */
-static inline double ae_log_total(uint64_t total)
-{
-    return ae_log((double)total * 0x1p-40);
-}
-
-/* A sum is at least this when it reaches the share of a total. */
-static inline uint64_t ae_share(double share, uint64_t total)
-{
-    return (uint64_t)(share * (double)total);
-}
-
-/* ---- candidates.c ---- */
-
-int32_t ae_argmax(const float *logits, uint32_t n);
-/* The k best of the row, best first; no candidates are left out. */
-uint32_t ae_select_top(const float *logits, uint32_t n, uint32_t k, ae_candidate *out);
-/* The weight of all candidates of a row. */
-uint64_t ae_total_weight(const float *logits, uint32_t n, float top, double t);
-void ae_to_list(ae_sampler *s);
-/* The row is s->row then and may be changed; t is 1. */
-void ae_to_row(ae_sampler *s);
-/* A list of the k best, best first. */
-void ae_keep_top(ae_sampler *s, uint32_t k);
-/* The largest logit of a list that is not empty. */
-float ae_list_top(const ae_sampler *s);
-#define AE_WEIGHTS_PART 256
-/* The weights [n] of list[first .. first + n), n at most AE_WEIGHTS_PART. */
-void ae_list_weights(const ae_sampler *s, uint32_t first, uint32_t n, float top, float *weights);
-uint64_t ae_list_total(const ae_sampler *s, float top);
-/* How many of the list, from its front, have weights of at least `wanted` together and are `least` or more; more than there
- * are if none, and their total then. */
-uint32_t ae_list_reaching(const ae_sampler *s, float top, uint64_t wanted, uint32_t least, uint64_t *total);
-/* The entropy of the list in nats, and its total: log total + sum of w d / total, d = (top - x) / t, each (w d) in units of
- * 2^-40, too, and none where w is less than one. */
-double ae_list_entropy(const ae_sampler *s, float top, uint64_t *total);
-/* A list, best first. */
-void ae_sort_list(ae_sampler *s);
 
 /* ---- penalties.c, dry.c: change logits ---- */
 
-void ae_step_bias(ae_sampler *s);
 void ae_step_penalties(ae_sampler *s, const int32_t *tokens, size_t n_tokens);
 void ae_step_dry(ae_sampler *s, const int32_t *tokens, size_t n_tokens);
-
-/* ---- filters.c: take candidates away, or set t ---- */
-
-void ae_step_top_n_sigma(ae_sampler *s);
-void ae_step_top_p(ae_sampler *s);
-void ae_step_typical(ae_sampler *s);
-void ae_step_min_p(ae_sampler *s);
-void ae_step_xtc(ae_sampler *s, size_t position);
-void ae_step_temperature(ae_sampler *s);
-void ae_step_mirostat(ae_sampler *s);
-/* What mu becomes when `id`, of the candidates left, is emitted. */
-double ae_mirostat_next(const ae_sampler *s, int32_t id);
 
 #endif

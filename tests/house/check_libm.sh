@@ -8,7 +8,8 @@ cd "$(dirname "$0")/../.."
 names='exp|exp2|exp10|expm1|log|log2|log10|log1p|logb|pow|cbrt|hypot|sin|cos|tan|sincos|asin|acos|atan|atan2|sinh|cosh|tanh'
 names="$names|asinh|acosh|atanh|erf|erfc|tgamma|lgamma"
 bad=0
-for file in $(find src/base src/quant src/model src/backend src/device src/cache src/engine src/sample src/draft src/speculate \
+for file in $(find src/base src/quant src/model src/backend src/device src/cache src/engine src/draw src/sample \
+    src/draft src/speculate \
     -name '*.c' -o -name '*.h' -o -name '*.inc' -o -name '*.cu'); do
     # comments away, lines kept
     if sed -e 's|/\*.*\*/||' -e '/\/\*/,/\*\//s/.*//' "$file" |

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "device/device.h"
+#include "sample/sampler.h"
 
 enum { N_TREES = 4, N_NODES = 5, N_ROWS = N_TREES * (1 + N_NODES), N_PROPOSED = 9 };
 
@@ -133,7 +134,8 @@ static void draws_make(draws *d, uint32_t n_vocab, uint32_t seed)
         const ae_sampling p = chain_of((chain)((seed + t) % CHAINS), seed * 10 + t);
         const uint32_t first = t * (1 + N_NODES), n = (seed + t) % 4 ? N_NODES : 0;
         assert_int_equal(ae_sampler_create(&d->samplers[t], &p, NULL, n_vocab, 64, NULL), AERIE_OK);
-        d->trees[t] = (ae_walk_tree){.sampler = d->samplers[t], .row = first, .output = first, .n = n,
+        d->trees[t] = (ae_walk_tree){.draw = ae_sampler_plain(d->samplers[t]), .room = ae_sampler_room(d->samplers[t]),
+                                     .row = first, .output = first, .n = n,
                                      .n_most = 1 + (seed + t) % 7, .position = 5 + seed, .ends = t % 2};
         d->parent[first] = (int32_t)first - 1;
         for (uint32_t k = 1; k <= N_NODES; k++) { /* chains of what is probably drawn */
@@ -142,7 +144,8 @@ static void draws_make(draws *d, uint32_t n_vocab, uint32_t seed)
         }
     }
     for (uint32_t r = 0; r < N_PROPOSED; r++)
-        d->rows[r] = (ae_propose_row){.sampler = d->samplers[(seed + r) % N_TREES], .output = (seed + 5 * r) % N_ROWS,
+        d->rows[r] = (ae_propose_row){.draw = ae_sampler_plain(d->samplers[(seed + r) % N_TREES]),
+                                      .output = (seed + 5 * r) % N_ROWS,
                                       .k = (seed + r) % 19, .position = 9 + r};
 }
 
@@ -170,7 +173,7 @@ static void run(const bench *b, const draws *d, bool mapped, ae_walked *walked, 
     ae_walked *walked_there = there(b, NULL, N_TREES * sizeof *walked);
     ae_proposal *proposals_there = there(b, NULL, N_PROPOSED * sizeof *proposals);
     b->ops->walk(b->stream, &(ae_walk){.n_trees = N_TREES, .n_vocab = d->n_vocab, .trees = d->trees, .logits = logits,
-                                       .token = token, .parent = parent, .eog = eog, .n_eog = 2, .out = walked_there});
+                                     .token = token, .parent = parent, .eog = eog, .n_eog = 2, .out = walked_there});
     b->ops->propose(b->stream, &(ae_propose){.n_rows = N_PROPOSED, .n_logits = d->n_vocab, .rows = d->rows, .logits = logits,
                                              .map = mapped ? map : NULL, .out = proposals_there});
     b->ops->download(b->stream, walked, walked_there, N_TREES * sizeof *walked);

@@ -18,6 +18,7 @@
 #include "formats/tensor_type.h"
 #include "fail_alloc.h"
 #include "fake_cuda.h"
+#include "sample/sampler.h"
 
 static const unsigned char image[16];
 const ae_gpu_image ae_gpu_images[1] = {{image, image + sizeof image}};
@@ -322,9 +323,11 @@ static void draws_make(draws *d)
         p.seed = t;
         assert_int_equal(ae_sampler_create(&d->samplers[t], &p, NULL, N_VOCAB, 64, NULL), AERIE_OK);
         const uint32_t first = t * (1 + N_NODES);
-        d->trees[t] = (ae_walk_tree){.sampler = d->samplers[t], .row = first, .output = first, .n = N_NODES, .n_most = 2 + t,
+        d->trees[t] = (ae_walk_tree){.draw = ae_sampler_plain(d->samplers[t]), .room = ae_sampler_room(d->samplers[t]),
+                                     .row = first, .output = first, .n = N_NODES, .n_most = 2 + t,
                                      .position = 10 + t};
-        d->rows[t] = (ae_propose_row){.sampler = d->samplers[t], .output = N_ROWS - 1 - t, .k = t, .position = 20 + t};
+        d->rows[t] = (ae_propose_row){.draw = ae_sampler_plain(d->samplers[t]),
+                                      .output = N_ROWS - 1 - t, .k = t, .position = 20 + t};
         for (uint32_t k = 0; k <= N_NODES; k++) {
             const float *before = d->logits[first + (k ? k - 1 : 0)];
             uint32_t best = 0;

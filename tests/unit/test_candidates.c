@@ -6,7 +6,8 @@
 #include <stdlib.h>
 
 #include "base/math/rng.h"
-#include "sample/sampler_int.h"
+#include "draw/draw_int.h"
+#include "sample/sampler.h"
 
 #define N 5000
 
@@ -54,7 +55,7 @@ static void test_the_total_is_that_of_single_weights(void **state)
             }
 }
 
-static void make_list(ae_sampler *s, uint32_t n, bool ascending)
+static void make_list(ae_draw_room *s, uint32_t n, bool ascending)
 {
     s->n = 0;
     s->sorted = false;
@@ -71,7 +72,7 @@ static void test_lists_are_sorted_by_logit_then_id(void **state)
     (void)state;
     for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++)
         for (int ascending = 0; ascending < 2; ascending++) {
-            ae_sampler s = {.list = list, .spare = spare, .t = 1.0};
+            ae_draw_room s = {.list = list, .spare = spare, .t = 1.0};
             bool seen[N] = {false};
             make_list(&s, counts[c], ascending);
             ae_sort_list(&s);
@@ -89,7 +90,7 @@ static void test_lists_are_sorted_by_logit_then_id(void **state)
 static void test_a_list_reaches_as_its_weights_add_up(void **state)
 {
     static ae_candidate list[N], spare[N];
-    ae_sampler s = {.list = list, .spare = spare, .t = 20.0};
+    ae_draw_room s = {.list = list, .spare = spare, .t = 20.0};
     uint64_t sum = 0, total = 0;
     (void)state;
     make_list(&s, N, true);
@@ -112,7 +113,7 @@ typedef struct sums {
     double dynamic;
 } sums;
 
-static sums sums_of(ae_sampler *s, const ae_candidate *list, uint32_t n)
+static sums sums_of(ae_draw_room *s, const ae_candidate *list, uint32_t n)
 {
     sums r = {.total = 0};
 #define AGAIN() (memcpy(s->list, list, n * sizeof *list), s->n = n, s->sorted = false, s->t = 1.3)
@@ -132,10 +133,11 @@ static void test_sums_do_not_depend_on_order(void **state)
     static ae_typical typical_of[N];
     (void)state;
     for (int round = 0; round < 20; round++) {
-        ae_sampler s = {.list = list, .typical = typical_of};
-        s.params = ae_sampling_default();
-        s.params.top_n_sigma = 0.5f + (float)round / 10, s.params.typical_p = 0.8f, s.params.xtc_probability = 1;
-        s.params.xtc_threshold = 1e-5f, s.params.dynatemp_range = 0.5f, s.params.dynatemp_exponent = 0.7f;
+        ae_draw_room s = {.list = list, .typical = typical_of};
+        ae_draw draw = {.params = ae_sampling_default()};
+        s.draw = &draw;
+        draw.params.top_n_sigma = 0.5f + (float)round / 10, draw.params.typical_p = 0.8f, draw.params.xtc_probability = 1;
+        draw.params.xtc_threshold = 1e-5f, draw.params.dynatemp_range = 0.5f, draw.params.dynatemp_exponent = 0.7f;
         for (int32_t i = 0; i < N; i++) {
             uint32_t bits[4];
             ae_philox(31, (uint64_t)i, (uint64_t)round, bits);
@@ -176,7 +178,7 @@ static void test_the_entropy_is_right(void **state)
     static ae_candidate list[N];
     (void)state;
     for (int round = 0; round < 40; round++) {
-        ae_sampler s = {.list = list, .t = 1.0, .n = N};
+        ae_draw_room s = {.list = list, .t = 1.0, .n = N};
         double total = 0, entropy = 0;
         const double spread = 0.01 * pow(2, round / 3.0);
         for (int32_t i = 0; i < N; i++)

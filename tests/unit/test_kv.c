@@ -10,7 +10,7 @@
 #include "backend/cpu/cpu.h"
 #include "device/device.h"
 #include "cache/kv.h"
-#include "sample/walk.h"
+#include "draw/walk.h"
 
 #define N_SLOTS 200 /* four pages, the last one not whole */
 

@@ -339,7 +339,8 @@ static void test_walks_of_a_backend(void **state)
                 const ae_sampling p = plain_sampling(round % 2 ? 0.8f : 0, round + t);
                 const uint32_t first = t * (1 + N_NODES);
                 assert_int_equal(ae_sampler_create(&samplers[t], &p, NULL, N, 64, NULL), AERIE_OK);
-                trees[t] = (ae_walk_tree){.sampler = samplers[t], .row = first, .output = first, .n = round % 5 ? N_NODES : 0,
+                trees[t] = (ae_walk_tree){.draw = ae_sampler_plain(samplers[t]), .room = ae_sampler_room(samplers[t]),
+                                           .row = first, .output = first, .n = round % 5 ? N_NODES : 0,
                                           .n_most = 1 + round % 4, .position = 9 + round, .ends = t || round % 3};
                 /* a chain of what will be drawn, at whose second node a wrong token stands before the right one */
                 parent[first] = (int32_t)first - 1;
@@ -396,7 +397,8 @@ static void test_proposals_of_a_backend(void **state)
             for (uint32_t i = 0; i < 3; i++) {
                 const ae_sampling p = plain_sampling(i ? 0.7f : 0, 5 + i);
                 assert_int_equal(ae_sampler_create(&samplers[i], &p, NULL, 3 * N + 1, 64, NULL), AERIE_OK);
-                rows[i] = (ae_propose_row){samplers[i], 3 - i, i == 2 ? AE_PROPOSE_MAX + 9 : 1 + 4 * i, 20 + i};
+                rows[i] = (ae_propose_row){ae_sampler_plain(samplers[i]), 3 - i,
+                                           i == 2 ? AE_PROPOSE_MAX + 9 : 1 + 4 * i, 20 + i};
             }
             ae_proposal *out = send(&b, NULL, sizeof got);
             float *logits_there = send(&b, logits, sizeof logits);

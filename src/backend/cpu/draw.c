@@ -1,6 +1,6 @@
-/* draw.c - the CPU's walk and propose: the host's own samplers on rows of logits, trees and rows shared out to threads.
+/* draw.c - the CPU's walk and propose: draws from rows of logits, trees and rows shared out to threads.
  *
- * Owns nothing. A tree is walked by one thread, so that it may use its sampler's scratch. */
+ * Owns nothing. A tree is walked by one thread, so that it may use its scratch. */
 #include "backend/cpu/cpu_int.h"
 #include "backend/draw_host.h"
 

@@ -1,6 +1,6 @@
-/* draw.c - the GPU backends' walk and propose: the host's samplers on what is fetched of the logits.
+/* draw.c - the GPU backends' walk and propose: the host's draws from what is fetched of the logits.
  *
- * Owns nothing. Most chains look at a row's best candidates only (ae_sampler_reach): the device finds those of all rows
+ * Owns nothing. Most chains look at a row's best candidates only (ae_draw_reach): the device finds those of all rows
  * (best.c), one wait fetches them, and walks go down their trees on the host. For other chains, and rows with infinite
  * logits, walks go in step: each round fetches the rows from which the trees draw next and waits for them, so rows that no
  * walk visits stay on the device. What is fetched lies in the stream's `landing`: first the small arrays of the call, then
@@ -86,7 +86,7 @@ static ae_walk_verdict draw_found(void *context, uint32_t row, uint32_t depth, i
     uint64_t total;
     bool whole;
     const uint32_t n = ae_gpu_search_get(c->stream, &c->search, c->walkers[t].first_found + row, best, &total, &whole);
-    const uint32_t reach = ae_sampler_reach(c->args->trees[t].sampler);
+    const uint32_t reach = ae_draw_reach(c->args->trees[t].draw);
     c->walkers[t].on |= whole;
     if (whole) return AE_WALK_OVERFLOW;
     return ae_draw_host_best(&c->args->trees[t], best, n < reach ? n : reach, c->eog, c->args->n_eog, depth, token);
@@ -153,7 +153,7 @@ static void list_rows(walk_call *c)
     ae_gpu_search *s = &c->search;
     *s = (ae_gpu_search){.logits = a->logits, .n_logits = a->n_vocab, .rows = c->found, .k = 1};
     for (uint32_t t = 0; t < a->n_trees; t++) {
-        const uint32_t reach = ae_sampler_reach(a->trees[t].sampler);
+        const uint32_t reach = ae_draw_reach(a->trees[t].draw);
         c->walkers[t] = (walker){.node = -1, .found = reach && reach <= AE_GPU_BEST && !c->stream->rows_to_host,
                                  .first_found = s->n_rows};
         if (!c->walkers[t].found) continue;
@@ -250,10 +250,10 @@ static void propose_found(void *context, uint32_t item, uint32_t i_worker)
     bool whole, needs_total;
     const uint32_t n = ae_gpu_search_get(c->stream, &c->search, item, best, &total, &whole);
     const uint32_t k = wanted(r);
-    const uint32_t reach = ae_sampler_propose_reach(r->sampler, k, &needs_total);
+    const uint32_t reach = ae_draw_propose_reach(r->draw, k, &needs_total);
     (void)i_worker;
     c->whole[item] = whole;
-    c->out[item].n = whole ? 0 : ae_sampler_propose_best(r->sampler, best, n < reach ? n : reach, total, c->map,
+    c->out[item].n = whole ? 0 : ae_draw_propose_best(r->draw, best, n < reach ? n : reach, total, c->map,
                                                          (size_t)r->position, k, c->out[item].id, c->out[item].p);
 }
 
@@ -274,7 +274,7 @@ static void plan_search(propose_call *c, size_t at)
                                 .at = at};
     for (uint32_t r = 0; r < a->n_rows; r++) {
         bool needs_total;
-        const uint32_t reach = ae_sampler_propose_reach(a->rows[r].sampler, wanted(&a->rows[r]), &needs_total);
+        const uint32_t reach = ae_draw_propose_reach(a->rows[r].draw, wanted(&a->rows[r]), &needs_total);
         if (reach > c->search.k) c->search.k = reach;
         c->search.totals |= needs_total;
         c->found[r] = a->rows[r].output;

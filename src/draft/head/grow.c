@@ -52,7 +52,8 @@ ae_propose_row ae_growth_ask(const ae_growth *s, int32_t node, uint32_t out)
 {
     const ae_draft_request *r = s->request;
     const uint32_t depth = node < 0 ? 0 : (uint32_t)s->pool[node].depth;
-    return (ae_propose_row){r->sampler, out, r->shape == AE_DRAFT_STATIC ? 4 : n_children(r), r->n_tokens + depth};
+    const uint32_t k = r->shape == AE_DRAFT_STATIC ? 4 : n_children(r);
+    return (ae_propose_row){ae_sampler_plain(r->sampler), out, k, r->n_tokens + depth};
 }
 
 void ae_growth_add(ae_growth *s, int32_t node, const ae_proposal *proposal)

@@ -80,7 +80,8 @@ static aerie_status grow(medusa *d, const ae_draft_request *r, uint32_t first, a
     k = chain ? 1 : k < RANK_MAX ? k : RANK_MAX;
     const uint32_t n_medusa = ae_dhead_engine_net(d->head)->head->hparams.n_medusa;
     const uint32_t n_levels = n_medusa < r->max_depth ? n_medusa : r->max_depth;
-    for (uint32_t j = 0; j < n_levels; j++) d->rows[j] = (ae_propose_row){r->sampler, first + j, k, r->n_tokens + j};
+    const ae_draw *draw = ae_sampler_plain(r->sampler);
+    for (uint32_t j = 0; j < n_levels; j++) d->rows[j] = (ae_propose_row){draw, first + j, k, r->n_tokens + j};
     AE_TRY(ae_dhead_propose(d->head, d->rows, n_levels, d->proposals, error));
     for (uint32_t j = 0; j < n_levels; j++) {
         const uint32_t n = d->proposals[j].n;

@@ -1,5 +1,5 @@
 /* walk.c - see walk.h. Owns nothing. */
-#include "sample/walk.h"
+#include "draw/walk.h"
 
 #include <math.h>
 

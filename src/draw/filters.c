@@ -1,17 +1,24 @@
-/* filters.c - steps that remove candidates, and the temperature.
+/* filters.c - steps that remove candidates, the temperature, and biases.
  *
  * Definitions are llama.cpp's (docs/sampling.md). p is the softmax of logit / t over the candidates that are left.
  */
 #include "base/heap.h"
 #include "base/math/rng.h"
-#include "sample/sampler_int.h"
+#include "draw/draw_int.h"
 
 #define LN2 0.693147180559945309417
 #define LEAST_T 1e-30 /* temperatures below are greedy: they would vanish in f32 */
 
+void ae_step_bias(ae_draw_room *s)
+{
+    ae_to_row(s);
+    const ae_sampling *p = &s->draw->params;
+    for (size_t i = 0; i < p->n_logit_bias; i++) s->row[p->logit_bias[i].token] += p->logit_bias[i].bias;
+}
+
 /* Those within n standard deviations of the best. Dividing all logits by t changes nothing here. The deviation comes from sums
  * of integers: how far each is below the best, in 2^-20 of the next power of two above the farthest. */
-void ae_step_top_n_sigma(ae_sampler *s)
+void ae_step_top_n_sigma(ae_draw_room *s)
 {
     ae_to_list(s);
     if (s->n <= 1) return;
@@ -29,7 +36,7 @@ void ae_step_top_n_sigma(ae_sampler *s)
         squares += d * d;
     }
     const double mean = (double)sum / s->n, variance = (double)squares / s->n - mean * mean;
-    const double least = (double)top - (double)s->params.top_n_sigma * sqrt(variance > 0 ? variance : 0) / scale;
+    const double least = (double)top - (double)s->draw->params.top_n_sigma * sqrt(variance > 0 ? variance : 0) / scale;
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->n; i++)
         if ((double)s->list[i].logit >= least) s->list[n++] = s->list[i];
@@ -37,21 +44,22 @@ void ae_step_top_n_sigma(ae_sampler *s)
 }
 
 /* The shortest prefix of the sorted list that reaches p of the total and holds min_keep; more than there are if none does. */
-static uint32_t nucleus(const ae_sampler *s, uint64_t total)
+static uint32_t nucleus(const ae_draw_room *s, uint64_t total)
 {
     uint64_t all;
     if (!s->n) return 1;
-    return ae_list_reaching(s, s->list[0].logit, ae_share((double)s->params.top_p, total), s->params.min_keep, &all);
+    const ae_sampling *p = &s->draw->params;
+    return ae_list_reaching(s, s->list[0].logit, ae_share((double)p->top_p, total), p->min_keep, &all);
 }
 
 #define FEW 256 /* most nuclei are shorter */
 
-void ae_step_top_p(ae_sampler *s)
+void ae_step_top_p(ae_draw_room *s)
 {
     uint64_t total = 0;
     const bool row = s->logits != NULL;
     if (row) {
-        const uint32_t n = s->n_vocab;
+        const uint32_t n = s->draw->n_vocab;
         total = ae_total_weight(s->logits, n, ae_clean(s->logits[ae_argmax(s->logits, n)]), s->t);
         s->n = ae_select_top(s->logits, n, FEW, s->list);
         const uint32_t kept = nucleus(s, total);
@@ -79,7 +87,7 @@ static bool more_typical(const ae_typical *a, const ae_typical *b)
 AE_HEAP_SINK(sink, ae_typical, 2, MORE_TYPICAL)
 
 /* Those whose surprise is nearest to the entropy, until they reach more than p. */
-void ae_step_typical(ae_sampler *s)
+void ae_step_typical(ae_draw_room *s)
 {
     ae_to_list(s);
     if (!s->n) return;
@@ -96,7 +104,7 @@ void ae_step_typical(ae_sampler *s)
         const ae_candidate best = s->typical[0].c;
         s->list[kept++] = best;
         sum += ae_weight_units(ae_weight(best.logit, top, s->t));
-        if (sum > ae_share((double)s->params.typical_p, total) && kept >= s->params.min_keep) break;
+        if (sum > ae_share((double)s->draw->params.typical_p, total) && kept >= s->draw->params.min_keep) break;
         s->typical[0] = s->typical[--left];
         sink(s->typical, left, 0, NULL);
     }
@@ -104,15 +112,15 @@ void ae_step_typical(ae_sampler *s)
     s->sorted = false;
 }
 
-void ae_step_min_p(ae_sampler *s)
+void ae_step_min_p(ae_draw_room *s)
 {
     ae_to_list(s);
     if (!s->n) return;
-    const float floor = ae_list_top(s) + (float)(s->t * ae_log((double)s->params.min_p));
+    const float floor = ae_list_top(s) + (float)(s->t * ae_log((double)s->draw->params.min_p));
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->n; i++) n += s->list[i].logit >= floor;
-    if (n < s->params.min_keep) {
-        ae_keep_top(s, s->params.min_keep);
+    if (n < s->draw->params.min_keep) {
+        ae_keep_top(s, s->draw->params.min_keep);
         return;
     }
     n = 0;
@@ -123,15 +131,15 @@ void ae_step_min_p(ae_sampler *s)
 
 /* With the given probability, removes all candidates that reach the threshold except the least likely one. The coin uses a
  * counter that no token's noise uses. */
-void ae_step_xtc(ae_sampler *s, size_t position)
+void ae_step_xtc(ae_draw_room *s, size_t position)
 {
     uint32_t bits[4];
-    ae_philox(s->params.seed, position, (uint64_t)1 << 32, bits);
-    if (ae_uniform_open(bits[0]) > (double)s->params.xtc_probability) return;
+    ae_philox(s->draw->params.seed, position, (uint64_t)1 << 32, bits);
+    if (ae_uniform_open(bits[0]) > (double)s->draw->params.xtc_probability) return;
     ae_to_list(s);
     if (s->n < 2) return;
     const float top = ae_list_top(s);
-    const uint64_t least = ae_share((double)s->params.xtc_threshold, ae_list_total(s, top));
+    const uint64_t least = ae_share((double)s->draw->params.xtc_threshold, ae_list_total(s, top));
     float w[AE_WEIGHTS_PART];
     uint32_t n_likely = 0;
     ae_candidate last = {0};
@@ -141,7 +149,7 @@ void ae_step_xtc(ae_sampler *s, size_t position)
         if (ae_weight_units(w[at]) < least) continue;
         if (!n_likely++ || ae_before(last, s->list[i])) last = s->list[i];
     }
-    if (n_likely < 2 || s->n - (n_likely - 1) < s->params.min_keep) return;
+    if (n_likely < 2 || s->n - (n_likely - 1) < s->draw->params.min_keep) return;
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->n; i++)
         if (!ae_before(s->list[i], last)) s->list[n++] = s->list[i];
@@ -149,9 +157,9 @@ void ae_step_xtc(ae_sampler *s, size_t position)
 }
 
 /* Between temperature - range and + range by the share of the largest entropy; 0: nothing to choose from. */
-static bool dynamic_temperature(ae_sampler *s, double *temperature)
+static bool dynamic_temperature(ae_draw_room *s, double *temperature)
 {
-    const ae_sampling *p = &s->params;
+    const ae_sampling *p = &s->draw->params;
     ae_to_list(s);
     if (s->n <= 1) return false;
     const float top = ae_list_top(s);
@@ -165,14 +173,14 @@ static bool dynamic_temperature(ae_sampler *s, double *temperature)
     return true;
 }
 
-void ae_step_temperature(ae_sampler *s)
+void ae_step_temperature(ae_draw_room *s)
 {
-    double temperature = (double)s->params.temperature;
-    if (s->params.dynatemp_range > 0 && !dynamic_temperature(s, &temperature)) return;
+    double temperature = (double)s->draw->params.temperature;
+    if (s->draw->params.dynatemp_range > 0 && !dynamic_temperature(s, &temperature)) return;
     if (s->t * temperature > LEAST_T) {
         s->t *= temperature;
     } else if (s->logits) {
-        const int32_t id = ae_argmax(s->logits, s->n_vocab);
+        const int32_t id = ae_argmax(s->logits, s->draw->n_vocab);
         s->list[0] = (ae_candidate){id, ae_clean(s->logits[id])};
         s->n = s->list[0].logit != -INFINITY;
         s->logits = NULL;
@@ -183,7 +191,7 @@ void ae_step_temperature(ae_sampler *s)
 }
 
 /* Those whose surprise is at most mu bits; the best at least. */
-void ae_step_mirostat(ae_sampler *s)
+void ae_step_mirostat(ae_draw_room *s)
 {
     ae_to_list(s);
     if (!s->n) return;
@@ -198,12 +206,12 @@ void ae_step_mirostat(ae_sampler *s)
     else ae_keep_top(s, 1);
 }
 
-double ae_mirostat_next(const ae_sampler *s, int32_t id)
+double ae_mirostat_next(const ae_draw_room *s, int32_t id)
 {
     const float top = ae_list_top(s);
     double surprise = 0;
     for (uint32_t i = 0; i < s->n; i++)
         if (s->list[i].id == id)
             surprise = (ae_log_total(ae_list_total(s, top)) - ((double)s->list[i].logit - (double)top) / s->t) / LN2;
-    return s->mu - (double)s->params.mirostat_eta * (surprise - (double)s->params.mirostat_tau);
+    return s->mu - (double)s->draw->params.mirostat_eta * (surprise - (double)s->draw->params.mirostat_tau);
 }

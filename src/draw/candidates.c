@@ -4,7 +4,7 @@
  * is total.
  */
 #include "base/heap.h"
-#include "sample/sampler_int.h"
+#include "draw/draw_int.h"
 
 /* The best id of a row: largest logit, lowest id among equals. Sixteen lanes so that it vectorizes. */
 int32_t ae_argmax(const float *logits, uint32_t n)
@@ -146,14 +146,14 @@ uint64_t ae_total_weight(const float *logits, uint32_t n, float top, double t)
     return sum;
 }
 
-void ae_list_weights(const ae_sampler *s, uint32_t first, uint32_t n, float top, float *weights)
+void ae_list_weights(const ae_draw_room *s, uint32_t first, uint32_t n, float top, float *weights)
 {
     float logits[AE_WEIGHTS_PART];
     for (uint32_t j = 0; j < n; j++) logits[j] = s->list[first + j].logit;
     weights_of(logits, n, top, s->t, weights);
 }
 
-uint32_t ae_list_reaching(const ae_sampler *s, float top, uint64_t wanted, uint32_t least, uint64_t *total)
+uint32_t ae_list_reaching(const ae_draw_room *s, float top, uint64_t wanted, uint32_t least, uint64_t *total)
 {
     float w[AE_WEIGHTS_PART];
     uint64_t sum = 0;
@@ -174,7 +174,7 @@ uint32_t ae_list_reaching(const ae_sampler *s, float top, uint64_t wanted, uint3
     return s->n + 1;
 }
 
-double ae_list_entropy(const ae_sampler *s, float top, uint64_t *total)
+double ae_list_entropy(const ae_draw_room *s, float top, uint64_t *total)
 {
     float w[AE_WEIGHTS_PART];
     uint64_t sum = 0, parts = 0;
@@ -192,11 +192,11 @@ double ae_list_entropy(const ae_sampler *s, float top, uint64_t *total)
     return ae_log_total(sum) + (double)parts / (double)sum;
 }
 
-void ae_to_list(ae_sampler *s)
+void ae_to_list(ae_draw_room *s)
 {
     if (!s->logits) return;
     uint32_t n = 0;
-    for (uint32_t i = 0; i < s->n_vocab; i++) {
+    for (uint32_t i = 0; i < s->draw->n_vocab; i++) {
         const float x = ae_clean(s->logits[i]);
         s->list[n] = (ae_candidate){(int32_t)i, x};
         n += x != -INFINITY;
@@ -206,23 +206,23 @@ void ae_to_list(ae_sampler *s)
     s->sorted = false;
 }
 
-void ae_to_row(ae_sampler *s)
+void ae_to_row(ae_draw_room *s)
 {
     if (s->logits) {
-        if (s->logits != s->row) memcpy(s->row, s->logits, s->n_vocab * sizeof *s->row);
+        if (s->logits != s->row) memcpy(s->row, s->logits, s->draw->n_vocab * sizeof *s->row);
     } else {
-        for (uint32_t i = 0; i < s->n_vocab; i++) s->row[i] = -INFINITY;
+        for (uint32_t i = 0; i < s->draw->n_vocab; i++) s->row[i] = -INFINITY;
         for (uint32_t i = 0; i < s->n; i++) s->row[s->list[i].id] = s->list[i].logit;
     }
-    for (uint32_t i = 0; s->t != 1.0 && i < s->n_vocab; i++) s->row[i] = (float)((double)s->row[i] / s->t);
+    for (uint32_t i = 0; s->t != 1.0 && i < s->draw->n_vocab; i++) s->row[i] = (float)((double)s->row[i] / s->t);
     s->logits = s->row;
     s->t = 1.0;
 }
 
-void ae_keep_top(ae_sampler *s, uint32_t k)
+void ae_keep_top(ae_draw_room *s, uint32_t k)
 {
     if (s->logits) {
-        s->n = ae_select_top(s->logits, s->n_vocab, k, s->list);
+        s->n = ae_select_top(s->logits, s->draw->n_vocab, k, s->list);
         s->logits = NULL;
         s->sorted = true;
         return;
@@ -242,14 +242,14 @@ void ae_keep_top(ae_sampler *s, uint32_t k)
     s->sorted = true;
 }
 
-float ae_list_top(const ae_sampler *s)
+float ae_list_top(const ae_draw_room *s)
 {
     float top = s->list[0].logit;
     for (uint32_t i = 1; !s->sorted && i < s->n; i++) top = s->list[i].logit > top ? s->list[i].logit : top;
     return top;
 }
 
-uint64_t ae_list_total(const ae_sampler *s, float top)
+uint64_t ae_list_total(const ae_draw_room *s, float top)
 {
     uint64_t total = 0;
     ae_list_reaching(s, top, UINT64_MAX, 0, &total);
@@ -269,7 +269,7 @@ static inline uint32_t rank_of(float logit)
     return bits >> 31 ? bits : ~bits & 0x7FFFFFFF;
 }
 
-static bool ids_ascend(const ae_sampler *s)
+static bool ids_ascend(const ae_draw_room *s)
 {
     for (uint32_t i = 1; i < s->n; i++)
         if (s->list[i].id <= s->list[i - 1].id) return false;
@@ -277,7 +277,7 @@ static bool ids_ascend(const ae_sampler *s)
 }
 
 /* By the bytes of the rank, the lowest first; equals stay in their order, which is that of their ids. */
-void ae_sort_list(ae_sampler *s)
+void ae_sort_list(ae_draw_room *s)
 {
     if (s->sorted || s->n < SORT_MANY || !s->spare || !ids_ascend(s)) {
         ae_keep_top(s, s->n);

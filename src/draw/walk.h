@@ -8,10 +8,10 @@
  * and fetches their rows of logits in between; the speculation loop runs it on the host for sequences whose draw needs more
  * than a row (penalties, DRY, mirostat, grammars).
  */
-#ifndef AE_SAMPLE_WALK_H
-#define AE_SAMPLE_WALK_H
+#ifndef AE_DRAW_WALK_H
+#define AE_DRAW_WALK_H
 
-#include "sample/sampler.h"
+#include "base/err.h"
 
 /* Children come after their parents, siblings carry different tokens. */
 typedef struct ae_walk_nodes {
