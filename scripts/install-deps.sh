@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the Debian packages that building, testing and the demo need; asks nothing of apt when all are there.
-#   scripts/install-deps.sh [check]    check: also the compilers with which `make check` reads the sources once more
+#   scripts/install-deps.sh [check]    check: also what `make check` alone needs: compilers that read the sources once more, MPI
 set -eu
 packages="build-essential cmake pkg-config libpcre2-dev libutf8proc-dev libjansson-dev libmicrohttpd-dev libcurl4-openssl-dev
     libjpeg62-turbo-dev libpng-dev libwebp-dev
@@ -8,7 +8,7 @@ packages="build-essential cmake pkg-config libpcre2-dev libutf8proc-dev libjanss
     glslang-tools libvulkan-dev mesa-vulkan-drivers vulkan-validationlayers
     libcmocka-dev
     python3 python3-pip python3-venv python3-jinja2 python3-jsonschema python3-numpy unzip ca-certificates"
-[ "${1:-}" = check ] && packages="$packages clang gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
+[ "${1:-}" = check ] && packages="$packages clang gcc-aarch64-linux-gnu libc6-dev-arm64-cross libopenmpi-dev openmpi-bin"
 missing=""
 for p in $packages; do
     dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing="$missing $p"
