@@ -259,10 +259,13 @@ AERIE_API uint32_t aerie_pool_n_threads(const aerie_pool *pool);
 typedef struct aerie_chunk {
     const int32_t *tokens; /* [n_tokens] */
     size_t n_tokens;       /* 0: it is rows */
-    const float *rows;     /* [n_rows][n_embd] finite numbers, which take the place of token embeddings as they are */
+    const float *rows;     /* [n_rows][n_embd] finite numbers, which take the place of token embeddings as they are; of models
+                            * with n deepstack layers [n_rows][(1 + n) * n_embd], the rest joins after these layers */
     size_t n_rows;         /* 0: it is tokens. Each takes a position; the prompt's last position is a token */
     bool group;            /* the rows see each other, in both directions, and run in one pass: not more than n_batch, not in
                             * models with recurrent layers */
+    uint32_t n_across;     /* not 0: the rows are a grid, line by line, of so many columns: models that rotate by height and
+                            * width do so with these rows, and what comes after counts on from the longer side */
     uint64_t reserved[4];
 } aerie_chunk;
 
@@ -301,6 +304,8 @@ typedef struct aerie_tower_params {
                            * encoder sessions on them get their turn */
     size_t cache_bytes;   /* rows of pictures that are kept, so that a picture that comes again costs nothing: 256 MiB */
     bool no_mmap;         /* read the file instead of mapping it */
+    uint32_t min_tokens, max_tokens; /* rows of a picture, where the type's pictures have their own shape; 0: as the type has
+                                      * it */
 } aerie_tower_params;
 
 AERIE_INITIALISER(tower_params)

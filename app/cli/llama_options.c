@@ -151,8 +151,8 @@ static const app_foreign foreign_options[] = {
     {"--eagle3 --nextn --dflash", NULL, APP_OTHERWISE, "use --spec-type; -hf also downloads a drafter in the repository"},
 
     /* Images, sound, embeddings */
-    {"-mmu --mmproj-url --audio --image-min-tokens --image-max-tokens", "X", APP_NOT_YET,
-     "aerie reads images (--image, --mmproj FILE) as large as the model's rules make them, and no sound"},
+    {"-mmu --mmproj-url --audio", "X", APP_NOT_YET,
+     "aerie reads images from files (--image, --mmproj FILE), and no sound"},
     {"--video --video-fps --video-timestamp-interval --video-ffmpeg-dir --mtmd-batch-max-tokens", "X", APP_NOT_YET,
      "aerie does not read images or sound"},
     {"--mmproj-auto --mmproj-offload --no-mmproj-offload", NULL, APP_NO_EFFECT,

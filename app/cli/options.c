@@ -48,7 +48,7 @@ void app_options_default(app_options *options)
                   .max_queue = 256,
                   .max_connections = 512,
                   .max_per_address = UINT32_MAX,
-                  .max_body = 8,
+                  .max_images = 16,
                   .max_n = 8,
                   .max_logprobs = 20,
                   .timeout = 600,

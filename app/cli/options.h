@@ -143,7 +143,7 @@ typedef struct app_serve_options {
     const char *host, *slot_save_path, *api_key_file, *allowed_hosts, *cors_origins, *reasoning_format;
     const char *metrics_key, *prefix_scope, *default_model;
     app_texts api_keys;
-    uint32_t port, n_seqs, max_queue, max_connections, max_per_address, max_per_key, max_body, max_n;
+    uint32_t port, n_seqs, max_queue, max_connections, max_per_address, max_per_key, max_body, max_n, max_images;
     uint32_t max_memory; /* MiB that all requests in progress may hold; 0: a part of the free memory */
     uint32_t max_logprobs;
     uint32_t default_max_tokens; /* maximum for requests that set none; 0: as many as fit */
@@ -325,6 +325,7 @@ typedef struct app_options {
     bool ids, json, jsonl, csv, stats, verbose, quiet;
     const char *mmproj; /* the vision encoder; NULL: one beside the model, if there is only one */
     bool no_mmproj;
+    uint32_t image_min_tokens, image_max_tokens; /* 0: as the vision encoder's type has them */
     app_texts images;   /* files of --image, for the prompt */
     app_loras loras;
     bool quick; /* bench study, doctor */

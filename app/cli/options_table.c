@@ -119,6 +119,10 @@ static const app_option options[] = {
      "the part of the model that reads images (an mmproj GGUF file); default: the one mmproj*.gguf beside the model"},
     {"--no-mmproj --no-mmproj-auto", NULL, APP_FLAG, APP_RUN | APP_SERVE, AT(no_mmproj), 0, 0, "Model",
      "do not look for an mmproj file beside the model"},
+    {"--image-min-tokens", "N", APP_U32, APP_RUN | APP_SERVE, AT(image_min_tokens), 0, 16384, "Model",
+     "smaller images are enlarged to so many tokens, where the model takes images in their own shape; 0: its own limit"},
+    {"--image-max-tokens", "N", APP_U32, APP_RUN | APP_SERVE, AT(image_max_tokens), 0, 16384, "Model",
+     "larger images are reduced to so many tokens, likewise: less time, less detail"},
 
     /* Positions */
     {"--rope-scaling", "none|linear|yarn", APP_TEXT, LOADS, AT(rope_scaling), 0, 0, "Positions (RoPE)",
@@ -393,7 +397,9 @@ static const app_option options[] = {
      "half of --max-connections)"},
     {"--max-requests-per-key", "N", APP_U32, APP_SERVE, AT(serve.max_per_key), 0, 1 << 16, "Server",
      "maximum number of answers at once for one API key; others get 429; 0: no limit"},
-    {"--max-body", "MIB", APP_U32, APP_SERVE, AT(serve.max_body), 1, 1024, "Server", "maximum size of a request's body"},
+    {"--max-body", "MIB", APP_U32, APP_SERVE, AT(serve.max_body), 1, 1024, "Server",
+     "maximum size of a request's body; default: 8, or 64 where a model reads images"},
+    {"--max-images", "N", APP_U32, APP_SERVE, AT(serve.max_images), 1, 1024, "Server", "images of a request, at most"},
     {"--max-request-memory", "MIB", APP_U32, APP_SERVE, AT(serve.max_memory), 0, INT32_MAX, "Server",
      "memory that all requests in progress may hold together: bodies, their parsed contents and answers not yet sent; "
      "others get 503 and Retry-After; 0: half of what the machine and its control groups have left at the start"},

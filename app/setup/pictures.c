@@ -51,6 +51,7 @@ int app_tower_load(aerie_tower **tower, const app_models *models, const app_opti
     const char *path = options->mmproj ? options->mmproj : found;
     if (!path) return APP_DONE;
     params.n_threads = options->n_threads;
+    params.min_tokens = options->image_min_tokens, params.max_tokens = options->image_max_tokens;
     aerie_status status = aerie_tower_load(tower, models->model, path, &params, &error);
     if (status == AERIE_OK && found && !options->quiet) app_note("images are read by '%s' (%s)", found,
                                                                  aerie_tower_type(*tower));

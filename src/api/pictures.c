@@ -2,7 +2,7 @@
  *
  * Owns: aerie_image, aerie_tower and aerie_prompt. A tower keeps the rows of pictures that it read by the SHA-256 of their
  * pixels, those that were used least recently giving way. Threads: whoever reads a picture holds the tower's lock, so pictures
- * are read one after the other. What a picture becomes: engine/tower.c, engine/tower_plan.c.
+ * are read one after the other. What a picture becomes: engine/tower/.
  */
 #include <pthread.h>
 #include <string.h>
@@ -105,12 +105,12 @@ static aerie_status load(aerie_tower *t, const char *path, const aerie_tower_par
     const uint32_t n_embd = t->model->model->hparams.n_embd;
     ae_tower_model *file;
     AE_TRY(ae_tower_model_load(&file, path, p->no_mmap, error));
-    if (file->n_out != n_embd) {
-        const uint32_t n_out = file->n_out;
+    if (file->n_out != n_embd || file->n_deep != t->model->model->hparams.n_deepstack) {
+        const uint32_t n_out = file->n_out, n_deep = file->n_deep;
         ae_tower_model_free(file);
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
-                       "%s: this mmproj belongs to another model: its rows have %u numbers, the "
-                       "model's %u", path, n_out, n_embd);
+                       "%s: this mmproj belongs to another model: its rows have %u numbers and join %u layers, the "
+                       "model's %u and %u", path, n_out, n_deep, n_embd, t->model->model->hparams.n_deepstack);
     }
     if (!p->pool) {
         const aerie_status status = ae_pool_create(&t->own_pool, n_threads, error);
@@ -120,6 +120,11 @@ static aerie_status load(aerie_tower *t, const char *path, const aerie_tower_par
         }
     }
     const ae_load_options how = {.n_threads = n_threads};
+    const aerie_status limited = ae_tower_model_limit(file, p->min_tokens, p->max_tokens, error);
+    if (limited != AERIE_OK) {
+        ae_tower_model_free(file);
+        return limited;
+    }
     return ae_tower_create(&t->tower, file, t->model->backend, &how, p->pool ? p->pool->threads : t->own_pool, error);
 }
 
@@ -173,7 +178,7 @@ aerie_status aerie_tower_n_rows(const aerie_tower *tower, uint32_t width, uint32
     *n_rows = 0;
     AE_NEED(tower, error);
     AE_TRY(ae_tower_plan_make(ae_tower_model_of(tower->tower), width, height, &plan, error));
-    *n_rows = plan.n_views * plan.n_rows;
+    *n_rows = ae_tower_plan_rows(ae_tower_model_of(tower->tower), &plan);
     return AERIE_OK;
 }
 
@@ -224,7 +229,7 @@ static aerie_status read_rows(aerie_tower *t, const ae_image *image, aerie_progr
     if (k) return AERIE_OK;
     const ae_tower_model *m = ae_tower_model_of(t->tower);
     AE_TRY(ae_tower_plan_make(m, image->width, image->height, &plan, error));
-    const size_t bytes = (size_t)plan.n_views * plan.n_rows * m->n_out * sizeof(float);
+    const size_t bytes = (size_t)ae_tower_plan_rows(m, &plan) * (1 + m->n_deep) * m->n_out * sizeof(float);
     k = ae_alloc(1, sizeof *k + bytes);
     if (!k) return ae_fail_memory(error, "the rows of a picture", bytes);
     memcpy(k->digest, digest, sizeof digest);
@@ -296,6 +301,14 @@ static void add_text(making *m, const char *text, size_t begin, size_t end, cons
     ae_buf_add(&m->text, text + begin, end - begin);
 }
 
+/* Whether rows of a picture see each other in the text model. Of Gemma 4 the two smallest read them one after the other; no key
+ * says so, but their widths do. */
+static bool are_grouped(const making *m, const ae_tower_model *tower)
+{
+    const ae_hparams *h = &m->tower->model->model->hparams;
+    return tower->type->group && !(h->group_windows && (h->n_embd == 1536 || h->n_embd == 2560));
+}
+
 static aerie_status add_picture(making *m, const aerie_image *image, aerie_error *error)
 {
     const ae_tower_model *model = ae_tower_model_of(m->tower->tower);
@@ -313,8 +326,10 @@ static aerie_status add_picture(making *m, const aerie_image *image, aerie_error
     for (uint32_t i = 0; i < plan.n_views; i++) {
         ae_tower_text(model, &plan, i, &m->text);
         if (m->text.n || !m->begun) AE_TRY(end_text(m, error));
-        AE_TRY(add_chunk(m, &(aerie_chunk){.rows = rows + (size_t)i * plan.n_rows * model->n_out, .n_rows = plan.n_rows,
-                                           .group = model->type->group}, error));
+        const uint32_t n = ae_tower_view_rows(model, &plan, i), unit = model->patch * model->merge;
+        AE_TRY(add_chunk(m, &(aerie_chunk){.rows = rows, .n_rows = n, .group = are_grouped(m, model),
+                                           .n_across = model->type->grid ? plan.view_width / unit : 0}, error));
+        rows += (size_t)n * (1 + model->n_deep) * model->n_out;
     }
     ae_tower_text(model, &plan, plan.n_views, &m->text);
     return AERIE_OK;
@@ -412,14 +427,16 @@ aerie_status aerie_tower_chat(aerie_tower *tower, const aerie_chat *chat, const 
     AE_NEED(chat, error);
     AE_TRY(check_images(images, n_images, error));
     AE_STRUCT_TAKE(chat, own, chat, error);
-    const char *mark = given && *given ? given : ae_tower_model_of(tower->tower)->type->placeholder;
+    const char *const *placeholders = ae_tower_model_of(tower->tower)->type->placeholder;
+    const char *mark = given && *given ? given : placeholders[0];
     ae_buf values = {0};
     char *text;
     size_t n;
     aerie_status status = ae_api_render_chat(tower->model, &own, &values, &text, &n, error);
     if (status == AERIE_OK) {
         const ae_buf *plain = own.special_in_messages ? NULL : &values;
-        const size_t n_marks = count_marks(text, n, mark, given ? NULL : plain);
+        size_t n_marks = count_marks(text, n, mark, given ? NULL : plain);
+        if (!n_marks && !given && placeholders[1]) mark = placeholders[1], n_marks = count_marks(text, n, mark, plain);
         if (n_marks != n_images)
             status = ae_fail(error, AERIE_ERROR_UNSUPPORTED,
                              "the chat template writes %s %zu times for %zu images; another template "

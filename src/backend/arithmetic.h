@@ -54,9 +54,25 @@ AE_HD static inline float ae_attn_exp(float x)
 #define AE_GELU_A (-1.5957691216057308f) /* -2 sqrt(2 / pi) */
 #define AE_GELU_B 0.044715f
 #define AE_OAI_A (-1.702f)
+/* log(Phi(g) / Phi(-g)) = g p(g^2), Phi the normal distribution: coefficients of p, the highest first, fitted up to g = 5.25.
+ * GELU by it has an error below 4e-7 of its value from -2 on, and below 6e-7 everywhere. */
+#define AE_GELU_ERF_TOP 27.5625f
+#define AE_GELU_ERF {4.0993554037416224e-13f, -3.861889974476895e-11f, 1.413357764157297e-09f, -2.238753360472856e-08f, \
+                     -7.745973640282955e-09f, 6.537610261148075e-06f, -0.00010664011642802507f, -7.061020005494356e-05f, \
+                     0.07266905158758163f, 1.5957695245742798f}
+#define AE_GELU_ERF_N 10
 
 AE_HD static inline float ae_minf(float a, float b) { return a < b ? a : b; }
 AE_HD static inline float ae_maxf(float a, float b) { return a > b ? a : b; }
+
+AE_HD static inline float ae_gelu_erf_of(float g)
+{
+    const float c[AE_GELU_ERF_N] = AE_GELU_ERF;
+    const float t = ae_minf(g * g, AE_GELU_ERF_TOP);
+    float p = c[0];
+    for (int i = 1; i < AE_GELU_ERF_N; i++) p = fmaf(p, t, c[i]);
+    return g / (1.0f + ae_expf(-g * p));
+}
 
 /* f(g) of ae_glu */
 AE_HD static inline float ae_glu_of(ae_glu kind, float g, float limit)
@@ -71,6 +87,7 @@ AE_HD static inline float ae_glu_of(ae_glu kind, float g, float limit)
     case AE_GLU_RELU: return ae_maxf(g, 0.0f);
     case AE_GLU_SILU_LIMITED: return ae_siluf(ae_minf(g, limit));
     case AE_GLU_SOFTPLUS: return ae_softplusf(g);
+    case AE_GLU_GELU_ERF: return ae_gelu_erf_of(g);
     case AE_GLUS: break;
     }
     return 0.0f;

@@ -53,6 +53,7 @@ typedef enum ae_glu {
     AE_GLU_RELU,         /* max(g, 0) * u */
     AE_GLU_SILU_LIMITED, /* silu(min(g, limit)) * clamp(u, limit) */
     AE_GLU_SOFTPLUS,     /* ae_softplusf(g) * u */
+    AE_GLU_GELU_ERF,     /* g / (1 + e^(-g p(g^2))) * u: GELU by the error function, p a polynomial (arithmetic.h) */
     AE_GLUS,
 } ae_glu;
 
@@ -122,6 +123,8 @@ typedef enum ae_map_kind {
     AE_MAP_GATE,    /* x * f(x2) by ae_glu, x2 [n_rows][n_groups]: one gate for each of n_groups equal parts of a row */
     AE_MAP_CLAMP,   /* min(max(x, -a), a) */
     AE_MAP_XIELU,   /* ae_xieluf(x, a, b, c, d) */
+    AE_MAP_TIMES,   /* x * x2 */
+    AE_MAP_BETWEEN, /* min(max(x, glu_limit), a) */
 } ae_map_kind;
 
 /* Changes every element of x in place. */

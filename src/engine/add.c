@@ -8,7 +8,7 @@ void ae_engine_rows_clear(ae_engine *e)
 {
     ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_CLEAR}, NULL);
     e->n_rows = e->n_out = e->n_given = 0;
-    e->grouped = false;
+    e->grouped = e->turned = false;
     e->mode = NULL;
     if (e->state) ae_state_begin(e->state);
     memset(e->n_added, 0, e->options.n_seqs * sizeof *e->n_added);
@@ -60,6 +60,7 @@ static void add_row(ae_engine *e, uint32_t seq, int32_t token, uint32_t pos, uin
     e->rows.slot[r] = (int32_t)slot;
     if (h->n_positions && !h->encoder) e->rows.place[r] = (int32_t)(pos < h->n_positions ? pos : h->n_positions - 1);
     e->rows.n_inplace[r] = (int32_t)n_inplace;
+    for (uint32_t i = 0; e->turn && i < 4; i++) e->turn[4 * (size_t)r + i] = (int32_t)pos;
     e->out_index[r] = export_row ? (int32_t)e->n_out : -1;
     if (export_row) e->rows.out_rows[e->n_out++] = (int32_t)r;
 }
@@ -168,7 +169,8 @@ aerie_status ae_engine_add_text(ae_engine *e, uint32_t seq, const int32_t *token
     return AERIE_OK;
 }
 
-aerie_status ae_engine_add_given(ae_engine *e, uint32_t first, uint32_t n, const float *rows, bool group, aerie_error *error)
+aerie_status ae_engine_add_given(ae_engine *e, uint32_t first, uint32_t n, const float *rows, size_t plane, bool group,
+                                 aerie_error *error)
 {
     if (!n || first > e->n_rows || n > e->n_rows - first || e->n_given == e->options.n_batch)
         return ae_fail(error, AERIE_ERROR_INTERNAL, "%u rows from %u on are given in a pass of %u; please report", n, first,
@@ -179,11 +181,26 @@ aerie_status ae_engine_add_given(ae_engine *e, uint32_t first, uint32_t n, const
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
                        "rows that see each other are given, but the model's recurrent layers read "
                        "one after the other");
-    e->given[e->n_given++] = (struct ae_given){first, n, rows};
+    e->given[e->n_given++] = (struct ae_given){first, n, rows, plane};
     for (uint32_t r = first; group && r < first + n; r++) {
         e->rows.last[r] = e->rows.pos[first + n - 1];
         e->rows.n_inplace[r] = e->rows.last[r] + 1;
         e->grouped = true;
     }
     return AERIE_OK;
+}
+
+void ae_engine_turn(ae_engine *e, uint32_t first, uint32_t n, uint32_t debt, uint32_t n_across, uint32_t from)
+{
+    for (uint32_t i = 0; e->turn && i < n && first + i < e->n_rows; i++) {
+        int32_t *at = e->turn + 4 * (size_t)(first + i);
+        const int32_t pos = e->rows.pos[first + i] - (int32_t)debt, begin = pos - (int32_t)(from + i);
+        for (int k = 0; k < 4; k++) at[k] = n_across ? begin : pos;
+        if (n_across) {
+            at[1] += (int32_t)((from + i) / n_across);
+            at[2] += (int32_t)((from + i) % n_across);
+            at[3] = 0;
+        }
+        e->turned |= n_across || debt;
+    }
 }

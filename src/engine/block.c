@@ -279,13 +279,14 @@ static void attention(const ae_block *b, const ae_layer_spec *s, const ae_net_la
 
 /* ---- Feed-forward blocks ---------------------------------------------------------------------------- */
 
-static ae_glu glu_of(ae_activation a)
+ae_glu ae_block_glu(ae_activation a)
 {
     switch (a) {
     case AE_ACTIVATION_GELU: return AE_GLU_GELU;
     case AE_ACTIVATION_RELU2: return AE_GLU_RELU2;
     case AE_ACTIVATION_OAI: return AE_GLU_OAI;
     case AE_ACTIVATION_SILU_CLAMPED: return AE_GLU_SILU_CLAMPED;
+    case AE_ACTIVATION_GELU_ERF: return AE_GLU_GELU_ERF;
     case AE_ACTIVATION_RELU: return AE_GLU_RELU;
     case AE_ACTIVATION_SILU_LIMITED: return AE_GLU_SILU_LIMITED;
     case AE_ACTIVATION_XIELU: /* a map before the product */
@@ -298,7 +299,7 @@ static ae_glu glu_of(ae_activation a)
 static ae_matmul glu_product(const ae_block *b, const ae_layer_spec *s, bool gated, uint32_t n_ff)
 {
     return (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_GLU, .x = gated ? b->gate : b->up, .x2 = gated ? b->up : NULL,
-                       .x_stride = n_ff, .glu = glu_of(s->activation), .glu_limit = s->shared_limit};
+                       .x_stride = n_ff, .glu = ae_block_glu(s->activation), .glu_limit = s->shared_limit};
 }
 
 /* Gate and up of the own rows; what down takes of them. */
@@ -401,7 +402,7 @@ static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
         .n_rows = b->n_rows,
         .routing = {x->n, n_used, gate_of(x->gate), x->renorm, x->scale, x->n_groups, x->n_groups_used, x->n_used},
         .x = in, .norm = norm, .norm_eps = b->h->norm_eps,
-        .glu = glu_of(s->activation), .shared_glu = glu_of(s->activation), .glu_limit = s->limit,
+        .glu = ae_block_glu(s->activation), .shared_glu = ae_block_glu(s->activation), .glu_limit = s->limit,
         .shared_limit = s->shared_limit,
         .router = l->router, .router_norm = l->router_norm,
         .router_scale = l->router_norm ? 1.0f / sqrtf((float)n) : 0.0f, .router_bias = l->router_b, .bias = l->router_bias,
@@ -435,7 +436,7 @@ static void add_layer_embedding(const ae_block *b, const ae_layer_spec *s, const
     b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = b->ple + (size_t)l->index * n,
                                        .x_stride = (size_t)n * b->h->n_layers, .y = b->ple_own, .y_stride = n});
     m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_GLU, .x = b->ple_gate, .x2 = b->ple_own, .x_stride = n,
-                    .glu = glu_of(s->activation)};
+                    .glu = ae_block_glu(s->activation)};
     ae_block_output(&m, l->ple_proj, NULL, b->y, e, false);
     ae_block_matmul(b, &m);
     join(b, l->ple_post_norm);

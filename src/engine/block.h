@@ -98,6 +98,9 @@ static inline const ae_layer_cut *ae_block_cut(const ae_block *b, const ae_net_l
 /* block_mla.c: latent attention. Into y, or into the stream. */
 void ae_block_mla(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer, bool to_y);
 
+/* What an activation is to products. */
+ae_glu ae_block_glu(ae_activation activation);
+
 /* A product of the block's rows: its input, normed if there is a norm; one more weight for it. */
 ae_matmul ae_block_input(const ae_block *b, const float *norm, const float *bias);
 void ae_block_matmul(const ae_block *b, const ae_matmul *m);

@@ -59,6 +59,11 @@ static size_t gathered_size(const ae_model *m, const ae_engine_options *o)
     return rows > n_logits ? rows : n_logits;
 }
 
+static bool has_sections(const ae_rope *r)
+{
+    return r->sections[0] || r->sections[1] || r->sections[2] || r->sections[3];
+}
+
 static void host_layout(ae_layout *l, const ae_model *m, const ae_split *split, const ae_engine_options *o, ae_engine *e)
 {
     const size_t n = o->n_batch, n_logits = (size_t)o->n_outputs * m->hparams.n_vocab;
@@ -76,6 +81,10 @@ static void host_layout(ae_layout *l, const ae_model *m, const ae_split *split, 
     for (uint32_t i = 0; i < m->hparams.n_ropes; i++)
         if (m->hparams.ropes[i].n_rot > n_rot) n_rot = m->hparams.ropes[i].n_rot;
     e->rope_host = ae_layout_add(l, n_rot / 2, sizeof(double));
+    const bool turns = m->hparams.n_ropes && has_sections(&m->hparams.ropes[0]);
+    e->turn = turns ? ae_layout_add(l, 4 * n, sizeof *e->turn) : NULL;
+    e->turn_cos = ae_layout_add(l, turns ? n * (m->hparams.ropes[0].n_rot / 2) : 0, sizeof(float));
+    e->turn_sin = ae_layout_add(l, turns ? n * (m->hparams.ropes[0].n_rot / 2) : 0, sizeof(float));
     e->q_scale_host = ae_layout_add(l, n, sizeof(float));
     e->moved = ae_layout_add(l, split->n_devices > 1 ? n * moved_size(m) : 0, sizeof(float));
     e->group.room = ae_layout_add(l, o->ranks ? gathered_size(m, o) : 0, sizeof(float));
@@ -114,6 +123,7 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_split *split
         d->cos[k] = ae_layout_add(l, n * h->ropes[k].n_rot / 2, sizeof(float));
         d->sin[k] = ae_layout_add(l, n * h->ropes[k].n_rot / 2, sizeof(float));
     }
+    d->deep = ae_layout_add(l, h->n_deepstack ? n * h->n_embd : 0, sizeof(float));
     d->q_scale = ae_layout_add(l, h->temp_scale != 0.0f ? n : 0, sizeof(float));
     const ae_recur_widths w = ae_block_recur_widths(&h->recur);
     d->recur.in = ae_layout_add(l, n * w.in, sizeof(float));
@@ -270,6 +280,7 @@ static aerie_status create_buffers(ae_engine *e, aerie_error *error)
     l = (ae_layout){.base = e->host};
     host_layout(&l, m, split, &e->options, e);
     for (uint32_t i = 0; i < e->n_devices; i++) AE_TRY(create_device(e, i, error));
+    if (e->turn) ae_model_rope_freqs(&m->hparams.ropes[0], e->options.n_ctx, e->rope_host, &e->rope_magnitude[0]);
     int32_t *eog = ae_alloc(e->n_eog, sizeof *eog);
     if (!eog && e->n_eog) return ae_fail_memory(error, "the tokens that end an answer", e->n_eog * sizeof *eog);
     (void)list_eog(e->options.vocab, eog);
@@ -449,6 +460,7 @@ static uint64_t pass_key(const ae_engine *e)
         hash = hash_number(hash, 1 + (uint64_t)e->mode->n_experts);
         hash = ae_hash64(hash, e->mode->lacks, e->net->model->hparams.n_layers * sizeof *e->mode->lacks);
     }
+    hash = hash_number(hash, e->turned);
     return hash_runs(hash_runs(hash, &e->out->adapted), &e->out->adapted_out);
 }
 
@@ -483,7 +495,7 @@ static void run_all(ae_engine *e)
     for (uint32_t begin = 0, end; begin <= 2 * n_layers; begin = end) {
         end = ae_split_run_end(&e->net->split, n_layers, begin);
         const ae_engine_device *d = &e->devices[ae_split_device(&e->net->split, n_layers, begin)];
-        if ((!begin && e->n_given) || e->net->ranks) {
+        if ((e->n_given && (!begin || e->net->model->hparams.n_deepstack)) || e->net->ranks) {
             ae_forward_run(e, begin, end); /* uploads as it goes, so it cannot be recorded */
         } else if (d->backend->ops->pass_begin(d->stream, begin ? hash_number(key, begin) : key)) {
             ae_forward_run(e, begin, end);

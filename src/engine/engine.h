@@ -87,10 +87,15 @@ aerie_status ae_engine_add_chain(ae_engine *engine, uint32_t seq, const int32_t 
                                  uint32_t *first, aerie_error *error);
 /* Rows [first, first + n) of the chain added just before start from rows (host) [n][n_embd], lent until the pass has run,
  * instead of a token's: neither scaled nor normed. Their ids in that chain are below 0, and tell sequences apart as tokens do.
+ * What joins them after layer i (ae_hparams.n_deepstack) is at rows + (i + 1) * plane.
  * group: they see each other, and the chain has the whole group, or the rest of it where the sequence holds its beginning.
  * INTERNAL: no such rows. UNSUPPORTED: groups in recurrent layers. */
-aerie_status ae_engine_add_given(ae_engine *engine, uint32_t first, uint32_t n, const float *rows, bool group,
+aerie_status ae_engine_add_given(ae_engine *engine, uint32_t first, uint32_t n, const float *rows, size_t plane, bool group,
                                  aerie_error *error);
+/* Rows [first, first + n) of the pass, of one sequence, rotate by positions that are `debt` below their own; with n_across they
+ * are numbers from, from + 1, ... of a grid, whose lines and columns count in height and width from the position of its number
+ * 0 on. Only of models that have ae_rope.sections; other rows rotate by their own positions. */
+void ae_engine_turn(ae_engine *engine, uint32_t first, uint32_t n, uint32_t debt, uint32_t n_across, uint32_t from);
 /* The same without logits, for a text whose hidden rows are wanted (options.taps). Of encoders, which take no other rows, it is
  * the whole text at once, in an empty sequence, to be truncated after the pass; tokens [n_first, n) have the second token type
  * where there are two. */

@@ -19,6 +19,7 @@ typedef struct ae_engine_device {
     float *ple_gate, *ple_own; /* [n_batch][n_embd_layer] x 2 */
     double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] radians per position */
     float *cos[AE_MAX_ROPES], *sin[AE_MAX_ROPES]; /* [n_batch][n_rot / 2] */
+    float *deep;         /* [n_batch][n_embd] what joins after a layer; or NULL */
     float *q_scale;      /* [n_batch] temperature of queries; or NULL */
     ae_recur_rows recur; /* of recurrent layers; else NULLs */
     ae_adapter_rows adapted, adapted_out; /* the rows of the pass that have adapters, and of its outputs */
@@ -46,9 +47,13 @@ struct ae_engine {
     struct ae_given {
         uint32_t first, n;
         const float *rows; /* lent, [n][n_embd] */
+        size_t plane;      /* from there to what joins after layer 0, and on to the next */
     } *given;            /* [n_batch] of it n_given: rows that start from embeddings of the caller */
     uint32_t n_given;
     bool grouped;        /* some rows see later ones */
+    bool turned;         /* some rotate by other positions than their own */
+    int32_t *turn;       /* [n_batch][4] the positions that rows rotate by, of models with sections; or NULL */
+    float *turn_cos, *turn_sin; /* [n_batch][n_rot / 2] x 2 of the first rotation; or NULL */
     int32_t *out_index;  /* [n_batch] place among the exported rows, or -1 */
     uint32_t *n_added;   /* [n_seqs] rows of the chain added so far in this pass */
     uint32_t *first_row; /* [n_seqs] of the chain, or of the tree where there is none */
@@ -101,7 +106,7 @@ static inline uint32_t ae_engine_number_of(const ae_engine *e, const ae_engine_d
 void ae_forward_run(ae_engine *engine, uint32_t begin, uint32_t end);
 /* After that run: what layers on other devices read goes there. */
 void ae_forward_move(ae_engine *engine, uint32_t begin, uint32_t end);
-/* Uploads what queries are multiplied by at their positions; before the pass. */
+/* Uploads what queries are multiplied by at their positions, and angles of rows that turn by others; before the pass. */
 void ae_forward_upload(ae_engine *engine);
 
 #endif

@@ -65,9 +65,30 @@ static void place_tapped(ae_engine *e)
 
 /* ---- Before a pass --------------------------------------------------------------------------------------------- */
 
+/* Angles of rows that turn by several positions, made on the host: as the device makes them of one (ae_rope_table), so rows
+ * whose positions are equal have the same bits either way. */
+static void upload_turns(ae_engine *e)
+{
+    const ae_rope *rope = &e->net->model->hparams.ropes[0];
+    const uint32_t half = rope->n_rot / 2;
+    for (uint32_t r = 0; r < e->n_rows; r++)
+        for (uint32_t i = 0; i < half; i++) {
+            double s, c;
+            ae_sincos(e->turn[4 * (size_t)r + ae_model_rope_component(rope, i)] * e->rope_host[i], &s, &c);
+            e->turn_cos[(size_t)r * half + i] = (float)(c * e->rope_magnitude[0]);
+            e->turn_sin[(size_t)r * half + i] = (float)(s * e->rope_magnitude[0]);
+        }
+    for (uint32_t i = 0; i < e->n_devices; i++) {
+        ae_engine_device *d = &e->devices[i];
+        d->backend->ops->upload(d->stream, d->cos[0], e->turn_cos, (size_t)e->n_rows * half * sizeof(float));
+        d->backend->ops->upload(d->stream, d->sin[0], e->turn_sin, (size_t)e->n_rows * half * sizeof(float));
+    }
+}
+
 void ae_forward_upload(ae_engine *e)
 {
     const ae_hparams *h = &e->net->model->hparams;
+    if (e->turned) upload_turns(e);
     if (h->temp_scale == 0.0f) return;
     for (uint32_t r = 0; r < e->n_rows; r++) {
         const double at =
@@ -144,6 +165,18 @@ static void begin_stream(ae_engine *e, ae_engine_device *d)
     if (h->encoder) begin_encoder(e, d);
     else if (e->net->embed_norm) norm_embeddings(e, d);
     if (e->net->positions && !h->encoder) add_rows(e, d, e->net->positions, d->rows.place);
+}
+
+/* What given rows bring for a layer joins the stream after it. */
+static void add_deep(ae_engine *e, ae_engine_device *d, uint32_t i_layer)
+{
+    const ae_backend_ops *ops = d->backend->ops;
+    const uint32_t n = e->net->model->hparams.n_embd;
+    for (uint32_t i = 0; i < e->n_given; i++) {
+        const struct ae_given *g = &e->given[i];
+        ops->upload(d->stream, d->deep, g->rows + (i_layer + 1) * g->plane, (size_t)g->n * n * sizeof(float));
+        ops->axpy(d->stream, &(ae_axpy){g->n, n, 1.0f, d->deep, n, d->block.x + (size_t)g->first * n, n});
+    }
 }
 
 /* ---- Its end ----------------------------------------------------------------------------------------------------- */
@@ -256,7 +289,8 @@ void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
     const ae_kv_view kv = ae_kv_on(e->kv, i_device);
     ae_places places = ae_rows_places_on(&d->rows, e->n_rows, e->kv, i_device);
     if (h->encoder || e->grouped) places.last = d->rows.last; /* of an encoder: all of the text */
-    ae_places part_places = places, near_places = places;
+    ae_places flat = places, part_places = places, near_places = places;
+    if (h->group_windows) flat.last = NULL;
     part_places.tables = kv.part_tables;
     near_places.last = d->rows.near;
     ae_block block = d->block;
@@ -270,16 +304,18 @@ void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
     block.recur = &d->recur, block.state = d->state_pass, block.adapted = &d->adapted;
     block.n_experts = e->mode ? e->mode->n_experts : 0;
     block.group = net->ranks ? &e->group : NULL;
-    for (uint32_t i = 0; i < h->n_ropes && has_first_mixer(e, i_device, begin, end); i++)
+    for (uint32_t i = e->turned; i < h->n_ropes && has_first_mixer(e, i_device, begin, end); i++)
         d->backend->ops->rope_table(d->stream, &(ae_rope_table){e->n_rows, h->ropes[i].n_rot, d->rows.pos, d->rope_freq[i],
                                                                 e->rope_magnitude[i], d->cos[i], d->sin[i]});
     if (!begin) begin_stream(e, d);
     for (uint32_t i = begin; i < end && i < 2 * h->n_layers; i++) {
         const ae_layer_spec *spec = &net->model->layers[i / 2].spec;
+        block.places = spec->window ? &places : &flat;
         block.lacks = e->mode ? e->mode->lacks[i / 2] : 0;
         if (i % 2 == 0 && net->ranks) enter_rank(e, d, i / 2);
         if (i % 2 == 0) tap(e, d, i / 2);
         if (ae_ranks_has(net->ranks, i / 2)) (i % 2 ? ae_block_ffn : ae_block_mixer)(&block, spec, &net->layers[i / 2]);
+        if (i % 2 && i / 2 < h->n_deepstack) add_deep(e, d, i / 2);
     }
     if (end > 2 * h->n_layers && net->ranks) enter_rank(e, d, h->n_layers);
     if (end > 2 * h->n_layers) end_stream(e);

@@ -153,6 +153,9 @@ typedef struct ae_arch {
     bool minicpm_scalars; /* without keys: embedding 12, residual 1.4 / sqrt(n_layers), logits over n_embd / 256 */
     bool rope_alpha;      /* rope.scaling.alpha */
     bool temperature;     /* of queries by position, attention.temperature_scale */
+    bool sections, interleaved; /* rope.dimension_sections, and what they mean (ae_rope) */
+    bool deepstack;       /* n_deepstack_layers */
+    bool group_windows;   /* ae_hparams.group_windows */
     bool rope_finetuned;  /* rope.scaling.finetuned false: no rotation */
 } ae_arch;
 

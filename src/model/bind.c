@@ -164,6 +164,23 @@ static aerie_status read_divisors(ae_binder *b, ae_arena *arena, const char *nam
     return AERIE_OK;
 }
 
+/* Some files give three numbers, some four. */
+static aerie_status read_sections(ae_binder *b, ae_rope *r)
+{
+    const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, "rope.dimension_sections"));
+    if (!kv) return AERIE_OK;
+    r->interleaved = b->arch->interleaved;
+    for (uint32_t i = 0; i < 4; i++) {
+        int64_t n = 0;
+        if (kv->type != AE_GGUF_ARRAY || kv->n < 3 || kv->n > 4 ||
+            (i < kv->n && (!ae_gguf_kv_int(kv, i, &n) || n < 0 || n > r->n_rot / 2)))
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s must be 3 or 4 numbers from 0 to %u", ae_gguf_path(b->gguf),
+                           b->key, r->n_rot / 2);
+        r->sections[i] = (uint32_t)n;
+    }
+    return AERIE_OK;
+}
+
 static aerie_status read_rope(ae_binder *b, ae_hparams *h, ae_arena *arena)
 {
     const ae_gguf *gguf = b->gguf;
@@ -198,6 +215,7 @@ static aerie_status read_rope(ae_binder *b, ae_hparams *h, ae_arena *arena)
     AE_TRY(ae_bind_count(b, "rope.scaling.original_context_length", &r->n_ctx_orig));
     AE_TRY(read_yarn(b, r));
     AE_TRY(ae_bind_check_rope(b, r, h->head_dim));
+    if (b->arch->sections) AE_TRY(read_sections(b, r));
     if (r->factor == 1.0f && !longrope) r->scaling = AE_ROPE_SCALING_NONE;
     AE_TRY(read_divisors(b, arena, "rope_freqs.weight", false, r->n_rot / 2, &r->divisors));
     if (r->divisors) return AERIE_OK;
@@ -453,4 +471,13 @@ void ae_model_rope_freqs(const ae_rope *r, uint32_t n_ctx, double *freq, double 
         }
         freq[i] = f;
     }
+}
+
+uint32_t ae_model_rope_component(const ae_rope *r, uint32_t i)
+{
+    const uint32_t *s = r->sections, sum = s[0] + s[1] + s[2] + s[3];
+    if (!sum) return 0;
+    const uint32_t j = i % sum;
+    if (r->interleaved) return j % 3 == 1 && j < 3 * s[1] ? 1 : j % 3 == 2 && j < 3 * s[2] ? 2 : 0;
+    return j < s[0] ? 0 : j < s[0] + s[1] ? 1 : j < s[0] + s[1] + s[2] ? 2 : 3;
 }

@@ -403,6 +403,10 @@ static aerie_status read_scalars(ae_binder *b, ae_hparams *h)
         AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "embedding_length_per_layer_input"), false, &h->n_embd_layer, b->error));
         AE_TRY(ae_bind_range(b, "embedding_length_per_layer_input", h->n_embd_layer, 0, AE_MAX_EMBD / h->n_layers));
     }
+    if (a->deepstack) {
+        AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "n_deepstack_layers"), false, &h->n_deepstack, b->error));
+        AE_TRY(ae_bind_range(b, "n_deepstack_layers", h->n_deepstack, 0, h->n_layers < 16 ? h->n_layers : 16));
+    }
     if (a->logit_scale != AE_LOGIT_SCALE_NONE) AE_TRY(get_f32(b, "logit_scale", &logit_scale));
     if (logit_scale != 0.0f) h->logit_scale = logit_scale;
     if (a->logit_scale == AE_LOGIT_SCALE_OVER) h->logit_scale = 1.0f / h->logit_scale;
@@ -543,6 +547,7 @@ aerie_status ae_bind_model_hparams(ae_binder *b, ae_hparams *h, const aerie_rope
     h->arch = b->arch->name;
     AE_TRY(read_norms(b, h));
     h->norm_stream = b->arch->norms == AE_NORMS_STREAM;
+    h->group_windows = b->arch->group_windows;
     h->encoder = b->arch->encoder;
     AE_TRY(ae_bind_hparams(b, h, arena));
     h->post_eps = b->arch->post_eps > 0.0f ? b->arch->post_eps : h->norm_eps;

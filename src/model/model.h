@@ -33,6 +33,9 @@ typedef struct ae_rope {
     uint32_t n_ctx_orig;
     float yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow; /* as aerie_rope has them */
     float yarn_log_mul;   /* 0: not given; else YaRN's magnitude is that of 1 over that of this */
+    uint32_t sections[4]; /* pairs that turn with a row's time, height, width and fourth position; all 0: all turn with
+                           * one position. Of a model's first rotation alone */
+    bool interleaved;     /* sections: pairs take turns; else one section comes after the other */
     const float *divisors;      /* [n_rot / 2] of the frequencies, or NULL */
     const float *divisors_long; /* the same of contexts longer than n_ctx_orig, or NULL: no difference */
 } ae_rope;
@@ -134,6 +137,7 @@ typedef enum ae_activation {
     AE_ACTIVATION_RELU,
     AE_ACTIVATION_SILU_LIMITED,
     AE_ACTIVATION_XIELU, /* without a gate */
+    AE_ACTIVATION_GELU_ERF,
 } ae_activation;
 
 #define AE_NO_ROPE (-1)
@@ -209,6 +213,8 @@ typedef struct ae_hparams {
     float temp_scale, temp_offset;
     const float *slopes;  /* [n_heads] scores lose this times the distance (ALiBi); NULL: nothing */
     uint32_t temp_length;
+    bool group_windows;    /* rows that see each other do so in layers with a window alone */
+    uint32_t n_deepstack;  /* rows that are given bring as many more, which join the stream after layers 0, 1, ... */
     uint32_t n_embd_layer; /* of the embedding that a token has for each layer; 0 = none */
     ae_expert_hparams experts;
     ae_recur_hparams recur;
@@ -394,6 +400,8 @@ bool ae_model_rope_scaling_parse(const char *text, size_t n, aerie_rope_scaling 
 /* Frequencies of a rotation in a context of n_ctx positions, scaling and divisors applied: radians per position of pair i,
  * freq [n_rot / 2]; *magnitude multiplies cos and sin. */
 void ae_model_rope_freqs(const ae_rope *rope, uint32_t n_ctx, double *freq, double *magnitude);
+/* Which of a row's four positions turns pair i. */
+uint32_t ae_model_rope_component(const ae_rope *rope, uint32_t i);
 
 /* Widest of some layers: queries, keys (or values), dense feed-forward blocks. */
 typedef struct ae_widths {

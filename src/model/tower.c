@@ -1,4 +1,4 @@
-/* tower.c - mmproj files: their keys and tensors, and the table of types (tower.h). */
+/* tower.c - mmproj files: their keys and tensors (tower.h). Types: tower_types.c. */
 #include "model/tower.h"
 
 #include <math.h>
@@ -7,23 +7,11 @@
 
 #include "model/bind.h"
 
-static const ae_tower_type types[] = {
-    {"gemma3", AE_TOWER_SQUARE, AE_TOWER_POOL, 4, false, false, false, false, true, "<start_of_image>", "<end_of_image>",
-     "<start_of_image>"},
-    {"idefics3", AE_TOWER_TILES, AE_TOWER_SHUFFLE, 4, false, true, false, false, false, "", "<fake_token_around_image>",
-     "<image>"},
-    {"pixtral", AE_TOWER_ANY, AE_TOWER_UNFOLD, 1, true, false, true, true, false, "", "[IMG_END]", "[IMG]"},
-};
-#define N_TYPES (sizeof types / sizeof *types)
-
-const char *ae_tower_known(void)
-{
-    return "gemma3, idefics3, pixtral";
-}
-
 #define MAX_IMAGE 4096
 #define MAX_PATCH 64
 #define MAX_MERGE 8
+#define MAX_TILES 64
+#define MAX_TOKENS 16384
 #define MAX_POSITIONS 65536
 
 typedef struct tower_binder {
@@ -79,39 +67,37 @@ static aerie_status find_type(tower_binder *t)
                        ae_gguf_path(gguf));
     AE_TRY(ae_gguf_get_string(gguf, "clip.projector_type", false, &name, t->b.error));
     if (!name.n) AE_TRY(ae_gguf_get_string(gguf, "clip.vision.projector_type", true, &name, t->b.error));
-    for (size_t i = 0; i < N_TYPES; i++)
-        if (strlen(types[i].name) == name.n && !memcmp(types[i].name, name.data, name.n)) t->m->type = &types[i];
+    t->m->type = ae_tower_type_find(name.data, name.n);
     if (t->m->type) return AERIE_OK;
     return ae_fail(t->b.error, AERIE_ERROR_UNSUPPORTED, "%s: projector type \"%.*s\" is unknown; known are %s",
                    ae_gguf_path(gguf), (int)(name.n < 32 ? name.n : 32), name.data, ae_tower_known());
 }
 
-static aerie_status read_activation(tower_binder *t, ae_activation *a)
+/* A key says GELU or SiLU, neither quick GELU. Which GELU is meant is the type's. */
+static aerie_status read_activation(tower_binder *t, ae_layer_spec *s)
 {
+    const ae_tower_type *type = t->m->type;
     bool gelu = false, silu = false;
     AE_TRY(ae_gguf_get_bool(t->m->gguf, "clip.use_gelu", false, &gelu, t->b.error));
     AE_TRY(ae_gguf_get_bool(t->m->gguf, "clip.use_silu", false, &silu, t->b.error));
-    if (gelu != silu) {
-        *a = gelu ? AE_ACTIVATION_GELU : AE_ACTIVATION_SILU;
-        return AERIE_OK;
-    }
-    return ae_fail(t->b.error, AERIE_ERROR_UNSUPPORTED,
-                   "%s: clip.use_gelu and clip.use_silu are both %s; one of them must be true "
-                   "(quick GELU is not known)", ae_gguf_path(t->m->gguf), gelu ? "true" : "false");
+    if (gelu && silu)
+        return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: clip.use_gelu and clip.use_silu are both true; one activation is "
+                       "possible", ae_gguf_path(t->m->gguf));
+    if (type->head_norms) gelu = !silu; /* such files say neither */
+    s->activation = gelu ? type->cls ? AE_ACTIVATION_GELU_ERF : AE_ACTIVATION_GELU
+                    : silu ? AE_ACTIVATION_SILU : AE_ACTIVATION_OAI;
+    s->shared_limit = INFINITY; /* without a limit OAI is quick GELU */
+    if (s->activation == AE_ACTIVATION_OAI && type->gated)
+        return ae_fail(t->b.error, AERIE_ERROR_UNSUPPORTED, "%s: quick GELU in gated blocks is not known; clip.use_gelu or "
+                       "clip.use_silu must be true", ae_gguf_path(t->m->gguf));
+    return AERIE_OK;
 }
 
-static aerie_status read_keys(tower_binder *t)
+static aerie_status read_heads(tower_binder *t)
 {
     ae_tower_model *m = t->m;
     ae_hparams *h = &m->hparams;
-    ae_activation activation = AE_ACTIVATION_GELU;
     uint32_t n_kv = 0;
-    AE_TRY(get(t, "image_size", true, 1, MAX_IMAGE, &m->image_size));
-    AE_TRY(get(t, "patch_size", true, 1, MAX_PATCH, &m->patch));
-    AE_TRY(get(t, "embedding_length", true, 2, 8192, &h->n_embd));
-    AE_TRY(get(t, "feed_forward_length", true, 1, 65536, &h->n_ff));
-    AE_TRY(get(t, "block_count", true, 1, 128, &h->n_layers));
-    AE_TRY(get(t, "projection_dim", true, 1, AE_MAX_EMBD, &m->n_out));
     AE_TRY(get(t, "attention.head_count", true, 1, 1024, &h->n_heads));
     n_kv = h->n_heads;
     AE_TRY(get(t, "attention.head_count_kv", false, h->n_heads, h->n_heads, &n_kv));
@@ -120,46 +106,139 @@ static aerie_status read_keys(tower_binder *t)
                        h->n_embd, h->n_heads);
     h->head_dim = h->n_embd / h->n_heads;
     AE_TRY(get(t, "attention.head_dim", false, 2, AE_MAX_HEAD_DIM, &h->head_dim));
-    if (h->head_dim % 2 || h->head_dim < 2 || h->head_dim > AE_MAX_HEAD_DIM ||
-        (m->type->size == AE_TOWER_ANY && h->head_dim % 4))
+    if (h->head_dim % (m->type->turn ? 4 : 2) || h->head_dim < 2 || h->head_dim > AE_MAX_HEAD_DIM)
         return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: heads of %u elements are not possible", ae_gguf_path(m->gguf),
                        h->head_dim);
+    h->n_kv_heads = h->n_heads;
+    h->attn_scale = m->type->head_norms ? 1.0f : 1.0f / sqrtf((float)h->head_dim);
+    return AERIE_OK;
+}
+
+/* Some files of the oldest type with limits leave the width of feed-forward blocks to the tensor. */
+static aerie_status read_ff(tower_binder *t)
+{
+    ae_hparams *h = &t->m->hparams;
+    AE_TRY(get(t, "feed_forward_length", true, 0, 65536, &h->n_ff));
+    const ae_gguf_tensor *up = ae_gguf_tensor_find(t->m->gguf, "v.blk.0.ffn_up.weight");
+    if (!h->n_ff && up && up->ne[0] > 0 && up->ne[0] <= 65536 && up->ne[1] > 0 && up->ne[1] <= 65536)
+        h->n_ff = (uint32_t)(up->ne[0] == h->n_embd ? up->ne[1] : up->ne[0]);
+    if (h->n_ff) return AERIE_OK;
+    return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: clip.vision.feed_forward_length is 0", ae_gguf_path(t->m->gguf));
+}
+
+static aerie_status read_colours(tower_binder *t)
+{
+    ae_tower_model *m = t->m;
+    AE_TRY(get_colours(t, "image_mean", m->mean));
+    AE_TRY(get_colours(t, "image_std", m->std));
+    for (int c = 0; c < 3; c++) {
+        if (!(m->std[c] > 1e-6f))
+            return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: clip.vision.image_std has %g; it must be positive",
+                           ae_gguf_path(m->gguf), (double)m->std[c]);
+        if (m->type->unit) m->mean[c] = m->std[c] = 0.5f;
+    }
+    return AERIE_OK;
+}
+
+/* Patches, merged ones, and how many of them a picture has. */
+static aerie_status read_sizes(tower_binder *t)
+{
+    ae_tower_model *m = t->m;
+    AE_TRY(get(t, "image_size", true, 1, MAX_IMAGE, &m->image_size));
+    AE_TRY(get(t, "patch_size", true, 1, MAX_PATCH, &m->patch));
+    m->merge = m->type->n_merge;
+    AE_TRY(get(t, m->type->merge_key, false, 1, MAX_MERGE, &m->merge));
+    AE_TRY(get(t, "preproc_image_size", false, 1, MAX_IMAGE, &m->longest));
+    if (!m->longest) m->longest = m->image_size;
+    m->n_least = m->type->n_least, m->n_most = m->type->n_most;
+    m->tiles_least = m->type->size == AE_TOWER_GRID_SMART ? 2 : 1;
+    m->tiles_most = m->type->size == AE_TOWER_GRID_SMART ? 10 : 12;
+    AE_TRY(get(t, "preproc_min_tiles", false, 1, MAX_TILES, &m->tiles_least));
+    AE_TRY(get(t, "preproc_max_tiles", false, m->tiles_least, MAX_TILES, &m->tiles_most));
+    const uint32_t unit = m->patch * m->merge;
+    const bool square = m->type->size == AE_TOWER_SQUARE || m->type->size == AE_TOWER_TILES || m->type->size == AE_TOWER_GRID;
+    if (m->type->size == AE_TOWER_GRID_SMART) m->image_size = unit > 512 ? unit : 512 / unit * unit; /* of a tile */
+    if ((square || m->type->size == AE_TOWER_ANY) && (m->image_size < unit || (square && m->image_size % unit)))
+        return ae_fail(t->b.error, AERIE_ERROR_FORMAT,
+                       "%s: a picture of %u pixels is no whole number of tokens of %u x %u patches "
+                       "of %u", ae_gguf_path(m->gguf), m->image_size, m->merge, m->merge, m->patch);
+    if (m->type->bare) m->patch *= m->merge, m->merge = 1;
+    return AERIE_OK;
+}
+
+static aerie_status make_layers(tower_binder *t)
+{
+    ae_tower_model *m = t->m;
+    ae_hparams *h = &m->hparams;
+    uint32_t pattern = 0, window = 112;
+    ae_layer_spec spec = {.mixer = AE_MIXER_ATTENTION, .n_heads = h->n_heads, .n_kv_heads = h->n_heads,
+                          .head_dim = h->head_dim, .rope = h->n_ropes ? 0 : AE_NO_ROPE, .attn_scale = h->attn_scale,
+                          .ffn = AE_FFN_DENSE, .n_ff = h->n_ff, .v_norm = m->type->head_norms};
+    if (m->type->windows) AE_TRY(get(t, "n_wa_pattern", true, 1, 128, &pattern));
+    if (m->type->windows) AE_TRY(get(t, "window_size", false, m->patch * m->merge, MAX_IMAGE, &window));
+    m->window = window / (m->patch * m->merge);
+    AE_TRY(read_activation(t, &spec));
+    m->layers = ae_arena_alloc(&m->arena, h->n_layers, sizeof *m->layers);
+    m->blocks = ae_arena_alloc(&m->arena, h->n_layers, sizeof *m->blocks);
+    if (!m->layers || !m->blocks)
+        return ae_fail_memory(t->b.error, "the blocks of a vision encoder", h->n_layers * sizeof *m->layers);
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        m->layers[i] = (ae_layer){.out_scale = 1.0f, .spec = spec};
+        m->layers[i].spec.kv_from = (int)i;
+        m->blocks[i] = (ae_tower_block){.windowed = m->type->windows && (i + 1) % pattern};
+    }
+    return AERIE_OK;
+}
+
+static aerie_status read_keys(tower_binder *t)
+{
+    ae_tower_model *m = t->m;
+    ae_hparams *h = &m->hparams;
+    AE_TRY(read_sizes(t));
+    AE_TRY(get(t, "embedding_length", true, 2, 8192, &h->n_embd));
+    AE_TRY(get(t, "projection_dim", true, 1, AE_MAX_EMBD, &m->n_out));
+    if (!m->type->bare) {
+        AE_TRY(get(t, "block_count", true, 1, 128, &h->n_layers));
+        AE_TRY(read_heads(t));
+        AE_TRY(read_ff(t));
+    }
     AE_TRY(ae_gguf_get_f32(m->gguf, "clip.vision.attention.layer_norm_epsilon", true, &h->norm_eps, t->b.error));
     if (!(h->norm_eps > 0.0f && h->norm_eps < 1.0f))
         return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: the norm's epsilon is %g; it must lie between 0 and 1",
                        ae_gguf_path(m->gguf), (double)h->norm_eps);
-    AE_TRY(get_colours(t, "image_mean", m->mean));
-    AE_TRY(get_colours(t, "image_std", m->std));
-    for (int c = 0; c < 3; c++)
-        if (!(m->std[c] > 1e-6f))
-            return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: clip.vision.image_std has %g; it must be positive",
-                           ae_gguf_path(m->gguf), (double)m->std[c]);
-    m->merge = m->type->n_merge;
-    AE_TRY(get(t, m->type->merge == AE_TOWER_UNFOLD ? "spatial_merge_size" : "projector.scale_factor", false, 1, MAX_MERGE,
-               &m->merge));
-    AE_TRY(get(t, "preproc_image_size", false, 1, MAX_IMAGE, &m->longest));
-    if (!m->longest) m->longest = m->image_size;
-    const uint32_t unit = m->patch * m->merge;
-    if (m->image_size < unit || (m->type->size != AE_TOWER_ANY && m->image_size % unit))
-        return ae_fail(t->b.error, AERIE_ERROR_FORMAT,
-                       "%s: a picture of %u pixels is no whole number of tokens of %u x %u patches "
-                       "of %u", ae_gguf_path(m->gguf), m->image_size, m->merge, m->merge, m->patch);
-    AE_TRY(read_activation(t, &activation));
+    AE_TRY(read_colours(t));
     h->arch = "clip";
-    h->n_kv_heads = h->n_heads;
-    h->layer_norm = !m->type->rms;
+    h->post_eps = h->norm_eps;
+    h->layer_norm = !m->type->rms && (!m->type->cls || ae_gguf_tensor_find(m->gguf, "v.blk.0.ln1.bias")); /* as the largest */
     h->embedding_scale = h->residual_scale = h->logit_scale = 1.0f;
-    h->attn_scale = 1.0f / sqrtf((float)h->head_dim);
-    if (m->type->size == AE_TOWER_ANY) h->ropes[h->n_ropes++] = (ae_rope){.n_rot = h->head_dim, .base = 10000.0f,
-                                                                          .factor = 1.0f};
-    m->layers = ae_arena_alloc(&m->arena, h->n_layers, sizeof *m->layers);
-    if (!m->layers) return ae_fail_memory(t->b.error, "the blocks of a vision encoder", h->n_layers * sizeof *m->layers);
-    for (uint32_t i = 0; i < h->n_layers; i++)
-        m->layers[i] = (ae_layer){
-            .out_scale = 1.0f,
-            .spec = {.mixer = AE_MIXER_ATTENTION, .n_heads = h->n_heads, .n_kv_heads = h->n_heads, .head_dim = h->head_dim,
-                     .rope = h->n_ropes ? 0 : AE_NO_ROPE, .attn_scale = h->attn_scale, .kv_from = (int)i, .ffn = AE_FFN_DENSE,
-                     .n_ff = h->n_ff, .activation = activation}};
+    if (m->type->turn) h->ropes[h->n_ropes++] = (ae_rope){.neox = m->type->turn != AE_TOWER_TURN_SHARED, .n_rot = h->head_dim,
+                                                          .base = m->type->turn_base, .factor = 1.0f};
+    return m->type->bare ? AERIE_OK : make_layers(t);
+}
+
+aerie_status ae_tower_model_limit(ae_tower_model *m, uint32_t n_least, uint32_t n_most, aerie_error *error)
+{
+    const uint32_t unit = m->patch * m->merge, longest = m->image_size / unit;
+    const uint32_t least = n_least ? n_least : m->n_least, most = n_most ? n_most : m->n_most;
+    if (!n_least && !n_most) return AERIE_OK;
+    if (m->type->size == AE_TOWER_SQUARE || m->type->size == AE_TOWER_TILES || m->type->size == AE_TOWER_GRID)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "pictures of type %s have one size: tokens of a picture cannot be limited",
+                       m->type->name);
+    if (m->type->size == AE_TOWER_ANY) {
+        if (n_least)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "pictures of type %s are never enlarged: no least number of tokens is "
+                           "possible", m->type->name);
+        uint32_t side = longest;
+        while (side > 1 && side * side > n_most) side--;
+        m->image_size = side * unit; /* of a square that has as many */
+        return AERIE_OK;
+    }
+    if (least > MAX_TOKENS || most > MAX_TOKENS || least > most)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "a picture of %u to %u tokens (--image-min-tokens, --image-max-tokens); 1 "
+                       "to %u are possible, in this order, and %u to %u usual", least, most, MAX_TOKENS, m->type->n_least,
+                       m->type->n_most);
+    m->n_least = least;
+    m->n_most = most;
     return AERIE_OK;
 }
 
@@ -186,72 +265,215 @@ static bool is_swapped(tower_binder *t, uint32_t i)
     return !t->m->type->gated && h->n_embd != h->n_ff && down && down->ne[0] == h->n_embd;
 }
 
+static aerie_status bind_attention(tower_binder *t, uint32_t i)
+{
+    const ae_hparams *h = &t->m->hparams;
+    const uint32_t e = h->n_embd, q = h->n_heads * h->head_dim;
+    ae_layer *l = &t->m->layers[i];
+    AE_TRY(bind_layer(t, i, "attn_qkv.weight", false, 3 * q, e, &l->wqkv));
+    AE_TRY(bind_layer(t, i, "attn_qkv.bias", false, 0, 3 * q, &l->bqkv));
+    if (!l->wqkv) {
+        l->bqkv = NULL;
+        AE_TRY(bind_layer(t, i, "attn_q.weight", true, q, e, &l->wq));
+        AE_TRY(bind_layer(t, i, "attn_k.weight", true, q, e, &l->wk));
+        AE_TRY(bind_layer(t, i, "attn_v.weight", true, q, e, &l->wv));
+        AE_TRY(bind_layer(t, i, "attn_q.bias", false, 0, q, &l->bq));
+        AE_TRY(bind_layer(t, i, "attn_k.bias", false, 0, q, &l->bk));
+        AE_TRY(bind_layer(t, i, "attn_v.bias", false, 0, q, &l->bv));
+    }
+    AE_TRY(bind_layer(t, i, "attn_out.weight", true, e, q, &l->wo));
+    AE_TRY(bind_layer(t, i, "attn_out.bias", false, 0, e, &l->bo));
+    snprintf(t->name, sizeof t->name, "v.blk.%u.attn_q_norm.weight", i);
+    const ae_gguf_tensor *norm = ae_gguf_tensor_find(t->m->gguf, t->name);
+    if (!norm && !t->m->type->head_norms) return AERIE_OK;
+    const bool by_head = t->m->type->head_norms || norm->ne[0] == h->head_dim;
+    l->spec.qk_norm = by_head ? AE_QK_NORM_HEAD : AE_QK_NORM_ROW;
+    AE_TRY(bind_layer(t, i, "attn_q_norm.weight", true, 0, by_head ? h->head_dim : q, &l->q_norm));
+    return bind_layer(t, i, "attn_k_norm.weight", true, 0, by_head ? h->head_dim : q, &l->k_norm);
+}
+
+/* Projections of merged patches that join the text between its layers. */
+static aerie_status bind_deep(tower_binder *t, uint32_t i)
+{
+    ae_tower_model *m = t->m;
+    ae_tower_block *b = &m->blocks[i];
+    const uint32_t side = m->merge * m->merge * m->hparams.n_embd;
+    static const char *const names[] = {"norm", "fc1", "fc2"};
+    const struct {
+        uint32_t n_out;
+        ae_tensor_ref *weight, *bias;
+    } parts[] = {{0, &b->deep_norm, &b->deep_norm_b}, {side, &b->deep_1, &b->deep_1_b}, {m->n_out, &b->deep_2, &b->deep_2_b}};
+    snprintf(t->name, sizeof t->name, "v.deepstack.%u.norm.weight", i);
+    if (!ae_gguf_tensor_find(m->gguf, t->name)) return AERIE_OK;
+    if (m->n_deep == AE_TOWER_DEEP)
+        return ae_fail(t->b.error, AERIE_ERROR_LIMIT, "%s: more than %d blocks with rows for the text's layers",
+                       ae_gguf_path(m->gguf), AE_TOWER_DEEP);
+    b->i_deep = m->n_deep++;
+    for (int k = 0; k < 3; k++) {
+        snprintf(t->name, sizeof t->name, "v.deepstack.%u.%s.weight", i, names[k]);
+        AE_TRY(bind(t, t->name, true, parts[k].n_out, side, parts[k].weight));
+        snprintf(t->name, sizeof t->name, "v.deepstack.%u.%s.bias", i, names[k]);
+        AE_TRY(bind(t, t->name, k == 0, 0, k == 2 ? m->n_out : side, parts[k].bias));
+    }
+    return AERIE_OK;
+}
+
+/* Bounds of the product with the tensor NAME.weight. */
+static aerie_status read_clamp(tower_binder *t, const char *name, ae_tower_clamp *c)
+{
+    static const char *const kinds[] = {"input_min", "input_max", "output_min", "output_max"};
+    float *const places[] = {&c->in_least, &c->in_most, &c->out_least, &c->out_most};
+    const ae_model reader = {.gguf = t->m->gguf};
+    char full[160];
+    for (int k = 0; k < 4; k++) {
+        ae_tensor_ref one;
+        *places[k] = k % 2 ? INFINITY : -INFINITY;
+        snprintf(full, sizeof full, "%s.%s", name, kinds[k]);
+        AE_TRY(ae_bind(&t->b, full, false, 0, 1, &one));
+        if (!one) continue;
+        AE_TRY(ae_model_read_f32(&reader, one, places[k], 1, t->b.error));
+        if (isnan(*places[k])) return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: tensor %s is not a number",
+                                              ae_gguf_path(t->m->gguf), full);
+        c->set = true;
+    }
+    return AERIE_OK;
+}
+
+static aerie_status read_clamps(tower_binder *t, uint32_t i)
+{
+    static const char *const names[AE_TOWER_PRODUCTS] = {"attn_q", "attn_k", "attn_v", "attn_out", "ffn_gate", "ffn_up",
+                                                         "ffn_down"};
+    char name[64];
+    for (int k = 0; k < AE_TOWER_PRODUCTS; k++) {
+        snprintf(name, sizeof name, "v.blk.%u.%s", i, names[k]);
+        AE_TRY(read_clamp(t, name, &t->m->blocks[i].clamp[k]));
+    }
+    return AERIE_OK;
+}
+
 static aerie_status bind_block(tower_binder *t, uint32_t i)
 {
     const ae_hparams *h = &t->m->hparams;
-    const uint32_t e = h->n_embd, f = h->n_ff, q = h->n_heads * h->head_dim;
-    const bool rms = t->m->type->rms, swapped = is_swapped(t, i);
+    const uint32_t e = h->n_embd, f = h->n_ff;
+    const bool swapped = is_swapped(t, i);
     ae_layer *l = &t->m->layers[i];
+    ae_tower_block *b = &t->m->blocks[i];
     AE_TRY(bind_layer(t, i, "ln1.weight", true, 0, e, &l->attn_norm));
-    AE_TRY(bind_layer(t, i, "ln1.bias", !rms, 0, e, &l->attn_norm_b));
+    AE_TRY(bind_layer(t, i, "ln1.bias", h->layer_norm, 0, e, &l->attn_norm_b));
     AE_TRY(bind_layer(t, i, "ln2.weight", true, 0, e, &l->ffn_norm));
-    AE_TRY(bind_layer(t, i, "ln2.bias", !rms, 0, e, &l->ffn_norm_b));
-    AE_TRY(bind_layer(t, i, "attn_q.weight", true, q, e, &l->wq));
-    AE_TRY(bind_layer(t, i, "attn_k.weight", true, q, e, &l->wk));
-    AE_TRY(bind_layer(t, i, "attn_v.weight", true, q, e, &l->wv));
-    AE_TRY(bind_layer(t, i, "attn_out.weight", true, e, q, &l->wo));
-    AE_TRY(bind_layer(t, i, "attn_q.bias", false, 0, q, &l->bq));
-    AE_TRY(bind_layer(t, i, "attn_k.bias", false, 0, q, &l->bk));
-    AE_TRY(bind_layer(t, i, "attn_v.bias", false, 0, q, &l->bv));
-    AE_TRY(bind_layer(t, i, "attn_out.bias", false, 0, e, &l->bo));
+    AE_TRY(bind_layer(t, i, "ln2.bias", h->layer_norm, 0, e, &l->ffn_norm_b));
+    AE_TRY(bind_attention(t, i));
+    AE_TRY(bind_layer(t, i, "attn_post_norm.weight", t->m->type->head_norms, 0, e, &l->attn_post_norm));
+    AE_TRY(bind_layer(t, i, "ffn_post_norm.weight", t->m->type->head_norms, 0, e, &l->ffn_post_norm));
+    AE_TRY(bind_layer(t, i, "ls1.weight", false, 0, e, &b->scale[0]));
+    AE_TRY(bind_layer(t, i, "ls2.weight", false, 0, e, &b->scale[1]));
+    AE_TRY(bind_layer(t, i, "out_scale.weight", false, 0, e, &b->out_scale));
     if (t->m->type->gated) AE_TRY(bind_layer(t, i, "ffn_gate.weight", true, f, e, &l->w_gate));
     if (t->m->type->gated) AE_TRY(bind_layer(t, i, "ffn_gate.bias", false, 0, f, &l->b_gate));
     AE_TRY(bind_layer(t, i, swapped ? "ffn_down.weight" : "ffn_up.weight", true, f, e, &l->w_up));
     AE_TRY(bind_layer(t, i, swapped ? "ffn_down.bias" : "ffn_up.bias", false, 0, f, &l->b_up));
     AE_TRY(bind_layer(t, i, swapped ? "ffn_up.weight" : "ffn_down.weight", true, e, f, &l->w_down));
-    return bind_layer(t, i, swapped ? "ffn_up.bias" : "ffn_down.bias", false, 0, e, &l->b_down);
+    AE_TRY(bind_layer(t, i, swapped ? "ffn_up.bias" : "ffn_down.bias", false, 0, e, &l->b_down));
+    if (t->m->type->clamped) AE_TRY(read_clamps(t, i));
+    return bind_deep(t, i);
 }
 
-/* The kernel [n_embd][3][p][p] is a matrix. */
-static aerie_status bind_patches(tower_binder *t)
+/* A kernel [n_embd][3][p][p], or one that is written as a matrix, is a matrix. */
+static aerie_status bind_kernel(tower_binder *t, const char *name, ae_gguf_tensor *view)
 {
     ae_tower_model *m = t->m;
-    static const char name[] = "v.patch_embd.weight";
     const ae_gguf_tensor *k = ae_gguf_tensor_find(m->gguf, name);
     const uint32_t n = 3 * m->patch * m->patch;
-    if (!k || k->ne[0] != m->patch || k->ne[1] != m->patch || k->ne[2] != 3 || k->ne[3] != m->hparams.n_embd)
+    const bool kernel = k && k->ne[0] == m->patch && k->ne[1] == m->patch && k->ne[2] == 3 && k->ne[3] == m->hparams.n_embd;
+    const bool matrix = k && k->ne[0] == n && k->ne[1] == m->hparams.n_embd && k->ne[2] == 1 && k->ne[3] == 1;
+    if (!kernel && !(matrix && m->type->bare))
         return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: tensor %s is missing, or its shape is not [%u, %u, 3, %u]",
                        ae_gguf_path(m->gguf), name, m->patch, m->patch, m->hparams.n_embd);
     if (k->type != AE_TYPE_F32 && k->type != AE_TYPE_F16 && k->type != AE_TYPE_BF16)
         return ae_fail(t->b.error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s has type %s; F32, F16 and BF16 are possible",
                        ae_gguf_path(m->gguf), name, ae_type_name(k->type));
-    m->patch_view = *k;
-    m->patch_view.ne[0] = n;
-    m->patch_view.ne[1] = m->hparams.n_embd;
-    m->patch_view.ne[2] = m->patch_view.ne[3] = 1;
-    return bind(t, "v.patch_embd.bias", false, 0, m->hparams.n_embd, &m->patch_bias);
+    *view = *k;
+    view->ne[0] = n;
+    view->ne[1] = m->hparams.n_embd;
+    view->ne[2] = view->ne[3] = 1;
+    return AERIE_OK;
+}
+
+static aerie_status bind_patches(tower_binder *t)
+{
+    ae_tower_model *m = t->m;
+    const uint32_t e = m->hparams.n_embd;
+    AE_TRY(bind_kernel(t, "v.patch_embd.weight", &m->patch_view));
+    if (m->type->frames) AE_TRY(bind_kernel(t, "v.patch_embd.weight.1", &m->frame_view));
+    AE_TRY(bind(t, "v.patch_embd.bias", m->type->bare, 0, e, &m->patch_bias));
+    if (m->type->cls) AE_TRY(bind(t, "v.class_embd", true, 0, e, &m->cls));
+    for (uint32_t i = 0; m->type->bare && i < 3; i++) {
+        const uint32_t width = i ? e : 3 * m->patch * m->patch;
+        snprintf(t->name, sizeof t->name, "v.patch_norm.%u.weight", i + 1);
+        AE_TRY(bind(t, t->name, true, 0, width, &m->bare_norm[i]));
+        snprintf(t->name, sizeof t->name, "v.patch_norm.%u.bias", i + 1);
+        AE_TRY(bind(t, t->name, true, 0, width, &m->bare_norm_b[i]));
+    }
+    return AERIE_OK;
+}
+
+static aerie_status bind_positions(tower_binder *t)
+{
+    static const char name[] = "v.position_embd.weight";
+    ae_tower_model *m = t->m;
+    const ae_tower_positions kind = m->type->positions;
+    const ae_gguf_tensor *table = ae_gguf_tensor_find(m->gguf, name);
+    const uint32_t side = m->image_size / m->patch;
+    if (kind == AE_TOWER_POS_NONE) return AERIE_OK;
+    const uint64_t n = kind == AE_TOWER_POS_TABLE ? side * side + m->type->cls : table ? (uint64_t)table->ne[1] : 0;
+    const uint32_t root = (uint32_t)sqrt((double)n);
+    if (!n || n > MAX_POSITIONS)
+        return ae_fail(t->b.error, n ? AERIE_ERROR_LIMIT : AERIE_ERROR_FORMAT,
+                       "%s: tensor %s is missing or has %llu positions; 1 to %u are possible", ae_gguf_path(m->gguf), name,
+                       (unsigned long long)n, MAX_POSITIONS);
+    if ((kind == AE_TOWER_POS_ALIGNED || kind == AE_TOWER_POS_ANTIALIAS) && (uint64_t)root * root != n)
+        return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: tensor %s has %llu positions; a square number is expected",
+                       ae_gguf_path(m->gguf), name, (unsigned long long)n);
+    m->n_positions = (uint32_t)n;
+    return ae_bind_stack(&t->b, name, true, kind == AE_TOWER_POS_AXES ? 2 : 1, m->n_positions, m->hparams.n_embd,
+                         &m->positions);
+}
+
+/* "NAME.weight" and "NAME.bias". */
+static aerie_status bind_pair(tower_binder *t, const char *name, bool required, bool needs_bias, uint32_t n_out, uint32_t n_in,
+                              ae_tensor_ref *weight, ae_tensor_ref *bias)
+{
+    snprintf(t->name, sizeof t->name, "%s.weight", name);
+    AE_TRY(bind(t, t->name, required, n_out, n_in, weight));
+    snprintf(t->name, sizeof t->name, "%s.bias", name);
+    return bind(t, t->name, needs_bias && *weight, 0, n_out ? n_out : n_in, bias);
 }
 
 static aerie_status bind_projector(tower_binder *t)
 {
     ae_tower_model *m = t->m;
-    const uint32_t e = m->hparams.n_embd, o = m->n_out, side = m->merge * m->merge * e;
-    switch (m->type->merge) {
-    case AE_TOWER_POOL:
-        AE_TRY(bind(t, "mm.soft_emb_norm.weight", true, 0, e, &m->in_norm));
-        return bind(t, "mm.input_projection.weight", true, e, o, &m->project); /* stored by input */
-    case AE_TOWER_SHUFFLE:
-        AE_TRY(bind(t, "mm.model.fc.weight", true, o, side, &m->project));
-        return bind(t, "mm.model.fc.bias", false, 0, o, &m->project_b);
-    case AE_TOWER_UNFOLD: break;
+    const ae_tower_type *type = m->type;
+    const uint32_t e = m->hparams.n_embd, o = m->n_out, merged = type->merge == AE_TOWER_POOL ? e : m->merge * m->merge * e;
+    uint32_t width = merged;
+    ae_tensor_ref none;
+    m->n_mid = o;
+    if (type->patch_norm) AE_TRY(bind_pair(t, type->patch_norm, m->merge > 1, false, 0, e, &m->patch_norm, &none));
+    if (type->norm && *type->norm)
+        AE_TRY(bind_pair(t, type->norm, !type->norm_optional, type->norm_layer, 0, merged, &m->norm, &m->norm_b));
+    if (type->merger && m->merge > 1) AE_TRY(bind_pair(t, type->merger, true, false, e, merged, &m->merger, &none));
+    if (type->merger) width = e;
+    if (type->project2) {
+        snprintf(t->name, sizeof t->name, "%s.weight", type->project);
+        const ae_gguf_tensor *first = ae_gguf_tensor_find(m->gguf, t->name);
+        if (first && first->ne[1] > 0 && first->ne[1] <= 65536) m->n_mid = (uint32_t)first->ne[1];
+        AE_TRY(bind_pair(t, type->project2, true, false, o, m->n_mid, &m->project2, &m->project2_b));
     }
-    AE_TRY(bind(t, "mm.input_norm.weight", m->merge > 1, 0, e, &m->in_norm));
-    if (m->merge > 1) AE_TRY(bind(t, "mm.patch_merger.weight", true, e, side, &m->merger));
-    AE_TRY(bind(t, "mm.1.weight", true, o, e, &m->project));
-    AE_TRY(bind(t, "mm.1.bias", false, 0, o, &m->project_b));
-    AE_TRY(bind(t, "mm.2.weight", true, o, o, &m->project2));
-    AE_TRY(bind(t, "mm.2.bias", false, 0, o, &m->project2_b));
-    return bind(t, "v.token_embd.img_break", false, 0, o, &m->row_break);
+    if (type->size == AE_TOWER_SQUARE) AE_TRY(bind_pair(t, type->project, true, false, e, o, &m->project, &none));
+    else AE_TRY(bind_pair(t, type->project, true, false, m->n_mid, width, &m->project, &m->project_b));
+    if (type->clamped) AE_TRY(read_clamp(t, type->project, &m->clamp));
+    if (type->head_norms) AE_TRY(bind(t, "v.std_bias", false, 0, e, &m->std_bias));
+    if (type->head_norms) AE_TRY(bind(t, "v.std_scale", m->std_bias != NULL, 0, e, &m->std_scale));
+    return type->patch_norm ? bind(t, "v.token_embd.img_break", false, 0, o, &m->row_break) : AERIE_OK;
 }
 
 static aerie_status bind_tensors(tower_binder *t)
@@ -259,18 +481,11 @@ static aerie_status bind_tensors(tower_binder *t)
     ae_tower_model *m = t->m;
     const uint32_t e = m->hparams.n_embd;
     AE_TRY(bind_patches(t));
-    if (m->type->size != AE_TOWER_ANY) {
-        const uint32_t side = m->image_size / m->patch;
-        m->n_positions = side * side;
-        if (m->n_positions > MAX_POSITIONS)
-            return ae_fail(t->b.error, AERIE_ERROR_LIMIT, "%s: pictures of %u patches; %u are possible", ae_gguf_path(m->gguf),
-                           m->n_positions, MAX_POSITIONS);
-        AE_TRY(bind(t, "v.position_embd.weight", true, m->n_positions, e, &m->positions));
-    }
-    AE_TRY(bind(t, "v.pre_ln.weight", m->type->size == AE_TOWER_ANY, 0, e, &m->pre_norm));
+    AE_TRY(bind_positions(t));
+    AE_TRY(bind(t, "v.pre_ln.weight", m->type->turn == AE_TOWER_TURN_SHARED, 0, e, &m->pre_norm));
     AE_TRY(bind(t, "v.pre_ln.bias", false, 0, e, &m->pre_norm_b));
-    AE_TRY(bind(t, "v.post_ln.weight", false, 0, e, &m->post_norm));
-    AE_TRY(bind(t, "v.post_ln.bias", false, 0, e, &m->post_norm_b));
+    AE_TRY(bind(t, "v.post_ln.weight", m->type->frames, 0, e, &m->post_norm));
+    AE_TRY(bind(t, "v.post_ln.bias", m->type->frames && !m->type->rms, 0, e, &m->post_norm_b));
     for (uint32_t i = 0; i < m->hparams.n_layers; i++) AE_TRY(bind_block(t, i));
     return bind_projector(t);
 }

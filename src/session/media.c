@@ -80,7 +80,7 @@ static int32_t intern(ae_media_table *t, const char *digest, uint32_t n_rows)
 
 static void digest_of(const aerie_chunk *c, uint32_t n_embd, char out[65])
 {
-    const uint64_t head[] = {c->n_rows, n_embd, c->group};
+    const uint64_t head[] = {c->n_rows, n_embd, c->group, c->n_across};
     ae_sha256 hash;
     ae_sha256_start(&hash);
     ae_sha256_add(&hash, head, sizeof head);
@@ -114,9 +114,10 @@ static void layout(ae_layout *l, size_t n_floats, size_t n_tokens, size_t n_medi
     p->media = ae_layout_add(l, n_media, sizeof *p->media);
 }
 
-static aerie_status fill(ae_media_prompt *p, ae_media_table *table, const aerie_chunk *chunks, size_t n_chunks, uint32_t n_embd,
-                         float *rows, aerie_error *error)
+static aerie_status fill(ae_media_prompt *p, ae_media_table *table, const aerie_chunk *chunks, size_t n_chunks,
+                         const ae_hparams *h, float *rows, aerie_error *error)
 {
+    const uint32_t n_planes = 1 + h->n_deepstack, n_embd = n_planes * h->n_embd;
     uint32_t at = 0;
     for (size_t i = 0; i < n_chunks; i++) {
         const aerie_chunk *c = &chunks[i];
@@ -126,7 +127,9 @@ static aerie_status fill(ae_media_prompt *p, ae_media_table *table, const aerie_
             continue;
         }
         char digest[65];
-        memcpy(rows, c->rows, c->n_rows * n_embd * sizeof *rows);
+        for (size_t k = 0; k < c->n_rows * n_planes; k++) /* row k / n_planes, plane k % n_planes */
+            memcpy(rows + (k % n_planes * c->n_rows + k / n_planes) * h->n_embd, c->rows + k * h->n_embd,
+                   h->n_embd * sizeof *rows);
         digest_of(c, n_embd, digest);
         const int32_t first = intern(table, digest, (uint32_t)c->n_rows);
         if (!first)
@@ -134,7 +137,7 @@ static aerie_status fill(ae_media_prompt *p, ae_media_table *table, const aerie_
                            "the session has seen 2^31 rows that are no tokens and has no number left for "
                            "another; a new session has");
         for (uint32_t k = 0; k < c->n_rows; k++) p->tokens[at + k] = first - (int32_t)k;
-        p->media[p->n_media++] = (ae_spec_media){at, (uint32_t)c->n_rows, rows, c->group};
+        p->media[p->n_media++] = (ae_spec_media){at, (uint32_t)c->n_rows, rows, c->group, c->n_across};
         rows += c->n_rows * n_embd;
         at += (uint32_t)c->n_rows;
     }
@@ -142,8 +145,9 @@ static aerie_status fill(ae_media_prompt *p, ae_media_table *table, const aerie_
 }
 
 aerie_status ae_media_prompt_make(ae_media_prompt *out, ae_media_table *table, const aerie_chunk *chunks, size_t n_chunks,
-                                  uint32_t n_embd, uint32_t n_ctx, aerie_error *error)
+                                  const ae_hparams *h, uint32_t n_ctx, aerie_error *error)
 {
+    const uint32_t n_embd = (1 + h->n_deepstack) * h->n_embd;
     size_t n_rows = 0, n_media = 0;
     *out = (ae_media_prompt){0};
     for (size_t i = 0; i < n_chunks; i++) {
@@ -164,7 +168,7 @@ aerie_status ae_media_prompt_make(ae_media_prompt *out, ae_media_table *table, c
     if (!out->memory) return ae_fail_memory(error, "the rows of a prompt", l.bytes);
     l = (ae_layout){.base = out->memory};
     layout(&l, n_rows * n_embd, out->n_tokens, n_media, out, &rows);
-    const aerie_status status = fill(out, table, chunks, n_chunks, n_embd, rows, error);
+    const aerie_status status = fill(out, table, chunks, n_chunks, h, rows, error);
     if (status != AERIE_OK) ae_media_prompt_free(out);
     return status;
 }

@@ -29,7 +29,7 @@ typedef struct ae_media_prompt {
 /* ARGUMENT: a chunk is empty, both tokens and rows, not finite, or has a token below 0. LIMIT: more positions than n_ctx, or
  * the session has given out all ids. */
 aerie_status ae_media_prompt_make(ae_media_prompt *out, ae_media_table *table, const aerie_chunk *chunks, size_t n_chunks,
-                                  uint32_t n_embd, uint32_t n_ctx, aerie_error *error);
+                                  const ae_hparams *h, uint32_t n_ctx, aerie_error *error);
 void ae_media_prompt_free(ae_media_prompt *prompt);
 
 #endif

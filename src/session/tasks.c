@@ -167,9 +167,8 @@ static aerie_status make_task(aerie_session *session, const aerie_request *reque
         AE_TRY(ae_session_saved_copy(session, request->saved, request->n_saved, &saved, error));
     saved.adapters.scope = request->scope;
     if (request->n_chunks) {
-        const uint32_t n_embd = session->model->model->hparams.n_embd;
-        AE_TRY(ae_media_prompt_make(&prompt, session->media, request->chunks, request->n_chunks, n_embd, session->params.n_ctx,
-                                    error));
+        AE_TRY(ae_media_prompt_make(&prompt, session->media, request->chunks, request->n_chunks,
+                                    &session->model->model->hparams, session->params.n_ctx, error));
         whole.tokens = prompt.tokens;
         whole.n_tokens = prompt.n_tokens;
     }

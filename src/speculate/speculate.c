@@ -174,6 +174,32 @@ uint32_t ae_spec_n_done(const ae_spec *spec, uint32_t slot)
     return ae_kv_n_live(ae_engine_kv(spec->engine), slot);
 }
 
+/* How far positions that rows rotate by are behind their own after `m`: a grid counts as its longer side. */
+static uint32_t debt_of(const ae_spec_media *m)
+{
+    if (!m->n_across) return 0;
+    const uint32_t down = (m->n + m->n_across - 1) / m->n_across;
+    return m->n - (down > m->n_across ? down : m->n_across);
+}
+
+/* Positions that the slot's rows of this pass rotate by. */
+static void turn_rows(ae_spec *spec, const spec_slot *s, uint32_t live)
+{
+    const uint32_t n = s->n_chain + s->tree.n, first = s->n_chain ? s->first_chain : s->first_tree;
+    uint32_t debt = 0, at = live;
+    for (uint32_t i = 0; i < s->n_media && s->media[i].first < live + n; i++) {
+        const ae_spec_media *m = &s->media[i];
+        const uint32_t end = m->first + m->n, begin = m->first > at ? m->first : at, stop = end < live + n ? end : live + n;
+        if (begin < stop) {
+            if (begin > at) ae_engine_turn(spec->engine, first + at - live, begin - at, debt, 0, 0);
+            ae_engine_turn(spec->engine, first + begin - live, stop - begin, debt, m->n_across, begin - m->first);
+            at = stop;
+        }
+        debt += debt_of(m);
+    }
+    if (debt && at < live + n) ae_engine_turn(spec->engine, first + at - live, live + n - at, debt, 0, 0);
+}
+
 static aerie_status add_rows(ae_spec *spec, uint32_t i_slot, aerie_error *error)
 {
     spec_slot *s = &spec->slots[i_slot];
@@ -186,9 +212,11 @@ static aerie_status add_rows(ae_spec *spec, uint32_t i_slot, aerie_error *error)
         const uint32_t stop = end < live + s->n_chain ? end : live + s->n_chain;
         if (begin >= stop) continue;
         const float *rows = m->rows + (size_t)(begin - m->first) * ae_engine_net(spec->engine)->model->hparams.n_embd;
-        AE_TRY(ae_engine_add_given(spec->engine, s->first_chain + begin - live, stop - begin, rows, m->group, error));
+        AE_TRY(ae_engine_add_given(spec->engine, s->first_chain + begin - live, stop - begin, rows,
+                                   (size_t)m->n * ae_engine_net(spec->engine)->model->hparams.n_embd, m->group, error));
     }
     if (s->tree.n) AE_TRY(ae_engine_add_tree(spec->engine, i_slot, &s->tree, &s->first_tree, error));
+    if (s->n_media) turn_rows(spec, s, live);
     return AERIE_OK;
 }
 

@@ -85,8 +85,9 @@ typedef struct ae_spec_limits {
 /* Positions of a prompt that are no tokens. Their ids in the tokens are below 0 and equal only where the rows are. */
 typedef struct ae_spec_media {
     uint32_t first, n;
-    const float *rows; /* [n][n_embd], lent while the sequence is active */
+    const float *rows; /* [1 + n_deepstack][n][n_embd], lent while the sequence is active */
     bool group;        /* they see each other, and run in one pass */
+    uint32_t n_across; /* not 0: they are a grid of so many columns, and rotate so */
 } ae_spec_media;
 
 /* What is kept of the first n tokens of a sequence: in the prefix tree or in a running sequence. */

@@ -23,11 +23,15 @@
 
 enum { N_EMBD = 64, N_BEFORE = 21, N_MEDIA = 12, N_AFTER = 9, N_KINDS = 6 };
 
-static aerie_model *models[2]; /* llama, gemma3-cap */
-static const char *const names[] = {"llama", "gemma3-cap"};
+/* The last two rotate by height and width; of the third rows join two layers; the fourth has recurrent layers. */
+enum { N_MODELS = 4, DEEP = 2, RECURRENT = 3, N_DEEP = 2 };
+static aerie_model *models[N_MODELS];
+static const char *const names[] = {"llama", "gemma3-cap", "qwen3vl", "qwen35"};
+static const char *const overrides[] = {"qwen3vl.n_deepstack_layers=int:2"};
+static uint32_t n_across; /* of pictures */
 static int32_t before[N_BEFORE], after[N_KINDS][N_AFTER];
-static float pictures[2][N_MEDIA * N_EMBD];
-static float *embedding[2]; /* [MKARCH_VOCAB][N_EMBD], scaled as the model does */
+static float pictures[2][N_MEDIA * N_EMBD * (1 + N_DEEP)];
+static float *embedding[N_MODELS]; /* [MKARCH_VOCAB][N_EMBD], scaled as the model does */
 
 static void read_embedding(int i)
 {
@@ -41,22 +45,38 @@ static void read_embedding(int i)
     ae_model_free(m);
 }
 
+static aerie_model *load_model(int i, const char *level)
+{
+    aerie_error error = {0};
+    aerie_model *model;
+    if (i != DEEP) return load(path_of(names[i]), level);
+    aerie_model_params params = aerie_model_params_default();
+    params.cpu_level = level;
+    params.n_threads = 1;
+    params.overrides = overrides;
+    params.n_overrides = 1;
+    const aerie_status status = aerie_model_load(&model, path_of(names[i]), &params, &error);
+    if (status == AERIE_ERROR_ARGUMENT && strstr(error.text, "lacks the level")) return NULL;
+    need(status, &error);
+    return model;
+}
+
 static int make(void **state)
 {
     (void)state;
     aerie_error error = {0};
     uint64_t random = 3;
     if (!mkdtemp(folder)) return 1;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < N_MODELS; i++) {
         need(mkarch_write(mkarch_find(names[i]), false, path_of(names[i]), &error), &error);
-        models[i] = load(path_of(names[i]), NULL);
+        models[i] = load_model(i, NULL);
         read_embedding(i);
     }
     for (size_t k = 0; k < N_BEFORE; k++) before[k] = (int32_t)(3 + mk_random(&random) % 250);
     for (size_t i = 0; i < N_KINDS; i++)
         for (size_t k = 0; k < N_AFTER; k++) after[i][k] = (int32_t)(3 + mk_random(&random) % 250);
     for (size_t i = 0; i < 2; i++)
-        for (size_t k = 0; k < N_MEDIA * N_EMBD; k++)
+        for (size_t k = 0; k < N_MEDIA * N_EMBD * (1 + N_DEEP); k++)
             pictures[i][k] = (float)((double)(mk_random(&random) >> 40) * 0x1p-23 - 1);
     return 0;
 }
@@ -64,7 +84,7 @@ static int make(void **state)
 static int drop(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < N_MODELS; i++) {
         aerie_model_free(models[i]);
         free(embedding[i]);
         unlink(path_of(names[i]));
@@ -81,8 +101,8 @@ typedef struct asked {
 static void ask(asked *a, int kind, bool group)
 {
     const aerie_chunk text = {.tokens = before, .n_tokens = N_BEFORE};
-    const aerie_chunk p[] = {{.rows = pictures[0], .n_rows = N_MEDIA, .group = group},
-                             {.rows = pictures[1], .n_rows = N_MEDIA, .group = group}};
+    const aerie_chunk p[] = {{.rows = pictures[0], .n_rows = N_MEDIA, .group = group, .n_across = n_across},
+                             {.rows = pictures[1], .n_rows = N_MEDIA, .group = group, .n_across = n_across}};
     size_t n = 0;
     if (kind != 4) a->chunks[n++] = text;
     if (kind < 5) a->chunks[n++] = p[kind == 1];
@@ -155,8 +175,10 @@ static bool is_same(const answer *a, const answer *b)
 static void rows_of_tokens_answer_as_tokens(void **state)
 {
     (void)state;
-    for (int m = 0; m < 2; m++) {
-        static float rows[N_BEFORE * N_EMBD];
+    for (int m = 0; m < N_MODELS; m++) {
+        static float rows[N_BEFORE * N_EMBD * (1 + N_DEEP)];
+        const size_t width = m == DEEP ? N_EMBD * (1 + N_DEEP) : N_EMBD; /* what joins the layers is 0 */
+        memset(rows, 0, sizeof rows);
         aerie_error error = {0};
         aerie_request r[2] = {aerie_request_default(), aerie_request_default()};
         int32_t all[2 * N_BEFORE + N_AFTER];
@@ -164,7 +186,7 @@ static void rows_of_tokens_answer_as_tokens(void **state)
         memcpy(all + N_BEFORE, before, sizeof before);
         memcpy(all + 2 * N_BEFORE, after[0], sizeof after[0]);
         for (size_t k = 0; k < N_BEFORE; k++)
-            memcpy(rows + k * N_EMBD, embedding[m] + (size_t)before[k] * N_EMBD, N_EMBD * sizeof(float));
+            memcpy(rows + k * width, embedding[m] + (size_t)before[k] * N_EMBD, N_EMBD * sizeof(float));
         const aerie_chunk chunks[] = {{.tokens = before, .n_tokens = N_BEFORE}, {.rows = rows, .n_rows = N_BEFORE},
                                       {.tokens = after[0], .n_tokens = N_AFTER}};
         r[0].tokens = all, r[0].n_tokens = 2 * N_BEFORE + N_AFTER;
@@ -184,11 +206,16 @@ static void answers_depend_on_nothing_else(void **state)
 {
     (void)state;
     static run want, got, flat;
-    for (int m = 0; m < 2; m++) {
+    for (int m = 0; m < N_MODELS; m++) {
         const bool group = m == 1;
-        answer_all(models[m], &(how){512, 1, 1, 0, AERIE_SPEC_NONE, NULL, NULL}, group, 1, &want);
-        if (group) { /* that they see each other shows */
+        if (m >= DEEP) { /* rows of a grid rotate otherwise than rows of a line */
+            n_across = 0;
             answer_all(models[m], &(how){512, 1, 1, 0, AERIE_SPEC_NONE, NULL, NULL}, false, 1, &flat);
+            n_across = 4;
+        }
+        answer_all(models[m], &(how){512, 1, 1, 0, AERIE_SPEC_NONE, NULL, NULL}, group, 1, &want);
+        if (group) answer_all(models[m], &(how){512, 1, 1, 0, AERIE_SPEC_NONE, NULL, NULL}, false, 1, &flat);
+        if (m) { /* that they see each other, or are a grid, shows */
             assert_false(is_same(&flat.answers[0], &want.answers[0]) && is_same(&flat.answers[1], &want.answers[1]));
             assert_true(is_same(&flat.answers[5], &want.answers[5]));
         }
@@ -198,13 +225,14 @@ static void answers_depend_on_nothing_else(void **state)
                             {16, 1, 2, 0, AERIE_SPEC_NGRAM, NULL, NULL}, {64, 2, 6, 0, AERIE_SPEC_NGRAM, NULL, NULL},
                             {64, 2, 1, 0, AERIE_SPEC_DRAFT, models[m], NULL}, {32, 2, 6, 256, AERIE_SPEC_DRAFT, models[m],
                                                                                NULL}};
-        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        for (size_t i = 0; i < sizeof ways / sizeof *ways - (m == RECURRENT ? 2 : 0); i++) {
             char what[96];
             snprintf(what, sizeof what, "%s, batch %u, %u threads, %u sequences, %u positions, drafter %d", names[m],
                      ways[i].n_batch, ways[i].n_threads, ways[i].n_seqs, ways[i].n_kv, (int)ways[i].type);
             answer_all(models[m], &ways[i], group, 2, &got); /* the second time with what the prefix tree holds */
             same_run(&got, &want, what);
         }
+        n_across = 0;
     }
 }
 
@@ -216,7 +244,8 @@ static void heads_change_nothing(void **state)
         aerie_spec_type type;
     } kinds[] = {{"eagle", AERIE_SPEC_EAGLE}, {"eagle3.1", AERIE_SPEC_EAGLE3}, {"medusa", AERIE_SPEC_MEDUSA}};
     static run want, got;
-    for (int m = 0; m < 2; m++) {
+    for (int m = 0; m < RECURRENT; m++) {
+        n_across = m == DEEP ? 4 : 0;
         answer_all(models[m], &(how){512, 1, 1, 0, AERIE_SPEC_NONE, NULL, NULL}, m == 1, 1, &want);
         for (int i = 0; i < 3; i++) {
             aerie_error error = {0};
@@ -233,6 +262,7 @@ static void heads_change_nothing(void **state)
             aerie_drafter_head_free(head);
             unlink(path_of("head"));
         }
+        n_across = 0;
     }
 }
 
@@ -240,15 +270,17 @@ static void levels_answer_alike(void **state)
 {
     (void)state;
     static run want, got;
-    for (int m = 0; m < 2; m++) {
+    for (int m = 0; m < N_MODELS; m++) {
+        n_across = m >= DEEP ? 4 : 0;
         answer_all(models[m], &(how){512, 1, 1, 0, AERIE_SPEC_NONE, NULL, NULL}, m == 1, 1, &want);
         for (size_t k = 0; k < N_LEVELS; k++) {
-            aerie_model *model = load(path_of(names[m]), levels[k]);
+            aerie_model *model = load_model(m, levels[k]);
             if (!model) continue;
             answer_all(model, &(how){32, 2, 2, 0, AERIE_SPEC_NONE, NULL, NULL}, m == 1, 1, &got);
             same_run(&got, &want, levels[k]);
             aerie_model_free(model);
         }
+        n_across = 0;
     }
 }
 

@@ -9,11 +9,11 @@
 #include "mkmodel.h"
 #include "quant/types.h"
 
-#define MAX_TENSORS 96
+#define MAX_TENSORS 256
 enum { WIDTH = 48, HEADS = 2, FF = 84, BLOCKS = 3, PATCH = 4 };
 
 typedef struct tensor {
-    char name[64];
+    char name[96];
     int64_t ne[4];
     uint32_t n_dims;
     bool norm;
@@ -43,25 +43,103 @@ static void pair(making *m, const char *name, bool bias, bool norm, int64_t n_in
     if (bias) add(m, full, false, 1, norm ? n_in : n_out, 1, 1, 1);
 }
 
-static void list_blocks(making *m, bool rms)
+typedef struct kind {
+    const char *name, *type;
+    uint32_t side, merge;
+    bool rms;         /* no biases but those of projectors, gated blocks */
+    bool fused;       /* one tensor of queries, keys and values */
+    bool patch_bias, pre, post, frames, cls, scales, heads, bare, biased, windows;
+    uint32_t n_table; /* learned positions; 0: none */
+    uint32_t deep;    /* a bit for each block */
+    const char *activation; /* key, or NULL */
+    const char *key;  /* of merge */
+    const char *norm, *project, *project2;
+    bool norm_bias;
+} kind;
+
+static const kind kinds[] = {
+    {"gemma3", "gemma3", 32, 2, .patch_bias = true, .post = true, .n_table = 64, .activation = "clip.use_gelu",
+     .key = "clip.vision.projector.scale_factor"},
+    {"idefics3", "idefics3", 32, 2, .patch_bias = true, .post = true, .n_table = 64, .activation = "clip.use_gelu",
+     .key = "clip.vision.projector.scale_factor"},
+    {"pixtral", "pixtral", 64, 1, true, .pre = true, .activation = "clip.use_silu", .key = "clip.vision.spatial_merge_size",
+     .project = "mm.1", .project2 = "mm.2"},
+    {"pixtral-merge", "pixtral", 64, 2, true, .pre = true, .activation = "clip.use_silu",
+     .key = "clip.vision.spatial_merge_size", .project = "mm.1", .project2 = "mm.2"},
+    {"qwen3vl", "qwen3vl_merger", 32, 2, .fused = true, .patch_bias = true, .post = true, .frames = true, .n_table = 36,
+     .deep = 5, .activation = "clip.use_gelu", .key = "clip.vision.spatial_merge_size", .project = "mm.0", .project2 = "mm.2"},
+    {"qwen35", "qwen3vl_merger", 32, 2, .fused = true, .patch_bias = true, .post = true, .frames = true, .n_table = 36,
+     .activation = "clip.use_gelu", .key = "clip.vision.spatial_merge_size", .project = "mm.0", .project2 = "mm.2"},
+    {"qwen2vl", "qwen2vl_merger", 32, 2, .post = true, .frames = true, .key = "clip.vision.spatial_merge_size",
+     .project = "mm.0", .project2 = "mm.2"},
+    {"qwen2.5vl", "qwen2.5vl_merger", 32, 2, true, .post = true, .frames = true, .biased = true, .windows = true,
+     .activation = "clip.use_silu", .key = "clip.vision.spatial_merge_size", .project = "mm.0", .project2 = "mm.2"},
+    {"gemma4v", "gemma4v", 24, 3, true, .heads = true, .n_table = 120, .key = "clip.vision.projector.scale_factor"},
+    {"gemma4uv", "gemma4uv", 24, 3, true, .bare = true, .patch_bias = true, .n_table = 120,
+     .key = "clip.vision.projector.scale_factor"},
+    {"internvl", "internvl", 32, 2, .patch_bias = true, .cls = true, .scales = true, .n_table = 65,
+     .activation = "clip.use_gelu", .key = "clip.vision.projector.scale_factor", .norm = "mm.0", .norm_bias = true,
+     .project = "mm.1", .project2 = "mm.3"},
+    {"lfm2", "lfm2", 32, 2, .patch_bias = true, .post = true, .n_table = 36, .activation = "clip.use_gelu",
+     .key = "clip.vision.projector.scale_factor", .norm = "mm.input_norm", .norm_bias = true, .project = "mm.1",
+     .project2 = "mm.2"},
+};
+
+/* Bounds of a product, as Gemma 4's small models have them. */
+static void bounds(making *m, const char *name)
+{
+    static const char *const parts[] = {"input_min", "input_max", "output_min", "output_max"};
+    char full[96];
+    for (int i = 0; i < 4; i++) {
+        snprintf(full, sizeof full, "%s.%s", name, parts[i]);
+        add(m, full, false, 1, 1, 1, 1, 1);
+    }
+}
+
+static void list_attention(making *m, const kind *k, int i)
 {
     static const char *const parts[] = {"attn_q", "attn_k", "attn_v", "attn_out"};
+    const bool bias = !k->rms || k->biased;
+    char name[64];
+    for (int p = k->fused ? 3 : 0; p < 4; p++) {
+        snprintf(name, sizeof name, "v.blk.%d.%s", i, parts[p]);
+        pair(m, name, bias, false, WIDTH, WIDTH);
+        if (k->heads) bounds(m, name);
+    }
+    snprintf(name, sizeof name, "v.blk.%d.attn_qkv", i);
+    if (k->fused) pair(m, name, bias, false, WIDTH, 3 * WIDTH);
+    for (int p = 0; k->heads && p < 2; p++) {
+        snprintf(name, sizeof name, "v.blk.%d.attn_%c_norm", i, "qk"[p]);
+        pair(m, name, false, true, WIDTH / HEADS, 0);
+        snprintf(name, sizeof name, "v.blk.%d.%s_post_norm", i, p ? "ffn" : "attn");
+        pair(m, name, false, true, WIDTH, 0);
+    }
+}
+
+static void list_blocks(making *m, const kind *k, uint32_t n_out)
+{
+    const int64_t side = k->merge * k->merge * WIDTH;
     char name[64];
     for (int i = 0; i < BLOCKS; i++) {
-        for (int k = 0; k < 4; k++) {
-            snprintf(name, sizeof name, "v.blk.%d.%s", i, parts[k]);
-            pair(m, name, !rms, false, WIDTH, WIDTH);
+        list_attention(m, k, i);
+        for (int p = 1; p < 3; p++) {
+            snprintf(name, sizeof name, "v.blk.%d.ln%d", i, p);
+            pair(m, name, !k->rms, true, WIDTH, 0);
+            snprintf(name, sizeof name, "v.blk.%d.ls%d", i, p);
+            if (k->scales) pair(m, name, false, true, WIDTH, 0);
         }
-        for (int k = 1; k < 3; k++) {
-            snprintf(name, sizeof name, "v.blk.%d.ln%d", i, k);
-            pair(m, name, !rms, true, WIDTH, 0);
+        for (int p = k->rms ? 0 : 1; p < 3; p++) {
+            snprintf(name, sizeof name, "v.blk.%d.ffn_%s", i, p == 0 ? "gate" : p == 1 ? "up" : "down");
+            pair(m, name, !k->rms || k->biased, false, p == 2 ? FF : WIDTH, p == 2 ? WIDTH : FF);
+            if (k->heads) bounds(m, name);
         }
-        snprintf(name, sizeof name, "v.blk.%d.ffn_up", i);
-        pair(m, name, !rms, false, WIDTH, FF);
-        snprintf(name, sizeof name, "v.blk.%d.ffn_gate", i);
-        if (rms) pair(m, name, false, false, WIDTH, FF);
-        snprintf(name, sizeof name, "v.blk.%d.ffn_down", i);
-        pair(m, name, !rms, false, FF, WIDTH);
+        if (!(k->deep >> i & 1)) continue;
+        snprintf(name, sizeof name, "v.deepstack.%d.norm", i);
+        pair(m, name, true, true, side, 0);
+        snprintf(name, sizeof name, "v.deepstack.%d.fc1", i);
+        pair(m, name, true, false, side, side);
+        snprintf(name, sizeof name, "v.deepstack.%d.fc2", i);
+        pair(m, name, true, false, side, n_out);
     }
 }
 
@@ -80,75 +158,98 @@ static aerie_status write_data(const making *m, ae_gguf_writer *w, aerie_error *
         const tensor *t = &m->list[i];
         const int64_t n = t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
         const float gain = t->n_dims == 1 ? 0.2f : t->n_dims == 4 ? 0.2f : strstr(t->name, "position") ? 0.5f : 0.17f;
+        const float edge = strstr(t->name, "_min") ? -1.0f : strstr(t->name, "_max") ? 1.25f : 0;
         for (int64_t k = 0; k < n; k++) {
-            const float x = (t->norm ? 1.0f : 0.0f) + gain * draw(&state);
+            const float x = edge != 0 ? edge : (t->norm ? 1.0f : 0.0f) + gain * draw(&state);
             AE_TRY(ae_gguf_writer_data(w, &x, sizeof x, error));
         }
     }
     return AERIE_OK;
 }
 
-static aerie_status write_keys(ae_gguf_writer *w, const char *type, bool rms, uint32_t n_out, uint32_t side, uint32_t merge,
-                               aerie_error *error)
+static aerie_status write_keys(ae_gguf_writer *w, const kind *k, uint32_t n_out, aerie_error *error)
 {
     static const float mean[] = {0.5f, 0.45f, 0.4f}, std[] = {0.5f, 0.25f, 0.3f};
     const struct {
         const char *key;
         uint32_t value;
-    } numbers[] = {{"clip.vision.image_size", side}, {"clip.vision.patch_size", PATCH}, {"clip.vision.embedding_length", WIDTH},
-                   {"clip.vision.feed_forward_length", FF}, {"clip.vision.block_count", BLOCKS},
-                   {"clip.vision.projection_dim", n_out}, {"clip.vision.attention.head_count", HEADS},
-                   {rms ? "clip.vision.spatial_merge_size" : "clip.vision.projector.scale_factor", merge}};
+    } numbers[] = {{"clip.vision.image_size", k->side}, {"clip.vision.patch_size", PATCH},
+                   {"clip.vision.embedding_length", WIDTH}, {"clip.vision.feed_forward_length", k->bare ? 0 : FF},
+                   {"clip.vision.block_count", k->bare ? 0 : BLOCKS}, {"clip.vision.projection_dim", n_out},
+                   {"clip.vision.attention.head_count", k->bare ? 0 : HEADS}, {k->key, k->merge}};
     AE_TRY(ae_gguf_writer_string(w, "general.architecture", "clip", error));
     AE_TRY(ae_gguf_writer_string(w, "general.type", "mmproj", error));
     AE_TRY(ae_gguf_writer_bool(w, "clip.has_vision_encoder", true, error));
-    AE_TRY(ae_gguf_writer_string(w, "clip.projector_type", type, error));
-    AE_TRY(ae_gguf_writer_bool(w, rms ? "clip.use_silu" : "clip.use_gelu", true, error));
+    AE_TRY(ae_gguf_writer_string(w, "clip.projector_type", k->type, error));
+    if (k->activation) AE_TRY(ae_gguf_writer_bool(w, k->activation, true, error));
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         AE_TRY(ae_gguf_writer_u32(w, numbers[i].key, numbers[i].value, error));
-    if (!strcmp(type, "idefics3")) AE_TRY(ae_gguf_writer_u32(w, "clip.vision.preproc_image_size", 3 * side, error));
-    AE_TRY(ae_gguf_writer_f32(w, "clip.vision.attention.layer_norm_epsilon", rms ? 1e-5f : 1e-6f, error));
+    if (!strcmp(k->type, "idefics3")) AE_TRY(ae_gguf_writer_u32(w, "clip.vision.preproc_image_size", 3 * k->side, error));
+    if (k->windows) AE_TRY(ae_gguf_writer_u32(w, "clip.vision.n_wa_pattern", 2, error));
+    if (k->windows) AE_TRY(ae_gguf_writer_u32(w, "clip.vision.window_size", 4 * PATCH, error));
+    AE_TRY(ae_gguf_writer_f32(w, "clip.vision.attention.layer_norm_epsilon", k->pre ? 1e-5f : 1e-6f, error));
     AE_TRY(ae_gguf_writer_array(w, "clip.vision.image_mean", AE_GGUF_F32, mean, 3, error));
     return ae_gguf_writer_array(w, "clip.vision.image_std", AE_GGUF_F32, std, 3, error);
 }
 
-static void list_projector(making *m, const char *type, uint32_t n_out, uint32_t merge)
+static void list_projector(making *m, const kind *k, uint32_t n_out)
 {
-    if (!strcmp(type, "gemma3")) {
+    const int64_t side = k->merge * k->merge * WIDTH, mid = strcmp(k->type, "pixtral") ? side : n_out;
+    if (!strcmp(k->type, "gemma3")) {
         add(m, "mm.soft_emb_norm.weight", true, 1, WIDTH, 1, 1, 1);
         add(m, "mm.input_projection.weight", false, 2, n_out, WIDTH, 1, 1);
-    } else if (!strcmp(type, "idefics3")) {
-        add(m, "mm.model.fc.weight", false, 2, WIDTH * merge * merge, n_out, 1, 1);
+    } else if (!strcmp(k->type, "idefics3")) {
+        add(m, "mm.model.fc.weight", false, 2, side, n_out, 1, 1);
+    } else if (k->heads || k->bare) {
+        add(m, "mm.input_projection.weight", false, 2, WIDTH, n_out, 1, 1);
     } else {
-        if (merge > 1) add(m, "mm.input_norm.weight", true, 1, WIDTH, 1, 1, 1);
-        if (merge > 1) add(m, "mm.patch_merger.weight", false, 2, WIDTH * merge * merge, WIDTH, 1, 1);
-        pair(m, "mm.1", true, false, WIDTH, n_out);
-        pair(m, "mm.2", true, false, n_out, n_out);
-        add(m, "v.token_embd.img_break", false, 1, n_out, 1, 1, 1);
+        if (k->pre && k->merge > 1) add(m, "mm.input_norm.weight", true, 1, WIDTH, 1, 1, 1);
+        if (k->pre && k->merge > 1) add(m, "mm.patch_merger.weight", false, 2, side, WIDTH, 1, 1);
+        if (k->norm) pair(m, k->norm, k->norm_bias, true, side, 0);
+        pair(m, k->project, true, false, k->pre ? WIDTH : side, mid);
+        pair(m, k->project2, true, false, mid, n_out);
+        if (k->pre) add(m, "v.token_embd.img_break", false, 1, n_out, 1, 1, 1);
     }
+    if (k->heads) add(m, "v.std_bias", false, 1, WIDTH, 1, 1, 1);
+    if (k->heads) add(m, "v.std_scale", true, 1, WIDTH, 1, 1, 1);
+}
+
+static void list_start(making *m, const kind *k)
+{
+    const int64_t patch = k->bare ? PATCH * k->merge : PATCH;
+    add(m, "v.patch_embd.weight", false, 4, patch, patch, 3, WIDTH);
+    if (k->frames) add(m, "v.patch_embd.weight.1", false, 4, patch, patch, 3, WIDTH);
+    if (k->patch_bias) add(m, "v.patch_embd.bias", false, 1, WIDTH, 1, 1, 1);
+    if (k->cls) add(m, "v.class_embd", false, 1, WIDTH, 1, 1, 1);
+    for (int i = 1; k->bare && i < 4; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "v.patch_norm.%d", i);
+        pair(m, name, true, true, i == 1 ? 3 * patch * patch : WIDTH, 0);
+    }
+    if (k->pre) pair(m, "v.pre_ln", false, true, WIDTH, 0);
+    if (k->n_table && (k->heads || k->bare)) add(m, "v.position_embd.weight", false, 3, WIDTH, k->n_table, 2, 1);
+    else if (k->n_table) add(m, "v.position_embd.weight", false, 2, WIDTH, k->n_table, 1, 1);
 }
 
 aerie_status mkmmproj_write(const char *name, uint32_t n_out, const char *path, aerie_error *error)
 {
-    const bool merges = !strcmp(name, "pixtral-merge"), rms = merges || !strcmp(name, "pixtral");
-    const char *type = rms ? "pixtral" : name;
-    if (!rms && strcmp(type, "gemma3") && strcmp(type, "idefics3"))
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "there is no random mmproj of type %s; gemma3, idefics3, pixtral and "
-                       "pixtral-merge are there", name);
-    const uint32_t merge = rms ? 1 + merges : 2, side = rms ? 64 : 4 * 2 * PATCH;
+    const kind *k = NULL;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(kinds[i].name, name)) k = &kinds[i];
+    if (!k)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "there is no random mmproj of type %s; gemma3, gemma4v, gemma4uv, "
+                       "idefics3, internvl, lfm2, pixtral, pixtral-merge, qwen2vl, qwen2.5vl, qwen3vl and qwen35 are there",
+                       name);
     ae_gguf_writer *w;
     making *m = ae_alloc(1, sizeof *m);
     if (!m) return ae_fail_memory(error, "a list of tensors", sizeof *m);
-    add(m, "v.patch_embd.weight", false, 4, PATCH, PATCH, 3, WIDTH);
-    if (!rms) add(m, "v.patch_embd.bias", false, 1, WIDTH, 1, 1, 1);
-    if (rms) pair(m, "v.pre_ln", false, true, WIDTH, 0);
-    else add(m, "v.position_embd.weight", false, 2, WIDTH, (int64_t)(side / PATCH) * (side / PATCH), 1, 1);
-    list_blocks(m, rms);
-    if (!rms) pair(m, "v.post_ln", true, true, WIDTH, 0);
-    list_projector(m, type, n_out, merge);
+    list_start(m, k);
+    if (!k->bare) list_blocks(m, k, n_out);
+    if (k->post) pair(m, "v.post_ln", !k->rms, true, WIDTH, 0);
+    list_projector(m, k, n_out);
     aerie_status status = ae_gguf_writer_create(&w, path, error);
     if (status == AERIE_OK) {
-        status = write_keys(w, type, rms, n_out, side, merge, error);
+        status = write_keys(w, k, n_out, error);
         for (size_t i = 0; i < m->n && status == AERIE_OK; i++)
             status = ae_gguf_writer_tensor(w, m->list[i].name, AE_TYPE_F32, m->list[i].n_dims, m->list[i].ne, error);
         if (status == AERIE_OK) status = ae_gguf_writer_begin(w, error);

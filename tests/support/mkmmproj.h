@@ -7,7 +7,9 @@
 
 #include "base/err.h"
 
-/* type: "gemma3", "idefics3", "pixtral", "pixtral-merge". n_out: width of the text model. ARGUMENT: no such type. */
+/* type: "gemma3", "gemma4v", "gemma4uv", "idefics3", "internvl", "lfm2", "pixtral", "pixtral-merge", "qwen2vl", "qwen2.5vl",
+ * "qwen3vl" (rows that join two layers of the text), "qwen35" (none that do). n_out: width of the text model. ARGUMENT: no
+ * such type. */
 aerie_status mkmmproj_write(const char *type, uint32_t n_out, const char *path, aerie_error *error);
 
 #endif

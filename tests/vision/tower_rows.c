@@ -2,7 +2,7 @@
  *
  *     tower_rows MMPROJ WIDTH HEIGHT PIXELS OUT [LEVEL [THREADS]]
  *
- * PIXELS: a file of [height][width][3] bytes. OUT gets the rows as f32. Prints views, rows of a view, numbers of a row. */
+ * PIXELS: a file of [height][width][3] bytes. OUT gets the rows as f32. Prints views, rows, numbers of a row. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -36,17 +36,17 @@ int main(int argc, char **argv)
     if (ae_image_from_rgb(&image, w, h, rgb, &limits, &error) != AERIE_OK) return failed(&error);
     if (ae_tower_model_load(&model, argv[1], false, &error) != AERIE_OK) return failed(&error);
     if (ae_tower_plan_make(model, w, h, &plan, &error) != AERIE_OK) return failed(&error);
-    const uint32_t n_out = model->n_out;
+    const uint32_t n_rows = ae_tower_plan_rows(model, &plan), n_out = model->n_out * (1 + model->n_deep);
     if (ae_backend_open(&backend, NULL, argc > 6 ? argv[6] : "", &error) != AERIE_OK) return failed(&error);
     if (ae_pool_create(&pool, n_threads, &error) != AERIE_OK) return failed(&error);
     const ae_load_options how = {.n_threads = n_threads};
     if (ae_tower_create(&tower, model, backend, &how, pool, &error) != AERIE_OK) return failed(&error);
-    const size_t n = (size_t)plan.n_views * plan.n_rows * n_out;
+    const size_t n = (size_t)n_rows * n_out;
     float *rows = calloc(n, sizeof *rows);
     if (!rows || ae_tower_run(tower, &image, &plan, rows, NULL, NULL, &error) != AERIE_OK) return failed(&error);
     f = fopen(argv[5], "wb");
     if (!f || fwrite(rows, sizeof *rows, n, f) != n || fclose(f)) return fputs("tower_rows: cannot write\n", stderr), 1;
-    printf("%u %u %u\n", plan.n_views, plan.n_rows, n_out);
+    printf("%u %u %u\n", plan.n_views, n_rows, n_out);
     ae_tower_free(tower);
     ae_pool_free(pool);
     ae_backend_close(backend);

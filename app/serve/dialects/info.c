@@ -55,13 +55,20 @@ static json_t *meta_of(const serve_model *m)
                      app_json_text(i->name, strlen(i->name)), "speculation", speculation_of(m));
 }
 
+/* As other servers say what a model reads and writes. */
+static json_t *modalities_of(const serve_model *m)
+{
+    return json_pack("{s:[s, s*], s:[s]}", "input_modalities", "text", m->tower ? "image" : NULL, "output_modalities", "text");
+}
+
 static json_t *model_entry(serve_models *models, serve_model *m)
 {
     const bool ready = serve_model_use(models, m);
     json_t *json = json_pack("{s:o, s:s, s:I, s:s, s:{s:s}}", "id", app_json_text(m->name, strlen(m->name)), "object", "model",
                              "created", (json_int_t)models->created, "owned_by", "aerie", "status", "value",
                              serve_state_name(serve_model_state(models, m)));
-    if (ready && json && json_object_set_new(json, "meta", meta_of(m))) {
+    if (ready && json &&
+        (json_object_set_new(json, "meta", meta_of(m)) || json_object_set_new(json, "architecture", modalities_of(m)))) {
         json_decref(json);
         json = NULL;
     }
@@ -116,12 +123,13 @@ static json_t *sleeping_props(const serve_call *call, const serve_model *m)
 static json_t *props_of(const serve_model *m)
 {
     const char *text = m->template_text ? m->template_text : "";
-    return json_pack("{s:{s:i, s:o}, s:i, s:o, s:o, s:s, s:s, s:o, s:{s:s, s:s}, s:b}", "default_generation_settings", "n_ctx",
-                     (int)serve_model_n_ctx(m), "params", defaults_of(&m->options), "total_slots", (int)m->n_seqs, "model_path",
-                     app_json_text(m->path, strlen(m->path)), "chat_template", app_json_text(text, strlen(text)), "build_info",
-                     serve_fingerprint(), "speculation", speculation_of(m), "model_alias",
-                     app_json_text(m->name, strlen(m->name)), "answers", "format", answer_format_name(m->style.format),
-                     "reasoning", answer_tags_name(m->style.tags), "is_sleeping", 0);
+    return json_pack("{s:{s:i, s:o}, s:i, s:o, s:o, s:s, s:s, s:o, s:{s:s, s:s}, s:b, s:{s:b, s:b}}",
+                     "default_generation_settings", "n_ctx", (int)serve_model_n_ctx(m), "params", defaults_of(&m->options),
+                     "total_slots", (int)m->n_seqs, "model_path", app_json_text(m->path, strlen(m->path)), "chat_template",
+                     app_json_text(text, strlen(text)), "build_info", serve_fingerprint(), "speculation", speculation_of(m),
+                     "model_alias", app_json_text(m->name, strlen(m->name)), "answers", "format",
+                     answer_format_name(m->style.format), "reasoning", answer_tags_name(m->style.tags), "is_sleeping", 0,
+                     "modalities", "vision", m->tower != NULL, "audio", 0);
 }
 
 void serve_get_props(serve_call *call)

@@ -541,7 +541,8 @@ static json_t *facts_of(const serve_model *m)
 static json_t *abilities_of(const serve_model *m)
 {
     if (m->models.info.is_encoder) return json_pack("[s]", "embedding");
-    return json_pack("[s, s*, s*, s*]", "completion", m->takes_tools ? "tools" : NULL,
+    return json_pack("[s, s*, s*, s*, s*]", "completion", m->tower ? "vision" : NULL,
+                     m->takes_tools ? "tools" : NULL,
                      serve_model_fills_gaps(m) ? "insert" : NULL, m->style.tags ? "thinking" : NULL);
 }
 

@@ -245,7 +245,7 @@ static bool check_head(serve_call *call)
     serve_error *e = &call->refused;
     const char *host = call->host, *origin = header(call, "Origin"), *length = header(call, "Content-Length");
     const char *site = header(call, "Sec-Fetch-Site");
-    const size_t most = (size_t)call->server->o->max_body << 20;
+    const size_t most = serve_most_body(call->server);
     bool cors;
     if (!check_framing(call)) return false;
     if (host && !serve_host_allowed(call->server, host))
@@ -361,7 +361,7 @@ void serve_body_free(serve_call *call)
  */
 static enum MHD_Result take(serve_call *call, const char *part, size_t n)
 {
-    const size_t most = (size_t)call->server->o->max_body << 20;
+    const size_t most = serve_most_body(call->server);
     if (!call->refused.status && call->body.n + n > most)
         serve_fail(&call->refused, 413, "", "the body has more than the %zu bytes that --max-body allows", most);
     if (!call->refused.status && !(grow_body(call, n) && app_text_add(&call->body, part, n))) serve_fail_memory(&call->refused);

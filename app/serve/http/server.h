@@ -50,9 +50,17 @@ typedef struct serve_server {
     atomic_ullong n_ids;
     double started;
     uint64_t socket_device, socket_inode; /* identify the Unix socket's path; 0: it has none */
+    atomic_bool sees;       /* a model that reads images was loaded */
     bool loopback;          /* listens on a loopback address or a Unix socket */
     bool keep_reasoning;    /* --reasoning-format none */
 } serve_server;
+
+/* The most bytes of a body: images need more. */
+static inline size_t serve_most_body(const serve_server *server)
+{
+    const uint32_t given = server->o->max_body;
+    return (size_t)(given ? given : atomic_load(&server->sees) ? 64 : 8) << 20;
+}
 
 /* An error of a request. Each dialect writes it in its own format. */
 typedef struct serve_error {

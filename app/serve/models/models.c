@@ -200,6 +200,7 @@ static int open_model(serve_model *m)
     if (!serve_lora_open(m)) bad = app_error_memory("the adapters");
     if (!bad && !m->models.info.is_encoder) {
         bad = app_tower_load(&m->tower, &m->models, o);
+        if (m->tower) atomic_store(&m->server->sees, true);
         if (!bad) bad = app_session_open(&m->session, &m->models, o, type);
         if (!bad) app_say_speculation(m->session, o, !o->quiet);
         if (!bad) bad = serve_engine_start(m);

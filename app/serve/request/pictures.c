@@ -11,8 +11,6 @@
 
 #include "serve/request/request.h"
 
-enum { MAX_IMAGES = 16 };
-
 /* ---- The mark -------------------------------------------------------------------------------------------------- */
 
 static char mark[48];
@@ -107,8 +105,9 @@ static bool take_image(serve_ask *ask, const json_t *part, const char *where, se
         return serve_fail(error, 400, "messages",
                           "%s: the model '%s' reads text only; an image_url needs an mmproj file (--mmproj)", where,
                           ask->model->name);
-    if (ask->images.n == MAX_IMAGES)
-        return serve_fail(error, 400, "messages", "%s: more than %d images", where, MAX_IMAGES);
+    const uint32_t most = ask->model->server->o->max_images;
+    if (ask->images.n >= most)
+        return serve_fail(error, 400, "messages", "%s: more than %u images (--max-images)", where, most);
     if (!url) return serve_fail(error, 400, "messages", "%s: an image needs 'image_url' with a 'url'", where);
     if (strncasecmp(url, "data:", 5))
         return serve_fail(error, 400, "messages", "%s: this server does not fetch images; send a data: URL", where);

@@ -94,6 +94,12 @@ static void map_item(void *context, uint32_t r, uint32_t i_worker)
     case AE_MAP_XIELU:
         for (uint32_t i = 0; i < a->dim; i++) x[i] = ae_xieluf(x[i], a->a, a->b, a->c, a->d);
         break;
+    case AE_MAP_TIMES:
+        for (uint32_t i = 0; i < a->dim; i++) x[i] *= x2[i];
+        break;
+    case AE_MAP_BETWEEN:
+        for (uint32_t i = 0; i < a->dim; i++) x[i] = ae_minf(ae_maxf(x[i], a->glu_limit), a->a);
+        break;
     case AE_MAP_GATE:
         for (uint32_t g = 0, n = a->dim / a->n_groups; g < a->n_groups; g++) {
             const float gate = ae_glu_of(a->glu, x2[g], a->glu_limit);

@@ -10,7 +10,8 @@ ae_mm_fn ae_neon_mm_p16_32, ae_neon_mm_p16_256, ae_neon_mm_f32, ae_neon_mm_f16, 
 ae_rmsnorm_fn ae_neon_rmsnorm;
 ae_layernorm_fn ae_neon_layernorm;
 ae_glu_fn ae_neon_glu_silu, ae_neon_glu_gelu, ae_neon_glu_relu2, ae_neon_glu_sigmoid, ae_neon_glu_oai,
-    ae_neon_glu_silu_clamped, ae_neon_glu_relu, ae_neon_glu_silu_limited;
+    ae_neon_glu_silu_clamped, ae_neon_glu_relu, ae_neon_glu_silu_limited,
+    ae_neon_glu_gelu_erf;
 ae_softcap_fn ae_neon_softcap;
 ae_axpy_fn ae_neon_axpy;
 ae_quant32_fn ae_neon_quant32;

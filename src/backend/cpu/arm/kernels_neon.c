@@ -14,6 +14,7 @@ void ae_kernels_neon(ae_kernels *k)
     k->glu[AE_GLU_SILU_CLAMPED] = ae_neon_glu_silu_clamped;
     k->glu[AE_GLU_RELU] = ae_neon_glu_relu;
     k->glu[AE_GLU_SILU_LIMITED] = ae_neon_glu_silu_limited;
+    k->glu[AE_GLU_GELU_ERF] = ae_neon_glu_gelu_erf;
     k->softcap = ae_neon_softcap;
     k->axpy = ae_neon_axpy;
     k->quant32 = ae_neon_quant32;

@@ -14,6 +14,7 @@ void ae_kernels_avx512(ae_kernels *k)
     k->glu[AE_GLU_SILU_CLAMPED] = ae_avx512_glu_silu_clamped;
     k->glu[AE_GLU_RELU] = ae_avx512_glu_relu;
     k->glu[AE_GLU_SILU_LIMITED] = ae_avx512_glu_silu_limited;
+    k->glu[AE_GLU_GELU_ERF] = ae_avx512_glu_gelu_erf;
     k->softcap = ae_avx512_softcap;
     k->axpy = ae_avx512_axpy;
     k->quant32 = ae_avx512_quant32;

@@ -60,6 +60,8 @@ AE_DEV float map_of(const ae_gpu_map_args *a, float x, const float *x2, uint32_t
     case AE_MAP_CLAMP: return ae_maxf(ae_minf(x, a->a), -a->a);
     case AE_MAP_GATE: return x * ae_glu_of((ae_glu)a->glu, x2[i / a->group], a->limit);
     case AE_MAP_XIELU: return ae_xieluf(x, a->a, a->b, a->c, a->d);
+    case AE_MAP_TIMES: return x * x2[i];
+    case AE_MAP_BETWEEN: return ae_minf(ae_maxf(x, a->limit), a->a);
     case AE_MAP_GLU: {
         const float f = ae_glu_of((ae_glu)a->glu, x, a->limit);
         return x2 ? f * ae_glu_times((ae_glu)a->glu, x2[i], a->limit) : f;

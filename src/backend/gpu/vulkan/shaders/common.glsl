@@ -256,7 +256,24 @@ float ae_softplusf(float x)
     return (x > 0.0 ? x : 0.0) + ae_fma(p * zz, twice, twice);
 }
 
-/* f(g) of ae_glu: 0 SiLU, 1 GELU, 2 squared ReLU, 3 sigmoid, 4 gpt-oss, 5 clamped SiLU, 6 ReLU, 7 limited SiLU, 8 softplus */
+float ae_gelu_erf_of(float g)
+{
+    const float t = ae_minf(g * g, 27.5625);
+    float p = 4.0993554037416224e-13;
+    p = ae_fma(p, t, -3.861889974476895e-11);
+    p = ae_fma(p, t, 1.413357764157297e-09);
+    p = ae_fma(p, t, -2.238753360472856e-08);
+    p = ae_fma(p, t, -7.745973640282955e-09);
+    p = ae_fma(p, t, 6.537610261148075e-06);
+    p = ae_fma(p, t, -0.00010664011642802507);
+    p = ae_fma(p, t, -7.061020005494356e-05);
+    p = ae_fma(p, t, 0.07266905158758163);
+    p = ae_fma(p, t, 1.5957695245742798);
+    return ae_div(g, 1.0 + ae_expf(-g * p));
+}
+
+/* f(g) of ae_glu: 0 SiLU, 1 GELU, 2 squared ReLU, 3 sigmoid, 4 gpt-oss, 5 clamped SiLU, 6 ReLU, 7 limited SiLU, 8 softplus, 9
+ * GELU by erf */
 float ae_glu_of(uint kind, float g, float limit)
 {
     if (kind == 0u) return ae_siluf(g);
@@ -267,6 +284,7 @@ float ae_glu_of(uint kind, float g, float limit)
     if (kind == 6u) return ae_maxf(g, 0.0);
     if (kind == 7u) return ae_siluf(ae_minf(g, limit));
     if (kind == 8u) return ae_softplusf(g);
+    if (kind == 9u) return ae_gelu_erf_of(g);
     return ae_minf(ae_siluf(g), limit);
 }
 

@@ -94,6 +94,11 @@ float map_of(MapArgs a, float x, uint64_t x2, uint i)
         const float least = x < a.a ? x : a.a;
         return least > -a.a ? least : -a.a;
     }
+    if (a.kind == 7) return x * F32(x2).v[i];
+    if (a.kind == 8) {
+        const float most = x > a.limit ? x : a.limit;
+        return most < a.a ? most : a.a;
+    }
     return 0.0;
 }
 

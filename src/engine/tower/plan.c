@@ -1,0 +1,262 @@
+/* plan.c - which pixels an encoder sees of a picture, and the text around its rows (tower.h). Owns nothing.
+ *
+ * Source: the published processors (transformers, PIL backend): Gemma3ImageProcessor, Gemma4ImageProcessor,
+ * Idefics3ImageProcessor, PixtralImageProcessor, Qwen2VLImageProcessor, GotOcr2ImageProcessor (InternVL),
+ * Lfm2VlImageProcessor, and the prompts that their processors write. */
+#include <math.h>
+#include <string.h>
+
+#include "engine/tower.h"
+
+#define MAX_VIEWS 256
+#define MAX_PATCHES 65536u
+
+/* Sides after the longer one has become `longest`, as Idefics3 counts: the other is cut to a whole number and made even. */
+static void to_longest(uint32_t w, uint32_t h, uint32_t longest, uint32_t *out_w, uint32_t *out_h)
+{
+    const double ratio = (double)w / h;
+    if (w >= h) {
+        *out_w = longest;
+        *out_h = (uint32_t)(longest / ratio);
+        *out_h += *out_h % 2;
+    } else {
+        *out_h = longest;
+        *out_w = (uint32_t)(longest * ratio);
+        *out_w += *out_w % 2;
+    }
+    if (!*out_w) *out_w = 1;
+    if (!*out_h) *out_h = 1;
+}
+
+void ae_tower_longest(const ae_tower_model *m, uint32_t width, uint32_t height, uint32_t *to_width, uint32_t *to_height)
+{
+    to_longest(width, height, m->longest, to_width, to_height);
+}
+
+static uint32_t up_to(uint32_t x, uint32_t unit)
+{
+    return (x + unit - 1) / unit * unit;
+}
+
+/* Both sides become whole numbers of tiles, the longer one first. */
+static void to_tiles(uint32_t s, uint32_t *w, uint32_t *h)
+{
+    const double ratio = (double)*w / *h;
+    if (*w >= *h) {
+        *w = up_to(*w, s);
+        *h = up_to((uint32_t)(*w / ratio), s);
+    } else {
+        *h = up_to(*h, s);
+        *w = up_to((uint32_t)(*h * ratio), s);
+    }
+    if (!*w) *w = s;
+    if (!*h) *h = s;
+}
+
+static void plan_tiles(const ae_tower_model *m, uint32_t width, uint32_t height, ae_tower_plan *p)
+{
+    const uint32_t s = m->image_size;
+    to_longest(width, height, m->longest, &p->width, &p->height);
+    to_tiles(s, &p->width, &p->height);
+    const uint32_t across = p->width / s, down = p->height / s;
+    p->n_views = across * down;
+    if (p->n_views <= 1) {
+        p->n_views = 1;
+        return;
+    }
+    p->n_across = across;
+    p->n_down = down;
+    p->n_views++;
+}
+
+static void plan_any(const ae_tower_model *m, uint32_t width, uint32_t height, ae_tower_plan *p)
+{
+    const uint32_t unit = m->patch * m->merge, longer = width > height ? width : height;
+    const double ratio = (double)longer / m->image_size;
+    if (ratio > 1) {
+        width = (uint32_t)floor(width / ratio);
+        height = (uint32_t)floor(height / ratio);
+    }
+    p->width = p->view_width = up_to(width ? width : 1, unit);
+    p->height = p->view_height = up_to(height ? height : 1, unit);
+    p->n_views = 1;
+}
+
+/* Sides of about the picture's ratio, multiples of `unit`, with pixels within limits: smart_resize. Qwen's rounds a short side
+ * to 0 before it looks at the limits, LFM2's does not. */
+static void smart(uint32_t width, uint32_t height, uint32_t unit, double least, double most, bool to_zero, uint32_t *w,
+                  uint32_t *h)
+{
+    const double f = unit;
+    double down = rint(height / f) * f, across = rint(width / f) * f;
+    if (!to_zero && down < f) down = f;
+    if (!to_zero && across < f) across = f;
+    if (down * across > most) {
+        const double beta = sqrt((double)height * width / most);
+        down = floor(height / beta / f) * f;
+        across = floor(width / beta / f) * f;
+    } else if (down * across < least) {
+        const double beta = sqrt(least / ((double)height * width));
+        down = ceil(height * beta / f) * f;
+        across = ceil(width * beta / f) * f;
+    }
+    *w = across < f ? unit : (uint32_t)across;
+    *h = down < f ? unit : (uint32_t)down;
+}
+
+static double token_pixels(const ae_tower_model *m)
+{
+    const double unit = m->patch * m->merge;
+    return unit * unit;
+}
+
+static void plan_smart(const ae_tower_model *m, uint32_t width, uint32_t height, ae_tower_plan *p)
+{
+    smart(width, height, m->patch * m->merge, m->n_least * token_pixels(m), m->n_most * token_pixels(m),
+          m->type->size == AE_TOWER_SMART, &p->width, &p->height);
+    p->view_width = p->width, p->view_height = p->height;
+}
+
+/* The largest sides of the picture's ratio whose tokens fit the budget. */
+static void plan_budget(const ae_tower_model *m, uint32_t width, uint32_t height, ae_tower_plan *p)
+{
+    static const uint32_t budgets[] = {1120, 560, 280, 140, 70};
+    uint32_t s = m->n_most;
+    for (int i = 0; i < 5 && s >= 70; i++)
+        if (budgets[i] <= m->n_most) {
+            s = budgets[i];
+            break;
+        }
+    const uint32_t unit = m->patch * m->merge;
+    const double f = sqrt(s * token_pixels(m) / ((double)width * height));
+    uint32_t w = (uint32_t)floor(f * width / unit), h = (uint32_t)floor(f * height / unit);
+    if (!h) h = 1, w = width / height < s ? width / height : s;
+    if (!w) w = 1, h = height / width < s ? height / width : s;
+    p->width = p->view_width = (w ? w : 1) * unit;
+    p->height = p->view_height = (h ? h : 1) * unit;
+}
+
+/* The grid of `least` to `most` tiles whose ratio is the nearest; of equals a later one while its tiles are not more than twice
+ * the picture. */
+static void nearest_grid(uint32_t width, uint32_t height, uint32_t tile, uint32_t least, uint32_t most, uint32_t *across,
+                         uint32_t *down)
+{
+    const double ratio = (double)width / height, area = (double)width * height;
+    double best = INFINITY;
+    *across = *down = 1;
+    for (uint32_t n = least; n <= most; n++)
+        for (uint32_t i = 1; i <= n; i++) {
+            if (n % i) continue;
+            const double off = fabs(ratio - (double)i / (n / i));
+            if (off > best || (off == best && !(area > 0.5 * tile * tile * n))) continue;
+            best = off;
+            *across = i, *down = n / i;
+        }
+}
+
+static void plan_grid(const ae_tower_model *m, uint32_t width, uint32_t height, ae_tower_plan *p)
+{
+    const uint32_t s = m->image_size;
+    uint32_t across, down;
+    nearest_grid(width, height, s, m->tiles_least, m->tiles_most, &across, &down);
+    p->width = across * s, p->height = down * s;
+    p->view_width = p->view_height = s;
+    if (across * down == 1) return;
+    p->n_across = across, p->n_down = down;
+    p->n_views = across * down + 1;
+}
+
+static void plan_grid_smart(const ae_tower_model *m, uint32_t width, uint32_t height, ae_tower_plan *p)
+{
+    const uint32_t unit = m->patch * m->merge;
+    ae_tower_plan whole = *p;
+    plan_smart(m, width, height, &whole);
+    double w = rint((double)width / unit) * unit, h = rint((double)height / unit) * unit;
+    if (w < m->patch) w = m->patch;
+    if (h < m->patch) h = m->patch;
+    if (w * h > 2.0 * m->n_most * token_pixels(m)) plan_grid(m, width, height, p);
+    if (p->n_views == 1) *p = whole;
+    p->whole_width = whole.width, p->whole_height = whole.height;
+}
+
+void ae_tower_view(const ae_tower_plan *p, uint32_t i, uint32_t *width, uint32_t *height)
+{
+    const bool whole = i + 1 == p->n_views && p->n_views > 1;
+    *width = whole ? p->whole_width : p->view_width;
+    *height = whole ? p->whole_height : p->view_height;
+}
+
+uint32_t ae_tower_view_rows(const ae_tower_model *m, const ae_tower_plan *p, uint32_t i)
+{
+    const uint32_t unit = m->patch * m->merge;
+    uint32_t w, h;
+    ae_tower_view(p, i, &w, &h);
+    return w / unit * (h / unit) + (m->row_break ? h / unit - 1 : 0);
+}
+
+uint32_t ae_tower_plan_rows(const ae_tower_model *m, const ae_tower_plan *p)
+{
+    return (p->n_views - 1) * ae_tower_view_rows(m, p, 0) + ae_tower_view_rows(m, p, p->n_views - 1);
+}
+
+static aerie_status check_plan(const ae_tower_model *m, uint32_t width, uint32_t height, const ae_tower_plan *p,
+                               aerie_error *error)
+{
+    if (p->n_views > MAX_VIEWS)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "a picture of %u x %u pixels makes %u tiles; %d are possible", width, height,
+                       p->n_views, MAX_VIEWS);
+    for (uint32_t i = 0; i < p->n_views; i += p->n_views > 1 ? p->n_views - 1 : 1) {
+        uint32_t w, h;
+        ae_tower_view(p, i, &w, &h);
+        w /= m->patch, h /= m->patch;
+        const uint32_t side = w > h ? w : h;
+        if ((uint64_t)w * h > MAX_PATCHES)
+            return ae_fail(error, AERIE_ERROR_LIMIT, "a picture of %u x %u pixels makes %u x %u patches; %u are possible",
+                           width, height, w, h, MAX_PATCHES);
+        if (m->type->positions == AE_TOWER_POS_AXES && side > m->n_positions)
+            return ae_fail(error, AERIE_ERROR_LIMIT, "a picture of %u x %u pixels makes %u patches in a line; the encoder "
+                           "knows %u positions", width, height, side, m->n_positions);
+    }
+    return AERIE_OK;
+}
+
+aerie_status ae_tower_plan_make(const ae_tower_model *m, uint32_t width, uint32_t height, ae_tower_plan *p, aerie_error *error)
+{
+    const uint32_t s = m->image_size, longer = width > height ? width : height, shorter = width > height ? height : width;
+    *p = (ae_tower_plan){.width = s, .height = s, .n_views = 1, .view_width = s, .view_height = s, .whole_width = s,
+                         .whole_height = s};
+    if (!width || !height) return ae_fail(error, AERIE_ERROR_ARGUMENT, "a picture without pixels (%u x %u)", width, height);
+    if (longer / 200 > shorter)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "a picture of %u x %u pixels; the longer side may be 200 times the shorter "
+                       "one", width, height);
+    switch (m->type->size) {
+    case AE_TOWER_SQUARE: break;
+    case AE_TOWER_TILES: plan_tiles(m, width, height, p); break;
+    case AE_TOWER_ANY: plan_any(m, width, height, p); break;
+    case AE_TOWER_SMART: plan_smart(m, width, height, p); break;
+    case AE_TOWER_BUDGET: plan_budget(m, width, height, p); break;
+    case AE_TOWER_GRID: plan_grid(m, width, height, p); break;
+    case AE_TOWER_GRID_SMART: plan_grid_smart(m, width, height, p); break;
+    }
+    return check_plan(m, width, height, p, error);
+}
+
+static void tile_text(const ae_tower_plan *p, uint32_t i, const char *tile, const char *whole, ae_buf *out)
+{
+    if (i + 1 == p->n_views) ae_buf_adds(out, whole);
+    else ae_buf_addf(out, "%s%u_col_%u%s", tile, i / p->n_across + 1, i % p->n_across + 1, strchr(tile, '|') ? "|>" : ">");
+}
+
+void ae_tower_text(const ae_tower_model *m, const ae_tower_plan *p, uint32_t i, ae_buf *out)
+{
+    if (i == 0) ae_buf_adds(out, m->type->begin);
+    if (i == p->n_views) {
+        ae_buf_adds(out, m->type->end);
+    } else if (m->type->size == AE_TOWER_TILES) {
+        if (i + 1 == p->n_views && p->n_across) ae_buf_adds(out, "\n\n");
+        else if (i && i % p->n_across == 0) ae_buf_adds(out, "\n");
+        tile_text(p, i, "<fake_token_around_image><row_", "<fake_token_around_image><global-img>", out);
+    } else if (m->type->size == AE_TOWER_GRID_SMART && p->n_across) {
+        tile_text(p, i, "<|img_row_", "<|img_thumbnail|>", out);
+    }
+}

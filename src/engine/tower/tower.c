@@ -1,0 +1,468 @@
+/* tower.c - a vision encoder's weights, its room, and the order of a view (int.h). Sizes and text: plan.c. */
+#include "engine/tower.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "engine/tower/int.h"
+
+const ae_tower_model *ae_tower_model_of(const ae_tower *tower)
+{
+    return tower->model;
+}
+
+size_t ae_tower_weight_bytes(const ae_tower *tower)
+{
+    return tower->parts.bytes;
+}
+
+/* ---- Weights --------------------------------------------------------------------------------------------------- */
+
+static void list_block(ae_tower *t, uint32_t i)
+{
+    const ae_tower_block *from = &t->model->blocks[i];
+    tower_block *to = &t->blocks[i];
+    ae_parts *p = &t->parts;
+    t->layers[i].index = i;
+    ae_net_list_layer(p, &t->model->hparams, &t->model->layers[i], NULL, &t->layers[i]);
+    ae_parts_vector(p, from->scale[0], &to->scale[0]);
+    ae_parts_vector(p, from->scale[1], &to->scale[1]);
+    ae_parts_vector(p, from->out_scale, &to->out_scale);
+    ae_parts_vector(p, from->deep_norm, &to->deep_norm);
+    ae_parts_vector(p, from->deep_norm_b, &to->deep_norm_b);
+    ae_parts_vector(p, from->deep_1_b, &to->deep_1_b);
+    ae_parts_vector(p, from->deep_2_b, &to->deep_2_b);
+    ae_parts_weight(p, from->deep_1, AE_WEIGHT_MATMUL, &to->deep_1);
+    ae_parts_weight(p, from->deep_2, AE_WEIGHT_MATMUL, &to->deep_2);
+}
+
+static void list_parts(ae_tower *t)
+{
+    ae_tower_model *m = t->model;
+    ae_parts *p = &t->parts;
+    const struct {
+        ae_tensor_ref from;
+        float **to;
+    } vectors[] = {{m->patch_bias, &t->patch_bias}, {m->cls, &t->cls}, {m->pre_norm, &t->pre_norm},
+                   {m->pre_norm_b, &t->pre_norm_b}, {m->post_norm, &t->post_norm}, {m->post_norm_b, &t->post_norm_b},
+                   {m->patch_norm, &t->patch_norm}, {m->norm, &t->norm}, {m->norm_b, &t->norm_b}, {m->std_bias, &t->std_bias},
+                   {m->std_scale, &t->std_scale}, {m->project_b, &t->project_b}, {m->project2_b, &t->project2_b},
+                   {m->bare_norm[0], &t->bare_norm[0]}, {m->bare_norm[1], &t->bare_norm[1]},
+                   {m->bare_norm[2], &t->bare_norm[2]}, {m->bare_norm_b[0], &t->bare_norm_b[0]},
+                   {m->bare_norm_b[1], &t->bare_norm_b[1]}, {m->bare_norm_b[2], &t->bare_norm_b[2]},
+                   {m->type->positions == AE_TOWER_POS_TABLE ? m->positions : NULL, &t->positions}};
+    ae_parts_weight(p, &m->patch_view, AE_WEIGHT_MATMUL, &t->patches);
+    if (m->type->frames) ae_parts_weight(p, &m->frame_view, AE_WEIGHT_MATMUL, &t->frame);
+    for (uint32_t i = 0; i < m->hparams.n_layers; i++) list_block(t, i);
+    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) ae_parts_vector(p, vectors[i].from, vectors[i].to);
+    ae_parts_weight(p, m->merger, AE_WEIGHT_MATMUL, &t->merger);
+    if (m->type->size == AE_TOWER_SQUARE) ae_parts_transposed(p, m->project, 0, m->hparams.n_embd, &t->project);
+    else ae_parts_weight(p, m->project, AE_WEIGHT_MATMUL, &t->project);
+    ae_parts_weight(p, m->project2, AE_WEIGHT_MATMUL, &t->project2);
+    ae_parts_ones(p, m->hparams.n_embd > AE_MAX_HEAD_DIM ? m->hparams.n_embd : AE_MAX_HEAD_DIM, &t->ones);
+}
+
+static aerie_status read_host(const ae_tower *t, ae_tensor_ref tensor, size_t n, float **out, aerie_error *error)
+{
+    const ae_model reader = {.gguf = t->model->gguf};
+    if (!tensor) return AERIE_OK;
+    *out = ae_alloc(n, sizeof **out);
+    if (!*out) return ae_fail_memory(error, "a table of a vision encoder", n * sizeof **out);
+    AE_TRY(ae_model_read_f32(&reader, tensor, *out, n, error));
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite((*out)[i]))
+            return ae_fail(error, AERIE_ERROR_FORMAT, "%s: tensor %.*s has a number that is not finite",
+                           ae_gguf_path(t->model->gguf), (int)tensor->name.n, tensor->name.data);
+    return AERIE_OK;
+}
+
+/* Norms of heads in the order in which heads turn (block.c). */
+static aerie_status turn_norms(ae_tower *t, aerie_error *error)
+{
+    const ae_hparams *h = &t->model->hparams;
+    const uint32_t d = h->head_dim, quarter = d / 4;
+    static const uint8_t order[] = {0, 2, 1, 3};
+    if (t->model->type->turn != AE_TOWER_TURN_XY) return AERIE_OK;
+    t->turned_norms = t->backend->ops->alloc(t->backend, 2 * (size_t)h->n_layers * d * sizeof(float));
+    if (!t->turned_norms)
+        return ae_fail_memory(error, "norms of a vision encoder", 2 * (size_t)h->n_layers * d * sizeof(float));
+    for (uint32_t i = 0; i < 2 * h->n_layers; i++) {
+        const ae_layer *l = &t->model->layers[i / 2];
+        float *from = NULL, turned[AE_MAX_HEAD_DIM];
+        aerie_status status = read_host(t, i % 2 ? l->k_norm : l->q_norm, d, &from, error);
+        for (uint32_t k = 0; status == AERIE_OK && k < d; k++) turned[k] = from[order[k / quarter] * quarter + k % quarter];
+        ae_free(from);
+        float *to = t->turned_norms + (size_t)i * d;
+        if (status == AERIE_OK) status = t->backend->ops->fill(t->backend, to, turned, d * sizeof *turned, error);
+        if (status != AERIE_OK) return status;
+        *(i % 2 ? &t->blocks[i / 2].k_norm : &t->blocks[i / 2].q_norm) = to;
+    }
+    return AERIE_OK;
+}
+
+static aerie_status load_weights(ae_tower *t, const ae_load_options *options, aerie_error *error)
+{
+    const ae_tower_model *m = t->model;
+    const ae_hparams *h = &m->hparams;
+    t->layers = ae_alloc(h->n_layers + 1, sizeof *t->layers);
+    t->blocks = ae_alloc(h->n_layers + 1, sizeof *t->blocks);
+    if (!t->layers || !t->blocks) return ae_fail_memory(error, "the weight tables", h->n_layers * sizeof *t->layers);
+    AE_TRY(ae_parts_init(&t->parts, t->backend, m->gguf, NULL, 32 + (size_t)(AE_NET_PARTS_PER_LAYER + 16) * h->n_layers,
+                         error));
+    list_parts(t);
+    ae_parts_place(&t->parts, options->in_place);
+    AE_TRY(ae_parts_create(&t->parts, error));
+    AE_TRY(ae_parts_fill(&t->parts, options, error));
+    AE_TRY(turn_norms(t, error));
+    const size_t n_table = (size_t)m->n_positions * h->n_embd * (m->type->positions == AE_TOWER_POS_AXES ? 2 : 1);
+    if (!t->positions) AE_TRY(read_host(t, m->positions, n_table, &t->table, error));
+    return read_host(t, m->row_break, m->n_out, &t->row_break, error);
+}
+
+/* ---- Room ------------------------------------------------------------------------------------------------------ */
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint32_t n_tokens_of(const ae_tower *t)
+{
+    return t->n_room / (t->model->merge * t->model->merge);
+}
+
+/* Whether some product has bounds. */
+static bool has_bounds(const ae_tower_model *m)
+{
+    bool has = m->clamp.set;
+    for (uint32_t i = 0; i < m->hparams.n_layers; i++)
+        for (int k = 0; k < AE_TOWER_PRODUCTS; k++) has |= m->blocks[i].clamp[k].set;
+    return has;
+}
+
+static void device_layout(ae_layout *l, ae_tower *t)
+{
+    const ae_tower_model *m = t->model;
+    const ae_hparams *h = &m->hparams;
+    const size_t n = t->n_room, n_tokens = n_tokens_of(t), q_dim = (size_t)h->n_heads * h->head_dim;
+    const size_t n_ffn = n < AE_TOWER_FFN_ROWS ? n : AE_TOWER_FFN_ROWS;
+    ae_rows_layout(l, n, 1, AE_ROWS_ENCODER, &t->on_device);
+    ae_rows_layout(l, t->n_windows ? n : 0, 1, AE_ROWS_ENCODER, &t->windows);
+    t->x = ae_layout_add(l, n * h->n_embd, sizeof(float));
+    t->y = ae_layout_add(l, n * h->n_embd, sizeof(float));
+    t->q = ae_layout_add(l, n * q_dim, sizeof(float));
+    t->k = ae_layout_add(l, n * q_dim, sizeof(float));
+    t->v = ae_layout_add(l, n * q_dim, sizeof(float));
+    t->attn = ae_layout_add(l, n * q_dim, sizeof(float));
+    t->gate = ae_layout_add(l, m->type->gated ? n_ffn * h->n_ff : 0, sizeof(float));
+    t->up = ae_layout_add(l, n_ffn * h->n_ff, sizeof(float));
+    t->bounded = ae_layout_add(l, has_bounds(m) ? larger(h->n_embd, (uint32_t)q_dim) * n + n_ffn * h->n_ff : 0, sizeof(float));
+    t->pixels = ae_layout_add(l, n * tower_patch_floats(m), sizeof(float));
+    t->cos = ae_layout_add(l, h->n_ropes ? n * (h->head_dim / 2) : 0, sizeof(float));
+    t->sin = ae_layout_add(l, h->n_ropes ? n * (h->head_dim / 2) : 0, sizeof(float));
+    t->merged = ae_layout_add(l, n_tokens * tower_merged_floats(m), sizeof(float));
+    t->part = ae_layout_add(l, m->type->merge == AE_TOWER_POOL ? n_tokens * h->n_embd : 0, sizeof(float));
+    t->hidden = ae_layout_add(l, m->project2 || m->n_deep ? n_tokens * larger(m->n_mid, tower_merged_floats(m)) : 0,
+                              sizeof(float));
+    t->out = ae_layout_add(l, n_tokens * m->n_out, sizeof(float));
+}
+
+static void host_layout(ae_layout *l, ae_tower *t)
+{
+    const ae_tower_model *m = t->model;
+    const size_t n = t->n_room, n_tokens = n_tokens_of(t);
+    ae_rows_layout(l, n, 1, AE_ROWS_ENCODER, &t->rows);
+    t->pixels_host = ae_layout_add(l, n * tower_patch_floats(m), sizeof(float));
+    t->x_host = ae_layout_add(l, t->table || m->type->merge == AE_TOWER_UNFOLD ? n * m->hparams.n_embd : 0, sizeof(float));
+    t->merged_host = ae_layout_add(l, n_tokens * larger(m->n_out, tower_merged_floats(m)), sizeof(float));
+    t->angles_host = ae_layout_add(l, m->hparams.n_ropes ? 2 * n * (m->hparams.head_dim / 2) : 0, sizeof(float));
+    t->deep_host = ae_layout_add(l, m->n_deep * n_tokens * m->n_out, sizeof(float));
+    t->order = ae_layout_add(l, n, sizeof *t->order);
+    t->place = ae_layout_add(l, n, sizeof *t->place);
+    t->chosen = ae_layout_add(l, n, sizeof *t->chosen);
+}
+
+static void free_room(ae_tower *t)
+{
+    ae_kv_free(t->kv);
+    ae_kv_free(t->window_kv);
+    if (t->stream) t->backend->ops->stream_free(t->stream);
+    if (t->device) t->backend->ops->free(t->backend, t->device, t->device_bytes);
+    ae_free(t->host);
+    t->kv = t->window_kv = NULL;
+    t->stream = NULL;
+    t->device = t->host = NULL;
+    t->n_room = t->n_windows = 0;
+}
+
+static aerie_status make_kvs(ae_tower *t, aerie_error *error)
+{
+    const ae_tower_model *m = t->model;
+    const ae_hparams *h = &m->hparams;
+    const uint32_t side = m->window * m->merge;
+    const ae_kv_layer layer = {h->n_kv_heads, h->head_dim, 0};
+    ae_kv_options kv = {.n_layers = 1, .layers = &layer, .n_seqs = 1, .n_slots = t->n_room, .type = AE_KV_F16,
+                        .n_batch = t->n_room};
+    AE_TRY(ae_kv_create(&t->kv, t->backend, &kv, error));
+    if (!t->n_windows) return AERIE_OK;
+    kv.n_seqs = t->n_windows, kv.n_slots = kv.n_batch = side * side;
+    return ae_kv_create(&t->window_kv, t->backend, &kv, error);
+}
+
+/* Room for a view, if there is none yet. */
+static aerie_status need_room(ae_tower *t, const tower_view *v, aerie_error *error)
+{
+    const ae_tower_model *m = t->model;
+    const ae_hparams *h = &m->hparams;
+    if (v->n <= t->n_room && v->n_windows <= t->n_windows) return AERIE_OK;
+    const uint32_t n = larger(v->n, t->n_room), n_windows = larger(v->n_windows, t->n_windows);
+    free_room(t);
+    t->n_room = n, t->n_windows = n_windows;
+    ae_layout l = {0};
+    host_layout(&l, t);
+    t->host = l.overflow ? NULL : ae_alloc_aligned(1, l.bytes);
+    if (!t->host) return ae_fail_memory(error, "the pixels of a vision encoder", l.bytes);
+    l = (ae_layout){.base = t->host};
+    host_layout(&l, t);
+    l = (ae_layout){0};
+    device_layout(&l, t);
+    t->device_bytes = l.bytes;
+    t->device = l.overflow ? NULL : t->backend->ops->alloc(t->backend, l.bytes);
+    if (!t->device)
+        return ae_fail_memory(error, "the activations of a vision encoder, for a picture of this size; "
+                              "--image-max-tokens makes it smaller", l.bytes);
+    l = (ae_layout){.base = t->device};
+    device_layout(&l, t);
+    uint32_t widest = larger(larger(h->n_embd, h->n_ff), larger(tower_patch_floats(m), tower_merged_floats(m)));
+    widest = larger(larger(widest, m->n_out), larger(m->n_mid, h->n_heads * h->head_dim));
+    const ae_stream_options stream = {.n_threads = ae_pool_n_workers(t->pool), .max_rows = n, .max_in = widest,
+                                      .pool = t->pool};
+    AE_TRY(t->backend->ops->stream_create(t->backend, &stream, &t->stream, error));
+    return h->n_layers ? make_kvs(t, error) : AERIE_OK;
+}
+
+aerie_status ae_tower_create(ae_tower **out, ae_tower_model *model, ae_backend *backend, const ae_load_options *options,
+                             ae_pool *pool, aerie_error *error)
+{
+    *out = NULL;
+    ae_tower *t = ae_alloc(1, sizeof *t);
+    if (!t) {
+        ae_tower_model_free(model);
+        return ae_fail_memory(error, "a vision encoder", sizeof *t);
+    }
+    t->model = model;
+    t->backend = backend;
+    t->pool = pool;
+    for (int c = 0; c < 3; c++)
+        for (int u = 0; u < 256; u++) t->colour[c][u] = (float)((u / 255.0 - (double)model->mean[c]) / (double)model->std[c]);
+    const aerie_status status = load_weights(t, options, error);
+    if (status == AERIE_OK) *out = t;
+    else ae_tower_free(t);
+    return status;
+}
+
+void ae_tower_free(ae_tower *t)
+{
+    if (!t) return;
+    const ae_hparams *h = &t->model->hparams;
+    free_room(t);
+    if (t->turned_norms)
+        t->backend->ops->free(t->backend, t->turned_norms, 2 * (size_t)h->n_layers * h->head_dim * sizeof(float));
+    ae_parts_free(&t->parts);
+    ae_free(t->row_break);
+    ae_free(t->table);
+    ae_free(t->layers);
+    ae_free(t->blocks);
+    ae_tower_model_free(t->model);
+    ae_free(t);
+}
+
+/* ---- Views ----------------------------------------------------------------------------------------------------- */
+
+/* Rows [first, first + n) are positions 0 to n - 1 of sequence `seq`, and see each other. */
+static void place_rows(ae_rows *rows, uint32_t seq, uint32_t first, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t r = first + i;
+        rows->token[r] = rows->type[r] = 0;
+        rows->seq[r] = (int32_t)seq;
+        rows->pos[r] = rows->slot[r] = (int32_t)i;
+        rows->parent[r] = i ? (int32_t)r - 1 : -1;
+        rows->n_inplace[r] = (int32_t)n;
+        rows->last[r] = (int32_t)n - 1;
+    }
+}
+
+static aerie_status upload_rows(ae_tower *t, const tower_view *v, aerie_error *error)
+{
+    const ae_backend_ops *ops = t->backend->ops;
+    if (!t->kv) return AERIE_OK;
+    AE_TRY(ae_kv_reserve(t->kv, t->stream, 0, v->n, error));
+    place_rows(&t->rows, 0, 0, v->n);
+    ae_rows_upload(&t->rows, &t->on_device, v->n, 0, t->kv, ops, t->stream);
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < v->n_windows; i++) {
+        const uint32_t n = tower_window_rows(t->model, v, i);
+        AE_TRY(ae_kv_reserve(t->window_kv, t->stream, i, n, error));
+        place_rows(&t->rows, i, at, n);
+        at += n;
+    }
+    if (at) ae_rows_upload(&t->rows, &t->windows, at, 0, t->window_kv, ops, t->stream);
+    return AERIE_OK;
+}
+
+static void forget_rows(ae_tower *t)
+{
+    if (t->kv) (void)ae_kv_truncate(t->kv, 0, 0); /* to nothing: cannot fail */
+    for (uint32_t i = 0; i < t->n_windows; i++) (void)ae_kv_truncate(t->window_kv, i, 0);
+}
+
+/* Everything before the first block. The pool is held for what the device does. */
+static aerie_status begin_view(ae_tower *t, const ae_image *image, const tower_view *v, aerie_error *error)
+{
+    AE_TRY(need_room(t, v, error));
+    tower_order(t, v);
+    tower_cut(t, image, v);
+    if (t->table) tower_positions(t, v);
+    if (t->model->hparams.n_ropes) tower_angles(t, v);
+    ae_pool_hold(t->pool);
+    aerie_status status = upload_rows(t, v, error);
+    if (status == AERIE_OK) {
+        tower_begin(t, v);
+        status = t->backend->ops->sync(t->stream, error);
+    }
+    ae_pool_release(t->pool);
+    return status;
+}
+
+static aerie_status run_block(ae_tower *t, uint32_t i, const tower_view *v, aerie_error *error)
+{
+    ae_pool_hold(t->pool);
+    tower_run_block(t, i, v);
+    tower_deep(t, i, v);
+    const aerie_status status = t->backend->ops->sync(t->stream, error);
+    ae_pool_release(t->pool);
+    return status;
+}
+
+/* A token's row: what the text's stream starts with, then what joins after its layers. */
+static float *give_token(const ae_tower *t, const tower_view *v, uint32_t i, float *rows)
+{
+    const size_t n_out = t->model->n_out;
+    memcpy(rows, t->merged_host + i * n_out, n_out * sizeof *rows);
+    for (uint32_t k = 0; k < t->model->n_deep; k++)
+        memcpy(rows + (k + 1) * n_out, t->deep_host + ((size_t)k * v->n_tokens + i) * n_out, n_out * sizeof *rows);
+    return rows + (1 + t->model->n_deep) * n_out;
+}
+
+/* The tokens, with a row break after each line but the last. */
+static void give_rows(const ae_tower *t, const tower_view *v, float *rows)
+{
+    const uint32_t across = v->across / t->model->merge;
+    for (uint32_t i = 0; i < v->n_tokens; i++) {
+        rows = give_token(t, v, i, rows);
+        if (!t->row_break || (i + 1) % across || i + 1 == v->n_tokens) continue;
+        memcpy(rows, t->row_break, t->model->n_out * sizeof *rows);
+        rows += t->model->n_out;
+    }
+}
+
+static aerie_status check_finite(const float *x, size_t n, aerie_error *error)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(x[i]))
+            return ae_fail(error, AERIE_ERROR_FORMAT,
+                           "the vision encoder gave a number that is not finite: its weights overflow; "
+                           "another file of it is needed");
+    return AERIE_OK;
+}
+
+typedef struct told {
+    ae_tower_progress *call;
+    void *user;
+    uint64_t done, total;
+} told;
+
+static aerie_status tell(told *p, aerie_error *error)
+{
+    p->done++;
+    if (!p->call || p->call(p->user, p->done, p->total)) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_CANCELLED, "the caller asked to stop while a picture was read");
+}
+
+static aerie_status run_view(ae_tower *t, const ae_image *image, float *rows, told *p, aerie_error *error)
+{
+    const ae_tower_model *m = t->model;
+    tower_view v = {.across = image->width / m->patch, .down = image->height / m->patch};
+    const uint32_t n = v.across * v.down;
+    v.n = n + m->type->cls;
+    v.n_tokens = n / (m->merge * m->merge);
+    v.n_windows = tower_n_windows(m, v.across, v.down);
+    if (!v.n_tokens) return ae_fail(error, AERIE_ERROR_INTERNAL, "a view without patches; please report");
+    AE_TRY(begin_view(t, image, &v, error));
+    for (uint32_t i = 0; i < m->hparams.n_layers; i++) {
+        AE_TRY(run_block(t, i, &v, error));
+        AE_TRY(tell(p, error));
+    }
+    ae_pool_hold(t->pool);
+    tower_project(t, &v);
+    const aerie_status status = t->backend->ops->sync(t->stream, error);
+    ae_pool_release(t->pool);
+    if (status != AERIE_OK) return status;
+    AE_TRY(check_finite(t->merged_host, (size_t)v.n_tokens * m->n_out, error));
+    AE_TRY(check_finite(t->deep_host, (size_t)m->n_deep * v.n_tokens * m->n_out, error));
+    give_rows(t, &v, rows);
+    return AERIE_OK;
+}
+
+static ae_image_filter filter_of(const ae_tower_type *type)
+{
+    return type->lanczos ? AE_IMAGE_LANCZOS : type->bicubic ? AE_IMAGE_BICUBIC : AE_IMAGE_BILINEAR;
+}
+
+/* View i of a picture that has the plan's size. Of a picture that went through its longest side the whole is made of what came
+ * of it, of others of the picture itself. */
+static aerie_status take_view(const ae_tower *t, const ae_image *image, const ae_image *resized, const ae_tower_plan *plan,
+                              uint32_t i, ae_image *view, aerie_error *error)
+{
+    uint32_t w, h;
+    ae_tower_view(plan, i, &w, &h);
+    if (plan->n_across && i + 1 < plan->n_views)
+        return ae_image_crop(view, resized, i % plan->n_across * w, i / plan->n_across * h, w, h, error);
+    const bool from_resized = t->model->type->size == AE_TOWER_TILES || !plan->n_across;
+    return ae_image_resize(view, from_resized ? resized : image, w, h, filter_of(t->model->type), error);
+}
+
+/* What is drawn on: tiles are cut out of a picture that went through the longest side first. */
+static aerie_status resize_whole(const ae_tower *t, const ae_image *image, const ae_tower_plan *plan, ae_image *whole,
+                                 aerie_error *error)
+{
+    const ae_image_filter filter = filter_of(t->model->type);
+    uint32_t w = plan->width, h = plan->height;
+    if (t->model->type->size != AE_TOWER_TILES) return ae_image_resize(whole, image, w, h, filter, error);
+    ae_image longest = {0};
+    ae_tower_longest(t->model, image->width, image->height, &w, &h);
+    AE_TRY(ae_image_resize(&longest, image, w, h, filter, error));
+    const aerie_status status = ae_image_resize(whole, &longest, plan->width, plan->height, filter, error);
+    ae_image_free(&longest);
+    return status;
+}
+
+aerie_status ae_tower_run(ae_tower *t, const ae_image *image, const ae_tower_plan *plan, float *rows,
+                          ae_tower_progress *progress, void *user, aerie_error *error)
+{
+    told p = {progress, user, 0, (uint64_t)plan->n_views * t->model->hparams.n_layers};
+    ae_image whole = {0};
+    AE_TRY(resize_whole(t, image, plan, &whole, error));
+    aerie_status status = AERIE_OK;
+    for (uint32_t i = 0; i < plan->n_views && status == AERIE_OK; i++) {
+        ae_image view = {0};
+        status = take_view(t, image, &whole, plan, i, &view, error);
+        if (status == AERIE_OK) status = run_view(t, &view, rows, &p, error);
+        rows += (size_t)ae_tower_view_rows(t->model, plan, i) * (1 + t->model->n_deep) * t->model->n_out;
+        ae_image_free(&view);
+        forget_rows(t);
+    }
+    ae_image_free(&whole);
+    return status;
+}
