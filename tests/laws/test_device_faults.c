@@ -264,7 +264,7 @@ static void test_every_call_of_loading(void **state)
         ae_model *model;
         need(ae_model_load(&model, path_of(names[k]), NULL, &error), &error);
         need(load_once(model, 0, false, &error), &error);
-        const unsigned n = seen.n_calls, step = 1 + n / (4 + 150 / (unsigned)test_every());
+        const unsigned n = seen.n_calls, step = 1 + n / (4 + 48 / (unsigned)test_every());
         unsigned n_failed = 0;
         for (unsigned at = 1; at <= n; at += step) {
             for (int lost = 0; lost < 2; lost++) {
@@ -350,7 +350,7 @@ static void fail_passes(const char *name, aerie_spec_type type)
         fail_from(0, false);
         generate(session, model, requests, 2, &got);
     }
-    const unsigned n = seen.n_calls, step = 1 + n / (4 + 150 / (unsigned)test_every());
+    const unsigned n = seen.n_calls, step = 1 + n / (4 + 48 / (unsigned)test_every());
     for (unsigned at = 1; at <= n; at += step, n_tried++) {
         aerie_stats stats[2] = {{0}};
         memset(&got, 0, sizeof got);
