@@ -350,6 +350,8 @@ static void lab_run(const lab *l, const int32_t *tokens, uint32_t n_committed, c
         l->backend->ops->recur(l->stream, &(ae_recur){.pass = &pass, .c = c[0], .c_stride = ABSORB_C, .a = ab[0],
                                                       .b = ab[0] + HEADS, .ab_stride = 2 * HEADS, .decay = in_decay,
                                                       .y = y[0], .y_stride = HEADS * VALUE});
+    aerie_error error = {0}; /* operations read `run` when they run, which may be as late as here */
+    if (l->backend->ops->sync(l->stream, &error) != AERIE_OK) fail_msg("%s", error.text);
 }
 
 static void lab_check(const lab *l, const uint8_t *expected, size_t n, const char *what)
