@@ -436,14 +436,14 @@ static const char *const kinds[] = {"llama",     "gemma3", "gemma4",            
 static void test_kinds(void **state)
 {
     (void)state;
-    const int every = AE_TEST_EVERY > 8 ? AE_TEST_EVERY / 8 : 1;
+    const int every = AE_TEST_EVERY > 16 ? AE_TEST_EVERY / 8 : AE_TEST_EVERY > 1 ? 2 : 1;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) walk(kinds[i], AE_KV_F16, false, every);
 }
 
 static void test_caches_and_adapters(void **state)
 {
     (void)state;
-    const int every = AE_TEST_EVERY > 8 ? AE_TEST_EVERY / 8 : 1;
+    const int every = AE_TEST_EVERY > 16 ? AE_TEST_EVERY / 8 : AE_TEST_EVERY > 1 ? 2 : 1;
     walk("llama", AE_KV_Q8_0, true, every);
     walk("qwen3moe", AE_KV_F16, true, every);
     walk("gemma3", AE_KV_Q8_0, true, every);
@@ -454,7 +454,8 @@ static void test_caches_and_adapters(void **state)
 static void test_every_architecture(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < mkarch_n_specs; i++) walk(mkarch_specs[i].name, AE_KV_F16, false, AE_TEST_EVERY);
+    const int every = AE_TEST_EVERY > 1 ? 3 * AE_TEST_EVERY : 1;
+    for (size_t i = 0; i < mkarch_n_specs; i++) walk(mkarch_specs[i].name, AE_KV_F16, false, every);
 }
 
 static int make(void **state)
