@@ -81,9 +81,9 @@ AERIE_INITIALISER(machines)
 AERIE_API uint32_t aerie_machines_started(uint32_t *rank);
 /* The number of this process in its model's group, 0 for the first and for models without one; *n of the processes, or NULL. */
 AERIE_API uint32_t aerie_model_rank(const aerie_model *model, uint32_t *n);
-/* Of any process but the first, instead of sessions: does what the first one's sessions do, until it frees its model. Adapters
- * are loaded before, by all processes in one order. Errors: ARGUMENT: it is the first, or alone; INTERNAL, UNSUPPORTED: the
- * group has come to an end early, and why. */
+/* Every process but the first calls this instead of creating sessions. It does what the first one's sessions do, until the
+ * first process frees its model. All processes load their adapters before, in the same order. Errors: ARGUMENT (this process is
+ * the first, or alone), INTERNAL and UNSUPPORTED (the group has ended early, and why). */
 AERIE_API aerie_status aerie_model_follow(const aerie_model *model, uint32_t n_threads, aerie_error *error);
 /* What each of n processes would have of a model file, in lines of text; machines NULL: the defaults. *text is the caller's
  * (aerie_free). Errors: those of aerie_model_load. */

@@ -27,8 +27,8 @@ static int check_options(serve_server *server)
     return APP_DONE;
 }
 
-/* Of several processes that run one model (--machines) those that are not the first: they have no clients, and do not come
- * back. */
+/* What a process does that is not the first of several which run one model (--machines): it has no clients, and computes its
+ * part until the first process ends. */
 static int follow(const serve_models *models, const app_options *options)
 {
     app_options own = *options;

@@ -23,7 +23,7 @@ typedef struct ae_recur_widths {
     uint32_t in, z, ab, c, y;
 } ae_recur_widths;
 
-/* Of an engine that is one rank of a group. */
+/* What an engine needs that is one rank of a group. */
 typedef struct ae_block_group {
     const ae_ranks *ranks;
     float *room; /* (host) [n_batch][widest row that is gathered] */

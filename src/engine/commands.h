@@ -42,7 +42,7 @@ typedef struct ae_command {
 
 typedef struct ae_commands ae_commands;
 
-/* Of one rank. With the wire's own number of ranks, 1 included. */
+/* Opens the commands of this rank. `comm` may have any number of ranks, 1 included. */
 aerie_status ae_commands_open(ae_commands **out, ae_comm *comm, aerie_error *error);
 /* Rank 0: the others leave ae_commands_follow. NULL is fine. */
 void ae_commands_close(ae_commands *commands);

@@ -75,7 +75,7 @@ static aerie_status bind_experts(ae_binder *b, const ae_hparams *h, uint32_t i, 
     return AERIE_OK;
 }
 
-/* Of layer norms: as many as weights. */
+/* The biases of query and key norms that are layer norms; each has as many as the norm has weights. */
 static aerie_status bind_qk_biases(ae_binder *b, uint32_t i, ae_layer *l)
 {
     const ae_tensor_ref q = l->q_norm, k = l->k_norm;

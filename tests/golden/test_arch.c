@@ -128,7 +128,7 @@ static void multiply(const float *w, const double *x, uint32_t n_out, uint32_t n
     }
 }
 
-/* Of the mean of the golden rows, what the two layers after it make; of a reranker what its head says: one number. */
+/* Applies the two layers after pooling to the mean of the golden rows; for a reranker its head, which gives one number. */
 static uint32_t pool(const ae_model *m, const double *mean, double *y)
 {
     double x[256], sum = 0, square = 0;

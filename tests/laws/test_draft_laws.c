@@ -112,7 +112,7 @@ static uint32_t dice(uint64_t key, uint64_t counter)
     return r[0];
 }
 
-/* Of lengths from 3 to 3 + longest. */
+/* Makes texts whose lengths are from 3 to 3 + longest. */
 static void make_texts(texts *t, uint32_t n_vocab, size_t longest, float temperature)
 {
     aerie_error error = {0};

@@ -57,7 +57,7 @@ const mkarch_spec *mkarch_find_shape(const char *name); /* NULL if unknown */
 aerie_status mkarch_write(const mkarch_spec *spec, bool decoded, const char *path, aerie_error *error);
 
 /* Writes a shape, w and e as random blocks of `type`, apart from routers and from rows that are no whole blocks (mk_type_for).
- * Of its layers, the first n_layers, 0 being all; lists with a value per layer are cut, too. ARGUMENT for an unknown type or
+ * Only the first n_layers are written, 0 being all; lists with a value per layer are cut, too. ARGUMENT for an unknown type or
  * too many layers. */
 aerie_status mkarch_write_shape(const mkarch_spec *shape, const char *type, uint32_t n_layers, const char *path,
                                 aerie_error *error);

@@ -8,8 +8,9 @@
  *   true rows     their feature came from the target. They stay, in order: row P sits after row P - 1.
  *   drafted rows  their feature is what the head itself put out for the row before: the newest true row (parent -1) or
  *                 another drafted row. They form a tree on the newest true row, and are dropped all together.
- * Of several MTP blocks (n_layers > 1) the one numbered d runs drafted rows of depth d, the last one all deeper ones, and all
- * run true rows. Block k takes for a feature what block k - 1 put out for the row before, so each has memory of its own for the
+ * With several MTP blocks (n_layers > 1), block d runs the drafted rows of depth d, the last block runs all deeper ones, and
+ * all blocks run true rows.
+ * Block k takes for a feature what block k - 1 put out for the row before, so each has memory of its own for the
  * same rows. Where a sequence begins in the middle of another, block k does without the feature of its first k rows.
  * Since accepted tokens come back as true rows, the head's memory never holds a guess (reference: "catch-up").
  *

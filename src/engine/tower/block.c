@@ -221,7 +221,7 @@ void tower_run_block(ae_tower *t, uint32_t i, const tower_view *v)
 
 /* ---- The projector --------------------------------------------------------------------------------------------- */
 
-/* Of each token the row of its patch k. */
+/* Lists the row of patch k of each token. */
 static void choose(ae_tower *t, uint32_t k, const tower_view *v)
 {
     const uint32_t m = t->model->merge, across = v->across / m, cls = v->n - v->across * v->down;

@@ -52,7 +52,7 @@ aerie_status ae_session_check_alone(const aerie_model *model, const char *what, 
 
 /* ---- What all must have ---------------------------------------------------------------------------------------- */
 
-/* Of one process; exchanged as words. */
+/* What a process tells the others at the start; exchanged as words. */
 typedef struct record {
     uint64_t version, file, bytes, settings;
     uint32_t kind, n_shares, shares[AE_MAX_RANKS];

@@ -214,7 +214,7 @@ template <int n> AE_DEV void ae_copy_wait(void) { asm volatile("cp.async.wait_gr
 
 #endif
 
-/* Of integers of one type. */
+/* Both arguments are integers of one type. */
 template <class T> AE_DEV T ae_max(T x, T y) { return x > y ? x : y; }
 template <class T> AE_DEV T ae_min(T x, T y) { return x < y ? x : y; }
 

@@ -51,7 +51,7 @@ AE_DEV place place_of(const ae_gpu_product_args &a, uint32_t n_outs, uint32_t n_
     return p;
 }
 
-/* Of experts: n_rows is 0 where the block has none. */
+/* The block's place in a product by experts; its n_rows is 0 where the block has no rows. */
 AE_DEV place place_of(const ae_gpu_expert_args &a, uint32_t n_outs, uint32_t n_rows)
 {
     const uint32_t i = a.n_jobs > 1 && ae_block_x() >= a.job[1].first_block;
