@@ -258,55 +258,7 @@ static void run(bench *b)
     free(row);
 }
 
-static void add(bench *b, uint32_t seq, const int32_t *tokens, uint32_t n)
-{
-    aerie_error error = {0};
-    uint32_t first;
-    need(ae_engine_add_chain(b->engine, seq, tokens, n, AE_EXPORT_ALL, &first, &error), &error);
-}
-
-static void commit(bench *b, uint32_t seq, uint32_t n, const int32_t *nodes, uint32_t n_nodes)
-{
-    assert_int_equal(ae_engine_commit(b->engine, seq, n, nodes, n_nodes), AERIE_OK);
-    assert_true(ae_kv_is_sound(ae_engine_kv(b->engine)));
-}
-
-static int32_t token_of(uint32_t seq, uint32_t pos)
-{
-    return (int32_t)(3 + (pos * 31 + seq * 17 + pos * pos) % 250);
-}
-
-/* The texts go on by n tokens each, in one pass. */
-static void go_on(bench *b, const uint32_t *seqs, uint32_t n_seqs, uint32_t n)
-{
-    int32_t tokens[N_BATCH];
-    ae_engine_rows_clear(b->engine);
-    for (uint32_t i = 0; i < n_seqs; i++) {
-        for (uint32_t k = 0; k < n; k++) tokens[k] = token_of(seqs[i], ae_engine_n_live(b->engine, seqs[i]) + k);
-        add(b, seqs[i], tokens, n);
-    }
-    run(b);
-    for (uint32_t i = 0; i < n_seqs; i++) commit(b, seqs[i], n, NULL, 0);
-}
-
-/* A tree on a token; the path to one of its nodes is kept. */
-static void draft(bench *b, uint32_t seq, uint64_t seed)
-{
-    aerie_error error = {0};
-    ae_tree tree = {0};
-    int32_t nodes[AERIE_MAX_DRAFT], node, token = token_of(seq, ae_engine_n_live(b->engine, seq));
-    uint32_t first, depth;
-    while (tree.n < 7)
-        ae_tree_add(&tree, (int32_t)(mk_random(&seed) % (tree.n + 1)) - 1, (int32_t)(3 + mk_random(&seed) % 250), 0.5f);
-    ae_engine_rows_clear(b->engine);
-    add(b, seq, &token, 1);
-    need(ae_engine_add_tree(b->engine, seq, &tree, &first, &error), &error);
-    run(b);
-    node = (int32_t)(mk_random(&seed) % 7);
-    depth = (uint32_t)tree.depth[node];
-    for (uint32_t at = depth; node >= 0; node = tree.parent[node]) nodes[--at] = node;
-    commit(b, seq, 1, nodes, depth);
-}
+#include "story.inc"
 
 /* Rows of the model with fewer experts, none of which is kept. */
 static void draft_itself(bench *b)

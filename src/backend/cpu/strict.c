@@ -128,26 +128,26 @@ static void flush(ae_stream *stream)
         ae_cpu_late_add(stream, run_##name, args, sizeof *args, NULL, 0);                               \
     }
 
-/* The same where the struct points to another one on the host. */
-#define NESTED_OPERATION(name, args_type, field, type)                                                  \
+/* Runs an operation whose struct points to something on the host, of which there is a copy. */
+#define RUN_WITH_COPY(name, args_type, field)                                                           \
     static void run_##name(ae_stream *stream, void *args)                                               \
     {                                                                                                   \
         ((args_type *)args)->field = ae_cpu_late_extra(args, sizeof(args_type));                        \
         OPENED(guard_of(stream), name(stream, args));                                                   \
-    }                                                                                                   \
+    }
+
+/* Defines an operation whose struct points to another one on the host. */
+#define NESTED_OPERATION(name, args_type, field, type)                                                  \
+    RUN_WITH_COPY(name, args_type, field)                                                               \
     static void strict_##name(ae_stream *stream, const args_type *args)                                 \
     {                                                                                                   \
         if (ae_cpu_pass_is_checked(stream)) ae_cpu_pass_check(stream, #name, ae_cpu_hash_##name(args)); \
         ae_cpu_late_add(stream, run_##name, args, sizeof *args, args->field, sizeof(type));             \
     }
 
-/* The same of one that reads a (host) array in ways that cannot be recorded. */
+/* Defines an operation that reads a (host) array in ways that cannot be recorded. */
 #define HOST_OPERATION(name, args_type, field, n)                                                     \
-    static void run_##name(ae_stream *stream, void *args)                                             \
-    {                                                                                                 \
-        ((args_type *)args)->field = ae_cpu_late_extra(args, sizeof(args_type));                      \
-        OPENED(guard_of(stream), name(stream, args));                                                 \
-    }                                                                                                 \
+    RUN_WITH_COPY(name, args_type, field)                                                             \
     static void strict_##name(ae_stream *stream, const args_type *args)                               \
     {                                                                                                 \
         ae_cpu_pass_check_host(stream, #name);                                                        \
