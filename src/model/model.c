@@ -82,7 +82,8 @@ static aerie_status bind_qk_biases(ae_binder *b, uint32_t i, ae_layer *l)
     const uint32_t q_rows = q && q->ne[1] > 1 ? (uint32_t)q->ne[1] : 0, k_rows = k && k->ne[1] > 1 ? (uint32_t)k->ne[1] : 0;
     if (!q || !k) return AERIE_OK;
     AE_TRY(ae_bind_layer(b, i, "attn_q_norm.bias", false, q_rows, (uint32_t)q->ne[0], &l->q_norm_b));
-    return ae_bind_layer(b, i, "attn_k_norm.bias", l->q_norm_b != NULL, k_rows, (uint32_t)k->ne[0], &l->k_norm_b);
+    if (!l->q_norm_b) return AERIE_OK; /* one of the keys alone is a tensor that nothing reads */
+    return ae_bind_layer(b, i, "attn_k_norm.bias", true, k_rows, (uint32_t)k->ne[0], &l->k_norm_b);
 }
 
 static aerie_status bind_mixer(ae_binder *b, const ae_hparams *h, uint32_t i, ae_layer *l)
@@ -121,7 +122,8 @@ static aerie_status bind_norms(ae_binder *b, const ae_hparams *h, uint32_t i, ae
     if (a->norms == AE_NORMS_STREAM) {
         AE_TRY(ae_bind_layer(b, i, "attn_output_norm.weight", true, 0, e, &l->attn_post_norm));
         AE_TRY(ae_bind_layer(b, i, "attn_output_norm.bias", false, 0, e, &l->attn_post_norm_b));
-        if (a->again_norm) AE_TRY(ae_bind_layer(b, i, "attn_norm_2.weight", false, 0, e, &l->again_norm));
+        if (a->again_norm && h->keeps_input) /* block 0 has it, so all have it */
+            AE_TRY(ae_bind_layer(b, i, "attn_norm_2.weight", true, 0, e, &l->again_norm));
         if (l->again_norm) AE_TRY(ae_bind_layer(b, i, "attn_norm_2.bias", false, 0, e, &l->again_norm_b));
         AE_TRY(ae_bind_layer(b, i, "layer_output_norm.weight", true, 0, e, &l->ffn_post_norm));
         return ae_bind_layer(b, i, "layer_output_norm.bias", false, 0, e, &l->ffn_post_norm_b);

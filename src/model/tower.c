@@ -177,6 +177,9 @@ static aerie_status make_layers(tower_binder *t)
     if (m->type->windows) AE_TRY(get(t, "n_wa_pattern", true, 1, 128, &pattern));
     if (m->type->windows) AE_TRY(get(t, "window_size", false, m->patch * m->merge, MAX_IMAGE, &window));
     m->window = window / (m->patch * m->merge);
+    if (m->type->windows && !m->window) /* the default may be too small */
+        return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: a window of %u pixels holds no token of %u pixels",
+                       ae_gguf_path(m->gguf), window, m->patch * m->merge);
     AE_TRY(read_activation(t, &spec));
     m->layers = ae_arena_alloc(&m->arena, h->n_layers, sizeof *m->layers);
     m->blocks = ae_arena_alloc(&m->arena, h->n_layers, sizeof *m->blocks);
@@ -305,6 +308,9 @@ static aerie_status bind_deep(tower_binder *t, uint32_t i)
     } parts[] = {{0, &b->deep_norm, &b->deep_norm_b}, {side, &b->deep_1, &b->deep_1_b}, {m->n_out, &b->deep_2, &b->deep_2_b}};
     snprintf(t->name, sizeof t->name, "v.deepstack.%u.norm.weight", i);
     if (!ae_gguf_tensor_find(m->gguf, t->name)) return AERIE_OK;
+    if (!m->type->deep)
+        return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: %s belongs to no vision encoder of type %s", ae_gguf_path(m->gguf),
+                       t->name, m->type->name);
     if (m->n_deep == AE_TOWER_DEEP)
         return ae_fail(t->b.error, AERIE_ERROR_LIMIT, "%s: more than %d blocks with rows for the text's layers",
                        ae_gguf_path(m->gguf), AE_TOWER_DEEP);

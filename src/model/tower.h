@@ -66,6 +66,7 @@ typedef struct ae_tower_type {
     bool head_norms;         /* queries and keys are normed by head with weights, values without; scores are not scaled */
     bool bare;               /* no blocks: patches of merge x merge patches' side are normed, and that is all */
     bool group;              /* rows of a picture see each other in the text model */
+    bool deep;               /* blocks may have rows for the text's first layers (v.deepstack) */
     bool grid;               /* rows of a picture rotate by line and column in a text model that can */
     /* of the projector; NULL: there is none */
     const char *patch_norm;  /* RMS of each patch */

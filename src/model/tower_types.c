@@ -43,7 +43,7 @@ static const ae_tower_type types[] = {
      .begin = "<|vision_start|>", .end = "<|vision_end|>", .placeholder = {"<|vision_start|><|image_pad|><|vision_end|>"}},
     {.name = "qwen3vl_merger", .size = AE_TOWER_SMART, .merge = AE_TOWER_SHUFFLE, .positions = AE_TOWER_POS_ALIGNED,
      .turn = AE_TOWER_TURN_YX, .turn_base = 10000.0f, .merge_key = "spatial_merge_size", .n_merge = 2, .n_least = 64,
-     .n_most = 4096, .bicubic = true, .frames = true, .grid = true, .project = "mm.0", .project2 = "mm.2",
+     .n_most = 4096, .bicubic = true, .frames = true, .deep = true, .grid = true, .project = "mm.0", .project2 = "mm.2",
      .begin = "<|vision_start|>", .end = "<|vision_end|>", .placeholder = {"<|vision_start|><|image_pad|><|vision_end|>"}},
 };
 #define N_TYPES (sizeof types / sizeof *types)

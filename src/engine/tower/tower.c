@@ -205,19 +205,16 @@ static aerie_status make_kvs(ae_tower *t, aerie_error *error)
                         .n_batch = t->n_room};
     AE_TRY(ae_kv_create(&t->kv, t->backend, &kv, error));
     if (!t->n_windows) return AERIE_OK;
-    kv.n_seqs = t->n_windows, kv.n_slots = kv.n_batch = side * side;
+    kv.n_seqs = t->n_windows;
+    kv.n_slots = kv.n_batch = (uint64_t)side * side < t->n_room ? side * side : t->n_room;
     return ae_kv_create(&t->window_kv, t->backend, &kv, error);
 }
 
-/* Room for a view, if there is none yet. */
-static aerie_status need_room(ae_tower *t, const tower_view *v, aerie_error *error)
+/* Room for n_room rows and n_windows windows; after a failure free_room releases what there is. */
+static aerie_status make_room(ae_tower *t, aerie_error *error)
 {
     const ae_tower_model *m = t->model;
     const ae_hparams *h = &m->hparams;
-    if (v->n <= t->n_room && v->n_windows <= t->n_windows) return AERIE_OK;
-    const uint32_t n = larger(v->n, t->n_room), n_windows = larger(v->n_windows, t->n_windows);
-    free_room(t);
-    t->n_room = n, t->n_windows = n_windows;
     ae_layout l = {0};
     host_layout(&l, t);
     t->host = l.overflow ? NULL : ae_alloc_aligned(1, l.bytes);
@@ -235,10 +232,22 @@ static aerie_status need_room(ae_tower *t, const tower_view *v, aerie_error *err
     device_layout(&l, t);
     uint32_t widest = larger(larger(h->n_embd, h->n_ff), larger(tower_patch_floats(m), tower_merged_floats(m)));
     widest = larger(larger(widest, m->n_out), larger(m->n_mid, h->n_heads * h->head_dim));
-    const ae_stream_options stream = {.n_threads = ae_pool_n_workers(t->pool), .max_rows = n, .max_in = widest,
+    const ae_stream_options stream = {.n_threads = ae_pool_n_workers(t->pool), .max_rows = t->n_room, .max_in = widest,
                                       .pool = t->pool};
     AE_TRY(t->backend->ops->stream_create(t->backend, &stream, &t->stream, error));
     return h->n_layers ? make_kvs(t, error) : AERIE_OK;
+}
+
+/* Room for a view, if there is none yet. */
+static aerie_status need_room(ae_tower *t, const tower_view *v, aerie_error *error)
+{
+    if (v->n <= t->n_room && v->n_windows <= t->n_windows) return AERIE_OK;
+    const uint32_t n = larger(v->n, t->n_room), n_windows = larger(v->n_windows, t->n_windows);
+    free_room(t);
+    t->n_room = n, t->n_windows = n_windows;
+    const aerie_status status = make_room(t, error);
+    if (status != AERIE_OK) free_room(t); /* the next view finds none */
+    return status;
 }
 
 aerie_status ae_tower_create(ae_tower **out, ae_tower_model *model, ae_backend *backend, const ae_load_options *options,
