@@ -51,7 +51,7 @@ static const app_foreign foreign_options[] = {
     {"-fitp --fit-print", "on|off", APP_OTHERWISE, "use -v: it says how much memory is needed"},
     {"-fitt --fit-target", "LIST", APP_NO_EFFECT, "the memory needed is checked before loading"},
     {"-fitc --fit-ctx", "N", APP_OTHERWISE, "use -c; if a context does not fit, the error says which one would"},
-    {"--rpc", "SERVERS", APP_NOT_YET, "aerie does not run on several machines"},
+    {"--rpc", "SERVERS", APP_OTHERWISE, "use mpirun and --machines"},
 
     /* Cache and context */
     {"--keep", "N", APP_NO_EFFECT, "the context is never shifted"},
@@ -297,7 +297,8 @@ static const app_foreign foreign_commands[] = {
     {"train finetune fine-tune llama-finetune", NULL, APP_OTHERWISE,
      "'aerie train-data' writes training data for a drafter head; training/ has the recipe"},
     {"fit-params llama-fit-params memory", NULL, APP_OTHERWISE, "'aerie run -v' says how much memory a model needs"},
-    {"rpc-server llama-rpc-server rpc", NULL, APP_NOT_YET, "aerie does not run on several machines"},
+    {"rpc-server llama-rpc-server rpc", NULL, APP_OTHERWISE,
+     "mpirun starts 'aerie run' or 'aerie serve' with --machines on several machines"},
     {"mtmd mtmd-cli llama-mtmd-cli llava", NULL, APP_NOT_YET, "aerie does not read images or sound"},
     {"tts llama-tts cvector-generator llama-cvector-generator diffusion-cli llama-diffusion-cli passkey llama-passkey",
      NULL, APP_ABSENT,

@@ -30,7 +30,7 @@ void app_options_default(app_options *options)
         .bench.n_prompt = 512,
         .speed = {.prompts = {{512}, 1}, .predicts = {{128}, 1}, .depths = {{0}, 1}},
         .bench.n_repetitions = 3,
-        .machines_limit = 10,
+        .machines_limit = 300,
         .train.n_turns = 1000,
         .train.n_likely = 16,
         .embed.normalize = 2,

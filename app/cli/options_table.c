@@ -104,7 +104,8 @@ static const app_option options[] = {
     {"--machines-verify", NULL, APP_FLAG, APP_RUN | APP_SERVE, AT(machines_verify), 0, 0, "Model",
      "read all of every process's model file at the start and compare it, not parts of each tensor alone"},
     {"--machines-limit", "SECONDS", APP_U32, APP_RUN | APP_SERVE, AT(machines_limit), 0, 1e6, "Model",
-     "a process of --machines that does not answer for so long ends all of them; 0: never (default: 10)"},
+     "a process of --machines that does not answer for so long ends all of them: more than the processes need for "
+     "-ub tokens of a prompt; 0: never (default: 300)"},
     {"--machines-insecure", NULL, APP_FLAG, APP_RUN | APP_SERVE, AT(machines_insecure), 0, 0, "Model",
      "let --machines use public addresses, where anybody can take part: MPI has no authentication"},
 

@@ -92,7 +92,7 @@ static const char *setting(const char *const *keys)
 static bool may_use(const struct ifaddrs *i)
 {
     static const char *const data[] = {"OMPI_MCA_btl_tcp_if_include", "MPIR_CVAR_OFI_TCP_IFACE", "MPIR_CVAR_CH3_NETWORK_IFACE",
-                                       "FI_TCP_IFACE", "UCX_NET_DEVICES", NULL};
+                                       "FI_TCP_IFACE", NULL};
     static const char *const control[] = {"OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include",
                                           "PMIX_MCA_ptl_tcp_if_include",
                                           "HYDRA_IFACE", NULL};
@@ -113,7 +113,10 @@ aerie_status ae_comm_check_network(aerie_error *error)
 {
     struct ifaddrs *list;
     aerie_status status = AERIE_OK;
-    if (only_here() || getifaddrs(&list)) return AERIE_OK;
+    if (only_here()) return AERIE_OK;
+    if (getifaddrs(&list))
+        return ae_fail(error, AERIE_ERROR_IO, "the network interfaces of this machine cannot be listed, so it is unknown "
+                       "whether MPI may use a public address; --machines-insecure insists");
     for (const struct ifaddrs *i = list; i && status == AERIE_OK; i = i->ifa_next) {
         const uint8_t *bytes = NULL;
         char text[INET6_ADDRSTRLEN] = "";

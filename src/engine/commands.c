@@ -136,5 +136,6 @@ void ae_commands_close(ae_commands *c)
     if (!c) return;
     put(c, &(ae_command){.kind = AE_COMMAND_END}, NULL);
     if (!c->comm->rank) ae_commands_send(c);
+    else if (!c->ended) ae_comm_fail(c->comm, "a process ended before the first one did");
     ae_free(c);
 }

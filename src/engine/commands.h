@@ -44,7 +44,7 @@ typedef struct ae_commands ae_commands;
 
 /* Opens the commands of this rank. `comm` may have any number of ranks, 1 included. */
 aerie_status ae_commands_open(ae_commands **out, ae_comm *comm, aerie_error *error);
-/* Rank 0: the others leave ae_commands_follow. NULL is fine. */
+/* Rank 0: the others leave ae_commands_follow. Another rank that rank 0 has not let go ends the group. NULL is fine. */
 void ae_commands_close(ae_commands *commands);
 ae_comm *ae_commands_comm(const ae_commands *commands);
 /* Sequences may have this adapter; all ranks add theirs in one order. LIMIT: too many. */

@@ -17,6 +17,7 @@ struct ae_commands {
     bool taken[AE_COMMANDS_MAX_ENGINES];
     const ae_adapter *adapters[AE_COMMANDS_ADAPTERS];
     uint32_t n_adapters;
+    bool ended; /* on another rank than 0: rank 0 has said so */
 };
 
 _Static_assert(sizeof(((struct ae_commands *)0)->frame) == AE_COMM_FRAME, "a frame is full of words");

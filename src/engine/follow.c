@@ -84,7 +84,7 @@ static aerie_status create(follower *f, aerie_error *error)
                            .n_snapshots = w[5], .n_windows = w[6], .n_kv_pages = w[7], .kv_type = (ae_kv_type)w[8],
                            .max_rank = w[9], .n_taps = w[10], .n_threads = f->n_threads};
     memcpy(o.taps, w + 11, sizeof o.taps);
-    for (int i = 0; i < 7; i++)
+    for (int i = 0; i < 8; i++)
         if (w[i] > 1u << 24) return impossible(f, "a size of", w[i], error);
     if (!o.n_seqs || !o.n_batch || !o.n_ctx) return impossible(f, "sequences", o.n_seqs, error);
     if (w[8] >= AE_KV_TYPES) return impossible(f, "a type of cache", w[8], error);
@@ -233,7 +233,10 @@ aerie_status ae_commands_follow(ae_commands *commands, const ae_net *net, uint32
     aerie_status status = make_room(f, AE_COMMANDS_OPTIONS, why);
     while (status == AERIE_OK) {
         status = read_command(f, why);
-        if (status == AERIE_OK && f->at.kind == AE_COMMAND_END) break;
+        if (status == AERIE_OK && f->at.kind == AE_COMMAND_END) {
+            commands->ended = true;
+            break;
+        }
         if (status == AERIE_OK) status = do_command(f, why);
     }
     if (status != AERIE_OK) ae_comm_fail(commands->comm, why->text);

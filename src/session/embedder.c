@@ -103,6 +103,7 @@ aerie_status aerie_embedder_create(aerie_embedder **embedder, const aerie_model 
     AE_NEED(model, error);
     AE_STRUCT_TAKE(embedder_params, p, params, error);
     if (!model || !model->net) return ae_fail(error, AERIE_ERROR_ARGUMENT, "an embedder needs a model loaded with its weights");
+    AE_TRY(ae_session_check_alone(model, "embeddings", error));
     aerie_embedder *e = ae_alloc(1, sizeof *e);
     if (!e) return ae_fail_memory(error, "an embedder", sizeof *e);
     e->model = model;

@@ -48,7 +48,9 @@ refused "belongs to --machines" "$aerie" run "$dir/a.gguf" -p x --split 1,2
 refused "whole numbers" "$aerie" run "$dir/a.gguf" -p x --machines split --split 1,x
 refused "split or pipeline" "$aerie" run "$dir/a.gguf" -p x --machines row
 refused "3 shares" timeout 60 mpirun --oversubscribe -n 2 "$aerie" run "$dir/a.gguf" -p x --machines split --split 1,1,1
-refused "another --machines" two "$dir/a.gguf" split "$dir/a.gguf" pipeline
+refused "other kinds of --machines" two "$dir/a.gguf" split "$dir/a.gguf" pipeline
+# a process that fails after it has joined ends the others, long before the limit
+refused "no-such-lora" two "$dir/a.gguf" "split" "$dir/a.gguf" "split --lora $dir/no-such-lora.gguf"
 cp "$dir/a.gguf" "$dir/b.gguf"
 size=$(wc -c < "$dir/b.gguf")
 printf 'x' | dd of="$dir/b.gguf" bs=1 seek=$((size - 100)) conv=notrunc 2> /dev/null

@@ -57,9 +57,8 @@ static int start(uint32_t *rank, uint32_t *n, char *reason)
 }
 
 /* Where ranks share cores somebody else has to run meanwhile. */
-static int wait_all(int n, MPI_Request *requests)
+static int wait_all(int n, MPI_Request *requests, MPI_Status *statuses)
 {
-    MPI_Status statuses[2 * MOST];
     int done = 0, code = MPI_SUCCESS;
     for (uint32_t i = 0; !done && code == MPI_SUCCESS; i++) {
         code = MPI_Testall(n, requests, &done, statuses);
@@ -71,7 +70,8 @@ static int wait_all(int n, MPI_Request *requests)
 static int exchange(char *packed, const size_t *begin, int root, char *reason)
 {
     MPI_Request requests[2 * MOST];
-    int n = 0, code = MPI_SUCCESS;
+    MPI_Status statuses[2 * MOST];
+    int sizes[MOST], n = 0, n_receive, code = MPI_SUCCESS;
     const int mine = (int)(begin[own + 1] - begin[own]);
     if (begin[n_ranks] > INT_MAX) {
         snprintf(reason, AE_MPI_TEXT, "a round of %zu bytes; please report", begin[n_ranks]);
@@ -80,14 +80,23 @@ static int exchange(char *packed, const size_t *begin, int root, char *reason)
     for (int r = 0; r < n_ranks && code == MPI_SUCCESS; r++) {
         const int size = (int)(begin[r + 1] - begin[r]);
         if (r == own || !size || (root >= 0 && root != own)) continue;
+        sizes[n] = size;
         code = MPI_Irecv(packed + begin[r], size, MPI_BYTE, r, TAG_SLICES, group, &requests[n++]);
     }
+    n_receive = n;
     for (int k = 1; k < n_ranks && code == MPI_SUCCESS; k++) { /* each begins with another: no rank gets all at once */
         const int r = (own + k) % n_ranks;
         if (!mine || (root >= 0 && root != r)) continue;
         code = MPI_Isend(packed + begin[own], mine, MPI_BYTE, r, TAG_SLICES, group, &requests[n++]);
     }
-    if (code == MPI_SUCCESS) code = wait_all(n, requests);
+    if (code == MPI_SUCCESS) code = wait_all(n, requests, statuses);
+    for (int i = 0; i < n_receive && code == MPI_SUCCESS; i++) { /* MPI itself refuses longer messages only */
+        int size = 0;
+        code = MPI_Get_count(&statuses[i], MPI_BYTE, &size);
+        if (code != MPI_SUCCESS || size == sizes[i]) continue;
+        snprintf(reason, AE_MPI_TEXT, "rank %d sent %d bytes where %d were due", statuses[i].MPI_SOURCE, size, sizes[i]);
+        return 1;
+    }
     return report(code, "a round", reason);
 }
 

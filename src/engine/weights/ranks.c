@@ -72,9 +72,8 @@ static void cut_layer(ae_ranks *ranks, const ae_model *m, uint32_t i, const uint
         ae_ranks_cut(&cut->ff, s->n_ff, AE_WEIGHT_ROWS, shares, ranks->n);
         cut->own.n_ff = cut->ff.n[ranks->own];
     }
-    cut->experts = false;
     if (s->mixer != AE_MIXER_NONE && (!cut->mixer || s->recur_beside)) ranks->n_whole++;
-    if (experts && !cut->experts) ranks->n_whole++;
+    if (experts) ranks->n_whole++;
 }
 
 static void cut_pipeline(ae_ranks *ranks, const ae_model *m, const uint32_t *shares)
@@ -124,8 +123,6 @@ aerie_status ae_ranks_create(ae_ranks **out, const ae_model *model, ae_comm *com
     const uint32_t first[AE_MAX_RANKS] = {1}, *whole = kind == AE_RANKS_PIPELINE ? first : own_shares;
     ae_ranks_cut(&ranks->embd, h->n_embd, AE_WEIGHT_ROWS, own_shares, ranks->n);
     ae_ranks_cut(&ranks->vocab, h->n_vocab, AE_WEIGHT_ROWS, whole, ranks->n);
-    ae_ranks_cut(&ranks->e_ff, h->experts.n_ff, AE_WEIGHT_ROWS, own_shares, ranks->n);
-    ae_ranks_cut(&ranks->s_ff, h->experts.n_ff_shared, AE_WEIGHT_ROWS, own_shares, ranks->n);
     for (uint32_t i = 0; i < h->n_layers; i++) {
         ranks->layers[i].own = model->layers[i].spec;
         if (kind == AE_RANKS_SPLIT) cut_layer(ranks, model, i, own_shares);

@@ -23,7 +23,7 @@ typedef enum ae_ranks_kind {
 
 /* A layer on this rank. Of halves that are not cut `own` says what the layer's spec does. */
 typedef struct ae_layer_cut {
-    bool mixer, ffn, experts; /* cut over the ranks; experts: their rows and those of the shared one */
+    bool mixer, ffn; /* cut over the ranks; experts are not */
     ae_layer_spec own;        /* with the heads and n_ff of this rank, which may be 0 */
     uint32_t first_head, first_kv_head;
     ae_slices attn, ff;       /* what ranks have of the inputs of wo and w_down */
@@ -35,12 +35,11 @@ typedef struct ae_ranks {
     ae_ranks_kind kind;
     uint32_t begin[AE_MAX_RANKS + 1]; /* PIPELINE: rank r has the layers [begin[r], begin[r + 1]) */
     ae_slices embd, vocab; /* rows of what joins the stream, and of the output */
-    ae_slices e_ff, s_ff;  /* inner rows of experts, of the shared one */
     ae_layer_cut *layers;  /* [n_layers] */
     uint32_t n_whole;      /* SPLIT: halves of layers that every rank computes */
 } ae_ranks;
 
-/* shares [comm->n_ranks] of the work, 1 to 1000 each, or 0: nothing; NULL: equal ones. ARGUMENT: all are 0. UNSUPPORTED: an
+/* shares [comm->n_ranks] of the work, each from 0 (none) to 1000; NULL: equal ones. ARGUMENT: all are 0. UNSUPPORTED: an
  * encoder. */
 aerie_status ae_ranks_create(ae_ranks **out, const ae_model *model, ae_comm *comm, ae_ranks_kind kind, const uint32_t *shares,
                              aerie_error *error);

@@ -46,7 +46,7 @@ uint32_t aerie_model_rank(const aerie_model *model, uint32_t *n)
 aerie_status ae_session_check_alone(const aerie_model *model, const char *what, aerie_error *error)
 {
     if (!model->ranks) return AERIE_OK;
-    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s of a model that several machines run (--machines) is not there yet",
+    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: not there yet for a model that several machines run (--machines)",
                    what);
 }
 
@@ -65,12 +65,12 @@ _Static_assert(sizeof(record) % sizeof(float) == 0, "a record is whole words");
 /* Which of the things that must be the same is not; NULL: none. */
 static const char *difference(const record *a, const record *b)
 {
-    if (a->version != b->version) return "another version of aerie";
-    if (a->file != b->file) return "another model file";
-    if (a->bytes != b->bytes) return "a model file with other bytes (one of them is damaged)";
+    if (a->version != b->version) return "other versions of aerie";
+    if (a->file != b->file) return "other model files";
+    if (a->bytes != b->bytes) return "model files with other bytes (one of them is damaged, or only one has --machines-verify)";
     if (a->settings != b->settings) return "other options for positions or metadata";
-    if (a->kind != b->kind) return "another --machines";
-    if (a->n_shares != b->n_shares || memcmp(a->shares, b->shares, sizeof a->shares)) return "another --split";
+    if (a->kind != b->kind) return "other kinds of --machines";
+    if (a->n_shares != b->n_shares || memcmp(a->shares, b->shares, sizeof a->shares)) return "other values of --split";
     return NULL;
 }
 
@@ -79,8 +79,8 @@ static aerie_status compare(const ae_comm *comm, const record *all, aerie_error 
     for (uint32_t r = 1; r < comm->n_ranks; r++) {
         const char *what = difference(&all[0], &all[r]);
         if (what)
-            return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "rank %u on %.63s has %s than rank 0 on %.63s; all of a group need "
-                           "the same", r, all[r].host, what, all[0].host);
+            return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "rank %u on %.63s and rank 0 on %.63s have %s; all ranks of a group "
+                           "need the same", r, all[r].host, all[0].host, what);
     }
     return AERIE_OK;
 }
