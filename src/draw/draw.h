@@ -1,7 +1,7 @@
 /* draw.h - from a row of logits to a token: a chain of filters, then one coupled draw, as plain numbers.
  *
  * This is the part of sampling that needs nothing but the row and its position. A backend does it where the logits lie, so it
- * sees neither a sampler nor text: ae_draw is a struct of numbers, which may be copied and hashed, and the room is scratch.
+ * sees neither a sampler nor text: ae_draw is a struct of numbers, which may be copied, and the room is scratch.
  * What looks at earlier tokens, or remembers, is sample/sampler.h.
  *
  * The chain turns the row into candidates with weights; the token is the argmax of

@@ -98,6 +98,9 @@ static aerie_status check_chunk(const aerie_chunk *c, size_t i, uint32_t n_embd,
     for (size_t k = 0; k < c->n_tokens; k++)
         if (c->tokens[k] < 0)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu in chunk %zu of the prompt is %d", k, i, c->tokens[k]);
+    if (c->n_across && (c->n_across > c->n_rows || c->n_rows % c->n_across))
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "chunk %zu of the prompt has %zu rows, which make no lines of %u",
+                       i, c->n_rows, (unsigned)c->n_across);
     if (c->n_rows > UINT32_MAX || c->n_tokens > UINT32_MAX) return AERIE_OK; /* beyond any context */
     for (size_t k = 0; k < c->n_rows * n_embd; k++)
         if (!isfinite(c->rows[k]))

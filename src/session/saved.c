@@ -111,10 +111,21 @@ static aerie_status save(const aerie_session *s, const ae_session_saved *seq, co
     put_u32(at[2] + 4, seq->cached.n);
     put_u32(at[2] + 8, (uint32_t)ae_spec_saved_bytes(s->spec, (ae_spec_cached){1, 1, false}));
     put_u32(at[2] + 12, seq->cached.first);
-    if (seq->kv) memcpy(at[2] + KV_HEADER, seq->kv, kv_bytes);
-    else ae_spec_read_cached(s->spec, adapters, seq->tokens, seq->cached, at[2] + KV_HEADER);
-    ae_sections_seal(*data, *n);
-    return AERIE_OK;
+    aerie_status status = AERIE_OK;
+    if (seq->kv) {
+        memcpy(at[2] + KV_HEADER, seq->kv, kv_bytes);
+    } else { /* a device that failed gives zeros, which must not be sealed */
+        ae_spec_read_cached(s->spec, adapters, seq->tokens, seq->cached, at[2] + KV_HEADER);
+        status = ae_engine_sync(s->engine, error);
+    }
+    if (status == AERIE_OK) {
+        ae_sections_seal(*data, *n);
+        return AERIE_OK;
+    }
+    aerie_free(*data);
+    *data = NULL;
+    *n = 0;
+    return status;
 }
 
 static aerie_status refuse_in_step(const aerie_session *s, aerie_error *error)

@@ -452,12 +452,17 @@ static void end_task(aerie_session *s, aerie_task *task)
         ae_log_say(&s->params.log, AERIE_LOG_WARNING, "the KV cache of %u positions is too small for the sequences that run "
                    "at once, so some wait and are computed again; a larger n_kv saves that time", s->params.n_kv);
     }
+    if (task->parked) { /* why it ends was said by who ends it */
+        const aerie_stop stop = task->stats.stop;
+        task->stats = *ae_spec_parked_stats(task->parked);
+        task->stats.stop = stop;
+    }
     end_text(s, task);
-    if (task->parked) task->stats = *ae_spec_parked_stats(task->parked), task->stats.stop = AERIE_STOP_CALLER;
     ae_spec_parked_free(task->parked);
     task->parked = NULL;
     task->stats.n_parked = task->n_parked;
-    ae_turns_end(&s->turns, task, ae_turns_work(task, task->stats.n_generated, 0));
+    const uint32_t n_done = task->stats.n_generated ? task->stats.n_prompt + task->stats.n_generated : 0;
+    ae_turns_end(&s->turns, task, ae_turns_work(task, task->stats.n_generated, n_done));
     ae_turns_leave(&s->turns, task);
     if (task->stats_copy && !atomic_load(&task->abandoned))
         ae_struct_give(task->stats_copy, task->stats_copy_size, &task->stats, sizeof task->stats);
@@ -505,6 +510,11 @@ static void end_cancelled(aerie_session *s)
 static bool start(aerie_session *s, aerie_task *task)
 {
     uint32_t slot;
+    if (atomic_load(&task->cancelled)) { /* since end_cancelled looked */
+        task->stats.stop = AERIE_STOP_CALLER;
+        end_task(s, task);
+        return false;
+    }
     if (task->parked) {
         slot = ae_spec_unpark(s->spec, task->parked, &task->adapters);
         task->parked = NULL;
@@ -520,14 +530,19 @@ static bool start(aerie_session *s, aerie_task *task)
     ae_session_test_tell(s, slot, task->request.id, task->n_prompt);
     s->running[slot] = task;
     atomic_store(&task->slot, (int)slot);
-    ae_turns_begin(task, ae_spec_stats(s->spec, slot)->n_generated, ae_spec_n_done(s->spec, slot));
+    ae_turns_begin(&s->turns, task, ae_spec_stats(s->spec, slot)->n_generated, ae_spec_n_done(s->spec, slot));
     return true;
 }
+
+#define MOST_PARKED 4 /* for each slot: a parked sequence keeps its sampler and its masks */
 
 /* Frees a slot for the task, whose turn it is; false: it goes on waiting, which is so where memory is short, too. */
 static bool make_way(aerie_session *s, const aerie_task *task)
 {
     const uint32_t n = s->params.n_seqs;
+    uint32_t n_parked = 0;
+    for (const aerie_task *t = s->waiting; t; t = t->next) n_parked += t->parked != NULL;
+    if (n_parked >= MOST_PARKED * n) return false;
     for (uint32_t i = 0; i < n; i++)
         s->works[i] = s->running[i] ? ae_turns_work(s->running[i], ae_spec_stats(s->spec, i)->n_generated,
                                                     ae_spec_n_done(s->spec, i)) : 0;

@@ -75,21 +75,22 @@ double ae_turns_work(const aerie_task *task, uint32_t n_generated, uint32_t n_li
     return made + (grown > made ? PROMPT_WORK * (grown - made) : 0);
 }
 
-void ae_turns_begin(aerie_task *task, uint32_t n_generated, uint32_t n_live)
+static double score_waiting(const ae_turns *turns, const aerie_task *task)
+{
+    const double waited = (double)(turns->n_passes - task->turn.since), score = task->turn.score - waited;
+    return task->turn.returned && score > 0 ? score : 0;
+}
+
+void ae_turns_begin(const ae_turns *turns, aerie_task *task, uint32_t n_generated, uint32_t n_live)
 {
     ae_turn *t = &task->turn;
+    t->score = score_waiting(turns, task);
     t->n_generated = n_generated;
     t->n_live = n_live;
     if (!t->client) return;
     t->running = true;
     t->client->n_running++;
     t->group->n_running++;
-}
-
-static double score_waiting(const ae_turns *turns, const aerie_task *task)
-{
-    const double waited = (double)(turns->n_passes - task->turn.since), score = task->turn.score - waited;
-    return task->turn.returned && score > 0 ? score : 0;
 }
 
 void ae_turns_end(ae_turns *turns, aerie_task *task, double work)
@@ -178,6 +179,7 @@ static int gives_way(const ae_turns *turns, const aerie_task *r, double work, co
     if (n_w > n_r || (r->turn.returned && made < 1 + (work - made))) return 0;
     if (n_w < n_r) return 2;
     const double need = need_of(w, max_turn);
+    if (r->turn.returned && work < need) return 0; /* what goes on gets on, whatever it has had before */
     return r->turn.score + work >= need + 2 * score_waiting(turns, w) && work_left(r, n_made) > need;
 }
 

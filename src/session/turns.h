@@ -8,7 +8,8 @@
  *     Need: what the other one asks for, and max_turn at most. Work: generated tokens, and an eighth for each computed one
  *     of a prompt. So a request that has had nothing waits for at most max_turn tokens of each slot and of those that came
  *     before it, and two long ones do not take turns token by token.
- *   - A request that goes on has a slot until it has generated as much as its return has cost in work.
+ *   - A request that goes on has a slot until it has generated as much as its return has cost in work, and among those that
+ *     have as many slots until it has had as much as the other's need.
  * A free slot gets the client with the fewest slots, of these the one with the least work; in it the group with the fewest
  * slots, of these the request with the lowest score by powers of two, of these the oldest.
  *
@@ -44,7 +45,7 @@ typedef struct ae_turn {
     ae_turns_account *client, *group; /* NULL: not in a session with turns */
     ae_turns_account *spare[2];       /* made when it was submitted; owned */
     bool running, returned;           /* it has a slot; it had one before this one */
-    double score;                     /* when it got its slot, or lost it */
+    double score;                     /* when it got its slot, what it waited for subtracted; when it lost it */
     uint64_t since;                   /* pass at which it lost it */
     uint32_t n_generated, n_live;     /* when it got its slot */
 } ae_turn;
@@ -56,7 +57,7 @@ void ae_turns_drop(ae_turn *turn);
 void ae_turns_enter(ae_turns *turns, struct aerie_task *task);
 void ae_turns_leave(ae_turns *turns, struct aerie_task *task);
 /* It gets a slot; it gives it back. */
-void ae_turns_begin(struct aerie_task *task, uint32_t n_generated, uint32_t n_live);
+void ae_turns_begin(const ae_turns *turns, struct aerie_task *task, uint32_t n_generated, uint32_t n_live);
 void ae_turns_end(ae_turns *turns, struct aerie_task *task, double work);
 /* The work of a task since it got its slot, in which it has generated and computed so many tokens by now. */
 double ae_turns_work(const struct aerie_task *task, uint32_t n_generated, uint32_t n_live);

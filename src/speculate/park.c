@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/os.h"
 #include "speculate/speculate_int.h"
 
 struct ae_spec_parked {
@@ -24,6 +25,8 @@ aerie_status ae_spec_park(ae_spec *spec, uint32_t slot, ae_spec_parked **out, ae
     parked->s = *s;
     memcpy(parked->tokens, s->tokens, s->n_tokens * sizeof *s->tokens);
     parked->s.tokens = parked->tokens;
+    parked->s.start_time = ae_time_now() - s->start_time; /* so far: the time in which others run is not its own */
+    if (s->stats.n_generated > s->n_answered) parked->s.stats.decode_seconds = parked->s.start_time - s->stats.prompt_seconds;
     s->sampler = NULL;
     s->constraint = NULL;
     s->media = NULL;
@@ -48,6 +51,8 @@ uint32_t ae_spec_unpark(ae_spec *spec, ae_spec_parked *parked, const ae_adapter_
     memcpy(tokens, p->tokens, p->n_tokens * sizeof *tokens);
     *s = *p;
     s->tokens = tokens;
+    s->start_time = ae_time_now() - p->start_time;
+    s->acceptance = (ae_acceptance){0}; /* another network may draft by now */
     s->active = true;
     s->preempted = false;
     s->leader = NO_SLOT; /* what it waited for may be anywhere by now */

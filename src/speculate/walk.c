@@ -102,6 +102,7 @@ static aerie_status walk_on_device(ae_spec *spec, uint32_t n, aerie_error *error
 aerie_status ae_spec_walk(ae_spec *spec, aerie_error *error)
 {
     uint32_t n = 0;
+    bool any = false;
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         spec_slot *s = &spec->slots[i];
         if (!s->active || !s->decoding) continue;
@@ -114,6 +115,12 @@ aerie_status ae_spec_walk(ae_spec *spec, aerie_error *error)
         spec_slot *s = &spec->slots[i];
         if (!s->active || !s->decoding || (!s->constraint && ae_sampler_draws_from_row(s->sampler))) continue;
         download_rows(spec, s);
+        any = true;
+    }
+    if (any) AE_TRY(ae_engine_sync(spec->engine, error)); /* no token is drawn from rows that did not arrive */
+    for (uint32_t i = 0; any && i < spec->n_slots; i++) {
+        spec_slot *s = &spec->slots[i];
+        if (!s->active || !s->decoding || (!s->constraint && ae_sampler_draws_from_row(s->sampler))) continue;
         if (s->constraint) walk_on_host(spec, s);
         else spec->walking[n++] = i;
     }

@@ -320,6 +320,36 @@ static void test_a_short_request_waits_for_a_bounded_time(void **state)
     assert_true(steps_until_slot(1, 4, 0) > 60);        /* without turns: until the long one ends */
 }
 
+/* A long answer goes on although short ones never stop coming: each time it gets as far as one of them asks for. */
+static void test_a_long_request_goes_on(void **state)
+{
+    (void)state;
+    enum { LONG = 120, SHORT = 8, STEPS = 3000 };
+    aerie_session *session = open_session(model, AERIE_SPEC_NONE, 1, 16);
+    const aerie_request r = plain(0, LONG, 1, 0);
+    aerie_task *task = submit(session, &r), *others[2] = {NULL, NULL};
+    uint32_t n_steps = 0, n_others = 0;
+    for (; !aerie_task_ended(task) && n_steps < STEPS; n_steps++) {
+        for (int i = 0; n_steps > 40 && i < 2; i++) { /* two of them wait or run at any time */
+            aerie_request other = plain(1, SHORT, 1, 0);
+            other.n_tokens = 8;
+            if (others[i] && !aerie_task_ended(others[i])) continue;
+            aerie_task_free(others[i]);
+            others[i] = submit(session, &other);
+            n_others++;
+        }
+        aerie_error error = {0};
+        need(aerie_session_step(session, &error), &error);
+        while (aerie_session_poll(session)) {}
+    }
+    assert_true(aerie_task_ended(task) && n_others > 10);
+    assert_int_equal(aerie_task_stats(task)->n_generated, LONG);
+    assert_true(aerie_task_stats(task)->n_parked > 1);
+    for (int i = 0; i < 2; i++) aerie_task_free(others[i]);
+    aerie_task_free(task);
+    aerie_session_free(session);
+}
+
 /* A client that has sent many requests before does not keep another one waiting until all of them have ended. */
 static void test_clients_have_equal_shares(void **state)
 {
@@ -439,6 +469,7 @@ int main(void)
         cmocka_unit_test(test_turns_of_recurrent_layers),
         cmocka_unit_test(test_one_request_does_not_keep_all_slots),
         cmocka_unit_test(test_a_short_request_waits_for_a_bounded_time),
+        cmocka_unit_test(test_a_long_request_goes_on),
         cmocka_unit_test(test_clients_have_equal_shares),
         cmocka_unit_test(test_long_ones_take_turns),
         cmocka_unit_test(test_cancelled_while_waiting),

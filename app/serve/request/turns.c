@@ -221,21 +221,25 @@ static bool any_calls(const json_t *messages)
     return false;
 }
 
+/* Notes which function each of the message's calls is of, by its id. False: out of memory. */
+static bool note_names(json_t *names, const json_t *message)
+{
+    const json_t *calls = json_object_get(message, "tool_calls");
+    for (size_t k = 0; k < json_array_size(calls); k++) {
+        const json_t *call = json_array_get(calls, k);
+        const char *id = json_string_value(json_object_get(call, "id"));
+        json_t *name = json_object_get(json_object_get(call, "function"), "name");
+        if (id && name && json_object_set(names, id, name)) return false;
+    }
+    return true;
+}
+
 /* The name of the function whose result the message is; NULL: nobody says. */
-static const char *called_name(const json_t *messages, const json_t *result)
+static const char *called_name(const json_t *names, const json_t *result)
 {
     const char *id = json_string_value(json_object_get(result, "tool_call_id"));
     const char *name = json_string_value(json_object_get(result, "name"));
-    for (size_t i = 0; !name && id && i < json_array_size(messages); i++) {
-        const json_t *calls = json_object_get(json_array_get(messages, i), "tool_calls");
-        for (size_t k = 0; k < json_array_size(calls); k++) {
-            const json_t *call = json_array_get(calls, k);
-            const char *own = json_string_value(json_object_get(call, "id"));
-            if (own && strcmp(own, id) == 0)
-                name = json_string_value(json_object_get(json_object_get(call, "function"), "name"));
-        }
-    }
-    return name;
+    return name || !id ? name : json_string_value(json_object_get(names, id));
 }
 
 /* A message's text, and after it its calls, a line each. */
@@ -258,10 +262,12 @@ static bool tell_calls(growing *g, json_t *message)
 }
 
 /* A result, as a paragraph of the user's message; one begins if the last message is not the user's. */
-static bool tell_result(growing *g, json_t *out, const json_t *messages, const json_t *result)
+static bool tell_result(growing *g, json_t *out, const json_t *names, const json_t *result)
 {
-    const char *name = called_name(messages, result), *text = json_string_value(json_object_get(result, "content"));
-    json_t *more = name ? json_sprintf("Result of %s:\n%s", name, text ? text : "") : json_string(text ? text : "");
+    const json_t *content = json_object_get(result, "content");
+    const char *name = called_name(names, result), *text = json_is_string(content) ? json_string_value(content) : "";
+    const size_t n = json_string_length(content);
+    json_t *more = name ? json_pack("s+++%", "Result of ", name, ":\n", text, n) : json_stringn(text, n);
     bool ok = more && (has_role(last_of(out), "user") ||
                        !json_array_append_new(out, json_pack("{s:s, s:s}", "role", "user", "content", "")));
     ok = ok && grow(g, last_of(out), more);
@@ -272,18 +278,21 @@ static bool tell_result(growing *g, json_t *out, const json_t *messages, const j
 /* The messages with calls and results as text, in another list; roles take turns. NULL: out of memory. */
 static json_t *tell(json_t *messages)
 {
-    json_t *out = json_array();
+    json_t *out = json_array(), *names = json_object();
     growing g = {0};
-    bool ok = out != NULL, told = false; /* told: the last message is a result */
+    bool ok = out && names, told = false; /* told: the last message is a result */
     for (size_t i = 0; ok && i < json_array_size(messages); i++) {
         json_t *message = json_array_get(messages, i);
         const bool result = has_role(message, "tool");
-        if (result) ok = tell_result(&g, out, messages, message);
+        ok = note_names(names, message);
+        if (!ok) break;
+        if (result) ok = tell_result(&g, out, names, message);
         else if (told && has_role(message, "user")) ok = grow(&g, last_of(out), json_object_get(message, "content"));
         else ok = !json_array_append_new(out, json_copy(message)) && tell_calls(&g, last_of(out));
         told = result;
     }
     ok = close_growing(&g) && ok;
+    json_decref(names);
     if (ok) return out;
     json_decref(out);
     return NULL;
