@@ -523,10 +523,10 @@ void serve_models_give(serve_models *models, serve_model *m)
 
 void serve_models_sleep(serve_models *models)
 {
+    if (models->server->options->machines) return; /* the others end with the first process's model, and do not come back */
     pthread_mutex_lock(&models->lock);
     for (size_t i = 0; i < models->n; i++) {
         serve_model *m = &models->items[i];
-        if (m->options.machines) continue; /* the others end with the first process's model, and do not come back */
         if (m->state == SERVE_READY && !m->n_users && m->keep >= 0 && app_now() - m->last_used >= m->keep) unload(models, m);
     }
     pthread_mutex_unlock(&models->lock);
