@@ -1,4 +1,5 @@
-/* add.c - the rows of the pass to come: chains, trees, rows that are given (engine.h). Owns nothing. */
+/* add.c - adds the rows of the next pass: chains, trees, and rows whose embeddings the caller gives (engine.h). Owns
+ * nothing. */
 #include <string.h>
 
 #include "engine/commands.h"
@@ -71,7 +72,7 @@ static aerie_status out_of_step(uint32_t seq, aerie_error *error)
                    "report", seq);
 }
 
-/* A sequence whose last pass was not committed takes no rows. */
+/* A sequence whose last pass was not committed cannot take rows. */
 static aerie_status check_state(const ae_engine *e, uint32_t seq, aerie_error *error)
 {
     const uint32_t live = ae_kv_n_live(e->kv, seq);

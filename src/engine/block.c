@@ -1,17 +1,17 @@
-/* block.c - attention and feed-forward blocks over the backend's operations (block.h). Latent attention: block_mla.c; recurrent
- * mixers: block_recur.c. Owns nothing: activations are the engine's. */
+/* block.c - attention and feed-forward blocks over the backend's operations (block.h). Latent attention is in block_mla.c,
+ * recurrent mixers are in block_recur.c. Owns nothing: the activations belong to the engine. */
 #include "engine/block.h"
 
 #include <math.h>
 
 /* ---- Room -------------------------------------------------------------------------------------------- */
 
-/* What the widest layers need beside the residual stream. */
+/* The buffers that the widest layers need beside the residual stream. */
 typedef struct wants {
-    uint32_t q_gate; /* queries with gates */
-    bool y;          /* something is done to what blocks add */
-    bool y2;         /* experts run beside dense blocks, or what they add is scaled */
-    bool normed;     /* experts behind a layer norm */
+    uint32_t q_gate; /* floats per row for queries with their gates */
+    bool y;          /* a block's output is normed or scaled before it is added */
+    bool y2;         /* experts run beside a dense block, or their output is scaled */
+    bool normed;     /* experts read the output of a layer norm */
 } wants;
 
 static wants wants_of(const ae_hparams *h, const ae_layer *layers, uint32_t n_layers)
@@ -80,7 +80,7 @@ ae_matmul ae_block_input(const ae_block *b, const float *norm, const float *bias
 
 void ae_block_output(ae_matmul *m, const ae_weight *weight, const float *bias, float *y, size_t stride, bool add)
 {
-    /* a rank may have no rows of it */
+    /* a rank may have no rows of this weight */
     if (weight) m->out[m->n_weights++] = (struct ae_matmul_out){weight, bias, y, stride, add};
 }
 
@@ -98,7 +98,7 @@ static void norm_rows(const ae_block *b, float *x, const float *weight, const fl
     if (bias && !layer) b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, 1.0f, bias, 0, x, n});
 }
 
-/* The stream's rows, normed, to b->normed. */
+/* Writes the normed stream to b->normed. */
 static void norm_apart(const ae_block *b, const float *norm, const float *bias)
 {
     const uint32_t n = b->h->n_embd;
@@ -106,7 +106,7 @@ static void norm_apart(const ae_block *b, const float *norm, const float *bias)
     norm_rows(b, b->normed, norm, bias);
 }
 
-/* The input of products; an RMS norm with a bias, which they have not, is done beforehand. */
+/* The input of a product. Products cannot apply an RMS norm with a bias, so such a norm is computed beforehand. */
 static ae_matmul normed_input(const ae_block *b, const float *norm, const float *bias)
 {
     if (!bias || b->h->layer_norm) return ae_block_input(b, norm, bias);
@@ -116,7 +116,7 @@ static ae_matmul normed_input(const ae_block *b, const float *norm, const float 
     return m;
 }
 
-/* What a block gave stands in y: normed and scaled it joins the stream. */
+/* Adds the block's output in y to the stream, normed and scaled first where the layer does so. */
 static void join(const ae_block *b, const float *norm)
 {
     const uint32_t n = b->h->n_embd;
@@ -128,7 +128,7 @@ static void join(const ae_block *b, const float *norm)
 
 /* ---- Attention ------------------------------------------------------------------------------------ */
 
-/* Queries from where they stand with their gates. */
+/* Copies the queries out of the rows that hold queries and gates. */
 static void part_gates(const ae_block *b, const ae_layer_spec *s)
 {
     const uint32_t d = s->head_dim, n = b->n_rows * s->n_heads;
@@ -145,7 +145,7 @@ static void map(const ae_block *b, ae_map_kind kind, float *x, uint32_t dim, flo
     b->ops->map(b->stream, &(ae_map){.kind = kind, .n_rows = b->n_rows, .dim = dim, .x = x, .x_stride = dim, .a = a});
 }
 
-/* The cache has one width for both: zeros behind values that are narrower than keys. */
+/* The cache stores keys and values at one width, so values narrower than keys are padded with zeros. */
 static void widen_values(const ae_block *b, const ae_layer_spec *s, const float *v)
 {
     const uint32_t d = s->head_dim, narrow = value_dim_of(s);
@@ -189,7 +189,8 @@ static const ae_places *places_of(const ae_block *b, const ae_layer_spec *s, con
     return l->windowed ? b->part_places : s->window && b->near_places ? b->near_places : b->places;
 }
 
-/* Norms of queries or keys that rope_kv has not: layer norms with biases or of all heads together, and each head's own. */
+/* Applies the norms of queries or keys that rope_kv cannot: layer norms with biases, norms over all heads together, and norms
+ * with separate weights for each head. */
 static void norm_heads(const ae_block *b, const ae_layer_spec *s, float *x, uint32_t n_heads, const float *norm,
                              const float *bias)
 {
@@ -201,7 +202,7 @@ static void norm_heads(const ae_block *b, const ae_layer_spec *s, float *x, uint
     if (bias) b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, dim, 1.0f, bias, 0, x, dim});
 }
 
-/* Queries and keys turned, keys and values stored. */
+/* Rotates queries and keys; stores keys and values. */
 static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const ae_rope *rope = s->rope == AE_NO_ROPE ? NULL : &b->h->ropes[s->rope];
@@ -224,7 +225,7 @@ static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
         .norm_eps = b->h->norm_eps, .q_scale = s->temperature ? b->q_scale : NULL});
 }
 
-/* What the heads of this rank give, [n_rows][v_dim]; the input of the last product. */
+/* Computes the output of this rank's heads, [n_rows][v_dim], and returns it as the input of the last product. */
 static ae_matmul attend(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const ae_layer_cut *cut = ae_block_cut(b, l);
@@ -261,7 +262,7 @@ static ae_matmul attend(const ae_block *b, const ae_layer_spec *s, const ae_net_
     return m;
 }
 
-/* Into y, or into the stream. */
+/* Adds the result to the stream, or writes it to y. */
 static void attention(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, bool to_y)
 {
     const ae_layer_cut *cut = ae_block_cut(b, l);
@@ -289,23 +290,23 @@ ae_glu ae_block_glu(ae_activation a)
     case AE_ACTIVATION_GELU_ERF: return AE_GLU_GELU_ERF;
     case AE_ACTIVATION_RELU: return AE_GLU_RELU;
     case AE_ACTIVATION_SILU_LIMITED: return AE_GLU_SILU_LIMITED;
-    case AE_ACTIVATION_XIELU: /* a map before the product */
+    case AE_ACTIVATION_XIELU: /* the activation is a separate operation before the product */
     case AE_ACTIVATION_SILU: break;
     }
     return AE_GLU_SILU;
 }
 
-/* The product that takes gate and up, or up alone. */
+/* The product whose input is the activated gate and up rows, or up alone. */
 static ae_matmul glu_product(const ae_block *b, const ae_layer_spec *s, bool gated, uint32_t n_ff)
 {
     return (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_GLU, .x = gated ? b->gate : b->up, .x2 = gated ? b->up : NULL,
                        .x_stride = n_ff, .glu = ae_block_glu(s->activation), .glu_limit = s->shared_limit};
 }
 
-/* Gate and up of the own rows; what down takes of them. */
+/* Computes gate and up for this rank's rows, and returns them as the input of the down projection. */
 static ae_matmul inner_rows(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
-    /* a parallel block may have no norm of its own */
+    /* a parallel block may share the mixer's norm */
     const bool shared = b->h->parallel && !l->ffn_norm;
     ae_matmul m = normed_input(b, shared ? l->attn_norm : l->ffn_norm, shared ? l->attn_norm_b : l->ffn_norm_b);
     if (l->w_gate) ae_block_output(&m, l->w_gate, l->b_gate, b->gate, s->n_ff, false);
@@ -350,7 +351,7 @@ static void zero(const ae_block *b, float *y, uint32_t n)
     b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_ZERO, .n_rows = b->n_rows, .dim = n, .x = y, .x_stride = n});
 }
 
-/* Experts of a narrower stream: what they take, and room for what they give. */
+/* Projects the stream down to the width of such experts, and clears the buffer for their output. */
 static void enter_latent(const ae_block *b, const ae_net_layer *l, const float *norm)
 {
     const uint32_t n = b->h->experts.n_latent;
@@ -360,7 +361,8 @@ static void enter_latent(const ae_block *b, const ae_net_layer *l, const float *
     zero(b, b->latent_sum, n);
 }
 
-/* The shared expert, of the whole width, joins before what they gave: it takes the stream as they did. */
+/* Adds the shared expert, which reads the full-width stream, before the projected output of the routed experts: the stream must
+ * not yet contain that output. */
 static void leave_latent(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, const float *norm, float *y)
 {
     const ae_expert_hparams *x = &b->h->experts;
@@ -379,7 +381,7 @@ static void leave_latent(const ae_block *b, const ae_layer_spec *s, const ae_net
     ae_block_matmul(b, &m);
 }
 
-/* Into y, or (y NULL) into the stream. */
+/* Adds the result to the stream (y NULL), or writes it to y. */
 static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, const float *norm, float *y)
 {
     const ae_expert_hparams *x = &b->h->experts;
@@ -390,7 +392,7 @@ static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     const float *in = s->experts_of_input ? b->input : b->x;
     if (latent) enter_latent(b, l, norm);
     if (y) zero(b, y, n);
-    if ((b->h->layer_norm && !b->h->norm_stream) || bias) { /* which ae_moe has not */
+    if ((b->h->layer_norm && !b->h->norm_stream) || bias) { /* ae_moe cannot apply these norms */
         norm_apart(b, norm, bias);
         in = b->normed, norm = NULL;
     }
@@ -414,7 +416,7 @@ static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     if (latent) leave_latent(b, s, l, norm, y);
 }
 
-/* Dense block and experts, each normed before they are added where it has a norm: into y. */
+/* Runs the dense block and the experts, norms each output where the layer has a norm for it, and writes the sum to y. */
 static void both(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const uint32_t n = b->h->n_embd;
@@ -426,7 +428,7 @@ static void both(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *
     if (s->experts_scale != 0.0f && s->experts_scale != 1.0f) map(b, AE_MAP_SCALE, b->y, n, s->experts_scale);
 }
 
-/* The layer's own embedding of the token joins the stream through a gate. */
+/* Adds the layer's own embedding of the token to the stream, through a gate. */
 static void add_layer_embedding(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const uint32_t e = b->h->n_embd, n = b->h->n_embd_layer;
@@ -442,7 +444,7 @@ static void add_layer_embedding(const ae_block *b, const ae_layer_spec *s, const
     join(b, l->ple_post_norm);
 }
 
-/* What experts add, scaled, into y or into the stream. */
+/* Scales the experts' output; adds it to the stream, or writes it to y. */
 static void scaled_experts(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, const float *norm, bool to_y)
 {
     const uint32_t n = b->h->n_embd;
@@ -451,7 +453,7 @@ static void scaled_experts(const ae_block *b, const ae_layer_spec *s, const ae_n
     b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, s->experts_scale, b->y2, n, to_y ? b->y : b->x, n});
 }
 
-/* A projection alone. */
+/* A layer whose mixer is a single projection. */
 static void linear(const ae_block *b, const ae_net_layer *l, bool to_y)
 {
     ae_matmul m = normed_input(b, l->attn_norm, l->attn_norm_b);
@@ -459,7 +461,7 @@ static void linear(const ae_block *b, const ae_net_layer *l, bool to_y)
     ae_block_matmul(b, &m);
 }
 
-/* What attention or what runs in its place gives, into y or into the stream. */
+/* Adds the mixer's output to the stream, or writes it to y. */
 static void mix(const ae_block *b, ae_mixer mixer, const ae_layer_spec *s, const ae_net_layer *l, bool to_y)
 {
     if (mixer == AE_MIXER_ATTENTION) attention(b, s, l, to_y);
@@ -479,7 +481,7 @@ void ae_block_mixer(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     const bool scaled = b->h->residual_scale != 1.0f, parallel = b->h->parallel, of_stream = b->h->norm_stream;
     const float *attn_norm = of_stream ? NULL : l->attn_post_norm;
     const ae_mixer mixer = mixer_of(b, s);
-    const bool joins = scaled || attn_norm || s->recur_beside; /* in a step of its own */
+    const bool joins = scaled || attn_norm || s->recur_beside; /* added by a separate step */
     const uint32_t n = b->h->n_embd;
     if (b->h->keeps_input)
         b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = b->x, .x_stride = n, .y = b->input, .y_stride = n});
@@ -497,7 +499,7 @@ void ae_block_ffn(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
     const bool scaled = b->h->residual_scale != 1.0f, parallel = b->h->parallel, of_stream = b->h->norm_stream;
     const float *ffn_norm = of_stream ? NULL : l->ffn_post_norm;
     const ae_ffn ffn = b->lacks & AE_LACKS_FFN ? AE_FFN_NONE : s->ffn;
-    const bool to_y = (scaled || ffn_norm) && !parallel; /* there stands what a parallel mixer gave */
+    const bool to_y = (scaled || ffn_norm) && !parallel; /* y still holds a parallel mixer's output */
     const float *expert_norm = parallel && !l->ffn_norm ? l->attn_norm : l->ffn_norm;
     if (ffn == AE_FFN_DENSE) dense(b, s, l, to_y);
     if (ffn == AE_FFN_EXPERTS && s->experts_scale != 0.0f && s->experts_scale != 1.0f)
@@ -506,7 +508,7 @@ void ae_block_ffn(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
     if (ffn == AE_FFN_BOTH) both(b, s, l);
     if (ffn != AE_FFN_NONE && (to_y || ffn == AE_FFN_BOTH)) join(b, ffn_norm);
     if (of_stream) norm_rows(b, b->x, l->ffn_post_norm, l->ffn_post_norm_b);
-    /* a parallel block has read the stream by now: what the mixer gave may join it */
+    /* a parallel block has read the stream by now, so the mixer's output can be added to it */
     if (parallel && mixer_of(b, s) != AE_MIXER_NONE) join(b, NULL);
     if (l->ple_gate) add_layer_embedding(b, s, l);
     if (s->normed_after) norm_rows(b, b->x, l->end_norm, NULL);

@@ -1,6 +1,6 @@
 /* block.h - the blocks of a layer over the backend's operations: mixer and feed-forward block.
  *
- * Owns nothing. What differs between architectures is data in ae_layer_spec and absent (NULL) weights. */
+ * Owns nothing. Differences between architectures are data in ae_layer_spec and absent (NULL) weights. */
 #ifndef AE_ENGINE_BLOCK_H
 #define AE_ENGINE_BLOCK_H
 
@@ -8,109 +8,111 @@
 #include "cache/kv.h"
 #include "engine/pass_mode.h"
 
-/* What recurrent layers work on, rows of ae_recur_widths. */
+/* The activations of recurrent layers; ae_recur_widths has the widths of their rows. */
 typedef struct ae_recur_rows {
-    float *in; /* what the first projection gives */
-    float *z;  /* DELTA, KDA: gates; MAMBA1: time steps; PLAMO2: gates, then what the convolution takes */
-    float *ab; /* DELTA: beta and alpha; KDA: alpha, beta, and what alpha and gates take; MAMBA1: what time steps are made
-                * from, B, C; PLAMO2: B, C, what time steps are made from, these */
-    float *c;  /* after the convolution; not of SHORTCONV; of PLAMO2 with B and C behind it */
-    float *y;  /* what the layer's last projection takes */
+    float *in; /* output of the first projection */
+    float *z;  /* DELTA, KDA: gates; MAMBA1: time steps; PLAMO2: gates, then the input of the convolution */
+    float *ab; /* DELTA: beta and alpha; KDA: alpha, beta, and the low-rank inputs of alpha and the gates; MAMBA1: the low-rank
+                * time steps, B and C; PLAMO2: B, C, the low-rank time steps, then the time steps */
+    float *c;  /* output of the convolution (PLAMO2 appends B and C); unused by SHORTCONV */
+    float *y;  /* input of the layer's last projection */
 } ae_recur_rows;
 
-/* Floats of a row of each; 0: there is no such array. */
+/* Floats per row of each array; 0: the array does not exist. */
 typedef struct ae_recur_widths {
     uint32_t in, z, ab, c, y;
 } ae_recur_widths;
 
-/* What an engine needs that is one rank of a group. */
+/* What an engine needs when it is one rank of a group. */
 typedef struct ae_block_group {
     const ae_ranks *ranks;
-    float *room; /* (host) [n_batch][widest row that is gathered] */
+    float *room; /* (host) [n_batch][widest row that is gathered] scratch */
 } ae_block_group;
 
-/* The rows of a pass and the activations that layers work on; all arrays device f32 but for places. */
+/* The rows of a pass and the activations of its layers. All arrays are f32 on the device, except for the places. */
 typedef struct ae_block {
     const ae_backend_ops *ops;
     ae_stream *stream;
     const ae_hparams *h;
-    const ae_places *places, *part_places; /* of pages, and of parts: the same rows, other tables */
-    const ae_places *near_places;          /* of an encoder's layers with windows: the same rows, which see less; or NULL */
-    ae_kv_store *kv, *kv_parts;            /* NULL: no layer has a window */
+    /* places in pages, and in the pages of layers with a window: the same rows, other page tables */
+    const ae_places *places, *part_places;
+    /* places for an encoder's layers with windows, in which a row sees fewer positions; or NULL */
+    const ae_places *near_places;
+    ae_kv_store *kv, *kv_parts;            /* kv_parts belongs to layers with a window; NULL: there are none */
     uint32_t n_rows;
     float *x;            /* [n_rows][n_embd] residual stream */
-    const float *mixer_in; /* what attention projects in place of the stream, rows of mixer_in_stride; or NULL */
+    const float *mixer_in; /* what attention projects in place of the stream, in rows of mixer_in_stride floats; or NULL */
     size_t mixer_in_stride;
-    float *y;            /* [n_rows][n_embd] what a block adds, where that is normed or scaled first */
-    float *y2;           /* as y, of what experts add beside a dense block, or scaled */
+    float *y;            /* [n_rows][n_embd] output of a block that is normed or scaled before it is added to the stream */
+    float *y2;           /* [n_rows][n_embd] output of experts that run beside a dense block or are scaled */
     float *input;        /* [n_rows][n_embd] the stream before the layer, with keeps_input */
-    float *normed;       /* [n_rows][n_embd] what experts take, where it is not their own norm's */
-    float *q, *k, *v;    /* [n_rows][n_heads * head_dim] of the layer, [n_rows][n_kv_heads * head_dim] x 2 */
+    float *normed;       /* [n_rows][n_embd] input of experts when they cannot norm the stream themselves */
+    float *q, *k, *v;    /* [n_rows][n_heads * head_dim] of the layer, then [n_rows][n_kv_heads * head_dim] x 2 */
     float *q_gate;       /* [n_rows][2 * n_heads * head_dim], [n_rows][n_heads * head_dim] or [n_rows][n_heads] */
-    float *attn;         /* as q */
+    float *attn;         /* [n_rows][n_heads * head_dim] */
     float *gate, *up;    /* [n_rows][n_ff] */
-    float *latent, *latent_sum; /* [n_rows][experts.n_latent] x 2 what such experts take and give */
+    float *latent, *latent_sum; /* [n_rows][experts.n_latent] x 2: input and output of experts that work on a narrower stream */
     float *mla_q;        /* [n_rows][mla.n_q] */
     float *mla_head;     /* [n_rows][n_heads * (n_nope + n_rope)] queries, then [n_rows][n_heads * value_dim] results, by mla */
-    float *const *cos, *const *sin; /* by rotation: [n_rows][n_rot / 2] */
+    float *const *cos, *const *sin; /* one table per rotation: [n_rows][n_rot / 2] */
     const float *q_scale; /* [n_rows] or NULL */
     const ae_recur_rows *recur;
     const ae_state_pass *state; /* (host) */
     const float *ple;    /* [n_rows][n_layers][n_embd_layer] embeddings of the rows' tokens for layers; or NULL */
     float *ple_gate, *ple_own; /* [n_rows][n_embd_layer] x 2 */
-    const float *slopes; /* [n_heads] what scores lose with distance, or NULL */
+    const float *slopes; /* [n_heads] by how much a score falls per position of distance; or NULL */
     const float *ones;   /* [AE_MAX_HEAD_DIM] */
-    const ae_adapter_rows *adapted; /* (host) which rows have adapters; NULL: none */
-    const ae_block_group *group; /* (host) NULL: none */
-    uint32_t lacks;      /* AE_LACKS_ bits of the layer that comes next, in passes that draft */
-    uint32_t n_experts;  /* routed experts of a row, with AE_LACKS_EXPERTS */
+    const ae_adapter_rows *adapted; /* (host) the rows that have adapters; NULL: none */
+    const ae_block_group *group; /* (host) NULL: this engine is not part of a group */
+    uint32_t lacks;      /* in drafting passes, the AE_LACKS_ bits of the next layer */
+    uint32_t n_experts;  /* with AE_LACKS_EXPERTS: routed experts per row */
 } ae_block;
 
-/* Room for n_rows rows of these layers: x to mla_head, NULL where no layer has a use for it. */
+/* Lays out the arrays x to mla_head for n_rows rows of these layers; arrays that no layer uses stay NULL. */
 void ae_block_layout(ae_layout *layout, const ae_hparams *h, const ae_layer *layers, uint32_t n_layers, size_t n_rows,
                      ae_block *b);
-/* The most inputs of a product in these layers. */
+/* The largest input size of a product in these layers. */
 uint32_t ae_block_max_in(const ae_hparams *h, const ae_layer *layers, uint32_t n_layers);
 
-/* But for what the layer lacks: x += mixer(norm(x)), then x += ffn(norm(x)), with the norms, scales and order that the layer
- * has. */
+/* x += mixer(norm(x)), then x += ffn(norm(x)), with the layer's own norms, scales and order, and without the parts that `lacks`
+ * leaves out. */
 void ae_block_layer(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
-/* The first of these, and the second: the halves of a layer (weights/split.h). */
+/* The two halves of a layer (weights/split.h). */
 void ae_block_mixer(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
 void ae_block_ffn(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
 
-/* block_ranks.c: all slices of (device) rows [n_rows][stride] come together, on rank `root` or everywhere. */
+/* block_ranks.c: gathers all ranks' slices of (device) rows [n_rows][stride] on rank `root`, or on all ranks. */
 void ae_block_gather(const ae_block_group *group, const ae_backend_ops *ops, ae_stream *stream, float *rows, size_t stride,
                      const ae_slices *slices, uint32_t n_rows, int root);
-/* The product's input stands in narrow rows of what this rank has: gated if it is to be, it is gathered to
- * wide [n_rows][width], and becomes the product's input. */
+/* The product's input is in narrow rows that hold only this rank's columns. Applies its gate, if it has one, gathers the result
+ * into wide [n_rows][width], and makes that the product's input. */
 void ae_block_gather_input(const ae_block *b, ae_matmul *m, const ae_slices *slices, float *wide, uint32_t width);
-/* Where this rank's columns of rows of the stream begin; all of them where the half is not cut. */
+/* Where this rank's columns of stream rows begin; the beginning of the row if the half is not cut. */
 float *ae_block_own(const ae_block *b, float *y, bool is_cut);
-/* They come together. */
+/* Gathers the columns of such rows from all ranks. */
 void ae_block_gather_stream(const ae_block *b, float *y);
-/* The layer on this rank; NULL: there is no group. */
+/* How the layer is cut on this rank; NULL: there is no group. */
 static inline const ae_layer_cut *ae_block_cut(const ae_block *b, const ae_net_layer *layer)
 {
     return b->group && b->group->ranks->kind == AE_RANKS_SPLIT ? &b->group->ranks->layers[layer->index] : NULL;
 }
 
-/* block_mla.c: latent attention. Into y, or into the stream. */
+/* block_mla.c: latent attention. Adds the result to the stream, or writes it to y. */
 void ae_block_mla(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer, bool to_y);
 
-/* What an activation is to products. */
+/* The gated form in which products apply an activation. */
 ae_glu ae_block_glu(ae_activation activation);
 
-/* A product of the block's rows: its input, normed if there is a norm; one more weight for it. */
+/* A product whose input is the stream, normed if norm is not NULL; ae_block_output adds a weight to it. */
 ae_matmul ae_block_input(const ae_block *b, const float *norm, const float *bias);
 void ae_block_matmul(const ae_block *b, const ae_matmul *m);
 void ae_block_output(ae_matmul *m, const ae_weight *weight, const float *bias, float *y, size_t stride, bool add);
 
-/* block_recur.c: the mixers of layers that keep a state, instead of a KV cache or beside it. y [n_rows][n_embd] = the result,
- * or += it. */
+/* block_recur.c: the mixers of layers that keep a recurrent state, instead of a KV cache or beside it. Writes the result to y
+ * [n_rows][n_embd], or adds it. */
 void ae_block_recur(const ae_block *b, const ae_net_layer *layer, float *y, bool add);
 ae_recur_widths ae_block_recur_widths(const ae_recur_hparams *recur);
-/* What such a layer keeps; its weights (NULL: not yet there). */
+/* The state that such a layer keeps, and its weights (NULL: not loaded yet). */
 ae_state_layer ae_block_recur_state(const ae_recur_hparams *recur, const ae_net_recur *weights);
 
 #endif

@@ -1,12 +1,12 @@
-/* block_mla.c - multi-head latent attention, in the absorbed form alone: for prompts, decoding and drafts.
+/* block_mla.c - multi-head latent attention, always in its absorbed form: for prompts, decoding and drafts.
  *
- * A position keeps one row for all heads: n_rope rotated values, then n_latent normed ones. A head's query goes through its k_b
- * into the space of the rows, [rotated | latent]; attention gives a weighted sum of latent values, which its v_b turns into the
- * head's result. Heads differ by queries alone, so that they share what is read of the cache.
+ * A position keeps one row for all heads: n_rope rotated values, then n_latent normed ones. Each head's query is multiplied by
+ * its k_b into the space of these rows, [rotated | latent]. Attention returns a weighted sum of latent values, which the head's
+ * v_b turns into its result. Only the queries differ between heads, so all heads share one read of the cache.
  * Owns nothing. */
 #include "engine/block.h"
 
-/* Queries of all heads into b->mla_head, and the rows to be kept into b->k. */
+/* Computes the queries of all heads into b->mla_head, and the rows to be kept into b->k. */
 static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const ae_mla_hparams *h = &b->h->mla;
@@ -29,7 +29,7 @@ static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
                                        .x_stride = row, .weight = l->mla.kv_a_norm, .eps = b->h->norm_eps});
 }
 
-/* Queries into the space of the rows: b->q. */
+/* Projects the queries into the space of the rows: b->q. */
 static void enter(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const ae_mla_hparams *h = &b->h->mla;
@@ -41,7 +41,7 @@ static void enter(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
         .weights = l->mla.k_b, .y = b->q + h->n_rope, .y_stride = to * s->n_heads, .y_step = to});
 }
 
-/* Rotation; the rows go to the cache. */
+/* Rotates queries and rows, and stores the rows in the cache. */
 static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const ae_rope *rope = s->rope == AE_NO_ROPE ? NULL : &b->h->ropes[s->rope];
@@ -52,7 +52,7 @@ static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
         .q = b->q, .k = b->k, .q_scale = s->temperature ? b->q_scale : NULL});
 }
 
-/* What the heads of this rank give: b->mla_head. */
+/* Computes the output of this rank's heads: b->mla_head. */
 static void attend(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const ae_mla_hparams *h = &b->h->mla;

@@ -1,5 +1,5 @@
-/* block_ranks.c - what one rank of a group does after it has computed its slice of some rows: all ranks' slices come together
- * (weights/ranks.h). Copies alone: no value changes. Owns nothing. */
+/* block_ranks.c - gathers the slices of rows that the ranks of a group have computed (weights/ranks.h). It only copies; no
+ * value changes. Owns nothing. */
 #include "engine/block.h"
 
 void ae_block_gather(const ae_block_group *g, const ae_backend_ops *ops, ae_stream *stream, float *rows, size_t stride,
@@ -14,7 +14,7 @@ void ae_block_gather(const ae_block_group *g, const ae_backend_ops *ops, ae_stre
     if (gets) ops->upload(stream, rows, g->room, bytes);
 }
 
-/* Own columns [first, first + n) of wide rows, from narrow ones. */
+/* Copies narrow rows into columns [first, first + n) of wide ones. */
 static void widen(const ae_block *b, const float *narrow, uint32_t n, float *wide, size_t stride, uint32_t first)
 {
     if (n)

@@ -1,7 +1,7 @@
-/* block_recur.c - the mixers of layers that keep a state instead of a KV cache.
+/* block_recur.c - the mixers of layers that keep a recurrent state instead of a KV cache.
  *
- * Each reads the residual stream through the layer's norm, lets the backend run its convolution and recurrence
- * over rows and records (backend/recurrent.h), and adds what comes of it. */
+ * Each reads the residual stream through the layer's norm, lets the backend run its convolution and recurrence over rows and
+ * records (backend/recurrent.h), and adds the result to the stream. */
 #include "engine/block.h"
 
 ae_recur_widths ae_block_recur_widths(const ae_recur_hparams *r)
@@ -32,7 +32,7 @@ ae_state_layer ae_block_recur_state(const ae_recur_hparams *r, const ae_net_recu
                             .decay = w && r->kind == AE_RECUR_MAMBA1 ? w->decay : NULL};
 }
 
-/* The residual stream, normed, through the input projections. */
+/* Projects the normed residual stream through the input projections. */
 static void project(const ae_block *b, const ae_net_layer *l, const struct ae_matmul_out *out, uint32_t n)
 {
     const ae_hparams *h = b->h;
@@ -71,7 +71,7 @@ static void delta(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
                                                 .weight = w->norm, .eps = h->norm_eps});
 }
 
-/* A product with a part of rows. */
+/* A product over some columns of rows. */
 static void product_of(const ae_block *b, const float *x, size_t stride, const ae_weight *weight, float *y, size_t y_stride)
 {
     ae_block_matmul(b, &(ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = x, .x_stride = stride, .n_weights = 1,

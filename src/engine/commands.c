@@ -1,4 +1,5 @@
-/* commands.c - what rank 0 writes (commands.h). Sizes are bounded by the frame: a command may reach over several. */
+/* commands.c - how rank 0 writes commands (commands.h). A frame has a fixed size; a long command continues in the next
+ * frame. */
 #include "engine/commands.h"
 
 #include <string.h>
@@ -88,7 +89,7 @@ static uint32_t number_of(const ae_commands *c, const ae_adapter *adapter)
 {
     uint32_t i = 0;
     while (i < c->n_adapters && c->adapters[i] != adapter) i++;
-    return i; /* n_adapters where it was never added: who follows refuses that */
+    return i; /* n_adapters if it was never added; ranks that follow refuse that number */
 }
 
 void ae_commands_put_set(ae_engine *e, ae_command_kind kind, uint32_t seq, const ae_adapter_set *set)

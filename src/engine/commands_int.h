@@ -13,16 +13,16 @@ struct ae_commands {
         uint32_t n; /* words that follow */
         uint32_t words[AE_COMMANDS_WORDS];
     } frame;
-    uint32_t at; /* of the frame: the next word to read */
+    uint32_t at; /* index of the next word to read in the frame */
     bool taken[AE_COMMANDS_MAX_ENGINES];
     const ae_adapter *adapters[AE_COMMANDS_ADAPTERS];
     uint32_t n_adapters;
-    bool ended; /* on another rank than 0: rank 0 has said so */
+    bool ended; /* ranks other than 0: rank 0 has ended the group */
 };
 
 _Static_assert(sizeof(((struct ae_commands *)0)->frame) == AE_COMM_FRAME, "a frame is full of words");
 
-/* The options of an engine as words: all numbers that ranks have in common. */
+/* The number of words that encode an engine's options: all numbers that must agree between ranks. */
 #define AE_COMMANDS_OPTIONS 20
 
 #endif

@@ -1,4 +1,4 @@
-/* embed.c - the life of an embedder, passes over many texts, and pooling in double, in order of position (embed.h). */
+/* embed.c - the life of an embedder, passes over many texts, and pooling in double precision in order of position (embed.h). */
 #include "engine/embed.h"
 
 #include <math.h>
@@ -10,13 +10,14 @@ struct ae_embedder {
     const ae_net *net;
     ae_engine *engine;
     ae_embed_options options;
-    float *rows;      /* (host) [n_batch][n_embd] where the host cannot read the device's; else NULL */
+    float *rows;      /* (host) [n_batch][n_embd] where the host cannot read device memory; else NULL */
     double *sum;      /* [n_embd] */
-    uint32_t *first;  /* [n_seqs] row of a text in the pass */
-    /* the classification head, with RANK; cls NULL: of one layer */
+    uint32_t *first;  /* [n_seqs] row of the pass at which each text begins */
+    /* the classification head, with RANK; cls is NULL if it has a single layer */
     float *cls, *cls_b, *cls_norm, *cls_out, cls_out_b; /* [n_embd][n_embd], [n_embd] x 3 */
-    float *dense_2, *dense_3; /* [n_wide][n_embd], [n_embd][n_wide] what the pooled row goes through; or NULL x 2 */
-    double *room;     /* [n_embd and n_wide, the wider] */
+    /* [n_wide][n_embd] and [n_embd][n_wide]: two layers applied to the pooled row; both NULL if there are none */
+    float *dense_2, *dense_3;
+    double *room;     /* [max(n_embd, n_wide)] scratch */
     uint32_t n_wide;
 };
 
@@ -42,7 +43,7 @@ size_t ae_embedder_plan_bytes(const ae_model *model, const ae_backend *backend, 
     return ae_engine_plan_bytes(model, backend, &o);
 }
 
-/* The numbers of a tensor, or NULL in *to without one. */
+/* Reads a tensor's numbers into a new array *to; *to is NULL if there is no tensor. */
 static aerie_status read_all(const ae_model *m, ae_tensor_ref t, float **to, aerie_error *error)
 {
     if (!t) return AERIE_OK;
@@ -145,7 +146,7 @@ static double gelu(double x)
     return x / (1 + ae_exp(-2 * z));
 }
 
-/* What a head with a norm says of it: GELU by tanh, then the layer norm. */
+/* The score of a head with a norm: GELU by tanh, then the layer norm. */
 static float judge_normed(const ae_embedder *e)
 {
     const uint32_t n = e->net->model->hparams.n_embd;
@@ -161,7 +162,7 @@ static float judge_normed(const ae_embedder *e)
     return (float)out;
 }
 
-/* What the head says of the row in e->sum. */
+/* The score that the classification head gives the row in e->sum. */
 static float judge(const ae_embedder *e)
 {
     const uint32_t n = e->net->model->hparams.n_embd;
@@ -175,7 +176,7 @@ static float judge(const ae_embedder *e)
     return (float)out;
 }
 
-/* What e->sum is divided by; 0 of a vector of zeros, which stays as it is. */
+/* The length that e->sum is divided by. It is 0 for a vector of zeros, which stays as it is. */
 static double length(const ae_embedder *e)
 {
     const uint32_t n = e->net->model->hparams.n_embd;
@@ -188,20 +189,20 @@ static double length(const ae_embedder *e)
     if (p < 0) return 1;
     if (p == 0 || most == 0) return most / 32760;
     for (uint32_t i = 0; i < n; i++) {
-        const double x = fabs(e->sum[i]) / most; /* no power leaves the range */
+        const double x = fabs(e->sum[i]) / most; /* so that no power overflows */
         sum += p == 1 ? x : p == 2 ? x * x : x < 1e-300 ? 0 : ae_pow(x, p);
     }
     return most * (p == 1 ? sum : p == 2 ? sqrt(sum) : ae_pow(sum, 1.0 / p));
 }
 
-/* Whether what is pooled is the mean of all rows. */
+/* Whether the mean of all rows is pooled. */
 static bool takes_mean(const ae_embedder *e)
 {
     return e->options.pooling == AE_POOLING_MEAN ||
            (e->options.pooling == AE_POOLING_RANK && e->net->model->hparams.rank_mean);
 }
 
-/* The two layers that the pooled row goes through. */
+/* Applies the model's two dense layers to the pooled row. */
 static void widen(ae_embedder *e)
 {
     const uint32_t n = e->net->model->hparams.n_embd;
@@ -210,7 +211,7 @@ static void widen(ae_embedder *e)
     for (uint32_t i = 0; i < n; i++) e->sum[i] = dot(e->dense_3 + (size_t)i * e->n_wide, e->room, e->n_wide);
 }
 
-/* Rows [at, at + n) of a text of n_text tokens join e->sum. */
+/* Adds rows [at, at + n) of a text of n_text tokens to e->sum. */
 static void take_rows(ae_embedder *e, const float *rows, uint32_t at, uint32_t n, uint32_t n_text)
 {
     const uint32_t n_embd = e->net->model->hparams.n_embd;
@@ -237,7 +238,7 @@ static void give_vector(ae_embedder *e, uint32_t n_text, float *out)
 
 /* ---- Passes ------------------------------------------------------------------------------------------ */
 
-/* (host) The rows of the pass. */
+/* Runs the pass; *rows (host) are its hidden rows. */
 static aerie_status run_pass(ae_embedder *e, const float **rows, aerie_error *error)
 {
     const size_t bytes = (size_t)ae_engine_n_rows(e->engine) * e->net->model->hparams.n_embd * sizeof **rows;
@@ -246,7 +247,7 @@ static aerie_status run_pass(ae_embedder *e, const float **rows, aerie_error *er
     return AERIE_OK;
 }
 
-/* A text that no pass has room for, part after part. */
+/* Computes a text that is longer than a pass, part by part. */
 static aerie_status run_long(ae_embedder *e, const ae_embed_text *text, float *out, aerie_error *error)
 {
     for (uint32_t at = 0, n; at < text->n; at += n) {
@@ -263,7 +264,7 @@ static aerie_status run_long(ae_embedder *e, const ae_embed_text *text, float *o
     return AERIE_OK;
 }
 
-/* As many texts as a pass has room for; how many to *n_done. */
+/* Computes as many texts as fit a pass, and stores how many in *n_done. */
 static aerie_status run_some(ae_embedder *e, const ae_embed_text *texts, size_t n, float *out, size_t *n_done,
                              aerie_error *error)
 {

@@ -1,9 +1,9 @@
 /* embed.h - texts in, one vector each out: rows of an engine, pooled.
  *
  * Owns: an engine with as many sequences as a pass may have texts, and the classification head. Borrows the network. One user
- * thread at a time. Texts of a pass lie side by side as sequences, without padding; nothing of them is kept after it.
+ * thread at a time. The texts of a pass are sequences side by side, without padding; nothing is kept of them after the pass.
  * Law: the vector of a text depends on the weights and on the text, and on nothing else: rows are the engine's (engine.h), and
- * what is made of them here is plain double arithmetic in order of position.
+ * pooling is plain double arithmetic in order of position.
  */
 #ifndef AE_ENGINE_EMBED_H
 #define AE_ENGINE_EMBED_H
@@ -13,24 +13,24 @@
 typedef struct ae_embedder ae_embedder;
 
 typedef struct ae_embed_options {
-    uint32_t n_ctx;     /* tokens of a text, at most; of encoders at most their positions */
-    uint32_t n_batch;   /* rows of a pass; of encoders at least n_ctx */
-    uint32_t n_seqs;    /* texts of a pass, at most */
+    uint32_t n_ctx;     /* longest text, in tokens; an encoder's is limited to its number of positions */
+    uint32_t n_batch;   /* rows of a pass; at least n_ctx for encoders */
+    uint32_t n_seqs;    /* most texts of a pass */
     uint32_t n_threads;
     ae_pooling pooling; /* not NONE; RANK only with a classification head */
-    int32_t normalize;  /* -1: not; 0: to a largest magnitude of 32760; p: so that the p-norm is 1 */
+    int32_t normalize;  /* -1: none; 0: scaled to a largest magnitude of 32760; p: scaled to a p-norm of 1 */
 } ae_embed_options;
 
 typedef struct ae_embed_text {
-    const int32_t *tokens; /* [n], checked by the caller: 1 to n_ctx of the vocabulary */
-    uint32_t n, n_first;   /* tokens from n_first on are those of a second text (ae_engine_add_text) */
+    const int32_t *tokens; /* [n] 1 to n_ctx ids of the vocabulary, checked by the caller */
+    uint32_t n, n_first;   /* tokens from n_first on belong to a second text (ae_engine_add_text) */
 } ae_embed_text;
 
 size_t ae_embedder_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_embed_options *options);
 aerie_status ae_embedder_create(ae_embedder **out, const ae_net *net, const ae_embed_options *options, aerie_error *error);
 void ae_embedder_free(ae_embedder *embedder);
 
-/* Numbers of a vector: n_embd, or 1 with RANK. */
+/* Length of a vector: n_embd, or 1 with RANK. */
 uint32_t ae_embedder_n_out(const ae_embedder *embedder);
 /* out [n][n_out]. After an error, those of the backend, it has no meaning, and the embedder can go on. */
 ae_pool *ae_embedder_pool(const ae_embedder *embedder);

@@ -1,5 +1,5 @@
-/* engine.c - the life of an engine, its passes, and what is read of them (engine.h). Rows of a pass: add.c; the forward pass is
- * forward.c, what happens to sequences between passes sequence.c. */
+/* engine.c - the life of an engine, its passes and their results (engine.h). The rows of a pass are added in add.c, the forward
+ * pass is forward.c, and sequence.c changes sequences between passes. */
 #include "engine/engine.h"
 
 #include <string.h>
@@ -38,16 +38,17 @@ static uint32_t list_eog(const ae_vocab *vocab, int32_t *out)
     return n;
 }
 
-#define KNOWN_SETS 64 /* of adapters, beside one for each sequence: prefixes are found again by them */
+/* most adapter sets whose keys are remembered, beside one for each sequence; prefixes are found again by these keys */
+#define KNOWN_SETS 64
 
-/* Floats of a row that moves between devices, at most. */
+/* Most floats of one row that moves between devices. */
 static size_t moved_size(const ae_model *m)
 {
     const size_t layers = (size_t)m->hparams.n_layers * m->hparams.n_embd_layer;
     return layers > m->hparams.n_embd ? layers : m->hparams.n_embd;
 }
 
-/* Floats of what is gathered in one round, at most: of a row of the pass, and of logits. */
+/* Most floats that one round gathers, of rows of the pass or of logits. */
 static size_t gathered_size(const ae_model *m, const ae_engine_options *o)
 {
     const ae_hparams *h = &m->hparams;
@@ -106,7 +107,7 @@ static void output_layout(ae_layout *l, const ae_model *m, const ae_engine_optio
     e->features = ae_layout_add(l, (size_t)o->n_batch * o->n_taps * h->n_embd, sizeof(float));
 }
 
-/* What belongs to device number i. */
+/* Lays out the arrays of device i. */
 static void device_layout(ae_layout *l, const ae_model *m, const ae_split *split, uint32_t i, const ae_engine_options *o,
                           ae_engine_device *d, ae_engine *e)
 {
@@ -136,18 +137,18 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_split *split
     if (i == split->output) output_layout(l, m, o, e);
 }
 
-/* What layers keep, in the cache and as state: too much for the stack of a small thread. */
+/* What each layer keeps in the cache and as recurrent state. Too large for the stack of a small thread. */
 typedef struct layer_lists {
     ae_kv_layer layers[AE_MAX_LAYERS];
     uint32_t windows[AE_MAX_LAYERS];
-    ae_state_layer state_layers[AE_MAX_LAYERS]; /* all alike but for their weights */
+    ae_state_layer state_layers[AE_MAX_LAYERS]; /* all alike except for their weights */
     ae_state_shape state;
     uint8_t kv_device[AE_MAX_LAYERS], state_device[AE_MAX_LAYERS];
     ae_cache_device devices[AE_MAX_DEVICES];
     uint32_t n_devices;
 } layer_lists;
 
-/* net: whose layers they are; NULL: only sizes are asked. */
+/* net: the network that the layers belong to; NULL if only sizes are wanted. */
 static void list_layers(const ae_model *m, const ae_split *split, const ae_net *net, const ae_ranks *ranks,
                         layer_lists *s)
 {
@@ -169,7 +170,7 @@ static ae_kv_options kv_options(const ae_model *m, const ae_engine_options *o, l
     ae_ranks_kv(o->ranks, m, c->layers);
     return (ae_kv_options){
         .n_layers = n_layers, .layers = c->layers, .windows = c->windows,
-        .n_seqs = o->n_seqs, .n_slots = o->n_ctx + AERIE_MAX_DRAFT, /* drafts may reach beyond the context */
+        .n_seqs = o->n_seqs, .n_slots = o->n_ctx + AERIE_MAX_DRAFT, /* drafts may extend beyond the context */
         .type = o->kv_type, .n_pages = o->n_kv_pages, .n_batch = o->n_batch, .n_retained = o->n_windows,
         .n_devices = c->n_devices, .devices = c->devices, .device_of = c->kv_device};
 }
@@ -188,7 +189,7 @@ static ae_state_shape states_on(const layer_lists *s, uint32_t i_device)
     return (ae_state_shape){.n_layers = n, .layers = s->state_layers}; /* all alike */
 }
 
-/* state: of the device's layers, read while the options are in use. */
+/* state: that of the device's layers; it must outlive the returned options. */
 static ae_stream_options stream_options(const ae_model *m, const ae_state_shape *state, const ae_engine_options *o)
 {
     const ae_hparams *h = &m->hparams;
@@ -202,7 +203,7 @@ static ae_stream_options stream_options(const ae_model *m, const ae_state_shape 
         .pool = o->pool};
 }
 
-/* What device i needs beside cache and state. */
+/* Bytes that device i needs beside KV cache and recurrent state. */
 static size_t plan_device(const ae_model *m, const ae_split *split, uint32_t i, const ae_engine_options *o,
                           const layer_lists *lists)
 {
@@ -337,7 +338,7 @@ static aerie_status create(ae_engine **out, const ae_net *net, const ae_engine_o
     *out = e;
     return AERIE_OK;
 fail:
-    e->options.commands = NULL; /* nobody follows it */
+    e->options.commands = NULL; /* creation failed, so no rank follows this engine */
     ae_engine_free(e);
     return status;
 }
@@ -361,7 +362,7 @@ void ae_engine_free(ae_engine *engine)
 {
     if (!engine) return;
     ae_commands_free_engine(engine);
-    for (uint32_t i = 0; i < engine->n_devices; i++) { /* what is freed is in use until then */
+    for (uint32_t i = 0; i < engine->n_devices; i++) { /* device memory is in use until its stream is idle */
         const ae_engine_device *d = &engine->devices[i];
         if (d->stream) (void)d->backend->ops->sync(d->stream, NULL);
     }
@@ -408,7 +409,7 @@ ae_pool *ae_engine_pool(const ae_engine *engine)
 
 /* ---- Passes ----------------------------------------------------------------------------------------- */
 
-/* The row at place i of the pass, which comes after those of the runs so far, if its sequence has adapters. */
+/* Adds the row at place i of the pass to the runs of rows with adapters, if its sequence has any. */
 static void add_to_runs(const ae_engine *e, ae_adapter_run *runs, uint32_t *n, uint32_t i, uint32_t row)
 {
     const ae_adapter_set *set = &e->sets[e->rows.seq[row]];
@@ -418,7 +419,7 @@ static void add_to_runs(const ae_engine *e, ae_adapter_run *runs, uint32_t *n, u
     else runs[(*n)++] = (ae_adapter_run){i, 1, set};
 }
 
-/* Rows of a sequence are adjacent, so there are no more runs than sequences. */
+/* Rows of a sequence are adjacent, so there are at most as many runs as sequences. */
 static void list_runs(ae_engine *e)
 {
     uint32_t n = 0, n_out = 0;
@@ -450,8 +451,9 @@ static uint64_t hash_runs(uint64_t hash, const ae_adapter_rows *rows)
     return hash_number(hash, rows->n);
 }
 
-/* Passes with one key have the same operations with the same arguments: it is a hash of whatever ae_forward takes its choices
- * from that differs between the passes of an engine. Addresses of the engine's own arrays, and of the model, do not. */
+/* Passes with the same key run the same operations with the same arguments. The key is a hash of everything that ae_forward
+ * bases a choice on and that differs between the passes of an engine. The addresses of the model's and the engine's own arrays
+ * never change. */
 static uint64_t pass_key(const ae_engine *e)
 {
     uint64_t hash = hash_number(hash_number(0, e->n_rows), e->n_out);
@@ -464,7 +466,7 @@ static uint64_t pass_key(const ae_engine *e)
     return hash_runs(hash_runs(hash, &e->out->adapted), &e->out->adapted_out);
 }
 
-/* What a draft leaves in the KV cache must not be kept. */
+/* The rows that a drafting pass writes to the KV cache must not be kept. */
 static aerie_status check_mode(const ae_engine *e, aerie_error *error)
 {
     for (uint32_t i = 0; e->mode && i < e->options.n_seqs; i++)
@@ -474,7 +476,7 @@ static aerie_status check_mode(const ae_engine *e, aerie_error *error)
     return AERIE_OK;
 }
 
-/* Rows, positions in tables, what queries are multiplied by: to all devices. */
+/* Sends rows, page tables and query scales to all devices. */
 static void upload(ae_engine *e)
 {
     if (e->state) (void)ae_state_run_pass(e->state, NULL, e->n_rows, NULL);
@@ -487,7 +489,7 @@ static void upload(ae_engine *e)
     ae_forward_upload(e);
 }
 
-/* One run after the other: each is a recorded pass of its device. */
+/* Runs the halves of layers, one run of a device after the other; each is a recorded pass of its device. */
 static void run_all(ae_engine *e)
 {
     const uint32_t n_layers = e->net->model->hparams.n_layers;
@@ -496,7 +498,7 @@ static void run_all(ae_engine *e)
         end = ae_split_run_end(&e->net->split, n_layers, begin);
         const ae_engine_device *d = &e->devices[ae_split_device(&e->net->split, n_layers, begin)];
         if ((e->n_given && (!begin || e->net->model->hparams.n_deepstack)) || e->net->ranks) {
-            ae_forward_run(e, begin, end); /* uploads as it goes, so it cannot be recorded */
+            ae_forward_run(e, begin, end); /* it uploads while it runs, so it cannot be recorded */
         } else if (d->backend->ops->pass_begin(d->stream, begin ? hash_number(key, begin) : key)) {
             ae_forward_run(e, begin, end);
             d->backend->ops->pass_end(d->stream);
@@ -505,7 +507,7 @@ static void run_all(ae_engine *e)
     }
 }
 
-/* Waits for all devices. The first error counts. */
+/* Waits for all devices and returns the first error. */
 static aerie_status sync_all(ae_engine *e, aerie_error *error)
 {
     aerie_status status = AERIE_OK;
@@ -517,7 +519,7 @@ static aerie_status sync_all(ae_engine *e, aerie_error *error)
     return status;
 }
 
-/* The same after a pass. A group does not go on after a failure: pages of its ranks would differ. */
+/* Waits after a pass. A group cannot go on after a failure, because the pages of its ranks would differ. */
 static aerie_status sync_pass(ae_engine *e, aerie_error *error)
 {
     const ae_ranks *ranks = e->net->ranks;
@@ -534,7 +536,7 @@ static aerie_status run_pass(ae_engine *e, aerie_error *error)
     AE_TRY(check_mode(e, error));
     upload(e);
     list_runs(e);
-    const double start = e->n_devices > 1 ? ae_time_now() : 0; /* no device sees what the others take */
+    const double start = e->n_devices > 1 ? ae_time_now() : 0; /* no single device sees the time of the others */
     const uint32_t begin = ops->mark(e->out->stream);
     run_all(e);
     const uint32_t end = ops->mark(e->out->stream);
@@ -542,7 +544,7 @@ static aerie_status run_pass(ae_engine *e, aerie_error *error)
     e->pass_seconds = status != AERIE_OK ? 0
                       : e->n_devices > 1 ? ae_time_now() - start : ops->elapsed(e->out->stream, begin, end);
     for (uint32_t i = 0; status != AERIE_OK && i < e->options.n_seqs; i++)
-        (void)ae_kv_truncate(e->kv, i, ae_kv_n_live(e->kv, i)); /* drops the drafts alone: cannot fail */
+        (void)ae_kv_truncate(e->kv, i, ae_kv_n_live(e->kv, i)); /* drops the drafts alone, which cannot fail */
     memset(e->logits_host, 0, e->options.n_outputs * sizeof *e->logits_host);
     return status;
 }
@@ -553,7 +555,7 @@ aerie_status ae_engine_pass(ae_engine *e, aerie_error *error)
     e->group_status = AERIE_OK;
     ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_PASS}, NULL);
     ae_commands_send(e->options.commands);
-    ae_pool_hold(e->options.pool); /* of engines that share threads one runs at a time */
+    ae_pool_hold(e->options.pool); /* of engines that share threads, one runs at a time */
     const aerie_status status = run_pass(e, error);
     ae_pool_release(e->options.pool);
     return status;
@@ -629,7 +631,7 @@ const float *ae_engine_features(const ae_engine *e, uint32_t row)
     return e->features + (size_t)row * e->options.n_taps * e->net->model->hparams.n_embd;
 }
 
-/* Should the KV cache then refuse, the two are out of step, and add_chain refuses the sequence. */
+/* If the KV cache refuses the commit after this, state and cache are out of step, and add_chain refuses the sequence. */
 static aerie_status commit_state(ae_engine *e, uint32_t seq, uint32_t n_chain, const int32_t *nodes, uint32_t n_nodes)
 {
     const int32_t *tokens = e->ids + e->first_row[seq];

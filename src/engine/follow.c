@@ -1,7 +1,7 @@
-/* follow.c - the ranks from 1 on: each command of rank 0 is read, checked and done (commands.h).
+/* follow.c - the ranks from 1 on: they read, check and repeat each command of rank 0 (commands.h).
  *
- * Owns: the engines that rank 0 has created, and the tokens of the command at hand. Nothing that a frame says is used as an
- * index or a size before it was compared with what there is. */
+ * Owns: the engines that rank 0 has created, and the tokens of the current command. No number from a frame is used as an index
+ * or a size before it has been checked. */
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ typedef struct follower {
     uint8_t lacks[AE_COMMANDS_MAX_ENGINES][AE_MAX_LAYERS];
     uint32_t *payload; /* [n_room] */
     uint32_t n_room;
-    ae_command at;     /* the command at hand */
+    ae_command at;     /* the current command */
 } follower;
 
 /* ---- Reading -------------------------------------------------------------------------------------------------------- */
@@ -56,7 +56,7 @@ static aerie_status read_command(follower *f, aerie_error *error)
 
 /* ---- Engines -------------------------------------------------------------------------------------------------------- */
 
-/* Words that the longest command of such an engine has. */
+/* Words of the longest command that such an engine can get. */
 static uint32_t room_for(const ae_engine_options *o, uint32_t n_layers)
 {
     const uint32_t tokens = o->n_ctx + 2 * AERIE_MAX_DRAFT,

@@ -1,8 +1,8 @@
-/* forward.c - the pass, written once over the backend's operations.
+/* forward.c - the forward pass, written once over the backend's operations.
  *
- * What differs between architectures is data in ae_hparams and absent (NULL) weights. Where layers lie on several devices a
- * pass is a sequence of runs of halves of layers (weights/split.h), each on one device; between two of them the residual stream
- * moves. */
+ * Differences between architectures are data in ae_hparams and absent (NULL) weights. If layers lie on several devices, a pass
+ * is a sequence of runs, each of consecutive halves of layers (weights/split.h) on one device; the residual stream moves
+ * between them. */
 #include <float.h>
 #include <math.h>
 
@@ -17,7 +17,7 @@ static size_t tapped_size(const ae_engine *e)
     return (size_t)e->options.n_batch * e->net->model->hparams.n_embd;
 }
 
-/* The last norm, of n rows in place. */
+/* Applies the last norm to n rows in place. */
 static void norm_end(const ae_engine *e, ae_engine_device *d, float *x, size_t stride, uint32_t n)
 {
     const ae_hparams *h = &e->net->model->hparams;
@@ -28,8 +28,8 @@ static void norm_end(const ae_engine *e, ae_engine_device *d, float *x, size_t s
         d->backend->ops->axpy(d->stream, &(ae_axpy){n, h->n_embd, 1.0f, e->net->out_norm_b, 0, x, stride});
 }
 
-/* The residual stream before layer `at`, for those who tap it there. On another device than that of the output it waits there
- * to be moved. */
+/* Copies the residual stream before layer `at` for the taps there. If this device is not the output's, the copy waits here
+ * until it is moved. */
 static void tap(ae_engine *e, ae_engine_device *d, uint32_t at)
 {
     const uint32_t n_embd = e->net->model->hparams.n_embd, n_taps = e->options.n_taps;
@@ -44,14 +44,14 @@ static void tap(ae_engine *e, ae_engine_device *d, uint32_t at)
     }
 }
 
-/* Whether tap i is of a layer on another device than that of the output. */
+/* Whether tap i belongs to a layer on another device than the output's. */
 static bool comes_from_afar(const ae_engine *e, uint32_t i)
 {
     const uint32_t at = e->options.taps[i];
     return at < e->net->model->hparams.n_layers && e->net->split.mixer[at] != e->net->split.output;
 }
 
-/* Those that have arrived take their places. */
+/* Copies the taps that came from other devices to their places in the feature rows. */
 static void place_tapped(ae_engine *e)
 {
     const uint32_t n_embd = e->net->model->hparams.n_embd, n_taps = e->options.n_taps;
@@ -65,8 +65,8 @@ static void place_tapped(ae_engine *e)
 
 /* ---- Before a pass --------------------------------------------------------------------------------------------- */
 
-/* Angles of rows that turn by several positions, made on the host: as the device makes them of one (ae_rope_table), so rows
- * whose positions are equal have the same bits either way. */
+/* Computes the angles of rows with several rotary positions on the host, in the same way as the device computes those of one
+ * position (ae_rope_table). Rows whose positions are all equal therefore have the same bits either way. */
 static void upload_turns(ae_engine *e)
 {
     const ae_rope *rope = &e->net->model->hparams.ropes[0];
@@ -92,7 +92,8 @@ void ae_forward_upload(ae_engine *e)
     if (h->temp_scale == 0.0f) return;
     for (uint32_t r = 0; r < e->n_rows; r++) {
         const double at =
-            (double)(uint32_t)(((float)e->rows.pos[r] + h->temp_offset) / (float)h->temp_length); /* whole lengths */
+            /* how many times the length divides the position */
+            (double)(uint32_t)(((float)e->rows.pos[r] + h->temp_offset) / (float)h->temp_length);
         e->q_scale_host[r] = (float)(1.0 + (double)h->temp_scale * ae_log(at + 1.0));
     }
     for (uint32_t i = 0; i < e->n_devices; i++) {
@@ -109,7 +110,7 @@ static void scale(ae_engine *e, ae_engine_device *d, float *x, uint32_t dim, flo
                                               .a = a});
 }
 
-/* What the rows' tokens bring to each layer: of a table of their own, and of the stream's start. */
+/* Computes the embeddings that layers add: from a table of their own, and from the start of the stream. */
 static void layer_embeddings(ae_engine *e, ae_engine_device *d)
 {
     const ae_backend_ops *ops = d->backend->ops;
@@ -127,7 +128,7 @@ static void layer_embeddings(ae_engine *e, ae_engine_device *d)
     scale(e, d, d->ple, n, 1.0f / sqrtf(2.0f));
 }
 
-/* Rows of a table join the stream. */
+/* Adds rows of a table to the stream. */
 static void add_rows(ae_engine *e, ae_engine_device *d, const ae_weight *table, const int32_t *rows)
 {
     const ae_backend_ops *ops = d->backend->ops;
@@ -144,7 +145,7 @@ static void norm_embeddings(ae_engine *e, ae_engine_device *d)
                                                 .layer = h->layer_norm, .bias = e->net->embed_norm_b});
 }
 
-/* An encoder's stream starts with token, token type and position, normed. */
+/* Starts an encoder's stream: the normed sum of token, token type and position embeddings. */
 static void begin_encoder(ae_engine *e, ae_engine_device *d)
 {
     const ae_net *net = e->net;
@@ -167,7 +168,7 @@ static void begin_stream(ae_engine *e, ae_engine_device *d)
     if (e->net->positions && !h->encoder) add_rows(e, d, e->net->positions, d->rows.place);
 }
 
-/* What given rows bring for a layer joins the stream after it. */
+/* Adds to the stream what given rows bring for this layer. */
 static void add_deep(ae_engine *e, ae_engine_device *d, uint32_t i_layer)
 {
     const ae_backend_ops *ops = d->backend->ops;
@@ -181,7 +182,7 @@ static void add_deep(ae_engine *e, ae_engine_device *d, uint32_t i_layer)
 
 /* ---- Its end ----------------------------------------------------------------------------------------------------- */
 
-/* What this rank sends next is what comes of a pass: it has failed before that, if at all. */
+/* Called before this rank sends results of the pass: if the pass has failed here, the group fails now. */
 static void vouch(ae_engine *e, const ae_engine_device *d)
 {
     aerie_error error = {0};
@@ -190,7 +191,7 @@ static void vouch(ae_engine *e, const ae_engine_device *d)
     if (e->group_status != AERIE_OK) ae_comm_fail(e->net->ranks->comm, error.text);
 }
 
-/* Logits of all ranks at rank 0, as many rows at a time as the group has room for. */
+/* Gathers all ranks' logits at rank 0, as many rows at a time as the group has room for. */
 static void collect_logits(ae_engine *e)
 {
     const ae_engine_device *d = e->out;
@@ -209,12 +210,13 @@ static void put_logits(ae_engine *e)
     const ae_backend_ops *ops = d->backend->ops;
     const ae_hparams *h = &e->net->model->hparams;
     const ae_ranks *ranks = e->net->ranks;
-    const uint32_t n_own = ranks ? ranks->vocab.n[ranks->own] : h->n_vocab; /* of a group: this rank's rows of the output */
+    /* in a group, only this rank's part of the vocabulary */
+    const uint32_t n_own = ranks ? ranks->vocab.n[ranks->own] : h->n_vocab;
     float *own = e->logits + (ranks ? ranks->vocab.first[ranks->own] : 0);
     if (!n_own) return;
     ops->copy(d->stream, &(ae_copy){.n = e->n_out, .dim = h->n_embd, .x = d->block.x, .x_stride = h->n_embd,
                                     .rows = d->rows.out_rows, .y = e->x_out, .y_stride = h->n_embd});
-    const bool apart = e->net->out_norm_b && !h->layer_norm; /* products have no such norm */
+    const bool apart = e->net->out_norm_b && !h->layer_norm; /* products cannot apply such a norm */
     if (apart) norm_end(e, e->out, e->x_out, h->n_embd, e->n_out);
     ae_adapter_matmul(ops, d->stream, &(ae_matmul){
         .n_rows = e->n_out, .x = e->x_out,
@@ -247,7 +249,7 @@ static void end_stream(ae_engine *e)
 
 /* ---- Ranks of a pipeline ------------------------------------------------------------------------------------------ */
 
-/* The stream goes from one rank to another. */
+/* Sends the stream from one rank to another. */
 static void hand_on(ae_engine *e, ae_engine_device *d, uint32_t from, uint32_t to)
 {
     const uint32_t n_embd = e->net->model->hparams.n_embd;
@@ -258,21 +260,22 @@ static void hand_on(ae_engine *e, ae_engine_device *d, uint32_t from, uint32_t t
     ae_block_gather(&e->group, d->backend->ops, d->stream, d->block.x, n_embd, &whole, e->n_rows, (int)to);
 }
 
-/* Before layer `at` (n_layers: the output): the stream goes to who has it, and to rank 0 where somebody taps it. */
+/* Before layer `at` (n_layers: the output): sends the stream to the rank that owns it, and to rank 0 if a tap reads it
+ * there. */
 static void enter_rank(ae_engine *e, ae_engine_device *d, uint32_t at)
 {
     const ae_ranks *ranks = e->net->ranks;
     const uint32_t to = ae_ranks_owner(ranks, at), from = at ? ae_ranks_owner(ranks, at - 1) : 0;
     bool tapped = false;
     if (ranks->kind != AE_RANKS_PIPELINE) return;
-    if (at) hand_on(e, d, from, to); /* all have its start */
+    if (at) hand_on(e, d, from, to); /* all ranks compute the start of the stream */
     for (uint32_t i = 0; i < e->options.n_taps; i++) tapped |= e->options.taps[i] == at;
     if (at && tapped) hand_on(e, d, to, 0);
 }
 
 /* ---- Runs ---------------------------------------------------------------------------------------------------------- */
 
-/* Whether the device's first mixer is in this run: later runs of the device find the tables of rotation as it made them. */
+/* Whether this run has the device's first mixer; later runs on the device reuse the rotation tables that this one computes. */
 static bool has_first_mixer(const ae_engine *e, uint32_t i_device, uint32_t begin, uint32_t end)
 {
     uint32_t i = 0;
@@ -288,7 +291,7 @@ void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
     ae_engine_device *d = &e->devices[i_device];
     const ae_kv_view kv = ae_kv_on(e->kv, i_device);
     ae_places places = ae_rows_places_on(&d->rows, e->n_rows, e->kv, i_device);
-    if (h->encoder || e->grouped) places.last = d->rows.last; /* of an encoder: all of the text */
+    if (h->encoder || e->grouped) places.last = d->rows.last; /* an encoder's rows see the whole text */
     ae_places flat = places, part_places = places, near_places = places;
     if (h->group_windows) flat.last = NULL;
     part_places.tables = kv.part_tables;

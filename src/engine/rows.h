@@ -10,25 +10,27 @@
 #include "cache/kv.h"
 #include "engine/tree.h"
 
-/* In this order in memory. A pass uploads the beginning of the block, up to its last row's path. */
+/* In memory the arrays lie in this order. A pass uploads the beginning of the block, up to the path of its last row. */
 typedef struct ae_rows {
-    uint32_t *count;    /* rows, exported rows */
+    uint32_t *count;    /* [2] number of rows, number of exported rows */
     int32_t *token, *pos, *seq, *slot, *n_inplace; /* [n_batch]; as in ae_places */
-    int32_t *parent;    /* [n_batch] row of the pass that comes before it; -1: the newest live position */
-    int32_t *rope_pos;  /* [n_batch] of drafter heads: the position that the row is rotated to */
-    int32_t *fed_from;  /* [n_batch] of drafter heads: where a drafted row's feature is kept */
-    int32_t *last;      /* [n_batch] not of drafter heads: the last position that the row sees */
-    int32_t *type;      /* [n_batch] of encoders: token type */
-    int32_t *place;     /* [n_batch] with a table of positions: its row, at most the last (of drafts that reach beyond) */
-    int32_t *near;      /* [n_batch] of encoders: the last position that the row sees in layers with a window */
-    int32_t *out_rows;  /* [n_outputs] row of each output */
-    int32_t *out_fed;   /* [n_outputs] of drafter heads: where an output's feedback is kept */
+    /* [n_batch] the row of the pass before it in its sequence; -1: the newest live position comes before it */
+    int32_t *parent;
+    int32_t *rope_pos;  /* [n_batch] drafter heads only: the position that the row is rotated to */
+    int32_t *fed_from;  /* [n_batch] drafter heads only: where a drafted row's feature is kept */
+    int32_t *last;      /* [n_batch] not in drafter heads: the last position that the row sees */
+    int32_t *type;      /* [n_batch] encoders only: token type */
+    /* [n_batch] models with a table of positions: its row, at most the last one (drafts may extend beyond it) */
+    int32_t *place;
+    int32_t *near;      /* [n_batch] encoders only: the last position that the row sees in layers with a window */
+    int32_t *out_rows;  /* [n_outputs] the row of each output */
+    int32_t *out_fed;   /* [n_outputs] drafter heads only: where an output's feedback is kept */
     int32_t *path;      /* [n_batch][AERIE_MAX_DRAFT] */
 } ae_rows;
 
 typedef enum ae_rows_kind {
     AE_ROWS_TOKENS,
-    AE_ROWS_HEAD,    /* with the arrays of drafter heads */
+    AE_ROWS_HEAD,    /* with the arrays that only drafter heads have */
     AE_ROWS_ENCODER, /* with those of encoders */
     AE_ROWS_PLACED,  /* with `place` */
 } ae_rows_kind;
@@ -37,12 +39,12 @@ void ae_rows_layout(ae_layout *layout, size_t n_batch, size_t n_outputs, ae_rows
 /* Sends the first n_rows rows of `host` to `device`. */
 void ae_rows_send(const ae_rows *host, const ae_rows *device, uint32_t n_rows, uint32_t n_outputs, const ae_backend_ops *ops,
                   ae_stream *stream);
-/* Sends the page tables of the rows' sequences. Rows of a sequence are adjacent. */
+/* Sends the page tables of the rows' sequences. The rows of a sequence are adjacent. */
 void ae_rows_send_tables(const ae_rows *host, uint32_t n_rows, ae_kv *kv, ae_stream *stream);
-/* Both. */
+/* ae_rows_send, then ae_rows_send_tables. */
 void ae_rows_upload(const ae_rows *host, const ae_rows *device, uint32_t n_rows, uint32_t n_outputs, ae_kv *kv,
                     const ae_backend_ops *ops, ae_stream *stream);
-/* The places of uploaded rows, in layers without a window; on the cache's device of this number. */
+/* The places of uploaded rows in layers without a window, on the cache's device number i_device. */
 ae_places ae_rows_places_on(const ae_rows *device, uint32_t n_rows, const ae_kv *kv, uint32_t i_device);
 ae_places ae_rows_places(const ae_rows *device, uint32_t n_rows, const ae_kv *kv);
 

@@ -1,7 +1,8 @@
 /* sequence.c - positions of a sequence, in the KV cache and in recurrent state together.
  *
- * The cache can be cut where windows are whole (anywhere, without windows), a state only where it is known. So both land where
- * either can, and give up positions that one of them would still have: they are computed again, to the same bits. */
+ * The cache can be cut at positions where its windows are complete (anywhere, if there are no windows), a recurrent state only
+ * at positions where a copy of it exists. A sequence therefore lands where both can be cut. Positions after that are given up,
+ * even if one of the two still has them, and are computed again to the same bits. */
 #include "engine/commands.h"
 #include "engine/engine_int.h"
 
@@ -34,7 +35,7 @@ static uint32_t truncate_to(ae_engine *e, uint32_t seq, uint32_t n)
 {
     n = ae_engine_landing(e, seq, n);
     if (e->state) n = ae_state_truncate(e->state, NULL, seq, n);
-    (void)ae_kv_truncate(e->kv, seq, n); /* to a landing: cannot fail */
+    (void)ae_kv_truncate(e->kv, seq, n); /* n is a landing, so this cannot fail */
     return n;
 }
 
@@ -45,7 +46,7 @@ uint32_t ae_engine_truncate(ae_engine *e, uint32_t seq, uint32_t n)
     return landed;
 }
 
-/* ---- Keys: two sequences have positions in common only if these are the same ------------------------------------ */
+/* ---- Keys: two sequences can share positions only if their keys are equal ------------------------------------------ */
 
 static ae_kv_key key_of(const ae_adapter_set *set)
 {
@@ -56,7 +57,8 @@ ae_kv_key ae_engine_key(ae_engine *e, const ae_adapter_set *set)
 {
     ae_adapter_set own = set ? *set : (ae_adapter_set){0};
     ae_adapter_keys_find(&e->keys, &own);
-    if (own.n) ae_commands_put_set(e, AE_COMMAND_KEY, 0, &own); /* numbers of sets are given in the order of questions */
+    /* ranks number sets in the order in which their keys are asked for */
+    if (own.n) ae_commands_put_set(e, AE_COMMAND_KEY, 0, &own);
     return key_of(&own);
 }
 
@@ -87,7 +89,7 @@ static uint32_t share(ae_engine *e, uint32_t to, uint32_t from, uint32_t n)
         if (e->state) n = ae_state_share(e->state, NULL, to, from, n);
         if (ae_kv_share(e->kv, NULL, to, from, n) != AERIE_OK) break;
         if (ae_kv_n_live(e->kv, to) == n || !e->state) return ae_kv_n_live(e->kv, to);
-        n = ae_kv_n_live(e->kv, to); /* no page for the end of it, or no window: land lower */
+        n = ae_kv_n_live(e->kv, to); /* the cache had no page for the end, or no complete window: land lower */
     }
     return truncate_to(e, to, 0);
 }

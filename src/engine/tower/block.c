@@ -1,14 +1,14 @@
 /* block.c - a vision encoder's operations on the device: the start of the stream, a block, the projector (int.h).
  *
- * Owns nothing. A block is x += Wo attention(norm(x)), then x += Wdown(act(norm(x) Wup)), with what the type adds: norms and
- * scales of what is added, bounds around products, windows. Feed-forward blocks take some rows after others, which changes no
- * bit: rows are independent. */
+ * Owns nothing. A block is x += Wo attention(norm(x)), then x += Wdown(act(norm(x) Wup)). The encoder's type adds to this:
+ * norms and scales of what is added, bounds around products, windows. Feed-forward blocks process the rows in several parts;
+ * rows are independent, so no bit changes. */
 #include <math.h>
 #include <string.h>
 
 #include "engine/tower/int.h"
 
-static const float bare_eps = 1e-5f; /* of layer norms that the file gives none for */
+static const float bare_eps = 1e-5f; /* epsilon of layer norms for which the file gives none */
 
 typedef struct tower_norm {
     const float *weight, *bias; /* weight NULL: no norm */
@@ -60,7 +60,7 @@ typedef struct tower_product {
     const ae_tower_clamp *clamp; /* NULL: none */
 } tower_product;
 
-/* Products of the same rows x [n][n_in], normed. add: y +=, of products without bounds. */
+/* Products of the same rows x [n][n_in], normed. add: adds to y instead of writing it; only for products without bounds. */
 static void products(const ae_tower *t, uint32_t n, const float *x, uint32_t n_in, tower_norm norm, const tower_product *p,
                      uint32_t n_products, bool add)
 {
@@ -90,7 +90,7 @@ static void product(const ae_tower *t, uint32_t n, const float *x, uint32_t n_in
     products(t, n, x, n_in, norm, &(tower_product){w, bias, y, n_out, NULL}, 1, false);
 }
 
-/* act(x) times other, or act(x), through a matrix. */
+/* Multiplies a matrix with act(x), or with act(x) * other if other is not NULL. */
 static void activated(const ae_tower *t, uint32_t n, const float *x, const float *other, uint32_t n_in, ae_glu glu, float limit,
                       tower_product p, bool add)
 {
@@ -130,8 +130,8 @@ void tower_begin(ae_tower *t, const tower_view *v)
 
 /* ---- A block --------------------------------------------------------------------------------------------------- */
 
-/* Heads [n][n_heads][4 quarters] in the order in which they turn: the second and the third quarter change places, so that pairs
- * within the halves become pairs (i, i + half). */
+/* Reorders heads [n][n_heads][4 quarters] for the rotation: the second and the third quarter change places, so that pairs
+ * within each half become pairs (i, i + half). */
 static void reorder(const ae_tower *t, uint32_t n, const float *from, float *to)
 {
     const uint32_t d = t->model->hparams.head_dim, quarter = d / 4;
@@ -139,7 +139,7 @@ static void reorder(const ae_tower *t, uint32_t n, const float *from, float *to)
     for (uint32_t i = 0; i < 4; i++) copy_rows(t, n, quarter, from + order[i] * quarter, d, to + i * quarter, d);
 }
 
-/* What a half of the block gave stands in y: normed, scaled and added. */
+/* Adds the output in y of a half of the block to the stream, normed and scaled first. */
 static void join(const ae_tower *t, uint32_t first, uint32_t n, const float *norm, const float *scale)
 {
     const uint32_t e = t->model->hparams.n_embd;
@@ -159,7 +159,7 @@ static void attend(const ae_tower *t, uint32_t i, const tower_view *v)
     const uint32_t e = h->n_embd, q_dim = s->n_heads * s->head_dim, n = v->n;
     const bool windowed = m->blocks[i].windowed, reordered = m->type->turn == AE_TOWER_TURN_XY;
     const bool normed = s->qk_norm != AE_QK_NORM_NONE;
-    float *q = reordered ? t->attn : t->q, *k = reordered ? t->q : t->k; /* before they are put in order */
+    float *q = reordered ? t->attn : t->q, *k = reordered ? t->q : t->k; /* q and k before they are reordered */
     const tower_product qkv[] = {{l->wq, l->bq, q, q_dim, &c[AE_TOWER_Q]}, {l->wk, l->bk, k, q_dim, &c[AE_TOWER_K]},
                                  {l->wv, l->bv, t->v, q_dim, &c[AE_TOWER_V]}};
     products(t, n, t->x, e, norm_of(t, l->attn_norm, l->attn_norm_b), qkv, 3, false);
@@ -221,7 +221,7 @@ void tower_run_block(ae_tower *t, uint32_t i, const tower_view *v)
 
 /* ---- The projector --------------------------------------------------------------------------------------------- */
 
-/* Lists the row of patch k of each token. */
+/* Lists the row of patch k of every token. */
 static void choose(ae_tower *t, uint32_t k, const tower_view *v)
 {
     const uint32_t m = t->model->merge, across = v->across / m, cls = v->n - v->across * v->down;
@@ -229,7 +229,7 @@ static void choose(ae_tower *t, uint32_t k, const tower_view *v)
         t->chosen[i] = (int32_t)cls + t->place[(i / across * m + k / m) * v->across + i % across * m + k % m];
 }
 
-/* Channel by channel: on the host. */
+/* Merges the patches of each token channel by channel, on the host. */
 static void unfold(ae_tower *t, const tower_view *v)
 {
     const uint32_t e = t->model->hparams.n_embd, kk = t->model->merge * t->model->merge;
@@ -243,7 +243,7 @@ static void unfold(ae_tower *t, const tower_view *v)
     t->backend->ops->upload(t->stream, t->merged, t->merged_host, (size_t)v->n_tokens * kk * e * sizeof(float));
 }
 
-/* x becomes merged. */
+/* Merges the rows of x into tokens in `merged`. */
 static void merge(ae_tower *t, const tower_view *v)
 {
     const ae_tower_merge how = t->model->type->merge;
@@ -276,7 +276,7 @@ void tower_deep(ae_tower *t, uint32_t i, const tower_view *v)
                               (size_t)v->n_tokens * m->n_out * sizeof(float));
 }
 
-/* Gemma 4's pooled rows: larger, and as its standard rows. */
+/* Scales Gemma 4's pooled rows, and standardises them with the file's mean and deviation. */
 static void standardise(const ae_tower *t, const tower_view *v)
 {
     const uint32_t e = t->model->hparams.n_embd;

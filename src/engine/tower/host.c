@@ -1,5 +1,5 @@
-/* host.c - what a vision encoder needs of a picture before the device has it: patches in their order, learned positions
- * for its size, angles (int.h). Owns nothing. Everything is plain arithmetic in one fixed order.
+/* host.c - what the host computes for a vision encoder: the order of patches, learned positions for the size of a picture, and
+ * angles (int.h). Owns nothing. Everything is plain arithmetic in one fixed order.
  *
  * Source: the published models' code (transformers): fast_pos_embed_interpolate of Qwen3-VL, resize_positional_embeddings of
  * SigLIP 2, get_window_index of Qwen2.5-VL. */
@@ -11,7 +11,7 @@
 
 /* ---- Order ----------------------------------------------------------------------------------------------------- */
 
-/* Windows of a line, and of a column, of patches. */
+/* Number of windows along a side of n patches. */
 static uint32_t n_along(const ae_tower_model *m, uint32_t n)
 {
     const uint32_t side = m->window * m->merge;
@@ -69,7 +69,8 @@ void tower_cut(ae_tower *t, const ae_image *image, const tower_view *v)
 
 /* ---- Learned positions ----------------------------------------------------------------------------------------- */
 
-/* Where place i of n falls among n_table of a table whose ends are those of the picture: between `from` and the next. */
+/* Maps place i of n to a table of n_table places with the same ends: returns the place below it, and in *part the fraction
+ * beyond that place. */
 static uint32_t aligned(uint32_t i, uint32_t n, uint32_t n_table, float *part)
 {
     const float at = n > 1 ? (float)i * ((float)(n_table - 1) / (float)(n - 1)) : 0.0f;
@@ -90,7 +91,8 @@ static void put_aligned(const ae_tower *t, uint32_t side, const tower_view *v, u
     for (uint32_t i = 0; i < e; i++) out[i] = fmaf(w11, d[i], fmaf(w10, c[i], fmaf(w01, b[i], w00 * a[i])));
 }
 
-/* Weights of place i of n over a table of n_table, wider where the table is finer: returns the first, *n_used weights. */
+/* The weights of place i of n over a table of n_table places; the filter is wider if the table is finer. Returns the first
+ * place, and the number of weights in *n_used. */
 static uint32_t antialias(uint32_t i, uint32_t n, uint32_t n_table, float *weights, uint32_t *n_used)
 {
     const double scale = (double)n_table / n, wide = scale > 1 ? scale : 1, centre = (i + 0.5) * scale;
@@ -107,7 +109,7 @@ static uint32_t antialias(uint32_t i, uint32_t n, uint32_t n_table, float *weigh
     return from;
 }
 
-enum { MOST_SIDE = 256 }; /* of a square table of 65,536 positions */
+enum { MOST_SIDE = 256 }; /* side of a square table of 65,536 positions */
 
 static void put_antialiased(const ae_tower *t, uint32_t side, const tower_view *v, uint32_t x, uint32_t y, float *out)
 {

@@ -7,17 +7,17 @@
 #include "engine/rows.h"
 #include "engine/tower.h"
 
-#define AE_TOWER_FFN_ROWS 512 /* of a feed-forward block at once; no bit depends on it */
+#define AE_TOWER_FFN_ROWS 512 /* rows of a feed-forward block that are computed at once; no bit depends on it */
 
-/* What a block has beside its layer, on the device. */
+/* The parts of a block on the device that ae_net_layer does not hold. */
 typedef struct tower_block {
     float *scale[2], *out_scale;
-    float *q_norm, *k_norm; /* in the order in which heads turn; NULL: the layer's */
+    float *q_norm, *k_norm; /* in the order of rotated heads; NULL: the layer's own */
     ae_weight *deep_1, *deep_2;
     float *deep_norm, *deep_norm_b, *deep_1_b, *deep_2_b;
 } tower_block;
 
-/* A view that is run: n rows, first the row before the patches, if there is one. */
+/* The view being computed: n rows, starting with the row before the patches if the encoder has one. */
 typedef struct tower_view {
     uint32_t across, down; /* patches */
     uint32_t n, n_tokens, n_windows;
@@ -33,28 +33,29 @@ struct ae_tower {
     ae_weight *patches, *frame, *merger, *project, *project2;
     float *patch_bias, *cls, *positions, *pre_norm, *pre_norm_b, *post_norm, *post_norm_b, *patch_norm, *norm, *norm_b;
     float *std_bias, *std_scale, *project_b, *project2_b, *ones, *bare_norm[3], *bare_norm_b[3];
-    float *turned_norms;   /* (device) [n_layers][2][head_dim] where heads are turned in another order; or NULL */
+    /* (device) [n_layers][2][head_dim] norms in the order of rotated heads; or NULL if heads are not reordered */
+    float *turned_norms;
     float *row_break;      /* (host) [n_out], or NULL */
-    float *table;          /* (host) the learned positions, where a view's are made of them; or NULL */
-    float colour[3][256];  /* (host) a channel's values, normalised */
-    /* room for views of up to n_room rows and n_windows windows */
+    float *table;          /* (host) learned positions from which those of a view are computed; or NULL */
+    float colour[3][256];  /* (host) normalised value of each byte, by channel */
+    /* memory for views of up to n_room rows and n_windows windows */
     uint32_t n_room, n_windows;
     ae_stream *stream;
     ae_kv *kv, *window_kv;
     void *host, *device;
     size_t device_bytes;
-    ae_rows rows, on_device, windows; /* windows: as they lie on the device where each is a sequence of its own */
+    ae_rows rows, on_device, windows; /* `windows`: the same rows on the device, with each window as a sequence of its own */
     float *x, *q, *k, *v, *attn; /* [n_room][...] */
     float *y, *gate, *up;  /* [AE_TOWER_FFN_ROWS][...], y [n_room] */
-    float *bounded;        /* [n_room][widest input] of products with bounds; or NULL */
+    float *bounded;        /* [n_room][widest input of products with bounds]; or NULL */
     float *pixels;         /* [n_room][3 * patch * patch] */
     float *cos, *sin;      /* [n_room][head_dim / 2] */
-    float *merged, *part, *hidden, *out; /* [n_tokens][...] what the projector takes, a patch of it, has between two matrices,
-                                          * and gives */
+    float *merged, *part, *hidden, *out; /* [n_tokens][...] the projector's input, one patch of it, the values between its two
+                                          * matrices, and its output */
     /* (host) */
     float *pixels_host, *x_host, *merged_host, *angles_host;
     float *deep_host;      /* [n_deep][n_tokens][n_out] */
-    int32_t *order, *place; /* [n_room] the patch of a row after `cls`, and the row of a patch */
+    int32_t *order, *place; /* [n_room] the patch of each row after `cls`, and the row of each patch */
     int32_t *chosen;       /* [n_room] rows for a copy */
 };
 
@@ -63,7 +64,7 @@ static inline uint32_t tower_patch_floats(const ae_tower_model *m)
     return 3 * m->patch * m->patch;
 }
 
-/* Floats of a token when its patches are merged. */
+/* Floats per token after its patches are merged. */
 static inline uint32_t tower_merged_floats(const ae_tower_model *m)
 {
     return m->hparams.n_embd * (m->type->merge == AE_TOWER_POOL ? 1 : m->merge * m->merge);
@@ -71,26 +72,26 @@ static inline uint32_t tower_merged_floats(const ae_tower_model *m)
 
 /* ---- host.c ---- */
 
-/* order and place: rows of a window are adjacent; else patches by line. */
+/* Fills order and place: the rows of a window are adjacent; without windows patches are in order of lines. */
 void tower_order(ae_tower *t, const tower_view *view);
-/* How many rows a window at (wx, wy) has; 0: there is none. */
+/* Number of rows of window i_window; 0: there is no such window. */
 uint32_t tower_window_rows(const ae_tower_model *m, const tower_view *view, uint32_t i_window);
 uint32_t tower_n_windows(const ae_tower_model *m, uint32_t across, uint32_t down);
-/* pixels_host: in each patch channel, y, x. */
+/* Fills pixels_host: patch by patch, each in order channel, y, x. */
 void tower_cut(ae_tower *t, const ae_image *image, const tower_view *view);
-/* x_host [n][n_embd]: what joins patches as learned positions, made of the table. */
+/* Fills x_host [n][n_embd]: learned positions for each patch, interpolated from the table. */
 void tower_positions(ae_tower *t, const tower_view *view);
-/* angles_host: cosines, then sines. */
+/* Fills angles_host: cosines, then sines. */
 void tower_angles(ae_tower *t, const tower_view *view);
 
-/* ---- block.c: all on the stream, nothing waited for ---- */
+/* ---- block.c: queues operations on the stream; only the functions that say so wait ---- */
 
-/* The patches of pixels_host become the stream's start. */
+/* Starts the stream from the patches in pixels_host. */
 void tower_begin(ae_tower *t, const tower_view *view);
 void tower_run_block(ae_tower *t, uint32_t i, const tower_view *view);
-/* Deep rows of a block, to deep_host. Waits. */
+/* Projects the deep rows of a block to deep_host. Waits for the device. */
 void tower_deep(ae_tower *t, uint32_t i, const tower_view *view);
-/* The tokens, to merged_host [n_tokens][n_out]. Waits. */
+/* Projects the tokens to merged_host [n_tokens][n_out]. Waits for the device. */
 void tower_project(ae_tower *t, const tower_view *view);
 
 #endif

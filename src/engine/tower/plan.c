@@ -11,7 +11,7 @@
 #define MAX_VIEWS 256
 #define MAX_PATCHES 65536u
 
-/* Sides after the longer one has become `longest`, as Idefics3 counts: the other is cut to a whole number and made even. */
+/* Scales the sides so that the longer one is `longest`, in the way of Idefics3: the other is rounded down and made even. */
 static void to_longest(uint32_t w, uint32_t h, uint32_t longest, uint32_t *out_w, uint32_t *out_h)
 {
     const double ratio = (double)w / h;
@@ -38,7 +38,7 @@ static uint32_t up_to(uint32_t x, uint32_t unit)
     return (x + unit - 1) / unit * unit;
 }
 
-/* Both sides become whole numbers of tiles, the longer one first. */
+/* Rounds both sides up to whole numbers of tiles, the longer one first. */
 static void to_tiles(uint32_t s, uint32_t *w, uint32_t *h)
 {
     const double ratio = (double)*w / *h;
@@ -82,8 +82,8 @@ static void plan_any(const ae_tower_model *m, uint32_t width, uint32_t height, a
     p->n_views = 1;
 }
 
-/* Sides of about the picture's ratio, multiples of `unit`, with pixels within limits: smart_resize. Qwen's rounds a short side
- * to 0 before it looks at the limits, LFM2's does not. */
+/* Finds sides of about the picture's ratio that are multiples of `unit`, with the number of pixels within limits: smart_resize.
+ * Qwen's version may round a short side to 0 before it looks at the limits; LFM2's does not. */
 static void smart(uint32_t width, uint32_t height, uint32_t unit, double least, double most, bool to_zero, uint32_t *w,
                   uint32_t *h)
 {
@@ -117,7 +117,7 @@ static void plan_smart(const ae_tower_model *m, uint32_t width, uint32_t height,
     p->view_width = p->width, p->view_height = p->height;
 }
 
-/* The largest sides of the picture's ratio whose tokens fit the budget. */
+/* Finds the largest sides with the picture's ratio whose tokens fit the budget. */
 static void plan_budget(const ae_tower_model *m, uint32_t width, uint32_t height, ae_tower_plan *p)
 {
     static const uint32_t budgets[] = {1120, 560, 280, 140, 70};
@@ -136,8 +136,8 @@ static void plan_budget(const ae_tower_model *m, uint32_t width, uint32_t height
     p->height = p->view_height = (h ? h : 1) * unit;
 }
 
-/* The grid of `least` to `most` tiles whose ratio is the nearest; of equals a later one while its tiles are not more than twice
- * the picture. */
+/* Finds the grid of `least` to `most` tiles with the nearest ratio. Among equally near grids a later one wins if its tiles have
+ * at most twice the pixels of the picture. */
 static void nearest_grid(uint32_t width, uint32_t height, uint32_t tile, uint32_t least, uint32_t most, uint32_t *across,
                          uint32_t *down)
 {

@@ -1,4 +1,5 @@
-/* tower.c - a vision encoder's weights, its room, and the order of a view (int.h). Sizes and text: plan.c. */
+/* tower.c - a vision encoder's weights, its working memory, and the order in which a view is computed (int.h). Sizes and text
+ * are in plan.c. */
 #include "engine/tower.h"
 
 #include <math.h>
@@ -76,7 +77,7 @@ static aerie_status read_host(const ae_tower *t, ae_tensor_ref tensor, size_t n,
     return AERIE_OK;
 }
 
-/* Norms of heads in the order in which heads turn (block.c). */
+/* Puts the norms of heads into the order of rotated heads (block.c). */
 static aerie_status turn_norms(ae_tower *t, aerie_error *error)
 {
     const ae_hparams *h = &t->model->hparams;
@@ -210,7 +211,7 @@ static aerie_status make_kvs(ae_tower *t, aerie_error *error)
     return ae_kv_create(&t->window_kv, t->backend, &kv, error);
 }
 
-/* Room for n_room rows and n_windows windows; after a failure free_room releases what there is. */
+/* Allocates for n_room rows and n_windows windows; after a failure free_room releases what there is. */
 static aerie_status make_room(ae_tower *t, aerie_error *error)
 {
     const ae_tower_model *m = t->model;
@@ -238,7 +239,7 @@ static aerie_status make_room(ae_tower *t, aerie_error *error)
     return h->n_layers ? make_kvs(t, error) : AERIE_OK;
 }
 
-/* Room for a view, if there is none yet. */
+/* Makes the memory large enough for a view. */
 static aerie_status need_room(ae_tower *t, const tower_view *v, aerie_error *error)
 {
     if (v->n <= t->n_room && v->n_windows <= t->n_windows) return AERIE_OK;
@@ -246,7 +247,7 @@ static aerie_status need_room(ae_tower *t, const tower_view *v, aerie_error *err
     free_room(t);
     t->n_room = n, t->n_windows = n_windows;
     const aerie_status status = make_room(t, error);
-    if (status != AERIE_OK) free_room(t); /* the next view finds none */
+    if (status != AERIE_OK) free_room(t); /* the next view starts without memory */
     return status;
 }
 
@@ -288,7 +289,7 @@ void ae_tower_free(ae_tower *t)
 
 /* ---- Views ----------------------------------------------------------------------------------------------------- */
 
-/* Rows [first, first + n) are positions 0 to n - 1 of sequence `seq`, and see each other. */
+/* Makes rows [first, first + n) positions 0 to n - 1 of sequence `seq`; all of them see each other. */
 static void place_rows(ae_rows *rows, uint32_t seq, uint32_t first, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -322,11 +323,11 @@ static aerie_status upload_rows(ae_tower *t, const tower_view *v, aerie_error *e
 
 static void forget_rows(ae_tower *t)
 {
-    if (t->kv) (void)ae_kv_truncate(t->kv, 0, 0); /* to nothing: cannot fail */
+    if (t->kv) (void)ae_kv_truncate(t->kv, 0, 0); /* cutting to nothing cannot fail */
     for (uint32_t i = 0; i < t->n_windows; i++) (void)ae_kv_truncate(t->window_kv, i, 0);
 }
 
-/* Everything before the first block. The pool is held for what the device does. */
+/* Computes everything before the first block. Holds the thread pool while the device works. */
 static aerie_status begin_view(ae_tower *t, const ae_image *image, const tower_view *v, aerie_error *error)
 {
     AE_TRY(need_room(t, v, error));
@@ -354,7 +355,7 @@ static aerie_status run_block(ae_tower *t, uint32_t i, const tower_view *v, aeri
     return status;
 }
 
-/* A token's row: what the text's stream starts with, then what joins after its layers. */
+/* Writes a token's row: the start of the text model's stream, then what is added after its layers. */
 static float *give_token(const ae_tower *t, const tower_view *v, uint32_t i, float *rows)
 {
     const size_t n_out = t->model->n_out;
@@ -364,7 +365,7 @@ static float *give_token(const ae_tower *t, const tower_view *v, uint32_t i, flo
     return rows + (1 + t->model->n_deep) * n_out;
 }
 
-/* The tokens, with a row break after each line but the last. */
+/* Writes the tokens, with a row break after each line but the last. */
 static void give_rows(const ae_tower *t, const tower_view *v, float *rows)
 {
     const uint32_t across = v->across / t->model->merge;
@@ -429,8 +430,8 @@ static ae_image_filter filter_of(const ae_tower_type *type)
     return type->lanczos ? AE_IMAGE_LANCZOS : type->bicubic ? AE_IMAGE_BICUBIC : AE_IMAGE_BILINEAR;
 }
 
-/* View i of a picture that has the plan's size. Of a picture that went through its longest side the whole is made of what came
- * of it, of others of the picture itself. */
+/* Cuts view i out of a picture that has the plan's size. If the picture was first resized by its longest side, the view of the
+ * whole picture is made from that intermediate size, otherwise from the original. */
 static aerie_status take_view(const ae_tower *t, const ae_image *image, const ae_image *resized, const ae_tower_plan *plan,
                               uint32_t i, ae_image *view, aerie_error *error)
 {
@@ -442,7 +443,7 @@ static aerie_status take_view(const ae_tower *t, const ae_image *image, const ae
     return ae_image_resize(view, from_resized ? resized : image, w, h, filter_of(t->model->type), error);
 }
 
-/* What is drawn on: tiles are cut out of a picture that went through the longest side first. */
+/* Resizes a picture to the plan's size; a picture that is cut into tiles is first resized by its longest side. */
 static aerie_status resize_whole(const ae_tower *t, const ae_image *image, const ae_tower_plan *plan, ae_image *whole,
                                  aerie_error *error)
 {

@@ -32,20 +32,20 @@ static aerie_status check_keys(ae_adapter *a, aerie_error *error)
                       "it was trained for",
                       error));
     if (ae_gguf_kv_find(g, "adapter.alora.invocation_tokens"))
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: activated LoRA (adapter.alora.invocation_tokens) is not there yet",
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: activated LoRA (adapter.alora.invocation_tokens) is not supported",
                        ae_gguf_path(g));
     AE_TRY(ae_gguf_get_f32(g, "adapter.lora.alpha", false, &a->alpha, error));
     if (isfinite(a->alpha)) return AERIE_OK;
     return ae_fail(error, AERIE_ERROR_FORMAT, "%s: adapter.lora.alpha is not a finite number", ae_gguf_path(g));
 }
 
-#define MAX_NAME 255 /* of the model's tensors that can be adapted */
+#define MAX_NAME 255 /* longest name of a tensor that can be adapted */
 
-/* Takes "NAME.lora_a" or "NAME.lora_b" apart: NAME, and which it is; false: it is neither. */
+/* Splits "NAME.lora_a" or "NAME.lora_b" into NAME and the letter. Returns false if the name is neither. */
 static bool parse_name(const ae_gguf_tensor *t, char name[MAX_NAME + 1], char *side)
 {
     static const char suffix[] = ".lora_";
-    const size_t n_suffix = sizeof suffix; /* with the letter */
+    const size_t n_suffix = sizeof suffix; /* including the letter */
     if (t->name.n <= n_suffix || t->name.n > MAX_NAME || memchr(t->name.data, '\0', t->name.n)) return false;
     const size_t n = t->name.n - n_suffix;
     *side = t->name.data[t->name.n - 1];
@@ -83,7 +83,8 @@ static aerie_status check_shapes(const ae_adapter *a, const char *name, ae_tenso
                    path, name, (long long)x->ne[0], (long long)y->ne[1], (long long)base->ne[0], (long long)base->ne[1]);
 }
 
-/* The pairs of one of the model's tensors: one for each weight that was made of its rows. pairs NULL: they are counted. */
+/* Lists the pairs of one of the model's tensors: one for each weight that was made of its rows. If pairs is NULL, only counts
+ * them. */
 static aerie_status list_tensor(ae_adapter *a, const char *name, ae_adapter_pair *pairs, aerie_error *error)
 {
     const ae_parts *parts = &a->net->parts;
@@ -123,7 +124,7 @@ static aerie_status list_all(ae_adapter *a, ae_adapter_pair *pairs, aerie_error 
             return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %.*s is not a matrix of a LoRA pair (NAME.lora_a, "
                            "NAME.lora_b); whole tensors cannot be replaced by an adapter",
                            ae_gguf_path(a->gguf), (int)(t->name.n < 100 ? t->name.n : 100), t->name.data);
-        if (side == 'b' && find_side(a->gguf, name, 'a')) continue; /* listed with the other */
+        if (side == 'b' && find_side(a->gguf, name, 'a')) continue; /* listed together with its other half */
         AE_TRY(list_tensor(a, name, pairs, error));
         if (t->ne[1] > a->max_rank) a->max_rank = (uint32_t)t->ne[1];
         a->n_matrices++;
@@ -232,7 +233,7 @@ static const ae_adapter_pair *find_pair(const ae_adapter *a, const ae_weight *we
     return bsearch(&key, a->pairs, a->n_pairs, sizeof key, by_weight);
 }
 
-/* Its rows alone. */
+/* The product restricted to the rows of a run. */
 static ae_matmul rows_of(const ae_matmul *m, const ae_adapter_run *run)
 {
     ae_matmul part = *m;
@@ -243,7 +244,7 @@ static ae_matmul rows_of(const ae_matmul *m, const ae_adapter_run *run)
     return part;
 }
 
-/* t = A x for all weights of the product that are adapted, side by side; each scaled; then y += B t. */
+/* Computes t = A x for all adapted weights of the product side by side, scales each, then adds B t to y. */
 static void add_adapter(const ae_backend_ops *ops, ae_stream *stream, const ae_matmul *m, const ae_adapter_run *run,
                         const ae_adapter_use *use, float *t)
 {

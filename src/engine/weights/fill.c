@@ -1,12 +1,12 @@
 /* fill.c - the values of a network: from the file, chunk by chunk, onto the device.
  *
- * Owns: the order of reading, and a buffer of one chunk per thread, so that memory never holds more than the finished
- * weights and these. A chunk is some rows of one weight, small enough to stay in the second cache between reading and
- * packing. Chunks are taken in file order, so a disk sees one ascending run; the thread that packs a chunk is the
- * first to touch its memory. The system is told what comes next, and, if memory is too short to keep the file in its
- * cache anyway, what is done with.
- * What is read is checked: a scale or value that is infinite or NaN would go unnoticed and invent text. Rows that are used
- * where they lie are read for that alone, unless in_place asks for a start without reading. */
+ * Owns: the order of reading, and a buffer of one chunk per thread, so that memory never holds more than the finished weights
+ * and these buffers. A chunk is some rows of one weight, small enough to stay in the second-level cache between reading and
+ * packing. Chunks are taken in file order, so a disk sees one ascending run. The thread that packs a chunk is the first to
+ * touch its memory. The system is told which chunks come next; if memory is too short to keep the file in the page cache
+ * anyway, it is also told which parts are finished.
+ * What is read is checked: an infinite or NaN scale or value would go unnoticed and the model would invent text. Rows that are
+ * used in place are read for this check alone, unless in_place asks for a start without reading. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -17,8 +17,8 @@
 #include "quant/encode/encoder.h"
 #include "quant/types.h"
 
-#define CHUNK_BYTES ((size_t)512 << 10) /* of the file; more if 16 rows take more */
-#define CHUNKS_AHEAD 16                 /* the system is told of these */
+#define CHUNK_BYTES ((size_t)512 << 10) /* bytes of the file in a chunk; more if 16 rows take more */
+#define CHUNKS_AHEAD 16                 /* chunks that the system is told to read ahead */
 
 typedef struct chunk {
     const ae_part *part;
@@ -38,11 +38,11 @@ typedef struct load_job {
     loader *loaders; /* [n_threads] */
     uint32_t n_threads;
     size_t buffer_bytes;
-    bool forget; /* the system's cache cannot keep the file beside the weights */
+    bool forget; /* the page cache cannot keep the file beside the weights */
     uint64_t total;
     atomic_ullong done;
-    atomic_int status; /* of the first failure */
-    aerie_error error; /* written by whoever set status */
+    atomic_int status; /* status of the first failure */
+    aerie_error error; /* written by the thread that set status */
 } load_job;
 
 static size_t row_bytes(const ae_part *part)
@@ -50,7 +50,8 @@ static size_t row_bytes(const ae_part *part)
     return ae_type_row_bytes(part->tensor->type, (uint64_t)part->tensor->ne[0]);
 }
 
-/* A transposed part is one chunk: its rows, behind them the same as floats, one column, and the weight's rows. */
+/* Buffer bytes of a transposed part, which is one chunk: its rows, the same as floats, one column, and one row of the
+ * weight. */
 static size_t transposing_bytes(const ae_part *part)
 {
     const size_t n_in = part->n_rows, n_out = (size_t)part->tensor->ne[0];
@@ -71,7 +72,7 @@ static bool is_read(const load_job *job, const ae_part *part)
     return part->use && (part->bytes || !job->options->in_place);
 }
 
-/* n values from row `first` on. */
+/* Checks that the n values from row `first` on are finite. */
 static aerie_status check_finite(const load_job *job, const ae_part *part, const void *rows, uint64_t first, uint64_t n,
                                  aerie_error *error)
 {
@@ -86,7 +87,7 @@ static aerie_status check_finite(const load_job *job, const ae_part *part, const
                    (unsigned long long)(first + at / n_in), dot == AE_DOT_32 || dot == AE_DOT_256 ? "a scale" : "a value");
 }
 
-/* In the tensor. */
+/* The chunk's first row, counted in the tensor. */
 static uint64_t first_row(const chunk *c)
 {
     return c->part->first + c->first;
@@ -151,7 +152,7 @@ static void close_loaders(load_job *job)
     ae_free(job->chunks);
 }
 
-/* By the one scale of its tensor, or by those of the matrices that its elements belong to. */
+/* Multiplies a vector by its tensor's one scale, or by the scales of the matrices that its elements belong to. */
 static aerie_status scale_vector(load_job *job, const ae_part *part, float *host, aerie_error *error)
 {
     const ae_tensor_ref t = part->tensor;
@@ -205,7 +206,7 @@ static bool tell(load_job *job, uint64_t done)
     return false;
 }
 
-/* The rows of a transposed part, read into the buffer, as a weight. */
+/* Reads the rows of a transposed part into the buffer, and sets them as a weight. */
 static aerie_status fill_transposed(const load_job *job, const ae_part *part, uint8_t *buffer, aerie_error *error)
 {
     const size_t n_in = part->n_rows, n_out = (size_t)part->tensor->ne[0];

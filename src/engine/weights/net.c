@@ -1,9 +1,10 @@
-/* net.c - which tensor of a model becomes which weight of its network (net.h). Placing and filling them: parts.c, fill.c. */
+/* net.c - which tensor of a model becomes which weight of its network (net.h). parts.c places the weights, fill.c fills
+ * them. */
 #include "engine/weights/net.h"
 
 #include <stddef.h>
 
-/* Rows [first, first + n) of each matrix of a stack. */
+/* Adds rows [first, first + n) of each matrix of a stack. */
 static void add_experts(ae_parts *parts, uint32_t n_experts, ae_tensor_ref tensor, uint32_t first, uint32_t n,
                         ae_weight **fields)
 {
@@ -11,7 +12,7 @@ static void add_experts(ae_parts *parts, uint32_t n_experts, ae_tensor_ref tenso
         ae_parts_expert(parts, tensor, i, (uint64_t)i * (uint64_t)tensor->ne[1] + first, n, &fields[i]);
 }
 
-/* Gate (if there is one), up and down of all experts of a layer. */
+/* Lists gate (if there is one), up and down of all experts of a layer. */
 static void list_experts(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_weight **stack, ae_net_layer *to)
 {
     const ae_expert_hparams *x = &h->experts;
@@ -25,14 +26,14 @@ static void list_experts(ae_parts *p, const ae_hparams *h, const ae_layer *from,
 
 #define PARTS_OUTSIDE (16 + 2 * AE_MAX_DEVICES)
 
-/* Rows of a matrix or elements of a vector; `some` false: all of them. */
+/* Some rows of a matrix or elements of a vector; if `some` is false, all of them. */
 typedef struct range {
     bool some;
     uint64_t first;
     uint32_t n;
 } range;
 
-/* What a rank has of a layer's weights. Of one engine alone: all of everything. */
+/* What a rank has of a layer's weights. Without a group: everything. */
 typedef struct cut {
     range q, k, v, q_head, q_norm, k_norm, heads, ff, embd;
 } cut;
@@ -71,7 +72,7 @@ static cut cut_ffn(const ae_ranks *ranks, uint32_t i)
     return (cut){.ff = of_slices(&ranks->layers[i].ff, ranks->own), .embd = of_slices(&ranks->embd, ranks->own)};
 }
 
-/* The rows of a matrix [first, first + n) of a larger one. */
+/* Adds those rows of a matrix that is rows [first, first + n) of a larger one. */
 static void add_rows(ae_parts *p, ae_tensor_ref tensor, uint64_t first, uint32_t n, range of, ae_weight **field)
 {
     if (!of.some) ae_parts_rows(p, tensor, 0, first, n, field);
@@ -84,7 +85,7 @@ static void add_range(ae_parts *p, ae_tensor_ref tensor, uint64_t first, uint32_
     else if (of.n) ae_parts_range(p, tensor, first + of.first, of.n, field);
 }
 
-/* Queries, keys and values: each by itself, or as rows of one tensor. */
+/* Lists queries, keys and values: each as its own tensor, or as rows of one. */
 static void list_qkv(ae_parts *p, const ae_layer *from, const cut *c, ae_net_layer *to)
 {
     const ae_layer_spec *s = &from->spec;
@@ -98,7 +99,7 @@ static void list_qkv(ae_parts *p, const ae_layer *from, const cut *c, ae_net_lay
     add_range(p, from->bqkv, (uint64_t)q + kv, v, c->v, &to->bv);
 }
 
-/* Gate and up as rows of one tensor. */
+/* Lists gate and up, which are rows of one tensor. */
 static void list_gate_up(ae_parts *p, const ae_hparams *h, const ae_layer *from, const cut *c, ae_net_layer *to)
 {
     const ae_layer_spec *s = &from->spec;
@@ -109,7 +110,7 @@ static void list_gate_up(ae_parts *p, const ae_hparams *h, const ae_layer *from,
     add_rows(p, from->w_gate_up, s->n_ff, s->n_ff, c->ff, &to->w_up);
 }
 
-/* The absorbed form: of an old file's kv_b the first rows of each head are turned round. */
+/* Lists latent attention in its absorbed form. Of an old file's kv_b, the first rows of each head are transposed. */
 static void list_mla(ae_parts *p, const ae_hparams *hparams, const ae_layer *from, range own, ae_weight **heads,
                      ae_net_layer *to)
 {
@@ -266,14 +267,14 @@ static bool is_recurrent(const ae_net *net, uint32_t i)
     return net->model->layers[i].spec.mixer == AE_MIXER_RECUR || net->model->layers[i].spec.recur_beside;
 }
 
-/* The layer whose weights layer i has, if they lie where it would have its own; else i. */
+/* The layer whose weights layer i shares, if they are on the device on which layer i would have its own; else i. */
 static uint32_t twin_of(const ae_net *net, uint32_t i)
 {
     const uint32_t n = net->model->hparams.n_blocks, k = n ? i % n : i;
     return net->split.mixer[k] == net->split.mixer[i] && net->split.ffn[k] == net->split.ffn[i] ? k : i;
 }
 
-/* After the weights have got their places. */
+/* Copies the weights of repeated layers; called after the weights have their places. */
 static void repeat_layers(ae_net *net)
 {
     for (uint32_t i = 0; i < net->model->hparams.n_layers; i++) {
@@ -304,7 +305,7 @@ static void list_layer(ae_net *net, uint32_t i)
     net->n_recur += is_recurrent(net, i);
 }
 
-/* The token embeddings, for lookups, for the output, or for both. */
+/* Lists the token embeddings, for lookups, for the output, or for both. */
 static void list_embedding(ae_net *net, unsigned use, ae_weight **field)
 {
     const ae_model *m = net->model;
@@ -312,7 +313,8 @@ static void list_embedding(ae_net *net, unsigned use, ae_weight **field)
     if (m->tied && m->output_scale && (use & AE_WEIGHT_MATMUL)) net->parts.items[net->parts.n - 1].scale = m->output_scale;
 }
 
-/* What a tied output on another device needs is a second copy; of a group each rank has rows of its own. */
+/* Whether the tied output can use the embeddings' weight. On another device it needs a second copy, and in a group each rank
+ * has its own rows. */
 static bool is_shared(const ae_net *net)
 {
     return net->model->tied && net->split.mixer[0] == net->split.output && !net->ranks;
@@ -328,7 +330,7 @@ static void list_output(ae_net *net)
     if (net->ranks && m->tied && m->output_scale && net->parts.n > before) net->parts.items[before].scale = m->output_scale;
 }
 
-/* Vectors that no tensor has. */
+/* Lists the vectors that come from no tensor. */
 static void list_numbers(ae_net *net, uint32_t n_ones)
 {
     const ae_hparams *h = &net->model->hparams;
@@ -371,7 +373,7 @@ bool ae_net_adapts(const ae_net *net, const ae_part *part)
     if (part->weight == &net->output || part->weight == &net->ple_model_proj) return true;
     for (uint32_t i = 0; i < h->n_layers; i++) {
         const uintptr_t layer = (uintptr_t)&net->layers[i], field = (uintptr_t)part->weight;
-        if (field < layer || field >= layer + sizeof net->layers[i]) continue; /* else in net->stacked */
+        if (field < layer || field >= layer + sizeof net->layers[i]) continue; /* the field is in net->stacked */
         const size_t at = field - layer;
         for (size_t k = 0; k < sizeof routers / sizeof routers[0]; k++)
             if (at == routers[k]) return false;
@@ -390,12 +392,12 @@ uint32_t ae_net_kv_layers(const ae_model *m, ae_kv_layer *layers, uint32_t *wind
         const bool mla = s->mixer == AE_MIXER_MLA, attends = s->mixer == AE_MIXER_ATTENTION || mla;
         if (attends && s->kv_from == (int)i) {
             at[i] = n;
-            windows[n] = m->hparams.encoder ? 0 : s->window; /* a text is in one pass and keeps all */
+            windows[n] = m->hparams.encoder ? 0 : s->window; /* an encoder's text is in one pass and keeps all of it */
             layers[n++] = mla ? (ae_kv_layer){1, m->hparams.mla.n_latent, m->hparams.mla.n_rope}
                               : (ae_kv_layer){s->n_kv_heads, s->head_dim, 0};
         }
         if (!attends) continue;
-        uint32_t *window = &windows[at[s->kv_from]]; /* the widest of those who read it */
+        uint32_t *window = &windows[at[s->kv_from]]; /* the widest window of the layers that read it */
         if (!s->window || *window) *window = !s->window ? 0 : s->window > *window ? s->window : *window;
         if (of) of[i] = at[s->kv_from];
     }
@@ -412,7 +414,7 @@ void ae_net_kv_devices(const ae_model *m, const ae_split *split, uint8_t *device
     }
 }
 
-/* The stores of a device number layers with windows, and those without, by themselves. */
+/* Numbers the layers of each device's KV store, those with windows apart from those without. */
 static aerie_status number_kv_layers(ae_net *net, aerie_error *error)
 {
     struct {
@@ -487,7 +489,7 @@ aerie_status ae_net_plan_bytes(size_t *bytes, const ae_model *model, const ae_ba
     return ae_net_plan_split(bytes, model, &split, options, error);
 }
 
-/* Norms without weights. */
+/* Sets norms without weights. */
 static void set_plain_norms(ae_net *net)
 {
     const ae_hparams *h = &net->model->hparams;

@@ -1,4 +1,4 @@
-/* parts.c - lists the parts of a network and gives each its place on the device (parts.h). Their values: fill.c. */
+/* parts.c - lists the parts of a network and gives each its place on the device (parts.h). fill.c reads their values. */
 #include "engine/weights/parts.h"
 
 #include <math.h>
@@ -48,7 +48,7 @@ static void add(ae_parts *parts, const ae_part *part)
     if (!part->tensor) return;
     own->scale = ae_model_scale(parts->gguf, parts->bound, part->tensor);
     if (part->use & AE_WEIGHT_LOOKUP) own->row_scale = own->scale;
-    if (own->scale && own->scale->ne[0] == 1) own->i_scale = 0; /* one for all */
+    if (own->scale && own->scale->ne[0] == 1) own->i_scale = 0; /* one scale for all matrices */
 }
 
 void ae_parts_weight(ae_parts *parts, ae_tensor_ref tensor, unsigned use, ae_weight **field)
@@ -101,7 +101,7 @@ uint32_t ae_part_type(const ae_part *part)
 {
     const uint32_t type = part->tensor->type;
     const bool stays = !part->transposed || type == AE_TYPE_F32 || type == AE_TYPE_BF16;
-    return stays ? type : AE_TYPE_F16; /* blocks of the other direction cannot be turned */
+    return stays ? type : AE_TYPE_F16; /* a block holds values of one direction only, so its type cannot be kept */
 }
 
 static ae_weight_source source_of(const ae_part *part)
@@ -168,7 +168,7 @@ static aerie_status create_weight(ae_parts *parts, ae_gguf_reader *reader, const
     return backend->ops->weight_create(backend, &source, memory_of(parts, part), part->weight, error);
 }
 
-/* The places of a device's parts, in blocks from a new one on. */
+/* Places a device's parts, starting with a new block. */
 static void place_on(ae_parts *parts, uint8_t device)
 {
     ae_backend *backend = parts->devices[device];
@@ -188,7 +188,7 @@ static void place_on(ae_parts *parts, uint8_t device)
     }
 }
 
-/* In as few pieces of device memory as it allows: small ones do not take a huge page each. */
+/* Allocates as few blocks of device memory as possible, so that small parts do not take a huge page each. */
 static aerie_status take_blocks(ae_parts *parts, aerie_error *error)
 {
     const size_t room = (size_t)parts->n + parts->n_devices;

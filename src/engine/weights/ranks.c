@@ -21,16 +21,17 @@ void ae_ranks_cut(ae_slices *slices, uint32_t total, uint32_t unit, const uint32
 static bool can_cut_attention(const ae_model *m, uint32_t i)
 {
     const ae_layer_spec *s = &m->layers[i].spec;
-    if (s->mixer == AE_MIXER_MLA) return m->hparams.mla.value_dim <= s->head_dim; /* there is room to gather */
+    if (s->mixer == AE_MIXER_MLA) return m->hparams.mla.value_dim <= s->head_dim; /* whether there is room to gather */
     if (s->mixer != AE_MIXER_ATTENTION || s->qk_norm == AE_QK_NORM_ROW || s->qk_norm == AE_QK_NORM_ROW_LAYER ||
          s->kv_from < 0) return false;
-    const ae_layer_spec *of = &m->layers[s->kv_from].spec; /* whose keys and values it reads: the same heads of them */
+    /* the layer whose keys and values it reads; both have the same heads of them */
+    const ae_layer_spec *of = &m->layers[s->kv_from].spec;
     return of->mixer == AE_MIXER_ATTENTION && of->n_kv_heads == s->n_kv_heads && of->head_dim == s->head_dim &&
            of->qk_norm != AE_QK_NORM_ROW && of->qk_norm != AE_QK_NORM_ROW_LAYER &&
            s->n_heads % s->n_kv_heads == 0;
 }
 
-/* All layers that read the same keys and values are cut, or none of them. */
+/* Layers that read the same keys and values are cut together or not at all. */
 static bool all_readers_can(const ae_model *m, uint32_t i)
 {
     const int of = m->layers[i].spec.kv_from;
@@ -40,7 +41,7 @@ static bool all_readers_can(const ae_model *m, uint32_t i)
     return can_cut_attention(m, i);
 }
 
-/* Units of k groups: a rank has whole ones of keys and values with their queries. */
+/* Cuts by key-value groups: a rank has whole heads of keys and values with the queries that read them. */
 static void cut_heads(ae_ranks *ranks, const ae_model *m, const uint32_t *shares, ae_layer_cut *cut)
 {
     const ae_layer_spec *s = &cut->own;
@@ -82,7 +83,7 @@ static void cut_pipeline(ae_ranks *ranks, const ae_model *m, const uint32_t *sha
     ae_ranks_cut(&layers, m->hparams.n_layers, 1, shares, ranks->n);
     for (uint32_t r = 0; r < ranks->n; r++) {
         uint32_t at = layers.first[r];
-        for (uint32_t k = at; k < m->hparams.n_layers; k++) { /* keys and values are where those are who read them */
+        for (uint32_t k = at; k < m->hparams.n_layers; k++) { /* keys and values lie on the rank of the layers that read them */
             const ae_layer_spec *s = &m->layers[k].spec;
             if (s->mixer == AE_MIXER_ATTENTION && s->kv_from >= 0 && (uint32_t)s->kv_from < at) at = k + 1;
         }
@@ -150,7 +151,7 @@ uint32_t ae_ranks_owner(const ae_ranks *ranks, uint32_t layer)
     return r;
 }
 
-#define STAND_IN_DIM 32 /* the smallest that all types of a cache have */
+#define STAND_IN_DIM 32 /* the smallest width that all cache types allow */
 
 void ae_ranks_kv(const ae_ranks *ranks, const ae_model *model, ae_kv_layer *layers)
 {

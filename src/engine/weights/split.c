@@ -8,7 +8,7 @@ void ae_split_one(ae_split *split, const ae_model *model, ae_backend *device)
     ae_split_layers(split, model, &device, (const uint32_t[]){0}, 1);
 }
 
-/* Whether a border before layer `at` would part a layer from the keys and values that it reads. */
+/* Whether a border before layer `at` would separate a layer from the keys and values that it reads. */
 static bool parts_readers(const ae_model *m, uint32_t at)
 {
     for (uint32_t i = at; i < m->hparams.n_layers; i++) {
@@ -29,7 +29,7 @@ void ae_split_layers(ae_split *split, const ae_model *model, ae_backend *const *
         while (from[i] < n_layers && parts_readers(model, from[i])) from[i]++;
     }
     from[n] = n_layers + 1;
-    for (uint32_t i = 0; i < n; i++) { /* those to which nothing is left do not count */
+    for (uint32_t i = 0; i < n; i++) { /* devices without layers left do not count */
         if (from[i] >= from[i + 1]) continue;
         const uint8_t at = (uint8_t)split->n_devices++;
         split->devices[at] = devices[i];

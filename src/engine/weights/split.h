@@ -1,12 +1,13 @@
 /* split.h - the map from the layers of a model to devices.
  *
- * A layer has two halves, the mixer (with what it remembers) and the feed-forward block (with its experts). Each lies on one
- * device, as do the token embeddings, on that of the first mixer, and the output head. Where the halves on both sides of a
- * border lie on different devices, the engine moves the residual stream (engine/forward.c). Bits do not depend on the map.
+ * A layer has two halves, the mixer (with its cache or state) and the feed-forward block (with its experts). Each half lies on
+ * one device. The token embeddings are on the device of the first mixer; the output head has a device of its own choice. Where
+ * the halves on both sides of a border lie on different devices, the engine moves the residual stream (engine/forward.c). Bits
+ * do not depend on the map.
  *
- * Invariants: mixers ascend over the devices, so that what a sequence remembers has one order of bytes. A layer that
- * reads the keys and values of another lies where that does. Halves of parallel blocks are not apart.
- * Owns nothing: devices are the caller's.
+ * Invariants: mixers ascend over the devices, so that cached sequences have one order of bytes. A layer that reads the keys and
+ * values of another lies on that layer's device. The two halves of a parallel block are on one device.
+ * Owns nothing: the devices belong to the caller.
  */
 #ifndef AE_ENGINE_WEIGHTS_SPLIT_H
 #define AE_ENGINE_WEIGHTS_SPLIT_H
@@ -17,19 +18,19 @@
 typedef struct ae_split {
     uint32_t n_devices;
     ae_backend *devices[AE_MAX_DEVICES];
-    uint8_t output;                /* number of the device of the output head, where logits and hidden rows are */
+    uint8_t output;                /* number of the device of the output head, which has the logits and hidden rows */
     uint8_t mixer[AE_MAX_LAYERS];  /* [n_layers] */
     uint8_t ffn[AE_MAX_LAYERS];    /* [n_layers] */
 } ae_split;
 
-/* Everything on one device. */
+/* Puts everything on one device. */
 void ae_split_one(ae_split *split, const ae_model *model, ae_backend *device);
-/* Each of n devices gets the layers from begin[i] on, up to those of the next; begin[0] is 0; the output counts as the layer
- * after the last one. A border that would break an invariant moves up to where it does not: a later device never gets more
- * layers than it was to get. */
+/* Gives each of n devices the layers from begin[i] up to those of the next device; begin[0] is 0, and the output counts as the
+ * layer after the last one. A border that would break an invariant moves up to the next one that does not, so a later device
+ * never gets more layers than intended. */
 void ae_split_layers(ae_split *split, const ae_model *model, ae_backend *const *devices, const uint32_t *begin, uint32_t n);
-/* The feed-forward block of the layer lies on this device, which may be a further one. UNSUPPORTED: a parallel block (the layer
- * is named). LIMIT: too many devices. */
+/* Moves the layer's feed-forward block to this device, which may be one that is not used yet. UNSUPPORTED: a parallel block
+ * (the layer is named). LIMIT: too many devices. */
 aerie_status ae_split_set_ffn(ae_split *split, const ae_model *model, uint32_t layer, ae_backend *device, aerie_error *error);
 
 /* Halves are numbered: 2 i the mixer of layer i, 2 i + 1 its feed-forward block, 2 n_layers the output. */
@@ -38,7 +39,7 @@ static inline uint32_t ae_split_device(const ae_split *split, uint32_t n_layers,
     if (half >= 2 * n_layers) return split->output;
     return half % 2 ? split->ffn[half / 2] : split->mixer[half / 2];
 }
-/* The end of the run of halves, from `half` on, that lie on one device. */
+/* The end of the run of halves, starting with `half`, that lie on one device. */
 uint32_t ae_split_run_end(const ae_split *split, uint32_t n_layers, uint32_t half);
 
 #endif
