@@ -140,7 +140,7 @@ static aerie_status joined_propose(ae_drafter *drafter, const ae_draft_request *
 {
     joined *d = (joined *)drafter;
     if (n > d->n_slots)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u drafts are wanted of a drafter for %u slots", n, d->n_slots);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u drafts are asked of a drafter for %u slots", n, d->n_slots);
     for (uint32_t i = 0; i < n; i++) {
         d->requests[i] = requests[i];
         d->requests[i].tree = &d->trees[i];

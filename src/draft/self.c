@@ -116,7 +116,7 @@ static aerie_status self_propose(ae_drafter *drafter, const ae_draft_request *re
     aerie_status status = AERIE_OK;
     drafter->cost = (ae_draft_cost){0};
     if (n > d->n_slots)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u drafts are wanted of a drafter for %u slots", n, d->n_slots);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u drafts are asked of a drafter for %u slots", n, d->n_slots);
     for (uint32_t i = 0; i < n; i++) {
         self_work *w = &d->work[i];
         w->rows.n = w->n_done = 0;

@@ -86,7 +86,7 @@ static aerie_status add_chain(ae_engine *e, uint32_t seq, const int32_t *tokens,
     const uint32_t live = seq < e->options.n_seqs ? ae_kv_n_live(e->kv, seq) : 0;
     const uint32_t n_out = export_rows == AE_EXPORT_ALL ? n : export_rows == AE_EXPORT_LAST;
     if (seq >= e->options.n_seqs || e->n_added[seq])
-        return ae_fail(error, AERIE_ERROR_INTERNAL, "sequence %u has its rows already, or is none of %u; please report", seq,
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "sequence %u already has its rows, or is not one of %u; please report", seq,
                        e->options.n_seqs);
     AE_TRY(check_room(e, n, n_out, error));
     if (live > e->options.n_ctx || n > e->options.n_ctx - live)

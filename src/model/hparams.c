@@ -515,7 +515,7 @@ aerie_status ae_bind_n_layers(ae_binder *b, ae_hparams *h)
         AE_TRY(ae_bind_range(b, "num_loops", n_loops, 1, AE_MAX_LAYERS / h->n_layers));
         if (n_loops > 1 && h->n_nextn)
             return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: MTP blocks after layers that are repeated (num_loops %u) "
-                           "are not there yet", ae_gguf_path(b->gguf), n_loops);
+                           "are not supported", ae_gguf_path(b->gguf), n_loops);
         if (n_loops > 1) h->n_blocks = h->n_layers;
         h->n_layers *= n_loops;
     }

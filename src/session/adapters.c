@@ -1,4 +1,4 @@
-/* adapters.c - aerie.h: LoRA adapters, and which of a session's a request uses. */
+/* adapters.c - aerie_extra.h: LoRA adapters, the list that a session has, and those that a request uses. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ void aerie_adapter_free(aerie_adapter *adapter)
     ae_free(adapter);
 }
 
-/* A text of the metadata; "" where there is none. */
+/* Copies a text of the metadata; "" if there is none. */
 static aerie_status copy_text(aerie_adapter *a, const char *key, const char **text, aerie_error *error)
 {
     ae_gguf_string found = {0};
@@ -55,7 +55,7 @@ aerie_status aerie_adapter_load(aerie_adapter **adapter, const aerie_model *mode
     AE_NEED(model, error);
     AE_NEED(path, error);
     AE_STRUCT_TAKE(adapter_params, p, params, error);
-    if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no file of an adapter is named");
+    if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no adapter file was given");
     if (!model || !model->net)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "an adapter needs its model loaded with its weights");
     if (model->model->hparams.encoder)
@@ -101,7 +101,7 @@ aerie_status ae_session_check_adapters(const aerie_session_params *p, aerie_erro
 {
     enum { MOST = 1024 };
     if (p->n_adapters > MOST || (p->n_adapters && !p->adapters))
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "a session can have up to %d adapters; %zu are said to be there", MOST,
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "a session can have up to %d adapters; %zu were given", MOST,
                        p->n_adapters);
     for (size_t i = 0; i < p->n_adapters; i++)
         if (!p->adapters[i]) return ae_fail(error, AERIE_ERROR_ARGUMENT, "adapter %zu of the session is NULL", i);
@@ -118,15 +118,16 @@ aerie_status ae_session_take_adapters(aerie_session *s, aerie_error *error)
     s->adapters = ae_alloc(n, sizeof *s->adapters);
     if (n && !s->adapters) return ae_fail_memory(error, "a session's adapters", n * sizeof *s->adapters);
     if (n) memcpy(s->adapters, s->params.adapters, n * sizeof *s->adapters);
-    s->params.adapters = s->adapters; /* the caller's was lent for the call */
+    s->params.adapters = s->adapters; /* the caller's list was lent for the call only */
     return AERIE_OK;
 }
 
-/* Their order is part of the arithmetic: by what they hold, so that it is not the caller's or the session's. */
+/* Orders adapters by fingerprint: their order is part of the arithmetic, so it must not depend on the caller or the session. */
 static int by_fingerprint(const void *x, const void *y)
 {
     const uint64_t a = ((const ae_adapter_use *)x)->adapter->fingerprint, b = ((const ae_adapter_use *)y)->adapter->fingerprint;
-    const float s = ((const ae_adapter_use *)x)->scale, t = ((const ae_adapter_use *)y)->scale; /* of one file loaded twice */
+    /* for a file that was loaded twice */
+    const float s = ((const ae_adapter_use *)x)->scale, t = ((const ae_adapter_use *)y)->scale;
     return a != b ? (a > b) - (a < b) : (s > t) - (s < t);
 }
 
@@ -135,7 +136,7 @@ aerie_status ae_session_adapter_set(const aerie_session *s, const aerie_adapter_
 {
     *set = (ae_adapter_set){0};
     if (n > AERIE_MAX_ADAPTERS || (n && !uses))
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "a request can have up to %d adapters; %zu are said to be there",
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "a request can have up to %d adapters; %zu were given",
                        AERIE_MAX_ADAPTERS, n);
     for (size_t i = 0; i < n; i++) {
         if (uses[i].adapter >= s->params.n_adapters)

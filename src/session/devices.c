@@ -1,6 +1,6 @@
-/* devices.c - the devices that a model is to lie on, and which of its layers lie where (aerie_model_params).
+/* devices.c - opens the devices that a model is to lie on, and decides which of its layers lie where (aerie_model_params).
  *
- * Owns nothing: backends are the caller's, who opened them here. The map itself is engine/weights/split.h's.
+ * Owns nothing: the backends that are opened here belong to the caller. The map itself is engine/weights/split.h.
  */
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "device/device.h"
 #include "session/session_int.h"
 
-#define MAX_NAMES 256 /* bytes of a list of devices */
+#define MAX_NAMES 256 /* longest list of devices, in bytes */
 
 void ae_session_close_devices(ae_session_devices *d)
 {
@@ -26,12 +26,12 @@ static aerie_status open_one(ae_session_devices *d, const char *name, const char
     return AERIE_OK;
 }
 
-/* The devices of a list of names with commas between. */
+/* Opens the devices of a comma-separated list of names. */
 static aerie_status open_list(ae_session_devices *d, const char *names, const char *cpu_level, aerie_error *error)
 {
     char text[MAX_NAMES];
     if (strlen(names) >= sizeof text)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "a list of devices of %zu bytes; there are %s", strlen(names),
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the list of devices has %zu bytes; the devices are %s", strlen(names),
                        ae_backend_names());
     snprintf(text, sizeof text, "%s", names);
     for (char *name = text, *next; name; name = next) {
@@ -50,7 +50,7 @@ static bool is_cpu(const ae_backend *backend)
     return !strcmp(backend->ops->name, "cpu");
 }
 
-/* Whether some layers may lie on the processor although it is not named. */
+/* Whether some layers may lie on the processor although the list does not name it. */
 static bool wants_cpu(const aerie_model_params *p)
 {
     return p->n_gpu_layers || p->n_cpu_moe || p->n_cpu_ffn;
@@ -65,7 +65,7 @@ static aerie_status open_all(ae_session_devices *d, const aerie_model_params *p,
     while (d->cpu < d->n && !is_cpu(d->list[d->cpu])) d->cpu++;
     if (d->n_named > 1 && p->n_gpu_layers && d->cpu < d->n)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the processor is among the devices \"%s\", and a number of layers on them "
-                       "(-ngl) leaves others to it: either can be given", p->backend);
+                       "(-ngl) leaves others to it: give one or the other", p->backend);
     return d->cpu == d->n && wants_cpu(p) ? open_one(d, "cpu", p->cpu_level, error) : AERIE_OK;
 }
 
@@ -79,7 +79,7 @@ aerie_status ae_session_open_devices(ae_session_devices *d, const aerie_model_pa
 
 /* ---- Which layers lie where --------------------------------------------------------------------------------- */
 
-/* How much of the layers each of the named devices gets: as asked for, or by free memory. Sums to 1. */
+/* The share of the layers that each named device gets: as asked for, or in proportion to free memory. The shares sum to 1. */
 static aerie_status share_out(const ae_session_devices *d, const aerie_model_params *p, double *share, aerie_error *error)
 {
     double sum = 0;
@@ -101,8 +101,9 @@ static aerie_status share_out(const ae_session_devices *d, const aerie_model_par
     return AERIE_OK;
 }
 
-/* The last n of the layers and the output, which counts as one, on the named devices in order; those before them on the
- * processor. As llama.cpp has it: layer k of those lies on the first device whose shares so far sum to more than k / n. */
+/* Puts the last n of the layers and the output (which counts as one) on the named devices in order, and earlier layers on the
+ * processor. The rule is llama.cpp's: layer k of these n lies on the first device up to which the shares sum to more than k /
+ * n. */
 static void list_layers(const ae_session_devices *d, const ae_model *m, uint32_t n, const double *share, ae_split *split)
 {
     ae_backend *devices[AE_MAX_DEVICES + 1];

@@ -1,4 +1,4 @@
-/* draft_head.c - aerie.h: drafter heads, and the shapes of drafts. */
+/* draft_head.c - aerie_extra.h: drafter heads, how they are found beside a model, and the shapes of their drafts. */
 #include <string.h>
 
 #include "session/session_int.h"
@@ -17,7 +17,7 @@ bool aerie_file_is_drafter_head(const char *path)
     return is;
 }
 
-/* Length of a model's path without ".gguf" and without the number of a split file; 0 if it is no such path. */
+/* Length of a model's path without ".gguf" and without the number of a split file; 0 if the path does not end in ".gguf". */
 static size_t stem_length(const char *path)
 {
     static const char suffix[] = ".gguf", part[] = "-00000-of-00000"; /* a 0 stands for any digit */
@@ -30,7 +30,7 @@ static size_t stem_length(const char *path)
     return part[i] ? n : n - (sizeof part - 1);
 }
 
-/* The file of this suffix beside the model; *path NULL: there is none. */
+/* Looks for a file with this suffix beside the model; *path is NULL if there is none. */
 static aerie_status find_beside(char **path, const char *model_path, const char *suffix, aerie_error *error)
 {
     const size_t n = stem_length(model_path), n_suffix = strlen(suffix) + 1;
@@ -40,7 +40,7 @@ static aerie_status find_beside(char **path, const char *model_path, const char 
     if (!found) return ae_fail_memory(error, "a path", n + n_suffix);
     memcpy(found, model_path, n);
     memcpy(found + n, suffix, n_suffix);
-    if (!ae_file_exists(found)) { /* without the last part of the name, which may be a tensor type */
+    if (!ae_file_exists(found)) { /* try again without the last part of the name, which may be a tensor type */
         size_t end = n;
         while (end > 0 && found[end - 1] != '-' && found[end - 1] != '.' && found[end - 1] != '/') end--;
         const bool named = end >= 2 && found[end - 1] != '/' && found[end - 2] != '/';
@@ -72,12 +72,12 @@ aerie_status aerie_drafter_head_find(char **path, const char *model_path, aerie_
     const bool any = type == AERIE_SPEC_AUTO, mtp = any || type == AERIE_SPEC_MTP;
     const ae_nextn_found found = mtp ? nextn_of(model_path) : AE_NEXTN_NONE;
     bool own = found == AE_NEXTN_INSIDE;
-    /* of several, in the order of how many tokens heads of equal training gave in a round (DeepSpec) */
+    /* if there are several: in the order of tokens per round that DeepSpec measured for equally trained heads */
     if (!own && (any || type == AERIE_SPEC_DSPARK)) AE_TRY(find_beside(path, model_path, "-dspark.gguf", error));
     if (!own && !*path && (any || type == AERIE_SPEC_DFLASH)) AE_TRY(find_beside(path, model_path, "-dflash.gguf", error));
     if (!own && !*path && (any || type == AERIE_SPEC_EAGLE3)) AE_TRY(find_beside(path, model_path, "-eagle3.gguf", error));
     if (!own && !*path && mtp) AE_TRY(find_beside(path, model_path, "-mtp.gguf", error));
-    own |= !*path && found == AE_NEXTN_KEY; /* loading it says what is missing */
+    own |= !*path && found == AE_NEXTN_KEY; /* loading the model's own block will say what is missing */
     if (own && !(*path = ae_strndup(model_path, strlen(model_path))))
         return ae_fail_memory(error, "a path", strlen(model_path) + 1);
     return AERIE_OK;
@@ -115,7 +115,7 @@ aerie_status aerie_drafter_head_load(aerie_drafter_head **head, const aerie_mode
     AE_NEED(model, error);
     AE_NEED(path, error);
     AE_STRUCT_TAKE(drafter_head_params, p, params, error);
-    if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no file of a drafter head is named");
+    if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no drafter head file was given");
     if (!model || !model->net)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "a drafter head needs its model loaded with its weights");
     if (p.mmap && p.no_mmap) return ae_fail(error, AERIE_ERROR_ARGUMENT, "mmap and no_mmap exclude each other");

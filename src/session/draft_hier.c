@@ -1,13 +1,13 @@
-/* draft_hier.c - speculation of type HIER: the session of the intermediate model, whose loop drafts for the target.
+/* draft_hier.c - speculation of type HIER: creates the session of the intermediate model, whose loop drafts for the target.
  *
- * The drafter itself: speculate/hier.c.
+ * The drafter itself is in speculate/hier.c.
  */
 #include "session/session_int.h"
 #include "base/err.h"
 
-#define DRAFT_LENGTH 6 /* HierSpec's min_draft_length */
+#define DRAFT_LENGTH 6 /* the value of min_draft_length in the HierSpec paper */
 
-/* Its cache is as large as its sequences may become: they stay where they are between drafts. */
+/* Its KV cache has room for all sequences at their longest, because they stay in it between drafts. */
 static aerie_session_params inner_params(aerie_session *s, const ae_model *model)
 {
     aerie_session_params p = aerie_session_params_default();
@@ -41,6 +41,6 @@ aerie_status ae_session_create_hier(aerie_session *s, ae_drafter **drafter, aeri
     const aerie_session_params params = inner_params(s, model->model);
     const ae_session_test test = {.fixed = s->test.fixed};
     AE_TRY(ae_session_create(&s->inner, model, &params, test.fixed ? &test : NULL, error));
-    s->params.spec.inner = NULL; /* the caller's */
+    s->params.spec.inner = NULL; /* it belongs to the caller */
     return ae_draft_hier_create(drafter, s->inner->spec, s->params.n_seqs, n_enough, error);
 }

@@ -1,5 +1,5 @@
-/* draft_model.c - aerie.h: speculation by a draft model. Whether its vocabulary is the target's, and if not, what both share;
- * how large its context is, and what that takes. The drafter itself: draft/model.c.
+/* draft_model.c - aerie.h: speculation by a draft model. Decides whether its vocabulary is the target's and, if not, which
+ * tokens both share; how large its context is; and how much memory that takes. The drafter itself is in draft/model.c.
  */
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "device/device.h"
 #include "base/os.h"
 
-/* *map NULL: both have the same tokens. UNSUPPORTED when they share too little. */
+/* Sets *map to NULL if both have the same tokens. UNSUPPORTED if they share too few. */
 static aerie_status map_vocabularies(const ae_vocab *target, const char *target_name, const ae_vocab *draft,
                                      const char *draft_name, ae_vocab_map **map, aerie_error *error)
 {
@@ -22,21 +22,22 @@ static aerie_status map_vocabularies(const ae_vocab *target, const char *target_
     return status;
 }
 
-/* The draft model's engine, beside a session of these (resolved) parameters. */
+/* Options of the draft model's engine, beside a session with these (resolved) parameters. */
 static ae_engine_options draft_options(const aerie_session_params *params, const ae_vocab_map *map, const ae_model *draft)
 {
     ae_engine_options o = ae_session_engine_options(params, 1);
     o.max_rank = 0;
-    o.n_kv_pages = 0; /* its cache is as large as its sequences may become */
+    o.n_kv_pages = 0; /* its cache has room for all sequences at their longest */
     o.n_taps = 0;
-    o.n_records = AERIE_MAX_DRAFT; /* it runs whatever tree is drafted for the target */
-    if (map) { /* the same texts may take more tokens there */
+    o.n_records = AERIE_MAX_DRAFT; /* it runs any tree that is drafted for the target */
+    if (map) { /* the same text may take more tokens in the draft model's vocabulary */
         const double n_ctx = (double)o.n_ctx * ae_vocab_map_overlap(map)->length_ratio * 1.1;
         if (n_ctx > (double)o.n_ctx) o.n_ctx = n_ctx < AE_SESSION_MAX_CTX ? (uint32_t)n_ctx : AE_SESSION_MAX_CTX;
     }
     const uint32_t train = draft->hparams.n_ctx_train;
     if (train && o.n_ctx > train) o.n_ctx = train;
-    o.n_outputs = AERIE_MAX_DRAFT + o.n_seqs; /* a level of chains of all sequences, or of a tree; of more trees as they fit */
+    /* one level of the chains of all sequences, or of one tree; several trees run one after the other if they do not fit */
+    o.n_outputs = AERIE_MAX_DRAFT + o.n_seqs;
     return o;
 }
 
@@ -88,7 +89,8 @@ static aerie_status plan_draft(const ae_model *target, const ae_model *draft, co
     aerie_status status = ae_vocab_create(&target_vocab, target->gguf, error);
     if (status == AERIE_OK) status = ae_vocab_create(&draft_vocab, draft->gguf, error);
     if (status == AERIE_OK) status = map_vocabularies(target_vocab, target->name, draft_vocab, draft->name, &map, error);
-    if (status == AERIE_OK || status == AERIE_ERROR_UNSUPPORTED) { /* a session will say what is not shared */
+    /* with UNSUPPORTED, creating a session will say what is not shared */
+    if (status == AERIE_OK || status == AERIE_ERROR_UNSUPPORTED) {
         const ae_engine_options eo = draft_options(&params, map, draft);
         plan->weight_bytes = weight_bytes;
         plan->session_bytes = ae_engine_plan_split(draft, split, &eo, NULL);

@@ -1,13 +1,13 @@
-/* draft_self.c - speculation of type MOE: which layers draft with fewer experts or without a block, read from lists.
+/* draft_self.c - speculation of type MOE: reads from lists which layers draft with fewer experts or without a block.
  *
- * The drafter itself: draft/self.c.
+ * The drafter itself is in draft/self.c.
  */
 #include <string.h>
 
 #include "session/session_int.h"
 #include "base/err.h"
 
-/* A decimal number at *p; false: there is none, or it is above most. */
+/* Reads a decimal number at *p. False: there is none, or it is above `most`. */
 static bool take_number(const char **p, uint32_t most, uint32_t *value)
 {
     const char *start = *p;
@@ -39,7 +39,8 @@ static aerie_status mark_layers(uint8_t *lacks, uint32_t n_layers, const char *l
     return AERIE_OK;
 }
 
-/* Blocks that the rest of the pass needs are kept: recurrent layers go on with their state, and keys that others read. */
+/* Keeps the blocks that the rest of the pass needs: recurrent layers, whose state must go on, and layers whose keys others
+ * read. */
 static void keep_needed(const ae_model *model, uint8_t *lacks)
 {
     for (uint32_t i = 0; i < model->hparams.n_layers; i++) {
@@ -50,7 +51,8 @@ static void keep_needed(const ae_model *model, uint8_t *lacks)
     }
 }
 
-/* Few experts are cheap, many are right more often, and which of these pays depends on the model and the text. */
+/* Fewer experts are cheaper, more are right more often. Which number pays depends on the model and the text, so several are
+ * tried. */
 uint32_t ae_session_self_trials(const ae_model *model, const aerie_spec *spec, int32_t n_experts[AE_SELF_TRIALS])
 {
     const uint32_t n_used = model->hparams.experts.n ? model->hparams.experts.n_used : 0;
@@ -61,11 +63,11 @@ uint32_t ae_session_self_trials(const ae_model *model, const aerie_spec *spec, i
     for (size_t i = model->hparams.experts.n_ff_shared ? 0 : 1; i < AE_SELF_TRIALS; i++)
         if ((uint32_t)all[i] < n_used && (!n || all[i] > n_experts[n - 1])) n_experts[n++] = all[i];
     if (n) return n;
-    n_experts[0] = -1; /* a dense model, or one that uses one expert: layers without a block */
+    n_experts[0] = -1; /* a dense model, or one that uses a single expert: its drafts leave out blocks of layers */
     return 1;
 }
 
-/* -1 to what the model uses, as a number of experts. */
+/* Converts the number of experts asked for (-1: default) into one that the model allows. */
 static aerie_status count_experts(const ae_model *model, int32_t wanted, uint32_t *n, aerie_error *error)
 {
     const uint32_t n_used = model->hparams.experts.n ? model->hparams.experts.n_used : 0;

@@ -1,4 +1,4 @@
-/* embedder.c - aerie.h: vectors of texts. */
+/* embedder.c - aerie_extra.h: vectors of texts. */
 #include <string.h>
 
 #include "session/session_int.h"
@@ -13,8 +13,8 @@ struct aerie_embedder {
     ae_embed_options options; /* resolved */
 };
 
-#define MAX_P 64         /* of a p-norm */
-#define DECODER_CTX 4096 /* of a model that is no encoder, unless asked for more */
+#define MAX_P 64         /* largest p of a p-norm */
+#define DECODER_CTX 4096 /* context of a model that is not an encoder, unless another one is asked for */
 
 static const char *const names[] = {
     [AERIE_POOLING_AUTO] = "auto", [AERIE_POOLING_MEAN] = "mean", [AERIE_POOLING_CLS] = "cls",

@@ -1,7 +1,8 @@
-/* imatrix.c - aerie.h: how much the columns of a model's, or a drafter head's, matrices are used while a session works.
+/* imatrix.c - aerie_measure.h: collects how strongly the columns of a model's, or a drafter head's, matrices are used while a
+ * session works.
  *
- * Owns: the sums. It watches the products of one stream (backend.h) and knows each by its weight. Of a matrix that stands in
- * several weights (queries, keys and values as rows of one tensor) the first one counts: all get the same input.
+ * Owns: the sums. It watches the products of one stream (backend.h) and identifies each by its weight. If a matrix is split
+ * into several weights (queries, keys and values as rows of one tensor), only the first one counts: all have the same input.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "convert/quantize/mix.h"
 #include "draft/head/engine.h"
 
-/* A tensor of the file. */
+/* A tensor in the file. */
 typedef struct entry {
     ae_tensor_ref tensor;
     uint32_t n_columns, n_matrices;
@@ -22,7 +23,7 @@ typedef struct entry {
     uint64_t *counts; /* [n_matrices] */
 } entry;
 
-/* A weight on the device, one matrix of an entry. */
+/* A weight on the device: one matrix of an entry. */
 typedef struct watched {
     const ae_weight *weight;
     size_t i_entry;
@@ -31,17 +32,18 @@ typedef struct watched {
 
 struct aerie_imatrix {
     aerie_session *session;
-    ae_stream *stream; /* that is watched */
-    ae_arena arena;    /* of all arrays */
+    ae_stream *stream; /* the stream that is watched */
+    ae_arena arena;    /* holds all arrays */
     entry *entries;
     size_t n_entries, n_watched;
-    watched *items; /* [n_watched] by address of the weight */
+    watched *items; /* [n_watched] sorted by the weight's address */
 };
 
 /* ---- What is watched ---------------------------------------------------------------------------------------------- */
 
-/* Which matrix of its tensor a part is; false: it does not count. The output of a model has a type of its own and needs no
- * importance; a head's is its largest matrix, of the same type as the others, and decides what is drafted. */
+/* Finds which matrix of its tensor a part is. False: the part is not collected. The output of a model has a type of its own and
+ * needs no importance matrix. The output of a head does: it is the head's largest matrix, has the same type as the others, and
+ * decides what is drafted. */
 static bool counts(const ae_part *p, const aerie_imatrix_params *params, uint32_t *matrix)
 {
     static const char layer[] = "blk.";
@@ -86,7 +88,7 @@ static aerie_status list(aerie_imatrix *im, const ae_parts *parts, const aerie_i
         const ae_part *p = &parts->items[i];
         uint32_t matrix;
         if (!counts(p, params, &matrix)) continue;
-        size_t at = im->n_entries; /* experts of a tensor stand together: the newest entry is the likeliest */
+        size_t at = im->n_entries; /* the experts of a tensor follow each other, so the newest entry is the likeliest */
         while (at > 0 && im->entries[at - 1].tensor != p->tensor) at--;
         if (at == 0) {
             AE_TRY(add_entry(im, p->tensor, error));

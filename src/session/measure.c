@@ -1,4 +1,4 @@
-/* measure.c - aerie.h: what a model says of every position of a text, and what passes take. */
+/* measure.c - aerie_measure.h: the logits or features at every position of a text, and the times of passes. */
 #include "session/session_int.h"
 #include "aerie_measure.h"
 #include "backend/backend.h"
@@ -16,9 +16,9 @@ typedef struct eval {
     aerie_logits_callback *logits;
     aerie_features_callback *features;
     void *user;
-    float *row;    /* [n_taps][n_embd] (host), for features */
-    size_t first;  /* position that is told */
-    bool parallel; /* tell on all threads; logits only */
+    float *row;    /* (host) [n_taps][n_embd] for features */
+    size_t first;  /* first position that is reported */
+    bool parallel; /* report on all threads; logits only */
 } eval;
 
 static bool eval_row(aerie_session *session, const eval *e, size_t position, uint32_t row)
@@ -31,7 +31,7 @@ static bool eval_row(aerie_session *session, const eval *e, size_t position, uin
     return e->features(e->user, position, logits, e->row);
 }
 
-/* Rows of a pass whose positions are told on all threads. */
+/* Rows of a pass whose positions are reported on all threads. */
 typedef struct eval_job {
     const aerie_session *session;
     const eval *eval;
@@ -48,7 +48,7 @@ static void eval_item(void *context, uint32_t i, uint32_t i_worker)
         atomic_store(&job->more, false);
 }
 
-/* Tells of n rows; false: enough. */
+/* Reports n rows. False: the callback wants no more. */
 static bool eval_rows(aerie_session *session, const eval *e, size_t at, uint32_t row, uint32_t n)
 {
     bool more = true;
@@ -61,7 +61,7 @@ static bool eval_rows(aerie_session *session, const eval *e, size_t at, uint32_t
     return atomic_load(&job.more);
 }
 
-/* After a failure the session holds nothing. */
+/* Runs the pass. After a failure the session's sequence is empty. */
 static aerie_status run_pass(aerie_session *session, aerie_error *error)
 {
     const aerie_status status = ae_engine_pass(session->engine, error);
@@ -69,14 +69,14 @@ static aerie_status run_pass(aerie_session *session, aerie_error *error)
     return status;
 }
 
-/* The first n rows of the pass stay. */
+/* Commits the first n rows of the pass. */
 static aerie_status keep(aerie_session *session, uint32_t n, aerie_error *error)
 {
     const aerie_status status = ae_engine_commit(session->engine, 0, n, NULL, 0);
     return status == AERIE_OK ? status : ae_fail(error, status, "the KV cache is out of step; please report");
 }
 
-/* Sequence 0 is emptied and takes the adapters for measuring. */
+/* Empties sequence 0 and gives it the adapters used for measuring. */
 static void start(aerie_session *session)
 {
     ae_spec_reset(session->spec);
@@ -162,7 +162,7 @@ aerie_status aerie_session_eval_features(aerie_session *session, const int32_t *
     return status;
 }
 
-/* A row of tokens that differ, for passes whose values do not matter. */
+/* Adds a row of distinct tokens, for passes whose values do not matter. */
 static aerie_status add_filler(aerie_session *session, uint32_t n, ae_export rows, int32_t *tokens, aerie_error *error)
 {
     uint32_t first;
@@ -182,7 +182,7 @@ aerie_status aerie_session_time_pass(aerie_session *session, uint32_t n_rows, ui
     const ae_engine_options *o = ae_engine_options_get(session->engine);
     if (!n_rows || n_rows > o->n_batch || n_context + (uint64_t)n_rows > o->n_ctx)
         return ae_fail(error, AERIE_ERROR_ARGUMENT,
-                       "%u rows behind %u positions do not fit passes of %u rows in a context of %u", n_rows, n_context,
+                       "%u rows after %u positions do not fit passes of %u rows in a context of %u", n_rows, n_context,
                        o->n_batch, o->n_ctx);
     int32_t *tokens = ae_alloc(o->n_batch, sizeof *tokens);
     if (!tokens) return ae_fail_memory(error, "a pass", o->n_batch * sizeof *tokens);

@@ -1,4 +1,4 @@
-/* media.c - chunks of prompts, and ids of rows that are no tokens (media.h). */
+/* media.c - the chunks of prompts, and ids for rows that are no tokens (media.h). */
 #include "session/media.h"
 
 #include <math.h>
@@ -8,17 +8,17 @@
 #include "base/sha256.h"
 #include "session/session_int.h"
 
-#define N_KNOWN 1024 /* chunks that a session can tell from new ones */
+#define N_KNOWN 1024 /* number of chunks that a session recognises when they come again */
 
 struct ae_media_table {
     pthread_mutex_t lock;
     struct known {
         char digest[65];
-        int32_t first;    /* id of its row 0; later rows have lower ones */
+        int32_t first;    /* id of its row 0; later rows have lower ids */
         uint64_t last_use;
     } known[N_KNOWN];
     uint32_t n_known;
-    int32_t next;         /* the highest id that was never given out */
+    int32_t next;         /* the highest id that has not been used yet */
     uint64_t n_uses;
 };
 
@@ -48,7 +48,7 @@ static struct known *find(ae_media_table *t, const char *digest)
     return NULL;
 }
 
-/* The place for a new chunk: a free one, or that of the chunk which was used least recently. */
+/* The entry for a new chunk: a free one, or that of the least recently used chunk. */
 static struct known *place(ae_media_table *t)
 {
     struct known *oldest = &t->known[0];
@@ -58,7 +58,7 @@ static struct known *place(ae_media_table *t)
     return oldest;
 }
 
-/* The id of row 0; 0: there are not enough left. */
+/* The id of row 0; 0 if there are not enough ids left. */
 static int32_t intern(ae_media_table *t, const char *digest, uint32_t n_rows)
 {
     int32_t first = 0;
@@ -99,9 +99,9 @@ static aerie_status check_chunk(const aerie_chunk *c, size_t i, uint32_t n_embd,
         if (c->tokens[k] < 0)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu in chunk %zu of the prompt is %d", k, i, c->tokens[k]);
     if (c->n_across && (c->n_across > c->n_rows || c->n_rows % c->n_across))
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "chunk %zu of the prompt has %zu rows, which make no lines of %u",
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "chunk %zu of the prompt has %zu rows, which do not fill lines of %u",
                        i, c->n_rows, (unsigned)c->n_across);
-    if (c->n_rows > UINT32_MAX || c->n_tokens > UINT32_MAX) return AERIE_OK; /* beyond any context */
+    if (c->n_rows > UINT32_MAX || c->n_tokens > UINT32_MAX) return AERIE_OK; /* more than any context holds */
     for (size_t k = 0; k < c->n_rows * n_embd; k++)
         if (!isfinite(c->rows[k]))
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "row %zu in chunk %zu of the prompt has a number that is not finite",
@@ -109,7 +109,7 @@ static aerie_status check_chunk(const aerie_chunk *c, size_t i, uint32_t n_embd,
     return AERIE_OK;
 }
 
-/* Parts of the prompt's memory. */
+/* Lays out the parts of the prompt's memory. */
 static void layout(ae_layout *l, size_t n_floats, size_t n_tokens, size_t n_media, ae_media_prompt *p, float **rows)
 {
     *rows = ae_layout_add(l, n_floats, sizeof **rows);

@@ -1,6 +1,6 @@
-/* model.c - aerie.h: loading a model, and what is known of it.
+/* model.c - aerie.h: loads a model, and answers what is known about it.
  *
- * Owns aerie_model: the file, its vocabulary, its weights on a device. Immutable once loaded; shared by sessions and threads.
+ * Owns aerie_model: the file, its vocabulary and its weights on devices. Immutable once loaded; shared by sessions and threads.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -72,15 +72,15 @@ static bool is_key_of_file(const ae_gguf *gguf, const char *name, size_t n)
     return false;
 }
 
-/* Whether nothing can have come of an override; a vocabulary alone reads less than models do, and ids of special tokens and
- * what is general are read when somebody asks. */
+/* Whether an override certainly had no effect. This cannot be told of a vocabulary alone, which reads fewer keys than a model,
+ * nor of ids of special tokens and general keys, which are read on demand. */
 static bool is_idle(const aerie_model *m, const ae_gguf *gguf, const aerie_model_params *p, size_t i)
 {
     const char *text = p->overrides[i], *equals = strchr(text, '='), *id = strstr(text, "_token_id=");
     return m->model && !ae_gguf_override_was_read(gguf, i) && strncmp(text, "general.", 8) && (!id || id > equals);
 }
 
-/* What the loaded model is, and what of the overrides may be a slip. */
+/* Logs what was loaded, and which overrides look like mistakes. */
 static void tell_loaded(const aerie_model *m, const aerie_model_params *p)
 {
     const ae_gguf *gguf = m->model ? m->model->gguf : m->gguf;
@@ -122,7 +122,7 @@ aerie_status aerie_model_load(aerie_model **model, const char *path, const aerie
     AE_STRUCT_TAKE(model_params, p, params, error);
     AE_STRUCT_TAKE(rope, rope, p.rope, error);
     if (p.rope) p.rope = &rope;
-    if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no model file is named");
+    if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no model file was given");
     if (p.mmap && p.no_mmap) return ae_fail(error, AERIE_ERROR_ARGUMENT, "mmap and no_mmap exclude each other");
     const double start = ae_time_now();
     aerie_model *m = ae_alloc(1, sizeof *m);

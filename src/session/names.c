@@ -1,4 +1,4 @@
-/* names.c - aerie.h: names of the ways to speculate and of KV cache types. Owns the two tables. */
+/* names.c - aerie.h: the names of speculation types and of KV cache types. Owns the two tables. */
 #include <string.h>
 
 #include "session/session_int.h"

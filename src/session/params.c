@@ -1,6 +1,7 @@
-/* params.c - a session's parameters with their defaults filled in, and what they mean to the engine and take of memory.
+/* params.c - fills the defaults of a session's parameters, converts them to engine options, and computes the memory that they
+ * take.
  *
- * Owns nothing: parameters are the caller's. Everything that a caller can ask for is checked here, once.
+ * Owns nothing: the parameters belong to the caller. Every value that a caller can ask for is checked here, once.
  */
 #include <stdio.h>
 #include <string.h>
@@ -42,9 +43,10 @@ aerie_status ae_session_check_decoder(const ae_model *model, aerie_error *error)
 
 #define DEFAULT_CTX 8192
 #define MAX_SEQS 1024
-#define FULL_SEQS 4 /* sequences whose whole contexts fit the KV cache by default */
+#define FULL_SEQS 4 /* sequences whose full contexts fit the KV cache by default */
 
-/* Positions of the KV cache: whole contexts for four sequences, an eighth of one for each further one. */
+/* Default size of the KV cache in positions: full contexts for four sequences, and an eighth of a context for each further
+ * one. */
 static uint32_t default_kv(const aerie_session_params *p)
 {
     const uint64_t one = (uint64_t)p->n_ctx + AERIE_MAX_DRAFT + AE_KV_PAGE, n = p->n_seqs;
@@ -93,7 +95,7 @@ aerie_status ae_session_resolve(const ae_model *model, const aerie_session_param
         if (fields[i].value < fields[i].lo || fields[i].value > fields[i].hi)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s is %u; %u to %u are possible", fields[i].name, fields[i].value,
                            fields[i].lo, fields[i].hi);
-    if (!(p->spec.p_min >= 0 && p->spec.p_min <= 1)) /* NaN is neither */
+    if (!(p->spec.p_min >= 0 && p->spec.p_min <= 1)) /* NaN fails both comparisons */
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the least probability of a draft is %g; 0 to 1 are possible",
                        (double)p->spec.p_min);
     if (!aerie_kv_type_name(p->kv_type))
@@ -123,7 +125,7 @@ aerie_status ae_session_resolve(const ae_model *model, const aerie_session_param
     return AERIE_OK;
 }
 
-/* Rows of a pass that may have logits: a token for each sequence, and of drafts what some memory holds. */
+/* Most rows of a pass with logits: one for each sequence, and as many drafted rows as a limited amount of memory holds. */
 static uint32_t outputs_of(const aerie_session_params *p, uint32_t n_vocab)
 {
     const uint64_t memory = 128u << 20, row = n_vocab * sizeof(float), trees = (uint64_t)p->n_seqs * (AERIE_MAX_DRAFT + 1);
@@ -134,7 +136,7 @@ static uint32_t outputs_of(const aerie_session_params *p, uint32_t n_vocab)
 
 ae_engine_options ae_session_engine_options(const aerie_session_params *p, uint32_t n_vocab)
 {
-    /* so many rows of prompts fit a pass beside all the rows that have logits */
+    /* n_batch rows of prompts fit beside all rows that have logits */
     const uint32_t n_outputs = outputs_of(p, n_vocab);
     ae_engine_options o = {.n_ctx = p->n_ctx, .n_seqs = p->n_seqs, .n_batch = p->n_batch + n_outputs, .n_threads = p->n_threads,
                            .kv_type = ae_session_kv_type(p->kv_type), .n_taps = p->n_taps,

@@ -1,4 +1,4 @@
-/* plan.c - aerie.h: what a model and a session would take of memory, without loading them. */
+/* plan.c - aerie_extra.h: how much memory a model and a session would take, computed without loading them. */
 #include "aerie_extra.h"
 #include "base/os.h"
 #include "session/session_int.h"

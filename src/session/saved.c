@@ -1,19 +1,20 @@
-/* saved.c - aerie.h: sequences as bytes: saved, taken up again, put into and out of the prefix tree.
+/* saved.c - aerie_extra.h: sequences as bytes: saving them, continuing them, and moving them into and out of the prefix tree.
  *
- * Owns: what the sections of a saved sequence mean, and the fingerprint of a model. The block itself is formats/sections.h.
- * The bytes are hostile: all lengths, tokens and numbers are checked. Values of the KV cache cannot be: whoever loads a block
- * trusts its writer about what the model has seen, but nothing worse comes of it.
+ * Owns: the meaning of the sections of a saved sequence, and the fingerprint of a model. The container is formats/sections.h.
+ * The bytes are hostile: all lengths, tokens and numbers are checked. The values of the KV cache cannot be checked: whoever
+ * loads a block trusts its writer about what the model has read, but wrong values cannot do more than change the answer.
  *
- *     MODEL    u64 fingerprint of the file, u64 of the settings that it was loaded with, its name
- *     TOKENS   u32 n_prompt, u32 0, i32 tokens[]: prompt and answer
- *     KV       u32 type, u32 n_positions, u32 bytes of a position, u32 first, canonical bytes (ae_kv_saved_bytes). A position's
- *              bytes are those of layers without a window; from position `first` on there are those of the others, too. Then
- *              the state of recurrent layers after the last position (ae_state_bytes), if it was known
- *     SAMPLER  f64 mirostat's mu; only where there is one
- *     ADAPTERS {u64 fingerprint of the file, f32 scale, u32 0}[], ascending; only where there are some
+ *     MODEL u64 fingerprint of the file, u64 hash of the settings that it was loaded with, its name
+ *     TOKENS u32 n_prompt, u32 0, i32 tokens[]: prompt and answer
+ *     KV u32 type, u32 n_positions, u32 bytes of a position, u32 first, canonical bytes (ae_kv_saved_bytes). A position has
+ *              the bytes of layers without a window, and from position `first` on those of the others as well. Then the state
+ *              of
+ *              recurrent layers after the last position (ae_state_bytes), if it was known
+ *     SAMPLER f64 mirostat's mu; only if the sampler has one
+ *     ADAPTERS {u64 fingerprint of the file, f32 scale, u32 0}[], ascending; only if there are adapters
  *
- * All else that a sequence has is a function of its tokens and of its request: the grammar's state, stop strings, penalties,
- * characters that are incomplete. The noise of draws is a function of seed and position.
+ * Everything else about a sequence is a function of its tokens and its request: the grammar's state, stop strings, penalties
+ * and incomplete characters. The noise of draws is a function of seed and position.
  */
 #include <math.h>
 #include <string.h>
@@ -39,13 +40,14 @@ uint64_t ae_session_settings_hash(const aerie_model_params *p)
     return sum;
 }
 
-/* A table for long contexts turns positions otherwise than the one for short ones. */
+/* Hash of the settings. The rotation for long contexts differs from the one for short ones, so it is part of the hash. */
 static uint64_t settings_of(const aerie_session *s, bool in_long_context)
 {
     return s->model->settings + (in_long_context ? ae_hash64(2, "long", 4) : 0);
 }
 
-/* Whether the session's context has a rotation of its own; *above: which do, 0: none. */
+/* Whether the session's context uses the model's rotation for long contexts. *above: the context size above which that one is
+ * used; 0: the model has only one. */
 static bool in_long_context(const aerie_session *s, uint32_t *above)
 {
     const ae_hparams *h = &s->model->model->hparams;
@@ -69,7 +71,7 @@ static uint32_t get_u32(const void *at)
     return x;
 }
 
-/* An entry of ADAPTERS. */
+/* An entry of the ADAPTERS section. */
 typedef struct saved_adapter {
     uint64_t fingerprint;
     float scale;
@@ -80,7 +82,7 @@ _Static_assert(sizeof(saved_adapter) == 16, "no padding");
 #define KV_HEADER 16
 #define TOKENS_HEADER 8
 
-/* kv: where they are not in the cache; NULL: they are. */
+/* kv: the cache's bytes, if the sequence is not in the cache; NULL: it is. */
 static aerie_status save(const aerie_session *s, const ae_session_saved *seq, const double *mu, void **data, size_t *n,
                          aerie_error *error)
 {
@@ -114,7 +116,7 @@ static aerie_status save(const aerie_session *s, const ae_session_saved *seq, co
     aerie_status status = AERIE_OK;
     if (seq->kv) {
         memcpy(at[2] + KV_HEADER, seq->kv, kv_bytes);
-    } else { /* a device that failed gives zeros, which must not be sealed */
+    } else { /* a device that failed returns zeros, which must not be saved */
         ae_spec_read_cached(s->spec, adapters, seq->tokens, seq->cached, at[2] + KV_HEADER);
         status = ae_engine_sync(s->engine, error);
     }
@@ -167,7 +169,7 @@ aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_err
         seq.cached = ae_spec_find_cached(s->spec, &task->adapters, q.tokens, q.n_tokens);
         return save(s, &seq, task->request.sampling.mirostat ? &q.mu : NULL, data, n, error);
     }
-    /* not begun */
+    /* the sequence has not started */
     const ae_session_saved *from = &task->saved;
     ae_session_saved seq = {.tokens = task->request.tokens, .n_tokens = task->request.n_tokens,
                         .n_prompt = (uint32_t)task->request.n_tokens, .adapters = task->adapters};
@@ -223,7 +225,7 @@ static aerie_status fail_form(const char *what, aerie_error *error)
     return ae_fail(error, AERIE_ERROR_FORMAT, "the saved sequence is malformed: %s", what);
 }
 
-/* The section of this type, of at least so many bytes. */
+/* Finds the section of this type; it must have at least `least` bytes. */
 static aerie_status find_section(const ae_sections *sections, uint32_t type, size_t least, const char *what,
                                  const ae_section **section, aerie_error *error)
 {
@@ -249,7 +251,7 @@ static aerie_status check_model(const aerie_session *s, const ae_sections *secti
 {
     const ae_section *section;
     uint64_t saved[2];
-    AE_TRY(find_section(sections, MODEL, sizeof saved, "its model is not said", &section, error));
+    AE_TRY(find_section(sections, MODEL, sizeof saved, "it does not name its model", &section, error));
     memcpy(saved, section->data, sizeof saved);
     const int n_name = (int)(section->n - sizeof saved < 100 ? section->n - sizeof saved : 100);
     const char *name = (const char *)section->data + sizeof saved;
@@ -286,12 +288,12 @@ static aerie_status read_kv(const aerie_session *s, const ae_sections *sections,
                       first <= n && (first % AE_KV_PAGE == 0 || first == n);
     if (sane && kv->n - KV_HEADER == ae_spec_saved_bytes(s->spec, whole)) out->cached = whole;
     else if (sane && kv->n - KV_HEADER == ae_spec_saved_bytes(s->spec, bare)) out->cached = bare;
-    else return fail_form("its part of the KV cache has another size than it says", error);
+    else return fail_form("its KV cache section has the wrong size", error);
     out->kv = kv->data + KV_HEADER;
     return AERIE_OK;
 }
 
-/* The session's adapters of these names. */
+/* Finds the session's adapters with these fingerprints. */
 static aerie_status read_adapters(const aerie_session *s, const ae_sections *sections, ae_adapter_set *out, aerie_error *error)
 {
     const ae_section *section = ae_sections_find(sections, ADAPTERS);
@@ -299,13 +301,13 @@ static aerie_status read_adapters(const aerie_session *s, const ae_sections *sec
     saved_adapter named[AERIE_MAX_ADAPTERS];
     out->n = (uint32_t)(section->n / sizeof *named);
     if (!out->n || section->n > sizeof named || section->n % sizeof *named)
-        return fail_form("the list of its adapters has another size", error);
+        return fail_form("its list of adapters has the wrong size", error);
     memcpy(named, section->data, section->n);
     for (uint32_t i = 0; i < out->n; i++) {
         const ae_adapter *found = NULL;
         if (!isfinite(named[i].scale) || named[i].scale == 0.0f || named[i].zero ||
             (i && named[i - 1].fingerprint > named[i].fingerprint))
-            return fail_form("the list of its adapters makes no sense", error);
+            return fail_form("its list of adapters is invalid", error);
         for (size_t k = 0; k < s->params.n_adapters && !found; k++)
             if (s->adapters[k]->adapter->fingerprint == named[i].fingerprint) found = s->adapters[k]->adapter;
         for (uint32_t k = 0; k < i; k++)
@@ -325,7 +327,7 @@ static aerie_status open_saved(const void *data, size_t n, ae_sections *sections
     return ae_sections_check_known(sections, known, sizeof known / sizeof known[0], error);
 }
 
-/* data is aligned to 8. */
+/* data is aligned to 8 bytes. */
 static aerie_status read_saved(const aerie_session *s, const void *data, size_t n, ae_session_saved *out,
                                    aerie_error *error)
 {
@@ -337,10 +339,10 @@ static aerie_status read_saved(const aerie_session *s, const void *data, size_t 
     AE_TRY(read_adapters(s, &sections, &out->adapters, error));
     const ae_section *sampler = ae_sections_find(&sections, SAMPLER);
     if (!sampler) return AERIE_OK;
-    if (sampler->n != sizeof out->mu) return fail_form("the state of its sampler has another size", error);
+    if (sampler->n != sizeof out->mu) return fail_form("the state of its sampler has the wrong size", error);
     memcpy(&out->mu, sampler->data, sizeof out->mu);
     out->has_mu = true;
-    return isfinite(out->mu) ? AERIE_OK : fail_form("the state of its sampler is no number", error);
+    return isfinite(out->mu) ? AERIE_OK : fail_form("the state of its sampler is not a finite number", error);
 }
 
 aerie_status ae_session_saved_copy(const aerie_session *s, const void *data, size_t n, ae_session_saved *out,
@@ -349,7 +351,8 @@ aerie_status ae_session_saved_copy(const aerie_session *s, const void *data, siz
     *out = (ae_session_saved){0};
     AE_TRY(ae_session_check_alone(s->model, "loading sequences", error));
     out->memory = data ? ae_alloc(n + 1, 1) : NULL;
-    if (!data) return ae_fail(error, AERIE_ERROR_ARGUMENT, "a saved sequence of %zu bytes is given, but no bytes", n);
+    if (!data)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "a saved sequence of %zu bytes is announced, but its data is NULL", n);
     if (!out->memory) return ae_fail_memory(error, "a saved sequence", n);
     memcpy(out->memory, data, n);
     const aerie_status status = read_saved(s, out->memory, n, out, error);
@@ -382,8 +385,7 @@ aerie_status ae_session_replay_text(aerie_task *task, aerie_error *error)
     ae_buf_free(&text);
     if (failed) return ae_fail_memory(error, "the text of a saved answer", 0);
     if (found)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the saved answer that shall go on has come to one of the stop strings "
-                       "already");
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the saved answer to continue contains one of the stop strings");
     return AERIE_OK;
 }
 

@@ -1,7 +1,7 @@
-/* session.c - aerie.h: pools of threads and sessions: made of their parts, and freed.
+/* session.c - aerie.h: creates and frees thread pools and sessions.
  *
  * Owns aerie_session and aerie_pool: engine, drafters and loop, in the order in which they need each other. Requests are
- * tasks.c's business.
+ * handled by tasks.c.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -66,7 +66,7 @@ static aerie_status create_one(aerie_session *s, uint32_t i, ae_drafter **drafte
     }
 }
 
-/* One drafter, or, of the model by itself, one for each number of experts that is tried. */
+/* Adds a drafter of this type; for drafts by the model itself, one for each number of experts that is tried. */
 static void add_type(aerie_session *s, aerie_spec_type type)
 {
     int32_t n_experts[AE_SELF_TRIALS];
@@ -78,7 +78,7 @@ static void add_type(aerie_session *s, aerie_spec_type type)
     }
 }
 
-/* What there is besides the one that AUTO stands for. */
+/* Lists the drafters that are there besides the one that AUTO stands for. */
 static void list_types(aerie_session *s, bool any)
 {
     const aerie_spec *spec = &s->params.spec;
@@ -120,7 +120,7 @@ static aerie_status create_drafter(aerie_session *s, bool any, ae_drafter **draf
     while (n < s->n_types && status == AERIE_OK) {
         aerie_error why = {0};
         status = create_one(s, n, &all[n], &why);
-        if (status == AERIE_ERROR_UNSUPPORTED && n) { /* one that nobody asked for by name */
+        if (status == AERIE_ERROR_UNSUPPORTED && n) { /* a drafter that nobody asked for by name */
             ae_log_say(&s->params.log, AERIE_LOG_WARNING, "no speculation of type %s: %s", aerie_spec_type_name(s->types[n]),
                        why.text);
             drop_type(s, n);
@@ -131,7 +131,7 @@ static aerie_status create_drafter(aerie_session *s, bool any, ae_drafter **draf
             n++;
         }
     }
-    s->params.spec.moe_layers = s->params.spec.skip_attn = s->params.spec.skip_ffn = NULL; /* the caller's */
+    s->params.spec.moe_layers = s->params.spec.skip_attn = s->params.spec.skip_ffn = NULL; /* they belong to the caller */
     if (status != AERIE_OK) {
         while (n) n--, all[n]->ops->destroy(all[n]);
         return status;
@@ -174,7 +174,7 @@ void aerie_session_kv_use(const aerie_session *session, aerie_kv_use *use, size_
     ae_struct_give(use, size, &own, sizeof own);
 }
 
-/* What of a new session its user may not expect. given: as asked for. */
+/* Warns of what a user may not expect of a new session. given: the parameters as asked for. */
 static void tell_session(const aerie_session *s, const aerie_session_params *given)
 {
     const aerie_log *log = &s->params.log;
@@ -196,7 +196,7 @@ static void tell_session(const aerie_session *s, const aerie_session_params *giv
                    s->overlap.n_target, s->overlap.n_draft, 100 * s->overlap.vocab_share);
 }
 
-/* params: of this library's size. */
+/* params has the size of this library's struct. */
 static aerie_status create_session(aerie_session **session, const aerie_model *model, const aerie_session_params *params,
                                    const ae_session_test *test, aerie_error *error)
 {

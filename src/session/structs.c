@@ -1,10 +1,10 @@
-/* structs.c - aerie.h: structs that grow: their defaults, read and written in any version's size. */
+/* structs.c - aerie.h: structs that grow: their defaults, and reading and writing them in any version's size. */
 #include <string.h>
 
 #include "session/session_int.h"
 #include "base/err.h"
 
-#define MAX_SIZE 65536 /* of a struct of any version */
+#define MAX_SIZE 65536 /* largest size of a struct of any version */
 
 aerie_status ae_struct_take(void *own, size_t own_size, const void *theirs, const char *name, aerie_error *error)
 {
@@ -12,8 +12,8 @@ aerie_status ae_struct_take(void *own, size_t own_size, const void *theirs, cons
     if (!theirs) return AERIE_OK;
     memcpy(&size, theirs, sizeof size);
     if (size < sizeof size || size > MAX_SIZE)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the size of an %s is said to be %zu; %s_init or %s_default sets it", name,
-                       size, name, name);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the size of an %s is %zu, which no version has; %s_init or %s_default "
+                       "sets it", name, size, name, name);
     const uint8_t *bytes = theirs;
     for (size_t i = own_size; i < size; i++)
         if (bytes[i])
@@ -42,13 +42,12 @@ aerie_status ae_struct_check_reserved(const uint64_t *reserved, size_t n, const 
 {
     for (size_t i = 0; i < n; i++)
         if (reserved[i])
-            return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the room of an %s is not zero: its default was not taken, or a "
-                           "newer "
-                           "aerie is needed", name);
+            return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the reserved fields of an %s are not zero: its default was not "
+                           "taken, or a newer aerie is needed", name);
     return AERIE_OK;
 }
 
-/* Defaults in a struct of another version's size. */
+/* Writes defaults to a struct that may have another version's size. */
 static void init(void *theirs, size_t size, void *own, size_t own_size)
 {
     if (!theirs) return;

@@ -1,14 +1,14 @@
-/* tasks.c - aerie.h: requests on their way through a session: submit, step, poll, cancel, and aerie_session_generate as a
- * loop over them.
+/* tasks.c - aerie.h: requests on their way through a session: submit, step, poll, cancel, and aerie_session_generate as a loop
+ * over these.
  *
- * Which of the waiting ones run: turns.h.
+ * turns.h decides which of the waiting requests run.
  *
- * Owns: tasks, the events that wait for aerie_session_poll. A task is held by its submitter, by the session until it has ended,
- * and by each event that waits; the last one to let go frees it.
+ * Owns: tasks, and the events that wait for aerie_session_poll. A task is held by its submitter, by the session until it has
+ * ended, and by each event that waits; the last one to release it frees it.
  *
  * Threads: any thread submits (it pushes onto `submitted`, an atomic list that the stepping thread takes as a whole) and
- * cancels (it sets a flag). All else belongs to the stepping thread. The wakeup is for aerie_session_wait alone; the one lock
- * of a step is its hold of the thread pool, for which it waits only where other sessions share that pool.
+ * cancels (it sets a flag). Everything else belongs to the stepping thread. The wakeup is for aerie_session_wait alone. The
+ * only lock of a step is its hold of the thread pool, for which it waits only if other sessions share that pool.
  */
 #include <string.h>
 
@@ -32,7 +32,7 @@ static void task_let_go(aerie_task *task)
     ae_free(task);
 }
 
-/* A copy in the task's arena; NULL and *ok false when out of memory. */
+/* Copies items into the task's arena; sets *ok to false if memory is short. */
 static void *copy_of(ae_arena *arena, const void *items, size_t n, size_t size, bool *ok)
 {
     if (!n || !items) return NULL;
@@ -50,7 +50,7 @@ static const char *const *copy_texts(ae_arena *arena, const char *const *texts, 
     return copy;
 }
 
-/* All that the request points to becomes the task's own. */
+/* Copies everything that the request points to into the task. */
 static bool copy_request(aerie_task *task, const aerie_request *request)
 {
     bool ok = true;
@@ -70,7 +70,7 @@ static bool copy_request(aerie_task *task, const aerie_request *request)
 
 static void on_row(void *user, uint32_t slot, uint32_t position, uint32_t row);
 
-/* saved: the sequence that goes on, if it has memory. */
+/* saved: the sequence to continue, if it has memory. */
 static ae_spec_request spec_request(aerie_session *session, const aerie_request *r, const ae_session_saved *saved,
                                     const ae_media_prompt *prompt, const ae_adapter_set *adapters)
 {
@@ -89,7 +89,7 @@ static ae_spec_request spec_request(aerie_session *session, const aerie_request 
     return request;
 }
 
-/* What a saved sequence was computed with is what it goes on with. */
+/* A saved sequence must continue with the adapters that it was computed with. */
 static aerie_status check_adapters(const ae_session_saved *saved, const ae_adapter_set *adapters, aerie_error *error)
 {
     if (!saved->memory || ae_adapter_set_equal(&saved->adapters, adapters)) return AERIE_OK;
@@ -98,7 +98,7 @@ static aerie_status check_adapters(const ae_session_saved *saved, const ae_adapt
                    saved->adapters.n, adapters->n);
 }
 
-/* Everything that can be refused before anything is generated; *adapters: what the request asks for. */
+/* Checks everything that can be refused before anything is generated; *adapters gets the request's set. */
 static aerie_status check_request(aerie_session *session, const aerie_request *r, const ae_session_saved *saved,
                                   const ae_media_prompt *prompt, ae_adapter_set *adapters, aerie_error *error)
 {
@@ -118,7 +118,7 @@ static aerie_status check_request(aerie_session *session, const aerie_request *r
     return AERIE_OK;
 }
 
-/* Takes `saved` and `prompt` over, also on failure. */
+/* Takes ownership of `saved` and `prompt`, also on failure. */
 static aerie_status task_create(aerie_task **out, aerie_session *session, const aerie_request *request, ae_session_saved *saved,
                                 ae_media_prompt *prompt, const ae_adapter_set *adapters, aerie_error *error)
 {
@@ -135,7 +135,7 @@ static aerie_status task_create(aerie_task **out, aerie_session *session, const 
     task->saved = *saved;
     task->prompt = *prompt;
     task->adapters = *adapters;
-    /* the answer continues the prompt: its first piece keeps its leading space */
+    /* the answer continues the prompt, so its first piece keeps its leading space */
     task->detok = (ae_detok){.vocab = session->model->vocab, .started = true, .special = request->special};
     task->n_prompt = saved->memory ? saved->n_prompt : request->n_tokens;
     aerie_status status = copy_request(task, request) ? AERIE_OK : ae_fail_memory(error, "a request", request->n_tokens * 4);
@@ -150,7 +150,7 @@ static aerie_status task_create(aerie_task **out, aerie_session *session, const 
     return status;
 }
 
-/* A task in *task, or why there is none. */
+/* Makes a task, or returns the reason why the request is refused. */
 static aerie_status make_task(aerie_session *session, const aerie_request *request, aerie_task **task, aerie_error *error)
 {
     ae_session_saved saved = {0};
@@ -180,9 +180,9 @@ static aerie_status make_task(aerie_session *session, const aerie_request *reque
     return status;
 }
 
-/* A caller's statistics, of the size that the header has that it was built with. */
+/* Where a caller's statistics go, in the size of the header that the caller was built with. */
 typedef struct stats_place {
-    void *at; /* NULL: none are wanted */
+    void *at; /* NULL: the caller wants none */
     size_t size;
 } stats_place;
 
@@ -191,7 +191,7 @@ static uint32_t most_waiting(const aerie_session *session)
     return session->params.n_waiting ? session->params.n_waiting : 4096;
 }
 
-/* One more task; BUSY where n_most have not ended. */
+/* Counts one more task; BUSY if n_most have not ended. */
 static aerie_status count_task(aerie_session *session, size_t n_most, aerie_error *error)
 {
     size_t n = atomic_load(&session->n_tasks);
@@ -203,7 +203,7 @@ static aerie_status count_task(aerie_session *session, size_t n_most, aerie_erro
     return AERIE_OK;
 }
 
-/* place: gets the final statistics before the last event is told. */
+/* place: where the final statistics are copied before the last event. */
 static aerie_status submit(aerie_session *session, const aerie_request *request, size_t n_most, stats_place place,
                            aerie_task **task, aerie_error *error)
 {
@@ -270,7 +270,8 @@ size_t aerie_task_n_ahead(const aerie_task *task)
     size_t n = 0;
     for (const aerie_task *t = task->session->waiting; t; t = t->next, n++)
         if (t == task) return n;
-    for (const aerie_task *t = task->next; t; t = t->next) n++; /* not yet taken: in a list with the oldest at its end */
+    /* `submitted` has the newest first: count those that come after this one */
+    for (const aerie_task *t = task->next; t; t = t->next) n++;
     return n;
 }
 
@@ -288,17 +289,17 @@ size_t aerie_session_n_tasks(const aerie_session *session)
 
 /* ---- Events ------------------------------------------------------------------------------------------------ */
 
-/* Room for an event of so many bytes and log-probabilities. */
+/* Reserves memory for an event with a text of n_text bytes and n_top log-probabilities. */
 static bool reserve_event(aerie_session *s, size_t n_text, size_t n_top)
 {
     if (ae_buf_reserve(&s->kept_bytes, n_text + (n_top + 1) * sizeof(aerie_logprob)) &&
         ae_buf_reserve(&s->kept, sizeof(kept_event)))
         return true;
-    s->kept_bytes.failed = s->kept.failed = false; /* this request ends; others may find room */
+    s->kept_bytes.failed = s->kept.failed = false; /* only this request ends; others may find memory */
     return false;
 }
 
-/* Keeps an event for aerie_session_poll. Without room the request ends with a status; its last event needs none. */
+/* Keeps an event for aerie_session_poll. If memory is short the request ends with a status; its last event needs no memory. */
 static bool keep_event(aerie_session *s, aerie_task *task, const aerie_token_event *event)
 {
     const size_t n_top = event->n_top * sizeof *event->top, at = s->kept_bytes.n;
@@ -332,7 +333,7 @@ static aerie_token_event last_event(const aerie_task *task)
                                .stats = &task->stats};
 }
 
-/* Tells whoever listens; false: the request shall end. */
+/* Passes an event to the listener. False: the request shall end. */
 static bool tell(aerie_session *s, aerie_task *task, aerie_token_event *event)
 {
     event->task = task;
@@ -357,7 +358,7 @@ const aerie_token_event *aerie_session_poll(aerie_session *s)
         aerie_token_event *event = &kept->event;
         event->text = s->kept_bytes.data + kept->text_at;
         event->top = (const aerie_logprob *)(const void *)(s->kept_bytes.data + kept->top_at);
-        task_let_go(task); /* its submitter still holds it, unless it is abandoned */
+        task_let_go(task); /* the submitter still holds the task, unless it has abandoned it */
         if (!abandoned) return event;
     }
     ae_buf_clear(&s->kept);
@@ -380,7 +381,7 @@ const char *ae_session_piece(aerie_task *task, int32_t token, uint32_t *n)
     return piece;
 }
 
-/* Bytes of a new token; true when they complete a stop string. */
+/* Adds the bytes of a new token; true if they complete a stop string. */
 static bool add_text(aerie_session *s, aerie_task *task, int32_t token)
 {
     uint32_t n;
@@ -395,7 +396,7 @@ static bool add_text(aerie_session *s, aerie_task *task, int32_t token)
     return found;
 }
 
-/* What was held back is text of the last event. */
+/* Text that was held back becomes text of the last event. */
 static void end_text(aerie_session *s, aerie_task *task)
 {
     if (task->stops) {
@@ -444,7 +445,7 @@ static void on_row(void *user, uint32_t slot, uint32_t position, uint32_t row)
 
 /* ---- Steps --------------------------------------------------------------------------------------------------- */
 
-/* The last event of a task; its submitter may read the statistics from now on. */
+/* Reports the last event of a task. From now on its submitter may read the statistics. */
 static void end_task(aerie_session *s, aerie_task *task)
 {
     if (task->stats.n_preempted && !s->told_full) {
@@ -452,7 +453,7 @@ static void end_task(aerie_session *s, aerie_task *task)
         ae_log_say(&s->params.log, AERIE_LOG_WARNING, "the KV cache of %u positions is too small for the sequences that run "
                    "at once, so some wait and are computed again; a larger n_kv saves that time", s->params.n_kv);
     }
-    if (task->parked) { /* why it ends was said by who ends it */
+    if (task->parked) { /* the caller has set the reason */
         const aerie_stop stop = task->stats.stop;
         task->stats = *ae_spec_parked_stats(task->parked);
         task->stats.stop = stop;
@@ -473,7 +474,7 @@ static void end_task(aerie_session *s, aerie_task *task)
     task_let_go(task);
 }
 
-/* Submitted tasks, oldest first, to the end of the queue. */
+/* Moves submitted tasks, oldest first, to the end of the queue. */
 static void take_submitted(aerie_session *s)
 {
     aerie_task *list = atomic_exchange(&s->submitted, NULL), *oldest = NULL;
@@ -506,11 +507,11 @@ static void end_cancelled(aerie_session *s)
         if (s->running[slot] && atomic_load(&s->running[slot]->cancelled)) ae_spec_stop(s->spec, slot, AERIE_STOP_CALLER);
 }
 
-/* Gives the task a slot, which there is; false: it could not begin, and has ended. */
+/* Gives the task a slot; there must be a free one. False: it could not start, and has ended. */
 static bool start(aerie_session *s, aerie_task *task)
 {
     uint32_t slot;
-    if (atomic_load(&task->cancelled)) { /* since end_cancelled looked */
+    if (atomic_load(&task->cancelled)) { /* it was cancelled after end_cancelled looked */
         task->stats.stop = AERIE_STOP_CALLER;
         end_task(s, task);
         return false;
@@ -534,9 +535,9 @@ static bool start(aerie_session *s, aerie_task *task)
     return true;
 }
 
-#define MOST_PARKED 4 /* for each slot: a parked sequence keeps its sampler and its masks */
+#define MOST_PARKED 4 /* per slot, because a parked sequence keeps its sampler and its masks */
 
-/* Frees a slot for the task, whose turn it is; false: it goes on waiting, which is so where memory is short, too. */
+/* Frees a slot for the task, if it is its turn. False: the task goes on waiting, also if memory is short. */
 static bool make_way(aerie_session *s, const aerie_task *task)
 {
     const uint32_t n = s->params.n_seqs;
@@ -562,7 +563,7 @@ static bool make_way(aerie_session *s, const aerie_task *task)
 
 static void start_waiting(aerie_session *s)
 {
-    uint32_t n_moves = s->params.max_turn ? s->params.n_seqs : 0; /* at most so many in one step */
+    uint32_t n_moves = s->params.max_turn ? s->params.n_seqs : 0; /* most moves in one step */
     while (s->waiting && (ae_spec_n_free(s->spec) || n_moves)) {
         aerie_task **at = ae_turns_next(&s->turns, &s->waiting, s->params.max_turn), *task = *at;
         if (!ae_spec_n_free(s->spec)) {
@@ -574,7 +575,7 @@ static void start_waiting(aerie_session *s)
     }
 }
 
-/* Those whose prompt goes on are asked whether it shall. */
+/* Calls the progress callbacks of requests whose prompt is still being computed; a callback can end its request. */
 static void tell_progress(aerie_session *s)
 {
     for (uint32_t slot = 0; slot < s->params.n_seqs; slot++) {
@@ -585,7 +586,7 @@ static void tell_progress(aerie_session *s)
     }
 }
 
-/* Sequences that have ended: what was held back goes out, statistics are kept. */
+/* Finishes sequences that have ended: releases text that was held back, and keeps their statistics. */
 static void collect(aerie_session *s)
 {
     for (uint32_t slot = 0; slot < s->params.n_seqs; slot++) {
@@ -599,7 +600,8 @@ static void collect(aerie_session *s)
     }
 }
 
-/* A pass has failed: all that run end with its error; false: none did. Those whose last token was told are complete. */
+/* Ends all running requests after a failed pass, with its error. Requests whose last token was already reported are complete.
+ * False: no request was running. */
 static bool end_running(aerie_session *s, const aerie_error *why)
 {
     bool any = false;
@@ -627,7 +629,7 @@ static aerie_status step(aerie_session *s, aerie_error *error)
     s->turns.n_passes++;
     aerie_error why = {0};
     ae_pool *pool = ae_engine_pool(s->engine);
-    ae_pool_hold(pool); /* here, so that no clock of the loop counts what it waits for other sessions */
+    ae_pool_hold(pool); /* taken here, so that no clock of the loop counts time spent waiting for other sessions */
     const aerie_status status = ae_spec_step(s->spec, on_emit, s, &why);
     ae_pool_release(pool);
     if (status != AERIE_OK) return end_running(s, &why) ? ae_fail(error, status, "%s", why.text) : AERIE_OK;
@@ -687,7 +689,7 @@ void ae_session_tasks_free(aerie_session *s)
             end_task(s, task);
         }
         while (aerie_session_poll(s)) {}
-        /* in a forked child somebody seems to wait for it */
+        /* in a forked child another thread seems to wait for it */
         if (!ae_pool_is_forked(ae_engine_pool(s->engine))) ae_wakeup_free(&s->wakeup);
     }
     ae_free(s->running);
@@ -709,7 +711,7 @@ static bool ignore_event(void *user, const aerie_token_event *event)
     return true;
 }
 
-/* A request of aerie_session_generate: the task, or why there is none. */
+/* A request of aerie_session_generate: its task, or the reason why there is none. */
 typedef struct generated {
     aerie_task *task;
     aerie_error refused;
@@ -739,7 +741,7 @@ static aerie_status submit_all(aerie_session *session, const aerie_request *requ
     return AERIE_OK;
 }
 
-/* The first refusal's, with the request's number if there are several. */
+/* The status of the first request that was refused, with its number if there are several. */
 static aerie_status status_of(const generated *all, size_t n, aerie_error *error)
 {
     for (size_t i = 0; i < n; i++) {

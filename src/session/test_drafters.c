@@ -1,5 +1,5 @@
-/* test_drafters.c - test_drafters.h: sessions with drafters for tests and benchmarks. The drafters themselves: draft/oracle.c,
- * draft/random.c.
+/* test_drafters.c - test_drafters.h: sessions with drafters for tests and benchmarks. The drafters themselves are in
+ * draft/oracle.c and draft/random.c.
  */
 #include <string.h>
 
@@ -43,7 +43,7 @@ aerie_status ae_session_create_for_test(aerie_session **session, const aerie_mod
     static const ae_session_test none;
     *session = NULL;
     if (!test) test = &none;
-    if (!(test->oracle_error >= 0 && test->oracle_error <= 1)) /* NaN is neither */
+    if (!(test->oracle_error >= 0 && test->oracle_error <= 1)) /* NaN fails both comparisons */
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the oracle's error rate is %g; 0 to 1 are possible",
                        (double)test->oracle_error);
     return ae_session_create(session, model, params, test, error);

@@ -1,4 +1,4 @@
-/* text.c - text to tokens for the parts of a session, and buffers handed to the caller. Owns nothing. */
+/* text.c - tokenizes text for the parts of a session, and gives buffers to the caller. Owns nothing. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -22,7 +22,7 @@ aerie_status ae_session_tokenize(const aerie_model *model, const char *text, siz
 
 aerie_status ae_session_give_text(ae_buf *buf, char **text, size_t *n, aerie_error *error)
 {
-    ae_buf_add(buf, "", 0); /* so that an empty text is "" */
+    ae_buf_add(buf, "", 0); /* so that an empty text becomes "" */
     if (buf->failed) {
         ae_buf_free(buf);
         return ae_fail_memory(error, "a text", buf->n);

@@ -4,7 +4,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-#define PROMPT_WORK 0.125 /* of a computed token of a prompt, which shares its pass with many */
+#define PROMPT_WORK 0.125 /* work of one computed prompt token, which shares its pass with many others */
 
 /* ---- Accounts --------------------------------------------------------------------------------------------- */
 
@@ -21,7 +21,7 @@ void ae_turns_drop(ae_turn *turn)
     for (int i = 0; i < 2; i++) ae_free(turn->spare[i]);
 }
 
-/* The account with this id, or the spare one. */
+/* Finds the account with this id, or opens one with the spare. */
 static ae_turns_account *find(ae_turns_account **list, uint64_t id, bool is_new, ae_turns_account **spare)
 {
     for (ae_turns_account *a = is_new ? NULL : *list; a; a = a->next)
@@ -50,7 +50,7 @@ void ae_turns_enter(ae_turns *turns, aerie_task *task)
     for (const ae_turns_account *c = turns->clients; c; c = c->next)
         if (least < 0 || c->work < least) least = c->work;
     t->client = find(&turns->clients, task->request.client, false, &t->spare[0]);
-    if (!t->client->n_tasks && least > 0) t->client->work = least; /* absence is not saved up */
+    if (!t->client->n_tasks && least > 0) t->client->work = least; /* a client cannot save up work by staying away */
     t->group = find(&t->client->groups, task->request.group, !task->request.group, &t->spare[1]);
     t->client->n_tasks++;
     t->group->n_tasks++;
@@ -108,7 +108,7 @@ void ae_turns_end(ae_turns *turns, aerie_task *task, double work)
 
 /* ---- Who is next ------------------------------------------------------------------------------------------------ */
 
-/* Powers of two of max_turn. */
+/* The score in units of max_turn, by powers of two. */
 static uint32_t level(double score, uint32_t max_turn)
 {
     uint32_t n = 0;
@@ -116,7 +116,7 @@ static uint32_t level(double score, uint32_t max_turn)
     return n;
 }
 
-/* Whether a comes before b, which is older, of the same client. */
+/* Whether a comes before b of the same client; b is older. */
 static bool comes_before(const ae_turns *turns, const aerie_task *a, const aerie_task *b, uint32_t max_turn)
 {
     const uint32_t n_a = a->turn.group->n_running, n_b = b->turn.group->n_running;
@@ -124,7 +124,7 @@ static bool comes_before(const ae_turns *turns, const aerie_task *a, const aerie
     return level(score_waiting(turns, a), max_turn) < level(score_waiting(turns, b), max_turn);
 }
 
-/* Whether client a comes before b, whose best task is older, as far as is known. */
+/* Whether client a comes before b as far as accounts tell; b's best task is older. */
 static bool client_before(const ae_turns *turns, const ae_turns_account *a, const ae_turns_account *b, uint32_t max_turn)
 {
     if (a->n_running != b->n_running) return a->n_running < b->n_running;
@@ -151,7 +151,7 @@ aerie_task **ae_turns_next(const ae_turns *turns, aerie_task **list, uint32_t ma
 
 /* ---- Who gives way ------------------------------------------------------------------------------------------------- */
 
-/* Work that the task may still ask for. */
+/* Work that the task may still need. */
 static double work_left(const aerie_task *task, uint32_t n_generated)
 {
     const uint32_t n = task->request.n_predict;
@@ -167,7 +167,8 @@ static double need_of(const aerie_task *task, uint32_t max_turn)
     return need < max_turn ? need : max_turn;
 }
 
-/* Whether the running task gives its slot to the waiting one: 2 because it has more slots, 1 because it has had more. */
+/* Whether the running task gives its slot to the waiting one. 2: because it has more slots; 1: because it has had more work; 0:
+ * it does not. */
 static int gives_way(const ae_turns *turns, const aerie_task *r, double work, const aerie_task *w, uint32_t max_turn)
 {
     const bool same = r->turn.client == w->turn.client;
@@ -179,7 +180,8 @@ static int gives_way(const ae_turns *turns, const aerie_task *r, double work, co
     if (n_w > n_r || (r->turn.returned && made < 1 + (work - made))) return 0;
     if (n_w < n_r) return 2;
     const double need = need_of(w, max_turn);
-    if (r->turn.returned && work < need) return 0; /* what goes on gets on, whatever it has had before */
+    /* a task that came back keeps its slot until it has made progress, whatever it had before */
+    if (r->turn.returned && work < need) return 0;
     return r->turn.score + work >= need + 2 * score_waiting(turns, w) && work_left(r, n_made) > need;
 }
 

@@ -3,7 +3,8 @@
 
 #include <math.h>
 
-/* Probability that a forced text goes on with its longest fitting token. Models mostly agree, but may split it differently. */
+/* Probability that a forced text continues with its longest fitting token. Models mostly agree, but may split the text
+ * differently. */
 #define FORCED_P 0.9f
 
 int32_t ae_guide_draw(ae_constraint *c, ae_sampler *sampler, const float *logits, const int32_t *tokens, size_t n_tokens,

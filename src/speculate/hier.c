@@ -13,9 +13,9 @@
 #include "speculate/speculate.h"
 
 typedef struct hier_work {
-    const ae_draft_request *request; /* NULL: it gets no draft, or no further token of it */
+    const ae_draft_request *request; /* NULL: it gets no draft, or no further tokens of one */
     float reach;                     /* probability of the chain so far */
-    uint32_t n_ranked;               /* tokens of the chain that have their probability */
+    uint32_t n_ranked;               /* tokens of the chain whose probability is known */
 } hier_work;
 
 typedef struct draft_hier {
@@ -23,14 +23,15 @@ typedef struct draft_hier {
     ae_spec *inner; /* lent */
     const ae_vocab *vocab;
     uint32_t n_slots, n_enough;
-    bool late;        /* the model still runs text that it had missed */
-    double started;   /* time at which it had caught up */
+    bool late;        /* the model is still reading text that it had not seen */
+    double started;   /* time at which it had read it */
     uint32_t n_first; /* tokens of the longest draft at that time */
     int32_t *plain;  /* [positions of the loop + 1] a text without rows that are no tokens */
     hier_work *work; /* [n_slots] by slot */
-    uint32_t *row;         /* [n_slots][AERIE_MAX_DRAFT] of the loop's pass that drew the tokens: those that are not ranked */
+    /* [n_slots][AERIE_MAX_DRAFT] rows of the loop's pass from which the tokens not yet ranked were drawn */
+    uint32_t *row;
     ae_engine_rank *ranks; /* [outputs of the loop's engine] scratch of believe */
-    ae_proposal *best;     /* as many */
+    ae_proposal *best;     /* [outputs of the loop's engine] scratch of believe */
 } draft_hier;
 
 static void hier_destroy(ae_drafter *drafter)
@@ -52,7 +53,7 @@ static uint32_t hier_begin(ae_drafter *drafter, const ae_draft_begin *begin)
     return begin->n_shared;
 }
 
-/* The emit callback: appends a token of the model to the chain. How likely it was is asked after the pass (believe). */
+/* The emit callback: appends a token of the model to the chain. Its probability is computed after the pass (believe). */
 static aerie_stop take(void *user, uint32_t slot, int32_t token, uint32_t depth, uint32_t row)
 {
     draft_hier *d = user;
@@ -64,13 +65,14 @@ static aerie_stop take(void *user, uint32_t slot, int32_t token, uint32_t depth,
     return ae_vocab_is_eog(d->vocab, token) ? AERIE_STOP_EOG : AERIE_STOP_NONE;
 }
 
-/* Takes a probability into the chain. False: the chain ends before that token. */
+/* Takes a token's probability into the chain. False: the chain ends before that token. */
 static bool add_belief(hier_work *w, const ae_proposal *best)
 {
     ae_tree *tree = w->request->tree;
     const uint32_t i = w->n_ranked++;
     float p = 0;
-    if (best->n) p = best->id[0] == tree->token[i] ? best->p[0] : 1.0f - best->p[0]; /* rows are ranked by the best */
+    /* only the best token of each row was computed */
+    if (best->n) p = best->id[0] == tree->token[i] ? best->p[0] : 1.0f - best->p[0];
     tree->p[i] = p > 1e-6f ? p : 1e-6f;
     w->reach *= tree->p[i];
     if (w->reach >= w->request->min_p) return true;
@@ -78,8 +80,8 @@ static bool add_belief(hier_work *w, const ae_proposal *best)
     return false;
 }
 
-/* The model's probabilities of all tokens that it drew in this pass, of all sequences in one operation. Ends chains that have
- * become too improbable. */
+/* Computes the model's probabilities of all tokens that it drew in this pass, for all sequences in one operation. Ends chains
+ * that have become too improbable. */
 static aerie_status believe(draft_hier *d, aerie_error *error)
 {
     uint32_t n = 0, at = 0;
@@ -155,7 +157,7 @@ static aerie_status hier_propose(ae_drafter *drafter, const ae_draft_request *re
     d->started = start;
     d->n_first = 0;
     if (n > d->n_slots)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u drafts are wanted of a drafter for %u slots", n, d->n_slots);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u drafts are asked of a drafter for %u slots", n, d->n_slots);
     aerie_status status = follow(d, requests, n, error);
     if (status == AERIE_OK) status = run(d, error);
     if (status != AERIE_OK) ae_spec_reset(d->inner);

@@ -1,8 +1,9 @@
-/* park.c - takes sequences out of their slots between two passes and puts them back, so that others run meanwhile.
+/* park.c - takes sequences out of their slots between two passes and puts them back later, so that others can run in between.
  *
- * Owns parked sequences: a copy of the slot's fields and tokens, the sampler and the constraint with all that they have seen.
- * Does not own pages of the KV cache: the prefix tree gets them, and the sequence computes what is gone when it goes on.
- * Invariant: a sequence that was parked has the bytes of one that was not, since nothing that a draw depends on is made anew.
+ * Owns parked sequences: a copy of the slot's fields and tokens, and the sampler and constraint with their states. Does not own
+ * pages of the KV cache: they go to the prefix tree, and when the sequence returns it computes again what has been lost.
+ * Invariant: a sequence that was parked produces the bytes of one that was not, since nothing that a draw depends on is created
+ * anew.
  */
 #include <string.h>
 
@@ -25,7 +26,7 @@ aerie_status ae_spec_park(ae_spec *spec, uint32_t slot, ae_spec_parked **out, ae
     parked->s = *s;
     memcpy(parked->tokens, s->tokens, s->n_tokens * sizeof *s->tokens);
     parked->s.tokens = parked->tokens;
-    parked->s.start_time = ae_time_now() - s->start_time; /* so far: the time in which others run is not its own */
+    parked->s.start_time = ae_time_now() - s->start_time; /* the time so far: the time in which others run is not counted */
     if (s->stats.n_generated > s->n_answered) parked->s.stats.decode_seconds = parked->s.start_time - s->stats.prompt_seconds;
     s->sampler = NULL;
     s->constraint = NULL;
@@ -55,7 +56,7 @@ uint32_t ae_spec_unpark(ae_spec *spec, ae_spec_parked *parked, const ae_adapter_
     s->acceptance = (ae_acceptance){0}; /* another network may draft by now */
     s->active = true;
     s->preempted = false;
-    s->leader = NO_SLOT; /* what it waited for may be anywhere by now */
+    s->leader = NO_SLOT; /* the prefix that it waited for may be in another place by now */
     s->number = spec->n_started++;
     spec->order[spec->n_active++] = i;
     ae_free(parked);

@@ -71,8 +71,8 @@ static uint32_t cut_chunk(const ae_spec *spec, const spec_slot *s, uint32_t live
     return far < n ? far : n;
 }
 
-/* A chunk of n positions, without a part of a group of rows that see each other: it ends before the group, or, where it would
- * begin in one, after it if `room` allows so many rows; else 0. */
+/* Shortens a chunk of n positions so that it cuts no group of rows that see each other. The chunk ends before the group. If it
+ * starts with the group, it takes the whole group if `room` allows that many rows; otherwise the result is 0. */
 static uint32_t keep_groups(const spec_slot *s, uint32_t live, uint32_t n, uint32_t room)
 {
     for (uint32_t i = 0; i < s->n_media; i++) {

@@ -174,7 +174,7 @@ uint32_t ae_spec_n_done(const ae_spec *spec, uint32_t slot)
     return ae_kv_n_live(ae_engine_kv(spec->engine), slot);
 }
 
-/* How far positions that rows rotate by are behind their own after `m`: a grid counts as its longer side. */
+/* By how much the rotary positions of rows after `m` are below their own positions: a grid counts as its longer side. */
 static uint32_t debt_of(const ae_spec_media *m)
 {
     if (!m->n_across) return 0;
@@ -182,7 +182,7 @@ static uint32_t debt_of(const ae_spec_media *m)
     return m->n - (down > m->n_across ? down : m->n_across);
 }
 
-/* Positions that the slot's rows of this pass rotate by. */
+/* Sets the rotary positions of the slot's rows in this pass. */
 static void turn_rows(ae_spec *spec, const spec_slot *s, uint32_t live)
 {
     const uint32_t n = s->n_chain + s->tree.n, first = s->n_chain ? s->first_chain : s->first_tree;

@@ -75,25 +75,25 @@ typedef aerie_stop ae_spec_emit(void *user, uint32_t slot, int32_t token, uint32
  * the engine's pass, with exported logits. */
 typedef void ae_spec_row(void *user, uint32_t slot, uint32_t position, uint32_t row);
 
-/* What a request allows of drafting for it, within the loop's own limits; all zero: all of it. */
+/* Limits on drafting for a request, within the loop's own limits. All zero: no further limits. */
 typedef struct ae_spec_limits {
     bool none;
     uint32_t n_max, n_min;
     float p_min;
 } ae_spec_limits;
 
-/* Positions of a prompt that are no tokens. Their ids in the tokens are below 0 and equal only where the rows are. */
+/* Positions of a prompt that are no tokens. Their ids are negative, and equal only if the rows are equal. */
 typedef struct ae_spec_media {
     uint32_t first, n;
     const float *rows; /* [1 + n_deepstack][n][n_embd], lent while the sequence is active */
-    bool group;        /* they see each other, and run in one pass */
-    uint32_t n_across; /* not 0: they are a grid of so many columns, and rotate so */
+    bool group;        /* the rows see each other, so they run in one pass */
+    uint32_t n_across; /* not 0: the rows are a grid with this many columns, and rotate by line and column */
 } ae_spec_media;
 
-/* What is kept of the first n tokens of a sequence: in the prefix tree or in a running sequence. */
+/* What is kept of the first n tokens of a sequence, in the prefix tree or in a running sequence. */
 typedef struct ae_spec_cached {
-    uint32_t n, first; /* first: the position from which layers with windows have theirs too (kv.h) */
-    bool has_state;    /* the recurrent state after n is known; or there is none in the model */
+    uint32_t n, first; /* first: the position from which layers with windows have values, too (kv.h) */
+    bool has_state;    /* the recurrent state after n is known, or the model has none */
 } ae_spec_cached;
 
 typedef struct ae_spec_request {
@@ -115,7 +115,7 @@ typedef struct ae_spec_request {
     void *row_user;
 } ae_spec_request;
 
-/* Takes drafter over, also on failure. NULL: plain decoding. */
+/* Takes ownership of drafter, also on failure. NULL: plain decoding. */
 aerie_status ae_spec_create(ae_spec **out, ae_engine *engine, ae_drafter *drafter, const ae_spec_options *options,
                             aerie_error *error);
 void ae_spec_free(ae_spec *spec);
@@ -136,12 +136,13 @@ aerie_status ae_spec_follow(ae_spec *spec, uint32_t slot, const int32_t *tokens,
 void ae_spec_forget(ae_spec *spec, uint32_t slot);
 /* One pass for all active slots. emit is called during it. */
 aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_error *error);
-/* Takes an active sequence that does not follow out of its slot, between passes: the slot is free then, and the prefix tree has
- * its pages while there is room. *parked is the caller's. MEMORY: nothing has changed. */
+/* Takes an active sequence out of its slot between passes; not one that was started by ae_spec_follow. The slot is free
+ * afterwards, and the prefix tree has the sequence's pages while there is room. The caller owns *parked. MEMORY: nothing has
+ * changed. */
 typedef struct ae_spec_parked ae_spec_parked;
 aerie_status ae_spec_park(ae_spec *spec, uint32_t slot, ae_spec_parked **parked, aerie_error *error);
-/* Puts it into a free slot, which there must be; the slot is returned. It goes on as if nothing had been between. Adapters:
- * those with which it was started; its media and they are lent on. Takes `parked` over and cannot fail. */
+/* Puts it into a free slot, which there must be, and returns the slot. The sequence continues as if it had never left.
+ * adapters: those with which it was started. They and its media are lent on. Takes ownership of `parked` and cannot fail. */
 uint32_t ae_spec_unpark(ae_spec *spec, ae_spec_parked *parked, const ae_adapter_set *adapters);
 void ae_spec_parked_free(ae_spec_parked *parked);
 const aerie_stats *ae_spec_parked_stats(const ae_spec_parked *parked);
@@ -155,21 +156,21 @@ uint32_t ae_spec_n_done(const ae_spec *spec, uint32_t slot);
 /* Ends every sequence and forgets what the KV cache holds: after a failure, or before measuring. */
 void ae_spec_reset(ae_spec *spec);
 
-/* Tells the callback of each pass from now on (aerie_measure.h); NULL: no longer. MEMORY: nothing has changed. */
+/* Reports each pass to the callback from now on (aerie_measure.h); NULL: stops that. MEMORY: nothing has changed. */
 aerie_status ae_spec_watch(ae_spec *spec, aerie_pass_callback *callback, void *user, aerie_error *error);
 
 /* The state of a sequence between passes; lent until the next one. */
 typedef struct ae_spec_sequence {
     const int32_t *tokens;   /* [n_tokens] prompt and answer */
     size_t n_tokens, n_answered;
-    double mu;               /* mirostat's value */
+    double mu;               /* mirostat's mu */
     const ae_adapter_set *adapters;
 } ae_spec_sequence;
 ae_spec_sequence ae_spec_sequence_get(const ae_spec *spec, uint32_t slot);
-/* The same of a parked one, but without adapters. */
+/* The same for a parked sequence, but without adapters. */
 ae_spec_sequence ae_spec_parked_get(const ae_spec_parked *parked);
-/* How many of the first tokens are kept, computed with these adapters (NULL: none): so many that a sequence could go on from
- * there; if that is nowhere, only those of the KV cache, without the state. */
+/* How many of the first tokens are kept, computed with these adapters (NULL: none): as many as a sequence could continue from.
+ * If there is no such position, as many as the KV cache has, without the state. */
 ae_spec_cached ae_spec_find_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, size_t n);
 /* Writes the canonical bytes of what ae_spec_find_cached has found to out [ae_spec_saved_bytes]. */
 void ae_spec_read_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, ae_spec_cached cached,

@@ -1,8 +1,8 @@
-/* speculate_int.h - the loop's state, and what its files do for each other.
+/* speculate_int.h - the loop's state, and the functions that its files share.
  *
  * speculate.c owns the state and the order of a pass; start.c begins sequences, park.c takes them out of their slots and puts
- * them back, plan.c gives them rows and pages,
- * draft.c fills their trees, walk.c draws tokens, reports them and commits their rows. The states of a slot: speculate.h.
+ * them back, plan.c gives them rows and pages, draft.c fills their trees, walk.c draws tokens, reports them and commits their
+ * rows. The states of a slot are described in speculate.h.
  */
 #ifndef AE_SPECULATE_SPECULATE_INT_H
 #define AE_SPECULATE_SPECULATE_INT_H
@@ -78,10 +78,10 @@ struct ae_spec {
     uint32_t n_tree_rows;       /* tree nodes that fit the pass */
     uint32_t n_in_pass;         /* slots with rows in it */
     uint32_t n_proposed;        /* drafted nodes before they were cut */
-    aerie_pass_callback *watch; /* NULL: nobody is told of passes */
+    aerie_pass_callback *watch; /* NULL: nobody watches passes */
     void *watch_user;
     uint64_t n_passes;
-    aerie_pass_tree *trees;     /* [n_slots] created for the first watcher; of this pass so far: [n_trees] */
+    aerie_pass_tree *trees;     /* [n_trees] of this pass so far; [n_slots] created for the first watcher */
     uint32_t n_trees, n_emitted;
     double row_seconds;         /* smoothed time per row of passes with prompts; 0: none yet */
 };
@@ -102,7 +102,7 @@ static inline bool ae_spec_is_paused(const ae_spec *spec)
     return ae_controller_is_paused(&spec->controller);
 }
 
-/* Positions before this are, or come before, rows that are no tokens: a drafter reads none of them. 0: there are none. */
+/* All rows that are no tokens are before this position; a drafter reads nothing before it. 0: there are none. */
 static inline uint32_t ae_spec_media_end(const spec_slot *s)
 {
     return s->n_media ? s->media[s->n_media - 1].first + s->media[s->n_media - 1].n : 0;
@@ -132,9 +132,9 @@ aerie_status ae_spec_commit(ae_spec *spec, uint32_t i_slot, const int32_t *path,
 
 /* ---- watch.c ---- */
 
-/* Notes the verdict on the slot's tree, of which the first n_path nodes of its walk were accepted. */
+/* Records the verdict on the slot's tree: the first n_path nodes of its walk were accepted. */
 void ae_spec_note_verdict(ae_spec *spec, uint32_t i_slot, uint32_t n_path);
-/* Tells who watches of the pass that has ended. */
+/* Reports the pass that has ended to the watcher. */
 void ae_spec_tell_pass(ae_spec *spec, double target_seconds);
 
 /* ---- start.c ---- */

@@ -80,7 +80,7 @@ static aerie_status check_media(const ae_spec *spec, const ae_spec_request *requ
     const ae_engine_options *o = ae_engine_options_get(spec->engine);
     if (request->n_media && ae_engine_net(spec->engine)->ranks)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
-                       "pictures: not there yet for a model that several machines run (--machines)");
+                       "pictures: not supported for a model that several machines run (--machines)");
     if (request->n_media && request->row)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "rows are asked for (row) of a prompt with rows that are no tokens");
     for (uint32_t i = 0; i < request->n_media; i++) {
@@ -109,12 +109,12 @@ static aerie_status check_request(const ae_spec *spec, const ae_spec_request *re
         return ae_fail(error, AERIE_ERROR_LIMIT,
                        "the prompt%s has %zu tokens, but the context holds %u and one must be left for the answer; "
                        "a larger context (-c) or a shorter prompt is needed",
-                       request->n_answered ? " with the answer that goes on" : "", request->n_tokens, spec->n_ctx);
+                       request->n_answered ? " with the answer to continue" : "", request->n_tokens, spec->n_ctx);
     if (request->n_answered >= request->n_tokens)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "%zu of %zu tokens are answer; at least one of a prompt is needed",
                        request->n_answered, request->n_tokens);
     if (request->n_predict && request->n_answered >= request->n_predict)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u tokens are asked for, but the answer that shall go on has %zu already",
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u tokens are asked for, but the answer to continue has %zu already",
                        request->n_predict, request->n_answered);
     const int32_t n_vocab = ae_vocab_n_tokens(spec->vocab);
     AE_TRY(check_media(spec, request, error));
@@ -130,7 +130,7 @@ static aerie_status check_request(const ae_spec *spec, const ae_spec_request *re
 
 static aerie_status not_in_grammar(const ae_spec_request *request, size_t i, aerie_error *error)
 {
-    return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu of the answer that shall go on, %d, is not one that the "
+    return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu of the answer to continue, %d, is not one that the "
                        "grammar allows",
                    i - (request->n_tokens - request->n_answered), request->tokens[i]);
 }
@@ -148,7 +148,7 @@ aerie_status ae_spec_check(const ae_spec *spec, const ae_spec_request *request, 
         if (!n || !ae_matcher_advance(&matcher, piece, n)) status = not_in_grammar(request, i, error);
     }
     if (status == AERIE_OK && request->n_answered && ae_matcher_is_complete(&matcher, matcher.current))
-        status = ae_fail(error, AERIE_ERROR_ARGUMENT, "the answer that shall go on is complete: its grammar allows nothing "
+        status = ae_fail(error, AERIE_ERROR_ARGUMENT, "the answer to continue is complete: its grammar allows nothing "
                          "more");
     ae_matcher_free(&matcher);
     return status;
@@ -186,7 +186,7 @@ static aerie_status follow_answer(ae_constraint *constraint, const ae_spec_reque
 }
 
 /* Where the last turn of a prompt ends, before the position that always runs: a template may write what comes after it
- * differently next time. A prompt without turns: the end of its last whole page. */
+ * differently next time. For a prompt without turns, the end of its last whole page. */
 static uint32_t last_turn(const ae_spec *spec, const int32_t *tokens, size_t n)
 {
     for (size_t i = n - 1; i; i--)
@@ -252,7 +252,7 @@ aerie_status ae_spec_follow(ae_spec *spec, uint32_t slot, const int32_t *tokens,
 {
     spec_slot *s = &spec->slots[slot];
     if (n_tokens >= spec->n_ctx || s->active)
-        return ae_fail(error, AERIE_ERROR_LIMIT, "sequence %u has no room for a draft behind %zu tokens", slot, n_tokens);
+        return ae_fail(error, AERIE_ERROR_LIMIT, "sequence %u has no room for a draft after %zu tokens", slot, n_tokens);
     const ae_kv_key key = ae_engine_seq_key(spec->engine, slot); /* a slot that follows has no adapters */
     const uint32_t same = common_tokens(spec, slot, key, tokens, n_tokens), n_most = (uint32_t)n_tokens - 1;
     const uint32_t live = ae_kv_n_live(ae_engine_kv(spec->engine), slot), n = same < n_most ? same : n_most;
@@ -265,7 +265,7 @@ aerie_status ae_spec_follow(ae_spec *spec, uint32_t slot, const int32_t *tokens,
     *s = (spec_slot){.active = true, .ignore_eog = true, .follows = true, .number = spec->n_started++, .leader = NO_SLOT,
                      .tokens = own, .n_tokens = n_tokens, .n_predict = n_predict, .sampler = sampler,
                      .start_time = ae_time_now()};
-    if (same) s->acceptance = known; /* the same text goes on */
+    if (same) s->acceptance = known; /* the same text continues */
     memcpy(own + same, tokens + same, (n_tokens - same) * sizeof *own);
     s->stats.n_prompt = (uint32_t)n_tokens;
     s->stats.n_cached = ae_kv_n_live(ae_engine_kv(spec->engine), slot);
@@ -273,7 +273,7 @@ aerie_status ae_spec_follow(ae_spec *spec, uint32_t slot, const int32_t *tokens,
     return AERIE_OK;
 }
 
-/* ---- Bytes of the cache: for saved sequences ---------------------------------------------------------------- */
+/* ---- Bytes of the cache, for saved sequences ---------------------------------------------------------------- */
 
 ae_spec_sequence ae_spec_sequence_get(const ae_spec *spec, uint32_t slot)
 {
@@ -282,7 +282,7 @@ ae_spec_sequence ae_spec_sequence_get(const ae_spec *spec, uint32_t slot)
                               ae_engine_adapters(spec->engine, slot)};
 }
 
-/* Where the tokens are found: in a slot, or in the prefix tree (NO_SLOT). */
+/* Where the tokens were found: in a slot, or in the prefix tree (NO_SLOT). */
 typedef struct cached_at {
     ae_spec_cached cached;
     uint32_t slot;

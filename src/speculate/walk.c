@@ -219,8 +219,8 @@ aerie_status ae_spec_deliver(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit,
         more = emit_token(spec, i_slot, i, i < s->walked.n_path ? n_path : 0, emit, user);
     }
     if (more && s->walked.overflowed) { /* this sequence ends; the others go on */
-        (void)ae_fail(&s->stats.error, AERIE_ERROR_FORMAT, "the model gave no finite logit for the token at position %zu: its "
-                      "weights overflow; another file of this model, or another tensor type, is needed", s->n_tokens);
+        (void)ae_fail(&s->stats.error, AERIE_ERROR_FORMAT, "the model produced no finite logit for the token at position %zu: "
+                      "its weights overflow; another file of this model, or another tensor type, is needed", s->n_tokens);
         ae_spec_finish(spec, s, AERIE_STOP_NONE);
     }
     ae_spec_note_verdict(spec, i_slot, n_path);

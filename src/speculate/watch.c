@@ -1,6 +1,6 @@
-/* watch.c - tells of each pass what it was given, what the controller expected of it, and what came (aerie_measure.h).
+/* watch.c - reports each pass: its input, what the controller expected of it, and the outcome (aerie_measure.h).
  *
- * Owns the list of trees of the pass. What it tells is lent from the slots and the controller; nothing here changes what they
+ * Owns the list of trees of the pass. What it reports is lent from the slots and the controller. Nothing here changes what they
  * do, so the output's bytes do not depend on whether anybody watches.
  */
 #include "base/mem.h"
@@ -33,7 +33,7 @@ static void add_predictions(const ae_spec *spec, aerie_pass *pass)
 {
     const ae_controller *c = &spec->controller;
     if (!spec->drafter || spec->options.fixed || pass->prompts || !c->cost.known) return;
-    const bool drafted = c->expected > 0; /* some drafts were there to choose from */
+    const bool drafted = c->expected > 0; /* there were drafts to choose from */
     pass->plain_seconds = c->cost.plain * c->cost.drift;
     pass->expected_seconds = drafted ? c->expected * c->cost.drift : pass->plain_seconds;
     pass->expected_tokens = drafted ? c->tokens : pass->n_drawing;

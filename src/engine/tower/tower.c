@@ -382,7 +382,7 @@ static aerie_status check_finite(const float *x, size_t n, aerie_error *error)
     for (size_t i = 0; i < n; i++)
         if (!isfinite(x[i]))
             return ae_fail(error, AERIE_ERROR_FORMAT,
-                           "the vision encoder gave a number that is not finite: its weights overflow; "
+                           "the vision encoder produced a number that is not finite: its weights overflow; "
                            "another file of it is needed");
     return AERIE_OK;
 }

@@ -107,11 +107,11 @@ aerie_status ae_ranks_create(ae_ranks **out, const ae_model *model, ae_comm *com
     }
     if (!sum) return ae_fail(error, AERIE_ERROR_ARGUMENT, "all ranks have a share of 0; one must have more");
     if (h->encoder)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s is an encoder; they run on one machine, or as replicas",
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s is an encoder; encoders run on one machine, or as replicas",
                        ae_gguf_path(model->gguf));
     if (h->n_blocks && kind == AE_RANKS_PIPELINE)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
-                       "%s: layers have the weights of others, so they make no pipeline; a split works",
+                       "%s: some layers share weights, so the model cannot run as a pipeline; a split works",
                        ae_gguf_path(model->gguf));
     ae_ranks *ranks = ae_alloc(1, sizeof *ranks);
     if (!ranks) return ae_fail_memory(error, "the map of ranks", sizeof *ranks);

@@ -1,7 +1,7 @@
-/* machines.c - aerie_extra.h: a model that several processes run together: joining them, comparing what they have, following.
+/* machines.c - aerie_extra.h: a model that several processes run together: joining, comparing and following.
  *
- * Owns what a model has of its group: communicator, map of ranks, commands. Weights never travel: each process reads its own
- * copy of the file. What has to be the same everywhere is compared before any of them is loaded.
+ * Owns a model's part of its group: communicator, map of ranks, commands. Weights are never sent: each process reads its own
+ * copy of the file. Everything that must be equal in all processes is compared before any of them loads weights.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,13 +46,13 @@ uint32_t aerie_model_rank(const aerie_model *model, uint32_t *n)
 aerie_status ae_session_check_alone(const aerie_model *model, const char *what, aerie_error *error)
 {
     if (!model->ranks) return AERIE_OK;
-    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: not there yet for a model that several machines run (--machines)",
+    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: not supported for a model that several machines run (--machines)",
                    what);
 }
 
 /* ---- What all must have ---------------------------------------------------------------------------------------- */
 
-/* What a process tells the others at the start; exchanged as words. */
+/* What each process sends to the others at the start; exchanged as words. */
 typedef struct record {
     uint64_t version, file, bytes, settings;
     uint32_t kind, n_shares, shares[AE_MAX_RANKS];
@@ -62,7 +62,7 @@ typedef struct record {
 #define WORDS (sizeof(record) / sizeof(float))
 _Static_assert(sizeof(record) % sizeof(float) == 0, "a record is whole words");
 
-/* Which of the things that must be the same is not; NULL: none. */
+/* The first thing that must be equal but is not, for a message; NULL: there is none. */
 static const char *difference(const record *a, const record *b)
 {
     if (a->version != b->version) return "other versions of aerie";
@@ -102,7 +102,7 @@ static aerie_status exchange(ae_comm *comm, const record *own, aerie_error *erro
     return status;
 }
 
-/* All bytes of all tensors, in the file's order. */
+/* Hashes all bytes of all tensors in the order of the file. */
 static aerie_status hash_bytes(const ae_gguf *gguf, uint64_t *hash, aerie_error *error)
 {
     static const size_t piece = 1 << 20;
@@ -144,7 +144,7 @@ static void last_words(void *user, const char *reason)
                m->comm ? m->comm->n_ranks : 0, reason);
 }
 
-/* Where parts cannot be cut every process would have them: a pipeline saves more memory. */
+/* A split gains nothing where parts cannot be cut, since every process would have them: a pipeline saves more memory. */
 static aerie_status map_ranks(ae_ranks **ranks, const ae_model *model, ae_comm *comm, const aerie_machines *o,
                               aerie_error *error)
 {
@@ -159,7 +159,7 @@ static aerie_status map_ranks(ae_ranks **ranks, const ae_model *model, ae_comm *
     return ae_ranks_create(ranks, model, comm, AE_RANKS_PIPELINE, shares, error);
 }
 
-/* For tests and measurements: a slower network. */
+/* Slows the network down, for tests and measurements. */
 static aerie_status slow_down(ae_comm **comm, aerie_error *error)
 {
     const char *text = getenv("AERIE_COMM_SLOW");

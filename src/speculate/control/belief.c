@@ -4,16 +4,16 @@
 
 #include <math.h>
 
-#define PRIOR 0.6        /* acceptance of a first level that nothing is known of */
-#define PRIOR_TRIES 3.0  /* tries that it counts as; the same for a depth's rate at the next depth */
+#define PRIOR 0.6        /* acceptance of the first level while nothing is known */
+#define PRIOR_TRIES 3.0  /* tries that the prior counts as; a depth's rate counts as many at the next depth */
 #define OWN_TRIES 3.0    /* tries that the drafter's own probability counts as */
 #define MOST_RATE 0.98
-#define ODDS 8.0         /* a change: odds so many times higher or lower */
-#define ALARM 8.0        /* threshold of the sum, for one sequence */
-#define ROUNDS_IDLE 512.0 /* rounds without a draft in which what is known loses two thirds of its weight */
-#define OLD_TRIES 8.0     /* the weight that it then keeps ... */
-#define ROUNDS_OLD 2048.0 /* ... for so many rounds */
-#define DEEPER (1 - 1.0 / 128) /* weight of what is known of a level after a round that drafted fewer */
+#define ODDS 8.0         /* a change is assumed to make the odds this many times higher or lower */
+#define ALARM 8.0        /* threshold of the sum of log-likelihood ratios, for one sequence */
+#define ROUNDS_IDLE 512.0 /* rounds without a draft in which knowledge loses two thirds of its weight */
+#define OLD_TRIES 8.0     /* the weight that old knowledge keeps ... */
+#define ROUNDS_OLD 2048.0 /* ... for this many rounds */
+#define DEEPER (1 - 1.0 / 128) /* weight that the knowledge of a level keeps after a round that drafted fewer levels */
 
 static double swayed(double rate, double tries, double sway)
 {
@@ -44,7 +44,7 @@ double ae_belief_node(const ae_belief *b, float p, double sway)
     return swayed((r->hits + OWN_TRIES * (double)p) / tries, tries, sway);
 }
 
-/* An exponential window of so many tries, and a plain mean until it is full. */
+/* Adds to an exponential average over `window` tries; until it is full it is a plain mean. */
 static void add(ae_rate *r, double hit, double window)
 {
     const double keep = r->tries < window ? 1 : 1 - 1 / window;
@@ -52,7 +52,7 @@ static void add(ae_rate *r, double hit, double window)
     r->hits = r->hits * keep + hit;
 }
 
-/* Adds the verdict's log-likelihood ratio for odds that are `times` those believed. */
+/* Adds the verdict's log-likelihood ratio, for odds that are `times` the estimated ones. */
 static void weigh(struct ae_change *c, double rate, double hit, double times)
 {
     const double odds = times * rate / (1 - rate), other = odds / (1 + odds);
@@ -66,7 +66,7 @@ static void weigh(struct ae_change *c, double rate, double hit, double times)
     c->believed += rate;
 }
 
-/* Forgets all but `most` tries, at rates that differ as the verdicts since then do. */
+/* Forgets all but `most` tries. The rate is corrected by the verdicts since the change. */
 static void forget(ae_rate *r, const struct ae_change *c, double most)
 {
     const double tries = r->tries < most ? r->tries : most, times = (c->hits + 0.1) / (c->believed + 0.1);
@@ -96,7 +96,7 @@ void ae_belief_saw_node(ae_belief *b, float p, bool hit, uint32_t n_seqs)
     add(bin_of(b, p), hit, 128.0 * (n_seqs ? n_seqs : 1));
 }
 
-/* What is known of a rate counts less, down to a few tries at once and from there slowly. */
+/* Reduces the weight of a rate: down to a few tries at once, and slowly from there. */
 static void age(ae_rate *r, double rounds)
 {
     const double keep = 1 - 1 / (r->tries > OLD_TRIES ? rounds : ROUNDS_OLD);

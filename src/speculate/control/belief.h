@@ -1,15 +1,14 @@
 /* belief.h - how often a drafter's tokens are accepted: by depth, and by the probability that the drafter gave them.
  *
- * A rate by depth says what a draft that was not made yet will bring; one by the drafter's probability says it of a node that
- * was. Each is a mean over the last AE_BELIEF_ROUNDS rounds or so. A depth that was seen rarely takes the rate of the depth
+ * The rate by depth estimates a draft that is not made yet. The rate by the drafter's probability estimates a node that was
+ * drafted. Each is a mean over about the last AE_BELIEF_ROUNDS rounds. A depth that was rarely seen takes the rate of the depth
  * before it, and the first one a prior.
  *
- * Texts change. The last verdicts are compared with what was believed, as a sum of log-likelihood ratios against a change of
- * the odds (Page's CUSUM test): when it passes its threshold the belief is that of the
- * verdicts since the change alone. So a drafter that
- * became bad is given up after a few rounds, without taking chance for a change.
+ * Texts change. The latest verdicts are compared with the estimates by a sum of log-likelihood ratios against a change of the
+ * odds (Page's CUSUM test). When the sum passes its threshold, the estimate becomes that of the verdicts since the change
+ * alone. A drafter that became bad is thus given up after a few rounds, without mistaking chance for a change.
  *
- * Owns its numbers only.
+ * Owns only its numbers.
  */
 #ifndef AE_SPECULATE_CONTROL_BELIEF_H
 #define AE_SPECULATE_CONTROL_BELIEF_H
@@ -20,31 +19,32 @@
 #include "aerie.h" /* AERIE_MAX_DRAFT */
 
 #define AE_BELIEF_BINS 16
-#define AE_BELIEF_ROUNDS 192 /* rounds that a rate is a mean of */
+#define AE_BELIEF_ROUNDS 192 /* rounds over which a rate is averaged */
 
 typedef struct ae_rate {
     double tries, hits;
 } ae_rate;
 
 typedef struct ae_belief {
-    ae_rate depth[AERIE_MAX_DRAFT + 1]; /* of nodes whose parent was accepted */
+    ae_rate depth[AERIE_MAX_DRAFT + 1]; /* for nodes whose parent was accepted */
     ae_rate bin[AE_BELIEF_BINS];        /* by the drafter's probability */
     struct ae_change {
-        double sum;                     /* of log-likelihood ratios; 0: no sign of a change */
-        double tries, hits, believed;   /* since it was 0; the hits that were believed */
-    } change[2];                        /* to lower odds, to higher ones */
+        double sum;                     /* sum of log-likelihood ratios; 0: no sign of a change */
+        double tries, hits, believed;   /* since the sum was 0; `believed`: the hits that were expected */
+    } change[2];                        /* [0]: to lower odds; [1]: to higher odds */
 } ae_belief;
 
-/* Probability that a token at this depth is accepted once its parent was; the first level's is taken `sway` standard deviations
- * above the mean. rate [n + 1]: out, for depths 1 to n. */
+/* Estimates the probability that a token at each depth is accepted if its parent was. The first level's estimate is raised by
+ * `sway` standard deviations. rate [n + 1] is the result, for depths 1 to n. */
 void ae_belief_rates(const ae_belief *b, uint32_t n, double sway, double *rate);
-/* Probability that a node with the drafter's probability p is accepted once its parent was. */
+/* Estimates the probability that a node with the drafter's probability p is accepted if its parent was. */
 double ae_belief_node(const ae_belief *b, float p, double sway);
 /* Records a verdict. hit: 1 or 0, or the probability of a hit where nothing was verified. n_seqs: sequences that draft in the
  * round. */
 void ae_belief_saw_depth(ae_belief *b, uint32_t depth, double hit, uint32_t n_seqs);
 void ae_belief_saw_node(ae_belief *b, float p, bool hit, uint32_t n_seqs);
-/* After a round in which the drafter drafted n_levels levels, possibly none: what is known of further ones gets older. */
+/* Called after a round in which the drafter drafted n_levels levels, possibly none: what is known of deeper levels loses
+ * weight. */
 void ae_belief_age(ae_belief *b, uint32_t n_levels);
 
 #endif

@@ -1,5 +1,5 @@
-/* controller.c - the three decisions of a pass, and the budget (controller.h). What things take: cost.c. What is accepted:
- * belief.c. */
+/* controller.c - the three decisions of a pass, and the exploration budget (controller.h). cost.c estimates times, belief.c
+ * estimates acceptance. */
 #include "speculate/control/controller.h"
 
 #include <math.h>
@@ -9,23 +9,24 @@
 #include "base/mem.h"
 
 #define GAIN_NEEDED 1.01 /* speculate only for at least this expected gain */
-#define SWAY 1.5         /* standard deviations above the mean: the upper end of what is believed */
-#define PROBE_SHARE 8    /* what is not expected to pay is tried for one sequence in this many */
+#define SWAY 1.5         /* standard deviations above the mean: the upper end of an estimate */
+#define PROBE_SHARE 8    /* a draft that is not expected to pay is tried for one sequence in this many */
 #define PROBE_LEVELS 2   /* levels of the first draft, which tells the price of both a first and a further one */
-#define PROBE_COST 0.25  /* what a first draft of unknown price is thought to lose */
-#define TRIAL 4          /* rounds that a network drafts at least, once it is tried beside a better one */
+#define PROBE_COST 0.25  /* plain passes that a first draft of unknown price is assumed to lose */
+#define TRIAL 4          /* rounds that a network drafts at least when it is tried beside a better one */
 #define IDLE_MOST 24     /* rounds without a draft after which a network is paused */
-#define DOUBT 1.0        /* standard deviations below the mean at which a draft has to pay, else it is paid from the budget */
-#define PAUSE 32         /* rounds before a network is tried again that could not draft */
+/* standard deviations below the mean at which a draft must still pay; otherwise the budget pays for it */
+#define DOUBT 1.0
+#define PAUSE 32         /* rounds before a network that could not draft is tried again */
 #define YOUNG 3          /* drafts of a network before it is believed to pay */
 #define RISK_LEAST 0.2   /* plain passes that a pass may always risk */
-#define SEQUENCE_TRIES 32 /* tries that a sequence's own rate is a mean of, at most */
+#define SEQUENCE_TRIES 32 /* most tries that a sequence's own rate averages over */
 #define MOST_GROWTH 2    /* no pass has more than this times the rows of the largest that was measured */
-#define ODD_TIME 2.5     /* a pass that takes so many times what is expected was disturbed */
-#define NGRAM_ROUNDS 32  /* rounds that ngram_gain is a mean of */
-#define NGRAM_PAUSE 8    /* rounds until n-grams are asked again; doubled each time in vain */
+#define ODD_TIME 2.5     /* a pass whose time differs from the expected one by this factor was disturbed */
+#define NGRAM_ROUNDS 32  /* rounds that ngram_gain averages over */
+#define NGRAM_PAUSE 8    /* rounds before n-grams are asked again; doubled after each failure */
 #define NGRAM_PAUSE_MOST 64
-#define NGRAM_TRIES 8     /* rounds that a try after a pause counts as part of: one that pays is believed soon */
+#define NGRAM_TRIES 8     /* weight, in rounds, of a try after a pause: one that pays is soon trusted */
 
 struct ae_reached {
     float reach;
@@ -96,13 +97,13 @@ static bool is_ready(ae_controller *c, ae_network *net)
     return !net->n_warming;
 }
 
-/* Whether it drafted too little to be believed. */
+/* Whether it has drafted too little to be trusted. */
 static bool is_young(const ae_controller *c, const ae_network *net)
 {
     return net->belief.depth[1].tries < (net->proven ? 1.0 : YOUNG + 2.0 * (c->n_drawing ? c->n_drawing - 1 : 0));
 }
 
-/* What it costs to try the network again: to get ready, and a draft. */
+/* The cost of trying the network again: getting ready, and one draft. */
 static double trial_cost(const ae_controller *c, const ae_network *net)
 {
     const double warm = net->paused ? c->options.n_warm * net->upkeep / c->cost.plain : 0;
@@ -110,7 +111,7 @@ static double trial_cost(const ae_controller *c, const ae_network *net)
     return warm + (draft > PROBE_COST ? draft : PROBE_COST);
 }
 
-/* Chooses the network that may draft: the best of those that drafted enough to be believed, or one that may be better. */
+/* Chooses the network that may draft: the best of those that have drafted enough to be trusted, or one that may be better. */
 static void choose_network(ae_controller *c)
 {
     ae_network *best = NULL, *other = NULL, *const end = c->networks + c->options.n_networks;
@@ -134,7 +135,7 @@ static void choose_network(ae_controller *c)
     if (c->net != best) c->otherwise = sure;
 }
 
-/* Whether n-grams are asked: they are expected to pay, or it is time to see whether they do. */
+/* Whether to ask for n-gram drafts: they are expected to pay, or it is time to find out. */
 static bool asks_ngrams(ae_controller *c)
 {
     const double price = ae_cost_ngrams(&c->cost, c->n_drawing) / c->cost.plain;
@@ -186,16 +187,16 @@ static bool is_by_ngram(const ae_tree *tree, uint32_t node)
     return tree->from[node] & AE_FROM_NGRAM;
 }
 
-/* Probability that the node is accepted once its parent was. */
+/* Probability that the node is accepted if its parent was. */
 static double calibrated(const ae_controller *c, const ae_tree *tree, uint32_t node)
 {
     const bool by_ngram = is_by_ngram(tree, node);
     return ae_belief_node(by_ngram ? &c->ngrams : &c->net->belief, tree->p[node], by_ngram ? 0 : c->sway);
 }
 
-/* How far sequences differ in acceptance by more than chance explains: the variance of their true rates, from the rates seen.
- * What is believed of one sequence is its own rate as far as sequences differ, and the common one otherwise; else those that
- * were lucky would seem to be worth a draft. */
+/* Estimates by how much sequences differ in acceptance beyond chance: the variance of their true rates, from the observed ones.
+ * The estimate for one sequence is its own rate to the extent that sequences differ, and the common rate otherwise. Otherwise
+ * sequences that were lucky would seem worth a draft. */
 static void compare_sequences(ae_controller *c, const ae_chance *chances, uint32_t n)
 {
     double rate[2], sum = 0, chance = 0, m = 0;
@@ -216,12 +217,12 @@ static void compare_sequences(ae_controller *c, const ae_chance *chances, uint32
 static double sequence_factor(const ae_controller *c, const ae_acceptance *a)
 {
     if (c->spread <= 0) return 1;
-    const double tries = c->usual * (1 - c->usual) / c->spread; /* that the common rate counts as */
+    const double tries = c->usual * (1 - c->usual) / c->spread; /* tries that the common rate counts as */
     return ((double)a->hits + tries * c->usual) / ((double)a->tries + tries) / c->usual;
 }
 
-/* Tokens that 1 to `most` levels of the network are expected to add to the best n-gram chain, where either may be right: added
- * to sum [most + 1]. Returns the tokens expected of that chain alone. */
+/* Estimates how many tokens 1 to `most` levels of the network add to the best n-gram chain, where either may be right; adds
+ * them to sum [most + 1]. Returns the tokens expected of that chain alone. */
 static double promise(const ae_controller *c, const ae_chance *chance, const double *rate, uint32_t most, double *sum)
 {
     const ae_tree *tree = chance->tree;
@@ -278,7 +279,7 @@ static double rows_known(const ae_controller *c)
 /* An option of the plan. */
 typedef struct ae_option {
     uint32_t n, n_levels; /* sequences, those with most to gain first; 0: no draft */
-    double seconds, tokens; /* what it takes, and what it is expected to add */
+    double seconds, tokens; /* the time it takes, and the tokens that it is expected to add */
 } ae_option;
 
 /* Finds the option with the best rate, among those for up to n_most sequences: (baseline + expected accepted tokens) over (time
@@ -311,7 +312,7 @@ static ae_option best_option(ae_controller *c, uint32_t n_most, double base, dou
     return found;
 }
 
-/* What the option is expected to lose against what would be done otherwise, in plain passes. */
+/* What the option is expected to lose against the alternative, in plain passes. */
 static double expected_loss(const ae_controller *c, const ae_option *o, double n_rows, double base, double sway)
 {
     double rate[AERIE_MAX_DRAFT + 1], sum[AERIE_MAX_DRAFT + 1] = {0};
@@ -322,8 +323,8 @@ static double expected_loss(const ae_controller *c, const ae_option *o, double n
     return seconds / c->cost.plain - (base + sum[o->n_levels]) / (c->cost.worth * c->otherwise);
 }
 
-/* The n-gram drafts of n sequences: tokens expected of them, and nodes that pay. Sorts the sequences by what the network would
- * add. */
+/* Ranks the n-gram drafts of n sequences: returns the tokens expected of them, and how many nodes pay. Sorts the sequences by
+ * what the network would add. */
 static double rank(ae_controller *c, const ae_round *r, ae_chance *chances, uint32_t n, uint32_t *n_by_ngram)
 {
     const uint32_t most = most_levels(c);
@@ -429,7 +430,7 @@ static void prune(ae_controller *c, ae_chance *chances, uint32_t n, uint32_t n_k
     }
 }
 
-/* Stores the estimated probabilities of the best drafted chain, before it is cut. */
+/* Stores the estimated probabilities of the best drafted chain before it is cut. */
 static void note_beliefs(const ae_controller *c, ae_chance *chance)
 {
     const ae_tree *tree = chance->tree;
@@ -528,7 +529,7 @@ void ae_controller_saw_verdict(ae_controller *c, const ae_chance *chance, const 
     for (uint32_t i = 0; i < tree->n; i++) {
         const uint32_t depth = (uint32_t)tree->depth[i];
         const int32_t parent = depth == 1 ? -1 : depth - 2 < n_accepted ? path[depth - 2] : -2;
-        if (tree->parent[i] != parent) continue; /* its parent was not accepted: nothing was learnt */
+        if (tree->parent[i] != parent) continue; /* its parent was not accepted, so nothing was learnt */
         const bool hit = depth - 1 < n_accepted && path[depth - 1] == (int32_t)i;
         const bool by_ngram = is_by_ngram(tree, i);
         ae_belief_saw_node(by_ngram ? &c->ngrams : &c->net->belief, tree->p[i], hit, by_ngram ? c->n_drawing : c->n_asked);
@@ -542,7 +543,7 @@ void ae_controller_saw_verdict(ae_controller *c, const ae_chance *chance, const 
     }
 }
 
-/* Time passes for the networks: the state of one that was not used for long is dropped. */
+/* Called each round: drops the state of networks that were not used for long. */
 static void pass_time(ae_controller *c, const ae_result *result)
 {
     for (uint32_t i = 0; i < c->options.n_networks; i++) {
@@ -575,7 +576,7 @@ void ae_controller_saw_round(ae_controller *c, const ae_round *r, const ae_resul
     if (c->exploring) c->budget -= paid - (1 + (result->n_accepted[0] + result->n_accepted[1]) / n) / c->otherwise;
     if (!result->used[AE_KIND_NETWORK]) c->budget -= upkeep / plain;
     c->budget += (c->sure_gain > GAIN_NEEDED ? AE_BUDGET_SHARE_BEST : AE_BUDGET_SHARE) * paid;
-    const double most = 1.25 * trial_cost(c, c->net); /* what is dear to try is saved for */
+    const double most = 1.25 * trial_cost(c, c->net); /* expensive trials are saved for */
     if (c->budget > AE_BUDGET_MOST && c->budget > most) c->budget = most > AE_BUDGET_MOST ? most : AE_BUDGET_MOST;
     if (c->budget < -AE_BUDGET_DEBT) c->budget = -AE_BUDGET_DEBT;
     if (!c->net->paused) c->net->upkeep += 0.1 * (upkeep - c->net->upkeep);

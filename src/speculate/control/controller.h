@@ -39,8 +39,8 @@ typedef struct ae_controller_options {
     uint32_t n_min;   /* fewer kept nodes than this are not verified */
     uint32_t n_seqs;  /* most sequences of a pass */
     bool fixed;       /* verify all that is drafted: for tests */
-    bool ngrams, drafts; /* which kinds there are */
-    uint32_t n_networks; /* networks, of which one drafts in a round; 0 counts as 1 */
+    bool ngrams, drafts; /* which kinds of drafters exist */
+    uint32_t n_networks; /* number of networks, of which one drafts in a round; 0 counts as 1 */
     uint32_t n_warm;  /* rounds that a paused network needs to get ready */
 } ae_controller_options;
 
@@ -50,10 +50,10 @@ typedef enum ae_draft_kind { AE_KIND_NGRAM, AE_KIND_NETWORK } ae_draft_kind;
 typedef struct ae_network {
     ae_price price;
     ae_belief belief;
-    double upkeep;       /* seconds of its state in each round in which it is not paused */
-    double gain, most;   /* this round: expected tokens per second relative to plain decoding; their upper end */
+    double upkeep;       /* seconds per round that its state takes while it is not paused */
+    double gain, most;   /* expected tokens per second in this round, relative to plain decoding, and their upper end */
     uint32_t n_idle;     /* rounds since it drafted */
-    bool proven;         /* it drafted enough to be believed */
+    bool proven;         /* it has drafted enough to be trusted */
     uint32_t n_pause;    /* rounds until it may be tried beside a better one */
     bool paused;        /* it keeps no state */
     uint32_t n_warming;  /* rounds until it may draft after a pause */
@@ -62,26 +62,29 @@ typedef struct ae_network {
 typedef struct ae_controller {
     ae_controller_options options;
     ae_cost cost;
-    ae_belief ngrams;   /* of n-gram drafts */
-    double ngram_gain;   /* what asking n-grams brought a round, in plain passes: a mean */
+    ae_belief ngrams;   /* acceptance of n-gram drafts */
+    double ngram_gain;   /* mean gain per round of asking for n-gram drafts, in plain passes */
     uint32_t ngram_idle, ngram_pause; /* rounds since they were asked; rounds until they are asked again */
     ae_network networks[AERIE_MAX_DRAFTERS], *net; /* net: the one that may draft in this round */
     uint32_t n_trial;    /* further rounds in which net drafts although another one is expected to be better */
     double budget;       /* what may still be lost against plain decoding, in plain passes */
     /* this round */
-    uint32_t n_rows, n_drawing, n_asked, n_levels; /* the latter: sequences that the network drafts for, and how far */
-    double usual, spread; /* acceptance of first levels: of all sequences, and its variance among them */
-    bool plain;          /* it measures plain decoding */
-    double sway;         /* standard deviations above the mean at which its drafts are judged; 0: they are expected to pay */
-    double took[2];      /* [ae_draft_kind] seconds that drafts as in this round usually take */
-    double spent, measured; /* seconds of its drafts and of its pass, as measured */
-    bool exploring;      /* its drafts are paid from the budget */
-    double otherwise;    /* gain of what would be done instead, as a factor */
-    double sure_gain;    /* of the best network that drafted enough to be believed; at least 1 */
-    double expected, pass; /* seconds of its pass with the chosen nodes: expected, and taken as far as that can be believed */
-    double tokens;       /* expected of its pass with the chosen nodes */
+    /* n_asked, n_levels: sequences that the network drafts for, and how many levels */
+    uint32_t n_rows, n_drawing, n_asked, n_levels;
+    double usual, spread; /* mean acceptance of first levels over all sequences, and its variance between them */
+    bool plain;          /* this round measures plain decoding */
+    /* standard deviations above the mean at which this round's drafts are judged; 0: they are expected to pay */
+    double sway;
+    double took[2];      /* [ae_draft_kind] usual seconds of drafts like this round's */
+    double spent, measured; /* measured seconds of this round's drafts and of its pass */
+    bool exploring;      /* this round's drafts are paid from the budget */
+    double otherwise;    /* gain of the alternative, as a factor */
+    double sure_gain;    /* gain of the best trusted network; at least 1 */
+    /* seconds of the pass with the chosen nodes: the expected time, and the measured time unless it was disturbed */
+    double expected, pass;
+    double tokens;       /* tokens expected of the pass with the chosen nodes */
     double gain;         /* expected gain of the last choice over a plain pass, as a factor */
-    double worth[2];     /* [ae_draft_kind] tokens expected of the verified nodes, as believed after the verdict */
+    double worth[2];     /* [ae_draft_kind] tokens expected of the verified nodes, by the estimates after the verdict */
     struct ae_reached *nodes;        /* [n_seqs * AERIE_MAX_DRAFT] while choosing */
     uint64_t *kept;                  /* [n_seqs] kept nodes of each tree */
     struct ae_chance **order;        /* [n_seqs] while planning */
@@ -92,15 +95,15 @@ void ae_controller_free(ae_controller *c);
 
 /* Acceptance of one sequence's drafts; all zero at its start. */
 typedef struct ae_acceptance {
-    float tries, hits; /* decayed, of first levels */
+    float tries, hits; /* of first levels, decayed */
 } ae_acceptance;
 
 /* A sequence that can use a draft. */
 typedef struct ae_chance {
     ae_acceptance *acceptance;
-    ae_tree *tree;     /* first the n-gram draft, then the network's too, then what pays to verify; may be empty */
+    ae_tree *tree;     /* first the n-gram draft, then also the network's, then only the nodes that pay; may be empty */
     uint32_t max_depth;
-    uint32_t n_levels; /* (out) levels to run for it; 0: none. Then set to those that were drafted, at least 1 */
+    uint32_t n_levels; /* out: levels to draft for it, 0 for none; afterwards set to the number drafted, at least 1 */
     /* internal */
     float gain;
     float believed[AERIE_MAX_DRAFT + 1]; /* estimated probability of the best drafted chain by depth, before it was cut */
@@ -115,9 +118,10 @@ void ae_controller_saw_ngrams(ae_controller *c, uint32_t n, double seconds);
 bool ae_controller_plan(ae_controller *c, const ae_round *round, ae_chance *chances, uint32_t n);
 /* Records a draft of n_levels for n sequences: seconds of the first level, and of all others together. */
 void ae_controller_saw_draft(ae_controller *c, uint32_t n, uint32_t n_levels, double first, double others);
-/* Path probability below which a node does not pay for its row. 0 while nothing is known. */
+/* Path probability below which a node does not pay for its row; 0 while nothing is known. */
 float ae_controller_floor(const ae_controller *c, const ae_round *round);
-/* Cuts the trees of n sequences to what pays to verify; may leave nothing. spent: seconds of the network for these drafts. */
+/* Cuts the trees of n sequences to the nodes that pay to verify, possibly none. spent: seconds that the network took for these
+ * drafts. */
 void ae_controller_choose(ae_controller *c, const ae_round *round, double spent, ae_chance *chances, uint32_t n);
 
 /* Records the time of a pass over n_rows rows, drafts included. */
@@ -130,9 +134,9 @@ typedef struct ae_result {
     bool used[2];             /* the kind ran in this pass, verified or not */
     uint32_t n_nodes[2];      /* verified nodes */
     uint32_t n_accepted[2];   /* accepted nodes; those that both kinds proposed count as n-gram drafts */
-    double upkeep;            /* seconds of a network's state, besides its drafts */
-    double start;             /* seconds in which a network ran text that it had missed, once */
-    double seconds;           /* of the whole pass, everything included; 0: unknown */
+    double upkeep;            /* seconds that a network's state takes, besides its drafts */
+    double start;             /* seconds in which a network read text that it had not seen; counted once */
+    double seconds;           /* seconds of the whole round; 0: unknown */
 } ae_result;
 
 /* After every pass. */
@@ -140,8 +144,7 @@ void ae_controller_saw_round(ae_controller *c, const ae_round *round, const ae_r
 
 /* Whether all networks are paused in the next rounds, so that they need not keep their state. */
 bool ae_controller_is_paused(const ae_controller *c);
-/* The network that drafts in this round, if any does. *active: a bit for each network that is active: it may draft in the next
- * rounds. */
+/* The network that drafts in this round, if any does. *active has a bit for each network that may draft in the next rounds. */
 uint32_t ae_controller_network(const ae_controller *c, uint32_t *active);
 
 #endif

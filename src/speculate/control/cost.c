@@ -11,7 +11,7 @@
 #define PLAIN_ODD 2       /* rounds until the next plain one after one that does not agree with the drift */
 #define PLAIN_DRIFTED 4   /* rounds until the next plain one after the machine became slower or faster */
 #define PLAIN_DOUBTED 8   /* rounds until the next plain one when it seems slower than a larger pass */
-#define USUAL_FRESH 32    /* rounds after which what passes with drafts took counts by half */
+#define USUAL_FRESH 32    /* rounds after which the weight of old times of passes with drafts is halved */
 #define DRIFT_ODD 1.25    /* ratio to the drift that is not noise */
 #define DRIFT_FAR 1.3
 #define ODD_FASTER 2      /* plain passes in a row, faster than the drift and agreeing with each other, that replace it */
@@ -58,7 +58,7 @@ static bool pass_line(const ae_cost *c, uint32_t n_context, bool prompts, bool h
     ae_line other;
     line->n = 0;
     if (prompts) make(&c->pass[AE_T_BUCKETS], c->clock, false, line);
-    for (uint32_t i = 0; i < 2 * AE_T_BUCKETS; i++) { /* its own, one below, one above, two below, ... */
+    for (uint32_t i = 0; i < 2 * AE_T_BUCKETS; i++) { /* its own bucket, one below, one above, two below, ... */
         const uint32_t distance = (i + 1) / 2, b = i % 2 ? bucket - distance : bucket + distance;
         if (b >= AE_T_BUCKETS) continue;
         make(&c->pass[b], c->clock, false, &other);

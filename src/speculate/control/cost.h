@@ -1,14 +1,14 @@
-/* cost.h - the cost model: what passes, n-gram drafts and a network's drafts take.
+/* cost.h - the cost model: the time that passes, n-gram drafts and a network's drafts take.
  *
- * T(n), the seconds of a target pass over n rows, is kept for buckets of context length, as measured on the real passes. A
- * network's price is the seconds of a draft's first level and of a further one, by number of sequences. A network that makes
- * all levels in one pass has further levels that cost nothing; text that it had missed is no part of its price.
+ * T(n), the seconds of a target pass over n rows, is measured on the real passes, in buckets of context length. A network's
+ * price is the seconds of a draft's first level and of each further level, by number of sequences. For a network that makes all
+ * levels in one pass further levels cost nothing. The time to read text that it had not seen is not part of its price.
  *
- * When the machine as a whole becomes slower or faster, the drift follows: the stored times are times at one speed of the
- * machine, so that what was measured in a slow minute can be compared with what is measured in a fast one.
+ * When the whole machine becomes slower or faster, the drift follows: stored times refer to one speed of the machine, so that
+ * times measured in a slow minute can be compared with those measured in a fast one.
  *
- * Owns its curves (timing.h). Does not own decisions. Times given in are measured ones; those given out are at the stored
- * speed, and only their ratios matter.
+ * Owns its curves (timing.h). Does not own decisions. Times passed in are as measured; times returned are at the stored speed,
+ * and only their ratios matter.
  */
 #ifndef AE_SPECULATE_CONTROL_COST_H
 #define AE_SPECULATE_CONTROL_COST_H
@@ -20,12 +20,12 @@
 
 /* A pass before its drafts. */
 typedef struct ae_round {
-    uint32_t n_rows, n_drawing; /* rows without any draft; sequences that draw a token, with or without drafts */
+    uint32_t n_rows, n_drawing; /* rows without drafts; sequences that draw a token, with or without drafts */
     uint32_t n_context;         /* mean tokens of its sequences */
     bool prompts;               /* some rows belong to prompts */
 } ae_round;
 
-/* Measured over expected seconds of the last passes or drafts. */
+/* Measured over expected seconds of the latest passes or drafts. */
 typedef struct ae_ratios {
     float ratio[AE_RATIOS]; /* a ring */
     uint32_t n_seen;
@@ -45,31 +45,33 @@ typedef struct ae_price {
 typedef struct ae_cost {
     ae_curve pass[AE_T_BUCKETS + 1]; /* seconds by rows; the last curve: passes with prompts in them */
     ae_curve ngrams;                  /* seconds of n-gram drafts by number of sequences */
-    ae_line now, hope;               /* expected seconds of this round's pass by rows; if what is old is not true any more */
-    double usual;                    /* factor on these for passes that verify drafts, as the last of them took */
-    ae_ratios whole[2];              /* seconds of whole rounds over those of their parts: without and with a network's draft */
-    double extra;                    /* factor on what rounds with a network's draft take, by these */
+    /* now: expected seconds of this round's pass by rows; hope: the same if old measurements no longer hold */
+    ae_line now, hope;
+    double usual;                    /* factor on these for passes that verify drafts, from the latest of them */
+    /* seconds of whole rounds over the sum of their parts: without and with a network's draft */
+    ae_ratios whole[2];
+    double extra;                    /* factor that these imply for rounds with a network's draft */
     bool known;                      /* some pass was measured */
     uint32_t last_drafts;            /* the clock at the last pass that verified drafts */
-    uint32_t n_plain;                /* rows of this round without any draft */
-    double plain, worth;             /* of this round without any draft: seconds; tokens that its rows are worth */
+    uint32_t n_plain;                /* rows of this round without drafts */
+    double plain, worth;             /* of this round without drafts: its seconds, and the tokens that its rows are worth */
     uint32_t clock, last_plain;      /* rounds; the clock at the last one that measured plain decoding */
     ae_ratios pass_ratios;           /* of passes that verified drafts */
     ae_ratios drift_ratios;          /* of passes over numbers of rows that are well known */
-    double drift;                    /* the machine's present times over the stored ones */
-    double plain_drift;              /* the drift when plain decoding was measured last */
-    double odd_drift;                /* the drift according to the last plain passes that do not agree with it */
-    uint32_t n_odd, last_agreed;     /* number of these in a row; the clock at the last one that did agree */
+    double drift;                    /* present times of the machine over the stored ones */
+    double plain_drift;              /* the drift when plain decoding was last measured */
+    double odd_drift;                /* the drift according to the latest plain passes that disagree with it */
+    uint32_t n_odd, last_agreed;     /* how many of these came in a row; the clock at the last pass that agreed */
 } ae_cost;
 
 void ae_cost_init(ae_cost *c);
 /* Before a round: sets `now`, `plain` and `worth`. */
 void ae_cost_begin(ae_cost *c, const ae_round *r);
-/* Whether this round should be plain, since the time of plain decoding is unknown, old or doubtful. gain: of speculation now,
- * as a factor. */
+/* Whether this round should be plain because the time of plain decoding is unknown, old or doubtful. gain: present gain of
+ * speculation, as a factor. */
 bool ae_cost_plain_is_due(const ae_cost *c, const ae_round *r, double gain);
 void ae_cost_saw_plain(ae_cost *c);
-/* Expected seconds of this round's pass over n rows. hope: what was measured long ago counts less. */
+/* Expected seconds of this round's pass over n rows. hope: old measurements count less. */
 double ae_cost_pass(const ae_cost *c, double n_rows, bool hope);
 /* Records a pass over n_rows rows. Returns its seconds at the stored speed. */
 double ae_cost_saw_pass(ae_cost *c, const ae_round *r, uint32_t n_rows, double seconds);
@@ -77,12 +79,12 @@ double ae_cost_saw_pass(ae_cost *c, const ae_round *r, uint32_t n_rows, double s
 void ae_cost_saw_whole(ae_cost *c, bool network, double ratio);
 /* Records n-gram drafts for n sequences. Returns what they usually take. */
 double ae_cost_saw_ngrams(ae_cost *c, uint32_t n, double seconds);
-/* What n-gram drafts for n sequences are expected to take; 0 while nothing is known. */
+/* Expected seconds of n-gram drafts for n sequences; 0 while nothing is known. */
 double ae_cost_ngrams(const ae_cost *c, uint32_t n);
 
-/* Before a round. */
+/* Called before a round. */
 void ae_price_begin(ae_price *p, uint32_t clock);
-/* Whether the price was ever measured. */
+/* Whether the price has been measured. */
 bool ae_price_known(const ae_price *p);
 /* Expected seconds of a draft of n_levels levels for n sequences; 0 while the price is unknown. */
 double ae_price_of(const ae_price *p, double n, uint32_t n_levels);
