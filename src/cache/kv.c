@@ -1,4 +1,4 @@
-/* kv.c - pages and tables of the KV cache: what a sequence may read and write. The rules stand in kv.h. */
+/* kv.c - pages and tables of the KV cache: what a sequence may read and write. The rules are in kv.h. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -9,18 +9,18 @@ static uint32_t pages_of(uint32_t n_slots)
     return (n_slots + AE_KV_PAGE - 1) / AE_KV_PAGE;
 }
 
-/* The layers of a cache, those with windows apart, by device. */
+/* The layers of a cache by device, those with windows apart from the others. */
 typedef struct stores {
     ae_kv_layer *layers;      /* [2 * n_layers], owned */
     struct {
-        ae_kv_shape shape, parts; /* parts.n_layers 0: no layer has a window */
+        ae_kv_shape shape, parts; /* parts.n_layers is 0 if no layer has a window */
     } on[AE_MAX_DEVICES];
     uint32_t n_devices;
-    uint32_t n_pages, n_parts; /* n_parts 0: no layer has a window */
-    uint32_t window;          /* the widest */
+    uint32_t n_pages, n_parts; /* n_parts is 0 if no layer has a window */
+    uint32_t window;          /* the widest window */
 } stores;
 
-/* Parts for the windows of all sequences and the rows that they reserve at a time; and for windows that are retained. */
+/* Number of parts: for the windows of all sequences, for the rows that they reserve at a time, and for retained windows. */
 static uint32_t parts_of(const ae_kv_options *o, uint32_t window, uint32_t n_pages)
 {
     const uint64_t one = ((uint64_t)window + AE_KV_PAGE) / AE_KV_PAGE + 1; /* a window may begin anywhere in a page */
@@ -33,7 +33,7 @@ static bool lies_on(const ae_kv_options *o, uint32_t i_layer, uint32_t i_device)
     return !o->n_devices || o->device_of[i_layer] == i_device;
 }
 
-/* The device's layers with windows, or those without, to layers; returns how many. */
+/* Lists the device's layers with windows, or those without; returns how many. */
 static uint32_t list_layers(const ae_kv_options *o, uint32_t i_device, bool windowed, ae_kv_layer *layers)
 {
     uint32_t n = 0;
@@ -42,10 +42,10 @@ static uint32_t list_layers(const ae_kv_options *o, uint32_t i_device, bool wind
     return n;
 }
 
-/* To be followed by ae_free(s->layers); false: not enough memory. */
+/* The caller frees s->layers. False: memory is short. */
 static bool list_stores(const ae_kv_options *o, stores *s)
 {
-    /* one spare page per sequence: copying a shared page must not fail for want of it */
+    /* one spare page per sequence, so that copying a shared page cannot fail */
     const uint32_t one = pages_of(o->n_slots) + 1;
     *s = (stores){.n_pages = !o->n_pages ? o->n_seqs * one : o->n_pages < one ? one : o->n_pages,
                   .n_devices = o->n_devices ? o->n_devices : 1};
@@ -64,7 +64,7 @@ static bool list_stores(const ae_kv_options *o, stores *s)
     return true;
 }
 
-/* Only the devices that have layers keep anything. */
+/* Whether the device has layers; other devices keep nothing. */
 static bool is_used(const stores *s, uint32_t i_device)
 {
     return s->n_devices == 1 || s->on[i_device].shape.n_layers || s->on[i_device].parts.n_layers;
@@ -75,7 +75,7 @@ static const ae_backend *backend_of(const ae_backend *backend, const ae_kv_optio
     return o->n_devices ? o->devices[i_device].backend : backend;
 }
 
-/* A walked path of each sequence; a longer one is moved in several operations. */
+/* Most moves of one operation: one per sequence and drafted row. A longer path is moved in several operations. */
 static uint32_t moves_of(const ae_kv_options *o)
 {
     return o->n_seqs * AERIE_MAX_DRAFT;
@@ -113,7 +113,7 @@ static void layout_device(ae_layout *l, const ae_kv *kv, kv_device *d)
     layout_moves(l, kv, &d->moves);
 }
 
-/* What the device needs. SIZE_MAX when it cannot be counted. */
+/* Bytes that the device needs; SIZE_MAX if they cannot be counted. */
 static size_t plan_device(const ae_backend *backend, const stores *s, uint32_t i_device, const ae_kv *kv)
 {
     ae_layout layout = {0};
@@ -295,7 +295,7 @@ void ae_kv_page_drop(ae_kv *kv, int32_t page)
 int32_t ae_kv_page_copy(ae_kv *kv, ae_stream *stream, int32_t from, uint32_t n)
 {
     ae_kv_settle(kv, stream);
-    ae_kv_page_hold(kv, from); /* so that it, and its part, are not given up for the copy */
+    ae_kv_page_hold(kv, from); /* so that the page and its part are not given up for the copy */
     ae_kv_part_need(kv, from);
     int32_t copy = ae_kv_page_take(kv);
     const bool has_part = kv->window && kv->part_of[from] >= 0;
@@ -370,7 +370,7 @@ aerie_status ae_kv_reserve(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t 
             ae_kv_seq_need(kv, s, s->n_pages);
         }
         if (page < 0 || !ae_kv_part_take(kv, page)) {
-            (void)ae_kv_truncate(kv, seq, s->n_live); /* drops what was reserved: cannot fail */
+            (void)ae_kv_truncate(kv, seq, s->n_live); /* dropping what was reserved cannot fail */
             return fail_pages(seq, error);
         }
     }
@@ -378,7 +378,8 @@ aerie_status ae_kv_reserve(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t 
     return AERIE_OK;
 }
 
-/* Sources ascend, never lie below their target and are drafts: no unread source is overwritten, nothing live is touched. */
+/* Whether sources ascend, are drafts and are never below their targets: then no unread source is overwritten and no live row is
+ * touched. */
 static bool is_path(const kv_seq *s, uint32_t n_chain, const int32_t *path, uint32_t n)
 {
     if (n_chain > s->n_reserved - s->n_live) return false;
@@ -395,7 +396,7 @@ static int32_t place_in(const int32_t page_or_part, uint32_t slot)
     return page_or_part * AE_KV_PAGE + (int32_t)(slot % AE_KV_PAGE);
 }
 
-/* A run for the rows of a path, to slots `to` and after. */
+/* Adds a run that moves the rows of a path to slots from `to` on. */
 static void add_run(ae_kv *kv, const kv_seq *s, const int32_t *path, uint32_t n, uint32_t to)
 {
     kv_moves *m = &kv->moves;
@@ -411,7 +412,8 @@ static void add_run(ae_kv *kv, const kv_seq *s, const int32_t *path, uint32_t n,
     m->begin[++kv->n_runs] = (int32_t)kv->n_moves;
 }
 
-/* Pieces of a path that is longer than there is room have pages in common, so each but the last is moved at once. */
+/* Adds the moves of a path. If the path is longer than the list, its pieces share pages, so each piece but the last is moved at
+ * once. */
 static void move_rows(ae_kv *kv, ae_stream *stream, const kv_seq *s, const int32_t *path, uint32_t n, uint32_t to)
 {
     if (!n) return;
@@ -476,7 +478,7 @@ aerie_status ae_kv_forget(ae_kv *kv, uint32_t seq, uint32_t i_page)
     return AERIE_OK;
 }
 
-/* The pages that a sequence cut to n sees through its windows are needed once more, or once less. */
+/* Counts the pages that a sequence cut to n sees through its windows as needed once more, or once less. */
 static void need_window(ae_kv *kv, const kv_seq *s, uint32_t n, void (*change)(ae_kv *, int32_t))
 {
     for (uint32_t i = ae_kv_first_page(kv, n); kv->window && i < pages_of(n); i++) change(kv, s->table[i]);

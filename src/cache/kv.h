@@ -7,9 +7,9 @@
  * copies of the tables.
  *
  * A page holds AE_KV_PAGE positions of all layers. All sequences take their pages from one pool, as they need them. A
- * sequence has a table of pages and numbers its slots through it; committed position p sits in slot p. What layers with a
- * window keep lies in a part of the page that it may lose (below). States of a slot, and the one function that makes each
- * transition:
+ * sequence has a table of pages and numbers its slots through it; committed position p is in slot p. What layers with a
+ * window keep is in a part of the page, which the page may lose (below). States of a slot, and the one function that makes
+ * each transition:
  *
  *                     ae_kv_reserve                    ae_kv_commit
  *        [free] -------------------------> [draft] -----------------------> [live]
@@ -19,16 +19,15 @@
  *          |                                                     ae_kv_adopt v  |
  *          +<---------------- ae_kv_truncate ----------------------------- [shared]
  *
- *   free    no page, or a slot of a page that is not reserved: its bytes mean nothing.
+ *   free    no page, or a slot of a page that is not reserved: its bytes have no meaning.
  *   draft   slots [n_live, n_reserved): the pass may write them; nothing but that pass's own rows
  *           reads them. A path of drafts becomes live by moving into slots n_live, n_live + 1, ...
  *   live    slots [0, n_live): exact, never written again while live.
  *   shared  live, in a page with other holders (count > 1): never written by anyone.
  *
  * The prefix tree keeps pages of sequences that have ended. A node is a page with the tokens of its positions; its parent
- * is the page before it, and first pages have a key. A node of fewer than AE_KV_PAGE tokens has no children. A page that only
- * the tree holds is given up
- * when the pool has no free one, least recently used first, leaves before their parents.
+ * is the page before it, and first pages have a key. A node of fewer than AE_KV_PAGE tokens has no children. When the
+ * pool has no free page, pages that only the tree holds are given up, least recently used first, leaves before their parents.
  *
  * Windows. Layers that see no more than `window` positions keep their keys and values in parts, of a store of their own; a page
  * has a part or none. A sequence needs the parts of those pages that its next row, or one of AE_KV_PAGE positions before
@@ -56,11 +55,12 @@
 
 typedef struct ae_kv ae_kv;
 
-/* What a sequence was computed with beside its tokens, and whose it is. Sequences of different keys have nothing in common:
- * those of other adapters could not, those of another scope must not, since what is found there tells what it was. */
+/* What a sequence was computed with besides its tokens, and who owns it. Sequences with different keys share nothing: with
+ * different adapters they could not, and with different scopes they must not, since a hit in the cache would reveal another
+ * owner's text. */
 typedef struct ae_kv_key {
     uint64_t adapters; /* 0: none */
-    uint64_t scope;    /* 0: the common one */
+    uint64_t scope;    /* 0: the common scope */
 } ae_kv_key;
 
 static inline bool ae_kv_key_equal(ae_kv_key a, ae_kv_key b)
@@ -68,7 +68,7 @@ static inline bool ae_kv_key_equal(ae_kv_key a, ae_kv_key b)
     return a.adapters == b.adapters && a.scope == b.scope;
 }
 
-/* A device that keeps what its layers remember; its operations go to this stream. */
+/* A device with the cache of its layers, and the stream that its operations go to. */
 typedef struct ae_cache_device {
     ae_backend *backend;
     ae_stream *stream;
@@ -80,109 +80,112 @@ typedef struct ae_kv_options {
     uint32_t n_seqs;
     uint32_t n_slots; /* per sequence, drafts included */
     ae_kv_type type;
-    uint32_t n_pages; /* of the pool, raised to what one sequence may need; 0: enough for all sequences at their longest */
-    const uint32_t *windows; /* [n_layers] positions that a row sees of the layer, 0: all; NULL: all of all */
+    /* pages of the pool, raised to what one sequence may need; 0: enough for all sequences at their longest */
+    uint32_t n_pages;
+    const uint32_t *windows; /* [n_layers] positions that a row sees in each layer, 0: all; NULL: no layer has a window */
     uint32_t n_batch;        /* with windows: slots that all sequences together reserve at a time */
-    uint32_t n_retained;     /* with windows: of ae_kv_retain */
-    uint32_t n_devices;      /* 0: all layers lie on the backend of ae_kv_create, and operations go to the stream that a call
-                              * names; else to those of `devices`, whatever a call names */
-    const ae_cache_device *devices; /* [n_devices]; plans do not read the streams */
-    const uint8_t *device_of;       /* [n_layers] which of them; ascending */
+    uint32_t n_retained;     /* with windows: number of windows that ae_kv_retain can keep */
+    uint32_t n_devices;      /* 0: all layers are on the backend given to ae_kv_create, and operations go to the stream that a
+                              * call names. Otherwise they go to the streams of `devices`, and streams in calls are ignored. */
+    const ae_cache_device *devices; /* [n_devices]; planning does not use the streams */
+    const uint8_t *device_of;       /* [n_layers] device of each layer; ascending */
 } ae_kv_options;
 
-/* Bytes of a cache, for planning; of it what devices need, to on [n_devices] if it is not NULL. SIZE_MAX when they cannot be
+/* Bytes of a cache, for planning. on [n_devices], if it is not NULL, gets the bytes on each device. SIZE_MAX if they cannot be
  * counted. */
 size_t ae_kv_plan_bytes(const ae_backend *backend, const ae_kv_options *options, size_t *on);
 aerie_status ae_kv_create(ae_kv **out, ae_backend *backend, const ae_kv_options *options, aerie_error *error);
 void ae_kv_free(ae_kv *kv);
 
 uint32_t ae_kv_n_live(const ae_kv *kv, uint32_t seq);
-/* What operations on a device's layers take; all NULL where no layer lies. */
+/* What operations on a device's layers need; all NULL if the device has no layer. */
 typedef struct ae_kv_view {
     ae_kv_store *pages; /* layers without a window, in the order of the options */
-    ae_kv_store *parts; /* layers with one; NULL: there are none */
-    const int32_t *tables, *part_tables; /* as ae_kv_tables has them */
+    ae_kv_store *parts; /* layers with a window; NULL: there are none */
+    const int32_t *tables, *part_tables; /* see ae_kv_tables and ae_kv_part_tables */
 } ae_kv_view;
 ae_kv_view ae_kv_on(const ae_kv *kv, uint32_t i_device);
-/* What the first device has. */
+/* The stores of the first device. */
 ae_kv_store *ae_kv_pages(const ae_kv *kv);
 ae_kv_store *ae_kv_parts(const ae_kv *kv);
 
 /* ---- Page tables on the device ---- */
 
-/* (device) [n_seqs][ae_kv_table_stride] page numbers of each sequence, as they were uploaded last. */
+/* (device) [n_seqs][ae_kv_table_stride] page numbers of each sequence, as last uploaded. */
 const int32_t *ae_kv_tables(const ae_kv *kv);
-/* (device) As many: parts of the pages that the sequence needs, 0 elsewhere. For layers with a window. */
+/* (device) The same shape: parts of the pages that the sequence needs, 0 elsewhere. For layers with a window. */
 const int32_t *ae_kv_part_tables(const ae_kv *kv);
 uint32_t ae_kv_table_stride(const ae_kv *kv);
-/* Sends both tables of a sequence to the devices: before each pass with rows of it. */
+/* Sends both tables of a sequence to the devices. To be called before each pass with rows of that sequence. */
 void ae_kv_upload_table(ae_kv *kv, ae_stream *stream, uint32_t seq);
 
-/* Pages that can be had now: free ones, and those that only the prefix tree holds. */
+/* Pages that can be taken now: free ones, and those that only the prefix tree holds. */
 uint32_t ae_kv_n_available(const ae_kv *kv);
 /* Pages of the pool. */
 uint32_t ae_kv_n_pages(const ae_kv *kv);
 /* Pages that ae_kv_reserve would take for n slots after the live ones. */
 uint32_t ae_kv_n_missing(const ae_kv *kv, uint32_t seq, uint32_t n);
-/* Makes slots [n_live, n_live + n) writable, giving up pages of the prefix tree if need be. LIMIT when n_slots would be
- * passed or the pool has too few pages; nothing changes then. */
+/* Makes slots [n_live, n_live + n) writable, giving up pages of the prefix tree if needed. LIMIT: n_slots would be exceeded, or
+ * the pool has too few pages; then nothing changes. */
 aerie_status ae_kv_reserve(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, aerie_error *error);
-/* The next n_chain drafts become live where they are; then those in slots path[0..n) (ascending) become the
- * positions after them. All other drafts are dropped. Rows that have to move wait for those of other sequences: the functions
- * of this cache that touch rows on the device, and ae_kv_upload_table before a pass, move them first. */
+/* The next n_chain drafts become live where they are; then the drafts in slots path[0..n) (ascending) become the positions
+ * after them. All other drafts are dropped. Rows that have to move may wait for those of other sequences: every function of
+ * this cache that touches rows on the device, and ae_kv_upload_table before a pass, moves them first. */
 aerie_status ae_kv_commit(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n_chain, const int32_t *path, uint32_t n);
-/* Moves the rows that commits left waiting, of all sequences in one operation. */
+/* Moves the rows that commits have left waiting, of all sequences in one operation. */
 void ae_kv_settle(ae_kv *kv, ae_stream *stream);
-/* Where the sequence can be cut: the last such position up to n. n itself, unless layers have windows. */
+/* Where the sequence can be cut: the last such position up to n. Without windows that is n itself. */
 uint32_t ae_kv_landing(const ae_kv *kv, uint32_t seq, uint32_t n);
 /* Keeps positions [0, n); n is a landing. Drafts are dropped, pages without a live slot released. */
 aerie_status ae_kv_truncate(ae_kv *kv, uint32_t seq, uint32_t n);
-/* Windows that the sequence sees at n_live outlive others, so that it, or one that begins alike, can land there. */
+/* The windows that the sequence sees at n_live are kept longer than others, so that this sequence, or one with the same
+ * beginning, can land there. */
 void ae_kv_retain(ae_kv *kv, uint32_t seq);
-/* Whether parts may get lost at all. */
+/* Whether parts can get lost. */
 bool ae_kv_loses_parts(const ae_kv *kv);
-/* Drops a page of live slots and numbers those after it anew, 64 lower: for drafter heads with a window, whose rows hold no
- * positions. Drafts are dropped. INTERNAL where layers have windows. */
+/* Drops a page of live slots and renumbers those after it, 64 lower: for drafter heads with a window, whose rows do not depend
+ * on positions. Drops drafts. INTERNAL if layers have windows. */
 aerie_status ae_kv_forget(ae_kv *kv, uint32_t seq, uint32_t i_page);
-/* `to` (emptied first) gets positions [0, n) of `from`: whole pages shared, the rest of the last one copied. n is cut to what
- * `from` has live and to its landing, and to whole pages when there is no page for the copy. */
+/* `to` (emptied first) gets positions [0, n) of `from`: whole pages are shared, the rest of the last page is copied. n is
+ * reduced to what `from` has live and to its landing, and to whole pages if there is no page for the copy. */
 aerie_status ae_kv_share(ae_kv *kv, ae_stream *stream, uint32_t to, uint32_t from, uint32_t n);
 
 /* ---- prefix.c: the prefix tree -------------------------------------------------------------------- */
 
-/* The live positions of a sequence enter the tree; tokens [n_live]. The sequence keeps them too. Where the tree has a page of
- * the same tokens already, the sequence's own is released and the tree's takes its place: their bytes are equal. Where another
- * sequence holds that own page as well, the tree takes nothing from there on. */
+/* The live positions of a sequence enter the tree; tokens [n_live]. The sequence keeps them, too. If the tree already has a
+ * page of the same tokens, the sequence releases its own and uses the tree's: their bytes are equal. If another sequence also
+ * holds the released page, the tree takes nothing from there on. */
 void ae_kv_keep(ae_kv *kv, uint32_t seq, ae_kv_key key, const int32_t *tokens);
-/* How many of tokens[0..n) the tree holds, from the first on: where a sequence can land. */
+/* How many of tokens[0..n), from the first on, a sequence could take from the tree: a landing. */
 uint32_t ae_kv_match(const ae_kv *kv, ae_kv_key key, const int32_t *tokens, uint32_t n);
-/* The sequence (emptied first) gets what the tree holds of tokens[0..n): whole pages shared, the rest of the last one copied.
- * Returns n_live. */
+/* The sequence (emptied first) gets what the tree holds of tokens[0..n): whole pages are shared, the rest of the last page is
+ * copied. Returns n_live. */
 uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, ae_kv_key key, const int32_t *tokens, uint32_t n);
 /* Drops everything that only the tree holds. */
 void ae_kv_forget_prefixes(ae_kv *kv);
 
-/* Canonical bytes of positions [0, n), whatever the device's layout: first those of layers without a window, of all positions,
- * then those of the others, of the positions from `first` on (a whole number of pages; before it parts are lost). */
+/* Canonical bytes of positions [0, n), which do not depend on the device's layout: first those of layers without a window, for
+ * all positions; then those of the other layers, for positions from `first` on (a whole number of pages; the parts before it
+ * are lost). */
 size_t ae_kv_saved_bytes(const ae_kv *kv, uint32_t n, uint32_t first);
-/* Saves a sequence; n is a landing. */
+/* `first` for saving a sequence; n is a landing. */
 uint32_t ae_kv_saved_first(const ae_kv *kv, uint32_t seq, uint32_t n);
 void ae_kv_save(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, uint32_t first, void *out);
-/* Saves tokens[0..n), which the tree holds; n is what ae_kv_match says. */
+/* `first` for saving tokens[0..n) from the tree; n is a result of ae_kv_match. */
 uint32_t ae_kv_prefix_first(const ae_kv *kv, ae_kv_key key, const int32_t *tokens, uint32_t n);
 void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
                        void *out);
-/* Such bytes enter the tree, as if a sequence of these tokens had ended. What the tree has stays; where no page can be had the
- * rest is left out. */
+/* Puts such bytes into the tree, as if a sequence of these tokens had ended. Pages that the tree already has stay; if pages run
+ * out, the rest is left out. */
 void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
                         const void *bytes);
 
-/* A slot's K and V of all layers as canonical bytes, zeros for lost parts: for tests. */
+/* For tests: a slot's keys and values of all layers as canonical bytes, with zeros for lost parts. */
 size_t ae_kv_slot_bytes(const ae_kv *kv);
 void ae_kv_read(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, void *out);
-/* Into a reserved slot; INTERNAL for any other. */
+/* For tests: writes a reserved slot; INTERNAL for any other slot. */
 aerie_status ae_kv_write(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, const void *bytes);
-/* For tests: checks invariants 1, 3, 5 and 6. */
+/* For tests: whether invariants 1, 3, 5 and 6 hold. */
 bool ae_kv_is_sound(const ae_kv *kv);
 
 #endif

@@ -8,21 +8,21 @@
 typedef struct kv_seq {
     int32_t *table; /* [max_pages] */
     uint32_t n_pages, n_live, n_reserved;
-    uint32_t need_begin, need_end; /* pages whose parts it needs */
+    uint32_t need_begin, need_end; /* range of pages whose parts it needs */
 } kv_seq;
 
 #define AE_KV_NONE (-1)
 
 /* A page as a node of the prefix tree; indices are page numbers or AE_KV_NONE. */
 typedef struct kv_node {
-    ae_kv_key key;               /* of its path; of a first page */
-    uint32_t n_tokens;          /* 0: the page is no node */
-    int32_t parent;             /* NONE: the root */
+    ae_kv_key key;               /* key of its path; only in first pages */
+    uint32_t n_tokens;          /* 0: the page is not a node */
+    int32_t parent;             /* NONE: a first page */
     int32_t child, next, prev;  /* first child; siblings */
     int32_t newer, older;       /* by last use */
 } kv_node;
 
-/* What layers with windows keep of a page. Parts that no sequence needs are in one of two lists, by last need. */
+/* The part of a page for layers with windows. Parts that no sequence needs are in one of two lists, by last need. */
 typedef struct kv_part {
     int32_t page; /* NONE: free */
     int32_t newer, older;
@@ -36,17 +36,17 @@ typedef struct kv_idle {
 typedef struct kv_moves {
     int32_t *begin;         /* [n_seqs + 1] */
     ae_kv_move *move;       /* [max_moves] in the store of pages */
-    ae_kv_move *part_move;  /* [max_moves] in the store of parts; with windows */
+    ae_kv_move *part_move;  /* [max_moves] in the store of parts; only with windows */
 } kv_moves;
 
-/* What a device keeps; of one without layers the backend is NULL. */
+/* What is on a device; the backend is NULL if it has no layers. */
 typedef struct kv_device {
     ae_backend *backend;
-    ae_stream *stream;       /* NULL: that of the call */
-    ae_kv_store *store, *part_store; /* part_store NULL: none of its layers has a window */
+    ae_stream *stream;       /* NULL: the stream of the call */
+    ae_kv_store *store, *part_store; /* part_store is NULL if none of its layers has a window */
     void *memory;            /* one block: the arrays below */
     size_t bytes;
-    int32_t *tables, *part_tables; /* [n_seqs][max_pages]; of parts only with windows */
+    int32_t *tables, *part_tables; /* [n_seqs][max_pages]; part_tables only with windows */
     kv_moves moves;
 } kv_device;
 
@@ -63,24 +63,24 @@ struct ae_kv {
     /* the prefix tree */
     kv_node *nodes;        /* [n_pages] */
     int32_t *node_tokens;  /* [n_pages][AE_KV_PAGE] */
-    int32_t root_child;    /* first page of some sequence */
+    int32_t root_child;    /* the first of all first pages */
     int32_t newest, oldest;
     uint32_t n_idle;       /* nodes that only the tree holds */
-    /* windows; window 0: there are none */
+    /* windows; `window` is 0 if there are none */
     uint32_t window, n_parts;
-    int32_t *part_of;     /* [n_pages] part or NONE */
-    uint32_t *n_needs;    /* [n_pages] sequences that need its part */
+    int32_t *part_of;     /* [n_pages] its part, or NONE */
+    uint32_t *n_needs;    /* [n_pages] number of sequences that need its part */
     kv_part *parts;       /* [n_parts] */
     int32_t *free_parts;  /* [n_free_parts] */
     uint32_t n_free_parts;
-    kv_idle idle[2];      /* parts that nobody needs; those retained */
+    kv_idle idle[2];      /* parts that nobody needs: the others, and retained ones */
     int32_t *part_table;  /* [max_pages] */
-    /* rows that commits have moved and the devices have yet to move */
+    /* rows that commits have moved in the tables, and the devices have yet to move */
     kv_moves moves;
     uint32_t n_runs, n_moves, max_moves;
 };
 
-/* The devices that keep anything: the one after d; NULL: the first, or after the last. */
+/* The next device with layers after d; NULL as d: the first one; NULL as result: there is no further one. */
 static inline kv_device *ae_kv_next_device(ae_kv *kv, const kv_device *d)
 {
     for (uint32_t i = d ? (uint32_t)(d - kv->devices) + 1 : 0; i < kv->n_devices; i++)
@@ -91,19 +91,20 @@ static inline ae_stream *ae_kv_stream_of(const kv_device *d, ae_stream *stream)
 {
     return d->stream ? d->stream : stream;
 }
-/* window.c. Bytes of a slot, of all devices; positions to and from canonical bytes, through a (host) table of pages. */
+/* window.c: bytes of a slot on all devices; reading and writing positions as canonical bytes through a (host) table of
+ * pages. */
 size_t ae_kv_store_bytes(const ae_kv *kv, bool parts);
 void ae_kv_stores_read(ae_kv *kv, ae_stream *stream, bool parts, const int32_t *table, uint32_t slot, uint8_t *out);
 void ae_kv_stores_write(ae_kv *kv, ae_stream *stream, bool parts, const int32_t *table, uint32_t slot, const uint8_t *bytes);
 
-/* A page with one holder, AE_KV_NONE when there is none to be had. */
+/* Takes a page with one holder; AE_KV_NONE if there is none. */
 int32_t ae_kv_page_take(ae_kv *kv);
 void ae_kv_page_hold(ae_kv *kv, int32_t page);
 void ae_kv_page_drop(ae_kv *kv, int32_t page);
-/* A copy of n slots of a page that somebody holds, AE_KV_NONE when there is none to be had. */
+/* Copies n slots of a page that is in use to a new page; AE_KV_NONE if there is none. */
 int32_t ae_kv_page_copy(ae_kv *kv, ae_stream *stream, int32_t from, uint32_t n);
 
-/* window.c. Which page the row at position n sees first. */
+/* window.c: the first page that the row at position n sees. */
 static inline uint32_t ae_kv_first_page(const ae_kv *kv, uint32_t n)
 {
     return n < kv->window ? 0 : (n + 1 - kv->window) / AE_KV_PAGE;
@@ -112,23 +113,23 @@ static inline bool ae_kv_has_part(const ae_kv *kv, int32_t page)
 {
     return !kv->window || kv->part_of[page] >= 0;
 }
-/* The page, which has none, gets a part; false: there is none to be had. */
+/* Gives a part to a page that has none. False: there is none. */
 bool ae_kv_part_take(ae_kv *kv, int32_t page);
-/* The page loses its part, if it has one. */
+/* Frees the page's part, if it has one. */
 void ae_kv_part_drop(ae_kv *kv, int32_t page);
-/* A part goes from page to page. */
+/* Moves a part from one page to another. */
 void ae_kv_part_pass(ae_kv *kv, int32_t from, int32_t to);
-/* One more, or one less, needs the page's part. */
+/* One more sequence, or one less, needs the page's part. */
 void ae_kv_part_need(ae_kv *kv, int32_t page);
 void ae_kv_part_unneed(ae_kv *kv, int32_t page);
-/* The sequence needs what it has to for n_live, of its first n_pages pages. */
+/* Updates which parts the sequence needs for n_live, among its first n_pages pages. */
 void ae_kv_seq_need(ae_kv *kv, kv_seq *s, uint32_t n_pages);
-/* [n_pages of the sequence] parts of the pages that it needs, 0 elsewhere. Valid until the next call. */
+/* [n_pages of the sequence] the parts of pages that it needs, 0 elsewhere. Valid until the next call. */
 const int32_t *ae_kv_part_table(ae_kv *kv, uint32_t seq);
 /* For ae_kv_is_sound. */
 bool ae_kv_window_is_sound(const ae_kv *kv);
 
-/* Looking for a landing: pages are shown from the last one, (n - 1) / AE_KV_PAGE, downwards until it is found. */
+/* A search for a landing: the caller shows pages from the last one, (n - 1) / AE_KV_PAGE, downwards, until it is found. */
 typedef struct kv_landing {
     uint32_t n, first;
 } kv_landing;
@@ -136,14 +137,14 @@ static inline kv_landing ae_kv_landing_begin(const ae_kv *kv, uint32_t n)
 {
     return (kv_landing){n, kv->window ? ae_kv_first_page(kv, n) : UINT32_MAX};
 }
-/* Page i, which is `page`; true: go on with the one before. */
+/* Shows page i, whose number is `page`. True: show the page before it. */
 static inline bool ae_kv_landing_step(const ae_kv *kv, kv_landing *l, uint32_t i, int32_t page)
 {
     if (i >= l->first && !ae_kv_has_part(kv, page)) *l = ae_kv_landing_begin(kv, i * AE_KV_PAGE);
     return i > l->first;
 }
 
-/* prefix.c: frees the least recently used page that only the tree holds; false: there is none. */
+/* prefix.c: frees the least recently used page that only the tree holds. False: there is none. */
 bool ae_kv_evict(ae_kv *kv);
 /* prefix.c: for ae_kv_is_sound. */
 bool ae_kv_prefix_is_sound(const ae_kv *kv);

@@ -1,8 +1,8 @@
 /* prefix.c - the prefix tree: pages of sequences that have ended, found again by their tokens.
  *
- * Owns nothing of its own: nodes are pages of the pool (kv_int.h), the rules stand in kv.h. The list by last use has every
- * node; a use moves a path to its new end from the deepest node up, so a parent is always newer than its children and the
- * oldest node that nobody else holds is a leaf. */
+ * Owns nothing: nodes are pages of the pool (kv_int.h), and the rules are in kv.h. The list by last use has every node. Using a
+ * path moves its nodes to the new end, the deepest first, so a parent is always newer than its children, and the oldest node
+ * without other holders is a leaf. */
 #include <string.h>
 
 #include "cache/kv_int.h"
@@ -60,7 +60,7 @@ static void node_add(ae_kv *kv, int32_t page, int32_t parent, ae_kv_key key, con
     kv->count[page]++; /* the sequence that computed it is the other holder */
 }
 
-/* A leaf leaves the tree. */
+/* Removes a leaf from the tree. */
 static void node_remove(ae_kv *kv, int32_t page)
 {
     kv_node *x = &kv->nodes[page];
@@ -96,13 +96,14 @@ static uint32_t n_equal(const int32_t *a, const int32_t *b, uint32_t n)
     return i;
 }
 
-/* Whether a child of `parent` belongs to sequences of this key: below the root all that stands under one node does. */
+/* Whether a child of `parent` belongs to sequences with this key. Only first pages can differ: everything under a node has its
+ * key. */
 static bool is_of(const ae_kv *kv, int32_t parent, ae_kv_key key, int32_t child)
 {
     return parent >= 0 || ae_kv_key_equal(kv->nodes[child].key, key);
 }
 
-/* The child that has most of tokens[0..n) from their first on, *n_same of them; NONE: no child has any. */
+/* Finds the child that shares most of tokens[0..n) from the first on, *n_same of them. NONE: no child shares any. */
 static int32_t best_child(const ae_kv *kv, int32_t parent, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t *n_same)
 {
     int32_t best = AE_KV_NONE;
@@ -118,7 +119,8 @@ static int32_t best_child(const ae_kv *kv, int32_t parent, ae_kv_key key, const 
     return best;
 }
 
-/* The deepest node whose page is full and equal; *part: the child that goes on best, with *n_part tokens, or NONE. */
+/* Finds the deepest node whose page is full and equal. *part: the child that continues it best, with *n_part tokens, or
+ * NONE. */
 static uint32_t walk(const ae_kv *kv, ae_kv_key key, const int32_t *tokens, uint32_t n, int32_t *node, int32_t *part,
                      uint32_t *n_part)
 {
@@ -132,7 +134,7 @@ static uint32_t walk(const ae_kv *kv, ae_kv_key key, const int32_t *tokens, uint
     }
 }
 
-/* Where a sequence that gets this path can land, of n positions: `node` has the last of them. */
+/* Where a sequence of n positions on this path can land; `node` has the last of them. */
 static uint32_t path_landing(const ae_kv *kv, int32_t node, uint32_t n)
 {
     kv_landing l = ae_kv_landing_begin(kv, n);
@@ -144,7 +146,7 @@ static uint32_t path_landing(const ae_kv *kv, int32_t node, uint32_t n)
 
 /* ---- In and out -------------------------------------------------------------------------------------------- */
 
-/* Leaves below `parent` that say nothing beyond tokens[0..n). */
+/* Removes leaves of `parent` that hold nothing beyond tokens[0..n). */
 static void drop_shorter(ae_kv *kv, int32_t parent, ae_kv_key key, const int32_t *tokens, uint32_t n)
 {
     for (int32_t c = *first_child(kv, parent), next; c >= 0; c = next) {
@@ -154,7 +156,7 @@ static void drop_shorter(ae_kv *kv, int32_t parent, ae_kv_key key, const int32_t
     }
 }
 
-/* A sequence's own page goes, its like in the tree takes its place, and its part if that has none. */
+/* Replaces a sequence's own page by the equal page of the tree; the tree's page takes over the part if it has none. */
 static void replace_page(ae_kv *kv, kv_seq *s, uint32_t i, int32_t known)
 {
     ae_kv_page_hold(kv, known);
@@ -167,8 +169,8 @@ void ae_kv_keep(ae_kv *kv, uint32_t seq, ae_kv_key key, const int32_t *tokens)
 {
     kv_seq *s = &kv->seqs[seq];
     int32_t parent = AE_KV_NONE;
-    (void)ae_kv_truncate(kv, seq, s->n_live); /* drops drafts only: cannot fail */
-    ae_kv_seq_need(kv, s, 0);                 /* until its table is another one */
+    (void)ae_kv_truncate(kv, seq, s->n_live); /* dropping drafts cannot fail */
+    ae_kv_seq_need(kv, s, 0);                 /* until it has its new table */
     for (uint32_t i = 0; i < s->n_pages; i++) {
         const int32_t *own = tokens + (size_t)i * AE_KV_PAGE;
         const uint32_t left = s->n_live - i * AE_KV_PAGE, n = left < AE_KV_PAGE ? left : AE_KV_PAGE;
@@ -182,7 +184,7 @@ void ae_kv_keep(ae_kv *kv, uint32_t seq, ae_kv_key key, const int32_t *tokens)
         }
         if (n_same == n) {
             if (s->table[i] != known) {
-                if (kv->count[s->table[i]] > 1) break; /* others hold it with what comes after (invariant 5) */
+                if (kv->count[s->table[i]] > 1) break; /* others hold it together with what comes after (invariant 5) */
                 replace_page(kv, s, i, known);
             }
         } else {
@@ -208,12 +210,12 @@ uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, ae_kv_key key, 
     kv_seq *s = &kv->seqs[seq];
     int32_t node, part;
     uint32_t n_part;
-    (void)ae_kv_truncate(kv, seq, 0); /* to nothing: cannot fail */
+    (void)ae_kv_truncate(kv, seq, 0); /* cutting to nothing cannot fail */
     if (n > kv->n_slots) n = kv->n_slots;
     uint32_t done = walk(kv, key, tokens, n, &node, &part, &n_part);
     touch_path(kv, n_part ? part : node);
     const uint32_t landing = path_landing(kv, n_part ? part : node, done + n_part);
-    if (landing < done + n_part) n_part = 0; /* a whole number of pages, then */
+    if (landing < done + n_part) n_part = 0; /* then land on a whole number of pages */
     for (; done > landing; done -= AE_KV_PAGE) node = kv->nodes[node].parent;
     s->n_pages = done / AE_KV_PAGE;
     uint32_t i = s->n_pages;
@@ -230,7 +232,7 @@ uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, ae_kv_key key, 
         ae_kv_seq_need(kv, s, s->n_pages);
     } else if (n_part) { /* the window of a whole number of pages begins further back */
         done = ae_kv_landing(kv, seq, done);
-        (void)ae_kv_truncate(kv, seq, done); /* to a landing: cannot fail */
+        (void)ae_kv_truncate(kv, seq, done); /* it is a landing, so this cannot fail */
     }
     return done;
 }
@@ -264,7 +266,7 @@ void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_
     }
 }
 
-/* The page gets a part with such bytes, if one can be had. */
+/* Gives the page a part with these bytes, if there is one. */
 static void write_part(ae_kv *kv, ae_stream *stream, int32_t page, uint32_t n, const uint8_t *bytes)
 {
     const size_t part_bytes = ae_kv_store_bytes(kv, true);
@@ -279,7 +281,7 @@ void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32
     const size_t slot_bytes = ae_kv_store_bytes(kv, false), part_bytes = ae_kv_store_bytes(kv, true);
     const uint8_t *whole = bytes, *parts = whole + n * slot_bytes;
     int32_t parent = AE_KV_NONE;
-    uint32_t held = 0; /* tokens of the path, whose nodes must not be given up for its own end */
+    uint32_t held = 0; /* tokens of the path so far; its nodes must not be given up while the path is extended */
     ae_kv_settle(kv, stream);
     for (uint32_t n_here, n_same; held < n; held += n_here) {
         const int32_t *own = tokens + held;

@@ -1,4 +1,4 @@
-/* recurrent.c - see state.h. */
+/* recurrent.c - see recurrent.h. */
 #include "cache/recurrent.h"
 
 #include <string.h>
@@ -6,18 +6,18 @@
 #include "base/mem.h"
 
 typedef struct state_seq {
-    ae_kv_key key;                           /* what it is computed with beside its tokens */
+    ae_kv_key key;                           /* what it is computed with besides its tokens */
     uint32_t n_plane;                       /* positions that the plane has seen */
     uint32_t n_accepted;
-    uint8_t accepted[AERIE_MAX_DRAFT]; /* records of the positions after those */
+    uint8_t accepted[AERIE_MAX_DRAFT]; /* records of the positions after those of the plane */
     bool running;
-    bool stale;                             /* the plane is to be zeroed before it is used: nothing is live */
-    uint32_t n_chain, n_tree;               /* rows of the pass; 0 and 0 outside of one */
+    bool stale;                             /* nothing is live: the plane must be zeroed before it is used */
+    uint32_t n_chain, n_tree;               /* rows of the pass; both 0 outside a pass */
     int32_t *tokens;                        /* [n_slots] */
 } state_seq;
 
 typedef struct snapshot {
-    uint32_t n; /* positions; 0: free */
+    uint32_t n; /* positions; 0: the place is free */
     ae_kv_key key;
     uint64_t used;
     int32_t *tokens; /* [n_slots] */
@@ -25,16 +25,16 @@ typedef struct snapshot {
 
 typedef struct pass_arrays {
     ae_state_run *runs;     /* [n_seqs] */
-    ae_state_visit *visits; /* [n_seqs][n_records] of each run */
-    uint8_t *accepted;      /* [n_seqs][n_records] of each run */
+    ae_state_visit *visits; /* [n_seqs][n_records] visits of each run */
+    uint8_t *accepted;      /* [n_seqs][n_records] accepted records of each run */
 } pass_arrays;
 
-/* What a device keeps; of one without recurrent layers the backend is NULL. */
+/* What is on a device; the backend is NULL if it has no recurrent layers. */
 typedef struct state_device {
     ae_backend *backend;
-    ae_stream *stream;     /* NULL: that of the call */
+    ae_stream *stream;     /* NULL: the stream of the call */
     ae_state_store *store;
-    pass_arrays arrays;    /* of the pass that runs, on the device */
+    pass_arrays arrays;    /* those of the running pass, on the device */
     ae_state_pass pass;
     void *memory;          /* one block: the arrays */
     size_t bytes;
@@ -46,14 +46,14 @@ struct ae_state {
     void *memory;
     uint32_t n_seqs, n_slots, n_records, n_snapshots;
     state_seq *seqs;       /* [n_seqs] */
-    snapshot *snapshots;   /* [n_snapshots]; number i is plane n_seqs + i */
+    snapshot *snapshots;   /* [n_snapshots]; number i is in plane n_seqs + i */
     uint64_t clock;
     int32_t *tokens;       /* [n_seqs + n_snapshots][n_slots] */
-    uint32_t n_runs;       /* of the pass being built */
+    uint32_t n_runs;       /* runs of the pass being built */
     pass_arrays host;
 };
 
-/* The device that keeps anything after d; NULL: the first, or after the last. */
+/* The next device with recurrent layers after d; NULL as d: the first one; NULL as result: there is no further one. */
 static state_device *next_device(ae_state *state, const state_device *d)
 {
     for (uint32_t i = d ? (uint32_t)(d - state->devices) + 1 : 0; i < state->n_devices; i++)
@@ -68,7 +68,7 @@ static ae_stream *stream_of(const state_device *d, ae_stream *stream)
 
 /* ---- Life ------------------------------------------------------------------------------------- */
 
-/* Layers are on the devices in ascending order: those of one are next to each other. */
+/* Layers ascend over the devices, so those of one device are adjacent. */
 static ae_state_shape shape_of(const ae_state_options *o, uint32_t i_device)
 {
     uint32_t first = 0, n = o->n_layers;
@@ -192,8 +192,8 @@ ae_state_store *ae_state_store_get(const ae_state *state)
 
 /* ---- A pass --------------------------------------------------------------------------------------- */
 
-/* The order in which the tentative rows of a sequence run. A child runs on its parent's buffer if no other child needs that
- * any more, so a chain needs one; children of larger subtrees run later, so that trees need few. */
+/* The order in which the tentative rows of a sequence run. A child reuses its parent's buffer if no other child needs that any
+ * more, so a chain needs one buffer. Children with larger subtrees run later, so that trees need few. */
 typedef struct walk {
     const int32_t *parent;
     uint32_t n, n_visits, n_buffers, first; /* first: row of node 0 */
@@ -202,7 +202,7 @@ typedef struct walk {
     ae_state_visit *visits;
 } walk;
 
-/* The child of node (-1: the chain's end) to run next, and how many are left with it. */
+/* Chooses the child of node (-1: the chain's end) that runs next; *n_left counts it and the children after it. */
 static int32_t next_child(const walk *w, int32_t node, uint32_t *n_left)
 {
     int32_t best = -1;
@@ -286,7 +286,8 @@ static void copy_plane(ae_state *state, ae_stream *stream, uint32_t from, uint32
         d->backend->ops->state_copy(stream_of(d, stream), d->store, from, to);
 }
 
-/* Zeroing is deferred: most sequences that lose their state get another one before they run. */
+/* Zeroes the plane if it is stale. This is deferred because most sequences that lose their state get another one before they
+ * run. */
 static void settle(ae_state *state, ae_stream *stream, uint32_t seq)
 {
     for (state_device *d = NULL; state->seqs[seq].stale && (d = next_device(state, d));)
@@ -294,7 +295,7 @@ static void settle(ae_state *state, ae_stream *stream, uint32_t seq)
     state->seqs[seq].stale = false;
 }
 
-/* The first n runs on a device. */
+/* The first n runs, for a device. */
 static ae_state_pass pass_of(const ae_state *state, const state_device *d, uint32_t n)
 {
     return (ae_state_pass){.store = d->store, .n_runs = n, .runs = d->arrays.runs, .visits = d->arrays.visits,
@@ -360,7 +361,7 @@ static bool same_tokens(const int32_t *a, const int32_t *b, uint32_t n)
     return !memcmp(a, b, n * sizeof *a);
 }
 
-/* The number of the longest snapshot of tokens[0..n), -1: none. */
+/* Number of the longest snapshot of tokens[0..n); -1: none. */
 static int32_t find_snapshot(const ae_state *state, ae_kv_key key, const int32_t *tokens, uint32_t n)
 {
     int32_t best = -1;
@@ -372,7 +373,7 @@ static int32_t find_snapshot(const ae_state *state, ae_kv_key key, const int32_t
     return best;
 }
 
-/* The sequence lands on a snapshot, -1: on 0. */
+/* Lands the sequence on snapshot i, or on 0 if i is -1. */
 static uint32_t land(ae_state *state, ae_stream *stream, uint32_t seq, int32_t i)
 {
     state_seq *s = &state->seqs[seq];
@@ -387,7 +388,7 @@ static uint32_t land(ae_state *state, ae_stream *stream, uint32_t seq, int32_t i
     return s->n_plane;
 }
 
-/* Whether the sequence can be cut to n by forgetting records. */
+/* Whether the sequence can be cut to n by dropping records. */
 static bool is_near(const ae_state *state, uint32_t seq, uint32_t n)
 {
     return !state->seqs[seq].running && n >= state->seqs[seq].n_plane;
@@ -413,7 +414,7 @@ uint32_t ae_state_truncate(ae_state *state, ae_stream *stream, uint32_t seq, uin
     return n;
 }
 
-/* Advances the plane itself to the live position. */
+/* Advances the plane to the live position, so that no records are needed. */
 static void absorb(ae_state *state, ae_stream *stream, uint32_t seq)
 {
     state_seq *s = &state->seqs[seq];
@@ -465,7 +466,8 @@ void ae_state_set_key(ae_state *state, uint32_t seq, ae_kv_key key)
     state->seqs[seq].key = key;
 }
 
-/* Whether these tokens have a snapshot, which is used now; else *at: the place for one. There are places. */
+/* Whether these tokens have a snapshot; if so, it counts as used now. If not, *at is the place for one. There must be
+ * places. */
 static bool touch_snapshot(ae_state *state, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t *at)
 {
     *at = 0;

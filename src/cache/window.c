@@ -1,8 +1,9 @@
-/* window.c - what layers with a window keep: parts of pages, given up when no row can see them. The rules stand in kv.h.
+/* window.c - the parts of pages in which layers with a window keep their values; a part is given up when no row can see it. The
+ * rules are in kv.h.
  *
- * Owns: which page has which part, the two lists of parts that nobody needs. A part is free, or in a list, or its page is
- * needed by n_needs sequences. There are enough for all sequences' windows and the rows of a pass, so the parts that a pass
- * needs can always be had. */
+ * Owns: which page has which part, and the two lists of parts that nobody needs. A part is free, or in a list, or its page is
+ * needed by n_needs sequences. There are enough parts for the windows of all sequences and the rows of a pass, so a pass always
+ * gets the parts that it needs. */
 #include <string.h>
 
 #include "cache/kv_int.h"
@@ -81,7 +82,7 @@ void ae_kv_part_unneed(ae_kv *kv, int32_t page)
 void ae_kv_seq_need(ae_kv *kv, kv_seq *s, uint32_t n_pages)
 {
     if (!kv->window) return;
-    /* A page more than is seen: a draft model that takes back what it drafted lands where it was. */
+    /* One page more than is seen, so that a draft model that takes back its drafts lands where it was. */
     uint32_t begin = ae_kv_first_page(kv, s->n_live > AE_KV_PAGE ? s->n_live - AE_KV_PAGE : 0);
     if (begin > n_pages) begin = n_pages;
     const uint32_t old_begin = s->need_begin, old_end = s->need_end;
@@ -108,7 +109,7 @@ void ae_kv_retain(ae_kv *kv, uint32_t seq)
     const kv_seq *s = &kv->seqs[seq];
     if (!kv->window || !s->n_live) return;
     for (uint32_t i = ae_kv_first_page(kv, s->n_live); i <= (s->n_live - 1) / AE_KV_PAGE; i++) {
-        kv_part *x = &kv->parts[kv->part_of[s->table[i]]]; /* they are needed, so in no list */
+        kv_part *x = &kv->parts[kv->part_of[s->table[i]]]; /* they are needed, so they are in no list */
         x->retained = true;
     }
 }
@@ -149,7 +150,7 @@ size_t ae_kv_store_bytes(const ae_kv *kv, bool parts)
     return bytes;
 }
 
-/* Layers are on the devices in ascending order, so these bytes do not show how the layers are spread. */
+/* Layers ascend over the devices, so these bytes do not depend on how layers are distributed. */
 void ae_kv_stores_read(ae_kv *kv, ae_stream *stream, bool parts, const int32_t *table, uint32_t slot, uint8_t *out)
 {
     for (kv_device *d = NULL; (d = ae_kv_next_device(kv, d));) {

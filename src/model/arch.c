@@ -5,14 +5,14 @@
 #include <string.h>
 
 #define EXPERTS AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SOFTMAX
-/* attention.sliding_window is of all layers unless a pattern says otherwise */
+/* attention.sliding_window applies to all layers unless a pattern says otherwise */
 #define BLOCK .drafter = true, .block = true, .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .qk_norm_optional = true, \
               .window_period = AE_MAX_LAYERS + 1, .logit_scale = AE_LOGIT_SCALE_TIMES, .keep_logit_softcap = true
 #define POST_ATTENTION "post_attention_norm"
 
-/* Sorted by family. Everything is said in the terms of ae_arch (arch.h): norm places, rotation, windows, experts, scalars. */
+/* Sorted by family. The fields are explained in arch.h. */
 static const ae_arch archs[] = {
-    /* Llama 1 to 3, Mistral, Mixtral, SmolLM2, TinyLlama, and whatever else is converted under that name */
+    /* Llama 1 to 3, Mistral, Mixtral, SmolLM2, TinyLlama, and other models that are converted under that name */
     {.name = "llama", .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true},
     {.name = "llama4", .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_ONE,
      .weigh_input = true, .expert_step = true, .qk_norm = AE_QK_NORM_HEAD, .qk_norm_plain = true, .qk_norm_last = true,
@@ -77,7 +77,7 @@ static const ae_arch archs[] = {
      .experts = AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_COUNT},
     /* DeepSeek, and others with its experts */
     {.name = "deepseek", .experts = EXPERTS, .shared = AE_SHARED_COUNT},
-    /* V2, V3, R1, Kimi K2; and GLM-4.7-Flash, whose early files do not say how it chooses experts */
+    /* V2, V3, R1, Kimi K2; and GLM-4.7-Flash, whose early files do not name the function that chooses experts */
     {.name = "deepseek2", .mla = true, .temperature = true, .experts = EXPERTS, .sigmoid_vocab = 154880,
      .shared = AE_SHARED_COUNT},
     {.name = "deepseek2-ocr", .rope_neox = true, .experts = EXPERTS, .shared = AE_SHARED_COUNT},
@@ -231,7 +231,7 @@ static const ae_arch archs[] = {
     {.name = "jina-bert-v2", .encoder = true, .norms = AE_NORMS_STREAM, .layer_norm = true, .alibi = 8.0f,
      .qk_norm = AE_QK_NORM_ROW_LAYER, .qk_norm_optional = true, .gate_optional = true, .again_norm = true,
      .activation = AE_ACTIVATION_GELU},
-    /* with norms before their blocks, and a last one */
+    /* encoders with norms before their blocks and after the last one */
     {.name = "eurobert", .encoder = true, .rope_neox = true},
     {.name = "llama-embed", .encoder = true, .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true},
     {.name = "neo-bert", .encoder = true, .out_norm = "enc.output_norm"},
@@ -241,7 +241,7 @@ static const ae_arch archs[] = {
     {.name = "gemma-embedding", .encoder = true, .rope_neox = true, .norms = AE_NORMS_PRE_POST, .near = true,
      .activation = AE_ACTIVATION_GELU, .scale_embedding = true, .qk_norm = AE_QK_NORM_HEAD, .window_period = 6,
      .window_rope = AE_ROTATION_PLAIN, .window_rope_base = 10000.0f},
-    /* heads that draft */
+    /* drafter heads */
     {.name = "eagle", .drafter = true},
     {.name = "eagle3", .drafter = true},
     {.name = "medusa", .drafter = true},
@@ -249,7 +249,7 @@ static const ae_arch archs[] = {
      .activation = AE_ACTIVATION_GELU, .qk_norm = AE_QK_NORM_HEAD, .attn_scale = 1.0f, .window_period = 6,
      .window_rope = AE_ROTATION_PLAIN, .window_rope_base = 10000.0f, .window_heads = true, .layer_embedding = true,
      .keep_logit_softcap = true},
-    /* the same under three names: llama.cpp's, and two of its forks' */
+    /* one architecture under three names: llama.cpp's, and those of two of its forks */
     {.name = "dflash", BLOCK},
     {.name = "dflash-draft", BLOCK},
     {.name = "dspark", BLOCK},

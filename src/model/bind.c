@@ -1,4 +1,4 @@
-/* bind.c - see bind.h. Here too: the frequencies of the rotation, which follow from the keys alone. */
+/* bind.c - see bind.h. Also computes the frequencies of the rotation, which depend only on the keys. */
 #include "model/bind.h"
 
 #include <math.h>
@@ -49,7 +49,7 @@ bool ae_bind_is_array(ae_binder *b, const char *suffix)
     return kv && kv->type == AE_GGUF_ARRAY;
 }
 
-/* A count, or of one for each layer the largest. */
+/* Reads a count; of an array with one for each layer, the largest. */
 static aerie_status get_largest(ae_binder *b, const char *suffix, bool required, uint32_t *value)
 {
     const ae_gguf *gguf = b->gguf;
@@ -105,7 +105,7 @@ static ae_rope_scaling rope_kind(aerie_rope_scaling scaling)
 static bool is_rope_base(float x) { return x > 1.0f && x < 1e12f; }
 static bool is_rope_factor(float x) { return x > 0.0f && x < 1e6f; }
 
-/* A number of at least 0; a negative one says nothing, as where the key is absent. */
+/* Reads a number of at least 0. A negative number counts as absent. */
 static aerie_status get_given(ae_binder *b, const char *suffix, float *value)
 {
     float found = -1.0f;
@@ -116,7 +116,7 @@ static aerie_status get_given(ae_binder *b, const char *suffix, float *value)
 
 static aerie_status read_yarn(ae_binder *b, ae_rope *h)
 {
-    float factor = 1.0f; /* beside attn_factor, which is another key */
+    float factor = 1.0f; /* multiplied with attn_factor, which is another key */
     h->yarn_ext_factor = h->yarn_attn_factor = h->yarn_beta_slow = 1.0f;
     h->yarn_beta_fast = b->arch->yarn_beta_fast > 0.0f ? b->arch->yarn_beta_fast : 32.0f;
     AE_TRY(get_given(b, "rope.scaling.attn_factor", &h->yarn_attn_factor));
@@ -146,7 +146,7 @@ aerie_status ae_bind_check_rope(ae_binder *b, const ae_rope *r, uint32_t head_di
                    (double)r->base, (double)r->factor);
 }
 
-/* Divisors of the frequencies [n_rot / 2], from the arena; NULL if there are none. */
+/* Reads divisors of the frequencies [n_rot / 2] into the arena; NULL if there are none. */
 static aerie_status read_divisors(ae_binder *b, ae_arena *arena, const char *name, bool required, uint32_t n,
                                   const float **divisors)
 {
@@ -158,13 +158,13 @@ static aerie_status read_divisors(ae_binder *b, ae_arena *arena, const char *nam
     AE_TRY(ae_bind_read_f32(b, t, x, n));
     *divisors = x;
     for (uint32_t i = 0; i < n; i++)
-        if (x[i] == 0.0f || x[i] != x[i]) /* infinity is a pair that does not turn, a negative one turns back */
+        if (x[i] == 0.0f || x[i] != x[i]) /* infinity: the pair does not rotate; negative: it rotates backwards */
             return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s[%u] is %g; a number other than 0 is expected",
                            ae_gguf_path(b->gguf), name, i, (double)x[i]);
     return AERIE_OK;
 }
 
-/* Some files give three numbers, some four. */
+/* Some files have three numbers, some have four. */
 static aerie_status read_sections(ae_binder *b, ae_rope *r)
 {
     const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, "rope.dimension_sections"));
@@ -198,7 +198,7 @@ static aerie_status read_rope(ae_binder *b, ae_hparams *h, ae_arena *arena)
         if (alpha > 0.0f && alpha < 1e6f && r->n_rot > 2)
             r->base = (float)((double)r->base * ae_pow((double)alpha, r->n_rot / (r->n_rot - 2.0)));
     }
-    if (r->factor == 0.0f) r->factor = 1.0f; /* so other programs write "none" */
+    if (r->factor == 0.0f) r->factor = 1.0f; /* other programs write 0 for "none" */
     if (r->factor != 1.0f) r->scaling = AE_ROPE_SCALING_LINEAR; /* unless a type is given */
     ae_gguf_string kind = {0};
     AE_TRY(ae_gguf_get_string(gguf, ae_bind_key(b, "rope.scaling.type"), false, &kind, b->error));
@@ -403,7 +403,7 @@ aerie_status ae_bind_read_f32(ae_binder *b, ae_tensor_ref t, float *x, uint32_t 
     ae_gguf_reader reader = ae_gguf_reader_open(b->gguf);
     aerie_status status = AERIE_OK;
     for (uint32_t i = 0, part = 0; i < n && status == AERIE_OK; i += part) {
-        part = n - i < 1024 ? n - i : 1024; /* floats of any width fit; blocks of 256 divide it */
+        part = n - i < 1024 ? n - i : 1024; /* floats of any width fit; 1024 is a multiple of all block sizes */
         const size_t size = ae_type_row_bytes(t->type, part);
         if (!size || size > sizeof bytes) status = ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %.*s has type %s",
                                                            ae_gguf_path(b->gguf), (int)t->name.n, t->name.data,
@@ -427,15 +427,16 @@ uint64_t ae_bind_n_params(const ae_gguf *gguf)
 
 /* ---- Rotation ------------------------------------------------------------------------------------------ */
 
-/* YaRN (arXiv 2309.00071): pairs that turn often keep their frequency (as far as ext_factor says), slow ones are interpolated,
- * with a linear ramp between the pairs that turn beta_fast and beta_slow times over the original context. */
+/* YaRN (arXiv 2309.00071): pairs that rotate often keep their frequency (as far as ext_factor says), slow ones are
+ * interpolated. In between is a linear ramp, from the pair that turns beta_fast times over the original context to the one that
+ * turns beta_slow times. */
 static double yarn_pair(const ae_rope *r, double turns)
 {
     const double pi = 3.14159265358979323846;
     return r->n_rot * ae_log(r->n_ctx_orig / (turns * 2 * pi)) / (2 * ae_log((double)r->base));
 }
 
-/* What YaRN multiplies cos and sin by. */
+/* The factor by which YaRN multiplies cos and sin. */
 static double yarn_magnitude(const ae_rope *r)
 {
     const double log = r->factor > 1.0f ? ae_log((double)r->factor) : 0;
@@ -466,7 +467,7 @@ void ae_model_rope_freqs(const ae_rope *r, uint32_t n_ctx, double *freq, double 
         } else if (r->scaling == AE_ROPE_SCALING_YARN) {
             double y = (i - lo) / (hi - lo > 0.001 ? hi - lo : 0.001);
             y = y < 0 ? 0 : y > 1 ? 1 : y;
-            y = (1 - ext) + ext * y; /* ext 1 leaves y as it is, to the bit */
+            y = (1 - ext) + ext * y; /* if ext is 1, y stays the same to the bit */
             f = f * (1 - y) + slow * y;
         }
         freq[i] = f;

@@ -1,4 +1,5 @@
-/* bind.h - reading hyper-parameters and tensors by name, checked: what models and heads share. Private to src/model.
+/* bind.h - reads hyper-parameters and tensors by name and checks them: the functions that models and heads share. Private to
+ * src/model.
  *
  * Owns nothing. Every failure names the file, the key or tensor as the file spells it, what was found and what is needed.
  */
@@ -11,68 +12,70 @@ typedef struct ae_binder {
     const ae_gguf *gguf;
     const ae_arch *arch;
     aerie_error *error;
-    ae_bound *bound;  /* [tensors of the file]; NULL: nothing is noted */
-    uint32_t n_specs; /* of models: layers that get a specification, those of the trunk and, if they are bound, of MTP */
-    char key[96]; /* the last that was looked up */
+    ae_bound *bound;  /* [tensors of the file] records what was read; NULL: nothing is recorded */
+    /* models: number of layers that get a specification: those of the trunk and, if they are bound, the MTP blocks */
+    uint32_t n_specs;
+    char key[96]; /* the key that was looked up last */
 } ae_binder;
 
-/* "llama.block_count" for "block_count"; of drafters' files, where that is absent, also "eagle3.eagle3.block_count" as some
- * converters write it. Valid until the next call. */
+/* Returns "llama.block_count" for "block_count". In files of drafters, if that key is absent, also tries
+ * "eagle3.eagle3.block_count", as some converters write it. Valid until the next call. */
 const char *ae_bind_key(ae_binder *b, const char *suffix);
 /* FORMAT unless lo <= value <= hi. */
 aerie_status ae_bind_range(ae_binder *b, const char *suffix, uint32_t value, uint32_t lo, uint32_t hi);
-/* A count that 0 says nothing about, as where the key is absent: llama.cpp's model saver writes all keys, those that it was not
- * given with what stands for that. */
+/* Reads a count. 0 counts as absent: llama.cpp's model saver writes all keys, with 0 for those that it does not know. */
 aerie_status ae_bind_count(ae_binder *b, const char *suffix, uint32_t *value);
-/* Whether that saver wrote the file: then keys that its reader does not read of the architecture hold defaults. */
+/* Whether that saver wrote the file. If so, keys that its reader ignores for this architecture hold defaults. */
 bool ae_bind_is_saved(ae_binder *b);
 /* Whether the key holds an array. */
 bool ae_bind_is_array(ae_binder *b, const char *suffix);
-/* Widths, head counts (the largest of all layers), the norm's epsilon and the first rotation with its divisors (in the arena),
- * into h; leaves what concerns layers, experts and vocabulary. */
+/* Reads widths, head counts (the largest of all layers), the norm's epsilon and the first rotation with its divisors (in the
+ * arena) into h. Layers, experts and vocabulary are read elsewhere. */
 aerie_status ae_bind_hparams(ae_binder *b, ae_hparams *h, ae_arena *arena);
-/* FORMAT unless the rotation suits heads of head_dim. */
+/* FORMAT unless the rotation fits heads of head_dim. */
 aerie_status ae_bind_check_rope(ae_binder *b, const ae_rope *rope, uint32_t head_dim);
 
-/* The rotation as the caller wants it, into h as ae_bind_hparams left it. ARGUMENT for numbers that cannot be. */
+/* Replaces the rotation that ae_bind_hparams has read by the caller's. ARGUMENT: a number is out of range. */
 aerie_status ae_bind_rope(ae_binder *b, ae_hparams *h, const aerie_rope *rope);
 
-/* bound.c: a list of the file's tensors, to be filled by those that follow. */
+/* bound.c: creates the list of the file's tensors, in which the following functions mark those that were read. */
 aerie_status ae_bind_begin(ae_binder *b, ae_arena *arena);
-/* UNSUPPORTED with its name where a tensor was not read that belongs to layers[n], which are the blocks from `first` on, or,
- * with `outside`, to no block. */
+/* UNSUPPORTED, naming the tensor, if one was not read that belongs to layers[n], the blocks from `first` on, or, with
+ * `outside`, to no block. */
 aerie_status ae_bind_end(const ae_binder *b, const ae_layer *layers, uint32_t first, uint32_t n, bool outside);
-/* Notes that a tensor (or NULL) is part of the model; ae_bind and its like do it themselves. */
+/* Marks a tensor (or NULL) as part of the model. ae_bind_stack and the functions that use it do so themselves. */
 void ae_bind_mark(ae_binder *b, ae_tensor_ref tensor);
-/* Finds the scale beside a weight of n_stack matrices. */
+/* Finds the scale that belongs to a weight of n_stack matrices. */
 aerie_status ae_bind_scale(ae_binder *b, ae_tensor_ref weight, uint32_t n_stack);
-/* The number of a tensor's block, and what its name goes on with; -1: it belongs to none. */
+/* The number of a tensor's block, and in *part the rest of its name; -1: it belongs to no block. */
 int ae_bind_block_of(const ae_gguf_tensor *t, ae_gguf_string *part);
 
-/* The tensor `name` of shape [n_stack][n_out, n_in] (n_out 0: a vector [n_in]); NULL in *out if optional and absent. */
+/* Finds the tensor `name` of shape [n_stack][n_out, n_in] (n_out 0: a vector [n_in]). *out is NULL if it is optional and
+ * absent. */
 aerie_status ae_bind_stack(ae_binder *b, const char *name, bool required, uint32_t n_stack, uint32_t n_out, uint32_t n_in,
                            ae_tensor_ref *out);
 aerie_status ae_bind(ae_binder *b, const char *name, bool required, uint32_t n_out, uint32_t n_in, ae_tensor_ref *out);
-/* "blk.<i>.<part>" */
+/* The same for the tensor "blk.<i>.<part>". */
 aerie_status ae_bind_layer(ae_binder *b, uint32_t i, const char *part, bool required, uint32_t n_out, uint32_t n_in,
                            ae_tensor_ref *out);
-/* bind_recur.c: what layers have that keep a state instead of a KV cache. Keys, and which layers those are, in specs that say
- * attention so far; and tensors. */
+/* bind_recur.c: the keys and tensors of layers that keep a state instead of a KV cache. The first function also decides which
+ * layers those are; all specs say attention before. */
 aerie_status ae_bind_recur_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers);
 aerie_status ae_bind_recur(ae_binder *b, uint32_t i, const ae_hparams *h, ae_recur_layer *r);
-/* bind_mla.c: the size of a head's queries; what else the keys say, into specs that say attention so far; and tensors. */
+/* bind_mla.c: latent attention. First the size of a head's queries, then the other keys (all specs say attention before), then
+ * the tensors. */
 aerie_status ae_bind_mla_head(ae_binder *b, ae_hparams *h);
 aerie_status ae_bind_mla_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers);
 aerie_status ae_bind_mla(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l);
-/* Projections of attention with their biases, fused or not; q, k and v take n_in elements. */
+/* Binds the projections of attention with their biases, fused or separate. q, k and v have n_in inputs. */
 aerie_status ae_bind_attention(ae_binder *b, uint32_t i, const ae_hparams *h, const ae_layer_spec *spec, uint32_t n_in,
                                ae_layer *l);
-/* Gate (if the architecture has one), up and down with their biases, fused or not. */
+/* Binds gate (if the architecture has one), up and down with their biases, fused or separate. */
 aerie_status ae_bind_dense(ae_binder *b, uint32_t i, const ae_hparams *h, uint32_t n_ff, ae_layer *l);
-/* The n values of a vector as floats. */
+/* Reads the n values of a vector as floats. */
 aerie_status ae_bind_read_f32(ae_binder *b, ae_tensor_ref tensor, float *x, uint32_t n);
 
-/* Elements of all tensors. */
+/* Number of elements in all tensors. */
 uint64_t ae_bind_n_params(const ae_gguf *gguf);
 
 #endif

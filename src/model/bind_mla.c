@@ -1,8 +1,8 @@
 /* bind_mla.c - keys and tensors of multi-head latent attention: see bind.h.
  *
- * Two generations of files say the same: since 2025 key_length and value_length are those of the row that a position keeps and
- * key_length_mla and value_length_mla those of a head, with attn_k_b and attn_v_b; before, there were only those of a head and
- * one tensor attn_kv_b. */
+ * There are two generations of files. Since 2025, key_length and value_length describe the row that a position keeps,
+ * key_length_mla and value_length_mla describe a head, and there are attn_k_b and attn_v_b. Older files have only the sizes of
+ * a head, and one tensor attn_kv_b. */
 #include <math.h>
 #include <stdio.h>
 
@@ -31,7 +31,7 @@ aerie_status ae_bind_mla_head(ae_binder *b, ae_hparams *h)
     return get(b, is_new(b) ? "attention.key_length_mla" : "attention.key_length", 2, AE_MAX_HEAD_DIM, &h->head_dim);
 }
 
-/* A size that follows from others, where the file gives it. */
+/* Checks a size that follows from others, if the file gives it. */
 static aerie_status check_size(ae_binder *b, const char *suffix, uint32_t want, const char *because)
 {
     uint32_t found = want;
@@ -56,18 +56,19 @@ static aerie_status read_sizes(ae_binder *b, ae_hparams *h)
                           "kv_lora_rank and rope.dimension_count together"));
         AE_TRY(check_size(b, "attention.value_length", m->n_latent, "kv_lora_rank"));
     }
-    if (!b->arch->recur && ae_gguf_tensor_find(b->gguf, "blk.0.attn_q.weight")) /* whatever q_lora_rank says, as elsewhere */
+    /* whatever q_lora_rank says, as in other programs */
+    if (!b->arch->recur && ae_gguf_tensor_find(b->gguf, "blk.0.attn_q.weight"))
         return AERIE_OK;
     AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.q_lora_rank"), false, &m->n_q, b->error));
     return ae_bind_range(b, "attention.q_lora_rank", m->n_q, 0, AE_MAX_EMBD);
 }
 
-/* With YaRN scores grow by the square of a magnitude, instead of the rotated values alone. The file holds a tenth of the
- * multiplier. */
+/* With YaRN, scores are multiplied by the square of a magnitude, instead of only scaling the rotated values. The file has a
+ * tenth of the multiplier. */
 static float yarn_scale(ae_rope *r)
 {
     const float multiplier = r->yarn_log_mul > 0.0f ? 10.0f * r->yarn_log_mul : 1.0f;
-    if (r->yarn_log_mul > 0.0f) r->yarn_log_mul = 1.0f; /* the rotation's own magnitude is 1 then */
+    if (r->yarn_log_mul > 0.0f) r->yarn_log_mul = 1.0f; /* so that the rotation's own magnitude is 1 */
     if (r->scaling != AE_ROPE_SCALING_YARN || !(r->factor > 1.0f)) return 1.0f;
     const double m = (double)r->yarn_attn_factor * (1.0 + 0.1 * (double)multiplier * ae_log((double)r->factor));
     return (float)(m * m);

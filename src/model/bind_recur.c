@@ -12,7 +12,7 @@ static aerie_status get(ae_binder *b, const char *suffix, uint32_t lo, uint32_t 
     return ae_bind_range(b, suffix, *value, lo, hi);
 }
 
-/* Falcon-Mamba norms what time steps, B and C are made of, without weights. */
+/* Falcon-Mamba norms the inputs of time steps, B and C, without weights. */
 static aerie_status read_step_norms(ae_binder *b, ae_recur_hparams *r)
 {
     AE_TRY(ae_gguf_get_bool(b->gguf, ae_bind_key(b, "ssm.dt_b_c_rms"), false, &r->plain_norms, b->error));
@@ -76,14 +76,14 @@ static aerie_status read_shape(ae_binder *b, ae_hparams *h)
     return AERIE_OK;
 }
 
-/* Which layers attend: as the file lists the others, or every so many. */
+/* Finds the layers with attention: from a list of the recurrent layers, or one in each interval. */
 static aerie_status find_attention(ae_binder *b, const ae_hparams *h, const ae_layer *layers, bool *attends)
 {
     uint32_t interval = 4, recurrent[AE_MAX_LAYERS] = {0};
     if (h->recur.kind != AE_RECUR_DELTA) {
         for (uint32_t i = 0; i < b->n_specs; i++) {
             const ae_layer_spec *s = &layers[i].spec;
-            attends[i] = s->n_kv_heads != 0 && !(b->arch->norms == AE_NORMS_ONE && s->n_ff); /* a layer has one block */
+            attends[i] = s->n_kv_heads != 0 && !(b->arch->norms == AE_NORMS_ONE && s->n_ff); /* a layer has one block only */
         }
         return AERIE_OK;
     }
@@ -91,7 +91,8 @@ static aerie_status find_attention(ae_binder *b, const ae_hparams *h, const ae_l
     AE_TRY(ae_bind_range(b, "full_attention_interval", interval, 1, AE_MAX_LAYERS));
     for (uint32_t i = 0; i < h->n_layers; i++) recurrent[i] = (i + 1) % interval != 0;
     AE_TRY(ae_bind_per_layer(b, "attention.recurrent_layers", false, h->n_layers, 1, recurrent));
-    for (uint32_t i = 0; i < b->n_specs; i++) attends[i] = i >= h->n_layers || !recurrent[i]; /* MTP blocks always do */
+    /* MTP blocks always have attention */
+    for (uint32_t i = 0; i < b->n_specs; i++) attends[i] = i >= h->n_layers || !recurrent[i];
     return AERIE_OK;
 }
 
@@ -157,7 +158,7 @@ static aerie_status bind_mamba2(ae_binder *b, uint32_t i, const ae_hparams *h, a
     return ae_bind_layer(b, i, "ssm_out.weight", true, e, values, &l->out);
 }
 
-/* Taps of some channels: [n_taps, n] or, as converters write them, [n_taps, 1, n]. */
+/* Binds the taps of some channels: [n_taps, n] or, as converters write them, [n_taps, 1, n]. */
 static aerie_status bind_taps(ae_binder *b, uint32_t i, const char *part, uint32_t n_taps, uint32_t n, ae_tensor_ref *out)
 {
     char name[64];

@@ -1,7 +1,7 @@
-/* bound.c - which of a file's tensors are parts of the model: scales beside weights, and what nothing has read.
+/* bound.c - which of a file's tensors are part of the model: scales that belong to weights, and tensors that were not read.
  *
- * A tensor of a layer that runs, or of none, that nobody reads would be computed by the program that wrote the file, and not
- * here. So there must be none, but for those in the list below, which change nothing. */
+ * If a tensor of a layer that runs, or of no layer, is not read, the program that wrote the file would compute something that
+ * aerie does not. So there must be no such tensor, except for those in the lists below, which change nothing. */
 #include <string.h>
 
 #include "model/bind.h"
@@ -47,7 +47,7 @@ aerie_status ae_bind_scale(ae_binder *b, ae_tensor_ref weight, uint32_t n_stack)
     char name[80];
     const size_t n = weight->name.n - (sizeof weight_end - 1);
     if (!b->bound || !ends_with(weight->name, weight_end) || n + sizeof scale_end > sizeof name) return AERIE_OK;
-    /* experts beside a dense block have these names for other things */
+    /* with experts beside a dense block, these names mean something else */
     const bool normed = b->arch->experts_beside && !b->arch->beside_plain && !b->arch->beside_input;
     if (normed && (ends_with(weight->name, ".ffn_gate_inp.weight") || ends_with(weight->name, ".ffn_down_exps.weight")))
         return AERIE_OK;
@@ -88,8 +88,9 @@ static bool begins_with(ae_gguf_string name, const char *start)
     return name.n >= n && !memcmp(name.data, start, n);
 }
 
-/* Outside of blocks: frequencies that the keys give as well; the head of a reranker that also writes text; pictures and sound,
- * which ollama keeps in the file of the text model; the draft vocabulary of MTP blocks and what else is theirs. */
+/* Tensors outside blocks that change nothing: frequencies that the keys give as well; the head of a reranker that can also
+ * generate text; pictures and sound, which ollama keeps in the text model's file; the draft vocabulary and other tensors of MTP
+ * blocks. */
 static bool is_harmless(ae_gguf_string name)
 {
     static const char *const starts[] = {"rope_freqs.weight", "rope_factors_", "v.", "mm.", "a.", "d2t", "t2d", "nextn.",
@@ -99,13 +100,13 @@ static bool is_harmless(ae_gguf_string name)
     return ends_with(name, ".input_scale");
 }
 
-/* In a layer: what activations were quantized by elsewhere; frequencies; of layers that read the keys and values of another one
- * their own; of latent attention the second of two forms; what works on images alone. */
+/* Tensors in a layer that change nothing: scales for quantizing activations; frequencies; keys and values of layers that read
+ * another layer's; the second of two forms of latent attention; tensors that only images use. */
 static bool is_harmless_in(const ae_arch *arch, const ae_layer *l, int block, ae_gguf_string part)
 {
     if (arch->sees && begins_with(part, ".vis_")) return true;
     const bool dense = begins_with(part, ".ffn_gate.") || begins_with(part, ".ffn_up.") || begins_with(part, ".ffn_down.");
-    if (dense && arch->expert_by_tensor && l->router && !l->w_down) return true; /* beside experts, which all rows take */
+    if (dense && arch->expert_by_tensor && l->router && !l->w_down) return true; /* every row uses the experts instead */
     if (ends_with(part, ".input_scale") || begins_with(part, ".attn_rot_embd") || begins_with(part, ".rope_freqs")) return true;
     if (l->spec.mixer == AE_MIXER_ATTENTION && l->spec.kv_from != block)
         return begins_with(part, ".attn_k.") || begins_with(part, ".attn_v.") || begins_with(part, ".attn_k_norm.");

@@ -1,6 +1,6 @@
-/* hparams.c - what a model's keys say, as hyper-parameters and as one specification for each layer.
+/* hparams.c - reads a model's keys as hyper-parameters, and as one specification for each layer.
  *
- * Owns nothing. What the keys leave open the architecture's row in arch.c decides; what both leave open, the common
+ * Owns nothing. What the keys leave open is decided by the architecture's row in arch.c, and what both leave open by the common
  * defaults of GGUF files. */
 #include "model/hparams.h"
 
@@ -10,7 +10,7 @@
 
 #include "base/math/fmath.h"
 
-/* ---- Values by layer ------------------------------------------------------------------------------ */
+/* ---- Values for each layer ------------------------------------------------------------------------------ */
 
 aerie_status ae_bind_per_layer(ae_binder *b, const char *suffix, bool required, uint32_t n_trunk, uint32_t most,
                                uint32_t *values)
@@ -29,7 +29,7 @@ aerie_status ae_bind_per_layer(ae_binder *b, const char *suffix, bool required, 
                        (unsigned long long)kv->n, n_trunk);
     uint32_t largest = 0;
     for (uint32_t i = 0; i < b->n_specs; i++) {
-        if (i >= kv->n) { /* some files say nothing of their MTP blocks */
+        if (i >= kv->n) { /* some files have no value for their MTP blocks */
             values[i] = most > 1 ? largest : 0;
             continue;
         }
@@ -54,7 +54,7 @@ static aerie_status get_f32(ae_binder *b, const char *suffix, float *value)
 
 /* ---- Experts -------------------------------------------------------------------------------------- */
 
-/* The size of the expert that all rows share. */
+/* Reads the size of the expert that all rows share. */
 static aerie_status read_shared(ae_binder *b, ae_hparams *h)
 {
     ae_expert_hparams *x = &h->experts;
@@ -105,11 +105,11 @@ static aerie_status read_experts(ae_binder *b, ae_hparams *h)
 {
     ae_expert_hparams *x = &h->experts;
     const ae_gguf *gguf = b->gguf;
-    uint32_t gate = 0; /* so other programs write "not said" */
+    uint32_t gate = 0; /* other programs write 0 for "not given" */
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_count"), b->arch->experts == AE_EXPERTS_ALWAYS, &x->n, b->error));
     if (b->arch->experts == AE_EXPERTS_ALWAYS) AE_TRY(ae_bind_range(b, "expert_count", x->n, 1, AE_MAX_EXPERTS));
     if (!x->n) return AERIE_OK;
-    /* so other programs write what nobody uses */
+    /* other programs write values that they do not use */
     if (b->arch->experts == AE_EXPERTS_NEVER && ae_bind_is_saved(b)) x->n = 0;
     if (!x->n) return AERIE_OK;
     if (b->arch->experts == AE_EXPERTS_NEVER)
@@ -135,14 +135,14 @@ static aerie_status read_experts(ae_binder *b, ae_hparams *h)
     if (!x->renorm || !ae_bind_is_saved(b))
         AE_TRY(ae_gguf_get_bool(gguf, ae_bind_key(b, "expert_weights_norm"), false, &x->renorm, b->error));
     AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "expert_weights_scale"), false, &x->scale, b->error));
-    if (x->scale == 0.0f) x->scale = 1.0f; /* so other programs write "none" */
+    if (x->scale == 0.0f) x->scale = 1.0f; /* other programs write 0 for "none" */
     if (!(fabsf(x->scale) < 1e6f))
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s.expert_weights_scale is %g", ae_gguf_path(gguf), b->arch->name,
                        (double)x->scale);
     return AERIE_OK;
 }
 
-/* Which layers have experts. */
+/* Decides which layers have experts. */
 static aerie_status place_experts(ae_binder *b, const ae_hparams *h, ae_layer *layers)
 {
     uint32_t n_dense = 0, step = 1, every = 0;
@@ -177,7 +177,7 @@ static aerie_status place_experts(ae_binder *b, const ae_hparams *h, ae_layer *l
 
 /* ---- Attention ------------------------------------------------------------------------------------ */
 
-/* Which layers see a window, true or false by layer. */
+/* Decides which layers have a window: a flag for each layer. */
 static aerie_status read_windows(ae_binder *b, ae_hparams *h, ae_layer *layers)
 {
     const ae_arch *a = b->arch;
@@ -187,10 +187,10 @@ static aerie_status read_windows(ae_binder *b, ae_hparams *h, ae_layer *layers)
     AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.sliding_window"), false, &window, b->error));
     if (!window || window > INT32_MAX) return AERIE_OK;
     if (a->near) h->n_near = window / 2;
-    if (a->chunked) window = a->window; /* files carry another number that nobody uses */
+    if (a->chunked) window = a->window; /* files have another number, which is not used */
     const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, "attention.sliding_window_pattern"));
     if (kv && kv->type != AE_GGUF_ARRAY) AE_TRY(ae_gguf_get_u32(b->gguf, b->key, false, &period, b->error));
-    for (uint32_t i = 0; i < b->n_specs; i++) { /* MTP blocks see all unless an array says otherwise */
+    for (uint32_t i = 0; i < b->n_specs; i++) { /* MTP blocks see everything unless an array says otherwise */
         const bool sees_all = period && (a->window_last ? i % period == 0 : i % period == period - 1);
         windowed[i] = i < h->n_layers && !sees_all;
     }
@@ -203,7 +203,7 @@ static aerie_status read_windows(ae_binder *b, ae_hparams *h, ae_layer *layers)
     return AERIE_OK;
 }
 
-/* Another rotation than the keys' first, for some layers: its index to *index. */
+/* Adds a rotation that differs from the keys' first one, for some layers; *index is its index. */
 static aerie_status add_rope(ae_binder *b, ae_hparams *h, ae_arch_rotation rotation, int *index)
 {
     *index = rotation == AE_ROTATION_NONE ? AE_NO_ROPE : 0;
@@ -245,7 +245,7 @@ static aerie_status place_ropes(ae_binder *b, ae_hparams *h, ae_layer *layers)
     }
     for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
-        const bool whole = a->chunked && !windows; /* Llama 4's small ones rotate everywhere */
+        const bool whole = a->chunked && !windows; /* Llama 4's small models rotate in every layer */
         const bool skipped = (a->no_rope_period && !whole && (i + 1) % a->no_rope_period == 0) || !rotates[i];
         s->rope = !finetuned || skipped || h->slopes ? AE_NO_ROPE : s->window || i < n_dense ? of_window : of_full;
         if (a->qk_norm_plain && s->rope == AE_NO_ROPE) s->qk_norm = AE_QK_NORM_NONE;
@@ -272,7 +272,7 @@ static aerie_status read_heads(ae_binder *b, ae_hparams *h, ae_layer *layers)
             s->n_heads = s->n_kv_heads = 0;
             continue;
         }
-        if (!s->n_heads && none) s->n_heads = 1; /* whatever: it loses them */
+        if (!s->n_heads && none) s->n_heads = 1; /* any number: the layer will lose its heads */
         if (!s->n_heads || (!none && (!s->n_kv_heads || s->n_heads % s->n_kv_heads)))
             return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %u attention heads of layer %u cannot share %u KV heads evenly",
                            ae_gguf_path(b->gguf), s->n_heads, i, s->n_kv_heads);
@@ -282,7 +282,7 @@ static aerie_status read_heads(ae_binder *b, ae_hparams *h, ae_layer *layers)
     return AERIE_OK;
 }
 
-/* Head sizes of layers with a window, and layers that read what earlier ones keep. */
+/* Reads the sizes of heads in layers with a window, and which layers read the keys and values of earlier ones. */
 static aerie_status read_sharing(ae_binder *b, const ae_hparams *h, ae_layer *layers)
 {
     uint32_t head_dim = h->head_dim, n_shared = 0;
@@ -308,8 +308,8 @@ static aerie_status read_sharing(ae_binder *b, const ae_hparams *h, ae_layer *la
     return AERIE_OK;
 }
 
-/* ALiBi (arXiv 2108.12409): slopes by powers of 2^(-bias / n), n the largest power of two of heads; heads beyond take those in
- * between. */
+/* ALiBi (arXiv 2108.12409): slopes are powers of 2^(-bias / n), where n is the largest power of two that is at most the number
+ * of heads. The remaining heads take values in between. */
 static aerie_status read_slopes(ae_binder *b, ae_hparams *h, ae_arena *arena)
 {
     float bias = b->arch->alibi;
@@ -338,7 +338,7 @@ static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers
     if (a->keep_attn_softcap) AE_TRY(get_f32(b, "attn_logit_softcapping", &softcap));
     if (a->scale_by_size) scale = 1.0f / (float)h->head_dim;
     if (a->wide_layers == h->n_layers) scale = 1.0f / sqrtf((float)(h->n_embd / h->n_heads));
-    float given = 0.0f; /* so other programs write "none" */
+    float given = 0.0f; /* other programs write 0 for "none" */
     AE_TRY(get_f32(b, "attention.scale", &given));
     if (a->output_scale && given == 0.0f) AE_TRY(get_f32(b, "attention.output_scale", &given));
     if (given != 0.0f) scale = given;
@@ -366,7 +366,7 @@ static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers
         AE_TRY(get_f32(b, "attention.temperature_scale", &h->temp_scale));
         h->temp_length = h->ropes[0].n_ctx_orig;
         AE_TRY(ae_bind_count(b, "attention.temperature_length", &h->temp_length));
-    } else if (a->chunked) { /* Llama 4's numbers, which no key has */
+    } else if (a->chunked) { /* Llama 4's numbers, for which there are no keys */
         h->temp_scale = 0.1f, h->temp_offset = 1.0f, h->temp_length = 8192;
     }
     if (h->temp_scale != 0.0f && !h->temp_length)
@@ -386,9 +386,9 @@ static aerie_status read_scalars(ae_binder *b, ae_hparams *h)
     if (a->embedding_scale > 0.0f) h->embedding_scale = a->embedding_scale;
     h->residual_scale = 1.0f;
     h->logit_scale = a->logit_factor > 0.0f ? a->logit_factor : 1.0f;
-    if (a->mask_images && h->n_vocab > 8196) h->mask_begin = 4, h->mask_end = 8196; /* Chameleon's */
+    if (a->mask_images && h->n_vocab > 8196) h->mask_begin = 4, h->mask_end = 8196; /* Chameleon's tokens for images */
     h->logit_softcap = a->logit_softcap;
-    float embedding_scale = 0.0f, residual_scale = 0.0f, logit_scale = 0.0f; /* 0 stands for none in these files */
+    float embedding_scale = 0.0f, residual_scale = 0.0f, logit_scale = 0.0f; /* 0 means none in these files */
     if (a->minicpm_scalars) {
         h->embedding_scale = 12.0f;
         h->residual_scale = 1.4f / sqrtf((float)h->n_layers);
@@ -413,13 +413,13 @@ static aerie_status read_scalars(ae_binder *b, ae_hparams *h)
     return AERIE_OK;
 }
 
-/* How the file wants texts pooled; encoders without rotations need no angles. */
+/* Reads the pooling that the file wants. Encoders without a rotation need no angles. */
 static aerie_status read_pooling(ae_binder *b, ae_hparams *h)
 {
     uint32_t pooling = AE_POOLING_NONE;
     if (h->encoder && b->arch->no_rope_period == 1) h->n_ropes = 0;
     AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "pooling_type"), false, &pooling, b->error));
-    if (pooling == UINT32_MAX) pooling = AE_POOLING_NONE; /* so llama.cpp writes "not given" */
+    if (pooling == UINT32_MAX) pooling = AE_POOLING_NONE; /* llama.cpp writes this for "not given" */
     AE_TRY(ae_bind_range(b, "pooling_type", pooling, AE_POOLING_NONE, AE_POOLING_RANK));
     h->pooling = (ae_pooling)pooling;
     pooling = b->arch->rank_mean ? AE_POOLING_MEAN : AE_POOLING_CLS;
@@ -428,7 +428,7 @@ static aerie_status read_pooling(ae_binder *b, ae_hparams *h)
     return AERIE_OK;
 }
 
-/* As files name it that say it at all. */
+/* Reads the activation, in those files that name it. */
 static aerie_status read_activation(ae_binder *b, ae_activation *activation)
 {
     static const struct {
@@ -448,7 +448,7 @@ static aerie_status read_activation(ae_binder *b, ae_activation *activation)
                    b->key, (int)(s.n < 32 ? s.n : 32), s.data);
 }
 
-/* Numbers under names without the architecture's, for each layer or for all. */
+/* Reads xIELU's numbers, one for each layer or one for all; their keys lack the architecture's prefix. */
 static aerie_status read_xielu(ae_binder *b, const ae_hparams *h, ae_layer *layers)
 {
     static const char *const names[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
@@ -465,7 +465,7 @@ static aerie_status read_xielu(ae_binder *b, const ae_hparams *h, ae_layer *laye
             layers[i].spec.xielu[k] = (float)x;
         }
     }
-    for (uint32_t i = 0; i < b->n_specs; i++) { /* the file has what softplus makes the factors of */
+    for (uint32_t i = 0; i < b->n_specs; i++) { /* the file has the inputs of softplus, whose results are the factors */
         float *x = layers[i].spec.xielu;
         x[0] = ae_softplusf(x[0]);
         x[1] = x[2] + ae_softplusf(x[1]);
@@ -489,7 +489,8 @@ static aerie_status read_limits(ae_binder *b, const ae_hparams *h, ae_layer *lay
         const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, names[k]));
         for (uint32_t i = 0; i < b->n_specs; i++) {
             double limit = 0;
-            const bool silent = kv && kv->type == AE_GGUF_ARRAY && i >= h->n_layers && i >= kv->n; /* of MTP blocks */
+            /* an array may lack values for MTP blocks */
+            const bool silent = kv && kv->type == AE_GGUF_ARRAY && i >= h->n_layers && i >= kv->n;
             if (kv && !silent && !ae_gguf_kv_float(kv, kv->type == AE_GGUF_ARRAY ? i : 0, &limit))
                 return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s has no number for layer %u", ae_gguf_path(b->gguf), b->key,
                                i);
@@ -504,7 +505,7 @@ aerie_status ae_bind_n_layers(ae_binder *b, ae_hparams *h)
 {
     AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "block_count"), true, &h->n_layers, b->error));
     AE_TRY(ae_bind_range(b, "block_count", h->n_layers, 1, AE_MAX_LAYERS));
-    if (!b->arch->drafter) { /* some say of themselves that all their layers are MTP blocks */
+    if (!b->arch->drafter) { /* files of drafters may count all their layers as MTP blocks */
         AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "nextn_predict_layers"), false, &h->n_nextn, b->error));
         AE_TRY(ae_bind_range(b, "nextn_predict_layers", h->n_nextn, 0, h->n_layers - 1));
     }
@@ -523,14 +524,14 @@ aerie_status ae_bind_n_layers(ae_binder *b, ae_hparams *h)
     return AERIE_OK;
 }
 
-/* Which norms there are, as keys and tensors say. */
+/* Decides which norms there are, from keys and tensors. */
 static aerie_status read_norms(ae_binder *b, ae_hparams *h)
 {
     const ae_arch *a = b->arch;
     bool parallel = a->norms == AE_NORMS_PARALLEL;
     h->layer_norm = a->layer_norm;
     if (a->norm_by_key) {
-        float rms = 0.0f; /* so other programs write "not given" */
+        float rms = 0.0f; /* other programs write 0 for "not given" */
         AE_TRY(get_f32(b, "attention.layer_norm_rms_epsilon", &rms));
         h->layer_norm = rms == 0.0f;
     }

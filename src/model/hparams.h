@@ -4,13 +4,14 @@
 
 #include "model/bind.h"
 
-/* Layers of the trunk, and the blocks after it that predict further ahead. */
+/* Reads the number of layers of the trunk, and of MTP blocks after it. */
 aerie_status ae_bind_n_layers(ae_binder *b, ae_hparams *h);
-/* Everything else, into h (whose n_layers and n_vocab stand) and the specs of layers[b->n_specs], which are zero. */
+/* Reads everything else into h (whose n_layers and n_vocab are set) and into the specs of layers[b->n_specs], which are zero
+ * before. */
 aerie_status ae_bind_model_hparams(ae_binder *b, ae_hparams *h, const aerie_rope *rope, ae_arena *arena, ae_layer *layers);
-/* A count that a file gives once or for each layer: values[b->n_specs], kept where the key is absent. Of MTP blocks that an
- * array does not reach: the largest of the others, or no if it is a flag (most 1). FORMAT beyond `most`, or for fewer values
- * than the trunk has layers. */
+/* Reads a count that a file has once or for each layer into values[b->n_specs]; they keep their values if the key is absent.
+ * MTP blocks that an array does not reach get the largest of the other values, or 0 for flags (`most` 1). FORMAT: a value above
+ * `most`, or fewer values than the trunk has layers. */
 aerie_status ae_bind_per_layer(ae_binder *b, const char *suffix, bool required, uint32_t n_trunk, uint32_t most,
                                uint32_t *values);
 

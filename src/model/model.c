@@ -1,5 +1,5 @@
-/* model.c - loading a model: architecture, hyper-parameters, tensors of all layers, bound and checked (model.h). Keys are
- * hparams.c's, single tensors bind.c's. */
+/* model.c - loads a model: architecture, hyper-parameters and the tensors of all layers, bound and checked (model.h). hparams.c
+ * reads the keys, bind.c single tensors. */
 #include "model/model.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ static aerie_status bind_experts_of(ae_binder *b, uint32_t n_experts, uint32_t i
     return ae_bind_stack(b, name, required, n_experts, n_out, n_in, out);
 }
 
-/* A tensor of all experts with a bias, or NULL: [E][n] */
+/* Binds the bias of all experts, [E][n], or NULL. */
 static aerie_status bind_expert_bias(ae_binder *b, uint32_t n_experts, uint32_t i, const char *part, uint32_t n,
                                      ae_tensor_ref *out)
 {
@@ -29,7 +29,7 @@ static aerie_status bind_experts(ae_binder *b, const ae_hparams *h, uint32_t i, 
 {
     const ae_expert_hparams *x = &h->experts;
     const uint32_t e = h->n_embd, f = x->n_ff, s = x->n_ff_shared;
-    const uint32_t in = x->n_latent ? x->n_latent : e; /* of experts, and what they give */
+    const uint32_t in = x->n_latent ? x->n_latent : e; /* width of the experts' input and output */
     const bool gated = !b->arch->ungated;
     char name[64];
     snprintf(name, sizeof name, "blk.%u.ffn_gate.0.weight", i);
@@ -75,14 +75,14 @@ static aerie_status bind_experts(ae_binder *b, const ae_hparams *h, uint32_t i, 
     return AERIE_OK;
 }
 
-/* The biases of query and key norms that are layer norms; each has as many as the norm has weights. */
+/* Binds the biases of query and key norms that are layer norms; a bias has as many values as its norm has weights. */
 static aerie_status bind_qk_biases(ae_binder *b, uint32_t i, ae_layer *l)
 {
     const ae_tensor_ref q = l->q_norm, k = l->k_norm;
     const uint32_t q_rows = q && q->ne[1] > 1 ? (uint32_t)q->ne[1] : 0, k_rows = k && k->ne[1] > 1 ? (uint32_t)k->ne[1] : 0;
     if (!q || !k) return AERIE_OK;
     AE_TRY(ae_bind_layer(b, i, "attn_q_norm.bias", false, q_rows, (uint32_t)q->ne[0], &l->q_norm_b));
-    if (!l->q_norm_b) return AERIE_OK; /* one of the keys alone is a tensor that nothing reads */
+    if (!l->q_norm_b) return AERIE_OK; /* a bias for keys alone would be a tensor that nothing reads */
     return ae_bind_layer(b, i, "attn_k_norm.bias", true, k_rows, (uint32_t)k->ne[0], &l->k_norm_b);
 }
 
@@ -95,7 +95,7 @@ static aerie_status bind_mixer(ae_binder *b, const ae_hparams *h, uint32_t i, ae
     char name[48];
     snprintf(name, sizeof name, "blk.%u.attn_gate.weight", i);
     const ae_gguf_tensor *gate = ae_gguf_tensor_find(b->gguf, name);
-    if (b->arch->softplus_gate && gate && gate->ne[1] == s->n_heads) s->out_gate = AE_OUT_GATE_NONE; /* of each head */
+    if (b->arch->softplus_gate && gate && gate->ne[1] == s->n_heads) s->out_gate = AE_OUT_GATE_NONE; /* one gate per head */
     const bool own = s->out_gate == AE_OUT_GATE_OWN;
     AE_TRY(ae_bind_layer(b, i, "attn_gate.weight", own, own ? q : s->n_heads, h->n_embd, &l->out_gate));
     if (l->out_gate && !own) s->out_gate = AE_OUT_GATE_HEAD;
@@ -113,7 +113,7 @@ static aerie_status bind_mixer(ae_binder *b, const ae_hparams *h, uint32_t i, ae
     return ae_bind_layer(b, i, "attn_sinks.weight", false, 0, s->n_heads, &l->sinks);
 }
 
-/* The norms around mixer and feed-forward block. */
+/* Binds the norms around mixer and feed-forward block. */
 static aerie_status bind_norms(ae_binder *b, const ae_hparams *h, uint32_t i, ae_layer *l)
 {
     const ae_arch *a = b->arch;
@@ -122,7 +122,7 @@ static aerie_status bind_norms(ae_binder *b, const ae_hparams *h, uint32_t i, ae
     if (a->norms == AE_NORMS_STREAM) {
         AE_TRY(ae_bind_layer(b, i, "attn_output_norm.weight", true, 0, e, &l->attn_post_norm));
         AE_TRY(ae_bind_layer(b, i, "attn_output_norm.bias", false, 0, e, &l->attn_post_norm_b));
-        if (a->again_norm && h->keeps_input) /* block 0 has it, so all have it */
+        if (a->again_norm && h->keeps_input) /* if block 0 has it, all blocks have it */
             AE_TRY(ae_bind_layer(b, i, "attn_norm_2.weight", true, 0, e, &l->again_norm));
         if (l->again_norm) AE_TRY(ae_bind_layer(b, i, "attn_norm_2.bias", false, 0, e, &l->again_norm_b));
         AE_TRY(ae_bind_layer(b, i, "layer_output_norm.weight", true, 0, e, &l->ffn_post_norm));
@@ -168,7 +168,7 @@ static aerie_status bind_norms(ae_binder *b, const ae_hparams *h, uint32_t i, ae
     return AERIE_OK;
 }
 
-/* What a layer does with its own embedding of the token, and what scales the stream after it. */
+/* Binds the layer's own embedding of the token with its projections, and the factor of the stream after the layer. */
 static aerie_status bind_layer_embedding(ae_binder *b, const ae_hparams *h, uint32_t i, ae_layer *l)
 {
     const uint32_t e = h->n_embd, n = h->n_embd_layer;
@@ -182,7 +182,7 @@ static aerie_status bind_layer_embedding(ae_binder *b, const ae_hparams *h, uint
     return scale ? ae_bind_read_f32(b, scale, &l->out_scale, 1) : AERIE_OK;
 }
 
-/* A layer with the weights of an earlier one; what it keeps is its own. */
+/* A repeated layer has the weights of an earlier one, but its own cache. */
 static void repeat_layer(ae_model *m, uint32_t i)
 {
     const bool normed_after = m->layers[i].spec.normed_after;
@@ -191,7 +191,7 @@ static void repeat_layer(ae_model *m, uint32_t i)
     m->layers[i].spec.normed_after = normed_after;
 }
 
-/* Those from `first` on that have a specification. */
+/* Binds the layers from `first` on that have a specification. */
 static aerie_status bind_layers(ae_binder *b, ae_model *m, uint32_t first)
 {
     const ae_hparams *h = &m->hparams;
@@ -216,7 +216,7 @@ static aerie_status bind_layers(ae_binder *b, ae_model *m, uint32_t first)
 
 #define AE_MAX_POSITIONS (1u << 20)
 
-/* A table of as many rows as the file has, up to `most`. */
+/* Binds a table with as many rows as the file has, up to `most`. */
 static aerie_status bind_table(ae_binder *b, const char *name, bool required, uint32_t most, uint32_t n_embd, uint32_t *n_rows,
                                ae_tensor_ref *out)
 {
@@ -228,8 +228,8 @@ static aerie_status bind_table(ae_binder *b, const char *name, bool required, ui
     return ae_bind(b, name, required, *n_rows, n_embd, out);
 }
 
-/* What encoders have before their layers, and after them: a last norm, layers for what was pooled, a head that judges a pair of
- * texts. An output head, which some files have, is not used. */
+/* Binds what encoders have before and after their layers: a last norm, dense layers for the pooled row, and a head that scores
+ * a pair of texts. Some files have an output head, which is not used. */
 static aerie_status bind_encoder(ae_binder *b, ae_model *m)
 {
     ae_hparams *h = &m->hparams;
@@ -302,7 +302,7 @@ static const ae_gguf_tensor *find_part(const ae_binder *b, uint32_t i, const cha
     return ae_gguf_tensor_find(b->gguf, name);
 }
 
-/* A block of the trunk that is none: the key that says so is missing or too small. */
+/* Checks that no block of the trunk is an MTP block, which would mean that the key for them is missing or too small. */
 static aerie_status check_trunk(const ae_binder *b, const ae_hparams *h)
 {
     for (uint32_t i = 0; i < h->n_layers; i++)
@@ -354,13 +354,13 @@ static aerie_status bind_nextn(ae_binder *b, ae_model *m)
         AE_TRY(ae_bind_layer(b, i, "nextn.shared_head_head.weight", false, n_rows, e, &n->head));
         AE_TRY(ae_bind_layer(b, i, "nextn.shared_head_norm.weight", false, 0, e, &n->head_norm));
         if (!n->head_norm) AE_TRY(ae_bind_layer(b, i, "layer_output_norm.weight", false, 0, e, &n->head_norm));
-        /* blocks of some small models have no feed-forward part */
+        /* the blocks of some small models have no feed-forward part */
         if (l->spec.ffn == AE_FFN_DENSE && !find_part(b, i, "ffn_up.weight")) l->spec.ffn = AE_FFN_NONE;
     }
     return bind_layers(b, m, h->n_layers);
 }
 
-/* An assistant's own embedding is its output head, unless it has one. */
+/* An assistant without an embedding of its own uses its output head. */
 static aerie_status bind_assistant(ae_binder *b, ae_model *m)
 {
     const ae_hparams *h = &m->hparams;
@@ -378,8 +378,8 @@ static aerie_status bind_assistant(ae_binder *b, ae_model *m)
     return bind_layers(b, m, 0);
 }
 
-/* A block drafter's layers, and what it may borrow from the target. Its output has a row for each entry of d2t, if there is
- * one; the rest of the file is read by draft/head. */
+/* Binds a block drafter's layers, and the tensors that it may borrow from the target. Its output has a row for each entry of
+ * d2t, if there is one. draft/head reads the rest of the file. */
 static aerie_status bind_block(ae_binder *b, ae_model *m)
 {
     const ae_hparams *h = &m->hparams;
@@ -443,8 +443,8 @@ ae_widths ae_model_widths(const ae_layer *layers, uint32_t n_layers)
 
 /* ---- Load ------------------------------------------------------------------------------------------- */
 
-/* The length of the list of tokens is believed: ae_vocab_create, which the caller needs for texts, checks the rest of it. A
- * file without the list, or with MTP blocks alone, has as many as what is indexed by them. */
+/* The length of the list of tokens is trusted here: ae_vocab_create, which texts need, checks the rest of the list. A file
+ * without the list, or with MTP blocks alone, has as many tokens as its embedding or output has rows. */
 static aerie_status read_n_vocab(ae_binder *b, ae_hparams *h)
 {
     const ae_gguf_kv *tokens = ae_gguf_kv_find(b->gguf, "tokenizer.ggml.tokens");
@@ -471,7 +471,7 @@ static aerie_status bind_model(ae_model *m, const ae_model_options *options, aer
     if (!b.arch)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: architecture \"%.*s\" is unknown; docs/models.md lists those that "
                        "this version runs", ae_gguf_path(m->gguf), (int)(arch.n < 64 ? arch.n : 64), arch.data);
-    const bool drafter = options->nextn && (b.arch->assistant || b.arch->block); /* all of the file is one */
+    const bool drafter = options->nextn && (b.arch->assistant || b.arch->block); /* the whole file is a drafter */
     if (b.arch->drafter && !drafter)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: \"%s\" is a drafter's head, not a model of its own; give it with "
                        "-md", ae_gguf_path(m->gguf), b.arch->name);

@@ -1,4 +1,4 @@
-/* tower.c - mmproj files: their keys and tensors (tower.h). Types: tower_types.c. */
+/* tower.c - reads the keys and tensors of mmproj files (tower.h). tower_types.c has the types. */
 #include "model/tower.h"
 
 #include <math.h>
@@ -33,7 +33,7 @@ static aerie_status get(tower_binder *t, const char *key, bool required, uint32_
                    least, most);
 }
 
-/* Three finite numbers. */
+/* Reads three finite numbers. */
 static aerie_status get_colours(tower_binder *t, const char *key, float *x)
 {
     const ae_gguf *gguf = t->m->gguf;
@@ -73,7 +73,7 @@ static aerie_status find_type(tower_binder *t)
                    ae_gguf_path(gguf), (int)(name.n < 32 ? name.n : 32), name.data, ae_tower_known());
 }
 
-/* A key says GELU or SiLU, neither quick GELU. Which GELU is meant is the type's. */
+/* The keys choose GELU, SiLU or, if both are false, quick GELU. Which GELU is meant depends on the type. */
 static aerie_status read_activation(tower_binder *t, ae_layer_spec *s)
 {
     const ae_tower_type *type = t->m->type;
@@ -83,10 +83,10 @@ static aerie_status read_activation(tower_binder *t, ae_layer_spec *s)
     if (gelu && silu)
         return ae_fail(t->b.error, AERIE_ERROR_FORMAT, "%s: clip.use_gelu and clip.use_silu are both true; one activation is "
                        "possible", ae_gguf_path(t->m->gguf));
-    if (type->head_norms) gelu = !silu; /* such files say neither */
+    if (type->head_norms) gelu = !silu; /* files of these types have neither key set */
     s->activation = gelu ? type->cls ? AE_ACTIVATION_GELU_ERF : AE_ACTIVATION_GELU
                     : silu ? AE_ACTIVATION_SILU : AE_ACTIVATION_OAI;
-    s->shared_limit = INFINITY; /* without a limit OAI is quick GELU */
+    s->shared_limit = INFINITY; /* OAI's activation without a limit is quick GELU */
     if (s->activation == AE_ACTIVATION_OAI && type->gated)
         return ae_fail(t->b.error, AERIE_ERROR_UNSUPPORTED, "%s: quick GELU in gated blocks is not known; clip.use_gelu or "
                        "clip.use_silu must be true", ae_gguf_path(t->m->gguf));
@@ -114,7 +114,7 @@ static aerie_status read_heads(tower_binder *t)
     return AERIE_OK;
 }
 
-/* Some files of the oldest type with limits leave the width of feed-forward blocks to the tensor. */
+/* Reads the width of feed-forward blocks. Some files of the oldest type with limits do not have it, so it is the tensor's. */
 static aerie_status read_ff(tower_binder *t)
 {
     ae_hparams *h = &t->m->hparams;
@@ -140,7 +140,7 @@ static aerie_status read_colours(tower_binder *t)
     return AERIE_OK;
 }
 
-/* Patches, merged ones, and how many of them a picture has. */
+/* Reads the sizes of patches and tokens, and how many of them a picture has. */
 static aerie_status read_sizes(tower_binder *t)
 {
     ae_tower_model *m = t->m;
@@ -212,7 +212,8 @@ static aerie_status read_keys(tower_binder *t)
     AE_TRY(read_colours(t));
     h->arch = "clip";
     h->post_eps = h->norm_eps;
-    h->layer_norm = !m->type->rms && (!m->type->cls || ae_gguf_tensor_find(m->gguf, "v.blk.0.ln1.bias")); /* as the largest */
+    /* the largest encoder of the type has layer norms */
+    h->layer_norm = !m->type->rms && (!m->type->cls || ae_gguf_tensor_find(m->gguf, "v.blk.0.ln1.bias"));
     h->embedding_scale = h->residual_scale = h->logit_scale = 1.0f;
     if (m->type->turn) h->ropes[h->n_ropes++] = (ae_rope){.neox = m->type->turn != AE_TOWER_TURN_SHARED, .n_rot = h->head_dim,
                                                           .base = m->type->turn_base, .factor = 1.0f};
@@ -233,7 +234,7 @@ aerie_status ae_tower_model_limit(ae_tower_model *m, uint32_t n_least, uint32_t 
                            "possible", m->type->name);
         uint32_t side = longest;
         while (side > 1 && side * side > n_most) side--;
-        m->image_size = side * unit; /* of a square that has as many */
+        m->image_size = side * unit; /* of a square with as many tokens */
         return AERIE_OK;
     }
     if (least > MAX_TOKENS || most > MAX_TOKENS || least > most)
@@ -259,7 +260,7 @@ static aerie_status bind_layer(tower_binder *t, uint32_t i, const char *part, bo
     return ae_bind(&t->b, t->name, required, n_out, n_in, out);
 }
 
-/* Old files exchange the names of up and down. */
+/* Whether an old file has exchanged the names of up and down. */
 static bool is_swapped(tower_binder *t, uint32_t i)
 {
     const ae_hparams *h = &t->m->hparams;
@@ -295,7 +296,7 @@ static aerie_status bind_attention(tower_binder *t, uint32_t i)
     return bind_layer(t, i, "attn_k_norm.weight", true, 0, by_head ? h->head_dim : q, &l->k_norm);
 }
 
-/* Projections of merged patches that join the text between its layers. */
+/* Binds the projections of merged patches that are added between the text model's layers. */
 static aerie_status bind_deep(tower_binder *t, uint32_t i)
 {
     ae_tower_model *m = t->m;
@@ -324,7 +325,7 @@ static aerie_status bind_deep(tower_binder *t, uint32_t i)
     return AERIE_OK;
 }
 
-/* Bounds of the product with the tensor NAME.weight. */
+/* Reads the bounds of the product with the tensor NAME.weight. */
 static aerie_status read_clamp(tower_binder *t, const char *name, ae_tower_clamp *c)
 {
     static const char *const kinds[] = {"input_min", "input_max", "output_min", "output_max"};
@@ -384,7 +385,7 @@ static aerie_status bind_block(tower_binder *t, uint32_t i)
     return bind_deep(t, i);
 }
 
-/* A kernel [n_embd][3][p][p], or one that is written as a matrix, is a matrix. */
+/* Binds a kernel [n_embd][3][p][p], or one that is written as a matrix, as a matrix. */
 static aerie_status bind_kernel(tower_binder *t, const char *name, ae_gguf_tensor *view)
 {
     ae_tower_model *m = t->m;
@@ -445,7 +446,7 @@ static aerie_status bind_positions(tower_binder *t)
                          &m->positions);
 }
 
-/* "NAME.weight" and "NAME.bias". */
+/* Binds "NAME.weight" and "NAME.bias". */
 static aerie_status bind_pair(tower_binder *t, const char *name, bool required, bool needs_bias, uint32_t n_out, uint32_t n_in,
                               ae_tensor_ref *weight, ae_tensor_ref *bias)
 {

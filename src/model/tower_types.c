@@ -1,4 +1,4 @@
-/* tower_types.c - the table of vision encoders' types (tower.h). Owns nothing.
+/* tower_types.c - the table of types of vision encoders (tower.h). Owns nothing.
  *
  * Source: the published models' code and processors, and the names that llama.cpp's converters write. */
 #include <string.h>
@@ -55,7 +55,8 @@ const char *ae_tower_known(void)
 
 const ae_tower_type *ae_tower_type_find(const char *name, size_t n)
 {
-    if (n == 8 && !memcmp(name, "qwen2.5o", 8)) name = "qwen2.5vl_merger", n = 16; /* the same encoder, beside one of sound */
+    /* the same encoder, in a file that also has one for sound */
+    if (n == 8 && !memcmp(name, "qwen2.5o", 8)) name = "qwen2.5vl_merger", n = 16;
     for (size_t i = 0; i < N_TYPES; i++)
         if (strlen(types[i].name) == n && !memcmp(types[i].name, name, n)) return &types[i];
     return NULL;
