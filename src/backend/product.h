@@ -141,8 +141,9 @@ typedef struct ae_map {
     float glu_limit;
 } ae_map;
 
-/* y[i] = x[rows[i]], dim floats each. The row numbers are rows [n] on the device or host_rows (host) [n], read before the call
- * returns; if both are NULL, y[i] = x[i]. x and y must not overlap. */
+/* y[to[i]] = x[rows[i]], dim floats each. The row numbers are rows [n] on the device or host_rows (host) [n], read before the
+ * call returns; if both are NULL, row i is read. to [n] on the device, all different; NULL: row i is written. x and y must not
+ * overlap. */
 typedef struct ae_copy {
     uint32_t n, dim;
     const float *x;
@@ -151,6 +152,7 @@ typedef struct ae_copy {
     float *y;
     size_t y_stride;
     const int32_t *host_rows;
+    const int32_t *to;
 } ae_copy;
 
 #endif

@@ -3,8 +3,9 @@
 
 void ae_rows_layout(ae_layout *l, size_t n_batch, size_t n_outputs, ae_rows_kind kind, ae_rows *r)
 {
-    const bool head = kind == AE_ROWS_HEAD;
-    const size_t n_head = head ? n_batch : 0, n_encoded = kind == AE_ROWS_ENCODER ? n_batch : 0;
+    const bool head = kind == AE_ROWS_HEAD || kind == AE_ROWS_STEPS;
+    const size_t n_head = head ? n_batch : 0, n_steps = kind == AE_ROWS_STEPS ? n_batch : 0;
+    const size_t n_encoded = kind == AE_ROWS_ENCODER ? n_batch : 0;
     const size_t n_placed = kind == AE_ROWS_PLACED ? n_batch : 0;
     r->count = ae_layout_add(l, 2, sizeof *r->count);
     r->token = ae_layout_add(l, n_batch, sizeof(int32_t));
@@ -15,6 +16,9 @@ void ae_rows_layout(ae_layout *l, size_t n_batch, size_t n_outputs, ae_rows_kind
     r->parent = ae_layout_add(l, n_batch, sizeof(int32_t));
     r->rope_pos = ae_layout_add(l, n_head, sizeof(int32_t));
     r->fed_from = ae_layout_add(l, n_head, sizeof(int32_t));
+    r->chain_first = ae_layout_add(l, n_steps, sizeof(int32_t));
+    r->chain_last = ae_layout_add(l, n_steps, sizeof(int32_t));
+    r->chain_fed = ae_layout_add(l, n_steps, sizeof(int32_t));
     r->last = ae_layout_add(l, head ? 0 : n_batch, sizeof(int32_t));
     r->type = ae_layout_add(l, n_encoded, sizeof(int32_t));
     r->place = ae_layout_add(l, n_placed, sizeof(int32_t));

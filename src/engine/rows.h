@@ -18,6 +18,9 @@ typedef struct ae_rows {
     int32_t *parent;
     int32_t *rope_pos;  /* [n_batch] drafter heads only: the position that the row is rotated to */
     int32_t *fed_from;  /* [n_batch] drafter heads only: where a drafted row's feature is kept */
+    /* [n_batch] drafter heads with several steps only: for each chain of true rows its first and last row, and where the
+     * feedback of its sequence's newest true row is kept */
+    int32_t *chain_first, *chain_last, *chain_fed;
     int32_t *last;      /* [n_batch] not in drafter heads: the last position that the row sees */
     int32_t *type;      /* [n_batch] encoders only: token type */
     /* [n_batch] models with a table of positions: its row, at most the last one (drafts may extend beyond it) */
@@ -31,6 +34,7 @@ typedef struct ae_rows {
 typedef enum ae_rows_kind {
     AE_ROWS_TOKENS,
     AE_ROWS_HEAD,    /* with the arrays that only drafter heads have */
+    AE_ROWS_STEPS,   /* the same and those of heads with several steps */
     AE_ROWS_ENCODER, /* with those of encoders */
     AE_ROWS_PLACED,  /* with `place` */
 } ae_rows_kind;

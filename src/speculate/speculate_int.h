@@ -45,6 +45,8 @@ typedef struct spec_slot {
     /* results of its walk: the tokens drawn and the path taken */
     size_t n_before; /* n_tokens before the walk */
     ae_walked walked;
+    bool walks;      /* on the host, and not to its end yet */
+    int32_t at;      /* the node that it draws from next; -1: the root */
 } spec_slot;
 
 #define NO_SLOT UINT32_MAX
@@ -70,7 +72,7 @@ struct ae_spec {
     ae_draft_request *requests; /* [n_slots] */
     ae_draft_request *asked;    /* [n_slots] the requests for which the network drafts */
     ae_chance *chances;         /* [n_slots] by request */
-    uint32_t *walking;          /* [n_slots] slots of a walk: first the device's, then those of the host's threads */
+    uint32_t *walking;          /* [n_slots] slots of a walk: the device's; then those on the host, with a grammar last */
     ae_engine_walk *walks;      /* [n_slots] input of the device's walks */
     ae_walked *walked;          /* [n_slots] results of the device's walks */
     int32_t *seen_rows;         /* [largest pass] */

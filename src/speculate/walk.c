@@ -23,28 +23,25 @@ static uint32_t drawn_row(const spec_slot *s, uint32_t i)
     return i ? s->first_tree + (uint32_t)s->walked.path[i - 1] : root_of(s);
 }
 
-/* How many tokens the sequence has room for; at least one is drawn. */
+/* How many tokens the sequence has room for, from the walk's begin on; at least one is drawn. */
 static uint32_t n_most(const ae_spec *spec, const spec_slot *s)
 {
-    const size_t room = s->n_tokens < spec->n_ctx ? spec->n_ctx - s->n_tokens : 1;
+    const size_t room = s->n_before < spec->n_ctx ? spec->n_ctx - s->n_before : 1;
     const uint32_t left = s->n_predict ? s->n_predict - s->stats.n_generated : UINT32_MAX;
     return room < left ? (uint32_t)room : left;
 }
 
-typedef struct host_walk {
-    ae_spec *spec;
-    spec_slot *slot;
-} host_walk;
+/* The row of the pass that the host's walk draws from next. */
+static uint32_t next_row(const spec_slot *s)
+{
+    return s->at < 0 ? root_of(s) : s->first_tree + (uint32_t)s->at;
+}
 
 /* Draws, and continues as if the token were emitted. A token that is not emitted in the end leaves no trace in the sampler or
  * the constraint, since its sequence has ended. */
-static ae_walk_verdict draw_on_host(void *context, uint32_t row, uint32_t depth, int32_t *token)
+static ae_walk_verdict draw_on_host(ae_spec *spec, spec_slot *s, int32_t *token)
 {
-    const host_walk *w = context;
-    ae_spec *spec = w->spec;
-    spec_slot *s = w->slot;
-    const float *logits = ae_engine_logits(spec->engine, row ? s->first_tree + row - 1 : root_of(s));
-    (void)depth; /* the tokens drawn so far are in s->tokens */
+    const float *logits = ae_engine_logits(spec->engine, next_row(s));
     if (!ae_walk_has_finite(logits, (uint32_t)ae_vocab_n_tokens(spec->vocab))) return AE_WALK_OVERFLOW;
     *token = s->constraint
                  ? ae_guide_draw(s->constraint, s->sampler, logits, s->tokens, s->n_tokens, !s->ignore_eog, spec->masked)
@@ -56,12 +53,23 @@ static ae_walk_verdict draw_on_host(void *context, uint32_t row, uint32_t depth,
     return s->constraint && ae_constraint_is_complete(s->constraint) ? AE_WALK_LAST : AE_WALK_ON;
 }
 
-/* Writes only the slot, and `masked` where there is a grammar. So slots without a grammar can walk in parallel. */
+static bool must_fetch(const ae_spec *spec)
+{
+    return ae_engine_net(spec->engine)->backend->ops->view_needs_room;
+}
+
+/* Goes on with the walk: to its end, or by one token where rows have to be fetched. Writes only the slot, and `masked` where
+ * there is a grammar. So slots without a grammar can walk in parallel. */
 static void walk_on_host(ae_spec *spec, spec_slot *s)
 {
     const double start = ae_time_now();
-    ae_walk_down(&(ae_walk_nodes){s->tree.n, s->tree.token, s->tree.parent, 0}, n_most(spec, s), draw_on_host,
-                 &(host_walk){spec, s}, &s->walked);
+    const ae_walk_nodes nodes = {s->tree.n, s->tree.token, s->tree.parent, 0};
+    const bool one = must_fetch(spec);
+    int32_t token = 0;
+    do {
+        const ae_walk_verdict verdict = draw_on_host(spec, s, &token);
+        s->walks = ae_walk_step(&nodes, n_most(spec, s), verdict, token, &s->at, &s->walked);
+    } while (s->walks && !one);
     s->stats.sample_seconds += ae_time_now() - start;
 }
 
@@ -72,11 +80,28 @@ static void walk_item(void *context, uint32_t item, uint32_t i_worker)
     walk_on_host(spec, &spec->slots[spec->walking[item]]);
 }
 
-/* Downloads the slot's rows before threads read them. */
-static void download_rows(ae_spec *spec, const spec_slot *s)
+/* Lists the slots whose walk on the host goes on, with or without a grammar. */
+static uint32_t list_walks(const ae_spec *spec, bool with_grammar, uint32_t *out)
 {
-    (void)ae_engine_logits(spec->engine, root_of(s));
-    for (uint32_t i = 0; i < s->tree.n; i++) (void)ae_engine_logits(spec->engine, s->first_tree + i);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < spec->n_slots; i++)
+        if (spec->slots[i].walks && !spec->slots[i].constraint != with_grammar) out[n++] = i;
+    return n;
+}
+
+/* All walks on the host together. Of each tree only the rows that the walk visits come to the host: those of one depth of all
+ * trees, and then the threads draw from them. */
+static aerie_status walk_all_on_host(ae_spec *spec, aerie_error *error)
+{
+    for (;;) {
+        const uint32_t n = list_walks(spec, false, spec->walking), n_all = n + list_walks(spec, true, spec->walking + n);
+        if (!n_all) return AERIE_OK;
+        for (uint32_t i = 0; i < n_all && must_fetch(spec); i++)
+            (void)ae_engine_logits(spec->engine, next_row(&spec->slots[spec->walking[i]]));
+        AE_TRY(ae_engine_sync(spec->engine, error)); /* no token is drawn from rows that did not arrive */
+        for (uint32_t i = n; i < n_all; i++) walk_on_host(spec, &spec->slots[spec->walking[i]]);
+        if (n) ae_engine_net(spec->engine)->backend->ops->host_run(ae_engine_stream(spec->engine), walk_item, spec, n);
+    }
 }
 
 static aerie_status walk_on_device(ae_spec *spec, uint32_t n, aerie_error *error)
@@ -102,30 +127,21 @@ static aerie_status walk_on_device(ae_spec *spec, uint32_t n, aerie_error *error
 aerie_status ae_spec_walk(ae_spec *spec, aerie_error *error)
 {
     uint32_t n = 0;
-    bool any = false;
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         spec_slot *s = &spec->slots[i];
+        s->walks = false;
         if (!s->active || !s->decoding) continue;
         s->n_before = s->n_tokens;
-        if (!s->constraint && ae_sampler_draws_from_row(s->sampler)) spec->walking[n++] = i;
+        if (!s->constraint && ae_sampler_draws_from_row(s->sampler)) {
+            spec->walking[n++] = i;
+            continue;
+        }
+        s->walks = true;
+        s->at = -1;
+        s->walked.n_drawn = s->walked.n_path = s->walked.overflowed = 0;
     }
     AE_TRY(walk_on_device(spec, n, error));
-    n = 0;
-    for (uint32_t i = 0; i < spec->n_slots; i++) {
-        spec_slot *s = &spec->slots[i];
-        if (!s->active || !s->decoding || (!s->constraint && ae_sampler_draws_from_row(s->sampler))) continue;
-        download_rows(spec, s);
-        any = true;
-    }
-    if (any) AE_TRY(ae_engine_sync(spec->engine, error)); /* no token is drawn from rows that did not arrive */
-    for (uint32_t i = 0; any && i < spec->n_slots; i++) {
-        spec_slot *s = &spec->slots[i];
-        if (!s->active || !s->decoding || (!s->constraint && ae_sampler_draws_from_row(s->sampler))) continue;
-        if (s->constraint) walk_on_host(spec, s);
-        else spec->walking[n++] = i;
-    }
-    if (n) ae_engine_net(spec->engine)->backend->ops->host_run(ae_engine_stream(spec->engine), walk_item, spec, n);
-    return AERIE_OK;
+    return walk_all_on_host(spec, error);
 }
 
 /* ---- Telling and keeping ------------------------------------------------------------------------------------- */

@@ -389,6 +389,7 @@ static void run_block(const char *path, const int32_t *tokens, float logits[ROWS
         ae_dhead_clear(head_engine);
         need(ae_dhead_add_true(head_engine, 0, ae_engine_features(engine, first + i), tokens + i + 1, 1, true, &out), &error);
         need(ae_dhead_run_true(head_engine, &error), &error);
+        need(ae_dhead_sync(head_engine, &error), &error);
         memcpy(logits[i], ae_dhead_logits(head_engine, out), sizeof logits[i]);
     }
     ae_dhead_engine_free(head_engine);
@@ -459,10 +460,12 @@ static void run_assistant(const char *target, const char *path, const int32_t *t
         ae_dhead_clear(head_engine);
         need(ae_dhead_add_true(head_engine, 0, ae_engine_features(engine, row), tokens + i + 1, 1, true, &out), &error);
         need(ae_dhead_run_true(head_engine, &error), &error);
+        need(ae_dhead_sync(head_engine, &error), &error);
         memcpy(first[i], ae_dhead_logits(head_engine, out), sizeof first[i]);
         ae_dhead_clear(head_engine);
         assert_int_equal(ae_dhead_add_drafted(head_engine, 0, -1, tokens[(i + 2) % ROWS], &out), 0);
-        need(ae_dhead_run_drafted(head_engine, &error), &error);
+        ae_dhead_run_drafted(head_engine);
+        need(ae_dhead_sync(head_engine, &error), &error);
         memcpy(second[i], ae_dhead_logits(head_engine, out), sizeof second[i]);
     }
     ae_dhead_engine_free(head_engine);

@@ -161,6 +161,7 @@ static void check_rows(rig *r, const vectors *v, const char *name, uint32_t out)
         const ae_dhead_link link = {out + i, before};
         const bool linked = r->head->hparams.n_markov > 0;
         if (linked) OK(ae_dhead_run_links(r->engine, &link, 1, &own_conf, &ok_error));
+        OK(ae_dhead_sync(r->engine, &ok_error));
         const float *logits = ae_dhead_logits(r->engine, linked ? 0 : out + i);
         const double off = distance(logits, wanted, v->n_vocab);
         if (!(off <= worst)) worst = off;
@@ -193,11 +194,13 @@ static void check_case(size_t i)
         OK(ae_dhead_add_true(r.engine, 0, r.features, NULL, 3, false, NULL));
         OK(ae_dhead_add_true(r.engine, 1, r.features + (size_t)at * v.width, NULL, pieces[k], false, NULL));
         OK(ae_dhead_run_true(r.engine, &ok_error));
+        OK(ae_dhead_sync(r.engine, &ok_error));
     }
     ae_dhead_clear(r.engine);
     OK(ae_dhead_add_block(r.engine, 0, 5, 1, &out));
     OK(ae_dhead_add_block(r.engine, 1, v.anchor, v.n_rows, &out));
-    OK(ae_dhead_run_blocks(r.engine, &ok_error));
+    ae_dhead_run_blocks(r.engine);
+    OK(ae_dhead_sync(r.engine, &ok_error));
     assert_int_equal(out, 1);
     check_rows(&r, &v, cases[i].name, out);
     close_rig(&r, &v);

@@ -1,7 +1,8 @@
 /* test_head_laws.c - drafter heads: same bytes, and drafts that are a pure function of the sequence.
  *
- * Law 1 for heads of every kind and every shape of draft, through aerie.h. Then, one level below, what makes heads go
- * wrong elsewhere (frozen memory, rows of the wrong sequence, guesses that stay, positions that drift): head_rig.inc.
+ * Law 1 for heads of every kind and every shape of draft, through aerie.h; the round trips that their drafts cost. Then, one
+ * level below, what makes heads go wrong elsewhere (frozen memory, rows of the wrong sequence, guesses that stay, positions
+ * that drift): head_rig.inc.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
@@ -14,6 +15,7 @@
 #include <cmocka.h>
 
 #include "aerie_extra.h"
+#include "backend/cpu/strict.h"
 #include "every.h"
 #include "mkhead.h"
 #include "spec_rig.inc"
@@ -198,9 +200,82 @@ static void test_drafts_are_a_function_of_the_sequence(void **state)
     }
 }
 
+/* ---- Round trips ---------------------------------------------------------------------------------------- */
+
+static aerie_stop count_token(void *user, uint32_t slot, int32_t token, uint32_t depth, uint32_t row)
+{
+    (void)slot, (void)token, (void)depth, (void)row;
+    ++*(uint32_t *)user;
+    return AERIE_STOP_NONE;
+}
+
+/* On a device each wait is a round trip. A drafted level has one, for all sequences together; the target has one for its pass
+ * and one for its draws. Where the host draws, it fetches the rows that the walk visits and no others. */
+static void check_trips(const struct kind *kind, bool on_host)
+{
+    char model[128];
+    snprintf(model, sizeof model, "%s", path_of("target"));
+    const pure_run task = {.target = model, .head = path_of(kind->name)};
+    bench b = open_bench(&task);
+    aerie_error error = {0};
+    ae_engine *engine;
+    ae_dhead_engine *head;
+    ae_drafter *drafter;
+    ae_spec *spec;
+    ae_engine_options o = {.vocab = b.vocab, .n_ctx = N_CTX, .n_seqs = 3, .n_batch = N_CTX, .n_threads = 1,
+                           .n_taps = b.head->hparams.n_taps};
+    memcpy(o.taps, b.head->hparams.taps, sizeof o.taps);
+    need(ae_engine_create(&engine, b.net, &o, &error), &error);
+    const ae_dhead_engine_options ho = {.n_ctx = N_CTX, .n_seqs = 3, .n_batch = 300};
+    need(ae_dhead_engine_create(&head, b.head_net, engine, &ho, &error), &error);
+    need(ae_draft_eagle_create(&drafter, head, engine, 3, &error), &error);
+    const ae_spec_options so = {.vocab = b.vocab, .n_chunk = 50, .n_max = 3, .shape = AE_DRAFT_CHAIN, .fixed = true};
+    need(ae_spec_create(&spec, engine, drafter, &so, &error), &error);
+    ae_sampling sampling = ae_sampling_default();
+    if (on_host) sampling.repeat_penalty = 1.1f, sampling.penalty_last_n = 64;
+    for (uint32_t i = 0, slot; i < 3; i++)
+        need(ae_spec_start(spec, &(ae_spec_request){.tokens = prompts[i], .n_tokens = 20, .n_predict = 60, .ignore_eog = true,
+                                                    .sampling = sampling}, &slot, &error), &error);
+    const bool at_once = kind->type == AERIE_SPEC_MEDUSA || kind->type == AERIE_SPEC_DFLASH;
+    for (uint32_t round = 0, n_rounds = 0; round < 20; round++) {
+        uint32_t n_tokens = 0;
+        const ae_cpu_trips before = ae_cpu_strict_trips(ae_engine_stream(engine));
+        const ae_cpu_trips drafts = ae_cpu_strict_trips(ae_dhead_engine_stream(head));
+        drafter->cost.n_levels = 0;
+        need(ae_spec_step(spec, count_token, &n_tokens, &error), &error);
+        if (!drafter->cost.n_levels || n_tokens < 3) continue; /* prompts */
+        n_rounds++;
+        const uint32_t n_levels = at_once ? 1 : drafter->cost.n_levels;
+        assert_int_equal(ae_cpu_strict_trips(ae_dhead_engine_stream(head)).n_waits - drafts.n_waits, n_levels);
+        assert_int_equal(ae_cpu_strict_trips(ae_dhead_engine_stream(head)).n_downloads - drafts.n_downloads,
+                         b.head_net->conf ? 2 * n_levels : n_levels);
+        const ae_cpu_trips now = ae_cpu_strict_trips(ae_engine_stream(engine));
+        assert_int_equal(now.n_waits - before.n_waits, on_host ? 1 : 2);
+        assert_int_equal(now.n_downloads - before.n_downloads, on_host ? n_tokens : 1);
+        assert_true(round < 19 || n_rounds > 10);
+    }
+    ae_spec_free(spec); /* and the drafter */
+    ae_engine_free(engine);
+    close_bench(&b);
+}
+
+static void test_round_trips(void **state)
+{
+    (void)state;
+    const char *said = getenv("AERIE_BACKEND");
+    char kept[32];
+    snprintf(kept, sizeof kept, "%s", said ? said : "");
+    setenv("AERIE_BACKEND", "cpu-strict", 1); /* which counts */
+    for (size_t i = 0; i < N_KINDS; i++) check_trips(&kinds[i], false);
+    check_trips(&kinds[2], true);
+    setenv("AERIE_BACKEND", kept, 1);
+    if (!said) unsetenv("AERIE_BACKEND");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trips),
         cmocka_unit_test(test_same_tokens),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_drafts_are_a_function_of_the_sequence),

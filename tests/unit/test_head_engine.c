@@ -152,6 +152,7 @@ static uint32_t add_true(const rig *r, uint32_t seq, uint32_t at, uint32_t n)
     ae_dhead_clear(r->head_engine);
     ae_dhead_add_true(r->head_engine, seq, r->features + (size_t)at * r->width, r->tokens + at + 1, n, true, &out);
     OK(ae_dhead_run_true(r->head_engine, &ok_error));
+    OK(ae_dhead_sync(r->head_engine, &ok_error));
     return out;
 }
 
@@ -159,7 +160,8 @@ static uint32_t draft_row(const rig *r, uint32_t seq, int32_t parent, int32_t to
 {
     ae_dhead_clear(r->head_engine);
     const uint32_t row = ae_dhead_add_drafted(r->head_engine, seq, parent, token, out);
-    OK(ae_dhead_run_drafted(r->head_engine, &ok_error));
+    ae_dhead_run_drafted(r->head_engine);
+    OK(ae_dhead_sync(r->head_engine, &ok_error));
     return row;
 }
 
@@ -194,7 +196,8 @@ static void walk(const mkhead_options *o, uint32_t n_vocab, const char *what)
                 rows[i] = (int32_t)ae_dhead_add_drafted(r.head_engine, 1, rows[i], t[2 * i + level], &outs[i]);
                 ref_rows[i] = head_ref_add(r.ref, ref_rows[i], t[2 * i + level], NULL);
             }
-            OK(ae_dhead_run_drafted(r.head_engine, &ok_error));
+            ae_dhead_run_drafted(r.head_engine);
+            OK(ae_dhead_sync(r.head_engine, &ok_error));
             for (int i = 0; i < 2; i++) check(&r, outs[i], ref_rows[i], what);
         }
         ae_dhead_drop_drafted(r.head_engine, 1);
@@ -242,6 +245,7 @@ static void test_medusa(void **state)
     const uint32_t H = r.head->hparams.layer.n_embd;
     double *hidden = ae_alloc(H, sizeof *hidden), *logits = ae_alloc(200, sizeof *logits);
     OK(ae_dhead_run_medusa(r.head_engine, r.features + 3 * (size_t)r.width, 2, &ok_error));
+    OK(ae_dhead_sync(r.head_engine, &ok_error));
     for (uint32_t row = 0; row < 2; row++)
         for (uint32_t j = 0; j < 3; j++) {
             assert_true(head_ref_medusa(r.ref, j, r.features64 + (3 + row) * (size_t)r.width, hidden, logits));
@@ -356,6 +360,7 @@ static void test_rows_that_do_not_fit(void **state)
     assert_int_equal(ae_dhead_add_true(e, 0, r.features, r.tokens + 1, 3, true, &out), AERIE_ERROR_INTERNAL); /* once a pass */
     assert_int_equal(ae_dhead_add_true(e, 1, r.features, r.tokens + 1, 35, true, &out), AERIE_ERROR_INTERNAL);
     OK(ae_dhead_run_true(e, &ok_error));
+    OK(ae_dhead_sync(e, &ok_error));
     assert_int_equal(ae_dhead_n_true(e, 0), 30);
     assert_int_equal(ae_dhead_n_true(e, 1), 0);
     ae_dhead_clear(e);
@@ -429,6 +434,7 @@ static const float *run_lone(const rig *r, const lone_head *l, const float *feat
     ae_dhead_clear(l->engine);
     OK(ae_dhead_add_true(l->engine, 0, feature, &token, 1, true, &out));
     OK(ae_dhead_run_true(l->engine, &ok_error));
+    OK(ae_dhead_sync(l->engine, &ok_error));
     r->backend->ops->download(ae_engine_stream(r->engine), fed, ae_dhead_hidden(l->engine, out), r->width * sizeof *fed);
     return ae_dhead_logits(l->engine, out);
 }
@@ -469,6 +475,7 @@ static void test_mtp_blocks_follow_each_other(void **state)
         ae_dhead_clear(both.engine);
         OK(ae_dhead_add_true(both.engine, 0, r.features + (size_t)at * r.width, r.tokens + at + 1, n, true, &out));
         OK(ae_dhead_run_true(both.engine, &ok_error));
+        OK(ae_dhead_sync(both.engine, &ok_error));
         if (at % 3) continue; /* no draft here */
         /* the first drafted row is the second block's, the next too, by what it put out itself */
         int32_t row = -1;
@@ -481,13 +488,15 @@ static void test_mtp_blocks_follow_each_other(void **state)
             ae_dhead_clear(both.engine);
             row = (int32_t)ae_dhead_add_drafted(both.engine, 0, row, token, &out);
             assert_true(row >= 0);
-            OK(ae_dhead_run_drafted(both.engine, &ok_error));
+            ae_dhead_run_drafted(both.engine);
+            OK(ae_dhead_sync(both.engine, &ok_error));
             assert_memory_equal(ae_dhead_logits(both.engine, out), expected, bytes);
             token += 3;
             ae_dhead_clear(alone);
             uint32_t here;
             assert_int_equal(ae_dhead_add_drafted(alone, 0, depth - 2, token, &here), depth - 1);
-            OK(ae_dhead_run_drafted(alone, &ok_error));
+            ae_dhead_run_drafted(alone);
+            OK(ae_dhead_sync(alone, &ok_error));
             expected = ae_dhead_logits(alone, here);
         }
         /* the draft is dropped; the row that stood for it cannot be, so the memory is made again */

@@ -16,6 +16,11 @@ typedef struct ae_cpu_choice {
 
 typedef struct ae_cpu_guard ae_cpu_guard; /* strict.c */
 
+/* Round trips of a stream between host and device, counted by "cpu-strict". */
+typedef struct ae_cpu_trips {
+    uint32_t n_waits, n_downloads;
+} ae_cpu_trips;
+
 typedef struct ae_cpu_backend {
     ae_backend base;
     ae_kernels kernels;

@@ -54,6 +54,7 @@ struct ae_stream {
     void *watch_user;
     struct ae_cpu_passes *passes; /* of cpu-strict, owned; or NULL */
     struct ae_cpu_late *late;     /* of cpu-strict, owned: operations that have not run yet; or NULL */
+    ae_cpu_trips trips;           /* of cpu-strict */
     double mark[AE_MARKS];
     uint32_t n_marks;
     void *memory;        /* one block: act, moe and attention scratch */

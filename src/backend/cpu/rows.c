@@ -27,7 +27,8 @@ void ae_cpu_copy(ae_stream *stream, const ae_copy *a)
     const int32_t *rows = a->rows ? a->rows : a->host_rows;
     (void)stream;
     for (uint32_t i = 0; i < a->n; i++)
-        memcpy(a->y + i * a->y_stride, a->x + (rows ? (size_t)rows[i] : i) * a->x_stride, a->dim * sizeof(float));
+        memcpy(a->y + (a->to ? (size_t)a->to[i] : i) * a->y_stride, a->x + (rows ? (size_t)rows[i] : i) * a->x_stride,
+               a->dim * sizeof(float));
 }
 
 /* A job over rows: on all threads if there are more than few. */

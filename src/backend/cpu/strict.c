@@ -98,6 +98,18 @@ static void flush(ae_stream *stream)
     leave(guard_of(stream));
 }
 
+/* The host waits for the stream. */
+static void wait_for(ae_stream *stream)
+{
+    stream->trips.n_waits += ae_cpu_late_waits(stream);
+    flush(stream);
+}
+
+ae_cpu_trips ae_cpu_strict_trips(const ae_stream *stream)
+{
+    return stream->trips;
+}
+
 /* Calls the CPU backend's operation while the memory is open. */
 #define OPENED(guard, call)        \
     do {                           \
@@ -254,7 +266,8 @@ static void strict_upload(ae_stream *stream, void *device, const void *host, siz
 static void strict_download(ae_stream *stream, void *host, const void *device, size_t n)
 {
     ae_cpu_pass_check_host(stream, "download");
-    flush(stream);
+    wait_for(stream);
+    stream->trips.n_downloads++;
     OPENED(guard_of(stream), download(stream, host, device, n));
 }
 
@@ -281,14 +294,14 @@ static void strict_kv_copy_page(ae_stream *stream, ae_kv_store *kv, int32_t from
 static void strict_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out)
 {
     ae_cpu_pass_check_host(stream, "kv_read");
-    flush(stream);
+    wait_for(stream);
     OPENED(guard_of(stream), kv_read(stream, kv, table, slot, out));
 }
 
 static void strict_kv_write(ae_stream *stream, ae_kv_store *kv, const int32_t *table, int32_t slot, const void *bytes)
 {
     ae_cpu_pass_check_host(stream, "kv_write");
-    flush(stream);
+    wait_for(stream);
     OPENED(guard_of(stream), kv_write(stream, kv, table, slot, bytes));
 }
 
@@ -319,14 +332,14 @@ static void strict_state_copy(ae_stream *stream, ae_state_store *store, uint32_t
 static void strict_state_read(ae_stream *stream, const ae_state_store *store, uint32_t plane, void *out)
 {
     ae_cpu_pass_check_host(stream, "state_read");
-    flush(stream);
+    wait_for(stream);
     OPENED(guard_of(stream), state_read(stream, store, plane, out));
 }
 
 static void strict_state_write(ae_stream *stream, ae_state_store *store, uint32_t plane, const void *bytes)
 {
     ae_cpu_pass_check_host(stream, "state_write");
-    flush(stream);
+    wait_for(stream);
     OPENED(guard_of(stream), state_write(stream, store, plane, bytes));
 }
 
@@ -347,7 +360,7 @@ static void strict_pass_end(ae_stream *stream)
 static aerie_status strict_sync(ae_stream *stream, aerie_error *error)
 {
     ae_cpu_pass_check_host(stream, "sync");
-    flush(stream);
+    wait_for(stream);
     return guard_of(stream)->inner->sync(stream, error);
 }
 

@@ -4,7 +4,7 @@
 #ifndef AE_BACKEND_CPU_STRICT_H
 #define AE_BACKEND_CPU_STRICT_H
 
-#include "backend/backend.h"
+#include "backend/cpu/cpu.h"
 
 /* ---- strict_pass.c: equal keys mean equal operations (backend.h) ---- */
 
@@ -37,6 +37,11 @@ uint64_t ae_cpu_hash_gated_norm(const ae_gated_norm *args);
 uint64_t ae_cpu_hash_state_absorb(const ae_state_pass *args);
 uint64_t ae_cpu_hash_kv_commit(const ae_kv_commit_args *args);
 uint64_t ae_cpu_hash_numbers(const uint64_t *numbers, size_t n);
+
+/* ---- strict.c ---- */
+
+/* How often the host waited for operations that had not run, and how often it fetched data, since the stream began. */
+ae_cpu_trips ae_cpu_strict_trips(const ae_stream *stream);
 
 /* ---- strict_late.c: operations of a stream that have been called and have not run yet ---- */
 

@@ -233,7 +233,7 @@ uint64_t ae_cpu_hash_copy(const ae_copy *a)
 {
     uint64_t h = 0;
     HASH_6(n, dim, x, x_stride, rows, y);
-    HASH_OF(y_stride);
+    HASH_2(y_stride, to);
     if (a->host_rows && !a->rows) h = ae_hash64(h, a->host_rows, a->n * sizeof *a->host_rows);
     return h;
 }

@@ -47,7 +47,8 @@ static void copy_host_rows(ae_stream *stream, const ae_copy *a, ae_gpu_copy_args
     for (uint32_t first = 0; first < a->n; first += AE_GPU_COPY_ROWS) {
         ae_gpu_copy_host_args args = {.copy = copy};
         args.copy.n = a->n - first < AE_GPU_COPY_ROWS ? a->n - first : AE_GPU_COPY_ROWS;
-        args.copy.y = a->y + first * a->y_stride;
+        args.copy.y = a->to ? a->y : a->y + first * a->y_stride;
+        args.copy.to = a->to ? a->to + first : NULL;
         for (uint32_t i = 0; i < args.copy.n; i++) args.rows[i] = a->host_rows[first + i];
         ae_gpu_launch(stream, AE_GPU_copy_host_rows, blocks_of((size_t)args.copy.n * a->dim / unit, 256), 1, 1, 0, &args);
     }
@@ -56,7 +57,8 @@ static void copy_host_rows(ae_stream *stream, const ae_copy *a, ae_gpu_copy_args
 void ae_gpu_copy(ae_stream *stream, const ae_copy *a)
 {
     const uint32_t unit = is_wide(a) ? 4 : 1;
-    const ae_gpu_copy_args args = {.x = a->x, .y = a->y, .rows = a->rows, .x_stride = (uint32_t)a->x_stride / unit,
+    const ae_gpu_copy_args args = {.x = a->x, .y = a->y, .rows = a->rows, .to = a->to,
+                                   .x_stride = (uint32_t)a->x_stride / unit,
                                    .y_stride = (uint32_t)a->y_stride / unit, .n = a->n, .dim = a->dim / unit,
                                    .wide = unit == 4};
     if (!a->rows && a->host_rows) copy_host_rows(stream, a, args, unit);

@@ -132,12 +132,14 @@ static aerie_status ask_eagle(const checker *k, const ae_engine *target, ae_dhea
         if (ae_dhead_add_true(e, 0, ae_engine_features(target, p), &tokens[p + 1], 1, true, &out) != AERIE_OK)
             return out_of_step(k);
         AE_TRY(ae_dhead_run_true(e, k->c->error));
+        AE_TRY(ae_dhead_sync(e, k->c->error));
         note_answer(k, e, out, p, 0, s);
         for (uint32_t depth = 1; depth < DEPTHS; depth++) {
             ae_dhead_clear(e);
             if (ae_dhead_add_drafted(e, 0, (int32_t)depth - 2, tokens[p + 1 + depth], &out) == AE_DHEAD_NO_ROW)
                 return out_of_step(k);
-            AE_TRY(ae_dhead_run_drafted(e, k->c->error));
+            ae_dhead_run_drafted(e);
+            AE_TRY(ae_dhead_sync(e, k->c->error));
             note_answer(k, e, out, p, depth, s);
         }
         ae_dhead_drop_drafted(e, 0);
@@ -151,6 +153,7 @@ static aerie_status ask_medusa(const checker *k, const ae_engine *target, ae_dhe
     for (uint32_t p = 0; p < s->n; p++) {
         AE_TRY(ae_convert_step(k->c, "checking", p, s->n));
         AE_TRY(ae_dhead_run_medusa(e, ae_engine_features(target, p), 1, k->c->error));
+        AE_TRY(ae_dhead_sync(e, k->c->error));
         for (uint32_t j = 0; j < n_heads && j < DEPTHS; j++) note_answer(k, e, j, p, j, s);
     }
     return AERIE_OK;

@@ -75,6 +75,7 @@ static void block_destroy(ae_drafter *drafter)
 {
     block_drafter *d = (block_drafter *)drafter;
     (void)d->ops->sync(ae_engine_stream(d->target), NULL);
+    (void)d->ops->sync(ae_dhead_engine_stream(d->head), NULL);
     if (d->waiting) d->ops->free(d->backend, d->waiting, waiting_bytes(d));
     ae_free(d->slots);
     ae_free(d->pools);
@@ -107,6 +108,7 @@ static aerie_status flush(block_drafter *d, const uint32_t *slots, uint32_t n, a
         AE_TRY(ae_dhead_run_true(d->head, error));
         begin = end;
     }
+    d->ops->wait(ae_engine_stream(d->target), ae_dhead_engine_stream(d->head)); /* what it reads is replaced */
     return AERIE_OK;
 }
 
@@ -283,7 +285,7 @@ static aerie_status catch_up(block_drafter *d, const ae_draft_request *requests,
         }
         s->has_drafted = true;
     }
-    return AERIE_OK;
+    return *late ? ae_dhead_sync(d->head, error) : AERIE_OK; /* its time is counted apart */
 }
 
 static aerie_status run_blocks(block_drafter *d, const ae_draft_request *requests, uint32_t n, aerie_error *error)
@@ -300,7 +302,8 @@ static aerie_status run_blocks(block_drafter *d, const ae_draft_request *request
             return out_of_step(error);
         ae_growth_begin(&s->grow, r);
     }
-    return ae_dhead_run_blocks(d->head, error);
+    ae_dhead_run_blocks(d->head);
+    return AERIE_OK;
 }
 
 static aerie_status draft(block_drafter *d, const ae_draft_request *requests, uint32_t n, aerie_error *error)
@@ -312,18 +315,20 @@ static aerie_status draft(block_drafter *d, const ae_draft_request *requests, ui
     AE_TRY(catch_up(d, requests, n, &late, error));
     const double start = ae_time_now();
     for (uint32_t i = 0; i < n; i++) d->list[i] = requests[i].slot;
+    ae_stream *stream = ae_dhead_engine_stream(d->head);
+    const uint32_t begin = d->ops->mark(stream);
     AE_TRY(flush(d, d->list, n, error));
     AE_TRY(run_blocks(d, requests, n, error));
-    const double ran = ae_time_now();
+    const uint32_t ran = d->ops->mark(stream); /* nobody waits here */
     uint32_t n_levels = 0;
     AE_TRY(d->kind->grow(d, requests, n, &n_levels, error));
     /* The pass is the price of the first level, whatever the depth; all levels then cost the same small part more. One level
      * counts as two, so that the price of another becomes known. */
-    const double end = ae_time_now();
+    const double whole = ae_time_now() - start, rest = whole - d->ops->elapsed(stream, begin, ran);
     ae_draft_cost *cost = &d->base.cost;
     *cost = (ae_draft_cost){.n_levels = n_levels < 2 ? 2 : n_levels, .start_seconds = late ? start - began : 0};
-    cost->other_seconds = (end - ran) * (cost->n_levels - 1) / cost->n_levels;
-    cost->first_seconds = end - start - cost->other_seconds;
+    cost->other_seconds = (rest > 0 ? rest : 0) * (cost->n_levels - 1) / cost->n_levels;
+    cost->first_seconds = whole - cost->other_seconds;
     for (uint32_t i = 0; i < n; i++) {
         if (drafts(d, &requests[i])) ae_growth_give(&d->slots[requests[i].slot].grow);
         ae_dhead_drop_drafted(d->head, requests[i].slot);

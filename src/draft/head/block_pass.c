@@ -7,7 +7,6 @@
  *
  * Source: z-lab/dflash (model.py), deepseek-ai/DeepSpec (modeling/dspark, eval/dspark), arXiv 2602.06036, 2607.05147.
  */
-#include "base/math/fmath.h"
 #include "draft/head/pass.h"
 
 /* ---- Context ------------------------------------------------------------------------------------------- */
@@ -35,11 +34,13 @@ void ae_dhead_forward_context(ae_dhead_engine *e)
 {
     const ae_hparams *h = &e->net->head->hparams.layer;
     const ae_places places = ae_rows_places(&e->on_device, e->n_rows, e->kv);
+    if (!ae_dhead_pass_begin(e, AE_DHEAD_CONTEXT, 0)) return;
     ae_dhead_turn(e);
     ae_dhead_fuse(e);
     e->backend->ops->norm(e->stream, &(ae_norm){.n_rows = e->n_rows, .n_groups = 1, .dim = h->n_embd, .x = e->g,
                                                 .x_stride = h->n_embd, .weight = e->net->steps[0].hnorm, .eps = h->norm_eps});
     for (uint32_t i = 0; i < e->net->head->hparams.n_layers; i++) keep_layer(e, i, &places);
+    e->backend->ops->pass_end(e->stream);
 }
 
 /* ---- Blocks ----------------------------------------------------------------------------------------------- */
@@ -84,12 +85,11 @@ static void put_logits(ae_dhead_engine *e)
     if (h->logit_softcap != 0.0f) ops->map(e->stream, &map);
 }
 
-aerie_status ae_dhead_run_blocks(ae_dhead_engine *e, aerie_error *error)
+static void forward_blocks(ae_dhead_engine *e)
 {
     const ae_hparams *h = &e->net->head->hparams.layer;
     const ae_backend_ops *ops = e->backend->ops;
-    if (!e->n_rows) return AERIE_OK;
-    ae_dhead_upload_rows(e);
+    if (!ae_dhead_pass_begin(e, AE_DHEAD_BLOCKS, 0)) return;
     ae_dhead_turn(e);
     ops->lookup(e->stream, e->net->steps[0].embedding, e->on_device.token, e->n_rows, e->block.x, h->n_embd);
     if (h->embedding_scale != 1.0f)
@@ -97,7 +97,15 @@ aerie_status ae_dhead_run_blocks(ae_dhead_engine *e, aerie_error *error)
                                       .x_stride = h->n_embd, .a = h->embedding_scale});
     ae_dhead_run_layers(e, 0);
     if (e->n_out) put_logits(e);
-    return ae_dhead_end_pass(e, error);
+    ops->pass_end(e->stream);
+}
+
+void ae_dhead_run_blocks(ae_dhead_engine *e)
+{
+    if (!e->n_rows) return;
+    ae_dhead_upload_rows(e);
+    forward_blocks(e);
+    ae_dhead_end_pass(e, e->logits);
 }
 
 /* ---- DSpark's links ------------------------------------------------------------------------------------------ */
@@ -114,11 +122,25 @@ static void ask_confidence(ae_dhead_engine *e, uint32_t n)
         .out = {{e->net->conf, e->net->conf_bias, e->conf, 1, false}}});
 }
 
-aerie_status ae_dhead_run_links(ae_dhead_engine *e, const ae_dhead_link *links, uint32_t n, float *conf, aerie_error *error)
+static void forward_links(ae_dhead_engine *e, uint32_t n)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
     const ae_backend_ops *ops = e->backend->ops;
-    const uint32_t H = h->layer.n_embd, K = h->n_markov, most = e->options.n_seqs * AE_DHEAD_LEVEL_MAX, V = e->net->n_draft;
+    const uint32_t H = h->layer.n_embd, K = h->n_markov, V = e->net->n_draft;
+    if (!ae_dhead_pass_begin(e, AE_DHEAD_LINKS, n)) return;
+    ops->copy(e->stream, &(ae_copy){.n = n, .dim = V, .x = e->logits, .x_stride = V, .rows = e->links, .y = e->linked,
+                                    .y_stride = V});
+    ops->lookup(e->stream, e->net->markov_w1, e->link_tokens, n, e->link_in + H, H + K);
+    ops->matmul(e->stream, &(ae_matmul){.n_rows = n, .input = AE_INPUT_PLAIN, .x = e->link_in + H, .x_stride = H + K,
+                                        .n_weights = 1, .out = {{e->net->markov_w2, NULL, e->linked, V, true}}});
+    if (e->net->conf) ask_confidence(e, n);
+    ops->pass_end(e->stream);
+}
+
+aerie_status ae_dhead_run_links(ae_dhead_engine *e, const ae_dhead_link *links, uint32_t n, float *conf, aerie_error *error)
+{
+    const ae_backend_ops *ops = e->backend->ops;
+    const uint32_t K = e->net->head->hparams.n_markov, most = e->options.n_seqs * AE_DHEAD_LEVEL_MAX;
     if (n > most || !K)
         return ae_fail(error, AERIE_ERROR_INTERNAL, "%u links of a drafter's tokens, of %u; please report", n, K ? most : 0);
     if (!n) return AERIE_OK;
@@ -128,15 +150,9 @@ aerie_status ae_dhead_run_links(ae_dhead_engine *e, const ae_dhead_link *links, 
     }
     ops->upload(e->stream, e->links, e->host_links, n * sizeof *e->links);
     ops->upload(e->stream, e->link_tokens, e->host_links + n, n * sizeof *e->links);
-    ops->copy(e->stream, &(ae_copy){.n = n, .dim = V, .x = e->logits, .x_stride = V, .rows = e->links, .y = e->linked,
-                                    .y_stride = V});
-    ops->lookup(e->stream, e->net->markov_w1, e->link_tokens, n, e->link_in + H, H + K);
-    ops->matmul(e->stream, &(ae_matmul){.n_rows = n, .input = AE_INPUT_PLAIN, .x = e->link_in + H, .x_stride = H + K,
-                                        .n_weights = 1, .out = {{e->net->markov_w2, NULL, e->linked, V, true}}});
-    if (e->net->conf) ask_confidence(e, n);
-    AE_TRY(ae_dhead_end_pass(e, error));
-    e->read = e->linked;
-    if (e->net->conf) ops->download(e->stream, conf, e->conf, n * sizeof *conf);
-    for (uint32_t i = 0; e->net->conf && i < n; i++) conf[i] = 1.0f / (1.0f + ae_expf(-conf[i]));
-    return ops->sync(e->stream, error);
+    forward_links(e, n);
+    ae_dhead_end_pass(e, e->linked);
+    e->conf_out = e->net->conf ? conf : NULL;
+    e->n_conf = n;
+    return AERIE_OK;
 }

@@ -59,6 +59,7 @@ static void head_destroy(ae_drafter *drafter)
 {
     head_drafter *d = (head_drafter *)drafter;
     (void)d->ops->sync(ae_engine_stream(d->target), NULL);
+    (void)d->ops->sync(ae_dhead_engine_stream(d->head), NULL);
     if (d->waiting) d->ops->free(d->backend, d->waiting, waiting_bytes(d));
     ae_free(d->slots);
     ae_free(d->pools);
@@ -89,7 +90,8 @@ static void drop_waiting(head_drafter *d, head_slot *s, uint32_t n)
     s->n_waiting = left;
 }
 
-/* Runs all that waits but the newest `keep`, as far as the tokens behind are known. */
+/* Runs all that waits but the newest `keep`, as far as the tokens behind are known. Whoever asks next for a draft learns of
+ * failures. */
 static void flush(head_drafter *d, uint32_t slot, const int32_t *tokens, size_t n_tokens, uint32_t keep)
 {
     head_slot *s = &d->slots[slot];
@@ -103,6 +105,7 @@ static void flush(head_drafter *d, uint32_t slot, const int32_t *tokens, size_t 
         if (ae_dhead_add_true(d->head, slot, s->waiting, tokens + first + 1, n, false, NULL) != AERIE_OK)
             (void)out_of_step(&d->fault);
         else (void)ae_dhead_run_true(d->head, &d->fault);
+        d->ops->wait(ae_engine_stream(d->target), ae_dhead_engine_stream(d->head)); /* what it reads is replaced */
         drop_waiting(d, s, n);
     }
 }
@@ -231,7 +234,7 @@ static aerie_status run_level(head_drafter *d, const ae_draft_request *requests,
         }
     }
     if (!*any) return AERIE_OK;
-    AE_TRY(ae_dhead_run_drafted(d->head, error));
+    ae_dhead_run_drafted(d->head);
     d->n_asked = 0;
     for (uint32_t i = 0; i < n; i++) {
         const head_slot *s = &d->slots[requests[i].slot];
@@ -264,6 +267,7 @@ static aerie_status draft(head_drafter *d, const ae_draft_request *requests, uin
     }
     const aerie_error fault = d->fault;
     if (fault.status != AERIE_OK) return ae_fail(error, fault.status, "%s", fault.text);
+    if (late) AE_TRY(ae_dhead_sync(d->head, error)); /* its time is counted apart */
     const double start = ae_time_now();
     AE_TRY(catch_up(d, requests, n, error));
     const double caught_up = ae_time_now();

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "base/math/fmath.h"
+
 /* ---- Life ------------------------------------------------------------------------------------- */
 
 static uint64_t whole_pages(uint32_t n)
@@ -47,11 +49,16 @@ static size_t n_links(const ae_dhead *head, const ae_dhead_engine_options *o)
     return head->hparams.n_markov ? (size_t)o->n_seqs * AE_DHEAD_LEVEL_MAX : 0;
 }
 
+static ae_rows_kind rows_kind(const ae_dhead *head)
+{
+    return head->hparams.n_steps > 1 ? AE_ROWS_STEPS : AE_ROWS_HEAD;
+}
+
 static void host_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, bool view_needs_room,
                         const ae_dhead_engine_options *o, ae_dhead_engine *e)
 {
     const size_t n = o->n_batch, n_out = outputs_of(head, o);
-    ae_rows_layout(l, n, n_out, AE_ROWS_HEAD, &e->rows);
+    ae_rows_layout(l, n, n_out, rows_kind(head), &e->rows);
     e->logits_host = ae_layout_add(l, n_out, sizeof *e->logits_host);
     e->seqs = ae_layout_add(l, o->n_seqs, sizeof *e->seqs);
     e->host_links = ae_layout_add(l, 2 * n_links(head, o), sizeof *e->host_links);
@@ -109,7 +116,7 @@ static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, 
         e->sin[i] = ae_layout_add(l, n * h->ropes[i].n_rot / 2, sizeof(float));
         e->rope_freq[i] = ae_layout_add(l, h->ropes[i].n_rot / 2, sizeof(double));
     }
-    ae_rows_layout(l, n, n_out, AE_ROWS_HEAD, &e->on_device);
+    ae_rows_layout(l, n, n_out, rows_kind(head), &e->on_device);
     e->links = ae_layout_add(l, L, sizeof *e->links);
     e->link_tokens = ae_layout_add(l, L, sizeof *e->link_tokens);
     e->proposals = ae_layout_add(l, n_out, sizeof *e->proposals);
@@ -301,7 +308,7 @@ uint32_t ae_dhead_rows_left(const ae_dhead_engine *e)
 
 void ae_dhead_clear(ae_dhead_engine *e)
 {
-    e->n_rows = e->n_out = 0;
+    e->n_rows = e->n_out = e->n_chains = 0;
     for (uint32_t i = 0; i < e->options.n_seqs; i++) e->seqs[i].n_added = 0;
 }
 
@@ -383,16 +390,29 @@ aerie_status ae_dhead_add_true(ae_dhead_engine *e, uint32_t seq, const float *fe
     for (uint32_t i = 0; i < n; i++)
         row = ae_dhead_add_row(e, seq, next_tokens ? next_tokens[i] : 0, live + i, live + i, live + i + 1);
     if (output) *out = add_output(e, row, seq, 0);
+    if (h->n_steps > 1) {
+        e->rows.chain_first[e->n_chains] = (int32_t)(row + 1 - n);
+        e->rows.chain_last[e->n_chains] = (int32_t)row;
+        e->rows.chain_fed[e->n_chains++] = (int32_t)(seq * (1 + AERIE_MAX_DRAFT));
+    }
     return AERIE_OK;
 }
 
-/* After an operation has failed no row of any sequence can be trusted. */
-aerie_status ae_dhead_end_pass(ae_dhead_engine *e, aerie_error *error)
+void ae_dhead_end_pass(ae_dhead_engine *e, const float *read)
 {
-    const aerie_status status = e->backend->ops->sync(e->stream, error);
-    e->read = e->logits;
-    for (uint32_t i = 0; status != AERIE_OK && i < e->options.n_seqs; i++) ae_dhead_restart(e, i, 0);
+    e->read = read;
+    e->conf_out = NULL;
     memset(e->logits_host, 0, e->n_outputs * sizeof *e->logits_host);
+}
+
+/* After an operation has failed no row of any sequence can be trusted. */
+aerie_status ae_dhead_sync(ae_dhead_engine *e, aerie_error *error)
+{
+    if (e->conf_out) e->backend->ops->download(e->stream, e->conf_out, e->conf, e->n_conf * sizeof *e->conf);
+    const aerie_status status = e->backend->ops->sync(e->stream, error);
+    for (uint32_t i = 0; e->conf_out && i < e->n_conf; i++) e->conf_out[i] = 1.0f / (1.0f + ae_expf(-e->conf_out[i]));
+    e->conf_out = NULL;
+    for (uint32_t i = 0; status != AERIE_OK && i < e->options.n_seqs; i++) ae_dhead_restart(e, i, 0);
     return status;
 }
 
@@ -408,7 +428,7 @@ aerie_status ae_dhead_run_true(ae_dhead_engine *e, aerie_error *error)
         ae_dhead_upload_rows(e);
         if (ae_dhead_is_block(&e->net->head->hparams)) ae_dhead_forward_context(e);
         else ae_dhead_forward(e, false);
-        AE_TRY(ae_dhead_end_pass(e, error));
+        ae_dhead_end_pass(e, e->logits);
     }
     for (uint32_t i = 0; e->kv && i < e->options.n_seqs; i++)
         if (e->seqs[i].n_added && ae_kv_commit(e->kv, e->stream, i, e->seqs[i].n_added, NULL, 0) != AERIE_OK)
@@ -444,12 +464,12 @@ uint32_t ae_dhead_add_drafted(ae_dhead_engine *e, uint32_t seq, int32_t parent, 
     return i;
 }
 
-aerie_status ae_dhead_run_drafted(ae_dhead_engine *e, aerie_error *error)
+void ae_dhead_run_drafted(ae_dhead_engine *e)
 {
-    if (!e->n_rows) return AERIE_OK;
+    if (!e->n_rows) return;
     ae_dhead_upload_rows(e);
     ae_dhead_forward(e, true);
-    return ae_dhead_end_pass(e, error);
+    ae_dhead_end_pass(e, e->logits);
 }
 
 void ae_dhead_drop_drafted(ae_dhead_engine *e, uint32_t seq)
@@ -465,7 +485,8 @@ aerie_status ae_dhead_run_medusa(ae_dhead_engine *e, const float *features, uint
     if (!n) return AERIE_OK;
     wait_for_target(e);
     ae_dhead_forward_medusa(e, features, n);
-    return ae_dhead_end_pass(e, error);
+    ae_dhead_end_pass(e, e->logits);
+    return AERIE_OK;
 }
 
 const float *ae_dhead_logits(ae_dhead_engine *e, uint32_t out)
@@ -480,12 +501,12 @@ const float *ae_dhead_logits(ae_dhead_engine *e, uint32_t out)
 aerie_status ae_dhead_propose(ae_dhead_engine *e, const ae_propose_row *rows, uint32_t n, ae_proposal *out, aerie_error *error)
 {
     const ae_backend_ops *ops = e->backend->ops;
-    if (!n) return AERIE_OK;
+    if (!n) return ae_dhead_sync(e, error);
     AE_ASSERT(n <= e->n_outputs);
     ops->propose(e->stream, &(ae_propose){.n_rows = n, .n_logits = e->net->n_draft, .rows = rows, .logits = e->read,
                                           .map = e->net->to_target ? e->to_target : NULL, .out = e->proposals});
-    ops->download(e->stream, out, e->proposals, n * sizeof *out);
-    return ops->sync(e->stream, error);
+    ops->download(e->stream, out, e->proposals, n * sizeof *out); /* the one wait of a level */
+    return ae_dhead_sync(e, error);
 }
 
 const float *ae_dhead_hidden(const ae_dhead_engine *e, uint32_t out)

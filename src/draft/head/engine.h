@@ -21,6 +21,9 @@
  * are blocks (ae_dhead_add_block): the newest token and masks, which see all true rows and, but for a causal drafter, each
  * other; one pass of them foresees all tokens of a draft.
  *
+ * The engine's operations run on a stream of its own, which waits for the target's where it reads what that wrote. Whoever
+ * changes features that passes read lets the target's stream wait for this one first.
+ *
  * With a window the oldest rows are forgotten by whole pages, but for the first `sinks`; rotations keep their positions.
  */
 #ifndef AE_DRAFT_HEAD_ENGINE_H
@@ -69,27 +72,30 @@ uint32_t ae_dhead_rows_left(const ae_dhead_engine *engine);
 void ae_dhead_clear(ae_dhead_engine *engine);
 aerie_status ae_dhead_add_true(ae_dhead_engine *engine, uint32_t seq, const float *features, const int32_t *next_tokens,
                                uint32_t n, bool output, uint32_t *out);
-/* An operation of the backend that failed is named; then all sequences are empty. This holds for the other passes too. */
+/* As the other passes it does not wait for the device. INTERNAL: the cache is out of step. */
 aerie_status ae_dhead_run_true(ae_dhead_engine *engine, aerie_error *error);
+/* Waits for the passes given so far. An operation of the backend that failed is named; then all sequences are empty. */
+aerie_status ae_dhead_sync(ae_dhead_engine *engine, aerie_error *error);
 
 /* A pass of drafted rows: clear, add up to AE_DHEAD_LEVEL_MAX for each sequence, run; all export logits. A row is known
  * by its number among the sequence's drafted rows, which is returned; parents ran in an earlier pass. Rows of a pass have one
  * depth if the head has several layers. AE_DHEAD_NO_ROW: it would not fit; nothing is added. */
 uint32_t ae_dhead_add_drafted(ae_dhead_engine *engine, uint32_t seq, int32_t parent, int32_t token, uint32_t *out);
-aerie_status ae_dhead_run_drafted(ae_dhead_engine *engine, aerie_error *error);
+void ae_dhead_run_drafted(ae_dhead_engine *engine);
 void ae_dhead_drop_drafted(ae_dhead_engine *engine, uint32_t seq);
 
 /* Block drafters (block_pass.c). A pass of blocks: clear, add for each sequence (at most once), run, drop. The first n_out
  * tokens after `token` are foreseen, by the outputs *out and those after it. INTERNAL: no room, or more than it foresees. */
 aerie_status ae_dhead_add_block(ae_dhead_engine *engine, uint32_t seq, int32_t token, uint32_t n_out, uint32_t *out);
-aerie_status ae_dhead_run_blocks(ae_dhead_engine *engine, aerie_error *error);
+void ae_dhead_run_blocks(ae_dhead_engine *engine);
 
 /* DSpark: logits of output `out` of that pass, given the token before the foreseen one. */
 typedef struct ae_dhead_link {
     uint32_t out;
     int32_t token;
 } ae_dhead_link;
-/* Links [n], at most AE_DHEAD_LEVEL_MAX for each sequence; conf (host) [n] gets the confidence of each, if the head has one.
+/* Links [n], at most AE_DHEAD_LEVEL_MAX for each sequence; the next ae_dhead_propose or ae_dhead_sync puts the confidence
+ * of each into conf (host) [n], if the head has one.
  * The logits are those of ae_dhead_propose and ae_dhead_logits from now on, by number of the link; the blocks' go on to be read
  * here. */
 aerie_status ae_dhead_run_links(ae_dhead_engine *engine, const ae_dhead_link *links, uint32_t n, float *conf,
@@ -99,9 +105,10 @@ aerie_status ae_dhead_run_links(ae_dhead_engine *engine, const ae_dhead_link *li
  * more than there are sequences. */
 aerie_status ae_dhead_run_medusa(ae_dhead_engine *engine, const float *features, uint32_t n, aerie_error *error);
 
-/* (host) [n_draft] f32, of output `out` of the last pass; of Medusa row r and head j: out = r * n_medusa + j. */
+/* Waits. (host) [n_draft] f32, of output `out` of the last pass; of Medusa row r and head j: out = r * n_medusa + j. */
 const float *ae_dhead_logits(ae_dhead_engine *engine, uint32_t out);
-/* Proposals, in target ids, for n outputs of the last pass, made on the device; out (host) [n]. */
+/* Proposals, in target ids, for n outputs of the last pass, made on the device; out (host) [n]. Waits, and fails as
+ * ae_dhead_sync does. */
 aerie_status ae_dhead_propose(ae_dhead_engine *engine, const ae_propose_row *rows, uint32_t n, ae_proposal *out,
                               aerie_error *error);
 /* For tests: (device) [n_embd] f32, of an assistant [n_target_embd], what output `out` feeds back; of a block drafter the row

@@ -1,12 +1,24 @@
 /* forward.c - a pass of a drafter head, written over the backend's operations.
  *
  * The networks are those of draft/head/head.h. What differs between kinds is which norms and matrices there are. */
+#include "base/hash.h"
 #include "draft/head/pass.h"
 
 static void copy(ae_dhead_engine *e, uint32_t n, uint32_t dim, const float *x, size_t x_stride, const int32_t *rows, float *y,
                  size_t y_stride)
 {
-    e->backend->ops->copy(e->stream, &(ae_copy){n, dim, x, x_stride, rows, y, y_stride, NULL});
+    e->backend->ops->copy(e->stream, &(ae_copy){.n = n, .dim = dim, .x = x, .x_stride = x_stride, .rows = rows, .y = y,
+                                                .y_stride = y_stride});
+}
+
+/* n rows of x, those of `rows` or the first ones, to where feedback of a step is kept. */
+static void keep_fed(ae_dhead_engine *e, uint32_t i_step, uint32_t n, const float *x, const int32_t *rows, const int32_t *to)
+{
+    const ae_dhead_hparams *h = &e->net->head->hparams;
+    const uint32_t W = ae_dhead_width(h);
+    e->backend->ops->copy(e->stream, &(ae_copy){.n = n, .dim = W, .x = x, .x_stride = W, .rows = rows,
+                                                .y = e->fed + (size_t)i_step * W, .y_stride = (size_t)h->n_steps * W,
+                                                .to = to});
 }
 
 /* Norms `dim` values of each row in place. */
@@ -83,12 +95,6 @@ void ae_dhead_run_layers(ae_dhead_engine *e, uint32_t i_step)
         ae_block_layer(&block, &ae_dhead_layers(head)[i].spec, &e->net->layers[i]);
 }
 
-static float *fed_of(const ae_dhead_engine *e, int32_t row, uint32_t i_step)
-{
-    const ae_dhead_hparams *h = &e->net->head->hparams;
-    return e->fed + ((size_t)row * h->n_steps + i_step) * ae_dhead_width(h);
-}
-
 /* What the outputs feed back, to x_out too (of an assistant before its projection): before the norm or after it. */
 static void feed_back(ae_dhead_engine *e, uint32_t i_step)
 {
@@ -102,8 +108,7 @@ static void feed_back(ae_dhead_engine *e, uint32_t i_step)
         product(e, e->n_out, e->x_out, H, step->post, NULL, e->g, W, false);
         fed = e->g; /* whose rows have been read */
     }
-    for (uint32_t i = 0; i < e->n_out; i++)
-        copy(e, 1, W, fed + (size_t)i * W, W, NULL, fed_of(e, e->rows.out_fed[i], i_step), W);
+    keep_fed(e, i_step, e->n_out, fed, NULL, e->on_device.out_fed);
 }
 
 static void put_logits(ae_dhead_engine *e, uint32_t i_step)
@@ -115,7 +120,6 @@ static void put_logits(ae_dhead_engine *e, uint32_t i_step)
         .n_rows = e->n_out, .input = normed ? AE_INPUT_PLAIN : AE_INPUT_RMSNORM, .x = e->x_out, .x_stride = h->layer.n_embd,
         .norm = step->norm, .norm_eps = h->layer.norm_eps, .n_weights = 1,
         .out = {{step->output, NULL, e->logits, e->net->n_draft, false}}});
-    e->i_out = i_step;
 }
 
 /* True rows of a head with several layers: what this one gave for a row is the next one's feature of the row after it. */
@@ -125,12 +129,12 @@ static void pass_on(ae_dhead_engine *e, uint32_t i_step)
     const uint32_t H = h->layer.n_embd, n = e->n_rows;
     copy(e, n, H, e->block.x, H, NULL, e->c, H);
     if (h->feedback_normed) norm(e, n, 1, H, e->c, H, e->net->steps[i_step].norm);
-    copy(e, n - 1, H, e->c, H, NULL, e->g + H, H);
-    for (uint32_t r = 0; r < n; r++) {
-        float *newest = fed_of(e, e->rows.seq[r] * (1 + AERIE_MAX_DRAFT), i_step);
-        if (!r || e->rows.seq[r] != e->rows.seq[r - 1]) copy(e, 1, H, newest, H, NULL, e->g + (size_t)r * H, H);
-        if (r + 1 == n || e->rows.seq[r] != e->rows.seq[r + 1]) copy(e, 1, H, e->c + (size_t)r * H, H, NULL, newest, H);
-    }
+    if (n > 1) copy(e, n - 1, H, e->c, H, NULL, e->g + H, H);
+    /* the first row of each chain takes what its sequence's newest row gave, and the last one is the newest from now on */
+    e->backend->ops->copy(e->stream, &(ae_copy){
+        .n = e->n_chains, .dim = H, .x = e->fed + (size_t)i_step * H, .x_stride = (size_t)h->n_steps * H,
+        .rows = e->on_device.chain_fed, .y = e->g, .y_stride = H, .to = e->on_device.chain_first});
+    keep_fed(e, i_step, e->n_chains, e->c, e->on_device.chain_last, e->on_device.chain_fed);
 }
 
 /* The feature of drafted rows for a step: what the one before gave for their parents, or the last one itself, once it is
@@ -151,10 +155,20 @@ void ae_dhead_turn(ae_dhead_engine *e)
                                                      e->net->rope_magnitude[i], e->cos[i], e->sin[i]});
 }
 
+/* The pass of `kind` with what it takes its choices from: the rows, and `more`. */
+bool ae_dhead_pass_begin(ae_dhead_engine *e, ae_dhead_pass kind, uint64_t more)
+{
+    const uint64_t key[] = {kind, e->n_rows, e->n_out, e->n_chains, more};
+    return e->backend->ops->pass_begin(e->stream, ae_hash64(0, key, sizeof key));
+}
+
 void ae_dhead_forward(ae_dhead_engine *e, bool drafted)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
     const uint32_t last = h->n_steps - 1, first = !drafted ? 0 : e->depth < last ? e->depth : last;
+    if (e->n_out) e->i_out = first;
+    const uint32_t depth = e->depth < h->n_steps ? e->depth : h->n_steps; /* deeper levels are alike */
+    if (!ae_dhead_pass_begin(e, drafted ? AE_DHEAD_DRAFTED : AE_DHEAD_TRUE, drafted ? depth : 0)) return;
     ae_dhead_turn(e);
     for (uint32_t i = first; i <= last; i++) {
         if (drafted) fetch_fed(e, i);
@@ -165,6 +179,7 @@ void ae_dhead_forward(ae_dhead_engine *e, bool drafted)
         if (e->n_out && (drafted || i == 0)) feed_back(e, i);
         if (e->n_out && i == first) put_logits(e, i);
     }
+    e->backend->ops->pass_end(e->stream);
 }
 
 void ae_dhead_forward_medusa(ae_dhead_engine *e, const float *features, uint32_t n)
@@ -172,6 +187,8 @@ void ae_dhead_forward_medusa(ae_dhead_engine *e, const float *features, uint32_t
     const ae_dhead_hparams *h = &e->net->head->hparams;
     const uint32_t H = h->layer.n_embd;
     const size_t stride = (size_t)h->n_medusa * H;
+    const uint64_t more[] = {n, (uint64_t)(uintptr_t)features};
+    if (!ae_dhead_pass_begin(e, AE_DHEAD_MEDUSAS, ae_hash64(0, more, sizeof more))) return;
     for (uint32_t j = 0; j < h->n_medusa; j++) {
         float *x = e->x_out + (size_t)j * H; /* of row r: output r * n_medusa + j */
         copy(e, n, H, features, H, NULL, x, stride);
@@ -184,4 +201,5 @@ void ae_dhead_forward_medusa(ae_dhead_engine *e, const float *features, uint32_t
         product(e, n, x, stride, e->net->medusa_out[j], NULL, e->logits + (size_t)j * e->net->n_draft,
                 (size_t)h->n_medusa * e->net->n_draft, false);
     }
+    e->backend->ops->pass_end(e->stream);
 }

@@ -24,8 +24,8 @@ typedef struct medusa {
     bool *fresh;        /* [n_slots] `newest` is a feature of this sequence */
     float *newest;      /* (device) [n_slots][width] */
     float *wanted;      /* (device) [n_slots][width] of the slots that draft */
-    ae_propose_row *rows;   /* [n_medusa] of the slot that drafts */
-    ae_proposal *proposals; /* [n_medusa] */
+    ae_propose_row *rows;   /* [n_slots][n_medusa] of the slots that draft */
+    ae_proposal *proposals; /* as many */
 } medusa;
 
 static size_t feature_bytes(const medusa *d)
@@ -37,6 +37,7 @@ static void medusa_destroy(ae_drafter *drafter)
 {
     medusa *d = (medusa *)drafter;
     (void)d->ops->sync(ae_engine_stream(d->target), NULL);
+    (void)d->ops->sync(ae_dhead_engine_stream(d->head), NULL);
     if (d->newest) d->ops->free(d->backend, d->newest, feature_bytes(d));
     ae_free(d->n_seen);
     ae_free(d->fresh);
@@ -70,35 +71,43 @@ static void medusa_observe(ae_drafter *drafter, const ae_draft_seen *seen)
                             .y = d->newest + (size_t)seen->slot * d->width, .y_stride = d->width});
 }
 
-/* `first`: the output of head 0 for this slot. */
-static aerie_status grow(medusa *d, const ae_draft_request *r, uint32_t first, aerie_error *error)
+static uint32_t n_heads(const medusa *d)
 {
-    const bool chain = r->shape == AE_DRAFT_CHAIN;
-    uint32_t begin = 0, k = r->top_k ? r->top_k : TREE_CHILDREN;
-    float reach[AERIE_MAX_DRAFT];
-    const float floor = chain || r->min_p > TREE_P_FLOOR ? r->min_p : TREE_P_FLOOR;
-    k = chain ? 1 : k < RANK_MAX ? k : RANK_MAX;
-    const uint32_t n_medusa = ae_dhead_engine_net(d->head)->head->hparams.n_medusa;
-    const uint32_t n_levels = n_medusa < r->max_depth ? n_medusa : r->max_depth;
+    return ae_dhead_engine_net(d->head)->head->hparams.n_medusa;
+}
+
+static uint32_t n_levels(const medusa *d, const ae_draft_request *r)
+{
+    return n_heads(d) < r->max_depth ? n_heads(d) : r->max_depth;
+}
+
+/* Asks the heads of the wanted levels for their lists; `first`: the output of head 0 for this slot. */
+static void ask(const medusa *d, const ae_draft_request *r, uint32_t first, ae_propose_row *rows)
+{
     const ae_draw *draw = ae_sampler_plain(r->sampler);
-    for (uint32_t j = 0; j < n_levels; j++) d->rows[j] = (ae_propose_row){draw, first + j, k, r->n_tokens + j};
-    AE_TRY(ae_dhead_propose(d->head, d->rows, n_levels, d->proposals, error));
-    for (uint32_t j = 0; j < n_levels; j++) {
-        const uint32_t n = d->proposals[j].n;
-        const int32_t *ids = d->proposals[j].id;
-        const float *p = d->proposals[j].p;
+    const uint32_t k = r->shape == AE_DRAFT_CHAIN ? 1 : !r->top_k ? TREE_CHILDREN : r->top_k < RANK_MAX ? r->top_k : RANK_MAX;
+    for (uint32_t j = 0; j < n_levels(d, r); j++) rows[j] = (ae_propose_row){draw, first + j, k, r->n_tokens + j};
+}
+
+/* lists: of each level. */
+static void grow(const medusa *d, const ae_draft_request *r, const ae_proposal *lists)
+{
+    uint32_t begin = 0;
+    float reach[AERIE_MAX_DRAFT];
+    const float floor = r->shape == AE_DRAFT_CHAIN || r->min_p > TREE_P_FLOOR ? r->min_p : TREE_P_FLOOR;
+    for (uint32_t j = 0; j < n_levels(d, r); j++) {
+        const ae_proposal *list = &lists[j];
         const uint32_t end = r->tree->n;
         for (uint32_t parent = begin; parent < (j ? end : 1); parent++)
-            for (uint32_t i = 0; i < n && r->tree->n < r->max_nodes; i++) {
-                const float up = j ? reach[parent] : 1.0f, q = p[i] > 1e-6f ? p[i] : 1e-6f;
+            for (uint32_t i = 0; i < list->n && r->tree->n < r->max_nodes; i++) {
+                const float up = j ? reach[parent] : 1.0f, q = list->p[i] > 1e-6f ? list->p[i] : 1e-6f;
                 if (up * q < floor) break; /* best first */
-                const int32_t node = ae_tree_add(r->tree, j ? (int32_t)parent : -1, ids[i], q);
+                const int32_t node = ae_tree_add(r->tree, j ? (int32_t)parent : -1, list->id[i], q);
                 if (node >= 0) reach[node] = up * q;
             }
-        if (r->tree->n == end) break;
+        if (r->tree->n == end) return;
         begin = end;
     }
-    return AERIE_OK;
 }
 
 /* Whether the newest feature is that of the position before the newest token. */
@@ -110,23 +119,27 @@ static bool can_draft(const medusa *d, const ae_draft_request *r)
 static aerie_status medusa_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
 {
     medusa *d = (medusa *)drafter;
-    const uint32_t n_heads = ae_dhead_engine_net(d->head)->head->hparams.n_medusa;
-    uint32_t n_wanted = 0;
+    uint32_t n_wanted = 0, n_asked = 0, at = 0;
     const double start = ae_time_now();
     for (uint32_t i = 0; i < n; i++) {
         const ae_draft_request *r = &requests[i];
         if (r->slot >= d->n_slots) return ae_fail(error, AERIE_ERROR_ARGUMENT, "slot %u: Medusa has %u", r->slot, d->n_slots);
         if (!can_draft(d, r)) continue;
+        ask(d, r, n_wanted * n_heads(d), d->rows + n_asked);
+        n_asked += n_levels(d, r);
         d->ops->copy(ae_engine_stream(d->target),
                      &(ae_copy){.n = 1, .dim = d->width, .x = d->newest + (size_t)r->slot * d->width, .x_stride = d->width,
                                 .y = d->wanted + (size_t)n_wanted++ * d->width, .y_stride = d->width});
     }
     AE_TRY(ae_dhead_run_medusa(d->head, d->wanted, n_wanted, error));
-    uint32_t at = 0;
-    for (uint32_t i = 0; i < n; i++)
-        if (can_draft(d, &requests[i])) AE_TRY(grow(d, &requests[i], n_heads * at++, error));
+    AE_TRY(ae_dhead_propose(d->head, d->rows, n_asked, d->proposals, error));
+    for (uint32_t i = 0; i < n; i++) {
+        if (!can_draft(d, &requests[i])) continue;
+        grow(d, &requests[i], d->proposals + at);
+        at += n_levels(d, &requests[i]);
+    }
     /* all heads run at once, so further levels cost nothing */
-    drafter->cost = (ae_draft_cost){.n_levels = n_heads, .first_seconds = ae_time_now() - start};
+    drafter->cost = (ae_draft_cost){.n_levels = n_heads(d), .first_seconds = ae_time_now() - start};
     return AERIE_OK;
 }
 
@@ -146,9 +159,9 @@ aerie_status ae_draft_medusa_create(ae_drafter **out, ae_dhead_engine *head, ae_
                   .n_slots = n_slots, .width = net->head->hparams.n_target_embd};
     d->n_seen = ae_alloc(n_slots, sizeof *d->n_seen);
     d->fresh = ae_alloc(n_slots, sizeof *d->fresh);
-    const uint32_t n_medusa = ae_dhead_engine_net(head)->head->hparams.n_medusa;
-    d->rows = ae_alloc(n_medusa, sizeof *d->rows);
-    d->proposals = ae_alloc(n_medusa, sizeof *d->proposals);
+    const size_t n_lists = (size_t)n_slots * n_heads(d);
+    d->rows = ae_alloc(n_lists, sizeof *d->rows);
+    d->proposals = ae_alloc(n_lists, sizeof *d->proposals);
     d->newest = d->ops->alloc(d->backend, feature_bytes(d));
     if (!d->n_seen || !d->fresh || !d->rows || !d->proposals || !d->newest) {
         const size_t bytes = feature_bytes(d);

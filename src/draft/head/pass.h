@@ -1,4 +1,4 @@
-/* pass.h - the head's state, shared by engine.c (rows, life) and forward.c (the pass). */
+/* pass.h - the head's state, shared by engine.c (rows, life), forward.c and block_pass.c (the passes). */
 #ifndef AE_DRAFT_HEAD_PASS_H
 #define AE_DRAFT_HEAD_PASS_H
 
@@ -29,6 +29,7 @@ struct ae_dhead_engine {
 
     /* the rows of the pass being built (host), [n_batch] each */
     uint32_t n_rows, n_out;
+    uint32_t n_chains; /* of true rows; not counted where the head has one step */
     uint32_t depth; /* of drafted rows: all of a pass have the same, if the head has several layers */
     uint32_t i_out; /* the layer whose outputs the pass exported */
     ae_rows rows;       /* parent is not used: the rows of `seqs` know theirs */
@@ -53,6 +54,8 @@ struct ae_dhead_engine {
     int32_t *links, *link_tokens, *host_links; /* [L] the output of each, and the token; host_links (host) both, 2 L */
     float *link_in, *conf; /* [L][H + K] the row and what the token gives to the bias; [L] before the sigmoid */
     float *linked;      /* [L][n_draft] logits */
+    float *conf_out;    /* (host) where the next ae_dhead_sync puts the confidences of n_conf links; NULL: nowhere */
+    uint32_t n_conf;
     const float *read;  /* the logits of the last pass: logits or linked */
     float *fed;         /* [n_seqs][1 + AERIE_MAX_DRAFT][n_steps][W] feedback: newest true row, then drafted ones */
 };
@@ -68,15 +71,27 @@ static inline ae_kv *ae_dhead_kv(const ae_dhead_engine *e)
     return e->kv ? e->kv : ae_engine_kv(e->target);
 }
 
-/* forward.c: rows that are all true, or all drafted. */
+/* What a recorded pass runs (backend.h). */
+typedef enum ae_dhead_pass {
+    AE_DHEAD_TRUE,
+    AE_DHEAD_DRAFTED,
+    AE_DHEAD_MEDUSAS,
+    AE_DHEAD_CONTEXT,
+    AE_DHEAD_BLOCKS,
+    AE_DHEAD_LINKS,
+} ae_dhead_pass;
+
+/* forward.c: begins a recorded pass of the rows; more: a hash of whatever else it takes its choices from. */
+bool ae_dhead_pass_begin(ae_dhead_engine *engine, ae_dhead_pass kind, uint64_t more);
+/* Rows that are all true, or all drafted. */
 void ae_dhead_forward(ae_dhead_engine *engine, bool drafted);
 void ae_dhead_run_layers(ae_dhead_engine *engine, uint32_t i_step);
 void ae_dhead_fuse(ae_dhead_engine *engine); /* g of true rows */
 void ae_dhead_turn(ae_dhead_engine *engine); /* the angles of the rows */
 /* block_pass.c: true rows of a block drafter. */
 void ae_dhead_forward_context(ae_dhead_engine *engine);
-/* engine.c: after the operations of a pass. */
-aerie_status ae_dhead_end_pass(ae_dhead_engine *engine, aerie_error *error);
+/* engine.c: after the operations of a pass; logits are read at `read` from now on. */
+void ae_dhead_end_pass(ae_dhead_engine *engine, const float *read);
 uint32_t ae_dhead_add_row(ae_dhead_engine *engine, uint32_t seq, int32_t token, uint32_t pos, uint32_t slot,
                           uint32_t n_inplace);
 void ae_dhead_upload_rows(ae_dhead_engine *engine);

@@ -60,6 +60,7 @@ typedef struct ae_gpu_copy_args {
     const float *x;
     float *y;
     const int32_t *rows; /* [n] or NULL; not read by copy_host_rows */
+    const int32_t *to;   /* [n] or NULL */
     uint32_t x_stride, y_stride, n, dim, wide;
 } ae_gpu_copy_args;
 

@@ -83,7 +83,8 @@ AE_KERNEL(map_rows, ae_gpu_map_args, 256)
 /* Element i of all copied rows, from row `from` of x. */
 AE_DEV void copy_one(const ae_gpu_copy_args *a, uint32_t row, uint32_t from, uint32_t column)
 {
-    const size_t x = (size_t)from * a->x_stride + column, y = (size_t)row * a->y_stride + column;
+    const size_t x = (size_t)from * a->x_stride + column;
+    const size_t y = (size_t)(a->to ? (uint32_t)a->to[row] : row) * a->y_stride + column;
     if (a->wide) ((uint4 *)a->y)[y] = ae_load16((const uint4 *)a->x + x);
     else a->y[y] = a->x[x];
 }

@@ -24,7 +24,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Map
     float a, b, c, d, limit;
 };
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer CopyArgs { /* ae_gpu_copy_host_args */
-    uint64_t x, y, rows;
+    uint64_t x, y, rows, to;
     uint x_stride, y_stride, n, dim, wide, unused;
     int host_rows[900];
 };
@@ -117,7 +117,8 @@ void copy_one(CopyArgs a)
     const uint i = BLOCK_X * 256 + THREAD, row = i / a.dim, column = i % a.dim;
     if (row >= a.n) return;
     const uint from = KIND == 5 ? uint(a.host_rows[row]) : a.rows != 0ul ? uint(I32(a.rows).v[row]) : row;
-    const uint64_t x = uint64_t(from) * a.x_stride + column, y = uint64_t(row) * a.y_stride + column;
+    const uint to = a.to != 0ul ? uint(I32(a.to).v[row]) : row;
+    const uint64_t x = uint64_t(from) * a.x_stride + column, y = uint64_t(to) * a.y_stride + column;
     if (a.wide != 0) U32x4(a.y + y * 16ul).v[0] = U32x4(a.x + x * 16ul).v[0];
     else U32(a.y + y * 4ul).v[0] = U32(a.x + x * 4ul).v[0];
 }
