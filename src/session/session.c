@@ -234,7 +234,9 @@ static aerie_status create_session(aerie_session **session, const aerie_model *m
                                 .top_k = spec->top_k,
                                 .fixed = s->test.fixed,
                                 .least_seconds = s->test.least_seconds,
-                                .least_row_seconds = s->test.least_row_seconds};
+                                .least_row_seconds = s->test.least_row_seconds,
+                                .shared = s->params.max_turn > 0,
+                                .share = {s->test.share[0], s->test.share[1], s->test.share[2]}};
     AE_TRY_GOTO(status, ae_spec_create(&s->spec, s->engine, drafter, &so, error), fail);
     AE_TRY_GOTO(status, ae_session_tasks_init(s, error), fail);
     *session = s;

@@ -78,6 +78,7 @@ static ae_spec_request spec_request(aerie_session *session, const aerie_request 
                                .media = prompt->media, .n_media = prompt->n_media,
                                .ignore_eog = r->ignore_eos, .sampling = r->sampling, .grammar = r->grammar,
                                .limits = {r->no_drafts, r->draft_max, r->draft_min, r->draft_p_min}, .adapters = adapters,
+                               .client = r->client, .group = r->group,
                                .row = r->row ? on_row : NULL, .row_user = session};
     if (!saved->memory) return request;
     request.tokens = saved->tokens;

@@ -17,6 +17,7 @@ typedef struct ae_session_test {
     uint64_t seed;      /* ORACLE, RANDOM */
     double least_seconds, least_row_seconds; /* a pass of the target over n rows lasts at least least_seconds + (n - 1) *
                                               * least_row_seconds; a drafter's passes are not slowed */
+    double share[3];    /* what a pass, a row and an attended position cost where passes are shared; all 0: as measured */
 } ae_session_test;
 
 /* The tokens with which the answer to a request continues its prompt. */

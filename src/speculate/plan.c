@@ -101,7 +101,44 @@ void ae_spec_saw_prompts(ae_spec *spec, uint32_t n_rows, double seconds)
     spec->row_seconds = spec->row_seconds > 0 ? 0.6 * spec->row_seconds + 0.4 * row : row;
 }
 
-void ae_spec_plan(ae_spec *spec)
+/* Rows that the slot would bring to a pass without others; 0: it waits. */
+static uint32_t rows_wanted(const ae_spec *spec, uint32_t i_slot)
+{
+    const ae_kv *kv = ae_engine_kv(spec->engine);
+    const spec_slot *s = &spec->slots[i_slot];
+    const uint32_t pending = (uint32_t)s->n_tokens - ae_kv_n_live(kv, i_slot);
+    return pending < spec->options.n_chunk ? pending : spec->options.n_chunk;
+}
+
+/* Shares the pass out among the parties of the active sequences. */
+static void share_out(ae_spec *spec)
+{
+    const ae_kv *kv = ae_engine_kv(spec->engine);
+    ae_share *share = &spec->share;
+    if (!spec->options.shared) return;
+    ae_share_begin(share);
+    for (uint32_t k = 0; k < spec->n_active; k++) {
+        spec_slot *s = &spec->slots[spec->order[k]];
+        s->i_part = NO_SLOT;
+        if (s->leader != NO_SLOT || s->preempted) continue;
+        s->i_part = ae_share_add(share, s->client, s->group, s->last_pass, ae_kv_n_live(kv, spec->order[k]),
+                                 rows_wanted(spec, spec->order[k]));
+    }
+    ae_share_divide(share);
+}
+
+/* What its party's share of the pass leaves of n rows; sets how many it may draft. One that began to run in this pass has no
+ * share yet, and gets what is there. */
+static uint32_t cut_to_share(ae_spec *spec, spec_slot *s, uint32_t n)
+{
+    s->n_most_drafts = UINT32_MAX;
+    if (!spec->options.shared || s->i_part == NO_SLOT) return n;
+    const ae_share_part *part = &spec->share.parts[s->i_part];
+    s->n_most_drafts = part->n_drafts;
+    return n < part->n_rows ? n : part->n_rows;
+}
+
+static void plan(ae_spec *spec)
 {
     const ae_kv *kv = ae_engine_kv(spec->engine);
     const uint32_t n_outputs = ae_engine_options_get(spec->engine)->n_outputs;
@@ -130,7 +167,8 @@ void ae_spec_plan(ae_spec *spec)
         s->draft_seconds = 0;
         if (waits(spec, i) || (s->preempted && !may_resume(spec, k, n_pages))) continue;
         const uint32_t pending = (uint32_t)s->n_tokens - ae_kv_n_live(kv, i);
-        uint32_t n = pending < spec->options.n_chunk ? pending : spec->options.n_chunk;
+        uint32_t n = cut_to_share(spec, s, pending < spec->options.n_chunk ? pending : spec->options.n_chunk);
+        if (!n) continue;
         if (n > left + 1) n = left + 1; /* each slot has one row of its own */
         if (s->row && n > exports + 1) n = exports + 1;
         n = cut_chunk(spec, s, ae_kv_n_live(kv, i), n);
@@ -152,4 +190,14 @@ void ae_spec_plan(ae_spec *spec)
     spec->n_pages_left = ae_kv_n_available(kv) - n_pages;
     const uint32_t n_free = n_all - spec->round.n_rows, n_trees = n_reserved - spec->n_active;
     spec->n_tree_rows = n_trees < n_free ? n_trees : n_free;
+}
+
+void ae_spec_plan(ae_spec *spec)
+{
+    share_out(spec);
+    plan(spec);
+    if (spec->round.n_rows || !spec->options.shared) return;
+    /* those whose share it was got no pages: the oldest one does */
+    for (uint32_t i = 0; i < spec->share.n_parts; i++) spec->share.parts[i].n_rows = spec->share.parts[i].n_wanted;
+    plan(spec);
 }

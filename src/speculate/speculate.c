@@ -29,6 +29,8 @@ void ae_spec_free(ae_spec *spec)
     ae_free(spec->seen_rows);
     ae_free(spec->order);
     ae_free(spec->trees);
+    ae_free(spec->share_rows);
+    ae_share_free(&spec->share);
     if (spec->drafter) spec->drafter->ops->destroy(spec->drafter);
     ae_free(spec);
 }
@@ -58,8 +60,10 @@ aerie_status ae_spec_create(ae_spec **out, ae_engine *engine, ae_drafter *drafte
     spec->walked = ae_alloc(spec->n_slots, sizeof *spec->walked);
     spec->seen_rows = ae_alloc(eo->n_batch, sizeof *spec->seen_rows);
     spec->order = ae_alloc(spec->n_slots, sizeof *spec->order);
+    spec->share_rows = ae_alloc(spec->n_slots, sizeof *spec->share_rows);
     bool ok = spec->slots && spec->requests && spec->asked && spec->chances && spec->walking && spec->walks && spec->walked &&
-              spec->seen_rows && spec->order;
+              spec->seen_rows && spec->order && spec->share_rows &&
+              ae_share_init(&spec->share, spec->n_slots, &options->share, error) == AERIE_OK;
     for (uint32_t i = 0; ok && i < spec->n_slots; i++)
         ok = (spec->slots[i].tokens = ae_alloc((size_t)spec->n_ctx + 1, sizeof(int32_t)));
     if (!ok) {
@@ -232,6 +236,19 @@ static double wait_least(const ae_spec *spec, double seconds)
     return least;
 }
 
+/* What the parties of this pass had of it. */
+static void saw_shares(ae_spec *spec, double seconds)
+{
+    if (!spec->options.shared) return;
+    for (uint32_t i = 0; i < spec->n_slots; i++) {
+        spec_slot *s = &spec->slots[i];
+        if (!s->active || s->i_part == NO_SLOT) continue;
+        spec->share_rows[s->i_part] = s->n_chain + s->tree.n;
+        if (s->n_chain) s->last_pass = spec->share.n_divided;
+    }
+    ae_share_saw(&spec->share, spec->share_rows, seconds);
+}
+
 aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_error *error)
 {
     const double begun = ae_time_now();
@@ -246,6 +263,7 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
     const double seconds = wait_least(spec, ae_engine_pass_seconds(spec->engine));
     const double share = seconds / (spec->n_active ? spec->n_active : 1);
     if (spec->round.prompts) ae_spec_saw_prompts(spec, ae_engine_n_rows(spec->engine), seconds);
+    saw_shares(spec, seconds);
     if (spec->drafter)
         ae_controller_saw_pass(&spec->controller, &spec->round, ae_engine_n_rows(spec->engine), seconds);
     AE_TRY(ae_spec_walk(spec, error));

@@ -31,7 +31,7 @@
  *              takes them from the cache once they are there, or what there is when the leader has ended (another number than
  *              leader_number) or was preempted. ae_spec_start makes a slot wait only if that saves at least a page.
  *   prompt     active, leader == NO_SLOT, !preempted, !decoding: the pass takes n_chain < pending tokens; n_chain is 0 when
- *              the cache has no pages for more in this pass.
+ *              the cache has no pages for more in this pass, or its party has had its share of it (share.h).
  *   decoding   as prompt, but decoding: n_chain == pending, and a token is drawn from the last row. Only a slot with n_chain 1
  *              can have a tree. ae_spec_plan decides in each pass between prompt and decoding.
  *   preempted  active, preempted, n_chain 0: an older sequence needed its pages, and the prefix tree got them. It resumes when
@@ -48,6 +48,7 @@
 #include "engine/engine.h"
 #include "speculate/control/controller.h"
 #include "draft/drafter.h"
+#include "speculate/share.h"
 #include "text/grammar/grammar.h"
 #include "text/token/vocab.h"
 
@@ -65,6 +66,8 @@ typedef struct ae_spec_options {
     bool fixed; /* no controller: verify all that is drafted */
     /* For measurements: a pass over n rows waits until least_seconds + (n - 1) * least_row_seconds have passed. 0: no wait. */
     double least_seconds, least_row_seconds;
+    bool shared;         /* requests of several parties get shares of the passes (share.h) */
+    ae_share_cost share; /* for tests: costs in place of measured ones; all zeros: they are measured */
 } ae_spec_options;
 
 /* Called for every emitted token. depth 0: decoded, k: the k-th token of an accepted path. row: the row of the engine's pass
@@ -111,6 +114,7 @@ typedef struct ae_spec_request {
     ae_spec_limits limits;
     const ae_grammar *grammar; /* the text matches it; NULL: any text */
     const ae_adapter_set *adapters; /* copied; NULL: none */
+    uint64_t client, group;    /* whose it is (share.h); group 0: its own */
     ae_spec_row *row;          /* NULL: none. Otherwise the whole prompt runs, whatever the KV cache holds */
     void *row_user;
 } ae_spec_request;

@@ -15,6 +15,8 @@ typedef struct spec_slot {
     bool follows;       /* its sampler is lent, and it keeps its positions when it ends (ae_spec_follow) */
     uint64_t number;    /* start number: a lower one is older */
     uint64_t scope;     /* scope of its newest sequence, also after it has ended */
+    uint64_t client, group; /* whose it is (share.h) */
+    uint64_t last_pass; /* the last one in which it had rows */
     bool forgotten;     /* ae_spec_forget was called since the last ae_spec_follow */
     uint32_t leader;    /* the slot that computes the prefix that this one waits for; NO_SLOT: none */
     uint64_t leader_number; /* start number of the awaited sequence */
@@ -37,6 +39,8 @@ typedef struct spec_slot {
     double start_time;
     /* this pass */
     uint32_t n_chain, first_chain, first_tree;
+    uint32_t i_part;      /* its number in the shares of the pass; NO_SLOT: none */
+    uint32_t n_most_drafts;
     bool decoding;        /* all pending tokens are in the pass, so a token will be drawn */
     double draft_seconds;
     uint32_t i_chance;    /* its element of ae_spec.chances; UINT32_MAX: none */
@@ -63,6 +67,8 @@ struct ae_spec {
     spec_slot *slots; /* [n_slots] */
     uint32_t *order;  /* [n_active] active slots, oldest first */
     uint64_t n_started;
+    ae_share share;
+    uint32_t *share_rows; /* [n_slots] rows by part of the pass */
     ae_token_trie *trie; /* created for the first grammar */
     float *masked;       /* [n_vocab] created with the trie */
     /* this pass */

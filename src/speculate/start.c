@@ -218,8 +218,10 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
     ae_spec_reuse(spec, i, request->tokens, n_most, &from);
     ae_sampler_free(s->sampler);
     int32_t *tokens = s->tokens;
+    const uint64_t number = spec->n_started++;
     *s = (spec_slot){.active = true, .ignore_eog = request->ignore_eog, .row = request->row, .row_user = request->row_user,
-                     .number = spec->n_started++, .leader = NO_SLOT,
+                     .number = number, .leader = NO_SLOT,
+                     .client = request->client, .group = request->group ? request->group : ~number,
                      .scope = ae_engine_seq_key(spec->engine, i).scope,
                      .tokens = tokens, .n_tokens = request->n_tokens, .n_predict = request->n_predict,
                      .media = request->media, .n_media = request->n_media,

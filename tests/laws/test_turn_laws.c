@@ -77,6 +77,9 @@ static int drop(void **state)
     return rmdir(folder);
 }
 
+static const double all_in[3] = {1, 1e-6, 0}, dear[3] = {1, 0.3, 0.02};
+static const double *costs = all_in; /* of passes: so that nobody has to miss one, or most have to */
+
 static const aerie_spec_type types[] = {AERIE_SPEC_NONE, AERIE_SPEC_NGRAM, AERIE_SPEC_DRAFT, AERIE_SPEC_EAGLE3};
 #define N_TYPES 4
 
@@ -90,7 +93,8 @@ static aerie_session *open_session(const aerie_model *m, aerie_spec_type type, u
     params.spec.ngram = type != AERIE_SPEC_DRAFT;
     if (type == AERIE_SPEC_DRAFT) params.spec.draft_model = draft;
     if (type == AERIE_SPEC_EAGLE3) params.spec.head = head;
-    need(ae_session_create_for_test(&session, m, &params, &(ae_session_test){.fixed = true}, &error), &error);
+    const ae_session_test test = {.fixed = true, .share = {costs[0], costs[1], costs[2]}};
+    need(ae_session_create_for_test(&session, m, &params, &test, &error), &error);
     return session;
 }
 
@@ -229,8 +233,12 @@ static void test_turns_change_no_byte(void **state)
     play_alone(model, &alone);
     for (size_t t = 0; t < N_TYPES; t++)
         for (uint32_t n_seqs = 1; n_seqs <= 4; n_seqs += 1 + (AE_TEST_EVERY > 4)) {
+            costs = all_in;
             const uint32_t n = play_in_turns(model, types[t], n_seqs, &alone, aerie_spec_type_name(types[t]));
             if (n < N_KINDS) fail_msg("%s, %u slots: parked %u times", aerie_spec_type_name(types[t]), n_seqs, n);
+            costs = dear;
+            play_in_turns(model, types[t], n_seqs, &alone, "shared passes");
+            costs = all_in;
         }
 }
 
@@ -241,6 +249,9 @@ static void test_turns_of_recurrent_layers(void **state)
     play_alone(recurrent, &alone);
     for (size_t t = 0; t < 2; t++)
         assert_true(play_in_turns(recurrent, types[t], 2, &alone, "recurrent layers") >= N_KINDS);
+    costs = dear;
+    play_in_turns(recurrent, AERIE_SPEC_NGRAM, 3, &alone, "recurrent layers in shared passes");
+    costs = all_in;
 }
 
 /* ---- Who gets a slot ------------------------------------------------------------------------------------------------ */
@@ -287,6 +298,35 @@ static void test_one_request_does_not_keep_all_slots(void **state)
         }
         aerie_session_free(session);
     }
+}
+
+/* Three answers to one request of another client run beside one: without shares all have as many tokens. */
+static void test_passes_are_shared_by_party(void **state)
+{
+    (void)state;
+    for (int on = 0; on < 2; on++) {
+        static told t;
+        aerie_task *tasks[4];
+        costs = on ? dear : all_in;
+        aerie_session *session = open_session(model, AERIE_SPEC_NONE, 4, 64);
+        memset(&t, 0, sizeof t);
+        for (size_t i = 0; i < 4; i++) {
+            const aerie_request r = plain(i, 60, i ? 1 : 2, i ? 7 : 8);
+            tasks[i] = submit(session, &r);
+        }
+        while (t.answers[0].n < 50) step(session, &t);
+        for (size_t i = 1; i < 4; i++) {
+            if (on) assert_in_range(t.answers[i].n, 5, 35);
+            else assert_in_range(t.answers[i].n, 48, 50);
+        }
+        while (t.n_ended < 4) step(session, &t);
+        for (size_t i = 0; i < 4; i++) {
+            assert_int_equal(t.answers[i].stats.n_generated, 60);
+            aerie_task_free(tasks[i]);
+        }
+        aerie_session_free(session);
+    }
+    costs = all_in;
 }
 
 /* Steps until a request has a slot that asks for n_predict tokens (0: it does not say) while a long one runs, which has had
@@ -467,6 +507,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_turns_change_no_byte),
         cmocka_unit_test(test_turns_of_recurrent_layers),
+        cmocka_unit_test(test_passes_are_shared_by_party),
         cmocka_unit_test(test_one_request_does_not_keep_all_slots),
         cmocka_unit_test(test_a_short_request_waits_for_a_bounded_time),
         cmocka_unit_test(test_a_long_request_goes_on),

@@ -1,0 +1,70 @@
+/* share.h - which sequences have rows in a pass, and how many, where requests of several parties share passes.
+ *
+ * A party is a group of one client's requests (aerie_request.client, group). Parties have weights: clients equal ones, and the
+ * groups of a client equal parts of its weight. What a sequence adds to a pass is counted in seconds of
+ * T = pass + row * rows + context * (positions that are attended), whose three numbers are fitted to the passes that ran. With
+ * one party nothing is limited. With several:
+ *   - The party that wants least runs in full. Q is what a pass with it alone would take.
+ *   - Each other party is given in each pass the part of its own round that takes Q, where a round is a pass with it alone in
+ *     full; more or less by its weight against the first one's. So all are slowed down by the same factor against running
+ *     alone, below the sum of all weights over their own: of two equal parties each by less than two, whatever the other sends.
+ *     A new party has FIRST times that at once, so that a short prompt is not cut.
+ *   - Sequences for which that is not enough miss the pass; those that have missed most go first. Prompts take smaller chunks.
+ *   - A party drafts no more nodes than take as long as a pass without rows, shared out among its sequences.
+ * Where parties want about the same (SLACK), or what others add is little beside Q (FREE), nobody misses a pass.
+ *
+ * Owns accounts of parties with active sequences, and the fit. Does not own slots, rows or pages. Which rows run together
+ * changes no byte (law 1), so times may decide it.
+ */
+#ifndef AE_SPECULATE_SHARE_H
+#define AE_SPECULATE_SHARE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+typedef struct ae_share_cost {
+    double pass, row, context; /* seconds of a pass at least, of a row, of an attended position */
+} ae_share_cost;
+
+/* A sequence in this pass. */
+typedef struct ae_share_part {
+    uint64_t client, group;
+    uint64_t last;             /* the pass in which it had rows last */
+    uint32_t n_context, n_wanted;
+    uint32_t n_rows, n_drafts; /* what it gets; UINT32_MAX drafts: no limit */
+    uint32_t i_party;
+} ae_share_part;
+
+typedef struct ae_share_party {
+    uint64_t client, group;
+    double credit;             /* seconds that it may spend */
+    double weight, wanted;     /* of this pass; wanted: seconds that its sequences would add */
+    uint32_t n_parts, n_in;    /* sequences, and those with rows */
+    bool is_new, limited;
+} ae_share_party;
+
+typedef struct ae_share {
+    uint32_t n_most, n_parts, n_parties, n_before; /* n_before: parties of the pass before */
+    ae_share_part *parts;      /* [n_most] */
+    ae_share_party *parties, *before; /* [n_most] of this pass and of the one before */
+    ae_share_cost cost;
+    bool fixed, known;         /* cost is given; cost was fitted */
+    double a[3][3], b[3];      /* sums of the fit */
+    uint64_t n_passes, n_divided; /* measured ones; all */
+} ae_share;
+
+/* given: costs in place of measured ones, for tests; all zeros: they are measured. */
+aerie_status ae_share_init(ae_share *share, uint32_t n_most, const ae_share_cost *given, aerie_error *error);
+void ae_share_free(ae_share *share);
+
+/* Before a pass: begin, add for each sequence that can have rows, then divide. */
+void ae_share_begin(ae_share *share);
+/* n_rows is wanted without drafts; n_context tokens are in the cache. Returns its number. */
+uint32_t ae_share_add(ae_share *share, uint64_t client, uint64_t group, uint64_t last, uint32_t n_context, uint32_t n_rows);
+void ae_share_divide(ae_share *share);
+/* After it: the rows that each part had, drafts included, and the seconds of the pass. */
+void ae_share_saw(ae_share *share, const uint32_t *n_rows, double seconds);
+
+#endif
