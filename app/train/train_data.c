@@ -54,7 +54,8 @@ int app_train_check_output(const char *option, const char *path, const char *con
                          path);
     for (size_t i = 0; i < n_read; i++)
         if (read[i] && stat(read[i], &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
-            return app_error(APP_USAGE, "%s %s is a file that is being read (%s); give the new one another name", option, path,
+            return app_error(APP_USAGE, "%s %s is a file that is being read (%s); choose another name for the output", option,
+                             path,
                              read[i]);
     return app_check_writable(option, path);
 }

@@ -1,4 +1,4 @@
-/* convert.c - the steps that every conversion takes: detect, plan, write, check, and the final name. */
+/* convert.c - the steps of every conversion: detect, plan, write, check, and give the file its final name. */
 #include "convert/convert.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ bool ae_convert_type_parse(const char *name, uint32_t *type)
     return true;
 }
 
-/* The output may not be a file that is read, by whatever path or link it is reached. */
+/* The output must not be a file that is read, whatever path or link leads to it. */
 static aerie_status check_output(const ae_convert *c)
 {
     static const char index[] = "/model.safetensors.index.json";
@@ -42,7 +42,8 @@ static aerie_status check_output(const ae_convert *c)
     }
     if (!read && c->target && ae_gguf_reads(c->target->gguf, o->output)) read = o->target;
     if (!read) return AERIE_OK;
-    return ae_fail(c->error, AERIE_ERROR_ARGUMENT, "-o %s is a file that is being read (%s); give the new one another name",
+    return ae_fail(c->error, AERIE_ERROR_ARGUMENT, "-o %s is a file that is being read (%s); choose another name for the "
+                   "output",
                    o->output, read);
 }
 

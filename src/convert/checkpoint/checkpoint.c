@@ -1,4 +1,4 @@
-/* checkpoint.c - the files of a checkpoint: its tensors, its config.json, and the values in that by key. */
+/* checkpoint.c - the files of a checkpoint: its tensors, its config.json, and that file's values by key. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static bool is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* A name that torch.save's files have: pickles, which only Python reads. */
+/* Whether the name is one that torch.save gives its files: pickles, which only Python can read. */
 static bool is_pickle(const char *path)
 {
     static const char *const ends[] = {".bin", ".pt", ".pth", ".ckpt"};
@@ -60,7 +60,7 @@ static aerie_status open_tensors(ae_convert *c)
     return status;
 }
 
-/* By the names that PEFT gives tensors, or by its config alone. */
+/* Whether the checkpoint is an adapter: by the names that PEFT gives tensors, or by its config. */
 static bool is_adapter(const ae_convert *c, const char *peft, const char *config)
 {
     for (size_t i = 0; c->st && i < ae_safetensors_n_tensors(c->st); i++) {
@@ -75,7 +75,7 @@ aerie_status ae_convert_open_tensors(ae_convert *c)
     char *peft = ae_convert_path_in(c, "adapter_config.json"), *config = ae_convert_path_in(c, "config.json"),
          *folder = ae_convert_path_in(c, ".");
     const char *what = NULL;
-    bool of_folder = false; /* and not of the file in it that was named */
+    bool of_folder = false; /* the message names the folder, not the file in it */
     aerie_status status = peft && config && folder ? open_tensors(c) : ae_convert_no_memory(c, "a path");
     if (status != AERIE_ERROR_MEMORY) {
         if (is_adapter(c, peft, config))
@@ -151,7 +151,7 @@ aerie_status ae_convert_read_json(const ae_convert *c, const char *name, json_t 
     return status;
 }
 
-/* config.json in the folder of the checkpoint; NULL when out of memory. */
+/* Path of config.json in the checkpoint's folder; NULL if memory is short. */
 static const char *beside(ae_convert *c)
 {
     char *path = ae_convert_path_in(c, "config.json");
@@ -160,7 +160,7 @@ static const char *beside(ae_convert *c)
     return copy;
 }
 
-/* Python writes numbers that JSON does not have; nothing that is read here is one. */
+/* Replaces the infinities and NaNs that Python writes, which are not JSON. No value that is read here is one of them. */
 static void blank_infinities(char *text, size_t n)
 {
     static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
@@ -207,7 +207,7 @@ aerie_status ae_convert_read_config(ae_convert *c)
     c->config_path = given ? given : beside(c);
     if (!c->config_path) return ae_convert_no_memory(c, "a path");
     if (!given && !ae_file_exists(c->config_path)) {
-        c->config_path = ""; /* Medusa heads need none; for others the missing key is reported later */
+        c->config_path = ""; /* Medusa heads need no config; for other heads the missing key is reported later */
         return AERIE_OK;
     }
     return parse_config(c);

@@ -1,5 +1,5 @@
-/* names.c - gives the tensors of a checkpoint names that do not depend on its producer, and finds those left over at
- * the end. */
+/* names.c - gives the tensors of a checkpoint names that do not depend on its producer, and finds tensors that were not
+ * used. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,7 +46,7 @@ aerie_status ae_convert_read_names(ae_convert *c, const ae_convert_rename *renam
     if (c->n_entries) qsort(c->entries, c->n_entries, sizeof *c->entries, by_name);
     for (size_t i = 1; i < c->n_entries; i++) {
         if (strcmp(c->entries[i].name, c->entries[i - 1].name) == 0) {
-            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensors %s and %s stand for the same part; --skip leaves one out",
+            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensors %s and %s are the same part; --skip leaves one out",
                            c->path, c->entries[i - 1].tensor->name, c->entries[i].tensor->name);
         }
     }

@@ -1,10 +1,10 @@
-/* scaled_weights.c - weights that a checkpoint keeps as small codes and scales, as numbers.
+/* scaled_weights.c - computes the numbers of weights that a checkpoint stores as small codes and scales.
  *
- * Owns what two kinds mean. FP8: a tensor NAME of F8_E4M3 or F8_E5M2, and NAME_scale_inv or NAME_scale, which multiplies: one
- * number, or a grid of them, for blocks of weight_block_size (the last ones may be smaller) or else for equal parts. Scales
- * of U8 are exponents. MXFP4, of gpt-oss: NAME_blocks [matrices, rows, groups, 16] with two codes in a byte, the first in the
- * low bits, and NAME_scales [matrices, rows, groups], exponents.
- * The others see a tensor like any other, whose type no file has (ae_convert_scaled). Sources: transformers'
+ * Owns the meaning of two formats. FP8: a tensor NAME of F8_E4M3 or F8_E5M2, and NAME_scale_inv or NAME_scale, which multiplies
+ * it: one number, or a grid of numbers for blocks of weight_block_size (the last ones may be smaller), or else for equal parts.
+ * Scales of U8 are exponents. MXFP4, used by gpt-oss: NAME_blocks [matrices, rows, groups, 16] with two codes in each byte, the
+ * first in the low bits, and NAME_scales [matrices, rows, groups], exponents.
+ * Other code sees a normal tensor with a type that no file has (ae_convert_scaled). Sources: transformers'
  * integrations/finegrained_fp8.py and mxfp4.py.
  */
 #include <math.h>
@@ -14,11 +14,11 @@
 #include "quant/unit.h"
 
 typedef struct scaled {
-    ae_st_tensor tensor; /* first: what ae_convert_floats gets */
+    ae_st_tensor tensor; /* must come first: ae_convert_floats gets a pointer to it */
     const ae_st_tensor *codes, *scales;
-    uint64_t rows, columns;                /* of a matrix */
-    uint64_t block_rows, block_columns;    /* that share a scale */
-    uint64_t scale_columns, matrix_scales; /* scales of a row of blocks, of a matrix */
+    uint64_t rows, columns;                /* of one matrix */
+    uint64_t block_rows, block_columns;    /* of the blocks that share a scale */
+    uint64_t scale_columns, matrix_scales; /* scales in a row of blocks, scales of a matrix */
 } scaled;
 
 /* ---- Numbers ---------------------------------------------------------------------------------------------- */
@@ -37,7 +37,7 @@ static void set_codes(ae_st_dtype dtype, float value[256])
         value[i] = dtype == AE_ST_F8_E4M3 ? of_e4m3((uint8_t)i) : ae_f16_to_f32((uint16_t)(i << 8));
 }
 
-/* Scale number i; of MXFP4 half of it, which goes with doubled values. */
+/* Scale number i; for MXFP4 half of it, because codes are stored doubled. */
 static float scale_at(const scaled *s, uint64_t i)
 {
     float scale = 0.0f;
@@ -60,7 +60,7 @@ void ae_convert_scaled_floats(const ae_st_tensor *t, uint64_t first, float *out,
         const uint64_t at = first + i, column = at % s->columns, row = at / s->columns % s->rows;
         const uint64_t matrix = at / s->columns / s->rows;
         const uint64_t block = matrix * s->matrix_scales + row / s->block_rows * s->scale_columns + column / s->block_columns;
-        uint64_t end = at + s->block_columns - column % s->block_columns; /* of what has this scale */
+        uint64_t end = at + s->block_columns - column % s->block_columns; /* end of the numbers with this scale */
         if (end > at + s->columns - column) end = at + s->columns - column;
         if (end > first + n) end = first + n;
         const float scale = scale_at(s, block);
@@ -81,7 +81,7 @@ static bool ends_with(const char *name, const char *end)
     return n >= k && strcmp(name + n - k, end) == 0;
 }
 
-/* name, of which the last `cut` characters go, with `end`. */
+/* Finds the entry whose name is `name` without its last `cut` characters, followed by `end`. */
 static ae_convert_entry *find_beside(const ae_convert *c, const char *name, size_t cut, const char *end)
 {
     ae_buf text = {0};
@@ -99,7 +99,7 @@ static aerie_status fail_scales(const ae_convert *c, const ae_st_tensor *t, cons
                    ae_convert_shape(t, of), needed);
 }
 
-/* weight_block_size: [rows, columns] */
+/* Reads weight_block_size: [rows, columns]. */
 static aerie_status read_block_size(const ae_convert *c, uint64_t size[2])
 {
     const json_t *given = json_object_get(json_object_get(c->config, "quantization_config"), "weight_block_size");
@@ -115,7 +115,7 @@ static aerie_status read_block_size(const ae_convert *c, uint64_t size[2])
     return AERIE_OK;
 }
 
-/* How many blocks of that size cover n. */
+/* Number of blocks of that size that cover n. */
 static uint64_t parts(uint64_t n, uint64_t size)
 {
     return n / size + (n % size != 0);

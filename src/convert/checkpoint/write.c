@@ -1,4 +1,4 @@
-/* write.c - the new file: the list of its tensors, and their numbers, row by row. The keys are the kind's business. */
+/* write.c - the new file: the list of its tensors, and their numbers, row by row. The kinds of checkpoints write the keys. */
 #include <math.h>
 #include <string.h>
 
@@ -51,7 +51,7 @@ bool ae_convert_ints(const ae_st_tensor *t, uint64_t first, int64_t *out, size_t
 
 /* ---- The list ------------------------------------------------------------------------------------------- */
 
-/* What will be read lies within the tensor. Sizes are products of a file's numbers, so each step is checked. */
+/* Checks that what will be read lies within the tensor. Sizes are products of a file's numbers, so each step is checked. */
 static aerie_status check_room(const ae_convert *c, const ae_convert_item *item, const ae_st_tensor *t)
 {
     const uint64_t counts[] = {item->parts ? 1 : item->n_stack, item->rows, item->columns};
@@ -85,7 +85,7 @@ aerie_status ae_convert_add(ae_convert *c, const ae_convert_item *item)
     else if (!item->rows || item->f32) to->type = AE_TYPE_F32;
     else if (item->how == AE_CONVERT_UNIT || (item->f16 && c->out_type == AE_TYPE_Q8_0)) to->type = AE_TYPE_F16;
     else to->type = c->out_type;
-    /* those weights are MXFP4 already, and the same in less room than what a wider type takes */
+    /* such weights are MXFP4 already, which holds them exactly in less space than a wider type */
     const ae_st_tensor *of = to->parts ? to->parts[0] : to->from;
     const bool wide = to->type == AE_TYPE_F16 || to->type == AE_TYPE_BF16 || to->type == AE_TYPE_Q8_0;
     if (of && of->dtype == AE_CONVERT_MXFP4 && to->step == 1 && !to->column_from && wide) to->type = AE_TYPE_MXFP4;
@@ -104,7 +104,7 @@ static void settle_type(ae_convert *c, ae_convert_item *item, size_t *n_other)
                    (unsigned long long)item->columns, item->name, ae_type_name(c->out_type), ae_type_name(item->type));
 }
 
-/* The rows of all matrices of the stack. */
+/* Number of rows in all matrices of the stack. */
 static uint64_t n_rows(const ae_convert_item *item)
 {
     return (item->rows ? item->rows : 1) * (item->n_stack ? item->n_stack : 1);
@@ -124,7 +124,7 @@ static aerie_status describe(ae_convert *c, ae_gguf_writer *w)
     return AERIE_OK;
 }
 
-/* Rotated rows: within each head the new row 2i is the old row i, 2i + 1 is i + n_rot/2; the rest stays. */
+/* For rotated rows: within each head the new row 2i is the old row i, and 2i + 1 is i + n_rot/2; the others stay. */
 static uint64_t old_row(const ae_convert *c, const ae_convert_item *item, uint64_t row)
 {
     const uint64_t in_head = row % item->head_dim, half = item->n_rot / 2;
@@ -132,7 +132,7 @@ static uint64_t old_row(const ae_convert *c, const ae_convert_item *item, uint64
     return row - in_head + in_head / 2 + (in_head % 2 ? half : 0);
 }
 
-/* row: among those of all matrices. */
+/* Reads one row, counted over all matrices. */
 static bool read_plain(const ae_convert_item *item, uint64_t row, float *x)
 {
     const size_t n = (size_t)item->columns;
@@ -152,7 +152,7 @@ static bool read_plain(const ae_convert_item *item, uint64_t row, float *x)
     return true;
 }
 
-/* One row; a rotated tensor of one dimension is read element by element. */
+/* Reads one row; a rotated tensor of one dimension is read element by element. */
 static bool read_row(const ae_convert *c, const ae_convert_item *item, uint64_t row, float *x)
 {
     const size_t n = (size_t)item->columns;
@@ -172,7 +172,7 @@ static bool read_row(const ae_convert *c, const ae_convert_item *item, uint64_t 
     }
 }
 
-/* For messages; NULL: the numbers come from no tensor. */
+/* The source tensor, for messages; NULL: the numbers do not come from a tensor. */
 static const ae_st_tensor *source(const ae_convert_item *item)
 {
     return item->parts ? item->parts[0] : item->from;
@@ -194,7 +194,7 @@ static aerie_status check_row(const ae_convert *c, const ae_convert_item *item, 
     return AERIE_OK;
 }
 
-/* x [columns] and row [row_bytes] are room for one row; *done counts the bytes that were written. */
+/* Writes all rows. x [columns] and row [row_bytes] are buffers for one row; *done counts the bytes written. */
 static aerie_status write_rows(ae_convert *c, ae_gguf_writer *w, const ae_convert_item *item, float *x, void *row,
                                uint64_t *done)
 {

@@ -1,8 +1,8 @@
 /* block.c - checkpoints of block drafters: z-lab's DFlash, DeepSpec's DFlash and DSpark, speculators' DSpark.
  *
- * They are told by a norm of fused features outside of layers (hidden_norm) beside fc. Layers have Qwen3's names; rows of q and
- * k stay as they are, since the file rotates by halves too. Settings stand in dflash_config, or beside everything else. Taps
- * are outputs of layers: the file counts inputs, one more (docs/heads.md).
+ * They are recognised by hidden_norm, a norm of fused features outside layers, beside fc. Layers have Qwen3's names. Rows of q
+ * and k are not reordered, since the file rotates by halves as well. Settings are in dflash_config or beside everything else.
+ * Taps are outputs of layers; the file counts inputs, which are one higher (docs/heads.md).
  */
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static aerie_status need_count(const ae_convert *c, const char *key, uint32_t lo
         return AERIE_OK;
     }
     return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: '%s' %s; a number from %u to %u is needed, in dflash_config or beside it",
-                   c->config_path, key, json ? "is no such number" : "is missing", (unsigned)lo, (unsigned)hi);
+                   c->config_path, key, json ? "is not such a number" : "is missing", (unsigned)lo, (unsigned)hi);
 }
 
 static aerie_status read_flag(const ae_convert *c, const char *key, bool *value)
@@ -52,7 +52,7 @@ static aerie_status read_factor(const ae_convert *c, const char *key, double *va
     return ae_convert_real(c, json, key, 0, 1e6, value);
 }
 
-/* Outputs of layers; -1 is the embedding. speculators list inputs. */
+/* Reads the outputs of layers that are tapped; -1 is the embedding. speculators list inputs. */
 static aerie_status read_taps(ae_convert *c)
 {
     ae_convert_head *h = &c->head;
@@ -73,14 +73,14 @@ static aerie_status read_taps(ae_convert *c)
     json_array_foreach(list, i, item) {
         const int64_t layer = json_is_integer(item) ? (int64_t)json_integer_value(item) + more : -1;
         if (layer < 0 || layer > AE_MAX_LAYERS)
-            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: element %zu of the target's layers is no layer from 0 to %d",
+            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: element %zu of the target's layers is not a layer from 0 to %d",
                            c->config_path, i, AE_MAX_LAYERS);
         h->taps[h->n_taps++] = (uint32_t)layer;
     }
     return AERIE_OK;
 }
 
-/* Layers with a window: all, or those that layer_types names. */
+/* Which layers have a window: all, or those that layer_types names. */
 static aerie_status read_window(ae_convert *c)
 {
     ae_convert_head *h = &c->head;
@@ -97,7 +97,7 @@ static aerie_status read_window(ae_convert *c)
     return AERIE_OK;
 }
 
-/* DeepSpec's drafters, of both kinds, read their blocks from the anchor; z-lab's and speculators' do not. */
+/* Both kinds of DeepSpec's drafters read their blocks from the anchor; z-lab's and speculators' do not. */
 static aerie_status read_anchor(ae_convert *c)
 {
     const json_t *list = json_object_get(c->config, "architectures"), *item;
@@ -152,7 +152,7 @@ aerie_status ae_convert_block_detect(ae_convert *c)
     if (setting(c, "block_size")) AE_TRY(need_count(c, "block_size", h->from_anchor ? 1 : 2, AE_DHEAD_MAX_BLOCK, &h->n_block));
     AE_TRY(need_count(c, "mask_token_id", 0, h->n_vocab ? h->n_vocab - 1 : INT32_MAX, &h->mask));
     AE_TRY(read_flag(c, "causal", &h->causal));
-    AE_TRY(read_flag(c, "causal_head", &h->causal)); /* JetSpec */
+    AE_TRY(read_flag(c, "causal_head", &h->causal)); /* JetSpec's */
     AE_TRY(read_flag(c, "is_causal", &h->causal));
     AE_TRY(read_factor(c, "input_embedding_scale", &h->embedding_scale));
     AE_TRY(read_factor(c, "output_multiplier", &h->logit_scale));
@@ -213,7 +213,7 @@ aerie_status ae_convert_block_plan(ae_convert *c)
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: markov_head.markov_w1 and markov_w2 are to have %u and %u rows of %u "
                        "numbers; %s", c->path, (unsigned)h->n_vocab, (unsigned)h->n_draft, (unsigned)r,
                        w2 ? "they have others" : "the second is missing");
-    if (r) { /* rows after the vocabulary are padding */
+    if (r) { /* rows beyond the vocabulary are padding */
         AE_TRY(ae_convert_add(c, &(ae_convert_item){.name = "markov_w1.weight", .from = w1, .rows = h->n_vocab, .columns = r}));
         AE_TRY(ae_convert_add(c, &(ae_convert_item){.name = "markov_w2.weight", .from = w2, .rows = h->n_draft, .columns = r}));
     }

@@ -1,13 +1,13 @@
-/* check.c - --self-check: does the head predict what the target does, and would another reading of it predict
+/* check.c - --self-check: does the head predict what the target does, and would another reading of the checkpoint predict it
  * better?
  *
- * The target runs over a text once and tells what it would have put after each token. The head is then asked the same,
- * with true features and the text's own tokens (teacher forcing), one step ahead from a true row and two and three steps
- * ahead from what it feeds itself. Taps one layer off, the other start of the residual and rows of q and k in the other order
- * show at the first step, the wrong feedback from the second on. What options settle is not searched. Another reading is taken
- * only when it clearly gives the target's choices more probability on the same places (three standard deviations of the mean
- * difference of their logarithms): probabilities move long before answers do. On a real head taps one layer off cost 0.04 of
- * the answers, which 364 places do not tell from chance.
+ * The target runs over a text once, which gives the token that it would choose after each position. The head predicts the same,
+ * from true features and the text's own tokens (teacher forcing): one step ahead from a true row, and two and three steps ahead
+ * from the rows that it feeds itself. Wrong taps, the wrong start of the residual and the wrong order of rows of q and k show
+ * at the first step, wrong feedback from the second on. What options decide is not searched. Another reading is taken only if
+ * it clearly gives the target's choices more probability at the same positions (three standard deviations of the mean
+ * difference of log-probabilities), because probabilities react long before answers do: on a real head, taps that are one layer
+ * off cost 0.04 of the answers, which 364 positions do not distinguish from chance.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -24,8 +24,8 @@
 #define MIN_TOKENS 32
 
 typedef struct score {
-    uint32_t n;            /* places */
-    double *log_p;         /* [n][DEPTHS] of the target's choice; 0 where the head cannot say it */
+    uint32_t n;            /* number of positions */
+    double *log_p;         /* [n][DEPTHS] log-probability of the target's choice; 0 if the head has no row for it */
     uint32_t sums[DEPTHS];
 } score;
 
@@ -37,9 +37,9 @@ typedef struct checker {
     ae_net *net;
     uint32_t n_threads, n_tokens;
     ae_tokens tokens;
-    int32_t own[MAX_TOKENS]; /* what the target puts after token i */
+    int32_t own[MAX_TOKENS]; /* the target's choice after token i */
     bool has_own;
-    ae_gguf_writer *turned; /* of a file with rows in the other order, which never gets a name; NULL: not written yet */
+    ae_gguf_writer *turned; /* a file with rows in the other order, which never gets a name; NULL: not written yet */
 } checker;
 
 static int32_t best(const float *x, uint32_t n)
@@ -76,7 +76,7 @@ static aerie_status read_text(checker *k)
                    o->check_path ? o->check_path : "the text", (unsigned)k->n_tokens, MIN_TOKENS, MAX_TOKENS);
 }
 
-/* A pass over the text that exports the taps of the head; the first one also finds what the target would say. */
+/* Runs over the text, exporting the taps of the head. The first run also finds the target's choices. */
 static aerie_status run_target(checker *k, const ae_dhead *head, ae_engine **out)
 {
     const ae_dhead_hparams *h = &head->hparams;
@@ -97,7 +97,7 @@ static aerie_status run_target(checker *k, const ae_dhead *head, ae_engine **out
 
 /* ---- The head ------------------------------------------------------------------------------------------- */
 
-/* The row of the head's output for a token; n_draft if there is none. */
+/* The row of the head's output for a token; n_draft if it has none. */
 static uint32_t row_of(const ae_dhead_net *net, int32_t token)
 {
     uint32_t row = 0;
@@ -177,7 +177,7 @@ static aerie_status ask(checker *k, const ae_dhead *head, score *s)
     return status;
 }
 
-/* The head that results from reading the checkpoint according to `how`. */
+/* Measures the head that results from reading the checkpoint as `how` says. */
 static aerie_status measure(checker *k, const ae_convert_head *how, score *s)
 {
     ae_convert *c = k->c;
@@ -242,7 +242,7 @@ static aerie_status try_other(checker *k, ae_convert_head *how, score *now, cons
     return status;
 }
 
-/* All taps one layer down or up; false if one would be outside the target. */
+/* Moves all taps one layer down or up. False: one would be outside the target. */
 static bool shift(ae_convert_head *how, int by)
 {
     for (uint32_t i = 0; i < how->n_taps; i++) {
@@ -279,7 +279,7 @@ static aerie_status search_once(checker *k, ae_convert_head *how, score *now, bo
     return AERIE_OK;
 }
 
-/* Reports what is now read in another way than by the rules of feature_layers.c and detect.c. */
+/* Reports what is now read differently from the rules of feature_layers.c and detect.c. */
 static void say_change(const ae_convert *c, const ae_convert_head *was, const ae_convert_head *is)
 {
     if (was->n_taps && was->taps[0] != is->taps[0])

@@ -1,4 +1,4 @@
-/* check_text.h - what the self-check reads when it is given no text: plain English, a list, some code. */
+/* check_text.h - the text of the self-check, unless another one is given: plain English, a list, some code. */
 #ifndef AE_CONVERT_HEAD_CHECK_TEXT_H
 #define AE_CONVERT_HEAD_CHECK_TEXT_H
 

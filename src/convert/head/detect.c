@@ -1,5 +1,5 @@
-/* detect.c - which kind of head a checkpoint holds, who wrote it, and its sizes: from tensors where they tell, else from
- * config. */
+/* detect.c - which kind of head a checkpoint holds, who wrote it, and its sizes: from tensors where they show it, otherwise
+ * from the config. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,7 +36,7 @@ static bool is_architecture(const ae_convert *c, const char *name)
     return false;
 }
 
-/* ModelOpt's own words in eagle_config; SpecForge writes two others there. */
+/* ModelOpt has its own keys in eagle_config; SpecForge writes two other keys there. */
 static bool is_modelopt(const ae_convert *c)
 {
     static const char *const words[] = {"use_last_layernorm", "use_input_layernorm_in_first_layer", "use_mtp_layernorm"};
@@ -152,7 +152,7 @@ static aerie_status read_fc_norm(ae_convert *c)
     return AERIE_OK;
 }
 
-/* An option decides both, else the config, else the default of the producer. */
+/* The option decides; otherwise the config, otherwise the producer's default. */
 static aerie_status read_residual(ae_convert *c)
 {
     const ae_convert_choice given = c->options.norm_before_residual;
@@ -161,7 +161,7 @@ static aerie_status read_residual(ae_convert *c)
     return given == AE_CONVERT_AUTO ? ae_convert_bool(c, "norm_before_residual", normed, NULL) : AERIE_OK;
 }
 
-/* norm_output: at SpecForge whether the output head sees normed rows; elsewhere what is fed back. */
+/* norm_output: with SpecForge, whether the output head reads normed rows; with others, what is fed back. */
 static aerie_status read_feedback(ae_convert *c)
 {
     const ae_convert_choice given = c->options.feedback_post;
@@ -180,7 +180,7 @@ static aerie_status read_feedback(ae_convert *c)
 
 /* ---- Vocabulary ------------------------------------------------------------------------------------------ */
 
-#define MAX_PADDING 1024 /* rows by which checkpoints and GGUF files of one vocabulary differ */
+#define MAX_PADDING 1024 /* most rows by which checkpoints and GGUF files of one vocabulary may differ */
 
 static aerie_status settle_vocab(ae_convert *c)
 {
@@ -201,7 +201,7 @@ static aerie_status settle_vocab(ae_convert *c)
     return AERIE_OK;
 }
 
-/* Rows of the output head: its own, or the target's. */
+/* Number of rows of the output head: its own, or the target's. */
 static aerie_status settle_draft(ae_convert *c)
 {
     ae_convert_head *h = &c->head;
@@ -274,7 +274,7 @@ static aerie_status detect_eagle(ae_convert *c)
                    (unsigned)h->n_target_embd, c->options.target, (unsigned)c->target->hparams.n_embd);
 }
 
-/* The names of Medusa itself, or of vLLM. */
+/* The names are those of Medusa itself, or of vLLM. */
 const ae_st_tensor *ae_convert_head_medusa(ae_convert *c, uint32_t j, int b, const char *part)
 {
     static const char *const prefixes[] = {"", "medusa_head.", "medusa_heads.", "heads."};
@@ -328,7 +328,7 @@ static aerie_status detect_medusa(ae_convert *c)
                    (unsigned)h->n_embd, c->options.target, (unsigned)c->target->hparams.n_embd);
 }
 
-/* Tried in this order, each once, so that model.midlayer.x becomes layers.0.x. */
+/* Tried in this order, once each, so that model.midlayer.x becomes layers.0.x. */
 static const ae_convert_rename renames[] = {
     {"draft_model.", ""},
     {"model.", ""},

@@ -1,8 +1,8 @@
 /* feature_layers.c - which layers of the target a head taps, numbered by the layer whose input is tapped.
  *
- * Two numberings are in use: the input of layer i is the output of layer i - 1. All are turned into inputs, 0 to L; L is
- * after the last layer, before the final norm. EAGLE's own choice is 2, L/2, L-3 as inputs, which others write as 1, L/2-1,
- * L-4.
+ * There are two numberings, since the input of layer i is the output of layer i - 1. All are converted to inputs, 0 to L; L is
+ * after the last layer, before the final norm. EAGLE's own choice is 2, L/2, L-3 as inputs, which other programs write as the
+ * outputs 1, L/2-1, L-4.
  */
 #include <string.h>
 
@@ -11,7 +11,7 @@
 typedef struct tap_list {
     uint32_t items[AERIE_MAX_TAPS];
     uint32_t n;
-    bool inside; /* eagle_config */
+    bool inside; /* in eagle_config */
 } tap_list;
 
 static aerie_status read_list(const ae_convert *c, tap_list *list)
@@ -34,8 +34,8 @@ static aerie_status read_list(const ae_convert *c, tap_list *list)
     return AERIE_OK;
 }
 
-/* Whether three ids are EAGLE's choice, in the numbering of inputs (0) or outputs (1), for a target of L layers; L = 0: of
- * any number that fits. */
+/* Whether three ids are EAGLE's choice, in the numbering of inputs (0) or outputs (1), for a target of L layers. L = 0: for any
+ * L that fits. */
 static bool is_usual(const tap_list *list, uint32_t minus, uint32_t n_layers)
 {
     const uint32_t *id = list->items;
@@ -63,14 +63,14 @@ static aerie_status use_default(ae_convert *c)
     const uint32_t n = h->n_target_layers;
     if (!n) {
         return ae_fail(c->error, AERIE_ERROR_FORMAT,
-                       "%s: it names no layers ('eagle_aux_hidden_state_layer_ids'), and the usual ones, 2, L/2 and "
+                       "%s: the config names no layers ('eagle_aux_hidden_state_layer_ids'), and the usual ones, 2, L/2 and "
                        "L-3, depend on "
                        "the number of the target's layers: give --target FILE or --taps LIST",
                        *c->config_path ? c->config_path : c->path);
     }
     if (n < 6) {
         return ae_fail(c->error, AERIE_ERROR_FORMAT,
-                       "%s: it names no layers, and the usual ones, 2, L/2 and L-3, do not fit a target of %u; "
+                       "%s: the config names no layers, and the usual ones, 2, L/2 and L-3, do not fit a target of %u; "
                        "give --taps LIST",
                        *c->config_path ? c->config_path : c->path, (unsigned)n);
     }
@@ -80,8 +80,8 @@ static aerie_status use_default(ae_convert *c)
     return AERIE_OK;
 }
 
-/* The feature is what the target's output head sees. The format has no such tap: it becomes the tap after the last layer
- * under the target's own final norm, and a unit matrix where there is no fc. */
+/* The feature is the input of the target's output head. The format has no such tap, so the tap after the last layer is used,
+ * with the target's final norm, and a unit matrix if there is no fc. */
 static aerie_status use_last(ae_convert *c)
 {
     ae_convert_head *h = &c->head;
@@ -103,7 +103,7 @@ static aerie_status use_last(ae_convert *c)
     return AERIE_OK;
 }
 
-/* fc.weight [n_embd, n_taps * n_target_embd] */
+/* Checks fc.weight [n_embd, n_taps * n_target_embd]. */
 static aerie_status check_width(ae_convert *c)
 {
     ae_convert_head *h = &c->head;

@@ -1,7 +1,7 @@
 /* ids.c - d2t: which token of the target each row of the head's output stands for, as absolute ids.
  *
- * Checkpoints hold offsets (target id = draft id + d2t); t2d says which tokens of the target have a row. What d2t holds is
- * decided by which reading gives distinct ids of the vocabulary that agree with t2d; offsets if both do.
+ * Checkpoints hold offsets (target id = draft id + d2t) or ids; t2d marks the target's tokens that have a row. The right
+ * reading of d2t is the one that gives distinct ids in the vocabulary that agree with t2d; if both do, offsets.
  */
 #include <string.h>
 
@@ -16,7 +16,7 @@ typedef struct map {
     const ae_st_tensor *d2t, *t2d; /* t2d may be NULL */
     int64_t *raw, *has;            /* [n_draft]; [n_vocab] or NULL */
     unsigned char *seen;           /* [n_vocab] */
-    bool absolute;                 /* by its name */
+    bool absolute;                 /* its name says so */
 } map;
 
 static int64_t target_id(const map *m, size_t i, reading how)
@@ -26,7 +26,7 @@ static int64_t target_id(const map *m, size_t i, reading how)
     return __builtin_add_overflow(m->raw[i], (int64_t)i, &id) ? -1 : id;
 }
 
-/* NULL if this reading is consistent, else what is wrong, with the row and the id. */
+/* NULL if this reading is consistent; otherwise what is wrong, with the row and the id. */
 static const char *check(const ae_convert_head *h, const map *m, reading how, size_t *row, int64_t *id)
 {
     memset(m->seen, 0, h->n_vocab);
@@ -74,7 +74,7 @@ static aerie_status settle(ae_convert *c, map *m)
     return AERIE_OK;
 }
 
-/* t2d alone is enough: the rows are in the order of the tokens. */
+/* t2d alone is enough: rows are in the order of tokens. */
 static aerie_status from_marks(ae_convert *c, const map *m)
 {
     ae_convert_head *h = &c->head;

@@ -37,7 +37,7 @@ static void put_eagle3(ae_convert_keys *k, const ae_convert_head *h)
     ae_convert_put_text(k, "feedback", h->feedback_post ? "post" : "pre");
 }
 
-/* The target's tokenizer, which other programs need in every file. */
+/* Copies the target's tokenizer, which other programs need in every file. */
 static void put_tokenizer(ae_convert_keys *k, const ae_convert *c)
 {
     static const char mask_key[] = "tokenizer.ggml.mask_token_id";

@@ -1,25 +1,25 @@
-/* parts.h - what the kinds of drafter heads share while they are detected (detect.c) and planned (plan.c). */
+/* parts.h - what detecting (detect.c) and planning (plan.c) the kinds of drafter heads share. */
 #ifndef AE_CONVERT_HEAD_PARTS_H
 #define AE_CONVERT_HEAD_PARTS_H
 
 #include "convert/checkpoint/checkpoint.h"
 
 typedef struct ae_convert_wanted {
-    const char *from, *to; /* in the checkpoint, in the file; without ".weight" */
+    const char *from, *to; /* names in the checkpoint and in the file, without ".weight" */
     uint64_t rows, columns; /* rows 0: one dimension */
-    const char *why;        /* the shape, in words */
-    bool rotated;           /* rows of q or k, to be permuted */
+    const char *why;        /* explains the shape in messages */
+    bool rotated;           /* rows of q or k that are reordered */
     bool optional;
 } ae_convert_wanted;
 
-/* Weights and, where there are, biases. */
+/* Adds weights and, if there are any, biases. */
 aerie_status ae_convert_copy(ae_convert *c, const ae_convert_wanted *list, size_t n);
-/* The token embedding and the output head, where they are not the target's. */
+/* Adds the token embedding and the output head, unless they are the target's. */
 aerie_status ae_convert_head_embedding(ae_convert *c);
 aerie_status ae_convert_head_output(ae_convert *c);
-/* Sizes of layers, of which there may be n_most. */
+/* Reads the sizes of layers, of which there may be up to n_most. */
 aerie_status ae_convert_head_layer(ae_convert *c, uint32_t n_most);
-/* Both vocabularies. */
+/* Reads the sizes of both vocabularies. */
 aerie_status ae_convert_head_vocab(ae_convert *c);
 
 /* block.c: DFlash and DSpark. */

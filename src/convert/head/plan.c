@@ -87,7 +87,7 @@ static aerie_status plan_each_norm(ae_convert *c)
     return AERIE_OK;
 }
 
-/* The target's final norm as the norm of the one tap (convert_taps.c: use_last). */
+/* Plans the target's final norm as the norm of the only tap (feature_layers.c: use_last). */
 static aerie_status plan_last_norm(ae_convert *c)
 {
     const uint32_t n = c->head.n_target_embd;
@@ -138,7 +138,7 @@ static aerie_status plan_eagle3(ae_convert *c)
 
 /* ---- Tables -------------------------------------------------------------------------------------------- */
 
-/* Rows of the target's vocabulary: a checkpoint may have more padding than the GGUF file, but not less. */
+/* Checks the rows for the target's vocabulary: a checkpoint may have more padding than the GGUF file, but not less. */
 static aerie_status check_table(const ae_convert *c, const ae_st_tensor *t, uint32_t rows)
 {
     char shape[128];
@@ -147,7 +147,7 @@ static aerie_status check_table(const ae_convert *c, const ae_st_tensor *t, uint
                    t->name, ae_convert_shape(t, shape), (unsigned)rows, (unsigned)c->head.n_embd);
 }
 
-/* Whether the head's own embedding is written. */
+/* Decides whether the head's own embedding is written. */
 static aerie_status choose_embedding(ae_convert *c, const ae_st_tensor *embed, bool *keep)
 {
     const ae_convert_head *h = &c->head;
@@ -203,7 +203,8 @@ aerie_status ae_convert_head_output(ae_convert *c)
                        c->path, (unsigned)h->n_embd, (unsigned)h->n_target_embd);
     }
     AE_TRY(check_table(c, t, h->n_draft));
-    const bool tied_to_own = ae_dhead_has_blocks(h->kind) && h->embedding; /* without one the own embedding would be it */
+    /* without an own output, the own embedding would be used for it */
+    const bool tied_to_own = ae_dhead_has_blocks(h->kind) && h->embedding;
     if (c->target && !narrow && !h->ids && h->n_draft == h->n_vocab && !tied_to_own) {
         AE_TRY(ae_convert_head_same(c, t, c->target->output, &same));
         if (same) return AERIE_OK;
@@ -212,7 +213,7 @@ aerie_status ae_convert_head_output(ae_convert *c)
     return ae_convert_add(c, &(ae_convert_item){.name = "output.weight", .from = t, .rows = h->n_draft, .columns = h->n_embd});
 }
 
-/* The vocabulary that counts is the target's; ids after its end stand for padding of the checkpoint. */
+/* The target's vocabulary counts; ids beyond it are padding of the checkpoint. */
 static aerie_status fit_vocab(ae_convert *c)
 {
     ae_convert_head *h = &c->head;
@@ -224,7 +225,7 @@ static aerie_status fit_vocab(ae_convert *c)
     if (!h->ids && h->n_draft == h->n_vocab) {
         if (h->n_vocab > of_target) {
             h->n_draft = of_target;
-        } else { /* all that the head has, in their order */
+        } else { /* all rows of the head, in their order */
             h->ids = ae_arena_alloc(&c->arena, h->n_draft, sizeof *h->ids);
             if (!h->ids) return ae_convert_no_memory(c, "d2t");
             for (uint32_t i = 0; i < h->n_draft; i++) h->ids[i] = i;
@@ -297,7 +298,7 @@ static aerie_status check_unused(const ae_convert *c)
                        e->tensor->name);
     }
     return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
-                   "%s: tensor %s %s is not known in this kind of head, which may depend on it; --skip %s leaves it out",
+                   "%s: tensor %s %s is unknown in this kind of head, which may depend on it; --skip %s leaves it out",
                    c->path, e->tensor->name, ae_convert_shape(e->tensor, shape), e->tensor->name);
 }
 
@@ -320,7 +321,7 @@ aerie_status ae_convert_head_plan(ae_convert *c)
     case AE_DHEAD_MEDUSA: AE_TRY(plan_medusa(c)); break;
     case AE_DHEAD_DFLASH:
     case AE_DHEAD_DSPARK: AE_TRY(ae_convert_block_plan(c)); break;
-    default: break; /* these come as models, or as parts of them */
+    default: break; /* these are converted as models, or as parts of models */
     }
     if (h->kind != AE_DHEAD_MEDUSA) {
         AE_TRY(ae_convert_head_embedding(c));

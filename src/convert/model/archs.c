@@ -1,4 +1,4 @@
-/* archs.c - the table of models that can be converted, and the names that they share: data only. See arch.h. */
+/* archs.c - the table of models that can be converted, and the names that they share: data only (arch.h). */
 #include "convert/model/arch.h"
 
 /* ---- Tensors ------------------------------------------------------------------------------------------ */
@@ -7,11 +7,11 @@
 #define RULE(from, to, kind) {from, to, AE_RULE_##kind, false}
 #define EXACT(from, to, kind) {from, to, AE_RULE_##kind, true}
 #define END {NULL, NULL, AE_RULE_PLAIN, false}
-/* The experts of a layer, each with three tensors of its own. */
+/* The experts of a layer, with three tensors for each. */
 #define EXPERTS(place, gate, up, down)                                                                                         \
     RULE(place ".%u." gate, "ffn_gate_exps", EXPERTS), RULE(place ".%u." up, "ffn_up_exps", EXPERTS),                          \
         RULE(place ".%u." down, "ffn_down_exps", EXPERTS)
-/* Those in stacks, gate and up as one. */
+/* Experts stored in stacks, with gate and up in one. */
 #define STACKS(place)                                                                                                          \
     EXACT(place ".gate_up_proj", "ffn_%s_exps.weight", SPLIT_STACK), EXACT(place ".down_proj", "ffn_down_exps.weight", STACK)
 #define SHARED(place)                                                                                                          \
@@ -174,7 +174,7 @@ static const ae_convert_rule gemma4[] = {
     EXACT("moe.per_expert_scale", "ffn_down_exps.scale", PLAIN), END,
 };
 
-/* What is cut or stands in another order is added by ae_convert_tensors_delta. */
+/* ae_convert_tensors_delta adds the tensors that are cut or reordered. */
 static const ae_convert_rule delta[] = {
     FFN_NORM_POST_ATTENTION, EXACT("linear_attn.norm.weight", "ssm_norm.weight", PLAIN),
     EXACT("linear_attn.in_proj_ba.weight", "ssm_ba.weight", PLAIN), END,
@@ -253,7 +253,7 @@ static const ae_convert_key ernie_keys[] = {
     COUNT("leading_dense_block_count", "moe_layer_start_index"), U32("interleave_moe_layer_step", "moe_layer_interval"), LAST,
 };
 
-/* Written by ae_convert_keys_hunyuan, since values may be lists. */
+/* ae_convert_keys_hunyuan writes these because their values may be lists. */
 static const ae_convert_key hunyuan_keys[] = {
     U32("expert_used_count", NULL),
     U32("expert_feed_forward_length", NULL),
@@ -445,7 +445,7 @@ const ae_convert_arch ae_convert_archs[] = {
      .rules = granite,
      .keys = granitehybrid_keys,
      .more_keys = ae_convert_keys_granitehybrid},
-    /* the second if a layer has experts */
+    /* the second row is used if a layer has experts */
     {.classes = "NemotronHForCausalLM",
      .arch = "nemotron_h",
      .activation = AE_CONVERT_RELU2,

@@ -1,9 +1,8 @@
-/* encoder.c - encoders of BERT's family, as transformers and sentence-transformers save them, to GGUF files.
+/* encoder.c - converts encoders of BERT's family, as transformers and sentence-transformers save them.
  *
- * Reads: config.json, the tensors, the vocabulary (wordpiece.c), and 1_Pooling/config.json where there is one. A family is a
- * row
- * of a table: what its tensors are called, their shapes, and which settings a file can say. A BERT classifier with one label
- * makes a reranker: the pooler's layer is its first, the classifier its second. Sources: transformers' BertModel,
+ * Reads config.json, the tensors, the vocabulary (wordpiece.c), and 1_Pooling/config.json if there is one. A family is a row of
+ * a table: the names and shapes of its tensors, and the settings that a GGUF file can express. A BERT classifier with one label
+ * becomes a reranker: the pooler is its first layer, the classifier its second. Sources: transformers' BertModel,
  * BertForSequenceClassification and NomicBertModel; names and keys are those that llama.cpp reads.
  */
 #include <stdio.h>
@@ -30,8 +29,8 @@ typedef enum width {
 typedef enum kind {
     MATRIX,
     BIASED, /* a matrix with a bias */
-    TABLE,  /* of numbers that are added: always F32, as other programs need them */
-    NORM,   /* weight and bias of n_embd numbers, which old checkpoints spell gamma and beta */
+    TABLE,  /* a table of numbers that are added: always F32, because other programs need that */
+    NORM,   /* weight and bias with n_embd numbers each; old checkpoints call them gamma and beta */
 } kind;
 
 typedef struct part {
@@ -42,12 +41,12 @@ typedef struct part {
 
 struct ae_convert_family {
     const char *model_type, *arch, *title, *marker; /* marker: a tensor that no other family has */
-    const char *layer; /* what the names of a layer's tensors begin with */
+    const char *layer; /* prefix of the names of a layer's tensors */
     const part *outside, *inside;
     size_t n_outside, n_inside;
     bool positions, rope, classifier;
-    bool padded; /* the table of positions has a row for the padding, and those before it */
-    /* settings of config.json that a file cannot say: the value that is meant without them, as JSON */
+    bool padded; /* the table of positions starts with rows up to that of the padding token */
+    /* settings of config.json that a GGUF file cannot express, with the value that it implies, as JSON */
     const struct fixed {
         const char *key, *value;
     } *fixed;
@@ -72,7 +71,7 @@ static const part bert_inside[] = {
 };
 static const struct fixed bert_fixed[] = {{"position_embedding_type", "\"absolute\""}};
 
-/* As nomic-ai and transformers spell it, and as transformers names the parts of its own. */
+/* the names of nomic-ai, and those of transformers' own class */
 static const part nomic_outside[] = {
     {"embeddings.word_embeddings", "token_embd", MATRIX, VOCAB, EMBD},
     {"embeddings.token_type_embeddings", "token_types", TABLE, TYPES, EMBD},
@@ -123,7 +122,7 @@ static const ae_convert_family families[] = {
 
 /* ---- Detecting -------------------------------------------------------------------------------------- */
 
-/* How sentence-transformers pools, unless it says nothing. */
+/* Reads how sentence-transformers pools, if the folder says it. */
 static aerie_status read_pooling(ae_convert *c, ae_convert_encoder *b)
 {
     static const struct {
@@ -145,19 +144,19 @@ static aerie_status read_pooling(ae_convert *c, ae_convert_encoder *b)
     json_decref(json);
     if (n > 1)
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
-                       "%s: 1_Pooling/config.json pools in a way, or in several at once, that a "
-                       "GGUF file cannot say; mean, cls and last are possible",
+                       "%s: 1_Pooling/config.json asks for a pooling, or for several at once, that a "
+                       "GGUF file cannot express; mean, cls and last are possible",
                        c->path);
     return AERIE_OK;
 }
 
-/* Refuses what a file cannot say. */
+/* Refuses settings that a GGUF file cannot express. */
 static aerie_status check_settings(const ae_convert *c, const ae_convert_family *f)
 {
     const char *act = ae_convert_text(c, "hidden_act"), *type = ae_convert_text(c, "model_type");
     if (type && strcmp(type, f->model_type))
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
-                       "%s: 'model_type' is \"%.40s\"; of encoders \"bert\", \"nomic_bert\" and \"xlm-roberta\" "
+                       "%s: 'model_type' is \"%.40s\"; of encoders, \"bert\", \"nomic_bert\" and \"xlm-roberta\" "
                        "are supported", c->config_path, type);
     if (f->positions && act && strncmp(act, "gelu", 4))
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'hidden_act' is \"%.40s\"; \"gelu\" is supported",
@@ -181,7 +180,7 @@ static aerie_status check_settings(const ae_convert *c, const ae_convert_family 
     return AERIE_OK;
 }
 
-/* A size under one of two names. */
+/* Reads a size under one of two names. */
 static aerie_status read_size(const ae_convert *c, const char *key, const char *other, uint32_t most, uint32_t *value)
 {
     return ae_convert_need_u32(c, ae_convert_value(c, key) || !ae_convert_value(c, other) ? key : other, 1, most, value);
@@ -211,12 +210,13 @@ static aerie_status read_sizes(const ae_convert *c, ae_convert_encoder *b)
     if (!eps) eps = ae_convert_value(c, "layer_norm_epsilon");
     AE_TRY(ae_convert_real(c, eps, "layer_norm_eps", 1e-30, 0.1, &b->norm_eps));
     if (b->n_embd % b->n_heads)
-        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: '%s' %u is no multiple of '%s' %u", c->config_path, "hidden_size",
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: '%s' %u is not a multiple of '%s' %u", c->config_path, "hidden_size",
                        b->n_embd, "num_attention_heads", b->n_heads);
     return AERIE_OK;
 }
 
-/* The rotation: one base for all, no scaling. Longer texts than the model was trained for need a scaling, so there are none. */
+/* Reads the rotation: one base, no scaling. Texts longer than those that the model was trained on would need a scaling, so they
+ * are not possible. */
 static aerie_status read_rotation(const ae_convert *c, ae_convert_encoder *b)
 {
     const json_t *rope = ae_convert_value(c, "rope_parameters"), *base = json_object_get(rope, "rope_theta");
@@ -226,7 +226,8 @@ static aerie_status read_rotation(const ae_convert *c, ae_convert_encoder *b)
     if (rope && !json_is_object(rope))
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'rope_parameters' must be an object", c->config_path);
     if (type && strcmp(type, "default"))
-        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'rope_type' is \"%.40s\"; of encoders \"default\" is supported",
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'rope_type' is \"%.40s\"; for encoders, \"default\" is "
+                       "supported",
                        c->config_path, type);
     if (head_dim && json_integer_value(head_dim) != b->n_embd / b->n_heads)
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
@@ -267,7 +268,7 @@ static aerie_status encoder_detect(ae_convert *c, bool *mine)
     ae_convert_encoder *b = &c->encoder;
     AE_TRY(ae_convert_read_names(c, renames, sizeof renames / sizeof *renames));
     const char *type = ae_convert_text(c, "model_type");
-    for (size_t i = 0; i < N_FAMILIES; i++) { /* of families with the same tensors, that of the name */
+    for (size_t i = 0; i < N_FAMILIES; i++) { /* among families with the same tensors, choose by name */
         if (!ae_convert_look(c, families[i].marker)) continue;
         if (!b->family || (type && strcmp(type, families[i].model_type) == 0)) b->family = &families[i];
     }
@@ -283,7 +284,7 @@ static aerie_status encoder_detect(ae_convert *c, bool *mine)
 
 /* ---- Tensors ------------------------------------------------------------------------------------------ */
 
-/* Norms of old checkpoints are spelled gamma and beta. */
+/* Takes a tensor; in old checkpoints norms are called gamma and beta. */
 static const ae_st_tensor *take(ae_convert *c, const char *from, const char *what, const char *old, char name[128])
 {
     snprintf(name, 128, "%s.%s", from, what);
@@ -294,7 +295,8 @@ static const ae_st_tensor *take(ae_convert *c, const char *from, const char *wha
     return t;
 }
 
-/* A tensor [rows, columns], rows 0: [columns]; numbers that are added are always F32, as other programs need them. */
+/* Adds a tensor [rows, columns], or with rows 0 [columns]. Numbers that are added are always F32, because other programs need
+ * that. */
 static aerie_status add(ae_convert *c, const char *from, const char *to, const char *what, const char *old, uint64_t rows,
                         uint64_t columns, bool f32)
 {
@@ -360,7 +362,7 @@ static aerie_status encoder_plan(ae_convert *c)
         AE_TRY(add_part(c, &pooler, pooler.from, pooler.to));
         AE_TRY(add_part(c, &classifier, classifier.from, classifier.to));
     }
-    for (size_t i = 0; i < c->n_entries; i++) { /* what the training's own heads left */
+    for (size_t i = 0; i < c->n_entries; i++) { /* tensors of heads that were used only in training */
         static const char training[] = "cls.";
         if (strncmp(c->entries[i].name, training, sizeof training - 1) == 0) c->entries[i].used = true;
     }

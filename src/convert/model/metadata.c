@@ -30,7 +30,7 @@ static aerie_status put_key(ae_convert_keys *k, const ae_convert *c, const ae_co
     return k->status;
 }
 
-/* Keys of `own` are not written again. */
+/* Writes the keys of a table, except those in `own`. */
 static aerie_status put_keys(ae_convert_keys *k, const ae_convert *c, const ae_convert_key *keys, const ae_convert_key *own)
 {
     for (; keys && keys->to; keys++) {
@@ -85,7 +85,7 @@ static aerie_status put_windows(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* Windows that neither this program nor others apply to models of the architecture. */
+/* Warns of windows that GGUF files of the architecture cannot express, so that no program applies them. */
 static aerie_status warn_of_window(const ae_convert *c)
 {
     uint32_t window = 0;
@@ -129,7 +129,7 @@ static aerie_status add_table(ae_convert *c, const char *name, const char *key, 
     return ae_convert_add(c, &(ae_convert_item){.name = name, .how = AE_CONVERT_VALUES, .values = values, .columns = n});
 }
 
-/* Two tables, for texts up to the original context and beyond, and one magnitude for both. */
+/* Plans two tables, for texts within the original context and beyond it, with one magnitude for both. */
 static aerie_status plan_longrope(ae_convert *c)
 {
     ae_convert_head *h = &c->head;
@@ -175,7 +175,7 @@ static aerie_status put_rope(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* ---- What samplers are to do -------------------------------------------------------------------------- */
+/* ---- Recommended settings of samplers ----------------------------------------------------------------- */
 
 static aerie_status put_sampling(const ae_convert *c, ae_gguf_writer *w)
 {

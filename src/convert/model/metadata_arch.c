@@ -1,4 +1,5 @@
-/* metadata_arch.c - keys of single architectures that follow from several values of config.json, or hold one for each layer. */
+/* metadata_arch.c - keys of single architectures that depend on several values of config.json, or that hold a value for each
+ * layer. */
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +19,7 @@ aerie_status ae_convert_keys_mistral3(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* The dense size is that of the experts, which have no other. */
+/* The dense size is that of the experts, which have no key of their own. */
 aerie_status ae_convert_keys_minimax(ae_convert_keys *k, const ae_convert *c)
 {
     uint32_t n_ff = 0;
@@ -43,7 +44,7 @@ aerie_status ae_convert_keys_shared(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* Experts that all tokens use are one, as large as all of them. */
+/* The experts that all tokens use become one, as large as all of them together. */
 aerie_status ae_convert_keys_ernie(ae_convert_keys *k, const ae_convert *c)
 {
     uint32_t n_shared = 0, n_ff = 0;
@@ -53,7 +54,7 @@ aerie_status ae_convert_keys_ernie(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* A number, or of a list for each layer the first. */
+/* A number; if it is a list for each layer, its first. */
 static uint32_t first_of(const json_t *value)
 {
     const json_int_t n = json_integer_value(json_is_array(value) ? json_array_get(value, 0) : value);
@@ -73,7 +74,7 @@ aerie_status ae_convert_keys_hunyuan(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* KV heads of each layer, 0 of those that do not attend. */
+/* KV heads of each layer, 0 for layers without attention. */
 aerie_status ae_convert_keys_lfm2(ae_convert_keys *k, const ae_convert *c)
 {
     const json_t *types = ae_convert_value(c, "layer_types"), *attends = ae_convert_value(c, "full_attn_idxs"), *at;
@@ -94,7 +95,7 @@ aerie_status ae_convert_keys_lfm2(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* The window has a key that other programs need, although nobody applies it. */
+/* Other programs need the key of the window, although none applies it. */
 aerie_status ae_convert_keys_phi3(ae_convert_keys *k, const ae_convert *c)
 {
     uint32_t window = 0;
@@ -103,7 +104,7 @@ aerie_status ae_convert_keys_phi3(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* Scores are scaled by the head's size, but by the width of all heads in the largest models; others say so. */
+/* Scores are scaled by the head's size, in the largest models by the width of all heads; other values are reported. */
 aerie_status ae_convert_keys_gemma(ae_convert_keys *k, const ae_convert *c)
 {
     const ae_convert_model *m = &c->model;

@@ -1,5 +1,5 @@
-/* model.c - models of Hugging Face folders to GGUF files, as the table of archs.c says: tensors here, keys in metadata.c, the
- * vocabulary in vocab.c. See arch.h. */
+/* model.c - converts models of Hugging Face folders by the table of archs.c: tensors here, keys in metadata.c, the vocabulary
+ * in vocab.c (arch.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +33,8 @@ static aerie_status fail_unknown(ae_convert *c, const char *class)
     return AERIE_ERROR_UNSUPPORTED;
 }
 
-/* A whole model has an embedding and layers; heads, which name the target's class, have a layer that takes features. */
+/* Whether this is a whole model, which has an embedding and layers. A head, which also names the target's class, has a layer
+ * that reads features. */
 static bool is_model(const ae_convert *c)
 {
     const bool embeds = ae_convert_look(c, "embed_tokens.weight") || ae_convert_look(c, "embeddings.weight");
@@ -50,7 +51,7 @@ static const ae_convert_arch *with_experts(const ae_convert *c)
 {
     bool any = false;
     for (uint32_t i = 0; i < c->model.n_layers; i++) any |= ae_convert_layer_kind(c, i) == 'E';
-    return any ? c->arch + 1 : c->arch; /* its row is the next */
+    return any ? c->arch + 1 : c->arch; /* its row is the next one */
 }
 
 static aerie_status read_sizes(ae_convert *c)
@@ -79,13 +80,15 @@ static aerie_status read_sizes(ae_convert *c)
     static const char *const groups[] = {"mamba_n_groups", "n_groups"};
     for (size_t i = 0; i < 2; i++) AE_TRY(ae_convert_u32(c, groups[i], 1, AE_MAX_HEADS, &m->n_groups));
     h->head_dim = m->head_dim;
-    AE_TRY(ae_convert_u32(c, "qk_rope_head_dim", 2, AE_MAX_HEAD_DIM, &h->head_dim)); /* of latent attention that part alone */
+    /* with latent attention only this part rotates */
+    AE_TRY(ae_convert_u32(c, "qk_rope_head_dim", 2, AE_MAX_HEAD_DIM, &h->head_dim));
     h->n_ctx = m->n_ctx;
     ae_convert_count_ahead(c);
     return c->arch->flags & AE_ARCH_NO_ROPE ? AERIE_OK : ae_convert_head_rope(c);
 }
 
-/* Names of transformers' functions. GELU by erf is no more than nearly the one by tanh, as for encoders. */
+/* Names of transformers' functions. The erf form of GELU is close to the tanh form, but not equal; encoders have the same
+ * remark. */
 static const struct {
     const char *names;
     ae_convert_activation activation;
@@ -111,7 +114,8 @@ static aerie_status check_activation(const ae_convert *c, const char *key, ae_co
             return AERIE_OK;
         }
     return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
-                   "%s: '%s' is \"%.40s\", but GGUF files of architecture %s run with %s: another model would come of it",
+                   "%s: '%s' is \"%.40s\", but GGUF files of architecture %s run with %s, so the file would be a different "
+                   "model",
                    c->config_path, key, name ? name : "no text", c->arch->arch, runs[wanted]);
 }
 
@@ -175,7 +179,7 @@ static aerie_status check_type(const ae_convert *c, const ae_st_tensor *t)
                    ae_st_dtype_name(t->dtype));
 }
 
-/* Gate and up out of one tensor, of which `rows` rows each are theirs: the gate first, or in turn. */
+/* Splits one tensor into gate and up with `rows` rows each: the gate first, or alternating. */
 static aerie_status add_pair(ae_convert *c, const ae_convert_item *both, const char *to, uint64_t up_from)
 {
     static const char *const parts[] = {"gate", "up"};
@@ -216,7 +220,7 @@ static aerie_status add_stack(ae_convert *c, const ae_convert_rule *r, const ae_
     return add_pair(c, &item, to, turns ? 1 : s[2] / 2);
 }
 
-/* Vectors in other shapes. */
+/* Adds a vector in another shape. */
 static aerie_status add_vector(ae_convert *c, const ae_convert_rule *r, const ae_st_tensor *t, const char *to)
 {
     ae_convert_item item = {.name = to, .from = t, .columns = t->n, .f32 = true};
@@ -265,7 +269,7 @@ static aerie_status add_tensor(ae_convert *c, const ae_convert_rule *r, const ae
     return ae_convert_add(c, &item);
 }
 
-/* from has "%u", for the expert. */
+/* Adds a stack of experts; `from` has "%u" for the expert. */
 static aerie_status add_experts(ae_convert *c, const char *from, const char *to)
 {
     const char *at = strstr(from, "%u");
@@ -297,7 +301,7 @@ aerie_status ae_convert_apply(ae_convert *c, const ae_convert_rule *r, const cha
         char from[128], to[96];
         snprintf(from, sizeof from, "%s%s%s", in, r->from, r->exact ? "" : parts[i]);
         snprintf(to, sizeof to, "%s%s%s", out, r->to, r->exact ? "" : parts[i]);
-        char *shared = c->model.n_experts ? NULL : strstr(to, "_shexp"); /* without experts it is the dense block */
+        char *shared = c->model.n_experts ? NULL : strstr(to, "_shexp"); /* a model without experts has it as its dense block */
         if (shared) memmove(shared, shared + strlen("_shexp"), strlen(shared + strlen("_shexp")) + 1);
         if (r->kind == AE_RULE_EXPERTS) {
             AE_TRY(add_experts(c, from, to));
@@ -311,7 +315,7 @@ aerie_status ae_convert_apply(ae_convert *c, const ae_convert_rule *r, const cha
     return AERIE_OK;
 }
 
-/* Layers that read what earlier ones keep have keys and values in checkpoints that nobody uses. */
+/* Marks as used the keys and values of layers that read those of earlier layers instead. */
 static void pass_over_shared(ae_convert *c, uint32_t i)
 {
     static const char *const parts[] = {"k_proj.weight", "v_proj.weight", "k_norm.weight"};
@@ -336,7 +340,7 @@ static aerie_status plan_layer(ae_convert *c, uint32_t i)
     return c->arch->more_tensors ? c->arch->more_tensors(c, i) : AERIE_OK;
 }
 
-/* A block after the last layer that predicts further ahead, and is not written. */
+/* Whether a layer after the last one is an MTP block that is not written. */
 static bool is_ahead(const ae_convert *c, unsigned long layer)
 {
     const json_int_t n = json_integer_value(ae_convert_value(c, "num_nextn_predict_layers"));
@@ -346,7 +350,7 @@ static bool is_ahead(const ae_convert *c, unsigned long layer)
     return ae_convert_look(c, name) || (n > 0 && layer < c->model.n_layers + (unsigned long)n);
 }
 
-/* Parts of the checkpoint that the file has no use for: other senses than text, and blocks that predict further ahead. */
+/* Whether the file has no use for a tensor: other modalities than text, and MTP blocks. */
 static bool is_unneeded(const ae_convert *c, const char *name)
 {
     static const char *const starts[] = {"vision_tower.", "visual.", "vision_model.", "vision_embedder.", "vision_projection.",
@@ -354,7 +358,7 @@ static bool is_unneeded(const ae_convert *c, const char *name)
     if (strncmp(name, "mtp.", 4) == 0 && !c->model.n_ahead) return true;
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
         if (strncmp(name, starts[i], strlen(starts[i])) == 0) return true;
-    static const char *const ends[] = {".input_scale", ".activation_scale", ".k_scale", ".v_scale"}; /* of activations */
+    static const char *const ends[] = {".input_scale", ".activation_scale", ".k_scale", ".v_scale"}; /* scales of activations */
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (strlen(name) > strlen(ends[i]) && strcmp(name + strlen(name) - strlen(ends[i]), ends[i]) == 0) return true;
     if (strstr(name, "rotary_emb.") || strstr(name, "attention.masked_bias")) return true;
@@ -375,11 +379,11 @@ static aerie_status check_unused(ae_convert *c)
                            "was made from", c->path, quantized, e->tensor->name);
         if (!is_unneeded(c, e->name))
             return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
-                           "%s: tensor %s has no place in architecture %s; --skip leaves it out", c->path, e->tensor->name,
+                           "%s: tensor %s is unknown in architecture %s; --skip leaves it out", c->path, e->tensor->name,
                            c->arch->arch);
         if (n++ == 0)
             ae_log_say(&c->options.log, AERIE_LOG_INFO,
-                       "%s: only what reads and writes text is converted; %s and its like are left out", c->path,
+                       "%s: only the text model is converted; %s and similar tensors are left out", c->path,
                        e->tensor->name);
     }
     return AERIE_OK;
@@ -401,7 +405,7 @@ static aerie_status model_plan(ae_convert *c)
     return check_unused(c);
 }
 
-/* The checkpoint's tensor that became the one which a sentence names; NULL: it names none. */
+/* The checkpoint's tensor that became the tensor named in a message; NULL: the message names none. */
 static const char *source_of(const ae_convert *c, const char *sentence)
 {
     for (size_t i = 0; i < c->n_items; i++) {
@@ -413,7 +417,7 @@ static const char *source_of(const ae_convert *c, const char *sentence)
     return NULL;
 }
 
-/* The file is bound as any model is: missing tensors and wrong shapes show, and the vocabulary is read. */
+/* Binds the file like any model, which shows missing tensors and wrong shapes, and reads the vocabulary. */
 static aerie_status model_check(ae_convert *c)
 {
     ae_model *model;
@@ -423,7 +427,8 @@ static aerie_status model_check(ae_convert *c)
     ae_model_free(status == AERIE_OK ? model : NULL);
     if (status == AERIE_OK) status = ae_convert_check_ahead(c, part, &error);
     if (status == AERIE_OK) return AERIE_OK;
-    const char *why = strncmp(error.text, part, strlen(part)) ? error.text : error.text + strlen(part); /* the file goes away */
+    /* without the path, since the file will not exist */
+    const char *why = strncmp(error.text, part, strlen(part)) ? error.text : error.text + strlen(part);
     why += strspn(why, ": ");
     const char *from = strncmp(why, "nothing reads", strlen("nothing reads")) ? NULL : source_of(c, why);
     if (from)

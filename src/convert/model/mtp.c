@@ -1,7 +1,7 @@
-/* mtp.c - the blocks of a model that predict tokens further ahead (MTP), to the nextn tensors of docs/heads.md.
+/* mtp.c - converts a model's MTP blocks, which predict tokens further ahead, to the nextn tensors of docs/heads.md.
  *
- * Two ways to save them are known. As layers after the last one, with eh_proj and its norms (DeepSeek-V3, GLM-4.5 and
- * later); as mtp.*, one block (Qwen3-Next, Qwen3.5). An embedding or output that repeats the model's is not written again.
+ * Checkpoints store them in two ways: as layers after the last one, with eh_proj and its norms (DeepSeek-V3, GLM-4.5 and
+ * later), or as mtp.*, one block (Qwen3-Next, Qwen3.5). An embedding or output that repeats the model's is not written again.
  */
 #include <stdio.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static const ae_st_tensor *look_in(const ae_convert *c, const char *block, const
     return ae_convert_look(c, name);
 }
 
-/* "layers.N." of block k. */
+/* The prefix "layers.N." of block k. */
 static const char *layer_name(const ae_convert *c, uint32_t k, char out[32])
 {
     snprintf(out, 32, "layers.%u.", c->model.n_layers + k);
@@ -46,7 +46,7 @@ void ae_convert_count_ahead(ae_convert *c)
     char block[32];
     uint32_t n = 0;
     if (is_apart(c)) {
-        n = !look_in(c, "mtp.layers.1.", "input_layernorm.weight"); /* two layers of one block are another model */
+        n = !look_in(c, "mtp.layers.1.", "input_layernorm.weight"); /* two layers in one block would be another kind of model */
     } else {
         while (c->model.n_layers + n < AE_MAX_LAYERS && look_in(c, layer_name(c, n, block), "eh_proj.weight")) n++;
     }
@@ -59,7 +59,7 @@ void ae_convert_count_ahead(ae_convert *c)
     c->model.n_ahead = 0;
 }
 
-/* What repeats a tensor of the model counts as used. */
+/* Marks as used what repeats a tensor of the model. */
 static void pass_over_same(ae_convert *c, const char *block, const char *part, const char *of_model)
 {
     const ae_st_tensor *mine = look_in(c, block, part), *other = ae_convert_look(c, of_model);

@@ -1,6 +1,5 @@
-/* reshaped.c - models whose layers keep a state, or latents instead of keys and values: keys that follow from several values,
- * and tensors that are cut or put in another order. See arch.h; orders are those of docs and models' code as GGUF files have
- * them. */
+/* reshaped.c - models with recurrent layers or latent attention: keys that depend on several values, and tensors that are cut
+ * or reordered (arch.h). The orders are those of the models' code and of GGUF files. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +11,8 @@ static aerie_status fail_kind(const ae_convert *c, uint32_t layer)
                    c->config_path, layer, c->arch->arch);
 }
 
-/* A tensor of the layer that must have this shape (rows 0: [columns]; n_dims 3 in *t: [rows, 1, columns]); NULL: there is none.
+/* Takes a tensor of the layer, which must have this shape (rows 0: [columns]; n_dims 3 in *t: [rows, 1, columns]); NULL: there
+ * is none.
  */
 static aerie_status take(ae_convert *c, uint32_t layer, const char *part, uint64_t rows, uint64_t columns,
                          const ae_st_tensor **t)
@@ -60,7 +60,7 @@ aerie_status ae_convert_keys_mla(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* Adds, for each head, the rows of keys, turned, and those of values. */
+/* Adds, for each head, the rows of keys, transposed, and the rows of values. */
 aerie_status ae_convert_tensors_mla(ae_convert *c, uint32_t layer)
 {
     mla_sizes s;
@@ -78,11 +78,11 @@ aerie_status ae_convert_tensors_mla(ae_convert *c, uint32_t layer)
 /* ---- Gated DeltaNet (qwen3next, qwen35) --------------------------------------------------------------- */
 
 typedef struct delta {
-    uint32_t n_keys, n_values, dim, taps, *head; /* head [n_values]: which of the checkpoint's heads stands there */
-    uint64_t keys, values; /* numbers of all heads */
+    uint32_t n_keys, n_values, dim, taps, *head; /* head [n_values]: which of the checkpoint's heads comes at each place */
+    uint64_t keys, values; /* values of all heads */
 } delta;
 
-/* qwen3next keeps the order; qwen35 has the first head of values of each head of keys, then the second of each. */
+/* qwen3next keeps the order; qwen35 has the first value head of each key head, then the second of each, and so on. */
 static aerie_status read_delta(ae_convert *c, delta *d)
 {
     uint32_t value_dim;
@@ -105,7 +105,7 @@ static aerie_status read_delta(ae_convert *c, delta *d)
     return AERIE_OK;
 }
 
-/* [first + values]: the numbers up to `first` stay, then heads of `dim` come in the file's order. */
+/* An order of [first + values] numbers: those up to `first` stay, then heads of `dim` come in the file's order. */
 static uint32_t *value_order(ae_convert *c, const delta *d, uint64_t first, uint32_t dim)
 {
     uint32_t *order = ae_arena_alloc(&c->arena, first + (uint64_t)d->n_values * dim, sizeof *order);
@@ -115,7 +115,7 @@ static uint32_t *value_order(ae_convert *c, const delta *d, uint64_t first, uint
     return order;
 }
 
-/* Queries, keys, values and gates lie together for each head of keys. */
+/* The checkpoint has queries, keys, values and gates together for each key head. */
 static aerie_status split_qkvz(ae_convert *c, uint32_t layer, const delta *d, const ae_st_tensor *t)
 {
     const uint64_t each = d->values / d->n_keys, group = 2 * (uint64_t)d->dim + 2 * each, n = 2 * d->keys + d->values;
@@ -202,7 +202,7 @@ aerie_status ae_convert_keys_delta(ae_convert_keys *k, const ae_convert *c)
     const json_t *given = json_object_get(scaling, "mrope_section");
     if (!given) given = json_object_get(ae_convert_value(c, "rope_scaling"), "mrope_section");
     for (size_t i = 0; i < 3; i++) sections[i] = (int32_t)json_integer_value(json_array_get(given, i));
-    if (!given) sections[0] = (int32_t)(c->head.n_rot / 2); /* for text all are one */
+    if (!given) sections[0] = (int32_t)(c->head.n_rot / 2); /* for text all sections are equal */
     ae_convert_put_array(k, "rope.dimension_sections", AE_GGUF_I32, sections, 4);
     return k->status;
 }
@@ -225,7 +225,7 @@ static aerie_status put_mamba(ae_convert_keys *k, const ae_convert *c, const cha
     return k->status;
 }
 
-/* 'M' a state, '*' attention, '-' a feed-forward block, 'E' experts, 0: another. */
+/* The kind of a layer: 'M' recurrent, '*' attention, '-' feed-forward, 'E' experts, 0: another kind. */
 char ae_convert_layer_kind(const ae_convert *c, uint32_t layer)
 {
     static const struct {
@@ -286,7 +286,7 @@ aerie_status ae_convert_keys_nemotron(ae_convert_keys *k, const ae_convert *c)
 
 /* ---- Gemma 4 ------------------------------------------------------------------------------------------ */
 
-/* The rows of a tensor of the layer; 0: there is none. */
+/* Number of rows of a tensor of the layer; 0: there is none. */
 static uint32_t rows_of(const ae_convert *c, uint32_t layer, const char *part)
 {
     char name[96];
@@ -297,12 +297,12 @@ static uint32_t rows_of(const ae_convert *c, uint32_t layer, const char *part)
 
 typedef struct gemma4_sizes {
     bool windowed[AE_MAX_LAYERS];
-    uint32_t head_dim[2]; /* of layers that see everything, and with a window; 0: there are none */
+    uint32_t head_dim[2]; /* of layers that see everything, and of those with a window; 0: there are none */
     uint32_t n_kv[AE_MAX_LAYERS], n_ff[AE_MAX_LAYERS], n_shared;
 } gemma4_sizes;
 
-/* Sizes differ by kind of layer, and configs say so in several ways: the tensors tell. Layers that read what earlier ones keep
- * have as many KV heads as those. */
+/* Sizes depend on the kind of layer, and configs express them in several ways, so they are read from the tensors. Layers that
+ * read the keys and values of earlier ones have as many KV heads as those. */
 static aerie_status read_gemma4(const ae_convert *c, gemma4_sizes *s)
 {
     const uint32_t n = c->model.n_layers;
@@ -352,7 +352,7 @@ aerie_status ae_convert_keys_gemma4(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
-/* Once the frequencies of layers that see everything: pairs beyond the rotated part do not turn. */
+/* Adds the frequencies of layers that see everything once: pairs beyond the rotated part do not turn. */
 aerie_status ae_convert_tensors_gemma4(ae_convert *c, uint32_t layer)
 {
     gemma4_sizes s;

@@ -1,5 +1,5 @@
-/* specials.c - added and special tokens of a model's folder: those that tokenizer_config.json and added_tokens.json have beside
- * tokenizer.json or tokenizer.model, the ids of BOS, EOS and the like, and all that end a generation. */
+/* specials.c - added and special tokens of a model's folder: those that tokenizer_config.json and added_tokens.json have
+ * besides tokenizer.json or tokenizer.model, the ids of BOS, EOS and others, and all tokens that end a generation. */
 #include <string.h>
 
 #include "convert/model/arch.h"
@@ -22,7 +22,7 @@ static const char *text_of(const json_t *token)
     return json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
 }
 
-/* Among the special tokens of the file, each under a key of its own or in a list. */
+/* Whether the text is among the file's special tokens, under a key of its own or in a list. */
 static bool is_listed(const json_t *file, const char *text)
 {
     const char *key;
@@ -30,7 +30,7 @@ static bool is_listed(const json_t *file, const char *text)
     size_t i;
     json_object_foreach((json_t *)file, key, value) {
         const size_t n = strlen(key);
-        const bool tokens = n > 7 && strcmp(key + n - 7, "_tokens") == 0; /* additional_special_tokens, extra_... */
+        const bool tokens = n > 7 && strcmp(key + n - 7, "_tokens") == 0; /* additional_special_tokens, extra_special_tokens */
         if (!tokens && (n < 6 || strcmp(key + n - 6, "_token"))) continue;
         if (text_of(value) && strcmp(text_of(value), text) == 0) return true;
         if (tokens) json_array_foreach(value, i, one) if (text_of(one) && strcmp(text_of(one), text) == 0) return true;
@@ -38,7 +38,8 @@ static bool is_listed(const json_t *file, const char *text)
     return false;
 }
 
-/* added_tokens.json has no flags: by the other files, or by the looks, as llama.cpp's converter has it. */
+/* added_tokens.json has no flags. Other files decide whether a token is special, or else its text, as in llama.cpp's
+ * converter. */
 static bool is_special(const ae_convert_folder *f, const char *text)
 {
     static const char *const marks[][2] = {{"<|", "|>"}, {"<\xef\xbd\x9c", "\xef\xbd\x9c>"}};
@@ -67,7 +68,7 @@ static aerie_status put_added(const ae_convert *c, ae_convert_words *w, const ae
         if (had == AERIE_TOKEN_NORMAL || (special && had == AERIE_TOKEN_USER_DEFINED)) w->types[id] = type;
         return AERIE_OK;
     }
-    if (w->list[id].data && f->tokenizer) { /* which is what the model was used with */
+    if (w->list[id].data && f->tokenizer) { /* tokenizer.json counts: it is what the model was used with */
         ae_log_say(&c->options.log, AERIE_LOG_WARNING,
                    "%s: tokenizer.json has \"%.*s\" under id %lld, where another file has \"%.40s\", which is left out",
                    c->path, (int)(w->list[id].n < 40 ? w->list[id].n : 40), w->list[id].data, (long long)id, text);
@@ -76,7 +77,7 @@ static aerie_status put_added(const ae_convert *c, ae_convert_words *w, const ae
     return ae_convert_words_put(c, w, text, n, id, type);
 }
 
-/* A whole number that is written as a text; -1: none. */
+/* Parses a whole number in a string; -1: it is none. */
 static json_int_t id_of(const char *text)
 {
     json_int_t id = 0;
@@ -109,7 +110,7 @@ aerie_status ae_convert_put_added(const ae_convert *c, ae_convert_words *w, cons
 
 /* ---- Special tokens ------------------------------------------------------------------------------------- */
 
-/* The id of a token, -1: there is none. */
+/* The id of a token; -1: there is no such token. */
 static int64_t find_word(const ae_convert_words *w, const json_t *name)
 {
     if (json_is_object(name)) name = json_object_get(name, "content");
@@ -119,19 +120,19 @@ static int64_t find_word(const ae_convert_words *w, const json_t *name)
     return -1;
 }
 
-/* Says which ids of a number or a list no token has. */
+/* Reports the ids in a number or a list that no token has. */
 static void note_strays(const ae_convert *c, const ae_convert_words *w, const char *name, const json_t *value)
 {
     for (size_t i = 0; i < (json_is_array(value) ? json_array_size(value) : 1); i++) {
         const json_t *one = json_is_array(value) ? json_array_get(value, i) : value;
         const json_int_t id = json_is_integer(one) ? json_integer_value(one) : -1;
-        if (id == -1 || (id >= 0 && id < (json_int_t)w->n)) continue; /* -1: none */
+        if (id == -1 || (id >= 0 && id < (json_int_t)w->n)) continue; /* -1 means none */
         ae_log_say(&c->options.log, AERIE_LOG_WARNING, "%s: %s has %lld, but the vocabulary has %u tokens: it is ignored",
                    c->path, name, (long long)id, w->n);
     }
 }
 
-/* An id of config.json or generation_config.json, of a list the first. */
+/* An id of config.json or generation_config.json; of a list, the first. */
 static int64_t find_id(const ae_convert_words *w, const json_t *value)
 {
     if (json_is_array(value)) value = json_array_get(value, 0);
@@ -139,7 +140,7 @@ static int64_t find_id(const ae_convert_words *w, const json_t *value)
     return id >= 0 && id < (json_int_t)w->n ? id : -1;
 }
 
-/* Does tokenizer.json put the token before (after) a text? */
+/* Whether tokenizer.json puts the token before (or after) a text. */
 static bool frames(const json_t *tokenizer, const ae_convert_words *w, int64_t id, bool after)
 {
     const json_t *post = json_object_get(tokenizer, "post_processor");
@@ -164,8 +165,8 @@ static void add_end(ends *e, int64_t id)
     if (id >= 0 && e->n < MAX_ENDS) e->ids[e->n++] = (int32_t)id;
 }
 
-/* All that end a generation, EOS first. As transformers has it, a number in generation_config.json replaces one in config.json;
- * lists count wherever they are. */
+/* Collects all tokens that end a generation, EOS first. As in transformers, a number in generation_config.json replaces one in
+ * config.json; lists count in both files. */
 static void find_ends(ends *e, const ae_convert *c, const ae_convert_words *w, const json_t *generation, int64_t eos)
 {
     const json_t *const lists[] = {json_object_get(generation, "eos_token_id"), ae_convert_value(c, "eos_token_id"),
@@ -179,7 +180,8 @@ static void find_ends(ends *e, const ae_convert *c, const ae_convert_words *w, c
     }
 }
 
-/* The whole list as ollama has it; and what llama.cpp does not know by its text, under the two keys that it has for that. */
+/* Writes the whole list under ollama's key, and tokens that llama.cpp does not recognise by their text under its two keys for
+ * that. */
 static aerie_status put_ends(const ae_convert *c, ae_gguf_writer *out, const ae_convert_words *w, const ends *e)
 {
     static const char *const keys[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};

@@ -25,7 +25,7 @@ static bool read_varint(reader *r, uint64_t *value)
     return false;
 }
 
-/* The next field: its number, and what it holds: a number, or bytes. False at the end, or if the message is broken (*bad). */
+/* Reads the next field: its number, and its value or its bytes. False at the end, or if the message is broken (*bad). */
 static bool next_field(reader *r, uint32_t *field, uint64_t *value, reader *bytes, bool *bad)
 {
     uint64_t tag, n = 0;
@@ -75,7 +75,7 @@ static aerie_status read_piece(const ae_convert *c, ae_convert_words *w, reader 
     return AERIE_OK;
 }
 
-/* *number: the last value of a field of a message, kept where there is none. */
+/* Sets *number to the last value of a field in a message; it stays if there is none. */
 static void read_number(reader message, uint32_t wanted, uint64_t *number, bool *bad)
 {
     uint32_t field;
@@ -119,7 +119,7 @@ static aerie_status read_all(const ae_convert *c, ae_convert_words *w, reader fi
     if (s->charsmap.failed) return ae_convert_no_memory(c, "a map of characters");
     if (kind != BPE && kind != UNIGRAM)
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
-                       "%s: the model is of SentencePiece's kind %llu; Unigram (1) and BPE (2) are supported", path,
+                       "%s: the SentencePiece model is of type %llu; Unigram (1) and BPE (2) are supported", path,
                        (unsigned long long)kind);
     s->unigram = kind == UNIGRAM;
     s->space = dummy != 0;

@@ -1,6 +1,6 @@
 /* templates.c - the chat templates of a model's folder, in the order in which transformers looks for them: chat_template.jinja
- * and additional_chat_templates/NAME.jinja, which replace the others; tokenizer_config.json; chat_template.json, of models that
- * see or hear. A file has one as tokenizer.chat_template, more under their names. */
+ * and additional_chat_templates/NAME.jinja, which replace the others; tokenizer_config.json; chat_template.json, in models that
+ * see or hear. A file has one as tokenizer.chat_template, and further ones under their names. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ typedef struct templates {
     size_t n;
 } templates;
 
-/* The first of a name counts. A name that no key can hold is passed over. */
+/* Adds a template; the first one of a name counts. A name that no key can hold is ignored. */
 static aerie_status add(const ae_convert *c, templates *t, const char *name, size_t n_name, const char *text, size_t n)
 {
     if (!n_name || n_name >= NAME_BYTES || t->n == MAX_TEMPLATES || memchr(text, '\0', n)) return AERIE_OK;
@@ -32,7 +32,7 @@ static aerie_status add(const ae_convert *c, templates *t, const char *name, siz
     return AERIE_OK;
 }
 
-/* A file of the folder, if it is there. */
+/* Adds a file of the folder, if it exists. */
 static aerie_status add_file(const ae_convert *c, templates *t, const char *name, size_t n_name, const char *file)
 {
     char *text = NULL, *path = ae_convert_path_in(c, file);
@@ -42,7 +42,7 @@ static aerie_status add_file(const ae_convert *c, templates *t, const char *name
     if (ae_file_exists(path)) {
         status = ae_convert_read_text(c, path, &text, &n);
         if (status == AERIE_OK && memchr(text, '\0', n))
-            status = ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: %s is no text", c->path, file);
+            status = ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: %s is not text", c->path, file);
         if (status == AERIE_OK) status = add(c, t, name, n_name, text, n);
     }
     ae_free(text);
@@ -57,7 +57,7 @@ static int by_name(const void *a, const void *b)
 
 #define ADDITIONAL "additional_chat_templates"
 
-/* In the order of their names, since that of the folder is the system's. */
+/* Adds them in the order of their names, because the folder's own order depends on the system. */
 static aerie_status add_additional(const ae_convert *c, templates *t)
 {
     static const char end[] = ".jinja";
@@ -85,7 +85,7 @@ static aerie_status add_additional(const ae_convert *c, templates *t)
     return status;
 }
 
-/* A text, a list of objects with "name" and "template", or an object of texts by their names. */
+/* Adds a text, a list of objects with "name" and "template", or an object of texts by name. */
 static aerie_status add_json(const ae_convert *c, templates *t, const json_t *value)
 {
     json_t *one;

@@ -1,7 +1,7 @@
-/* unigram.c - Unigram vocabularies of SentencePiece: from tokenizer.json, as tokenizers writes T5's and XLM-R's, or from the
- * pieces of tokenizer.model (spm.c). They become "t5", with the map of characters by which the text is normalized.
+/* unigram.c - Unigram vocabularies of SentencePiece: from tokenizer.json, as tokenizers writes those of T5 and XLM-R, or from
+ * the pieces of tokenizer.model (spm.c). They become "t5", with the map of characters that normalizes text.
  *
- * Steps of tokenizer.json that a file cannot say are refused. Source: tokenizers' Unigram, Precompiled and Metaspace.
+ * Steps of tokenizer.json that a GGUF file cannot express are refused. Source: tokenizers' Unigram, Precompiled and Metaspace.
  */
 #include <string.h>
 
@@ -22,7 +22,7 @@ static int digit_of(char c)
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Appends what base64 spells; false: it is none. */
+/* Appends decoded base64. False: the text is not base64. */
 static bool decode_base64(const char *text, size_t n, ae_buf *out)
 {
     uint32_t bits = 0;
@@ -41,7 +41,7 @@ static bool decode_base64(const char *text, size_t n, ae_buf *out)
     return true;
 }
 
-/* A Replace of runs of spaces by one of them, or by its mark. */
+/* Whether the step is a Replace of runs of spaces by one space, or by the mark of one. */
 static bool joins_spaces(const json_t *step)
 {
     const char *pattern = json_string_value(json_object_get(json_object_get(step, "pattern"), "Regex"));
@@ -52,12 +52,12 @@ static bool joins_spaces(const json_t *step)
 
 static aerie_status fail_step(const ae_convert *c, const char *type)
 {
-    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: tokenizer.json prepares text by a step \"%.40s\", which a file of a "
-                   "Unigram vocabulary cannot say; a map of characters (Precompiled), Strip and a Replace of spaces by one are "
-                   "possible, and WhitespaceSplit and Metaspace after them", c->path, *type ? type : "?");
+    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: tokenizer.json prepares text by a step \"%.40s\", which a GGUF "
+                   "file with a Unigram vocabulary cannot express; a map of characters (Precompiled), Strip and a Replace of "
+                   "spaces by one are possible, and WhitespaceSplit and Metaspace after them", c->path, *type ? type : "?");
 }
 
-/* The steps of the normalizer: the map of characters to s->charsmap, and whether spaces after spaces are dropped. */
+/* Reads the steps of the normalizer: the map of characters to s->charsmap, and whether repeated spaces are dropped. */
 static aerie_status read_normalizer(const ae_convert *c, const json_t *normalizer, ae_convert_spm *s)
 {
     const json_t *steps = json_object_get(normalizer, "normalizers");

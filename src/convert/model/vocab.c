@@ -1,10 +1,10 @@
 /* vocab.c - the vocabulary of a model's folder: tokenizer.json and tokenizer.model (spm.c). Added and special tokens are in
  * specials.c, chat templates in templates.c.
  *
- * Byte-level BPE becomes "gpt2" with the rules that cut text as the folder's do; BPE over U+2581 with byte tokens, which
- * tokenizers makes of SentencePiece's vocabularies, becomes "llama" again: with the scores of tokenizer.model, or with scores
- * in the order of the merges, which is that of the scores. Unigram becomes "t5" (unigram.c). Rows of the embedding without a
- * token are fillers.
+ * Byte-level BPE becomes "gpt2", with the rules by which the folder's tokenizer cuts text. BPE over U+2581 with byte tokens,
+ * which tokenizers makes of SentencePiece's vocabularies, becomes "llama" again: with the scores of tokenizer.model, or with
+ * scores in the order of the merges, which is the order of the original scores. Unigram becomes "t5" (unigram.c). Rows of the
+ * embedding without a token become fillers.
  */
 #include <stdio.h>
 #include <string.h>
@@ -78,7 +78,7 @@ static bool is_byte_level(const json_t *tokenizer)
 
 enum { MAX_STEPS = 6 };
 
-/* The expressions by which text is cut into words; false: another way, named in *other. */
+/* Reads the expressions that cut text into words. False: it is cut in another way, which *other names. */
 static bool read_steps(const json_t *pre, const char *patterns[MAX_STEPS], size_t *n, const char **other)
 {
     static const char gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
@@ -157,7 +157,7 @@ aerie_status ae_convert_put_json_added(const ae_convert *c, ae_convert_words *w,
     return AERIE_OK;
 }
 
-/* The two parts of a merge, "a b" or ["a", "b"]. */
+/* Splits a merge into its two parts: "a b" or ["a", "b"]. */
 static bool merge_parts(const json_t *merge, const char *part[2], size_t n[2])
 {
     if (json_is_string(merge)) {
@@ -207,7 +207,7 @@ static aerie_status put_merges(const ae_convert *c, ae_gguf_writer *out, const j
     return status;
 }
 
-/* Tokens made by earlier merges have higher scores; one that no merge makes is never made. */
+/* Tokens made by earlier merges get higher scores; a token that no merge makes can never be produced. */
 static aerie_status score_by_merges(const ae_convert *c, ae_convert_words *w, const json_t *tokenizer)
 {
     const json_t *model = json_object_get(tokenizer, "model"), *merges = json_object_get(model, "merges"), *vocab;
@@ -234,7 +234,7 @@ static aerie_status score_by_merges(const ae_convert *c, ae_convert_words *w, co
     return failed ? ae_convert_no_memory(c, "the merges") : AERIE_OK;
 }
 
-/* By a normalizer, or by the step that marks spaces. */
+/* Either a normalizer adds the space, or the step that marks spaces. */
 bool ae_convert_adds_space(const json_t *tokenizer)
 {
     const json_t *step = ae_convert_find_step(json_object_get(tokenizer, "pre_tokenizer"), "pretokenizers", "Metaspace");
@@ -268,7 +268,7 @@ static aerie_status put_bpe(const ae_convert *c, ae_gguf_writer *out, ae_convert
     return put_merges(c, out, json_object_get(json_object_get(tokenizer, "model"), "merges"));
 }
 
-/* tokenizer.json of SentencePiece's BPE, or NULL: its model alone. */
+/* Writes the tokens of SentencePiece's BPE. tokenizer.json may be NULL: then its model alone is used. */
 static aerie_status put_pieces(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f,
                                ae_convert_spm *s)
 {
@@ -280,12 +280,13 @@ static aerie_status put_pieces(const ae_convert *c, ae_gguf_writer *out, ae_conv
     if (s->unigram && !tokenizer) return ae_convert_put_unigram(c, out, w, f, s);
     if (s->unigram)
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
-                       "%s: tokenizer.json is of the kind BPE, but the model of SentencePiece beside it is Unigram; without "
-                       "one of them the other would be used", c->path);
+                       "%s: tokenizer.json is of the kind BPE, but the SentencePiece model beside it is Unigram; remove the "
+                       "file that does not belong to the model", c->path);
     if (tokenizer) AE_TRY(put_json_words(c, w, tokenizer, false));
     AE_TRY(ae_convert_put_added(c, w, f));
     if (!s->there) AE_TRY(score_by_merges(c, w, tokenizer));
-    const bool by_merges = tokenizer && strcmp(c->arch->arch, "gemma4") == 0; /* merged by the list itself */
+    /* Gemma 4's files are merged by the list itself */
+    const bool by_merges = tokenizer && strcmp(c->arch->arch, "gemma4") == 0;
     AE_TRY(ae_convert_put_words(c, out, w, by_merges ? "gemma4" : "llama", true));
     if (by_merges) AE_TRY(put_merges(c, out, json_object_get(json_object_get(tokenizer, "model"), "merges")));
     return ae_gguf_writer_bool(out, "tokenizer.ggml.add_space_prefix", tokenizer ? space : s->space, c->error);
@@ -306,7 +307,7 @@ static aerie_status put_all(const ae_convert *c, ae_gguf_writer *out, ae_convert
     const bool unigram = ae_convert_is_unigram(f->tokenizer);
     if (f->tokenizer && strcmp(type, "BPE") && *type && !unigram)
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
-                       "%s: tokenizer.json is of the kind \"%.40s\"; of models BPE and Unigram are supported", c->path, type);
+                       "%s: tokenizer.json is of the kind \"%.40s\"; for models, BPE and Unigram are supported", c->path, type);
     if (unigram) AE_TRY(ae_convert_put_unigram(c, out, w, f, NULL));
     else AE_TRY(f->tokenizer && is_byte_level(f->tokenizer) ? put_bpe(c, out, w, f) : put_spm(c, out, w, f));
     AE_TRY(ae_convert_put_special(c, out, w, f));

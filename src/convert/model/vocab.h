@@ -1,18 +1,18 @@
-/* vocab.h - a vocabulary on its way into a file. Inside src/convert. */
+/* vocab.h - a vocabulary that is being converted. Private to src/convert. */
 #ifndef AE_CONVERT_MODEL_VOCAB_H
 #define AE_CONVERT_MODEL_VOCAB_H
 
 #include "convert/checkpoint/checkpoint.h"
 
 typedef struct ae_convert_words {
-    ae_gguf_string *list; /* [n] data NULL: no token has this id */
+    ae_gguf_string *list; /* [n] an entry with data NULL: no token has this id */
     int32_t *types;       /* [n] aerie_token_type */
     float *scores;        /* [n] */
-    ae_arena arena;       /* of the texts */
+    ae_arena arena;       /* holds the texts */
     uint32_t n;
 } ae_convert_words;
 
-/* What the JSON files beside the tensors say; NULL: no such file. */
+/* The JSON files beside the tensors; NULL: there is no such file. */
 typedef struct ae_convert_folder {
     json_t *tokenizer, *config, *generation; /* tokenizer.json, tokenizer_config.json, generation_config.json */
     json_t *special, *added;                 /* special_tokens_map.json, added_tokens.json */
@@ -20,54 +20,54 @@ typedef struct ae_convert_folder {
 
 aerie_status ae_convert_words_init(const ae_convert *c, ae_convert_words *w, uint32_t n);
 void ae_convert_words_free(ae_convert_words *w);
-/* A second token of an id replaces the first. */
+/* Sets the token of an id, replacing an earlier one. */
 aerie_status ae_convert_words_put(const ae_convert *c, ae_convert_words *w, const char *text, size_t n, json_int_t id,
                                   int32_t type);
-/* Ids that nobody has become fillers. */
+/* Makes ids without a token fillers. */
 aerie_status ae_convert_words_fill(const ae_convert *c, ae_convert_words *w);
 
-/* What a model of SentencePiece says beside its pieces. */
+/* What a SentencePiece model contains besides its pieces. */
 typedef struct ae_convert_spm {
     bool there;            /* the folder has one */
-    bool unigram;          /* else BPE */
-    bool space, collapses; /* a text gets a space before it; spaces at its ends and after others are dropped */
-    ae_buf charsmap;       /* the compiled map of characters; n == 0: none */
+    bool unigram;          /* false: BPE */
+    bool space, collapses; /* a space is put before a text; repeated spaces, and those at its ends, are dropped */
+    ae_buf charsmap;       /* the compiled map of characters; n is 0 if there is none */
 } ae_convert_spm;
 
-/* spm.c: pieces, types and scores of tokenizer.model or spiece.model. The caller frees s->charsmap. */
+/* spm.c: reads pieces, types and scores of tokenizer.model or spiece.model. The caller frees s->charsmap. */
 aerie_status ae_convert_read_spm(const ae_convert *c, ae_convert_words *w, ae_convert_spm *s);
 
-/* unigram.c: tokenizer.* of a Unigram vocabulary: by tokenizer.json, or by `s` unless it is NULL, whose pieces w has already.
- * Without special tokens and templates. */
+/* unigram.c: writes tokenizer.* of a Unigram vocabulary, from tokenizer.json or, if it is not NULL, from `s`, whose pieces are
+ * in w already. Without special tokens and templates. */
 aerie_status ae_convert_put_unigram(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f,
                                     ae_convert_spm *s);
 bool ae_convert_is_unigram(const json_t *tokenizer);
 
-/* vocab.c: of a part of tokenizer.json its "type", "" if there is none; and the step of this type, it or one of the steps that
- * it is a sequence of. */
+/* vocab.c: the "type" of a part of tokenizer.json, "" if there is none; and the step with this type: the part itself or one of
+ * the steps of the sequence that it is. */
 aerie_status ae_convert_read_folder(const ae_convert *c, ae_convert_folder *f);
 void ae_convert_folder_free(ae_convert_folder *f);
-/* The added tokens of tokenizer.json. */
+/* Adds the added tokens of tokenizer.json. */
 aerie_status ae_convert_put_json_added(const ae_convert *c, ae_convert_words *w, const json_t *tokenizer);
 /* Whether tokenizer.json puts a space before a text. */
 bool ae_convert_adds_space(const json_t *tokenizer);
-/* Fills, then writes tokenizer.ggml.model, tokens, token_type and, if wanted, scores. */
+/* Fills gaps, then writes tokenizer.ggml.model, tokens, token_type and, if wanted, scores. */
 aerie_status ae_convert_put_words(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const char *model,
                                   bool scores);
 const char *ae_convert_type_of(const json_t *json);
 const json_t *ae_convert_find_step(const json_t *json, const char *list, const char *type);
 
-/* specials.c: whether the embedding has no row for an added token, which is said; the added tokens that neither tokenizer.json
- * nor tokenizer.model has; the keys of special tokens, and of what ends a generation. */
+/* specials.c: whether an added token has no row in the embedding (reported); adding the tokens that neither tokenizer.json nor
+ * tokenizer.model has; writing the keys of special tokens, and of tokens that end a generation. */
 bool ae_convert_beyond(const ae_convert *c, const ae_convert_words *w, const char *text, json_int_t id);
 aerie_status ae_convert_put_added(const ae_convert *c, ae_convert_words *w, const ae_convert_folder *f);
 aerie_status ae_convert_put_special(const ae_convert *c, ae_gguf_writer *out, const ae_convert_words *w,
                                     const ae_convert_folder *f);
 
-/* templates.c: chat templates, of their files and of tokenizer_config.json. */
+/* templates.c: writes chat templates, from their files and from tokenizer_config.json. */
 aerie_status ae_convert_put_templates(const ae_convert *c, ae_gguf_writer *out, const json_t *config);
 
-/* wordpiece.c: tokenizer.* of an encoder's folder, for n_vocab tokens and n_types kinds of text. */
+/* wordpiece.c: writes tokenizer.* of an encoder's folder, for n_vocab tokens and n_types token types. */
 aerie_status ae_convert_put_pieces(const ae_convert *c, uint32_t n_vocab, uint32_t n_types, ae_gguf_writer *out);
 
 #endif

@@ -39,7 +39,7 @@ static aerie_status words_of_json(const ae_convert *c, ae_convert_words *w, json
     size_t i, n;
     if ((type && strcmp(type, "WordPiece")) || !json_is_object(vocab))
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
-                       "%s: tokenizer.json is of the kind \"%.40s\"; of encoders WordPiece and "
+                       "%s: tokenizer.json is of the kind \"%.40s\"; for encoders, WordPiece and "
                        "Unigram are supported",
                        c->path, type ? type : "?");
     json_object_keylen_foreach(vocab, text, n, id)
@@ -91,7 +91,7 @@ static aerie_status write_words(const ae_convert *c, const ae_convert_words *w, 
     return AERIE_OK;
 }
 
-/* XLM-R's: a Unigram vocabulary, with the special tokens of the folder. */
+/* XLM-R has a Unigram vocabulary and the folder's special tokens. */
 static aerie_status put_unigram(const ae_convert *c, ae_convert_words *w, uint32_t n_types, ae_gguf_writer *out)
 {
     ae_convert_folder f = {0};

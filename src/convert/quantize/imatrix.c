@@ -10,7 +10,7 @@
 #include "formats/gguf_parse.h"
 
 struct ae_imatrix {
-    ae_gguf *gguf; /* with data */
+    ae_gguf *gguf; /* opened with data */
     size_t n_entries;
     uint32_t n_chunks;
 };
@@ -21,7 +21,7 @@ static bool ends_with(ae_gguf_string name, const char *suffix)
     return name.n > n && !memcmp(name.data + name.n - n, suffix, n);
 }
 
-/* "<name><suffix>" of the file, or NULL. */
+/* Finds "<name><suffix>" in the file, or NULL. */
 static const ae_gguf_tensor *tensor_of(const ae_gguf *gguf, ae_gguf_string name, const char *suffix)
 {
     char text[512];

@@ -1,12 +1,11 @@
-/* imatrix.h - importance matrices in files: how much the columns of each weight are used.
+/* imatrix.h - importance matrices in files: how strongly the columns of each weight are used.
  *
- * Owns: reading such a file, and what its keys and tensors are called. Does not own: collecting (session/imatrix.c), what
- * encoders
- * make of it (types.h). Source: the GGUF files that llama.cpp's imatrix program writes, with the keys below and for the weight
- * NAME
- *     NAME.in_sum2  f32 [n_columns, n_matrices]  sums of squares of the inputs, for each matrix of a stack of experts
- *     NAME.counts   f32 [1, n_matrices]          rows that were summed
- * The file is hostile: numbers that are negative or not finite are refused when it is opened.
+ * Owns: reading such a file, and the names of its keys and tensors. Does not own: collecting (session/imatrix.c), and what
+ * encoders do with it (types.h). Source: the GGUF files that llama.cpp's imatrix program writes, with the keys below and, for
+ * the weight NAME,
+ *     NAME.in_sum2 f32 [n_columns, n_matrices] sums of squares of the inputs, for each matrix of a stack of experts
+ *     NAME.counts f32 [1, n_matrices] number of rows that were summed
+ * The file is hostile: negative and infinite numbers and NaNs are refused when it is opened.
  */
 #ifndef AE_CONVERT_QUANTIZE_IMATRIX_H
 #define AE_CONVERT_QUANTIZE_IMATRIX_H
@@ -22,19 +21,20 @@
 
 typedef struct ae_imatrix ae_imatrix;
 
-/* Errors: those of ae_gguf_open, FORMAT (no importance matrix; sums without counts; shapes and numbers that cannot be), MEMORY.
- * *out is NULL on failure. */
+/* Errors: those of ae_gguf_open; FORMAT: not an importance matrix, sums without counts, or impossible shapes or numbers;
+ * MEMORY. On failure *out is NULL. */
 aerie_status ae_imatrix_open(ae_imatrix **out, const char *path, aerie_error *error);
 void ae_imatrix_close(ae_imatrix *imatrix);
 
 const char *ae_imatrix_path(const ae_imatrix *imatrix);
-size_t ae_imatrix_n_entries(const ae_imatrix *imatrix); /* weights */
+size_t ae_imatrix_n_entries(const ae_imatrix *imatrix); /* number of weights */
 uint32_t ae_imatrix_n_chunks(const ae_imatrix *imatrix);
-ae_gguf_string ae_imatrix_dataset(const ae_imatrix *imatrix); /* the first one; empty if there is none */
+ae_gguf_string ae_imatrix_dataset(const ae_imatrix *imatrix); /* the first dataset; empty if there is none */
 
-/* The sizes of what is known of a weight; false: nothing is. */
+/* The sizes of the importance matrix of a weight. False: there is none for it. */
 bool ae_imatrix_find(const ae_imatrix *imatrix, ae_gguf_string name, uint64_t *n_columns, uint64_t *n_matrices);
-/* Mean squares of the inputs of a weight that was found, to out [n_matrices][n_columns]; 1 for a matrix that no row has met. */
+/* Mean squares of the inputs of a weight that was found, to out [n_matrices][n_columns]; 1 for a matrix that no row has
+ * used. */
 void ae_imatrix_means(const ae_imatrix *imatrix, ae_gguf_string name, float *out);
 
 #endif

@@ -99,7 +99,7 @@ const ae_mix *ae_mix_at(size_t i)
 
 static int upper(int c)
 {
-    return c >= 'a' && c <= 'z' ? c + 'A' - 'a' : c; /* not toupper: no locale */
+    return c >= 'a' && c <= 'z' ? c + 'A' - 'a' : c; /* toupper would depend on the locale */
 }
 
 static bool same_word(const char *a, const char *b)
@@ -164,7 +164,7 @@ static bool ends(ae_gguf_string name, const char *text)
     return name.n >= n && !memcmp(name.data + name.n - n, text, n);
 }
 
-/* "<architecture>.<suffix>", of an array the first element; `otherwise` where there is no such count. */
+/* Reads "<architecture>.<suffix>", of an array the first element; returns `otherwise` if there is no such count. */
 static uint32_t arch_count(const ae_gguf *gguf, ae_gguf_string arch, const char *suffix, uint32_t otherwise)
 {
     char key[160];
@@ -192,7 +192,7 @@ void ae_mix_model_read(ae_mix_model *model, const ae_gguf *gguf)
 
 bool ae_mix_is_weight(const ae_gguf_tensor *tensor)
 {
-    /* small, or used by code that needs floats */
+    /* small tensors, and tensors whose code needs floats */
     static const char *const kept[] = {
         "_norm.weight",
         "ffn_gate_inp.weight",
@@ -232,13 +232,13 @@ bool ae_mix_is_weight(const ae_gguf_tensor *tensor)
 
 /* ---- The rules ------------------------------------------------------------------------------------------ */
 
-/* The first and last eighth of the layers, and every third between. */
+/* Whether a layer gets more bits: the first and last eighth of the layers, and every third in between. */
 static bool more_bits(uint32_t i, uint32_t n)
 {
     return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2;
 }
 
-/* N of "blk.N."; 0 for others. */
+/* N in "blk.N."; 0 for other names. */
 static uint32_t layer_of(ae_gguf_string name)
 {
     uint32_t layer = 0;
@@ -248,7 +248,7 @@ static uint32_t layer_of(ae_gguf_string name)
     return layer;
 }
 
-/* The mixes below three bits; of these IQ2_S and IQ2_M are the larger. */
+/* Whether the mix has less than three bits; IQ2_S and IQ2_M are the larger of these. */
 static bool is_low(enum mix_id id)
 {
     return id <= IQ2_M;
@@ -259,7 +259,7 @@ static bool is_larger_low(enum mix_id id)
     return id == IQ2_S || id == IQ2_M;
 }
 
-/* The type of the matrix that makes the logits. */
+/* The type of the matrix that computes the logits. */
 static uint32_t output_type(enum mix_id id, uint32_t type, int64_t ne0)
 {
     if (id == MXFP4_MOE || id == NVFP4 || type == AE_TYPE_Q8_0 || ne0 % ae_type_block_elements(type))
@@ -274,7 +274,7 @@ static uint32_t embedding_type(enum mix_id id, uint32_t type)
     return is_low(id) ? (uint32_t)AE_TYPE_Q2_K : type;
 }
 
-/* In mixes below three bits, the tensors that gain most get a few more bits. */
+/* In mixes below three bits, the tensors that benefit most get a few more bits. */
 static uint32_t low_type(enum mix_id id, uint32_t type, const ae_mix_model *m, ae_gguf_string name, uint32_t layer)
 {
     const uint32_t more = is_larger_low(id) ? AE_TYPE_IQ3_S : AE_TYPE_Q2_K;
@@ -368,7 +368,7 @@ static uint32_t key_type(enum mix_id id, uint32_t type)
     return id == IQ3_XS ? (uint32_t)AE_TYPE_IQ3_XXS : id == IQ3_XXS ? (uint32_t)AE_TYPE_IQ2_S : type;
 }
 
-/* The type of gates and up projections: IQ3_XS is IQ3_S in the outer layers. */
+/* The type of gates and up projections; IQ3_XS uses IQ3_S in the outer layers. */
 static uint32_t up_type(enum mix_id id, uint32_t type, const ae_mix_model *m, uint32_t layer)
 {
     const bool inner = layer >= m->n_layers / 8 && layer < 7 * m->n_layers / 8;

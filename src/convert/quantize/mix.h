@@ -14,42 +14,42 @@
 #include "formats/gguf.h"
 #include "quant/types.h"
 
-#define AE_MIX_AS_IS AE_TYPE_COUNT /* no type: keep the file's, or use the mix's */
+#define AE_MIX_AS_IS AE_TYPE_COUNT /* not a type: keeps the file's type, or uses the mix's */
 
 typedef struct ae_mix {
     const char *name;   /* "Q4_K_M" */
-    uint32_t type;      /* of most weights; AE_MIX_AS_IS: nothing changes its type (COPY) */
-    uint32_t file_type; /* general.file_type; of COPY meaningless */
+    uint32_t type;      /* type of most weights; AE_MIX_AS_IS: nothing changes its type (COPY) */
+    uint32_t file_type; /* general.file_type; has no meaning for COPY */
     const char *about;
 } ae_mix;
 
 size_t ae_mix_count(void);
 const ae_mix *ae_mix_at(size_t i);
-/* Any case; also the short names Q3_K, Q4_K, Q5_K and MXFP4. NULL if unknown. */
+/* Ignores case, and knows the short names Q3_K, Q4_K, Q5_K and MXFP4. NULL if unknown. */
 const ae_mix *ae_mix_by_name(const char *name);
 
-/* What the choice depends on, besides the tensor. */
+/* What the choice depends on besides the tensor. */
 typedef struct ae_mix_model {
-    uint32_t n_layers, n_gqa, n_experts; /* n_gqa: query heads per KV head; n_experts 0 = none */
+    uint32_t n_layers, n_gqa, n_experts; /* n_gqa: query heads per KV head; n_experts 0: none */
     bool head;                           /* a drafter head */
-    bool tied;                           /* no output.weight: the embeddings are the output */
+    bool tied;                           /* there is no output.weight: the embeddings are the output */
     bool encoder;                        /* of BERT's family */
 } ae_mix_model;
 
-/* Missing or malformed keys count as 0 layers, 1 query head per KV head, no experts. */
+/* Reads these from a file. Missing or malformed keys count as 0 layers, 1 query head per KV head, no experts. */
 void ae_mix_model_read(ae_mix_model *model, const ae_gguf *gguf);
 
-/* Whether the tensor is quantized: a float matrix called "...weight" that is no norm, no router, no table of
- * positions and no small convolution. */
+/* Whether the tensor is quantized: a float matrix called "...weight" that is not a norm, a router, a table of positions or a
+ * small convolution. */
 bool ae_mix_is_weight(const ae_gguf_tensor *tensor);
-/* The type that the mix wants for a weight of that name. ne0: elements in a row. */
+/* The type that the mix wants for a weight of this name. ne0: elements in a row. */
 uint32_t ae_mix_type(const ae_mix *mix, const ae_mix_model *model, ae_gguf_string name, int64_t ne0);
-/* The type itself, or its fallback for rows of ne0 elements. */
+/* The type itself, or a fallback if rows of ne0 elements do not fit its blocks. */
 uint32_t ae_mix_fit(uint32_t type, int64_t ne0);
 
 /* Whether the mix makes sense only for models with experts (MXFP4_MOE). */
 bool ae_mix_needs_experts(const ae_mix *mix);
-/* Whether weights of that type lose much quality without an importance matrix. */
+/* Whether weights of this type lose much quality without an importance matrix. */
 bool ae_mix_needs_importance(uint32_t type);
 
 /* Whether encoding a tensor of this type again would quantize it a second time. */

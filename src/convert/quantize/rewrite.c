@@ -1,4 +1,4 @@
-/* rewrite.c - implements rewrite.h: the plan, and the head of the new file. Rows are in rows.c. */
+/* rewrite.c - implements rewrite.h: the plan, and the header of the new file. Rows are in rows.c. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -64,7 +64,7 @@ static aerie_status check_type(uint32_t type, aerie_error *error)
                    info ? info->name : "?");
 }
 
-/* The requested type, before the length of the rows is considered. */
+/* The type asked for, before the length of the rows is considered. */
 static aerie_status want(ae_rewrite *r, ae_rules *rules, const ae_rewrite_settings *s, ae_rewrite_tensor *t,
                          aerie_error *error)
 {
@@ -85,8 +85,8 @@ static aerie_status want(ae_rewrite *r, ae_rules *rules, const ae_rewrite_settin
     return AERIE_OK;
 }
 
-/* Whether the importance matrix knows the tensor. Embeddings may be in it for another reason: as rows to look up they have no
- * input, and only as the output head they do. */
+/* Decides whether the importance matrix is used for the tensor. It may have the embeddings' name for another reason: as rows to
+ * look up they have no input, only as the output head. */
 static aerie_status weigh(const ae_rewrite *r, ae_rewrite_tensor *t, aerie_error *error)
 {
     const ae_gguf_tensor *from = t->from;
@@ -114,7 +114,7 @@ static aerie_status choose(ae_rewrite *r, ae_rules *rules, const ae_rewrite_sett
     to = ae_type_get(t->type);
     if (!from->decode || !ae_type_encoder(to->type))
         return ae_rewrite_fail(r->gguf, t->from, error, AERIE_ERROR_UNSUPPORTED,
-                               "is %s, of which no %s with other values can be made", from->name, to->name);
+                               "is %s, which cannot become %s with other values", from->name, to->name);
     const bool again = ae_mix_is_quantized(from->type) && ae_mix_is_quantized(to->type) && to != from;
     if (again && !s->allow_requantize)
         return ae_rewrite_fail(
@@ -161,7 +161,7 @@ static aerie_status measure(ae_rewrite *r, ae_rewrite_tensor *t, aerie_error *er
     return fits ? AERIE_OK : ae_rewrite_fail(r->gguf, t->from, error, AERIE_ERROR_LIMIT, "would become too large");
 }
 
-/* A mix that would change almost nothing of this model. */
+/* Refuses a mix that would change almost nothing in this model. */
 static aerie_status check_mix(const ae_rewrite *r, aerie_error *error)
 {
     const ae_rewrite_settings *s = &r->settings;
@@ -220,7 +220,7 @@ aerie_status ae_rewrite_plan(ae_rewrite **out, const ae_gguf *gguf, const ae_rew
 /* ---- The head of the file ------------------------------------------------------------------------------- */
 
 typedef struct new_keys {
-    ae_rewrite_key items[32]; /* keys that are set, whether the file has them or not */
+    ae_rewrite_key items[32]; /* keys to set, whether the file has them or not */
     bool done[32];
     size_t n;
 } new_keys;
@@ -242,7 +242,7 @@ static aerie_status write_key(ae_rewrite *r, const ae_gguf_kv *kv, new_keys *key
 {
     if (kv->key.n >= 6 && !memcmp(kv->key.data, "split.", 6)) return AERIE_OK;
     if (r->settings.imatrix && kv->key.n >= 17 && !memcmp(kv->key.data, "quantize.imatrix.", 17)) return AERIE_OK;
-    /* whatever integer type it has here */
+    /* whatever integer type it has in this file */
     if (ae_mix_name_is(kv->key, "general.alignment"))
         return ae_gguf_writer_u32(r->writer, "general.alignment", ae_gguf_alignment(r->gguf), error);
     for (size_t i = 0; i < keys->n; i++) {
@@ -253,7 +253,7 @@ static aerie_status write_key(ae_rewrite *r, const ae_gguf_kv *kv, new_keys *key
     return ae_gguf_writer_copy(r->writer, kv, error);
 }
 
-/* What llama.cpp's program says of its importance matrix, without folders. */
+/* Writes the keys that llama.cpp's program writes about its importance matrix, with file names but without folders. */
 static aerie_status write_imatrix_keys(ae_rewrite *r, aerie_error *error)
 {
     const ae_imatrix *im = r->settings.imatrix;
@@ -296,7 +296,7 @@ static aerie_status describe(ae_rewrite *r, const ae_rewrite_tensor *t, aerie_er
 aerie_status ae_rewrite_begin(ae_rewrite *r, const char *path, aerie_error *error)
 {
     if (ae_gguf_reads(r->gguf, path))
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s is the file that is being read; give the new one another name",
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s is the file that is being read; choose another name for the new one",
                        path);
     AE_TRY(ae_gguf_writer_create(&r->writer, path, error));
     AE_TRY(write_keys(r, error));

@@ -17,16 +17,16 @@
 
 typedef struct ae_rewrite_tensor {
     const ae_gguf_tensor *from;
-    bool weighed;           /* errors are weighed by settings.imatrix */
-    bool weight;            /* takes part (ae_mix_is_weight); others keep their type */
-    uint32_t type, wanted;  /* as written; as requested, before the length of the rows was considered */
+    bool weighed;           /* errors are weighted by settings.imatrix */
+    bool weight;            /* may be quantized (ae_mix_is_weight); others keep their type */
+    uint32_t type, wanted;  /* type: as written; wanted: as asked for, before the length of the rows was considered */
     uint32_t row_copies;    /* how often each row of a matrix, or element of a vector, occurs in the new file */
     uint32_t column_copies; /* the same for each column of a matrix, which is divided by that number */
     int64_t ne[4];          /* as written */
     size_t bytes;           /* as written */
 } ae_rewrite_tensor;
 
-/* Weights whose name matches the regular expression (anywhere, any case) get the type. */
+/* Weights whose name matches the regular expression (anywhere in the name, ignoring case) get the type. */
 typedef struct ae_rewrite_rule {
     const char *pattern;
     uint32_t type;
@@ -46,20 +46,21 @@ typedef struct ae_rewrite_settings {
         embedding_type;           /* of output.weight (tied: the embeddings) and token_embd.weight, or AE_MIX_AS_IS */
     const ae_rewrite_rule *rules; /* [n_rules]; the first that matches counts */
     size_t n_rules;
-    bool pure;                  /* all weights in the mix's own type */
+    bool pure;                  /* all weights get the mix's main type */
     bool leave_output;          /* output.weight stays as it is */
     bool allow_requantize;      /* quantized weights may be quantized again */
-    const ae_imatrix *imatrix;  /* how to weigh errors of weights that it has and that are not copied; outlives the run. NULL */
+    /* weights the errors of weights that it has and that are not copied; must outlive the run. NULL: none */
+    const ae_imatrix *imatrix;
     const ae_rewrite_key *keys; /* [n_keys] u32 keys with new values */
     size_t n_keys;
     ae_rewrite_shape *shape; /* NULL: shapes do not change */
     void *shape_context;
     bool only_copied; /* weights without copies keep their type, whatever the mix says */
-    /* Copies: a group of that many rows or columns, then the same group again ... (1: the copies of each side by side). A
-     * length that is no multiple is one group. */
+    /* Copies are made of groups of this many rows or columns: a group, then the same group again, and so on. 1: the copies of
+     * each row are adjacent. If the length is not a multiple, all of it is one group. */
     uint32_t copy_group;
-    /* Each copy compensates the rounding errors of those before it, so that together they are r times as exact as one: of
-     * rows always, of columns where a group is whole blocks. */
+    /* Each copy compensates the rounding errors of those before it, so that r copies together are r times as exact as one:
+     * always for rows, for columns only if a group is whole blocks. */
     bool copies_carry;
 } ae_rewrite_settings;
 
@@ -67,23 +68,23 @@ ae_rewrite_settings ae_rewrite_settings_default(const ae_mix *mix);
 
 typedef struct ae_rewrite ae_rewrite;
 
-/* Makes all decisions and reads no tensor data. Errors: ARGUMENT (a bad pattern, a type without encoder, quantizing again
- * without permission), FORMAT (also an importance matrix of
- * other shapes), LIMIT (a shape that overflows), MEMORY, and what `shape` says. *out is NULL on failure. */
+/* Makes all decisions without reading tensor data. Errors: ARGUMENT (a bad pattern, a type without encoder, quantizing again
+ * without permission), FORMAT (also an importance matrix of other shapes), LIMIT (a shape that overflows), MEMORY, and those of
+ * `shape`. On failure *out is NULL. */
 aerie_status ae_rewrite_plan(ae_rewrite **out, const ae_gguf *gguf, const ae_rewrite_settings *settings,
                              aerie_error *error);
 void ae_rewrite_free(ae_rewrite *rewrite);
 
 size_t ae_rewrite_n_tensors(const ae_rewrite *rewrite);
 const ae_rewrite_tensor *ae_rewrite_tensor_at(const ae_rewrite *rewrite, size_t i);
-/* Weights for which rule i was the first that matched. */
+/* Number of weights for which rule i was the first that matched. */
 size_t ae_rewrite_rule_uses(const ae_rewrite *rewrite, size_t i);
 /* Whether a tensor is copied byte for byte. */
 bool ae_rewrite_keeps(const ae_rewrite_tensor *tensor);
 
 /* Starts the new file in the folder of `path`. Errors: ARGUMENT (path is a file that is being read), IO, MEMORY. */
 aerie_status ae_rewrite_begin(ae_rewrite *rewrite, const char *path, aerie_error *error);
-/* Writes it all and renames it into place. progress (bytes written; may be NULL) cancels by returning false.
+/* Writes everything, and renames the file into place. progress (of bytes written; may be NULL) cancels by returning false.
  * Errors: IO, FORMAT (a weight that is not a finite number), MEMORY, CANCELLED. */
 aerie_status ae_rewrite_run(ae_rewrite *rewrite, uint32_t n_threads, aerie_progress *progress, void *user,
                             aerie_error *error);

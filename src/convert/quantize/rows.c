@@ -1,7 +1,7 @@
-/* rows.c - the second half of rewrite.h: tensor data, chunk by chunk, rows distributed over threads.
+/* rows.c - the second half of rewrite.h: tensor data, chunk by chunk, with rows distributed over threads.
  *
- * Owns the buffers while it runs. A chunk is read whole, its rows are decoded, spread and encoded by the pool, and
- * it is written whole: reading and writing stay in order and in one thread.
+ * Owns the buffers while it runs. A chunk is read whole, the pool decodes, spreads and encodes its rows, and it is written
+ * whole: reading and writing stay in order and in one thread.
  */
 #include <stdatomic.h>
 #include <stdint.h>
@@ -12,7 +12,7 @@
 #include "quant/finite.h"
 #include "convert/quantize/rewrite_int.h"
 
-#define CHUNK ((size_t)8 << 20) /* bytes of f32 in a chunk, but at least a row */
+#define CHUNK ((size_t)8 << 20) /* bytes of f32 in a chunk, or one row if that is larger */
 
 typedef struct running {
     ae_rewrite *rewrite;
@@ -22,8 +22,8 @@ typedef struct running {
     void *user;
     uint64_t done; /* bytes written */
     uint8_t *in, *out;
-    size_t in_bytes, out_bytes; /* of these */
-    float *importance;          /* [n matrices][columns] of the tensor, if it is weighed */
+    size_t in_bytes, out_bytes; /* sizes of these buffers */
+    float *importance;          /* [n matrices][columns] of the tensor, if it is weighted */
     size_t importance_bytes;
     float *rows;                /* [n_workers][row_floats] */
     size_t row_floats, rows_bytes;
@@ -34,14 +34,14 @@ typedef struct chunk {
     const running *run;
     const ae_rewrite_tensor *t;
     const ae_type_info *from, *to;
-    size_t ne0, in_row, out_row; /* elements of a row that is read; bytes of rows */
-    size_t first;                /* row of the tensor */
-    size_t row_group;            /* rows that are together in each copy; a chunk is whole groups */
-    _Atomic uint64_t bad_row;    /* the first one of the chunk with a weight that is not finite, or UINT64_MAX */
-    _Atomic uint64_t cut_row;    /* ... with one that the type cannot hold */
+    size_t ne0, in_row, out_row; /* elements of a row that is read; bytes of the rows */
+    size_t first;                /* its first row in the tensor */
+    size_t row_group;            /* rows that stay together in each copy; a chunk is whole groups */
+    _Atomic uint64_t bad_row;    /* the chunk's first row with a weight that is not finite, or UINT64_MAX */
+    _Atomic uint64_t cut_row;    /* the chunk's first row with a weight that the type cannot hold */
 } chunk;
 
-/* The unit of copying: the requested group, or all n. */
+/* The number of rows or columns that are copied together: the requested group, or all n. */
 static size_t group_of(const running *run, size_t n)
 {
     const size_t group = run->rewrite->settings.copy_group;
@@ -52,7 +52,7 @@ static size_t group_of(const running *run, size_t n)
 
 static bool all_finite(const float *x, size_t n)
 {
-    int32_t most = 0; /* of the bits without sign, which ascend as sizes do */
+    int32_t most = 0; /* the bits without sign; they ascend with the magnitude */
     for (size_t i = 0; i < n; i++) {
         int32_t bits;
         memcpy(&bits, &x[i], sizeof bits);
@@ -62,7 +62,7 @@ static bool all_finite(const float *x, size_t n)
     return most < 0x7f800000;
 }
 
-/* Encodes x [n] / share repeatedly, the k-th time at out + k * stride; each time with the errors of the earlier ones added.
+/* Encodes x [n] / share repeatedly, the k-th time at out + k * stride, each time with the errors of the earlier copies added.
  * scratch [3 n]. */
 static void encode_carrying(const ae_type_info *to, const float *x, size_t n, uint32_t copies, float share,
                             float *scratch, uint8_t *out, size_t stride)
@@ -77,7 +77,7 @@ static void encode_carrying(const ae_type_info *to, const float *x, size_t n, ui
     }
 }
 
-/* A row whose columns occur c->t->column_copies times each. scratch: the wide row, or [3 group]. */
+/* Writes a row whose columns occur c->t->column_copies times each. scratch: the wide row, or [3 group]. */
 static void do_wide_row(const chunk *c, const float *x, float *scratch, uint8_t *out)
 {
     const size_t copies = c->t->column_copies, group = group_of(c->run, c->ne0), block = c->to->n_block;
@@ -93,7 +93,7 @@ static void do_wide_row(const chunk *c, const float *x, float *scratch, uint8_t 
     ae_type_encoder(c->to->type)(scratch, NULL, out, c->ne0 * copies);
 }
 
-/* The importance of the columns of a row of the chunk; NULL: equal. */
+/* The importance of the columns in a row of the chunk; NULL: all are equal. */
 static const float *importance_of(const chunk *c, size_t item)
 {
     return c->t->weighed ? c->run->importance + (c->first + item) / (size_t)c->t->from->ne[1] * c->ne0 : NULL;
@@ -140,7 +140,7 @@ static aerie_status grow(void *buffer, size_t *has, size_t n, aerie_error *error
     return AERIE_OK;
 }
 
-/* A row of that many floats for each worker. */
+/* Makes room for a row of that many floats for each worker. */
 static aerie_status grow_rows(running *run, size_t floats, aerie_error *error)
 {
     size_t bytes;
@@ -171,7 +171,7 @@ static aerie_status copy_bytes(running *run, const ae_rewrite_tensor *t, aerie_e
     return AERIE_OK;
 }
 
-/* A vector whose elements are repeated: small, and f32. */
+/* Copies a vector whose elements are repeated: it is small, and f32. */
 static aerie_status copy_vector(running *run, const ae_rewrite_tensor *t, aerie_error *error)
 {
     const size_t n = (size_t)t->from->ne[0], copies = t->row_copies, group = group_of(run, n);
@@ -184,7 +184,7 @@ static aerie_status copy_vector(running *run, const ae_rewrite_tensor *t, aerie_
     return put(run, run->out, t->bytes, error);
 }
 
-/* The row is read once more, for the sentence. */
+/* Reads the row once more, for the message. */
 static aerie_status fail_cut(const running *run, const chunk *c, uint64_t row, aerie_error *error)
 {
     size_t at = 0;
@@ -230,7 +230,7 @@ static aerie_status do_tensor(running *run, const ae_rewrite_tensor *t, aerie_er
                .in_row = ae_type_row_bytes(from->type, ne0),
                .out_row = ae_type_row_bytes(t->type, (uint64_t)t->ne[0]),
                .row_group = t->row_copies > 1 ? group_of(run, n_rows) : 1};
-    /* the plan knows that the new tensor's size does not overflow; f32 of it may */
+    /* the plan has checked that the new tensor's size does not overflow; its size as f32 may */
     size_t floats, f32_bytes = 0;
     const size_t scratch = t->column_copies > 3 ? t->column_copies : 3;
     if (!ae_mul_size(ne0, 1 + scratch, &floats) || !ae_mul_size(floats, sizeof(float), &f32_bytes) ||

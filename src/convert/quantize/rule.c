@@ -1,4 +1,4 @@
-/* rule.c - implements rule.h by PCRE2, with memory from base/mem.h and a bound on the work of one match. */
+/* rule.c - implements rule.h with PCRE2, with memory from base/mem.h and a limit on the work of one match. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "convert/quantize/rule.h"
 
@@ -6,7 +6,8 @@
 
 #include "base/mem.h"
 
-#define MOST_STEPS 100000 /* of a match; names are short, so only a pattern with exponential backtracking needs that many */
+/* steps of a match; names are short, so only a pattern with exponential backtracking needs that many */
+#define MOST_STEPS 100000
 
 struct ae_rule_code {
     const char *pattern; /* borrowed */
@@ -41,7 +42,7 @@ static aerie_status compile(struct ae_rule_code *rule, pcre2_general_context *ge
     if (!rule->code) {
         pcre2_get_error_message(reason, (PCRE2_UCHAR *)text, sizeof text);
         return ae_fail(error, AERIE_ERROR_ARGUMENT,
-                       "the pattern \"%.160s\" is no regular expression: %s, at character %zu", rule->pattern, text,
+                       "the pattern \"%.160s\" is not a regular expression: %s, at character %zu", rule->pattern, text,
                        (size_t)at);
     }
     rule->data = pcre2_match_data_create(1, general);

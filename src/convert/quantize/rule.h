@@ -1,4 +1,4 @@
-/* rule.h - internal to src/quant: regular expressions over tensor names. */
+/* rule.h - regular expressions over tensor names. Private to src/convert/quantize. */
 #ifndef AE_CONVERT_QUANTIZE_RULE_H
 #define AE_CONVERT_QUANTIZE_RULE_H
 
@@ -9,10 +9,11 @@ typedef struct ae_rules {
     size_t n;
 } ae_rules;
 
-/* Errors: ARGUMENT (which pattern, where and why), MEMORY. To be freed in any case. */
+/* Errors: ARGUMENT (which pattern, where and why), MEMORY. *rules has to be freed in any case. */
 aerie_status ae_rules_compile(ae_rules *rules, const ae_rewrite_rule *from, size_t n, aerie_error *error);
 void ae_rules_free(ae_rules *rules);
-/* Index of the first that matches the name, or n. Errors: ARGUMENT (a pattern that takes too long), MEMORY. */
+/* Finds the first rule that matches the name; *first is its index, or n. Errors: ARGUMENT (a pattern takes too long),
+ * MEMORY. */
 aerie_status ae_rules_first(ae_rules *rules, ae_gguf_string name, size_t *first, aerie_error *error);
 
 #endif
