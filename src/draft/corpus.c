@@ -6,20 +6,21 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
-#define BLOCK 64   /* tokens whose hash says whether they were added before */
-#define OVERLAP 64 /* tokens before a new block that are added with it, so that contexts across its beginning are found */
+#define BLOCK 64   /* tokens per block; the block's hash tells whether it was added before */
+/* tokens before a new block that are added with it, so that contexts that reach across its beginning are found */
+#define OVERLAP 64
 
 typedef struct generation {
     ae_suffix suffix;
     uint32_t n;       /* tokens in it, ends of sequences included */
-    uint64_t *blocks; /* [block_capacity] hashes of the prefixes up to each block; 0: free. A power of two */
+    uint64_t *blocks; /* [block_capacity, a power of two] hashes of the prefixes up to each block; 0: free */
     uint32_t n_blocks, block_capacity;
 } generation;
 
-/* A text that waits. */
+/* A text that waits to be added. */
 typedef struct waiting {
     struct waiting *next;
-    size_t n, at; /* tokens, and how many of them were added or skipped */
+    size_t n, at; /* tokens in all, and tokens that were added or skipped */
     int32_t tokens[];
 } waiting;
 
@@ -28,13 +29,13 @@ typedef struct text {
     generation young, old;
     waiting *first; /* oldest first */
     uint64_t prefix; /* hash of the first text's tokens before `at`, in whole blocks */
-    bool skips;      /* the first text's tokens before `at` are not the newest of the young generation */
+    bool skips;      /* the young generation's newest tokens are not the first text's tokens before `at` */
 } text;
 
 struct ae_corpus {
-    uint32_t n_tokens; /* budget of a text */
+    uint32_t n_tokens; /* budget of one scope's text */
     uint64_t clock;
-    int32_t end; /* the last end of a sequence; each is another negative number */
+    int32_t end; /* the last end of a sequence; each end is a different negative number */
     text texts[AE_CORPUS_SCOPES];
     uint32_t n_texts;
 };
@@ -60,7 +61,7 @@ static bool has_block(const generation *g, uint64_t hash)
     return g->block_capacity && g->blocks[place_of(g, hash)] == hash;
 }
 
-/* Without memory the block is added to the text again some day, which does no harm. */
+/* If memory is short, the block may be added to the text again later, which does no harm. */
 static void note_block(generation *g, uint64_t hash)
 {
     if (2 * (g->n_blocks + 1) > g->block_capacity) {
@@ -121,18 +122,18 @@ static text *text_for(ae_corpus *c, uint64_t scope)
         t = c->n_texts < AE_CORPUS_SCOPES ? &c->texts[c->n_texts++] : least_recent(c, NULL);
         text_free(t);
     }
-    while (n_held(c) > (uint64_t)(AE_CORPUS_ALL - 1) * c->n_tokens) { /* so that this one finds room for its own */
+    while (n_held(c) > (uint64_t)(AE_CORPUS_ALL - 1) * c->n_tokens) { /* so that this scope has room for its own budget */
         text *least = least_recent(c, t);
         if (!least) break;
         const uint64_t of = least->scope;
         text_free(least);
         least->scope = of;
-        least->used = c->clock; /* it is empty: another is next */
+        least->used = c->clock; /* it is empty now, so the next one comes from another scope */
         least->version = ++c->clock;
     }
     t->scope = scope;
     t->used = ++c->clock;
-    if (!t->version) t->version = c->clock; /* never that of another text that was here */
+    if (!t->version) t->version = c->clock; /* a number that no earlier text in this place had */
     return t;
 }
 
@@ -144,7 +145,7 @@ static void grow_old(ae_corpus *c, text *t)
     t->version = ++c->clock;
 }
 
-/* Without memory the young generation is lost: suffix.h leaves it empty. */
+/* If memory is short the young generation is lost: suffix.h leaves it empty. */
 static void add_token(ae_corpus *c, text *t, int32_t token)
 {
     if (ae_suffix_add(&t->young.suffix, token)) {
@@ -161,7 +162,7 @@ static uint64_t hash_block(uint64_t prefix, const int32_t *tokens)
     return hash ? hash : 1;
 }
 
-/* Adds the next tokens of the text that waits for longest, at most a block. Returns how many were looked at. */
+/* Adds the next tokens of the text that has waited longest, at most a block. Returns how many it has looked at. */
 static size_t add_some(ae_corpus *c, text *t)
 {
     waiting *w = t->first;
@@ -169,7 +170,7 @@ static size_t add_some(ae_corpus *c, text *t)
     const uint64_t hash = n == BLOCK ? hash_block(t->prefix, w->tokens + w->at) : 0;
     if (t->young.n + n + OVERLAP + 1 > c->n_tokens / 2) {
         grow_old(c, t);
-        t->skips = true; /* what comes next lies in another generation than what comes before */
+        t->skips = true; /* the next tokens go to another generation than those before */
     }
     const bool known = hash && (has_block(&t->young, hash) || has_block(&t->old, hash));
     if (known && w->at + n < w->n) {
@@ -205,7 +206,7 @@ void ae_corpus_add(ae_corpus *c, uint64_t scope, const int32_t *tokens, size_t n
 {
     if (!n) return;
     const size_t most = c->n_tokens / 2 > 4 * BLOCK ? c->n_tokens / 2 - 2 * BLOCK : 0;
-    if (n > most) tokens += n - most, n = most; /* its newest */
+    if (n > most) tokens += n - most, n = most; /* only its newest tokens */
     waiting *w = n ? ae_alloc(1, sizeof *w + n * sizeof *tokens) : NULL;
     if (!w) return;
     w->n = n;
@@ -219,7 +220,7 @@ void ae_corpus_add(ae_corpus *c, uint64_t scope, const int32_t *tokens, size_t n
 
 /* ---- Places ---------------------------------------------------------------------------------------------------------- */
 
-/* Text that was added may have split the state of a match: its length tells which part it belongs to. */
+/* Adding text may have split the state of a match: the match's length shows which part it belongs to. */
 static void settle(const ae_suffix *s, ae_corpus_match *m)
 {
     while (m->state != AE_SUFFIX_ROOT && m->length <= s->states[s->states[m->state].link].length)
@@ -252,7 +253,7 @@ static void step(const ae_suffix *s, ae_corpus_match *m, int32_t token)
 void ae_corpus_step(const ae_corpus *c, ae_corpus_place *place, int32_t token)
 {
     const text *t = text_of(c, place->scope);
-    if (!t || place->version != t->version) return; /* ae_corpus_find begins again */
+    if (!t || place->version != t->version) return; /* ae_corpus_find starts again */
     step(&t->young.suffix, &place->at[0], token);
     step(&t->old.suffix, &place->at[1], token);
 }

@@ -637,7 +637,7 @@ static void refuses(void **state)
         const char *config, *text, *other;
     } cases[] = {
         {{TINY, MID, .extra = "model.layers.1.mlp.gate_proj.weight"}, CONFIG(USUAL_TAPS), "more than one layer", "layers.1"},
-        {{TINY, MID, .extra = "mystery"}, CONFIG(USUAL_TAPS), "mystery [3] is not known", "--skip mystery"},
+        {{TINY, MID, .extra = "mystery"}, CONFIG(USUAL_TAPS), "mystery [3] is unknown", "--skip mystery"},
         {{TINY, MID, .extra = "model.norm.weight"}, CONFIG(USUAL_TAPS), "the same part", "--skip"},
         {{TINY, MID, .leave = "norm.weight"}, CONFIG(USUAL_TAPS), "norm.weight is missing", "h"},
         {{TINY, MID, .leave = "layers.0.mlp.up_proj.weight"}, CONFIG(USUAL_TAPS), "layers.0.mlp.up_proj.weight is missing", ""},

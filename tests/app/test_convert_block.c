@@ -151,7 +151,7 @@ static void refuses(void **state)
         {NULL, "candidate_selector.hidden_projection.weight", ZLAB(""), "DFlash2", false, 3},
         {NULL, NULL, "{\"architectures\":[\"DFlashDraftModel\"]," SIZES "}", "'target_layer_ids' has 0 layers", false, 3},
         {NULL, NULL, "{" SIZES ",\"target_layer_ids\":[1,2]}", "'mask_token_id' is missing", false, 3},
-        {NULL, NULL, "{" SIZES ",\"target_layer_ids\":[1,2],\"mask_token_id\":300}", "is no such number", false, 3},
+        {NULL, NULL, "{" SIZES ",\"target_layer_ids\":[1,2],\"mask_token_id\":300}", "is not such a number", false, 3},
         {NULL, NULL, "{" SIZES ",\"target_layer_ids\":[1,-2],\"mask_token_id\":3}", "element 1 of", false, 3},
         {NULL, NULL, "{" SIZES ",\"target_layer_ids\":[1,2,3],\"mask_token_id\":3}", "3 x width of the target", false, 3},
         {NULL, NULL, "{" SIZES ",\"target_layer_ids\":[1,2],\"mask_token_id\":3,\"block_size\":99}", "block_size", false, 3},

@@ -1,7 +1,7 @@
-/* bind_block.c - the file of a block drafter (DFlash, DSpark): its keys, and its tensors outside of layers.
+/* bind_block.c - reads the file of a block drafter (DFlash, DSpark): its keys, and its tensors outside layers.
  *
- * The layers, and the embedding and output that it may have, are read as a model's are (model/model.c): they are Qwen3's, with
- * norms of queries and keys. What kind it is the tensors say. Keys and tensors: docs/heads.md.
+ * The layers, and the embedding and output if there are any, are read like a model's (model/model.c): they are Qwen3's, with
+ * norms of queries and keys. The tensors show which kind of drafter it is. Keys and tensors: docs/heads.md.
  * Sources: z-lab/dflash, deepseek-ai/DeepSpec (both MIT), and the GGUF files that llama.cpp reads.
  */
 #include <string.h>
@@ -21,7 +21,7 @@ static aerie_status unsupported(ae_binder *b, const char *what)
                    ae_gguf_path(b->gguf), what);
 }
 
-/* What such files may have that would be computed otherwise. */
+/* Refuses variants that would need another computation. */
 static aerie_status refuse_others(ae_binder *b)
 {
     ae_gguf_string text = {0};
@@ -72,7 +72,7 @@ static aerie_status read_block(ae_binder *b, ae_dhead_hparams *h)
     return read_mask(b, h);
 }
 
-/* fc takes all taps, one after the other, so its width says how wide the target is. */
+/* fc reads all taps side by side, so its width gives the target's. */
 static aerie_status bind_encoder(ae_binder *b, ae_dhead *head)
 {
     ae_dhead_hparams *h = &head->hparams;
@@ -112,7 +112,7 @@ static aerie_status bind_markov(ae_binder *b, ae_dhead *head)
 static aerie_status read_draft_size(ae_binder *b, ae_dhead_hparams *h)
 {
     const ae_tensor_ref map = ae_dhead_find_map(b->gguf);
-    h->n_draft = map ? (uint32_t)map->ne[0] : h->n_vocab; /* not more: ae_model_bind_nextn has seen to it */
+    h->n_draft = map ? (uint32_t)map->ne[0] : h->n_vocab; /* at most n_vocab: ae_model_bind_nextn has checked it */
     return AERIE_OK;
 }
 
@@ -127,7 +127,7 @@ aerie_status ae_dhead_bind_block(ae_dhead *head, const ae_arch *arch, aerie_erro
     ae_dhead_hparams *h = &head->hparams;
     head->bound = m->bound, head->name = m->name, head->n_params = m->n_params;
     head->embedding = m->embedding, head->out_norm = m->out_norm;
-    head->output = m->output || ae_dhead_find_map(gguf) ? m->output : m->embedding; /* an embedding of its own is both */
+    head->output = m->output || ae_dhead_find_map(gguf) ? m->output : m->embedding; /* an embedding of its own serves as both */
     *h = (ae_dhead_hparams){.kind = has(&b, "markov_w1.weight") ? AE_DHEAD_DSPARK : AE_DHEAD_DFLASH,
                             .n_vocab = m->hparams.n_vocab,
                             .n_layers = m->hparams.n_layers, .n_steps = 1, .layer = m->hparams};

@@ -1,31 +1,31 @@
 /* eagle.c - a head that drafts from the target's hidden rows: EAGLE-1/2, EAGLE-3, 3.1, MTP.
  *
- * Owns the head's engine and, per slot, the features of the newest positions that the head has not run yet. Every pass
- * of the target brings features (observe); they are run as true rows in one batch when a draft is wanted, or when the
- * room for them is full. The newest always waits: row P needs the token at P + 1, and its output begins the draft.
+ * Owns the head's engine and, for each slot, the features of the newest positions that the head has not run yet. Every pass of
+ * the target brings features (observe). They are run as true rows in one batch when a draft is wanted, or when there is no room
+ * for more. The newest always waits: row P needs the token at P + 1, and its output begins the draft.
  *
- * Invariant: true rows of the head + waiting features = positions of the target's cache (those of a slot that began
- * without the features of its cached prefix count as run). While nobody wants drafts a slot is cold: it keeps nothing but its
- * position, and begins there when drafts are wanted again. Drafted rows never outlive propose.
+ * Invariant: true rows of the head + waiting features = positions of the target's cache. If a slot began without the features
+ * of its cached prefix, those positions count as run. While no drafts are wanted a slot is cold: it keeps only its position,
+ * and starts there when drafts are wanted again. Drafted rows are dropped before propose returns.
  *
- * A node's row is run when its children are wanted (grow.h). Levels run in one batch over all slots.
+ * A node's row is run when its children are wanted (grow.h). The rows of a level of all slots run in one batch.
  */
 #include "base/mem.h"
 #include "base/os.h"
 #include "engine/engine.h"
 #include "draft/head/grow.h"
 
-#define FEW_WAITING 2        /* rows of a first draft that make it no dearer than others */
+#define FEW_WAITING 2        /* with at most this many waiting rows, a first draft costs no more than others */
 
 typedef struct head_slot {
     float *waiting;       /* (device) [n_room][width] */
     uint32_t n_waiting;
     bool cold;
-    uint32_t position;    /* of the next row, while it is cold */
-    bool has_drafted;     /* since it began, or was cold: what waits was added by the last passes */
-    /* this draft */
+    uint32_t position;    /* position of the next row, while it is cold */
+    bool has_drafted;     /* it has drafted since it began or was cold, so the waiting rows come from the last passes */
+    /* the current draft */
     ae_growth grow;
-    uint32_t out[AE_DHEAD_LEVEL_MAX]; /* outputs of the frontier's rows */
+    uint32_t out[AE_DHEAD_LEVEL_MAX]; /* outputs of the rows on the frontier */
     uint32_t n_rows;      /* drafted rows so far */
 } head_slot;
 
@@ -35,14 +35,14 @@ typedef struct head_drafter {
     ae_engine *target;
     const ae_backend_ops *ops;
     ae_backend *backend;
-    uint32_t n_slots, n_room, width; /* width: floats of one position's features */
+    uint32_t n_slots, n_room, width; /* width: floats in one position's features */
     head_slot *slots;  /* [n_slots] */
     float *waiting;    /* device memory of all slots */
     ae_grown *pools;   /* [n_slots][AE_GROW_POOL] */
-    ae_propose_row *rows; /* [n_slots * AE_DHEAD_LEVEL_MAX] rows of a level that ask for proposals, in the order of the slots */
+    ae_propose_row *rows; /* [n_slots * AE_DHEAD_LEVEL_MAX] rows of a level whose children are wanted, in the order of slots */
     ae_proposal *proposals; /* as many */
     uint32_t n_asked;
-    aerie_error fault; /* of a pass while catching up: the next draft returns it */
+    aerie_error fault; /* an error of a pass outside propose; the next draft returns it */
 } head_drafter;
 
 static aerie_status out_of_step(aerie_error *error)
@@ -76,12 +76,12 @@ static float *waiting_at(const head_drafter *d, const head_slot *s, uint32_t i)
     return s->waiting + (size_t)i * d->width;
 }
 
-/* The first n features have been run. */
+/* Drops the first n features, which have been run. */
 static void drop_waiting(head_drafter *d, head_slot *s, uint32_t n)
 {
     const uint32_t left = s->n_waiting - n;
     ae_stream *stream = ae_engine_stream(d->target);
-    for (uint32_t done = 0; done < left;) { /* pieces that do not overlap */
+    for (uint32_t done = 0; done < left;) { /* copy in pieces that do not overlap */
         const uint32_t step = left - done < n ? left - done : n;
         d->ops->copy(stream, &(ae_copy){.n = step, .dim = d->width, .x = waiting_at(d, s, n + done), .x_stride = d->width,
                                         .y = waiting_at(d, s, done), .y_stride = d->width});
@@ -110,7 +110,7 @@ static void flush(head_drafter *d, uint32_t slot, const int32_t *tokens, size_t 
     }
 }
 
-/* How many positions the target may be asked to run again, so that the head knows what stands before its first draft. */
+/* most positions that the target runs again so that the head knows the text before its first draft */
 #define CATCH_UP_MAX 32
 
 static uint32_t head_begin(ae_drafter *drafter, const ae_draft_begin *b)
@@ -125,7 +125,7 @@ static uint32_t head_begin(ae_drafter *drafter, const ae_draft_begin *b)
         return b->n_shared;
     }
     if (b->n_same) flush(d, b->donor, b->tokens, b->n_tokens, 1);
-    /* row n - 1 needs the token at n, which is the new sequence's own: the target runs position n - 1 again */
+    /* row n - 1 needs the token at n, which belongs to the new sequence, so the target runs position n - 1 again */
     const uint32_t n_most = b->n_shared ? b->n_shared - 1 : 0;
     uint32_t n = b->n_same < b->n_shared ? b->n_same : b->n_shared;
     if (n) n--;
@@ -133,13 +133,13 @@ static uint32_t head_begin(ae_drafter *drafter, const ae_draft_begin *b)
     d->slots[b->slot].n_waiting = 0;
     d->slots[b->slot].cold = d->slots[b->slot].has_drafted = false;
     if (n_most - n <= CATCH_UP_MAX) return n;
-    /* the rows before were computed elsewhere, or the window has forgotten them: the head begins after them */
+    /* earlier rows were computed elsewhere, or the window has dropped them, so the head starts here */
     const uint32_t first = n_most - CATCH_UP_MAX;
     ae_dhead_restart(d->head, b->slot, first);
     return first;
 }
 
-/* Nothing is kept of these rows and of those before them. */
+/* Makes the slot cold: neither these rows nor earlier ones are kept. */
 static void grow_cold(const head_drafter *d, const ae_draft_seen *seen)
 {
     head_slot *s = &d->slots[seen->slot];
@@ -171,13 +171,13 @@ static void head_observe(ae_drafter *drafter, const ae_draft_seen *seen)
         s->n_waiting += n;
         done += n;
     }
-    /* a long chunk of prompt runs now, while its features are warm; single tokens wait for the next draft */
+    /* a long chunk of a prompt runs now, while its features are in the CPU's caches; single tokens wait for the next draft */
     if (s->n_waiting > AERIE_MAX_DRAFT + 1) flush(d, seen->slot, seen->tokens, seen->n_tokens, 1);
 }
 
 /* ---- Growing -------------------------------------------------------------------------------------------- */
 
-/* True rows of all slots in one batch, as far as they fit; the newest row of each begins its draft. */
+/* Runs the true rows of all slots in one batch, as far as they fit; the newest row of each slot begins its draft. */
 static aerie_status catch_up(head_drafter *d, const ae_draft_request *requests, uint32_t n, aerie_error *error)
 {
     for (uint32_t begin = 0; begin < n;) {
@@ -188,7 +188,7 @@ static aerie_status catch_up(head_drafter *d, const ae_draft_request *requests, 
             head_slot *s = &d->slots[r->slot];
             const uint32_t first = ae_dhead_n_true(d->head, r->slot);
             ae_growth_begin(&s->grow, NULL);
-            if (!s->n_waiting || first + s->n_waiting + 1 != r->n_tokens) continue; /* nothing to begin with */
+            if (!s->n_waiting || first + s->n_waiting + 1 != r->n_tokens) continue; /* there is nothing to begin with */
             if (s->n_waiting > ae_dhead_rows_left(d->head)) break;
             const int32_t *next = r->tokens + first + 1;
             if (ae_dhead_add_true(d->head, r->slot, s->waiting, next, s->n_waiting, true, &s->out[0]) != AERIE_OK)
@@ -214,7 +214,7 @@ static aerie_status catch_up(head_drafter *d, const ae_draft_request *requests, 
     return AERIE_OK;
 }
 
-/* The next level of all slots in one batch; *any: whether one went on. */
+/* Runs the next level of all slots in one batch. *any: whether a draft continued. */
 static aerie_status run_level(head_drafter *d, const ae_draft_request *requests, uint32_t n, bool *any, aerie_error *error)
 {
     *any = false;
@@ -288,7 +288,8 @@ static aerie_status head_propose(ae_drafter *drafter, const ae_draft_request *re
     head_drafter *d = (head_drafter *)drafter;
     const aerie_status status = draft(d, requests, n, error);
     d->fault.status = AERIE_OK;
-    for (uint32_t i = 0; status != AERIE_OK && i < d->n_slots; i++) { /* the sequences end; the next ones begin anew */
+    /* the sequences end here; the next ones start from nothing */
+    for (uint32_t i = 0; status != AERIE_OK && i < d->n_slots; i++) {
         ae_dhead_restart(d->head, i, 0);
         d->slots[i].n_waiting = 0;
     }
@@ -321,7 +322,7 @@ aerie_status ae_draft_eagle_create(ae_drafter **out, ae_dhead_engine *head, ae_e
     *d = (head_drafter){.base.ops = ops, .head = head, .target = target,
                         .ops = net->backend->ops, .backend = net->backend, .n_slots = n_slots,
                         .width = net->head->hparams.n_taps * net->head->hparams.n_target_embd};
-    ae_dhead_clear(head); /* all that waits must fit a pass of the head */
+    ae_dhead_clear(head); /* everything that waits must fit a pass of the head */
     d->n_room = ae_dhead_rows_left(head) < AE_DHEAD_BATCH ? ae_dhead_rows_left(head) : AE_DHEAD_BATCH;
     d->slots = ae_alloc(n_slots, sizeof *d->slots);
     d->pools = ae_alloc((size_t)n_slots * AE_GROW_POOL, sizeof *d->pools);

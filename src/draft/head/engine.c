@@ -13,7 +13,7 @@ static uint64_t whole_pages(uint32_t n)
     return ((uint64_t)n + AE_KV_PAGE - 1) / AE_KV_PAGE * AE_KV_PAGE;
 }
 
-/* Drafted rows of a sequence in a pass, at most. */
+/* Most drafted rows of a sequence in a pass. */
 static uint32_t per_seq(const ae_dhead *head)
 {
     const uint32_t n = head->hparams.n_block;
@@ -29,7 +29,7 @@ static ae_dhead_engine_options resolve(const ae_dhead *head, const ae_dhead_engi
         r.window = head->hparams.window;
         r.n_sinks = head->hparams.n_sinks;
     }
-    /* A window that the context never fills forgets nothing. Any other has sums (kv_options, forget) below n_ctx. */
+    /* A window that the context never fills drops nothing. Any other keeps the sums in kv_options and forget below n_ctx. */
     const uint64_t window = whole_pages(r.window), n_sinks = whole_pages(r.n_sinks);
     const bool forgets = window && window + n_sinks + AE_KV_PAGE < r.n_ctx;
     r.window = forgets ? (uint32_t)window : 0;
@@ -37,13 +37,13 @@ static ae_dhead_engine_options resolve(const ae_dhead *head, const ae_dhead_engi
     return r;
 }
 
-/* Logits of drafted rows, or of each head of Medusa. */
+/* Most outputs of a pass: logits of drafted rows, or of each of Medusa's heads. */
 static uint32_t outputs_of(const ae_dhead *head, const ae_dhead_engine_options *o)
 {
     return o->n_seqs * (head->hparams.kind == AE_DHEAD_MEDUSA ? head->hparams.n_medusa : per_seq(head));
 }
 
-/* What DSpark needs in a pass. */
+/* Number of DSpark's links in a pass; 0 for other heads. */
 static size_t n_links(const ae_dhead *head, const ae_dhead_engine_options *o)
 {
     return head->hparams.n_markov ? (size_t)o->n_seqs * AE_DHEAD_LEVEL_MAX : 0;
@@ -65,16 +65,16 @@ static void host_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, bo
     e->logits_room = ae_layout_add(l, view_needs_room ? n_out * n_draft : 0, sizeof(float));
 }
 
-/* Whether it has a cache of its own. */
+/* Whether the head has a cache of its own. */
 static bool keeps_rows(const ae_dhead *head)
 {
     return head->hparams.kind != AE_DHEAD_MEDUSA && head->hparams.kind != AE_DHEAD_ASSISTANT;
 }
 
-/* layers [AE_DHEAD_MAX_LAYERS] */
+/* layers has room for AE_DHEAD_MAX_LAYERS. */
 static ae_kv_options kv_options(const ae_dhead *head, const ae_dhead_engine_options *o, ae_kv_layer *layers)
 {
-    const uint32_t kept = o->window + o->n_sinks + AE_KV_PAGE + o->n_batch; /* resolve: no overflow */
+    const uint32_t kept = o->window + o->n_sinks + AE_KV_PAGE + o->n_batch; /* cannot overflow: resolve has limited these */
     const uint32_t n = o->window && kept < o->n_ctx ? kept : o->n_ctx;
     for (uint32_t i = 0; keeps_rows(head) && i < head->hparams.n_layers; i++) {
         const ae_layer_spec *s = &ae_dhead_layers(head)[i].spec;
@@ -235,8 +235,8 @@ const ae_dhead_net *ae_dhead_engine_net(const ae_dhead_engine *engine)
 
 /* ---- Sequences ------------------------------------------------------------------------------------ */
 
-/* Each of several layers takes what the one before gave for the newest true row: what `to` has of that becomes that of
- * `from`, or (NULL) nothing. */
+/* With several layers, each reads the previous layer's output for the newest true row. Gives `to` the outputs of `from`, or
+ * none if `from` is NULL. */
 static void set_carried(ae_dhead_engine *e, uint32_t to, const uint32_t *from)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
@@ -249,7 +249,7 @@ static void set_carried(ae_dhead_engine *e, uint32_t to, const uint32_t *from)
                                                     .x_stride = n, .y = y, .y_stride = n});
 }
 
-/* True rows that are kept. */
+/* Number of true rows that are kept. */
 static uint32_t n_kept(const ae_dhead_engine *e, uint32_t seq)
 {
     return e->kv ? ae_kv_n_live(e->kv, seq) : 0;
@@ -277,24 +277,24 @@ void ae_dhead_share(ae_dhead_engine *e, uint32_t to, uint32_t from, uint32_t *n)
 void ae_dhead_skip(ae_dhead_engine *e, uint32_t seq, uint32_t position)
 {
     ae_dhead_seq *s = &e->seqs[seq];
-    s->forgotten += position - ae_dhead_n_true(e, seq); /* keys are rotated already: places need not tell positions */
+    s->forgotten += position - ae_dhead_n_true(e, seq); /* keys are rotated already, so slots need not match positions */
     s->gap_end = position;
 }
 
 void ae_dhead_restart(ae_dhead_engine *e, uint32_t seq, uint32_t position)
 {
-    if (e->kv) (void)ae_kv_truncate(e->kv, seq, 0); /* to nothing: cannot fail */
+    if (e->kv) (void)ae_kv_truncate(e->kv, seq, 0); /* cutting to nothing cannot fail */
     set_carried(e, seq, NULL);
     e->seqs[seq] = (ae_dhead_seq){.forgotten = position};
 }
 
-/* Drops the oldest pages until n more rows leave no more than the window and a page behind the sinks. */
+/* Drops the oldest pages until, with n more rows, at most the window and a page are left after the sinks. */
 static void forget(ae_dhead_engine *e, uint32_t seq, uint32_t n)
 {
     const ae_dhead_engine_options *o = &e->options;
     const uint32_t keep = o->n_sinks + o->window + AE_KV_PAGE + n;
     while (o->window && ae_kv_n_live(e->kv, seq) + n > keep && ae_kv_n_live(e->kv, seq) >= o->n_sinks + AE_KV_PAGE) {
-        if (ae_kv_forget(e->kv, seq, o->n_sinks / AE_KV_PAGE) != AERIE_OK) return; /* reserve will refuse */
+        if (ae_kv_forget(e->kv, seq, o->n_sinks / AE_KV_PAGE) != AERIE_OK) return; /* reserve will report the error */
         e->seqs[seq].forgotten += AE_KV_PAGE;
     }
 }
@@ -312,7 +312,7 @@ void ae_dhead_clear(ae_dhead_engine *e)
     for (uint32_t i = 0; i < e->options.n_seqs; i++) e->seqs[i].n_added = 0;
 }
 
-/* The slots were asked for when the cache was made: there is room for a context and a tree. */
+/* The cache was created with enough slots for a context and a tree. */
 static bool reserve(ae_dhead_engine *e, uint32_t seq, uint32_t n)
 {
     return ae_kv_reserve(e->kv, e->stream, seq, n, NULL) == AERIE_OK;
@@ -330,7 +330,8 @@ uint32_t ae_dhead_add_row(ae_dhead_engine *e, uint32_t seq, int32_t token, uint3
     return r;
 }
 
-/* A row of an assistant: all of a draft see what the target keeps up to its newest position, and rotate by the next one. */
+/* Adds a row of an assistant. All rows of a draft see the target's cache up to its newest position, and rotate by the next
+ * one. */
 static uint32_t add_assistant_row(ae_dhead_engine *e, uint32_t seq, int32_t token)
 {
     const uint32_t n_true = e->seqs[seq].forgotten, newest = n_true - 1;
@@ -346,7 +347,7 @@ static uint32_t add_output(ae_dhead_engine *e, uint32_t row, uint32_t seq, uint3
     return e->n_out++;
 }
 
-/* What follows reads features that the target's stream wrote, or the keys and values that it keeps. */
+/* The next operations read features that the target's stream wrote, or keys and values in its cache. */
 static void wait_for_target(ae_dhead_engine *e)
 {
     e->backend->ops->wait(e->stream, ae_engine_stream(e->target));
@@ -372,7 +373,7 @@ aerie_status ae_dhead_add_true(ae_dhead_engine *e, uint32_t seq, const float *fe
     ae_dhead_seq *s = &e->seqs[seq];
     ae_dhead_drop_drafted(e, seq);
     s->n_added = n;
-    if (h->kind == AE_DHEAD_ASSISTANT) { /* only what a draft begins with is ever run */
+    if (h->kind == AE_DHEAD_ASSISTANT) { /* only the row at which a draft begins is ever run */
         s->forgotten += n;
         if (!output) return AERIE_OK;
         copy_features(e, features + (n - 1) * width, 1);
@@ -419,7 +420,7 @@ aerie_status ae_dhead_sync(ae_dhead_engine *e, aerie_error *error)
 void ae_dhead_upload_rows(ae_dhead_engine *e)
 {
     ae_rows_upload(&e->rows, &e->on_device, e->n_rows, e->n_out, ae_dhead_kv(e), e->backend->ops, e->stream);
-    if (!keeps_rows(e->net->head)) wait_for_target(e); /* the cache is the target's, and so are moves and tables just sent */
+    if (!keeps_rows(e->net->head)) wait_for_target(e); /* the cache, with moves and tables just sent, is the target's */
 }
 
 aerie_status ae_dhead_run_true(ae_dhead_engine *e, aerie_error *error)
@@ -446,7 +447,8 @@ uint32_t ae_dhead_add_drafted(ae_dhead_engine *e, uint32_t seq, int32_t parent, 
     if (i >= AERIE_MAX_DRAFT || parent >= (int32_t)i || !begun || !ae_dhead_rows_left(e) || e->n_out >= e->n_outputs)
         return AE_DHEAD_NO_ROW;
     const uint32_t depth = parent < 0 ? 1 : (uint32_t)s->depth[parent] + 1;
-    const bool other = e->n_rows && depth != e->depth && e->net->head->hparams.n_steps > 1; /* another layer would run it */
+    /* that row would need another layer */
+    const bool other = e->n_rows && depth != e->depth && e->net->head->hparams.n_steps > 1;
     if (other || (!assistant && !reserve(e, seq, i + 1))) return AE_DHEAD_NO_ROW;
     s->n_drafted++;
     s->parent[i] = parent;

@@ -1,25 +1,25 @@
 /* engine.h - a drafter head at work: true rows in, drafted rows on top of them, logits out.
  *
- * Owns: the head's own KV cache, activations, and the features that drafted rows feed back. Runs on the
- * threads of its target's engine.
+ * Owns: the head's own KV cache, activations, and the features that drafted rows feed back. Runs on the threads of its target's
+ * engine.
  *
- * Row P of a sequence takes the token at position P + 1 and the feature of position P, rotates by P, and foresees the
- * token at P + 2. There are two kinds, and a pass runs rows of one kind, of any sequences:
- *   true rows     their feature came from the target. They stay, in order: row P sits after row P - 1.
- *   drafted rows  their feature is what the head itself put out for the row before: the newest true row (parent -1) or
- *                 another drafted row. They form a tree on the newest true row, and are dropped all together.
+ * Row P of a sequence reads the token at position P + 1 and the feature of position P, rotates by P, and predicts the token at
+ * P + 2. There are two kinds of rows. A pass runs rows of one kind, of any sequences:
+ *   true rows have a feature from the target. They stay, in order: row P comes after row P - 1.
+ *   drafted rows have as feature the head's own output for the row before: the newest true row (parent -1) or another drafted
+ *   row. They form a tree on the newest true row, and are dropped all together.
  * With several MTP blocks (n_layers > 1), block d runs the drafted rows of depth d, the last block runs all deeper ones, and
- * all blocks run true rows.
- * Block k takes for a feature what block k - 1 put out for the row before, so each has memory of its own for the
- * same rows. Where a sequence begins in the middle of another, block k does without the feature of its first k rows.
- * Since accepted tokens come back as true rows, the head's memory never holds a guess (reference: "catch-up").
+ * all blocks run true rows. Block k reads as feature the output of block k - 1 for the row before, so each block has a cache of
+ * its own for the same rows. If a sequence begins in the middle of another, block k has no feature for its first k rows.
+ * Accepted tokens come back as true rows, so the head's cache never holds a guess (called catch-up in the reference).
  *
- * An assistant keeps nothing: its rows read the target's cache, true rows are but counted, and the last one of a pass is run
- * if it has an output. Whoever asks for one sees to it that the target's sequence of the same number holds as many positions.
+ * An assistant keeps nothing: its rows read the target's cache, true rows are only counted, and the last one of a pass is run
+ * if it has an output. A caller that asks for an output must ensure that the target's sequence with the same number holds as
+ * many positions.
  *
- * A block drafter's true rows need no token: a position's keys and values are made from its feature alone. Its drafted rows
- * are blocks (ae_dhead_add_block): the newest token and masks, which see all true rows and, but for a causal drafter, each
- * other; one pass of them foresees all tokens of a draft.
+ * A block drafter's true rows need no token: a position's keys and values are computed from its feature alone. Its drafted rows
+ * are blocks (ae_dhead_add_block): the newest token and masks, which see all true rows and, unless the drafter is causal, each
+ * other. One pass over them predicts all tokens of a draft.
  *
  * The engine's operations run on a stream of its own, which waits for the target's where it reads what that wrote. Whoever
  * changes features that passes read lets the target's stream wait for this one first.
@@ -32,9 +32,9 @@
 #include "engine/engine.h"
 #include "draft/head/net.h"
 
-#define AE_DHEAD_LEVEL_MAX 16 /* drafted rows of a sequence in one pass */
+#define AE_DHEAD_LEVEL_MAX 16 /* most drafted rows of a sequence in one pass */
 
-#define AE_DHEAD_BATCH 256    /* true rows of a pass, unless there are more sequences than that needs */
+#define AE_DHEAD_BATCH 256    /* true rows in a pass, unless there are so many sequences that it must be larger */
 #define AE_DHEAD_NO_ROW UINT32_MAX
 
 typedef struct ae_dhead_engine ae_dhead_engine;
@@ -43,8 +43,8 @@ typedef struct ae_dhead_engine_options {
     uint32_t n_ctx;   /* true rows of a sequence */
     uint32_t n_seqs;
     uint32_t n_batch; /* rows of a pass; raised to AE_DHEAD_LEVEL_MAX for each sequence */
-    uint32_t window, n_sinks; /* rows seen, in whole pages of 64; 0: as the head says. Any value: what reaches beyond n_ctx is
-                               * no window at all */
+    uint32_t window, n_sinks; /* rows that are seen, in whole pages of 64; 0: as the file says. A window that reaches beyond
+                               * n_ctx is no window */
 } ae_dhead_engine_options;
 
 size_t ae_dhead_engine_plan_bytes(const ae_dhead *head, const ae_net *target, const ae_dhead_engine_options *options,
@@ -55,19 +55,20 @@ void ae_dhead_engine_free(ae_dhead_engine *engine);
 const ae_dhead_net *ae_dhead_engine_net(const ae_dhead_engine *engine);
 ae_stream *ae_dhead_engine_stream(const ae_dhead_engine *engine);
 
-/* True rows of a sequence so far, forgotten ones included: the position of the next. */
+/* True rows of a sequence so far, including dropped ones: the position of the next. */
 uint32_t ae_dhead_n_true(const ae_dhead_engine *engine, uint32_t seq);
-/* `to` gets the first n true rows of `from`; *n is cut to what there is. With forgotten rows that may be none at all. */
+/* Gives `to` the first n true rows of `from`; *n is reduced to what `from` has, possibly to 0 if it has dropped rows. */
 void ae_dhead_share(ae_dhead_engine *engine, uint32_t to, uint32_t from, uint32_t *n);
-/* The next true row will be that of `position`, later than the one after the newest: the rows between stay unknown. */
+/* Makes the next true row that of `position`, which is later than the row after the newest one. The rows in between stay
+ * unknown. */
 void ae_dhead_skip(ae_dhead_engine *engine, uint32_t seq, uint32_t position);
-/* The sequence is empty, and its first row will be that of `position`. */
+/* Empties the sequence; its first row will be that of `position`. */
 void ae_dhead_restart(ae_dhead_engine *engine, uint32_t seq, uint32_t position);
 
-/* A pass of true rows: clear, add for each sequence (at most once), run. n features (device) [n][n_taps * n_target_embd] and
- * the tokens after them (NULL: of a block drafter), n <= rows_left. With `output` the last row exports logits, *out says which,
- * and drafts may hang on it.
- * INTERNAL: the rows would not fit the pass or the cache; nothing is added. */
+/* A pass of true rows: clear, add rows of each sequence (at most once), run. There are n features (device) [n][n_taps *
+ * n_target_embd] and the tokens after them (NULL for a block drafter); n <= rows_left. With `output` the last row exports
+ * logits, at index *out, and drafts may continue it. INTERNAL: the rows do not fit the pass or the cache; then nothing is
+ * added. */
 uint32_t ae_dhead_rows_left(const ae_dhead_engine *engine);
 void ae_dhead_clear(ae_dhead_engine *engine);
 aerie_status ae_dhead_add_true(ae_dhead_engine *engine, uint32_t seq, const float *features, const int32_t *next_tokens,
@@ -77,19 +78,20 @@ aerie_status ae_dhead_run_true(ae_dhead_engine *engine, aerie_error *error);
 /* Waits for the passes given so far. An operation of the backend that failed is named; then all sequences are empty. */
 aerie_status ae_dhead_sync(ae_dhead_engine *engine, aerie_error *error);
 
-/* A pass of drafted rows: clear, add up to AE_DHEAD_LEVEL_MAX for each sequence, run; all export logits. A row is known
- * by its number among the sequence's drafted rows, which is returned; parents ran in an earlier pass. Rows of a pass have one
- * depth if the head has several layers. AE_DHEAD_NO_ROW: it would not fit; nothing is added. */
+/* A pass of drafted rows: clear, add up to AE_DHEAD_LEVEL_MAX rows of each sequence, run. All rows export logits. Returns the
+ * row's number among the drafted rows of its sequence; parents ran in an earlier pass. If the head has several layers, the rows
+ * of a pass have one depth. AE_DHEAD_NO_ROW: the row does not fit; nothing is added. */
 uint32_t ae_dhead_add_drafted(ae_dhead_engine *engine, uint32_t seq, int32_t parent, int32_t token, uint32_t *out);
 void ae_dhead_run_drafted(ae_dhead_engine *engine);
 void ae_dhead_drop_drafted(ae_dhead_engine *engine, uint32_t seq);
 
-/* Block drafters (block_pass.c). A pass of blocks: clear, add for each sequence (at most once), run, drop. The first n_out
- * tokens after `token` are foreseen, by the outputs *out and those after it. INTERNAL: no room, or more than it foresees. */
+/* Block drafters (block_pass.c). A pass of blocks: clear, add a block for each sequence (at most once), run, drop. Outputs *out
+ * and those after it predict the first n_out tokens after `token`. INTERNAL: no room, or n_out is more than a block
+ * predicts. */
 aerie_status ae_dhead_add_block(ae_dhead_engine *engine, uint32_t seq, int32_t token, uint32_t n_out, uint32_t *out);
 void ae_dhead_run_blocks(ae_dhead_engine *engine);
 
-/* DSpark: logits of output `out` of that pass, given the token before the foreseen one. */
+/* DSpark: asks for the logits of output `out` of that pass, given the token before the predicted one. */
 typedef struct ae_dhead_link {
     uint32_t out;
     int32_t token;
@@ -101,8 +103,8 @@ typedef struct ae_dhead_link {
 aerie_status ae_dhead_run_links(ae_dhead_engine *engine, const ae_dhead_link *links, uint32_t n, float *conf,
                                 aerie_error *error);
 
-/* Medusa: n features (device, [n_target_embd], stride of one), of sequences that want a draft; all heads run. INTERNAL: n is
- * more than there are sequences. */
+/* Medusa: runs all heads on n features (device, [n_target_embd] each, contiguous), those of sequences that want a draft.
+ * INTERNAL: n is more than the number of sequences. */
 aerie_status ae_dhead_run_medusa(ae_dhead_engine *engine, const float *features, uint32_t n, aerie_error *error);
 
 /* Waits. (host) [n_draft] f32, of output `out` of the last pass; of Medusa row r and head j: out = r * n_medusa + j. */
@@ -111,8 +113,8 @@ const float *ae_dhead_logits(ae_dhead_engine *engine, uint32_t out);
  * ae_dhead_sync does. */
 aerie_status ae_dhead_propose(ae_dhead_engine *engine, const ae_propose_row *rows, uint32_t n, ae_proposal *out,
                               aerie_error *error);
-/* For tests: (device) [n_embd] f32, of an assistant [n_target_embd], what output `out` feeds back; of a block drafter the row
- * after the last norm. */
+/* For tests: (device) [n_embd] f32, for an assistant [n_target_embd]: what output `out` feeds back; for a block drafter, the
+ * row after the last norm. */
 const float *ae_dhead_hidden(const ae_dhead_engine *engine, uint32_t out);
 
 #endif

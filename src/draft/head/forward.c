@@ -36,8 +36,8 @@ static void product(ae_dhead_engine *e, uint32_t n_rows, const float *x, size_t 
                                                     .n_weights = 1, .out = {{w, bias, y, y_stride, add}}});
 }
 
-/* g of true rows: the target's hidden rows through fc. All kinds but EAGLE-3 and block drafters use the one hidden row
- * as it is. */
+/* Computes g of true rows: the target's hidden rows through fc. All kinds except EAGLE-3 and block drafters use their single
+ * hidden row as it is. */
 void ae_dhead_fuse(ae_dhead_engine *e)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
@@ -52,7 +52,7 @@ void ae_dhead_fuse(ae_dhead_engine *e)
     product(e, e->n_rows, e->features, width, e->net->steps[0].fc, e->net->fc_bias, e->g, h->layer.n_embd, false);
 }
 
-/* The start of the residual stream x from the feature g, and what EAGLE-3's layer takes in beside it: c. */
+/* Computes the start of the residual stream x from the feature g, and c, the second input of EAGLE-3's layer. */
 static void combine(ae_dhead_engine *e, const ae_dhead_step *step)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
@@ -72,14 +72,14 @@ static void combine(ae_dhead_engine *e, const ae_dhead_step *step)
     else copy(e, n, H, e->g, H, NULL, x, H);
 }
 
-/* The layers of a step. */
+/* Runs the layers of a step. */
 void ae_dhead_run_layers(ae_dhead_engine *e, uint32_t i_step)
 {
     const ae_dhead *head = e->net->head;
     const ae_hparams *h = &head->hparams.layer;
     const uint32_t n_layers = head->hparams.n_layers / head->hparams.n_steps, first = i_step * n_layers;
     const ae_kv *kv = ae_dhead_kv(e);
-    /* the target's cache may be on several devices; heads lie where its output does */
+    /* the target's cache may be on several devices; a head is on the device of its output */
     const uint32_t i_device = kv == e->kv ? 0 : e->net->target->split.output;
     const ae_kv_view view = ae_kv_on(kv, i_device);
     const ae_places places = ae_rows_places_on(&e->on_device, e->n_rows, kv, i_device);
@@ -106,7 +106,7 @@ static void feed_back(ae_dhead_engine *e, uint32_t i_step)
     if (h->feedback_normed) norm(e, e->n_out, 1, H, e->x_out, H, step->norm);
     if (step->post) {
         product(e, e->n_out, e->x_out, H, step->post, NULL, e->g, W, false);
-        fed = e->g; /* whose rows have been read */
+        fed = e->g; /* g's rows have been read */
     }
     keep_fed(e, i_step, e->n_out, fed, NULL, e->on_device.out_fed);
 }
@@ -122,7 +122,8 @@ static void put_logits(ae_dhead_engine *e, uint32_t i_step)
         .out = {{step->output, NULL, e->logits, e->net->n_draft, false}}});
 }
 
-/* True rows of a head with several layers: what this one gave for a row is the next one's feature of the row after it. */
+/* For true rows of a head with several layers: this layer's output for a row is the next layer's feature of the row after
+ * it. */
 static void pass_on(ae_dhead_engine *e, uint32_t i_step)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
@@ -137,8 +138,8 @@ static void pass_on(ae_dhead_engine *e, uint32_t i_step)
     keep_fed(e, i_step, e->n_chains, e->c, e->on_device.chain_last, e->on_device.chain_fed);
 }
 
-/* The feature of drafted rows for a step: what the one before gave for their parents, or the last one itself, once it is
- * the only one left. */
+/* Fetches the feature of drafted rows for a step: the output of the step before for their parents; the last step uses its own
+ * output once it is the only one left. */
 static void fetch_fed(ae_dhead_engine *e, uint32_t i_step)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
@@ -175,7 +176,7 @@ void ae_dhead_forward(ae_dhead_engine *e, bool drafted)
         else if (i == 0) ae_dhead_fuse(e);
         combine(e, &e->net->steps[i]);
         ae_dhead_run_layers(e, i);
-        if (!drafted && last > 0) pass_on(e, i); /* before what it reads of the row before is replaced */
+        if (!drafted && last > 0) pass_on(e, i); /* before the previous row's output, which this reads, is replaced */
         if (e->n_out && (drafted || i == 0)) feed_back(e, i);
         if (e->n_out && i == first) put_logits(e, i);
     }
@@ -190,7 +191,7 @@ void ae_dhead_forward_medusa(ae_dhead_engine *e, const float *features, uint32_t
     const uint64_t more[] = {n, (uint64_t)(uintptr_t)features};
     if (!ae_dhead_pass_begin(e, AE_DHEAD_MEDUSAS, ae_hash64(0, more, sizeof more))) return;
     for (uint32_t j = 0; j < h->n_medusa; j++) {
-        float *x = e->x_out + (size_t)j * H; /* of row r: output r * n_medusa + j */
+        float *x = e->x_out + (size_t)j * H; /* row r is output r * n_medusa + j */
         copy(e, n, H, features, H, NULL, x, stride);
         for (uint32_t b = 0; b < h->n_blocks; b++) {
             product(e, n, x, stride, e->net->medusa_w[j][b], e->net->medusa_b[j][b], e->medusa, H, false);

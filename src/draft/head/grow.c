@@ -3,12 +3,12 @@
 
 #include "draft/head/grow.h"
 
-#define TREE_CHILDREN 4      /* looked at per node of a TREE */
+#define TREE_CHILDREN 4      /* children that a node of a TREE may get */
 #define TREE_P_FLOOR 0.01f   /* paths less likely than this are not worth a row */
 #define DYNAMIC_TOP_K 10
 #define RANK_MAX AE_PROPOSE_MAX
 
-/* EAGLE-1's tree (SafeAILab/EAGLE v1): parent of each node and its rank among the parent's children. */
+/* EAGLE-1's tree (SafeAILab/EAGLE v1): each node's parent, and its rank among the parent's children. */
 static const int8_t static_tree[25][2] = {
     {-1, 0}, {-1, 1}, {-1, 2}, {-1, 3},                                     /* 0 1 2 3 */
     {0, 0},  {0, 1},  {0, 2},  {1, 0},  {1, 1}, {2, 0}, {2, 1}, {3, 0},     /* 00 01 02 10 11 20 21 30 */
@@ -17,7 +17,7 @@ static const int8_t static_tree[25][2] = {
     {20, 0}, {20, 1},                                                       /* 00000 00001 */
 };
 
-/* How many children of a node the shape may want. */
+/* How many children of a node the shape may use. */
 static uint32_t n_children(const ae_draft_request *r)
 {
     uint32_t k = r->top_k ? r->top_k : r->shape == AE_DRAFT_DYNAMIC ? DYNAMIC_TOP_K : TREE_CHILDREN;
@@ -64,7 +64,7 @@ void ae_growth_add(ae_growth *s, int32_t node, const ae_proposal *proposal)
     const float *p = proposal->p;
     const float up = node < 0 ? 1.0f : s->pool[node].reach, floor = least_reach(r);
     for (uint32_t i = 0; i < n; i++) {
-        if (r->shape == AE_DRAFT_STATIC) { /* pool index = index in the table: children come in its order */
+        if (r->shape == AE_DRAFT_STATIC) { /* the pool's index is the index in the table, since children come in its order */
             bool wanted = false;
             for (uint32_t j = 0; j < sizeof static_tree / sizeof static_tree[0]; j++)
                 wanted = wanted || (static_tree[j][0] == node && static_tree[j][1] == (int8_t)i);
@@ -110,14 +110,14 @@ static int by_reach(const void *a, const void *b)
     return *x < *y ? -1 : 1;
 }
 
-/* The best max_nodes of the pool; a child never reaches further than its parent, so with ties to the elder the kept nodes
- * are closed under parents. */
+/* Selects the best max_nodes of the pool. No child has a higher path probability than its parent, and among equals the older
+ * node wins, so the parents of selected nodes are selected as well. */
 void ae_growth_give(const ae_growth *s)
 {
     const ae_draft_request *r = s->request;
     const uint32_t limit = r->max_nodes < AERIE_MAX_DRAFT ? r->max_nodes : AERIE_MAX_DRAFT;
     const ae_grown *order[AE_GROW_POOL];
-    int32_t place[AE_GROW_POOL]; /* in the tree; -1 = left out, -2 = to be added */
+    int32_t place[AE_GROW_POOL]; /* index in the tree; -1: left out, -2: to be added */
     for (uint32_t i = 0; i < s->n_pool; i++) {
         order[i] = &s->pool[i];
         place[i] = -1;

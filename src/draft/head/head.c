@@ -30,7 +30,7 @@ static aerie_status bind_fc_norms(ae_binder *b, ae_dhead *head)
                    ae_gguf_path(b->gguf), name, h->n_taps);
 }
 
-/* What a head lacks it takes from the target, if it is as wide. */
+/* A tensor that the head lacks is the target's, if both have the same width. */
 static aerie_status may_borrow(ae_binder *b, const ae_dhead *head, const char *name)
 {
     const ae_dhead_hparams *h = &head->hparams;
@@ -132,7 +132,7 @@ bool ae_dhead_borrows_output(const ae_dhead *head)
     return head->mtp || (!head->output && head->hparams.kind != AE_DHEAD_MEDUSA);
 }
 
-/* The file's MTP blocks; the trunk, if it is there too, is not touched. */
+/* Binds the file's MTP blocks; the trunk, if the file has it, is not touched. */
 static aerie_status bind_mtp(ae_dhead *head, aerie_error *error)
 {
     ae_dhead_hparams *h = &head->hparams;
@@ -265,10 +265,10 @@ uint32_t ae_dhead_target_layer(const ae_dhead *head, const ae_model *target, uin
     const bool windowed = ae_dhead_layers(head)[i].spec.window != 0;
     for (uint32_t k = target->hparams.n_layers; k-- > 0;)
         if ((target->layers[k].spec.window != 0) == windowed) return k;
-    return target->hparams.n_layers; /* there is none */
+    return target->hparams.n_layers; /* there is no such layer */
 }
 
-/* Each layer of an assistant must be able to read what one of the target's keeps. */
+/* Checks that each layer of an assistant can read the cache of one of the target's layers. */
 static aerie_status assistant_fits(const ae_dhead *head, const ae_model *target, const pairing *p)
 {
     if (strcmp(target->hparams.arch, "gemma4"))

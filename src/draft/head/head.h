@@ -1,7 +1,7 @@
 /* head.h - what a drafter head's file says: hyper-parameters and the table of its weights, bound and checked.
  *
  * A head is a small network that drafts for one target model: from the target's hidden rows ("features") and the
- * tokens drawn, it foresees the tokens that follow. Kinds: EAGLE-1 and 2 (one network, two policies), EAGLE-3 and
+ * tokens drawn, it predicts the tokens that follow. Kinds: EAGLE-1 and 2 (one network, two policies), EAGLE-3 and
  * 3.1, Medusa, and MTP blocks, which a model's own file may hold. The file format, its keys and aliases are in
  * docs/heads.md; the networks in reference order:
  *
@@ -10,20 +10,20 @@
  *               (norm_before_residual: norm_h(g) + ...);  z = y + ffn(norm(y));  logits = output(norm(z)), feature' = z
  *   EAGLE-3.1   the taps are normed before fc, each by itself; feature' = norm(z)
  *   MTP         x = eh_proj(norm(embedding(t)) | norm_h(f));  z = layer(x), one of the target's kind;
- *               logits = output(norm(z)), feature' = norm(z) or z. Of several blocks each foresees one token further:
- *               block k takes for a feature what block k - 1 gave for the row before
- *   assistant   x = pre(target's embedding(t) | f);  z = layers(x), which have queries only and attend to what the target
- *               keeps;  logits = output(norm(z)), feature' = post(norm(z))   (Gemma 4)
+ *               logits = output(norm(z)), feature' = norm(z) or z. Of several blocks each predicts one token further:
+ *               block k reads as feature the output of block k - 1 for the row before
+ *   assistant   x = pre(target's embedding(t) | f);  z = layers(x), which have queries only and attend to the target's
+ *               cache;  logits = output(norm(z)), feature' = post(norm(z))   (Gemma 4)
  *   DFlash      g = norm(fc(taps)) gives every layer keys and values of its position; a block of rows, the newest token and
- *               masks, runs once through all layers and sees them and, but for a causal one, all of itself;
+ *               masks, runs once through all layers, and sees these and, unless it is causal, all of itself;
  *               logits = output(norm(z)), of all tokens of a draft at once
  *   DSpark      the same, and logits += w2 w1[token before]: a draft is conditional, each token on the one before it
  *   Medusa      head j: h += silu(W h + b) block by block;  logits = output_j(h); no attention, no feedback
  *
- * Row P takes the token at position P + 1 and the feature of position P, rotates by P, and foresees the token at P + 2. An
- * assistant's rotates by P + 1 and sees the target's positions up to P, and so do all rows of a draft that begins there. What a
- * block drafter keeps of position P needs no token; row j of a block at positions s, s + 1, ... rotates by s + j and foresees
- * the token at s + j, or at s + j + 1 (from_anchor).
+ * Row P reads the token at position P + 1 and the feature of position P, rotates by P, and predicts the token at P + 2. An
+ * assistant's row rotates by P + 1 and sees the target's positions up to P, and so do all rows of a draft that begins there. A
+ * block drafter's keys and values of position P need no token; row j of a block at positions s, s + 1, ... rotates by s + j and
+ * predicts the token at s + j, or at s + j + 1 (from_anchor).
  *
  * Owns: the GGUF file and the tables. Immutable once loaded. Knows nothing of devices.
  * Sources: SafeAILab/EAGLE (cnets1.py, cnets.py), arXiv 2401.15077, 2406.16858, 2503.01840, 2605.09992, 2401.10774.
@@ -33,10 +33,10 @@
 
 #include "model/model.h"
 
-#define AE_DHEAD_MAX_MEDUSA 16 /* tokens foreseen at once */
-#define AE_DHEAD_MAX_BLOCKS 4  /* residual blocks of one of them */
-#define AE_DHEAD_MAX_LAYERS 8  /* MTP blocks */
-#define AE_DHEAD_MAX_BLOCK 32  /* rows of a block */
+#define AE_DHEAD_MAX_MEDUSA 16 /* most tokens that Medusa's heads predict at once */
+#define AE_DHEAD_MAX_BLOCKS 4  /* most residual blocks of one of its heads */
+#define AE_DHEAD_MAX_LAYERS 8  /* most MTP blocks */
+#define AE_DHEAD_MAX_BLOCK 32  /* most rows of a block */
 
 typedef enum ae_dhead_kind {
     AE_DHEAD_EAGLE,  /* 1 and 2 */
@@ -50,55 +50,57 @@ typedef enum ae_dhead_kind {
 
 typedef enum ae_dhead_fc_norm {
     AE_FC_NORM_NONE,
-    AE_FC_NORM_EACH,  /* each tap by itself, weights [n_taps][n_target_embd] one after the other (EAGLE-3.1) */
+    AE_FC_NORM_EACH,  /* each tap by itself, weights [n_taps][n_target_embd] (EAGLE-3.1) */
     AE_FC_NORM_JOINT, /* all taps together, weights [n_taps * n_target_embd] (norm_before_fc) */
 } ae_dhead_fc_norm;
 
 typedef struct ae_dhead_hparams {
     ae_dhead_kind kind;
     uint32_t n_target_embd;  /* width of a tapped row */
-    uint32_t n_target_layers; /* 0 = not said */
+    uint32_t n_target_layers; /* 0: not given */
     uint32_t n_taps;
-    /* Residual stream before this layer of the target (0 .. its n_layers; n_layers: after the last one), or
+    /* The residual stream before this layer of the target (0 to n_layers; n_layers: after the last one), or
      * AERIE_TAP_NORMED. */
     uint32_t taps[AERIE_MAX_TAPS];
-    uint32_t n_vocab;        /* of the target; 0 = not said */
-    uint32_t n_draft;        /* rows of the head's output: the draft vocabulary */
+    uint32_t n_vocab;        /* tokens of the target; 0: not given */
+    uint32_t n_draft;        /* rows of the head's output: size of the draft vocabulary */
     ae_dhead_fc_norm fc_norm;
     bool norm_before_residual; /* EAGLE-3: the residual starts from the normed feature */
     bool feedback_normed;      /* EAGLE-3.1, most MTP: the next step's feature is the normed output */
     uint32_t window, n_sinks;  /* drafter attention: 0 = all; else the newest `window` rows and the first n_sinks */
     uint32_t n_medusa, n_blocks; /* Medusa */
-    /* Block drafters */
+    /* block drafters */
     uint32_t n_block;        /* rows of a block: the newest token, and masks */
-    int32_t mask;            /* token of the others */
-    bool from_anchor;        /* row j foresees the token after its own position, so row 0 drafts too */
+    int32_t mask;            /* the token in place of those to be predicted */
+    bool from_anchor;        /* row j predicts the token after its own position, so row 0 drafts, too */
     bool causal;             /* a row sees no later row of its block */
     uint32_t n_markov;       /* rank of DSpark's bias */
-    bool conf_markov;        /* the confidence also takes what the token before it gives to the bias */
-    uint32_t n_layers;         /* EAGLE: 1; MTP: of its blocks; Medusa: 0 */
-    uint32_t n_steps;          /* networks that the layers make: MTP: one each; assistant: one of all; Medusa: 0 */
-    /* MTP: those of the model that the blocks belong to. Assistant: its own. Else of the layer: n_layers 1, n_embd the head's
-     * own width (EAGLE-1/2 and Medusa: n_target_embd), n_vocab = n_draft; rope, attention, norms, ffn; no window. Medusa:
-     * n_embd only. */
+    bool conf_markov;        /* the confidence also reads the previous token's contribution to the bias */
+    uint32_t n_layers;         /* EAGLE: 1; MTP: layers of its blocks; Medusa: 0 */
+    uint32_t n_steps;          /* networks that the layers form: MTP: one each; assistant: all together one; Medusa: 0 */
+    /* MTP: the hyper-parameters of the model that the blocks belong to. Assistant: its own. Otherwise those of the layer:
+     * n_layers 1, n_embd the head's own width (EAGLE-1/2 and Medusa: n_target_embd), n_vocab = n_draft; rope, attention, norms,
+     * ffn; no window. Medusa: n_embd only. */
     ae_hparams layer;
 } ae_dhead_hparams;
 
 typedef struct ae_dhead {
-    ae_gguf *gguf;     /* owned; MTP: by mtp */
-    ae_model *mtp;     /* owned: the file of MTP blocks and their weights, or of an assistant; what follows is NULL then, but
-                        * for to_target. Or a block drafter's file and layers, beside embedding, fc, hidden_norm, out_norm,
-                        * output, and what is its alone */
+    ae_gguf *gguf;     /* owned; for MTP, owned by `mtp` */
+    /* Owned: the file and weights of MTP blocks or of an assistant; all fields below except to_target are NULL then. Or the
+     * file and layers of a block drafter, besides embedding, fc, hidden_norm, out_norm, output and the fields that only it
+     * has. */
+    ae_model *mtp;
     ae_arena arena;
-    ae_bound *bound;   /* of each of the file's tensors; MTP: mtp's */
+    ae_bound *bound;   /* [tensors of the file]; MTP: mtp's */
     ae_dhead_hparams hparams;
     const char *name;  /* general.name, "" if absent */
     ae_tensor_ref embedding; /* [n_vocab, n_embd]; NULL: the target's */
     ae_tensor_ref fc;        /* [n_embd, n_taps * n_target_embd]; EAGLE-1/2: [n_embd, 2 n_embd], embedding first */
     ae_tensor_ref fc_bias;   /* [n_embd] or NULL */
-    ae_tensor_ref fc_norm[AERIE_MAX_TAPS]; /* by hparams.fc_norm: EACH n_taps of [n_target_embd], or one of all; JOINT one */
-    ae_tensor_ref embd_norm;   /* [n_embd] EAGLE-3: of the token's embedding */
-    ae_tensor_ref hidden_norm; /* [n_embd] EAGLE-3: of the feature; block drafters: of what fc gives */
+    /* by hparams.fc_norm: EACH n_taps of [n_target_embd], or one tensor for all; JOINT one */
+    ae_tensor_ref fc_norm[AERIE_MAX_TAPS];
+    ae_tensor_ref embd_norm;   /* [n_embd] EAGLE-3: norm of the token's embedding */
+    ae_tensor_ref hidden_norm; /* [n_embd] EAGLE-3: norm of the feature; block drafters: norm of fc's output */
     ae_layer layer;            /* wq, wk, wv are [.., 2 n_embd] for EAGLE-3; attn_norm is NULL */
     ae_tensor_ref out_norm;    /* [n_embd] EAGLE-3; NULL: no norm before the output */
     ae_tensor_ref output;      /* [n_draft, n_embd]; NULL: the target's own */
@@ -106,19 +108,19 @@ typedef struct ae_dhead {
     ae_tensor_ref medusa_b[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS]; /* [n_embd] or NULL */
     ae_tensor_ref medusa_out[AE_DHEAD_MAX_MEDUSA]; /* [n_draft, n_embd] */
     ae_tensor_ref markov_w1, markov_w2; /* [n_vocab, n_markov], [n_draft, n_markov] DSpark */
-    ae_tensor_ref conf, conf_bias; /* [1, n_embd (+ n_markov)], [1] or NULL, DSpark: of the confidence; NULL: there is none */
+    ae_tensor_ref conf, conf_bias; /* [1, n_embd (+ n_markov)], [1] or NULL: DSpark's confidence; NULL: there is none */
     const int32_t *to_target; /* [n_draft] target ids of the draft vocabulary, distinct; NULL: draft id = target id */
     uint64_t n_params;
 } ae_dhead;
 
-/* Errors: those of ae_gguf_open; UNSUPPORTED when the file is no head (says what it is) or a part is of a kind that we
- * lack; FORMAT for what is missing, misshapen or contradictory (named, with what was expected). */
+/* Errors: those of ae_gguf_open; UNSUPPORTED: the file is not a head (the message says what it is) or a part is of a kind that
+ * aerie does not implement; FORMAT: a missing, misshapen or contradictory tensor or key (named, with what was expected). */
 aerie_status ae_dhead_load(ae_dhead **out, const char *path, aerie_error *error);
-/* Takes over an opened file, also on failure. */
+/* The same for an open file. Takes ownership of the file, also on failure. */
 aerie_status ae_dhead_bind(ae_dhead **out, ae_gguf *gguf, aerie_error *error);
 void ae_dhead_free(ae_dhead *head);
 
-/* Whether it runs blocks: DFlash, DSpark. */
+/* Whether the head runs blocks: DFlash, DSpark. */
 static inline bool ae_dhead_has_blocks(ae_dhead_kind kind)
 {
     return kind >= AE_DHEAD_DFLASH;
@@ -127,29 +129,29 @@ static inline bool ae_dhead_is_block(const ae_dhead_hparams *h)
 {
     return ae_dhead_has_blocks(h->kind);
 }
-/* Tokens that a block foresees. */
+/* Number of tokens that a block predicts. */
 static inline uint32_t ae_dhead_n_foreseen(const ae_dhead_hparams *h)
 {
     return h->from_anchor ? h->n_block : h->n_block - 1;
 }
 
-/* [hparams.n_layers] */
+/* The head's layers, [hparams.n_layers]. */
 const ae_layer *ae_dhead_layers(const ae_dhead *head);
-/* Whether the rows of its output are the target's. */
+/* Whether the head uses the target's output matrix. */
 bool ae_dhead_borrows_output(const ae_dhead *head);
 
-/* FORMAT unless the head can draft for this target: widths, layers tapped, vocabulary, what it borrows. Says both figures. */
+/* FORMAT unless the head can draft for this target: widths, layers tapped, vocabulary, borrowed tensors. The message has both
+ * values. */
 aerie_status ae_dhead_fits(const ae_dhead *head, const ae_model *target, aerie_error *error);
 
 /* Whether a file's general.architecture is that of a head. */
 bool ae_dhead_is_arch(const char *arch, size_t n);
-/* Whether a file is that of a head, and not of a model, whether or not this has MTP blocks. */
+/* Whether a file is a head. A model's file is not, even if it has MTP blocks. */
 bool ae_dhead_is_file(const ae_gguf *gguf);
-/* For assistants: the layer of the target whose keys and values layer i reads: the last with a window, or without, as i has
- * one. */
+/* For assistants: the layer of the target whose keys and values layer i reads: the last one with a window, or without, as layer
+ * i. */
 uint32_t ae_dhead_target_layer(const ae_dhead *head, const ae_model *target, uint32_t i);
-/* "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa", "MTP", "MTP assistant", "DFlash", "DSpark".
- * Static storage. */
+/* Returns "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa", "MTP", "MTP assistant", "DFlash" or "DSpark". Static storage. */
 const char *ae_dhead_kind_name(const ae_dhead *head);
 
 #endif

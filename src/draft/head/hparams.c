@@ -1,4 +1,4 @@
-/* hparams.c - a head's keys, and what the shapes of its tensors say where a key is absent. See docs/heads.md. */
+/* hparams.c - reads a head's keys and, if a key is absent, the shapes of its tensors. See docs/heads.md. */
 #include <stdio.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ static bool has_key(ae_binder *b, const char *suffix)
     return ae_gguf_kv_find(b->gguf, ae_bind_key(b, suffix)) != NULL;
 }
 
-/* A bool that may be absent. */
+/* Reads a bool that may be absent. */
 static aerie_status get_flag(ae_binder *b, const char *suffix, bool *given, bool *value)
 {
     *given = has_key(b, suffix);
@@ -75,7 +75,7 @@ aerie_status ae_dhead_read_taps(ae_binder *b, ae_dhead_hparams *h)
     return AERIE_OK;
 }
 
-/* The width of a tapped row: the key, or what fc's rows leave for it. */
+/* Reads the width of a tapped row: from a key, or from the length of fc's rows. */
 static aerie_status read_target_width(ae_binder *b, ae_dhead_hparams *h)
 {
     const uint32_t before = h->kind == AE_DHEAD_EAGLE ? h->layer.n_embd : 0;
@@ -122,7 +122,7 @@ static aerie_status read_feedback(ae_binder *b, ae_dhead_hparams *h)
     return AERIE_OK;
 }
 
-/* Which norm stands before fc, by keys and by tensors, which must agree. */
+/* Finds which norm comes before fc. Keys and tensors must agree. */
 static aerie_status read_fc_norm(ae_binder *b, ae_dhead_hparams *h)
 {
     const bool numbered = find(b, "fc_norm.0.weight"), whole = find(b, "fc_norm.weight");
@@ -145,7 +145,7 @@ static aerie_status read_fc_norm(ae_binder *b, ae_dhead_hparams *h)
     return AERIE_OK;
 }
 
-/* What an EAGLE-1/2 head cannot have: it would be computed without it, and wrongly. */
+/* Refuses norms that an EAGLE-1/2 head does not have: the result would be wrong without them. */
 static aerie_status refuse_norms(ae_binder *b)
 {
     static const char *const names[] = {"blk.0.attn_norm.weight", "blk.0.attn_norm_2.weight", "blk.0.hidden_norm.weight",
@@ -173,7 +173,7 @@ static aerie_status take_rows(ae_binder *b, const char *name, int64_t rows, uint
     return AERIE_OK;
 }
 
-/* The target's: vocab_size, else what is indexed by its tokens. */
+/* Reads the size of the target's vocabulary: vocab_size, or the length of tables that its tokens index. */
 static aerie_status read_n_vocab(ae_binder *b, ae_dhead_hparams *h)
 {
     const ae_gguf_tensor *embedding = h->kind == AE_DHEAD_MEDUSA ? NULL : find(b, "token_embd.weight");

@@ -1,8 +1,8 @@
 /* map.c - the draft vocabulary: which token of the target each output row of a head stands for.
  *
- * Two conventions share the name d2t: target ids, and what must be added to the row's own number. A key may say which.
- * If none does: ids are distinct, so values that repeat are offsets (a vocabulary of frequent tokens has long runs of
- * neighbours, hence of equal offsets); values that cannot be ids are offsets too; all else is ids.
+ * The tensor d2t has two conventions: target ids, or offsets to be added to the row's own number. A key may say which. Without
+ * a key: ids are distinct, so values that repeat are offsets (a vocabulary of frequent tokens has long runs of neighbours, and
+ * hence of equal offsets); values that cannot be ids are offsets, too; everything else is ids.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Fills sorted [n] from values [n]; the place of the first value in it that equals the one before, or 0. */
+/* Sorts values [n] into sorted [n]; returns the index of the first value that equals the one before it, or 0. */
 static size_t find_repeat(const int64_t *values, int64_t *sorted, size_t n)
 {
     memcpy(sorted, values, n * sizeof *values);
@@ -36,7 +36,7 @@ static size_t find_repeat(const int64_t *values, int64_t *sorted, size_t n)
     return 0;
 }
 
-/* The target id of entry i; false if it is none. */
+/* Computes the target id of entry i. False: it is not a valid id. */
 static bool decode(map_kind kind, const int64_t *values, size_t i, int64_t n_vocab, int64_t *id)
 {
     *id = values[i];
@@ -44,7 +44,7 @@ static bool decode(map_kind kind, const int64_t *values, size_t i, int64_t n_voc
     return *id >= 0 && *id < n_vocab;
 }
 
-/* The first entry that is no target id under that reading; n if all are. */
+/* The first entry that is not a valid target id in that reading; n if all are valid. */
 static size_t first_bad(map_kind kind, const int64_t *values, size_t n, int64_t n_vocab)
 {
     int64_t id;
@@ -74,7 +74,7 @@ static aerie_status fail_entry(ae_binder *b, map_kind kind, const int64_t *value
                    n_vocab - 1);
 }
 
-/* Which reading: what the key says, else what the values allow. */
+/* Chooses the reading: as the key says, or else as the values allow. */
 static aerie_status choose(ae_binder *b, const int64_t *values, int64_t *sorted, size_t n, int64_t n_vocab, map_kind *kind)
 {
     ae_gguf_string text = {0};
@@ -99,7 +99,7 @@ static aerie_status choose(ae_binder *b, const int64_t *values, int64_t *sorted,
     return AERIE_OK;
 }
 
-/* values [n] become ids, distinct and within the vocabulary. */
+/* Converts values [n] to ids, which must be distinct and in the vocabulary. */
 static aerie_status to_ids(ae_binder *b, int64_t *values, int64_t *sorted, size_t n, int64_t n_vocab)
 {
     map_kind kind;

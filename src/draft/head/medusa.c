@@ -1,8 +1,8 @@
-/* medusa.c - Medusa's heads: each foresees one of the next tokens from the newest hidden row alone.
+/* medusa.c - Medusa's heads: each predicts one of the next tokens from the newest hidden row alone.
  *
- * Owns the heads' engine and, per slot, the feature of the newest position. There is no memory to catch up with. Head j
- * does not know what head j - 1 chose, so the children of all nodes of a level are the same: a tree is the product of
- * the heads' lists (arXiv 2401.10774), likeliest paths first. */
+ * Owns the heads' engine and, for each slot, the feature of the newest position. There is no cache to catch up with. Head j
+ * does not know what head j - 1 chose, so all nodes of a level have the same children: a tree is the product of the heads'
+ * lists (arXiv 2401.10774), likeliest paths first. */
 #include "base/mem.h"
 #include "base/os.h"
 #include "engine/engine.h"
@@ -21,7 +21,7 @@ typedef struct medusa {
     ae_backend *backend;
     uint32_t n_slots, width;
     uint32_t *n_seen;   /* [n_slots] positions of the slot's sequence that have run */
-    bool *fresh;        /* [n_slots] `newest` is a feature of this sequence */
+    bool *fresh;        /* [n_slots] `newest` belongs to the slot's present sequence */
     float *newest;      /* (device) [n_slots][width] */
     float *wanted;      /* (device) [n_slots][width] of the slots that draft */
     ae_propose_row *rows;   /* [n_slots][n_medusa] of the slots that draft */
@@ -51,7 +51,7 @@ static uint32_t medusa_begin(ae_drafter *drafter, const ae_draft_begin *begin)
 {
     medusa *d = (medusa *)drafter;
     if (begin->slot >= d->n_slots) return begin->n_shared;
-    /* only the newest row counts: the target runs one of the shared positions again, so that there is one */
+    /* only the newest row counts, so the target runs one shared position again to have it */
     const uint32_t n = begin->n_shared ? begin->n_shared - 1 : 0;
     d->n_seen[begin->slot] = n;
     d->fresh[begin->slot] = false;

@@ -82,7 +82,7 @@ static void list_parts(ae_dhead_net *net)
     }
 }
 
-/* MTP blocks rotate as their target does, whose rotation the user may have changed. */
+/* MTP blocks rotate as their target does; the user may have changed its rotation. */
 static aerie_status list_ropes(ae_dhead_net *net, aerie_error *error)
 {
     const ae_hparams *h = &net->head->hparams.layer, *target = &net->target->model->hparams;
@@ -126,7 +126,7 @@ static void free_tables(ae_dhead_net *net)
 
 /* ---- Some rows of the target's output head ------------------------------------------------------------------ */
 
-/* The ids that are drafted from: those of the head's map, else the first n_vocab and what ends a text. */
+/* Chooses the ids that can be drafted: those of the head's map, or the first n_vocab and the ones that end a text. */
 static aerie_status choose_rows(ae_dhead_net *net, const ae_dhead_net_options *options, aerie_error *error)
 {
     const ae_model *m = net->target->model;
@@ -184,7 +184,7 @@ static aerie_status trim(ae_dhead_net *net, aerie_error *error)
     return fill_trimmed(net, error);
 }
 
-/* An assistant reads the keys and values of some of the target's layers, where it lies itself. */
+/* An assistant reads the cache of some of the target's layers, which must be on its own device. */
 static aerie_status check_device(const ae_dhead_net *net, aerie_error *error)
 {
     const ae_net *target = net->target;
@@ -209,7 +209,8 @@ static bool borrows_embedding(const ae_dhead *head)
     return borrows;
 }
 
-/* A head lies where the target's output does. Token embeddings on another device are loaded a second time. */
+/* A head is on the device of the target's output. If the target's embeddings are on another device, they are loaded a second
+ * time. */
 static aerie_status list_embedding(ae_dhead_net *net, const ae_dhead_net_options *options, aerie_error *error)
 {
     const ae_model *m = net->target->model;
@@ -228,18 +229,18 @@ static aerie_status load_embedding(ae_dhead_net *net, const ae_dhead_net_options
     return ae_parts_fill(&net->borrowed, &options->load, error);
 }
 
-/* What is borrowed, once the head's own weights stand. */
+/* Sets the borrowed weights, once the head's own are loaded. */
 static aerie_status borrow(ae_dhead_net *net, const ae_dhead_net_options *options, aerie_error *error)
 {
     const ae_dhead_hparams *h = &net->head->hparams;
     ae_weight *embedding = net->embedding ? net->embedding : net->target->embedding_out;
     const uint32_t n_all = net->target->model->hparams.n_vocab;
     const bool borrows = ae_dhead_borrows_output(net->head);
-    /* a draft vocabulary of the caller's own would not be that of the bias */
+    /* a smaller draft vocabulary would not match the bias */
     const bool some = borrows && (net->head->to_target || (options->n_vocab && options->n_vocab < n_all && !h->n_markov));
     net->n_draft = borrows ? n_all : h->n_draft;
     net->to_target = net->head->to_target;
-    if (h->fc_norm == AE_FC_NORM_EACH && !net->head->fc_norm[1]) /* one tensor for all */
+    if (h->fc_norm == AE_FC_NORM_EACH && !net->head->fc_norm[1]) /* one tensor for all taps */
         for (uint32_t i = 1; i < h->n_taps; i++) net->fc_norm[i] = net->fc_norm[0] + (size_t)i * h->n_target_embd;
     if (some) {
         AE_TRY(choose_rows(net, options, error));

@@ -1,7 +1,7 @@
-/* net.h - a drafter head on a device: its own weights, and what it borrows from its target.
+/* net.h - a drafter head on a device: its own weights, and those that it borrows from its target.
  *
- * Owns: the head's device weights, and, where the head drafts from some rows of the target's output head, a copy of
- * those rows. Borrows: the head, the target's network (both must outlive it) and its backend. Immutable, shared.
+ * Owns: the head's device weights and, if the head drafts from some rows of the target's output head, a copy of these rows.
+ * Borrows: the head, the target's network (both must outlive it) and its backend. Immutable, shared.
  */
 #ifndef AE_DRAFT_HEAD_NET_H
 #define AE_DRAFT_HEAD_NET_H
@@ -9,14 +9,14 @@
 #include "engine/weights/net.h"
 #include "draft/head/head.h"
 
-/* What stands before and after the layers of a network. */
+/* The weights before and after the layers of a network. */
 typedef struct ae_dhead_step {
     ae_weight *embedding;   /* [n_vocab, n_embd] lookup */
     ae_weight *output;      /* [n_draft, n_embd]; NULL for Medusa */
     ae_weight *fc;          /* EAGLE: as in ae_dhead; MTP: eh_proj */
-    float *enorm, *hnorm;   /* [n_embd] device f32 of the embedding and of the feature, or NULL */
-    float *norm;            /* [n_embd] before the output, or NULL */
-    ae_weight *post;        /* assistant: what makes the next feature; else NULL */
+    float *enorm, *hnorm;   /* [n_embd] device f32: norms of the embedding and of the feature; or NULL */
+    float *norm;            /* [n_embd] norm before the output, or NULL */
+    ae_weight *post;        /* assistant: computes the next feature; otherwise NULL */
     ae_weight *own_embedding, *own_output; /* NULL: borrowed */
     float *own_norm;
 } ae_dhead_step;
@@ -26,22 +26,22 @@ typedef struct ae_dhead_net {
     const ae_net *target;
     ae_backend *backend;
     uint32_t n_draft;          /* rows of output */
-    const int32_t *to_target;  /* [n_draft] target ids, or NULL: the same */
+    const int32_t *to_target;  /* [n_draft] target ids; NULL: draft id = target id */
     ae_dhead_step *steps;      /* [n_steps of the head] */
     ae_net_layer *layers;      /* [n_layers of the head] */
-    ae_weight **experts;       /* [n_layers][ae_net_n_stacked] where the layers' experts point; NULL: none */
+    ae_weight **experts;       /* [n_layers][ae_net_n_stacked] the arrays that the layers' experts point to; NULL: none */
     float *fc_bias;            /* device f32 or NULL */
-    float *fc_norm[AERIE_MAX_TAPS]; /* EACH: one of [n_target_embd] a tap; JOINT: the first, [n_taps * n_target_embd] */
+    float *fc_norm[AERIE_MAX_TAPS]; /* EACH: one per tap, [n_target_embd]; JOINT: only the first, [n_taps * n_target_embd] */
     ae_weight *medusa_w[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS], *medusa_out[AE_DHEAD_MAX_MEDUSA];
     float *medusa_b[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS];
-    ae_weight *markov_w1, *markov_w2, *conf; /* DSpark, as in ae_dhead; conf NULL: there is none */
+    ae_weight *markov_w1, *markov_w2, *conf; /* DSpark, as in ae_dhead; conf NULL: it has no confidence */
     float *conf_bias;          /* device f32 or NULL */
-    double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] radians per position; in one piece, that of the first */
+    double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] radians per position; all in one block, which the first one points to */
     double rope_magnitude[AE_MAX_ROPES];
     ae_parts parts;
-    ae_parts borrowed;         /* of the target: its token embeddings, where they lie on another device than its output */
-    ae_weight *embedding;      /* ... or NULL */
-    ae_weight *trimmed;        /* some rows of the target's output, in place of a borrowed one; or NULL */
+    ae_parts borrowed;         /* the target's token embeddings, if they are on another device than its output */
+    ae_weight *embedding;      /* the weight in `borrowed`; or NULL */
+    ae_weight *trimmed;        /* some rows of the target's output, instead of a borrowed output; or NULL */
     void *trimmed_memory;
     size_t trimmed_bytes;
     int32_t *trimmed_map;      /* [n_draft] */
@@ -49,12 +49,12 @@ typedef struct ae_dhead_net {
 
 typedef struct ae_dhead_net_options {
     ae_load_options load;
-    const struct ae_vocab *vocab; /* the target's, for n_vocab: which ids end a text; NULL: none is known */
-    uint32_t n_vocab; /* of a head that drafts from all of the target's output: from its first n_vocab ids only (tokenizers
-                       * number what is frequent first) and those that end a text; 0: all */
+    const struct ae_vocab *vocab; /* the target's, to find the ids that end a text if n_vocab is set; NULL: none are known */
+    uint32_t n_vocab; /* for a head that uses the target's whole output: draft only the first n_vocab ids (tokenizers number
+                       * frequent tokens first) and those that end a text; 0: all ids */
 } ae_dhead_net_options;
 
-/* Device bytes that the head's weights will take. */
+/* Computes the device bytes that the head's weights will take. */
 aerie_status ae_dhead_net_plan_bytes(size_t *bytes, const ae_dhead *head, const ae_net *target,
                                      const ae_dhead_net_options *options, aerie_error *error);
 /* Errors: those of ae_dhead_fits and of loading. */

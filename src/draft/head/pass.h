@@ -7,12 +7,12 @@
 #include "draft/head/engine.h"
 
 typedef struct ae_dhead_seq {
-    uint32_t forgotten;  /* true rows dropped by the window, or not kept: position of a row = its slot + forgotten, but for
-                          * sinks */
-    uint32_t gap_end;    /* the first row after the newest rows that were never known (ae_dhead_skip); 0: there are none */
+    uint32_t forgotten;  /* true rows that the window dropped or that were not kept; except for sinks, the position of a row is
+                          * its slot + forgotten */
+    uint32_t gap_end;    /* the first row after the newest gap of unknown rows (ae_dhead_skip); 0: there is no gap */
     uint32_t n_added;    /* true rows of the pass being built */
     uint32_t n_drafted;
-    int32_t parent[AERIE_MAX_DRAFT], depth[AERIE_MAX_DRAFT]; /* of drafted rows; depth 1 hangs on the newest true row */
+    int32_t parent[AERIE_MAX_DRAFT], depth[AERIE_MAX_DRAFT]; /* of drafted rows; rows of depth 1 continue the newest true row */
 } ae_dhead_seq;
 
 struct ae_dhead_engine {
@@ -32,18 +32,18 @@ struct ae_dhead_engine {
     uint32_t n_chains; /* of true rows; not counted where the head has one step */
     uint32_t depth; /* of drafted rows: all of a pass have the same, if the head has several layers */
     uint32_t i_out; /* the layer whose outputs the pass exported */
-    ae_rows rows;       /* parent is not used: the rows of `seqs` know theirs */
-    ae_rows on_device;  /* (device) of the pass that runs; fed_from, out_fed: indices into fed */
+    ae_rows rows;       /* `parent` is not used, because `seqs` has the rows' parents */
+    ae_rows on_device;  /* (device) rows of the running pass; fed_from, out_fed: indices into fed */
     ae_proposal *proposals; /* (device) [n_outputs] */
     int32_t *to_target; /* (device) [n_draft] the target's ids, if the network has a map */
-    float *logits_room; /* [n_outputs][n_draft] where the host cannot read the device's; else NULL */
-    const float **logits_host; /* [n_outputs] rows of the last pass that the host has asked for; else NULL */
+    float *logits_room; /* [n_outputs][n_draft] if the host cannot read device memory; else NULL */
+    const float **logits_host; /* [n_outputs] rows of the last pass that the host has read; else NULL */
 
-    /* device, f32; H = n_embd, F = n_taps * n_target_embd, W = n_target_embd of an assistant, else H */
+    /* device, f32; H = n_embd, F = n_taps * n_target_embd, W = n_target_embd for an assistant, otherwise H */
     float *features;    /* [n_batch][F] */
     float *g;           /* [n_batch][W] the feature, fused or fed back */
     float *c;           /* [n_batch][2W] embedding | feature, normed for EAGLE-3 */
-    ae_block block;     /* of it x to up, for n_batch rows */
+    ae_block block;     /* its arrays x to up, for n_batch rows */
     float *medusa;      /* [n_outputs][H] */
     double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] */
     float *cos[AE_MAX_ROPES], *sin[AE_MAX_ROPES]; /* [n_batch][n_rot / 2] */
@@ -51,16 +51,16 @@ struct ae_dhead_engine {
     float *logits;      /* [n_outputs][n_draft] */
     /* block drafters; L = n_seqs * AE_DHEAD_LEVEL_MAX links, K = n_markov */
     float *hidden;      /* [n_outputs][H] the blocks' rows after the last norm */
-    int32_t *links, *link_tokens, *host_links; /* [L] the output of each, and the token; host_links (host) both, 2 L */
-    float *link_in, *conf; /* [L][H + K] the row and what the token gives to the bias; [L] before the sigmoid */
+    int32_t *links, *link_tokens, *host_links; /* [L] output of each link, and its token; host_links (host) has both, [2 L] */
+    float *link_in, *conf; /* [L][H + K] the row and the token's contribution to the bias; [L] confidence before the sigmoid */
     float *linked;      /* [L][n_draft] logits */
     float *conf_out;    /* (host) where the next ae_dhead_sync puts the confidences of n_conf links; NULL: nowhere */
     uint32_t n_conf;
     const float *read;  /* the logits of the last pass: logits or linked */
-    float *fed;         /* [n_seqs][1 + AERIE_MAX_DRAFT][n_steps][W] feedback: newest true row, then drafted ones */
+    float *fed;         /* [n_seqs][1 + AERIE_MAX_DRAFT][n_steps][W] feedback: of the newest true row, then of drafted rows */
 };
 
-/* The width of what a row takes for a feature and feeds back: W. */
+/* The width of the feature that a row reads and feeds back: W. */
 static inline uint32_t ae_dhead_width(const ae_dhead_hparams *h)
 {
     return h->kind == AE_DHEAD_ASSISTANT ? h->n_target_embd : h->layer.n_embd;
@@ -86,9 +86,9 @@ bool ae_dhead_pass_begin(ae_dhead_engine *engine, ae_dhead_pass kind, uint64_t m
 /* Rows that are all true, or all drafted. */
 void ae_dhead_forward(ae_dhead_engine *engine, bool drafted);
 void ae_dhead_run_layers(ae_dhead_engine *engine, uint32_t i_step);
-void ae_dhead_fuse(ae_dhead_engine *engine); /* g of true rows */
-void ae_dhead_turn(ae_dhead_engine *engine); /* the angles of the rows */
-/* block_pass.c: true rows of a block drafter. */
+void ae_dhead_fuse(ae_dhead_engine *engine); /* computes g of true rows */
+void ae_dhead_turn(ae_dhead_engine *engine); /* computes the rows' rotation angles */
+/* block_pass.c: runs the true rows of a block drafter. */
 void ae_dhead_forward_context(ae_dhead_engine *engine);
 /* engine.c: after the operations of a pass; logits are read at `read` from now on. */
 void ae_dhead_end_pass(ae_dhead_engine *engine, const float *read);
