@@ -308,7 +308,7 @@ static void nomic(void **state)
     }
 }
 
-/* What the file cannot say. */
+/* Settings that a GGUF file cannot express. */
 static void nomic_refused(void **state)
 {
     static const char *const cases[][2] = {
@@ -321,7 +321,7 @@ static void nomic_refused(void **state)
         {NOMIC_USUAL ",\"rope_parameters\":{\"rope_type\":\"yarn\"}", "'rope_type' is \"yarn\""},
         {NOMIC_USUAL ",\"rope_parameters\":[1]", "must be an object"},
         {NOMIC_USUAL ",\"head_dim\":16", "'head_dim'"},
-        {",\"n_head\":5", "no multiple"},
+        {",\"n_head\":5", "not a multiple"},
         {NOMIC_USUAL ",\"rotary_emb_base\":0", "rotary_emb_base"},
         {",\"model_type\":\"gte\",\"n_head\":4", "nomic_bert"},
     };

@@ -211,7 +211,7 @@ static void other_models(void **state)
     model_refused("scaling", "LlamaForCausalLM", ",\"rope_scaling\":{\"type\":\"odd\"}", NULL, NULL, qwen2_words,
                   "'odd' is unknown");
     model_refused("layers", "LlamaForCausalLM", ",\"hidden_size_of_others\":1", NULL, NULL, qwen2_words,
-                  "layers.1.extra.weight has no");
+                  "layers.1.extra.weight is unknown in");
     model_refused("more", "LlamaForCausalLM", ",\"num_hidden_layers\":0", NULL, NULL, qwen2_words, "duplicate");
     write_model("vocab", "LlamaForCausalLM", "", 0, NULL, NULL);
     write_in("vocab", "tokenizer.json",

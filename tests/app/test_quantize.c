@@ -53,7 +53,7 @@ static void wrong_command_lines(void **state)
         {2, "f32.gguf o.gguf Q4_0 --tensor-type ffn", "PATTERN=TYPE", "'ffn'"},
         {2, "f32.gguf o.gguf Q4_0 --tensor-type =q8_0", "PATTERN=TYPE", "'=q8_0'"},
         {2, "f32.gguf o.gguf Q4_0 --tensor-type ffn=q9", "no tensor type 'q9'", "q6_K"},
-        {2, "f32.gguf o.gguf Q4_0 --tensor-type '(=q8_0'", "no regular expression", "\"(\""},
+        {2, "f32.gguf o.gguf Q4_0 --tensor-type '(=q8_0'", "not a regular expression", "\"(\""},
         {2, "f32.gguf o.gguf Q4_0 --output-tensor-type Q4_K_M", "--output-tensor-type", "mxfp4"},
         {2, "f32.gguf o.gguf Q4_0 --token-embedding-type q8_1", "--token-embedding-type", "'q8_1'"},
         {3, "f32.gguf o.gguf Q4_0 --imatrix x", "x", "No such file"},

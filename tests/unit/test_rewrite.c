@@ -527,7 +527,7 @@ static void bad_requests(void **state)
     make_model(at("in"), "tiny", "f32", 0);
     s.rules = &rule;
     s.n_rules = 1;
-    refused(&s, at("in"), at("new"), AERIE_ERROR_ARGUMENT, "\"ffn_(\" is no regular expression");
+    refused(&s, at("in"), at("new"), AERIE_ERROR_ARGUMENT, "\"ffn_(\" is not a regular expression");
     rule.pattern = "^(.+)+(.+)+(.+)+h$";
     refused(&s, at("in"), at("new"), AERIE_ERROR_ARGUMENT, "takes too long");
     rule = (ae_rewrite_rule){"ffn", AE_TYPE_Q8_1};
