@@ -51,7 +51,7 @@ const char *ae_device_drivers(void)
     return sizeof names > 2 ? &names[2 * (sizeof names > 2)] : "none";
 }
 
-/* Whether name is that of a driver, or that with the number of a device. */
+/* Whether `name` is a driver's name, alone or followed by a device number. */
 static bool is_of_driver(const char *name, const char *driver, uint32_t *i)
 {
     const size_t n = strlen(driver);
@@ -80,7 +80,7 @@ static const ae_gpu_driver *const drivers[] = {
 };
 #define N_DRIVERS (sizeof drivers / sizeof drivers[0])
 
-/* The driver whose device has this name, and its number; NULL if there is none. */
+/* The driver whose device has this name, and the device's number; NULL if there is none. */
 static const ae_gpu_driver *find_driver(const char *name, uint32_t *i_device)
 {
     for (size_t i = 0; i < N_DRIVERS; i++)
@@ -88,7 +88,7 @@ static const ae_gpu_driver *find_driver(const char *name, uint32_t *i_device)
     return NULL;
 }
 
-/* Whether the driver has device i, which is called `name`. */
+/* Checks that the driver has device i, called `name`. */
 static aerie_status check_gpu(const ae_gpu_driver *driver, uint32_t i, const char *name, aerie_error *error)
 {
     uint32_t n = 0;
@@ -102,7 +102,8 @@ static aerie_status check_gpu(const ae_gpu_driver *driver, uint32_t i, const cha
                    driver->name, n - 1);
 }
 
-/* Whether a driver's devices have such names; then *status is that of opening it, or of a check where out is NULL. */
+/* Whether the name belongs to a driver. If so, *status is the result of opening the device, or, if out is NULL, of checking
+ * it. */
 static bool open_by_driver(const char *name, ae_backend **out, aerie_status *status, aerie_error *error)
 {
     uint32_t i;
@@ -173,7 +174,7 @@ static uint32_t describe_gpus(ae_device_info *out, uint32_t n_most)
 
 /* ---- All of them ------------------------------------------------------------------------------------------ */
 
-/* Opens a device, or checks its name where out is NULL. said: the name is that of the environment variable. */
+/* Opens a device, or only checks its name if out is NULL. said: the name comes from the environment variable. */
 static aerie_status open_by_name(const char *name, bool said, const char *cpu_level, ae_backend **out, aerie_error *error)
 {
     aerie_status status = AERIE_OK;

@@ -22,11 +22,11 @@ int32_t ae_argmax(const float *logits, uint32_t n)
     return 0; /* all NaN */
 }
 
-/* The worst of a heap is its top. */
+/* The top of a heap is the worst of it. */
 #define WORSE(context, a, b) ae_before(*(b), *(a))
 AE_HEAP_SINK(sink, ae_candidate, 2, WORSE)
 
-/* A heap whose top is the worst becomes a list, best first. */
+/* Turns a heap whose top is the worst into a list, best first. */
 static void heap_sort(ae_candidate *heap, uint32_t n)
 {
     for (uint32_t end = n; end > 1; end--) {
@@ -39,7 +39,7 @@ static void heap_sort(ae_candidate *heap, uint32_t n)
 
 #define LOOK 32
 
-/* Most of a row is below what was found already, so many are compared together. NaN is never above. */
+/* Most of a row is below what was already found, so many logits are compared together. NaN is never above. */
 static bool any_above(const float *x, float floor)
 {
     int above = 0;
@@ -185,7 +185,7 @@ double ae_list_entropy(const ae_draw_room *s, float top, uint64_t *total)
             const uint64_t units = ae_weight_units(w[j]);
             const double d = ((double)top - (double)s->list[i + j].logit) / s->t;
             sum += units;
-            if (units) parts += (uint64_t)(int64_t)((double)w[j] * d * 0x1p40); /* w = e^-d: w d is below 1 */
+            if (units) parts += (uint64_t)(int64_t)((double)w[j] * d * 0x1p40); /* w = e^-d, so w d is below 1 */
         }
     }
     *total = sum;
@@ -258,7 +258,7 @@ uint64_t ae_list_total(const ae_draw_room *s, float top)
 
 /* ---- Sorting all ---- */
 
-#define SORT_MANY 1024 /* below that a heap is as fast */
+#define SORT_MANY 1024 /* with fewer candidates a heap is as fast */
 
 /* Ascending for better logits; -0 is 0. */
 static inline uint32_t rank_of(float logit)
@@ -276,7 +276,7 @@ static bool ids_ascend(const ae_draw_room *s)
     return true;
 }
 
-/* By the bytes of the rank, the lowest first; equals stay in their order, which is that of their ids. */
+/* Sorts by the bytes of the rank, the lowest byte first; equal elements keep their order, which is that of their ids. */
 void ae_sort_list(ae_draw_room *s)
 {
     if (s->sorted || s->n < SORT_MANY || !s->spare || !ids_ascend(s)) {

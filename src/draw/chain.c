@@ -1,10 +1,10 @@
-/* chain.c - the chain of a draw from first to last step, the draw itself, and proposals for drafters (draw.h). The steps:
- * filters.c; candidates in order: candidates.c. Owns nothing. */
+/* chain.c - the chain of a draw from first to last step, the draw itself, and proposals for drafters (draw.h). The steps are in
+ * filters.c, ordering candidates in candidates.c. Owns nothing. */
 #include "base/math/rng.h"
 #include "draw/draw_int.h"
 
-/* Large noise comes from u near 1: u and 1 - u are exact there, so is the quotient's numerator in ae_log, and words that differ
- * give noise that differs. */
+/* Large noise comes from u near 1. There u and 1 - u are exact, and so is the numerator of the quotient in ae_log; different
+ * words give different noise. */
 static double gumbel_of(uint32_t bits)
 {
     return -ae_log(-ae_log(ae_uniform_open(bits)));
@@ -44,8 +44,8 @@ static bool keeps_the_best(aerie_sampler step)
            step == AERIE_SAMPLER_MIN_P;
 }
 
-/* The steps that have an effect. In a greedy chain, steps after the temperature have none, nor do filters before it that keep
- * the best. */
+/* Finds the steps that have an effect. In a greedy chain, steps after the temperature have none, nor do filters before it that
+ * keep the best token. */
 void ae_draw_plan(ae_draw *s, const ae_sampling *params, uint32_t n_vocab)
 {
     *s = (ae_draw){.params = *params, .n_vocab = n_vocab};
@@ -190,8 +190,8 @@ int32_t ae_draw_best(const ae_draw *d, ae_draw_room *s, const ae_candidate *best
 
 /* ---- Proposals ------------------------------------------------------------------------------------------- */
 
-/* How many of a drafter's n best the chain's filters would keep if they were the target's: tokens that are filtered out are
- * never drawn, so noise must not move them to the front. */
+/* How many of a drafter's n best tokens the chain's filters would keep if these were the target's: tokens that are filtered out
+ * are never drawn, so noise must not move them to the front. */
 static uint32_t left_by_filters(const ae_draw *s, const ae_candidate *best, uint32_t n)
 {
     double temperature = 1.0;
@@ -217,7 +217,7 @@ static uint32_t left_by_filters(const ae_draw *s, const ae_candidate *best, uint
 
 uint32_t ae_draw_propose_reach(const ae_draw *s, uint32_t k, bool *needs_total)
 {
-    /* noise moves few tokens past the front: rank a short list, not the vocabulary */
+    /* noise moves few tokens to the front, so a short list is enough */
     const bool noisy = s->draft_temperature > 0;
     const uint32_t want = noisy && k < 40 ? 40 : k;
     *needs_total = !noisy;
@@ -242,7 +242,7 @@ uint32_t ae_draw_propose_best(const ae_draw *s, const ae_candidate *best, uint32
     double score[AE_PROPOSE_REACH];
     if (!n) return 0;
     if (noisy) n = left_by_filters(s, best, n);
-    /* noise counts in units of the temperature; what the drafter's logits are wrong by does not shrink with it */
+    /* noise counts in units of the temperature; the errors of the drafter's logits do not shrink with it */
     const double unit = temperature < 1.0 ? temperature : 1.0, noise = noisy ? unit : 0.0;
     const double scale = temperature > 1.0 ? 1.0 / temperature : 1.0;
     double top = -INFINITY;

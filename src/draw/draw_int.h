@@ -1,7 +1,7 @@
-/* draw_int.h - shared by the files of the draw and by samplers; not included by others.
+/* draw_int.h - what the files of the draw and samplers share. Private to src/draw and src/sample.
  *
- * During a draw the candidates are either a row (all tokens, logits [n_vocab], read only unless it is s->row) or a list.
- * A step takes the form it needs: ae_to_list, ae_to_row, ae_keep_top. Log weights are logit / t.
+ * During a draw the candidates are either a row (all tokens, logits [n_vocab], read only unless it is s->row) or a list. A step
+ * converts them to the form that it needs: ae_to_list, ae_to_row, ae_keep_top. Log weights are logit / t.
  */
 #ifndef AE_DRAW_DRAW_INT_H
 #define AE_DRAW_DRAW_INT_H
@@ -13,7 +13,7 @@
 #include "base/math/fmath.h"
 #include "draw/draw.h"
 
-#define AE_NOISE_BINS 1024 /* by the upper bits of a random word */
+#define AE_NOISE_BINS 1024 /* bins of random words, by their upper bits */
 
 /* A candidate with what typical-p sorts by. */
 typedef struct ae_typical {
@@ -21,42 +21,42 @@ typedef struct ae_typical {
     double key;
 } ae_typical;
 
-/* The arrays belong to whoever made the room. */
+/* The arrays belong to the room's creator. */
 struct ae_draw_room {
-    float *row;           /* [n_vocab] working copy, when logits are changed */
+    float *row;           /* [n_vocab] working copy for changed logits */
     ae_candidate *list;   /* [n_vocab] */
-    ae_candidate *spare;  /* [n_vocab]; top-p without top-k before it, else NULL */
-    ae_typical *typical;  /* [n_vocab]; typical-p only */
-    double noise_bound[AE_NOISE_BINS]; /* no noise made of bits in [i, i + 1) / AE_NOISE_BINS is larger */
-    double mu;            /* mirostat's */
+    ae_candidate *spare;  /* [n_vocab]; only for top-p without top-k before it, otherwise NULL */
+    ae_typical *typical;  /* [n_vocab]; only for typical-p */
+    double noise_bound[AE_NOISE_BINS]; /* upper bound of the noise from bits in [i, i + 1) / AE_NOISE_BINS */
+    double mu;            /* mirostat's mu */
 
-    /* this draw */
+    /* the current draw */
     const ae_draw *draw;
-    const float *logits; /* the row; NULL: it is a list */
-    uint32_t n;          /* of the list */
-    bool sorted;         /* the list, best first */
+    const float *logits; /* the row; NULL: the candidates are the list */
+    uint32_t n;          /* length of the list */
+    bool sorted;         /* the list is sorted, best first */
     double t;            /* product of the temperatures so far */
 };
 
-/* NaN and -infinity: no candidate; +infinity: the largest float. */
+/* NaN and -infinity are not candidates; +infinity counts as the largest float. */
 static inline float ae_clean(float x)
 {
     return x != x ? -INFINITY : x > FLT_MAX ? FLT_MAX : x;
 }
 
-/* Before means better: larger logit, then lower id. */
+/* Whether a is better than b: a larger logit, or an equal one with a lower id. */
 static inline bool ae_before(ae_candidate a, ae_candidate b)
 {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
 
-/* Not normalized, 1 for the best. */
+/* Weight, not normalized: 1 for the best candidate. */
 static inline float ae_weight(float x, float top, double t)
 {
     return ae_expf((x - top) / (float)t);
 }
 
-/* Weights are added up in units of 2^-40, so that no sum depends on the order of the candidates. Sums of 2^24 fit. */
+/* Weights are summed in units of 2^-40, so that no sum depends on the order of the candidates. Sums of 2^24 weights fit. */
 static inline uint64_t ae_weight_units(float weight)
 {
     return (uint64_t)(int64_t)(weight * 0x1p40f);
@@ -68,52 +68,53 @@ static inline double ae_log_total(uint64_t total)
     return ae_log((double)total * 0x1p-40);
 }
 
-/* A sum is at least this when it reaches the share of a total. */
+/* The smallest sum that reaches the given share of a total. */
 static inline uint64_t ae_share(double share, uint64_t total)
 {
     return (uint64_t)(share * (double)total);
 }
 
-/* ---- chain.c: a draw in steps, for samplers that have more of them ---- */
+/* ---- chain.c: a draw step by step, for samplers that have further steps ---- */
 
-/* Whether a step is of the chain. */
+/* Whether the chain has the step. */
 bool ae_draw_has(const ae_draw *draw, aerie_sampler step);
-/* Whether top-p may meet more candidates than top-k leaves. */
+/* Whether top-p may have to sort more candidates than top-k leaves. */
 bool ae_draw_sorts_many(const ae_draw *draw);
 /* Fills noise_bound. */
 void ae_draw_room_init(ae_draw_room *room);
-/* Begins with a row. */
+/* Starts a draw from a row. */
 void ae_chain_begin(ae_draw_room *s, const ae_draw *draw, const float *logits);
-/* One of the steps here; nothing for penalties and DRY. */
+/* Runs one of the steps in this folder; does nothing for penalties and DRY. */
 void ae_chain_step(ae_draw_room *s, aerie_sampler step, size_t position);
-/* The token of the candidates that are left; logits: the row at the beginning, from which the best comes if there are none. */
+/* Draws from the candidates that are left. logits: the row at the beginning, whose best token is taken if no candidate is
+ * left. */
 int32_t ae_chain_end(ae_draw_room *s, const float *logits, size_t position);
 
 /* ---- candidates.c ---- */
 
 int32_t ae_argmax(const float *logits, uint32_t n);
-/* The k best of the row, best first; no candidates are left out. */
+/* The k best of the row, best first, candidates or not. */
 uint32_t ae_select_top(const float *logits, uint32_t n, uint32_t k, ae_candidate *out);
-/* The weight of all candidates of a row. */
+/* Total weight of all candidates in a row. */
 uint64_t ae_total_weight(const float *logits, uint32_t n, float top, double t);
 void ae_to_list(ae_draw_room *s);
-/* The row is s->row then and may be changed; t is 1. */
+/* Makes the candidates a row that may be changed, s->row; t becomes 1. */
 void ae_to_row(ae_draw_room *s);
-/* A list of the k best, best first. */
+/* Makes the candidates a list of the k best, best first. */
 void ae_keep_top(ae_draw_room *s, uint32_t k);
-/* The largest logit of a list that is not empty. */
+/* The largest logit in a list, which must not be empty. */
 float ae_list_top(const ae_draw_room *s);
 #define AE_WEIGHTS_PART 256
-/* The weights [n] of list[first .. first + n), n at most AE_WEIGHTS_PART. */
+/* Computes the weights [n] of list[first .. first + n); n is at most AE_WEIGHTS_PART. */
 void ae_list_weights(const ae_draw_room *s, uint32_t first, uint32_t n, float top, float *weights);
 uint64_t ae_list_total(const ae_draw_room *s, float top);
-/* How many of the list, from its front, have weights of at least `wanted` together and are `least` or more; more than there
- * are if none, and their total then. */
+/* The length of the shortest beginning of the list that has at least `least` candidates and weighs at least `wanted`. If the
+ * whole list does not, a number above its length, and in *total what it weighs. */
 uint32_t ae_list_reaching(const ae_draw_room *s, float top, uint64_t wanted, uint32_t least, uint64_t *total);
-/* The entropy of the list in nats, and its total: log total + sum of w d / total, d = (top - x) / t, each (w d) in units of
- * 2^-40, too, and none where w is less than one. */
+/* The entropy of the list in nats, and its total: log total + sum of w d / total with d = (top - x) / t. Each w d is rounded to
+ * units of 2^-40, and counts 0 where w is less than one unit. */
 double ae_list_entropy(const ae_draw_room *s, float top, uint64_t *total);
-/* A list, best first. */
+/* Sorts the list, best first. */
 void ae_sort_list(ae_draw_room *s);
 
 /* ---- filters.c: take candidates away, or set t ---- */

@@ -1,4 +1,4 @@
-/* finite.c - see finite.h. Owns: where each block keeps its scales. Codes are finite by themselves. */
+/* finite.c - see finite.h. Owns where each block has its scales. Codes are always finite. */
 #include "quant/finite.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 
 typedef struct place {
     uint8_t first;
-    uint8_t n; /* f16 scales side by side */
+    uint8_t n; /* number of adjacent f16 scales */
 } place;
 
 #define AT(suffix, field, n) {offsetof(ae_block_##suffix, field), n}
@@ -67,7 +67,7 @@ static bool is_bad(uint32_t type, const uint8_t *block)
     uint64_t bits;
     switch (type) {
     case AE_TYPE_F32:
-    case AE_TYPE_Q8_K: /* begins with an f32 scale */
+    case AE_TYPE_Q8_K: /* starts with an f32 scale */
         bits = 0, memcpy(&bits, block, 4);
         return (bits & 0x7F800000) == 0x7F800000;
     case AE_TYPE_BF16: return (half_at(block) & 0x7F80) == 0x7F80;
@@ -83,7 +83,7 @@ static bool is_bad(uint32_t type, const uint8_t *block)
     return bad;
 }
 
-/* Loops without a branch, one for each form that much of a file has. */
+/* Loops without branches, one for each form that makes up much of a file. */
 static inline bool any_bad_halves(const uint8_t *p, size_t n_blocks, size_t stride, place at)
 {
     unsigned bad = 0;

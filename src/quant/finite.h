@@ -1,4 +1,4 @@
-/* finite.h - whether weights in the file's layout are numbers: no scale, minimum or float among them is infinite or NaN. */
+/* finite.h - whether weights in a file's layout are finite: no scale, minimum or float is infinite or NaN. */
 #ifndef AE_QUANT_FINITE_H
 #define AE_QUANT_FINITE_H
 
@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* n elements, a multiple of the type's block; false: *at is the first element of the first block that is not. Types without
- * decoder hold nothing else. */
+/* Checks n elements, a multiple of the type's block. False: *at is the first element of the first block that is not finite.
+ * Types without a decoder are always finite. */
 bool ae_type_finite(uint32_t type, const void *blocks, size_t n, size_t *at);
 
 #endif

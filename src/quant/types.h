@@ -1,8 +1,8 @@
 /* types.h - the table of tensor types, and the plain-C definition of each format.
  *
- * Decode to f32, and the integer view that all matrix kernels share. Encoders: encode/encoder.h. Names, ids and sizes are in
- * formats/tensor_type.h, where the file reader needs them;
- * block structs, with static asserts against those sizes, in blocks.h.
+ * Decodes to f32, and provides the integer view that all matrix kernels share. Encoders are in encode/encoder.h. Names, ids and
+ * sizes are in formats/tensor_type.h, where the file reader needs them; block structs, with static asserts against those sizes,
+ * are in blocks.h.
  */
 #ifndef AE_QUANT_TYPES_H
 #define AE_QUANT_TYPES_H
@@ -27,7 +27,7 @@ typedef struct ae_type_info {
     const char *name;     /* as in ggml, lower case: "q4_0", "f16", "iq4_xs" */
     uint32_t type;        /* ae_type */
     uint32_t n_block;     /* elements per block, from formats/tensor_type.h */
-    uint32_t block_bytes; /* likewise */
+    uint32_t block_bytes; /* from formats/tensor_type.h */
     ae_dot dot;
     ae_decode_fn *decode; /* NULL for I8..I64, F64 is decoded */
 } ae_type_info;
@@ -37,12 +37,14 @@ const ae_type_info *ae_type_get(uint32_t type);
 /* By name, any case ("Q4_0"); NULL if unknown. */
 const ae_type_info *ae_type_by_name(const char *name);
 
-/* ---- The integer view: w = scale * code + min, codes int8 ---------------------------------- */
+/* ---- The integer view: w = scale * code + min, with int8 codes ---------------------------------- */
+/* One form for every AE_DOT_32 and AE_DOT_256 type: the reference kernels and the packers of the fast kernels see no other
+ * property of a format. */
 /* One form for every AE_DOT_32 and AE_DOT_256 type: the reference kernels and the packers of the
  * fast ones see nothing else of a format.
  *
  * AE_DOT_32, one unit = 32 elements (a block of 64 or 128 elements is 2 or 4 units):
- *     w[e] = d[e/16] * code[e] + m            d[0] == d[1] but for NVFP4
+ *     w[e] = d[e/16] * code[e] + m            d[0] == d[1] except for NVFP4
  * AE_DOT_256, one unit = 256 elements:
  *     w[e] = d[0] * sub[e/16] * code[e] - dmin * submin[e/16]
  *     formats with 32-wide sub-blocks repeat each sub and submin twice. Any power of two of the
@@ -60,7 +62,7 @@ typedef struct ae_unit {
  * the same elements equals the formula above computed in f32, up to that formula's own rounding. */
 void ae_unit_unpack(uint32_t type, const void *row, size_t i_unit, ae_unit *unit);
 
-/* Codes of this type lie in [lo, hi] (over all blocks): what packers use to choose a form. */
+/* Codes of this type lie in [lo, hi] (over all blocks). Packers use this to choose a form. */
 void ae_type_code_range(uint32_t type, int *lo, int *hi);
 bool ae_type_has_min(uint32_t type);      /* m or dmin can be other than 0 */
 uint32_t ae_type_sub_block(uint32_t type); /* elements that share a scale: 16, 32 or 256 */

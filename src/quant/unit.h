@@ -1,7 +1,7 @@
-/* unit.h - one unpacker per format, from blocks to the integer view of types.h. Internal to src/quant.
+/* unit.h - one unpacker per format, from blocks to the integer view of types.h. Private to src/quant.
  *
- * These functions are the definition of the formats: decode.c computes nothing but
- * w = scale * code + min over them, and the reference kernels see nothing else either.
+ * These functions define the formats: decode.c only computes w = scale * code + min over them, and the reference kernels use
+ * nothing else.
  */
 #ifndef AE_QUANT_UNIT_H
 #define AE_QUANT_UNIT_H
@@ -27,7 +27,7 @@ ae_unit_fn ae_unit_iq1_s, ae_unit_iq1_m, ae_unit_iq2_xxs, ae_unit_iq2_xs, ae_uni
 extern const int8_t ae_quant_iq4_values[16];
 extern const int8_t ae_quant_fp4_values[16];
 
-/* Half of 2^(e - 127), the scale that goes with the doubled FP4 values. e8m0: an exponent alone. */
+/* Half of 2^(e - 127), the scale that belongs to the doubled FP4 values. e8m0: a float that has only an exponent. */
 float ae_quant_e8m0_half(uint8_t e);
 /* Half of an unsigned e4m3 float (bias 7; 0x7f means 0). */
 float ae_quant_e4m3_half(uint8_t e);

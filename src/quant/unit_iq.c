@@ -1,6 +1,6 @@
 /* unit_iq.c - unpackers of the formats that draw groups of 4 or 8 elements from a grid: IQ1, IQ2, IQ3.
  *
- * Owns the meaning of those blocks; the grids stand in grids_table.c. Source: the GGUF formats as
+ * Owns the meaning of those blocks; the grids are in grids_table.c. Source: the GGUF formats as
  * ggml defines them. The formulas' fractions (0.5 + s, 1/8 ...) are taken into d, exactly, so that
  * sub = 2 s + 1 is an integer.
  */

@@ -1,8 +1,8 @@
 /* encode.c - f32 to the float formats and to the simple formats of 32 elements.
  *
- * Owns F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, and how errors are weighed. Without importance these scale by the
- * block's extremes, without a search, in the same order of roundings as ggml's reference, so finite ordinary input gives
- * the same bytes as ggml. With importance all but Q8_0 search, as the other formats do (lanes.h).
+ * Owns F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, and the weighting of errors. Without importance these formats scale by the
+ * block's extremes, without a search, in the same order of roundings as ggml's reference, so finite ordinary input gives the
+ * same bytes as ggml. With importance all but Q8_0 search, as the other formats do (lanes.h).
  */
 #include "quant/encode/encode.h"
 
@@ -19,7 +19,7 @@ void ae_encode_clean(const float *x, size_t n, float limit, float *out)
     }
 }
 
-/* The largest of weights that are finite and not negative, whose bits ascend as they do. */
+/* The largest finite, non-negative weight; the bits of such floats ascend with their values. */
 static float largest_weight(const float *w, size_t n)
 {
     int32_t most = 0, bits;
@@ -42,7 +42,7 @@ void ae_encode_weigh(const float *importance, size_t n, float *w)
     const float most = largest_weight(w, n);
     if (most > 0.0f) (void)frexpf(most, &exponent);
     if (exponent == 1 && most > 0.0f) return;
-    /* 2^(1 - exponent) in two factors: it may be above what f32 can express */
+    /* 2^(1 - exponent) in two factors, because it may exceed the range of f32 */
     const int up = 1 - exponent > 127 ? 127 : 1 - exponent;
     const float factor = ldexpf(1.0f, up), rest = ldexpf(1.0f, 1 - exponent - up);
     for (size_t i = 0; i < n; i++) w[i] = most > 0.0f ? w[i] * factor * rest : 1.0f;
@@ -124,7 +124,7 @@ static void pack_fifth_bit(const int8_t q[32], uint8_t qh[4])
     memcpy(qh, &bits, sizeof bits);
 }
 
-/* Codes 0 .. 2 half - 1 around half. Without importance the signed extreme of a block becomes code 0 exactly. */
+/* Codes 0 .. 2 half - 1, centred on half. Without importance the block's signed extreme gets code 0 exactly. */
 static void fit_centred(ae_encode_runs *runs, bool search_scale, int half, uint16_t *d)
 {
     static const float no_min[AE_LANES];
@@ -144,7 +144,7 @@ static void fit_centred(ae_encode_runs *runs, bool search_scale, int half, uint1
     ae_encode_collect(runs);
 }
 
-/* Codes 0 .. n_steps from minimum to maximum. */
+/* Codes 0 .. n_steps from the minimum to the maximum. */
 static void fit_between(ae_encode_runs *runs, bool search_scale, int n_steps, uint16_t *d, uint16_t *m)
 {
     const ae_lane_search *search = runs->search;
@@ -165,7 +165,7 @@ static void fit_between(ae_encode_runs *runs, bool search_scale, int n_steps, ui
         ae_encode_f16_scales(runs, runs->scale, d);
         ae_encode_f16_scales(runs, runs->min, m);
     }
-    for (int l = 0; l < runs->n_runs; l++) m[l] ^= 0x8000; /* stored is what is added */
+    for (int l = 0; l < runs->n_runs; l++) m[l] ^= 0x8000; /* the file stores the number that is added */
     ae_encode_collect(runs);
 }
 

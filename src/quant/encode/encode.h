@@ -1,8 +1,8 @@
-/* encode.h - internal to src/quant/encode: the encoders that encoder.c enters into its table, and what they share.
+/* encode.h - the encoders that encoder.c enters into its table, and what they share. Private to src/quant/encode.
  *
- * Contract of every encoder: any input is safe. NaN counts as 0; infinities and numbers beyond the
- * format saturate; blocks are written with all bytes defined, at any address. Importance counts as 0 where it is negative
- * or NaN, and as equal weights if none is positive.
+ * Contract of every encoder: any input is safe. NaN counts as 0; infinities and numbers beyond the format saturate; all bytes
+ * of the blocks are written, at any address. Importance counts as 0 where it is negative or NaN; if none is positive, all
+ * weights are equal.
  */
 #ifndef AE_QUANT_ENCODE_ENCODE_H
 #define AE_QUANT_ENCODE_ENCODE_H
@@ -16,14 +16,14 @@ ae_encode_fn ae_encode_f32, ae_encode_f16, ae_encode_bf16, ae_encode_q4_0, ae_en
     ae_encode_tq2_0, ae_encode_iq1_s, ae_encode_iq1_m, ae_encode_iq2_xxs, ae_encode_iq2_xs, ae_encode_iq2_s,
     ae_encode_iq3_xxs, ae_encode_iq3_s;
 
-/* x[n] to out[n] with NaN made 0 and magnitudes cut at `limit`. */
+/* Copies x[n] to out[n] with NaN replaced by 0 and magnitudes limited to `limit`. */
 void ae_encode_clean(const float *x, size_t n, float limit, float *out);
 /* Magnitude that no format with an f16 scale reaches (65504 * 32 * 127 < 2^28); its square is safe in f32. */
 #define AE_ENCODE_LIMIT 0x1p30f
 
-/* w[n]: the weight of each squared error, from importance[n] or the same for all; the largest is in [1, 2). */
+/* w[n] gets the weight of each squared error, from importance[n] or equal for all; the largest is in [1, 2). */
 void ae_encode_weigh(const float *importance, size_t n, float *w);
-/* importance + i, of those that there are. */
+/* importance + i, or NULL if there is no importance. */
 static inline const float *ae_encode_from(const float *importance, size_t i)
 {
     return importance ? importance + i : NULL;
@@ -32,27 +32,28 @@ static inline const float *ae_encode_from(const float *importance, size_t i)
 /* Runs of weights that share a scale, side by side for the searches of lanes.h. */
 typedef struct ae_encode_runs {
     const ae_lane_search *search;
-    int n, n_runs; /* weights of a run; runs */
+    int n, n_runs; /* weights of a run; number of runs */
     float x[AE_LANES * AE_LANES_MOST], w[AE_LANES * AE_LANES_MOST];
     float scale[AE_LANES], min[AE_LANES];
     int8_t lanes[AE_LANES * AE_LANES_MOST]; /* codes in lanes */
-    int8_t code[AE_LANES * AE_LANES_MOST];  /* and in the runs' order (ae_encode_collect) */
+    int8_t code[AE_LANES * AE_LANES_MOST];  /* the same in the order of the runs (ae_encode_collect) */
 } ae_encode_runs;
 
-/* What errors weigh by without importance. */
+/* How errors are weighted without importance. */
 typedef enum ae_encode_by {
     AE_ENCODE_EQUAL,
-    AE_ENCODE_SIZE,   /* the size of the weight */
-    AE_ENCODE_SQUARE, /* its square: large weights count most */
+    AE_ENCODE_SIZE,   /* by the magnitude of the weight */
+    AE_ENCODE_SQUARE, /* by its square: large weights count most */
 } ae_encode_by;
 
-/* Takes n_runs of n weights (cleaned) and their weighing, made over `group` weights each (at most 256; whole groups). */
+/* Takes n_runs runs of n cleaned weights, and computes their weighting over groups of `group` weights (at most 256; whole
+ * groups). */
 void ae_encode_take(ae_encode_runs *runs, int n, int n_runs, int group, ae_encode_by by, const float *x,
                     const float *importance);
 void ae_encode_collect(ae_encode_runs *runs);
-/* scale[], or min[], of the runs as f16, to half[]; what is there becomes what f16 can express. */
+/* Rounds scale[] (or min[]) of the runs to f16: the bits go to half[], and scale[] gets the rounded values. */
 void ae_encode_f16_scales(const ae_encode_runs *runs, float *scale, uint16_t *half);
-/* Runs of n weights from run `first` of `n_all`, at most AE_LANES. */
+/* Number of runs of n weights from run `first` to the end of n_all weights, at most AE_LANES. */
 static inline int ae_encode_n_runs(size_t n_all, size_t first)
 {
     return n_all - first < AE_LANES ? (int)(n_all - first) : AE_LANES;

@@ -1,9 +1,9 @@
 /* grid.c - implements grid.h.
  *
- * P and Q of an entry come from tables of its halves. The entries are sorted into drawers by Q, each drawer keeps the one
- * that lies highest over a line that falls as the hull does, and the hull is found among those. A drawer is so narrow that
- * what is lost is far below what rounding the scales costs. Ties go to the entry that comes first, and the sums have one
- * order, so equal input gives equal bytes everywhere.
+ * P and Q of an entry are sums over tables for its two halves. The entries are sorted into drawers by Q. Each drawer keeps the
+ * entry that is highest above a line that falls like the hull, and the hull is computed from those. Drawers are so narrow that
+ * the loss is far below the error of rounding the scales. Among equals the first entry wins, and sums have one order, so equal
+ * input gives equal bytes everywhere.
  */
 #include "quant/encode/grid.h"
 
@@ -12,14 +12,14 @@
 
 /* ---- Hulls ------------------------------------------------------------------------------------------------ */
 
-/* Appends a point with a Q not above those before it; what is best nowhere any more goes. */
+/* Appends a point whose Q is not above that of earlier ones, and removes points that are no longer best anywhere. */
 static void push(ae_grid_hull *hull, ae_grid_point point)
 {
     ae_grid_point *points = hull->points;
     int n = hull->n;
     while (n && point.p >= points[n - 1].p) n--;
-    while (n && point.q >= points[n - 1].q) return; /* the same Q and less P */
-    while (n > 1) { /* the crossings ascend */
+    while (n && point.q >= points[n - 1].q) return; /* the same Q with a smaller P */
+    while (n > 1) { /* crossings ascend */
         const ae_grid_point *x = &points[n - 2], *y = &points[n - 1];
         if ((x->p - y->p) * (y->q - point.q) < (y->p - point.p) * (x->q - y->q)) break;
         n--;
@@ -62,7 +62,7 @@ void ae_grid_add(const ae_grid_hull *a, const ae_grid_hull *b, int shift, ae_gri
 
 /* ---- Entries ---------------------------------------------------------------------------------------------- */
 
-/* sums[e] for all halves e: of n elements, `bits` wide, element j adding terms[j][value]. */
+/* Computes sums[e] for all halves e of an entry: n elements of `bits` bits, of which element j adds terms[j][value]. */
 static void sum_halves(float *sums, float terms[][8], int n, int bits, int n_values)
 {
     sums[0] = 0.0f;
@@ -84,7 +84,7 @@ static void least_halves(float *least, float terms[][8], int n, int bits, int n_
     }
 }
 
-/* Bounds of P and Q, and the drawers between them. */
+/* The range of P and Q, and how Q maps to drawers. */
 typedef struct ruler {
     float q_low, per_root; /* drawer of q: sqrt(q - q_low) * per_root */
     float slope;           /* of the line, over that root */
@@ -133,7 +133,7 @@ static inline float q_of(const ae_grid_search *s, unsigned entry)
     return s->q[0][entry & 255] + s->q[1][entry >> 8];
 }
 
-/* An integer that is the larger, the larger v is; the first of equal ones the largest. */
+/* An integer that grows with v; for equal v, the smaller i gives the larger key. */
 static inline int64_t key_of(float v, int i)
 {
     int32_t bits;

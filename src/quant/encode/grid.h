@@ -1,25 +1,25 @@
-/* grid.h - internal to src/quant: the best entries of a grid for eight weights, for every scale at once.
+/* grid.h - finds the grid entries that are best for eight weights, for every scale at once. Private to src/quant/encode.
  *
- * Eight weights x with importance w are stored as scale * code, code a point of a grid. With P = sum w x code and
- * Q = sum w code^2 the squared error is sum w x^2 - 2 scale P + scale^2 Q, so at each scale the best point has the
- * largest 2 P - scale Q. Those are straight lines in scale: the points that are best anywhere are the corners of a convex
- * hull, some ten of a thousand. They are found once; after that trying a scale costs next to nothing.
+ * Eight weights x with importance w are stored as scale * code, where code is a point of a grid. With P = sum w x code and Q =
+ * sum w code^2 the squared error is sum w x^2 - 2 scale P + scale^2 Q, so at each scale the best point is the one with the
+ * largest 2 P - scale Q. As functions of scale these are straight lines: the points that are best at some scale are the corners
+ * of a convex hull, about ten of a thousand. They are found once; after that, trying a scale costs next to nothing.
  */
 #ifndef AE_QUANT_ENCODE_GRID_H
 #define AE_QUANT_ENCODE_GRID_H
 
 #include "quant/types.h"
 
-enum { AE_GRID_MOST = 34 }; /* points that are kept of a hull; the rest are skipped */
+enum { AE_GRID_MOST = 34 }; /* most points of a hull that are kept; others are skipped */
 
-/* A way to store eight weights. What `index` means is up to the format. */
+/* A way to store eight weights. The format decides what `index` means. */
 typedef struct ae_grid_point {
     float p, q;
-    float until; /* in a hull: the scale at which the next one gets better */
+    float until; /* in a hull: the scale from which on the next point is better */
     uint32_t index;
 } ae_grid_point;
 
-/* The points that are best somewhere, from small scales to large ones. */
+/* The points that are best at some scale, from small scales to large ones. */
 typedef struct ae_grid_hull {
     ae_grid_point points[AE_GRID_MOST];
     int n;
@@ -33,31 +33,31 @@ typedef struct ae_grid {
     int n_values;
 } ae_grid;
 
-/* Room for one search; zeroed once, then used again and again. */
+/* Scratch of a search; zeroed once, then reused. */
 enum { AE_GRID_DRAWERS = 128 };
 typedef struct ae_grid_search {
-    float p[2][256], q[2][256], least[2][256]; /* by half an entry */
+    float p[2][256], q[2][256], least[2][256]; /* for each half of an entry */
     int64_t drawers[AE_GRID_DRAWERS];
 } ae_grid_search;
 
-/* Elements are code = factor * value + shift. a[grid->n] = w x, with x made positive where a format stores signs apart;
- * then `flip` says that one sign must be wrong, and it is the one that costs least (ae_grid_flipped). The indices are
- * those of entries. */
+/* Finds the hull. Elements are code = factor * value + shift. a[grid->n] = w x, with x made positive if the format stores signs
+ * separately; then `flip` says that one sign must be wrong, and the one that costs least is chosen (ae_grid_flipped). Indices
+ * are those of entries. */
 void ae_grid_find(ae_grid_search *s, const ae_grid *grid, const float *a, const float *w, int factor, int shift, bool flip,
                   ae_grid_hull *hull);
-/* The element whose sign is wrong in that entry. */
+/* The element of an entry whose sign is wrong. */
 int ae_grid_flipped(const ae_grid *grid, const float *a, uint32_t entry);
 
-/* The hull of both: what is best of either. `mark` is added to b's indices. */
+/* The hull of the points of both. `mark` is added to b's indices. */
 void ae_grid_join(const ae_grid_hull *a, const ae_grid_hull *b, uint32_t mark, ae_grid_hull *out);
-/* The hull of a and b side by side: index a + (index b << shift). */
+/* The hull of a and b side by side; a point's index is a's index + (b's index << shift). */
 void ae_grid_add(const ae_grid_hull *a, const ae_grid_hull *b, int shift, ae_grid_hull *out);
 
 /* Index of the best point for a scale. */
 static inline int ae_grid_best(const ae_grid_hull *hull, float scale)
 {
     int i = 0;
-    while (scale > hull->points[i].until) i++; /* of the last one it is infinite */
+    while (scale > hull->points[i].until) i++; /* for the last point it is infinite */
     return i;
 }
 

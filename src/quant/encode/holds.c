@@ -1,14 +1,14 @@
-/* holds.c - whether a type can hold numbers that are to be written (encoder.h): by writing them, and smaller ones that it
- * can. */
+/* holds.c - whether a type can hold the numbers to be written (encoder.h). It writes them, and also smaller ones that every
+ * type can hold, and compares. */
 #include <math.h>
 
 #include "quant/encode/encoder.h"
 #include "quant/types.h"
 
-#define SAFE 2048.0f /* no type cuts what is smaller: the least is NVFP4, 448 * 6 */
-#define MOST 256     /* elements of a block */
+#define SAFE 2048.0f /* no type cuts numbers below this; the smallest limit is NVFP4's, 448 * 6 */
+#define MOST 256     /* most elements of a block */
 
-/* One block: encoded as it is, and divided by a power of two, which no type cuts. */
+/* Checks one block: encodes it as it is, and divided by a power of two, which no type cuts. */
 static bool block_holds(const ae_type_info *info, const float *x, size_t n, size_t top)
 {
     float small[MOST], got[MOST], want[MOST];

@@ -1,9 +1,8 @@
-/* iq.c - f32 to the formats that draw groups of weights from a grid: IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS,
- * IQ3_S.
+/* iq.c - f32 to the formats that take groups of weights from a grid: IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S.
  *
- * Owns these encoders. A block of 256 is fitted in one way for all: for each eight weights the grid points that can be
- * best (grid.h), for each sub-block its best scale, then the f16 scale above them, each trial with the best integer
- * scales and the best points for it. Then it is packed into the format's bits, the inverse of unit_iq.c.
+ * Owns these encoders. All fit a block of 256 in the same way: for each eight weights, the grid points that can be best
+ * (grid.h); for each sub-block, its best scale; then the f16 scale above these, each trial with the best integer scales and the
+ * best points. The result is packed into the format's bits, the inverse of unit_iq.c.
  */
 #include <math.h>
 
@@ -12,12 +11,12 @@
 #include "quant/grids_table.h"
 #include "quant/unit.h"
 
-enum { N_GROUPS = 32 }; /* of eight weights in a block */
+enum { N_GROUPS = 32 }; /* groups of eight weights in a block */
 
 typedef enum signs {
     SIGNS_IN_GRID,
     SIGNS_FREE,
-    SIGNS_EVEN, /* seven bits for eight weights: the number of negative ones is even */
+    SIGNS_EVEN, /* seven bits for eight weights, since the number of negative ones is even */
 } signs;
 
 /* The codes of IQ1 are those of the grid plus or minus an eighth. */
@@ -35,21 +34,21 @@ typedef struct iq_form {
     delta delta;
 } iq_form;
 
-/* Indices of points: of eight 2-bit elements the entry; of two times four 4-bit elements */
+/* Indices of points: for eight 2-bit elements the entry; for two times four 4-bit elements */
 enum { SECOND_SHIFT = 9, ENTRY_MASK = 511, SECOND_FLIPPED = 1 << 18 };
-/* and, with DELTA_OF_GROUP, of the minus eighth */
+/* and, with DELTA_OF_GROUP, a bit for the minus eighth */
 enum { DELTA_MINUS = 1 << 11 };
 
-/* The block being encoded. x is scaled by a power of two to be at most 1. */
+/* The block being encoded. x is scaled by a power of two, so that it is at most 1. */
 typedef struct iq_work {
-    float x[256], w[256], a[256]; /* a = w x, or w |x| where signs are stored apart */
-    uint8_t negative[N_GROUPS];   /* bit j: element j is stored with a minus, before a flip */
+    float x[256], w[256], a[256]; /* a = w x, or w |x| if signs are stored separately */
+    uint8_t negative[N_GROUPS];   /* bit j: element j is negative, before a sign is flipped */
     int exponent;                 /* of x */
-    ae_grid_hull hulls[2][N_GROUPS]; /* [1]: with the minus eighth, for DELTA_OF_SUB_BLOCK */
-    float scale[16];                 /* the best of each sub-block by itself */
-    /* what was found */
+    ae_grid_hull hulls[2][N_GROUPS]; /* [1]: those with the minus eighth, for DELTA_OF_SUB_BLOCK */
+    float scale[16];                 /* the best scale of each sub-block by itself */
+    /* the result */
     uint16_t d;
-    uint8_t level[16], way[16]; /* of each sub-block; way: index into hulls */
+    uint8_t level[16], way[16]; /* for each sub-block; way: index into hulls */
     uint32_t index[N_GROUPS];
     ae_grid_search search;
 } iq_work;
@@ -86,7 +85,7 @@ static bool is_odd(unsigned bits)
     return (bits ^ bits >> 1) & 1;
 }
 
-/* Two entries of four elements; with even signs one of the eight may have to be wrong, in either half. */
+/* Finds two entries of four elements; with even signs, one of the eight signs may have to be wrong, in either half. */
 static void find_halves(iq_work *work, const iq_form *form, int g, bool flip)
 {
     const float *a = work->a + 8 * g, *w = work->w + 8 * g;
@@ -130,13 +129,13 @@ typedef struct sums {
     float p, q;
 } sums;
 
-/* By how much the error is less than that of zeros. */
+/* How much smaller the error is than with all zeros. */
 static float gain(sums s, float scale)
 {
     return scale * (2.0f * s.p - scale * s.q);
 }
 
-/* The best points of sub-block i for a scale. */
+/* The sums of the best points of sub-block i for a scale. */
 static sums sums_at(const iq_work *work, const iq_form *form, int way, int i, float scale)
 {
     const int n = form->n_sub / 8;
@@ -155,8 +154,8 @@ static int n_ways(const iq_form *form)
     return form->delta == DELTA_OF_SUB_BLOCK ? 2 : 1;
 }
 
-/* The scale that suits sub-block i best: from small scales to large ones, wherever the best point of a group changes, the
- * least-squares scale of the points that are best there. */
+/* The best scale for sub-block i. It goes from small scales to large ones; wherever a group's best point changes, it tries the
+ * least-squares scale for the points that are best there. */
 static float best_scale(const iq_work *work, const iq_form *form, int i)
 {
     const int n = form->n_sub / 8;
@@ -188,10 +187,10 @@ static float best_scale(const iq_work *work, const iq_form *form, int i)
 typedef struct choice {
     uint8_t level[16], way[16];
     float d, gain; /* d as decoded, times unit */
-    sums sums;     /* for d: of all points, times their integer scales */
+    sums sums;     /* for d: over all points, multiplied by their integer scales */
 } choice;
 
-/* The best level of sub-block i for d, of the two around the scale that it likes. */
+/* The better of the two levels of sub-block i around its preferred scale, for d. */
 static void choose_level(const iq_work *work, const iq_form *form, int i, choice *c)
 {
     const int below = ae_encode_floor((work->scale[i] / c->d - 1.0f) * 0.5f, 0, form->n_levels - 1);
@@ -214,7 +213,7 @@ static void choose_level(const iq_work *work, const iq_form *form, int i, choice
     c->sums.q += kept.q;
 }
 
-/* Whether d is better than what is there; then it is taken. */
+/* Keeps d if it is better than the best so far, and returns whether it is. */
 static bool try_d(iq_work *work, const iq_form *form, float d, choice *best)
 {
     const uint16_t half = ae_encode_f16_scale(ldexpf(d / form->unit, work->exponent));
@@ -238,7 +237,7 @@ static void fit(iq_work *work, const iq_form *form)
         if (work->scale[i] > top) top = work->scale[i];
     }
     work->d = 0;
-    /* the largest scale laid on the highest level, a little above it, and down to two thirds */
+    /* from the largest scale a little above the highest level down to two thirds of it */
     for (float at = (float)top_level + 3.0f; at > 0.65f * (float)top_level; at -= 0.5f)
         (void)try_d(work, form, top / at, &best);
     for (int i = 0; i < 4 && best.sums.q > 0.0f; i++)
@@ -255,7 +254,7 @@ static void fit(iq_work *work, const iq_form *form)
 
 /* ---- Packing ------------------------------------------------------------------------------------------------ */
 
-/* The signs of group g as they are stored: with even signs, one of them made wrong where that is needed. */
+/* The signs of group g as stored: with even signs, one is made wrong if needed. */
 static unsigned signs_of(const iq_work *work, const iq_form *form, int g)
 {
     const float *a = work->a + 8 * g;
@@ -273,7 +272,7 @@ static void pack_nibbles(const uint8_t *level, int n, uint8_t *out)
     for (int i = 0; i < n; i += 2) out[i / 2] = (uint8_t)(level[i] | level[i + 1] << 4);
 }
 
-/* The last word of 32 weights from group g on: four times seven signs, then the scale. */
+/* The last word of 32 weights, starting with group g: four times seven signs, then the scale. */
 static uint32_t signs_and_level(const iq_work *work, const iq_form *form, int g)
 {
     uint32_t tail = (uint32_t)work->level[g / 4] << 28;
@@ -361,7 +360,7 @@ static void pack_iq1_m(const iq_work *work, const iq_form *form, void *out)
     (void)form;
     for (int s = 0; s < 16; s++) b.scales[s / 4] = (uint16_t)(b.scales[s / 4] | work->level[s] << (3 * (s % 4)));
     for (int i = 0; i < 4; i++) b.scales[i] = (uint16_t)(b.scales[i] | (work->d >> (4 * i) & 15) << 12);
-    for (int g = 0; g < N_GROUPS; g++) { /* bit 11 of the index, DELTA_MINUS, comes to lie where it belongs */
+    for (int g = 0; g < N_GROUPS; g++) { /* bit 11 of the index, DELTA_MINUS, moves to its place */
         b.qs[g] = (uint8_t)work->index[g];
         b.qh[g / 2] = (uint8_t)(b.qh[g / 2] | work->index[g] >> 8 << (g % 2 * 4));
     }

@@ -1,30 +1,30 @@
 /* k.c - f32 to the 256-element formats with integer sub-scales: Q2_K to Q6_K and IQ4_XS.
  *
- * Owns these encoders. A block is first fitted (codes, sub-scales, f16 scales), the same for all formats, then packed into its
- * bits. Method: fit each sub-block by itself, quantize the sub-scales against the largest, then improve what can be improved
- * given the rest: the f16 scales by least squares, each sub-scale among its neighbours, the codes by rounding. The
- * sub-blocks of a block, or of two blocks where they have 32 weights, are searched side by side (lanes.h).
+ * Owns these encoders. A block is fitted first (codes, sub-scales, f16 scales), in the same way for all formats, and then
+ * packed into its bits. Method: fit each sub-block by itself, quantize the sub-scales relative to the largest, then improve
+ * each part given the others: the f16 scales by least squares, each sub-scale among its neighbours, the codes by rounding. The
+ * sub-blocks of a block, or of two blocks if they have 32 weights, are searched side by side (lanes.h).
  */
 #include <math.h>
 
 #include "quant/encode/encode.h"
 #include "quant/unit.h"
 
-enum { MOST_BLOCKS = 2 }; /* at a time */
+enum { MOST_BLOCKS = 2 }; /* blocks that are fitted at a time */
 
-/* What a block becomes. */
+/* The result for a block. */
 typedef struct fitted {
     uint16_t d, dmin;
     int16_t sub[16], submin[16];
     int8_t code[256];
 } fitted;
 
-/* The blocks being fitted, a sub-block in each lane; per_block lanes belong to a block. */
+/* The blocks being fitted, with a sub-block in each lane; a block has per_block lanes. */
 typedef struct k_work {
     ae_encode_runs runs;
     int n_blocks, per_block;
-    float sub[AE_LANES], submin[AE_LANES]; /* whole numbers */
-    float d[AE_LANES], dmin[AE_LANES];     /* of the lane's block */
+    float sub[AE_LANES], submin[AE_LANES]; /* integers */
+    float d[AE_LANES], dmin[AE_LANES];     /* those of the lane's block */
 } k_work;
 
 static void take(k_work *work, int n_sub, ae_encode_by by, const float *input, const float *importance, int n_blocks)
@@ -33,13 +33,13 @@ static void take(k_work *work, int n_sub, ae_encode_by by, const float *input, c
     work->n_blocks = n_blocks;
     work->per_block = 256 / n_sub;
     ae_encode_take(&work->runs, n_sub, work->per_block * n_blocks, 256, by, input, importance);
-    memcpy(work->sub, zero, sizeof zero); /* the lanes that no block has count, too */
+    memcpy(work->sub, zero, sizeof zero); /* also for lanes without a block */
     memcpy(work->submin, zero, sizeof zero);
     memcpy(work->d, zero, sizeof zero);
     memcpy(work->dmin, zero, sizeof zero);
 }
 
-/* The sum over block b. */
+/* The sum over the lanes of block b. */
 static float sum_of(const k_work *work, const float *lanes, int b)
 {
     float sum = 0.0f;
@@ -47,7 +47,7 @@ static float sum_of(const k_work *work, const float *lanes, int b)
     return sum;
 }
 
-/* The scale that puts block b's largest (by size) at `top`, for all its lanes; returns it as f16. */
+/* The scale that maps block b's largest value (by magnitude) to `top`, for all its lanes; returns it as f16. */
 static uint16_t start_scale(const k_work *work, const float *lanes, int b, float top, float *d)
 {
     float extreme = 0.0f;
@@ -64,7 +64,7 @@ static void set_scale(const k_work *work, int b, uint16_t half, float *d)
     for (int l = work->per_block * b; l < work->per_block * (b + 1); l++) d[l] = ae_f16_to_f32(half);
 }
 
-/* scale / d to whole numbers of [lo, hi]. */
+/* Rounds scale / d to integers in [lo, hi]. */
 static void round_subs(const k_work *work, const float *scale, const float *d, int lo, int hi, float *sub)
 {
     for (int l = 0; l < work->per_block * work->n_blocks; l++)
@@ -106,7 +106,7 @@ static void fit_signed(const signed_form *form, const float *input, const float 
         for (int l = 0; l < AE_LANES; l++) runs->scale[l] = work.d[l] * work.sub[l];
         search->round_scale(codes, runs->x, n, runs->scale, runs->lanes);
         if (pass > 0) break;
-        float xa[AE_LANES], aa[AE_LANES]; /* the f16 scale that suits these codes and sub-scales best */
+        float xa[AE_LANES], aa[AE_LANES]; /* the best f16 scale for these codes and sub-scales */
         search->sums_scale(codes, runs->x, runs->w, n, runs->lanes, work.sub, xa, aa);
         for (int b = 0; b < n_blocks; b++) {
             const float of_x = sum_of(&work, xa, b), of_a = sum_of(&work, aa, b);
@@ -124,7 +124,8 @@ typedef struct range_form {
     int n_sub, n_steps, sub_hi; /* elements per sub-block; codes 0 .. n_steps; sub and submin 0 .. sub_hi */
 } range_form;
 
-/* Least squares of x = d * a - dmin * b, a = sub * code, b = submin; keeps what is there where that has no sense. */
+/* Least squares of x = d * a - dmin * b, with a = sub * code and b = submin. Keeps the old values if the result makes no
+ * sense. */
 static void solve_d_dmin(k_work *work, fitted *out)
 {
     float lanes[5][AE_LANES];
@@ -184,7 +185,7 @@ static void fit_range(const range_form *form, const float *input, const float *i
 
 /* ---- Packing --------------------------------------------------------------------------------------- */
 
-/* Codes 0 to 3, in the order of unit_k.c. */
+/* Packs codes 0 to 3 in the order of unit_k.c. */
 static void pack_pairs(const uint8_t code[256], uint8_t qs[64])
 {
     for (int h = 0; h < 2; h++)
@@ -194,14 +195,14 @@ static void pack_pairs(const uint8_t code[256], uint8_t qs[64])
         }
 }
 
-/* Codes 0 to 15, two of them `apart` in each byte. */
+/* Packs codes 0 to 15 into bytes, two codes that are `apart` elements apart in each. */
 static void pack_nibbles(const uint8_t *code, int n, int apart, uint8_t *qs)
 {
     for (int at = 0; at < n; at += 2 * apart)
         for (int l = 0; l < apart; l++) qs[at / 2 + l] = (uint8_t)(code[at + l] | code[at + apart + l] << 4);
 }
 
-/* The bits of 256 codes above the lowest `shift`. */
+/* Packs the bits of 256 codes above the lowest `shift` bits. */
 static void pack_high(const uint8_t code[256], int shift, uint8_t high[32])
 {
     memset(high, 0, 32);
@@ -209,7 +210,7 @@ static void pack_high(const uint8_t code[256], int shift, uint8_t high[32])
         for (int l = 0; l < 32; l++) high[l] = (uint8_t)(high[l] | (code[32 * j + l] >> shift & 1) << j);
 }
 
-/* code + zero, the bits of mask. */
+/* Computes code + zero, and takes the bits in mask. */
 static void offset_codes(const fitted *f, int zero, int shift, int mask, uint8_t out[256])
 {
     for (int e = 0; e < 256; e++) out[e] = (uint8_t)((f->code[e] + zero) >> shift & mask);

@@ -1,4 +1,4 @@
-/* lanes.c - which level of lanes.h this machine gets, and the way of weights to lanes and back. */
+/* lanes.c - chooses the level of lanes.h for this machine, and moves weights into lanes and back. */
 #include "quant/encode/lanes.h"
 
 #include <string.h>

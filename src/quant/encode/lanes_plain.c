@@ -1,5 +1,5 @@
-/* lanes_plain.c - the searches of lanes.h for any machine: sixteen floats as four vectors of four, which compilers give SSE2 or
- * NEON registers. */
+/* lanes_plain.c - the searches of lanes.h for any machine: sixteen floats as four vectors of four, for which compilers use SSE2
+ * or NEON registers. */
 #include <math.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ typedef struct m16 { /* -1 or 0 in each lane */
     i4 a, b, c, d;
 } m16;
 
-/* f applied to each quarter of x, of x and y, of three */
+/* applies f to each quarter of x, of x and y, or of three vectors */
 #define EACH1(type, f, x) ((type){f(x.a), f(x.b), f(x.c), f(x.d)})
 #define EACH2(type, f, x, y) ((type){f(x.a, y.a), f(x.b, y.b), f(x.c, y.c), f(x.d, y.d)})
 #define EACH3(type, f, x, y, z) ((type){f(x.a, y.a, z.a), f(x.b, y.b, z.b), f(x.c, y.c, z.c), f(x.d, y.d, z.d)})
@@ -45,7 +45,7 @@ INLINE f4 select4(i4 m, f4 x, f4 y) { return (f4)((m & (i4)x) | (~m & (i4)y)); }
 #define ABS4(x) ((f4)((i4)(x) & INT32_MAX))
 #define ADD_IF4(x, m, y) ((x) + (f4)((m) & (i4)(y)))
 
-INLINE f4 floor4(f4 x) /* of numbers that int32 holds */
+INLINE f4 floor4(f4 x) /* for numbers in the range of int32 */
 {
     const f4 whole = __builtin_convertvector(__builtin_convertvector(x, i4), f4);
     return whole - (f4)((whole > x) & (i4)(f4){1.0f, 1.0f, 1.0f, 1.0f});
@@ -98,7 +98,7 @@ INLINE v16 v_look_up(const float *table, v16 i)
     return v_load(out);
 }
 
-/* Whole numbers as bytes. */
+/* Stores integers as bytes. */
 INLINE void v_store_bytes(int8_t *p, v16 x)
 {
     float whole[16];

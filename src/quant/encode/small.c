@@ -1,7 +1,7 @@
-/* small.c - f32 to the blocks with other codes than plain integers, and to 1 and 2 bits.
+/* small.c - f32 to the formats whose codes are not plain integers, and to those of 1 and 2 bits.
  *
- * Owns IQ4_NL, MXFP4, NVFP4, Q1_0, Q2_0, TQ1_0, TQ2_0. MXFP4, Q1_0, TQ1_0 and TQ2_0 have one obvious
- * scale and give the same bytes as ggml's reference; the others search.
+ * Owns IQ4_NL, MXFP4, NVFP4, Q1_0, Q2_0, TQ1_0, TQ2_0. MXFP4, Q1_0, TQ1_0 and TQ2_0 have one obvious scale and give the same
+ * bytes as ggml's reference; the others search.
  */
 #include <float.h>
 #include <math.h>
@@ -66,7 +66,7 @@ static uint8_t better_exponent(const float *x, const float *importance, uint8_t 
     float v[32], w[32];
     ae_encode_clean(x, 32, AE_ENCODE_LIMIT, v);
     ae_encode_weigh(importance, 32, w);
-    if (e == 0 || e > 127 + 30) return e; /* errors there are beyond what squares of f32 can say */
+    if (e == 0 || e > 127 + 30) return e; /* errors there exceed the range of squares in f32 */
     const float here = fp4_error(v, w, 32, ae_quant_e8m0_half(e));
     return fp4_error(v, w, 32, ae_quant_e8m0_half((uint8_t)(e + 1))) < here ? (uint8_t)(e + 1) : e;
 }
@@ -129,7 +129,7 @@ void ae_encode_nvfp4(const float *x, const float *importance, void *blocks, size
     }
 }
 
-/* Signs, and the weighted mean magnitude: the least-squares scale for them. */
+/* Signs, and the weighted mean magnitude, which is their least-squares scale. */
 void ae_encode_q1_0(const float *x, const float *importance, void *blocks, size_t n)
 {
     uint8_t *out = blocks;
@@ -170,7 +170,7 @@ void ae_encode_q2_0(const float *x, const float *importance, void *blocks, size_
     }
 }
 
-/* Codes 0, 1, 2 for -1, 0, 1 times the largest magnitude; meant for weights that are ternary already. */
+/* Codes 0, 1, 2 for -1, 0, 1 times the largest magnitude; meant for weights that are already ternary. */
 static uint16_t encode_ternary(const float *x, uint8_t q[256])
 {
     float v[256];
