@@ -215,8 +215,7 @@ AERIE_API bool aerie_pooling_parse(const char *name, aerie_pooling *pooling);
 typedef struct aerie_model_info {
     const char *name, *arch, *tokenizer; /* lent by the model */
     const char *cpu_level;               /* kernels in use, e.g. "avx512"; "" for vocab_only */
-    const char *cpu_tiles;               /* from how many rows products go by matrix tiles, as measured when the model was
-                                          * loaded, e.g. "Q4_1 from 12 rows, Q8_0 from 11 rows"; "" where there are none */
+    const char *cpu_tiles;               /* from how many rows on matrix tiles are used, as measured: "Q4_1 from 12 rows"; or "" */
     uint64_t n_params;                   /* weights in the file */
     uint64_t file_bytes;
     uint64_t weight_bytes;               /* memory taken by weights, what is used from the mapped file not counted */
@@ -229,6 +228,7 @@ typedef struct aerie_model_info {
     bool is_encoder;                     /* makes embeddings only and cannot generate text */
     aerie_pooling pooling;               /* what AERIE_POOLING_AUTO stands for; AUTO for vocab_only */
     uint32_t n_experts, n_experts_used;  /* routed experts of a layer; experts used per token; 0 without experts */
+    uint64_t fingerprint;                /* hash of the file's keys, shapes and samples of its data; 0: vocab_only */
 } aerie_model_info;
 
 /* Fills *info. size: sizeof *info. */

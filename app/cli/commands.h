@@ -8,6 +8,7 @@ int app_run(const app_options *options);
 int app_chat(const app_options *options); /* app_run on a terminal without a prompt */
 void app_print_chat_commands(void);       /* what /help in a chat lists, to standard output */
 int app_serve(const app_options *options);
+int app_router(const app_options *options);
 int app_embed(const app_options *options);
 int app_tokenize(const app_options *options);
 int app_template(const app_options *options);

@@ -31,6 +31,15 @@ static const app_command commands[] = {
      "  aerie serve model.gguf\n"
      "  aerie serve -m model.gguf --host 0.0.0.0 --port 8000 --api-key-file keys.txt -np 16 -c 8192\n"
      "  aerie serve --models-dir models --models-max 2\n"},
+    {APP_ROUTER, "router", "URL ...", "one address for several servers, which may fail",
+     "Passes requests on to servers started by 'aerie serve', of which each has the same model, and their answers back. A\n"
+     "URL is http://HOST:PORT, https://HOST:PORT or unix:PATH. Requests with a common beginning go to the same server, whose\n"
+     "cache has it, unless that has too much to do. If a server is lost, its requests are begun again on another one, or on\n"
+     "the same one once it is back (--wait); since answers have the same bytes everywhere, clients see a pause and no more.\n"
+     "It takes no options of models: give those, and the same API keys, to the servers.\n"
+     "\n"
+     "  aerie router http://10.0.0.1:8080 http://10.0.0.2:8080 --host 0.0.0.0 --port 8000 --api-key-file keys.txt\n"
+     "  aerie router unix:/run/aerie/group.sock   # in front of a group of machines (mpirun ... aerie serve)\n"},
     {APP_EMBED, "embed", "[MODEL]", "embeddings of texts, or scores of documents for a query",
      "Prints the embedding of each text as a line of numbers. The model is an encoder (such as BERT) or any other model.\n"
      "Texts come from -p (repeated), from the lines of -f or of standard input, or from --prompts-file, also as JSON.\n"

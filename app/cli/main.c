@@ -13,6 +13,7 @@ static int run_command(const app_options *options)
     switch (options->command->bit) {
     case APP_RUN: return app_run(options);
     case APP_SERVE: return app_serve(options);
+    case APP_ROUTER: return app_router(options);
     case APP_EMBED: return app_embed(options);
     case APP_TOKENIZE: return app_tokenize(options);
     case APP_TEMPLATE: return app_template(options);

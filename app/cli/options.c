@@ -43,6 +43,7 @@ void app_options_default(app_options *options)
         .bench.n_seqs = {{1}, 1},
         .hier = {.type = AERIE_SPEC_AUTO, .n_iter = 16},
         .pull = {.stall_seconds = 60, .n_retries = 5},
+        .router = {.canary = 0.001f, .wait = 300, .check = 1, .limit = 10, .n_replays = 3},
         .serve = {.port = 8080,
                   .n_seqs = 4,
                   .max_queue = 256,

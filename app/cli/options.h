@@ -36,6 +36,7 @@ enum {
     APP_LIST = 1u << 18,
     APP_RM = 1u << 19,
     APP_DOCTOR = 1u << 20,
+    APP_ROUTER = 1u << 21,
 };
 
 #define APP_BENCH (APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC | APP_BENCH_LOGITS | APP_BENCH_STUDY)
@@ -49,6 +50,8 @@ enum {
 #define APP_THREADS (APP_LOADS | APP_QUANTIZE | APP_BENCH_SHAPES)
 /* Commands that work on the folder of pulled models. */
 #define APP_STORE (APP_PULL | APP_LIST | APP_RM)
+/* Commands that answer over HTTP. */
+#define APP_LISTENS (APP_SERVE | APP_ROUTER)
 /* Commands that take -m. */
 #define APP_READS (APP_LOADS | APP_TOKENIZE | APP_TEMPLATE | APP_INSPECT)
 
@@ -154,6 +157,15 @@ typedef struct app_serve_options {
     bool context_shift; /* conversations that are too long lose their oldest turns */
     bool no_page, no_slots, no_metrics, no_access_log, no_prefill;
 } app_serve_options;
+
+/* Options that only `aerie router` takes. */
+typedef struct app_router_options {
+    float canary;                     /* share of requests that are repeated elsewhere to compare the bytes */
+    uint32_t wait, check, limit;      /* seconds: for a server to come back, between checks, for the answer to a check */
+    uint32_t n_replays;               /* of one request */
+    bool mixed;                       /* servers with other models or builds may take part */
+    const char *key;                  /* that the servers take; NULL: the router's first key */
+} app_router_options;
 
 /* Models from the network (pull.h). */
 typedef struct app_pull_options {
@@ -283,6 +295,7 @@ typedef struct app_options {
     app_pull_options pull;
     app_texts pulled; /* paths from app_pull_models, and the prompt made of arguments; the texts are owned */
     app_serve_options serve;
+    app_router_options router;
     const char *model, *draft_model;
     bool model_typed;      /* the model was an argument, not the value of -m */
     uint32_t n_threads, n_batch_logical; /* n_threads: at least 1 after parsing, for commands of APP_THREADS */

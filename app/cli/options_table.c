@@ -346,28 +346,28 @@ static const app_option options[] = {
      "oracle: share of drafted tokens that are wrong"},
 
     /* Server */
-    {"--config", "FILE", APP_TEXT, APP_SERVE, AT(serve.config), 0, 0, "Server",
+    {"--config", "FILE", APP_TEXT, APP_LISTENS, AT(serve.config), 0, 0, "Server",
      "read options from this file: one per line, 'max-queue = 64', with the long name of any option of this command; an option "
      "without a value takes on or off; lines that begin with # are skipped. The environment and the command line override it"},
-    {"--host", "ADDRESS", APP_TEXT, APP_SERVE, AT(serve.host), 0, 0, "Server",
+    {"--host", "ADDRESS", APP_TEXT, APP_LISTENS, AT(serve.host), 0, 0, "Server",
      "address to listen on; a path that ends in .sock is a Unix socket (default: 127.0.0.1)"},
-    {"--port", "N", APP_U32, APP_SERVE, AT(serve.port), 0, 65535, "Server", "port to listen on; 0: a free one"},
-    {"--api-key", "KEY[,KEY...]", APP_TEXTS, APP_SERVE, AT(serve.api_keys), 0, 0, "Server",
+    {"--port", "N", APP_U32, APP_LISTENS, AT(serve.port), 0, 65535, "Server", "port to listen on; 0: a free one"},
+    {"--api-key", "KEY[,KEY...]", APP_TEXTS, APP_LISTENS, AT(serve.api_keys), 0, 0, "Server",
      "require one of these keys (Authorization: Bearer KEY, or x-api-key: KEY). Others on this machine can see the command "
      "line; --api-key-file and AERIE_API_KEY hide it"},
-    {"--api-key-file", "FILE", APP_TEXT, APP_SERVE, AT(serve.api_key_file), 0, 0, "Server",
+    {"--api-key-file", "FILE", APP_TEXT, APP_LISTENS, AT(serve.api_key_file), 0, 0, "Server",
      "require one of the keys in this file, one per line; empty lines and lines that begin with # are skipped"},
-    {"--metrics-key", "KEY", APP_TEXT, APP_SERVE, AT(serve.metrics_key), 0, 0, "Server",
+    {"--metrics-key", "KEY", APP_TEXT, APP_LISTENS, AT(serve.metrics_key), 0, 0, "Server",
      "key for GET /metrics, which counts all requests, and for all slots in GET /slots; it gives no other access. Without "
      "--metrics-key an API key gives access to /metrics if it is the only one. AERIE_METRICS_KEY hides it from others on this "
      "machine"},
     {"--prefix-scope", "key|all", APP_TEXT, APP_SERVE, AT(serve.prefix_scope), 0, 0, "Server",
      "key: prompts share their prefixes in the KV cache only with prompts of the same API key, since response times would tell "
      "other keys what it holds; all: with prompts of every key (default: key)"},
-    {"--allowed-hosts", "LIST", APP_TEXT, APP_SERVE, AT(serve.allowed_hosts), 0, 0, "Server",
+    {"--allowed-hosts", "LIST", APP_TEXT, APP_LISTENS, AT(serve.allowed_hosts), 0, 0, "Server",
      "host names by which clients may call the server (Host header), separated by commas; *: any. Addresses and localhost are "
      "always allowed (default: only those when listening on a loopback address, otherwise any)"},
-    {"--cors-origins", "LIST", APP_TEXT, APP_SERVE, AT(serve.cors_origins), 0, 0, "Server",
+    {"--cors-origins", "LIST", APP_TEXT, APP_LISTENS, AT(serve.cors_origins), 0, 0, "Server",
      "origins (https://example.org) whose web pages may use the server, separated by commas; *: any, without credentials "
      "(default: the server's own page alone)"},
     {"-a --alias --served-model-name", "NAME", APP_TEXT, APP_SERVE, AT(serve.alias), 0, 0, "Server",
@@ -391,17 +391,17 @@ static const app_option options[] = {
      "maximum number of tokens after which an answer gives its slot to one that waits, and goes on later with the same bytes; "
      "slots are shared out to clients (API keys, else addresses) and to a client's requests in equal numbers while somebody "
      "waits; 0: answers begin in the order of arrival and keep their slots"},
-    {"--max-connections", "N", APP_U32, APP_SERVE, AT(serve.max_connections), 1, 1 << 16, "Server",
+    {"--max-connections", "N", APP_U32, APP_LISTENS, AT(serve.max_connections), 1, 1 << 16, "Server",
      "maximum number of open connections; when it is reached, the oldest connection without a request in progress is closed"},
-    {"--max-connections-per-address", "N", APP_U32, APP_SERVE, AT(serve.max_per_address), 0, 1 << 16, "Server",
+    {"--max-connections-per-address", "N", APP_U32, APP_LISTENS, AT(serve.max_per_address), 0, 1 << 16, "Server",
      "maximum number of connections from one address, which is the first 64 bits of an IPv6 address; 0: no limit (default: "
      "half of --max-connections)"},
-    {"--max-requests-per-key", "N", APP_U32, APP_SERVE, AT(serve.max_per_key), 0, 1 << 16, "Server",
+    {"--max-requests-per-key", "N", APP_U32, APP_LISTENS, AT(serve.max_per_key), 0, 1 << 16, "Server",
      "maximum number of answers at once for one API key; others get 429; 0: no limit"},
-    {"--max-body", "MIB", APP_U32, APP_SERVE, AT(serve.max_body), 1, 1024, "Server",
+    {"--max-body", "MIB", APP_U32, APP_LISTENS, AT(serve.max_body), 1, 1024, "Server",
      "maximum size of a request's body; default: 8, or 64 where a model reads images"},
     {"--max-images", "N", APP_U32, APP_SERVE, AT(serve.max_images), 1, 1024, "Server", "images of a request, at most"},
-    {"--max-request-memory", "MIB", APP_U32, APP_SERVE, AT(serve.max_memory), 0, INT32_MAX, "Server",
+    {"--max-request-memory", "MIB", APP_U32, APP_LISTENS, AT(serve.max_memory), 0, INT32_MAX, "Server",
      "memory that all requests in progress may hold together: bodies, their parsed contents and answers not yet sent; "
      "others get 503 and Retry-After; 0: half of what the machine and its control groups have left at the start"},
     {"--max-n", "N", APP_U32, APP_SERVE, AT(serve.max_n), 1, 128, "Server", "maximum number of answers to one request (\"n\")"},
@@ -411,10 +411,24 @@ static const app_option options[] = {
      "maximum number of tokens of an answer whose request sets no maximum; 0: as many as fit the context"},
     {"--threads-http", "N", APP_COUNT, APP_SERVE, AT(serve.n_threads_http), 0, 1024, "Server",
      "number of requests that are parsed, templated and tokenized at once; 0: as many as there are threads"},
-    {"-to --timeout", "SECONDS", APP_U32, APP_SERVE, AT(serve.timeout), 1, 1 << 20, "Server",
+    {"-to --timeout", "SECONDS", APP_U32, APP_LISTENS, AT(serve.timeout), 1, 1 << 20, "Server",
      "close connections whose client reads nothing of an answer for this time"},
-    {"--grace", "SECONDS", APP_U32, APP_SERVE, AT(serve.grace), 0, 1 << 20, "Server",
+    {"--grace", "SECONDS", APP_U32, APP_LISTENS, AT(serve.grace), 0, 1 << 20, "Server",
      "time that running answers have to finish after SIGTERM or Ctrl-C"},
+    {"--wait", "SECONDS", APP_U32, APP_ROUTER, AT(router.wait), 0, 86400, "Router",
+     "how long a request waits for a server that can take it, or take it over: one that comes back, or another one"},
+    {"--check-interval", "SECONDS", APP_U32, APP_ROUTER, AT(router.check), 1, 3600, "Router",
+     "time between two checks (/health) of each server"},
+    {"--check-limit", "SECONDS", APP_U32, APP_ROUTER, AT(router.limit), 1, 3600, "Router",
+     "a server that does not answer a check within this time is taken for lost, and its requests go on elsewhere"},
+    {"--replays", "N", APP_U32, APP_ROUTER, AT(router.n_replays), 0, 100, "Router",
+     "how often one request is begun again because its server was lost; then it fails, since it may be what ends servers"},
+    {"--canary", "SHARE", APP_F32, APP_ROUTER, AT(router.canary), 0, 1, "Router",
+     "share of requests that a second server answers too, to compare the bytes; differences are logged and counted"},
+    {"--server-key", "KEY", APP_TEXT, APP_ROUTER, AT(router.key), 0, 0, "Router",
+     "API key for the router's own questions to the servers (default: its first API key). AERIE_SERVER_KEY hides it"},
+    {"--mixed", NULL, APP_FLAG, APP_ROUTER, AT(router.mixed), 0, 0, "Router",
+     "let servers take part whose model or build differs from the others': their bytes may differ too"},
     {"--stuck-after", "SECONDS", APP_U32, APP_SERVE, AT(serve.stuck), 1, 1 << 20, "Server",
      "/health answers 503 when there is work but no pass has ended for this time"},
     {"--context-shift", NULL, APP_FLAG, APP_SERVE, AT(serve.context_shift), 0, 0, "Server",
@@ -434,9 +448,9 @@ static const app_option options[] = {
     {"--no-prefill-assistant", NULL, APP_FLAG, APP_SERVE, AT(serve.no_prefill), 0, 0, "Server",
      "treat a last message of the assistant as complete instead of continuing it"},
     {"--no-slots", NULL, APP_FLAG, APP_SERVE, AT(serve.no_slots), 0, 0, "Server", "do not answer /slots"},
-    {"--no-metrics", NULL, APP_FLAG, APP_SERVE, AT(serve.no_metrics), 0, 0, "Server", "do not answer /metrics"},
+    {"--no-metrics", NULL, APP_FLAG, APP_LISTENS, AT(serve.no_metrics), 0, 0, "Server", "do not answer /metrics"},
     {"--no-ui --no-webui", NULL, APP_FLAG, APP_SERVE, AT(serve.no_page), 0, 0, "Server", "do not serve the page at /"},
-    {"--no-access-log", NULL, APP_FLAG, APP_SERVE, AT(serve.no_access_log), 0, 0, "Server",
+    {"--no-access-log", NULL, APP_FLAG, APP_LISTENS, AT(serve.no_access_log), 0, 0, "Server",
      "do not print a line on standard error for each request; prompts and answers are never printed"},
 
     /* Download */

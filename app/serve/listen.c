@@ -1,4 +1,4 @@
-/* listen.c - the listening socket, and the server's main loop: signals, draining, shutdown. */
+/* listen.c - what all servers have: their setup, the listening socket, and the main loop: signals, draining, shutdown. */
 #define _GNU_SOURCE
 #include "serve/http/http.h"
 
@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "serve/http/connections.h"
-#include "serve/models/models.h"
 #include "serve/http/systemd.h"
 
 enum { BACKLOG = 512, TICK_NS = 200 * 1000 * 1000, END_SECONDS = 10, LOCK_TRIES = 200 };
@@ -241,13 +240,13 @@ static void drain(serve_server *server, const sigset_t *set)
             _exit(APP_DONE);
         }
         serve_connections_check(server->connections);
-        serve_watchdog(!serve_models_stuck(server->models));
+        serve_watchdog(!server->service->stuck(server));
         serve_memory_tidy(&server->memory);
     }
     const unsigned n = atomic_load(&server->n_calls);
     if (n) app_note("%u answers did not end within --grace %u s and are cut off", n, (unsigned)server->o->grace);
     atomic_store(&server->stopping, true);
-    serve_models_stop(server->models);
+    server->service->stop(server);
     end_for_sure();
 }
 
@@ -264,11 +263,11 @@ int serve_http_run(serve_server *server)
         close(listening);
         return app_error(APP_FAILED, "the HTTP server could not be started");
     }
-    serve_models_start(server->models);
+    server->service->start(server);
     while (!(got = next_signal(&set)) && !atomic_load(&server->failed)) {
         serve_connections_check(server->connections);
-        serve_models_sleep(server->models);
-        serve_watchdog(!serve_models_stuck(server->models));
+        server->service->tick(server);
+        serve_watchdog(!server->service->stuck(server));
         serve_memory_tidy(&server->memory);
     }
     end_within(server->o->grace + END_SECONDS, got ? APP_DONE : APP_BAD_FILE);
@@ -284,4 +283,32 @@ int serve_http_run(serve_server *server)
     }
     serve_daemon_stop(daemon);
     return atomic_load(&server->failed) ? APP_BAD_FILE : APP_DONE;
+}
+
+int serve_run(serve_server *server, int (*prepare)(serve_server *server))
+{
+    serve_connections connections = {0};
+    const app_serve_options *o = server->o;
+    const uint32_t n_work = o->n_threads_http ? o->n_threads_http : server->options->n_threads;
+    server->connections = &connections;
+    app_note_times();
+    app_json_watch(); /* before there are threads */
+    json_object_seed(0);
+    serve_memory_create(&server->memory, o->max_memory);
+    pthread_mutex_init(&connections.lock, NULL);
+    pthread_mutex_init(&server->notes.lock, NULL);
+    sem_init(&server->work, 0, n_work ? n_work : 1);
+    sem_init(&server->large_work, 0, n_work > 2 ? n_work / 2 : 1);
+    app_log_start();
+    connections.most = serve_connections_most(o->max_connections);
+    connections.most_per_address = o->max_per_address == UINT32_MAX ? (connections.most + 1) / 2 : o->max_per_address;
+    int bad = prepare ? prepare(server) : APP_DONE;
+    if (!bad) bad = serve_keys_read(&server->keys, o);
+    if (!bad) bad = serve_http_run(server);
+    serve_keys_free(&server->keys);
+    sem_destroy(&server->work);
+    sem_destroy(&server->large_work);
+    pthread_mutex_destroy(&server->notes.lock);
+    pthread_mutex_destroy(&connections.lock);
+    return bad;
 }

@@ -1,9 +1,9 @@
-/* routes.c - which path is what. */
+/* routes.c - which path is what in aerie serve, and how a service finds a path. */
 #include <string.h>
 
 #include "serve/dialects/handlers.h"
 
-static const serve_route routes[] = {
+const serve_route serve_routes[] = {
     {"GET", "/", serve_get_page, SERVE_FOR_ALL},
     {"GET", "/page.css", serve_get_page, SERVE_FOR_ALL},
     {"GET", "/page.js", serve_get_page, SERVE_FOR_ALL},
@@ -51,6 +51,7 @@ static const serve_route routes[] = {
     {"POST", "/v1/rerank", serve_post_rerank, SERVE_FOR_KEYS},
     {"POST", "/v1/reranking", serve_post_rerank, SERVE_FOR_KEYS},
 };
+const size_t serve_n_routes = sizeof serve_routes / sizeof *serve_routes;
 
 static bool fits(const serve_route *route, const char *path)
 {
@@ -59,13 +60,13 @@ static bool fits(const serve_route *route, const char *path)
     return strncmp(route->path, path, n - 1) == 0 && path[n - 1];
 }
 
-const serve_route *serve_route_find(const char *method, const char *path, const char **allow)
+const serve_route *serve_route_find(const serve_service *service, const char *method, const char *path, const char **allow)
 {
     *allow = NULL;
-    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
-        if (!fits(&routes[i], path)) continue;
-        if (strcmp(routes[i].method, method) == 0) return &routes[i];
-        *allow = *allow ? "GET, POST" : routes[i].method;
+    for (const serve_route *r = service->routes; r < service->routes + service->n_routes; r++) {
+        if (!fits(r, path)) continue;
+        if (strcmp(r->method, method) == 0) return r;
+        *allow = *allow ? "GET, POST" : r->method;
     }
     return NULL;
 }

@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 
 #include "cli/commands.h"
-#include "serve/http/connections.h"
 #include "serve/dialects/handlers.h"
 
 /* ---- The command ---------------------------------------------------------------------------------------------------- */
@@ -40,38 +39,44 @@ static int follow(const serve_models *models, const app_options *options)
     return aerie_machines_started(&rank) && rank ? app_models_load(&loaded, &own, false) : APP_DONE;
 }
 
+static int prepare(serve_server *server)
+{
+    if (server->o->slot_save_path) serve_slots_clean(server->o->slot_save_path);
+    const int bad = serve_models_create(server->models, server);
+    return bad ? bad : follow(server->models, server->options);
+}
+
+static void start(serve_server *server)
+{
+    serve_models_start(server->models);
+}
+
+static void tick(serve_server *server)
+{
+    serve_models_sleep(server->models);
+}
+
+static bool stuck(serve_server *server)
+{
+    return serve_models_stuck(server->models);
+}
+
+static void stop(serve_server *server)
+{
+    serve_models_stop(server->models);
+}
+
 int app_serve(const app_options *options)
 {
     serve_models models = {0};
-    serve_connections connections = {0};
+    const serve_service service = {
+        .routes = serve_routes, .n_routes = serve_n_routes, .start = start, .tick = tick, .stuck = stuck, .stop = stop};
     serve_server server = {
-        .options = options, .o = &options->serve, .models = &models, .connections = &connections, .started = app_now()};
-    const uint32_t n_work = options->serve.n_threads_http ? options->serve.n_threads_http : options->n_threads;
+        .options = options, .o = &options->serve, .service = &service, .models = &models, .started = app_now()};
     int bad = check_options(&server);
     if (bad) return bad;
-    app_note_times();
-    if (server.o->slot_save_path) serve_slots_clean(server.o->slot_save_path);
-    app_json_watch(); /* before there are threads */
-    json_object_seed(0);
-    serve_memory_create(&server.memory, server.o->max_memory);
-    pthread_mutex_init(&connections.lock, NULL);
-    pthread_mutex_init(&server.notes.lock, NULL);
-    sem_init(&server.work, 0, n_work ? n_work : 1);
-    sem_init(&server.large_work, 0, n_work > 2 ? n_work / 2 : 1);
-    app_log_start();
-    connections.most = serve_connections_most(server.o->max_connections);
-    connections.most_per_address =
-        server.o->max_per_address == UINT32_MAX ? (connections.most + 1) / 2 : server.o->max_per_address;
-    bad = serve_models_create(&models, &server);
-    if (!bad) bad = follow(&models, options);
-    if (!bad) bad = serve_keys_read(&server.keys, server.o);
-    if (!bad) bad = serve_http_run(&server);
+    bad = serve_run(&server, prepare);
     serve_models_free(&models);
-    serve_keys_free(&server.keys);
-    sem_destroy(&server.work);
-    pthread_mutex_destroy(&server.notes.lock);
-    sem_destroy(&server.large_work);
-    pthread_mutex_destroy(&connections.lock);
     app_log_flush(SERVE_LOG_SECONDS);
     return bad;
 }

@@ -1,10 +1,17 @@
-/* without.c - `aerie serve` of a program that was built without libmicrohttpd. Takes the place of all else in this folder but
- * parse/, which other commands use too. */
+/* without.c - `aerie serve` and `aerie router` of a program that was built without libmicrohttpd. Takes the place of router/ and
+ * of all else in this folder but parse/, which other commands use too. */
 #include "cli/commands.h"
 
 int app_serve(const app_options *options)
 {
     (void)options;
     return app_error(APP_FAILED, "this aerie was built without libmicrohttpd, which 'serve' needs: install it "
+                                 "(Debian: libmicrohttpd-dev) and build again");
+}
+
+int app_router(const app_options *options)
+{
+    (void)options;
+    return app_error(APP_FAILED, "this aerie was built without libmicrohttpd, which 'router' needs: install it "
                                  "(Debian: libmicrohttpd-dev) and build again");
 }

@@ -174,6 +174,7 @@ static void fill_info(const aerie_model *model, aerie_model_info *info)
     info->n_ff = h->n_ff;
     info->n_experts = h->experts.n;
     info->n_experts_used = h->experts.n ? h->experts.n_used : 0;
+    info->fingerprint = model->fingerprint;
     info->is_encoder = h->encoder;
     info->pooling = ae_session_pooling(model->model);
 }

@@ -25,8 +25,8 @@ backend/gpu/emu backend/gpu/kernels backend/gpu/kernels/attention backend/gpu/ke
 backend/gpu/emu/driver backend/gpu/cuda backend/gpu/vulkan device sample cache engine/weights engine engine/tower draft
 draft/head speculate/control speculate convert/quantize convert/checkpoint convert/head convert/model convert session
 session/group api""".split()
-APP = """shared cli setup serve/page serve/parse serve/http serve/models serve/request serve/dialects serve run bench files
-perplexity pull train doctor""".split()
+APP = """shared cli setup serve/page serve/parse serve/http serve/models serve/request serve/dialects serve router run bench
+files perplexity pull train doctor""".split()
 # What the public headers do not give the program; each says why at the include or at the top of its file.
 INTERNALS = """
 app/bench/bandwidth.c:base/os.h app/bench/bandwidth.c:base/pool.h

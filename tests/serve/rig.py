@@ -57,9 +57,10 @@ class Server:
     def __init__(self, *options, model="m.gguf", wait=True, env=None, listener=None):
         """listener: the socket to listen on, instead of one of the server's own."""
         model_options = ["-m", os.path.join(FOLDER, model)] if model else []
-        command = [AERIE, "serve", *model_options, "--port", "0", "-t", "2", "-c", "512",
-                   *os.environ.get("AERIE_SERVE_ARGS", "").split(),
-                   *options]
+        self.run([AERIE, "serve", *model_options, "--port", "0", "-t", "2", "-c", "512",
+                  *os.environ.get("AERIE_SERVE_ARGS", "").split(), *options], wait, env, listener)
+
+    def run(self, command, wait, env=None, listener=None):
         clean = {k: v for k, v in os.environ.items() if not k.startswith("AERIE_")}
         # a second signal ends the server at once, without joining its threads
         clean["TSAN_OPTIONS"] = (clean.get("TSAN_OPTIONS", "") + " report_thread_leaks=0").strip()

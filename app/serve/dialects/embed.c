@@ -340,7 +340,8 @@ void serve_post_ollama_embed(serve_call *call)
         serve_parts_open(&parts, json_pack("{s:o}", "model", name_of(e)));
         serve_parts_text(&parts, ",\"embeddings\":");
         serve_parts_list(&parts, add_numbers, e, e->n);
-        serve_parts_close(&parts, json_pack("{s:I, s:I, s:I}", "total_duration", (json_int_t)((app_now() - start) * 1e9),
+        const double seconds = call->repeat.on ? 0 : app_now() - start; /* no times in an answer that can be repeated */
+        serve_parts_close(&parts, json_pack("{s:I, s:I, s:I}", "total_duration", (json_int_t)(seconds * 1e9),
                                             "load_duration", (json_int_t)0, "prompt_eval_count", (json_int_t)e->n_tokens));
     }
     end(e, &parts);

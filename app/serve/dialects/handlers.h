@@ -37,6 +37,10 @@ json_t *serve_ollama_error(const serve_error *error);
 /* Reads "keep_alive", a number of seconds or a duration in Go's notation. *seconds is NAN if it is absent. */
 bool serve_ollama_keep(const json_t *body, double *seconds, serve_error *error);
 
+/* routes.c: what aerie serve answers. */
+extern const serve_route serve_routes[]; /* [serve_n_routes] */
+extern const size_t serve_n_routes;
+
 /* Sends r's error as an event of OpenAI's streams. */
 bool serve_openai_fail(serve_reply_state *r);
 /* Returns "system_fingerprint", such as "aerie-0.1.0". */

@@ -49,10 +49,13 @@ static const char *speculation_of(const serve_model *m)
 static json_t *meta_of(const serve_model *m)
 {
     const aerie_model_info *i = &m->models.info;
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:s}", "n_vocab", (json_int_t)i->n_vocab, "n_ctx_train",
+    char fingerprint[24];
+    snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)i->fingerprint);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:s, s:s}", "n_vocab", (json_int_t)i->n_vocab, "n_ctx_train",
                      (json_int_t)i->n_ctx_train, "n_ctx", (json_int_t)serve_model_n_ctx(m), "n_embd",
                      (json_int_t)i->n_embd, "n_params", (json_int_t)i->n_params, "size", (json_int_t)i->file_bytes, "name",
-                     app_json_text(i->name, strlen(i->name)), "speculation", speculation_of(m));
+                     app_json_text(i->name, strlen(i->name)), "speculation", speculation_of(m),
+                     "fingerprint", fingerprint, "build", serve_fingerprint());
 }
 
 /* As other servers say what a model reads and writes. */

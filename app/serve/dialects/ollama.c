@@ -234,8 +234,9 @@ static const char *time_text(const struct timespec *moment, char out[40])
 static json_t *line_of(const serve_reply_state *r, json_t *said, bool done)
 {
     char now[40];
+    const struct timespec created = {.tv_sec = (time_t)r->created};
     json_t *json = json_pack("{s:o, s:s, s:b}", "model", app_json_text(r->ask.model_name, strlen(r->ask.model_name)),
-                             "created_at", time_text(NULL, now), "done", (int)done);
+                             "created_at", time_text(r->call->repeat.on ? &created : NULL, now), "done", (int)done);
     const bool ok = json && said && json_object_update(json, said) == 0;
     json_decref(said);
     if (ok) return json;
@@ -319,12 +320,13 @@ static json_t *last_of(const serve_reply_state *r, json_t *said)
 {
     const aerie_stats *t = r->said[0].stats;
     json_t *json = line_of(r, said, true);
+    const double scale = r->call->repeat.on ? 0 : 1e9; /* no times in an answer that can be repeated */
     json_t *figures =
         json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "done_reason",
                   serve_said_finish(&r->said[0]) == SERVE_FINISH_LENGTH ? "length" : "stop", "total_duration",
-                  (json_int_t)((app_now() - r->started) * 1e9), "load_duration", (json_int_t)0, "prompt_eval_count",
-                  (json_int_t)t->n_prompt, "prompt_eval_duration", (json_int_t)(t->prompt_seconds * 1e9), "eval_count",
-                  (json_int_t)t->n_generated, "eval_duration", (json_int_t)(t->decode_seconds * 1e9));
+                  (json_int_t)((app_now() - r->started) * scale), "load_duration", (json_int_t)0, "prompt_eval_count",
+                  (json_int_t)t->n_prompt, "prompt_eval_duration", (json_int_t)(t->prompt_seconds * scale), "eval_count",
+                  (json_int_t)t->n_generated, "eval_duration", (json_int_t)(t->decode_seconds * scale));
     const bool ok = json && figures && json_object_update(json, figures) == 0;
     json_decref(figures);
     if (ok) return json;

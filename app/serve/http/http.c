@@ -124,7 +124,7 @@ bool serve_call_half_closed(const serve_call *call)
     return call->of && call->of->half_closed;
 }
 
-static const char *header(const serve_call *call, const char *name)
+const char *serve_call_header(const serve_call *call, const char *name)
 {
     return MHD_lookup_connection_value(call->connection, MHD_HEADER_KIND, name);
 }
@@ -163,7 +163,7 @@ static bool add_headers(const serve_call *call, struct MHD_Response *response)
 {
     char number[24];
     bool cors = false, ok = true;
-    const char *origin = header(call, "Origin");
+    const char *origin = serve_call_header(call, "Origin");
     ok &= add(response, "Server", "aerie");
     ok &= add(response, "X-Content-Type-Options", "nosniff");
     ok &= add(response, "X-Request-Id", call->id);
@@ -218,12 +218,12 @@ static enum MHD_Result send_reply(serve_call *call)
 /* Returns the key of "Authorization: Bearer KEY", or of Anthropic's header "x-api-key"; NULL: none. */
 static const char *presented_key(const serve_call *call)
 {
-    const char *given = header(call, "Authorization");
+    const char *given = serve_call_header(call, "Authorization");
     if (given && strncasecmp(given, "Bearer ", 7) == 0) {
         given += 7;
         return given + strspn(given, " ");
     }
-    return header(call, "x-api-key");
+    return serve_call_header(call, "x-api-key");
 }
 
 /* Refuses a request that a proxy in front may have read with another end or host (RFC 9112, 3.2 and 6.3), and closes its
@@ -239,15 +239,36 @@ static bool check_framing(serve_call *call)
     return serve_fail(&call->refused, 400, "", "%s", is_wrong ? f->wrong : unseen);
 }
 
+/* Reads the header Aerie-Repeat (http.h), if there is one. */
+static bool read_repeat(serve_call *call)
+{
+    enum { ID = 24 };
+    const char *text = serve_call_header(call, "Aerie-Repeat");
+    char *end;
+    if (!text) return true;
+    const size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789");
+    bool ok = n == ID && text[n] == ' ' && isdigit((unsigned char)text[n + 1]);
+    errno = 0;
+    if (ok) call->repeat.created = strtoull(text + n + 1, &end, 10);
+    ok = ok && *end == ' ' && isdigit((unsigned char)end[1]);
+    if (ok) call->repeat.seed = strtoull(end + 1, &end, 10);
+    if (!ok || *end || errno || call->repeat.created > UINT32_MAX)
+        return serve_fail(&call->refused, 400, "", "Aerie-Repeat takes an id of %d letters and digits, the time in seconds "
+                          "since 1970 and a seed; found '%.100s'", ID, text);
+    snprintf(call->id, sizeof call->id, "req_%.*s", ID, text);
+    return call->repeat.on = true;
+}
+
 /* Checks everything that can be refused before the body has arrived. */
 static bool check_head(serve_call *call)
 {
     serve_error *e = &call->refused;
-    const char *host = call->host, *origin = header(call, "Origin"), *length = header(call, "Content-Length");
-    const char *site = header(call, "Sec-Fetch-Site");
+    const char *host = call->host, *origin = serve_call_header(call, "Origin");
+    const char *length = serve_call_header(call, "Content-Length");
+    const char *site = serve_call_header(call, "Sec-Fetch-Site");
     const size_t most = serve_most_body(call->server);
     bool cors;
-    if (!check_framing(call)) return false;
+    if (!check_framing(call) || !read_repeat(call)) return false;
     if (host && !serve_host_allowed(call->server, host))
         return serve_fail(e, 403, "", "requests for the host '%.100s' are not allowed; --allowed-hosts lists host names "
                           "that are", host);
@@ -255,11 +276,11 @@ static bool check_head(serve_call *call)
         return serve_fail(e, 403, "", "pages from '%.100s' may not use this server; --cors-origins lists origins that may",
                           origin);
     if (strcmp(call->method, "OPTIONS") == 0 && origin && cors) return true;
-    call->route = serve_route_find(call->method, call->path, &call->allow);
+    call->route = serve_route_find(call->server->service, call->method, call->path, &call->allow);
     if (call->allow && !call->route)
         return serve_fail(e, 405, "", "%s accepts only %s; found %.15s", call->path, call->allow, call->method);
     const bool open = call->route && call->route->access == SERVE_FOR_ALL;
-    if (!origin && site && !serve_site_allowed(call->server, site, header(call, "Sec-Fetch-Mode"), open))
+    if (!origin && site && !serve_site_allowed(call->server, site, serve_call_header(call, "Sec-Fetch-Mode"), open))
         return serve_fail(e, 403, "", "pages from other sites may not use this server (Sec-Fetch-Site: %.20s); --cors-origins "
                           "lists origins that may", site);
     if (!serve_keys_allow(call, presented_key(call), e)) return false;
@@ -280,7 +301,7 @@ static bool find_path(serve_call *call, const char *url)
 {
     static const char scheme[] = "http://";
     call->path = url;
-    call->host = header(call, "Host");
+    call->host = serve_call_header(call, "Host");
     if (strncasecmp(url, scheme, sizeof scheme - 1)) return true;
     const char *at = url + sizeof scheme - 1, *slash = strchr(at, '/');
     call->path = slash ? slash : "/";
@@ -335,7 +356,7 @@ static void call_free(serve_call *call)
 static bool grow_body(serve_call *call, size_t n)
 {
     app_text *body = &call->body;
-    const char *length = header(call, "Content-Length");
+    const char *length = serve_call_header(call, "Content-Length");
     const size_t needed = body->n + n + 1, all = length ? (size_t)strtoull(length, NULL, 10) + 1 : SIZE_MAX;
     if (needed <= body->capacity) return true;
     const size_t wanted = 2 * needed < all ? 2 * needed : all > needed ? all : needed;
@@ -415,7 +436,8 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
         if (!call) return MHD_NO;
         check_head(call);
         /* do not wait for a body that is too large, that the client has not begun to send, or whose end is uncertain */
-        if (!call->refused.status || !(call->refused.status == 413 || call->closes || header(call, "Expect"))) return MHD_YES;
+        const bool at_once = call->refused.status == 413 || call->closes || serve_call_header(call, "Expect");
+        if (!call->refused.status || !at_once) return MHD_YES;
         call->closes = true;
         serve_reply_error(call, &call->refused);
         return send_reply(call);

@@ -2,6 +2,9 @@
  *
  * Owns the listening socket, connections and their deadlines, headers, keys, origins and the access log. Does not own the
  * meaning of paths (routes.c).
+ * An answer is repeatable if its request has the header "Aerie-Repeat: ID CREATED SEED": its bytes are then a function of the
+ * request and of that header. ID (24 letters and digits) and CREATED (seconds since 1970) are those of the answer, SEED is for
+ * requests that give none; timings, cached tokens and signs of life are left out, and an answer that fails ends without an end.
  * Invariants: a header or body that has not arrived by its deadline ends the connection, even if bytes still trickle in. A body
  * longer than --max-body is never kept. Bytes with ambiguous framing are refused (framing.h). Of a request's text, the log
  * holds only the path and the types of what was left out, such as web_search.
@@ -15,6 +18,12 @@
  * answer cannot be completed.
  */
 typedef ptrdiff_t serve_read(void *user, char *out, size_t most);
+
+/* What the header Aerie-Repeat says; the id is in serve_call.id. */
+typedef struct serve_repeat {
+    bool on;
+    uint64_t created, seed;
+} serve_repeat;
 
 /* One request and its answer. */
 typedef struct serve_call {
@@ -35,6 +44,7 @@ typedef struct serve_call {
     sem_t *work;   /* semaphore of the server to hold while doing work that takes much processor time */
     double start;
     char id[48]; /* for the log and X-Request-Id; the answer's id has the same letters */
+    serve_repeat repeat;
     uint64_t n_prompt, n_cached, n_generated; /* tokens so far */
     /* the answer */
     bool replied;
@@ -69,12 +79,29 @@ typedef struct serve_route {
     serve_access access;
 } serve_route;
 
+/* What a server does beside HTTP: aerie serve runs models, aerie router passes requests on. */
+typedef struct serve_service {
+    const serve_route *routes; /* [n_routes] */
+    size_t n_routes;
+    void (*start)(serve_server *server); /* once it listens */
+    void (*tick)(serve_server *server);  /* some times a second, on the main thread */
+    bool (*stuck)(serve_server *server); /* whether the service manager should start it again */
+    void (*stop)(serve_server *server);  /* ends what still runs after --grace */
+} serve_service;
+
+/* Runs the service until a signal arrives: sets up what all servers have, listens, answers, and waits for running answers.
+ * The caller has set options, o, service and started, and models or router. `prepare` (NULL: nothing) runs before the port is
+ * opened. Returns an exit status.
+ */
+int serve_run(serve_server *server, int (*prepare)(serve_server *server));
+
 /* Returns an error as JSON in a dialect's format. */
 typedef json_t *serve_error_shape(const serve_error *error);
 /* Returns the error format of a path, which may be unknown; NULL: OpenAI's. */
 serve_error_shape *serve_route_shape(const char *path);
-/* Returns the route; NULL: none. Then *allow holds the methods that the path accepts (static storage); NULL: no such path. */
-const serve_route *serve_route_find(const char *method, const char *path, const char **allow);
+/* Returns the service's route; NULL: none. Then *allow holds the methods that the path accepts (static storage); NULL: no such
+ * path. */
+const serve_route *serve_route_find(const serve_service *service, const char *method, const char *path, const char **allow);
 
 /* Takes ownership of the text. */
 void serve_reply(serve_call *call, int status, const char *type, app_text *text);
@@ -100,6 +127,9 @@ bool serve_call_half_closed(const serve_call *call);
 /* Seconds from the half close to the first probe, and between further probes. */
 #define SERVE_PROBE_SECONDS 0.05
 #define SERVE_PROBES_SECONDS 0.5
+
+/* Returns the value of a header of the request, valid while it is answered; NULL: none. */
+const char *serve_call_header(const serve_call *call, const char *name);
 
 /* Listens and answers until a signal arrives and running requests have ended. */
 int serve_http_run(serve_server *server);

@@ -36,7 +36,9 @@ typedef struct serve_notes {
 typedef struct serve_server {
     const app_options *options;
     const app_serve_options *o; /* options->serve */
-    struct serve_models *models;
+    const struct serve_service *service; /* which paths there are, and what runs beside HTTP */
+    struct serve_models *models;         /* of aerie serve, else NULL */
+    struct router *router;               /* of aerie router, else NULL */
     struct serve_connections *connections;
     serve_keys keys;
     serve_notes notes;

@@ -208,18 +208,23 @@ uint32_t serve_n_generated(const serve_reply_state *r)
     return n;
 }
 
-uint32_t serve_n_cached(const serve_reply_state *r)
+static uint32_t count_cached(const serve_reply_state *r)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < r->n_said; i += r->ask.n) n += r->said[i].stats ? r->said[i].stats->n_cached : 0;
     return n;
 }
 
+uint32_t serve_n_cached(const serve_reply_state *r)
+{
+    return r->call->repeat.on ? 0 : count_cached(r); /* another server has other tokens in its cache */
+}
+
 json_t *serve_json_usage(const serve_reply_state *r)
 {
     const uint32_t n = serve_n_generated(r);
     uint32_t n_drafted = 0, n_accepted = 0;
-    for (uint32_t i = 0; i < r->n_said; i++) {
+    for (uint32_t i = 0; !r->call->repeat.on && i < r->n_said; i++) {
         n_drafted += r->said[i].stats ? r->said[i].stats->n_drafted : 0;
         n_accepted += r->said[i].stats ? r->said[i].stats->n_accepted : 0;
     }
@@ -233,6 +238,7 @@ json_t *serve_json_usage(const serve_reply_state *r)
 json_t *serve_json_timings(const serve_reply_state *r, const serve_said *s)
 {
     const aerie_stats *t = s->stats;
+    if (r->call->repeat.on) return json_object();
     const double prompt_ms = t->prompt_seconds * 1e3, predicted_ms = t->decode_seconds * 1e3;
     const uint32_t n_prompt = t->n_prompt - t->n_cached;
     json_t *json = json_pack("{s:i, s:i, s:f, s:f, s:f, s:i, s:f, s:f, s:f}", "cache_n", (int)t->n_cached, "prompt_n",
@@ -329,6 +335,7 @@ static void said_free(serve_said *s)
     app_text_free(&s->content);
     app_text_free(&s->reasoning);
     app_text_free(&s->tail);
+    app_text_free(&s->held);
     for (size_t i = 0; i < s->n_calls; i++) {
         free(s->calls[i].id);
         free(s->calls[i].name);
@@ -342,7 +349,7 @@ static void said_free(serve_said *s)
 static void count_tokens(serve_reply_state *r)
 {
     r->call->n_prompt = r->ask.n_tokens;
-    r->call->n_cached = serve_n_cached(r);
+    r->call->n_cached = count_cached(r);
     r->call->n_generated = 0;
     for (uint32_t i = 0; i < r->n_said; i++) {
         const aerie_stats *ended = r->said[i].stats;
@@ -397,18 +404,40 @@ static bool begin(serve_reply_state *r)
     return true;
 }
 
-static bool take(serve_reply_state *r, const serve_event *e)
+static void exchange(app_text *a, app_text *b)
+{
+    const app_text text = *a;
+    *a = *b;
+    *b = text;
+}
+
+static void take(serve_reply_state *r, const serve_event *e)
 {
     serve_said *s = &r->said[e->choice];
     const size_t n = r->out.n;
     const bool ok = e->token < 0 ? take_end(r, s, e) : take_token(r, s, e), lacked = app_json_lacked();
     if (!ok || r->no_memory || lacked) serve_fail_memory(&r->error);
     if (lacked && r->out.data) r->out.data[r->out.n = n] = '\0'; /* who knows what is missing in it */
-    return ok;
+}
+
+/* The same for a stream that can be repeated: which choice is faster must not show, so each is told whole before the next. */
+static void take_in_order(serve_reply_state *r, const serve_event *e)
+{
+    serve_said *s = &r->said[e->choice];
+    const bool waits = e->choice != r->n_told;
+    if (waits) exchange(&r->out, &s->held);
+    take(r, e);
+    if (waits) exchange(&r->out, &s->held);
+    while (r->said[r->n_told].ended && r->n_told + 1 < r->n_said) {
+        app_text *next = &r->said[++r->n_told].held;
+        if (next->n && !app_text_add(&r->out, next->data, next->n)) serve_fail_memory(&r->error);
+        app_text_free(next);
+    }
 }
 
 static bool ping(serve_reply_state *r)
 {
+    if (r->call->repeat.on) return true;
     if (r->dialect->ping) return r->dialect->ping(r);
     return strcmp(r->dialect->type, "application/x-ndjson") == 0 || serve_put_text(r, ": waiting\n\n");
 }
@@ -423,7 +452,8 @@ static bool advance(serve_reply_state *r)
     if (r->error.status || r->n_ended == r->n_said || (begins && r->out.n)) return true;
     const double patience = serve_call_half_closed(r->call) ? SERVE_PROBES_SECONDS : PATIENCE; /* that sign is the question */
     const serve_event *e = serve_job_next(r->job, r->call, patience, &gone);
-    if (e) take(r, e);
+    if (e && r->call->repeat.on && r->ask.stream) take_in_order(r, e);
+    else if (e) take(r, e);
     else if (r->job->lost) serve_fail_memory(&r->error);
     else if (!gone && r->ask.stream) ping(r);
     return !gone;
@@ -439,6 +469,7 @@ static ptrdiff_t read_stream(void *user, char *out, size_t most)
         if (!r->error.status && r->n_ended < r->n_said) continue;
         r->over = true;
         serve_memory_say(r->call, &r->error);
+        if (r->error.status && r->call->repeat.on) return -1; /* what has been sent stays the beginning of the answer */
         if (!(r->error.status ? r->dialect->fail(r) : r->dialect->end(r))) return -1;
     }
     const size_t n = r->out.n - r->n_sent < most ? r->out.n - r->n_sent : most;
@@ -521,8 +552,9 @@ static void answer(serve_call *call, serve_ask *ask, const serve_dialect *dialec
     clock_gettime(CLOCK_REALTIME, &now);
     r->call = call;
     r->ask = *ask;
+    r->ask.origins = ask->origins && !call->repeat.on; /* which tokens were drafted depends on time */
     r->dialect = dialect;
-    r->created = (double)now.tv_sec;
+    r->created = call->repeat.on ? (double)call->repeat.created : (double)now.tv_sec;
     r->started = app_now();
     snprintf(r->id, sizeof r->id, "%s%s", dialect->prefix, call->id + strlen("req_"));
     if (!submit(r, &error)) {

@@ -32,6 +32,7 @@ typedef struct serve_said {
     uint32_t n_tokens; /* that have come, up to there */
     size_t n_streamed; /* bytes of content */
     const aerie_stats *stats; /* once it has ended */
+    app_text held;            /* of a stream whose choices come one after another: what waits for those before it */
     int block, n_blocks;      /* for dialects with content blocks: the open one's kind, and how many there were */
     size_t block_from;        /* where its text begins in content or reasoning */
 } serve_said;
@@ -44,6 +45,7 @@ typedef struct serve_reply_state {
     serve_said *said; /* [n_said] */
     uint32_t n_said;  /* choices of all prompts */
     uint32_t n_ended;
+    uint32_t n_told; /* of a repeatable stream: choices before the one that is told now */
     app_text out;
     size_t n_sent;  /* of out */
     bool begun, over, no_memory;

@@ -663,7 +663,7 @@ bool serve_ask_model(serve_ask *ask, serve_error *error)
     ask->model_name = ask->server->models->n == 1 && name && *name ? name : ask->model->name;
     ask->style = ask->model->style;
     if (ask->server->options->seed_given && !ask->server->options->seed_random) ask->seed = ask->server->options->sampling.seed;
-    else ask->seed = draw_seed(ask->server);
+    else ask->seed = ask->call->repeat.on ? ask->call->repeat.seed : draw_seed(ask->server);
     return true;
 }
 

@@ -1,0 +1,32 @@
+/* affinity.h - which server has seen the beginning of a request.
+ *
+ * A prompt's beginning is in the prefix cache of the server that had it last.
+ * The router does not parse requests: it cuts what follows "messages", "prompt"
+ * or "input" in the body into blocks and hashes each with all before it. The
+ * table maps such hashes to servers; it has a fixed size, and new entries
+ * replace old ones. Not thread-safe; callers hold router.lock.
+ */
+#ifndef AERIE_APP_ROUTER_AFFINITY_H
+#define AERIE_APP_ROUTER_AFFINITY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { ROUTER_BLOCK = 256, ROUTER_MAX_BLOCKS = 256 };
+
+typedef struct router_affinity router_affinity;
+
+/* NULL: out of memory. */
+router_affinity *router_affinity_create(void);
+void router_affinity_free(router_affinity *a);
+/* Writes the hashes of the beginnings of body [n], the shortest first, to out,
+ * and returns their number. key (NULL: none): two keys have no beginning in
+ * common, as in the servers' caches.
+ */
+size_t router_affinity_hash(const char *body, size_t n, const char *key, uint64_t out[ROUTER_MAX_BLOCKS]);
+/* The server that had the longest of the beginnings, or -1. */
+int router_affinity_find(const router_affinity *a, const uint64_t *hashes, size_t n);
+/* They are this server's now. */
+void router_affinity_note(router_affinity *a, const uint64_t *hashes, size_t n, int server);
+
+#endif

@@ -1,0 +1,58 @@
+/* client.h - a request to a server, by libcurl.
+ *
+ * Owns one transfer. Bytes of the answer are handed to a function of the
+ * caller's, on the caller's thread, while it waits in client_step. One thread
+ * at a time.
+ */
+#ifndef AERIE_APP_ROUTER_CLIENT_H
+#define AERIE_APP_ROUTER_CLIENT_H
+
+#include "router/router.h"
+
+typedef struct client client;
+
+/* What has become of a transfer. */
+typedef enum client_state {
+    CLIENT_RUNS,
+    CLIENT_ENDED, /* the answer is complete */
+    CLIENT_LOST,  /* the server cannot be reached, or its answer ended before its
+                     end; client_why */
+} client_state;
+
+/* More of the answer's body. false ends the transfer as lost. */
+typedef bool client_sink(void *user, const char *bytes, size_t n);
+
+typedef struct client_request {
+    const char *method; /* "GET", "POST" */
+    const char *path;   /* with query */
+    const char *body;   /* [n_body] lent until the end; of a POST */
+    size_t n_body;
+    const char *const *headers; /* [n_headers] "Name: value", copied */
+    size_t n_headers;
+    double seconds; /* for the whole of it; 0: no limit */
+    client_sink *sink;
+    void *user;
+} client_request;
+
+/* Prepares libcurl, before there are threads. Returns false if this program has
+ * none. */
+bool client_possible(void);
+/* NULL: out of memory. */
+client *client_start(const router_target *target, const client_request *request);
+/* Goes on for at most so many seconds, until something has come. */
+client_state client_step(client *c, double seconds);
+/* No more bytes are handed out until client_resume: the client reads slowly. Of
+ * the sink, which returns true then. */
+void client_pause(client *c);
+void client_resume(client *c);
+/* HTTP status; 0: the header has not come. */
+int client_status(const client *c);
+/* Content-Type, "" without one; Retry-After in seconds, 0 without one. Once
+ * client_status is not 0. */
+const char *client_type(const client *c);
+int client_retry_after(const client *c);
+/* Why it is lost. */
+const char *client_why(const client *c);
+void client_end(client *c);
+
+#endif

@@ -1,0 +1,80 @@
+/* router.h - aerie router: one address for several servers, any of which may be
+ * lost.
+ *
+ * Owns the list of servers, what is known of each, and the choice of one for a
+ * request. Passing on a request is in forward.h. HTTP towards clients is
+ * serve/http's, HTTP towards servers libcurl's. Invariants: a request runs on
+ * one server at a time; a server that is down gets none. Bytes that a client
+ * has got are never taken back: whatever server goes on with an answer must
+ * first give the same bytes again (forward.h). Threads: one per server checks
+ * it; connections' threads choose servers; all under router.lock.
+ */
+#ifndef AERIE_APP_ROUTER_ROUTER_H
+#define AERIE_APP_ROUTER_ROUTER_H
+
+#include "serve/http/http.h"
+
+#define ROUTER_MAX_SERVERS 64
+
+typedef struct router_model {
+    char *name;           /* owned */
+    char fingerprint[24]; /* of its file; "": not loaded yet */
+    char build[32];
+} router_model;
+
+typedef struct router_target {
+    struct router *router;
+    const char *name; /* as it was given */
+    char *base;       /* what stands before a path: "http://host:port"; owned */
+    char *path;       /* of a Unix socket; owned; NULL: it is none */
+    pthread_t thread; /* checks it */
+    bool has_thread;
+    /* under router.lock */
+    bool up;
+    uint64_t n_losses; /* how often it went down: requests compare it to learn
+                          that theirs is lost */
+    uint32_t n_active;
+    uint64_t n_requests, n_failed;
+    char why[256]; /* it is down; "": not checked yet */
+} router_target;
+
+typedef struct router {
+    serve_server *server;
+    const app_router_options *o;
+    router_target targets[ROUTER_MAX_SERVERS]; /* [n] */
+    size_t n;
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* a server came up, or the router ends; on the
+                               monotonic clock */
+    bool ends;
+    router_model *models; /* [n_models] as the first server that had each has told */
+    size_t n_models, capacity;
+    struct router_affinity *affinity;
+    atomic_ullong n_replays, n_failed, n_canaries, n_differences;
+    atomic_uint n_canaries_running;
+} router;
+
+/* Chooses an up server, but none of `avoid` (a bit per server), and counts the
+ * request as one of its own. hashes [n]: of the request's beginnings, the
+ * longest last (affinity.h). Returns NULL if there is none.
+ */
+router_target *router_take(router *r, const uint64_t *hashes, size_t n, uint64_t avoid, uint64_t *n_losses);
+/* Ends what router_take began. failed: the server was lost, and is down until
+ * it answers a check. */
+void router_give(router *r, router_target *target, bool failed, const char *why);
+/* Whether the server went down since router_take. */
+bool router_is_lost(router *r, const router_target *target, uint64_t n_losses);
+/* Waits until a server comes up, at most so many seconds. */
+void router_wait(router *r, double seconds);
+/* Servers that are up now. */
+size_t router_n_up(router *r);
+/* Whether the router ends. */
+bool router_ends(router *r);
+
+/* ---- check.c ---- */
+
+/* Starts and ends the threads that check servers. */
+bool router_checks_start(router *r);
+void router_checks_stop(router *r);
+
+#endif
