@@ -215,7 +215,7 @@ AERIE_API bool aerie_pooling_parse(const char *name, aerie_pooling *pooling);
 typedef struct aerie_model_info {
     const char *name, *arch, *tokenizer; /* lent by the model */
     const char *cpu_level;               /* kernels in use, e.g. "avx512"; "" for vocab_only */
-    const char *cpu_tiles;               /* from how many rows on matrix tiles are used, as measured: "Q4_1 from 12 rows"; or "" */
+    const char *cpu_tiles;               /* from how many rows on tiles are used, as measured: "Q4_1 from 12 rows"; or "" */
     uint64_t n_params;                   /* weights in the file */
     uint64_t file_bytes;
     uint64_t weight_bytes;               /* memory taken by weights, what is used from the mapped file not counted */
