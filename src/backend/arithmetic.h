@@ -54,6 +54,7 @@ AE_HD static inline float ae_attn_exp(float x)
 #define AE_GELU_A (-1.5957691216057308f) /* -2 sqrt(2 / pi) */
 #define AE_GELU_B 0.044715f
 #define AE_OAI_A (-1.702f)
+#define AE_WKV_BOUND (-0.606531f) /* of RWKV 7's decay, -e^-0.5 */
 /* log(Phi(g) / Phi(-g)) = g p(g^2), Phi the normal distribution: coefficients of p, the highest first, fitted up to g = 5.25.
  * GELU by it has an error below 4e-7 of its value from -2 on, and below 6e-7 everywhere. */
 #define AE_GELU_ERF_TOP 27.5625f

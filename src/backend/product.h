@@ -125,6 +125,10 @@ typedef enum ae_map_kind {
     AE_MAP_XIELU,   /* ae_xieluf(x, a, b, c, d) */
     AE_MAP_TIMES,   /* x * x2 */
     AE_MAP_BETWEEN, /* min(max(x, glu_limit), a) */
+    /* by CPUs alone so far */
+    AE_MAP_LERP,    /* fmaf(x2, weight, x3) */
+    AE_MAP_LERP_BY, /* fmaf(x2, x + weight, x3) */
+    AE_MAP_BLEND,   /* fmaf(1 / (1 + e^-x2), x3 - x, x) */
 } ae_map_kind;
 
 /* Changes every element of x in place. */
@@ -136,7 +140,9 @@ typedef struct ae_map {
     float a, b, c, d;
     const float *x2;     /* [n_rows][x2_stride] */
     size_t x2_stride;
-    uint32_t n_groups;   /* AE_MAP_GATE; divides dim */
+    const float *x3;     /* [n_rows][x2_stride] */
+    const float *weight; /* [dim] f32 on the device, AE_MAP_LERP, AE_MAP_LERP_BY; of that NULL is 0 */
+    uint32_t n_groups;   /* AE_MAP_GATE; AE_MAP_LERP and _BY: x2 and x3 are of each of so many parts of x; divides dim */
     ae_glu glu;          /* AE_MAP_GLU, AE_MAP_GATE */
     float glu_limit;
 } ae_map;

@@ -33,6 +33,12 @@
  *   KDA     q, k as DELTA has them, of each head; alpha_i = ae_expf(g_i), in f32 throughout, for every key:
  *           f = a_i + dt_bias_i;  g_i = decay * ae_softplusf(f), with a bound bound / (1 + ae_expf(-(|decay| * f)));
  *           t_i = alpha_i * s_i;  d = beta * (v - dot(t, k));  s_i = fmaf(k_i, d, t_i);  y = dot(s, q) * (1 / sqrtf(key_dim))
+ *   WKV6    alpha = ae_expf(-ae_expf(a)) for every key; s'_i = fmaf(k_i, v, alpha_i * s_i);
+ *           y = fmaf(bonus, v, dot(s, r)), bonus the sum of (k * r) * first over the head's keys, by 64 sums and ae_sum64;
+ *           without first k = k - k * alpha comes before, and y = dot(s', r) * (1 / sqrtf(key_dim))
+ *   WKV7    alpha = ae_expf(-0.606531 / (1 + ae_expf(-a))); kk = k * k_k normed as q and k of DELTA with 1e-24;
+ *           b = 1 / (1 + ae_expf(-b)); k = fmaf(k * k_a, b - 1, k); e = 0 - dot(s, kk);
+ *           s'_i = fmaf(k_i, v, fmaf(kk_i * b_i, e, alpha_i * s_i));  y = dot(s', r);  bonus as WKV6, an output
  */
 #ifndef AE_BACKEND_RECURRENT_H
 #define AE_BACKEND_RECURRENT_H
@@ -51,6 +57,8 @@ typedef enum ae_state_kind {
     AE_STATE_DELTA,  /* gated delta rule; channels: q, k [n_groups][key_dim] each, v [n_heads][value_dim] */
     AE_STATE_MAMBA2, /* channels: x [n_heads][value_dim], B, C [n_groups][key_dim] each */
     AE_STATE_KDA,    /* as DELTA with n_groups = n_heads, but each key decays by itself */
+    AE_STATE_WKV6,   /* RWKV 6: n_groups = n_heads; the convolution is none, but the difference to the row before */
+    AE_STATE_WKV7,   /* RWKV 7: the same, and a state forgets what it has of a key */
     AE_STATE_MAMBA1, /* one head and group; channels: x [value_dim]; key_dim numbers of state for each of them */
 } ae_state_kind;
 
@@ -101,10 +109,11 @@ typedef struct ae_state_pass {
 typedef struct ae_conv {
     const ae_state_pass *pass;
     uint32_t layer;      /* of the store */
-    float *x;            /* [n_rows][x_stride] f32; the first n_channels are used */
+    float *x;            /* [n_rows][x_stride] f32; the first n (or all n_channels) are used */
     const float *x2;     /* x *= x2 before anything else; or NULL */
     size_t x_stride;     /* also that of x2 and gate */
-    const float *weight; /* [n_channels][n_taps] f32 on the device */
+    uint32_t first, n;   /* a part of the layer's channels, of which are x and y: [first, first + n); n 0: all of them */
+    const float *weight; /* [n_channels][n_taps] f32 on the device; NULL, with two taps: 1 and -1 */
     const float *weight_2, *weight_3; /* that of the second and of the last third of the channels, or NULL: it is in weight */
     const float *bias;   /* [n_channels] f32 on the device, or NULL */
     bool silu;
@@ -119,10 +128,15 @@ typedef struct ae_recur {
     uint32_t layer;
     float *c;             /* [n_rows][c_stride] channels after the convolution; q and k of DELTA are normed in place */
     size_t c_stride;
-    const float *a, *b;   /* [n_rows][ab_stride]; only DELTA and KDA use b. Head h uses element h, or with ab_group element
-                           * h / ab_group * 2 * ab_group + h % ab_group; a of KDA has key_dim elements for each head */
+    const float *a, *b;   /* [n_rows][ab_stride]; DELTA, KDA and WKV7 use b. Head h uses element h, or with ab_group element
+                           * h / ab_group * 2 * ab_group + h % ab_group; a of KDA and WKV and b of WKV7 have key_dim elements
+                           * for each head */
     size_t ab_stride;
     uint32_t ab_group;
+    float *k, *v;         /* WKV: [n_rows][c_stride] x 2; c is r. k, of WKV7 b too, changes in place */
+    const float *first;   /* WKV: [n_heads][key_dim], of WKV7 r_k; or NULL */
+    const float *k_k, *k_a; /* WKV7: [n_heads][key_dim] x 2 */
+    float *bonus;         /* WKV7: [n_rows][n_heads], an output */
     const float *keys;    /* MAMBA1: [n_rows][keys_stride] B, then C; a has an element for each channel */
     size_t keys_stride;
     const float *decay;   /* [n_heads] f32 on the device, negative; MAMBA1 has that of its layer */
@@ -134,15 +148,19 @@ typedef struct ae_recur {
 } ae_recur;
 
 /* Norms x in groups of dim, in place: x / rms(x) * weight * silu(z), or with gate_first x * silu(z), then / rms * weight. With
- * sigmoid that of z in place of silu. */
+ * sigmoid that of z in place of silu, with times z itself. With layer it is the layer norm; then bonus joins. */
 typedef struct ae_gated_norm {
     uint32_t n_rows, n_groups, dim;
     float *x;
     size_t x_stride;
-    const float *z;      /* [n_rows][z_stride] */
+    const float *z;      /* [n_rows][z_stride]; NULL: no gate */
     size_t z_stride;
     const float *weight; /* [dim], or [n_groups][dim] with by_group; f32 on the device. NULL: no norm */
     bool by_group, gate_first, sigmoid;
+    bool layer, times;
+    const float *bias;   /* as weight; with layer, or NULL */
+    const float *bonus;  /* [n_rows][n_groups] or NULL: a group becomes fmaf(bonus, v, x) before the gate */
+    const float *v;      /* [n_rows][x_stride] */
     float eps;
 } ae_gated_norm;
 

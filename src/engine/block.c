@@ -60,7 +60,9 @@ void ae_block_layout(ae_layout *l, const ae_hparams *h, const ae_layer *layers, 
 uint32_t ae_block_max_in(const ae_hparams *h, const ae_layer *layers, uint32_t n_layers)
 {
     const ae_widths w = ae_model_widths(layers, n_layers);
-    const uint32_t dims[] = {w.q, w.ff, h->experts.n_ff_shared, h->experts.n_ff, h->experts.n_latent,
+    const ae_recur_hparams *r = &h->recur;
+    const uint32_t dims[] = {r->n_mix, r->n_decay, r->n_rate, r->n_blend, r->n_gate,
+                             w.q, w.ff, h->experts.n_ff_shared, h->experts.n_ff, h->experts.n_latent,
                              h->recur.n_heads * h->recur.value_dim, h->recur.n_dt, h->mla.n_q, h->mla.n_nope, h->mla.n_latent,
                              w.heads * h->mla.value_dim};
     uint32_t most = h->n_embd;
@@ -502,6 +504,7 @@ void ae_block_ffn(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
     const bool to_y = (scaled || ffn_norm) && !parallel; /* y still holds a parallel mixer's output */
     const float *expert_norm = parallel && !l->ffn_norm ? l->attn_norm : l->ffn_norm;
     if (ffn == AE_FFN_DENSE) dense(b, s, l, to_y);
+    if (ffn == AE_FFN_CHANNEL_MIX) ae_block_channel_mix(b, l, s->n_ff, to_y);
     if (ffn == AE_FFN_EXPERTS && s->experts_scale != 0.0f && s->experts_scale != 1.0f)
         scaled_experts(b, s, l, expert_norm, to_y);
     else if (ffn == AE_FFN_EXPERTS) experts(b, s, l, expert_norm, to_y ? b->y : NULL);

@@ -13,7 +13,7 @@ typedef struct ae_recur_rows {
     float *in; /* output of the first projection */
     float *z;  /* DELTA, KDA: gates; MAMBA1: time steps; PLAMO2: gates, then the input of the convolution */
     float *ab; /* DELTA: beta and alpha; KDA: alpha, beta, and the low-rank inputs of alpha and the gates; MAMBA1: the low-rank
-                * time steps, B and C; PLAMO2: B, C, the low-rank time steps, then the time steps */
+                * time steps, B and C; PLAMO2: B, C, the low-rank time steps, then the time steps; WKV: see block_wkv.c */
     float *c;  /* output of the convolution (PLAMO2 appends B and C); unused by SHORTCONV */
     float *y;  /* input of the layer's last projection */
 } ae_recur_rows;
@@ -112,6 +112,13 @@ void ae_block_output(ae_matmul *m, const ae_weight *weight, const float *bias, f
  * [n_rows][n_embd], or adds it. */
 void ae_block_recur(const ae_block *b, const ae_net_layer *layer, float *y, bool add);
 ae_recur_widths ae_block_recur_widths(const ae_recur_hparams *recur);
+/* block_wkv.c: RWKV. The mixer without its last product, from the stream to recur->y; the channel mix, to y or added to the
+ * stream. */
+void ae_block_wkv(const ae_block *b, const ae_net_layer *layer);
+void ae_block_channel_mix(const ae_block *b, const ae_net_layer *layer, uint32_t n_ff, bool to_y);
+ae_recur_widths ae_block_wkv_widths(const ae_recur_hparams *recur);
+/* WKV7: [n_rows][n_embd] the values of the model's first layer, which later layers read. */
+float *ae_block_first_values(const ae_recur_rows *rows);
 /* The state that such a layer keeps, and its weights (NULL: not loaded yet). */
 ae_state_layer ae_block_recur_state(const ae_recur_hparams *recur, const ae_net_recur *weights);
 

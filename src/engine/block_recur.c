@@ -16,6 +16,8 @@ ae_recur_widths ae_block_recur_widths(const ae_recur_hparams *r)
                                  values};
     case AE_RECUR_KDA: return (ae_recur_widths){c, values, values + r->n_heads + 2 * r->value_dim, c, values};
     case AE_RECUR_SHORTCONV: return (ae_recur_widths){3 * c, 0, 0, 0, c};
+    case AE_RECUR_WKV6:
+    case AE_RECUR_WKV7: return ae_block_wkv_widths(r);
     case AE_RECUR_NONE: break;
     }
     return (ae_recur_widths){0};
@@ -26,7 +28,8 @@ ae_state_layer ae_block_recur_state(const ae_recur_hparams *r, const ae_net_recu
     static const ae_state_kind kinds[] = {[AE_RECUR_NONE] = AE_STATE_CONV, [AE_RECUR_DELTA] = AE_STATE_DELTA,
                                           [AE_RECUR_MAMBA2] = AE_STATE_MAMBA2, [AE_RECUR_SHORTCONV] = AE_STATE_CONV,
                                           [AE_RECUR_MAMBA1] = AE_STATE_MAMBA1, [AE_RECUR_KDA] = AE_STATE_KDA,
-                                          [AE_RECUR_PLAMO2] = AE_STATE_MAMBA2};
+                                          [AE_RECUR_PLAMO2] = AE_STATE_MAMBA2, [AE_RECUR_WKV6] = AE_STATE_WKV6,
+                                          [AE_RECUR_WKV7] = AE_STATE_WKV7};
     return (ae_state_layer){.kind = kinds[r->kind], .n_channels = r->n_channels, .n_taps = r->n_taps, .n_heads = r->n_heads,
                             .n_groups = r->n_groups, .key_dim = r->key_dim, .value_dim = r->value_dim, .tiled = r->tiled,
                             .decay = w && r->kind == AE_RECUR_MAMBA1 ? w->decay : NULL};
@@ -213,6 +216,8 @@ void ae_block_recur(const ae_block *b, const ae_net_layer *l, float *y, bool add
     case AE_RECUR_KDA: kda(b, l, i_state); break;
     case AE_RECUR_PLAMO2: plamo2(b, l, i_state); break;
     case AE_RECUR_SHORTCONV: shortconv(b, l, i_state); break;
+    case AE_RECUR_WKV6:
+    case AE_RECUR_WKV7: ae_block_wkv(b, l); break;
     case AE_RECUR_NONE: return;
     }
     ae_block_matmul(b, &(ae_matmul){

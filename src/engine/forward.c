@@ -342,6 +342,10 @@ void ae_forward_move(ae_engine *e, uint32_t begin, uint32_t end)
     for (uint32_t i = 0; !begin && h->n_embd_layer && i < e->n_devices; i++)
         if (d != &e->devices[i]) move(e, d, d->ple, &e->devices[i], e->devices[i].ple, (size_t)h->n_layers * h->n_embd_layer);
     if (end > 2 * h->n_layers) return;
+    for (uint32_t i = 0; !begin && h->recur.kind == AE_RECUR_WKV7 && i < e->n_devices; i++) {
+        ae_engine_device *to = &e->devices[i];
+        if (d != to) move(e, d, ae_block_first_values(&d->recur), to, ae_block_first_values(&to->recur), h->n_embd);
+    }
     ae_engine_device *next = &e->devices[ae_split_device(&e->net->split, h->n_layers, end)];
     move(e, d, d->block.x, next, next->block.x, h->n_embd);
 }

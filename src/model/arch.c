@@ -157,6 +157,13 @@ static const ae_arch archs[] = {
     {.name = "mamba", .norms = AE_NORMS_ONE, .no_rope_period = 1, .no_attention = true, .recur = AE_RECUR_MAMBA1},
     {.name = "jamba", .no_rope_period = 1, .recur = AE_RECUR_MAMBA1, .experts = AE_EXPERTS_MAYBE,
      .gate = AE_EXPERT_GATE_SOFTMAX, .expert_by_tensor = true},
+    /* RWKV, and Qwen2 with its mixers */
+    {.name = "rwkv6", .layer_norm = true, .embed_norm = true, .ffn_norm = "attn_norm_2", .no_rope_period = 1,
+     .no_attention = true, .recur = AE_RECUR_WKV6, .channel_mix = true},
+    {.name = "rwkv7", .layer_norm = true, .embed_norm = true, .ffn_norm = "attn_norm_2", .no_rope_period = 1,
+     .no_attention = true, .recur = AE_RECUR_WKV7, .channel_mix = true},
+    {.name = "rwkv6qwen2", .no_rope_period = 1, .no_attention = true, .recur = AE_RECUR_WKV6, .norm_bias = true},
+    {.name = "arwkv7", .no_rope_period = 1, .no_attention = true, .recur = AE_RECUR_WKV7},
     {.name = "falcon-h1", .rope_neox = true, .bare_ffn_norm = true, .recur_beside = true, .recur = AE_RECUR_MAMBA2},
     /* LFM2 */
     {.name = "lfm2", .rope_neox = true, .out_norm = "token_embd_norm", .qk_norm = AE_QK_NORM_HEAD,

@@ -128,6 +128,7 @@ typedef struct ae_arch {
     bool no_attention;     /* every layer has a recurrent mixer and no attention */
     ae_recur_kind recur;   /* mixer of layers without KV heads; DELTA: of all layers but each full_attention_interval-th */
     bool recur_tiled;      /* ae_recur_hparams.tiled */
+    bool channel_mix;      /* RWKV: AE_FFN_CHANNEL_MIX, and WKV with a norm and weights of a row's own key; else Qwen2's form */
     bool bounded_decay;    /* KDA: the decay has a bound, projections have full rank, and latent attention's heads have gates */
     /* experts */
     ae_arch_experts experts;

@@ -278,7 +278,8 @@ static aerie_status read_head(ae_binder *b, ae_hparams *h)
 aerie_status ae_bind_hparams(ae_binder *b, ae_hparams *h, ae_arena *arena)
 {
     const ae_gguf *gguf = b->gguf;
-    const bool layer_norm = h->layer_norm, needs_ff = b->arch->experts != AE_EXPERTS_ALWAYS && !b->arch->no_attention;
+    const bool layer_norm = h->layer_norm, wkv = b->arch->recur >= AE_RECUR_WKV6;
+    const bool needs_ff = b->arch->experts != AE_EXPERTS_ALWAYS && (!b->arch->no_attention || wkv);
     const bool attends = !b->arch->no_attention;
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "embedding_length"), true, &h->n_embd, b->error));
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "context_length"), false, &h->n_ctx_train, b->error));

@@ -102,6 +102,7 @@ aerie_status ae_bind_recur_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers
     if (!b->arch->recur) return AERIE_OK;
     h->recur.kind = b->arch->recur;
     h->recur.tiled = b->arch->recur_tiled;
+    if (h->recur.kind == AE_RECUR_WKV6 || h->recur.kind == AE_RECUR_WKV7) return ae_bind_wkv_hparams(b, h, layers);
     AE_TRY(read_shape(b, h));
     AE_TRY(find_attention(b, h, layers, attends));
     for (uint32_t i = 0; i < b->n_specs; i++) {
@@ -235,9 +236,11 @@ static aerie_status bind_shortconv(ae_binder *b, uint32_t i, const ae_hparams *h
     return ae_bind_layer(b, i, "shortconv.out_proj.weight", true, e, e, &l->out);
 }
 
-aerie_status ae_bind_recur(ae_binder *b, uint32_t i, const ae_hparams *h, ae_recur_layer *l)
+aerie_status ae_bind_recur(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *layer)
 {
     const ae_recur_hparams *r = &h->recur;
+    ae_recur_layer *l = &layer->recur;
+    if (r->kind == AE_RECUR_WKV6 || r->kind == AE_RECUR_WKV7) return ae_bind_wkv(b, i, h, layer);
     if (r->kind == AE_RECUR_SHORTCONV) return bind_shortconv(b, i, h, l);
     if (r->kind == AE_RECUR_KDA) return bind_kda(b, i, h, l);
     AE_TRY(ae_bind_layer(b, i, "ssm_conv1d.weight", true, r->n_channels, r->n_taps, &l->conv));

@@ -262,7 +262,8 @@ static aerie_status read_heads(ae_binder *b, ae_hparams *h, ae_layer *layers)
     AE_TRY(ae_bind_per_layer(b, "feed_forward_length", false, h->n_layers, AE_MAX_FF, n_ff));
     for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
-        if (b->arch->no_attention) n_heads[i] = 1, n_kv[i] = n_ff[i] = 0;
+        if (b->arch->no_attention) n_heads[i] = 1, n_kv[i] = 0;
+        if (b->arch->no_attention && b->arch->norms == AE_NORMS_ONE) n_ff[i] = 0; /* such a layer has a mixer alone */
         s->n_heads = n_heads[i], s->n_kv_heads = n_kv[i], s->n_ff = b->arch->double_ff ? n_ff[i] / 2 : n_ff[i];
         const bool none = !s->n_kv_heads && b->arch->recur; /* a layer without attention */
         if (b->arch->parts_optional && !s->n_ff) s->ffn = AE_FFN_NONE;

@@ -206,8 +206,9 @@ static aerie_status bind_layers(ae_binder *b, ae_model *m, uint32_t first)
         if (l->spec.mixer == AE_MIXER_LINEAR)
             AE_TRY(ae_bind_layer(b, i, "attn_output.weight", true, h->n_embd, h->n_embd, &l->wo));
         if (l->spec.mixer == AE_MIXER_MLA) AE_TRY(ae_bind_mla(b, i, h, l));
-        if (l->spec.mixer == AE_MIXER_RECUR || l->spec.recur_beside) AE_TRY(ae_bind_recur(b, i, h, &l->recur));
+        if (l->spec.mixer == AE_MIXER_RECUR || l->spec.recur_beside) AE_TRY(ae_bind_recur(b, i, h, l));
         if (l->spec.ffn == AE_FFN_EXPERTS || l->spec.ffn == AE_FFN_BOTH) AE_TRY(bind_experts(b, h, i, l));
+        if (l->spec.ffn == AE_FFN_CHANNEL_MIX) AE_TRY(ae_bind_channel_mix(b, i, h, l));
         if (b->arch->layer_embedding) AE_TRY(bind_layer_embedding(b, h, i, l));
         if (l->spec.ffn == AE_FFN_DENSE || l->spec.ffn == AE_FFN_BOTH) AE_TRY(ae_bind_dense(b, i, h, l->spec.n_ff, l));
     }
@@ -432,7 +433,7 @@ ae_widths ae_model_widths(const ae_layer *layers, uint32_t n_layers)
     for (uint32_t i = 0; i < n_layers; i++) {
         const ae_layer_spec *s = &layers[i].spec;
         const uint32_t q = s->n_heads * s->head_dim, kv = s->n_kv_heads * s->head_dim;
-        const bool dense = s->ffn == AE_FFN_DENSE || s->ffn == AE_FFN_BOTH;
+        const bool dense = s->ffn == AE_FFN_DENSE || s->ffn == AE_FFN_BOTH || s->ffn == AE_FFN_CHANNEL_MIX;
         if (q > w.q) w.q = q;
         if (kv > w.kv) w.kv = kv;
         if (dense && s->n_ff > w.ff) w.ff = s->n_ff;

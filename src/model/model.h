@@ -79,6 +79,8 @@ typedef enum ae_recur_kind {
     AE_RECUR_KDA,       /* Kimi Delta Attention: Gated DeltaNet in which each key dimension has its own decay */
     AE_RECUR_PLAMO2,    /* Mamba2 whose time steps, B and C are computed from the convolution's result */
     AE_RECUR_MAMBA1,    /* one head: key_dim values of state for each of value_dim channels */
+    AE_RECUR_WKV6,      /* RWKV 6 */
+    AE_RECUR_WKV7,      /* RWKV 7 */
 } ae_recur_kind;
 
 /* Sizes of all recurrent layers of a model; backend/recurrent.h has the arithmetic. */
@@ -90,6 +92,8 @@ typedef struct ae_recur_hparams {
     uint32_t n_dt;  /* MAMBA1, PLAMO2: width of the low-rank time steps */
     bool plain_norms; /* MAMBA1: low-rank time steps, B and C are normed without weights */
     float bound;      /* KDA: bound of the decay, negative; 0: none */
+    uint32_t n_kv;    /* WKV: heads of keys and values, each shared by n_heads / n_kv heads of the state */
+    uint32_t n_mix, n_decay, n_rate, n_blend, n_gate; /* WKV: ranks of low-rank products; 0: the product does not exist */
 } ae_recur_hparams;
 
 /* Multi-head latent attention (DeepSeek-V2), the same in all layers. A position keeps one row for all heads: a rotated part,
@@ -127,6 +131,7 @@ typedef enum ae_ffn {
     AE_FFN_DENSE,
     AE_FFN_EXPERTS,
     AE_FFN_BOTH, /* a dense block and experts side by side */
+    AE_FFN_CHANNEL_MIX, /* RWKV: it reads the row before as well */
 } ae_ffn;
 
 /* The activation of a feed-forward block; ae_glu (backend.h) has the arithmetic. */
@@ -265,6 +270,24 @@ typedef struct ae_recur_layer {
     ae_tensor_ref out;         /* [n_embd, V or C] */
 } ae_recur_layer;
 
+/* Weights of an RWKV layer, beside in_q (receptance), in_k, in_v, gate (WKV6) and out of ae_recur_layer; e = n_embd, ranks as
+ * in ae_recur_hparams. decay, rate, blend and gate are low-rank products, first _a, then _b. */
+typedef struct ae_wkv_layer {
+    ae_tensor_ref lerp;             /* WKV7 [6 or 5][e]: share of the row before in the inputs of r, w, k, v, a, g; WKV6 [5][e]
+                                     * of w, k, v, r, g, to which a product of the row is added; NULL: lerps */
+    ae_tensor_ref lerps[5];         /* WKV6: each [e] */
+    ae_tensor_ref lerp_x, mix_a, mix_b; /* WKV6: [e], [5 n_mix, e], [5][e, n_mix] */
+    ae_tensor_ref bias_r, bias_k, bias_v; /* WKV6, optional */
+    ae_tensor_ref decay, decay_a, decay_b; /* [e], [n_decay, e], [e, n_decay] */
+    ae_tensor_ref rate, rate_a, rate_b; /* WKV7: [e], [n_rate, e], [e, n_rate] */
+    ae_tensor_ref blend, blend_a, blend_b; /* WKV7: [e], [n_blend, e], [e, n_blend]; NULL: the first layer */
+    ae_tensor_ref gate_a, gate_b;   /* WKV7: [n_gate, e], [e, n_gate]; NULL: no gate */
+    ae_tensor_ref first;            /* [e] weights of a row's own key; NULL: WKV6 in Qwen2's form */
+    ae_tensor_ref k_k, k_a;         /* WKV7: [e] x 2 */
+    ae_tensor_ref norm, norm_b;     /* [e] x 2, or NULL x 2 */
+    ae_tensor_ref channel_k, channel_r; /* [e] x 2 share of the row before in the channel mix; channel_r if w_gate */
+} ae_wkv_layer;
+
 /* Sizes: H heads; see ae_mla_hparams. */
 typedef struct ae_mla_layer {
     /* [n_q, n_embd], with norm [n_q]; NULL: the layer's wq [H * (n_nope + n_rope), n_embd] is used */
@@ -320,6 +343,7 @@ typedef struct ae_layer {
                                            * experts.n_latent; their e_gate, e_up and e_down have n_latent in place of n_embd */
     ae_mla_layer mla;
     ae_recur_layer recur;
+    ae_wkv_layer wkv;
     /* embeddings that tokens have for each layer */
     ae_tensor_ref ple_gate, ple_proj;  /* [n_embd_layer, n_embd], [n_embd, n_embd_layer] */
     ae_tensor_ref ple_post_norm;       /* [n_embd] */

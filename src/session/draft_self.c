@@ -46,6 +46,7 @@ static void keep_needed(const ae_model *model, uint8_t *lacks)
     for (uint32_t i = 0; i < model->hparams.n_layers; i++) {
         const ae_layer_spec *s = &model->layers[i].spec;
         const bool attends = s->mixer == AE_MIXER_ATTENTION || s->mixer == AE_MIXER_MLA;
+        if (s->ffn == AE_FFN_CHANNEL_MIX) lacks[i] &= (uint8_t)~AE_LACKS_FFN;
         if (!attends) lacks[i] &= (uint8_t)~AE_LACKS_MIXER;
         else if (s->kv_from != (int)i) lacks[s->kv_from] &= (uint8_t)~AE_LACKS_MIXER;
     }

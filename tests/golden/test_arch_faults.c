@@ -123,6 +123,17 @@ static void only_back(ae_model *m)
 {
     m->hparams.n_near = 0;
 }
+BREAK(no_bonus, l->wkv.first = NULL)
+BREAK(no_wkv_norm, l->wkv.norm = l->wkv.norm_b = NULL)
+BREAK(no_wkv_bias, l->wkv.norm_b = NULL)
+BREAK(no_rescale, l->out_scale = 1)
+BREAK(rates_swapped, const ae_tensor_ref t = l->wkv.k_k; l->wkv.k_k = l->wkv.k_a; l->wkv.k_a = t)
+BREAK(no_rate, l->wkv.rate = NULL)
+BREAK(no_decay, l->wkv.decay = NULL)
+BREAK(no_blend, l->wkv.blend = l->wkv.blend_a = l->wkv.blend_b = NULL)
+BREAK(lerps_swapped, const ae_tensor_ref t = l->wkv.channel_k; l->wkv.channel_k = l->wkv.channel_r; l->wkv.channel_r = t)
+BREAK(no_key_bias, l->wkv.bias_k = NULL)
+BREAK(no_wkv_gate, l->wkv.gate_a = l->wkv.gate_b = NULL)
 static void no_embed_norm(ae_model *m)
 {
     m->hparams.embed_norm_plain = false;
@@ -367,6 +378,19 @@ static const struct fault {
     {"bailingmoe3", "bound of the decay", 13, bound_higher},
     {"bailingmoe3", "gates of heads", 10, no_heads_gate},
     {"bailingmoe3-clamped", "clamps", 33, no_limit},
+    {"rwkv6", "a row's own key counts for itself", 11, no_bonus},
+    {"rwkv6", "norm of heads", 8, no_wkv_norm},
+    {"rwkv6", "bias of the norm of heads", 8, no_wkv_bias},
+    {"rwkv6", "the stream is halved every so many layers", 28, no_rescale},
+    {"rwkv6", "what every key decays by", 13, no_decay},
+    {"rwkv6", "weights of the row before in the channel mix", 11, lerps_swapped},
+    {"rwkv6qwen2", "bias of keys", 21, no_key_bias},
+    {"rwkv7", "a row's own key counts for itself", 11, no_bonus},
+    {"rwkv7", "what is erased and what is written differ", 11, rates_swapped},
+    {"rwkv7", "rates", 13, no_rate},
+    {"rwkv7", "values of the first layer", 11, no_blend},
+    {"arwkv7", "norm of heads", 8, no_wkv_norm},
+    {"arwkv7", "the gate", 10, no_wkv_gate},
     {"plamo2", "norm of the time step", 11, no_dt_norm},
     {"plamo2", "norm of B", 11, no_b_norm},
     {"plamo2", "norm of C", 11, no_c_norm},

@@ -137,19 +137,19 @@ typedef struct tensor {
     char init;
     float gain;
     uint32_t n_dims;
-    int64_t ne[3];
+    int64_t ne[4];
 } tensor;
 
 static bool parse_tensor(const char *line, tensor *t)
 {
     char word[MAX_WORD], *end;
-    *t = (tensor){.gain = 1.0f, .ne = {1, 1, 1}};
+    *t = (tensor){.gain = 1.0f, .ne = {1, 1, 1, 1}};
     if (!next_word(&line, t->layers) || !next_word(&line, t->name) || !next_word(&line, word)) return false;
     t->init = word[0];
     if (!strchr("weEnbsaocfFux", t->init)) return false;
     if (word[1]) t->gain = strtof(word + 1, &end);
     if (word[1] && *end) return false;
-    while (t->n_dims < 3 && next_word(&line, word)) {
+    while (t->n_dims < 4 && next_word(&line, word)) {
         t->ne[t->n_dims] = strtol(word, &end, 10);
         if (*end || t->ne[t->n_dims++] < 1) return false;
     }
@@ -216,7 +216,7 @@ static aerie_status describe_one(writing *w, const tensor *t, const char *name, 
 static aerie_status write_one(writing *w, const tensor *t, const char *name, aerie_error *error)
 {
     const uint32_t type = type_drawn(w, t);
-    const size_t n_all = (size_t)(t->ne[0] * t->ne[1] * t->ne[2]);
+    const size_t n_all = (size_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]);
     const size_t most = (size_t)(t->ne[0] * (t->ne[0] < MAX_CHUNK ? MAX_CHUNK / t->ne[0] : 1));
     float *x = ae_alloc(2 * (n_all < most ? n_all : most), sizeof *x);
     if (!x) return ae_fail_memory(error, "a tensor", 2 * most * sizeof *x);

@@ -253,6 +253,58 @@ static void test_kda(void **state)
     }
 }
 
+/* RWKV 6 with and without a row's own key, and RWKV 7, as their papers write them. */
+static void test_wkv(void **state)
+{
+    enum { V = HEADS * KEY, FORMS = 3 };
+    static float r_[ROWS][V], k_[ROWS][V], v_[ROWS][V], w_[ROWS][V], a_[ROWS][V], k[ROWS][V], y[ROWS][V];
+    static float first[V], k_k[V], k_a[V], bonus[ROWS][HEADS];
+    (void)state;
+    for (int form = 0; form < FORMS; form++) {
+        const bool seven = form == 2;
+        const ae_state_layer layer = {seven ? AE_STATE_WKV7 : AE_STATE_WKV6, V, 2, HEADS, HEADS, KEY, KEY, false, NULL};
+        rig r;
+        rig_open(&r, &layer);
+        fill(r_[0], ROWS * V, -1, 1), fill(k_[0], ROWS * V, -1, 1), fill(v_[0], ROWS * V, -1, 1), fill(w_[0], ROWS * V, -3, 1);
+        fill(a_[0], ROWS * V, -2, 2), fill(first, V, -1, 1), fill(k_k, V, 0.5f, 1.5f), fill(k_a, V, 0.5f, 1.5f);
+        memcpy(k, k_, sizeof k);
+        r.backend->ops->recur(r.stream, &(ae_recur){.pass = &r.pass, .c = r_[0], .c_stride = V, .k = k[0], .v = v_[0],
+                                                    .a = w_[0], .b = a_[0], .ab_stride = V, .first = form == 1 ? NULL : first,
+                                                    .k_k = k_k, .k_a = k_a, .bonus = bonus[0], .y = y[0], .y_stride = V});
+        for (uint32_t h = 0; h < HEADS; h++) {
+            static double s[KEY][KEY]; /* of values by keys */
+            memset(s, 0, sizeof s);
+            for (int t = 0; t < ROWS; t++) {
+                double w[KEY], key[KEY], kk[KEY], rate[KEY], sum = 0, own = 0;
+                const size_t at = h * KEY;
+                for (int j = 0; j < KEY; j++) {
+                    const double x = (double)w_[t][at + (size_t)j], kx = (double)k_[t][at + (size_t)j];
+                    w[j] = seven ? exp(-0.606531 / (1 + exp(-x))) : exp(-exp(x));
+                    rate[j] = 1 / (1 + exp(-(double)a_[t][at + (size_t)j]));
+                    kk[j] = kx * (double)k_k[at + (size_t)j];
+                    sum += kk[j] * kk[j];
+                    key[j] = seven ? kx + (rate[j] - 1) * kx * (double)k_a[at + (size_t)j] : form ? kx * (1 - w[j]) : kx;
+                    own += key[j] * (double)r_[t][at + (size_t)j] * (double)first[at + (size_t)j];
+                }
+                for (int i = 0; i < KEY; i++) {
+                    const double v = (double)v_[t][at + (size_t)i];
+                    double o = 0, had = 0;
+                    for (int j = 0; j < KEY; j++) had -= s[i][j] * kk[j] / sqrt(sum);
+                    for (int j = 0; j < KEY; j++) {
+                        const double rj = (double)r_[t][at + (size_t)j], before = s[i][j];
+                        s[i][j] = before * w[j] + v * key[j] + (seven ? had * kk[j] / sqrt(sum) * rate[j] : 0);
+                        o += (form ? s[i][j] : before) * rj;
+                    }
+                    const double result = form == 0 ? o + own * v : form == 1 ? o / sqrt(KEY) : o;
+                    close_to("RWKV's step", (double)y[t][at + (size_t)i], result);
+                }
+                if (seven) close_to("a row's own key", (double)bonus[t][h], own);
+            }
+        }
+        rig_close(&r);
+    }
+}
+
 static void test_gated_norm(void **state)
 {
     enum { DIM = 20, N = GROUPS * DIM };
@@ -346,6 +398,12 @@ static void lab_run(const lab *l, const int32_t *tokens, uint32_t n_committed, c
         l->backend->ops->recur(l->stream, &(ae_recur){.pass = &pass, .c = c[0], .c_stride = ABSORB_C, .a = x[0],
                                                       .b = x[0] + GROUPS * KEY, .ab_stride = ABSORB_C, .decay = in_decay,
                                                       .y = y[0], .y_stride = HEADS * VALUE});
+    else if (l->layer->kind == AE_STATE_WKV6 || l->layer->kind == AE_STATE_WKV7) /* parts of x are r, k, v, a, b */
+        l->backend->ops->recur(l->stream, &(ae_recur){.pass = &pass, .c = x[0], .k = x[0] + KEY, .v = x[0] + 2 * KEY,
+                                                      .c_stride = ABSORB_C, .a = x[0] + 3 * KEY, .b = x[0] + 4 * KEY,
+                                                      .ab_stride = ABSORB_C, .first = in_weight[0], .k_k = in_weight[1],
+                                                      .k_a = in_weight[2], .bonus = ab[0], .y = y[0],
+                                                      .y_stride = HEADS * VALUE});
     else if (l->layer->kind != AE_STATE_CONV)
         l->backend->ops->recur(l->stream, &(ae_recur){.pass = &pass, .c = c[0], .c_stride = ABSORB_C, .a = ab[0],
                                                       .b = ab[0] + HEADS, .ab_stride = 2 * HEADS, .decay = in_decay,
@@ -374,8 +432,11 @@ static void test_absorb(void **state)
         {AE_STATE_DELTA, ABSORB_C, TAPS, HEADS, GROUPS, KEY, VALUE, false, NULL},
         {AE_STATE_MAMBA2, ABSORB_C, TAPS, HEADS, GROUPS, KEY, VALUE, false, NULL},
         {AE_STATE_KDA, 3 * GROUPS * KEY, TAPS, GROUPS, GROUPS, KEY, KEY, false, NULL},
+        {AE_STATE_WKV6, KEY, 2, 1, 1, KEY, KEY, false, NULL},
+        {AE_STATE_WKV7, KEY, 2, 1, 1, KEY, KEY, false, NULL},
         {AE_STATE_MAMBA1, HEADS * VALUE, TAPS, 1, 1, KEY, HEADS * VALUE, false, in_rates[0]},
     };
+    _Static_assert(5 * KEY <= ABSORB_C, "r, k, v, a and b of one head are parts of a row");
     static const int32_t tokens[] = {0, 1, 2, 3, 4}, parent[] = {-1, 0, 1, 1, 2}, path[] = {0, 1, 2, 4},
                          chain[] = {-1, 0, 1, 2};
     static const ae_state_visit visits[N_TREE] = {{2, -1, 0}, {4, 0, 1}, {3, -1, 2}};
@@ -442,7 +503,7 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_conv), cmocka_unit_test(test_delta), cmocka_unit_test(test_mamba2),
-                                       cmocka_unit_test(test_mamba1), cmocka_unit_test(test_kda),
+                                       cmocka_unit_test(test_mamba1), cmocka_unit_test(test_kda), cmocka_unit_test(test_wkv),
                                        cmocka_unit_test(test_gated_norm), cmocka_unit_test(test_absorb),
                                        cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -40,7 +40,8 @@ typedef struct ae_cpu_moe {
 typedef struct ae_cpu_state {
     float *d;             /* [max_rows][d_stride] d of all heads */
     size_t d_stride;
-    float *alpha, *beta;  /* [max_rows][n_heads] */
+    float *alpha, *beta;  /* [max_rows][n_heads], or as many as there are alphas */
+    float *erased;        /* [max_rows][n_heads][key_dim] of WKV7: kk */
     float *buffers;       /* [n_threads][AE_STATE_BUFFERS][key_dim][AE_STATE_TILE] states of tentative rows */
     size_t buffer_floats; /* per thread */
 } ae_cpu_state;

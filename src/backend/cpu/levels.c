@@ -60,6 +60,14 @@ void ae_kernels_ref(ae_kernels *k)
         .keyed_decay = ae_ref_keyed_decay,
         .keyed_absorb = ae_ref_keyed_absorb,
         .keyed_step = ae_ref_keyed_step,
+        .lerp = ae_ref_lerp,
+        .blend = ae_ref_blend,
+        .wkv_decay = ae_ref_wkv_decay,
+        .wkv_keys = ae_ref_wkv_keys,
+        .wkv_bonus = ae_ref_wkv_bonus,
+        .wkv6_step = ae_ref_wkv6_step,
+        .wkv7_step = ae_ref_wkv7_step,
+        .wkv7_absorb = ae_ref_wkv7_absorb,
     };
     ae_kernels_latent(k, ae_ref_latent_write_codes15, ae_ref_latent_write_q8, ae_ref_latent_attention_codes15,
                       ae_ref_latent_attention_q8);

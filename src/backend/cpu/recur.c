@@ -11,18 +11,20 @@
 
 void ae_cpu_state_layout(ae_layout *layout, const ae_stream_options *o, ae_cpu_state *s)
 {
-    size_t n_alphas = 0, n_values = 0, key_dim = 0;
+    size_t n_alphas = 0, n_values = 0, n_erased = 0, key_dim = 0;
     for (uint32_t i = 0; i < o->state->n_layers; i++) {
         const ae_state_layer *l = &o->state->layers[i];
         const size_t values = (size_t)l->n_heads * l->value_dim;
         if (ae_state_n_alphas(l) > n_alphas) n_alphas = ae_state_n_alphas(l);
         if (values > n_values) n_values = values;
+        if (l->kind == AE_STATE_WKV7 && ae_state_n_alphas(l) > n_erased) n_erased = ae_state_n_alphas(l);
         if (l->key_dim > key_dim) key_dim = l->key_dim;
     }
     s->d_stride = n_values;
     s->d = ae_layout_add(layout, o->max_rows * n_values, sizeof(float));
     s->alpha = ae_layout_add(layout, o->max_rows * n_alphas, sizeof(float));
     s->beta = ae_layout_add(layout, o->max_rows * n_alphas, sizeof(float));
+    s->erased = ae_layout_add(layout, o->max_rows * n_erased, sizeof(float));
     s->buffer_floats = AE_STATE_BUFFERS * key_dim * AE_STATE_TILE;
     s->buffers = ae_layout_add(layout, o->n_threads * s->buffer_floats, sizeof(float));
 }
@@ -46,7 +48,9 @@ static channels channels_of(const recur_job *job, uint32_t row)
 {
     const ae_state_layer *l = &job->place->layer;
     const size_t keys = (size_t)l->n_groups * l->key_dim, values = (size_t)l->n_heads * l->value_dim;
-    float *c = job->args->c + row * job->args->c_stride;
+    const size_t at = row * job->args->c_stride;
+    float *c = job->args->c + at;
+    if (ae_state_is_wkv(l)) return (channels){job->args->k + at, c, job->args->v + at};
     if (l->kind == AE_STATE_DELTA || l->kind == AE_STATE_KDA) return (channels){c + keys, c, c + 2 * keys};
     if (l->kind == AE_STATE_MAMBA1) {
         float *k = (float *)job->args->keys + row * job->args->keys_stride;
@@ -85,6 +89,34 @@ static void prepare_keyed(const recur_job *job, uint32_t r)
     norm_keys(job, &c);
 }
 
+static void prepare_wkv(const recur_job *job, uint32_t r)
+{
+    const ae_recur *a = job->args;
+    const ae_state_layer *l = &job->place->layer;
+    const channels c = channels_of(job, r);
+    const size_t n = (size_t)l->n_heads * l->key_dim;
+    const bool seven = l->kind == AE_STATE_WKV7;
+    float *alpha = job->stream->state.alpha + r * n, *written = job->stream->state.beta + r * n;
+    job->kernels->wkv_decay(a->a + r * a->ab_stride, seven, (uint32_t)n, alpha);
+    if (seven) {
+        float *kk = job->stream->state.erased + r * n;
+        memcpy(written, a->b + r * a->ab_stride, n * sizeof *written);
+        job->kernels->wkv_keys(a->k_k, a->k_a, (uint32_t)n, c.k, written, kk);
+        for (uint32_t h = 0; h < l->n_heads; h++) {
+            float *own = kk + (size_t)h * l->key_dim;
+            job->kernels->l2norm(own, 1e-24f, l->key_dim, own);
+        }
+        for (size_t i = 0; i < n; i++) written[i] *= kk[i];
+    } else if (!a->first) {
+        for (size_t i = 0; i < n; i++) c.k[i] -= c.k[i] * alpha[i];
+    }
+    float *bonus = seven ? a->bonus + (size_t)r * l->n_heads : written; /* WKV6 keeps it where WKV7 has what it writes */
+    for (uint32_t h = 0; a->first && h < l->n_heads; h++) {
+        const size_t at = (size_t)h * l->key_dim;
+        bonus[h] = job->kernels->wkv_bonus(c.k + at, c.q + at, a->first + at, l->key_dim);
+    }
+}
+
 /* What the tiles of a row's heads share. */
 static void prepare_item(void *context, uint32_t r, uint32_t i_worker)
 {
@@ -96,6 +128,10 @@ static void prepare_item(void *context, uint32_t r, uint32_t i_worker)
     (void)i_worker;
     if (l->kind == AE_STATE_KDA) {
         prepare_keyed(job, r);
+        return;
+    }
+    if (ae_state_is_wkv(l)) {
+        prepare_wkv(job, r);
         return;
     }
     for (uint32_t h = 0; h < l->n_heads; h++) {
@@ -138,7 +174,16 @@ static void absorb(const recur_job *job, const unit *u)
         float *record = ae_state_record(job->store, p, u->run->seq, ae_state_accepted(job->pass, u->run, i));
         float d[AE_STATE_TILE] = {0};
         memcpy(d, ae_record_d(p, record) + (size_t)u->head * l->value_dim + u->first, u->n * sizeof *d);
-        if (l->kind == AE_STATE_KDA) {
+        if (l->kind == AE_STATE_WKV7) {
+            const size_t key = (size_t)u->head * l->key_dim;
+            float e[AE_STATE_TILE] = {0};
+            memcpy(e, ae_record_e(p, record) + (size_t)u->head * l->value_dim + u->first, u->n * sizeof *e);
+            job->kernels->wkv7_absorb(u->s, &(ae_wkv_step){.key_dim = l->key_dim, .alpha = ae_record_alpha(p, record) + key,
+                                                           .k = ae_record_k(p, record) + key, .v = d, .e = e,
+                                                           .written = ae_record_written(p, record) + key});
+            continue;
+        }
+        if (l->kind == AE_STATE_KDA || l->kind == AE_STATE_WKV6) {
             const size_t key = (size_t)u->head * l->key_dim;
             job->kernels->keyed_absorb(u->s, l->key_dim, ae_record_alpha(p, record) + key, ae_record_k(p, record) + key, d);
             continue;
@@ -194,6 +239,33 @@ static void step_keyed(const recur_job *job, const unit *u, uint32_t row, const 
                                               .d = d,
                                               .y = y});
     memcpy(state->d + row * state->d_stride + column, d, u->n * sizeof *d);
+    memcpy(job->args->y + row * job->args->y_stride + column, y, u->n * sizeof *y);
+}
+
+static void step_wkv(const recur_job *job, const unit *u, uint32_t row, const float *from, float *to)
+{
+    const ae_state_layer *l = &job->place->layer;
+    const channels c = channels_of(job, row);
+    const ae_cpu_state *state = &job->stream->state;
+    const size_t column = (size_t)u->head * l->value_dim + u->first, key = (size_t)u->head * l->key_dim;
+    const size_t n = ae_state_n_alphas(l);
+    const bool seven = l->kind == AE_STATE_WKV7;
+    float v[AE_STATE_TILE] = {0}, e[AE_STATE_TILE], y[AE_STATE_TILE];
+    memcpy(v, c.v + column, u->n * sizeof *v);
+    (seven ? job->kernels->wkv7_step : job->kernels->wkv6_step)(
+        from, to, &(ae_wkv_step){.key_dim = l->key_dim,
+                                 .alpha = state->alpha + row * n + key,
+                                 .k = c.k + key,
+                                 .q = c.q + key,
+                                 .erased = seven ? state->erased + row * n + key : NULL,
+                                 .written = seven ? state->beta + row * n + key : NULL,
+                                 .after = !seven && !job->args->first,
+                                 .bonus = !seven && job->args->first ? state->beta[row * n + u->head] : 0,
+                                 .scale = 1.0f / sqrtf((float)l->key_dim),
+                                 .v = v,
+                                 .e = e,
+                                 .y = y});
+    if (seven) memcpy(state->d + row * state->d_stride + column, e, u->n * sizeof *e);
     memcpy(job->args->y + row * job->args->y_stride + column, y, u->n * sizeof *y);
 }
 
@@ -259,6 +331,7 @@ static void step_unit(const recur_job *job, const unit *u, const scan_tile *tile
 {
     if (tile) scan_step(job, u, tile, row, from, to);
     else if (job->place->layer.kind == AE_STATE_KDA) step_keyed(job, u, row, from, to);
+    else if (ae_state_is_wkv(&job->place->layer)) step_wkv(job, u, row, from, to);
     else step(job, u, row, from, to);
 }
 
@@ -299,9 +372,14 @@ static void record_rows(const recur_job *job, const ae_state_run *run)
     for (uint32_t i = 0; i < run->n_tentative; i++) {
         const uint32_t row = run->first + run->n_committed + i;
         float *record = ae_state_record(job->store, p, run->seq, i);
+        const size_t values = (size_t)l->n_heads * l->value_dim, n = ae_state_n_alphas(l);
+        const float *d = state->d + row * state->d_stride;
         memcpy(ae_record_k(p, record), channels_of(job, row).k, (size_t)l->n_groups * l->key_dim * sizeof(float));
-        memcpy(ae_record_d(p, record), state->d + row * state->d_stride, (size_t)l->n_heads * l->value_dim * sizeof(float));
-        memcpy(ae_record_alpha(p, record), state->alpha + row * ae_state_n_alphas(l), ae_state_n_alphas(l) * sizeof(float));
+        memcpy(ae_record_d(p, record), ae_state_is_wkv(l) ? channels_of(job, row).v : d, values * sizeof(float));
+        memcpy(ae_record_alpha(p, record), state->alpha + row * n, n * sizeof(float));
+        if (l->kind != AE_STATE_WKV7) continue;
+        memcpy(ae_record_written(p, record), state->beta + row * n, n * sizeof(float));
+        memcpy(ae_record_e(p, record), d, values * sizeof(float));
     }
 }
 

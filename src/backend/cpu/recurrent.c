@@ -23,8 +23,9 @@ static void place_layer(const ae_state_layer *l, ae_state_place *p, size_t *plan
     p->matrices = p->rows + (size_t)(l->n_taps - 1) * p->channels;
     *plane = p->matrices + (size_t)l->n_heads * p->n_tiles * l->key_dim * AE_STATE_TILE;
     p->record = *record;
+    const size_t erased = l->kind == AE_STATE_WKV7 ? (size_t)l->n_heads * (l->key_dim + l->value_dim) : 0;
     *record += up16((size_t)l->n_channels + (size_t)l->n_groups * l->key_dim + (size_t)l->n_heads * l->value_dim +
-                    ae_state_n_alphas(l));
+                    ae_state_n_alphas(l) + erased);
 }
 
 static size_t store_bytes(const ae_state_shape *s, ae_state_store *store)
@@ -56,6 +57,9 @@ static aerie_status check_shape(const ae_state_shape *s, aerie_error *error)
     for (uint32_t i = 0; i < s->n_layers; i++) {
         const ae_state_layer *l = &s->layers[i];
         const bool has_heads = l->kind != AE_STATE_CONV;
+        if (ae_state_is_wkv(l) && (l->n_groups != l->n_heads || l->value_dim != l->key_dim || l->n_taps != 2))
+            return ae_fail(error, AERIE_ERROR_INTERNAL, "a WKV state of %u groups, %u values and %u taps; please report",
+                           l->n_groups, l->value_dim, l->n_taps);
         if (!l->n_taps || l->n_taps > AE_STATE_MAX_TAPS)
             return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "a convolution over %u rows; 1 to %d are possible", l->n_taps,
                            AE_STATE_MAX_TAPS);
@@ -198,6 +202,7 @@ typedef struct conv_job {
     const ae_state_store *store;
     const ae_state_place *place;
     const ae_state_pass *pass;
+    uint32_t n_channels;  /* those of the part */
     uint32_t n_blocks;    /* of a run */
 } conv_job;
 
@@ -213,15 +218,18 @@ static const float *row_before(const conv_job *job, const ae_state_run *run, uin
     return ae_state_plane(job->store, (uint32_t)run->seq) + p->rows + (size_t)at * p->channels + first;
 }
 
+/* first: of the layer's channels. */
 static float *conv_x(const ae_conv *a, uint32_t row, uint32_t first)
 {
-    return a->x + row * a->x_stride + first;
+    return a->x + row * a->x_stride + (first - a->first);
 }
 
 /* The weights of a channel. */
 static const float *taps_of(const ae_conv *a, uint32_t n_channels, uint32_t channel, uint32_t n_taps)
 {
+    static const float difference[] = {1.0f, -1.0f};
     const uint32_t third = n_channels / 3;
+    if (!a->weight) return difference;
     if (a->weight_3 && channel >= 2 * third) return a->weight_3 + (size_t)(channel - 2 * third) * n_taps;
     if (a->weight_2 && channel >= third) return a->weight_2 + (size_t)(channel - third) * n_taps;
     return a->weight + (size_t)channel * n_taps;
@@ -236,7 +244,7 @@ static void conv_rows(const conv_job *job, const ae_state_run *run, uint32_t fir
         for (uint32_t i = 0; i < n; i++) weight[j][i] = taps_of(a, job->place->layer.n_channels, first + i, n_taps)[j];
     for (uint32_t r = run->first; a->x2 && r < end; r++) {
         float *x = conv_x(a, r, first);
-        const float *x2 = a->x2 + r * a->x_stride + first;
+        const float *x2 = a->x2 + r * a->x_stride + (first - a->first);
         for (uint32_t i = 0; i < n; i++) x[i] *= x2[i];
     }
     for (uint32_t r = run->first; r < end; r++) {
@@ -247,10 +255,10 @@ static void conv_rows(const conv_job *job, const ae_state_run *run, uint32_t fir
             rows[j] = at >= 0 ? conv_x(a, (uint32_t)at, first) : row_before(job, run, back++, first);
             if (at >= 0) at = a->pass->parent[at];
         }
-        float *y = a->y + r * a->y_stride + first;
+        float *y = a->y + r * a->y_stride + (first - a->first);
         job->stream->backend->kernels.conv(rows, weight[0], CONV_BLOCK, a->bias ? a->bias + first : NULL, n_taps, n, a->silu,
                                            y);
-        const float *gate = a->gate ? a->gate + r * a->x_stride + first : NULL;
+        const float *gate = a->gate ? a->gate + r * a->x_stride + (first - a->first) : NULL;
         for (uint32_t i = 0; gate && i < n; i++) y[i] *= gate[i];
     }
 }
@@ -275,8 +283,8 @@ static void conv_item(void *context, uint32_t item, uint32_t i_worker)
 {
     const conv_job *job = context;
     const ae_state_run *run = &job->pass->runs[item / job->n_blocks];
-    const uint32_t first = item % job->n_blocks * CONV_BLOCK, left = job->place->layer.n_channels - first;
-    const uint32_t n = left < CONV_BLOCK ? left : CONV_BLOCK;
+    const uint32_t at = item % job->n_blocks * CONV_BLOCK, left = job->n_channels - at;
+    const uint32_t n = left < CONV_BLOCK ? left : CONV_BLOCK, first = at + (job->args ? job->args->first : 0);
     (void)i_worker;
     if (job->args) conv_rows(job, run, first, n);
     conv_move_on(job, run, first, n);
@@ -288,7 +296,8 @@ static void conv_item(void *context, uint32_t item, uint32_t i_worker)
 static void run_conv(ae_stream *stream, conv_job *job, uint32_t n_runs)
 {
     job->stream = stream;
-    job->n_blocks = (job->place->layer.n_channels + CONV_BLOCK - 1) / CONV_BLOCK;
+    job->n_channels = job->args && job->args->n ? job->args->n : job->place->layer.n_channels;
+    job->n_blocks = (job->n_channels + CONV_BLOCK - 1) / CONV_BLOCK;
     ae_pool_run(stream->pool, conv_item, job, n_runs * job->n_blocks);
 }
 
@@ -318,15 +327,23 @@ static void gated_norm_item(void *context, uint32_t r, uint32_t i_worker)
     const ae_gated_norm *a = job->args;
     const uint32_t n = a->n_groups * a->dim;
     float *x = a->x + r * a->x_stride;
-    const float *z = a->z + r * a->z_stride;
+    const float *z = a->z ? a->z + r * a->z_stride : NULL;
     (void)i_worker;
     const ae_glu gate = a->sigmoid ? AE_GLU_SIGMOID : AE_GLU_SILU;
     if (a->gate_first) job->kernels->glu[gate](z, x, 0, n, x);
     for (uint32_t g = 0; a->weight && g < a->n_groups; g++) {
         float *group = x + (size_t)g * a->dim;
-        job->kernels->rmsnorm(group, a->by_group ? a->weight + (size_t)g * a->dim : a->weight, a->eps, a->dim, group);
+        const size_t at = a->by_group ? (size_t)g * a->dim : 0;
+        if (a->layer)
+            job->kernels->layernorm(group, a->weight + at, a->bias ? a->bias + at : NULL, a->eps, a->dim, group);
+        else job->kernels->rmsnorm(group, a->weight + at, a->eps, a->dim, group);
     }
-    if (!a->gate_first) job->kernels->glu[gate](z, x, 0, n, x);
+    for (uint32_t g = 0; a->bonus && g < a->n_groups; g++)
+        job->kernels->axpy(a->bonus[(size_t)r * a->n_groups + g], a->v + r * a->x_stride + (size_t)g * a->dim, a->dim,
+                           x + (size_t)g * a->dim);
+    if (!z || a->gate_first) return;
+    if (!a->times) job->kernels->glu[gate](z, x, 0, n, x);
+    for (uint32_t i = 0; a->times && i < n; i++) x[i] *= z[i];
 }
 
 void ae_cpu_gated_norm(ae_stream *stream, const ae_gated_norm *args)

@@ -75,12 +75,20 @@ void ae_cpu_axpy(ae_stream *stream, const ae_axpy *args)
     run_rows(stream, axpy_item, args, args->n);
 }
 
+/* x2 and x3 once for each part of x. */
+static void lerp_parts(const ae_kernels *kernels, const ae_map *a, float *x, const float *x2, const float *x3)
+{
+    const uint32_t n = a->dim / a->n_groups;
+    for (uint32_t g = 0; g < a->n_groups; g++)
+        kernels->lerp(x2, a->weight ? a->weight + (size_t)g * n : NULL, a->kind == AE_MAP_LERP_BY, x3, n, x + (size_t)g * n);
+}
+
 static void map_item(void *context, uint32_t r, uint32_t i_worker)
 {
     const rows_job *job = context;
     const ae_map *a = job->args;
     float *x = a->x + r * a->x_stride;
-    const float *x2 = a->x2 ? a->x2 + r * a->x2_stride : NULL;
+    const float *x2 = a->x2 ? a->x2 + r * a->x2_stride : NULL, *x3 = a->x3 ? a->x3 + r * a->x2_stride : NULL;
     (void)i_worker;
     switch (a->kind) {
     case AE_MAP_ZERO: memset(x, 0, a->dim * sizeof *x); break;
@@ -101,6 +109,9 @@ static void map_item(void *context, uint32_t r, uint32_t i_worker)
     case AE_MAP_BETWEEN:
         for (uint32_t i = 0; i < a->dim; i++) x[i] = ae_minf(ae_maxf(x[i], a->glu_limit), a->a);
         break;
+    case AE_MAP_LERP:
+    case AE_MAP_LERP_BY: lerp_parts(job->kernels, a, x, x2, x3); break;
+    case AE_MAP_BLEND: job->kernels->blend(x2, x3, a->dim, x); break;
     case AE_MAP_GATE:
         for (uint32_t g = 0, n = a->dim / a->n_groups; g < a->n_groups; g++) {
             const float gate = ae_glu_of(a->glu, x2[g], a->glu_limit);

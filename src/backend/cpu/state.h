@@ -9,7 +9,8 @@
 typedef struct ae_state_place {
     ae_state_layer layer;
     size_t rows, matrices;               /* of a plane, in floats: [n_taps - 1][channels], [n_heads][n_tiles][key_dim][16] */
-    size_t record;                       /* of a record: channels | k [n_groups][key_dim] | d [n_heads][value_dim] | alpha */
+    size_t record;                       /* of a record: channels | k [n_groups][key_dim] | d [n_heads][value_dim] | alpha; d of
+                                          * WKV is v, WKV7 goes on with written [n_heads][key_dim] | e [n_heads][value_dim] */
     uint32_t channels;                   /* n_channels to a multiple of 16 */
     uint32_t n_tiles;                    /* of a head */
 } ae_state_place;
@@ -23,10 +24,15 @@ struct ae_state_store {
     float *records;         /* [n_seqs][n_records][record_floats] */
 };
 
-/* What a row decays by: a number for each head, of KDA for each key; of MAMBA1 delta, one for each channel. */
+static inline bool ae_state_is_wkv(const ae_state_layer *l)
+{
+    return l->kind == AE_STATE_WKV6 || l->kind == AE_STATE_WKV7;
+}
+
+/* What a row decays by: a number for each head, of KDA and WKV for each key; of MAMBA1 delta, one for each channel. */
 static inline size_t ae_state_n_alphas(const ae_state_layer *l)
 {
-    if (l->kind == AE_STATE_KDA) return (size_t)l->n_heads * l->key_dim;
+    if (l->kind == AE_STATE_KDA || ae_state_is_wkv(l)) return (size_t)l->n_heads * l->key_dim;
     return l->kind == AE_STATE_MAMBA1 ? l->value_dim : l->n_heads;
 }
 
@@ -49,6 +55,14 @@ static inline float *ae_record_d(const ae_state_place *p, float *record)
 static inline float *ae_record_alpha(const ae_state_place *p, float *record)
 {
     return ae_record_d(p, record) + (size_t)p->layer.n_heads * p->layer.value_dim;
+}
+static inline float *ae_record_written(const ae_state_place *p, float *record)
+{
+    return ae_record_alpha(p, record) + ae_state_n_alphas(&p->layer);
+}
+static inline float *ae_record_e(const ae_state_place *p, float *record)
+{
+    return ae_record_written(p, record) + ae_state_n_alphas(&p->layer);
 }
 
 /* The i-th accepted record of a run. */

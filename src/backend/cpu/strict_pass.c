@@ -177,7 +177,7 @@ uint64_t ae_cpu_hash_map(const ae_map *a)
     uint64_t h = 0;
     HASH_6(kind, n_rows, dim, x, x_stride, a);
     HASH_5(x2, x2_stride, n_groups, glu, glu_limit);
-    HASH_3(b, c, d);
+    HASH_5(b, c, d, x3, weight);
     return h;
 }
 
@@ -251,6 +251,7 @@ uint64_t ae_cpu_hash_conv(const ae_conv *a)
     uint64_t h = ae_cpu_hash_state_absorb(a->pass);
     HASH_6(layer, x, x2, x_stride, weight, bias);
     HASH_6(silu, gate, y, y_stride, weight_2, weight_3);
+    HASH_2(first, n);
     return h;
 }
 
@@ -260,6 +261,7 @@ uint64_t ae_cpu_hash_recur(const ae_recur *a)
     HASH_6(layer, c, c_stride, a, b, ab_stride);
     HASH_6(ab_group, decay, dt_bias, skip, y, y_stride);
     HASH_3(keys, keys_stride, bound);
+    HASH_6(k, v, first, k_k, k_a, bonus);
     return h;
 }
 
@@ -268,7 +270,7 @@ uint64_t ae_cpu_hash_gated_norm(const ae_gated_norm *a)
     uint64_t h = 0;
     HASH_5(n_rows, n_groups, dim, x, x_stride);
     HASH_6(z, z_stride, weight, by_group, gate_first, eps);
-    HASH_OF(sigmoid);
+    HASH_6(sigmoid, layer, times, bias, bonus, v);
     return h;
 }
 

@@ -189,7 +189,29 @@ static void list_fields(ae_parts *p, const weight_field *weights, size_t n_weigh
 }
 
 #define N_OF(array) (sizeof(array) / sizeof *(array))
-#define MOST_OF_BLOCK ((AE_NET_PARTS_PER_LAYER - 8) / 2)
+#define MOST_OF_WKV 36
+#define MOST_OF_BLOCK ((AE_NET_PARTS_PER_LAYER - MOST_OF_WKV - 8) / 2)
+
+/* RWKV's mixer but for what it has of ae_recur_layer, and its channel mix, which lies where the mixer does. */
+static void list_wkv(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_net_wkv *to)
+{
+    const ae_wkv_layer *w = &from->wkv;
+    const weight_field weights[] = {{w->mix_a, &to->mix_a}, {w->decay_a, &to->decay_a}, {w->decay_b, &to->decay_b},
+                                    {w->rate_a, &to->rate_a}, {w->rate_b, &to->rate_b}, {w->blend_a, &to->blend_a},
+                                    {w->blend_b, &to->blend_b}, {w->gate_a, &to->gate_a}, {w->gate_b, &to->gate_b}};
+    const vector_field vectors[] = {
+        {w->lerps[0], &to->lerps[0]}, {w->lerps[1], &to->lerps[1]}, {w->lerps[2], &to->lerps[2]}, {w->lerps[3], &to->lerps[3]},
+        {w->lerps[4], &to->lerps[4]}, {w->lerp_x, &to->lerp_x}, {w->bias_r, &to->bias_r}, {w->bias_k, &to->bias_k},
+        {w->bias_v, &to->bias_v}, {w->decay, &to->decay}, {w->rate, &to->rate}, {w->blend, &to->blend}, {w->first, &to->first},
+        {w->k_k, &to->k_k}, {w->k_a, &to->k_a}, {w->norm, &to->norm}, {w->norm_b, &to->norm_b},
+        {w->channel_k, &to->channel_k}, {w->channel_r, &to->channel_r}};
+    for (size_t k = 0; k < N_OF(weights); k++) ae_parts_weight(p, weights[k].tensor, AE_WEIGHT_MATMUL, weights[k].field);
+    for (size_t k = 0; k < N_OF(vectors); k++) ae_parts_vector(p, vectors[k].tensor, vectors[k].field);
+    for (uint32_t k = 0; w->mix_b && k < 5; k++)
+        ae_parts_rows(p, w->mix_b, k, (uint64_t)k * h->n_embd, h->n_embd, &to->mix_b[k]);
+    if (w->lerp) ae_parts_range(p, w->lerp, 0, (uint32_t)(w->lerp->ne[0] * w->lerp->ne[3]), &to->lerp);
+    _Static_assert(N_OF(weights) + N_OF(vectors) + 5 + 1 <= MOST_OF_WKV, "room for all parts of RWKV's layers");
+}
 
 static void list_mixer(ae_parts *p, const ae_layer *from, const cut *c, ae_net_layer *to)
 {
@@ -250,6 +272,7 @@ static void list_parts_of(ae_parts *p, const ae_hparams *h, const ae_layer *from
 {
     to->out_scale = from->out_scale;
     list_mixer(p, from, mixer, to);
+    if (h->recur.kind >= AE_RECUR_WKV6 && from->recur.out) list_wkv(p, h, from, &to->wkv);
     if (from->mla.kv_a) list_mla(p, h, from, mixer->heads, stacked + 3 * (size_t)h->experts.n, to);
     p->of_ffn = true;
     list_ffn(p, h, from, ffn, to);

@@ -18,6 +18,13 @@ typedef struct ae_net_recur {
     uint32_t i_state; /* index among the recurrent layers of its device */
 } ae_net_recur;
 
+/* Names as in ae_wkv_layer. */
+typedef struct ae_net_wkv {
+    ae_weight *mix_a, *mix_b[5], *decay_a, *decay_b, *rate_a, *rate_b, *blend_a, *blend_b, *gate_a, *gate_b;
+    float *lerp, *lerps[5], *lerp_x, *bias_r, *bias_k, *bias_v, *decay, *rate, *blend, *first, *k_k, *k_a, *norm, *norm_b;
+    float *channel_k, *channel_r; /* all device f32 or NULL */
+} ae_net_wkv;
+
 /* Names as in ae_mla_layer. */
 typedef struct ae_net_mla {
     ae_weight *q_a, *q_b;
@@ -46,7 +53,8 @@ typedef struct ae_net_layer {
     uint32_t index;
     bool windowed; /* its keys and values are in the store of layers with windows */
     uint32_t kv; /* layer of its device's KV store that it reads */
-    ae_net_recur recur; /* recur.in NULL: the layer is not recurrent */
+    ae_net_recur recur; /* recur.out NULL: the layer is not recurrent */
+    ae_net_wkv wkv;
     ae_net_mla mla;
 } ae_net_layer;
 
@@ -81,7 +89,7 @@ uint32_t ae_net_kv_layers(const ae_model *model, ae_kv_layer *layers, uint32_t *
 /* Writes to devices[as many] the device on which each of these entries lies. */
 void ae_net_kv_devices(const ae_model *model, const ae_split *split, uint8_t *devices);
 
-#define AE_NET_PARTS_PER_LAYER 112 /* beside ae_net_n_stacked */
+#define AE_NET_PARTS_PER_LAYER 148 /* beside ae_net_n_stacked */
 
 /* Weights of a layer that are in arrays: three for each expert, then two for each head of latent attention. */
 uint32_t ae_net_n_stacked(const ae_hparams *h);

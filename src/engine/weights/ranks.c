@@ -74,7 +74,7 @@ static void cut_layer(ae_ranks *ranks, const ae_model *m, uint32_t i, const uint
         cut->own.n_ff = cut->ff.n[ranks->own];
     }
     if (s->mixer != AE_MIXER_NONE && (!cut->mixer || s->recur_beside)) ranks->n_whole++;
-    if (experts) ranks->n_whole++;
+    if (experts || s->ffn == AE_FFN_CHANNEL_MIX) ranks->n_whole++;
 }
 
 static void cut_pipeline(ae_ranks *ranks, const ae_model *m, const uint32_t *shares)
@@ -113,6 +113,9 @@ aerie_status ae_ranks_create(ae_ranks **out, const ae_model *model, ae_comm *com
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
                        "%s: some layers share weights, so the model cannot run as a pipeline; a split works",
                        ae_gguf_path(model->gguf));
+    if (h->recur.kind == AE_RECUR_WKV7 && kind == AE_RANKS_PIPELINE)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: all layers take values of the first one, so they make no pipeline; "
+                       "a split works", ae_gguf_path(model->gguf));
     ae_ranks *ranks = ae_alloc(1, sizeof *ranks);
     if (!ranks) return ae_fail_memory(error, "the map of ranks", sizeof *ranks);
     *ranks = (ae_ranks){.comm = comm, .n = comm->n_ranks, .own = comm->rank, .kind = kind};

@@ -30,6 +30,13 @@ ae_scan_step_fn ae_neon_scan_step;
 ae_keyed_decay_fn ae_neon_keyed_decay;
 ae_keyed_absorb_fn ae_neon_keyed_absorb;
 ae_keyed_step_fn ae_neon_keyed_step;
+ae_lerp_fn ae_neon_lerp;
+ae_blend_fn ae_neon_blend;
+ae_wkv_decay_fn ae_neon_wkv_decay;
+ae_wkv_keys_fn ae_neon_wkv_keys;
+ae_wkv_bonus_fn ae_neon_wkv_bonus;
+ae_wkv_step_fn ae_neon_wkv6_step, ae_neon_wkv7_step;
+ae_wkv7_absorb_fn ae_neon_wkv7_absorb;
 
 ae_mm_fn ae_dotprod_mm_p16_32, ae_dotprod_mm_p16_256;
 ae_mm_fn ae_i8mm_mm_p16_32, ae_i8mm_mm_p16_256;

@@ -38,4 +38,12 @@ void ae_kernels_neon(ae_kernels *k)
     k->keyed_decay = ae_neon_keyed_decay;
     k->keyed_absorb = ae_neon_keyed_absorb;
     k->keyed_step = ae_neon_keyed_step;
+    k->lerp = ae_neon_lerp;
+    k->blend = ae_neon_blend;
+    k->wkv_decay = ae_neon_wkv_decay;
+    k->wkv_keys = ae_neon_wkv_keys;
+    k->wkv_bonus = ae_neon_wkv_bonus;
+    k->wkv6_step = ae_neon_wkv6_step;
+    k->wkv7_step = ae_neon_wkv7_step;
+    k->wkv7_absorb = ae_neon_wkv7_absorb;
 }

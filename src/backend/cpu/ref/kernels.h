@@ -455,6 +455,17 @@ typedef struct ae_keyed_step {
     float *d, *y;                 /* [16] x 2 */
 } ae_keyed_step;
 
+/* The same of AE_STATE_WKV6 and AE_STATE_WKV7. */
+typedef struct ae_wkv_step {
+    uint32_t key_dim;                 /* a multiple of 4 */
+    const float *alpha, *k, *q;       /* [key_dim] */
+    const float *erased, *written;    /* WKV7: [key_dim] x 2, kk and kk * a */
+    bool after;                       /* WKV6: y is of the state after the step, and scaled; else of the one before */
+    float bonus, scale;               /* WKV6 */
+    const float *v;                   /* [16] */
+    float *e, *y;                     /* [16] x 2; e: WKV7, an output */
+} ae_wkv_step;
+
 /* ---- The table ---------------------------------------------------------------------------------------- */
 
 /* The types of its entries; what each computes is said in the table. */
@@ -483,6 +494,13 @@ typedef void ae_scan_step_fn(const float *from, float *to, const ae_scan_step *s
 typedef void ae_keyed_decay_fn(const float *x, const float *bias, float decay, float bound, uint32_t n, float *alpha);
 typedef void ae_keyed_absorb_fn(float *s, uint32_t key_dim, const float *alpha, const float *k, const float *d);
 typedef void ae_keyed_step_fn(const float *from, float *to, const ae_keyed_step *step);
+typedef void ae_lerp_fn(const float *d, const float *w, bool add, const float *x, uint32_t n, float *y);
+typedef void ae_blend_fn(const float *gate, const float *other, uint32_t n, float *y);
+typedef void ae_wkv_decay_fn(const float *x, bool bounded, uint32_t n, float *alpha);
+typedef void ae_wkv_keys_fn(const float *kk, const float *ka, uint32_t n, float *k, float *a, float *erased);
+typedef float ae_wkv_bonus_fn(const float *k, const float *r, const float *u, uint32_t n);
+typedef void ae_wkv_step_fn(const float *from, float *to, const ae_wkv_step *step);
+typedef void ae_wkv7_absorb_fn(float *s, const ae_wkv_step *step);
 
 typedef struct ae_kernels {
     const char *level;
@@ -543,6 +561,20 @@ typedef struct ae_kernels {
     ae_keyed_absorb_fn *keyed_absorb;
     /* computes the state `to` from the state `from` (they may be the same), d and y */
     ae_keyed_step_fn *keyed_step;
+    /* y = fmaf(d, m, x), m = w, with add y + w, with add and without w (NULL) y; y may be neither d nor x */
+    ae_lerp_fn *lerp;
+    /* y = fmaf(1 / (1 + ae_expf(-gate)), other - y, y) */
+    ae_blend_fn *blend;
+    /* alpha = ae_expf(-ae_expf(x)), bounded ae_expf(AE_WKV_BOUND / (1 + ae_expf(-x))) */
+    ae_wkv_decay_fn *wkv_decay;
+    /* erased = k * kk; a = 1 / (1 + ae_expf(-a)); k = fmaf(k * ka, a - 1, k), k and a in place */
+    ae_wkv_keys_fn *wkv_keys;
+    /* sum of (k * r) * u by 64 sums over i % 64 and ae_sum64 */
+    ae_wkv_bonus_fn *wkv_bonus;
+    /* compute the state `to` from the state `from` (they may be the same) and y, WKV7's e too */
+    ae_wkv_step_fn *wkv6_step, *wkv7_step;
+    /* t = alpha_i * s_i; t = fmaf(written_i, e, t); s_i = fmaf(k_i, v, t) */
+    ae_wkv7_absorb_fn *wkv7_absorb;
 } ae_kernels;
 
 /* Sets the entries of latent rows of all types with codes: those of 15 bits and those of 8. */

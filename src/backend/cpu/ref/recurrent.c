@@ -114,6 +114,74 @@ void ae_ref_keyed_step(const float *from, float *to, const ae_keyed_step *step)
     }
 }
 
+void ae_ref_lerp(const float *d, const float *w, bool add, const float *x, uint32_t n, float *y)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const float m = !add ? w[i] : w ? y[i] + w[i] : y[i];
+        y[i] = fmaf(d[i], m, x[i]);
+    }
+}
+
+void ae_ref_blend(const float *gate, const float *other, uint32_t n, float *y)
+{
+    for (uint32_t i = 0; i < n; i++) y[i] = fmaf(ae_ref_sigmoid(gate[i]), other[i] - y[i], y[i]);
+}
+
+void ae_ref_wkv_decay(const float *x, bool bounded, uint32_t n, float *alpha)
+{
+    for (uint32_t i = 0; i < n; i++)
+        alpha[i] = ae_expf(bounded ? AE_WKV_BOUND / (1.0f + ae_expf(-x[i])) : -ae_expf(x[i]));
+}
+
+void ae_ref_wkv_keys(const float *kk, const float *ka, uint32_t n, float *k, float *a, float *erased)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        erased[i] = k[i] * kk[i];
+        a[i] = ae_ref_sigmoid(a[i]);
+        k[i] = fmaf(k[i] * ka[i], a[i] - 1.0f, k[i]);
+    }
+}
+
+float ae_ref_wkv_bonus(const float *k, const float *r, const float *u, uint32_t n)
+{
+    float a[64] = {0};
+    for (uint32_t i = 0; i < n; i++) a[i % 64] = fmaf(k[i] * r[i], u[i], a[i % 64]);
+    return ae_sum64(a);
+}
+
+void ae_ref_wkv6_step(const float *from, float *to, const ae_wkv_step *step)
+{
+    for (uint32_t j = 0; j < AE_STATE_TILE; j++) {
+        const float before = step->after ? 0 : dot(from, step->q, step->key_dim, j);
+        for (uint32_t i = 0; i < step->key_dim; i++)
+            to[i * AE_STATE_TILE + j] = fmaf(step->k[i], step->v[j], step->alpha[i] * from[i * AE_STATE_TILE + j]);
+        if (step->after) step->y[j] = dot(to, step->q, step->key_dim, j) * step->scale;
+        else step->y[j] = fmaf(step->bonus, step->v[j], before);
+    }
+}
+
+static float erased(const ae_wkv_step *step, float s, float e, uint32_t i, float v)
+{
+    return fmaf(step->k[i], v, fmaf(step->written[i], e, step->alpha[i] * s));
+}
+
+void ae_ref_wkv7_step(const float *from, float *to, const ae_wkv_step *step)
+{
+    for (uint32_t j = 0; j < AE_STATE_TILE; j++) {
+        step->e[j] = 0.0f - dot(from, step->erased, step->key_dim, j);
+        for (uint32_t i = 0; i < step->key_dim; i++)
+            to[i * AE_STATE_TILE + j] = erased(step, from[i * AE_STATE_TILE + j], step->e[j], i, step->v[j]);
+        step->y[j] = dot(to, step->q, step->key_dim, j);
+    }
+}
+
+void ae_ref_wkv7_absorb(float *s, const ae_wkv_step *step)
+{
+    for (uint32_t i = 0; i < step->key_dim; i++)
+        for (uint32_t j = 0; j < AE_STATE_TILE; j++)
+            s[i * AE_STATE_TILE + j] = erased(step, s[i * AE_STATE_TILE + j], step->e[j], i, step->v[j]);
+}
+
 float ae_ref_softplus(float x)
 {
     return x > 20.0f ? x : (float)ae_log(1.0 + ae_exp((double)x));

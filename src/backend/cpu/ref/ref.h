@@ -51,6 +51,13 @@ ae_scan_step_fn ae_ref_scan_step;
 ae_keyed_decay_fn ae_ref_keyed_decay;
 ae_keyed_absorb_fn ae_ref_keyed_absorb;
 ae_keyed_step_fn ae_ref_keyed_step;
+ae_lerp_fn ae_ref_lerp;
+ae_blend_fn ae_ref_blend;
+ae_wkv_decay_fn ae_ref_wkv_decay;
+ae_wkv_keys_fn ae_ref_wkv_keys;
+ae_wkv_bonus_fn ae_ref_wkv_bonus;
+ae_wkv_step_fn ae_ref_wkv6_step, ae_ref_wkv7_step;
+ae_wkv7_absorb_fn ae_ref_wkv7_absorb;
 /* One number for each row and head; all levels use these functions. */
 float ae_ref_softplus(float x);
 float ae_ref_alpha(float decay, float softplus);

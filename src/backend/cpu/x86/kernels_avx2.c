@@ -39,4 +39,12 @@ void ae_kernels_avx2(ae_kernels *k)
     k->keyed_decay = ae_avx2_keyed_decay;
     k->keyed_absorb = ae_avx2_keyed_absorb;
     k->keyed_step = ae_avx2_keyed_step;
+    k->lerp = ae_avx2_lerp;
+    k->blend = ae_avx2_blend;
+    k->wkv_decay = ae_avx2_wkv_decay;
+    k->wkv_keys = ae_avx2_wkv_keys;
+    k->wkv_bonus = ae_avx2_wkv_bonus;
+    k->wkv6_step = ae_avx2_wkv6_step;
+    k->wkv7_step = ae_avx2_wkv7_step;
+    k->wkv7_absorb = ae_avx2_wkv7_absorb;
 }

@@ -37,4 +37,12 @@ void ae_kernels_avx512(ae_kernels *k)
     k->keyed_decay = ae_avx512_keyed_decay;
     k->keyed_absorb = ae_avx512_keyed_absorb;
     k->keyed_step = ae_avx512_keyed_step;
+    k->lerp = ae_avx512_lerp;
+    k->blend = ae_avx512_blend;
+    k->wkv_decay = ae_avx512_wkv_decay;
+    k->wkv_keys = ae_avx512_wkv_keys;
+    k->wkv_bonus = ae_avx512_wkv_bonus;
+    k->wkv6_step = ae_avx512_wkv6_step;
+    k->wkv7_step = ae_avx512_wkv7_step;
+    k->wkv7_absorb = ae_avx512_wkv7_absorb;
 }

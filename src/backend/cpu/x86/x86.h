@@ -35,6 +35,13 @@ ae_scan_step_fn ae_avx2_scan_step;
 ae_keyed_decay_fn ae_avx2_keyed_decay;
 ae_keyed_absorb_fn ae_avx2_keyed_absorb;
 ae_keyed_step_fn ae_avx2_keyed_step;
+ae_lerp_fn ae_avx2_lerp;
+ae_blend_fn ae_avx2_blend;
+ae_wkv_decay_fn ae_avx2_wkv_decay;
+ae_wkv_keys_fn ae_avx2_wkv_keys;
+ae_wkv_bonus_fn ae_avx2_wkv_bonus;
+ae_wkv_step_fn ae_avx2_wkv6_step, ae_avx2_wkv7_step;
+ae_wkv7_absorb_fn ae_avx2_wkv7_absorb;
 
 ae_mm_fn ae_avxvnni_mm_p16_32, ae_avxvnni_mm_p16_256;
 
@@ -60,6 +67,13 @@ ae_scan_step_fn ae_avx512_scan_step;
 ae_keyed_decay_fn ae_avx512_keyed_decay;
 ae_keyed_absorb_fn ae_avx512_keyed_absorb;
 ae_keyed_step_fn ae_avx512_keyed_step;
+ae_lerp_fn ae_avx512_lerp;
+ae_blend_fn ae_avx512_blend;
+ae_wkv_decay_fn ae_avx512_wkv_decay;
+ae_wkv_keys_fn ae_avx512_wkv_keys;
+ae_wkv_bonus_fn ae_avx512_wkv_bonus;
+ae_wkv_step_fn ae_avx512_wkv6_step, ae_avx512_wkv7_step;
+ae_wkv7_absorb_fn ae_avx512_wkv7_absorb;
 
 ae_mm_fn ae_amx_mm_p16_32, ae_amx_mm_p16_256;
 
