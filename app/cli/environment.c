@@ -116,17 +116,30 @@ static void check_name(const char *variable, app_telling *tell, void *user)
     tell(user, sentence);
 }
 
-/* Reports a word of AERIE_DEBUG that nothing knows. */
+static bool is_word(const char *word, const char *text, size_t n)
+{
+    return n == strlen(word) && memcmp(word, text, n) == 0;
+}
+
+/* Reports words of AERIE_DEBUG that are unknown, or that have no effect in this build. */
 static void check_debug(app_telling *tell, void *user)
 {
-    static const char *const words[] = {"pass", "tree", "status"};
+#ifdef NDEBUG
+    const bool has_status = false;
+#else
+    const bool has_status = true;
+#endif
     char sentence[256];
     const char *list = get("AERIE_DEBUG");
     for (size_t n; list && *list; list += n + (list[n] != '\0')) {
-        bool known = (n = strcspn(list, ",")) == 0;
-        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-            known |= n == strlen(words[i]) && memcmp(words[i], list, n) == 0;
-        if (known) continue;
+        n = strcspn(list, ",");
+        if (n == 0 || is_word("pass", list, n) || is_word("tree", list, n)) continue;
+        if (is_word("status", list, n)) {
+            if (!has_status)
+                tell(user, "AERIE_DEBUG=status has no effect in this build; a build with assertions "
+                           "(-DCMAKE_BUILD_TYPE=Debug) shows the way of a failure");
+            continue;
+        }
         snprintf(sentence, sizeof sentence, "AERIE_DEBUG does not know '%.*s'; it takes a list of pass, tree and status",
                  n < 64 ? (int)n : 64, list);
         tell(user, sentence);

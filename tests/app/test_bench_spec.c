@@ -211,6 +211,7 @@ static void a_failure_says_its_way(void **state)
     assert_int_equal(cli_last.status, 3);
 #ifdef NDEBUG
     assert_null(strstr(cli_last.err, "passed on by"));
+    assert_non_null(strstr(cli_last.err, "AERIE_DEBUG=status has no effect in this build"));
 #else
     assert_non_null(strstr(cli_last.err, "aerie: ERROR_FORMAT: "));
     assert_non_null(strstr(cli_last.err, "passed on by ae_gguf_"));
