@@ -64,7 +64,7 @@ static void put_word(app_wrap *w)
 static void put_newline(app_wrap *w)
 {
     put_word(w);
-    if (w->fence) app_write(w->gap, w->n_gap); /* code is exact */
+    if (w->fence || !w->width) app_write(w->gap, w->n_gap); /* code is exact, and what is not wrapped */
     app_write("\n", 1);
     w->column = w->n_gap = w->gap_width = 0;
     w->in_line = false;
@@ -131,5 +131,6 @@ void app_wrap_mark(app_wrap *w, const char *mark)
 void app_wrap_end(app_wrap *w)
 {
     put_word(w);
+    if (!w->width) app_write(w->gap, w->n_gap);
     *w = (app_wrap){0};
 }

@@ -2,7 +2,8 @@
  *
  * Owns: the column, and the word that has begun but not ended, which is held back until it has (it may belong on the next
  * line). Lines of fenced code blocks are left as they are. The width is asked for again with every piece, so that a window
- * may change its size. A width that nobody knows, or that is tiny, wraps nothing.
+ * may change its size. With a width that nobody knows, or that is tiny, nothing is wrapped and the text stays as it
+ * is; mpirun gives its processes such a terminal.
  */
 #ifndef AERIE_APP_RUN_WRAP_H
 #define AERIE_APP_RUN_WRAP_H

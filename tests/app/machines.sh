@@ -32,6 +32,15 @@ for how in "--temp 0" "--temp 0.9 --seed 3"; do
         cmp -s "$dir/one" "$dir/many" || { echo "$how, $what: other ids"; head -3 "$dir/err"; bad=1; }
     done
 done
+# mpirun gives each process a terminal of no known width: what is written there is the text as it is
+spaces='root ::= "one  \n\n two  three  "'
+"$aerie" run "$dir/a.gguf" -q -t 1 -p x --grammar "$spaces" -n 100 > "$dir/one" 2> /dev/null
+timeout 60 mpirun --oversubscribe -n 1 "$aerie" run "$dir/a.gguf" -q -t 1 -p x --grammar "$spaces" -n 100 \
+    > "$dir/many" 2> "$dir/err"
+# whether the last line ends is the terminal's affair
+[ "$(cat "$dir/one")" = "$(cat "$dir/many")" ] ||
+    { echo "mpirun changes the text"; od -c "$dir/many" | head -5; bad=1; }
+grep -q "one  $" "$dir/one" || { echo "the grammar's spaces are missing"; bad=1; }
 refused() {
     wanted=$1
     shift
