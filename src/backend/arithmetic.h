@@ -89,6 +89,7 @@ AE_HD static inline float ae_glu_of(ae_glu kind, float g, float limit)
     case AE_GLU_SILU_LIMITED: return ae_siluf(ae_minf(g, limit));
     case AE_GLU_SOFTPLUS: return ae_softplusf(g);
     case AE_GLU_GELU_ERF: return ae_gelu_erf_of(g);
+    case AE_GLU_LINEAR: return g;
     case AE_GLUS: break;
     }
     return 0.0f;

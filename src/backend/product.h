@@ -54,6 +54,7 @@ typedef enum ae_glu {
     AE_GLU_SILU_LIMITED, /* silu(min(g, limit)) * clamp(u, limit) */
     AE_GLU_SOFTPLUS,     /* ae_softplusf(g) * u */
     AE_GLU_GELU_ERF,     /* g / (1 + e^(-g p(g^2))) * u: GELU by the error function, p a polynomial (arithmetic.h) */
+    AE_GLU_LINEAR,       /* g * u */
     AE_GLUS,
 } ae_glu;
 

@@ -13,6 +13,9 @@
     "{\"architectures\":[\"Qwen3DSparkModel\"]," SIZES ",\"block_size\":7,\"target_layer_ids\":[-1,2],\"mask_token_id\":5," \
     "\"markov_head_type\":\"vanilla\",\"markov_rank\":8,\"enable_confidence_head\":true" more "}"
 
+/* What the next checkpoint holds beside its layers. */
+static st_make more_tensors;
+
 static void add(st_make *m, const char *prefix, const char *leave, const char *name, uint64_t rows, uint64_t columns)
 {
     char full[128];
@@ -32,7 +35,8 @@ static void write_block(const char *folder, const char *prefix, bool spark, cons
         {"self_attn.o_proj", 64, 64}, {"self_attn.q_norm", 0, 16}, {"self_attn.k_norm", 0, 16},
         {"post_attention_layernorm", 0, 64}, {"mlp.gate_proj", 96, 64}, {"mlp.up_proj", 96, 64}, {"mlp.down_proj", 64, 96},
     };
-    st_make m = {0};
+    st_make m = more_tensors;
+    more_tensors = (st_make){0};
     for (int i = 0; i < 2; i++)
         for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
             char name[96];
@@ -137,6 +141,81 @@ static void dspark(void **state)
     assert_non_null(strstr(cli_last.err, "draft-dspark"));
 }
 
+#define PAIRS_OF(kernel, group) \
+    ",\"conv_kernel_size\":" kernel ",\"conv_group_size\":" group ",\"selector_rank\":8,\"selector_top_k\":6"
+#define PAIRS PAIRS_OF("2", "16")
+
+/* The rest of a DFlash2 checkpoint, without one tensor. */
+static void write_pairs(const char *folder, const char *leave, const char *config)
+{
+    static const char *const convs[] = {"attention_conv", "mlp_conv"};
+    const struct {
+        const char *name;
+        uint64_t rows, columns;
+    } parts[] = {{"candidate_selector.hidden_projection.weight", 8, 64}, {"candidate_selector.predecessor_codebook", 304, 8},
+                 {"candidate_selector.successor_codebook", 304, 8}};
+    float base[2 * 2 * 64];
+    char name[96];
+    st_make *m = &more_tensors;
+    for (int i = 0; i < 4; i++) {
+        snprintf(name, sizeof name, "layers.%d.%s.base_kernel", i / 2, convs[i % 2]);
+        for (size_t k = 0; k < 256; k++) base[k] = st_value(name, k);
+        if (!leave || strcmp(leave, name)) st_make_raw(m, name, "F32", "[2,2,64]", base, sizeof base);
+        snprintf(name, sizeof name, "layers.%d.%s.kernel_projection.weight", i / 2, convs[i % 2]);
+        add(m, "", leave, name, 16, 64);
+    }
+    for (size_t i = 0; i < 3; i++) add(m, "", leave, parts[i].name, parts[i].rows, parts[i].columns);
+    write_block(folder, "", false, leave, NULL, config);
+}
+
+static void dflash2(void **state)
+{
+    (void)state;
+    mk_options o;
+    write_pairs("p", NULL, ZLAB(PAIRS));
+    assert_true(mk_shape("tiny", &o));
+    o.n_layers = 4, o.n_embd = 64, o.n_vocab = 300;
+    cli_model("t.gguf", &o);
+    converts("$A convert p --target t.gguf -o p.gguf --outtype f32 --json");
+    assert_non_null(strstr(cli_last.out, "\"kind\": \"DFlash2\""));
+    ae_gguf *gguf = open_file("p.gguf");
+    same_layers(gguf);
+    same_values(gguf, "blk.1.ffn_conv_proj.weight", "layers.1.mlp_conv.kernel_projection.weight", 0, 16, 64);
+    same_values(gguf, "selector_hidden.weight", "candidate_selector.hidden_projection.weight", 0, 8, 64);
+    same_values(gguf, "selector_predecessor.weight", "candidate_selector.predecessor_codebook", 0, 300, 8);
+    same_values(gguf, "selector_successor.weight", "candidate_selector.successor_codebook", 0, 300, 8);
+    const ae_gguf_tensor *base = ae_gguf_tensor_find(gguf, "blk.0.attn_conv_base");
+    float values[256];
+    ae_gguf_reader reader = ae_gguf_reader_open(gguf);
+    assert_true(base && base->ne[0] == 64 && base->ne[1] == 2 && base->ne[2] == 2);
+    assert_int_equal(ae_gguf_read(&reader, base, 0, values, sizeof values, NULL), AERIE_OK);
+    ae_gguf_reader_close(&reader);
+    for (size_t k = 0; k < 256; k++) assert_true(values[k] == st_value("layers.0.attention_conv.base_kernel", k));
+    key_u32(gguf, "dflash.conv_kernel_size", 2);
+    key_u32(gguf, "dflash.conv_group_size", 16);
+    key_u32(gguf, "dflash.selector_rank", 8);
+    key_u32(gguf, "dflash.selector_top_k", 6);
+    ae_gguf_close(gguf);
+    converts("$A run -m t.gguf -md p.gguf --spec-type draft-dflash -no-cnv -p hello -n 8 --temp 0 --stats");
+    assert_non_null(strstr(cli_last.err, "draft-dflash"));
+    static const struct {
+        const char *leave, *config, *why;
+    } cases[] = {
+        {NULL, ZLAB(""), "'conv_kernel_size' is missing"},
+        {NULL, ZLAB(",\"conv_kernel_size\":9"), "'conv_kernel_size' is not such a number"},
+        {NULL, ZLAB(PAIRS_OF("2", "48")), "does not divide"},
+        {NULL, ZLAB(PAIRS_OF("3", "16")), "[2, 3, 64] is needed"},
+        {"layers.1.mlp_conv.base_kernel", ZLAB(PAIRS), "layers.1.mlp_conv.base_kernel is missing"},
+        {"candidate_selector.successor_codebook", ZLAB(PAIRS), "successor_codebook.weight is missing"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_pairs("r", cases[i].leave, cases[i].config);
+        cli("$A convert r -o r.gguf");
+        if (cli_last.status != 3 || !strstr(cli_last.err, cases[i].why))
+            fail_msg("case %zu: %d, \"%s\", not \"%s\"", i, cli_last.status, cli_last.err, cases[i].why);
+    }
+}
+
 static void refuses(void **state)
 {
     (void)state;
@@ -148,7 +227,6 @@ static void refuses(void **state)
         {"fc.weight", NULL, ZLAB(""), "not a drafter head", false, 3},
         {"layers.1.mlp.up_proj.weight", NULL, ZLAB(""), "layers.1.mlp.up_proj.weight is missing", false, 3},
         {NULL, "strange.weight", ZLAB(""), "--skip strange.weight", false, 3},
-        {NULL, "candidate_selector.hidden_projection.weight", ZLAB(""), "DFlash2", false, 3},
         {NULL, NULL, "{\"architectures\":[\"DFlashDraftModel\"]," SIZES "}", "'target_layer_ids' has 0 layers", false, 3},
         {NULL, NULL, "{" SIZES ",\"target_layer_ids\":[1,2]}", "'mask_token_id' is missing", false, 3},
         {NULL, NULL, "{" SIZES ",\"target_layer_ids\":[1,2],\"mask_token_id\":300}", "is not such a number", false, 3},
@@ -169,6 +247,7 @@ static void refuses(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(dflash), cmocka_unit_test(dspark), cmocka_unit_test(refuses)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(dflash), cmocka_unit_test(dspark), cmocka_unit_test(dflash2),
+                                       cmocka_unit_test(refuses)};
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }

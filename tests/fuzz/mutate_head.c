@@ -46,6 +46,8 @@ static const mkhead_options heads[] = {
     {.kind = "mtp", .n_draft = 5, .n_nextn = 2, .own_embedding = true, .own_output = true},
     {.kind = "dflash", .n_draft = 5, .n_layers = 1, .n_block = 4, .causal = true, .sliding = 9, .own_embedding = true,
      .own_output = true, .qk_norm = true},
+    {.kind = "dflash2", .n_draft = 9, .n_layers = 1, .n_block = 4, .n_conv = 3, .conv_group = 4, .n_pair = 3,
+     .n_candidates = 4},
     {.kind = "dspark", .n_draft = 7, .n_markov = 3, .from_anchor = 1, .biases = true},
 };
 #define N_HEADS (sizeof heads / sizeof heads[0] + 1) /* and an assistant */

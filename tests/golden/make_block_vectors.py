@@ -7,7 +7,8 @@ SITE holds PyPI's package dflash (0.1.0: dflash/model.py), REPOSITORY a checkout
 transformers (5.24 was used) and gguf. Heads and target have F32 weights; the features of the context are random numbers. Each
 file tests/golden/block/NAME.bin holds, little-endian: u64 FNV-1a of the head's file, u32 context rows, width of their features,
 rows of hidden values, their width, tokens; i32 the newest token; f32 features; f32 hidden rows that draft, after the last norm;
-then for each of them, down the greedy chain: i32 the token, f32 the confidence (-1: none), f32 logits.
+then for each of them, down the greedy chain: i32 the token, f32 the confidence (-1: none), f32 logits (of DFlash2 those of the
+row alone; its tokens are what the candidate selector gives).
 """
 import argparse
 import pathlib
@@ -24,6 +25,9 @@ CASES = {
     "dflash": ["--kind", "dflash", "--block", "8"],
     "dflash-anchor": ["--kind", "dflash", "--block", "5", "--from-anchor", "1", "--layers", "3"],
     "dflash-causal": ["--kind", "dflash", "--block", "16", "--causal", "1", "--own-embedding", "1", "--own-output", "1"],
+    "dflash2": ["--kind", "dflash2", "--block", "8"],
+    "dflash2-taps": ["--kind", "dflash2", "--block", "12", "--conv", "4", "--conv-group", "8", "--pair", "37",
+                     "--candidates", "16", "--layers", "3"],
     "dspark": ["--kind", "dspark", "--block", "7", "--markov", "16"],
     "dspark-in-place": ["--kind", "dspark", "--block", "6", "--from-anchor", "0", "--markov", "32", "--no-confidence", "1"],
 }
@@ -31,9 +35,13 @@ N_CONTEXT, ANCHOR = 37, 11
 LAYER = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
          "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
          "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj",
-         "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+         "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj", "attn_conv_proj": "attention_conv.kernel_projection",
+         "ffn_conv_proj": "mlp_conv.kernel_projection"}
 OUTSIDE = {"fc.weight": "fc.weight", "enc.output_norm.weight": "hidden_norm.weight", "output_norm.weight": "norm.weight",
            "markov_w1.weight": "markov_head.markov_w1.weight", "markov_w2.weight": "markov_head.markov_w2.weight",
+           "selector_hidden.weight": "candidate_selector.hidden_projection.weight",
+           "selector_predecessor.weight": "candidate_selector.predecessor_codebook.weight",
+           "selector_successor.weight": "candidate_selector.successor_codebook.weight",
            "conf_proj.weight": "confidence_head.proj.weight", "conf_proj.bias": "confidence_head.proj.bias"}
 
 
@@ -46,6 +54,9 @@ def tensors(path):
 def theirs(name):
     if name in OUTSIDE:
         return OUTSIDE[name]
+    if name.endswith("_conv_base"):
+        _, i, part = name.split(".")
+        return f"layers.{i}.{'attention' if part.startswith('attn') else 'mlp'}_conv.base_kernel"
     _, i, part, kind = name.split(".")
     return f"layers.{i}.{LAYER[part]}.{kind}"
 
@@ -75,8 +86,12 @@ def build(own, target, key):
         config._attn_implementation = "sdpa"
         model = Qwen3DSparkModel(config)
     else:
-        from dflash.model import DFlashDraftModel
-        model = DFlashDraftModel(config)
+        from dflash.model import DFlash2DraftModel, DFlashDraftModel
+        pairs = "selector_hidden.weight" in own
+        if pairs:
+            config.conv_kernel_size, config.conv_group_size = key("dflash.conv_kernel_size"), key("dflash.conv_group_size")
+            config.selector_rank, config.selector_top_k = key("dflash.selector_rank"), key("dflash.selector_top_k")
+        model = (DFlash2DraftModel if pairs else DFlashDraftModel)(config)
     state = {theirs(n): v for n, v in own.items() if n not in ("token_embd.weight", "output.weight")}
     if spark:
         state |= {"embed_tokens.weight": embedding, "lm_head.weight": output}
@@ -96,6 +111,10 @@ def draft(model, config, embedding, output, spark, from_anchor, features):
     else:
         hidden = model(position_ids=positions, noise_embedding=embedding[ids], target_hidden=features[None])
     hidden = hidden[:, 0 if from_anchor else 1:]
+    if hasattr(model, "candidate_selector"):
+        logits = model.compute_logits(hidden, lambda x: x @ output.T)
+        tokens, _, _ = model.candidate_selector.select(hidden, logits, ids[:, 0], 0.0)
+        return hidden[0], tokens[0], torch.full([hidden.shape[1]], -1.0), logits[0]
     if not spark:
         logits = model.compute_logits(hidden, lambda x: x @ output.T)[0]
         return hidden[0], logits.argmax(-1), torch.full([hidden.shape[1]], -1.0), logits
@@ -120,6 +139,7 @@ def main():
     for name in ("mkmodel", "mkhead", "dflash", "deepspec"):
         parser.add_argument("--" + name, required=True)
     parser.add_argument("--out", default=pathlib.Path(__file__).parent / "block", type=pathlib.Path)
+    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), help="of these cases (default: all)")
     args = parser.parse_args()
     sys.path += [args.dflash, args.deepspec]
     torch.manual_seed(1)
@@ -127,7 +147,8 @@ def main():
         model_path, head_path = folder + "/target.gguf", folder + "/head.gguf"
         subprocess.run([args.mkmodel, "--shape", "tiny", "--type", "f32", "--seed", "7", model_path], check=True)
         target, _ = tensors(model_path)
-        for name, how in CASES.items():
+        for name in args.only:
+            how = CASES[name]
             subprocess.run([args.mkhead, *how, "--type", "f32", "--qk-norm", "1", "--seed", "3", model_path, head_path],
                            check=True)
             own, key = tensors(head_path)

@@ -28,6 +28,9 @@ static const struct {
     {"dflash", {.kind = "dflash", .n_block = 8}},
     {"dflash-anchor", {.kind = "dflash", .n_block = 5, .from_anchor = 1, .n_layers = 3}},
     {"dflash-causal", {.kind = "dflash", .n_block = 16, .causal = true, .own_embedding = true, .own_output = true}},
+    {"dflash2", {.kind = "dflash2", .n_block = 8}},
+    {"dflash2-taps", {.kind = "dflash2", .n_block = 12, .n_conv = 4, .conv_group = 8, .n_pair = 37, .n_candidates = 16,
+                      .n_layers = 3}},
     {"dspark", {.kind = "dspark", .n_block = 7, .n_markov = 16}},
     {"dspark-in-place", {.kind = "dspark", .n_block = 6, .from_anchor = -1, .n_markov = 32, .no_confidence = true}},
 };
@@ -146,12 +149,36 @@ static const float *expected(const vectors *v, uint32_t i, int32_t *token, float
     return (const float *)(const void *)(row + 8);
 }
 
+/* DFlash2: the best of the candidates of a row, the likeliest by its logits, given the token before. */
+static int32_t best_pair(rig *r, const vectors *v, uint32_t out, const float *logits, int32_t before)
+{
+    const uint32_t k = r->head->hparams.n_candidates;
+    int32_t tokens[1 + AE_PROPOSE_MAX] = {before}, best = -1;
+    bool taken[4096] = {0};
+    float top = -INFINITY;
+    ae_dhead_pairs pairs;
+    assert_true(v->n_vocab <= 4096);
+    for (uint32_t c = 1; c <= k; c++) {
+        int32_t most = -1;
+        for (uint32_t t = 0; t < v->n_vocab; t++)
+            if (!taken[t] && (most < 0 || logits[t] > logits[most])) most = (int32_t)t;
+        taken[most] = true;
+        tokens[c] = most;
+    }
+    OK(ae_dhead_run_pairs(r->engine, tokens, k + 1, &pairs, &ok_error));
+    for (uint32_t c = 1; c <= k; c++) {
+        const float score = logits[tokens[c]] + ae_dhead_pair_score(&pairs, out, 0, c);
+        if (score > top) top = score, best = tokens[c];
+    }
+    return best;
+}
+
 /* Down the greedy chain of the vectors; a chain of our own could part at a near tie. */
 static void check_rows(rig *r, const vectors *v, const char *name, uint32_t out)
 {
     int32_t before = v->anchor;
     double worst_hidden = 0, worst = 0, worst_conf = 0;
-    uint32_t n_same = 0;
+    uint32_t n_same = 0, n_moved = 0;
     for (uint32_t i = 0; i < v->n_rows; i++) {
         int32_t token;
         float conf, own_conf = -1;
@@ -166,13 +193,17 @@ static void check_rows(rig *r, const vectors *v, const char *name, uint32_t out)
         const double off = distance(logits, wanted, v->n_vocab);
         if (!(off <= worst)) worst = off;
         if (!(fabsf(conf - own_conf) <= worst_conf)) worst_conf = (double)fabsf(conf - own_conf);
-        n_same += best_of(logits, v->n_vocab) == token;
+        const bool paired = r->head->hparams.n_pair > 0;
+        const int32_t best = paired ? best_pair(r, v, out + i, logits, before) : best_of(logits, v->n_vocab);
+        n_same += best == token;
+        n_moved += paired && best != best_of(logits, v->n_vocab);
         before = token;
     }
     print_message("%-16s hidden %.4f, logits %.4f, confidence %.4f, %u of %u tokens\n", name, worst_hidden, worst, worst_conf,
                   n_same, v->n_rows);
     assert_true(worst_hidden < TOLERANCE && worst < 3 * TOLERANCE && worst_conf < TOLERANCE);
     assert_int_equal(n_same, v->n_rows);
+    assert_true(!r->head->hparams.n_pair || n_moved); /* the pairs decide something */
 }
 
 static void check_case(size_t i)

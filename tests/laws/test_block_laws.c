@@ -1,5 +1,5 @@
-/* test_block_laws.c - law 1 for block drafters (DFlash, DSpark): on targets of every kind of mixer, in chains and trees, for
- * one sequence and eight, with and without temperature, penalties and grammars, controlled or not.
+/* test_block_laws.c - law 1 for block drafters (DFlash, DSpark, DFlash2): every kind of mixer, chains and trees, one sequence
+ * and eight, with and without temperature, penalties and grammars, controlled or not.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
@@ -33,6 +33,9 @@ static const struct kind {
     {"DFlash", AERIE_SPEC_DFLASH, {.kind = "dflash", .type = "q8_0", .qk_norm = true, .n_draft = 32}},
     {"DFlash from the anchor", AERIE_SPEC_DFLASH, {.kind = "dflash", .type = "f16", .from_anchor = 1, .n_block = 4}},
     {"causal DFlash", AERIE_SPEC_DFLASH, {.kind = "dflash", .type = "f16", .n_draft = 24, .causal = true, .n_block = 12}},
+    {"DFlash2", AERIE_SPEC_DFLASH, {.kind = "dflash2", .type = "q8_0", .qk_norm = true, .n_draft = 32}},
+    {"DFlash2 of three taps", AERIE_SPEC_DFLASH, {.kind = "dflash2", .type = "f16", .n_conv = 3, .conv_group = 4, .n_pair = 13,
+                                                  .n_candidates = 16, .from_anchor = 1, .n_block = 5}},
     {"DSpark", AERIE_SPEC_DSPARK, {.kind = "dspark", .type = "q8_0", .qk_norm = true, .n_draft = 32}},
     {"DSpark without confidence", AERIE_SPEC_DSPARK, {.kind = "dspark", .type = "f16", .no_confidence = true, .n_block = 5}},
 };
@@ -127,7 +130,7 @@ static void test_same_tokens(void **state)
             for (size_t c = 0; c < N_KINDS * N_WAYS; c++) {
                 const size_t k = c % N_KINDS;
                 const struct way *w = &ways[c / N_KINDS];
-                if ((c + i + sampling) % (2 * step + 1)) continue;
+                if ((c + c / N_KINDS + i + sampling) % (2 * step + 1)) continue;
                 spec = aerie_spec_default();
                 spec.type = kinds[k].type, spec.head = heads[i][k], spec.tree = w->tree, spec.n_max = w->n_max;
                 spec.ngram = w->ngram;

@@ -14,12 +14,12 @@
 #define MAX_TENSORS (192 + AE_DHEAD_MAX_MEDUSA * (2 * AE_DHEAD_MAX_BLOCKS + 1))
 #define MAX_SHAPE (1u << 17)
 
-typedef enum fill_kind { FILL_MATRIX, FILL_NORM, FILL_BIAS, FILL_DIVISORS, FILL_MAP } fill_kind;
+typedef enum fill_kind { FILL_MATRIX, FILL_NORM, FILL_BIAS, FILL_DIVISORS, FILL_MAP, FILL_CONV } fill_kind;
 
 typedef struct tensor {
     char name[48];
     fill_kind fill;
-    uint32_t type, n_out, n_in; /* n_out 0: a vector */
+    uint32_t type, n_out, n_in; /* n_out 0: a vector; FILL_CONV: a pair of [n_out, n_in] */
     float sd;      /* FILL_MATRIX */
     uint32_t n_first; /* the first elements of each row have another spread */
     float sd_first;
@@ -31,10 +31,11 @@ typedef struct maker {
     ae_model *target;
     ae_gguf_writer *writer;
     uint32_t type;
-    bool medusa, three, three_one, old, mtp, block, dspark;
+    bool medusa, three, three_one, old, mtp, block, dspark, dflash2;
     char arch[16], prefix[32]; /* of keys: "eagle3", "eagle3.eagle3" */
     uint32_t e, et, ff, heads, kv_heads, head_dim, n_rot, n_draft, n_vocab, n_taps, taps[AERIE_MAX_TAPS], n_medusa, n_blocks;
     uint32_t n_layers, n_markov, mask; /* of block drafters */
+    uint32_t n_conv, conv_group, n_pair, n_candidates;
     uint32_t n_nextn, first; /* block of the first layer */
     int32_t *map; /* [n_draft] target ids, ascending; NULL: no d2t */
     tensor tensors[MAX_TENSORS];
@@ -54,11 +55,13 @@ static aerie_status set_kind(maker *m)
     m->three = m->three_one || !strcmp(kind, "eagle3");
     m->mtp = !strcmp(kind, "mtp");
     m->dspark = !strcmp(kind, "dspark");
-    m->block = m->dspark || !strcmp(kind, "dflash");
+    m->dflash2 = !strcmp(kind, "dflash2");
+    m->block = m->dspark || m->dflash2 || !strcmp(kind, "dflash");
     m->old = strcmp(schema, "new") != 0;
     if (!m->medusa && !m->three && !m->mtp && !m->block && strcmp(kind, "eagle"))
         return ae_fail(m->error, AERIE_ERROR_ARGUMENT,
-                       "\"%s\" is no kind of head; eagle, eagle3, eagle3.1, medusa, mtp, dflash and dspark are", kind);
+                       "\"%s\" is no kind of head; eagle, eagle3, eagle3.1, medusa, mtp, dflash, dspark and dflash2 "
+                       "are", kind);
     if (m->old && strcmp(schema, "old") && strcmp(schema, "double"))
         return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "\"%s\" is no schema; new, old and double are", schema);
     if (!info || info->dot == AE_DOT_NONE)
@@ -99,8 +102,11 @@ static aerie_status set_shape(maker *m)
     m->n_medusa = or_else(o->n_medusa, 4), m->n_blocks = or_else(o->n_blocks, 1);
     m->n_nextn = or_else(o->n_nextn, 1), m->first = m->mtp ? t->n_layers : 0;
     m->n_layers = or_else(o->n_layers, 2), m->n_markov = or_else(o->n_markov, 8), m->mask = t->n_vocab - 1;
+    m->n_conv = or_else(o->n_conv, 2), m->conv_group = or_else(o->conv_group, m->e % 16 ? 1 : 16);
+    m->n_pair = or_else(o->n_pair, 8), m->n_candidates = or_else(o->n_candidates, 6);
     set_taps(m);
-    const bool good = m->n_nextn <= AE_DHEAD_MAX_LAYERS && !(m->mtp && m->e != m->et) && m->e <= MAX_SHAPE &&
+    const bool good = m->n_conv <= AE_DHEAD_MAX_CONV && m->e % m->conv_group == 0 &&
+                      m->n_nextn <= AE_DHEAD_MAX_LAYERS && !(m->mtp && m->e != m->et) && m->e <= MAX_SHAPE &&
                       m->ff <= MAX_SHAPE && m->heads <= AE_MAX_HEADS && m->head_dim <= AE_MAX_HEAD_DIM &&
                       m->head_dim % 2 == 0 && m->kv_heads <= m->heads && m->heads % m->kv_heads == 0 &&
                       m->n_draft <= t->n_vocab && m->n_taps <= AERIE_MAX_TAPS && m->n_medusa <= AE_DHEAD_MAX_MEDUSA &&
@@ -223,6 +229,21 @@ static void add_mtp(maker *m, uint32_t i, float rms)
     add(m, FILL_MATRIX, m->n_draft, m->e, 3.0f, "blk.%u.nextn.shared_head_head.weight", i);
 }
 
+static void add_conv(maker *m, const char *part, uint32_t i)
+{
+    tensor *t = add(m, FILL_CONV, m->n_conv, m->e, 0, "blk.%u.%s_conv_base", i, part);
+    t->type = AE_TYPE_F32;
+    add(m, FILL_MATRIX, 2 * m->n_conv * (m->e / m->conv_group), m->e, 0.3f, "blk.%u.%s_conv_proj.weight", i, part);
+}
+
+static void add_pairs(maker *m)
+{
+    for (uint32_t i = 0; i < m->n_layers; i++) add_conv(m, "attn", i), add_conv(m, "ffn", i);
+    add(m, FILL_MATRIX, m->n_pair, m->e, 1.0f, "selector_hidden.weight");
+    add(m, FILL_MATRIX, m->n_vocab, m->n_pair, sqrtf((float)m->n_pair), "selector_predecessor.weight");
+    add(m, FILL_MATRIX, m->n_vocab, m->n_pair, 2.0f, "selector_successor.weight");
+}
+
 static void add_block(maker *m, float rms)
 {
     const bool narrow = m->e != m->et;
@@ -236,6 +257,7 @@ static void add_block(maker *m, float rms)
     }
     add(m, FILL_NORM, 0, m->e, 0, "output_norm.weight");
     if (o->own_output || narrow) add(m, FILL_MATRIX, m->n_draft, m->e, 3.0f, "output.weight");
+    if (m->dflash2) add_pairs(m);
     if (!m->dspark) return;
     add(m, FILL_MATRIX, m->n_vocab, m->n_markov, sqrtf((float)m->n_markov), "markov_w1.weight");
     add(m, FILL_MATRIX, m->n_draft, m->n_markov, 2.0f, "markov_w2.weight");
@@ -303,6 +325,18 @@ static aerie_status write_vector(maker *m, const tensor *t)
     return AERIE_OK;
 }
 
+/* The row itself counts most. */
+static aerie_status write_conv(maker *m, const tensor *t)
+{
+    uint64_t state = mk_stream(m->o->seed, t->name);
+    for (uint32_t i = 0; i < 2 * t->n_out * t->n_in; i++) {
+        const float u = (float)(mk_random(&state) >> 40) * 0x1p-24f;
+        const float x = i / t->n_in % t->n_out ? 0.6f * (u - 0.5f) : 0.8f + 0.4f * u;
+        AE_TRY(ae_gguf_writer_data(m->writer, &x, sizeof x, m->error));
+    }
+    return AERIE_OK;
+}
+
 static aerie_status write_map(maker *m, const tensor *t)
 {
     for (uint32_t i = 0; i < t->n_in; i++) {
@@ -318,13 +352,17 @@ static aerie_status write_tensors(maker *m)
 {
     for (size_t i = 0; i < m->n_tensors; i++) {
         const tensor *t = &m->tensors[i];
-        const int64_t ne[2] = {t->n_in, t->n_out};
-        AE_TRY(ae_gguf_writer_tensor(m->writer, t->name, t->type, t->n_out ? 2 : 1, ne, m->error));
+        const int64_t ne[3] = {t->n_in, t->n_out, 2};
+        const uint32_t n_dims = t->fill == FILL_CONV ? 3 : t->n_out ? 2 : 1;
+        AE_TRY(ae_gguf_writer_tensor(m->writer, t->name, t->type, n_dims, ne, m->error));
     }
     AE_TRY(ae_gguf_writer_begin(m->writer, m->error));
     for (size_t i = 0; i < m->n_tensors; i++) {
         const tensor *t = &m->tensors[i];
-        AE_TRY(t->fill == FILL_MATRIX ? write_matrix(m, t) : t->fill == FILL_MAP ? write_map(m, t) : write_vector(m, t));
+        AE_TRY(t->fill == FILL_MATRIX ? write_matrix(m, t)
+               : t->fill == FILL_MAP  ? write_map(m, t)
+               : t->fill == FILL_CONV ? write_conv(m, t)
+                                      : write_vector(m, t));
     }
     return ae_gguf_writer_finish(m->writer, m->error);
 }
@@ -397,6 +435,12 @@ static aerie_status write_block_keys(maker *m)
     if (o->from_anchor) AE_TRY(put_flag(m, "sample_from_anchor", o->from_anchor > 0));
     if (o->causal) AE_TRY(put_flag(m, "attention.causal", true));
     if (o->sliding) AE_TRY(put_count(m, m->arch, "attention.sliding_window", o->sliding));
+    if (m->dflash2) {
+        AE_TRY(put_count(m, m->arch, "conv_kernel_size", m->n_conv));
+        AE_TRY(put_count(m, m->arch, "conv_group_size", m->conv_group));
+        AE_TRY(put_count(m, m->arch, "selector_rank", m->n_pair));
+        AE_TRY(put_count(m, m->arch, "selector_top_k", m->n_candidates));
+    }
     return ae_gguf_writer_u32(m->writer, "tokenizer.ggml.mask_token_id", m->mask, m->error);
 }
 
@@ -546,18 +590,36 @@ static bool good_mtp(const ae_dhead *head)
     return true;
 }
 
+/* What DFlash2 has beside the rest. */
+static bool good_pairs(const ae_dhead *head)
+{
+    const ae_dhead_hparams *h = &head->hparams;
+    const uint32_t e = h->layer.n_embd, k = h->n_pair;
+    if (!k || !h->n_conv || h->n_conv > AE_DHEAD_MAX_CONV || !h->conv_group || e % h->conv_group || !h->n_candidates)
+        return false;
+    for (uint32_t i = 0; i < 2 * h->n_layers; i++) {
+        const ae_dhead_conv *c = &head->conv[i / 2][i % 2];
+        if (!good(c->proj, true, 2 * h->n_conv * (e / h->conv_group), e) || !c->base || c->base->ne[0] != e ||
+            c->base->ne[1] != h->n_conv || c->base->ne[2] != 2)
+            return false;
+    }
+    return good(head->pair_rows, true, k, e) && good(head->pair_before, true, h->n_vocab, k) &&
+           good(head->pair_after, true, h->n_vocab, k);
+}
+
 static bool good_block(const ae_dhead *head)
 {
     const ae_dhead_hparams *h = &head->hparams;
     const uint32_t e = h->layer.n_embd, k = h->n_markov;
-    if (!h->n_layers || h->n_layers > AE_MAX_LAYERS || h->n_steps != 1 || !h->n_block || h->n_block > AE_DHEAD_MAX_BLOCK ||
+    if (!h->n_layers || h->n_layers > AE_DHEAD_MAX_LAYERS || h->n_steps != 1 || !h->n_block ||
+        h->n_block > AE_DHEAD_MAX_BLOCK ||
         !ae_dhead_n_foreseen(h) || h->mask < 0 || (uint32_t)h->mask >= h->n_vocab)
         return false;
     if (!good(head->fc, true, e, h->n_taps * h->n_target_embd) || !good(head->hidden_norm, true, 0, e) ||
         !good(head->out_norm, true, 0, e) || !good(head->embedding, false, h->n_vocab, e) ||
         !good(head->output, false, h->n_draft, e) || !good(head->markov_w1, k > 0, h->n_vocab, k) ||
         !good(head->markov_w2, k > 0, h->n_draft, k) || !good(head->conf, false, 1, h->conf_markov ? e + k : e) ||
-        !good(head->conf_bias, false, 0, 1))
+        !good(head->conf_bias, false, 0, 1) || (h->kind == AE_DHEAD_DFLASH2 && !good_pairs(head)))
         return false;
     for (uint32_t i = 0; i < h->n_layers; i++) {
         const ae_layer *l = &ae_dhead_layers(head)[i];

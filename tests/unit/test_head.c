@@ -334,13 +334,13 @@ static uint64_t copy_keys(ae_buf *out, const ae_gguf *gguf, const edit *edits)
 }
 
 /* Adds the tensor's description to out and its bytes to data. */
-static void put_tensor(ae_buf *out, ae_buf *data, const char *name, uint64_t a, uint64_t b, uint32_t type, const void *bytes,
-                       size_t n)
+static void put_tensor(ae_buf *out, ae_buf *data, const char *name, uint64_t a, uint64_t b, uint64_t c, uint32_t type,
+                       const void *bytes, size_t n)
 {
-    const uint64_t ne[2] = {a, b ? b : 1};
-    const size_t all = (size_t)(ne[0] * ne[1]) * ae_type_block_bytes(type) / ae_type_block_elements(type);
+    const uint64_t ne[3] = {a, b ? b : 1, c};
+    const size_t all = (size_t)(ne[0] * ne[1] * ne[2]) * ae_type_block_bytes(type) / ae_type_block_elements(type);
     gguf_make_pad(data, 32);
-    gguf_make_tensor(out, name, b ? 2 : 1, ne, type, data->n);
+    gguf_make_tensor(out, name, c > 1 ? 3 : b ? 2 : 1, ne, type, data->n);
     ae_buf_add(data, bytes, n < all ? n : all);
     gguf_make_zeros(data, n < all ? all - n : 0);
 }
@@ -348,10 +348,11 @@ static void put_tensor(ae_buf *out, ae_buf *data, const char *name, uint64_t a, 
 static void put_edited(ae_buf *out, ae_buf *data, const edit *e)
 {
     int32_t narrow[16];
-    if (e->kind == NEW || e->kind == SHAPE) put_tensor(out, data, e->name, (uint64_t)e->a, (uint64_t)e->b, AE_TYPE_F32, "", 0);
-    if (e->kind == MAP) put_tensor(out, data, e->name, (uint64_t)e->a, 0, AE_TYPE_I64, e->list, (size_t)e->a * 8);
+    if (e->kind == NEW || e->kind == SHAPE)
+        put_tensor(out, data, e->name, (uint64_t)e->a, (uint64_t)e->b, 1, AE_TYPE_F32, "", 0);
+    if (e->kind == MAP) put_tensor(out, data, e->name, (uint64_t)e->a, 0, 1, AE_TYPE_I64, e->list, (size_t)e->a * 8);
     for (int64_t i = 0; e->kind == MAP32 && i < e->a; i++) narrow[i] = (int32_t)e->list[i];
-    if (e->kind == MAP32) put_tensor(out, data, e->name, (uint64_t)e->a, 0, AE_TYPE_I32, narrow, (size_t)e->a * 4);
+    if (e->kind == MAP32) put_tensor(out, data, e->name, (uint64_t)e->a, 0, 1, AE_TYPE_I32, narrow, (size_t)e->a * 4);
 }
 
 static uint64_t copy_tensors(ae_buf *out, ae_buf *data, const ae_gguf *gguf, const edit *edits)
@@ -365,7 +366,8 @@ static uint64_t copy_tensors(ae_buf *out, ae_buf *data, const ae_gguf *gguf, con
         if (e && e->kind != RENAME) continue;
         if (e) snprintf(name, sizeof name, "%s", e->text);
         else memcpy(name, t->name.data, t->name.n);
-        put_tensor(out, data, name, (uint64_t)t->ne[0], t->n_dims > 1 ? (uint64_t)t->ne[1] : 0, t->type, t->data, t->bytes);
+        put_tensor(out, data, name, (uint64_t)t->ne[0], t->n_dims > 1 ? (uint64_t)t->ne[1] : 0, (uint64_t)t->ne[2], t->type,
+                   t->data, t->bytes);
         n++;
     }
     for (size_t i = 0; i < N_EDITS; i++)
@@ -754,6 +756,28 @@ static void test_bad_blocks(void **state)
         {{{NEW, "strange.weight", .a = 4}}, "nothing reads tensor strange.weight", AERIE_ERROR_UNSUPPORTED},
     };
     ALL_REFUSED(((mkhead_options){.kind = "dspark", .type = "f32"}), cases);
+    static const bad pairs[] = {
+        {{{DROP, "dflash.conv_kernel_size"}}, "conv_kernel_size"},
+        {{{U32, "dflash.conv_kernel_size", .a = 0}}, "conv_kernel_size"},
+        {{{U32, "dflash.conv_kernel_size", .a = 9}}, "conv_kernel_size"},
+        {{{U32, "dflash.conv_kernel_size", .a = 3}}, "blk.0.attn_conv_base"},
+        {{{U32, "dflash.conv_group_size", .a = 0}}, "conv_group_size"},
+        {{{U32, "dflash.conv_group_size", .a = 48}}, "does not divide the width 64"},
+        {{{U32, "dflash.conv_group_size", .a = 8}}, "blk.0.attn_conv_proj.weight"},
+        {{{U32, "dflash.selector_top_k", .a = 17}}, "selector_top_k"},
+        {{{U32, "dflash.selector_top_k", .a = 0}}, "selector_top_k"},
+        {{{U32, "dflash.selector_rank", .a = 9}}, "selector_hidden.weight"},
+        {{{DROP, "blk.1.ffn_conv_base"}}, "blk.1.ffn_conv_base"},
+        {{{SHAPE, "selector_predecessor.weight", .a = 319, .b = 8}}, "selector_predecessor.weight"},
+        {{{DROP, "selector_successor.weight"}}, "selector_successor.weight"},
+    };
+    ALL_REFUSED(((mkhead_options){.kind = "dflash2", .type = "f32"}), pairs);
+    const mkhead_options deep = {.kind = "dflash", .type = "f32", .n_layers = 9};
+    aerie_error error = {0};
+    ae_dhead *head;
+    assert_int_equal(mkhead_write(&deep, target_path, head_path, &error), AERIE_OK);
+    assert_int_equal(ae_dhead_load(&head, head_path, &error), AERIE_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "8 layers at most"));
 }
 
 static void test_a_head_is_no_model(void **state)

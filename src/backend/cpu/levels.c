@@ -30,7 +30,7 @@ void ae_kernels_ref(ae_kernels *k)
                 [AE_GLU_SIGMOID] = ae_ref_glu_sigmoid, [AE_GLU_OAI] = ae_ref_glu_oai,
                 [AE_GLU_SILU_CLAMPED] = ae_ref_glu_silu_clamped, [AE_GLU_RELU] = ae_ref_glu_relu,
                 [AE_GLU_SILU_LIMITED] = ae_ref_glu_silu_limited, [AE_GLU_SOFTPLUS] = ae_ref_glu_softplus,
-                [AE_GLU_GELU_ERF] = ae_ref_glu_gelu_erf},
+                [AE_GLU_GELU_ERF] = ae_ref_glu_gelu_erf, [AE_GLU_LINEAR] = ae_ref_glu_linear},
         .softcap = ae_ref_softcap,
         .axpy = ae_ref_axpy,
         .quant32 = ae_ref_quant32,

@@ -1,4 +1,4 @@
-/* block.c - checkpoints of block drafters: z-lab's DFlash, DeepSpec's DFlash and DSpark, speculators' DSpark.
+/* block.c - checkpoints of block drafters: z-lab's DFlash and DFlash2, DeepSpec's DFlash and DSpark, speculators' DSpark.
  *
  * They are recognised by hidden_norm, a norm of fused features outside layers, beside fc. Layers have Qwen3's names. Rows of q
  * and k are not reordered, since the file rotates by halves as well. Settings are in dflash_config or beside everything else.
@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/draw.h"
 #include "convert/head/parts.h"
 
 bool ae_convert_is_block(const ae_convert *c)
@@ -115,16 +116,26 @@ static aerie_status refuse_others(const ae_convert *c)
     const json_t *type = setting(c, "markov_head_type");
     const char *text = json_string_value(type), *what = NULL;
     bool neox = true;
-    if (ae_convert_look(c, "candidate_selector.hidden_projection.weight")) what = "this is a DFlash2 drafter";
     if (ae_convert_look(c, "layer_fusion_weights")) what = "this is a DFly drafter";
     if (ae_convert_look(c, "layers.0.pre_feedforward_layernorm.weight")) what = "the drafter has Gemma's layers";
     if (text && strcmp(text, "vanilla")) what = "the drafter's Markov head is gated or recurrent";
     AE_TRY(read_flag(c, "rope_is_neox_style", &neox));
     if (!neox) what = "the drafter rotates neighbours (rope_is_neox_style)";
     if (!what) return AERIE_OK;
-    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: %s; DFlash and DSpark with layers like Qwen3's are supported",
-                   c->path,
-                   what);
+    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: %s; DFlash, DSpark and DFlash2 with layers like Qwen3's are "
+                   "supported", c->path, what);
+}
+
+static aerie_status read_pairs(ae_convert *c)
+{
+    ae_convert_head *h = &c->head;
+    AE_TRY(need_count(c, "conv_kernel_size", 1, AE_DHEAD_MAX_CONV, &h->n_conv));
+    AE_TRY(need_count(c, "conv_group_size", 1, h->n_embd, &h->conv_group));
+    AE_TRY(need_count(c, "selector_rank", 1, AE_MAX_EMBD, &h->n_pair));
+    AE_TRY(need_count(c, "selector_top_k", 1, AE_PROPOSE_MAX, &h->n_candidates));
+    if (h->n_embd % h->conv_group == 0) return AERIE_OK;
+    return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'conv_group_size' is %u, which does not divide the width %u",
+                   c->config_path, (unsigned)h->conv_group, (unsigned)h->n_embd);
 }
 
 aerie_status ae_convert_block_detect(ae_convert *c)
@@ -132,10 +143,13 @@ aerie_status ae_convert_block_detect(ae_convert *c)
     ae_convert_head *h = &c->head;
     const ae_st_tensor *fc = ae_convert_look(c, "fc.weight"), *w1 = ae_convert_look(c, "markov_head.markov_w1.weight");
     char shape[128];
-    h->kind = w1 ? AE_DHEAD_DSPARK : AE_DHEAD_DFLASH;
+    h->kind = w1                                                                      ? AE_DHEAD_DSPARK
+              : ae_convert_look(c, "candidate_selector.hidden_projection.weight") ? AE_DHEAD_DFLASH2
+                                                                                  : AE_DHEAD_DFLASH;
     AE_TRY(refuse_others(c));
-    AE_TRY(ae_convert_head_layer(c, AE_MAX_LAYERS));
+    AE_TRY(ae_convert_head_layer(c, AE_DHEAD_MAX_LAYERS));
     AE_TRY(ae_convert_head_vocab(c));
+    if (h->kind == AE_DHEAD_DFLASH2) AE_TRY(read_pairs(c));
     AE_TRY(read_taps(c));
     if (fc->n_dims != 2 || fc->shape[0] != h->n_embd || !fc->shape[1] || fc->shape[1] % h->n_taps ||
         fc->shape[1] / h->n_taps > AE_MAX_EMBD)
@@ -193,6 +207,58 @@ static aerie_status plan_layer(ae_convert *c, uint32_t i)
     return AERIE_OK;
 }
 
+/* The convolution around a sublayer. */
+static aerie_status plan_conv(ae_convert *c, uint32_t i, const char *from, const char *to)
+{
+    const ae_convert_head *h = &c->head;
+    const uint64_t e = h->n_embd;
+    char name[64], own[64], shape[128];
+    snprintf(name, sizeof name, "layers.%u.%s.base_kernel", (unsigned)i, from);
+    const ae_st_tensor *base = ae_convert_take(c, name);
+    if (!base || base->n_dims != 3 || base->shape[0] != 2 || base->shape[1] != h->n_conv || base->shape[2] != e)
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is %s; [2, %u, %u] is needed", c->path, name,
+                       base ? ae_convert_shape(base, shape) : "missing", (unsigned)h->n_conv, (unsigned)e);
+    snprintf(own, sizeof own, "blk.%u.%s_base", (unsigned)i, to);
+    AE_TRY(ae_convert_add(c, &(ae_convert_item){.name = own, .from = base, .n_stack = 2, .rows = h->n_conv, .columns = e,
+                                                .f32 = true}));
+    snprintf(name, sizeof name, "layers.%u.%s.kernel_projection", (unsigned)i, from);
+    snprintf(own, sizeof own, "blk.%u.%s_proj", (unsigned)i, to);
+    const ae_convert_wanted wanted = {name, own, 2 * (uint64_t)h->n_conv * (e / h->conv_group), e,
+                                      "2 x conv_kernel_size x hidden_size / conv_group_size, hidden_size", false, false};
+    return ae_convert_copy(c, &wanted, 1);
+}
+
+/* A table of the candidate selector; rows after the vocabulary are padding. */
+static aerie_status plan_codebook(ae_convert *c, const char *from, const char *to)
+{
+    const ae_convert_head *h = &c->head;
+    char name[96], shape[128];
+    snprintf(name, sizeof name, "candidate_selector.%s", from);
+    const ae_st_tensor *t = ae_convert_take(c, name);
+    if (!t) {
+        snprintf(name, sizeof name, "candidate_selector.%s.weight", from);
+        t = ae_convert_take(c, name);
+    }
+    if (!t || t->n_dims != 2 || t->shape[0] < h->n_vocab || t->shape[1] != h->n_pair)
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is %s; at least %u rows of %u numbers are needed", c->path,
+                       name, t ? ae_convert_shape(t, shape) : "missing", (unsigned)h->n_vocab, (unsigned)h->n_pair);
+    return ae_convert_add(c, &(ae_convert_item){.name = to, .from = t, .rows = h->n_vocab, .columns = h->n_pair});
+}
+
+static aerie_status plan_pairs(ae_convert *c)
+{
+    const ae_convert_head *h = &c->head;
+    const ae_convert_wanted rows = {"candidate_selector.hidden_projection", "selector_hidden", h->n_pair, h->n_embd,
+                                    "selector_rank, hidden_size", false, false};
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        AE_TRY(plan_conv(c, i, "attention_conv", "attn_conv"));
+        AE_TRY(plan_conv(c, i, "mlp_conv", "ffn_conv"));
+    }
+    AE_TRY(ae_convert_copy(c, &rows, 1));
+    AE_TRY(plan_codebook(c, "predecessor_codebook", "selector_predecessor.weight"));
+    return plan_codebook(c, "successor_codebook", "selector_successor.weight");
+}
+
 aerie_status ae_convert_block_plan(ae_convert *c)
 {
     const ae_convert_head *h = &c->head;
@@ -209,6 +275,7 @@ aerie_status ae_convert_block_plan(ae_convert *c)
     const ae_st_tensor *w2 = ae_convert_take(c, "markov_head.markov_w2.weight");
     AE_TRY(ae_convert_copy(c, parts, r ? 4 : 3));
     for (uint32_t i = 0; i < h->n_layers; i++) AE_TRY(plan_layer(c, i));
+    if (h->n_pair) AE_TRY(plan_pairs(c));
     if (r && (!w2 || w1->shape[0] < h->n_vocab || w2->n_dims != 2 || w2->shape[0] < h->n_draft || w2->shape[1] != r))
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: markov_head.markov_w1 and markov_w2 are to have %u and %u rows of %u "
                        "numbers; %s", c->path, (unsigned)h->n_vocab, (unsigned)h->n_draft, (unsigned)r,
@@ -240,6 +307,12 @@ void ae_convert_block_keys(ae_convert_keys *k, const ae_convert *c)
     if (h->embedding_scale != 0) ae_convert_put_f32(k, "embedding_scale", h->embedding_scale);
     if (h->logit_scale != 0) ae_convert_put_f32(k, "logit_scale", h->logit_scale);
     if (h->logit_softcap != 0) ae_convert_put_f32(k, "final_logit_softcapping", h->logit_softcap);
+    if (h->n_pair) {
+        ae_convert_put_u32(k, "conv_kernel_size", h->n_conv);
+        ae_convert_put_u32(k, "conv_group_size", h->conv_group);
+        ae_convert_put_u32(k, "selector_rank", h->n_pair);
+        ae_convert_put_u32(k, "selector_top_k", h->n_candidates);
+    }
     if (h->n_markov) ae_convert_put_bool(k, "has_confidence_head", ae_convert_look(c, "confidence_head.proj.weight") != NULL);
     if (k->status == AERIE_OK) k->status = ae_gguf_writer_u32(k->w, "tokenizer.ggml.mask_token_id", h->mask, k->error);
 }

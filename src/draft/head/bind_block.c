@@ -1,11 +1,13 @@
-/* bind_block.c - reads the file of a block drafter (DFlash, DSpark): its keys, and its tensors outside layers.
+/* bind_block.c - reads the file of a block drafter (DFlash, DSpark, DFlash2): its keys, and its tensors outside layers.
  *
  * The layers, and the embedding and output if there are any, are read like a model's (model/model.c): they are Qwen3's, with
  * norms of queries and keys. The tensors show which kind of drafter it is. Keys and tensors: docs/heads.md.
  * Sources: z-lab/dflash, deepseek-ai/DeepSpec (both MIT), and the GGUF files that llama.cpp reads.
  */
+#include <stdio.h>
 #include <string.h>
 
+#include "backend/draw.h"
 #include "draft/head/head_int.h"
 
 #define DEFAULT_BLOCK 16
@@ -17,7 +19,7 @@ static bool has(const ae_binder *b, const char *name)
 
 static aerie_status unsupported(ae_binder *b, const char *what)
 {
-    return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s; aerie runs DFlash and DSpark with layers like Qwen3's",
+    return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s; aerie runs DFlash, DSpark and DFlash2 with layers like Qwen3's",
                    ae_gguf_path(b->gguf), what);
 }
 
@@ -26,7 +28,6 @@ static aerie_status refuse_others(ae_binder *b)
 {
     ae_gguf_string text = {0};
     float scale = 1.0f;
-    if (has(b, "selector_hidden.weight")) return unsupported(b, "this is a DFlash2 drafter (selector_hidden.weight)");
     if (has(b, "layer_fusion") || has(b, "layer_fusion.weight")) return unsupported(b, "this is a DFly drafter (layer_fusion)");
     if (has(b, "markov_gate.weight") || has(b, "markov_rnn.weight"))
         return unsupported(b, "the drafter's Markov head is gated or recurrent");
@@ -109,6 +110,40 @@ static aerie_status bind_markov(ae_binder *b, ae_dhead *head)
     return ae_bind(b, "conf_proj.bias", false, 0, 1, &head->conf_bias);
 }
 
+/* The convolution around sublayer k (0: attention) of layer i. */
+static aerie_status bind_conv(ae_binder *b, ae_dhead *head, uint32_t i, uint32_t k)
+{
+    const ae_dhead_hparams *h = &head->hparams;
+    const uint32_t e = h->layer.n_embd, n = 2 * h->n_conv * (e / h->conv_group);
+    const char *part = k ? "ffn_conv" : "attn_conv";
+    char name[48];
+    snprintf(name, sizeof name, "blk.%u.%s_base", i, part); /* so in files, without ".weight" */
+    AE_TRY(ae_bind_stack(b, name, true, 2, h->n_conv, e, &head->conv[i][k].base));
+    snprintf(name, sizeof name, "blk.%u.%s_proj.weight", i, part);
+    return ae_bind(b, name, true, n, e, &head->conv[i][k].proj);
+}
+
+static aerie_status bind_pairs(ae_binder *b, ae_dhead *head)
+{
+    ae_dhead_hparams *h = &head->hparams;
+    const struct {
+        const char *key;
+        uint32_t most, *to;
+    } counts[] = {{"conv_kernel_size", AE_DHEAD_MAX_CONV, &h->n_conv}, {"conv_group_size", h->layer.n_embd, &h->conv_group},
+                  {"selector_rank", AE_MAX_EMBD, &h->n_pair}, {"selector_top_k", AE_PROPOSE_MAX, &h->n_candidates}};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, counts[i].key), true, counts[i].to, b->error));
+        AE_TRY(ae_bind_range(b, counts[i].key, *counts[i].to, 1, counts[i].most));
+    }
+    if (h->layer.n_embd % h->conv_group)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u, which does not divide the width %u", ae_gguf_path(b->gguf),
+                       ae_bind_key(b, "conv_group_size"), h->conv_group, h->layer.n_embd);
+    for (uint32_t i = 0; i < 2 * h->n_layers; i++) AE_TRY(bind_conv(b, head, i / 2, i % 2));
+    AE_TRY(ae_bind(b, "selector_hidden.weight", true, h->n_pair, h->layer.n_embd, &head->pair_rows));
+    AE_TRY(ae_bind(b, "selector_predecessor.weight", true, h->n_vocab, h->n_pair, &head->pair_before));
+    return ae_bind(b, "selector_successor.weight", true, h->n_vocab, h->n_pair, &head->pair_after);
+}
+
 static aerie_status read_draft_size(ae_binder *b, ae_dhead_hparams *h)
 {
     const ae_tensor_ref map = ae_dhead_find_map(b->gguf);
@@ -128,15 +163,21 @@ aerie_status ae_dhead_bind_block(ae_dhead *head, const ae_arch *arch, aerie_erro
     head->bound = m->bound, head->name = m->name, head->n_params = m->n_params;
     head->embedding = m->embedding, head->out_norm = m->out_norm;
     head->output = m->output || ae_dhead_find_map(gguf) ? m->output : m->embedding; /* an embedding of its own serves as both */
-    *h = (ae_dhead_hparams){.kind = has(&b, "markov_w1.weight") ? AE_DHEAD_DSPARK : AE_DHEAD_DFLASH,
+    *h = (ae_dhead_hparams){.kind = has(&b, "markov_w1.weight")         ? AE_DHEAD_DSPARK
+                                    : has(&b, "selector_hidden.weight") ? AE_DHEAD_DFLASH2
+                                                                        : AE_DHEAD_DFLASH,
                             .n_vocab = m->hparams.n_vocab,
                             .n_layers = m->hparams.n_layers, .n_steps = 1, .layer = m->hparams};
     AE_TRY(refuse_others(&b));
+    if (h->n_layers > AE_DHEAD_MAX_LAYERS)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: %s is %u; aerie runs block drafters of %d layers at most",
+                       ae_gguf_path(gguf), ae_bind_key(&b, "block_count"), h->n_layers, AE_DHEAD_MAX_LAYERS);
     AE_TRY(read_draft_size(&b, h));
     AE_TRY(read_block(&b, h));
     AE_TRY(ae_dhead_read_taps(&b, h));
     AE_TRY(bind_encoder(&b, head));
     if (h->kind == AE_DHEAD_DSPARK) AE_TRY(bind_markov(&b, head));
+    if (h->kind == AE_DHEAD_DFLASH2) AE_TRY(bind_pairs(&b, head));
     AE_TRY(ae_dhead_read_map(&b, head));
     return ae_bind_end(&b, m->layers, 0, h->n_layers, true);
 }

@@ -1,4 +1,4 @@
-/* block.c - the drafter of block heads: DFlash, DSpark (head.h).
+/* block.c - the drafter of block heads: DFlash, DSpark, DFlash2 (head.h).
  *
  * Owns the head's engine and, per slot, the features of the newest positions that are not yet context rows. Every pass of the
  * target brings features (observe); they become context rows in one batch when a draft is wanted, or when the room for them is
@@ -7,6 +7,8 @@
  *
  *   DFlash   a row says how likely tokens are at its position, whatever stands before: all nodes of a level have equal children
  *   DSpark   each node adds a bias to its row, and may know how likely its child is accepted: a level is one more small product
+ *   DFlash2  of the row's best tokens each gets a score that also depends on the token before: children of a node are these
+ *            candidates of its row, ranked anew
  *
  * Trees grow as other heads' do (grow.h). The target's noise ranks all proposals.
  *
@@ -14,6 +16,9 @@
  * is cold: it keeps the rows that it has and takes no more; when drafts are wanted again, it goes on after a gap. Blocks never
  * outlive propose.
  */
+#include <float.h>
+
+#include "base/math/fmath.h"
 #include "base/mem.h"
 #include "base/os.h"
 #include "engine/engine.h"
@@ -31,6 +36,7 @@ typedef struct block_slot {
     bool has_drafted;
     ae_growth grow;
     uint32_t out, n_out;  /* outputs of its block */
+    uint32_t asked, told; /* DFlash2: the first of its rows' proposals; its newest token among those of the pairs */
 } block_slot;
 
 typedef struct block_drafter {
@@ -49,6 +55,7 @@ typedef struct block_drafter {
     ae_proposal *proposals; /* as many */
     ae_dhead_link *links;   /* [n_slots * AE_DHEAD_LEVEL_MAX] */
     float *conf;            /* as many */
+    int32_t *tokens;        /* [n_slots * (1 + n_block * AE_PROPOSE_MAX)] DFlash2: newest tokens and candidates */
     uint32_t *list;         /* [n_slots] */
     aerie_error fault; /* of a pass while catching up: the next draft returns it */
 } block_drafter;
@@ -83,6 +90,7 @@ static void block_destroy(ae_drafter *drafter)
     ae_free(d->proposals);
     ae_free(d->links);
     ae_free(d->conf);
+    ae_free(d->tokens);
     ae_free(d->list);
     ae_dhead_engine_free(d->head);
     ae_free(d);
@@ -262,6 +270,101 @@ static aerie_status grow_linked(block_drafter *d, const ae_draft_request *reques
     return AERIE_OK;
 }
 
+/* The candidates of all rows, by the rows alone. *n_tokens: those of d->tokens: for each slot its newest token, then the
+ * candidates of its first row, of its second ... */
+static aerie_status find_candidates(block_drafter *d, const ae_draft_request *requests, uint32_t n, uint32_t *n_tokens,
+                                    aerie_error *error)
+{
+    const uint32_t k = ae_dhead_engine_net(d->head)->head->hparams.n_candidates;
+    uint32_t n_asked = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        block_slot *s = &d->slots[requests[i].slot];
+        s->asked = n_asked;
+        for (uint32_t j = 0; drafts(d, &requests[i]) && j < s->n_out; j++) {
+            d->rows[n_asked] = ae_growth_ask(&s->grow, -1, s->out + j);
+            d->rows[n_asked].k = k;
+            d->rows[n_asked++].position += j;
+        }
+    }
+    AE_TRY(ae_dhead_propose(d->head, d->rows, n_asked, d->proposals, error));
+    *n_tokens = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        block_slot *s = &d->slots[requests[i].slot];
+        if (!drafts(d, &requests[i])) continue;
+        s->told = *n_tokens;
+        d->tokens[(*n_tokens)++] = requests[i].tokens[requests[i].n_tokens - 1];
+        for (uint32_t j = 0; j < s->n_out * k; j++) { /* where there are fewer candidates, any token stands for the rest */
+            const ae_proposal *p = &d->proposals[s->asked + j / k];
+            d->tokens[(*n_tokens)++] = j % k < p->n ? p->id[j % k] : 0;
+        }
+    }
+    return AERIE_OK;
+}
+
+/* The children of a node: the candidates of its row, given its token (before: among those of the pairs). */
+static void add_pairs(block_drafter *d, block_slot *s, int32_t node, uint32_t depth, const ae_dhead_pairs *pairs,
+                      uint32_t before)
+{
+    const uint32_t k = ae_dhead_engine_net(d->head)->head->hparams.n_candidates;
+    const ae_proposal *of = &d->proposals[s->asked + depth];
+    const ae_propose_row ask = ae_growth_ask(&s->grow, node, 0);
+    const double t = ask.draw->draft_temperature;
+    const float scale = t > 1.0 ? (float)(1.0 / t) : 1.0f; /* as the proposals have it, whose logarithms hold the noise */
+    float score[AE_PROPOSE_MAX], top = -FLT_MAX, total = 0;
+    ae_proposal p = {0};
+    for (uint32_t c = 0; c < of->n; c++) {
+        const float pair = ae_dhead_pair_score(pairs, s->out + depth, before, s->told + 1 + depth * k + c);
+        score[c] = (float)ae_log((double)(of->p[c] > FLT_MIN ? of->p[c] : FLT_MIN)) + scale * pair;
+        if (!(score[c] >= -FLT_MAX && score[c] <= FLT_MAX)) score[c] = -FLT_MAX; /* of broken weights */
+        if (score[c] > top) top = score[c];
+    }
+    for (uint32_t c = 0; c < of->n; c++) total += ae_expf(score[c] - top);
+    for (; p.n < ask.k && p.n < of->n; p.n++) {
+        uint32_t best = 0;
+        for (uint32_t c = 1; c < of->n; c++)
+            if (score[c] > score[best]) best = c;
+        if (score[best] == -INFINITY) break;
+        p.id[p.n] = of->id[best];
+        p.p[p.n] = ae_expf(score[best] - top) / total;
+        score[best] = -INFINITY;
+    }
+    ae_growth_add(&s->grow, node, &p);
+}
+
+/* Where a node's token stands among the candidates of its row. */
+static uint32_t candidate_of(const block_drafter *d, const block_slot *s, const ae_grown *node)
+{
+    const uint32_t k = ae_dhead_engine_net(d->head)->head->hparams.n_candidates, row = (uint32_t)node->depth - 1;
+    const ae_proposal *of = &d->proposals[s->asked + row];
+    uint32_t c = 0;
+    while (c + 1 < of->n && of->id[c] != node->token) c++;
+    return s->told + 1 + row * k + c;
+}
+
+/* DFlash2: the lattice of candidates, each level given the one before. */
+static aerie_status grow_pairs(block_drafter *d, const ae_draft_request *requests, uint32_t n, uint32_t *n_levels,
+                               aerie_error *error)
+{
+    uint32_t n_tokens;
+    ae_dhead_pairs pairs;
+    AE_TRY(find_candidates(d, requests, n, &n_tokens, error));
+    AE_TRY(ae_dhead_run_pairs(d->head, d->tokens, n_tokens, &pairs, error));
+    for (uint32_t i = 0; i < n; i++) {
+        block_slot *s = &d->slots[requests[i].slot];
+        if (!drafts(d, &requests[i])) continue;
+        if (s->n_out > *n_levels) *n_levels = s->n_out;
+        add_pairs(d, s, -1, 0, &pairs, s->told);
+        for (uint32_t j = 1; j < s->n_out; j++) {
+            ae_growth_choose(&s->grow, AE_DHEAD_LEVEL_MAX);
+            for (uint32_t f = 0; f < s->grow.n_frontier; f++) {
+                const uint32_t node = s->grow.frontier[f];
+                add_pairs(d, s, (int32_t)node, j, &pairs, candidate_of(d, s, &s->grow.pool[node]));
+            }
+        }
+    }
+    return AERIE_OK;
+}
+
 /* ---- Drafts ------------------------------------------------------------------------------------------- */
 
 /* Whether all positions but that of the newest token have context rows, or are in a gap. */
@@ -355,6 +458,7 @@ static aerie_status block_propose(ae_drafter *drafter, const ae_draft_request *r
 static const block_kind kinds[] = {
     [AE_DHEAD_DFLASH] = {OPS("draft-dflash"), grow_marginal},
     [AE_DHEAD_DSPARK] = {OPS("draft-dspark"), grow_linked},
+    [AE_DHEAD_DFLASH2] = {OPS("draft-dflash"), grow_pairs},
 };
 
 static aerie_status allocate(block_drafter *d, aerie_error *error)
@@ -367,8 +471,9 @@ static aerie_status allocate(block_drafter *d, aerie_error *error)
     d->links = ae_alloc(n * AE_DHEAD_LEVEL_MAX, sizeof *d->links);
     d->conf = ae_alloc(n * AE_DHEAD_LEVEL_MAX, sizeof *d->conf);
     d->list = ae_alloc(n, sizeof *d->list);
+    d->tokens = ae_alloc(n * (1 + (size_t)d->n_ask * AE_PROPOSE_MAX), sizeof *d->tokens);
     d->waiting = d->ops->alloc(d->backend, waiting_bytes(d));
-    if (!d->slots || !d->pools || !d->rows || !d->proposals || !d->links || !d->conf || !d->list || !d->waiting)
+    if (!d->slots || !d->pools || !d->rows || !d->proposals || !d->links || !d->conf || !d->list || !d->tokens || !d->waiting)
         return ae_fail_memory(error, "a block drafter's features", waiting_bytes(d));
     for (size_t i = 0; i < n; i++) {
         d->slots[i].waiting = d->waiting + i * d->n_room * d->width;

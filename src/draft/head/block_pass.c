@@ -1,4 +1,5 @@
-/* block_pass.c - the passes of a block drafter: context rows, blocks, and the links of DSpark (engine.h, head.h).
+/* block_pass.c - the passes of a block drafter: context rows, blocks, DSpark's links and DFlash2's pairs (engine.h, head.h).
+ * The layers of DFlash2: block_conv.c.
  *
  * A context row is a position of the target: fc and a norm make a feature of its taps, and each layer keeps keys and values of
  * it, made by the matrices that block rows use, without the layer's norm. Block rows lie behind the context rows, in places
@@ -104,6 +105,7 @@ void ae_dhead_run_blocks(ae_dhead_engine *e)
 {
     if (!e->n_rows) return;
     ae_dhead_upload_rows(e);
+    if (e->net->head->hparams.n_conv) ae_dhead_conv_begin(e);
     forward_blocks(e);
     ae_dhead_end_pass(e, e->logits);
 }
@@ -155,4 +157,44 @@ aerie_status ae_dhead_run_links(ae_dhead_engine *e, const ae_dhead_link *links, 
     e->conf_out = e->net->conf ? conf : NULL;
     e->n_conf = n;
     return AERIE_OK;
+}
+
+/* ---- DFlash2's pairs ------------------------------------------------------------------------------------------- */
+
+aerie_status ae_dhead_run_pairs(ae_dhead_engine *e, const int32_t *tokens, uint32_t n, ae_dhead_pairs *pairs,
+                                aerie_error *error)
+{
+    const ae_dhead_hparams *h = &e->net->head->hparams;
+    const ae_backend_ops *ops = e->backend->ops;
+    const uint32_t P = h->n_pair;
+    if (n > ae_dhead_n_paired(h, e->options.n_seqs))
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "%u tokens are to be scored in pairs; please report", n);
+    *pairs = (ae_dhead_pairs){P, e->pair_rows_host, e->pair_before_host, e->pair_after_host};
+    if (!n || !e->n_out) return AERIE_OK;
+    ops->upload(e->stream, e->pair_tokens, tokens, n * sizeof *tokens);
+    ops->matmul(e->stream, &(ae_matmul){.n_rows = e->n_out, .input = AE_INPUT_PLAIN, .x = e->hidden,
+                                        .x_stride = h->layer.n_embd, .n_weights = 1,
+                                        .out = {{e->net->pair_rows, NULL, e->pair_rows, P, false}}});
+    for (uint32_t at = 0; at < n; at += e->options.n_batch) {
+        const uint32_t part = n - at < e->options.n_batch ? n - at : e->options.n_batch;
+        const size_t to = (size_t)at * P;
+        ops->lookup(e->stream, e->net->pair_before, e->pair_tokens + at, part, e->pair_before + to, P);
+        ops->lookup(e->stream, e->net->pair_after, e->pair_tokens + at, part, e->pair_after + to, P);
+    }
+    ops->download(e->stream, e->pair_rows_host, e->pair_rows, (size_t)e->n_out * P * sizeof(float));
+    ops->download(e->stream, e->pair_before_host, e->pair_before, (size_t)n * P * sizeof(float));
+    ops->download(e->stream, e->pair_after_host, e->pair_after, (size_t)n * P * sizeof(float));
+    return ae_dhead_sync(e, error);
+}
+
+float ae_dhead_pair_score(const ae_dhead_pairs *p, uint32_t out, uint32_t before, uint32_t after)
+{
+    const float *row = p->rows + (size_t)out * p->rank, *a = p->before + (size_t)before * p->rank;
+    const float *b = p->after + (size_t)after * p->rank;
+    float sum[8] = {0}; /* eight sums, which compilers add side by side */
+    uint32_t i = 0;
+    for (; i + 8 <= p->rank; i += 8)
+        for (uint32_t k = 0; k < 8; k++) sum[k] += a[i + k] * row[i + k] * b[i + k];
+    for (; i < p->rank; i++) sum[i % 8] += a[i] * row[i] * b[i];
+    return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
 }

@@ -62,6 +62,12 @@ static void host_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, bo
     e->logits_host = ae_layout_add(l, n_out, sizeof *e->logits_host);
     e->seqs = ae_layout_add(l, o->n_seqs, sizeof *e->seqs);
     e->host_links = ae_layout_add(l, 2 * n_links(head, o), sizeof *e->host_links);
+    const ae_dhead_hparams *hp = &head->hparams;
+    const size_t n_paired = ae_dhead_n_paired(hp, o->n_seqs) * hp->n_pair;
+    e->conv_rows = ae_layout_add(l, n * hp->n_conv, sizeof *e->conv_rows);
+    e->pair_rows_host = ae_layout_add(l, n_out * hp->n_pair, sizeof(float));
+    e->pair_before_host = ae_layout_add(l, n_paired, sizeof(float));
+    e->pair_after_host = ae_layout_add(l, n_paired, sizeof(float));
     e->logits_room = ae_layout_add(l, view_needs_room ? n_out * n_draft : 0, sizeof(float));
 }
 
@@ -97,7 +103,7 @@ static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, 
     const bool medusa = hp->kind == AE_DHEAD_MEDUSA;
     const size_t n = medusa ? 0 : o->n_batch, n_out = outputs_of(head, o), H = h->n_embd, W = ae_dhead_width(hp);
     const bool block = ae_dhead_is_block(hp);
-    const size_t L = n_links(head, o);
+    const size_t L = n_links(head, o), T = ae_dhead_n_paired(hp, o->n_seqs), n_conv = hp->n_conv ? n : 0;
     const struct {
         float **field;
         size_t n;
@@ -107,6 +113,10 @@ static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, 
         {&e->x_out, n_out * H}, {&e->logits, n_out * n_draft},
         {&e->fed, block ? 0 : (size_t)o->n_seqs * (1 + AERIE_MAX_DRAFT) * hp->n_steps * W},
         {&e->hidden, block ? n_out * H : 0}, {&e->link_in, L * (H + hp->n_markov)}, {&e->conf, L}, {&e->linked, L * n_draft},
+        {&e->conv_in, n_conv ? (n + 1) * H : 0}, {&e->conv_out, n_conv ? (n + 1) * H : 0},
+        {&e->conv_y, n_conv * H}, {&e->conv_a, n_conv * H}, {&e->conv_b, n_conv * H},
+        {&e->conv_c, n_conv ? n * 2 * hp->n_conv * (H / hp->conv_group) : 0},
+        {&e->pair_rows, n_out * hp->n_pair}, {&e->pair_before, T * hp->n_pair}, {&e->pair_after, T * hp->n_pair},
     };
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         *arrays[i].field = ae_layout_add(l, arrays[i].n, sizeof(float));
@@ -118,6 +128,7 @@ static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, 
     }
     ae_rows_layout(l, n, n_out, rows_kind(head), &e->on_device);
     e->links = ae_layout_add(l, L, sizeof *e->links);
+    e->pair_tokens = ae_layout_add(l, T, sizeof *e->pair_tokens);
     e->link_tokens = ae_layout_add(l, L, sizeof *e->link_tokens);
     e->proposals = ae_layout_add(l, n_out, sizeof *e->proposals);
     e->to_target = ae_layout_add(l, n_draft, sizeof *e->to_target);

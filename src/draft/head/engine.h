@@ -103,6 +103,19 @@ typedef struct ae_dhead_link {
 aerie_status ae_dhead_run_links(ae_dhead_engine *engine, const ae_dhead_link *links, uint32_t n, float *conf,
                                 aerie_error *error);
 
+/* DFlash2: what pair scores are made of, for outputs of the last pass of blocks and tokens. */
+typedef struct ae_dhead_pairs {
+    uint32_t rank;
+    const float *rows;           /* (host) [outputs][rank] */
+    const float *before, *after; /* (host) [n][rank] of the tokens: as the one before, as the candidate */
+} ae_dhead_pairs;
+/* For tokens [n], target ids, at most n_block * n_candidates + 1 for each sequence. Waits. The arrays are valid until the next
+ * pass. */
+aerie_status ae_dhead_run_pairs(ae_dhead_engine *engine, const int32_t *tokens, uint32_t n, ae_dhead_pairs *pairs,
+                                aerie_error *error);
+/* What is added to the logit of token `after` at output `out`, given that token `before` stands before it (indices). */
+float ae_dhead_pair_score(const ae_dhead_pairs *pairs, uint32_t out, uint32_t before, uint32_t after);
+
 /* Medusa: runs all heads on n features (device, [n_target_embd] each, contiguous), those of sequences that want a draft.
  * INTERNAL: n is more than the number of sequences. */
 aerie_status ae_dhead_run_medusa(ae_dhead_engine *engine, const float *features, uint32_t n, aerie_error *error);

@@ -91,8 +91,10 @@ void ae_dhead_run_layers(ae_dhead_engine *e, uint32_t i_step)
     block.n_rows = e->n_rows, block.ones = e->net->target->ones[e->net->target->split.output];
     block.cos = e->cos, block.sin = e->sin;
     if (head->hparams.kind == AE_DHEAD_EAGLE3) block.mixer_in = e->c, block.mixer_in_stride = 2 * (size_t)h->n_embd;
-    for (uint32_t i = first; i < first + n_layers; i++)
-        ae_block_layer(&block, &ae_dhead_layers(head)[i].spec, &e->net->layers[i]);
+    for (uint32_t i = first; i < first + n_layers; i++) {
+        if (head->hparams.n_conv) ae_dhead_conv_layer(e, &block, i);
+        else ae_block_layer(&block, &ae_dhead_layers(head)[i].spec, &e->net->layers[i]);
+    }
 }
 
 /* What the outputs feed back, to x_out too (of an assistant before its projection): before the norm or after it. */

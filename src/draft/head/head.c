@@ -325,6 +325,7 @@ const char *ae_dhead_kind_name(const ae_dhead *head)
     if (h->kind == AE_DHEAD_ASSISTANT) return "MTP assistant";
     if (h->kind == AE_DHEAD_DFLASH) return "DFlash";
     if (h->kind == AE_DHEAD_DSPARK) return "DSpark";
+    if (h->kind == AE_DHEAD_DFLASH2) return "DFlash2";
     if (h->kind == AE_DHEAD_EAGLE) return "EAGLE-1/2";
     return h->fc_norm == AE_FC_NORM_EACH || h->feedback_normed ? "EAGLE-3.1" : "EAGLE-3";
 }

@@ -18,6 +18,10 @@
  *               masks, runs once through all layers, and sees these and, unless it is causal, all of itself;
  *               logits = output(norm(z)), of all tokens of a draft at once
  *   DSpark      the same, and logits += w2 w1[token before]: a draft is conditional, each token on the one before it
+ *   DFlash2     DFlash, with a convolution over the block's rows around each sublayer: coefficients are c = proj(x) of its
+ *               normed input x, one for each tap and group of channels, beside constant ones;
+ *               h += conv(attention(conv(x))), the same of ffn. Of a row z the likeliest tokens t are candidates:
+ *               score(t | token before) = logit(t) + sum(before[token before] * (rows z) * after[t])
  *   Medusa      head j: h += silu(W h + b) block by block;  logits = output_j(h); no attention, no feedback
  *
  * Row P reads the token at position P + 1 and the feature of position P, rotates by P, and predicts the token at P + 2. An
@@ -35,8 +39,9 @@
 
 #define AE_DHEAD_MAX_MEDUSA 16 /* most tokens that Medusa's heads predict at once */
 #define AE_DHEAD_MAX_BLOCKS 4  /* most residual blocks of one of its heads */
-#define AE_DHEAD_MAX_LAYERS 8  /* most MTP blocks */
+#define AE_DHEAD_MAX_LAYERS 8  /* most MTP blocks, and most layers of a block drafter */
 #define AE_DHEAD_MAX_BLOCK 32  /* most rows of a block */
+#define AE_DHEAD_MAX_CONV 8    /* most taps of a convolution over them */
 
 typedef enum ae_dhead_kind {
     AE_DHEAD_EAGLE,  /* 1 and 2 */
@@ -46,6 +51,7 @@ typedef enum ae_dhead_kind {
     AE_DHEAD_ASSISTANT, /* an MTP drafter without keys and values of its own */
     AE_DHEAD_DFLASH,    /* block drafters */
     AE_DHEAD_DSPARK,
+    AE_DHEAD_DFLASH2,
 } ae_dhead_kind;
 
 typedef enum ae_dhead_fc_norm {
@@ -76,6 +82,8 @@ typedef struct ae_dhead_hparams {
     bool causal;             /* a row sees no later row of its block */
     uint32_t n_markov;       /* rank of DSpark's bias */
     bool conf_markov;        /* the confidence also reads the previous token's contribution to the bias */
+    uint32_t n_conv, conv_group; /* DFlash2: taps of the convolutions, 0: there are none; channels that share a coefficient */
+    uint32_t n_pair, n_candidates; /* rank of pair scores; tokens of a row that get one */
     uint32_t n_layers;         /* EAGLE: 1; MTP: layers of its blocks; Medusa: 0 */
     uint32_t n_steps;          /* networks that the layers form: MTP: one each; assistant: all together one; Medusa: 0 */
     /* MTP: the hyper-parameters of the model that the blocks belong to. Assistant: its own. Otherwise those of the layer:
@@ -83,6 +91,12 @@ typedef struct ae_dhead_hparams {
      * ffn; no window. Medusa: n_embd only. */
     ae_hparams layer;
 } ae_dhead_hparams;
+
+/* DFlash2: around a sublayer. base [2][n_conv][n_embd]: side (before it, after it), tap (0: the row itself), channel. proj
+ * [2 * n_conv * n_embd / conv_group, n_embd], rows in the same order by groups of channels. */
+typedef struct ae_dhead_conv {
+    ae_tensor_ref base, proj;
+} ae_dhead_conv;
 
 typedef struct ae_dhead {
     ae_gguf *gguf;     /* owned; for MTP, owned by `mtp` */
@@ -109,6 +123,8 @@ typedef struct ae_dhead {
     ae_tensor_ref medusa_out[AE_DHEAD_MAX_MEDUSA]; /* [n_draft, n_embd] */
     ae_tensor_ref markov_w1, markov_w2; /* [n_vocab, n_markov], [n_draft, n_markov] DSpark */
     ae_tensor_ref conf, conf_bias; /* [1, n_embd (+ n_markov)], [1] or NULL: DSpark's confidence; NULL: there is none */
+    ae_dhead_conv conv[AE_DHEAD_MAX_LAYERS][2]; /* [n_layers] DFlash2: of attention, of the feed-forward block */
+    ae_tensor_ref pair_rows, pair_before, pair_after; /* [n_pair, n_embd], [n_vocab, n_pair] x 2: DFlash2 */
     const int32_t *to_target; /* [n_draft] target ids of the draft vocabulary, distinct; NULL: draft id = target id */
     uint64_t n_params;
 } ae_dhead;
@@ -120,7 +136,7 @@ aerie_status ae_dhead_load(ae_dhead **out, const char *path, aerie_error *error)
 aerie_status ae_dhead_bind(ae_dhead **out, ae_gguf *gguf, aerie_error *error);
 void ae_dhead_free(ae_dhead *head);
 
-/* Whether the head runs blocks: DFlash, DSpark. */
+/* Whether the head runs blocks: DFlash, DSpark, DFlash2. */
 static inline bool ae_dhead_has_blocks(ae_dhead_kind kind)
 {
     return kind >= AE_DHEAD_DFLASH;
@@ -151,7 +167,8 @@ bool ae_dhead_is_file(const ae_gguf *gguf);
 /* For assistants: the layer of the target whose keys and values layer i reads: the last one with a window, or without, as layer
  * i. */
 uint32_t ae_dhead_target_layer(const ae_dhead *head, const ae_model *target, uint32_t i);
-/* Returns "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa", "MTP", "MTP assistant", "DFlash" or "DSpark". Static storage. */
+/* Returns "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa", "MTP", "MTP assistant", "DFlash", "DSpark" or
+ * "DFlash2". Static storage. */
 const char *ae_dhead_kind_name(const ae_dhead *head);
 
 #endif

@@ -6,7 +6,7 @@
 #include "text/token/vocab.h"
 
 #define PARTS_PER_STEP 6
-#define MAX_PARTS (12 + AERIE_MAX_TAPS + AE_DHEAD_MAX_MEDUSA * (2 * AE_DHEAD_MAX_BLOCKS + 1))
+#define MAX_PARTS (15 + 4 * AE_DHEAD_MAX_LAYERS + AERIE_MAX_TAPS + AE_DHEAD_MAX_MEDUSA * (2 * AE_DHEAD_MAX_BLOCKS + 1))
 
 static void list_eagle(ae_dhead_net *net)
 {
@@ -25,6 +25,13 @@ static void list_eagle(ae_dhead_net *net)
     ae_parts_weight(p, head->markov_w2, AE_WEIGHT_MATMUL, &net->markov_w2);
     ae_parts_weight(p, head->conf, AE_WEIGHT_MATMUL, &net->conf);
     ae_parts_vector(p, head->conf_bias, &net->conf_bias);
+    ae_parts_weight(p, head->pair_rows, AE_WEIGHT_MATMUL, &net->pair_rows);
+    ae_parts_weight(p, head->pair_before, AE_WEIGHT_LOOKUP, &net->pair_before);
+    ae_parts_weight(p, head->pair_after, AE_WEIGHT_LOOKUP, &net->pair_after);
+    for (uint32_t i = 0; head->pair_rows && i < 2 * head->hparams.n_layers; i++) {
+        ae_parts_vector(p, head->conv[i / 2][i % 2].base, &net->conv[i / 2][i % 2].base);
+        ae_parts_weight(p, head->conv[i / 2][i % 2].proj, AE_WEIGHT_MATMUL, &net->conv[i / 2][i % 2].proj);
+    }
 }
 
 static void list_mtp(ae_dhead_net *net, uint32_t i)

@@ -36,6 +36,11 @@ typedef struct ae_dhead_net {
     float *medusa_b[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS];
     ae_weight *markov_w1, *markov_w2, *conf; /* DSpark, as in ae_dhead; conf NULL: it has no confidence */
     float *conf_bias;          /* device f32 or NULL */
+    struct ae_dhead_net_conv {
+        float *base;     /* device f32, as in ae_dhead_conv */
+        ae_weight *proj;
+    } conv[AE_DHEAD_MAX_LAYERS][2]; /* [n_layers] DFlash2 */
+    ae_weight *pair_rows, *pair_before, *pair_after;
     double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] radians per position; all in one block, which the first one points to */
     double rope_magnitude[AE_MAX_ROPES];
     ae_parts parts;

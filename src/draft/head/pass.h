@@ -56,6 +56,14 @@ struct ae_dhead_engine {
     float *linked;      /* [L][n_draft] logits */
     float *conf_out;    /* (host) where the next ae_dhead_sync puts the confidences of n_conf links; NULL: nowhere */
     uint32_t n_conf;
+    /* DFlash2; C = 2 * n_conv * H / conv_group, T tokens of a turn, P = n_pair */
+    float *conv_in, *conv_out; /* [n_batch + 1][H] what a convolution reads; their last row is zero */
+    float *conv_y, *conv_a, *conv_b; /* [n_batch][H] what it gives to a sublayer, and terms of its sum */
+    float *conv_c;      /* [n_batch][C] coefficients */
+    int32_t *conv_rows; /* (host) [n_conv][n_batch] the row that each tap of a row sees */
+    float *pair_rows, *pair_before, *pair_after; /* [n_outputs][P], [T][P] x 2 */
+    float *pair_rows_host, *pair_before_host, *pair_after_host; /* (host) the same */
+    int32_t *pair_tokens; /* [T] */
     const float *read;  /* the logits of the last pass: logits or linked */
     float *fed;         /* [n_seqs][1 + AERIE_MAX_DRAFT][n_steps][W] feedback: of the newest true row, then of drafted rows */
 };
@@ -88,6 +96,14 @@ void ae_dhead_forward(ae_dhead_engine *engine, bool drafted);
 void ae_dhead_run_layers(ae_dhead_engine *engine, uint32_t i_step);
 void ae_dhead_fuse(ae_dhead_engine *engine); /* computes g of true rows */
 void ae_dhead_turn(ae_dhead_engine *engine); /* computes the rows' rotation angles */
+/* block_conv.c: runs a layer of DFlash2. block: of the rows of the pass. */
+void ae_dhead_conv_layer(ae_dhead_engine *engine, const ae_block *block, uint32_t i);
+void ae_dhead_conv_begin(ae_dhead_engine *engine); /* before a pass of blocks begins */
+/* The most tokens of ae_dhead_run_pairs. */
+static inline size_t ae_dhead_n_paired(const ae_dhead_hparams *h, uint32_t n_seqs)
+{
+    return h->n_pair ? (size_t)n_seqs * (1 + (size_t)h->n_block * h->n_candidates) : 0;
+}
 /* block_pass.c: runs the true rows of a block drafter. */
 void ae_dhead_forward_context(ae_dhead_engine *engine);
 /* engine.c: after the operations of a pass; logits are read at `read` from now on. */

@@ -50,6 +50,7 @@ GLU(relu, AE_GLU_RELU)
 GLU(silu_limited, AE_GLU_SILU_LIMITED)
 GLU(softplus, AE_GLU_SOFTPLUS)
 GLU(gelu_erf, AE_GLU_GELU_ERF)
+GLU(linear, AE_GLU_LINEAR)
 
 void ae_ref_softcap(const float *x, float cap, uint32_t n, float *y)
 {

@@ -273,7 +273,7 @@ float ae_gelu_erf_of(float g)
 }
 
 /* f(g) of ae_glu: 0 SiLU, 1 GELU, 2 squared ReLU, 3 sigmoid, 4 gpt-oss, 5 clamped SiLU, 6 ReLU, 7 limited SiLU, 8 softplus, 9
- * GELU by erf */
+ * GELU by erf, 10 g itself */
 float ae_glu_of(uint kind, float g, float limit)
 {
     if (kind == 0u) return ae_siluf(g);
@@ -285,6 +285,7 @@ float ae_glu_of(uint kind, float g, float limit)
     if (kind == 7u) return ae_siluf(ae_minf(g, limit));
     if (kind == 8u) return ae_softplusf(g);
     if (kind == 9u) return ae_gelu_erf_of(g);
+    if (kind == 10u) return g;
     return ae_minf(ae_siluf(g), limit);
 }
 
