@@ -477,15 +477,34 @@ class ToolsAndSchema(unittest.TestCase):
                     self.assertIn(forced["message"]["tool_calls"][0]["function"]["name"], ("f", "g"))
             self.assertEqual(said["none"], said["ngram"], name)
 
+    def test_formats_with_a_tag_for_each_value(self):
+        """Their tags are forced around arguments as JSON, which their parsers take as well."""
+        rig.make_model("mixed.gguf", "--vocab-kind", "bpe-tags", "--vocab", "330")
+        for mark in ("<｜DSML｜function_calls>", "<｜DSML｜", '<function name=" <param name="', "minimax:tool_call",
+                     "]<]minimax[>[<tool_call>", "<|tool_call>", "<start_function_call>", "<atem:invoke", "<tool_sep> arg_key",
+                     "<|open|> <|close|> <|sep|>"):
+            with Server("-c", "4096", "-np", "2", "--chat-template-file",
+                        rig.template("tags", "{# " + mark + " #}" + rig.TOOLS_TEMPLATE), model="mixed.gguf") as s:
+                first = s.post("/tokenize", {"content": "]" if mark[0] == "]" else "<"}).json["tokens"][0]
+                body = chat("hi", tools=PAIR, response_format=self.FORMAT, max_tokens=700, temperature=1)
+                answers = [s.post("/v1/chat/completions", {**body, "seed": seed, "logit_bias": bias})
+                           for seed in range(4) for bias in ({}, {first: 12})]
+                self.assertEqual({a.status for a in answers}, {200}, answers[0].body)
+                kinds = [self.check(a.json["choices"][0]) for a in answers]
+                self.assertIn(True, kinds, mark)
+                for choice in ("required", {"type": "function", "function": {"name": "g"}}):
+                    a = s.post("/v1/chat/completions", {**body, "tool_choice": choice, "tools": PAIR[1:]}).json["choices"][0]
+                    self.assertNotEqual(self.check(a), False)
+                    self.assertEqual(a["message"]["tool_calls"][0]["function"]["name"], "g")
+
     def test_a_call_that_the_model_begins(self):
-        """Of formats whose calls are no JSON they are free after the tag that begins them."""
-        with Server("-c", "2048", "--chat-template-file", rig.template("minimax", "{# minimax:tool_call #}" +
-                                                                       rig.TOOLS_TEMPLATE)) as s:
+        """Of formats whose calls cannot be forced they are free after the tag that begins them."""
+        with Server("-c", "2048", "--chat-template-file", rig.template("code", "{# tool_code #}" + rig.TOOLS_TEMPLATE)) as s:
             body = chat("hi", tools=PAIR, response_format=self.FORMAT, max_tokens=300)
             for seed in range(4):
                 a = s.post("/v1/chat/completions", {**body, "seed": seed, "temperature": 1}).json["choices"][0]
                 text = a["message"]["content"] or "{}"
-                if a["finish_reason"] == "stop" and not text.strip().startswith("<minimax:tool_call>"):
+                if a["finish_reason"] == "stop" and not text.strip().startswith("```tool_code"):
                     self.assertIn(json.loads(text)["answer"], range(10))
 
     def test_a_grammar_is_for_the_whole_answer(self):

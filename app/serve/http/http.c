@@ -16,7 +16,8 @@
 
 #include "serve/http/connections.h"
 
-enum { MAX_DISCARDED = 64 << 20, BLOCK_BYTES = 16384, LARGE_BODY = 256 * 1024, HEAVY_BODY = 1 << 20, HEAVY_NICE = 10 };
+enum { MAX_DISCARDED = 64 << 20, BLOCK_BYTES = 16384, LARGE_BODY = 256 * 1024, HEAVY_BODY = 1 << 20, HEAVY_NICE = 10,
+       WAIT_FOR_BODY_MS = 500 };
 
 /* ---- Replies -------------------------------------------------------------------------------------------- */
 
@@ -426,6 +427,15 @@ static void answer(serve_call *call)
     if (!is_stream(call)) uncount(call);
 }
 
+/* Whether a body that is too large is not read and dropped before the client is told: it is not sent, or there is too much. */
+static bool leave_body(const serve_call *call)
+{
+    const char *length = serve_call_header(call, "Content-Length");
+    struct pollfd fd = {.fd = call->socket, .events = POLLIN};
+    if (call->refused.status != 413) return false;
+    return (length && strtoull(length, NULL, 10) > MAX_DISCARDED) || poll(&fd, 1, WAIT_FOR_BODY_MS) <= 0;
+}
+
 static enum MHD_Result on_request(void *user, struct MHD_Connection *connection, const char *url, const char *method,
                                   const char *version, const char *part, size_t *n_part, void **state)
 {
@@ -435,8 +445,9 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
         call = *state = call_create(server, connection, url, method, version);
         if (!call) return MHD_NO;
         check_head(call);
-        /* do not wait for a body that is too large, that the client has not begun to send, or whose end is uncertain */
-        const bool at_once = call->refused.status == 413 || call->closes || serve_call_header(call, "Expect");
+        /* do not wait for a body that the client has not begun to send, whose end is uncertain, or that is far too large; a
+         * client that still sends when the connection ends may see a reset in place of the answer */
+        const bool at_once = leave_body(call) || call->closes || serve_call_header(call, "Expect");
         if (!call->refused.status || !at_once) return MHD_YES;
         call->closes = true;
         serve_reply_error(call, &call->refused);

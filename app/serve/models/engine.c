@@ -57,7 +57,22 @@ void serve_engine_ended(serve_choice *choice)
 
 /* ---- Submitting ------------------------------------------------------------------------------------------------ */
 
-static bool has_room(const serve_model *model, uint32_t n, serve_error *error)
+/* Whether a client may add n answers although all places are taken: it has less than its equal part of them, which others that
+ * came before have filled. So one client cannot shut others out. All together have at most twice the places. */
+static bool is_owed(const serve_model *model, uint64_t client, uint32_t n, uint32_t most)
+{
+    uint32_t own = 0, n_clients = 0;
+    for (const serve_choice *c = model->active; c; c = c->next) {
+        const serve_choice *first = model->active;
+        while (first->client != c->client) first = first->next;
+        n_clients += first == c;
+        own += c->client == client;
+    }
+    n_clients += !own;
+    return n_clients > 1 && most > model->n_seqs && own + n <= (most / n_clients ? most / n_clients : 1) && model->n_active + n <= 2 * most;
+}
+
+static bool has_room(const serve_model *model, uint64_t client, uint32_t n, serve_error *error)
 {
     const uint32_t most = model->n_seqs + model->server->o->max_queue;
     if (!model->may_submit) return serve_fail(error, 503, "", "the server is shutting down");
@@ -65,7 +80,7 @@ static bool has_room(const serve_model *model, uint32_t n, serve_error *error)
         return serve_fail(error, 400, "n",
                           "%u answers are asked for, but at once %u can be generated (-np) and %u wait (--max-queue)",
                           (unsigned)n, (unsigned)model->n_seqs, (unsigned)model->server->o->max_queue);
-    if (model->n_active + n <= most) return true;
+    if (model->n_active + n <= most || is_owed(model, client, n, most)) return true;
     const uint32_t waiting = model->n_active > model->n_seqs ? model->n_active - model->n_seqs : 0;
     error->retry_after = 1 + (int)(waiting / (model->n_seqs ? model->n_seqs : 1));
     return serve_fail(error, 503, "", "%u answers are generated and %u wait already; --max-queue allows no more",
@@ -81,6 +96,7 @@ static bool submit_one(serve_model *model, serve_choice *choice, aerie_request *
     request->n_tokens = request->n_chunks ? 0 : choice->n_prompt;
     request->sampling.seed = choice->seed;
     choice->scope = request->scope;
+    choice->client = request->client;
     choice->n_adapters = request->n_adapters;
     if (request->n_adapters) memcpy(choice->adapters, request->adapters, request->n_adapters * sizeof *request->adapters);
     if ((model->server->o->slot_save_path || model->conversations) && request->n_tokens) {
@@ -129,7 +145,7 @@ bool serve_engine_submit(serve_model *model, serve_job *job, aerie_request *requ
     job->submitted = app_now();
     pthread_mutex_lock(&job->lock); /* before the model's: events, which take them one by one, wait */
     pthread_mutex_lock(&model->lock);
-    bool ok = has_room(model, job->n, error);
+    bool ok = has_room(model, request->client, job->n, error);
     request->group = job->id = ++model->n_jobs;
     for (uint32_t i = 0; ok && i < job->n; i++) ok = submit_one(model, &job->choices[i], request, error);
     pthread_mutex_unlock(&model->lock);

@@ -38,7 +38,7 @@ typedef struct serve_choice {
     int slot; /* -1: waits, or has ended */
     const int32_t *prompt; /* [n_prompt] lent until it is submitted */
     size_t n_prompt;
-    uint64_t seed, scope;
+    uint64_t seed, scope, client;
     aerie_adapter_use adapters[AERIE_MAX_ADAPTERS]; /* [n_adapters] */
     size_t n_adapters;
     int32_t *kept; /* [n_kept] prompt and answer, if slots can be saved; NULL: not, or not any more. Owned */

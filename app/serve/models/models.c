@@ -182,7 +182,8 @@ static int open_model(serve_model *m)
     const double start = app_now();
     *o = *m->server->options;
     o->model = m->path;
-    o->session.n_waiting = m->server->o->max_queue ? m->server->o->max_queue : 1; /* 0 is the library's own number */
+    /* those whom a full queue owes places wait too (engine.c); 0 is the library's own number */
+    o->session.n_waiting = m->server->o->max_queue ? 2 * m->server->o->max_queue + o->session.n_seqs : 1;
     o->conversation = true; /* a model without a template gets the plain one */
     int bad = app_models_load(&m->models, o, app_wants_draft(type));
     if (bad) return bad;

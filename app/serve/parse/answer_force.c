@@ -219,8 +219,10 @@ bool answer_mixed_create(answer_lazy *lazy, const answer_params *params, bool fr
     lazy->triggers[lazy->n_triggers++] = "";
     add_tail(lazy, f->list ? "]" : NULL);
     add_tail(lazy, f->head == ANSWER_HEAD_DEEPSEEK ? "```" : NULL);
+    add_tail(lazy, f->block_close);
     add_tail(lazy, f->item_close);
     add_tail(lazy, f->close);
+    add_tail(lazy, f->close2);
     lazy->schemas = calloc(lazy->n_schemas, sizeof *lazy->schemas);
     bool ok = lazy->schemas != NULL;
     if (ok && !f->force_arguments) ok = add_part(lazy, params, f->force_object, SCHEMA_OBJECT, "", 0);

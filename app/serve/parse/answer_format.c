@@ -16,7 +16,14 @@
      .item = "<tool_call" suffix ">", .item_close = "</tool_call" suffix ">", .ends = {"<tool_sep" suffix ">"},      \
      .head = ANSWER_HEAD_NAME, .body = ANSWER_BODY_PARAMS, .param = "<arg_key" suffix ">",                           \
      .key_end = "</arg_key" suffix ">", .value = "<arg_value" suffix ">", .value_close = "</arg_value" suffix ">",   \
-     .special = true}
+     .special = true, .force_arguments = "<tool_calls" suffix ">\n<tool_call" suffix ">%s<tool_sep" suffix ">\n"}
+/* DeepSeek 3.2's and 4's, which differ in the tags that they write around calls; both read either. */
+#define DSML_FORMAT(name_, mark, around)                                                                              \
+    {.name = name_, .marks = {DSML, mark}, .open = {"<" DSML "function_calls>", "<" DSML "tool_calls>"},              \
+     .close = "</" DSML "function_calls>", .close2 = "</" DSML "tool_calls>", .item = "<" DSML "invoke name=\"",      \
+     .item_close = "</" DSML "invoke>", .ends = {"\">"}, .head = ANSWER_HEAD_NAME, .body = ANSWER_BODY_PARAMS,        \
+     .param = "<" DSML "parameter name=\"", .key_end = ">", .value_close = "</" DSML "parameter>", .special = true,   \
+     .breaks_reasoning = true, .force_arguments = "<" DSML around ">\n<" DSML "invoke name=\"%s\">\n"}
 
 /* In the order in which they are looked for: the specific before the general. */
 static const answer_format formats[] = {
@@ -37,42 +44,41 @@ static const answer_format formats[] = {
      .force_arguments = DS("tool▁calls▁begin") DS("tool▁call▁begin") "function" DS("tool▁sep") "%s\n```json\n",
      .triggers = {DS("tool▁call▁begin")},
      .heads = {"function" DS("tool▁sep") "%s\n```json\n", "%s" DS("tool▁sep")}},
-    {.name = "deepseek-dsml", .marks = {DSML}, .open = {"<" DSML "function_calls>", "<" DSML "tool_calls>"},
-     .close = "</" DSML "function_calls>", .close2 = "</" DSML "tool_calls>",
-     .item = "<" DSML "invoke name=\"", .item_close = "</" DSML "invoke>", .ends = {"\">"}, .head = ANSWER_HEAD_NAME,
-     .body = ANSWER_BODY_PARAMS, .param = "<" DSML "parameter name=\"", .key_end = ">", .value_close = "</" DSML "parameter>",
-     .special = true, .breaks_reasoning = true},
+    DSML_FORMAT("deepseek-dsml", "function_calls", "function_calls"),
+    DSML_FORMAT("deepseek-dsml4", DSML, "tool_calls"),
     {.name = "kimi-k3", .marks = {"<|open|>", "<|close|>", "<|sep|>"}, .open = {"<|open|>tools<|sep|>"},
      .close = "<|close|>tools<|sep|>", .item = "<|open|>call tool=\"", .item_close = "<|close|>call<|sep|>", .ends = {"\""},
      .attributes = "<|sep|>", .head = ANSWER_HEAD_NAME, .body = ANSWER_BODY_PARAMS, .param = "<|open|>argument key=\"",
      .key_end = "<|sep|>", .value_close = "<|close|>argument<|sep|>", .escaped = true,
      .block = "<|open|>json type=\"object\"<|sep|>", .block_close = "<|close|>json<|sep|>", .special = true,
-     .breaks_reasoning = true},
+     .breaks_reasoning = true,
+     .force_arguments = "<|open|>tools<|sep|><|open|>call tool=\"%s\"<|sep|><|open|>json type=\"object\"<|sep|>"},
     {.name = "minimax-m3", .marks = {M3, "<tool_call>"}, .open = {M3 "<tool_call>"}, .close = M3 "</tool_call>",
      .item = M3 "<invoke name=\"", .item_close = M3 "</invoke>", .ends = {"\">"}, .head = ANSWER_HEAD_NAME,
-     .body = ANSWER_BODY_XML, .param = M3 "<", .key_end = ">", .special = true, .breaks_reasoning = true},
+     .body = ANSWER_BODY_XML, .param = M3 "<", .key_end = ">", .special = true, .breaks_reasoning = true,
+     .force_arguments = M3 "<tool_call>\n" M3 "<invoke name=\"%s\">"},
     HY3("hy3", "tool_sep", ":opensource", ":opensource"),
     HY3("hy3-plain", "tool_sep", "arg_key", ""),
     {.name = "atem", .marks = {"<atem:invoke"}, .open = {"<atem:function_calls>"}, .close = "</atem:function_calls>",
      .item = "<atem:invoke name=\"", .item_close = "</atem:invoke>", .ends = {"\">"}, .head = ANSWER_HEAD_NAME,
      .body = ANSWER_BODY_PARAMS, .param = "<atem:parameter name=\"", .key_end = "\">", .value_close = "</atem:parameter>",
-     .special = true},
+     .special = true, .force_arguments = "<atem:function_calls>\n<atem:invoke name=\"%s\">\n"},
     {.name = "minicpm5", .marks = {"<function name=\"", "<param name=\""}, .open = {"<function name=\""},
      .item = "<function name=\"", .item_close = "</function>", .ends = {"\">"}, .head = ANSWER_HEAD_NAME,
      .body = ANSWER_BODY_PARAMS, .param = "<param name=\"", .key_end = "\">", .value_close = "</param>", .cdata = true,
-     .special = true},
+     .special = true, .force_arguments = "<function name=\"%s\">"},
     {.name = "minimax", .marks = {"minimax:tool_call"}, .open = {"<minimax:tool_call>"}, .close = "</minimax:tool_call>",
      .item = "<invoke name=\"", .item_close = "</invoke>", .ends = {"\">"}, .head = ANSWER_HEAD_NAME,
      .body = ANSWER_BODY_PARAMS, .param = "<parameter name=\"", .key_end = "\">", .value_close = "</parameter>",
-     .special = true},
+     .special = true, .force_arguments = "<minimax:tool_call>\n<invoke name=\"%s\">\n"},
     {.name = "seed", .marks = {"seed:tool_call"}, .open = {"<seed:tool_call>"}, .close = "</seed:tool_call>", .function = true,
      .json = true, .head = ANSWER_HEAD_JSON, .special = true, .force_object = "<seed:tool_call>\n"},
     {.name = "gemma4", .marks = {"<|tool_call>"}, .open = {"<|tool_call>"}, .close = "<tool_call|>", .item = "call:",
      .ends = {"{"}, .head = ANSWER_HEAD_NAME, .body = ANSWER_BODY_LOOSE, .mark = "<|\"|>", .special = true,
-     .breaks_reasoning = true},
+     .breaks_reasoning = true, .force_arguments = "<|tool_call>call:%s"},
     {.name = "functiongemma", .marks = {"<start_function_call>"}, .open = {"<start_function_call>"},
      .close = "<end_function_call>", .item = "call:", .ends = {"{"}, .head = ANSWER_HEAD_NAME, .body = ANSWER_BODY_LOOSE,
-     .mark = "<escape>", .special = true, .breaks_reasoning = true},
+     .mark = "<escape>", .special = true, .breaks_reasoning = true, .force_arguments = "<start_function_call>call:%s"},
     {.name = "apertus", .marks = {"<|tools_prefix|>"}, .open = {"<|tools_prefix|>"}, .close = "<|tools_suffix|>", .json = true,
      .keyed = true, .list = true, .special = true, .breaks_reasoning = true, .force_object = "<|tools_prefix|>[",
      .heads = {"%l"}},
