@@ -90,9 +90,7 @@ class Turns(unittest.TestCase):
             end = time.monotonic() + 30 * rig.SLOW
             while s.post("/v1/completions", ask("c", 3), A).status != 503:  # until all of them wait
                 self.assertLess(time.monotonic(), end)
-            for _ in range(3):
-                self.assertEqual(s.post("/v1/completions", ask("b", 3), B).status, 200)
-                self.assertEqual(s.post("/v1/completions", ask("c", 3), A).status, 503)
+            self.assertEqual(s.post("/v1/completions", ask("b", 3), B).status, 200)
             self.assertEqual(s.post("/v1/completions", ask("b", 3, n=4), B).status, 503)  # more than its part
             for c in [c for c, _ in streams] + waiting:
                 c.close()

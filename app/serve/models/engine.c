@@ -69,7 +69,8 @@ static bool is_owed(const serve_model *model, uint64_t client, uint32_t n, uint3
         own += c->client == client;
     }
     n_clients += !own;
-    return n_clients > 1 && most > model->n_seqs && own + n <= (most / n_clients ? most / n_clients : 1) && model->n_active + n <= 2 * most;
+    const uint32_t part = most / n_clients ? most / n_clients : 1;
+    return n_clients > 1 && most > model->n_seqs && own + n <= part && model->n_active + n <= 2 * most;
 }
 
 static bool has_room(const serve_model *model, uint64_t client, uint32_t n, serve_error *error)
