@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""From a GGUF target to a drafter head or an MTP block, in one command: python3 training/train_head.py -m target.gguf -o
+"""From a GGUF target to a drafter head, a block drafter or an MTP block, in one command: python3 training/train_head.py -m target.gguf -o
 head.gguf
 
 README.md beside this file describes the steps, the formats and what to expect. What a run leaves in --work lets the
@@ -25,9 +25,9 @@ def arguments():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=Defaults)
     p.add_argument("-m", "--model", required=True, help="the target (GGUF)")
     p.add_argument("-o", "--output", required=True, help="the head to write (GGUF)")
-    p.add_argument("--kind", choices=("eagle3", "mtp"), default="eagle3",
-                   help="an EAGLE-3.1 head, or an MTP block: a layer of the target's shape, which has none of its own output "
-                        "rows")
+    p.add_argument("--kind", choices=("eagle3", "dspark", "dflash", "mtp"), default="eagle3",
+                   help="an EAGLE-3.1 head; a block drafter, DSpark or DFlash; or an MTP block: a layer of the target's shape, "
+                        "which has none of its own output rows")
     p.add_argument("--whole", metavar="FILE", help="mtp: also write a copy of the target with the block in it")
     p.add_argument("--work", help="folder for data and checkpoints (default: the output's name with .work)")
     p.add_argument("--aerie", help="the program (default: build/aerie beside this folder, or the one on the PATH)")
@@ -55,9 +55,16 @@ def arguments():
     head = p.add_argument_group("head")
     head.add_argument("--draft-vocab", type=int, default=24576, help="tokens that can be drafted")
     head.add_argument("--kv-heads", type=int, default=0,
-                      help="key and value heads; 0: as many as the target has query heads (eagle3; mtp: the target's)")
+                      help="key and value heads; 0: as many as the target has query heads (mtp: the target's)")
     head.add_argument("--ffn", type=int, default=0,
-                      help="width of the feed-forward part; 0: that of the target, a third more (eagle3; mtp: the target's)")
+                      help="width of the feed-forward part; 0: that of the target, for eagle3 a third more (mtp: the target's)")
+    head.add_argument("--layers", type=int, default=2, help="layers of a block drafter")
+    head.add_argument("--block", type=int, default=8, help="rows of a block drafter's block: how far ahead it drafts")
+    head.add_argument("--markov-rank", type=int, default=64, help="dspark: rank of what the token before adds to the logits")
+    head.add_argument("--mask-token", type=int, default=-1,
+                      help="block drafters: token that stands for what is to be foreseen; -1: one that the data does not use")
+    head.add_argument("--target-output", action="store_true",
+                      help="block drafters: the target's output rows, as they are, in place of own ones")
     head.add_argument("--name", help="the head's name in its file (default: the output's file name without .gguf)")
     head.add_argument("--type", default="Q5_0", help="tensor type of the written head; F16: as converted")
     head.add_argument("--output-type",
@@ -69,6 +76,12 @@ def arguments():
                        help="begin with the weights of a head written before, where there is no checkpoint yet (eagle3)")
     train.add_argument("--epochs", type=float, default=8, help="passes over the data at most")
     train.add_argument("--depths", type=int, default=5, help="steps unrolled: how far ahead the head learns to draft")
+    train.add_argument("--anchors", type=int, default=64,
+                       help="block drafters: blocks of a conversation that a visit trains on, drawn at random; 0: all")
+    train.add_argument("--ce", type=float, default=0.1, help="dspark: weight of the cross-entropy with the true tokens")
+    train.add_argument("--l1", type=float, default=0.9, help="dspark: weight of the distance to the target's distribution")
+    train.add_argument("--block-decay", type=float, default=4.0,
+                       help="block drafters: the row at depth k (from 0) counts exp(-k / this)")
     train.add_argument("--lr", type=float, default=1.5e-3,
                        help="highest learning rate of norms (Adam); of output rows 0.3 of it")
     train.add_argument("--lr-matrix", type=float, default=0.01, help="highest learning rate of the layer's matrices (Muon)")
@@ -165,7 +178,35 @@ def check_mtp(args, target):
                           ("--ffn", args.ffn), ("--kv-heads", args.kv_heads), ("--taps", args.taps),
                           ("--output-type", args.output_type)):
         if given:
-            raise SystemExit(f"train_head: {option} is of --kind eagle3; an MTP block has the target's shape")
+            raise SystemExit(f"train_head: {option} is of the other kinds; an MTP block has the target's shape")
+
+
+def check_block(args):
+    """Says before all the work what a block drafter cannot be."""
+    if args.start_from:
+        raise SystemExit("train_head: --start-from is of --kind eagle3; a block drafter goes on from its --work alone")
+    for option, value, least, most in (("--layers", args.layers, 1, 16), ("--block", args.block, 1, 32),
+                                       ("--markov-rank", args.markov_rank, 1, 4096), ("--anchors", args.anchors, 0, 1 << 20)):
+        if not least <= value <= most:
+            raise SystemExit(f"train_head: {option} {value}: {least} to {most} are possible")
+    if args.ce < 0 or args.l1 < 0 or args.ce + args.l1 <= 0 or args.block_decay <= 0:
+        raise SystemExit("train_head: --ce and --l1 cannot be negative nor both 0, and --block-decay is more than 0")
+
+
+def write_head(args, engine, run, work, target, taps):
+    """checkpoint.pt -> a checkpoint as Hugging Face has them -> GGUF -> quantized."""
+    from headtrain import checkpoint
+    name, saved, block = args.name or Path(args.output).stem, work / "checkpoint", args.kind != "eagle3"
+    checkpoint.export(run / "checkpoint.pt", saved, target, not args.target_output)
+    full = str(work / "head-f16.gguf") if args.type.upper() != "F16" else args.output
+    reading = [] if block else ["--producer", "official", "--taps", ",".join(map(str, taps)), "--feedback", "post",
+                                "--norm-before-residual", "off"]
+    engine.call("convert", saved, "-o", full, "--target", args.model, "--outtype", "f16", "--name", name, *reading)
+    if full != args.output:
+        output_type = args.output_type or ("q5_1" if args.type.upper() == "Q5_0" else None)
+        engine.call("quantize", full, args.output, args.type, *(["--output-tensor-type", output_type] if output_type else []))
+    print(f"{args.output}: {Path(args.output).stat().st_size / 1e6:.1f} MB; use it as: aerie run -m {args.model} -md "
+          f"{args.output} --spec-type draft-{args.kind}")
 
 
 def main():
@@ -177,7 +218,7 @@ def main():
     if not Path(args.model).is_file():
         raise SystemExit(f"train_head: there is no target '{args.model}'")
     try:
-        from headtrain import checkpoint, target as target_file, train
+        from headtrain import target as target_file, train
         from headtrain.engine import Engine
         from headtrain.plot import plot
     except ImportError as missing:
@@ -190,6 +231,9 @@ def main():
         raise SystemExit(f"train_head: there is no head '{args.start_from}'")
     if mtp:
         check_mtp(args, target)
+    block = args.kind in ("dspark", "dflash")
+    if block:
+        check_block(args)
     taps = [int(t) for t in args.taps.split(",")] if args.taps else sorted({min(2, layers - 1), layers // 2, layers})
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     engine = Engine(program, args.model, args.jobs or cores, args.context)
@@ -201,15 +245,17 @@ def main():
     train.train(train.Options(
         model=args.model, kind=args.kind, features=[str(f) for f in features], answers=[str(a) for a in answers], out=str(run),
         start=args.start_from or "", taps=taps,
-        n_draft=args.draft_vocab, n_ff=target.n_ff if mtp else args.ffn or target.n_ff * 4 // 3,
-        n_kv_heads=target.n_kv_heads if mtp else args.kv_heads, depths=args.depths, lr=args.lr, lr_matrix=args.lr_matrix,
+        n_draft=args.draft_vocab, n_ff=target.n_ff if mtp else args.ffn or (target.n_ff if block else target.n_ff * 4 // 3),
+        n_kv_heads=target.n_kv_heads if mtp else args.kv_heads, depths=args.block if block else args.depths, lr=args.lr,
+        lr_matrix=args.lr_matrix, layers=args.layers, markov=args.markov_rank, mask=args.mask_token,
+        own_output=not args.target_output, anchors=args.anchors, block_decay=args.block_decay, ce=args.ce, l1=args.l1,
         batch_rows=args.batch,
         ce_share=args.ce_share, n_common=args.common, n_rare=args.rare, minutes=args.minutes, epochs=args.epochs,
         eval_every=args.eval_every, seed=args.seed))
     plot(run / "log.csv", run / "log.png")
 
-    name = args.name or Path(args.output).stem
     if mtp:
+        name = args.name or Path(args.output).stem
         from headtrain import nextn
         nextn.write(run / "checkpoint.pt", args.model, args.output, name, args.type, whole=False)
         if args.whole:
@@ -218,17 +264,7 @@ def main():
               f"{args.output} --spec-type draft-mtp")
         return
 
-    saved = work / "checkpoint"
-    checkpoint.export(run / "checkpoint.pt", saved, target)
-    full = str(work / "head-f16.gguf") if args.type.upper() != "F16" else args.output
-    engine.call("convert", saved, "-o", full, "--target", args.model, "--outtype", "f16", "--producer", "official", "--name",
-                name,
-                "--taps", ",".join(map(str, taps)), "--feedback", "post", "--norm-before-residual", "off")
-    if full != args.output:
-        output_type = args.output_type or ("q5_1" if args.type.upper() == "Q5_0" else None)
-        engine.call("quantize", full, args.output, args.type, *(["--output-tensor-type", output_type] if output_type else []))
-    print(f"{args.output}: {Path(args.output).stat().st_size / 1e6:.1f} MB; use it as: aerie run -m {args.model} -md "
-          f"{args.output} --spec-type draft-eagle3")
+    write_head(args, engine, run, work, target, taps)
 
 
 if __name__ == "__main__":

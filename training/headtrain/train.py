@@ -29,7 +29,7 @@ from .widen import widen
 @dataclass
 class Options:
     model: str = ""
-    kind: str = "eagle3"      # of head.KINDS
+    kind: str = "eagle3"      # of head.KINDS or block_run.KINDS
     features: list = field(default_factory=list)
     answers: list = field(default_factory=list)  # JSON lines with groups and temperatures of the conversations
     out: str = ""             # folder of checkpoints and log
@@ -48,6 +48,14 @@ class Options:
     n_common: int = 0         # draft ids that the cross-entropy always has rows of; 0: all
     n_rare: int = 4096        # of the others, rows drawn for each step
     ce_share: float = 1.0     # share of the rows beyond the first depth whose cross-entropy is computed
+    layers: int = 2           # of a block drafter; its block has `depths` rows
+    markov: int = 64          # DSpark: rank of what the token before adds to the logits
+    mask: int = -1            # block drafters: the token that masks stand for; -1: one that the data does not use
+    own_output: bool = True   # block drafters: output rows of their own, else the target's
+    anchors: int = 64         # blocks drawn of a conversation at a visit; 0: all
+    block_decay: float = 4.0  # a row's weight is exp(-depth / this)
+    ce: float = 0.1           # DSpark: weight of the cross-entropy
+    l1: float = 0.9           # and of the distance to the target's distribution
     close: float = 0.2        # weight of closeness to the target's rows at the start, falling to 0 at the end
     lr: float = 1e-3
     lr_output: float = 0.3    # of the output rows, relative
@@ -120,9 +128,10 @@ def schedule(x):
 
 def optimizers(head, o, device):
     """(parameters, their gradients as one vector with two places more, Adam, Muon). Norms come first, then the output rows."""
-    plain = [p for n, p in head.named_parameters() if p.dim() == 1]
-    output = [head.lm_head.weight] if head.lm_head.weight.requires_grad else []
-    rest = [p for n, p in head.named_parameters() if p.dim() > 1 and p is not head.lm_head.weight]
+    tables = getattr(head, "table_weights", list)() + [head.lm_head.weight]
+    plain = [p for n, p in head.named_parameters() if p.dim() == 1 or len(p) == 1]
+    output = [p for p in tables if p.requires_grad]
+    rest = [p for n, p in head.named_parameters() if p.dim() > 1 and len(p) > 1 and all(p is not t for t in tables)]
     parameters = plain + output + rest
     flat = torch.zeros(sum(p.numel() for p in parameters) + 2, device=device)  # and rows, progress
     at = 0
@@ -175,10 +184,8 @@ class Run:
             ids, covered = draft_vocabulary(self.uses(), o.n_draft, self.target.ends)
             self.say(f"draft vocabulary: {len(ids)} of {t.n_vocab} tokens, {100 * covered:.2f}% of the answers")
             d2t = torch.from_numpy(ids)
-            shape = dict(n_embd=t.n_embd, n_target_embd=t.n_embd, n_taps=len(self.taps), n_heads=t.n_heads,
-                         n_kv_heads=o.n_kv_heads or t.n_heads,
-                         head_dim=t.head_dim, n_ff=o.n_ff, n_draft=len(d2t), eps=t.eps, rope_theta=t.rope_theta)
-        head = KINDS[o.kind](shape, torch.tensor(t.embedding), d2t)
+            shape = self.make_shape(d2t)
+        head = self.make_head(shape, torch.tensor(t.embedding), d2t)
         if o.start and not saved:
             head.load_state_dict(state)
         elif not saved:
@@ -203,6 +210,15 @@ class Run:
             self.visits = saved["visits"]
             self.say(f"going on at step {self.step}, {self.spent / 60:.1f} minutes in")
 
+    def make_shape(self, d2t):
+        o, t = self.o, self.target
+        return dict(n_embd=t.n_embd, n_target_embd=t.n_embd, n_taps=len(self.taps), n_heads=t.n_heads,
+                    n_kv_heads=o.n_kv_heads or t.n_heads,
+                    head_dim=t.head_dim, n_ff=o.n_ff, n_draft=len(d2t), eps=t.eps, rope_theta=t.rope_theta)
+
+    def make_head(self, shape, embedding, d2t):
+        return KINDS[self.o.kind](shape, embedding, d2t)
+
     def widen(self, saved):
         """More draft ids than the checkpoint has."""
         uses, before = self.uses(), len(saved["head"]["d2t"])
@@ -212,8 +228,10 @@ class Run:
         self.say(f"draft vocabulary: {before} and {added} more of {self.target.n_vocab} tokens; "
                  f"those most used are {100 * covered:.2f}% of the answers")
 
-    def uses(self):
-        """[n_vocab] how often the answers that are trained on use each token."""
+    def uses(self, whole=False):
+        """[n_vocab] how often the answers that are trained on use each token; whole: how often prompts and answers do."""
+        if whole:
+            return count_tokens((self.corpus[i].tokens for i in range(len(self.corpus))), self.target.n_vocab)
         return count_tokens((tokens for name, (_, _, tokens) in self.known.items() if not is_held(name, self.o.hold_out,
                                                                                                   self.o.seed)),
                             self.target.n_vocab)
@@ -302,11 +320,18 @@ class Run:
         s[0] += value
         s[1] += 1
 
+    def batch_of(self, chosen):
+        o = self.o
+        return Batch([self.corpus[i] for i in chosen], self.columns, self.last if self.last is not None else 0, self.device,
+                     torch.float32, self.common if o.prompts else None, o.prompts, o.grid)
+
+    def chains_of(self, n_tokens, n_prompt):
+        """How many chains of a conversation a visit trains on."""
+        return n_tokens - n_prompt + int(self.o.prompts * max(n_prompt - self.common, 0))
+
     def take(self, chosen):
-        o, begin = self.o, time.monotonic()
-        batch = Batch([self.corpus[i] for i in chosen], self.columns, self.last if self.last is not None else 0, self.device,
-                      torch.float32,
-                      self.common if o.prompts else None, o.prompts, o.grid)
+        begin = time.monotonic()
+        batch = self.batch_of(chosen)
         self.flat.zero_()
         with self.autocast():
             loss = self.loss(batch)
@@ -335,14 +360,16 @@ class Run:
             optimizer.step()
         self.step += 1
 
+    @torch.no_grad()
+    def measure(self):
+        return evaluate.acceptance(self.head, self.corpus, self.greedy, self.columns, self.o.depths, self.device,
+                                   self.autocast)
+
     def report(self):
         """Held-out acceptance and the mean losses since the last report: one line, one row of the log."""
         mean = {k: v[0] / max(v[1], 1) for k, v in self.sums.items()}
         self.sums = {}
-        with torch.no_grad():
-            got = evaluate.acceptance(self.head, self.corpus, self.greedy, self.columns, self.o.depths, self.device,
-                                      self.autocast)
-        got = got.get("all", {"first": 0.0, "per_round": [0.0] * self.o.depths})
+        got = self.measure().get("all", {"first": 0.0, "per_round": [0.0] * self.o.depths})
         for d in range(self.o.depths):
             mean.setdefault(f"loss_{d + 1}", float("nan"))
             mean.setdefault(f"close_{d + 1}", float("nan"))
@@ -373,8 +400,7 @@ class Run:
         self.training = [(i, name) for i, _, name in sized if not is_held(name, self.o.hold_out, self.o.seed)]
         self.held = [i for i, _, name in sized if is_held(name, self.o.hold_out, self.o.seed)]
         self.greedy = [i for i in self.held if self.known.get(self.corpus.size(i)[2], ("", 0.0))[1] == 0.0][:self.o.eval_most]
-        self.n_rows = sum(n - n_prompt + int(self.o.prompts * max(n_prompt - self.common, 0)) for n, n_prompt, _ in
-                          (self.corpus.size(i) for i, _ in self.training))
+        self.n_rows = sum(self.chains_of(*self.corpus.size(i)[:2]) for i, _ in self.training)
         if not self.training:
             raise SystemExit("the features hold nothing to train on")
 
@@ -457,6 +483,11 @@ class Run:
                     break
 
 
+def runner(options):
+    from . import block_run
+    return block_run.BlockRun if options.kind in block_run.KINDS else Run
+
+
 def _worker(rank, world, options, port):
     if options.threads <= 1 and hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
@@ -465,7 +496,7 @@ def _worker(rank, world, options, port):
     if world > 1:
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
     with contextlib.suppress(KeyboardInterrupt):
-        Run(options, rank, world).run()
+        runner(options)(options, rank, world).run()
     if world > 1:
         dist.barrier()
         dist.destroy_process_group()
@@ -479,7 +510,7 @@ def train(options):
     world = options.workers or (1 if torch.cuda.is_available() else cores)
     if world == 1:
         torch.set_num_threads(options.threads or cores)
-        Run(options).run()
+        runner(options)(options).run()
         return
     import socket
     with socket.socket() as s:
