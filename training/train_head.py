@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""From a GGUF target to a drafter head, a block drafter or an MTP block, in one command: python3 training/train_head.py -m target.gguf -o
-head.gguf
+"""From a GGUF target to a drafter head, a block drafter or an MTP block, in one command:
+
+    python3 training/train_head.py -m target.gguf -o head.gguf
 
 README.md beside this file describes the steps, the formats and what to expect. What a run leaves in --work lets the
 next one go on where it was stopped.

@@ -1,10 +1,10 @@
 """Block drafters: DFlash and DSpark (docs/heads.md), and their training batches.
 
-Owns: the network, blocks of training, and where it starts. The target's features of every position before the newest token (the
-anchor, at s) become one row each (fc, hidden_norm), and that row's keys and values in every layer. A block is the anchor's token
-and masks, at s to s + B - 1; its rows see each other and all context before s. Row j foresees the token at s + 1 + j, as DeepSpec
-trains it (`sample_from_anchor`). DSpark adds to row j's logits what the token before (at s + j) makes likely, and foresees
-how likely the draft is accepted. Layers are Qwen3's: norms of queries and keys, rotation by halves.
+Owns: the network, blocks of training, and where it starts. The target's features of every position before the newest token
+(the anchor, at s) become one row each (fc, hidden_norm), and that row's keys and values in every layer. A block is the
+anchor's token and masks, at s to s + B - 1; its rows see each other and all context before s. Row j foresees the token at
+s + 1 + j, as DeepSpec trains it (`sample_from_anchor`). DSpark adds to row j's logits what the token before (at s + j) makes
+likely, and foresees how likely the draft is accepted. Layers are Qwen3's: norms of queries and keys, rotation by halves.
 
 Names are those of DeepSpec's checkpoints. Sources: z-lab/dflash, deepseek-ai/DeepSpec (both MIT; formulas, not code).
 """
@@ -87,7 +87,8 @@ class BlockHead(nn.Module):
     def point(self, features, tokens):
         """Makes pointers of heads that have keys of their own, layer by layer, from real rows: features [rows, taps, width] and
         tokens [rows]. A query is one constant, a key another times a number that is 1 on the rows to look at and -1 on others;
-        norms of queries and keys leave the sign. Newest context row: rotation by several speeds makes near keys score higher."""
+        norms of queries and keys leave the sign. Two thirds look at the newest context row, since rotation by several speeds
+        makes near keys score higher, and copy a part of it; the others look at the anchor."""
         s, n, d, half = self.shape, self.shape["n_embd"], self.shape["head_dim"], self.shape["head_dim"] // 2
         if s["n_heads"] != s["n_kv_heads"]:
             return

@@ -1,5 +1,5 @@
-"""The losses of block drafters as DeepSpec publishes them: cross-entropy with the true token, the distance between the drafter's
-and the target's distributions (L1), the confidence's cross-entropy, and weights that fall with the depth.
+"""The losses of block drafters as DeepSpec publishes them: cross-entropy with the true token, the distance between the
+drafter's and the target's distributions (L1), the confidence's cross-entropy, and weights that fall with the depth.
 
 Of the target's distribution the likeliest tokens are known; the rest counts as if the drafter gave nothing where the target
 does, which it mostly does not.
@@ -12,8 +12,8 @@ class BlockLoss(torch.autograd.Function):
     """Sum over rows of weight_r * (ce * -log p_true + l1 * sum_i |p_i - t_i|) of p = softmax(rows output^T).
 
     true [rows]: -1: no cross-entropy. ids, t [rows, k] (-1: none): the target's likeliest tokens. counts: as in
-    loss.SoftCrossEntropy. Gives, without gradient, how likely each row's draft is accepted, 1 - L1 / 2, and its cross-entropy. The
-    logits are made once, a chunk of rows at a time, and turned into their gradient in place.
+    loss.SoftCrossEntropy. Gives, without gradient, how likely each row's draft is accepted, 1 - L1 / 2, and its cross-entropy.
+    The logits are made once, a chunk of rows at a time, and turned into their gradient in place.
     """
     CHUNK = 512
 

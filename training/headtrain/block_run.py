@@ -43,8 +43,8 @@ class BlockRun(Run):
 
     def batch_of(self, chosen, most=None):
         s = self.head.shape
-        return BlockBatch([self.corpus[i] for i in chosen], self.columns, s["n_block"], self.o.anchors if most is None else most,
-                          self.device, torch.float32, self.o.grid)
+        return BlockBatch([self.corpus[i] for i in chosen], self.columns, s["n_block"],
+                          self.o.anchors if most is None else most, self.device, torch.float32, self.o.grid)
 
     def chains_of(self, n_tokens, n_prompt):
         n = max(n_tokens - 1 - n_prompt, 0)

@@ -3,8 +3,8 @@
 EAGLE-3.1: `fc_norm` (a norm per tap) and `norm_output` in vLLM's meaning (the normed output is fed back). Tap numbers are
 INPUT indices: the residual stream before that layer, the number of layers standing for "after the last one".
 
-Block drafters: names and settings as DeepSpec's checkpoints have them, with `d2t` and output rows of their own beside these; taps are
-OUTPUTS of layers there, one less, and -1 stands for the embedding.
+Block drafters: names and settings as DeepSpec's checkpoints have them, with `d2t` and output rows of their own beside these;
+taps are OUTPUTS of layers there, one less, and -1 stands for the embedding.
 """
 import json
 from pathlib import Path
@@ -58,8 +58,8 @@ def block_config(shape, taps, n_layers, n_vocab, n_ctx):
 
 
 def export(path_checkpoint, folder, target, own_output=True):
-    """checkpoint.pt of train.py -> folder/config.json, folder/model.safetensors. own_output: a block drafter's output rows are its
-    own, not the target's (of which d2t names some)."""
+    """checkpoint.pt of train.py -> folder/config.json, folder/model.safetensors. own_output: a block drafter's output rows
+    are its own, not the target's (of which d2t names some)."""
     saved = torch.load(path_checkpoint, map_location="cpu", weights_only=True)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
