@@ -76,7 +76,10 @@ static void put_rows(rig *r, const int32_t *tokens, uint32_t k, uint32_t out)
         const ae_dhead_link link = {out + j, tokens[j]};
         const bool linked = r->head->hparams.n_markov > 0;
         float conf = -1;
-        if (linked) OK(ae_dhead_run_links(r->engine, &link, 1, &conf, &ok_error));
+        if (linked) {
+            OK(ae_dhead_run_links(r->engine, &link, 1, &conf, &ok_error));
+            OK(ae_dhead_sync(r->engine, &ok_error)); /* brings conf */
+        }
         const float *logits = ae_dhead_logits(r->engine, linked ? 0 : out + j);
         const uint32_t n = r->head->hparams.n_draft;
         need(fwrite(&conf, sizeof conf, 1, stdout) == 1 && fwrite(logits, sizeof *logits, n, stdout) == n, "cannot write");
@@ -107,9 +110,11 @@ int main(int argc, char **argv)
     ae_dhead_clear(r.engine);
     OK(ae_dhead_add_true(r.engine, 0, on_device, NULL, n, false, NULL));
     OK(ae_dhead_run_true(r.engine, &ok_error));
+    OK(ae_dhead_sync(r.engine, &ok_error));
     ae_dhead_clear(r.engine);
     OK(ae_dhead_add_block(r.engine, 0, tokens[0], k, &out));
-    OK(ae_dhead_run_blocks(r.engine, &ok_error));
+    ae_dhead_run_blocks(r.engine);
+    OK(ae_dhead_sync(r.engine, &ok_error));
     put_rows(&r, tokens, k, out);
     r.backend->ops->free(r.backend, on_device, bytes);
     close_rig(&r);
