@@ -325,9 +325,10 @@ static const struct {
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static const char help_end[] =
-    "Ctrl-C stops an answer. A line that ends in \\ is continued on the next one. \"\"\" begins and ends a message\n"
-    "of several lines; lines that are pasted are one message, which Enter sends. Tab completes commands and files.\n"
-    "To begin a message with /, put a space before it.\n";
+    "Ctrl-C stops an answer. Tab completes commands and files. A line that ends in \\\n"
+    "is continued on the next one. \"\"\" begins and ends a message of several lines;\n"
+    "lines that are pasted are one message, which Enter sends. To begin a message\n"
+    "with /, put a space before it.\n";
 
 static int say_help(chat *c, const char *text)
 {

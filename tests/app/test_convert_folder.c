@@ -100,6 +100,23 @@ static void make_json(const char *folder, const char *more)
     write_tokenizer(folder, qwen2_words);
 }
 
+/* transformers writes 10^30 as the length of a tokenizer without a limit, and Python's infinities. */
+static void numbers_of_python(void **state)
+{
+    (void)state;
+    make_json("python", ",\"rope_scaling_factor_of_others\":99999999999999999999,\"initializer_range\":NaN");
+    write_in("python", "tokenizer_config.json",
+             "{\"eos_token\":\"<|end|>\",\"model_max_length\":1000000000000000019884624838656,\"least\":-Infinity,"
+             "\"kept\":\"1000000000000000019884624838656 NaN\",\"most\":[9223372036854775807,9223372036854775808,-1e5,1]}");
+    made("python");
+    ae_gguf *file = opened("python");
+    has_token(file, 200, "<|end|>", AERIE_TOKEN_CONTROL);
+    ae_gguf_close(file);
+    make_json("huge", ",\"head_dim\":1000000000000000019884624838656");
+    cli("$A convert huge -o huge.gguf");
+    cli_refused(3, "'head_dim' is 1", "must be a whole number");
+}
+
 /* tokenizer.json is what the model was used with: what it lacks is added, what it has is kept. */
 static void added_beside_tokenizer_json(void **state)
 {
@@ -365,6 +382,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(added_beside_tokenizer_model),
         cmocka_unit_test(added_in_the_config),
+        cmocka_unit_test(numbers_of_python),
         cmocka_unit_test(added_beside_tokenizer_json),
         cmocka_unit_test(several_ends),
         cmocka_unit_test(templates),

@@ -160,7 +160,7 @@ def check_reasoning_and_panel(page, mock):
         page.click("#toggle-panel")
     page.wait("!document.querySelector('#curve').hidden && !document.querySelector('#depths').hidden")
     figures = page.text("#figures")
-    need("Passes saved" in figures and "One by one it would take" in figures, "the figures of speculation: " + figures)
+    need("Passes saved" in figures and "Without drafts" in figures, "the figures of speculation: " + figures)
     need(page.js("document.querySelectorAll('#curve .dot').length") == 5, "the curve's points")
     need(page.js("document.querySelectorAll('#depths rect').length") == 2, "the bars of acceptance")
 

@@ -290,7 +290,7 @@ function renderPanel() {
   if (t?.draft_n) rows.push(["Drafted, accepted", `${t.draft_n}, ${t.draft_n_accepted}`]);
   const one = curve?.find((p) => p.n === 1);
   if (one && t?.predicted_ms && n > passes)
-    rows.push(["One by one it would take", `${((n * one.seconds)).toFixed(1)} s, not ${(t.predicted_ms / 1e3).toFixed(1)} s`]);
+    rows.push(["Without drafts", `${(n * one.seconds).toFixed(1)} s instead of ${(t.predicted_ms / 1e3).toFixed(1)} s`]);
   if (t?.prompt_n) rows.push(["Prompt", `${t.prompt_n + (t.cache_n ?? 0)} tokens, ${t.cache_n ?? 0} cached`]);
   $("figures").replaceChildren(...rows.map(([name, value]) => {
     const row = make("div");

@@ -4,6 +4,7 @@
     with aerie.Model("model.gguf") as model, model.session() as session:
         for token in session.stream([{"role": "user", "content": "Why is the sky blue?"}]):
             print(token.text, end="", flush=True)
+        print()
         print(session.stats.n_accepted, "of", session.stats.n_drafted, "drafted tokens accepted")
 
 The names are those of aerie.h, which says what they mean. Objects may be shared by threads; a session answers one call at a

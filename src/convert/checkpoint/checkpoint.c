@@ -125,6 +125,52 @@ aerie_status ae_convert_read_text(const ae_convert *c, const char *path, char **
     return status;
 }
 
+/* Replaces an infinity or NaN at text[0..n) by 0. Returns its length; 0: there is none. */
+static size_t blank_infinity(char *text, size_t n)
+{
+    static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
+    for (size_t k = 0; k < 3; k++) {
+        const size_t n_word = strlen(words[k]);
+        if (n < n_word || memcmp(text, words[k], n_word)) continue;
+        memset(text, ' ', n_word);
+        text[0] = '0';
+        return n_word;
+    }
+    return 0;
+}
+
+/* Rewrites a whole number at text[0..n) that does not fit 64 bits as a floating one of about the same size. Returns the length
+ * of the number, rewritten or not; 0: there is none. */
+static size_t shorten_integer(char *text, size_t n)
+{
+    static const char most[] = "9223372036854775807";
+    size_t n_digits = 0, n_all = 0;
+    while (n_digits < n && text[n_digits] >= '0' && text[n_digits] <= '9') n_digits++;
+    for (n_all = n_digits; n_digits && n_all < n && memchr("0123456789.eE+-", text[n_all], 15);) n_all++;
+    const bool fits = n_digits < sizeof most - 1 || (n_digits == sizeof most - 1 && memcmp(text, most, n_digits) <= 0);
+    if (fits || n_all > n_digits) return n_all;
+    char number[24];
+    const int length = snprintf(number, sizeof number, "%c.%.12se%zu", text[0], text + 1, n_digits < 300 ? n_digits - 1 : 300);
+    memset(text, ' ', n_digits);
+    memcpy(text, number, (size_t)length);
+    return n_all;
+}
+
+/* Rewrites numbers that Python writes, but JSON or its reader do not have. No value that is read here is an infinity or a NaN.
+ * The usual whole number beyond 64 bits is model_max_length, 10^30 for tokenizers without a limit. */
+static void settle_numbers(char *text, size_t n)
+{
+    bool quoted = false;
+    for (size_t i = 0; i < n; i++) {
+        if (quoted && text[i] == '\\') i++;
+        else if (text[i] == '"') quoted = !quoted;
+        if (quoted || i >= n) continue;
+        size_t n_number = blank_infinity(text + i, n - i);
+        if (!n_number) n_number = shorten_integer(text + i, n - i);
+        if (n_number) i += n_number - 1;
+    }
+}
+
 aerie_status ae_convert_read_json(const ae_convert *c, const char *name, json_t **json)
 {
     char *text = NULL, *path = ae_convert_path_in(c, name);
@@ -136,6 +182,7 @@ aerie_status ae_convert_read_json(const ae_convert *c, const char *name, json_t 
     if (ae_file_exists(path)) {
         status = ae_convert_read_text(c, path, &text, &n);
         if (status == AERIE_OK) {
+            settle_numbers(text, n);
             *json = json_loadb(text, n, JSON_ALLOW_NUL, &where);
             if (!json_is_object(*json))
                 status =
@@ -160,30 +207,13 @@ static const char *beside(ae_convert *c)
     return copy;
 }
 
-/* Replaces the infinities and NaNs that Python writes, which are not JSON. No value that is read here is one of them. */
-static void blank_infinities(char *text, size_t n)
-{
-    static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
-    bool quoted = false;
-    for (size_t i = 0; i < n; i++) {
-        if (quoted && text[i] == '\\') i++;
-        else if (text[i] == '"') quoted = !quoted;
-        for (size_t k = 0; k < 3 && !quoted && i < n; k++) {
-            const size_t n_word = strlen(words[k]);
-            if (n - i < n_word || memcmp(text + i, words[k], n_word)) continue;
-            memset(text + i, ' ', n_word);
-            text[i] = '0';
-        }
-    }
-}
-
 static aerie_status parse_config(ae_convert *c)
 {
     json_error_t where;
     char *copy;
-    size_t n;
+    size_t n = 0;
     AE_TRY(ae_convert_read_text(c, c->config_path, &copy, &n));
-    blank_infinities(copy, n);
+    settle_numbers(copy, n);
     c->config = json_loadb(copy, n, JSON_REJECT_DUPLICATES, &where);
     ae_free(copy);
     if (!c->config) {
