@@ -56,10 +56,11 @@ static void added_beside_tokenizer_model(void **state)
     (void)state;
     make_pieces("sp", IDS);
     write_in("sp", "added_tokens.json", "{\"<|im_start|>\": 8, \"<|im_end|>\": 9, \"<tool>\": 10, \"<end_of_turn>\": 11, "
-                                        "\"[X]\": 12, \"<far>\": 264}");
+                                        "\"[X]\": 12, \"<far>\": 264, \"<first>\": 14, \"<second>\": 14}");
     write_in("sp", "special_tokens_map.json", "{\"additional_special_tokens\": [\"[X]\", {\"content\": \"[Y]\"}]}");
     made("sp");
     assert_non_null(strstr(cli_last.err, "\"<far>\" is left out: its id is 264, but there are 264 rows"));
+    assert_non_null(strstr(cli_last.err, "two added tokens have the id 14, \"<first>\" and \"<second>\"; the latter is kept"));
     ae_gguf *file = opened("sp");
     has_token(file, 8, "<|im_start|>", AERIE_TOKEN_CONTROL);
     has_token(file, 9, "<|im_end|>", AERIE_TOKEN_CONTROL);
@@ -127,6 +128,7 @@ static void added_beside_tokenizer_json(void **state)
              "\"203\": {\"content\": \"<|pad|>\", \"special\": true}, \"97\": {\"content\": \"<|a|>\", \"special\": true}}}");
     write_in("json", "added_tokens.json", "{\"<|end|>\": 200, \"<x>\": 201, \"<|late|>\": 204}");
     made("json");
+    assert_null(strstr(cli_last.err, "two added tokens"));
     assert_non_null(strstr(cli_last.err, "has \"a\" under id 97, where another file has \"<|a|>\", which is left out"));
     ae_gguf *file = opened("json");
     has_token(file, 97, "a", AERIE_TOKEN_NORMAL);

@@ -17,6 +17,15 @@ bool ae_convert_beyond(const ae_convert *c, const ae_convert_words *w, const cha
     return true;
 }
 
+void ae_convert_note_twice(const ae_convert *c, const ae_convert_words *w, const char *text, size_t n, uint32_t id)
+{
+    const ae_gguf_string *had = &w->list[id];
+    const bool added = w->types[id] == AERIE_TOKEN_CONTROL || w->types[id] == AERIE_TOKEN_USER_DEFINED;
+    if (!had->data || !added || (had->n == n && memcmp(had->data, text, n) == 0)) return;
+    ae_log_say(&c->options.log, AERIE_LOG_WARNING, "%s: two added tokens have the id %u, \"%.*s\" and \"%.*s\"; the latter is "
+               "kept", c->path, id, (int)(had->n < 40 ? had->n : 40), had->data, (int)(n < 40 ? n : 40), text);
+}
+
 static const char *text_of(const json_t *token)
 {
     return json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
@@ -74,6 +83,7 @@ static aerie_status put_added(const ae_convert *c, ae_convert_words *w, const ae
                    c->path, (int)(w->list[id].n < 40 ? w->list[id].n : 40), w->list[id].data, (long long)id, text);
         return AERIE_OK;
     }
+    ae_convert_note_twice(c, w, text, n, (uint32_t)id);
     return ae_convert_words_put(c, w, text, n, id, type);
 }
 

@@ -151,6 +151,7 @@ aerie_status ae_convert_put_json_added(const ae_convert *c, ae_convert_words *w,
         if (!json_is_string(content) || ae_convert_beyond(c, w, json_string_value(content), at)) continue;
         const bool keep = at >= 0 && w->list[at].data &&
                           (w->types[at] == AERIE_TOKEN_UNKNOWN || (!special && w->types[at] == AERIE_TOKEN_BYTE));
+        ae_convert_note_twice(c, w, json_string_value(content), json_string_length(content), (uint32_t)at);
         AE_TRY(ae_convert_words_put(c, w, json_string_value(content), json_string_length(content), at,
                                     keep ? w->types[at] : special ? AERIE_TOKEN_CONTROL : AERIE_TOKEN_USER_DEFINED));
     }

@@ -60,6 +60,8 @@ const json_t *ae_convert_find_step(const json_t *json, const char *list, const c
 /* specials.c: whether an added token has no row in the embedding (reported); adding the tokens that neither tokenizer.json nor
  * tokenizer.model has; writing the keys of special tokens, and of tokens that end a generation. */
 bool ae_convert_beyond(const ae_convert *c, const ae_convert_words *w, const char *text, json_int_t id);
+/* Warns if the id, which is in range, belongs to another added token already. */
+void ae_convert_note_twice(const ae_convert *c, const ae_convert_words *w, const char *text, size_t n, uint32_t id);
 aerie_status ae_convert_put_added(const ae_convert *c, ae_convert_words *w, const ae_convert_folder *f);
 aerie_status ae_convert_put_special(const ae_convert *c, ae_gguf_writer *out, const ae_convert_words *w,
                                     const ae_convert_folder *f);
