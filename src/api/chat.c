@@ -1,6 +1,6 @@
-/* chat.c - aerie.h: conversations to prompts. Argument checks and defaults, then text/template/chat.h.
+/* chat.c - aerie.h: conversations to prompts. Checks arguments and fills defaults, then calls text/template/chat.h.
  *
- * A template always sees the model's BOS, and may write it; tokenize() alone sees to it that there is one only.
+ * A template always sees the model's BOS, and may write it; tokenizing ensures that the prompt has only one.
  */
 #include <string.h>
 
@@ -27,7 +27,7 @@ static ae_chat_json json_of(const aerie_text *text, const char *name)
     return (ae_chat_json){text->data, text->n, text->name ? text->name : name};
 }
 
-/* The turns of the chat, as the template's options stand. */
+/* Renders the turns of the chat with the template's options. */
 static aerie_status render_turns(const aerie_text *source, const aerie_chat *chat, const ae_chat_options *options, ae_buf *out,
                                  aerie_error *error)
 {

@@ -1,4 +1,4 @@
-/* grammar.c - aerie.h: grammars and JSON schemas, and whether a text is one of theirs. */
+/* grammar.c - aerie.h: grammars and JSON schemas, and whether a text matches one. */
 #include <limits.h>
 
 #include "session/session_int.h"

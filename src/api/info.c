@@ -1,4 +1,4 @@
-/* info.c - aerie.h: what a model's file says: metadata and vocabulary. */
+/* info.c - aerie.h: reading the metadata and the vocabulary of a model's file. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
-/* pictures.c - aerie_extra.h: pictures, towers, and prompts that have pictures.
+/* pictures.c - aerie_extra.h: pictures, towers, and prompts with pictures.
  *
- * Owns: aerie_image, aerie_tower and aerie_prompt. A tower keeps the rows of pictures that it read by the SHA-256 of their
- * pixels, those that were used least recently giving way. Threads: whoever reads a picture holds the tower's lock, so pictures
- * are read one after the other. What a picture becomes: engine/tower/.
+ * Owns: aerie_image, aerie_tower and aerie_prompt. A tower caches the rows of pictures that it has read, by the SHA-256 of
+ * their pixels, and drops the least recently used. Threads: reading a picture holds the tower's lock, so pictures are read one
+ * after the other. engine/tower/ computes the rows.
  */
 #include <pthread.h>
 #include <string.h>
@@ -18,7 +18,7 @@ struct aerie_image {
     ae_image image;
 };
 
-/* Rows of a picture; in a list, the newest use first. */
+/* Cached rows of a picture; in a list, the most recently used first. */
 typedef struct kept {
     struct kept *next;
     char digest[65];
@@ -205,7 +205,7 @@ static kept *find_kept(aerie_tower *t, const char *digest)
     return NULL;
 }
 
-/* Drops what was used least recently, until the rest fits; the newest one stays. */
+/* Drops the least recently used rows until the rest fits; the newest stays. */
 static void drop_old(aerie_tower *t)
 {
     while (t->kept_bytes > t->most_bytes && t->newest->next) {
@@ -217,7 +217,7 @@ static void drop_old(aerie_tower *t)
     }
 }
 
-/* Rows of the picture, lent while the lock is held. */
+/* The rows of the picture, lent while the lock is held. */
 static aerie_status read_rows(aerie_tower *t, const ae_image *image, aerie_progress *progress, void *user, const kept **out,
                               aerie_error *error)
 {
@@ -250,11 +250,11 @@ static aerie_status read_rows(aerie_tower *t, const ae_image *image, aerie_progr
 
 /* ---- Prompts --------------------------------------------------------------------------------------------------- */
 
-/* A prompt while it is made. */
+/* A prompt under construction. */
 typedef struct making {
     aerie_tower *tower;
     aerie_prompt *prompt;
-    ae_buf text, plain; /* that is not tokenized yet, and its stretches in which control tokens are text (ae_span) */
+    ae_buf text, plain; /* text that is not tokenized yet, and the stretches (ae_span) in which control tokens are plain text */
     bool begun;
     aerie_progress *progress;
     void *user;
@@ -267,7 +267,7 @@ static aerie_status add_chunk(making *m, const aerie_chunk *chunk, aerie_error *
     return m->prompt->chunks.failed ? ae_fail_memory(error, "a prompt", sizeof *chunk) : AERIE_OK;
 }
 
-/* What the text so far is in tokens. */
+/* Tokenizes the text so far. */
 static aerie_status end_text(making *m, aerie_error *error)
 {
     const ae_vocab *vocab = m->tower->model->vocab;
@@ -289,7 +289,7 @@ static aerie_status end_text(making *m, aerie_error *error)
     return n > first ? add_chunk(m, &(aerie_chunk){.tokens = own, .n_tokens = n - first}, error) : AERIE_OK;
 }
 
-/* Text [begin, end) of a rendered whole whose values are data's. */
+/* Adds text [begin, end) of a rendered text whose `values` come from data. */
 static void add_text(making *m, const char *text, size_t begin, size_t end, const ae_span *values, size_t n_values)
 {
     for (size_t i = 0; i < n_values; i++) {
@@ -301,8 +301,8 @@ static void add_text(making *m, const char *text, size_t begin, size_t end, cons
     ae_buf_add(&m->text, text + begin, end - begin);
 }
 
-/* Whether rows of a picture see each other in the text model. Of Gemma 4 the two smallest read them one after the other; no key
- * says so, but their widths do. */
+/* Whether the rows of a picture see each other in the text model. The two smallest models of Gemma 4 read them one after the
+ * other; no key says so, but their widths do. */
 static bool are_grouped(const making *m, const ae_tower_model *tower)
 {
     const ae_hparams *h = &m->tower->model->model->hparams;
@@ -342,7 +342,7 @@ static bool in_values(const ae_span *values, size_t n_values, size_t at)
     return false;
 }
 
-/* The next mark from `at` on that a template or caller wrote; n: there is none. */
+/* The next mark from `at` on that a template or caller has written; n: there is none. */
 static size_t find_mark(const char *text, size_t n, const char *mark, size_t at, const ae_span *values, size_t n_values)
 {
     const size_t n_mark = strlen(mark);
@@ -351,7 +351,7 @@ static size_t find_mark(const char *text, size_t n, const char *mark, size_t at,
     return n;
 }
 
-/* anywhere: marks count in values, too. */
+/* anywhere: marks in values count, too. */
 static aerie_status fill(making *m, const char *text, size_t n, const char *mark, bool anywhere, const ae_span *values,
                          size_t n_values, const aerie_image *const *images, size_t n_images, aerie_error *error)
 {

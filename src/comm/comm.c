@@ -1,4 +1,4 @@
-/* comm.c - what all kinds of communicators share: slices are packed, counted and unpacked (comm.h). Owns the buffer. */
+/* comm.c - what all kinds of communicators share: packing, counting and unpacking slices (comm.h). Owns the buffer. */
 #include "comm/comm.h"
 
 #include <string.h>
@@ -25,7 +25,7 @@ void ae_comm_close(ae_comm *comm)
     comm->ops->close(comm);
 }
 
-/* Between rows and a piece: one after the other, without what is between slices. */
+/* Copies slices between rows and a piece, in which they follow each other without gaps. */
 static void pack(float *rows, size_t stride, char *piece, uint32_t first, uint32_t n, uint32_t n_rows, bool out)
 {
     const size_t bytes = n * sizeof *rows;
@@ -52,7 +52,7 @@ void ae_comm_gather(ae_comm *comm, float *rows, size_t stride, const ae_slices *
     const uint32_t own = comm->rank;
     if (comm->n_ranks == 1 || atomic_load(&comm->failed)) return;
     for (uint32_t r = 0; r < comm->n_ranks; r++) begin[r + 1] = begin[r] + (size_t)slices->n[r] * n_rows * sizeof *rows;
-    if (begin[comm->n_ranks] > comm->room) { /* planned wrongly: nothing is written */
+    if (begin[comm->n_ranks] > comm->room) { /* the plan was wrong: nothing is written */
         ae_comm_fail(comm, "a round is larger than was planned; please report");
         return;
     }

@@ -1,6 +1,6 @@
-/* mpi.c - loads the module that links MPI, and watches that no round takes for ever (mpi.h).
+/* mpi.c - loads the module that links MPI, and ensures that no round takes forever (mpi.h).
  *
- * Owns the module's handle and the watching thread, which calls nothing of MPI until it gives up. */
+ * Owns the module's handle and the watching thread, which calls no MPI function until it gives up. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -20,8 +20,8 @@ typedef struct mpi_comm {
     void *handle;
     ae_comm_last_words *last_words;
     void *user;
-    _Atomic double limit; /* seconds of a round; 0: none */
-    _Atomic double began; /* the round that runs; 0: none does */
+    _Atomic double limit; /* seconds per round; 0: no limit */
+    _Atomic double began; /* start of the running round; 0: none is running */
     atomic_bool ends;
     bool watches;
     pthread_t watch;
@@ -117,7 +117,7 @@ uint32_t ae_comm_mpi_started(uint32_t *rank)
 
 #define MODULE "libaerie-mpi.so"
 
-/* Beside the library or program, or where such things are installed. */
+/* Opens the module beside the library or program, or where it is usually installed. */
 static void *open_near(void)
 {
     static const char *const places[] = {"", "lib/aerie/", "../lib/aerie/", "../lib/x86_64-linux-gnu/aerie/", "aerie/"};
@@ -129,7 +129,7 @@ static void *open_near(void)
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         const int length = snprintf(path, sizeof path, "%.*s%s" MODULE, n, info.dli_fname, places[i]);
         if (length < 0 || (size_t)length >= sizeof path || !strchr(path, '/')) continue;
-        void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL); /* parts of Open MPI look for symbols of others */
+        void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL); /* parts of Open MPI look for symbols of other parts */
         if (handle) return handle;
     }
     return NULL;

@@ -1,7 +1,7 @@
 /* network.c - which addresses MPI may use, and whether they are private (mpi.h).
  *
- * The lists that count are those that Open MPI and MPICH are told by the environment: names of interfaces or networks in CIDR
- * form. Without a list every interface may be used. Source: the manuals of both; RFC 1918, 4193, 6598, 3927, 4291. */
+ * Open MPI and MPICH take lists of interfaces from the environment: names, or networks in CIDR form. Without a list every
+ * interface may be used. Source: the manuals of both; RFC 1918, 4193, 6598, 3927, 4291. */
 #define _DEFAULT_SOURCE
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -37,7 +37,7 @@ bool ae_comm_is_public(const uint8_t *bytes, size_t n)
     return true;
 }
 
-/* The bytes of an address; 0: of another kind. */
+/* The bytes of an address; 0: an address of another kind. */
 static size_t bytes_of(const struct sockaddr *a, const uint8_t **bytes)
 {
     if (a && a->sa_family == AF_INET) {
@@ -88,7 +88,7 @@ static const char *setting(const char *const *keys)
     return NULL;
 }
 
-/* Whether MPI may use the interface. Its messages and its launcher's have lists of their own: either may lead there. */
+/* Whether MPI may use the interface. Its messages and its launcher have separate lists; either may permit it. */
 static bool may_use(const struct ifaddrs *i)
 {
     static const char *const data[] = {"OMPI_MCA_btl_tcp_if_include", "MPIR_CVAR_OFI_TCP_IFACE", "MPIR_CVAR_CH3_NETWORK_IFACE",
@@ -97,11 +97,11 @@ static bool may_use(const struct ifaddrs *i)
                                           "PMIX_MCA_ptl_tcp_if_include",
                                           "HYDRA_IFACE", NULL};
     const char *a = setting(data), *b = setting(control);
-    if (!a || !b) return true; /* what has no list may go anywhere */
+    if (!a || !b) return true; /* without a list, any interface may be used */
     return listed(a, i) || listed(b, i);
 }
 
-/* Ranks of one machine talk by shared memory or by its own addresses. */
+/* Whether all ranks are on this machine, where they use shared memory or the machine's own addresses. */
 static bool only_here(void)
 {
     const char *all = getenv("OMPI_COMM_WORLD_SIZE"), *here = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");

@@ -1,7 +1,7 @@
-/* threads.c - ranks that are threads of one process (comm.h): for tests, where sanitizers see all of a group.
+/* threads.c - ranks that are threads of one process (comm.h): for tests, in which sanitizers see the whole group.
  *
- * Owns: what the ranks share, until the last of them is closed. In a round every rank says where its pieces lie, waits for the
- * others, copies theirs, and waits again before anybody may change his. */
+ * Owns: what the ranks share, until the last of them is closed. In a round every rank publishes where its pieces are, waits for
+ * the others, copies their pieces, and waits again before any rank may change its own. */
 #define _POSIX_C_SOURCE 200809L
 #include <sched.h>
 #include <string.h>
@@ -13,9 +13,9 @@
 typedef struct shared {
     uint32_t n_ranks;
     atomic_uint n_open, n_waiting;
-    atomic_ullong n_met; /* how often all have met */
+    atomic_ullong n_met; /* how often all ranks have met */
     atomic_bool failed;
-    const char *packed[AE_MAX_RANKS]; /* of the round */
+    const char *packed[AE_MAX_RANKS]; /* of the running round */
     char frame[AE_COMM_FRAME];
 } shared;
 
@@ -29,9 +29,9 @@ static shared *group_of(const ae_comm *comm)
     return ((const thread_comm *)comm)->group;
 }
 
-#define YIELDS 2000 /* before it sleeps: a rank may have nothing to do for long */
+#define YIELDS 2000 /* yields before it sleeps: a rank may have nothing to do for long */
 
-/* Waits for all ranks, or for one to fail. */
+/* Waits for all ranks, or until one fails. */
 static bool meet(ae_comm *comm)
 {
     shared *g = group_of(comm);
@@ -53,7 +53,7 @@ static bool meet(ae_comm *comm)
 static void exchange(ae_comm *comm, char *packed, const size_t *begin, int root)
 {
     shared *g = group_of(comm);
-    g->packed[comm->rank] = packed; /* each its own; the meeting orders it */
+    g->packed[comm->rank] = packed; /* each rank writes its own; the meeting orders the accesses */
     if (!meet(comm)) return;
     for (uint32_t r = 0; r < comm->n_ranks && (root == AE_COMM_ALL || (uint32_t)root == comm->rank); r++)
         if (r != comm->rank) memcpy(packed + begin[r], g->packed[r] + begin[r], begin[r + 1] - begin[r]);

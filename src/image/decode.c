@@ -1,6 +1,7 @@
-/* decode.c - which format a file has, the limits, orientation and alpha (image.h). The formats: jpeg.c, png.c, webp.c.
+/* decode.c - recognises a file's format, checks limits, and applies orientation and alpha (image.h). The formats are in jpeg.c,
+ * png.c, webp.c.
  *
- * Owns nothing between calls. Invariant: a size is checked before memory of its order is taken. */
+ * Owns nothing between calls. Invariant: a size is checked before memory of its order is allocated. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -101,7 +102,7 @@ aerie_status ae_image_damaged(const char *format, const char *why, aerie_error *
 
 /* ---- Orientation ---------------------------------------------------------------------------------------- */
 
-/* Orientation as EXIF counts: 2 and 4 mirror, 3 turns by 180 degrees, 5 to 8 exchange rows and columns. */
+/* Applies an orientation as EXIF numbers them: 2 and 4 mirror, 3 rotates by 180 degrees, 5 to 8 exchange rows and columns. */
 static aerie_status turn(ae_image *image, uint32_t orientation, aerie_error *error)
 {
     const uint32_t w = image->width, h = image->height;
@@ -111,7 +112,7 @@ static aerie_status turn(ae_image *image, uint32_t orientation, aerie_error *err
     AE_TRY(ae_image_alloc(&to, across ? h : w, across ? w : h, error));
     for (uint32_t y = 0; y < to.height; y++) {
         for (uint32_t x = 0; x < to.width; x++) {
-            uint32_t u = across ? y : x, v = across ? x : y; /* where the pixel comes from */
+            uint32_t u = across ? y : x, v = across ? x : y; /* the source of the pixel */
             if (orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8) u = w - 1 - u;
             if (orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7) v = h - 1 - v;
             memcpy(to.rgb + ((size_t)y * to.width + x) * 3, image->rgb + ((size_t)v * w + u) * 3, 3);
@@ -135,7 +136,7 @@ static bool begins(const uint8_t *bytes, size_t n, size_t at, const char *magic,
     return n >= at + n_magic && !memcmp(bytes + at, magic, n_magic);
 }
 
-/* A format that is known, but never read; NULL: none. */
+/* The name of a format that is recognised but not supported; NULL: none. */
 static const char *known_format(const uint8_t *b, size_t n)
 {
     if (begins(b, n, 0, "GIF8", 4)) return "a GIF";

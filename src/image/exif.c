@@ -1,7 +1,7 @@
-/* exif.c - which side of a picture is up: the tag 0x0112 of EXIF data in JPEG, PNG and WebP files.
+/* exif.c - which side of a picture is up: tag 0x0112 of EXIF data in JPEG, PNG and WebP files.
  *
- * Owns nothing. Every read is bounded by the file; whatever is odd counts as 1 (as it lies).
- * Source: TIFF 6.0 (an image file directory), Exif 2.32 (APP1), PNG 1.5 extension eXIf, the WebP container specification. */
+ * Owns nothing. Every read is bounded by the file; anything odd counts as 1, the normal orientation. Source: TIFF 6.0 (an image
+ * file directory), Exif 2.32 (APP1), PNG 1.5 extension eXIf, the WebP container specification. */
 #include <stdbool.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ static uint32_t read32(const uint8_t *p, bool big)
     return big ? read16(p, true) << 16 | read16(p + 2, true) : read16(p + 2, false) << 16 | read16(p, false);
 }
 
-/* EXIF data: a TIFF header, then the first directory. */
+/* Reads EXIF data: a TIFF header, then the first directory. */
 static uint32_t orientation(const uint8_t *tiff, size_t n)
 {
     if (n >= 6 && !memcmp(tiff, "Exif\0\0", 6)) tiff += 6, n -= 6;

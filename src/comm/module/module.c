@@ -1,7 +1,8 @@
 /* module.c - the part of the library that links MPI, a shared object of its own (mpi_table.h). MPI-3.1.
  *
- * Rounds are point-to-point: one latency for any number of ranks that this is for. All data are bytes, and sizes come from the
- * caller on both sides; a message of another size is an error. Owns a communicator of its own. One user thread at a time. */
+ * Rounds are point-to-point, which costs one latency for the numbers of ranks that are supported. All data are bytes, and both
+ * sides know sizes from their callers; a message of another size is an error. Owns a communicator. One user thread at a
+ * time. */
 #define _POSIX_C_SOURCE 200809L
 #include <limits.h>
 #include <mpi.h>
@@ -15,7 +16,7 @@
 #define MOST 64 /* AE_MAX_RANKS */
 #define TAG_SLICES 1
 
-static MPI_Comm group = MPI_COMM_NULL; /* of the process, as MPI itself */
+static MPI_Comm group = MPI_COMM_NULL; /* one per process, like MPI itself */
 static int own, n_ranks;
 
 static int report(int code, const char *what, char *reason)
@@ -56,7 +57,7 @@ static int start(uint32_t *rank, uint32_t *n, char *reason)
     return 0;
 }
 
-/* Where ranks share cores somebody else has to run meanwhile. */
+/* Waits for requests, yielding the core: ranks that share cores would otherwise block each other. */
 static int wait_all(int n, MPI_Request *requests, MPI_Status *statuses)
 {
     int done = 0, code = MPI_SUCCESS;
@@ -84,13 +85,14 @@ static int exchange(char *packed, const size_t *begin, int root, char *reason)
         code = MPI_Irecv(packed + begin[r], size, MPI_BYTE, r, TAG_SLICES, group, &requests[n++]);
     }
     n_receive = n;
-    for (int k = 1; k < n_ranks && code == MPI_SUCCESS; k++) { /* each begins with another: no rank gets all at once */
+    /* each rank starts with another one, so that no rank gets everything at once */
+    for (int k = 1; k < n_ranks && code == MPI_SUCCESS; k++) {
         const int r = (own + k) % n_ranks;
         if (!mine || (root >= 0 && root != r)) continue;
         code = MPI_Isend(packed + begin[own], mine, MPI_BYTE, r, TAG_SLICES, group, &requests[n++]);
     }
     if (code == MPI_SUCCESS) code = wait_all(n, requests, statuses);
-    for (int i = 0; i < n_receive && code == MPI_SUCCESS; i++) { /* MPI itself refuses longer messages only */
+    for (int i = 0; i < n_receive && code == MPI_SUCCESS; i++) { /* MPI itself refuses only longer messages */
         int size = 0;
         code = MPI_Get_count(&statuses[i], MPI_BYTE, &size);
         if (code != MPI_SUCCESS || size == sizes[i]) continue;
@@ -100,7 +102,7 @@ static int exchange(char *packed, const size_t *begin, int root, char *reason)
     return report(code, "a round", reason);
 }
 
-#define SPINS 2000 /* before a rank that has nothing to do sleeps */
+#define SPINS 2000 /* polls before a rank that has nothing to do sleeps */
 
 static int frame(void *bytes, size_t n, char *reason)
 {
