@@ -42,6 +42,7 @@ void ae_block_layout(ae_layout *l, const ae_hparams *h, const ae_layer *layers, 
     b->x = ae_layout_add(l, n * h->n_embd, sizeof(float));
     b->y = ae_layout_add(l, w.y ? n * h->n_embd : 0, sizeof(float));
     b->y2 = ae_layout_add(l, w.y2 ? n * h->n_embd : 0, sizeof(float));
+    b->start = ae_layout_add(l, h->adds_start ? n * h->n_embd : 0, sizeof(float));
     b->input = ae_layout_add(l, h->keeps_input ? n * h->n_embd : 0, sizeof(float));
     b->normed = ae_layout_add(l, w.normed ? n * h->n_embd : 0, sizeof(float));
     b->q = ae_layout_add(l, n * widths.q, sizeof(float));
@@ -199,7 +200,8 @@ static void norm_heads(const ae_block *b, const ae_layer_spec *s, float *x, uint
     const uint32_t dim = n_heads * s->head_dim;
     const bool whole = s->qk_norm == AE_QK_NORM_ROW_LAYER;
     b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = whole ? 1 : n_heads, .dim = whole ? dim : s->head_dim,
-                                       .x = x, .x_stride = dim, .weight = norm, .eps = b->h->norm_eps, .each_group = !whole,
+                                       .x = x, .x_stride = dim, .weight = norm ? norm : b->ones, .eps = b->h->norm_eps,
+                                       .each_group = norm && !whole,
                                        .layer = s->qk_norm != AE_QK_NORM_EACH});
     if (bias) b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, dim, 1.0f, bias, 0, x, dim});
 }
@@ -515,7 +517,9 @@ void ae_block_ffn(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
     if (parallel && mixer_of(b, s) != AE_MIXER_NONE) join(b, NULL);
     if (l->ple_gate) add_layer_embedding(b, s, l);
     if (s->normed_after) norm_rows(b, b->x, l->end_norm, NULL);
-    if (l->out_scale != 1.0f)
+    const uint32_t n = b->h->n_embd;
+    if (b->h->adds_start) b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, l->out_scale, b->start, n, b->x, n});
+    else if (l->out_scale != 1.0f)
         b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = b->n_rows, .dim = b->h->n_embd, .x = b->x,
                                          .x_stride = b->h->n_embd, .a = l->out_scale});
 }

@@ -45,6 +45,7 @@ typedef struct ae_block {
     size_t mixer_in_stride;
     float *y;            /* [n_rows][n_embd] output of a block that is normed or scaled before it is added to the stream */
     float *y2;           /* [n_rows][n_embd] output of experts that run beside a dense block or are scaled */
+    float *start;        /* [n_rows][n_embd] the start of the stream, with adds_start */
     float *input;        /* [n_rows][n_embd] the stream before the layer, with keeps_input */
     float *normed;       /* [n_rows][n_embd] input of experts when they cannot norm the stream themselves */
     float *q, *k, *v;    /* [n_rows][n_heads * head_dim] of the layer, then [n_rows][n_kv_heads * head_dim] x 2 */

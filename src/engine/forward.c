@@ -165,6 +165,9 @@ static void begin_stream(ae_engine *e, ae_engine_device *d)
     if (h->n_embd_layer) layer_embeddings(e, d);
     if (h->encoder) begin_encoder(e, d);
     else if (e->net->embed_norm) norm_embeddings(e, d);
+    if (h->adds_start)
+        d->backend->ops->copy(d->stream, &(ae_copy){.n = e->n_rows, .dim = h->n_embd, .x = d->block.x, .x_stride = h->n_embd,
+                                                    .y = d->block.start, .y_stride = h->n_embd});
     if (e->net->positions && !h->encoder) add_rows(e, d, e->net->positions, d->rows.place);
 }
 
@@ -342,6 +345,8 @@ void ae_forward_move(ae_engine *e, uint32_t begin, uint32_t end)
     for (uint32_t i = 0; !begin && h->n_embd_layer && i < e->n_devices; i++)
         if (d != &e->devices[i]) move(e, d, d->ple, &e->devices[i], e->devices[i].ple, (size_t)h->n_layers * h->n_embd_layer);
     if (end > 2 * h->n_layers) return;
+    for (uint32_t i = 0; !begin && h->adds_start && i < e->n_devices; i++)
+        if (d != &e->devices[i]) move(e, d, d->block.start, &e->devices[i], e->devices[i].block.start, h->n_embd);
     for (uint32_t i = 0; !begin && h->recur.kind == AE_RECUR_WKV7 && i < e->n_devices; i++) {
         ae_engine_device *to = &e->devices[i];
         if (d != to) move(e, d, ae_block_first_values(&d->recur), to, ae_block_first_values(&to->recur), h->n_embd);

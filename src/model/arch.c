@@ -209,6 +209,8 @@ static const ae_arch archs[] = {
     {.name = "arctic", .experts = EXPERTS, .renorm = true, .experts_beside = true, .beside_input = true},
     {.name = "deci", .parts_optional = true},
     {.name = "nanbeige", .loops = true},
+    {.name = "talkie", .rope_neox = true, .plain_norms = true, .embed_norm_plain = true, .adds_start = true,
+     .qk_norm = AE_QK_NORM_EACH, .head_gain = true, .logit_scale = AE_LOGIT_SCALE_TIMES},
     {.name = "chameleon", .qk_norm = AE_QK_NORM_LAYER, .swin_key = true, .mask_images = true},
     {.name = "phimoe", .rope_neox = true, .norm_bias = true, .experts = EXPERTS, .renorm = true},
     {.name = "bloom", .layer_norm = true, .embed_norm = true, .alibi = 8.0f, .activation = AE_ACTIVATION_GELU,

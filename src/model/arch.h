@@ -61,6 +61,8 @@ typedef struct ae_arch {
     bool layer_norm;
     bool norm_by_key;      /* layer norms if layer_norm_epsilon is given and layer_norm_rms_epsilon is not */
     bool plain_norms;      /* ae_hparams.plain_norms */
+    bool adds_start;       /* ae_hparams.adds_start */
+    bool head_gain;        /* attn_q_norm has one weight for each head, and keys are normed without weights */
     bool embed_norm, embed_norm_plain; /* the start of the stream is normed: by token_embd_norm, or without weights */
     float post_eps;        /* ae_hparams.post_eps; 0: the epsilon of the other norms */
     bool norm_bias;        /* RMS norms have biases */

@@ -541,6 +541,7 @@ static aerie_status read_norms(ae_binder *b, ae_hparams *h)
     h->parallel = parallel;
     h->plain_norms = a->plain_norms;
     h->embed_norm_plain = a->embed_norm_plain;
+    h->adds_start = a->adds_start;
     h->keeps_input = a->beside_input || a->router_of_input ||
                      (a->again_norm && ae_gguf_tensor_find(b->gguf, "blk.0.attn_norm_2.weight"));
     if (a->swin_key) AE_TRY(ae_gguf_get_bool(b->gguf, ae_bind_key(b, "swin_norm"), false, &h->norm_after, b->error));

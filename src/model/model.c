@@ -86,7 +86,23 @@ static aerie_status bind_qk_biases(ae_binder *b, uint32_t i, ae_layer *l)
     return ae_bind_layer(b, i, "attn_k_norm.bias", true, k_rows, (uint32_t)k->ne[0], &l->k_norm_b);
 }
 
-static aerie_status bind_mixer(ae_binder *b, const ae_hparams *h, uint32_t i, ae_layer *l)
+/* Norms of heads by one weight each. They commute with the rotation, which the published code puts before them. */
+static aerie_status bind_head_gain(ae_binder *b, uint32_t i, ae_arena *arena, ae_layer *l)
+{
+    const uint32_t n_heads = l->spec.n_heads, dim = l->spec.head_dim;
+    float gain[AE_MAX_HEADS], scale = 1.0f, *x = ae_arena_alloc(arena, (size_t)n_heads * dim, sizeof *x);
+    ae_tensor_ref tensor;
+    if (!x) return ae_fail_memory(b->error, "the weights of a norm", (size_t)n_heads * dim * sizeof *x);
+    AE_TRY(ae_bind_layer(b, i, "attn_q_norm.weight", true, n_heads, 1, &tensor));
+    AE_TRY(ae_bind_read_f32(b, tensor, gain, n_heads));
+    const ae_tensor_ref beside = ae_model_scale(b->gguf, b->bound, tensor);
+    if (beside) AE_TRY(ae_bind_read_f32(b, beside, &scale, 1));
+    for (uint32_t k = 0; k < n_heads * dim; k++) x[k] = gain[k / dim] * scale;
+    l->q_gain = x;
+    return AERIE_OK;
+}
+
+static aerie_status bind_mixer(ae_binder *b, const ae_hparams *h, uint32_t i, ae_arena *arena, ae_layer *l)
 {
     ae_layer_spec *s = &l->spec;
     const uint32_t q = s->n_heads * s->head_dim, kv = s->n_kv_heads * s->head_dim;
@@ -100,7 +116,8 @@ static aerie_status bind_mixer(ae_binder *b, const ae_hparams *h, uint32_t i, ae
     AE_TRY(ae_bind_layer(b, i, "attn_gate.weight", own, own ? q : s->n_heads, h->n_embd, &l->out_gate));
     if (l->out_gate && !own) s->out_gate = AE_OUT_GATE_HEAD;
     AE_TRY(ae_bind_attention(b, i, h, s, h->n_embd, l));
-    if (s->qk_norm && !b->arch->qk_norm_plain) {
+    if (b->arch->head_gain) AE_TRY(bind_head_gain(b, i, arena, l));
+    if (s->qk_norm && !b->arch->qk_norm_plain && !b->arch->head_gain) {
         const bool required = !b->arch->qk_norm_optional;
         AE_TRY(
             ae_bind_layer(b, i, "attn_q_norm.weight", required, layer ? s->n_heads : 0, by_head ? s->head_dim : q, &l->q_norm));
@@ -202,14 +219,14 @@ static aerie_status bind_layers(ae_binder *b, ae_model *m, uint32_t first)
             continue;
         }
         AE_TRY(bind_norms(b, h, i, l));
-        if (l->spec.mixer == AE_MIXER_ATTENTION) AE_TRY(bind_mixer(b, h, i, l));
+        if (l->spec.mixer == AE_MIXER_ATTENTION) AE_TRY(bind_mixer(b, h, i, &m->arena, l));
         if (l->spec.mixer == AE_MIXER_LINEAR)
             AE_TRY(ae_bind_layer(b, i, "attn_output.weight", true, h->n_embd, h->n_embd, &l->wo));
         if (l->spec.mixer == AE_MIXER_MLA) AE_TRY(ae_bind_mla(b, i, h, l));
         if (l->spec.mixer == AE_MIXER_RECUR || l->spec.recur_beside) AE_TRY(ae_bind_recur(b, i, h, l));
         if (l->spec.ffn == AE_FFN_EXPERTS || l->spec.ffn == AE_FFN_BOTH) AE_TRY(bind_experts(b, h, i, l));
         if (l->spec.ffn == AE_FFN_CHANNEL_MIX) AE_TRY(ae_bind_channel_mix(b, i, h, l));
-        if (b->arch->layer_embedding) AE_TRY(bind_layer_embedding(b, h, i, l));
+        if (b->arch->layer_embedding || b->arch->adds_start) AE_TRY(bind_layer_embedding(b, h, i, l));
         if (l->spec.ffn == AE_FFN_DENSE || l->spec.ffn == AE_FFN_BOTH) AE_TRY(ae_bind_dense(b, i, h, l->spec.n_ff, l));
     }
     return AERIE_OK;
@@ -323,7 +340,8 @@ static aerie_status check_nextn(const ae_binder *b, const ae_hparams *h)
                        find_part(b, h->n_layers, "nextn.eh_proj.weight") ? ", although its tensors are there" : " or 0");
     const bool tempered = b->arch->temperature && (!b->arch->mla || h->temp_scale != 0.0f);
     if ((b->arch->norms != AE_NORMS_PRE && b->arch->norms != AE_NORMS_PRE_POST) || b->arch->shared_kv ||
-        b->arch->layer_embedding || tempered || b->arch->chunked || b->arch->layer_norm)
+        b->arch->layer_embedding || b->arch->adds_start || b->arch->no_attention || tempered || b->arch->chunked ||
+        b->arch->layer_norm)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: MTP blocks of architecture %s are not supported", path, arch);
     for (uint32_t i = h->n_layers; i < h->n_layers + h->n_nextn; i++)
         if (!find_part(b, i, "nextn.eh_proj.weight"))

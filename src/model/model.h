@@ -207,6 +207,7 @@ typedef struct ae_hparams {
     float post_eps;       /* epsilon of the norms of what blocks add */
     bool plain_norms;     /* norms before blocks and at the end have no weights */
     bool embed_norm_plain; /* the start of the stream is normed without weights */
+    bool adds_start;       /* after each layer out_scale times the start of the stream joins it */
     bool parallel;        /* attention and feed-forward block both read the layer's normed input, or each its own norm of it */
     bool norm_stream;     /* blocks read the stream as it is, and the stream itself is normed after each of them */
     bool encoder;         /* a row attends to all rows of its text, also to later ones; there is no output head */
@@ -303,6 +304,7 @@ typedef struct ae_mla_layer {
 
 typedef struct ae_layer {
     ae_layer_spec spec;
+    const float *q_gain; /* [n_heads * head_dim] weights of the query norm as numbers; NULL: q_norm has them */
     ae_tensor_ref attn_norm;           /* [n_embd]; NULL: the mixer reads the stream as it is */
     ae_tensor_ref attn_norm_b;         /* optional, bias of a layer norm */
     /* [n_embd] norm of what the mixer adds (with norm_stream: of the stream after it); or NULL */

@@ -124,6 +124,9 @@ static void only_back(ae_model *m)
     m->hparams.n_near = 0;
 }
 BREAK(no_bonus, l->wkv.first = NULL)
+BREAK(no_start, l->out_scale = 0)
+BREAK(start_by_one, l->out_scale = 1)
+BREAK(no_gain, l->q_gain = NULL)
 BREAK(no_wkv_norm, l->wkv.norm = l->wkv.norm_b = NULL)
 BREAK(no_wkv_bias, l->wkv.norm_b = NULL)
 BREAK(no_rescale, l->out_scale = 1)
@@ -378,6 +381,10 @@ static const struct fault {
     {"bailingmoe3", "bound of the decay", 13, bound_higher},
     {"bailingmoe3", "gates of heads", 10, no_heads_gate},
     {"bailingmoe3-clamped", "clamps", 33, no_limit},
+    {"talkie", "the start of the stream joins it after layers", 28, no_start},
+    {"talkie", "how much of it", 28, start_by_one},
+    {"talkie", "weights of queries' norms", 7, no_gain},
+    {"talkie", "the start of the stream is normed", 28, no_embed_norm},
     {"rwkv6", "a row's own key counts for itself", 11, no_bonus},
     {"rwkv6", "norm of heads", 8, no_wkv_norm},
     {"rwkv6", "bias of the norm of heads", 8, no_wkv_bias},

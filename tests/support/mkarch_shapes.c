@@ -103,5 +103,18 @@ const mkarch_spec mkarch_shapes[] = {
      "- token_embd e 4096 65024\n- output_norm n 4096\n- output w2 4096 65024\n* attn_norm n 4096\n"
      "* ssm_in w 4096 16384\n* ssm_conv1d c 4 8192\n* ssm_conv1d.bias b 8192\n* ssm_x w 8192 288\n* ssm_dt w 256 8192\n"
      "* ssm_dt.bias s 8192\n* ssm_a. a 16 8192\n* ssm_d. s 8192\n* ssm_out w 8192 4096\n"},
+    {"rwkv7-2.9b", "rwkv7", "f" X8("mmm") "mmmmmmm",
+     "u embedding_length 2560\nu feed_forward_length 10240\nu attention.head_count 0\nf attention.layer_norm_epsilon 1e-5\n"
+     "u wkv.head_size 64\nu attention.decay_lora_rank 96\nu attention.iclr_lora_rank 96\n"
+     "u attention.value_residual_mix_lora_rank 64\nu attention.gate_lora_rank 320\n",
+     "- token_embd e 2560 65536\n- token_embd_norm n 2560\n- token_embd_norm.bias b 2560\n- output_norm n 2560\n"
+     "- output_norm.bias b 2560\n- output w2 2560 65536\n* attn_norm n 2560\n* attn_norm.bias b 2560\n* attn_norm_2 n 2560\n"
+     "* attn_norm_2.bias b 2560\n* time_mix_lerp_fused o0.5 2560 1 1 6\n* time_mix_w0 s 2560\n* time_mix_w1 b0.1 2560 96\n"
+     "* time_mix_w2 b0.3 96 2560\n* time_mix_a0 s 2560\n* time_mix_a1 b0.1 2560 96\n* time_mix_a2 b0.3 96 2560\n"
+     "* time_mix_v0 s 2560\nf time_mix_v1 b0.1 2560 96\nf time_mix_v2 b0.3 96 2560\nm time_mix_v1 b0.1 2560 64\n"
+     "m time_mix_v2 b0.3 64 2560\n* time_mix_g1 b0.1 2560 320\n* time_mix_g2 b0.3 320 2560\n* time_mix_k_k o 2560\n"
+     "* time_mix_k_a o 2560\n* time_mix_r_k b 2560\n* time_mix_receptance w 2560 2560\n* time_mix_key w 2560 2560\n"
+     "* time_mix_value w 2560 2560\n* time_mix_output w 2560 2560\n* time_mix_ln n 2560\n* time_mix_ln.bias b 2560\n"
+     "* channel_mix_lerp_k o0.5 2560\n* channel_mix_key w 2560 10240\n* channel_mix_value w2 10240 2560\n"},
 };
 const size_t mkarch_n_shapes = sizeof mkarch_shapes / sizeof mkarch_shapes[0];

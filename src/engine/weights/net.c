@@ -238,6 +238,8 @@ static void list_mixer(ae_parts *p, const ae_layer *from, const cut *c, ae_net_l
         {from->recur.b_norm, &to->recur.b_norm}, {from->recur.c_norm, &to->recur.c_norm},
         {from->recur.conv_k, &to->recur.conv_k}, {from->recur.conv_v, &to->recur.conv_v}};
     _Static_assert(N_OF(weights) + N_OF(vectors) <= MOST_OF_BLOCK, "room for all parts of a mixer");
+    const range gains = c->q_norm.some ? c->q_norm : (range){true, 0, from->spec.n_heads * from->spec.head_dim};
+    if (from->q_gain && gains.n) ae_parts_numbers(p, from->q_gain + gains.first, gains.n, &to->q_norm);
     list_qkv(p, from, c, to);
     list_fields(p, weights, N_OF(weights), vectors, N_OF(vectors), c, to);
 }
