@@ -60,6 +60,11 @@ def arguments():
     t.add_argument("--lr", type=float, default=1.5e-3, help="highest learning rate of norms (Adam); of output rows 0.3 of it")
     t.add_argument("--lr-matrix", type=float, default=0.01, help="highest learning rate of the layer's matrices (Muon)")
     t.add_argument("--dropout", type=float, default=0.0)
+    t.add_argument("--kinds", default="eagle3", help="what is trained on the same rows, one after another, each in a folder of "
+                                                    "OUTPUT if there are several: eagle3, dspark, dflash")
+    t.add_argument("--shares", help="of the training's time, one for each of the kinds (default: equal)")
+    t.add_argument("--block", type=int, default=8, help="rows of a block drafter's block")
+    t.add_argument("--anchors", type=int, default=48, help="blocks of a conversation in a step of a block drafter")
     t.add_argument("--draft-vocab", type=int,
                    help="tokens that can be drafted, those that the answers use most (default: those of --start-from, else "
                         "24576)")
@@ -68,6 +73,8 @@ def arguments():
     t.add_argument("--no-graphs", action="store_true", help="no CUDA graphs")
     t.add_argument("--no-kernel", action="store_true", help="no attention kernel of Triton")
     t.add_argument("--seed", type=int, default=1)
+    t = steps.add_parser("taps", help="prints the layers that `train` taps by default, as aerie convert takes them")
+    t.add_argument("-m", "--model", required=True, help="the target (GGUF)")
     return p.parse_args()
 
 
@@ -179,6 +186,26 @@ class Held:
         return found
 
 
+def usual_taps(layers):
+    return sorted({min(2, layers - 1), layers // 2, layers})
+
+
+def kinds_of(args):
+    """[(kind, share of the time)]"""
+    kinds = args.kinds.split(",")
+    try:
+        shares = [float(s) for s in args.shares.split(",")] if args.shares else [1.0] * len(kinds)
+    except ValueError:
+        raise SystemExit(f"gpu_head: --shares {args.shares}: numbers are wanted, one for each of --kinds") from None
+    if not set(kinds) <= {"eagle3", "dspark", "dflash"} or len(set(kinds)) < len(kinds):
+        raise SystemExit(f"gpu_head: --kinds {args.kinds}: eagle3, dspark and dflash are possible, each once")
+    if len(shares) != len(kinds) or min(shares) <= 0:
+        raise SystemExit(f"gpu_head: --shares {args.shares}: one above 0 is wanted for each of {args.kinds}")
+    if not 1 <= args.block <= 32 or args.anchors < 1:
+        raise SystemExit("gpu_head: --block is 1 to 32, --anchors 1 or more")
+    return list(zip(kinds, shares))
+
+
 class Job:
     def __init__(self, args, say=None):
         import torch
@@ -194,8 +221,8 @@ class Job:
         torch.manual_seed(args.seed)
         self.say(f"device: {torch.cuda.get_device_name() if self.device.type == 'cuda' else 'cpu'}, torch {torch.__version__}")
         self.target = target_file.read(args.model)
-        layers = self.target.n_layers
-        self.taps = [int(t) for t in args.taps.split(",")] if args.taps else sorted({min(2, layers - 1), layers // 2, layers})
+        self.taps = [int(t) for t in args.taps.split(",")] if args.taps else usual_taps(self.target.n_layers)
+        self.kinds = kinds_of(args)
         self.prompts, self.about = read_prompts(args.prompts)
         self.llama = self.load()
         self.say(f"{len(self.prompts)} prompts; target loaded")
@@ -340,9 +367,41 @@ class Job:
         head.start_from(torch.tensor(t.output), torch.tensor(t.output_norm), len(self.taps) - 1)
         return head
 
-    def options(self, out):
+    def block_head(self, store, kind):
+        """A new block drafter for the conversations of a store."""
+        import torch
+
+        from headtrain import block_run
+        from headtrain.block import BlockHead
+        from headtrain.features import count_tokens, draft_vocabulary
+        t, trained = self.target, [c for c in store.items if not c.test]
+        uses = count_tokens((c.tokens[c.n_prompt:] for c in trained), t.n_vocab)
+        ids, _ = draft_vocabulary(uses, self.args.draft_vocab or 24576, t.ends)
+        mask = block_run.spare_token(count_tokens((c.tokens for c in store.items), t.n_vocab), -1, t.n_vocab)
+        shape = dict(n_embd=t.n_embd, n_target_embd=t.n_embd, n_taps=len(self.taps), n_layers=2, n_heads=t.n_heads,
+                     n_kv_heads=t.n_heads, head_dim=t.head_dim, n_ff=t.n_ff, n_draft=len(ids), n_block=self.args.block,
+                     n_markov=64 if kind == "dspark" else 0, mask=mask, eps=t.eps, rope_theta=t.rope_theta)
+        head = BlockHead(shape, torch.tensor(t.embedding), torch.from_numpy(ids))
+        head.start_from(torch.tensor(t.output), torch.tensor(t.output_norm), len(self.taps) - 1)
+        rows = torch.arange(min(len(store.tokens), 4096), device=self.device)
+        head.to(self.device).point(store.features(rows), store.tokens[rows])
+        return head
+
+    def run_of(self, kind, out, store, reported=None):
+        from headtrain import block_gpu, gpu
+        options = self.options(out, kind)
+        if kind == "eagle3":
+            return gpu.Run(options, self.target, self.head(store.items), store, say=self.say, reported=reported)
+        return block_gpu.Run(options, self.target, self.block_head(store, kind), store, say=self.say, reported=reported)
+
+    def options(self, out, kind="eagle3"):
+        from headtrain import block_gpu
         from headtrain.gpu import Options
         a = self.args
+        if kind != "eagle3":
+            return block_gpu.Options(model=a.model, kind=kind, out=str(out), taps=self.taps, depths=a.block, anchors=a.anchors,
+                                     dropout=a.dropout, lr=a.lr, lr_matrix=a.lr_matrix, batch_rows=a.batch, seed=a.seed,
+                                     eval_every=a.eval_every)
         return Options(model=a.model, out=str(out), taps=self.taps, depths=a.depths, dropout=a.dropout, lr=a.lr,
                        lr_matrix=a.lr_matrix, batch_rows=a.batch, seed=a.seed, eval_every=a.eval_every)
 
@@ -365,10 +424,10 @@ class Job:
         for i, c in enumerate(items):
             c.test, c.greedy = i % 4 == 0, True
         store = gpu.Store(self.llama, items, eight_bits=True, say=self.say)
-        options = self.options(self.out / "rehearsal")
-        options.batch_rows, options.hold_out, options.eval_most = min(2048, options.batch_rows), 0.1, 4
-        run = gpu.Run(options, self.target, self.head(items), store, say=self.say)
-        run.run(time.monotonic() + 2)
+        for kind, _ in self.kinds:
+            run = self.run_of(kind, self.out / "rehearsal", store)
+            run.o.batch_rows, run.o.eval_most = min(2048, run.o.batch_rows), 4
+            run.run(time.monotonic() + 2)
         self.say(f"rehearsed in {time.monotonic() - begun:.1f} s")
         return graphs
 
@@ -393,12 +452,20 @@ class Job:
         items = gpu.conversations(prompts, got, self.device)
         del got, prompts
         store = self.store(items)
-        run = gpu.Run(self.options(self.out), self.target, self.head(items), store, say=self.say, reported=reported)
         del items
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
-        run.run(self.begun + 60 * a.minutes - 4)
-        checkpoint.export(self.out / "checkpoint.pt", self.out / "checkpoint", self.target)
+        until, run = self.begun + 60 * a.minutes - 4, None
+        for i, (kind, share) in enumerate(self.kinds):
+            out = self.out if len(self.kinds) == 1 else self.out / kind
+            out.mkdir(parents=True, exist_ok=True)
+            begun = time.monotonic()
+            run = None  # its memory
+            gc.collect()
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+            run = self.run_of(kind, out, store, reported)
+            run.run(begun + max(until - begun, 1) * share / sum(s for _, s in self.kinds[i:]))
+            checkpoint.export(out / "checkpoint.pt", out / "checkpoint", self.target)
+            self.say(f"{kind} is written")
         self.say("done")
         return run
 
@@ -407,6 +474,12 @@ def main():
     args = arguments()
     if args.step == "prompts":
         write_prompts(args)
+        return
+    if args.step == "taps":
+        from headtrain import target
+        if not Path(args.model).is_file():
+            raise SystemExit(f"gpu_head: there is no file '{args.model}'")
+        print(",".join(map(str, usual_taps(target.read(args.model).n_layers))))
         return
     for path in filter(None, (args.model, args.prompts, args.start_from)):
         if not Path(path).is_file():

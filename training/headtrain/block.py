@@ -100,12 +100,12 @@ class BlockHead(nn.Module):
             rows = [context, layer.input_layernorm(anchor), layer.input_layernorm(mask)]
             for h in range(s["n_heads"]):
                 here = slice(h * d, (h + 1) * d)
-                key = torch.zeros(d)
+                key = torch.zeros(d, device=context.device)
                 if h < newest:
                     fast = [k for k in range(half) if 0.03 < s["rope_theta"] ** -(k / half) < 0.5] or [half - 1]
                     key[fast] = 1.0
                     copied = slice((h * d) % n, (h * d) % n + d)
-                    part = torch.eye(n)[:, copied]
+                    part = torch.eye(n, device=context.device)[:, copied]
                     if part.shape[1] == d:
                         a["v_proj"].weight[here] = part.T
                         a["o_proj"].weight[:, here] = part * (0.4 if i == 0 else 0.1)  # no more than the embedding

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 
 from . import evaluate
+from .block_loss import BlockLoss
 from .head import round_up
 from .llama import cut_loops
 from .loss import SoftCrossEntropy, draft_targets
@@ -337,8 +338,15 @@ class Run:
         self.n_losses += 1
         return ce
 
+    def batch_of(self, chosen):
+        return Batch(self.store, chosen, self.o.depths)
+
+    def seen_of(self, batch):
+        """How many chains a batch has."""
+        return int((batch.size - 1 - batch.first).sum())
+
     def take(self, chosen):
-        batch = Batch(self.store, chosen, self.o.depths)
+        batch = self.batch_of(chosen)
         self.flat.zero_()
         with self.autocast():
             loss = self.loss(batch)
@@ -350,7 +358,7 @@ class Run:
                 group["lr"] = rate * group["top"]
             optimizer.step()
         self.step += 1
-        self.seen += int((batch.size - 1 - batch.first).sum())
+        self.seen += self.seen_of(batch)
 
     def average(self, steps):
         """The mean of what the weights were, fading over `steps` steps."""
@@ -444,7 +452,8 @@ class Run:
     def run(self, until, first_report=True):
         """Trains until the clock (time.monotonic) says `until`, the last measurement included."""
         o = self.o
-        SoftCrossEntropy.CHUNK = 4096 if self.device.type == "cuda" else SoftCrossEntropy.CHUNK
+        if self.device.type == "cuda":
+            SoftCrossEntropy.CHUNK = BlockLoss.CHUNK = 4096
         self.head.dropout = o.dropout
         self.head.train()
         begun, took = time.monotonic(), 1.0
