@@ -167,7 +167,7 @@ typedef struct answer {
 
 typedef struct sum {
     const answer *a;
-    size_t n_vocab, first; /* token that is foretold first */
+    size_t n_vocab, first; /* the token that is predicted first */
     double *logprobs;      /* [a->n] */
 } sum;
 

@@ -74,7 +74,7 @@ void *serve_conversation_read(const char *path, size_t *n)
     return data;
 }
 
-/* An entry of the file, or NULL: it is malformed. */
+/* Returns an entry of the file, or NULL if it is malformed. */
 static entry *read_entry(serve_conversations *c, uint64_t scope, const char *path, const char *name)
 {
     size_t n;
@@ -105,7 +105,8 @@ static bool is_hex(const char *text, size_t n)
     return strspn(text, "0123456789abcdef") == n;
 }
 
-/* What lies in the folder of a scope. Leftovers go: parts of files, and .kv without .tokens or the other way round. */
+/* Reads what is in the folder of a scope. Leftovers are removed: unfinished files, and .kv without .tokens or the other way
+ * round. */
 static void scan_scope(serve_conversations *c, uint64_t scope)
 {
     char path[SERVE_CONVERSATION_PATH], name[40];
@@ -159,7 +160,8 @@ void serve_conversation_remove_file(serve_conversations *c, entry *e)
     e->on_disk = false;
 }
 
-/* Removes files used least recently until so many bytes more fit. Their entries stay while they are in memory. */
+/* Removes the least recently used files until the given number of bytes more fit. Their entries stay while they are in
+ * memory. */
 static bool make_disk_room(serve_conversations *c, uint64_t room)
 {
     if (!c->limits.disk) return true;
@@ -183,7 +185,7 @@ static entry *next_to_write(serve_conversations *c)
     return found;
 }
 
-/* 0, or errno. Without the lock: the entry is marked as being written, so it stays as it is. */
+/* Returns 0, or errno. Called without the lock: the entry is marked as being written, so it does not change. */
 static int write_entry(const serve_conversations *c, const entry *e, const char *name, uint64_t *file_bytes)
 {
     char path[SERVE_CONVERSATION_PATH];

@@ -43,7 +43,7 @@ static void forget(serve_conversations *c, entry *e)
     free(e);
 }
 
-/* An entry with a copy of the tokens; NULL: out of memory, and it is not kept. Under the lock. */
+/* Adds an entry with a copy of the tokens; NULL: memory is short, and it is not kept. Called under the lock. */
 entry *serve_conversation_add(serve_conversations *c, const serve_conversation_key *key)
 {
     entry *e = calloc(1, sizeof *e);
@@ -85,7 +85,8 @@ static bool make_room(serve_conversations *c, uint64_t room, const entry *but)
     return true;
 }
 
-/* The entry with most tokens in common, if they are enough to be worth its copy; NULL: none. Under the lock. */
+/* Returns the entry with the most tokens in common, if they are enough to be worth copying; NULL: none. Called under the
+ * lock. */
 static entry *best(serve_conversations *c, const serve_conversation_key *key, size_t *n_common)
 {
     entry *found = NULL;
@@ -189,7 +190,7 @@ serve_conversation_found serve_conversations_find(serve_conversations *c, const 
     return found;
 }
 
-/* The entry of a file, if it still is one. Under the lock. */
+/* Returns the entry of a file, if it still has one. Called under the lock. */
 static entry *by_name(serve_conversations *c, uint64_t scope, const char *name)
 {
     for (entry *e = c->first; e; e = e->next)
@@ -197,7 +198,7 @@ static entry *by_name(serve_conversations *c, uint64_t scope, const char *name)
     return NULL;
 }
 
-/* A file that cannot be used is none; it is removed, so that nobody tries again. */
+/* A file that cannot be used counts as missing; it is removed, so that nobody tries again. */
 static void discard(serve_conversations *c, entry *e)
 {
     c->figures.n_damaged++;

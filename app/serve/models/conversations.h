@@ -32,7 +32,7 @@ typedef struct serve_conversation_figures {
     uint64_t n_damaged;                     /* files that could not be used */
 } serve_conversation_figures;
 
-/* Which tokens, of whom. tokens [n] and adapters [n_adapters] are lent. */
+/* Tokens, and the scope and adapters that they were computed with. tokens [n] and adapters [n_adapters] are lent. */
 typedef struct serve_conversation_key {
     uint64_t scope;
     const aerie_adapter_use *adapters;
@@ -41,12 +41,12 @@ typedef struct serve_conversation_key {
     size_t n;
 } serve_conversation_key;
 
-/* Finds the files of earlier runs. NULL: there is no memory, or no thread. */
+/* Creates the list and finds the files of earlier runs. NULL: no memory, or the thread could not be started. */
 serve_conversations *serve_conversations_open(const serve_conversation_limits *limits);
-/* Waits until all that can be written is written. NULL is fine. */
+/* Waits until everything that can be written has been written. NULL is allowed. */
 void serve_conversations_close(serve_conversations *c);
 
-/* A sequence has ended: it is copied out of the KV cache by a later serve_conversations_keep. The stepping thread. */
+/* Notes that a sequence has ended; a later serve_conversations_keep copies it out of the KV cache. Stepping thread. */
 void serve_conversations_note(serve_conversations *c, const serve_conversation_key *key);
 /* Between two steps: copies noted sequences out of the cache; all of them when idle, otherwise only as many as keep those that
  * are not yet copied within n_most tokens. The stepping thread. */
@@ -60,9 +60,9 @@ typedef struct serve_conversation_found {
     char name[40]; /* of the file */
 } serve_conversation_found;
 
-/* Whether a conversation begins as this request does; reads its file if need be. Any thread. */
+/* Whether a kept conversation begins as this request does; reads its file if necessary. Any thread. */
 serve_conversation_found serve_conversations_find(serve_conversations *c, const serve_conversation_key *key);
-/* Puts it into the KV cache, if that holds less. The stepping thread, between two steps. */
+/* Puts it into the KV cache, if that holds less of it. Stepping thread, between two steps. */
 void serve_conversations_restore(serve_conversations *c, aerie_session *session, const serve_conversation_key *key,
                                  const serve_conversation_found *found);
 serve_conversation_figures serve_conversations_count(serve_conversations *c);

@@ -38,7 +38,8 @@ struct serve_conversations {
 };
 
 /* conversations.c */
-/* Removes what an entry contains: earlier turns of the same conversation. Their files go only once it has one. */
+/* Removes what an entry contains: earlier turns of the same conversation. Their files are removed only once the entry has
+ * one. */
 void serve_conversation_forget_contained(serve_conversations *c, const entry *whole);
 entry *serve_conversation_add(serve_conversations *c, const serve_conversation_key *key);
 
@@ -47,9 +48,9 @@ bool serve_conversation_files_open(serve_conversations *c);
 void serve_conversation_files_close(serve_conversations *c);
 void serve_conversation_path(const serve_conversations *c, uint64_t scope, const char *name, const char *end,
                              char out[SERVE_CONVERSATION_PATH]);
-/* A whole file, to be freed; NULL: it cannot be read. */
+/* Reads a whole file, which the caller frees; NULL: it cannot be read. */
 void *serve_conversation_read(const char *path, size_t *n);
-/* Under the lock; the entry stays. */
+/* Called under the lock; the entry stays. */
 void serve_conversation_remove_file(serve_conversations *c, entry *e);
 
 #endif

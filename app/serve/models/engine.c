@@ -127,7 +127,7 @@ static void run_give_back(aerie_session *session, void *user)
     serve_conversations_restore(g->model->conversations, session, &g->key, &g->found);
 }
 
-/* What was computed for the prompts before, and is no longer in the KV cache, goes there. */
+/* Puts what was computed earlier for the prompts, and is no longer in the KV cache, back into it. */
 static void restore(serve_model *model, const serve_job *job, const aerie_request *request)
 {
     for (uint32_t i = 0; i < job->n; i++) {
@@ -191,7 +191,7 @@ static void note_kv(serve_model *model)
     atomic_store(&model->kv_used, use.n_used);
 }
 
-/* Tokens that may stay in the KV cache alone while requests run: a quarter of its positions. */
+/* Tokens that may stay in the KV cache only, while requests run: a quarter of its positions. */
 static size_t n_most_noted(const serve_model *model)
 {
     return (size_t)atomic_load(&model->kv_page) * atomic_load(&model->kv_pages) / 4;
@@ -221,7 +221,7 @@ static void *step_all(void *user)
     return NULL;
 }
 
-/* NULL: none are to be kept, or there is no memory for them. */
+/* NULL: no conversations are kept, or memory is short. */
 static serve_conversations *open_conversations(const serve_model *model)
 {
     const app_serve_options *o = model->server->o;

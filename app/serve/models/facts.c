@@ -1,4 +1,4 @@
-/* facts.c - implements facts.h. Reads heads of files by the library's own reader, since aerie.h has models alone. */
+/* facts.c - implements facts.h. Reads the heads of files with the library's own reader, because aerie.h reads models only. */
 #define _XOPEN_SOURCE 700
 #include "serve/models/facts.h"
 
@@ -17,7 +17,7 @@ enum { N_PARTS = 64, PART_BYTES = 1 << 16 };
 
 /* ---- The digest ------------------------------------------------------------------------------------------------- */
 
-/* "sha256-" or nothing, 64 digits, and nothing more or ".gguf". */
+/* Whether a name is "sha256-" or nothing, then 64 digits, then ".gguf" or nothing. */
 static bool digest_by_name(const char *path, char out[65])
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;

@@ -32,7 +32,7 @@ serve_job *serve_job_create(serve_model *model, serve_use *use, uint32_t n)
     return job;
 }
 
-/* Who reads has the lock. */
+/* Called by the reader, who holds the lock. */
 static void ring(serve_job *job)
 {
     const uint64_t one = 1;
@@ -42,7 +42,8 @@ static void ring(serve_job *job)
     }
 }
 
-/* Waits until the reader is rung, or something happens to the client (NULL: it is not looked at). true: the client is gone. */
+/* Waits until the reader is woken or something happens to the client (NULL: it is not watched). Returns true if the client is
+ * gone. */
 static bool wait_for(const serve_job *job, const serve_call *call, double seconds)
 {
     const bool half_closed = call && serve_call_half_closed(call); /* which poll would tell at once, again and again */

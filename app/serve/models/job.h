@@ -65,9 +65,9 @@ typedef struct serve_job {
     serve_choice choices[];
 } serve_job;
 
-/* NULL: not enough memory or descriptors. */
+/* Returns NULL if memory or descriptors are short. */
 serve_job *serve_job_create(struct serve_model *model, serve_use *use, uint32_t n);
-/* Cancels what runs and waits for its end. */
+/* Cancels what runs and waits until it has ended. */
 void serve_job_free(serve_job *job);
 /* The next event, valid until the next call; waits for it at most so many seconds. NULL: none has come, or the client sends no
  * more from now on, or, with *gone, the client is gone, or, with job->lost, none will come. */

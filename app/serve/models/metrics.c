@@ -118,7 +118,7 @@ static void put(page *p, const char *format, ...)
     if (n < 0 || (size_t)n >= sizeof line || !app_text_add(&p->text, line, (size_t)n)) p->failed = true;
 }
 
-/* A name as the value of a label. */
+/* Writes a name as the value of a label. */
 static void put_label(page *p, const char *name)
 {
     put(p, "model_name=\"");
@@ -162,7 +162,7 @@ static void by_depth(page *p, const char *name, const char *help, size_t offset)
     }
 }
 
-/* The size of the KV cache, as balancers that route by it ask for it. */
+/* The size of the KV cache, for balancers that route by it. */
 static void cache_config(page *p)
 {
     static const char name[] = "vllm:cache_config_info";

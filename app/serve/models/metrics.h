@@ -8,7 +8,7 @@
 
 #include "serve/models/job.h"
 
-/* A histogram; its sum is that of exact values. */
+/* A histogram; its sum is the sum of exact values. */
 typedef struct serve_histogram {
     uint64_t counts[SERVE_N_LATENCIES]; /* the last one: beyond all bounds */
     double sum;
@@ -26,11 +26,11 @@ typedef struct serve_figures {
     uint64_t n_restored, n_restored_tokens, n_damaged; /* of conversations (conversations.h), up to when it was unloaded last */
 } serve_figures;
 
-/* Into counts [SERVE_N_LATENCIES] of latencies between tokens. */
+/* Sorts latencies between tokens into counts [SERVE_N_LATENCIES]. */
 void serve_latency_count(uint32_t *counts, double seconds);
-/* An answer that has ended. */
+/* Counts an answer that has ended. */
 void serve_figures_add(serve_figures *figures, const serve_choice *choice);
-/* GET /metrics */
+/* Answers GET /metrics. */
 void serve_get_metrics(serve_call *call);
 
 #endif

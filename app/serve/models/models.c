@@ -25,7 +25,7 @@ const char *serve_state_name(serve_state state)
 
 /* ---- The list ----------------------------------------------------------------------------------------------- */
 
-/* "DIR/NAME-00001-of-00003.gguf" is NAME: its bytes from *start on. */
+/* The name of "DIR/NAME-00001-of-00003.gguf" is NAME: returns its length; it begins at *start. */
 static size_t name_of(const char *path, const char **start)
 {
     const char *slash = strrchr(path, '/');
@@ -54,7 +54,7 @@ static int add_model(serve_models *models, const char *name, size_t n_name, cons
     return APP_DONE;
 }
 
-/* [NAME=]FILE; a file whose own name has a '=' in it is found first. app_pull_models reads it likewise. */
+/* Parses [NAME=]FILE. A file whose own name contains '=' is found first; app_pull_models does the same. */
 static int add_given(serve_models *models, const char *given, const char *alias)
 {
     const char *equals = strchr(given, '='), *name;
@@ -70,7 +70,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* A model's file, or the first of its files. */
+/* Returns a model's file, or the first of its files. */
 static bool is_model_file(const char *name)
 {
     const size_t n = strlen(name);
@@ -174,7 +174,7 @@ static void close_model(serve_model *m)
     m->session = NULL;
 }
 
-/* Without any lock. */
+/* Called without any lock. */
 static int open_model(serve_model *m)
 {
     app_options *o = &m->options;
@@ -212,7 +212,7 @@ static int open_model(serve_model *m)
     return bad;
 }
 
-/* Under the lock, which is let go meanwhile. */
+/* Called under the lock, which is released meanwhile. */
 static void load(serve_models *models, serve_model *m)
 {
     m->state = SERVE_LOADING;
@@ -274,7 +274,7 @@ static serve_model *oldest_idle(serve_models *models)
     return oldest;
 }
 
-/* Whether the model may be loaded beside those that are. */
+/* Whether the model may be loaded beside those that are loaded. */
 static bool fits(const serve_models *models, const serve_model *wanted, uint64_t available)
 {
     const app_serve_options *o = models->server->o;
@@ -291,7 +291,7 @@ static bool fits(const serve_models *models, const serve_model *wanted, uint64_t
     return (!o->models_max || n <= o->models_max) && (!budget || bytes <= budget) && (!available || wanted->bytes <= available);
 }
 
-/* Reads how much memory it takes, and what the machine can give now. */
+/* Finds how much memory it takes, and how much the machine has left now. */
 static uint64_t plan(serve_models *models, serve_model *m)
 {
     const app_options *o = models->server->options;
@@ -304,7 +304,7 @@ static uint64_t plan(serve_models *models, serve_model *m)
     return p.available_bytes;
 }
 
-/* Whether the file makes a model. All of it is mapped and nothing copied, so that this takes hardly any memory. */
+/* Whether the file contains a model. The file is mapped and nothing is copied, so this takes hardly any memory. */
 static int open_file(const serve_model *m)
 {
     const app_options *o = m->server->options;
@@ -349,7 +349,7 @@ static bool may_replace(serve_models *models, serve_model *m, uint64_t available
     return true;
 }
 
-/* Under the lock. false: all others are in use; wait and try again. */
+/* Called under the lock. Returns false if all other models are in use: wait and try again. */
 static bool make_room(serve_models *models, serve_model *m)
 {
     while (!fits(models, m, plan(models, m))) {
@@ -420,7 +420,7 @@ static void wait_a_while(serve_models *models)
     pthread_cond_timedwait(&models->changed, &models->lock, &until);
 }
 
-/* Under the lock; false with the reason. */
+/* Called under the lock. Returns false with the reason. */
 static bool get_ready(serve_models *models, serve_model *m, const serve_call *call, serve_error *error)
 {
     const double end = app_now() + WAIT_SECONDS;

@@ -34,7 +34,7 @@ typedef struct serve_slot {
     size_t n_adapters;
 } serve_slot;
 
-/* What shall run on the stepping thread, between steps. */
+/* A function to run on the stepping thread, between steps. */
 typedef struct serve_errand {
     struct serve_errand *next;
     void (*run)(aerie_session *session, void *user);
@@ -100,7 +100,7 @@ typedef struct serve_models {
     bool has_starter;
 } serve_models;
 
-/* Reads which models there are; loads none. */
+/* Reads the list of models; loads none. */
 int serve_models_create(serve_models *models, serve_server *server);
 /* Loads the first -m in the background. */
 void serve_models_start(serve_models *models);
@@ -111,48 +111,48 @@ void serve_models_free(serve_models *models);
 /* The model called `name` (NULL: the default one, as docs/serving.md says), loaded; to be given back. call: whose client may
  * go away. */
 serve_model *serve_models_take(serve_models *models, const char *name, const serve_call *call, serve_error *error);
-/* The same of one that is loaded already: who merely looks loads nothing. */
+/* The same for a model that is already loaded; it never loads one. */
 serve_model *serve_models_look(serve_models *models, const char *name, serve_error *error);
-/* No model has this name: fills the error in and returns false. */
+/* Fills in the error that no model has this name, and returns false. */
 bool serve_models_unknown(const char *name, serve_error *error);
 /* It was put to use: it stays loaded for `keep` seconds from when it is given back, NAN: for --sleep-idle-seconds. Who merely
  * looks at a model does not call this. */
 void serve_models_used(serve_models *models, serve_model *model, double keep);
-/* As serve_models_take, without waiting or loading; false: it is not loaded. */
+/* Like serve_models_take, but without waiting or loading; false: the model is not loaded. */
 bool serve_model_use(serve_models *models, serve_model *model);
 void serve_models_give(serve_models *models, serve_model *model);
-/* By name, loaded or not; NULL: there is none. */
+/* Finds a model by name, loaded or not; NULL: there is none. */
 serve_model *serve_models_find(serve_models *models, const char *name);
-/* Whether a loaded model generates text and has slots; an encoder does not, and *error says so. */
+/* Whether a loaded model generates text and has slots; encoders do not, and *error says so. */
 bool serve_model_generates(const serve_model *model, serve_error *error);
-/* The tokens of one conversation with a loaded model (dialects/info.c). */
+/* Context length of a loaded model, in tokens (dialects/info.c). */
 uint32_t serve_model_n_ctx(const serve_model *model);
-/* Whether its vocabulary has tokens for gaps in texts. */
+/* Whether its vocabulary has tokens for filling gaps in texts. */
 bool serve_model_fills_gaps(const serve_model *model);
 serve_state serve_model_state(serve_models *models, const serve_model *model);
-/* Unloads what nobody has used for as long as it was to be kept. The main thread calls it. */
+/* Unloads models that have been unused for as long as they were to be kept. Called by the main thread. */
 void serve_models_sleep(serve_models *models);
-/* Some model has work, but has not ended a step for --stuck-after. */
+/* Whether some model has work but has not completed a step for --stuck-after. */
 bool serve_models_stuck(serve_models *models);
-/* Seconds since a step ended, of the loaded model where that is longest ago among those with work; -1: none has any. */
+/* Seconds since the last step of the model with work that has waited longest; -1: no model has work. */
 double serve_models_step_age(serve_models *models);
 
-/* ---- lora.c: the scales of its adapters ---- */
+/* ---- lora.c: the scales of a model's adapters ---- */
 
 bool serve_lora_open(serve_model *model);
 
 /* ---- engine.c: the stepping thread ------------------------------------------------------------------------- */
 
-/* Starts and ends it. */
+/* Start and end the stepping thread. */
 int serve_engine_start(serve_model *model);
 void serve_engine_stop(serve_model *model);
-/* Runs something on it, between steps. */
+/* Runs a function on it, between steps. */
 void serve_engine_do(serve_model *model, void (*run)(aerie_session *session, void *user), void *user);
-/* Asks the session which slots the choices run in that have begun since it was asked last. Under the model's lock. */
+/* Asks the session in which slots the choices run that have begun since the last call. Called under the model's lock. */
 void serve_engine_note_slots(serve_model *model);
-/* To be called by the stepping thread: a choice has had its last event. */
+/* Notes that a choice has had its last event. Called by the stepping thread. */
 void serve_engine_ended(serve_choice *choice);
-/* Submits a job's choices one after another, all or none. */
+/* Submits a job's choices one after another: all of them, or none. */
 bool serve_engine_submit(serve_model *model, serve_job *job, aerie_request *request, serve_error *error);
 
 #endif

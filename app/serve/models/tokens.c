@@ -56,7 +56,7 @@ void serve_tokens_free(serve_tokens *t)
 
 /* ---- Telling -------------------------------------------------------------------------------------------- */
 
-/* -INFINITY has no number in JSON, and OpenAI's lowest is -9999. */
+/* JSON has no number for -INFINITY; OpenAI's lowest value is -9999. */
 static json_t *number_of(float logprob)
 {
     return json_real(logprob > -9999 ? (double)logprob : -9999.0);
@@ -114,7 +114,7 @@ bool serve_token_number(void *user, size_t i, app_text *out)
     return serve_json_add(out, number_of(t->items[i].logprob));
 }
 
-/* Where tokens have the same text, the likeliest counts. */
+/* Among tokens with the same text, the likeliest counts. */
 bool serve_token_map(void *user, size_t i, app_text *out)
 {
     const serve_tokens *t = user;

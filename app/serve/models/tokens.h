@@ -28,17 +28,18 @@ typedef struct serve_tokens {
     size_t first_offset; /* that serve_token_offset tells of the first */
 } serve_tokens;
 
-/* Keeps one, with at most n_top of its likeliest. false: out of memory. */
+/* Keeps a token with at most n_top of its likeliest alternatives. Returns false if memory is short. */
 bool serve_tokens_add(serve_tokens *tokens, const serve_event *event, uint32_t n_top);
-/* They have been told. */
+/* Drops the tokens that have been sent. */
 void serve_tokens_clear(serve_tokens *tokens);
 void serve_tokens_free(serve_tokens *tokens);
 
-/* serve_entry, with serve_tokens as user: {"id", "token", "bytes", "logprob", "top_logprobs"} as chat completions have it. */
+/* A serve_entry with serve_tokens as user: writes {"id", "token", "bytes", "logprob", "top_logprobs"} as in chat
+ * completions. */
 bool serve_token_logprob(void *tokens, size_t i, app_text *out);
-/* {"id", "text", "depth"} */
+/* Writes {"id", "text", "depth"}. */
 bool serve_token_origin(void *tokens, size_t i, app_text *out);
-/* The four lists of completions: "token", 0.5, {"token": 0.5, ...}, 17 */
+/* These write the four lists of completions: "token", 0.5, {"token": 0.5, ...}, 17. */
 bool serve_token_text(void *tokens, size_t i, app_text *out);
 bool serve_token_number(void *tokens, size_t i, app_text *out);
 bool serve_token_map(void *tokens, size_t i, app_text *out);

@@ -14,7 +14,7 @@ static void give(answer_parser *p, const answer_event *event)
     if (!p->stopped && !p->failed && !p->params.sink(p->params.user, event)) p->stopped = true;
 }
 
-/* Bytes of an incomplete character at the end of text. */
+/* Returns the bytes of an incomplete character at the end of text. */
 static size_t incomplete(const char *text, size_t n)
 {
     for (size_t back = 1; back <= 3 && back <= n; back++) {
@@ -36,7 +36,7 @@ static void flush(answer_parser *p, bool whole)
     p->out.n = keep;
 }
 
-/* Keeps up with the arguments told so far, to know what they lack. */
+/* Follows the arguments reported so far, to know what is missing at the end. */
 static void follow(answer_parser *p, const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++) answer_value_byte(&p->told, text[i], &p->scratch);
@@ -60,7 +60,7 @@ void answer_tell(answer_parser *p, answer_kind kind, const char *text, size_t n)
     if (kind == ANSWER_ARGUMENTS) follow(p, text, n);
 }
 
-/* Arguments that broke off are made whole, so that they are JSON and may stand in the conversation. */
+/* Completes arguments that broke off, so that they are JSON and can be part of the conversation. */
 static void complete_arguments(answer_parser *p)
 {
     p->scratch.n = 0;
@@ -131,7 +131,7 @@ bool answer_skip_space(answer_parser *p)
     return p->pos < p->held.n;
 }
 
-/* What was expressed goes away once it is the greater part: each byte is moved a bounded number of times. */
+/* Removes what has been reported once it is the greater part, so that each byte is moved a bounded number of times. */
 static void compact(answer_parser *p)
 {
     if (p->from < 4096 || p->from < p->held.n / 2) return;
@@ -180,7 +180,7 @@ void answer_to_text(answer_parser *p, bool reasoning, bool trim)
     if (p->format->head == ANSWER_HEAD_HARMONY) answer_harmony_body(p);
 }
 
-/* Text from `from` to `end` is told. */
+/* Reports the text from `from` to `end`. */
 static void tell_text(answer_parser *p, size_t end)
 {
     const bool reasoning = p->reasoning && !p->params.keep_reasoning;
@@ -205,7 +205,7 @@ static answer_step enter_section(answer_parser *p, const char *tag, size_t n)
 
 static answer_step answer_maybe(answer_parser *p);
 
-/* "to=NAME<|message|>": the model itself, or whoever else. */
+/* Parses "to=NAME<|message|>": the recipient, which is the model itself or somebody else. */
 static answer_step at_recipient(answer_parser *p)
 {
     const answer_tags *t = p->tags;
@@ -259,7 +259,7 @@ static answer_step at_mark(answer_parser *p, const answer_mark *mark)
     }
 }
 
-/* The mark at pos, in *mark; -1: too early to say; 0: none. */
+/* Finds the mark at pos, in *mark; -1: too early to tell; 0: none. */
 static int find_mark(const answer_parser *p, const answer_mark **mark)
 {
     for (size_t i = 0; i < p->n_marks; i++) {
@@ -272,7 +272,8 @@ static int find_mark(const answer_parser *p, const answer_mark **mark)
     return 0;
 }
 
-/* Whether what follows the tag at pos, within reasoning, reads like a call, and not like a remark on tags. -1: too early. */
+/* Whether the text after the tag at pos, within reasoning, looks like a call and not like a remark about tags. -1: too
+ * early. */
 static int like_a_call(const answer_parser *p, const answer_mark *mark)
 {
     const answer_format *f = p->format;
@@ -362,7 +363,7 @@ static bool is_name_byte(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || (unsigned char)c >= 0x80;
 }
 
-/* Between calls: the next one, the end of the section, or neither. */
+/* Between calls: finds the next call, the end of the section, or neither. */
 answer_step answer_section(answer_parser *p)
 {
     const answer_format *f = p->format, *tags = &answer_function_tags;
@@ -417,7 +418,7 @@ answer_step answer_section(answer_parser *p)
 
 /* ---- Parsers ----------------------------------------------------------------------------------------- */
 
-/* What was read in vain is content; the search for tags goes on after it. */
+/* Text that turned out not to be a call becomes content; the search for tags continues after it. */
 static void fall_back(answer_parser *p)
 {
     const bool was_open = p->open, had_calls = p->any && !p->open && p->state == answer_section;

@@ -31,26 +31,29 @@
 typedef struct answer_format answer_format; /* of tool calls; static storage */
 typedef struct answer_tags answer_tags;     /* of reasoning; static storage */
 
-/* How one model answers. */
+/* The format of a model's answers. */
 typedef struct answer_style {
     const answer_format *format; /* never NULL */
     const answer_tags *tags;     /* NULL: the model does not reason aloud */
 } answer_style;
 
-/* By marks in the source of a chat template; "plain", without tags, where there are none. template_text may be NULL. */
+/* Chooses the format by marks in the source of a chat template; "plain", without tags, if there are none. template_text may be
+ * NULL. */
 answer_style answer_style_detect(const char *template_text, size_t n);
-/* "plain", "hermes", "qwen3-coder", "llama3", "mistral", "deepseek", "harmony", ...: NULL for an unknown name. */
+/* Finds a format by name: "plain", "hermes", "qwen3-coder", "llama3", "mistral", "deepseek", "harmony", ...; NULL if
+ * unknown. */
 const answer_format *answer_format_named(const char *name);
-/* Format i of all; NULL after the last. */
+/* Returns format i of all; NULL after the last one. */
 const answer_format *answer_format_at(size_t i);
 const char *answer_format_name(const answer_format *format);
-/* "think", "think-brackets" ([THINK]), "seed", "gemma", "harmony", ...; NULL for an unknown name. */
+/* Finds a format of reasoning by name: "think", "think-brackets" ([THINK]), "seed", "gemma", "harmony", ...; NULL if
+ * unknown. */
 const answer_tags *answer_tags_named(const char *name);
 const answer_tags *answer_tags_at(size_t i);
 const char *answer_tags_name(const answer_tags *tags); /* "none" for NULL */
-/* Whether its tags may be control tokens, which only aerie_request.special brings into the text. */
+/* Whether its tags may be control tokens, which are in the text only with aerie_request.special. */
 bool answer_style_needs_special(const answer_style *style);
-/* Whether its template takes ids of calls of nine letters and digits only. */
+/* Whether its template accepts only call ids of nine letters and digits. */
 bool answer_style_wants_short_ids(const answer_style *style);
 
 /* ---- Events ------------------------------------------------------------------------------------ */
@@ -74,7 +77,7 @@ typedef struct answer_event {
     bool complete;    /* CALL_END */
 } answer_event;
 
-/* false ends the parsing: answer_feed returns false. */
+/* Returning false ends the parsing: answer_feed then returns false. */
 typedef bool answer_sink(void *user, const answer_event *event);
 
 /* ---- Parsers ------------------------------------------------------------------------------------ */
@@ -95,28 +98,30 @@ typedef struct answer_params {
 
 typedef struct answer_parser answer_parser;
 
-/* NULL: not enough memory. */
+/* Returns NULL if memory is short. */
 answer_parser *answer_create(const answer_params *params);
 void answer_free(answer_parser *parser);
-/* The next bytes. false: the sink said so, or memory ran out (answer_out_of_memory); the parser takes no more then. */
+/* Passes on the next bytes. Returns false if the sink did, or if memory ran out (answer_out_of_memory); the parser then accepts
+ * no more. */
 bool answer_feed(answer_parser *parser, const char *text, size_t n);
 /* The answer has ended, by itself or (cut) by a limit: tells what was held back. Arguments of a call that broke off are made
  * whole, unless the answer was cut. Once. */
 bool answer_end(answer_parser *parser, bool cut);
 bool answer_out_of_memory(const answer_parser *parser);
-/* Calls begun so far: with any, finish_reason is "tool_calls". */
+/* Number of calls begun so far; if there is any, finish_reason is "tool_calls". */
 size_t answer_n_calls(const answer_parser *parser);
 
-/* ---- Arguments of calls that were made before ---------------------------------------------------------------- */
+/* ---- Arguments of earlier calls ---------------------------------------------------------------- */
 
-/* Appends them as far as text [n] goes: an object of JSON in any case. false: not enough memory. */
+/* Appends the arguments in text [n], as far as they go, as a JSON object in any case. Returns false if memory is short. */
 bool answer_repair(app_text *out, const char *text, size_t n);
 
-/* ---- Answers that the prompt begins ------------------------------------------------------------------------ */
+/* ---- Answers whose beginning is in the prompt ------------------------------------------------------------------------ */
 
-/* Whether prompt and `begun` end inside of reasoning. */
+/* Whether the prompt followed by `begun` ends inside reasoning. */
 bool answer_is_opened(const answer_params *params);
-/* What begins reasoning, and what stands between it and the text; false: there is nothing that a grammar could look for. */
+/* What begins reasoning, and what separates it from the text. Returns false if there is nothing that a grammar could look
+ * for. */
 bool answer_reasoning_tags(const answer_style *style, const char **open, const char **close);
 /* What stands between the rendered prompt and `text` [n], with which the client begins the answer: *before, then the client's
  * reasoning, if it has one (`reasons`), then *after. Reasoning that `text` is no part of ends there. *n_skip: bytes of `text`
@@ -166,7 +171,7 @@ typedef struct answer_lazy {
     bool opened;
 } answer_lazy;
 
-/* params as for answer_force. false: not enough memory. */
+/* params as for answer_force. Returns false if memory is short. */
 bool answer_lazy_create(answer_lazy *lazy, const answer_params *params);
 /* An answer is either calls or something else, which a grammar describes: calls begin as answer_force begins them,
  * or, with free_calls and where the format has no such beginning, as they like after its tags. Without triggers there are

@@ -1,4 +1,4 @@
-/* answer_begun.c - where an answer begins: inside of reasoning that the prompt has opened, or after text that a client gave. */
+/* answer_begun.c - where an answer begins: inside reasoning that the prompt has opened, or after text that a client gave. */
 #include <string.h>
 
 #include "serve/parse/answer_int.h"
@@ -27,7 +27,7 @@ static bool prompt_opens(const answer_params *params)
     return false;
 }
 
-/* The tag that text[0..n) begins with, white space before it in *n_space; NULL: none. */
+/* Returns the tag at the beginning of text[0..n), with the white space before it in *n_space; NULL: none. */
 static const char *opening_tag(const answer_tags *tags, const char *text, size_t n, size_t *n_space)
 {
     *n_space = 0;

@@ -39,7 +39,7 @@ static bool is_name_byte(char c)
            (c && strchr("_-.:/", c));
 }
 
-/* text[0..n), spaces around it removed, becomes the name; false: it is none. */
+/* Makes text[0..n), without spaces around it, the name. Returns false if it is not a valid name. */
 static bool take_name(answer_parser *p, const char *text, size_t n)
 {
     while (n && is_space(text[0])) text++, n--;
@@ -52,7 +52,7 @@ static bool take_name(answer_parser *p, const char *text, size_t n)
     return true;
 }
 
-/* "functions.name:0": the name between, the whole as id. */
+/* Of "functions.name:0", the part in the middle is the name, and the whole is the id. */
 static bool take_kimi_name(answer_parser *p, const char *text, size_t n)
 {
     while (n && is_space(text[0])) text++, n--;
@@ -78,7 +78,7 @@ answer_step answer_name_begin(answer_parser *p, const answer_format *format)
     return ANSWER_ON;
 }
 
-/* Up to one of `ends`: its number, the bytes of the name in *n; -1: too early; -2: too long. */
+/* Reads up to one of `ends`: returns its index, and the bytes of the name in *n; -1: too early; -2: too long. */
 int answer_find_end(answer_parser *p, const char *const *ends, size_t *n)
 {
     for (; p->pos < p->held.n; p->pos++) {
@@ -144,7 +144,7 @@ answer_step answer_name(answer_parser *p)
     return named(p);
 }
 
-/* After <sep>: the arguments, if what came before was the name; or the name and a line's end. */
+/* After <sep>: the arguments, if the name came before it; otherwise the name and the end of the line. */
 answer_step answer_deepseek_name(answer_parser *p)
 {
     static const char *const ends[ANSWER_MAX_TEXTS] = {"\n"};
@@ -169,7 +169,7 @@ answer_step answer_call_ends(answer_parser *p)
     return ANSWER_ON;
 }
 
-/* Bytes of the value at pos, appended to out; what has come out is expressed if `expresses`. */
+/* Reads bytes of the value at pos, and appends the result to out; if `expresses`, that counts as reported. */
 static answer_value_result read_value(answer_parser *p, app_text *out, bool expresses)
 {
     answer_value_result result = ANSWER_VALUE_MORE;
@@ -183,7 +183,7 @@ static answer_value_result read_value(answer_parser *p, app_text *out, bool expr
     return result;
 }
 
-/* The same, told as arguments. */
+/* The same, reported as arguments. */
 answer_value_result answer_tell_value(answer_parser *p)
 {
     p->word.n = 0;
@@ -245,7 +245,7 @@ answer_step answer_object_begin(answer_parser *p)
     return ANSWER_ON;
 }
 
-/* What stands in text, NULL if it is no JSON; without memory the parser has failed. */
+/* Parses text as JSON. Returns NULL if it is not JSON, or if memory is short; then the parser has failed. */
 static json_t *read_json(answer_parser *p, const char *text, size_t n)
 {
     json_t *json;
@@ -253,7 +253,8 @@ static json_t *read_json(answer_parser *p, const char *text, size_t n)
     return json;
 }
 
-/* The JSON string in p->word. NULL: it is none, or holds a NUL, or the parser has failed; the caller frees the JSON. */
+/* Parses p->word as JSON, which the caller frees. Returns NULL if it is not JSON or contains a NUL, or if the parser has
+ * failed. */
 static const char *word_string(answer_parser *p, json_t **json)
 {
     *json = read_json(p, p->word.data, p->word.n);
@@ -276,7 +277,7 @@ static int key_of(const answer_parser *p, const char *key)
     return is_one_of(key, ids) ? KEY_ID : KEY_OTHER;
 }
 
-/* A call without tags: only keys of calls, so that other JSON is recognised early. */
+/* A call without tags may have only the keys of calls, so that other JSON is recognised early. */
 static bool fits_bare(const answer_parser *p, const char *key)
 {
     static const char *const keys[] = {"name", "type", "function", "parameters", "arguments", "id", NULL};
@@ -311,7 +312,7 @@ static answer_step object_key(answer_parser *p)
     return good ? ANSWER_ON : ANSWER_FAIL;
 }
 
-/* Arguments in a string, as they stand if they are an object, and else as far as they go. NULL: out of memory. */
+/* Returns arguments given as a string: unchanged if they are an object, otherwise as far as they go. NULL: out of memory. */
 static const char *inner_object(answer_parser *p, const char *text)
 {
     json_t *inner = text ? read_json(p, text, strlen(text)) : NULL;
@@ -322,7 +323,7 @@ static const char *inner_object(answer_parser *p, const char *text)
     return answer_repair(&p->word, text ? text : "", text ? strlen(text) : 0) ? p->word.data : NULL;
 }
 
-/* A value of the object is whole. */
+/* Called when a value of the object is complete. */
 static bool object_value(answer_parser *p)
 {
     json_t *json = NULL;
@@ -430,7 +431,7 @@ static bool is_identifier(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || (unsigned char)c >= 0x80;
 }
 
-/* The name before '('; "print(" around a call means nothing, and ".call" ends the names of Llama's built-in tools. */
+/* Reads the name before '('. "print(" around a call has no meaning, and ".call" ends the names of Llama's built-in tools. */
 static answer_step python_name(answer_parser *p)
 {
     while (p->pos < p->held.n && (is_identifier(p->held.data[p->pos]) || p->held.data[p->pos] == '.'))
@@ -452,7 +453,7 @@ static answer_step python_name(answer_parser *p)
     return ANSWER_ON;
 }
 
-/* The key of an argument that has none: the schema's in their order. */
+/* Returns the key of a positional argument: the schema's keys in their order. */
 static bool tell_position(answer_parser *p)
 {
     const json_t *properties = json_object_get(answer_tool_schema(p->tool), "properties");
@@ -481,7 +482,7 @@ static answer_step python_argument(answer_parser *p)
     return ANSWER_ON;
 }
 
-/* key=, or a word that is a value. */
+/* Reads "key=", or a word that is a value. */
 static answer_step python_key(answer_parser *p)
 {
     while (p->pos < p->held.n && is_identifier(p->held.data[p->pos]))

@@ -8,7 +8,7 @@
 
 #define MAX_DEPTH 512 /* of a schema */
 
-/* References within a schema that moves to `path` of another. */
+/* Adjusts references within a schema that moves to `path` of another one. */
 static bool move_references(json_t *json, const char *path, int depth)
 {
     const char *key;
@@ -29,7 +29,7 @@ static bool move_references(json_t *json, const char *path, int depth)
     return true;
 }
 
-/* A tool's arguments, as a part of a schema at `path` (a JSON pointer). */
+/* Returns the schema of a tool's arguments, as a part of a schema at `path` (a JSON pointer). */
 static json_t *arguments_schema(const json_t *tool, const char *path)
 {
     const json_t *schema = answer_tool_schema(tool);
@@ -41,7 +41,8 @@ static json_t *arguments_schema(const json_t *tool, const char *path)
     return own;
 }
 
-/* {"name": ..., "arguments": ...} of one tool, or {name: arguments}; alternative i, or the only one if i < 0. */
+/* Returns the schema of {"name": ..., "arguments": ...} for one tool, or of {name: arguments}: alternative i, or the only one
+ * if i < 0. */
 static json_t *object_schema(const answer_format *f, const json_t *tool, int i)
 {
     const char *name = answer_tool_name(tool), *name_key = f->name_key ? f->name_key : "name";
@@ -76,7 +77,7 @@ static json_t *any_schema(const answer_format *f, const json_t *tools)
     return list ? json_pack("{s:o}", "anyOf", list) : NULL;
 }
 
-/* Whether the template's prompt is inside the reasoning: it is closed then. */
+/* Whether the template's prompt ends inside reasoning, which is then closed. */
 static bool add_prefix(answer_forced *forced, const answer_params *params, const char *tag, const char *name)
 {
     app_text text = {0};
@@ -122,9 +123,9 @@ void answer_forced_free(answer_forced *forced)
     *forced = (answer_forced){0};
 }
 
-/* ---- Calls that an answer begins by itself ------------------------------------------------------------------------- */
+/* ---- Calls with which an answer begins by itself ----------------------------------------------------------------- */
 
-/* Schemas: any object with name and arguments, a list of those, then each tool's arguments. */
+/* Returns schemas: any object with name and arguments, a list of these, then each tool's arguments. */
 enum { SCHEMA_OBJECT, SCHEMA_LIST, SCHEMA_TOOLS };
 
 static bool make_schema(answer_lazy *lazy, const answer_params *params, size_t i)
@@ -146,7 +147,7 @@ static bool make_schema(answer_lazy *lazy, const answer_params *params, size_t i
     return lazy->schemas[i] != NULL;
 }
 
-/* One part of a head, with the name and the digit in it. */
+/* Adds one part of a head, with the name and the digit filled in. */
 static bool add_part(answer_lazy *lazy, const answer_params *params, const char *head, size_t schema, const char *name,
                      int digit)
 {

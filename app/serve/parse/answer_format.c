@@ -6,18 +6,18 @@
 
 #include "serve/parse/answer_int.h"
 
-/* ｜ is U+FF5C and ▁ U+2581 in the tags of DeepSeek. */
+/* In the tags of DeepSeek, ｜ is U+FF5C and ▁ U+2581. */
 #define DS(name) "<｜" name "｜>"
 #define DSML "｜DSML｜"
 #define M3 "]<]minimax[>["
-/* GLM's notation with other tags; some of Hunyuan's models have a suffix in all of them. */
+/* GLM's notation with other tags; some of Hunyuan's models add a suffix to all of them. */
 #define HY3(name_, mark, mark2, suffix)                                                                               \
     {.name = name_, .marks = {mark, mark2}, .open = {"<tool_calls" suffix ">"}, .close = "</tool_calls" suffix ">",  \
      .item = "<tool_call" suffix ">", .item_close = "</tool_call" suffix ">", .ends = {"<tool_sep" suffix ">"},      \
      .head = ANSWER_HEAD_NAME, .body = ANSWER_BODY_PARAMS, .param = "<arg_key" suffix ">",                           \
      .key_end = "</arg_key" suffix ">", .value = "<arg_value" suffix ">", .value_close = "</arg_value" suffix ">",   \
      .special = true, .force_arguments = "<tool_calls" suffix ">\n<tool_call" suffix ">%s<tool_sep" suffix ">\n"}
-/* DeepSeek 3.2's and 4's, which differ in the tags that they write around calls; both read either. */
+/* DeepSeek 3.2 and 4 write different tags around calls, but read both. */
 #define DSML_FORMAT(name_, mark, around)                                                                              \
     {.name = name_, .marks = {DSML, mark}, .open = {"<" DSML "function_calls>", "<" DSML "tool_calls>"},              \
      .close = "</" DSML "function_calls>", .close2 = "</" DSML "tool_calls>", .item = "<" DSML "invoke name=\"",      \
@@ -25,7 +25,7 @@
      .param = "<" DSML "parameter name=\"", .key_end = ">", .value_close = "</" DSML "parameter>", .special = true,   \
      .breaks_reasoning = true, .force_arguments = "<" DSML around ">\n<" DSML "invoke name=\"%s\">\n"}
 
-/* In the order in which they are looked for: the specific before the general. */
+/* In the order in which they are tried: specific formats before general ones. */
 static const answer_format formats[] = {
     {.name = "harmony", .marks = {"<|channel|>", "<|message|>", "<|start|>"}, .head = ANSWER_HEAD_HARMONY, .special = true,
      .force_arguments = "<|channel|>commentary to=functions.%s <|constrain|>json<|message|>",

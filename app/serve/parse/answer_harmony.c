@@ -17,7 +17,7 @@ enum { BETWEEN, HEADER, BODY, ARGUMENTS };
 
 static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-/* The tag at pos of those in all: its number; -1: too early; -2: none. */
+/* Finds which of all tags is at pos: its index; -1: too early; -2: none. */
 static int tag_at(const answer_parser *p, const char *const *all)
 {
     if (p->held.data[p->pos] != '<') return -2;
@@ -46,7 +46,7 @@ static answer_step between(answer_parser *p)
     return ANSWER_ON;
 }
 
-/* The word behind `label` in text[0..n): its bytes in *n_word; NULL: there is none. */
+/* Returns the word after `label` in text[0..n), with its length in *n_word; NULL: there is none. */
 static const char *word_after(const char *text, size_t n, const char *label, size_t *n_word)
 {
     const char *word = NULL;
@@ -59,7 +59,7 @@ static const char *word_after(const char *text, size_t n, const char *label, siz
 
 static bool is_word(const char *word, size_t n, const char *what) { return n == strlen(what) && !memcmp(word, what, n); }
 
-/* A tool; other recipients are people. */
+/* Whether the recipient is a tool; other recipients are people. */
 static bool take_recipient(answer_parser *p, const char *text, size_t n)
 {
     size_t n_to;

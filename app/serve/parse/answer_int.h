@@ -143,11 +143,11 @@ struct answer_parser {
 
 /* ---- answer.c ---- */
 void answer_tell(answer_parser *p, answer_kind kind, const char *text, size_t n); /* joins deltas */
-/* CALL with p->name; id "" makes one. What was held up to pos is expressed. */
+/* Reports CALL with p->name; an empty id creates one. What was held up to pos counts as reported. */
 void answer_begin_call(answer_parser *p);
-/* CALL_END; what was held up to pos is expressed. */
+/* Reports CALL_END; what was held up to pos counts as reported. */
 void answer_end_call(answer_parser *p, bool complete);
-/* Is `text` at pos? 1, 0, or -1: too early to say. Takes nothing. */
+/* Whether `text` is at pos: 1, 0, or -1 if it is too early to tell. Takes nothing. */
 int answer_at(const answer_parser *p, const char *text);
 int answer_at_place(const answer_parser *p, size_t place, const char *text);
 bool answer_skip_space(answer_parser *p); /* false: nothing is left to look at */
@@ -159,13 +159,13 @@ answer_state answer_name, answer_object, answer_arguments, answer_params_state, 
 answer_step answer_object_begin(answer_parser *p);
 answer_step answer_name_begin(answer_parser *p, const answer_format *format);
 answer_step answer_arguments_begin(answer_parser *p);
-/* Up to one of `ends`: its number, the bytes of the name in *n; -1: too early; -2: too long. */
+/* Reads up to one of `ends`: returns its index, and the bytes of the name in *n; -1: too early; -2: too long. */
 int answer_find_end(answer_parser *p, const char *const *ends, size_t *n);
 void answer_tell_arguments(answer_parser *p, const char *text);
 answer_step answer_call_ends(answer_parser *p); /* it is whole; another may follow */
-/* Bytes of p->value, told as arguments. */
+/* Reports bytes of p->value as arguments. */
 answer_value_result answer_tell_value(answer_parser *p);
-/* The request's entry for a tool: its name, its parameters' schema. NULL: there is none. */
+/* Returns the request's entry for a tool: its name and its parameters' schema. NULL: there is none. */
 const json_t *answer_tool_named(const json_t *tools, const char *name);
 const json_t *answer_tool_schema(const json_t *tool);
 const char *answer_tool_name(const json_t *tool);

@@ -1,4 +1,4 @@
-/* answer_params.c - reads the arguments of a call where each has a tag of its own, and values stand without quotes. */
+/* answer_params.c - reads the arguments of a call in formats with a tag for each argument, whose values have no quotes. */
 #include <string.h>
 
 #include "serve/parse/answer_int.h"
@@ -66,7 +66,8 @@ static answer_step next_param(answer_parser *p)
     return ANSWER_FAIL;
 }
 
-/* Whether an attribute after the key says that the value is a string: string="true" or type="string"; -1: it does not say. */
+/* Whether an attribute after the key says that the value is a string: string="true" or type="string"; -1: no attribute says
+ * it. */
 static int type_attribute(const char *text, size_t n)
 {
     static const char *const names[] = {" string=\"", " type=\""}, *const words[] = {"true\"", "string\""};
@@ -79,7 +80,7 @@ static int type_attribute(const char *text, size_t n)
     return -1;
 }
 
-/* &quot; and &amp; of an attribute. */
+/* Decodes &quot; and &amp; in an attribute. */
 static bool unescape(app_text *out, const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -90,7 +91,7 @@ static bool unescape(app_text *out, const char *text, size_t n)
     return true;
 }
 
-/* What ends the value: p->closer is a, then b and c. */
+/* Sets what ends the value: p->closer is a, then b and c. */
 static bool set_closer(answer_parser *p, const char *a, const char *b, const char *c)
 {
     p->closer.n = 0;
@@ -98,7 +99,7 @@ static bool set_closer(answer_parser *p, const char *a, const char *b, const cha
            app_text_add(&p->closer, c, strlen(c));
 }
 
-/* The key's bytes in p->arguments, and the type of its value in p->key. */
+/* Puts the key's bytes into p->arguments, and the type of its value into p->key. */
 static answer_step param_key(answer_parser *p)
 {
     const answer_format *f = p->closing;
@@ -129,7 +130,7 @@ static answer_step param_key(answer_parser *p)
     return ANSWER_ON;
 }
 
-/* A value whose type was not said: JSON if it can be read as that, else a string. */
+/* Reports a value of unknown type: as JSON if it can be read as JSON, otherwise as a string. */
 static void put_untyped(answer_parser *p, int type, const char *text, size_t n, app_text *out)
 {
     const char *bytes = text;
@@ -181,7 +182,7 @@ static int at_next(const answer_parser *p)
     return early ? -1 : 0;
 }
 
-/* At the end of a value: 1, and its tag is taken; 0; -1: too early. */
+/* Whether pos is at the end of a value: 1, and its tag is taken; 0: no; -1: too early. */
 static int at_value_end(answer_parser *p)
 {
     const answer_format *f = p->closing;
@@ -222,7 +223,7 @@ static answer_step param_string(answer_parser *p)
     return ANSWER_ON;
 }
 
-/* Held until it ends, and its type shows. */
+/* Holds the value until it ends, because its type shows only then. */
 static answer_step param_other(answer_parser *p)
 {
     int at = 0;
@@ -278,7 +279,8 @@ static answer_step param_value(answer_parser *p)
 
 /* ---- An element for each value ------------------------------------------------------------------------------ */
 
-/* The tag at pos of an element of the parameter's own name: 1 opens, 2 closes; 0: it is another; -1: too early. */
+/* Whether the tag at pos belongs to an element named like the parameter: 1 opens it, 2 closes it; 0: another tag; -1: too
+ * early. */
 static int xml_tag(answer_parser *p)
 {
     const size_t n = strlen(p->closing->param);
@@ -297,7 +299,7 @@ static const char *find(const char *text, size_t n, const char *what, size_t n_w
     return NULL;
 }
 
-/* The element that text[0..n) begins with: its name and what it holds; the bytes that it takes, 0: there is none. */
+/* Reads the element at the beginning of text[0..n): its name and content. Returns the bytes that it takes; 0: there is none. */
 static size_t xml_element(const char *ns, const char *text, size_t n, const char **key, size_t *n_key, const char **inner,
                           size_t *n_inner)
 {
@@ -319,7 +321,7 @@ static size_t xml_element(const char *ns, const char *text, size_t n, const char
     return 0;
 }
 
-/* Elements as a list or as an object; false: they are none, and *out is as it was. */
+/* Converts elements to a list or an object. Returns false if the text has none; *out is then unchanged. */
 static bool xml_elements(answer_parser *p, const json_t *schema, answer_type type, const char *text, size_t n, int depth,
                          app_text *out)
 {
@@ -345,7 +347,7 @@ static bool xml_elements(answer_parser *p, const json_t *schema, answer_type typ
     return false;
 }
 
-/* What an element holds, as JSON: elements, or a value without quotes. */
+/* Returns the content of an element as JSON: elements, or a value without quotes. */
 static void xml_value(answer_parser *p, const json_t *schema, const char *text, size_t n, int depth, app_text *out)
 {
     const answer_type type = answer_schema_type(answer_tool_schema(p->tool), schema);

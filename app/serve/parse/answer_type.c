@@ -1,4 +1,4 @@
-/* answer_type.c - whether a value that is written without quotes is a string: what a tool's schema says of it. */
+/* answer_type.c - whether a value written without quotes is a string, according to the tool's schema. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +31,7 @@ static unsigned of_value(const json_t *value)
     }
 }
 
-/* "#/$defs/Name"; NULL: nothing is there. */
+/* Follows a reference such as "#/$defs/Name"; NULL: it leads nowhere. */
 static const json_t *referred(const json_t *root, const char *path)
 {
     if (*path++ != '#') return NULL;
@@ -51,7 +51,7 @@ static const json_t *referred(const json_t *root, const char *path)
 
 static unsigned of_schema(search *t, const json_t *schema);
 
-/* The types of all alternatives together. */
+/* Returns the union of the types of all alternatives. */
 static unsigned of_any(search *t, const json_t *list)
 {
     unsigned all = 0;
@@ -77,7 +77,7 @@ static unsigned of_enum(const json_t *values)
     return all ? all : ANY;
 }
 
-/* What the schema lets through: all that it says must hold. */
+/* Returns the types that the schema allows: all its keywords must allow them. */
 static unsigned of_schema(search *t, const json_t *schema)
 {
     if (!json_is_object(schema) || t->depth == MAX_DEPTH || ++t->n_steps > MAX_STEPS) return ANY;
@@ -105,7 +105,7 @@ answer_type answer_schema_type(const json_t *root, const json_t *schema)
     return (fits & ~(unsigned)NOTHING) == OBJECT ? ANSWER_TYPE_OBJECT : ANSWER_TYPE_OTHER;
 }
 
-/* Members of lists of schemas all hold, or any of them. */
+/* Combines the members of lists of schemas, all or any of which must hold. */
 static const json_t *find_schema(search *t, const json_t *schema, const char *key)
 {
     static const char *const lists[] = {"allOf", "anyOf", "oneOf"};

@@ -1,4 +1,4 @@
-/* answer_value.c - values of tool arguments, from their text to JSON, byte by byte (answer_value.h). */
+/* answer_value.c - converts values of tool arguments from text to JSON, byte by byte (answer_value.h). */
 #include "serve/parse/answer_value.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ enum {
     IN_MARK_STRING,
 };
 
-/* RFC 8259's numbers; a number may end where END says so. */
+/* The states of a number by RFC 8259; a number may end in states marked END. */
 enum { N_MINUS, N_ZERO, N_INT, N_DOT, N_FRACTION, N_E, N_E_SIGN, N_EXPONENT };
 
 static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
@@ -70,7 +70,7 @@ static void drop_comma(answer_value *v)
     v->n_gap = 0;
 }
 
-/* A comma that a further item needs, with the white space after it. */
+/* Writes the comma that a further item needs, and the white space after it. */
 static void put_comma(answer_value *v, app_text *out)
 {
     put(v, out, v->gap, v->n_gap);
@@ -193,7 +193,7 @@ static bool number_may_end(const answer_value *v)
     return v->number == N_ZERO || v->number == N_INT || v->number == N_FRACTION || v->number == N_EXPONENT;
 }
 
-/* The word as JSON; NULL: no such word. */
+/* Returns a word as JSON; NULL: there is no such word. */
 static const char *word_json(const answer_value *v)
 {
     static const char *const words[][2] = {{"true", "true"}, {"false", "false"}, {"null", "null"},
@@ -231,7 +231,7 @@ static void escape_byte(answer_value *v, char c, app_text *out)
     }
 }
 
-/* One more character of \uNNNN or \xNN (hex digits). An escape that breaks off is text. true: c was used. */
+/* Reads one more character of \uNNNN or \xNN. An escape that breaks off is text. Returns true if c was used. */
 static bool hex_byte(answer_value *v, char c, app_text *out)
 {
     if (is_hex(c)) {
@@ -248,7 +248,7 @@ static bool hex_byte(answer_value *v, char c, app_text *out)
     return is_hex(c);
 }
 
-/* A string between marks: as it is, to the next mark. */
+/* Reads a string between marks: unchanged, up to the next mark. */
 static answer_value_result mark_string_byte(answer_value *v, char c, app_text *out)
 {
     if (c == v->mark[v->n_mark]) {
@@ -294,7 +294,7 @@ static answer_value_result string_byte(answer_value *v, char c, app_text *out)
     return ANSWER_VALUE_MORE;
 }
 
-/* Between values, inside a container. */
+/* Handles what comes between values, inside a container. */
 static answer_value_result between_byte(answer_value *v, char c, app_text *out)
 {
     if (is_space(c)) {
@@ -377,7 +377,7 @@ bool answer_value_end(answer_value *v, app_text *out)
     }
 }
 
-/* The end of a word, or all of it if it has not come out. */
+/* Writes the end of a word, or all of it if nothing has been written. */
 static void close_word(answer_value *v, bool told, app_text *out)
 {
     static const char *const words[] = {"true", "false", "null"};

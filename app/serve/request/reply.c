@@ -15,7 +15,7 @@ bool serve_put_text(serve_reply_state *r, const char *text)
     return app_text_add(&r->out, text, strlen(text));
 }
 
-/* A whole event or none: what follows may be the error that tells why. */
+/* Sends a whole event or nothing: the next event may be the error that says why. */
 static bool whole_or_none(serve_reply_state *r, size_t n_before, bool ok)
 {
     if (!ok && r->out.data) r->out.data[r->out.n = n_before] = '\0';
@@ -100,7 +100,7 @@ static bool on_said(void *user, const answer_event *e)
     return ok;
 }
 
-/* More text of the answer, through the parser if there is one. */
+/* Reports more text of the answer, through the parser if there is one. */
 static bool say(serve_said *s, const char *text, size_t n)
 {
     if (!n) return true;
@@ -108,7 +108,7 @@ static bool say(serve_said *s, const char *text, size_t n)
     return answer_feed(s->parser, text, n);
 }
 
-/* The newest bytes, for serve_said_stop. */
+/* Keeps the newest bytes, for serve_said_stop. */
 static bool keep_tail(serve_reply_state *r, serve_said *s, int32_t token)
 {
     enum { MOST = 2 * AERIE_MAX_STOP_BYTES };
@@ -170,7 +170,7 @@ const char *serve_finish_name(serve_finish finish)
     return names[finish];
 }
 
-/* The last place where it stands in text[0..n). */
+/* Returns the last occurrence in text[0..n). */
 static const char *find_last(const char *text, size_t n, const char *what)
 {
     const size_t n_what = strlen(what);
@@ -179,7 +179,8 @@ static const char *find_last(const char *text, size_t n, const char *what)
     return NULL;
 }
 
-/* The library does not say which one it was: the one that ends last in the tokens' text, of those the longest. */
+/* The library does not say which stop string was found: it is the one that ends last in the tokens' text, the longest of
+ * these. */
 const char *serve_said_stop(const serve_reply_state *r, const serve_said *s)
 {
     const char *best = NULL;
@@ -345,7 +346,7 @@ static void said_free(serve_said *s)
     serve_tokens_free(&s->tokens);
 }
 
-/* For the log, also of an answer that was cut off. */
+/* Writes the log's line, also for an answer that was cut off. */
 static void count_tokens(serve_reply_state *r)
 {
     r->call->n_prompt = r->ask.n_tokens;
@@ -394,7 +395,7 @@ static bool make_parsers(serve_reply_state *r)
     return true;
 }
 
-/* The prefix that the prompt ends with belongs to the answer. */
+/* The prefix at the end of the prompt belongs to the answer. */
 static bool begin(serve_reply_state *r)
 {
     r->begun = true;
@@ -420,7 +421,8 @@ static void take(serve_reply_state *r, const serve_event *e)
     if (lacked && r->out.data) r->out.data[r->out.n = n] = '\0'; /* who knows what is missing in it */
 }
 
-/* The same for a stream that can be repeated: which choice is faster must not show, so each is told whole before the next. */
+/* The same for a stream that can be repeated. Which choice is faster must not show, so each choice is sent whole before the
+ * next. */
 static void take_in_order(serve_reply_state *r, const serve_event *e)
 {
     serve_said *s = &r->said[e->choice];
@@ -537,7 +539,7 @@ static bool submit(serve_reply_state *r, serve_error *error)
     return ok;
 }
 
-/* Takes the request over. */
+/* Takes ownership of the request. */
 static void answer(serve_call *call, serve_ask *ask, const serve_dialect *dialect)
 {
     serve_error error = {0};

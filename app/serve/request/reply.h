@@ -17,7 +17,7 @@ typedef struct serve_tool_call {
     bool complete;
 } serve_tool_call;
 
-/* One choice: what has been said of it. */
+/* One choice: what has been sent of it. */
 typedef struct serve_said {
     struct serve_reply_state *of;
     uint32_t index;
@@ -77,42 +77,42 @@ void serve_reply_run(serve_call *call, serve_kind kind, serve_ask_step *convert,
 
 /* ---- For dialects ------------------------------------------------------------------------------------------------ */
 
-/* A server-sent event; name NULL: data alone. Takes the JSON over; NULL: out of memory. */
+/* Sends a server-sent event; name NULL: only data. Takes ownership of the JSON; NULL: out of memory. */
 bool serve_put_event(serve_reply_state *r, const char *name, json_t *json);
-/* The same; takes the parts over, whose tokens have then been told. */
+/* The same; takes ownership of the parts, and counts their tokens as sent. */
 bool serve_put_parts(serve_reply_state *r, serve_said *s, serve_parts *parts);
-/* A line of JSON. */
+/* Sends a line of JSON. */
 bool serve_put_line(serve_reply_state *r, json_t *json);
-/* The same of parts, which it frees; the tokens have been told then. */
+/* The same for parts, which it frees; their tokens count as sent. */
 bool serve_put_line_parts(serve_reply_state *r, serve_said *s, serve_parts *parts);
 bool serve_put_text(serve_reply_state *r, const char *text);
 
 typedef enum serve_finish { SERVE_FINISH_STOP, SERVE_FINISH_LENGTH, SERVE_FINISH_CALLS } serve_finish;
 
 serve_finish serve_said_finish(const serve_said *s);
-/* "stop", "length", "tool_calls" */
+/* Returns "stop", "length" or "tool_calls". */
 const char *serve_finish_name(serve_finish finish);
-/* The stop string that ended it; NULL: none did. */
+/* Returns the stop string that ended the answer; NULL: none did. */
 const char *serve_said_stop(const serve_reply_state *r, const serve_said *s);
 json_t *serve_json_string(const app_text *text);
 uint32_t serve_n_generated(const serve_reply_state *r);
 uint32_t serve_n_cached(const serve_reply_state *r);
-/* {"prompt_tokens", "completion_tokens", ...} */
+/* Returns {"prompt_tokens", "completion_tokens", ...}. */
 json_t *serve_json_usage(const serve_reply_state *r);
-/* As llama.cpp names them. */
+/* Returns the figures under llama.cpp's names. */
 json_t *serve_json_timings(const serve_reply_state *r, const serve_said *s);
-/* ,"finish_reason": NULL where it goes on. */
+/* Adds ,"finish_reason":... with null while the answer continues. */
 void serve_parts_finish(serve_parts *parts, const char *finish);
-/* {"content": [...]} of the log-probabilities that are still to be told; null: there are none. */
+/* Returns {"content": [...]} with the log-probabilities that have not been sent yet; null: there are none. */
 void serve_parts_logprobs(serve_parts *parts, serve_said *s);
-/* Is there something to be told of tokens? */
+/* Whether token data has not been sent yet. */
 bool serve_said_has_logprobs(const serve_said *s);
 bool serve_said_has_origins(const serve_said *s);
-/* ,"name":[...] of them, if there are any. */
+/* Adds ,"name":[...] with this data, if there is any. */
 void serve_parts_origins(serve_parts *parts, serve_said *s, const char *name);
-/* The arguments as an object; {} where they are none. NULL: out of memory. */
+/* Returns the arguments as an object; {} if they are not one. NULL: out of memory. */
 json_t *serve_json_arguments(const serve_tool_call *call);
-/* [{"id", "type", "function": {"name", "arguments"}}, ...], custom tools with {"name", "input"} under "custom" */
+/* Returns [{"id", "type", "function": {"name", "arguments"}}, ...]; custom tools have {"name", "input"} under "custom". */
 json_t *serve_json_calls(const serve_said *s);
 
 #endif

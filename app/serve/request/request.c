@@ -1,4 +1,4 @@
-/* request.c - implements request.h: fields. */
+/* request.c - implements request.h: reads the fields. */
 #include "serve/request/request.h"
 #include "aerie_extra.h"
 
@@ -69,7 +69,7 @@ bool serve_get_object(const json_t *object, const char *field, const json_t **va
     return true;
 }
 
-/* A whole number, written with or without a fraction of zero. */
+/* Reads a whole number, written with or without a fraction of zero. */
 static bool whole(const json_t *v, double *value)
 {
     *value = json_number_value(v);
@@ -245,7 +245,7 @@ static bool add_bias(serve_ask *ask, double token, const json_t *v, serve_error 
     return true;
 }
 
-/* {"15043": 1} or [[15043, 1], ["15043", false]] */
+/* Reads {"15043": 1} or [[15043, 1], ["15043", false]]. */
 static bool read_bias(serve_ask *ask, const json_t *value, serve_error *error)
 {
     const char *key;
@@ -284,7 +284,7 @@ static bool set_grammar(serve_ask *ask, aerie_status status, aerie_grammar *gram
     return true;
 }
 
-/* What a grammar cannot enforce, for the log; user: the field of the request. */
+/* Logs what a grammar cannot enforce; user: the field of the request. */
 static void note_schema(void *user, aerie_log_level level, const char *sentence)
 {
     (void)level;
@@ -310,7 +310,7 @@ bool serve_ask_schema(serve_ask *ask, const json_t *value, const char *field, se
     return set_grammar(ask, status, grammar, &why, field, error);
 }
 
-/* Whether a tool asks for calls that fit its schema in any case. */
+/* Whether a tool demands calls that fit its schema in any case. */
 static bool is_strict(const json_t *tools)
 {
     for (size_t i = 0; i < json_array_size(tools); i++)
@@ -318,7 +318,7 @@ static bool is_strict(const json_t *tools)
     return false;
 }
 
-/* rest: of an answer that is no call; NULL: it is free. */
+/* rest: the grammar of an answer that is not a call; NULL: any text. */
 static aerie_status lazy_grammar(aerie_grammar **grammar, const answer_lazy *lazy, const aerie_grammar *rest, aerie_error *why)
 {
     aerie_status status = AERIE_OK;
@@ -473,7 +473,7 @@ static bool read_samplers(serve_ask *ask, const json_t *object, serve_error *err
     return true;
 }
 
-/* Known, but not to be had: said rather than ignored. */
+/* Fields that are known but not supported are refused, not ignored. */
 static bool check_unsupported(const json_t *object, serve_kind kind, serve_error *error)
 {
     static const char *const fields[] = {
@@ -506,7 +506,7 @@ static bool read_n_top(serve_ask *ask, const json_t *object, const char *field, 
     return true;
 }
 
-/* "logprobs": true with "top_logprobs" in chats, a number in completions; "n_probs" of llama.cpp. */
+/* Reads "logprobs": true with "top_logprobs" in chats, a number in completions; and llama.cpp's "n_probs". */
 static bool read_logprobs(serve_ask *ask, const json_t *object, serve_error *error)
 {
     const json_t *v = get(object, "logprobs");
@@ -524,7 +524,7 @@ static bool read_logprobs(serve_ask *ask, const json_t *object, serve_error *err
     return true;
 }
 
-/* Where one stands for no answer of its own, the seed is drawn: a fresh one for every request. */
+/* If the request has no seed, a new one is drawn for it. */
 static uint64_t draw_seed(serve_server *server)
 {
     uint64_t z = server->options->sampling.seed + 0x9e3779b97f4a7c15u * (1 + atomic_fetch_add(&server->n_ids, 1));
@@ -569,7 +569,7 @@ bool serve_ask_fields(serve_ask *ask, serve_error *error)
 
 /* ---- Life --------------------------------------------------------------------------------------------------------- */
 
-/* Nesting of the text, strings skipped: a deep one is refused before anything recurses into it. */
+/* The nesting of the text, without strings: deep nesting is refused before anything recurses into it. */
 static bool is_shallow(const char *text, size_t n)
 {
     size_t depth = 0;
@@ -590,7 +590,7 @@ static bool is_shallow(const char *text, size_t n)
     return true;
 }
 
-/* "speculative.type", as llama.cpp's server has it. The drafters are the server's; a request can only do without. */
+/* Reads "speculative.type", as in llama.cpp's server. The drafters are the server's; a request can only do without them. */
 static bool read_speculation(serve_ask *ask, serve_error *error)
 {
     const char *type = NULL;
@@ -605,7 +605,7 @@ static bool read_speculation(serve_ask *ask, serve_error *error)
     return true;
 }
 
-/* "cache_salt", as vLLM has it: requests of the same key that give different ones share nothing. */
+/* Reads "cache_salt", as in vLLM: requests of one key with different salts share nothing. */
 static bool read_scope(serve_ask *ask, serve_error *error)
 {
     const char *salt = NULL;

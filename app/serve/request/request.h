@@ -8,10 +8,10 @@
 
 #include "serve/models/models.h"
 
-/* What the dialects that share fields tell apart. */
+/* The dialects that share fields, as far as they differ. */
 typedef enum serve_kind { SERVE_KIND_TEXT, SERVE_KIND_CHAT } serve_kind;
 
-/* Pictures of a request, in the order of its messages. */
+/* The images of a request, in the order of its messages. */
 typedef struct serve_images {
     aerie_image **items; /* [n] owned */
     size_t n, capacity;
@@ -70,28 +70,29 @@ typedef struct serve_ask {
     answer_style style;
 } serve_ask;
 
-/* Reads the body as a JSON object; takes nothing else yet. */
+/* Reads the body as a JSON object, and nothing else yet. */
 bool serve_ask_read(serve_ask *ask, serve_call *call, serve_error *error);
-/* Loads the model that "model" names. The caller has a place of call->work, which others have while it is loaded. */
+/* Loads the model that "model" names. The caller holds a place of call->work, which others get while the model is loaded. */
 bool serve_ask_model(serve_ask *ask, serve_error *error);
-/* The fields of OpenAI's and llama.cpp's requests, and what they mean together; without a model those that need none. */
+/* Reads the fields of OpenAI's and llama.cpp's requests and checks them together; without a model, only those that need
+ * none. */
 bool serve_ask_fields(serve_ask *ask, serve_error *error);
-/* One field by the name that it has elsewhere: as if "name" had been given. false: not of its type, or out of range. */
+/* Reads a field that has another name elsewhere, as if "name" had been given. Returns false if its type or range is wrong. */
 bool serve_ask_field(serve_ask *ask, const json_t *object, const char *field, const char *as, serve_error *error);
 /* The request in OpenAI's shape takes the place of the one that came; takes `body` over. ok false: it could not be made, for
  * want of memory unless *error says why. */
 bool serve_ask_replace(serve_ask *ask, json_t *body, bool ok, serve_error *error);
 void serve_ask_free(serve_ask *ask);
-/* Whether all of it could be kept so far; false: there was not enough memory, or not for requests. */
+/* Whether everything could be kept so far; false: memory, or the memory for requests, is exhausted. */
 bool serve_ask_kept(const serve_ask *ask, serve_error *error);
 
-/* lora.c: the field "lora". */
+/* lora.c: reads the field "lora". */
 bool serve_ask_lora(serve_ask *ask, serve_error *error);
 /* Adds a stop string, or a list of them. */
 bool serve_ask_stops(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
-/* Restricts the answer to a JSON schema; value NULL: any object. */
+/* Restricts the answer to a JSON schema; value NULL: to any object. */
 bool serve_ask_schema(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
-/* What restricts the whole answer is for its content: reasoning that the prompt has opened is free and comes first. */
+/* A grammar for the whole answer applies to its content: reasoning that the prompt has opened is free and comes first. */
 bool serve_ask_reason(serve_ask *ask, serve_error *error);
 /* Lets an answer whose content has a schema call tools instead (tool_choice auto). */
 bool serve_ask_mixed(serve_ask *ask, serve_error *error);
@@ -99,7 +100,7 @@ bool serve_ask_mixed(serve_ask *ask, serve_error *error);
  * no grammar calls stay free, unless a tool is strict. */
 bool serve_ask_calls(serve_ask *ask, serve_error *error);
 
-/* Getters that tell absent, null and wrong apart: false is an error. *value keeps what it is when the field is absent. */
+/* These getters distinguish absent, null and wrong values: false is an error. *value is unchanged if the field is absent. */
 bool serve_get_bool(const json_t *object, const char *field, bool *value, serve_error *error);
 bool serve_get_text(const json_t *object, const char *field, const char **value, serve_error *error);
 bool serve_get_list(const json_t *object, const char *field, const json_t **value, serve_error *error);
@@ -110,26 +111,26 @@ bool serve_get_u32(const json_t *object, const char *field, uint32_t min, uint32
 
 /* Reads "tools", "tool_choice" and "parallel_tool_calls". */
 bool serve_ask_tools(serve_ask *ask, const json_t *object, serve_error *error);
-/* Whether the model's template shows the model the tools that the request has. */
+/* Whether the model's template shows the request's tools to the model. */
 bool serve_tools_check(const serve_ask *ask, serve_error *error);
 /* A list of tools (NULL: none) as functions; ask->forms keeps what must be known of the others. knows_all: types that are not
  * known here are left out with a note, else they are an error. A new list; NULL: *error says why. */
 json_t *serve_tools_convert(serve_ask *ask, const json_t *tools, bool knows_all, serve_error *error);
-/* Says once in the log that "what of type" is left out of requests. */
+/* Logs once that "what of type" is left out of requests. */
 void serve_note_left_out(serve_server *server, const char *what, const char *type);
-/* The function that {"name", "namespace"} calls; NULL: it has no name, or there is no memory. */
+/* Returns the function that {"name", "namespace"} calls; NULL: it has no name, or memory is short. */
 json_t *serve_tools_name(const json_t *call);
-/* A custom tool's input as the arguments of its function. */
+/* Returns a custom tool's input as the arguments of its function. */
 json_t *serve_tools_arguments(const char *input);
-/* Custom calls of a message as calls of functions. */
+/* Converts a message's custom calls to calls of functions. */
 bool serve_tools_calls(json_t *message, size_t i, serve_error *error);
-/* Ids of calls as Mistral's templates insist on them, of tidied messages. false: out of memory. */
+/* Converts ids of calls in tidied messages to the form that Mistral's templates demand. Returns false when out of memory. */
 bool serve_tools_ids(json_t *messages);
-/* How a function is called back; NULL: as itself. Its name in its namespace, or its own. */
+/* Returns the name under which a function is reported: that of its namespace, or its own; NULL: its own. */
 const json_t *serve_tools_form(const serve_ask *ask, const char *name);
 bool serve_tools_is_custom(const serve_ask *ask, const char *name);
 const char *serve_tools_own_name(const serve_ask *ask, const char *name);
-/* What a custom tool is called with, of its function's arguments, whole or cut. */
+/* Returns a custom tool's input from its function's arguments, which may be complete or cut. */
 json_t *serve_tools_input(const app_text *arguments);
 
 /* ---- pictures.c ---------------------------------------------------------------------------------------------- */
@@ -139,9 +140,9 @@ bool serve_pictures_take(serve_ask *ask, const json_t *messages, serve_error *er
 void serve_pictures_free(serve_images *images);
 /* Whether a part of a message is an image. */
 bool serve_is_image(const json_t *part);
-/* What stands in a message's text where an image is: nobody outside of this process can know it. Static storage. */
+/* The text that stands for an image in a message; nobody outside this process can know it. Static storage. */
 const char *serve_pictures_mark(void);
-/* The rendered conversation as the prompt, in ask->pictured and ask->tokens. */
+/* Makes the rendered conversation the prompt, in ask->pictured and ask->tokens. */
 aerie_status serve_pictures_encode(serve_ask *ask, const aerie_chat *chat, aerie_error *why);
 /* The chunks of the request: the prompt, and the tokens that were added after it. chunks: room for them, [*n] from
  * serve_pictures_n_chunks. */
@@ -162,31 +163,32 @@ void serve_numbers_narrow(char *text, size_t n, uint64_t *seed);
 
 /* ---- prompt.c ------------------------------------------------------------------------------------------------- */
 
-/* aerie_model_tokenize with the memory that it takes counted; *n tokens, aerie_free. */
+/* aerie_model_tokenize with its memory counted; *n tokens, to be freed with aerie_free. */
 bool serve_ask_tokenize(serve_ask *ask, const char *text, size_t n_text, bool first, bool special, const char *field,
                         int32_t **tokens, size_t *n, serve_error *error);
-/* More tokens of the prompt, or a text as such. first: BOS where the model wants one; special: control tokens count. */
+/* Adds tokens to the prompt, or sets a text as the prompt. first: add BOS if the model wants one; special: parse control
+ * tokens. */
 bool serve_ask_add_tokens(serve_ask *ask, const int32_t *tokens, size_t n, serve_error *error);
 bool serve_ask_add_text(serve_ask *ask, const char *text, size_t n_text, bool first, bool special, serve_error *error);
-/* A prompt of a completion: a text, a list of tokens, or a list of texts and tokens. */
+/* Adds a completion's prompt: a text, a list of tokens, or a list of texts and tokens. */
 bool serve_ask_prompt(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
-/* The field "prompt" as one, or as a list of prompts: of strings, or of lists of tokens. */
+/* Reads the field "prompt" as one prompt, or as a list of prompts, each a string or a list of tokens. */
 bool serve_ask_prompts(serve_ask *ask, serve_error *error);
-/* Choices of all prompts; the tokens [*n] of one choice's prompt, lent. */
+/* Number of choices of all prompts; the tokens [*n] of one choice's prompt, lent. */
 uint32_t serve_ask_n_choices(const serve_ask *ask);
 const int32_t *serve_ask_tokens_of(const serve_ask *ask, uint32_t choice, size_t *n);
-/* A prompt before a gap, and the text after it, which the answer fills (llama.c). */
+/* Sets a prompt before a gap, and the text after it; the answer fills the gap (llama.c). */
 bool serve_ask_gap(serve_ask *ask, const json_t *prefix, const char *suffix, serve_error *error);
-/* The field "prompt" as one. */
+/* Reads the field "prompt" as one prompt. */
 bool serve_ask_own_prompt(serve_ask *ask, serve_error *error);
-/* The field "messages" as a conversation, with the request's own tools. */
+/* Reads the field "messages" as a conversation, with the request's own tools. */
 bool serve_ask_messages(serve_ask *ask, serve_error *error);
 /* A conversation in OpenAI's shape, by the model's chat template. `object`: where tools, chat_template_kwargs and the like
  * are. */
 bool serve_ask_chat(serve_ask *ask, const json_t *messages, const json_t *object, serve_error *error);
-/* Tidied messages as the template writes them, in text [n], aerie_free; false: it refuses them, whyever. */
+/* Renders tidied messages with the template to text [n], to be freed with aerie_free; false: the template refuses them. */
 bool serve_ask_try(serve_ask *ask, json_t *messages, const json_t *object, char **text, size_t *n);
-/* The same, rendered only: text [n], aerie_free. */
+/* The same, only rendered: text [n], to be freed with aerie_free. */
 bool serve_ask_render(serve_ask *ask, const json_t *messages, const json_t *object, char **text, size_t *n, serve_error *error);
 
 #endif

@@ -13,7 +13,7 @@ static const char input_name[] = "input"; /* the string of a custom tool */
 
 /* ---- Notes -------------------------------------------------------------------------------------------------------- */
 
-/* The word if it may stand in the log, where no text of a request belongs: names of types are short and plain. */
+/* Returns the word if it may be logged. The log must not contain text of requests, and names of types are short and plain. */
 static const char *plain_word(const char *word)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
@@ -38,14 +38,14 @@ void serve_note_left_out(serve_server *server, const char *what, const char *typ
 
 /* ---- Functions ---------------------------------------------------------------------------------------------------- */
 
-/* What this tool is, with its name, description and so on: the object itself, or what lies within under the type's name. */
+/* Returns the tool's definition with name and description: the object itself, or the part under the type's name. */
 static const json_t *body_of(const json_t *tool, const char *type)
 {
     const json_t *inner = json_object_get(tool, type);
     return json_is_object(inner) ? inner : tool;
 }
 
-/* "n" and "f": "n__f", as agents call the tools of a server of tools. */
+/* Joins "n" and "f" to "n__f", the name that agents give to the tools of a server. */
 static json_t *joined_name(const char *space, const char *name)
 {
     const size_t n = space ? strlen(space) : 0;
@@ -59,7 +59,7 @@ json_t *serve_tools_name(const json_t *call)
     return name ? joined_name(json_string_value(json_object_get(call, "namespace")), name) : NULL;
 }
 
-/* Tools on their way in. */
+/* The tools that are being read. */
 typedef struct reading {
     serve_ask *ask;
     json_t *out, *names; /* functions; their names as keys: a tool that comes twice is meant once */
@@ -67,7 +67,7 @@ typedef struct reading {
     serve_error *error;
 } reading;
 
-/* Adds a tool under the name of its function, and how it is called back unless that is by its own name. Takes both over. */
+/* Adds a tool under its function's name, and the name under which it is reported if that differs. Takes ownership of both. */
 static bool add_tool_named(reading *r, json_t *tool, json_t *whole, const char *name, const char *space, bool custom)
 {
     serve_ask *ask = r->ask;
@@ -85,7 +85,7 @@ static bool add_tool_named(reading *r, json_t *tool, json_t *whole, const char *
     return ok || serve_fail_memory(r->error);
 }
 
-/* The same of a function of Responses' shape, or made here; takes it over. */
+/* The same for a function in Responses' form, or one made here; takes ownership of it. */
 static bool add_function(reading *r, json_t *function, const char *name, const char *space, bool custom)
 {
     json_t *whole = joined_name(space, name);
@@ -112,7 +112,7 @@ static bool add_plain(reading *r, json_t *tool, const char *name, const char *sp
     return serve_fail_memory(r->error);
 }
 
-/* What is said of a custom tool's input: its grammar, which cannot be enforced within a JSON string, where there is one. */
+/* Describes a custom tool's input by its grammar, if it has one: it cannot be enforced within a JSON string. */
 static json_t *about_input(const json_t *custom)
 {
     const json_t *format = json_object_get(custom, "format"), *inner = json_object_get(format, "grammar");
@@ -193,7 +193,7 @@ json_t *serve_tools_arguments(const char *input)
     return json;
 }
 
-/* {"type": "custom", "custom": {"name", "input"}} as a call of a function. */
+/* Converts {"type": "custom", "custom": {"name", "input"}} to a call of a function. */
 static bool convert_call(json_t *call, size_t i, size_t k, serve_error *error)
 {
     const json_t *custom = json_object_get(call, "custom");
@@ -219,7 +219,7 @@ bool serve_tools_calls(json_t *message, size_t i, serve_error *error)
     return true;
 }
 
-/* Makes nine letters and digits of the id, unless it is that already; equal ids give equal texts. */
+/* Replaces the id by nine letters and digits, unless it has that form already; equal ids give equal results. */
 static json_t *short_id(const json_t *id)
 {
     static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -265,7 +265,7 @@ const char *serve_tools_own_name(const serve_ask *ask, const char *name)
     return own ? own : name;
 }
 
-/* The string that arguments hold, which may have been cut: then as far as it goes. */
+/* Returns the string in arguments, which may have been cut: then as far as it goes. */
 json_t *serve_tools_input(const app_text *arguments)
 {
     static const char *const ends[] = {"", "}", "\"}"};
