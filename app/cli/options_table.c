@@ -38,7 +38,7 @@ static const app_option options[] = {
     {"--no-mmap", NULL, APP_FLAG, READS, AT(model_params.no_mmap), 0, 0, "Model",
      "map nothing; read tables and float weights into memory too"},
     {"-c --ctx-size", "N", APP_CTX, APP_JUDGES, AT(session.n_ctx), 0, APP_MAX_CTX, "Model",
-     "tokens of a window; of a task at most (default: 512; of a task 2048)"},
+     "tokens per window, or most tokens of a task (default: 512, for tasks 2048)"},
     {"-c --ctx-size", "N", APP_CTX, LOADS & ~APP_JUDGES, AT(session.n_ctx), 0, APP_MAX_CTX, "Model",
      "positions per sequence; 0: as many as the model was trained for (default: the trained number, but 8192 at most)"},
     {"-b --batch-size", "N", APP_U32, LOADS & ~APP_BENCH_SPEED, AT(n_batch_logical), 1, 1 << 20, "Model",
@@ -84,28 +84,28 @@ static const app_option options[] = {
     {"--list-devices", NULL, APP_FLAG, LOADS | APP_BENCH_SHAPES, AT(list_devices), 0, 0, "Model",
      "list the devices of this machine, and why one cannot be used; nothing else is done"},
     {"-ngl --gpu-layers --n-gpu-layers", "N", APP_TEXT, LOADS, AT(gpu_layers), 0, 0, "Model",
-     "so many of the last layers lie on the device, the output counted as the very last one, the others on the processor; "
-     "auto or all: the whole model; 0: nothing, whatever --device says"},
+     "put the last N layers on the device and the others on the processor; the output counts as the last layer; auto or all: "
+     "the whole model; 0: nothing, whatever --device says"},
     {"-ts --tensor-split", "N,N,...", APP_TEXT, LOADS, AT(tensor_split), 0, 0, "Model",
-     "which shares of the layers each of several devices gets, e.g. 3,1 (default: by free memory)"},
+     "the share of the layers that each of several devices gets, e.g. 3,1 (default: by free memory)"},
     {"-ncmoe --n-cpu-moe", "N", APP_U32, LOADS, AT(model_params.n_cpu_moe), 0, 1e5, "Model",
-     "the experts of the first N layers lie on the processor, whatever --device says"},
+     "keep the experts of the first N layers on the processor, whatever --device says"},
     {"-cmoe --cpu-moe", NULL, APP_FLAG, LOADS, AT(cpu_moe), 0, 0, "Model",
-     "all experts lie on the processor, whatever --device says"},
+     "keep all experts on the processor, whatever --device says"},
     {"-ncffn --n-cpu-ffn", "N", APP_U32, LOADS, AT(model_params.n_cpu_ffn), 0, 1e5, "Model",
-     "the feed-forward blocks without experts of the first N layers lie on the processor"},
+     "keep the feed-forward blocks without experts of the first N layers on the processor"},
 
     {"--machines", "auto|split|pipeline", APP_TEXT, APP_RUN | APP_SERVE | APP_INSPECT, AT(machines), 0, 0, "Model",
      "several processes run the model together, started by mpirun or srun with the same options: each has rows of all matrices "
      "(split) or some of the layers (pipeline); the bytes are those of one. 'inspect' takes a number of processes, too, e.g. "
      "split:4, and shows what each would have"},
     {"--split", "N,N,...", APP_TEXT, APP_RUN | APP_SERVE | APP_INSPECT, AT(split), 0, 0, "Model",
-     "which shares of the model the processes of --machines get, e.g. 3,2,2,1 (default: equal ones)"},
+     "the share of the model that each process of --machines gets, e.g. 3,2,2,1 (default: equal ones)"},
     {"--machines-verify", NULL, APP_FLAG, APP_RUN | APP_SERVE, AT(machines_verify), 0, 0, "Model",
-     "read all of every process's model file at the start and compare it, not parts of each tensor alone"},
+     "compare the whole model files of all processes at the start, instead of parts of each tensor"},
     {"--machines-limit", "SECONDS", APP_U32, APP_RUN | APP_SERVE, AT(machines_limit), 0, 1e6, "Model",
-     "a process of --machines that does not answer for so long ends all of them: more than the processes need for "
-     "-ub tokens of a prompt; 0: never (default: 300)"},
+     "end all processes of --machines if one does not answer for this time, which must be more than -ub tokens of a prompt "
+     "take; 0: never (default: 300)"},
     {"--machines-insecure", NULL, APP_FLAG, APP_RUN | APP_SERVE, AT(machines_insecure), 0, 0, "Model",
      "let --machines use public addresses, where anybody can take part: MPI has no authentication"},
 
@@ -121,9 +121,9 @@ static const app_option options[] = {
     {"--no-mmproj --no-mmproj-auto", NULL, APP_FLAG, APP_RUN | APP_SERVE, AT(no_mmproj), 0, 0, "Model",
      "do not look for an mmproj file beside the model"},
     {"--image-min-tokens", "N", APP_U32, APP_RUN | APP_SERVE, AT(image_min_tokens), 0, 16384, "Model",
-     "smaller images are enlarged to so many tokens, where the model takes images in their own shape; 0: its own limit"},
+     "enlarge smaller images to this many tokens, if the model takes images in their own shape; 0: the model's limit"},
     {"--image-max-tokens", "N", APP_U32, APP_RUN | APP_SERVE, AT(image_max_tokens), 0, 16384, "Model",
-     "larger images are reduced to so many tokens, likewise: less time, less detail"},
+     "reduce larger images to this many tokens, for less time and less detail; 0: the model's limit"},
 
     /* Positions */
     {"--rope-scaling", "none|linear|yarn", APP_TEXT, LOADS, AT(rope_scaling), 0, 0, "Positions (RoPE)",
@@ -400,7 +400,7 @@ static const app_option options[] = {
      "maximum number of answers at once for one API key; others get 429; 0: no limit"},
     {"--max-body", "MIB", APP_U32, APP_LISTENS, AT(serve.max_body), 1, 1024, "Server",
      "maximum size of a request's body; default: 8, or 64 where a model reads images"},
-    {"--max-images", "N", APP_U32, APP_SERVE, AT(serve.max_images), 1, 1024, "Server", "images of a request, at most"},
+    {"--max-images", "N", APP_U32, APP_SERVE, AT(serve.max_images), 1, 1024, "Server", "maximum number of images in a request"},
     {"--max-request-memory", "MIB", APP_U32, APP_LISTENS, AT(serve.max_memory), 0, INT32_MAX, "Server",
      "memory that all requests in progress may hold together: bodies, their parsed contents and answers not yet sent; "
      "others get 503 and Retry-After; 0: half of what the machine and its control groups have left at the start"},
