@@ -111,6 +111,34 @@ class Log(unittest.TestCase):
             for line in s.lines:
                 self.assertRegex(line, r"^aerie: \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ")
 
+    def test_bodies_that_mean_what_they_say(self):
+        """A byte order mark, half of a surrogate pair, a tool without a result, tool_choice as gateways write it."""
+        call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+        with Server("--chat-template-file", rig.template("everyday-tools", rig.TOOLS_TEMPLATE)) as s:
+            body = {"prompt": "a", "max_tokens": 4, "temperature": 0}
+            whole = s.post("/v1/completions", body).json["choices"]
+            a = s.call("POST", "/v1/completions", b"\xef\xbb\xbf" + json.dumps(body).encode())
+            self.assertEqual((a.status, a.json["choices"]), (200, whole))
+            mended = s.post("/tokenize", {"content": "\ufffd\\ud83d x \U0001f600"}).json
+            a = s.call("POST", "/tokenize", b'{"content": "\\ud83d\\\\ud83d x \\ud83d\\ude00"}')
+            self.assertEqual((a.status, a.json), (200, mended))
+            a = s.call("POST", "/tokenize", b'{"content": "\\ude00\\ud83d"}')
+            self.assertEqual(a.json, s.post("/tokenize", {"content": "\ufffd\ufffd"}).json)
+            for cut in (b'{"content": "\\ud83', b'{"content": "\\ud83d\\u', b'{"content": "\\', b"\xef\xbb\xbf",
+                        b"\xef\xbb"):
+                self.assertEqual(s.call("POST", "/tokenize", cut).status, 400, cut)
+            for content in ({"content": None}, {}):
+                a = s.post("/v1/chat/completions", {"max_tokens": 2, "tools": tools, "messages": [
+                    {"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [call]},
+                    {"role": "tool", "tool_call_id": "c", **content}]})
+                self.assertEqual(a.status, 200, a.body)
+            for word, status in ("auto", 200), ("none", 200), ("any", 200), ("x", 400):
+                choice = {"type": word}
+                a = s.post("/v1/chat/completions", {"max_tokens": 40, "tools": tools, "tool_choice": choice,
+                                                    "messages": [{"role": "user", "content": "x"}]})
+                self.assertEqual(a.status, status, a.body)
+
     def test_a_maximum_for_requests_without_one(self):
         def n(s, path="/v1/completions", **fields):
             a = s.post(path, {"prompt": "a", "ignore_eos": True, **fields})

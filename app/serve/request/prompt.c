@@ -275,6 +275,7 @@ static bool tidy_message(const serve_ask *ask, json_t *message, size_t i, serve_
     if (!json_is_object(message)) return serve_fail(error, 400, "messages", "messages[%zu] must be an object", i);
     if (!json_is_string(role)) return serve_fail(error, 400, "messages", "messages[%zu] has no 'role'", i);
     const bool assistant = strcmp(json_string_value(role), "assistant") == 0;
+    const bool may_be_empty = assistant || strcmp(json_string_value(role), "tool") == 0; /* a tool may have nothing to say */
     if (strcmp(json_string_value(role), "developer") == 0 && json_object_set_new(message, "role", json_string("system")))
         return serve_fail_memory(error); /* `role` is gone now */
     if (json_is_array(content)) {
@@ -283,7 +284,7 @@ static bool tidy_message(const serve_ask *ask, json_t *message, size_t i, serve_
         if (json_object_set_new(message, "content", joined)) return serve_fail_memory(error);
     } else if (!content || json_is_null(content)) {
         json_t *refusal = json_object_get(message, "refusal");
-        if (!assistant) return serve_fail(error, 400, "messages", "messages[%zu] has no 'content'", i);
+        if (!may_be_empty) return serve_fail(error, 400, "messages", "messages[%zu] has no 'content'", i);
         refusal = json_is_string(refusal) ? json_incref(refusal) : json_string("");
         if (json_object_set_new(message, "content", refusal)) return serve_fail_memory(error);
     } else if (!json_is_string(content)) {

@@ -630,10 +630,13 @@ bool serve_ask_read(serve_ask *ask, serve_call *call, serve_error *error)
     ask->n_predict = server->o->default_max_tokens;
     if (server->options->n_predict > 0) ask->n_predict = (uint32_t)server->options->n_predict;
     if (!call->body.n) return serve_fail(error, 400, "", "the request has no body; JSON is expected");
+    serve_mend_mark(call->body.data, call->body.n);
     if (!is_shallow(call->body.data, call->body.n))
         return serve_fail(error, 400, "", "the body is nested more than %d deep", MAX_DEPTH_JSON);
     const size_t flags = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES;
     app_json_status status = app_json_read(&ask->body, call->body.data, call->body.n, flags, &where);
+    if (status == APP_JSON_WRONG && serve_mend_halves(call->body.data, call->body.n))
+        status = app_json_read(&ask->body, call->body.data, call->body.n, flags, &where);
     if (status == APP_JSON_WRONG && json_error_code(&where) == json_error_numeric_overflow) {
         serve_numbers_narrow(call->body.data, call->body.n, &ask->wide_seed);
         status = app_json_read(&ask->body, call->body.data, call->body.n, flags, &where);

@@ -161,6 +161,13 @@ bool serve_turns_settle(serve_ask *ask, json_t **messages, const json_t *object,
  * field "seed" among them, 0: there is none. */
 void serve_numbers_narrow(char *text, size_t n, uint64_t *seed);
 
+/* ---- mend.c --------------------------------------------------------------------------------------------------- */
+
+/* Blanks a byte order mark before JSON text[0..n). */
+void serve_mend_mark(char *text, size_t n);
+/* Replaces escapes of halves of surrogate pairs by U+FFFD, in place. Returns whether there were any. */
+bool serve_mend_halves(char *text, size_t n);
+
 /* ---- prompt.c ------------------------------------------------------------------------------------------------- */
 
 /* aerie_model_tokenize with its memory counted; *n tokens, to be freed with aerie_free. */

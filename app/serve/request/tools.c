@@ -366,6 +366,8 @@ static bool allow_tools(serve_ask *ask, const json_t *choice, serve_error *error
 static bool read_choice(serve_ask *ask, const json_t *choice, bool *none, serve_error *error)
 {
     const json_t *type = json_object_get(choice, "type");
+    const bool is_short = json_object_size(choice) == 1 && !is_word(type, "function") && !is_word(type, "custom");
+    if (is_short && json_is_string(type)) choice = type; /* {"type": "auto"}: gateways write Anthropic's form */
     *none = is_word(choice, "none");
     ask->tool_required = is_word(choice, "required") || is_word(choice, "any");
     if (!choice || json_is_null(choice) || *none || ask->tool_required || is_word(choice, "auto")) return true;
