@@ -125,6 +125,26 @@ typedef struct ae_attention {
     float *y;         /* [n_rows][n_heads * head_dim] */
 } ae_attention;
 
+/* Which positions a row attends to, where a layer chooses them by index keys (DeepSeek's sparse attention). The keys are
+ * rows of a layer of the store, laid out as latent rows are; rope_kv writes them.
+ *   score(p) = sum over the heads a, ascending, from 0: s = fmaf(weight[a], dot > 0 ? dot : 0, s), dot the score of q[a] and
+ *   the key at p as attention over latent rows computes it, with a scale of 1; a NaN counts as the lowest number
+ * Chosen are the n_most positions of the highest scores, of equal ones the lower position; all, where a row sees no more. What
+ * a row chooses depends on its own prefix alone. The results take the place of pos, n_inplace and path in the places of
+ * attention, which reads the chosen positions in ascending order as if they were positions 0, 1, ..: so its chunks are cut in
+ * this order. Rows that see all keep their own places. */
+typedef struct ae_select {
+    const ae_places *places; /* last is NULL */
+    const ae_kv_store *kv;
+    uint32_t layer;          /* of the store: the index keys */
+    uint32_t n_heads;
+    uint32_t n_most;         /* at least 1 */
+    const float *q;          /* [n_rows][n_heads][length of a key] */
+    const float *weight;     /* [n_rows][n_heads] */
+    int32_t *pos, *n_inplace; /* (out) [n_rows] x 2: of attention's places */
+    int32_t *path;           /* (out) [n_rows][n_most] */
+} ae_select;
+
 /* Places of a store: page * AE_KV_PAGE + place in the page. */
 typedef struct ae_kv_move {
     int32_t from, to;

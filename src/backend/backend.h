@@ -46,6 +46,7 @@ typedef struct ae_stream_options {
     uint32_t max_rows;    /* largest n_rows of any operation */
     uint32_t max_in;      /* largest n_in of any matmul */
     ae_moe_shape moe;
+    uint32_t n_selected_from; /* the most positions that a row of select can see; 0: there is no select */
     const ae_state_shape *state; /* only n_layers and layers are read, during the call; NULL: no recurrent layers */
     ae_pool *pool;        /* the host's threads, for host_run and the CPU's operations; must outlive the stream. stream_bytes
                            * does not read it */
@@ -142,6 +143,7 @@ typedef struct ae_backend_ops {
     void (*rope_table)(ae_stream *stream, const ae_rope_table *args);
     void (*rope_kv)(ae_stream *stream, const ae_rope_kv *args);
     void (*attention)(ae_stream *stream, const ae_attention *args);
+    void (*select)(ae_stream *stream, const ae_select *args);
     void (*copy)(ae_stream *stream, const ae_copy *args);
     void (*walk)(ae_stream *stream, const ae_walk *args);
     void (*propose)(ae_stream *stream, const ae_propose *args);

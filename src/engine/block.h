@@ -18,6 +18,13 @@ typedef struct ae_recur_rows {
     float *y;  /* input of the layer's last projection */
 } ae_recur_rows;
 
+/* What layers with an index work on, and what they chose: it stays there for the layers that take it. */
+typedef struct ae_selection {
+    uint32_t n_most;                /* of a row */
+    int32_t *pos, *n_inplace, *path; /* [n_rows] x 2, [n_rows][n_most]: of attention's places (ae_select) */
+    float *q, *k, *weight;          /* [n_rows][index heads * length], [n_rows][length], [n_rows][index heads] */
+} ae_selection;
+
 /* Floats per row of each array; 0: the array does not exist. */
 typedef struct ae_recur_widths {
     uint32_t in, z, ab, c, y;
@@ -57,6 +64,8 @@ typedef struct ae_block {
     float *mla_head;     /* [n_rows][n_heads * (n_nope + n_rope)] queries, then [n_rows][n_heads * value_dim] results, by mla */
     float *const *cos, *const *sin; /* one table per rotation: [n_rows][n_rot / 2] */
     const float *q_scale; /* [n_rows] or NULL */
+    const ae_selection *selection;
+    const uint8_t *all_lacks; /* (host) [n_layers] as `lacks`, of all layers; NULL: none lacks anything */
     const ae_recur_rows *recur;
     const ae_state_pass *state; /* (host) */
     const float *ple;    /* [n_rows][n_layers][n_embd_layer] embeddings of the rows' tokens for layers; or NULL */

@@ -6,6 +6,22 @@
  * Owns nothing. */
 #include "engine/block.h"
 
+#define INDEX_EPS 1e-6f /* of the norm of index keys, whatever the others' is */
+
+/* Index keys and the weights of the index's heads. */
+static void project_keys(const ae_block *b, const ae_net_layer *l)
+{
+    const ae_index_hparams *x = &b->h->index;
+    ae_matmul m = ae_block_input(b, l->attn_norm, l->attn_norm_b);
+    if (b->mixer_in) m.x = b->mixer_in, m.x_stride = b->mixer_in_stride;
+    ae_block_output(&m, l->mla.index_k, NULL, b->selection->k, x->head_dim, false);
+    ae_block_output(&m, l->mla.index_weight, NULL, b->selection->weight, x->n_heads, false);
+    ae_block_matmul(b, &m);
+    b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = 1, .dim = x->head_dim, .x = b->selection->k,
+                                       .x_stride = x->head_dim, .weight = l->mla.index_k_norm, .eps = INDEX_EPS,
+                                       .layer = true, .bias = l->mla.index_k_norm_b});
+}
+
 /* Computes the queries of all heads into b->mla_head, and the rows to be kept into b->k. */
 static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
@@ -19,10 +35,14 @@ static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     ae_block_output(&m, l->mla.kv_rope, NULL, b->k, row, false);
     if (s->out_gate == AE_OUT_GATE_HEAD) ae_block_output(&m, l->out_gate, NULL, b->q_gate, s->n_heads, false);
     ae_block_matmul(b, &m);
+    if (s->index == AE_INDEX_OWN) project_keys(b, l);
     if (l->mla.q_a) {
         m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_RMSNORM, .x = b->mla_q, .x_stride = h->n_q,
                         .norm = l->mla.q_a_norm, .norm_eps = b->h->norm_eps};
         ae_block_output(&m, l->mla.q_b, NULL, b->mla_head, q_dim, false);
+        if (s->index == AE_INDEX_OWN)
+            ae_block_output(&m, l->mla.index_q, NULL, b->selection->q,
+                            (size_t)b->h->index.n_heads * b->h->index.head_dim, false);
         ae_block_matmul(b, &m);
     }
     b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = 1, .dim = h->n_latent, .x = b->k + h->n_rope,
@@ -52,6 +72,33 @@ static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
         .q = b->q, .k = b->k, .q_scale = s->temperature ? b->q_scale : NULL});
 }
 
+/* Keys go to the cache; what the rows attend to. */
+static void choose(const ae_block *b, const ae_net_layer *l)
+{
+    const ae_index_hparams *x = &b->h->index;
+    const ae_selection *to = b->selection;
+    const ae_rope *rope = &b->h->ropes[0];
+    b->ops->rope_kv(b->stream, &(ae_rope_kv){
+        .places = b->places, .kv = b->kv, .layer = l->kv_index, .n_heads = x->n_heads, .n_kv_heads = 1,
+        .head_dim = x->head_dim, .n_rot = rope->n_rot, .kind = x->neox ? AE_ROPE_NEOX : AE_ROPE_NORM, .cos = b->cos[0],
+        .sin = b->sin[0], .q = to->q, .k = to->k});
+    b->ops->select(b->stream, &(ae_select){
+        .places = b->places, .kv = b->kv, .layer = l->kv_index, .n_heads = x->n_heads, .n_most = to->n_most, .q = to->q,
+        .weight = to->weight, .pos = to->pos, .n_inplace = to->n_inplace, .path = to->path});
+}
+
+/* Where the rows find what they attend to. In a pass that leaves the choosing layer out they see all. */
+static ae_places places_of(const ae_block *b, const ae_layer_spec *s)
+{
+    ae_places p = *b->places;
+    if (s->index == AE_INDEX_NONE || (b->all_lacks && b->all_lacks[s->index_from] & AE_LACKS_MIXER)) return p;
+    p.pos = b->selection->pos;
+    p.n_inplace = b->selection->n_inplace;
+    p.path = b->selection->path;
+    p.path_stride = b->selection->n_most;
+    return p;
+}
+
 /* Computes the output of this rank's heads: b->mla_head. */
 static void attend(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
@@ -60,8 +107,10 @@ static void attend(const ae_block *b, const ae_layer_spec *s, const ae_net_layer
     project(b, s, l);
     enter(b, s, l);
     store(b, s, l);
+    if (s->index == AE_INDEX_OWN) choose(b, l);
+    const ae_places places = places_of(b, s);
     b->ops->attention(b->stream, &(ae_attention){
-        .places = b->places, .kv = b->kv, .layer = l->kv, .n_heads = s->n_heads, .n_kv_heads = 1, .head_dim = h->n_latent,
+        .places = &places, .kv = b->kv, .layer = l->kv, .n_heads = s->n_heads, .n_kv_heads = 1, .head_dim = h->n_latent,
         .n_rope = h->n_rope, .scale = s->attn_scale, .q = b->q, .y = b->attn});
     b->ops->head_matmul(b->stream, &(ae_head_matmul){
         .n_rows = b->n_rows, .n_heads = s->n_heads, .x = b->attn, .x_stride = (size_t)s->n_heads * h->n_latent,

@@ -41,11 +41,23 @@ static uint32_t list_eog(const ae_vocab *vocab, int32_t *out)
 /* most adapter sets whose keys are remembered, beside one for each sequence; prefixes are found again by these keys */
 #define KNOWN_SETS 64
 
-/* Most floats of one row that moves between devices. */
-static size_t moved_size(const ae_model *m)
+/* Positions that a row can see, its drafted ancestors included. */
+static uint32_t most_seen(const ae_engine_options *o)
 {
-    const size_t layers = (size_t)m->hparams.n_layers * m->hparams.n_embd_layer;
-    return layers > m->hparams.n_embd ? layers : m->hparams.n_embd;
+    return o->n_ctx + AERIE_MAX_DRAFT;
+}
+
+uint32_t ae_engine_n_chosen(const ae_model *m, const ae_engine_options *o)
+{
+    return m->hparams.index.n_most < most_seen(o) ? m->hparams.index.n_most : most_seen(o);
+}
+
+/* Most floats of one row that moves between devices. */
+static size_t moved_size(const ae_model *m, const ae_engine_options *o)
+{
+    const size_t layers = (size_t)m->hparams.n_layers * m->hparams.n_embd_layer, chosen = ae_engine_n_chosen(m, o);
+    const size_t most = layers > m->hparams.n_embd ? layers : m->hparams.n_embd;
+    return most > chosen ? most : chosen;
 }
 
 /* Most floats that one round gathers, of rows of the pass or of logits. */
@@ -87,7 +99,7 @@ static void host_layout(ae_layout *l, const ae_model *m, const ae_split *split, 
     e->turn_cos = ae_layout_add(l, turns ? n * (m->hparams.ropes[0].n_rot / 2) : 0, sizeof(float));
     e->turn_sin = ae_layout_add(l, turns ? n * (m->hparams.ropes[0].n_rot / 2) : 0, sizeof(float));
     e->q_scale_host = ae_layout_add(l, n, sizeof(float));
-    e->moved = ae_layout_add(l, split->n_devices > 1 ? n * moved_size(m) : 0, sizeof(float));
+    e->moved = ae_layout_add(l, split->n_devices > 1 ? n * moved_size(m, o) : 0, sizeof(float));
     e->group.room = ae_layout_add(l, o->ranks ? gathered_size(m, o) : 0, sizeof(float));
     e->sets = ae_layout_add(l, o->n_seqs, sizeof *e->sets);
     e->runs = ae_layout_add(l, o->n_seqs, sizeof *e->runs);
@@ -105,6 +117,19 @@ static void output_layout(ae_layout *l, const ae_model *m, const ae_engine_optio
     e->x_out = ae_layout_add(l, (size_t)o->n_outputs * h->n_embd, sizeof(float));
     e->logits = ae_layout_add(l, (size_t)o->n_outputs * h->n_vocab, sizeof(float));
     e->features = ae_layout_add(l, (size_t)o->n_batch * o->n_taps * h->n_embd, sizeof(float));
+}
+
+static void selection_layout(ae_layout *l, const ae_model *m, const ae_engine_options *o, ae_selection *s)
+{
+    const ae_index_hparams *x = &m->hparams.index;
+    const size_t n = x->n_heads ? o->n_batch : 0;
+    s->n_most = ae_engine_n_chosen(m, o);
+    s->pos = ae_layout_add(l, n, sizeof *s->pos);
+    s->n_inplace = ae_layout_add(l, n, sizeof *s->n_inplace);
+    s->path = ae_layout_add(l, n * s->n_most, sizeof *s->path);
+    s->q = ae_layout_add(l, n * x->n_heads * x->head_dim, sizeof(float));
+    s->k = ae_layout_add(l, n * x->head_dim, sizeof(float));
+    s->weight = ae_layout_add(l, n * x->n_heads, sizeof(float));
 }
 
 /* Lays out the arrays of device i. */
@@ -126,6 +151,7 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_split *split
     }
     d->deep = ae_layout_add(l, h->n_deepstack ? n * h->n_embd : 0, sizeof(float));
     d->q_scale = ae_layout_add(l, h->temp_scale != 0.0f ? n : 0, sizeof(float));
+    selection_layout(l, m, o, &d->selection);
     const ae_recur_widths w = ae_block_recur_widths(&h->recur);
     d->recur.in = ae_layout_add(l, n * w.in, sizeof(float));
     d->recur.z = ae_layout_add(l, n * w.z, sizeof(float));
@@ -139,11 +165,11 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_split *split
 
 /* What each layer keeps in the cache and as recurrent state. Too large for the stack of a small thread. */
 typedef struct layer_lists {
-    ae_kv_layer layers[AE_MAX_LAYERS];
-    uint32_t windows[AE_MAX_LAYERS];
+    ae_kv_layer layers[AE_MAX_KV_LAYERS];
+    uint32_t windows[AE_MAX_KV_LAYERS];
     ae_state_layer state_layers[AE_MAX_LAYERS]; /* all alike except for their weights */
     ae_state_shape state;
-    uint8_t kv_device[AE_MAX_LAYERS], state_device[AE_MAX_LAYERS];
+    uint8_t kv_device[AE_MAX_KV_LAYERS], state_device[AE_MAX_LAYERS];
     ae_cache_device devices[AE_MAX_DEVICES];
     uint32_t n_devices;
 } layer_lists;
@@ -199,6 +225,7 @@ static ae_stream_options stream_options(const ae_model *m, const ae_state_shape 
         .n_threads = o->n_threads, .max_rows = o->n_batch,
         .max_in = widest > o->max_rank ? widest : o->max_rank,
         .moe = {x->n, x->n_used, x->n_latent > h->n_embd ? x->n_latent : h->n_embd, x->n_ff, x->n_ff_shared, x->weigh_input},
+        .n_selected_from = h->index.n_heads ? most_seen(o) : 0,
         .state = state->n_layers ? state : NULL,
         .pool = o->pool};
 }

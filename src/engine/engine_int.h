@@ -21,6 +21,7 @@ typedef struct ae_engine_device {
     float *cos[AE_MAX_ROPES], *sin[AE_MAX_ROPES]; /* [n_batch][n_rot / 2] */
     float *deep;         /* [n_batch][n_embd] what joins after a layer; or NULL */
     float *q_scale;      /* [n_batch] temperature of queries; or NULL */
+    ae_selection selection; /* with an index; else NULLs */
     ae_recur_rows recur; /* of recurrent layers; else NULLs */
     ae_adapter_rows adapted, adapted_out; /* the rows of the pass that have adapters, and of its outputs */
     const ae_state_pass *state_pass;
@@ -85,6 +86,9 @@ struct ae_engine {
     ae_propose_row *ranked; /* (host) [n_outputs] scratch of ae_engine_propose */
     double pass_seconds;
 };
+
+/* Positions that a row of a model with an index attends to, at most. */
+uint32_t ae_engine_n_chosen(const ae_model *model, const ae_engine_options *options);
 
 #define AE_ENGINE_COLLECTED ((size_t)4 << 20) /* bytes of logits that a round has, if a row is not larger */
 

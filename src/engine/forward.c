@@ -307,6 +307,7 @@ void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
     block.slopes = net->slopes[i_device];
     block.ple = d->ple, block.ple_gate = d->ple_gate, block.ple_own = d->ple_own;
     block.cos = d->cos, block.sin = d->sin, block.q_scale = d->q_scale;
+    block.selection = &d->selection, block.all_lacks = e->mode ? e->mode->lacks : NULL;
     block.recur = &d->recur, block.state = d->state_pass, block.adapted = &d->adapted;
     block.n_experts = e->mode ? e->mode->n_experts : 0;
     block.group = net->ranks ? &e->group : NULL;
@@ -327,10 +328,10 @@ void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
     if (end > 2 * h->n_layers) end_stream(e);
 }
 
-static void move(ae_engine *e, ae_engine_device *from, const float *source, ae_engine_device *to, float *target, size_t dim)
+static void move(ae_engine *e, ae_engine_device *from, const void *source, ae_engine_device *to, void *target, size_t dim)
 {
     ae_backend_move(from->backend->ops, from->stream, source, to->backend->ops, to->stream, target, e->moved,
-                    e->n_rows * dim * sizeof *source);
+                    e->n_rows * dim * sizeof(float));
 }
 
 void ae_forward_move(ae_engine *e, uint32_t begin, uint32_t end)
@@ -353,4 +354,10 @@ void ae_forward_move(ae_engine *e, uint32_t begin, uint32_t end)
     }
     ae_engine_device *next = &e->devices[ae_split_device(&e->net->split, h->n_layers, end)];
     move(e, d, d->block.x, next, next->block.x, h->n_embd);
+    const uint32_t mixer = (end + 1) / 2; /* the next one: a choice goes with the stream up to the last layer that takes it */
+    if (mixer < h->n_layers && e->net->model->layers[mixer].spec.index == AE_INDEX_OTHER) {
+        move(e, d, d->selection.pos, next, next->selection.pos, 1);
+        move(e, d, d->selection.n_inplace, next, next->selection.n_inplace, 1);
+        move(e, d, d->selection.path, next, next->selection.path, d->selection.n_most);
+    }
 }

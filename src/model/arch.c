@@ -80,6 +80,9 @@ static const ae_arch archs[] = {
     /* V2, V3, R1, Kimi K2; and GLM-4.7-Flash, whose early files do not name the function that chooses experts */
     {.name = "deepseek2", .mla = true, .temperature = true, .experts = EXPERTS, .sigmoid_vocab = 154880,
      .shared = AE_SHARED_COUNT},
+    {.name = "deepseek32", .mla = true, .index = true, .index_neox = true, .experts = EXPERTS, .shared = AE_SHARED_COUNT},
+    {.name = "glm-dsa", .mla = true, .index = true, .index_types = true, .experts = AE_EXPERTS_ALWAYS,
+     .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_COUNT},
     {.name = "deepseek2-ocr", .rope_neox = true, .experts = EXPERTS, .shared = AE_SHARED_COUNT},
     {.name = "bailingmoe2", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .experts = EXPERTS,
      .shared = AE_SHARED_SIZE_COUNT},

@@ -126,6 +126,9 @@ typedef struct ae_arch {
     bool keep_attn_softcap, keep_logit_softcap;
     bool gated_output;     /* AE_OUT_GATE_ELEMENT */
     bool mla;              /* attention is AE_MIXER_MLA */
+    bool index;            /* layers of latent attention have an index: ae_hparams.index */
+    bool index_neox;       /* ae_index_hparams.neox */
+    bool index_types;      /* attention.indexer.types: which layers have their own, the others take an earlier one's choice */
     bool recur_beside;     /* every layer has a recurrent mixer beside attention */
     bool no_attention;     /* every layer has a recurrent mixer and no attention */
     ae_recur_kind recur;   /* mixer of layers without KV heads; DELTA: of all layers but each full_attention_interval-th */

@@ -74,6 +74,41 @@ static float yarn_scale(ae_rope *r)
     return (float)(m * m);
 }
 
+/* Files of GLM-5.2 (contexts of a million tokens) that do not say which layers have an index. */
+static bool has_index(uint32_t i)
+{
+    return i < 3 || (i - 2) % 4 == 0;
+}
+
+static aerie_status read_index(ae_binder *b, ae_hparams *h, ae_layer *layers)
+{
+    ae_index_hparams *x = &h->index;
+    uint32_t types[AE_MAX_LAYERS], from = 0;
+    if (!h->mla.n_q)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is missing; the index of sparse attention needs it",
+                       ae_gguf_path(b->gguf), ae_bind_key(b, "attention.q_lora_rank"));
+    AE_TRY(get(b, "attention.indexer.head_count", 1, AE_MAX_HEADS, &x->n_heads));
+    AE_TRY(get(b, "attention.indexer.key_length", h->mla.n_rope, AE_MAX_HEAD_DIM, &x->head_dim));
+    AE_TRY(get(b, "attention.indexer.top_k", 1, INT32_MAX, &x->n_most));
+    if (x->head_dim % 2)
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s is %u; it must be even", ae_gguf_path(b->gguf),
+                       ae_bind_key(b, "attention.indexer.key_length"), x->head_dim);
+    x->neox = b->arch->index_neox;
+    for (uint32_t i = 0; i < b->n_specs; i++)
+        types[i] = !b->arch->index_types || h->n_ctx_train < 1u << 20 || has_index(i);
+    if (b->arch->index_types)
+        AE_TRY(ae_bind_per_layer(b, "attention.indexer.types", false, h->n_layers, 1, types));
+    if (!types[0])
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: by %s the first layer has no index, and no layer before it chose "
+                       "positions for it", ae_gguf_path(b->gguf), ae_bind_key(b, "attention.indexer.types"));
+    for (uint32_t i = 0; i < h->n_layers && i < b->n_specs; i++) { /* MTP blocks see all */
+        if (types[i]) from = i;
+        layers[i].spec.index = types[i] ? AE_INDEX_OWN : AE_INDEX_OTHER;
+        layers[i].spec.index_from = from;
+    }
+    return AERIE_OK;
+}
+
 aerie_status ae_bind_mla_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers)
 {
     AE_TRY(read_sizes(b, h));
@@ -91,7 +126,7 @@ aerie_status ae_bind_mla_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers)
         s->value_dim = s->head_dim;
         s->attn_scale *= scale;
     }
-    return AERIE_OK;
+    return b->arch->index ? read_index(b, h, layers) : AERIE_OK;
 }
 
 static aerie_status bind_stack(ae_binder *b, uint32_t i, const char *part, uint32_t n_heads, uint32_t n_out, uint32_t n_in,
@@ -100,6 +135,16 @@ static aerie_status bind_stack(ae_binder *b, uint32_t i, const char *part, uint3
     char name[64];
     snprintf(name, sizeof name, "blk.%u.%s", i, part);
     return ae_bind_stack(b, name, true, n_heads, n_out, n_in, out);
+}
+
+static aerie_status bind_index(ae_binder *b, uint32_t i, const ae_hparams *h, ae_mla_layer *l)
+{
+    const ae_index_hparams *x = &h->index;
+    AE_TRY(ae_bind_layer(b, i, "indexer.attn_q_b.weight", true, x->n_heads * x->head_dim, h->mla.n_q, &l->index_q));
+    AE_TRY(ae_bind_layer(b, i, "indexer.attn_k.weight", true, x->head_dim, h->n_embd, &l->index_k));
+    AE_TRY(ae_bind_layer(b, i, "indexer.k_norm.weight", true, 0, x->head_dim, &l->index_k_norm));
+    AE_TRY(ae_bind_layer(b, i, "indexer.k_norm.bias", true, 0, x->head_dim, &l->index_k_norm_b));
+    return ae_bind_layer(b, i, "indexer.proj.weight", true, x->n_heads, h->n_embd, &l->index_weight);
 }
 
 aerie_status ae_bind_mla(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l)
@@ -120,6 +165,7 @@ aerie_status ae_bind_mla(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer
         AE_TRY(bind_stack(b, i, "attn_k_b.weight", n, m->n_latent, m->n_nope, &l->mla.k_b));
         AE_TRY(bind_stack(b, i, "attn_v_b.weight", n, m->value_dim, m->n_latent, &l->mla.v_b));
     }
+    if (l->spec.index == AE_INDEX_OWN) AE_TRY(bind_index(b, i, h, &l->mla));
     if (b->arch->bounded_decay) {
         AE_TRY(ae_bind_layer(b, i, "attn_gate.weight", true, n, e, &l->out_gate));
         l->spec.out_gate = AE_OUT_GATE_HEAD;

@@ -101,12 +101,14 @@ static bool is_harmless(ae_gguf_string name)
 }
 
 /* Tensors in a layer that change nothing: scales for quantizing activations; frequencies; keys and values of layers that read
- * another layer's; the second of two forms of latent attention; tensors that only images use. */
+ * another layer's; the second of two forms of latent attention; indexes of layers that use another layer's choice and of MTP
+ * blocks, which see everything; tensors that only images use. */
 static bool is_harmless_in(const ae_arch *arch, const ae_layer *l, int block, ae_gguf_string part)
 {
     if (arch->sees && begins_with(part, ".vis_")) return true;
     const bool dense = begins_with(part, ".ffn_gate.") || begins_with(part, ".ffn_up.") || begins_with(part, ".ffn_down.");
     if (dense && arch->expert_by_tensor && l->router && !l->w_down) return true; /* every row uses the experts instead */
+    if (arch->index && l->spec.index != AE_INDEX_OWN && begins_with(part, ".indexer.")) return true;
     if (ends_with(part, ".input_scale") || begins_with(part, ".attn_rot_embd") || begins_with(part, ".rope_freqs")) return true;
     if (l->spec.mixer == AE_MIXER_ATTENTION && l->spec.kv_from != block)
         return begins_with(part, ".attn_k.") || begins_with(part, ".attn_v.") || begins_with(part, ".attn_k_norm.");

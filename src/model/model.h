@@ -109,6 +109,28 @@ typedef struct ae_mla_hparams {
     uint32_t value_dim; /* values of a head's result */
 } ae_mla_hparams;
 
+/* The index of sparse attention (DeepSeek-V3.2), by which rows choose the positions that they attend to; the same for all
+ * layers that have one. A position keeps a key beside its latent row. */
+typedef struct ae_index_hparams {
+    uint32_t n_heads;  /* 0: no layer has an index, the rest is 0 then */
+    uint32_t head_dim; /* of a key, at least as many as rotate; the first ones do */
+    uint32_t n_most;   /* positions that a row chooses */
+    bool neox;         /* how keys and queries rotate, with the model's first rotation */
+} ae_index_hparams;
+
+/* A key is kept as a latent row is, in two parts of codes with scales of their own. */
+static inline uint32_t ae_index_first(const ae_index_hparams *index, uint32_t n_rope)
+{
+    return n_rope < index->head_dim ? n_rope : index->head_dim / 2;
+}
+
+/* Whether a layer's attention chooses. */
+typedef enum ae_index {
+    AE_INDEX_NONE,
+    AE_INDEX_OWN,   /* by its own index */
+    AE_INDEX_OTHER, /* it takes what an earlier layer chose, spec.index_from */
+} ae_index;
+
 /* How a layer mixes the rows of a sequence. */
 typedef enum ae_mixer {
     AE_MIXER_NONE,
@@ -170,6 +192,8 @@ typedef struct ae_layer_spec {
     ae_out_gate out_gate;
     bool softplus_gate;   /* the gate is a softplus, not a sigmoid */
     int kv_from;          /* the layer whose keys and values it reads: its own index if it writes its own; or AE_KV_OTHER */
+    ae_index index;       /* MLA */
+    uint32_t index_from;  /* the layer whose choice it takes: its own index, or an earlier one */
     ae_ffn ffn;
     float experts_scale;  /* factor of what experts add, the shared expert and, with BOTH, the dense block included; 1: none */
     bool experts_of_input; /* BOTH: experts read the layer's input, not the dense block's */
@@ -230,6 +254,7 @@ typedef struct ae_hparams {
     ae_expert_hparams experts;
     ae_recur_hparams recur;
     ae_mla_hparams mla;
+    ae_index_hparams index;
     uint32_t n_ropes;
     ae_rope ropes[AE_MAX_ROPES];
     /* defaults of all layers' specs; also the sizes of a drafter head's one layer */
@@ -298,6 +323,10 @@ typedef struct ae_mla_layer {
     ae_tensor_ref kv_a;        /* [n_latent + n_rope, n_embd] computes the row that is kept; NULL: not such a layer */
     ae_tensor_ref kv_a_norm;   /* [n_latent] */
     ae_tensor_ref k_b, v_b;    /* [H][n_latent, n_nope], [H][value_dim, n_latent] */
+    ae_tensor_ref index_q;     /* spec.index OWN: [index heads * length, n_q], takes what q_b takes */
+    ae_tensor_ref index_k;     /* [length, n_embd], its layer norm [length] x 2 */
+    ae_tensor_ref index_k_norm, index_k_norm_b;
+    ae_tensor_ref index_weight; /* [index heads, n_embd] */
     /* instead of both, [H * (n_nope + value_dim), n_latent]: for each head, k_b transposed, then v_b */
     ae_tensor_ref kv_b;
 } ae_mla_layer;

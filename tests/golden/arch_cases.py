@@ -720,6 +720,21 @@ def kda(f):
         linear_conv_kernel_dim=f["ssm.conv_kernel"]), state
 
 
+def sparse_mla(f):
+    """DeepSeek-V3.2; with its index's rotation in pairs and choices that layers share GLM-5."""
+    from check_arch_torch import deepseek2
+    _, config, state = deepseek2(f)
+    types = f.get("attention.indexer.types") or [1] * f.n_layers
+    more = dict(index_n_heads=f["attention.indexer.head_count"], index_head_dim=f["attention.indexer.key_length"],
+                index_topk=f["attention.indexer.top_k"])
+    values = {k: v for k, v in config.to_dict().items() if k not in ("model_type", "architectures", "transformers_version")}
+    if f.arch == "glm-dsa":
+        return transformers.GlmMoeDsaForCausalLM, transformers.GlmMoeDsaConfig(
+            **values, **more, indexer_types=["full" if t else "shared" for t in types],
+            mlp_layer_types=dense_first(f)), state
+    return transformers.DeepseekV32ForCausalLM, transformers.DeepseekV32Config(**values, **more), state
+
+
 def falcon_h1(f):
     layer, change = mamba_parts(f, "mamba")
     layer |= {"ffn_norm": "pre_ff_layernorm.weight", **{f"ffn_{c}": f"feed_forward.{c}_proj" for c in ("gate", "up", "down")}}
@@ -765,7 +780,7 @@ MORE = {
     "afmoe": afmoe, "muse-glimmer": muse_glimmer, "cohere2moe": cohere2moe, "granite_swa": granite_swa, "mimo2": mimo2,
     "hunyuan_vl": hunyuan_vl, "bitnet": bitnet, "dbrx": dbrx, "stablelm": stablelm, "gptneox": gptneox, "falcon": falcon,
     "mamba2": mamba2_alone, "mamba": mamba_alone, "jamba": jamba, "kimi-linear": kda, "bailingmoe3": kda,
-    "falcon-h1": falcon_h1,
+    "falcon-h1": falcon_h1, "deepseek32": sparse_mla, "glm-dsa": sparse_mla,
     "olmo": as_llama(True, "OlmoForCausalLM", "OlmoConfig", clip_qkv=lambda f: f["attention.clamp_kqv"]),
     "hy_v3": hy_v3, "exaone-moe": exaone_moe, "mellum": mellum, "mistral4": mistral4,
 }

@@ -206,6 +206,21 @@ static void no_groups(ae_model *m)
     m->hparams.experts.n_groups = m->hparams.experts.n_groups_used = 0;
 }
 
+/* the index of sparse attention */
+static void one_more_position(ae_model *m)
+{
+    m->hparams.index.n_most++;
+}
+
+static void other_index_pairs(ae_model *m)
+{
+    m->hparams.index.neox = !m->hparams.index.neox;
+}
+
+BREAK(no_index, s->index = AE_INDEX_NONE)
+BREAK(all_see_all_but_owners, if (s->index == AE_INDEX_OTHER) s->index = AE_INDEX_NONE)
+BREAK(no_index_bias, l->mla.index_k_norm_b = NULL)
+
 /* recurrent layers */
 BREAK(no_dt_bias, l->recur.dt_bias = NULL)
 BREAK(no_conv_bias, l->recur.conv_bias = NULL)
@@ -509,6 +524,12 @@ static const struct fault {
     {"step35", "limits of experts and of the shared expert", 21, limits_swapped},
     {"step35", "window", 3, no_window},
     {"step35", "a bias for the choice alone", 26, no_choice_bias},
+    {"deepseek32", "so many positions, not more", 32, one_more_position},
+    {"deepseek32", "attention sees chosen positions alone", 32, no_index},
+    {"deepseek32", "halves of an index's rotation lie apart", 32, other_index_pairs},
+    {"deepseek32", "bias of the norm of index keys", 32, no_index_bias},
+    {"glm-dsa", "pairs of an index's rotation lie side by side", 32, other_index_pairs},
+    {"glm-dsa-shared", "layers that share a choice", 32, all_see_all_but_owners},
     {"deepseek2", "groups of experts", 25, no_groups},
     {"deepseek2", "pairs of a rotation lie side by side", 25, other_pairs},
     {"deepseek2", "attention's scale has YaRN's magnitude twice", 25, scale_of_head},

@@ -269,6 +269,7 @@ static void test_tiles(void **state)
     {"rows " level, test_rows, NULL, NULL, (void *)(uintptr_t)level}, \
     {"attention " level, test_attention, NULL, NULL, (void *)(uintptr_t)level}, \
     {"latent " level, test_latent, NULL, NULL, (void *)(uintptr_t)level}, \
+    {"index " level, test_index, NULL, NULL, (void *)(uintptr_t)level}, \
     {"mm_integer " level, test_mm_integer, NULL, NULL, (void *)(uintptr_t)level}, \
     {"mm_float " level, test_mm_float, NULL, NULL, (void *)(uintptr_t)level}, \
     {"recur " level, test_recur, NULL, NULL, (void *)(uintptr_t)level}

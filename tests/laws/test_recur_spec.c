@@ -19,9 +19,10 @@
 #include "spec_rig.inc"
 
 /* the first N_NAMES are recurrent; the others are for drafts by the model itself: latent attention, windows, keys of other
- * layers, shared experts with a gate and without, a dense block beside experts */
+ * layers, shared experts with a gate and without, a dense block beside experts, choices
+ * of layers that are left out */
 static const char *const names[] = {"qwen35",         "nemotron_h", "lfm2",    "deepseek2",
-                                    "deepseek2-lite", "qwen2moe",   "gpt-oss", "gemma4-moe"};
+                                    "deepseek2-lite", "qwen2moe",   "gpt-oss", "gemma4-moe", "glm-dsa-shared"};
 #define N_NAMES 3
 #define N_ALL (sizeof names / sizeof names[0])
 

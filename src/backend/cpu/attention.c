@@ -1,8 +1,9 @@
-/* attention.c - rotation, writing keys and values, attention: which thread does what.
+/* attention.c - rotation, writing keys and values, attention, which positions it reads: which thread does what.
  *
  * Owns nothing but scratch of the stream. An item of attention is a tile of queries of one sequence and KV head; when
  * these are too few for the threads, also a range of chunks, whose parts are then merged in ascending order: the same
- * operations as without a split, so threads change no bit. */
+ * operations as without a split, so threads change no bit.
+ * Where rows choose positions, a score is a chain of its own, and the choice depends on scores and positions alone. */
 #include <string.h>
 
 #include "backend/cpu/cpu_int.h"
@@ -286,4 +287,98 @@ void ae_cpu_attention(ae_stream *stream, const ae_attention *args)
         lay_tiles(&job, AE_ATTN_TILE);
     }
     ae_pool_run(stream->pool, whole_item, &job, job.n_tiles);
+}
+
+/* ---- Choices of positions -------------------------------------------------------------------------------- */
+
+/* Rows take turns in rounds: an item is a row's range of chunks (scores), then a row (its choice). */
+typedef struct select_job {
+    ae_stream *stream;
+    const ae_select *args;
+    uint32_t row[AE_SELECT_ROWS], n_rows; /* of the round */
+    uint32_t n_pieces;                    /* of a row */
+} select_job;
+
+static float *scores_of(const select_job *job, uint32_t i)
+{
+    return job->stream->index_scores + (size_t)i * job->stream->options.n_selected_from;
+}
+
+static const int32_t *path_of(const ae_places *p, uint32_t r)
+{
+    return p->path + (size_t)r * p->path_stride;
+}
+
+static void score_item(void *context, uint32_t item, uint32_t i_worker)
+{
+    const select_job *job = context;
+    const ae_select *a = job->args;
+    const ae_places *p = a->places;
+    const ae_stream *s = job->stream;
+    const uint32_t i = item / job->n_pieces, piece = item % job->n_pieces, r = job->row[i];
+    const ae_kv_layer *shape = &a->kv->layers[a->layer].shape;
+    const uint32_t n = (uint32_t)p->pos[r] + 1, n_chunks = (n + AE_KV_PAGE - 1) / AE_KV_PAGE;
+    const uint32_t begin = n_chunks * piece / job->n_pieces * AE_KV_PAGE;
+    const uint32_t end = n_chunks * (piece + 1) / job->n_pieces * AE_KV_PAGE;
+    const ae_index_row row = {
+        .n_heads = a->n_heads, .head_dim = shape->head_dim, .n_rope = shape->n_rope,
+        .q = a->q + (size_t)r * a->n_heads * (shape->head_dim + shape->n_rope), .weight = a->weight + (size_t)r * a->n_heads,
+        .first = (int32_t)begin, .end = (int32_t)(end < n ? end : n), .n_inplace = p->n_inplace[r], .path = path_of(p, r),
+        .base = kv_page(a->kv, 0, a->layer), .page_stride = a->kv->page_bytes,
+        .table = p->tables + (size_t)p->seq[r] * p->table_stride, .score = scores_of(job, i),
+        .scratch = s->attn_scratch + (size_t)i_worker * AE_ATTN_TILE * (AE_MAX_HEAD_DIM + AE_KV_PAGE),
+        .work = s->attn_work + i_worker * AE_ATTN_WORK};
+    if (begin < end) s->backend->kernels.index_scores[a->kv->type](&row);
+}
+
+static void choose_item(void *context, uint32_t i, uint32_t i_worker)
+{
+    const select_job *job = context;
+    const ae_select *a = job->args;
+    const ae_places *p = a->places;
+    const uint32_t r = job->row[i], n = (uint32_t)p->pos[r] + 1;
+    const float *score = scores_of(job, i);
+    int32_t *to = a->path + (size_t)r * a->n_most;
+    const int32_t n_inplace = p->n_inplace[r], *path = path_of(p, r);
+    (void)i_worker;
+    ae_ref_choose(score, n, a->n_most, to);
+    for (uint32_t k = 0; k < a->n_most; k++) to[k] = to[k] < n_inplace ? to[k] : path[to[k] - n_inplace];
+    a->pos[r] = (int32_t)a->n_most - 1;
+    a->n_inplace[r] = 0;
+}
+
+/* A row that sees no more than it may choose keeps its places. */
+static void keep(const ae_select *a, uint32_t r)
+{
+    const ae_places *p = a->places;
+    const int32_t n = p->pos[r] + 1 - p->n_inplace[r];
+    a->pos[r] = p->pos[r];
+    a->n_inplace[r] = p->n_inplace[r];
+    if (n > 0) memcpy(a->path + (size_t)r * a->n_most, path_of(p, r), (size_t)n * sizeof *a->path);
+}
+
+static void run_round(select_job *job)
+{
+    const uint32_t wanted = ae_pool_n_workers(job->stream->pool) * ATTN_SPLIT_ITEMS;
+    job->n_pieces = ae_pool_n_workers(job->stream->pool) == 1 ? 1 : (wanted + job->n_rows - 1) / job->n_rows;
+    ae_pool_run(job->stream->pool, score_item, job, job->n_rows * job->n_pieces);
+    ae_pool_run(job->stream->pool, choose_item, job, job->n_rows);
+    job->n_rows = 0;
+}
+
+void ae_cpu_select(ae_stream *stream, const ae_select *args)
+{
+    const ae_places *p = args->places;
+    select_job job = {.stream = stream, .args = args};
+    for (uint32_t r = 0; r < p->n_rows; r++) {
+        if ((uint32_t)p->pos[r] >= stream->options.n_selected_from) {
+            ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "select of %u rows: row %u is at position %d of %u; please "
+                            "report", p->n_rows, r, p->pos[r], stream->options.n_selected_from);
+            return;
+        }
+        if ((uint32_t)p->pos[r] < args->n_most) keep(args, r);
+        else job.row[job.n_rows++] = r;
+        if (job.n_rows == AE_SELECT_ROWS) run_round(&job);
+    }
+    if (job.n_rows) run_round(&job);
 }

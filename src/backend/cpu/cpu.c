@@ -64,6 +64,7 @@ static const ae_backend_ops cpu_ops = {
     .rope_table = ae_cpu_rope_table,
     .rope_kv = ae_cpu_rope_kv,
     .attention = ae_cpu_attention,
+    .select = ae_cpu_select,
     .copy = ae_cpu_copy,
     .walk = ae_cpu_walk,
     .propose = ae_cpu_propose,

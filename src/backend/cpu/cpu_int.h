@@ -8,6 +8,7 @@
 #include "base/pool.h"
 
 #define ATTN_PARTS ((size_t)1 << 18) /* floats per thread for the parts that split attention stores between two merges */
+#define AE_SELECT_ROWS 16           /* whose scores are there at a time */
 #define ATTN_SPLIT_ITEMS 4          /* work items wanted per thread: attention with fewer is split over chunks */
 
 /* The rows of one expert or of the shared expert, see moe.c. */
@@ -69,6 +70,7 @@ struct ae_stream {
     float *attn_scratch; /* [n_threads][AE_ATTN_TILE][AE_MAX_HEAD_DIM + 64] */
     float *attn_parts;   /* [n_threads * ATTN_PARTS] */
     ae_attn_state *attn_state; /* [n_threads * ATTN_SPLIT_ITEMS] by tile */
+    float *index_scores; /* [AE_SELECT_ROWS][n_selected_from] */
     int32_t *run_begin;  /* [max_rows + 1] first row of each run of rows with one sequence */
     int32_t *run_item;   /* [max_rows + 1] first work item of each run */
 };
@@ -150,6 +152,7 @@ float *ae_cpu_state_records(const ae_state_store *store, size_t *n);
 void ae_cpu_rope_table(ae_stream *stream, const ae_rope_table *args);
 void ae_cpu_rope_kv(ae_stream *stream, const ae_rope_kv *args);
 void ae_cpu_attention(ae_stream *stream, const ae_attention *args);
+void ae_cpu_select(ae_stream *stream, const ae_select *args);
 
 /* draw.c */
 void ae_cpu_walk(ae_stream *stream, const ae_walk *args);

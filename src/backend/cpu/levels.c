@@ -20,6 +20,12 @@ void ae_kernels_latent(ae_kernels *k, ae_latent_write_fn *write15, ae_latent_wri
     }
 }
 
+void ae_kernels_index(ae_kernels *k, ae_index_scores_fn *scores15, ae_index_scores_fn *scores8)
+{
+    for (int type = 0; type < AE_KV_TUNED; type++)
+        k->index_scores[type] = ae_latent_planes((ae_kv_type)type) == 2 ? scores15 : scores8;
+}
+
 void ae_kernels_ref(ae_kernels *k)
 {
     *k = (ae_kernels){
@@ -47,6 +53,7 @@ void ae_kernels_ref(ae_kernels *k)
                       [AE_KV_I16] = ae_ref_attention_i16, [AE_KV_I16_Q8_0] = ae_ref_attention_i16_q8,
                       [AE_KV_Q8_0_I16] = ae_ref_attention_q8_i16, [AE_KV_F32] = ae_ref_attention_f32},
         .attention_merge = ae_ref_attention_merge,
+        .index_scores[AE_KV_F32] = ae_ref_index_scores_f32,
         .latent_write[AE_KV_F32] = ae_ref_latent_write_f32,
         .latent_attention[AE_KV_F32] = ae_ref_latent_attention_f32,
         .latent_unturn = ae_ref_latent_unturn,
@@ -71,6 +78,7 @@ void ae_kernels_ref(ae_kernels *k)
     };
     ae_kernels_latent(k, ae_ref_latent_write_codes15, ae_ref_latent_write_q8, ae_ref_latent_attention_codes15,
                       ae_ref_latent_attention_q8);
+    ae_kernels_index(k, ae_ref_index_scores_codes15, ae_ref_index_scores_q8);
 }
 
 #if defined(__x86_64__)

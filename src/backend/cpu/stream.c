@@ -20,6 +20,7 @@ static void stream_layout(ae_layout *layout, const ae_kernels *k, const ae_strea
     s->mm_scratch = ae_layout_add(layout, (size_t)o->n_threads * AE_MM_SCRATCH, 1);
     s->attn_parts = ae_layout_add(layout, ATTN_PARTS * (size_t)o->n_threads, sizeof(float));
     s->attn_state = ae_layout_add(layout, ATTN_SPLIT_ITEMS * (size_t)o->n_threads, sizeof *s->attn_state);
+    s->index_scores = ae_layout_add(layout, AE_SELECT_ROWS * (size_t)o->n_selected_from, sizeof(float));
     s->run_begin = ae_layout_add(layout, n + 1, sizeof(int32_t));
     s->run_item = ae_layout_add(layout, n + 1, sizeof(int32_t));
 }

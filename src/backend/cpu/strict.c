@@ -175,6 +175,7 @@ OPERATION(moe, ae_moe)
 OPERATION(rope_table, ae_rope_table)
 NESTED_OPERATION(rope_kv, ae_rope_kv, places, ae_places)
 NESTED_OPERATION(attention, ae_attention, places, ae_places)
+NESTED_OPERATION(select, ae_select, places, ae_places)
 NESTED_OPERATION(conv, ae_conv, pass, ae_state_pass)
 NESTED_OPERATION(recur, ae_recur, pass, ae_state_pass)
 OPERATION(gated_norm, ae_gated_norm)
@@ -431,6 +432,7 @@ static void set_operations(ae_backend_ops *ops)
     ops->rope_table = strict_rope_table;
     ops->rope_kv = strict_rope_kv;
     ops->attention = strict_attention;
+    ops->select = strict_select;
     ops->copy = strict_copy;
     ops->walk = strict_walk;
     ops->propose = strict_propose;

@@ -30,6 +30,7 @@ uint64_t ae_cpu_hash_moe(const ae_moe *args);
 uint64_t ae_cpu_hash_rope_table(const ae_rope_table *args);
 uint64_t ae_cpu_hash_rope_kv(const ae_rope_kv *args);
 uint64_t ae_cpu_hash_attention(const ae_attention *args);
+uint64_t ae_cpu_hash_select(const ae_select *args);
 uint64_t ae_cpu_hash_copy(const ae_copy *args);
 uint64_t ae_cpu_hash_conv(const ae_conv *args);
 uint64_t ae_cpu_hash_recur(const ae_recur *args);

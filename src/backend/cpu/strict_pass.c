@@ -229,6 +229,14 @@ uint64_t ae_cpu_hash_attention(const ae_attention *a)
     return h;
 }
 
+uint64_t ae_cpu_hash_select(const ae_select *a)
+{
+    uint64_t h = hash_places(0, a->places);
+    HASH_4(kv, layer, n_heads, n_most);
+    HASH_5(q, weight, pos, n_inplace, path);
+    return h;
+}
+
 uint64_t ae_cpu_hash_copy(const ae_copy *a)
 {
     uint64_t h = 0;

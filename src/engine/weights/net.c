@@ -217,7 +217,8 @@ static void list_mixer(ae_parts *p, const ae_layer *from, const cut *c, ae_net_l
 {
     const weight_field weights[] = {
         {from->wq, &to->wq}, {from->wk, &to->wk}, {from->wv, &to->wv}, {from->wo, &to->wo}, {from->out_gate, &to->out_gate},
-        {from->mla.q_a, &to->mla.q_a}, {from->mla.q_b, &to->mla.q_b},
+        {from->mla.q_a, &to->mla.q_a}, {from->mla.q_b, &to->mla.q_b}, {from->mla.index_q, &to->mla.index_q},
+        {from->mla.index_k, &to->mla.index_k}, {from->mla.index_weight, &to->mla.index_weight},
         {from->recur.in, &to->recur.in}, {from->recur.gate, &to->recur.gate}, {from->recur.alpha, &to->recur.alpha},
         {from->recur.beta, &to->recur.beta}, {from->recur.beta_alpha, &to->recur.beta_alpha},
         {from->recur.out, &to->recur.out}, {from->recur.x_proj, &to->recur.x_proj}, {from->recur.dt_proj, &to->recur.dt_proj},
@@ -232,6 +233,7 @@ static void list_mixer(ae_parts *p, const ae_layer *from, const cut *c, ae_net_l
         {from->k_norm_b, &to->k_norm_b}, {from->sinks, &to->sinks},
         {from->attn_sub_norm, &to->attn_sub_norm},
         {from->mla.q_a_norm, &to->mla.q_a_norm}, {from->mla.kv_a_norm, &to->mla.kv_a_norm},
+        {from->mla.index_k_norm, &to->mla.index_k_norm}, {from->mla.index_k_norm_b, &to->mla.index_k_norm_b},
         {from->recur.conv, &to->recur.conv}, {from->recur.conv_bias, &to->recur.conv_bias},
         {from->recur.decay, &to->recur.decay}, {from->recur.dt_bias, &to->recur.dt_bias},
         {from->recur.skip, &to->recur.skip}, {from->recur.norm, &to->recur.norm}, {from->recur.dt_norm, &to->recur.dt_norm},
@@ -421,6 +423,11 @@ uint32_t ae_net_kv_layers(const ae_model *m, ae_kv_layer *layers, uint32_t *wind
             layers[n++] = mla ? (ae_kv_layer){1, m->hparams.mla.n_latent, m->hparams.mla.n_rope}
                               : (ae_kv_layer){s->n_kv_heads, s->head_dim, 0};
         }
+        if (s->index == AE_INDEX_OWN) {
+            const uint32_t first = ae_index_first(&m->hparams.index, m->hparams.mla.n_rope);
+            windows[n] = windows[n - 1];
+            layers[n++] = (ae_kv_layer){1, m->hparams.index.head_dim - first, first};
+        }
         if (!attends) continue;
         uint32_t *window = &windows[at[s->kv_from]]; /* the widest window of the layers that read it */
         if (!s->window || *window) *window = !s->window ? 0 : s->window > *window ? s->window : *window;
@@ -436,6 +443,7 @@ void ae_net_kv_devices(const ae_model *m, const ae_split *split, uint8_t *device
         const ae_layer_spec *s = &m->layers[i].spec;
         const bool attends = s->mixer == AE_MIXER_ATTENTION || s->mixer == AE_MIXER_MLA;
         if (attends && s->kv_from == (int)i) devices[n++] = split->mixer[i];
+        if (s->index == AE_INDEX_OWN) devices[n++] = split->mixer[i];
     }
 }
 
@@ -443,9 +451,9 @@ void ae_net_kv_devices(const ae_model *m, const ae_split *split, uint8_t *device
 static aerie_status number_kv_layers(ae_net *net, aerie_error *error)
 {
     struct {
-        ae_kv_layer layers[AE_MAX_LAYERS];
-        uint32_t windows[AE_MAX_LAYERS], of[AE_MAX_LAYERS], at[AE_MAX_LAYERS];
-        uint8_t device[AE_MAX_LAYERS];
+        ae_kv_layer layers[AE_MAX_KV_LAYERS];
+        uint32_t windows[AE_MAX_KV_LAYERS], of[AE_MAX_LAYERS], at[AE_MAX_KV_LAYERS];
+        uint8_t device[AE_MAX_KV_LAYERS];
     } *s = ae_alloc(1, sizeof *s); /* zeroed */
     if (!s) return ae_fail_memory(error, "the list of what layers keep", sizeof *s);
     const uint32_t n_kv = ae_net_kv_layers(net->model, s->layers, s->windows, s->of);
@@ -454,6 +462,7 @@ static aerie_status number_kv_layers(ae_net *net, aerie_error *error)
     for (uint32_t i = 0; i < n_kv; i++) s->at[i] = n[s->device[i]][s->windows[i] > 0]++;
     for (uint32_t i = 0; n_kv && i < net->model->hparams.n_layers; i++) {
         net->layers[i].kv = s->at[s->of[i]];
+        net->layers[i].kv_index = net->model->layers[i].spec.index == AE_INDEX_OWN ? s->at[s->of[i] + 1] : 0;
         net->layers[i].windowed = s->windows[s->of[i]];
     }
     ae_free(s);

@@ -31,6 +31,8 @@ typedef struct ae_net_mla {
     ae_weight *kv_latent, *kv_rope; /* rows of kv_a */
     ae_weight **k_b, **v_b;         /* [n_heads] one weight per head */
     float *q_a_norm, *kv_a_norm;    /* device f32 */
+    ae_weight *index_q, *index_k, *index_weight;
+    float *index_k_norm, *index_k_norm_b; /* device f32 */
 } ae_net_mla;
 
 /* A layer's weights; names as in ae_layer, fused ones split. Absent ones are NULL. */
@@ -53,6 +55,7 @@ typedef struct ae_net_layer {
     uint32_t index;
     bool windowed; /* its keys and values are in the store of layers with windows */
     uint32_t kv; /* layer of its device's KV store that it reads */
+    uint32_t kv_index; /* that of its index keys, with spec.index OWN */
     ae_net_recur recur; /* recur.out NULL: the layer is not recurrent */
     ae_net_wkv wkv;
     ae_net_mla mla;
@@ -82,14 +85,17 @@ typedef struct ae_net {
                            * experts as a row uses */
 } ae_net;
 
-/* Lists what the layers of a model keep in the KV cache to layers[n_layers], and to windows[n_layers] how many positions of it
- * are seen (0: all). of[n_layers] (or NULL) gets the index of the entry that layer i reads. Returns the number of entries. */
+#define AE_MAX_KV_LAYERS (2 * AE_MAX_LAYERS) /* keys and values, and index keys */
+
+/* Lists what the layers of a model keep in the KV cache to layers[AE_MAX_KV_LAYERS], and to windows[AE_MAX_KV_LAYERS] how many
+ * positions of it are seen (0: all). of[n_layers] (or NULL) gets the index of the entry that layer i reads; the index keys of a
+ * layer come right after that entry. Returns the number of entries. */
 uint32_t ae_net_kv_layers(const ae_model *model, ae_kv_layer *layers, uint32_t *windows, uint32_t *of);
 
 /* Writes to devices[as many] the device on which each of these entries lies. */
 void ae_net_kv_devices(const ae_model *model, const ae_split *split, uint8_t *devices);
 
-#define AE_NET_PARTS_PER_LAYER 148 /* beside ae_net_n_stacked */
+#define AE_NET_PARTS_PER_LAYER 160 /* beside ae_net_n_stacked */
 
 /* Weights of a layer that are in arrays: three for each expert, then two for each head of latent attention. */
 uint32_t ae_net_n_stacked(const ae_hparams *h);

@@ -347,6 +347,39 @@ static void attend_latent(const ae_attn_tile *t, uint32_t n_planes)
 void ae_ref_latent_attention_codes15(const ae_attn_tile *t) { attend_latent(t, 2); }
 void ae_ref_latent_attention_q8(const ae_attn_tile *t) { attend_latent(t, 1); }
 
+/* ---- Index keys ---------------------------------------------------------------------------------- */
+
+/* Adds a head's part to the scores; its query and its codes are in the view. */
+static void score_head(const ae_index_row *r, const view *w, float (*score)(const view *w, int32_t slot), float weight)
+{
+    for (int32_t p = r->first; p < r->end; p++) {
+        const float dot = score(w, slot_of(w->query, p));
+        r->score[p] = fmaf(weight, dot > 0.0f ? dot : 0.0f, r->score[p]);
+    }
+}
+
+static void index_scores(const ae_index_row *r, uint32_t n_planes)
+{
+    const ae_attn_tile t = {.head_dim = r->head_dim, .n_rope = r->n_rope, .scale = 1.0f, .base = r->base,
+                            .page_stride = r->page_stride, .table = r->table};
+    int32_t *codes = (int32_t *)(void *)r->scratch, *rope = codes + r->head_dim;
+    for (int32_t p = r->first; p < r->end; p++) r->score[p] = 0;
+    for (uint32_t a = 0; a < r->n_heads; a++) {
+        const float *q = r->q + (size_t)a * (r->n_rope + r->head_dim);
+        const ae_attn_query query = {.q = q, .n_inplace = r->n_inplace, .path = r->path};
+        view w = {.t = &t, .query = &query, .codes = codes, .rope_codes = rope, .n_planes = n_planes};
+        if (n_planes) {
+            w.code_scale = ae_ref_quant_query(q + r->n_rope, r->head_dim, codes) * (1.0f / (float)ae_kv8_turn(r->head_dim));
+            w.rope_scale = ae_ref_quant_query(q, r->n_rope, rope) * (1.0f / (float)ae_kv8_turn(r->n_rope));
+        }
+        score_head(r, &w, n_planes ? score_latent : score_latent_f32, r->weight[a]);
+    }
+}
+
+void ae_ref_index_scores_f32(const ae_index_row *r) { index_scores(r, 0); }
+void ae_ref_index_scores_codes15(const ae_index_row *r) { index_scores(r, 2); }
+void ae_ref_index_scores_q8(const ae_index_row *r) { index_scores(r, 1); }
+
 void ae_ref_attention_merge(const ae_attn_tile *t, ae_attn_state *state, bool last)
 {
     for (uint32_t i = 0; i < t->n_queries; i++) {

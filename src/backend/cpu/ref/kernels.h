@@ -346,6 +346,22 @@ static inline float ae_attn_finish(const ae_attn_tile *tile, const ae_attn_query
     return a / fmaf(l, a, ae_attn_exp(query->sink - top));
 }
 
+/* A row's queries of index keys, for the scores of positions [first, end); see ae_select. */
+typedef struct ae_index_row {
+    uint32_t n_heads, head_dim, n_rope; /* of a key: n_rope values of the first part, head_dim of the second */
+    const float *q;        /* [n_heads][n_rope + head_dim] */
+    const float *weight;   /* [n_heads] */
+    int32_t first, end;
+    int32_t n_inplace;     /* as in ae_attn_query */
+    const int32_t *path;
+    const void *base;      /* as in ae_attn_tile */
+    size_t page_stride;
+    const int32_t *table;
+    float *score;          /* (out) [end], those from `first` on */
+    float *scratch;        /* as in ae_attn_tile */
+    void *work;
+} ae_index_row;
+
 /* f16: V follows K inside a page of a layer and head. */
 #define AE_KV_K_ELEMENTS(head_dim) ((size_t)AE_KV_PAGE * (head_dim))
 
@@ -480,6 +496,7 @@ typedef void ae_rope_fn(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t 
                         const float *sin);
 typedef void ae_kv_write_fn(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
 typedef void ae_attention_fn(const ae_attn_tile *tile);
+typedef void ae_index_scores_fn(const ae_index_row *row);
 typedef void ae_latent_write_fn(const float *row, uint32_t n_rope, uint32_t head_dim, void *page, uint32_t place);
 typedef void ae_latent_unturn_fn(float *y, uint32_t n);
 typedef void ae_attention_merge_fn(const ae_attn_tile *tile, ae_attn_state *state, bool last);
@@ -536,6 +553,7 @@ typedef struct ae_kernels {
     /* writes row [n_rope + head_dim] to place `place` of a page of latent rows */
     ae_latent_write_fn *latent_write[AE_KV_TYPES];
     ae_attention_fn *latent_attention[AE_KV_TYPES]; /* with codes, y is still turned */
+    ae_index_scores_fn *index_scores[AE_KV_TYPES]; /* over latent rows */
     ae_latent_unturn_fn *latent_unturn; /* inverts the turn of y */
     /* merges the parts of the tile's chunks, ascending, into y and state; the first chunk that a query sees starts both; last:
      * y is multiplied by its last factor */
@@ -580,6 +598,7 @@ typedef struct ae_kernels {
 /* Sets the entries of latent rows of all types with codes: those of 15 bits and those of 8. */
 void ae_kernels_latent(ae_kernels *k, ae_latent_write_fn *write15, ae_latent_write_fn *write8, ae_attention_fn *attention15,
                        ae_attention_fn *attention8);
+void ae_kernels_index(ae_kernels *k, ae_index_scores_fn *scores15, ae_index_scores_fn *scores8);
 
 /* Each level, in ascending order, sets the entries that it improves. */
 void ae_kernels_ref(ae_kernels *kernels);

@@ -19,6 +19,8 @@ ae_rope_fn ae_ref_rope;
 /* Chooses a row's experts; all levels use this function. logits and bias (or NULL) [n_experts]; writes ids[n_used], ascending,
  * and their weights; p is scratch [n_experts]. */
 void ae_ref_route(const ae_routing *routing, const float *logits, const float *bias, float *p, uint32_t *ids, float *weights);
+/* The positions of the n_most highest of n scores, ascending; n > n_most. All levels use this function. */
+void ae_ref_choose(const float *score, uint32_t n, uint32_t n_most, int32_t *positions);
 ae_kv_write_fn ae_ref_kv_write_f16, ae_ref_kv_write_q8, ae_ref_kv_write_i16, ae_ref_kv_write_i16_q8, ae_ref_kv_write_q8_i16;
 ae_attention_fn ae_ref_attention_f16, ae_ref_attention_q8, ae_ref_attention_i16, ae_ref_attention_i16_q8,
     ae_ref_attention_q8_i16;
@@ -39,6 +41,9 @@ ae_latent_unturn_fn ae_ref_latent_unturn;
 
 /* attention.c */
 ae_attention_fn ae_ref_latent_attention_f32, ae_ref_latent_attention_codes15, ae_ref_latent_attention_q8;
+
+/* attention.c */
+ae_index_scores_fn ae_ref_index_scores_f32, ae_ref_index_scores_codes15, ae_ref_index_scores_q8;
 
 /* recurrent.c */
 ae_l2norm_fn ae_ref_l2norm;

@@ -1,0 +1,199 @@
+/* test_select.c - which positions attention chooses (ae_select), against a plain sort of scores in double.
+ *
+ * The keys are made so that scores tie, are zero, negative and NaN: ties go to the lower position, a NaN comes last. Rows of
+ * drafts see their path, and no row's choice changes with the rows around it, or with threads.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backend/backend.h"
+#include "base/mem.h"
+#include "device/device.h"
+
+enum { DIM = 16, ROPE = 4, LENGTH = DIM + ROPE, HEADS = 3, PAGES = 5, SLOTS = PAGES * AE_KV_PAGE, ROWS = 20, PATH = 8 };
+
+typedef struct rig {
+    ae_backend *backend;
+    ae_pool *pool;
+    ae_stream *stream;
+    ae_kv_store *kv;
+    int32_t table[PAGES];
+    float keys[SLOTS][LENGTH]; /* by slot */
+} rig;
+
+static uint64_t random_state = 1;
+
+static uint32_t below(uint32_t n)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)((random_state >> 33) % n);
+}
+
+static void open_rig(rig *r, uint32_t n_threads)
+{
+    aerie_error error = {0};
+    const ae_kv_layer layer = {1, DIM, ROPE};
+    const ae_kv_shape shape = {1, &layer, PAGES, AE_KV_F32};
+    if (ae_pool_create(&r->pool, n_threads, &error) != AERIE_OK) fail_msg("%s", error.text);
+    const ae_stream_options options = {.n_threads = n_threads, .max_rows = SLOTS, .max_in = 32, .n_selected_from = SLOTS,
+                                       .pool = r->pool};
+    if (ae_backend_open(&r->backend, NULL, NULL, &error) != AERIE_OK ||
+        r->backend->ops->stream_create(r->backend, &options, &r->stream, &error) != AERIE_OK ||
+        r->backend->ops->kv_create(r->backend, &shape, &r->kv, &error) != AERIE_OK)
+        fail_msg("%s", error.text);
+    for (int32_t i = 0; i < PAGES; i++) r->table[i] = PAGES - 1 - i;
+}
+
+static void close_rig(rig *r)
+{
+    r->backend->ops->kv_free(r->backend, r->kv);
+    r->backend->ops->stream_free(r->stream);
+    ae_pool_free(r->pool);
+    ae_backend_close(r->backend);
+}
+
+/* Few different keys, so that many scores are equal. */
+static void write_keys(rig *r, uint32_t n_kinds, bool wild)
+{
+    static float x[SLOTS][LENGTH], q[SLOTS][LENGTH];
+    static int32_t seq[SLOTS], slot[SLOTS];
+    float kinds[8][LENGTH];
+    random_state = 1;
+    for (uint32_t k = 0; k < 8; k++)
+        for (uint32_t i = 0; i < LENGTH; i++) kinds[k][i] = (float)below(9) - 4;
+    for (int32_t s = 0; s < SLOTS; s++) {
+        memcpy(r->keys[s], kinds[below(n_kinds)], sizeof kinds[0]);
+        if (wild && !below(30)) r->keys[s][below(LENGTH)] = NAN;
+        slot[s] = s;
+    }
+    memcpy(x, r->keys, sizeof x);
+    const ae_places places = {.n_rows = SLOTS, .seq = seq, .pos = slot, .slot = slot, .n_inplace = slot, .tables = r->table,
+                              .table_stride = PAGES};
+    r->backend->ops->rope_kv(r->stream, &(ae_rope_kv){.places = &places, .kv = r->kv, .n_heads = 1, .n_kv_heads = 1,
+                                                      .head_dim = LENGTH, .q = q[0], .k = x[0]});
+}
+
+/* Exact in double: keys, queries and weights are small integers. */
+static double score_of(const float *key, const float *q, const float *weight)
+{
+    double sum = 0;
+    for (uint32_t a = 0; a < HEADS; a++) {
+        double dot = 0;
+        for (uint32_t i = 0; i < LENGTH; i++) dot += (double)key[i] * (double)q[a * LENGTH + i];
+        sum += (double)weight[a] * (dot > 0 ? dot : 0);
+    }
+    return sum;
+}
+
+typedef struct rows {
+    int32_t seq[ROWS], pos[ROWS], n_inplace[ROWS], path[ROWS][PATH];
+    float q[ROWS][HEADS * LENGTH], weight[ROWS][HEADS];
+} rows;
+
+static int32_t slot_of(const rows *x, uint32_t r, int32_t pos)
+{
+    return pos < x->n_inplace[r] ? pos : x->path[r][pos - x->n_inplace[r]];
+}
+
+/* The slots of the row's choice, in ascending order of their positions; how many. */
+static int32_t choose(const rig *g, const rows *x, uint32_t r, int32_t most, int32_t *out)
+{
+    int32_t n = 0;
+    for (int32_t p = 0; p <= x->pos[r]; p++) {
+        const double own = score_of(g->keys[slot_of(x, r, p)], x->q[r], x->weight[r]);
+        int32_t n_before = 0;
+        for (int32_t o = 0; o <= x->pos[r]; o++) {
+            const double other = score_of(g->keys[slot_of(x, r, o)], x->q[r], x->weight[r]);
+            n_before += other > own || (other == own && o < p);
+        }
+        if (n_before < most) out[n++] = slot_of(x, r, p);
+    }
+    return n;
+}
+
+static void make_rows(rows *x)
+{
+    memset(x, 0, sizeof *x);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        x->pos[r] = (int32_t)below(SLOTS - 70);
+        x->n_inplace[r] = x->pos[r] + 1;
+        for (uint32_t i = 0; i < HEADS * LENGTH; i++) x->q[r][i] = (float)below(5) - 2;
+        for (uint32_t i = 0; i < HEADS; i++) x->weight[r][i] = (float)below(5) - 2;
+        if (below(2) || x->pos[r] < PATH) continue;
+        x->n_inplace[r] -= 1 + (int32_t)below(PATH - 1); /* a draft: its ancestors are in later slots, one step apart or two */
+        for (int32_t i = 0; i < PATH; i++) x->path[r][i] = x->pos[r] + 2 + 2 * i;
+    }
+}
+
+static void check(rig *g, uint32_t most, bool one_by_one)
+{
+    static int32_t pos[ROWS], n_inplace[ROWS], path[ROWS * SLOTS];
+    rows x;
+    make_rows(&x);
+    for (uint32_t first = 0, n = one_by_one ? 1 : ROWS; first < ROWS; first += n) {
+        const ae_places places = {.n_rows = n, .seq = x.seq + first, .pos = x.pos + first, .n_inplace = x.n_inplace + first,
+                                  .path = x.path[first], .path_stride = PATH, .tables = g->table, .table_stride = PAGES};
+        g->backend->ops->select(g->stream, &(ae_select){
+            .places = &places, .kv = g->kv, .n_heads = HEADS, .n_most = most, .q = x.q[first], .weight = x.weight[first],
+            .pos = pos + first, .n_inplace = n_inplace + first, .path = path + (size_t)first * most});
+    }
+    for (uint32_t r = 0; r < ROWS; r++) {
+        int32_t want[SLOTS];
+        const int32_t n = choose(g, &x, r, (int32_t)most, want);
+        assert_int_equal(pos[r], n - 1);
+        for (int32_t i = 0; i < n; i++) {
+            const int32_t got = i < n_inplace[r] ? i : path[(size_t)r * most + (size_t)(i - n_inplace[r])];
+            if (got != want[i])
+                fail_msg("row %u at %d of at most %u: choice %d of %d is slot %d, must be %d", r, x.pos[r], most, i, n, got,
+                         want[i]);
+        }
+    }
+}
+
+static void test_choices(void **state)
+{
+    static const uint32_t most[] = {1, 2, 7, 63, 64, 65, 200, SLOTS};
+    (void)state;
+    for (uint32_t threads = 1; threads <= 3; threads += 2) {
+        rig g;
+        open_rig(&g, threads);
+        for (uint32_t n_kinds = 1; n_kinds <= 8; n_kinds++)
+            for (size_t i = 0; i < sizeof most / sizeof most[0]; i++) {
+                write_keys(&g, n_kinds, n_kinds > 3);
+                check(&g, most[i], n_kinds % 2);
+            }
+        close_rig(&g);
+    }
+}
+
+/* A position beyond what the stream was made for is a fault with a sentence, not a write outside of an array. */
+static void test_too_far(void **state)
+{
+    rig g;
+    aerie_error error = {0};
+    int32_t seq[1] = {0}, at[1] = {SLOTS}, pos[1] = {-7}, n_inplace[1], path[1];
+    float q[HEADS * LENGTH] = {0}, weight[HEADS] = {0};
+    (void)state;
+    open_rig(&g, 1);
+    const ae_places places = {.n_rows = 1, .seq = seq, .pos = at, .n_inplace = at, .tables = g.table, .table_stride = PAGES};
+    g.backend->ops->select(g.stream, &(ae_select){.places = &places, .kv = g.kv, .n_heads = HEADS, .n_most = 1, .q = q,
+                                                  .weight = weight, .pos = pos, .n_inplace = n_inplace, .path = path});
+    assert_int_equal(g.backend->ops->sync(g.stream, &error), AERIE_ERROR_INTERNAL);
+    assert_non_null(strstr(error.text, "select"));
+    assert_int_equal(pos[0], -7);
+    close_rig(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_choices), cmocka_unit_test(test_too_far)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
