@@ -67,7 +67,10 @@ aerie_status ae_draft_choice_create(ae_drafter **out, ae_drafter *const *of, uin
         return ae_fail_memory(error, "several drafters", sizeof *d);
     }
     d->base = (ae_drafter){.ops = &ops, .n_choices = n, .active = UINT32_MAX};
-    for (uint32_t i = 0; i < n; i++) d->of[i] = of[i];
+    for (uint32_t i = 0; i < n; i++) {
+        d->of[i] = of[i];
+        d->base.skips_media |= of[i]->skips_media;
+    }
     *out = &d->base;
     return AERIE_OK;
 }

@@ -15,6 +15,7 @@
 
 #include "backend/backend.h"
 #include "base/err.h"
+#include "engine/media.h"
 #include "engine/tree.h"
 #include "sample/sampler.h"
 
@@ -31,6 +32,8 @@ typedef struct ae_draft_request {
     uint32_t slot;
     const int32_t *tokens; /* [n_tokens] prompt and everything emitted, newest last; below 0: a row that is no token */
     size_t n_tokens;
+    const ae_media *media; /* [n_media] what the tokens below 0 are, lent */
+    uint32_t n_media;
     uint32_t max_depth;    /* longest path wanted, >= 1 */
     uint32_t max_nodes;    /* <= AERIE_MAX_DRAFT */
     ae_draft_shape shape;
@@ -45,6 +48,8 @@ typedef struct ae_draft_begin {
     uint32_t donor;        /* the slot, running or not, with most tokens in common with the new sequence; may be `slot` */
     const int32_t *tokens; /* [n_tokens] the donor's tokens */
     size_t n_tokens;
+    const ae_media *media; /* [n_media] of the donor; none once it has ended, whatever its tokens are */
+    uint32_t n_media;
     uint32_t n_same;       /* length of the prefix that both have */
     uint32_t n_shared;     /* positions that the target's KV cache reuses: the donor's (n_same), or more from elsewhere */
     bool idle;             /* as in ae_draft_seen: nothing has to be run again */
@@ -67,6 +72,8 @@ typedef struct ae_draft_seen {
     uint32_t n;
     const int32_t *tokens; /* [n_tokens] the whole sequence so far */
     size_t n_tokens;
+    const ae_media *media; /* [n_media] what the tokens below 0 are, lent during the call */
+    uint32_t n_media;
     bool idle;             /* no draft is wanted in the next rounds: nothing need be kept, and the drafter may begin again at
                             * any later row */
 } ae_draft_seen;
@@ -143,6 +150,7 @@ typedef struct ae_draft_cost {
 struct ae_drafter {
     const ae_drafter_ops *ops;
     ae_draft_cost cost;
+    bool skips_media; /* it cannot read rows that are no tokens: it is idle until the last of them */
     uint32_t n_choices; /* number of networks to choose from; 0: at most one */
     uint32_t i_choice, active; /* set by the loop: the network that drafts next; a bit for each that may draft soon */
 };

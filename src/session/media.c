@@ -140,7 +140,7 @@ static aerie_status fill(ae_media_prompt *p, ae_media_table *table, const aerie_
                            "the session has seen 2^31 rows that are no tokens and has no number left for "
                            "another; a new session has");
         for (uint32_t k = 0; k < c->n_rows; k++) p->tokens[at + k] = first - (int32_t)k;
-        p->media[p->n_media++] = (ae_spec_media){at, (uint32_t)c->n_rows, rows, c->group, c->n_across};
+        p->media[p->n_media++] = (ae_media){at, (uint32_t)c->n_rows, rows, c->group, c->n_across};
         rows += c->n_rows * n_embd;
         at += (uint32_t)c->n_rows;
     }

@@ -22,7 +22,7 @@ typedef struct ae_media_prompt {
     void *memory;    /* owned, or NULL */
     int32_t *tokens; /* [n_tokens] including the ids of rows */
     size_t n_tokens;
-    ae_spec_media *media; /* [n_media] */
+    ae_media *media; /* [n_media] */
     uint32_t n_media;
 } ae_media_prompt;
 

@@ -39,7 +39,8 @@ static uint32_t list_requests(ae_spec *spec)
         if (!depth) continue;
         const uint32_t n_wide = n_nodes < s->n_most_drafts ? n_nodes : s->n_most_drafts;
         spec->requests[n] = (ae_draft_request){
-            .slot = i, .tokens = s->tokens, .n_tokens = s->n_tokens, .max_depth = depth,
+            .slot = i, .tokens = s->tokens, .n_tokens = s->n_tokens, .media = s->media,
+            .n_media = s->n_media, .max_depth = depth,
             .max_nodes = o->shape == AE_DRAFT_CHAIN ? depth : n_wide, .shape = o->shape,
             .top_k = o->top_k, .min_p = greatest(o->p_min, floor, l->p_min), .sampler = s->sampler, .tree = &s->tree};
         spec->chances[n].acceptance = &s->acceptance;

@@ -178,28 +178,20 @@ uint32_t ae_spec_n_done(const ae_spec *spec, uint32_t slot)
     return ae_kv_n_live(ae_engine_kv(spec->engine), slot);
 }
 
-/* By how much the rotary positions of rows after `m` are below their own positions: a grid counts as its longer side. */
-static uint32_t debt_of(const ae_spec_media *m)
-{
-    if (!m->n_across) return 0;
-    const uint32_t down = (m->n + m->n_across - 1) / m->n_across;
-    return m->n - (down > m->n_across ? down : m->n_across);
-}
-
 /* Sets the rotary positions of the slot's rows in this pass. */
 static void turn_rows(ae_spec *spec, const spec_slot *s, uint32_t live)
 {
     const uint32_t n = s->n_chain + s->tree.n, first = s->n_chain ? s->first_chain : s->first_tree;
     uint32_t debt = 0, at = live;
     for (uint32_t i = 0; i < s->n_media && s->media[i].first < live + n; i++) {
-        const ae_spec_media *m = &s->media[i];
+        const ae_media *m = &s->media[i];
         const uint32_t end = m->first + m->n, begin = m->first > at ? m->first : at, stop = end < live + n ? end : live + n;
         if (begin < stop) {
             if (begin > at) ae_engine_turn(spec->engine, first + at - live, begin - at, debt, 0, 0);
             ae_engine_turn(spec->engine, first + begin - live, stop - begin, debt, m->n_across, begin - m->first);
             at = stop;
         }
-        debt += debt_of(m);
+        debt += ae_media_debt(m);
     }
     if (debt && at < live + n) ae_engine_turn(spec->engine, first + at - live, live + n - at, debt, 0, 0);
 }
@@ -211,7 +203,7 @@ static aerie_status add_rows(ae_spec *spec, uint32_t i_slot, aerie_error *error)
     const ae_export exported = s->row ? AE_EXPORT_ALL : s->decoding ? AE_EXPORT_LAST : AE_EXPORT_NONE;
     AE_TRY(ae_engine_add_chain(spec->engine, i_slot, s->tokens + live, s->n_chain, exported, &s->first_chain, error));
     for (uint32_t i = 0; i < s->n_media; i++) {
-        const ae_spec_media *m = &s->media[i];
+        const ae_media *m = &s->media[i];
         const uint32_t begin = m->first > live ? m->first : live, end = m->first + m->n;
         const uint32_t stop = end < live + s->n_chain ? end : live + s->n_chain;
         if (begin >= stop) continue;

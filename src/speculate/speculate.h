@@ -46,6 +46,7 @@
 
 #include "aerie_measure.h"
 #include "engine/engine.h"
+#include "engine/media.h"
 #include "speculate/control/controller.h"
 #include "draft/drafter.h"
 #include "speculate/share.h"
@@ -85,14 +86,6 @@ typedef struct ae_spec_limits {
     float p_min;
 } ae_spec_limits;
 
-/* Positions of a prompt that are no tokens. Their ids are negative, and equal only if the rows are equal. */
-typedef struct ae_spec_media {
-    uint32_t first, n;
-    const float *rows; /* [1 + n_deepstack][n][n_embd], lent while the sequence is active */
-    bool group;        /* the rows see each other, so they run in one pass */
-    uint32_t n_across; /* not 0: the rows are a grid with this many columns, and rotate by line and column */
-} ae_spec_media;
-
 /* What is kept of the first n tokens of a sequence, in the prefix tree or in a running sequence. */
 typedef struct ae_spec_cached {
     uint32_t n, first; /* first: the position from which layers with windows have values, too (kv.h) */
@@ -102,7 +95,7 @@ typedef struct ae_spec_cached {
 typedef struct ae_spec_request {
     const int32_t *tokens; /* [n_tokens] >= 1, copied */
     size_t n_tokens;
-    const ae_spec_media *media; /* [n_media] ascending, lent while the sequence is active; not at the prompt's last position */
+    const ae_media *media; /* [n_media] ascending, lent while the sequence is active; not at the prompt's last position */
     uint32_t n_media;
     size_t n_answered;     /* the last n_answered tokens are an answer to continue; at least one token comes before it */
     const void *kv;        /* what ae_spec_read_cached gave for the first `cached.n` tokens; 0: none */

@@ -26,7 +26,7 @@ typedef struct spec_slot {
     uint32_t n_told;    /* positions that were reported to `row` */
     ae_spec_row *row; /* NULL: none */
     void *row_user;
-    const ae_spec_media *media; /* [n_media] lent; what the tokens below 0 stand for */
+    const ae_media *media; /* [n_media] lent; what the tokens below 0 stand for */
     uint32_t n_media;
     int32_t *tokens; /* [n_ctx + 1] prompt and output; what the KV cache holds is a prefix of it */
     size_t n_tokens;

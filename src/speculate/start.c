@@ -64,12 +64,13 @@ void ae_spec_reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32
                                   : ae_engine_share(e, i_slot, from->source, n_source);
     if (!spec->drafter) return;
     const spec_slot *donor = &spec->slots[from->donor];
+    const bool idle = ae_spec_is_paused(spec) || (spec->drafter->skips_media && has_media(tokens, n_most));
     /* the drafter may have to go back to a position that recurrent layers cannot return to */
     for (uint32_t n_shared = n + 1; n < n_shared;) {
         n_shared = n;
         const uint32_t n_known = spec->drafter->ops->begin(
-            spec->drafter, &(ae_draft_begin){i_slot, from->donor, donor->tokens, donor->n_tokens, from->n_same, n_shared,
-                                             ae_spec_is_paused(spec) || has_media(tokens, n_most), key.scope, from->stranger});
+            spec->drafter, &(ae_draft_begin){i_slot, from->donor, donor->tokens, donor->n_tokens, donor->media, donor->n_media,
+                                             from->n_same, n_shared, idle, key.scope, from->stranger});
         n = n_known < n_shared ? ae_engine_truncate(e, i_slot, n_known) : n_shared;
         if (n == n_known) break;
     }
@@ -84,7 +85,7 @@ static aerie_status check_media(const ae_spec *spec, const ae_spec_request *requ
     if (request->n_media && request->row)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "rows are asked for (row) of a prompt with rows that are no tokens");
     for (uint32_t i = 0; i < request->n_media; i++) {
-        const ae_spec_media *m = &request->media[i];
+        const ae_media *m = &request->media[i];
         const uint32_t before = i ? m[-1].first + m[-1].n : 0, most = o->n_batch > o->n_seqs ? o->n_batch - o->n_seqs : 1;
         if (!m->n || m->first < before || m->n >= request->n_tokens || m->first >= request->n_tokens - m->n)
             return ae_fail(error, AERIE_ERROR_ARGUMENT,

@@ -169,10 +169,11 @@ aerie_status ae_spec_commit(ae_spec *spec, uint32_t i_slot, const int32_t *path,
     if (!spec->drafter || !spec->drafter->ops->observe) return AERIE_OK;
     for (uint32_t i = 0; i < s->n_chain; i++) spec->seen_rows[i] = (int32_t)(s->first_chain + i);
     for (uint32_t i = 0; i < n_path; i++) spec->seen_rows[s->n_chain + i] = (int32_t)s->first_tree + path[i];
+    const bool skips = spec->drafter->skips_media && position < ae_spec_media_end(s);
     const double start = ae_time_now();
     spec->drafter->ops->observe(spec->drafter,
                                 &(ae_draft_seen){i_slot, spec->seen_rows, s->n_chain + n_path, s->tokens, s->n_tokens,
-                                                 ae_spec_is_paused(spec) || position < ae_spec_media_end(s)});
+                                                 s->media, s->n_media, ae_spec_is_paused(spec) || skips});
     spec->result.upkeep += ae_time_now() - start;
     return AERIE_OK;
 }

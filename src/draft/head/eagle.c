@@ -90,11 +90,28 @@ static void drop_waiting(head_drafter *d, head_slot *s, uint32_t n)
     s->n_waiting = left;
 }
 
+/* A sequence as the loop tells of it. */
+typedef struct head_text {
+    const int32_t *tokens; /* [n] */
+    size_t n;
+    const ae_media *media; /* [n_media] */
+    uint32_t n_media;
+} head_text;
+
+static bool has_media(const int32_t *tokens, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (tokens[i] < 0) return true;
+    return false;
+}
+
 /* Runs all that waits but the newest `keep`, as far as the tokens behind are known. Whoever asks next for a draft learns of
  * failures. */
-static void flush(head_drafter *d, uint32_t slot, const int32_t *tokens, size_t n_tokens, uint32_t keep)
+static void flush(head_drafter *d, uint32_t slot, const head_text *text, uint32_t keep)
 {
     head_slot *s = &d->slots[slot];
+    const int32_t *tokens = text->tokens;
+    const size_t n_tokens = text->n;
     while (s->n_waiting > keep && d->fault.status == AERIE_OK) {
         const uint32_t first = ae_dhead_n_true(d->head, slot);
         uint32_t n = s->n_waiting - keep;
@@ -102,6 +119,7 @@ static void flush(head_drafter *d, uint32_t slot, const int32_t *tokens, size_t 
         if (n > n_tokens - first - 1) n = (uint32_t)(n_tokens - first - 1);
         ae_dhead_clear(d->head);
         if (n > ae_dhead_rows_left(d->head)) n = ae_dhead_rows_left(d->head);
+        ae_dhead_set_media(d->head, slot, text->media, text->n_media);
         if (ae_dhead_add_true(d->head, slot, s->waiting, tokens + first + 1, n, false, NULL) != AERIE_OK)
             (void)out_of_step(&d->fault);
         else (void)ae_dhead_run_true(d->head, &d->fault);
@@ -124,7 +142,11 @@ static uint32_t head_begin(ae_drafter *drafter, const ae_draft_begin *b)
         s->n_waiting = 0;
         return b->n_shared;
     }
-    if (b->n_same) flush(d, b->donor, b->tokens, b->n_tokens, 1);
+    /* what waits of a donor that has ended cannot be run if it had rows that were no tokens: they are gone */
+    const size_t n_known = (size_t)ae_dhead_n_true(d->head, b->donor) + d->slots[b->donor].n_waiting + 1;
+    const bool lost = !b->n_media && has_media(b->tokens, n_known < b->n_tokens ? n_known : b->n_tokens);
+    const head_text donor = {b->tokens, b->n_tokens, b->media, b->n_media};
+    if (b->n_same && !lost) flush(d, b->donor, &donor, 1);
     /* row n - 1 needs the token at n, which belongs to the new sequence, so the target runs position n - 1 again */
     const uint32_t n_most = b->n_shared ? b->n_shared - 1 : 0;
     uint32_t n = b->n_same < b->n_shared ? b->n_same : b->n_shared;
@@ -157,12 +179,13 @@ static void head_observe(ae_drafter *drafter, const ae_draft_seen *seen)
         grow_cold(d, seen);
         return;
     }
+    const head_text text = {seen->tokens, seen->n_tokens, seen->media, seen->n_media};
     if (s->cold) {
         ae_dhead_restart(d->head, seen->slot, s->position);
         s->cold = s->has_drafted = false;
     }
     for (uint32_t done = 0; done < seen->n && d->fault.status == AERIE_OK;) {
-        if (s->n_waiting == d->n_room) flush(d, seen->slot, seen->tokens, seen->n_tokens, 1);
+        if (s->n_waiting == d->n_room) flush(d, seen->slot, &text, 1);
         uint32_t n = seen->n - done;
         if (n > d->n_room - s->n_waiting) n = d->n_room - s->n_waiting;
         d->ops->copy(ae_engine_stream(d->target),
@@ -171,8 +194,12 @@ static void head_observe(ae_drafter *drafter, const ae_draft_seen *seen)
         s->n_waiting += n;
         done += n;
     }
-    /* a long chunk of a prompt runs now, while its features are in the CPU's caches; single tokens wait for the next draft */
-    if (s->n_waiting > AERIE_MAX_DRAFT + 1) flush(d, seen->slot, seen->tokens, seen->n_tokens, 1);
+    /* a long chunk of a prompt runs now, while its features are in the CPU's caches, and rows that take other than
+     * tokens, while those are there; single tokens wait for the next draft */
+    const size_t first = ae_dhead_n_true(d->head, seen->slot) + (size_t)1, end = first + s->n_waiting;
+    const size_t n_next = first < seen->n_tokens ? (end < seen->n_tokens ? end : seen->n_tokens) - first : 0;
+    const bool now = has_media(seen->tokens + first, n_next);
+    if (now || s->n_waiting > AERIE_MAX_DRAFT + 1) flush(d, seen->slot, &text, 1);
 }
 
 /* ---- Growing -------------------------------------------------------------------------------------------- */
@@ -191,6 +218,7 @@ static aerie_status catch_up(head_drafter *d, const ae_draft_request *requests, 
             if (!s->n_waiting || first + s->n_waiting + 1 != r->n_tokens) continue; /* there is nothing to begin with */
             if (s->n_waiting > ae_dhead_rows_left(d->head)) break;
             const int32_t *next = r->tokens + first + 1;
+            ae_dhead_set_media(d->head, r->slot, r->media, r->n_media);
             if (ae_dhead_add_true(d->head, r->slot, s->waiting, next, s->n_waiting, true, &s->out[0]) != AERIE_OK)
                 return out_of_step(error);
             ae_growth_begin(&s->grow, r);
@@ -260,7 +288,8 @@ static aerie_status draft(head_drafter *d, const ae_draft_request *requests, uin
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "slot %u: the drafter head has %u", r->slot, d->n_slots);
         head_slot *s = &d->slots[r->slot];
         if (!s->has_drafted && s->n_waiting > FEW_WAITING) {
-            flush(d, r->slot, r->tokens, r->n_tokens, 1);
+            const head_text text = {r->tokens, r->n_tokens, r->media, r->n_media};
+            flush(d, r->slot, &text, 1);
             late = true;
         }
         s->has_drafted = true;
@@ -322,6 +351,7 @@ aerie_status ae_draft_eagle_create(ae_drafter **out, ae_dhead_engine *head, ae_e
     *d = (head_drafter){.base.ops = ops, .head = head, .target = target,
                         .ops = net->backend->ops, .backend = net->backend, .n_slots = n_slots,
                         .width = net->head->hparams.n_taps * net->head->hparams.n_target_embd};
+    d->base.skips_media = kind != AE_DHEAD_ASSISTANT && net->head->hparams.layer.n_embd != net->head->hparams.n_target_embd;
     ae_dhead_clear(head); /* everything that waits must fit a pass of the head */
     d->n_room = ae_dhead_rows_left(head) < AE_DHEAD_BATCH ? ae_dhead_rows_left(head) : AE_DHEAD_BATCH;
     d->slots = ae_alloc(n_slots, sizeof *d->slots);

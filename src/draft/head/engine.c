@@ -61,6 +61,7 @@ static void host_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, bo
     ae_rows_layout(l, n, n_out, rows_kind(head), &e->rows);
     e->logits_host = ae_layout_add(l, n_out, sizeof *e->logits_host);
     e->seqs = ae_layout_add(l, o->n_seqs, sizeof *e->seqs);
+    e->given = ae_layout_add(l, n, sizeof *e->given);
     e->host_links = ae_layout_add(l, 2 * n_links(head, o), sizeof *e->host_links);
     const ae_dhead_hparams *hp = &head->hparams;
     const size_t n_paired = ae_dhead_n_paired(hp, o->n_seqs) * hp->n_pair;
@@ -282,7 +283,8 @@ void ae_dhead_share(ae_dhead_engine *e, uint32_t to, uint32_t from, uint32_t *n)
     ae_dhead_drop_drafted(e, from);
     if (e->kv && ae_kv_share(e->kv, e->stream, to, from, *n ? *n - f->forgotten : 0) != AERIE_OK) *n = 0;
     set_carried(e, to, *n && *n == n_true ? &from : NULL);
-    e->seqs[to] = (ae_dhead_seq){.forgotten = !e->kv ? *n : *n ? f->forgotten : 0, .gap_end = *n ? f->gap_end : 0};
+    e->seqs[to] = (ae_dhead_seq){.forgotten = !e->kv ? *n : *n ? f->forgotten : 0, .gap_end = *n ? f->gap_end : 0,
+                                  .debt = *n ? f->debt : 0};
 }
 
 void ae_dhead_skip(ae_dhead_engine *e, uint32_t seq, uint32_t position)
@@ -319,8 +321,14 @@ uint32_t ae_dhead_rows_left(const ae_dhead_engine *e)
 
 void ae_dhead_clear(ae_dhead_engine *e)
 {
-    e->n_rows = e->n_out = e->n_chains = 0;
-    for (uint32_t i = 0; i < e->options.n_seqs; i++) e->seqs[i].n_added = 0;
+    e->n_rows = e->n_out = e->n_chains = e->n_given = 0;
+    for (uint32_t i = 0; i < e->options.n_seqs; i++) e->seqs[i].n_added = e->seqs[i].n_media = 0;
+}
+
+void ae_dhead_set_media(ae_dhead_engine *e, uint32_t seq, const ae_media *media, uint32_t n_media)
+{
+    e->seqs[seq].media = media;
+    e->seqs[seq].n_media = n_media;
 }
 
 /* The cache was created with enough slots for a context and a tree. */
@@ -332,10 +340,10 @@ static bool reserve(ae_dhead_engine *e, uint32_t seq, uint32_t n)
 uint32_t ae_dhead_add_row(ae_dhead_engine *e, uint32_t seq, int32_t token, uint32_t pos, uint32_t slot, uint32_t n_inplace)
 {
     const uint32_t r = e->n_rows++;
-    e->rows.token[r] = token;
+    e->rows.token[r] = token < 0 ? 0 : token;
     e->rows.seq[r] = (int32_t)seq;
     e->rows.pos[r] = (int32_t)pos;
-    e->rows.rope_pos[r] = (int32_t)(pos + e->seqs[seq].forgotten);
+    e->rows.rope_pos[r] = (int32_t)(pos + e->seqs[seq].forgotten - e->seqs[seq].debt);
     e->rows.slot[r] = (int32_t)slot;
     e->rows.n_inplace[r] = (int32_t)n_inplace;
     return r;
@@ -374,6 +382,27 @@ static void copy_features(ae_dhead_engine *e, const float *features, uint32_t n)
                                                 .y = e->features + e->n_rows * width, .y_stride = width});
 }
 
+/* Whether its layers rotate by several components, as those of its target. */
+static bool turns(const ae_dhead_engine *e)
+{
+    const ae_hparams *h = &e->net->head->hparams.layer;
+    return h->n_ropes && (h->ropes[0].sections[0] || h->ropes[0].sections[1] || h->ropes[0].sections[2]);
+}
+
+/* Which of the n rows that are added next take something else than a token at positions [first, first + n). */
+static void give(ae_dhead_engine *e, const ae_dhead_seq *s, uint32_t first, uint32_t n)
+{
+    const uint32_t width = e->net->head->hparams.n_target_embd;
+    for (uint32_t i = 0; i < s->n_media; i++) {
+        const ae_media *m = &s->media[i];
+        const uint32_t begin = m->first > first ? m->first : first, end = m->first + m->n;
+        const uint32_t stop = end < first + n ? end : first + n;
+        if (begin >= stop || e->n_given == e->options.n_batch) continue;
+        e->given[e->n_given++] = (struct ae_dhead_given){e->n_rows + begin - first, stop - begin,
+                                                         m->rows + (size_t)(begin - m->first) * width};
+    }
+}
+
 aerie_status ae_dhead_add_true(ae_dhead_engine *e, uint32_t seq, const float *features, const int32_t *next_tokens, uint32_t n,
                               bool output, uint32_t *out)
 {
@@ -398,9 +427,13 @@ aerie_status ae_dhead_add_true(ae_dhead_engine *e, uint32_t seq, const float *fe
         return AERIE_ERROR_INTERNAL;
     }
     copy_features(e, features, n);
+    if (next_tokens) give(e, s, live + s->forgotten + 1, n);
     uint32_t row = 0;
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t position = live + i + s->forgotten;
+        if (s->n_media) s->debt = turns(e) ? position - ae_media_turned(s->media, s->n_media, position) : 0;
         row = ae_dhead_add_row(e, seq, next_tokens ? next_tokens[i] : 0, live + i, live + i, live + i + 1);
+    }
     if (output) *out = add_output(e, row, seq, 0);
     if (h->n_steps > 1) {
         e->rows.chain_first[e->n_chains] = (int32_t)(row + 1 - n);

@@ -64,6 +64,11 @@ static void combine(ae_dhead_engine *e, const ae_dhead_step *step)
     if (scale != 1.0f)
         e->backend->ops->map(e->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = n, .dim = W, .x = e->c,
                                                   .x_stride = 2 * (size_t)W, .a = scale});
+    for (uint32_t i = 0; i < e->n_given; i++) { /* as wide as the target's rows; x is not needed yet */
+        const struct ae_dhead_given *given = &e->given[i];
+        e->backend->ops->upload(e->stream, x, given->rows, (size_t)given->n * W * sizeof *x);
+        copy(e, given->n, W, x, W, NULL, e->c + 2 * (size_t)given->first * W, 2 * (size_t)W);
+    }
     copy(e, n, W, e->g, W, NULL, feature, 2 * (size_t)W);
     if (step->enorm) norm(e, n, 1, W, e->c, 2 * (size_t)W, step->enorm);
     if (step->hnorm) norm(e, n, 1, W, feature, 2 * (size_t)W, step->hnorm);

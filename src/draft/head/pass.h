@@ -11,6 +11,9 @@ typedef struct ae_dhead_seq {
                           * its slot + forgotten */
     uint32_t gap_end;    /* the first row after the newest gap of unknown rows (ae_dhead_skip); 0: there is no gap */
     uint32_t n_added;    /* true rows of the pass being built */
+    uint32_t debt;       /* how much lower than their position rows rotate after the newest true one */
+    const ae_media *media; /* [n_media] of the pass being built */
+    uint32_t n_media;
     uint32_t n_drafted;
     int32_t parent[AERIE_MAX_DRAFT], depth[AERIE_MAX_DRAFT]; /* of drafted rows; rows of depth 1 continue the newest true row */
 } ae_dhead_seq;
@@ -38,6 +41,12 @@ struct ae_dhead_engine {
     int32_t *to_target; /* (device) [n_draft] the target's ids, if the network has a map */
     float *logits_room; /* [n_outputs][n_draft] if the host cannot read device memory; else NULL */
     const float **logits_host; /* [n_outputs] rows of the last pass that the host has read; else NULL */
+
+    struct ae_dhead_given {
+        uint32_t first, n;
+        const float *rows; /* lent, [n][n_target_embd] */
+    } *given;           /* [n_batch] of it n_given: rows of the pass whose next position is no token, but these numbers */
+    uint32_t n_given;
 
     /* device, f32; H = n_embd, F = n_taps * n_target_embd, W = n_target_embd for an assistant, otherwise H */
     float *features;    /* [n_batch][F] */

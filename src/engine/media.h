@@ -1,0 +1,38 @@
+/* media.h - the positions of a sequence that are no tokens: where they are, their rows, and how they are counted.
+ *
+ * Owns nothing: rows and lists are lent by whoever holds the request. Lists are ascending and do not overlap.
+ */
+#ifndef AE_ENGINE_MEDIA_H
+#define AE_ENGINE_MEDIA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Positions of a prompt that are no tokens. Their ids in the tokens are below 0 and equal only where the rows are. */
+typedef struct ae_media {
+    uint32_t first, n;
+    const float *rows; /* [1 + n_deepstack][n][n_embd], lent while the sequence is active */
+    bool group;        /* they see each other, and run in one pass */
+    uint32_t n_across; /* not 0: they are a grid of so many columns, and rotate so */
+} ae_media;
+
+/* How much lower than their index positions rotate after `m`: a grid counts as its longer side. */
+static inline uint32_t ae_media_debt(const ae_media *m)
+{
+    if (!m->n_across) return 0;
+    const uint32_t down = (m->n + m->n_across - 1) / m->n_across;
+    return m->n - (down > m->n_across ? down : m->n_across);
+}
+
+/* The first component of the rotation at a position, that of text: rows of a grid all have that of its beginning. */
+static inline uint32_t ae_media_turned(const ae_media *media, uint32_t n, uint32_t position)
+{
+    uint32_t debt = 0;
+    for (uint32_t i = 0; i < n && media[i].first <= position; i++) {
+        if (position < media[i].first + media[i].n) return (media[i].n_across ? media[i].first : position) - debt;
+        debt += ae_media_debt(&media[i]);
+    }
+    return position - debt;
+}
+
+#endif
