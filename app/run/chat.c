@@ -10,6 +10,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
 
 #include "cli/commands.h"
 #include "run/cache.h"
@@ -26,6 +28,8 @@ typedef struct chat {
     app_lines *lines;
     app_conversation talk;
     app_text attached; /* by /read: the beginning of the next message */
+    app_pictures shown; /* by /image: before the next message */
+    aerie_tower *tower; /* NULL: no picture was shown yet, or the model has none */
     aerie_stats sum;
     app_cache cache;
     bool color, done;
@@ -53,13 +57,59 @@ static int generate(chat *c, app_prompt *prompt, bool *answered)
         const app_text *text = &g.answers[0].text;
         if (!add(c, "assistant", text->data ? text->data : "", text->n)) bad = app_error_memory("the conversation");
         app_stats_add(&c->sum, &g.stats[0]);
-        if (!bad && g.answers[0].n_ids) bad = app_cache_note(&c->cache, prompt, &g.answers[0]);
+        if (!bad && g.answers[0].n_ids && !prompt->pictured) bad = app_cache_note(&c->cache, prompt, &g.answers[0]);
         if (g.stats[0].stop == AERIE_STOP_CONTEXT)
             app_note("the context of %u tokens is full, so the answer ends here; your next message makes room by forgetting "
                      "the oldest turns, and -c sets a larger context", (unsigned)aerie_session_n_ctx(c->session));
     }
     app_generation_free(&g);
     return bad;
+}
+
+static void drop_prompt(app_prompt *prompt)
+{
+    aerie_free(prompt->tokens);
+    aerie_prompt_free(prompt->pictured);
+    prompt->tokens = NULL;
+    prompt->pictured = NULL;
+}
+
+static size_t count_pictures(const app_conversation *talk, size_t from)
+{
+    size_t n = 0;
+    for (size_t i = from; i < talk->n; i++) n += talk->pictures[i].n;
+    return n;
+}
+
+static bool on_picture(void *user, uint64_t done, uint64_t total)
+{
+    int *percent = user;
+    if (done < total) app_progress_show("reading the image", done, total, percent);
+    else app_progress_clear(percent);
+    return !app_interrupted();
+}
+
+/* messages [n]: those of the conversation from `from` on, and a system message before them that has no pictures. */
+static int encode_pictures(const chat *c, const aerie_message *messages, size_t n, size_t from, app_prompt *prompt)
+{
+    const size_t n_images = count_pictures(&c->talk, from);
+    const aerie_image **images = malloc(n_images * sizeof *images);
+    aerie_error error = {0};
+    int percent = -1;
+    size_t k = 0;
+    if (!images) return app_error_memory("the pictures");
+    for (size_t i = from; i < c->talk.n; i++)
+        for (size_t j = 0; j < c->talk.pictures[i].n; j++) images[k++] = c->talk.pictures[i].items[j].image;
+    aerie_chat talk = app_format_chat(&c->models.format);
+    talk.turns = messages;
+    talk.n_turns = n;
+    app_interrupt_watch();
+    const aerie_status status = aerie_tower_chat(c->tower, &talk, app_picture_mark(), images, n_images, on_picture, &percent,
+                                                 &prompt->pictured, &error);
+    app_progress_clear(&percent);
+    free(images);
+    prompt->n_tokens = aerie_prompt_n_positions(prompt->pictured);
+    return status == AERIE_ERROR_CANCELLED ? APP_INTERRUPTED : app_report(APP_WORKING, status, &error);
 }
 
 /* Tokens of the conversation without its n oldest turns. */
@@ -71,9 +121,11 @@ static int encode_without(const chat *c, size_t n, app_prompt *prompt)
     if (!kept) return app_error_memory("the conversation");
     if (first) kept[0] = talk->messages[0];
     memcpy(kept + first, talk->messages + at, (talk->n - at) * sizeof *kept);
-    aerie_free(prompt->tokens);
-    prompt->tokens = NULL;
-    const int bad = app_conversation_encode(&c->models, kept, first + talk->n - at, &prompt->tokens, &prompt->n_tokens);
+    drop_prompt(prompt);
+    const size_t n_kept = first + talk->n - at;
+    const int bad = count_pictures(talk, at) ? encode_pictures(c, kept, n_kept, at, prompt)
+                                             : app_conversation_encode(&c->models, kept, n_kept, &prompt->tokens,
+                                                                       &prompt->n_tokens);
     free(kept);
     return bad;
 }
@@ -117,14 +169,17 @@ static int answer(chat *c, bool *answered)
     app_prompt prompt = {0};
     *answered = false;
     int bad = encode(c, &prompt);
-    if (!bad && prompt.n_tokens >= n_ctx) {
+    if (bad == APP_INTERRUPTED) {
+        bad = APP_DONE;
+        app_note("stopped before the answer began");
+    } else if (!bad && prompt.n_tokens >= n_ctx) {
         app_note("the message is too long: it takes %zu tokens, but the context holds %u; -c sets a larger one",
                  prompt.n_tokens, n_ctx);
     } else if (!bad) {
         bad = generate(c, &prompt, answered);
         if (!bad && !*answered) app_note("stopped before the answer began");
     }
-    aerie_free(prompt.tokens);
+    drop_prompt(&prompt);
     return bad;
 }
 
@@ -134,6 +189,9 @@ static int reply(chat *c)
     bool answered = false;
     const int bad = answer(c, &answered);
     if (!bad && !answered) {
+        app_pictures *pictures = &c->talk.pictures[c->talk.n - 1];
+        if (pictures->n) c->shown = *pictures; /* none were shown since */
+        *pictures = (app_pictures){0};
         app_conversation_drop(&c->talk, c->talk.n - 1, 1);
         app_note("the message was taken back; the arrow keys bring it again");
     }
@@ -148,6 +206,7 @@ static int reset(chat *c, const char *text)
     app_conversation *talk = &c->talk;
     app_conversation_drop(talk, app_conversation_first(talk), talk->n - app_conversation_first(talk));
     c->attached.n = 0;
+    app_pictures_free(&c->shown);
     app_note("the conversation is forgotten%s", talk->n ? "; the system message stays" : "");
     return APP_DONE;
 }
@@ -249,6 +308,27 @@ static int save_anyway(chat *c, const char *text)
     return save_to(c, text, true);
 }
 
+/* The tower is loaded when the first picture is shown. false: there is none, which was said. */
+static bool has_tower(chat *c)
+{
+    if (!c->tower && app_tower_load(&c->tower, &c->models, c->options) != APP_DONE) return false; /* it said why */
+    if (!c->tower) app_note("this model reads text only; --mmproj FILE names the part that reads images");
+    return c->tower != NULL;
+}
+
+static bool load_talk(chat *c, const char *path)
+{
+    app_conversation loaded = {0};
+    if (!app_conversation_load(&loaded, path)) return false;
+    if (count_pictures(&loaded, 0) && !has_tower(c)) {
+        app_conversation_free(&loaded);
+        return false;
+    }
+    app_conversation_free(&c->talk);
+    c->talk = loaded;
+    return true;
+}
+
 static int load(chat *c, const char *text)
 {
     app_text path = {0};
@@ -258,7 +338,7 @@ static int load(chat *c, const char *text)
     }
     const bool ok = file_name(&path, text);
     const size_t before = c->talk.n - app_conversation_first(&c->talk);
-    if (ok && app_conversation_load(&c->talk, path.data)) {
+    if (ok && load_talk(c, path.data)) {
         const size_t n = c->talk.n, n_turns = app_conversation_turns(&c->talk);
         app_note("loaded %zu message%s (%zu turn%s) from '%s'%s%s", n, n == 1 ? "" : "s", n_turns, n_turns == 1 ? "" : "s",
                  path.data, before ? ", in place of the conversation so far" : "",
@@ -292,6 +372,37 @@ static int attach(chat *c, const char *text)
     return ok ? APP_DONE : app_error_memory("the file");
 }
 
+/* Puts the picture before the next message; false: it cannot, which was said. */
+static bool show_picture(chat *c, const char *path)
+{
+    aerie_error error = {0};
+    uint32_t w, h, n_rows;
+    if (!has_tower(c) || !app_pictures_add(&c->shown, path)) return false;
+    const app_picture *p = &c->shown.items[c->shown.n - 1];
+    aerie_image_size(p->image, &w, &h);
+    if (aerie_tower_n_rows(c->tower, w, h, &n_rows, &error) == AERIE_OK) {
+        app_note("'%s', %u x %u pixels, %u tokens: it stands before your next message", p->path, (unsigned)w, (unsigned)h,
+                 (unsigned)n_rows);
+        return true;
+    }
+    app_note("'%s': %s", p->path, error.text);
+    free(p->path);
+    aerie_image_free(p->image);
+    c->shown.n--;
+    return false;
+}
+
+static int show(chat *c, const char *text)
+{
+    app_text path = {0};
+    for (size_t i = 0; !*text && i < c->shown.n; i++) app_note("before your next message: '%s'", c->shown.items[i].path);
+    if (!*text && !c->shown.n) app_note("/image needs the name of a file (%s)", aerie_image_formats());
+    const bool ok = !*text || file_name(&path, text);
+    if (*text && ok) (void)show_picture(c, path.data);
+    app_text_free(&path);
+    return ok ? APP_DONE : app_error_memory("the name of a file");
+}
+
 static int quit(chat *c, const char *text)
 {
     (void)text;
@@ -312,6 +423,7 @@ static const struct {
     {"/system", "/system [TEXT]", "set the system message; without TEXT remove it", set_system},
     {"/regen", "/regen", "answer the last message again, with another seed", regenerate},
     {"/read", "/read FILE", "put a text file at the beginning of the next message", attach},
+    {"/image", "/image FILE", "put a picture before the next message; so does pasting the path of one", show},
     {"/save", "/save FILE", "write the conversation as JSON: a list of {role, content}; '/save!' replaces a file", save},
     {"/save!", NULL, NULL, save_anyway},
     {"/load", "/load FILE", "go on with a conversation that /save wrote", load},
@@ -445,6 +557,47 @@ static app_line read_message(chat *c, app_text *message, bool *is_command)
     return result;
 }
 
+/* The path of a picture at the beginning of a message, as terminals write it for a file that is dropped on them: in quotes,
+ * with backslashes, or as it is. *rest: what comes after it. false: there is none. */
+static bool begins_with_picture(const char *text, app_text *path, const char **rest)
+{
+    static const char *const ends[] = {".png", ".jpg", ".jpeg", ".webp"};
+    const char quote = *text == '\'' || *text == '"' ? *text : '\0';
+    struct stat there;
+    app_text raw = {0};
+    bool ok = true, known = false;
+    const char *at = text + (quote != '\0');
+    for (; ok && *at && (quote ? *at != quote : !isspace((unsigned char)*at)); at++) {
+        at += !quote && at[0] == '\\' && at[1];
+        ok = app_text_add(&raw, at, 1);
+    }
+    at += quote && *at == quote;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        const size_t n = strlen(ends[i]);
+        known |= raw.n > n && strcasecmp(raw.data + raw.n - n, ends[i]) == 0;
+    }
+    ok = ok && known && strchr("/~.", *raw.data) && (!*at || isspace((unsigned char)*at)) && file_name(path, raw.data) &&
+         stat(path->data, &there) == 0 && S_ISREG(there.st_mode);
+    app_text_free(&raw);
+    *rest = at + strspn(at, " \t");
+    return ok;
+}
+
+/* Takes the pictures that a message begins with out of it. *bare: nothing is left of it. */
+static void take_pictures(chat *c, app_text *message, bool *bare)
+{
+    const char *rest = NULL;
+    app_text path = {0};
+    *bare = false;
+    while (begins_with_picture(message->data, &path, &rest) && show_picture(c, path.data)) {
+        message->n -= (size_t)(rest - message->data);
+        memmove(message->data, rest, message->n + 1);
+        *bare = !message->n;
+        path.n = 0;
+    }
+    app_text_free(&path);
+}
+
 static bool is_blank(const app_text *text)
 {
     for (size_t i = 0; i < text->n; i++)
@@ -457,7 +610,8 @@ static int send(chat *c, const app_text *message)
 {
     app_text whole = {0};
     bool ok = app_text_add(&whole, c->attached.data, c->attached.n) && app_text_add(&whole, message->data, message->n);
-    ok = ok && add(c, "user", whole.data, whole.n);
+    ok = ok && (c->shown.n ? app_conversation_show(&c->talk, whole.data, whole.n, &c->shown)
+                           : add(c, "user", whole.data, whole.n));
     c->attached.n = 0;
     app_text_free(&whole);
     const int bad = ok ? reply(c) : app_error_memory("the conversation");
@@ -489,7 +643,11 @@ static int converse(chat *c, const app_prompt *opening)
             break;
         if (result == APP_LINE_INTERRUPTED) app_note("Ctrl-C again or Ctrl-D ends the chat");
         warned = result == APP_LINE_INTERRUPTED;
-        if (result != APP_LINE_READ || (is_blank(&message) && !c->attached.n)) continue;
+        if (result != APP_LINE_READ || (is_blank(&message) && !c->attached.n && !c->shown.n)) continue;
+        bool bare = false;
+        take_pictures(c, &message, &bare);
+        if (bare) continue;
+        is_command = is_command && *message.data == '/';
         if (is_command) {
             bad = command(c, message.data);
             continue;
@@ -548,6 +706,8 @@ int app_chat(const app_options *options)
     app_lines_close(c.lines);
     app_conversation_free(&c.talk);
     app_text_free(&c.attached);
+    app_pictures_free(&c.shown);
+    aerie_tower_free(c.tower);
     free(c.saved.path);
     app_prompts_free(&opening);
     aerie_session_free(c.session);

@@ -6,8 +6,18 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/sha256.h"
+
+static const char *kind_of(const struct stat *there)
+{
+    if (S_ISDIR(there->st_mode)) return "a folder";
+    if (S_ISFIFO(there->st_mode)) return "a pipe";
+    return S_ISREG(there->st_mode) ? "a file" : "a device or a socket";
+}
 
 /* ---- Messages -------------------------------------------------------------------------------------- */
 
@@ -16,18 +26,40 @@ bool app_conversation_insert(app_conversation *c, size_t at, const char *role, c
     aerie_message *grown = app_grow(c->messages, c->n, &c->capacity, sizeof *grown);
     if (!grown) return false;
     c->messages = grown;
+    app_pictures *pictures = app_grow(c->pictures, c->n, &c->pictures_capacity, sizeof *pictures);
+    if (!pictures) return false;
+    c->pictures = pictures;
     char *copy = strndup(content, n);
     if (!copy) return false;
+    memmove(pictures + at + 1, pictures + at, (c->n - at) * sizeof *pictures);
+    pictures[at] = (app_pictures){0};
     memmove(grown + at + 1, grown + at, (c->n - at) * sizeof *grown);
     grown[at] = (aerie_message){role, copy};
     c->n++;
     return true;
 }
 
+bool app_conversation_show(app_conversation *c, const char *content, size_t n, app_pictures *pictures)
+{
+    app_text text = {0};
+    bool ok = true;
+    for (size_t i = 0; ok && i < pictures->n; i++) ok = app_text_add(&text, app_picture_mark(), strlen(app_picture_mark()));
+    ok = ok && app_text_add(&text, content, n) && app_conversation_insert(c, c->n, "user", text.data, text.n);
+    app_text_free(&text);
+    if (ok) c->pictures[c->n - 1] = *pictures;
+    else app_pictures_free(pictures);
+    *pictures = (app_pictures){0};
+    return ok;
+}
+
 void app_conversation_drop(app_conversation *c, size_t at, size_t n)
 {
     if (!n) return;
-    for (size_t i = 0; i < n; i++) free((char *)c->messages[at + i].content);
+    for (size_t i = 0; i < n; i++) {
+        free((char *)c->messages[at + i].content);
+        app_pictures_free(&c->pictures[at + i]);
+    }
+    memmove(c->pictures + at, c->pictures + at + n, (c->n - at - n) * sizeof *c->pictures);
     memmove(c->messages + at, c->messages + at + n, (c->n - at - n) * sizeof *c->messages);
     c->n -= n;
 }
@@ -36,6 +68,7 @@ void app_conversation_free(app_conversation *c)
 {
     app_conversation_drop(c, 0, c->n);
     free(c->messages);
+    free(c->pictures);
     *c = (app_conversation){0};
 }
 
@@ -65,14 +98,65 @@ size_t app_conversation_turn(const app_conversation *c, size_t i)
     return at;
 }
 
-/* ---- Reading --------------------------------------------------------------------------------------- */
+/* ---- Pictures -------------------------------------------------------------------------------------- */
 
-static const char *kind_of(const struct stat *there)
+const char *app_picture_mark(void)
 {
-    if (S_ISDIR(there->st_mode)) return "a folder";
-    if (S_ISFIFO(there->st_mode)) return "a pipe";
-    return S_ISREG(there->st_mode) ? "a file" : "a device or a socket";
+    static char mark[40];
+    unsigned char bits[8] = {0};
+    if (*mark) return mark;
+    (void)!getrandom(bits, sizeof bits, 0);
+    char *at = mark + sprintf(mark, "\xEE\x80\x80"); /* characters for private use around it */
+    for (size_t i = 0; i < sizeof bits; i++) at += sprintf(at, "%02x", bits[i]);
+    sprintf(at, "\xEE\x80\x81");
+    return mark;
 }
+
+void app_pictures_free(app_pictures *pictures)
+{
+    for (size_t i = 0; i < pictures->n; i++) {
+        free(pictures->items[i].path);
+        aerie_image_free(pictures->items[i].image);
+    }
+    free(pictures->items);
+    *pictures = (app_pictures){0};
+}
+
+static bool read_picture(app_picture *p, const app_text *file)
+{
+    aerie_error error = {0};
+    ae_sha256 hash;
+    ae_sha256_start(&hash);
+    ae_sha256_add(&hash, file->data, file->n);
+    ae_sha256_end(&hash, p->sha256);
+    if (aerie_image_read(&p->image, file->data, file->n, NULL, &error) == AERIE_OK) return true;
+    app_note("'%s': %s", p->path, error.text);
+    return false;
+}
+
+bool app_pictures_add(app_pictures *pictures, const char *path)
+{
+    app_text file = {0};
+    app_picture p = {0};
+    struct stat there;
+    app_picture *grown = app_grow(pictures->items, pictures->n, &pictures->capacity, sizeof *grown);
+    if (!grown) return app_error_memory("the pictures"), false;
+    pictures->items = grown;
+    if (stat(path, &there)) return app_note("cannot read '%s': %s", path, strerror(errno)), false;
+    if (!S_ISREG(there.st_mode)) {
+        app_note("cannot read '%s': it is %s, not a picture's file", path, kind_of(&there));
+        return false;
+    }
+    p.path = realpath(path, NULL);
+    bool ok = p.path || (app_error_memory("the pictures"), false);
+    ok = ok && !app_read_data(&file, p.path) && read_picture(&p, &file);
+    app_text_free(&file);
+    if (ok) pictures->items[pictures->n++] = p;
+    else free(p.path);
+    return ok;
+}
+
+/* ---- Reading --------------------------------------------------------------------------------------- */
 
 /* Opened for reading and known to be a regular file; -1 and a sentence if not. A pipe is not waited for. */
 static int open_regular(const char *path)
@@ -136,6 +220,37 @@ static const char *known_role(const char *role)
     return NULL;
 }
 
+/* A message as /save writes it: pictures, and one text after them. */
+static bool add_pictured(app_conversation *c, const json_t *parts, const char *path, size_t number)
+{
+    app_pictures pictures = {0};
+    const char *text = "", *wrong = NULL;
+    size_t n_text = 0;
+    for (size_t i = 0; i < json_array_size(parts) && !wrong; i++) {
+        const json_t *part = json_array_get(parts, i);
+        const char *type = json_string_value(json_object_get(part, "type"));
+        const char *file = json_string_value(json_object_get(part, "path"));
+        const char *sha256 = json_string_value(json_object_get(part, "sha256"));
+        const json_t *value = json_object_get(part, "text");
+        if (type && file && sha256 && strcmp(type, "image") == 0 && !n_text) {
+            if (!app_pictures_add(&pictures, file)) wrong = "its picture cannot be read";
+            else if (strcmp(pictures.items[pictures.n - 1].sha256, sha256)) wrong = "the file of its picture has changed";
+        } else if (type && json_is_string(value) && strcmp(type, "text") == 0 && !n_text) {
+            text = json_string_value(value), n_text = json_string_length(value);
+        } else {
+            wrong = "it has a part that is neither a picture nor the text after it";
+        }
+    }
+    if (wrong) {
+        app_note("'%s': message %zu cannot be used: %s", path, number, wrong);
+        app_pictures_free(&pictures);
+        return false;
+    }
+    const bool ok = app_conversation_show(c, text, n_text, &pictures);
+    if (!ok) app_error_memory("the conversation");
+    return ok;
+}
+
 static bool add_messages(app_conversation *c, const json_t *list, const char *path)
 {
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -149,6 +264,10 @@ static bool add_messages(app_conversation *c, const json_t *list, const char *pa
         if (i && strcmp(role, "system") == 0) {
             app_note("'%s': message %zu is a system message; only the first may be one", path, i + 1);
             return false;
+        }
+        if (json_is_array(content) && strcmp(role, "user") == 0) {
+            if (!add_pictured(c, content, path, i + 1)) return false;
+            continue;
         }
         if (!json_is_string(content)) {
             app_note("'%s': the content of message %zu is not a string", path, i + 1);
@@ -203,7 +322,15 @@ static json_t *to_json(const app_conversation *c)
     bool ok = list != NULL;
     for (size_t i = 0; ok && i < c->n; i++) {
         const aerie_message *m = &c->messages[i];
-        json_t *content = app_json_text(m->content, strlen(m->content));
+        const app_pictures *pictures = &c->pictures[i];
+        const char *text = m->content + pictures->n * strlen(app_picture_mark());
+        json_t *content = app_json_text(text, strlen(text));
+        json_t *parts = pictures->n ? json_array() : NULL;
+        for (size_t k = 0; k < pictures->n; k++)
+            app_json_append(parts, json_pack("{s:s, s:o, s:s}", "type", "image", "path",
+                                             app_json_text(pictures->items[k].path, strlen(pictures->items[k].path)), "sha256",
+                                             pictures->items[k].sha256));
+        if (parts) app_json_append(parts, json_pack("{s:s, s:o}", "type", "text", "text", content)), content = parts;
         ok = !json_array_append_new(list, json_pack("{s:s, s:o}", "role", m->role, "content", content));
     }
     if (ok) return list;

@@ -1,8 +1,8 @@
-/* conversation.h - the messages of a chat, and their files.
+/* conversation.h - the messages of a chat with their pictures, and their files.
  *
- * Owns: the messages. Invariant: only the first one may be a system message; a turn is a message that is not the assistant's
- * and what follows it up to the next such message. Functions that return bool have said what is wrong, except for lack of
- * memory in those that say nothing of files.
+ * Owns: the messages and pictures. Invariant: only the first message may be a system message; a turn is a message that is
+ * not the assistant's and what follows it up to the next such message. Functions that return bool have said what is wrong,
+ * except for lack of memory in those that say nothing of files.
  */
 #ifndef AERIE_APP_CONVERSATION_H
 #define AERIE_APP_CONVERSATION_H
@@ -10,14 +10,36 @@
 #include <sys/types.h>
 #include <time.h>
 
+#include "aerie_extra.h"
 #include "shared/app.h"
+
+/* A picture that a message shows. */
+typedef struct app_picture {
+    char *path;      /* owned, absolute */
+    char sha256[65]; /* of the file */
+    aerie_image *image;
+} app_picture;
+
+typedef struct app_pictures {
+    app_picture *items;
+    size_t n, capacity;
+} app_pictures;
+
+/* Reads a picture from a regular file and adds it; false: it cannot be read, which was said. */
+bool app_pictures_add(app_pictures *pictures, const char *path);
+void app_pictures_free(app_pictures *pictures);
+/* What stands in a message for each of its pictures, before its text: bytes that are drawn when the program starts. */
+const char *app_picture_mark(void);
 
 typedef struct app_conversation {
     aerie_message *messages; /* [n], contents owned, roles static */
-    size_t n, capacity;
+    app_pictures *pictures;  /* [n] of each message */
+    size_t n, capacity, pictures_capacity;
 } app_conversation;
 
 bool app_conversation_insert(app_conversation *c, size_t at, const char *role, const char *content, size_t n);
+/* The same for a user's message with pictures before its text, which it takes over, also on failure. */
+bool app_conversation_show(app_conversation *c, const char *content, size_t n, app_pictures *pictures);
 /* Forgets n messages from `at` on. */
 void app_conversation_drop(app_conversation *c, size_t at, size_t n);
 void app_conversation_free(app_conversation *c);
@@ -36,7 +58,8 @@ typedef struct app_saved {
     struct timespec modified;
 } app_saved;
 
-/* Writes [{"role", "content"}, ...] to a new file; `force` also replaces another one. */
+/* Writes [{"role", "content"}, ...] to a new file, pictures as the paths of their files and SHA-256; `force` also replaces
+ * another one. */
 bool app_conversation_save(const app_conversation *c, const char *path, bool force, app_saved *saved);
 /* Replaces the conversation by the one in a file; leaves it alone when that is wrong. */
 bool app_conversation_load(app_conversation *c, const char *path);

@@ -179,8 +179,9 @@ aerie_status ae_draft_joined_create(ae_drafter **out, ae_drafter *other, uint32_
         other->ops->destroy(other);
         return ae_fail_memory(error, "a drafter beside n-grams", sizeof *d);
     }
-    *d = (joined){.base = {.ops = &ops, .n_choices = other->n_choices, .skips_media = other->skips_media, .active = UINT32_MAX}, .other = other,
-                  .n_slots = n_slots,
+    *d = (joined){.base = {.ops = &ops, .n_choices = other->n_choices, .skips_media = other->skips_media,
+                           .active = UINT32_MAX},
+                  .other = other, .n_slots = n_slots,
                   .trees = ae_alloc(n_slots, sizeof *d->trees), .requests = ae_alloc(n_slots, sizeof *d->requests)};
     aerie_status status = AERIE_OK;
     if (!d->trees || !d->requests)

@@ -494,3 +494,53 @@ prompt
 keys C-d
 expect "status 0"
 pass "a chat without a template takes the plain layout"
+
+# ---- pictures: a text model, /image, a pasted path, saved and loaded, a file that changed ----
+mkarch="$(dirname "$mkmodel")/mkarch"
+if command -v python3 >/dev/null; then
+    picture() { # FILE BYTE: 40 x 30 pixels of one grey
+        python3 -c 'import struct, sys, zlib
+rows = (b"\0" + bytes([int(sys.argv[2])]) * 120) * 30
+chunk = lambda name, data: struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+open(sys.argv[1], "wb").write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 40, 30, 8, 2, 0, 0, 0)) +
+                              chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))' "$1" "$2"
+    }
+    picture "$here/grey one.png" 90
+    picture "$here/dark.png" 9
+    head -c 60 "$here/dark.png" >"$here/cut.png"
+    start -n 4
+    line "/image $here/dark.png"
+    expect "this model reads text only; --mmproj FILE names the part that reads images"
+    line "/quit"
+    expect "status 0"
+    "$mkarch" mmproj-gemma3:64 "$here/eye.gguf"
+    start -n 4 --mmproj "$here/eye.gguf"
+    line "/image"
+    expect "/image needs the name of a file"
+    line "/image $here/missing.png"
+    expect "cannot read '$here/missing.png'"
+    line "/image $here"
+    expect "it is a folder, not a picture's file"
+    line "/image $here/cut.png"
+    expect "cut.png': "
+    line "/image $here/dark.png"
+    expect "40 x 30 pixels, 16 tokens: it stands before your next message"
+    line "'$here/grey one.png' what are these?"
+    expect "tokens: it stands before your next message" 2
+    line "and now?"
+    line "/save $here/seen.json"
+    expect "saved 4 messages"
+    [ "$(grep -c '"type": "image"' "$here/seen.json")" = 2 ]
+    grep -F -q '"text": "what are these?"' "$here/seen.json"
+    line "/load $here/seen.json"
+    expect "loaded 4 messages (2 turns)"
+    line "/regen"
+    line "/save! $here/seen.json"
+    expect "saved 4 messages" 2
+    picture "$here/dark.png" 10
+    line "/load $here/seen.json"
+    expect "the file of its picture has changed"
+    line "/quit"
+    expect "status 0"
+    pass "pictures are shown, saved and loaded"
+fi

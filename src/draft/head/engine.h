@@ -72,9 +72,9 @@ void ae_dhead_restart(ae_dhead_engine *engine, uint32_t seq, uint32_t position);
  * added. */
 uint32_t ae_dhead_rows_left(const ae_dhead_engine *engine);
 void ae_dhead_clear(ae_dhead_engine *engine);
-/* For the rows that are added next, until `clear`: which positions of the sequence are no tokens (media [n_media], lent as their
- * rows are until the pass has run). A token below 0 that comes after a row must be one of them, and the head as wide as the
- * target (not an assistant). Also says what rows rotate by where the head's layers rotate by several components: the first one. */
+/* For the rows that are added next, until `clear`: which positions of the sequence are no tokens (media [n_media], lent as
+ * their rows are until the pass has run). A token below 0 after a row must be one of them, and the head as wide as the target
+ * (not an assistant). Where the head's layers rotate by several components, its rows rotate by the first one of the target. */
 void ae_dhead_set_media(ae_dhead_engine *engine, uint32_t seq, const ae_media *media, uint32_t n_media);
 aerie_status ae_dhead_add_true(ae_dhead_engine *engine, uint32_t seq, const float *features, const int32_t *next_tokens,
                                uint32_t n, bool output, uint32_t *out);

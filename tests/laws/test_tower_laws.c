@@ -1,0 +1,271 @@
+/* test_tower_laws.c - the rows of a picture depend on the file and the pixels alone: every type of vision encoder gives the
+ * same bits at every CPU level, with any number of threads, whatever it has read before. Files that cannot be right
+ * are refused with a sentence, and so are text models that a review found broken together with them; lack of memory leaves an
+ * encoder that works.
+ */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "device/device.h"
+#include "engine/tower.h"
+#include "fail_alloc.h"
+#include "mkarch.h"
+#include "mkmmproj.h"
+#include "model/model.h"
+
+enum { N_OUT = 40, MAX_SIDE = 160 };
+
+static const char *const types[] = {"gemma3", "gemma4v", "gemma4uv", "idefics3", "internvl", "lfm2", "pixtral", "pixtral-merge",
+                                    "qwen2vl", "qwen2.5vl", "qwen3vl", "qwen35"};
+enum { N_TYPES = sizeof types / sizeof *types };
+#if defined(__aarch64__)
+static const char *const levels[] = {"ref", "neon", "dotprod", "i8mm"};
+#else
+static const char *const levels[] = {"ref", "avx2", "avxvnni", "avx512", "amx"};
+#endif
+enum { N_LEVELS = sizeof levels / sizeof *levels };
+
+static char folder[] = "/tmp/aerie_tower_XXXXXX", path[64];
+
+static void need(aerie_status status, const aerie_error *error)
+{
+    if (status != AERIE_OK) fail_msg("%s", error->text);
+}
+
+static int make(void **state)
+{
+    (void)state;
+    if (!mkdtemp(folder)) return 1;
+    snprintf(path, sizeof path, "%s/file.gguf", folder);
+    return 0;
+}
+
+static int drop(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(folder);
+}
+
+/* ---- The same bits --------------------------------------------------------------------------------------------- */
+
+typedef struct rig {
+    ae_backend *backend;
+    ae_pool *pool;
+    ae_tower *tower;
+} rig;
+
+/* false: this machine lacks the level. */
+static bool open_rig(rig *r, const char *type, const char *level, uint32_t n_threads)
+{
+    aerie_error error = {0};
+    ae_tower_model *model;
+    *r = (rig){0};
+    if (ae_backend_open(&r->backend, NULL, level, &error) != AERIE_OK) {
+        if (!strstr(error.text, "lacks the level")) fail_msg("%s", error.text);
+        return false;
+    }
+    need(mkmmproj_write(type, N_OUT, path, &error), &error);
+    need(ae_tower_model_load(&model, path, false, &error), &error);
+    if (!strncmp(type, "qwen", 4) || !strcmp(type, "gemma4v") || !strcmp(type, "gemma4uv"))
+        need(ae_tower_model_limit(model, 0, 70, &error), &error); /* or pictures are enlarged to thousands of patches */
+    need(ae_pool_create(&r->pool, n_threads, &error), &error);
+    need(ae_tower_create(&r->tower, model, r->backend, &(ae_load_options){.n_threads = n_threads}, r->pool, &error), &error);
+    return true;
+}
+
+static void close_rig(rig *r)
+{
+    ae_tower_free(r->tower);
+    ae_pool_free(r->pool);
+    ae_backend_close(r->backend);
+}
+
+/* A picture of noise. */
+static void make_picture(const rig *r, uint32_t w, uint32_t h, ae_image *image, ae_tower_plan *plan)
+{
+    static uint8_t rgb[3 * MAX_SIDE * MAX_SIDE];
+    aerie_error error = {0};
+    const ae_image_limits limits = ae_image_limits_default();
+    uint32_t state = w * 31 + h;
+    for (size_t i = 0; i < (size_t)3 * w * h; i++) rgb[i] = (uint8_t)((state = state * 1664525u + 1013904223u) >> 24);
+    need(ae_image_from_rgb(image, w, h, rgb, &limits, &error), &error);
+    need(ae_tower_plan_make(ae_tower_model_of(r->tower), w, h, plan, &error), &error);
+}
+
+/* Its rows, owned by the caller; *n: numbers. nth: an allocation that fails (0: none), which has to be survived; *failed: there
+ * was one. */
+static float *rows_despite(rig *r, uint32_t w, uint32_t h, size_t *n, long nth, bool *failed)
+{
+    aerie_error error = {0};
+    ae_image image;
+    ae_tower_plan plan;
+    const ae_tower_model *m = ae_tower_model_of(r->tower);
+    make_picture(r, w, h, &image, &plan);
+    *n = (size_t)ae_tower_plan_rows(m, &plan) * (1 + m->n_deep) * m->n_out;
+    float *rows = calloc(*n, sizeof *rows);
+    assert_non_null(rows);
+    fail_alloc_arm(nth, false);
+    const aerie_status status = ae_tower_run(r->tower, &image, &plan, rows, NULL, NULL, &error);
+    *failed = fail_alloc_disarm();
+    if (!nth) need(status, &error);
+    else if (status != AERIE_OK) { /* and once more, with memory */
+        assert_int_equal(status, AERIE_ERROR_MEMORY);
+        need(ae_tower_run(r->tower, &image, &plan, rows, NULL, NULL, &error), &error);
+    }
+    ae_image_free(&image);
+    return rows;
+}
+
+static float *rows_of(rig *r, uint32_t w, uint32_t h, size_t *n)
+{
+    bool failed;
+    return rows_despite(r, w, h, n, 0, &failed);
+}
+
+static const uint32_t sizes[][2] = {{40, 64}, {150, 90}, {33, 31}};
+enum { N_SIZES = sizeof sizes / sizeof *sizes };
+
+static void levels_and_threads_give_the_same_rows(void **state)
+{
+    (void)state;
+    for (int t = 0; t < N_TYPES; t++) {
+        float *want[N_SIZES] = {0};
+        size_t n_want[N_SIZES];
+        for (int k = 0; k < N_SIZES; k++) { /* each by an encoder that has read nothing else */
+            rig alone;
+            assert_true(open_rig(&alone, types[t], "ref", 1));
+            want[k] = rows_of(&alone, sizes[k][0], sizes[k][1], &n_want[k]);
+            double sum = 0;
+            for (size_t i = 0; i < n_want[k]; i++) sum += want[k][i] * (double)want[k][i];
+            if (!(sum > 0 && sum < 1e12)) fail_msg("%s: rows of noise have a sum of squares of %g", types[t], sum);
+            close_rig(&alone);
+        }
+        for (int l = 0; l < N_LEVELS; l++) {
+            for (uint32_t n_threads = 1; n_threads <= 3; n_threads++) {
+                rig r;
+                if (n_threads > 1 && l != t % 4) continue; /* at one level of each type */
+                if (!open_rig(&r, types[t], levels[l], n_threads)) continue;
+                for (int k = 0; k < N_SIZES; k++) { /* in the room of the larger one, then of one that was there already */
+                    size_t n;
+                    float *got = rows_of(&r, sizes[k][0], sizes[k][1], &n);
+                    if (n != n_want[k] || memcmp(got, want[k], n * sizeof *got))
+                        fail_msg("%s at level %s with %u threads: other rows for %u x %u", types[t], levels[l], n_threads,
+                                 sizes[k][0], sizes[k][1]);
+                    free(got);
+                }
+                close_rig(&r);
+            }
+        }
+        for (int k = 0; k < N_SIZES; k++) free(want[k]);
+    }
+}
+
+/* A view for which no room could be had used to be remembered as room that was there. */
+static void lack_of_memory_leaves_a_tower_that_works(void **state)
+{
+    (void)state;
+    static const char *const some[] = {"gemma3", "qwen2.5vl", "qwen3vl"};
+    for (int t = 0; t < 3; t++) {
+        rig r;
+        size_t n;
+        bool failed = true;
+        assert_true(open_rig(&r, some[t], "ref", 1));
+        float *want = rows_of(&r, 150, 90, &n);
+        close_rig(&r);
+        for (long nth = 1; failed && nth < 400; nth++) {
+            assert_true(open_rig(&r, some[t], "ref", 1));
+            free(rows_of(&r, 16, 16, &n));
+            float *rows = rows_despite(&r, 150, 90, &n, nth, &failed);
+            if (memcmp(rows, want, n * sizeof *rows)) fail_msg("%s: other rows after allocation %ld failed", some[t], nth);
+            free(rows);
+            close_rig(&r);
+        }
+        assert_false(failed); /* all of them were tried */
+        free(want);
+    }
+}
+
+/* ---- Files that cannot be -------------------------------------------------------------------------------------- */
+
+/* Reads the file, puts `to` where `from` stands, `offset` bytes after its beginning, and binds a vision encoder of it. */
+static void refuse_tower(const char *type, const char *from, size_t offset, const void *to, size_t n_to, const char *from2,
+                         const char *to2, const char *sentence)
+{
+    aerie_error error = {0};
+    ae_gguf *gguf;
+    ae_tower_model *model = NULL;
+    need(mkmmproj_write(type, N_OUT, path, &error), &error);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    fseek(f, 0, SEEK_END);
+    const size_t n = (size_t)ftell(f);
+    rewind(f);
+    uint8_t *bytes = aligned_alloc(64, (n + 63) / 64 * 64);
+    assert_non_null(bytes);
+    assert_int_equal(fread(bytes, 1, n, f), n);
+    fclose(f);
+    size_t n_found = 0;
+    for (size_t i = 0; i + strlen(from) + offset + n_to < n; i++) {
+        if (!memcmp(bytes + i, from, strlen(from))) memcpy(bytes + i + offset, to, n_to), n_found++;
+        if (from2 && !memcmp(bytes + i, from2, strlen(from2))) memcpy(bytes + i, to2, strlen(from2)), n_found++;
+    }
+    assert_true(n_found == 1u + (from2 != NULL));
+    aerie_status status = ae_gguf_open_memory(&gguf, bytes, n, "mutant.gguf", &error);
+    if (status == AERIE_OK) status = ae_tower_model_bind(&model, gguf, &error);
+    if (status == AERIE_OK || !strstr(error.text, sentence)) fail_msg("%s: '%s' is not '%s'", type, error.text, sentence);
+    assert_null(model);
+    free(bytes);
+}
+
+static void refuses_encoders_that_cannot_be(void **state)
+{
+    (void)state;
+    const uint32_t wide = 64;
+    refuse_tower("qwen3vl", "qwen3vl_merger", 0, "qwen2vl_merger", 14, NULL, NULL,
+                 "v.deepstack.0.norm.weight belongs to no vision encoder of type qwen2vl_merger");
+    refuse_tower("qwen2.5vl", "clip.vision.patch_size", 22 + 4, &wide, sizeof wide, "clip.vision.window_size",
+                 "clip.vision.window_sizX", "a window of 112 pixels holds no token of 128 pixels");
+}
+
+static void refuse_model(const mkarch_spec *spec, const char *sentence)
+{
+    aerie_error error = {0};
+    ae_model *model = NULL;
+    need(mkarch_write(spec, false, path, &error), &error);
+    if (ae_model_load(&model, path, NULL, &error) == AERIE_OK || !strstr(error.text, sentence))
+        fail_msg("%s: '%s' is not '%s'", spec->name, error.text, sentence);
+    assert_null(model);
+}
+
+static void refuses_text_models_that_cannot_be(void **state)
+{
+    (void)state;
+    char keys[2048], tensors[4096];
+    mkarch_spec loops = *mkarch_find("nanbeige"), norms = *mkarch_find("jina-bert-v2");
+    assert_true(snprintf(keys, sizeof keys, "%su nextn_predict_layers 1\n", loops.keys) < (int)sizeof keys);
+    loops.keys = keys;
+    refuse_model(&loops, "MTP blocks after layers that are repeated (num_loops 2) are not there yet");
+    /* only the first block has the second norm */
+    norms.layers = "baa";
+    assert_true(snprintf(tensors, sizeof tensors, "%sb attn_norm_2 n 64\n", norms.tensors) < (int)sizeof tensors);
+    norms.tensors = tensors;
+    refuse_model(&norms, "blk.1.attn_norm_2.weight");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(levels_and_threads_give_the_same_rows), cmocka_unit_test(lack_of_memory_leaves_a_tower_that_works),
+        cmocka_unit_test(refuses_encoders_that_cannot_be), cmocka_unit_test(refuses_text_models_that_cannot_be),
+    };
+    return cmocka_run_group_tests(tests, make, drop);
+}
