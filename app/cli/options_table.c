@@ -118,8 +118,8 @@ static const app_option options[] = {
 
     {"-mm --mmproj", "FILE", APP_TEXT, APP_RUN | APP_SERVE, AT(mmproj), 0, 0, "Model",
      "the part of the model that reads images (an mmproj GGUF file); default: the one mmproj*.gguf beside the model"},
-    {"--no-mmproj --no-mmproj-auto", NULL, APP_FLAG, APP_RUN | APP_SERVE, AT(no_mmproj), 0, 0, "Model",
-     "do not look for an mmproj file beside the model"},
+    {"--no-mmproj --no-mmproj-auto", NULL, APP_FLAG, APP_RUN | APP_SERVE | APP_PULL, AT(no_mmproj), 0, 0, "Model",
+     "do not look for an mmproj file beside the model, and do not pull one with it"},
     {"--image-min-tokens", "N", APP_U32, APP_RUN | APP_SERVE, AT(image_min_tokens), 0, 16384, "Model",
      "enlarge smaller images to this many tokens, if the model takes images in their own shape; 0: the model's limit"},
     {"--image-max-tokens", "N", APP_U32, APP_RUN | APP_SERVE, AT(image_max_tokens), 0, 16384, "Model",

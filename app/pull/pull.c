@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -127,7 +128,9 @@ static int get_all(source_plan *plan, const store_place *place, const char *refe
         source_file *f = &plan->files[i];
         bad = get_file(f, place, record, settings);
         if (!bad || bad == APP_INTERRUPTED || !f->optional) continue;
-        if (!options->quiet) app_note("the drafter beside the model is left out");
+        const char *slash = strrchr(f->path, '/');
+        const bool tower = strncasecmp(slash ? slash + 1 : f->path, "mmproj", 6) == 0;
+        if (!options->quiet) app_note("the %s is left out", tower ? "part that reads images" : "drafter beside the model");
         free(f->url);
         free(f->path);
         *f = plan->files[--plan->n];

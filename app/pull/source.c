@@ -464,6 +464,54 @@ static int take_drafter(source_plan *plan, const hf_list *list, const source_fil
     return bad;
 }
 
+static const char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Leading folders that both paths have. */
+static size_t shared_folders(const char *a, const char *b)
+{
+    size_t n = 0;
+    for (; *a && *a == *b; a++, b++) n += *a == '/';
+    return n;
+}
+
+/* How well a file of this name suits as a tower: its weights are small, and so should its errors be. */
+static int tower_rank(const char *name)
+{
+    static const char *const types[] = {"F32", "Q8_0", "BF16", "F16"}; /* the best last */
+    int rank = 0;
+    for (int i = 0; i < 4; i++)
+        if (has_word(name, types[i])) rank = i + 1;
+    return rank;
+}
+
+/* The part that reads images: of the folder nearest to the model's. It is kept beside the model, where it is looked for. */
+static int take_tower(source_plan *plan, const hf_list *list, const source_file *model, const char *endpoint,
+                      const hf_reference *r)
+{
+    const source_file *best = NULL;
+    if (strcasestr(name_of(model->path), "mmproj")) return APP_DONE; /* it was asked for by name */
+    for (size_t i = 0; i < list->files.n; i++) {
+        const source_file *f = &list->files.files[i];
+        unsigned part, of;
+        app_split_name(f->path, &part, &of);
+        if (part || !strcasestr(name_of(f->path), "mmproj") || strcasestr(name_of(f->path), "imatrix")) continue;
+        const long near = best ? (long)shared_folders(f->path, model->path) - (long)shared_folders(best->path, model->path) : 1;
+        const int better = best ? tower_rank(name_of(f->path)) - tower_rank(name_of(best->path)) : 1;
+        if (near > 0 || (near == 0 && (better > 0 || (better == 0 && strlen(f->path) < strlen(best->path))))) best = f;
+    }
+    if (!best) return APP_DONE;
+    const char *name = name_of(best->path);
+    char *local = format_text("%.*s%s%s", (int)(name_of(model->path) - model->path), model->path,
+                              strncasecmp(name, "mmproj", 6) ? "mmproj-" : "", name);
+    const int bad = local ? take_file(plan, best, endpoint, r, local) : app_error_memory("a file's name");
+    if (!bad) plan->files[plan->n - 1].optional = true;
+    return bad;
+}
+
 static int resolve_hf(source_plan *plan, const char *reference, const app_options *options, const fetch_settings *settings)
 {
     hf_reference r;
@@ -478,6 +526,7 @@ static int resolve_hf(source_plan *plan, const char *reference, const app_option
     if (!bad) bad = take_file(plan, model, endpoint, &r, NULL);
     if (!bad) bad = take_parts(plan, &list, model, endpoint, &r);
     if (!bad && !options->pull.no_drafter) bad = take_drafter(plan, &list, model, endpoint, &r);
+    if (!bad && !options->no_mmproj) bad = take_tower(plan, &list, model, endpoint, &r);
     source_free(&list.files);
     free(endpoint);
     return bad;
@@ -505,10 +554,12 @@ static int resolve_ollama(source_plan *plan, const char *reference, const app_op
         const char *digest = json_string_value(json_object_get(layer, "digest"));
         char sha256[65];
         uint64_t bytes;
-        if (bad || !type || !digest || strcmp(type, "application/vnd.ollama.image.model")) continue;
+        const bool tower = type && strcmp(type, "application/vnd.ollama.image.projector") == 0 && !options->no_mmproj;
+        if (bad || !type || !digest || (!tower && strcmp(type, "application/vnd.ollama.image.model"))) continue;
         const char *wrong =
             read_claims(json_object_get(layer, "digest"), json_object_get(layer, "size"), sha256, &bytes);
-        if (n_models++ || wrong || !starts(digest, "sha256:")) {
+        n_models += !tower;
+        if (n_models > 1 || wrong || !starts(digest, "sha256:")) {
             bad = app_error(APP_FAILED, "'%s' has a manifest that aerie does not know: %s", reference,
                             n_models > 1 ? "several files of weights"
                             : wrong      ? wrong
@@ -516,10 +567,14 @@ static int resolve_ollama(source_plan *plan, const char *reference, const app_op
             continue;
         }
         bad = add_file(plan, format_text("%.*s/v2/%s/%s/blobs/%s", (int)n, registry, r.owner, r.name, digest),
-                       format_text("%s-%s.gguf", r.name, r.tag), bytes, sha256);
+                       format_text("%s%s-%s.gguf", tower ? "mmproj-" : "", r.name, r.tag), bytes, sha256);
+        if (bad) continue;
+        source_file *added = &plan->files[plan->n - 1], first = *added;
+        added->optional = first.optional = tower;
+        if (!tower) *added = plan->files[0], plan->files[0] = first; /* the model comes first */
     }
     json_decref(manifest);
-    if (!bad && !plan->n) bad = app_error(APP_FAILED, "'%s' has no file of weights in its manifest", reference);
+    if (!bad && !n_models) bad = app_error(APP_FAILED, "'%s' has no file of weights in its manifest", reference);
     return bad;
 }
 

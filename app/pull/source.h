@@ -19,7 +19,7 @@ typedef struct source_file {
     uint64_t bytes;   /* 0: unknown */
     char sha256[65];  /* "": unknown */
     char etag[FETCH_MAX_ETAG];
-    bool optional;     /* a drafter that nobody asked for */
+    bool optional;     /* a drafter or vision encoder that nobody asked for */
     const char *wrong; /* static; what the list says of it that cannot be; NULL: nothing */
 } source_file;
 

@@ -17,7 +17,16 @@ static bool is_mmproj(const char *name)
     return strncasecmp(name, "mmproj", 6) == 0 && n > 11 && strcasecmp(name + n - 5, ".gguf") == 0;
 }
 
-/* The only mmproj*.gguf in the model's folder, owned by the caller; NULL: there is none, or more than one (*n). */
+static char *join(const char *folder, const char *name)
+{
+    const size_t bytes = strlen(folder) + strlen(name) + 1;
+    char *path = malloc(bytes);
+    if (path) snprintf(path, bytes, "%s%s", folder, name);
+    return path;
+}
+
+/* mmproj-NAME beside the model NAME, or else the only mmproj*.gguf in its folder, owned by the caller; NULL: there is none, or
+ * more than one (*n). */
 static char *find_beside(const char *model, size_t *n)
 {
     const char *slash = strrchr(model, '/');
@@ -26,12 +35,16 @@ static char *find_beside(const char *model, size_t *n)
     *n = 0;
     for (struct dirent *e; dir && (e = readdir(dir));) {
         if (!is_mmproj(e->d_name)) continue;
+        if (strncmp(e->d_name, "mmproj-", 7) == 0 && strcmp(e->d_name + 7, slash ? slash + 1 : model) == 0) {
+            free(found);
+            *n = 1;
+            found = join(folder, e->d_name);
+            break;
+        }
         free(found);
         found = NULL;
         if (++*n > 1) continue;
-        const size_t bytes = strlen(folder) + strlen(e->d_name) + 1;
-        found = malloc(bytes);
-        if (found) snprintf(found, bytes, "%s%s", folder, e->d_name);
+        found = join(folder, e->d_name);
     }
     if (dir) closedir(dir);
     free(folder);

@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 import unittest
+import zlib
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import hub as hubs  # noqa: E402
@@ -32,6 +33,13 @@ N_PULLS = int(os.environ.get("AERIE_TEST_PULLS", "44"))  # each with 1 to 4 faul
 def read(path):
     with open(path, "rb") as file:
         return file.read()
+
+
+def grey_png(w=8, h=8):
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", w, h, 8, 0, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress((b"\0" + b"Z" * w) * h)) + chunk(b"IEND", b""))
 
 
 def small_gguf(part, n_parts):
@@ -154,6 +162,38 @@ class Pull(Case):
         self.pull("hf:o/r")
         self.assertEqual(len(self.files()), 2)
         self.assertEqual(len(self.hub.repos["o/r"]["m-Q4_0.gguf"].requests), 1)  # what is there is not fetched again
+
+    def test_what_reads_images_comes_along(self):
+        h = self.hub
+        eye = os.path.join(self.home, "eye.gguf")
+        subprocess.run([os.path.join(os.path.dirname(MKMODEL), "mkarch"), "mmproj-gemma3:64", eye], check=True)
+        for name in ("m-Q4_0.gguf", "big/n-Q8_0.gguf"):
+            h.add("o/r", name, MODEL)
+        for name in ("mmproj-F32.gguf", "mmproj-BF16.gguf", "mmproj-F16.gguf", "mmproj-F16.imatrix.gguf",
+                     "big/eye-mmproj.gguf"):
+            h.add("o/r", name, read(eye) + name.encode())
+        self.pull("hf:o/r:Q4_0")
+        self.assertEqual(sorted(self.files()), ["hf/o/r/m-Q4_0.gguf", "hf/o/r/mmproj-F16.gguf"])
+        self.pull("hf:o/r:Q8_0")  # of the model's own folder, under a name that is found
+        self.assertIn("hf/o/r/big/mmproj-eye-mmproj.gguf", self.files())
+        picture = os.path.join(self.home, "grey.png")
+        with open(picture, "wb") as file:
+            file.write(grey_png())
+        words = ("-p", "a b", "-n", "4", "--temp", "0", "-c", "128", "--image", picture)
+        first = self.run_it("run", "-hf", "o/r:Q4_0", *words)
+        self.assertIn("images are read by", first.err)
+        self.run_it("run", "-hf", "o/r:Q4_0", *words, "--no-mmproj", status=2)
+        h.repos["o/r"]["mmproj-F16.gguf"].faults = ["404"]
+        missing = self.run_it("pull", "hf:o/r:Q4_0", cache=os.path.join(self.home, "other"))
+        self.assertIn("the part that reads images is left out", missing.err)
+        none = os.path.join(self.home, "none")
+        self.pull("hf:o/r:Q4_0", "--no-mmproj", cache=none)
+        self.assertEqual(list(self.files(none)), ["hf/o/r/m-Q4_0.gguf"])
+        model = h.add("library/see", "1b", MODEL)
+        model.tower = h.add("library/see", "tower", read(eye))
+        self.assertEqual(read(self.pull("ollama:see:1b").out[:-1]), MODEL)
+        self.assertEqual(self.files()["ollama/library/see/mmproj-see-1b.gguf"], read(eye))
+        self.assertIn("mmproj-see-1b.gguf", self.run_it("run", "-m", "ollama:see:1b", *words).err)
 
     def test_ollama(self):
         f = self.hub.add("library/smol", "135m", MODEL)

@@ -27,6 +27,7 @@ class File:
         self.etag = self.sha256
         self.oid, self.linked = self.sha256, self.sha256  # what the list and the address say of it
         self.size = len(data)
+        self.tower = None  # the File of what reads images for it, in ollama's manifest
         self.other = None  # what ranges are answered with, while whole answers are cut
         self.growing = None  # where answers are cut, which are whole whatever is asked for
 
@@ -105,7 +106,9 @@ class Handler(BaseHTTPRequestHandler):
         f = hub.repos.get(name, {}).get(tag)
         if not f:
             return self.say(404, b'{"errors":[{"code":"MANIFEST_UNKNOWN"}]}')
-        self.say(200, json.dumps({"schemaVersion": 2, "layers": [
+        tower = [{"mediaType": "application/vnd.ollama.image.projector", "digest": "sha256:" + f.tower.oid,
+                  "size": len(f.tower.data)}] if f.tower else []
+        self.say(200, json.dumps({"schemaVersion": 2, "layers": tower + [
             {"mediaType": "application/vnd.ollama.image.license", "digest": "sha256:" + "1" * 64, "size": 3},
             {"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:" + f.oid,
              "size": len(f.data)}]}).encode())
