@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "aerie_extra.h"
+#include "engine/tower.h"
 #include "formats/gguf.h"
+#include "formats/kind.h"
 #include "cli/commands.h"
 
 #define MAX_ELEMENTS 8 /* of an array, and */
@@ -220,6 +222,29 @@ static void print_field(const ae_gguf *gguf, const app_options *options, const c
     app_print("\n");
 }
 
+/* What a vision encoder makes of common pictures, or why this program does not read images with it. */
+static void print_tower(const char *path)
+{
+    static const uint32_t sizes[][2] = {{1024, 1024}, {1920, 1080}, {300, 200}};
+    aerie_error error = {0};
+    ae_tower_model *m;
+    if (ae_tower_model_load(&m, path, true, &error) != AERIE_OK) {
+        app_print("%-14snot read by this program: %s\n", "images", error.text);
+        return;
+    }
+    app_print("%-14s%s, %u blocks of width %u, patches of %u pixels, rows of width %u", "images", m->type->name,
+              (unsigned)m->hparams.n_layers, (unsigned)m->hparams.n_embd, (unsigned)m->patch, (unsigned)m->n_out);
+    if (m->n_deep) app_print(" (and for %u layers of the text model)", (unsigned)m->n_deep);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        ae_tower_plan plan;
+        if (ae_tower_plan_make(m, sizes[i][0], sizes[i][1], &plan, &error) != AERIE_OK) continue;
+        app_print("\n%-14s%u x %u pixels take %u tokens in %u view%s", "", (unsigned)sizes[i][0], (unsigned)sizes[i][1],
+                  (unsigned)ae_tower_plan_rows(m, &plan), (unsigned)plan.n_views, plan.n_views == 1 ? "" : "s");
+    }
+    app_print("\n");
+    ae_tower_model_free(m);
+}
+
 static void print_summary(const app_options *options, const ae_gguf *gguf)
 {
     char size[32];
@@ -241,6 +266,7 @@ static void print_summary(const app_options *options, const ae_gguf *gguf)
         app_print("%-14s%u, of which a token uses %u: %.2f M parameters\n", "experts", (unsigned)t.n_experts,
                   (unsigned)t.n_used, (double)t.n_active / 1e6);
     }
+    if (ae_role_of(gguf) == AE_ROLE_MMPROJ) print_tower(ae_gguf_path(gguf));
     if (t.n_scales) app_print("%-14sbeside %u weights (.scale)\n", "scales", (unsigned)t.n_scales);
     app_print("%-14s%s, %.3f bits per weight\n", "weights", app_bytes(size, t.n_bytes),
               bits_per_weight(t.n_bytes, t.n_params));

@@ -210,7 +210,7 @@ aerie_status ae_role_need(const ae_gguf *gguf, ae_role wanted, aerie_error *erro
         [AE_ROLE_MODEL] = "a model or a drafter head; -m or -md takes it",
         [AE_ROLE_ADAPTER] = "a LoRA adapter; --lora takes it, beside -m with the model that it was trained for",
         [AE_ROLE_IMATRIX] = "an importance matrix; --imatrix of 'aerie quantize' takes it",
-        [AE_ROLE_MMPROJ] = ("a projector (mmproj) for pictures or sound, which aerie does not read; -m takes the model that it "
+        [AE_ROLE_MMPROJ] = ("a projector (mmproj) for pictures or sound; --mmproj takes it, beside -m with the model that it "
                             "belongs to"),
         [AE_ROLE_CONTROL_VECTOR] = "a control vector, which aerie cannot apply",
     };

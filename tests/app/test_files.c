@@ -2,6 +2,7 @@
  * under the final name before all checks are done, modes and symbolic links kept, nothing left behind by a signal; pipes,
  * devices and endless files get a sentence instead of a wait; JSON that could not be built whole is not printed. */
 #include "convert_rig.inc"
+#include "mkmmproj.h"
 
 static void fails(int status, const char *text)
 {
@@ -279,6 +280,23 @@ static void a_nul_in_a_turn(void **state)
     if (cli_last.status || atoi(cli_last.out) != 12) fail_msg("status %d: %s%s", cli_last.status, cli_last.out, cli_last.err);
 }
 
+static void vision_encoders_are_inspected(void **state)
+{
+    (void)state;
+    char path[256];
+    aerie_error error = {0};
+    snprintf(path, sizeof path, "%s/eye.gguf", cli_folder);
+    if (mkmmproj_write("qwen3vl", 64, path, &error) != AERIE_OK) fail_msg("%s", error.text);
+    cli("$A inspect eye.gguf");
+    assert_int_equal(cli_last.status, 0);
+    assert_non_null(strstr(cli_last.out, "qwen3vl_merger, 3 blocks of width 48, patches of 4 pixels, rows of width 64 (and for "
+                                         "2 layers of the text model)"));
+    assert_non_null(strstr(cli_last.out, "300 x 200 pixels take 950 tokens in 1 view"));
+    cli("LC_ALL=C sed s/qwen3vl_merger/qwen9vl_merger/ eye.gguf > odd.gguf; $A inspect odd.gguf; rm eye.gguf odd.gguf");
+    assert_non_null(strstr(cli_last.out, "not read by this program: "));
+    assert_non_null(strstr(cli_last.out, "qwen9vl_merger"));
+}
+
 /* Every n-th addition to a JSON value fails, as without memory: nothing incomplete is printed. */
 static void json_is_whole_or_absent(void **state)
 {
@@ -318,6 +336,7 @@ int main(void)
         cmocka_unit_test(the_command_line_wins),
         cmocka_unit_test(seeds_are_exact),
         cmocka_unit_test(a_nul_in_a_turn),
+        cmocka_unit_test(vision_encoders_are_inspected),
         cmocka_unit_test(json_is_whole_or_absent),
     };
     return cmocka_run_group_tests(tests, setup, cli_teardown);

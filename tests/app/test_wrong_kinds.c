@@ -55,8 +55,8 @@ static const struct {
 } kinds[] = {
     {"lora.gguf", "a LoRA adapter", "--lora takes it"},
     {"imatrix.gguf", "an importance matrix", "--imatrix of 'aerie quantize' takes it"},
-    {"mmproj.gguf", "a projector (mmproj)", "-m takes the model that it belongs to"},
-    {"old-mmproj.gguf", "a projector (mmproj)", "-m takes the model that it belongs to"},
+    {"mmproj.gguf", "a projector (mmproj)", "--mmproj takes it, beside -m with the model that it belongs to"},
+    {"old-mmproj.gguf", "a projector (mmproj)", "--mmproj takes it, beside -m with the model that it belongs to"},
     {"control.gguf", "a control vector", "cannot apply"},
     {"peft", "the folder of a PEFT adapter", "convert_lora_to_gguf.py"},
     {"peft/adapter_model.safetensors", "the weights of a PEFT adapter", "convert_lora_to_gguf.py"},
