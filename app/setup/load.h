@@ -68,8 +68,8 @@ typedef struct app_prompt {
     bool is_messages; /* the text is JSON, messages for the chat template as aerie_chat takes them */
     char *source;     /* where it stands, for sentences; NULL: on the command line */
     json_t *id;       /* its "id" in a .jsonl file; NULL: none */
-    int32_t *tokens;  /* [n_tokens] released by aerie_free */
-    size_t n_tokens;
+    int32_t *tokens;  /* [n_tokens] released by aerie_free; NULL with images */
+    size_t n_tokens;  /* positions that it takes */
     aerie_prompt *pictured; /* owned; with images in place of tokens. NULL: none */
 } app_prompt;
 
