@@ -381,6 +381,21 @@ AERIE_API size_t aerie_session_prefix_find(const aerie_session *session, uint64_
 AERIE_API aerie_status aerie_saved_tokens(const void *data, size_t n, int32_t **tokens, size_t *n_tokens, size_t *n_prompt,
                                           aerie_error *error);
 
+/* ---- What n-grams remember --------------------------------------------------------------------------------
+ *
+ * The text of ended requests that n-grams draft from (aerie_spec.ngram_memory) as bytes, for a later session with the same
+ * tokens, whatever its model. Every text keeps its scope: requests of other scopes never draft from it. Drafts change no
+ * output. The bytes are text: whoever reads them can read the prompts. They are checked for damage, not for forgery, which
+ * could make drafts useless but nothing worse. These functions belong to the stepping thread, outside of callbacks. */
+
+/* *data is the caller's (aerie_free). Errors: UNSUPPORTED (the session's n-grams remember nothing), MEMORY. */
+AERIE_API aerie_status aerie_session_ngrams_save(aerie_session *session, void **data, size_t *n, aerie_error *error);
+/* Adds saved texts, as if their requests had just ended; beyond ngram_memory the oldest are forgotten. *n_tokens, which may be
+ * NULL: how many tokens the bytes held. Errors: FORMAT (damaged, or no such bytes), UNSUPPORTED (other tokens; the session's
+ * n-grams remember nothing). */
+AERIE_API aerie_status aerie_session_ngrams_load(aerie_session *session, const void *data, size_t n, size_t *n_tokens,
+                                                 aerie_error *error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -132,8 +132,6 @@ static const app_foreign foreign_options[] = {
      "the n-gram drafter chooses its own lengths, and the controller chooses how far to draft"},
     {"--spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits", "N", APP_NO_EFFECT,
      "the n-gram drafter chooses its own lengths, and the controller chooses how far to draft"},
-    {"-lcs --lookup-cache-static -lcd --lookup-cache-dynamic", "FNAME", APP_NOT_YET,
-     "n-grams are drafted from the context only, not from files"},
 
     /* Models from the network, adapters */
     {"-dr --docker-repo", "X", APP_NOT_YET,

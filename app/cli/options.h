@@ -297,6 +297,7 @@ typedef struct app_options {
     app_serve_options serve;
     app_router_options router;
     const char *model, *draft_model;
+    const char *lookup_static, *lookup_dynamic; /* files, or NULL */
     bool model_typed;      /* the model was an argument, not the value of -m */
     uint32_t n_threads, n_batch_logical; /* n_threads: at least 1 after parsing, for commands of APP_THREADS */
     const char *cpu_mask, *cpu_range;

@@ -300,6 +300,11 @@ static const app_option options[] = {
     {"--spec-ngram-memory", "TOKENS", APP_U32, APP_RUN | APP_SERVE, AT(session.spec.ngram_memory), 0, 1 << 28, "Speculation",
      "text of requests that have ended, of the same API key, from which n-grams draft too; the oldest is forgotten first; 0: "
      "none"},
+    {"-lcs --lookup-cache-static", "FILE", APP_TEXT, APP_RUN | APP_SERVE, AT(lookup_static), 0, 0, "Speculation",
+     "n-grams also draft from the text in FILE, which is not written; of a server with keys, each from what its own key wrote"},
+    {"-lcd --lookup-cache-dynamic", "FILE", APP_TEXT, APP_RUN | APP_SERVE, AT(lookup_dynamic), 0, 0, "Speculation",
+     "n-grams also draft from the text in FILE, and what they remember at the end is saved there. Whoever can read FILE can "
+     "read the prompts"},
     {"--spec-ngram", "on|off", APP_ON_OFF, SPECULATES, AT(session.spec.ngram), 0, 0, "Speculation",
      "use the n-gram drafter together with a head or draft model: their drafts share a tree, or, with --spec-tree off, the "
      "better chain is used"},

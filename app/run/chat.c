@@ -19,6 +19,7 @@
 #include "run/generate.h"
 #include "run/line_editor.h"
 #include "run/terminal.h"
+#include "setup/lookup.h"
 
 typedef struct chat {
     const app_options *options; /* &own */
@@ -701,6 +702,7 @@ int app_chat(const app_options *options)
         bad = converse(&c, opening.n ? opening.items : NULL);
     }
     if (!bad) bad = app_cache_save(&c.cache, c.session);
+    if (!bad) bad = app_lookup_save(c.session, options);
     if (!bad && options->stats) app_say_stats(&c.sum, 1, 0, c.session);
     app_cache_free(&c.cache);
     app_lines_close(c.lines);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "run/cache.h"
+#include "setup/lookup.h"
 
 /* Some prompts were refused, others were answered. */
 static bool served_some(const app_generation *g)
@@ -83,9 +84,9 @@ static int answer(const app_models *models, const app_options *options, const ap
             for (size_t i = 0; i < prompts->n; i++) app_stats_add(&sum, &g.stats[i]);
             if (options->json && print_json(&g, &sum, session) && !bad) bad = APP_FAILED;
             if (options->stats) app_say_stats(&sum, prompts->n, g.seconds, session);
-            const int unsaved = keep_prompt(&g, &cache, session);
+            const int unsaved = keep_prompt(&g, &cache, session), unsaved_text = app_lookup_save(session, options);
             if (!bad) bad = app_generation_check(&g);
-            if (!bad) bad = unsaved;
+            if (!bad) bad = unsaved ? unsaved : unsaved_text;
         }
     }
     app_cache_free(&cache);
@@ -102,7 +103,8 @@ int app_run(const app_options *options)
     app_prompts prompts = {0};
     app_models models = {0};
     if (!options->model) return app_error(APP_USAGE, "'run' needs a model: -m FILE (or AERIE_MODEL)");
-    const int no_cache = app_cache_check(options);
+    int no_cache = app_cache_check(options);
+    if (!no_cache) no_cache = app_lookup_check(options);
     if (no_cache) return no_cache;
     if ((!prompted || options->conversation) && isatty(STDIN_FILENO)) {
         app_options chatting = *options;

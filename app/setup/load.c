@@ -1,6 +1,7 @@
 /* load.c - implements load.h: memory check, models, sessions, prompts. */
 #define _POSIX_C_SOURCE 200809L
 #include "setup/load.h"
+#include "setup/lookup.h"
 #include "aerie_extra.h"
 #include "aerie_measure.h"
 
@@ -430,7 +431,8 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
     if (status == AERIE_ERROR_UNSUPPORTED && params.spec.draft_model) /* two files: the sentence must say which */
         return app_error(APP_BAD_FILE, "'%s' cannot draft for '%s': %s", options->draft_model, options->model, error.text);
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
-    const int bad = app_debug_session(*session, models->model);
+    int bad = app_debug_session(*session, models->model);
+    if (!bad && !(options->command->bit & APP_BENCH) && type != AERIE_SPEC_NONE) bad = app_lookup_open(*session, options);
     if (bad) return bad;
     /* texts that are measured; requests name theirs */
     return app_report(APP_WORKING, aerie_session_eval_adapters(*session, options->loras.uses, options->loras.n, &error),

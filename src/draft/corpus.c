@@ -12,7 +12,8 @@
 
 typedef struct generation {
     ae_suffix suffix;
-    uint32_t n;       /* tokens in it, ends of sequences included */
+    int32_t *tokens;  /* [n] of capacity: what is in it, for files */
+    uint32_t n, capacity; /* tokens, ends of sequences included */
     uint64_t *blocks; /* [block_capacity, a power of two] hashes of the prefixes up to each block; 0: free */
     uint32_t n_blocks, block_capacity;
 } generation;
@@ -45,6 +46,7 @@ struct ae_corpus {
 static void generation_free(generation *g)
 {
     ae_suffix_free(&g->suffix);
+    ae_free(g->tokens);
     ae_free(g->blocks);
     *g = (generation){0};
 }
@@ -145,11 +147,24 @@ static void grow_old(ae_corpus *c, text *t)
     t->version = ++c->clock;
 }
 
+static bool has_room(generation *g)
+{
+    if (g->n < g->capacity) return true;
+    const uint32_t capacity = g->capacity ? 2 * g->capacity : 1024;
+    int32_t *tokens = ae_alloc(capacity, sizeof *tokens);
+    if (!tokens) return false;
+    if (g->n) memcpy(tokens, g->tokens, g->n * sizeof *tokens);
+    ae_free(g->tokens);
+    g->tokens = tokens;
+    g->capacity = capacity;
+    return true;
+}
+
 /* If memory is short the young generation is lost: suffix.h leaves it empty. */
 static void add_token(ae_corpus *c, text *t, int32_t token)
 {
-    if (ae_suffix_add(&t->young.suffix, token)) {
-        t->young.n++;
+    if (has_room(&t->young) && ae_suffix_add(&t->young.suffix, token)) {
+        t->young.tokens[t->young.n++] = token;
         return;
     }
     generation_free(&t->young);
@@ -283,6 +298,104 @@ const ae_suffix *ae_corpus_find(const ae_corpus *c, ae_corpus_place *place, cons
         best = of[i];
     }
     return best;
+}
+
+/* ---- Files ------------------------------------------------------------------------------------------------------------- */
+
+/* What stands before a scope's tokens in a file. */
+typedef struct record {
+    uint64_t scope;
+    uint32_t n, zero;
+} record;
+_Static_assert(sizeof(record) == 16, "no padding");
+
+void ae_corpus_finish(ae_corpus *c)
+{
+    for (uint32_t i = 0; i < c->n_texts; i++)
+        while (c->texts[i].first) ae_corpus_work(c);
+}
+
+static uint32_t n_tokens_of(const text *t)
+{
+    return t->old.n + t->young.n;
+}
+
+size_t ae_corpus_bytes(const ae_corpus *c)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < c->n_texts; i++)
+        if (n_tokens_of(&c->texts[i])) n += sizeof(record) + n_tokens_of(&c->texts[i]) * sizeof(int32_t);
+    return n;
+}
+
+void ae_corpus_write(const ae_corpus *c, uint8_t *out)
+{
+    uint64_t after = 0;
+    for (uint32_t k = 0; k < c->n_texts; k++) { /* by their use: each has another clock, but for empty ones */
+        const text *next = NULL;
+        for (uint32_t i = 0; i < c->n_texts; i++) {
+            const text *t = &c->texts[i];
+            if (n_tokens_of(t) && t->used > after && (!next || t->used < next->used)) next = t;
+        }
+        if (!next) return;
+        after = next->used;
+        const record r = {next->scope, n_tokens_of(next), 0};
+        memcpy(out, &r, sizeof r);
+        out += sizeof r;
+        const generation *const of[2] = {&next->old, &next->young};
+        for (int g = 0; g < 2; g++) {
+            if (of[g]->n) memcpy(out, of[g]->tokens, of[g]->n * sizeof(int32_t));
+            out += of[g]->n * sizeof(int32_t);
+        }
+    }
+}
+
+/* The next record of in[*at ..n); false: there is none, or it is none. */
+static bool next_record(const uint8_t *in, size_t n, size_t *at, record *r, const uint8_t **tokens)
+{
+    if (n - *at < sizeof *r) return false;
+    memcpy(r, in + *at, sizeof *r);
+    *at += sizeof *r;
+    if (!r->n || r->zero || r->n > (n - *at) / sizeof(int32_t)) return false;
+    *tokens = in + *at;
+    *at += r->n * sizeof(int32_t);
+    return true;
+}
+
+static bool is_sound(const uint8_t *in, size_t n, int32_t n_vocab)
+{
+    record r;
+    const uint8_t *tokens;
+    size_t at = 0;
+    while (at < n) {
+        if (!next_record(in, n, &at, &r, &tokens)) return false;
+        for (uint32_t i = 0; i < r.n; i++) {
+            int32_t token;
+            memcpy(&token, tokens + i * sizeof token, sizeof token);
+            if (token >= n_vocab) return false;
+        }
+    }
+    return true;
+}
+
+bool ae_corpus_read(ae_corpus *c, const uint8_t *in, size_t n, int32_t n_vocab)
+{
+    record r;
+    const uint8_t *tokens;
+    if (!is_sound(in, n, n_vocab)) return false;
+    for (size_t at = 0; at < n && next_record(in, n, &at, &r, &tokens);) {
+        int32_t *list = ae_alloc(r.n, sizeof *list);
+        if (!list) return true; /* without memory text is forgotten */
+        memcpy(list, tokens, r.n * sizeof *list);
+        for (uint32_t first = 0, i = 0; i <= r.n; i++) {
+            if (i < r.n && list[i] >= 0) continue;
+            if (i > first) ae_corpus_add(c, r.scope, list + first, i - first); /* a sequence, or a piece of one */
+            first = i + 1;
+        }
+        ae_free(list);
+    }
+    ae_corpus_finish(c);
+    return true;
 }
 
 /* ---- Life --------------------------------------------------------------------------------------------------------------- */

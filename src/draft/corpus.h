@@ -10,7 +10,7 @@
  * that were added before are left out, because every turn of a conversation begins with all earlier ones.
  *
  * Owns: texts that wait to be added, automata. Does not own: how likely a continuation is (ngram.c).
- * Invariants: a call adds at most AE_CORPUS_STEP tokens. Memory is at most some 150 bytes per token; all scopes together hold
+ * Invariants: a call adds at most AE_CORPUS_STEP tokens. Memory is at most some 160 bytes per token; all scopes together hold
  * at most AE_CORPUS_ALL budgets, beyond which the least recently used scope is forgotten. If memory is short text is forgotten,
  * and nothing fails.
  * Source: SuffixDecoding (arXiv 2411.04975) keeps a global suffix tree of outputs beside one of the current request.
@@ -53,5 +53,15 @@ void ae_corpus_step(const ae_corpus *corpus, ae_corpus_place *place, int32_t tok
 #define AE_CORPUS_LOOK 64
 const ae_suffix *ae_corpus_find(const ae_corpus *corpus, ae_corpus_place *place, const int32_t *tokens, size_t n,
                                 ae_corpus_match *match);
+
+/* Adds all that waits. */
+void ae_corpus_finish(ae_corpus *corpus);
+/* For files: what was added, by scope, the one used least recently first: u64 scope, u32 n, u32 0, i32 tokens [n], oldest
+ * first, sequences ended by any negative number. out [ae_corpus_bytes]. */
+size_t ae_corpus_bytes(const ae_corpus *corpus);
+void ae_corpus_write(const ae_corpus *corpus, uint8_t *out);
+/* Adds what ae_corpus_write wrote, as if those sequences had just ended. in [n] is hostile. Returns false if it is no such
+ * text, or holds tokens that are not below n_vocab; then nothing is added. */
+bool ae_corpus_read(ae_corpus *corpus, const uint8_t *in, size_t n, int32_t n_vocab);
 
 #endif

@@ -157,6 +157,12 @@ static aerie_status joined_propose(ae_drafter *drafter, const ae_draft_request *
     return AERIE_OK;
 }
 
+static struct ae_corpus *joined_corpus(ae_drafter *drafter)
+{
+    joined *d = (joined *)drafter;
+    return d->ngram->ops->corpus(d->ngram);
+}
+
 static void joined_destroy(ae_drafter *drafter)
 {
     joined *d = (joined *)drafter;
@@ -172,6 +178,7 @@ aerie_status ae_draft_joined_create(ae_drafter **out, ae_drafter *other, uint32_
 {
     static const ae_drafter_ops ops = {.name = "joined", .begin = joined_begin, .observe = joined_observe,
                                        .propose_ngrams = joined_ngrams, .propose = joined_propose, .end = joined_end,
+                                       .corpus = joined_corpus,
                                        .destroy = joined_destroy};
     *out = NULL;
     joined *d = ae_alloc(1, sizeof *d);

@@ -459,6 +459,11 @@ static aerie_status ngram_propose(ae_drafter *drafter, const ae_draft_request *r
     return AERIE_OK;
 }
 
+static ae_corpus *ngram_corpus(ae_drafter *drafter)
+{
+    return ((ngram *)drafter)->corpus;
+}
+
 static void ngram_destroy(ae_drafter *drafter)
 {
     ngram *d = (ngram *)drafter;
@@ -472,7 +477,7 @@ static void ngram_destroy(ae_drafter *drafter)
 aerie_status ae_draft_ngram_create(ae_drafter **out, uint32_t n_slots, uint32_t n_remembered, aerie_error *error)
 {
     static const ae_drafter_ops ops = {.name = "ngram", .free = true, .begin = ngram_begin, .propose = ngram_propose,
-                                       .end = ngram_end, .destroy = ngram_destroy};
+                                       .end = ngram_end, .corpus = ngram_corpus, .destroy = ngram_destroy};
     *out = NULL;
     ngram *d = ae_alloc(1, sizeof *d);
     slot_state *slots = ae_alloc(n_slots, sizeof *slots);

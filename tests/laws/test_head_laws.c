@@ -212,8 +212,9 @@ static aerie_stop count_token(void *user, uint32_t slot, int32_t token, uint32_t
     return AERIE_STOP_NONE;
 }
 
-/* On a device each wait is a round trip. A drafted level has one, for all sequences together; the target has one for its pass
- * and one for its draws. Where the host draws, it fetches the rows that the walk visits and no others. */
+/* On a device each wait is a round trip. A drafted level has one, for all sequences together, and DFlash2 two for all levels;
+ * the target has one for its pass and one for its draws. Where the host draws, it fetches the rows that the walk visits and no
+ * others. */
 static void check_trips(const struct kind *kind, bool on_host)
 {
     char model[128];
@@ -248,10 +249,11 @@ static void check_trips(const struct kind *kind, bool on_host)
         need(ae_spec_step(spec, count_token, &n_tokens, &error), &error);
         if (!drafter->cost.n_levels || n_tokens < 3) continue; /* prompts */
         n_rounds++;
-        const uint32_t n_levels = at_once ? 1 : drafter->cost.n_levels;
+        const bool pairs = b.head->hparams.n_pair > 0; /* candidates of all rows, then what pairs are scored by */
+        const uint32_t n_levels = pairs ? 2 : at_once ? 1 : drafter->cost.n_levels;
         assert_int_equal(ae_cpu_strict_trips(ae_dhead_engine_stream(head)).n_waits - drafts.n_waits, n_levels);
         assert_int_equal(ae_cpu_strict_trips(ae_dhead_engine_stream(head)).n_downloads - drafts.n_downloads,
-                         b.head_net->conf ? 2 * n_levels : n_levels);
+                         pairs ? 4 : b.head_net->conf ? 2 * n_levels : n_levels);
         const ae_cpu_trips now = ae_cpu_strict_trips(ae_engine_stream(engine));
         assert_int_equal(now.n_waits - before.n_waits, on_host ? 1 : 2);
         assert_int_equal(now.n_downloads - before.n_downloads, on_host ? n_tokens : 1);

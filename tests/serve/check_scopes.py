@@ -3,7 +3,9 @@ printed; what is asserted is how many tokens of a prompt were computed."""
 import json
 import os
 import random
+import shutil
 import statistics
+import subprocess
 import time
 import unittest
 
@@ -56,6 +58,47 @@ class Scopes(unittest.TestCase):
             self.assertGreater(cached(s, secret, A), 190)
             answer.read()
             c.close()
+
+    def test_saved_ngrams(self):
+        """--lookup-cache-dynamic: after a restart a key drafts from its own text, and from no other key's. A damaged file is
+        refused and stays as it is."""
+        path = os.path.join(rig.FOLDER, "ngrams")
+
+        def accepted(s, key):
+            body = {"prompt": tokens(7), "max_tokens": 120, "temperature": 1, "seed": 5, "ignore_eos": True}
+            a = s.post("/v1/completions", body, key).json
+            return a["choices"][0]["text"], a["timings"].get("draft_n_accepted", 0)
+
+        options = ["--spec-type", "ngram", "--lookup-cache-dynamic", path]
+        rig.make_model("wide.gguf", "--embd", "512", "--ff", "1536", "--layers", "8")
+        with self.server(*options, model="wide.gguf") as s:
+            texts = [accepted(s, A)[0] for _ in range(3)]
+        self.assertEqual(os.stat(path).st_mode & 0o077, 0)
+        by = {"own": [], "other": []}
+        for _ in range(10):  # whether drafts pay is measured; each key is the first of its servers
+            for who, key in (("own", A), ("other", B)):
+                shutil.copyfile(path, path + who)
+                with self.server(*options[:-1], path + who, model="wide.gguf") as s:
+                    text, n = accepted(s, key)
+                self.assertEqual(text, texts[0])
+                by[who].append(n)
+            if max(by["own"]) > 40:
+                break
+        print("accepted from the file: own text", by["own"], "another key's", by["other"])
+        self.assertGreater(max(by["own"]), 40)
+        self.assertLess(max(by["other"]), 10)
+        with open(path, "r+b") as f:
+            f.seek(100)
+            f.write(b"\xff\xff")
+        with open(path, "rb") as f:
+            damaged = f.read()
+        model = os.path.join(rig.FOLDER, "wide.gguf")
+        got = subprocess.run([rig.AERIE, "run", "-m", model, "-lcd", path, "-no-cnv", "-p", "a", "-n", "2"],
+                             capture_output=True, text=True)
+        self.assertEqual(got.returncode, 3)
+        self.assertIn("cannot be used", got.stderr)
+        with open(path, "rb") as f:
+            self.assertEqual(f.read(), damaged)
 
     def test_salts(self):
         """As vLLM has them, in every dialect."""

@@ -149,6 +149,49 @@ static void test_scopes_are_apart(void **state)
     ae_corpus_free(c);
 }
 
+/* ---- Files -------------------------------------------------------------------------------------------------------- */
+
+static void test_files_keep_scopes(void **state)
+{
+    (void)state;
+    enum { LENGTH = 700, N_SCOPES = 5, N_VOCAB = 5000 };
+    static int32_t texts[N_SCOPES][LENGTH];
+    ae_corpus *c = ae_corpus_create(4096), *again = ae_corpus_create(4096);
+    for (uint32_t i = 0; i < N_SCOPES; i++) {
+        random_tokens(i + 50, N_VOCAB, texts[i], LENGTH);
+        ae_corpus_add(c, 100 + i, texts[i], LENGTH - i);
+        ae_corpus_add(c, 100 + i, texts[i], LENGTH - i); /* once */
+    }
+    ae_corpus_finish(c);
+    const size_t n = ae_corpus_bytes(c);
+    uint8_t *bytes = malloc(n + 1);
+    ae_corpus_write(c, bytes);
+    assert_true(ae_corpus_read(again, bytes, n, N_VOCAB));
+    for (uint32_t i = 0; i < N_SCOPES; i++)
+        for (uint32_t k = 0; k < N_SCOPES; k++)
+            assert_int_equal(length_of(again, 100 + i, texts[k], LENGTH - 10),
+                             i == k ? AE_CORPUS_LOOK : brute(texts[i], LENGTH, texts[k], LENGTH - 10));
+    assert_int_equal(length_of(again, 7, texts[0], LENGTH - 10), 0);
+    assert_int_equal(ae_corpus_bytes(again), n); /* the same text, scope by scope */
+    ae_corpus *empty = ae_corpus_create(4096);
+    for (size_t cut = 1; cut < n; cut += 13) assert_false(ae_corpus_read(empty, bytes, cut, N_VOCAB));
+    assert_false(ae_corpus_read(empty, bytes, n, 100)); /* tokens of another vocabulary */
+    assert_int_equal(ae_corpus_bytes(empty), 0);        /* nothing was added */
+    uint64_t random = 3;
+    for (int i = 0; i < 3000; i++) { /* any bytes: refused, or text like another */
+        const size_t at = (size_t)(random = random * 6364136223846793005u + 1442695040888963407u) % n;
+        const uint8_t was = bytes[at];
+        bytes[at] = (uint8_t)(random >> 56);
+        if (i % 100 == 0 || at < 16) (void)ae_corpus_read(empty, bytes, n, N_VOCAB);
+        bytes[at] = was;
+    }
+    assert_true(ae_corpus_read(empty, bytes, 0, N_VOCAB));
+    free(bytes);
+    ae_corpus_free(empty);
+    ae_corpus_free(again);
+    ae_corpus_free(c);
+}
+
 /* ---- The drafter -------------------------------------------------------------------------------------------------- */
 
 static uint32_t drafted(ae_drafter *d, uint32_t slot, uint64_t scope, bool stranger, const int32_t *tokens, size_t n,
@@ -212,6 +255,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_finds_the_longest_suffix),      cmocka_unit_test(test_forgets_the_oldest),
         cmocka_unit_test(test_the_same_text_is_added_once),   cmocka_unit_test(test_scopes_are_apart),
+        cmocka_unit_test(test_files_keep_scopes),
         cmocka_unit_test(test_later_sequences_of_the_scope_profit), cmocka_unit_test(test_without_memory_nothing_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

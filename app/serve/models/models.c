@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "serve/http/systemd.h"
+#include "setup/lookup.h"
 #include "formats/kind.h" /* aerie.h does not say what lies beside models */
 
 enum { RETRY_SECONDS = 15, WAIT_SECONDS = 120 };
@@ -144,6 +145,10 @@ int serve_models_create(serve_models *models, serve_server *server)
                         "-md drafts for one model, but there are %zu; a drafter head beside a model (MODEL-eagle3.gguf) is "
                         "used without -md",
                         models->n);
+    if (!bad && models->n > 1 && (server->options->lookup_static || server->options->lookup_dynamic))
+        bad = app_error(APP_USAGE, "--lookup-cache-static and --lookup-cache-dynamic name a file for one model, but there are "
+                        "%zu", models->n);
+    if (!bad) bad = app_lookup_check(server->options);
     if (!bad && models->n > 1 && server->options->loras.n)
         bad = app_error(APP_USAGE, "--lora adapts one model, but there are %zu", models->n);
     if (!bad) bad = choose_default(models);
@@ -232,6 +237,7 @@ static void unload(serve_models *models, serve_model *m)
     m->state = SERVE_UNLOADING;
     pthread_mutex_unlock(&models->lock);
     if (m->session) serve_engine_stop(m);
+    (void)app_lookup_save(m->session, &m->options); /* it says what is wrong */
     close_model(m);
     if (!m->options.quiet) app_note("'%s' is unloaded", m->name);
     pthread_mutex_lock(&models->lock);
@@ -575,6 +581,7 @@ void serve_models_free(serve_models *models)
         serve_model *m = &models->items[i];
         if (m->state == SERVE_READY) {
             if (m->session) serve_engine_stop(m);
+            (void)app_lookup_save(m->session, &m->options);
             close_model(m);
         }
         pthread_mutex_destroy(&m->lock);
