@@ -3,7 +3,7 @@
  *
  * Each case has a goal: 0.97 of the best fixed depth, 0.95 of the best of three drafters, 0.99 of plain decoding in any 500
  * rounds, 0.97 in short answers. Not all cases reach theirs. So the bounds of each group are what the controller reached when
- * they were measured (2026-11-27), with a small margin: a change may not make it worse, and a better one tightens them.
+ * they were measured (2026-11-28), with a small margin: a change may not make it worse, and a better one tightens them.
  * AERIE_TEST_TABLE=1 prints the figures, and the cases that miss their goals. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,20 @@
 
 #define WINDOW 500
 
-static uint32_t n_bad, n_all;
+/* The constants were tuned on the seeds of set 0; those of set 1 were added later, for a look at others. */
+static uint32_t n_bad, n_all, set;
+
+static uint64_t seed_of(int k)
+{
+    return (uint64_t)k + 1000 * set;
+}
+
+/* Many sequences take long: they are left to set 0. */
+static uint32_t n_counts(uint32_t all)
+{
+    return set ? 3 : all;
+}
+
 static sim_result result;
 
 /* Shares of the goal by group of cases. */
@@ -53,11 +66,12 @@ typedef struct bounds {
 static void report(const tally *t, const bounds *b)
 {
     if (getenv("AERIE_TEST_TABLE"))
-        printf("| %s | %u | %.3f | %.3f | %u |\n", t->name, t->n, t->sum / t->n, t->least, t->n_missed);
+        printf("| %s%s | %u | %.3f | %.3f | %u |\n", t->name, set ? ", held out" : "", t->n, t->sum / t->n, t->least,
+               t->n_missed);
     if (t->sum / t->n >= b->mean && t->least >= b->least && t->n_missed <= b->n_missed) return;
     n_bad++;
-    print_error("%s: mean %.3f, least %.3f, %u of %u below the goal; expected %.3f, %.3f, %u\n", t->name, t->sum / t->n,
-                t->least, t->n_missed, t->n, b->mean, b->least, b->n_missed);
+    print_error("%s%s: mean %.3f, least %.3f, %u of %u below the goal; expected %.3f, %.3f, %u\n", t->name,
+                set ? ", held out" : "", t->sum / t->n, t->least, t->n_missed, t->n, b->mean, b->least, b->n_missed);
 }
 
 static void none_is_bad(void)
@@ -78,12 +92,12 @@ static void run_stationary(double noise, bool slow, const char *name, double nea
     snprintf(names[0], 64, "%s: of the best fixed depth", name);
     snprintf(names[1], 64, "%s: worst 500 rounds", name);
     tally best = {.name = names[0]}, plain = {.name = names[1]};
-    for (uint32_t c = 0; c < 5; c++)
+    for (uint32_t c = 0; c < n_counts(5); c++)
         for (int kind = 0; kind < 3; kind++)
             for (int k = 0; k < 16; k++) {
                 if (counts[c] > 16 && (k + kind) % (counts[c] > 64 ? 5 : 3)) continue; /* many sequences take long */
                 sim_machine m = {.kind = (sim_kind)kind, .n_seqs = counts[c], .n_max = k % 2 ? 15 : 6, .n_drafters = 1,
-                                 .noise = noise, .seed = (uint64_t)k};
+                                 .noise = noise, .seed = seed_of(k)};
                 m.drafters[0] = (sim_drafter){.one_pass = k % 2, .price = prices[k / 2 % 2], .price_seq = 0.05,
                                               .acceptance = acceptances[k / 4]};
                 if (slow) m.slow_from = 700, m.slow_to = 1000;
@@ -98,79 +112,95 @@ static void run_stationary(double noise, bool slow, const char *name, double nea
 
 static void test_quiet(void **state)
 {
+    static const bounds best[2] = {{0.993, 0.867, 5}, {0.992, 0.939, 4}},
+                        plain[2] = {{1.593, 0.975, 4}, {1.688, 0.982, 2}};
     (void)state;
-    run_stationary(0, false, "quiet", 0.97, &(bounds){0.993, 0.867, 5},
-                   &(bounds){1.593, 0.975, 4});
+    for (set = 0; set < 2; set++) run_stationary(0, false, "quiet", 0.97, &best[set], &plain[set]);
     none_is_bad();
 }
 
 static void test_noisy(void **state)
 {
+    static const bounds best[2] = {{0.988, 0.864, 10}, {0.987, 0.865, 10}},
+                        plain[2] = {{1.580, 0.979, 8}, {1.676, 0.980, 7}};
     (void)state;
-    run_stationary(0.1, false, "noisy", 0.97, &(bounds){0.988, 0.864, 10},
-                   &(bounds){1.580, 0.979, 8});
+    for (set = 0; set < 2; set++) run_stationary(0.1, false, "noisy", 0.97, &best[set], &plain[set]);
     none_is_bad();
 }
 
 static void test_slow_minute(void **state)
 {
+    static const bounds best[2] = {{0.984, 0.867, 16}, {0.981, 0.897, 20}},
+                        plain[2] = {{1.560, 0.975, 4}, {1.649, 0.982, 2}};
     (void)state;
-    run_stationary(0, true, "slow minute", 0.97, &(bounds){0.984, 0.867, 16},
-                   &(bounds){1.560, 0.975, 4});
+    for (set = 0; set < 2; set++) run_stationary(0, true, "slow minute", 0.97, &best[set], &plain[set]);
     none_is_bad();
 }
 
 /* Acceptance changes in the middle of a text: no window falls below plain, and 500 rounds later the choice is right again. */
-static void test_change(void **state)
+static void run_change(const bounds *of_best, const bounds *of_plain)
 {
-    (void)state;
     static const double pairs[][2] = {{0.8, 0.1}, {0.9, 0.4}, {0.1, 0.8}, {0.6, 0.3}, {0.4, 0.9}};
     tally best = {.name = "change: of the best 500 rounds later"}, plain = {.name = "change: worst 500 rounds"};
-    for (uint32_t c = 0; c < 4; c++)
+    for (uint32_t c = 0; c < n_counts(4); c++)
         for (int kind = 0; kind < 3; kind++)
             for (int k = 0; k < 20; k++) {
                 sim_machine m = {.kind = (sim_kind)kind, .n_seqs = counts[c], .n_max = k % 2 ? 15 : 6, .n_drafters = 1,
-                                 .change = 1000, .noise = 0.05, .seed = (uint64_t)k};
+                                 .change = 1000, .noise = 0.05, .seed = seed_of(k)};
                 m.drafters[0] = (sim_drafter){.one_pass = k % 2, .price = prices[k / 2 % 2], .price_seq = 0.05,
                                               .acceptance = pairs[k / 4][0], .later = pairs[k / 4][1]};
                 assert_true(sim_run(&m, 2200, 0, &result));
                 expect(&best, &m, sim_gain(&m, &result, 1500, 2200), sim_best(&m, 2000), 0.95);
                 expect(&plain, &m, sim_worst_window(&m, &result, WINDOW), 1, 0.99);
             }
-    report(&best, &(bounds){0.981, 0.758, 23});
-    report(&plain, &(bounds){1.041, 0.970, 38});
+    report(&best, of_best);
+    report(&plain, of_plain);
+}
+
+static void test_change(void **state)
+{
+    static const bounds best[2] = {{0.981, 0.758, 23}, {0.979, 0.784, 18}},
+                        plain[2] = {{1.041, 0.970, 38}, {1.059, 0.973, 34}};
+    (void)state;
+    for (set = 0; set < 2; set++) run_change(&best[set], &plain[set]);
     none_is_bad();
 }
 
 /* Three drafters, of which one is best: within 5 % of it after 1,000 rounds, in whatever order they are given. */
-static void test_three(void **state)
+static void run_three(const bounds *of_best, const bounds *of_plain)
 {
-    (void)state;
     static const sim_drafter kinds[] = {{false, 0.05, 0.05, 0.6, 0}, {false, 0.25, 0.05, 0.85, 0}, {true, 0.3, 0.05, 0.7, 0},
                                         {true, 0.1, 0.05, 0.4, 0},   {false, 0.1, 0.05, 0.2, 0},  {true, 0.4, 0.05, 0.9, 0}};
     tally best = {.name = "three drafters: of the best of them"}, plain = {.name = "three drafters: worst 500 rounds"};
-    for (uint32_t c = 0; c < 4; c++)
+    for (uint32_t c = 0; c < n_counts(4); c++)
         for (int kind = 0; kind < 3; kind++)
             for (int k = 0; k < 12; k++) {
                 sim_machine m = {.kind = (sim_kind)kind, .n_seqs = counts[c], .n_max = 8, .n_drafters = 3, .noise = 0.05,
-                                 .seed = (uint64_t)k};
+                                 .seed = seed_of(k)};
                 for (int i = 0; i < 3; i++) m.drafters[i] = kinds[(k + i * (1 + k / 6 * 4)) % 6];
                 const uint32_t n = 2000;
                 assert_true(sim_run(&m, n, 0, &result));
                 expect(&best, &m, sim_gain(&m, &result, 1000, n), sim_best(&m, 0), 0.95);
                 expect(&plain, &m, sim_worst_window(&m, &result, WINDOW), 1, 0.99);
             }
-    report(&best, &(bounds){0.940, 0.610, 60});
-    report(&plain, &(bounds){1.488, 0.983, 7});
+    report(&best, of_best);
+    report(&plain, of_plain);
+}
+
+static void test_three(void **state)
+{
+    static const bounds best[2] = {{0.940, 0.610, 60}, {0.915, 0.479, 65}},
+                        plain[2] = {{1.488, 0.983, 7}, {1.586, 0.981, 5}};
+    (void)state;
+    for (set = 0; set < 2; set++) run_three(&best[set], &plain[set]);
     none_is_bad();
 }
 
 /* A short answer, the first of a session: 128 tokens, the mean of 8 runs. */
-static void test_short(void **state)
+static void run_short(const bounds *of_plain)
 {
-    (void)state;
     tally plain = {.name = "short answers"};
-    for (uint32_t c = 0; c < 4; c++)
+    for (uint32_t c = 0; c < n_counts(4); c++)
         for (int kind = 0; kind < 3; kind++)
             for (int k = 0; k < 24; k++) {
                 static const double rates[] = {0.02, 0.2, 0.3, 0.5, 0.7, 0.9};
@@ -178,27 +208,34 @@ static void test_short(void **state)
                 m.drafters[0] = (sim_drafter){.one_pass = k % 2, .price = prices[k / 2 % 2], .price_seq = 0.05,
                                               .acceptance = rates[k / 4]};
                 double sum = 0;
-                for (m.seed = 0; m.seed < 8; m.seed++) {
+                for (int i = 0; i < 8; i++) {
+                    m.seed = seed_of(i);
                     assert_true(sim_run(&m, 300, 128, &result));
                     sum += sim_gain(&m, &result, 0, result.n) / 8;
                 }
                 expect(&plain, &m, sum, 1, 0.97);
             }
-    report(&plain, &(bounds){1.258, 0.962, 4});
+    report(&plain, of_plain);
+}
+
+static void test_short(void **state)
+{
+    static const bounds plain[2] = {{1.258, 0.962, 4}, {1.342, 0.970, 1}};
+    (void)state;
+    for (set = 0; set < 2; set++) run_short(&plain[set]);
     none_is_bad();
 }
 
 /* N-grams beside a network: at least as good as the better of the two alone, within 5 %. */
-static void test_union(void **state)
+static void run_union(const bounds *of_best, const bounds *of_plain)
 {
-    (void)state;
     tally best = {.name = "with n-grams: of the better one alone"}, plain = {.name = "with n-grams: worst 500 rounds"};
-    for (uint32_t c = 0; c < 4; c++)
+    for (uint32_t c = 0; c < n_counts(4); c++)
         for (int kind = 0; kind < 3; kind++)
             for (int k = 0; k < 8; k++) {
                 sim_machine m = {.kind = (sim_kind)kind, .n_seqs = counts[c], .n_max = 8, .n_drafters = 1, .noise = 0.05,
                                  .ngram_price = 1e-3, .ngram_share = k & 1 ? 0.6 : 0.15,
-                                 .ngram_acceptance = k & 2 ? 0.9 : 0.3, .seed = (uint64_t)k};
+                                 .ngram_acceptance = k & 2 ? 0.9 : 0.3, .seed = seed_of(k)};
                 m.drafters[0] = (sim_drafter){.price = 0.1, .price_seq = 0.05, .acceptance = k & 4 ? 0.8 : 0.3};
                 const uint32_t n = 1500;
                 sim_machine one = m;
@@ -214,8 +251,16 @@ static void test_union(void **state)
                 expect(&best, &m, sim_gain(&m, &result, 500, n), goal, 0.95);
                 expect(&plain, &m, sim_worst_window(&m, &result, WINDOW), 1, 0.99);
             }
-    report(&best, &(bounds){0.980, 0.569, 13});
-    report(&plain, &(bounds){1.457, 0.980, 4});
+    report(&best, of_best);
+    report(&plain, of_plain);
+}
+
+static void test_union(void **state)
+{
+    static const bounds best[2] = {{0.980, 0.569, 13}, {0.971, 0.568, 15}},
+                        plain[2] = {{1.457, 0.980, 4}, {1.580, 0.986, 2}};
+    (void)state;
+    for (set = 0; set < 2; set++) run_union(&best[set], &plain[set]);
     none_is_bad();
 }
 
