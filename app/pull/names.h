@@ -14,11 +14,12 @@ typedef struct name_found {
     const char *where; /* static; for sentences */
 } name_found;
 
-/* Whether the text can be such a name: neither a reference nor, by its looks, a path or a sentence. */
+/* Whether the text can be such a name: it is neither a reference, nor does it look like a path or a sentence. */
 bool name_is_bare(const char *text);
-/* Where it is; only_pulled: look nowhere else. */
+/* Finds the model that a name means on this machine; only_pulled: among pulled models only. */
 int name_find(name_found *out, const char *name, bool only_pulled, const app_options *options);
-/* The reference that it is taken for if it is not here: ollama's library, or Hugging Face's after hf.co/. Released by free. */
+/* The reference that a name stands for if no model here has it: ollama's library, or Hugging Face's after hf.co/. To be
+ * freed. */
 char *name_reference(const char *name);
 /* The name of a model here of which it is a misspelling, or NULL. Released by free. */
 char *name_nearest(const char *name, const app_options *options);

@@ -1,12 +1,11 @@
 /* app.h - what all subcommands of the program share.
  *
- * Owns: exit statuses, messages on standard error, checked writes to standard output, reading
- * of text and ids, interruption. Does not own: options (cli/options.h), models (load.h).
- * Invariants: standard output carries the answer and nothing else; every failed write to it is
- * noticed and ends in exit status 1; bytes that come from files or users reach a terminal only
- * escaped - except generated and decoded text, which is the answer.
- * A function that returns int returns an exit status, APP_DONE when all went well; the message
- * has been printed then.
+ * Owns: exit statuses, messages on standard error, checked writes to standard output, reading of text and ids, interruption.
+ * Does not own: options (cli/options.h), models (load.h).
+ * Invariants: standard output carries the answer and nothing else; every failed write to it is noticed and leads to exit status
+ * 1; bytes from files or users reach a terminal only escaped, except generated and decoded text, which is the answer.
+ * A function that returns int returns an exit status, APP_DONE if everything went well; otherwise the message has already been
+ * printed.
  */
 #ifndef AERIE_APP_SHARED_APP_H
 #define AERIE_APP_SHARED_APP_H
@@ -24,168 +23,176 @@
 
 enum {
     APP_DONE = 0,
-    APP_FAILED = 1,        /* while running */
+    APP_FAILED = 1,        /* it failed while running */
     APP_USAGE = 2,         /* the command line is wrong */
     APP_BAD_FILE = 3,      /* a file is unusable */
-    APP_INTERRUPTED = 130, /* Ctrl-C, as shells and llama.cpp have it */
+    APP_INTERRUPTED = 130, /* by Ctrl-C; the number is that of shells and llama.cpp */
 };
 
 /* ---- Messages -------------------------------------------------------------------------------- */
 
-/* "aerie: <sentence>" on standard error, control characters escaped; returns exit_status. */
+/* Prints "aerie: <sentence>" on standard error with control characters escaped; returns exit_status. */
 int app_error(int exit_status, const char *format, ...) APP_PRINTF(2, 3);
-/* The same, without an exit status. */
+/* The same without an exit status. */
 void app_note(const char *format, ...) APP_PRINTF(1, 2);
-/* From now on each line of these has the time (UTC) after "aerie: ". */
+/* From now on every line of these begins with "aerie: " and the time (UTC). */
 void app_note_times(void);
-/* "aerie: not enough memory for <what>" */
+/* Prints "aerie: not enough memory for <what>". */
 int app_error_memory(const char *what);
 
-/* ---- Messages of a program that may not wait for who reads them (log.c) ---- */
+/* ---- Messages of a program that must not wait for the reader of its log (log.c) ---- */
 
-/* From now on a thread of its own writes messages, in their order, and nobody else waits for it. What nobody reads is kept
- * up to 1 MiB; further lines are lost and counted, and the log says how many where they are missing. false: there is no such
- * thread, and messages are written as before. */
+/* From now on a separate thread writes messages, in their order, and no other thread waits for them. Up to 1 MiB that has not
+ * been read is kept; further lines are lost and counted, and the log says where and how many are missing. Returns false if the
+ * thread could not be started; messages are then written as before. */
 bool app_log_start(void);
-/* A whole line for that thread, of no bytes if there was no memory for it; false: the thread does not run. Any thread. */
+/* Gives the thread a whole line, which may be empty if memory was short. Returns false if the thread does not run. Any
+ * thread. */
 bool app_log_put(const char *line, size_t n);
-/* Waits until all lines are written, at most so many seconds. */
+/* Waits until all lines are written, but at most this many seconds. */
 void app_log_flush(double seconds);
-/* Lines lost so far. */
+/* Number of lines lost so far. */
 uint64_t app_log_n_lost(void);
 
 /* ---- Exit statuses ---- */
 
-/* What the library was asked to do: the same status means different things to the user. */
+/* The task that the library was given: the same status means different things to the user. */
 typedef enum app_stage {
     APP_LOADING, /* a model file: an exceeded limit is the fault of the file */
     APP_WORKING, /* an exceeded limit (a prompt longer than the context) is the fault of the command line */
 } app_stage;
 
-/* Prints the library's sentence and maps the status. */
+/* Prints the library's message and returns the exit status for its status. */
 int app_report(app_stage stage, aerie_status status, const aerie_error *error);
 
-/* text[0..n) with control characters, direction overrides and invalid UTF-8 as \n, \t, \xNN or \u{NNNN}. */
+/* Appends text[0..n) with control characters, direction overrides and invalid UTF-8 written as \n, \t, \xNN or \u{NNNN}. */
 void app_escape(FILE *stream, const char *text, size_t n);
-/* Bytes of the well-formed UTF-8 character at text[0..n), its code point through *code; 0 if there is none. */
+/* Returns the length of the well-formed UTF-8 character at text[0..n), and its code point in *code; 0 if there is none. */
 size_t app_utf8_char(const char *text, size_t n, uint32_t *code);
 
 /* ---- Standard output --------------------------------------------------------------------------- */
 
-/* False once a write has failed; app_finish says so. */
+/* Returns false once a write has failed; app_finish reports it. */
 bool app_write(const void *bytes, size_t n);
 bool app_print(const char *format, ...) APP_PRINTF(1, 2);
-/* Text that a model or its file has made, whole UTF-8 characters: as it is, but to a terminal without what would command
- * that: control characters but newline and tab as \xNN or \u{NNNN}, no carriage returns, U+FFFD for what is not UTF-8. */
+/* Writes text of a model or its file, in whole UTF-8 characters. It is unchanged unless standard output is a terminal; then
+ * control characters except newline and tab become \xNN or \u{NNNN}, carriage returns are dropped, and invalid UTF-8 becomes
+ * U+FFFD. */
 bool app_write_text(const char *text, size_t n);
-/* The first character of text[0..n), n > 0, as app_write_text shows it on a terminal: bytes into out; *n_read: of the text. */
+/* Writes to out the first character of text[0..n), n > 0, as app_write_text shows it on a terminal; *n_read: its length in
+ * text. */
 size_t app_terminal_char(const char *text, size_t n, size_t *n_read, char out[16]);
-/* app_escape to standard output. */
+/* Writes the result of app_escape to standard output. */
 bool app_write_escaped(const char *text, size_t n);
-/* Pushes out what was written: streaming. */
+/* Flushes standard output, for streaming. */
 bool app_flush(void);
-/* Prints the object and a newline, releases it. NULL (out of memory) is a failure. */
+/* Prints the object and a newline, and releases it. NULL (out of memory) is a failure. */
 int app_print_json(json_t *json);
-int app_print_json_line(json_t *json); /* without line breaks in it */
-/* From the start on: a pipe that its reader closed is a failed write, which ends the program's work in good order. */
+int app_print_json_line(json_t *json); /* on one line */
+/* To be called first: writing to a pipe without a reader becomes a failed write, which ends the program's work in good
+ * order. */
 void app_watch_pipes(void);
-/* Closes standard output; the exit status of the program, which is APP_FAILED if any write failed. Where the reader of a pipe
- * has gone the program then ends by SIGPIPE without a word, as others do, unless its caller had that signal ignored. */
+/* Closes standard output and returns the program's exit status, APP_FAILED if a write failed. If the reader of a pipe has gone,
+ * the program then ends by SIGPIPE without a message, as other programs do, unless its caller had that signal ignored. */
 int app_finish(int exit_status);
 
 /* ---- Bytes, text, ids ---------------------------------------------------------------------------- */
 
-/* Growable bytes; data [n] and a NUL after them; owned. All zero is empty. */
+/* Growable bytes, owned; data [n] is followed by a NUL. All zero is empty. */
 typedef struct app_text {
     char *data;
     size_t n, capacity;
 } app_text;
 
-bool app_text_add(app_text *text, const void *bytes, size_t n); /* false: out of memory */
+bool app_text_add(app_text *text, const void *bytes, size_t n); /* returns false when out of memory */
 void app_text_free(app_text *text);
-/* Grows items [*capacity] of `size` bytes for one more than n; NULL when out of memory, the old ones live on. */
+/* Grows items [*capacity] of `size` bytes to hold item n; NULL when out of memory, and the old list stays valid. */
 void *app_grow(void *items, size_t n, size_t *capacity, size_t size);
 
-#define APP_MAX_TEXT ((size_t)64 << 20) /* bytes of a prompt, a template, a grammar: more than any context holds */
-#define APP_MAX_STREAM ((size_t)1 << 30) /* bytes of data from what has no size, such as a pipe */
+#define APP_MAX_TEXT ((size_t)64 << 20) /* most bytes of a prompt, template or grammar: more than any context holds */
+#define APP_MAX_STREAM ((size_t)1 << 30) /* most bytes from a source without a size, such as a pipe */
 
-/* A whole file of text, "-" for standard input, of at most APP_MAX_TEXT bytes. As of app_read_data, a byte order mark and the
- * CRs of a file whose lines all end in CR LF are removed, and UTF-16 and UTF-32 are refused. */
+/* Reads a whole text file ("-": standard input) of at most APP_MAX_TEXT bytes. Like app_read_data, removes a byte order mark,
+ * and the CRs of a file whose lines all end in CR LF; refuses UTF-16 and UTF-32. */
 int app_read_file(app_text *text, const char *path);
-/* Texts that may be long, such as training's records: a regular file of any size, else APP_MAX_STREAM. */
+/* The same for texts that may be long, such as training records: a regular file of any size, other sources up to
+ * APP_MAX_STREAM. */
 int app_read_data(app_text *text, const char *path);
-/* The same for what else was read from a file, from byte `from` on; false: refused, and said. */
+/* Does the same to bytes that were read from a file, from byte `from` on. Returns false if they were refused, with a
+ * message. */
 bool app_text_settle(app_text *text, size_t from, const char *name);
-/* Writes beside `path` and renames: what stood there stays whole until then, and keeps its mode; a new file is its owner's
- * alone. 0, or errno. From any thread. */
+/* Writes a file beside `path` and renames it: an existing file stays whole until then and passes on its mode; a new file is
+ * private to its owner. Returns 0, or errno. Any thread. */
 int app_replace_file(const char *path, const void *data, size_t n);
-/* Is the name one under which app_replace_file writes? A file of such a name that nobody has locked was left behind. */
+/* Whether app_replace_file writes under this name. A file with such a name that is not locked was left behind. */
 bool app_is_leftover(const char *name);
-/* Before the work whose result `option` names a file for: whether app_replace_file or an append could write it, by making a
- * file beside it and removing that again. A link counts as the file that it names. APP_DONE, or APP_FAILED and a message. */
+/* To be called before the work whose result `option` names a file for. Checks whether app_replace_file or an append could write
+ * it, by creating a file beside it and removing that. A link counts as its target. Returns APP_DONE, or APP_FAILED with a
+ * message. */
 int app_check_writable(const char *option, const char *path);
 
-/* Ids separated by spaces, commas, newlines or brackets. `source` names them in messages. *ids is malloc'd. */
+/* Parses ids separated by spaces, commas, newlines or brackets. `source` names them in messages. *ids is malloc'd. */
 int app_parse_ids(const char *text, size_t n, const char *source, int exit_status, int32_t **ids, size_t *n_ids);
 
-/* Text as a JSON string; what is not UTF-8 becomes U+FFFD. */
+/* Returns text as a JSON string; invalid UTF-8 becomes U+FFFD. */
 json_t *app_json_text(const char *text, size_t n);
 typedef enum app_json_status { APP_JSON_OK, APP_JSON_WRONG, APP_JSON_NO_MEMORY } app_json_status;
 
-/* As json_loadb, into *json, which is NULL unless OK. WRONG: the text is none, as *why says. NO_MEMORY: nobody knows what it
- * is; it must not be taken for a wrong or a plain text. */
+/* Parses like json_loadb into *json, which is NULL unless the result is OK. WRONG: the text is not JSON, *why says why.
+ * NO_MEMORY: unknown; the text must not be treated as wrong or as plain text. */
 app_json_status app_json_read(json_t **json, const char *text, size_t n, size_t flags, json_error_t *why);
-/* What json_dumps has made. */
+/* Frees the result of json_dumps. */
 void app_json_free(char *text);
-/* From now on jansson's allocations are watched; before there are threads. */
+/* From now on jansson's allocations are counted; to be called before there are threads. */
 void app_json_watch(void);
-/* What jansson holds more, or (negative) less, of what this thread allocates. false refuses it, which `must` forbids. */
+/* Called with the change in what jansson holds, of this thread's allocations. Returning false refuses it, which is not allowed
+ * if `must`. */
 typedef bool app_json_change(void *user, ptrdiff_t bytes, bool must);
-/* Tells this thread's changes from now on; change NULL: no more. After app_json_watch. */
+/* From now on reports this thread's changes; change NULL: no longer. To be called after app_json_watch. */
 void app_json_account(app_json_change *change, void *user);
-/* Whether jansson has lacked memory on this thread since this was last asked. */
+/* Whether jansson has run out of memory on this thread since the last call. */
 bool app_json_lacked(void);
 json_t *app_json_ids(const int32_t *ids, size_t n);
-/* A whole number, exact beyond 2^63 too (in app_print_json's output). */
+/* Returns a whole number as JSON, exact beyond 2^63, too (in app_print_json's output). */
 json_t *app_json_u64(uint64_t value);
-/* For objects and lists that are built in steps: what cannot be added is noticed, and the next app_print_json says so and
- * prints nothing. */
+/* For objects and lists that are built in steps: a failure to add something is remembered, and the next app_print_json reports
+ * it and prints nothing. */
 void app_json_put(json_t *object, const char *key, json_t *value);
 void app_json_append(json_t *list, json_t *value);
 bool app_json_failed(void);
-/* NaN and infinities have no JSON number: null. */
+/* Returns a number as JSON; NaN and infinities become null. */
 json_t *app_json_real(double value);
 
 /* Returns how many bytes NAME has in "NAME-00002-of-00005.gguf" (*part 2, *of 5) or "NAME.gguf" (both 0); in a name
  * without ".gguf" all bytes. */
 size_t app_split_name(const char *path, unsigned *part, unsigned *of);
 
-/* "1.5 GiB" into out [32]; returns out. */
+/* Writes a size such as "1.5 GiB" to out [32]; returns out. */
 const char *app_bytes(char out[32], uint64_t bytes);
-/* "31,204" */
+/* Writes a number such as "31,204". */
 const char *app_count(char out[32], uint64_t n);
-/* Monotonic seconds. */
+/* Monotonic time in seconds. */
 double app_now(void);
-/* As strtod, in every locale. */
+/* Like strtod, but independent of the locale. */
 double app_number(const char *text, char **end);
 /* Sorts x [n] and returns its median. */
 double app_median(double *x, size_t n);
 
 /* ---- Interruption ---------------------------------------------------------------------------------- */
 
-/* From here the first Ctrl-C, SIGTERM or SIGHUP is only noted, the second one kills. */
+/* From now on the first Ctrl-C, SIGTERM or SIGHUP is only noted; the second one kills. */
 void app_interrupt_arm(void);
-/* The same, but later ones are only noted too: for callers that poll app_interrupted and go on. */
+/* The same, but later ones are only noted as well: for callers that poll app_interrupted and continue. */
 void app_interrupt_watch(void);
-/* Ctrl-C kills the program again (while it waits for input). */
+/* From now on Ctrl-C kills the program again (while it waits for input). */
 void app_interrupt_disarm(void);
 bool app_interrupted(void);
-/* Interrupted by SIGTERM or SIGHUP: there is nobody to ask. */
+/* Whether SIGTERM or SIGHUP interrupted the program: then there is nobody to ask. */
 bool app_interrupt_ends(void);
-/* The end of the program: of SIGTERM or SIGHUP, once noted, it dies after all, as its parent expects. */
+/* To be called last: if SIGTERM or SIGHUP was noted, the program now dies of it, as its parent expects. */
 int app_interrupt_end(int exit_status);
 
-/* Replaces the escapes of -e in place; others stay as they are. Returns the new length. */
+/* Replaces the escapes of -e in place; unknown ones stay. Returns the new length. */
 size_t app_unescape(char *text, size_t n);
 
 #endif
