@@ -549,7 +549,7 @@ static void test_other_models_and_settings_are_refused(void **state)
     aerie_model_free(stretched);
     session = open_session(model, AERIE_SPEC_NGRAM, 1, 0, AERIE_KV_F16);
     refuse(session, request_of(0), data, n, AERIE_ERROR_ARGUMENT, "its own tokens");
-    refuse(session, none, NULL, 5, AERIE_ERROR_ARGUMENT, "no bytes");
+    refuse(session, none, NULL, 5, AERIE_ERROR_ARGUMENT, "data is NULL");
     aerie_request r = none;
     r.n_predict = 3;
     refuse(session, r, data, n, AERIE_ERROR_ARGUMENT, "has 3 already");
