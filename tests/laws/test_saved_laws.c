@@ -563,7 +563,7 @@ static void test_other_models_and_settings_are_refused(void **state)
     need(aerie_model_detokenize(model, tokens + n_prompt, n_tokens - n_prompt, false, &text, &n_text, &error), &error);
     const char *stop = text;
     r = none, r.stop = &stop, r.n_stop = 1;
-    refuse(session, r, data, n, AERIE_ERROR_ARGUMENT, "stop strings already");
+    refuse(session, r, data, n, AERIE_ERROR_ARGUMENT, "one of the stop strings");
     aerie_free(tokens);
     aerie_free(text);
     aerie_session_free(session);

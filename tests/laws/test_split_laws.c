@@ -216,7 +216,13 @@ static void walk(const char *arch, int every)
             ae_split_layers(&split, b.model, b.devices, (const uint32_t[]){0, at}, 2);
             if (n_cases++ % every == 0) compare(&b, &split, &wanted, arch, "a border before layer", at);
         }
-        const bool whole = b.model->hparams.parallel || b.model->hparams.keeps_input;
+        bool whole = b.model->hparams.parallel || b.model->hparams.keeps_input;
+        if (b.model->layers[0].spec.ffn == AE_FFN_CHANNEL_MIX) { /* it shares the state of its mixer */
+            whole = true;
+            ae_split_one(&split, b.model, b.devices[0]);
+            assert_int_equal(ae_split_set_ffn(&split, b.model, 0, b.devices[1], &error), AERIE_ERROR_UNSUPPORTED);
+            assert_non_null(strstr(error.text, "channel mix"));
+        }
         for (uint32_t at = 0; !whole && at <= n_layers; at++) { /* one block by itself, then every other */
             ae_split_one(&split, b.model, b.devices[0]);
             for (uint32_t i = at < n_layers ? at : 0; i < n_layers; i += at < n_layers ? n_layers : 2)

@@ -44,6 +44,9 @@ aerie_status ae_split_set_ffn(ae_split *split, const ae_model *model, uint32_t l
     if (model->hparams.parallel || model->hparams.keeps_input)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: layer %u computes attention and experts of the same rows, so they "
                        "cannot lie on two devices", ae_gguf_path(model->gguf), layer);
+    if (model->layers[layer].spec.ffn == AE_FFN_CHANNEL_MIX)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: the channel mix of layer %u keeps a row in the state of its mixer, "
+                       "so they cannot lie on two devices", ae_gguf_path(model->gguf), layer);
     while (at < split->n_devices && split->devices[at] != device) at++;
     if (at == AE_MAX_DEVICES)
         return ae_fail(error, AERIE_ERROR_LIMIT, "a model can lie on %d devices at most", AE_MAX_DEVICES);

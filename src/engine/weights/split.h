@@ -6,7 +6,8 @@
  * do not depend on the map.
  *
  * Invariants: mixers ascend over the devices, so that cached sequences have one order of bytes. A layer that reads the keys and
- * values of another lies on that layer's device. The two halves of a parallel block are on one device.
+ * values of another lies on that layer's device. The two halves of a parallel block, and those of a layer with a channel mix,
+ * are on one device.
  * Owns nothing: the devices belong to the caller.
  */
 #ifndef AE_ENGINE_WEIGHTS_SPLIT_H
@@ -30,7 +31,7 @@ void ae_split_one(ae_split *split, const ae_model *model, ae_backend *device);
  * never gets more layers than intended. */
 void ae_split_layers(ae_split *split, const ae_model *model, ae_backend *const *devices, const uint32_t *begin, uint32_t n);
 /* Moves the layer's feed-forward block to this device, which may be one that is not used yet. UNSUPPORTED: a parallel block
- * (the layer is named). LIMIT: too many devices. */
+ * or a channel mix (the layer is named). LIMIT: too many devices. */
 aerie_status ae_split_set_ffn(ae_split *split, const ae_model *model, uint32_t layer, ae_backend *device, aerie_error *error);
 
 /* Halves are numbered: 2 i the mixer of layer i, 2 i + 1 its feed-forward block, 2 n_layers the output. */
