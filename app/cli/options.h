@@ -264,7 +264,7 @@ typedef struct app_quantize_options {
     const char *imatrix; /* file, or NULL */
 } app_quantize_options;
 
-/* Texts in windows: perplexity, imatrix. */
+/* Options of commands that read a text in windows: perplexity, imatrix. */
 typedef struct app_judge_options {
     uint32_t stride, n_tasks; /* perplexity; 0: none, all */
     int32_t n_chunks;         /* windows; -1: all */
@@ -318,7 +318,7 @@ typedef struct app_options {
     aerie_session_params session;
     ae_session_test test;
     aerie_sampling sampling;
-    bool seed_random; /* the seed was drawn, not given */
+    bool seed_random; /* the seed was drawn at random because none was given */
     bool seed_given;  /* --seed was given, even as -1 */
     const char *samplers, *sampler_seq;  /* NULL: the default order */
     app_texts logit_bias, dry_breakers;  /* as given; app_sampling_settle parses them into sampling_lists */

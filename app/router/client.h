@@ -39,7 +39,7 @@ typedef struct client_request {
 bool client_possible(void);
 /* NULL: out of memory. */
 client *client_start(const router_target *target, const client_request *request);
-/* Goes on for at most so many seconds, until something has come. */
+/* Waits at most this many seconds, but returns as soon as bytes have arrived or the transfer has ended. */
 client_state client_step(client *c, double seconds);
 /* No more bytes are handed out until client_resume: the client reads slowly. Of
  * the sink, which returns true then. */

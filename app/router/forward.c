@@ -25,39 +25,41 @@ typedef enum state {
     FAILED /* error says why */
 } state;
 
-/* A hash of bytes in their order, however they are cut. */
+/* A number of bytes and their hash, which does not depend on how they are cut into pieces. */
 typedef struct sum {
     uint64_t n, hash;
 } sum;
 
+/* A request on its way to a server, and its answer on the way back. */
 typedef struct passing {
-    serve_call *call;
-    router *router;
-    char headers[N_HEADERS][SHORT_HEADER]; /* [n_headers] to the server */
+    serve_call *call; /* lent */
+    router *router;   /* lent */
+    char headers[N_HEADERS][SHORT_HEADER]; /* [n_headers] "Name: value", sent to the server */
     size_t n_headers;
     char path[512];
-    bool makes;                         /* it makes an answer, whose bytes are the same anywhere */
-    uint64_t hashes[ROUTER_MAX_BLOCKS]; /* [n_hashes] of its beginnings */
+    bool makes;                         /* the answer is sent with Aerie-Repeat, so it has the same bytes on every server */
+    uint64_t hashes[ROUTER_MAX_BLOCKS]; /* [n_hashes] of the beginnings of its text (affinity.h) */
     size_t n_hashes;
     state state;
-    serve_error error;
-    double waits_until;
-    unsigned n_losses;     /* servers that were lost with it */
-    uint64_t busy;         /* servers that answered 502, 503 or 504; a bit each */
-    router_target *target; /* which runs it; NULL: none */
-    router_target *by;     /* which completed it */
-    uint64_t target_losses;
-    client *client;
-    app_text in; /* bytes of the answer; those before `at` are the client's already */
+    serve_error error; /* set if state is FAILED */
+    bool error_given;  /* the error has been written into the stream */
+    double waits_until; /* monotonic: no server is waited for after this time */
+    unsigned n_losses;  /* how many servers were lost while they ran it */
+    uint64_t busy;      /* a bit for each server that has answered 502, 503 or 504 */
+    router_target *target;  /* the server that runs it now; NULL: none */
+    router_target *by;      /* the server that completed it; NULL: none yet */
+    uint64_t target_losses; /* the server's n_losses when it took the request */
+    client *client;         /* the transfer; owned; NULL: none */
+    app_text in; /* bytes that the server has sent and that are not dropped; the client has those before `at` */
     size_t at;
-    sum given;        /* to the client, but for signs of life */
-    uint64_t n_again; /* bytes that must come again before new ones */
-    sum again;        /* of those that have */
-    bool differs;
-    int status; /* of the answer */
-    char type[96];
-    char end[2]; /* its last two bytes that were given */
-    double given_at;
+    sum given;        /* all bytes that the client has got, without signs of life */
+    uint64_t n_again; /* after a loss: the first n_again bytes of the new answer are compared with `given` and dropped */
+    sum again;        /* the bytes of these that have arrived */
+    bool differs;     /* they differ */
+    int status;       /* of the answer; 0: its header has not arrived */
+    char type[96];    /* its Content-Type */
+    char end[2];      /* the last two bytes that the client has got */
+    double given_at;  /* monotonic: when the client got bytes last */
 } passing;
 
 static void sum_add(sum *s, const char *bytes, size_t n)
@@ -67,9 +69,7 @@ static void sum_add(sum *s, const char *bytes, size_t n)
     s->n += n;
 }
 
-/* ---- Headers
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Headers ------------------------------------------------------------------------------------------------ */
 
 static bool add_header(passing *p, const char *name, const char *value)
 {
@@ -99,14 +99,14 @@ static bool add_headers(passing *p)
     char repeat[96];
     bool ok = add_header(p, "Expect", "");
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) ok = ok && add_header(p, kept[i], serve_call_header(call, kept[i]));
-    snprintf(repeat, sizeof repeat, "%s %lld %llu", call->id + strlen("req_"), (long long)time(NULL),
-             (unsigned long long)random_seed(call));
+    const serve_repeat *given = &call->repeat; /* the client may have asked for a repeatable answer itself */
+    snprintf(repeat, sizeof repeat, "%s %llu %llu", call->id + strlen("req_"),
+             (unsigned long long)(given->on ? given->created : (uint64_t)time(NULL)),
+             (unsigned long long)(given->on ? given->seed : random_seed(call)));
     return ok && (!p->makes || add_header(p, "Aerie-Repeat", repeat));
 }
 
-/* ---- Servers
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Servers ------------------------------------------------------------------------------------------------ */
 
 static void leave(passing *p, bool failed, const char *why)
 {
@@ -254,7 +254,7 @@ static void differ(passing *p)
     fail(p, 502, "two servers gave different answers to this request");
 }
 
-/* Goes on for at most so many seconds, until something has changed. */
+/* Takes the request one step further: waits at most this many seconds for a server, for bytes or for the end. */
 static void step(passing *p, double seconds)
 {
     if (p->state == WAITING) {
@@ -282,9 +282,7 @@ static void step(passing *p, double seconds)
     }
 }
 
-/* ---- The canary
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- The canary --------------------------------------------------------------------------------------------- */
 
 typedef struct canary {
     router *router;
@@ -375,9 +373,7 @@ static void send_canary(const passing *p)
     atomic_fetch_sub(&r->n_canaries_running, 1);
 }
 
-/* ---- Towards the client
- * ----------------------------------------------------------------------------------------------
- */
+/* ---- Towards the client ------------------------------------------------------------------------------------- */
 
 static void passing_free(void *user)
 {
@@ -460,11 +456,9 @@ static ptrdiff_t read_stream(void *user, char *out, size_t most)
             return 0;
         }
         if (p->state == FAILED) {
-            if (p->error.code == sign || !at_boundary(p)) return p->error.code == sign ? 0 : -1;
-            p->error.code = NULL;
-            const ptrdiff_t n = give_error(p, out, most);
-            p->error.code = sign; /* it was given */
-            return n;
+            if (p->error_given) return 0;
+            p->error_given = true;
+            return at_boundary(p) ? give_error(p, out, most) : -1;
         }
         if (serve_call_gone(p->call)) return -1;
         if (is_events(p) && at_boundary(p) && app_now() - p->given_at > SIGN_SECONDS && most >= sizeof sign) {

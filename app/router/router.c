@@ -18,9 +18,7 @@
 #define MOST_LOAD 1.5
 enum { SPARE_LOAD = 2 };
 
-/* ---- Choosing a server
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- Choosing a server -------------------------------------------------------------------------------------- */
 
 /* Under the lock. */
 static router_target *least_busy(router *r, uint64_t avoid)
@@ -116,9 +114,7 @@ bool router_ends(router *r)
     return ends;
 }
 
-/* ---- Paths of its own
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- Paths of its own --------------------------------------------------------------------------------------- */
 
 static void get_health(serve_call *call)
 {
@@ -240,9 +236,7 @@ static const serve_route routes[] = {
     {"POST", "/lora-adapters", router_refuse, SERVE_FOR_KEYS},
 };
 
-/* ---- The service
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- The service -------------------------------------------------------------------------------------------- */
 
 static void start(serve_server *server)
 {

@@ -86,7 +86,7 @@ static void show_end(app_generation *g, const app_answer *a)
 static void show(app_generation *g, bool all)
 {
     if (g->show == APP_SHOW_NOTHING) return;
-    if (all && g->show == APP_SHOW_LINES) return; /* what was interrupted is no answer */
+    if (all && g->show == APP_SHOW_LINES) return; /* an interrupted answer is not printed as if it were complete */
     while (g->i_shown < g->prompts->n) {
         const app_answer *a = &g->answers[g->i_shown];
         show_new(g, a);

@@ -20,7 +20,7 @@ enum { QUEUE_BYTES = 1 << 20, NOTICE_BYTES = 160 };
 
 static struct {
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* lines have come, or have been written */
+    pthread_cond_t changed; /* a line was added, or lines were written */
     char bytes[QUEUE_BYTES]; /* a ring of lines, each with its line break */
     size_t first, n;         /* the oldest byte, and how many there are */
     uint64_t n_missing;      /* lines lost since the last notice */

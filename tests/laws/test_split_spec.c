@@ -166,7 +166,7 @@ static void test_wrong_parameters(void **state)
     p.backend = "cpu,tpu";
     refuses(&p, "backend \"tpu\" is unknown");
     p.backend = "cpu,cpu-strict", p.n_gpu_layers = 1;
-    refuses(&p, "either can be given");
+    refuses(&p, "give one or the other");
     p.n_gpu_layers = 0, p.tensor_split = shares, p.n_tensor_split = 1;
     refuses(&p, "a split into 1 shares");
     p.n_tensor_split = 2;

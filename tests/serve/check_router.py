@@ -143,6 +143,15 @@ class Repeatable(unittest.TestCase):
                 self.assertEqual(a.post(*asks[0], {"Aerie-Repeat": bad}).status, 400, bad)
 
 
+    def test_a_client_may_ask_for_it_through_a_router(self):
+        body = {"prompt": "x", "max_tokens": 12, "temperature": 1}
+        with Server() as a, Router([a]) as r:
+            r.wait_for(1)
+            for stream in (False, True):
+                direct = a.post("/v1/completions", {**body, "stream": stream}, REPEAT).body
+                self.assertEqual(r.post("/v1/completions", {**body, "stream": stream}, REPEAT).body, direct)
+
+
 class Lost(unittest.TestCase):
     def test_streams_go_on_when_a_server_is_killed(self):
         with Server(*BIG) as a, Server(*BIG) as b, Router([a, b], "--canary", "0") as r:

@@ -162,7 +162,7 @@ answer_step answer_arguments_begin(answer_parser *p);
 /* Reads up to one of `ends`: returns its index, and the bytes of the name in *n; -1: too early; -2: too long. */
 int answer_find_end(answer_parser *p, const char *const *ends, size_t *n);
 void answer_tell_arguments(answer_parser *p, const char *text);
-answer_step answer_call_ends(answer_parser *p); /* it is whole; another may follow */
+answer_step answer_call_ends(answer_parser *p); /* the call is complete; another one may follow */
 /* Reports bytes of p->value as arguments. */
 answer_value_result answer_tell_value(answer_parser *p);
 /* Returns the request's entry for a tool: its name and its parameters' schema. NULL: there is none. */

@@ -175,7 +175,7 @@ static json_t *skeleton_of(const json_t *messages)
     return NULL;
 }
 
-/* Whether the words of all messages of the system and of tools have come into the prompt of the arrangement. */
+/* Whether the rendered prompt contains the text of all system and tool messages. */
 static bool holds(serve_ask *ask, const json_t *messages, const json_t *object, int how)
 {
     char *text = NULL;

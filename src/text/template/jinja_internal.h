@@ -383,7 +383,7 @@ const ae_jinja_entry *ae_jinja_list_filter_find(const ae_string *name);
 const ae_jinja_entry *ae_jinja_test_find(const ae_string *name);
 const ae_jinja_entry *ae_jinja_global_find(const ae_string *name);
 const ae_jinja_entry *ae_jinja_table_find(const ae_jinja_entry *table, size_t n, const ae_string *name);
-/* Methods by type of the object; *hidden: the sandbox keeps templates from it. */
+/* Finds a method by the type of the object. *hidden is set if the method exists but templates may not use it. */
 const ae_jinja_entry *ae_jinja_method_find(ae_value self, const ae_string *name, bool *hidden);
 
 #endif

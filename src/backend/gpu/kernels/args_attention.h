@@ -40,7 +40,7 @@ typedef struct ae_gpu_attention_args {
     uint32_t n_splits;        /* units of a tile */
     uint32_t merge_apart;     /* parts are joined by a launch of attention_merge, not by the last block */
     uint32_t max_parts;       /* chunks of a row that have room in parts; 0: all rows are walked */
-    uint32_t n_warps;         /* where units are warps: those of a block that work, as many as have room in shared memory */
+    uint32_t n_warps;         /* if each warp has a unit: warps of a block that work; shared memory limits them */
 } ae_gpu_attention_args;
 
 /* Floats of a part: m, l, two unused, o [head_dim] filled up to 16 bytes. */

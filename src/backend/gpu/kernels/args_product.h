@@ -121,7 +121,7 @@ typedef struct ae_gpu_expert_job {
     uint32_t n_out, first_block;     /* first_block: set by the launch */
     uint32_t end;                    /* AE_GPU_FORM_MMA: granules of this job and of the one before it, set by the launch */
     uint32_t offset[AE_GPU_EXPERTS];
-    float scale[AE_GPU_EXPERTS];     /* 1 where an expert has none */
+    float scale[AE_GPU_EXPERTS];     /* scale of each expert; 1 if the file gives it none */
 } ae_gpu_expert_job;
 
 /* Grid: blocks of outputs of all jobs, groups of rows, active experts. Other experts than first_expert to first_expert +

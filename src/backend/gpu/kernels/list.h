@@ -14,7 +14,7 @@
 #include "backend/gpu/kernels/args_rows.h"
 #include "backend/gpu/kernels/args_state.h"
 
-/* X(name, struct of arguments, threads of a block); each file of arguments lists its own. */
+/* The kernels as X(name, type of the arguments, threads per block). Each args_*.h lists the kernels that take its structs. */
 #define AE_GPU_KERNELS(X) \
     AE_GPU_KERNELS_PRODUCT(X) \
     AE_GPU_KERNELS_MMA(X) \

@@ -84,7 +84,7 @@ typedef struct ae_vk_blocks {
 
 #define AE_VK_BATCHES 4
 #define AE_VK_BATCH_ARGS ((size_t)256 << 10) /* bytes of arguments of a batch */
-#define AE_VK_BATCH_COMMANDS 256             /* after so many the device begins to work */
+#define AE_VK_BATCH_COMMANDS 256             /* a batch is submitted once it has this many commands */
 
 /* Commands that are submitted together, and the arguments of their launches. */
 typedef struct ae_vk_batch {
