@@ -133,12 +133,14 @@ static void *run(void *user)
         char why[256] = "";
         app_text text = {0};
         const int status = ask(r, t, "/health", &text, why);
+        const bool is_self = text.data && strstr(text.data, r->id);
         app_text_free(&text);
-        if (status && status != 200) snprintf(why, sizeof why, "/health answers with status %d", status);
+        if (is_self) snprintf(why, sizeof why, "it is this router itself");
+        else if (status && status != 200) snprintf(why, sizeof why, "/health answers with status %d", status);
         pthread_mutex_lock(&r->lock);
         const bool looks = !t->up || ++n % MODELS_EVERY == 0;
         pthread_mutex_unlock(&r->lock);
-        const bool up = status == 200 && (!looks || check_models(r, t, why));
+        const bool up = status == 200 && !is_self && (!looks || check_models(r, t, why));
         if (!router_ends(r)) note(r, t, up, why);
         pause_until(r, next);
     }

@@ -12,6 +12,7 @@
 enum {
     MOST_HELD = 1 << 20, /* bytes of an answer that wait for a slow client */
     SIGN_SECONDS = 4,    /* without a byte, after which a stream shows a sign of life */
+    MOST_HOPS = 4, /* routers that a request may go through */
     SHORT_HEADER = 600,
     N_HEADERS = 8,
     MAX_CANARIES = 4
@@ -90,14 +91,22 @@ static uint64_t random_seed(const serve_call *call)
     return (z ^ z >> 31) >> 1;
 }
 
+/* How many routers the request has gone through. */
+static unsigned hops_of(const serve_call *call)
+{
+    const char *hops = serve_call_header(call, "Aerie-Hops");
+    return hops ? (unsigned)strtoul(hops, NULL, 10) : 0;
+}
+
 /* What the server gets of the client's header; an Origin was the router's to
  * judge. */
 static bool add_headers(passing *p)
 {
     static const char *const kept[] = {"Content-Type", "Authorization", "x-api-key", "anthropic-version", "anthropic-beta"};
     const serve_call *call = p->call;
-    char repeat[96];
-    bool ok = add_header(p, "Expect", "");
+    char repeat[96], hops[16];
+    snprintf(hops, sizeof hops, "%u", hops_of(call) + 1);
+    bool ok = add_header(p, "Expect", "") && add_header(p, "Aerie-Hops", hops);
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) ok = ok && add_header(p, kept[i], serve_call_header(call, kept[i]));
     const serve_repeat *given = &call->repeat; /* the client may have asked for a repeatable answer itself */
     snprintf(repeat, sizeof repeat, "%s %llu %llu", call->id + strlen("req_"),
@@ -504,6 +513,8 @@ static void pass(serve_call *call, bool makes, const char *path)
     if (makes) p->n_hashes = router_affinity_hash(call->body.data, call->body.n, key, p->hashes);
     if (strlen(path) >= sizeof p->path)
         fail(p, 414, "the path is too long");
+    else if (hops_of(call) >= MOST_HOPS)
+        fail(p, 508, "this request has gone through too many routers; do they pass it round in a circle?");
     else if (!add_headers(p))
         fail(p, 431, "a header of the request is too long");
     while (p->state == WAITING || (p->state == RUNNING && !(is_stream(p) && p->status == 200))) {

@@ -123,7 +123,7 @@ static void get_health(serve_call *call)
     const bool ok = n_up && !atomic_load(&call->server->draining);
     call->retry_after = ok ? 0 : 2;
     serve_reply_json(call, ok ? 200 : 503,
-                     json_pack("{s:s, s:i, s:i}", "status",
+                     json_pack("{s:s, s:s, s:i, s:i}", "router", r->id, "status",
                                ok     ? "ok"
                                : n_up ? "shutting down"
                                       : "no server is up",
@@ -329,6 +329,7 @@ int app_router(const app_options *options)
                                     "'router' needs: install it (Debian: "
                                     "libcurl4-openssl-dev) and build again");
     server.router = &r;
+    serve_id(&server, "router_", r.id);
     pthread_mutex_init(&r.lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

@@ -40,6 +40,7 @@ typedef struct router_target {
 
 typedef struct router {
     serve_server *server;
+    char id[48]; /* names this router in its /health, so that it does not take itself for one of its servers */
     const app_router_options *o;
     router_target targets[ROUTER_MAX_SERVERS]; /* [n] */
     size_t n;

@@ -328,6 +328,21 @@ class Use(unittest.TestCase):
             self.assertEqual(r.post("/v1/completions", {"prompt": "x", "max_tokens": 2}).status, 200)
         a.stop()
 
+    def test_routers_in_a_circle(self):
+        with socket.create_server(("127.0.0.1", 0)) as s:
+            port = s.getsockname()[1]
+        with Server() as a:
+            with Router([a, f"http://127.0.0.1:{port}"], "--port", str(port)) as r:
+                self.assertTrue(r.logged("it is this router itself"))
+                r.wait_for(1)
+                self.assertEqual(r.post("/v1/completions", {"prompt": "x", "max_tokens": 2}).status, 200)
+            with Router([a]) as first, Router([first]) as second:  # one after another is no circle
+                second.wait_for(1)
+                self.assertEqual(second.post("/v1/completions", {"prompt": "x", "max_tokens": 2}).status, 200)
+                got = second.post("/v1/completions", {"prompt": "x"}, {"Aerie-Hops": "4"})
+                self.assertEqual(got.status, 508)
+                self.assertIn("in a circle", got.error)
+
     def test_options(self):
         def refused(status, text, *words):
             r = Router(words, wait=False)
