@@ -186,7 +186,7 @@ def check_block(args):
     """Says before all the work what a block drafter cannot be."""
     if args.start_from:
         raise SystemExit("train_head: --start-from is of --kind eagle3; a block drafter goes on from its --work alone")
-    for option, value, least, most in (("--layers", args.layers, 1, 16), ("--block", args.block, 1, 32),
+    for option, value, least, most in (("--layers", args.layers, 1, 8), ("--block", args.block, 1, 32),
                                        ("--markov-rank", args.markov_rank, 1, 4096), ("--anchors", args.anchors, 0, 1 << 20)):
         if not least <= value <= most:
             raise SystemExit(f"train_head: {option} {value}: {least} to {most} are possible")

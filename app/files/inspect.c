@@ -229,7 +229,9 @@ static void print_tower(const char *path)
     aerie_error error = {0};
     ae_tower_model *m;
     if (ae_tower_model_load(&m, path, true, &error) != AERIE_OK) {
-        app_print("%-14snot read by this program: %s\n", "images", error.text);
+        app_print("%-14snot read by this program: ", "images");
+        app_write_escaped(error.text, strlen(error.text)); /* it may quote the file */
+        app_print("\n");
         return;
     }
     app_print("%-14s%s, %u blocks of width %u, patches of %u pixels, rows of width %u", "images", m->type->name,

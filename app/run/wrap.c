@@ -64,7 +64,7 @@ static void put_word(app_wrap *w)
 static void put_newline(app_wrap *w)
 {
     put_word(w);
-    if (w->fence || !w->width) app_write(w->gap, w->n_gap); /* code is exact, and what is not wrapped */
+    if (w->fence || !w->width) app_write(w->gap, w->n_gap); /* code and text that is not wrapped keep their last spaces */
     app_write("\n", 1);
     w->column = w->n_gap = w->gap_width = 0;
     w->in_line = false;
