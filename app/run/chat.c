@@ -258,7 +258,8 @@ static int regenerate(chat *c, const char *text)
         free((char *)old.content);
         return bad;
     }
-    talk->messages[talk->n++] = old; /* its place is still there: nothing was added */
+    talk->pictures[talk->n] = (app_pictures){0}; /* what was dropped meanwhile may have left a copy of another message's */
+    talk->messages[talk->n++] = old;              /* its place is still there: nothing was added */
     if (!bad) app_note("the old answer stays");
     return bad;
 }

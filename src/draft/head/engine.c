@@ -431,7 +431,7 @@ aerie_status ae_dhead_add_true(ae_dhead_engine *e, uint32_t seq, const float *fe
     uint32_t row = 0;
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t position = live + i + s->forgotten;
-        if (s->n_media) s->debt = turns(e) ? position - ae_media_turned(s->media, s->n_media, position) : 0;
+        s->debt = turns(e) ? position - ae_media_turned(s->media, s->n_media, position) : 0;
         row = ae_dhead_add_row(e, seq, next_tokens ? next_tokens[i] : 0, live + i, live + i, live + i + 1);
     }
     if (output) *out = add_output(e, row, seq, 0);
