@@ -18,14 +18,11 @@ static bool keep(void *user, const char *bytes, size_t n)
  */
 static int ask(router *r, router_target *t, const char *path, app_text *text, char why[256])
 {
-    char key[560];
-    const serve_keys *keys = &r->server->keys;
-    const char *given = r->o->key ? r->o->key : keys->n ? keys->items[0] : NULL, *const headers[] = {key};
-    snprintf(key, sizeof key, "Authorization: Bearer %s", given ? given : "");
+    const char *const headers[] = {r->key};
     const client_request request = {.method = "GET",
                                     .path = path,
                                     .headers = headers,
-                                    .n_headers = given != NULL,
+                                    .n_headers = *r->key != 0,
                                     .seconds = r->o->limit,
                                     .sink = keep,
                                     .user = text};
@@ -51,8 +48,10 @@ static router_model *find_model(router *r, const char *name)
 
 /* Whether the server's model is the one that the others have under that name;
  * the first tells. Under the lock. */
-static bool check_model(router *r, const json_t *entry, char why[256])
+static bool check_model(router *r, const router_target *t, const json_t *entry, char why[256])
 {
+    bool alone = true; /* then it is what the others will be compared with: all may have been replaced meanwhile */
+    for (size_t i = 0; i < r->n; i++) alone = alone && (!r->targets[i].up || &r->targets[i] == t);
     const char *name = json_string_value(json_object_get(entry, "id"));
     const json_t *meta = json_object_get(entry, "meta");
     const char *fingerprint = json_string_value(json_object_get(meta, "fingerprint"));
@@ -60,7 +59,7 @@ static bool check_model(router *r, const json_t *entry, char why[256])
     if (!name || !fingerprint || !build) return true; /* not loaded yet */
     router_model *m = find_model(r, name);
     if (!m) return true;
-    if (!*m->fingerprint) {
+    if (!*m->fingerprint || alone) {
         snprintf(m->fingerprint, sizeof m->fingerprint, "%s", fingerprint);
         snprintf(m->build, sizeof m->build, "%s", build);
     }
@@ -93,19 +92,21 @@ static bool check_models(router *r, router_target *t, char why[256])
                  status);
     const json_t *list = json_object_get(json, "data");
     pthread_mutex_lock(&r->lock);
-    for (size_t i = 0; ok && !r->o->mixed && i < json_array_size(list); i++) ok = check_model(r, json_array_get(list, i), why);
+    for (size_t i = 0; ok && !r->o->mixed && i < json_array_size(list); i++)
+        ok = check_model(r, t, json_array_get(list, i), why);
     pthread_mutex_unlock(&r->lock);
     json_decref(json);
     app_text_free(&text);
     return ok;
 }
 
-static void note(router *r, router_target *t, bool up, const char *why)
+/* lost: it does not answer, or hangs; else what it runs goes on there, as when it shuts down in good order. */
+static void note(router *r, router_target *t, bool up, bool lost, const char *why)
 {
     pthread_mutex_lock(&r->lock);
     const bool was = t->up, is_new = !up && strcmp(t->why, why) != 0;
     t->up = up;
-    t->n_losses += was && !up;
+    t->n_losses += was && !up && lost;
     snprintf(t->why, sizeof t->why, "%s", up ? "" : why);
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
@@ -133,6 +134,7 @@ static void *run(void *user)
         char why[256] = "";
         app_text text = {0};
         const int status = ask(r, t, "/health", &text, why);
+        const bool is_stuck = text.data && strstr(text.data, "\"stuck\"");
         const bool is_self = text.data && strstr(text.data, r->id);
         app_text_free(&text);
         if (is_self) snprintf(why, sizeof why, "it is this router itself");
@@ -141,7 +143,7 @@ static void *run(void *user)
         const bool looks = !t->up || ++n % MODELS_EVERY == 0;
         pthread_mutex_unlock(&r->lock);
         const bool up = status == 200 && !is_self && (!looks || check_models(r, t, why));
-        if (!router_ends(r)) note(r, t, up, why);
+        if (!router_ends(r)) note(r, t, up, !status || is_stuck, why);
         pause_until(r, next);
     }
     return NULL;

@@ -47,6 +47,9 @@ typedef struct passing {
     double waits_until; /* monotonic: no server is waited for after this time */
     unsigned n_losses;  /* how many servers were lost while they ran it */
     uint64_t busy;      /* a bit for each server that has answered 502, 503 or 504 */
+    uint64_t avoid;     /* the bit of the server that was lost last */
+    bool told;          /* the client has got the header of a stream */
+    bool lacks_memory;  /* for more of the answer */
     router_target *target;  /* the server that runs it now; NULL: none */
     router_target *by;      /* the server that completed it; NULL: none yet */
     uint64_t target_losses; /* the server's n_losses when it took the request */
@@ -117,11 +120,11 @@ static bool add_headers(passing *p)
 
 /* ---- Servers ------------------------------------------------------------------------------------------------ */
 
-static void leave(passing *p, bool failed, const char *why)
+static void leave(passing *p, bool unreachable, const char *why)
 {
     client_end(p->client);
     p->client = NULL;
-    if (p->target) router_give(p->router, p->target, failed, why);
+    if (p->target) router_give(p->router, p->target, p->target_losses, unreachable, why);
     p->target = NULL;
 }
 
@@ -134,20 +137,31 @@ static void fail(passing *p, int status, const char *what)
 }
 
 /* The server is lost: another one goes on. */
-static void lose(passing *p, const char *reason)
+/* Nothing has come yet of what the next server will send. */
+static void restart(passing *p)
 {
-    char why[256];
-    const char *name = p->target->name;
-    snprintf(why, sizeof why, "%s", reason); /* it may belong to the client, which ends now */
-    leave(p, true, why);
-    p->n_losses++;
-    serve_use_drop(&p->call->use, p->in.n - p->at); /* what the client has not got comes again */
+    serve_use_drop(&p->call->use, p->in.n - p->at);
     p->in.n = p->at = 0;
     p->again = (sum){0};
     p->n_again = p->given.n;
     p->status = 0;
-    p->waits_until = app_now() + p->router->o->wait;
     p->state = WAITING;
+}
+
+/* The server's connection has ended, or the server is down: another one goes on. A server whose answer had begun may have
+ * ended this answer alone, so only one that did not answer at all counts as down; of the others the next check tells.
+ */
+static void lose(passing *p, const char *reason)
+{
+    char why[256];
+    const char *name = p->target->name;
+    const bool unreachable = !client_status(p->client);
+    snprintf(why, sizeof why, "%s", reason); /* it may belong to the client, which ends now */
+    p->avoid = (uint64_t)1 << (p->target - p->router->targets);
+    leave(p, unreachable, why);
+    p->n_losses++;
+    restart(p);
+    p->waits_until = app_now() + p->router->o->wait;
     if (p->n_losses > p->router->o->n_replays) {
         fail(p, 502,
              "the servers that this request was given to were lost; --replays says "
@@ -164,6 +178,7 @@ static void lose(passing *p, const char *reason)
 static bool on_bytes(void *user, const char *bytes, size_t n)
 {
     passing *p = user;
+    if (p->told && client_status(p->client) != 200) return true; /* an error is no part of the answer: finish */
     if (p->again.n < p->n_again) {
         const uint64_t left = p->n_again - p->again.n;
         const size_t skip = left < n ? (size_t)left : n;
@@ -174,7 +189,8 @@ static bool on_bytes(void *user, const char *bytes, size_t n)
     }
     if (!n) return true;
     if (p->at == p->in.n) p->at = p->in.n = 0;
-    if (!serve_use_add(&p->call->use, n) || !app_text_add(&p->in, bytes, n)) return false;
+    p->lacks_memory = !serve_use_add(&p->call->use, n) || !app_text_add(&p->in, bytes, n);
+    if (p->lacks_memory) return false;
     if (p->in.n - p->at > MOST_HELD && p->call->read) client_pause(p->client);
     return true;
 }
@@ -198,7 +214,7 @@ static bool begin(passing *p)
 /* Waits for a server at most so many seconds. */
 static void wait_for_server(passing *p, double seconds)
 {
-    p->target = router_take(p->router, p->hashes, p->n_hashes, p->busy, &p->target_losses);
+    p->target = router_take(p->router, p->hashes, p->n_hashes, p->busy | p->avoid, &p->target_losses);
     if (p->target) {
         p->state = RUNNING;
         if (begin(p)) return;
@@ -206,6 +222,7 @@ static void wait_for_server(passing *p, double seconds)
         fail(p, 503, "not enough memory");
         return;
     }
+    p->busy = p->avoid = 0; /* there is no other one: after a while the same one may be tried again */
     if (app_now() >= p->waits_until)
         fail(p, 503, "no server is up; --wait says how long to wait for one");
     else if (router_ends(p->router))
@@ -223,18 +240,27 @@ static bool is_busy(int status)
  * take no more, from another one. */
 static void finish(passing *p)
 {
-    const bool busy = is_busy(client_status(p->client));
-    p->status = client_status(p->client);
-    if (busy && !p->given.n) {
-        const uint64_t bit = (uint64_t)1 << (p->target - p->router->targets);
+    const int status = client_status(p->client);
+    const uint64_t bit = (uint64_t)1 << (p->target - p->router->targets);
+    p->status = status;
+    if (p->told && status != 200) { /* the client has got the beginning of a stream */
         p->busy |= bit;
-        router_target *other = router_take(p->router, p->hashes, p->n_hashes, p->busy, &p->target_losses);
+        leave(p, false, "");
+        restart(p);
+        if (is_busy(status)) return;
+        fail(p, 502, "the server that took this request over refused it");
+        return;
+    }
+    if (is_busy(status)) {
+        p->busy |= bit;
+        uint64_t losses;
+        router_target *other = router_take(p->router, p->hashes, p->n_hashes, p->busy, &losses);
         if (other) {
             leave(p, false, "");
-            serve_use_drop(&p->call->use, p->in.n - p->at);
-            p->in.n = p->at = 0;
+            restart(p);
             p->target = other;
-            p->status = 0;
+            p->target_losses = losses;
+            p->state = RUNNING;
             if (begin(p)) return;
             leave(p, false, "");
             fail(p, 503, "not enough memory");
@@ -274,7 +300,7 @@ static void step(passing *p, double seconds)
     const client_state is = client_step(p->client, seconds);
     if (p->differs)
         differ(p);
-    else if (is == CLIENT_LOST && atomic_load(&p->call->use.refused)) {
+    else if (is == CLIENT_LOST && p->lacks_memory) {
         leave(p, false, "");
         fail(p, 503, "not enough memory");
         serve_fail_memory(&p->error);
@@ -296,6 +322,7 @@ static void step(passing *p, double seconds)
 typedef struct canary {
     router *router;
     router_target *first, *target;
+    uint64_t losses; /* of the target when it took the request */
     char headers[N_HEADERS][SHORT_HEADER];
     size_t n_headers;
     char path[512], id[48];
@@ -326,7 +353,8 @@ static void *run_canary(void *user)
                                     .user = c};
     client *it = client_start(c->target, &request);
     client_state is = CLIENT_RUNS;
-    while (it && is == CLIENT_RUNS && !router_ends(c->router)) is = client_step(it, TICK);
+    while (it && is == CLIENT_RUNS && !router_ends(c->router) && !router_is_lost(c->router, c->target, c->losses))
+        is = client_step(it, TICK);
     if (it && is == CLIENT_ENDED && client_status(it) == c->status) {
         atomic_fetch_add(&c->router->n_canaries, 1);
         if (c->got.n != c->expected.n || c->got.hash != c->expected.hash) {
@@ -337,7 +365,7 @@ static void *run_canary(void *user)
         }
     }
     client_end(it);
-    router_give(c->router, c->target, false, "");
+    router_give(c->router, c->target, c->losses, false, "");
     app_text_free(&c->body);
     atomic_fetch_sub(&c->router->n_canaries_running, 1);
     free(c);
@@ -364,6 +392,7 @@ static void send_canary(const passing *p)
         c->router = r;
         c->first = first;
         c->target = other;
+        c->losses = losses;
         memcpy(c->headers, p->headers, sizeof c->headers);
         c->n_headers = p->n_headers;
         memcpy(c->path, p->path, sizeof c->path);
@@ -375,7 +404,7 @@ static void send_canary(const passing *p)
             pthread_detach(thread);
             return;
         }
-        router_give(r, other, false, "");
+        router_give(r, other, losses, false, "");
         app_text_free(&c->body);
     }
     free(c);
@@ -524,7 +553,8 @@ static void pass(serve_call *call, bool makes, const char *path)
         }
         step(p, TICK);
     }
-    if (is_stream(p) && p->status == 200 && p->state != FAILED)
+    p->told = is_stream(p) && p->status == 200 && p->state != FAILED;
+    if (p->told)
         serve_reply_stream(call, type_of(p->type), read_stream, passing_free, p);
     else
         reply_whole(p);

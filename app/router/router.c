@@ -62,19 +62,19 @@ router_target *router_take(router *r, const uint64_t *hashes, size_t n, uint64_t
     return t;
 }
 
-void router_give(router *r, router_target *t, bool failed, const char *why)
+void router_give(router *r, router_target *t, uint64_t n_losses, bool unreachable, const char *why)
 {
     pthread_mutex_lock(&r->lock);
     t->n_active--;
-    const bool was = failed && t->up;
-    if (failed) {
-        t->n_failed++;
-        t->n_losses += t->up;
+    t->n_failed += unreachable;
+    const bool goes = unreachable && t->up && t->n_losses == n_losses; /* else it went down meanwhile, and may be back */
+    if (goes) {
+        t->n_losses++;
         t->up = false;
         snprintf(t->why, sizeof t->why, "%s", why);
     }
     pthread_mutex_unlock(&r->lock);
-    if (was) app_note("%s is down: %s", t->name, why);
+    if (goes) app_note("%s is down: %s", t->name, why);
 }
 
 bool router_is_lost(router *r, const router_target *t, uint64_t n_losses)
@@ -240,6 +240,9 @@ static const serve_route routes[] = {
 
 static void start(serve_server *server)
 {
+    router *r = server->router;
+    const char *key = r->o->key ? r->o->key : server->keys.n ? server->keys.items[0] : NULL;
+    if (key) snprintf(r->key, sizeof r->key, "Authorization: Bearer %s", key);
     if (!router_checks_start(server->router))
         atomic_store(&server->failed, true);
     else

@@ -42,6 +42,7 @@ typedef struct router {
     serve_server *server;
     char id[48]; /* names this router in its /health, so that it does not take itself for one of its servers */
     const app_router_options *o;
+    char key[560]; /* header for questions to servers; "": none. Set before there are threads */
     router_target targets[ROUTER_MAX_SERVERS]; /* [n] */
     size_t n;
     pthread_mutex_t lock;
@@ -60,9 +61,9 @@ typedef struct router {
  * longest last (affinity.h). Returns NULL if there is none.
  */
 router_target *router_take(router *r, const uint64_t *hashes, size_t n, uint64_t avoid, uint64_t *n_losses);
-/* Ends what router_take began. failed: the server was lost, and is down until
- * it answers a check. */
-void router_give(router *r, router_target *target, bool failed, const char *why);
+/* Ends what router_take began, with its n_losses. unreachable: the server did not answer, and is down until it answers a check.
+ */
+void router_give(router *r, router_target *target, uint64_t n_losses, bool unreachable, const char *why);
 /* Whether the server went down since router_take. */
 bool router_is_lost(router *r, const router_target *target, uint64_t n_losses);
 /* Waits until a server comes up, at most so many seconds. */

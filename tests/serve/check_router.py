@@ -220,6 +220,54 @@ class Lost(unittest.TestCase):
                 self.assertEqual(r.metric("replays_total"), 2)
 
 
+    def test_one_answer_that_ends_takes_no_server_down(self):
+        with Server() as real:
+            models = real.get("/v1/models").body
+            with Liar(models, hang_up) as liar, Router([liar], "--replays", "1", "--canary", "0") as r:
+                r.wait_for(1)
+                r.post("/v1/completions", long_ask(1))
+                self.assertEqual(r.metric("losses_total", liar), 0)
+                self.assertEqual(r.metric("server_up", liar), 1)
+
+    def test_a_full_server_is_no_liar(self):
+        def full(handler):
+            handler.reply(503, "application/json", b'{"error":{"message":"full"}}')
+        with Server() as real:
+            models = real.get("/v1/models").body
+            with Liar(models, hang_up) as a, Liar(models, full) as b, Router([a, b], "--replays", "1", "--canary", "0") as r:
+                r.wait_for(2)
+                for i in range(8):
+                    got = r.post("/v1/completions", long_ask(i))
+                    if b"data: {}" in got.body:
+                        break
+                self.assertIn("--replays", got.events[-1]["error"]["message"])
+                self.assertEqual(r.metric("differences_total"), 0)
+
+    def test_a_server_that_shuts_down_ends_its_answers(self):
+        with Server(*BIG) as a, Server(*BIG, "--grace", str(60 * rig.SLOW)) as b, Router([a, b], "--canary", "0") as r:
+            r.wait_for(2)
+            quiet = all_of(r, 8)
+
+            def term():
+                b.process.send_signal(signal.SIGTERM)
+            self.assertEqual(all_of(r, 8, term, lambda: r.metric("active_requests", b) >= 2), quiet)
+            self.assertEqual(r.metric("failed_total"), 0)
+            self.assertEqual(b.process.wait(60 * rig.SLOW), 0)
+
+    def test_all_servers_may_be_replaced(self):
+        rig.make_model("next.gguf", "--seed", "10")
+        listener = socket.create_server(("127.0.0.1", 0))
+        names = [f"m={os.path.join(rig.FOLDER, f)}" for f in ("m.gguf", "next.gguf")]
+        first = Server("-m", names[0], model=None, listener=listener)
+        with Router([first]) as r:
+            r.wait_for(1)
+            first.stop()
+            r.wait_for(0)
+            with Server("-m", names[1], model=None, listener=listener):
+                r.wait_for(1)
+        listener.close()
+
+
 class Wrong(unittest.TestCase):
     def test_bytes_that_differ_are_not_given(self):
         with Server(*BIG) as real:

@@ -62,6 +62,7 @@ void serve_engine_ended(serve_choice *choice)
 static bool is_owed(const serve_model *model, uint64_t client, uint32_t n, uint32_t most)
 {
     uint32_t own = 0, n_clients = 0;
+    if (most <= model->n_seqs || model->n_active + n > 2 * most) return false;
     for (const serve_choice *c = model->active; c; c = c->next) {
         const serve_choice *first = model->active;
         while (first->client != c->client) first = first->next;
@@ -70,7 +71,7 @@ static bool is_owed(const serve_model *model, uint64_t client, uint32_t n, uint3
     }
     n_clients += !own;
     const uint32_t part = most / n_clients ? most / n_clients : 1;
-    return n_clients > 1 && most > model->n_seqs && own + n <= part && model->n_active + n <= 2 * most;
+    return n_clients > 1 && own + n <= part;
 }
 
 static bool has_room(const serve_model *model, uint64_t client, uint32_t n, serve_error *error)
