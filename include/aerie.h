@@ -688,7 +688,7 @@ typedef struct aerie_request {
     bool no_drafts; /* nothing is drafted for it; what follows changes speed alone, too */
     uint32_t draft_max, draft_min; /* as n_max, n_min and p_min of the session, which they can only narrow; 0: as it has them */
     float draft_p_min;
-    const struct aerie_chunk *chunks; /* [n_chunks] (aerie_extra.h) the prompt in place of tokens; without `row`, not saved */
+    const struct aerie_chunk *chunks; /* [n_chunks] (aerie_extra.h) the prompt in place of tokens; without `row` */
     size_t n_chunks;
     uint64_t client, group; /* for max_turn: who asks; a group is one request to it, such as several answers; 0: none */
 } aerie_request;

@@ -269,6 +269,11 @@ typedef struct aerie_chunk {
     uint64_t reserved[4];
 } aerie_chunk;
 
+/* Chunks as tokens, for aerie_session_prefix_save and _find: rows are numbers below 0 that stand for their content, the same in
+ * every session. tokens [positions of all chunks] is the caller's. Any thread. Errors: ARGUMENT, as of a request; LIMIT. */
+AERIE_API aerie_status aerie_model_chunk_tokens(const aerie_model *model, const aerie_chunk *chunks, size_t n_chunks,
+                                                int32_t *tokens, aerie_error *error);
+
 typedef struct aerie_image aerie_image;
 
 typedef struct aerie_image_limits {
@@ -344,12 +349,13 @@ AERIE_API void aerie_prompt_free(aerie_prompt *prompt);
 
 /* ---- Saved sequences -------------------------------------------------------------------------------------
  *
- * A sequence as bytes: its tokens, what the KV cache holds of them in a form that is the same on every machine, and what its
- * sampler remembers. A request that is submitted with these bytes goes on where the saved one stood, in the same session or in
- * another, of any number of threads, CPU level or speculation: with the same request the rest of the answer is the same, to the
- * byte. With another seed, sampling or grammar it is a fork: save once, submit as many as you like. What cannot be used
- * (another model, other RoPE parameters, overrides or adapters, another type of KV cache, damaged bytes) is refused with a
- * sentence. The bytes name the sequence's adapters, but do not hold them: the session must have been created with them.
+ * A sequence as bytes: its tokens (and rows of pictures), what the KV cache holds of them in a form that is the same on every
+ * machine, and what its sampler remembers. A request that is submitted with these bytes goes on where the saved one stood, in
+ * the same session or in another, of any number of threads, CPU level or speculation: with the same request the rest of the
+ * answer is the same, to the byte. With another seed, sampling or grammar it is a fork: save once, submit as many as you like.
+ * What cannot be used (another model, other RoPE parameters, overrides or adapters, another type of KV cache, damaged bytes) is
+ * refused with a sentence. The bytes name the sequence's adapters, but do not hold them: the session must have been created
+ * with them.
  *
  * The bytes are checked for damage by accident, not for forgery: whoever makes such bytes decides what the model takes for its
  * text, in this sequence and in later ones that begin with the same tokens. Load only bytes from a source that you trust.
@@ -361,8 +367,9 @@ AERIE_API void aerie_prompt_free(aerie_prompt *prompt);
  * MEMORY. */
 AERIE_API aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_error *error);
 /* Saves what the KV cache holds of tokens[0..n_tokens), from the first on, of sequences that run or have ended and that have
- * this scope and these adapters, as in aerie_request. *data is the caller's (aerie_free). Errors: ARGUMENT (it holds none of
- * them), MEMORY. */
+ * this scope and these adapters, as in aerie_request. Of prompts with rows aerie_model_chunk_tokens makes the tokens; the rows
+ * themselves are not saved, so the bytes serve later prompts with the same rows, and are no request.saved. *data is the
+ * caller's (aerie_free). Errors: ARGUMENT (it holds none of them), MEMORY. */
 AERIE_API aerie_status aerie_session_prefix_save(aerie_session *session, uint64_t scope, const aerie_adapter_use *adapters,
                                                  size_t n_adapters, const int32_t *tokens, size_t n_tokens, void **data,
                                                  size_t *n, aerie_error *error);
@@ -376,7 +383,8 @@ AERIE_API aerie_status aerie_session_prefix_load(aerie_session *session, uint64_
  * that aerie_session_prefix_save would save. 0: none, or an argument is wrong. The stepping thread. */
 AERIE_API size_t aerie_session_prefix_find(const aerie_session *session, uint64_t scope, const aerie_adapter_use *adapters,
                                            size_t n_adapters, const int32_t *tokens, size_t n_tokens);
-/* The tokens of a saved sequence, of which n_prompt (may be NULL) are the prompt and the rest the answer so far. *tokens is the
+/* The tokens of a saved sequence, of which n_prompt (may be NULL) are the prompt and the rest the answer so far; rows are
+ * numbers below 0, as aerie_model_chunk_tokens has them. *tokens is the
  * caller's (aerie_free). Errors: FORMAT, UNSUPPORTED, MEMORY. */
 AERIE_API aerie_status aerie_saved_tokens(const void *data, size_t n, int32_t **tokens, size_t *n_tokens, size_t *n_prompt,
                                           aerie_error *error);

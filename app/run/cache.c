@@ -52,18 +52,35 @@ int app_cache_open(app_cache *c, const app_options *o, aerie_session *session)
     return bad;
 }
 
-int app_cache_note(app_cache *c, const app_prompt *prompt, const app_answer *answer)
+/* The prompt's tokens [*n], with what stands for the rows of its images; to be freed. room: for so many more. NULL: no
+ * memory. */
+static int32_t *tokens_of(const aerie_model *model, const app_prompt *prompt, size_t room, size_t *n)
+{
+    size_t n_chunks = 0;
+    const aerie_chunk *chunks = prompt->pictured ? aerie_prompt_chunks(prompt->pictured, &n_chunks) : NULL;
+    *n = prompt->pictured ? aerie_prompt_n_positions(prompt->pictured) : prompt->n_tokens;
+    int32_t *tokens = malloc((*n + room + 1) * sizeof *tokens);
+    if (!tokens) return NULL;
+    if (!prompt->pictured) {
+        memcpy(tokens, prompt->tokens, *n * sizeof *tokens);
+    } else if (aerie_model_chunk_tokens(model, chunks, n_chunks, tokens, NULL) != AERIE_OK) {
+        free(tokens);
+        tokens = NULL;
+    }
+    return tokens;
+}
+
+int app_cache_note(app_cache *c, const aerie_model *model, const app_prompt *prompt, const app_answer *answer)
 {
     if (!c->path || c->read_only || (c->tokens && !c->all)) return APP_DONE;
     const size_t n_answer = c->all && answer->n_ids ? answer->n_ids - 1 : 0; /* the last token has not been run */
-    const size_t n = prompt->n_tokens + n_answer;
-    int32_t *tokens = malloc((n + 1) * sizeof *tokens);
+    size_t n;
+    int32_t *tokens = tokens_of(model, prompt, n_answer, &n);
     if (!tokens) return app_error_memory("the prompt cache");
-    memcpy(tokens, prompt->tokens, prompt->n_tokens * sizeof *tokens);
-    if (n_answer) memcpy(tokens + prompt->n_tokens, answer->ids, n_answer * sizeof *tokens);
+    if (n_answer) memcpy(tokens + n, answer->ids, n_answer * sizeof *tokens);
     free(c->tokens);
     c->tokens = tokens;
-    c->n_tokens = n;
+    c->n_tokens = n + n_answer;
     return APP_DONE;
 }
 

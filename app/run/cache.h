@@ -24,7 +24,7 @@ int app_cache_check(const app_options *options);
 /* Reads the file, if there is one, into the session's KV cache. */
 int app_cache_open(app_cache *cache, const app_options *options, aerie_session *session);
 /* A prompt was answered: of several the first is kept or, with `all`, the last and its answer. */
-int app_cache_note(app_cache *cache, const app_prompt *prompt, const app_answer *answer);
+int app_cache_note(app_cache *cache, const aerie_model *model, const app_prompt *prompt, const app_answer *answer);
 /* Writes the file, unless it has all the tokens already. */
 int app_cache_save(const app_cache *cache, aerie_session *session);
 void app_cache_free(app_cache *cache);

@@ -58,7 +58,7 @@ static int generate(chat *c, app_prompt *prompt, bool *answered)
         const app_text *text = &g.answers[0].text;
         if (!add(c, "assistant", text->data ? text->data : "", text->n)) bad = app_error_memory("the conversation");
         app_stats_add(&c->sum, &g.stats[0]);
-        if (!bad && g.answers[0].n_ids && !prompt->pictured) bad = app_cache_note(&c->cache, prompt, &g.answers[0]);
+        if (!bad && g.answers[0].n_ids) bad = app_cache_note(&c->cache, c->models.model, prompt, &g.answers[0]);
         if (g.stats[0].stop == AERIE_STOP_CONTEXT)
             app_note("the context of %u tokens is full, so the answer ends here; your next message makes room by forgetting "
                      "the oldest turns, and -c sets a larger context", (unsigned)aerie_session_n_ctx(c->session));

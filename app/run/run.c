@@ -52,7 +52,7 @@ static int consult(app_generation *plain)
 static int keep_prompt(const app_generation *g, app_cache *cache, aerie_session *session)
 {
     if (!g->answers[0].n_ids) return APP_DONE;
-    const int bad = app_cache_note(cache, &g->prompts->items[0], &g->answers[0]);
+    const int bad = app_cache_note(cache, g->models->model, &g->prompts->items[0], &g->answers[0]);
     return bad ? bad : app_cache_save(cache, session);
 }
 
@@ -114,9 +114,8 @@ int app_run(const app_options *options)
     int bad = app_prompts_read(&prompts, options, true);
     if (!bad && options->run.prompt_cache && prompts.n != 1)
         bad = app_error(APP_USAGE, "--prompt-cache keeps one prompt; found %zu", prompts.n);
-    if (!bad && options->images.n && (prompts.n != 1 || options->run.prompt_cache))
-        bad = app_error(APP_USAGE, options->run.prompt_cache ? "--image cannot be used with --prompt-cache"
-                                                         : "--image is for one prompt; found %zu", prompts.n);
+    if (!bad && options->images.n && prompts.n != 1)
+        bad = app_error(APP_USAGE, "--image is for one prompt; found %zu", prompts.n);
     if (!bad) bad = app_models_load(&models, options, app_wants_draft(type));
     if (!bad) bad = app_need_text(&models, options);
     if (!bad) bad = app_prompts_encode(&prompts, &models, options);

@@ -42,6 +42,16 @@ struct aerie_prompt {
     size_t n_positions;
 };
 
+aerie_status aerie_model_chunk_tokens(const aerie_model *model, const aerie_chunk *chunks, size_t n_chunks, int32_t *tokens,
+                                      aerie_error *error)
+{
+    AE_NEED(model, error);
+    AE_NEED_IF(n_chunks, chunks, error);
+    AE_NEED_IF(n_chunks, tokens, error);
+    AE_TRY(ae_session_check_decoder(model->model, error));
+    return ae_media_marks(chunks, n_chunks, &model->model->hparams, tokens, error);
+}
+
 /* ---- Pictures -------------------------------------------------------------------------------------------------- */
 
 const char *aerie_image_formats(void)

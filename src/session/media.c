@@ -4,6 +4,7 @@
 #include <math.h>
 #include <pthread.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "session/session_int.h"
@@ -13,7 +14,8 @@
 struct ae_media_table {
     pthread_mutex_t lock;
     struct known {
-        char digest[65];
+        ae_media_ref ref; /* without positions */
+        int32_t mark;     /* of its row 0 */
         int32_t first;    /* id of its row 0; later rows have lower ids */
         uint64_t last_use;
     } known[N_KNOWN];
@@ -41,11 +43,20 @@ void ae_media_table_free(ae_media_table *table)
     ae_free(table);
 }
 
-static struct known *find(ae_media_table *t, const char *digest)
+/* A digest stands for one number of rows; bytes of a stranger that say otherwise get an entry, and ids, of their own. */
+static struct known *find(ae_media_table *t, const ae_media_ref *ref)
 {
-    for (uint32_t i = 0; i < t->n_known; i++)
-        if (!memcmp(t->known[i].digest, digest, sizeof t->known[i].digest)) return &t->known[i];
+    for (uint32_t i = 0; i < t->n_known; i++) {
+        const ae_media_ref *known = &t->known[i].ref;
+        if (known->n_rows == ref->n_rows && !memcmp(known->digest, ref->digest, sizeof ref->digest)) return &t->known[i];
+    }
     return NULL;
+}
+
+static int32_t mark_of(const ae_media_ref *ref, uint32_t i_row)
+{
+    const uint64_t hash = ae_hash64(i_row, ref->digest, sizeof ref->digest);
+    return -1 - (int32_t)(hash & INT32_MAX);
 }
 
 /* The entry for a new chunk: a free one, or that of the least recently used chunk. */
@@ -59,33 +70,48 @@ static struct known *place(ae_media_table *t)
 }
 
 /* The id of row 0; 0 if there are not enough ids left. */
-static int32_t intern(ae_media_table *t, const char *digest, uint32_t n_rows)
+static int32_t intern(ae_media_table *t, const ae_media_ref *ref)
 {
     int32_t first = 0;
     pthread_mutex_lock(&t->lock);
-    struct known *k = find(t, digest);
+    struct known *k = find(t, ref);
     if (k) {
         first = k->first;
-    } else if (t->next >= INT32_MIN + (int32_t)n_rows + 1) {
+    } else if (t->next >= INT32_MIN + (int32_t)ref->n_rows + 1) {
         first = t->next;
-        t->next -= (int32_t)n_rows;
+        t->next -= (int32_t)ref->n_rows;
         k = place(t);
-        memcpy(k->digest, digest, sizeof k->digest);
-        k->first = first;
+        *k = (struct known){.ref = *ref, .mark = mark_of(ref, 0), .first = first};
     }
     if (k) k->last_use = ++t->n_uses;
     pthread_mutex_unlock(&t->lock);
     return first;
 }
 
-static void digest_of(const aerie_chunk *c, uint32_t n_embd, char out[65])
+static aerie_status fail_ids(aerie_error *error)
 {
+    return ae_fail(error, AERIE_ERROR_LIMIT,
+                   "the session has seen 2^31 rows that are no tokens and has no number left for another; a new session has");
+}
+
+static uint8_t hex(char c)
+{
+    return (uint8_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+}
+
+static ae_media_ref ref_of(const aerie_chunk *c, uint32_t first, uint32_t n_embd)
+{
+    char digest[65];
+    ae_media_ref ref = {.first = first, .n = (uint32_t)c->n_rows, .n_rows = (uint32_t)c->n_rows, .n_across = c->n_across,
+                        .group = c->group};
     const uint64_t head[] = {c->n_rows, n_embd, c->group, c->n_across};
     ae_sha256 hash;
     ae_sha256_start(&hash);
     ae_sha256_add(&hash, head, sizeof head);
     ae_sha256_add(&hash, c->rows, c->n_rows * n_embd * sizeof(float));
-    ae_sha256_end(&hash, out);
+    ae_sha256_end(&hash, digest);
+    for (int i = 0; i < 32; i++) ref.digest[i] = (uint8_t)(hex(digest[2 * i]) << 4 | hex(digest[2 * i + 1]));
+    return ref;
 }
 
 static aerie_status check_chunk(const aerie_chunk *c, size_t i, uint32_t n_embd, aerie_error *error)
@@ -115,6 +141,7 @@ static void layout(ae_layout *l, size_t n_floats, size_t n_tokens, size_t n_medi
     *rows = ae_layout_add(l, n_floats, sizeof **rows);
     p->tokens = ae_layout_add(l, n_tokens, sizeof *p->tokens);
     p->media = ae_layout_add(l, n_media, sizeof *p->media);
+    p->refs = ae_layout_add(l, n_media, sizeof *p->refs);
 }
 
 static aerie_status fill(ae_media_prompt *p, ae_media_table *table, const aerie_chunk *chunks, size_t n_chunks,
@@ -129,16 +156,12 @@ static aerie_status fill(ae_media_prompt *p, ae_media_table *table, const aerie_
             at += (uint32_t)c->n_tokens;
             continue;
         }
-        char digest[65];
         for (size_t k = 0; k < c->n_rows * n_planes; k++) /* row k / n_planes, plane k % n_planes */
             memcpy(rows + (k % n_planes * c->n_rows + k / n_planes) * h->n_embd, c->rows + k * h->n_embd,
                    h->n_embd * sizeof *rows);
-        digest_of(c, n_embd, digest);
-        const int32_t first = intern(table, digest, (uint32_t)c->n_rows);
-        if (!first)
-            return ae_fail(error, AERIE_ERROR_LIMIT,
-                           "the session has seen 2^31 rows that are no tokens and has no number left for "
-                           "another; a new session has");
+        p->refs[p->n_media] = ref_of(c, at, n_embd);
+        const int32_t first = intern(table, &p->refs[p->n_media]);
+        if (!first) return fail_ids(error);
         for (uint32_t k = 0; k < c->n_rows; k++) p->tokens[at + k] = first - (int32_t)k;
         p->media[p->n_media++] = (ae_media){at, (uint32_t)c->n_rows, rows, c->group, c->n_across};
         rows += c->n_rows * n_embd;
@@ -180,4 +203,107 @@ void ae_media_prompt_free(ae_media_prompt *prompt)
 {
     ae_free(prompt->memory);
     *prompt = (ae_media_prompt){0};
+}
+
+/* ---- Marks ---------------------------------------------------------------------------------------------------- */
+
+aerie_status ae_media_marks(const aerie_chunk *chunks, size_t n_chunks, const ae_hparams *h, int32_t *tokens,
+                            aerie_error *error)
+{
+    const uint32_t n_embd = (1 + h->n_deepstack) * h->n_embd;
+    size_t at = 0;
+    for (size_t i = 0; i < n_chunks; i++) {
+        const aerie_chunk *c = &chunks[i];
+        AE_TRY(check_chunk(c, i, n_embd, error));
+        if (c->n_rows > AE_SESSION_MAX_CTX || c->n_tokens > AE_SESSION_MAX_CTX - c->n_rows ||
+            at > AE_SESSION_MAX_CTX - c->n_rows - c->n_tokens)
+            return ae_fail(error, AERIE_ERROR_LIMIT, "the chunks have more than %u tokens and rows", AE_SESSION_MAX_CTX);
+        if (c->n_tokens) memcpy(tokens + at, c->tokens, c->n_tokens * sizeof *tokens);
+        if (c->n_rows) {
+            const ae_media_ref ref = ref_of(c, (uint32_t)at, n_embd);
+            ae_media_write_marks(&ref, 1, tokens);
+        }
+        at += c->n_tokens + c->n_rows;
+    }
+    return AERIE_OK;
+}
+
+void ae_media_write_marks(const ae_media_ref *refs, uint32_t n, int32_t *tokens)
+{
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < refs[i].n; k++) tokens[refs[i].first + k] = mark_of(&refs[i], k);
+}
+
+bool ae_media_has_marks(const ae_media_ref *ref, const int32_t *tokens)
+{
+    for (uint32_t k = 0; k < ref->n; k++)
+        if (tokens[ref->first + k] != mark_of(ref, k)) return false;
+    return true;
+}
+
+/* How many of tokens[0..n) are the marks of this chunk, from its first row on. */
+static uint32_t count_marks(const struct known *k, const int32_t *tokens, size_t n)
+{
+    uint32_t i = tokens[0] == k->mark;
+    while (i && i < k->ref.n_rows && i < n && tokens[i] == mark_of(&k->ref, i)) i++;
+    return i;
+}
+
+size_t ae_media_find(ae_media_table *table, int32_t *tokens, size_t n, ae_media_ref *refs, uint32_t *n_refs)
+{
+    size_t at = 0;
+    *n_refs = 0;
+    pthread_mutex_lock(&table->lock);
+    while (at < n) {
+        if (tokens[at] >= 0) {
+            at++;
+            continue;
+        }
+        struct known *found = NULL;
+        uint32_t n_found = 0;
+        for (uint32_t i = 0; i < table->n_known; i++) {
+            const uint32_t n_marks = count_marks(&table->known[i], tokens + at, n - at);
+            if (n_marks > n_found) found = &table->known[i], n_found = n_marks;
+        }
+        if (!found || (n_found < found->ref.n_rows && at + n_found < n)) break;
+        found->last_use = ++table->n_uses;
+        refs[*n_refs] = found->ref;
+        refs[*n_refs].first = (uint32_t)at;
+        refs[(*n_refs)++].n = n_found;
+        for (uint32_t k = 0; k < n_found; k++) tokens[at + k] = found->first - (int32_t)k;
+        at += n_found;
+    }
+    pthread_mutex_unlock(&table->lock);
+    return at;
+}
+
+aerie_status ae_media_enter(ae_media_table *table, const ae_media_ref *refs, uint32_t n_refs, int32_t *tokens,
+                            aerie_error *error)
+{
+    for (uint32_t i = 0; i < n_refs; i++) {
+        const int32_t first = intern(table, &refs[i]);
+        if (!first) return fail_ids(error);
+        for (uint32_t k = 0; k < refs[i].n; k++) tokens[refs[i].first + k] = first - (int32_t)k;
+    }
+    return AERIE_OK;
+}
+
+/* ---- Rows ----------------------------------------------------------------------------------------------------- */
+
+uint64_t ae_media_n_floats(const ae_media_ref *refs, uint32_t n, const ae_hparams *h)
+{
+    uint64_t n_rows = 0;
+    for (uint32_t i = 0; i < n; i++) n_rows += refs[i].n;
+    return n_rows * (1 + h->n_deepstack) * h->n_embd;
+}
+
+void ae_media_write_rows(const ae_media *media, uint32_t n, const ae_hparams *h, float *out)
+{
+    const size_t n_planes = 1 + h->n_deepstack, n_embd = h->n_embd;
+    for (uint32_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < media[i].n * n_planes; k++) /* row k / n_planes, plane k % n_planes */
+            memcpy(out + k * n_embd, media[i].rows + (k % n_planes * media[i].n + k / n_planes) * n_embd,
+                   n_embd * sizeof *out);
+        out += media[i].n * n_planes * n_embd;
+    }
 }

@@ -4,6 +4,10 @@
  * are negative, so no vocabulary has them. Equal rows have equal ids, and different rows never share an id. Code that compares
  * tokens (prefix tree, snapshots, preemption) therefore works unchanged. The table forgets the least recently used chunk, which
  * gets new ids if it comes again. Threads: any, under the table's lock, which steps do not take.
+ *
+ * Outside of a session a row is a mark: a number below 0 made of its chunk's digest and its place in it, the same in every
+ * session and process. Marks are hashes, so two rows may share one; nothing is taken for equal because its marks are. What is
+ * saved names the digests, and ids come from these alone.
  */
 #ifndef AE_SESSION_MEDIA_H
 #define AE_SESSION_MEDIA_H
@@ -17,12 +21,24 @@ typedef struct ae_media_table ae_media_table;
 ae_media_table *ae_media_table_create(void);
 void ae_media_table_free(ae_media_table *table);
 
+/* Rows of a sequence by their content, as they are saved: those of one chunk, or its first ones. */
+typedef struct ae_media_ref {
+    uint32_t first, n;  /* positions; n is less than n_rows only where the sequence ends */
+    uint32_t n_rows;    /* of the chunk */
+    uint32_t n_across;  /* as in aerie_chunk */
+    uint32_t group;     /* 1: as in aerie_chunk; else 0 */
+    uint32_t reserved;
+    uint8_t digest[32]; /* SHA-256 of the chunk */
+} ae_media_ref;
+_Static_assert(sizeof(ae_media_ref) == 56, "as it lies in files");
+
 /* A request's chunks, copied. */
 typedef struct ae_media_prompt {
-    void *memory;    /* owned, or NULL */
-    int32_t *tokens; /* [n_tokens] including the ids of rows */
+    void *memory;       /* owned, or NULL */
+    int32_t *tokens;    /* [n_tokens] including the ids of rows */
     size_t n_tokens;
-    ae_media *media; /* [n_media] */
+    ae_media *media;    /* [n_media] */
+    ae_media_ref *refs; /* [n_media] */
     uint32_t n_media;
 } ae_media_prompt;
 
@@ -31,5 +47,22 @@ typedef struct ae_media_prompt {
 aerie_status ae_media_prompt_make(ae_media_prompt *out, ae_media_table *table, const aerie_chunk *chunks, size_t n_chunks,
                                   const ae_hparams *h, uint32_t n_ctx, aerie_error *error);
 void ae_media_prompt_free(ae_media_prompt *prompt);
+
+/* Chunks as tokens [positions], with marks in place of rows. Errors: as ae_media_prompt_make, without a context. */
+aerie_status ae_media_marks(const aerie_chunk *chunks, size_t n_chunks, const ae_hparams *h, int32_t *tokens,
+                            aerie_error *error);
+/* Writes the marks of refs[n] over their positions in tokens. */
+void ae_media_write_marks(const ae_media_ref *refs, uint32_t n, int32_t *tokens);
+bool ae_media_has_marks(const ae_media_ref *ref, const int32_t *tokens);
+/* Puts ids in place of the marks among tokens[0..n); refs [as many as there are marks] gets the chunks, *n_refs. Returns how
+ * many tokens, from the first on, it has ids for: up to a mark of no chunk that the table knows. */
+size_t ae_media_find(ae_media_table *table, int32_t *tokens, size_t n, ae_media_ref *refs, uint32_t *n_refs);
+/* Puts the ids of refs[n_refs], which may be new to the table, into tokens. LIMIT: the session has no ids left. */
+aerie_status ae_media_enter(ae_media_table *table, const ae_media_ref *refs, uint32_t n_refs, int32_t *tokens,
+                            aerie_error *error);
+/* Number of floats in the rows of refs[n]. */
+uint64_t ae_media_n_floats(const ae_media_ref *refs, uint32_t n, const ae_hparams *h);
+/* Copies the rows of media[n] to out as aerie_chunk has them: the numbers of a row lie together. */
+void ae_media_write_rows(const ae_media *media, uint32_t n, const ae_hparams *h, float *out);
 
 #endif

@@ -12,6 +12,9 @@
  *              recurrent layers after the last position (ae_state_bytes), if it was known
  *     SAMPLER f64 mirostat's mu; only if the sampler has one
  *     ADAPTERS {u64 fingerprint of the file, f32 scale, u32 0}[], ascending; only if there are adapters
+ *     MEDIA ae_media_ref[], ascending; only if some positions are no tokens. TOKENS has their marks (media.h)
+ *     ROWS f32 [rows of all of MEDIA][(1 + n_deepstack) * n_embd]; only of tasks: whoever loads a prefix needs no rows, while a
+ *              task may have to compute its prompt again
  *
  * Everything else about a sequence is a function of its tokens and its request: the grammar's state, stop strings, penalties
  * and incomplete characters. The noise of draws is a function of seed and position.
@@ -27,7 +30,7 @@
 #include "draft/corpus.h"
 #include "formats/sections.h"
 
-enum { MODEL = 1, TOKENS, KV, SAMPLER, ADAPTERS, VOCAB = 64, TEXTS };
+enum { MODEL = 1, TOKENS, KV, SAMPLER, ADAPTERS, MEDIA, ROWS, VOCAB = 64, TEXTS };
 
 /* ---- Which model ------------------------------------------------------------------------------------------ */
 
@@ -94,7 +97,8 @@ static aerie_status save(const aerie_session *s, const ae_session_saved *seq, co
     ae_section list[] = {{.type = MODEL, .n = sizeof model + strlen(name)},
                          {.type = TOKENS, .n = TOKENS_HEADER + seq->n_tokens * sizeof(int32_t)},
                          {.type = KV, .n = KV_HEADER + kv_bytes},
-                         {0}, {0}};
+                         {0}, {0}, {0}, {0}};
+    const ae_hparams *h = &s->model->model->hparams;
     const ae_adapter_set *adapters = &seq->adapters;
     saved_adapter named[AERIE_MAX_ADAPTERS];
     uint32_t n_sections = 3;
@@ -103,13 +107,20 @@ static aerie_status save(const aerie_session *s, const ae_session_saved *seq, co
     if (mu) list[n_sections++] = (ae_section){.type = SAMPLER, .data = (const uint8_t *)mu, .n = sizeof *mu};
     if (adapters->n)
         list[n_sections++] = (ae_section){.type = ADAPTERS, .data = (const uint8_t *)named, .n = adapters->n * sizeof *named};
+    if (seq->n_refs)
+        list[n_sections++] = (ae_section){.type = MEDIA, .data = (const uint8_t *)seq->refs,
+                                          .n = seq->n_refs * sizeof *seq->refs};
+    if (seq->media)
+        list[n_sections++] = (ae_section){.type = ROWS, .n = ae_media_n_floats(seq->refs, seq->n_refs, h) * sizeof(float)};
     AE_TRY(ae_sections_create(data, n, list, n_sections, error));
+    if (seq->media) ae_media_write_rows(seq->media, seq->n_refs, h, (float *)(void *)list[n_sections - 1].data);
     uint8_t *at[3];
     for (int i = 0; i < 3; i++) at[i] = (uint8_t *)list[i].data;
     memcpy(at[0], model, sizeof model);
     memcpy(at[0] + sizeof model, name, strlen(name));
     put_u32(at[1], seq->n_prompt);
     memcpy(at[1] + TOKENS_HEADER, seq->tokens, seq->n_tokens * sizeof(int32_t));
+    ae_media_write_marks(seq->refs, seq->n_refs, (int32_t *)(void *)(at[1] + TOKENS_HEADER));
     put_u32(at[2], s->params.kv_type);
     put_u32(at[2] + 4, seq->cached.n);
     put_u32(at[2] + 8, (uint32_t)ae_spec_saved_bytes(s->spec, (ae_spec_cached){1, 1, false}));
@@ -151,22 +162,21 @@ aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_err
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the request has ended; aerie_session_prefix_save saves what the KV "
                        "cache kept of it");
     AE_TRY(refuse_in_step(s, error));
-    if (task->prompt.n_media)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
-                       "the request's prompt has rows that are no tokens (pictures); such sequences "
-                       "cannot be saved");
+    const ae_media_prompt *const prompt = &task->prompt;
+    const ae_media *const media = prompt->n_media ? prompt->media : NULL;
     for (uint32_t slot = 0; slot < s->params.n_seqs; slot++) {
         if (s->running[slot] != task) continue;
         const ae_spec_sequence q = ae_spec_sequence_get(s->spec, slot);
         ae_session_saved seq = {.tokens = q.tokens, .n_tokens = q.n_tokens, .n_prompt = (uint32_t)(q.n_tokens - q.n_answered),
-                            .adapters = *q.adapters};
+                            .adapters = *q.adapters, .refs = prompt->refs, .n_refs = prompt->n_media, .media = media};
         seq.cached = ae_spec_find_cached(s->spec, q.adapters, q.tokens, q.n_tokens);
         return save(s, &seq, task->request.sampling.mirostat ? &q.mu : NULL, data, n, error);
     }
     if (task->parked) {
         const ae_spec_sequence q = ae_spec_parked_get(task->parked);
         ae_session_saved seq = {.tokens = q.tokens, .n_tokens = q.n_tokens, .n_prompt = (uint32_t)(q.n_tokens - q.n_answered),
-                                .adapters = task->adapters};
+                                .adapters = task->adapters, .refs = prompt->refs, .n_refs = prompt->n_media,
+                                .media = media};
         seq.cached = ae_spec_find_cached(s->spec, &task->adapters, q.tokens, q.n_tokens);
         return save(s, &seq, task->request.sampling.mirostat ? &q.mu : NULL, data, n, error);
     }
@@ -175,9 +185,47 @@ aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_err
     ae_session_saved seq = {.tokens = task->request.tokens, .n_tokens = task->request.n_tokens,
                         .n_prompt = (uint32_t)task->request.n_tokens, .adapters = task->adapters};
     if (from->memory) seq = *from;
+    seq.refs = prompt->refs, seq.n_refs = prompt->n_media, seq.media = media;
     const ae_spec_cached cached = ae_spec_find_cached(s->spec, &seq.adapters, seq.tokens, seq.n_tokens);
     if (cached.has_state >= seq.cached.has_state && cached.n >= seq.cached.n) seq.kv = NULL, seq.cached = cached;
     return save(s, &seq, from->has_mu ? &from->mu : NULL, data, n, error);
+}
+
+/* Tokens of a caller, with ids in place of marks. */
+typedef struct own_tokens {
+    void *memory;          /* owned, or NULL */
+    const int32_t *tokens; /* [n] the caller's, if none is a mark */
+    size_t n;              /* less than the caller's where a mark is of no rows that the session knows */
+    ae_media_ref *refs;    /* [n_refs] */
+    uint32_t n_refs;
+} own_tokens;
+
+static aerie_status take_tokens(const aerie_session *s, const int32_t *tokens, size_t n, own_tokens *own, aerie_error *error)
+{
+    size_t n_marks = 0;
+    *own = (own_tokens){.tokens = tokens, .n = n};
+    for (size_t i = 0; i < n; i++) n_marks += tokens[i] < 0;
+    if (!n_marks) return AERIE_OK;
+    if (n > AE_SESSION_MAX_CTX)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "%zu tokens are more than any context holds", n);
+    const size_t bytes = n_marks * sizeof *own->refs + n * sizeof *tokens;
+    own->memory = ae_alloc(bytes, 1);
+    if (!own->memory) return ae_fail_memory(error, "the tokens of a sequence", bytes);
+    own->refs = own->memory;
+    int32_t *copy = (int32_t *)(void *)(own->refs + n_marks);
+    memcpy(copy, tokens, n * sizeof *copy);
+    own->n = ae_media_find(s->media, copy, n, own->refs, &own->n_refs);
+    own->tokens = copy;
+    return AERIE_OK;
+}
+
+/* Keeps the rows among the first n positions. */
+static void cut_rows(own_tokens *own, size_t n)
+{
+    while (own->n_refs && own->refs[own->n_refs - 1].first >= n) own->n_refs--;
+    if (!own->n_refs) return;
+    ae_media_ref *last = &own->refs[own->n_refs - 1];
+    if (last->n > n - last->first) last->n = (uint32_t)(n - last->first);
 }
 
 aerie_status aerie_session_prefix_save(aerie_session *s, uint64_t scope, const aerie_adapter_use *adapters, size_t n_adapters,
@@ -193,29 +241,39 @@ aerie_status aerie_session_prefix_save(aerie_session *s, uint64_t scope, const a
     AE_TRY(ae_session_check_alone(s->model, "saving sequences", error));
     *n = 0;
     ae_adapter_set set;
+    own_tokens own = {0};
     AE_TRY(refuse_in_step(s, error));
     AE_TRY(ae_session_adapter_set(s, adapters, n_adapters, &set, error));
     set.scope = scope;
-    const ae_spec_cached cached = n_tokens && tokens ? ae_spec_find_cached(s->spec, &set, tokens, n_tokens)
-                                                     : (ae_spec_cached){0};
-    if (!cached.n)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the KV cache holds none of these %zu tokens; a request that ran them "
-                       "comes first",
-                       n_tokens);
-    const ae_session_saved seq = {.tokens = tokens, .n_tokens = cached.n, .n_prompt = cached.n, .cached = cached,
-                                  .adapters = set};
-    return save(s, &seq, NULL, data, n, error);
+    if (n_tokens) AE_TRY(take_tokens(s, tokens, n_tokens, &own, error));
+    const ae_spec_cached cached = own.n ? ae_spec_find_cached(s->spec, &set, own.tokens, own.n) : (ae_spec_cached){0};
+    aerie_status status;
+    if (cached.n) {
+        cut_rows(&own, cached.n);
+        const ae_session_saved seq = {.tokens = own.tokens, .n_tokens = cached.n, .n_prompt = cached.n, .cached = cached,
+                                      .adapters = set, .refs = own.refs, .n_refs = own.n_refs};
+        status = save(s, &seq, NULL, data, n, error);
+    } else {
+        status = ae_fail(error, AERIE_ERROR_ARGUMENT, "the KV cache holds none of these %zu tokens; a request that ran them "
+                         "comes first",
+                         n_tokens);
+    }
+    ae_free(own.memory);
+    return status;
 }
 
 size_t aerie_session_prefix_find(const aerie_session *s, uint64_t scope, const aerie_adapter_use *adapters, size_t n_adapters,
                                  const int32_t *tokens, size_t n_tokens)
 {
     ae_adapter_set set;
+    own_tokens own;
     if (!s || !tokens || !n_tokens || (n_adapters && !adapters) || ae_session_check_process(s, NULL) != AERIE_OK ||
-        ae_session_adapter_set(s, adapters, n_adapters, &set, NULL) != AERIE_OK)
+        ae_session_adapter_set(s, adapters, n_adapters, &set, NULL) != AERIE_OK ||
+        take_tokens(s, tokens, n_tokens, &own, NULL) != AERIE_OK)
         return 0;
     set.scope = scope;
-    const ae_spec_cached cached = ae_spec_find_cached(s->spec, &set, tokens, n_tokens);
+    const ae_spec_cached cached = own.n ? ae_spec_find_cached(s->spec, &set, own.tokens, own.n) : (ae_spec_cached){0};
+    ae_free(own.memory);
     return cached.has_state ? cached.n : 0;
 }
 
@@ -321,9 +379,36 @@ static aerie_status read_adapters(const aerie_session *s, const ae_sections *sec
     return AERIE_OK;
 }
 
+/* Reads which positions are no tokens, and puts the session's ids there. */
+static aerie_status read_media(const aerie_session *s, const ae_sections *sections, ae_session_saved *out, aerie_error *error)
+{
+    const ae_section *media = ae_sections_find(sections, MEDIA), *rows = ae_sections_find(sections, ROWS);
+    if (!media) return rows ? fail_form("its rows have no positions", error) : AERIE_OK;
+    const uint64_t n = media->n / sizeof *out->refs;
+    if (!n || media->n % sizeof *out->refs || n > out->n_prompt)
+        return fail_form("its list of rows has the wrong size", error);
+    out->refs = (const ae_media_ref *)(const void *)media->data;
+    out->n_refs = (uint32_t)n;
+    int32_t *tokens = (int32_t *)out->tokens; /* of out->memory */
+    for (uint32_t i = 0, end = 0; i < n; i++) {
+        const ae_media_ref *r = &out->refs[i];
+        const bool whole = r->n == r->n_rows, sane = r->first >= end && r->n && r->n <= r->n_rows && !r->reserved &&
+                                                     r->n_rows <= AE_SESSION_MAX_CTX && r->group <= 1 &&
+                                                     r->n <= out->n_prompt && r->first <= out->n_prompt - r->n;
+        if (!sane || (!whole && (rows || r->first + r->n != out->n_tokens)))
+            return fail_form("the positions of its rows contradict each other", error);
+        end = r->first + r->n;
+        if (!ae_media_has_marks(r, tokens)) return fail_form("its tokens are not those of its rows", error);
+    }
+    if (rows && rows->n != ae_media_n_floats(out->refs, out->n_refs, &s->model->model->hparams) * sizeof(float))
+        return fail_form("its rows have the wrong size", error);
+    out->rows = rows ? (const float *)(const void *)rows->data : NULL;
+    return ae_media_enter(s->media, out->refs, out->n_refs, tokens, error);
+}
+
 static aerie_status open_saved(const void *data, size_t n, ae_sections *sections, aerie_error *error)
 {
-    static const uint32_t known[] = {MODEL, TOKENS, KV, SAMPLER, ADAPTERS};
+    static const uint32_t known[] = {MODEL, TOKENS, KV, SAMPLER, ADAPTERS, MEDIA, ROWS};
     AE_TRY(ae_sections_open(sections, data, n, error));
     return ae_sections_check_known(sections, known, sizeof known / sizeof known[0], error);
 }
@@ -338,6 +423,7 @@ static aerie_status read_saved(const aerie_session *s, const void *data, size_t 
     AE_TRY(check_model(s, &sections, error));
     AE_TRY(read_kv(s, &sections, out, error));
     AE_TRY(read_adapters(s, &sections, &out->adapters, error));
+    AE_TRY(read_media(s, &sections, out, error));
     const ae_section *sampler = ae_sections_find(&sections, SAMPLER);
     if (!sampler) return AERIE_OK;
     if (sampler->n != sizeof out->mu) return fail_form("the state of its sampler has the wrong size", error);
@@ -365,6 +451,37 @@ void ae_session_saved_free(ae_session_saved *saved)
 {
     ae_free(saved->memory);
     *saved = (ae_session_saved){0};
+}
+
+aerie_status ae_session_saved_prompt(const aerie_session *s, ae_session_saved *saved, ae_media_prompt *prompt,
+                                     aerie_error *error)
+{
+    const ae_hparams *h = &s->model->model->hparams;
+    const size_t n_embd = (1 + h->n_deepstack) * (size_t)h->n_embd;
+    const float *rows = saved->rows;
+    if (!rows)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence has rows that are no tokens (pictures), and was saved "
+                       "without them, as the beginning of prompts; only a saved task can go on");
+    aerie_chunk *chunks = ae_alloc(2 * (size_t)saved->n_refs + 1, sizeof *chunks);
+    if (!chunks) return ae_fail_memory(error, "the prompt of a saved sequence", saved->n_refs * sizeof *chunks);
+    size_t n = 0, at = 0;
+    for (uint32_t i = 0; i < saved->n_refs; i++) {
+        const ae_media_ref *r = &saved->refs[i];
+        if (r->first > at) chunks[n++] = (aerie_chunk){.tokens = saved->tokens + at, .n_tokens = r->first - at};
+        chunks[n++] = (aerie_chunk){.rows = rows, .n_rows = r->n, .group = r->group, .n_across = r->n_across};
+        rows += r->n * n_embd;
+        at = r->first + r->n;
+    }
+    if (saved->n_tokens > at) chunks[n++] = (aerie_chunk){.tokens = saved->tokens + at, .n_tokens = saved->n_tokens - at};
+    aerie_status status = ae_media_prompt_make(prompt, s->media, chunks, n, h, s->params.n_ctx, error);
+    ae_free(chunks);
+    if (status != AERIE_OK) return status;
+    for (uint32_t i = 0; i < saved->n_refs && status == AERIE_OK; i++)
+        if (memcmp(&prompt->refs[i], &saved->refs[i], sizeof *saved->refs))
+            status = fail_form("its rows are others than it names", error);
+    if (status == AERIE_OK) saved->tokens = prompt->tokens;
+    else ae_media_prompt_free(prompt);
+    return status;
 }
 
 aerie_status ae_session_replay_text(aerie_task *task, aerie_error *error)
@@ -404,8 +521,12 @@ aerie_status aerie_session_prefix_load(aerie_session *s, uint64_t scope, const v
     saved.adapters.scope = scope;
     aerie_status status = AERIE_OK;
     const int32_t n_vocab = ae_vocab_n_tokens(s->model->vocab);
-    for (uint32_t i = 0; status == AERIE_OK && i < saved.cached.n; i++)
-        if (saved.tokens[i] < 0 || saved.tokens[i] >= n_vocab) status = fail_form("a token is out of range", error);
+    for (uint32_t i = 0, m = 0; status == AERIE_OK && i < saved.cached.n; i++) {
+        while (m < saved.n_refs && saved.refs[m].first + saved.refs[m].n <= i) m++;
+        const bool is_row = m < saved.n_refs && i >= saved.refs[m].first;
+        if (!is_row && (saved.tokens[i] < 0 || saved.tokens[i] >= n_vocab))
+            status = fail_form("a token is out of range", error);
+    }
     if (status == AERIE_OK) {
         ae_spec_write_cached(s->spec, &saved.adapters, saved.tokens, saved.cached, saved.kv);
         if (n_loaded) *n_loaded = ae_spec_find_cached(s->spec, &saved.adapters, saved.tokens, saved.cached.n).n;

@@ -55,6 +55,10 @@ typedef struct ae_session_saved {
     ae_adapter_set adapters;
     bool has_mu;
     double mu;             /* mirostat's mu */
+    const ae_media_ref *refs; /* [n_refs] rows that are no tokens; they have their ids among the tokens */
+    uint32_t n_refs;
+    const float *rows;     /* of all refs, as in aerie_chunk; NULL: they were not saved */
+    const ae_media *media; /* [n_refs] for writing: the rows; NULL: they are not saved */
 } ae_session_saved;
 
 struct aerie_pool {
@@ -240,6 +244,9 @@ uint64_t ae_session_settings_hash(const aerie_model_params *params);
 aerie_status ae_session_saved_copy(const aerie_session *session, const void *data, size_t n, ae_session_saved *out,
                                    aerie_error *error);
 void ae_session_saved_free(ae_session_saved *saved);
+/* Makes the prompt of a saved sequence that has rows, which gets its tokens, too. UNSUPPORTED: they were not saved. */
+aerie_status ae_session_saved_prompt(const aerie_session *session, ae_session_saved *saved, ae_media_prompt *prompt,
+                                     aerie_error *error);
 /* The bytes [*n] that a token adds to the answer's text, lent by the vocabulary. */
 const char *ae_session_piece(aerie_task *task, int32_t token, uint32_t *n);
 /* Replays the text of the saved answer, so that the task's text continues after it. */

@@ -174,7 +174,8 @@ static aerie_status make_task(aerie_session *session, const aerie_request *reque
         whole.n_tokens = prompt.n_tokens;
     }
     ae_adapter_set adapters;
-    const aerie_status status = check_request(session, &whole, &saved, &prompt, &adapters, error);
+    aerie_status status = saved.n_refs ? ae_session_saved_prompt(session, &saved, &prompt, error) : AERIE_OK;
+    if (status == AERIE_OK) status = check_request(session, &whole, &saved, &prompt, &adapters, error);
     if (status == AERIE_OK) return task_create(task, session, &whole, &saved, &prompt, &adapters, error);
     ae_session_saved_free(&saved);
     ae_media_prompt_free(&prompt);

@@ -2,8 +2,10 @@
 import base64
 import os
 import random
+import re
 import struct
 import subprocess
+import tempfile
 import threading
 import unittest
 import zlib
@@ -174,6 +176,65 @@ class Vision(unittest.TestCase):
             a = self.ask(s, part(png(1, 1200, 900)))
             self.assertIn(a.status, (400, 503), a.body)
             self.assertEqual(self.ask(s, {"type": "text", "text": "hello"}).status, 200)
+
+    def test_conversations_are_kept(self):
+        """--cache-disk over a restart, and slots: what was computed of a picture is found by its pixels."""
+        question = {"type": "text", "text": "What is it? " + "Say it in many words. " * 8}
+        folder = tempfile.mkdtemp(dir=rig.FOLDER)
+
+        def cached(a):
+            return a["usage"]["prompt_tokens_details"]["cached_tokens"]
+        for model, eye in (("v.gguf", "eye.gguf"), ("vg.gguf", "eye.gguf")):
+            with self.server("--cache-ram", "0", model=model, eye=eye) as s:
+                want = self.ask(s, part(png(1)), question).json
+                other = self.ask(s, part(png(2)), question).json
+            with self.server("--cache-disk", folder, "--slot-save-path", folder, model=model, eye=eye) as s:
+                self.assertEqual(self.ask(s, part(png(2)), question).json["choices"], other["choices"])
+                self.assertEqual(self.ask(s, part(png(1)), question).json["choices"], want["choices"])
+                a = [s.post(f"/slots/{i}?action=save", {"filename": f"{model}{i}"}) for i in range(2)]
+                self.assertIn(200, [x.status for x in a], a[0].body)
+                saved = [i for i in range(2) if a[i].status == 200]
+            with self.server("--cache-disk", folder, model=model, eye=eye) as s:
+                first = self.ask(s, part(png(1)), question).json
+                self.assertEqual(first["choices"], want["choices"])
+                self.assertEqual(cached(first), want["usage"]["prompt_tokens"] - 1)
+                second = self.ask(s, part(png(2)), question).json
+                self.assertEqual(second["choices"], other["choices"])
+                self.assertEqual(self.ask(s, part(png(3)), question).status, 200)
+            with self.server("--cache-ram", "0", "--slot-save-path", folder, model=model, eye=eye) as s:
+                self.assertEqual(self.ask(s, part(png(3)), question).status, 200)  # other pictures come first here
+                for i in saved:
+                    a = s.post(f"/slots/{7 - i}?action=restore", {"filename": f"{model}{i}"})
+                    self.assertEqual(a.status, 200, a.body)
+                again = [self.ask(s, part(png(i)), question).json for i in (1, 2)]
+                self.assertEqual([a["choices"] for a in again], [want["choices"], other["choices"]])
+                self.assertGreater(max(map(cached, again)), want["usage"]["prompt_tokens"] - 2)
+                a = s.post(f"/slots/{7 - saved[0]}?action=save", {"filename": "again"})
+                self.assertEqual(a.status, 200, a.body)
+
+    def test_prompt_cache(self):
+        path = at("kept")
+
+        def run(i, *options):
+            a = subprocess.run([rig.AERIE, "run", "-m", at("v.gguf"), "--mmproj", at("eye.gguf"), "--image", at(f"{i}.png"),
+                                "-p", "What is it?", "-n", "8", "--temp", "0", "-q", "--ids", "--ignore-eos", "--stats",
+                                *options], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+            self.assertEqual(a.returncode, 0, a.stderr)
+            n, n_cached = map(int, re.search(r"prompt (\d+) tokens \((\d+) cached\)", a.stderr).groups())
+            return a.stdout, n - n_cached
+        for i in (1, 2):
+            with open(at(f"{i}.png"), "wb") as f:
+                f.write(png(i))
+        plain = [run(i)[0] for i in (1, 2)]
+        for options in (("--prompt-cache", path), ("--prompt-cache", path, "--prompt-cache-all")):
+            if os.path.exists(path):
+                os.unlink(path)
+            self.assertEqual(run(1, *options)[0], plain[0])
+            written = os.path.getmtime(path)
+            again = run(1, *options)
+            self.assertEqual(again, (plain[0], 1))
+            self.assertEqual(os.path.getmtime(path), written)  # it has all of them already
+            self.assertEqual(run(2, *options)[0], plain[1])
 
     def test_run(self):
         def run(*options):

@@ -101,10 +101,10 @@ static bool submit_one(serve_model *model, serve_choice *choice, aerie_request *
     choice->client = request->client;
     choice->n_adapters = request->n_adapters;
     if (request->n_adapters) memcpy(choice->adapters, request->adapters, request->n_adapters * sizeof *request->adapters);
-    if ((model->server->o->slot_save_path || model->conversations) && request->n_tokens) {
-        choice->kept = malloc(request->n_tokens * sizeof *choice->kept);
-        if (choice->kept) memcpy(choice->kept, request->tokens, request->n_tokens * sizeof *choice->kept);
-        choice->n_kept = choice->capacity = choice->kept ? request->n_tokens : 0;
+    if (model->server->o->slot_save_path || model->conversations) {
+        choice->kept = malloc(choice->n_prompt * sizeof *choice->kept);
+        if (choice->kept) memcpy(choice->kept, choice->prompt, choice->n_prompt * sizeof *choice->kept);
+        choice->n_kept = choice->capacity = choice->kept ? choice->n_prompt : 0;
     }
     const aerie_status status = aerie_session_submit(model->session, request, &choice->task, &why);
     if (status != AERIE_OK) return serve_fail_library(error, status, &why, "");

@@ -186,7 +186,7 @@ aerie_status serve_pictures_encode(serve_ask *ask, const aerie_chat *chat, aerie
                          ask->images.n, still_wanted, ask, &ask->pictured, why);
     if (status != AERIE_OK) return status;
     const size_t n = aerie_prompt_n_positions(ask->pictured);
-    size_t n_chunks, at = 0;
+    size_t n_chunks;
     const aerie_chunk *chunks = aerie_prompt_chunks(ask->pictured, &n_chunks);
     int32_t *tokens = calloc(n ? n : 1, sizeof *tokens);
     if (!tokens) {
@@ -194,9 +194,10 @@ aerie_status serve_pictures_encode(serve_ask *ask, const aerie_chat *chat, aerie
         snprintf(why->text, sizeof why->text, "not enough memory for the prompt");
         return why->status;
     }
-    for (size_t i = 0; i < n_chunks; i++) {
-        if (chunks[i].n_tokens) memcpy(tokens + at, chunks[i].tokens, chunks[i].n_tokens * sizeof *tokens);
-        at += chunks[i].n_tokens + chunks[i].n_rows;
+    const aerie_status marked = aerie_model_chunk_tokens(ask->model->models.model, chunks, n_chunks, tokens, why);
+    if (marked != AERIE_OK) {
+        free(tokens);
+        return marked;
     }
     serve_use_force(ask->use, n * sizeof *tokens);
     aerie_free(ask->tokens);

@@ -58,7 +58,7 @@ typedef struct serve_ask {
     size_t *ends;    /* [n_prompts] where each ends in tokens; owned. NULL: there is one prompt */
     uint32_t n_prompts; /* n choices each: choice j of prompt i is i * n + j */
     serve_images images; /* of the conversation */
-    aerie_prompt *pictured; /* the prompt with them, owned; its positions are the first of tokens, rows as 0. NULL: no images */
+    aerie_prompt *pictured; /* the prompt with them, owned; its positions are the first of tokens. NULL: no images */
     char *prompt;    /* [n_prompt] as rendered, aerie_free; NULL: the request gave text or tokens */
     size_t n_prompt;
     unsigned form;   /* how the conversation is put to the template (prompt.c) */
