@@ -6,6 +6,7 @@
 #define AE_BACKEND_PRODUCT_H
 
 #include "base/err.h"
+#include "base/shape_limits.h"
 
 typedef struct ae_weight ae_weight;
 
@@ -130,6 +131,8 @@ typedef enum ae_map_kind {
     AE_MAP_LERP,    /* fmaf(x2, weight, x3) */
     AE_MAP_LERP_BY, /* fmaf(x2, x + weight, x3) */
     AE_MAP_BLEND,   /* fmaf(1 / (1 + e^-x2), x3 - x, x) */
+    AE_MAP_CUTOFF,  /* max(x - c, 0), c = fmaf(a, deviation, mean), both of the row's dim values (Gemma 3n's sparsity) */
+    AE_MAP_MATCH,   /* x * f: f gives the row the root mean square of x2's, whatever its own (at least a) */
 } ae_map_kind;
 
 /* Changes every element of x in place. */
@@ -161,5 +164,19 @@ typedef struct ae_copy {
     const int32_t *host_rows;
     const int32_t *to;
 } ae_copy;
+
+/* Combines the streams of each row (AltUp). For target t and every element, ascending s:
+ *   y[t] = start[t], or 0; then for s = 0 .. n_in - 1: y[t] = fmaf(coef[t * out_step + s * in_step], x[s], y[t])
+ * Stream s of row r is at x + r * x_stride + s * x_step, and likewise for start and y. y may be x or start as a whole. */
+typedef struct ae_row_mix {
+    uint32_t n_rows, dim, n_in, n_out; /* n_in, n_out: 1 to AE_MAX_STREAMS */
+    const float *x, *start;            /* start NULL: 0 */
+    size_t x_stride, x_step, start_stride, start_step;
+    const float *coef;                 /* [n_rows][coef_stride] */
+    size_t coef_stride;
+    uint32_t out_step, in_step;
+    float *y;
+    size_t y_stride, y_step;
+} ae_row_mix;
 
 #endif

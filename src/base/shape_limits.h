@@ -13,5 +13,6 @@
 #define AE_MAX_EMBD (1u << 17)
 #define AE_MAX_FF (1u << 20)
 #define AE_MAX_EXPERTS 512
+#define AE_MAX_STREAMS 8       /* of a row */
 
 #endif

@@ -56,7 +56,8 @@ uint32_t ae_engine_n_chosen(const ae_model *m, const ae_engine_options *o)
 static size_t moved_size(const ae_model *m, const ae_engine_options *o)
 {
     const size_t layers = (size_t)m->hparams.n_layers * m->hparams.n_embd_layer, chosen = ae_engine_n_chosen(m, o);
-    const size_t most = layers > m->hparams.n_embd ? layers : m->hparams.n_embd;
+    const size_t n_streams = m->hparams.n_streams ? m->hparams.n_streams : 1, wide = n_streams * m->hparams.n_embd;
+    const size_t most = layers > wide ? layers : wide;
     return most > chosen ? most : chosen;
 }
 
@@ -226,6 +227,7 @@ static ae_stream_options stream_options(const ae_model *m, const ae_state_shape 
         .max_in = widest > o->max_rank ? widest : o->max_rank,
         .moe = {x->n, x->n_used, x->n_latent > h->n_embd ? x->n_latent : h->n_embd, x->n_ff, x->n_ff_shared, x->weigh_input},
         .n_selected_from = h->index.n_heads ? most_seen(o) : 0,
+        .n_streams = h->n_streams,
         .state = state->n_layers ? state : NULL,
         .pool = o->pool};
 }

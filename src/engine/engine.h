@@ -14,7 +14,7 @@
 
 #include "engine/weights/adapter.h"
 #include "cache/kv.h"
-#include "engine/pass_mode.h"
+#include "engine/layers/pass_mode.h"
 #include "engine/tree.h"
 #include "sample/sampler.h"
 

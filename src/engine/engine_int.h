@@ -2,7 +2,7 @@
 #ifndef AE_ENGINE_ENGINE_INT_H
 #define AE_ENGINE_ENGINE_INT_H
 
-#include "engine/block.h"
+#include "engine/layers/block.h"
 #include "engine/engine.h"
 #include "engine/rows.h"
 #include "cache/recurrent.h"

@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "base/math/fmath.h"
-#include "engine/block.h"
+#include "engine/layers/block.h"
 #include "engine/engine_int.h"
 
 /* ---- Hidden rows ----------------------------------------------------------------------------------------------- */
@@ -154,7 +154,7 @@ static void begin_encoder(ae_engine *e, ae_engine_device *d)
     if (net->embed_norm) norm_embeddings(e, d);
 }
 
-static void begin_stream(ae_engine *e, ae_engine_device *d)
+static void begin_stream(ae_engine *e, ae_engine_device *d, const ae_block *b)
 {
     const ae_hparams *h = &e->net->model->hparams;
     d->backend->ops->lookup(d->stream, e->net->embedding, d->rows.token, e->n_rows, d->block.x, h->n_embd);
@@ -165,6 +165,7 @@ static void begin_stream(ae_engine *e, ae_engine_device *d)
     if (h->n_embd_layer) layer_embeddings(e, d);
     if (h->encoder) begin_encoder(e, d);
     else if (e->net->embed_norm) norm_embeddings(e, d);
+    if (h->n_streams) ae_block_streams_begin(b, e->net->altup_proj);
     if (h->adds_start)
         d->backend->ops->copy(d->stream, &(ae_copy){.n = e->n_rows, .dim = h->n_embd, .x = d->block.x, .x_stride = h->n_embd,
                                                     .y = d->block.start, .y_stride = h->n_embd});
@@ -314,7 +315,7 @@ void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
     for (uint32_t i = e->turned; i < h->n_ropes && has_first_mixer(e, i_device, begin, end); i++)
         d->backend->ops->rope_table(d->stream, &(ae_rope_table){e->n_rows, h->ropes[i].n_rot, d->rows.pos, d->rope_freq[i],
                                                                 e->rope_magnitude[i], d->cos[i], d->sin[i]});
-    if (!begin) begin_stream(e, d);
+    if (!begin) begin_stream(e, d, &block);
     for (uint32_t i = begin; i < end && i < 2 * h->n_layers; i++) {
         const ae_layer_spec *spec = &net->model->layers[i / 2].spec;
         block.places = spec->window ? &places : &flat;
@@ -325,6 +326,7 @@ void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
         if (i % 2 && i / 2 < h->n_deepstack) add_deep(e, d, i / 2);
     }
     if (end > 2 * h->n_layers && net->ranks) enter_rank(e, d, h->n_layers);
+    if (end > 2 * h->n_layers && h->n_streams) ae_block_streams_end(&block, net->altup_unembd);
     if (end > 2 * h->n_layers) end_stream(e);
 }
 
@@ -354,6 +356,7 @@ void ae_forward_move(ae_engine *e, uint32_t begin, uint32_t end)
     }
     ae_engine_device *next = &e->devices[ae_split_device(&e->net->split, h->n_layers, end)];
     move(e, d, d->block.x, next, next->block.x, h->n_embd);
+    if (h->n_streams) move(e, d, d->block.streams, next, next->block.streams, (size_t)h->n_streams * h->n_embd);
     const uint32_t mixer = (end + 1) / 2; /* the next one: a choice goes with the stream up to the last layer that takes it */
     if (mixer < h->n_layers && e->net->model->layers[mixer].spec.index == AE_INDEX_OTHER) {
         move(e, d, d->selection.pos, next, next->selection.pos, 1);

@@ -112,6 +112,9 @@ typedef struct ae_arch {
     uint32_t window;       /* default window; 0: none */
     bool window_heads;     /* heads of layers with a window have the size attention.key_length_swa */
     bool shared_kv;        /* attention.shared_kv_layers: the last layers read the keys and values of earlier ones */
+    uint32_t shared_from;  /* shared_kv without that key: layers from this one on do so */
+    bool altup;            /* ae_hparams.n_streams, by AltUp: altup.num_inputs */
+    bool sparse;           /* ae_layer_spec.sparse: activation_sparsity_scale, absent: of the first ten layers */
     bool v_norm;
     float attn_scale;      /* 0: computed from the head's size */
     bool chunked;

@@ -292,6 +292,7 @@ static aerie_status read_sharing(ae_binder *b, const ae_hparams *h, ae_layer *la
         AE_TRY(ae_bind_range(b, "attention.key_length_swa", head_dim, 2, AE_MAX_HEAD_DIM));
     }
     if (b->arch->shared_kv) {
+        if (b->arch->shared_from && h->n_layers > b->arch->shared_from) n_shared = h->n_layers - b->arch->shared_from;
         AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.shared_kv_layers"), false, &n_shared, b->error));
         AE_TRY(ae_bind_range(b, "attention.shared_kv_layers", n_shared, 0, h->n_layers < 2 ? 0 : h->n_layers - 2));
     }
@@ -300,7 +301,12 @@ static aerie_status read_sharing(ae_binder *b, const ae_hparams *h, ae_layer *la
         ae_layer_spec *s = &layers[i].spec;
         if (s->window && b->arch->window_heads) s->head_dim = s->value_dim = head_dim;
         if (i < n_own || i >= h->n_layers) continue;
-        const ae_layer_spec *from = &layers[s->kv_from = (int)(n_own - (s->window ? 2 : 1))].spec;
+        uint32_t own = n_own; /* becomes the last layer of the same kind that has keys and values of its own */
+        while (own && !layers[own - 1].spec.window != !s->window) own--;
+        if (!own)
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: layer %u is to read the keys and values of an earlier layer, but "
+                           "none of the first %u has a window like its own", ae_gguf_path(b->gguf), i, n_own);
+        const ae_layer_spec *from = &layers[s->kv_from = (int)own - 1].spec;
         if (from->head_dim != s->head_dim || from->n_kv_heads != s->n_kv_heads)
             return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: layer %u is to read the keys and values of layer %d, which have "
                            "%u heads of %u values, not %u of %u", ae_gguf_path(b->gguf), i, s->kv_from, from->n_kv_heads,
@@ -474,6 +480,35 @@ static aerie_status read_xielu(ae_binder *b, const ae_hparams *h, ae_layer *laye
     return AERIE_OK;
 }
 
+/* Reads which layers drop small gates, and from where on. A layer that keeps all has minus infinity. */
+static aerie_status read_sparsity(ae_binder *b, const ae_hparams *h, ae_layer *layers)
+{
+    const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, "activation_sparsity_scale"));
+    for (uint32_t i = 0; i < b->n_specs; i++) {
+        double cutoff = i < 10 ? 1.6448533535003662 : -INFINITY; /* 19 of 20 are dropped, if they are normally distributed */
+        if (kv && (kv->type != AE_GGUF_ARRAY || kv->n < h->n_layers || !ae_gguf_kv_float(kv, i, &cutoff) || cutoff != cutoff ||
+                   cutoff > 100))
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s has no number of at most 100 for layer %u",
+                           ae_gguf_path(b->gguf), b->key, i);
+        layers[i].spec.sparse = cutoff > -100;
+        layers[i].spec.cutoff = layers[i].spec.sparse ? (float)cutoff : 0.0f;
+    }
+    return AERIE_OK;
+}
+
+static aerie_status read_streams(ae_binder *b, ae_hparams *h)
+{
+    uint32_t n = 4, active = 0;
+    AE_TRY(ae_bind_count(b, "altup.num_inputs", &n));
+    AE_TRY(ae_bind_range(b, "altup.num_inputs", n, 2, AE_MAX_STREAMS));
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "altup.active_idx"), false, &active, b->error));
+    AE_TRY(ae_bind_range(b, "altup.active_idx", active, 0, 0));
+    h->n_streams = n;
+    const ae_gguf_tensor *laurel = ae_gguf_tensor_find(b->gguf, "blk.0.laurel_l.weight"); /* no key has its rank */
+    h->laurel_rank = laurel && laurel->ne[1] > 0 && laurel->ne[1] <= AE_MAX_EMBD ? (uint32_t)laurel->ne[1] : 64;
+    return AERIE_OK;
+}
+
 static aerie_status read_limits(ae_binder *b, const ae_hparams *h, ae_layer *layers)
 {
     static const char *const names[] = {"swiglu_clamp_exp", "swiglu_clamp_shexp"};
@@ -575,5 +610,7 @@ aerie_status ae_bind_model_hparams(ae_binder *b, ae_hparams *h, const aerie_rope
     AE_TRY(ae_bind_recur_hparams(b, h, layers));
     AE_TRY(read_scalars(b, h));
     AE_TRY(read_pooling(b, h));
+    if (b->arch->altup) AE_TRY(read_streams(b, h));
+    if (b->arch->sparse) AE_TRY(read_sparsity(b, h, layers));
     return read_limits(b, h, layers);
 }

@@ -199,6 +199,19 @@ static aerie_status bind_layer_embedding(ae_binder *b, const ae_hparams *h, uint
     return scale ? ae_bind_read_f32(b, scale, &l->out_scale, 1) : AERIE_OK;
 }
 
+static aerie_status bind_altup(ae_binder *b, const ae_hparams *h, uint32_t i, ae_altup_layer *a)
+{
+    const uint32_t e = h->n_embd, c = h->n_streams, rank = h->laurel_rank;
+    AE_TRY(ae_bind_layer(b, i, "altup_router.weight", true, c, e, &a->router));
+    AE_TRY(ae_bind_layer(b, i, "altup_router_norm.weight", true, 0, e, &a->router_norm));
+    AE_TRY(ae_bind_layer(b, i, "altup_predict_coef.weight", true, c * c, c, &a->predict));
+    AE_TRY(ae_bind_layer(b, i, "altup_correct_coef.weight", true, c, c, &a->correct));
+    AE_TRY(ae_bind_layer(b, i, "altup_correct_scale.weight", true, 0, e, &a->correct_scale));
+    AE_TRY(ae_bind_layer(b, i, "laurel_l.weight", true, rank, e, &a->laurel_a));
+    AE_TRY(ae_bind_layer(b, i, "laurel_r.weight", true, e, rank, &a->laurel_b));
+    return ae_bind_layer(b, i, "laurel_post_norm.weight", true, 0, e, &a->laurel_norm);
+}
+
 /* A repeated layer has the weights of an earlier one, but its own cache. */
 static void repeat_layer(ae_model *m, uint32_t i)
 {
@@ -226,6 +239,7 @@ static aerie_status bind_layers(ae_binder *b, ae_model *m, uint32_t first)
         if (l->spec.mixer == AE_MIXER_RECUR || l->spec.recur_beside) AE_TRY(ae_bind_recur(b, i, h, l));
         if (l->spec.ffn == AE_FFN_EXPERTS || l->spec.ffn == AE_FFN_BOTH) AE_TRY(bind_experts(b, h, i, l));
         if (l->spec.ffn == AE_FFN_CHANNEL_MIX) AE_TRY(ae_bind_channel_mix(b, i, h, l));
+        if (h->n_streams) AE_TRY(bind_altup(b, h, i, &l->altup));
         if (b->arch->layer_embedding || b->arch->adds_start) AE_TRY(bind_layer_embedding(b, h, i, l));
         if (l->spec.ffn == AE_FFN_DENSE || l->spec.ffn == AE_FFN_BOTH) AE_TRY(ae_bind_dense(b, i, h, l->spec.n_ff, l));
     }
@@ -305,6 +319,10 @@ static aerie_status bind_tensors(ae_binder *b, ae_model *m)
         AE_TRY(ae_bind(b, "per_layer_token_embd.weight", true, h->n_vocab, n, &m->ple_embedding));
         AE_TRY(ae_bind(b, "per_layer_model_proj.weight", true, n, h->n_embd, &m->ple_model_proj));
         AE_TRY(ae_bind(b, "per_layer_proj_norm.weight", true, 0, h->n_embd_layer, &m->ple_proj_norm));
+    }
+    if (h->n_streams) {
+        AE_TRY(ae_bind_stack(b, "altup_proj.weight", true, h->n_streams - 1, h->n_embd, h->n_embd, &m->altup_proj));
+        AE_TRY(ae_bind_stack(b, "altup_unembd_proj.weight", true, h->n_streams - 1, h->n_embd, h->n_embd, &m->altup_unembd));
     }
     m->tied = !m->output;
     if (m->tied) m->output = m->embedding;

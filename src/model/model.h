@@ -200,6 +200,8 @@ typedef struct ae_layer_spec {
     bool normed_after;    /* after the layer, the stream is normed by the model's last norm */
     uint32_t n_ff;        /* neurons of the dense block */
     ae_activation activation;
+    bool sparse;          /* DENSE: of the gate, what is less than mean + cutoff * deviation above 0 becomes 0 */
+    float cutoff;
     float xielu[4];       /* AE_ACTIVATION_XIELU: factors for positive and negative inputs, beta, eps */
     bool router_of_input; /* EXPERTS: the router reads the layer's input without a norm */
     float limit, shared_limit; /* limits of activations that have one: for experts; for the shared expert and the dense block */
@@ -232,6 +234,10 @@ typedef struct ae_hparams {
     bool plain_norms;     /* norms before blocks and at the end have no weights */
     bool embed_norm_plain; /* the start of the stream is normed without weights */
     bool adds_start;       /* after each layer out_scale times the start of the stream joins it */
+    /* AltUp: a row has this many streams. Layers work on the first one, predict all before, and correct all afterwards;
+     * 0: there is one stream */
+    uint32_t n_streams;
+    uint32_t laurel_rank; /* AltUp: width of the path beside attention */
     bool parallel;        /* attention and feed-forward block both read the layer's normed input, or each its own norm of it */
     bool norm_stream;     /* blocks read the stream as it is, and the stream itself is normed after each of them */
     bool encoder;         /* a row attends to all rows of its text, also to later ones; there is no output head */
@@ -314,6 +320,14 @@ typedef struct ae_wkv_layer {
     ae_tensor_ref channel_k, channel_r; /* [e] x 2 share of the row before in the channel mix; channel_r if w_gate */
 } ae_wkv_layer;
 
+/* AltUp's parts of a layer, with a low-rank path beside attention (Laurel); e = n_embd, c = n_streams. */
+typedef struct ae_altup_layer {
+    ae_tensor_ref router, router_norm; /* [c, e], [e]; NULL: the model has one stream */
+    ae_tensor_ref predict, correct;    /* [c * c, c], [c, c]: coefficients of streams, from the router's result */
+    ae_tensor_ref correct_scale;       /* [e] factor of the first stream, where the token's own embedding is added */
+    ae_tensor_ref laurel_a, laurel_b, laurel_norm; /* [rank, e], [e, rank], [e] */
+} ae_altup_layer;
+
 /* Sizes: H heads; see ae_mla_hparams. */
 typedef struct ae_mla_layer {
     /* [n_q, n_embd], with norm [n_q]; NULL: the layer's wq [H * (n_nope + n_rope), n_embd] is used */
@@ -375,6 +389,7 @@ typedef struct ae_layer {
     ae_mla_layer mla;
     ae_recur_layer recur;
     ae_wkv_layer wkv;
+    ae_altup_layer altup;
     /* embeddings that tokens have for each layer */
     ae_tensor_ref ple_gate, ple_proj;  /* [n_embd_layer, n_embd], [n_embd, n_embd_layer] */
     ae_tensor_ref ple_post_norm;       /* [n_embd] */
@@ -413,6 +428,8 @@ typedef struct ae_model {
     ae_tensor_ref cls_out, cls_out_b;       /* [1, n_embd], [1]; NULL: there is no classification head */
     ae_tensor_ref dense_2, dense_3;         /* [f, n_embd], [n_embd, f] applied to the pooled row; or both NULL */
     ae_tensor_ref ple_embedding; /* [n_vocab, n_layers * n_embd_layer], or NULL */
+    /* [n_streams - 1][n_embd, n_embd] x 2: the other streams at the beginning, and what they add at the end; or NULL */
+    ae_tensor_ref altup_proj, altup_unembd;
     ae_tensor_ref ple_model_proj, ple_proj_norm; /* [n_layers * n_embd_layer, n_embd], [n_embd_layer] */
     /* an assistant, for a model of width n_target_embd: x = pre(embedding(t) | f), f' = post(out_norm(y)); otherwise NULL */
     ae_tensor_ref pre_projection, post_projection; /* [n_embd, 2 n_target_embd], the embedding's half first, and [n_target_embd,

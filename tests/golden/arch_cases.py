@@ -115,6 +115,36 @@ def phi2(f):
     return transformers.PhiForCausalLM, transformers.PhiConfig(**config), state
 
 
+def gemma3n(f):
+    """Shares of gates that are dropped are probabilities there; the stacks of projections are lists."""
+    swa = f["attention.sliding_window_pattern"]
+    layer = {"post_attention_norm": "post_attention_layernorm", "ffn_norm.weight": "pre_feedforward_layernorm.weight",
+             "post_ffw_norm": "post_feedforward_layernorm", "inp_gate": "per_layer_input_gate", "proj": "per_layer_projection",
+             "post_norm": "post_per_layer_input_norm", "altup_router": "altup.modality_router",
+             "altup_router_norm": "altup.router_norm", "altup_predict_coef": "altup.prediction_coefs",
+             "altup_correct_coef": "altup.correction_coefs", "altup_correct_scale.weight": "altup.correct_output_scale",
+             "laurel_l": "laurel.linear_left", "laurel_r": "laurel.linear_right", "laurel_post_norm": "laurel.post_laurel_norm"}
+    normal = torch.distributions.normal.Normal(0, 1)
+    scale = torch.tensor(f["activation_sparsity_scale"], dtype=torch.float64)
+    config = common(f, sliding_window=f["attention.sliding_window"], layer_types=windows(f, lambda i: swa[i]),
+                    final_logit_softcapping=f["final_logit_softcapping"], vocab_size_per_layer_input=264,
+                    hidden_size_per_layer_input=f["embedding_length_per_layer_input"],
+                    num_kv_shared_layers=f["attention.shared_kv_layers"], altup_num_inputs=f["altup.num_inputs"],
+                    laurel_rank=f.tensors["blk.0.laurel_l.weight"].shape[0],
+                    activation_sparsity_pattern=normal.cdf(scale).tolist())
+    config["rope_parameters"] = {
+        "sliding_attention": {"rope_type": "default", "rope_theta": f["rope.freq_base_swa"]},
+        "full_attention": {"rope_type": "default", "rope_theta": f["rope.freq_base"]}}
+    state = state_of(f, layer)
+    for name, to in (("per_layer_token_embd", "embed_tokens_per_layer"), ("per_layer_model_proj", "per_layer_model_projection"),
+                     ("per_layer_proj_norm", "per_layer_projection_norm")):
+        state[f"model.{to}.weight"] = f.tensors[name + ".weight"]
+    for name, to in (("altup_proj", "altup_projections"), ("altup_unembd_proj", "altup_unembed_projections")):
+        for i, w in enumerate(f.tensors[name + ".weight"]):
+            state[f"model.{to}.{i}.weight"] = w
+    return transformers.Gemma3nForCausalLM, transformers.Gemma3nTextConfig(**config), state
+
+
 def dense_first(f):
     n = f.get("leading_dense_block_count", 0)
     return ["dense"] * n + ["sparse"] * (f.n_layers - n)
@@ -782,5 +812,5 @@ MORE = {
     "mamba2": mamba2_alone, "mamba": mamba_alone, "jamba": jamba, "kimi-linear": kda, "bailingmoe3": kda,
     "falcon-h1": falcon_h1, "deepseek32": sparse_mla, "glm-dsa": sparse_mla,
     "olmo": as_llama(True, "OlmoForCausalLM", "OlmoConfig", clip_qkv=lambda f: f["attention.clamp_kqv"]),
-    "hy_v3": hy_v3, "exaone-moe": exaone_moe, "mellum": mellum, "mistral4": mistral4,
+    "gemma3n": gemma3n, "hy_v3": hy_v3, "exaone-moe": exaone_moe, "mellum": mellum, "mistral4": mistral4,
 }

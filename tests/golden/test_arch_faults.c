@@ -137,6 +137,17 @@ BREAK(no_blend, l->wkv.blend = l->wkv.blend_a = l->wkv.blend_b = NULL)
 BREAK(lerps_swapped, const ae_tensor_ref t = l->wkv.channel_k; l->wkv.channel_k = l->wkv.channel_r; l->wkv.channel_r = t)
 BREAK(no_key_bias, l->wkv.bias_k = NULL)
 BREAK(no_wkv_gate, l->wkv.gate_a = l->wkv.gate_b = NULL)
+BREAK(no_sparsity, s->sparse = false)
+BREAK(sparse_everywhere, s->sparse = true)
+BREAK(other_kv, if (s->kv_from != (int)i) s->kv_from = s->window ? 1 : 2)
+BREAK(no_laurel, l->altup.laurel_norm = l->ple_post_norm)
+BREAK(no_correct_scale, l->altup.correct_scale = l->ffn_norm)
+BREAK(norm_of_router, l->altup.router_norm = l->attn_norm)
+static void altup_swapped(ae_model *m)
+{
+    const ae_tensor_ref t = m->altup_proj;
+    m->altup_proj = m->altup_unembd, m->altup_unembd = t;
+}
 static void no_embed_norm(ae_model *m)
 {
     m->hparams.embed_norm_plain = false;
@@ -396,6 +407,14 @@ static const struct fault {
     {"bailingmoe3", "bound of the decay", 13, bound_higher},
     {"bailingmoe3", "gates of heads", 10, no_heads_gate},
     {"bailingmoe3-clamped", "clamps", 33, no_limit},
+    {"gemma3n", "small gates of some layers are dropped", 33, no_sparsity},
+    {"gemma3n", "other layers keep all gates", 33, sparse_everywhere},
+    {"gemma3n", "the last layers read another layer's keys and values", 3, other_kv},
+    {"gemma3n", "norm of the path beside attention", 8, no_laurel},
+    {"gemma3n", "scale of the first stream", 28, no_correct_scale},
+    {"gemma3n", "norm of the router of streams", 8, norm_of_router},
+    {"gemma3n", "projections of streams", 28, altup_swapped},
+    {"gemma3n", "norm of values", 7, no_v_norm},
     {"talkie", "the start of the stream joins it after layers", 28, no_start},
     {"talkie", "how much of it", 28, start_by_one},
     {"talkie", "weights of queries' norms", 7, no_gain},

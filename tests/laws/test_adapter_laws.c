@@ -312,6 +312,7 @@ static void test_models_of_other_kinds(void **state)
         {"lfm2", "in_proj out_proj ffn_gate attn_v"},
         {"deepseek2", "attn_q_a attn_q_b attn_kv_a_mqa attn_output"},
         {"llama-moe", "attn_q. attn_k. attn_v. attn_output output"},
+        {"gemma3n", "attn_q. attn_output ffn_gate laurel_l laurel_r altup_predict"},
         {"gemma4", "attn_q. attn_output ffn_gate inp_gate proj.weight"},
         {"command-r", NULL}};
     trace alone[N_REQUESTS], got[N_REQUESTS];

@@ -60,6 +60,7 @@ static const ae_backend_ops cpu_ops = {
     .norm = ae_cpu_norm,
     .axpy = ae_cpu_axpy,
     .map = ae_cpu_map,
+    .mix = ae_cpu_mix,
     .moe = ae_cpu_moe_run,
     .rope_table = ae_cpu_rope_table,
     .rope_kv = ae_cpu_rope_kv,

@@ -194,5 +194,6 @@ void ae_cpu_copy(ae_stream *stream, const ae_copy *a);
 void ae_cpu_norm(ae_stream *stream, const ae_norm *args);
 void ae_cpu_axpy(ae_stream *stream, const ae_axpy *args);
 void ae_cpu_map(ae_stream *stream, const ae_map *args);
+void ae_cpu_mix(ae_stream *stream, const ae_row_mix *args);
 
 #endif

@@ -112,6 +112,8 @@ static void map_item(void *context, uint32_t r, uint32_t i_worker)
     case AE_MAP_LERP:
     case AE_MAP_LERP_BY: lerp_parts(job->kernels, a, x, x2, x3); break;
     case AE_MAP_BLEND: job->kernels->blend(x2, x3, a->dim, x); break;
+    case AE_MAP_CUTOFF: job->kernels->cutoff(a->a, a->dim, x); break;
+    case AE_MAP_MATCH: job->kernels->match(x2, a->a, a->dim, x); break;
     case AE_MAP_GATE:
         for (uint32_t g = 0, n = a->dim / a->n_groups; g < a->n_groups; g++) {
             const float gate = ae_glu_of(a->glu, x2[g], a->glu_limit);
@@ -124,4 +126,16 @@ static void map_item(void *context, uint32_t r, uint32_t i_worker)
 void ae_cpu_map(ae_stream *stream, const ae_map *args)
 {
     run_rows(stream, map_item, args, args->n_rows);
+}
+
+static void mix_item(void *context, uint32_t r, uint32_t i_worker)
+{
+    const rows_job *job = context;
+    (void)i_worker;
+    job->kernels->mix(job->args, r);
+}
+
+void ae_cpu_mix(ae_stream *stream, const ae_row_mix *args)
+{
+    run_rows(stream, mix_item, args, args->n_rows);
 }

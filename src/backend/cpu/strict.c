@@ -171,6 +171,7 @@ OPERATION(head_matmul, ae_head_matmul)
 OPERATION(norm, ae_norm)
 OPERATION(axpy, ae_axpy)
 OPERATION(map, ae_map)
+OPERATION(mix, ae_row_mix)
 OPERATION(moe, ae_moe)
 OPERATION(rope_table, ae_rope_table)
 NESTED_OPERATION(rope_kv, ae_rope_kv, places, ae_places)
@@ -429,6 +430,7 @@ static void set_operations(ae_backend_ops *ops)
     ops->moe = strict_moe;
     ops->axpy = strict_axpy;
     ops->map = strict_map;
+    ops->mix = strict_mix;
     ops->rope_table = strict_rope_table;
     ops->rope_kv = strict_rope_kv;
     ops->attention = strict_attention;

@@ -26,6 +26,7 @@ uint64_t ae_cpu_hash_head_matmul(const ae_head_matmul *args);
 uint64_t ae_cpu_hash_norm(const ae_norm *args);
 uint64_t ae_cpu_hash_axpy(const ae_axpy *args);
 uint64_t ae_cpu_hash_map(const ae_map *args);
+uint64_t ae_cpu_hash_mix(const ae_row_mix *args);
 uint64_t ae_cpu_hash_moe(const ae_moe *args);
 uint64_t ae_cpu_hash_rope_table(const ae_rope_table *args);
 uint64_t ae_cpu_hash_rope_kv(const ae_rope_kv *args);

@@ -181,6 +181,15 @@ uint64_t ae_cpu_hash_map(const ae_map *a)
     return h;
 }
 
+uint64_t ae_cpu_hash_mix(const ae_row_mix *a)
+{
+    uint64_t h = 0;
+    HASH_6(n_rows, dim, n_in, n_out, x, start);
+    HASH_6(x_stride, x_step, start_stride, start_step, coef, coef_stride);
+    HASH_5(out_step, in_step, y, y_stride, y_step);
+    return h;
+}
+
 uint64_t ae_cpu_hash_moe(const ae_moe *a)
 {
     uint64_t h = 0;

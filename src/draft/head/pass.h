@@ -2,7 +2,7 @@
 #ifndef AE_DRAFT_HEAD_PASS_H
 #define AE_DRAFT_HEAD_PASS_H
 
-#include "engine/block.h"
+#include "engine/layers/block.h"
 #include "engine/rows.h"
 #include "draft/head/engine.h"
 

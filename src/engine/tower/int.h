@@ -3,7 +3,7 @@
 #ifndef AE_ENGINE_TOWER_INT_H
 #define AE_ENGINE_TOWER_INT_H
 
-#include "engine/block.h"
+#include "engine/layers/block.h"
 #include "engine/rows.h"
 #include "engine/tower.h"
 

@@ -24,7 +24,7 @@ static void list_experts(ae_parts *p, const ae_hparams *h, const ae_layer *from,
     add_experts(p, x->n, from->e_down, 0, x->n_latent ? x->n_latent : h->n_embd, to->e_down);
 }
 
-#define PARTS_OUTSIDE (16 + 2 * AE_MAX_DEVICES)
+#define PARTS_OUTSIDE (16 + 2 * AE_MAX_DEVICES + 2 * AE_MAX_STREAMS)
 
 /* Some rows of a matrix or elements of a vector; if `some` is false, all of them. */
 typedef struct range {
@@ -223,7 +223,9 @@ static void list_mixer(ae_parts *p, const ae_layer *from, const cut *c, ae_net_l
         {from->recur.beta, &to->recur.beta}, {from->recur.beta_alpha, &to->recur.beta_alpha},
         {from->recur.out, &to->recur.out}, {from->recur.x_proj, &to->recur.x_proj}, {from->recur.dt_proj, &to->recur.dt_proj},
         {from->recur.in_q, &to->recur.in_q}, {from->recur.in_k, &to->recur.in_k}, {from->recur.in_v, &to->recur.in_v},
-        {from->recur.f_a, &to->recur.f_a}, {from->recur.g_a, &to->recur.g_a}};
+        {from->recur.f_a, &to->recur.f_a}, {from->recur.g_a, &to->recur.g_a}, {from->altup.router, &to->altup.router},
+        {from->altup.predict, &to->altup.predict},
+        {from->altup.laurel_a, &to->altup.laurel_a}, {from->altup.laurel_b, &to->altup.laurel_b}};
     const vector_field vectors[] = {
         {from->attn_norm, &to->attn_norm}, {from->attn_norm_b, &to->attn_norm_b}, {from->attn_post_norm, &to->attn_post_norm},
         {from->attn_post_norm_b, &to->attn_post_norm_b},
@@ -238,7 +240,8 @@ static void list_mixer(ae_parts *p, const ae_layer *from, const cut *c, ae_net_l
         {from->recur.decay, &to->recur.decay}, {from->recur.dt_bias, &to->recur.dt_bias},
         {from->recur.skip, &to->recur.skip}, {from->recur.norm, &to->recur.norm}, {from->recur.dt_norm, &to->recur.dt_norm},
         {from->recur.b_norm, &to->recur.b_norm}, {from->recur.c_norm, &to->recur.c_norm},
-        {from->recur.conv_k, &to->recur.conv_k}, {from->recur.conv_v, &to->recur.conv_v}};
+        {from->recur.conv_k, &to->recur.conv_k}, {from->recur.conv_v, &to->recur.conv_v},
+        {from->altup.router_norm, &to->altup.router_norm}, {from->altup.laurel_norm, &to->altup.laurel_norm}};
     _Static_assert(N_OF(weights) + N_OF(vectors) <= MOST_OF_BLOCK, "room for all parts of a mixer");
     const range gains = c->q_norm.some ? c->q_norm : (range){true, 0, from->spec.n_heads * from->spec.head_dim};
     if (from->q_gain && gains.n) ae_parts_numbers(p, from->q_gain + gains.first, gains.n, &to->q_norm);
@@ -254,7 +257,8 @@ static void list_ffn(ae_parts *p, const ae_hparams *h, const ae_layer *from, con
         {from->s_gate, &to->s_gate}, {from->s_up, &to->s_up}, {from->s_down, &to->s_down},
         {from->s_router, &to->s_router},
         {from->ple_gate, &to->ple_gate}, {from->ple_proj, &to->ple_proj},
-        {from->latent_down, &to->latent_down}, {from->latent_up, &to->latent_up}};
+        {from->latent_down, &to->latent_down}, {from->latent_up, &to->latent_up},
+        {from->altup.router, &to->altup.late_router}, {from->altup.correct, &to->altup.correct}};
     const vector_field vectors[] = {
         {from->ffn_norm, &to->ffn_norm}, {from->ffn_norm_b, &to->ffn_norm_b},
         {from->ffn_post_norm, &to->ffn_post_norm},
@@ -265,7 +269,8 @@ static void list_ffn(ae_parts *p, const ae_hparams *h, const ae_layer *from, con
         {from->e_norm, &to->e_norm}, {from->dense_post_norm, &to->dense_post_norm},
         {from->e_post_norm, &to->e_post_norm},
         {from->eb_gate, &to->eb_gate}, {from->eb_up, &to->eb_up}, {from->eb_down, &to->eb_down},
-        {from->e_scale, &to->e_scale}, {from->ple_post_norm, &to->ple_post_norm}};
+        {from->e_scale, &to->e_scale}, {from->ple_post_norm, &to->ple_post_norm},
+        {from->altup.router_norm, &to->altup.late_router_norm}, {from->altup.correct_scale, &to->altup.correct_scale}};
     _Static_assert(N_OF(weights) + N_OF(vectors) <= MOST_OF_BLOCK, "room for all parts of a feed-forward block");
     list_gate_up(p, h, from, c, to);
     list_fields(p, weights, N_OF(weights), vectors, N_OF(vectors), c, to);
@@ -365,6 +370,14 @@ static void list_numbers(ae_net *net, uint32_t n_ones)
     if (h->slopes) ae_parts_numbers(&net->parts, h->slopes, h->n_heads, &net->slopes[net->parts.on]);
 }
 
+/* Lists the matrix of each stream but the first. */
+static void list_streams(ae_net *net, ae_tensor_ref stack, ae_weight **fields)
+{
+    const uint32_t n = net->model->hparams.n_embd;
+    for (uint32_t k = 0; stack && k + 1 < net->model->hparams.n_streams; k++)
+        ae_parts_rows(&net->parts, stack, k, (uint64_t)k * n, n, &fields[k + 1]);
+}
+
 static void list_parts(ae_net *net)
 {
     const ae_model *m = net->model;
@@ -381,11 +394,13 @@ static void list_parts(ae_net *net)
     ae_parts_vector(&net->parts, m->embed_norm_b, &net->embed_norm_b);
     ae_parts_weight(&net->parts, m->ple_model_proj, AE_WEIGHT_MATMUL, &net->ple_model_proj);
     ae_parts_vector(&net->parts, m->ple_proj_norm, &net->ple_proj_norm);
+    list_streams(net, m->altup_proj, net->altup_proj);
     for (net->parts.on = 0; net->parts.on < net->split.n_devices; net->parts.on++)
         list_numbers(net, n_ones);
     net->parts.on = net->split.output;
     ae_parts_vector(&net->parts, m->out_norm, &net->out_norm);
     ae_parts_vector(&net->parts, m->out_norm_b, &net->out_norm_b);
+    list_streams(net, m->altup_unembd, net->altup_unembd);
     list_output(net);
     if (m->tied && !is_shared(net) && !net->ranks) list_embedding(net, AE_WEIGHT_LOOKUP | AE_WEIGHT_MATMUL, &net->output);
 }

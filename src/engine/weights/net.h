@@ -25,6 +25,13 @@ typedef struct ae_net_wkv {
     float *channel_k, *channel_r; /* all device f32 or NULL */
 } ae_net_wkv;
 
+/* Names as in ae_altup_layer. */
+typedef struct ae_net_altup {
+    ae_weight *router, *predict, *laurel_a, *laurel_b;   /* router NULL: one stream */
+    ae_weight *late_router, *correct;                    /* late_router: the router, where the feed-forward block lies */
+    float *router_norm, *laurel_norm, *late_router_norm, *correct_scale; /* device f32 */
+} ae_net_altup;
+
 /* Names as in ae_mla_layer. */
 typedef struct ae_net_mla {
     ae_weight *q_a, *q_b;
@@ -58,6 +65,7 @@ typedef struct ae_net_layer {
     uint32_t kv_index; /* that of its index keys, with spec.index OWN */
     ae_net_recur recur; /* recur.out NULL: the layer is not recurrent */
     ae_net_wkv wkv;
+    ae_net_altup altup;
     ae_net_mla mla;
 } ae_net_layer;
 
@@ -75,6 +83,7 @@ typedef struct ae_net {
     float *out_norm_b, *output_b; /* or NULL */
     ae_weight *ple_embedding, *ple_model_proj; /* or NULL; names as in ae_model */
     float *ple_proj_norm;
+    ae_weight *altup_proj[AE_MAX_STREAMS], *altup_unembd[AE_MAX_STREAMS]; /* of streams from 1 on */
     float *slopes[AE_MAX_DEVICES]; /* [n_heads] slopes of ALiBi, device f32; or NULL */
     float *ones[AE_MAX_DEVICES]; /* [max(widest head, n_embd with norms without weights)] device f32 ones */
     ae_net_layer *layers; /* [n_layers] */
@@ -95,7 +104,7 @@ uint32_t ae_net_kv_layers(const ae_model *model, ae_kv_layer *layers, uint32_t *
 /* Writes to devices[as many] the device on which each of these entries lies. */
 void ae_net_kv_devices(const ae_model *model, const ae_split *split, uint8_t *devices);
 
-#define AE_NET_PARTS_PER_LAYER 160 /* beside ae_net_n_stacked */
+#define AE_NET_PARTS_PER_LAYER 176 /* beside ae_net_n_stacked */
 
 /* Weights of a layer that are in arrays: three for each expert, then two for each head of latent attention. */
 uint32_t ae_net_n_stacked(const ae_hparams *h);

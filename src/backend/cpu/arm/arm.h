@@ -14,6 +14,9 @@ ae_glu_fn ae_neon_glu_silu, ae_neon_glu_gelu, ae_neon_glu_relu2, ae_neon_glu_sig
     ae_neon_glu_gelu_erf;
 ae_softcap_fn ae_neon_softcap;
 ae_axpy_fn ae_neon_axpy;
+ae_cutoff_fn ae_neon_cutoff;
+ae_match_fn ae_neon_match;
+ae_mix_fn ae_neon_mix;
 ae_quant32_fn ae_neon_quant32;
 ae_quant256_fn ae_neon_quant256;
 ae_rope_fn ae_neon_rope;

@@ -17,6 +17,9 @@ void ae_kernels_neon(ae_kernels *k)
     k->glu[AE_GLU_GELU_ERF] = ae_neon_glu_gelu_erf;
     k->softcap = ae_neon_softcap;
     k->axpy = ae_neon_axpy;
+    k->cutoff = ae_neon_cutoff;
+    k->match = ae_neon_match;
+    k->mix = ae_neon_mix;
     k->quant32 = ae_neon_quant32;
     k->quant256 = ae_neon_quant256;
     k->mm_p16_32[0] = k->mm_p16_32[1] = ae_neon_mm_p16_32;

@@ -490,6 +490,9 @@ typedef void ae_layernorm_fn(const float *x, const float *norm, const float *bia
 typedef void ae_glu_fn(const float *g, const float *u, float limit, uint32_t n, float *y);
 typedef void ae_softcap_fn(const float *x, float cap, uint32_t n, float *y);
 typedef void ae_axpy_fn(float a, const float *x, uint32_t n, float *y);
+typedef void ae_cutoff_fn(float a, uint32_t n, float *x);
+typedef void ae_match_fn(const float *like, float least, uint32_t n, float *x);
+typedef void ae_mix_fn(const ae_row_mix *mix, size_t row);
 typedef void ae_quant32_fn(const float *x, uint32_t n, int8_t *q, float *d, int32_t *sum, float *s);
 typedef void ae_quant256_fn(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum);
 typedef void ae_rope_fn(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, ae_rope_kind kind, const float *cos,
@@ -534,6 +537,12 @@ typedef struct ae_kernels {
     ae_softcap_fn *softcap;
     /* y = fmaf(a, x, y) */
     ae_axpy_fn *axpy;
+    /* x = max(x - fmaf(a, sqrtf(v), m), 0), m the mean and v the mean of squares of (x - m), summed as in layernorm */
+    ae_cutoff_fn *cutoff;
+    /* x = x * (sqrtf(l) / sqrtf(max(s, least))), l and s the means of squares of like and x, summed as in rmsnorm */
+    ae_match_fn *match;
+    /* one row of ae_row_mix */
+    ae_mix_fn *mix;
     /* convert one row of activations to int8 */
     ae_quant32_fn *quant32;
     ae_quant256_fn *quant256;

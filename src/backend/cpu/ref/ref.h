@@ -10,6 +10,9 @@ ae_glu_fn ae_ref_glu_silu, ae_ref_glu_gelu, ae_ref_glu_relu2, ae_ref_glu_sigmoid
 ae_glu_fn ae_ref_glu_relu, ae_ref_glu_silu_limited, ae_ref_glu_softplus, ae_ref_glu_gelu_erf, ae_ref_glu_linear;
 ae_softcap_fn ae_ref_softcap;
 ae_axpy_fn ae_ref_axpy;
+ae_cutoff_fn ae_ref_cutoff;
+ae_match_fn ae_ref_match;
+ae_mix_fn ae_ref_mix;
 ae_quant32_fn ae_ref_quant32;
 ae_quant256_fn ae_ref_quant256;
 ae_mm_fn ae_ref_mm_plain, ae_ref_mm_float;

@@ -62,6 +62,46 @@ void ae_ref_axpy(float a, const float *x, uint32_t n, float *y)
     for (uint32_t i = 0; i < n; i++) y[i] = fmaf(a, x[i], y[i]);
 }
 
+static float mean_squares(const float *x, uint32_t n)
+{
+    float a[64] = {0};
+    for (uint32_t i = 0; i < n; i++) a[i % 64] = fmaf(x[i], x[i], a[i % 64]);
+    return ae_sum64(a) / (float)n;
+}
+
+void ae_ref_cutoff(float a, uint32_t n, float *x)
+{
+    float s[64] = {0};
+    for (uint32_t i = 0; i < n; i++) s[i % 64] += x[i];
+    const float mean = ae_sum64(s) / (float)n;
+    memset(s, 0, sizeof s);
+    for (uint32_t i = 0; i < n; i++) s[i % 64] = fmaf(x[i] - mean, x[i] - mean, s[i % 64]);
+    const float cut = fmaf(a, sqrtf(ae_sum64(s) / (float)n), mean);
+    for (uint32_t i = 0; i < n; i++) x[i] = ae_maxf(x[i] - cut, 0.0f);
+}
+
+void ae_ref_match(const float *like, float least, uint32_t n, float *x)
+{
+    const float f = sqrtf(mean_squares(like, n)) / sqrtf(ae_maxf(mean_squares(x, n), least));
+    for (uint32_t i = 0; i < n; i++) x[i] *= f;
+}
+
+void ae_ref_mix(const ae_row_mix *m, size_t row)
+{
+    const float *x = m->x + row * m->x_stride, *start = m->start ? m->start + row * m->start_stride : NULL;
+    const float *coef = m->coef + row * m->coef_stride;
+    float *y = m->y + row * m->y_stride;
+    for (uint32_t i = 0; i < m->dim; i++) {
+        float sum[AE_MAX_STREAMS];
+        for (uint32_t t = 0; t < m->n_out; t++) {
+            sum[t] = start ? start[t * m->start_step + i] : 0.0f;
+            for (uint32_t s = 0; s < m->n_in; s++)
+                sum[t] = fmaf(coef[t * m->out_step + s * m->in_step], x[s * m->x_step + i], sum[t]);
+        }
+        for (uint32_t t = 0; t < m->n_out; t++) y[t * m->y_step + i] = sum[t];
+    }
+}
+
 static void write_codes(const float *x, uint32_t n, float inv, int8_t *q)
 {
     for (uint32_t i = 0; i < n; i++) q[i] = (int8_t)ae_round_magic(x[i], inv);

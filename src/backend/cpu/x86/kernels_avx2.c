@@ -17,6 +17,9 @@ void ae_kernels_avx2(ae_kernels *k)
     k->glu[AE_GLU_GELU_ERF] = ae_avx2_glu_gelu_erf;
     k->softcap = ae_avx2_softcap;
     k->axpy = ae_avx2_axpy;
+    k->cutoff = ae_avx2_cutoff;
+    k->match = ae_avx2_match;
+    k->mix = ae_avx2_mix;
     k->quant32 = ae_avx2_quant32;
     k->quant256 = ae_avx2_quant256;
     k->mm_p16_32[0] = k->mm_p16_32[1] = ae_avx2_mm_p16_32;

@@ -17,6 +17,9 @@ void ae_kernels_avx512(ae_kernels *k)
     k->glu[AE_GLU_GELU_ERF] = ae_avx512_glu_gelu_erf;
     k->softcap = ae_avx512_softcap;
     k->axpy = ae_avx512_axpy;
+    k->cutoff = ae_avx512_cutoff;
+    k->match = ae_avx512_match;
+    k->mix = ae_avx512_mix;
     k->quant32 = ae_avx512_quant32;
     k->quant256 = ae_avx512_quant256;
     k->mm_p16_32[0] = k->mm_p16_32[1] = ae_avx512_mm_p16_32;

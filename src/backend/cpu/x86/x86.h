@@ -19,6 +19,9 @@ ae_glu_fn ae_avx2_glu_silu, ae_avx2_glu_gelu, ae_avx2_glu_relu2, ae_avx2_glu_sig
     ae_avx2_glu_gelu_erf;
 ae_softcap_fn ae_avx2_softcap;
 ae_axpy_fn ae_avx2_axpy;
+ae_cutoff_fn ae_avx2_cutoff;
+ae_match_fn ae_avx2_match;
+ae_mix_fn ae_avx2_mix;
 ae_quant32_fn ae_avx2_quant32;
 ae_quant256_fn ae_avx2_quant256;
 ae_rope_fn ae_avx2_rope;
@@ -53,6 +56,9 @@ ae_glu_fn ae_avx512_glu_silu, ae_avx512_glu_gelu, ae_avx512_glu_relu2, ae_avx512
     ae_avx512_glu_gelu_erf;
 ae_softcap_fn ae_avx512_softcap;
 ae_axpy_fn ae_avx512_axpy;
+ae_cutoff_fn ae_avx512_cutoff;
+ae_match_fn ae_avx512_match;
+ae_mix_fn ae_avx512_mix;
 ae_quant32_fn ae_avx512_quant32;
 ae_quant256_fn ae_avx512_quant256;
 ae_attention_fn ae_avx512_attention_f16;

@@ -1,11 +1,11 @@
-/* block_wkv.c - the mixers of RWKV 6 and 7, and the channel mix that stands in place of a feed-forward block there.
+/* wkv.c - the mixers of RWKV 6 and 7, and the channel mix that stands in place of a feed-forward block there.
  *
  * Owns nothing. Both take a row and the difference of the row before to it (the token shift, a convolution of the seam with
  * taps 1 and -1), mixed for each projection by weights of their own; the recurrence is the backend's (backend/recurrent.h). A
  * state layer keeps the last row that the mixer took and, with a channel mix, the last that this took behind it.
  * ab holds planes of n_rows rows: values of the first layer, r, k, v, decays, rates, blends, gates, n_embd each; then what
  * products in two steps have in between; then the bonus of heads. */
-#include "engine/block.h"
+#include "engine/layers/block.h"
 
 #define NORM_EPS 64e-5f /* of the norm of heads, in all published models */
 #define N_MIXED 6       /* inputs of the mixer at most */

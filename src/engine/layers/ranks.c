@@ -1,6 +1,6 @@
-/* block_ranks.c - gathers the slices of rows that the ranks of a group have computed (weights/ranks.h). It only copies; no
+/* ranks.c - gathers the slices of rows that the ranks of a group have computed (weights/ranks.h). It only copies; no
  * value changes. Owns nothing. */
-#include "engine/block.h"
+#include "engine/layers/block.h"
 
 void ae_block_gather(const ae_block_group *g, const ae_backend_ops *ops, ae_stream *stream, float *rows, size_t stride,
                      const ae_slices *slices, uint32_t n_rows, int root)

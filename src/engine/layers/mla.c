@@ -1,10 +1,10 @@
-/* block_mla.c - multi-head latent attention, always in its absorbed form: for prompts, decoding and drafts.
+/* mla.c - multi-head latent attention, always in its absorbed form: for prompts, decoding and drafts.
  *
  * A position keeps one row for all heads: n_rope rotated values, then n_latent normed ones. Each head's query is multiplied by
  * its k_b into the space of these rows, [rotated | latent]. Attention returns a weighted sum of latent values, which the head's
  * v_b turns into its result. Only the queries differ between heads, so all heads share one read of the cache.
  * Owns nothing. */
-#include "engine/block.h"
+#include "engine/layers/block.h"
 
 #define INDEX_EPS 1e-6f /* of the norm of index keys, whatever the others' is */
 

@@ -6,14 +6,14 @@
 
 #include "engine/weights/adapter.h"
 #include "cache/kv.h"
-#include "engine/pass_mode.h"
+#include "engine/layers/pass_mode.h"
 
 /* The activations of recurrent layers; ae_recur_widths has the widths of their rows. */
 typedef struct ae_recur_rows {
     float *in; /* output of the first projection */
     float *z;  /* DELTA, KDA: gates; MAMBA1: time steps; PLAMO2: gates, then the input of the convolution */
     float *ab; /* DELTA: beta and alpha; KDA: alpha, beta, and the low-rank inputs of alpha and the gates; MAMBA1: the low-rank
-                * time steps, B and C; PLAMO2: B, C, the low-rank time steps, then the time steps; WKV: see block_wkv.c */
+                * time steps, B and C; PLAMO2: B, C, the low-rank time steps, then the time steps; WKV: see wkv.c */
     float *c;  /* output of the convolution (PLAMO2 appends B and C); unused by SHORTCONV */
     float *y;  /* input of the layer's last projection */
 } ae_recur_rows;
@@ -54,6 +54,9 @@ typedef struct ae_block {
     float *y2;           /* [n_rows][n_embd] output of experts that run beside a dense block or are scaled */
     float *start;        /* [n_rows][n_embd] the start of the stream, with adds_start */
     float *input;        /* [n_rows][n_embd] the stream before the layer, with keeps_input */
+    float *streams;      /* [n_rows][n_streams][n_embd] all streams of rows that have several */
+    float *coef;         /* [n_rows][n_streams * (n_streams + 1)] their coefficients */
+    float *laurel;       /* [n_rows][laurel_rank] */
     float *normed;       /* [n_rows][n_embd] input of experts when they cannot norm the stream themselves */
     float *q, *k, *v;    /* [n_rows][n_heads * head_dim] of the layer, then [n_rows][n_kv_heads * head_dim] x 2 */
     float *q_gate;       /* [n_rows][2 * n_heads * head_dim], [n_rows][n_heads * head_dim] or [n_rows][n_heads] */
@@ -91,7 +94,7 @@ void ae_block_layer(const ae_block *b, const ae_layer_spec *spec, const ae_net_l
 void ae_block_mixer(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
 void ae_block_ffn(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
 
-/* block_ranks.c: gathers all ranks' slices of (device) rows [n_rows][stride] on rank `root`, or on all ranks. */
+/* ranks.c: gathers all ranks' slices of (device) rows [n_rows][stride] on rank `root`, or on all ranks. */
 void ae_block_gather(const ae_block_group *group, const ae_backend_ops *ops, ae_stream *stream, float *rows, size_t stride,
                      const ae_slices *slices, uint32_t n_rows, int root);
 /* The product's input is in narrow rows that hold only this rank's columns. Applies its gate, if it has one, gathers the result
@@ -107,8 +110,19 @@ static inline const ae_layer_cut *ae_block_cut(const ae_block *b, const ae_net_l
     return b->group && b->group->ranks->kind == AE_RANKS_SPLIT ? &b->group->ranks->layers[layer->index] : NULL;
 }
 
-/* block_mla.c: latent attention. Adds the result to the stream, or writes it to y. */
+/* mla.c: latent attention. Adds the result to the stream, or writes it to y. */
 void ae_block_mla(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer, bool to_y);
+
+/* streams.c: layers whose rows have several streams. begin: x is the first of them, proj[k] computes stream k; end: x
+ * becomes the mean of all; before a layer's mixer, predict; beside it, laurel writes y2 and join_laurel adds it; after its
+ * feed-forward block, correct. spread adds y to all streams but the first. */
+void ae_block_streams_begin(const ae_block *b, ae_weight *const *proj);
+void ae_block_streams_end(const ae_block *b, ae_weight *const *unembd);
+void ae_block_predict(const ae_block *b, const ae_net_layer *layer);
+void ae_block_laurel(const ae_block *b, const ae_net_layer *layer);
+void ae_block_join_laurel(const ae_block *b);
+void ae_block_correct(const ae_block *b, const ae_net_layer *layer);
+void ae_block_spread(const ae_block *b);
 
 /* The gated form in which products apply an activation. */
 ae_glu ae_block_glu(ae_activation activation);
@@ -118,11 +132,11 @@ ae_matmul ae_block_input(const ae_block *b, const float *norm, const float *bias
 void ae_block_matmul(const ae_block *b, const ae_matmul *m);
 void ae_block_output(ae_matmul *m, const ae_weight *weight, const float *bias, float *y, size_t stride, bool add);
 
-/* block_recur.c: the mixers of layers that keep a recurrent state, instead of a KV cache or beside it. Writes the result to y
+/* recur.c: the mixers of layers that keep a recurrent state, instead of a KV cache or beside it. Writes the result to y
  * [n_rows][n_embd], or adds it. */
 void ae_block_recur(const ae_block *b, const ae_net_layer *layer, float *y, bool add);
 ae_recur_widths ae_block_recur_widths(const ae_recur_hparams *recur);
-/* block_wkv.c: RWKV. The mixer without its last product, from the stream to recur->y; the channel mix, to y or added to the
+/* wkv.c: RWKV. The mixer without its last product, from the stream to recur->y; the channel mix, to y or added to the
  * stream. */
 void ae_block_wkv(const ae_block *b, const ae_net_layer *layer);
 void ae_block_channel_mix(const ae_block *b, const ae_net_layer *layer, uint32_t n_ff, bool to_y);

@@ -1,8 +1,8 @@
-/* block_recur.c - the mixers of layers that keep a recurrent state instead of a KV cache.
+/* recur.c - the mixers of layers that keep a recurrent state instead of a KV cache.
  *
  * Each reads the residual stream through the layer's norm, lets the backend run its convolution and recurrence over rows and
  * records (backend/recurrent.h), and adds the result to the stream. */
-#include "engine/block.h"
+#include "engine/layers/block.h"
 
 ae_recur_widths ae_block_recur_widths(const ae_recur_hparams *r)
 {

@@ -1,6 +1,6 @@
-/* block.c - attention and feed-forward blocks over the backend's operations (block.h). Latent attention is in block_mla.c,
- * recurrent mixers are in block_recur.c. Owns nothing: the activations belong to the engine. */
-#include "engine/block.h"
+/* block.c - attention and feed-forward blocks over the backend's operations (block.h). Latent attention is in mla.c,
+ * recurrent mixers are in recur.c. Owns nothing: the activations belong to the engine. */
+#include "engine/layers/block.h"
 
 #include <math.h>
 
@@ -24,6 +24,8 @@ static wants wants_of(const ae_hparams *h, const ae_layer *layers, uint32_t n_la
                               : l->spec.out_gate == AE_OUT_GATE_OWN   ? q
                               : l->spec.out_gate == AE_OUT_GATE_HEAD  ? l->spec.n_heads : 0;
         w.q_gate = gate > w.q_gate ? gate : w.q_gate;
+        w.y2 |= h->n_streams > 0;
+        w.normed |= h->n_streams > 0;
         w.y |= l->spec.ffn == AE_FFN_BOTH || l->attn_post_norm || l->ffn_post_norm || l->ple_gate || l->spec.recur_beside;
         w.y2 |= l->spec.ffn == AE_FFN_BOTH || (l->spec.ffn == AE_FFN_EXPERTS && l->spec.experts_scale != 1.0f);
         w.normed |= l->spec.ffn == AE_FFN_EXPERTS && h->layer_norm;
@@ -44,6 +46,9 @@ void ae_block_layout(ae_layout *l, const ae_hparams *h, const ae_layer *layers, 
     b->y2 = ae_layout_add(l, w.y2 ? n * h->n_embd : 0, sizeof(float));
     b->start = ae_layout_add(l, h->adds_start ? n * h->n_embd : 0, sizeof(float));
     b->input = ae_layout_add(l, h->keeps_input ? n * h->n_embd : 0, sizeof(float));
+    b->streams = ae_layout_add(l, n * h->n_streams * h->n_embd, sizeof(float));
+    b->coef = ae_layout_add(l, n * h->n_streams * (h->n_streams + 1), sizeof(float));
+    b->laurel = ae_layout_add(l, n * h->laurel_rank, sizeof(float));
     b->normed = ae_layout_add(l, w.normed ? n * h->n_embd : 0, sizeof(float));
     b->q = ae_layout_add(l, n * widths.q, sizeof(float));
     b->attn = ae_layout_add(l, n * widths.q, sizeof(float));
@@ -62,7 +67,7 @@ uint32_t ae_block_max_in(const ae_hparams *h, const ae_layer *layers, uint32_t n
 {
     const ae_widths w = ae_model_widths(layers, n_layers);
     const ae_recur_hparams *r = &h->recur;
-    const uint32_t dims[] = {r->n_mix, r->n_decay, r->n_rate, r->n_blend, r->n_gate,
+    const uint32_t dims[] = {h->laurel_rank, r->n_mix, r->n_decay, r->n_rate, r->n_blend, r->n_gate,
                              w.q, w.ff, h->experts.n_ff_shared, h->experts.n_ff, h->experts.n_latent,
                              h->recur.n_heads * h->recur.value_dim, h->recur.n_dt, h->mla.n_q, h->mla.n_nope, h->mla.n_latent,
                              w.heads * h->mla.value_dim};
@@ -316,6 +321,7 @@ static ae_matmul inner_rows(const ae_block *b, const ae_layer_spec *s, const ae_
     if (l->w_gate) ae_block_output(&m, l->w_gate, l->b_gate, b->gate, s->n_ff, false);
     ae_block_output(&m, l->w_up, l->b_up, b->up, s->n_ff, false);
     ae_block_matmul(b, &m);
+    if (s->sparse) map(b, AE_MAP_CUTOFF, l->w_gate ? b->gate : b->up, s->n_ff, s->cutoff);
     if (s->activation != AE_ACTIVATION_XIELU) return glu_product(b, s, l->w_gate != NULL, s->n_ff);
     b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_XIELU, .n_rows = b->n_rows, .dim = s->n_ff, .x = b->up,
                                      .x_stride = s->n_ff, .a = s->xielu[0], .b = s->xielu[1], .c = s->xielu[2],
@@ -437,6 +443,12 @@ static void add_layer_embedding(const ae_block *b, const ae_layer_spec *s, const
 {
     const uint32_t e = b->h->n_embd, n = b->h->n_embd_layer;
     ae_matmul m = ae_block_input(b, NULL, NULL);
+    if (b->h->n_streams) {
+        b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = e, .x = b->x, .x_stride = e, .y = b->normed, .y_stride = e});
+        b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_TIMES, .n_rows = b->n_rows, .dim = e, .x = b->normed, .x_stride = e,
+                                         .x2 = l->altup.correct_scale});
+        m.x = b->normed;
+    }
     ae_block_output(&m, l->ple_gate, NULL, b->ple_gate, n, false);
     ae_block_matmul(b, &m);
     b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = b->ple + (size_t)l->index * n,
@@ -445,7 +457,12 @@ static void add_layer_embedding(const ae_block *b, const ae_layer_spec *s, const
                     .glu = ae_block_glu(s->activation)};
     ae_block_output(&m, l->ple_proj, NULL, b->y, e, false);
     ae_block_matmul(b, &m);
-    join(b, l->ple_post_norm);
+    if (!b->h->n_streams) {
+        join(b, l->ple_post_norm);
+        return;
+    }
+    norm_rows(b, b->y, l->ple_post_norm, NULL);
+    ae_block_spread(b);
 }
 
 /* Scales the experts' output; adds it to the stream, or writes it to y. */
@@ -489,8 +506,11 @@ void ae_block_mixer(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     const uint32_t n = b->h->n_embd;
     if (b->h->keeps_input)
         b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = b->x, .x_stride = n, .y = b->input, .y_stride = n});
+    if (b->h->n_streams) ae_block_predict(b, l);
+    if (b->h->n_streams && mixer != AE_MIXER_NONE) ae_block_laurel(b, l);
     mix(b, mixer, s, l, parallel || joins);
     if (!parallel && mixer != AE_MIXER_NONE && joins) join(b, attn_norm);
+    if (b->h->n_streams && mixer != AE_MIXER_NONE) ae_block_join_laurel(b);
     if (of_stream) norm_rows(b, b->x, l->attn_post_norm, l->attn_post_norm_b);
     if (l->again_norm) {
         b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, 1.0f, b->input, n, b->x, n});
@@ -515,6 +535,7 @@ void ae_block_ffn(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
     if (of_stream) norm_rows(b, b->x, l->ffn_post_norm, l->ffn_post_norm_b);
     /* a parallel block has read the stream by now, so the mixer's output can be added to it */
     if (parallel && mixer_of(b, s) != AE_MIXER_NONE) join(b, NULL);
+    if (b->h->n_streams) ae_block_correct(b, l);
     if (l->ple_gate) add_layer_embedding(b, s, l);
     if (s->normed_after) norm_rows(b, b->x, l->end_norm, NULL);
     const uint32_t n = b->h->n_embd;
