@@ -425,8 +425,8 @@ static const struct {
     {"/system", "/system [TEXT]", "set the system message; without TEXT remove it", set_system},
     {"/regen", "/regen", "answer the last message again, with another seed", regenerate},
     {"/read", "/read FILE", "put a text file at the beginning of the next message", attach},
-    {"/image", "/image FILE", "put a picture before the next message; so does pasting the path of one", show},
-    {"/save", "/save FILE", "write the conversation as JSON: a list of {role, content}; '/save!' replaces a file", save},
+    {"/image", "/image FILE", "put a picture before the next message, as pasting its path does", show},
+    {"/save", "/save FILE", "write the conversation as JSON; '/save!' replaces a file", save},
     {"/save!", NULL, NULL, save_anyway},
     {"/load", "/load FILE", "go on with a conversation that /save wrote", load},
     {"/stats", "/stats", "figures of the conversation so far, as --stats prints them", show_stats},
@@ -702,8 +702,11 @@ int app_chat(const app_options *options)
         c.color = app_wants_color(options);
         bad = converse(&c, opening.n ? opening.items : NULL);
     }
-    if (!bad) bad = app_cache_save(&c.cache, c.session);
-    if (!bad) bad = app_lookup_save(c.session, options);
+    if (!bad) {
+        const int cache_bad = app_cache_save(&c.cache, c.session); /* one that fails does not keep the other from being written */
+        bad = app_lookup_save(c.session, options);
+        if (cache_bad) bad = cache_bad;
+    }
     if (!bad && options->stats) app_say_stats(&c.sum, 1, 0, c.session);
     app_cache_free(&c.cache);
     app_lines_close(c.lines);

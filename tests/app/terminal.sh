@@ -1,6 +1,6 @@
 #!/bin/sh
 # terminal.sh PROGRAM MKMODEL - a chat on a terminal, driven through tmux: type, edit, paste, complete, continue, several lines,
-# interrupt, reset, the context full, save, load, read, regenerate, history, colours, lines wrapped, quit. Exit status 77:
+# interrupt, reset, the context full, save, load, read, regenerate, history, colours, lines wrapped, files at the end, quit. Exit status 77:
 # skipped (no tmux, or no libedit).
 set -eu
 program=$1
@@ -494,6 +494,18 @@ prompt
 keys C-d
 expect "status 0"
 pass "a chat without a template takes the plain layout"
+
+# ---- files written at the end: one that cannot be written does not keep the other from being written ----
+mkdir "$here/gone"
+start -n 4 --prompt-cache "$here/gone/cache" --lookup-cache-dynamic "$here/lookup"
+line "hello"
+prompt
+rmdir "$here/gone"
+line "/quit"
+expect "gone/cache"
+expect "status 1"
+[ -s "$here/lookup" ]
+pass "what n-grams remember is saved although the prompt cache is not"
 
 # ---- pictures: a text model, /image, a pasted path, saved and loaded, a file that changed ----
 mkarch="$(dirname "$mkmodel")/mkarch"

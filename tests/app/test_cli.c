@@ -35,6 +35,8 @@ static void help_goes_where_it_should(void **state)
     assert_non_null(strstr(cli_last.out, "AERIE_SPEC_DRAFT_N_MAX"));
     assert_non_null(strstr(cli_last.out, "--predict"));
     assert_null(strstr(cli_last.out, "--ids-file"));
+    cli("$A help chat | awk 'length > 79'"); /* as /help prints it: a terminal of 80 columns breaks no line */
+    assert_string_equal(cli_last.out, "");
     cli("$A --version");
     assert_non_null(strstr(cli_last.out, "aerie 0."));
     assert_non_null(strstr(cli_last.out, "cpu level: "));

@@ -241,6 +241,14 @@ def check_context(browser, mock):
          f"the line: {lines}")
     need(page.js("[...document.querySelectorAll('.message')].findIndex((m) => !m.querySelector('.forgotten').hidden)") == 2 * n,
          "the line stands where the turns begin that are sent")
+    need(page.js("document.querySelector('#kept').firstChild.data") ==
+         f"The context of 200 tokens is full: the {n} oldest turns are forgotten.", "the notice above the message box")
+    in_view = "(() => { const r = document.querySelector('%s').getBoundingClientRect(); " \
+              "return r.top >= 0 && r.bottom <= innerHeight; })()"
+    line = ".forgotten:not([hidden])"
+    need(page.js(in_view % "#kept") and not page.js(in_view % line), "the notice is in view at the end, the line is not")
+    page.click("#kept button")
+    need(page.js(in_view % line) and page.js(in_view % "#kept"), "its button shows the line")
     page.go(mock.address)  # kept
     page.wait("document.querySelector('#model').value === 'tiny'")
     mock.n_ctx = 100  # as after a restart of the server with less: several are refused
@@ -267,6 +275,7 @@ def check_context(browser, mock):
     done(page, 1)
     need(mock.requests[-1][1]["messages"] == [{"role": "user", "content": "Begin again"}], "an edited beginning is sent")
     need(page.js("[...document.querySelectorAll('.forgotten')].every((l) => l.hidden)"), "without a line")
+    need(page.js("document.querySelector('#kept').hidden"), "and without a notice")
     mock.n_ctx = 0
     return page
 

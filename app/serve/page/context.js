@@ -40,13 +40,18 @@ const Context = (() => {
     return used + characters(chat.messages.slice(last + 1)) / CHARACTERS > nCtx - room;
   }
 
-  /* The line above the first message that is sent. */
-  function line(chat, nCtx) {
+  /* What was forgotten, in words; `where` says where those turns are on the screen. "" if all turns are sent. */
+  function words(chat, nCtx, where) {
     const n = chat.messages.slice(0, first(chat)).filter((m) => m.role === "user").length;
     if (!n) return "";
     return "The context" + (nCtx ? " of " + nCtx.toLocaleString("en") + " tokens" : "") + " is full: the " +
-      (n === 1 ? "oldest turn, above this line, is" : n + " oldest turns, above this line, are") + " forgotten.";
+      (n === 1 ? "oldest turn" + where + " is" : n + " oldest turns" + where + " are") + " forgotten.";
   }
 
-  return { first, forget, isFull, line };
+  /* The line above the first message that is sent. */
+  const line = (chat, nCtx) => words(chat, nCtx, ", above this line,");
+  /* The same above the message box, which is in view wherever the user has scrolled to. */
+  const notice = (chat, nCtx) => words(chat, nCtx, "");
+
+  return { first, forget, isFull, line, notice };
 })();

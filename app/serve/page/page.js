@@ -237,6 +237,7 @@ function render() {
   $("messages").replaceChildren(...chat.messages.map(messageNode));
   $("welcome").hidden = chat.messages.length > 0;
   showError("");
+  renderKept();
   renderList();
   renderPanel();
   toBottom(true);
@@ -516,6 +517,17 @@ async function answer() {
 
 function refreshFeet() {
   [...$("messages").children].forEach((item, i) => fillMessage(item, state.chat.messages[i], i));
+  renderKept();
+}
+
+/* The line in the chat is out of view for a reader at its end, so the same is said above the message box. */
+function renderKept() {
+  const text = Context.notice(state.chat, state.nCtx[state.view.model]);
+  $("kept").hidden = !text;
+  if (!text) return $("kept").replaceChildren();
+  $("kept").replaceChildren(text, " ", button("Show where", "", () => {
+    document.querySelector(".forgotten:not([hidden])")?.scrollIntoView({ block: "center" });
+  }));
 }
 
 function setBusy(busy) {
