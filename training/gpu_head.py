@@ -15,14 +15,11 @@ from io import BytesIO
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from headtrain.options import Defaults  # noqa: E402
+
 # Numbers of prompts by group, of 1000 in all. turns-*: the target goes on from a beginning of starts.py; turns: from none.
 SHARES = {"turns": 105, "turns-code": 125, "turns-short": 40, "turns-math": 30, "turns-talk": 95, "code": 30, "varied": 150,
           "chat": 40, "qa": 40, "math": 70, "short": 15, "translation": 110, "passage": 10, "summary": 60, "retrieval": 80}
-
-
-class Defaults(argparse.ArgumentDefaultsHelpFormatter):
-    def _get_help_string(self, action):
-        return action.help if action.default in (None, "", []) else super()._get_help_string(action)
 
 
 def arguments():

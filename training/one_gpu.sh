@@ -11,6 +11,8 @@
 #   KIND.gguf            the head as a file, from the end of its training on; KIND-f16.gguf beside it
 #   KIND-spec.txt        drafted and accepted by group on the held-out prompts, and the speed, by the engine
 # Files of more than 60 MiB end up in parts. The EAGLE head is converted and measured while the DSpark head is trained.
+# train ends with 0 when every head was trained, converted and measured, with the trainer's status when that failed, with 1 when
+# anything else did; Ctrl-C and SIGTERM end the trainer and the measurements too.
 # From the environment, all optional:
 #   PYTHON    python3                    MINUTES  of the whole: 12; with --cpu 600
 #   COUNT     prompts: 60000             KINDS    eagle3,dspark          SHARES  of the time for training: 0.45,0.55
@@ -25,6 +27,19 @@ PART=60m
 die() { echo "one_gpu.sh: $*" >&2; exit 2; }
 start=$(date +%s)
 say() { printf '%4d s  %s\n' $(($(date +%s) - start)) "$*" | tee -a "$OUT/table.txt"; }
+
+# A shell ignores SIGINT in its background jobs, and waits for a foreground command before it runs a trap. So what takes long
+# runs in the background, and whoever is told to end ends it.
+running=()
+end_jobs()
+{
+    trap '' INT TERM HUP
+    [ ${#running[@]} -eq 0 ] || kill "${running[@]}" 2> /dev/null
+    wait
+}
+ended_by() { end_jobs; say "ended by a signal"; exit "$1"; }
+# background COMMAND...: starts it; $! is its process
+background() { "$@" & running+=($!); }
 
 # whole FILE: joins FILE.part-* to FILE if it is not there
 whole()
@@ -56,10 +71,12 @@ pack()
     (cd "$dir" && rm -rf sums.txt bench && sha256sum -- * > sums.txt && ls -l)
 }
 
-# figures KIND: GGUF of a checkpoint, and what the engine says of it
+# figures KIND SECONDS: GGUF of a checkpoint, and what the engine says of it within that time. Runs in a process of its own.
 figures()
 {
-    local kind=$1 reading=() f type=draft-$1 limit=$2
+    local kind=$1 reading=() f type=draft-$1 limit=$2 status
+    running=()
+    trap 'end_jobs; exit 143' INT TERM HUP
     [ "$kind" = eagle3 ] && reading=(--producer official --taps "$TAPS" --feedback post --norm-before-residual off)
     f=$OUT/$kind-f16.gguf
     if ! "$AERIE" convert "$OUT/$kind/checkpoint" -o "$f" --target "$DIR/model.gguf" --outtype f16 "${reading[@]}" \
@@ -72,18 +89,21 @@ figures()
     parts "$f"
     [ -f "$OUT/$kind.gguf" ] || return 1
     say "$kind: $(stat -c %s "$OUT/$kind.gguf") bytes"
-    timeout "$limit" "$AERIE" bench spec -m "$DIR/model.gguf" -md "$OUT/$kind.gguf" --spec-types "$type" \
+    background timeout "$limit" "$AERIE" bench spec -m "$DIR/model.gguf" -md "$OUT/$kind.gguf" --spec-types "$type" \
         --prompts "$DIR/bench" --held-out only --temps 0 -n "${TOKENS:-96}" -np 8 -r 1 --spec-fixed --spec-ngram off \
-        --spec-tree off --spec-draft-n-max 8 > "$OUT/$kind-spec.txt" 2> "$OUT/$kind-spec.log" ||
-        say "$kind: bench spec ended with $? ($OUT/$kind-spec.log)"
+        --spec-tree off --spec-draft-n-max 8 > "$OUT/$kind-spec.txt" 2> "$OUT/$kind-spec.log"
+    wait $!
+    status=$?
+    [ $status -eq 0 ] || say "$kind: bench spec ended with $status ($OUT/$kind-spec.log)"
     tail -n 3 "$OUT/$kind-spec.txt" | while read -r l; do say "$kind: $l"; done
+    return $status
 }
 
 train()
 {
     DIR=$(cd "$1" && pwd) || die "there is no folder '$1'"
     OUT=$(mkdir -p "$2" && cd "$2" && pwd) || die "cannot make '$2'"
-    local cpu=${3:-} minutes where f options=() kind last pids=()
+    local cpu=${3:-} minutes where f options=() kind last pids=() status failed=0
     [ -z "$cpu" ] || [ "$cpu" = --cpu ] || die "'$cpu': only --cpu can stand here"
     minutes=${MINUTES:-$([ "$cpu" ] && echo 600 || echo 12)}
     case $minutes in
@@ -107,30 +127,41 @@ train()
     TAPS=$("$PYTHON" "$HERE/gpu_head.py" taps -m "$DIR/model.gguf") || die "the model cannot be read"
     nvidia-smi --query-gpu=name,memory.total --format=csv,noheader 2> /dev/null | while read -r l; do say "$l"; done
     say "$(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2), $(nproc) cores; $minutes minutes, $KINDS"
-    "$PYTHON" "$HERE/gpu_head.py" train -m "$DIR/model.gguf" -p "$DIR/prompts.npz.xz" -o "$where" --kinds "$KINDS" \
+    trap 'ended_by 130' INT
+    trap 'ended_by 143' TERM HUP
+    background "$PYTHON" "$HERE/gpu_head.py" train -m "$DIR/model.gguf" -p "$DIR/prompts.npz.xz" -o "$where" --kinds "$KINDS" \
         --minutes "$("$PYTHON" -c "print($minutes - $last / 60 - 0.3)")" --shares "$SHARES" "${options[@]}" ${EXTRA:-} \
-        > "$OUT/train.log" 2>&1 &
+        > "$OUT/train.log" 2>&1
     local trainer=$!
     for kind in ${KINDS//,/ }; do
         until [ -f "$OUT/$kind/checkpoint/config.json" ]; do
             if ! kill -0 $trainer 2> /dev/null; then break; fi
             sleep 0.5
         done
-        [ -f "$OUT/$kind/checkpoint/config.json" ] || { say "$kind: not trained ($OUT/train.log)"; continue; }
+        [ -f "$OUT/$kind/checkpoint/config.json" ] || { say "$kind: not trained ($OUT/train.log)"; failed=1; continue; }
         sleep 0.5
         say "$kind: $(grep -E 'first|last:|mean:' "$OUT/train.log" | tail -n 1 | cut -c1-160)"
-        if kill -0 $trainer 2> /dev/null; then figures "$kind" 600 & pids+=($!); else figures "$kind" "$last"; fi
+        if kill -0 $trainer 2> /dev/null; then
+            background figures "$kind" 600
+            pids+=($!)
+        else
+            background figures "$kind" "$last"
+            wait $! || failed=1
+        fi
     done
     wait $trainer
-    say "training ended with $?"
-    for f in "${pids[@]}"; do wait "$f"; done
+    status=$?
+    say "training ended with $status"
+    for f in "${pids[@]}"; do wait "$f" || failed=1; done
     for f in "$OUT"/*/checkpoint.pt "$OUT"/*/checkpoint/model.safetensors; do [ -f "$f" ] && parts "$f"; done
-    say "done"
+    [ $status -ne 0 ] || status=$failed
+    if [ $status -eq 0 ]; then say "done"; else say "done, but something failed: see above"; fi
+    return $status
 }
 
 case "${1:-}" in
 pack) [ $# -ge 3 ] || die "usage: pack DIR MODEL [TEXTS]"; pack "$2" "$3" "${4:-}" ;;
 train) [ $# -ge 3 ] || die "usage: train DIR OUT [--cpu]"; train "$2" "$3" "${4:-}" ;;
 join) [ $# -eq 3 ] || die "usage: join OUT FILE"; whole "$2/$3" || die "there is neither '$2/$3' nor parts of it" ;;
-*) sed -n '2,18p' "$0" | cut -c3-; exit 2 ;;
+*) sed -n '2,20p' "$0" | cut -c3-; exit 2 ;;
 esac

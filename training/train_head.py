@@ -13,13 +13,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-
-class Defaults(argparse.ArgumentDefaultsHelpFormatter):
-    """Names an option's default where there is one that says something."""
-
-    def _get_help_string(self, action):
-        return action.help if action.default in (None, "", []) else super()._get_help_string(action)
+from headtrain.options import Defaults  # noqa: E402
 
 
 def arguments():

@@ -298,10 +298,10 @@ static const app_option options[] = {
     {"--spec-draft-p-min --draft-p-min", "P", APP_F32, SPECULATES, AT(session.spec.p_min), 0, 1, "Speculation",
      "do not draft tokens that the drafter finds less likely than P"},
     {"--spec-ngram-memory", "TOKENS", APP_U32, APP_RUN | APP_SERVE, AT(session.spec.ngram_memory), 0, 1 << 28, "Speculation",
-     "text of requests that have ended, of the same API key, from which n-grams draft too; the oldest is forgotten first; 0: "
-     "none"},
+     "how much text of ended requests with the same API key n-grams also draft from; the oldest is forgotten first; 0: none"},
     {"-lcs --lookup-cache-static", "FILE", APP_TEXT, APP_RUN | APP_SERVE, AT(lookup_static), 0, 0, "Speculation",
-     "n-grams also draft from the text in FILE, which is not written; of a server with keys, each from what its own key wrote"},
+     "n-grams also draft from the text in FILE, which is only read. On a server with API keys, a request drafts only from what "
+     "requests with its own key wrote"},
     {"-lcd --lookup-cache-dynamic", "FILE", APP_TEXT, APP_RUN | APP_SERVE, AT(lookup_dynamic), 0, 0, "Speculation",
      "n-grams also draft from the text in FILE, and what they remember at the end is saved there. Whoever can read FILE can "
      "read the prompts"},

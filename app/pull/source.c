@@ -478,7 +478,8 @@ static size_t shared_folders(const char *a, const char *b)
     return n;
 }
 
-/* How well a file of this name suits as a tower: its weights are small, and so should its errors be. */
+/* Ranks a vision encoder's file by the type in its name, the best highest. An encoder is small beside its model, so 16 bits are
+ * preferred to 8; F32 takes twice the space of F16 for hardly any gain. */
 static int tower_rank(const char *name)
 {
     static const char *const types[] = {"F32", "Q8_0", "BF16", "F16"}; /* the best last */
@@ -488,7 +489,8 @@ static int tower_rank(const char *name)
     return rank;
 }
 
-/* The part that reads images: of the folder nearest to the model's. It is kept beside the model, where it is looked for. */
+/* Plans to pull the vision encoder too: of the repository's mmproj files those nearest to the model's folder, and of these the
+ * best type. It is stored beside the model, where aerie looks for it. */
 static int take_tower(source_plan *plan, const hf_list *list, const source_file *model, const char *endpoint,
                       const hf_reference *r)
 {

@@ -113,7 +113,7 @@ def make_llama():
     one.layers = [dict(attn_norm=torch.ones(16), ffn_norm=torch.ones(16), qkv=torch.randn(16 + 8 + 8, 16) * 0.3,
                        o=torch.randn(16, 16) * 0.3, gate_up=torch.randn(64, 16) * 0.3, down=torch.randn(16, 32) * 0.3)
                   for _ in range(2)]
-    one.cos, one.sin = llama.rotation(target, CPU)
+    one.cos, one.sin = llama.rotary_table(target, CPU)
     return one
 
 

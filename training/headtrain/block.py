@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .head import MLP, RMSNorm, drop, rotate, round_up
+from .head import MLP, RMSNorm, drop, rotate, rotation, round_up
 from .loss import draft_targets
 
 
@@ -125,10 +125,7 @@ class BlockHead(nn.Module):
     # ---- Passes ----
 
     def rotation(self, positions):
-        half = self.shape["head_dim"] // 2
-        steps = torch.arange(half, device=positions.device, dtype=torch.float64) / half
-        angles = positions.double().unsqueeze(-1) * self.shape["rope_theta"] ** -steps
-        return angles.cos().float(), angles.sin().float()
+        return rotation(positions, self.shape["head_dim"], self.shape["rope_theta"])
 
     def _drop(self):
         return self.dropout if self.training else 0.0

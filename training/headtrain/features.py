@@ -1,4 +1,4 @@
-"""Reads what `aerie train-data features` wrote (app/train_features.c says how it lies in the file).
+"""Reads what `aerie train-data features` wrote (app/train/features.c says how it lies in the file).
 
 Owns: the index of a features file; rows are mapped, not read. A torn last record is left out.
 """
@@ -9,6 +9,17 @@ import numpy as np
 
 MAGIC = b"AEFEAT01"
 HEADER = 64
+
+
+def common_prefix(items):
+    """How many ids all arrays begin with."""
+    first = items[0]
+    n = min(len(x) for x in items)
+    for x in items:
+        differs = np.flatnonzero(x[:n] != first[:n])
+        if len(differs):
+            n = int(differs[0])
+    return n
 
 
 @dataclass

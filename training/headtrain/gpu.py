@@ -17,6 +17,7 @@ import torch.nn.functional as F
 
 from . import evaluate
 from .block_loss import BlockLoss
+from .features import common_prefix
 from .head import round_up
 from .llama import cut_loops
 from .loss import SoftCrossEntropy, draft_targets
@@ -78,17 +79,6 @@ def conversations(prompts, answers, device, least=2):
             tokens = np.concatenate((np.asarray(p["tokens"], dtype=np.int32), answers[i][:keep].astype(np.int32)))
             made.append(Conversation(p["group"], tokens, len(p["tokens"]), p["temperature"] == 0, p.get("test", False)))
     return made
-
-
-def common_prefix(items):
-    """How many ids all arrays begin with."""
-    first = items[0]
-    n = min(len(x) for x in items)
-    for x in items:
-        differs = np.flatnonzero(x[:n] != first[:n])
-        if len(differs):
-            n = int(differs[0])
-    return n
 
 
 class Store:

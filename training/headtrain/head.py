@@ -26,6 +26,14 @@ class RMSNorm(nn.Module):
         return (y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight).to(x.dtype)
 
 
+def rotation(positions, head_dim, theta):
+    """cos and sin of the rotary angles, f32 [..., head_dim / 2] for positions [...]; computed in f64."""
+    half = head_dim // 2
+    steps = torch.arange(half, device=positions.device, dtype=torch.float64) / half
+    angles = positions.double().unsqueeze(-1) * theta ** -steps
+    return angles.cos().float(), angles.sin().float()
+
+
 def rotate(x, cos, sin):
     """x [rows, heads, head_dim], cos and sin [rows, head_dim / 2]."""
     a, b = x.chunk(2, -1)
@@ -95,10 +103,7 @@ class Drafter(nn.Module):
         nn.init.normal_(mlp.down_proj.weight, std=0.1 * self.shape["n_ff"] ** -0.5)
 
     def rotation(self, positions):
-        half = self.shape["head_dim"] // 2
-        steps = torch.arange(half, device=positions.device, dtype=torch.float64) / half
-        angles = positions.double().unsqueeze(-1) * self.shape["rope_theta"] ** -steps
-        return angles.cos().float(), angles.sin().float()
+        return rotation(positions, self.shape["head_dim"], self.shape["rope_theta"])
 
     def _drop(self):
         return self.dropout if self.training else 0.0

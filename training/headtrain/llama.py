@@ -13,18 +13,16 @@ import torch.nn.functional as F
 from gguf import GGUFReader
 from gguf.quants import dequantize
 
+from .head import rotation
 from .target import half_split
 
 ARCHITECTURES = ("llama",)
 KNOWN = {"attn_norm", "ffn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"}
 
 
-def rotation(target, device):
+def rotary_table(target, device):
     """(cos, sin), each f32 [n_ctx, head_dim / 2]"""
-    half = target.head_dim // 2
-    steps = target.rope_theta ** -(torch.arange(half, dtype=torch.float64) / half)
-    angles = torch.arange(target.n_ctx, dtype=torch.float64).unsqueeze(1) * steps
-    return angles.cos().float().to(device), angles.sin().float().to(device)
+    return [x.to(device) for x in rotation(torch.arange(target.n_ctx), target.head_dim, target.rope_theta)]
 
 
 class Llama:
@@ -54,7 +52,7 @@ class Llama:
                 qkv=torch.cat((half_split(w["attn_q"], target.n_heads), half_split(w["attn_k"], target.n_kv_heads),
                                w["attn_v"])),
                 o=w["attn_output"], gate_up=torch.cat((w["ffn_gate"], w["ffn_up"])), down=w["ffn_down"]))
-        self.cos, self.sin = rotation(target, device)
+        self.cos, self.sin = rotary_table(target, device)
         if dtype != torch.float32:
             self.__dict__.update(self.cast(dtype).__dict__)
 

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from . import evaluate, pointing, resume, target as target_file
-from .features import Corpus, count_tokens, draft_vocabulary
+from .features import Corpus, common_prefix, count_tokens, draft_vocabulary
 from .head import KINDS, Batch, round_up, unroll
 from .muon import Muon
 from .loss import SoftCrossEntropy, Tail, closeness, draft_targets
@@ -394,7 +394,8 @@ class Run:
         self.corpus.scan()
         if not len(self.corpus):
             raise SystemExit("the features hold no conversation")
-        self.common = self.common_prefix()
+        some = range(0, len(self.corpus), max(1, len(self.corpus) // 100))
+        self.common = common_prefix([self.corpus[i].tokens for i in some])  # what the template puts before the user's turn
         sized = [(i, *self.corpus.size(i)) for i in range(len(self.corpus))]
         sized = [(i, n - n_prompt, name) for i, n, n_prompt, name in sized if n - n_prompt >= 2]
         self.training = [(i, name) for i, _, name in sized if not is_held(name, self.o.hold_out, self.o.seed)]
@@ -403,17 +404,6 @@ class Run:
         self.n_rows = sum(self.chains_of(*self.corpus.size(i)[:2]) for i, _ in self.training)
         if not self.training:
             raise SystemExit("the features hold nothing to train on")
-
-    def common_prefix(self):
-        """How many tokens all conversations begin with: what the template puts before the user's turn."""
-        first = self.corpus[0].tokens
-        n = len(first)
-        for i in range(0, len(self.corpus), max(1, len(self.corpus) // 100)):
-            other = self.corpus[i].tokens
-            n = min(n, len(other))
-            differs = (first[:n] != other[:n]).nonzero()[0]
-            n = int(differs[0]) if len(differs) and i else n
-        return n
 
     def portion(self):
         """The next batches of all workers: of the conversations that were seen least. Worker 0 decides for all."""
