@@ -703,7 +703,7 @@ int app_chat(const app_options *options)
         bad = converse(&c, opening.n ? opening.items : NULL);
     }
     if (!bad) {
-        const int cache_bad = app_cache_save(&c.cache, c.session); /* one that fails does not keep the other from being written */
+        const int cache_bad = app_cache_save(&c.cache, c.session); /* if it fails, the other file is still written */
         bad = app_lookup_save(c.session, options);
         if (cache_bad) bad = cache_bad;
     }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # terminal.sh PROGRAM MKMODEL - a chat on a terminal, driven through tmux: type, edit, paste, complete, continue, several lines,
-# interrupt, reset, the context full, save, load, read, regenerate, history, colours, lines wrapped, files at the end, quit. Exit status 77:
-# skipped (no tmux, or no libedit).
+# interrupt, reset, the context full, save, load, read, regenerate, history, colours, wrapped lines, files at the
+# end, quit. Exit status 77: skipped (no tmux, or no libedit).
 set -eu
 program=$1
 mkmodel=$2
