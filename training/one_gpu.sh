@@ -30,16 +30,14 @@ say() { printf '%4d s  %s\n' $(($(date +%s) - start)) "$*" | tee -a "$OUT/table.
 
 # A shell ignores SIGINT in its background jobs, and waits for a foreground command before it runs a trap. So what takes long
 # runs in the background, and whoever is told to end ends it.
-running=()
 end_jobs()
 {
     trap '' INT TERM HUP
-    [ ${#running[@]} -eq 0 ] || kill "${running[@]}" 2> /dev/null
+    # shellcheck disable=SC2046 # one word for each process
+    kill $(jobs -p) 2> /dev/null
     wait
 }
 ended_by() { end_jobs; say "ended by a signal"; exit "$1"; }
-# background COMMAND...: starts it; $! is its process
-background() { "$@" & running+=($!); }
 
 # whole FILE: joins FILE.part-* to FILE if it is not there
 whole()
@@ -75,7 +73,6 @@ pack()
 figures()
 {
     local kind=$1 reading=() f type=draft-$1 limit=$2 status
-    running=()
     trap 'end_jobs; exit 143' INT TERM HUP
     [ "$kind" = eagle3 ] && reading=(--producer official --taps "$TAPS" --feedback post --norm-before-residual off)
     f=$OUT/$kind-f16.gguf
@@ -89,9 +86,9 @@ figures()
     parts "$f"
     [ -f "$OUT/$kind.gguf" ] || return 1
     say "$kind: $(stat -c %s "$OUT/$kind.gguf") bytes"
-    background timeout "$limit" "$AERIE" bench spec -m "$DIR/model.gguf" -md "$OUT/$kind.gguf" --spec-types "$type" \
+    timeout "$limit" "$AERIE" bench spec -m "$DIR/model.gguf" -md "$OUT/$kind.gguf" --spec-types "$type" \
         --prompts "$DIR/bench" --held-out only --temps 0 -n "${TOKENS:-96}" -np 8 -r 1 --spec-fixed --spec-ngram off \
-        --spec-tree off --spec-draft-n-max 8 > "$OUT/$kind-spec.txt" 2> "$OUT/$kind-spec.log"
+        --spec-tree off --spec-draft-n-max 8 > "$OUT/$kind-spec.txt" 2> "$OUT/$kind-spec.log" &
     wait $!
     status=$?
     [ $status -eq 0 ] || say "$kind: bench spec ended with $status ($OUT/$kind-spec.log)"
@@ -129,9 +126,9 @@ train()
     say "$(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2), $(nproc) cores; $minutes minutes, $KINDS"
     trap 'ended_by 130' INT
     trap 'ended_by 143' TERM HUP
-    background "$PYTHON" "$HERE/gpu_head.py" train -m "$DIR/model.gguf" -p "$DIR/prompts.npz.xz" -o "$where" --kinds "$KINDS" \
+    "$PYTHON" "$HERE/gpu_head.py" train -m "$DIR/model.gguf" -p "$DIR/prompts.npz.xz" -o "$where" --kinds "$KINDS" \
         --minutes "$("$PYTHON" -c "print($minutes - $last / 60 - 0.3)")" --shares "$SHARES" "${options[@]}" ${EXTRA:-} \
-        > "$OUT/train.log" 2>&1
+        > "$OUT/train.log" 2>&1 &
     local trainer=$!
     for kind in ${KINDS//,/ }; do
         until [ -f "$OUT/$kind/checkpoint/config.json" ]; do
@@ -142,10 +139,10 @@ train()
         sleep 0.5
         say "$kind: $(grep -E 'first|last:|mean:' "$OUT/train.log" | tail -n 1 | cut -c1-160)"
         if kill -0 $trainer 2> /dev/null; then
-            background figures "$kind" 600
+            figures "$kind" 600 &
             pids+=($!)
         else
-            background figures "$kind" "$last"
+            figures "$kind" "$last" &
             wait $! || failed=1
         fi
     done
