@@ -132,7 +132,7 @@ def check_settings(page, mock):
     page.click("#set-key")
     page.type("secret-key")
     page.click("#set-save")
-    page.wait("!document.querySelector('#settings').open")
+    page.wait("document.querySelector('#status').textContent === 'Settings saved.'")  # after the dialog is no longer open
     ask(page, "With settings")
     done(page, 2)
     headers, request = mock.requests[-1]
