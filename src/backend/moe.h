@@ -33,6 +33,14 @@ typedef struct ae_routing {
     uint32_t n_full; /* for drafts with fewer experts: how many experts the model itself uses; 0: n_used */
 } ae_routing;
 
+/* In a group of ranks, which have some inner rows of every expert each, the block is made in two parts with a gather between
+ * them. DOWN uses the choice that UP made, so no other block with experts may come between. */
+typedef enum ae_moe_part {
+    AE_MOE_WHOLE,
+    AE_MOE_UP,   /* routes, and writes f(gate) * up to hidden and shared_hidden; down and y are not used */
+    AE_MOE_DOWN, /* adds what down makes of hidden and shared_hidden; gate, up and what they read are not used */
+} ae_moe_part;
+
 /* The feed-forward block with experts: y += sum of weight_e * down_e(f(gate_e(x')) * up_e(x')), x' = norm of x as the input of
  * a matmul. Without gate: down_e(f(up_e(x'))).
  * Order of the sum, per element: y = fmaf(weight_e, d_e, y), chosen experts by ascending id, then the shared expert
@@ -57,6 +65,10 @@ typedef struct ae_moe {
                                                        * weights have one type and shape; gate may be NULL */
     const float *gate_bias, *up_bias, *down_bias; /* [n_experts][n_ff] x 2, [n_experts][n_embd] on the device; or NULL */
     const float *out_scale;  /* [n_experts] f32 on the device, a last factor of an expert's weight; or NULL */
+    ae_moe_part part;
+    float *hidden, *shared_hidden; /* [n_rows][n_used][hidden_stride], [n_rows][shared_stride] f32: a row's experts by ascending
+                                    * id. UP writes n_out of up in each; up[0] NULL: nothing. DOWN reads n_in of down */
+    size_t hidden_stride, shared_stride;
     const ae_weight *shared_gate, *shared_up, *shared_down; /* [n_ff_shared, ...] an expert that every row uses; or NULL */
     const ae_weight *shared_router; /* [1, n_embd] the shared expert's weight is the sigmoid of its output; NULL: it is 1 */
     float *y;                /* [n_rows][n_embd] f32; with latent it may not be x */

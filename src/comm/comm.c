@@ -25,15 +25,17 @@ void ae_comm_close(ae_comm *comm)
     comm->ops->close(comm);
 }
 
-/* Copies slices between rows and a piece, in which they follow each other without gaps. */
-static void pack(float *rows, size_t stride, char *piece, uint32_t first, uint32_t n, uint32_t n_rows, bool out)
+/* Copies rank r's slices of a part between its rows and a piece, in which they follow each other without gaps. Returns the end
+ * of what it has of the piece. */
+static char *pack(const ae_comm_part *p, uint32_t r, char *piece, bool out)
 {
-    const size_t bytes = n * sizeof *rows;
-    for (uint32_t r = 0; r < n_rows; r++, piece += bytes) {
-        float *row = rows + r * stride + first;
+    const size_t bytes = p->slices->n[r] * p->element, step = p->stride * p->element;
+    char *row = (char *)p->rows + p->slices->first[r] * p->element;
+    for (uint32_t i = 0; bytes && i < p->n_rows; i++, piece += bytes, row += step) {
         if (out) memcpy(piece, row, bytes);
         else memcpy(row, piece, bytes);
     }
+    return piece;
 }
 
 static void count(ae_comm *comm, const size_t *begin, int root)
@@ -46,24 +48,30 @@ static void count(ae_comm *comm, const size_t *begin, int root)
     if (root == AE_COMM_ALL || (uint32_t)root == own) comm->counts.n_received += all - mine;
 }
 
-void ae_comm_gather(ae_comm *comm, float *rows, size_t stride, const ae_slices *slices, uint32_t n_rows, int root)
+void ae_comm_gather(ae_comm *comm, const ae_comm_part *parts, uint32_t n, int root)
 {
     size_t begin[AE_MAX_RANKS + 1] = {0};
     const uint32_t own = comm->rank;
     if (comm->n_ranks == 1 || atomic_load(&comm->failed)) return;
-    for (uint32_t r = 0; r < comm->n_ranks; r++) begin[r + 1] = begin[r] + (size_t)slices->n[r] * n_rows * sizeof *rows;
+    for (uint32_t r = 0; r < comm->n_ranks; r++) {
+        begin[r + 1] = begin[r];
+        for (uint32_t i = 0; i < n; i++) begin[r + 1] += parts[i].slices->n[r] * parts[i].element * parts[i].n_rows;
+    }
     if (begin[comm->n_ranks] > comm->room) { /* the plan was wrong: nothing is written */
         ae_comm_fail(comm, "a round is larger than was planned; please report");
         return;
     }
     const double start = ae_time_now();
-    pack(rows, stride, comm->packed + begin[own], slices->first[own], slices->n[own], n_rows, true);
+    char *piece = comm->packed + begin[own];
+    for (uint32_t i = 0; i < n; i++) piece = pack(&parts[i], own, piece, true);
     comm->ops->exchange(comm, comm->packed, begin, root);
     count(comm, begin, root);
     comm->counts.seconds += ae_time_now() - start;
     if (atomic_load(&comm->failed) || (root != AE_COMM_ALL && (uint32_t)root != own)) return;
-    for (uint32_t r = 0; r < comm->n_ranks; r++)
-        if (r != own) pack(rows, stride, comm->packed + begin[r], slices->first[r], slices->n[r], n_rows, false);
+    for (uint32_t r = 0; r < comm->n_ranks; r++) {
+        piece = comm->packed + begin[r];
+        for (uint32_t i = 0; r != own && i < n; i++) piece = pack(&parts[i], r, piece, false);
+    }
 }
 
 void ae_comm_frame(ae_comm *comm, void *bytes)

@@ -25,10 +25,19 @@
 
 typedef struct ae_comm ae_comm;
 
-/* Which part of a row each rank has: rank r has floats [first[r], first[r] + n[r]). */
+/* Which part of a row each rank has: rank r has elements [first[r], first[r] + n[r]). */
 typedef struct ae_slices {
     uint32_t first[AE_MAX_RANKS], n[AE_MAX_RANKS];
 } ae_slices;
+
+/* Some rows of which each rank has a slice. */
+typedef struct ae_comm_part {
+    void *rows;       /* (host) [n_rows][stride] of elements */
+    size_t stride;    /* elements from row to row */
+    size_t element;   /* bytes of one */
+    uint32_t n_rows;
+    const ae_slices *slices;
+} ae_comm_part;
 
 typedef struct ae_comm_counts {
     uint64_t n_rounds, n_frames;
@@ -63,9 +72,9 @@ struct ae_comm {
 aerie_status ae_comm_reserve(ae_comm *comm, size_t bytes, aerie_error *error);
 void ae_comm_close(ae_comm *comm); /* NULL is fine */
 
-/* rows [n_rows][stride] f32 on the host, of which this rank's slice is valid. Afterwards all slices are valid, on rank `root`
- * or, with AE_COMM_ALL, on every rank. */
-void ae_comm_gather(ae_comm *comm, float *rows, size_t stride, const ae_slices *slices, uint32_t n_rows, int root);
+/* One round for all parts [n], of which this rank's slices are valid. Afterwards all slices are valid, on rank `root` or, with
+ * AE_COMM_ALL, on every rank. */
+void ae_comm_gather(ae_comm *comm, const ae_comm_part *parts, uint32_t n, int root);
 void ae_comm_frame(ae_comm *comm, void *bytes);
 void ae_comm_limit(ae_comm *comm, double seconds); /* 0: no limit, the default */
 void ae_comm_fail(ae_comm *comm, const char *reason);

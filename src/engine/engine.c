@@ -66,7 +66,9 @@ static size_t gathered_size(const ae_model *m, const ae_engine_options *o)
 {
     const ae_hparams *h = &m->hparams;
     const ae_widths w = ae_model_widths(m->layers, h->n_layers);
-    const size_t wide[] = {h->n_embd, w.q, w.ff};
+    const ae_expert_hparams *x = &h->experts;
+    const size_t wide[] = {h->n_embd, w.q, w.ff, (size_t)h->recur.n_heads * h->recur.value_dim, x->n_latent,
+                           (size_t)x->n_used * x->n_ff + x->n_ff_shared};
     size_t row = 0, n_logits = (size_t)ae_engine_collected(m) * h->n_vocab;
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) row = wide[i] > row ? wide[i] : row;
     const size_t rows = row * o->n_batch;
@@ -141,6 +143,11 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_split *split
     const size_t n = o->n_batch;
     ae_rows_layout(l, n, o->n_outputs, rows_kind(m), &d->rows);
     ae_block_layout(l, h, m->layers, h->n_layers, n, &d->block);
+    const ae_expert_hparams *x = &h->experts;
+    const bool cut = o->ranks && x->n;
+    d->block.hidden = ae_layout_add(l, cut ? n * x->n_used * x->n_ff : 0, sizeof(float));
+    d->block.hidden_shared = ae_layout_add(l, cut ? n * x->n_ff_shared : 0, sizeof(float));
+    d->block.narrow = ae_layout_add(l, cut ? n * (x->n_latent > h->n_embd ? x->n_latent : h->n_embd) : 0, sizeof(float));
     d->ple = ae_layout_add(l, n * h->n_layers * h->n_embd_layer, sizeof(float));
     d->ple_part = ae_layout_add(l, i == split->mixer[0] ? n * h->n_layers * h->n_embd_layer : 0, sizeof(float));
     d->ple_gate = ae_layout_add(l, n * h->n_embd_layer, sizeof(float));

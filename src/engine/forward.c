@@ -204,7 +204,8 @@ static void collect_logits(ae_engine *e)
     vouch(e, d);
     for (uint32_t at = 0, n; at < e->n_out; at += n) {
         n = e->n_out - at < n_each ? e->n_out - at : n_each;
-        ae_block_gather(&e->group, d->backend->ops, d->stream, e->logits + (size_t)at * n_vocab, n_vocab, &ranks->vocab, n, 0);
+        const ae_block_slices rows = {e->logits + (size_t)at * n_vocab, n_vocab, n, &ranks->vocab, 1};
+        ae_block_gather(&e->group, d->backend->ops, d->stream, &rows, 1, 0);
     }
 }
 
@@ -261,7 +262,8 @@ static void hand_on(ae_engine *e, ae_engine_device *d, uint32_t from, uint32_t t
     if (from == to) return;
     if (from == e->net->ranks->own) vouch(e, d);
     whole.n[from] = n_embd;
-    ae_block_gather(&e->group, d->backend->ops, d->stream, d->block.x, n_embd, &whole, e->n_rows, (int)to);
+    ae_block_gather(&e->group, d->backend->ops, d->stream,
+                    &(ae_block_slices){d->block.x, n_embd, e->n_rows, &whole, 1}, 1, (int)to);
 }
 
 /* Before layer `at` (n_layers: the output): sends the stream to the rank that owns it, and to rank 0 if a tap reads it

@@ -72,7 +72,7 @@ static void *take_part(void *context)
             for (uint32_t i = s.first[own]; i < s.first[own] + s.n[own]; i++) rows[row * STRIDE + i] = value_of(own, row,
                                                                                                                 i, round);
         if (me->fails_at && round + 1 == me->fails_at && own == 1) ae_comm_fail(me->comm, "for a test");
-        ae_comm_gather(me->comm, rows, STRIDE, &s, N_ROWS, me->root);
+        ae_comm_gather(me->comm, &(ae_comm_part){rows, STRIDE, sizeof *rows, N_ROWS, &s}, 1, me->root);
         if (ae_comm_status(me->comm, NULL) != AERIE_OK) return NULL;
         check(me, rows, &s, round, me->root == AE_COMM_ALL || (uint32_t)me->root == own);
         memset(frame, own ? 0 : (int)round % 200 + 1, sizeof frame);
@@ -142,7 +142,8 @@ static void test_failure(void **state)
             assert_int_equal(ae_comm_status(ranks[r].comm, &error), AERIE_ERROR_UNSUPPORTED);
             float rows[STRIDE] = {0};
             const ae_slices s = slices_of(4);
-            ae_comm_gather(ranks[r].comm, rows, STRIDE, &s, 1, AE_COMM_ALL); /* returns at once */
+            const ae_comm_part part = {rows, STRIDE, sizeof *rows, 1, &s};
+            ae_comm_gather(ranks[r].comm, &part, 1, AE_COMM_ALL); /* returns at once */
         }
         close_group(ranks, 4);
     }
@@ -158,7 +159,7 @@ static void test_too_large(void **state)
     const ae_slices s = slices_of(2);
     need(ae_comm_threads(comms, 2, &error), &error);
     need(ae_comm_reserve(comms[0], 16, &error), &error);
-    ae_comm_gather(comms[0], rows, STRIDE, &s, N_ROWS, AE_COMM_ALL);
+    ae_comm_gather(comms[0], &(ae_comm_part){rows, STRIDE, sizeof *rows, N_ROWS, &s}, 1, AE_COMM_ALL);
     assert_int_equal(ae_comm_status(comms[0], &error), AERIE_ERROR_UNSUPPORTED);
     assert_int_equal(comms[0]->counts.n_rounds, 0);
     for (int i = 0; i < 2; i++) ae_comm_close(comms[i]);

@@ -27,6 +27,7 @@ typedef struct ae_cpu_moe {
     uint32_t *ids;        /* [max_rows][n_used] chosen experts of a row, ascending */
     float *weights;       /* [max_rows][n_used] */
     uint32_t *row;        /* [max_pairs] */
+    uint32_t *choice;     /* [max_pairs] the pair's place in ids */
     float *weight;        /* [max_pairs] */
     uint32_t *begin;      /* [n_experts + 1] first pair of each expert */
     ae_moe_group *groups; /* [n_experts + 1] experts that have rows, in order, the shared one last */

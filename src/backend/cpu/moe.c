@@ -51,6 +51,7 @@ void ae_cpu_moe_layout(ae_layout *layout, const ae_kernels *kernels, const ae_st
     m->ids = ae_layout_add(layout, n_pairs, sizeof(uint32_t));
     m->weights = ae_layout_add(layout, n_pairs, sizeof(float));
     m->row = ae_layout_add(layout, n_pairs, sizeof(uint32_t));
+    m->choice = ae_layout_add(layout, n_pairs, sizeof(uint32_t));
     m->weight = ae_layout_add(layout, n_pairs, sizeof(float));
     m->begin = ae_layout_add(layout, (size_t)s->n_experts + 1, sizeof(uint32_t));
     m->groups = ae_layout_add(layout, (size_t)s->n_experts + 1, sizeof *m->groups);
@@ -102,7 +103,8 @@ static void route(moe_job *job)
     const ae_moe *a = job->args;
     ae_stream *s = job->stream;
     const bool own_input = a->router_norm || a->latent; /* of the router, not that of the experts */
-    const ae_weight *readers[] = {a->gate ? a->gate[0] : NULL, a->up[0], a->shared_gate, a->shared_up, a->shared_router,
+    const ae_weight *up = a->up[0]; /* NULL: this rank has no inner rows */
+    const ae_weight *readers[] = {a->gate ? a->gate[0] : NULL, up, a->shared_gate, a->shared_up, a->shared_router,
                                   own_input ? NULL : a->router};
     const struct ae_matmul_out logits = {a->router, a->router_bias, job->m->logits, a->routing.n_experts, false};
     ae_matmul in = {.n_rows = a->n_rows, .input = a->norm ? AE_INPUT_RMSNORM : AE_INPUT_PLAIN, .x = a->x,
@@ -120,8 +122,8 @@ static void route(moe_job *job)
     } else if (a->routing.n_used) {
         in.out[in.n_weights++] = logits;
     }
-    if (a->latent) {
-        s->act.n_in = a->up[0]->n_in;
+    if (a->latent && up) {
+        s->act.n_in = up->n_in;
         in.input = AE_INPUT_PLAIN, in.x = a->latent, in.x_stride = s->act.n_in;
     }
     if (a->shared_router)
@@ -129,7 +131,7 @@ static void route(moe_job *job)
     ae_act_need need = {0};
     for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++)
         if (readers[i]) ae_act_need_add(&need, readers[i]);
-    ae_cpu_prepare(s, &in, &need, &s->act);
+    if (!a->latent || up) ae_cpu_prepare(s, &in, &need, &s->act);
     if (in.n_weights) ae_cpu_multiply(s, &in, &s->act);
     run(job, route_item, a->n_rows, a->n_rows <= 4);
 }
@@ -146,6 +148,7 @@ static void group_rows(moe_job *job)
     const ae_moe *a = job->args;
     ae_cpu_moe *m = job->m;
     const uint32_t n_experts = a->routing.n_experts, n_used = a->routing.n_used;
+    const bool routed = a->part != AE_MOE_UP || a->up[0]; /* a rank may have inner rows of the shared expert alone */
     uint32_t i_tile = 0, first = 0;
     job->n_pairs = a->n_rows * n_used;
     memset(m->begin, 0, (n_experts + 1) * sizeof *m->begin);
@@ -154,13 +157,15 @@ static void group_rows(moe_job *job)
     for (uint32_t i = 0; i < job->n_pairs; i++) {
         const uint32_t pair = m->begin[m->ids[i]]++; /* in the end begin[e] is the end of e */
         m->row[pair] = i / n_used;
+        m->choice[pair] = i;
         m->weight[pair] = a->weigh_input ? 1.0f : m->weights[i];
         if (a->weigh_input) m->p[pair] = m->weights[i]; /* p has served; there is room: n_used <= n_experts */
     }
     for (uint32_t e = 0; e < n_experts; first = m->begin[e++])
-        if (m->begin[e] > first) add_group(job, e, first, m->begin[e] - first, &i_tile);
+        if (routed && m->begin[e] > first) add_group(job, e, first, m->begin[e] - first, &i_tile);
     i_tile = 0; /* its rows and tiles are the stream's */
-    if (a->shared_up) add_group(job, n_experts, 0, a->n_rows, &i_tile);
+    const ae_weight *shared = a->part == AE_MOE_DOWN ? a->shared_down : a->shared_up;
+    if (shared) add_group(job, n_experts, 0, a->n_rows, &i_tile);
 }
 
 /* ---- Activations of the groups ----------------------------------------------------------------- */
@@ -202,6 +207,16 @@ static void gather_item(void *context, uint32_t i_group, uint32_t i_worker)
     }
 }
 
+/* The row of a pair, whose place is that of its choice. */
+static void prepare_gathered(const moe_job *job, uint32_t pair)
+{
+    const ae_moe *a = job->args;
+    const ae_act act = ae_act_slice(&job->m->act, pair, 0, 1);
+    const ae_matmul row = {.input = AE_INPUT_PLAIN, .x = a->hidden + job->m->choice[pair] * a->hidden_stride,
+                           .x_stride = a->hidden_stride};
+    ae_cpu_prepare_row(job->kernels, &row, &job->need, &act, 0);
+}
+
 /* The input of down: of some pairs or, behind these, of some rows for the shared expert. */
 static void hidden_item(void *context, uint32_t item, uint32_t i_worker)
 {
@@ -212,6 +227,7 @@ static void hidden_item(void *context, uint32_t item, uint32_t i_worker)
     (void)i_worker;
     for (uint32_t i = begin; i < end; i++) {
         if (shared) ae_cpu_prepare_row(job->kernels, &job->shared_hidden, &job->shared_need, &job->stream->act, i);
+        else if (job->args->part == AE_MOE_DOWN) prepare_gathered(job, i);
         else ae_cpu_prepare_row(job->kernels, &job->hidden, &job->need, &job->m->act, i);
     }
 }
@@ -248,8 +264,11 @@ static void prepare_hidden(moe_job *job)
     job->hidden = glu_input(a->gate ? m->gate : NULL, m->up, n_ff, a->glu, a->glu_limit);
     job->shared_hidden = glu_input(a->shared_gate ? m->shared_gate : NULL, m->shared_up, n_shared, a->shared_glu,
                                    a->shared_limit);
+    if (a->part == AE_MOE_DOWN)
+        job->shared_hidden = (ae_matmul){.input = AE_INPUT_PLAIN, .x = a->shared_hidden, .x_stride = a->shared_stride};
     m->act.n_in = n_ff;
     all->n_in = n_shared;
+    all->n_rows = a->n_rows;
     job->n_pairs_item = rows_item(n_ff), job->n_rows_item = rows_item(n_shared);
     job->n_pair_items = (job->n_pairs + job->n_pairs_item - 1) / job->n_pairs_item;
     const uint32_t n_shared_items = n_shared ? (a->n_rows + job->n_rows_item - 1) / job->n_rows_item : 0;
@@ -357,26 +376,68 @@ static void down_item(void *context, uint32_t item, uint32_t i_worker)
     }
 }
 
+/* ---- The parts ------------------------------------------------------------------------------------ */
+
+static void multiply_gate_up(moe_job *job)
+{
+    const ae_moe *a = job->args;
+    const uint32_t n_workers = ae_pool_n_workers(job->stream->pool);
+    uint32_t n_panels = 0;
+    job->m->act.n_in = job->stream->act.n_in;
+    if (a->gate && a->gate[0]) ae_act_need_add(&job->need, a->gate[0]);
+    if (a->up[0]) ae_act_need_add(&job->need, a->up[0]);
+    run(job, gather_item, job->n_groups, a->n_rows <= 2);
+    tell_gate_up(job);
+    for (uint32_t i = 0; i < job->n_groups; i++) {
+        const bool shared = is_shared(job, &job->m->groups[i]), gated = shared ? a->shared_gate != NULL : a->gate != NULL;
+        n_panels += (gated ? 2 : 1) * ae_weight_n_panels((shared ? a->shared_up : a->up[0])->n_out);
+    }
+    job->items = ae_items_cut(n_panels, n_workers, 1);
+    run(job, gate_up_item, ae_items_count(&job->items), false);
+}
+
+static void multiply_down(moe_job *job)
+{
+    const ae_weight *down = job->args->down[0];
+    prepare_hidden(job);
+    tell_down(job);
+    job->items = ae_items_cut(ae_weight_n_panels(down->n_out), ae_pool_n_workers(job->stream->pool), LEAST_K / down->n_in);
+    run(job, down_item, ae_items_count(&job->items), false);
+}
+
+static void hand_out_item(void *context, uint32_t item, uint32_t i_worker)
+{
+    const moe_job *job = context;
+    const ae_moe *a = job->args;
+    const ae_cpu_moe *m = job->m;
+    const bool shared = item >= job->n_pairs;
+    const uint32_t i = shared ? item - job->n_pairs : item, n = (shared ? a->shared_up : a->up[0])->n_out;
+    const float *gate = shared ? (a->shared_gate ? m->shared_gate : NULL) : a->gate ? m->gate : NULL;
+    const float *up = (shared ? m->shared_up : m->up) + (size_t)i * n;
+    float *to = shared ? a->shared_hidden + i * a->shared_stride : a->hidden + m->choice[i] * a->hidden_stride;
+    (void)i_worker;
+    job->kernels->glu[shared ? a->shared_glu : a->glu](gate ? gate + (size_t)i * n : up, gate ? up : NULL,
+                                                       shared ? a->shared_limit : a->glu_limit, n, to);
+}
+
+/* f(gate) * up of this rank's inner rows, to where all ranks find them. */
+static void hand_out(moe_job *job)
+{
+    if (!job->args->up[0]) job->n_pairs = 0;
+    const uint32_t n = job->n_pairs + (job->args->shared_up ? job->args->n_rows : 0);
+    run(job, hand_out_item, n, n <= 2);
+}
+
 void ae_cpu_moe_run(ae_stream *stream, const ae_moe *args)
 {
     moe_job job = {.stream = stream, .kernels = &stream->backend->kernels, .args = args, .m = &stream->moe};
-    uint32_t n_panels = 0;
-    route(&job);
+    if (args->part != AE_MOE_DOWN) route(&job);
     group_rows(&job);
-    job.m->act.n_in = stream->act.n_in;
-    if (args->gate) ae_act_need_add(&job.need, args->gate[0]);
-    ae_act_need_add(&job.need, args->up[0]);
-    run(&job, gather_item, job.n_groups, args->n_rows <= 2);
-    tell_gate_up(&job);
-    for (uint32_t i = 0; i < job.n_groups; i++) {
-        const bool shared = is_shared(&job, &job.m->groups[i]), gated = shared ? args->shared_gate != NULL : args->gate != NULL;
-        n_panels += (gated ? 2 : 1) * ae_weight_n_panels((shared ? args->shared_up : args->up[0])->n_out);
+    if (args->part == AE_MOE_UP) {
+        multiply_gate_up(&job);
+        hand_out(&job);
+        return;
     }
-    job.items = ae_items_cut(n_panels, ae_pool_n_workers(stream->pool), 1);
-    run(&job, gate_up_item, ae_items_count(&job.items), false);
-    prepare_hidden(&job);
-    tell_down(&job);
-    job.items = ae_items_cut(ae_weight_n_panels(args->down[0]->n_out), ae_pool_n_workers(stream->pool),
-                             LEAST_K / args->down[0]->n_in);
-    run(&job, down_item, ae_items_count(&job.items), false);
+    if (args->part == AE_MOE_WHOLE) multiply_gate_up(&job);
+    multiply_down(&job);
 }

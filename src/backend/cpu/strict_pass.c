@@ -199,6 +199,7 @@ uint64_t ae_cpu_hash_moe(const ae_moe *a)
     HASH_6(glu_limit, shared_limit, router, router_norm, router_scale, latent);
     HASH_6(router_bias, bias, weigh_input, gate_bias, up_bias, down_bias);
     HASH_6(out_scale, shared_gate, shared_up, shared_down, shared_router, y);
+    HASH_5(part, hidden, shared_hidden, hidden_stride, shared_stride);
     h = hash_list(h, a->gate, a->routing.n_experts);
     h = hash_list(h, a->up, a->routing.n_experts);
     return hash_list(h, a->down, a->routing.n_experts);

@@ -144,6 +144,7 @@ static bool is_alone(const ae_moe *a)
 
 static uint32_t wants_of_experts(const ae_moe *a)
 {
+    if (!a->up[0]) return AE_GPU_WANT_X; /* a rank without inner rows */
     return ae_gpu_weight_wants(a->up[0]) | (a->gate ? ae_gpu_weight_wants(a->gate[0]) : 0);
 }
 
@@ -215,17 +216,26 @@ static ae_gpu_rows prepare_input(ae_stream *stream, const ae_moe *a, const ae_gp
     return rows;
 }
 
-static void run_experts(ae_stream *stream, const ae_moe *a, const ae_gpu_rows *input)
+static void multiply_gate_up(ae_stream *stream, const ae_moe *a, const ae_gpu_rows *input)
+{
+    const ae_gpu_product_scratch *m = &stream->product;
+    const stack gate_up[2] = {{a->gate, a->gate_bias, m->gate}, {a->up, a->up_bias, m->up}};
+    const ae_gpu_rows rows = prepare_input(stream, a, input);
+    multiply_experts(stream, a, &rows, gate_up, is_alone(a));
+}
+
+static void multiply_down(ae_stream *stream, const ae_moe *a)
 {
     const ae_gpu_product_scratch *m = &stream->product;
     const uint32_t n_pairs = a->n_rows * a->routing.n_used, n_ff = a->down[0]->n_in;
-    const stack gate_up[2] = {{a->gate, a->gate_bias, m->gate}, {a->up, a->up_bias, m->up}};
     const stack down[2] = {{0}, {a->down, a->down_bias, m->down}};
-    ae_gpu_rows rows = prepare_input(stream, a, input);
-    multiply_experts(stream, a, &rows, gate_up, is_alone(a));
-    const ae_matmul h = hidden(n_pairs, a->gate ? m->gate : NULL, m->up, n_ff, a->glu, a->glu_limit);
-    rows = ae_gpu_rows_of(&m->slots, n_pairs, n_ff);
-    const ae_gpu_preparation p = {.input = &h, .want = ae_gpu_weight_wants(a->down[0]), .slots = m->slot};
+    const bool gathered = a->part == AE_MOE_DOWN;
+    ae_matmul h = hidden(n_pairs, a->gate ? m->gate : NULL, m->up, n_ff, a->glu, a->glu_limit);
+    if (gathered)
+        h = (ae_matmul){.n_rows = n_pairs, .input = AE_INPUT_PLAIN, .x = a->hidden, .x_stride = a->hidden_stride};
+    const ae_gpu_rows rows = ae_gpu_rows_of(&m->slots, n_pairs, n_ff);
+    const ae_gpu_preparation p = {.input = &h, .want = ae_gpu_weight_wants(a->down[0]), .slots = m->slot,
+                                  .shares = gathered ? 1 : 0};
     ae_gpu_prepare(stream, &p, &rows);
     multiply_experts(stream, a, &rows, down, false);
 }
@@ -236,9 +246,35 @@ static void run_shared(ae_stream *stream, const ae_moe *a)
     const uint32_t n_ff = a->shared_down->n_in;
     const ae_gpu_rows rows = ae_gpu_rows_of(&m->rows, a->n_rows, n_ff);
     ae_matmul h = hidden(a->n_rows, a->shared_gate ? m->s_gate : NULL, m->s_up, n_ff, a->shared_glu, a->shared_limit);
+    if (a->part == AE_MOE_DOWN)
+        h = (ae_matmul){.n_rows = a->n_rows, .input = AE_INPUT_PLAIN, .x = a->shared_hidden, .x_stride = a->shared_stride};
     add_out(&h, a->shared_down, NULL, m->s_down);
     ae_gpu_prepare(stream, &(ae_gpu_preparation){.input = &h, .want = ae_gpu_wants(&h)}, &rows);
     ae_gpu_multiply(stream, &h, &rows);
+}
+
+/* Writes f(gate) * up of n_rows rows, in place of gate or up, and from there rows [n] (NULL: in order) to y. */
+static void hand_out_rows(ae_stream *stream, ae_matmul h, uint32_t dim, const uint32_t *rows, uint32_t n, float *y,
+                          size_t stride)
+{
+    ae_gpu_map(stream, &(ae_map){.kind = AE_MAP_GLU, .n_rows = h.n_rows, .dim = dim, .x = (float *)h.x, .x_stride = dim,
+                                 .x2 = h.x2, .x2_stride = dim, .glu = h.glu, .glu_limit = h.glu_limit});
+    ae_gpu_copy(stream, &(ae_copy){.n = n, .dim = dim, .x = h.x, .x_stride = dim, .rows = (const int32_t *)rows, .y = y,
+                                   .y_stride = stride});
+}
+
+/* What a rank's inner rows make goes to where all ranks find it. */
+static void hand_out(ae_stream *stream, const ae_moe *a)
+{
+    const ae_gpu_product_scratch *m = &stream->product;
+    const uint32_t n_pairs = a->n_rows * a->routing.n_used, n_slots = n_pairs + active_of(a) * (AE_GPU_TILE - 1);
+    if (n_pairs && a->up[0])
+        hand_out_rows(stream, hidden(n_slots, a->gate ? m->gate : NULL, m->up, a->up[0]->n_out, a->glu, a->glu_limit),
+                      a->up[0]->n_out, m->slot, n_pairs, a->hidden, a->hidden_stride);
+    if (a->shared_up)
+        hand_out_rows(stream, hidden(a->n_rows, a->shared_gate ? m->s_gate : NULL, m->s_up, a->shared_up->n_out, a->shared_glu,
+                                     a->shared_limit),
+                      a->shared_up->n_out, NULL, a->n_rows, a->shared_hidden, a->shared_stride);
 }
 
 void ae_gpu_moe(ae_stream *stream, const ae_moe *args)
@@ -246,11 +282,16 @@ void ae_gpu_moe(ae_stream *stream, const ae_moe *args)
     const ae_gpu_product_scratch *m = &stream->product;
     const uint32_t n_used = args->routing.n_used;
     if (!args->n_rows) return;
-    const ae_gpu_rows rows = route_rows(stream, args);
-    if (n_used) {
-        choose(stream, args);
-        run_experts(stream, args, &rows);
+    if (args->part != AE_MOE_DOWN) {
+        const ae_gpu_rows rows = route_rows(stream, args);
+        if (n_used) choose(stream, args);
+        if (n_used && args->up[0]) multiply_gate_up(stream, args, &rows);
     }
+    if (args->part == AE_MOE_UP) {
+        hand_out(stream, args);
+        return;
+    }
+    if (n_used) multiply_down(stream, args);
     if (args->shared_down) run_shared(stream, args);
     const ae_gpu_combine_args combine = {
         .down = m->down, .slots = m->slot, .weights = args->weigh_input ? NULL : m->weights,

@@ -371,24 +371,64 @@ static void enter_latent(const ae_block *b, const ae_net_layer *l, const float *
     zero(b, b->latent_sum, n);
 }
 
+static bool cuts_experts(const ae_block *b, const ae_net_layer *l)
+{
+    const ae_layer_cut *cut = ae_block_cut(b, l);
+    return cut && cut->experts;
+}
+
 /* Adds the shared expert, which reads the full-width stream, before the projected output of the routed experts: the stream must
  * not yet contain that output. */
 static void leave_latent(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, const float *norm, float *y)
 {
     const ae_expert_hparams *x = &b->h->experts;
-    float *to = y ? y : b->x;
+    const ae_slices *cut = cuts_experts(b, l) ? &b->group->ranks->shared_ff : NULL;
+    const uint32_t n = cut ? cut->n[b->group->ranks->own] : x->n_ff_shared;
+    float *to = y ? y : b->x, *own = ae_block_own(b, to, cut);
     ae_matmul m = ae_block_input(b, norm, NULL);
-    if (l->s_gate) ae_block_output(&m, l->s_gate, NULL, b->gate, x->n_ff_shared, false);
-    if (l->s_up) {
-        ae_block_output(&m, l->s_up, NULL, b->up, x->n_ff_shared, false);
+    if (l->s_gate) ae_block_output(&m, l->s_gate, NULL, b->gate, n, false);
+    if (x->n_ff_shared) {
+        ae_block_output(&m, l->s_up, NULL, b->up, n, false);
         ae_block_matmul(b, &m);
-        m = glu_product(b, s, l->s_gate != NULL, x->n_ff_shared);
-        ae_block_output(&m, l->s_down, NULL, to, b->h->n_embd, true);
+        m = glu_product(b, s, l->s_gate != NULL, n);
+        if (cut) ae_block_gather_input(b, &m, cut, m.x == b->gate ? b->up : b->gate, x->n_ff_shared);
+        ae_block_output(&m, l->s_down, NULL, own, b->h->n_embd, true);
         ae_block_matmul(b, &m);
     }
     m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->latent_sum, .x_stride = x->n_latent};
-    ae_block_output(&m, l->latent_up, NULL, to, b->h->n_embd, true);
+    ae_block_output(&m, l->latent_up, NULL, own, b->h->n_embd, true);
     ae_block_matmul(b, &m);
+    if (cut) ae_block_gather_stream(b, to);
+}
+
+/* The part of the block that adds to y, on this rank's columns; `m` has been run as AE_MOE_UP. */
+static void add_down(const ae_block *b, ae_moe *m, const ae_slices *columns, size_t width)
+{
+    const uint32_t own = b->group->ranks->own, n = columns->n[own];
+    float *y = m->y + columns->first[own];
+    if (!n) return;
+    b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = y, .x_stride = width, .y = b->narrow, .y_stride = n});
+    m->y = b->narrow;
+    b->ops->moe(b->stream, m);
+    b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = b->narrow, .x_stride = n, .y = y, .y_stride = width});
+}
+
+/* Runs the block in a group: this rank's inner rows, a gather, this rank's columns of the output, another gather. */
+static void experts_by_rank(const ae_block *b, ae_moe *m)
+{
+    const ae_ranks *r = b->group->ranks;
+    const ae_expert_hparams *x = &b->h->experts;
+    float *y = m->y;
+    m->part = AE_MOE_UP;
+    m->hidden = b->hidden + r->expert_ff.first[r->own], m->hidden_stride = x->n_ff;
+    m->shared_hidden = b->hidden_shared + r->shared_ff.first[r->own], m->shared_stride = x->n_ff_shared;
+    b->ops->moe(b->stream, m);
+    ae_block_gather_hidden(b, m->routing.n_used);
+    m->part = AE_MOE_DOWN;
+    m->hidden = b->hidden, m->shared_hidden = b->hidden_shared;
+    add_down(b, m, x->n_latent ? &r->latent : &r->embd, x->n_latent ? x->n_latent : b->h->n_embd);
+    if (x->n_latent) ae_block_gather_latent(b, y);
+    else ae_block_gather_stream(b, y);
 }
 
 /* Adds the result to the stream (y NULL), or writes it to y. */
@@ -410,7 +450,7 @@ static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
         norm_apart(b, l->ffn_norm, NULL);
         in = b->input, norm = NULL;
     }
-    if (n_used || (l->s_up && !latent)) b->ops->moe(b->stream, &(ae_moe){
+    ae_moe m = {
         .n_rows = b->n_rows,
         .routing = {x->n, n_used, gate_of(x->gate), x->renorm, x->scale, x->n_groups, x->n_groups_used, x->n_used},
         .x = in, .norm = norm, .norm_eps = b->h->norm_eps,
@@ -422,7 +462,10 @@ static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
         .gate_bias = l->eb_gate, .up_bias = l->eb_up, .down_bias = l->eb_down, .out_scale = l->e_scale,
         .shared_gate = latent ? NULL : l->s_gate, .shared_up = latent ? NULL : l->s_up,
         .shared_down = latent ? NULL : l->s_down, .shared_router = l->s_router,
-        .latent = latent ? b->latent : early ? b->normed : NULL, .y = latent ? b->latent_sum : y ? y : b->x});
+        .latent = latent ? b->latent : early ? b->normed : NULL, .y = latent ? b->latent_sum : y ? y : b->x};
+    if (!n_used && (!x->n_ff_shared || latent)) m.n_rows = 0; /* a draft without experts */
+    else if (cuts_experts(b, l)) experts_by_rank(b, &m);
+    else b->ops->moe(b->stream, &m);
     if (latent) leave_latent(b, s, l, norm, y);
 }
 

@@ -62,6 +62,8 @@ typedef struct ae_block {
     float *q_gate;       /* [n_rows][2 * n_heads * head_dim], [n_rows][n_heads * head_dim] or [n_rows][n_heads] */
     float *attn;         /* [n_rows][n_heads * head_dim] */
     float *gate, *up;    /* [n_rows][n_ff] */
+    /* in a group only: what experts have between their products, whole, and this rank's columns of what they add to */
+    float *hidden, *hidden_shared, *narrow; /* [n_rows][n_used][n_ff], [n_rows][n_ff_shared], [n_rows][n_embd or n_latent] */
     float *latent, *latent_sum; /* [n_rows][experts.n_latent] x 2: input and output of experts that work on a narrower stream */
     float *mla_q;        /* [n_rows][mla.n_q] */
     float *mla_head;     /* [n_rows][n_heads * (n_nope + n_rope)] queries, then [n_rows][n_heads * value_dim] results, by mla */
@@ -94,9 +96,24 @@ void ae_block_layer(const ae_block *b, const ae_layer_spec *spec, const ae_net_l
 void ae_block_mixer(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
 void ae_block_ffn(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
 
-/* ranks.c: gathers all ranks' slices of (device) rows [n_rows][stride] on rank `root`, or on all ranks. */
-void ae_block_gather(const ae_block_group *group, const ae_backend_ops *ops, ae_stream *stream, float *rows, size_t stride,
-                     const ae_slices *slices, uint32_t n_rows, int root);
+/* Rows of which each rank has slices. */
+typedef struct ae_block_slices {
+    float *rows;             /* (device) [n_rows][stride] */
+    size_t stride;
+    uint32_t n_rows;
+    const ae_slices *slices; /* [n] */
+    uint32_t n;
+} ae_block_slices;
+
+/* ranks.c: gathers all ranks' slices of these rows [n] in one round, on rank `root`, or on all ranks. */
+void ae_block_gather(const ae_block_group *group, const ae_backend_ops *ops, ae_stream *stream, const ae_block_slices *rows,
+                     uint32_t n, int root);
+/* Copies narrow rows [n_rows][n] of this rank's recurrent heads to their places in wide [n_rows][width], and gathers those. */
+void ae_block_gather_recur(const ae_block *b, const float *narrow, uint32_t n, float *wide, uint32_t width);
+/* Gathers b->hidden and b->hidden_shared. */
+void ae_block_gather_hidden(const ae_block *b, uint32_t n_used);
+/* Gathers the output of experts that are narrower than the stream. */
+void ae_block_gather_latent(const ae_block *b, float *y);
 /* The product's input is in narrow rows that hold only this rank's columns. Applies its gate, if it has one, gathers the result
  * into wide [n_rows][width], and makes that the product's input. */
 void ae_block_gather_input(const ae_block *b, ae_matmul *m, const ae_slices *slices, float *wide, uint32_t width);

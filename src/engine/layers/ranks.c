@@ -2,16 +2,34 @@
  * value changes. Owns nothing. */
 #include "engine/layers/block.h"
 
-void ae_block_gather(const ae_block_group *g, const ae_backend_ops *ops, ae_stream *stream, float *rows, size_t stride,
-                     const ae_slices *slices, uint32_t n_rows, int root)
+#define MOST_PARTS (AE_RECUR_RUNS + 1)
+
+void ae_block_gather(const ae_block_group *g, const ae_backend_ops *ops, ae_stream *stream, const ae_block_slices *wide,
+                     uint32_t n, int root)
 {
-    const size_t bytes = n_rows * stride * sizeof *rows;
     ae_comm *comm = g->ranks->comm;
-    const bool gets = root == AE_COMM_ALL || (uint32_t)root == comm->rank, gives = slices->n[comm->rank] > 0;
-    if (comm->n_ranks == 1 || !n_rows) return;
-    if (gives) ops->download(stream, g->room, rows, bytes);
-    ae_comm_gather(comm, g->room, stride, slices, n_rows, root);
-    if (gets) ops->upload(stream, rows, g->room, bytes);
+    const bool gets = root == AE_COMM_ALL || (uint32_t)root == comm->rank;
+    ae_comm_part parts[MOST_PARTS];
+    float *room = g->room;
+    uint32_t n_parts = 0;
+    if (comm->n_ranks == 1 || !n || !wide->n_rows) return;
+    for (uint32_t i = 0; i < n; i++) {
+        const ae_block_slices *w = &wide[i];
+        bool gives = false;
+        for (uint32_t k = 0; k < w->n; k++) {
+            gives |= w->slices[k].n[comm->rank] > 0;
+            parts[n_parts++] = (ae_comm_part){room, w->stride, sizeof *room, w->n_rows, &w->slices[k]};
+        }
+        if (gives) ops->download(stream, room, w->rows, w->n_rows * w->stride * sizeof *room);
+        room += w->n_rows * w->stride;
+    }
+    ae_comm_gather(comm, parts, n_parts, root);
+    room = g->room;
+    for (uint32_t i = 0; gets && i < n; i++) {
+        const size_t size = wide[i].n_rows * wide[i].stride;
+        ops->upload(stream, wide[i].rows, room, size * sizeof *room);
+        room += size;
+    }
 }
 
 /* Copies narrow rows into columns [first, first + n) of wide ones. */
@@ -22,6 +40,33 @@ static void widen(const ae_block *b, const float *narrow, uint32_t n, float *wid
                                            .y_stride = stride});
 }
 
+static void gather(const ae_block *b, float *rows, size_t stride, const ae_slices *slices, uint32_t n)
+{
+    ae_block_gather(b->group, b->ops, b->stream, &(ae_block_slices){rows, stride, b->n_rows, slices, n}, 1, AE_COMM_ALL);
+}
+
+void ae_block_gather_recur(const ae_block *b, const float *narrow, uint32_t n, float *wide, uint32_t width)
+{
+    const ae_recur_cut *cut = &b->group->ranks->recur;
+    const uint32_t own = b->group->ranks->own;
+    for (uint32_t i = 0, at = 0; i < cut->n_slices; at += cut->slices[i++].n[own])
+        if (cut->slices[i].n[own])
+            b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = cut->slices[i].n[own], .x = narrow + at, .x_stride = n,
+                                               .y = wide + cut->slices[i].first[own], .y_stride = width});
+    gather(b, wide, width, cut->slices, cut->n_slices);
+}
+
+void ae_block_gather_hidden(const ae_block *b, uint32_t n_used)
+{
+    const ae_ranks *r = b->group->ranks;
+    const ae_expert_hparams *x = &b->h->experts;
+    const bool shared = x->n_ff_shared && !x->n_latent; /* else it is a block of its own */
+    const ae_block_slices parts[] = {{b->hidden, x->n_ff, b->n_rows * n_used, &r->expert_ff, 1},
+                                     {b->hidden_shared, x->n_ff_shared, b->n_rows, &r->shared_ff, 1}};
+    const uint32_t first = n_used ? 0 : 1, n = (n_used > 0) + shared;
+    ae_block_gather(b->group, b->ops, b->stream, parts + first, n, AE_COMM_ALL);
+}
+
 void ae_block_gather_input(const ae_block *b, ae_matmul *m, const ae_slices *slices, float *wide, uint32_t width)
 {
     const uint32_t own = b->group->ranks->own, n = slices->n[own];
@@ -30,7 +75,7 @@ void ae_block_gather_input(const ae_block *b, ae_matmul *m, const ae_slices *sli
                                          .x_stride = m->x_stride, .x2 = m->x2, .x2_stride = m->x_stride, .glu = m->glu,
                                          .glu_limit = m->glu_limit});
     widen(b, m->x, n, wide, width, slices->first[own]);
-    ae_block_gather(b->group, b->ops, b->stream, wide, width, slices, b->n_rows, AE_COMM_ALL);
+    gather(b, wide, width, slices, 1);
     *m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = wide, .x_stride = width};
 }
 
@@ -41,6 +86,10 @@ float *ae_block_own(const ae_block *b, float *y, bool is_cut)
 
 void ae_block_gather_stream(const ae_block *b, float *y)
 {
-    const ae_ranks *r = b->group->ranks;
-    ae_block_gather(b->group, b->ops, b->stream, y, b->h->n_embd, &r->embd, b->n_rows, AE_COMM_ALL);
+    gather(b, y, b->h->n_embd, &b->group->ranks->embd, 1);
+}
+
+void ae_block_gather_latent(const ae_block *b, float *y)
+{
+    gather(b, y, b->h->experts.n_latent, &b->group->ranks->latent, 1);
 }

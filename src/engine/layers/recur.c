@@ -45,10 +45,9 @@ static void project(const ae_block *b, const ae_net_layer *l, const struct ae_ma
     ae_block_matmul(b, &m);
 }
 
-static void delta(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
+static void delta(const ae_block *b, const ae_recur_hparams *r, const ae_net_layer *l, uint32_t i_state)
 {
     const ae_hparams *h = b->h;
-    const ae_recur_hparams *r = &h->recur;
     const ae_net_recur *w = &l->recur;
     const ae_backend_ops *ops = b->ops;
     const uint32_t values = r->n_heads * r->value_dim, pair = 2 * r->n_heads, per_group = r->n_heads / r->n_groups;
@@ -81,10 +80,9 @@ static void product_of(const ae_block *b, const float *x, size_t stride, const a
                                     .out = {{weight, NULL, y, y_stride, false}}});
 }
 
-static void kda(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
+static void kda(const ae_block *b, const ae_recur_hparams *r, const ae_net_layer *l, uint32_t i_state)
 {
     const ae_hparams *h = b->h;
-    const ae_recur_hparams *r = &h->recur;
     const ae_net_recur *w = &l->recur;
     const ae_backend_ops *ops = b->ops;
     const uint32_t d = r->value_dim, n = r->n_heads * d, c = r->n_channels, width = ae_block_recur_widths(r).ab;
@@ -114,10 +112,9 @@ static void kda(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
                                                 .eps = h->norm_eps});
 }
 
-static void mamba2(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
+static void mamba2(const ae_block *b, const ae_recur_hparams *r, const ae_net_layer *l, uint32_t i_state, bool norms)
 {
     const ae_hparams *h = b->h;
-    const ae_recur_hparams *r = &h->recur;
     const ae_net_recur *w = &l->recur;
     const ae_backend_ops *ops = b->ops;
     const uint32_t values = r->n_heads * r->value_dim, width = ae_block_recur_widths(r).in;
@@ -130,7 +127,8 @@ static void mamba2(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
                                       .dt_bias = w->dt_bias, .skip = w->skip, .y = b->recur->y, .y_stride = values});
     ops->gated_norm(b->stream, &(ae_gated_norm){.n_rows = b->n_rows, .n_groups = r->n_groups, .dim = values / r->n_groups,
                                                 .x = b->recur->y, .x_stride = values, .z = b->recur->in, .z_stride = width,
-                                                .weight = w->norm, .by_group = true, .gate_first = true, .eps = h->norm_eps});
+                                                .weight = norms ? w->norm : NULL, .by_group = true, .gate_first = true,
+                                                .eps = h->norm_eps});
 }
 
 static void norm_part(const ae_block *b, float *x, uint32_t stride, uint32_t n, const float *weight)
@@ -141,18 +139,45 @@ static void norm_part(const ae_block *b, float *x, uint32_t stride, uint32_t n, 
                                            .weight = own, .eps = b->h->norm_eps});
 }
 
-static void mamba1(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
+/* How the mixer is cut on this rank; NULL: it is not. */
+static const ae_recur_cut *cut_of(const ae_block *b, const ae_net_layer *l)
 {
-    const ae_recur_hparams *r = &b->h->recur;
+    const ae_layer_cut *cut = ae_block_cut(b, l);
+    return cut && cut->recur ? &b->group->ranks->recur : NULL;
+}
+
+/* The input of the last projection, of all heads. */
+static uint32_t n_values(const ae_recur_hparams *r)
+{
+    return ae_block_recur_widths(r).y;
+}
+
+/* The convolution's output in rows of stride floats, of all heads: what it computes keys and time steps of. */
+static const float *all_channels(const ae_block *b, const ae_net_layer *l, const float *c, uint32_t stride, uint32_t *width)
+{
+    *width = stride;
+    if (!cut_of(b, l)) return c;
+    *width = n_values(&b->h->recur);
+    ae_block_gather_recur(b, c, stride, b->recur->y, *width);
+    return b->recur->y;
+}
+
+static void mamba1(const ae_block *b, const ae_recur_hparams *r, const ae_net_layer *l, uint32_t i_state)
+{
     const ae_net_recur *w = &l->recur;
     const ae_backend_ops *ops = b->ops;
     const uint32_t n = r->value_dim, width = 2 * n, part = r->n_dt + 2 * r->key_dim;
     float *ab = b->recur->ab;
-    project(b, l, (struct ae_matmul_out[]){{w->in, NULL, b->recur->in, width, false}}, 1);
-    ops->conv(b->stream, &(ae_conv){.pass = b->state, .layer = i_state, .x = b->recur->in, .x_stride = width,
-                                    .weight = w->conv, .bias = w->conv_bias, .silu = true, .y = b->recur->c, .y_stride = n});
-    ae_block_matmul(b, &(ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->recur->c, .x_stride = n,
-                                    .n_weights = 1, .out = {{w->x_proj, NULL, ab, part, false}}});
+    if (n) {
+        project(b, l, (struct ae_matmul_out[]){{w->in, NULL, b->recur->in, width, false}}, 1);
+        ops->conv(b->stream, &(ae_conv){.pass = b->state, .layer = i_state, .x = b->recur->in, .x_stride = width,
+                                        .weight = w->conv, .bias = w->conv_bias, .silu = true, .y = b->recur->c,
+                                        .y_stride = n});
+    }
+    uint32_t n_all;
+    const float *all = all_channels(b, l, b->recur->c, n, &n_all);
+    if (!n) return;
+    product_of(b, all, n_all, w->x_proj, ab, part);
     norm_part(b, ab, part, r->n_dt, w->dt_norm);
     norm_part(b, ab + r->n_dt, part, r->key_dim, w->b_norm);
     norm_part(b, ab + r->n_dt + r->key_dim, part, r->key_dim, w->c_norm);
@@ -165,22 +190,26 @@ static void mamba1(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
                                                 .z = b->recur->in + n, .z_stride = width});
 }
 
-static void plamo2(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
+static void plamo2(const ae_block *b, const ae_recur_hparams *r, const ae_net_layer *l, uint32_t i_state)
 {
-    const ae_recur_hparams *r = &b->h->recur;
     const ae_net_recur *w = &l->recur;
     const ae_backend_ops *ops = b->ops;
     const ae_recur_widths widths = ae_block_recur_widths(r);
     const uint32_t head = r->value_dim, n = r->n_heads * head, keys = 2 * r->key_dim, n_heads = b->n_rows * r->n_heads;
     float *z = b->recur->z, *x = z + (size_t)b->n_rows * n, *ab = b->recur->ab, *c = b->recur->c, *step = ab + keys + r->n_dt;
-    project(b, l, (struct ae_matmul_out[]){{w->in, NULL, b->recur->in, widths.in, false}}, 1);
-    ops->copy(b->stream, &(ae_copy){.n = n_heads, .dim = head, .x = b->recur->in, .x_stride = 2 * (size_t)head, .y = z,
-                                    .y_stride = head});
-    ops->copy(b->stream, &(ae_copy){.n = n_heads, .dim = head, .x = b->recur->in + head, .x_stride = 2 * (size_t)head, .y = x,
-                                    .y_stride = head});
-    ops->conv(b->stream, &(ae_conv){.pass = b->state, .layer = i_state, .x = x, .x_stride = n, .weight = w->conv,
-                                    .bias = w->conv_bias, .silu = true, .y = c, .y_stride = widths.c});
-    product_of(b, c, widths.c, w->x_proj, ab, widths.ab);
+    if (n) {
+        project(b, l, (struct ae_matmul_out[]){{w->in, NULL, b->recur->in, widths.in, false}}, 1);
+        ops->copy(b->stream, &(ae_copy){.n = n_heads, .dim = head, .x = b->recur->in, .x_stride = 2 * (size_t)head, .y = z,
+                                        .y_stride = head});
+        ops->copy(b->stream, &(ae_copy){.n = n_heads, .dim = head, .x = b->recur->in + head, .x_stride = 2 * (size_t)head,
+                                        .y = x, .y_stride = head});
+        ops->conv(b->stream, &(ae_conv){.pass = b->state, .layer = i_state, .x = x, .x_stride = n, .weight = w->conv,
+                                        .bias = w->conv_bias, .silu = true, .y = c, .y_stride = widths.c});
+    }
+    uint32_t n_all;
+    const float *all = all_channels(b, l, c, widths.c, &n_all);
+    if (!n) return;
+    product_of(b, all, n_all, w->x_proj, ab, widths.ab);
     norm_part(b, ab, widths.ab, r->key_dim, w->b_norm);
     norm_part(b, ab + r->key_dim, widths.ab, r->key_dim, w->c_norm);
     norm_part(b, ab + keys, widths.ab, r->n_dt, w->dt_norm);
@@ -194,9 +223,8 @@ static void plamo2(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
                                                 .z = z, .z_stride = n});
 }
 
-static void shortconv(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
+static void shortconv(const ae_block *b, const ae_recur_hparams *r, const ae_net_layer *l, uint32_t i_state)
 {
-    const ae_recur_hparams *r = &b->h->recur;
     const uint32_t n = r->n_channels, width = 3 * n;
     project(b, l, (struct ae_matmul_out[]){{l->recur.in, NULL, b->recur->in, width, false}}, 1);
     b->ops->conv(b->stream, &(ae_conv){.pass = b->state, .layer = i_state, .x = b->recur->in,
@@ -204,23 +232,47 @@ static void shortconv(const ae_block *b, const ae_net_layer *l, uint32_t i_state
                                                 .gate = b->recur->in + n, .y = b->recur->y, .y_stride = n});
 }
 
+/* The mixer but for its last projection, of the heads that `r` counts. */
+static void heads(const ae_block *b, const ae_recur_hparams *r, const ae_net_layer *l, bool norms)
+{
+    const uint32_t i_state = l->recur.i_state;
+    switch (r->kind) {
+    case AE_RECUR_DELTA: delta(b, r, l, i_state); break;
+    case AE_RECUR_MAMBA2: mamba2(b, r, l, i_state, norms); break;
+    case AE_RECUR_MAMBA1: mamba1(b, r, l, i_state); break;
+    case AE_RECUR_KDA: kda(b, r, l, i_state); break;
+    case AE_RECUR_PLAMO2: plamo2(b, r, l, i_state); break;
+    case AE_RECUR_SHORTCONV: shortconv(b, r, l, i_state); break;
+    case AE_RECUR_WKV6:
+    case AE_RECUR_WKV7: ae_block_wkv(b, l); break;
+    case AE_RECUR_NONE: break;
+    }
+}
+
+/* This rank's heads, and the gather of what all ranks have computed: rows of recur->in. */
+static void gather_heads(const ae_block *b, const ae_recur_cut *cut, const ae_net_layer *l)
+{
+    const ae_recur_hparams *r = &b->h->recur;
+    const bool twice = r->kind == AE_RECUR_MAMBA1 || r->kind == AE_RECUR_PLAMO2; /* there is a round inside */
+    const uint32_t n = n_values(r);
+    if (cut->own.n_channels || twice) heads(b, &cut->own, l, !cut->whole_norm);
+    ae_block_gather_recur(b, b->recur->y, n_values(&cut->own), b->recur->in, n);
+    if (cut->whole_norm && l->recur.norm)
+        b->ops->gated_norm(b->stream, &(ae_gated_norm){.n_rows = b->n_rows, .n_groups = r->n_groups, .dim = n / r->n_groups,
+                                                       .x = b->recur->in, .x_stride = n, .weight = l->recur.norm,
+                                                       .by_group = true, .eps = b->h->norm_eps});
+}
+
 void ae_block_recur(const ae_block *b, const ae_net_layer *l, float *y, bool add)
 {
     const ae_recur_hparams *r = &b->h->recur;
-    const uint32_t i_state = l->recur.i_state, n = b->h->n_embd;
-    const uint32_t width = ae_block_recur_widths(r).y;
-    switch (r->kind) {
-    case AE_RECUR_DELTA: delta(b, l, i_state); break;
-    case AE_RECUR_MAMBA2: mamba2(b, l, i_state); break;
-    case AE_RECUR_MAMBA1: mamba1(b, l, i_state); break;
-    case AE_RECUR_KDA: kda(b, l, i_state); break;
-    case AE_RECUR_PLAMO2: plamo2(b, l, i_state); break;
-    case AE_RECUR_SHORTCONV: shortconv(b, l, i_state); break;
-    case AE_RECUR_WKV6:
-    case AE_RECUR_WKV7: ae_block_wkv(b, l); break;
-    case AE_RECUR_NONE: return;
-    }
-    ae_block_matmul(b, &(ae_matmul){
-        .n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->recur->y, .x_stride = width, .n_weights = 1,
-        .out = {{l->recur.out, NULL, y, n, add}}});
+    const ae_recur_cut *cut = cut_of(b, l);
+    const uint32_t n = b->h->n_embd, width = n_values(r);
+    if (r->kind == AE_RECUR_NONE) return;
+    if (cut) gather_heads(b, cut, l);
+    else heads(b, r, l, true);
+    ae_matmul m = {.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = cut ? b->recur->in : b->recur->y, .x_stride = width};
+    ae_block_output(&m, l->recur.out, NULL, ae_block_own(b, y, cut), n, add);
+    ae_block_matmul(b, &m);
+    if (cut) ae_block_gather_stream(b, y);
 }

@@ -105,7 +105,8 @@ static aerie_status list_tensor(ae_adapter *a, const char *name, ae_adapter_pair
                            "head cannot be adapted",
                            path, name);
         if (pairs)
-            pairs[a->n_pairs] = (ae_adapter_pair){.of = *p->weight, .file_a = x, .file_b = y, .first = p->first, .n = p->n_rows,
+            pairs[a->n_pairs] = (ae_adapter_pair){.of = *p->weight, .file_a = x, .file_b = y, .first = p->first,
+                                                  .n = p->n_rows, .runs = p->runs, .n_runs = p->n_runs,
                                                   .rank = (uint32_t)x->ne[1], .device = p->device};
         a->n_pairs++;
     }
@@ -156,6 +157,7 @@ static aerie_status load(ae_adapter *a, const ae_load_options *options, aerie_er
         a->parts.on = p->device;
         ae_parts_weight(&a->parts, p->file_a, AE_WEIGHT_MATMUL, &p->a);
         ae_parts_rows(&a->parts, p->file_b, 0, p->first, p->n, &p->b);
+        if (p->runs) ae_parts_runs(&a->parts, p->runs, p->n_runs);
     }
     ae_parts_place(&a->parts, false);
     AE_TRY(ae_parts_create(&a->parts, error));

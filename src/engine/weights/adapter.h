@@ -24,6 +24,8 @@ typedef struct ae_adapter_pair {
     const ae_gguf_tensor *file_a, *file_b;
     uint64_t first;      /* the weight's rows are rows [first, first + n) of file_b */
     uint32_t n, rank;
+    const ae_part_run *runs; /* [n_runs] as in ae_part */
+    uint32_t n_runs;
     uint8_t device;      /* device of the weight */
     ae_weight *a, *b;    /* [rank, n_in], [n, rank] */
 } ae_adapter_pair;

@@ -90,7 +90,8 @@ static aerie_status check_finite(const load_job *job, const ae_part *part, const
 /* The chunk's first row, counted in the tensor. */
 static uint64_t first_row(const chunk *c)
 {
-    return c->part->first + c->first;
+    uint32_t n = c->n;
+    return ae_part_at(c->part, c->first, &n);
 }
 
 static int by_place(const void *a, const void *b)
@@ -160,7 +161,8 @@ static aerie_status scale_vector(load_job *job, const ae_part *part, float *host
     uint64_t last = UINT64_MAX;
     float scale = 1.0f;
     for (uint32_t i = 0; i < part->n_elements; i++) {
-        const uint64_t at = part->scale->ne[0] == 1 ? 0 : (part->first + i) / n_matrix;
+        uint32_t n = 1;
+        const uint64_t at = part->scale->ne[0] == 1 ? 0 : ae_part_at(part, i, &n) / n_matrix;
         if (at != last)
             AE_TRY(ae_parts_read_scale(job->parts, &job->loaders[0].reader, part->scale, (uint32_t)at, &scale, error));
         last = at;
@@ -176,9 +178,13 @@ static aerie_status fill_vector(load_job *job, const ae_part *part, aerie_error 
     const size_t n = part->n_elements;
     ae_tensor_ref t = part->tensor;
     if (t) {
-        AE_TRY(ae_gguf_read(&l->reader, t, ae_type_row_bytes(t->type, part->first), l->buffer, ae_type_row_bytes(t->type, n),
-                            error));
-        AE_TRY(check_finite(job, part, l->buffer, part->first / (uint64_t)t->ne[0], n, error));
+        for (uint32_t i = 0, k; i < part->n_elements; i += k) {
+            k = part->n_elements - i;
+            const uint64_t first = ae_part_at(part, i, &k);
+            uint8_t *to = l->buffer + ae_type_row_bytes(t->type, i);
+            AE_TRY(ae_gguf_read(&l->reader, t, ae_type_row_bytes(t->type, first), to, ae_type_row_bytes(t->type, k), error));
+            AE_TRY(check_finite(job, part, to, first / (uint64_t)t->ne[0], k, error));
+        }
     }
     float *host = ae_alloc(n, sizeof *host);
     if (!host) return ae_fail_memory(error, "a weight vector", n * sizeof *host);
@@ -222,6 +228,19 @@ static aerie_status fill_transposed(const load_job *job, const ae_part *part, ui
     return backend->ops->weight_fill(backend, *part->weight, out, 0, (uint32_t)n_out, error);
 }
 
+/* Reads the chunk's rows, run by run, and checks them. */
+static aerie_status read_chunk(const load_job *job, loader *l, const chunk *c, aerie_error *error)
+{
+    const size_t row = row_bytes(c->part);
+    for (uint32_t i = 0, n; i < c->n; i += n) {
+        n = c->n - i;
+        const uint64_t first = ae_part_at(c->part, c->first + i, &n);
+        AE_TRY(ae_gguf_read(&l->reader, c->part->tensor, first * row, l->buffer + i * row, n * row, error));
+        AE_TRY(check_finite(job, c->part, l->buffer + i * row, first, n * (uint64_t)c->part->tensor->ne[0], error));
+    }
+    return AERIE_OK;
+}
+
 static void fill_chunk(void *context, uint32_t i, uint32_t i_worker)
 {
     load_job *job = context;
@@ -230,12 +249,10 @@ static void fill_chunk(void *context, uint32_t i, uint32_t i_worker)
     const size_t row = row_bytes(c->part), bytes = c->n * row;
     aerie_error error = {0};
     if (atomic_load(&job->status) != AERIE_OK) return;
-    if (ahead)
+    if (ahead && !ahead->part->runs)
         ae_gguf_advise(&l->reader, ahead->part->tensor, first_row(ahead) * row_bytes(ahead->part),
                        ahead->n * row_bytes(ahead->part), AE_FILE_SOON);
-    aerie_status status = ae_gguf_read(&l->reader, c->part->tensor, first_row(c) * row, l->buffer, bytes, &error);
-    const uint64_t n = c->n * (uint64_t)c->part->tensor->ne[0];
-    if (status == AERIE_OK) status = check_finite(job, c->part, l->buffer, first_row(c), n, &error);
+    aerie_status status = read_chunk(job, l, c, &error);
     ae_backend *backend = job->parts->devices[c->part->device];
     if (status == AERIE_OK && c->part->transposed) status = fill_transposed(job, c->part, l->buffer, &error);
     else if (status == AERIE_OK && c->part->bytes)
@@ -244,7 +261,7 @@ static void fill_chunk(void *context, uint32_t i, uint32_t i_worker)
         fail_job(job, status, &error);
         return;
     }
-    if (job->forget && c->part->bytes)
+    if (job->forget && c->part->bytes && !c->part->runs)
         ae_gguf_advise(&l->reader, c->part->tensor, first_row(c) * row, bytes, AE_FILE_DONE);
     const uint64_t done = atomic_fetch_add(&job->done, bytes) + bytes;
     if (i_worker == 0) tell(job, done);

@@ -12,18 +12,6 @@ static void add_experts(ae_parts *parts, uint32_t n_experts, ae_tensor_ref tenso
         ae_parts_expert(parts, tensor, i, (uint64_t)i * (uint64_t)tensor->ne[1] + first, n, &fields[i]);
 }
 
-/* Lists gate (if there is one), up and down of all experts of a layer. */
-static void list_experts(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_weight **stack, ae_net_layer *to)
-{
-    const ae_expert_hparams *x = &h->experts;
-    to->e_gate = from->e_gate || from->e_gate_up ? stack : NULL;
-    to->e_up = stack + x->n;
-    to->e_down = stack + 2 * (size_t)x->n;
-    if (to->e_gate) add_experts(p, x->n, from->e_gate_up ? from->e_gate_up : from->e_gate, 0, x->n_ff, to->e_gate);
-    add_experts(p, x->n, from->e_gate_up ? from->e_gate_up : from->e_up, from->e_gate_up ? x->n_ff : 0, x->n_ff, to->e_up);
-    add_experts(p, x->n, from->e_down, 0, x->n_latent ? x->n_latent : h->n_embd, to->e_down);
-}
-
 #define PARTS_OUTSIDE (16 + 2 * AE_MAX_DEVICES + 2 * AE_MAX_STREAMS)
 
 /* Some rows of a matrix or elements of a vector; if `some` is false, all of them. */
@@ -31,24 +19,59 @@ typedef struct range {
     bool some;
     uint64_t first;
     uint32_t n;
+    const ae_part_run *runs; /* [n_runs] of n rows in all; or NULL */
+    uint32_t n_runs;
 } range;
 
 /* What a rank has of a layer's weights. Without a group: everything. */
 typedef struct cut {
     range q, k, v, q_head, q_norm, k_norm, heads, ff, embd;
+    range expert_ff, shared_ff, expert_out, latent_out, inner_bias, out_bias; /* the last two: of all experts */
+    range recur_out;
+    const ae_recur_cut *recur; /* NULL: all of the recurrent mixer */
 } cut;
+
+/* Lists gate (if there is one), up and down of all experts of a layer, as far as the rank has them. */
+static void list_experts(ae_parts *p, const ae_hparams *h, const ae_layer *from, const cut *c, ae_weight **stack,
+                         ae_net_layer *to)
+{
+    const ae_expert_hparams *x = &h->experts;
+    const uint32_t n_out = x->n_latent ? x->n_latent : h->n_embd;
+    const range ff = c->expert_ff.some ? c->expert_ff : (range){true, 0, x->n_ff, NULL, 0};
+    const range out = c->expert_out.some ? c->expert_out : (range){true, 0, n_out, NULL, 0};
+    const ae_tensor_ref both = from->e_gate_up;
+    const uint32_t first = (uint32_t)ff.first;
+    to->e_gate = from->e_gate || both ? stack : NULL;
+    to->e_up = stack + x->n;
+    to->e_down = stack + 2 * (size_t)x->n;
+    if (to->e_gate && ff.n) add_experts(p, x->n, both ? both : from->e_gate, first, ff.n, to->e_gate);
+    if (ff.n) add_experts(p, x->n, both ? both : from->e_up, (both ? x->n_ff : 0) + first, ff.n, to->e_up);
+    if (out.n) add_experts(p, x->n, from->e_down, (uint32_t)out.first, out.n, to->e_down);
+}
 
 static range of_slices(const ae_slices *s, uint32_t rank)
 {
-    return (range){true, s->first[rank], s->n[rank]};
+    return (range){true, s->first[rank], s->n[rank], NULL, 0};
 }
 
 static range of_heads(uint32_t first, uint32_t n, uint32_t width)
 {
-    return (range){true, (uint64_t)first * width, n * width};
+    return (range){true, (uint64_t)first * width, n * width, NULL, 0};
 }
 
-static cut cut_mixer(const ae_hparams *h, const ae_ranks *ranks, uint32_t i)
+static range of_list(const ae_part_run *list, uint32_t n_runs)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < n_runs; i++) n += list[i].n;
+    return (range){true, 0, n, list, n_runs};
+}
+
+static range of_runs(const ae_runs *runs)
+{
+    return of_list(runs->list, runs->n);
+}
+
+static cut cut_attention(const ae_hparams *h, const ae_ranks *ranks, uint32_t i)
 {
     if (!ranks || !ranks->layers[i].mixer) return (cut){0};
     const ae_layer_cut *l = &ranks->layers[i];
@@ -66,23 +89,48 @@ static cut cut_mixer(const ae_hparams *h, const ae_ranks *ranks, uint32_t i)
                  .embd = of_slices(&ranks->embd, ranks->own)};
 }
 
-static cut cut_ffn(const ae_ranks *ranks, uint32_t i)
+static cut cut_mixer(const ae_hparams *h, const ae_ranks *ranks, uint32_t i)
 {
-    if (!ranks || !ranks->layers[i].ffn) return (cut){0};
-    return (cut){.ff = of_slices(&ranks->layers[i].ff, ranks->own), .embd = of_slices(&ranks->embd, ranks->own)};
+    cut c = cut_attention(h, ranks, i);
+    if (ranks && ranks->layers[i].recur) c.recur = &ranks->recur, c.recur_out = of_slices(&ranks->embd, ranks->own);
+    return c;
+}
+
+static cut cut_ffn(const ae_hparams *h, const ae_ranks *ranks, uint32_t i)
+{
+    cut c = {0};
+    if (!ranks) return c;
+    const uint32_t own = ranks->own;
+    const range embd = of_slices(&ranks->embd, own);
+    if (ranks->layers[i].ffn) c.ff = of_slices(&ranks->layers[i].ff, own), c.embd = embd;
+    if (!ranks->layers[i].experts) return c;
+    c.expert_ff = of_slices(&ranks->expert_ff, own), c.shared_ff = of_slices(&ranks->shared_ff, own);
+    c.expert_out = h->experts.n_latent ? of_slices(&ranks->latent, own) : embd;
+    c.latent_out = embd;
+    c.inner_bias = of_list(ranks->inner_bias, h->experts.n);
+    c.out_bias = of_list(ranks->out_bias, h->experts.n);
+    return c;
+}
+
+/* The part that was listed last is of these runs. */
+static void set_runs(ae_parts *p, range of)
+{
+    if (of.runs) ae_parts_runs(p, of.runs, of.n_runs);
 }
 
 /* Adds those rows of a matrix that is rows [first, first + n) of a larger one. */
 static void add_rows(ae_parts *p, ae_tensor_ref tensor, uint64_t first, uint32_t n, range of, ae_weight **field)
 {
-    if (!of.some) ae_parts_rows(p, tensor, 0, first, n, field);
-    else if (of.n) ae_parts_rows(p, tensor, 0, first + of.first, of.n, field);
+    if (!tensor || (of.some && !of.n)) return;
+    ae_parts_rows(p, tensor, 0, of.some ? first + of.first : first, of.some ? of.n : n, field);
+    set_runs(p, of);
 }
 
 static void add_range(ae_parts *p, ae_tensor_ref tensor, uint64_t first, uint32_t n, range of, float **field)
 {
-    if (!of.some) ae_parts_range(p, tensor, first, n, field);
-    else if (of.n) ae_parts_range(p, tensor, first + of.first, of.n, field);
+    if (!tensor || (of.some && !of.n)) return;
+    ae_parts_range(p, tensor, of.some ? first + of.first : first, of.some ? of.n : n, field);
+    set_runs(p, of);
 }
 
 /* Lists queries, keys and values: each as its own tensor, or as rows of one. */
@@ -104,8 +152,8 @@ static void list_gate_up(ae_parts *p, const ae_hparams *h, const ae_layer *from,
 {
     const ae_layer_spec *s = &from->spec;
     const uint32_t shared = h->experts.n_ff_shared;
-    ae_parts_rows(p, from->s_gate_up, 0, 0, shared, &to->s_gate);
-    ae_parts_rows(p, from->s_gate_up, 0, shared, shared, &to->s_up);
+    add_rows(p, from->s_gate_up, 0, shared, c->shared_ff, &to->s_gate);
+    add_rows(p, from->s_gate_up, shared, shared, c->shared_ff, &to->s_up);
     add_rows(p, from->w_gate_up, 0, s->n_ff, c->ff, &to->w_gate);
     add_rows(p, from->w_gate_up, s->n_ff, s->n_ff, c->ff, &to->w_up);
 }
@@ -145,8 +193,40 @@ typedef struct vector_field {
     float **field;
 } vector_field;
 
+/* Rows of a recurrent mixer's weight. */
+static range rows_of_recur(const ae_recur_cut *c, const ae_net_recur *to, ae_weight *const *field)
+{
+    if (field == &to->in) return of_runs(&c->in);
+    if (field == &to->in_q || field == &to->in_k || field == &to->in_v || field == &to->gate) return of_runs(&c->values);
+    if (field == &to->alpha) return of_runs(c->own.kind == AE_RECUR_KDA ? &c->values : &c->units);
+    if (field == &to->beta) return of_runs(&c->units);
+    if (field == &to->beta_alpha) return of_runs(&c->pairs);
+    return field == &to->dt_proj ? of_runs(&c->units) : (range){0}; /* MAMBA1: of each channel */
+}
+
+static range elements_of_recur(const ae_recur_cut *c, const ae_net_recur *to, float *const *field)
+{
+    const bool is_kda = c->own.kind == AE_RECUR_KDA;
+    if (field == &to->conv || field == &to->conv_k || field == &to->conv_v) return of_runs(&c->taps);
+    if (field == &to->conv_bias) return of_runs(&c->bias);
+    if (field == &to->decay) return of_runs(c->own.kind == AE_RECUR_MAMBA1 ? &c->decay : &c->units);
+    if (field == &to->dt_bias) return of_runs(is_kda ? &c->values : &c->units);
+    if (field == &to->skip) return of_runs(&c->units);
+    return field == &to->norm && c->own.kind == AE_RECUR_MAMBA2 && !c->whole_norm ? of_runs(&c->norm) : (range){0};
+}
+
+static bool is_of_recur(const ae_net_layer *to, const void *field)
+{
+    const uintptr_t first = (uintptr_t)&to->recur, at = (uintptr_t)field;
+    return at >= first && at < first + sizeof to->recur;
+}
+
 static range rows_of(const cut *c, const ae_net_layer *to, ae_weight *const *field)
 {
+    if (field == &to->recur.out) return c->recur_out;
+    if (is_of_recur(to, field)) return c->recur ? rows_of_recur(c->recur, &to->recur, field) : (range){0};
+    if (field == &to->s_gate || field == &to->s_up) return c->shared_ff;
+    if (field == &to->s_down || field == &to->latent_up) return c->latent_out;
     if (field == &to->wq || field == &to->mla.q_b) return c->q;
     if (field == &to->wk) return c->k;
     if (field == &to->wv) return c->v;
@@ -157,6 +237,7 @@ static range rows_of(const cut *c, const ae_net_layer *to, ae_weight *const *fie
 
 static range elements_of(const cut *c, const ae_net_layer *to, float *const *field)
 {
+    if (is_of_recur(to, field)) return c->recur ? elements_of_recur(c->recur, &to->recur, field) : (range){0};
     if (field == &to->bq) return c->q;
     if (field == &to->bk) return c->k;
     if (field == &to->bv) return c->v;
@@ -164,6 +245,8 @@ static range elements_of(const cut *c, const ae_net_layer *to, float *const *fie
     if (field == &to->k_norm || field == &to->k_norm_b) return c->k_norm;
     if (field == &to->sinks) return c->heads;
     if (field == &to->b_gate || field == &to->b_up) return c->ff;
+    if (field == &to->eb_gate || field == &to->eb_up) return c->inner_bias;
+    if (field == &to->eb_down) return c->out_bias;
     return field == &to->bo || field == &to->b_down ? c->embd : (range){0};
 }
 
@@ -243,7 +326,7 @@ static void list_mixer(ae_parts *p, const ae_layer *from, const cut *c, ae_net_l
         {from->recur.conv_k, &to->recur.conv_k}, {from->recur.conv_v, &to->recur.conv_v},
         {from->altup.router_norm, &to->altup.router_norm}, {from->altup.laurel_norm, &to->altup.laurel_norm}};
     _Static_assert(N_OF(weights) + N_OF(vectors) <= MOST_OF_BLOCK, "room for all parts of a mixer");
-    const range gains = c->q_norm.some ? c->q_norm : (range){true, 0, from->spec.n_heads * from->spec.head_dim};
+    const range gains = c->q_norm.some ? c->q_norm : (range){true, 0, from->spec.n_heads * from->spec.head_dim, NULL, 0};
     if (from->q_gain && gains.n) ae_parts_numbers(p, from->q_gain + gains.first, gains.n, &to->q_norm);
     list_qkv(p, from, c, to);
     list_fields(p, weights, N_OF(weights), vectors, N_OF(vectors), c, to);
@@ -285,7 +368,7 @@ static void list_parts_of(ae_parts *p, const ae_hparams *h, const ae_layer *from
     if (from->mla.kv_a) list_mla(p, h, from, mixer->heads, stacked + 3 * (size_t)h->experts.n, to);
     p->of_ffn = true;
     list_ffn(p, h, from, ffn, to);
-    if (from->router) list_experts(p, h, from, stacked, to);
+    if (from->router) list_experts(p, h, from, ffn, stacked, to);
     p->of_ffn = false;
 }
 
@@ -325,7 +408,7 @@ static void list_layer(ae_net *net, uint32_t i)
     const uint32_t first = net->parts.n;
     to->index = i;
     if (twin_of(net, i) != i) return;
-    const cut mixer = cut_mixer(h, net->ranks, i), ffn = cut_ffn(net->ranks, i);
+    const cut mixer = cut_mixer(h, net->ranks, i), ffn = cut_ffn(h, net->ranks, i);
     ae_weight **stacked = net->stacked ? net->stacked + (size_t)i * ae_net_n_stacked(h) : NULL;
     if (ae_ranks_has(net->ranks, i)) list_parts_of(&net->parts, h, from, &mixer, &ffn, stacked, to);
     net->parts.of_ffn = true;

@@ -83,6 +83,30 @@ void ae_parts_rows(ae_parts *parts, ae_tensor_ref tensor, uint32_t i, uint64_t f
                               .weight = field});
 }
 
+void ae_parts_runs(ae_parts *parts, const ae_part_run *runs, uint32_t n)
+{
+    ae_part *part = &parts->items[parts->n - 1];
+    if (n == 1) { /* those may be used in place */
+        part->first += runs->first;
+        return;
+    }
+    part->runs = runs;
+    part->n_runs = n;
+}
+
+uint64_t ae_part_at(const ae_part *part, uint32_t i, uint32_t *n)
+{
+    for (uint32_t k = 0; k < part->n_runs; k++) {
+        const ae_part_run *run = &part->runs[k];
+        if (i < run->n) {
+            if (*n > run->n - i) *n = run->n - i;
+            return part->first + run->first + i;
+        }
+        i -= run->n;
+    }
+    return part->first + i;
+}
+
 void ae_parts_expert(ae_parts *parts, ae_tensor_ref tensor, uint32_t i, uint64_t first, uint32_t n, ae_weight **field)
 {
     if (tensor)
@@ -112,7 +136,7 @@ static ae_weight_source source_of(const ae_part *part)
                                   .use = AE_WEIGHT_MATMUL};
     const size_t at = part->first * ae_type_row_bytes(t->type, (uint64_t)t->ne[0]);
     return (ae_weight_source){.type = t->type, .n_out = part->n_rows, .n_in = (uint32_t)t->ne[0],
-                              .data = t->data ? (const uint8_t *)t->data + at : NULL,
+                              .data = t->data && !part->runs ? (const uint8_t *)t->data + at : NULL,
                               .use = part->use | (part->is_expert ? AE_WEIGHT_EXPERT : 0u)};
 }
 
@@ -127,7 +151,7 @@ void ae_parts_place(ae_parts *parts, bool in_place)
 {
     for (uint32_t i = 0; i < parts->n; i++) {
         ae_part *part = &parts->items[i];
-        if (part->use && in_place) part->use |= AE_WEIGHT_IN_PLACE;
+        if (part->use && in_place && !part->runs) part->use |= AE_WEIGHT_IN_PLACE;
         part->bytes = bytes_of(part, parts->devices[part->device]);
         parts->bytes_on[part->device] += part->bytes;
         parts->bytes += part->bytes;

@@ -24,6 +24,12 @@ typedef struct ae_load_options {
     const struct ae_ranks *ranks; /* lent for the network's lifetime: only the weights of one rank are loaded; NULL: all */
 } ae_load_options;
 
+/* Consecutive rows of a tensor, or elements of a vector. */
+typedef struct ae_part_run {
+    uint64_t first;
+    uint32_t n;
+} ae_part_run;
+
 /* One weight or vector: where it comes from, which field it fills, and its place on the device. */
 typedef struct ae_part {
     ae_tensor_ref tensor; /* NULL: a vector that no tensor has, filled from `numbers` */
@@ -33,6 +39,9 @@ typedef struct ae_part {
                          * first element of a vector */
     uint32_t n_rows;
     uint32_t n_elements; /* elements of a vector */
+    const ae_part_run *runs; /* [n_runs] lent: the rows or elements are not consecutive, but these, counted from `first` on;
+                              * or NULL */
+    uint32_t n_runs;
     bool is_expert;
     bool of_ffn;        /* belongs to a layer's feed-forward block */
     uint8_t device;     /* number of the device that it is on */
@@ -84,6 +93,8 @@ void ae_parts_expert(ae_parts *parts, ae_tensor_ref tensor, uint32_t i, uint64_t
 /* Adds rows [first, first + n) of matrix i of a stack, or elements of a vector. */
 void ae_parts_rows(ae_parts *parts, ae_tensor_ref tensor, uint32_t i, uint64_t first, uint32_t n, ae_weight **field);
 void ae_parts_range(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, float **field);
+/* The part that was added last consists of these runs, which are lent until parts are freed. */
+void ae_parts_runs(ae_parts *parts, const ae_part_run *runs, uint32_t n);
 /* Adds the same rows as the columns of a weight [ne[0], n], as floats no wider than those of the tensor. */
 void ae_parts_transposed(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, ae_weight **field);
 /* Adds a vector of n numbers, which are lent until it is filled. */
@@ -105,6 +116,8 @@ aerie_status ae_parts_read_scale(const ae_parts *parts, ae_gguf_reader *reader, 
 
 /* The weight's type on the device. */
 uint32_t ae_part_type(const ae_part *part);
+/* The place in the tensor of the part's row or element i, and in *n how many follow each other from there, of all or of *n. */
+uint64_t ae_part_at(const ae_part *part, uint32_t i, uint32_t *n);
 /* Bytes that a pass of one row reads of it, wherever it lies; 0 for a lookup table. */
 size_t ae_part_pass_bytes(const ae_part *part);
 

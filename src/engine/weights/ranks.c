@@ -73,8 +73,11 @@ static void cut_layer(ae_ranks *ranks, const ae_model *m, uint32_t i, const uint
         ae_ranks_cut(&cut->ff, s->n_ff, AE_WEIGHT_ROWS, shares, ranks->n);
         cut->own.n_ff = cut->ff.n[ranks->own];
     }
-    if (s->mixer != AE_MIXER_NONE && (!cut->mixer || s->recur_beside)) ranks->n_whole++;
-    if (experts || s->ffn == AE_FFN_CHANNEL_MIX) ranks->n_whole++;
+    cut->experts = experts;
+    cut->recur = ranks->recur.is_cut && (s->mixer == AE_MIXER_RECUR || s->recur_beside);
+    const bool recurs = s->mixer == AE_MIXER_RECUR || s->recur_beside, attends = s->mixer != AE_MIXER_RECUR;
+    if (s->mixer != AE_MIXER_NONE && ((recurs && !cut->recur) || (attends && !cut->mixer))) ranks->n_whole++;
+    if (s->ffn == AE_FFN_CHANNEL_MIX) ranks->n_whole++;
 }
 
 static void cut_pipeline(ae_ranks *ranks, const ae_model *m, const uint32_t *shares)
@@ -90,6 +93,24 @@ static void cut_pipeline(ae_ranks *ranks, const ae_model *m, const uint32_t *sha
         ranks->begin[r] = r ? at : 0;
     }
     ranks->begin[ranks->n] = m->hparams.n_layers;
+}
+
+static aerie_status cut_experts(ae_ranks *ranks, const ae_model *m, const uint32_t *shares, aerie_error *error)
+{
+    const ae_expert_hparams *x = &m->hparams.experts;
+    const ae_slices *out = x->n_latent ? &ranks->latent : &ranks->embd;
+    const uint32_t own = ranks->own, n_out = x->n_latent ? x->n_latent : m->hparams.n_embd;
+    ae_ranks_cut(&ranks->expert_ff, x->n_ff, AE_WEIGHT_ROWS, shares, ranks->n);
+    ae_ranks_cut(&ranks->shared_ff, x->n_ff_shared, AE_WEIGHT_ROWS, shares, ranks->n);
+    ae_ranks_cut(&ranks->latent, x->n_latent, AE_WEIGHT_ROWS, shares, ranks->n);
+    ranks->inner_bias = ae_alloc(2 * (size_t)x->n + 1, sizeof *ranks->inner_bias);
+    if (!ranks->inner_bias) return ae_fail_memory(error, "the map of ranks", 2 * (size_t)x->n * sizeof *ranks->inner_bias);
+    ranks->out_bias = ranks->inner_bias + x->n;
+    for (uint32_t e = 0; e < x->n; e++) {
+        ranks->inner_bias[e] = (ae_part_run){(uint64_t)e * x->n_ff + ranks->expert_ff.first[own], ranks->expert_ff.n[own]};
+        ranks->out_bias[e] = (ae_part_run){(uint64_t)e * n_out + out->first[own], out->n[own]};
+    }
+    return AERIE_OK;
 }
 
 aerie_status ae_ranks_create(ae_ranks **out, const ae_model *model, ae_comm *comm, ae_ranks_kind kind, const uint32_t *shares,
@@ -133,6 +154,12 @@ aerie_status ae_ranks_create(ae_ranks **out, const ae_model *model, ae_comm *com
     const uint32_t first[AE_MAX_RANKS] = {1}, *whole = kind == AE_RANKS_PIPELINE ? first : own_shares;
     ae_ranks_cut(&ranks->embd, h->n_embd, AE_WEIGHT_ROWS, own_shares, ranks->n);
     ae_ranks_cut(&ranks->vocab, h->n_vocab, AE_WEIGHT_ROWS, whole, ranks->n);
+    const aerie_status status = cut_experts(ranks, model, own_shares, error);
+    if (status != AERIE_OK) {
+        ae_ranks_free(ranks);
+        return status;
+    }
+    if (kind == AE_RANKS_SPLIT) ae_ranks_cut_recur(ranks, model, own_shares);
     for (uint32_t i = 0; i < h->n_layers; i++) {
         ranks->layers[i].own = model->layers[i].spec;
         if (kind == AE_RANKS_SPLIT) cut_layer(ranks, model, i, own_shares);
@@ -145,6 +172,7 @@ aerie_status ae_ranks_create(ae_ranks **out, const ae_model *model, ae_comm *com
 void ae_ranks_free(ae_ranks *ranks)
 {
     if (!ranks) return;
+    ae_free(ranks->inner_bias);
     ae_free(ranks->layers);
     ae_free(ranks);
 }
@@ -179,8 +207,13 @@ void ae_ranks_state(const ae_ranks *ranks, const ae_model *model, ae_state_layer
     uint32_t n = 0;
     for (uint32_t i = 0; ranks && i < model->hparams.n_layers; i++) {
         if (model->layers[i].spec.mixer != AE_MIXER_RECUR && !model->layers[i].spec.recur_beside) continue;
-        if (!ae_ranks_has(ranks, i)) layers[n] = (ae_state_layer){.kind = AE_STATE_CONV, .n_channels = 16, .n_taps = 2};
-        n++;
+        ae_state_layer *l = &layers[n++];
+        const ae_recur_hparams *own = &ranks->recur.own;
+        if (!ae_ranks_has(ranks, i) || (ranks->layers[i].recur && !own->n_channels))
+            *l = (ae_state_layer){.kind = AE_STATE_CONV, .n_channels = 16, .n_taps = 2};
+        else if (ranks->layers[i].recur)
+            l->n_channels = own->n_channels, l->n_heads = own->n_heads, l->n_groups = own->n_groups,
+            l->value_dim = own->value_dim;
     }
 }
 
@@ -203,6 +236,24 @@ static void count_pipeline(const ae_ranks *ranks, const ae_model *model, uint32_
     }
 }
 
+static void count_recur(const ae_ranks *ranks, uint32_t *n_rounds, uint64_t *bytes)
+{
+    const ae_recur_cut *cut = &ranks->recur;
+    const bool twice = cut->own.kind == AE_RECUR_MAMBA1 || cut->own.kind == AE_RECUR_PLAMO2; /* and the convolution's output */
+    uint64_t values = 0;
+    for (uint32_t i = 0; i < cut->n_slices; i++) values += others(&cut->slices[i], ranks);
+    *n_rounds += twice ? 3 : 2;
+    *bytes += (twice ? 2 : 1) * values + others(&ranks->embd, ranks);
+}
+
+static void count_experts(const ae_ranks *ranks, const ae_model *model, uint32_t *n_rounds, uint64_t *bytes)
+{
+    const ae_expert_hparams *x = &model->hparams.experts;
+    *n_rounds += x->n_latent ? 3 + (x->n_ff_shared > 0) : 2;
+    *bytes += x->n_used * others(&ranks->expert_ff, ranks) + others(&ranks->shared_ff, ranks) + others(&ranks->latent, ranks) +
+              others(&ranks->embd, ranks);
+}
+
 static void count_split(const ae_ranks *ranks, const ae_model *model, uint32_t *n_rounds, uint64_t *bytes)
 {
     for (uint32_t i = 0; i < model->hparams.n_layers; i++) {
@@ -210,6 +261,8 @@ static void count_split(const ae_ranks *ranks, const ae_model *model, uint32_t *
         *n_rounds += 2 * (cut->mixer + cut->ffn);
         if (cut->mixer) *bytes += others(&cut->attn, ranks) + others(&ranks->embd, ranks);
         if (cut->ffn) *bytes += others(&cut->ff, ranks) + others(&ranks->embd, ranks);
+        if (cut->recur) count_recur(ranks, n_rounds, bytes);
+        if (cut->experts) count_experts(ranks, model, n_rounds, bytes);
     }
     ++*n_rounds;
     if (!ranks->own) *bytes += others(&ranks->vocab, ranks);

@@ -1,10 +1,10 @@
 /* ranks.h - which rank of a group computes which part of a model.
  *
- * SPLIT: every matrix is cut by its output rows. A rank has whole heads (keys and values with the queries that read them), and
- * some rows of the feed-forward blocks, of the matrices whose output is added to the stream, and of the vocabulary. What each
- * rank computes is gathered. An output element is one chain of operations, so its bits do not depend on the rank that computes
- * it. Halves of layers that cannot be cut are computed by every rank, without messages, because every rank has the whole
- * stream.
+ * SPLIT: every matrix is cut by its output rows. A rank has whole heads (keys and values with the queries that read them, of
+ * recurrent layers with their state), and some rows of the feed-forward blocks, of every expert, of the matrices whose output
+ * is added to the stream, and of the vocabulary. What each rank computes is gathered. An output element is one chain of
+ * operations, so its bits do not depend on the rank that computes it. Halves of layers that cannot be cut are computed by every
+ * rank, without messages, because every rank has the whole stream.
  * PIPELINE: a rank has whole layers, and sends the stream to the next rank. The output belongs to rank 0.
  *
  * Owns the table of layers. Borrows model and communicator. Immutable. Reads only the shapes of the model from its file, so
@@ -15,6 +15,7 @@
 
 #include "backend/backend.h"
 #include "comm/comm.h"
+#include "engine/weights/parts.h"
 #include "model/model.h"
 
 typedef enum ae_ranks_kind {
@@ -22,9 +23,28 @@ typedef enum ae_ranks_kind {
     AE_RANKS_PIPELINE,
 } ae_ranks_kind;
 
+#define AE_RECUR_RUNS 16 /* runs of rows that a rank has of one weight, at most */
+
+typedef struct ae_runs {
+    uint32_t n;
+    ae_part_run list[AE_RECUR_RUNS];
+} ae_runs;
+
+/* The recurrent layers on this rank, which are all alike (ranks_recur.c). The runs say which rows of the weights, or elements
+ * of the vectors, it has. A unit is a head, or a channel where there are no heads. */
+typedef struct ae_recur_cut {
+    bool is_cut;
+    bool whole_norm; /* MAMBA2: the norm spans several ranks' values, so it comes after the gather */
+    ae_recur_hparams own; /* with this rank's numbers of heads, groups and channels; n_channels 0: it has none */
+    ae_runs in, units, values, pairs, taps, bias, norm, decay; /* in: of `in`; units: one row of each unit; pairs: of
+                                                                * beta_alpha; decay: of MAMBA1 */
+    uint32_t n_slices;
+    ae_slices slices[AE_RECUR_RUNS]; /* of the input of `out`: each rank's values, run by run */
+} ae_recur_cut;
+
 /* A layer on this rank. For halves that are not cut, `own` equals the layer's spec. */
 typedef struct ae_layer_cut {
-    bool mixer, ffn; /* whether each half is cut over the ranks; experts never are */
+    bool mixer, recur, ffn, experts; /* what is cut over the ranks: attention, recurrent mixer, dense block, experts */
     ae_layer_spec own;        /* with this rank's numbers of heads and n_ff, which may be 0 */
     uint32_t first_head, first_kv_head;
     ae_slices attn, ff;       /* which part of the inputs of wo and w_down each rank has */
@@ -36,6 +56,10 @@ typedef struct ae_ranks {
     ae_ranks_kind kind;
     uint32_t begin[AE_MAX_RANKS + 1]; /* PIPELINE: rank r has layers [begin[r], begin[r + 1]) */
     ae_slices embd, vocab; /* rows of the matrices whose output is added to the stream, and rows of the output */
+    ae_slices expert_ff, shared_ff, latent; /* inner rows of each expert, and of the shared one; rows of experts' output if
+                                             * that is not as wide as the stream */
+    ae_part_run *inner_bias, *out_bias; /* [n_experts] x 2, elements of the biases of all experts that this rank has */
+    ae_recur_cut recur;
     ae_layer_cut *layers;  /* [n_layers] */
     uint32_t n_whole;      /* SPLIT: number of half layers that every rank computes */
 } ae_ranks;
@@ -48,6 +72,8 @@ void ae_ranks_free(ae_ranks *ranks);
 
 /* Cuts `total` floats by shares, in multiples of `unit`. */
 void ae_ranks_cut(ae_slices *slices, uint32_t total, uint32_t unit, const uint32_t *shares, uint32_t n);
+/* ranks_recur.c: sets ranks->recur. */
+void ae_ranks_cut_recur(ae_ranks *ranks, const ae_model *model, const uint32_t *shares);
 /* The rank that has a layer; n_layers: the output. With SPLIT, this rank. */
 uint32_t ae_ranks_owner(const ae_ranks *ranks, uint32_t layer);
 static inline bool ae_ranks_has(const ae_ranks *ranks, uint32_t layer)

@@ -94,7 +94,7 @@ static aerie_status exchange(ae_comm *comm, const record *own, aerie_error *erro
     all[comm->rank] = *own;
     aerie_status status = ae_comm_reserve(comm, comm->n_ranks * sizeof *all, error);
     if (status == AERIE_OK) {
-        ae_comm_gather(comm, (float *)(void *)all, comm->n_ranks * WORDS, &slices, 1, AE_COMM_ALL);
+        ae_comm_gather(comm, &(ae_comm_part){all, comm->n_ranks * WORDS, sizeof(uint32_t), 1, &slices}, 1, AE_COMM_ALL);
         status = ae_comm_status(comm, error);
     }
     if (status == AERIE_OK) status = compare(comm, all, error);
@@ -176,7 +176,7 @@ static void tell(const aerie_model *m)
     ae_log_say(&m->log, AERIE_LOG_INFO, "rank %u of %u, %s: %u rounds and %llu bytes for a row%s", r->own, r->n,
                r->kind == AE_RANKS_PIPELINE ? "pipeline" : "split", ae_ranks_rounds(r, m->model),
                (unsigned long long)ae_ranks_row_bytes(r, m->model),
-               r->n_whole ? "; experts, recurrent layers or norms over all heads are computed by every rank" : "");
+               r->n_whole ? "; RWKV's layers, or attention with norms over all heads, are computed by every rank" : "");
 }
 
 aerie_status ae_session_join(aerie_model *m, const aerie_model_params *p, aerie_error *error)
@@ -209,7 +209,7 @@ aerie_status ae_session_joined(const aerie_model *m, const aerie_model_params *p
     float one[AE_MAX_RANKS] = {0};
     for (uint32_t r = 0; r < m->comm->n_ranks; r++) slices.first[r] = r, slices.n[r] = 1;
     AE_TRY(ae_comm_reserve(m->comm, sizeof one, error));
-    ae_comm_gather(m->comm, one, m->comm->n_ranks, &slices, 1, AE_COMM_ALL);
+    ae_comm_gather(m->comm, &(ae_comm_part){one, m->comm->n_ranks, sizeof *one, 1, &slices}, 1, AE_COMM_ALL);
     ae_comm_limit(m->comm, o.limit);
     return ae_comm_status(m->comm, error);
 }
@@ -254,7 +254,7 @@ static aerie_status describe(ae_buf *text, const ae_model *model, ae_backend *ba
         if (!r)
             ae_buf_addf(text, "%s over %u machines: %u rounds a pass%s\n",
                         ranks->kind == AE_RANKS_PIPELINE ? "pipeline" : "split", n, ae_ranks_rounds(ranks, model),
-                        ranks->n_whole ? "; experts, recurrent layers or norms over all heads are computed by each" : "");
+                        ranks->n_whole ? "; RWKV's layers, or attention with norms over all heads, are computed by each" : "");
         ae_buf_addf(text, "rank %u: %.1f MiB of weights, receives %llu bytes a row", r, ae_session_mib(bytes),
                     (unsigned long long)ae_ranks_row_bytes(ranks, model));
         if (ranks->kind == AE_RANKS_PIPELINE)

@@ -1,0 +1,140 @@
+/* ranks_recur.c - which rank has which heads of recurrent layers, and so which rows of their weights (ranks.h).
+ *
+ * Gated DeltaNet is cut by groups: keys with the heads that read them. Where heads are tiled, those of a rank are not
+ * consecutive: one run for each round through the groups. Mamba-2 is cut by groups too; if there is only one, by heads, and
+ * every rank computes the keys. KDA and PLaMo-2 are cut by heads, Mamba-1 and short convolutions by channels. Owns nothing.
+ */
+#include "engine/weights/ranks.h"
+
+/* Whole heads, or channels, of one rank. */
+typedef struct units {
+    uint32_t n_runs, first[AE_RECUR_RUNS], n; /* n in each run */
+    uint32_t first_group, n_groups;           /* groups of keys */
+} units;
+
+static void add_run(ae_runs *runs, uint64_t first, uint32_t n)
+{
+    runs->list[runs->n++] = (ae_part_run){first, n};
+}
+
+/* Adds `width` rows of each unit, in a section of the tensor that begins at row `base`. */
+static void add_units(ae_runs *runs, const units *u, uint64_t base, uint32_t width)
+{
+    for (uint32_t i = 0; i < u->n_runs; i++) add_run(runs, base + (uint64_t)u->first[i] * width, u->n * width);
+}
+
+static void add_groups(ae_runs *runs, const units *u, uint64_t base, uint32_t width)
+{
+    add_run(runs, base + (uint64_t)u->first_group * width, u->n_groups * width);
+}
+
+static bool has_channels(const ae_recur_hparams *r)
+{
+    return r->kind == AE_RECUR_MAMBA1 || r->kind == AE_RECUR_SHORTCONV;
+}
+
+static bool by_group(const ae_recur_hparams *r)
+{
+    return r->kind == AE_RECUR_DELTA || (r->kind == AE_RECUR_MAMBA2 && r->n_groups > 1);
+}
+
+static bool can_cut(const ae_model *m)
+{
+    const ae_recur_hparams *r = &m->hparams.recur;
+    if (r->kind == AE_RECUR_NONE || r->kind == AE_RECUR_WKV6 || r->kind == AE_RECUR_WKV7) return false;
+    if (!by_group(r) || !r->tiled) return true;
+    for (uint32_t i = 0; i < m->hparams.n_layers; i++)
+        if (m->layers[i].recur.beta_alpha) return false; /* that is in order of consecutive heads */
+    return r->n_heads / r->n_groups + 2 <= AE_RECUR_RUNS;
+}
+
+/* The units of a rank that has [first, first + n) of what is cut. */
+static units units_of(const ae_recur_hparams *r, uint32_t first, uint32_t n)
+{
+    units u = {.n_runs = 1, .first = {first}, .n = n, .n_groups = r->n_groups};
+    if (r->kind == AE_RECUR_KDA) u.first_group = first, u.n_groups = n;
+    if (!by_group(r)) return u;
+    const uint32_t per_group = r->n_heads / r->n_groups;
+    u.first_group = first, u.n_groups = n;
+    if (r->tiled) {
+        u.n_runs = per_group;
+        for (uint32_t t = 0; t < per_group; t++) u.first[t] = t * r->n_groups + first;
+    } else {
+        u.first[0] = first * per_group, u.n = n * per_group;
+    }
+    return u;
+}
+
+static void set_own(const ae_recur_hparams *r, const units *u, ae_recur_hparams *own)
+{
+    const uint32_t n = u->n * u->n_runs;
+    *own = *r;
+    if (has_channels(r)) {
+        own->n_channels = n;
+        own->value_dim = r->kind == AE_RECUR_MAMBA1 ? n : 0;
+        return;
+    }
+    own->n_heads = n;
+    own->n_groups = u->n_groups;
+    own->n_channels = n * r->value_dim;
+    if (r->kind == AE_RECUR_KDA) own->n_channels *= 3;
+    if (r->kind == AE_RECUR_DELTA || r->kind == AE_RECUR_MAMBA2) own->n_channels += 2 * u->n_groups * r->key_dim;
+    if (!n) own->n_channels = 0;
+}
+
+/* Lists the rows of `in`, and for `width` numbers of each channel those of the convolution. */
+static void add_sections(const ae_recur_hparams *r, const units *u, ae_runs *in, ae_runs *taps, ae_runs *bias)
+{
+    const uint32_t w = has_channels(r) ? 1 : r->value_dim, n = has_channels(r) ? r->n_channels : r->n_heads * w;
+    const uint32_t keys = r->n_groups * r->key_dim, t = r->n_taps;
+    switch (r->kind) {
+    case AE_RECUR_DELTA:
+        for (uint32_t k = 0; k < 2; k++)
+            add_groups(in, u, k * keys, r->key_dim), add_groups(taps, u, k * keys * t, r->key_dim * t);
+        add_units(in, u, 2 * keys, w), add_units(taps, u, 2 * keys * t, w * t);
+        *bias = *in;
+        break;
+    case AE_RECUR_MAMBA2:
+        add_units(in, u, 0, w), add_units(in, u, n, w);
+        add_units(taps, u, 0, w * t), add_units(bias, u, 0, w);
+        for (uint32_t k = 0; k < 2; k++) {
+            add_groups(in, u, 2 * n + k * keys, r->key_dim);
+            add_groups(taps, u, (n + k * keys) * t, r->key_dim * t), add_groups(bias, u, n + k * keys, r->key_dim);
+        }
+        add_units(in, u, 2 * n + 2 * keys, 1);
+        break;
+    case AE_RECUR_PLAMO2:
+        add_units(in, u, 0, 2 * w), add_units(taps, u, 0, w * t), add_units(bias, u, 0, w);
+        break;
+    default: /* KDA, MAMBA1, SHORTCONV: sections of all units, and taps of one section in a tensor */
+        for (uint32_t k = 0; k < (r->kind == AE_RECUR_MAMBA1 ? 2 : 3); k++) add_units(in, u, k * n, w);
+        add_units(taps, u, 0, w * t), add_units(bias, u, 0, w);
+        break;
+    }
+}
+
+void ae_ranks_cut_recur(ae_ranks *ranks, const ae_model *m, const uint32_t *shares)
+{
+    const ae_recur_hparams *r = &m->hparams.recur;
+    ae_recur_cut *cut = &ranks->recur;
+    ae_slices parts = {{0}, {0}};
+    if (!can_cut(m)) return;
+    const uint32_t w = has_channels(r) ? 1 : r->value_dim;
+    const uint32_t n = has_channels(r) ? r->n_channels : by_group(r) ? r->n_groups : r->n_heads;
+    ae_ranks_cut(&parts, n, has_channels(r) ? AE_WEIGHT_ROWS : 1, shares, ranks->n);
+    for (uint32_t i = 0; i < ranks->n; i++) {
+        const units u = units_of(r, parts.first[i], parts.n[i]);
+        cut->n_slices = u.n_runs;
+        for (uint32_t t = 0; t < u.n_runs; t++) cut->slices[t].first[i] = u.first[t] * w, cut->slices[t].n[i] = u.n * w;
+    }
+    const units u = units_of(r, parts.first[ranks->own], parts.n[ranks->own]);
+    set_own(r, &u, &cut->own);
+    cut->is_cut = true;
+    cut->whole_norm = r->kind == AE_RECUR_MAMBA2 && !by_group(r);
+    add_sections(r, &u, &cut->in, &cut->taps, &cut->bias);
+    add_units(&cut->units, &u, 0, 1);
+    add_units(&cut->values, &u, 0, w);
+    add_groups(&cut->pairs, &u, 0, r->n_groups ? 2 * r->n_heads / r->n_groups : 0);
+    add_groups(&cut->norm, &u, 0, r->n_groups ? r->n_heads * w / r->n_groups : 0);
+    add_units(&cut->decay, &u, 0, r->key_dim);
+}
