@@ -52,7 +52,7 @@ typedef struct ae_draft_begin {
     uint32_t n_media;
     uint32_t n_same;       /* length of the prefix that both have */
     uint32_t n_shared;     /* positions that the target's KV cache reuses: the donor's (n_same), or more from elsewhere */
-    bool idle;             /* as in ae_draft_seen: nothing has to be run again */
+    bool idle;             /* nothing may be run again: it begins with the next row that it observes, and returns n_shared */
     uint64_t scope;        /* of the sequence (kv.h) */
     bool stranger;         /* the slot's last sequence had another scope (kv.h): what was learned from it must not show in
                             * the proposals, nor in the time that they take */

@@ -41,9 +41,10 @@ aerie_status ae_spec_park(ae_spec *spec, uint32_t slot, ae_spec_parked **out, ae
 uint32_t ae_spec_unpark(ae_spec *spec, ae_spec_parked *parked, const ae_adapter_set *adapters)
 {
     const spec_slot *p = &parked->s;
-    const origin from = ae_spec_origin(spec, adapters, p->tokens, p->n_tokens);
+    origin from = ae_spec_origin(spec, adapters, p->tokens, p->n_tokens);
     const uint32_t i = from.slot, n_most = p->row && p->n_told < p->n_tokens ? p->n_told : (uint32_t)p->n_tokens - 1;
     spec_slot *s = &spec->slots[i];
+    from.n_again = 1; /* it may soon be parked again, and what is computed again makes the pass longer for all */
     ae_engine_adapt(spec->engine, i, adapters);
     ae_spec_reuse(spec, i, p->tokens, n_most, &from);
     ae_sampler_free(s->sampler);

@@ -16,7 +16,8 @@ static bool waits(ae_spec *spec, uint32_t i_slot)
     const uint32_t live = runs ? ae_kv_n_live(kv, s->leader) : 0;
     if (runs && live < s->n_awaited && !leader->preempted) return true;
     const origin from = {.donor = runs ? s->leader : i_slot, .n_same = runs ? s->n_awaited : 0, .source = s->leader,
-                        .n_source = live < s->n_awaited ? live : s->n_awaited};
+                        .n_source = live < s->n_awaited ? live : s->n_awaited,
+                        .n_again = ae_spec_again(s->n_predict, s->stats.n_generated)};
     s->leader = NO_SLOT;
     if (live <= ae_kv_n_live(kv, i_slot) && runs) return false;
     ae_spec_reuse(spec, i_slot, s->tokens, (uint32_t)s->n_tokens - 1, &from);
@@ -54,7 +55,8 @@ static bool may_resume(ae_spec *spec, uint32_t k, uint32_t n_planned)
     spec_slot *s = &spec->slots[spec->order[k]];
     const uint32_t need = ae_kv_n_missing(kv, spec->order[k], (uint32_t)s->n_tokens + 1);
     if (need + n_planned + k > ae_kv_n_available(kv) && k) return false;
-    const origin from = {.donor = spec->order[k], .n_same = (uint32_t)s->n_tokens};
+    const origin from = {.donor = spec->order[k], .n_same = (uint32_t)s->n_tokens,
+                         .n_again = ae_spec_again(s->n_predict, s->stats.n_generated)};
     s->preempted = false;
     const uint32_t n_most = s->row && s->n_told < s->n_tokens ? s->n_told : (uint32_t)s->n_tokens - 1;
     ae_spec_reuse(spec, spec->order[k], s->tokens, n_most, &from);

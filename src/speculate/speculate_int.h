@@ -154,12 +154,23 @@ typedef struct origin {
     uint32_t source, n_source; /* the running slot with most live positions to share, and their number */
     uint32_t leader, n_leader; /* the running slot that will compute most of the prompt, and how much */
     bool stranger;             /* the slot's newest sequence had another scope */
+    uint32_t n_again;          /* most positions of the cache that may be computed again to bring the drafter up to date */
 } origin;
+
+#define AE_SPEC_AGAIN 32
+
+/* n_again of a sequence: at most half of what is still to be generated (n_predict 0: no limit). */
+static inline uint32_t ae_spec_again(uint32_t n_predict, uint32_t n_generated)
+{
+    const uint32_t half = n_predict > n_generated ? (n_predict - n_generated) / 2 : 0;
+    return n_predict && half < AE_SPEC_AGAIN ? half : AE_SPEC_AGAIN;
+}
 
 /* For a new sequence of these tokens; there is a free slot. */
 origin ae_spec_origin(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, size_t n_tokens);
 /* Fills the slot, whose cache is emptied, with up to n_most first tokens: from the prefix tree, or from positions [0, n_source)
- * of a running slot if these are more. Tells the drafter. */
+ * of a running slot if these are more. Tells the drafter, which begins without what it would have to see again if that is more
+ * than n_again positions. */
 void ae_spec_reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32_t n_most, const origin *from);
 
 #endif

@@ -60,19 +60,23 @@ void ae_spec_reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32
     ae_engine *e = spec->engine;
     const ae_kv_key key = ae_engine_seq_key(e, i_slot);
     const uint32_t kept = ae_engine_match(e, key, tokens, n_most), n_source = from->n_source < n_most ? from->n_source : n_most;
-    uint32_t n = kept >= n_source ? ae_engine_adopt(e, i_slot, tokens, n_most)
-                                  : ae_engine_share(e, i_slot, from->source, n_source);
+    const uint32_t n = kept >= n_source ? ae_engine_adopt(e, i_slot, tokens, n_most)
+                                        : ae_engine_share(e, i_slot, from->source, n_source);
     if (!spec->drafter) return;
     const spec_slot *donor = &spec->slots[from->donor];
     const bool idle = ae_spec_is_paused(spec) || (spec->drafter->skips_media && has_media(tokens, n_most));
-    /* the drafter may have to go back to a position that recurrent layers cannot return to */
-    for (uint32_t n_shared = n + 1; n < n_shared;) {
-        n_shared = n;
-        const uint32_t n_known = spec->drafter->ops->begin(
-            spec->drafter, &(ae_draft_begin){i_slot, from->donor, donor->tokens, donor->n_tokens, donor->media, donor->n_media,
-                                             from->n_same, n_shared, idle, key.scope, from->stranger});
-        n = n_known < n_shared ? ae_engine_truncate(e, i_slot, n_known) : n_shared;
-        if (n == n_known) break;
+    ae_draft_begin begin = {i_slot, from->donor, donor->tokens, donor->n_tokens, donor->media, donor->n_media,
+                            from->n_same, n, idle, key.scope, from->stranger};
+    for (;;) {
+        const uint32_t n_known = spec->drafter->ops->begin(spec->drafter, &begin);
+        if (n_known >= begin.n_shared) return;
+        /* recurrent layers and windows may have to go back further than the drafter asks for */
+        if (!begin.idle && n - ae_engine_landing(e, i_slot, n_known) > from->n_again) {
+            begin.idle = true;
+            continue;
+        }
+        begin.n_shared = ae_engine_truncate(e, i_slot, n_known);
+        if (begin.n_shared == n_known) return;
     }
 }
 
@@ -203,9 +207,10 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
     ae_sampler *sampler;
     AE_TRY(ae_sampler_create(&sampler, &request->sampling, spec->vocab, (uint32_t)ae_vocab_n_tokens(spec->vocab), spec->n_ctx,
                              error));
-    const origin from = ae_spec_origin(spec, request->adapters, request->tokens, request->n_tokens);
+    origin from = ae_spec_origin(spec, request->adapters, request->tokens, request->n_tokens);
     const uint32_t i = from.slot, n_most = request->row ? 0 : (uint32_t)request->n_tokens - 1;
     spec_slot *s = &spec->slots[i];
+    from.n_again = ae_spec_again(request->n_predict, (uint32_t)request->n_answered);
     aerie_status status = constrain(spec, i, request->grammar, error);
     if (status == AERIE_OK) status = follow_answer(s->constraint, request, error);
     if (status != AERIE_OK) {
@@ -260,7 +265,7 @@ aerie_status ae_spec_follow(ae_spec *spec, uint32_t slot, const int32_t *tokens,
     const uint32_t same = common_tokens(spec, slot, key, tokens, n_tokens), n_most = (uint32_t)n_tokens - 1;
     const uint32_t live = ae_kv_n_live(ae_engine_kv(spec->engine), slot), n = same < n_most ? same : n_most;
     const origin from = {.slot = slot, .donor = slot, .n_same = same, .source = slot, .n_source = n < live ? n : live,
-                         .stranger = s->forgotten};
+                         .stranger = s->forgotten, .n_again = AE_SPEC_AGAIN};
     ae_spec_reuse(spec, slot, tokens, n_most, &from);
     ae_engine_snapshot(spec->engine, slot); /* recurrent layers may have to return here */
     const ae_acceptance known = s->acceptance;

@@ -13,9 +13,11 @@
 
 #include <cmocka.h>
 
+#include "aerie_extra.h"
 #include "every.h"
 #include "fail_alloc.h"
 #include "mkarch.h"
+#include "mkhead.h"
 #include "spec_rig.inc"
 
 /* the first N_NAMES are recurrent; the others are for drafts by the model itself: latent attention, windows, keys of other
@@ -122,12 +124,13 @@ static void test_same_tokens(void **state)
 }
 
 /* Turns of a chat whose answers lose their first half, the thinking, once they are history. */
-static uint32_t run_turns(size_t i)
+static uint32_t run_turns(size_t i, aerie_spec_type type, const aerie_drafter_head *head, const char *kind)
 {
     uint32_t again = 0;
     {
-        const aerie_spec spec = plain_spec();
-        aerie_session *session = session_of(i, 1, &spec, NULL);
+        aerie_spec spec = plain_spec(), drafts = spec;
+        if (head) drafts.type = type, drafts.head = head, drafts.n_max = 4;
+        aerie_session *session = session_of(i, 1, &drafts, &(ae_session_test){.fixed = head != NULL});
         int32_t text[MOST];
         uint32_t n = 0, border = 0, all = 0;
         char counts[160];
@@ -158,8 +161,8 @@ static uint32_t run_turns(size_t i)
             for (uint32_t k = 6; k < 12; k++) text[n++] = got.answers[0].ids[k];
             text[n++] = eog;
         }
-        print_message("%s, %u checkpoints: 10 turns, %u prompt tokens, %u of them computed:%s\n", names[i], n_checkpoints, all,
-                      again, counts);
+        print_message("%s, %s, %u checkpoints: 10 turns, %u prompt tokens, %u of them computed:%s\n", names[i], kind,
+                      n_checkpoints, all, again, counts);
         aerie_session_free(session);
     }
     return again;
@@ -170,10 +173,32 @@ static void test_turns(void **state)
     (void)state;
     for (size_t i = 0; i < N_NAMES; i += SKIP) {
         n_checkpoints = 0;
-        const uint32_t without = run_turns(i);
+        const uint32_t without = run_turns(i, AERIE_SPEC_NONE, NULL, "plain");
         n_checkpoints = 4;
-        assert_true(run_turns(i) * 3 < without);
+        assert_true(run_turns(i, AERIE_SPEC_NONE, NULL, "plain") * 3 < without);
     }
+}
+
+/* A head would have the target go back by one position or more, where recurrent layers know no state: then it begins without
+ * what came before, and nothing is computed again for it. */
+static void test_turns_with_heads(void **state)
+{
+    static const char *const kinds[] = {"eagle3", "medusa", "dflash"};
+    static const aerie_spec_type types[] = {AERIE_SPEC_EAGLE3, AERIE_SPEC_MEDUSA, AERIE_SPEC_DFLASH};
+    (void)state;
+    for (size_t i = 0; i < N_NAMES; i += SKIP)
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+            aerie_error error = {0};
+            aerie_drafter_head *head;
+            char target[96];
+            snprintf(target, sizeof target, "%s", path_of(names[i]));
+            need(mkhead_write(&(mkhead_options){.kind = kinds[k]}, target, path_of("head"), &error), &error);
+            need(aerie_drafter_head_load(&head, models[i], path_of("head"), NULL, &error), &error);
+            n_checkpoints = 4;
+            run_turns(i, types[k], head, kinds[k]);
+            aerie_drafter_head_free(head);
+            unlink(path_of("head"));
+        }
 }
 
 /* ---- The model itself as its drafter ---------------------------------------------------------------------- */
@@ -557,6 +582,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_tokens),
         cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_turns_with_heads),
         cmocka_unit_test(test_same_tokens_from_itself),
         cmocka_unit_test(test_drafts_with_all_experts_are_right),
         cmocka_unit_test(test_modes_change_at_every_pass),

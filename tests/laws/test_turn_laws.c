@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "aerie_extra.h"
+#include "aerie_measure.h"
 #include "every.h"
 #include "fail_alloc.h"
 #include "mkarch.h"
@@ -349,6 +350,40 @@ static uint32_t steps_until_slot(uint32_t n_before, uint32_t n_predict, uint32_t
     return n;
 }
 
+/* Keeps the most rows of a pass, without those of drafts. */
+static void find_most_rows(void *user, const aerie_pass *p)
+{
+    uint32_t *n_most = user;
+    const uint32_t n = p->n_rows - p->n_verified[0] - p->n_verified[1];
+    if (n > *n_most) *n_most = n;
+}
+
+/* A head has lost what it knew of a sequence whose slot another one had. The target runs next to nothing again for it: two long
+ * answers that take turns would have a long pass at each return. */
+static void test_a_return_computes_little_again(void **state)
+{
+    static told t;
+    aerie_error error = {0};
+    uint32_t n_most = 0;
+    (void)state;
+    memset(&t, 0, sizeof t);
+    aerie_session *session = open_session(model, AERIE_SPEC_EAGLE3, 1, 4);
+    aerie_task *tasks[2];
+    for (uint32_t k = 0; k < 2; k++) {
+        aerie_request r = request_of(k);
+        r.client = k + 1, r.n_predict = MAX_PREDICT;
+        tasks[k] = submit(session, &r);
+    }
+    while (!t.answers[0].n || !t.answers[1].n) step(session, &t);
+    need(aerie_session_watch_passes(session, find_most_rows, &n_most, &error), &error);
+    while (!aerie_task_ended(tasks[0]) || !aerie_task_ended(tasks[1])) step(session, &t);
+    assert_true(t.answers[0].stats.n_parked + t.answers[1].stats.n_parked >= 4);
+    assert_true(t.answers[0].stats.n_drafted > 0 && t.answers[1].stats.n_drafted > 0);
+    assert_in_range(n_most, 1, 2);
+    for (uint32_t k = 0; k < 2; k++) aerie_task_free(tasks[k]);
+    aerie_session_free(session);
+}
+
 static void test_a_short_request_waits_for_a_bounded_time(void **state)
 {
     (void)state;
@@ -509,6 +544,7 @@ int main(void)
         cmocka_unit_test(test_turns_of_recurrent_layers),
         cmocka_unit_test(test_passes_are_shared_by_party),
         cmocka_unit_test(test_one_request_does_not_keep_all_slots),
+        cmocka_unit_test(test_a_return_computes_little_again),
         cmocka_unit_test(test_a_short_request_waits_for_a_bounded_time),
         cmocka_unit_test(test_a_long_request_goes_on),
         cmocka_unit_test(test_clients_have_equal_shares),

@@ -51,8 +51,8 @@ static uint32_t medusa_begin(ae_drafter *drafter, const ae_draft_begin *begin)
 {
     medusa *d = (medusa *)drafter;
     if (begin->slot >= d->n_slots) return begin->n_shared;
-    /* only the newest row counts, so the target runs one shared position again to have it */
-    const uint32_t n = begin->n_shared ? begin->n_shared - 1 : 0;
+    /* only the newest row counts, so the target runs one shared position again to have it before the first draft */
+    const uint32_t n = begin->n_shared && !begin->idle ? begin->n_shared - 1 : begin->n_shared;
     d->n_seen[begin->slot] = n;
     d->fresh[begin->slot] = false;
     return n;
