@@ -10,6 +10,7 @@
 #define FIRST 4           /* passes' worth that a new party has at once */
 #define LEAST_CHUNK 8     /* rows of a prompt; for fewer it waits */
 #define LEAST_DRAFTS 8    /* nodes that each party may draft */
+#define RECENT 2          /* seconds for which a party that is alone expects others */
 #define TILE 4            /* rows of a sequence that attend to a position for the price of one */
 #define MEMORY 0.98       /* weight of a pass in the fit after the next one */
 #define PRIOR 0.5         /* passes that the present numbers count as */
@@ -18,7 +19,7 @@
 
 aerie_status ae_share_init(ae_share *share, uint32_t n_most, const ae_share_cost *given, aerie_error *error)
 {
-    *share = (ae_share){.n_most = n_most, .cost = *given, .fixed = given->pass > 0};
+    *share = (ae_share){.n_most = n_most, .cost = *given, .fixed = given->pass > 0, .alone = RECENT};
     share->parts = ae_alloc(n_most, sizeof *share->parts);
     share->parties = ae_alloc(n_most, sizeof *share->parties);
     share->before = ae_alloc(n_most, sizeof *share->before);
@@ -169,13 +170,34 @@ static void limit(ae_share *share, uint32_t i_party, double given)
     if (party->credit > most) party->credit = most; /* no more is saved up than one sequence needs */
 }
 
+/* Limits the drafts of each sequence. */
+static void limit_drafts(ae_share *share)
+{
+    double most = share->cost.pass;
+    for (uint32_t i = 0; i < share->n_parts; i++) {
+        const ae_share_part *p = &share->parts[i];
+        share->parties[p->i_party].n_in += p->n_rows > 0;
+        most += added(share, p->n_context, p->n_rows);
+    }
+    most /= share->n_parties;
+    for (uint32_t i = 0; i < share->n_parts; i++) {
+        ae_share_part *p = &share->parts[i];
+        const uint32_t n_in = share->parties[p->i_party].n_in ? share->parties[p->i_party].n_in : 1;
+        const double n = most / (share->cost.row + share->cost.context * p->n_context / TILE);
+        p->n_drafts = (n < LEAST_DRAFTS ? LEAST_DRAFTS : n < 4096 ? (uint32_t)n : 4096) / n_in;
+    }
+}
+
 void ae_share_divide(ae_share *share)
 {
     const ae_share_party *least = NULL;
-    if (share->n_parties < 2 || !(share->fixed || share->known)) {
+    const bool known = share->fixed || share->known;
+    if (share->n_parties < 2 || !known) {
         for (uint32_t p = 0; p < share->n_parties; p++) share->parties[p].credit = 0;
+        if (known && share->n_parties && share->alone < RECENT) limit_drafts(share);
         return;
     }
+    share->alone = 0;
     weigh(share);
     for (uint32_t i = 0; i < share->n_parts; i++) {
         const ae_share_part *p = &share->parts[i];
@@ -194,14 +216,7 @@ void ae_share_divide(ae_share *share)
         party->credit = party->limited ? party->credit + given * (party->is_new ? FIRST : 1) : 0;
         if (party->limited) limit(share, p, given);
     }
-    for (uint32_t i = 0; i < share->n_parts; i++)
-        share->parties[share->parts[i].i_party].n_in += share->parts[i].n_rows > 0;
-    for (uint32_t i = 0; i < share->n_parts; i++) {
-        ae_share_part *p = &share->parts[i];
-        const double n = share->cost.pass / share->cost.row;
-        const uint32_t n_in = share->parties[p->i_party].n_in ? share->parties[p->i_party].n_in : 1;
-        p->n_drafts = (n < LEAST_DRAFTS ? LEAST_DRAFTS : n < 4096 ? (uint32_t)n : 4096) / n_in;
-    }
+    limit_drafts(share);
 }
 
 void ae_share_saw(ae_share *share, const uint32_t *n_rows, double seconds)
@@ -215,5 +230,6 @@ void ae_share_saw(ae_share *share, const uint32_t *n_rows, double seconds)
         if (party->limited && n_rows[i])
             party->credit -= added(share, p->n_context, n_rows[i]);
     }
+    if (share->n_parties < 2) share->alone += seconds;
     if (!share->fixed) fit(share, rows, context, seconds);
 }

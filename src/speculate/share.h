@@ -10,7 +10,9 @@
  *     alone, below the sum of all weights over their own: of two equal parties each by less than two, whatever the other sends.
  *     A new party has FIRST times that at once, so that a short prompt is not cut.
  *   - Sequences for which that is not enough miss the pass; those that have missed most go first. Prompts take smaller chunks.
- *   - A party drafts no more nodes than take as long as a pass without rows, shared out among its sequences.
+ *   - What parties draft takes no longer than the pass would take without drafts; each has an equal part of that, shared out
+ *     among its sequences. A party that is alone keeps to this for RECENT seconds more, since whoever comes next waits for the
+ *     pass that runs.
  * Where parties want about the same (SLACK), or what others add is little beside Q (FREE), nobody misses a pass.
  *
  * Owns accounts of parties with active sequences, and the fit. Does not own slots, rows or pages. Which rows run together
@@ -53,6 +55,7 @@ typedef struct ae_share {
     bool fixed, known;         /* cost is given; cost was fitted */
     double a[3][3], b[3];      /* sums of the fit */
     uint64_t n_passes, n_divided; /* measured ones; all */
+    double alone;              /* seconds of passes since one was shared */
 } ae_share;
 
 /* given: costs in place of measured ones, for tests; all zeros: they are measured. */

@@ -219,12 +219,57 @@ static void test_odd_times(void **state)
     ae_share_free(&share);
 }
 
+/* A pass of n long sequences of one party, with a short one of another or without: seconds that their drafts may take, and
+ * the seconds of the pass without drafts; HUGE_VAL: any number. */
+static double drafts_of(ae_share *share, ae_share_cost c, uint32_t n, bool with_another, double *plain)
+{
+    uint32_t rows[MOST];
+    double all = 0, context = 0, drafts = 0;
+    ae_share_begin(share);
+    for (uint32_t i = 0; i < n; i++) ae_share_add(share, 1, 1, 0, 2000, 1);
+    if (with_another) ae_share_add(share, 2, 2, 0, 20, 1);
+    ae_share_divide(share);
+    for (uint32_t i = 0; i < n + with_another; i++) {
+        const ae_share_part *p = &share->parts[i];
+        rows[i] = p->n_rows;
+        all += rows[i];
+        context += attended(p->n_context, rows[i]);
+        if (i >= n || !rows[i]) continue;
+        drafts += p->n_drafts == UINT32_MAX ? HUGE_VAL : p->n_drafts * (c.row + c.context * p->n_context / 4);
+    }
+    *plain = pass_of(c, all, context);
+    ae_share_saw(share, rows, *plain);
+    return drafts;
+}
+
+/* Drafts behind long contexts are dear, so few are allowed beside another party, and shortly after. */
+static void test_drafts_are_shared_by_time(void **state)
+{
+    const ae_share_cost c = {0.03, 1e-3, 2e-6};
+    const double least = 8 * (c.row + c.context * 2000 / 4); /* 8 nodes are always allowed */
+    double plain;
+    (void)state;
+    ae_share share = start(8, c);
+    assert_true(drafts_of(&share, c, 4, false, &plain) == HUGE_VAL);
+    double drafts = drafts_of(&share, c, 4, true, &plain);
+    assert_true(drafts > 0 && drafts <= fmax(plain / 2, least));
+    double alone = 0;
+    while ((drafts = drafts_of(&share, c, 4, false, &plain)) < HUGE_VAL) {
+        assert_true(drafts >= plain / 4 && drafts <= fmax(plain, least));
+        alone += plain;
+        assert_true(alone < 4);
+    }
+    assert_true(alone > 1);
+    ae_share_free(&share);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nobody_is_slowed_beyond_its_share), cmocka_unit_test(test_a_group_shares_the_pass_with_one),
         cmocka_unit_test(test_nobody_is_limited_in_vain),         cmocka_unit_test(test_a_short_prompt_runs_at_once),
         cmocka_unit_test(test_costs_are_found),                   cmocka_unit_test(test_odd_times),
+        cmocka_unit_test(test_drafts_are_shared_by_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
