@@ -199,6 +199,8 @@ static const serve_route routes[] = {
     {"GET", "/origins.js", router_ask, SERVE_FOR_ALL},
     {"GET", "/errors.js", router_ask, SERVE_FOR_ALL},
     {"GET", "/context.js", router_ask, SERVE_FOR_ALL},
+    {"GET", "/pictures.js", router_ask, SERVE_FOR_ALL},
+    {"GET", "/panel.js", router_ask, SERVE_FOR_ALL},
     {"GET", "/models", router_ask, SERVE_FOR_KEYS},
     {"GET", "/v1/models", router_ask, SERVE_FOR_KEYS},
     {"GET", "/v1/models/*", router_ask, SERVE_FOR_KEYS},

@@ -12,6 +12,8 @@ const serve_route serve_routes[] = {
     {"GET", "/origins.js", serve_get_page, SERVE_FOR_ALL},
     {"GET", "/errors.js", serve_get_page, SERVE_FOR_ALL},
     {"GET", "/context.js", serve_get_page, SERVE_FOR_ALL},
+    {"GET", "/pictures.js", serve_get_page, SERVE_FOR_ALL},
+    {"GET", "/panel.js", serve_get_page, SERVE_FOR_ALL},
     {"GET", "/health", serve_get_health, SERVE_FOR_ALL},
     {"GET", "/v1/health", serve_get_health, SERVE_FOR_ALL},
     {"GET", "/models", serve_get_models, SERVE_FOR_KEYS},

@@ -104,6 +104,7 @@ static void suggestions(void **state)
         {"server", "use 'aerie serve'", "convert"},
         {"llama-server", "use 'aerie serve'", "convert"},
         {"llama-cli", "use 'aerie run'", "known"},
+        {"llama-mtmd-cli", "--image FILE", "known"},
         {"download", "use 'aerie pull'", "known"},
         {"show", "use 'aerie inspect FILE'", "known"},
         {"urn", "unknown command 'urn'; known: ", "did you mean"},

@@ -7,6 +7,7 @@ The page comes from a mock server with answers that are known; with AERIE and MK
 model. AERIE_AXE names axe.min.js, for the accessibility checker's rules (Python's axe-playwright-python has it). Exit status
 77: there is no Chromium (AERIE_CHROMIUM names one).
 """
+import base64
 import json
 import os
 import pathlib
@@ -280,6 +281,105 @@ def check_context(browser, mock):
     return page
 
 
+DRAW = """async function drawn(type, name, width = 40, height = 30, colour = "#c33") {
+    const canvas = Object.assign(document.createElement("canvas"), {width, height}), pen = canvas.getContext("2d");
+    pen.fillStyle = colour;
+    pen.fillRect(0, 0, width, height);
+    const blob = await new Promise((done) => canvas.toBlob(done, type));
+    return new File([blob], name, {type});
+}
+async function bring(kind, files, text) {
+    const all = new DataTransfer();
+    for (const file of files) all.items.add(await file);
+    if (text) all.setData("text/plain", text);
+    const how = {bubbles: true, cancelable: true};
+    const event = kind === "paste" ? new ClipboardEvent("paste", {...how, clipboardData: all})
+                                   : new DragEvent(kind, {...how, dataTransfer: all});
+    return !document.querySelector("#prompt").dispatchEvent(event); /* whether the page took it */
+}"""
+
+
+def check_pictures(browser, mock):
+    """Pictures come by button, paste and drop, are sent as data: URLs, shown, kept, edited, and refused in words."""
+    page = browser.page(1200, 800)
+    page.go(mock.address)
+    page.wait("document.querySelector('#model').value === 'tiny'")
+    need(page.js("document.querySelector('#attach').hidden"), "a model that reads text only has no button")
+    need(page.js(DRAW + "bring('paste', [drawn('image/png', 'a.png')])"), "a pasted picture is taken")
+    page.wait("!document.querySelector('#error').hidden")
+    need("reads text only" in page.text("#error"), page.text("#error"))
+    mock.sees, mock.answer = True, {"text": "A red one."}
+    page.go(mock.address)
+    page.wait("!document.querySelector('#attach').hidden")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "b.png")
+        data = page.js(DRAW + """drawn("image/png", "b.png", 50, 20, "#33c").then((f) => new Promise((done) => {
+            const r = new FileReader(); r.onload = () => done(r.result); r.readAsDataURL(f); }))""")
+        with open(path, "wb") as file:
+            file.write(base64.b64decode(data.split(",")[1]))
+        document = page.call("DOM.getDocument")["root"]["nodeId"]
+        node = page.call("DOM.querySelector", nodeId=document, selector="#pick")["nodeId"]
+        page.call("DOM.setFileInputFiles", files=[path], nodeId=node)
+        page.wait("document.querySelectorAll('#waiting img').length === 1")
+    need(page.js(DRAW + "bring('paste', [drawn('image/jpeg', 'c.jpg')])"), "a pasted picture is taken")
+    page.wait("document.querySelectorAll('#waiting img').length === 2")
+    need(not page.js(DRAW + "bring('paste', [drawn('image/png', 'd.png')], 'a text')"), "text with a picture is pasted as text")
+    need(page.js(DRAW + "bring('dragover', [drawn('image/png', 'e.png')])"), "a picture can be dropped")
+    need(page.js("document.body.classList.contains('dropping')"), "where it can be dropped shows")
+    page.js(DRAW + "bring('drop', [drawn('image/webp', 'e.webp', 5000, 10), new File(['no'], 'no.txt', {type: 'text/plain'})])")
+    page.wait("document.querySelectorAll('#waiting img').length === 3 && !document.querySelector('#error').hidden")
+    need("“no.txt” cannot be read as a picture." in page.text("#error"), page.text("#error"))
+    gif = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
+    page.js(DRAW + f"bring('drop', [new File([Uint8Array.from(atob('{gif}'), (c) => c.charCodeAt(0))], 'f.gif', "
+            "{type: 'image/gif'})])")
+    page.wait("document.querySelectorAll('#waiting img').length === 4")
+    page.click("#waiting li:nth-child(2) button")
+    page.wait("document.querySelectorAll('#waiting img').length === 3")
+    ask(page, "What is it?")
+    done(page, 1)
+    content = mock.requests[-1][1]["messages"][0]["content"]
+    need([p["type"] for p in content] == ["image_url"] * 3 + ["text"] and content[3]["text"] == "What is it?", "the parts")
+    urls = [p["image_url"]["url"] for p in content[:3]]
+    need(urls[0] == data and urls[1].startswith("data:image/webp;base64,") and urls[2].startswith("data:image/png;base64,"),
+         f"pictures go as they are, other formats as PNG: {[u[:30] for u in urls]}")
+    sizes = "[...document.querySelectorAll('.message.user .pictures img')].map((i) => i.naturalWidth)"
+    page.wait(f"JSON.stringify({sizes}) === '[50,5000,1]'")
+    need(page.js("document.querySelector('#waiting').hidden"), "none is left for the next message")
+    page.js(DRAW + "bring('paste', [drawn('image/png', 'g.png', 7, 7)])")
+    page.wait("document.querySelectorAll('#waiting img').length === 1")
+    page.click("#send")  # without a word
+    done(page, 2)
+    need([p["type"] for p in mock.requests[-1][1]["messages"][2]["content"]] == ["image_url"], "a picture alone can be sent")
+    page.go(mock.address)  # they are kept, outside of the chats
+    page.wait(f"JSON.stringify({sizes}) === '[50,5000,1,7]'")
+    need(page.js("localStorage.getItem('aerie.chats').length") < 4000, "chats hold no pictures")
+    page.wait("!document.querySelector('#attach').hidden")
+    page.click(".message.user button[aria-label='Edit this message']")
+    page.wait("document.activeElement.matches('.edit textarea')")
+    page.js("document.activeElement.select()")
+    page.type("And now?")
+    page.key("Enter")
+    done(page, 1)
+    content = mock.requests[-1][1]["messages"][0]["content"]
+    need([p.get("image_url", {}).get("url") for p in content[:3]] == urls and content[3]["text"] == "And now?",
+         "an edited message keeps its pictures")
+    mock.n_ctx = 180
+    page.js(DRAW + "bring('paste', [1, 2, 3, 4].map((i) => drawn('image/png', 'h.png', i, 1)))")
+    page.wait("document.querySelectorAll('#waiting img').length === 4")
+    ask(page, "Too many")
+    page.wait("!document.querySelector('#error').hidden && document.querySelectorAll('#waiting img').length === 4")
+    need(page.js("document.querySelector('#prompt').value") == "Too many", "what is too long comes back with its pictures")
+    mock.n_ctx = 0
+    page.click("#chat-list .icon")
+    page.click("#confirm-yes")
+    count = """new Promise((done) => { indexedDB.open("aerie").onsuccess = (e) => {
+        const r = e.target.result.transaction("pictures").objectStore("pictures").count();
+        r.onsuccess = () => done(r.result); }; })"""
+    page.wait(count + ".then((n) => n === 4)")  # those that wait
+    mock.sees = False
+    return page
+
+
 def check_history(page, mock):
     page.click("#new-chat")
     need(page.js("document.querySelectorAll('.message').length") == 0, "a new chat is empty")
@@ -422,8 +522,8 @@ def main():
         print("ok check_looks")
         phone.click("#theme")
         print("axe, dark phone:", check_axe(phone, "dark phone"))
-        others = [check_key(browser, mock), check_context(browser, mock)]
-        print("ok check_key, check_context", flush=True)
+        others = [check_key(browser, mock), check_context(browser, mock), check_pictures(browser, mock)]
+        print("ok check_key, check_context, check_pictures", flush=True)
         phone.click("#open-settings")
         print("axe, settings:", check_axe(phone, "settings"))
         complaints = [c for p in (page, phone, *others) for c in p.complaints()

@@ -16,8 +16,12 @@ WRONG_KEY = {"error": {"message": "an API key is needed: Authorization: Bearer K
 
 
 def tokens_of(request):
-    """Of four letters each, and some around each message."""
-    return 10 + sum(5 + len(m["content"]) // 4 for m in request["messages"])
+    """Of four letters each, and some around each message; a picture is 50."""
+    def n(content):
+        if isinstance(content, str):
+            return len(content) // 4
+        return sum(50 if part["type"] == "image_url" else len(part["text"]) // 4 for part in content)
+    return 10 + sum(5 + n(m["content"]) for m in request["messages"])
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -43,7 +47,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if path == "/v1/models":
             if self.server.key and self.headers["Authorization"] != "Bearer " + self.server.key:
                 return self.json(WRONG_KEY, 401)
-            self.json({"object": "list", "data": [{"id": name, "meta": {"n_ctx": self.server.n_ctx or 100000}}
+            modalities = ["text"] + ["image"] * self.server.sees
+            self.json({"object": "list", "data": [{"id": name, "meta": {"n_ctx": self.server.n_ctx or 100000},
+                                                   "architecture": {"input_modalities": modalities}}
                                                   for name in self.server.models]})
         elif path == "/aerie/curve":
             self.json({"points": [{"n": n, "seconds": 0.02 * t} for n, t in CURVE]})
@@ -104,6 +110,6 @@ class Mock(http.server.ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.answer, self.requests, self.models, self.gone = {"text": "Hello."}, [], ["tiny"], 0
-        self.n_ctx, self.key = 0, ""  # 0: nothing is too long; "": for all
+        self.n_ctx, self.key, self.sees = 0, "", False  # 0: nothing is too long; "": for all
         self.address = "http://127.0.0.1:%d/" % self.server_address[1]
         threading.Thread(target=self.serve_forever, daemon=True).start()

@@ -145,6 +145,15 @@ class Vision(unittest.TestCase):
         with self.server(eye=None) as s:
             self.refused(s, "reads text only", part(image), text)
 
+    def test_embeddings_refuse_images(self):
+        with self.server() as s:
+            for value in (part(png(1)), [part(png(1))], ["text", {"content": [part(png(1))]}],
+                          {"prompt_string": "<__media__>", "multimodal_data": ["AAAA"]}, [{"image": "AAAA"}]):
+                for path, field in (("/v1/embeddings", "input"), ("/api/embed", "input")):
+                    a = s.post(path, {"model": "v", field: value})
+                    self.assertEqual(a.status, 400, a.body)
+                    self.assertIn("only texts can be embedded", a.error)
+
     def test_damaged_images(self):
         rng = random.Random(9)
         image = png(6)

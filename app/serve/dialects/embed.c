@@ -119,6 +119,26 @@ static bool add_ids(embedding *e, const json_t *list, const char *field)
     return true;
 }
 
+/* Whether an entry brings a picture, in any dialect's form. */
+static bool has_picture(const json_t *entry)
+{
+    static const char *const keys[] = {"image_url", "image", "images", "input_image", "multimodal_data", "source"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (json_object_get(entry, keys[i])) return true;
+    const json_t *content = json_object_get(entry, "content");
+    for (size_t i = 0; i < json_array_size(content); i++)
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+            if (json_object_get(json_array_get(content, i), keys[k])) return true;
+    return false;
+}
+
+static bool refuse_pictures(embedding *e, const json_t *input, const char *field)
+{
+    bool found = has_picture(input);
+    for (size_t i = 0; !found && i < json_array_size(input); i++) found = has_picture(json_array_get(input, i));
+    return !found || serve_fail(e->error, 400, field, "'%s' has a picture; only texts can be embedded", field);
+}
+
 /* Adds the field's input: a text, a list of tokens, or a list of texts and lists of tokens. */
 static bool add_input(embedding *e, const char *field)
 {
@@ -126,6 +146,7 @@ static bool add_input(embedding *e, const char *field)
     if (e->pooling == AERIE_POOLING_AUTO) e->pooling = e->ask.model->models.info.pooling;
     if (e->pooling == AERIE_POOLING_RANK) e->pooling = AERIE_POOLING_CLS; /* a reranker scores this vector */
     if (!input || json_is_null(input)) return serve_fail(e->error, 400, field, "'%s' is missing", field);
+    if (!refuse_pictures(e, input, field)) return false;
     if (json_is_string(input)) return make_room(e, 1, field) && add_text(e, input, field);
     if (json_is_array(input) && json_is_integer(json_array_get(input, 0)))
         return make_room(e, 1, field) && add_ids(e, input, field);

@@ -2,7 +2,8 @@
  *
  * The server's part: POST /v1/chat/completions as a stream with `return_origins`, so that chunks carry "origins": [{"id",
  * "text", "depth"}], and with "timings" at the end; GET /v1/models; GET /aerie/curve, which may be missing. What fails is
- * put into words in errors.js, what is sent of a long chat is chosen in context.js.
+ * put into words in errors.js, what is sent of a long chat is chosen in context.js, pictures are taken and kept in
+ * pictures.js, and the figures beside the chat are panel.js.
  * Text of models and users enters the document as text nodes only.
  */
 "use strict";
@@ -38,6 +39,7 @@ const state = {
   chat: null,
   running: null, /* {abort, message} */
   nCtx: {},      /* tokens of context, by model */
+  sees: {},      /* whether it reads pictures, by model */
 };
 
 const saveChats = () => keep("chats", state.chats.filter((c) => c.messages.length));
@@ -182,6 +184,8 @@ function messageNode(message, index) {
     thought.hidden = true;
     item.append(thought);
   }
+  const pictures = Pictures.list(message);
+  if (pictures) item.append(pictures);
   item.append(make("div", "text"));
   const foot = make("div", "foot");
   item.append(foot);
@@ -198,6 +202,7 @@ function fillMessage(item, message, index) {
   line.hidden = !line.textContent;
   if (message.role === "user") text.textContent = message.content;
   else renderText(text, message.content, message.runs);
+  text.hidden = message.role === "user" && !message.content;
   if (thought) {
     thought.hidden = !message.reasoning;
     if (message.reasoning) {
@@ -270,92 +275,12 @@ function toBottom(always) {
   if (follows) $("scroll").scrollTop = $("scroll").scrollHeight;
 }
 
-/* ---- Figures ---------------------------------------------------------------------------------------------- */
-
-let curve = null; /* {points: [{n, seconds}]} */
-
-function shown() {
-  return state.running?.message ?? [...state.chat.messages].reverse().find((m) => m.role === "assistant");
-}
-
-function renderPanel() {
-  if ($("panel").hidden) return;
-  const message = shown(), t = message?.timings, live = state.running;
-  const counts = message?.counts ?? [];
-  const n = t?.predicted_n ?? counts.reduce((a, b) => a + b, 0);
-  const passes = t?.n_passes ?? counts[0] ?? 0;
-  const rows = [["Tokens", n ? String(n) : "–"], ["Passes of the model", passes ? String(passes) : "–"],
-                ["Tokens per pass", passes ? (n / passes).toFixed(2) : "–"],
-                ["Passes saved", n > passes && passes ? `${n - passes} (${Math.round((100 * (n - passes)) / n)} %)` : "–"],
-                ["Tokens per second", (t?.predicted_per_second ?? live?.rate)?.toFixed(1) ?? "–"]];
-  if (t?.draft_n) rows.push(["Drafted, accepted", `${t.draft_n}, ${t.draft_n_accepted}`]);
-  const one = curve?.find((p) => p.n === 1);
-  if (one && t?.predicted_ms && n > passes)
-    rows.push(["Without drafts", `${(n * one.seconds).toFixed(1)} s instead of ${(t.predicted_ms / 1e3).toFixed(1)} s`]);
-  if (t?.prompt_n) rows.push(["Prompt", `${t.prompt_n + (t.cache_n ?? 0)} tokens, ${t.cache_n ?? 0} cached`]);
-  $("figures").replaceChildren(...rows.map(([name, value]) => {
-    const row = make("div");
-    row.append(make("dt", "", name), make("dd", "", value));
-    return row;
-  }));
-  renderColours(counts);
-  const depths = (t?.draft_by_depth ?? []).filter((d) => d.tried || d.drafted).slice(0, 8);
-  $("depths").hidden = !depths.length;
-  if (depths.length)
-    Charts.bars($("depths"), depths.map((d) => {
-      const tried = d.tried || d.drafted, share = tried ? d.accepted / tried : 0;
-      return { label: String(d.depth), share: Math.min(1, share), title: `depth ${d.depth}: ${d.accepted} of ${tried}` };
-    }), "Share of drafts accepted: " +
-      depths.map((d) => `depth ${d.depth} ${Math.round((100 * d.accepted) / (d.tried || d.drafted || 1))} %`).join(", "));
-  const speeds = message?.speeds ?? [];
-  $("speed").hidden = speeds.length < 3;
-  if (speeds.length >= 3)
-    Charts.line($("speed"), speeds.map((s, i) => [i, s]), "Tokens per second, lately " + Math.round(speeds[speeds.length - 1]));
-  $("curve").hidden = !curve;
-  if (curve) {
-    const base = curve[0].seconds;
-    Charts.line($("curve"), curve.map((p) => [p.n, p.seconds / base]), "Cost of a pass: " +
-      curve.map((p) => `${p.n} tokens ${(p.seconds / base).toFixed(2)} times one`).join(", "),
-      { unit: "×", dots: (p) => `${p[0]} tokens: ${p[1].toFixed(2)} × the time of one` });
-  }
-}
-
-function renderColours(counts) {
-  const legend = $("colours").querySelector(".legend"), bar = $("colours").querySelector(".bar");
-  const total = counts.reduce((a, b) => a + b, 0);
-  const names = counts.map((count, depth) => ({ count, depth })).filter((d) => d.count || d.depth < 4);
-  const all = names.length ? names : [0, 1, 2, 3].map((depth) => ({ count: 0, depth }));
-  legend.replaceChildren(...all.map(({ count, depth }) => {
-    const item = make("span", "key");
-    item.append(make("i", "swatch d" + depth), depth === 0 ? "decoded" : "depth " + depth + (depth === MAX_DEPTH ? "+" : ""));
-    if (total) item.append(make("b", "", Math.round((100 * count) / total) + " %"));
-    return item;
-  }));
-  bar.replaceChildren(...(total ? names : []).filter((d) => d.count).map(({ count, depth }) => {
-    const part = make("i", "d" + depth);
-    part.style.flexGrow = String(count);
-    return part;
-  }));
-}
-
-async function readCurve() {
-  try {
-    const reply = await fetch("aerie/curve?model=" + encodeURIComponent(state.view.model), { headers: headers() });
-    const json = reply.ok ? await reply.json() : null;
-    const points = (json?.points ?? []).filter((p) => p.n > 0 && p.seconds > 0).sort((a, b) => a.n - b.n);
-    curve = points.length > 1 ? points : null;
-  } catch {
-    curve = null;
-  }
-  renderPanel();
-}
-
 /* ---- Requests ----------------------------------------------------------------------------------------------- */
 
 function body() {
   const { settings, chat } = state;
   const messages = chat.messages.slice(Context.first(chat)).filter((m) => m !== state.running?.message)
-    .map((m) => ({ role: m.role, content: m.content }));
+    .map((m) => ({ role: m.role, content: Pictures.content(m) }));
   if (settings.system.trim()) messages.unshift({ role: "system", content: settings.system });
   const request = { messages, stream: true, stream_options: { include_usage: true }, return_origins: true, cache_prompt: true };
   if (state.view.model) request.model = state.view.model;
@@ -383,6 +308,7 @@ async function request(run) {
   const chat = state.chat, before = Context.first(chat), { model } = state.view;
   const about = { hasKey: !!apiKey(), model };
   if (Context.isFull(chat, state.nCtx[model], Number(state.settings.max_tokens))) Context.forget(chat);
+  await Pictures.load(chat.messages);
   for (;;) {
     run.message.from = Context.first(chat);
     const reply = await fetch("v1/chat/completions",
@@ -401,9 +327,10 @@ async function request(run) {
 
 /* The last message, which is too long, back into the box. */
 function giveBack(chat) {
-  const text = chat.messages.pop().content, rest = $("prompt").value;
+  const { content: text, pictures } = chat.messages.pop(), rest = $("prompt").value;
   if (!chat.messages.length) chat.title = "";
   $("prompt").value = rest.trim() ? text + "\n\n" + rest : text;
+  if (pictures) Pictures.put([...pictures, ...Pictures.take()]);
   grow();
   render();
   const n = state.nCtx[state.view.model];
@@ -541,12 +468,12 @@ function stop() {
   state.running?.abort.abort();
 }
 
-function send(text) {
-  if (!text.trim() || state.running) return;
+function send(text, pictures = []) {
+  if ((!text.trim() && !pictures.length) || state.running) return;
   const { chat } = state;
-  if (!chat.title) chat.title = shorten(text.trim().replace(/\s+/g, " "), 60);
+  if (!chat.title) chat.title = shorten(text.trim().replace(/\s+/g, " "), 60) || "A picture";
   if (!state.chats.includes(chat)) state.chats.unshift(chat);
-  chat.messages.push({ role: "user", content: text });
+  chat.messages.push({ role: "user", content: text, ...(pictures.length ? { pictures } : {}) });
   saveChats();
   render();
   answer();
@@ -584,9 +511,9 @@ function edit(index) {
   form.append(area, row);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    if (!area.value.trim()) return;
+    if (!area.value.trim() && !message.pictures) return;
     await cutFrom(index);
-    send(area.value);
+    send(area.value, message.pictures);
   });
   area.addEventListener("keydown", (event) => {
     if (event.key === "Escape") {
@@ -598,6 +525,7 @@ function edit(index) {
     }
   });
   item.parts.text.replaceChildren(form);
+  item.parts.text.hidden = false;
   item.parts.foot.replaceChildren();
   area.style.height = Math.min(area.scrollHeight + 4, 320) + "px";
   area.focus();
@@ -613,22 +541,31 @@ function openChat(chat) {
   if (state.running) stop();
   state.chat = chat;
   render();
+  showPictures(chat);
   showChats(false);
   if (matchMedia("(min-width: 48rem)").matches) $("prompt").focus();
+}
+
+/* Those that are not in memory yet come from the browser's store. */
+async function showPictures(chat) {
+  if (!chat.messages.some((m) => m.pictures)) return;
+  await Pictures.load(chat.messages);
+  if (state.chat === chat && !state.running) render();
 }
 
 function deleteChat(chat) {
   if (state.chat === chat && state.running) stop();
   state.chats = state.chats.filter((c) => c !== chat);
   saveChats();
+  Pictures.sweep(state.chats);
   if (state.chat === chat) openChat(state.chats[0] ?? newChat());
   else renderList();
 }
 
 function exportChats() {
   const all = state.chats.map(({ title, created, messages }) => ({ title, created: new Date(created).toISOString(),
-    messages: messages.map(({ role, content, reasoning }) =>
-      ({ role, content, ...(reasoning ? { reasoning_content: reasoning } : {}) })) }));
+    messages: messages.map(({ role, content, reasoning, pictures }) =>
+      ({ role, content: Pictures.content({ content, pictures }), ...(reasoning ? { reasoning_content: reasoning } : {}) })) }));
   const link = make("a");
   link.href = URL.createObjectURL(new Blob([JSON.stringify(all, null, 2)], { type: "application/json" }));
   link.download = "aerie-chats.json";
@@ -699,7 +636,10 @@ async function readModels() {
     }
     const models = reply.ok ? (await reply.json()).data : [];
     names = models.map((m) => String(m.id));
-    for (const m of models) state.nCtx[m.id] = m.meta?.n_ctx;
+    for (const m of models) {
+      state.nCtx[m.id] = m.meta?.n_ctx;
+      state.sees[m.id] = m.architecture?.input_modalities?.includes("image");
+    }
   } catch { /* shown when a message is sent */ }
   const list = $("model");
   list.replaceChildren(...names.map((name) => {
@@ -711,6 +651,7 @@ async function readModels() {
   list.value = state.view.model;
   list.disabled = names.length < 2;
   list.hidden = !names.length;
+  $("attach").hidden = !state.sees[state.view.model];
   if (names.length) readCurve();
 }
 
@@ -732,9 +673,10 @@ function start() {
     event.preventDefault();
     if (state.running) return;
     const text = $("prompt").value;
+    if (!text.trim() && !Pictures.n()) return;
     $("prompt").value = "";
     grow();
-    send(text);
+    send(text, Pictures.take());
   });
   $("prompt").addEventListener("input", grow);
   $("prompt").addEventListener("keydown", (event) => {
@@ -766,6 +708,7 @@ function start() {
     stop();
     state.chats = [];
     saveChats();
+    Pictures.sweep([]);
     openChat(newChat());
   });
   $("open-chats").addEventListener("click", () => showChats(true));
@@ -797,12 +740,15 @@ function start() {
   });
   $("model").addEventListener("change", () => {
     state.view.model = $("model").value;
+    $("attach").hidden = !state.sees[state.view.model];
     saveView();
     readCurve();
   });
   addEventListener("pagehide", saveChats);
+  Pictures.start({ sees: () => state.sees[state.view.model], tell: showError, onChange: () => toBottom() });
   applyView();
   render();
+  showPictures(state.chat);
   readModels();
   if (matchMedia("(min-width: 48rem)").matches) $("prompt").focus();
 }
