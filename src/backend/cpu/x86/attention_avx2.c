@@ -14,5 +14,6 @@
 #define VALUES_4 1
 #define VALUES_6 1
 #define VALUES_8 0
+#define EXPS 2
 #include "backend/cpu/simd/attn_chunk.inc"
 #include "backend/cpu/simd/attention.inc"

@@ -14,5 +14,6 @@
 #define VALUES_4 4
 #define VALUES_6 0
 #define VALUES_8 2
+#define EXPS 4
 #include "backend/cpu/simd/attn_chunk.inc"
 #include "backend/cpu/simd/attention.inc"

@@ -5,6 +5,7 @@
 #define ENTRY(name) ae_avx2_##name
 #include "backend/cpu/simd/rows.inc"
 #include "backend/cpu/x86/bytes_avx2.inc"
+#define EXPS 2
 #include "backend/cpu/simd/attn_chunk.inc"
 #define DOTS_1 2
 #define DOTS_2 1

@@ -5,6 +5,7 @@
 #define ENTRY(name) ae_avx512_##name
 #include "backend/cpu/simd/rows.inc"
 #include "backend/cpu/x86/bytes_avx512.inc"
+#define EXPS 4
 #include "backend/cpu/simd/attn_chunk.inc"
 #define DOTS_1 4
 #define DOTS_2 4
