@@ -6,11 +6,13 @@
 #include "backend/cpu/simd/rows.inc"
 #define SCORE_1 4
 #define SCORE_2 2
+#define SCORE_3 0
 #define SCORE_4 1
 #define SCORE_6 0
 #define SCORE_8 0
 #define VALUES_1 4
 #define VALUES_2 2
+#define VALUES_3 0
 #define VALUES_4 1
 #define VALUES_6 0
 #define VALUES_8 0
