@@ -71,6 +71,9 @@ typedef struct ae_moe {
     size_t hidden_stride, shared_stride;
     const ae_weight *shared_gate, *shared_up, *shared_down; /* [n_ff_shared, ...] an expert that every row uses; or NULL */
     const ae_weight *shared_router; /* [1, n_embd] the shared expert's weight is the sigmoid of its output; NULL: it is 1 */
+    /* above 1: expert e uses the weights of index e / n_each, which all n_each of a group share; a row that chose several of a
+     * group uses them once for each. There are no biases and no out_scale then */
+    uint32_t n_each;
     float *y;                /* [n_rows][n_embd] f32; with latent it may not be x */
 } ae_moe;
 
@@ -78,6 +81,7 @@ typedef struct ae_moe {
 typedef struct ae_moe_shape {
     uint32_t n_experts, n_used, n_embd, n_ff, n_ff_shared;
     bool weigh_input;
+    uint32_t n_each; /* as in ae_moe, the largest */
 } ae_moe_shape;
 
 #endif

@@ -232,7 +232,9 @@ static ae_stream_options stream_options(const ae_model *m, const ae_state_shape 
     return (ae_stream_options){
         .n_threads = o->n_threads, .max_rows = o->n_batch,
         .max_in = widest > o->max_rank ? widest : o->max_rank,
-        .moe = {x->n, x->n_used, x->n_latent > h->n_embd ? x->n_latent : h->n_embd, x->n_ff, x->n_ff_shared, x->weigh_input},
+        .moe = {x->n, x->n_used, x->n_latent > h->n_embd ? x->n_latent : h->n_embd,
+                x->n_ff > x->n_ff_chunk ? x->n_ff : x->n_ff_chunk, x->n_ff_shared, x->weigh_input,
+                x->n_chunks ? x->n / x->n_chunks : 0},
         .n_selected_from = h->index.n_heads ? most_seen(o) : 0,
         .n_streams = h->n_streams,
         .state = state->n_layers ? state : NULL,

@@ -41,6 +41,8 @@ static const ae_arch archs[] = {
     {.name = "qwen2moe", .rope_neox = true, .experts = EXPERTS, .shared = AE_SHARED_GATED, .split_ff = true},
     {.name = "qwen3", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD},
     {.name = "qwen3moe", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .experts = EXPERTS, .renorm = true, .split_ff = true},
+    {.name = "grovemoe", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .experts = EXPERTS, .renorm = true, .split_ff = true,
+     .chunks = true},
     {.name = "qwen3vl", .rope_neox = true, .sections = true, .interleaved = true, .deepstack = true,
      .qk_norm = AE_QK_NORM_HEAD},
     {.name = "qwen3vlmoe", .rope_neox = true, .sections = true, .interleaved = true, .deepstack = true,

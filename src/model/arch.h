@@ -152,6 +152,7 @@ typedef struct ae_arch {
     bool beside_plain;
     float beside_scale;
     bool beside_input;   /* the experts read the layer's input through ffn_norm_exps, and the dense block has n_embd neurons */
+    bool chunks;         /* layers have chunk experts: ae_expert_hparams.n_chunks */
     bool expert_by_tensor; /* layers with a router have experts, whatever the keys say */
     bool shared_default; /* SIZE: if the key is absent or 0, the size of an expert */
     bool expert_step;    /* interleave_moe_layer_step: layers with (i + 1) % step == 0 have experts */

@@ -101,6 +101,23 @@ static aerie_status read_groups(ae_binder *b, ae_expert_hparams *x)
     return AERIE_OK;
 }
 
+static aerie_status read_chunks(ae_binder *b, const ae_hparams *h, ae_expert_hparams *x)
+{
+    uint32_t n_each = 0;
+    x->n_ff_chunk = h->head_dim;
+    AE_TRY(ae_bind_count(b, "expert_chunk_feed_forward_length", &x->n_ff_chunk));
+    AE_TRY(ae_bind_range(b, "expert_chunk_feed_forward_length", x->n_ff_chunk, 1, AE_MAX_FF));
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "experts_per_group"), true, &n_each, b->error));
+    AE_TRY(ae_bind_range(b, "experts_per_group", n_each, 1, x->n));
+    if (x->n % n_each)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %u experts cannot be divided into groups of %u (%s)",
+                       ae_gguf_path(b->gguf), x->n, n_each, b->key);
+    x->n_chunks = x->n / n_each;
+    AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "expert_group_scale"), true, &x->chunk_scale, b->error));
+    if (fabsf(x->chunk_scale) < 1e6f) return AERIE_OK;
+    return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %g", ae_gguf_path(b->gguf), b->key, (double)x->chunk_scale);
+}
+
 static aerie_status read_experts(ae_binder *b, ae_hparams *h)
 {
     ae_expert_hparams *x = &h->experts;
@@ -125,6 +142,7 @@ static aerie_status read_experts(ae_binder *b, ae_hparams *h)
     AE_TRY(ae_bind_range(b, "expert_feed_forward_length", x->n_ff, 1, AE_MAX_FF));
     AE_TRY(read_shared(b, h));
     AE_TRY(read_groups(b, x));
+    if (b->arch->chunks) AE_TRY(read_chunks(b, h, x));
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_gating_func"), false, &gate, b->error));
     if (!gate && b->arch->sigmoid_vocab == h->n_vocab) gate = AE_EXPERT_GATE_SIGMOID;
     if (!gate) gate = b->arch->gate;

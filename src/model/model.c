@@ -49,6 +49,11 @@ static aerie_status bind_experts(ae_binder *b, const ae_hparams *h, uint32_t i, 
     }
     AE_TRY(bind_experts_of(b, x->n, i, "ffn_down_exps.weight", true, in, f, &l->e_down));
     AE_TRY(bind_expert_bias(b, x->n, i, "ffn_down_exps.bias", in, &l->eb_down));
+    if (x->n_chunks) {
+        AE_TRY(bind_experts_of(b, x->n_chunks, i, "ffn_gate_chexps.weight", true, x->n_ff_chunk, e, &l->c_gate));
+        AE_TRY(bind_experts_of(b, x->n_chunks, i, "ffn_up_chexps.weight", true, x->n_ff_chunk, e, &l->c_up));
+        AE_TRY(bind_experts_of(b, x->n_chunks, i, "ffn_down_chexps.weight", true, e, x->n_ff_chunk, &l->c_down));
+    }
     if (b->arch->beside_input) AE_TRY(ae_bind_layer(b, i, "ffn_norm_exps.weight", true, 0, e, &l->e_norm));
     if (l->spec.ffn == AE_FFN_BOTH && !b->arch->beside_plain && !b->arch->beside_input) {
         AE_TRY(ae_bind_layer(b, i, "ffn_gate_inp.scale", true, 0, e, &l->router_norm));

@@ -68,6 +68,10 @@ typedef struct ae_expert_hparams {
     bool renorm;          /* chosen weights are divided by their sum */
     bool weigh_input;     /* the weight multiplies an expert's input, not its output */
     float scale;          /* factor of the weights */
+    /* GroveMoE: smaller experts beside these, each shared by n / n_chunks of them; 0: none, and the next two are 0 */
+    uint32_t n_chunks;
+    uint32_t n_ff_chunk;  /* neurons of such an expert */
+    float chunk_scale;    /* factor of what they add */
 } ae_expert_hparams;
 
 /* The mixer that a layer has instead of attention. */
@@ -381,6 +385,7 @@ typedef struct ae_layer {
     ae_tensor_ref e_scale;             /* optional, [E], factors of the experts' results */
     ae_tensor_ref e_gate, e_up, e_down; /* [E][f, n_embd] x 2, [E][n_embd, f] */
     ae_tensor_ref e_gate_up;           /* [E][2 f, n_embd], the gate's rows first; e_gate and e_up are NULL then */
+    ae_tensor_ref c_gate, c_up, c_down; /* [n_chunks][n_ff_chunk, n_embd] x 2, [n_chunks][n_embd, n_ff_chunk]; or NULL */
     ae_tensor_ref s_gate, s_up, s_down; /* the shared expert: [n_ff_shared, n_embd] x 2, [n_embd, n_ff_shared] */
     ae_tensor_ref s_gate_up;           /* instead of s_gate and s_up: their rows in this order */
     ae_tensor_ref s_router;            /* [1, n_embd]; NULL: its weight is 1 */

@@ -115,6 +115,41 @@ def phi2(f):
     return transformers.PhiForCausalLM, transformers.PhiConfig(**config), state
 
 
+def grovemoe(f):
+    """Qwen3 with experts, and smaller ones that several of those share: as the maker's serving code has them. They read what
+    the large experts read and take their weights."""
+    from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeExperts
+    n_each, scale = f["experts_per_group"], f["expert_group_scale"]
+
+    class Grove(transformers.Qwen3MoeForCausalLM):
+        def __init__(self, config):
+            super().__init__(config)
+            small = transformers.Qwen3MoeConfig(**config.to_dict())
+            small.num_experts //= n_each
+            small.moe_intermediate_size = f["expert_chunk_feed_forward_length"]
+            for layer in self.model.layers:
+                layer.mlp.chunks = Qwen3MoeExperts(small)
+                layer.mlp.forward = lambda x, mlp=layer.mlp: Grove.mix(mlp, x)
+
+        @staticmethod
+        def mix(mlp, x):
+            rows = x.reshape(-1, x.shape[-1])
+            _, weights, chosen = mlp.gate(rows)
+            return (mlp.experts(rows, chosen, weights) + scale * mlp.chunks(rows, chosen // n_each, weights)).reshape(x.shape)
+
+    def change(name, w, i):
+        if name == "ffn_up_chexps.weight":
+            return None
+        if name == "ffn_gate_chexps.weight":
+            w = np.concatenate([w, f.tensors[f"blk.{i}.ffn_up_chexps.weight"]], 1)
+        return name, w
+
+    config = common(f, norm_topk_prob=True)
+    config["rope_parameters"].pop("partial_rotary_factor", None)
+    layer = {"ffn_gate_chexps.weight": "mlp.chunks.gate_up_proj", "ffn_down_chexps.weight": "mlp.chunks.down_proj"}
+    return Grove, transformers.Qwen3MoeConfig(**config), state_of(f, layer, change=change)
+
+
 def gemma3n(f):
     """Shares of gates that are dropped are probabilities there; the stacks of projections are lists."""
     swa = f["attention.sliding_window_pattern"]
@@ -812,5 +847,5 @@ MORE = {
     "mamba2": mamba2_alone, "mamba": mamba_alone, "jamba": jamba, "kimi-linear": kda, "bailingmoe3": kda,
     "falcon-h1": falcon_h1, "deepseek32": sparse_mla, "glm-dsa": sparse_mla,
     "olmo": as_llama(True, "OlmoForCausalLM", "OlmoConfig", clip_qkv=lambda f: f["attention.clamp_kqv"]),
-    "gemma3n": gemma3n, "hy_v3": hy_v3, "exaone-moe": exaone_moe, "mellum": mellum, "mistral4": mistral4,
+    "gemma3n": gemma3n, "grovemoe": grovemoe, "hy_v3": hy_v3, "exaone-moe": exaone_moe, "mellum": mellum, "mistral4": mistral4,
 }

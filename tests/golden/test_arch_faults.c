@@ -137,6 +137,14 @@ BREAK(no_blend, l->wkv.blend = l->wkv.blend_a = l->wkv.blend_b = NULL)
 BREAK(lerps_swapped, const ae_tensor_ref t = l->wkv.channel_k; l->wkv.channel_k = l->wkv.channel_r; l->wkv.channel_r = t)
 BREAK(no_key_bias, l->wkv.bias_k = NULL)
 BREAK(no_wkv_gate, l->wkv.gate_a = l->wkv.gate_b = NULL)
+static void no_chunks(ae_model *m)
+{
+    m->hparams.experts.chunk_scale = 0;
+}
+static void chunks_by_one(ae_model *m)
+{
+    m->hparams.experts.chunk_scale = 1;
+}
 BREAK(no_sparsity, s->sparse = false)
 BREAK(sparse_everywhere, s->sparse = true)
 BREAK(other_kv, if (s->kv_from != (int)i) s->kv_from = s->window ? 1 : 2)
@@ -407,6 +415,8 @@ static const struct fault {
     {"bailingmoe3", "bound of the decay", 13, bound_higher},
     {"bailingmoe3", "gates of heads", 10, no_heads_gate},
     {"bailingmoe3-clamped", "clamps", 33, no_limit},
+    {"grovemoe", "experts that others share", 26, no_chunks},
+    {"grovemoe", "how much of what they add", 26, chunks_by_one},
     {"gemma3n", "small gates of some layers are dropped", 33, no_sparsity},
     {"gemma3n", "other layers keep all gates", 33, sparse_everywhere},
     {"gemma3n", "the last layers read another layer's keys and values", 3, other_kv},

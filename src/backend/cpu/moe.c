@@ -60,7 +60,8 @@ void ae_cpu_moe_layout(ae_layout *layout, const ae_kernels *kernels, const ae_st
     m->up = ae_layout_add(layout, n_pairs * s->n_ff, sizeof(float));
     m->shared_gate = ae_layout_add(layout, n_rows * s->n_ff_shared, sizeof(float));
     m->shared_up = ae_layout_add(layout, n_rows * s->n_ff_shared, sizeof(float));
-    m->down = ae_layout_add(layout, n_rows * s->n_embd, sizeof(float));
+    const size_t n_same = s->n_each > 1 ? s->n_each : 1; /* how often a row uses an expert at most */
+    m->down = ae_layout_add(layout, n_same * n_rows * s->n_embd, sizeof(float));
     m->weighed = ae_layout_add(layout, s->weigh_input ? n_pairs * s->n_embd : 0, sizeof(float));
 }
 
@@ -96,6 +97,7 @@ static void route_item(void *context, uint32_t r, uint32_t i_worker)
         for (uint32_t e = 0; e < routing->n_experts; e++) m->logits[logits + e] *= a->router_scale;
     ae_ref_route(routing, m->logits + logits, a->bias, m->p + logits, m->ids + ids, m->weights + ids);
     for (uint32_t i = 0; a->out_scale && i < routing->n_used; i++) m->weights[ids + i] *= a->out_scale[m->ids[ids + i]];
+    for (uint32_t i = 0; a->n_each > 1 && i < routing->n_used; i++) m->ids[ids + i] /= a->n_each;
 }
 
 static void route(moe_job *job)
@@ -196,7 +198,7 @@ static void gather_item(void *context, uint32_t i_group, uint32_t i_worker)
     (void)i_worker;
     if (job->args->weigh_input && !is_shared(job, g)) {
         weigh_rows(job, g);
-    } else if (is_shared(job, g) || g->n == all->n_rows) {
+    } else if (is_shared(job, g) || (g->n == all->n_rows && job->args->n_each <= 1)) {
         g->act = *all;
     } else if (g->n == 1 && !is_tiled(&job->need, 1)) {
         g->act = ae_act_slice(all, row[0], 0, 1);

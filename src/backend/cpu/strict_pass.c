@@ -194,7 +194,7 @@ uint64_t ae_cpu_hash_moe(const ae_moe *a)
 {
     uint64_t h = 0;
     HASH_5(routing.n_experts, routing.n_used, routing.gate, routing.renorm, routing.scale);
-    HASH_3(routing.n_groups, routing.n_groups_used, routing.n_full);
+    HASH_4(routing.n_groups, routing.n_groups_used, routing.n_full, n_each);
     HASH_6(n_rows, x, norm, norm_eps, glu, shared_glu);
     HASH_6(glu_limit, shared_limit, router, router_norm, router_scale, latent);
     HASH_6(router_bias, bias, weigh_input, gate_bias, up_bias, down_bias);

@@ -155,6 +155,9 @@ aerie_status ae_gpu_stream_create(ae_backend *backend, const ae_stream_options *
     if (options->n_selected_from)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s does not run attention that chooses its positions by an index yet; "
                        "--device cpu runs it", ae_gpu(backend)->name);
+    if (options->moe.n_each > 1)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s does not run experts that others share yet; --device cpu runs them",
+                       ae_gpu(backend)->name);
     if (options->n_streams)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s does not run models of several streams per row yet; --device cpu "
                        "runs them", ae_gpu(backend)->name);

@@ -24,7 +24,8 @@ static wants wants_of(const ae_hparams *h, const ae_layer *layers, uint32_t n_la
                               : l->spec.out_gate == AE_OUT_GATE_OWN   ? q
                               : l->spec.out_gate == AE_OUT_GATE_HEAD  ? l->spec.n_heads : 0;
         w.q_gate = gate > w.q_gate ? gate : w.q_gate;
-        w.y2 |= h->n_streams > 0;
+        w.y |= h->experts.n_chunks > 0;
+        w.y2 |= h->n_streams > 0 || h->experts.n_chunks > 0;
         w.normed |= h->n_streams > 0;
         w.y |= l->spec.ffn == AE_FFN_BOTH || l->attn_post_norm || l->ffn_post_norm || l->ple_gate || l->spec.recur_beside;
         w.y2 |= l->spec.ffn == AE_FFN_BOTH || (l->spec.ffn == AE_FFN_EXPERTS && l->spec.experts_scale != 1.0f);
@@ -67,7 +68,7 @@ uint32_t ae_block_max_in(const ae_hparams *h, const ae_layer *layers, uint32_t n
 {
     const ae_widths w = ae_model_widths(layers, n_layers);
     const ae_recur_hparams *r = &h->recur;
-    const uint32_t dims[] = {h->laurel_rank, r->n_mix, r->n_decay, r->n_rate, r->n_blend, r->n_gate,
+    const uint32_t dims[] = {h->laurel_rank, h->experts.n_ff_chunk, r->n_mix, r->n_decay, r->n_rate, r->n_blend, r->n_gate,
                              w.q, w.ff, h->experts.n_ff_shared, h->experts.n_ff, h->experts.n_latent,
                              h->recur.n_heads * h->recur.value_dim, h->recur.n_dt, h->mla.n_q, h->mla.n_nope, h->mla.n_latent,
                              w.heads * h->mla.value_dim};
@@ -452,7 +453,8 @@ static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     }
     ae_moe m = {
         .n_rows = b->n_rows,
-        .routing = {x->n, n_used, gate_of(x->gate), x->renorm, x->scale, x->n_groups, x->n_groups_used, x->n_used},
+        .routing = {.n_experts = x->n, .n_used = n_used, .gate = gate_of(x->gate), .renorm = x->renorm, .scale = x->scale,
+                    .n_groups = x->n_groups, .n_groups_used = x->n_groups_used, .n_full = x->n_used},
         .x = in, .norm = norm, .norm_eps = b->h->norm_eps,
         .glu = ae_block_glu(s->activation), .shared_glu = ae_block_glu(s->activation), .glu_limit = s->limit,
         .shared_limit = s->shared_limit,
@@ -467,6 +469,22 @@ static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     else if (cuts_experts(b, l)) experts_by_rank(b, &m);
     else b->ops->moe(b->stream, &m);
     if (latent) leave_latent(b, s, l, norm, y);
+}
+
+/* Adds the chunk experts of those that a row has chosen, with the same weights (GroveMoE). */
+static void chunk_experts(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
+{
+    const ae_expert_hparams *x = &b->h->experts;
+    const uint32_t n = b->h->n_embd, n_used = b->lacks & AE_LACKS_EXPERTS ? b->n_experts : x->n_used;
+    if (!n_used) return;
+    zero(b, b->y2, n);
+    b->ops->moe(b->stream, &(ae_moe){
+        .n_rows = b->n_rows,
+        .routing = {.n_experts = x->n, .n_used = n_used, .gate = gate_of(x->gate), .renorm = x->renorm, .scale = x->scale,
+                    .n_groups = x->n_groups, .n_groups_used = x->n_groups_used, .n_full = x->n_used},
+        .x = b->x, .norm = l->ffn_norm, .norm_eps = b->h->norm_eps, .glu = ae_block_glu(s->activation), .router = l->router,
+        .router_bias = l->router_b, .bias = l->router_bias, .gate = l->c_gate, .up = l->c_up, .down = l->c_down,
+        .n_each = x->n / x->n_chunks, .y = b->y2});
 }
 
 /* Runs the dense block and the experts, norms each output where the layer has a norm for it, and writes the sum to y. */
@@ -570,10 +588,14 @@ void ae_block_ffn(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
     const float *expert_norm = parallel && !l->ffn_norm ? l->attn_norm : l->ffn_norm;
     if (ffn == AE_FFN_DENSE) dense(b, s, l, to_y);
     if (ffn == AE_FFN_CHANNEL_MIX) ae_block_channel_mix(b, l, s->n_ff, to_y);
+    const bool chunks = ffn == AE_FFN_EXPERTS && l->c_up;
+    if (chunks) chunk_experts(b, s, l); /* they read the stream before the others add to it */
     if (ffn == AE_FFN_EXPERTS && s->experts_scale != 0.0f && s->experts_scale != 1.0f)
         scaled_experts(b, s, l, expert_norm, to_y);
     else if (ffn == AE_FFN_EXPERTS) experts(b, s, l, expert_norm, to_y ? b->y : NULL);
     if (ffn == AE_FFN_BOTH) both(b, s, l);
+    if (chunks) b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, b->h->n_embd, b->h->experts.chunk_scale, b->y2, b->h->n_embd,
+                                                   to_y ? b->y : b->x, b->h->n_embd});
     if (ffn != AE_FFN_NONE && (to_y || ffn == AE_FFN_BOTH)) join(b, ffn_norm);
     if (of_stream) norm_rows(b, b->x, l->ffn_post_norm, l->ffn_post_norm_b);
     /* a parallel block has read the stream by now, so the mixer's output can be added to it */

@@ -47,6 +47,13 @@ static void list_experts(ae_parts *p, const ae_hparams *h, const ae_layer *from,
     if (to->e_gate && ff.n) add_experts(p, x->n, both ? both : from->e_gate, first, ff.n, to->e_gate);
     if (ff.n) add_experts(p, x->n, both ? both : from->e_up, (both ? x->n_ff : 0) + first, ff.n, to->e_up);
     if (out.n) add_experts(p, x->n, from->e_down, (uint32_t)out.first, out.n, to->e_down);
+    if (!from->c_up) return;
+    to->c_gate = stack + 3 * (size_t)x->n;
+    to->c_up = to->c_gate + x->n_chunks;
+    to->c_down = to->c_up + x->n_chunks;
+    add_experts(p, x->n_chunks, from->c_gate, 0, x->n_ff_chunk, to->c_gate);
+    add_experts(p, x->n_chunks, from->c_up, 0, x->n_ff_chunk, to->c_up);
+    add_experts(p, x->n_chunks, from->c_down, 0, h->n_embd, to->c_down);
 }
 
 static range of_slices(const ae_slices *s, uint32_t rank)
@@ -180,7 +187,7 @@ static void list_mla(ae_parts *p, const ae_hparams *hparams, const ae_layer *fro
 
 uint32_t ae_net_n_stacked(const ae_hparams *h)
 {
-    return 3 * h->experts.n + (h->mla.n_latent ? 2 * h->n_heads : 0);
+    return 3 * (h->experts.n + h->experts.n_chunks) + (h->mla.n_latent ? 2 * h->n_heads : 0);
 }
 
 typedef struct weight_field {
@@ -365,7 +372,7 @@ static void list_parts_of(ae_parts *p, const ae_hparams *h, const ae_layer *from
     to->out_scale = from->out_scale;
     list_mixer(p, from, mixer, to);
     if (h->recur.kind >= AE_RECUR_WKV6 && from->recur.out) list_wkv(p, h, from, &to->wkv);
-    if (from->mla.kv_a) list_mla(p, h, from, mixer->heads, stacked + 3 * (size_t)h->experts.n, to);
+    if (from->mla.kv_a) list_mla(p, h, from, mixer->heads, stacked + 3 * (size_t)(h->experts.n + h->experts.n_chunks), to);
     p->of_ffn = true;
     list_ffn(p, h, from, ffn, to);
     if (from->router) list_experts(p, h, from, ffn, stacked, to);

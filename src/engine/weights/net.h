@@ -52,6 +52,7 @@ typedef struct ae_net_layer {
     float *end_norm; /* [n_embd] norm of the stream after the layer, with spec.normed_after */
     /* experts */
     ae_weight *router, **e_gate, **e_up, **e_down; /* one weight per expert, except for the router */
+    ae_weight **c_gate, **c_up, **c_down; /* one weight per chunk expert; or NULL */
     ae_weight *s_gate, *s_up, *s_down, *s_router;
     ae_weight *latent_down, *latent_up;
     float *router_b, *router_bias, *router_norm, *e_norm, *dense_post_norm, *e_post_norm;
@@ -106,7 +107,7 @@ void ae_net_kv_devices(const ae_model *model, const ae_split *split, uint8_t *de
 
 #define AE_NET_PARTS_PER_LAYER 176 /* beside ae_net_n_stacked */
 
-/* Weights of a layer that are in arrays: three for each expert, then two for each head of latent attention. */
+/* Weights of a layer that are in arrays: three for each expert and chunk expert, then two for each head of latent attention. */
 uint32_t ae_net_n_stacked(const ae_hparams *h);
 /* Lists the parts of a layer, which will be filled into *to. stacked: room for ae_net_n_stacked pointers, for the layer's
  * arrays. */
