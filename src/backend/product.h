@@ -127,7 +127,7 @@ typedef enum ae_map_kind {
     AE_MAP_XIELU,   /* ae_xieluf(x, a, b, c, d) */
     AE_MAP_TIMES,   /* x * x2 */
     AE_MAP_BETWEEN, /* min(max(x, glu_limit), a) */
-    /* by CPUs alone so far */
+    /* mixtures of rows, of RWKV */
     AE_MAP_LERP,    /* fmaf(x2, weight, x3) */
     AE_MAP_LERP_BY, /* fmaf(x2, x + weight, x3) */
     AE_MAP_BLEND,   /* fmaf(1 / (1 + e^-x2), x3 - x, x) */

@@ -58,7 +58,7 @@ static int open_long(void **state)
 
 static int open_recurrent(void **state)
 {
-    const ae_state_shape shape = {1, &largest_state, 1, 1, 1};
+    const ae_state_shape shape = {2, largest_states, 1, 1, 1};
     if (open_plain(state)) return 1;
     (void)streams_open((ae_stream_options){.max_rows = RECUR_ROWS, .max_in = MAX_IN, .state = &shape});
     return 0;

@@ -28,10 +28,10 @@ void ae_gpu_axpy(ae_stream *stream, const ae_axpy *a)
 
 void ae_gpu_map(ae_stream *stream, const ae_map *a)
 {
-    const ae_gpu_map_args args = {.x = a->x, .x2 = a->x2, .x_stride = (uint32_t)a->x_stride,
+    const bool parts = a->kind == AE_MAP_GATE || a->kind == AE_MAP_LERP || a->kind == AE_MAP_LERP_BY;
+    const ae_gpu_map_args args = {.x = a->x, .x2 = a->x2, .x3 = a->x3, .weight = a->weight, .x_stride = (uint32_t)a->x_stride,
                                   .x2_stride = (uint32_t)a->x2_stride, .dim = a->dim, .kind = a->kind, .glu = a->glu,
-                                  .group = a->kind == AE_MAP_GATE ? a->dim / a->n_groups : 1, .a = a->a,
-                                  .b = a->b, .c = a->c, .d = a->d,
+                                  .group = parts ? a->dim / a->n_groups : 1, .a = a->a, .b = a->b, .c = a->c, .d = a->d,
                                   .limit = a->glu_limit};
     ae_gpu_launch(stream, AE_GPU_map_rows, a->n_rows, blocks_of(a->dim, AE_GPU_MAP_BLOCK), 1, 0, &args);
 }

@@ -38,8 +38,8 @@ typedef struct ae_gpu_product_scratch {
 
 /* What recurrent layers keep (recurrent.c). */
 typedef struct ae_gpu_state_scratch {
-    float *alpha; /* [max_rows][n_heads] */
-    float *beta;  /* [max_rows][n_heads]; MAMBA2: delta */
+    float *alpha, *beta; /* [max_rows][n_alphas] x 2, of the layer that has most (kernels/args_state.h) */
+    float *erased;       /* the same of WKV7 */
 } ae_gpu_state_scratch;
 
 #endif

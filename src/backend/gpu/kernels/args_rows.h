@@ -48,10 +48,11 @@ typedef struct ae_gpu_axpy_args {
 
 typedef struct ae_gpu_map_args {
     float *x;            /* [n_rows][x_stride] */
-    const float *x2;     /* [n_rows][x2_stride] or NULL */
+    const float *x2, *x3; /* [n_rows][x2_stride] or NULL */
+    const float *weight; /* [dim] or NULL */
     uint32_t x_stride, x2_stride, dim;
     uint32_t kind, glu;  /* ae_map_kind, ae_glu */
-    uint32_t group;      /* AE_MAP_GATE: elements of a group */
+    uint32_t group;      /* AE_MAP_GATE: elements of a group; AE_MAP_LERP, _BY: of a part of x; else 1 */
     float a, b, c, d, limit;
 } ae_gpu_map_args;
 

@@ -52,7 +52,8 @@ AE_KERNEL(axpy_rows, ae_gpu_axpy_args, 256)
     for (uint32_t i = begin + ae_thread(); i < end; i += 256) y[i] = ae_fma(a.a, x[i], y[i]);
 }
 
-AE_DEV float map_of(const ae_gpu_map_args *a, float x, const float *x2, uint32_t i)
+/* x3: NULL, or the row of it. */
+AE_DEV float map_of(const ae_gpu_map_args *a, float x, const float *x2, const float *x3, uint32_t i)
 {
     switch (a->kind) {
     case AE_MAP_SCALE: return x * a->a;
@@ -61,6 +62,9 @@ AE_DEV float map_of(const ae_gpu_map_args *a, float x, const float *x2, uint32_t
     case AE_MAP_GATE: return x * ae_glu_of((ae_glu)a->glu, x2[i / a->group], a->limit);
     case AE_MAP_XIELU: return ae_xieluf(x, a->a, a->b, a->c, a->d);
     case AE_MAP_TIMES: return x * x2[i];
+    case AE_MAP_LERP: return ae_fma(x2[i % a->group], a->weight[i], x3[i % a->group]);
+    case AE_MAP_LERP_BY: return ae_fma(x2[i % a->group], a->weight ? x + a->weight[i] : x, x3[i % a->group]);
+    case AE_MAP_BLEND: return ae_fma(1.0f / (1.0f + ae_expf(-x2[i])), x3[i] - x, x);
     case AE_MAP_BETWEEN: return ae_minf(ae_maxf(x, a->limit), a->a);
     case AE_MAP_GLU: {
         const float f = ae_glu_of((ae_glu)a->glu, x, a->limit);
@@ -74,8 +78,9 @@ AE_KERNEL(map_rows, ae_gpu_map_args, 256)
 {
     float *x = a.x + (size_t)ae_block_x() * a.x_stride;
     const float *x2 = a.x2 ? a.x2 + (size_t)ae_block_x() * a.x2_stride : NULL;
+    const float *x3 = a.x3 ? a.x3 + (size_t)ae_block_x() * a.x2_stride : NULL;
     const uint32_t begin = ae_block_y() * AE_GPU_MAP_BLOCK, end = ae_min(begin + AE_GPU_MAP_BLOCK, a.dim);
-    for (uint32_t i = begin + ae_thread(); i < end; i += 256) x[i] = map_of(&a, x[i], x2, i);
+    for (uint32_t i = begin + ae_thread(); i < end; i += 256) x[i] = map_of(&a, x[i], x2, x3, i);
 }
 
 /* ---- Copies ------------------------------------------------------------------------------------------ */

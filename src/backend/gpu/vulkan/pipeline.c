@@ -27,7 +27,10 @@ static const struct {
     KERNEL(product_##form##_wide, ae_gpu_product_args, "product_float", kind, AE_GPU_FLOAT_OUT(AE_GPU_WIDE), 0), \
     KERNEL(product_##form##_narrow, ae_gpu_product_args, "product_float", kind, AE_GPU_FLOAT_OUT(AE_GPU_NARROW), 0)
 #define STATE(name, args, kind) KERNEL(name, args, "recurrent", kind, 0, 0)
-#define STEPS(n) KERNEL(recur_steps_##n, ae_gpu_recur_args, "recur_steps", 0, n, 0)
+#define STEPS(name, kind) \
+    KERNEL(name##_16, ae_gpu_recur_args, "recur_steps", kind, 16, 0), \
+    KERNEL(name##_32, ae_gpu_recur_args, "recur_steps", kind, 32, 0), \
+    KERNEL(name##_64, ae_gpu_recur_args, "recur_steps", kind, 64, 0)
 #define BEST(name, kind) KERNEL(name, ae_gpu_best_args, "best", kind, 0, 0)
 #define ROPE(name) KERNEL(name, ae_gpu_rope_kv_args, "rope", 1, 0, 0)
 #define ATTENTION(name, kind) KERNEL(name, ae_gpu_attention_args, "attention", kind, 0, 0)
@@ -72,9 +75,10 @@ static const struct {
     STATE(recur_records, ae_gpu_recur_args, 4),
     STATE(gated_norm_groups, ae_gpu_gated_norm_args, 5),
     STATE(gated_norm_rows, ae_gpu_gated_norm_args, 6),
-    STEPS(16),
-    STEPS(32),
-    STEPS(64),
+    STEPS(recur_steps, AE_GPU_STEPS_RECUR),
+    STEPS(keyed_steps, AE_GPU_STEPS_KEYED),
+    STEPS(wkv7_steps, AE_GPU_STEPS_WKV7),
+    STEPS(scan_steps, AE_GPU_STEPS_SCAN),
     BEST(best_one, 0),
     BEST(best_some, 1),
     BEST(best_total, 2),

@@ -11,12 +11,12 @@ layout(local_size_x = 128) in;
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer ConvArgs { /* ae_gpu_conv_args */
     StateView view;
     StateRows rows;
-    uint64_t x, x2, weight, bias, gate, y;
-    uint x_stride, y_stride, silu;
+    uint64_t x, x2, weight, weight_2, weight_3, bias, gate, y;
+    uint x_stride, y_stride, silu, first, n;
 };
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer NormArgs { /* ae_gpu_gated_norm_args */
-    uint64_t x, z, weight;
-    uint n_rows, n_groups, dim, x_stride, z_stride, by_group, gate_first;
+    uint64_t x, z, weight, bias, bonus, v;
+    uint n_rows, n_groups, dim, x_stride, z_stride, by_group, gate_first, layer, gate;
     float eps;
 };
 
@@ -26,7 +26,7 @@ shared float parts[64];
 
 float conv_x(ConvArgs a, uint row, uint channel)
 {
-    const uint64_t at = (uint64_t(row) * a.x_stride + channel) * 4ul;
+    const uint64_t at = (uint64_t(row) * a.x_stride + (channel - a.first)) * 4ul;
     const float x = F32(a.x + at).v[0];
     return a.x2 != 0ul ? x * F32(a.x2 + at).v[0] : x;
 }
@@ -40,10 +40,25 @@ float row_before(ConvArgs a, uint i_run, uint back, uint channel)
     return F32(a.view.plane + (uint64_t(run.seq) * a.view.plane_floats + at * a.view.n_channels + channel) * 4ul).v[0];
 }
 
+/* The weight of a channel for the row `back` rows before its own. */
+float tap_of(ConvArgs a, uint channel, uint back)
+{
+    const uint n_taps = a.view.n_taps, third = a.view.n_channels / 3u;
+    uint64_t weight = a.weight;
+    if (weight == 0ul) return back != 0 ? 1.0 : -1.0;
+    if (a.weight_3 != 0ul && channel >= 2u * third) {
+        weight = a.weight_3;
+        channel -= 2u * third;
+    } else if (a.weight_2 != 0ul && channel >= third) {
+        weight = a.weight_2;
+        channel -= third;
+    }
+    return F32(weight + (uint64_t(channel) * n_taps + n_taps - 1 - back) * 4ul).v[0];
+}
+
 void conv_row(ConvArgs a, uint i_run, uint row, uint channel)
 {
     const uint n_taps = a.view.n_taps;
-    F32 weight = F32(a.weight + uint64_t(channel) * n_taps * 4ul);
     float x[MAX_TAPS], c = 0.0;
     int at = int(row);
     uint back = 1;
@@ -53,11 +68,11 @@ void conv_row(ConvArgs a, uint i_run, uint row, uint channel)
             at = I32(a.rows.parent).v[at];
         } else x[j] = row_before(a, i_run, back++, channel);
     }
-    for (uint j = n_taps; j-- > 0;) c = ae_fma(weight.v[n_taps - 1 - j], x[j], c);
+    for (uint j = n_taps; j-- > 0;) c = ae_fma(tap_of(a, channel, j), x[j], c);
     if (a.bias != 0ul) c = c + F32(a.bias).v[channel];
     if (a.silu != 0) c = ae_siluf(c);
-    if (a.gate != 0ul) c = c * F32(a.gate + (uint64_t(row) * a.x_stride + channel) * 4ul).v[0];
-    F32(a.y + (uint64_t(row) * a.y_stride + channel) * 4ul).v[0] = c;
+    if (a.gate != 0ul) c = c * F32(a.gate + (uint64_t(row) * a.x_stride + (channel - a.first)) * 4ul).v[0];
+    F32(a.y + (uint64_t(row) * a.y_stride + (channel - a.first)) * 4ul).v[0] = c;
 }
 
 /* The plane's rows become the newest of its own, the accepted and the committed ones; tentative rows become records. */
@@ -75,14 +90,14 @@ void conv_move_on(ConvArgs a, uint i_run, uint channel)
     for (uint t = 0; t < n_kept; t++) plane.v[t * a.view.n_channels] = kept[t];
     for (uint i = 0; i < run.n_tentative; i++) F32(record_of(a.view, run, i)).v[channel] = conv_x(a, end + i, channel);
     for (uint r = run.first; a.x2 != 0ul && r < end + run.n_tentative; r++)
-        F32(a.x + (uint64_t(r) * a.x_stride + channel) * 4ul).v[0] = conv_x(a, r, channel);
+        F32(a.x + (uint64_t(r) * a.x_stride + (channel - a.first)) * 4ul).v[0] = conv_x(a, r, channel);
 }
 
 /* A few rows: a thread runs one channel of all rows of a run. */
 void conv_runs(ConvArgs a)
 {
-    const uint channel = BLOCK_X * 128 + THREAD, i_run = BLOCK_Y;
-    if (channel >= a.view.n_channels) return;
+    const uint channel = a.first + BLOCK_X * 128 + THREAD, i_run = BLOCK_Y;
+    if (channel >= a.first + a.n) return;
     const StateRun run = Runs(a.rows.runs).v[i_run];
     const uint end = run.first + run.n_committed + run.n_tentative;
     for (uint r = run.first; r < end; r++) conv_row(a, i_run, r, channel);
@@ -92,14 +107,14 @@ void conv_runs(ConvArgs a)
 /* Many rows: first all rows at once, then what they leave behind. */
 void conv_rows(ConvArgs a)
 {
-    const uint channel = BLOCK_Y * 128 + THREAD, i_run = run_of(a.rows, BLOCK_X);
-    if (channel < a.view.n_channels && i_run < a.rows.n_runs) conv_row(a, i_run, BLOCK_X, channel);
+    const uint channel = a.first + BLOCK_Y * 128 + THREAD, i_run = run_of(a.rows, BLOCK_X);
+    if (channel < a.first + a.n && i_run < a.rows.n_runs) conv_row(a, i_run, BLOCK_X, channel);
 }
 
 void conv_move(ConvArgs a)
 {
-    const uint channel = BLOCK_X * 128 + THREAD;
-    if (channel < a.view.n_channels) conv_move_on(a, BLOCK_Y, channel);
+    const uint channel = a.first + BLOCK_X * 128 + THREAD;
+    if (channel < a.first + a.n) conv_move_on(a, BLOCK_Y, channel);
 }
 
 /* ---- exp and log of doubles: base/math/double.h ----------------------------------------------------- */
@@ -175,19 +190,13 @@ void prepare_head(RecurArgs a, uint row, uint h)
     if (a.dt_bias != 0ul) x = x + F32(a.dt_bias).v[h];
     const float delta = x > 20.0 ? x : float(log_of(1.0LF + exp_of(double(x))));
     F32(a.alpha + to).v[0] = float(exp_of(double(F32(a.decay).v[h]) * double(delta)));
-    F32(a.beta + to).v[0] = a.view.delta != 0 ? ae_div(1.0, 1.0 + ae_expf(-F32(a.b + at).v[0])) : delta;
+    F32(a.beta + to).v[0] = a.view.kind == DELTA ? ae_div(1.0, 1.0 + ae_expf(-F32(a.b + at).v[0])) : delta;
 }
 
-/* ae_sum64 over x [n], of squares, by all threads of the work-group; all get it. */
-float sum_squares(uint64_t x, uint n)
+/* ae_sum64 of the parts, by all threads; all get it. */
+float sum_parts()
 {
     const uint t = THREAD;
-    float sum = 0.0;
-    barrier();
-    if (t < 64) {
-        for (uint k = t; k < n; k += 64) sum = ae_fma(F32(x).v[k], F32(x).v[k], sum);
-        parts[t] = sum;
-    }
     for (uint h = 32; h >= 1; h /= 2) {
         barrier();
         if (t < h) parts[t] = parts[t] + parts[t + h];
@@ -196,55 +205,164 @@ float sum_squares(uint64_t x, uint n)
     return parts[0];
 }
 
-/* A work-group does what four warps of the kernel do: each norms one group of keys or queries, or handles 32 heads. */
+/* The sum over x [n], or of the squares of x - mean; a mean of 0 changes no bit. */
+float sum_of(uint64_t x, uint n, float mean, bool squares)
+{
+    const uint t = THREAD;
+    float sum = 0.0;
+    barrier();
+    if (t < 64) {
+        for (uint k = t; k < n; k += 64) {
+            const float d = F32(x).v[k] - mean;
+            sum = squares ? ae_fma(d, d, sum) : sum + d;
+        }
+        parts[t] = sum;
+    }
+    return sum_parts();
+}
+
+void l2norm(uint64_t x, uint n, float eps)
+{
+    const float inv = ae_div(1.0, ae_sqrt(sum_of(x, n, 0.0, true) + eps));
+    for (uint k = THREAD; k < n; k += 128) F32(x).v[k] = F32(x).v[k] * inv;
+}
+
+float sigmoid_of(float x)
+{
+    return ae_div(1.0, 1.0 + ae_expf(-x));
+}
+
+/* What a head of KDA decays by, and beta. */
+void prepare_keyed(RecurArgs a, uint row, uint h)
+{
+    const uint n = a.view.key_dim;
+    const uint64_t x = a.a + (uint64_t(row) * a.ab_stride + h * n) * 4ul;
+    const uint64_t alpha = a.alpha + (uint64_t(row) * a.view.n_alphas + h * n) * 4ul;
+    const float decay = F32(a.decay).v[h];
+    for (uint i = THREAD; i < n; i += 128) {
+        float f = F32(x).v[i];
+        if (a.dt_bias != 0ul) f = f + F32(a.dt_bias).v[h * n + i];
+        const float g = a.bound != 0.0 ? ae_div(a.bound, 1.0 + ae_expf(-(abs(decay) * f))) : decay * ae_softplusf(f);
+        F32(alpha).v[i] = ae_expf(g);
+    }
+    if (THREAD == 0) F32(a.beta).v[row * a.view.n_heads + h] = sigmoid_of(F32(a.b).v[row * a.ab_stride + h]);
+}
+
+/* The sum of (k * r) * u over a head's keys, by all threads; all get it. */
+float bonus_of(uint64_t k, uint64_t r, uint64_t u, uint n)
+{
+    const uint t = THREAD;
+    float sum = 0.0;
+    barrier();
+    if (t < 64) {
+        for (uint i = t; i < n; i += 64) sum = ae_fma(F32(k).v[i] * F32(r).v[i], F32(u).v[i], sum);
+        parts[t] = sum;
+    }
+    return sum_parts();
+}
+
+/* What a head of WKV decays by, its keys and its bonus; of WKV7 what is erased and written, too. The first 64 threads write
+ * what they read later, each its own elements. */
+void prepare_wkv(RecurArgs a, uint row, uint h)
+{
+    const bool seven = a.view.kind == WKV7;
+    const uint n = a.view.key_dim, first = THREAD < 64 ? THREAD : n;
+    const uint64_t key = uint64_t(h) * n * 4ul, at = uint64_t(row) * a.view.n_alphas * 4ul + key;
+    const uint64_t ab = uint64_t(row) * a.ab_stride * 4ul + key;
+    const Channels c = channels_of(a, row);
+    F32 k = F32(c.k + key), erased = F32(a.erased + at), written = F32(a.beta + at), alphas = F32(a.alpha + at);
+    for (uint i = first; i < n; i += 64) {
+        const float x = F32(a.a + ab).v[i];
+        const float alpha = ae_expf(seven ? ae_div(-0.606531, 1.0 + ae_expf(-x)) : -ae_expf(x));
+        alphas.v[i] = alpha;
+        if (seven) {
+            const float rate = sigmoid_of(F32(a.b + ab).v[i]);
+            erased.v[i] = k.v[i] * F32(a.k_k + key).v[i];
+            written.v[i] = rate;
+            k.v[i] = ae_fma(k.v[i] * F32(a.k_a + key).v[i], rate - 1.0, k.v[i]);
+        } else if (a.first == 0ul) k.v[i] = k.v[i] - k.v[i] * alpha;
+    }
+    if (seven) {
+        const float inv = ae_div(1.0, ae_sqrt(sum_of(a.erased + at, n, 0.0, true) + 1e-24));
+        for (uint i = first; i < n; i += 64) {
+            const float e = erased.v[i] * inv;
+            erased.v[i] = e;
+            written.v[i] = written.v[i] * e;
+        }
+    }
+    if (a.first == 0ul) return; /* all threads */
+    const float bonus = bonus_of(c.k + key, c.q + key, a.first + key, n);
+    if (THREAD == 0) F32(seven ? a.bonus : a.beta).v[row * a.view.n_heads + h] = bonus;
+}
+
+/* A work-group does what four warps of the kernel do: each norms one group of keys or queries, or handles 32 heads; of KDA and
+ * WKV one head. */
 void prepare(RecurArgs a)
 {
-    const uint row = BLOCK_X, n_norms = a.view.delta != 0 ? 2 * a.view.n_groups : 0;
+    const uint row = BLOCK_X, kind = a.view.kind, n_norms = kind == DELTA || kind == KDA ? 2 * a.view.n_groups : 0;
     const Channels c = channels_of(a, row);
     for (uint w = 0; w < 4; w++) {
         const uint i = BLOCK_Y * 4 + w, n = a.view.key_dim;
-        if (i >= n_norms) {
+        if (i < n_norms) l2norm((i % 2 != 0 ? c.q : c.k) + uint64_t(i / 2) * n * 4ul, n, 1e-6);
+        else if (kind == KDA) {
+            if (i - n_norms < a.view.n_heads) prepare_keyed(a, row, i - n_norms);
+        } else if (kind == WKV6 || kind == WKV7) {
+            if (i < a.view.n_heads) prepare_wkv(a, row, i);
+        } else {
             const uint h = (i - n_norms) * 32 + THREAD;
             if (THREAD < 32 && h < a.view.n_heads) prepare_head(a, row, h);
-            continue;
         }
-        const uint64_t x = (i % 2 != 0 ? c.q : c.k) + uint64_t(i / 2) * n * 4ul;
-        const float inv = ae_div(1.0, ae_sqrt(sum_squares(x, n) + 1e-6));
-        for (uint k = THREAD; k < n; k += 128) F32(x).v[k] = F32(x).v[k] * inv;
     }
 }
 
-/* k and alpha of the tentative rows. */
+/* Of the tentative rows k, what they decay by, and what WKV7 writes. Delta of MAMBA1 is each column's own. */
 void records(RecurArgs a)
 {
-    const uint n_keys = a.view.n_groups * a.view.key_dim, i = BLOCK_Y * 128 + THREAD, row = BLOCK_X;
+    const uint n_keys = a.view.n_groups * a.view.key_dim, n = a.view.kind == MAMBA1 ? 0 : a.view.n_alphas, row = BLOCK_X;
     const uint i_run = run_of(a.rows, row);
-    if (i_run == a.rows.n_runs || i >= n_keys + a.view.n_heads) return;
+    uint i = BLOCK_Y * 128 + THREAD;
+    if (i_run == a.rows.n_runs || i >= n_keys + (a.view.kind == WKV7 ? 2 : 1) * n) return;
     const StateRun run = Runs(a.rows.runs).v[i_run];
     if (row < run.first + run.n_committed) return;
     const uint64_t record = record_of(a.view, run, row - run.first - run.n_committed);
-    if (i < n_keys) F32(record_k(a.view, record)).v[i] = F32(channels_of(a, row).k).v[i];
-    else F32(record_alpha(a.view, record)).v[i - n_keys] = F32(a.alpha).v[row * a.view.n_heads + i - n_keys];
+    if (i < n_keys) {
+        F32(record_k(a.view, record)).v[i] = F32(channels_of(a, row).k).v[i];
+        return;
+    }
+    i -= n_keys;
+    if (i < n) F32(record_alpha(a.view, record)).v[i] = F32(a.alpha).v[row * n + i];
+    else F32(record_written(a.view, record)).v[i - n] = F32(a.beta).v[row * n + i - n];
 }
 
 /* ---- The norm after it ------------------------------------------------------------------------------ */
+
+/* gate: 0 SiLU of z, 1 its sigmoid, 2 z itself */
+float gated(NormArgs a, float x, float z)
+{
+    if (a.gate == 2) return x * z;
+    return (a.gate == 1 ? sigmoid_of(z) : ae_siluf(z)) * x;
+}
 
 void gated_norm(NormArgs a, uint i)
 {
     const uint r = i / a.n_groups, g = i % a.n_groups;
     if (r >= a.n_rows) return; /* all threads */
-    const uint64_t x = a.x + (uint64_t(r) * a.x_stride + uint64_t(g) * a.dim) * 4ul;
-    const uint64_t z = a.z + (uint64_t(r) * a.z_stride + uint64_t(g) * a.dim) * 4ul;
-    const uint64_t weight = a.weight + (a.weight != 0ul && a.by_group != 0 ? uint64_t(g) * a.dim * 4ul : 0ul);
+    const uint64_t at = uint64_t(g) * a.dim * 4ul, own = a.by_group != 0 ? at : 0ul;
+    const uint64_t x = a.x + uint64_t(r) * a.x_stride * 4ul + at, z = a.z + uint64_t(r) * a.z_stride * 4ul + at;
+    const uint64_t v = a.v + uint64_t(r) * a.x_stride * 4ul + at;
+    const float bonus = a.bonus != 0ul ? F32(a.bonus).v[r * a.n_groups + g] : 0.0;
     if (a.gate_first != 0 && THREAD < 64) /* an element is read and written by one thread alone, also below */
-        for (uint k = THREAD; k < a.dim; k += 64) F32(x).v[k] = ae_siluf(F32(z).v[k]) * F32(x).v[k];
-    float inv = 1.0;
-    if (a.weight != 0ul) inv = ae_div(1.0, ae_sqrt(ae_div(sum_squares(x, a.dim), float(a.dim)) + a.eps));
+        for (uint k = THREAD; k < a.dim; k += 64) F32(x).v[k] = gated(a, F32(x).v[k], F32(z).v[k]);
+    float mean = 0.0, inv = 1.0;
+    if (a.weight != 0ul && a.layer != 0) mean = ae_div(sum_of(x, a.dim, 0.0, false), float(a.dim));
+    if (a.weight != 0ul) inv = ae_div(1.0, ae_sqrt(ae_div(sum_of(x, a.dim, mean, true), float(a.dim)) + a.eps));
     if (THREAD >= 64) return;
     for (uint k = THREAD; k < a.dim; k += 64) {
-        const float v = F32(x).v[k];
-        const float y = a.weight != 0ul ? v * inv * F32(weight).v[k] : v;
-        F32(x).v[k] = a.gate_first != 0 ? y : ae_siluf(F32(z).v[k]) * y;
+        float y = F32(x).v[k];
+        if (a.weight != 0ul) y = (y - mean) * inv * F32(a.weight + own).v[k];
+        if (a.bias != 0ul) y = y + F32(a.bias + own).v[k];
+        if (a.bonus != 0ul) y = ae_fma(bonus, F32(v).v[k], y);
+        F32(x).v[k] = a.gate_first != 0 || a.z == 0ul ? y : gated(a, y, F32(z).v[k]);
     }
 }
 

@@ -19,7 +19,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Axp
     float a;
 };
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer MapArgs { /* ae_gpu_map_args */
-    uint64_t x, x2;
+    uint64_t x, x2, x3, weight;
     uint x_stride, x2_stride, dim, kind, glu, group;
     float a, b, c, d, limit;
 };
@@ -77,7 +77,7 @@ void axpy(AxpyArgs a)
     for (uint i = begin + THREAD; i < end; i += 256) y.v[i] = ae_fma(a.a, x.v[i], y.v[i]);
 }
 
-float map_of(MapArgs a, float x, uint64_t x2, uint i)
+float map_of(MapArgs a, float x, uint64_t x2, uint64_t x3, uint i)
 {
     if (a.kind == 1) return x * a.a;
     if (a.kind == 2) return ae_softcapf(x, a.a);
@@ -99,6 +99,12 @@ float map_of(MapArgs a, float x, uint64_t x2, uint i)
         const float most = x > a.limit ? x : a.limit;
         return most < a.a ? most : a.a;
     }
+    if (a.kind == 9 || a.kind == 10) {
+        float by = a.weight != 0ul ? F32(a.weight).v[i] : 0.0;
+        if (a.kind == 10) by = a.weight != 0ul ? x + by : x;
+        return ae_fma(F32(x2).v[i % a.group], by, F32(x3).v[i % a.group]);
+    }
+    if (a.kind == 11) return ae_fma(ae_div(1.0, 1.0 + ae_expf(-F32(x2).v[i])), F32(x3).v[i] - x, x);
     return 0.0;
 }
 
@@ -106,8 +112,9 @@ void map_rows(MapArgs a)
 {
     F32 x = F32(a.x + uint64_t(BLOCK_X) * a.x_stride * 4ul);
     const uint64_t x2 = a.x2 != 0ul ? a.x2 + uint64_t(BLOCK_X) * a.x2_stride * 4ul : 0ul;
+    const uint64_t x3 = a.x3 != 0ul ? a.x3 + uint64_t(BLOCK_X) * a.x2_stride * 4ul : 0ul;
     const uint begin = BLOCK_Y * MAP_BLOCK, end = min(begin + MAP_BLOCK, a.dim);
-    for (uint i = begin + THREAD; i < end; i += 256) x.v[i] = map_of(a, x.v[i], x2, i);
+    for (uint i = begin + THREAD; i < end; i += 256) x.v[i] = map_of(a, x.v[i], x2, x3, i);
 }
 
 /* ---- Copies ----------------------------------------------------------------------------------------- */
