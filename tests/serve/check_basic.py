@@ -117,6 +117,49 @@ class Basic(unittest.TestCase):
         self.assertEqual(self.ask({**body, "prompt": tokens}, path="/v1/completions").json["choices"][0]["text"], text)
         self.assertEqual(self.ask({**body, "prompt": ["abc"]}, path="/v1/completions").json["choices"][0]["text"], text)
 
+    def test_prompts_are_scored(self):
+        """echo with logprobs gives the prompt's tokens theirs, as lm-evaluation-harness reads them; max_tokens 0: nothing else."""
+        def ask(prompt, status=200, **fields):
+            body = {"prompt": prompt, "logprobs": 2, "echo": True, "temperature": 0, **fields}
+            return self.ask(body, path="/v1/completions", status=status)
+        text = "the cat sat on the mat and looked at the dog"
+        tokens = self.s.post("/tokenize", {"content": text, "add_special": True}).json["tokens"]
+        for prompt in (text, tokens):
+            whole = ask(prompt, max_tokens=0).json
+            self.assertEqual((whole["usage"]["prompt_tokens"], whole["usage"]["completion_tokens"]), (len(tokens), 0))
+            choice = whole["choices"][0]
+            self.assertEqual((choice["text"], choice["finish_reason"]), (text, "length"))
+            scores = choice["logprobs"]
+            self.assertEqual([len(v) for v in scores.values()], [len(tokens)] * 4)
+            self.assertEqual((scores["token_logprobs"][0], scores["top_logprobs"][0], scores["text_offset"][0]), (None, None, 0))
+            self.assertTrue(all(p <= 0 for p in scores["token_logprobs"][1:]))
+            self.assertTrue(all(len(t) <= 2 for t in scores["top_logprobs"][1:]))
+        # each is what the token has as an answer to those before it: a bias that leaves only this token does not change it
+        for i in (1, 2, len(tokens) - 1):
+            one = ask(tokens[:i], echo=False, max_tokens=1, logit_bias=[[tokens[i], 10000]], ignore_eos=True).json
+            logprobs = one["choices"][0]["logprobs"]
+            self.assertEqual((logprobs["tokens"][0], logprobs["token_logprobs"][0], logprobs["top_logprobs"][0]),
+                             tuple(scores[k][i] for k in ("tokens", "token_logprobs", "top_logprobs")))
+        # with an answer: both, and the same when it is streamed; several prompts, one of a single token
+        for fields in ({"max_tokens": 3}, {"max_tokens": 0}, {"max_tokens": 2, "n": 2, "seed": 3, "temperature": 1}):
+            many = ask([tokens, tokens[:1]], **fields).json["choices"]
+            streamed = [{"text": "", **{k: [] for k in scores}} for _ in many]
+            for e in ask([tokens, tokens[:1]], stream=True, **fields).events[:-1]:
+                for c in e["choices"]:
+                    streamed[c["index"]]["text"] += c["text"]
+                    for k in scores:
+                        streamed[c["index"]][k] += (c["logprobs"] or {k: []})[k]
+            for s, c in zip(streamed, many):  # offsets of an answer's tokens count the bytes that have been sent
+                n = len(tokens) if c["index"] < len(many) // 2 else 1
+                self.assertEqual(s.pop("text_offset")[:n], c["logprobs"].pop("text_offset")[:n])
+                self.assertEqual(s, {"text": c["text"], **c["logprobs"]})
+            self.assertEqual(many[0]["logprobs"]["token_logprobs"][:len(tokens)], scores["token_logprobs"])
+            self.assertEqual(many[-1]["logprobs"]["token_logprobs"][0], None)
+        self.assertEqual(ask(text, max_tokens=0, logprobs=None).json["choices"][0]["text"], text)
+        self.assertEqual(ask(text, max_tokens=0, logprobs=0).json["choices"][0]["logprobs"]["top_logprobs"][1], {})
+        self.assertIn("from 1", ask(text, 400, max_tokens=0, echo=False).error)
+        self.assertIn("tokens", ask(tokens * 1000, 400, max_tokens=0).error)
+
     def test_a_seed_repeats_an_answer_and_no_seed_does_not(self):
         def text(**fields):
             return self.ask(chat("x", temperature=1.5, **fields)).json["choices"][0]["message"]["content"]

@@ -128,7 +128,7 @@ static void whole(serve_reply_state *r, serve_parts *out)
 }
 
 static const serve_dialect dialect = {"chatcmpl-", "text/event-stream", begin, delta, end_choice,
-                                      end,         serve_openai_fail,   whole, NULL};
+                                      end,         serve_openai_fail,   whole, NULL,  NULL};
 
 /* Reads a converted request: a completion if it has a "prompt", else a chat. */
 static bool read_converted(serve_ask *ask, serve_error *error)

@@ -65,10 +65,20 @@ static json_t *echo_of(const serve_reply_state *r, const serve_said *s)
     return json;
 }
 
+static bool put_echo(serve_reply_state *r, serve_said *s)
+{
+    json_t *text = echo_of(r, s);
+    const size_t n = json_string_length(text);
+    const bool ok = put_piece(r, s, text, NULL);
+    s->n_streamed += n;
+    return ok;
+}
+
+/* With "logprobs" the prompts come with theirs, once these are known. */
 static bool begin(serve_reply_state *r)
 {
-    for (uint32_t i = 0; r->ask.echo && i < r->n_said; i++)
-        if (!put_piece(r, &r->said[i], echo_of(r, &r->said[i]), NULL)) return false;
+    for (uint32_t i = 0; r->ask.echo && !r->ask.logprobs && i < r->n_said; i++)
+        if (!put_echo(r, &r->said[i])) return false;
     return true;
 }
 
@@ -119,10 +129,23 @@ static void whole(serve_reply_state *r, serve_parts *out)
         out, json_pack("{s:o, s:o}", "usage", serve_json_usage(r), "timings", serve_json_timings(r, &r->said[0])));
 }
 
+/* With "max_tokens" 0 and "echo" the answer is the prompt, as programs that score texts ask for it. */
+static bool read_own(serve_ask *ask, serve_error *error)
+{
+    static const char *const names[] = {"max_tokens", "max_completion_tokens", "n_predict"};
+    for (size_t i = 0; i < sizeof names / sizeof *names && json_is_true(json_object_get(ask->body, "echo")); i++) {
+        const json_t *n = json_object_get(ask->body, names[i]);
+        if (!json_is_number(n) || json_number_value(n) != 0) continue;
+        ask->only_prompt = true;
+        if (json_object_set_new(ask->body, names[i], json_integer(1))) return serve_fail_memory(error);
+    }
+    return true;
+}
+
 static const serve_dialect dialect = {"cmpl-", "text/event-stream", begin, delta, end_choice,
-                                      end,     serve_openai_fail,   whole, NULL};
+                                      end,     serve_openai_fail,   whole, NULL,  put_echo};
 
 void serve_post_completion(serve_call *call)
 {
-    serve_reply_run(call, SERVE_KIND_TEXT, NULL, serve_ask_prompts, &dialect);
+    serve_reply_run(call, SERVE_KIND_TEXT, read_own, serve_ask_prompts, &dialect);
 }

@@ -139,7 +139,7 @@ static void whole(serve_reply_state *r, serve_parts *out)
 }
 
 static const serve_dialect dialect = {"cmpl-", "text/event-stream", begin, delta, end_choice,
-                                      end,     serve_openai_fail,   whole, NULL};
+                                      end,     serve_openai_fail,   whole, NULL,  NULL};
 
 /* ---- Infill ----------------------------------------------------------------------------------------------------------- */
 

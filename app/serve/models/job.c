@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "sample/logprobs.h"
 #include "serve/models/models.h"
 
 serve_job *serve_job_create(serve_model *model, serve_use *use, uint32_t n)
@@ -145,7 +146,8 @@ static serve_event *copy_event(const serve_choice *choice, const aerie_token_eve
     if (n_top) memcpy(top, event->top, n_top);
     if (event->n_text) memcpy(text, event->text, event->n_text);
     text[event->n_text] = '\0';
-    *copy = (serve_event){.choice = (uint32_t)(choice - choice->job->choices),
+    *copy = (serve_event){.next = NULL,
+                          .choice = (uint32_t)(choice - choice->job->choices),
                           .token = event->token,
                           .depth = event->draft_depth,
                           .logprob = event->logprob,
@@ -154,6 +156,39 @@ static serve_event *copy_event(const serve_choice *choice, const aerie_token_eve
                           .top = top,
                           .text = text};
     return copy;
+}
+
+/* Puts a list of events onto the queue. first NULL: there was no memory for one. */
+static void put(serve_job *job, serve_event *first, serve_event **end, bool last)
+{
+    pthread_mutex_lock(&job->lock);
+    if (first) {
+        *job->end = first;
+        job->end = end;
+    } else {
+        job->no_room = true;
+    }
+    job->n_left -= last;
+    ring(job);
+    pthread_mutex_unlock(&job->lock); /* after the last event the job may be gone */
+}
+
+static bool waits_for_rows(const serve_choice *choice)
+{
+    return choice->n_rows + 1 < choice->n_scored;
+}
+
+static void hold(serve_choice *choice, serve_event *copy)
+{
+    if (!choice->held) choice->held_end = &choice->held;
+    *choice->held_end = copy;
+    choice->held_end = &copy->next;
+}
+
+static void release(serve_choice *choice)
+{
+    if (choice->held) put(choice->job, choice->held, choice->held_end, false);
+    choice->held = NULL;
 }
 
 static void keep_token(serve_choice *choice, int32_t token)
@@ -181,16 +216,27 @@ bool serve_job_on_token(void *user, const aerie_token_event *event)
         atomic_fetch_add(&choice->n_told, 1);
         keep_token(choice, event->token);
     }
-    pthread_mutex_lock(&job->lock);
-    if (copy) {
-        copy->next = NULL;
-        *job->end = copy;
-        job->end = &copy->next;
-    } else {
-        job->no_room = true;
+    if (copy && !last && waits_for_rows(choice)) {
+        hold(choice, copy);
+        return true;
     }
-    job->n_left -= last;
-    ring(job);
-    pthread_mutex_unlock(&job->lock); /* after the last event the job may be gone */
+    if (last) release(choice);
+    put(job, copy, copy ? &copy->next : NULL, last);
     return copy != NULL;
+}
+
+void serve_job_on_row(void *user, size_t i_request, size_t position, const float *logits, const float *features)
+{
+    (void)i_request, (void)features;
+    serve_choice *choice = user;
+    aerie_logprob top[AERIE_MAX_LOGPROBS];
+    aerie_token_event event = {.text = "", .top = top};
+    if (position + 1 >= choice->n_scored) return; /* the answer's tokens bring theirs */
+    event.token = choice->scored[position + 1];
+    event.logprob = ae_logprobs(logits, choice->n_vocab, event.token, choice->n_top, top, &event.n_top);
+    serve_event *copy = copy_event(choice, &event);
+    if (copy) copy->of_prompt = true;
+    put(choice->job, copy, copy ? &copy->next : NULL, false);
+    choice->n_rows++;
+    if (!waits_for_rows(choice)) release(choice);
 }

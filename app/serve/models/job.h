@@ -1,7 +1,7 @@
 /* job.h - a request on its way through the engine: its tasks, and the queue on which their tokens come back.
  *
  * The stepping thread copies events onto the queue and rings; it never waits for who reads them. What a queue can hold is
- * bounded by the tokens of the answer. Invariant: a job is freed only after the last event of each of its tasks, so no callback
+ * bounded by the tokens of prompt and answer. Invariant: a job is freed only after the last event of each of its tasks, so no callback
  * can come late.
  */
 #ifndef AERIE_APP_SERVE_MODELS_JOB_H
@@ -15,7 +15,8 @@ struct serve_job;
 typedef struct serve_event {
     struct serve_event *next;
     uint32_t choice;
-    int32_t token; /* -1: the end of this choice; its statistics are in it */
+    bool of_prompt; /* a token of the prompt, from the second on, with its log-probability given those before it */
+    int32_t token;  /* -1: the end of this choice; its statistics are in it */
     uint32_t depth; /* 0: decoded; k: the k-th of an accepted draft */
     float logprob;
     uint32_t n_top;
@@ -38,6 +39,11 @@ typedef struct serve_choice {
     int slot; /* -1: waits, or has ended */
     const int32_t *prompt; /* [n_prompt] lent until it is submitted */
     size_t n_prompt;
+    const int32_t *scored; /* [n_scored] the prompt, lent while the job lives, if its log-probabilities are wanted; else NULL */
+    size_t n_scored;
+    uint32_t n_top, n_vocab; /* of scored: likeliest tokens told with each; tokens of the model */
+    size_t n_rows;           /* of the stepping thread: positions of the prompt that have come */
+    serve_event *held, **held_end; /* of the stepping thread: tokens drawn in the pass that ends the prompt wait for its rows */
     uint64_t seed, scope, client;
     aerie_adapter_use adapters[AERIE_MAX_ADAPTERS]; /* [n_adapters] */
     size_t n_adapters;
@@ -74,5 +80,7 @@ void serve_job_free(serve_job *job);
 const serve_event *serve_job_next(serve_job *job, const serve_call *call, double seconds, bool *gone);
 /* Called by the stepping thread: aerie_request.token with a serve_choice as user. */
 bool serve_job_on_token(void *choice, const aerie_token_event *event);
+/* The same as aerie_request.row, for choices with `scored`. */
+void serve_job_on_row(void *choice, size_t i_request, size_t position, const float *logits, const float *features);
 
 #endif

@@ -2,6 +2,7 @@
 #include "serve/models/tokens.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,6 +60,7 @@ void serve_tokens_free(serve_tokens *t)
 /* JSON has no number for -INFINITY; OpenAI's lowest value is -9999. */
 static json_t *number_of(float logprob)
 {
+    if (isnan(logprob)) return json_null();
     return json_real(logprob > -9999 ? (double)logprob : -9999.0);
 }
 
@@ -118,6 +120,7 @@ bool serve_token_number(void *user, size_t i, app_text *out)
 bool serve_token_map(void *user, size_t i, app_text *out)
 {
     const serve_tokens *t = user;
+    if (isnan(t->items[i].logprob)) return app_text_add(out, "null", 4);
     json_t *map = json_object();
     bool ok = map != NULL;
     for (uint32_t k = 0; ok && k < t->items[i].n_top; k++) {

@@ -11,7 +11,7 @@
 typedef struct serve_token {
     int32_t token;
     uint32_t depth; /* 0: decoded; k: the k-th of an accepted draft */
-    float logprob;
+    float logprob; /* NAN: there is none (the first token of a prompt) */
     uint32_t n_top;
     size_t top;    /* the first of them in tops */
     size_t offset; /* bytes of the choice's tokens before it, as text in JSON */
@@ -39,7 +39,8 @@ void serve_tokens_free(serve_tokens *tokens);
 bool serve_token_logprob(void *tokens, size_t i, app_text *out);
 /* Writes {"id", "text", "depth"}. */
 bool serve_token_origin(void *tokens, size_t i, app_text *out);
-/* These write the four lists of completions: "token", 0.5, {"token": 0.5, ...}, 17. */
+/* These write the four lists of completions: "token", -0.5, {"token": -0.5, ...}, 17. Without a log-probability the second and
+ * the third write null. */
 bool serve_token_text(void *tokens, size_t i, app_text *out);
 bool serve_token_number(void *tokens, size_t i, app_text *out);
 bool serve_token_map(void *tokens, size_t i, app_text *out);

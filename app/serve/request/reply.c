@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "serve/request/reply.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -121,8 +122,18 @@ static bool keep_tail(serve_reply_state *r, serve_said *s, int32_t token)
     return true;
 }
 
+/* Keeps a prompt token's log-probability; after the last of them a stream begins with the prompt. */
+static bool take_scored(serve_reply_state *r, serve_said *s, const serve_event *e)
+{
+    if (!serve_tokens_add(&s->tokens, e, r->ask.n_top)) return false;
+    const bool all = ++s->n_scored == r->job->choices[s->index].n_scored;
+    return !all || !r->ask.stream || r->dialect->scored(r, s);
+}
+
 static bool take_token(serve_reply_state *r, serve_said *s, const serve_event *e)
 {
+    if (e->of_prompt) return take_scored(r, s, e);
+    if (r->ask.only_prompt && r->dialect->scored) return true;
     if (s->enough) return true; /* it was on its way */
     s->n_tokens++;
     if ((r->ask.logprobs || r->ask.origins) && !serve_tokens_add(&s->tokens, e, r->ask.n_top)) return false;
@@ -149,6 +160,7 @@ static bool take_end(serve_reply_state *r, serve_said *s, const serve_event *e)
         serve_fail(&r->error, 503, "", "the answer was cut off: the server is shutting down");
     if (r->error.status) return true;
     const bool cut = serve_said_finish(s) == SERVE_FINISH_LENGTH;
+    if (r->ask.only_prompt && r->dialect->scored) return !r->ask.stream || r->dialect->end_choice(r, s);
     if (!say(s, e->text, e->n_text) || (s->parser && !s->enough && !answer_end(s->parser, cut))) return false;
     return !r->ask.stream || r->dialect->end_choice(r, s);
 }
@@ -156,6 +168,7 @@ static bool take_end(serve_reply_state *r, serve_said *s, const serve_event *e)
 serve_finish serve_said_finish(const serve_said *s)
 {
     if (s->enough) return SERVE_FINISH_CALLS;
+    if (s->of->ask.only_prompt) return SERVE_FINISH_LENGTH;
     switch (s->stats->stop) {
     case AERIE_STOP_LENGTH:
     case AERIE_STOP_CONTEXT:
@@ -202,7 +215,7 @@ const char *serve_said_stop(const serve_reply_state *r, const serve_said *s)
 uint32_t serve_n_generated(const serve_reply_state *r)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < r->n_said; i++) {
+    for (uint32_t i = 0; i < r->n_said && !r->ask.only_prompt; i++) {
         const serve_said *s = &r->said[i];
         n += s->enough ? s->n_tokens : s->stats ? s->stats->n_generated : 0;
     }
@@ -400,8 +413,13 @@ static bool begin(serve_reply_state *r)
 {
     r->begun = true;
     if (r->ask.stream && !r->dialect->begin(r)) return false;
-    for (uint32_t i = 0; i < r->n_said; i++)
+    for (uint32_t i = 0; i < r->n_said; i++) {
+        const serve_choice *choice = &r->job->choices[i];
         if (!say(&r->said[i], r->ask.prefix, r->ask.n_prefix)) return false;
+        /* nothing comes before the first token, so it has no log-probability */
+        if (choice->scored && !take_scored(r, &r->said[i], &(serve_event){.token = choice->scored[0], .logprob = NAN}))
+            return false;
+    }
     return true;
 }
 
@@ -501,6 +519,8 @@ static bool submit(serve_reply_state *r, serve_error *error)
 {
     serve_ask *ask = &r->ask;
     aerie_request request = aerie_request_default();
+    aerie_model_info info;
+    aerie_model_info_get(ask->model->models.model, &info, sizeof info);
     request.n_predict = ask->n_predict;
     request.no_drafts = ask->no_drafts;
     request.draft_max = ask->draft_max, request.draft_min = ask->draft_min, request.draft_p_min = ask->draft_p_min;
@@ -525,6 +545,11 @@ static bool submit(serve_reply_state *r, serve_error *error)
         serve_choice *choice = &r->job->choices[i];
         choice->prompt = serve_ask_tokens_of(ask, i, &choice->n_prompt);
         choice->seed = ask->seed + i % ask->n;
+        if (!ask->echo || !ask->logprobs || !r->dialect->scored) continue;
+        choice->scored = choice->prompt;
+        choice->n_scored = choice->n_prompt;
+        choice->n_top = request.n_logprobs;
+        choice->n_vocab = info.n_vocab;
     }
     r->job->streams = ask->stream;
     r->job->n_predict = ask->n_predict;

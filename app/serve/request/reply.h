@@ -30,7 +30,8 @@ typedef struct serve_said {
     bool told, ended; /* something of it has been streamed; it has ended */
     bool enough;      /* it has its only call: what comes after is not said */
     uint32_t n_tokens; /* that have come, up to there */
-    size_t n_streamed; /* bytes of content */
+    size_t n_scored;   /* tokens of the prompt whose log-probabilities have come, the first included */
+    size_t n_streamed; /* bytes of content, and of the echoed prompt */
     const aerie_stats *stats; /* once it has ended */
     app_text held;            /* of a stream whose choices come one after another: what waits for those before it */
     int block, n_blocks;      /* for dialects with content blocks: the open one's kind, and how many there were */
@@ -66,6 +67,9 @@ typedef struct serve_dialect {
     bool (*fail)(serve_reply_state *r); /* r->error in a stream that has begun */
     void (*whole)(serve_reply_state *r, serve_parts *out);
     bool (*ping)(serve_reply_state *r); /* a sign of life; NULL: a comment, or nothing among lines of JSON */
+    /* Called in a stream once s->tokens holds the log-probabilities of the whole prompt, which "echo" with "logprobs" asks for.
+     * NULL: the dialect has no place for them, in whole answers neither. */
+    bool (*scored)(serve_reply_state *r, serve_said *s);
 } serve_dialect;
 
 typedef bool serve_ask_step(serve_ask *ask, serve_error *error);
