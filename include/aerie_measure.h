@@ -35,6 +35,11 @@ AERIE_API aerie_status aerie_session_eval(aerie_session *session, const int32_t 
 AERIE_API aerie_status aerie_session_eval_parallel(aerie_session *session, const int32_t *tokens, size_t n_tokens, size_t first,
                                                    aerie_logits_callback *callback, void *user, aerie_error *error);
 
+/* Returns the log-probability of a token by a row of logits [n_vocab], as aerie_token_event has it: by the softmax at
+ * temperature 1. The n <= AERIE_MAX_LOGPROBS likeliest tokens go to top [*n_top], best first. Any thread. */
+AERIE_API float aerie_logprobs(const float *logits, uint32_t n_vocab, int32_t token, uint32_t n, aerie_logprob *top,
+                               uint32_t *n_top);
+
 /* As aerie_logits_callback, with the tapped hidden rows of the position: features [n_taps][n_embd] f32, in the order of
  * params.taps. */
 typedef bool aerie_features_callback(void *user, size_t position, const float *logits, const float *features);

@@ -4,6 +4,12 @@
 #include "backend/backend.h"
 #include "base/mem.h"
 #include "base/os.h"
+#include "sample/logprobs.h"
+
+float aerie_logprobs(const float *logits, uint32_t n_vocab, int32_t token, uint32_t n, aerie_logprob *top, uint32_t *n_top)
+{
+    return ae_logprobs(logits, n_vocab, token, n, top, n_top);
+}
 
 aerie_status aerie_session_watch_passes(aerie_session *session, aerie_pass_callback *callback, void *user, aerie_error *error)
 {

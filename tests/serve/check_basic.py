@@ -118,7 +118,7 @@ class Basic(unittest.TestCase):
         self.assertEqual(self.ask({**body, "prompt": ["abc"]}, path="/v1/completions").json["choices"][0]["text"], text)
 
     def test_prompts_are_scored(self):
-        """echo with logprobs gives the prompt's tokens theirs, as lm-evaluation-harness reads them; max_tokens 0: nothing else."""
+        """echo with logprobs gives the prompt's tokens theirs, as lm-evaluation-harness wants; max_tokens 0: only these."""
         def ask(prompt, status=200, **fields):
             body = {"prompt": prompt, "logprobs": 2, "echo": True, "temperature": 0, **fields}
             return self.ask(body, path="/v1/completions", status=status)
@@ -131,7 +131,7 @@ class Basic(unittest.TestCase):
             self.assertEqual((choice["text"], choice["finish_reason"]), (text, "length"))
             scores = choice["logprobs"]
             self.assertEqual([len(v) for v in scores.values()], [len(tokens)] * 4)
-            self.assertEqual((scores["token_logprobs"][0], scores["top_logprobs"][0], scores["text_offset"][0]), (None, None, 0))
+            self.assertEqual([scores[k][0] for k in ("token_logprobs", "top_logprobs", "text_offset")], [None, None, 0])
             self.assertTrue(all(p <= 0 for p in scores["token_logprobs"][1:]))
             self.assertTrue(all(len(t) <= 2 for t in scores["top_logprobs"][1:]))
         # each is what the token has as an answer to those before it: a bias that leaves only this token does not change it

@@ -9,7 +9,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "sample/logprobs.h"
+#include "aerie_measure.h"
 #include "serve/models/models.h"
 
 serve_job *serve_job_create(serve_model *model, serve_use *use, uint32_t n)
@@ -233,7 +233,7 @@ void serve_job_on_row(void *user, size_t i_request, size_t position, const float
     aerie_token_event event = {.text = "", .top = top};
     if (position + 1 >= choice->n_scored) return; /* the answer's tokens bring theirs */
     event.token = choice->scored[position + 1];
-    event.logprob = ae_logprobs(logits, choice->n_vocab, event.token, choice->n_top, top, &event.n_top);
+    event.logprob = aerie_logprobs(logits, choice->n_vocab, event.token, choice->n_top, top, &event.n_top);
     serve_event *copy = copy_event(choice, &event);
     if (copy) copy->of_prompt = true;
     put(choice->job, copy, copy ? &copy->next : NULL, false);

@@ -1,8 +1,8 @@
 /* job.h - a request on its way through the engine: its tasks, and the queue on which their tokens come back.
  *
  * The stepping thread copies events onto the queue and rings; it never waits for who reads them. What a queue can hold is
- * bounded by the tokens of prompt and answer. Invariant: a job is freed only after the last event of each of its tasks, so no callback
- * can come late.
+ * bounded by the tokens of prompt and answer. Invariant: a job is freed only after the last event of each of its tasks, so no
+ * callback can come late.
  */
 #ifndef AERIE_APP_SERVE_MODELS_JOB_H
 #define AERIE_APP_SERVE_MODELS_JOB_H
