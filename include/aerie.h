@@ -229,6 +229,7 @@ typedef struct aerie_model_info {
     aerie_pooling pooling;               /* what AERIE_POOLING_AUTO stands for; AUTO for vocab_only */
     uint32_t n_experts, n_experts_used;  /* routed experts of a layer; experts used per token; 0 without experts */
     uint64_t fingerprint;                /* hash of the file's keys, shapes and samples of its data; 0: vocab_only */
+    bool is_diffusion;                   /* answers are denoised (aerie_request.diffusion) */
 } aerie_model_info;
 
 /* Fills *info. size: sizeof *info. */
@@ -691,6 +692,7 @@ typedef struct aerie_request {
     const struct aerie_chunk *chunks; /* [n_chunks] (aerie_extra.h) the prompt in place of tokens; without `row` */
     size_t n_chunks;
     uint64_t client, group; /* for max_turn: who asks; a group is one request to it, such as several answers; 0: none */
+    const struct aerie_diffusion *diffusion; /* (aerie_extra.h) how a model that denoises does so; NULL: by default */
 } aerie_request;
 
 AERIE_INITIALISER(request)
@@ -739,8 +741,7 @@ typedef struct aerie_stats {
     uint32_t n_drafted, n_accepted;
     uint32_t drafted_at[AERIE_MAX_DRAFT];  /* [depth - 1] nodes verified */
     uint32_t accepted_at[AERIE_MAX_DRAFT]; /* [depth - 1] */
-    uint32_t tried_at[AERIE_MAX_DRAFT];    /* [depth - 1] passes whose accepted path came to where the draft goes on to this
-                                            * depth; [0]: passes that verified a draft */
+    uint32_t tried_at[AERIE_MAX_DRAFT]; /* [depth - 1] passes that accepted all before this depth of their draft; [0]: all */
     double prompt_seconds, decode_seconds;
     double target_seconds, draft_seconds, sample_seconds; /* shares of decode_seconds */
     uint64_t n_masks, n_mask_hits; /* of a grammar: masks over the vocabulary computed; found again */
@@ -755,8 +756,7 @@ typedef struct aerie_stats {
 
 /* A request enters the session: checked now, begun by a later step. All that it points to is copied. *task is the caller's to
  * free. Errors: ARGUMENT (no tokens, a token out of range, sampling parameters, stop strings, log-probabilities), LIMIT (a
- * prompt longer than the context: both numbers; a grammar that begins in too many ways), MEMORY, BUSY (n_waiting wait
- * already). Any thread. */
+ * prompt longer than the context; a grammar that begins in too many ways), MEMORY, BUSY (n_waiting wait). Any thread. */
 AERIE_API aerie_status aerie_session_submit(aerie_session *session, const aerie_request *request, aerie_task **task,
                                             aerie_error *error);
 /* One pass over the rows of all sequences: chunks of prompts, tokens, drafts. Requests wait in the order of their submission

@@ -120,6 +120,42 @@ typedef struct aerie_adapter_info {
 /* size: sizeof *info. */
 AERIE_API void aerie_adapter_info_get(const aerie_adapter *adapter, aerie_adapter_info *info, size_t size);
 
+/* ---- Denoising -------------------------------------------------------------------------------------
+ *
+ * Models such as Dream and LLaDA (aerie_model_info.is_diffusion) write an answer not from left to right: all of its n_predict
+ * positions are masked at first, each step runs prompt and answer as a whole, draws a token for every masked position, and
+ * keeps some of them for good. Tokens are told once everything before them is known (aerie_request.diffusion,
+ * docs/diffusion.md). */
+
+typedef enum aerie_diffusion_algorithm { /* which of the drawn tokens a step keeps; llama.cpp's numbers */
+    AERIE_DIFFUSION_ORIGIN,     /* any, at random: as many as the schedule says on average */
+    AERIE_DIFFUSION_ENTROPY,    /* where the distribution has the least entropy */
+    AERIE_DIFFUSION_MARGIN,     /* where the likeliest token is furthest from the second */
+    AERIE_DIFFUSION_RANDOM,     /* any, at random: exactly as many as the schedule says */
+    AERIE_DIFFUSION_CONFIDENCE, /* where the drawn token is likeliest */
+} aerie_diffusion_algorithm;
+
+/* Called before each step with the request's `user` and `id`: tokens [n_tokens] of prompt (n_prompt) and answer, -1 where
+ * nothing is known yet. */
+typedef void aerie_canvas_callback(void *user, size_t i_request, uint32_t step, uint32_t n_steps, const int32_t *tokens,
+                                   size_t n_prompt, size_t n_tokens);
+
+typedef struct aerie_diffusion {
+    size_t size;
+    uint32_t n_steps;      /* for the whole answer; 0: 128 */
+    uint32_t algorithm;    /* aerie_diffusion_algorithm */
+    /* The schedule, one of both; both 0: 0.001 or blocks of 32, as the model was published. */
+    float eps;             /* above 0: of n masked positions step i of T keeps n (1 - s / t), where t = 1 - (1 - eps) i / T, and
+                            * s is the same of i + 1 */
+    uint32_t block_length; /* above 0: blocks from left to right, each with its share of the steps */
+    float cfg_scale;       /* above 0: logits are u + (scale + 1) (c - u), where u does not see the prompt: twice the passes */
+    float alg_temp;        /* above 0: what is kept is drawn, with weights exp(confidence / alg_temp) */
+    aerie_canvas_callback *canvas; /* NULL: not called */
+} aerie_diffusion;
+
+/* 128 steps, CONFIDENCE; everything else 0. */
+AERIE_INITIALISER(diffusion)
+
 /* ---- Lazy grammars ---------------------------------------------------------------------------------------- */
 
 /* A part of a lazy grammar: `text`, then a text of `grammar`. */

@@ -76,6 +76,8 @@ static const struct {
      "another drafter, --spec-type none turns speculation off, --stats prints how many drafted tokens were accepted. "
      "More: docs/speculation.md, docs/heads.md."},
     {"Sampling", "sampler samplers", "How the next token is drawn from the model's predictions. More: docs/sampling.md."},
+    {"Diffusion", "denoising dream llada rnd1", "Models that fill all positions of an answer, step by step, instead of writing "
+     "it from left to right. More: docs/diffusion.md."},
     {"Positions (RoPE)", "rope positions yarn",
      "Contexts that are longer than the model was trained for. Most model files say how to scale positions."},
     {"Template", "templates chat-template jinja", "How a conversation becomes a prompt. More: docs/templates.md."},

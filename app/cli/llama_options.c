@@ -209,10 +209,6 @@ static const app_foreign foreign_options[] = {
 
     /* Examples of llama.cpp that have no counterpart */
     {"--junk --pos", "N", APP_ABSENT, "it is an option of llama.cpp's passkey example"},
-    {"--diffusion-steps --diffusion-eps --diffusion-algorithm --diffusion-alg-temp --diffusion-block-length", "N", APP_ABSENT,
-     "aerie does not run diffusion models"},
-    {"--diffusion-visual --diffusion-cfg-scale --diffusion-add-gumbel-noise", NULL, APP_ABSENT,
-     "aerie does not run diffusion models"},
     {"--positive-file --negative-file --pca-batch --pca-iter --method", "X", APP_ABSENT,
      "aerie does not compute control vectors"},
     {"-lr --learning-rate -lr-min --learning-rate-min -decay-epochs --learning-rate-decay-epochs -wd --weight-decay",

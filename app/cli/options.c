@@ -26,6 +26,7 @@ void app_options_default(app_options *options)
         .seed_random = true,
         .n_batch_logical = 2048,
         .n_predict = -1,
+        .diffusion = aerie_diffusion_default(),
         .judge.n_chunks = -1,
         .bench.n_prompt = 512,
         .speed = {.prompts = {{512}, 1}, .predicts = {{128}, 1}, .depths = {{0}, 1}},

@@ -10,6 +10,7 @@
 #ifndef AERIE_APP_CLI_OPTIONS_H
 #define AERIE_APP_CLI_OPTIONS_H
 
+#include "aerie_extra.h"
 #include "shared/app.h"
 #include "session/test_drafters.h" /* oracle and random, --spec-fixed: aerie.h has no drafters for tests */
 
@@ -193,6 +194,7 @@ typedef struct app_speed_options {
 /* What `aerie run` alone takes. */
 typedef struct app_run_options {
     bool color_drafts, no_history, no_wrap;
+    bool denoising_shown; /* --diffusion-visual */
     const char *prompt_cache; /* file, or NULL */
     bool prompt_cache_all, prompt_cache_ro;
 } app_run_options;
@@ -331,6 +333,8 @@ typedef struct app_options {
     bool conversation, no_conversation, single_turn, escape;
     int32_t n_predict;
     bool ignore_eos;
+    aerie_diffusion diffusion;
+    float diffusion_noise; /* llama.cpp's --diffusion-add-gumbel-noise, which makes no difference here */
     const char *grammar_text, *grammar_file, *schema_text, *schema_file; /* at most one of them is given */
     bool special_in_messages;
     bool schema_strict;  /* a part of the schema that a grammar cannot enforce is an error */

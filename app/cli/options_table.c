@@ -221,6 +221,29 @@ static const app_option options[] = {
      "treat parts of a schema that a grammar cannot enforce (not, an unknown format) as errors; otherwise they are ignored "
      "with a warning"},
 
+    /* Diffusion: models that denoise their answer */
+    {"--diffusion-steps", "N", APP_U32, SPECULATES, AT(diffusion.n_steps), 1, 1 << 20, "Diffusion",
+     "models that denoise (dream, llada, llada-moe, rnd1): steps for an answer, whose length is -n, or what the context has "
+     "room for"},
+    {"--diffusion-eps", "X", APP_F32, SPECULATES, AT(diffusion.eps), 0, 0.999999, "Diffusion",
+     "all of the answer at once, by timesteps that end at X, as Dream does it; not with --diffusion-block-length "
+     "(default: 0.001, for models whose rows predict the next token)"},
+    {"--diffusion-block-length", "N", APP_U32, SPECULATES, AT(diffusion.block_length), 0, 1 << 24, "Diffusion",
+     "blocks of N tokens one after the other, each with its share of the steps, as LLaDA does it (default: 32, for models "
+     "whose rows predict their own token)"},
+    {"--diffusion-algorithm", "N", APP_U32, SPECULATES, AT(diffusion.algorithm), 0, 4, "Diffusion",
+     "which of the drawn tokens a step keeps: 0 and 3 any, at random; 1 where the entropy is least; 2 where the likeliest "
+     "token is furthest from the second; 4 the likeliest"},
+    {"--diffusion-alg-temp", "X", APP_F32, SPECULATES, AT(diffusion.alg_temp), 0, 1000, "Diffusion",
+     "draw what a step keeps, with weights exp(confidence / X); 0: the most confident"},
+    {"--diffusion-cfg-scale", "X", APP_F32, SPECULATES, AT(diffusion.cfg_scale), 0, 1000, "Diffusion",
+     "classifier-free guidance: move away by X from what the model says without the prompt; each step takes two passes; 0: "
+     "off"},
+    {"--diffusion-add-gumbel-noise", "X", APP_F32, SPECULATES, AT(diffusion_noise), -1e6, 1e6, "Diffusion",
+     "no effect: with --temp above 0 tokens are always drawn by Gumbel noise"},
+    {"--diffusion-visual", NULL, APP_FLAG, APP_RUN, AT(run.denoising_shown), 0, 0, "Diffusion",
+     "show the answer on standard error before each step, with _ for tokens that are not known yet"},
+
     /* Sampling */
     {"-s --seed", "N", APP_SEED, GENERATES, AT(sampling.seed), 0, 0, "Sampling",
      "random seed; the same seed gives the same output, -1 a new seed each time (default: a new one each time)"},

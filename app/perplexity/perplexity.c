@@ -233,6 +233,9 @@ int app_perplexity(const app_options *o)
                                                                              o->judge.kl_base) : APP_DONE;
     if (!bad) bad = app_models_load(&models, &options, false);
     if (!bad) bad = app_need_text(&models, &options);
+    if (!bad && models.info.is_diffusion)
+        bad = app_error(APP_BAD_FILE, "%s: a model of architecture %s sees the tokens that it is asked for, so there is "
+                        "nothing to measure by their probabilities", options.model, models.info.arch);
     app_interrupt_arm();
     if (!bad && o->judge.kl_divergence) bad = app_base_compare(&models, o);
     else if (!bad && (o->judge.hellaswag || o->judge.multiple_choice)) bad = app_choices(&models, o);

@@ -136,7 +136,8 @@ static bool on_token(void *user, const aerie_token_event *event)
     if (!keep(g, a, event)) g->failed = true;
     if (event->token < 0) a->ended = true;
     if (event->refused) a->refused = true;
-    show(g, false);
+    /* what is being denoised is shown on standard error, and only what is complete after it */
+    if (!g->options->run.denoising_shown || !g->models->info.is_diffusion || a->ended) show(g, false);
     return !g->failed && !app_interrupted();
 }
 
@@ -197,15 +198,39 @@ json_t *app_json_answer(const app_generation *g, size_t i)
     return json;
 }
 
+/* Shows the canvas of the answer that is being shown: tokens that are known, and _ for the others. */
+static void on_canvas(void *user, size_t i_request, uint32_t step, uint32_t n_steps, const int32_t *tokens, size_t n_prompt,
+                      size_t n_tokens)
+{
+    app_generation *g = user;
+    if (i_request != g->i_shown) return;
+    app_progress_clear(&g->percent);
+    if (isatty(STDERR_FILENO)) fputs("\033[2J\033[H", stderr);
+    fprintf(stderr, "diffusion step %u of %u: ", (unsigned)step + 1, (unsigned)n_steps);
+    for (size_t i = n_prompt, n; i < n_tokens; i += n) {
+        char *text = NULL;
+        size_t n_text = 0;
+        for (n = 0; i + n < n_tokens && tokens[i + n] >= 0;) n++;
+        if (n && aerie_model_detokenize(g->models->model, tokens + i, n, true, &text, &n_text, NULL) == AERIE_OK)
+            app_escape(stderr, text, n_text);
+        aerie_free(text);
+        for (; i + n < n_tokens && tokens[i + n] < 0; n++) fputc('_', stderr);
+    }
+    fputc('\n', stderr);
+}
+
 /* The requests [prompts->n]. stops: room for all texts that end an answer. */
-static void make_requests(const app_generation *g, aerie_request *requests, const char **stops)
+static void make_requests(app_generation *g, aerie_request *requests, const char **stops)
 {
     size_t n_marks, n = g->options->stop.n;
     const char *const *marks = app_format_stops(&g->models->format, &n_marks);
     for (size_t i = 0; i < n; i++) stops[i] = g->options->stop.items[i];
     for (size_t i = 0; i < n_marks && n < AERIE_MAX_STOPS; i++) stops[n++] = marks[i];
+    g->diffusion = g->options->diffusion;
+    g->diffusion.canvas = g->options->run.denoising_shown ? on_canvas : NULL;
     for (size_t i = 0; i < g->prompts->n; i++) {
         requests[i] = app_request(g->options, &g->prompts->items[i]);
+        requests[i].diffusion = &g->diffusion;
         requests[i].progress = on_progress;
         requests[i].stop = stops;
         requests[i].n_stop = n;

@@ -43,6 +43,7 @@ typedef struct app_generation {
     app_show show;
     app_answer *answers; /* [prompts->n] */
     aerie_stats *stats;  /* [prompts->n] */
+    aerie_diffusion diffusion; /* of models that denoise: the options', and who is shown the canvas */
     double seconds;      /* of wall clock */
     bool color;          /* of tokens by origin, on a terminal */
 

@@ -378,6 +378,7 @@ aerie_request app_request(const app_options *options, const app_prompt *prompt)
     request.n_tokens = prompt->pictured ? 0 : prompt->n_tokens;
     if (prompt->pictured) request.chunks = aerie_prompt_chunks(prompt->pictured, &request.n_chunks);
     request.n_predict = options->n_predict > 0 ? (uint32_t)options->n_predict : 0;
+    request.diffusion = &options->diffusion;
     request.ignore_eos = options->ignore_eos;
     request.sampling = options->sampling;
     request.stop = options->stop.items;

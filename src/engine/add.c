@@ -80,11 +80,23 @@ static aerie_status check_state(const ae_engine *e, uint32_t seq, aerie_error *e
     return out_of_step(seq, error);
 }
 
-static aerie_status add_chain(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, ae_export export_rows,
+/* Which rows of a chain export logits. */
+typedef struct exports {
+    ae_export which;
+    const uint8_t *wanted; /* [n] instead; or NULL */
+} exports;
+
+static bool is_exported(const exports *x, uint32_t i, uint32_t n)
+{
+    return x->wanted ? x->wanted[i] : x->which == AE_EXPORT_ALL || (x->which == AE_EXPORT_LAST && i + 1 == n);
+}
+
+static aerie_status add_chain(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, exports exported,
                               uint32_t *first, aerie_error *error)
 {
     const uint32_t live = seq < e->options.n_seqs ? ae_kv_n_live(e->kv, seq) : 0;
-    const uint32_t n_out = export_rows == AE_EXPORT_ALL ? n : export_rows == AE_EXPORT_LAST;
+    uint32_t n_out = 0;
+    for (uint32_t i = 0; i < n; i++) n_out += is_exported(&exported, i, n);
     if (seq >= e->options.n_seqs || e->n_added[seq])
         return ae_fail(error, AERIE_ERROR_INTERNAL, "sequence %u already has its rows, or is not one of %u; please report", seq,
                        e->options.n_seqs);
@@ -98,7 +110,7 @@ static aerie_status add_chain(ae_engine *e, uint32_t seq, const int32_t *tokens,
     if (e->state && ae_state_add_chain(e->state, seq, *first, n) != AERIE_OK) return out_of_step(seq, error);
     for (uint32_t i = 0; i < n; i++)
         add_row(e, seq, tokens[i], live + i, live + i, live + i + 1, i ? (int32_t)(*first + i) - 1 : -1,
-                export_rows == AE_EXPORT_ALL || (export_rows == AE_EXPORT_LAST && i + 1 == n));
+                is_exported(&exported, i, n));
     e->n_added[seq] = n;
     return AERIE_OK;
 }
@@ -106,7 +118,7 @@ static aerie_status add_chain(ae_engine *e, uint32_t seq, const int32_t *tokens,
 aerie_status ae_engine_add_chain(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, ae_export export_rows,
                                  uint32_t *first, aerie_error *error)
 {
-    const aerie_status status = add_chain(e, seq, tokens, n, export_rows, first, error);
+    const aerie_status status = add_chain(e, seq, tokens, n, (exports){export_rows, NULL}, first, error);
     ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_CHAIN, .seq = seq, .a = export_rows, .result = (uint32_t)status,
                                      .n = n},
                     tokens);
@@ -153,6 +165,16 @@ aerie_status ae_engine_add_tree_from(ae_engine *e, uint32_t seq, const ae_tree *
     return status;
 }
 
+/* Rows [first, first + n) of the pass, which are a sequence's chain or a part of it, see each other. */
+static void join_rows(ae_engine *e, uint32_t first, uint32_t n)
+{
+    for (uint32_t r = first; r < first + n; r++) {
+        e->rows.last[r] = e->rows.pos[first + n - 1];
+        e->rows.n_inplace[r] = e->rows.last[r] + 1;
+        e->grouped = true;
+    }
+}
+
 aerie_status ae_engine_add_text(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, uint32_t n_first,
                                 uint32_t *first, aerie_error *error)
 {
@@ -161,12 +183,26 @@ aerie_status ae_engine_add_text(ae_engine *e, uint32_t seq, const int32_t *token
     if (encoder && seq < e->options.n_seqs && ae_kv_n_live(e->kv, seq))
         return ae_fail(error, AERIE_ERROR_INTERNAL, "sequence %u of an encoder holds a text already; please report", seq);
     AE_TRY(ae_engine_add_chain(e, seq, tokens, n, AE_EXPORT_NONE, first, error));
+    if (h->denoises) join_rows(e, *first, n);
     for (uint32_t i = 0; encoder && i < n; i++) {
         e->rows.n_inplace[*first + i] = (int32_t)n;
         e->rows.last[*first + i] = (int32_t)n - 1;
         e->rows.near[*first + i] = (int32_t)(n - 1 - i < h->n_near ? n - 1 : i + h->n_near);
         e->rows.type[*first + i] = i >= n_first && h->n_types > 1;
     }
+    return AERIE_OK;
+}
+
+aerie_status ae_engine_add_whole(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, const uint8_t *wanted,
+                                 uint32_t *first, aerie_error *error)
+{
+    if (e->state || e->net->ranks)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "texts whose rows see each other need a model without recurrent layers "
+                       "that one machine runs");
+    if (seq < e->options.n_seqs && ae_kv_n_live(e->kv, seq))
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "sequence %u has rows already; please report", seq);
+    AE_TRY(add_chain(e, seq, tokens, n, (exports){AE_EXPORT_ALL, wanted}, first, error));
+    join_rows(e, *first, n);
     return AERIE_OK;
 }
 
@@ -183,11 +219,7 @@ aerie_status ae_engine_add_given(ae_engine *e, uint32_t first, uint32_t n, const
                        "rows that see each other are given, but the model's recurrent layers read "
                        "one after the other");
     e->given[e->n_given++] = (struct ae_given){first, n, rows, plane};
-    for (uint32_t r = first; group && r < first + n; r++) {
-        e->rows.last[r] = e->rows.pos[first + n - 1];
-        e->rows.n_inplace[r] = e->rows.last[r] + 1;
-        e->grouped = true;
-    }
+    if (group) join_rows(e, first, n);
     return AERIE_OK;
 }
 

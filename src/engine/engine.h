@@ -100,6 +100,10 @@ void ae_engine_turn(ae_engine *engine, uint32_t first, uint32_t n, uint32_t debt
  * two. */
 aerie_status ae_engine_add_text(ae_engine *engine, uint32_t seq, const int32_t *tokens, uint32_t n, uint32_t n_first,
                                 uint32_t *first, aerie_error *error);
+/* Adds a text whose rows see each other, to an empty sequence that must be truncated after the pass. wanted [n]: the rows that
+ * export logits; NULL: all. LIMIT: too many rows. UNSUPPORTED: recurrent layers, or a group of ranks. */
+aerie_status ae_engine_add_whole(ae_engine *engine, uint32_t seq, const int32_t *tokens, uint32_t n, const uint8_t *wanted,
+                                 uint32_t *first, aerie_error *error);
 /* The tap of a text's rows at the end of the model. */
 static inline uint32_t ae_engine_text_tap(const ae_model *m)
 {

@@ -238,6 +238,13 @@ static const ae_arch archs[] = {
     {.name = "laguna", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .own_gate = true, .softplus_gate = true,
      .window_period = 4, .window_last = true, .window_rope = AE_ROTATION_PLAIN, .experts = AE_EXPERTS_ALWAYS,
      .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_SIZE, .shared_default = true},
+    /* generators that denoise: Qwen2's, Llama's, OLMoE's and Qwen3's layers, all of whose rows see each other */
+    {.name = "dream", .rope_neox = true, .denoises = true, .temperature = true},
+    {.name = "llada", .denoises = true},
+    {.name = "llada-moe", .rope_neox = true, .denoises = true, .qk_norm = AE_QK_NORM_HEAD, .experts = EXPERTS,
+     .split_ff = true},
+    {.name = "rnd1", .rope_neox = true, .denoises = true, .qk_norm = AE_QK_NORM_HEAD, .experts = EXPERTS, .renorm = true,
+     .split_ff = true},
     /* encoders: BERT, and with a rotation and gated feed-forward blocks nomic-embed-text */
     {.name = "bert", .encoder = true, .norms = AE_NORMS_STREAM, .layer_norm = true, .no_rope_period = 1,
      .activation = AE_ACTIVATION_GELU, .ungated = true},

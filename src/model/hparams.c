@@ -601,6 +601,23 @@ static aerie_status read_norms(ae_binder *b, ae_hparams *h)
     return AERIE_OK;
 }
 
+/* Reads what generators that denoise have beside their layers. */
+static aerie_status read_denoising(ae_binder *b, ae_hparams *h)
+{
+    uint32_t mask = UINT32_MAX;
+    h->mask_token = -1;
+    if (!b->arch->denoises) return AERIE_OK;
+    h->denoises = h->shifts_logits = true;
+    AE_TRY(ae_gguf_get_bool(b->gguf, "diffusion.shift_logits", false, &h->shifts_logits, b->error));
+    AE_TRY(ae_gguf_get_u32(b->gguf, "tokenizer.ggml.mask_token_id", false, &mask, b->error));
+    if (mask == UINT32_MAX) return AERIE_OK;
+    if (mask >= h->n_vocab)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tokenizer.ggml.mask_token_id is %u, but there are %u tokens",
+                       ae_gguf_path(b->gguf), mask, h->n_vocab);
+    h->mask_token = (int32_t)mask;
+    return AERIE_OK;
+}
+
 aerie_status ae_bind_model_hparams(ae_binder *b, ae_hparams *h, const aerie_rope *rope, ae_arena *arena, ae_layer *layers)
 {
     h->arch = b->arch->name;
@@ -630,5 +647,6 @@ aerie_status ae_bind_model_hparams(ae_binder *b, ae_hparams *h, const aerie_rope
     AE_TRY(read_pooling(b, h));
     if (b->arch->altup) AE_TRY(read_streams(b, h));
     if (b->arch->sparse) AE_TRY(read_sparsity(b, h, layers));
+    AE_TRY(read_denoising(b, h));
     return read_limits(b, h, layers);
 }

@@ -245,6 +245,10 @@ typedef struct ae_hparams {
     bool parallel;        /* attention and feed-forward block both read the layer's normed input, or each its own norm of it */
     bool norm_stream;     /* blocks read the stream as it is, and the stream itself is normed after each of them */
     bool encoder;         /* a row attends to all rows of its text, also to later ones; there is no output head */
+    /* answers are denoised (speculate/denoise.h): rows of a text see each other, and there is an output head */
+    bool denoises;
+    bool shifts_logits;   /* denoises: the row before a position predicts its token, not the position's own row */
+    int32_t mask_token;   /* stands for positions whose token is not known yet; -1: none is given */
     uint32_t n_near;      /* encoders: positions after its own that a row sees in layers with a window */
     uint32_t n_positions, n_types; /* rows of the tables of positions and of token types; 0: no such table */
     ae_pooling pooling;   /* how a text's rows become an embedding, as the file says */

@@ -119,7 +119,7 @@ aerie_status aerie_drafter_head_load(aerie_drafter_head **head, const aerie_mode
     if (!model || !model->net)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "a drafter head needs its model loaded with its weights");
     if (p.mmap && p.no_mmap) return ae_fail(error, AERIE_ERROR_ARGUMENT, "mmap and no_mmap exclude each other");
-    AE_TRY(ae_session_check_decoder(model->model, error));
+    AE_TRY(ae_session_check_drafts(model->model, error));
     aerie_drafter_head *h = ae_alloc(1, sizeof *h);
     if (!h) return ae_fail_memory(error, "a drafter head", sizeof *h);
     h->model = model;

@@ -30,7 +30,7 @@ aerie_status ae_session_create_hier(aerie_session *s, ae_drafter **drafter, aeri
     const aerie_model *model = s->params.spec.draft_model;
     const uint32_t n_enough = s->params.spec.min_draft_length ? s->params.spec.min_draft_length : DRAFT_LENGTH;
     if (!model->net) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the intermediate model was loaded without its weights");
-    AE_TRY(ae_session_check_decoder(model->model, error));
+    AE_TRY(ae_session_check_drafts(model->model, error));
     AE_TRY(ae_vocab_check_same(s->model->vocab, model->vocab, error));
     if (model->model->hparams.n_vocab != s->model->model->hparams.n_vocab)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,

@@ -45,7 +45,7 @@ aerie_status ae_session_create_draft_model(aerie_session *s, ae_drafter **drafte
 {
     const aerie_model *draft = s->params.spec.draft_model;
     if (!draft->net) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the draft model was loaded without its weights");
-    AE_TRY(ae_session_check_decoder(draft->model, error));
+    AE_TRY(ae_session_check_drafts(draft->model, error));
     ae_vocab_map *map;
     AE_TRY(map_vocabularies(s->model->vocab, s->model->model->name, draft->vocab, draft->model->name, &map, error));
     if (map) {
@@ -124,8 +124,8 @@ aerie_status aerie_memory_plan_draft(const char *path, const char *draft_path, c
     plan->available_bytes = ae_session_available(devices.list[0]);
     aerie_status status = ae_model_load(&target, path, &target_options, error);
     if (status == AERIE_OK) status = ae_model_load(&draft, draft_path, &options, error);
-    if (status == AERIE_OK) status = ae_session_check_decoder(target, error);
-    if (status == AERIE_OK) status = ae_session_check_decoder(draft, error);
+    if (status == AERIE_OK) status = ae_session_check_drafts(target, error);
+    if (status == AERIE_OK) status = ae_session_check_drafts(draft, error);
     if (status == AERIE_OK) status = ae_session_place(&split, &devices, draft, &mp, error);
     if (status == AERIE_OK) plan->available_bytes = ae_session_available_split(&split);
     if (status == AERIE_OK) status = plan_draft(target, draft, &split, &mp, session_params, plan, error);

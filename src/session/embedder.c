@@ -66,7 +66,7 @@ static aerie_status resolve_sizes(const ae_model *m, const aerie_embedder_params
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "passes of %u tokens; at most %u are possible", p->n_batch,
                        AE_SESSION_MAX_CTX);
     o->n_batch = p->n_batch ? p->n_batch : 512;
-    if (h->encoder && o->n_batch < o->n_ctx) o->n_batch = o->n_ctx;
+    if ((h->encoder || h->denoises) && o->n_batch < o->n_ctx) o->n_batch = o->n_ctx; /* a text is one pass */
     o->n_seqs = h->encoder ? 64 : h->recur.kind ? 1 : 16;
     if (o->n_seqs > o->n_batch) o->n_seqs = o->n_batch;
     return AERIE_OK;

@@ -101,6 +101,19 @@ aerie_status aerie_session_eval_adapters(aerie_session *session, const aerie_ada
     return AERIE_OK;
 }
 
+/* A text whose rows see each other is one pass. */
+static aerie_status eval_whole(aerie_session *session, const int32_t *tokens, uint32_t n, const eval *e, aerie_error *error)
+{
+    uint32_t row;
+    const uint32_t first = e->first < n ? (uint32_t)e->first : n;
+    ae_engine_rows_clear(session->engine);
+    AE_TRY(ae_engine_add_whole(session->engine, 0, tokens, n, NULL, &row, error));
+    AE_TRY(run_pass(session, error));
+    if (n > first) (void)eval_rows(session, e, first, row + first, n - first);
+    ae_spec_reset(session->spec);
+    return AERIE_OK;
+}
+
 static aerie_status eval_tokens(aerie_session *session, const int32_t *tokens, size_t n_tokens, const eval *e,
                                 aerie_error *error)
 {
@@ -113,6 +126,8 @@ static aerie_status eval_tokens(aerie_session *session, const int32_t *tokens, s
         if (tokens[i] < 0 || tokens[i] >= n_vocab)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu is %d; 0 to %d are possible", i, tokens[i], n_vocab - 1);
     start(session);
+    if (session->model->model->hparams.denoises && n_tokens)
+        return eval_whole(session, tokens, (uint32_t)n_tokens, e, error);
     bool more = true;
     for (size_t at = 0; more && at < n_tokens;) {
         const bool told = at >= e->first;

@@ -176,6 +176,7 @@ static void fill_info(const aerie_model *model, aerie_model_info *info)
     info->n_experts_used = h->experts.n ? h->experts.n_used : 0;
     info->fingerprint = model->fingerprint;
     info->is_encoder = h->encoder;
+    info->is_diffusion = h->denoises;
     info->pooling = ae_session_pooling(model->model);
 }
 

@@ -41,7 +41,17 @@ aerie_status ae_session_check_decoder(const ae_model *model, aerie_error *error)
                    ae_gguf_path(model->gguf), model->hparams.arch);
 }
 
+aerie_status ae_session_check_drafts(const ae_model *model, aerie_error *error)
+{
+    AE_TRY(ae_session_check_decoder(model, error));
+    if (!model->hparams.denoises) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
+                   "%s: a model of architecture %s fills its answer in any order; it can neither "
+                   "draft nor be drafted for", ae_gguf_path(model->gguf), model->hparams.arch);
+}
+
 #define DEFAULT_CTX 8192
+#define DENOISED_CTX 512 /* of models that denoise: every step computes all of it */
 #define MAX_SEQS 1024
 #define FULL_SEQS 4 /* sequences whose full contexts fit the KV cache by default */
 
@@ -55,6 +65,24 @@ static uint32_t default_kv(const aerie_session_params *p)
     return (uint32_t)(all < UINT32_MAX / 2 ? all : UINT32_MAX / 2);
 }
 
+/* Nothing drafts for answers that are not written from left to right. */
+static aerie_status resolve_denoised(const ae_model *model, aerie_session_params *p, aerie_error *error)
+{
+    if (p->spec.type != AERIE_SPEC_AUTO && p->spec.type != AERIE_SPEC_NONE)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
+                       "%s: a model of architecture %s fills its answer in any order, so nothing "
+                       "can be drafted for it (--spec-type %s); auto and none work", ae_gguf_path(model->gguf),
+                       model->hparams.arch, aerie_spec_type_name(p->spec.type));
+    if (p->spec.draft_model || (p->spec.head && !p->spec.optional))
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
+                       "%s: a model of architecture %s fills its answer in any order, so nothing "
+                       "can be drafted for it (-md)", ae_gguf_path(model->gguf), model->hparams.arch);
+    p->spec.type = AERIE_SPEC_NONE;
+    p->spec.head = NULL;
+    p->spec.ngram = false;
+    return AERIE_OK;
+}
+
 aerie_status ae_session_resolve(const ae_model *model, const aerie_session_params *params, bool tests, aerie_session_params *p,
                             aerie_error *error)
 {
@@ -63,6 +91,7 @@ aerie_status ae_session_resolve(const ae_model *model, const aerie_session_param
     AE_TRY(ae_struct_check_reserved(p->spec.reserved, sizeof p->spec.reserved / sizeof *p->spec.reserved, "aerie_spec", error));
     const uint32_t known = model->hparams.n_positions, said = model->hparams.n_ctx_train;
     const uint32_t train = known && (!said || known < said) ? known : said;
+    if (!p->n_ctx && model->hparams.denoises) p->n_ctx = train && train < DENOISED_CTX ? train : DENOISED_CTX;
     if (!p->n_ctx) p->n_ctx = train && train < DEFAULT_CTX ? train : DEFAULT_CTX;
     if (p->n_ctx == AERIE_CTX_TRAINED) p->n_ctx = train ? train : DEFAULT_CTX;
     if (known && p->n_ctx > known)
@@ -112,6 +141,7 @@ aerie_status ae_session_resolve(const ae_model *model, const aerie_session_param
     if (!(tests ? ae_session_test_spec_name : aerie_spec_type_name)(p->spec.type))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation type %d is unknown", (int)p->spec.type);
     AE_TRY(ae_session_check_adapters(p, error));
+    if (model->hparams.denoises) return resolve_denoised(model, p, error);
     AE_TRY(ae_session_resolve_head(p, error));
     const bool experts = model->hparams.experts.n || p->spec.skip_attn || p->spec.skip_ffn;
     if (p->spec.type == AERIE_SPEC_AUTO)
@@ -151,6 +181,17 @@ ae_engine_options ae_session_engine_options(const aerie_session_params *p, uint3
     o.n_windows = p->n_seqs + (p->n_checkpoints + 3) / 4; /* windows are larger than states */
     memcpy(o.taps, p->taps, sizeof o.taps);
     return o;
+}
+
+void ae_session_hold_texts(const ae_model *model, const aerie_session_params *p, ae_engine_options *o)
+{
+    const uint64_t memory = 256u << 20, row = model->hparams.n_vocab * sizeof(float), all = (uint64_t)p->n_ctx * p->n_seqs;
+    uint64_t n = p->n_batch < all ? p->n_batch : all;
+    if (!model->hparams.denoises) return;
+    if (n > memory / row) n = memory / row;
+    if (n < p->n_ctx) n = p->n_ctx;
+    o->n_batch = o->n_outputs = (uint32_t)n;
+    o->n_kv_pages = (uint32_t)n / AE_KV_PAGE + p->n_seqs + 1;
 }
 
 uint64_t ae_session_bytes(const ae_model *model, const ae_split *split, const ae_engine_options *o)

@@ -35,7 +35,8 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
         status = ae_session_resolve(model, session_params, false, &sp, error);
     }
     if (status == AERIE_OK && !model->hparams.encoder) {
-        const ae_engine_options eo = ae_session_engine_options(&sp, model->hparams.n_vocab);
+        ae_engine_options eo = ae_session_engine_options(&sp, model->hparams.n_vocab);
+        ae_session_hold_texts(model, &sp, &eo);
         plan->session_bytes = ae_session_bytes(model, &split, &eo);
     }
     if (status == AERIE_OK) plan->weight_bytes = weight_bytes;

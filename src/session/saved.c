@@ -158,6 +158,9 @@ aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_err
     AE_TRY(ae_session_check_alone(task->session->model, "saving sequences", error));
     aerie_session *s = task->session;
     *n = 0;
+    if (s->model->model->hparams.denoises)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "an answer that is being denoised cannot be saved: no part of it is "
+                       "final in order");
     if (aerie_task_ended(task))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the request has ended; aerie_session_prefix_save saves what the KV "
                        "cache kept of it");

@@ -212,6 +212,9 @@ static aerie_status create_session(aerie_session **session, const aerie_model *m
     AE_TRY_GOTO(status, ae_session_resolve(model->model, params, test != NULL, &s->params, error), fail);
     ae_engine_options eo = ae_session_engine_options(&s->params, model->model->hparams.n_vocab);
     eo.vocab = model->vocab;
+    ae_session_hold_texts(model->model, &s->params, &eo);
+    if (model->model->hparams.denoises)
+        AE_TRY_GOTO(status, ae_session_check_alone(model, "denoising answers", error), fail);
     eo.ranks = model->ranks, eo.commands = model->commands;
     if (aerie_model_rank(model, NULL)) {
         status = ae_fail(error, AERIE_ERROR_ARGUMENT, "a process that follows the first one of its group has no sessions");
@@ -221,7 +224,8 @@ static aerie_status create_session(aerie_session **session, const aerie_model *m
                                                 "a smaller context (-c) or fewer sequences would fit", error), fail);
     AE_TRY_GOTO(status, ae_session_take_adapters(s, error), fail);
     AE_TRY_GOTO(status, ae_engine_create(&s->engine, model->net, &eo, error), fail);
-    AE_TRY_GOTO(status, create_drafter(s, params->spec.type == AERIE_SPEC_AUTO, &drafter, error), fail);
+    const bool any = params->spec.type == AERIE_SPEC_AUTO && !model->model->hparams.denoises;
+    AE_TRY_GOTO(status, create_drafter(s, any, &drafter, error), fail);
     const aerie_spec *spec = &s->params.spec;
     const ae_spec_options so = {.vocab = model->vocab,
                                 .n_chunk = s->params.n_batch,

@@ -119,6 +119,7 @@ struct aerie_task {
     atomic_int slot;        /* -1: it has no slot */
     ae_arena arena;         /* holds copies of what the request points to */
     aerie_request request;
+    aerie_diffusion diffusion;  /* the request's */
     ae_session_saved saved;     /* the sequence to continue; empty once it runs */
     ae_spec_parked *parked;     /* owned: its sequence, if it gave its slot to another task; else NULL */
     ae_turn turn;
@@ -254,6 +255,8 @@ aerie_status ae_session_replay_text(aerie_task *task, aerie_error *error);
 
 /* UNSUPPORTED if the model cannot generate. */
 aerie_status ae_session_check_decoder(const ae_model *model, aerie_error *error);
+/* UNSUPPORTED if the model cannot write token by token. */
+aerie_status ae_session_check_drafts(const ae_model *model, aerie_error *error);
 /* embedder.c: the default pooling of a model. */
 aerie_pooling ae_session_pooling(const ae_model *model);
 /* Bytes of an embedder with default parameters. */
@@ -279,6 +282,8 @@ aerie_status ae_session_create(aerie_session **session, const aerie_model *model
                                    const ae_session_test *test, aerie_error *error);
 ae_load_options ae_session_net_options(const aerie_model_params *params);
 ae_engine_options ae_session_engine_options(const aerie_session_params *params, uint32_t n_vocab);
+/* For models that denoise: rows, logits and pages for whole texts. Does nothing for others. */
+void ae_session_hold_texts(const ae_model *model, const aerie_session_params *params, ae_engine_options *options);
 /* Bytes of a session with these options, including the samplers of n_seqs requests. */
 uint64_t ae_session_bytes(const ae_model *model, const ae_split *split, const ae_engine_options *options);
 /* names.c: whether n-grams draft beside drafters of this type; the internal id of a cache type. */

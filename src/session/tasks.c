@@ -64,6 +64,8 @@ static bool copy_request(aerie_task *task, const aerie_request *request)
     r->saved = NULL;
     r->chunks = NULL; /* the task has the prompt */
     r->adapters = NULL; /* the task has the set */
+    task->diffusion = *r->diffusion;
+    r->diffusion = &task->diffusion;
     r->grammar = r->grammar ? ae_grammar_share(r->grammar) : NULL;
     return ok;
 }
@@ -79,6 +81,7 @@ static ae_spec_request spec_request(aerie_session *session, const aerie_request 
                                .ignore_eog = r->ignore_eos, .sampling = r->sampling, .grammar = r->grammar,
                                .limits = {r->no_drafts, r->draft_max, r->draft_min, r->draft_p_min}, .adapters = adapters,
                                .client = r->client, .group = r->group,
+                               .diffusion = r->diffusion, .canvas_user = r->user, .canvas_id = r->id,
                                .row = r->row ? on_row : NULL, .row_user = session};
     if (!saved->memory) return request;
     request.tokens = saved->tokens;
@@ -116,6 +119,10 @@ static aerie_status check_request(aerie_session *session, const aerie_request *r
     if (r->n_logprobs > AERIE_MAX_LOGPROBS)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "log-probabilities of %u tokens are asked for; at most %d are possible",
                        r->n_logprobs, AERIE_MAX_LOGPROBS);
+    if (r->n_logprobs && session->model->model->hparams.denoises)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
+                       "log-probabilities are asked for, but a model of architecture %s draws a "
+                       "position several times, each with other tokens around it", session->model->model->hparams.arch);
     return AERIE_OK;
 }
 
@@ -160,6 +167,8 @@ static aerie_status make_task(aerie_session *session, const aerie_request *reque
     if (request->n_tokens && !request->tokens)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the prompt is empty: %zu tokens are announced, but the list is NULL",
                        request->n_tokens);
+    AE_STRUCT_TAKE(diffusion, how, request->diffusion, error);
+    whole.diffusion = &how;
     AE_NEED_IF(request->n_adapters, request->adapters, error);
     AE_NEED_IF(request->n_chunks, request->chunks, error);
     if (request->n_chunks && (request->n_tokens || request->n_saved))

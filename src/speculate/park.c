@@ -19,9 +19,11 @@ struct ae_spec_parked {
 aerie_status ae_spec_park(ae_spec *spec, uint32_t slot, ae_spec_parked **out, aerie_error *error)
 {
     spec_slot *s = &spec->slots[slot];
+    *out = NULL;
+    if (spec->denoiser)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "an answer that is being denoised keeps its slot");
     const size_t bytes = sizeof(ae_spec_parked) + s->n_tokens * sizeof *s->tokens;
     ae_spec_parked *parked = ae_alloc(1, bytes);
-    *out = NULL;
     if (!parked) return ae_fail_memory(error, "a sequence that makes room for another", bytes);
     parked->s = *s;
     memcpy(parked->tokens, s->tokens, s->n_tokens * sizeof *s->tokens);

@@ -4,6 +4,7 @@
  */
 #include "base/mem.h"
 #include "base/os.h"
+#include "speculate/denoise.h"
 #include "speculate/speculate_int.h"
 
 /* ---- Life ----------------------------------------------------------------------------------------- */
@@ -11,6 +12,7 @@
 void ae_spec_free(ae_spec *spec)
 {
     if (!spec) return;
+    ae_denoise_free(spec);
     for (uint32_t i = 0; spec->slots && i < spec->n_slots; i++) {
         ae_free(spec->slots[i].tokens);
         if (!spec->slots[i].follows) ae_sampler_free(spec->slots[i].sampler);
@@ -75,7 +77,8 @@ aerie_status ae_spec_create(ae_spec **out, ae_engine *engine, ae_drafter *drafte
                                       .fixed = options->fixed, .ngrams = true, .drafts = drafter && !drafter->ops->free,
                                       .n_networks = drafter ? drafter->n_choices : 0,
                                       .n_warm = drafter && drafter->ops->observe ? AE_SPEC_WARM : 0};
-    const aerie_status status = ae_controller_init(&spec->controller, &co, error);
+    aerie_status status = ae_controller_init(&spec->controller, &co, error);
+    if (status == AERIE_OK && ae_engine_net(engine)->model->hparams.denoises) status = ae_denoise_create(spec, error);
     if (status == AERIE_OK) *out = spec;
     else ae_spec_free(spec);
     return status;
@@ -162,6 +165,7 @@ void ae_spec_finish(ae_spec *spec, spec_slot *s, aerie_stop stop)
 
 void ae_spec_release(ae_spec *spec, uint32_t i_slot)
 {
+    if (spec->denoiser) return; /* nothing of it is in the cache */
     if (spec->slots[i_slot].follows) return; /* the next ae_spec_follow reuses its positions */
     ae_engine_keep(spec->engine, i_slot, spec->slots[i_slot].tokens);
 }
@@ -175,6 +179,7 @@ void ae_spec_stop(ae_spec *spec, uint32_t slot, aerie_stop stop)
 
 uint32_t ae_spec_n_done(const ae_spec *spec, uint32_t slot)
 {
+    if (spec->denoiser) return (uint32_t)spec->slots[slot].n_tokens; /* every step computes all of it */
     return ae_kv_n_live(ae_engine_kv(spec->engine), slot);
 }
 
@@ -245,6 +250,7 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
 {
     const double begun = ae_time_now();
     uint32_t n_released = 0;
+    if (spec->denoiser) return ae_denoise_step(spec, emit, user, error);
     ae_engine_rows_clear(spec->engine);
     ae_spec_plan(spec);
     if (spec->drafter) AE_TRY(ae_spec_propose(spec, error));

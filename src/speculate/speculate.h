@@ -44,6 +44,7 @@
 #ifndef AE_SPECULATE_SPECULATE_H
 #define AE_SPECULATE_SPECULATE_H
 
+#include "aerie_extra.h"
 #include "aerie_measure.h"
 #include "engine/engine.h"
 #include "engine/media.h"
@@ -108,6 +109,9 @@ typedef struct ae_spec_request {
     const ae_grammar *grammar; /* the text matches it; NULL: any text */
     const ae_adapter_set *adapters; /* copied; NULL: none */
     uint64_t client, group;    /* whose it is (share.h); group 0: its own */
+    const aerie_diffusion *diffusion; /* models that denoise (denoise.h): how, with no field missing; else not read */
+    void *canvas_user;     /* for the callback of `diffusion` */
+    size_t canvas_id;
     ae_spec_row *row;          /* NULL: none. Otherwise the whole prompt runs, whatever the KV cache holds */
     void *row_user;
 } ae_spec_request;

@@ -33,6 +33,7 @@ typedef struct spec_slot {
     uint32_t n_predict;
     ae_spec_limits limits;
     uint32_t n_answered; /* tokens of the answer that the request came with */
+    struct ae_canvas *canvas; /* denoise.h; NULL: the model decodes */
     ae_sampler *sampler;
     ae_constraint *constraint; /* NULL: any text; kept for the next request with the same grammar */
     aerie_stats stats;
@@ -62,6 +63,7 @@ struct ae_spec {
     ae_drafter *drafter;
     ae_spec_options options;
     ae_controller controller;
+    struct ae_denoiser *denoiser; /* denoise.h; NULL: the model decodes */
     const ae_vocab *vocab;
     uint32_t n_ctx, n_slots, n_active;
     spec_slot *slots; /* [n_slots] */

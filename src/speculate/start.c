@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/os.h"
+#include "speculate/denoise.h"
 #include "speculate/speculate_int.h"
 #include "text/grammar/match.h"
 
@@ -122,6 +123,7 @@ static aerie_status check_request(const ae_spec *spec, const ae_spec_request *re
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u tokens are asked for, but the answer to continue has %zu already",
                        request->n_predict, request->n_answered);
     const int32_t n_vocab = ae_vocab_n_tokens(spec->vocab);
+    if (spec->denoiser) AE_TRY(ae_denoise_check(spec, request, error));
     AE_TRY(check_media(spec, request, error));
     for (size_t i = 0, m = 0; i < request->n_tokens; i++) {
         while (m < request->n_media && request->media[m].first + request->media[m].n <= i) m++;
@@ -208,7 +210,7 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
     AE_TRY(ae_sampler_create(&sampler, &request->sampling, spec->vocab, (uint32_t)ae_vocab_n_tokens(spec->vocab), spec->n_ctx,
                              error));
     origin from = ae_spec_origin(spec, request->adapters, request->tokens, request->n_tokens);
-    const uint32_t i = from.slot, n_most = request->row ? 0 : (uint32_t)request->n_tokens - 1;
+    const uint32_t i = from.slot, n_most = request->row || spec->denoiser ? 0 : (uint32_t)request->n_tokens - 1;
     spec_slot *s = &spec->slots[i];
     from.n_again = ae_spec_again(request->n_predict, (uint32_t)request->n_answered);
     aerie_status status = constrain(spec, i, request->grammar, error);
@@ -229,7 +231,7 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
                      .number = number, .leader = NO_SLOT,
                      .client = request->client, .group = request->group ? request->group : ~number,
                      .scope = ae_engine_seq_key(spec->engine, i).scope,
-                     .tokens = tokens, .n_tokens = request->n_tokens, .n_predict = request->n_predict,
+                     .tokens = tokens, .n_tokens = request->n_tokens, .n_predict = request->n_predict, .canvas = s->canvas,
                      .media = request->media, .n_media = request->n_media,
                      .n_answered = (uint32_t)request->n_answered, .sampler = sampler,
                      .limits = request->limits, .constraint = s->constraint, .start_time = ae_time_now()};
@@ -238,10 +240,14 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
     s->stats.n_generated = (uint32_t)request->n_answered;
     s->stats.n_cached = ae_kv_n_live(ae_engine_kv(spec->engine), i);
     s->turn = ae_engine_has_state(spec->engine) ? last_turn(spec, request->tokens, request->n_tokens) : 0;
-    if (!request->row && from.n_leader >= s->stats.n_cached + AE_KV_PAGE) {
+    if (!request->row && !spec->denoiser && from.n_leader >= s->stats.n_cached + AE_KV_PAGE) {
         s->leader = from.leader;
         s->leader_number = spec->slots[from.leader].number;
         s->n_awaited = from.n_leader;
+    }
+    if (spec->denoiser && (status = ae_denoise_start(spec, i, request, error)) != AERIE_OK) {
+        s->active = false;
+        return status;
     }
     spec->order[spec->n_active++] = i;
     *slot = i;

@@ -619,6 +619,12 @@ CASES = {
 }
 
 
+# the same layers under a mask that hides nothing
+DENOISES = {"dream": CASES["qwen2"], "llada": llama, "rnd1": CASES["qwen3moe"],
+            "llada-moe": llama_like("Qwen3MoeForCausalLM", "Qwen3MoeConfig", norm_topk_prob=False)}
+CASES.update(DENOISES)
+
+
 def divide_frequencies(model, divisors):
     for name, buffer in model.named_buffers():
         if name.endswith("inv_freq") and "original" not in name and "sliding" not in name:
@@ -670,7 +676,9 @@ def torch_logits(f, tokens):
     model, block = build(f)
     tokens = torch.tensor(tokens[None].astype(np.int64))
     with torch.no_grad():
-        logits = model(tokens, use_cache=False).logits[0].double().numpy()
+        # rows of models that denoise see each other
+        mask = torch.zeros((1, 1) + (tokens.shape[1],) * 2) if f.arch in DENOISES else None
+        logits = model(tokens, attention_mask=mask, use_cache=False).logits[0].double().numpy()
         if not block:
             return logits, None
         part = "attn_kv_a_mqa" if any("kv_a_proj" in name for name in block) else "attn_output"

@@ -7,6 +7,7 @@
 
 /* ---- Keys ---------------------------------------------------------------------------------------- */
 
+#define DENOISES "u .tokenizer.ggml.mask_token_id 0\n"
 #define RMS "f attention.layer_norm_rms_epsilon 1e-5\n"
 #define LAYER_NORM "f attention.layer_norm_epsilon 1e-5\n"
 #define ROWS(embd, ff) "u embedding_length " #embd "\nu feed_forward_length " #ff "\n"

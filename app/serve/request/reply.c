@@ -525,6 +525,7 @@ static bool submit(serve_reply_state *r, serve_error *error)
     request.no_drafts = ask->no_drafts;
     request.draft_max = ask->draft_max, request.draft_min = ask->draft_min, request.draft_p_min = ask->draft_p_min;
     request.ignore_eos = ask->ignore_eos;
+    request.diffusion = &ask->server->options->diffusion;
     request.sampling = ask->sampling;
     request.sampling.logit_bias = ask->n_bias ? ask->bias : request.sampling.logit_bias;
     request.sampling.n_logit_bias = ask->n_bias ? ask->n_bias : request.sampling.n_logit_bias;
