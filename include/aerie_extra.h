@@ -409,6 +409,21 @@ AERIE_API aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n,
 AERIE_API aerie_status aerie_session_prefix_save(aerie_session *session, uint64_t scope, const aerie_adapter_use *adapters,
                                                  size_t n_adapters, const int32_t *tokens, size_t n_tokens, void **data,
                                                  size_t *n, aerie_error *error);
+/* The same in pieces, between which the session steps: a long sequence takes as long to save as its part of the cache takes to
+ * copy, and requests would wait for it. aerie_session_saving_begin begins like aerie_session_prefix_save. tokens [n_tokens] are
+ * lent until aerie_saving_free. The session must outlive the saving. */
+typedef struct aerie_saving aerie_saving;
+AERIE_API aerie_status aerie_session_saving_begin(aerie_session *session, uint64_t scope, const aerie_adapter_use *adapters,
+                                                  size_t n_adapters, const int32_t *tokens, size_t n_tokens,
+                                                  aerie_saving **saving, aerie_error *error);
+/* Saves up to n_positions more; *done: all are saved. The stepping thread, between steps. Errors: LIMIT (the cache has lost
+ * some since the saving began, which can only be freed then), INTERNAL (a device failed), ARGUMENT. */
+AERIE_API aerie_status aerie_saving_step(aerie_saving *saving, size_t n_positions, bool *done, aerie_error *error);
+/* Once all are saved: *data [*n] is the caller's (aerie_free); *n_tokens, which may be NULL: how many tokens it holds. Any
+ * thread. Errors: ARGUMENT (not all are saved, or this was called before). */
+AERIE_API aerie_status aerie_saving_finish(aerie_saving *saving, void **data, size_t *n, size_t *n_tokens, aerie_error *error);
+/* Ends a saving, finished or not. NULL is allowed. */
+AERIE_API void aerie_saving_free(aerie_saving *saving);
 /* Puts a saved sequence's part of the KV cache there, for later requests of this scope that begin with its tokens. *n_loaded,
  * which may be NULL: how many tokens it holds now; fewer than were saved if running sequences need the room. Errors: FORMAT,
  * UNSUPPORTED, MEMORY, ARGUMENT. */

@@ -22,12 +22,24 @@ static uint64_t word_at(const uint8_t *bytes, size_t n)
     return word;
 }
 
-uint64_t ae_hash64(uint64_t seed, const void *bytes, size_t n)
+uint64_t ae_hash64_begin(uint64_t seed, size_t n)
+{
+    return mix(seed, n);
+}
+
+uint64_t ae_hash64_add(uint64_t h, const void *bytes, size_t n)
 {
     const uint8_t *at = bytes;
-    uint64_t h = mix(seed, n);
-    size_t left = n;
-    for (; left >= 8; at += 8, left -= 8) h = mix(h, word_at(at, 8));
-    if (left) h = mix(h, word_at(at, left));
+    for (; n >= 8; at += 8, n -= 8) h = mix(h, word_at(at, 8));
+    return n ? mix(h, word_at(at, n)) : h;
+}
+
+uint64_t ae_hash64_end(uint64_t h)
+{
     return mix(mix(h, 0), 0);
+}
+
+uint64_t ae_hash64(uint64_t seed, const void *bytes, size_t n)
+{
+    return ae_hash64_end(ae_hash64_add(ae_hash64_begin(seed, n), bytes, n));
 }

@@ -170,11 +170,13 @@ void ae_kv_forget_prefixes(ae_kv *kv);
 size_t ae_kv_saved_bytes(const ae_kv *kv, uint32_t n, uint32_t first);
 /* `first` for saving a sequence; n is a landing. */
 uint32_t ae_kv_saved_first(const ae_kv *kv, uint32_t seq, uint32_t n);
-void ae_kv_save(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, uint32_t first, void *out);
+/* Writes the bytes of positions [begin, end) to their places in out [ae_kv_saved_bytes(kv, n, first)]. */
+void ae_kv_save(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, uint32_t first, uint32_t begin, uint32_t end,
+                void *out);
 /* `first` for saving tokens[0..n) from the tree; n is a result of ae_kv_match. */
 uint32_t ae_kv_prefix_first(const ae_kv *kv, ae_kv_key key, const int32_t *tokens, uint32_t n);
 void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
-                       void *out);
+                       uint32_t begin, uint32_t end, void *out); /* as ae_kv_save does */
 /* Puts such bytes into the tree, as if a sequence of these tokens had ended. Pages that the tree already has stay; if pages run
  * out, the rest is left out. */
 void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,

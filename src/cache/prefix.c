@@ -251,18 +251,21 @@ uint32_t ae_kv_prefix_first(const ae_kv *kv, ae_kv_key key, const int32_t *token
 }
 
 void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
-                       void *out)
+                       uint32_t begin, uint32_t end, void *out)
 {
     const size_t bytes = ae_kv_store_bytes(kv, false), part_bytes = ae_kv_store_bytes(kv, true);
-    uint8_t *to = out, *to_part = to + n * bytes;
+    uint8_t *const whole = out, *const parts = whole + n * bytes;
     int32_t node = AE_KV_NONE;
     uint32_t n_same = AE_KV_PAGE;
     ae_kv_settle(kv, stream);
-    for (uint32_t done = 0; done < n && n_same == AE_KV_PAGE; done += n_same) {
+    for (uint32_t done = 0; done < end && n_same == AE_KV_PAGE; done += n_same) {
         node = best_child(kv, node, key, tokens + done, n - done, &n_same);
-        for (uint32_t i = 0; i < n_same; i++, to += bytes) ae_kv_stores_read(kv, stream, false, &node, i, to);
-        for (uint32_t i = 0; kv->window && done >= first && i < n_same; i++, to_part += part_bytes)
-            ae_kv_stores_read(kv, stream, true, &kv->part_of[node], i, to_part);
+        const uint32_t stop = done + n_same < end ? done + n_same : end;
+        for (uint32_t i = done > begin ? done : begin; i < stop; i++) {
+            ae_kv_stores_read(kv, stream, false, &node, i - done, whole + i * bytes);
+            if (kv->window && i >= first)
+                ae_kv_stores_read(kv, stream, true, &kv->part_of[node], i - done, parts + (i - first) * part_bytes);
+        }
     }
 }
 

@@ -190,10 +190,14 @@ uint32_t ae_engine_adopt(ae_engine *engine, uint32_t seq, const int32_t *tokens,
 uint32_t ae_engine_seq_saved(const ae_engine *engine, uint32_t seq, uint32_t n);
 uint32_t ae_engine_prefix_saved(const ae_engine *engine, ae_kv_key key, const int32_t *tokens, uint32_t n);
 size_t ae_engine_saved_bytes(const ae_engine *engine, uint32_t n, uint32_t first, bool has_state);
-/* n is a result of the functions above or, if has_state is false, any landing. */
-void ae_engine_save_seq(ae_engine *engine, uint32_t seq, uint32_t n, uint32_t first, bool has_state, void *out);
-void ae_engine_save_prefix(ae_engine *engine, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first, bool has_state,
-                           void *out);
+/* What is saved. n is a result of the functions above or, if has_state is false, any landing. */
+typedef struct ae_engine_saved {
+    uint32_t n, first;
+    bool has_state;
+    uint32_t begin, end; /* the positions that a call writes to their places; the state goes with the last one */
+} ae_engine_saved;
+void ae_engine_save_seq(ae_engine *engine, uint32_t seq, const ae_engine_saved *saved, void *out);
+void ae_engine_save_prefix(ae_engine *engine, ae_kv_key key, const int32_t *tokens, const ae_engine_saved *saved, void *out);
 /* Puts such bytes into the cache as if a sequence had ended, as far as there is room. */
 void ae_engine_load_prefix(ae_engine *engine, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first, bool has_state,
                            const void *bytes);

@@ -149,18 +149,19 @@ size_t ae_engine_saved_bytes(const ae_engine *e, uint32_t n, uint32_t first, boo
     return ae_kv_saved_bytes(e->kv, n, first) + (has_state && e->state ? ae_state_bytes(e->state) : 0);
 }
 
-void ae_engine_save_seq(ae_engine *e, uint32_t seq, uint32_t n, uint32_t first, bool has_state, void *out)
+void ae_engine_save_seq(ae_engine *e, uint32_t seq, const ae_engine_saved *s, void *out)
 {
-    ae_kv_save(e->kv, NULL, seq, n, first, out);
-    if (has_state && e->state) (void)ae_state_read(e->state, NULL, seq, (uint8_t *)out + ae_kv_saved_bytes(e->kv, n, first));
+    ae_kv_save(e->kv, NULL, seq, s->n, s->first, s->begin, s->end, out);
+    if (s->has_state && e->state && s->end == s->n)
+        (void)ae_state_read(e->state, NULL, seq, (uint8_t *)out + ae_kv_saved_bytes(e->kv, s->n, s->first));
 }
 
-void ae_engine_save_prefix(ae_engine *e, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first, bool has_state,
-                           void *out)
+void ae_engine_save_prefix(ae_engine *e, ae_kv_key key, const int32_t *tokens, const ae_engine_saved *s, void *out)
 {
-    ae_kv_read_prefix(e->kv, NULL, key, tokens, n, first, out);
-    if (has_state && e->state)
-        (void)ae_state_read_snapshot(e->state, NULL, key, tokens, n, (uint8_t *)out + ae_kv_saved_bytes(e->kv, n, first));
+    ae_kv_read_prefix(e->kv, NULL, key, tokens, s->n, s->first, s->begin, s->end, out);
+    if (s->has_state && e->state && s->end == s->n)
+        (void)ae_state_read_snapshot(e->state, NULL, key, tokens, s->n,
+                                     (uint8_t *)out + ae_kv_saved_bytes(e->kv, s->n, s->first));
 }
 
 void ae_engine_load_prefix(ae_engine *e, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first, bool has_state,

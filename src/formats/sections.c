@@ -119,7 +119,26 @@ aerie_status ae_sections_create(void **bytes, size_t *n, ae_section *list, uint3
     return AERIE_OK;
 }
 
+ae_sections_sum ae_sections_sum_begin(const void *bytes, size_t n)
+{
+    return (ae_sections_sum){ae_hash64_begin(ae_hash64(0, bytes, CHECKSUM_AT), n - HEADER), HEADER};
+}
+
+void ae_sections_sum_add(ae_sections_sum *sum, const void *bytes, size_t n_final)
+{
+    const size_t n = n_final > sum->n_done ? (n_final - sum->n_done) / 8 * 8 : 0;
+    sum->state = ae_hash64_add(sum->state, (const uint8_t *)bytes + sum->n_done, n);
+    sum->n_done += n;
+}
+
+void ae_sections_sum_end(ae_sections_sum *sum, void *bytes, size_t n)
+{
+    ae_sections_sum_add(sum, bytes, n); /* a block's size is a multiple of 8 */
+    put((uint8_t *)bytes + CHECKSUM_AT, 8, ae_hash64_end(sum->state));
+}
+
 void ae_sections_seal(void *bytes, size_t n)
 {
-    put((uint8_t *)bytes + CHECKSUM_AT, 8, checksum(bytes, n));
+    ae_sections_sum sum = ae_sections_sum_begin(bytes, n);
+    ae_sections_sum_end(&sum, bytes, n);
 }

@@ -40,4 +40,14 @@ aerie_status ae_sections_create(void **bytes, size_t *n, ae_section *list, uint3
 /* Writes the checksum of a complete block. */
 void ae_sections_seal(void *bytes, size_t n);
 
+/* The same while the block is being filled: begin once its sections are made, add when bytes [0, n_final) have their final
+ * values, end when all have. */
+typedef struct ae_sections_sum {
+    uint64_t state;
+    size_t n_done;
+} ae_sections_sum;
+ae_sections_sum ae_sections_sum_begin(const void *bytes, size_t n);
+void ae_sections_sum_add(ae_sections_sum *sum, const void *bytes, size_t n_final);
+void ae_sections_sum_end(ae_sections_sum *sum, void *bytes, size_t n);
+
 #endif

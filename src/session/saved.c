@@ -86,9 +86,9 @@ _Static_assert(sizeof(saved_adapter) == 16, "no padding");
 #define KV_HEADER 16
 #define TOKENS_HEADER 8
 
-/* kv: the cache's bytes, if the sequence is not in the cache; NULL: it is. */
-static aerie_status save(const aerie_session *s, const ae_session_saved *seq, const double *mu, void **data, size_t *n,
-                         aerie_error *error)
+/* Makes a block with everything but the bytes of the cache, whose place is *kv. */
+static aerie_status lay_out(const aerie_session *s, const ae_session_saved *seq, const double *mu, void **data, size_t *n,
+                            uint8_t **kv, aerie_error *error)
 {
     const char *name = s->model->model->name;
     const size_t kv_bytes = ae_spec_saved_bytes(s->spec, seq->cached);
@@ -125,13 +125,33 @@ static aerie_status save(const aerie_session *s, const ae_session_saved *seq, co
     put_u32(at[2] + 4, seq->cached.n);
     put_u32(at[2] + 8, (uint32_t)ae_spec_saved_bytes(s->spec, (ae_spec_cached){1, 1, false}));
     put_u32(at[2] + 12, seq->cached.first);
+    *kv = at[2] + KV_HEADER;
+    return AERIE_OK;
+}
+
+static aerie_status fail_lost(aerie_error *error)
+{
+    return ae_fail(error, AERIE_ERROR_LIMIT, "the KV cache has lost tokens of the sequence that is being saved: running "
+                   "requests needed its pages");
+}
+
+/* Reads positions [begin, end) out of the cache. */
+static aerie_status read_cache(const aerie_session *s, const ae_session_saved *seq, uint32_t begin, uint32_t end, void *kv,
+                               aerie_error *error)
+{
+    if (!ae_spec_read_cached(s->spec, &seq->adapters, seq->tokens, seq->cached, begin, end, kv)) return fail_lost(error);
+    return ae_engine_sync(s->engine, error); /* a device that failed returns zeros, which must not be saved */
+}
+
+/* seq->kv: the cache's bytes, if the sequence is not in the cache; NULL: it is. */
+static aerie_status save(const aerie_session *s, const ae_session_saved *seq, const double *mu, void **data, size_t *n,
+                         aerie_error *error)
+{
+    uint8_t *kv;
+    AE_TRY(lay_out(s, seq, mu, data, n, &kv, error));
     aerie_status status = AERIE_OK;
-    if (seq->kv) {
-        memcpy(at[2] + KV_HEADER, seq->kv, kv_bytes);
-    } else { /* a device that failed returns zeros, which must not be saved */
-        ae_spec_read_cached(s->spec, adapters, seq->tokens, seq->cached, at[2] + KV_HEADER);
-        status = ae_engine_sync(s->engine, error);
-    }
+    if (seq->kv) memcpy(kv, seq->kv, ae_spec_saved_bytes(s->spec, seq->cached));
+    else status = read_cache(s, seq, 0, seq->cached.n, kv, error);
     if (status == AERIE_OK) {
         ae_sections_seal(*data, *n);
         return AERIE_OK;
@@ -231,37 +251,116 @@ static void cut_rows(own_tokens *own, size_t n)
     if (last->n > n - last->first) last->n = (uint32_t)(n - last->first);
 }
 
-aerie_status aerie_session_prefix_save(aerie_session *s, uint64_t scope, const aerie_adapter_use *adapters, size_t n_adapters,
-                                       const int32_t *tokens, size_t n_tokens, void **data, size_t *n, aerie_error *error)
+/* A sequence that is being saved. */
+struct aerie_saving {
+    aerie_session *session; /* lent */
+    own_tokens own;
+    ae_session_saved seq;
+    void *data;             /* [n] owned, until it is handed over */
+    size_t n;
+    uint8_t *kv;            /* in data */
+    size_t position_bytes;  /* of layers without a window */
+    uint32_t n_done;        /* positions */
+    ae_sections_sum sum;
+};
+
+static aerie_status begin_saving(aerie_saving *saving, aerie_session *s, const int32_t *tokens, size_t n_tokens,
+                                 const ae_adapter_set *set, aerie_error *error)
 {
-    AE_NEED(data, error);
-    *data = NULL;
+    own_tokens *own = &saving->own;
+    if (n_tokens) AE_TRY(take_tokens(s, tokens, n_tokens, own, error));
+    const ae_spec_cached cached = own->n ? ae_spec_find_cached(s->spec, set, own->tokens, own->n) : (ae_spec_cached){0};
+    if (!cached.n)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the KV cache holds none of these %zu tokens; a request that ran them "
+                       "comes first", n_tokens);
+    cut_rows(own, cached.n);
+    saving->session = s;
+    saving->seq = (ae_session_saved){.tokens = own->tokens, .n_tokens = cached.n, .n_prompt = cached.n, .cached = cached,
+                                     .adapters = *set, .refs = own->refs, .n_refs = own->n_refs};
+    AE_TRY(lay_out(s, &saving->seq, NULL, &saving->data, &saving->n, &saving->kv, error));
+    saving->position_bytes = ae_spec_saved_bytes(s->spec, (ae_spec_cached){1, 1, false});
+    saving->sum = ae_sections_sum_begin(saving->data, saving->n);
+    return AERIE_OK;
+}
+
+aerie_status aerie_session_saving_begin(aerie_session *s, uint64_t scope, const aerie_adapter_use *adapters, size_t n_adapters,
+                                        const int32_t *tokens, size_t n_tokens, aerie_saving **saving, aerie_error *error)
+{
+    AE_NEED(saving, error);
+    *saving = NULL;
     AE_NEED_AS(s, "session", error);
-    AE_NEED(n, error);
     AE_NEED_IF(n_tokens, tokens, error);
     AE_NEED_IF(n_adapters, adapters, error);
     AE_TRY(ae_session_check_process(s, error));
     AE_TRY(ae_session_check_alone(s->model, "saving sequences", error));
-    *n = 0;
-    ae_adapter_set set;
-    own_tokens own = {0};
     AE_TRY(refuse_in_step(s, error));
+    ae_adapter_set set;
     AE_TRY(ae_session_adapter_set(s, adapters, n_adapters, &set, error));
     set.scope = scope;
-    if (n_tokens) AE_TRY(take_tokens(s, tokens, n_tokens, &own, error));
-    const ae_spec_cached cached = own.n ? ae_spec_find_cached(s->spec, &set, own.tokens, own.n) : (ae_spec_cached){0};
-    aerie_status status;
-    if (cached.n) {
-        cut_rows(&own, cached.n);
-        const ae_session_saved seq = {.tokens = own.tokens, .n_tokens = cached.n, .n_prompt = cached.n, .cached = cached,
-                                      .adapters = set, .refs = own.refs, .n_refs = own.n_refs};
-        status = save(s, &seq, NULL, data, n, error);
-    } else {
-        status = ae_fail(error, AERIE_ERROR_ARGUMENT, "the KV cache holds none of these %zu tokens; a request that ran them "
-                         "comes first",
-                         n_tokens);
-    }
-    ae_free(own.memory);
+    aerie_saving *new = ae_alloc(1, sizeof *new);
+    if (!new) return ae_fail_memory(error, "a sequence that is being saved", sizeof *new);
+    const aerie_status status = begin_saving(new, s, tokens, n_tokens, &set, error);
+    if (status == AERIE_OK) *saving = new;
+    else aerie_saving_free(new);
+    return status;
+}
+
+aerie_status aerie_saving_step(aerie_saving *saving, size_t n_positions, bool *done, aerie_error *error)
+{
+    AE_NEED(done, error);
+    *done = false;
+    AE_NEED(saving, error);
+    AE_TRY(refuse_in_step(saving->session, error));
+    const ae_session_saved *seq = &saving->seq;
+    const uint32_t left = seq->cached.n - saving->n_done, n = n_positions < left ? (uint32_t)n_positions : left;
+    AE_TRY(read_cache(saving->session, seq, saving->n_done, saving->n_done + n, saving->kv, error));
+    saving->n_done += n;
+    const uint8_t *end = saving->kv + saving->n_done * saving->position_bytes;
+    ae_sections_sum_add(&saving->sum, saving->data, (size_t)(end - (const uint8_t *)saving->data));
+    *done = saving->n_done == seq->cached.n;
+    return AERIE_OK;
+}
+
+aerie_status aerie_saving_finish(aerie_saving *saving, void **data, size_t *n, size_t *n_tokens, aerie_error *error)
+{
+    AE_NEED(data, error);
+    *data = NULL;
+    AE_NEED(saving, error);
+    AE_NEED(n, error);
+    *n = 0;
+    if (!saving->data || saving->n_done < saving->seq.cached.n)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT,
+                       "there is nothing to take: aerie_saving_step has saved %u of %u positions%s",
+                       saving->n_done, saving->seq.cached.n, saving->data ? "" : ", and they were taken before");
+    ae_sections_sum_end(&saving->sum, saving->data, saving->n);
+    *data = saving->data;
+    *n = saving->n;
+    if (n_tokens) *n_tokens = saving->seq.cached.n;
+    saving->data = NULL;
+    return AERIE_OK;
+}
+
+void aerie_saving_free(aerie_saving *saving)
+{
+    if (!saving) return;
+    ae_free(saving->data);
+    ae_free(saving->own.memory);
+    ae_free(saving);
+}
+
+aerie_status aerie_session_prefix_save(aerie_session *s, uint64_t scope, const aerie_adapter_use *adapters, size_t n_adapters,
+                                       const int32_t *tokens, size_t n_tokens, void **data, size_t *n, aerie_error *error)
+{
+    aerie_saving *saving;
+    bool done;
+    AE_NEED(data, error);
+    *data = NULL;
+    AE_NEED(n, error);
+    *n = 0;
+    AE_TRY(aerie_session_saving_begin(s, scope, adapters, n_adapters, tokens, n_tokens, &saving, error));
+    aerie_status status = aerie_saving_step(saving, SIZE_MAX, &done, error);
+    if (status == AERIE_OK) status = aerie_saving_finish(saving, data, n, NULL, error);
+    aerie_saving_free(saving);
     return status;
 }
 

@@ -173,9 +173,10 @@ ae_spec_sequence ae_spec_parked_get(const ae_spec_parked *parked);
 /* How many of the first tokens are kept, computed with these adapters (NULL: none): as many as a sequence could continue from.
  * If there is no such position, as many as the KV cache has, without the state. */
 ae_spec_cached ae_spec_find_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, size_t n);
-/* Writes the canonical bytes of what ae_spec_find_cached has found to out [ae_spec_saved_bytes]. */
-void ae_spec_read_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, ae_spec_cached cached,
-                         void *out);
+/* Writes the canonical bytes of positions [begin, end) of what ae_spec_find_cached has found to their places in
+ * out [ae_spec_saved_bytes]. false: it has been lost since. */
+bool ae_spec_read_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, ae_spec_cached cached,
+                         uint32_t begin, uint32_t end, void *out);
 /* Puts such bytes into the prefix tree, as far as it has room. */
 void ae_spec_write_cached(ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, ae_spec_cached cached,
                           const void *bytes);

@@ -334,13 +334,16 @@ ae_spec_cached ae_spec_find_cached(const ae_spec *spec, const ae_adapter_set *ad
     return find_cached(spec, ae_engine_key(spec->engine, adapters), tokens, n).cached;
 }
 
-void ae_spec_read_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, ae_spec_cached c,
-                         void *out)
+bool ae_spec_read_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, ae_spec_cached c,
+                         uint32_t begin, uint32_t end, void *out)
 {
     const ae_kv_key key = ae_engine_key(spec->engine, adapters);
-    const uint32_t slot = find_in(spec, key, tokens, c.n, c.has_state).slot;
-    if (slot == NO_SLOT) ae_engine_save_prefix(spec->engine, key, tokens, c.n, c.first, c.has_state, out);
-    else ae_engine_save_seq(spec->engine, slot, c.n, c.first, c.has_state, out);
+    const cached_at at = find_in(spec, key, tokens, c.n, c.has_state);
+    const ae_engine_saved saved = {c.n, c.first, c.has_state, begin, end};
+    if (at.cached.n < c.n || at.cached.first > c.first) return false;
+    if (at.slot == NO_SLOT) ae_engine_save_prefix(spec->engine, key, tokens, &saved, out);
+    else ae_engine_save_seq(spec->engine, at.slot, &saved, out);
+    return true;
 }
 
 void ae_spec_write_cached(ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, ae_spec_cached c,

@@ -491,6 +491,50 @@ static void test_prefixes(void **state)
     }
 }
 
+/* Saving in pieces, between steps of another request, gives the bytes of saving at once. Once that request has taken its pages,
+ * it fails. */
+static void test_savings_in_pieces(void **state)
+{
+    (void)state;
+    aerie_error error = {0};
+    aerie_session *session = open_session(model, AERIE_SPEC_EAGLE3, 1, 1, AERIE_KV_F16);
+    aerie_request request = request_of(1);
+    int32_t others[N_CTX];
+    trace t[2] = {0};
+    aerie_saving *savings[2];
+    aerie_task *task;
+    void *data, *again;
+    size_t n, n_again, n_tokens;
+    bool done = false;
+    for (uint32_t i = 0; i < N_CTX; i++) others[i] = prompt[(i + 7) % N_PROMPT];
+    play(session, &request, &t[0]);
+    need(aerie_session_prefix_save(session, 0, NULL, 0, prompt, N_PROMPT, &again, &n_again, &error), &error);
+    for (int i = 0; i < 2; i++)
+        need(aerie_session_saving_begin(session, 0, NULL, 0, prompt, N_PROMPT, &savings[i], &error), &error);
+    assert_int_equal(aerie_saving_finish(savings[0], &data, &n, NULL, &error), AERIE_ERROR_ARGUMENT);
+    request.tokens = others, request.n_tokens = N_CTX - N_PREDICT - 1;
+    need(aerie_session_submit(session, &request, &task, &error), &error);
+    for (uint32_t i = 20; !done; i++) {
+        need(aerie_saving_step(savings[0], i, &done, &error), &error);
+        if (i == 21) need(aerie_session_step(session, &error), &error);
+    }
+    need(aerie_saving_finish(savings[0], &data, &n, &n_tokens, &error), &error);
+    assert_int_equal(n_tokens, N_PROMPT);
+    assert_int_equal(n, n_again);
+    assert_memory_equal(data, again, n);
+    aerie_free(data);
+    finish(session, &t[1]);
+    assert_int_equal(aerie_saving_step(savings[1], 1, &done, &error), AERIE_ERROR_LIMIT);
+    assert_true(!done && strstr(error.text, "lost"));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(aerie_saving_finish(savings[i], &data, &n, NULL, &error), AERIE_ERROR_ARGUMENT);
+        aerie_saving_free(savings[i]);
+    }
+    aerie_free(again);
+    aerie_task_free(task);
+    aerie_session_free(session);
+}
+
 /* ---- What is refused ------------------------------------------------------------------------------------------- */
 
 /* A sequence of kind `kind`, saved after some tokens. */
@@ -736,6 +780,7 @@ int main(void)
         cmocka_unit_test(test_in_the_same_session_and_short_of_cache),
         cmocka_unit_test(test_forks),
         cmocka_unit_test(test_prefixes),
+        cmocka_unit_test(test_savings_in_pieces),
         cmocka_unit_test(test_other_models_and_settings_are_refused),
         cmocka_unit_test(test_contexts_of_another_rotation_are_refused),
         cmocka_unit_test(test_a_callback_may_not_save),

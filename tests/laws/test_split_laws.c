@@ -122,7 +122,7 @@ static void save(bench *b, uint32_t from, uint32_t to)
     char *saved = malloc(bytes + 1), *state = malloc(state_bytes + 1);
     assert_true(saved && state);
     for (uint32_t i = 0; i < n; i++) tokens[i] = 1000 + (int32_t)i; /* by no other sequence */
-    ae_kv_save(kv, stream, from, n, first, saved);
+    ae_kv_save(kv, stream, from, n, first, 0, n, saved);
     say(b, saved, bytes);
     if (e->state) assert_int_equal(ae_state_read(e->state, stream, from, state), AERIE_OK);
     say(b, state, state_bytes);

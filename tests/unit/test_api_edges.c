@@ -210,6 +210,15 @@ static void test_null_sessions(void **state)
     REFUSED(aerie_session_prefix_save(session, 0, NULL, 0, &one, 1, NULL, &n, e));
     REFUSED(aerie_session_prefix_save(session, 0, NULL, 0, &one, 1, &data, NULL, e));
     REFUSED(aerie_session_prefix_save(session, 0, NULL, 1, &one, 1, &data, &n, e));
+    aerie_saving *saving;
+    bool done;
+    REFUSED(aerie_session_saving_begin(NULL, 0, NULL, 0, &one, 1, &saving, e));
+    REFUSED(aerie_session_saving_begin(session, 0, NULL, 0, NULL, 1, &saving, e));
+    REFUSED(aerie_session_saving_begin(session, 0, NULL, 0, &one, 1, NULL, e));
+    REFUSED(aerie_session_saving_begin(session, 0, NULL, 1, &one, 1, &saving, e));
+    REFUSED(aerie_saving_step(NULL, 1, &done, e));
+    REFUSED(aerie_saving_finish(NULL, &data, &n, NULL, e));
+    aerie_saving_free(NULL);
     REFUSED(aerie_session_prefix_load(NULL, 0, "x", 1, NULL, e));
     REFUSED(aerie_session_prefix_load(session, 0, NULL, 1, NULL, e));
     REFUSED(aerie_saved_tokens(NULL, 1, &tokens, &n, NULL, e));

@@ -153,7 +153,9 @@ static void move_out(cache *c, uint32_t seq)
     const uint32_t seen = n < c->window ? 0 : n + 1 - c->window;
     void *bytes = test_malloc(ae_kv_saved_bytes(c->kv, n, first) + 1);
     assert_true(first <= n && (!n || first <= seen));
-    ae_kv_save(c->kv, NULL, seq, n, first, bytes);
+    const uint32_t border = n * 5 / 8; /* in two pieces */
+    ae_kv_save(c->kv, NULL, seq, n, first, border, n, bytes);
+    ae_kv_save(c->kv, NULL, seq, n, first, 0, border, bytes);
     ae_kv_truncate(c->kv, seq, 0);
     ae_kv_forget_prefixes(c->kv);
     ae_kv_write_prefix(c->kv, NULL, NO_KEY, m->tokens, n, first, bytes);
@@ -163,7 +165,8 @@ static void move_out(cache *c, uint32_t seq)
         const uint32_t again = ae_kv_prefix_first(c->kv, NO_KEY, m->tokens, n);
         assert_true(!n || again <= seen);
         void *copy = test_malloc(ae_kv_saved_bytes(c->kv, n, again) + 1);
-        ae_kv_read_prefix(c->kv, NULL, NO_KEY, m->tokens, n, again, copy);
+        ae_kv_read_prefix(c->kv, NULL, NO_KEY, m->tokens, n, again, 0, border, copy);
+        ae_kv_read_prefix(c->kv, NULL, NO_KEY, m->tokens, n, again, border, n, copy);
         if (again == first) assert_memory_equal(copy, bytes, ae_kv_saved_bytes(c->kv, n, again));
         test_free(copy);
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "serve/models/conversations_int.h"
+#include "shared/app.h"
 
 /* ---- The list ----------------------------------------------------------------------------------------------- */
 
@@ -33,6 +34,11 @@ static size_t common(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
 static void forget(serve_conversations *c, entry *e)
 {
     entry **at = &c->first;
+    if (c->saved == e) {
+        aerie_saving_free(c->saving);
+        c->saving = NULL;
+        c->saved = NULL;
+    }
     while (*at != e) at = &(*at)->next;
     *at = e->next;
     c->figures.n--;
@@ -137,17 +143,15 @@ static entry *oldest_noted(serve_conversations *c)
     return found;
 }
 
-static void keep_one(serve_conversations *c, aerie_session *session, entry *e)
+/* The copy of `saved` is complete, or failed (data NULL). */
+static void keep(serve_conversations *c, void *data, size_t n_data, size_t n)
 {
-    aerie_error error;
-    void *data = NULL;
-    size_t n_data = 0;
-    const aerie_status status = aerie_session_prefix_save(session, e->scope, e->adapters, e->n_adapters, e->tokens, e->n, &data,
-                                                          &n_data, &error);
+    entry *e = c->saved;
+    aerie_saving_free(c->saving);
+    c->saving = NULL;
+    c->saved = NULL;
     pthread_mutex_lock(&c->lock);
-    const size_t n =
-        status ? 0 : aerie_session_prefix_find(session, e->scope, e->adapters, e->n_adapters, e->tokens, e->n);
-    if (n >= SERVE_CONVERSATION_LEAST && make_room(c, n_data, e)) {
+    if (data && n >= SERVE_CONVERSATION_LEAST && make_room(c, n_data, e)) {
         c->n_noted -= e->n;
         e->n = n; /* the cache may have lost its end */
         e->kept = true;
@@ -164,10 +168,37 @@ static void keep_one(serve_conversations *c, aerie_session *session, entry *e)
     aerie_free(data);
 }
 
-void serve_conversations_keep(serve_conversations *c, aerie_session *session, bool idle, size_t n_most)
+/* Begins to copy the oldest noted entry, or goes on with one, for about this many seconds. */
+static void keep_on(serve_conversations *c, aerie_session *session, double seconds)
 {
-    if (!c) return;
-    while (c->n_noted > (idle ? 0 : n_most)) keep_one(c, session, oldest_noted(c));
+    enum { AT_ONCE = 16 }; /* positions between two looks at the clock */
+    const double start = app_now();
+    bool done = false;
+    void *data = NULL;
+    size_t n_data = 0, n = 0;
+    if (!c->saving) {
+        c->saved = oldest_noted(c);
+        const entry *e = c->saved;
+        if (aerie_session_saving_begin(session, e->scope, e->adapters, e->n_adapters, e->tokens, e->n, &c->saving, NULL)) {
+            keep(c, NULL, 0, 0);
+            return;
+        }
+    }
+    while (!done && app_now() - start < seconds)
+        if (aerie_saving_step(c->saving, AT_ONCE, &done, NULL)) {
+            keep(c, NULL, 0, 0);
+            return;
+        }
+    if (!done) return;
+    (void)aerie_saving_finish(c->saving, &data, &n_data, &n, NULL); /* all is saved, so this cannot fail */
+    keep(c, data, n_data, n);
+}
+
+bool serve_conversations_keep(serve_conversations *c, aerie_session *session, size_t n_most, double seconds)
+{
+    if (!c || c->n_noted <= n_most) return false;
+    keep_on(c, session, seconds);
+    return c->n_noted > n_most;
 }
 
 /* ---- Into the KV cache -------------------------------------------------------------------------------------- */
@@ -212,7 +243,7 @@ void serve_conversations_restore(serve_conversations *c, aerie_session *session,
     aerie_error error;
     size_t n, n_loaded;
     const size_t there = aerie_session_prefix_find(session, key->scope, key->adapters, key->n_adapters, key->tokens, key->n);
-    serve_conversations_keep(c, session, true, 0); /* what comes in may push these out of the cache */
+    while (serve_conversations_keep(c, session, 0, 1)) {} /* what comes in may push these out of the cache */
     pthread_mutex_lock(&c->lock);
     entry *e = *found->name ? by_name(c, key->scope, found->name) : best(c, key, &n);
     if (e && *found->name) n = common(e->tokens, e->n, key->tokens, key->n);

@@ -48,9 +48,9 @@ void serve_conversations_close(serve_conversations *c);
 
 /* Notes that a sequence has ended; a later serve_conversations_keep copies it out of the KV cache. Stepping thread. */
 void serve_conversations_note(serve_conversations *c, const serve_conversation_key *key);
-/* Between two steps: copies noted sequences out of the cache; all of them when idle, otherwise only as many as keep those that
- * are not yet copied within n_most tokens. The stepping thread. */
-void serve_conversations_keep(serve_conversations *c, aerie_session *session, bool idle, size_t n_most);
+/* Between two steps: if noted sequences have more than n_most tokens, copies one of them out of the cache for about so many
+ * seconds; the next call goes on with it. Returns whether there is more to copy. The stepping thread. */
+bool serve_conversations_keep(serve_conversations *c, aerie_session *session, size_t n_most, double seconds);
 
 /* What a request may get back. */
 typedef struct serve_conversation_found {

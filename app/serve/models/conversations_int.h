@@ -30,6 +30,8 @@ struct serve_conversations {
     pthread_cond_t changed; /* there may be something to write, or it is the end */
     entry *first;
     size_t n_noted;         /* tokens of entries that are not yet kept; of the stepping thread */
+    aerie_saving *saving;   /* of `saved`, one of these entries; NULL: none is being copied; of the stepping thread */
+    entry *saved;
     uint64_t clock;
     serve_conversation_figures figures;
     char folder[SERVE_CONVERSATION_PATH / 2]; /* of this model */

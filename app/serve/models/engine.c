@@ -7,6 +7,7 @@
 #include "serve/models/models.h"
 
 enum { IDLE_MS = 50 };
+#define COPY_SECONDS 0.003 /* that a request may have to wait because a conversation is being copied */
 
 /* ---- Slots ---------------------------------------------------------------------------------------------------- */
 
@@ -203,12 +204,13 @@ static void *step_all(void *user)
 {
     serve_model *model = user;
     aerie_error error;
+    bool copies = false; /* while nobody asks for anything, conversations are copied, and the next request waits for a slice */
     note_kv(model);
     while (!atomic_load(&model->stop)) {
         run_errands(model);
-        serve_conversations_keep(model->conversations, model->session, false, n_most_noted(model));
-        if (!aerie_session_wait(model->session, IDLE_MS / 1e3)) {
-            serve_conversations_keep(model->conversations, model->session, true, 0);
+        serve_conversations_keep(model->conversations, model->session, n_most_noted(model), COPY_SECONDS);
+        if (!aerie_session_wait(model->session, copies ? 0 : IDLE_MS / 1e3)) {
+            copies = serve_conversations_keep(model->conversations, model->session, 0, COPY_SECONDS);
             atomic_store(&model->last_step, app_now());
             continue;
         }
@@ -219,7 +221,7 @@ static void *step_all(void *user)
         atomic_store(&model->last_step, app_now());
         atomic_store(&model->step_began, 0);
     }
-    serve_conversations_keep(model->conversations, model->session, true, 0);
+    while (serve_conversations_keep(model->conversations, model->session, 0, 1)) {}
     return NULL;
 }
 
