@@ -82,7 +82,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest groups[] = {
         GROUP(lookup), GROUP(matmul), GROUP(head_matmul),
-        GROUP(norm), GROUP(axpy), GROUP(map), GROUP(copy), GROUP(rope_table),
+        GROUP(norm), GROUP(axpy), GROUP(map), GROUP(mix), GROUP(copy), GROUP(rope_table),
         LONG(rope_kv), LONG(kv_copy_page), LONG(kv_commit), LONG(kv_write), LONG(attention),
         RECURRENT(recur), GROUP(gated_norm),
         {"moe", test_moe, open_moe, NULL, NULL},

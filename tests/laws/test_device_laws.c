@@ -3,7 +3,7 @@
  *
  * The device is named by AERIE_TEST_DEVICE; without it it is "emu", and where the build has none everything is skipped. What
  * the device declines (UNSUPPORTED) is skipped with its sentence. tests/laws/test_device_spec.c does the same for generated
- * texts. */
+ * texts. AERIE_TEST_ARCH: test_architectures walks the one of this name alone. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -328,6 +328,7 @@ static void test_prefixes(void **state)
 static void test_architectures(void **state)
 {
     uint32_t n = 0, n_declined = 0;
+    const char *only = getenv("AERIE_TEST_ARCH");
     (void)state;
     for (size_t i = 0; i < mkarch_n_specs; i++) {
         const case_model m = {mkarch_specs[i].name, NULL, NULL, kv_types[i % 3], 0};
@@ -337,7 +338,7 @@ static void test_architectures(void **state)
         int32_t tokens[24];
         aerie_error error = {0};
         uint64_t random = i;
-        if (i % (uint32_t)AE_TEST_EVERY) continue;
+        if (only ? strcmp(only, m.arch) != 0 : i % (uint32_t)AE_TEST_EVERY != 0) continue;
         snprintf(path, sizeof path, "%s/arch.gguf", folder);
         make_model(&m, path);
         need(open_on(&rigs[0], path, "cpu", &m, &error), &error);
@@ -345,6 +346,7 @@ static void test_architectures(void **state)
         if (rigs[0].model->hparams.encoder) status = AERIE_ERROR_UNSUPPORTED; /* has no logits */
         else if (status == AERIE_OK) status = try_row(&rigs[1], &error);
         n++, n_declined += status == AERIE_ERROR_UNSUPPORTED;
+        if (only && status == AERIE_ERROR_UNSUPPORTED) print_message("declined: %s: %s\n", m.arch, error.text);
         if (status != AERIE_ERROR_UNSUPPORTED) {
             need(status, &error);
             for (int t = 0; t < 24; t++) tokens[t] = (int32_t)(mk_random(&random) % MKARCH_VOCAB);

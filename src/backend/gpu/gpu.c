@@ -165,6 +165,7 @@ static const ae_backend_ops gpu_ops = {
     .norm = ae_gpu_norm,
     .axpy = ae_gpu_axpy,
     .map = ae_gpu_map,
+    .mix = ae_gpu_mix,
     .moe = ae_gpu_moe,
     .rope_table = ae_gpu_rope_table,
     .rope_kv = ae_gpu_rope_kv,

@@ -148,6 +148,7 @@ void ae_gpu_lookup(ae_stream *stream, const ae_weight *table, const int32_t *tok
 void ae_gpu_norm(ae_stream *stream, const ae_norm *args);
 void ae_gpu_axpy(ae_stream *stream, const ae_axpy *args);
 void ae_gpu_map(ae_stream *stream, const ae_map *args);
+void ae_gpu_mix(ae_stream *stream, const ae_row_mix *args);
 void ae_gpu_copy(ae_stream *stream, const ae_copy *args);
 
 /* kv.c */

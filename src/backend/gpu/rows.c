@@ -28,12 +28,24 @@ void ae_gpu_axpy(ae_stream *stream, const ae_axpy *a)
 
 void ae_gpu_map(ae_stream *stream, const ae_map *a)
 {
+    const bool whole = a->kind == AE_MAP_CUTOFF || a->kind == AE_MAP_MATCH;
     const bool parts = a->kind == AE_MAP_GATE || a->kind == AE_MAP_LERP || a->kind == AE_MAP_LERP_BY;
     const ae_gpu_map_args args = {.x = a->x, .x2 = a->x2, .x3 = a->x3, .weight = a->weight, .x_stride = (uint32_t)a->x_stride,
                                   .x2_stride = (uint32_t)a->x2_stride, .dim = a->dim, .kind = a->kind, .glu = a->glu,
                                   .group = parts ? a->dim / a->n_groups : 1, .a = a->a, .b = a->b, .c = a->c, .d = a->d,
                                   .limit = a->glu_limit};
-    ae_gpu_launch(stream, AE_GPU_map_rows, a->n_rows, blocks_of(a->dim, AE_GPU_MAP_BLOCK), 1, 0, &args);
+    if (a->kind > AE_MAP_MATCH) ae_gpu_decline(stream, "this kind of map");
+    else if (whole) ae_gpu_launch(stream, AE_GPU_map_whole_rows, a->n_rows, 1, 1, AE_GPU_NORM_SHARED, &args);
+    else ae_gpu_launch(stream, AE_GPU_map_rows, a->n_rows, blocks_of(a->dim, AE_GPU_MAP_BLOCK), 1, 0, &args);
+}
+
+void ae_gpu_mix(ae_stream *stream, const ae_row_mix *a)
+{
+    const ae_gpu_mix_args args = {.x = a->x, .start = a->start, .coef = a->coef, .y = a->y, .x_stride = a->x_stride,
+                                  .x_step = a->x_step, .start_stride = a->start_stride, .start_step = a->start_step,
+                                  .coef_stride = a->coef_stride, .y_stride = a->y_stride, .y_step = a->y_step, .dim = a->dim,
+                                  .n_in = a->n_in, .n_out = a->n_out, .out_step = a->out_step, .in_step = a->in_step};
+    ae_gpu_launch(stream, AE_GPU_mix_rows, a->n_rows, blocks_of(a->dim, AE_GPU_MAP_BLOCK), 1, 0, &args);
 }
 
 /* Rows whose floats are in groups of four, 16-byte aligned. */

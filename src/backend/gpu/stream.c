@@ -158,9 +158,6 @@ aerie_status ae_gpu_stream_create(ae_backend *backend, const ae_stream_options *
     if (options->moe.n_each > 1)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s does not run experts that others share yet; --device cpu runs them",
                        ae_gpu(backend)->name);
-    if (options->n_streams)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s does not run models of several streams per row yet; --device cpu "
-                       "runs them", ae_gpu(backend)->name);
     ae_stream *s = ae_alloc(1, sizeof *s);
     if (!s) return ae_fail_memory(error, "a stream", sizeof *s);
     s->backend = ae_gpu(backend);

@@ -11,6 +11,8 @@
     X(norm_rows, ae_gpu_norm_args, 256) \
     X(axpy_rows, ae_gpu_axpy_args, 256) \
     X(map_rows, ae_gpu_map_args, 256) \
+    X(map_whole_rows, ae_gpu_map_args, 256) \
+    X(mix_rows, ae_gpu_mix_args, 256) \
     X(copy_rows, ae_gpu_copy_args, 256) \
     X(copy_host_rows, ae_gpu_copy_host_args, 256) \
     X(rope_angles, ae_gpu_rope_table_args, 128) \
@@ -28,7 +30,7 @@
 #define AE_GPU_NORM_GROUPS 4    /* groups of a block of norm_groups: a warp has one; a block of norm_rows has one */
 #define AE_GPU_NORM_WARP 512u   /* the largest group that a warp norms */
 #define AE_GPU_NORM_SHARED ((4096 + 64) * (uint32_t)sizeof(float)) /* AE_SUM_SHARED of sums.h */
-#define AE_GPU_MAP_BLOCK 1024u  /* elements of a row that a block of axpy_rows and map_rows handles */
+#define AE_GPU_MAP_BLOCK 1024u  /* elements of a row that a block of axpy_rows, map_rows and mix_rows handles */
 
 /* x = (x - mean) / sqrt(mean of squares + eps) * weight (+ bias); mean is 0 unless layer. */
 typedef struct ae_gpu_norm_args {
@@ -55,6 +57,15 @@ typedef struct ae_gpu_map_args {
     uint32_t group;      /* AE_MAP_GATE: elements of a group; AE_MAP_LERP, _BY: of a part of x; else 1 */
     float a, b, c, d, limit;
 } ae_gpu_map_args;
+
+/* ae_row_mix */
+typedef struct ae_gpu_mix_args {
+    const float *x, *start; /* start may be NULL */
+    const float *coef;
+    float *y;
+    uint64_t x_stride, x_step, start_stride, start_step, coef_stride, y_stride, y_step;
+    uint32_t dim, n_in, n_out, out_step, in_step;
+} ae_gpu_mix_args;
 
 /* y[i] = x[rows[i]]. The unit of dim and of the strides is one f32, or four if wide. */
 typedef struct ae_gpu_copy_args {

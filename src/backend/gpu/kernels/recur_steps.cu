@@ -271,20 +271,24 @@ AE_DEV result step_scan(const ae_gpu_recur_args *a, const column *c, const float
     return r;
 }
 
-/* One row, of which f was fetched; then f becomes that of row `next` (-1: none), while the lanes compute. `record`: where the
- * row's own numbers are kept, or NULL. */
+/* Whether rows are fetched while the row before is computed: lanes with large states have no registers for that. */
+#define AHEAD(n) ((n) <= 32)
+
+/* One row, of which f was fetched; then f becomes that of row `next` (-1: none), while the lanes compute (AHEAD).
+ * `record`: where the row's own numbers are kept, or NULL. */
 template <int n, int steps>
 AE_DEV void step(const ae_gpu_recur_args *a, const column *c, uint32_t row, int32_t next, float *f, float *s,
                  const float *decay, float *room, float *record)
 {
     const ae_gpu_state_view *v = &a->view;
     const size_t at = value_of(v, c);
-    const float now[3] = {f[0], f[1], f[2]};
     result r;
+    if (!AHEAD(n)) fetch<n, steps>(a, c, row, f);
+    const float now[3] = {f[0], f[1], f[2]};
     ae_sync_warp();
     put_fetched<n, steps>(c, v->key_dim, f, room);
     ae_sync_warp();
-    if (next >= 0) fetch<n, steps>(a, c, (uint32_t)next, f);
+    if (AHEAD(n) && next >= 0) fetch<n, steps>(a, c, (uint32_t)next, f);
     if (steps == AE_GPU_STEPS_RECUR) r = step_recur<n>(a, c, now, s, room);
     else if (steps == AE_GPU_STEPS_KEYED) r = step_keyed<n>(a, c, now, s, room);
     else if (steps == AE_GPU_STEPS_WKV7) r = step_wkv7<n>(c, now, s, room);
@@ -337,7 +341,7 @@ template <int n, int steps> AE_DEV void run_steps(const ae_gpu_recur_args *a, fl
     float s[n], f[FETCHED(n, steps)] = {0}, decay[steps == AE_GPU_STEPS_SCAN ? n : 1] = {0};
     load_state<n>(s, &c, plane, v->value_dim);
     if (steps == AE_GPU_STEPS_SCAN) load_state<n>(decay, &c, a->decay + (size_t)c.j * v->key_dim + c.p * c.quarter, 1);
-    if (first >= 0) fetch<n, steps>(a, &c, (uint32_t)first, f);
+    if (AHEAD(n) && first >= 0) fetch<n, steps>(a, &c, (uint32_t)first, f);
     absorb<n, steps>(a, &c, s, decay, room);
     for (uint32_t r = 0; r < run.n_committed; r++)
         step<n, steps>(a, &c, run.first + r, r + 1 < run.n_committed ? (int32_t)(run.first + r) + 1 : tree, f, s, decay, room,

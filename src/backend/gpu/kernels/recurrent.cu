@@ -35,20 +35,22 @@ AE_DEV float row_before(const ae_gpu_conv_args *a, uint32_t i_run, uint32_t back
     return v->plane[(uint64_t)run->seq * v->plane_floats + (size_t)at * v->n_channels + channel];
 }
 
-/* The weight of a channel for the row `back` rows before its own. */
-AE_DEV float tap_of(const ae_gpu_conv_args *a, uint32_t channel, uint32_t back)
+/* The weights of a channel, or NULL: 1 and -1. */
+AE_DEV const float *taps_of(const ae_gpu_conv_args *a, uint32_t channel)
 {
-    const uint32_t n_taps = a->view.n_taps, third = a->view.n_channels / 3;
     const float *weight = a->weight;
-    if (!weight) return back ? 1.0f : -1.0f;
-    if (a->weight_3 && channel >= 2 * third) weight = a->weight_3, channel -= 2 * third;
-    else if (a->weight_2 && channel >= third) weight = a->weight_2, channel -= third;
-    return weight[(size_t)channel * n_taps + n_taps - 1 - back];
+    if (a->weight_2 || a->weight_3) {
+        const uint32_t third = a->view.n_channels / 3;
+        if (a->weight_3 && channel >= 2 * third) weight = a->weight_3, channel -= 2 * third;
+        else if (a->weight_2 && channel >= third) weight = a->weight_2, channel -= third;
+    }
+    return weight ? weight + (size_t)channel * a->view.n_taps : NULL;
 }
 
 AE_DEV void conv_row(const ae_gpu_conv_args *a, uint32_t i_run, uint32_t row, uint32_t channel)
 {
     const uint32_t n_taps = a->view.n_taps;
+    const float *taps = taps_of(a, channel);
     float x[AE_STATE_MAX_TAPS], c = 0;
     int32_t at = (int32_t)row;
     uint32_t back = 1;
@@ -60,7 +62,7 @@ AE_DEV void conv_row(const ae_gpu_conv_args *a, uint32_t i_run, uint32_t row, ui
     }
     AE_UNROLL
     for (uint32_t j = AE_STATE_MAX_TAPS; j-- > 0;)
-        if (j < n_taps) c = ae_fma(tap_of(a, channel, j), x[j], c);
+        if (j < n_taps) c = ae_fma(taps ? taps[n_taps - 1 - j] : j ? 1.0f : -1.0f, x[j], c);
     if (a->bias) c += a->bias[channel];
     if (a->silu) c = ae_siluf(c);
     if (a->gate) c *= a->gate[(size_t)row * a->x_stride + (channel - a->first)];

@@ -83,6 +83,47 @@ AE_KERNEL(map_rows, ae_gpu_map_args, 256)
     for (uint32_t i = begin + ae_thread(); i < end; i += 256) x[i] = map_of(&a, x[i], x2, x3, i);
 }
 
+/* Maps that need sums over a row, a row for each block. Thread k % 256 alone reads and writes x[k]. */
+AE_KERNEL(map_whole_rows, ae_gpu_map_args, 256)
+{
+    AE_SHARED(shared);
+    float *room = (float *)shared, *x = a.x + (size_t)ae_block_x() * a.x_stride;
+    const float n = (float)a.dim;
+    if (a.kind == AE_MAP_CUTOFF) {
+        const float mean = ae_block_sum(x, a.dim, 0, false, room) / n;
+        const float cut = ae_fma(a.a, sqrtf(ae_block_sum(x, a.dim, mean, true, room) / n), mean);
+        for (uint32_t i = ae_thread(); i < a.dim; i += 256) x[i] = ae_maxf(x[i] - cut, 0.0f);
+        return;
+    }
+    const float like = ae_block_sum(a.x2 + (size_t)ae_block_x() * a.x2_stride, a.dim, 0, true, room) / n;
+    const float own = ae_block_sum(x, a.dim, 0, true, room) / n;
+    const float f = sqrtf(like) / sqrtf(ae_maxf(own, a.a));
+    for (uint32_t i = ae_thread(); i < a.dim; i += 256) x[i] = x[i] * f;
+}
+
+AE_KERNEL(mix_rows, ae_gpu_mix_args, 256)
+{
+    const size_t r = ae_block_x();
+    const float *coef = a.coef + r * a.coef_stride;
+    const uint32_t begin = ae_block_y() * AE_GPU_MAP_BLOCK, end = ae_min(begin + AE_GPU_MAP_BLOCK, a.dim);
+    for (uint32_t i = begin + ae_thread(); i < end; i += 256) {
+        const float *x = a.x + r * a.x_stride + i, *start = a.start ? a.start + r * a.start_stride + i : NULL;
+        float sum[AE_MAX_STREAMS]; /* all of them first: y may be x or start */
+        AE_UNROLL
+        for (uint32_t t = 0; t < AE_MAX_STREAMS; t++) {
+            if (t >= a.n_out) break;
+            sum[t] = start ? start[t * a.start_step] : 0.0f;
+            for (uint32_t s = 0; s < a.n_in; s++)
+                sum[t] = ae_fma(coef[t * a.out_step + s * a.in_step], x[s * a.x_step], sum[t]);
+        }
+        AE_UNROLL
+        for (uint32_t t = 0; t < AE_MAX_STREAMS; t++) {
+            if (t >= a.n_out) break;
+            a.y[r * a.y_stride + t * a.y_step + i] = sum[t];
+        }
+    }
+}
+
 /* ---- Copies ------------------------------------------------------------------------------------------ */
 
 /* Element i of all copied rows, from row `from` of x. */

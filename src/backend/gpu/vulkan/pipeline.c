@@ -48,6 +48,8 @@ static const struct {
     KERNEL(norm_rows, ae_gpu_norm_args, "rows", 1, 0, 0),
     KERNEL(axpy_rows, ae_gpu_axpy_args, "rows", 2, 0, 0),
     KERNEL(map_rows, ae_gpu_map_args, "rows", 3, 0, 0),
+    KERNEL(map_whole_rows, ae_gpu_map_args, "rows", 6, 0, 0),
+    KERNEL(mix_rows, ae_gpu_mix_args, "rows", 7, 0, 0),
     KERNEL(copy_rows, ae_gpu_copy_args, "rows", 4, 0, 0),
     KERNEL(copy_host_rows, ae_gpu_copy_host_args, "rows", 5, 0, 0),
     KERNEL(rope_angles, ae_gpu_rope_table_args, "rope", 0, 0, 0),

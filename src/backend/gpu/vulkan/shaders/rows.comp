@@ -1,6 +1,6 @@
 #version 460
 /* rows.comp - norms, element-wise maps and copies of rows. KIND: 0 norm_groups (SIZE groups of a block), 1 norm_rows, 2
- * axpy_rows, 3 map_rows, 4 copy_rows, 5 copy_host_rows. The arithmetic and its order are those of cpu/ref/rows.c. */
+ * axpy_rows, 3 map_rows, 4 copy_rows, 5 copy_host_rows, 6 map_whole_rows, 7 mix_rows. The arithmetic and its order are those of cpu/ref/rows.c. */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
@@ -22,6 +22,10 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Map
     uint64_t x, x2, x3, weight;
     uint x_stride, x2_stride, dim, kind, glu, group;
     float a, b, c, d, limit;
+};
+layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer MixArgs { /* ae_gpu_mix_args */
+    uint64_t x, start, coef, y, x_stride, x_step, start_stride, start_step, coef_stride, y_stride, y_step;
+    uint dim, n_in, n_out, out_step, in_step;
 };
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer CopyArgs { /* ae_gpu_copy_host_args */
     uint64_t x, y, rows, to;
@@ -117,6 +121,46 @@ void map_rows(MapArgs a)
     for (uint i = begin + THREAD; i < end; i += 256) x.v[i] = map_of(a, x.v[i], x2, x3, i);
 }
 
+/* Maps that need sums over a row, a row for each work-group; x is read by other threads before the barriers alone. */
+void map_whole_row(MapArgs a)
+{
+    const uint64_t x = a.x + uint64_t(BLOCK_X) * a.x_stride * 4ul, like = a.x2 + uint64_t(BLOCK_X) * a.x2_stride * 4ul;
+    const float n = float(a.dim);
+    if (a.kind == 12) {
+        const float mean = ae_div(sum_group(x, a.dim, 0.0, false), n);
+        const float cut = ae_fma(a.a, ae_sqrt(ae_div(sum_group(x, a.dim, mean, true), n)), mean);
+        for (uint i = THREAD; i < a.dim; i += 256) {
+            const float over = F32(x).v[i] - cut;
+            F32(x).v[i] = over > 0.0 ? over : 0.0;
+        }
+        return;
+    }
+    const float wanted = ae_div(sum_group(like, a.dim, 0.0, true), n), has = ae_div(sum_group(x, a.dim, 0.0, true), n);
+    const float f = ae_div(ae_sqrt(wanted), ae_sqrt(has > a.a ? has : a.a));
+    for (uint i = THREAD; i < a.dim; i += 256) F32(x).v[i] = F32(x).v[i] * f;
+}
+
+#define MAX_STREAMS 8u /* AE_MAX_STREAMS */
+
+void mix(MixArgs a)
+{
+    const uint64_t r = uint64_t(BLOCK_X);
+    F32 coef = F32(a.coef + r * a.coef_stride * 4ul);
+    const uint begin = BLOCK_Y * MAP_BLOCK, end = min(begin + MAP_BLOCK, a.dim);
+    for (uint i = begin + THREAD; i < end; i += 256) {
+        const uint64_t x = a.x + (r * a.x_stride + i) * 4ul, start = a.start + (r * a.start_stride + i) * 4ul;
+        float sum[MAX_STREAMS]; /* all of them first: y may be x or start */
+        [[unroll]] for (uint t = 0; t < MAX_STREAMS; t++) {
+            if (t >= a.n_out) continue;
+            sum[t] = a.start != 0ul ? F32(start + t * a.start_step * 4ul).v[0] : 0.0;
+            for (uint s = 0; s < a.n_in; s++)
+                sum[t] = ae_fma(coef.v[t * a.out_step + s * a.in_step], F32(x + s * a.x_step * 4ul).v[0], sum[t]);
+        }
+        [[unroll]] for (uint t = 0; t < MAX_STREAMS; t++)
+            if (t < a.n_out) F32(a.y + (r * a.y_stride + t * a.y_step + i) * 4ul).v[0] = sum[t];
+    }
+}
+
 /* ---- Copies ----------------------------------------------------------------------------------------- */
 
 void copy_one(CopyArgs a)
@@ -137,5 +181,7 @@ void main()
     } else if (KIND == 1) norm(NormArgs(push.args), BLOCK_X);
     else if (KIND == 2) axpy(AxpyArgs(push.args));
     else if (KIND == 3) map_rows(MapArgs(push.args));
+    else if (KIND == 6) map_whole_row(MapArgs(push.args));
+    else if (KIND == 7) mix(MixArgs(push.args));
     else copy_one(CopyArgs(push.args));
 }
