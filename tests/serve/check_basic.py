@@ -117,6 +117,30 @@ class Basic(unittest.TestCase):
         self.assertEqual(self.ask({**body, "prompt": tokens}, path="/v1/completions").json["choices"][0]["text"], text)
         self.assertEqual(self.ask({**body, "prompt": ["abc"]}, path="/v1/completions").json["choices"][0]["text"], text)
 
+    def test_ids_of_an_answer(self):
+        body = {"prompt": "abc", "n_predict": 12, "seed": 1, "return_tokens": True, "n_probs": 1}
+        whole = self.ask(body, path="/completion").json
+        self.assertEqual(whole["tokens"], [e["id"] for e in whole["completion_probabilities"]])
+        self.assertEqual(len(whole["tokens"]), whole["tokens_predicted"])
+        events = self.ask({**body, "stream": True}, path="/completion").events
+        self.assertEqual([t for e in events for t in e.get("tokens", [])], whole["tokens"])
+        fields = self.ask({**body, "response_fields": ["tokens"]}, path="/completion").json
+        self.assertEqual(fields, {"tokens": whole["tokens"]})
+        self.assertNotIn("tokens", self.ask({**body, "return_tokens": False}, path="/completion").json)
+
+    def test_breakers_of_dry(self):
+        """Texts over which no repetition reaches: where all are such, DRY has nothing to penalize."""
+        bias = [[self.s.post("/tokenize", {"content": c}).json["tokens"][-1], 100] for c in "abc"]
+        body = {"prompt": "abcabcabc" * 4, "n_predict": 16, "temperature": 0, "ignore_eos": True, "logit_bias": bias}
+        dry = {**body, "dry_multiplier": 50}
+        plain, penalized = (self.ask(b, path="/completion").json["content"] for b in (body, dry))
+        self.assertNotEqual(penalized, plain)
+        over = {**dry, "dry_sequence_breakers": ["a", "b", "c"]}
+        self.assertEqual(self.ask(over, path="/completion").json["content"], plain)
+        for wrong in ("a", [], [""], [1], ["a" * 300], ["x"] * 65):
+            self.assertIn("dry_sequence_breakers",
+                          self.ask({**dry, "dry_sequence_breakers": wrong}, 400, path="/completion").error)
+
     def test_prompts_are_scored(self):
         """echo with logprobs gives the prompt's tokens theirs, as lm-evaluation-harness wants; max_tokens 0: only these."""
         def ask(prompt, status=200, **fields):

@@ -6,9 +6,13 @@
 
 /* ---- Answers -------------------------------------------------------------------------------------------------------- */
 
-/* Adds "origins" and "completion_probabilities", if requested. */
+/* Adds "tokens", "origins" and "completion_probabilities", if requested. */
 static void add_tokens(serve_parts *out, serve_said *s)
 {
+    if (s->of->ask.return_tokens) {
+        serve_parts_text(out, ",\"tokens\":");
+        serve_parts_list(out, serve_token_id, &s->tokens, s->tokens.n);
+    }
     serve_parts_origins(out, s, "origins");
     if (!serve_said_has_logprobs(s)) return;
     serve_parts_text(out, ",\"completion_probabilities\":");
@@ -43,6 +47,7 @@ static const char *stop_type(const serve_reply_state *r, const serve_said *s)
 static serve_entry *list_named(const serve_said *s, const char *path)
 {
     if (strcmp(path, "origins") == 0 && serve_said_has_origins(s)) return serve_token_origin;
+    if (strcmp(path, "tokens") == 0 && s->of->ask.return_tokens) return serve_token_id;
     return strcmp(path, "completion_probabilities") == 0 && serve_said_has_logprobs(s) ? serve_token_logprob : NULL;
 }
 

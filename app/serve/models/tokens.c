@@ -110,6 +110,12 @@ bool serve_token_text(void *user, size_t i, app_text *out)
     return serve_json_add(out, text_of(t, t->items[i].token));
 }
 
+bool serve_token_id(void *user, size_t i, app_text *out)
+{
+    const serve_tokens *t = user;
+    return serve_json_add(out, json_integer(t->items[i].token));
+}
+
 bool serve_token_number(void *user, size_t i, app_text *out)
 {
     const serve_tokens *t = user;

@@ -37,6 +37,8 @@ void serve_tokens_free(serve_tokens *tokens);
 /* A serve_entry with serve_tokens as user: writes {"id", "token", "bytes", "logprob", "top_logprobs"} as in chat
  * completions. */
 bool serve_token_logprob(void *tokens, size_t i, app_text *out);
+/* Writes the id. */
+bool serve_token_id(void *tokens, size_t i, app_text *out);
 /* Writes {"id", "text", "depth"}. */
 bool serve_token_origin(void *tokens, size_t i, app_text *out);
 /* These write the four lists of completions: "token", -0.5, {"token": -0.5, ...}, 17. Without a log-probability the second and

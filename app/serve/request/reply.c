@@ -136,7 +136,8 @@ static bool take_token(serve_reply_state *r, serve_said *s, const serve_event *e
     if (r->ask.only_prompt && r->dialect->scored) return true;
     if (s->enough) return true; /* it was on its way */
     s->n_tokens++;
-    if ((r->ask.logprobs || r->ask.origins) && !serve_tokens_add(&s->tokens, e, r->ask.n_top)) return false;
+    const bool tells = r->ask.logprobs || r->ask.origins || r->ask.return_tokens;
+    if (tells && !serve_tokens_add(&s->tokens, e, r->ask.n_top)) return false;
     if (r->ask.n_stops && !keep_tail(r, s, e->token)) return false;
     const bool ok = say(s, e->text, e->n_text);
     if (s->enough) aerie_task_cancel(r->job->choices[s->index].task);
@@ -529,6 +530,10 @@ static bool submit(serve_reply_state *r, serve_error *error)
     request.sampling = ask->sampling;
     request.sampling.logit_bias = ask->n_bias ? ask->bias : request.sampling.logit_bias;
     request.sampling.n_logit_bias = ask->n_bias ? ask->n_bias : request.sampling.n_logit_bias;
+    if (ask->n_breakers) {
+        request.sampling.dry_breakers = ask->breakers;
+        request.sampling.n_dry_breakers = ask->n_breakers;
+    }
     request.n_logprobs = ask->logprobs ? (ask->n_top ? ask->n_top : 1) : 0;
     request.stop = ask->stops;
     request.n_stop = ask->n_stops;

@@ -147,6 +147,7 @@ static const field_row rows[] = {
     {"echo", FIELD_BOOL, AT(echo), 0, 0},
     {"return_origins", FIELD_BOOL, AT(origins), 0, 0},
     {"timings_per_token", FIELD_BOOL, AT(timings_per_token), 0, 0},
+    {"return_tokens", FIELD_BOOL, AT(return_tokens), 0, 0},
 };
 
 static bool set_seed(serve_ask *ask, const json_t *v, const char *field, serve_error *error)
@@ -473,6 +474,27 @@ static bool read_samplers(serve_ask *ask, const json_t *object, serve_error *err
     return true;
 }
 
+static bool read_breakers(serve_ask *ask, const json_t *object, serve_error *error)
+{
+    enum { MOST = 64, MOST_BYTES = 256 };
+    static const char field[] = "dry_sequence_breakers";
+    const json_t *list = NULL;
+    if (!serve_get_list(object, field, &list, error)) return false;
+    const size_t n = json_array_size(list);
+    if (!list) return true;
+    if (!n || n > MOST) return serve_fail(error, 400, field, "'%s' must hold 1 to %d texts; found %zu", field, MOST, n);
+    if (!(ask->breakers = calloc(n, sizeof *ask->breakers))) return serve_fail_memory(error);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *v = json_array_get(list, i);
+        const size_t n_bytes = json_string_length(v);
+        if (!json_is_string(v)) return wrong_kind(error, field, "a list of texts", v);
+        if (!n_bytes || n_bytes > MOST_BYTES || strlen(json_string_value(v)) != n_bytes)
+            return serve_fail(error, 400, field, "'%s'[%zu] must have 1 to %d bytes, without NUL", field, i, MOST_BYTES);
+        ask->breakers[ask->n_breakers++] = json_string_value(v);
+    }
+    return true;
+}
+
 /* Fields that are known but not supported are refused, not ignored. */
 static bool check_unsupported(const json_t *object, serve_kind kind, serve_error *error)
 {
@@ -564,7 +586,7 @@ bool serve_ask_fields(serve_ask *ask, serve_error *error)
     if (!read_stream_options(ask, error) || !read_reasoning(ask, error) || !read_logprobs(ask, body, error)) return false;
     if (!serve_ask_stops(ask, get(body, "stop"), "stop", error) || !read_bias(ask, get(body, "logit_bias"), error))
         return false;
-    return read_grammar(ask, body, error) && read_samplers(ask, body, error);
+    return read_grammar(ask, body, error) && read_samplers(ask, body, error) && read_breakers(ask, body, error);
 }
 
 /* ---- Life --------------------------------------------------------------------------------------------------------- */
@@ -694,6 +716,7 @@ void serve_ask_free(serve_ask *ask)
     app_text_free(&ask->begun);
     free(ask->ends);
     free(ask->stops);
+    free(ask->breakers);
     free(ask->bias);
     json_decref(ask->tools);
     json_decref(ask->forms);

@@ -29,6 +29,7 @@ typedef struct serve_ask {
     const char *model_name; /* as the request has it, or the model's own */
     /* fields */
     bool stream, include_usage, logprobs, ignore_eos, origins, echo, keep_reasoning, timings_per_token;
+    bool return_tokens;
     bool only_prompt; /* to be computed, and no text wanted */
     uint32_t n, n_predict, n_top; /* n_predict 0: as much as fits */
     bool no_drafts; /* what the request allows of speculation, as in aerie_request */
@@ -40,6 +41,8 @@ typedef struct serve_ask {
     bool seeded;
     const char **stops; /* [n_stops] lent by the body and the model; the list is owned */
     size_t n_stops;
+    const char **breakers; /* [n_breakers] of DRY, lent by the body; the list is owned. NULL: the usual ones */
+    size_t n_breakers;
     aerie_logit_bias *bias; /* [n_bias] owned */
     size_t n_bias;
     aerie_grammar *grammar; /* owned */
