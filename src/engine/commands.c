@@ -21,6 +21,11 @@ ae_comm *ae_commands_comm(const ae_commands *commands)
     return commands->comm;
 }
 
+bool ae_commands_began(const ae_commands *commands)
+{
+    return commands->began;
+}
+
 aerie_status ae_commands_add_adapter(ae_commands *c, const ae_adapter *adapter, aerie_error *error)
 {
     if (c->n_adapters == AE_COMMANDS_ADAPTERS)
@@ -44,12 +49,36 @@ void ae_commands_send(ae_commands *c)
     c->frame.n = 0;
 }
 
+/* An address that belongs to the calling thread. */
+static const void *this_thread(void)
+{
+    static _Thread_local char mark;
+    return &mark;
+}
+
+bool ae_commands_hold(ae_commands *c)
+{
+    const void *none = NULL;
+    if (!c) return false;
+    if (atomic_compare_exchange_strong(&c->holder, &none, this_thread())) return true;
+    if (none != this_thread())
+        ae_comm_fail(c->comm, "two threads of the first process use sessions at once; in a group one thread must do that");
+    return false;
+}
+
+void ae_commands_release(ae_commands *c, bool held)
+{
+    if (held) atomic_store(&c->holder, NULL);
+}
+
 static void put(ae_commands *c, const ae_command *command, const uint32_t *payload)
 {
     const uint32_t head[] = {command->kind, command->engine, command->seq, command->a, command->b, command->result, command->n};
     if (c->comm->n_ranks == 1 || c->comm->rank) return;
+    const bool held = ae_commands_hold(c);
     for (size_t i = 0; i < sizeof head / sizeof *head; i++) put_word(c, head[i]);
     for (uint32_t i = 0; i < command->n; i++) put_word(c, payload[i]);
+    ae_commands_release(c, held);
 }
 
 static void put_for(const ae_engine *e, const ae_command *command, const uint32_t *payload)
@@ -117,7 +146,7 @@ aerie_status ae_commands_create(ae_commands *c, ae_engine *e, aerie_error *error
     if (e->number == AE_COMMANDS_MAX_ENGINES)
         return ae_fail(error, AERIE_ERROR_LIMIT, "a group of ranks runs %d sessions at a time at most",
                        AE_COMMANDS_MAX_ENGINES);
-    c->taken[e->number] = true;
+    c->taken[e->number] = c->began = true;
     put(c, &(ae_command){.kind = AE_COMMAND_CREATE, .engine = e->number, .n = AE_COMMANDS_OPTIONS}, words);
     ae_commands_send(c);
     return AERIE_OK;

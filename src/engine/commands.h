@@ -48,6 +48,8 @@ aerie_status ae_commands_open(ae_commands **out, ae_comm *comm, aerie_error *err
  * NULL is allowed. */
 void ae_commands_close(ae_commands *commands);
 ae_comm *ae_commands_comm(const ae_commands *commands);
+/* Rank 0: whether an engine has been created. */
+bool ae_commands_began(const ae_commands *commands);
 /* Makes an adapter available to sequences. All ranks add their adapters in the same order. LIMIT: too many. */
 aerie_status ae_commands_add_adapter(ae_commands *commands, const ae_adapter *adapter, aerie_error *error);
 
@@ -60,6 +62,10 @@ void ae_commands_put(ae_engine *engine, const ae_command *command, const int32_t
 void ae_commands_put_tree(ae_engine *engine, uint32_t seq, const ae_tree *tree, uint32_t n_silent, aerie_status status);
 void ae_commands_put_mode(ae_engine *engine, const ae_pass_mode *mode);
 void ae_commands_put_set(ae_engine *engine, ae_command_kind kind, uint32_t seq, const ae_adapter_set *set);
+/* Held while a pass runs: messages of two passes would mix, so a second thread that comes meanwhile ends the group. Returns
+ * whether this call took hold, for release; false too for NULL, and inside of another hold of the same thread. */
+bool ae_commands_hold(ae_commands *commands);
+void ae_commands_release(ae_commands *commands, bool held);
 /* Sends what was written. NULL is allowed. */
 void ae_commands_send(ae_commands *commands);
 

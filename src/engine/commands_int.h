@@ -17,6 +17,8 @@ struct ae_commands {
     bool taken[AE_COMMANDS_MAX_ENGINES];
     const ae_adapter *adapters[AE_COMMANDS_ADAPTERS];
     uint32_t n_adapters;
+    _Atomic(const void *) holder; /* the thread that writes a command or runs a pass now; or NULL */
+    bool began; /* rank 0: an engine has been created */
     bool ended; /* ranks other than 0: rank 0 has ended the group */
 };
 

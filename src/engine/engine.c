@@ -590,12 +590,14 @@ static aerie_status run_pass(ae_engine *e, aerie_error *error)
 aerie_status ae_engine_pass(ae_engine *e, aerie_error *error)
 {
     if (!e->n_rows) return AERIE_OK;
+    const bool held = ae_commands_hold(e->options.commands);
     e->group_status = AERIE_OK;
     ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_PASS}, NULL);
     ae_commands_send(e->options.commands);
     ae_pool_hold(e->options.pool); /* of engines that share threads, one runs at a time */
     const aerie_status status = run_pass(e, error);
     ae_pool_release(e->options.pool);
+    ae_commands_release(e->options.commands, held);
     return status;
 }
 

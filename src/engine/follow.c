@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/os.h"
 #include "engine/commands.h"
 #include "engine/commands_int.h"
 #include "engine/engine_int.h"
@@ -75,6 +76,19 @@ static aerie_status make_room(follower *f, uint32_t n, aerie_error *error)
     return AERIE_OK;
 }
 
+/* What rank 0 has room for may be too much for this machine. */
+static aerie_status check_memory(const follower *f, const ae_engine_options *options, aerie_error *error)
+{
+    ae_engine_options o = *options;
+    const uint64_t available = ae_os_memory_available();
+    o.ranks = f->net->ranks;
+    const size_t bytes = ae_engine_plan_split(f->net->model, &f->net->split, &o, NULL);
+    if (bytes < SIZE_MAX && (!available || bytes <= available)) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_LIMIT, "rank %u would need %.1f GiB for a session of %u sequences of %u positions, and "
+                   "%.1f GiB of memory are available here; give it a smaller share, or all a shorter context (-c)",
+                   f->commands->comm->rank, (double)bytes / (1u << 30), o.n_seqs, o.n_ctx, (double)available / (1u << 30));
+}
+
 static aerie_status create(follower *f, aerie_error *error)
 {
     const uint32_t *w = f->payload;
@@ -90,6 +104,7 @@ static aerie_status create(follower *f, aerie_error *error)
     if (w[8] >= AE_KV_TYPES) return impossible(f, "a type of cache", w[8], error);
     if (o.max_rank > AE_ADAPTER_MAX_RANK) return impossible(f, "a rank of", o.max_rank, error);
     if (o.n_taps > AERIE_MAX_TAPS) return impossible(f, "taps", o.n_taps, error);
+    AE_TRY(check_memory(f, &o, error));
     AE_TRY(make_room(f, room_for(&o, f->net->model->hparams.n_layers), error));
     return ae_engine_create(&f->engines[f->at.engine], f->net, &o, error);
 }

@@ -66,6 +66,7 @@ aerie_status aerie_adapter_load(aerie_adapter **adapter, const aerie_model *mode
     ae_arena_init(&a->arena, 1024);
     a->model = model;
     aerie_status status = load(a, path, &p, error);
+    if (status == AERIE_OK) status = ae_session_same_adapter(model, a->adapter->gguf, a->adapter->alpha, error);
     if (status == AERIE_OK && model->commands) status = ae_commands_add_adapter(model->commands, a->adapter, error);
     if (status != AERIE_OK) {
         aerie_adapter_free(a);

@@ -95,9 +95,10 @@ static aerie_status load(aerie_drafter_head *h, const char *path, const aerie_dr
 {
     const ae_gguf_options options = {.index_only = p->no_mmap};
     ae_gguf *gguf;
-    AE_TRY(ae_session_check_alone(h->model, "a drafter head", error));
     AE_TRY(ae_gguf_open(&gguf, path, &options, error));
     AE_TRY(ae_dhead_bind(&h->head, gguf, error));
+    if (h->head->hparams.kind == AE_DHEAD_ASSISTANT)
+        AE_TRY(ae_session_check_alone(h->model, "an assistant, which reads the model's keys and values,", error));
     AE_TRY(ae_dhead_fits(h->head, h->model->model, error));
     const ae_dhead_net_options net = {{p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(), NULL, NULL, p->mmap, NULL},
                                      h->model->vocab, p->n_vocab};

@@ -210,6 +210,9 @@ aerie_status ae_session_check_split(const ae_split *split, const char *what, con
                                     aerie_error *error);
 aerie_status ae_session_check_engine(const ae_model *model, const ae_split *split, const ae_engine_options *options,
                                      const char *what, const char *advice, aerie_error *error);
+/* machines.c: fails if another process of the group has loaded another adapter in this place, or if the group has begun to
+ * compute. Does nothing without a group. */
+aerie_status ae_session_same_adapter(const aerie_model *model, const ae_gguf *gguf, float alpha, aerie_error *error);
 /* machines.c: joins the group of processes that p->machines describes, before the weights are loaded. Does nothing if
  * p->machines is NULL. */
 aerie_status ae_session_join(aerie_model *model, const aerie_model_params *p, aerie_error *error);

@@ -32,6 +32,22 @@ for how in "--temp 0" "--temp 0.9 --seed 3"; do
         cmp -s "$dir/one" "$dir/many" || { echo "$how, $what: other ids"; head -3 "$dir/err"; bad=1; }
     done
 done
+# what drafts lies on the first process alone: a head, and the model's own block
+tools=$(dirname "$mkmodel")
+"$tools/mkhead" --kind eagle3.1 "$dir/a.gguf" "$dir/head.gguf" > /dev/null 2>&1 || { echo "mkhead failed"; bad=1; }
+"$tools/mkarch" qwen35-mtp "$dir/mtp.gguf" > /dev/null 2>&1 || { echo "mkarch failed"; bad=1; }
+"$aerie" run "$dir/mtp.gguf" -q -t 1 --ids -n 24 -p "1 2 3" --temp 0 > "$dir/mtp" 2> /dev/null
+"$aerie" run "$dir/a.gguf" -q -t 1 --ids -n 24 -p "some text" --temp 0 > "$dir/one" 2> /dev/null
+for what in "2 split" "2 pipeline"; do
+    # shellcheck disable=SC2086
+    set -- $what
+    start "$1" -p "some text" --temp 0 -md "$dir/head.gguf" --spec-type eagle3 --stats --machines "$2" > "$dir/many"
+    cmp -s "$dir/one" "$dir/many" || { echo "a head, $what: other ids"; head -3 "$dir/err"; bad=1; }
+    grep -q "speculation: draft-eagle3" "$dir/err" || { echo "a head, $what: it does not draft"; head -3 "$dir/err"; bad=1; }
+    timeout 60 mpirun --oversubscribe -n "$1" "$aerie" run "$dir/mtp.gguf" -q -t 1 --ids -n 24 -p "1 2 3" --temp 0 \
+        --spec-type mtp --machines "$2" > "$dir/many" 2> "$dir/err"
+    cmp -s "$dir/mtp" "$dir/many" || { echo "MTP, $what: other ids"; head -3 "$dir/err"; bad=1; }
+done
 # mpirun gives each process a terminal of no known width: what is written there is the text as it is
 spaces='root ::= "one  \n\n two  three  "'
 "$aerie" run "$dir/a.gguf" -q -t 1 -p x --grammar "$spaces" -n 100 > "$dir/one" 2> /dev/null

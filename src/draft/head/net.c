@@ -133,21 +133,42 @@ static void free_tables(ae_dhead_net *net)
 
 /* ---- Some rows of the target's output head ------------------------------------------------------------------ */
 
+/* A rank of a group has only some rows of the target's output. */
+static bool is_cut(const ae_net *target)
+{
+    return target->ranks && target->ranks->kind == AE_RANKS_SPLIT && target->ranks->n > 1;
+}
+
+/* How many ids can be drafted at first, of a head without a map. A smaller draft vocabulary would not match the bias. */
+static uint32_t first_ids(const ae_dhead *head, const ae_net *target, const ae_dhead_net_options *options)
+{
+    const uint32_t n_all = target->model->hparams.n_vocab;
+    return options->n_vocab && options->n_vocab < n_all && !head->hparams.n_markov ? options->n_vocab : n_all;
+}
+
+/* Whether a head needs a copy of the target's output, or of some rows of it. */
+static bool copies_output(const ae_dhead *head, const ae_net *target, const ae_dhead_net_options *options)
+{
+    return ae_dhead_borrows_output(head) && (head->to_target || is_cut(target) ||
+                                             first_ids(head, target, options) < target->model->hparams.n_vocab);
+}
+
 /* Chooses the ids that can be drafted: those of the head's map, or the first n_vocab and the ones that end a text. */
 static aerie_status choose_rows(ae_dhead_net *net, const ae_dhead_net_options *options, aerie_error *error)
 {
     const ae_model *m = net->target->model;
     const ae_vocab *vocab = options->vocab;
     const uint32_t n_all = m->hparams.n_vocab, n_mapped = net->head->to_target ? net->head->hparams.n_draft : 0;
+    const uint32_t n_first = first_ids(net->head, net->target, options);
     net->trimmed_map = ae_alloc(n_all, sizeof *net->trimmed_map);
     if (!net->trimmed_map) return ae_fail_memory(error, "the draft vocabulary", n_all * sizeof *net->trimmed_map);
     net->n_draft = 0;
     for (uint32_t i = 0; i < n_mapped; i++) net->trimmed_map[net->n_draft++] = net->head->to_target[i];
     for (uint32_t i = 0; !n_mapped && i < n_all; i++)
-        if (i < options->n_vocab ||
+        if (i < n_first ||
             (vocab && (int32_t)i < ae_vocab_n_tokens(vocab) && ae_vocab_is_eog(vocab, (int32_t)i)))
             net->trimmed_map[net->n_draft++] = (int32_t)i;
-    net->to_target = net->trimmed_map;
+    net->to_target = net->n_draft < n_all || n_mapped ? net->trimmed_map : NULL;
     return AERIE_OK;
 }
 
@@ -243,8 +264,7 @@ static aerie_status borrow(ae_dhead_net *net, const ae_dhead_net_options *option
     ae_weight *embedding = net->embedding ? net->embedding : net->target->embedding_out;
     const uint32_t n_all = net->target->model->hparams.n_vocab;
     const bool borrows = ae_dhead_borrows_output(net->head);
-    /* a smaller draft vocabulary would not match the bias */
-    const bool some = borrows && (net->head->to_target || (options->n_vocab && options->n_vocab < n_all && !h->n_markov));
+    const bool some = copies_output(net->head, net->target, options);
     net->n_draft = borrows ? n_all : h->n_draft;
     net->to_target = net->head->to_target;
     if (h->fc_norm == AE_FC_NORM_EACH && !net->head->fc_norm[1]) /* one tensor for all taps */
@@ -271,8 +291,8 @@ aerie_status ae_dhead_net_plan_bytes(size_t *bytes, const ae_dhead *head, const 
     *bytes = 0;
     if (status == AERIE_OK) {
         *bytes = net.parts.bytes + net.borrowed.bytes;
-        if (ae_dhead_borrows_output(head) && (head->to_target || (options->n_vocab && !head->hparams.n_markov))) {
-            net.n_draft = head->to_target ? head->hparams.n_draft : options->n_vocab;
+        if (copies_output(head, target, options)) {
+            net.n_draft = head->to_target ? head->hparams.n_draft : first_ids(head, target, options);
             const ae_weight_source source = trimmed_source(&net);
             *bytes += net.backend->ops->weight_bytes(net.backend, &source);
         }

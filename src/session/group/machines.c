@@ -54,7 +54,7 @@ aerie_status ae_session_check_alone(const aerie_model *model, const char *what, 
 
 /* What each process sends to the others at the start; exchanged as words. */
 typedef struct record {
-    uint64_t version, file, bytes, settings;
+    uint64_t version, file, bytes, settings, adapter;
     uint32_t kind, n_shares, shares[AE_MAX_RANKS];
     char host[64];
 } record;
@@ -66,6 +66,7 @@ _Static_assert(sizeof(record) % sizeof(float) == 0, "a record is whole words");
 static const char *difference(const record *a, const record *b)
 {
     if (a->version != b->version) return "other versions of aerie";
+    if (a->adapter != b->adapter) return "other adapters in this place";
     if (a->file != b->file) return "other model files";
     if (a->bytes != b->bytes) return "model files with other bytes (one of them is damaged, or only one has --machines-verify)";
     if (a->settings != b->settings) return "other options for positions or metadata";
@@ -122,6 +123,23 @@ static aerie_status hash_bytes(const ae_gguf *gguf, uint64_t *hash, aerie_error 
     ae_gguf_reader_close(&reader);
     ae_free(buffer);
     return status;
+}
+
+aerie_status ae_session_same_adapter(const aerie_model *m, const ae_gguf *gguf, float alpha, aerie_error *error)
+{
+    record own = {0};
+    if (!m->commands) return AERIE_OK;
+    if (!m->comm->rank && ae_commands_began(m->commands))
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: a group of machines loads its adapters before its first session",
+                       ae_gguf_path(gguf));
+    AE_TRY(hash_bytes(gguf, &own.adapter, error));
+    for (size_t i = 0; i < ae_gguf_n_tensors(gguf); i++) {
+        const ae_gguf_tensor *t = ae_gguf_tensor_at(gguf, i);
+        own.adapter = ae_hash64(own.adapter, t->name.data, t->name.n);
+    }
+    own.adapter = ae_hash64(own.adapter, (const char *)&alpha, sizeof alpha);
+    ae_comm_mpi_host(m->comm, own.host, sizeof own.host);
+    return exchange(m->comm, &own, error);
 }
 
 static aerie_status check_same(aerie_model *m, const aerie_machines *o, aerie_error *error)

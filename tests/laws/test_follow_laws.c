@@ -1,0 +1,253 @@
+/* test_follow_laws.c - a rank that follows takes no harm from what it is told: frames of commands that were damaged in any way
+ * end with a sentence, or were harmless.
+ *
+ * Frames of a real story are recorded from rank 0, damaged, and given to a rank that follows. The communicator is the test's:
+ * it hands out frames, and rounds of it bring what happens to lie in the buffer. AERIE_TEST_FRAMES sets the number of tries. */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "device/device.h"
+#include "engine/commands.h"
+#include "engine/engine_int.h"
+#include "every.h"
+#include "mkarch.h"
+#include "mkmodel.h"
+
+#define N_CTX 192
+#define N_BATCH 48
+#define MOST_FRAMES 64
+#define WORDS (AE_COMM_FRAME / 4)
+
+static char folder[] = "/tmp/aerie_follow_XXXXXX", path[64];
+
+static void need(aerie_status status, const aerie_error *error)
+{
+    if (status != AERIE_OK) fail_msg("%s", error->text);
+}
+
+/* ---- A communicator of frames ------------------------------------------------------------------------------------- */
+
+typedef struct tape {
+    ae_comm comm;
+    uint32_t frames[MOST_FRAMES][WORDS];
+    uint32_t n, at;
+    char why[256];
+} tape;
+
+static void no_close(ae_comm *comm)
+{
+    (void)comm;
+}
+
+static void no_exchange(ae_comm *comm, char *packed, const size_t *begin, int root)
+{
+    (void)comm, (void)packed, (void)begin, (void)root;
+}
+
+static void frame(ae_comm *comm, void *bytes)
+{
+    tape *t = (tape *)comm;
+    if (!comm->rank && t->n < MOST_FRAMES) memcpy(t->frames[t->n++], bytes, AE_COMM_FRAME);
+    if (!comm->rank) return;
+    if (t->at < t->n) memcpy(bytes, t->frames[t->at++], AE_COMM_FRAME);
+    else ae_comm_fail(comm, "the frames have come to their end");
+}
+
+static void on_fail(ae_comm *comm, const char *reason)
+{
+    snprintf(((tape *)comm)->why, sizeof ((tape *)comm)->why, "%s", reason);
+}
+
+static const ae_comm_ops ops = {.name = "tape", .close = no_close, .exchange = no_exchange, .frame = frame, .fail = on_fail};
+
+/* ---- A rank ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct bench {
+    ae_backend *backend;
+    ae_model *model;
+    tape tape;
+    ae_ranks *map;
+    ae_net *net;
+    ae_commands *commands;
+    ae_engine *engine;
+} bench;
+
+static void run(bench *b)
+{
+    aerie_error error = {0};
+    need(ae_engine_pass(b->engine, &error), &error);
+}
+
+#include "story.inc"
+
+static void open_rank(bench *b, uint32_t rank)
+{
+    aerie_error error = {0};
+    b->tape.comm.ops = &ops, b->tape.comm.rank = rank, b->tape.comm.n_ranks = 2;
+    need(ae_ranks_create(&b->map, b->model, &b->tape.comm, AE_RANKS_SPLIT, NULL, &error), &error);
+    need(ae_net_create(&b->net, b->model, b->backend, &(ae_load_options){.n_threads = 1, .ranks = b->map}, &error), &error);
+}
+
+static void close_rank(bench *b)
+{
+    ae_net_free(b->net);
+    ae_ranks_free(b->map);
+    ae_free(b->tape.comm.packed);
+}
+
+/* Records a story of two sequences. */
+static void record(bench *b)
+{
+    aerie_error error = {0};
+    int32_t tokens[N_CTX];
+    need(ae_commands_open(&b->commands, &b->tape.comm, &error), &error);
+    const ae_engine_options o = {.n_ctx = N_CTX, .n_seqs = 2, .n_threads = 1, .n_batch = N_BATCH, .n_outputs = N_BATCH,
+                                 .n_records = 8, .n_snapshots = 3, .n_windows = 2, .n_taps = 1, .commands = b->commands};
+    need(ae_engine_create(&b->engine, b->net, &o, &error), &error);
+    for (uint32_t k = 0; k < 2; k++) go_on(b, (const uint32_t[]){0, 1}, 2, 20);
+    draft(b, 0, 5);
+    ae_engine_snapshot(b->engine, 1);
+    const uint32_t n = ae_engine_n_live(b->engine, 0);
+    for (uint32_t i = 0; i < n; i++) tokens[i] = token_of(0, i);
+    ae_engine_keep(b->engine, 0, tokens);
+    (void)ae_engine_adopt(b->engine, 0, tokens, n);
+    (void)ae_engine_share(b->engine, 1, 0, ae_engine_n_live(b->engine, 0));
+    go_on(b, (const uint32_t[]){0, 1}, 2, 1);
+    (void)ae_engine_truncate(b->engine, 1, ae_engine_n_live(b->engine, 1) / 2);
+    ae_engine_free(b->engine);
+    ae_commands_close(b->commands);
+    assert_in_range(b->tape.n, 2, MOST_FRAMES - 1);
+}
+
+/* Damages a few words, cuts the story off, repeats a frame, or makes a frame up. */
+static void damage(const tape *from, tape *to, uint64_t *seed)
+{
+    static const uint32_t odd[] = {0, 1, 2, 7, 8, 17, 255, 256, 1023, 1024, 1u << 24, 1u << 31, UINT32_MAX, UINT32_MAX - 1};
+    memcpy(to->frames, from->frames, sizeof to->frames);
+    to->n = from->n;
+    const uint32_t how = (uint32_t)(mk_random(seed) % 8);
+    for (uint32_t k = 0; k <= mk_random(seed) % 3; k++) {
+        uint32_t *f = to->frames[mk_random(seed) % to->n];
+        const uint32_t used = f[0] < WORDS ? f[0] + 1 : WORDS;
+        const uint64_t r = mk_random(seed);
+        f[r % used] = mk_random(seed) % 2 ? odd[mk_random(seed) % (sizeof odd / sizeof *odd)]
+                                          : (uint32_t)(mk_random(seed) % 40);
+    }
+    if (how == 0) to->n = 1 + (uint32_t)(mk_random(seed) % to->n);
+    if (how == 1) memcpy(to->frames[mk_random(seed) % to->n], to->frames[mk_random(seed) % to->n], AE_COMM_FRAME);
+    if (how == 2)
+        for (uint32_t i = 1, at = 1 + (uint32_t)(mk_random(seed) % (to->n - 1)); i < WORDS; i++)
+            to->frames[at][i] = (uint32_t)(mk_random(seed) % 20);
+}
+
+static void test_damaged_frames(void **state)
+{
+    (void)state;
+    aerie_error error = {0};
+    bench told = {0}, b = {0};
+    uint64_t seed = 11;
+    const char *said = getenv("AERIE_TEST_FRAMES");
+    const int n = said ? atoi(said) : 4000 / (AE_TEST_EVERY < 40 ? AE_TEST_EVERY : 40);
+    int n_refused = 0;
+    snprintf(path, sizeof path, "%s/m.gguf", folder);
+    need(mkarch_write(mkarch_find("qwen35"), true, path, &error), &error);
+    need(ae_model_load(&b.model, path, NULL, &error), &error);
+    need(ae_backend_open(&b.backend, "cpu", NULL, &error), &error);
+    told.model = b.model, told.backend = b.backend;
+    open_rank(&told, 0);
+    record(&told);
+    open_rank(&b, 1);
+    for (int i = -1; i < n; i++) {
+        if (i < 0) memcpy(b.tape.frames, told.tape.frames, sizeof b.tape.frames), b.tape.n = told.tape.n;
+        else damage(&told.tape, &b.tape, &seed);
+        b.tape.at = 0;
+        *b.tape.why = 0;
+        atomic_store(&b.tape.comm.failed, false);
+        need(ae_commands_open(&b.commands, &b.tape.comm, &error), &error);
+        error.text[0] = 0;
+        const aerie_status status = ae_commands_follow(b.commands, b.net, 1, &error);
+        if (i < 0) need(status, &error);
+        else if (status != AERIE_OK) {
+            n_refused++;
+            assert_true(error.text[0] && b.tape.why[0]);
+        }
+        ae_commands_close(b.commands);
+    }
+    assert_true(n_refused > n / 3);
+    close_rank(&b);
+    close_rank(&told);
+    ae_backend_close(b.backend);
+    ae_model_free(b.model);
+    unlink(path);
+}
+
+static void *step(void *context)
+{
+    bench *b = context;
+    ae_engine_rows_clear(b->engine); /* while the first thread runs a pass */
+    return NULL;
+}
+
+/* One thread runs a pass, another one comes: the group ends with a sentence. */
+static void test_two_threads(void **state)
+{
+    (void)state;
+    aerie_error error = {0};
+    bench b = {0};
+    pthread_t thread;
+    snprintf(path, sizeof path, "%s/m.gguf", folder);
+    need(mkarch_write(mkarch_find("llama"), true, path, &error), &error);
+    need(ae_model_load(&b.model, path, NULL, &error), &error);
+    need(ae_backend_open(&b.backend, "cpu", NULL, &error), &error);
+    open_rank(&b, 0);
+    need(ae_commands_open(&b.commands, &b.tape.comm, &error), &error);
+    const ae_engine_options o = {.n_ctx = N_CTX, .n_seqs = 1, .n_threads = 1, .n_batch = N_BATCH, .commands = b.commands};
+    need(ae_engine_create(&b.engine, b.net, &o, &error), &error);
+    step(&b);
+    assert_int_equal(ae_comm_status(&b.tape.comm, NULL), AERIE_OK);
+    const bool held = ae_commands_hold(b.commands); /* as a pass does */
+    assert_true(held);
+    step(&b);
+    assert_int_equal(ae_comm_status(&b.tape.comm, NULL), AERIE_OK);
+    assert_int_equal(pthread_create(&thread, NULL, step, &b), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(ae_comm_status(&b.tape.comm, NULL), AERIE_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(b.tape.why, "two threads"));
+    ae_commands_release(b.commands, held);
+    ae_engine_free(b.engine);
+    ae_commands_close(b.commands);
+    close_rank(&b);
+    ae_backend_close(b.backend);
+    ae_model_free(b.model);
+    unlink(path);
+}
+
+static int make(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : 1;
+}
+
+static int drop(void **state)
+{
+    (void)state;
+    return rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_damaged_frames),
+        cmocka_unit_test(test_two_threads),
+    };
+    return cmocka_run_group_tests(tests, make, drop);
+}
