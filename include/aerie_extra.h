@@ -358,6 +358,12 @@ AERIE_API aerie_status aerie_tower_load(aerie_tower **tower, const aerie_model *
 AERIE_API void aerie_tower_free(aerie_tower *tower);
 /* "gemma3", ...; lent. */
 AERIE_API const char *aerie_tower_type(const aerie_tower *tower);
+/* Memory that a tower needs, counted without loading it: weight_bytes, and as session_bytes what reading a picture of width x
+ * height pixels takes, with its rows; 0 x 0: 1024 x 1024. Beside that a tower keeps rows (cache_bytes). plan_size:
+ * sizeof *plan. Errors: those of aerie_tower_load, but for the model's, and of aerie_tower_n_rows. */
+AERIE_API aerie_status aerie_memory_plan_tower(const char *path, const aerie_model_params *model_params,
+                                               const aerie_tower_params *tower_params, uint32_t width, uint32_t height,
+                                               aerie_memory_plan *plan, size_t plan_size, aerie_error *error);
 /* How many positions a picture of such a size takes, text around its rows not counted; nothing is computed. Errors: LIMIT. */
 AERIE_API aerie_status aerie_tower_n_rows(const aerie_tower *tower, uint32_t width, uint32_t height, uint32_t *n_rows,
                                           aerie_error *error);

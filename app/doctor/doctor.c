@@ -245,6 +245,9 @@ static void print_model(const doctor_model *model, const app_options *options)
               app_bytes(b, plan->weight_bytes), (unsigned)options->session.n_seqs, options->session.n_seqs == 1 ? "" : "s",
               app_bytes(c, plan->session_bytes));
     app_print("  %-14s%s of the file, in place\n", "maps", app_bytes(d, model->mapped));
+    if (model->mmproj && model->mmproj_error.status == AERIE_OK)
+        app_print("  %-14s%s: weights %s, and %s while a picture of 1024 x 1024 is read\n", "images", model->mmproj,
+                  app_bytes(a, model->mmproj_plan.weight_bytes), app_bytes(b, model->mmproj_plan.session_bytes));
     print_known("fits", !plan->available_bytes ? "" : needed <= plan->available_bytes ? "yes" : "no");
     if (model->is_encoder) return;
     print_known("a token reads", bytes_or(a, model->per_token, ""));
@@ -351,6 +354,19 @@ static json_t *json_cache(const doctor_cache *cache)
     return json;
 }
 
+static json_t *json_mmproj(const doctor_model *model)
+{
+    if (!model->mmproj) return json_null();
+    json_t *json = json_object();
+    const bool usable = model->mmproj_error.status == AERIE_OK;
+    app_json_put(json, "file", text_or_null(model->mmproj));
+    app_json_put(json, "error", usable ? json_null() : text_or_null(model->mmproj_error.text));
+    if (!usable) return json;
+    app_json_put(json, "weight_bytes", app_json_u64(model->mmproj_plan.weight_bytes));
+    app_json_put(json, "picture_bytes", app_json_u64(model->mmproj_plan.session_bytes));
+    return json;
+}
+
 static json_t *json_model(const doctor_model *model, const app_options *options)
 {
     const aerie_memory_plan *plan = &model->plan;
@@ -370,6 +386,7 @@ static json_t *json_model(const doctor_model *model, const app_options *options)
     app_json_put(json, "fits", plan->available_bytes
                                    ? json_boolean(plan->weight_bytes + plan->session_bytes <= plan->available_bytes)
                                    : json_null());
+    app_json_put(json, "mmproj", json_mmproj(model));
     app_json_put(json, "bytes_per_token", bytes_or_null(model->per_token));
     app_json_put(json, "tokens_per_second_at_most", real_or_null(model->most_rate, model->most_rate > 0));
     return json;
@@ -410,5 +427,6 @@ int app_doctor(const app_options *options)
     free(warnings.items);
     free(cache.folder);
     free(model.path);
+    free(model.mmproj);
     return bad;
 }

@@ -53,6 +53,9 @@ typedef struct doctor_model {
     uint64_t mapped;    /* bytes of the file that are used in place, which the plan leaves out; about */
     uint64_t per_token; /* bytes that decoding a token reads; 0: unknown */
     double most_rate;   /* tokens per second that the bandwidth allows; 0: unknown */
+    char *mmproj;       /* the file that reads images, hidden; owned; NULL: there is none */
+    aerie_error mmproj_error; /* hidden; status not OK: why it cannot be used */
+    aerie_memory_plan mmproj_plan;
 } doctor_model;
 
 /* Sentences. */

@@ -7,6 +7,7 @@
 
 #include "aerie_extra.h"
 #include "doctor/doctor.h"
+#include "setup/load.h"
 
 static void hide_error(aerie_error *error)
 {
@@ -46,6 +47,20 @@ static aerie_status read_head(doctor_model *model, aerie_model_params params, co
     return AERIE_OK;
 }
 
+/* The part that reads images, beside the model or as the options say. */
+static void read_mmproj(doctor_model *model, const aerie_model_params *params, const app_options *options)
+{
+    size_t n;
+    const aerie_tower_params tower = app_tower_params(options);
+    char *path = app_mmproj_path(options, &n);
+    if (!path) return;
+    model->mmproj = doctor_hide(path);
+    if (aerie_memory_plan_tower(path, params, &tower, 0, 0, &model->mmproj_plan, sizeof model->mmproj_plan,
+                                &model->mmproj_error) != AERIE_OK)
+        hide_error(&model->mmproj_error);
+    free(path);
+}
+
 void doctor_model_read(doctor_model *model, const doctor_machine *machine, const app_options *options)
 {
     aerie_model_params params = options->model_params;
@@ -65,6 +80,7 @@ void doctor_model_read(doctor_model *model, const doctor_machine *machine, const
         return;
     }
     model->mapped -= model->plan.weight_bytes < model->mapped ? model->plan.weight_bytes : model->mapped;
+    if (!model->is_encoder) read_mmproj(model, &params, options);
     app_main_type(options->model, model->type);
     model->per_token = model->is_encoder ? 0 : app_bytes_per_token(options->model);
     if (model->per_token) model->most_rate = machine->bandwidth / (double)model->per_token;
@@ -74,8 +90,14 @@ void doctor_model_judge(const doctor_model *model, const app_options *options, d
 {
     const aerie_memory_plan *plan = &model->plan;
     const uint64_t bytes = plan->weight_bytes + plan->session_bytes;
+    const uint64_t images = model->mmproj_plan.weight_bytes + model->mmproj_plan.session_bytes;
     char needed[32], available[32], mapped[32];
     if (!model->given || model->status != AERIE_OK) return;
+    if (model->mmproj_error.status != AERIE_OK) doctor_warn(w, "images cannot be read: %s", model->mmproj_error.text);
+    if (plan->available_bytes && bytes <= plan->available_bytes && bytes + images > plan->available_bytes)
+        doctor_warn(w, "the model needs %s of memory and the part that reads images %s more, but only %s are available; "
+                       "--no-mmproj does without, --image-max-tokens makes pictures smaller",
+                    app_bytes(needed, bytes), app_bytes(mapped, images), app_bytes(available, plan->available_bytes));
     if (plan->available_bytes && bytes > plan->available_bytes)
         doctor_warn(w, "the model needs %s of memory, but only %s are available: aerie refuses to load it; a smaller -c or "
                        "-np, or a smaller quantization, takes less",

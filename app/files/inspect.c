@@ -245,6 +245,11 @@ static void print_tower(const char *path)
     }
     app_print("\n");
     ae_tower_model_free(m);
+    aerie_memory_plan plan;
+    char weights[32], room[32];
+    if (aerie_memory_plan_tower(path, NULL, NULL, 0, 0, &plan, sizeof plan, NULL) == AERIE_OK)
+        app_print("%-14s%s of weights, and %s while a picture of 1024 x 1024 is read\n", "memory",
+                  app_bytes(weights, plan.weight_bytes), app_bytes(room, plan.session_bytes));
 }
 
 static void print_summary(const app_options *options, const ae_gguf *gguf)

@@ -96,6 +96,10 @@ int app_conversation_encode(const app_models *models, const aerie_message *messa
 
 /* ---- pictures.c ------------------------------------------------------------------------------------------ */
 
+/* The mmproj file of the options, or the only one beside the model, owned by the caller; NULL: there is none, or more than one
+ * (*n). */
+char *app_mmproj_path(const app_options *options, size_t *n);
+aerie_tower_params app_tower_params(const app_options *options);
 /* Loads --mmproj, or the file beside the model. *tower is NULL, with APP_DONE, if there is none. */
 int app_tower_load(aerie_tower **tower, const app_models *models, const app_options *options);
 /* Makes the single prompt with the images of the options. */

@@ -51,28 +51,59 @@ static char *find_beside(const char *model, size_t *n)
     return found;
 }
 
-int app_tower_load(aerie_tower **tower, const app_models *models, const app_options *options)
+char *app_mmproj_path(const app_options *options, size_t *n)
+{
+    *n = 1;
+    if (options->mmproj) return strdup(options->mmproj);
+    *n = 0;
+    return options->no_mmproj || !options->model ? NULL : find_beside(options->model, n);
+}
+
+aerie_tower_params app_tower_params(const app_options *options)
 {
     aerie_tower_params params = aerie_tower_params_default();
-    aerie_error error = {0};
-    char *found = NULL;
-    size_t n = 0;
-    *tower = NULL;
-    if (!options->mmproj && !options->no_mmproj) found = find_beside(options->model, &n);
-    if (!options->mmproj && n > 1 && !options->quiet)
-        app_note("%zu mmproj files lie beside the model; --mmproj FILE chooses one", n);
-    const char *path = options->mmproj ? options->mmproj : found;
-    if (!path) return APP_DONE;
     params.n_threads = options->n_threads;
     params.min_tokens = options->image_min_tokens, params.max_tokens = options->image_max_tokens;
-    aerie_status status = aerie_tower_load(tower, models->model, path, &params, &error);
-    if (status == AERIE_OK && found && !options->quiet) app_note("images are read by '%s' (%s)", found,
+    return params;
+}
+
+/* MEMORY if the machine has not enough for it now. */
+static aerie_status check_memory(const char *path, const app_options *options, const aerie_tower_params *params,
+                                 aerie_error *error)
+{
+    aerie_memory_plan plan;
+    char weights[32], room[32], available[32];
+    const aerie_status status =
+        aerie_memory_plan_tower(path, &options->model_params, params, 0, 0, &plan, sizeof plan, error);
+    if (status != AERIE_OK || !plan.available_bytes || plan.weight_bytes + plan.session_bytes <= plan.available_bytes)
+        return status;
+    error->status = AERIE_ERROR_MEMORY;
+    snprintf(error->text, sizeof error->text,
+             "%.200s needs %s of memory, and %s to read a picture of 1024 x 1024, but only %s are available; --no-mmproj does "
+             "without it", path, app_bytes(weights, plan.weight_bytes), app_bytes(room, plan.session_bytes),
+             app_bytes(available, plan.available_bytes));
+    return error->status;
+}
+
+int app_tower_load(aerie_tower **tower, const app_models *models, const app_options *options)
+{
+    const aerie_tower_params params = app_tower_params(options);
+    aerie_error error = {0};
+    size_t n;
+    *tower = NULL;
+    char *path = app_mmproj_path(options, &n);
+    const bool found = path && !options->mmproj;
+    if (n > 1 && !options->quiet) app_note("%zu mmproj files lie beside the model; --mmproj FILE chooses one", n);
+    if (!path) return APP_DONE;
+    aerie_status status = check_memory(path, options, &params, &error);
+    if (status == AERIE_OK) status = aerie_tower_load(tower, models->model, path, &params, &error);
+    if (status == AERIE_OK && found && !options->quiet) app_note("images are read by '%s' (%s)", path,
                                                                  aerie_tower_type(*tower));
     if (status != AERIE_OK && found) { /* nobody asked for it */
         app_note("the mmproj file beside the model is not used: %s", error.text);
         status = AERIE_OK;
     }
-    free(found);
+    free(path);
     return app_report(APP_LOADING, status, &error);
 }
 

@@ -192,6 +192,47 @@ aerie_status aerie_tower_n_rows(const aerie_tower *tower, uint32_t width, uint32
     return AERIE_OK;
 }
 
+static aerie_status plan_tower(ae_tower_model *m, ae_backend *backend, const aerie_model_params *mp,
+                               const aerie_tower_params *p, uint32_t width, uint32_t height, aerie_memory_plan *plan,
+                               aerie_error *error)
+{
+    ae_tower_plan views;
+    ae_load_options how = ae_session_net_options(mp);
+    size_t weights, room;
+    how.n_threads = p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores();
+    how.in_place = false; /* as a tower is loaded */
+    AE_TRY(ae_tower_model_limit(m, p->min_tokens, p->max_tokens, error));
+    AE_TRY(ae_tower_plan_make(m, width ? width : 1024, height ? height : 1024, &views, error));
+    AE_TRY(ae_tower_plan_bytes(m, backend, &how, &views, &weights, &room, error));
+    plan->weight_bytes = weights;
+    plan->session_bytes = room + (uint64_t)ae_tower_plan_rows(m, &views) * (1 + m->n_deep) * m->n_out * sizeof(float);
+    return AERIE_OK;
+}
+
+aerie_status aerie_memory_plan_tower(const char *path, const aerie_model_params *model_params,
+                                     const aerie_tower_params *tower_params, uint32_t width, uint32_t height,
+                                     aerie_memory_plan *theirs, size_t plan_size, aerie_error *error)
+{
+    AE_NEED(path, error);
+    AE_NEED(theirs, error);
+    aerie_memory_plan own = {.available_bytes = ae_os_memory_available()}, *plan = &own;
+    ae_struct_give(theirs, plan_size, plan, sizeof *plan);
+    AE_STRUCT_TAKE(model_params, mp, model_params, error);
+    AE_STRUCT_TAKE(tower_params, tp, tower_params, error);
+    ae_session_devices devices;
+    ae_tower_model *m;
+    AE_TRY(ae_session_open_devices(&devices, &mp, error));
+    aerie_status status = ae_tower_model_load(&m, path, true, error);
+    if (status == AERIE_OK) {
+        plan->available_bytes = ae_session_available(devices.list[0]);
+        status = plan_tower(m, devices.list[0], &mp, &tp, width, height, plan, error);
+        ae_tower_model_free(m);
+    }
+    ae_struct_give(theirs, plan_size, plan, sizeof *plan);
+    ae_session_close_devices(&devices);
+    return status;
+}
+
 /* ---- Rows that are kept ---------------------------------------------------------------------------------------- */
 
 static void digest_of(const ae_image *image, char out[65])

@@ -37,6 +37,10 @@ typedef struct ae_tower_plan {
  * type. */
 aerie_status ae_tower_plan_make(const ae_tower_model *model, uint32_t width, uint32_t height, ae_tower_plan *plan,
                                 aerie_error *error);
+/* Bytes of a tower's weights, and of the memory that it takes to read a picture of a plan on n_threads threads, counted without
+ * loading anything; the rows that come out are not counted. Errors: MEMORY, LIMIT (more than can be addressed). */
+aerie_status ae_tower_plan_bytes(ae_tower_model *model, ae_backend *backend, const ae_load_options *options,
+                                 const ae_tower_plan *plan, size_t *weights, size_t *room, aerie_error *error);
 /* Size of view i in pixels. */
 void ae_tower_view(const ae_tower_plan *plan, uint32_t i, uint32_t *width, uint32_t *height);
 /* Rows of view i including row breaks, and rows of all views together. */

@@ -6,6 +6,7 @@
 
 #include "mkarch.h"
 #include "mkhead.h"
+#include "mkmmproj.h"
 
 static json_t *page; /* the last one */
 
@@ -296,6 +297,32 @@ static void pulled_models(void **state)
     assert_string_equal(json_string_value(at("pulled", "folder")), "c");
 }
 
+/* The part that reads images: given, beside the model, of another kind. */
+static void images(void **state)
+{
+    (void)state;
+    examine("", "--quick -m m.gguf", 0);
+    assert_true(json_is_null(at("model", "mmproj")));
+    examine("", "--quick -m m.gguf --mmproj eye.gguf", 0);
+    const json_t *found = at("model", "mmproj");
+    const json_int_t weights = json_integer_value(json_object_get(found, "weight_bytes"));
+    const json_int_t room = json_integer_value(json_object_get(found, "picture_bytes"));
+    assert_string_equal(json_string_value(json_object_get(found, "file")), "eye.gguf");
+    assert_true(weights > 10000 && room > weights);
+    examine("", "--quick -m m.gguf --mmproj eye.gguf --image-max-tokens 100", 0);
+    assert_true(json_integer_value(json_object_get(at("model", "mmproj"), "picture_bytes")) < room / 4);
+    cli("$A doctor --quick -m m.gguf --mmproj eye.gguf");
+    on_page("\n  images        eye.gguf: weights ");
+    examine("", "--quick -m m.gguf --mmproj m.gguf", 0);
+    assert_true(warns("images cannot be read: m.gguf"));
+    examine("mkdir -p see && cp m.gguf see/ && cp eye.gguf see/mmproj-m.gguf &&", "--quick -m see/m.gguf", 0);
+    assert_int_equal(json_integer_value(json_object_get(at("model", "mmproj"), "weight_bytes")), weights);
+    examine("", "--quick -m see/m.gguf --no-mmproj", 0);
+    assert_true(json_is_null(at("model", "mmproj")));
+    cli("rm -r see; $A inspect eye.gguf");
+    on_page(" of weights, and ");
+}
+
 static int setup(void **state)
 {
     mk_options options;
@@ -305,12 +332,14 @@ static int setup(void **state)
     cli_model("f16.gguf", &options);
     if (!mk_shape("tiny-moe", &options)) return -1;
     cli_model("moe.gguf", &options);
-    char encoder_path[256], model_path[256], head[256];
+    char encoder_path[256], model_path[256], head[256], eye[256];
     aerie_error error = {0};
     snprintf(encoder_path, sizeof encoder_path, "%s/encoder.gguf", cli_folder);
     snprintf(model_path, sizeof model_path, "%s/m.gguf", cli_folder);
     snprintf(head, sizeof head, "%s/head.gguf", cli_folder);
     if (mkarch_write(mkarch_find("bert"), false, encoder_path, &error) != AERIE_OK) return -1;
+    snprintf(eye, sizeof eye, "%s/eye.gguf", cli_folder);
+    if (mkmmproj_write("qwen3vl", 64, eye, &error) != AERIE_OK) return -1;
     if (mkhead_write(&(mkhead_options){.kind = "eagle3", .seed = 1}, model_path, head, &error) != AERIE_OK) return -1;
     return 0;
 }
@@ -327,7 +356,7 @@ int main(void)
         cmocka_unit_test(text),           cmocka_unit_test(json),          cmocka_unit_test(model),
         cmocka_unit_test(broken_model),   cmocka_unit_test(warnings),      cmocka_unit_test(keeps_secrets),
         cmocka_unit_test(without_a_home), cmocka_unit_test(pulled_models),
-        cmocka_unit_test(encoder),        cmocka_unit_test(sick_machine),
+        cmocka_unit_test(encoder),        cmocka_unit_test(sick_machine),  cmocka_unit_test(images),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -6,11 +6,13 @@ import glob
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import unittest
+import zlib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FOLDER = os.environ.get("AERIE_TEST_FOLDER")
@@ -121,6 +123,61 @@ class Python(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "closed"):
             model.tokenize("a")
 
+    def test_pictures(self):
+        rgb = bytes((7 * i * i + 3 * i) % 256 for i in range(40 * 30 * 3))
+
+        def chunk(name, data):
+            return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        lines = b"".join(b"\0" + rgb[i:i + 120] for i in range(0, len(rgb), 120))
+        png = (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 40, 30, 8, 2, 0, 0, 0)) +
+               chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b""))
+        with open(FOLDER + "/a.png", "wb") as file:
+            file.write(png)
+        model_path, eye = FOLDER + "/seeing.gguf", FOLDER + "/eye.gguf"
+        with self.aerie.Model(model_path) as model, self.aerie.Tower(model, eye, n_threads=1) as tower, \
+                model.session(n_ctx=256, n_threads=1) as session:
+            image, same = self.aerie.Image(png), self.aerie.Image(rgb, 40, 30)
+            self.assertEqual((image.size, same.size, tower.type, tower.n_rows(40, 30)), ((40, 30), (40, 30), "gemma3", 16))
+            options = dict(n_predict=12, temperature=0.0, ignore_eos=True)
+            prompt = tower.prompt("a b", [image])
+            answer = session.generate(prompt, **options)
+            ours = program("-m", model_path, "--mmproj", eye, "--image", FOLDER + "/a.png", "-p", "a b", "-n", "12", "--temp",
+                           "0", "--ignore-eos")
+            self.assertEqual(answer.text, ours["text"])
+            self.assertEqual(answer.stats.n_prompt, len(prompt))
+            self.assertEqual(session.generate(tower.prompt("<__media__>a b", [same]), **options).tokens, answer.tokens)
+            self.assertNotEqual(session.generate("a b", **options).tokens, answer.tokens)
+            chat = tower.chat([{"role": "user", "content": [image, "what", same]}, {"role": "assistant", "content": "x"},
+                               {"role": "user", "content": "a"}])
+            self.assertEqual(len(chat) > 32, True)
+            self.assertEqual(session.generate(chat, **options).stats.n_prompt, len(chat))
+            # rows of one's own making
+            Chunk, ids = self.aerie.Chunk, model.tokenize("a b a b")
+            rows = [[0.01 * (i + k) for k in range(model.info["n_embd"])] for i in range(5)]
+            plain = session.generate(ids, **options).tokens
+            self.assertEqual(session.generate([Chunk(ids[:2]), Chunk(tokens=ids[2:])], **options).tokens, plain)
+            one = session.generate([Chunk(ids), Chunk(rows=rows), Chunk(ids)], **options)
+            self.assertEqual(one.stats.n_prompt, 2 * len(ids) + 5)
+            self.assertEqual(session.generate([Chunk(ids), Chunk(rows=rows), Chunk(ids)], **options).tokens, one.tokens)
+            rows[2][3] = float("nan")
+            for bad, kind, words in (([Chunk(ids), Chunk(rows=rows), Chunk(ids)], self.aerie.Error, "not finite"),
+                                     ([Chunk(ids), Chunk(), Chunk(ids)], self.aerie.Error, "0 tokens and 0 rows"),
+                                     ([Chunk(rows=[[1.0], [1.0, 2.0]])], ValueError, "one length"),
+                                     ([Chunk(ids), 3], TypeError, "nothing but chunks")):
+                with self.assertRaisesRegex(kind, words):
+                    session.generate(bad)
+            prompt.close()
+            with self.assertRaisesRegex(ValueError, "closed"):
+                session.generate(prompt)
+            with self.assertRaisesRegex(self.aerie.Error, "2 marks"):
+                tower.prompt("<__media__><__media__>", [image])
+            with self.assertRaisesRegex(self.aerie.Error, "damaged|not a"):
+                self.aerie.Image(png[:50])
+            with self.assertRaisesRegex(ValueError, "3600 bytes; found 5"):
+                self.aerie.Image(b"12345", 40, 30)
+            with self.assertRaisesRegex(ValueError, "close them first"):
+                model.close()
+
     def test_nul_characters_are_not_cut_at(self):
         model = self.aerie.Model(os.path.join(FOLDER, "m.gguf"))
         with model, model.session() as session:
@@ -193,6 +250,9 @@ def main():
         subprocess.run([mkmodel, "--shape", "tiny", "--seed", "3", folder + "/m.gguf"], check=True, stdout=subprocess.DEVNULL)
         subprocess.run([mkhead, "--kind", "eagle3", folder + "/m.gguf", folder + "/m-eagle3.gguf"], check=True,
                        stdout=subprocess.DEVNULL)
+        mkarch = os.path.join(os.path.dirname(mkmodel), "mkarch")
+        for words in (("llama", "/seeing.gguf"), ("mmproj-gemma3:64", "/eye.gguf")):
+            subprocess.run([mkarch, words[0], folder + words[1]], check=True, stdout=subprocess.DEVNULL)
         return subprocess.run([python, os.path.abspath(__file__)], env=clean, cwd=folder).returncode
     finally:
         shutil.rmtree(folder, ignore_errors=True)

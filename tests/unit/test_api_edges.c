@@ -221,6 +221,9 @@ static void test_null_sessions(void **state)
     aerie_saving_free(NULL);
     REFUSED(aerie_session_prefix_load(NULL, 0, "x", 1, NULL, e));
     REFUSED(aerie_session_prefix_load(session, 0, NULL, 1, NULL, e));
+    aerie_memory_plan plan;
+    REFUSED(aerie_memory_plan_tower(NULL, NULL, NULL, 0, 0, &plan, sizeof plan, e));
+    REFUSED(aerie_memory_plan_tower("none.gguf", NULL, NULL, 0, 0, NULL, sizeof plan, e));
     REFUSED(aerie_saved_tokens(NULL, 1, &tokens, &n, NULL, e));
     REFUSED(aerie_saved_tokens("x", 1, NULL, &n, NULL, e));
     REFUSED(aerie_saved_tokens("x", 1, &tokens, NULL, NULL, e));

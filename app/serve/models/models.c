@@ -297,6 +297,21 @@ static bool fits(const serve_models *models, const serve_model *wanted, uint64_t
     return (!o->models_max || n <= o->models_max) && (!budget || bytes <= budget) && (!available || wanted->bytes <= available);
 }
 
+/* Memory of the part of a model that reads images; 0: it has none that can be used. */
+static uint64_t tower_bytes(const app_options *o, const char *model)
+{
+    app_options of_model = *o;
+    aerie_memory_plan p;
+    size_t n;
+    of_model.model = model;
+    const aerie_tower_params params = app_tower_params(o);
+    char *path = app_mmproj_path(&of_model, &n);
+    const aerie_status status = path ? aerie_memory_plan_tower(path, &o->model_params, &params, 0, 0, &p, sizeof p, NULL)
+                                     : AERIE_ERROR_ARGUMENT;
+    free(path);
+    return status == AERIE_OK ? p.weight_bytes + p.session_bytes : 0;
+}
+
 /* Finds how much memory it takes, and how much the machine has left now. */
 static uint64_t plan(serve_models *models, serve_model *m)
 {
@@ -306,7 +321,7 @@ static uint64_t plan(serve_models *models, serve_model *m)
     params.spec.type = AERIE_SPEC_NONE;
     params.spec.draft_model = NULL;
     if (aerie_memory_plan_get(m->path, &o->model_params, &params, &p, sizeof p, NULL) != AERIE_OK) return 0;
-    m->bytes = p.weight_bytes + p.session_bytes;
+    m->bytes = p.weight_bytes + p.session_bytes + tower_bytes(o, m->path);
     return p.available_bytes;
 }
 

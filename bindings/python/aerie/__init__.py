@@ -10,7 +10,9 @@
 The names are those of aerie.h, which says what they mean. Objects may be shared by threads; a session answers one call at a
 time, others wait. Failures are exceptions: `Error`, whose text names the file or parameter, what was found and what would work.
 """
-from ._aerie import Answer, Embedder, Error, Model, Session, Stats, Token, version
+from ._aerie import (Answer, Chunk, Embedder, Error, Image, Model, PicturedPrompt, Session, Stats, Token, Tower,
+                     version)
 
-__all__ = ["Answer", "Embedder", "Error", "Model", "Session", "Stats", "Token", "version"]
+__all__ = ["Answer", "Chunk", "Embedder", "Error", "Image", "Model", "PicturedPrompt", "Session", "Stats", "Token", "Tower",
+           "version"]
 __version__ = version()

@@ -20,7 +20,7 @@ ffi.cdef(CDEF)
 lib: Any = ffi.dlopen(os.environ.get("AERIE_LIBRARY") or os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                                                       "libaerie.so.0"))
 
-Prompt = Union[str, Sequence[int], Sequence[Mapping[str, str]]]
+Prompt = Union[str, Sequence[int], Sequence[Mapping[str, str]], "PicturedPrompt", Sequence["Chunk"]]
 
 
 class Error(RuntimeError):
@@ -295,6 +295,125 @@ class Embedder(_Owner):
             return [list(ffi.unpack(vectors + i * width, width)) for i in range(n)]
 
 
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """A part of a prompt, as of aerie_chunk: tokens, or rows that stand for none, of n_embd numbers each."""
+    tokens: Sequence[int] = ()
+    rows: Sequence[Sequence[float]] = ()
+    group: bool = False
+    """The rows see each other."""
+    n_across: int = 0
+    """Not 0: they are a grid of so many columns."""
+
+
+def _chunks(chunks: Sequence[Chunk]) -> tuple[Any, Any]:
+    """The list as the library takes it, and what it points to."""
+    kept = []
+    items = ffi.new("aerie_chunk[]", max(len(chunks), 1))
+    for item, chunk in zip(items, chunks):
+        tokens = ffi.new("int32_t[]", list(chunk.tokens))
+        rows = ffi.new("float[]", [x for row in chunk.rows for x in row])
+        if len({len(row) for row in chunk.rows}) > 1:
+            raise ValueError("the rows of a chunk are not of one length")
+        kept.append((tokens, rows))
+        if chunk.tokens:
+            item.tokens, item.n_tokens = tokens, len(tokens)
+        if chunk.rows:
+            item.rows, item.n_rows = rows, len(chunk.rows)
+        item.group, item.n_across = chunk.group, chunk.n_across
+    return items, kept
+
+
+class Image(_Owner):
+    """A picture: the bytes of a JPEG, PNG or WebP file; with width and height the bytes of its pixels, red, green and blue."""
+    _free = staticmethod(lambda it: lib.aerie_image_free(it))
+
+    def __init__(self, data: bytes, width: int = 0, height: int = 0):
+        image, error = ffi.new("aerie_image **"), ffi.new("aerie_error *")
+        if width or height:
+            if len(data) != 3 * width * height:
+                raise ValueError(f"{width} x {height} pixels are {3 * width * height} bytes; found {len(data)}")
+            _check(lib.aerie_image_copy(image, width, height, ffi.from_buffer("uint8_t[]", data), error), error)
+        else:
+            _check(lib.aerie_image_read(image, ffi.from_buffer(data), len(data), ffi.NULL, error), error)
+        self._it = image[0]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height."""
+        sides = ffi.new("uint32_t[2]")
+        lib.aerie_image_size(self._pointer(), sides, sides + 1)
+        return sides[0], sides[1]
+
+
+class PicturedPrompt(_Owner):
+    """A prompt with pictures, made by a Tower, for stream() and generate()."""
+    _free = staticmethod(lambda it: lib.aerie_prompt_free(it))
+
+    def __init__(self, it: Any):
+        self._it = it
+
+    def __len__(self) -> int:
+        """Positions that it takes."""
+        return lib.aerie_prompt_n_positions(self._pointer())
+
+
+class Tower(_Owner):
+    """What reads pictures for a model: an mmproj file. params: fields of aerie_tower_params, such as n_threads, max_tokens."""
+    _free = staticmethod(lambda it: lib.aerie_tower_free(it))
+    _mark = "\uE000image\uE001"  # characters for private use
+
+    def __init__(self, model: Model, path: str | os.PathLike[str], **params: Any):
+        given, error, tower = _init("tower_params"), ffi.new("aerie_error *"), ffi.new("aerie_tower **")
+        _set(given[0], "tower_params", params)
+        _check(lib.aerie_tower_load(tower, model._pointer(), _c_text(os.fsencode(path), "a path"), given, error), error)
+        self._it = tower[0]
+        self.model = model
+        model._sessions += 1
+
+    def close(self) -> None:
+        if self._it is not None:
+            super().close()
+            self.model._sessions -= 1
+
+    @property
+    def type(self) -> str:
+        return ffi.string(lib.aerie_tower_type(self._pointer())).decode()
+
+    def n_rows(self, width: int, height: int) -> int:
+        """How many positions a picture of this size takes."""
+        n, error = ffi.new("uint32_t *"), ffi.new("aerie_error *")
+        _check(lib.aerie_tower_n_rows(self._pointer(), width, height, n, error), error)
+        return n[0]
+
+    def prompt(self, text: str, images: Sequence[Image]) -> PicturedPrompt:
+        """A text as it is; pictures stand where it has <__media__>, or before it."""
+        data, prompt, error = text.encode(), ffi.new("aerie_prompt **"), ffi.new("aerie_error *")
+        _check(lib.aerie_tower_prompt(self._pointer(), data, len(data), [i._pointer() for i in images], len(images), ffi.NULL,
+                                      ffi.NULL, prompt, error), error)
+        return PicturedPrompt(prompt[0])
+
+    def chat(self, messages: Sequence[Mapping[str, Any]]) -> PicturedPrompt:
+        """A conversation by the model's chat template. A message's content is a text, or a list of texts and Images."""
+        images: list[Image] = []
+        turns = []
+        for message in messages:
+            parts = [message["content"]] if isinstance(message["content"], str) else message["content"]
+            images += [part for part in parts if isinstance(part, Image)]
+            turns.append((message["role"], "".join(self._mark if isinstance(p, Image) else p for p in parts)))
+        kept = [(ffi.new("char[]", _c_text(role.encode(), "a role")), ffi.new("char[]", _c_text(text.encode(), "a message")))
+                for role, text in turns]
+        items = ffi.new("aerie_message[]", max(len(kept), 1))
+        for item, (role, text) in zip(items, kept):
+            item.role, item.content = role, text
+        chat, prompt, error = ffi.new("aerie_chat *"), ffi.new("aerie_prompt **"), ffi.new("aerie_error *")
+        lib.aerie_chat_init(chat, ffi.sizeof(chat[0]))
+        chat.turns, chat.n_turns = items, len(kept)
+        _check(lib.aerie_tower_chat(self._pointer(), chat, self._mark.encode(), [i._pointer() for i in images], len(images),
+                                    ffi.NULL, ffi.NULL, prompt, error), error)
+        return PicturedPrompt(prompt[0])
+
+
 class Session(_Owner):
     """Answers of a model, one at a time. Prompts that begin as an earlier one did are not computed again.
 
@@ -359,18 +478,33 @@ class Session(_Owner):
     def stream(self, prompt: Prompt, n_predict: int = 0, stop: Sequence[str] = (), n_logprobs: int = 0,
                ignore_eos: bool = False,
                **sampling: Any) -> Iterator[Token]:
-        """The answer's tokens as they come. Leaving the loop cancels the rest. sampling: fields of aerie_sampling, such as
+        """The answer's tokens as they come. prompt may also be a PicturedPrompt, or a list of Chunks.
+
+        Leaving the loop cancels the rest. sampling: fields of aerie_sampling, such as
         temperature, top_p, seed. n_predict 0: until the answer ends or the context is full."""
-        ids = self.model.tokens_of(prompt)
-        request, tokens = _init("request"), ffi.new("int32_t[]", ids)
+        request, n = _init("request"), ffi.new("size_t *")
+        if isinstance(prompt, PicturedPrompt):
+            ids: list[int] = []
+            chunks = (lib.aerie_prompt_chunks(prompt._pointer(), n), prompt)
+        else:
+            items = prompt if isinstance(prompt, str) else list(prompt)
+            given = [c for c in items if isinstance(c, Chunk)]
+            if given and len(given) < len(items):
+                raise TypeError("a prompt of chunks has nothing but chunks")
+            ids = [] if given else self.model.tokens_of(items)  # type: ignore[arg-type]
+            chunks = _chunks(given)
+            n[0] = len(given)
+        tokens = ffi.new("int32_t[]", ids)
         texts = [ffi.new("char[]", _c_text(text.encode(), "a stop text")) for text in stop]
         stops = ffi.new("const char *[]", texts)
         _set(request.sampling, "sampling", sampling)
         request.tokens, request.n_tokens = tokens, len(ids)
+        if n[0]:
+            request.chunks, request.n_chunks = chunks[0], n[0]
         request.n_predict, request.ignore_eos, request.n_logprobs = n_predict, ignore_eos, n_logprobs
         if texts:
             request.stop, request.n_stop = stops, len(texts)
-        return self._run(request, (tokens, texts, stops))
+        return self._run(request, (tokens, texts, stops, chunks))
 
     def _run(self, request: Any, kept: Any) -> Iterator[Token]:
         task, error = ffi.new("aerie_task **"), ffi.new("aerie_error *")

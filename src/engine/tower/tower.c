@@ -101,7 +101,15 @@ static aerie_status turn_norms(ae_tower *t, aerie_error *error)
     return AERIE_OK;
 }
 
-static aerie_status load_weights(ae_tower *t, const ae_load_options *options, aerie_error *error)
+/* Bytes of the learned positions from which those of a view are computed on the host; 0: they are not. */
+static size_t n_table_floats(const ae_tower_model *m)
+{
+    if (!m->positions || m->type->positions == AE_TOWER_POS_TABLE) return 0;
+    return (size_t)m->n_positions * m->hparams.n_embd * (m->type->positions == AE_TOWER_POS_AXES ? 2 : 1);
+}
+
+/* Lists the parts and finds their places. */
+static aerie_status place_weights(ae_tower *t, const ae_load_options *options, aerie_error *error)
 {
     const ae_tower_model *m = t->model;
     const ae_hparams *h = &m->hparams;
@@ -112,11 +120,17 @@ static aerie_status load_weights(ae_tower *t, const ae_load_options *options, ae
                          error));
     list_parts(t);
     ae_parts_place(&t->parts, options->in_place);
+    return AERIE_OK;
+}
+
+static aerie_status load_weights(ae_tower *t, const ae_load_options *options, aerie_error *error)
+{
+    const ae_tower_model *m = t->model;
+    AE_TRY(place_weights(t, options, error));
     AE_TRY(ae_parts_create(&t->parts, error));
     AE_TRY(ae_parts_fill(&t->parts, options, error));
     AE_TRY(turn_norms(t, error));
-    const size_t n_table = (size_t)m->n_positions * h->n_embd * (m->type->positions == AE_TOWER_POS_AXES ? 2 : 1);
-    if (!t->positions) AE_TRY(read_host(t, m->positions, n_table, &t->table, error));
+    if (n_table_floats(m)) AE_TRY(read_host(t, m->positions, n_table_floats(m), &t->table, error));
     return read_host(t, m->row_break, m->n_out, &t->row_break, error);
 }
 
@@ -157,7 +171,8 @@ static void device_layout(ae_layout *l, ae_tower *t)
     t->attn = ae_layout_add(l, n * q_dim, sizeof(float));
     t->gate = ae_layout_add(l, m->type->gated ? n_ffn * h->n_ff : 0, sizeof(float));
     t->up = ae_layout_add(l, n_ffn * h->n_ff, sizeof(float));
-    t->bounded = ae_layout_add(l, has_bounds(m) ? larger(h->n_embd, (uint32_t)q_dim) * n + n_ffn * h->n_ff : 0, sizeof(float));
+    t->bounded = ae_layout_add(l, has_bounds(m) ? larger(h->n_embd, (uint32_t)q_dim) * n + n_ffn * h->n_ff : 0,
+                               sizeof(float));
     t->pixels = ae_layout_add(l, n * tower_patch_floats(m), sizeof(float));
     t->cos = ae_layout_add(l, h->n_ropes ? n * (h->head_dim / 2) : 0, sizeof(float));
     t->sin = ae_layout_add(l, h->n_ropes ? n * (h->head_dim / 2) : 0, sizeof(float));
@@ -174,7 +189,8 @@ static void host_layout(ae_layout *l, ae_tower *t)
     const size_t n = t->n_room, n_tokens = n_tokens_of(t);
     ae_rows_layout(l, n, 1, AE_ROWS_ENCODER, &t->rows);
     t->pixels_host = ae_layout_add(l, n * tower_patch_floats(m), sizeof(float));
-    t->x_host = ae_layout_add(l, t->table || m->type->merge == AE_TOWER_UNFOLD ? n * m->hparams.n_embd : 0, sizeof(float));
+    t->x_host = ae_layout_add(l, n_table_floats(m) || m->type->merge == AE_TOWER_UNFOLD ? n * m->hparams.n_embd : 0,
+                              sizeof(float));
     t->merged_host = ae_layout_add(l, n_tokens * larger(m->n_out, tower_merged_floats(m)), sizeof(float));
     t->angles_host = ae_layout_add(l, m->hparams.n_ropes ? 2 * n * (m->hparams.head_dim / 2) : 0, sizeof(float));
     t->deep_host = ae_layout_add(l, m->n_deep * n_tokens * m->n_out, sizeof(float));
@@ -196,26 +212,43 @@ static void free_room(ae_tower *t)
     t->n_room = t->n_windows = 0;
 }
 
-static aerie_status make_kvs(ae_tower *t, aerie_error *error)
+/* layer: lent while the options are used. windows: of the cache in which each window is a sequence. */
+static ae_kv_options kv_options(const ae_tower *t, ae_kv_layer *layer, bool windows)
 {
     const ae_tower_model *m = t->model;
     const ae_hparams *h = &m->hparams;
     const uint32_t side = m->window * m->merge;
-    const ae_kv_layer layer = {h->n_kv_heads, h->head_dim, 0};
-    ae_kv_options kv = {.n_layers = 1, .layers = &layer, .n_seqs = 1, .n_slots = t->n_room, .type = AE_KV_F16,
+    *layer = (ae_kv_layer){h->n_kv_heads, h->head_dim, 0};
+    ae_kv_options kv = {.n_layers = 1, .layers = layer, .n_seqs = 1, .n_slots = t->n_room, .type = AE_KV_F16,
                         .n_batch = t->n_room};
-    AE_TRY(ae_kv_create(&t->kv, t->backend, &kv, error));
-    if (!t->n_windows) return AERIE_OK;
+    if (!windows) return kv;
     kv.n_seqs = t->n_windows;
     kv.n_slots = kv.n_batch = (uint64_t)side * side < t->n_room ? side * side : t->n_room;
+    return kv;
+}
+
+static aerie_status make_kvs(ae_tower *t, aerie_error *error)
+{
+    ae_kv_layer layer;
+    ae_kv_options kv = kv_options(t, &layer, false);
+    AE_TRY(ae_kv_create(&t->kv, t->backend, &kv, error));
+    if (!t->n_windows) return AERIE_OK;
+    kv = kv_options(t, &layer, true);
     return ae_kv_create(&t->window_kv, t->backend, &kv, error);
+}
+
+static ae_stream_options stream_options(const ae_tower *t, uint32_t n_threads)
+{
+    const ae_tower_model *m = t->model;
+    const ae_hparams *h = &m->hparams;
+    uint32_t widest = larger(larger(h->n_embd, h->n_ff), larger(tower_patch_floats(m), tower_merged_floats(m)));
+    widest = larger(larger(widest, m->n_out), larger(m->n_mid, h->n_heads * h->head_dim));
+    return (ae_stream_options){.n_threads = n_threads, .max_rows = t->n_room, .max_in = widest, .pool = t->pool};
 }
 
 /* Allocates for n_room rows and n_windows windows; after a failure free_room releases what there is. */
 static aerie_status make_room(ae_tower *t, aerie_error *error)
 {
-    const ae_tower_model *m = t->model;
-    const ae_hparams *h = &m->hparams;
     ae_layout l = {0};
     host_layout(&l, t);
     t->host = l.overflow ? NULL : ae_alloc_aligned(1, l.bytes);
@@ -231,12 +264,54 @@ static aerie_status make_room(ae_tower *t, aerie_error *error)
                               "--image-max-tokens makes it smaller", l.bytes);
     l = (ae_layout){.base = t->device};
     device_layout(&l, t);
-    uint32_t widest = larger(larger(h->n_embd, h->n_ff), larger(tower_patch_floats(m), tower_merged_floats(m)));
-    widest = larger(larger(widest, m->n_out), larger(m->n_mid, h->n_heads * h->head_dim));
-    const ae_stream_options stream = {.n_threads = ae_pool_n_workers(t->pool), .max_rows = t->n_room, .max_in = widest,
-                                      .pool = t->pool};
+    const ae_stream_options stream = stream_options(t, ae_pool_n_workers(t->pool));
     AE_TRY(t->backend->ops->stream_create(t->backend, &stream, &t->stream, error));
-    return h->n_layers ? make_kvs(t, error) : AERIE_OK;
+    return t->model->hparams.n_layers ? make_kvs(t, error) : AERIE_OK;
+}
+
+/* Counts what make_room would take; SIZE_MAX: more than can be addressed. */
+static size_t count_room(ae_tower *t, uint32_t n_threads)
+{
+    const ae_stream_options stream = stream_options(t, n_threads);
+    ae_layout host = {0}, device = {0};
+    ae_kv_layer layer;
+    size_t sum = 0;
+    host_layout(&host, t);
+    device_layout(&device, t);
+    bool fits = !host.overflow && !device.overflow && ae_add_size(host.bytes, device.bytes, &sum) &&
+                ae_add_size(sum, t->backend->ops->stream_bytes(t->backend, &stream), &sum);
+    for (int i = 0; fits && t->model->hparams.n_layers && i < (t->n_windows ? 2 : 1); i++) {
+        const ae_kv_options kv = kv_options(t, &layer, i == 1);
+        const size_t bytes = ae_kv_plan_bytes(t->backend, &kv, NULL);
+        fits = bytes != SIZE_MAX && ae_add_size(sum, bytes, &sum);
+    }
+    return fits ? sum : SIZE_MAX;
+}
+
+aerie_status ae_tower_plan_bytes(ae_tower_model *model, ae_backend *backend, const ae_load_options *options,
+                                 const ae_tower_plan *plan, size_t *weights, size_t *room, aerie_error *error)
+{
+    ae_tower *t = ae_alloc(1, sizeof *t);
+    if (!t) return ae_fail_memory(error, "a vision encoder", sizeof *t);
+    t->model = model;
+    t->backend = backend;
+    const aerie_status status = place_weights(t, options, error);
+    *weights = t->parts.bytes + (n_table_floats(model) + (model->row_break ? model->n_out : 0)) * sizeof(float);
+    for (uint32_t i = 0; i < plan->n_views; i++) {
+        uint32_t w, h;
+        ae_tower_view(plan, i, &w, &h);
+        const uint32_t across = w / model->patch, down = h / model->patch;
+        t->n_room = larger(t->n_room, across * down + model->type->cls);
+        t->n_windows = larger(t->n_windows, tower_n_windows(model, across, down));
+    }
+    *room = status == AERIE_OK ? count_room(t, options->n_threads) : 0;
+    ae_parts_free(&t->parts);
+    ae_free(t->layers);
+    ae_free(t->blocks);
+    ae_free(t);
+    if (*room != SIZE_MAX) return status;
+    return ae_fail(error, AERIE_ERROR_LIMIT, "a vision encoder's memory for a picture of %u x %u pixels cannot be addressed",
+                   plan->width, plan->height);
 }
 
 /* Makes the memory large enough for a view. */
