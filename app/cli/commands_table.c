@@ -70,7 +70,7 @@ static const app_command commands[] = {
      "\n"
      "  aerie inspect model.gguf\n"
      "  aerie inspect model.gguf --keys --match tokenizer\n"},
-    {APP_CONVERT, "convert", "DIR|FILE", "converts a model, an encoder or a drafter head to GGUF",
+    {APP_CONVERT, "convert", "DIR|FILE", "converts a model, an encoder, a drafter head or a LoRA adapter to GGUF",
      "Writes a GGUF file from a model folder in Hugging Face's layout (with tokenizer, chat template and generation\n"
      "settings), a BERT encoder (with tokenizer and pooling), or an EAGLE-1, 2, 3 or 3.1 or a Medusa checkpoint, and\n"
      "reports what it detected. It reads safetensors or PyTorch files with their config.json. Heads may have been saved by\n"

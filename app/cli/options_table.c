@@ -110,7 +110,7 @@ static const app_option options[] = {
      "let --machines use public addresses, where anybody can take part: MPI has no authentication"},
 
     {"--lora", "FILE[,FILE...]", APP_LORAS, ADAPTS, AT(loras), 0, 0, "Model",
-     "use a LoRA adapter (GGUF, as llama.cpp's convert_lora_to_gguf.py writes it); may be repeated, and all are used together"},
+     "use a LoRA adapter (a GGUF file; 'aerie convert' makes one of PEFT's folder); may be repeated, all are used together"},
     {"--lora-scaled", "FILE:SCALE[,...]", APP_LORAS_SCALED, ADAPTS, AT(loras), 0, 0, "Model",
      "like --lora, with the adapter's effect multiplied by SCALE"},
     {"--lora-init-without-apply", NULL, APP_FLAG, APP_SERVE, AT(serve.lora_idle), 0, 0, "Model",
@@ -557,9 +557,10 @@ static const app_option options[] = {
     /* Convert */
     {"-o --output --outfile", "FILE", APP_TEXT, APP_CONVERT, AT(convert.output), 0, 0, "Convert", "GGUF file to write"},
     {"--target", "FILE", APP_TEXT, APP_CONVERT, AT(convert.target), 0, 0, "Convert",
-     "GGUF file of the model that the head drafts for"},
+     "GGUF file of the model that the head drafts for, or that the LoRA adapter changes"},
     {"--outtype", "TYPE", APP_TEXT, APP_CONVERT, AT(convert.type), 0, 0, "Convert",
-     "type of the matrices: f32, f16, bf16, q8_0 ...; auto: bf16 if the checkpoint is bf16, else f16 (default: auto)"},
+     "type of the matrices: f32, f16, bf16, q8_0 ...; auto: bf16 if the checkpoint is bf16, else f16; f32 of adapters "
+     "(default: auto)"},
     {"--producer", "NAME", APP_TEXT, APP_CONVERT, AT(convert.producer), 0, 0, "Convert",
      "program that saved the checkpoint, on which the meaning of its config depends: official, specforge, angelslim, "
      "speculators, nvidia (default: detected)"},

@@ -196,6 +196,14 @@ static void say_model(const ae_convert_report *r)
              app_bytes(size, r->bytes));
 }
 
+static void say_adapter(const ae_convert_report *r)
+{
+    const ae_convert_adapter *a = r->adapter;
+    char size[32];
+    app_note("LoRA adapter for %s: %u matrices, rank %u, alpha %g; %s, %s", a->arch, (unsigned)a->n_pairs, (unsigned)a->rank,
+             a->alpha, ae_type_name(r->type), app_bytes(size, r->bytes));
+}
+
 /* Says what was detected in one line on standard error, so that users can spot a wrong guess. */
 static void say(const ae_convert_report *r)
 {
@@ -263,8 +271,19 @@ static int print_model_json(const ae_convert_options *c, const ae_convert_report
         (json_int_t)r->n_tensors, "bytes", (json_int_t)r->bytes, "type", ae_type_name(r->type)));
 }
 
+static int print_adapter_json(const ae_convert_options *c, const ae_convert_report *r)
+{
+    const ae_convert_adapter *a = r->adapter;
+    return app_print_json(json_pack("{s:o, s:o, s:s, s:s, s:I, s:I, s:f, s:I, s:s}", "file",
+                                    app_json_text(c->checkpoint, strlen(c->checkpoint)), "output",
+                                    app_json_text(c->output, strlen(c->output)), "kind", "LoRA", "architecture", a->arch,
+                                    "n_matrices", (json_int_t)a->n_pairs, "rank", (json_int_t)a->rank, "alpha", a->alpha,
+                                    "bytes", (json_int_t)r->bytes, "type", ae_type_name(r->type)));
+}
+
 static int print_json(const ae_convert_options *c, const ae_convert_report *r)
 {
+    if (r->adapter) return print_adapter_json(c, r);
     if (r->encoder) return print_encoder_json(c, r);
     if (r->model) return print_model_json(c, r);
     const ae_convert_head *h = r->head;
@@ -332,6 +351,7 @@ static int run(const ae_convert_options *options, const app_options *o)
     if (!bad && !o->quiet && r.check) say_check(r.check);
     if (!bad && !o->quiet && r.encoder) say_encoder(&r);
     if (!bad && !o->quiet && r.model) say_model(&r);
+    if (!bad && !o->quiet && r.adapter) say_adapter(&r);
     if (!bad && !o->quiet && r.head) say(&r);
     if (!bad && o->json) bad = print_json(options, &r);
     ae_convert_free(c);

@@ -8,7 +8,8 @@
 #include "quant/encode/encoder.h"
 #include "quant/types.h"
 
-static const ae_convert_kind *const kinds[] = {&ae_convert_encoder_kind, &ae_convert_decoder, &ae_convert_drafter_head};
+static const ae_convert_kind *const kinds[] = {&ae_convert_adapter_kind, &ae_convert_encoder_kind, &ae_convert_decoder,
+                                               &ae_convert_drafter_head};
 
 bool ae_convert_type_parse(const char *name, uint32_t *type)
 {
@@ -110,6 +111,7 @@ ae_convert_report ae_convert_reported(const ae_convert *c)
     return (ae_convert_report){.head = c->kind == &ae_convert_drafter_head ? &c->head : NULL,
                                .encoder = c->kind == &ae_convert_encoder_kind ? &c->encoder : NULL,
                                .model = c->kind == &ae_convert_decoder ? &c->model : NULL,
+                               .adapter = c->kind == &ae_convert_adapter_kind ? &c->adapter : NULL,
                                .check = c->options.self_check ? &c->check : NULL,
                                .kind = c->head_kind ? c->head_kind : "", .n_tensors = c->n_items, .bytes = c->out_bytes,
                                .type = c->out_type};

@@ -13,8 +13,8 @@
 
 static const char old_imatrix[] = "an importance matrix in llama.cpp's old format; `llama-imatrix --in-file OLD.dat -o "
                                   "NEW.gguf` converts it for --imatrix of 'aerie quantize'; 'aerie imatrix' makes one";
-static const char peft_file[] = "the weights of a PEFT adapter; llama.cpp's convert_lora_to_gguf.py converts its folder to the "
-                                "GGUF file that --lora takes";
+static const char peft_file[] = "the weights of a PEFT adapter; 'aerie convert FOLDER -o ADAPTER.gguf --target MODEL.gguf' "
+                                "makes the GGUF file that --lora takes";
 
 /* Whether `text` occurs in data. */
 static bool holds(const uint8_t *data, size_t n, const char *text)
@@ -145,8 +145,8 @@ const char *ae_kind_folder(const char *path)
     struct stat info;
     if (stat(path, &info) || !S_ISDIR(info.st_mode)) return NULL;
     if (has(path, "adapter_config.json"))
-        return "the folder of a PEFT adapter; llama.cpp's convert_lora_to_gguf.py converts it to the GGUF file that --lora "
-               "takes";
+        return "the folder of a PEFT adapter; 'aerie convert FOLDER -o ADAPTER.gguf --target MODEL.gguf' makes the GGUF file "
+               "that --lora takes";
     if (ae_kind_is_modelopt_fp4(path))
         return "the folder of a checkpoint that ModelOpt quantized to NVFP4; llama.cpp's convert_hf_to_gguf.py converts it to "
                "GGUF, and 'aerie convert' takes the checkpoint from which it was made";

@@ -1,6 +1,6 @@
 /* test_convert_folder.c - what 'aerie convert' makes of the smaller files of a model's folder: added tokens and their kinds,
- * all that end a generation, chat templates wherever they lie, activations, files as Windows writes them; and what it says of
- * files and folders that are no checkpoint. */
+ * all that end a generation, chat templates wherever they lie, activations, files as Windows writes them; what it makes of LoRA
+ * adapters; and what it says of files and folders that are no checkpoint. */
 #include "convert_model.inc"
 
 #include "aerie.h"
@@ -379,6 +379,117 @@ static void other_quantizations(void **state)
     assert_null(strstr(cli_last.err, "--skip"));
 }
 
+/* ---- LoRA adapters, as PEFT saves them -------------------------------------------------------------------------- */
+
+#define ADAPTER_OF(layer, part) "base_model.model.model.layers." layer "." part ".lora_"
+#define ADAPTER_CONFIG(more) "{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":6" more "}"
+
+/* A pair of rank 2 for a matrix [n_out, n_in], under the keys "A" and "B" of its name. */
+static void add_lora(st_make *m, const char *name, uint64_t n_out, uint64_t n_in)
+{
+    char full[160];
+    snprintf(full, sizeof full, "%sA.weight", name);
+    st_make_floats(m, full, "A", 2, n_in);
+    snprintf(full, sizeof full, "%sB.weight", name);
+    st_make_floats(m, full, "B", n_out, 2);
+}
+
+/* For the model of cli_setup_model: width 64, 4 query heads and 2 key heads of 32 rows, 128 neurons. Then `more`. */
+static void write_adapter(const char *folder, const char *config, const char *more, uint64_t n_out, uint64_t n_in)
+{
+    st_make m = {0};
+    add_lora(&m, ADAPTER_OF("0", "self_attn.q_proj"), 128, 64);
+    add_lora(&m, ADAPTER_OF("2", "self_attn.k_proj"), 64, 64);
+    add_lora(&m, ADAPTER_OF("1", "mlp.down_proj"), 64, 128);
+    if (more) add_lora(&m, more, n_out, n_in);
+    write_checkpoint(folder, &m, "{}");
+    cli("rm %s/config.json; mv %s/model.safetensors %s/adapter_model.safetensors", folder, folder, folder);
+    write_in(folder, "adapter_config.json", config);
+}
+
+/* Rows of queries and keys are reordered as those of the target are: rotated by pairs, where PEFT's model has halves. */
+static void same_rotated(const ae_gguf *file, const char *name, uint64_t n_rows, uint64_t n_dim)
+{
+    const float *x = floats(file, name, n_rows, 2);
+    for (uint64_t row = 0; row < n_rows; row++) {
+        const uint64_t in = row % n_dim, from = row - in + in / 2 + in % 2 * (n_dim / 2);
+        for (uint64_t i = 0; i < 2; i++)
+            if (x[row * 2 + i] != st_value("B", from * 2 + i)) fail_msg("%s: row %llu", name, (unsigned long long)row);
+    }
+}
+
+static void lora_adapters(void **state)
+{
+    (void)state;
+    write_adapter("lora", ADAPTER_CONFIG(""), NULL, 0, 0);
+    cli("$A convert lora -o lora.gguf --target m.gguf --json");
+    if (cli_last.status) fail_msg("%s", cli_last.err);
+    assert_non_null(strstr(cli_last.out, "\"n_matrices\": 3"));
+    ae_gguf *file = open_file("lora.gguf");
+    key_text(file, "general.type", "adapter");
+    key_text(file, "general.architecture", "llama");
+    key_text(file, "adapter.type", "lora");
+    key_f32(file, "adapter.lora.alpha", 6);
+    assert_int_equal(ae_gguf_n_tensors(file), 6);
+    same_values(file, "blk.0.attn_q.weight.lora_a", "A", 0, 2, 64);
+    same_rotated(file, "blk.0.attn_q.weight.lora_b", 128, 32);
+    same_rotated(file, "blk.2.attn_k.weight.lora_b", 64, 32);
+    same_values(file, "blk.1.ffn_down.weight.lora_a", "A", 0, 2, 128);
+    same_values(file, "blk.1.ffn_down.weight.lora_b", "B", 0, 64, 2);
+    ae_gguf_close(file);
+    cli("$A run -m m.gguf --lora lora.gguf -no-cnv -p hello -n 8 --temp 0 --ignore-eos -q > with; "
+        "$A run -m m.gguf -no-cnv -p hello -n 8 --temp 0 --ignore-eos -q > without; cmp -s with without");
+    assert_int_equal(cli_last.status, 1); /* it runs, and changes the answer */
+    write_adapter("lora", ADAPTER_CONFIG(",\"use_rslora\":true"), NULL, 0, 0); /* alpha / sqrt(2), which is 8.485 / 2 */
+    cli("$A convert lora -o lora.gguf --target m.gguf --outtype f16");
+    assert_int_equal(cli_last.status, 0);
+    file = open_file("lora.gguf");
+    key_f32(file, "adapter.lora.alpha", (float)(6 * sqrt(2)));
+    ae_gguf_close(file);
+}
+
+static void lora_adapters_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *more; /* more: a pair besides, for a matrix of these sizes */
+        uint64_t n_out, n_in;
+        const char *part;
+    } cases[] = {
+        {ADAPTER_CONFIG(",\"use_dora\":true"), NULL, 0, 0, "'use_dora' is true"},
+        {ADAPTER_CONFIG(",\"alpha_pattern\":{\"q_proj\":8}"), NULL, 0, 0, "'alpha_pattern' gives matrices scales"},
+        {ADAPTER_CONFIG(",\"use_rslora\":true,\"rank_pattern\":{\"q\":8}"), NULL, 0, 0, "'use_rslora' with 'rank_pattern'"},
+        {ADAPTER_CONFIG(",\"alora_invocation_tokens\":[1]"), NULL, 0, 0, "activated LoRA"},
+        {"{\"peft_type\":\"LOHA\",\"r\":2}", NULL, 0, 0, "'peft_type' is LOHA"},
+        {"{\"peft_type\":\"LORA\"}", NULL, 0, 0, "'r' is missing"},
+        {"{\"peft_type\":\"LORA\",\"r\":0}", NULL, 0, 0, "'r' is 0"},
+        {"{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":-1}", NULL, 0, 0, "'lora_alpha' is -1"},
+        {ADAPTER_CONFIG(""), ADAPTER_OF("1", "self_attn.v_proj"), 64, 65, "[2, 64] is needed (by blk.1.attn_v.weight"},
+        {ADAPTER_CONFIG(""), ADAPTER_OF("1", "self_attn.v_proj"), 65, 64, "[64, 2] is needed (by blk.1.attn_v.weight"},
+        {ADAPTER_CONFIG(""), ADAPTER_OF("3", "self_attn.v_proj"), 64, 64, "has no matrix for it"},
+        {ADAPTER_CONFIG(""), ADAPTER_OF("99999999999999999999", "self_attn.v_proj"), 64, 64, "has no matrix for it"},
+        {ADAPTER_CONFIG(""), ADAPTER_OF("1", "mlp.experts.0.gate_proj"), 64, 64, "has no matrix for it"},
+        {ADAPTER_CONFIG(""), "base_model.model.model.embed_tokens.lora_embedding_", 64, 64, "is no part of a pair"},
+        {ADAPTER_CONFIG(""), ADAPTER_OF("1", "input_layernorm"), 64, 64, "has no matrix for it"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_adapter("bad", cases[i].config, cases[i].more, cases[i].n_out, cases[i].n_in);
+        cli("$A convert bad -o bad.gguf --target m.gguf");
+        cli_refused(3, cases[i].part, "");
+        cli("test -e bad.gguf || ls | grep part; rm -r bad");
+        assert_int_equal(cli_last.n_out, 0);
+    }
+    write_adapter("bad", ADAPTER_CONFIG(""), NULL, 0, 0);
+    cli("$A convert bad -o bad.gguf");
+    cli_refused(3, "--target MODEL.gguf", "");
+    cli("$A convert bad -o m.gguf --target m.gguf");
+    cli_refused(2, "-o m.gguf is a file that is being read", "");
+    cli("rm bad/adapter_config.json; $A convert bad -o bad.gguf --target m.gguf");
+    cli_refused(3, "there is no adapter_config.json beside", "");
+    cli("test -e bad.gguf");
+    assert_int_equal(cli_last.status, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -392,6 +503,8 @@ int main(void)
         cmocka_unit_test(marks_and_encodings),
         cmocka_unit_test(what_is_no_checkpoint),
         cmocka_unit_test(adapters_by_their_tensors),
+        cmocka_unit_test(lora_adapters),
+        cmocka_unit_test(lora_adapters_refused),
         cmocka_unit_test(other_quantizations),
         cmocka_unit_test(tensors_without_a_use),
     };

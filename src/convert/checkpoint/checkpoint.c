@@ -78,7 +78,12 @@ aerie_status ae_convert_open_tensors(ae_convert *c)
     bool of_folder = false; /* the message names the folder, not the file in it */
     aerie_status status = peft && config && folder ? open_tensors(c) : ae_convert_no_memory(c, "a path");
     if (status != AERIE_ERROR_MEMORY) {
-        if (is_adapter(c, peft, config))
+        const bool adapter = is_adapter(c, peft, config);
+        c->is_adapter = adapter && c->st && c->options.target;
+        if (c->is_adapter) {
+            if (!c->options.config && ae_file_exists(peft))
+                c->options.config = ae_arena_strndup(&c->arena, peft, strlen(peft));
+        } else if (adapter)
             what = ae_file_exists(peft) && is_folder(c->path) ? ae_kind_folder(c->path)
                    : c->st                                    ? ae_kind_path(ae_safetensors_file(c->st, 0))
                                                               : NULL;

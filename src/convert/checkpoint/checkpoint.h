@@ -65,7 +65,7 @@ typedef struct ae_convert_kind {
     aerie_status (*check)(ae_convert *c);                           /* checks the complete file in c->writer; may replace it */
 } ae_convert_kind;
 
-extern const ae_convert_kind ae_convert_drafter_head, ae_convert_encoder_kind, ae_convert_decoder;
+extern const ae_convert_kind ae_convert_drafter_head, ae_convert_encoder_kind, ae_convert_decoder, ae_convert_adapter_kind;
 
 struct ae_convert {
     ae_convert_options options;
@@ -86,13 +86,16 @@ struct ae_convert {
     ae_gguf_writer *writer; /* the complete output, which gets its name when all checks are done */
 
     /* drafter heads */
-    ae_model *target; /* NULL: not given */
+    ae_model *target; /* also that of an adapter; NULL: not given */
     ae_convert_head head;
     const char *head_kind; /* ae_dhead_kind_name or similar, once the file was read back */
     ae_convert_check check;
 
     /* encoders */
     ae_convert_encoder encoder;
+
+    bool is_adapter; /* by the names of its tensors or by adapter_config.json */
+    ae_convert_adapter adapter;
 
     /* models; their rotation is in `head` */
     const struct ae_convert_arch *arch;

@@ -2,7 +2,8 @@
  * detected.
  *
  * Owns nothing: strings and lists are lent by the caller until ae_convert_free. The kinds of checkpoints are drafter heads
- * (head.h, docs/heads.md), encoders (model/encoder.c, docs/embeddings.md) and models (model/arch.h, docs/converting.md).
+ * (head.h, docs/heads.md), encoders (model/encoder.c, docs/embeddings.md), models (model/arch.h, docs/converting.md) and LoRA
+ * adapters (model/adapter.c, docs/adapters.md).
  */
 #ifndef AE_CONVERT_CHECKPOINT_OPTIONS_H
 #define AE_CONVERT_CHECKPOINT_OPTIONS_H
@@ -38,7 +39,7 @@ typedef struct ae_convert_options {
     const char *cpu_level; /* as in aerie_model_params */
 
     /* Drafter heads */
-    const char *target; /* the model that the head drafts for; NULL: not given */
+    const char *target; /* the model that the head drafts for, or that the adapter changes; NULL: not given */
     bool tokenizer;     /* copy the target's tokenizer into the file */
     int producer;       /* ae_convert_producer, or AE_CONVERT_PRODUCER_AUTO */
     ae_convert_taps taps_are;
@@ -67,6 +68,13 @@ typedef struct ae_convert_encoder {
     ae_pooling pooling; /* NONE: not given */
     bool ranks;         /* it has a classifier with one label */
 } ae_convert_encoder;
+
+/* What is known about a LoRA adapter. */
+typedef struct ae_convert_adapter {
+    const char *arch; /* the target's */
+    double alpha;     /* adapter.lora.alpha */
+    uint32_t n_pairs, rank; /* matrices that it changes; the largest rank */
+} ae_convert_adapter;
 
 /* What is known about a model's folder. */
 typedef struct ae_convert_model {
