@@ -669,8 +669,7 @@ typedef struct aerie_request {
     uint32_t n_logprobs;      /* likeliest tokens told with each token, up to AERIE_MAX_LOGPROBS; 0: no log-probabilities */
     const char *const *stop;  /* [n_stop] texts that end the answer, see AERIE_STOP_STRING */
     size_t n_stop;
-    aerie_progress *progress; /* called with `user` between passes over the prompt, done of total tokens;
-                               * false ends the request (AERIE_STOP_CALLER). May be NULL */
+    aerie_progress *progress; /* called with `user` between passes over the prompt; false ends the request. May be NULL */
     const aerie_grammar *grammar; /* of the answer; NULL: any text */
     aerie_row_callback *row; /* called with `user` for every position of prompt and answer that is run, in
                               * order and after the callback of the token drawn from it. The last token of an answer that does
@@ -679,8 +678,7 @@ typedef struct aerie_request {
     aerie_token_callback *token;  /* called by aerie_session_step for its events; NULL: they wait for aerie_session_poll.
                                    * aerie_session_generate sets it */
     void *user;                   /* for token, progress and row; aerie_session_generate sets it */
-    bool special;                 /* control tokens are part of the answer's text, spelled out, but for those that end a
-                                   * generation; stop strings see them, too */
+    bool special; /* control tokens but those that end a generation are part of the text, spelled out; stop strings see them */
     const aerie_adapter_use *adapters; /* [n_adapters] at most AERIE_MAX_ADAPTERS, each once, in any order; none: the model as
                                         * it is. Of a saved sequence that goes on: those that it was saved with */
     size_t n_adapters;
@@ -693,6 +691,8 @@ typedef struct aerie_request {
     size_t n_chunks;
     uint64_t client, group; /* for max_turn: who asks; a group is one request to it, such as several answers; 0: none */
     const struct aerie_diffusion *diffusion; /* (aerie_extra.h) how a model that denoises does so; NULL: by default */
+    const int32_t *expected; /* [n_expected] how the answer probably begins: n-grams that remember draft it */
+    size_t n_expected;
 } aerie_request;
 
 AERIE_INITIALISER(request)

@@ -8,6 +8,7 @@
 
 #include "router/affinity.h"
 #include "router/client.h"
+#include "router/said.h"
 
 enum {
     MOST_HELD = 1 << 20, /* bytes of an answer that wait for a slow client */
@@ -64,6 +65,8 @@ typedef struct passing {
     char type[96];    /* its Content-Type */
     char end[2];      /* the last two bytes that the client has got */
     double given_at;  /* monotonic: when the client got bytes last */
+    router_said said; /* the text that the client has got */
+    app_text resent;  /* the body that another server gets, with that text; empty: the client's */
 } passing;
 
 static void sum_add(sum *s, const char *bytes, size_t n)
@@ -146,6 +149,9 @@ static void restart(passing *p)
     p->n_again = p->given.n;
     p->status = 0;
     p->state = WAITING;
+    p->resent.n = 0;
+    if (!p->makes || !router_said_body(&p->said, p->call->body.data ? p->call->body.data : "", p->call->body.n, &p->resent))
+        p->resent.n = 0;
 }
 
 /* The server's connection has ended, or the server is down: another one goes on. A server whose answer had begun may have
@@ -201,8 +207,8 @@ static bool begin(passing *p)
     for (size_t i = 0; i < p->n_headers; i++) headers[i] = p->headers[i];
     const client_request request = {.method = p->call->method,
                                     .path = p->path,
-                                    .body = p->call->body.data,
-                                    .n_body = p->call->body.n,
+                                    .body = p->resent.n ? p->resent.data : p->call->body.data,
+                                    .n_body = p->resent.n ? p->resent.n : p->call->body.n,
                                     .headers = headers,
                                     .n_headers = p->n_headers,
                                     .sink = on_bytes,
@@ -243,6 +249,12 @@ static void finish(passing *p)
     const int status = client_status(p->client);
     const uint64_t bit = (uint64_t)1 << (p->target - p->router->targets);
     p->status = status;
+    if (p->told && status != 200 && !is_busy(status) && p->resent.n) { /* perhaps it is what was added to the body */
+        router_said_free(&p->said);
+        leave(p, false, "");
+        restart(p);
+        return;
+    }
     if (p->told && status != 200) { /* the client has got the beginning of a stream */
         p->busy |= bit;
         leave(p, false, "");
@@ -418,6 +430,8 @@ static void passing_free(void *user)
     passing *p = user;
     leave(p, false, "");
     app_text_free(&p->in);
+    app_text_free(&p->resent);
+    router_said_free(&p->said);
     free(p);
 }
 
@@ -460,6 +474,7 @@ static ptrdiff_t give(passing *p, char *out, size_t most)
     memcpy(out, p->in.data + p->at, n);
     p->at += n;
     sum_add(&p->given, out, n);
+    if (p->makes) router_said_add(&p->said, out, n);
     for (size_t i = n > 2 ? n - 2 : 0; i < n; i++) p->end[0] = p->end[1], p->end[1] = out[i];
     p->given_at = app_now();
     serve_use_drop(&p->call->use, n);

@@ -677,6 +677,33 @@ static uint64_t hash_of(const ae_vocab *vocab)
     return hash;
 }
 
+aerie_status ae_session_check_expected(const aerie_session *session, const aerie_request *r, aerie_error *error)
+{
+    const int32_t n_vocab = ae_vocab_n_tokens(session->model->vocab);
+    AE_NEED_IF(r->n_expected, r->expected, error);
+    for (size_t i = 0; i < r->n_expected; i++)
+        if (r->expected[i] < 0 || r->expected[i] >= n_vocab)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "expected token %zu is %d; the vocabulary has %d tokens", i,
+                           r->expected[i], n_vocab);
+    return AERIE_OK;
+}
+
+#define BEFORE_EXPECTED 32 /* tokens of the prompt by which n-grams find what is expected after it */
+
+void ae_session_expect(aerie_session *s, const aerie_request *r, const int32_t *prompt, size_t n_prompt)
+{
+    ae_drafter *d = ae_spec_drafter(s->spec);
+    ae_corpus *corpus = d && d->ops->corpus ? d->ops->corpus(d) : NULL;
+    const size_t before = n_prompt < BEFORE_EXPECTED ? n_prompt : BEFORE_EXPECTED;
+    const size_t n = r->n_expected < s->params.n_ctx ? r->n_expected : s->params.n_ctx;
+    int32_t *text = corpus ? ae_alloc(before + n, sizeof *text) : NULL;
+    if (!text) return; /* or memory is short: then nothing is drafted of it */
+    memcpy(text, prompt + n_prompt - before, before * sizeof *text);
+    memcpy(text + before, r->expected, n * sizeof *text);
+    ae_corpus_add(corpus, r->scope, text, before + n);
+    ae_free(text);
+}
+
 static aerie_status find_corpus(aerie_session *s, ae_corpus **corpus, aerie_error *error)
 {
     ae_drafter *d = ae_spec_drafter(s->spec);

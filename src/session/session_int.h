@@ -243,6 +243,10 @@ aerie_status ae_session_tasks_init(aerie_session *session, aerie_error *error);
 void ae_session_tasks_free(aerie_session *session);
 
 /* saved.c */
+/* ARGUMENT: an expected token is out of range. */
+aerie_status ae_session_check_expected(const aerie_session *session, const aerie_request *request, aerie_error *error);
+/* A request that begins: n-grams get what is expected after its prompt, tokens [n_prompt]. The stepping thread. */
+void ae_session_expect(aerie_session *session, const aerie_request *request, const int32_t *prompt, size_t n_prompt);
 uint64_t ae_session_settings_hash(const aerie_model_params *params);
 /* Checks a caller's bytes and copies them. */
 aerie_status ae_session_saved_copy(const aerie_session *session, const void *data, size_t n, ae_session_saved *out,

@@ -57,6 +57,7 @@ static bool copy_request(aerie_task *task, const aerie_request *request)
     aerie_request *r = &task->request;
     *r = *request;
     r->tokens = copy_of(&task->arena, r->tokens, r->n_tokens, sizeof *r->tokens, &ok);
+    r->expected = copy_of(&task->arena, r->expected, r->n_expected, sizeof *r->expected, &ok);
     r->sampling.logit_bias =
         copy_of(&task->arena, r->sampling.logit_bias, r->sampling.n_logit_bias, sizeof *r->sampling.logit_bias, &ok);
     r->sampling.dry_breakers = copy_texts(&task->arena, r->sampling.dry_breakers, r->sampling.n_dry_breakers, &ok);
@@ -109,6 +110,7 @@ static aerie_status check_request(aerie_session *session, const aerie_request *r
     AE_TRY(ae_session_adapter_set(session, r->adapters, r->n_adapters, adapters, error));
     adapters->scope = r->scope;
     AE_TRY(check_adapters(saved, adapters, error));
+    AE_TRY(ae_session_check_expected(session, r, error));
     AE_TRY(ae_struct_check_reserved(r->sampling.reserved, sizeof r->sampling.reserved / sizeof *r->sampling.reserved,
                                  "aerie_sampling", error));
     if (saved->memory && r->n_tokens)
@@ -532,6 +534,7 @@ static bool start(aerie_session *s, aerie_task *task)
         task->parked = NULL;
     } else {
         const ae_spec_request request = spec_request(s, &task->request, &task->saved, &task->prompt, &task->adapters);
+        if (task->request.n_expected) ae_session_expect(s, &task->request, request.tokens, request.n_tokens);
         const aerie_status status = ae_spec_start(s->spec, &request, &slot, &task->stats.error);
         ae_session_saved_free(&task->saved);
         if (status != AERIE_OK) {

@@ -52,7 +52,7 @@ class Liar:
                 self.reply(200, "application/json", b"{}" if self.path == "/health" else models)
 
             def do_POST(self):
-                self.rfile.read(int(self.headers["Content-Length"]))
+                self.body = self.rfile.read(int(self.headers["Content-Length"]))
                 answer(self)
 
             def log_message(self, *_):
@@ -115,6 +115,56 @@ def all_of(router, n, chaos=None, begun=lambda: True):
 
 
 BIG = ("-np", "8", "-c", "32768", "-t", "1", "--max-queue", "64")
+
+
+def drafts(server):
+    """How many drafted tokens a server has accepted."""
+    told = server.get("/metrics").body.decode()
+    return int(re.search(r"^vllm:spec_decode_num_accepted_tokens_total\S* (\d+)", told, re.M).group(1))
+
+
+class Expected(unittest.TestCase):
+    def test_what_is_expected_is_drafted_and_changes_no_byte(self):
+        ask = {"prompt": "x", "max_tokens": 200, "temperature": 1, "seed": 3, "ignore_eos": True}
+        with Server("-np", "2", "--spec-type", "ngram", "--spec-fixed", "-t", "1") as s:
+            plain = s.post("/v1/completions", ask).json["choices"][0]["text"]
+            alone = drafts(s)
+        for field, text in (("aerie_expected", plain), ("prediction", {"type": "content", "content": plain}),
+                            ("aerie_expected", plain[:50] + "no" * 300 + plain[60:])):
+            with Server("-np", "2", "--spec-type", "ngram", "--spec-fixed", "-t", "1") as s:
+                got = s.post("/v1/completions", {**ask, field: text}).json["choices"][0]["text"]
+                self.assertEqual(got, plain)
+                self.assertGreater(drafts(s), alone + 5, field)
+                for bad in (7, [], {}, True, "a\0b", "x" * ((1 << 20) + 1)):
+                    self.assertEqual(s.post("/v1/completions", {**ask, "aerie_expected": bad}).status, 400, str(bad)[:20])
+                for fine in (None, "", "\ud83d", "<|im_end|>" * 9):
+                    got = s.post("/v1/completions", {**ask, "aerie_expected": fine})
+                    self.assertEqual(got.json["choices"][0]["text"], plain)
+                for hint in (7, "x", {"content": 7}, {"content": [1]}, []):  # a hint of OpenAI's is no reason to refuse
+                    self.assertEqual(s.post("/v1/completions", {**ask, "prediction": hint}).status, 200, hint)
+
+    def test_a_replay_hands_over_what_the_client_has(self):
+        bodies = []
+
+        def note(handler):
+            bodies.append(json.loads(handler.body))
+            handler.reply(503, "application/json", b"{}")
+        ask = {**long_ask(1, 6000), "prompt": 'a "quoted" prompt'}
+        a = Server("-np", "2", "-c", "8192", "-t", "1")
+        with Liar(a.get("/v1/models").body, note) as b, Router([a, b], "--wait", "3") as router:
+            connection = router.connect()
+            connection.request("POST", "/v1/completions", json.dumps(ask), {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            had = answer.read(50000)
+            a.stop(signal.SIGKILL)
+            had += answer.read()
+            connection.close()
+        events = [e for e in rig.Answer(200, {}, had).events if e != "[DONE]" and "choices" in e]
+        text = "".join(e["choices"][0]["text"] for e in events)
+        expected = bodies[-1].pop("aerie_expected")
+        self.assertEqual(bodies[-1], ask)
+        self.assertGreater(len(expected), 20)
+        self.assertEqual(expected, text)
 
 
 class Repeatable(unittest.TestCase):

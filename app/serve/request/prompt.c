@@ -22,6 +22,13 @@ bool serve_ask_tokenize(serve_ask *ask, const char *text, size_t n_text, bool fi
     return true;
 }
 
+bool serve_ask_expected(serve_ask *ask, int32_t **tokens, size_t *n, serve_error *error)
+{
+    *tokens = NULL, *n = 0;
+    if (!ask->expected) return true;
+    return serve_ask_tokenize(ask, ask->expected, strlen(ask->expected), false, false, "aerie_expected", tokens, n, error);
+}
+
 /* ---- Completions -------------------------------------------------------------------------------------------- */
 
 bool serve_ask_add_tokens(serve_ask *ask, const int32_t *tokens, size_t n, serve_error *error)

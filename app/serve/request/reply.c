@@ -516,7 +516,8 @@ static void reply_whole(serve_reply_state *r)
     serve_parts_reply(r->call, &parts, reply_free, r);
 }
 
-static bool submit(serve_reply_state *r, serve_error *error)
+/* *expected: memory that the caller frees. */
+static bool submit(serve_reply_state *r, int32_t **expected, serve_error *error)
 {
     serve_ask *ask = &r->ask;
     aerie_request request = aerie_request_default();
@@ -559,6 +560,8 @@ static bool submit(serve_reply_state *r, serve_error *error)
     }
     r->job->streams = ask->stream;
     r->job->n_predict = ask->n_predict;
+    if (!serve_ask_expected(ask, expected, &request.n_expected, error)) return false;
+    request.expected = *expected;
     if (!ask->pictured) return serve_engine_submit(ask->model, r->job, &request, error);
     aerie_chunk *chunks = calloc(serve_pictures_n_chunks(ask), sizeof *chunks);
     if (!chunks) return serve_fail_memory(error);
@@ -590,7 +593,10 @@ static void answer(serve_call *call, serve_ask *ask, const serve_dialect *dialec
     r->created = call->repeat.on ? (double)call->repeat.created : (double)now.tv_sec;
     r->started = app_now();
     snprintf(r->id, sizeof r->id, "%s%s", dialect->prefix, call->id + strlen("req_"));
-    if (!submit(r, &error)) {
+    int32_t *expected = NULL;
+    const bool submitted = submit(r, &expected, &error);
+    aerie_free(expected);
+    if (!submitted) {
         serve_reply_error(call, &error);
         reply_free(r);
     } else if (ask->stream) {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BIAS = 4096, MAX_DEPTH_JSON = 128, MAX_CALL_PARTS = 1024 };
+enum { MAX_BIAS = 4096, MAX_DEPTH_JSON = 128, MAX_CALL_PARTS = 1024, MAX_EXPECTED = 1 << 20 };
 
 /* ---- Getters --------------------------------------------------------------------------------------------------- */
 
@@ -637,6 +637,23 @@ static bool read_scope(serve_ask *ask, serve_error *error)
     return true;
 }
 
+/* Reads "aerie_expected": how the answer probably begins, which is drafted; or what OpenAI's "prediction" says of it. */
+static bool read_expected(serve_ask *ask, serve_error *error)
+{
+    const char *text = NULL;
+    const json_t *content = get(json_object_get(ask->body, "prediction"), "content");
+    if (!serve_get_text(ask->body, "aerie_expected", &text, error)) return false;
+    if (!text && json_is_string(content)) text = json_string_value(content);
+    if (!text || !*text) return true;
+    if (strlen(text) > MAX_EXPECTED)
+        return serve_fail(error, 400, "aerie_expected", "'aerie_expected' may have %d bytes at most; found %zu", MAX_EXPECTED,
+                          strlen(text));
+    const size_t n = strlen(text) + 1;
+    if (!(ask->expected = malloc(n))) return serve_fail_memory(error);
+    memcpy(ask->expected, text, n);
+    return true;
+}
+
 bool serve_ask_read(serve_ask *ask, serve_call *call, serve_error *error)
 {
     json_error_t where;
@@ -669,7 +686,7 @@ bool serve_ask_read(serve_ask *ask, serve_call *call, serve_error *error)
                           where.column);
     if (!json_is_object(ask->body)) return serve_fail(error, 400, "", "the body must be a JSON object; found a list");
     serve_body_free(call);
-    return read_scope(ask, error) && read_speculation(ask, error);
+    return read_scope(ask, error) && read_speculation(ask, error) && read_expected(ask, error);
 }
 
 bool serve_ask_kept(const serve_ask *ask, serve_error *error)
@@ -712,6 +729,7 @@ void serve_ask_free(serve_ask *ask)
     aerie_free(ask->prompt);
     aerie_prompt_free(ask->pictured);
     serve_pictures_free(&ask->images);
+    free(ask->expected);
     free(ask->prefix);
     app_text_free(&ask->begun);
     free(ask->ends);

@@ -35,6 +35,7 @@ typedef struct serve_ask {
     bool no_drafts; /* what the request allows of speculation, as in aerie_request */
     uint32_t draft_max, draft_min;
     float draft_p_min;
+    char *expected; /* "aerie_expected", owned; NULL: none */
     aerie_sampling sampling;
     uint64_t wide_seed; /* the body's, where JSON's reader cannot hold it: from 2^63 on; 0: it can */
     uint64_t seed;
@@ -173,6 +174,8 @@ bool serve_mend_halves(char *text, size_t n);
 
 /* ---- prompt.c ------------------------------------------------------------------------------------------------- */
 
+/* The tokens that the answer is expected to begin with, to be freed with aerie_free. */
+bool serve_ask_expected(serve_ask *ask, int32_t **tokens, size_t *n, serve_error *error);
 /* aerie_model_tokenize with its memory counted; *n tokens, to be freed with aerie_free. */
 bool serve_ask_tokenize(serve_ask *ask, const char *text, size_t n_text, bool first, bool special, const char *field,
                         int32_t **tokens, size_t *n, serve_error *error);

@@ -1,0 +1,73 @@
+/* said.c - implements said.h. */
+#define _GNU_SOURCE
+#include "router/said.h"
+
+#include <ctype.h>
+#include <jansson.h>
+#include <string.h>
+
+enum { MOST_SAID = 256 << 10 };
+
+void router_said_free(router_said *said)
+{
+    app_text_free(&said->text);
+    *said = (router_said){0};
+}
+
+static bool names_text(const router_said *s)
+{
+    static const char *const keys[] = {"content",  "text",         "reasoning_content", "reasoning", "thinking", "delta",
+                                       "response", "partial_json", "arguments"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (s->n_word == strlen(keys[i]) && memcmp(s->word, keys[i], s->n_word) == 0) return true;
+    return false;
+}
+
+static void in_string(router_said *s, char c)
+{
+    if (c == '"' && !s->escaped) {
+        s->in_string = false;
+        if (s->keeps) s->n_whole = s->text.n;
+        return;
+    }
+    s->escaped = c == '\\' && !s->escaped;
+    if (s->keeps && !app_text_add(&s->text, &c, 1)) s->keeps = false;
+    if (s->n_word < sizeof s->word) s->word[s->n_word++] = c;
+}
+
+void router_said_add(router_said *s, const char *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const char c = bytes[i];
+        if (s->in_string) {
+            in_string(s, c);
+            continue;
+        }
+        if (c == '"') {
+            s->in_string = true, s->escaped = false, s->n_word = 0;
+            s->keeps = s->after_key && s->text.n == s->n_whole && s->text.n < MOST_SAID;
+            s->after_key = false;
+        } else if (c == ':') {
+            s->after_key = names_text(s);
+        } else if (c != ' ') {
+            s->after_key = false, s->n_word = 0;
+        }
+    }
+}
+
+bool router_said_body(const router_said *said, const char *body, size_t n, app_text *out)
+{
+    static const char field[] = "{\"aerie_expected\":\"";
+    size_t at = 0;
+    while (at < n && isspace((unsigned char)body[at])) at++;
+    if (!said->n_whole || at == n || body[at] != '{' || memmem(body, n, field + 1, sizeof field - 4)) return false;
+    size_t next = ++at;
+    while (next < n && isspace((unsigned char)body[next])) next++;
+    const bool ok = app_text_add(out, field, sizeof field - 1) && app_text_add(out, said->text.data, said->n_whole) &&
+                    app_text_add(out, "\"}", 2);
+    json_t *valid = ok ? json_loadb(out->data, out->n, 0, NULL) : NULL;
+    json_decref(valid);
+    if (!valid || next == n) return false;
+    out->n--; /* the object goes on with the body's fields */
+    return (body[next] == '}' || app_text_add(out, ",", 1)) && app_text_add(out, body + next, n - next);
+}
