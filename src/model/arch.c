@@ -94,6 +94,7 @@ static const ae_arch archs[] = {
     {.name = "bailingmoe2", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .experts = EXPERTS,
      .shared = AE_SHARED_SIZE_COUNT},
     {.name = "dots1", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .experts = EXPERTS, .shared = AE_SHARED_COUNT},
+    {.name = "minimax-01", .rope_neox = true, .carries = true, .recur = AE_RECUR_LIGHTNING, .experts = EXPERTS, .renorm = true},
     {.name = "minimax-m2", .rope_neox = true, .qk_norm = AE_QK_NORM_ROW, .experts = AE_EXPERTS_ALWAYS,
      .gate = AE_EXPERT_GATE_SIGMOID, .renorm = true},
     {.name = "step35", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .qk_norm_optional = true, .window_period = 4,

@@ -61,6 +61,7 @@ typedef struct ae_arch {
     ae_arch_norms norms;
     bool layer_norm;
     bool norm_by_key;      /* layer norms if layer_norm_epsilon is given and layer_norm_rms_epsilon is not */
+    bool carries;          /* ae_hparams.carry_scale, from residual_scale */
     bool plain_norms;      /* ae_hparams.plain_norms */
     bool adds_start;       /* ae_hparams.adds_start */
     bool head_gain;        /* attn_q_norm has one weight for each head, and keys are normed without weights */

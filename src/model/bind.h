@@ -61,7 +61,7 @@ aerie_status ae_bind_layer(ae_binder *b, uint32_t i, const char *part, bool requ
 /* bind_recur.c: the keys and tensors of layers that keep a state instead of a KV cache. The first function also decides which
  * layers those are; all specs say attention before. */
 aerie_status ae_bind_recur_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers);
-aerie_status ae_bind_recur(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l);
+aerie_status ae_bind_recur(ae_binder *b, uint32_t i, const ae_hparams *h, ae_arena *arena, ae_layer *l);
 /* bind_wkv.c: the same for RWKV, and its channel mix. */
 aerie_status ae_bind_wkv_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers);
 aerie_status ae_bind_wkv(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l);

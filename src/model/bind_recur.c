@@ -1,6 +1,7 @@
 /* bind_recur.c - keys and tensors of layers that keep a state instead of a KV cache: see bind.h. */
 #include <stdio.h>
 
+#include "base/math/fmath.h"
 #include "model/hparams.h"
 
 #define MAX_TAPS 8
@@ -40,6 +41,21 @@ static aerie_status read_kda(ae_binder *b, ae_hparams *h)
                    (double)r->bound, b->arch->bounded_decay ? "a negative number is needed" : "this architecture has none");
 }
 
+/* Its state is Mamba2's, with a group for each head and no convolution. */
+static aerie_status read_lightning(ae_binder *b, ae_hparams *h)
+{
+    ae_recur_hparams *r = &h->recur;
+    r->n_taps = 1;
+    r->n_heads = r->n_groups = h->n_heads;
+    r->key_dim = r->value_dim = h->head_dim;
+    AE_TRY(ae_bind_range(b, "attention.key_length", h->head_dim, 4, MAX_STATE));
+    AE_TRY(ae_bind_range(b, "attention.head_count", r->n_heads, 1, AE_MAX_FF / (3 * h->head_dim)));
+    r->n_channels = 3 * r->n_heads * r->value_dim;
+    if (h->head_dim % 4 == 0) return AERIE_OK;
+    return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s is %u; a multiple of 4 is needed", ae_gguf_path(b->gguf),
+                   ae_bind_key(b, "attention.key_length"), h->head_dim);
+}
+
 static aerie_status read_shape(ae_binder *b, ae_hparams *h)
 {
     ae_recur_hparams *r = &h->recur;
@@ -49,6 +65,7 @@ static aerie_status read_shape(ae_binder *b, ae_hparams *h)
         r->n_channels = h->n_embd;
         return get(b, "shortconv.l_cache", 1, MAX_TAPS, &r->n_taps);
     }
+    if (kind == AE_RECUR_LIGHTNING) return read_lightning(b, h);
     AE_TRY(get(b, "ssm.conv_kernel", 1, MAX_TAPS, &r->n_taps));
     if (kind == AE_RECUR_KDA) return read_kda(b, h);
     AE_TRY(get(b, "ssm.state_size", 4, MAX_STATE, &r->key_dim));
@@ -79,8 +96,9 @@ static aerie_status read_shape(ae_binder *b, ae_hparams *h)
 /* Finds the layers with attention: from a list of the recurrent layers, or one in each interval. */
 static aerie_status find_attention(ae_binder *b, const ae_hparams *h, const ae_layer *layers, bool *attends)
 {
-    uint32_t interval = 4, recurrent[AE_MAX_LAYERS] = {0};
-    if (h->recur.kind != AE_RECUR_DELTA) {
+    const bool lightning = h->recur.kind == AE_RECUR_LIGHTNING;
+    uint32_t interval = lightning ? 8 : 4, recurrent[AE_MAX_LAYERS] = {0};
+    if (h->recur.kind != AE_RECUR_DELTA && !lightning) {
         for (uint32_t i = 0; i < b->n_specs; i++) {
             const ae_layer_spec *s = &layers[i].spec;
             attends[i] = s->n_kv_heads != 0 && !(b->arch->norms == AE_NORMS_ONE && s->n_ff); /* a layer has one block only */
@@ -236,13 +254,32 @@ static aerie_status bind_shortconv(ae_binder *b, uint32_t i, const ae_hparams *h
     return ae_bind_layer(b, i, "shortconv.out_proj.weight", true, e, e, &l->out);
 }
 
-aerie_status ae_bind_recur(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *layer)
+/* Head h of layer i decays by exp(-rate) at each step: rates fall with h and with i. */
+static aerie_status bind_lightning(ae_binder *b, uint32_t i, const ae_hparams *h, ae_arena *arena, ae_recur_layer *l)
+{
+    const uint32_t e = h->n_embd, n = h->recur.n_heads, values = n * h->recur.value_dim;
+    const double last = h->n_layers - 1, factor = 1.0 - i / (last + 1e-5) + 1e-5;
+    float *rates = ae_arena_alloc(arena, 3 * (size_t)n, sizeof *rates);
+    if (!rates) return ae_fail_memory(b->error, "the rates of heads", 3 * (size_t)n * sizeof *rates);
+    for (uint32_t k = 0; k < n; k++) {
+        rates[n + k] = 0.54132485461f; /* ln(e - 1): softplus makes a step of exactly 1 of it */
+        rates[2 * n + k] = (float)-(ae_pow(2.0, -8.0 / n * (k + 1.0)) * factor);
+    }
+    l->rates = rates;
+    AE_TRY(ae_bind_layer(b, i, "attn_qkv.weight", true, 3 * values, e, &l->in));
+    AE_TRY(ae_bind_layer(b, i, "attn_gate.weight", true, values, e, &l->gate));
+    AE_TRY(ae_bind_layer(b, i, "attn_norm_2.weight", true, 0, values, &l->norm));
+    return ae_bind_layer(b, i, "attn_output.weight", true, e, values, &l->out);
+}
+
+aerie_status ae_bind_recur(ae_binder *b, uint32_t i, const ae_hparams *h, ae_arena *arena, ae_layer *layer)
 {
     const ae_recur_hparams *r = &h->recur;
     ae_recur_layer *l = &layer->recur;
     if (r->kind == AE_RECUR_WKV6 || r->kind == AE_RECUR_WKV7) return ae_bind_wkv(b, i, h, layer);
     if (r->kind == AE_RECUR_SHORTCONV) return bind_shortconv(b, i, h, l);
     if (r->kind == AE_RECUR_KDA) return bind_kda(b, i, h, l);
+    if (r->kind == AE_RECUR_LIGHTNING) return bind_lightning(b, i, h, arena, l);
     AE_TRY(ae_bind_layer(b, i, "ssm_conv1d.weight", true, r->n_channels, r->n_taps, &l->conv));
     AE_TRY(ae_bind_layer(b, i, "ssm_conv1d.bias", false, 0, r->n_channels, &l->conv_bias));
     if (r->kind == AE_RECUR_MAMBA1) return bind_mamba1(b, i, h, l);

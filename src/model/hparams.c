@@ -423,6 +423,7 @@ static aerie_status read_scalars(ae_binder *b, ae_hparams *h)
     if (embedding_scale != 0.0f) h->embedding_scale = embedding_scale;
     AE_TRY(get_f32(b, "residual_scale", &residual_scale));
     if (residual_scale != 0.0f) h->residual_scale = residual_scale;
+    if (a->carries) h->carry_scale = h->residual_scale, h->residual_scale = 1.0f;
     if (a->keep_logit_softcap) AE_TRY(get_f32(b, "final_logit_softcapping", &h->logit_softcap));
     if (a->layer_embedding) {
         AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "embedding_length_per_layer_input"), false, &h->n_embd_layer, b->error));

@@ -151,6 +151,10 @@ static aerie_status bind_norms(ae_binder *b, const ae_hparams *h, uint32_t i, ae
         return ae_bind_layer(b, i, "layer_output_norm.bias", false, 0, e, &l->ffn_post_norm_b);
     }
     if (a->plain_norms) return AERIE_OK;
+    if (a->carries) {
+        AE_TRY(ae_bind_layer(b, i, "attn_norm.weight", true, 0, e, &l->mixer_carry));
+        return ae_bind_layer(b, i, "ffn_norm.weight", true, 0, e, &l->ffn_carry);
+    }
     if (h->norm_after) {
         AE_TRY(ae_bind_layer(b, i, "attn_norm.weight", true, 0, e, &l->attn_post_norm));
         return ae_bind_layer(b, i, "ffn_norm.weight", true, 0, e, &l->ffn_post_norm);
@@ -241,7 +245,7 @@ static aerie_status bind_layers(ae_binder *b, ae_model *m, uint32_t first)
         if (l->spec.mixer == AE_MIXER_LINEAR)
             AE_TRY(ae_bind_layer(b, i, "attn_output.weight", true, h->n_embd, h->n_embd, &l->wo));
         if (l->spec.mixer == AE_MIXER_MLA) AE_TRY(ae_bind_mla(b, i, h, l));
-        if (l->spec.mixer == AE_MIXER_RECUR || l->spec.recur_beside) AE_TRY(ae_bind_recur(b, i, h, l));
+        if (l->spec.mixer == AE_MIXER_RECUR || l->spec.recur_beside) AE_TRY(ae_bind_recur(b, i, h, &m->arena, l));
         if (l->spec.ffn == AE_FFN_EXPERTS || l->spec.ffn == AE_FFN_BOTH) AE_TRY(bind_experts(b, h, i, l));
         if (l->spec.ffn == AE_FFN_CHANNEL_MIX) AE_TRY(ae_bind_channel_mix(b, i, h, l));
         if (h->n_streams) AE_TRY(bind_altup(b, h, i, &l->altup));

@@ -83,6 +83,7 @@ typedef enum ae_recur_kind {
     AE_RECUR_KDA,       /* Kimi Delta Attention: Gated DeltaNet in which each key dimension has its own decay */
     AE_RECUR_PLAMO2,    /* Mamba2 whose time steps, B and C are computed from the convolution's result */
     AE_RECUR_MAMBA1,    /* one head: key_dim values of state for each of value_dim channels */
+    AE_RECUR_LIGHTNING, /* linear attention whose heads decay at fixed rates (MiniMax-01) */
     AE_RECUR_WKV6,      /* RWKV 6 */
     AE_RECUR_WKV7,      /* RWKV 7 */
 } ae_recur_kind;
@@ -254,6 +255,7 @@ typedef struct ae_hparams {
     ae_pooling pooling;   /* how a text's rows become an embedding, as the file says */
     bool rank_mean;       /* a classification head reads the mean of the rows, not the first row */
     float embedding_scale, residual_scale, logit_scale; /* 1: none */
+    float carry_scale;    /* not 0: the stream itself is normed before each block; the block adds to this times the result */
     float logit_softcap;  /* 0: none */
     uint32_t mask_begin, mask_end; /* the logits of these tokens are set to the lowest number */
     /* queries at position p are multiplied by 1 + temp_scale * ln(floor((p + temp_offset) / temp_length) + 1); temp_scale 0:
@@ -306,6 +308,9 @@ typedef struct ae_recur_layer {
     ae_tensor_ref x_proj;      /* MAMBA1 [n_dt + 2 key_dim, V]: low-rank time steps, B, C; PLAMO2: B, C, low-rank time steps */
     ae_tensor_ref dt_proj;     /* MAMBA1 [V, n_dt], PLAMO2 [H, n_dt] */
     ae_tensor_ref dt_norm, b_norm, c_norm; /* PLAMO2, MAMBA1 optional: [n_dt], [key_dim] x 2 */
+    /* LIGHTNING [3][H]: zeros, biases of time steps of 1, negative rates. `in` has the rows of q, k and v of each head,
+     * `gate` is [V, n_embd], `norm` [V] */
+    const float *rates;
     ae_tensor_ref norm;        /* DELTA, KDA [value_dim]; MAMBA2 optional, [n_groups][V / n_groups] */
     ae_tensor_ref out;         /* [n_embd, V or C] */
 } ae_recur_layer;
@@ -357,6 +362,7 @@ typedef struct ae_layer {
     ae_layer_spec spec;
     const float *q_gain; /* [n_heads * head_dim] weights of the query norm as numbers; NULL: q_norm has them */
     ae_tensor_ref attn_norm;           /* [n_embd]; NULL: the mixer reads the stream as it is */
+    ae_tensor_ref mixer_carry, ffn_carry; /* [n_embd] x 2, with carry_scale, in place of attn_norm and ffn_norm */
     ae_tensor_ref attn_norm_b;         /* optional, bias of a layer norm */
     /* [n_embd] norm of what the mixer adds (with norm_stream: of the stream after it); or NULL */
     ae_tensor_ref attn_post_norm;

@@ -28,7 +28,8 @@ import torch  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 
-CONVERTED = ("arcee", "afmoe", "gemma", "chatglm", "hy_v3", "phi2", "olmo", "exaone-moe", "mellum", "nemotron", "jais2")
+CONVERTED = ("arcee", "afmoe", "gemma", "chatglm", "hy_v3", "phi2", "olmo", "exaone-moe", "mellum", "nemotron", "jais2",
+             "gemma3n", "deepseek32", "glm-dsa", "mamba", "jamba")
 witness.CASES.update({name: MORE[name] for name in CONVERTED})
 MAX_KL = 1e-5
 QUANTIZED = ["fp8:llama", "fp8:qwen3moe", "fp8:deepseek2", "mxfp4:gpt-oss-mxfp4"]

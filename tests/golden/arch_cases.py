@@ -150,6 +150,19 @@ def grovemoe(f):
     return Grove, transformers.Qwen3MoeConfig(**config), state_of(f, layer, change=change)
 
 
+def minimax_01(f):
+    linear = f["attention.recurrent_layers"]
+    scale = f["residual_scale"]
+
+    def change(name, w, i):
+        return ("attn_out_proj.weight" if linear[i] and name == "attn_output.weight" else name), w
+
+    config = common(f, layer_types=["linear_attention" if x else "full_attention" for x in linear],
+                    full_attn_alpha_factor=scale, linear_attn_alpha_factor=scale, mlp_alpha_factor=scale, block_size=32)
+    layer = {"attn_gate": "self_attn.output_gate", "attn_norm_2": "self_attn.norm", "attn_out_proj": "self_attn.out_proj"}
+    return transformers.MiniMaxForCausalLM, transformers.MiniMaxConfig(**config), state_of(f, layer, change=change)
+
+
 def gemma3n(f):
     """Shares of gates that are dropped are probabilities there; the stacks of projections are lists."""
     swa = f["attention.sliding_window_pattern"]
@@ -847,5 +860,6 @@ MORE = {
     "mamba2": mamba2_alone, "mamba": mamba_alone, "jamba": jamba, "kimi-linear": kda, "bailingmoe3": kda,
     "falcon-h1": falcon_h1, "deepseek32": sparse_mla, "glm-dsa": sparse_mla,
     "olmo": as_llama(True, "OlmoForCausalLM", "OlmoConfig", clip_qkv=lambda f: f["attention.clamp_kqv"]),
-    "gemma3n": gemma3n, "grovemoe": grovemoe, "hy_v3": hy_v3, "exaone-moe": exaone_moe, "mellum": mellum, "mistral4": mistral4,
+    "gemma3n": gemma3n, "minimax-01": minimax_01,
+    "grovemoe": grovemoe, "hy_v3": hy_v3, "exaone-moe": exaone_moe, "mellum": mellum, "mistral4": mistral4,
 }

@@ -665,7 +665,8 @@ def build(f):
     if "rope_freqs.weight" in f.tensors and f.arch != "gemma4":  # gemma4's are in its configuration
         divide_frequencies(model, torch.from_numpy(f.tensors["rope_freqs.weight"]))
     missing, unexpected = model.load_state_dict(state, strict=False)
-    missing = [name for name in missing if "rotary" not in name]
+    computed = dict(model.named_buffers())
+    missing = [name for name in missing if name not in computed]
     if missing or unexpected:
         raise KeyError(f"missing {missing[:6]}, unexpected {unexpected[:6]}")
     return model, block

@@ -137,6 +137,12 @@ BREAK(no_blend, l->wkv.blend = l->wkv.blend_a = l->wkv.blend_b = NULL)
 BREAK(lerps_swapped, const ae_tensor_ref t = l->wkv.channel_k; l->wkv.channel_k = l->wkv.channel_r; l->wkv.channel_r = t)
 BREAK(no_key_bias, l->wkv.bias_k = NULL)
 BREAK(no_wkv_gate, l->wkv.gate_a = l->wkv.gate_b = NULL)
+static void no_carry(ae_model *m)
+{
+    m->hparams.carry_scale = 1;
+}
+BREAK(rates_of_others, if (s->mixer == AE_MIXER_RECUR) l->recur.rates = m->layers[i ? 0 : 1].recur.rates)
+BREAK(carries_swapped, const ae_tensor_ref t = l->mixer_carry; l->mixer_carry = l->ffn_carry; l->ffn_carry = t)
 static void no_chunks(ae_model *m)
 {
     m->hparams.experts.chunk_scale = 0;
@@ -415,6 +421,10 @@ static const struct fault {
     {"bailingmoe3", "bound of the decay", 13, bound_higher},
     {"bailingmoe3", "gates of heads", 10, no_heads_gate},
     {"bailingmoe3-clamped", "clamps", 33, no_limit},
+    {"minimax-01", "how much of the normed stream goes on", 28, no_carry},
+    {"minimax-01", "rates fall from layer to layer", 13, rates_of_others},
+    {"minimax-01", "which norm stands where", 8, carries_swapped},
+    {"minimax-01", "chosen weights are divided by their sum", 26, other_renorm},
     {"grovemoe", "experts that others share", 26, no_chunks},
     {"grovemoe", "how much of what they add", 26, chunks_by_one},
     {"gemma3n", "small gates of some layers are dropped", 33, no_sparsity},

@@ -28,9 +28,10 @@ typedef enum ae_convert_rule_kind {
     AE_RULE_TURNS,     /* [E, 2 n]: biases of gate and up alternate */
     AE_RULE_VECTOR,    /* the whole tensor as one row, F32 */
     AE_RULE_COLUMN,    /* a vector as a column, F32 */
-    AE_RULE_DECAY,     /* -exp(x) as a column, F32 */
+    AE_RULE_DECAY,     /* -exp(x) as a column, or of a matrix, F32 */
     AE_RULE_GROUPS,    /* a vector as a row for each group of ssm.group_count, F32 */
     AE_RULE_CONV,      /* [channels, 1, taps] as [channels, taps], F32 */
+    AE_RULE_PADDED,    /* a row for each token; tokens that have none get the first */
 } ae_convert_rule_kind;
 
 typedef struct ae_convert_rule {
@@ -115,6 +116,13 @@ aerie_status ae_convert_keys_phi3(ae_convert_keys *k, const ae_convert *c);
 /* Which layers have a window: as layer_types says, or else all but each `period`-th. */
 void ae_convert_find_windows(const ae_convert *c, uint32_t period, bool *windowed);
 aerie_status ae_convert_keys_gemma(ae_convert_keys *k, const ae_convert *c);
+
+/* kinds.c */
+aerie_status ae_convert_keys_gemma3n(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_tensors_gemma3n(ae_convert *c, uint32_t layer);
+aerie_status ae_convert_keys_indexed(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_keys_mamba(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_keys_jamba(ae_convert_keys *k, const ae_convert *c);
 
 /* reshaped.c */
 aerie_status ae_convert_keys_mla(ae_convert_keys *k, const ae_convert *c);

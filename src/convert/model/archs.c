@@ -32,7 +32,7 @@ const ae_convert_rule ae_convert_global_rules[] = {
     PLAIN("final_layernorm", "output_norm"),
     PLAIN("embedding_norm", "token_embd_norm"),
     PLAIN("lm_head", "output"),
-    PLAIN("embed_tokens_per_layer", "per_layer_token_embd"),
+    RULE("embed_tokens_per_layer", "per_layer_token_embd", PADDED),
     PLAIN("per_layer_model_projection", "per_layer_model_proj"),
     PLAIN("per_layer_projection_norm", "per_layer_proj_norm"),
     END,
@@ -174,6 +174,35 @@ static const ae_convert_rule gemma4[] = {
     EXACT("moe.per_expert_scale", "ffn_down_exps.scale", PLAIN), END,
 };
 
+static const ae_convert_rule gemma3n[] = {
+    PLAIN("post_attention_layernorm", "post_attention_norm"), PLAIN("per_layer_input_gate", "inp_gate"),
+    PLAIN("per_layer_projection", "proj"), PLAIN("post_per_layer_input_norm", "post_norm"),
+    RULE("altup.modality_router", "altup_router", F32), PLAIN("altup.router_norm", "altup_router_norm"),
+    RULE("altup.prediction_coefs", "altup_predict_coef", F32), RULE("altup.correction_coefs", "altup_correct_coef", F32),
+    EXACT("altup.correct_output_scale", "altup_correct_scale.weight", PLAIN), PLAIN("laurel.linear_left", "laurel_l"),
+    PLAIN("laurel.linear_right", "laurel_r"), PLAIN("laurel.post_laurel_norm", "laurel_post_norm"), END,
+};
+
+static const ae_convert_rule indexed[] = {
+    PLAIN("self_attn.indexer.wq_b", "indexer.attn_q_b"), PLAIN("self_attn.indexer.wk", "indexer.attn_k"),
+    PLAIN("self_attn.indexer.k_norm", "indexer.k_norm"), RULE("self_attn.indexer.weights_proj", "indexer.proj", F32), END,
+};
+
+#define MAMBA1(place)                                                                                                          \
+    PLAIN(place ".in_proj", "ssm_in"), EXACT(place ".conv1d.weight", "ssm_conv1d.weight", CONV),                               \
+        RULE(place ".conv1d", "ssm_conv1d", F32), RULE(place ".x_proj", "ssm_x", F32), RULE(place ".dt_proj", "ssm_dt", F32),  \
+        EXACT(place ".A_log", "ssm_a", DECAY), EXACT(place ".D", "ssm_d", F32), PLAIN(place ".out_proj", "ssm_out")
+
+static const ae_convert_rule mamba[] = {PLAIN("norm", "attn_norm"), MAMBA1("mixer"), END};
+
+static const ae_convert_rule jamba[] = {
+    MAMBA1("mamba"), PLAIN("mamba.dt_layernorm", "ssm_dt_norm"), PLAIN("mamba.b_layernorm", "ssm_b_norm"),
+    PLAIN("mamba.c_layernorm", "ssm_c_norm"), PLAIN("pre_ff_layernorm", "ffn_norm"),
+    PLAIN("feed_forward.gate_proj", "ffn_gate"), PLAIN("feed_forward.up_proj", "ffn_up"),
+    PLAIN("feed_forward.down_proj", "ffn_down"), RULE("feed_forward.router", "ffn_gate_inp", F32),
+    EXPERTS("feed_forward.experts", "gate_proj", "up_proj", "down_proj"), STACKS("feed_forward.experts"), END,
+};
+
 /* ae_convert_tensors_delta adds the tensors that are cut or reordered. */
 static const ae_convert_rule delta[] = {
     FFN_NORM_POST_ATTENTION, EXACT("linear_attn.norm.weight", "ssm_norm.weight", PLAIN),
@@ -228,6 +257,24 @@ static const ae_convert_key gpt_oss_keys[] = {U32("expert_feed_forward_length", 
 static const ae_convert_key mla_keys[] = {
     COUNT("attention.q_lora_rank", "q_lora_rank"), U32("attention.kv_lora_rank", "kv_lora_rank"),
     COUNT("expert_group_count", "n_group"), COUNT("expert_group_used_count", "topk_group"), LAST,
+};
+static const ae_convert_key indexed_keys[] = {
+    COUNT("attention.q_lora_rank", "q_lora_rank"), U32("attention.kv_lora_rank", "kv_lora_rank"),
+    COUNT("expert_group_count", "n_group"), COUNT("expert_group_used_count", "topk_group"),
+    U32("attention.indexer.head_count", "index_n_heads"), U32("attention.indexer.key_length", "index_head_dim"),
+    U32("attention.indexer.top_k", "index_topk"), LAST,
+};
+static const ae_convert_key gemma3n_keys[] = {
+    SCALE("final_logit_softcapping", "final_logit_softcapping"), U32("feed_forward_length", NULL),
+    U32("embedding_length_per_layer_input", "hidden_size_per_layer_input"),
+    U32("attention.shared_kv_layers", "num_kv_shared_layers"), LAST,
+};
+static const ae_convert_key mamba_keys[] = {
+    U32("feed_forward_length", NULL), U32("attention.head_count", NULL), U32("ssm.conv_kernel", "conv_kernel"),
+    U32("ssm.state_size", "state_size"), LAST,
+};
+static const ae_convert_key jamba_keys[] = {
+    U32("ssm.conv_kernel", "mamba_d_conv"), U32("ssm.state_size", "mamba_d_state"), LAST,
 };
 static const ae_convert_key granitehybrid_keys[] = {
     SCALE("embedding_scale", "embedding_multiplier"),
@@ -439,6 +486,43 @@ const ae_convert_arch ae_convert_archs[] = {
      .keys = mla_keys,
      .more_keys = ae_convert_keys_mla,
      .more_tensors = ae_convert_tensors_mla},
+    {.classes = "DeepseekV32ForCausalLM",
+     .arch = "deepseek32",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID | AE_ARCH_OWN_HEADS,
+     .rules = indexed,
+     .keys = indexed_keys,
+     .more_keys = ae_convert_keys_indexed,
+     .more_tensors = ae_convert_tensors_mla},
+    {.classes = "GlmMoeDsaForCausalLM",
+     .arch = "glm-dsa",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID | AE_ARCH_OWN_HEADS,
+     .rules = indexed,
+     .keys = indexed_keys,
+     .more_keys = ae_convert_keys_indexed,
+     .more_tensors = ae_convert_tensors_mla},
+    {.classes = "MambaForCausalLM FalconMambaForCausalLM",
+     .arch = "mamba",
+     .flags = AE_ARCH_NO_ROPE | AE_ARCH_OWN_HEADS,
+     .rules = mamba,
+     .keys = mamba_keys,
+     .defaults = "{\"num_attention_heads\":1,\"max_position_embeddings\":1048576}",
+     .more_keys = ae_convert_keys_mamba},
+    {.classes = "JambaForCausalLM",
+     .arch = "jamba",
+     .flags = AE_ARCH_NO_ROPE | AE_ARCH_OWN_HEADS | AE_ARCH_EXPERTS,
+     .rules = jamba,
+     .keys = jamba_keys,
+     .more_keys = ae_convert_keys_jamba},
+    {.classes = "Gemma3nForCausalLM Gemma3nForConditionalGeneration",
+     .arch = "gemma3n",
+     .activation = AE_CONVERT_GELU,
+     .activation_key = "hidden_activation",
+     .flags = AE_ARCH_WINDOW,
+     .window_period = 5,
+     .rules = gemma3n,
+     .keys = gemma3n_keys,
+     .more_keys = ae_convert_keys_gemma3n,
+     .more_tensors = ae_convert_tensors_gemma3n},
     {.classes = "GraniteMoeHybridForCausalLM",
      .arch = "granitehybrid",
      .flags = AE_ARCH_PAIRS | AE_ARCH_EXPERTS | AE_ARCH_OWN_HEADS,

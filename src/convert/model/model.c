@@ -226,6 +226,7 @@ static aerie_status add_vector(ae_convert *c, const ae_convert_rule *r, const ae
     ae_convert_item item = {.name = to, .from = t, .columns = t->n, .f32 = true};
     if (r->kind == AE_RULE_COLUMN || r->kind == AE_RULE_DECAY) {
         item.rows = t->n, item.columns = 1;
+        if (t->n_dims == 2) item.rows = t->shape[0], item.columns = t->shape[1];
         item.change = r->kind == AE_RULE_DECAY ? AE_CONVERT_MINUS_EXP : AE_CONVERT_SAME;
     } else if (r->kind == AE_RULE_GROUPS) {
         item.rows = c->model.n_groups ? c->model.n_groups : 1;
@@ -235,6 +236,20 @@ static aerie_status add_vector(ae_convert *c, const ae_convert_rule *r, const ae
         item.rows = t->shape[0], item.columns = t->shape[2];
     }
     return ae_convert_add(c, &item);
+}
+
+/* Adds a table with a row for each token of the vocabulary. */
+static aerie_status add_padded(ae_convert *c, const ae_st_tensor *t, const char *to)
+{
+    const uint64_t n = c->model.n_vocab, *s = t->shape;
+    uint32_t *from = NULL;
+    if (t->n_dims != 2 || !s[0] || s[0] > n) return fail_shape(c, t, "a row for each token, or for the first ones,");
+    if (s[0] < n) {
+        from = ae_arena_alloc(&c->arena, n, sizeof *from);
+        if (!from) return ae_convert_no_memory(c, "the order of rows");
+        for (uint64_t i = 0; i < n; i++) from[i] = i < s[0] ? (uint32_t)i : 0;
+    }
+    return ae_convert_add(c, &(ae_convert_item){.name = to, .from = t, .rows = n, .columns = s[1], .row_from = from});
 }
 
 static aerie_status add_tensor(ae_convert *c, const ae_convert_rule *r, const ae_st_tensor *t, const char *to)
@@ -261,6 +276,7 @@ static aerie_status add_tensor(ae_convert *c, const ae_convert_rule *r, const ae
     default: break;
     }
     if (t->n_dims != 1 && t->n_dims != 2) return fail_shape(c, t, "a matrix or a row of numbers");
+    if (r->kind == AE_RULE_PADDED) return add_padded(c, t, to);
     ae_convert_item item = {.name = to, .from = t, .rows = t->n_dims == 2 ? s[0] : 0, .columns = s[t->n_dims - 1],
                             .f32 = r->kind == AE_RULE_F32};
     if (rotated) item.how = AE_CONVERT_ROTATED, item.head_dim = c->model.head_dim, item.n_rot = c->head.n_rot;
@@ -332,7 +348,7 @@ static void pass_over_shared(ae_convert *c, uint32_t i)
 static aerie_status plan_layer(ae_convert *c, uint32_t i)
 {
     char in[32], out[32];
-    if (strcmp(c->arch->arch, "gemma4") == 0) pass_over_shared(c, i);
+    if (strcmp(c->arch->arch, "gemma4") == 0 || strcmp(c->arch->arch, "gemma3n") == 0) pass_over_shared(c, i);
     snprintf(in, sizeof in, "layers.%u.", i);
     snprintf(out, sizeof out, "blk.%u.", i);
     for (const ae_convert_rule *r = c->arch->rules; r && r->from; r++) AE_TRY(ae_convert_apply(c, r, in, out));

@@ -24,7 +24,7 @@ static wants wants_of(const ae_hparams *h, const ae_layer *layers, uint32_t n_la
                               : l->spec.out_gate == AE_OUT_GATE_OWN   ? q
                               : l->spec.out_gate == AE_OUT_GATE_HEAD  ? l->spec.n_heads : 0;
         w.q_gate = gate > w.q_gate ? gate : w.q_gate;
-        w.y |= h->experts.n_chunks > 0;
+        w.y |= h->experts.n_chunks > 0 || h->carry_scale != 0.0f;
         w.y2 |= h->n_streams > 0 || h->experts.n_chunks > 0;
         w.normed |= h->n_streams > 0;
         w.y |= l->spec.ffn == AE_FFN_BOTH || l->attn_post_norm || l->ffn_post_norm || l->ple_gate || l->spec.recur_beside;
@@ -563,13 +563,16 @@ void ae_block_mixer(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     const bool scaled = b->h->residual_scale != 1.0f, parallel = b->h->parallel, of_stream = b->h->norm_stream;
     const float *attn_norm = of_stream ? NULL : l->attn_post_norm;
     const ae_mixer mixer = mixer_of(b, s);
-    const bool joins = scaled || attn_norm || s->recur_beside; /* added by a separate step */
+    const bool carries = b->h->carry_scale != 0.0f;
+    const bool joins = scaled || attn_norm || s->recur_beside || carries; /* added by a separate step */
     const uint32_t n = b->h->n_embd;
     if (b->h->keeps_input)
         b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = b->x, .x_stride = n, .y = b->input, .y_stride = n});
+    if (carries) norm_rows(b, b->x, l->mixer_carry, NULL);
     if (b->h->n_streams) ae_block_predict(b, l);
     if (b->h->n_streams && mixer != AE_MIXER_NONE) ae_block_laurel(b, l);
     mix(b, mixer, s, l, parallel || joins);
+    if (carries) map(b, AE_MAP_SCALE, b->x, n, b->h->carry_scale);
     if (!parallel && mixer != AE_MIXER_NONE && joins) join(b, attn_norm);
     if (b->h->n_streams && mixer != AE_MIXER_NONE) ae_block_join_laurel(b);
     if (of_stream) norm_rows(b, b->x, l->attn_post_norm, l->attn_post_norm_b);
@@ -584,8 +587,10 @@ void ae_block_ffn(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
     const bool scaled = b->h->residual_scale != 1.0f, parallel = b->h->parallel, of_stream = b->h->norm_stream;
     const float *ffn_norm = of_stream ? NULL : l->ffn_post_norm;
     const ae_ffn ffn = b->lacks & AE_LACKS_FFN ? AE_FFN_NONE : s->ffn;
-    const bool to_y = (scaled || ffn_norm) && !parallel; /* y still holds a parallel mixer's output */
+    const bool carries = b->h->carry_scale != 0.0f;
+    const bool to_y = (scaled || ffn_norm || carries) && !parallel; /* y still holds a parallel mixer's output */
     const float *expert_norm = parallel && !l->ffn_norm ? l->attn_norm : l->ffn_norm;
+    if (carries) norm_rows(b, b->x, l->ffn_carry, NULL);
     if (ffn == AE_FFN_DENSE) dense(b, s, l, to_y);
     if (ffn == AE_FFN_CHANNEL_MIX) ae_block_channel_mix(b, l, s->n_ff, to_y);
     const bool chunks = ffn == AE_FFN_EXPERTS && l->c_up;
@@ -596,6 +601,7 @@ void ae_block_ffn(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
     if (ffn == AE_FFN_BOTH) both(b, s, l);
     if (chunks) b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, b->h->n_embd, b->h->experts.chunk_scale, b->y2, b->h->n_embd,
                                                    to_y ? b->y : b->x, b->h->n_embd});
+    if (carries) map(b, AE_MAP_SCALE, b->x, b->h->n_embd, b->h->carry_scale);
     if (ffn != AE_FFN_NONE && (to_y || ffn == AE_FFN_BOTH)) join(b, ffn_norm);
     if (of_stream) norm_rows(b, b->x, l->ffn_post_norm, l->ffn_post_norm_b);
     /* a parallel block has read the stream by now, so the mixer's output can be added to it */

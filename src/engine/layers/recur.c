@@ -16,6 +16,7 @@ ae_recur_widths ae_block_recur_widths(const ae_recur_hparams *r)
                                  values};
     case AE_RECUR_KDA: return (ae_recur_widths){c, values, values + r->n_heads + 2 * r->value_dim, c, values};
     case AE_RECUR_SHORTCONV: return (ae_recur_widths){3 * c, 0, 0, 0, c};
+    case AE_RECUR_LIGHTNING: return (ae_recur_widths){c, values, 0, 0, values};
     case AE_RECUR_WKV6:
     case AE_RECUR_WKV7: return ae_block_wkv_widths(r);
     case AE_RECUR_NONE: break;
@@ -28,7 +29,8 @@ ae_state_layer ae_block_recur_state(const ae_recur_hparams *r, const ae_net_recu
     static const ae_state_kind kinds[] = {[AE_RECUR_NONE] = AE_STATE_CONV, [AE_RECUR_DELTA] = AE_STATE_DELTA,
                                           [AE_RECUR_MAMBA2] = AE_STATE_MAMBA2, [AE_RECUR_SHORTCONV] = AE_STATE_CONV,
                                           [AE_RECUR_MAMBA1] = AE_STATE_MAMBA1, [AE_RECUR_KDA] = AE_STATE_KDA,
-                                          [AE_RECUR_PLAMO2] = AE_STATE_MAMBA2, [AE_RECUR_WKV6] = AE_STATE_WKV6,
+                                          [AE_RECUR_PLAMO2] = AE_STATE_MAMBA2, [AE_RECUR_LIGHTNING] = AE_STATE_MAMBA2,
+                                          [AE_RECUR_WKV6] = AE_STATE_WKV6,
                                           [AE_RECUR_WKV7] = AE_STATE_WKV7};
     return (ae_state_layer){.kind = kinds[r->kind], .n_channels = r->n_channels, .n_taps = r->n_taps, .n_heads = r->n_heads,
                             .n_groups = r->n_groups, .key_dim = r->key_dim, .value_dim = r->value_dim, .tiled = r->tiled,
@@ -39,8 +41,8 @@ ae_state_layer ae_block_recur_state(const ae_recur_hparams *r, const ae_net_recu
 static void project(const ae_block *b, const ae_net_layer *l, const struct ae_matmul_out *out, uint32_t n)
 {
     const ae_hparams *h = b->h;
-    ae_matmul m = {.n_rows = b->n_rows, .input = AE_INPUT_RMSNORM, .x = b->x, .x_stride = h->n_embd, .norm = l->attn_norm,
-                   .norm_eps = h->norm_eps, .n_weights = n};
+    ae_matmul m = {.n_rows = b->n_rows, .input = l->attn_norm ? AE_INPUT_RMSNORM : AE_INPUT_PLAIN, .x = b->x,
+                   .x_stride = h->n_embd, .norm = l->attn_norm, .norm_eps = h->norm_eps, .n_weights = n};
     for (uint32_t i = 0; i < n; i++) m.out[i] = out[i];
     ae_block_matmul(b, &m);
 }
@@ -223,6 +225,23 @@ static void plamo2(const ae_block *b, const ae_recur_hparams *r, const ae_net_la
                                                 .z = z, .z_stride = n});
 }
 
+/* Linear attention is Mamba2's recurrence with time steps of 1: keys and queries are B and C, values are what it keeps. */
+static void lightning(const ae_block *b, const ae_recur_hparams *r, const ae_net_layer *l, uint32_t i_state)
+{
+    const ae_net_recur *w = &l->recur;
+    const uint32_t n = r->n_heads * r->value_dim, width = 3 * n;
+    float *in = b->recur->in, *z = b->recur->z, *gate = b->recur->y;
+    project(b, l, (struct ae_matmul_out[]){{w->in, NULL, in, width, false}, {w->gate, NULL, gate, n, false}}, 2);
+    b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_GLU, .n_rows = b->n_rows, .dim = width, .x = in, .x_stride = width,
+                                     .glu = AE_GLU_SILU});
+    b->ops->recur(b->stream, &(ae_recur){.pass = b->state, .layer = i_state, .c = in, .c_stride = width, .a = w->zeros,
+                                         .decay = w->decay, .dt_bias = w->dt_bias, .y = z, .y_stride = n});
+    b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = 1, .dim = n, .x = z, .x_stride = n, .weight = w->norm,
+                                       .eps = b->h->norm_eps});
+    b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_GLU, .n_rows = b->n_rows, .dim = n, .x = gate, .x_stride = n, .x2 = z,
+                                     .x2_stride = n, .glu = AE_GLU_SIGMOID});
+}
+
 static void shortconv(const ae_block *b, const ae_recur_hparams *r, const ae_net_layer *l, uint32_t i_state)
 {
     const uint32_t n = r->n_channels, width = 3 * n;
@@ -242,6 +261,7 @@ static void heads(const ae_block *b, const ae_recur_hparams *r, const ae_net_lay
     case AE_RECUR_MAMBA1: mamba1(b, r, l, i_state); break;
     case AE_RECUR_KDA: kda(b, r, l, i_state); break;
     case AE_RECUR_PLAMO2: plamo2(b, r, l, i_state); break;
+    case AE_RECUR_LIGHTNING: lightning(b, r, l, i_state); break;
     case AE_RECUR_SHORTCONV: shortconv(b, r, l, i_state); break;
     case AE_RECUR_WKV6:
     case AE_RECUR_WKV7: ae_block_wkv(b, l); break;

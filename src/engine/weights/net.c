@@ -28,6 +28,7 @@ typedef struct cut {
     range q, k, v, q_head, q_norm, k_norm, heads, ff, embd;
     range expert_ff, shared_ff, expert_out, latent_out, inner_bias, out_bias; /* the last two: of all experts */
     range recur_out;
+    range by_part;             /* LIGHTNING: rows of its fused projection in another order */
     const ae_recur_cut *recur; /* NULL: all of the recurrent mixer */
 } cut;
 
@@ -230,6 +231,7 @@ static bool is_of_recur(const ae_net_layer *to, const void *field)
 
 static range rows_of(const cut *c, const ae_net_layer *to, ae_weight *const *field)
 {
+    if (field == &to->recur.in && c->by_part.some) return c->by_part;
     if (field == &to->recur.out) return c->recur_out;
     if (is_of_recur(to, field)) return c->recur ? rows_of_recur(c->recur, &to->recur, field) : (range){0};
     if (field == &to->s_gate || field == &to->s_up) return c->shared_ff;
@@ -331,8 +333,15 @@ static void list_mixer(ae_parts *p, const ae_layer *from, const cut *c, ae_net_l
         {from->recur.skip, &to->recur.skip}, {from->recur.norm, &to->recur.norm}, {from->recur.dt_norm, &to->recur.dt_norm},
         {from->recur.b_norm, &to->recur.b_norm}, {from->recur.c_norm, &to->recur.c_norm},
         {from->recur.conv_k, &to->recur.conv_k}, {from->recur.conv_v, &to->recur.conv_v},
-        {from->altup.router_norm, &to->altup.router_norm}, {from->altup.laurel_norm, &to->altup.laurel_norm}};
+        {from->altup.router_norm, &to->altup.router_norm}, {from->altup.laurel_norm, &to->altup.laurel_norm},
+        {from->mixer_carry, &to->mixer_carry}};
     _Static_assert(N_OF(weights) + N_OF(vectors) <= MOST_OF_BLOCK, "room for all parts of a mixer");
+    if (from->recur.rates) {
+        const uint32_t n = c->by_part.n_runs / 3;
+        ae_parts_numbers(p, from->recur.rates, n, &to->recur.zeros);
+        ae_parts_numbers(p, from->recur.rates + n, n, &to->recur.dt_bias);
+        ae_parts_numbers(p, from->recur.rates + 2 * (size_t)n, n, &to->recur.decay);
+    }
     const range gains = c->q_norm.some ? c->q_norm : (range){true, 0, from->spec.n_heads * from->spec.head_dim, NULL, 0};
     if (from->q_gain && gains.n) ae_parts_numbers(p, from->q_gain + gains.first, gains.n, &to->q_norm);
     list_qkv(p, from, c, to);
@@ -360,7 +369,8 @@ static void list_ffn(ae_parts *p, const ae_hparams *h, const ae_layer *from, con
         {from->e_post_norm, &to->e_post_norm},
         {from->eb_gate, &to->eb_gate}, {from->eb_up, &to->eb_up}, {from->eb_down, &to->eb_down},
         {from->e_scale, &to->e_scale}, {from->ple_post_norm, &to->ple_post_norm},
-        {from->altup.router_norm, &to->altup.late_router_norm}, {from->altup.correct_scale, &to->altup.correct_scale}};
+        {from->altup.router_norm, &to->altup.late_router_norm}, {from->altup.correct_scale, &to->altup.correct_scale},
+        {from->ffn_carry, &to->ffn_carry}};
     _Static_assert(N_OF(weights) + N_OF(vectors) <= MOST_OF_BLOCK, "room for all parts of a feed-forward block");
     list_gate_up(p, h, from, c, to);
     list_fields(p, weights, N_OF(weights), vectors, N_OF(vectors), c, to);
@@ -415,7 +425,9 @@ static void list_layer(ae_net *net, uint32_t i)
     const uint32_t first = net->parts.n;
     to->index = i;
     if (twin_of(net, i) != i) return;
-    const cut mixer = cut_mixer(h, net->ranks, i), ffn = cut_ffn(h, net->ranks, i);
+    cut mixer = cut_mixer(h, net->ranks, i);
+    const cut ffn = cut_ffn(h, net->ranks, i);
+    if (from->recur.rates) mixer.by_part = of_list(net->by_part, 3 * h->recur.n_heads);
     ae_weight **stacked = net->stacked ? net->stacked + (size_t)i * ae_net_n_stacked(h) : NULL;
     if (ae_ranks_has(net->ranks, i)) list_parts_of(&net->parts, h, from, &mixer, &ffn, stacked, to);
     net->parts.of_ffn = true;
@@ -580,6 +592,19 @@ static bool is_of_layers(const ae_net *net, const ae_part *part)
     return at >= first && at < first + net->model->hparams.n_layers * sizeof *net->layers;
 }
 
+/* Lists the rows of q, k and v, which files have for each head, as those of all heads' values, keys and queries. */
+static aerie_status order_heads(ae_net *net, aerie_error *error)
+{
+    const ae_recur_hparams *r = &net->model->hparams.recur;
+    const uint32_t n = r->n_heads, d = r->value_dim;
+    if (r->kind != AE_RECUR_LIGHTNING) return AERIE_OK;
+    net->by_part = ae_alloc(3 * (size_t)n, sizeof *net->by_part);
+    if (!net->by_part) return ae_fail_memory(error, "the order of heads", 3 * (size_t)n * sizeof *net->by_part);
+    for (uint32_t k = 0; k < 3; k++)
+        for (uint32_t h = 0; h < n; h++) net->by_part[k * n + h] = (ae_part_run){(3 * (uint64_t)h + 2 - k) * d, d};
+    return AERIE_OK;
+}
+
 static aerie_status net_tables(ae_net *net, const ae_load_options *options, aerie_error *error)
 {
     const ae_hparams *h = &net->model->hparams;
@@ -591,6 +616,7 @@ static aerie_status net_tables(ae_net *net, const ae_load_options *options, aeri
     if (n_stacked) net->stacked = ae_alloc(n_stacked, sizeof *net->stacked);
     if (!net->layers || (n_stacked && !net->stacked))
         return ae_fail_memory(error, "the weight tables", h->n_layers * sizeof *net->layers);
+    AE_TRY(order_heads(net, error));
     list_parts(net);
     AE_TRY(number_kv_layers(net, error));
     ae_parts_place(&net->parts, options->in_place);
@@ -607,6 +633,7 @@ static void free_tables(ae_net *net)
 {
     ae_free(net->layers);
     ae_free(net->stacked);
+    ae_free(net->by_part);
 }
 
 aerie_status ae_net_plan_split(size_t *bytes, const ae_model *model, const ae_split *split, const ae_load_options *options,

@@ -15,6 +15,7 @@ typedef struct ae_net_recur {
     ae_weight *in, *gate, *alpha, *beta, *beta_alpha, *out, *x_proj, *dt_proj, *in_q, *in_k, *in_v, *f_a, *g_a;
     float *conv, *conv_bias, *decay, *dt_bias, *skip, *norm, *dt_norm, *b_norm, *c_norm; /* device f32 or NULL */
     float *conv_k, *conv_v;
+    float *zeros;     /* LIGHTNING [H]; its rows of `in` are those of all values, then of all keys, then of all queries */
     uint32_t i_state; /* index among the recurrent layers of its device */
 } ae_net_recur;
 
@@ -64,6 +65,7 @@ typedef struct ae_net_layer {
     bool windowed; /* its keys and values are in the store of layers with windows */
     uint32_t kv; /* layer of its device's KV store that it reads */
     uint32_t kv_index; /* that of its index keys, with spec.index OWN */
+    float *mixer_carry, *ffn_carry; /* device f32 */
     ae_net_recur recur; /* recur.out NULL: the layer is not recurrent */
     ae_net_wkv wkv;
     ae_net_altup altup;
@@ -90,6 +92,7 @@ typedef struct ae_net {
     ae_net_layer *layers; /* [n_layers] */
     uint32_t n_recur;     /* layers with recurrent state */
     ae_parts parts;       /* every weight and vector */
+    ae_part_run *by_part; /* [3 * heads] LIGHTNING: the rows of `in` in that order; NULL: none */
     ae_weight **stacked;  /* [n_layers][ae_net_n_stacked] the arrays of weights of experts and heads; NULL: none */
     size_t pass_bytes;    /* bytes that a pass of one row reads, in memory or in the file: no lookup tables, and only as many
                            * experts as a row uses */

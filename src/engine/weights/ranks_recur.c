@@ -41,7 +41,8 @@ static bool by_group(const ae_recur_hparams *r)
 static bool can_cut(const ae_model *m)
 {
     const ae_recur_hparams *r = &m->hparams.recur;
-    if (r->kind == AE_RECUR_NONE || r->kind == AE_RECUR_WKV6 || r->kind == AE_RECUR_WKV7) return false;
+    if (r->kind == AE_RECUR_NONE || r->kind == AE_RECUR_LIGHTNING || r->kind == AE_RECUR_WKV6) return false;
+    if (r->kind == AE_RECUR_WKV7) return false;
     if (!by_group(r) || !r->tiled) return true;
     for (uint32_t i = 0; i < m->hparams.n_layers; i++)
         if (m->layers[i].recur.beta_alpha) return false; /* that is in order of consecutive heads */
