@@ -3,7 +3,8 @@
  *
  * Each case has a goal: 0.97 of the best fixed depth, 0.95 of the best of three drafters, 0.99 of plain decoding in any 500
  * rounds, 0.97 in short answers. Not all cases reach theirs. So the bounds of each group are what the controller reached when
- * they were measured (2026-11-28), with a small margin: a change may not make it worse, and a better one tightens them.
+ * they were measured (2026-11-28), with a small margin: a change may not make it worse, and a better one tightens them. Under
+ * sanitizers, which make it ten times as slow, every eighth case runs, and the means are not compared.
  * AERIE_TEST_TABLE=1 prints the figures, and the cases that miss their goals. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,6 +17,16 @@
 #include "controller_sim.h"
 
 #define WINDOW 500
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define EVERY 8
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define EVERY 8
+#endif
+#endif
+#ifndef EVERY
+#define EVERY 1
+#endif
 
 /* The constants were tuned on the seeds of set 0; those of set 1 were added later, for a look at others. */
 static uint32_t n_bad, n_all, set;
@@ -29,6 +40,13 @@ static uint64_t seed_of(int k)
 static uint32_t n_counts(uint32_t all)
 {
     return set ? 3 : all;
+}
+
+/* Whether a case is left out. The hash spreads those that run over all loops. */
+static bool is_skipped(void)
+{
+    static uint32_t n;
+    return (n++ * 2654435761u >> 16) % EVERY;
 }
 
 static sim_result result;
@@ -68,7 +86,7 @@ static void report(const tally *t, const bounds *b)
     if (getenv("AERIE_TEST_TABLE"))
         printf("| %s%s | %u | %.3f | %.3f | %u |\n", t->name, set ? ", held out" : "", t->n, t->sum / t->n, t->least,
                t->n_missed);
-    if (t->sum / t->n >= b->mean && t->least >= b->least && t->n_missed <= b->n_missed) return;
+    if ((EVERY > 1 || t->sum / t->n >= b->mean) && t->least >= b->least && t->n_missed <= b->n_missed) return;
     n_bad++;
     print_error("%s%s: mean %.3f, least %.3f, %u of %u below the goal; expected %.3f, %.3f, %u\n", t->name,
                 set ? ", held out" : "", t->sum / t->n, t->least, t->n_missed, t->n, b->mean, b->least, b->n_missed);
@@ -96,6 +114,7 @@ static void run_stationary(double noise, bool slow, const char *name, double nea
         for (int kind = 0; kind < 3; kind++)
             for (int k = 0; k < 16; k++) {
                 if (counts[c] > 16 && (k + kind) % (counts[c] > 64 ? 5 : 3)) continue; /* many sequences take long */
+                if (is_skipped()) continue;
                 sim_machine m = {.kind = (sim_kind)kind, .n_seqs = counts[c], .n_max = k % 2 ? 15 : 6, .n_drafters = 1,
                                  .noise = noise, .seed = seed_of(k)};
                 m.drafters[0] = (sim_drafter){.one_pass = k % 2, .price = prices[k / 2 % 2], .price_seq = 0.05,
@@ -112,8 +131,8 @@ static void run_stationary(double noise, bool slow, const char *name, double nea
 
 static void test_quiet(void **state)
 {
-    static const bounds best[2] = {{0.993, 0.867, 5}, {0.992, 0.939, 4}},
-                        plain[2] = {{1.593, 0.975, 4}, {1.688, 0.982, 2}};
+    static const bounds best[2] = {{0.993, 0.930, 4}, {0.993, 0.945, 4}},
+                        plain[2] = {{1.593, 0.987, 1}, {1.692, 0.986, 1}};
     (void)state;
     for (set = 0; set < 2; set++) run_stationary(0, false, "quiet", 0.97, &best[set], &plain[set]);
     none_is_bad();
@@ -121,8 +140,8 @@ static void test_quiet(void **state)
 
 static void test_noisy(void **state)
 {
-    static const bounds best[2] = {{0.988, 0.864, 10}, {0.987, 0.865, 10}},
-                        plain[2] = {{1.580, 0.979, 8}, {1.676, 0.980, 7}};
+    static const bounds best[2] = {{0.990, 0.885, 6}, {0.990, 0.945, 4}},
+                        plain[2] = {{1.587, 0.980, 6}, {1.686, 0.982, 5}};
     (void)state;
     for (set = 0; set < 2; set++) run_stationary(0.1, false, "noisy", 0.97, &best[set], &plain[set]);
     none_is_bad();
@@ -130,8 +149,8 @@ static void test_noisy(void **state)
 
 static void test_slow_minute(void **state)
 {
-    static const bounds best[2] = {{0.984, 0.867, 16}, {0.981, 0.897, 20}},
-                        plain[2] = {{1.560, 0.975, 4}, {1.649, 0.982, 2}};
+    static const bounds best[2] = {{0.987, 0.920, 12}, {0.985, 0.905, 13}},
+                        plain[2] = {{1.574, 0.987, 1}, {1.669, 0.986, 1}};
     (void)state;
     for (set = 0; set < 2; set++) run_stationary(0, true, "slow minute", 0.97, &best[set], &plain[set]);
     none_is_bad();
@@ -145,6 +164,7 @@ static void run_change(const bounds *of_best, const bounds *of_plain)
     for (uint32_t c = 0; c < n_counts(4); c++)
         for (int kind = 0; kind < 3; kind++)
             for (int k = 0; k < 20; k++) {
+                if (is_skipped()) continue;
                 sim_machine m = {.kind = (sim_kind)kind, .n_seqs = counts[c], .n_max = k % 2 ? 15 : 6, .n_drafters = 1,
                                  .change = 1000, .noise = 0.05, .seed = seed_of(k)};
                 m.drafters[0] = (sim_drafter){.one_pass = k % 2, .price = prices[k / 2 % 2], .price_seq = 0.05,
@@ -159,8 +179,8 @@ static void run_change(const bounds *of_best, const bounds *of_plain)
 
 static void test_change(void **state)
 {
-    static const bounds best[2] = {{0.981, 0.758, 23}, {0.979, 0.784, 18}},
-                        plain[2] = {{1.041, 0.970, 38}, {1.059, 0.973, 34}};
+    static const bounds best[2] = {{0.986, 0.760, 12}, {0.984, 0.785, 13}},
+                        plain[2] = {{1.042, 0.976, 35}, {1.059, 0.977, 34}};
     (void)state;
     for (set = 0; set < 2; set++) run_change(&best[set], &plain[set]);
     none_is_bad();
@@ -175,6 +195,7 @@ static void run_three(const bounds *of_best, const bounds *of_plain)
     for (uint32_t c = 0; c < n_counts(4); c++)
         for (int kind = 0; kind < 3; kind++)
             for (int k = 0; k < 12; k++) {
+                if (is_skipped()) continue;
                 sim_machine m = {.kind = (sim_kind)kind, .n_seqs = counts[c], .n_max = 8, .n_drafters = 3, .noise = 0.05,
                                  .seed = seed_of(k)};
                 for (int i = 0; i < 3; i++) m.drafters[i] = kinds[(k + i * (1 + k / 6 * 4)) % 6];
@@ -189,8 +210,8 @@ static void run_three(const bounds *of_best, const bounds *of_plain)
 
 static void test_three(void **state)
 {
-    static const bounds best[2] = {{0.940, 0.610, 60}, {0.915, 0.479, 65}},
-                        plain[2] = {{1.488, 0.983, 7}, {1.586, 0.981, 5}};
+    static const bounds best[2] = {{0.966, 0.710, 29}, {0.968, 0.710, 21}},
+                        plain[2] = {{1.627, 0.985, 5}, {1.840, 0.984, 3}};
     (void)state;
     for (set = 0; set < 2; set++) run_three(&best[set], &plain[set]);
     none_is_bad();
@@ -203,6 +224,7 @@ static void run_short(const bounds *of_plain)
     for (uint32_t c = 0; c < n_counts(4); c++)
         for (int kind = 0; kind < 3; kind++)
             for (int k = 0; k < 24; k++) {
+                if (is_skipped()) continue;
                 static const double rates[] = {0.02, 0.2, 0.3, 0.5, 0.7, 0.9};
                 sim_machine m = {.kind = (sim_kind)kind, .n_seqs = counts[c], .n_max = k % 2 ? 15 : 6, .n_drafters = 1};
                 m.drafters[0] = (sim_drafter){.one_pass = k % 2, .price = prices[k / 2 % 2], .price_seq = 0.05,
@@ -220,7 +242,7 @@ static void run_short(const bounds *of_plain)
 
 static void test_short(void **state)
 {
-    static const bounds plain[2] = {{1.258, 0.962, 4}, {1.342, 0.970, 1}};
+    static const bounds plain[2] = {{1.258, 0.966, 2}, {1.342, 0.971, 1}};
     (void)state;
     for (set = 0; set < 2; set++) run_short(&plain[set]);
     none_is_bad();
@@ -233,6 +255,7 @@ static void run_union(const bounds *of_best, const bounds *of_plain)
     for (uint32_t c = 0; c < n_counts(4); c++)
         for (int kind = 0; kind < 3; kind++)
             for (int k = 0; k < 8; k++) {
+                if (is_skipped()) continue;
                 sim_machine m = {.kind = (sim_kind)kind, .n_seqs = counts[c], .n_max = 8, .n_drafters = 1, .noise = 0.05,
                                  .ngram_price = 1e-3, .ngram_share = k & 1 ? 0.6 : 0.15,
                                  .ngram_acceptance = k & 2 ? 0.9 : 0.3, .seed = seed_of(k)};

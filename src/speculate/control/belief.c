@@ -9,7 +9,7 @@
 #define OWN_TRIES 3.0    /* tries that the drafter's own probability counts as */
 #define MOST_RATE 0.98
 #define ODDS 8.0         /* a change is assumed to make the odds this many times higher or lower */
-#define ALARM 8.0        /* threshold of the sum of log-likelihood ratios, for one sequence */
+#define ALARM 10.0       /* threshold of the sum of log-likelihood ratios, for one sequence */
 #define ROUNDS_IDLE 512.0 /* rounds without a draft in which knowledge loses two thirds of its weight */
 #define OLD_TRIES 8.0     /* the weight that old knowledge keeps ... */
 #define ROUNDS_OLD 2048.0 /* ... for this many rounds */

@@ -20,6 +20,7 @@
 #define PAUSE 32         /* rounds before a network that could not draft is tried again */
 #define YOUNG 3          /* drafts of a network before it is believed to pay */
 #define RISK_LEAST 0.2   /* plain passes that a pass may always risk */
+#define RISK_WON 8       /* rounds whose expected gain a pass may risk if it pays whatever is believed */
 #define SEQUENCE_TRIES 32 /* most tries that a sequence's own rate averages over */
 #define MOST_GROWTH 2    /* no pass has more than this times the rows of the largest that was measured */
 #define ODD_TIME 2.5     /* a pass whose time differs from the expected one by this factor was disturbed */
@@ -100,7 +101,7 @@ static bool is_ready(ae_controller *c, ae_network *net)
 /* Whether it has drafted too little to be trusted. */
 static bool is_young(const ae_controller *c, const ae_network *net)
 {
-    return net->belief.depth[1].tries < (net->proven ? 1.0 : YOUNG + 2.0 * (c->n_drawing ? c->n_drawing - 1 : 0));
+    return net->n_tried < YOUNG + 2 * (c->n_drawing ? c->n_drawing - 1 : 0);
 }
 
 /* The cost of trying the network again: getting ready, and one draft. */
@@ -126,8 +127,11 @@ static void choose_network(ae_controller *c)
     c->sure_gain = sure;
     if (!c->n_trial || c->net == best || c->net->most <= sure) {
         c->n_trial = 0;
-        for (ae_network *n = c->networks; n < end; n++)
-            if (n != best && !n->n_pause && n->most > GAIN_NEEDED * sure && (!other || n->most > other->most)) other = n;
+        for (ae_network *n = c->networks; n < end; n++) {
+            if (n == best || n->n_pause || n->most <= GAIN_NEEDED * sure) continue;
+            if (n->gain <= GAIN_NEEDED * sure && trial_cost(c, n) > c->budget) continue; /* no reason to wait for it */
+            if (!other || n->most > other->most) other = n;
+        }
         if (other && best && (c->plain || trial_cost(c, other) > c->budget || !is_ready(c, other))) other = NULL;
         c->net = other ? other : best ? best : c->networks;
         if (other && best) c->n_trial = TRIAL;
@@ -149,7 +153,7 @@ bool ae_controller_begin(ae_controller *c, const ae_round *r)
     ae_cost_begin(&c->cost, r);
     c->n_rows = r->n_rows, c->n_drawing = r->n_drawing;
     c->expected = c->took[0] = c->took[1] = c->worth[0] = c->worth[1] = c->sway = c->spent = c->measured = 0;
-    c->exploring = false;
+    c->exploring = c->sure = false;
     c->otherwise = 1;
     c->n_asked = c->n_levels = 0;
     if (c->options.fixed) return c->options.ngrams;
@@ -269,6 +273,13 @@ static double risk(const ae_controller *c)
     return 2 * (c->budget > RISK_LEAST ? c->budget : RISK_LEAST) * c->cost.plain;
 }
 
+/* The same for drafts that pay whatever is believed within the doubt: they may also risk what they are about to gain. */
+static double risk_sure(const ae_controller *c)
+{
+    const double least = risk(c), won = RISK_WON * (c->net->gain - 1) * c->cost.plain;
+    return least > won ? least : won;
+}
+
 /* The largest pass whose time can be told from those that were measured. */
 static double rows_known(const ae_controller *c)
 {
@@ -373,8 +384,10 @@ bool ae_controller_plan(ae_controller *c, const ae_round *r, ae_chance *chances,
     const bool young = is_young(c, c->net), trial = c->n_trial > 0;
     if (trial) c->n_trial--;
     const double most_tried = c->budget * c->cost.plain, most_lost = risk(c);
-    ae_option o = best_option(c, n, base, n_rows, 0, young && most_tried < most_lost ? most_tried : most_lost);
-    if (!o.n || young || trial || expected_loss(c, &o, n_rows, base, -DOUBT) > 0) {
+    ae_option o = best_option(c, n, base, n_rows, 0, young && most_tried < most_lost ? most_tried : risk_sure(c));
+    c->sure = o.n && !young && !trial && expected_loss(c, &o, n_rows, base, -DOUBT) <= 0;
+    if (!c->sure) {
+        if (!young) o = best_option(c, n, base, n_rows, 0, most_lost);
         const double warm = c->net->paused ? c->options.n_warm * c->net->upkeep / c->cost.plain : 0;
         if (!o.n) o = best_option(c, n, base, n_rows, c->sway = SWAY, most_tried);
         const double loss = o.n ? expected_loss(c, &o, n_rows, base, 0) : 0;
@@ -467,7 +480,7 @@ void ae_controller_choose(ae_controller *c, const ae_round *r, double spent, ae_
     qsort(c->nodes, n_nodes, sizeof *c->nodes, by_reach);
     /* the time of the drafts is spent, whatever is verified now */
     double expected = c->cost.worth, seconds = spent + plain, best = GAIN_NEEDED * expected / seconds;
-    const double most_pass = plain + risk(c), most_rows = rows_known(c);
+    const double most_pass = plain + (c->sure ? risk_sure(c) : risk(c)), most_rows = rows_known(c);
     c->expected = plain;
     c->tokens = c->cost.worth;
     c->gain = 1;
@@ -515,6 +528,7 @@ static void count_levels(ae_controller *c, const ae_chance *chance, const int32_
         else if (!was_tried(tree, depth == 1 ? -1 : path[depth - 2])) hit = (double)chance->believed[depth];
         ae_belief_saw_depth(&c->net->belief, depth, hit, c->n_asked);
         if (depth > 1) continue;
+        c->net->n_tried++;
         ae_acceptance *a = chance->acceptance;
         if (a->tries > SEQUENCE_TRIES) a->tries *= 0.75f, a->hits *= 0.75f;
         a->tries += 1;
@@ -552,8 +566,7 @@ static void pass_time(ae_controller *c, const ae_result *result)
         net->n_idle = used ? 0 : net->n_idle + 1;
         ae_belief_age(&net->belief, used ? c->n_levels : 0);
         if (net->n_pause) net->n_pause--;
-        if (net->belief.depth[1].tries < 1) net->proven = false;
-        else if (!is_young(c, net)) net->proven = true;
+        if (net->belief.depth[1].tries < 1) net->n_tried = 0;
         if (net->n_warming) net->n_warming--;
         else if (net->n_idle > IDLE_MOST) net->paused = true;
     }

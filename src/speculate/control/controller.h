@@ -53,7 +53,7 @@ typedef struct ae_network {
     double upkeep;       /* seconds per round that its state takes while it is not paused */
     double gain, most;   /* expected tokens per second in this round, relative to plain decoding, and their upper end */
     uint32_t n_idle;     /* rounds since it drafted */
-    bool proven;         /* it has drafted enough to be trusted */
+    uint32_t n_tried;    /* verdicts on its first levels, until they are forgotten */
     uint32_t n_pause;    /* rounds until it may be tried beside a better one */
     bool paused;        /* it keeps no state */
     uint32_t n_warming;  /* rounds until it may draft after a pause */
@@ -77,6 +77,7 @@ typedef struct ae_controller {
     double sway;
     double took[2];      /* [ae_draft_kind] usual seconds of drafts like this round's */
     double spent, measured; /* measured seconds of this round's drafts and of its pass */
+    bool sure;           /* its drafts pay whatever is believed within the doubt: they need no budget */
     bool exploring;      /* this round's drafts are paid from the budget */
     double otherwise;    /* gain of the alternative, as a factor */
     double sure_gain;    /* gain of the best trusted network; at least 1 */

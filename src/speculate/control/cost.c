@@ -14,13 +14,14 @@
 #define USUAL_FRESH 32    /* rounds after which the weight of old times of passes with drafts is halved */
 #define DRIFT_ODD 1.25    /* ratio to the drift that is not noise */
 #define DRIFT_FAR 1.3
+#define DRIFT_SLOW 0.1    /* weight of a plain pass in the usual drift */
 #define ODD_FASTER 2      /* plain passes in a row, faster than the drift and agreeing with each other, that replace it */
 #define ODD_SLOWER 3      /* the same for slower ones */
 
 void ae_cost_init(ae_cost *c)
 {
     memset(c, 0, sizeof *c);
-    c->drift = c->plain_drift = c->extra = 1;
+    c->drift = c->plain_drift = c->usual_drift = c->extra = 1;
 }
 
 /* ---- Measured over expected -------------------------------------------------------------------------- */
@@ -161,6 +162,7 @@ void ae_cost_saw_plain(ae_cost *c)
 {
     c->last_plain = c->clock;
     c->plain_drift = c->drift;
+    c->usual_drift += DRIFT_SLOW * (c->drift - c->usual_drift);
 }
 
 bool ae_cost_plain_is_due(const ae_cost *c, const ae_round *r, double gain)
@@ -173,7 +175,8 @@ bool ae_cost_plain_is_due(const ae_cost *c, const ae_round *r, double gain)
     const uint32_t age = c->clock - c->last_plain;
     if (!ae_times_trusted(t, c->clock)) return age >= PLAIN_EARLY;
     if (c->n_odd && age >= PLAIN_ODD) return true;
-    if (age >= PLAIN_DOUBTED && (c->drift > DRIFT_FAR || c->drift < 1 / DRIFT_FAR)) return true;
+    const double off = c->drift / c->usual_drift;
+    if (age >= PLAIN_DOUBTED && (off > DRIFT_FAR || off < 1 / DRIFT_FAR)) return true;
     if (age >= PLAIN_DOUBTED && (double)t->typical > 1.05 * ae_line_at(&c->now, (double)t->typical_size)) return true;
     const double since = c->drift / c->plain_drift; /* one wrongly measured size looks like a change of the whole machine */
     if (age >= PLAIN_DRIFTED && (since > 1.25 || since < 0.8)) return true;

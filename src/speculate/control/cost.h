@@ -59,6 +59,7 @@ typedef struct ae_cost {
     ae_ratios pass_ratios;           /* of passes that verified drafts */
     ae_ratios drift_ratios;          /* of passes over numbers of rows that are well known */
     double drift;                    /* present times of the machine over the stored ones */
+    double usual_drift;              /* a slow mean of the drift at plain passes: drift may creep without meaning anything */
     double plain_drift;              /* the drift when plain decoding was last measured */
     double odd_drift;                /* the drift according to the latest plain passes that disagree with it */
     uint32_t n_odd, last_agreed;     /* how many of these came in a row; the clock at the last pass that agreed */

@@ -9,6 +9,7 @@
 #define STEP 0.03   /* share of the time that one more row adds: the guess while nothing larger was measured */
 #define STEP_SHARE 0.5  /* share of proportional growth: the guess for large sizes, where STEP would be more than that */
 #define KNEE 16         /* beyond this size, and twice the largest measured one, time is assumed to grow in proportion */
+#define APART 0.75      /* sizes that differ so much tell the slope of larger ones */
 #define LEAST_SHARE 0.3 /* least slope of large sizes, as a share of proportional growth: arithmetic bounds them */
 
 static uint32_t bin_of(uint32_t size)
@@ -72,7 +73,9 @@ static double slope_beyond(const ae_line *line)
     double slope = STEP * t, least = 0;
     if (slope > STEP_SHARE * t / size) slope = STEP_SHARE * t / size;
     if (size < 16) slope = STEP * t;
-    if (i) slope = (size < AE_TIME_EXACT ? 0.5 : 1.0) * (t - (double)line->seconds[i - 1]) / (size - (double)line->size[i - 1]);
+    uint32_t j = i ? i - 1 : 0; /* of two near sizes the difference is mostly noise */
+    while (j && (double)line->size[j] > APART * size) j--;
+    if (i) slope = (size < AE_TIME_EXACT ? 0.5 : 1.0) * (t - (double)line->seconds[j]) / (size - (double)line->size[j]);
     if (size >= AE_TIME_EXACT) least = LEAST_SHARE * t / size;
     if (slope > t / size) slope = t / size; /* twice the work takes at most twice the time */
     return slope > least ? slope : least;
