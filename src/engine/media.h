@@ -6,6 +6,7 @@
 #define AE_ENGINE_MEDIA_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Positions of a prompt that are no tokens. Their ids in the tokens are below 0 and equal only where the rows are. */
@@ -33,6 +34,14 @@ static inline uint32_t ae_media_turned(const ae_media *media, uint32_t n, uint32
         debt += ae_media_debt(&media[i]);
     }
     return position - debt;
+}
+
+/* Whether one of the tokens is no token. */
+static inline bool ae_media_among(const int32_t *tokens, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (tokens[i] < 0) return true;
+    return false;
 }
 
 #endif

@@ -28,6 +28,12 @@ aerie_status ae_bind_range(ae_binder *b, const char *suffix, uint32_t value, uin
                    ae_bind_key(b, suffix), value, lo, hi);
 }
 
+aerie_status ae_bind_get(ae_binder *b, const char *suffix, bool required, uint32_t lo, uint32_t hi, uint32_t *value)
+{
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, suffix), required, value, b->error));
+    return *value || required ? ae_bind_range(b, suffix, *value, lo, hi) : AERIE_OK;
+}
+
 aerie_status ae_bind_count(ae_binder *b, const char *suffix, uint32_t *value)
 {
     uint32_t found = 0;

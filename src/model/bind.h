@@ -23,6 +23,9 @@ typedef struct ae_binder {
 const char *ae_bind_key(ae_binder *b, const char *suffix);
 /* FORMAT unless lo <= value <= hi. */
 aerie_status ae_bind_range(ae_binder *b, const char *suffix, uint32_t value, uint32_t lo, uint32_t hi);
+/* Reads a number that must be from lo to hi. If it is not required it may also be 0, or
+ * absent: then the value stays. */
+aerie_status ae_bind_get(ae_binder *b, const char *suffix, bool required, uint32_t lo, uint32_t hi, uint32_t *value);
 /* Reads a count. 0 counts as absent: llama.cpp's model saver writes all keys, with 0 for those that it does not know. */
 aerie_status ae_bind_count(ae_binder *b, const char *suffix, uint32_t *value);
 /* Whether that saver wrote the file. If so, keys that its reader ignores for this architecture hold defaults. */

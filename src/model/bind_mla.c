@@ -20,15 +20,10 @@ static bool is_new(ae_binder *b)
     return has_key(b, "attention.key_length_mla") || has_key(b, "attention.value_length_mla");
 }
 
-static aerie_status get(ae_binder *b, const char *suffix, uint32_t lo, uint32_t hi, uint32_t *value)
-{
-    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, suffix), true, value, b->error));
-    return ae_bind_range(b, suffix, *value, lo, hi);
-}
-
 aerie_status ae_bind_mla_head(ae_binder *b, ae_hparams *h)
 {
-    return get(b, is_new(b) ? "attention.key_length_mla" : "attention.key_length", 2, AE_MAX_HEAD_DIM, &h->head_dim);
+    const char *suffix = is_new(b) ? "attention.key_length_mla" : "attention.key_length";
+    return ae_bind_get(b, suffix, true, 2, AE_MAX_HEAD_DIM, &h->head_dim);
 }
 
 /* Checks a size that follows from others, if the file gives it. */
@@ -44,9 +39,10 @@ static aerie_status check_size(ae_binder *b, const char *suffix, uint32_t want, 
 static aerie_status read_sizes(ae_binder *b, ae_hparams *h)
 {
     ae_mla_hparams *m = &h->mla;
-    AE_TRY(get(b, "attention.kv_lora_rank", 1, AE_MAX_HEAD_DIM, &m->n_latent));
-    AE_TRY(get(b, "rope.dimension_count", 2, AE_MAX_LATENT_ROPE, &m->n_rope));
-    AE_TRY(get(b, is_new(b) ? "attention.value_length_mla" : "attention.value_length", 1, AE_MAX_HEAD_DIM, &m->value_dim));
+    AE_TRY(ae_bind_get(b, "attention.kv_lora_rank", true, 1, AE_MAX_HEAD_DIM, &m->n_latent));
+    AE_TRY(ae_bind_get(b, "rope.dimension_count", true, 2, AE_MAX_LATENT_ROPE, &m->n_rope));
+    const char *value = is_new(b) ? "attention.value_length_mla" : "attention.value_length";
+    AE_TRY(ae_bind_get(b, value, true, 1, AE_MAX_HEAD_DIM, &m->value_dim));
     if (m->n_rope >= h->head_dim)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: queries of %u values a head, of which %u rotate; some must be left "
                        "that do not", ae_gguf_path(b->gguf), h->head_dim, m->n_rope);
@@ -87,9 +83,9 @@ static aerie_status read_index(ae_binder *b, ae_hparams *h, ae_layer *layers)
     if (!h->mla.n_q)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is missing; the index of sparse attention needs it",
                        ae_gguf_path(b->gguf), ae_bind_key(b, "attention.q_lora_rank"));
-    AE_TRY(get(b, "attention.indexer.head_count", 1, AE_MAX_HEADS, &x->n_heads));
-    AE_TRY(get(b, "attention.indexer.key_length", h->mla.n_rope, AE_MAX_HEAD_DIM, &x->head_dim));
-    AE_TRY(get(b, "attention.indexer.top_k", 1, INT32_MAX, &x->n_most));
+    AE_TRY(ae_bind_get(b, "attention.indexer.head_count", true, 1, AE_MAX_HEADS, &x->n_heads));
+    AE_TRY(ae_bind_get(b, "attention.indexer.key_length", true, h->mla.n_rope, AE_MAX_HEAD_DIM, &x->head_dim));
+    AE_TRY(ae_bind_get(b, "attention.indexer.top_k", true, 1, INT32_MAX, &x->n_most));
     if (x->head_dim % 2)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s is %u; it must be even", ae_gguf_path(b->gguf),
                        ae_bind_key(b, "attention.indexer.key_length"), x->head_dim);

@@ -7,12 +7,6 @@
 #define MAX_TAPS 8
 #define MAX_STATE 256
 
-static aerie_status get(ae_binder *b, const char *suffix, uint32_t lo, uint32_t hi, uint32_t *value)
-{
-    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, suffix), true, value, b->error));
-    return ae_bind_range(b, suffix, *value, lo, hi);
-}
-
 /* Falcon-Mamba norms the inputs of time steps, B and C, without weights. */
 static aerie_status read_step_norms(ae_binder *b, ae_recur_hparams *r)
 {
@@ -26,7 +20,7 @@ static aerie_status read_kda(ae_binder *b, ae_hparams *h)
 {
     ae_recur_hparams *r = &h->recur;
     bool safe = true;
-    AE_TRY(get(b, "kda.head_dim", 4, MAX_STATE, &r->key_dim));
+    AE_TRY(ae_bind_get(b, "kda.head_dim", true, 4, MAX_STATE, &r->key_dim));
     r->n_heads = r->n_groups = h->n_heads;
     r->value_dim = r->key_dim;
     r->n_channels = 3 * r->n_heads * r->value_dim;
@@ -63,26 +57,26 @@ static aerie_status read_shape(ae_binder *b, ae_hparams *h)
     uint32_t inner;
     if (kind == AE_RECUR_SHORTCONV) {
         r->n_channels = h->n_embd;
-        return get(b, "shortconv.l_cache", 1, MAX_TAPS, &r->n_taps);
+        return ae_bind_get(b, "shortconv.l_cache", true, 1, MAX_TAPS, &r->n_taps);
     }
     if (kind == AE_RECUR_LIGHTNING) return read_lightning(b, h);
-    AE_TRY(get(b, "ssm.conv_kernel", 1, MAX_TAPS, &r->n_taps));
+    AE_TRY(ae_bind_get(b, "ssm.conv_kernel", true, 1, MAX_TAPS, &r->n_taps));
     if (kind == AE_RECUR_KDA) return read_kda(b, h);
-    AE_TRY(get(b, "ssm.state_size", 4, MAX_STATE, &r->key_dim));
+    AE_TRY(ae_bind_get(b, "ssm.state_size", true, 4, MAX_STATE, &r->key_dim));
     if (r->key_dim % 4)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s is %u; a multiple of 4 is needed", ae_gguf_path(b->gguf),
                        ae_bind_key(b, "ssm.state_size"), r->key_dim);
     if (kind == AE_RECUR_MAMBA1) {
         r->n_heads = r->n_groups = 1;
-        AE_TRY(get(b, "ssm.time_step_rank", 1, AE_MAX_EMBD, &r->n_dt));
-        AE_TRY(get(b, "ssm.inner_size", 1, AE_MAX_FF, &r->value_dim));
+        AE_TRY(ae_bind_get(b, "ssm.time_step_rank", true, 1, AE_MAX_EMBD, &r->n_dt));
+        AE_TRY(ae_bind_get(b, "ssm.inner_size", true, 1, AE_MAX_FF, &r->value_dim));
         r->n_channels = r->value_dim;
         return read_step_norms(b, r);
     }
-    AE_TRY(get(b, "ssm.time_step_rank", 1, AE_MAX_HEADS, &r->n_heads));
+    AE_TRY(ae_bind_get(b, "ssm.time_step_rank", true, 1, AE_MAX_HEADS, &r->n_heads));
     if (kind == AE_RECUR_PLAMO2) r->n_groups = 1; /* 0 in files */
-    else AE_TRY(get(b, "ssm.group_count", 1, r->n_heads, &r->n_groups));
-    AE_TRY(get(b, "ssm.inner_size", 1, AE_MAX_FF, &inner));
+    else AE_TRY(ae_bind_get(b, "ssm.group_count", true, 1, r->n_heads, &r->n_groups));
+    AE_TRY(ae_bind_get(b, "ssm.inner_size", true, 1, AE_MAX_FF, &inner));
     r->value_dim = inner / r->n_heads;
     if (inner % r->n_heads || r->n_heads % r->n_groups || (kind == AE_RECUR_DELTA && r->value_dim != r->key_dim))
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u, for %u heads in %u groups with a state of %u: they do not "

@@ -9,23 +9,17 @@
 
 #define MAX_HEAD 256
 
-static aerie_status get(ae_binder *b, const char *suffix, bool required, uint32_t lo, uint32_t hi, uint32_t *value)
-{
-    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, suffix), required, value, b->error));
-    return *value || required ? ae_bind_range(b, suffix, *value, lo, hi) : AERIE_OK;
-}
-
 static aerie_status read_ranks(ae_binder *b, ae_recur_hparams *r)
 {
     const bool pure = b->arch->channel_mix;
     if (r->kind == AE_RECUR_WKV6) {
-        AE_TRY(get(b, "time_mix_extra_dim", true, 1, AE_MAX_EMBD / 5, &r->n_mix));
-        return get(b, "time_decay_extra_dim", true, 1, AE_MAX_EMBD, &r->n_decay);
+        AE_TRY(ae_bind_get(b, "time_mix_extra_dim", true, 1, AE_MAX_EMBD / 5, &r->n_mix));
+        return ae_bind_get(b, "time_decay_extra_dim", true, 1, AE_MAX_EMBD, &r->n_decay);
     }
-    AE_TRY(get(b, "attention.decay_lora_rank", true, 1, AE_MAX_EMBD, &r->n_decay));
-    AE_TRY(get(b, "attention.iclr_lora_rank", true, 1, AE_MAX_EMBD, &r->n_rate));
-    AE_TRY(get(b, "attention.value_residual_mix_lora_rank", true, 1, AE_MAX_EMBD, &r->n_blend));
-    return get(b, "attention.gate_lora_rank", pure, 1, AE_MAX_EMBD, &r->n_gate);
+    AE_TRY(ae_bind_get(b, "attention.decay_lora_rank", true, 1, AE_MAX_EMBD, &r->n_decay));
+    AE_TRY(ae_bind_get(b, "attention.iclr_lora_rank", true, 1, AE_MAX_EMBD, &r->n_rate));
+    AE_TRY(ae_bind_get(b, "attention.value_residual_mix_lora_rank", true, 1, AE_MAX_EMBD, &r->n_blend));
+    return ae_bind_get(b, "attention.gate_lora_rank", pure, 1, AE_MAX_EMBD, &r->n_gate);
 }
 
 aerie_status ae_bind_wkv_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers)
@@ -34,7 +28,7 @@ aerie_status ae_bind_wkv_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers)
     const bool pure = b->arch->channel_mix;
     const uint32_t n_shifts = pure ? 2 : 1;
     uint32_t shifts = n_shifts, every = 0;
-    AE_TRY(get(b, "wkv.head_size", true, 4, MAX_HEAD, &r->key_dim));
+    AE_TRY(ae_bind_get(b, "wkv.head_size", true, 4, MAX_HEAD, &r->key_dim));
     if (r->key_dim % 4 || h->n_embd % r->key_dim)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s.wkv.head_size is %u; a multiple of 4 is needed that divides "
                        "embedding_length, %u", ae_gguf_path(b->gguf), b->arch->name, r->key_dim, h->n_embd);
@@ -50,7 +44,7 @@ aerie_status ae_bind_wkv_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers)
     if (r->n_heads % r->n_kv)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %u heads cannot share %u heads of keys and values evenly",
                        ae_gguf_path(b->gguf), r->n_heads, r->n_kv);
-    if (pure && r->kind == AE_RECUR_WKV6) AE_TRY(get(b, "rescale_every_n_layers", false, 1, UINT32_MAX, &every));
+    if (pure && r->kind == AE_RECUR_WKV6) AE_TRY(ae_bind_get(b, "rescale_every_n_layers", false, 1, UINT32_MAX, &every));
     for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
         s->mixer = AE_MIXER_RECUR;

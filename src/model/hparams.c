@@ -68,8 +68,7 @@ static aerie_status read_shared(ae_binder *b, ae_hparams *h)
         uint32_t n = 0, size = x->n_ff;
         if (shared == AE_SHARED_SIZE_COUNT) AE_TRY(ae_bind_count(b, "expert_shared_feed_forward_length", &size));
         AE_TRY(ae_bind_range(b, "expert_shared_feed_forward_length", size, 1, AE_MAX_FF));
-        AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "expert_shared_count"), true, &n, b->error));
-        AE_TRY(ae_bind_range(b, "expert_shared_count", n, 0, AE_MAX_FF / size));
+        AE_TRY(ae_bind_get(b, "expert_shared_count", true, 0, AE_MAX_FF / size, &n));
         x->n_ff_shared = n * size;
     } else if (shared == AE_SHARED_SIZE_ELSE_COUNT) {
         uint32_t n = 0;
@@ -558,8 +557,7 @@ static aerie_status read_limits(ae_binder *b, const ae_hparams *h, ae_layer *lay
 
 aerie_status ae_bind_n_layers(ae_binder *b, ae_hparams *h)
 {
-    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "block_count"), true, &h->n_layers, b->error));
-    AE_TRY(ae_bind_range(b, "block_count", h->n_layers, 1, AE_MAX_LAYERS));
+    AE_TRY(ae_bind_get(b, "block_count", true, 1, AE_MAX_LAYERS, &h->n_layers));
     if (!b->arch->drafter) { /* files of drafters may count all their layers as MTP blocks */
         AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "nextn_predict_layers"), false, &h->n_nextn, b->error));
         AE_TRY(ae_bind_range(b, "nextn_predict_layers", h->n_nextn, 0, h->n_layers - 1));

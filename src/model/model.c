@@ -512,8 +512,7 @@ static aerie_status read_n_vocab(ae_binder *b, ae_hparams *h)
                        (unsigned long long)n);
     h->n_vocab = (uint32_t)n;
     if (n) return AERIE_OK;
-    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "vocab_size"), true, &h->n_vocab, b->error));
-    return ae_bind_range(b, "vocab_size", h->n_vocab, 1, INT32_MAX);
+    return ae_bind_get(b, "vocab_size", true, 1, INT32_MAX, &h->n_vocab);
 }
 
 static aerie_status bind_model(ae_model *m, const ae_model_options *options, aerie_error *error)

@@ -49,13 +49,6 @@ origin ae_spec_origin(const ae_spec *spec, const ae_adapter_set *adapters, const
     return best;
 }
 
-static bool has_media(const int32_t *tokens, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (tokens[i] < 0) return true;
-    return false;
-}
-
 void ae_spec_reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32_t n_most, const origin *from)
 {
     ae_engine *e = spec->engine;
@@ -65,7 +58,7 @@ void ae_spec_reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32
                                         : ae_engine_share(e, i_slot, from->source, n_source);
     if (!spec->drafter) return;
     const spec_slot *donor = &spec->slots[from->donor];
-    const bool idle = ae_spec_is_paused(spec) || (spec->drafter->skips_media && has_media(tokens, n_most));
+    const bool idle = ae_spec_is_paused(spec) || (spec->drafter->skips_media && ae_media_among(tokens, n_most));
     ae_draft_begin begin = {i_slot, from->donor, donor->tokens, donor->n_tokens, donor->media, donor->n_media,
                             from->n_same, n, idle, key.scope, from->stranger};
     for (;;) {

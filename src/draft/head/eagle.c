@@ -98,13 +98,6 @@ typedef struct head_text {
     uint32_t n_media;
 } head_text;
 
-static bool has_media(const int32_t *tokens, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (tokens[i] < 0) return true;
-    return false;
-}
-
 /* Runs all that waits but the newest `keep`, as far as the tokens behind are known. Whoever asks next for a draft learns of
  * failures. */
 static void flush(head_drafter *d, uint32_t slot, const head_text *text, uint32_t keep)
@@ -144,7 +137,7 @@ static uint32_t head_begin(ae_drafter *drafter, const ae_draft_begin *b)
     }
     /* what waits of a donor that has ended cannot be run if it had rows that were no tokens: they are gone */
     const size_t n_known = (size_t)ae_dhead_n_true(d->head, b->donor) + d->slots[b->donor].n_waiting + 1;
-    const bool lost = !b->n_media && has_media(b->tokens, n_known < b->n_tokens ? n_known : b->n_tokens);
+    const bool lost = !b->n_media && ae_media_among(b->tokens, n_known < b->n_tokens ? n_known : b->n_tokens);
     const head_text donor = {b->tokens, b->n_tokens, b->media, b->n_media};
     if (b->n_same && !lost) flush(d, b->donor, &donor, 1);
     /* row n - 1 needs the token at n, which belongs to the new sequence, so the target runs position n - 1 again */
@@ -198,7 +191,7 @@ static void head_observe(ae_drafter *drafter, const ae_draft_seen *seen)
      * tokens, while those are there; single tokens wait for the next draft */
     const size_t first = ae_dhead_n_true(d->head, seen->slot) + (size_t)1, end = first + s->n_waiting;
     const size_t n_next = first < seen->n_tokens ? (end < seen->n_tokens ? end : seen->n_tokens) - first : 0;
-    const bool now = has_media(seen->tokens + first, n_next);
+    const bool now = ae_media_among(seen->tokens + first, n_next);
     if (now || s->n_waiting > AERIE_MAX_DRAFT + 1) flush(d, seen->slot, &text, 1);
 }
 
