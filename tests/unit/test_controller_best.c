@@ -280,8 +280,8 @@ static void run_union(const bounds *of_best, const bounds *of_plain)
 
 static void test_union(void **state)
 {
-    static const bounds best[2] = {{0.980, 0.569, 13}, {0.971, 0.568, 15}},
-                        plain[2] = {{1.457, 0.980, 4}, {1.580, 0.986, 2}};
+    static const bounds best[2] = {{0.981, 0.572, 12}, {0.977, 0.572, 11}},
+                        plain[2] = {{1.460, 0.989, 1}, {1.590, 0.989, 1}};
     (void)state;
     for (set = 0; set < 2; set++) run_union(&best[set], &plain[set]);
     none_is_bad();
