@@ -436,6 +436,17 @@ AERIE_API void aerie_saving_free(aerie_saving *saving);
 AERIE_API aerie_status aerie_session_prefix_load(aerie_session *session, uint64_t scope, const void *data, size_t n,
                                                  size_t *n_loaded,
                                                  aerie_error *error);
+/* The same in pieces, between which the session steps. aerie_session_loading_begin checks the bytes and copies them, on any
+ * thread. Errors: those of aerie_session_prefix_load. */
+typedef struct aerie_loading aerie_loading;
+AERIE_API aerie_status aerie_session_loading_begin(aerie_session *session, uint64_t scope, const void *data, size_t n,
+                                                   aerie_loading **loading, aerie_error *error);
+/* Puts at least n_positions more into the KV cache, if it has room. *done: nothing is left to do; then *n_loaded, which may be
+ * NULL, is how many tokens the cache holds. The stepping thread, between steps. Errors: ARGUMENT. */
+AERIE_API aerie_status aerie_loading_step(aerie_loading *loading, size_t n_positions, bool *done, size_t *n_loaded,
+                                          aerie_error *error);
+/* NULL is allowed. Before the session ends. */
+AERIE_API void aerie_loading_free(aerie_loading *loading);
 /* How many of tokens[0..n_tokens), from the first on, a request of this scope with these adapters need not compute: those
  * that aerie_session_prefix_save would save. 0: none, or an argument is wrong. The stepping thread. */
 AERIE_API size_t aerie_session_prefix_find(const aerie_session *session, uint64_t scope, const aerie_adapter_use *adapters,
@@ -445,6 +456,12 @@ AERIE_API size_t aerie_session_prefix_find(const aerie_session *session, uint64_
  * caller's (aerie_free). Errors: FORMAT, UNSUPPORTED, MEMORY. */
 AERIE_API aerie_status aerie_saved_tokens(const void *data, size_t n, int32_t **tokens, size_t *n_tokens, size_t *n_prompt,
                                           aerie_error *error);
+
+/* ---- The stepping thread ---------------------------------------------------------------------------------- */
+
+/* Ends an aerie_session_wait, or the next one, before there is anything to step: for a thread that wants something of the
+ * stepping thread. Any thread. */
+AERIE_API void aerie_session_wake(aerie_session *session);
 
 /* ---- What n-grams remember --------------------------------------------------------------------------------
  *

@@ -177,10 +177,11 @@ void ae_kv_save(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, uint32_t
 uint32_t ae_kv_prefix_first(const ae_kv *kv, ae_kv_key key, const int32_t *tokens, uint32_t n);
 void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
                        uint32_t begin, uint32_t end, void *out); /* as ae_kv_save does */
-/* Puts such bytes into the tree, as if a sequence of these tokens had ended. Pages that the tree already has stay; if pages run
- * out, the rest is left out. */
-void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
-                        const void *bytes);
+/* Puts positions [begin, end) of such bytes into the tree, as if a sequence of these tokens had ended; begin is a whole number
+ * of pages, and end, too, or n. Pages that the tree already has stay. false: the tree has not all positions before begin, or
+ * pages ran out, and the rest is left out. */
+bool ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
+                        uint32_t begin, uint32_t end, const void *bytes);
 
 /* For tests: a slot's keys and values of all layers as canonical bytes, with zeros for lost parts. */
 size_t ae_kv_slot_bytes(const ae_kv *kv);

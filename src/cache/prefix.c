@@ -278,20 +278,20 @@ static void write_part(ae_kv *kv, ae_stream *stream, int32_t page, uint32_t n, c
         ae_kv_stores_write(kv, stream, true, &kv->part_of[page], i, bytes + i * part_bytes);
 }
 
-void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
-                        const void *bytes)
+bool ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
+                        uint32_t begin, uint32_t end, const void *bytes)
 {
     const size_t slot_bytes = ae_kv_store_bytes(kv, false), part_bytes = ae_kv_store_bytes(kv, true);
     const uint8_t *whole = bytes, *parts = whole + n * slot_bytes;
     int32_t parent = AE_KV_NONE;
     uint32_t held = 0; /* tokens of the path so far; its nodes must not be given up while the path is extended */
     ae_kv_settle(kv, stream);
-    for (uint32_t n_here, n_same; held < n; held += n_here) {
+    for (uint32_t n_here, n_same; held < end; held += n_here) {
         const int32_t *own = tokens + held;
         n_here = n - held < AE_KV_PAGE ? n - held : AE_KV_PAGE;
         int32_t node = best_child(kv, parent, key, own, n_here, &n_same);
         if (n_same < n_here) {
-            const int32_t page = ae_kv_page_take(kv);
+            const int32_t page = held < begin ? AE_KV_NONE : ae_kv_page_take(kv);
             if (page < 0) break;
             for (uint32_t i = 0; i < n_here; i++)
                 ae_kv_stores_write(kv, stream, false, &page, i, whole + (held + i) * slot_bytes);
@@ -301,12 +301,13 @@ void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32
         } else {
             ae_kv_page_hold(kv, node);
         }
-        if (held >= first && !ae_kv_has_part(kv, node) && kv->nodes[node].n_tokens == n_here)
+        if (held >= first && held >= begin && !ae_kv_has_part(kv, node) && kv->nodes[node].n_tokens == n_here)
             write_part(kv, stream, node, n_here, parts + (held - first) * part_bytes);
         parent = node;
     }
     touch_path(kv, parent);
     for (int32_t node = parent; node >= 0; node = kv->nodes[node].parent) ae_kv_page_drop(kv, node);
+    return held >= end;
 }
 
 bool ae_kv_prefix_is_sound(const ae_kv *kv)

@@ -198,8 +198,9 @@ typedef struct ae_engine_saved {
 } ae_engine_saved;
 void ae_engine_save_seq(ae_engine *engine, uint32_t seq, const ae_engine_saved *saved, void *out);
 void ae_engine_save_prefix(ae_engine *engine, ae_kv_key key, const int32_t *tokens, const ae_engine_saved *saved, void *out);
-/* Puts such bytes into the cache as if a sequence had ended, as far as there is room. */
-void ae_engine_load_prefix(ae_engine *engine, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first, bool has_state,
+/* Puts positions [begin, end) of such bytes into the cache as if a sequence had ended, the state with the last one; begin is a
+ * whole number of pages, and end, too, or n. false: what comes before is not there, or there was no room for all. */
+bool ae_engine_load_prefix(ae_engine *engine, ae_kv_key key, const int32_t *tokens, const ae_engine_saved *saved,
                            const void *bytes);
 /* Ends the sequence: it is emptied, and its positions are kept as long as there is room; tokens [n_live]. */
 void ae_engine_keep(ae_engine *engine, uint32_t seq, const int32_t *tokens);

@@ -164,12 +164,12 @@ void ae_engine_save_prefix(ae_engine *e, ae_kv_key key, const int32_t *tokens, c
                                      (uint8_t *)out + ae_kv_saved_bytes(e->kv, s->n, s->first));
 }
 
-void ae_engine_load_prefix(ae_engine *e, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first, bool has_state,
-                           const void *bytes)
+bool ae_engine_load_prefix(ae_engine *e, ae_kv_key key, const int32_t *tokens, const ae_engine_saved *s, const void *bytes)
 {
-    const uint8_t *state = (const uint8_t *)bytes + ae_kv_saved_bytes(e->kv, n, first);
-    ae_kv_write_prefix(e->kv, NULL, key, tokens, n, first, bytes);
-    if (has_state && e->state) (void)ae_state_write_snapshot(e->state, NULL, key, tokens, n, state);
+    const uint8_t *state = (const uint8_t *)bytes + ae_kv_saved_bytes(e->kv, s->n, s->first);
+    const bool whole = ae_kv_write_prefix(e->kv, NULL, key, tokens, s->n, s->first, s->begin, s->end, bytes);
+    if (s->has_state && e->state && s->end == s->n) (void)ae_state_write_snapshot(e->state, NULL, key, tokens, s->n, state);
+    return whole;
 }
 
 static void snapshot(ae_engine *e, uint32_t seq)

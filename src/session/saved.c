@@ -609,31 +609,81 @@ aerie_status ae_session_replay_text(aerie_task *task, aerie_error *error)
     return AERIE_OK;
 }
 
-aerie_status aerie_session_prefix_load(aerie_session *s, uint64_t scope, const void *data, size_t n, size_t *n_loaded,
-                                       aerie_error *error)
+/* A sequence that is being loaded. */
+struct aerie_loading {
+    aerie_session *session; /* lent */
+    ae_session_saved saved; /* a copy */
+    uint32_t n_done;        /* positions */
+};
+
+static aerie_status check_tokens(const aerie_session *s, const ae_session_saved *saved, aerie_error *error)
 {
+    const int32_t n_vocab = ae_vocab_n_tokens(s->model->vocab);
+    for (uint32_t i = 0, m = 0; i < saved->cached.n; i++) {
+        while (m < saved->n_refs && saved->refs[m].first + saved->refs[m].n <= i) m++;
+        const bool is_row = m < saved->n_refs && i >= saved->refs[m].first;
+        if (!is_row && (saved->tokens[i] < 0 || saved->tokens[i] >= n_vocab))
+            return fail_form("a token is out of range", error);
+    }
+    return AERIE_OK;
+}
+
+aerie_status aerie_session_loading_begin(aerie_session *s, uint64_t scope, const void *data, size_t n, aerie_loading **loading,
+                                         aerie_error *error)
+{
+    AE_NEED(loading, error);
+    *loading = NULL;
     AE_NEED_AS(s, "session", error);
     AE_NEED_IF(n, data, error);
     AE_TRY(ae_session_check_process(s, error));
     AE_TRY(ae_session_check_alone(s->model, "loading sequences", error));
-    ae_session_saved saved;
+    aerie_loading *new = ae_alloc(1, sizeof *new);
+    if (!new) return ae_fail_memory(error, "a sequence that is being loaded", sizeof *new);
+    new->session = s;
+    aerie_status status = ae_session_saved_copy(s, data, n, &new->saved, error);
+    if (status == AERIE_OK) status = check_tokens(s, &new->saved, error);
+    new->saved.adapters.scope = scope;
+    if (status == AERIE_OK) *loading = new;
+    else aerie_loading_free(new);
+    return status;
+}
+
+aerie_status aerie_loading_step(aerie_loading *loading, size_t n_positions, bool *done, size_t *n_loaded, aerie_error *error)
+{
+    AE_NEED(done, error);
+    *done = false;
     if (n_loaded) *n_loaded = 0;
-    AE_TRY(refuse_in_step(s, error));
-    AE_TRY(ae_session_saved_copy(s, data, n, &saved, error));
-    saved.adapters.scope = scope;
-    aerie_status status = AERIE_OK;
-    const int32_t n_vocab = ae_vocab_n_tokens(s->model->vocab);
-    for (uint32_t i = 0, m = 0; status == AERIE_OK && i < saved.cached.n; i++) {
-        while (m < saved.n_refs && saved.refs[m].first + saved.refs[m].n <= i) m++;
-        const bool is_row = m < saved.n_refs && i >= saved.refs[m].first;
-        if (!is_row && (saved.tokens[i] < 0 || saved.tokens[i] >= n_vocab))
-            status = fail_form("a token is out of range", error);
-    }
-    if (status == AERIE_OK) {
-        ae_spec_write_cached(s->spec, &saved.adapters, saved.tokens, saved.cached, saved.kv);
-        if (n_loaded) *n_loaded = ae_spec_find_cached(s->spec, &saved.adapters, saved.tokens, saved.cached.n).n;
-    }
-    ae_session_saved_free(&saved);
+    AE_NEED(loading, error);
+    AE_TRY(refuse_in_step(loading->session, error));
+    ae_spec *spec = loading->session->spec;
+    const ae_session_saved *saved = &loading->saved;
+    const uint32_t left = saved->cached.n - loading->n_done;
+    const uint32_t n = n_positions < left ? ((uint32_t)n_positions + AE_KV_PAGE - 1) / AE_KV_PAGE * AE_KV_PAGE : left;
+    const uint32_t end = loading->n_done + (n < left ? n : left);
+    const bool whole = ae_spec_write_cached(spec, &saved->adapters, saved->tokens, saved->cached, loading->n_done, end,
+                                            saved->kv);
+    loading->n_done = whole ? end : saved->cached.n; /* there is no room for more */
+    *done = loading->n_done == saved->cached.n;
+    if (*done && n_loaded) *n_loaded = ae_spec_find_cached(spec, &saved->adapters, saved->tokens, saved->cached.n).n;
+    return AERIE_OK;
+}
+
+void aerie_loading_free(aerie_loading *loading)
+{
+    if (!loading) return;
+    ae_session_saved_free(&loading->saved);
+    ae_free(loading);
+}
+
+aerie_status aerie_session_prefix_load(aerie_session *s, uint64_t scope, const void *data, size_t n, size_t *n_loaded,
+                                       aerie_error *error)
+{
+    aerie_loading *loading;
+    bool done;
+    if (n_loaded) *n_loaded = 0;
+    AE_TRY(aerie_session_loading_begin(s, scope, data, n, &loading, error));
+    const aerie_status status = aerie_loading_step(loading, SIZE_MAX, &done, n_loaded, error);
+    aerie_loading_free(loading);
     return status;
 }
 

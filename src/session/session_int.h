@@ -94,6 +94,7 @@ struct aerie_session {
     bool in_step;
     bool told_full;                  /* a log line has said that the KV cache is too small */
     ae_wakeup wakeup;              /* for aerie_session_wait */
+    atomic_bool woken;             /* aerie_session_wake was called */
     bool has_tasks;                  /* the fields below were set up */
     /* tasks without a slot, oldest first; a task that gave its slot to another goes to the end */
     aerie_task *waiting;

@@ -672,8 +672,17 @@ bool aerie_session_wait(aerie_session *s, double seconds)
     if (!s) return false;
     const double end = ae_time_now() + seconds;
     if (ae_pool_is_forked(ae_engine_pool(s->engine))) return false;
-    for (double left = seconds; !has_news(s) && left > 0; left = end - ae_time_now()) ae_wakeup_wait(&s->wakeup, left);
+    for (double left = seconds; !has_news(s) && left > 0 && !atomic_load(&s->woken); left = end - ae_time_now())
+        ae_wakeup_wait(&s->wakeup, left);
+    atomic_store(&s->woken, false);
     return has_news(s);
+}
+
+void aerie_session_wake(aerie_session *s)
+{
+    if (!s || ae_pool_is_forked(ae_engine_pool(s->engine))) return;
+    atomic_store(&s->woken, true);
+    ae_wakeup_signal(&s->wakeup);
 }
 
 /* ---- Life: the part of a session that this file owns ------------------------------------------------------------- */

@@ -177,9 +177,9 @@ ae_spec_cached ae_spec_find_cached(const ae_spec *spec, const ae_adapter_set *ad
  * out [ae_spec_saved_bytes]. false: it has been lost since. */
 bool ae_spec_read_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, ae_spec_cached cached,
                          uint32_t begin, uint32_t end, void *out);
-/* Puts such bytes into the prefix tree, as far as it has room. */
-void ae_spec_write_cached(ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, ae_spec_cached cached,
-                          const void *bytes);
+/* Puts positions [begin, end) of such bytes into the prefix tree (kv.h), as far as there is room; false: not all. */
+bool ae_spec_write_cached(ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, ae_spec_cached cached,
+                          uint32_t begin, uint32_t end, const void *bytes);
 size_t ae_spec_saved_bytes(const ae_spec *spec, ae_spec_cached cached);
 
 /* Statistics of the slot's newest sequence; stop is AERIE_STOP_NONE while it runs. */

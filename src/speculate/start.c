@@ -215,7 +215,8 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
     if (request->mu) ae_sampler_set_mu(sampler, *request->mu);
     ae_engine_adapt(spec->engine, i, request->adapters);
     if (request->cached.n > from.n_source && n_most)
-        ae_spec_write_cached(spec, request->adapters, request->tokens, request->cached, request->kv);
+        (void)ae_spec_write_cached(spec, request->adapters, request->tokens, request->cached, 0, request->cached.n,
+                                   request->kv);
     ae_spec_reuse(spec, i, request->tokens, n_most, &from);
     ae_sampler_free(s->sampler);
     int32_t *tokens = s->tokens;
@@ -339,10 +340,11 @@ bool ae_spec_read_cached(const ae_spec *spec, const ae_adapter_set *adapters, co
     return true;
 }
 
-void ae_spec_write_cached(ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, ae_spec_cached c,
-                          const void *bytes)
+bool ae_spec_write_cached(ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, ae_spec_cached c,
+                          uint32_t begin, uint32_t end, const void *bytes)
 {
-    ae_engine_load_prefix(spec->engine, ae_engine_key(spec->engine, adapters), tokens, c.n, c.first, c.has_state, bytes);
+    const ae_engine_saved saved = {c.n, c.first, c.has_state, begin, end};
+    return ae_engine_load_prefix(spec->engine, ae_engine_key(spec->engine, adapters), tokens, &saved, bytes);
 }
 
 size_t ae_spec_saved_bytes(const ae_spec *spec, ae_spec_cached c)

@@ -469,7 +469,10 @@ static void test_prefixes(void **state)
         assert_int_equal(aerie_session_prefix_save(from, 0, NULL, 0, NULL, 0, &data, &n, &error), AERIE_ERROR_ARGUMENT);
         play(from, &request, &expected);
         need(aerie_session_prefix_save(from, 0, NULL, 0, prompt, N_PROMPT, &data, &n, &error), &error);
-        need(aerie_session_prefix_load(to, 0, data, n, &n_loaded, &error), &error);
+        aerie_loading *loading;
+        need(aerie_session_loading_begin(to, 0, data, n, &loading, &error), &error);
+        for (bool done = false; !done;) need(aerie_loading_step(loading, 7, &done, &n_loaded, &error), &error);
+        aerie_loading_free(loading);
         assert_int_equal(n_loaded, N_PROMPT);
         need(aerie_session_prefix_load(to, 0, data, n, &n_loaded, &error), &error); /* once more changes nothing */
         assert_int_equal(n_loaded, N_PROMPT);

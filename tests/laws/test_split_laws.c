@@ -127,7 +127,7 @@ static void save(bench *b, uint32_t from, uint32_t to)
     if (e->state) assert_int_equal(ae_state_read(e->state, stream, from, state), AERIE_OK);
     say(b, state, state_bytes);
     (void)ae_engine_truncate(e, to, 0);
-    ae_kv_write_prefix(kv, stream, ae_engine_seq_key(e, to), tokens, n, first, saved);
+    ae_kv_write_prefix(kv, stream, ae_engine_seq_key(e, to), tokens, n, first, 0, n, saved);
     assert_int_equal(ae_kv_adopt(kv, stream, to, ae_engine_seq_key(e, to), tokens, n), n);
     if (e->state) assert_int_equal(ae_state_write(e->state, stream, to, tokens, n, state), AERIE_OK);
     free(saved);

@@ -219,6 +219,13 @@ static void test_null_sessions(void **state)
     REFUSED(aerie_saving_step(NULL, 1, &done, e));
     REFUSED(aerie_saving_finish(NULL, &data, &n, NULL, e));
     aerie_saving_free(NULL);
+    aerie_loading *loading;
+    REFUSED(aerie_session_loading_begin(NULL, 0, "x", 1, &loading, e));
+    REFUSED(aerie_session_loading_begin(session, 0, NULL, 1, &loading, e));
+    REFUSED(aerie_session_loading_begin(session, 0, "x", 1, NULL, e));
+    REFUSED(aerie_loading_step(NULL, 1, &done, NULL, e));
+    aerie_loading_free(NULL);
+    aerie_session_wake(NULL);
     REFUSED(aerie_session_prefix_load(NULL, 0, "x", 1, NULL, e));
     REFUSED(aerie_session_prefix_load(session, 0, NULL, 1, NULL, e));
     aerie_memory_plan plan;

@@ -158,7 +158,9 @@ static void move_out(cache *c, uint32_t seq)
     ae_kv_save(c->kv, NULL, seq, n, first, 0, border, bytes);
     ae_kv_truncate(c->kv, seq, 0);
     ae_kv_forget_prefixes(c->kv);
-    ae_kv_write_prefix(c->kv, NULL, NO_KEY, m->tokens, n, first, bytes);
+    const uint32_t half = n / 2 / AE_KV_PAGE * AE_KV_PAGE;
+    if (ae_kv_write_prefix(c->kv, NULL, NO_KEY, m->tokens, n, first, 0, half, bytes))
+        ae_kv_write_prefix(c->kv, NULL, NO_KEY, m->tokens, n, first, half, n, bytes);
     assert_true(ae_kv_is_sound(c->kv));
     const uint32_t has = ae_kv_match(c->kv, NO_KEY, m->tokens, n);
     if (has == n) {

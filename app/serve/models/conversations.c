@@ -71,14 +71,14 @@ entry *serve_conversation_add(serve_conversations *c, const serve_conversation_k
 }
 
 /* Drops what lies in memory of the entries used least recently until `room` more bytes fit; false: they do not. An entry that
- * is being written keeps its bytes. Under the lock. */
+ * is being written or read keeps its bytes. Under the lock. */
 static bool make_room(serve_conversations *c, uint64_t room, const entry *but)
 {
     if (room > c->limits.ram) return false;
     while (c->figures.ram_bytes + room > c->limits.ram) {
         entry *oldest = NULL;
         for (entry *e = c->first; e; e = e->next)
-            if (e->data && e != but && !e->writing && (!oldest || e->used < oldest->used)) oldest = e;
+            if (e->data && e != but && !e->writing && !e->n_readers && (!oldest || e->used < oldest->used)) oldest = e;
         if (!oldest) return false;
         if (!oldest->on_disk) {
             forget(c, oldest);
@@ -124,7 +124,8 @@ void serve_conversation_forget_contained(serve_conversations *c, const entry *wh
     const serve_conversation_key key = {whole->scope, whole->adapters, whole->n_adapters, whole->tokens, whole->n};
     for (entry *e = c->first, *next; e; e = next) {
         next = e->next;
-        if (e == whole || !e->kept || e->writing || (e->on_disk && !whole->on_disk) || !is_of(e, &key) || e->n > whole->n ||
+        const bool stays = !e->kept || e->writing || e->n_readers || (e->on_disk && !whole->on_disk);
+        if (e == whole || stays || !is_of(e, &key) || e->n > whole->n ||
             common(e->tokens, e->n, whole->tokens, whole->n) < e->n)
             continue;
         if (e->on_disk && strcmp(e->name, whole->name)) serve_conversation_remove_file(c, e);
@@ -203,22 +204,35 @@ bool serve_conversations_keep(serve_conversations *c, aerie_session *session, si
 
 /* ---- Into the KV cache -------------------------------------------------------------------------------------- */
 
-serve_conversation_found serve_conversations_find(serve_conversations *c, const serve_conversation_key *key)
+struct serve_conversation_return {
+    serve_conversations *c;
+    serve_conversation_key key;
+    size_t there;           /* tokens that the cache has already */
+    aerie_loading *loading;
+};
+
+serve_conversation_return *serve_conversations_find(serve_conversations *c, const serve_conversation_key *key)
 {
-    serve_conversation_found found = {0};
-    if (!c || key->n < SERVE_CONVERSATION_LEAST) return found;
     size_t n;
-    char path[SERVE_CONVERSATION_PATH] = "";
+    if (!c || key->n < SERVE_CONVERSATION_LEAST) return NULL;
     pthread_mutex_lock(&c->lock);
-    const entry *e = best(c, key, &n);
-    found.found = e != NULL;
-    if (e && !e->data) {
-        memcpy(found.name, e->name, sizeof found.name);
-        serve_conversation_path(c, e->scope, e->name, ".kv", path);
-    }
+    const bool found = best(c, key, &n) != NULL;
     pthread_mutex_unlock(&c->lock);
-    if (*path) found.data = serve_conversation_read(path, &found.n_data);
-    return found;
+    serve_conversation_return *r = found ? calloc(1, sizeof *r) : NULL; /* without memory it is computed again */
+    if (r) r->c = c, r->key = *key;
+    return r;
+}
+
+bool serve_conversation_wanted(serve_conversation_return *r, aerie_session *session)
+{
+    size_t n;
+    const serve_conversation_key *key = &r->key;
+    r->there = aerie_session_prefix_find(session, key->scope, key->adapters, key->n_adapters, key->tokens, key->n);
+    pthread_mutex_lock(&r->c->lock);
+    entry *e = best(r->c, key, &n);
+    if (e) e->used = ++r->c->clock;
+    pthread_mutex_unlock(&r->c->lock);
+    return e && n >= r->there + SERVE_CONVERSATION_LEAST / 2;
 }
 
 /* Returns the entry of a file, if it still has one. Called under the lock. */
@@ -230,41 +244,73 @@ static entry *by_name(serve_conversations *c, uint64_t scope, const char *name)
 }
 
 /* A file that cannot be used counts as missing; it is removed, so that nobody tries again. */
-static void discard(serve_conversations *c, entry *e)
+static void discard(serve_conversations *c, uint64_t scope, const char *name)
 {
-    c->figures.n_damaged++;
-    serve_conversation_remove_file(c, e);
-    forget(c, e);
-}
-
-void serve_conversations_restore(serve_conversations *c, aerie_session *session, const serve_conversation_key *key,
-                                 const serve_conversation_found *found)
-{
-    aerie_error error;
-    size_t n, n_loaded;
-    const size_t there = aerie_session_prefix_find(session, key->scope, key->adapters, key->n_adapters, key->tokens, key->n);
-    while (serve_conversations_keep(c, session, 0, 1)) {} /* what comes in may push these out of the cache */
     pthread_mutex_lock(&c->lock);
-    entry *e = *found->name ? by_name(c, key->scope, found->name) : best(c, key, &n);
-    if (e && *found->name) n = common(e->tokens, e->n, key->tokens, key->n);
-    if (!e || n < there + SERVE_CONVERSATION_LEAST / 2 || (!e->data && !*found->name)) {
-        if (e) e->used = ++c->clock;
-        pthread_mutex_unlock(&c->lock);
-        return;
-    }
-    const void *data = e->data ? e->data : found->data;
-    const size_t n_data = e->data ? e->n_data : found->n_data;
-    const aerie_status status = data ? aerie_session_prefix_load(session, key->scope, data, n_data, &n_loaded, &error)
-                                     : AERIE_ERROR_FORMAT;
-    if (status == AERIE_OK) {
-        const size_t now = aerie_session_prefix_find(session, key->scope, key->adapters, key->n_adapters, key->tokens, key->n);
-        c->figures.n_restored += now > there;
-        c->figures.n_restored_tokens += now > there ? now - there : 0;
-        e->used = ++c->clock;
-    } else if (status != AERIE_ERROR_MEMORY) {
-        discard(c, e);
+    entry *e = by_name(c, scope, name);
+    c->figures.n_damaged++;
+    if (e) {
+        serve_conversation_remove_file(c, e);
+        forget(c, e);
     }
     pthread_mutex_unlock(&c->lock);
+}
+
+bool serve_conversation_prepare(serve_conversation_return *r, aerie_session *session)
+{
+    serve_conversations *c = r->c;
+    size_t n, n_file = 0;
+    char path[SERVE_CONVERSATION_PATH] = "", name[sizeof ((entry *)0)->name] = "";
+    pthread_mutex_lock(&c->lock);
+    entry *e = best(c, &r->key, &n);
+    const bool in_memory = e && e->data;
+    if (in_memory) {
+        e->n_readers++;
+    } else if (e) {
+        memcpy(name, e->name, sizeof name);
+        serve_conversation_path(c, e->scope, e->name, ".kv", path);
+    }
+    pthread_mutex_unlock(&c->lock);
+    void *file = *path ? serve_conversation_read(path, &n_file) : NULL;
+    const void *data = in_memory ? e->data : file;
+    const aerie_status status = !data ? AERIE_ERROR_FORMAT
+                                      : aerie_session_loading_begin(session, r->key.scope, data, in_memory ? e->n_data : n_file,
+                                                                    &r->loading, NULL);
+    free(file);
+    if (in_memory) {
+        pthread_mutex_lock(&c->lock);
+        e->n_readers--;
+        pthread_mutex_unlock(&c->lock);
+    } else if (*path && status != AERIE_OK && status != AERIE_ERROR_MEMORY) {
+        discard(c, r->key.scope, name);
+    }
+    return status == AERIE_OK;
+}
+
+bool serve_conversation_restore(serve_conversation_return *r, aerie_session *session, double seconds)
+{
+    enum { AT_ONCE = 64 }; /* positions between two looks at the clock */
+    serve_conversations *c = r->c;
+    const double start = app_now();
+    const serve_conversation_key *key = &r->key;
+    bool done = false;
+    if (serve_conversations_keep(c, session, 0, seconds)) return true; /* what comes in may push these out of the cache */
+    while (!done && app_now() - start < seconds)
+        if (aerie_loading_step(r->loading, AT_ONCE, &done, NULL, NULL)) return false;
+    if (!done) return true;
+    const size_t now = aerie_session_prefix_find(session, key->scope, key->adapters, key->n_adapters, key->tokens, key->n);
+    pthread_mutex_lock(&c->lock);
+    c->figures.n_restored += now > r->there;
+    c->figures.n_restored_tokens += now > r->there ? now - r->there : 0;
+    pthread_mutex_unlock(&c->lock);
+    return false;
+}
+
+void serve_conversation_return_free(serve_conversation_return *r)
+{
+    if (!r) return;
+    aerie_loading_free(r->loading);
+    free(r);
 }
 
 serve_conversation_figures serve_conversations_count(serve_conversations *c)

@@ -52,19 +52,19 @@ void serve_conversations_note(serve_conversations *c, const serve_conversation_k
  * seconds; the next call goes on with it. Returns whether there is more to copy. The stepping thread. */
 bool serve_conversations_keep(serve_conversations *c, aerie_session *session, size_t n_most, double seconds);
 
-/* What a request may get back. */
-typedef struct serve_conversation_found {
-    bool found;
-    void *data; /* [n_data] of the file, where it was not in memory; to be freed */
-    size_t n_data;
-    char name[40]; /* of the file */
-} serve_conversation_found;
+/* A conversation that a request gets back. In this order: find, wanted, prepare, restore until it returns false, free. */
+typedef struct serve_conversation_return serve_conversation_return;
 
-/* Whether a kept conversation begins as this request does; reads its file if necessary. Any thread. */
-serve_conversation_found serve_conversations_find(serve_conversations *c, const serve_conversation_key *key);
-/* Puts it into the KV cache, if that holds less of it. Stepping thread, between two steps. */
-void serve_conversations_restore(serve_conversations *c, aerie_session *session, const serve_conversation_key *key,
-                                 const serve_conversation_found *found);
+/* Returns NULL if no kept conversation begins as this request does. What the key points to is lent until the return is freed.
+ * Any thread. */
+serve_conversation_return *serve_conversations_find(serve_conversations *c, const serve_conversation_key *key);
+/* Whether the KV cache holds less of it. The stepping thread. */
+bool serve_conversation_wanted(serve_conversation_return *r, aerie_session *session);
+/* Reads its file if necessary, checks and copies it. Any thread. false: it cannot be used. */
+bool serve_conversation_prepare(serve_conversation_return *r, aerie_session *session);
+/* Puts it into the KV cache for about so many seconds; true: there is more to do. The stepping thread, between two steps. */
+bool serve_conversation_restore(serve_conversation_return *r, aerie_session *session, double seconds);
+void serve_conversation_return_free(serve_conversation_return *r);
 serve_conversation_figures serve_conversations_count(serve_conversations *c);
 
 #endif

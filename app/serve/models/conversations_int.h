@@ -19,6 +19,7 @@ typedef struct entry {
     void *data;      /* [n_data] a saved sequence; NULL: it is on disk, or not yet kept */
     size_t n_data;
     bool on_disk, writing, unwritable;
+    uint32_t n_readers; /* threads that read data outside the lock */
     uint64_t file_bytes;
     char name[40];   /* of its files, without their endings; "" before it has any */
     uint64_t used;   /* by the clock of the list */

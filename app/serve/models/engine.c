@@ -7,7 +7,7 @@
 #include "serve/models/models.h"
 
 enum { IDLE_MS = 50 };
-#define COPY_SECONDS 0.003 /* that a request may have to wait because a conversation is being copied */
+#define COPY_SECONDS 0.003 /* that requests may have to wait because a conversation is being copied */
 
 /* ---- Slots ---------------------------------------------------------------------------------------------------- */
 
@@ -119,27 +119,34 @@ static bool submit_one(serve_model *model, serve_choice *choice, aerie_request *
 }
 
 typedef struct give_back {
-    serve_model *model;
-    serve_conversation_key key;
-    serve_conversation_found found;
+    serve_conversation_return *r;
+    bool more;
 } give_back;
+
+static void run_wanted(aerie_session *session, void *user)
+{
+    give_back *g = user;
+    g->more = serve_conversation_wanted(g->r, session);
+}
 
 static void run_give_back(aerie_session *session, void *user)
 {
-    const give_back *g = user;
-    serve_conversations_restore(g->model->conversations, session, &g->key, &g->found);
+    give_back *g = user;
+    g->more = serve_conversation_restore(g->r, session, COPY_SECONDS);
 }
 
-/* Puts what was computed earlier for the prompts, and is no longer in the KV cache, back into it. */
+/* Puts what was computed earlier for the prompts, and is no longer in the KV cache, back into it, in slices between passes. */
 static void restore(serve_model *model, const serve_job *job, const aerie_request *request)
 {
     for (uint32_t i = 0; i < job->n; i++) {
         const serve_choice *c = &job->choices[i];
         if (i && c->prompt == job->choices[i - 1].prompt) continue;
-        give_back g = {model, {request->scope, request->adapters, request->n_adapters, c->prompt, c->n_prompt}, {0}};
-        g.found = serve_conversations_find(model->conversations, &g.key);
-        if (g.found.found) serve_engine_do(model, run_give_back, &g);
-        free(g.found.data);
+        const serve_conversation_key key = {request->scope, request->adapters, request->n_adapters, c->prompt, c->n_prompt};
+        give_back g = {.r = serve_conversations_find(model->conversations, &key)};
+        if (g.r) serve_engine_do(model, run_wanted, &g);
+        if (g.more) g.more = serve_conversation_prepare(g.r, model->session);
+        while (g.more) serve_engine_do(model, run_give_back, &g);
+        serve_conversation_return_free(g.r);
     }
 }
 
@@ -181,6 +188,7 @@ void serve_engine_do(serve_model *model, void (*run)(aerie_session *session, voi
     serve_errand **at = &model->errands;
     while (*at) at = &(*at)->next;
     *at = &errand;
+    aerie_session_wake(model->session);
     while (!errand.done) pthread_cond_wait(&model->changed, &model->lock);
     pthread_mutex_unlock(&model->lock);
 }
