@@ -67,7 +67,7 @@ AERIE_API bool aerie_machines_kind_parse(const char *name, aerie_machines_kind *
 typedef struct aerie_machines {
     size_t size;
     aerie_machines_kind kind;
-    const uint32_t *shares; /* [n_shares] of the work, 0 to 1000 for each process; NULL: equal ones */
+    const uint32_t *shares; /* [n_shares] of the work, 0 to 1000 for each process; NULL: by measured speed and free memory */
     size_t n_shares;
     bool insecure;          /* public addresses may be used */
     bool verify;            /* all bytes of the processes' model files are compared, not some of each tensor */

@@ -100,7 +100,8 @@ static const app_option options[] = {
      "(split) or some of the layers (pipeline); the bytes are those of one. 'inspect' takes a number of processes, too, e.g. "
      "split:4, and shows what each would have"},
     {"--split", "N,N,...", APP_TEXT, APP_RUN | APP_SERVE | APP_INSPECT, AT(split), 0, 0, "Model",
-     "the share of the model that each process of --machines gets, e.g. 3,2,2,1 (default: equal ones)"},
+     "the share of the model that each process of --machines gets, e.g. 3,2,2,1 (default: by speed and free "
+     "memory, measured at the start)"},
     {"--machines-verify", NULL, APP_FLAG, APP_RUN | APP_SERVE, AT(machines_verify), 0, 0, "Model",
      "compare the whole model files of all processes at the start, instead of parts of each tensor"},
     {"--machines-limit", "SECONDS", APP_U32, APP_RUN | APP_SERVE, AT(machines_limit), 0, 1e6, "Model",

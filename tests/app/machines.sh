@@ -80,5 +80,9 @@ cp "$dir/a.gguf" "$dir/b.gguf"
 size=$(wc -c < "$dir/b.gguf")
 printf 'x' | dd of="$dir/b.gguf" bs=1 seek=$((size - 100)) conv=notrunc 2> /dev/null
 refused "rank 1 on .* model file" two "$dir/a.gguf" "split --machines-verify" "$dir/b.gguf" "split --machines-verify"
+timeout 60 mpirun --oversubscribe -n 2 "$aerie" run "$dir/a.gguf" -t 1 -n 2 -p x --machines split --verbose > "$dir/many" \
+    2> "$dir/err"
+grep -q "by measured speed and free memory: --split [1-8],[1-8]$" "$dir/err" ||
+    { echo "no measured shares"; head -5 "$dir/err"; bad=1; }
 "$aerie" inspect "$dir/a.gguf" --machines split:2 | grep -q "^rank 1: " || { echo "inspect shows no ranks"; bad=1; }
 exit $bad

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/os.h"
 #include "comm/mpi.h"
+#include "session/group/shares.h"
 #include "session/session_int.h"
 
 static const char *const kinds[] = {"auto", "split", "pipeline"};
@@ -188,6 +189,30 @@ static aerie_status slow_down(ae_comm **comm, aerie_error *error)
     return ae_comm_slow(comm, inner, &delay, error);
 }
 
+/* Shares by what every process measures of its machine, to shares [AE_MAX_RANKS]. */
+static aerie_status measure_shares(const aerie_model *m, const aerie_model_params *p, uint32_t *shares, aerie_error *error)
+{
+    ae_comm *comm = m->comm;
+    ae_group_speed all[AE_MAX_RANKS] = {{0}};
+    ae_slices slices = {{0}, {0}};
+    size_t bytes = 0;
+    ae_buf text = {0};
+    const ae_load_options options = {.n_threads = 1};
+    for (uint32_t r = 0; r < comm->n_ranks; r++) slices.first[r] = r, slices.n[r] = 1;
+    AE_TRY(ae_net_plan_bytes(&bytes, m->model, m->devices.list[0], &options, error));
+    ae_group_measure(m->devices.list[0], m->model->gguf, p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(),
+                     &all[comm->rank]);
+    AE_TRY(ae_comm_reserve(comm, sizeof all, error));
+    ae_comm_gather(comm, &(ae_comm_part){all, comm->n_ranks, sizeof *all, 1, &slices}, 1, AE_COMM_ALL);
+    AE_TRY(ae_comm_status(comm, error));
+    ae_group_shares(all, comm->n_ranks, bytes, shares);
+    for (uint32_t r = 0; r < comm->n_ranks; r++) ae_buf_addf(&text, "%s%u", r ? "," : "", shares[r]);
+    if (!comm->rank && !text.failed)
+        ae_log_say(&m->log, AERIE_LOG_INFO, "shares by measured speed and free memory: --split %s", text.data);
+    ae_buf_free(&text);
+    return AERIE_OK;
+}
+
 static void tell(const aerie_model *m)
 {
     const ae_ranks *r = m->ranks;
@@ -213,6 +238,11 @@ aerie_status ae_session_join(aerie_model *m, const aerie_model_params *p, aerie_
     AE_TRY(ae_comm_mpi(&m->comm, &options, error));
     AE_TRY(check_same(m, &o, error));
     AE_TRY(slow_down(&m->comm, error));
+    uint32_t shares[AE_MAX_RANKS];
+    if (!o.n_shares && m->comm->n_ranks > 1) {
+        AE_TRY(measure_shares(m, p, shares, error));
+        o.shares = shares, o.n_shares = m->comm->n_ranks;
+    }
     AE_TRY(map_ranks(&m->ranks, m->model, m->comm, &o, error));
     AE_TRY(ae_commands_open(&m->commands, m->comm, error));
     tell(m);
