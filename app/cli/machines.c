@@ -27,6 +27,15 @@ static int settle_shares(const char *text, aerie_machines *m)
     return APP_DONE;
 }
 
+/* The option that a group cannot serve, or NULL. Said before anything is loaded, not when an answer is to be saved. */
+static const char *not_in_a_group(const app_options *o)
+{
+    if (o->command->bit == APP_RUN && o->run.prompt_cache) return "--prompt-cache";
+    if (o->command->bit == APP_SERVE && o->serve.slot_save_path) return "--slot-save-path";
+    if (o->mmproj) return "--mmproj";
+    return o->images.n ? "--image" : NULL;
+}
+
 int app_machines_settle(app_options *options)
 {
     static aerie_machines machines; /* as the shares */
@@ -43,6 +52,9 @@ int app_machines_settle(app_options *options)
     if (!aerie_machines_kind_parse(name, &machines.kind) || (colon && options->command->bit != APP_INSPECT))
         return app_error(APP_USAGE, "--machines takes auto, split or pipeline%s; found '%s'",
                          options->command->bit == APP_INSPECT ? ", with a number of processes as in split:4" : "", given);
+    if (not_in_a_group(options))
+        return app_error(APP_USAGE, "%s does not go with --machines: several machines together save no sequences and read no "
+                         "pictures", not_in_a_group(options));
     const int bad = settle_shares(options->split, &machines);
     if (bad) return bad;
     machines.insecure = options->machines_insecure;

@@ -71,6 +71,8 @@ two() { # FILE OPTIONS FILE OPTIONS
 refused "not started as one of several" "$aerie" run "$dir/a.gguf" -p x --machines split
 refused "belongs to --machines" "$aerie" run "$dir/a.gguf" -p x --split 1,2
 refused "whole numbers" "$aerie" run "$dir/a.gguf" -p x --machines split --split 1,x
+refused "prompt-cache does not go with" "$aerie" run "$dir/a.gguf" -p x --machines split --prompt-cache "$dir/x"
+refused "mmproj does not go with" "$aerie" serve "$dir/a.gguf" --machines split --mmproj "$dir/x"
 refused "split or pipeline" "$aerie" run "$dir/a.gguf" -p x --machines row
 refused "3 shares" timeout 60 mpirun --oversubscribe -n 2 "$aerie" run "$dir/a.gguf" -p x --machines split --split 1,1,1
 refused "other kinds of --machines" two "$dir/a.gguf" split "$dir/a.gguf" pipeline
