@@ -8,23 +8,27 @@
 #   BUILD        a build of this project (default: build): aerie, tests/, and mma_bench if it was made (bench/gpu/mma_bench.cu)
 #   MODEL, HEAD  a real model and its drafter head (default: those of models/, if they are there)
 #   PEER         llama-bench of a llama.cpp that was built for this GPU: it is timed in turn with ours
-#   STEPS        which steps to run (default: all): facts ops laws real speed peer mma profile sanitizer
+#   STEPS        which steps to run (default: all): facts ops laws real speed peer kinds drafters
+#                long mma profile sanitizer
 #   SIZE         tiny: small models, for the rehearsal (default for emu); large
+#   TIMES        a factor of all limits in seconds (default: 1), for rehearsals on a busy machine
 #   SCRATCH      a folder for random models of 5 GB (default: /tmp)
 set -u
 OUT=$(mkdir -p "${1:?usage: bench/gpu10.sh OUT [DEVICE]}" && cd "$1" && pwd) || exit 2
 DEVICE=${2:-cuda}
 cd "$(dirname "$0")/.." || exit 2
 BUILD=$(cd "${BUILD:-build}" && pwd) || exit 2
-SCRATCH=${SCRATCH:-/tmp} PEER=${PEER:-}
-STEPS=${STEPS:-facts ops laws real speed peer mma profile sanitizer}
+SCRATCH=${SCRATCH:-/tmp} TIMES=${TIMES:-1} PEER=${PEER:-}
+STEPS=${STEPS:-facts ops laws real speed peer kinds drafters long mma profile sanitizer}
 SIZE=${SIZE:-$([ "$DEVICE" = emu ] && echo tiny || echo large)}
 MODEL=${MODEL:-models/smollm2-135m-instruct-q4_1.gguf} HEAD=${HEAD:-models/smollm2-135m-instruct-eagle3.gguf}
 AERIE=$BUILD/aerie
 TABLE=$OUT/table.txt
+FAR=16384,65536 FAR_CTX=66560 FAR_CHARS=24000 KINDS="rwkv7-2.9b falcon-mamba-7b qwen3.5-4b" EACH=1
 SHAPE=8b PROMPT=512 N=128 ROWS=1,2,4,8,16,32,64 CONTEXTS=0,4096 N_PROMPTS=200 N_TOKENS=64 TYPES="q4_0 q4_k" EVERY=32
 if [ "$SIZE" = tiny ]; then
     SHAPE=tiny PROMPT=8 N=2 ROWS=1,2 CONTEXTS=0 N_PROMPTS=2 N_TOKENS=3 TYPES=q4_0 EVERY=64
+    FAR=64 FAR_CTX=128 FAR_CHARS=100 KINDS= EACH=48
 fi
 start=$(date +%s)
 : > "$TABLE"
@@ -36,7 +40,8 @@ step()
 {
     local name=$1 seconds=$2 status
     shift 2
-    timeout "$seconds" "$@" > "$OUT/$name.log" 2>&1
+    seconds=$((seconds * TIMES))
+    timeout "$seconds" "$@" > "$OUT/$name.log" 2>&1 < /dev/null
     status=$?
     [ $status = 0 ] && return 0
     if [ $status = 124 ]; then
@@ -170,6 +175,62 @@ peer()
     done
 }
 
+# Every architecture: tiny models against the processor, bit for bit; then the speed of recurrent kinds in published shapes.
+kinds()
+{
+    local shape f
+    AERIE_TEST_DEVICE=$DEVICE AERIE_TEST_EVERY=$EACH step kinds_bits 90 \
+        "$BUILD/tests/laws_test_device_laws" test_architectures
+    say "kinds: $(grep -h ' architectures, ' "$OUT/kinds_bits.log" || echo 'not all')," \
+        "$(grep -c 'logit .* is ' "$OUT/kinds_bits.log") of them differ"
+    for shape in $KINDS; do
+        f="$SCRATCH/gpu10-$shape.gguf"
+        [ -f "$f" ] || step "make_$shape" 60 "$BUILD/tests/mkarch" --shape "$shape" --layers 16 "$f" || continue
+        step "kinds_$shape" 60 "$AERIE" bench speed -m "$f" --device "$DEVICE" -p $PROMPT -n $N -r 3 &&
+            say "$shape, 16 layers, q4_0:" \
+                "$(awk '/^(prefill|decode) /{printf "%s %s tokens/s; ", $1, $NF}' "$OUT/kinds_$shape.log")"
+        rm -f "$f"
+    done
+}
+
+# Heads, MTP blocks, block drafters (DFlash, DFlash2, DSpark) and draft models: the laws on the device, then what drafts gain.
+drafters()
+{
+    local t program
+    for t in block_laws head_laws mtp_laws draft_laws recur_spec; do
+        program=$BUILD/tests/laws_test_$t
+        [ -x "$program" ] || continue
+        (cd "$SCRATCH" && AERIE_TEST_DEVICE=$DEVICE AERIE_BACKEND=$DEVICE AERIE_TEST_EVERY=$EVERY \
+            step "drafters_$t" 60 "$program") &&
+            say "drafters, $t: $(grep -c '  OK ' "$OUT/drafters_$t.log") passed"
+    done
+    [ -f "$MODEL" ] || return
+    step drafters_spec 90 "$AERIE" bench spec -m "$MODEL" --device "$DEVICE" -p "Why is the sky blue?" \
+        -n $N_TOKENS -np 1,4 --temps 0,1 -r 3 && while read -r l; do say "spec: $l"; done < "$OUT/drafters_spec.log"
+}
+
+# Long contexts: T(n) far behind, and a long prompt's answer against the processor's.
+long()
+{
+    local a="$SCRATCH/gpu10-long" f
+    f=$(model_of "${TYPES%% *}")
+    step long_verify 90 "$AERIE" bench verify -m "$f" --device "$DEVICE" -n 1,4,16 -p $PROMPT --contexts $FAR -c $FAR_CTX -r 2 &&
+        say "$SHAPE ${TYPES%% *}: T(n) ms" \
+            "$(awk '/^context/{printf "; behind %s: ", $2} /^ +[0-9]+ /{printf "%s: %s (%s) ", $1, $2, $3}' \
+                "$OUT/long_verify.log")"
+    [ "$SIZE" = tiny ] || f=$MODEL
+    [ -f "$f" ] || { say "long: skip: there is no $f"; return; }
+    mkdir -p "$a"
+    cat docs/*.md | head -c $FAR_CHARS > "$a/text"
+    step long_cpu 90 "$AERIE" run -m "$f" --device cpu --spec-type none -f "$a/text" -n 16 --temp 0 -q --ids
+    step long_device 60 "$AERIE" run -m "$f" --device "$DEVICE" -f "$a/text" -n 16 --temp 0 -q --ids
+    if cmp -s "$OUT/long_cpu.log" "$OUT/long_device.log"; then
+        say "long: a prompt of $FAR_CHARS characters: the same answer as the processor's"
+    else
+        say "long: a prompt of $FAR_CHARS characters: the answer DIFFERS ($OUT/long_cpu.log, long_device.log)"
+    fi
+}
+
 mma()
 {
     local program=$BUILD/mma_bench
@@ -213,7 +274,7 @@ sanitizer()
 
 for s in $STEPS; do
     case $s in
-    facts | ops | laws | real | speed | peer | mma | profile | sanitizer) wants "$s" && "$s" ;;
+    facts | ops | laws | real | speed | peer | kinds | drafters | long | mma | profile | sanitizer) wants "$s" && "$s" ;;
     *) echo "gpu10.sh: there is no step '$s'" >&2; exit 2 ;;
     esac
 done

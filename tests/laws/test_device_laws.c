@@ -39,6 +39,11 @@ static const case_model models[] = {
     {"gpt-oss", NULL, NULL, AE_KV_F16, 0},
     {NULL, "tiny-moe", "q4_0", AE_KV_F16, 0},
     {"qwen35", NULL, NULL, AE_KV_F16, 0},
+    {"rwkv7", NULL, NULL, AE_KV_F16, 0},
+    {"jamba", NULL, NULL, AE_KV_F16, 0},
+    {"kimi-linear", NULL, NULL, AE_KV_F16, 0},
+    {"rwkv6", NULL, NULL, AE_KV_F16, 0},
+    {"gemma3n", NULL, NULL, AE_KV_F16, 0},
 };
 static const ae_kv_type kv_types[] = {AE_KV_F16, AE_KV_Q8_0, AE_KV_F32}; /* that all devices have */
 #define N_MODELS (sizeof models / sizeof models[0])

@@ -338,9 +338,14 @@ template <int n, int steps> AE_DEV void run_steps(const ae_gpu_recur_args *a, fl
     const int32_t tree = run.n_tentative ? a->rows.visits[(size_t)c.i_run * a->rows.stride].row : -1;
     const int32_t first = run.n_committed ? (int32_t)run.first : tree;
     float *plane = v->plane + (uint64_t)run.seq * v->plane_floats + c.at;
-    float s[n], f[FETCHED(n, steps)] = {0}, decay[steps == AE_GPU_STEPS_SCAN ? n : 1] = {0};
+    float s[n], f[FETCHED(n, steps)] = {0}, kept[steps == AE_GPU_STEPS_SCAN && AHEAD(n) ? n : 1] = {0};
+    const float *decay = kept; /* of the lane's values: in registers where there are enough */
     load_state<n>(s, &c, plane, v->value_dim);
-    if (steps == AE_GPU_STEPS_SCAN) load_state<n>(decay, &c, a->decay + (size_t)c.j * v->key_dim + c.p * c.quarter, 1);
+    if (steps == AE_GPU_STEPS_SCAN) {
+        const float *own = a->decay + (c.used ? (size_t)c.j * v->key_dim + c.p * c.quarter : 0);
+        if (AHEAD(n)) load_state<n>(kept, &c, own, 1);
+        else decay = own;
+    }
     if (AHEAD(n) && first >= 0) fetch<n, steps>(a, &c, (uint32_t)first, f);
     absorb<n, steps>(a, &c, s, decay, room);
     for (uint32_t r = 0; r < run.n_committed; r++)
