@@ -214,7 +214,8 @@ long()
 {
     local a="$SCRATCH/gpu10-long" f
     f=$(model_of "${TYPES%% *}")
-    step long_verify 90 "$AERIE" bench verify -m "$f" --device "$DEVICE" -n 1,4,16 -p $PROMPT --contexts $FAR -c $FAR_CTX -r 2 &&
+    step long_verify 90 "$AERIE" bench verify -m "$f" --device "$DEVICE" -n 1,4,16 -p $PROMPT \
+        --contexts $FAR -c $FAR_CTX -r 2 &&
         say "$SHAPE ${TYPES%% *}: T(n) ms" \
             "$(awk '/^context/{printf "; behind %s: ", $2} /^ +[0-9]+ /{printf "%s: %s (%s) ", $1, $2, $3}' \
                 "$OUT/long_verify.log")"

@@ -7,9 +7,66 @@
 
 #ifdef AE_GPU_VULKAN
 
+#include <stddef.h>
 #include <string.h>
 
 #include "base/mem.h"
+
+/* What the shaders repeat of C, by hand: a change on one side fails here. */
+#define REPEATED(what, value) _Static_assert((what) == (value), "the shaders say " #value " for " #what)
+REPEATED(AE_STATE_DELTA, 1); /* state.glsl */
+REPEATED(AE_STATE_MAMBA2, 2);
+REPEATED(AE_STATE_KDA, 3);
+REPEATED(AE_STATE_WKV6, 4);
+REPEATED(AE_STATE_WKV7, 5);
+REPEATED(AE_STATE_MAMBA1, 6);
+REPEATED(AE_STATE_MAX_TAPS, 8);
+REPEATED(AE_STATE_MAX_KEY, 256); /* recur_steps.comp */
+REPEATED(AE_STATE_BUFFERS, 8);
+REPEATED(AE_GPU_STATE_COLUMNS, 8);
+REPEATED(AE_GPU_GATE_SIGMOID, 1); /* recurrent.comp */
+REPEATED(AE_GPU_GATE_ITSELF, 2);
+REPEATED(AE_MAP_SCALE, 1); /* rows.comp */
+REPEATED(AE_MAP_SOFTCAP, 2);
+REPEATED(AE_MAP_GLU, 3);
+REPEATED(AE_MAP_GATE, 4);
+REPEATED(AE_MAP_CLAMP, 5);
+REPEATED(AE_MAP_XIELU, 6);
+REPEATED(AE_MAP_TIMES, 7);
+REPEATED(AE_MAP_BETWEEN, 8);
+REPEATED(AE_MAP_LERP, 9);
+REPEATED(AE_MAP_LERP_BY, 10);
+REPEATED(AE_MAP_BLEND, 11);
+REPEATED(AE_MAP_CUTOFF, 12);
+REPEATED(AE_MAP_MATCH, 13);
+REPEATED(AE_MAX_STREAMS, 8);
+REPEATED(AE_GPU_MAP_BLOCK, 1024);
+REPEATED(AE_GPU_COPY_ROWS, 900);
+REPEATED(AE_GLU_SILU, 0); /* common.glsl */
+REPEATED(AE_GLU_GELU, 1);
+REPEATED(AE_GLU_RELU2, 2);
+REPEATED(AE_GLU_SIGMOID, 3);
+REPEATED(AE_GLU_OAI, 4);
+REPEATED(AE_GLU_SILU_CLAMPED, 5);
+REPEATED(AE_GLU_RELU, 6);
+REPEATED(AE_GLU_SILU_LIMITED, 7);
+REPEATED(AE_GLU_SOFTPLUS, 8);
+REPEATED(AE_GLU_GELU_ERF, 9);
+REPEATED(AE_GLU_LINEAR, 10);
+/* A member in the middle and the size of structs with many members, as `scalar` lays them out. */
+REPEATED(sizeof(ae_gpu_state_view), 72);
+REPEATED(sizeof(ae_gpu_state_rows), 48);
+REPEATED(sizeof(ae_state_run), 20);
+REPEATED(sizeof(ae_state_visit), 12);
+REPEATED(offsetof(ae_gpu_recur_args, y), 184);
+REPEATED(offsetof(ae_gpu_recur_args, bound), 276);
+REPEATED(offsetof(ae_gpu_conv_args, y), 176);
+REPEATED(offsetof(ae_gpu_conv_args, n), 200);
+REPEATED(offsetof(ae_gpu_gated_norm_args, gate), 80);
+REPEATED(offsetof(ae_gpu_map_args, limit), 72);
+REPEATED(offsetof(ae_gpu_mix_args, in_step), 104);
+REPEATED(offsetof(ae_gpu_norm_args, eps), 48);
+REPEATED(offsetof(ae_gpu_copy_host_args, rows), 56);
 
 /* Kernels by id, the bytes of their arguments, and their shader with what it is specialized to; see each shader. */
 static const struct {
