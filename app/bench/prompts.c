@@ -228,6 +228,81 @@ int bench_prompts_read(bench_prompts *out, const app_options *options)
     return bad;
 }
 
+/* ---- Contexts --------------------------------------------------------------------------------------------- */
+
+/* The next n tokens of a list that begins again at its end. */
+static void go_round(const int32_t *list, size_t n_list, uint32_t n, size_t *at, int32_t *out)
+{
+    for (uint32_t i = 0; i < n; i++, *at = (*at + 1) % n_list) out[i] = list[*at];
+}
+
+static int fill_from_file(const app_models *models, const char *path, uint32_t n, int32_t *out)
+{
+    app_text text = {0};
+    int32_t *tokens = NULL;
+    size_t n_tokens = 0, at = 0;
+    aerie_error error = {0};
+    int bad = app_read_file(&text, path);
+    if (!bad)
+        bad = app_report(APP_WORKING, aerie_model_tokenize(models->model, text.data, text.n, false, false, &tokens, &n_tokens,
+                                                           &error), &error);
+    if (!bad && !n_tokens) bad = app_error(APP_USAGE, "--context-text: %s holds no text", path);
+    if (!bad) go_round(tokens, n_tokens, n, &at, out);
+    aerie_free(tokens);
+    app_text_free(&text);
+    return bad;
+}
+
+/* 1 if the prompt begins with the token that only the beginning of a text has, else 0. */
+static size_t n_head(const app_prompt *p, int32_t bos)
+{
+    return bos >= 0 && p->n_tokens && p->tokens[0] == bos;
+}
+
+static int fill_from_prompts(const app_prompts *prompts, int32_t bos, uint32_t n, int32_t *out)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < prompts->n; i++) total += prompts->items[i].n_tokens - n_head(&prompts->items[i], bos);
+    if (!total) return app_error(APP_USAGE, "--contexts: the prompts hold no text to repeat; --context-text FILE names one");
+    for (size_t at = 0, i = 0; at < n; i++) {
+        const app_prompt *p = &prompts->items[i % prompts->n];
+        const size_t head = n_head(p, bos), some = p->n_tokens - head < n - at ? p->n_tokens - head : n - at;
+        if (some) memcpy(out + at, p->tokens + head, some * sizeof *out);
+        at += some;
+    }
+    return APP_DONE;
+}
+
+/* The prompt with its n tokens of context, after its head. */
+static int lengthen(app_prompt *p, int32_t bos, const int32_t *context, uint32_t n)
+{
+    const size_t head = n_head(p, bos);
+    int32_t *longer = malloc((n + p->n_tokens) * sizeof *longer); /* which aerie_free releases, too */
+    if (!longer) return app_error_memory("a prompt after a context");
+    if (head) longer[0] = bos;
+    memcpy(longer + head, context, (size_t)n * sizeof *longer);
+    if (p->n_tokens > head) memcpy(longer + head + n, p->tokens + head, (p->n_tokens - head) * sizeof *longer);
+    aerie_free(p->tokens);
+    p->tokens = longer;
+    p->n_tokens += n;
+    return APP_DONE;
+}
+
+int bench_prompts_lengthen(bench_prompts *prompts, const app_models *models, uint32_t n, const char *text)
+{
+    app_prompts *list = &prompts->prompts;
+    const int32_t bos = models->info.bos;
+    for (size_t i = 0; i < list->n; i++)
+        if (list->items[i].pictured)
+            return app_error(APP_USAGE, "--contexts: prompt %zu has pictures, which it cannot lengthen", i + 1);
+    int32_t *context = malloc((size_t)n * sizeof *context);
+    if (!context) return app_error_memory("a context");
+    int bad = text ? fill_from_file(models, text, n, context) : fill_from_prompts(list, bos, n, context);
+    for (size_t i = 0; !bad && i < list->n; i++) bad = lengthen(&list->items[i], bos, context, n);
+    free(context);
+    return bad;
+}
+
 void bench_prompts_free(bench_prompts *prompts)
 {
     for (size_t i = 0; i < prompts->n_groups; i++) free(prompts->groups[i].name);

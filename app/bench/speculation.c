@@ -400,10 +400,13 @@ int bench_spec_load(bench_spec *b)
     if (!bad) bad = app_need_text(&b->models, o);
     if (!bad && o->bench.more_drafts.n && wants_draft(o)) bad = load_sets(b);
     if (!bad) bad = app_prompts_encode(prompts, &b->models, o);
+    if (!bad && o->bench.context)
+        bad = bench_prompts_lengthen(&b->prompts, &b->models, o->bench.context, o->bench.context_text);
     for (size_t i = 0; !bad && i < prompts->n; i++) {
         if (prompts->items[i].n_tokens > tokens) tokens = prompts->items[i].n_tokens;
     }
     if (!bad && open) o->session.n_ctx = context_for(o, tokens, b->models.info.n_ctx_train);
+    if (!bad && open && o->bench.context) o->session.n_ctx = (uint32_t)tokens + (uint32_t)o->n_predict + 1;
     return bad;
 }
 

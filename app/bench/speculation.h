@@ -24,6 +24,9 @@ typedef struct bench_prompts {
 /* From --prompts, filtered by --groups, --held-out and --per-group; else from -p or --prompts-file; else a few built-in
  * ones. */
 int bench_prompts_read(bench_prompts *prompts, const app_options *options);
+/* Puts n > 0 tokens before each prompt, after its BOS token, the same before all: of the file `text`, or of the prompts, over
+ * and over. After app_prompts_encode. */
+int bench_prompts_lengthen(bench_prompts *prompts, const app_models *models, uint32_t n, const char *text);
 void bench_prompts_free(bench_prompts *prompts);
 
 /* ---- Figures --------------------------------------------------------------------------------------------- */

@@ -1,4 +1,5 @@
-/* study.c - aerie bench study: one model in several quantizations, and what each kind of speculation makes of them.
+/* study.c - aerie bench study: one model in several quantizations, after contexts of several lengths and with several types of
+ * cache, and what each kind of speculation makes of them.
  *
  * HierSpec's figures (arXiv 2505.22179) for any model: T(n)/T(1) by type, speed-ups of chain, EAGLE-2's tree, trees cut to what
  * pays, and a hierarchy; and for models with experts how drafts by themselves are accepted, by experts, length and layers. All
@@ -22,7 +23,9 @@
 #include "bench/speculation.h"
 #include "cli/commands.h"
 
-enum { MAX_TYPES = 16, MAX_SIZES = 12, MAX_WAYS = 40, RUNS = 3 };
+enum { MAX_TYPES = 64, MAX_SIZES = 12, MAX_WAYS = 40, RUNS = 3 };
+
+enum { MAX_KV_TYPES = 8 };
 
 static const uint32_t all_sizes[] = {1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64}, few_sizes[] = {1, 8, 16, 32, 64};
 
@@ -34,8 +37,12 @@ typedef struct way_row {
     float accepted_at[AERIE_MAX_DRAFT]; /* by depth; below 0: never tried */
 } way_row;
 
+/* A type of the model, a type of cache and a context. */
 typedef struct type_row {
-    char name[24];
+    char name[56];  /* the type's; then, if more than one was asked for, those of the cache and the context */
+    char weights[24];
+    aerie_kv_type kv;
+    uint32_t context;
     uint64_t bytes;
     bool done;
     double ms[MAX_SIZES], plain; /* tokens per second, the mean of those beside the ways */
@@ -70,23 +77,68 @@ static int open_file(const study *s, const char *name, FILE **file)
 
 /* ---- Types -------------------------------------------------------------------------------------------------- */
 
+/* The cache's types of the list, or the one that is set. */
+static int list_kv_types(const study *s, aerie_kv_type *types, size_t *n)
+{
+    const char *p = s->given->study.kv_types;
+    types[0] = s->given->session.kv_type;
+    *n = 1;
+    for (size_t i = 0; p; i++) {
+        char name[24];
+        const size_t length = strcspn(p, ",");
+        snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), p);
+        if (i == MAX_KV_TYPES) return app_error(APP_USAGE, "--kv-types names more than %d types", MAX_KV_TYPES);
+        if (!aerie_kv_type_parse(name, &types[i]))
+            return app_error(APP_USAGE, "--kv-types: there is no type '%s' of cache; 'aerie help run' lists them under "
+                             "--kv-type", name);
+        *n = i + 1;
+        p = p[length] ? p + length + 1 : NULL;
+    }
+    return APP_DONE;
+}
+
+/* A type of the model after each context, with each type of cache. */
+static int add_type(study *s, const char *weights, const aerie_kv_type *kv_types, size_t n_kv_types)
+{
+    const app_numbers *contexts = &s->given->bench.contexts;
+    for (size_t i = 0; i < n_kv_types; i++)
+        for (size_t k = 0; k < contexts->n; k++) {
+            if (s->n_types == MAX_TYPES)
+                return app_error(APP_USAGE, "--types, --kv-types and --contexts make more than %d combinations", MAX_TYPES);
+            type_row *t = &s->types[s->n_types++];
+            snprintf(t->weights, sizeof t->weights, "%s", weights);
+            t->kv = kv_types[i];
+            t->context = contexts->items[k];
+            int n = snprintf(t->name, sizeof t->name, "%s", weights);
+            if (s->given->study.kv_types)
+                n += snprintf(t->name + n, sizeof t->name - (size_t)n, " %s", aerie_kv_type_name(t->kv));
+            if (contexts->n > 1 || t->context)
+                snprintf(t->name + n, sizeof t->name - (size_t)n, " %u", (unsigned)t->context);
+        }
+    return APP_DONE;
+}
+
 static int list_types(study *s)
 {
     const char *list = s->given->study.types;
+    aerie_kv_type kv_types[MAX_KV_TYPES];
+    size_t n_kv_types;
+    int bad = list_kv_types(s, kv_types, &n_kv_types);
     if (!list) list = s->given->quick ? "Q8_0,Q4_0" : "F16,Q8_0,Q6_K,Q4_K_M,Q4_0,Q3_K_M,Q2_K";
-    for (const char *p = list;; p++) {
+    for (const char *p = list; !bad; p++) {
+        char name[24];
         const size_t n = strcspn(p, ",");
-        if (s->n_types == MAX_TYPES) return app_error(APP_USAGE, "--types names more than %d types", MAX_TYPES);
-        type_row *t = &s->types[s->n_types++];
-        snprintf(t->name, sizeof t->name, "%.*s", (int)(n < sizeof t->name ? n : sizeof t->name - 1), p);
-        if (strcmp(t->name, "as-is") && !app_quantize_knows(t->name))
+        snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), p);
+        if (strcmp(name, "as-is") && !app_quantize_knows(name))
             return app_error(APP_USAGE,
                              "--types: there is no type '%s'; 'aerie quantize --help' lists them, and 'as-is' is the "
                              "file as it is",
-                             t->name);
+                             name);
+        bad = add_type(s, name, kv_types, n_kv_types);
         p += n;
-        if (!*p) return APP_DONE;
+        if (!*p) break;
     }
+    return bad;
 }
 
 /* ---- Ways to draft ------------------------------------------------------------------------------------------ */
@@ -185,7 +237,7 @@ static uint32_t settings_of(const app_options *o)
 {
     char numbers[256];
     const char *const texts[] = {o->model, o->draft_model, o->bench.steep, o->prompts_file, app_cpu_level(), numbers,
-                                 "2" /* the figures that a way has */};
+                                 o->bench.context_text, "2" /* the figures that a way has */};
     const app_texts *const lists[] = {&o->prompts, &o->bench.prompt_paths, &o->hier.files};
     uint32_t hash = 2166136261u;
     snprintf(numbers, sizeof numbers, "%d %u %u %u %d %g %" PRIu64, (int)o->n_predict, (unsigned)o->bench.n_repetitions,
@@ -252,12 +304,12 @@ static void take_figure(study *s, type_row *t, const char *way, const char *figu
 /* A line of the file; what is none is passed over. */
 static void take_line(study *s, char *line)
 {
-    char type[24], figure[32];
+    char type[56], figure[32];
     uint64_t bytes;
     unsigned n;
     int at = 0;
     char *end, *open = strchr(line, '"'), *shut = open ? strchr(open + 1, '"') : NULL;
-    if (!shut || sscanf(line, "%23[^,],%" SCNu64, type, &bytes) != 2 ||
+    if (!shut || sscanf(line, "%55[^,],%" SCNu64, type, &bytes) != 2 ||
         sscanf(shut + 1, ",%31[^,],%u,%n", figure, &n, &at) != 2 || !at)
         return;
     const double value = app_number(shut + 1 + at, &end);
@@ -299,15 +351,15 @@ static int measure_passes(study *s, type_row *t, const bench_spec *b)
     app_options own = b->options;
     aerie_session *session = NULL;
     aerie_error error = {0};
-    const uint32_t n_most = s->sizes[s->n_sizes - 1];
-    own.session.n_ctx = 2 * n_most, own.session.n_seqs = 1;
+    const uint32_t n_most = s->sizes[s->n_sizes - 1], context = t->context ? t->context : n_most;
+    own.session.n_ctx = context + n_most, own.session.n_seqs = 1;
     if (own.session.n_batch < n_most) own.session.n_batch = n_most;
     int bad = app_session_open(&session, &b->models, &own, AERIE_SPEC_NONE);
     app_samples samples[MAX_SIZES] = {{0}};
     for (uint32_t round = 0; !bad && round <= own.bench.n_repetitions; round++)
         for (size_t i = 0; !bad && i < s->n_sizes; i++) {
             double seconds[RUNS];
-            bad = app_report(APP_WORKING, aerie_session_time_pass(session, s->sizes[i], n_most, true, RUNS, seconds, &error),
+            bad = app_report(APP_WORKING, aerie_session_time_pass(session, s->sizes[i], context, true, RUNS, seconds, &error),
                              &error);
             for (size_t k = 0; !bad && round && k < RUNS; k++) /* the first round warms up */
                 if (!app_samples_add(&samples[i], 1e3 * seconds[k])) bad = app_error_memory("the figures");
@@ -358,19 +410,21 @@ static int measure_type(study *s, type_row *t)
     static bench_spec b; /* large for a stack */
     char path[4096];
     struct stat info;
-    const bool as_is = !strcmp(t->name, "as-is");
+    const bool as_is = !strcmp(t->weights, "as-is");
     const double start = app_now();
     memset(&b, 0, sizeof b);
     b.options = *s->given;
     app_options *o = &b.options;
-    if (snprintf(path, sizeof path, "%s/study-%s-%ld.gguf", folder_of(s), t->name, (long)getpid()) >= (int)sizeof path)
+    if (snprintf(path, sizeof path, "%s/study-%s-%ld.gguf", folder_of(s), t->weights, (long)getpid()) >= (int)sizeof path)
         return app_error(APP_USAGE, "-o: the folder's name is too long");
-    int bad = as_is ? APP_DONE : app_quantize_file(s->given, path, t->name);
+    int bad = as_is ? APP_DONE : app_quantize_file(s->given, path, t->weights);
     if (!as_is) o->model = path;
     o->bench.beside = s->given->model; /* the head is that of the model, whatever -md names */
     if (!bad) t->bytes = stat(o->model, &info) ? 0 : (uint64_t)info.st_size;
     o->bench.spec_types = (app_numbers){.items = {AERIE_SPEC_AUTO, AERIE_SPEC_HIER}, .n = 2};
     o->session.spec.type = AERIE_SPEC_AUTO;
+    o->session.kv_type = t->kv;
+    o->bench.context = t->context;
     o->bench.in_turns = true; /* the machine's speed changes from one way to the next */
     if (!o->bench.n_seqs.n) o->bench.n_seqs = (app_numbers){.items = {1}, .n = 1};
     o->n_predict = n_predict(s);

@@ -188,7 +188,9 @@ static const app_command commands[] = {
      "tables are written when it is complete; --resume measures the missing types.\n"
      "--quick takes minutes on two cores for a small model: two types, few prompts and short answers.\n"
      "A file that is already quantized is quantized again; where that matters, start with F16 or Q8_0.\n"
+     "With --contexts and --kv-types all is measured after each number of tokens and with each type of cache.\n"
      "\n"
+     "  aerie bench study -m model.gguf --types as-is --contexts 0,4096,16384 --kv-types f16,q8_0,i16 -o study\n"
      "  aerie bench study -m model-f16.gguf -md model-eagle3.gguf -o study --prompts bench/prompts\n"},
     {APP_BENCH_SHAPES, "bench shapes", "", "the time of products with matrices of each shape",
      "Measures T(n), the time of a product over n rows, for matrices of n_in columns and n_out rows read from memory,\n"

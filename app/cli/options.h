@@ -237,6 +237,8 @@ typedef struct app_bench_options {
     const char *ids_file; /* logits */
     const char *steep;    /* spec, study */
     /* spec */
+    uint32_t context;      /* study: tokens of text before each prompt; 0: none */
+    const char *context_text; /* study: the file with that text; NULL: the prompts, over and over */
     const char *beside;    /* study: the file beside which a head is looked for; NULL: the model's file */
     app_texts more_drafts; /* further -md */
     app_texts prompt_paths;
@@ -249,7 +251,7 @@ typedef struct app_bench_options {
 } app_bench_options;
 
 typedef struct app_study_options {
-    const char *types, *output;
+    const char *types, *kv_types, *output;
     bool resume;
 } app_study_options;
 

@@ -352,6 +352,12 @@ static void a_study(void **state)
     cli_refused(1, "s/t", "could not be made");
     cli("$A bench study -m m.gguf -o s --types Q9 --quick -n 4 -p hello");
     cli_refused(2, "--types", "'Q9'");
+    cli("$A bench study -m m.gguf -o s --types as-is --kv-types f16,q9 --quick -n 4 -p hello");
+    cli_refused(2, "--kv-types", "'q9'");
+    cli("$A bench study -m m.gguf -o c --types as-is --contexts 0,70 --kv-types f16,q8_0,i16 --quick -n 4 -p 'a b a b a b'");
+    assert_int_equal(cli_last.status, 0);
+    cli("grep -c 'as-is i16 70,[0-9]*,\"auto\",same_bytes,0,1' c/study.csv; grep -c '^| as-is ' c/study.md; rm -r c");
+    assert_string_equal(cli_last.out, "1\n6\n");
     cli("$A bench study -m m.gguf -o s --types as-is,Q8_0 --quick -n 4 -p 'a b a b a b'");
     assert_int_equal(cli_last.status, 0);
     cli("ls s | tr '\\n' ' '");
