@@ -1,6 +1,5 @@
-/* test_kv_memory.c - the planned memory of a session is what it takes: the cache of each type is filled, and the process has grown
- * by what aerie_memory_plan_get said, within a few percent.
- * What it may not find: memory that another type would need only behind other shapes (windows, latent rows, recurrent layers).
+/* test_kv_memory.c - the planned memory of a session is what it takes: the cache of each type is filled, and the process
+ * has grown by what aerie_memory_plan_get said, within a few percent. Windows, latent rows and recurrent layers are not tried.
  */
 #define _XOPEN_SOURCE 700 /* mkstemp */
 #include <setjmp.h>
