@@ -34,7 +34,7 @@ static size_t common(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
 static void forget(serve_conversations *c, entry *e)
 {
     entry **at = &c->first;
-    if (c->saved == e) {
+    if (!e->kept && c->saved == e) { /* on the stepping thread, which owns both */
         aerie_saving_free(c->saving);
         c->saving = NULL;
         c->saved = NULL;
