@@ -59,8 +59,8 @@ static void read_piece(void *context, uint32_t item, uint32_t i_worker)
     for (size_t k = 0; k < LINE / 8; k++) r->sums[item] += sum[k];
 }
 
-/* As much as is asked for, so that the cache keeps the same share of it; at least four times the last cache and 256 MiB, at
- * most 2 GiB and a quarter of what is free. */
+/* As much as is asked for, so that the cache keeps the same share of it; at least four times the last-level cache and 256
+ * MiB, at most 2 GiB and a quarter of what is free. */
 static size_t buffer_pieces(uint64_t bytes)
 {
     if (bytes < (uint64_t)256 << 20) bytes = (uint64_t)256 << 20;
@@ -92,7 +92,7 @@ int app_reader_open(app_reader **out, uint32_t n_threads, uint64_t bytes_wanted)
     aerie_error error = {0};
     app_reader *r = *out = calloc(1, sizeof *r);
     if (!r) return app_error_memory("the read bandwidth");
-    if (n_pieces == 0) return APP_DONE; /* no memory to spare: readings say 0 */
+    if (n_pieces == 0) return APP_DONE; /* without memory to spare, readings return 0 */
     r->n_pieces = (uint32_t)n_pieces;
     r->sums = calloc(n_pieces, sizeof *r->sums);
     unsigned char *bytes = ae_os_pages_alloc(n_pieces * PIECE + MOST_AHEAD);

@@ -15,8 +15,8 @@
 #include "run/generate.h"
 #include "cli/commands.h"
 
-#define WARM_TOKENS 4    /* generated to get prompts into the caches, the drafters' included */
-#define MAX_DRAFTERS 256 /* each has a session */
+#define WARM_TOKENS 4    /* tokens generated to put prompts into all caches, those of drafters included */
+#define MAX_DRAFTERS 256 /* each drafter has a session */
 
 static bool equal(const app_answer *a, const app_answer *b)
 {
@@ -206,7 +206,7 @@ static int open_sessions(bench_spec *b, uint32_t n_seqs)
     int bad = app_session_open(&b->plain, &b->models, &own, AERIE_SPEC_NONE);
     for (size_t i = 0; !bad && i < b->n_drafters; i++) {
         bench_drafter *d = &b->drafters[i];
-        own.session.spec.ngram_memory = 0; /* the same prompts come again, whose answers it would know by heart */
+        own.session.spec.ngram_memory = 0; /* prompts repeat, so remembered text would hold their answers */
         own.session.spec.n_max = d->n_max;
         own.session.spec.tree = d->tree;
         if (d->label) {
@@ -217,7 +217,7 @@ static int open_sessions(bench_spec *b, uint32_t n_seqs)
         }
         own.draft_model = draft_of(b, d->set);
         bad = app_session_open(&b->drafted[i], models_of(b, d->set), &own, d->type);
-        if (!bad) { /* the session's own goes with it */
+        if (!bad) { /* copied, since the session's own name is freed with it */
             const char *name = d->label ? d->label : aerie_session_spec_name(b->drafted[i]);
             snprintf(d->name, sizeof d->name, "%s", name);
             bad = bench_trace_session(b, i);
@@ -240,7 +240,7 @@ static void label_cells(const bench_spec *b, bench_cell *cells, uint32_t n_seqs,
     }
 }
 
-/* Once in a while, how long the rest will take. */
+/* Prints, now and then, how long the rest will take. */
 static void say_progress(bench_spec *b)
 {
     enum { EVERY = 10 }; /* seconds */
@@ -312,7 +312,7 @@ static bool suits(const bench_spec *b, const bench_drafter *d)
     if (!m->head) return false;
     aerie_drafter_head_info info;
     aerie_drafter_head_info_get(m->head, &info, sizeof info);
-    return info.type == d->type || !b->options.bench.more_drafts.n; /* one file alone: the session says what is wrong with it */
+    return info.type == d->type || !b->options.bench.more_drafts.n; /* with a single file the session's own error is clearer */
 }
 
 static const char *file_of(const bench_spec *b, const bench_drafter *d)
@@ -349,7 +349,7 @@ static int list_drafters(bench_spec *b)
                 d.file = file_of(b, &d);
                 if (suits(b, &d)) b->drafters[b->n_drafters++] = d;
             }
-            d.set = 0, d.file = ""; /* what opens the session says what is missing */
+            d.set = 0, d.file = ""; /* opening the session reports what is missing */
             if (b->n_drafters == before) b->drafters[b->n_drafters++] = d;
         }
     }

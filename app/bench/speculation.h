@@ -84,20 +84,20 @@ typedef struct bench_spec {
 
 /* ---- speculation.c ---- */
 
-/* What was not given. */
+/* Fills in the options that were not given. */
 void bench_spec_complete(app_options *options);
-/* options complete, prompts read: the models, and a context that fits. */
+/* After the options are complete and the prompts read: loads the models and chooses a context that fits. */
 int bench_spec_load(bench_spec *b);
 /* Then, with --steep: how long passes are made to take. */
 int bench_spec_steepen(bench_spec *b);
-/* Then, drafters listed: all cells. */
+/* After the drafters are listed: measures all cells. */
 int bench_spec_measure(bench_spec *b);
 int bench_spec_check_same(const bench_spec *b);
 void bench_spec_free(bench_spec *b);
 
 /* ---- speculation_trace.c ------------------------------------------------------------------------------------ */
 
-/* With --trace: opens the file. Drafters are listed. */
+/* With --trace: opens the file. To be called after the drafters are listed. */
 int bench_trace_open(bench_spec *b);
 /* Writes a line for each pass of drafter i's session from now on; without --trace it does nothing. */
 int bench_trace_session(bench_spec *b, size_t i);

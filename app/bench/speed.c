@@ -60,7 +60,8 @@ static int once(speed *s, const int32_t *tokens, size_t n, uint32_t n_predict, a
  * there without being timed. */
 static int run_once(speed *s, const speed_test *t, int32_t *tokens, double *rate)
 {
-    const uint32_t n_new = t->n_prompt ? t->n_prompt : t->n_depth ? 0 : 1; /* generating needs a prompt */
+    const uint32_t n_new = t->n_prompt ? t->n_prompt : t->n_depth ? 0 : 1; /* generation needs a prompt of at least one
+                                                                            * token */
     aerie_stats stats = {0};
     fill(s, tokens + t->n_depth, n_new);
     int bad = t->n_depth && t->n_prompt ? once(s, tokens, t->n_depth, 1, &stats) : APP_DONE;
@@ -123,7 +124,7 @@ static int parse_pair(const char *text, uint32_t pair[2])
     return APP_DONE;
 }
 
-/* Those with the same settings. */
+/* How many tests from this one on have the same settings. */
 static int list_kinds(speed *s, speed_test settings)
 {
     const app_speed_options *o = &s->given->speed;
@@ -270,7 +271,8 @@ int app_bench_speed(const app_options *given)
         const uint32_t n = t->n_depth + t->n_prompt + t->n_gen;
         if (n > longest) longest = n;
     }
-    if (s.options.session.n_ctx == 0) s.options.session.n_ctx = longest + 8; /* what the tests need is enough */
+    if (s.options.session.n_ctx == 0) s.options.session.n_ctx = longest + 8; /* a context that holds the longest test is
+                                                                              * enough */
     if (!bad) bad = app_models_load(&s.models, &s.options, false);
     if (!bad) s.printer.tensor_bytes = app_main_type(given->model, s.printer.type);
     app_interrupt_arm();

@@ -21,7 +21,7 @@ const char *speed_test_name(const speed_test *test, char out[64]);
 
 typedef enum speed_format { SPEED_TABLE, SPEED_CSV, SPEED_JSON, SPEED_JSONL, SPEED_MD, SPEED_SQL } speed_format;
 
-/* NULL is SPEED_TABLE. */
+/* Parses the format's name; NULL means SPEED_TABLE. */
 int speed_format_parse(const char *text, speed_format *format);
 
 /* Prints the tests one after another, in any format but SPEED_TABLE. */
@@ -36,7 +36,7 @@ typedef struct speed_printer {
 } speed_printer;
 
 int speed_print_test(speed_printer *printer, const speed_test *test);
-/* What ends the output. */
+/* Prints what ends the output. */
 int speed_print_end(speed_printer *printer);
 void speed_printer_free(speed_printer *printer);
 

@@ -29,10 +29,11 @@ enum { MAX_KV_TYPES = 8 };
 
 static const uint32_t all_sizes[] = {1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64}, few_sizes[] = {1, 8, 16, 32, 64};
 
-/* What was measured of a way to draft. */
+/* The figures of one way to draft. */
 typedef struct way_row {
     char name[96];
-    double ratio, tokens_per_s, plain, emitted, acceptance; /* plain: that beside it; emitted: tokens per pass of the target */
+    double ratio, tokens_per_s, plain, emitted, acceptance; /* plain: tokens/s of plain decoding measured beside it;
+                                                             * emitted: tokens per pass of the target */
     bool same;
     float accepted_at[AERIE_MAX_DRAFT]; /* by depth; below 0: never tried */
 } way_row;
@@ -181,7 +182,8 @@ static void list_moe(study *s, bench_spec *b)
         add_way(s, b, (bench_drafter){.type = AERIE_SPEC_MOE, .n_max = 2, .fixed = true, .moe_experts = n},
                 "moe, %d experts, 2 ahead, layers %s", (int)n, parts[k % 3]);
         bench_drafter *d = &b->drafters[b->n_drafters - 1];
-        d->moe_layers = strstr(d->label, "layers ") + strlen("layers "); /* where it stays until sessions are opened */
+        d->moe_layers = strstr(d->label, "layers ") + strlen("layers "); /* lent to the options until the sessions are
+                                                                          * opened */
     }
     add_way(s, b, (bench_drafter){.type = AERIE_SPEC_MOE, .n_max = 8, .tree = AERIE_TREE_AUTO, .moe_experts = AERIE_MOE_TRIAL},
             "moe, experts by trial, as far as it pays");
@@ -301,7 +303,7 @@ static void take_figure(study *s, type_row *t, const char *way, const char *figu
     if (!strcmp(figure, "accepted_at") && n >= 1 && n <= AERIE_MAX_DRAFT) w->accepted_at[n - 1] = (float)value;
 }
 
-/* A line of the file; what is none is passed over. */
+/* Reads a line of the file; other lines are skipped. */
 static void take_line(study *s, char *line)
 {
     char type[56], figure[32];
@@ -419,7 +421,7 @@ static int measure_type(study *s, type_row *t)
         return app_error(APP_USAGE, "-o: the folder's name is too long");
     int bad = as_is ? APP_DONE : app_quantize_file(s->given, path, t->weights);
     if (!as_is) o->model = path;
-    o->bench.beside = s->given->model; /* the head is that of the model, whatever -md names */
+    o->bench.beside = s->given->model; /* the head is looked for beside the given model, also where -md names a model */
     if (!bad) t->bytes = stat(o->model, &info) ? 0 : (uint64_t)info.st_size;
     o->bench.spec_types = (app_numbers){.items = {AERIE_SPEC_AUTO, AERIE_SPEC_HIER}, .n = 2};
     o->session.spec.type = AERIE_SPEC_AUTO;

@@ -28,7 +28,7 @@ typedef struct doctor_machine {
     uint64_t limit;                  /* of control groups; 0: none */
     uint64_t swap, swap_used;        /* bytes */
     bool swap_known;
-    bool measured;         /* unless the user had no time for it */
+    bool measured;         /* false with --quick */
     double bandwidth;      /* bytes per second, the best of n_readings; 0: unknown */
     uint64_t reading_bytes;
     uint32_t n_readings;

@@ -32,7 +32,7 @@ bool fetch_possible(void)
 int fetch_text(app_text *out, char **next, const char *url, const char *accept, const fetch_settings *settings)
 {
     (void)out, (void)next, (void)url, (void)accept, (void)settings;
-    return APP_FAILED; /* nobody gets here: fetch_possible */
+    return APP_FAILED; /* built without libcurl: fetch_possible is false, so this is never called */
 }
 
 uint64_t fetch_bytes_kept(const fetch_file *file)
@@ -75,7 +75,7 @@ typedef struct transfer {
     bool kept;             /* a later call may continue the part: its name says which hash it will have */
     ae_gguf_extent extent; /* what the part's tables say; end 0: not known yet */
     uint64_t next_look;    /* at so many bytes they are read again */
-    unsigned n_restarts;   /* that threw bytes away */
+    unsigned n_restarts;   /* restarts that threw bytes away */
     bool conditional; /* this attempt may be answered by "not modified" */
     bool checked;     /* the answer's head was looked at */
     /* of the answer */
@@ -84,7 +84,7 @@ typedef struct transfer {
     char etag[FETCH_MAX_ETAG], linked_etag[FETCH_MAX_ETAG];
     char part_etag[FETCH_MAX_ETAG]; /* of what is in the part; "": unknown */
     char *next;                     /* of a list with pages; owned */
-    /* what ended it, beside curl's own reasons */
+    /* what ended the transfer, other than curl's own errors */
     int failed; /* exit status; the sentence was printed */
     bool again; /* from the start */
     int shown;  /* percent */
@@ -266,7 +266,7 @@ static size_t on_header(char *line, size_t one, size_t n, void *user)
     } else if (header_is(line, n, "Content-Length", value, sizeof value)) {
         t->length = strtoull(value, NULL, 10);
     } else if (header_is(line, n, "ETag", t->etag, sizeof t->etag)) {
-        if (strncmp(t->etag, "W/", 2) == 0) t->etag[0] = '\0'; /* says nothing about bytes */
+        if (strncmp(t->etag, "W/", 2) == 0) t->etag[0] = '\0'; /* not a Content-Range of bytes */
     } else if (header_is(line, n, "X-Linked-ETag", t->linked_etag, sizeof t->linked_etag)) {
         return n;
     } else if (header_is(line, n, "Link", value, sizeof value)) {
@@ -371,7 +371,7 @@ static size_t on_bytes(char *bytes, size_t one, size_t n, void *user, CURL *curl
     char url[256];
     n *= one;
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &code);
-    if (code != 200 && code != 206) return n; /* a page about an error */
+    if (code != 200 && code != 206) return n; /* the body of an error response */
     if (t->text) {
         if (t->text->n + n > APP_MAX_TEXT)
             return t->failed = app_error(APP_FAILED, "'%s' answers with more than 64 MiB", shown_url(t->url, url)), 0;
@@ -407,7 +407,7 @@ static int on_progress(void *user, curl_off_t total, curl_off_t now, curl_off_t 
 
 /* ---- Attempts ------------------------------------------------------------------------------------------- */
 
-/* Worth another try: the network's fault, or the server's for the moment. */
+/* Whether another try is worth it: an error of the network, or a temporary one of the server. */
 static bool is_passing(CURLcode rc, long code)
 {
     switch (rc) {
@@ -433,7 +433,7 @@ static int refused(const transfer *t, CURLcode rc, long code, const char *detail
     shown_url(t->url, url);
     if (rc == CURLE_TOO_MANY_REDIRECTS)
         return app_error(APP_FAILED, "'%s' is redirected more than %d times", url, MAX_REDIRECTS);
-    if (rc == CURLE_UNSUPPORTED_PROTOCOL) /* of an address of the user's: source.c takes none of another kind */
+    if (rc == CURLE_UNSUPPORTED_PROTOCOL) /* the user's address; source.c accepts http and https only */
         return app_error(APP_FAILED, "'%s' is redirected to another kind of address than the one asked for (%s)", url, detail);
     if (rc != CURLE_OK) return app_error(APP_FAILED, "cannot fetch '%s': %s", url, *detail ? detail : curl_easy_strerror(rc));
     if (code == 401 || code == 403)
@@ -523,7 +523,7 @@ static CURLcode attempt(CURL *curl, transfer *t, const char *accept, long *code,
     return rc;
 }
 
-/* Whether the attempt brought all there is. An empty body calls nobody: its head is looked at here. */
+/* Whether the attempt brought all there is. For an empty body the sink is never called, so its head is looked at here. */
 static bool is_complete(transfer *t, CURLcode rc, long code)
 {
     if (rc != CURLE_OK) return false;

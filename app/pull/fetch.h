@@ -26,7 +26,7 @@ typedef struct fetch_file {
     uint64_t bytes;            /* 0: unknown; set to what it is */
     char sha256[65];           /* "": unknown; set to what it is */
     char etag[FETCH_MAX_ETAG]; /* of the file that lies at path, "": unknown; set to the new one's */
-    bool present;              /* something lies at path: of this etag it is not fetched again */
+    bool present;              /* a file exists at path: it is fetched only if the server's ETag differs */
 } fetch_file;
 
 /* Whether the program can: it was built with libcurl. */

@@ -116,7 +116,7 @@ static int remove_all(const store_place *place, const char *reference, const app
     size_t n = 0;
     uint64_t n_removed = 0, bytes = 0;
     int bad = store_list(&entries, place->folder, options);
-    for (size_t i = 0; !bad && i < entries.n; i++) { /* the records first: they name only what is there */
+    for (size_t i = 0; !bad && i < entries.n; i++) { /* records go first, since they may only name files that exist */
         if (strcmp(entries.items[i].source, reference)) continue;
         if (unlink(entries.items[i].place.record) && errno != ENOENT)
             bad = app_error(APP_FAILED, "cannot remove '%s': %s", entries.items[i].place.record, strerror(errno));

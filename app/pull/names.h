@@ -10,8 +10,8 @@
 
 typedef struct name_found {
     char *text;        /* owned; NULL: there is no such model here */
-    bool is_reference; /* what was pulled, as source.h has it; else the path of a file */
-    const char *where; /* static; for sentences */
+    bool is_reference; /* a reference (source.h) of a pulled model, otherwise the path of a file */
+    const char *where; /* where it was found, for messages; static */
 } name_found;
 
 /* Whether the text can be such a name: it is neither a reference, nor does it look like a path or a sentence. */

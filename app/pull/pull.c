@@ -75,7 +75,7 @@ static int check_room(const source_plan *plan, const store_place *place, const c
         const uint64_t kept = fetch_bytes_kept(&file);
         const bool there = is_known(f, record) || (*f->sha256 && stat(path, &st) == 0 && (uint64_t)st.st_size == f->bytes);
         if (!f->optional && !there && f->bytes > kept && __builtin_add_overflow(needed, f->bytes - kept, &needed))
-            needed = UINT64_MAX / 2; /* and no disk has that either */
+            needed = UINT64_MAX / 2; /* no disk can hold that, either */
         free(path);
     }
     if (statvfs(place->folder, &fs) || needed <= (uint64_t)fs.f_bavail * fs.f_frsize) return APP_DONE;
@@ -105,7 +105,8 @@ static int get_file(source_file *f, const store_place *place, const source_plan 
     memcpy(file.sha256, f->sha256, sizeof f->sha256);
     if (known && !*f->sha256) memcpy(file.etag, known->etag, sizeof file.etag);
     if (!bad && app_interrupted()) bad = APP_INTERRUPTED;
-    if (!bad && (!known || !*file.etag)) store_record_remove(place); /* before something that it names is replaced */
+    if (!bad && (!known || !*file.etag)) store_record_remove(place); /* the record is removed before a file that it names is
+                                                                      * replaced */
     if (!bad) bad = fetch_file_get(&file, settings);
     if (!bad && !*file.sha256) { /* not modified */
         file.bytes = known->bytes;
@@ -215,7 +216,7 @@ static int replace(app_options *options, const char **text, size_t n_name)
     return bad;
 }
 
-/* After a name could not be pulled. */
+/* Suggests a similar name after one could not be pulled. */
 static void advise(const char *name, const app_options *options)
 {
     char *near = name_nearest(name, options);
@@ -233,7 +234,7 @@ static int settle_name(app_options *options, const char **text, size_t n_name, b
     if (bad || (!found.text && !pulls)) return bad;
     const bool known = found.text != NULL, fetched = !known || found.is_reference;
     if (!known) found.text = name_reference(name);
-    const bool named = !n_name && options->command->bit & APP_SERVE; /* requests call it as its user does */
+    const bool named = !n_name && options->command->bit & APP_SERVE; /* requests then name the model as the user did */
     const int n_own = named ? (int)strlen(slash ? slash + 1 : name) : (int)n_name;
     const size_t size = (size_t)n_own + (found.text ? strlen(found.text) : 0) + 2;
     char *whole = found.text ? malloc(size) : NULL;

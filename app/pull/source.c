@@ -368,7 +368,7 @@ static const source_file *of_path(const hf_list *list, const char *path)
     return NULL;
 }
 
-/* What there is, for a sentence. */
+/* Lists the quantizations of the repository, for a message. */
 static int no_such_file(const hf_list *list, const hf_reference *r)
 {
     app_text known = {0};

@@ -20,18 +20,18 @@ typedef struct source_file {
     char sha256[65];  /* "": unknown */
     char etag[FETCH_MAX_ETAG];
     bool optional;     /* a drafter or vision encoder that nobody asked for */
-    const char *wrong; /* static; what the list says of it that cannot be; NULL: nothing */
+    const char *wrong; /* why the service's entry is invalid, static; NULL: it is valid */
 } source_file;
 
 typedef struct source_plan {
-    char *folder;       /* below the store, such as "hf/OWNER/REPO" */
+    char *folder;       /* folder below ROOT (store.h), such as "hf/OWNER/REPO" */
     source_file *files; /* [n]; the first is the model's, or the first of a split model's */
     size_t n, capacity;
 } source_plan;
 
 /* Whether the text is a reference and not a path. */
 bool source_is_remote(const char *text);
-/* The folder alone: needs no network. Wrong references get a sentence. */
+/* The folder alone: needs no network. Prints a message for a malformed reference. */
 int source_folder(source_plan *plan, const char *reference, const app_options *options);
 /* Asks the service which files they are. */
 int source_resolve(source_plan *plan, const char *reference, const app_options *options, const fetch_settings *settings);

@@ -21,7 +21,8 @@ bool store_root(char out[PATH_MAX], const app_options *options)
     const char *given = options->pull.cache_dir, *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     int n;
     if (given && *given) n = snprintf(out, PATH_MAX, "%s", given);
-    else if (xdg && *xdg == '/') n = snprintf(out, PATH_MAX, "%s/aerie/models", xdg); /* a relative one is to be ignored */
+    else if (xdg && *xdg == '/') n = snprintf(out, PATH_MAX, "%s/aerie/models", xdg); /* the XDG specification says to
+                                                                                       * ignore relative paths */
     else if (home && *home == '/') n = snprintf(out, PATH_MAX, "%s/.cache/aerie/models", home);
     else n = snprintf(out, PATH_MAX, "%s", "");
     return n > 0 && n < PATH_MAX;
@@ -247,7 +248,7 @@ static bool is_record(const char *name)
     return strncmp(name, ".pulled-", 8) == 0 && n > 13 && strcmp(name + n - 5, ".json") == 0;
 }
 
-/* false: out of memory. What is no record of ours is passed over. */
+/* Adds a record to the list; other files are skipped. Returns false if memory is short. */
 static bool add_record(store_entries *entries, const char *folder, const char *name)
 {
     struct stat st;

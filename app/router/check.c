@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOST_BYTES = 4 << 20, MODELS_EVERY = 30 }; /* of an answer; checks between two looks at the models */
+enum { MOST_BYTES = 4 << 20, MODELS_EVERY = 30 }; /* bytes of a response; checks between two requests for the models */
 
 static bool keep(void *user, const char *bytes, size_t n)
 {
@@ -50,7 +50,7 @@ static router_model *find_model(router *r, const char *name)
  * the first tells. Under the lock. */
 static bool check_model(router *r, const router_target *t, const json_t *entry, char why[256])
 {
-    bool alone = true; /* then it is what the others will be compared with: all may have been replaced meanwhile */
+    bool alone = true; /* then this server's is what others are compared with: all may have been replaced */
     for (size_t i = 0; i < r->n; i++) alone = alone && (!r->targets[i].up || &r->targets[i] == t);
     const char *name = json_string_value(json_object_get(entry, "id"));
     const json_t *meta = json_object_get(entry, "meta");
@@ -100,7 +100,8 @@ static bool check_models(router *r, router_target *t, char why[256])
     return ok;
 }
 
-/* lost: it does not answer, or hangs; else what it runs goes on there, as when it shuts down in good order. */
+/* lost: the server does not answer, or hangs, so its requests are sent elsewhere; otherwise they end there, as in a
+ * shutdown. */
 static void note(router *r, router_target *t, bool up, bool lost, const char *why)
 {
     pthread_mutex_lock(&r->lock);

@@ -13,7 +13,7 @@ bool client_possible(void)
     return false;
 }
 
-/* Nobody gets to these: client_possible. */
+/* Built without libcurl: client_possible is false, so these are never called. */
 client *client_start(const router_target *target, const client_request *request)
 {
     (void)target, (void)request;
@@ -77,7 +77,7 @@ struct client {
     struct curl_slist *headers;
     client_request request;
     char url[1024];
-    int status; /* of a complete header */
+    int status; /* status of the final header */
     int retry_after;
     char type[96];
     bool is_paused, got;
@@ -132,7 +132,7 @@ static bool set_up(client *c, const router_target *target)
     SET(CURLOPT_NOSIGNAL, 1L);
     SET(CURLOPT_PROTOCOLS_STR, "http,https");
     SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    SET(CURLOPT_PROXY, ""); /* servers are near; a proxy of the environment is for the world */
+    SET(CURLOPT_PROXY, ""); /* servers are on the local network: http_proxy of the environment does not apply */
     SET(CURLOPT_ERRORBUFFER, c->why);
     SET(CURLOPT_CONNECTTIMEOUT, (long)CONNECT_SECONDS);
     SET(CURLOPT_TCP_KEEPALIVE, 1L);

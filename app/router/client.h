@@ -11,12 +11,11 @@
 
 typedef struct client client;
 
-/* What has become of a transfer. */
+/* The state of a transfer. */
 typedef enum client_state {
     CLIENT_RUNS,
     CLIENT_ENDED, /* the answer is complete */
-    CLIENT_LOST,  /* the server cannot be reached, or its answer ended before its
-                     end; client_why */
+    CLIENT_LOST,  /* the server cannot be reached, or its answer is incomplete; client_why says which */
 } client_state;
 
 /* More of the answer's body. false ends the transfer as lost. */
@@ -29,20 +28,18 @@ typedef struct client_request {
     size_t n_body;
     const char *const *headers; /* [n_headers] "Name: value", copied */
     size_t n_headers;
-    double seconds; /* for the whole of it; 0: no limit */
+    double seconds; /* seconds for the whole transfer; 0: no limit */
     client_sink *sink;
     void *user;
 } client_request;
 
-/* Prepares libcurl, before there are threads. Returns false if this program has
- * none. */
+/* Initialises libcurl; to be called before threads start. Returns false if the program was built without it. */
 bool client_possible(void);
 /* NULL: out of memory. */
 client *client_start(const router_target *target, const client_request *request);
 /* Waits at most this many seconds, but returns as soon as bytes have arrived or the transfer has ended. */
 client_state client_step(client *c, double seconds);
-/* No more bytes are handed out until client_resume: the client reads slowly. Of
- * the sink, which returns true then. */
+/* Called by the sink, which then returns true: stops handing out bytes until client_resume, for a client that reads slowly. */
 void client_pause(client *c);
 void client_resume(client *c);
 /* HTTP status; 0: the header has not come. */

@@ -11,9 +11,9 @@
 #include "router/said.h"
 
 enum {
-    MOST_HELD = 1 << 20, /* bytes of an answer that wait for a slow client */
-    SIGN_SECONDS = 4,    /* without a byte, after which a stream shows a sign of life */
-    MOST_HOPS = 4, /* routers that a request may go through */
+    MOST_HELD = 1 << 20, /* bytes of an answer that are kept for a slow client before the server is paused */
+    SIGN_SECONDS = 4,    /* seconds without a byte after which a stream gets a keep-alive comment */
+    MOST_HOPS = 4, /* routers that a request may pass through: more is a loop */
     SHORT_HEADER = 600,
     N_HEADERS = 8,
     MAX_CANARIES = 4
@@ -104,8 +104,7 @@ static unsigned hops_of(const serve_call *call)
     return hops ? (unsigned)strtoul(hops, NULL, 10) : 0;
 }
 
-/* What the server gets of the client's header; an Origin was the router's to
- * judge. */
+/* Which of the client's headers the server gets. Not Origin, which the router has checked itself. */
 static bool add_headers(passing *p)
 {
     static const char *const kept[] = {"Content-Type", "Authorization", "x-api-key", "anthropic-version", "anthropic-beta"};
@@ -139,8 +138,8 @@ static void fail(passing *p, int status, const char *what)
     atomic_fetch_add(&p->router->n_failed, 1);
 }
 
-/* The server is lost: another one goes on. */
-/* Nothing has come yet of what the next server will send. */
+/* The server is lost: the request is sent to another one. */
+/* Resets what is known of the answer, before the next server sends its own. */
 static void restart(passing *p)
 {
     serve_use_drop(&p->call->use, p->in.n - p->at);
@@ -162,7 +161,7 @@ static void lose(passing *p, const char *reason)
     char why[256];
     const char *name = p->target->name;
     const bool unreachable = !client_status(p->client);
-    snprintf(why, sizeof why, "%s", reason); /* it may belong to the client, which ends now */
+    snprintf(why, sizeof why, "%s", reason); /* the bytes may point into the client, which is freed now */
     p->avoid = (uint64_t)1 << (p->target - p->router->targets);
     leave(p, unreachable, why);
     p->n_losses++;
@@ -184,7 +183,7 @@ static void lose(passing *p, const char *reason)
 static bool on_bytes(void *user, const char *bytes, size_t n)
 {
     passing *p = user;
-    if (p->told && client_status(p->client) != 200) return true; /* an error is no part of the answer: finish */
+    if (p->told && client_status(p->client) != 200) return true; /* an error response is no part of the answer */
     if (p->again.n < p->n_again) {
         const uint64_t left = p->n_again - p->again.n;
         const size_t skip = left < n ? (size_t)left : n;
@@ -384,8 +383,7 @@ static void *run_canary(void *user)
     return NULL;
 }
 
-/* Perhaps a second server answers too. Its bytes are compared with those that
- * were given. */
+/* Sends some requests (--canary) to a second server too, and compares its bytes with those that the client got. */
 static void send_canary(const passing *p)
 {
     router *r = p->router;
@@ -435,8 +433,7 @@ static void passing_free(void *user)
     free(p);
 }
 
-/* Content types as constants, since an answer's type outlives what is known of
- * it. */
+/* Returns the type as a constant, since the reply needs it after `p` is freed. */
 static const char *type_of(const char *type)
 {
     static const char *const known[] = {"application/json",

@@ -13,8 +13,7 @@
 #include "router/forward.h"
 #include "serve/http/systemd.h"
 
-/* A server with this much more to do than the mean gives up the requests whose
- * beginnings it has. */
+/* A server that runs more than SPARE_LOAD + MOST_LOAD * mean requests gets no more for its cache's sake. */
 #define MOST_LOAD 1.5
 enum { SPARE_LOAD = 2 };
 
@@ -34,8 +33,7 @@ static router_target *least_busy(router *r, uint64_t avoid)
     return best;
 }
 
-/* Under the lock: whether it has too much to do to get a request for its
- * cache's sake. */
+/* Whether the server has too many requests to be given one only because its cache has the beginning. Under router.lock. */
 static bool is_crowded(const router *r, const router_target *target)
 {
     uint32_t n_active = 0, n_up = 0;
@@ -67,7 +65,8 @@ void router_give(router *r, router_target *t, uint64_t n_losses, bool unreachabl
     pthread_mutex_lock(&r->lock);
     t->n_active--;
     t->n_failed += unreachable;
-    const bool goes = unreachable && t->up && t->n_losses == n_losses; /* else it went down meanwhile, and may be back */
+    const bool goes = unreachable && t->up && t->n_losses == n_losses; /* otherwise it went down in the meantime, and may be
+                                                                        * up again */
     if (goes) {
         t->n_losses++;
         t->up = false;
@@ -262,7 +261,7 @@ static bool stuck(serve_server *server)
     return false;
 }
 
-/* Requests that wait for a server end; those that run are cut off. */
+/* Ends waiting requests with an error, and cuts off running answers. */
 static void stop(serve_server *server)
 {
     router *r = server->router;
@@ -305,7 +304,7 @@ static bool read_target(router *r, const char *text)
 
 static void router_free(router *r)
 {
-    while (atomic_load(&r->n_canaries_running)) { /* they end at the next tick */
+    while (atomic_load(&r->n_canaries_running)) { /* canaries end at their next tick */
         const struct timespec moment = {0, 20 * 1000 * 1000};
         nanosleep(&moment, NULL);
     }

@@ -25,8 +25,8 @@ typedef struct router_model {
 typedef struct router_target {
     struct router *router;
     const char *name; /* as it was given */
-    char *base;       /* what stands before a path: "http://host:port"; owned */
-    char *path;       /* of a Unix socket; owned; NULL: it is none */
+    char *base;       /* "http://host:port", to which paths are appended; owned */
+    char *path;       /* of its Unix socket; owned; NULL: it is reached by TCP */
     pthread_t thread; /* checks it */
     bool has_thread;
     /* under router.lock */
@@ -35,21 +35,21 @@ typedef struct router_target {
                           that theirs is lost */
     uint32_t n_active;
     uint64_t n_requests, n_failed;
-    char why[256]; /* it is down; "": not checked yet */
+    char why[256]; /* why it is down; "": not checked yet */
 } router_target;
 
 typedef struct router {
     serve_server *server;
     char id[48]; /* names this router in its /health, so that it does not take itself for one of its servers */
     const app_router_options *o;
-    char key[560]; /* header for questions to servers; "": none. Set before there are threads */
+    char key[560]; /* Authorization header of the router's own requests; "": none. Set before threads start */
     router_target targets[ROUTER_MAX_SERVERS]; /* [n] */
     size_t n;
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a server came up, or the router ends; on the
                                monotonic clock */
     bool ends;
-    router_model *models; /* [n_models] as the first server that had each has told */
+    router_model *models; /* [n_models] each as reported by the first server that had it */
     size_t n_models, capacity;
     struct router_affinity *affinity;
     atomic_ullong n_replays, n_failed, n_canaries, n_differences;

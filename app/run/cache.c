@@ -45,7 +45,7 @@ int app_cache_open(app_cache *c, const app_options *o, aerie_session *session)
         return APP_DONE;
     }
     if (!S_ISREG(there.st_mode)) return app_error(APP_BAD_FILE, "the prompt cache '%s' is not a regular file", c->path);
-    if (!there.st_size) return APP_DONE; /* made by mktemp, for instance */
+    if (!there.st_size) return APP_DONE; /* an empty file, such as mktemp makes, counts as absent */
     int bad = app_read_data(&text, c->path);
     if (!bad) bad = load(c, session, &text);
     app_text_free(&text);

@@ -45,7 +45,7 @@ static void show_colored(app_generation *g, const app_answer *a)
     }
 }
 
-/* As head(1) and tail(1) tell files apart. */
+/* Prints the heading that separates several answers, in the form of head(1) and tail(1). */
 static void show_header(app_generation *g)
 {
     char title[80];

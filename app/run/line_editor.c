@@ -119,7 +119,7 @@ static int get_char(EditLine *edit, wchar_t *c)
             if (resized) el_resize(edit);
             resized = 0;
             if (app_terminal_continued()) {
-                el_set(edit, EL_PREP_TERM, 0); /* where it thinks that it is already, it does nothing */
+                el_set(edit, EL_PREP_TERM, 0); /* libedit does nothing if it believes that it is in this mode already */
                 el_set(edit, EL_PREP_TERM, 1);
                 el_set(edit, EL_REFRESH);
             }
@@ -137,7 +137,7 @@ static int get_char(EditLine *edit, wchar_t *c)
     }
 }
 
-/* Into the line at the cursor. What is no UTF-8, which the editor would refuse as a whole, becomes '?'. */
+/* Inserts text at the cursor. Bytes that are not UTF-8 become '?', since the editor would refuse the whole text. */
 static unsigned char on_paste(EditLine *edit, wint_t key)
 {
     app_lines *lines = NULL;
@@ -173,7 +173,7 @@ static void show_choices(const app_choices *choices, size_t from)
     if (choices->n > MOST) fprintf(stderr, "and %zu more\n", choices->n - MOST);
 }
 
-/* Tab: what all choices go on with; if that is nothing, the choices themselves. */
+/* Tab: inserts the common continuation of all choices; if there is none, lists the choices. */
 static unsigned char on_tab(EditLine *edit, wint_t key)
 {
     app_lines *lines = NULL;

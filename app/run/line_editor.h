@@ -19,7 +19,7 @@ typedef enum app_line {
     APP_LINE_READ,
     APP_LINE_END,         /* Ctrl-D, or the terminal is gone */
     APP_LINE_INTERRUPTED, /* Ctrl-C: what was typed is dropped */
-    APP_LINE_FAILED,      /* out of memory: said */
+    APP_LINE_FAILED,      /* out of memory; the message has been printed */
 } app_line;
 
 /* remember: keep a history. NULL when out of memory. */

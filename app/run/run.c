@@ -48,7 +48,7 @@ static int consult(app_generation *plain)
     return bad;
 }
 
-/* Keeps the prompt of an answer that has begun: then all of it was computed. */
+/* Saves the prompt for --prompt-cache if its answer has begun, which means that the whole prompt was computed. */
 static int keep_prompt(const app_generation *g, app_cache *cache, aerie_session *session)
 {
     if (!g->answers[0].n_ids) return APP_DONE;

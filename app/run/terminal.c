@@ -60,7 +60,7 @@ static void on_stop(int signal_number)
     sigemptyset(&only);
     sigaddset(&only, signal_number);
     raise(signal_number);
-    sigprocmask(SIG_UNBLOCK, &only, &old); /* it stops here, or ends */
+    sigprocmask(SIG_UNBLOCK, &only, &old); /* the program stops or ends in this call */
     sigprocmask(SIG_SETMASK, &old, NULL);
     handle(signal_number, on_stop);
     errno = error;
@@ -88,7 +88,7 @@ void app_terminal_open(bool plain)
     /* Shown as they are, the marks of a paste are nothing to a terminal; as ^[ they would be seen. */
     if (plain) terminal.lines.c_lflag &= ~(tcflag_t)ECHOCTL;
     terminal.quiet.c_lflag &= ~(tcflag_t)(ECHO | ECHONL | ICANON);
-    terminal.quiet.c_lflag |= NOFLSH; /* Ctrl-C stops the answer; what was typed stays */
+    terminal.quiet.c_lflag |= NOFLSH; /* Ctrl-C must stop the answer without dropping what was typed */
     terminal.quiet.c_cc[VMIN] = 1;
     terminal.quiet.c_cc[VTIME] = 0;
     for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)

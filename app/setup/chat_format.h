@@ -13,12 +13,12 @@ typedef struct app_format {
     const char *name;       /* of the template, for sentences; NULL: the model's own */
     app_text tools, variables; /* JSON; without data none */
     const char *tools_name;
-    bool any;               /* there is a template */
+    bool any;               /* the format has a template */
     bool special_in_messages; /* control tokens spelled in messages are control tokens */
     bool fallback;          /* the plain one, since nothing tells which layout the model knows */
 } app_format;
 
-/* Reads what the options name; nothing is said of a model yet. */
+/* Reads the files that the options name; needs no model. */
 int app_format_read(app_format *format, const app_options *options);
 /* Fits it to a model (NULL: none is loaded), whose template may be missing: then that of its family is taken, or the plain one,
  * where a conversation is needed, and a line says so. */

@@ -24,7 +24,7 @@ static aerie_status add_draft(const app_options *options, const char *path, cons
     return AERIE_OK;
 }
 
-/* Needs of all models' weights and sessions, as far as known. */
+/* Memory needs of all models' weights and sessions, as far as they are known. */
 static aerie_status plan_all(const app_options *options, const aerie_session_params *params, bool with_draft,
                              aerie_memory_plan *plan, aerie_error *error)
 {
@@ -116,7 +116,7 @@ aerie_log app_log(const app_options *options)
 static bool on_loaded(void *user, uint64_t done, uint64_t total)
 {
     if (done < total) app_progress_show("loading", done, total, user);
-    else app_progress_clear(user); /* before anything is said */
+    else app_progress_clear(user); /* before any message is printed */
     return true;
 }
 
@@ -182,7 +182,7 @@ bool app_wants_draft(aerie_spec_type type)
     }
 }
 
-/* What is to draft: of a list the first that needs a file. */
+/* The type of speculation; of a list the first that needs a file. */
 static aerie_spec_type wanted_type(const app_options *options)
 {
     for (size_t i = 0; i < options->bench.spec_types.n; i++)
@@ -317,7 +317,8 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     }
     const bool is_head = draft && (draft == found || type == AERIE_SPEC_MTP || aerie_file_is_drafter_head(draft));
     if (!bad) bad = app_format_read(&models->format, options);
-    if (!bad && !options->machines) bad = check_memory(options, draft && !is_head); /* each of a group has a part */
+    if (!bad && !options->machines) bad = check_memory(options, draft && !is_head); /* each process of a group holds a part
+                                                                                     * of the weights */
     if (!bad) bad = load_one(&models->model, options->model, options, false);
     if (!bad && aerie_model_rank(models->model, NULL)) follow(models, options);
     if (!bad && is_head) bad = app_report(APP_LOADING, load_head(&models->head, models->model, draft, options, &error), &error);
@@ -428,13 +429,13 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
         return app_error(APP_USAGE, "speculation of type %s needs a drafter head: -md FILE%s", aerie_spec_type_name(type),
                          models->draft ? " (the one given is a model)" : "");
     const aerie_status status = ae_session_create_for_test(session, models->model, &params, &options->test, &error);
-    if (status == AERIE_ERROR_UNSUPPORTED && params.spec.draft_model) /* two files: the sentence must say which */
+    if (status == AERIE_ERROR_UNSUPPORTED && params.spec.draft_model) /* two files: the message must say which */
         return app_error(APP_BAD_FILE, "'%s' cannot draft for '%s': %s", options->draft_model, options->model, error.text);
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
     int bad = app_debug_session(*session, models->model);
     if (!bad && !(options->command->bit & APP_BENCH) && type != AERIE_SPEC_NONE) bad = app_lookup_open(*session, options);
     if (bad) return bad;
-    /* texts that are measured; requests name theirs */
+    /* for measured texts; requests name their own adapters */
     return app_report(APP_WORKING, aerie_session_eval_adapters(*session, options->loras.uses, options->loras.n, &error),
                       &error);
 }

@@ -99,7 +99,7 @@ int app_tower_load(aerie_tower **tower, const app_models *models, const app_opti
     if (status == AERIE_OK) status = aerie_tower_load(tower, models->model, path, &params, &error);
     if (status == AERIE_OK && found && !options->quiet) app_note("images are read by '%s' (%s)", path,
                                                                  aerie_tower_type(*tower));
-    if (status != AERIE_OK && found) { /* nobody asked for it */
+    if (status != AERIE_OK && found) { /* it was found, not asked for: no error */
         app_note("the mmproj file beside the model is not used: %s", error.text);
         status = AERIE_OK;
     }

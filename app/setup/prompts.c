@@ -134,7 +134,7 @@ static int add_messages(app_prompts *prompts, const char *path)
 
 enum { PATIENCE_MS = 5000 };
 
-/* A file, a pipe or a socket: something may come of it. */
+/* Whether standard input can hold a prompt: a file, a pipe or a socket. */
 static bool is_input(void)
 {
     struct stat st;
@@ -320,7 +320,7 @@ static int encode_messages(app_prompt *prompt, const app_models *models, const a
     return encode_chat(models, &chat, &prompt->tokens, &prompt->n_tokens);
 }
 
-/* The text brings the BOS that the model adds by itself. */
+/* Whether the text begins with the BOS that the model adds anyway. */
 static bool begins_twice(const aerie_model *model, const app_prompt *prompt)
 {
     const int32_t bos = aerie_model_token_special(model, AERIE_SPECIAL_BOS);

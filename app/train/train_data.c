@@ -117,7 +117,7 @@ typedef struct work {
     job *jobs;          /* [n] */
     size_t n, capacity;
     json_t *done;       /* set of ids that are in the output already */
-    app_feature_file features; /* path NULL: none are wanted */
+    app_feature_file features; /* path NULL: no features are written */
     aerie_session *session;
     uint32_t n_ctx;
     size_t n_long;      /* prompts left out, too long for the context */
@@ -249,7 +249,7 @@ static bool loops(const int32_t *ids, size_t n)
     return false;
 }
 
-/* A NUL is no character of a prompt: no chat template takes one. */
+/* Refuses text with a NUL byte, which no chat template can take. */
 static bool without_nul(app_text *out, const char *text, size_t n)
 {
     bool ok = app_text_add(out, "", 0);

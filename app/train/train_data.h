@@ -21,7 +21,7 @@ int app_records_open(FILE **file, const char *path);
 /* An output may be no file that the command reads, by whatever link, and must be a regular file if it is there. path NULL: not
  * given. */
 int app_train_check_output(const char *option, const char *path, const char *const *read, size_t n_read);
-/* One line; the object is released. NULL (out of memory) is a failure. */
+/* One line; the object is released. NULL means that memory was short, and is an error. */
 int app_records_write(FILE *file, const char *path, json_t *object);
 
 /* Progress on standard error from time to time: "what: done of total, rate tokens/s". */
@@ -61,7 +61,7 @@ typedef struct app_feature_rows {
 
 /* The taps that the options name, or the usual ones, into a session's parameters. */
 int app_feature_taps(const app_models *models, const app_options *options, aerie_session_params *params);
-/* Continues after the last whole record, or begins the file. To be closed on failure, too. */
+/* Opens the file after its last whole record, or begins it. To be closed after a failure too. */
 int app_feature_open(app_feature_file *file, const char *path, const app_models *models, const app_options *options,
                      const aerie_session_params *params);
 int app_feature_close(app_feature_file *file);

@@ -5,17 +5,17 @@
 
 #include "base/mem.h"
 
-#define SLACK 1.125       /* a party is given so many times its share: who wants about the same does not take turns */
-#define FREE 0.5          /* of the first party's pass, which all others may add in any case */
-#define FIRST 4           /* passes' worth that a new party has at once */
-#define LEAST_CHUNK 8     /* rows of a prompt; for fewer it waits */
-#define LEAST_DRAFTS 8    /* nodes that each party may draft */
-#define RECENT 2          /* seconds for which a party that is alone expects others */
-#define TILE 4            /* rows of a sequence that attend to a position for the price of one */
-#define MEMORY 0.98       /* weight of a pass in the fit after the next one */
-#define PRIOR 0.5         /* passes that the present numbers count as */
-#define LEAST_PASSES 8    /* before the fit is believed */
-#define ODD_TIME 2.5      /* a pass that takes so many times what is expected was disturbed, and counts as this */
+#define SLACK 1.125       /* factor of a party's share, so that parties that want about the same need not take turns */
+#define FREE 0.5          /* part of the first party's pass that all others together may add in any case */
+#define FIRST 4           /* credit of a new party, in passes of the first party */
+#define LEAST_CHUNK 8     /* least rows of a prompt's chunk; a sequence whose credit pays for fewer waits */
+#define LEAST_DRAFTS 8    /* drafted nodes that every party may have */
+#define RECENT 2          /* seconds after the last shared pass for which a single party's drafts stay limited */
+#define TILE 4            /* rows of a sequence that attend to a position at the cost of one row */
+#define MEMORY 0.98       /* factor by which a pass's weight in the fit shrinks with each later pass */
+#define PRIOR 0.5         /* weight of the present numbers in the fit, in passes */
+#define LEAST_PASSES 8    /* measured passes before the fit is used */
+#define ODD_TIME 2.5      /* a measured time counts at most as this multiple of the expected one: the rest was a disturbance */
 
 aerie_status ae_share_init(ae_share *share, uint32_t n_most, const ae_share_cost *given, aerie_error *error)
 {
@@ -126,7 +126,7 @@ uint32_t ae_share_add(ae_share *share, uint64_t client, uint64_t group, uint64_t
     return i;
 }
 
-/* Of the groups of a client each has a part of its weight. */
+/* Clients have equal weights, and the groups of a client equal parts of it. */
 static void weigh(ae_share *share)
 {
     for (uint32_t p = 0; p < share->n_parties; p++) {
@@ -136,7 +136,8 @@ static void weigh(ae_share *share)
     }
 }
 
-/* The sequence of the party that missed most and was not looked at yet: its n_wanted is below UINT32_MAX. */
+/* Among the party's sequences that have no rows assigned yet (n_rows UINT32_MAX), the one that has waited longest; NULL:
+ * none. */
 static ae_share_part *next_of(ae_share *share, uint32_t i_party)
 {
     ae_share_part *best = NULL;
@@ -147,7 +148,7 @@ static ae_share_part *next_of(ae_share *share, uint32_t i_party)
     return best;
 }
 
-/* Gives the party's sequences what its credit pays for. */
+/* Assigns rows to the party's sequences, as many as its credit pays for. given: seconds added to the credit in this pass. */
 static void limit(ae_share *share, uint32_t i_party, double given)
 {
     ae_share_party *party = &share->parties[i_party];
@@ -160,14 +161,14 @@ static void limit(ae_share *share, uint32_t i_party, double given)
         const double some = added(share, p->n_context, least);
         most = some > most ? some : most;
         p->n_rows = left >= all ? p->n_wanted : 0;
-        if (left < all && left >= some && least < p->n_wanted) { /* a part of a prompt */
+        if (left < all && left >= some && least < p->n_wanted) { /* a chunk of its prompt */
             const double one = added(share, p->n_context, least + 1) - added(share, p->n_context, least);
             const double n = least + (left - some) / one;
             p->n_rows = n < p->n_wanted ? (uint32_t)n : p->n_wanted;
         }
         left -= added(share, p->n_context, p->n_rows);
     }
-    if (party->credit > most) party->credit = most; /* no more is saved up than one sequence needs */
+    if (party->credit > most) party->credit = most; /* credit beyond what one sequence needs is dropped */
 }
 
 /* Limits the drafts of each sequence. */

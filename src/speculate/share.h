@@ -27,7 +27,7 @@
 #include "base/err.h"
 
 typedef struct ae_share_cost {
-    double pass, row, context; /* seconds of a pass at least, of a row, of an attended position */
+    double pass, row, context; /* seconds: of a pass without rows, of each row, of each attended position */
 } ae_share_cost;
 
 /* A sequence in this pass. */
@@ -35,39 +35,44 @@ typedef struct ae_share_part {
     uint64_t client, group;
     uint64_t last;             /* the pass in which it had rows last */
     uint32_t n_context, n_wanted;
-    uint32_t n_rows, n_drafts; /* what it gets; UINT32_MAX drafts: no limit */
+    uint32_t n_rows, n_drafts; /* what it may add to the pass; n_drafts UINT32_MAX: no limit */
     uint32_t i_party;
 } ae_share_part;
 
 typedef struct ae_share_party {
     uint64_t client, group;
-    double credit;             /* seconds that it may spend */
-    double weight, wanted;     /* of this pass; wanted: seconds that its sequences would add */
-    uint32_t n_parts, n_in;    /* sequences, and those with rows */
+    double credit;             /* seconds of passes that it may still use */
+    double weight, wanted;     /* of this pass; wanted: seconds that its sequences would add to it in full */
+    uint32_t n_parts, n_in;    /* its sequences; those of them with rows in this pass */
     bool is_new, limited;
 } ae_share_party;
 
 typedef struct ae_share {
-    uint32_t n_most, n_parts, n_parties, n_before; /* n_before: parties of the pass before */
+    uint32_t n_most, n_parts, n_parties; /* room for sequences; sequences and parties of this pass */
+    uint32_t n_before;         /* parties of the previous pass */
     ae_share_part *parts;      /* [n_most] */
-    ae_share_party *parties, *before; /* [n_most] of this pass and of the one before */
+    ae_share_party *parties;   /* [n_most] of this pass */
+    ae_share_party *before;    /* [n_most] of the previous pass */
     ae_share_cost cost;
-    bool fixed, known;         /* cost is given; cost was fitted */
-    double a[3][3], b[3];      /* sums of the fit */
-    uint64_t n_passes, n_divided; /* measured ones; all */
-    double alone;              /* seconds of passes since one was shared */
+    bool fixed;                /* `cost` was given and is not fitted */
+    bool known;                /* `cost` comes from enough measured passes */
+    double a[3][3], b[3];      /* normal equations of the fit of `cost` */
+    uint64_t n_passes;         /* passes that were measured */
+    uint64_t n_divided;        /* all passes */
+    double alone;              /* seconds of passes since the last one with several parties */
 } ae_share;
 
-/* given: costs in place of measured ones, for tests; all zeros: they are measured. */
+/* n_most: sequences at most. given: costs for tests; NULL or all zeros: they are measured. Errors: MEMORY. */
 aerie_status ae_share_init(ae_share *share, uint32_t n_most, const ae_share_cost *given, aerie_error *error);
 void ae_share_free(ae_share *share);
 
-/* Before a pass: begin, add for each sequence that can have rows, then divide. */
+/* Before each pass: begin, then add for each sequence that can have rows, then divide. */
 void ae_share_begin(ae_share *share);
-/* n_rows is wanted without drafts; n_context tokens are in the cache. Returns its number. */
+/* last: the pass in which the sequence last had rows. n_context: tokens in its cache. n_rows: rows that it wants, without
+ * drafts. Returns its index in parts. */
 uint32_t ae_share_add(ae_share *share, uint64_t client, uint64_t group, uint64_t last, uint32_t n_context, uint32_t n_rows);
 void ae_share_divide(ae_share *share);
-/* After it: the rows that each part had, drafts included, and the seconds of the pass. */
+/* After the pass: n_rows [n_parts], the rows that each part had, drafts included; seconds that the pass took. */
 void ae_share_saw(ae_share *share, const uint32_t *n_rows, double seconds);
 
 #endif
