@@ -4,9 +4,9 @@
  * device runs at once, whatever the context, and units without a chunk end at once. */
 #include "backend/gpu/kv.h"
 
-#define FEW_ROWS 64                    /* more are walked: they have tiles enough */
-#define ROW_FLOATS ((size_t)512 << 10) /* room for parts of a row */
-#define BLOCKS_EACH 4                  /* of few rows, which a multiprocessor runs at once */
+#define FEW_ROWS 64                    /* more rows have enough tiles: they are not split (plan_walk) */
+#define ROW_FLOATS ((size_t)512 << 10) /* parts of a row for which there is scratch */
+#define BLOCKS_EACH 4                  /* blocks of few rows that a multiprocessor runs at once */
 
 void ae_gpu_attention_layout(ae_layout *layout, const ae_gpu_backend *backend, const ae_stream_options *options,
                              ae_gpu_attention_scratch *scratch)
@@ -45,7 +45,7 @@ static plan plan_few(const ae_gpu_kv_form *form, uint32_t n_queries, uint32_t ma
 
 static plan plan_walk(const ae_gpu_kv_form *form)
 {
-    const bool large = form->head_dim > 256; /* such heads take much shared memory */
+    const bool large = form->head_dim > 256; /* a tile of 8 such heads needs too much shared memory */
     const ae_gpu_kernel f16 = large ? AE_GPU_attention_f16_4 : AE_GPU_attention_f16_8;
     const ae_gpu_kernel f32 = large ? AE_GPU_attention_f32_4 : AE_GPU_attention_f32_8;
     const uint32_t tile = large ? 4 : 8;
@@ -79,7 +79,7 @@ static void split(const ae_stream *stream, ae_gpu_attention_args *args)
     if (most < 2 || wanted < 2) return;
     args->max_parts = (uint32_t)most;
     args->n_splits = wanted < most ? wanted : (uint32_t)most;
-    /* the last blocks would take long for all queries */
+    /* otherwise the last blocks would run long after the others */
     args->merge_apart = args->n_tiles > 1 || stream->backend->facts.single_queries;
 }
 

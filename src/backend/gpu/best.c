@@ -65,7 +65,7 @@ static bool scratch_take(ae_stream *stream, const ae_gpu_search *s, scratch *out
     scratch_layout(&layout, s, out);
     if (layout.overflow) return false;
     if (layout.bytes > stream->best_bytes) {
-        if (!ae_gpu_wait(stream, "a draw")) return false; /* nothing may run on what is freed */
+        if (!ae_gpu_wait(stream, "a draw")) return false; /* the queue may still use the old scratch */
         if (stream->best) b->ops.free(&b->base, stream->best, stream->best_bytes);
         stream->best = b->ops.alloc(&b->base, layout.bytes);
         stream->best_bytes = stream->best ? layout.bytes : 0;

@@ -11,7 +11,7 @@ typedef struct ae_gpu_search {
     const uint32_t *rows; /* (host) [n_rows] rows of logits */
     uint32_t n_rows;
     uint32_t k;           /* candidates of a row, 1 to AE_GPU_BEST */
-    bool totals;          /* the rows' weights, too */
+    bool totals;          /* the search also returns each row's total weight */
     size_t at;            /* a multiple of 64 */
 } ae_gpu_search;
 

@@ -14,7 +14,7 @@
 
 #define ROWS_BYTES ((size_t)16 << 20) /* of logits that are fetched at once, or one row */
 #define PART_ALIGN 64
-#define USUAL_DRAWS 256 /* trees or rows of a call, for which a stream keeps memory */
+#define USUAL_DRAWS 256 /* trees or rows of a call for which a stream reserves memory */
 
 static size_t part_bytes(size_t n)
 {
@@ -48,15 +48,15 @@ static size_t larger(size_t a, size_t b)
 
 /* ---- Walks ------------------------------------------------------------------------------------------------ */
 
-/* How far the walk down a tree has come. */
+/* The state of the walk down a tree. */
 typedef struct walker {
     ae_walk_nodes nodes;
-    int32_t node;   /* it draws from this one next; -1: the root */
+    int32_t node;   /* the node whose row it draws from next; -1: the root */
     int32_t token;  /* what was drawn */
     ae_walk_verdict verdict;
     bool found;     /* the device searches the tree's rows, of which the root's is row first_found of the search */
     uint32_t first_found;
-    bool on;        /* the walk goes on, from rows that are fetched */
+    bool on;        /* the walk continues on whole rows, which are fetched */
 } walker;
 
 /* A call's arrays on the host, and the batch of trees that is drawn for. */
@@ -162,7 +162,7 @@ static void list_rows(walk_call *c)
     }
 }
 
-/* The rows of the pass up to the last node. */
+/* Number of the pass's rows up to the last node's. */
 static uint32_t pass_rows(const ae_walk *a)
 {
     uint32_t n = 0;

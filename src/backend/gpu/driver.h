@@ -15,13 +15,13 @@
 
 #include "base/err.h"
 
-typedef struct ae_gpu_device ae_gpu_device;       /* each driver completes it */
+typedef struct ae_gpu_device ae_gpu_device;       /* each driver defines its own */
 typedef struct ae_gpu_recording ae_gpu_recording; /* likewise */
 
-#define AE_GPU_MARKS 4096 /* points in time that a device remembers: the marks of 64 streams */
+#define AE_GPU_MARKS 4096 /* timestamps that a device holds: the marks of 64 streams */
 
 typedef struct ae_gpu_facts {
-    char name[128];            /* for people: "NVIDIA H100 80GB HBM3, compute capability 9.0, driver 580.159" */
+    char name[128];            /* for messages: "NVIDIA H100 80GB HBM3, compute capability 9.0, driver 580.159" */
     uint32_t n_multiprocessors;
     uint32_t max_shared_bytes; /* of a block */
     bool int8_mma;             /* it has the matrix instructions of kernels/kernel.h */
@@ -33,7 +33,7 @@ typedef struct ae_gpu_facts {
 
 typedef struct ae_gpu_driver {
     const char *name; /* of the backend: "cuda" */
-    /* Devices that there are. UNSUPPORTED with a sentence where the API or its library is missing. */
+    /* Returns the number of devices. UNSUPPORTED with a message where the API or its library is missing. */
     aerie_status (*count)(uint32_t *n, aerie_error *error);
     aerie_status (*open)(uint32_t i, ae_gpu_device **out, ae_gpu_facts *facts, aerie_error *error);
     void (*close)(ae_gpu_device *device);
@@ -55,7 +55,7 @@ typedef struct ae_gpu_driver {
     /* Kernel i of AE_GPU_KERNELS over a grid of blocks, with n_shared bytes of shared memory a block; args is copied. */
     aerie_status (*launch)(ae_gpu_device *device, uint32_t i, const uint32_t grid[3], uint32_t n_shared, const void *args,
                            aerie_error *error);
-    /* A point in the queue, in slot i of AE_GPU_MARKS; the seconds between two, after sync. */
+    /* Records a timestamp in the queue, in slot i of AE_GPU_MARKS; returns the seconds between two of them, after sync. */
     aerie_status (*mark)(ae_gpu_device *device, uint32_t i, aerie_error *error);
     double (*elapsed)(ae_gpu_device *device, uint32_t from, uint32_t to);
     /* Waits until the queue is empty. The first failure since the last sync, also of launches. */

@@ -15,7 +15,7 @@
 #include "backend/gpu/scratch.h"
 #include "base/mem.h"
 
-#define AE_GPU_STREAMS (AE_GPU_MARKS / AE_MARKS) /* of a backend at most */
+#define AE_GPU_STREAMS (AE_GPU_MARKS / AE_MARKS) /* streams of a backend at most */
 
 typedef struct ae_gpu_backend {
     ae_backend base;
@@ -25,8 +25,8 @@ typedef struct ae_gpu_backend {
     ae_gpu_device *device;
     ae_gpu_facts facts;
     bool wait_each;        /* AERIE_GPU_WAIT=1: waits after each launch, so that a failure names its kernel */
-    _Atomic uint64_t n_events; /* grows with all that may change device memory, or be waited for */
-    pthread_mutex_t mutex; /* of the queue and of the two fields below; held through a recording */
+    _Atomic uint64_t n_events; /* counts everything that may change device memory, and every wait */
+    pthread_mutex_t mutex; /* guards the queue and the two fields below; held during a recording */
     const char *newest;    /* the kernel launched last, for messages */
     uint64_t streams;      /* bit i: marks [i * AE_MARKS, (i + 1) * AE_MARKS) of the device belong to a stream */
 } ae_gpu_backend;
@@ -36,7 +36,7 @@ typedef struct ae_gpu_passes ae_gpu_passes; /* recorded passes (pass.c) */
 struct ae_stream {
     ae_gpu_backend *backend;
     ae_stream_options options;
-    aerie_error fault;       /* the first since the last sync */
+    aerie_error fault;       /* the first error since the last sync */
     bool recording;          /* between pass_begin and pass_end, with the backend's lock held */
     bool records;            /* passes are recorded */
     uint32_t mark_base, n_marks;
@@ -88,8 +88,8 @@ static inline void ae_gpu_count(ae_gpu_backend *backend)
     atomic_fetch_add(&backend->n_events, 1);
 }
 
-/* Launches kernel `i` over gx * gy * gz blocks. `args` is the kernel's struct. A failure is noted in the stream; an empty grid
- * launches nothing. */
+/* Launches kernel `i` over gx * gy * gz blocks. `args` is the kernel's struct. Errors are noted in the stream; an empty
+ * grid launches nothing. */
 void ae_gpu_launch(ae_stream *stream, ae_gpu_kernel i, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t n_shared,
                    const void *args);
 /* Zeroes n bytes on the device, in the queue. */

@@ -70,7 +70,7 @@ static bool fill_job(const stack *s, uint32_t first, uint32_t n, ae_gpu_expert_j
     return true;
 }
 
-/* Experts that may be active, at most. */
+/* Upper bound of the number of active experts. */
 static uint32_t active_of(const ae_moe *a)
 {
     const size_t n_pairs = (size_t)a->n_rows * a->routing.n_used;
@@ -136,7 +136,7 @@ static void multiply_experts(ae_stream *stream, const ae_moe *a, const ae_gpu_ro
     }
 }
 
-/* A single row: its experts read it where the router does, and have one slot each. */
+/* Whether the pass has a single row: then each of its experts has one slot and reads the row in place. */
 static bool is_alone(const ae_moe *a)
 {
     return a->n_rows == 1 && !a->weigh_input;
@@ -263,7 +263,7 @@ static void hand_out_rows(ae_stream *stream, ae_matmul h, uint32_t dim, const ui
                                    .y_stride = stride});
 }
 
-/* What a rank's inner rows make goes to where all ranks find it. */
+/* Copies the results of this rank's inner rows to where the ranks exchange them. */
 static void hand_out(ae_stream *stream, const ae_moe *a)
 {
     const ae_gpu_product_scratch *m = &stream->product;

@@ -18,7 +18,7 @@ struct ae_gpu_passes {
     uint32_t n, n_seen;
     uint64_t clock; /* number of passes so far */
     uint32_t n_recorded, n_replayed;
-    uint64_t key;   /* of the pass that is being recorded */
+    uint64_t key;   /* key of the pass that is being recorded */
     struct {
         uint64_t key, used;
         ae_gpu_recording *recording;
@@ -91,7 +91,7 @@ bool ae_gpu_pass_begin(ae_stream *stream, uint64_t key)
     }
     if (!was_seen(p, key)) return true;
     pthread_mutex_lock(&b->mutex);
-    if (b->driver->record_begin(b->device, &error) != AERIE_OK) { /* the pass runs plainly, and so do all later ones */
+    if (b->driver->record_begin(b->device, &error) != AERIE_OK) { /* this pass and all later ones run without recording */
         pthread_mutex_unlock(&b->mutex);
         stream->records = false;
         return true;
@@ -101,7 +101,7 @@ bool ae_gpu_pass_begin(ae_stream *stream, uint64_t key)
     return true;
 }
 
-/* The place of a new recording: a free one, or that of the recording which was not used for longest. */
+/* Returns the slot for a new recording: a free one, or that of the least recently used recording. */
 static uint32_t make_place(ae_stream *s)
 {
     ae_gpu_backend *b = s->backend;

@@ -122,7 +122,7 @@ static ae_gpu_job job_of(const ae_weight *w, const struct ae_matmul_out *out, ui
                         .has_scale = w->has_scale, .scale = w->scale};
 }
 
-/* Numbers the blocks of the jobs. */
+/* Assigns block numbers to the jobs. */
 static uint32_t place_jobs(ae_gpu_product_args *args, uint32_t n_out)
 {
     uint32_t n_blocks = 0;

@@ -29,7 +29,7 @@ typedef struct ae_gpu_preparation {
 } ae_gpu_preparation;
 
 void ae_gpu_prepare(ae_stream *stream, const ae_gpu_preparation *preparation, const ae_gpu_rows *rows);
-/* What the weights need of their rows. */
+/* How the weights need their rows prepared (AE_GPU_WANT_..., or-ed). */
 uint32_t ae_gpu_wants(const ae_matmul *args);
 /* Multiplies prepared rows by all weights of args; of args, only n_rows and the weights are read. */
 void ae_gpu_multiply(ae_stream *stream, const ae_matmul *args, const ae_gpu_rows *rows);

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 
 #define STATE_ALIGN 64  /* floats: planes and records begin at multiples */
-#define FEW_ROWS 16u    /* of a convolution that takes one launch */
+#define FEW_ROWS 16u    /* taps of a convolution that takes one launch */
 
 typedef struct state_place {
     ae_state_layer layer;
@@ -19,7 +19,7 @@ struct ae_state_store {
     ae_gpu_backend *backend;
     ae_state_shape shape;   /* without layers */
     state_place *places;    /* (host) [n_layers] */
-    size_t saved_floats;    /* of a plane, without what fills it up */
+    size_t saved_floats;    /* floats of a plane, without padding */
     size_t plane_floats, record_floats;
     float *planes;          /* on the device, [n_planes][plane_floats] */
     float *records;         /* [n_seqs][n_records][record_floats], in the same block */

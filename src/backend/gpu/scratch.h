@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What attention keeps (attention.c). */
+/* Scratch of attention (attention.c). */
 #define AE_GPU_ARRIVALS 16384u /* tiles, for each KV head, that can be split */
 
 typedef struct ae_gpu_attention_scratch {
@@ -16,7 +16,7 @@ typedef struct ae_gpu_attention_scratch {
     uint32_t *arrivals; /* [AE_GPU_ARRIVALS], 0 between launches */
 } ae_gpu_attention_scratch;
 
-/* What products and experts keep (product.c, moe.c). */
+/* Scratch of products and experts (product.c, moe.c). */
 typedef struct ae_gpu_product_scratch {
     ae_gpu_rows rows;    /* the arrays; the sizes are those of the product at hand */
     uint32_t tiles;      /* room: tiles of 8 rows of max_in columns */
@@ -36,7 +36,7 @@ typedef struct ae_gpu_product_scratch {
     float *s_down;       /* f32 [max_rows][n_embd] */
 } ae_gpu_product_scratch;
 
-/* What recurrent layers keep (recurrent.c). */
+/* Scratch of recurrent layers (recurrent.c). */
 typedef struct ae_gpu_state_scratch {
     float *alpha, *beta; /* [max_rows][n_alphas] x 2, of the layer that has most (kernels/args_state.h) */
     float *erased;       /* the same of WKV7 */

@@ -16,7 +16,7 @@
 #include "base/os.h"
 
 #define STAGING_BYTES ((size_t)4 << 20)
-#define LANDING_BYTES ((size_t)4 << 20) /* at first; walks and proposals may need more */
+#define LANDING_BYTES ((size_t)4 << 20) /* initial size; walks and proposals may need more */
 #define STAGING_ALIGN 64
 
 /* ---- The queue's lock, failures --------------------------------------------------------------------------- */
@@ -112,7 +112,7 @@ void ae_gpu_stream_free(ae_stream *stream)
     if (!stream) return;
     ae_gpu_backend *b = stream->backend;
     const ae_gpu_driver *d = b->driver;
-    ae_gpu_wait(stream, "closing a stream"); /* nothing may run on what is freed */
+    ae_gpu_wait(stream, "closing a stream"); /* the queue may still use what is freed */
     ae_gpu_passes_free(stream);
     if (stream->memory) d->free(b->device, stream->memory);
     if (stream->best) d->free(b->device, stream->best);
@@ -280,7 +280,7 @@ void ae_gpu_download(ae_stream *stream, void *host, const void *device, size_t n
         if (!download_piece(stream, (uint8_t *)host + done, (const uint8_t *)device + done, piece)) break;
         done += piece;
     }
-    if (done < n) memset((uint8_t *)host + done, 0, n - done); /* a failure leaves nothing undefined */
+    if (done < n) memset((uint8_t *)host + done, 0, n - done); /* so that the output is defined after a failure */
 }
 
 const void *ae_gpu_view(ae_stream *stream, const void *device, void *room, size_t n)
@@ -315,7 +315,7 @@ double ae_gpu_elapsed(const ae_stream *stream, uint32_t from, uint32_t to)
     return seconds;
 }
 
-/* A device has one queue (driver.h): what was given to any of its streams before runs before. */
+/* A device has one queue (driver.h), so work runs in the order in which its streams submitted it. */
 void ae_gpu_wait_for(ae_stream *stream, ae_stream *other)
 {
     (void)stream, (void)other;

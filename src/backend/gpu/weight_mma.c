@@ -13,7 +13,7 @@
 typedef struct form {
     uint32_t type; /* ae_type */
     bool wide, has_min, has_table;
-    uint32_t bits, codes, high, scales; /* bytes of the parts of a record */
+    uint32_t bits, codes, high, scales; /* bytes of each part of a record */
 } form;
 
 static const form forms[AE_MMA_N_TYPES] = {
@@ -104,7 +104,8 @@ static void put_scales_32(const form *f, const ae_unit *unit, uint32_t row, uint
     if (f->type == AE_TYPE_MXFP4) {
         uint32_t bits;
         memcpy(&bits, &unit->d[0], 4);
-        const uint16_t upper = (uint16_t)(bits >> 16); /* a power of two from 2^-128 on: the others are zero */
+        const uint16_t upper = (uint16_t)(bits >> 16); /* the scale is a power of two from 2^-128 on: its lower 16 bits are
+                                                        * zero */
         memcpy(at, &upper, 2);
         return;
     }

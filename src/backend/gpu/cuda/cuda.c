@@ -28,17 +28,17 @@
 struct ae_gpu_device {
     ae_cuda_api api;
     ae_cu_device device;
-    ae_cu_context context; /* the device's primary one, held */
+    ae_cu_context context; /* the device's primary context, retained */
     ae_cu_module modules[AE_CU_MAX_IMAGES]; /* [n_modules] of ae_gpu_images */
     uint32_t n_modules;
     bool early;            /* facts.early */
-    double limit;          /* of waits, in seconds; 0: none */
+    double limit;          /* limit of a wait, in seconds; 0: none */
     _Atomic bool hung;     /* it was over */
     ae_cu_stream queue;
     ae_cu_stream fills;    /* zeroing of new memory, and fills */
     pthread_mutex_t fills_mutex;
     ae_cu_function kernels[AE_GPU_N_KERNELS + 1]; /* by ae_gpu_kernel */
-    ae_cu_event marks[AE_GPU_MARKS];              /* made when they are first needed */
+    ae_cu_event marks[AE_GPU_MARKS];              /* events, created when they are first needed */
 };
 
 struct ae_gpu_recording {
@@ -55,7 +55,7 @@ static const struct {
     {NULL, 0},
 };
 
-/* Returns a failed call to the caller. */
+/* Returns from the function with the error if a call has failed. */
 #define CU_TRY(api, call, name, error)                                                \
     do {                                                                              \
         const ae_cu_result cu_result = (api)->call;                                   \
@@ -185,7 +185,7 @@ static aerie_status load_modules(ae_gpu_device *d, const device_numbers *n, aeri
     return AERIE_OK;
 }
 
-/* All kernels wait by themselves for the one in front, if AE_GPU_KERNELS_WAIT is defined. */
+/* With AE_GPU_KERNELS_WAIT all kernels wait for the previous one themselves (programmatic dependent launch). */
 static bool may_be_early(void)
 {
 #ifdef AE_GPU_KERNELS_WAIT
@@ -217,7 +217,7 @@ static aerie_status set_up(ae_gpu_device *d, uint32_t i, ae_gpu_facts *facts, ae
     return AERIE_OK;
 }
 
-/* Gives a device that was given up a last chance. */
+/* Before closing: waits once more for a device that was given up. */
 static bool comes_back(ae_gpu_device *d)
 {
     const double start = ae_time_now();
@@ -275,7 +275,7 @@ static void cuda_memory_info(ae_gpu_device *d, uint64_t *n_free, uint64_t *n_tot
 static aerie_status finish_fills(ae_gpu_device *d, ae_cu_result queued, const char *call, aerie_error *error)
 {
     aerie_error said = {0};
-    const aerie_status status = wait_for(d, d->fills, call, &said); /* also after a failure */
+    const aerie_status status = wait_for(d, d->fills, call, &said); /* also after an error */
     if (queued != AE_CU_OK) return ae_cuda_fail(&d->api, queued, call, error);
     if (status != AERIE_OK && error) *error = said;
     return status;
@@ -298,7 +298,7 @@ static void *cuda_alloc(ae_gpu_device *d, size_t bytes)
 static void cuda_free(ae_gpu_device *d, void *memory)
 {
     if (!memory || is_busy(d)) return;
-    (void)d->api.context_set(d->context); /* what is released is released, whatever fails */
+    (void)d->api.context_set(d->context); /* the memory counts as released even if the call fails */
     (void)d->api.free(address(memory));
 }
 
@@ -416,7 +416,8 @@ static aerie_status cuda_record_end(ae_gpu_device *d, ae_gpu_recording **out, ae
     ae_cu_graph graph = NULL;
     *out = NULL;
     const aerie_status entered = enter(d, error);
-    const ae_cu_result result = d->api.capture_end(d->queue, &graph); /* in any case: the queue must not stay captured */
+    const ae_cu_result result = d->api.capture_end(d->queue, &graph); /* also after an error: the stream must not stay in
+                                                                       * capture mode */
     if (result == AE_CU_OK && entered == AERIE_OK) return instantiate(&d->api, graph, out, error);
     if (graph) (void)d->api.graph_destroy(graph);
     return entered != AERIE_OK ? entered : ae_cuda_fail(&d->api, result, "cuStreamEndCapture", error);

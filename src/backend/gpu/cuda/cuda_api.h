@@ -40,7 +40,7 @@ enum {
     AE_CU_FUNCTION_SHARED_MOST = 8,
 
     AE_CU_NON_BLOCKING = 1,  /* a stream that does not wait for the default one */
-    AE_CU_THREAD_LOCAL = 1,  /* while a stream is captured, other threads may do what they want */
+    AE_CU_THREAD_LOCAL = 1,  /* during a capture, other threads may make any call */
     AE_CU_HOST_PORTABLE = 1, /* pinned for all contexts */
 
     AE_CU_LAUNCH_EARLY = 6,  /* attribute of a launch: it may begin before the launch in front of it has ended */

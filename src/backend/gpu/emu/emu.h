@@ -45,7 +45,7 @@ AE_DEV double2 make_double2(double x, double y) { return {x, y}; }
 
 #define AE_KERNEL_EARLY(name, type, threads) AE_KERNEL(name, type, threads)
 #define AE_DEPEND
-AE_DEV void ae_depend_launch(void) {} /* here a launch begins when the one in front of it has ended */
+AE_DEV void ae_depend_launch(void) {} /* in the emulation a launch begins only when the previous one has ended */
 AE_DEV void ae_depend_wait(void) {}
 
 #define AE_SHARED(p) uint8_t *p = ae_emu_now->shared

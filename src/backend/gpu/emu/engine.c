@@ -86,7 +86,7 @@ static void thread_enter(ae_emu_engine *e, uint32_t t)
 static ae_emu_fiber *fiber_take(ae_emu_engine *e, uint32_t t)
 {
     ae_emu_fiber *f = e->idle;
-#if defined(AE_EMU_TSAN) /* on a stack of its own: what another thread left there is none of its business */
+#if defined(AE_EMU_TSAN) /* on a fresh stack, so that it cannot read what another thread left there */
     thread_enter(e, t);
     if (f && !e->n_light && !ae_emu_fiber_renew(f, fiber_main)) return NULL;
 #endif
@@ -170,7 +170,7 @@ static bool warp_settle(ae_emu_engine *e, uint32_t at)
     return e->ahead >= 16 || (e->ahead && (random_next(e) >> 32) % 16 < e->ahead);
 }
 
-/* Threads wait that nothing can wake: says what for. */
+/* Reports a deadlock: which threads wait, and for what. */
 static void stuck(ae_emu_engine *e) __attribute__((noreturn));
 static void stuck(ae_emu_engine *e)
 {
@@ -207,7 +207,7 @@ static bool barrier_settle(ae_emu_engine *e)
     return true;
 }
 
-/* The thread that runs next; NONE when the block is done. */
+/* Returns the thread that runs next; NONE when the block is done. */
 static uint32_t pick(ae_emu_engine *e)
 {
     for (;;) {
@@ -279,7 +279,7 @@ static void wait(ae_emu_engine *e)
 {
     const uint32_t self = e->view.thread;
     ae_emu_warp *w = &e->warps[self / 32];
-    if (w->next < w->n) { /* what pick would do, most of the time */
+    if (w->next < w->n) { /* a shortcut for the usual result of pick */
         const uint32_t lane = self / 32 * 32 + w->lanes[w->next];
         if (e->threads[lane].state == AE_EMU_READY) {
             w->next++;

@@ -10,11 +10,11 @@
 #endif
 
 #define AE_EMU_MAX_WARPS (AE_EMU_MAX_THREADS / 32)
-#define AE_EMU_BARS 16 /* of ae_bar_wait; 0 is ae_sync's */
+#define AE_EMU_BARS 16 /* number of a barrier of ae_bar_wait; 0 is ae_sync's */
 
 typedef enum ae_emu_state {
     AE_EMU_FRESH, /* not yet begun */
-    AE_EMU_READY, /* waits for its turn */
+    AE_EMU_READY, /* ready to run */
     AE_EMU_AT_WARP,
     AE_EMU_AT_BARRIER, /* ae_sync */
     AE_EMU_AT_BAR,     /* ae_bar_wait */
@@ -31,7 +31,7 @@ typedef enum ae_emu_op {
     AE_EMU_SYNC,
 } ae_emu_op;
 
-/* An asynchronous copy that has not been done. */
+/* An asynchronous copy that is still pending. */
 typedef struct ae_emu_copy {
     void *to;
     const void *from;
@@ -58,15 +58,15 @@ typedef struct ae_emu_warp {
     uint32_t next;                      /* of lanes[], in this pass over the warp */
     uint32_t n_at_warp;                 /* threads in this state */
     bool open;                          /* some thread can run */
-    uint32_t turn;                      /* meetings that were */
+    uint32_t turn;                      /* meetings so far */
     uint8_t lanes[32];                  /* their order in this pass */
-    const ae_emu_thread *first;         /* that came to the meeting under way */
+    const ae_emu_thread *first;         /* threads that have arrived at the current meeting */
 } ae_emu_warp;
 
 /* A barrier with a number. */
 typedef struct ae_emu_bar_state {
-    uint32_t n, n_came; /* threads that it is for, and that have come */
-    uint32_t turn;      /* how often it was complete */
+    uint32_t n, n_came; /* threads that it waits for, and that have arrived */
+    uint32_t turn;      /* how often it has been completed */
 } ae_emu_bar_state;
 
 struct ae_emu_engine {
@@ -83,8 +83,8 @@ struct ae_emu_engine {
     uint32_t at; /* in order[] */
     uint32_t n_at_barrier, n_done;
     uint32_t n_bars; /* calls of ae_bar_wait and ae_bar_post in this block */
-    const ae_emu_thread *first; /* that came to the barrier under way */
-    uint32_t turn;              /* barriers that were */
+    const ae_emu_thread *first; /* threads that have arrived at the current barrier */
+    uint32_t turn;              /* barriers so far */
     void *host_tsan;
     uint32_t n_blocks, n_light; /* of this launch; those that ThreadSanitizer takes for one thread */
     char *begin, *end; /* for ThreadSanitizer: addresses that stand for the launch's begin and end, */
@@ -107,11 +107,11 @@ static inline ae_emu_thread *ae_emu_self(ae_emu_engine *e)
 
 /* The end of a path, for reports. */
 const char *ae_emu_name(const char *path);
-/* Ends the launch with a sentence. */
+/* Ends the launch with a report. */
 void ae_emu_fail(ae_emu_engine *e, const char *format, ...) __attribute__((noreturn, format(printf, 2, 3)));
-/* This thread waits for the other lanes, which do the same. */
+/* The thread waits until all lanes of its warp have called this. */
 void ae_emu_meet_warp(ae_emu_engine *e, ae_emu_op op, const char *file, int line);
-/* warp.c: what the lanes of a full warp came to do. */
+/* warp.c: performs the collective operation that all lanes of a warp have called. */
 void ae_emu_operate(ae_emu_thread lanes[32]);
 /* copy.c: does the copies of the groups before `group`. */
 void ae_emu_copy_until(ae_emu_thread *thread, uint32_t group);

@@ -22,7 +22,7 @@
 
 #define GUARD_BYTES ((size_t)64 << 10) /* a multiple of any page */
 #if defined(AE_EMU_TSAN)
-#define STACK_BYTES ((size_t)32 << 10) /* each thread's is mapped anew */
+#define STACK_BYTES ((size_t)32 << 10) /* each thread's stack is mapped afresh */
 #elif defined(ASAN) || !defined(NDEBUG)
 #define STACK_BYTES ((size_t)256 << 10)
 #else
@@ -113,7 +113,7 @@ void ae_emu_fiber_free(ae_emu_fiber *fiber)
 {
     if (!fiber->map) return;
 #ifdef ASAN
-    ASAN_UNPOISON_MEMORY_REGION(fiber->bottom, fiber->bytes); /* frames that never returned */
+    ASAN_UNPOISON_MEMORY_REGION(fiber->bottom, fiber->bytes); /* unpoisons the frames of a fiber that never returned */
 #endif
     munmap(fiber->map, GUARD_BYTES + STACK_BYTES);
     fiber->map = NULL;

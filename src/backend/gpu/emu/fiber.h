@@ -26,7 +26,7 @@ typedef struct ae_emu_fiber {
     void *fake;                  /* AddressSanitizer's */
     struct ae_emu_fiber *before; /* ran before this one */
     struct ae_emu_fiber *next;   /* in a list of the owner's */
-    uint32_t thread;             /* the owner's number of what runs in it */
+    uint32_t thread;             /* index, for the owner, of the thread that runs in it */
 } ae_emu_fiber;
 
 /* A stack on which `entry` begins at the first change to it. entry must not return. False: not enough memory. */

@@ -18,7 +18,7 @@ extern "C" {
 
 #define AE_EMU_MAX_THREADS 1024u /* of a block */
 #define AE_EMU_MAX_SHARED 232448u /* bytes of a block's shared memory, as compute capability 9.0 has them */
-#define AE_EMU_REPORT 320         /* bytes of a sentence about a broken rule */
+#define AE_EMU_REPORT 320         /* bytes of a report about a broken rule */
 
 /* What a kernel was compiled for. */
 typedef struct ae_emu_facts {

@@ -36,7 +36,8 @@ static void ask(const ae_vk_library *l, VkPhysicalDevice physical, facts *f)
     memset(f, 0, sizeof *f);
     f->properties.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
     l->GetPhysicalDeviceProperties2(physical, &f->properties);
-    if (f->properties.properties.apiVersion < VK_API_VERSION_1_3) return; /* it would not know the structs */
+    if (f->properties.properties.apiVersion < VK_API_VERSION_1_3) return; /* a device of an older API does not know the
+                                                                           * structs */
     f->sizes.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES;
     f->driver.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES;
     f->floats.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FLOAT_CONTROLS_PROPERTIES;
@@ -54,7 +55,7 @@ static void ask(const ae_vk_library *l, VkPhysicalDevice physical, facts *f)
     l->GetPhysicalDeviceFeatures2(physical, &f->features);
 }
 
-/* What the device lacks; NULL: nothing. */
+/* Returns what the device lacks, for a message; NULL: nothing. */
 static const char *missing_of(const facts *f)
 {
     const VkPhysicalDeviceFeatures *f10 = &f->features.features;
@@ -94,7 +95,7 @@ static aerie_status find_family(ae_gpu_device *d, const facts *f, aerie_error *e
     if (d->family == n)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%.100s has no queue that computes",
                        f->properties.properties.deviceName);
-    const uint32_t bits = families[d->family].timestampValidBits; /* shorter ones would wrap */
+    const uint32_t bits = families[d->family].timestampValidBits; /* counters with fewer valid bits would wrap */
     d->tick = bits == 64 ? (double)f->properties.properties.limits.timestampPeriod * 1e-9 : 0;
     return AERIE_OK;
 }
@@ -131,7 +132,7 @@ static aerie_status find_types(ae_gpu_device *d, aerie_error *error)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "this device has no memory that can be used");
     d->heap = m->memoryTypes[local].heapIndex;
     d->heap_bytes = m->memoryHeaps[d->heap].size;
-    /* Where the host sees the whole heap, there is no need to copy. */
+    /* Uses host-visible memory where it covers the whole heap: no copies are needed then. */
     if (both != UINT32_MAX && m->memoryTypes[both].heapIndex == d->heap) local = both;
     d->mapped = local == both && !(map && !strcmp(map, "0"));
     d->types[AE_VK_LOCAL] = local;
@@ -221,7 +222,7 @@ static aerie_status set_up(ae_gpu_device *d, uint32_t i, facts *f, aerie_error *
     memcpy(d->max_groups, limits->maxComputeWorkGroupCount, sizeof d->max_groups);
     d->max_block = most_of(f);
     d->floats = f->floats;
-    /* A processor may take minutes for a pass, and does not hang. */
+    /* No limit for devices that are processors: a pass may take them minutes. */
     d->limit = ae_gpu_limit(f->properties.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU ? 0 : AE_GPU_LIMIT);
     AE_TRY(find_family(d, f, error));
     AE_TRY(find_types(d, error));

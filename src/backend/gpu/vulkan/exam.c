@@ -151,7 +151,7 @@ typedef struct exam_args {
     uint32_t n;
 } exam_args;
 
-/* Arrays on the host, one after the other: three operands, what is wanted. */
+/* Host arrays, one after the other: three operands, then the expected results. */
 typedef struct paper {
     uint32_t *a, *b, *c, *want;
 } paper;

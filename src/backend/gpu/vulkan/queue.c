@@ -23,7 +23,7 @@ aerie_status ae_vk_lose(ae_gpu_device *d, VkResult result, const char *call, aer
     return status;
 }
 
-/* Returns a failed call, which may have lost the device, to the caller. */
+/* Returns from the function with the error if a call has failed; the device may be lost then. */
 #define TRY_LIVE(d, what, name, error)                                            \
     do {                                                                          \
         const VkResult vk_result = (what);                                        \
@@ -89,7 +89,7 @@ static uint64_t nanoseconds(double seconds)
     return seconds > 0 ? (uint64_t)(seconds * 1e9) : UINT64_MAX;
 }
 
-/* How far the device has come; UINT64_MAX: it does not say. */
+/* The semaphore's value: submissions that are done; UINT64_MAX: the query failed. */
 static uint64_t progress_of(ae_gpu_device *d)
 {
     uint64_t value = 0;
@@ -225,7 +225,7 @@ static aerie_status take_commands(ae_gpu_device *d, size_t n, VkCommandBuffer *c
     return AERIE_OK;
 }
 
-/* The next command waits for the ones before it. */
+/* Records a barrier: the next command waits for the previous ones. */
 static void order(ae_gpu_device *d, VkCommandBuffer commands)
 {
     const VkPipelineStageFlags stages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
@@ -271,7 +271,7 @@ aerie_status ae_vk_copy_out(ae_gpu_device *d, void *pinned, const void *from, si
     return status;
 }
 
-/* Whole words; the host side zeroes nothing else. */
+/* Zeroes whole words; the host side asks for nothing else. */
 static aerie_status zero(ae_gpu_device *d, uint64_t address, size_t n, aerie_error *error)
 {
     VkCommandBuffer commands;

@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 
-#define ARGS_BYTES ((size_t)64 << 10) /* of a block of arguments; more than a launch has */
+#define ARGS_BYTES ((size_t)64 << 10) /* bytes of a block of arguments; more than one launch needs */
 
 aerie_status ae_vk_record_args(ae_gpu_device *d, size_t n, uint64_t *address, uint8_t **host, aerie_error *error)
 {
@@ -34,7 +34,7 @@ static void destroy(ae_gpu_device *d, ae_gpu_recording *r)
     ae_free(r);
 }
 
-/* Between its own commands a recording orders itself; this orders it after what came before. */
+/* A recording has barriers between its own commands; this one orders it after earlier commands. */
 static void order_start(ae_gpu_device *d, const ae_gpu_recording *r)
 {
     const VkMemoryBarrier barrier = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER, .srcAccessMask = VK_ACCESS_MEMORY_WRITE_BIT,

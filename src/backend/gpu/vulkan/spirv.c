@@ -60,7 +60,7 @@ static bool is_float_step(const uint32_t *at, uint32_t opcode, uint32_t n, uint3
     return n >= 3 && (opcode == OP_FNEGATE || opcode == OP_FADD || opcode == OP_FSUB || opcode == OP_FMUL || opcode == OP_FDIV);
 }
 
-/* What a module has: places in words, 0 unless found. */
+/* Positions in a module, in words; 0: not found. */
 typedef struct contents {
     uint32_t entry, std;      /* ids of the entry point and of the import GLSL.std.450 */
     size_t modes_at;          /* behind the last entry point or execution mode */

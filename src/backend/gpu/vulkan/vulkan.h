@@ -136,8 +136,8 @@ struct ae_gpu_device {
     double marks[AE_GPU_MARKS];  /* seconds, without timestamps */
     VkPipeline pipelines[AE_GPU_N_KERNELS + 1]; /* made when they are first launched */
     aerie_error fault;           /* status not OK: the device is lost, and why */
-    double limit;                /* of waits, in seconds; 0: none (limit.h) */
-    bool hung;                   /* it was over, which is a fault, too */
+    double limit;                /* limit of a wait, in seconds; 0: none (limit.h) */
+    bool hung;                   /* a wait exceeded the limit; the device counts as faulty */
     ae_gpu_recording *left;      /* recordings that a device which hangs may still run; freed when it is closed */
 
     pthread_mutex_t fill_mutex;  /* of all that follows; taken before the other one */
@@ -161,7 +161,7 @@ aerie_status ae_vk_open(uint32_t i, ae_gpu_device **out, ae_gpu_facts *facts, ae
 void ae_vk_close(ae_gpu_device *d);
 
 /* memory.c */
-/* The most bytes of a block. */
+/* Largest size of a block, in bytes. */
 size_t ae_vk_max_block(const ae_gpu_device *d);
 aerie_status ae_vk_block_create(ae_gpu_device *d, uint32_t kind, size_t n, ae_vk_block *out, aerie_error *error);
 void ae_vk_block_destroy(ae_gpu_device *d, ae_vk_block *block);

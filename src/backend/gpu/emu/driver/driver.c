@@ -63,16 +63,16 @@ struct ae_gpu_device {
     pthread_mutex_t mutex; /* of n_used */
     uint64_t n_used, n_total;
     uint64_t seed, n_launches;
-    uint64_t lose; /* the launch that loses the device; 0: none does */
-    uint64_t hang; /* the launch that never ends; 0: each does */
-    double limit;  /* of waits, in seconds; 0: none */
+    uint64_t lose; /* number of the launch that loses the device; 0: none does */
+    uint64_t hang; /* number of the launch that never ends; 0: all end */
+    double limit;  /* limit of a wait, in seconds; 0: none */
     double marks[AE_GPU_MARKS]; /* seconds */
     ae_gpu_recording *recording; /* under way */
     bool lost;
     aerie_error fault; /* why */
 };
 
-/* Before each allocation. */
+/* What precedes each allocation in memory. */
 typedef union head {
     size_t bytes;
     uint8_t room[ALIGN];
