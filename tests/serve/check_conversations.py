@@ -78,6 +78,40 @@ class Conversations(unittest.TestCase):
                 self.assertGreaterEqual(figure(s, "_restored_total"), N - 2)
                 self.assertGreaterEqual(figure(s, "_restored_tokens_total"), 256 * (N - 2))
 
+    def test_states_are_those_of_their_ends(self):
+        """Of a recurrent model a conversation is of use to what goes on from its end. Once one was restored in vain, a shorter
+        one that a request contains is taken instead of a longer one that it leaves, and is kept beside it."""
+        mkarch = os.path.join(os.path.dirname(rig.MKMODEL), "mkarch")
+        subprocess.run([mkarch, "qwen35", os.path.join(rig.FOLDER, "hybrid.gguf")], check=True, stdout=subprocess.DEVNULL)
+        few = "--ctx-checkpoints", "1"  # states that the cache itself keeps
+
+        def told(s):
+            def one(prompt):
+                a = s.post("/v1/completions", {"prompt": prompt, "max_tokens": 1, "temperature": 0, "logprobs": 3})
+                self.assertEqual(a.status, 200, a.body)
+                return a.json["choices"][0]["text"], a.json["timings"]["cache_n"]
+
+            def others(seed):
+                for i in range(3):
+                    one(tokens(seed + i, 400))
+            answers = [one(tokens(1))]
+            others(20)
+            answers.append(one(tokens(1, 200) + tokens(2, 30)))
+            others(30)
+            short = tokens(3, 200)
+            answers.append(one(short))
+            answers.append(one(short + tokens(4, 150)))
+            others(40)
+            answers.append(one(short + tokens(5, 100)))
+            return answers
+        with self.server("--cache-ram", "0", *few, model="hybrid.gguf") as s:
+            plain = told(s)
+        with self.server("--spec-type", "none", *few, model="hybrid.gguf") as s:
+            kept = told(s)
+        self.assertEqual([a for a, _ in kept], [a for a, _ in plain])
+        self.assertEqual(plain[-1][1], 0)
+        self.assertGreaterEqual(kept[-1][1], 192)
+
     def test_memory_has_a_limit(self):
         with self.server("--cache-ram", "1") as s:
             for i in range(60):

@@ -91,8 +91,8 @@ static bool make_room(serve_conversations *c, uint64_t room, const entry *but)
     return true;
 }
 
-/* Returns the entry with the most tokens in common, if they are enough to be worth copying; NULL: none. Called under the
- * lock. */
+/* Returns the entry with the most tokens in common, if they are enough to be worth copying and are not known to be of no use;
+ * NULL: none. Called under the lock. */
 static entry *best(serve_conversations *c, const serve_conversation_key *key, size_t *n_common)
 {
     entry *found = NULL;
@@ -100,6 +100,7 @@ static entry *best(serve_conversations *c, const serve_conversation_key *key, si
     for (entry *e = c->first; e; e = e->next) {
         if (!e->kept || (!e->data && !e->on_disk) || !is_of(e, key)) continue;
         const size_t n = common(e->tokens, e->n, key->tokens, key->n);
+        if (e->n - n >= c->vain_cut) continue;
         if (n >= SERVE_CONVERSATION_LEAST && n >= e->n / 4 && n > *n_common) *n_common = n, found = e;
     }
     return found;
@@ -125,7 +126,7 @@ void serve_conversation_forget_contained(serve_conversations *c, const entry *wh
     for (entry *e = c->first, *next; e; e = next) {
         next = e->next;
         const bool stays = !e->kept || e->writing || e->n_readers || (e->on_disk && !whole->on_disk);
-        if (e == whole || stays || !is_of(e, &key) || e->n > whole->n ||
+        if (e == whole || stays || !is_of(e, &key) || e->n > whole->n || whole->n - e->n >= c->vain_cut ||
             common(e->tokens, e->n, whole->tokens, whole->n) < e->n)
             continue;
         if (e->on_disk && strcmp(e->name, whole->name)) serve_conversation_remove_file(c, e);
@@ -208,6 +209,7 @@ struct serve_conversation_return {
     serve_conversations *c;
     serve_conversation_key key;
     size_t there;           /* tokens that the cache has already */
+    size_t n_saved, cut;    /* tokens of the entry; of these, those that the request does not share */
     aerie_loading *loading;
 };
 
@@ -264,6 +266,8 @@ bool serve_conversation_prepare(serve_conversation_return *r, aerie_session *ses
     pthread_mutex_lock(&c->lock);
     entry *e = best(c, &r->key, &n);
     const bool in_memory = e && e->data;
+    r->n_saved = e ? e->n : 0;
+    r->cut = r->n_saved - n;
     if (in_memory) {
         e->n_readers++;
     } else if (e) {
@@ -293,13 +297,16 @@ bool serve_conversation_restore(serve_conversation_return *r, aerie_session *ses
     serve_conversations *c = r->c;
     const double start = app_now();
     const serve_conversation_key *key = &r->key;
+    size_t n_loaded = 0;
     bool done = false;
     if (serve_conversations_keep(c, session, 0, seconds)) return true; /* what comes in may push these out of the cache */
     while (!done && app_now() - start < seconds)
-        if (aerie_loading_step(r->loading, AT_ONCE, &done, NULL, NULL)) return false;
+        if (aerie_loading_step(r->loading, AT_ONCE, &done, &n_loaded, NULL)) return false;
     if (!done) return true;
     const size_t now = aerie_session_prefix_find(session, key->scope, key->adapters, key->n_adapters, key->tokens, key->n);
     pthread_mutex_lock(&c->lock);
+    /* all of it is there and nothing was gained: what was cut off had what the rest needs */
+    if (n_loaded >= r->n_saved && now <= r->there && r->cut && r->cut < c->vain_cut) c->vain_cut = r->cut;
     c->figures.n_restored += now > r->there;
     c->figures.n_restored_tokens += now > r->there ? now - r->there : 0;
     pthread_mutex_unlock(&c->lock);
@@ -330,6 +337,7 @@ serve_conversations *serve_conversations_open(const serve_conversation_limits *l
     serve_conversations *c = calloc(1, sizeof *c);
     if (!c) return NULL;
     c->limits = *limits;
+    c->vain_cut = SIZE_MAX;
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->changed, NULL);
     if (limits->folder && !serve_conversation_files_open(c)) {
