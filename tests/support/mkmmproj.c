@@ -78,8 +78,8 @@ static const kind kinds[] = {
     {"gemma4uv", "gemma4uv", 24, 3, true, .bare = true, .patch_bias = true, .n_table = 120,
      .key = "clip.vision.projector.scale_factor"},
     {"internvl", "internvl", 32, 2, .patch_bias = true, .cls = true, .scales = true, .n_table = 65,
-     .activation = "clip.use_gelu", .key = "clip.vision.projector.scale_factor", .norm = "mm.0", .norm_bias = true,
-     .project = "mm.1", .project2 = "mm.3"},
+     .activation = "clip.use_gelu", .key = "clip.vision.projector.scale_factor", .norm = "mm.model.mlp.0",
+     .norm_bias = true, .project = "mm.model.mlp.1", .project2 = "mm.model.mlp.3"},
     {"lfm2", "lfm2", 32, 2, .patch_bias = true, .post = true, .n_table = 36, .activation = "clip.use_gelu",
      .key = "clip.vision.projector.scale_factor", .norm = "mm.input_norm", .norm_bias = true, .project = "mm.1",
      .project2 = "mm.2"},
@@ -217,7 +217,8 @@ static void list_projector(making *m, const kind *k, uint32_t n_out)
 static void list_start(making *m, const kind *k)
 {
     const int64_t patch = k->bare ? PATCH * k->merge : PATCH;
-    add(m, "v.patch_embd.weight", false, 4, patch, patch, 3, WIDTH);
+    if (k->bare) add(m, "v.patch_embd.weight", false, 2, 3 * patch * patch, WIDTH, 1, 1);
+    else add(m, "v.patch_embd.weight", false, 4, patch, patch, 3, WIDTH);
     if (k->frames) add(m, "v.patch_embd.weight.1", false, 4, patch, patch, 3, WIDTH);
     if (k->patch_bias) add(m, "v.patch_embd.bias", false, 1, WIDTH, 1, 1, 1);
     if (k->cls) add(m, "v.class_embd", false, 1, WIDTH, 1, 1, 1);

@@ -387,7 +387,7 @@ def internvl(t, image):
                            vision_config=config.to_dict(), downsample_ratio=0.5, projector_hidden_act="gelu")
     projector = InternVLMultiModalProjector(whole)
     v = {}
-    for a, b in (("layer_norm", "mm.0"), ("linear_1", "mm.1"), ("linear_2", "mm.3")):
+    for a, b in (("layer_norm", "mm.model.mlp.0"), ("linear_1", "mm.model.mlp.1"), ("linear_2", "mm.model.mlp.3")):
         v[a + ".weight"], v[a + ".bias"] = t[b + ".weight"], t[b + ".bias"]
     if projector.linear_1.out_features != v["linear_1.weight"].shape[0]: # the published one has the text's width there
         n = v["linear_1.weight"].shape[0]

@@ -150,9 +150,9 @@ def write(onnx, positions, path, kind):
         put(to + "ls1.weight", t[at + "layer_scale1.lambda1"])
         put(to + "ls2.weight", t[at + "layer_scale2.lambda1"])
     one, far = np.eye(WIDTH, dtype=np.float32), np.full(WIDTH, 32, np.float32)  # GELU leaves what is far above 0 as it is
-    for name, x in (("mm.0.weight", np.ones(WIDTH)), ("mm.0.bias", np.zeros(WIDTH)), ("mm.1.weight", one), ("mm.1.bias", far),
-                    ("mm.3.weight", one), ("mm.3.bias", -far)):
-        put(name, x)
+    for name, x in (("0.weight", np.ones(WIDTH)), ("0.bias", np.zeros(WIDTH)), ("1.weight", one), ("1.bias", far),
+                    ("3.weight", one), ("3.bias", -far)):
+        put("mm.model.mlp." + name, x)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()

@@ -1,8 +1,9 @@
 /* tower_rows.c - what a vision encoder makes of a picture, for comparing with other programs (check_towers.py).
  *
- *     tower_rows MMPROJ WIDTH HEIGHT PIXELS OUT [LEVEL [THREADS]]
+ *     tower_rows MMPROJ WIDTH HEIGHT [PIXELS OUT [LEVEL [THREADS]]]
  *
- * PIXELS: a file of [height][width][3] bytes. OUT gets the rows as f32. Prints views, rows, numbers of a row. */
+ * PIXELS: a file of [height][width][3] bytes. OUT gets the rows as f32. Prints views, rows, numbers of a row; without PIXELS
+ * only these. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,6 +18,18 @@ static int failed(const aerie_error *error)
     return 1;
 }
 
+static int count(const char *path, uint32_t w, uint32_t h)
+{
+    aerie_error error = {0};
+    ae_tower_model *model;
+    ae_tower_plan plan;
+    if (ae_tower_model_load(&model, path, true, &error) != AERIE_OK) return failed(&error);
+    if (ae_tower_plan_make(model, w, h, &plan, &error) != AERIE_OK) return failed(&error);
+    printf("%u %u %u\n", plan.n_views, ae_tower_plan_rows(model, &plan), model->n_out * (1 + model->n_deep));
+    ae_tower_model_free(model);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     aerie_error error = {0};
@@ -26,7 +39,8 @@ int main(int argc, char **argv)
     ae_pool *pool;
     ae_tower *tower;
     ae_image image;
-    if (argc < 6 || argc > 8) return fputs("usage: tower_rows MMPROJ WIDTH HEIGHT PIXELS OUT [LEVEL [THREADS]]\n", stderr), 2;
+    if (argc == 4) return count(argv[1], (uint32_t)atoi(argv[2]), (uint32_t)atoi(argv[3]));
+    if (argc < 6 || argc > 8) return fputs("usage: tower_rows MMPROJ WIDTH HEIGHT [PIXELS OUT [LEVEL [THREADS]]]\n", stderr), 2;
     const uint32_t w = (uint32_t)atoi(argv[2]), h = (uint32_t)atoi(argv[3]), n_threads = argc > 7 ? (uint32_t)atoi(argv[7]) : 2;
     const ae_image_limits limits = ae_image_limits_default();
     uint8_t *rgb = calloc((size_t)w * h, 3);

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Compares vision encoders with llama.cpp's mtmd: random ones of each type (mkarch mmproj-TYPE), on random pictures.
+
+    tests/vision/check_mtmd.py BUILD/tests/mkarch BUILD/tests/tower_rows LLAMA.CPP LLAMA.CPP/BUILD/bin [TYPE...]
+
+Needs a C compiler, gguf and numpy. Pictures have sizes that neither program resizes. Prints the normalised squared error of the
+rows, and of many sizes how often both take as many tokens. Where llama.cpp departs from the published models on purpose or by
+mistake, its file is changed so that it computes the same, which shows that there is no other difference:
+
+  internvl      it puts the row of the class after the patches, but not its learned position: the table is rolled by a row
+  qwen2.5vl     it knows windows of 112 pixels alone: both files say 112
+  gemma4v, uv   it takes mean and deviation from the file, which published files have as 0 and 1
+"""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+from gguf import GGUFReader
+
+SIZES = {"gemma3": [(32, 32)], "idefics3": [(96, 96), (96, 64), (32, 96)], "pixtral": [(64, 64), (32, 48)],
+         "pixtral-merge": [(64, 64), (32, 48)], "qwen35": [(64, 64), (96, 48)], "qwen2vl": [(32, 32), (24, 40)],
+         "qwen2.5vl": [(32, 32), (72, 56), (144, 120)], "gemma4v": [(192, 192)], "gemma4uv": [(192, 192)],
+         "internvl": [(32, 32), (64, 32)], "lfm2": [(64, 64), (96, 64)]}
+COUNTED = 20
+
+
+def build(source, binaries, folder):
+    tool = os.path.join(folder, "mtmd_rows")
+    here = os.path.dirname(os.path.abspath(__file__))
+    includes = [f"-I{os.path.join(source, name)}" for name in ("include", "ggml/include", "tools/mtmd")]
+    subprocess.run(["cc", "-O1", "-o", tool, os.path.join(here, "mtmd_rows.c"), *includes, f"-L{binaries}", "-lmtmd", "-lllama",
+                    "-lggml", "-lggml-base", f"-Wl,-rpath,{os.path.abspath(binaries)}"], check=True)
+    return tool
+
+
+def change(path, keys, tensors):
+    """Writes numbers over keys and tensors of a file."""
+    file = GGUFReader(path, "r+")
+    for key, values in keys.items():
+        field = file.fields[key]
+        for i, value in zip(field.data, values):
+            field.parts[i][:] = value
+    for tensor in file.tensors:
+        if tensor.name in tensors:
+            tensor.data[:] = tensors[tensor.name](np.array(tensor.data))
+    file.data.flush()
+
+
+def prepare(name, ours, theirs):
+    both, only = {}, {}
+    if name == "qwen2.5vl":
+        both["clip.vision.window_size"] = [112]
+    if name.startswith("gemma4"):
+        both["clip.vision.image_mean"], both["clip.vision.image_std"] = [0.0] * 3, [1.0] * 3
+    if name == "internvl":
+        only["v.position_embd.weight"] = lambda x: np.roll(x, -1, 0)
+    change(ours, both, {})
+    shutil.copyfile(ours, theirs)
+    change(theirs, {}, only)
+
+
+def main():
+    mkarch, tower_rows, source, binaries = sys.argv[1:5]
+    rng, bad = np.random.default_rng(1), 0
+    with tempfile.TemporaryDirectory() as folder:
+        def at(name):
+            return os.path.join(folder, name)
+        mtmd_rows = build(source, binaries, folder)
+        subprocess.run([mkarch, "llama", at("text.gguf")], check=True, stdout=subprocess.DEVNULL)
+        for name, sizes in SIZES.items():
+            if len(sys.argv) > 5 and name not in sys.argv[5:]:
+                continue
+            subprocess.run([mkarch, f"mmproj-{name}:64", at("ours")], check=True, stdout=subprocess.DEVNULL)
+            prepare(name, at("ours"), at("theirs"))
+            line = []
+            for w, h in sizes:
+                rng.integers(0, 256, (h, w, 3), dtype=np.uint8).tofile(at("pixels"))
+                a = subprocess.run([mtmd_rows, at("theirs"), at("text.gguf"), str(w), str(h), at("pixels"), at("a")],
+                                   capture_output=True, text=True)
+                b = subprocess.run([tower_rows, at("ours"), str(w), str(h), at("pixels"), at("b")], capture_output=True,
+                                   text=True)
+                if a.returncode or b.returncode:
+                    sys.exit(f"{name}: {a.stderr[-300:]}{b.stderr[-300:]}")
+                x, y = (np.fromfile(at(file), np.float32).astype(np.float64) for file in "ab")
+                if len(x) != len(y):
+                    line.append(f"{w} x {h}: {len(x) // 64} and {len(y) // 64} rows")
+                    bad += 1
+                    continue
+                error = float(((x - y) ** 2).sum() / (x ** 2).sum())
+                bad += not error < 1e-3
+                line.append(f"{w} x {h}: {len(x) // 64} rows, {error:.1e}")
+            same = 0
+            for _ in range(COUNTED):
+                w, h = (str(x) for x in rng.integers(8, 400, 2))
+                a = subprocess.run([mtmd_rows, at("theirs"), at("text.gguf"), w, h], capture_output=True, text=True)
+                b = subprocess.run([tower_rows, at("ours"), w, h], capture_output=True, text=True)
+                same += a.returncode == 0 == b.returncode and sum(map(int, a.stdout.split())) == int(b.stdout.split()[1])
+            print(f"{name}: {'; '.join(line)}; {same} of {COUNTED} sizes take as many tokens", flush=True)
+    return bad
+
+
+if __name__ == "__main__":
+    sys.exit(main())
