@@ -320,31 +320,27 @@ static aerie_status head_propose(ae_drafter *drafter, const ae_draft_request *re
 
 /* ---- Life ------------------------------------------------------------------------------------------------- */
 
-aerie_status ae_draft_eagle_create(ae_drafter **out, ae_dhead_engine *head, ae_engine *target, uint32_t n_slots,
-                                  aerie_error *error)
+#define OPS(title) \
+    {.name = title, .begin = head_begin, .observe = head_observe, .propose = head_propose, .destroy = head_destroy}
+static const ae_drafter_ops kinds[] = {
+    [AE_DHEAD_EAGLE] = OPS("draft-eagle"), [AE_DHEAD_EAGLE3] = OPS("draft-eagle3"),
+    [AE_DHEAD_MTP] = OPS("draft-mtp"), [AE_DHEAD_ASSISTANT] = OPS("draft-mtp"),
+};
+
+static aerie_status create(ae_drafter **out, ae_dhead_engine *head, ae_engine *target, uint32_t n_slots, aerie_error *error)
 {
-    static const ae_drafter_ops eagle = {.name = "draft-eagle", .begin = head_begin, .observe = head_observe,
-                                         .propose = head_propose, .destroy = head_destroy};
-    static const ae_drafter_ops eagle3 = {.name = "draft-eagle3", .begin = head_begin, .observe = head_observe,
-                                          .propose = head_propose, .destroy = head_destroy};
-    static const ae_drafter_ops mtp = {.name = "draft-mtp", .begin = head_begin, .observe = head_observe,
-                                       .propose = head_propose, .destroy = head_destroy};
     const ae_dhead_net *net = ae_dhead_engine_net(head);
-    *out = NULL;
     const ae_dhead_kind kind = net->head->hparams.kind;
-    if (ae_dhead_is_block(&net->head->hparams)) return ae_draft_block_create(out, head, target, n_slots, error);
-    if (kind == AE_DHEAD_MEDUSA) return ae_draft_medusa_create(out, head, target, n_slots, error);
     head_drafter *d = ae_alloc(1, sizeof *d);
     if (!d) {
         ae_dhead_engine_free(head);
         return ae_fail_memory(error, "a drafter head's state", sizeof *d);
     }
-    const bool is_mtp = kind == AE_DHEAD_MTP || kind == AE_DHEAD_ASSISTANT;
-    const ae_drafter_ops *ops = kind == AE_DHEAD_EAGLE ? &eagle : is_mtp ? &mtp : &eagle3;
-    *d = (head_drafter){.base.ops = ops, .head = head, .target = target,
+    *d = (head_drafter){.base.ops = &kinds[kind], .head = head, .target = target,
                         .ops = net->backend->ops, .backend = net->backend, .n_slots = n_slots,
                         .width = net->head->hparams.n_taps * net->head->hparams.n_target_embd};
-    d->base.skips_media = kind != AE_DHEAD_ASSISTANT && net->head->hparams.layer.n_embd != net->head->hparams.n_target_embd;
+    d->base.skips_media =
+        !ae_dhead_kinds[kind].reads_target && net->head->hparams.layer.n_embd != net->head->hparams.n_target_embd;
     ae_dhead_clear(head); /* everything that waits must fit a pass of the head */
     d->n_room = ae_dhead_rows_left(head) < AE_DHEAD_BATCH ? ae_dhead_rows_left(head) : AE_DHEAD_BATCH;
     d->slots = ae_alloc(n_slots, sizeof *d->slots);
@@ -363,4 +359,16 @@ aerie_status ae_draft_eagle_create(ae_drafter **out, ae_dhead_engine *head, ae_e
     }
     *out = &d->base;
     return AERIE_OK;
+}
+
+aerie_status ae_draft_eagle_create(ae_drafter **out, ae_dhead_engine *head, ae_engine *target, uint32_t n_slots,
+                                  aerie_error *error)
+{
+    static aerie_status (*const creates[])(ae_drafter **, ae_dhead_engine *, ae_engine *, uint32_t, aerie_error *) = {
+        [AE_DHEAD_EAGLE] = create, [AE_DHEAD_EAGLE3] = create, [AE_DHEAD_MTP] = create, [AE_DHEAD_ASSISTANT] = create,
+        [AE_DHEAD_MEDUSA] = ae_draft_medusa_create, [AE_DHEAD_DFLASH] = ae_draft_block_create,
+        [AE_DHEAD_DSPARK] = ae_draft_block_create, [AE_DHEAD_DFLASH2] = ae_draft_block_create,
+    };
+    *out = NULL;
+    return creates[ae_dhead_engine_net(head)->head->hparams.kind](out, head, target, n_slots, error);
 }

@@ -40,7 +40,7 @@ static ae_dhead_engine_options resolve(const ae_dhead *head, const ae_dhead_engi
 /* Most outputs of a pass: logits of drafted rows, or of each of Medusa's heads. */
 static uint32_t outputs_of(const ae_dhead *head, const ae_dhead_engine_options *o)
 {
-    return o->n_seqs * (head->hparams.kind == AE_DHEAD_MEDUSA ? head->hparams.n_medusa : per_seq(head));
+    return o->n_seqs * (head->hparams.n_medusa ? head->hparams.n_medusa : per_seq(head));
 }
 
 /* Number of DSpark's links in a pass; 0 for other heads. */
@@ -72,10 +72,9 @@ static void host_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, bo
     e->logits_room = ae_layout_add(l, view_needs_room ? n_out * n_draft : 0, sizeof(float));
 }
 
-/* Whether the head has a cache of its own. */
 static bool keeps_rows(const ae_dhead *head)
 {
-    return head->hparams.kind != AE_DHEAD_MEDUSA && head->hparams.kind != AE_DHEAD_ASSISTANT;
+    return ae_dhead_traits_of(&head->hparams)->keeps_rows;
 }
 
 /* layers has room for AE_DHEAD_MAX_LAYERS. */
@@ -101,7 +100,7 @@ static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, 
 {
     const ae_dhead_hparams *hp = &head->hparams;
     const ae_hparams *h = &hp->layer;
-    const bool medusa = hp->kind == AE_DHEAD_MEDUSA;
+    const bool medusa = hp->n_medusa;
     const size_t n = medusa ? 0 : o->n_batch, n_out = outputs_of(head, o), H = h->n_embd, W = ae_dhead_width(hp);
     const bool block = ae_dhead_is_block(hp);
     const size_t L = n_links(head, o), T = ae_dhead_n_paired(hp, o->n_seqs), n_conv = hp->n_conv ? n : 0;
@@ -413,7 +412,7 @@ aerie_status ae_dhead_add_true(ae_dhead_engine *e, uint32_t seq, const float *fe
     ae_dhead_seq *s = &e->seqs[seq];
     ae_dhead_drop_drafted(e, seq);
     s->n_added = n;
-    if (h->kind == AE_DHEAD_ASSISTANT) { /* only the row at which a draft begins is ever run */
+    if (ae_dhead_traits_of(h)->reads_target) { /* only the row at which a draft begins is ever run */
         s->forgotten += n;
         if (!output) return AERIE_OK;
         copy_features(e, features + (n - 1) * width, 1);
@@ -485,7 +484,7 @@ uint32_t ae_dhead_add_drafted(ae_dhead_engine *e, uint32_t seq, int32_t parent, 
 {
     if (seq >= e->options.n_seqs) return AE_DHEAD_NO_ROW;
     ae_dhead_seq *s = &e->seqs[seq];
-    const bool assistant = e->net->head->hparams.kind == AE_DHEAD_ASSISTANT;
+    const bool assistant = ae_dhead_traits_of(&e->net->head->hparams)->reads_target;
     const uint32_t base = n_kept(e, seq), i = s->n_drafted;
     const bool begun = ae_dhead_n_true(e, seq) && (assistant || base);
     if (i >= AERIE_MAX_DRAFT || parent >= (int32_t)i || !begun || !ae_dhead_rows_left(e) || e->n_out >= e->n_outputs)

@@ -42,7 +42,7 @@ void ae_dhead_fuse(ae_dhead_engine *e)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
     const size_t width = (size_t)h->n_taps * h->n_target_embd;
-    if (h->kind != AE_DHEAD_EAGLE3 && !ae_dhead_is_block(h)) {
+    if (!ae_dhead_traits_of(h)->fuses) {
         copy(e, e->n_rows, h->n_target_embd, e->features, width, NULL, e->g, ae_dhead_width(h));
         return;
     }
@@ -57,7 +57,7 @@ static void combine(ae_dhead_engine *e, const ae_dhead_step *step)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
     const uint32_t n = e->n_rows, H = h->layer.n_embd, W = ae_dhead_width(h);
-    const bool assistant = h->kind == AE_DHEAD_ASSISTANT;
+    const bool assistant = ae_dhead_traits_of(h)->reads_target;
     const float scale = assistant ? e->net->target->model->hparams.embedding_scale : h->layer.embedding_scale;
     float *feature = e->c + W, *x = e->block.x;
     e->backend->ops->lookup(e->stream, step->embedding, e->on_device.token, n, e->c, 2 * (size_t)W);
@@ -72,7 +72,7 @@ static void combine(ae_dhead_engine *e, const ae_dhead_step *step)
     copy(e, n, W, e->g, W, NULL, feature, 2 * (size_t)W);
     if (step->enorm) norm(e, n, 1, W, e->c, 2 * (size_t)W, step->enorm);
     if (step->hnorm) norm(e, n, 1, W, feature, 2 * (size_t)W, step->hnorm);
-    if (h->kind != AE_DHEAD_EAGLE3) product(e, n, e->c, 2 * (size_t)W, step->fc, e->net->fc_bias, x, H, false);
+    if (!ae_dhead_traits_of(h)->doubles) product(e, n, e->c, 2 * (size_t)W, step->fc, e->net->fc_bias, x, H, false);
     else if (h->norm_before_residual) copy(e, n, H, feature, 2 * (size_t)W, NULL, x, H);
     else copy(e, n, H, e->g, H, NULL, x, H);
 }
@@ -95,7 +95,7 @@ void ae_dhead_run_layers(ae_dhead_engine *e, uint32_t i_step)
     block.part_places = &part_places, block.kv_parts = view.parts;
     block.n_rows = e->n_rows, block.ones = e->net->target->ones[e->net->target->split.output];
     block.cos = e->cos, block.sin = e->sin;
-    if (head->hparams.kind == AE_DHEAD_EAGLE3) block.mixer_in = e->c, block.mixer_in_stride = 2 * (size_t)h->n_embd;
+    if (ae_dhead_traits_of(&head->hparams)->doubles) block.mixer_in = e->c, block.mixer_in_stride = 2 * (size_t)h->n_embd;
     for (uint32_t i = first; i < first + n_layers; i++) {
         if (head->hparams.n_conv) ae_dhead_conv_layer(e, &block, i);
         else ae_block_layer(&block, &ae_dhead_layers(head)[i].spec, &e->net->layers[i]);

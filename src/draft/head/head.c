@@ -7,6 +7,17 @@
 #include "formats/kind.h"
 #include "draft/head/head_int.h"
 
+const ae_dhead_traits ae_dhead_kinds[] = {
+    [AE_DHEAD_EAGLE] = {"EAGLE-1/2", .keeps_rows = true, .needs_embedding = true},
+    [AE_DHEAD_EAGLE3] = {"EAGLE-3", .keeps_rows = true, .fuses = true, .doubles = true, .needs_embedding = true},
+    [AE_DHEAD_MEDUSA] = {"Medusa"},
+    [AE_DHEAD_MTP] = {"MTP", .keeps_rows = true, .of_model = true, .needs_embedding = true},
+    [AE_DHEAD_ASSISTANT] = {"MTP assistant", .reads_target = true, .of_model = true, .needs_embedding = true},
+    [AE_DHEAD_DFLASH] = {"DFlash", .keeps_rows = true, .fuses = true, .blocks = true, .needs_embedding = true},
+    [AE_DHEAD_DSPARK] = {"DSpark", .keeps_rows = true, .fuses = true, .blocks = true, .needs_embedding = true},
+    [AE_DHEAD_DFLASH2] = {"DFlash2", .keeps_rows = true, .fuses = true, .blocks = true, .needs_embedding = true},
+};
+
 /* ---- Tensors -------------------------------------------------------------------------------------- */
 
 static aerie_status bind_fc_norms(ae_binder *b, ae_dhead *head)
@@ -125,11 +136,11 @@ const ae_layer *ae_dhead_layers(const ae_dhead *head)
 
 bool ae_dhead_borrows_output(const ae_dhead *head)
 {
-    if (head->hparams.kind == AE_DHEAD_ASSISTANT) return false;
+    if (ae_dhead_traits_of(&head->hparams)->reads_target) return false;
     if (ae_dhead_is_block(&head->hparams)) return !head->output;
     for (uint32_t i = 0; head->mtp && i < head->hparams.n_layers; i++)
         if (head->mtp->nextn[i].head) return false;
-    return head->mtp || (!head->output && head->hparams.kind != AE_DHEAD_MEDUSA);
+    return head->mtp || (!head->output && !head->hparams.n_medusa);
 }
 
 /* Binds the file's MTP blocks; the trunk, if the file has it, is not touched. */
@@ -203,9 +214,9 @@ static aerie_status bind_head(ae_dhead *head, aerie_error *error)
     AE_TRY(ae_bind_begin(&b, &head->arena));
     head->bound = b.bound;
     AE_TRY(ae_dhead_read_hparams(&b, head));
-    AE_TRY(head->hparams.kind == AE_DHEAD_MEDUSA ? bind_medusa(&b, head) : bind_eagle(&b, head));
+    AE_TRY(head->hparams.n_medusa ? bind_medusa(&b, head) : bind_eagle(&b, head));
     AE_TRY(ae_dhead_read_map(&b, head));
-    AE_TRY(ae_bind_end(&b, &head->layer, 0, head->hparams.kind == AE_DHEAD_MEDUSA ? 0 : 1, true));
+    AE_TRY(ae_bind_end(&b, &head->layer, 0, head->hparams.n_layers, true));
     head->n_params = ae_bind_n_params(b.gguf);
     return AERIE_OK;
 }
@@ -308,9 +319,8 @@ aerie_status ae_dhead_fits(const ae_dhead *head, const ae_model *target, aerie_e
         if ((uint32_t)head->to_target[i] >= t->n_vocab)
             return ae_fail(error, AERIE_ERROR_FORMAT, "%s: row %u of the output stands for token %d; %s has %u tokens", p.head,
                            i, head->to_target[i], p.target, t->n_vocab);
-    if (h->kind == AE_DHEAD_ASSISTANT) return assistant_fits(head, target, &p);
-    const bool own = h->kind == AE_DHEAD_MEDUSA || (head->mtp && !ae_dhead_is_block(h));
-    const bool borrows = !own && (!head->embedding || !head->output);
+    if (ae_dhead_traits_of(h)->reads_target) return assistant_fits(head, target, &p);
+    const bool borrows = !h->n_medusa && !ae_dhead_traits_of(h)->of_model && (!head->embedding || !head->output);
     if (borrows && h->layer.n_embd != t->n_embd)
         return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the head, %u wide, has no %s of its own, and that of %s is %u wide",
                        p.head, h->layer.n_embd, head->embedding ? "output.weight" : "token_embd.weight", p.target, t->n_embd);
@@ -320,12 +330,6 @@ aerie_status ae_dhead_fits(const ae_dhead *head, const ae_model *target, aerie_e
 const char *ae_dhead_kind_name(const ae_dhead *head)
 {
     const ae_dhead_hparams *h = &head->hparams;
-    if (h->kind == AE_DHEAD_MEDUSA) return "Medusa";
-    if (h->kind == AE_DHEAD_MTP) return "MTP";
-    if (h->kind == AE_DHEAD_ASSISTANT) return "MTP assistant";
-    if (h->kind == AE_DHEAD_DFLASH) return "DFlash";
-    if (h->kind == AE_DHEAD_DSPARK) return "DSpark";
-    if (h->kind == AE_DHEAD_DFLASH2) return "DFlash2";
-    if (h->kind == AE_DHEAD_EAGLE) return "EAGLE-1/2";
-    return h->fc_norm == AE_FC_NORM_EACH || h->feedback_normed ? "EAGLE-3.1" : "EAGLE-3";
+    const bool later = h->kind == AE_DHEAD_EAGLE3 && (h->fc_norm == AE_FC_NORM_EACH || h->feedback_normed);
+    return later ? "EAGLE-3.1" : ae_dhead_traits_of(h)->name;
 }

@@ -136,10 +136,27 @@ aerie_status ae_dhead_load(ae_dhead **out, const char *path, aerie_error *error)
 aerie_status ae_dhead_bind(ae_dhead **out, ae_gguf *gguf, aerie_error *error);
 void ae_dhead_free(ae_dhead *head);
 
+/* What the code that kinds share has to know of them. */
+typedef struct ae_dhead_traits {
+    const char *name;     /* for people */
+    bool keeps_rows;      /* it has keys and values of its own */
+    bool reads_target;    /* it reads keys and values of the target, and its rows are as wide as the target's */
+    bool fuses;           /* fc is for features alone, not for an embedding and a feature side by side */
+    bool doubles;         /* its attention reads both, side by side */
+    bool blocks;          /* it runs blocks */
+    bool of_model;        /* it is a part of a model's file: it has that model's rotation and output */
+    bool needs_embedding; /* its own, or the target's */
+} ae_dhead_traits;
+extern const ae_dhead_traits ae_dhead_kinds[]; /* by ae_dhead_kind */
+
+static inline const ae_dhead_traits *ae_dhead_traits_of(const ae_dhead_hparams *h)
+{
+    return &ae_dhead_kinds[h->kind];
+}
 /* Whether the head runs blocks: DFlash, DSpark, DFlash2. */
 static inline bool ae_dhead_has_blocks(ae_dhead_kind kind)
 {
-    return kind >= AE_DHEAD_DFLASH;
+    return ae_dhead_kinds[kind].blocks;
 }
 static inline bool ae_dhead_is_block(const ae_dhead_hparams *h)
 {

@@ -34,7 +34,7 @@ static void list_eagle(ae_dhead_net *net)
     }
 }
 
-static void list_mtp(ae_dhead_net *net, uint32_t i)
+static void list_block(ae_dhead_net *net, uint32_t i)
 {
     const ae_nextn *from = &net->head->mtp->nextn[i];
     ae_parts *p = &net->parts;
@@ -45,6 +45,11 @@ static void list_mtp(ae_dhead_net *net, uint32_t i)
     ae_parts_vector(p, from->enorm, &step->enorm);
     ae_parts_vector(p, from->hnorm, &step->hnorm);
     ae_parts_vector(p, from->head_norm, &step->own_norm);
+}
+
+static void list_mtp(ae_dhead_net *net)
+{
+    for (uint32_t i = 0; i < net->head->hparams.n_layers; i++) list_block(net, i);
 }
 
 static void list_assistant(ae_dhead_net *net)
@@ -71,19 +76,23 @@ static void list_medusa(ae_dhead_net *net)
     }
 }
 
+/* The weights beside those of layers. */
+static void (*const lists[])(ae_dhead_net *) = {
+    [AE_DHEAD_EAGLE] = list_eagle,         [AE_DHEAD_EAGLE3] = list_eagle, [AE_DHEAD_MEDUSA] = list_medusa,
+    [AE_DHEAD_MTP] = list_mtp,             [AE_DHEAD_ASSISTANT] = list_assistant,
+    [AE_DHEAD_DFLASH] = list_eagle,        [AE_DHEAD_DSPARK] = list_eagle, [AE_DHEAD_DFLASH2] = list_eagle,
+};
+
 static void list_parts(ae_dhead_net *net)
 {
     const ae_dhead_hparams *h = &net->head->hparams;
-    if (h->kind == AE_DHEAD_MEDUSA) list_medusa(net);
-    else if (h->kind == AE_DHEAD_ASSISTANT) list_assistant(net);
-    else if (h->kind != AE_DHEAD_MTP) list_eagle(net);
+    lists[h->kind](net);
     for (uint32_t i = 0; i < h->n_layers; i++) {
         ae_weight **experts = net->experts ? net->experts + (size_t)i * ae_net_n_stacked(&h->layer) : NULL;
-        if (h->kind == AE_DHEAD_MTP) list_mtp(net, i);
         ae_net_layer *layer = &net->layers[i];
         ae_net_list_layer(&net->parts, &h->layer, &ae_dhead_layers(net->head)[i], experts, layer);
         layer->kv = layer->index = i;
-        if (h->kind != AE_DHEAD_ASSISTANT) continue;
+        if (!ae_dhead_traits_of(h)->reads_target) continue;
         const ae_net_layer *read = &net->target->layers[ae_dhead_target_layer(net->head, net->target->model, i)];
         layer->kv = read->kv, layer->windowed = read->windowed;
     }
@@ -93,7 +102,7 @@ static void list_parts(ae_dhead_net *net)
 static aerie_status list_ropes(ae_dhead_net *net, aerie_error *error)
 {
     const ae_hparams *h = &net->head->hparams.layer, *target = &net->target->model->hparams;
-    const bool of_target = net->head->mtp && !ae_dhead_is_block(&net->head->hparams);
+    const bool of_target = ae_dhead_traits_of(&net->head->hparams)->of_model;
     size_t n = 0;
     for (uint32_t i = 0; i < h->n_ropes; i++) n += h->ropes[i].n_rot / 2;
     double *freq = ae_alloc(n, sizeof *freq);
@@ -120,7 +129,7 @@ static aerie_status tables(ae_dhead_net *net, const ae_dhead_net_options *option
         return ae_fail_memory(error, "a head's weight tables", h->n_layers * sizeof *net->layers);
     list_parts(net);
     ae_parts_place(&net->parts, options->load.in_place);
-    return h->kind == AE_DHEAD_MEDUSA ? AERIE_OK : list_ropes(net, error);
+    return h->n_medusa ? AERIE_OK : list_ropes(net, error);
 }
 
 static void free_tables(ae_dhead_net *net)
@@ -216,7 +225,7 @@ static aerie_status trim(ae_dhead_net *net, aerie_error *error)
 static aerie_status check_device(const ae_dhead_net *net, aerie_error *error)
 {
     const ae_net *target = net->target;
-    for (uint32_t i = 0; net->head->hparams.kind == AE_DHEAD_ASSISTANT && i < net->head->hparams.n_layers; i++) {
+    for (uint32_t i = 0; ae_dhead_traits_of(&net->head->hparams)->reads_target && i < net->head->hparams.n_layers; i++) {
         const uint32_t read = ae_dhead_target_layer(net->head, target->model, i);
         if (target->split.mixer[read] == target->split.output) continue;
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: this head reads the keys and values of the model's layer %u, which "
@@ -230,7 +239,7 @@ static aerie_status check_device(const ae_dhead_net *net, aerie_error *error)
 
 static bool borrows_embedding(const ae_dhead *head)
 {
-    bool borrows = head->hparams.kind != AE_DHEAD_MEDUSA && !head->embedding;
+    bool borrows = ae_dhead_traits_of(&head->hparams)->needs_embedding && !head->embedding;
     if (head->hparams.kind != AE_DHEAD_MTP) return borrows;
     borrows = false;
     for (uint32_t i = 0; i < head->hparams.n_layers; i++) borrows |= !head->mtp->nextn[i].embedding;

@@ -80,7 +80,7 @@ struct ae_dhead_engine {
 /* The width of the feature that a row reads and feeds back: W. */
 static inline uint32_t ae_dhead_width(const ae_dhead_hparams *h)
 {
-    return h->kind == AE_DHEAD_ASSISTANT ? h->n_target_embd : h->layer.n_embd;
+    return ae_dhead_traits_of(h)->reads_target ? h->n_target_embd : h->layer.n_embd;
 }
 /* The cache that rows attend to. */
 static inline ae_kv *ae_dhead_kv(const ae_dhead_engine *e)
