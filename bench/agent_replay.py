@@ -7,7 +7,8 @@ The prompts are the same for every server: a system text, a source file, and the
 again, earlier answers as scripted), so that no server's answers change what the others are asked. Requests come one after
 the other at temperature 0. Servers run by turns, each started anew: aerie with n-grams that remember, aerie with n-grams of the
 request alone, aerie without speculation, and llama-server with --spec-type ngram-mod and without. Prints, for each, tokens
-generated per second of decoding (the servers' own timings), seconds in all, and drafts.
+generated per second of decoding (the servers' own timings), seconds in all, and drafts. Exit status 1 if aerie's texts differ
+between its ways or rounds.
 """
 import argparse
 import json
@@ -101,15 +102,17 @@ def main():
     if args.llama:
         theirs = [args.llama, "-m", args.model, "-t", args.threads, "-c", "8192", "-np", "1"]
         ways |= {"llama.cpp, ngram-mod": [*theirs, "--spec-type", "ngram-mod"], "llama.cpp, no speculation": theirs}
-    texts = {}
+    texts, broken = {}, False
     for r in range(args.rounds):
         for name, command in sorted(ways.items(), key=lambda w: "no spec" in w[0]):
             total, seconds, text = replay(command)
             same = texts.setdefault(name.split(",")[0], text) == text
+            broken |= not same and name.startswith("aerie")
             rate = total["predicted_n"] / total["predicted_ms"] * 1000
             print(f"round {r + 1}: {name:30} {rate:7.1f} tokens/s, {seconds:6.2f} s, {total['predicted_n']} tokens, drafted "
                   f"{total['draft_n']}, accepted {total['draft_n_accepted']}, texts {'equal' if same else 'differ'}",
                   flush=True)
+    return int(broken)
 
 
 if __name__ == "__main__":

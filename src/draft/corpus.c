@@ -362,27 +362,30 @@ static bool next_record(const uint8_t *in, size_t n, size_t *at, record *r, cons
     return true;
 }
 
-static bool is_sound(const uint8_t *in, size_t n, int32_t n_vocab)
+/* *n_tokens: tokens of all sequences, without the marks of their ends. */
+static bool is_sound(const uint8_t *in, size_t n, int32_t n_vocab, size_t *n_tokens)
 {
     record r;
     const uint8_t *tokens;
     size_t at = 0;
+    *n_tokens = 0;
     while (at < n) {
         if (!next_record(in, n, &at, &r, &tokens)) return false;
         for (uint32_t i = 0; i < r.n; i++) {
             int32_t token;
             memcpy(&token, tokens + i * sizeof token, sizeof token);
             if (token >= n_vocab) return false;
+            *n_tokens += token >= 0;
         }
     }
     return true;
 }
 
-bool ae_corpus_read(ae_corpus *c, const uint8_t *in, size_t n, int32_t n_vocab)
+bool ae_corpus_read(ae_corpus *c, const uint8_t *in, size_t n, int32_t n_vocab, size_t *n_tokens)
 {
     record r;
     const uint8_t *tokens;
-    if (!is_sound(in, n, n_vocab)) return false;
+    if (!is_sound(in, n, n_vocab, n_tokens)) return false;
     for (size_t at = 0; at < n && next_record(in, n, &at, &r, &tokens);) {
         int32_t *list = ae_alloc(r.n, sizeof *list);
         if (!list) return true; /* without memory text is forgotten */

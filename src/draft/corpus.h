@@ -61,7 +61,7 @@ void ae_corpus_finish(ae_corpus *corpus);
 size_t ae_corpus_bytes(const ae_corpus *corpus);
 void ae_corpus_write(const ae_corpus *corpus, uint8_t *out);
 /* Adds what ae_corpus_write wrote, as if those sequences had just ended. in [n] is hostile. Returns false if it is no such
- * text, or holds tokens that are not below n_vocab; then nothing is added. */
-bool ae_corpus_read(ae_corpus *corpus, const uint8_t *in, size_t n, int32_t n_vocab);
+ * text, or holds tokens that are not below n_vocab; then nothing is added. *n_tokens: how many tokens it holds. */
+bool ae_corpus_read(ae_corpus *corpus, const uint8_t *in, size_t n, int32_t n_vocab, size_t *n_tokens);
 
 #endif

@@ -101,6 +101,7 @@ aerie_status aerie_session_ngrams_load(aerie_session *session, const void *data,
     ae_corpus *corpus;
     ae_sections sections;
     uint64_t hash;
+    size_t n_held;
     static const uint32_t known[] = {VOCAB, TEXTS};
     if (n_tokens) *n_tokens = 0;
     AE_NEED(session, error);
@@ -115,9 +116,9 @@ aerie_status aerie_session_ngrams_load(aerie_session *session, const void *data,
     memcpy(&hash, vocab->data, sizeof hash);
     if (hash != hash_of(session->model->vocab))
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the text was saved for a model with other tokens");
-    if (!ae_corpus_read(corpus, texts->data, (size_t)texts->n, ae_vocab_n_tokens(session->model->vocab)))
+    if (!ae_corpus_read(corpus, texts->data, (size_t)texts->n, ae_vocab_n_tokens(session->model->vocab), &n_held))
         return ae_fail(error, AERIE_ERROR_FORMAT, "the text that n-grams remember is damaged: a length or a token is out of "
                        "range");
-    if (n_tokens) *n_tokens = (size_t)texts->n / sizeof(int32_t);
+    if (n_tokens) *n_tokens = n_held;
     return AERIE_OK;
 }

@@ -243,6 +243,7 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
         s->active = false;
         return status;
     }
+    ae_controller_new_text(&spec->controller);
     spec->order[spec->n_active++] = i;
     *slot = i;
     return AERIE_OK;

@@ -403,6 +403,30 @@ static void test_many_sequences(void **state)
     none_is_bad();
 }
 
+/* A text that n-grams know after texts in which they found nothing: they are asked at its beginning, and again while all that
+ * they say is right. */
+static void test_ngrams_after_nothing(void **state)
+{
+    static const double costs[] = {0.01, 0.1, 0.3}, prices[] = {1e-3, 0.02, 0.1};
+    (void)state;
+    for (size_t i = 0; i < 3; i++)
+        for (size_t k = 0; k < 3; k++) {
+            const machine nothing = {.n_seqs = 1, .n_tokens = 600, .row = costs[i], .ngram = prices[k], .no_drafts = true};
+            machine known = nothing;
+            ae_controller c;
+            outcome o;
+            known.n_tokens = 120, known.ngram_share = 1, known.ngram_acceptance = 0.97;
+            start(&c, &nothing);
+            run(&c, &nothing, &o);
+            ae_controller_new_text(&c);
+            run(&c, &known, &o);
+            print_message("n-grams after nothing: row %g, price %g: speed %.2f, %u of %u rounds drafted\n", costs[i], prices[k],
+                          o.tokens / o.seconds * per_plain(&known), o.n_drafted_rounds, o.n_rounds);
+            assert_true(2 * o.n_drafted_rounds > o.n_rounds);
+            ae_controller_free(&c);
+        }
+}
+
 /* N-gram drafts for many sequences that are mostly wrong, or right, or cost too much to be asked for. */
 static void test_ngrams(void **state)
 {
@@ -721,7 +745,8 @@ int main(void)
         cmocka_unit_test(test_two_networks), cmocka_unit_test(test_short),
         cmocka_unit_test(test_a_choice_in_few_passes),
         cmocka_unit_test(test_many_sequences),    cmocka_unit_test(test_short_for_few),
-        cmocka_unit_test(test_ngrams),            cmocka_unit_test(test_joined),       cmocka_unit_test(test_sure_ngrams),
+        cmocka_unit_test(test_ngrams), cmocka_unit_test(test_ngrams_after_nothing), cmocka_unit_test(test_joined),
+        cmocka_unit_test(test_sure_ngrams),
         cmocka_unit_test(test_sequences_differ),  cmocka_unit_test(test_after_a_noisy_start),
         cmocka_unit_test(test_under_load),        cmocka_unit_test(test_phases),
         cmocka_unit_test(test_upkeep),

@@ -148,6 +148,11 @@ static bool asks_ngrams(ae_controller *c)
     return ++c->ngram_idle >= c->ngram_pause && c->budget > price;
 }
 
+void ae_controller_new_text(ae_controller *c)
+{
+    c->ngram_idle = c->ngram_pause;
+}
+
 bool ae_controller_begin(ae_controller *c, const ae_round *r)
 {
     ae_cost_begin(&c->cost, r);
@@ -599,7 +604,11 @@ void ae_controller_saw_round(ae_controller *c, const ae_round *r, const ae_resul
         c->ngram_gain += (gained - c->ngram_gain) / (c->ngram_gain < 0 && gained > 0 ? NGRAM_TRIES : NGRAM_ROUNDS);
         if (c->ngram_gain >= 0) c->ngram_pause = NGRAM_PAUSE;
         else if (c->ngram_pause < NGRAM_PAUSE_MOST) c->ngram_pause *= 2;
-        c->ngram_idle = 0;
+        /* A try after a rest is short, since few sizes of passes are known, and may not pay by itself. If all of it was right,
+         * the text is known, and the next try comes at once. */
+        const uint32_t n_tried = result->n_nodes[AE_KIND_NGRAM];
+        const bool whole = n_tried && result->n_accepted[AE_KIND_NGRAM] == n_tried;
+        c->ngram_idle = whole ? c->ngram_pause : 0;
     }
     pass_time(c, result);
 }

@@ -112,6 +112,8 @@ typedef struct ae_chance {
 
 /* Once per pass, before anything else. Returns whether n-gram drafts pay now. */
 bool ae_controller_begin(ae_controller *c, const ae_round *round);
+/* A sequence begins: n-grams that rest are asked once in its first round, since they may know its text. */
+void ae_controller_new_text(ae_controller *c);
 /* Records the time of n-gram drafts for n sequences. */
 void ae_controller_saw_ngrams(ae_controller *c, uint32_t n, double seconds);
 /* After the n-gram drafts, if there were any: decides how many levels a network runs for each of n sequences. False: for none.
