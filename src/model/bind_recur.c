@@ -26,7 +26,9 @@ static aerie_status read_kda(ae_binder *b, ae_hparams *h)
     r->n_channels = 3 * r->n_heads * r->value_dim;
     AE_TRY(ae_bind_range(b, "attention.head_count", r->n_heads, 1, AE_MAX_FF / r->value_dim));
     AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "kda.gate_lower_bound"), b->arch->bounded_decay, &r->bound, b->error));
-    AE_TRY(ae_gguf_get_bool(b->gguf, ae_bind_key(b, "kda.safe_gate"), false, &safe, b->error));
+    if (!b->arch->bounded_decay && r->bound < -1e30f) r->bound = 0.0f; /* other programs write this for "none" */
+    if (b->arch->bounded_decay) /* other architectures have no such gate, whatever a file says */
+        AE_TRY(ae_gguf_get_bool(b->gguf, ae_bind_key(b, "kda.safe_gate"), false, &safe, b->error));
     if (r->key_dim % 4 || !safe)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s.kda.head_dim is %u and kda.safe_gate %s; a multiple of 4 and "
                        "true are needed", ae_gguf_path(b->gguf), b->arch->name, r->key_dim, safe ? "true" : "false");

@@ -29,7 +29,7 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 
 CONVERTED = ("arcee", "afmoe", "gemma", "chatglm", "hy_v3", "phi2", "olmo", "exaone-moe", "mellum", "nemotron", "jais2",
-             "gemma3n", "deepseek32", "glm-dsa", "mamba", "jamba")
+             "gemma3n", "deepseek32", "glm-dsa", "mamba", "jamba", "qwen2vl", "qwen3vl", "qwen3vlmoe")
 witness.CASES.update({name: MORE[name] for name in CONVERTED})
 MAX_KL = 1e-5
 QUANTIZED = ["fp8:llama", "fp8:qwen3moe", "fp8:deepseek2", "mxfp4:gpt-oss-mxfp4"]
@@ -124,19 +124,37 @@ def ahead_of(f, state):
     return out
 
 
+# Models that see are saved whole, with a random part for pictures.
+SEEING = {"qwen2vl": "Qwen2VL", "qwen3vl": "Qwen3VL", "qwen3vlmoe": "Qwen3VLMoe"}
+
+
+def whole_of(arch, config, state):
+    """The published class, its configuration and the weights of its text half."""
+    import transformers
+    small = dict(depth=1, hidden_size=16, embed_dim=16, num_heads=2, intermediate_size=16, out_hidden_size=config.hidden_size,
+                 deepstack_visual_indexes=[0], num_position_embeddings=16)
+    kind = getattr(transformers, SEEING[arch] + "Config")
+    given = kind(text_config=config.to_dict(), vision_config=small, tie_word_embeddings=config.tie_word_embeddings)
+    renamed = {k.replace("model.", "model.language_model.", 1) if k.startswith("model.") else k: w for k, w in state.items()}
+    return getattr(transformers, SEEING[arch] + "ForConditionalGeneration"), given, renamed
+
+
 def save_model(reference, folder, tokens, kind):
     """Torch's logits."""
     f = witness.File(reference)
     cls, config, state = witness.CASES[f.arch](f)
+    if f.arch in SEEING:
+        cls, config, state = whole_of(f.arch, config, state)
     config._attn_implementation = "eager"
     model = cls(config).float().eval()
     state = {k: torch.from_numpy(np.ascontiguousarray(w)) for k, w in state.items()}
     if config.tie_word_embeddings:
-        state["lm_head.weight"] = state["model.embed_tokens.weight"]
+        name = "model.language_model.embed_tokens.weight" if f.arch in SEEING else "model.embed_tokens.weight"
+        state["lm_head.weight"] = state[name]
     known = model.state_dict()
     ahead = ahead_of(f, state)
     missing, _ = model.load_state_dict({k: v for k, v in state.items() if k in known}, strict=False)
-    missing = [name for name in missing if "rotary" not in name]
+    missing = [name for name in missing if "rotary" not in name and ".visual." not in name]
     if missing:
         raise KeyError(f"missing {missing[:6]}")
     model.save_pretrained(folder)

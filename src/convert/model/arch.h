@@ -124,6 +124,8 @@ aerie_status ae_convert_keys_indexed(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_mamba(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_jamba(ae_convert_keys *k, const ae_convert *c);
 
+aerie_status ae_convert_keys_seeing(ae_convert_keys *k, const ae_convert *c);
+
 /* reshaped.c */
 aerie_status ae_convert_keys_mla(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_tensors_mla(ae_convert *c, uint32_t layer);

@@ -183,6 +183,11 @@ static const ae_convert_rule gemma3n[] = {
     PLAIN("laurel.linear_right", "laurel_r"), PLAIN("laurel.post_laurel_norm", "laurel_post_norm"), END,
 };
 
+static const ae_convert_rule qwen3vlmoe[] = {
+    EXACT("mlp.experts.gate_up_proj", "ffn_%s_exps.weight", SPLIT_STACK_T),
+    EXACT("mlp.experts.down_proj", "ffn_down_exps.weight", STACK_T), END,
+};
+
 static const ae_convert_rule indexed[] = {
     PLAIN("self_attn.indexer.wq_b", "indexer.attn_q_b"), PLAIN("self_attn.indexer.wk", "indexer.attn_k"),
     PLAIN("self_attn.indexer.k_norm", "indexer.k_norm"), RULE("self_attn.indexer.weights_proj", "indexer.proj", F32), END,
@@ -486,6 +491,15 @@ const ae_convert_arch ae_convert_archs[] = {
      .keys = mla_keys,
      .more_keys = ae_convert_keys_mla,
      .more_tensors = ae_convert_tensors_mla},
+    {.classes = "Qwen2VLForConditionalGeneration Qwen2_5_VLForConditionalGeneration",
+     .arch = "qwen2vl",
+     .more_keys = ae_convert_keys_seeing},
+    {.classes = "Qwen3VLForConditionalGeneration", .arch = "qwen3vl", .more_keys = ae_convert_keys_seeing},
+    {.classes = "Qwen3VLMoeForConditionalGeneration",
+     .arch = "qwen3vlmoe",
+     .flags = AE_ARCH_EXPERTS,
+     .rules = qwen3vlmoe,
+     .more_keys = ae_convert_keys_seeing},
     {.classes = "DeepseekV32ForCausalLM",
      .arch = "deepseek32",
      .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID | AE_ARCH_OWN_HEADS,

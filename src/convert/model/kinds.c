@@ -1,6 +1,6 @@
-/* kinds.c - models whose layers are of a kind of their own: Gemma 3n, sparse attention by an index, Mamba-1 (arch.h). Keys that
- * depend on several values, and tensors that are put together. Owns nothing. Sources: the models' own code in transformers;
- * names and keys of GGUF files as llama.cpp reads them. */
+/* kinds.c - models whose layers are of a kind of their own: Gemma 3n, sparse attention by an index, Mamba-1; and the text
+ * halves of models that see (arch.h). Keys that depend on several values, and tensors that are put together. Owns nothing.
+ * Sources: the models' own code in transformers; names and keys of GGUF files as llama.cpp reads them. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -150,4 +150,23 @@ aerie_status ae_convert_keys_jamba(ae_convert_keys *k, const ae_convert *c)
     for (uint32_t i = 0; i < c->model.n_layers; i++) n_kv[i] = i % period == offset ? c->model.n_kv_heads : 0;
     ae_convert_put_array(k, "attention.head_count_kv", AE_GGUF_U32, n_kv, c->model.n_layers);
     return put_mamba1(k, c, "mamba_expand", "mamba_dt_rank");
+}
+
+/* ---- Models that see -------------------------------------------------------------------------------------------- */
+
+/* The parts of the rotation, and after how many layers something of a picture joins the stream. */
+aerie_status ae_convert_keys_seeing(ae_convert_keys *k, const ae_convert *c)
+{
+    const json_t *given = json_object_get(ae_convert_value(c, "rope_parameters"), "mrope_section");
+    const json_t *vision = json_object_get(c->config, "vision_config");
+    const size_t n_deep = json_array_size(json_object_get(vision, "deepstack_visual_indexes"));
+    int32_t sections[4] = {0};
+    if (!given) given = json_object_get(ae_convert_value(c, "rope_scaling"), "mrope_section");
+    for (size_t i = 0; i < 3; i++) sections[i] = (int32_t)json_integer_value(json_array_get(given, i));
+    if (json_array_size(given) != 3)
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'mrope_section' has %zu numbers; 3 are needed", c->config_path,
+                       json_array_size(given));
+    ae_convert_put_array(k, "rope.dimension_sections", AE_GGUF_I32, sections, 4);
+    if (strncmp(c->arch->arch, "qwen3vl", 7) == 0) ae_convert_put_u32(k, "n_deepstack_layers", (uint32_t)n_deep);
+    return k->status;
 }

@@ -195,27 +195,45 @@ static aerie_status add_pair(ae_convert *c, const ae_convert_item *both, const c
     return AERIE_OK;
 }
 
+/* What is published the other way round may be saved as it is. Where gate and up are as many as there are columns, the last
+ * matrix of the block tells. */
+static bool is_upright(const ae_convert *c, const ae_convert_rule *r, const ae_st_tensor *t, const char *to)
+{
+    const uint64_t *s = t->shape, e = c->model.n_embd;
+    uint32_t layer;
+    char name[64];
+    if (s[1] != s[2] || r->kind != AE_RULE_SPLIT_STACK_T || sscanf(to, "blk.%u.", &layer) != 1)
+        return s[1] != s[2] && s[r->kind == AE_RULE_STACK_T ? 1 : 2] == e;
+    snprintf(name, sizeof name, "layers.%u.mlp.experts.down_proj", layer);
+    const ae_st_tensor *down = ae_convert_look(c, name);
+    return down && down->n_dims == 3 && down->shape[1] == e && down->shape[2] != e;
+}
+
 static aerie_status add_stack(ae_convert *c, const ae_convert_rule *r, const ae_st_tensor *t, const char *to)
 {
     const uint64_t *s = t->shape;
     ae_convert_item item = {.name = to, .from = t, .n_stack = s[0], .rows = s[1], .columns = s[2]};
     if (t->n_dims != 3) return fail_shape(c, t, "a stack of matrices");
-    if (r->kind == AE_RULE_STACK) return ae_convert_add(c, &item);
-    if (r->kind == AE_RULE_TURNS_STACK) {
+    const bool upright = is_upright(c, r, t, to);
+    const ae_convert_rule_kind kind = r->kind == AE_RULE_STACK_T && upright         ? AE_RULE_STACK
+                                      : r->kind == AE_RULE_SPLIT_STACK_T && upright ? AE_RULE_SPLIT_STACK
+                                                                                    : r->kind;
+    if (kind == AE_RULE_STACK) return ae_convert_add(c, &item);
+    if (kind == AE_RULE_TURNS_STACK) {
         if (s[1] % 2) return fail_shape(c, t, "an even number of rows, for gate and up,");
         item.rows = s[1] / 2, item.row_step = 2 * s[2], item.stack_step = s[1] * s[2];
         return add_pair(c, &item, to, s[2]);
     }
-    if (r->kind == AE_RULE_STACK_T) {
+    if (kind == AE_RULE_STACK_T) {
         item.rows = s[2], item.columns = s[1], item.row_step = 1, item.step = s[2], item.stack_step = s[1] * s[2];
         return ae_convert_add(c, &item);
     }
-    if (s[r->kind == AE_RULE_SPLIT_STACK ? 1 : 2] % 2) return fail_shape(c, t, "an even number of rows, for gate and up,");
-    if (r->kind == AE_RULE_SPLIT_STACK) {
+    if (s[kind == AE_RULE_SPLIT_STACK ? 1 : 2] % 2) return fail_shape(c, t, "an even number of rows, for gate and up,");
+    if (kind == AE_RULE_SPLIT_STACK) {
         item.rows = s[1] / 2, item.stack_step = s[1] * s[2];
         return add_pair(c, &item, to, s[1] / 2 * s[2]);
     }
-    const bool turns = r->kind == AE_RULE_TURNS_T;
+    const bool turns = kind == AE_RULE_TURNS_T;
     item.rows = s[2] / 2, item.columns = s[1], item.row_step = turns ? 2 : 1, item.step = s[2], item.stack_step = s[1] * s[2];
     return add_pair(c, &item, to, turns ? 1 : s[2] / 2);
 }
