@@ -70,7 +70,7 @@ static int open_moe(void **state)
     const uint32_t width = is_large ? MOE_LARGE : MOE_WIDTH;
     if (open_plain(state)) return 1;
     (void)streams_open((ae_stream_options){.max_rows = is_large ? 256 : 40, .max_in = width,
-                                           .moe = {MOE_MAX_EXPERTS, MOE_MAX_USED, width, width, width, true}});
+                                           .moe = {MOE_MAX_EXPERTS, MOE_MAX_USED, width, width, width, true, 0}});
     return 0;
 }
 

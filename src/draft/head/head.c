@@ -10,7 +10,7 @@
 const ae_dhead_traits ae_dhead_kinds[] = {
     [AE_DHEAD_EAGLE] = {"EAGLE-1/2", .keeps_rows = true, .needs_embedding = true},
     [AE_DHEAD_EAGLE3] = {"EAGLE-3", .keeps_rows = true, .fuses = true, .doubles = true, .needs_embedding = true},
-    [AE_DHEAD_MEDUSA] = {"Medusa"},
+    [AE_DHEAD_MEDUSA] = {"Medusa", .keeps_rows = false},
     [AE_DHEAD_MTP] = {"MTP", .keeps_rows = true, .of_model = true, .needs_embedding = true},
     [AE_DHEAD_ASSISTANT] = {"MTP assistant", .reads_target = true, .of_model = true, .needs_embedding = true},
     [AE_DHEAD_DFLASH] = {"DFlash", .keeps_rows = true, .fuses = true, .blocks = true, .needs_embedding = true},
