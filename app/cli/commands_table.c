@@ -73,13 +73,15 @@ static const app_command commands[] = {
     {APP_CONVERT, "convert", "DIR|FILE", "converts a model, an encoder, a drafter head or a LoRA adapter to GGUF",
      "Writes a GGUF file from a model folder in Hugging Face's layout (with tokenizer, chat template and generation\n"
      "settings), a BERT encoder (with tokenizer and pooling), or an EAGLE-1, 2, 3 or 3.1 or a Medusa checkpoint, and\n"
-     "reports what it detected. It reads safetensors or PyTorch files with their config.json. Heads may have been saved by\n"
+     "reports what it detected. It reads safetensors files with their config.json. Heads may have been saved by\n"
      "EAGLE, SpecForge, AngelSlim, speculators, ModelOpt or Medusa. Given a head's target, it checks the sizes and leaves out\n"
-     "tables that are copies of the target's.\n"
+     "tables that are copies of the target's. The folder of a LoRA adapter as PEFT saves it becomes a file for --lora; it\n"
+     "needs --target, the model that it changes.\n"
      "\n"
      "  aerie convert SmolLM2-135M-Instruct/ -o smollm2.gguf --outtype q8_0\n"
      "  aerie convert EAGLE3-LLaMA3.1-Instruct-8B/ --target llama-3.1-8b.gguf -o eagle3.gguf\n"
-     "  aerie convert head/ -o head.gguf --outtype q8_0 --taps output --feedback post\n"},
+     "  aerie convert head/ -o head.gguf --outtype q8_0 --taps output --feedback post\n"
+     "  aerie convert peft-adapter/ --target model.gguf -o adapter.gguf\n"},
     {APP_PULL, "pull", "SOURCE ...", "downloads models",
      "Downloads models into the cache, checks their SHA-256 and prints the path of each. A SOURCE is\n"
      "  hf:OWNER/REPO[:QUANT]    a Hugging Face repository; without QUANT: Q4_K_M, else Q8_0, else the first file\n"

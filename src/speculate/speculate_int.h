@@ -50,7 +50,7 @@ typedef struct spec_slot {
     /* results of its walk: the tokens drawn and the path taken */
     size_t n_before; /* n_tokens before the walk */
     ae_walked walked;
-    bool walks;      /* on the host, and not to its end yet */
+    bool walks;      /* its walk runs on the host and has not ended */
     int32_t at;      /* the node that it draws from next; -1: the root */
 } spec_slot;
 

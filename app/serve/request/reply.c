@@ -437,7 +437,7 @@ static void take(serve_reply_state *r, const serve_event *e)
     const size_t n = r->out.n;
     const bool ok = e->token < 0 ? take_end(r, s, e) : take_token(r, s, e), lacked = app_json_lacked();
     if (!ok || r->no_memory || lacked) serve_fail_memory(&r->error);
-    if (lacked && r->out.data) r->out.data[r->out.n = n] = '\0'; /* who knows what is missing in it */
+    if (lacked && r->out.data) r->out.data[r->out.n = n] = '\0'; /* parts of the JSON may be missing */
 }
 
 /* The same for a stream that can be repeated. Which choice is faster must not show, so each choice is sent whole before the

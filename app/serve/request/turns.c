@@ -139,7 +139,7 @@ static json_t *arrange(const json_t *messages, int how)
 /* ---- Trying them ------------------------------------------------------------------------------------------------------ */
 
 #define WORD "aerie"
-enum { WORD_DIGITS = 8 }; /* a body has fewer messages */
+enum { WORD_DIGITS = 8 }; /* digits of a message's number: a body within its size limit has fewer messages */
 
 static json_t *word_of(size_t i)
 {

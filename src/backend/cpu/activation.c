@@ -100,7 +100,8 @@ static void tile_256(ae_act *act, uint32_t block, uint32_t first, uint32_t n)
 
 void ae_act_tile(ae_act *act, ae_dot dot, uint32_t begin, uint32_t end)
 {
-    for (uint32_t first = 0; first < act->n_rows; first += AE_TILE_ROWS) { /* outside, as two blocks share cache lines */
+    for (uint32_t first = 0; first < act->n_rows; first += AE_TILE_ROWS) { /* the blocks are the outer loop, since two of
+                                                                            * them share cache lines */
         const uint32_t left = act->n_rows - first, n = left < AE_TILE_ROWS ? left : AE_TILE_ROWS;
         for (uint32_t block = begin; block < end; block++) {
             if (dot == AE_DOT_256) tile_256(act, block, first, n);

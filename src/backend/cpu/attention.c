@@ -82,7 +82,7 @@ static void rope_item(void *context, uint32_t r, uint32_t i_worker)
     }
 }
 
-/* No row may be written outside the pages. */
+/* Keeps rows from being written outside the pages. */
 static bool slots_exist(ae_stream *stream, const ae_rope_kv *a)
 {
     const ae_places *p = a->places;
@@ -160,7 +160,7 @@ static void attend(const attention_job *job, const ae_attn_tile *tile)
     (tile->n_rope ? k->latent_attention : k->attention)[job->args->kv->type](tile);
 }
 
-/* Results are there. Those over codes of latent rows are still turned, as the rows are. */
+/* After the results are complete: those over codes of latent rows are rotated back. */
 static void finish(const attention_job *job, const ae_attn_tile *tile)
 {
     if (!tile->n_rope || job->args->kv->type == AE_KV_F32) return;
@@ -171,7 +171,7 @@ static void finish(const attention_job *job, const ae_attn_tile *tile)
 static void whole_item(void *context, uint32_t i_item, uint32_t i_worker)
 {
     const attention_job *job = context;
-    /* in a prompt the last rows see most: they go first */
+    /* the last rows of a prompt see most positions: they go first, so that no thread ends late */
     const ae_attn_tile tile = tile_at(job, job->n_tiles - 1 - i_item, i_worker);
     attend(job, &tile);
     finish(job, &tile);
@@ -263,7 +263,7 @@ static uint32_t lay_tiles(attention_job *job, uint32_t tile)
     return job->n_tiles;
 }
 
-#define SPLIT_CHUNKS 3 /* fewer are not worth a second round of the threads */
+#define SPLIT_CHUNKS 3 /* fewer items are not worth starting the threads a second time */
 
 void ae_cpu_attention(ae_stream *stream, const ae_attention *args)
 {

@@ -18,11 +18,11 @@
 #include "base/os.h"
 
 #define MEMORY ((size_t)2 << 20)
-#define BYTE 0x11  /* of all panels: valid in every form, with floats far from the subnormal ones */
-#define PANELS 16  /* of a sample: with fewer, tiles are faster than they are in a pass */
+#define BYTE 0x11  /* the byte that fills all panels: valid in every form, and far from subnormal floats */
+#define PANELS 16  /* panels of a sample: with fewer, tiles look faster than they are in a pass */
 #define N_IN 1024
 #define ROUNDS 2
-#define IN_A_ROW 2 /* the first of them finds the instructions of a kernel far away */
+#define IN_A_ROW 2 /* runs of a sample; the first finds the kernel's instructions outside the cache */
 
 static const uint32_t counts[] = {4, 6, 8, 10, 12, 14, 16, 20, 32};
 #define N_COUNTS (sizeof counts / sizeof counts[0])
@@ -128,7 +128,7 @@ static bool order_wins(bench *b, const ae_weight *w)
     return best[1] * ORDER_GAIN < best[0];
 }
 
-/* Either may be NULL: not wanted. */
+/* Either output may be NULL. */
 static aerie_status measure(const ae_weight *w, uint32_t *tiles_from, bool *in_order, aerie_error *error)
 {
     bench b = {.w = *w};

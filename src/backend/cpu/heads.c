@@ -9,9 +9,9 @@ typedef struct heads_job {
     ae_stream *stream;
     const ae_head_matmul *args;
     ae_act_need need;
-    uint32_t first, n; /* heads of this round */
+    uint32_t first, n; /* the first head and the number of heads of this round */
     uint32_t n_panels; /* of a head */
-    ae_items items;    /* of the panels of all heads of the round */
+    ae_items items;    /* ranges of the panels of all heads of the round */
 } heads_job;
 
 static ae_act rows_of(const heads_job *job, uint32_t i)

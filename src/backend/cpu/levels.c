@@ -179,7 +179,7 @@ bool ae_kernels_select(ae_kernels *kernels, const char *name, bool *supported)
     }
     *supported = !name || !*name || levels[top].has();
     for (size_t i = 0; i <= top; i++)
-        if (levels[i].has()) levels[i].fill(kernels); /* those between may be missing */
+        if (levels[i].has()) levels[i].fill(kernels); /* a CPU may lack levels in between */
     return true;
 }
 

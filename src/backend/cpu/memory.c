@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/os.h"
 
-/* Large blocks get pages of their own: the system hands them out zeroed, and takes none before it is written to. */
+/* Large blocks come from mmap: the system zeroes their pages, and allocates none before it is written to. */
 #define PAGES_FROM ((size_t)2 << 20)
 
 void *ae_cpu_alloc(ae_backend *backend, size_t bytes)

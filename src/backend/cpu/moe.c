@@ -29,9 +29,9 @@ typedef struct moe_job {
     const ae_moe *args;
     ae_cpu_moe *m;
     uint32_t n_pairs, n_groups;
-    ae_act_need need, shared_need; /* what the product at hand wants of the experts' rows, and of all rows */
+    ae_act_need need, shared_need; /* forms that the current product needs of the experts' rows, and of all rows */
     ae_matmul hidden, shared_hidden;
-    ae_items items; /* of panels, of the product at hand */
+    ae_items items; /* items of panels, of the current product */
     uint32_t n_pieces;
     uint32_t n_pairs_item, n_rows_item, n_pair_items; /* of prepare_hidden; items of the shared expert's rows come last */
 } moe_job;
@@ -60,7 +60,7 @@ void ae_cpu_moe_layout(ae_layout *layout, const ae_kernels *kernels, const ae_st
     m->up = ae_layout_add(layout, n_pairs * s->n_ff, sizeof(float));
     m->shared_gate = ae_layout_add(layout, n_rows * s->n_ff_shared, sizeof(float));
     m->shared_up = ae_layout_add(layout, n_rows * s->n_ff_shared, sizeof(float));
-    const size_t n_same = s->n_each > 1 ? s->n_each : 1; /* how often a row uses an expert at most */
+    const size_t n_same = s->n_each > 1 ? s->n_each : 1; /* most uses of one expert by a row */
     m->down = ae_layout_add(layout, n_same * n_rows * s->n_embd, sizeof(float));
     m->weighed = ae_layout_add(layout, s->weigh_input ? n_pairs * s->n_embd : 0, sizeof(float));
 }
@@ -157,7 +157,7 @@ static void group_rows(moe_job *job)
     for (uint32_t i = 0; i < job->n_pairs; i++) m->begin[m->ids[i] + 1]++;
     for (uint32_t e = 0; e < n_experts; e++) m->begin[e + 1] += m->begin[e];
     for (uint32_t i = 0; i < job->n_pairs; i++) {
-        const uint32_t pair = m->begin[m->ids[i]]++; /* in the end begin[e] is the end of e */
+        const uint32_t pair = m->begin[m->ids[i]]++; /* afterwards begin[e] is the end of expert e */
         m->row[pair] = i / n_used;
         m->choice[pair] = i;
         m->weight[pair] = a->weigh_input ? 1.0f : m->weights[i];
@@ -422,7 +422,7 @@ static void hand_out_item(void *context, uint32_t item, uint32_t i_worker)
                                                        shared ? a->shared_limit : a->glu_limit, n, to);
 }
 
-/* f(gate) * up of this rank's inner rows, to where all ranks find them. */
+/* Writes f(gate) * up of this rank's inner rows to where the ranks exchange them. */
 static void hand_out(moe_job *job)
 {
     if (!job->args->up[0]) job->n_pairs = 0;

@@ -331,7 +331,7 @@ ae_pack_unit_fn *ae_pack_fast(uint32_t type)
 {
     switch (type) {
     case AE_TYPE_Q4_0: return pack_q4_0;
-    case AE_TYPE_IQ4_NL: return pack_q4_0; /* indices into unevenly spaced values, stored as they are */
+    case AE_TYPE_IQ4_NL: return pack_q4_0; /* codes that index a table of unevenly spaced values are stored unchanged */
     case AE_TYPE_Q4_1: return pack_q4_1;
     case AE_TYPE_Q5_0: return pack_q5_0;
     case AE_TYPE_Q5_1: return pack_q5_1;

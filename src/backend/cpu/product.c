@@ -15,7 +15,7 @@ typedef struct matmul_job {
     const ae_matmul *args;
     ae_act *act;      /* rows being prepared */
     const ae_act_need *need;
-    ae_items items;   /* ranges of the panels of all weights, which are numbered through */
+    ae_items items;   /* ranges of the panels of all weights, numbered consecutively */
 } matmul_job;
 
 /* Prepares columns [begin, end) of row r from the input or, if the input is normed, from the normed row in act->x. begin is a

@@ -31,7 +31,7 @@ void ae_cpu_copy(ae_stream *stream, const ae_copy *a)
                a->dim * sizeof(float));
 }
 
-/* A job over rows: on all threads if there are more than few. */
+/* Runs a job over rows, on all threads if there are enough rows. */
 typedef struct rows_job {
     const ae_kernels *kernels;
     const void *args;

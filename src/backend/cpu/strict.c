@@ -98,7 +98,7 @@ static void flush(ae_stream *stream)
     leave(guard_of(stream));
 }
 
-/* The host waits for the stream. */
+/* Runs what is queued: the host waits for the stream. */
 static void wait_for(ae_stream *stream)
 {
     stream->trips.n_waits += ae_cpu_late_waits(stream);

@@ -117,7 +117,7 @@ static aerie_status bind_conv(ae_binder *b, ae_dhead *head, uint32_t i, uint32_t
     const uint32_t e = h->layer.n_embd, n = 2 * h->n_conv * (e / h->conv_group);
     const char *part = k ? "ffn_conv" : "attn_conv";
     char name[48];
-    snprintf(name, sizeof name, "blk.%u.%s_base", i, part); /* so in files, without ".weight" */
+    snprintf(name, sizeof name, "blk.%u.%s_base", i, part); /* the name in files has no ".weight" */
     AE_TRY(ae_bind_stack(b, name, true, 2, h->n_conv, e, &head->conv[i][k].base));
     snprintf(name, sizeof name, "blk.%u.%s_proj.weight", i, part);
     return ae_bind(b, name, true, n, e, &head->conv[i][k].proj);

@@ -24,15 +24,15 @@
 #include "engine/engine.h"
 #include "draft/head/grow.h"
 
-#define CATCH_UP_MAX 32   /* positions that the target may be asked to run again for the sake of context rows */
-#define FEW_WAITING 2     /* rows of a first draft that make it no dearer than others */
-#define LINKED_MAX 8      /* nodes of a level that get links of their own */
+#define CATCH_UP_MAX 32   /* most positions that the target runs again so that the head gets their context rows */
+#define FEW_WAITING 2     /* with at most this many waiting rows, a first draft costs no more than others */
+#define LINKED_MAX 8      /* most nodes of a level that get links of their own */
 
 typedef struct block_slot {
     float *waiting;       /* (device) [n_room][width] */
     uint32_t n_waiting;
     bool cold;
-    uint32_t position;    /* of the next row, while it is cold */
+    uint32_t position;    /* position of the next row, while the slot is cold */
     bool has_drafted;
     ae_growth grow;
     uint32_t out, n_out;  /* outputs of its block */
@@ -50,17 +50,17 @@ typedef struct block_drafter {
     block_slot *slots;  /* [n_slots] */
     float *waiting;     /* device memory of all slots */
     ae_grown *pools;    /* [n_slots][AE_GROW_POOL] */
-    uint32_t n_ask;     /* rows of a slot that ask for proposals at once */
+    uint32_t n_ask;     /* rows of a slot whose proposals are requested at once */
     ae_propose_row *rows;   /* [n_slots * n_ask] */
     ae_proposal *proposals; /* as many */
     ae_dhead_link *links;   /* [n_slots * AE_DHEAD_LEVEL_MAX] */
     float *conf;            /* as many */
     int32_t *tokens;        /* [n_slots * (1 + n_block * AE_PROPOSE_MAX)] DFlash2: newest tokens and candidates */
     uint32_t *list;         /* [n_slots] */
-    aerie_error fault; /* of a pass while catching up: the next draft returns it */
+    aerie_error fault; /* an error of a pass outside propose; the next draft returns it */
 } block_drafter;
 
-/* What a kind makes of the blocks' outputs. */
+/* How a kind of head makes drafts of the blocks' outputs. */
 typedef struct block_kind {
     ae_drafter_ops ops;
     /* Grows the drafts of all requests that have outputs. *n_levels: of the deepest. */
@@ -116,7 +116,8 @@ static aerie_status flush(block_drafter *d, const uint32_t *slots, uint32_t n, a
         AE_TRY(ae_dhead_run_true(d->head, error));
         begin = end;
     }
-    d->ops->wait(ae_engine_stream(d->target), ae_dhead_engine_stream(d->head)); /* what it reads is replaced */
+    d->ops->wait(ae_engine_stream(d->target), ae_dhead_engine_stream(d->head)); /* the next pass replaces the features that
+                                                                                 * it reads */
     return AERIE_OK;
 }
 
@@ -139,7 +140,7 @@ static uint32_t block_begin(ae_drafter *drafter, const ae_draft_begin *b)
     s->position = b->n_shared;
     if (b->idle) return b->n_shared;
     if (b->n_shared - n <= CATCH_UP_MAX) return n;
-    /* the features of the rows between are not to be had: the context has a gap there */
+    /* the features of the rows in between are not available: the context has a gap there */
     ae_dhead_skip(d->head, b->slot, b->n_shared - CATCH_UP_MAX);
     return b->n_shared - CATCH_UP_MAX;
 }
@@ -388,7 +389,7 @@ static aerie_status catch_up(block_drafter *d, const ae_draft_request *requests,
         }
         s->has_drafted = true;
     }
-    return *late ? ae_dhead_sync(d->head, error) : AERIE_OK; /* its time is counted apart */
+    return *late ? ae_dhead_sync(d->head, error) : AERIE_OK; /* its time is counted separately */
 }
 
 static aerie_status run_blocks(block_drafter *d, const ae_draft_request *requests, uint32_t n, aerie_error *error)
@@ -425,8 +426,8 @@ static aerie_status draft(block_drafter *d, const ae_draft_request *requests, ui
     const uint32_t ran = d->ops->mark(stream); /* nobody waits here */
     uint32_t n_levels = 0;
     AE_TRY(d->kind->grow(d, requests, n, &n_levels, error));
-    /* The pass is the price of the first level, whatever the depth; all levels then cost the same small part more. One level
-     * counts as two, so that the price of another becomes known. */
+    /* The pass is the cost of the first level, whatever the depth; each level adds the same small part. One level counts as
+     * two, so that the cost of another becomes known. */
     const double whole = ae_time_now() - start, rest = whole - d->ops->elapsed(stream, begin, ran);
     ae_draft_cost *cost = &d->base.cost;
     *cost = (ae_draft_cost){.n_levels = n_levels < 2 ? 2 : n_levels, .start_seconds = late ? start - began : 0};
@@ -497,7 +498,7 @@ aerie_status ae_draft_block_create(ae_drafter **out, ae_dhead_engine *head, ae_e
                          .ops = net->backend->ops, .backend = net->backend, .n_slots = n_slots,
                          .width = h->n_taps * h->n_target_embd,
                          .n_ask = h->n_block > AE_DHEAD_LEVEL_MAX ? h->n_block : AE_DHEAD_LEVEL_MAX};
-    ae_dhead_clear(head); /* all that waits must fit a pass of the head */
+    ae_dhead_clear(head); /* everything that waits must fit a pass of the head */
     d->n_room = ae_dhead_rows_left(head) < AE_DHEAD_BATCH ? ae_dhead_rows_left(head) : AE_DHEAD_BATCH;
     const aerie_status status = allocate(d, error);
     if (status != AERIE_OK) block_destroy(&d->base);

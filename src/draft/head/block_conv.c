@@ -31,7 +31,7 @@ static void fetch(ae_dhead_engine *e, const float *u, uint32_t t, float *terms)
                                                 .host_rows = t ? e->conv_rows + (size_t)t * e->options.n_batch : NULL});
 }
 
-/* y = conv(side, u), or y += it. */
+/* Computes y = conv(side, u), or adds it to y. */
 static void convolve(ae_dhead_engine *e, const float *base, uint32_t side, const float *u, float *y, bool add)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
@@ -57,7 +57,7 @@ static ae_matmul plain(const ae_dhead_engine *e, const float *x, size_t stride)
     return (ae_matmul){.n_rows = e->n_rows, .input = AE_INPUT_PLAIN, .x = x, .x_stride = stride};
 }
 
-/* conv_y = what the sublayer takes, conv_c = the coefficients of both sides. */
+/* Computes conv_y, the sublayer's input, and conv_c, the coefficients of both sides. */
 static void enter(ae_dhead_engine *e, const ae_block *b, const float *norm, const struct ae_dhead_net_conv *conv)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;

@@ -112,7 +112,7 @@ void ae_dhead_run_blocks(ae_dhead_engine *e)
 
 /* ---- DSpark's links ------------------------------------------------------------------------------------------ */
 
-/* What the confidence takes: the row, and beside it what the token gives to the bias, which stands there already. */
+/* Writes the confidence's input: the row, beside the token's contribution to the bias, which is already there. */
 static void ask_confidence(ae_dhead_engine *e, uint32_t n)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;

@@ -116,7 +116,8 @@ static void flush(head_drafter *d, uint32_t slot, const head_text *text, uint32_
         if (ae_dhead_add_true(d->head, slot, s->waiting, tokens + first + 1, n, false, NULL) != AERIE_OK)
             (void)out_of_step(&d->fault);
         else (void)ae_dhead_run_true(d->head, &d->fault);
-        d->ops->wait(ae_engine_stream(d->target), ae_dhead_engine_stream(d->head)); /* what it reads is replaced */
+        d->ops->wait(ae_engine_stream(d->target), ae_dhead_engine_stream(d->head)); /* the next pass replaces the features
+                                                                                     * that it reads */
         drop_waiting(d, s, n);
     }
 }
@@ -289,7 +290,7 @@ static aerie_status draft(head_drafter *d, const ae_draft_request *requests, uin
     }
     const aerie_error fault = d->fault;
     if (fault.status != AERIE_OK) return ae_fail(error, fault.status, "%s", fault.text);
-    if (late) AE_TRY(ae_dhead_sync(d->head, error)); /* its time is counted apart */
+    if (late) AE_TRY(ae_dhead_sync(d->head, error)); /* its time is counted separately */
     const double start = ae_time_now();
     AE_TRY(catch_up(d, requests, n, error));
     const double caught_up = ae_time_now();

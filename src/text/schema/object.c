@@ -97,7 +97,8 @@ static void find_other(ae_schema *s, const ae_conjuncts *set, members *m)
     ae_gbuild_define(&s->b, m->other, member(s, key, value));
 }
 
-/* A count of members that the order of properties decides anyway, or that nothing but additional members make up. */
+/* Reads minProperties and maxProperties. With named properties, only bounds that these fulfil anyway are possible;
+ * otherwise the schema is refused. */
 static void check_counts(ae_schema *s, const ae_conjuncts *set, members *m)
 {
     uint32_t n_required = 0;

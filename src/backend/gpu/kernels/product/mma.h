@@ -348,7 +348,7 @@ AE_DEV void ae_mma_copy_weights(const ae_mma_work<type, C, run, S, D> *k, const 
     }
 }
 
-/* The same of the activations that this warp copies. */
+/* Copies this warp's share of the activations in the same way. */
 template <int type, int C, int run, int S, int D, bool full>
 AE_DEV void ae_mma_copy_rows(const ae_mma_work<type, C, run, S, D> *k, const ae_mma_place *p, uint32_t i, uint32_t n)
 {
