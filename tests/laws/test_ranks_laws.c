@@ -388,7 +388,8 @@ static void walk(const char *arch, ae_kv_type type, bool adapts, int every)
     need(mkarch_write(mkarch_find(arch), true, path, &error), &error);
     need(ae_model_load(&b.model, path, NULL, &error), &error);
     if (adapts) need(mklora_write(&(mklora_options){.uneven = true}, path, lora, &error), &error);
-    if (!b.model->hparams.encoder && !b.model->hparams.index.n_heads) { /* those run on one machine */
+    const ae_hparams *h = &b.model->hparams;
+    if (!h->encoder && !h->index.n_heads && !h->n_streams) { /* those run on one machine */
         open_group(&b, 1, AE_RANKS_SPLIT, NULL, false, NULL);
         story(&b);
         end_group(&b);
@@ -397,7 +398,7 @@ static void walk(const char *arch, ae_kv_type type, bool adapts, int every)
         b.log = (ae_buf){0};
         close_group(&b);
         assert_true(wanted.n > 1000);
-        const bool can_pipe = !b.model->hparams.n_blocks && b.model->hparams.recur.kind != AE_RECUR_WKV7;
+        const bool can_pipe = !h->n_blocks && h->recur.kind != AE_RECUR_WKV7;
         for (size_t i = 0; i < N_GROUPS; i++) {
             if (n_cases++ % every || (!can_pipe && groups[i].kind == AE_RANKS_PIPELINE)) continue;
             open_group(&b, groups[i].n, groups[i].kind, groups[i].shares, groups[i].strict, NULL);
