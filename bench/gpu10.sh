@@ -223,8 +223,8 @@ long()
     [ -f "$f" ] || { say "long: skip: there is no $f"; return; }
     mkdir -p "$a"
     cat docs/*.md | head -c $FAR_CHARS > "$a/text"
-    step long_cpu 90 "$AERIE" run -m "$f" --device cpu --spec-type none -f "$a/text" -n 16 --temp 0 -q --ids
-    step long_device 60 "$AERIE" run -m "$f" --device "$DEVICE" -f "$a/text" -n 16 --temp 0 -q --ids
+    step long_cpu 90 "$AERIE" run -m "$f" --device cpu --spec-type none -f "$a/text" -n 16 --temp 0 -q --ids || return
+    step long_device 60 "$AERIE" run -m "$f" --device "$DEVICE" -f "$a/text" -n 16 --temp 0 -q --ids || return
     if cmp -s "$OUT/long_cpu.log" "$OUT/long_device.log"; then
         say "long: a prompt of $FAR_CHARS characters: the same answer as the processor's"
     else

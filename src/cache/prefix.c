@@ -255,9 +255,13 @@ void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_
 {
     const size_t bytes = ae_kv_store_bytes(kv, false), part_bytes = ae_kv_store_bytes(kv, true);
     uint8_t *const whole = out, *const parts = whole + n * bytes;
-    int32_t node = AE_KV_NONE;
-    uint32_t n_same = AE_KV_PAGE;
+    int32_t node, part;
+    uint32_t n_same;
     ae_kv_settle(kv, stream);
+    (void)walk(kv, key, tokens, n, &node, &part, &n_same);
+    touch_path(kv, n_same ? part : node); /* the rest shall still be there for the next piece */
+    node = AE_KV_NONE;
+    n_same = AE_KV_PAGE;
     for (uint32_t done = 0; done < end && n_same == AE_KV_PAGE; done += n_same) {
         node = best_child(kv, node, key, tokens + done, n - done, &n_same);
         const uint32_t stop = done + n_same < end ? done + n_same : end;

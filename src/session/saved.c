@@ -310,6 +310,7 @@ aerie_status aerie_saving_step(aerie_saving *saving, size_t n_positions, bool *d
     *done = false;
     AE_NEED(saving, error);
     AE_TRY(refuse_in_step(saving->session, error));
+    if (!saving->data) return ae_fail(error, AERIE_ERROR_ARGUMENT, "what was saved has been taken already");
     const ae_session_saved *seq = &saving->seq;
     const uint32_t left = seq->cached.n - saving->n_done, n = n_positions < left ? (uint32_t)n_positions : left;
     AE_TRY(read_cache(saving->session, seq, saving->n_done, saving->n_done + n, saving->kv, error));

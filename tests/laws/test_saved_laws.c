@@ -522,6 +522,7 @@ static void test_savings_in_pieces(void **state)
         if (i == 21) need(aerie_session_step(session, &error), &error);
     }
     need(aerie_saving_finish(savings[0], &data, &n, &n_tokens, &error), &error);
+    assert_int_equal(aerie_saving_step(savings[0], 1, &done, &error), AERIE_ERROR_ARGUMENT);
     assert_int_equal(n_tokens, N_PROMPT);
     assert_int_equal(n, n_again);
     assert_memory_equal(data, again, n);

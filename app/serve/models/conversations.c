@@ -3,6 +3,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "serve/models/conversations_int.h"
 #include "shared/app.h"
@@ -209,6 +210,7 @@ struct serve_conversation_return {
     serve_conversations *c;
     serve_conversation_key key;
     size_t there;           /* tokens that the cache has already */
+    uint64_t noted_by;      /* the clock then: what was noted before is copied out first */
     size_t n_saved, cut;    /* tokens of the entry; of these, those that the request does not share */
     aerie_loading *loading;
 };
@@ -221,7 +223,9 @@ serve_conversation_return *serve_conversations_find(serve_conversations *c, cons
     const bool found = best(c, key, &n) != NULL;
     pthread_mutex_unlock(&c->lock);
     serve_conversation_return *r = found ? calloc(1, sizeof *r) : NULL; /* without memory it is computed again */
-    if (r) r->c = c, r->key = *key;
+    if (!r) return NULL;
+    r->c = c, r->key = *key;
+    pthread_mutex_lock(&c->returning);
     return r;
 }
 
@@ -232,6 +236,7 @@ bool serve_conversation_wanted(serve_conversation_return *r, aerie_session *sess
     r->there = aerie_session_prefix_find(session, key->scope, key->adapters, key->n_adapters, key->tokens, key->n);
     pthread_mutex_lock(&r->c->lock);
     entry *e = best(r->c, key, &n);
+    r->noted_by = r->c->clock;
     if (e) e->used = ++r->c->clock;
     pthread_mutex_unlock(&r->c->lock);
     return e && n >= r->there + SERVE_CONVERSATION_LEAST / 2;
@@ -245,13 +250,14 @@ static entry *by_name(serve_conversations *c, uint64_t scope, const char *name)
     return NULL;
 }
 
-/* A file that cannot be used counts as missing; it is removed, so that nobody tries again. */
+/* A file that cannot be used counts as missing; it is removed, so that nobody tries again. Not if the same conversation has
+ * been copied anew meanwhile. */
 static void discard(serve_conversations *c, uint64_t scope, const char *name)
 {
     pthread_mutex_lock(&c->lock);
     entry *e = by_name(c, scope, name);
     c->figures.n_damaged++;
-    if (e) {
+    if (e && !e->data) {
         serve_conversation_remove_file(c, e);
         forget(c, e);
     }
@@ -265,9 +271,10 @@ bool serve_conversation_prepare(serve_conversation_return *r, aerie_session *ses
     char path[SERVE_CONVERSATION_PATH] = "", name[sizeof ((entry *)0)->name] = "";
     pthread_mutex_lock(&c->lock);
     entry *e = best(c, &r->key, &n);
+    if (e && n < r->there + SERVE_CONVERSATION_LEAST / 2) e = NULL; /* another one than the wanted, which has gone */
     const bool in_memory = e && e->data;
     r->n_saved = e ? e->n : 0;
-    r->cut = r->n_saved - n;
+    r->cut = e ? e->n - n : 0;
     if (in_memory) {
         e->n_readers++;
     } else if (e) {
@@ -277,7 +284,7 @@ bool serve_conversation_prepare(serve_conversation_return *r, aerie_session *ses
     pthread_mutex_unlock(&c->lock);
     void *file = *path ? serve_conversation_read(path, &n_file) : NULL;
     const void *data = in_memory ? e->data : file;
-    const aerie_status status = !data ? AERIE_ERROR_FORMAT
+    const aerie_status status = !data ? (*path && access(path, F_OK) ? AERIE_ERROR_FORMAT : AERIE_ERROR_MEMORY)
                                       : aerie_session_loading_begin(session, r->key.scope, data, in_memory ? e->n_data : n_file,
                                                                     &r->loading, NULL);
     free(file);
@@ -285,7 +292,7 @@ bool serve_conversation_prepare(serve_conversation_return *r, aerie_session *ses
         pthread_mutex_lock(&c->lock);
         e->n_readers--;
         pthread_mutex_unlock(&c->lock);
-    } else if (*path && status != AERIE_OK && status != AERIE_ERROR_MEMORY) {
+    } else if (*path && (status == AERIE_ERROR_FORMAT || status == AERIE_ERROR_UNSUPPORTED)) {
         discard(c, r->key.scope, name);
     }
     return status == AERIE_OK;
@@ -299,7 +306,11 @@ bool serve_conversation_restore(serve_conversation_return *r, aerie_session *ses
     const serve_conversation_key *key = &r->key;
     size_t n_loaded = 0;
     bool done = false;
-    if (serve_conversations_keep(c, session, 0, seconds)) return true; /* what comes in may push these out of the cache */
+    const entry *noted = oldest_noted(c);
+    if (noted && noted->used <= r->noted_by) { /* what comes in may push these out of the cache */
+        keep_on(c, session, seconds);
+        return true;
+    }
     while (!done && app_now() - start < seconds)
         if (aerie_loading_step(r->loading, AT_ONCE, &done, &n_loaded, NULL)) return false;
     if (!done) return true;
@@ -317,6 +328,7 @@ void serve_conversation_return_free(serve_conversation_return *r)
 {
     if (!r) return;
     aerie_loading_free(r->loading);
+    pthread_mutex_unlock(&r->c->returning);
     free(r);
 }
 
@@ -339,6 +351,7 @@ serve_conversations *serve_conversations_open(const serve_conversation_limits *l
     c->limits = *limits;
     c->vain_cut = SIZE_MAX;
     pthread_mutex_init(&c->lock, NULL);
+    pthread_mutex_init(&c->returning, NULL);
     pthread_cond_init(&c->changed, NULL);
     if (limits->folder && !serve_conversation_files_open(c)) {
         serve_conversations_close(c);
@@ -354,5 +367,6 @@ void serve_conversations_close(serve_conversations *c)
     while (c->first) forget(c, c->first);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
+    pthread_mutex_destroy(&c->returning);
     free(c);
 }

@@ -56,7 +56,7 @@ bool serve_conversations_keep(serve_conversations *c, aerie_session *session, si
 typedef struct serve_conversation_return serve_conversation_return;
 
 /* Returns NULL if no kept conversation begins as this request does. What the key points to is lent until the return is freed.
- * Any thread. */
+ * Any thread but the stepping one: it waits until another return has been freed. */
 serve_conversation_return *serve_conversations_find(serve_conversations *c, const serve_conversation_key *key);
 /* Whether the KV cache holds less of it. The stepping thread. */
 bool serve_conversation_wanted(serve_conversation_return *r, aerie_session *session);

@@ -28,6 +28,7 @@ typedef struct entry {
 struct serve_conversations {
     serve_conversation_limits limits;
     pthread_mutex_t lock;
+    pthread_mutex_t returning; /* one conversation comes back at a time: each takes a copy; taken before lock */
     pthread_cond_t changed; /* there may be something to write, or it is the end */
     entry *first;
     size_t n_noted;         /* tokens of entries that are not yet kept; of the stepping thread */

@@ -169,9 +169,11 @@ bool serve_engine_submit(serve_model *model, serve_job *job, aerie_request *requ
 static void run_errands(serve_model *model)
 {
     pthread_mutex_lock(&model->lock);
-    while (model->errands) {
-        serve_errand *errand = model->errands;
-        model->errands = errand->next;
+    serve_errand *left = model->errands; /* those that come meanwhile run after the next pass */
+    model->errands = NULL;
+    while (left) {
+        serve_errand *errand = left;
+        left = errand->next; /* it is on the stack of whoever waits for it */
         pthread_mutex_unlock(&model->lock);
         errand->run(model->session, errand->user);
         pthread_mutex_lock(&model->lock);

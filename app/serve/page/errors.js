@@ -28,7 +28,7 @@ const Errors = (() => {
   /* Of an error that came as an answer: its status (0 if it came within a stream), its JSON or null. */
   function of(status, json, { hasKey = false, model = "" } = {}) {
     const why = reason(json), code = json?.error?.code, param = json?.error?.param;
-    if (code === "context_length_exceeded" || status === 413)
+    if (code === "context_length_exceeded" || status === 413 || why.includes("(--max-images)"))
       return new Failure(told("The message is too long", why), { tooLong: true });
     if (status === 401)
       return new Failure(hasKey ? "The server does not know this API key. Put the right key into Settings."

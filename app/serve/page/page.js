@@ -562,7 +562,8 @@ function deleteChat(chat) {
   else renderList();
 }
 
-function exportChats() {
+async function exportChats() {
+  await Pictures.load(state.chats.flatMap((c) => c.messages));
   const all = state.chats.map(({ title, created, messages }) => ({ title, created: new Date(created).toISOString(),
     messages: messages.map(({ role, content, reasoning, pictures }) =>
       ({ role, content: Pictures.content({ content, pictures }), ...(reasoning ? { reasoning_content: reasoning } : {}) })) }));

@@ -57,10 +57,10 @@ const Pictures = (() => {
 
   /* Drops what no chat has any more. */
   async function sweep(chats) {
+    const keys = (await store("readonly", (s) => s.getAllKeys())) ?? [];
     const used = new Set([...waiting, ...chats.flatMap((c) => c.messages.flatMap((m) => m.pictures ?? []))]);
-    for (const id of (await store("readonly", (s) => s.getAllKeys())) ?? [])
-      if (!used.has(id)) await store("readwrite", (s) => s.delete(id));
     for (const id of known.keys()) if (!used.has(id)) known.delete(id);
+    for (const id of keys) if (!used.has(id)) await store("readwrite", (s) => s.delete(id));
   }
 
   /* ---- Taken ---- */

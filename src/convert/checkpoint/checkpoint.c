@@ -83,6 +83,7 @@ aerie_status ae_convert_open_tensors(ae_convert *c)
         if (c->is_adapter) {
             if (!c->options.config && ae_file_exists(peft))
                 c->options.config = ae_arena_strndup(&c->arena, peft, strlen(peft));
+            if (!c->options.config && ae_file_exists(peft)) status = ae_convert_no_memory(c, "a path");
         } else if (adapter)
             what = ae_file_exists(peft) && is_folder(c->path) ? ae_kind_folder(c->path)
                    : c->st                                    ? ae_kind_path(ae_safetensors_file(c->st, 0))

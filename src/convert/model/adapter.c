@@ -124,6 +124,15 @@ static aerie_status add(ae_convert *c, const char *matrix, const char *part, ae_
     return ae_convert_add(c, &item);
 }
 
+/* The rotation of a model's layers; NULL: none of them turns. Rows of all its layers are in the order that suits it, also of
+ * those that do not turn. */
+static const ae_rope *rope_of(const ae_model *model)
+{
+    for (uint32_t i = 0; i < model->hparams.n_layers; i++)
+        if (model->layers[i].spec.rope >= 0) return &model->hparams.ropes[model->layers[i].spec.rope];
+    return NULL;
+}
+
 static aerie_status add_pair(ae_convert *c, const ae_convert_entry *entry_a, const char *base)
 {
     char name[96], name_b[192], why[256];
@@ -140,12 +149,13 @@ static aerie_status add_pair(ae_convert *c, const ae_convert_entry *entry_a, con
     AE_TRY(ae_convert_check_shape(c, a, a->shape[0], (uint64_t)matrix->ne[0], why));
     AE_TRY(ae_convert_check_shape(c, b, (uint64_t)matrix->ne[1], a->shape[0], why));
     const ae_layer_spec *spec = &c->target->layers[layer].spec;
-    const bool turns = (rule->kind == AE_RULE_Q || rule->kind == AE_RULE_K) && (c->arch->flags & AE_ARCH_PAIRS) &&
-                       spec->rope >= 0 && spec->head_dim && b->shape[0] % spec->head_dim == 0;
+    const ae_rope *rope = rope_of(c->target);
+    const bool turns = (rule->kind == AE_RULE_Q || rule->kind == AE_RULE_K) && (c->arch->flags & AE_ARCH_PAIRS) && rope &&
+                       spec->head_dim && b->shape[0] % spec->head_dim == 0;
     ae_convert_item item_b = {.from = b};
     if (turns) {
         item_b.how = AE_CONVERT_ROTATED, item_b.head_dim = spec->head_dim;
-        item_b.n_rot = c->target->hparams.ropes[spec->rope].n_rot;
+        item_b.n_rot = rope->n_rot;
     }
     AE_TRY(add(c, name, "lora_a", (ae_convert_item){.from = a}));
     AE_TRY(add(c, name, "lora_b", item_b));

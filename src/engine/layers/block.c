@@ -68,7 +68,8 @@ uint32_t ae_block_max_in(const ae_hparams *h, const ae_layer *layers, uint32_t n
 {
     const ae_widths w = ae_model_widths(layers, n_layers);
     const ae_recur_hparams *r = &h->recur;
-    const uint32_t dims[] = {h->laurel_rank, h->experts.n_ff_chunk, r->n_mix, r->n_decay, r->n_rate, r->n_blend, r->n_gate,
+    const uint32_t dims[] = {h->laurel_rank, h->n_embd_layer, h->experts.n_ff_chunk,
+                             r->n_mix, r->n_decay, r->n_rate, r->n_blend, r->n_gate,
                              w.q, w.ff, h->experts.n_ff_shared, h->experts.n_ff, h->experts.n_latent,
                              h->recur.n_heads * h->recur.value_dim, h->recur.n_dt, h->mla.n_q, h->mla.n_nope, h->mla.n_latent,
                              w.heads * h->mla.value_dim};
