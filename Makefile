@@ -55,7 +55,7 @@ check-arm64: ## the kernel checker cross-built for arm64, under qemu-user; the r
 
 check-tsan: deps ## pool, generation and server under ThreadSanitizer
 	cmake -S . -B $(BUILD)-tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=thread >/dev/null
-	cmake --build $(BUILD)-tsan -j $(JOBS) --target aerie mkmodel mklora unit_test_pool laws_test_task_laws app_test_run
+	cmake --build $(BUILD)-tsan -j $(JOBS) --target aerie mkmodel mkarch mklora unit_test_pool laws_test_task_laws app_test_run
 	ctest --test-dir $(BUILD)-tsan --output-on-failure \
 	  -R '^(unit/pool|laws/task_laws|app/run|serve/(basic|laws|limits|turns|conversations))$$'
 

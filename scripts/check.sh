@@ -60,8 +60,8 @@ build build-san all -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=address,u
     tests build-san -R '^(unit|kernels|laws|golden|fuzz)/' -E head_smollm2 # the real model takes too long there
 
 step "ThreadSanitizer: the pool, requests from several threads, generation by the program, and the server"
-build build-tsan "aerie mkmodel mklora unit_test_pool laws_test_task_laws app_test_run" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-    -DAERIE_SANITIZE=thread -DAERIE_CUDA=OFF -DAERIE_EMU=OFF -DCMAKE_C_FLAGS=$fma &&
+build build-tsan "aerie mkmodel mkarch mklora unit_test_pool laws_test_task_laws app_test_run" \
+    -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=thread -DAERIE_CUDA=OFF -DAERIE_EMU=OFF -DCMAKE_C_FLAGS=$fma &&
     tests build-tsan -R '^(unit/pool|laws/task_laws|app/run|serve/(basic|laws|limits|turns|conversations))$'
 
 step "the slowest tests, and those that were skipped and why"

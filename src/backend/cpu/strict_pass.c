@@ -200,9 +200,10 @@ uint64_t ae_cpu_hash_moe(const ae_moe *a)
     HASH_6(router_bias, bias, weigh_input, gate_bias, up_bias, down_bias);
     HASH_6(out_scale, shared_gate, shared_up, shared_down, shared_router, y);
     HASH_5(part, hidden, shared_hidden, hidden_stride, shared_stride);
-    h = hash_list(h, a->gate, a->routing.n_experts);
-    h = hash_list(h, a->up, a->routing.n_experts);
-    return hash_list(h, a->down, a->routing.n_experts);
+    const uint32_t n = a->n_each > 1 ? a->routing.n_experts / a->n_each : a->routing.n_experts;
+    h = hash_list(h, a->gate, n);
+    h = hash_list(h, a->up, n);
+    return hash_list(h, a->down, n);
 }
 
 uint64_t ae_cpu_hash_rope_table(const ae_rope_table *a)
