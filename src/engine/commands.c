@@ -2,6 +2,7 @@
  * frame. */
 #include "engine/commands.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "engine/commands_int.h"
@@ -49,16 +50,14 @@ void ae_commands_send(ae_commands *c)
     c->frame.n = 0;
 }
 
-/* An address that belongs to the calling thread. */
-static const void *this_thread(void)
+static uintptr_t this_thread(void)
 {
-    static _Thread_local char mark;
-    return &mark;
+    return (uintptr_t)pthread_self(); /* a number or an address on Linux, never 0 */
 }
 
 bool ae_commands_hold(ae_commands *c)
 {
-    const void *none = NULL;
+    uintptr_t none = 0;
     if (!c) return false;
     if (atomic_compare_exchange_strong(&c->holder, &none, this_thread())) return true;
     if (none != this_thread())
@@ -68,7 +67,7 @@ bool ae_commands_hold(ae_commands *c)
 
 void ae_commands_release(ae_commands *c, bool held)
 {
-    if (held) atomic_store(&c->holder, NULL);
+    if (held) atomic_store(&c->holder, 0);
 }
 
 static void put(ae_commands *c, const ae_command *command, const uint32_t *payload)

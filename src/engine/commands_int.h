@@ -2,6 +2,9 @@
 #ifndef AE_ENGINE_COMMANDS_INT_H
 #define AE_ENGINE_COMMANDS_INT_H
 
+#include <stdatomic.h>
+#include <stdint.h>
+
 #include "engine/commands.h"
 
 #define AE_COMMANDS_WORDS (AE_COMM_FRAME / sizeof(uint32_t) - 1)
@@ -17,7 +20,7 @@ struct ae_commands {
     bool taken[AE_COMMANDS_MAX_ENGINES];
     const ae_adapter *adapters[AE_COMMANDS_ADAPTERS];
     uint32_t n_adapters;
-    _Atomic(const void *) holder; /* the thread that writes a command or runs a pass now; or NULL */
+    atomic_uintptr_t holder; /* the thread that writes a command or runs a pass now (pthread_self); 0: none */
     bool began; /* rank 0: an engine has been created */
     bool ended; /* ranks other than 0: rank 0 has ended the group */
 };

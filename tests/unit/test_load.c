@@ -12,6 +12,7 @@
 #include "aerie.h"
 #include "aerie_extra.h"
 #include "aerie_measure.h"
+#include "engine/layers/block.h"
 #include "fail_read.h"
 #include "formats/gguf.h"
 #include "mkarch.h"
@@ -461,6 +462,20 @@ static void test_file_cut_while_loading(void **state)
     }
 }
 
+/* A file's embeddings for layers may be wider than anything else that a product reads. */
+static void test_room_for_the_widest_input(void **state)
+{
+    aerie_error error = {0};
+    ae_model *m;
+    (void)state;
+    assert_int_equal(mkarch_write(mkarch_find("gemma3n"), true, path, &error), AERIE_OK);
+    assert_int_equal(ae_model_load(&m, path, NULL, &error), AERIE_OK);
+    ae_hparams h = m->hparams;
+    h.n_embd_layer = 9000;
+    assert_in_range(ae_block_max_in(&h, m->layers, h.n_layers), 9000, 9000);
+    ae_model_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -472,6 +487,7 @@ int main(void)
         cmocka_unit_test(test_failing_reads),
         cmocka_unit_test(test_weights_that_are_no_numbers),
         cmocka_unit_test(test_logits_that_are_no_numbers),
+        cmocka_unit_test(test_room_for_the_widest_input),
         cmocka_unit_test(test_progress_and_cancel),
         cmocka_unit_test(test_file_cut_while_loading),
     };
