@@ -54,6 +54,12 @@ int client_retry_after(const client *c)
     return 0;
 }
 
+bool client_not_ready(const client *c)
+{
+    (void)c;
+    return false;
+}
+
 const char *client_why(const client *c)
 {
     (void)c;
@@ -79,6 +85,7 @@ struct client {
     char url[1024];
     int status; /* status of the final header */
     int retry_after;
+    bool not_ready;
     char type[96];
     bool is_paused, got;
     client_state state;
@@ -96,7 +103,7 @@ static size_t on_header(char *line, size_t size, size_t n, void *user)
 {
     client *c = user;
     long status = 0;
-    static const char type[] = "content-type:", retry[] = "retry-after:";
+    static const char type[] = "content-type:", retry[] = "retry-after:", ready[] = "aerie-ready: no";
     n *= size;
     if (n > sizeof type && strncasecmp(line, type, sizeof type - 1) == 0) {
         const char *at = line + sizeof type - 1, *end = line + n;
@@ -105,6 +112,8 @@ static size_t on_header(char *line, size_t size, size_t n, void *user)
         snprintf(c->type, sizeof c->type, "%.*s", (int)(end - at), at);
     } else if (n > sizeof retry && strncasecmp(line, retry, sizeof retry - 1) == 0) {
         c->retry_after = (int)strtol(line + sizeof retry - 1, NULL, 10);
+    } else if (n > sizeof ready && strncasecmp(line, ready, sizeof ready - 1) == 0) {
+        c->not_ready = true;
     } else if (n <= 2 && curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK && status >= OK) {
         c->status = (int)status;
         c->got = true;
@@ -221,6 +230,11 @@ const char *client_type(const client *c)
 int client_retry_after(const client *c)
 {
     return c->retry_after;
+}
+
+bool client_not_ready(const client *c)
+{
+    return c->not_ready;
 }
 
 const char *client_why(const client *c)

@@ -48,6 +48,8 @@ int client_status(const client *c);
  * client_status is not 0. */
 const char *client_type(const client *c);
 int client_retry_after(const client *c);
+/* Whether the server says that it loads its model or shuts down. Once client_status is not 0. */
+bool client_not_ready(const client *c);
 /* Why it is lost. */
 const char *client_why(const client *c);
 void client_end(client *c);

@@ -277,6 +277,12 @@ static void finish(passing *p)
             fail(p, 503, "not enough memory");
             return;
         }
+        /* A server that has just been started again, or one that has no room for what a lost server had taken. */
+        if ((p->n_losses || client_not_ready(p->client)) && app_now() < p->waits_until) {
+            leave(p, false, "");
+            restart(p);
+            return;
+        }
     }
     if (p->again.n < p->n_again) {
         p->differs = true;

@@ -247,6 +247,46 @@ class Lost(unittest.TestCase):
         again[0].stop()
         port.close()
 
+    def test_a_server_that_is_not_ready_is_waited_for(self):
+        answers = []
+
+        def loading(handler):
+            answers.append(len(answers))
+            body = b'{"error":{"message":"the model is being loaded"}}' if len(answers) < 3 else b'{"choices":[]}'
+            handler.send_response(503 if len(answers) < 3 else 200)
+            handler.send_header("Content-Type", "application/json")
+            handler.send_header("Content-Length", str(len(body)))
+            if len(answers) < 3:
+                handler.send_header("Aerie-Ready", "no")
+            handler.end_headers()
+            handler.wfile.write(body)
+        with Server() as real:
+            models = real.get("/v1/models").body
+        for wait in ("60", "0"):
+            answers.clear()
+            with Liar(models, loading) as liar, Router([liar], "--wait", wait, wait=False) as r:
+                r.wait_for(1)
+                got = r.post("/v1/completions", {"prompt": "x"})
+                self.assertEqual((got.status, len(answers)), (200, 3) if wait == "60" else (503, 1))
+
+    def test_a_full_server_is_waited_for_after_a_loss(self):
+        """It is no reason to end an answer that was accepted before."""
+        asked = []
+
+        def lost_then_full(handler):
+            asked.append(1)
+            if len(asked) == 1:
+                handler.connection.shutdown(socket.SHUT_RDWR)
+                handler.close_connection = True
+            else:
+                handler.reply(503 if len(asked) < 4 else 200, "application/json", b'{"error":{"message":"full"}}')
+        with Server() as real:
+            models = real.get("/v1/models").body
+        with Liar(models, lost_then_full) as liar, Router([liar], "--wait", "60", "--canary", "0") as r:
+            r.wait_for(1)
+            self.assertEqual(r.post("/v1/completions", {"prompt": "x"}).status, 200)
+            self.assertEqual(len(asked), 4)
+
     def test_without_a_server(self):
         with socket.create_server(("127.0.0.1", 0)) as nobody:
             port = nobody.getsockname()[1]

@@ -19,6 +19,7 @@ import time
 import unittest
 
 AERIE = MKMODEL = FOLDER = None
+RUNNING = []  # servers; those that a failed test leaves are ended, since one that outlives it holds its output open
 SLOW = 1  # how many times as long to wait, under sanitizers
 
 
@@ -69,6 +70,7 @@ class Server:
             command = [sys.executable, "-c", PASS_ON, str(passed[0]), *command]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, pass_fds=passed,
                                         env={**clean, **(env or {})})
+        RUNNING.append(self.process)
         self.lines, self.port, self.ready = [], listener.getsockname()[1] if listener else None, threading.Event()
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
@@ -76,7 +78,7 @@ class Server:
             try:
                 self.process.wait(30)
             except subprocess.TimeoutExpired:
-                self.process.kill()  # one that outlives the test would hold its output open
+                self.process.kill()
                 raise AssertionError("the server did not say where it listens: " + "".join(self.lines)) from None
             if wait:
                 raise AssertionError("the server did not start: " + "".join(self.lines))
@@ -232,6 +234,8 @@ def main(module_name):
         make_model("m.gguf")
         program = unittest.main(module_name, argv=[sys.argv[0], *sys.argv[3:]], exit=False, verbosity=2)
     finally:
+        for process in RUNNING:
+            process.kill()  # does nothing to one that has been waited for
         shutil.rmtree(FOLDER, ignore_errors=True)
     if died:
         print(f"{len(died)} of the tests' threads died, the first of {died[0].__name__}")

@@ -22,6 +22,13 @@ bool serve_fail(serve_error *error, int status, const char *param, const char *f
     return false;
 }
 
+bool serve_fail_not_ready(serve_error *error, int retry_after, const char *why)
+{
+    error->retry_after = retry_after;
+    error->not_ready = true;
+    return serve_fail(error, 503, "", "%s", why);
+}
+
 bool serve_fail_memory(serve_error *error)
 {
     error->retry_after = 1;

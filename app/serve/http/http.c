@@ -67,6 +67,7 @@ void serve_reply_error(serve_call *call, const serve_error *why)
         serve_fail_memory(error); /* the request may be valid: it failed because memory was short */
     serve_memory_say(call, error);
     call->retry_after = error->retry_after;
+    call->not_ready = error->not_ready;
     app_json_lacked();
     serve_error_shape *shape = call->path ? serve_route_shape(call->path) : NULL;
     serve_reply_json(call, error->status, shape ? shape(error) : openai_error(error));
@@ -182,6 +183,7 @@ static bool add_headers(const serve_call *call, struct MHD_Response *response)
         snprintf(number, sizeof number, "%d", call->retry_after);
         ok &= add(response, "Retry-After", number);
     }
+    if (call->not_ready) ok &= add(response, "Aerie-Ready", "no");
     if (origin && serve_origin_allowed(call->server, origin, call->host, &cors) && cors) {
         ok &= add(response, "Access-Control-Allow-Origin", origin);
         ok &= add(response, "Vary", "Origin");
@@ -288,10 +290,7 @@ static bool check_head(serve_call *call)
     if (!call->route) return serve_fail(e, 404, "", "there is nothing at '%.200s'", call->path);
     if (length && strtoull(length, NULL, 10) > most)
         return serve_fail(e, 413, "", "the body has %.20s bytes; --max-body allows %zu", length, most);
-    if (atomic_load(&call->server->draining) && !open) {
-        e->retry_after = 5;
-        return serve_fail(e, 503, "", "the server is shutting down");
-    }
+    if (atomic_load(&call->server->draining) && !open) return serve_fail_not_ready(e, 5, "the server is shutting down");
     return true;
 }
 

@@ -56,6 +56,7 @@ typedef struct serve_call {
     void (*release)(void *user);
     void *user;
     int retry_after;
+    bool not_ready; /* serve_error has it */
     /* the fields below belong to http.c */
     size_t n_discarded;
     bool closes; /* the connection ends with the answer */

@@ -72,10 +72,13 @@ typedef struct serve_error {
     const char *code;   /* an identifier for programs, such as "model_not_found"; NULL: none */
     int retry_after;    /* seconds for the header Retry-After; 0: none */
     bool memory;        /* the cause is a lack of memory */
+    bool not_ready;     /* the server does not answer yet, or no more: a router waits for it, or for another one */
 } serve_error;
 
 /* Fills the error in and returns false. */
 bool serve_fail(serve_error *error, int status, const char *param, const char *format, ...) APP_PRINTF(4, 5);
+/* The same for a server that loads its model or shuts down: status 503, which says so to a router (Aerie-Ready). */
+bool serve_fail_not_ready(serve_error *error, int retry_after, const char *why);
 /* The same for a lack of memory. */
 bool serve_fail_memory(serve_error *error);
 /* The same for an error of the library: its message, and its status as an HTTP status. */

@@ -78,7 +78,7 @@ static bool is_owed(const serve_model *model, uint64_t client, uint32_t n, uint3
 static bool has_room(const serve_model *model, uint64_t client, uint32_t n, serve_error *error)
 {
     const uint32_t most = model->n_seqs + model->server->o->max_queue;
-    if (!model->may_submit) return serve_fail(error, 503, "", "the server is shutting down");
+    if (!model->may_submit) return serve_fail_not_ready(error, 0, "the server is shutting down");
     if (n > most)
         return serve_fail(error, 400, "n",
                           "%u answers are asked for, but at once %u can be generated (-np) and %u wait (--max-queue)",

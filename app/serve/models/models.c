@@ -447,14 +447,11 @@ static bool get_ready(serve_models *models, serve_model *m, const serve_call *ca
     const double end = app_now() + WAIT_SECONDS;
     bool checked = false;
     while (m->state != SERVE_READY) {
-        if (m->startup) {
-            error->retry_after = 2;
-            return serve_fail(error, 503, "", "the model is being loaded");
-        }
+        if (m->startup) return serve_fail_not_ready(error, 2, "the model is being loaded");
         if (m->state == SERVE_FAILED && app_now() - m->failed_at < RETRY_SECONDS)
             return serve_fail(error, 500, "model", "the model '%.100s' could not be loaded; the server's log says why",
                               m->name);
-        if (atomic_load(&models->server->draining)) return serve_fail(error, 503, "", "the server is shutting down");
+        if (atomic_load(&models->server->draining)) return serve_fail_not_ready(error, 0, "the server is shutting down");
         if (serve_call_gone(call)) return serve_fail(error, 499, "", "the client is gone");
         if (app_now() > end) {
             error->retry_after = 30;
