@@ -225,6 +225,27 @@ class Basic(unittest.TestCase):
             answer = self.ask(chat("q", max_tokens=200, temperature=1, seed=3, **fields)).json["choices"][0]
             self.assertIn(json.loads(answer["message"]["content"])["a"], (1, 2))
 
+    def test_vllms_structured_outputs(self):
+        def said(**fields):
+            return self.ask(chat("q", max_tokens=60, temperature=1, seed=3, **fields)).json["choices"][0]["message"]["content"]
+        texts = ['a"b\\c\n', "\u00fc"]
+        for n in range(2):
+            self.assertEqual(said(structured_outputs={"choice": texts[n:n + 1]}), texts[n])
+        for fields in ({"structured_outputs": {"choice": texts}}, {"guided_choice": texts}):
+            self.assertIn(said(**fields), texts)
+        schema = {"enum": [17]}
+        for fields in ({"structured_outputs": {"json": schema}}, {"structured_outputs": {"json": json.dumps(schema)}},
+                       {"structured_outputs": {"grammar": 'root ::= "17"'}}, {"guided_json": schema},
+                       {"guided_grammar": 'root ::= "17"'}, {"grammar": 'root ::= "17"', "structured_outputs": {}}):
+            self.assertEqual(said(**fields), "17", fields)
+        self.assertEqual(said(structured_outputs={"json_object": True})[0], "{")
+        for bad in (5, {"choice": []}, {"choice": "a"}, {"choice": [""]}, {"choice": [1]}, {"choice": ["a\0"]},
+                    {"choice": ["x"] * 1001}, {"json": 5}, {"json": "nope"}, {"grammar": 5}, {"grammar": "root ::= ("},
+                    {"json": schema, "choice": ["a"]}, {"regex": "a"}):
+            a = self.ask(chat("q", structured_outputs=bad), 400)
+            self.assertTrue(a.json["error"]["param"] or "grammar" in a.error, (bad, a.error))
+        self.ask(chat("q", grammar='root ::= "17"', structured_outputs={"choice": ["a"]}), 400)
+
     def test_logit_bias(self):
         token = self.s.post("/tokenize", {"content": "k"}).json["tokens"][0]
         for bias in ({str(token): 100}, [[token, 100]]):
@@ -274,7 +295,8 @@ class Basic(unittest.TestCase):
                              ("response_format", {"type": "json_schema"}), ("grammar", 1), ("grammar", "root ::= ("),
                              ("tools", {}),
                              ("tools", [{"type": "retrieval"}]), ("tool_choice", "always"), ("tool_choice", "required"),
-                             ("audio", {"voice": "x"}), ("modalities", ["audio"]), ("best_of", 3),
+                             ("audio", {"voice": "x"}), ("modalities", ["audio"]), ("best_of", 3), ("min_tokens", 3),
+                             ("stop_token_ids", [3]), ("bad_words", ["a"]), ("chat_template", "{{ 1 }}"),
                              ("functions", [{"name": "f"}]),
                              ("presence_penalty", "a"), ("min_p", 7), ("samplers", ["nope"]),
                              ("chat_template_kwargs", []), ("reasoning_format", "loud"), ("mirostat", 9), ("model", 3)):

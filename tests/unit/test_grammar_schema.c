@@ -113,7 +113,7 @@ static void test_numbers(void **state)
     (void)state;
     check("{\"type\":\"integer\",\"minimum\":-12,\"maximum\":105}", false, LIST("-12", "-9", "0", "99", "100", "105"),
           LIST("-13", "-20", "106", "200", "-0"));
-    check("{\"type\":\"integer\",\"exclusiveMinimum\":9.5}", false, LIST("10", "99", "123456789012345678901234567890"),
+    check("{\"type\":\"integer\",\"exclusiveMinimum\":9.5}", true, LIST("10", "99", "123456789012345678901234567890"),
           LIST("9", "0", "-10"));
     check("{\"type\":\"integer\",\"minimum\":-9223372036854775808,\"maximum\":9223372036854775807}", false,
           LIST("-9223372036854775808", "9223372036854775807", "0"), LIST("-9223372036854775809", "9223372036854775808"));
@@ -122,6 +122,29 @@ static void test_numbers(void **state)
           LIST("-0.26", "-0.251", "1.05", "1.050", "1.1", "2", "1e0"));
     check("{\"type\":\"number\",\"exclusiveMinimum\":0}", false, LIST("0.01", "1", "5.50"), LIST("0", "0.0", "-1", "0.00"));
     check("{\"type\":\"number\",\"minimum\":2.5,\"maximum\":2.5}", false, LIST("2.5", "2.500"), LIST("2", "2.51", "2.49"));
+}
+
+/* Small models would write digits without end. */
+static void test_digits_are_bounded(void **state)
+{
+    (void)state;
+#define D16 "1234567890123456"
+#define D17 D16 "7"
+    for (int standard = 0; standard < 2; standard++) {
+        const char *const *const never = LIST("x", "01"), *const *const most = LIST(D16, "-" D16, "0");
+        check("{\"type\":\"integer\"}", standard, standard ? LIST(D17, "-" D17 D17) : most,
+              standard ? never : LIST(D17, "-" D17));
+        check("{\"type\":\"integer\",\"minimum\":7}", standard, LIST(D16, "7"), standard ? LIST("6") : LIST("6", D17));
+        check("{\"type\":\"integer\",\"minimum\":123456789012345678}", standard,
+              LIST("123456789012345678", "999999999999999999"), standard ? LIST(D17) : LIST(D17, "1999999999999999999"));
+        check("{\"type\":\"number\"}", standard, LIST(D16 "." D16 "e-324", "0." D16),
+              standard ? never : LIST("0." D17, D17 ".0", "1e1234"));
+        check("{\"type\":\"number\",\"minimum\":0,\"maximum\":1}", standard, LIST("0", "1.0", "0." D16, "0.0"),
+              standard ? LIST("1.01") : LIST("0." D17, "0.00000000000000000", "1.00000000000000001"));
+        check("{\"type\":\"number\",\"minimum\":0.12345678901234567,\"maximum\":1}", standard,
+              LIST("0.1234567890123457", "0.2"),
+              LIST("0.1234567890123456", "0.1"));
+    }
 }
 
 /* Numbers from -150 to 150 in steps of 1/8: accepted exactly when they are multiples and within the bounds. */
@@ -156,7 +179,7 @@ static void test_multiples(void **state)
     check_multiples("{\"type\":\"number\",\"multipleOf\":1.5,\"minimum\":0.5}", 1.5, 0.5, 200);
     check_multiples("{\"type\":\"number\",\"multipleOf\":2.0}", 2, -200, 200);
     check_multiples("{\"allOf\":[{\"multipleOf\":6},{\"multipleOf\":4},{\"multipleOf\":0.5}]}", 12, -200, 200);
-    check("{\"multipleOf\":0.01}", false, LIST("0.1", "0.30", "19.99", "-5", "123456789012345678901234567890.12"),
+    check("{\"multipleOf\":0.01}", false, LIST("0.1", "0.30", "19.99", "-5", "1234567890123456.12"),
           LIST("0.001", "0.", "1e2", "1.000", ".5"));
     check("{\"multipleOf\":1000}", false, LIST("0", "1000", "-123000", "987654321000"), LIST("100", "1001", "1000.0", "00"));
     check("{\"type\":\"integer\",\"minimum\":0,\"maximum\":86400,\"multipleOf\":900}", false, LIST("0", "900", "86400", "1800"),
@@ -637,7 +660,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_spelling), cmocka_unit_test(test_objects),   cmocka_unit_test(test_recursion),
-        cmocka_unit_test(test_strings),  cmocka_unit_test(test_numbers),   cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_strings),  cmocka_unit_test(test_numbers),   cmocka_unit_test(test_digits_are_bounded),
+        cmocka_unit_test(test_refused),
         cmocka_unit_test(test_multiples), cmocka_unit_test(test_lengths_beside_pattern), cmocka_unit_test(test_unique),
         cmocka_unit_test(test_large_counts),
         cmocka_unit_test(test_values_of_any_kind),

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BIAS = 4096, MAX_DEPTH_JSON = 128, MAX_CALL_PARTS = 1024, MAX_EXPECTED = 1 << 20 };
+enum { MAX_BIAS = 4096, MAX_DEPTH_JSON = 128, MAX_EXPECTED = 1 << 20 };
 
 /* ---- Getters --------------------------------------------------------------------------------------------------- */
 
-static const json_t *get(const json_t *object, const char *field)
+const json_t *serve_get(const json_t *object, const char *field)
 {
     const json_t *value = json_object_get(object, field);
     return json_is_null(value) ? NULL : value;
@@ -37,7 +37,7 @@ static bool wrong_kind(serve_error *error, const char *field, const char *wanted
 
 bool serve_get_bool(const json_t *object, const char *field, bool *value, serve_error *error)
 {
-    const json_t *v = get(object, field);
+    const json_t *v = serve_get(object, field);
     if (v && !json_is_boolean(v)) return wrong_kind(error, field, "true or false", v);
     if (v) *value = json_is_true(v);
     return true;
@@ -45,7 +45,7 @@ bool serve_get_bool(const json_t *object, const char *field, bool *value, serve_
 
 bool serve_get_text(const json_t *object, const char *field, const char **value, serve_error *error)
 {
-    const json_t *v = get(object, field);
+    const json_t *v = serve_get(object, field);
     if (v && !json_is_string(v)) return wrong_kind(error, field, "a string", v);
     if (v && strlen(json_string_value(v)) != json_string_length(v))
         return serve_fail(error, 400, field, "'%s' holds a NUL character", field);
@@ -55,7 +55,7 @@ bool serve_get_text(const json_t *object, const char *field, const char **value,
 
 bool serve_get_list(const json_t *object, const char *field, const json_t **value, serve_error *error)
 {
-    const json_t *v = get(object, field);
+    const json_t *v = serve_get(object, field);
     if (v && !json_is_array(v)) return wrong_kind(error, field, "a list", v);
     if (v) *value = v;
     return true;
@@ -63,7 +63,7 @@ bool serve_get_list(const json_t *object, const char *field, const json_t **valu
 
 bool serve_get_object(const json_t *object, const char *field, const json_t **value, serve_error *error)
 {
-    const json_t *v = get(object, field);
+    const json_t *v = serve_get(object, field);
     if (v && !json_is_object(v)) return wrong_kind(error, field, "an object", v);
     if (v) *value = v;
     return true;
@@ -78,7 +78,7 @@ static bool whole(const json_t *v, double *value)
 
 bool serve_get_u32(const json_t *object, const char *field, uint32_t min, uint32_t max, uint32_t *value, serve_error *error)
 {
-    const json_t *v = get(object, field);
+    const json_t *v = serve_get(object, field);
     double number;
     if (!v) return true;
     if (!json_is_number(v)) return wrong_kind(error, field, "a whole number", v);
@@ -202,7 +202,7 @@ static bool set_row(serve_ask *ask, const field_row *row, const json_t *v, const
 
 bool serve_ask_field(serve_ask *ask, const json_t *object, const char *field, const char *as, serve_error *error)
 {
-    const json_t *v = get(object, field);
+    const json_t *v = serve_get(object, field);
     for (size_t i = 0; v && i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].name, as) == 0) return set_row(ask, &rows[i], v, field, error);
     return true;
@@ -272,187 +272,6 @@ static bool read_bias(serve_ask *ask, const json_t *value, serve_error *error)
     return true;
 }
 
-static bool set_grammar(serve_ask *ask, aerie_status status, aerie_grammar *grammar, const aerie_error *why, const char *field,
-                        serve_error *error)
-{
-    if (status != AERIE_OK) return serve_fail_library(error, status, why, field);
-    if (ask->grammar) {
-        aerie_grammar_free(grammar);
-        return serve_fail(error, 400, field, "'%s' and another grammar or schema exclude each other", field);
-    }
-    ask->grammar = grammar;
-    ask->has_schema = strcmp(field, "grammar") != 0;
-    return true;
-}
-
-/* Logs what a grammar cannot enforce; user: the field of the request. */
-static void note_schema(void *user, aerie_log_level level, const char *sentence)
-{
-    (void)level;
-    app_note("'%s': %s", (const char *)user, sentence);
-}
-
-static aerie_status schema_grammar(aerie_grammar **grammar, const char *json, const char *field, aerie_error *why)
-{
-    aerie_schema_params params = aerie_schema_params_default();
-    params.log = (aerie_log){note_schema, (void *)(uintptr_t)field};
-    return aerie_grammar_create_schema(grammar, json, strlen(json), &params, why);
-}
-
-bool serve_ask_schema(serve_ask *ask, const json_t *value, const char *field, serve_error *error)
-{
-    aerie_grammar *grammar = NULL;
-    aerie_error why = {0};
-    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
-    if (value && !text) return serve_fail_memory(error);
-    const char *json = text ? text : "{\"type\":\"object\"}";
-    const aerie_status status = schema_grammar(&grammar, json, field, &why);
-    app_json_free(text);
-    return set_grammar(ask, status, grammar, &why, field, error);
-}
-
-/* Whether a tool demands calls that fit its schema in any case. */
-static bool is_strict(const json_t *tools)
-{
-    for (size_t i = 0; i < json_array_size(tools); i++)
-        if (json_is_true(json_object_get(json_object_get(json_array_get(tools, i), "function"), "strict"))) return true;
-    return false;
-}
-
-/* rest: the grammar of an answer that is not a call; NULL: any text. */
-static aerie_status lazy_grammar(aerie_grammar **grammar, const answer_lazy *lazy, const aerie_grammar *rest, aerie_error *why)
-{
-    aerie_status status = AERIE_OK;
-    aerie_lazy_params p = aerie_lazy_params_default();
-    aerie_grammar **schemas = calloc(lazy->n_schemas + 1, sizeof *schemas);
-    aerie_grammar_part *parts = calloc(lazy->n_parts + 1, sizeof *parts);
-    if (!schemas || !parts) status = AERIE_ERROR_MEMORY;
-    for (size_t i = 0; status == AERIE_OK && i < lazy->n_schemas; i++)
-        if (lazy->schemas[i])
-            status = schema_grammar(&schemas[i], lazy->schemas[i], "tools", why);
-    for (size_t i = 0; status == AERIE_OK && i < lazy->n_parts; i++)
-        parts[i] = (aerie_grammar_part){lazy->parts[i].text, strlen(lazy->parts[i].text), schemas[lazy->parts[i].schema]};
-    p.triggers = lazy->triggers;
-    p.n_triggers = lazy->n_triggers;
-    p.parts = parts;
-    p.n_parts = lazy->n_parts;
-    p.open = lazy->open;
-    p.close = lazy->close;
-    p.opened = lazy->opened;
-    p.rest = rest;
-    p.tails = lazy->tails;
-    p.n_tails = lazy->n_tails;
-    if (status == AERIE_OK) status = aerie_grammar_create_lazy(grammar, &p, why);
-    for (size_t i = 0; schemas && i < lazy->n_schemas; i++) aerie_grammar_free(schemas[i]);
-    free(schemas);
-    free(parts);
-    return status;
-}
-
-bool serve_ask_reason(serve_ask *ask, serve_error *error)
-{
-    aerie_lazy_params p = aerie_lazy_params_default();
-    aerie_grammar *whole = NULL;
-    aerie_error why = {0};
-    const answer_params params = {.style = ask->style,
-                                  .prompt = ask->prompt,
-                                  .n_prompt = ask->n_prompt,
-                                  .begun = ask->begun.data,
-                                  .n_begun = ask->begun.n};
-    if (!ask->grammar || !answer_is_opened(&params) || !answer_reasoning_tags(&ask->style, &p.open, &p.close)) return true;
-    p.opened = true;
-    p.rest = ask->grammar;
-    const aerie_status status = aerie_grammar_create_lazy(&whole, &p, &why);
-    if (status != AERIE_OK) return serve_fail_library(error, status, &why, "response_format");
-    aerie_grammar_free(ask->grammar);
-    ask->grammar = whole;
-    return true;
-}
-
-static aerie_status mixed_grammar(aerie_grammar **grammar, serve_ask *ask, bool free_calls, aerie_error *why)
-{
-    answer_lazy lazy;
-    const answer_params params = {.style = ask->style,
-                                  .tools = ask->tools,
-                                  .prompt = ask->prompt,
-                                  .n_prompt = ask->n_prompt,
-                                  .begun = ask->begun.data,
-                                  .n_begun = ask->begun.n};
-    if (!answer_mixed_create(&lazy, &params, free_calls)) return AERIE_ERROR_MEMORY;
-    lazy.opened = answer_is_opened(&params) && answer_reasoning_tags(&ask->style, &lazy.open, &lazy.close);
-    if (!lazy.opened) lazy.open = lazy.close = NULL;
-    const aerie_status status = lazy_grammar(grammar, &lazy, ask->grammar, why);
-    answer_lazy_free(&lazy);
-    return status;
-}
-
-bool serve_ask_mixed(serve_ask *ask, serve_error *error)
-{
-    aerie_error why = {0};
-    aerie_grammar *whole = NULL;
-    aerie_status status = mixed_grammar(&whole, ask, json_array_size(ask->tools) > MAX_CALL_PARTS, &why);
-    if (status != AERIE_OK && status != AERIE_ERROR_MEMORY && !is_strict(ask->tools)) /* a schema that grammars lack */
-        status = mixed_grammar(&whole, ask, true, &why);
-    if (status != AERIE_OK) return serve_fail_library(error, status, &why, "tools");
-    aerie_grammar_free(ask->grammar);
-    ask->grammar = whole;
-    return true;
-}
-
-bool serve_ask_calls(serve_ask *ask, serve_error *error)
-{
-    answer_lazy lazy;
-    aerie_error why = {0};
-    aerie_grammar *grammar = NULL;
-    const answer_params params = {.style = ask->style,
-                                  .tools = ask->tools,
-                                  .prompt = ask->prompt,
-                                  .n_prompt = ask->n_prompt,
-                                  .begun = ask->begun.data,
-                                  .n_begun = ask->begun.n};
-    if (!answer_lazy_create(&lazy, &params)) return serve_fail_memory(error);
-    aerie_status status = AERIE_OK;
-    if (lazy.n_parts && lazy.n_parts <= MAX_CALL_PARTS) status = lazy_grammar(&grammar, &lazy, NULL, &why);
-    answer_lazy_free(&lazy);
-    if (status == AERIE_ERROR_MEMORY) return serve_fail_memory(error);
-    if (status != AERIE_OK && !is_strict(ask->tools)) return true; /* a schema that grammars lack: calls stay free */
-    return (status == AERIE_OK && !grammar) || set_grammar(ask, status, grammar, &why, "tools", error);
-}
-
-static bool read_format(serve_ask *ask, const json_t *object, serve_error *error)
-{
-    const json_t *format = NULL, *inner = NULL;
-    const char *type = NULL;
-    if (!serve_get_object(object, "response_format", &format, error)) return false;
-    if (!format) return true;
-    if (!serve_get_text(format, "type", &type, error)) return false;
-    if (!type || strcmp(type, "text") == 0) return true;
-    if (strcmp(type, "json_object") == 0) return serve_ask_schema(ask, get(format, "schema"), "response_format", error);
-    if (strcmp(type, "json_schema") == 0) {
-        if (!serve_get_object(format, "json_schema", &inner, error)) return false;
-        const json_t *schema = inner ? get(inner, "schema") : get(format, "schema");
-        if (!schema) return serve_fail(error, 400, "response_format", "'response_format.json_schema' has no 'schema'");
-        return serve_ask_schema(ask, schema, "response_format", error);
-    }
-    return serve_fail(error, 400, "response_format",
-                      "'response_format.type' is text, json_object or json_schema; found '%.60s'", type);
-}
-
-static bool read_grammar(serve_ask *ask, const json_t *object, serve_error *error)
-{
-    const char *text = NULL;
-    const json_t *schema = get(object, "json_schema");
-    aerie_grammar *grammar = NULL;
-    aerie_error why = {0};
-    if (!serve_get_text(object, "grammar", &text, error)) return false;
-    if (text && *text) {
-        const aerie_status status = aerie_grammar_create(&grammar, text, strlen(text), &why);
-        if (!set_grammar(ask, status, grammar, &why, "grammar", error)) return false;
-    }
-    if (schema && !serve_ask_schema(ask, schema, "json_schema", error)) return false;
-    return read_format(ask, object, error);
-}
-
 static bool read_samplers(serve_ask *ask, const json_t *object, serve_error *error)
 {
     const json_t *list = NULL;
@@ -499,11 +318,13 @@ static bool read_breakers(serve_ask *ask, const json_t *object, serve_error *err
 static bool check_unsupported(const json_t *object, serve_kind kind, serve_error *error)
 {
     static const char *const fields[] = {
-        "audio",          "modalities",  "image_data",         "suffix",     "guided_regex",   "guided_choice",
-        "guided_grammar", "guided_json", "best_of", "web_search_options", "prediction", "multimodal_data"};
+        "audio",        "modalities",      "image_data",     "suffix",    "guided_regex",     "best_of",
+        "prediction",   "multimodal_data", "stop_token_ids", "bad_words", "use_beam_search",  "web_search_options",
+        "chat_template", "min_tokens",     "truncate_prompt_tokens", "allowed_token_ids", "prompt_logprobs"};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        const json_t *v = get(object, fields[i]);
+        const json_t *v = serve_get(object, fields[i]);
         if (!v || (json_is_array(v) && !json_array_size(v)) || json_is_false(v)) continue;
+        if (strcmp(fields[i], "min_tokens") == 0 && json_is_number(v) && json_number_value(v) == 0) continue;
         if (json_is_string(v) && !json_string_length(v)) continue;
         if (strcmp(fields[i], "best_of") == 0 && json_number_value(v) == 1) continue;
         if (strcmp(fields[i], "prediction") == 0) continue; /* a hint: drafts come anyway */
@@ -531,7 +352,7 @@ static bool read_n_top(serve_ask *ask, const json_t *object, const char *field, 
 /* Reads "logprobs": true with "top_logprobs" in chats, a number in completions; and llama.cpp's "n_probs". */
 static bool read_logprobs(serve_ask *ask, const json_t *object, serve_error *error)
 {
-    const json_t *v = get(object, "logprobs");
+    const json_t *v = serve_get(object, "logprobs");
     if (v && json_is_boolean(v)) {
         ask->logprobs = json_is_true(v);
     } else if (v) {
@@ -539,7 +360,7 @@ static bool read_logprobs(serve_ask *ask, const json_t *object, serve_error *err
         ask->logprobs = true;
     }
     if (!read_n_top(ask, object, "top_logprobs", error)) return false;
-    if (get(object, "top_logprobs") && ask->n_top && !ask->logprobs)
+    if (serve_get(object, "top_logprobs") && ask->n_top && !ask->logprobs)
         return serve_fail(error, 400, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
     if (!read_n_top(ask, object, "n_probs", error)) return false;
     if (ask->n_top) ask->logprobs = true;
@@ -584,9 +405,9 @@ bool serve_ask_fields(serve_ask *ask, serve_error *error)
         return serve_fail(error, 400, "n", "'n' may be %u at most (--max-n); found %u", (unsigned)server->o->max_n,
                           (unsigned)ask->n);
     if (!read_stream_options(ask, error) || !read_reasoning(ask, error) || !read_logprobs(ask, body, error)) return false;
-    if (!serve_ask_stops(ask, get(body, "stop"), "stop", error) || !read_bias(ask, get(body, "logit_bias"), error))
+    if (!serve_ask_stops(ask, serve_get(body, "stop"), "stop", error) || !read_bias(ask, serve_get(body, "logit_bias"), error))
         return false;
-    return read_grammar(ask, body, error) && read_samplers(ask, body, error) && read_breakers(ask, body, error);
+    return serve_ask_grammar(ask, body, error) && read_samplers(ask, body, error) && read_breakers(ask, body, error);
 }
 
 /* ---- Life --------------------------------------------------------------------------------------------------------- */
@@ -641,7 +462,7 @@ static bool read_scope(serve_ask *ask, serve_error *error)
 static bool read_expected(serve_ask *ask, serve_error *error)
 {
     const char *text = NULL;
-    const json_t *content = get(json_object_get(ask->body, "prediction"), "content");
+    const json_t *content = serve_get(json_object_get(ask->body, "prediction"), "content");
     if (!serve_get_text(ask->body, "aerie_expected", &text, error)) return false;
     if (!text && json_is_string(content)) text = json_string_value(content);
     if (!text || !*text) return true;

@@ -96,6 +96,8 @@ bool serve_ask_lora(serve_ask *ask, serve_error *error);
 bool serve_ask_stops(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
 /* Restricts the answer to a JSON schema; value NULL: to any object. */
 bool serve_ask_schema(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
+/* Reads what restricts the whole answer: "grammar", "json_schema", "response_format", and vLLM's "structured_outputs". */
+bool serve_ask_grammar(serve_ask *ask, const json_t *object, serve_error *error);
 /* A grammar for the whole answer applies to its content: reasoning that the prompt has opened is free and comes first. */
 bool serve_ask_reason(serve_ask *ask, serve_error *error);
 /* Lets an answer whose content has a schema call tools instead (tool_choice auto). */
@@ -104,6 +106,8 @@ bool serve_ask_mixed(serve_ask *ask, serve_error *error);
  * no grammar calls stay free, unless a tool is strict. */
 bool serve_ask_calls(serve_ask *ask, serve_error *error);
 
+/* The field's value; NULL: absent or null. */
+const json_t *serve_get(const json_t *object, const char *field);
 /* These getters distinguish absent, null and wrong values: false is an error. *value is unchanged if the field is absent. */
 bool serve_get_bool(const json_t *object, const char *field, bool *value, serve_error *error);
 bool serve_get_text(const json_t *object, const char *field, const char **value, serve_error *error);

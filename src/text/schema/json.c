@@ -183,11 +183,17 @@ ae_gpiece ae_schema_text(ae_schema *s, const char *bytes, size_t n)
 
 /* ---- Numbers and any value --------------------------------------------------------------------------------------- */
 
+/* Digits of a number, at most so many unless the standard is asked for: small models would write them without end. */
+static ae_gpiece digits_to(ae_schema *s, uint32_t min, uint32_t most)
+{
+    return ae_gbuild_repeat(&s->b, between(s, '0', '9'), min, s->standard ? AE_GNONE : most);
+}
+
 static ae_gpiece whole_number(ae_schema *s)
 {
     const ae_gpiece digits = ae_gbuild_never(&s->b);
     ae_gbuild_or(&s->b, digits, text(s, "0"));
-    ae_gbuild_or(&s->b, digits, then(s, between(s, '1', '9'), ae_gbuild_repeat(&s->b, between(s, '0', '9'), 0, AE_GNONE)));
+    ae_gbuild_or(&s->b, digits, then(s, between(s, '1', '9'), digits_to(s, 0, AE_SCHEMA_DIGITS - 1)));
     return then(s, ae_gbuild_repeat(&s->b, text(s, "-"), 0, 1), digits);
 }
 
@@ -200,9 +206,9 @@ uint32_t ae_schema_any_integer(ae_schema *s)
 uint32_t ae_schema_any_number(ae_schema *s)
 {
     if (!have(s, &s->number)) {
-        ae_gpiece fraction = then(s, text(s, "."), ae_gbuild_repeat(&s->b, between(s, '0', '9'), 1, AE_GNONE));
+        ae_gpiece fraction = then(s, text(s, "."), digits_to(s, 1, AE_SCHEMA_DIGITS));
         ae_gpiece exponent = then(s, one_of(s, "eE"), ae_gbuild_repeat(&s->b, one_of(s, "+-"), 0, 1));
-        exponent = then(s, exponent, ae_gbuild_repeat(&s->b, between(s, '0', '9'), 1, AE_GNONE));
+        exponent = then(s, exponent, digits_to(s, 1, 3)); /* doubles have no longer ones */
         fraction = then(s, ae_gbuild_repeat(&s->b, fraction, 0, 1), ae_gbuild_repeat(&s->b, exponent, 0, 1));
         ae_gbuild_define(&s->b, s->number, then(s, whole_number(s), fraction));
     }

@@ -67,8 +67,10 @@ static ae_gpiece whole_between(ae_schema *s, uint64_t lo, uint64_t hi, bool boun
         const uint64_t least = n == 1 ? 0 : power, most = n == 20 ? UINT64_MAX : power * 10 - 1;
         const uint64_t a = lo > least ? lo : least, b = bounded && hi < most ? hi : most;
         if (a > b) continue;
+        if (!bounded && !s->standard && n > AE_SCHEMA_DIGITS && power > lo) break;
         if (n == 20) { /* longer than any lower bound is */
-            if (!bounded) ae_gbuild_or(&s->b, choices, ae_gbuild_then(&s->b, digit(s, '1', '9'), digits(s, 19, AE_GNONE)));
+            const uint32_t more = s->standard ? AE_GNONE : 19;
+            if (!bounded) ae_gbuild_or(&s->b, choices, ae_gbuild_then(&s->b, digit(s, '1', '9'), digits(s, 19, more)));
             continue;
         }
         snprintf(from, sizeof from, "%" PRIu64, a);
@@ -96,7 +98,8 @@ static bool may_end(const decimal *lo, const decimal *hi, bool tight_lo, bool ti
 static ae_gpiece fraction_between(ae_schema *s, const decimal *lo, const decimal *hi)
 {
     static const decimal none = {0, "", false};
-    const size_t n_lo = lo ? strlen(lo->fraction) : 0, n_hi = hi ? strlen(hi->fraction) : 0, n = n_lo > n_hi ? n_lo : n_hi;
+    const size_t n_lo = lo ? strlen(lo->fraction) : 0, n_hi = hi ? strlen(hi->fraction) : 0, n_own = n_lo > n_hi ? n_lo : n_hi;
+    const size_t n = s->standard || n_own > AE_SCHEMA_DIGITS ? n_own : AE_SCHEMA_DIGITS;
     const uint32_t start = ae_gbuild_empty(&s->b).start, end = ae_gbuild_empty(&s->b).start;
     uint32_t nodes[AE_DOUBLE_TEXT + 1][2][2]; /* [k][lo still tight][hi still tight] after k digits */
     const ae_gpiece point = ae_gbuild_text(&s->b, ".");
@@ -112,10 +115,11 @@ static ae_gpiece fraction_between(ae_schema *s, const decimal *lo, const decimal
             for (int b = 0; b <= (hi != NULL); b++) {
                 const bool begin = !k && a == (lo != NULL) && b == (hi != NULL);
                 if (k && may_end(lo ? lo : &none, hi ? hi : &none, a, b, k)) ae_gbuild_move(&s->b, nodes[k][a][b], end);
-                for (char d = '0'; d <= '9'; d++) {
+                for (char d = '0'; d <= '9' && (s->standard || k < n); d++) {
                     if ((a && d < digit_at(lo, k)) || (b && d > digit_at(hi, k))) continue;
                     const int tight_lo = a && d == digit_at(lo, k), tight_hi = b && d == digit_at(hi, k);
-                    /* after the last digit of the bounds the walk stays; the first digit leads to a node that may end */
+                    /* after the last digit of the bounds the walk stays, if the standard is asked for; the first digit leads to
+                     * a node that may end */
                     const size_t next = k < n ? k + 1 : n ? n : 0;
                     const ae_gpiece step = digit(s, d, d);
                     if (n) {

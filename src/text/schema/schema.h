@@ -21,7 +21,8 @@
  *
  * Unless `standard` is asked for, llama.cpp's habits hold: an object with properties has no others unless
  * additionalProperties says so; a schema without type, but with keywords of just one, is of that type; the empty schema
- * as a whole is any object.
+ * as a whole is any object; numbers have at most AE_SCHEMA_DIGITS digits before the point, unless a bound has more, and as
+ * many after it.
  *
  * How. A schema is a set of conjuncts: itself, what it refers to, what is in allOf. anyOf is multiplied out. A set without
  * anyOf is one rule: the union over its types of what all conjuncts together leave. Sets are remembered, so that recursion
@@ -35,6 +36,7 @@
 #include "text/grammar/build.h"
 
 #define AE_SCHEMA_MAX_CONJUNCTS 32
+#define AE_SCHEMA_DIGITS 16
 #define AE_SCHEMA_MAX_WORK (1u << 20) /* schemas looked at */
 
 typedef struct ae_conjunct {
