@@ -251,7 +251,8 @@ static bool read_structured(serve_ask *ask, const json_t *object, serve_error *e
         bool any_object = false;
         if (!from) continue;
         if (!former && serve_get(from, "regex"))
-            return serve_fail(error, 400, field, "'structured_outputs.regex' is not supported; a 'grammar' (GBNF) can say the same");
+            return serve_fail(error, 400, field,
+                              "'structured_outputs.regex' is not supported; a 'grammar' (GBNF) can say the same");
         if (!former && !serve_get_bool(from, "json_object", &any_object, error)) return false;
         if (json && !set_json(ask, json, former ? "guided_json" : field, error)) return false;
         if (any_object && !serve_ask_schema(ask, NULL, field, error)) return false;
