@@ -460,8 +460,7 @@ AERIE_API aerie_status aerie_grammar_check(const aerie_grammar *grammar, const c
 #define AERIE_TAP_NORMED UINT32_MAX /* after the final norm: what the output head multiplies */
 
 typedef enum aerie_spec_type {
-    AERIE_SPEC_AUTO,   /* what there is: a drafter head, a draft model, with aerie_spec.inner also HIER, and for models with
-                        * experts MOE: of several the one that is fastest at the time; else n-gram */
+    AERIE_SPEC_AUTO,   /* what there is: head, draft model, with aerie_spec.inner HIER, NLD, MOE; else n-gram */
     AERIE_SPEC_NONE,
     AERIE_SPEC_NGRAM,  /* continues text seen before in prompt and output; needs nothing */
     AERIE_SPEC_DRAFT,  /* a second model; its vocabulary may be another, see aerie_session_overlap */
@@ -473,11 +472,11 @@ typedef enum aerie_spec_type {
     AERIE_SPEC_HIER,   /* "hier": a model between both, for which a drafter of its own drafts */
     AERIE_SPEC_DFLASH, /* "draft-dflash": a head that predicts a block of tokens in one pass */
     AERIE_SPEC_DSPARK, /* "draft-dspark": the same, and each token given the one before it */
+    AERIE_SPEC_NLD,    /* "nld": a model trained to denoise as well: itself, masks after the text (docs/diffusion.md) */
 } aerie_spec_type;
 
-/* "auto", "none", ...; NULL for an unknown value. */
+/* "auto", "none", ...; NULL for an unknown value. The reverse: false for an unknown name. */
 AERIE_API const char *aerie_spec_type_name(aerie_spec_type type);
-/* false for an unknown name. */
 AERIE_API bool aerie_spec_type_parse(const char *name, aerie_spec_type *type);
 
 /* A small network that drafts for one model (docs/heads.md); aerie_drafter_head_load (aerie_extra.h) loads one. */
@@ -524,7 +523,8 @@ typedef struct aerie_spec {
                                      * pass that reaches that; 0: 6 */
     uint32_t ngram_memory;          /* n-grams: how many tokens of ended requests are kept for drafts of later requests of
                                      * the same scope; the oldest are forgotten first; 0: none */
-    uint64_t reserved[11];
+    const struct aerie_adapter *adapter; /* NLD: applied in drafts alone; outlives the session; NULL: none */
+    uint64_t reserved[10];
 } aerie_spec;
 
 /* Type and tree AUTO, 16 tokens ahead, with n-grams that remember 262,144 tokens; everything else 0. */

@@ -348,6 +348,7 @@ typedef struct app_options {
     uint32_t image_min_tokens, image_max_tokens; /* 0: as the vision encoder's type has them */
     app_texts images;   /* files of --image, for the prompt */
     app_loras loras;
+    const char *draft_lora; /* NULL: none */
     bool quick; /* bench study, doctor */
 
     app_run_options run;

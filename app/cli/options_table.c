@@ -305,11 +305,14 @@ static const app_option options[] = {
     /* Speculation */
     {"--spec-type", "TYPE", APP_SPEC_TYPE, APP_RUN | APP_SERVE, AT(session.spec.type), 0, 0, "Speculation",
      "drafter: auto, none, ngram, draft, draft-eagle, draft-eagle3, draft-medusa, draft-mtp, draft-dflash, draft-dspark, "
-     "moe, hier; oracle and random are for tests. moe: the model itself, with fewer experts (--moe-draft-experts) or "
+     "moe, hier, nld; oracle and random are for tests. nld: the model itself, where it was trained to fill masks "
+     "(Nemotron-Labs-Diffusion); moe: the model itself, with fewer experts (--moe-draft-experts) or "
      "blocks (--draft-skip-attn, --draft-skip-ffn); hier: the model of -md, for which another drafts (--hier-draft, "
      "--hier-type). auto uses the drafters that are available and, of several, the one that is fastest at the time (--stats "
      "says which): -md, the model's own MTP blocks or a drafter head beside it (MODEL-dspark.gguf, MODEL-dflash.gguf, "
      "MODEL-eagle3.gguf, MODEL-mtp.gguf), hier if the model of -md has a drafter, moe for models with experts; and n-grams"},
+    {"--spec-draft-lora", "FILE", APP_TEXT, APP_RUN | APP_SERVE, AT(draft_lora), 0, 0, "Speculation",
+     "nld: an adapter (GGUF) that is applied in drafts alone"},
     {"--spec-types", "LIST", APP_SPEC_TYPES, APP_BENCH_SPEC, AT(bench.spec_types), 0, 0, "Speculation",
      "drafters to compare with plain decoding (default: ngram, and -md, the model's MTP blocks or the drafter head beside it)"},
     {"--spec-draft-n-max --draft-max --draft --draft-n", "N", APP_U32, APP_RUN | APP_SERVE, AT(session.spec.n_max), 1,

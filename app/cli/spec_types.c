@@ -20,6 +20,7 @@ static const struct {
     {"medusa", "draft-medusa"},
     {"mtp", "draft-mtp"},
     {"off", "none"},
+    {"draft-nld", "nld"},
     {"dflash", "draft-dflash"},
     {"dspark", "draft-dspark"},
 };

@@ -71,6 +71,11 @@ int app_adapters_load(app_models *models, const app_options *options)
     aerie_error error = {0};
     params.n_threads = options->model_params.n_threads;
     params.no_mmap = options->model_params.no_mmap;
+    if (options->draft_lora) {
+        const aerie_status status =
+            aerie_adapter_load(&models->draft_adapter, models->model, options->draft_lora, &params, &error);
+        if (status != AERIE_OK) return app_report(APP_LOADING, status, &error);
+    }
     if (!l->n) return APP_DONE;
     models->adapters = calloc(l->n, sizeof(aerie_adapter *));
     if (!models->adapters) return app_error_memory("the adapters");
@@ -87,6 +92,8 @@ void app_adapters_free(app_models *models)
 {
     for (size_t i = 0; i < models->n_adapters; i++) aerie_adapter_free(models->adapters[i]);
     free(models->adapters);
+    aerie_adapter_free(models->draft_adapter);
+    models->draft_adapter = NULL;
     models->adapters = NULL;
     models->n_adapters = 0;
 }

@@ -417,6 +417,7 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
     params.spec.draft_model = app_wants_draft(type) ? models->draft : NULL;
     params.spec.head = app_wants_draft(type) ? models->head : NULL;
     params.spec.optional = models->head_found && !models->draft; /* a model was asked for */
+    params.spec.adapter = models->draft_adapter;
     params.adapters = (const aerie_adapter *const *)models->adapters;
     params.n_adapters = models->n_adapters;
     /* benchmarks open many sessions, and nobody reads their answers */

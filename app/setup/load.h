@@ -20,6 +20,7 @@ typedef struct app_models {
     bool head_found;            /* the head was found beside the model or in it, without being asked for */
     aerie_adapter **adapters;   /* [n_adapters] of --lora and --lora-scaled, in their order */
     size_t n_adapters;
+    aerie_adapter *draft_adapter; /* of --spec-draft-lora, or NULL */
     aerie_model *inner[APP_MAX_HIER];        /* [n_inner] of --hier-draft, each for the model before it */
     size_t n_inner;
     aerie_drafter_head *inner_head;          /* a head for the last of these; NULL: none */

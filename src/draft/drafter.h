@@ -185,6 +185,13 @@ aerie_status ae_draft_self_create(ae_drafter **out, struct ae_engine *target, co
 /* Changes the number of experts, from the next draft on. */
 void ae_draft_self_set_experts(ae_drafter *drafter, uint32_t n_experts);
 
+/* The target itself, if it was trained to fill a block of masks (ae_hparams.masks_ahead): one pass over the newest token and
+ * masks after it, which see each other. On the target's engine and cache, as above. adapter: joins in such passes alone, lent;
+ * NULL: none. */
+struct ae_adapter;
+aerie_status ae_draft_masked_create(ae_drafter **out, struct ae_engine *target, const struct ae_adapter *adapter,
+                                    uint32_t n_slots, aerie_error *error);
+
 /* A model that has a drafter of its own: `inner` is its loop, with as many slots and the same tokens as the target. It is lent,
  * and nobody else may use it. n_enough: drafts of this many tokens are not extended by another pass. */
 struct ae_spec;

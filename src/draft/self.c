@@ -154,7 +154,7 @@ aerie_status ae_draft_self_create(ae_drafter **out, struct ae_engine *target, co
         return ae_fail_memory(error, "the drafting model's state", n_slots * sizeof *d->work);
     }
     memcpy(d->lacks, lacks, n_layers);
-    d->mode = (ae_pass_mode){n_experts, d->lacks};
+    d->mode = (ae_pass_mode){.n_experts = n_experts, .lacks = d->lacks};
     *out = &d->base;
     return AERIE_OK;
 }

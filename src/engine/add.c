@@ -165,8 +165,7 @@ aerie_status ae_engine_add_tree_from(ae_engine *e, uint32_t seq, const ae_tree *
     return status;
 }
 
-/* Rows [first, first + n) of the pass, which are a sequence's chain or a part of it, see each other. */
-static void join_rows(ae_engine *e, uint32_t first, uint32_t n)
+void ae_engine_join_rows(ae_engine *e, uint32_t first, uint32_t n)
 {
     for (uint32_t r = first; r < first + n; r++) {
         e->rows.last[r] = e->rows.pos[first + n - 1];
@@ -183,7 +182,7 @@ aerie_status ae_engine_add_text(ae_engine *e, uint32_t seq, const int32_t *token
     if (encoder && seq < e->options.n_seqs && ae_kv_n_live(e->kv, seq))
         return ae_fail(error, AERIE_ERROR_INTERNAL, "sequence %u of an encoder holds a text already; please report", seq);
     AE_TRY(ae_engine_add_chain(e, seq, tokens, n, AE_EXPORT_NONE, first, error));
-    if (h->denoises) join_rows(e, *first, n);
+    if (h->denoises) ae_engine_join_rows(e, *first, n);
     for (uint32_t i = 0; encoder && i < n; i++) {
         e->rows.n_inplace[*first + i] = (int32_t)n;
         e->rows.last[*first + i] = (int32_t)n - 1;
@@ -202,7 +201,7 @@ aerie_status ae_engine_add_whole(ae_engine *e, uint32_t seq, const int32_t *toke
     if (seq < e->options.n_seqs && ae_kv_n_live(e->kv, seq))
         return ae_fail(error, AERIE_ERROR_INTERNAL, "sequence %u has rows already; please report", seq);
     AE_TRY(add_chain(e, seq, tokens, n, (exports){AE_EXPORT_ALL, wanted}, first, error));
-    join_rows(e, *first, n);
+    ae_engine_join_rows(e, *first, n);
     return AERIE_OK;
 }
 
@@ -219,7 +218,7 @@ aerie_status ae_engine_add_given(ae_engine *e, uint32_t first, uint32_t n, const
                        "rows that see each other are given, but the model's recurrent layers read "
                        "one after the other");
     e->given[e->n_given++] = (struct ae_given){first, n, rows, plane};
-    if (group) join_rows(e, first, n);
+    if (group) ae_engine_join_rows(e, first, n);
     return AERIE_OK;
 }
 

@@ -105,6 +105,7 @@ static void host_layout(ae_layout *l, const ae_model *m, const ae_split *split, 
     e->moved = ae_layout_add(l, split->n_devices > 1 ? n * moved_size(m, o) : 0, sizeof(float));
     e->group.room = ae_layout_add(l, o->ranks ? gathered_size(m, o) : 0, sizeof(float));
     e->sets = ae_layout_add(l, o->n_seqs, sizeof *e->sets);
+    e->mode_sets = ae_layout_add(l, o->max_rank ? o->n_seqs : 0, sizeof *e->mode_sets);
     e->runs = ae_layout_add(l, o->n_seqs, sizeof *e->runs);
     e->runs_out = ae_layout_add(l, o->n_seqs, sizeof *e->runs_out);
     ae_adapter_keys_layout(l, o->max_rank ? o->n_seqs + KNOWN_SETS : 1, &e->keys);
@@ -450,17 +451,33 @@ ae_pool *ae_engine_pool(const ae_engine *engine)
 /* Adds the row at place i of the pass to the runs of rows with adapters, if its sequence has any. */
 static void add_to_runs(const ae_engine *e, ae_adapter_run *runs, uint32_t *n, uint32_t i, uint32_t row)
 {
-    const ae_adapter_set *set = &e->sets[e->rows.seq[row]];
+    const bool mode = e->mode && e->mode->adapter;
+    const ae_adapter_set *set = &(mode ? e->mode_sets : e->sets)[e->rows.seq[row]];
     ae_adapter_run *last = *n ? &runs[*n - 1] : NULL;
     if (!set->n) return;
     if (last && last->set->key == set->key && last->first + last->n == i) last->n++;
     else runs[(*n)++] = (ae_adapter_run){i, 1, set};
 }
 
+/* The sets of the pass's sequences with the adapter of its mode. A full set stays as it is. */
+static void join_mode(ae_engine *e)
+{
+    if (!e->mode || !e->mode->adapter) return;
+    for (uint32_t i = 0; i < e->n_rows; i++) {
+        if (i && e->rows.seq[i] == e->rows.seq[i - 1]) continue;
+        ae_adapter_set *set = &e->mode_sets[e->rows.seq[i]];
+        *set = e->sets[e->rows.seq[i]];
+        if (set->n == AERIE_MAX_ADAPTERS) continue;
+        set->list[set->n++] = (ae_adapter_use){e->mode->adapter, 1.0f};
+        set->key ^= UINT64_C(1) << 63; /* other than those of all sets without it */
+    }
+}
+
 /* Rows of a sequence are adjacent, so there are at most as many runs as sequences. */
 static void list_runs(ae_engine *e)
 {
     uint32_t n = 0, n_out = 0;
+    join_mode(e);
     for (uint32_t i = 0; i < e->n_rows; i++) add_to_runs(e, e->runs, &n, i, i);
     for (uint32_t i = 0; i < e->n_out; i++) add_to_runs(e, e->runs_out, &n_out, i, (uint32_t)e->rows.out_rows[i]);
     for (uint32_t i = 0; i < e->n_devices; i++) {

@@ -116,6 +116,9 @@ aerie_status ae_engine_add_tree(ae_engine *engine, uint32_t seq, const ae_tree *
 aerie_status ae_engine_add_tree_from(ae_engine *engine, uint32_t seq, const ae_tree *tree, uint32_t n_silent, uint32_t *first,
                                      aerie_error *error);
 
+/* Rows [first, first + n) of the pass, a tree that is a chain and was added just before, see each other. */
+void ae_engine_join_rows(ae_engine *engine, uint32_t first, uint32_t n);
+
 /* Sets how the next pass departs from the model, until ae_engine_rows_clear. The pass fails (INTERNAL) if a row is not
  * tentative, and only committing nothing succeeds after it. mode is lent until then. */
 void ae_engine_set_mode(ae_engine *engine, const ae_pass_mode *mode);

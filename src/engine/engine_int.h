@@ -70,6 +70,7 @@ struct ae_engine {
     /* adapters (host) */
     ae_adapter_keys keys;
     ae_adapter_set *sets;      /* [n_seqs] */
+    ae_adapter_set *mode_sets; /* [n_seqs] with the adapter of the pass's mode */
     ae_adapter_run *runs, *runs_out; /* [n_seqs] x 2 */
 
     /* on the output's device */

@@ -162,7 +162,7 @@ static aerie_status do_mode(follower *f, ae_engine *e, aerie_error *error)
         if (f->payload[i] > all) return impossible(f, "bits", f->payload[i], error);
         f->lacks[at][i] = (uint8_t)f->payload[i];
     }
-    f->modes[at] = (ae_pass_mode){f->at.a ? f->at.a - 1 : 0, f->lacks[at]};
+    f->modes[at] = (ae_pass_mode){.n_experts = f->at.a ? f->at.a - 1 : 0, .lacks = f->lacks[at]};
     ae_engine_set_mode(e, f->at.a ? &f->modes[at] : NULL);
     return AERIE_OK;
 }

@@ -240,7 +240,7 @@ static const ae_arch archs[] = {
      .window_period = 4, .window_last = true, .window_rope = AE_ROTATION_PLAIN, .experts = AE_EXPERTS_ALWAYS,
      .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_SIZE, .shared_default = true},
     /* generators that denoise: Qwen2's, Llama's, OLMoE's and Qwen3's layers, all of whose rows see each other */
-    {.name = "dream", .rope_neox = true, .denoises = true, .temperature = true},
+    {.name = "dream", .rope_neox = true, .denoises = true, .masks_ahead = true, .temperature = true},
     {.name = "llada", .denoises = true},
     {.name = "llada-moe", .rope_neox = true, .denoises = true, .qk_norm = AE_QK_NORM_HEAD, .experts = EXPERTS,
      .split_ff = true},

@@ -56,7 +56,8 @@ typedef struct ae_arch {
     bool block;       /* a drafter of several layers that runs a block of rows at once (DFlash and its like) */
     bool encoder;     /* ae_hparams.encoder; with no_rope_period 1 it has a table of positions */
     bool rank_mean;   /* ae_hparams.rank_mean, unless classifier.pooling_type says otherwise */
-    bool denoises;    /* ae_hparams.denoises, unless the model drafts for itself */
+    bool denoises;    /* ae_hparams.denoises, unless it masks ahead */
+    bool masks_ahead; /* ae_hparams.masks_ahead, of files whose diffusion.shift_logits is false */
     bool near;        /* a window of w positions reaches w / 2 positions back and w / 2 ahead */
     ae_arch_norms norms;
     bool layer_norm;

@@ -249,6 +249,7 @@ typedef struct ae_hparams {
     /* answers are denoised (speculate/denoise.h): rows of a text see each other, and there is an output head */
     bool denoises;
     bool shifts_logits;   /* denoises: the row before a position predicts its token, not the position's own row */
+    bool masks_ahead;     /* it decodes, and was trained to fill a block of masks after a text (draft/head/masked.c) */
     int32_t mask_token;   /* stands for positions whose token is not known yet; -1: none is given */
     uint32_t n_near;      /* encoders: positions after its own that a row sees in layers with a window */
     uint32_t n_positions, n_types; /* rows of the tables of positions and of token types; 0: no such table */

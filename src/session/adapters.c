@@ -95,6 +95,7 @@ uint32_t ae_session_max_rank(const aerie_session_params *p)
     uint32_t most = 0;
     for (size_t i = 0; i < p->n_adapters; i++)
         if (p->adapters[i]->adapter->max_rank > most) most = p->adapters[i]->adapter->max_rank;
+    if (p->spec.adapter && p->spec.adapter->adapter->max_rank > most) most = p->spec.adapter->adapter->max_rank;
     return most;
 }
 

@@ -1,6 +1,7 @@
-/* draft_self.c - speculation of type MOE: reads from lists which layers draft with fewer experts or without a block.
+/* draft_self.c - speculation by the model itself: of type MOE, reads from lists which layers draft with fewer experts or
+ * without a block; of type NLD, checks that it can.
  *
- * The drafter itself is in draft/self.c.
+ * The drafters are in draft/self.c and draft/head/masked.c.
  */
 #include <string.h>
 
@@ -127,4 +128,23 @@ aerie_status aerie_session_set_moe_experts(aerie_session *session, int32_t n_exp
     for (uint32_t i = 0; i < session->n_types; i++)
         if (session->self[i]) ae_draft_self_set_experts(session->self[i], n);
     return AERIE_OK;
+}
+
+aerie_status ae_session_create_masked(aerie_session *s, ae_drafter **drafter, aerie_error *error)
+{
+    const ae_model *m = s->model->model;
+    const aerie_adapter *adapter = s->params.spec.adapter;
+    *drafter = NULL;
+    if (!m->hparams.masks_ahead)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "speculation of type nld: '%s' (architecture %s) was not trained to "
+                       "fill masks after a text; models such as Nemotron-Labs-Diffusion were (architecture dream, with "
+                       "diffusion.shift_logits false)", m->name, m->hparams.arch);
+    if (m->hparams.mask_token < 0)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "speculation of type nld: the file of '%s' does not say what its mask "
+                       "token is; --override-kv tokenizer.ggml.mask_token_id=int:ID gives it", m->name);
+    if (adapter && adapter->model != s->model)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the adapter for drafts (%s) was loaded for another model than the "
+                       "session's", adapter->path);
+    AE_TRY(ae_session_check_alone(s->model, "speculation of type nld", error));
+    return ae_draft_masked_create(drafter, s->engine, adapter ? adapter->adapter : NULL, s->params.n_seqs, error);
 }

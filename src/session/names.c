@@ -16,6 +16,7 @@ static const char *const spec_names[] = {
     [AERIE_SPEC_HIER] = "hier",
     [AERIE_SPEC_DFLASH] = "draft-dflash",
     [AERIE_SPEC_DSPARK] = "draft-dspark",
+    [AERIE_SPEC_NLD] = "nld",
 };
 #define N_SPEC_TYPES (sizeof spec_names / sizeof spec_names[0])
 

@@ -145,7 +145,8 @@ aerie_status ae_session_resolve(const ae_model *model, const aerie_session_param
     AE_TRY(ae_session_resolve_head(p, error));
     const bool experts = model->hparams.experts.n || p->spec.skip_attn || p->spec.skip_ffn;
     if (p->spec.type == AERIE_SPEC_AUTO)
-        p->spec.type = p->spec.draft_model ? AERIE_SPEC_DRAFT : experts ? AERIE_SPEC_MOE : AERIE_SPEC_NGRAM;
+        p->spec.type = p->spec.draft_model ? AERIE_SPEC_DRAFT
+                       : ae_session_masks_ahead(model) ? AERIE_SPEC_NLD : experts ? AERIE_SPEC_MOE : AERIE_SPEC_NGRAM;
     if (p->spec.type == AERIE_SPEC_DRAFT && !p->spec.draft_model)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation by a draft model needs a draft model (-md)");
     if (p->spec.type == AERIE_SPEC_HIER && !p->spec.draft_model)

@@ -56,6 +56,7 @@ static aerie_status create_one(aerie_session *s, uint32_t i, ae_drafter **drafte
     case AERIE_SPEC_DRAFT: return ae_session_create_draft_model(s, drafter, error);
     case AERIE_SPEC_MOE: return ae_session_create_self(s, i, drafter, error);
     case AERIE_SPEC_HIER: return ae_session_create_hier(s, drafter, error);
+    case AERIE_SPEC_NLD: return ae_session_create_masked(s, drafter, error);
     case AERIE_SPEC_EAGLE:
     case AERIE_SPEC_EAGLE3:
     case AERIE_SPEC_MEDUSA:
@@ -85,6 +86,7 @@ static void list_types(aerie_session *s, bool any)
     add_type(s, spec->type);
     if (!any || !(spec->tree == AERIE_TREE_AUTO || spec->tree == AERIE_TREE_OFF)) return;
     const bool experts = s->model->model->hparams.experts.n || spec->skip_attn || spec->skip_ffn;
+    if (ae_session_masks_ahead(s->model->model) && spec->type != AERIE_SPEC_NLD) add_type(s, AERIE_SPEC_NLD);
     if (spec->draft_model && spec->type != AERIE_SPEC_DRAFT) add_type(s, AERIE_SPEC_DRAFT);
     if (spec->draft_model && spec->inner) add_type(s, AERIE_SPEC_HIER);
     if (experts && spec->type != AERIE_SPEC_MOE) add_type(s, AERIE_SPEC_MOE);
@@ -190,6 +192,11 @@ static void tell_session(const aerie_session *s, const aerie_session_params *giv
     if (given->n_taps && s->params.spec.head && s->params.n_taps != given->n_taps)
         ae_log_say(log, AERIE_LOG_WARNING, "the session taps the rows that its drafter head needs, not the %u asked for",
                    given->n_taps);
+    bool masks = false;
+    for (uint32_t i = 0; i < s->n_types; i++) masks = masks || s->types[i] == AERIE_SPEC_NLD;
+    if (given->spec.adapter && !masks)
+        ae_log_say(log, AERIE_LOG_WARNING,
+                   "the adapter for drafts (--spec-draft-lora) is not used: only speculation of type nld has one");
     if (s->mapped)
         ae_log_say(log, AERIE_LOG_INFO, "vocabularies: the model has %u tokens, the draft model %u; they share %.1f%% of the "
                    "model's, and drafts are made of those; words with others are spelled in the draft model's own tokens",
@@ -225,6 +232,10 @@ static aerie_status create_session(aerie_session **session, const aerie_model *m
     AE_TRY_GOTO(status, ae_session_take_adapters(s, error), fail);
     AE_TRY_GOTO(status, ae_engine_create(&s->engine, model->net, &eo, error), fail);
     const bool any = params->spec.type == AERIE_SPEC_AUTO && !model->model->hparams.denoises;
+    if (any && s->params.spec.type == AERIE_SPEC_NLD && model->ranks) { /* a group cannot: n-grams alone, and a warning */
+        s->params.spec.type = AERIE_SPEC_NGRAM;
+        s->params.spec.ngram = false;
+    }
     AE_TRY_GOTO(status, create_drafter(s, any, &drafter, error), fail);
     const aerie_spec *spec = &s->params.spec;
     const ae_spec_options so = {.vocab = model->vocab,

@@ -318,6 +318,13 @@ uint32_t ae_session_self_trials(const ae_model *model, const aerie_spec *spec, i
 /* Creates the i-th drafter. */
 aerie_status ae_session_create_self(aerie_session *session, uint32_t i, ae_drafter **drafter, aerie_error *error);
 
+/* The same, filling masks. UNSUPPORTED: the model was not trained for it. */
+aerie_status ae_session_create_masked(aerie_session *session, ae_drafter **drafter, aerie_error *error);
+static inline bool ae_session_masks_ahead(const ae_model *model)
+{
+    return model->hparams.masks_ahead && model->hparams.mask_token >= 0;
+}
+
 /* draft_hier.c: speculation by a model that has a drafter of its own. */
 aerie_status ae_session_create_hier(aerie_session *session, ae_drafter **drafter, aerie_error *error);
 

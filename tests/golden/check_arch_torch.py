@@ -441,7 +441,7 @@ def glm4(f):
     return transformers.Glm4ForCausalLM, transformers.Glm4Config(**common(f, attention_bias=True)), state_of(f, layer)
 
 
-def mistral3(f):
+def mistral3(f, permuted=True):
     config = common(f, attention_dropout=0.0)
     config["rope_parameters"].pop("partial_rotary_factor")
     if "rope.scaling.yarn_log_multiplier" in f.keys:
@@ -449,7 +449,7 @@ def mistral3(f):
                                          beta_fast=f["rope.scaling.yarn_beta_fast"], beta_slow=f["rope.scaling.yarn_beta_slow"])
     else:
         config["rope_parameters"].update(llama_4_scaling_beta=0.0)
-    return (transformers.Ministral3ForCausalLM, transformers.Ministral3Config(**config), state_of(f, permuted=True))
+    return (transformers.Ministral3ForCausalLM, transformers.Ministral3Config(**config), state_of(f, permuted=permuted))
 
 
 def phi3(f):
@@ -620,7 +620,8 @@ CASES = {
 
 
 # the same layers under a mask that hides nothing
-DENOISES = {"dream": CASES["qwen2"], "llada": llama, "rnd1": CASES["qwen3moe"],
+DENOISES = {"dream": lambda f: CASES["qwen2"](f) if f.get("diffusion.shift_logits", True) else mistral3(f, False),
+            "llada": llama, "rnd1": CASES["qwen3moe"],
             "llada-moe": llama_like("Qwen3MoeForCausalLM", "Qwen3MoeConfig", norm_topk_prob=False)}
 CASES.update(DENOISES)
 
@@ -678,7 +679,8 @@ def torch_logits(f, tokens):
     tokens = torch.tensor(tokens[None].astype(np.int64))
     with torch.no_grad():
         # rows of models that denoise see each other
-        mask = torch.zeros((1, 1) + (tokens.shape[1],) * 2) if f.arch in DENOISES else None
+        whole = f.arch in DENOISES and not (f.arch == "dream" and "rope.scaling.type" in f.keys)  # dream-nld decodes
+        mask = torch.zeros((1, 1) + (tokens.shape[1],) * 2) if whole else None
         logits = model(tokens, attention_mask=mask, use_cache=False).logits[0].double().numpy()
         if not block:
             return logits, None
@@ -763,6 +765,31 @@ def check_assistant(name, args):
     return right
 
 
+BLOCK = 16  # rows of a draft of dream-nld: the newest token, and masks
+
+
+def check_block(name, args):
+    """A draft by masks: the last rows of the text, all but the first of which are masks, see each other and, causally, the text
+    before them. Rows before the draft are those of the text alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "m.gguf")
+        subprocess.run([args.mkarch, "--decoded", name.removesuffix(".block"), path], check=True)
+        with open(path, "rb") as f:
+            model_hash = fnv1a(f.read())
+        file, tokens = File(path), np.array(text(), np.int32)
+        model, _ = build(file)
+    tokens[1 - BLOCK:] = file["tokenizer.ggml.mask_token_id"]
+    n = len(tokens)
+    mask = torch.full((n, n), -torch.inf).triu(1)
+    mask[-BLOCK:, -BLOCK:] = 0
+    with torch.no_grad():
+        logits = model(torch.tensor(tokens[None].astype(np.int64)), attention_mask=mask[None, None], use_cache=False).logits[0]
+    path = os.path.join(args.golden, name + ".bin")
+    if args.write_nextn:
+        write_golden(path, tokens, logits.double().numpy(), model_hash)
+    return report(name, logits.double().numpy(), read_golden(path)[1])
+
+
 def write_golden(path, tokens, logits, model_hash):
     out = bytearray(struct.pack("<IIQ", len(tokens), logits.shape[1], model_hash)) + tokens.astype("<i4").tobytes()
     for row in logits:
@@ -793,10 +820,10 @@ def main():
     listed = subprocess.run([args.mkarch, "--list"], check=True, capture_output=True, text=True).stdout.split()
     archs = dict(zip(listed[::2], listed[1::2]))
     failed = 0
-    assistants = ["gemma4.assistant", "gemma4-31b.assistant"]
-    for name in args.names or [n for n, arch in archs.items() if arch in CASES] + assistants:
-        if name in assistants:
-            failed += not check_assistant(name, args)
+    assistants, blocks = ["gemma4.assistant", "gemma4-31b.assistant"], ["dream-nld.block"]
+    for name in args.names or [n for n, arch in archs.items() if arch in CASES] + assistants + blocks:
+        if name in assistants + blocks:
+            failed += not (check_block if name in blocks else check_assistant)(name, args)
             continue
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "model.gguf")

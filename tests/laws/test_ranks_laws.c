@@ -292,7 +292,7 @@ static void draft_itself(bench *b)
     ae_tree_add(&tree, ae_tree_add(&tree, -1, 9, 0.5f), 11, 0.5f);
     ae_engine_rows_clear(b->engine);
     need(ae_engine_add_tree(b->engine, 0, &tree, &first, &error), &error);
-    ae_engine_set_mode(b->engine, &(ae_pass_mode){1, lacks});
+    ae_engine_set_mode(b->engine, &(ae_pass_mode){.n_experts = 1, .lacks = lacks});
     b->lacks = true;
     run(b);
     b->lacks = false;
