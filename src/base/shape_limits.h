@@ -8,8 +8,9 @@
 
 #define AE_MAX_LAYERS 512
 #define AE_MAX_HEADS 1024
-#define AE_MAX_HEAD_DIM 512    /* elements of a head; with latent rows (MLA), of their latent part */
-#define AE_MAX_LATENT_ROPE 128 /* elements of the rotated part of a latent row (MLA) */
+#define AE_MAX_HEAD_DIM 512    /* elements of a head */
+#define AE_MAX_LATENT 1024     /* elements of the latent part of a latent row (MLA) */
+#define AE_MAX_LATENT_ROPE 128 /* elements of its rotated part */
 #define AE_MAX_EMBD (1u << 17)
 #define AE_MAX_FF (1u << 20)
 #define AE_MAX_EXPERTS 512

@@ -132,6 +132,9 @@ typedef struct ae_arch {
     bool keep_attn_softcap, keep_logit_softcap;
     bool gated_output;     /* AE_OUT_GATE_ELEMENT */
     bool mla;              /* attention is AE_MIXER_MLA */
+    bool mla_window;       /* layers with a window, and MTP blocks, have ae_layer_spec.mla of their own */
+    bool mla_key_norm;     /* attn_k_norm is the norm of what rotates of a row */
+    bool mla_head_gate;    /* the heads of latent attention have gates */
     bool index;            /* layers of latent attention have an index: ae_hparams.index */
     bool index_neox;       /* ae_index_hparams.neox */
     bool index_types;      /* attention.indexer.types: which layers have their own, the others take an earlier one's choice */
@@ -140,7 +143,7 @@ typedef struct ae_arch {
     ae_recur_kind recur;   /* mixer of layers without KV heads; DELTA: of all layers but each full_attention_interval-th */
     bool recur_tiled;      /* ae_recur_hparams.tiled */
     bool channel_mix;      /* RWKV: AE_FFN_CHANNEL_MIX, and WKV with a norm and weights of a row's own key; else Qwen2's form */
-    bool bounded_decay;    /* KDA: the decay has a bound, projections have full rank, and latent attention's heads have gates */
+    bool bounded_decay;    /* KDA: the decay has a bound, and projections have full rank */
     /* experts */
     ae_arch_experts experts;
     ae_arch_shared shared;

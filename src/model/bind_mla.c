@@ -39,7 +39,7 @@ static aerie_status check_size(ae_binder *b, const char *suffix, uint32_t want, 
 static aerie_status read_sizes(ae_binder *b, ae_hparams *h)
 {
     ae_mla_hparams *m = &h->mla;
-    AE_TRY(ae_bind_get(b, "attention.kv_lora_rank", true, 1, AE_MAX_HEAD_DIM, &m->n_latent));
+    AE_TRY(ae_bind_get(b, "attention.kv_lora_rank", true, 1, AE_MAX_LATENT, &m->n_latent));
     AE_TRY(ae_bind_get(b, "rope.dimension_count", true, 2, AE_MAX_LATENT_ROPE, &m->n_rope));
     const char *value = is_new(b) ? "attention.value_length_mla" : "attention.value_length";
     AE_TRY(ae_bind_get(b, value, true, 1, AE_MAX_HEAD_DIM, &m->value_dim));
@@ -57,6 +57,20 @@ static aerie_status read_sizes(ae_binder *b, ae_hparams *h)
         return AERIE_OK;
     AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.q_lora_rank"), false, &m->n_q, b->error));
     return ae_bind_range(b, "attention.q_lora_rank", m->n_q, 0, AE_MAX_EMBD);
+}
+
+/* Reads the sizes of layers with a window: the widths of rows and queries, and what does not rotate of them, are their own. */
+static aerie_status read_window_sizes(ae_binder *b, const ae_hparams *h, ae_mla_hparams *m)
+{
+    uint32_t head_dim = 0;
+    *m = h->mla;
+    AE_TRY(ae_bind_get(b, "attention.kv_lora_rank_swa", true, 1, AE_MAX_LATENT, &m->n_latent));
+    AE_TRY(ae_bind_get(b, "attention.key_length_mla_swa", true, m->n_rope + 1, AE_MAX_HEAD_DIM, &head_dim));
+    AE_TRY(ae_bind_get(b, "attention.value_length_mla_swa", true, 1, AE_MAX_HEAD_DIM, &m->value_dim));
+    m->n_nope = head_dim - m->n_rope;
+    AE_TRY(check_size(b, "attention.key_length_swa", m->n_latent + m->n_rope,
+                      "kv_lora_rank_swa and rope.dimension_count together"));
+    return check_size(b, "attention.value_length_swa", m->n_latent, "kv_lora_rank_swa");
 }
 
 /* With YaRN, scores are multiplied by the square of a magnitude, instead of only scaling the rotated values. The file has a
@@ -79,7 +93,7 @@ static bool has_index(uint32_t i)
 static aerie_status read_index(ae_binder *b, ae_hparams *h, ae_layer *layers)
 {
     ae_index_hparams *x = &h->index;
-    uint32_t types[AE_MAX_LAYERS], from = 0;
+    uint32_t types[AE_MAX_LAYERS], from = AE_MAX_LAYERS;
     if (!h->mla.n_q)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is missing; the index of sparse attention needs it",
                        ae_gguf_path(b->gguf), ae_bind_key(b, "attention.q_lora_rank"));
@@ -90,15 +104,17 @@ static aerie_status read_index(ae_binder *b, ae_hparams *h, ae_layer *layers)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s is %u; it must be even", ae_gguf_path(b->gguf),
                        ae_bind_key(b, "attention.indexer.key_length"), x->head_dim);
     x->neox = b->arch->index_neox;
+    x->eps = 1e-6f;
     for (uint32_t i = 0; i < b->n_specs; i++)
         types[i] = !b->arch->index_types || h->n_ctx_train < 1u << 20 || has_index(i);
     if (b->arch->index_types)
         AE_TRY(ae_bind_per_layer(b, "attention.indexer.types", false, h->n_layers, 1, types));
-    if (!types[0])
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: by %s the first layer has no index, and no layer before it chose "
-                       "positions for it", ae_gguf_path(b->gguf), ae_bind_key(b, "attention.indexer.types"));
-    for (uint32_t i = 0; i < h->n_layers && i < b->n_specs; i++) { /* MTP blocks see all */
+    for (uint32_t i = 0; i < h->n_layers && i < b->n_specs; i++) { /* MTP blocks see all, or a window */
+        if (layers[i].spec.window) continue;
         if (types[i]) from = i;
+        if (from == AE_MAX_LAYERS)
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: by %s layer %u has no index, and no layer before it chose "
+                           "positions for it", ae_gguf_path(b->gguf), ae_bind_key(b, "attention.indexer.types"), i);
         layers[i].spec.index = types[i] ? AE_INDEX_OWN : AE_INDEX_OTHER;
         layers[i].spec.index_from = from;
     }
@@ -107,7 +123,9 @@ static aerie_status read_index(ae_binder *b, ae_hparams *h, ae_layer *layers)
 
 aerie_status ae_bind_mla_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers)
 {
+    ae_mla_hparams of_window = {0};
     AE_TRY(read_sizes(b, h));
+    if (b->arch->mla_window) AE_TRY(read_window_sizes(b, h, &of_window));
     const float scale = yarn_scale(&h->ropes[0]);
     for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
@@ -118,8 +136,10 @@ aerie_status ae_bind_mla_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers)
                            s->n_heads);
         s->mixer = AE_MIXER_MLA;
         s->n_kv_heads = 1;
-        s->head_dim = h->mla.n_rope + h->mla.n_latent;
+        s->mla = s->window && b->arch->mla_window ? of_window : h->mla;
+        s->head_dim = s->mla.n_rope + s->mla.n_latent;
         s->value_dim = s->head_dim;
+        if (s->window && b->arch->mla_window) s->attn_scale = 1.0f / sqrtf((float)(s->mla.n_nope + s->mla.n_rope));
         s->attn_scale *= scale;
     }
     return b->arch->index ? read_index(b, h, layers) : AERIE_OK;
@@ -145,7 +165,7 @@ static aerie_status bind_index(ae_binder *b, uint32_t i, const ae_hparams *h, ae
 
 aerie_status ae_bind_mla(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l)
 {
-    const ae_mla_hparams *m = &h->mla;
+    const ae_mla_hparams *m = &l->spec.mla;
     const uint32_t e = h->n_embd, n = l->spec.n_heads, q = n * (m->n_nope + m->n_rope);
     if (m->n_q) {
         AE_TRY(ae_bind_layer(b, i, "attn_q_a.weight", true, m->n_q, e, &l->mla.q_a));
@@ -162,7 +182,8 @@ aerie_status ae_bind_mla(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer
         AE_TRY(bind_stack(b, i, "attn_v_b.weight", n, m->value_dim, m->n_latent, &l->mla.v_b));
     }
     if (l->spec.index == AE_INDEX_OWN) AE_TRY(bind_index(b, i, h, &l->mla));
-    if (b->arch->bounded_decay) {
+    if (b->arch->mla_key_norm) AE_TRY(ae_bind_layer(b, i, "attn_k_norm.weight", true, 0, m->n_rope, &l->k_norm));
+    if (b->arch->mla_head_gate) {
         AE_TRY(ae_bind_layer(b, i, "attn_gate.weight", true, n, e, &l->out_gate));
         l->spec.out_gate = AE_OUT_GATE_HEAD;
     }

@@ -214,6 +214,7 @@ static aerie_status read_windows(ae_binder *b, ae_hparams *h, ae_layer *layers)
     if (kv && kv->type == AE_GGUF_ARRAY)
         AE_TRY(ae_bind_per_layer(b, "attention.sliding_window_pattern", false, h->n_layers, 1, windowed));
     for (uint32_t i = 0; i < b->n_specs; i++) {
+        windowed[i] |= a->mla_window && i >= h->n_layers;
         layers[i].spec.window = !windowed[i] ? 0 : a->near ? window / 2 + 1 : window;
         layers[i].spec.chunked = windowed[i] && a->chunked;
     }
@@ -382,8 +383,8 @@ static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers
         s->softplus_gate = a->softplus_gate;
         s->kv_from = a->assistant ? AE_KV_OTHER : (int)i;
     }
-    if (a->mla) AE_TRY(ae_bind_mla_hparams(b, h, layers));
     AE_TRY(read_windows(b, h, layers));
+    if (a->mla) AE_TRY(ae_bind_mla_hparams(b, h, layers));
     AE_TRY(read_sharing(b, h, layers));
     AE_TRY(place_ropes(b, h, layers));
     if (a->temperature) {

@@ -101,12 +101,12 @@ typedef struct ae_recur_hparams {
     uint32_t n_mix, n_decay, n_rate, n_blend, n_gate; /* WKV: ranks of low-rank products; 0: the product does not exist */
 } ae_recur_hparams;
 
-/* Multi-head latent attention (DeepSeek-V2), the same in all layers. A position keeps one row for all heads: a rotated part,
+/* Sizes of a layer's multi-head latent attention (DeepSeek-V2). A position keeps one row for all heads: a rotated part,
  * and a latent part from which each head could compute its keys and values. Only the absorbed form is implemented: the heads'
  * matrices are applied to the query, which moves it into the space of the rows, and to attention's result, which moves it
  * back. */
 typedef struct ae_mla_hparams {
-    uint32_t n_latent;  /* kv_lora_rank; 0: the model has no such attention, and all other fields are 0 */
+    uint32_t n_latent;  /* kv_lora_rank; 0: there is no such attention, and all other fields are 0 */
     uint32_t n_rope;    /* rotated values of a row */
     /* q_lora_rank: width of the projection from which queries are computed; 0: they are projected directly */
     uint32_t n_q;
@@ -121,6 +121,7 @@ typedef struct ae_index_hparams {
     uint32_t head_dim; /* of a key, at least as many as rotate; the first ones do */
     uint32_t n_most;   /* positions that a row chooses */
     bool neox;         /* how keys and queries rotate, with the model's first rotation */
+    float eps;         /* of the keys' norm */
 } ae_index_hparams;
 
 /* A key is kept as a latent row is, in two parts of codes with scales of their own. */
@@ -140,7 +141,7 @@ typedef enum ae_index {
 typedef enum ae_mixer {
     AE_MIXER_NONE,
     AE_MIXER_ATTENTION,
-    AE_MIXER_MLA,   /* see ae_hparams.mla; one KV head of n_rope + n_latent values */
+    AE_MIXER_MLA,   /* see ae_layer_spec.mla; one KV head of n_rope + n_latent values */
     AE_MIXER_RECUR, /* see ae_hparams.recur: a state instead of a KV cache */
     AE_MIXER_LINEAR, /* a projection of the row itself by wo */
 } ae_mixer;
@@ -197,6 +198,7 @@ typedef struct ae_layer_spec {
     ae_out_gate out_gate;
     bool softplus_gate;   /* the gate is a softplus, not a sigmoid */
     int kv_from;          /* the layer whose keys and values it reads: its own index if it writes its own; or AE_KV_OTHER */
+    ae_mla_hparams mla;   /* MLA */
     ae_index index;       /* MLA */
     uint32_t index_from;  /* the layer whose choice it takes: its own index, or an earlier one */
     ae_ffn ffn;
@@ -270,7 +272,7 @@ typedef struct ae_hparams {
     uint32_t n_embd_layer; /* width of the embedding that a token has for each layer; 0: none */
     ae_expert_hparams experts;
     ae_recur_hparams recur;
-    ae_mla_hparams mla;
+    ae_mla_hparams mla; /* of layers without a window, if any layer has such attention */
     ae_index_hparams index;
     uint32_t n_ropes;
     ae_rope ropes[AE_MAX_ROPES];

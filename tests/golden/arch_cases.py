@@ -813,6 +813,48 @@ def sparse_mla(f):
     return transformers.DeepseekV32ForCausalLM, transformers.DeepseekV32Config(**values, **more), state
 
 
+def dots3(f):
+    """dots3-note, whose scales of low-rank rows its files have in the norms before."""
+    heads, windowed, rope = f["attention.head_count"], f["attention.sliding_window_pattern"], f["rope.dimension_count"]
+
+    def change(name, w, i):
+        if name == "attn_v_b.weight":
+            return None
+        if name == "attn_k_b.weight":
+            both = np.concatenate([w.swapaxes(1, 2), f.tensors[f"blk.{i}.attn_v_b.weight"]], 1)
+            return "attn_kv_b.weight", both.reshape(-1, both.shape[2])
+        if name in ("attn_q_a_norm.weight", "attn_kv_a_norm.weight"):
+            return name, w / (f["embedding_length"] / len(w)) ** 0.5
+        if name.startswith(("indexer.attn", "indexer.k_norm")):  # transformers rotates pairs that lie side by side
+            length, half = f["attention.indexer.key_length"], rope // 2
+            w = w.reshape(-1, length, *w.shape[1:]).copy()
+            w[:, 0:rope:2], w[:, 1:rope:2] = w[:, :half].copy(), w[:, half:rope].copy()
+            return name, w.reshape(-1, *w.shape[2:])
+        return name, w
+
+    def sizes(end, i):
+        head = f["attention.key_length_mla" + end]
+        return dict(num_attention_heads=heads[i], num_key_value_heads=heads[i], kv_lora_rank=f["attention.kv_lora_rank" + end],
+                    q_lora_rank=f["attention.q_lora_rank"], head_dim=head, qk_nope_head_dim=head - rope, qk_rope_head_dim=rope,
+                    v_head_dim=f["attention.value_length_mla" + end])
+    own = {i: sizes("_swa", i) for i in range(f.n_layers) if windowed[i]}
+    f.keys["attention.head_count"], f.keys["attention.head_count_kv"] = heads[0], heads[0]
+    config = common(f, **sizes("", 0), index_n_heads=f["attention.indexer.head_count"],
+                    index_head_dim=f["attention.indexer.key_length"], index_topk=f["attention.indexer.top_k"],
+                    n_shared_experts=f["expert_shared_count"], shared_experts_intermediate_size=f["expert_feed_forward_length"],
+                    routed_scaling_factor=f["expert_weights_scale"], norm_topk_prob=True, mlp_layer_types=dense_first(f),
+                    layer_types=["sliding_attention" if n else "indexed_attention" for n in windowed[:f.n_layers]],
+                    sliding_window=f["attention.sliding_window"], per_layer_config=own,
+                    pad_token_id=None, bos_token_id=None, eos_token_id=None)
+    config["rope_parameters"] = {"sliding_attention": {"rope_type": "default", "rope_theta": f["rope.freq_base_swa"]},
+                                 "indexed_attention": {"rope_type": "default", "rope_theta": f["rope.freq_base"]}}
+    layer = {"attn_k_norm": "self_attn.k_rope_only_layernorm", "attn_gate": "self_attn.g_proj"}
+    state = {k: v for k, v in state_of(f, layer, change=change).items() if f"layers.{f.n_layers}." not in k}
+    from transformers.models.dots3_note.modeling_dots3_note import Dots3NoteForCausalLM
+    from transformers.models.dots3_note.configuration_dots3_note import Dots3NoteTextConfig
+    return Dots3NoteForCausalLM, Dots3NoteTextConfig(**config), state
+
+
 def falcon_h1(f):
     layer, change = mamba_parts(f, "mamba")
     layer |= {"ffn_norm": "pre_ff_layernorm.weight", **{f"ffn_{c}": f"feed_forward.{c}_proj" for c in ("gate", "up", "down")}}
@@ -858,7 +900,7 @@ MORE = {
     "afmoe": afmoe, "muse-glimmer": muse_glimmer, "cohere2moe": cohere2moe, "granite_swa": granite_swa, "mimo2": mimo2,
     "hunyuan_vl": hunyuan_vl, "bitnet": bitnet, "dbrx": dbrx, "stablelm": stablelm, "gptneox": gptneox, "falcon": falcon,
     "mamba2": mamba2_alone, "mamba": mamba_alone, "jamba": jamba, "kimi-linear": kda, "bailingmoe3": kda,
-    "falcon-h1": falcon_h1, "deepseek32": sparse_mla, "glm-dsa": sparse_mla,
+    "falcon-h1": falcon_h1, "deepseek32": sparse_mla, "glm-dsa": sparse_mla, "dots3note": dots3,
     "olmo": as_llama(True, "OlmoForCausalLM", "OlmoConfig", clip_qkv=lambda f: f["attention.clamp_kqv"]),
     "gemma3n": gemma3n, "minimax-01": minimax_01,
     "grovemoe": grovemoe, "hy_v3": hy_v3, "exaone-moe": exaone_moe, "mellum": mellum, "mistral4": mistral4,

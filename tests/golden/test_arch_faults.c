@@ -244,6 +244,8 @@ static void other_index_pairs(ae_model *m)
 
 BREAK(no_index, s->index = AE_INDEX_NONE)
 BREAK(all_see_all_but_owners, if (s->index == AE_INDEX_OTHER) s->index = AE_INDEX_NONE)
+BREAK(no_key_norm, l->k_norm = NULL)
+BREAK(scale_of_full, s->attn_scale = m->layers[0].spec.attn_scale)
 BREAK(no_index_bias, l->mla.index_k_norm_b = NULL)
 
 /* recurrent layers */
@@ -569,6 +571,13 @@ static const struct fault {
     {"deepseek32", "bias of the norm of index keys", 32, no_index_bias},
     {"glm-dsa", "pairs of an index's rotation lie side by side", 32, other_index_pairs},
     {"glm-dsa-shared", "layers that share a choice", 32, all_see_all_but_owners},
+    {"dots3note", "a norm of what rotates of a row", 7, no_key_norm},
+    {"dots3note", "window", 3, no_window},
+    {"dots3note", "attention sees chosen positions alone", 32, no_index},
+    {"dots3note", "windowed and full layers rotate differently", 3, ropes_swapped},
+    {"dots3note", "windowed layers scale scores by their own size", 28, scale_of_full},
+    {"dots3note", "halves of an index's rotation lie apart", 32, other_index_pairs},
+    {"dots3note", "a gate for each head", 10, no_head_gate},
     {"deepseek2", "groups of experts", 25, no_groups},
     {"deepseek2", "pairs of a rotation lie side by side", 25, other_pairs},
     {"deepseek2", "attention's scale has YaRN's magnitude twice", 25, scale_of_head},

@@ -37,6 +37,7 @@ static const struct mixer {
     {"experts of the layer's input", "arctic"},
     {"KDA, latent", "kimi-linear"}, {"bounded KDA", "bailingmoe3"}, {"PLaMo-2", "plamo2"},
     {"sparse, latent", "deepseek32"}, {"sparse, shared choices", "glm-dsa-shared"},
+    {"sparse and windowed, latent", "dots3note"},
     {"the start of the stream again", "talkie"}, {"several streams", "gemma3n"},
     {"shared small experts", "grovemoe"}, {"linear attention", "minimax-01"}, {"RWKV 6", "rwkv6"}, {"RWKV 7", "rwkv7"},
     {"RWKV 6, shared heads", "rwkv6qwen2"}, {"RWKV 7 and a gated network", "arwkv7"},

@@ -313,7 +313,8 @@ static void move_prefix(aerie_session *from, aerie_session *to, aerie_session *p
 /* Models with recurrent layers save the state, so that nothing is computed again, and those with an index its keys. */
 static void test_recurrent_states(void **state)
 {
-    static const char *const names[] = {"qwen35", "nemotron_h", "lfm2", "mamba2", "rwkv6", "rwkv7", "glm-dsa-shared"};
+    static const char *const names[] = {"qwen35", "nemotron_h", "lfm2", "mamba2", "rwkv6", "rwkv7", "glm-dsa-shared",
+                                        "dots3note"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         for (uint32_t kind = 0; kind < 4; kind += 2) {

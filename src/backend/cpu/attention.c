@@ -216,7 +216,7 @@ static void merge_item(void *context, uint32_t i, uint32_t i_worker)
 static void run_split(attention_job *job, int32_t begin, int32_t end, uint32_t n_items)
 {
     ae_stream *s = job->stream;
-    /* at least 7: there are fewer than ATTN_SPLIT_ITEMS tiles a thread, of at most AE_ATTN_TILE heads */
+    /* at least 3: there are fewer than ATTN_SPLIT_ITEMS tiles a thread, of at most AE_ATTN_TILE heads */
     const size_t room = ATTN_PARTS * ae_pool_n_workers(s->pool) / (part_floats(job) * job->n_tiles);
     for (job->begin = begin; job->begin < end; job->begin = job->end) {
         job->end = (size_t)(end - job->begin) < room ? end : job->begin + (int32_t)room;

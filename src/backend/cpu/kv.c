@@ -6,6 +6,10 @@
 
 #include "backend/cpu/cpu_int.h"
 
+/* floats of the widest place: keys and values of a head, or a latent row, in f32 */
+#define MAX_ROW (AE_MAX_LATENT + AE_MAX_LATENT_ROPE)
+_Static_assert(MAX_ROW >= 2 * AE_MAX_HEAD_DIM, "keys and values fit");
+
 static size_t head_bytes(ae_kv_type type, const ae_kv_layer *l)
 {
     return l->n_rope ? ae_latent_bytes(type, l->head_dim, l->n_rope) : ae_kv_head_bytes(type, l->head_dim);
@@ -47,13 +51,20 @@ static void lay_out(ae_kv_store *kv, const ae_kv_shape *shape)
     }
 }
 
+/* Whether rows fit the buffers of the functions that take them one by one. */
+static bool fits(const ae_kv_layer *l)
+{
+    return l->head_dim <= (l->n_rope ? AE_MAX_LATENT : AE_MAX_HEAD_DIM) && l->n_rope <= AE_MAX_LATENT_ROPE;
+}
+
 aerie_status ae_cpu_kv_create(ae_backend *backend, const ae_kv_shape *shape, ae_kv_store **out, aerie_error *error)
 {
     *out = NULL;
     for (uint32_t i = 0; i < shape->n_layers; i++)
-        if (shape->layers[i].head_dim > AE_MAX_HEAD_DIM || shape->layers[i].n_rope > AE_MAX_LATENT_ROPE) /* size of buffers */
-            return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "attention heads of %u values (%u rotated apart); %d (and %d) are "
-                           "possible", shape->layers[i].head_dim, shape->layers[i].n_rope, AE_MAX_HEAD_DIM, AE_MAX_LATENT_ROPE);
+        if (!fits(&shape->layers[i]))
+            return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "attention heads of %u values (%u rotated apart); %d, or %d and %d, "
+                           "are possible", shape->layers[i].head_dim, shape->layers[i].n_rope, AE_MAX_HEAD_DIM, AE_MAX_LATENT,
+                           AE_MAX_LATENT_ROPE);
     const size_t bytes = ae_cpu_kv_bytes(backend, shape);
     ae_kv_store *kv = ae_alloc(1, sizeof *kv);
     if (kv) kv->layers = ae_alloc(shape->n_layers ? shape->n_layers : 1, sizeof *kv->layers);
@@ -185,7 +196,7 @@ void ae_cpu_kv_commit(ae_stream *stream, const ae_kv_commit_args *args)
 {
     (void)stream;
     const ae_kv_store *kv = args->kv;
-    float row[2 * AE_MAX_HEAD_DIM]; /* f32 is the widest */
+    float row[MAX_ROW];
     for (int32_t i = args->begin[0]; i < args->begin[args->n_runs]; i++) {
         const ae_kv_move m = args->move[i];
         for (uint32_t layer = 0; layer < kv->n_layers; layer++) {
@@ -208,7 +219,7 @@ size_t ae_cpu_kv_slot_bytes(const ae_kv_store *kv)
 void ae_cpu_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out)
 {
     (void)stream;
-    float row[2 * AE_MAX_HEAD_DIM]; /* out may be at any address */
+    float row[MAX_ROW]; /* out may be at any address */
     uint8_t *to = out;
     for (uint32_t layer = 0; layer < kv->n_layers; layer++) {
         const ae_cpu_kv_layer *l = &kv->layers[layer];
@@ -224,7 +235,7 @@ void ae_cpu_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *tab
 void ae_cpu_kv_write(ae_stream *stream, ae_kv_store *kv, const int32_t *table, int32_t slot, const void *bytes)
 {
     (void)stream;
-    float row[2 * AE_MAX_HEAD_DIM]; /* bytes may be at any address */
+    float row[MAX_ROW]; /* bytes may be at any address */
     const uint8_t *from = bytes;
     for (uint32_t layer = 0; layer < kv->n_layers; layer++) {
         const ae_cpu_kv_layer *l = &kv->layers[layer];

@@ -9,6 +9,7 @@
 /* The buffers that the widest layers need beside the residual stream. */
 typedef struct wants {
     uint32_t q_gate; /* floats per row for queries with their gates */
+    uint32_t mla_q, mla_head; /* floats per row */
     bool y;          /* a block's output is normed or scaled before it is added */
     bool y2;         /* experts run beside a dense block, or their output is scaled */
     bool normed;     /* experts read the output of a layer norm */
@@ -23,7 +24,11 @@ static wants wants_of(const ae_hparams *h, const ae_layer *layers, uint32_t n_la
         const uint32_t gate = l->spec.out_gate == AE_OUT_GATE_ELEMENT ? 2 * q
                               : l->spec.out_gate == AE_OUT_GATE_OWN   ? q
                               : l->spec.out_gate == AE_OUT_GATE_HEAD  ? l->spec.n_heads : 0;
+        const ae_mla_hparams *m = &l->spec.mla;
+        const uint32_t query = m->n_nope + m->n_rope, head = l->spec.n_heads * (query > m->value_dim ? query : m->value_dim);
         w.q_gate = gate > w.q_gate ? gate : w.q_gate;
+        w.mla_q = m->n_q > w.mla_q ? m->n_q : w.mla_q;
+        w.mla_head = head > w.mla_head ? head : w.mla_head;
         w.y |= h->experts.n_chunks > 0 || h->carry_scale != 0.0f;
         w.y2 |= h->n_streams > 0 || h->experts.n_chunks > 0;
         w.normed |= h->n_streams > 0;
@@ -41,7 +46,6 @@ void ae_block_layout(ae_layout *l, const ae_hparams *h, const ae_layer *layers, 
     const wants w = wants_of(h, layers, n_layers);
     const ae_widths widths = ae_model_widths(layers, n_layers);
     const uint32_t shared = h->experts.n_latent ? h->experts.n_ff_shared : 0, ff = widths.ff > shared ? widths.ff : shared;
-    const uint32_t query = h->mla.n_nope + h->mla.n_rope, value = h->mla.value_dim;
     b->x = ae_layout_add(l, n * h->n_embd, sizeof(float));
     b->y = ae_layout_add(l, w.y ? n * h->n_embd : 0, sizeof(float));
     b->y2 = ae_layout_add(l, w.y2 ? n * h->n_embd : 0, sizeof(float));
@@ -60,8 +64,8 @@ void ae_block_layout(ae_layout *l, const ae_hparams *h, const ae_layer *layers, 
     b->up = ae_layout_add(l, n * ff, sizeof(float));
     b->latent = ae_layout_add(l, n * h->experts.n_latent, sizeof(float));
     b->latent_sum = ae_layout_add(l, n * h->experts.n_latent, sizeof(float));
-    b->mla_q = ae_layout_add(l, n * h->mla.n_q, sizeof(float));
-    b->mla_head = ae_layout_add(l, n * (h->mla.n_latent ? widths.heads : 0) * (query > value ? query : value), sizeof(float));
+    b->mla_q = ae_layout_add(l, n * w.mla_q, sizeof(float));
+    b->mla_head = ae_layout_add(l, n * w.mla_head, sizeof(float));
 }
 
 uint32_t ae_block_max_in(const ae_hparams *h, const ae_layer *layers, uint32_t n_layers)
@@ -71,9 +75,14 @@ uint32_t ae_block_max_in(const ae_hparams *h, const ae_layer *layers, uint32_t n
     const uint32_t dims[] = {h->laurel_rank, h->n_embd_layer, h->experts.n_ff_chunk,
                              r->n_mix, r->n_decay, r->n_rate, r->n_blend, r->n_gate,
                              w.q, w.ff, h->experts.n_ff_shared, h->experts.n_ff, h->experts.n_latent,
-                             h->recur.n_heads * h->recur.value_dim, h->recur.n_dt, h->mla.n_q, h->mla.n_nope, h->mla.n_latent,
-                             w.heads * h->mla.value_dim};
+                             h->recur.n_heads * h->recur.value_dim, h->recur.n_dt};
     uint32_t most = h->n_embd;
+    for (uint32_t i = 0; i < n_layers; i++) {
+        const ae_mla_hparams *m = &layers[i].spec.mla;
+        const uint32_t of_mla[] = {m->n_q, m->n_nope, m->n_latent, layers[i].spec.n_heads * m->value_dim};
+        for (size_t k = 0; k < sizeof of_mla / sizeof of_mla[0]; k++)
+            if (of_mla[k] > most) most = of_mla[k];
+    }
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         if (dims[i] > most) most = dims[i];
     return most;

@@ -6,8 +6,6 @@
  * Owns nothing. */
 #include "engine/layers/block.h"
 
-#define INDEX_EPS 1e-6f /* of the norm of index keys, whatever the others' is */
-
 /* Index keys and the weights of the index's heads. */
 static void project_keys(const ae_block *b, const ae_net_layer *l)
 {
@@ -18,14 +16,14 @@ static void project_keys(const ae_block *b, const ae_net_layer *l)
     ae_block_output(&m, l->mla.index_weight, NULL, b->selection->weight, x->n_heads, false);
     ae_block_matmul(b, &m);
     b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = 1, .dim = x->head_dim, .x = b->selection->k,
-                                       .x_stride = x->head_dim, .weight = l->mla.index_k_norm, .eps = INDEX_EPS,
+                                       .x_stride = x->head_dim, .weight = l->mla.index_k_norm, .eps = x->eps,
                                        .layer = true, .bias = l->mla.index_k_norm_b});
 }
 
 /* Computes the queries of all heads into b->mla_head, and the rows to be kept into b->k. */
 static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
-    const ae_mla_hparams *h = &b->h->mla;
+    const ae_mla_hparams *h = &s->mla;
     const uint32_t q_dim = s->n_heads * (h->n_nope + h->n_rope), row = h->n_rope + h->n_latent;
     ae_matmul m = ae_block_input(b, l->attn_norm, l->attn_norm_b);
     if (b->mixer_in) m.x = b->mixer_in, m.x_stride = b->mixer_in_stride;
@@ -47,12 +45,15 @@ static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     }
     b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = 1, .dim = h->n_latent, .x = b->k + h->n_rope,
                                        .x_stride = row, .weight = l->mla.kv_a_norm, .eps = b->h->norm_eps});
+    if (l->k_norm)
+        b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = 1, .dim = h->n_rope, .x = b->k, .x_stride = row,
+                                           .weight = l->k_norm, .eps = b->h->norm_eps});
 }
 
 /* Projects the queries into the space of the rows: b->q. */
 static void enter(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
-    const ae_mla_hparams *h = &b->h->mla;
+    const ae_mla_hparams *h = &s->mla;
     const size_t from = h->n_nope + h->n_rope, to = h->n_rope + h->n_latent;
     b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows * s->n_heads, .dim = h->n_rope, .x = b->mla_head + h->n_nope,
                                        .x_stride = from, .y = b->q, .y_stride = to});
@@ -66,7 +67,8 @@ static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
 {
     const ae_rope *rope = s->rope == AE_NO_ROPE ? NULL : &b->h->ropes[s->rope];
     b->ops->rope_kv(b->stream, &(ae_rope_kv){
-        .places = b->places, .kv = b->kv, .layer = l->kv, .n_heads = s->n_heads, .n_kv_heads = 1, .head_dim = s->head_dim,
+        .places = l->windowed ? b->part_places : b->places, .kv = l->windowed ? b->kv_parts : b->kv, .layer = l->kv,
+        .n_heads = s->n_heads, .n_kv_heads = 1, .head_dim = s->head_dim,
         .n_rot = rope ? rope->n_rot : 0, .kind = rope && rope->neox ? AE_ROPE_NEOX : AE_ROPE_NORM,
         .cos = rope ? b->cos[s->rope] : NULL, .sin = rope ? b->sin[s->rope] : NULL,
         .q = b->q, .k = b->k, .q_scale = s->temperature ? b->q_scale : NULL});
@@ -88,9 +90,9 @@ static void choose(const ae_block *b, const ae_net_layer *l)
 }
 
 /* Where the rows find what they attend to. In a pass that leaves the choosing layer out they see all. */
-static ae_places places_of(const ae_block *b, const ae_layer_spec *s)
+static ae_places places_of(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
-    ae_places p = *b->places;
+    ae_places p = l->windowed ? *b->part_places : *b->places;
     if (s->index == AE_INDEX_NONE || (b->all_lacks && b->all_lacks[s->index_from] & AE_LACKS_MIXER)) return p;
     p.pos = b->selection->pos;
     p.n_inplace = b->selection->n_inplace;
@@ -102,16 +104,16 @@ static ae_places places_of(const ae_block *b, const ae_layer_spec *s)
 /* Computes the output of this rank's heads: b->mla_head. */
 static void attend(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
-    const ae_mla_hparams *h = &b->h->mla;
+    const ae_mla_hparams *h = &s->mla;
     const uint32_t v_dim = s->n_heads * h->value_dim;
     project(b, s, l);
     enter(b, s, l);
     store(b, s, l);
     if (s->index == AE_INDEX_OWN) choose(b, l);
-    const ae_places places = places_of(b, s);
+    const ae_places places = places_of(b, s, l);
     b->ops->attention(b->stream, &(ae_attention){
-        .places = &places, .kv = b->kv, .layer = l->kv, .n_heads = s->n_heads, .n_kv_heads = 1, .head_dim = h->n_latent,
-        .n_rope = h->n_rope, .scale = s->attn_scale, .q = b->q, .y = b->attn});
+        .places = &places, .kv = l->windowed ? b->kv_parts : b->kv, .layer = l->kv, .window = s->window, .n_heads = s->n_heads,
+        .n_kv_heads = 1, .head_dim = h->n_latent, .n_rope = h->n_rope, .scale = s->attn_scale, .q = b->q, .y = b->attn});
     b->ops->head_matmul(b->stream, &(ae_head_matmul){
         .n_rows = b->n_rows, .n_heads = s->n_heads, .x = b->attn, .x_stride = (size_t)s->n_heads * h->n_latent,
         .x_step = h->n_latent, .weights = l->mla.v_b, .y = b->mla_head, .y_stride = v_dim,
@@ -127,7 +129,7 @@ void ae_block_mla(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
     const ae_layer_cut *cut = ae_block_cut(b, l);
     const bool is_cut = cut && cut->mixer;
     const ae_layer_spec *own = is_cut ? &cut->own : s;
-    const uint32_t width = s->n_heads * b->h->mla.value_dim;
+    const uint32_t width = s->n_heads * s->mla.value_dim;
     float *y = to_y ? b->y : b->x;
     if (own->n_heads) attend(b, own, l);
     ae_matmul m = {.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->mla_head, .x_stride = width};

@@ -79,13 +79,13 @@ static range of_runs(const ae_runs *runs)
     return of_list(runs->list, runs->n);
 }
 
-static cut cut_attention(const ae_hparams *h, const ae_ranks *ranks, uint32_t i)
+static cut cut_attention(const ae_ranks *ranks, uint32_t i)
 {
     if (!ranks || !ranks->layers[i].mixer) return (cut){0};
     const ae_layer_cut *l = &ranks->layers[i];
     const ae_layer_spec *s = &l->own;
     const bool mla = s->mixer == AE_MIXER_MLA, each = s->qk_norm == AE_QK_NORM_LAYER || s->qk_norm == AE_QK_NORM_EACH;
-    const uint32_t query = mla ? h->mla.n_nope + h->mla.n_rope : s->head_dim, value = s->value_dim ? s->value_dim : s->head_dim;
+    const uint32_t query = mla ? s->mla.n_nope + s->mla.n_rope : s->head_dim, value = s->value_dim ? s->value_dim : s->head_dim;
     const uint32_t gated = s->out_gate == AE_OUT_GATE_ELEMENT ? 2 : 1, gate = s->out_gate == AE_OUT_GATE_HEAD ? 1 : query;
     return (cut){.q = of_heads(l->first_head, s->n_heads, query * gated),
                  .k = of_heads(l->first_kv_head, s->n_kv_heads, s->head_dim),
@@ -97,9 +97,9 @@ static cut cut_attention(const ae_hparams *h, const ae_ranks *ranks, uint32_t i)
                  .embd = of_slices(&ranks->embd, ranks->own)};
 }
 
-static cut cut_mixer(const ae_hparams *h, const ae_ranks *ranks, uint32_t i)
+static cut cut_mixer(const ae_ranks *ranks, uint32_t i)
 {
-    cut c = cut_attention(h, ranks, i);
+    cut c = cut_attention(ranks, i);
     if (ranks && ranks->layers[i].recur) c.recur = &ranks->recur, c.recur_out = of_slices(&ranks->embd, ranks->own);
     return c;
 }
@@ -167,10 +167,9 @@ static void list_gate_up(ae_parts *p, const ae_hparams *h, const ae_layer *from,
 }
 
 /* Lists latent attention in its absorbed form. Of an old file's kv_b, the first rows of each head are transposed. */
-static void list_mla(ae_parts *p, const ae_hparams *hparams, const ae_layer *from, range own, ae_weight **heads,
-                     ae_net_layer *to)
+static void list_mla(ae_parts *p, const ae_layer *from, range own, ae_weight **heads, ae_net_layer *to)
 {
-    const ae_mla_hparams *m = &hparams->mla;
+    const ae_mla_hparams *m = &from->spec.mla;
     const uint32_t n_heads = from->spec.n_heads, both = m->n_nope + m->value_dim;
     const uint32_t first = (uint32_t)own.first, n = own.some ? own.n : n_heads;
     to->mla.k_b = heads;
@@ -382,7 +381,7 @@ static void list_parts_of(ae_parts *p, const ae_hparams *h, const ae_layer *from
     to->out_scale = from->out_scale;
     list_mixer(p, from, mixer, to);
     if (h->recur.kind >= AE_RECUR_WKV6 && from->recur.out) list_wkv(p, h, from, &to->wkv);
-    if (from->mla.kv_a) list_mla(p, h, from, mixer->heads, stacked + 3 * (size_t)(h->experts.n + h->experts.n_chunks), to);
+    if (from->mla.kv_a) list_mla(p, from, mixer->heads, stacked + 3 * (size_t)(h->experts.n + h->experts.n_chunks), to);
     p->of_ffn = true;
     list_ffn(p, h, from, ffn, to);
     if (from->router) list_experts(p, h, from, ffn, stacked, to);
@@ -425,7 +424,7 @@ static void list_layer(ae_net *net, uint32_t i)
     const uint32_t first = net->parts.n;
     to->index = i;
     if (twin_of(net, i) != i) return;
-    cut mixer = cut_mixer(h, net->ranks, i);
+    cut mixer = cut_mixer(net->ranks, i);
     const cut ffn = cut_ffn(h, net->ranks, i);
     if (from->recur.rates) mixer.by_part = of_list(net->by_part, 3 * h->recur.n_heads);
     ae_weight **stacked = net->stacked ? net->stacked + (size_t)i * ae_net_n_stacked(h) : NULL;
@@ -537,7 +536,7 @@ uint32_t ae_net_kv_layers(const ae_model *m, ae_kv_layer *layers, uint32_t *wind
         if (attends && s->kv_from == (int)i) {
             at[i] = n;
             windows[n] = m->hparams.encoder ? 0 : s->window; /* an encoder's text is in one pass and keeps all of it */
-            layers[n++] = mla ? (ae_kv_layer){1, m->hparams.mla.n_latent, m->hparams.mla.n_rope}
+            layers[n++] = mla ? (ae_kv_layer){1, s->mla.n_latent, s->mla.n_rope}
                               : (ae_kv_layer){s->n_kv_heads, s->head_dim, 0};
         }
         if (s->index == AE_INDEX_OWN) {

@@ -21,7 +21,7 @@ void ae_ranks_cut(ae_slices *slices, uint32_t total, uint32_t unit, const uint32
 static bool can_cut_attention(const ae_model *m, uint32_t i)
 {
     const ae_layer_spec *s = &m->layers[i].spec;
-    if (s->mixer == AE_MIXER_MLA) return m->hparams.mla.value_dim <= s->head_dim; /* whether there is room to gather */
+    if (s->mixer == AE_MIXER_MLA) return s->mla.value_dim <= s->head_dim; /* whether there is room to gather */
     if (s->mixer != AE_MIXER_ATTENTION || s->qk_norm == AE_QK_NORM_ROW || s->qk_norm == AE_QK_NORM_ROW_LAYER ||
          s->kv_from < 0) return false;
     /* the layer whose keys and values it reads; both have the same heads of them */
@@ -42,12 +42,12 @@ static bool all_readers_can(const ae_model *m, uint32_t i)
 }
 
 /* Cuts by key-value groups: a rank has whole heads of keys and values with the queries that read them. */
-static void cut_heads(ae_ranks *ranks, const ae_model *m, const uint32_t *shares, ae_layer_cut *cut)
+static void cut_heads(ae_ranks *ranks, const uint32_t *shares, ae_layer_cut *cut)
 {
     const ae_layer_spec *s = &cut->own;
     const bool mla = s->mixer == AE_MIXER_MLA;
     const uint32_t n_units = mla ? s->n_heads : s->n_kv_heads, group = s->n_heads / n_units;
-    const uint32_t value = mla ? m->hparams.mla.value_dim : s->value_dim ? s->value_dim : s->head_dim;
+    const uint32_t value = mla ? s->mla.value_dim : s->value_dim ? s->value_dim : s->head_dim;
     ae_slices units = {{0}, {0}};
     ae_ranks_cut(&units, n_units, 1, shares, ranks->n);
     for (uint32_t r = 0; r < ranks->n; r++) {
@@ -67,7 +67,7 @@ static void cut_layer(ae_ranks *ranks, const ae_model *m, uint32_t i, const uint
     const ae_layer_spec *s = &m->layers[i].spec;
     const bool dense = s->ffn == AE_FFN_DENSE || s->ffn == AE_FFN_BOTH;
     const bool experts = s->ffn == AE_FFN_EXPERTS || s->ffn == AE_FFN_BOTH;
-    if (all_readers_can(m, i)) cut_heads(ranks, m, shares, cut);
+    if (all_readers_can(m, i)) cut_heads(ranks, shares, cut);
     if (dense) {
         cut->ffn = true;
         ae_ranks_cut(&cut->ff, s->n_ff, AE_WEIGHT_ROWS, shares, ranks->n);

@@ -3,9 +3,10 @@
 #include <string.h>
 
 #include "backend/cpu/ref/ref.h"
+#include "base/shape_limits.h"
 #include "base/math/fmath.h"
 
-#define MAX_DIM 512 /* of a part */
+#define MAX_DIM AE_MAX_LATENT /* of a part */
 
 void ae_ref_latent_write_f32(const float *row, uint32_t n_rope, uint32_t head_dim, void *page, uint32_t place)
 {

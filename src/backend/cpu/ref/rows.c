@@ -4,8 +4,9 @@
 
 #include "backend/cpu/ref/ref.h"
 #include "base/math/fmath.h"
+#include "base/shape_limits.h"
 
-#define MAX_DIM 512 /* of a head */
+#define MAX_DIM AE_MAX_LATENT /* of a head, or of a part of a latent row */
 
 void ae_ref_rmsnorm(const float *x, const float *norm, float eps, uint32_t n, float *y)
 {
