@@ -53,7 +53,8 @@ static int open_plain(void **state)
 
 static int open_long(void **state)
 {
-    return open_plain(state) || !streams_open((ae_stream_options){.max_rows = MAX_KV_ROWS, .max_in = MAX_IN});
+    return open_plain(state) || !streams_open((ae_stream_options){.max_rows = MAX_KV_ROWS, .max_in = MAX_IN,
+                                                                  .n_selected_from = SELECTED_FROM});
 }
 
 static int open_recurrent(void **state)
@@ -70,7 +71,8 @@ static int open_moe(void **state)
     const uint32_t width = is_large ? MOE_LARGE : MOE_WIDTH;
     if (open_plain(state)) return 1;
     (void)streams_open((ae_stream_options){.max_rows = is_large ? 256 : 40, .max_in = width,
-                                           .moe = {MOE_MAX_EXPERTS, MOE_MAX_USED, width, width, width, true, 0}});
+                                           .moe = {MOE_MAX_EXPERTS, MOE_MAX_USED, width, width, width, true,
+                                                   MOE_MAX_EACH}});
     return 0;
 }
 
@@ -83,7 +85,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest groups[] = {
         GROUP(lookup), GROUP(matmul), GROUP(head_matmul),
         GROUP(norm), GROUP(axpy), GROUP(map), GROUP(mix), GROUP(copy), GROUP(rope_table),
-        LONG(rope_kv), LONG(kv_copy_page), LONG(kv_commit), LONG(kv_write), LONG(attention),
+        LONG(rope_kv), LONG(kv_copy_page), LONG(kv_commit), LONG(kv_write), LONG(attention), LONG(select),
         RECURRENT(recur), GROUP(gated_norm),
         {"moe", test_moe, open_moe, NULL, NULL},
         GROUP(pass), GROUP(walk), GROUP(propose),

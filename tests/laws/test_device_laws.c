@@ -44,8 +44,12 @@ static const case_model models[] = {
     {"kimi-linear", NULL, NULL, AE_KV_F16, 0},
     {"rwkv6", NULL, NULL, AE_KV_F16, 0},
     {"gemma3n", NULL, NULL, AE_KV_F16, 0},
+    {"deepseek32", NULL, NULL, AE_KV_F16, 0},
+    {"glm-dsa-shared", NULL, NULL, AE_KV_Q8_0, 0},
+    {"grovemoe", NULL, NULL, AE_KV_I16_Q8_0, 0},
+    {NULL, "tiny-gqa", "q4_0", AE_KV_I16, 0},
+    {NULL, "tiny", "q8_0", AE_KV_Q8_0_I16, 50},
 };
-static const ae_kv_type kv_types[] = {AE_KV_F16, AE_KV_Q8_0, AE_KV_F32}; /* that all devices have */
 #define N_MODELS (sizeof models / sizeof models[0])
 #define N_ROWS 80 /* tokens of a plain run: more than a page */
 #define N_CTX 192
@@ -336,7 +340,7 @@ static void test_architectures(void **state)
     const char *only = getenv("AERIE_TEST_ARCH");
     (void)state;
     for (size_t i = 0; i < mkarch_n_specs; i++) {
-        const case_model m = {mkarch_specs[i].name, NULL, NULL, kv_types[i % 3], 0};
+        const case_model m = {mkarch_specs[i].name, NULL, NULL, (ae_kv_type)(i % AE_KV_TYPES), 0};
         char path[96];
         rig rigs[2];
         float *logits[2] = {NULL, NULL};

@@ -1,4 +1,5 @@
-/* attention.c - attention on the device: launches of kernels/attention/. Owns the stream's room for parts of chunks.
+/* attention.c - attention, and the choice of positions by index keys, on the device: launches of kernels/attention/. Owns the
+ * stream's room for parts of chunks and for scores.
  *
  * Places lie on the device, so the launches depend on the number of rows only: few rows are cut into as many units as the
  * device runs at once, whatever the context, and units without a chunk end at once. */
@@ -7,6 +8,7 @@
 #define FEW_ROWS 64                    /* more rows have enough tiles: they are not split (plan_walk) */
 #define ROW_FLOATS ((size_t)512 << 10) /* parts of a row for which there is scratch */
 #define BLOCKS_EACH 4                  /* blocks of few rows that a multiprocessor runs at once */
+#define SELECT_ROWS 64                 /* rows of a choice that take turns, so that the room does not grow with the pass */
 
 void ae_gpu_attention_layout(ae_layout *layout, const ae_gpu_backend *backend, const ae_stream_options *options,
                              ae_gpu_attention_scratch *scratch)
@@ -28,8 +30,10 @@ typedef struct plan {
 
 static plan plan_codes(const ae_gpu_kv_form *form)
 {
-    const ae_gpu_kernel kernel = !form->n_rope ? AE_GPU_attention_q8
-                                 : form->n_planes == 2 ? AE_GPU_attention_latent_f16 : AE_GPU_attention_latent_q8;
+    static const ae_gpu_kernel plain[2][2] = {{AE_GPU_attention_q8, AE_GPU_attention_q8_i16},
+                                              {AE_GPU_attention_i16_q8, AE_GPU_attention_i16}};
+    const ae_gpu_kernel latent = form->n_planes == 2 ? AE_GPU_attention_latent_f16 : AE_GPU_attention_latent_q8;
+    const ae_gpu_kernel kernel = form->n_rope ? latent : plain[form->n_planes == 2][form->value_planes == 2];
     return (plan){kernel, AE_ATTENTION_CODES, ae_gpu_attention_room_codes(form).bytes, true};
 }
 
@@ -110,4 +114,44 @@ void ae_gpu_attention(ae_stream *stream, const ae_attention *a)
         ae_gpu_launch(stream, how.tile == 16 ? AE_GPU_attention_merge_16 : AE_GPU_attention_merge_8,
                       how.tile < 4 ? n : n * (how.tile / 4), 1, 1,
                       ae_gpu_attention_room_merge(&args.kv.form, how.tile).bytes, &args);
+}
+
+/* ---- Choices of positions ------------------------------------------------------------------------------- */
+
+void ae_gpu_select_layout(ae_layout *layout, const ae_gpu_backend *backend, const ae_stream_options *options,
+                          ae_gpu_select_scratch *scratch)
+{
+    (void)backend;
+    scratch->n_rows = options->max_rows < SELECT_ROWS ? options->max_rows : SELECT_ROWS;
+    scratch->scores = ae_layout_add(layout, (size_t)scratch->n_rows * options->n_selected_from, sizeof *scratch->scores);
+}
+
+/* The kernel for scores over the store's keys, and the shared memory of a block. */
+static ae_gpu_kernel scores_kernel(const ae_gpu_kv_form *form, uint32_t *n_shared)
+{
+    *n_shared = form->has_scales ? ae_gpu_attention_room_codes(form).bytes : 0;
+    return !form->has_scales ? AE_GPU_select_scores_f32
+           : form->n_planes == 2 ? AE_GPU_select_scores_f16 : AE_GPU_select_scores_q8;
+}
+
+void ae_gpu_select(ae_stream *stream, const ae_select *a)
+{
+    const ae_places *p = a->places;
+    ae_gpu_select_args args = {
+        .keys = {.kv = ae_gpu_kv_view_of(a->kv, a->layer), .seq = p->seq, .pos = p->pos, .n_inplace = p->n_inplace,
+                 .path = p->path, .tables = p->tables, .n_actual = p->n_actual, .q = a->q, .path_stride = p->path_stride,
+                 .table_stride = p->table_stride, .n_rows = p->n_rows, .n_heads = a->n_heads, .n_kv_heads = 1, .scale = 1.0f},
+        .weight = a->weight, .scores = stream->select.scores, .pos = a->pos, .n_inplace = a->n_inplace, .path = a->path,
+        .n_most = a->n_most, .n_seen = stream->options.n_selected_from,
+    };
+    uint32_t n_shared;
+    const ae_gpu_kernel kernel = scores_kernel(&args.keys.kv.form, &n_shared);
+    const uint32_t n_chunks = (args.n_seen + AE_KV_PAGE - 1) / AE_KV_PAGE;
+    const uint32_t wanted = stream->backend->facts.n_multiprocessors * BLOCKS_EACH;
+    for (uint32_t n; args.first_row < p->n_rows; args.first_row += n) {
+        n = p->n_rows - args.first_row < stream->select.n_rows ? p->n_rows - args.first_row : stream->select.n_rows;
+        const uint32_t splits = wanted / n < n_chunks ? wanted / n : n_chunks;
+        ae_gpu_launch(stream, kernel, n, splits ? splits : 1, 1, n_shared, &args);
+        ae_gpu_launch(stream, AE_GPU_select_choose, n, 1, 1, AE_GPU_SELECT_SHARED, &args);
+    }
 }

@@ -170,6 +170,7 @@ static const ae_backend_ops gpu_ops = {
     .rope_table = ae_gpu_rope_table,
     .rope_kv = ae_gpu_rope_kv,
     .attention = ae_gpu_attention,
+    .select = ae_gpu_select,
     .copy = ae_gpu_copy,
     .walk = ae_gpu_walk,
     .propose = ae_gpu_propose,

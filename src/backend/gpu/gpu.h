@@ -62,6 +62,7 @@ struct ae_stream {
     size_t memory_bytes;
     ae_gpu_product_scratch product;
     ae_gpu_attention_scratch attention;
+    ae_gpu_select_scratch select;
     ae_gpu_state_scratch state;
 };
 
@@ -74,6 +75,8 @@ void ae_gpu_product_layout(ae_layout *layout, const ae_gpu_backend *backend, con
                            ae_gpu_product_scratch *scratch);
 void ae_gpu_attention_layout(ae_layout *layout, const ae_gpu_backend *backend, const ae_stream_options *options,
                              ae_gpu_attention_scratch *scratch);
+void ae_gpu_select_layout(ae_layout *layout, const ae_gpu_backend *backend, const ae_stream_options *options,
+                          ae_gpu_select_scratch *scratch);
 void ae_gpu_state_layout(ae_layout *layout, const ae_gpu_backend *backend, const ae_stream_options *options,
                          ae_gpu_state_scratch *scratch);
 
@@ -167,6 +170,7 @@ void ae_gpu_rope_kv(ae_stream *stream, const ae_rope_kv *args);
 
 /* attention.c */
 void ae_gpu_attention(ae_stream *stream, const ae_attention *args);
+void ae_gpu_select(ae_stream *stream, const ae_select *args);
 
 /* draw.c */
 /* What a stream keeps for the arrays of a call; more is taken where a call needs more. */

@@ -70,11 +70,24 @@ static bool fill_job(const stack *s, uint32_t first, uint32_t n, ae_gpu_expert_j
     return true;
 }
 
+/* Experts with weights of their own. */
+static uint32_t n_stored(const ae_moe *a)
+{
+    return a->n_each > 1 ? a->routing.n_experts / a->n_each : a->routing.n_experts;
+}
+
+/* Upper bound of the rows that one of them multiplies: a row that chose several of a group comes once for each. */
+static uint32_t most_rows(const ae_moe *a)
+{
+    const uint32_t n_each = a->n_each > 1 ? a->n_each : 1, n_used = a->routing.n_used;
+    return a->n_rows * (n_each < n_used ? n_each : n_used);
+}
+
 /* Upper bound of the number of active experts. */
 static uint32_t active_of(const ae_moe *a)
 {
     const size_t n_pairs = (size_t)a->n_rows * a->routing.n_used;
-    return n_pairs < a->routing.n_experts ? (uint32_t)n_pairs : a->routing.n_experts;
+    return n_pairs < n_stored(a) ? (uint32_t)n_pairs : n_stored(a);
 }
 
 static void launch_mma(ae_stream *stream, const ae_moe *a, uint32_t type, ae_gpu_expert_args *args)
@@ -89,7 +102,7 @@ static void launch_mma(ae_stream *stream, const ae_moe *a, uint32_t type, ae_gpu
     }
     args->n_records = m.n_records;
     args->group_bytes = m.group_bytes;
-    ae_gpu_launch(stream, m.kernel, ceil_div(a->n_rows, m.n_rows), end / m.teams, active_of(a), m.n_shared, args);
+    ae_gpu_launch(stream, m.kernel, ceil_div(most_rows(a), m.n_rows), end / m.teams, active_of(a), m.n_shared, args);
 }
 
 /* Launches the jobs in args, whose weights have the form and type of w. */
@@ -106,14 +119,14 @@ static void launch(ae_stream *stream, const ae_moe *a, const ae_weight *w, ae_gp
         args->job[i].first_block = n_blocks;
         n_blocks += ceil_div(args->job[i].n_out, k.n_out);
     }
-    ae_gpu_launch(stream, k.kernel, n_blocks, ceil_div(a->n_rows, k.n_rows), active_of(a), k.n_shared, args);
+    ae_gpu_launch(stream, k.kernel, n_blocks, ceil_div(most_rows(a), k.n_rows), active_of(a), k.n_shared, args);
 }
 
 /* Multiplies the slots' rows by two stacks, of which the first may be empty. */
 static void multiply_experts(ae_stream *stream, const ae_moe *a, const ae_gpu_rows *rows, const stack stacks[2], bool one_row)
 {
     const ae_gpu_product_scratch *m = &stream->product;
-    const uint32_t n = a->routing.n_experts;
+    const uint32_t n = n_stored(a);
     for (uint32_t first = 0; first < n; first += AE_GPU_EXPERTS) {
         const uint32_t here = n - first < AE_GPU_EXPERTS ? n - first : AE_GPU_EXPERTS;
         ae_gpu_expert_args args = {.rows = *rows, .active = m->active, .n_active = m->n_active, .first_expert = first,
@@ -136,10 +149,11 @@ static void multiply_experts(ae_stream *stream, const ae_moe *a, const ae_gpu_ro
     }
 }
 
-/* Whether the pass has a single row: then each of its experts has one slot and reads the row in place. */
+/* Whether the pass has a single row: then each of its experts has one slot and reads the row in place. Not where experts share
+ * weights, which would be read once for each. */
 static bool is_alone(const ae_moe *a)
 {
-    return a->n_rows == 1 && !a->weigh_input;
+    return a->n_rows == 1 && !a->weigh_input && a->n_each <= 1;
 }
 
 static uint32_t wants_of_experts(const ae_moe *a)
@@ -184,9 +198,10 @@ static void choose(ae_stream *stream, const ae_moe *a)
 {
     const ae_gpu_product_scratch *m = &stream->product;
     ae_gpu_route_args route = {.routing = a->routing, .logits = m->logits, .router_scale = a->router_scale,
+                                     .n_each = a->n_each,
                                      .bias = a->bias, .out_scale = a->out_scale, .ids = m->ids, .weights = m->weights};
     const ae_gpu_group_args group = {.ids = m->ids, .n_pairs = a->n_rows * a->routing.n_used,
-                                     .n_experts = a->routing.n_experts, .slots = m->slot, .active = m->active,
+                                     .n_experts = n_stored(a), .slots = m->slot, .active = m->active,
                                      .n_active = m->n_active};
     if (is_alone(a)) route.slots = m->slot, route.active = m->active, route.n_active = m->n_active;
     ae_gpu_launch(stream, AE_GPU_route, a->n_rows, 1, 1, AE_GPU_ROUTE_SHARED, &route);

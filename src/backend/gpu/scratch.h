@@ -16,6 +16,12 @@ typedef struct ae_gpu_attention_scratch {
     uint32_t *arrivals; /* [AE_GPU_ARRIVALS], 0 between launches */
 } ae_gpu_attention_scratch;
 
+/* Scratch of the choice of positions (attention.c). */
+typedef struct ae_gpu_select_scratch {
+    float *scores;  /* f32 [n_rows][n_selected_from] */
+    uint32_t n_rows; /* that take turns */
+} ae_gpu_select_scratch;
+
 /* Scratch of products and experts (product.c, moe.c). */
 typedef struct ae_gpu_product_scratch {
     ae_gpu_rows rows;    /* the arrays; the sizes are those of the product at hand */

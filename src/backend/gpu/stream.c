@@ -72,6 +72,7 @@ static void stream_layout(ae_layout *layout, const ae_gpu_backend *b, const ae_s
 {
     ae_gpu_product_layout(layout, b, o, &s->product);
     ae_gpu_attention_layout(layout, b, o, &s->attention);
+    ae_gpu_select_layout(layout, b, o, &s->select);
     ae_gpu_state_layout(layout, b, o, &s->state);
 }
 
@@ -152,12 +153,6 @@ static aerie_status create_scratch(ae_stream *s, aerie_error *error)
 aerie_status ae_gpu_stream_create(ae_backend *backend, const ae_stream_options *options, ae_stream **out, aerie_error *error)
 {
     *out = NULL;
-    if (options->n_selected_from)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s does not run attention that chooses its positions by an index yet; "
-                       "--device cpu runs it", ae_gpu(backend)->name);
-    if (options->moe.n_each > 1)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s does not run experts that others share yet; --device cpu runs them",
-                       ae_gpu(backend)->name);
     ae_stream *s = ae_alloc(1, sizeof *s);
     if (!s) return ae_fail_memory(error, "a stream", sizeof *s);
     s->backend = ae_gpu(backend);

@@ -43,6 +43,21 @@ typedef struct ae_gpu_attention_args {
     uint32_t n_warps;         /* if each warp has a unit: warps of a block that work; shared memory limits them */
 } ae_gpu_attention_args;
 
+/* Which positions rows attend to (ae_select in backend/attention.h). Grid: rows from first_row on; for scores also ranges of
+ * chunks. */
+typedef struct ae_gpu_select_args {
+    ae_gpu_attention_args keys; /* the index keys, places and queries; one KV head, scale 1; sinks, slopes, y and what belongs
+                                 * to tiles and parts are not used */
+    const float *weight;      /* [n_rows][n_heads] */
+    float *scores;            /* [rows of the grid][n_seen] */
+    int32_t *pos, *n_inplace; /* (out) [n_rows] x 2 */
+    int32_t *path;            /* (out) [n_rows][n_most] */
+    uint32_t first_row, n_most, n_seen;
+} ae_gpu_select_args;
+
+#define AE_GPU_SELECT_THREADS 256 /* of select_choose */
+#define AE_GPU_SELECT_SHARED (17 * AE_GPU_SELECT_THREADS * 4) /* counts of 16 digits by thread, then their totals */
+
 /* Floats of a part: m, l, two unused, o [head_dim] filled up to 16 bytes. */
 AE_HD static inline uint32_t ae_gpu_attention_part(uint32_t head_dim)
 {
@@ -150,7 +165,14 @@ AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_codes(const ae_g
     X(attention_merge_8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_merge_16, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_q8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_i16, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_i16_q8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_q8_i16, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_latent_q8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
-    X(attention_latent_f16, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32)
+    X(attention_latent_f16, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(select_scores_f32, ae_gpu_select_args, AE_ATTENTION_WARPS * 32) \
+    X(select_scores_q8, ae_gpu_select_args, AE_ATTENTION_WARPS * 32) \
+    X(select_scores_f16, ae_gpu_select_args, AE_ATTENTION_WARPS * 32) \
+    X(select_choose, ae_gpu_select_args, AE_GPU_SELECT_THREADS)
 
 #endif

@@ -13,6 +13,7 @@ typedef struct ae_gpu_route_args {
     ae_routing routing;
     float *logits;            /* f32 [n_rows][n_experts]; multiplied by router_scale in place */
     float router_scale;       /* 0: none */
+    uint32_t n_each;          /* above 1: ids become those of the weights that n_each experts share */
     const float *bias;        /* f32 [n_experts] or NULL */
     const float *out_scale;   /* f32 [n_experts] or NULL */
     uint32_t *ids;            /* [n_rows][n_used], ascending */

@@ -12,9 +12,9 @@ AE_KERNEL(kv_page, ae_gpu_kv_page_args, 256)
 /* The byte offset of unit i of the row of a place: the groups of the key, those of the value, then the scales. */
 AE_DEV uint32_t unit_at(const ae_gpu_kv_form *f, uint32_t i, uint32_t place)
 {
-    const uint32_t n_keys = f->n_planes * f->groups, n = f->scale_at / (AE_KV_PAGE * AE_GPU_KV_GROUP);
-    if (i < n_keys) return ae_gpu_kv_key_at(f, i / f->groups, i % f->groups, place);
-    if (i < n) return ae_gpu_kv_value_at(f, i - n_keys, place);
+    const uint32_t n = f->scale_at / (AE_KV_PAGE * AE_GPU_KV_GROUP), plane = i / f->groups, g = i % f->groups;
+    if (plane < f->n_planes) return ae_gpu_kv_key_at(f, plane, g, place);
+    if (i < n) return (plane - f->n_planes) * f->plane_bytes + ae_gpu_kv_value_at(f, g, place);
     return ae_gpu_kv_scale_at(f, i - n, place);
 }
 

@@ -5,11 +5,13 @@
  * filled up with zeros. A group has 4 f32, 8 f16 or 16 codes.
  *   keys    [groups][64]       group g of place p is 16-byte unit g * 64 + p: lanes over places read side by side
  *   values  [64][groups]       group g of place p is 16-byte unit p * groups + g: lanes over elements do
- *   scales  f32 [2][64]        q8_0 only: of the keys, then of the values
+ *   scales  f32 [2][64]        codes only: of the keys, then of the values
+ * Codes of 15 bits (i16) have two planes, of high and of low digits, the high one first: keys [n_planes][groups][64], values
+ * [value_planes][64][groups].
  * Latent rows (n_rope is not 0; the layer has one head) have no values of their own. A row has two parts, the rotated one and
  * the latent one, each filled up by itself; its groups are those of the rotated part, then those of the latent part.
- *   planes  [n_planes][groups][64]  f32: the values, one plane; q8_0: codes, one plane; f16: codes of 15 bits as two planes of
- *                                   digits, the high one first (backend/cpu/ref/kernels.h)
+ *   planes  [n_planes][groups][64]  f32: the values, one plane; keys of q8_0: codes, one plane; others: codes of 15 bits as two
+ *                                   planes of digits, the high one first (backend/cpu/ref/kernels.h)
  *   scales  f32 [2][64]             codes only: of the latent parts, then of the rotated parts
  */
 #ifndef AE_BACKEND_GPU_KERNELS_KV_LAYOUT_H
@@ -27,9 +29,11 @@ typedef struct ae_gpu_kv_form {
     uint32_t type;                /* ae_kv_type */
     uint32_t head_dim, n_rope;
     uint32_t width;               /* bytes of an element of a row, or of a plane of a row: 1, 2 or 4 */
-    uint32_t n_planes;            /* of keys: 1, or 2 of latent rows with codes of 15 bits */
+    uint32_t n_planes;            /* of keys, or of latent rows: 1, or 2 of codes of 15 bits */
+    uint32_t value_planes;        /* of values likewise; latent rows: 0 */
     uint32_t rope_groups;         /* groups of the rotated part of a latent row; else 0 */
     uint32_t groups;              /* groups of a row of keys, or of a plane of a latent row */
+    uint32_t plane_bytes;         /* from a plane of keys or values to the next one */
     uint32_t value_at, scale_at;  /* bytes from the start of the block to values and to scales; latent rows: both are equal */
     uint32_t has_scales;
     uint32_t bytes;               /* of a block, a multiple of 16 */
@@ -55,12 +59,14 @@ AE_HD static inline ae_gpu_kv_form ae_gpu_kv_form_of(uint32_t type, uint32_t hea
     f.type = type;
     f.head_dim = head_dim;
     f.n_rope = n_rope;
-    f.width = type == AE_KV_F32 ? 4 : type == AE_KV_Q8_0 || n_rope ? 1 : 2;
-    f.n_planes = n_rope && type == AE_KV_F16 ? 2 : 1;
+    f.width = type == AE_KV_F32 ? 4 : type == AE_KV_F16 && !n_rope ? 2 : 1;
+    f.n_planes = type == AE_KV_I16 || type == AE_KV_I16_Q8_0 || (n_rope && type == AE_KV_F16) ? 2 : 1;
+    f.value_planes = n_rope ? 0 : type == AE_KV_I16 || type == AE_KV_Q8_0_I16 ? 2 : 1;
     f.rope_groups = ae_gpu_kv_groups(n_rope, f.width);
     f.groups = f.rope_groups + ae_gpu_kv_groups(head_dim, f.width);
-    f.value_at = f.n_planes * f.groups * AE_KV_PAGE * AE_GPU_KV_GROUP;
-    f.scale_at = n_rope ? f.value_at : 2 * f.value_at;
+    f.plane_bytes = f.groups * AE_KV_PAGE * AE_GPU_KV_GROUP;
+    f.value_at = f.n_planes * f.plane_bytes;
+    f.scale_at = f.value_at + f.value_planes * f.plane_bytes;
     f.has_scales = f.width == 1;
     f.bytes = f.scale_at + (f.has_scales ? 2 * AE_KV_PAGE * (uint32_t)sizeof(float) : 0);
     return f;
@@ -72,13 +78,14 @@ AE_HD static inline uint8_t *ae_gpu_kv_block(const ae_gpu_kv_view *view, uint32_
     return view->base + (uint64_t)page * view->page_bytes + (uint64_t)head * view->form.bytes;
 }
 
-/* Byte offsets in a block. Group g of the key of a place, in a plane (0 unless latent): */
+/* Byte offsets in a block. Group g of the key of a place, in a plane: */
 AE_HD static inline uint32_t ae_gpu_kv_key_at(const ae_gpu_kv_form *f, uint32_t plane, uint32_t g, uint32_t place)
 {
     return ((plane * f->groups + g) * AE_KV_PAGE + place) * AE_GPU_KV_GROUP;
 }
 
-/* Group g of the value of a place; not for latent rows, whose value is groups rope_groups to groups of the key. */
+/* Group g of the value of a place, in plane 0; the other one is plane_bytes behind. Not for latent rows, whose value is groups
+ * rope_groups to groups of the key. */
 AE_HD static inline uint32_t ae_gpu_kv_value_at(const ae_gpu_kv_form *f, uint32_t g, uint32_t place)
 {
     return f->value_at + (place * f->groups + g) * AE_GPU_KV_GROUP;
@@ -92,24 +99,24 @@ AE_HD static inline uint32_t ae_gpu_kv_scale_at(const ae_gpu_kv_form *f, uint32_
 
 /* ---- Rows as they are saved: the same bytes on every device ---------------------------------------- */
 
-/* The bytes of a place of a head as kv_read gives them: the key's elements, the value's, then the scales; of latent rows plane
- * by plane the rotated part, then the latent one, then the scales. */
+/* The bytes of a place of a head as kv_read gives them: the key's elements plane by plane, the value's, then the scales; of
+ * latent rows plane by plane the rotated part, then the latent one, then the scales. */
 AE_HD static inline uint32_t ae_gpu_kv_row_bytes(const ae_gpu_kv_form *f)
 {
-    const uint32_t n = f->n_rope ? f->n_planes * (f->n_rope + f->head_dim) : 2 * f->head_dim;
+    const uint32_t n = (f->n_planes + f->value_planes) * (f->n_rope + f->head_dim);
     return n * f->width + (f->has_scales ? 2 * (uint32_t)sizeof(float) : 0);
 }
 
 /* The byte offset in a block of byte i of such a row. */
 AE_HD static inline uint32_t ae_gpu_kv_saved_at(const ae_gpu_kv_form *f, uint32_t i, uint32_t place)
 {
-    const uint32_t part = (f->n_rope + f->head_dim) * f->width, n_parts = f->n_rope ? f->n_planes : 2, which = i / part;
+    const uint32_t part = (f->n_rope + f->head_dim) * f->width, n_parts = f->n_planes + f->value_planes, which = i / part;
     if (which >= n_parts) return ae_gpu_kv_scale_at(f, (i - n_parts * part) / 4, place) + (i - n_parts * part) % 4;
     uint32_t at = i - which * part;
     const uint32_t rope = f->n_rope * f->width;
     if (at >= rope) at += f->rope_groups * AE_GPU_KV_GROUP - rope; /* over what fills up the rotated part */
     const uint32_t g = at / AE_GPU_KV_GROUP, in = at % AE_GPU_KV_GROUP;
-    if (!f->n_rope && which) return ae_gpu_kv_value_at(f, g, place) + in;
+    if (which >= f->n_planes) return (which - f->n_planes) * f->plane_bytes + ae_gpu_kv_value_at(f, g, place) + in;
     return ae_gpu_kv_key_at(f, which, g, place) + in;
 }
 

@@ -262,6 +262,7 @@ AE_DEV void write_codes(const float *x, uint32_t n, const coding *c, uint32_t pl
 /* Writes a key or a value. x may be changed. */
 AE_DEV void write_row(const ae_gpu_kv_form *f, uint8_t *block, uint32_t at, float *x, bool value, uint32_t lane)
 {
+    const bool two = (value ? f->value_planes : f->n_planes) == 2;
     place to;
     to.first = block + (value ? ae_gpu_kv_value_at(f, 0, at) : ae_gpu_kv_key_at(f, 0, 0, at));
     to.step = value ? AE_GPU_KV_GROUP : AE_KV_PAGE * AE_GPU_KV_GROUP;
@@ -272,8 +273,8 @@ AE_DEV void write_row(const ae_gpu_kv_form *f, uint8_t *block, uint32_t at, floa
         return;
     }
     if (!value) turn(x, f->head_dim, lane);
-    const coding c = code_row(x, f->head_dim, lane);
-    write_codes(x, f->head_dim, &c, 0, &to, lane);
+    const coding c = two ? code_query(x, f->head_dim, lane) : code_row(x, f->head_dim, lane);
+    write_codes(x, f->head_dim, &c, two ? f->plane_bytes : 0, &to, lane);
     if (!lane) *(float *)(block + ae_gpu_kv_scale_at(f, value, at)) = c.d;
 }
 
@@ -294,8 +295,7 @@ AE_DEV void write_part(const ae_gpu_kv_form *f, uint8_t *block, uint32_t at, con
     for (uint32_t k = lane; k < n; k += 32) store(part, k, load(x, k));
     turn(part, n, lane);
     const coding c = f->n_planes == 1 ? code_row(part, n, lane) : code_query(part, n, lane);
-    const uint32_t plane = f->n_planes == 1 ? 0 : f->groups * AE_KV_PAGE * AE_GPU_KV_GROUP;
-    write_codes(part, n, &c, plane, &to, lane);
+    write_codes(part, n, &c, f->n_planes == 1 ? 0 : f->plane_bytes, &to, lane);
     if (!lane) *(float *)(block + ae_gpu_kv_scale_at(f, rotated, at)) = c.d;
 }
 

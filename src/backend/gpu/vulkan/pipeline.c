@@ -54,6 +54,13 @@ REPEATED(AE_GLU_SOFTPLUS, 8);
 REPEATED(AE_GLU_GELU_ERF, 9);
 REPEATED(AE_GLU_LINEAR, 10);
 /* A member in the middle and the size of structs with many members, as `scalar` lays them out. */
+REPEATED(sizeof(ae_gpu_kv_form), 52);
+REPEATED(sizeof(ae_gpu_kv_view), 72); /* without gaps, which `scalar` would fill */
+REPEATED(sizeof(ae_gpu_kv_head), 72);
+REPEATED(offsetof(ae_gpu_rope_kv_args, part_floats), 220);
+REPEATED(offsetof(ae_gpu_attention_args, n_warps), 228);
+REPEATED(offsetof(ae_gpu_select_args, weight), 232);
+REPEATED(offsetof(ae_gpu_select_args, n_seen), 280);
 REPEATED(sizeof(ae_gpu_state_view), 72);
 REPEATED(sizeof(ae_gpu_state_rows), 48);
 REPEATED(sizeof(ae_state_run), 20);
@@ -90,6 +97,7 @@ static const struct {
     KERNEL(name##_64, ae_gpu_recur_args, "recur_steps", kind, 64, 0)
 #define BEST(name, kind) KERNEL(name, ae_gpu_best_args, "best", kind, 0, 0)
 #define ROPE(name) KERNEL(name, ae_gpu_rope_kv_args, "rope", 1, 0, 0)
+#define SELECT(name, kind) KERNEL(name, ae_gpu_select_args, "select", kind, 0, 0)
 #define ATTENTION(name, kind) KERNEL(name, ae_gpu_attention_args, "attention", kind, 0, 0)
     KERNEL(activation, ae_gpu_activation_args, "activation", 0, 0, 0),
     INTEGERS(32, AE_GPU_FORM_32, 8),
@@ -121,9 +129,16 @@ static const struct {
     ATTENTION(attention_f16_4, 0),
     ATTENTION(attention_f32_4, 0),
     ATTENTION(attention_q8, 1),
+    ATTENTION(attention_i16, 1),
+    ATTENTION(attention_i16_q8, 1),
+    ATTENTION(attention_q8_i16, 1),
     ATTENTION(attention_latent_q8, 1),
     ATTENTION(attention_latent_f16, 1),
     ATTENTION(attention_merge_8, 2),
+    SELECT(select_scores_f32, 0),
+    SELECT(select_scores_q8, 1),
+    SELECT(select_scores_f16, 1),
+    SELECT(select_choose, 2),
     KERNEL(route, ae_gpu_route_args, "moe", 0, 0, 0),
     KERNEL(group, ae_gpu_group_args, "moe", 1, 0, 0),
     KERNEL(combine, ae_gpu_combine_args, "moe", 2, 0, 0),

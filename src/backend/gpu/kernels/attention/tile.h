@@ -196,7 +196,7 @@ AE_DEV void attn_place(const ae_gpu_attention_args &a, const attn_tile *t, const
 /* Threads of a block ask for a chunk's values, which `block` of any position holds, while scores are computed. */
 AE_DEV void attn_fetch_values(const ae_gpu_attention_args &a, const attn_group *g, const uint8_t *block)
 {
-    const uint32_t bytes = AE_KV_PAGE * a.kv.form.groups * AE_GPU_KV_GROUP;
+    const uint32_t bytes = a.kv.form.value_planes * a.kv.form.plane_bytes;
     if (!g->in_place || a.kv.form.n_rope) return;
     for (uint32_t at = ae_thread() * 128; at < bytes; at += AE_ATTENTION_WARPS * 32 * 128)
         ae_prefetch(block + a.kv.form.value_at + at);

@@ -187,6 +187,7 @@ AE_KERNEL(route, ae_gpu_route_args, AE_GPU_ROUTE_THREADS)
         float w = load_f(s + P_AT(i));
         w = (r.renorm || shares ? w / sum : w) * scale;
         weights[i] = a.out_scale ? w * a.out_scale[ids[i]] : w;
+        if (a.n_each > 1) ids[i] /= a.n_each;
         if (!a.slots) continue;
         const ae_gpu_active active = {ids[i], i * AE_GPU_TILE, 1};
         a.slots[i] = i * AE_GPU_TILE;

@@ -1,5 +1,5 @@
 #version 460
-/* attention.comp - attention over all kinds of caches. KIND: 0 f16 and f32, 1 codes (q8_0, latent rows of 8 and 15 bits), 2
+/* attention.comp - attention over all kinds of caches. KIND: 0 f16 and f32, 1 codes (q8_0, i16, latent rows of 8 and 15 bits), 2
  * joins the parts of queries whose chunks were dealt out (attention_merge).
  *
  * A work-group has one query (a tile of one, kernels/args_attention.h); thread j has position j of a chunk for the scores, and
@@ -7,12 +7,12 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "kv_form.glsl"
+#include "attention_query.glsl"
 
 layout(local_size_x = 64) in;
 
 #define FEW_CHUNKS 2 /* so many are walked by one work-group */
 #define EACH 8u      /* elements of a thread: 512 of a head */
-#define KV_QUERY 16256.0
 #define KV_WEIGHT 16383.0
 
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Args { /* ae_gpu_attention_args */
@@ -24,40 +24,13 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Arg
 };
 
 Args a;
-KvForm f;
 uint kv_head, i_query, row;      /* i_query: row * n_heads + head */
 int first_seen, own_pos, in_place, sequence; /* own_pos: the last position that it sees */
 int at_pos;                      /* its own position */
-uint64_t my_block;               /* of this thread's position */
-uint my_place;
 
-shared float query[640];
-shared int codes[640];
 shared float weight[64];
 shared int weight_code[64];
 shared uint64_t value_at[64];    /* the address of each position's value */
-shared float parts[64];
-
-/* ---- Sums and maxima over the work-group ------------------------------------------------------------ */
-
-float larger(float x, float y)
-{
-    return x > y ? x : y;
-}
-
-/* The largest; a NaN never is, if least is no NaN. */
-float largest(float x, float least)
-{
-    const uint t = THREAD;
-    barrier();
-    parts[t] = larger(x, least);
-    for (uint h = 32; h >= 1; h /= 2) {
-        barrier();
-        if (t < h) parts[t] = larger(parts[t], parts[t + h]);
-    }
-    barrier();
-    return parts[0];
-}
 
 /* The sum of the weights over position % 16, then ae_sum16. */
 float sum_weights()
@@ -77,106 +50,13 @@ float sum_weights()
     return parts[0];
 }
 
-/* Butterflies of query[first ..] of n elements, in blocks of the largest power of two that divides n. */
-void turn(uint first, uint n)
-{
-    for (uint h = 1; h < (n & (~n + 1)); h *= 2) {
-        barrier();
-        for (uint p = THREAD; p < n / 2; p += 64) {
-            const uint i = first + (p & ~(h - 1)) * 2 + (p & (h - 1));
-            const float u = query[i], v = query[i + h];
-            query[i] = u + v;
-            query[i + h] = u - v;
-        }
-    }
-    barrier();
-}
-
-/* ---- The query -------------------------------------------------------------------------------------- */
-
-/* Codes of n values of the query from `first` on; returns their scale. */
-float quantize_query(uint first, uint n)
-{
-    float top = 0.0;
-    turn(first, n);
-    for (uint i = THREAD; i < n; i += 64) top = larger(abs(query[first + i]), top);
-    top = largest(top, 0.0);
-    const bool some = top > 1e-30;
-    const float inv = some ? ae_div(KV_QUERY, top) : 0.0;
-    for (uint i = THREAD; i < n; i += 64) {
-        const float x = query[first + i], y = x * inv;
-        codes[first + i] = !some ? 0 : y != y ? -16256 : ae_round_magic(x, inv);
-    }
-    barrier();
-    return some ? ae_div(top, KV_QUERY) : 0.0;
-}
-
-float block_of(uint n)
-{
-    return float(n & (~n + 1));
-}
-
-/* ---- Scores ----------------------------------------------------------------------------------------- */
-
-/* Dot of `n` elements of the key from group `group` on with the query from `first` on. */
-float dot_floats(float sum, uint group, uint first, uint n)
-{
-    const uint each = KV_GROUP / f.width;
-    for (uint i = 0; i < n; i += each) {
-        const uvec4 four = U32x4(my_block + kv_key_at(f, 0, group + i / each, my_place)).v[0];
-        if (f.width == 4) {
-            [[unroll]] for (uint e = 0; e < 4; e++)
-                if (i + e < n) sum = ae_fma(uintBitsToFloat(four[e]), query[first + i + e], sum);
-        } else {
-            [[unroll]] for (uint e = 0; e < 4; e++) {
-                const vec2 two = unpackHalf2x16(four[e]);
-                if (i + 2 * e < n) sum = ae_fma(two.x, query[first + i + 2 * e], sum);
-                if (i + 2 * e + 1 < n) sum = ae_fma(two.y, query[first + i + 2 * e + 1], sum);
-            }
-        }
-    }
-    return sum;
-}
-
-int dot_codes(uint plane, uint group, uint first, uint n)
-{
-    int sum = 0;
-    for (uint i = 0; i < n; i += 16) {
-        const uvec4 four = U32x4(my_block + kv_key_at(f, plane, group + i / 16, my_place)).v[0];
-        [[unroll]] for (uint e = 0; e < 16; e++)
-            if (i + e < n) sum += bitfieldExtract(int(four[e / 4]), int(e % 4 * 8), 8) * codes[first + i + e];
-    }
-    return sum;
-}
-
-float dot_planes(uint group, uint first, uint n)
-{
-    const float high = float(dot_codes(0, group, first, n));
-    return f.n_planes == 1 ? high : ae_fma(high, 128.0, float(dot_codes(1, group, first, n)));
-}
-
-float scale_at(uint i)
-{
-    return F32(my_block + kv_scale_at(f, i, my_place)).v[0];
-}
-
-/* factors: of the codes of the latent or only part, and of the rotated part */
-float score(vec2 factors)
-{
-    if (KIND == 0) return dot_floats(dot_floats(0.0, 0, 0, f.n_rope), f.rope_groups, f.n_rope, f.head_dim);
-    const float dot = dot_planes(f.rope_groups, f.n_rope, f.head_dim);
-    if (f.n_rope == 0) return dot * (scale_at(0) * factors.x);
-    const float rotated = dot_planes(0, 0, f.n_rope);
-    return ae_fma(dot, scale_at(0) * factors.x, rotated * (scale_at(1) * factors.y));
-}
-
 /* ---- Values ----------------------------------------------------------------------------------------- */
 
 /* Bytes from a position's value to its element e, in a plane. */
 uint element_at(uint plane, uint e)
 {
     const uint each = KV_GROUP / f.width;
-    if (f.n_rope == 0) return e * f.width;
+    if (f.n_rope == 0) return plane * f.plane_bytes + e * f.width;
     return ((plane * f.groups + e / each) * KV_PAGE) * KV_GROUP + e % each * f.width;
 }
 
@@ -243,6 +123,7 @@ void attend(int chunk, vec2 factors, out float m, out float l, out float o[EACH]
     weight[t] = sees ? ae_attn_exp(s - m) : 0.0;
     if (sees) value_at[t] = my_block + (f.n_rope != 0 ? kv_key_at(f, 0, f.rope_groups, my_place) : kv_value_at(f, 0, my_place));
     l = sum_weights();
+    const uint value_planes = f.n_rope != 0 ? f.n_planes : f.value_planes;
     float d = 0.0;
     if (KIND == 1) d = quantize_weights(sees);
     [[unroll]] for (uint i = 0; i < EACH; i++) {
@@ -252,7 +133,7 @@ void attend(int chunk, vec2 factors, out float m, out float l, out float o[EACH]
         if (KIND == 0) o[i] = weighted_floats(k, b, e);
         else {
             const float high = float(weighted_codes(0, k, b, e));
-            o[i] = (f.n_planes == 1 ? high : ae_fma(high, 128.0, float(weighted_codes(1, k, b, e)))) * d;
+            o[i] = (value_planes == 1 ? high : ae_fma(high, 128.0, float(weighted_codes(1, k, b, e)))) * d;
         }
     }
     barrier(); /* weights and addresses have been read */

@@ -29,9 +29,9 @@ void copy_page(PageArgs a)
 /* The byte offset of unit i of the row of a place: the groups of the key, those of the value, then the scales. */
 uint unit_at(KvForm f, uint i, uint place)
 {
-    const uint n_keys = f.n_planes * f.groups, n = f.scale_at / (KV_PAGE * KV_GROUP);
-    if (i < n_keys) return kv_key_at(f, i / f.groups, i % f.groups, place);
-    if (i < n) return kv_value_at(f, i - n_keys, place);
+    const uint n = f.scale_at / (KV_PAGE * KV_GROUP), plane = i / f.groups, g = i % f.groups;
+    if (plane < f.n_planes) return kv_key_at(f, plane, g, place);
+    if (i < n) return (plane - f.n_planes) * f.plane_bytes + kv_value_at(f, g, place);
     return kv_scale_at(f, i - n, place);
 }
 

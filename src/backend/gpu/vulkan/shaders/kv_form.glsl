@@ -1,12 +1,10 @@
 /* kv_form.glsl - where values lie in the pages of a KV cache (kernels/kv_layout.h). */
 #define KV_PAGE 64u
 #define KV_GROUP 16u
-#define KV_F16 0u
-#define KV_Q8_0 1u
-#define KV_F32 2u
 
 struct KvForm { /* ae_gpu_kv_form */
-    uint type, head_dim, n_rope, width, n_planes, rope_groups, groups, value_at, scale_at, has_scales, n_bytes;
+    uint type, head_dim, n_rope, width, n_planes, value_planes, rope_groups, groups, plane_bytes, value_at, scale_at, has_scales;
+    uint n_bytes;
 };
 
 struct KvView { /* ae_gpu_kv_view */
@@ -43,12 +41,12 @@ uint kv_scale_at(KvForm f, uint i, uint place)
 
 uint kv_saved_at(KvForm f, uint i, uint place)
 {
-    const uint part = (f.n_rope + f.head_dim) * f.width, n_parts = f.n_rope != 0 ? f.n_planes : 2, which = i / part;
+    const uint part = (f.n_rope + f.head_dim) * f.width, n_parts = f.n_planes + f.value_planes, which = i / part;
     if (which >= n_parts) return kv_scale_at(f, (i - n_parts * part) / 4, place) + (i - n_parts * part) % 4;
     uint at = i - which * part;
     const uint rope = f.n_rope * f.width;
     if (at >= rope) at += f.rope_groups * KV_GROUP - rope; /* over what fills up the rotated part */
     const uint g = at / KV_GROUP, inside = at % KV_GROUP;
-    if (f.n_rope == 0 && which != 0) return kv_value_at(f, g, place) + inside;
+    if (which >= f.n_planes) return (which - f.n_planes) * f.plane_bytes + kv_value_at(f, g, place) + inside;
     return kv_key_at(f, which, g, place) + inside;
 }

@@ -24,7 +24,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Rou
     Routing routing;
     uint64_t logits;
     float router_scale;
-    uint unused;
+    uint n_each;
     uint64_t bias, out_scale, ids, weights, slots, chosen, n_chosen; /* the last two: active, n_active */
 };
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer GroupArgs { /* ae_gpu_group_args */
@@ -240,11 +240,12 @@ void route()
         float w = p[i];
         if (r.renorm != 0 || shares) w = ae_div(w, sum);
         w = w * scale;
-        U32(ids).v[i] = list[i];
+        const uint id = a.n_each > 1 ? list[i] / a.n_each : list[i]; /* of the weights */
+        U32(ids).v[i] = id;
         F32(weights).v[i] = a.out_scale != 0ul ? w * F32(a.out_scale).v[list[i]] : w;
         if (a.slots == 0ul) continue;
         U32(a.slots).v[i] = i * TILE;
-        U32(a.chosen).v[3 * i] = list[i];
+        U32(a.chosen).v[3 * i] = id;
         U32(a.chosen).v[3 * i + 1] = i * TILE;
         U32(a.chosen).v[3 * i + 2] = 1;
     }

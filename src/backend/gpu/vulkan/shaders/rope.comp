@@ -209,13 +209,16 @@ float best_top(uint first, uint n, float top)
 }
 
 /* Writes the codes of n values of `turned` from `first` on: groups [0, n_groups) of 16 bytes, `step` bytes apart; with plane
- * the two digits of codes of 15 bits, the low ones `plane` bytes after the high ones. */
-void write_codes(uint first, uint n, uint64_t to, uint step, uint n_groups, uint plane, uint64_t scale_at, bool mine)
+ * the two digits of codes of 15 bits, the low ones `plane` bytes after the high ones. any_rows: plane is 0 for a head of the
+ * launch, the same for all threads. */
+void write_codes(uint first, uint n, uint64_t to, uint step, uint n_groups, uint plane, bool any_rows, uint64_t scale_at,
+                 bool mine)
 {
     const float top = largest(first, n);
     const bool some = top > 1e-30, row_codes = plane == 0;
-    float t = KV_QUERY;
-    if (row_codes) t = best_top(first, n, top);
+    float best = 0.0;
+    if (any_rows) best = best_top(first, n, top);
+    const float t = row_codes ? best : KV_QUERY;
     const float inv = some ? ae_div(t, top) : 0.0;
     if (!mine) return;
     for (uint i = lane; i < n_groups * 16; i += 32) {
@@ -285,15 +288,16 @@ void write_head()
     for (uint k = lane; k < a.head_dim; k += 32) turned[base + k] = values[base + k];
     if (f.n_rope == 0) {
         turn(0, f.head_dim, is_key);
-        write_codes(0, f.head_dim, to, to_key ? key_step : KV_GROUP, f.groups, 0,
+        write_codes(0, f.head_dim, to, to_key ? key_step : KV_GROUP, f.groups,
+                    (to_key ? f.n_planes : f.value_planes) == 1 ? 0 : f.plane_bytes, f.n_planes == 1 || f.value_planes == 1,
                     block + kv_scale_at(f, to_key ? 0 : 1, place), mine);
         return;
     }
-    const uint plane = f.n_planes == 1 ? 0 : f.groups * key_step;
+    const uint plane = f.n_planes == 1 ? 0 : f.plane_bytes;
     turn(0, f.n_rope, true);
     turn(f.n_rope, f.head_dim, true);
-    write_codes(0, f.n_rope, key, key_step, rope_groups, plane, block + kv_scale_at(f, 1, place), mine);
-    write_codes(f.n_rope, f.head_dim, latent, key_step, rest, plane, block + kv_scale_at(f, 0, place), mine);
+    write_codes(0, f.n_rope, key, key_step, rope_groups, plane, plane == 0, block + kv_scale_at(f, 1, place), mine);
+    write_codes(f.n_rope, f.head_dim, latent, key_step, rest, plane, plane == 0, block + kv_scale_at(f, 0, place), mine);
 }
 
 void heads()

@@ -1,0 +1,255 @@
+/* select.cu - which positions a row attends to, where a layer chooses them by index keys (ae_select in backend/attention.h).
+ * Scores are those of cpu/ref/attention.c, the choice is that of cpu/ref/choose.c: both are exact, whatever the order.
+ *
+ * Scores: a block has one row and every n_splits-th chunk of its positions, and goes over the heads in tiles, in ascending
+ * order; the sums so far are in the row's scores. A row that sees no more than it may choose is left alone.
+ * Choice: a block has one row. */
+#include "backend/gpu/kernels/attention/codes.h"
+
+/* Row i of the launch. */
+typedef struct index_row {
+    uint32_t row, n; /* n: positions that it sees */
+    int32_t n_inplace, seq;
+} index_row;
+
+/* False: there is no such row. */
+AE_DEV bool index_row_of(const ae_gpu_select_args &s, uint32_t i, index_row *r)
+{
+    const ae_gpu_attention_args &a = s.keys;
+    r->row = s.first_row + i;
+    if (r->row >= (a.n_actual ? ae_min(a.n_rows, *a.n_actual) : a.n_rows)) return false;
+    r->n = ae_min(static_cast<uint32_t>(a.pos[r->row]) + 1, s.n_seen);
+    r->n_inplace = a.n_inplace[r->row];
+    r->seq = a.seq[r->row];
+    return true;
+}
+
+/* The slot of a position. */
+AE_DEV int32_t slot_of(const ae_gpu_select_args &s, const index_row *r, int32_t pos)
+{
+    const int32_t *path = s.keys.path + static_cast<size_t>(r->row) * s.keys.path_stride;
+    return pos < r->n_inplace ? pos : path[pos - r->n_inplace];
+}
+
+AE_DEV float add_head(float sum, float weight, float dot)
+{
+    return ae_fma(weight, dot > 0.0f ? dot : 0.0f, sum);
+}
+
+/* ---- Scores over codes ---------------------------------------------------------------------------------- */
+
+/* Heads [first, first + t->n) as the queries of the tile. */
+AE_DEV void take_heads(const ae_gpu_select_args &s, attn_tile *t, const index_row *r, uint32_t first)
+{
+    const uint32_t i = ae_thread(), left = s.keys.n_heads - first;
+    t->n = left < Q ? left : Q;
+    ae_sync();
+    if (i < t->n) AE_STORE_SHARED(uint32_t, t->shared + t->room.index + i * 4, r->row * s.keys.n_heads + first + i);
+    ae_sync();
+    load_queries(s.keys, t);
+    ae_sync();
+}
+
+/* Adds a tile's heads to the scores of a chunk. */
+AE_DEV void add_tile(const ae_gpu_select_args &s, const attn_tile *t, const index_row *r, uint32_t first, uint32_t chunk,
+                     float *score)
+{
+    const uint32_t pos = chunk * AE_KV_PAGE + ae_thread();
+    const float *weight = s.weight + static_cast<size_t>(r->row) * s.keys.n_heads + first;
+    if (ae_thread() >= AE_KV_PAGE || pos >= r->n) return;
+    float sum = first ? score[pos] : 0.0f;
+    for (uint32_t q = 0; q < t->n; q++) {
+        const uint8_t *dot = t->shared + t->room.score + (q * AE_ATTENTION_SCORES + ae_thread()) * 4;
+        sum = add_head(sum, weight[q], AE_LOAD_SHARED(float, dot));
+    }
+    score[pos] = sum;
+}
+
+template <int PLANES> AE_DEV void score_codes(const ae_gpu_select_args &s, uint8_t *shared)
+{
+    index_row r;
+    attn_tile t;
+    if (!index_row_of(s, ae_block_x(), &r) || r.n <= s.n_most || ae_block_y() * AE_KV_PAGE >= r.n) return;
+    float *score = s.scores + static_cast<size_t>(ae_block_x()) * s.n_seen;
+    t.room = ae_gpu_attention_room_codes(&s.keys.kv.form);
+    t.shared = shared;
+    t.head = 0;
+    for (uint32_t first = 0; first < s.keys.n_heads; first += Q) {
+        take_heads(s, &t, &r, first);
+        for (uint32_t chunk = ae_block_y(); chunk * AE_KV_PAGE < r.n; chunk += ae_grid_y()) {
+            attn_group g;
+            g.state = make_int4(0, static_cast<int32_t>(r.n) - 1, r.n_inplace, r.seq);
+            g.row = static_cast<int32_t>(r.row);
+            g.lo = static_cast<int32_t>(chunk * AE_KV_PAGE);
+            g.hi = ae_min(g.state.y, g.lo + AE_KV_PAGE - 1);
+            g.in_place = g.hi < r.n_inplace;
+            scores<PLANES, true>(s.keys, &t, &g, static_cast<int32_t>(chunk));
+            ae_sync();
+            add_tile(s, &t, &r, first, chunk, score);
+            ae_sync();
+        }
+    }
+}
+
+AE_KERNEL(select_scores_q8, ae_gpu_select_args, ATTN_THREADS(3))
+{
+    AE_SHARED(shared);
+    score_codes<1>(a, shared);
+}
+
+AE_KERNEL(select_scores_f16, ae_gpu_select_args, ATTN_THREADS(3))
+{
+    AE_SHARED(shared);
+    score_codes<2>(a, shared);
+}
+
+/* ---- Scores over f32 ------------------------------------------------------------------------------------ */
+
+/* The chain over n elements of a key, from its group `first` on. */
+AE_DEV float dot_floats(const ae_gpu_kv_form *f, const uint8_t *block, uint32_t place, uint32_t first, const float *q,
+                        uint32_t n, float sum)
+{
+    for (uint32_t i = 0; i < n; i += 4) {
+        const uint4 k = ae_load16(block + ae_gpu_kv_key_at(f, 0, first + i / 4, place));
+        const uint32_t word[4] = {k.x, k.y, k.z, k.w};
+        AE_UNROLL
+        for (uint32_t e = 0; e < 4; e++)
+            if (i + e < n) sum = ae_fma(ae_as_float(word[e]), q[i + e], sum);
+    }
+    return sum;
+}
+
+/* A thread has a position. */
+AE_KERNEL(select_scores_f32, ae_gpu_select_args, AE_ATTENTION_WARPS * 32)
+{
+    const ae_gpu_kv_form f = a.keys.kv.form;
+    const uint32_t n_threads = AE_ATTENTION_WARPS * 32, dim = f.n_rope + f.head_dim;
+    index_row r;
+    if (!index_row_of(a, ae_block_x(), &r) || r.n <= a.n_most) return;
+    const float *weight = a.weight + static_cast<size_t>(r.row) * a.keys.n_heads;
+    const float *queries = a.keys.q + static_cast<size_t>(r.row) * a.keys.n_heads * dim;
+    for (uint32_t pos = ae_block_y() * n_threads + ae_thread(); pos < r.n; pos += ae_grid_y() * n_threads) {
+        const int32_t slot = slot_of(a, &r, static_cast<int32_t>(pos));
+        const int32_t page = a.keys.tables[static_cast<size_t>(r.seq) * a.keys.table_stride + slot / AE_KV_PAGE];
+        const uint8_t *block = ae_gpu_kv_block(&a.keys.kv, static_cast<uint32_t>(page), 0);
+        const uint32_t place = static_cast<uint32_t>(slot) % AE_KV_PAGE;
+        float sum = 0;
+        for (uint32_t h = 0; h < a.keys.n_heads; h++) {
+            const float *q = queries + static_cast<size_t>(h) * dim;
+            const float rotated = dot_floats(&f, block, place, 0, q, f.n_rope, 0.0f);
+            sum = add_head(sum, weight[h], dot_floats(&f, block, place, f.rope_groups, q + f.n_rope, f.head_dim, rotated));
+        }
+        a.scores[static_cast<size_t>(ae_block_x()) * a.n_seen + pos] = sum;
+    }
+}
+
+/* ---- The choice ----------------------------------------------------------------------------------------- */
+
+#define THREADS AE_GPU_SELECT_THREADS
+#define DIGITS 16u /* of 4 bits, from the highest on */
+
+/* Numbers in the order of the scores; a NaN is the lowest, and the zeros are equal. */
+AE_DEV uint32_t key_of(float score)
+{
+    const float x = score + 0.0f;
+    const uint32_t bits = ae_as_bits(x);
+    if (x != x) return 0;
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+/* Where thread t counts a digit; behind the counts there is room for a total of each digit. */
+AE_DEV uint8_t *count_at(uint8_t *shared, uint32_t digit, uint32_t t)
+{
+    return shared + (digit * THREADS + t) * 4;
+}
+
+/* Counts the digits at `shift` of the keys whose known bits are those of prefix. */
+AE_DEV void count_digits(uint8_t *shared, const float *score, uint32_t n, uint32_t known, uint32_t prefix, uint32_t shift)
+{
+    const uint32_t t = ae_thread(), digit = t / (THREADS / DIGITS), part = t % (THREADS / DIGITS);
+    uint32_t sum = 0;
+    for (uint32_t d = 0; d < DIGITS; d++) AE_STORE_SHARED(uint32_t, count_at(shared, d, t), 0);
+    for (uint32_t i = t; i < n; i += THREADS) {
+        const uint32_t key = key_of(score[i]);
+        if ((key & known) != prefix) continue;
+        uint8_t *own = count_at(shared, key >> shift & (DIGITS - 1), t);
+        AE_STORE_SHARED(uint32_t, own, AE_LOAD_SHARED(uint32_t, own) + 1);
+    }
+    ae_sync();
+    for (uint32_t i = 0; i < DIGITS; i++) sum += AE_LOAD_SHARED(uint32_t, count_at(shared, digit, part * DIGITS + i));
+    for (uint32_t d = THREADS / DIGITS / 2; d; d /= 2) sum += ae_shfl_xor(sum, d);
+    if (!part) AE_STORE_SHARED(uint32_t, count_at(shared, DIGITS, digit), sum);
+    ae_sync();
+}
+
+/* The k-th highest key (k from 1), and how many that are equal to it are among the k highest. */
+AE_DEV uint32_t find_least(uint8_t *shared, const float *score, uint32_t n, uint32_t k, uint32_t *n_equal)
+{
+    uint32_t prefix = 0, known = 0;
+    for (uint32_t shift = 32; shift; ) {
+        shift -= 4;
+        count_digits(shared, score, n, known, prefix, shift);
+        uint32_t d = DIGITS - 1, here;
+        while ((here = AE_LOAD_SHARED(uint32_t, count_at(shared, DIGITS, d))) < k) k -= here, d--;
+        prefix |= d << shift;
+        known |= (DIGITS - 1) << shift;
+        ae_sync(); /* before the next counts */
+    }
+    *n_equal = k;
+    return prefix;
+}
+
+/* The sum of v over the threads before this one. */
+AE_DEV uint32_t sum_before(uint8_t *shared, uint32_t v)
+{
+    const uint32_t t = ae_thread(), lane = t % 32;
+    uint32_t sum = v;
+    AE_UNROLL
+    for (uint32_t i = 1; i < 32; i *= 2) {
+        const uint32_t other = ae_shfl(sum, lane >= i ? lane - i : lane);
+        if (lane >= i) sum += other;
+    }
+    ae_sync();
+    if (lane == 31) AE_STORE_SHARED(uint32_t, shared + t / 32 * 4, sum);
+    ae_sync();
+    for (uint32_t w = 0; w < t / 32; w++) sum += AE_LOAD_SHARED(uint32_t, shared + w * 4);
+    return sum - v;
+}
+
+/* Writes the slots of the chosen positions, in ascending order; a thread has a range of positions. */
+AE_DEV void write_chosen(const ae_gpu_select_args &s, const index_row *r, uint8_t *shared, const float *score, int32_t *path)
+{
+    uint32_t n_equal, n_above = 0, n_same = 0;
+    const uint32_t least = find_least(shared, score, r->n, s.n_most, &n_equal), each = (r->n + THREADS - 1) / THREADS;
+    const uint32_t begin = ae_min(ae_thread() * each, r->n), end = ae_min(begin + each, r->n);
+    for (uint32_t pos = begin; pos < end; pos++) {
+        const uint32_t key = key_of(score[pos]);
+        n_above += key > least;
+        n_same += key == least;
+    }
+    uint32_t same = sum_before(shared, n_same), at = sum_before(shared, n_above) + ae_min(same, n_equal);
+    for (uint32_t pos = begin; pos < end; pos++) {
+        const uint32_t key = key_of(score[pos]);
+        if (key < least || (key == least && same++ >= n_equal)) continue;
+        path[at++] = slot_of(s, r, static_cast<int32_t>(pos));
+    }
+}
+
+AE_KERNEL(select_choose, ae_gpu_select_args, AE_GPU_SELECT_THREADS)
+{
+    AE_SHARED(shared);
+    index_row r;
+    if (!index_row_of(a, ae_block_x(), &r)) return;
+    int32_t *path = a.path + static_cast<size_t>(r.row) * a.n_most;
+    const bool all = r.n <= a.n_most; /* then it keeps its places */
+    if (!ae_thread()) {
+        a.pos[r.row] = static_cast<int32_t>((all ? r.n : a.n_most) - 1);
+        a.n_inplace[r.row] = all ? r.n_inplace : 0;
+    }
+    if (!all) {
+        write_chosen(a, &r, shared, a.scores + static_cast<size_t>(ae_block_x()) * a.n_seen, path);
+        return;
+    }
+    for (int32_t i = static_cast<int32_t>(ae_thread()); i < static_cast<int32_t>(r.n) - r.n_inplace; i += THREADS)
+        path[i] = a.keys.path[static_cast<size_t>(r.row) * a.keys.path_stride + i];
+}
