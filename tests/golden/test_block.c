@@ -1,5 +1,6 @@
 /* Block drafters against their authors' own code: hidden rows of a block behind injected context, logits, greedy drafts and
- * confidences, from vectors that make_block_vectors.py wrote. The KV cache of drafters has 16-bit floats, theirs 32. */
+ * confidences, from vectors that make_block_vectors.py wrote. The KV cache of drafters has 16-bit floats, theirs 32. And greedy
+ * drafts along a text, target included, against llama.cpp's (block/llama_drafts.sh). */
 #define _XOPEN_SOURCE 700 /* mkstemp */
 #include <math.h>
 #include <setjmp.h>
@@ -248,6 +249,111 @@ static void test_vectors(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_case(i);
 }
 
+/* ---- llama.cpp's drafts ------------------------------------------------------------------------------------------ */
+
+enum { N_DRAFTED = 15 }; /* the most that a case drafts */
+
+/* The heads of block/llama_drafts.txt; they tap layers whose input llama.cpp can extract. */
+static const struct witness {
+    const char *name;
+    mkhead_options options;
+} witnesses[] = {
+    {"dflash", {.kind = "dflash", .n_block = 8}},
+    {"dflash-causal", {.kind = "dflash", .n_block = 16, .causal = true, .own_embedding = true, .own_output = true}},
+    {"dflash2", {.kind = "dflash2", .n_block = 8}},
+    {"dspark", {.kind = "dspark", .n_block = 7, .n_markov = 16}},
+    {"dspark-in-place", {.kind = "dspark", .n_block = 6, .from_anchor = -1, .n_markov = 32, .no_confidence = true}},
+};
+
+/* Runs tokens [from, to) of the text and gives the head their features. */
+static void advance(rig *r, uint32_t from, uint32_t to, uint32_t n_vocab)
+{
+    int32_t tokens[64];
+    uint32_t first;
+    for (uint32_t i = from; i < to; i++) tokens[i - from] = (int32_t)((7 * i * i + 13 * i + 5) % n_vocab);
+    ae_engine_rows_clear(r->target);
+    OK(ae_engine_add_chain(r->target, 0, tokens, to - from, AE_EXPORT_ALL, &first, &ok_error));
+    OK(ae_engine_pass(r->target, &ok_error));
+    ae_dhead_clear(r->engine);
+    OK(ae_dhead_add_true(r->engine, 0, ae_engine_features(r->target, first), NULL, to - from, false, NULL));
+    OK(ae_dhead_run_true(r->engine, &ok_error));
+    OK(ae_dhead_sync(r->engine, &ok_error));
+    assert_int_equal(ae_engine_commit(r->target, 0, to - from, NULL, 0), AERIE_OK);
+}
+
+/* The greedy draft after `newest`, each token given the one before it. */
+static uint32_t draft(rig *r, int32_t newest, uint32_t n_vocab, int32_t drafted[N_DRAFTED])
+{
+    const ae_dhead_hparams *h = &r->head->hparams;
+    const uint32_t n = ae_dhead_n_foreseen(h);
+    const vectors v = {.n_vocab = n_vocab};
+    uint32_t out;
+    assert_true(n <= N_DRAFTED);
+    ae_dhead_clear(r->engine);
+    OK(ae_dhead_add_block(r->engine, 0, newest, n, &out));
+    ae_dhead_run_blocks(r->engine);
+    OK(ae_dhead_sync(r->engine, &ok_error));
+    for (uint32_t i = 0; i < n; i++) {
+        const int32_t before = i ? drafted[i - 1] : newest;
+        float conf;
+        const ae_dhead_link link = {out + i, before};
+        if (h->n_markov) OK(ae_dhead_run_links(r->engine, &link, 1, &conf, &ok_error));
+        OK(ae_dhead_sync(r->engine, &ok_error));
+        const float *logits = ae_dhead_logits(r->engine, h->n_markov ? 0 : out + i);
+        drafted[i] = h->n_pair ? best_pair(r, &v, out + i, logits, before) : best_of(logits, n_vocab);
+    }
+    ae_dhead_drop_drafted(r->engine, 0);
+    return n;
+}
+
+/* Compares the drafts of a case, a line of the file each. */
+static void check_witness(const struct witness *w, FILE *f)
+{
+    rig r = {0};
+    const vectors none = {.n_context = 1, .width = 1, .features = (const float[]){0}};
+    mkhead_options o = w->options;
+    uint32_t at = 0, n_same = 0, n_all = 0, n_lines = 0, position;
+    char line[512], name[32];
+    o.type = "f32", o.qk_norm = true, o.seed = 3, o.n_taps = 2, o.taps[0] = 1, o.taps[1] = 2;
+    OK(mkhead_write(&o, target_path, head_path, &ok_error));
+    open_rig(&r, &none);
+    ae_dhead_restart(r.engine, 0, 0);
+    rewind(f);
+    while (fgets(line, sizeof line, f)) {
+        int used;
+        int32_t drafted[N_DRAFTED];
+        if (sscanf(line, "%31s %u%n", name, &position, &used) != 2 || strcmp(name, w->name)) continue;
+        const uint32_t n_vocab = r.model->hparams.n_vocab;
+        if (position > at) advance(&r, at, position, n_vocab);
+        at = position;
+        const uint32_t n = draft(&r, (int32_t)((7 * at * at + 13 * at + 5) % n_vocab), n_vocab, drafted);
+        const char *rest = line + used;
+        for (uint32_t i = 0; i < n; i++, n_all++) {
+            char *end;
+            const long token = strtol(rest, &end, 10);
+            assert_true(end > rest);
+            rest = end;
+            n_same += token == drafted[i];
+            if (token != drafted[i])
+                print_message("%s, position %u: token %u is %d, llama.cpp's %ld\n", name, at, i, (int)drafted[i], token);
+        }
+        n_lines++;
+    }
+    print_message("%-16s %u of %u tokens are llama.cpp's\n", w->name, n_same, n_all);
+    assert_int_equal(n_lines, 6);
+    assert_int_equal(n_same, n_all);
+    close_rig(&r, &none);
+}
+
+static void test_llama(void **state)
+{
+    (void)state;
+    FILE *f = fopen("tests/golden/block/llama_drafts.txt", "r");
+    assert_non_null(f);
+    for (size_t i = 0; i < sizeof witnesses / sizeof *witnesses; i++) check_witness(&witnesses[i], f);
+    fclose(f);
+}
+
 static int drop_files(void **state)
 {
     (void)state;
@@ -257,7 +363,7 @@ static int drop_files(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors), cmocka_unit_test(test_llama)};
     const int a = mkstemp(target_path), b = mkstemp(head_path);
     if (a < 0 || b < 0) return 1;
     close(a), close(b);
