@@ -67,6 +67,8 @@ typedef struct ae_places {
     const uint32_t *n_actual; /* the number of rows of a recorded pass, which was recorded for n_rows at most */
     const int32_t *last;      /* [n_rows] the last position that a row sees, at least its own: rows that see each other are all
                                * in the pass, and n_inplace covers what comes after a row. NULL: their own */
+    uint32_t head_rows;       /* of attention: pos, n_inplace and path of KV head h begin at row h * head_rows, and last is NULL;
+                               * 0: all heads see the same positions */
 } ae_places;
 
 /* The rotation angles of a pass: for row r and pair i, cos and sin of pos[r] * freq[i], times the magnitude. Computed in double
@@ -125,24 +127,32 @@ typedef struct ae_attention {
     float *y;         /* [n_rows][n_heads * head_dim] */
 } ae_attention;
 
-/* Which positions a row attends to, where a layer chooses them by index keys (DeepSeek's sparse attention). The keys are
- * rows of a layer of the store, laid out as latent rows are; rope_kv writes them.
+/* Which positions a row attends to, where a layer chooses them by index keys (DeepSeek's and MiniMax' sparse attention). The
+ * keys are rows of a layer of the store, laid out as latent rows are; rope_kv writes them.
  *   score(p) = sum over the heads a, ascending, from 0: s = fmaf(weight[a], dot > 0 ? dot : 0, s), dot the score of q[a] and
  *   the key at p as attention over latent rows computes it, with a scale of 1; a NaN counts as the lowest number
+ * Without weights there is one head, and its dot is the score (a NaN becomes minus infinity).
  * Chosen are the n_most positions of the highest scores, of equal ones the lower position; all, where a row sees no more. What
  * a row chooses depends on its own prefix alone. The results take the place of pos, n_inplace and path in the places of
  * attention, which reads the chosen positions in ascending order as if they were positions 0, 1, ..: so its chunks are cut in
- * this order. Rows that see all keep their own places. */
+ * this order. Rows that see all keep their own places.
+ * With n_groups each KV head chooses by itself: group g has heads [g, g + 1) * n_heads / n_groups and its own results, which
+ * begin at row g * n_rows (ae_places.head_rows).
+ * With a block whole blocks of so many positions are chosen, n_most / block of them: a block's score is the highest of
+ * those positions in it that the row sees, and the block of the row's own position and the n_local - 1 before it come first.
+ * Of the row's own block only what the row sees is chosen. */
 typedef struct ae_select {
     const ae_places *places; /* last is NULL */
     const ae_kv_store *kv;
     uint32_t layer;          /* of the store: the index keys */
     uint32_t n_heads;
-    uint32_t n_most;         /* at least 1 */
+    uint32_t n_groups;       /* 0: one choice for all heads */
+    uint32_t block, n_local; /* positions of a block, 0: none; n_local is at most n_most / block */
+    uint32_t n_most;         /* at least 1; a multiple of block if any row sees more */
     const float *q;          /* [n_rows][n_heads][length of a key] */
-    const float *weight;     /* [n_rows][n_heads] */
-    int32_t *pos, *n_inplace; /* (out) [n_rows] x 2: of attention's places */
-    int32_t *path;           /* (out) [n_rows][n_most] */
+    const float *weight;     /* [n_rows][n_heads]; NULL: a group has one head */
+    int32_t *pos, *n_inplace; /* (out) [n_groups, at least 1][n_rows] x 2: of attention's places */
+    int32_t *path;           /* (out) [n_groups, at least 1][n_rows][n_most] */
 } ae_select;
 
 /* Places of a store: page * AE_KV_PAGE + place in the page. */

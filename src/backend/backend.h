@@ -47,6 +47,7 @@ typedef struct ae_stream_options {
     uint32_t max_in;      /* largest n_in of any matmul */
     ae_moe_shape moe;
     uint32_t n_selected_from; /* the most positions that a row of select can see; 0: there is no select */
+    bool selects_blocks;  /* select has groups and blocks; only processors have them */
     uint32_t n_streams;   /* of mix; 0: there is no mix */
     const ae_state_shape *state; /* only n_layers and layers are read, during the call; NULL: no recurrent layers */
     ae_pool *pool;        /* the host's threads, for host_run and the CPU's operations; must outlive the stream. stream_bytes

@@ -126,11 +126,11 @@ static void output_layout(ae_layout *l, const ae_model *m, const ae_engine_optio
 static void selection_layout(ae_layout *l, const ae_model *m, const ae_engine_options *o, ae_selection *s)
 {
     const ae_index_hparams *x = &m->hparams.index;
-    const size_t n = x->n_heads ? o->n_batch : 0;
+    const size_t n = x->n_heads ? o->n_batch : 0, n_choices = n * ae_index_n_groups(x);
     s->n_most = ae_engine_n_chosen(m, o);
-    s->pos = ae_layout_add(l, n, sizeof *s->pos);
-    s->n_inplace = ae_layout_add(l, n, sizeof *s->n_inplace);
-    s->path = ae_layout_add(l, n * s->n_most, sizeof *s->path);
+    s->pos = ae_layout_add(l, n_choices, sizeof *s->pos);
+    s->n_inplace = ae_layout_add(l, n_choices, sizeof *s->n_inplace);
+    s->path = ae_layout_add(l, n_choices * s->n_most, sizeof *s->path);
     s->q = ae_layout_add(l, n * x->n_heads * x->head_dim, sizeof(float));
     s->k = ae_layout_add(l, n * x->head_dim, sizeof(float));
     s->weight = ae_layout_add(l, n * x->n_heads, sizeof(float));
@@ -237,6 +237,7 @@ static ae_stream_options stream_options(const ae_model *m, const ae_state_shape 
                 x->n_ff > x->n_ff_chunk ? x->n_ff : x->n_ff_chunk, x->n_ff_shared, x->weigh_input,
                 x->n_chunks ? x->n / x->n_chunks : 0},
         .n_selected_from = h->index.n_heads ? most_seen(o) : 0,
+        .selects_blocks = h->index.block > 0,
         .n_streams = h->n_streams,
         .state = state->n_layers ? state : NULL,
         .pool = o->pool};

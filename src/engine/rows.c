@@ -53,7 +53,7 @@ void ae_rows_upload(const ae_rows *host, const ae_rows *device, uint32_t n_rows,
 ae_places ae_rows_places_on(const ae_rows *device, uint32_t n_rows, const ae_kv *kv, uint32_t i_device)
 {
     return (ae_places){n_rows, device->seq, device->pos, device->slot, device->n_inplace, device->path, AERIE_MAX_DRAFT,
-                       ae_kv_on(kv, i_device).tables, ae_kv_table_stride(kv), device->count, NULL};
+                       ae_kv_on(kv, i_device).tables, ae_kv_table_stride(kv), device->count, NULL, 0};
 }
 
 ae_places ae_rows_places(const ae_rows *device, uint32_t n_rows, const ae_kv *kv)

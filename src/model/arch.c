@@ -100,6 +100,8 @@ static const ae_arch archs[] = {
     {.name = "minimax-01", .rope_neox = true, .carries = true, .recur = AE_RECUR_LIGHTNING, .experts = EXPERTS, .renorm = true},
     {.name = "minimax-m2", .rope_neox = true, .qk_norm = AE_QK_NORM_ROW, .experts = AE_EXPERTS_ALWAYS,
      .gate = AE_EXPERT_GATE_SIGMOID, .renorm = true},
+    {.name = "minimax-m3", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .index_blocks = true, .experts = AE_EXPERTS_ALWAYS,
+     .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_COUNT, .activation = AE_ACTIVATION_OAI},
     {.name = "step35", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .qk_norm_optional = true, .window_period = 4,
      .window_rope = AE_ROTATION_PLAIN, .full_rope = AE_ROTATION_HALF, .experts = AE_EXPERTS_ALWAYS,
      .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_SIZE, .expert_by_tensor = true,

@@ -137,6 +137,7 @@ typedef struct ae_arch {
     bool mla_head_gate;    /* the heads of latent attention have gates */
     bool index;            /* layers of latent attention have an index: ae_hparams.index */
     bool index_neox;       /* ae_index_hparams.neox */
+    bool index_blocks;     /* layers after the dense ones have an index by which each KV head chooses blocks */
     bool index_types;      /* attention.indexer.types: which layers have their own, the others take an earlier one's choice */
     bool recur_beside;     /* every layer has a recurrent mixer beside attention */
     bool no_attention;     /* every layer has a recurrent mixer and no attention */

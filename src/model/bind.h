@@ -74,6 +74,10 @@ aerie_status ae_bind_channel_mix(ae_binder *b, uint32_t i, const ae_hparams *h, 
 aerie_status ae_bind_mla_head(ae_binder *b, ae_hparams *h);
 aerie_status ae_bind_mla_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers);
 aerie_status ae_bind_mla(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l);
+/* bind_index.c: an index by which each KV head chooses blocks: its keys (all specs say attention before), then the tensors of a
+ * layer that has one. */
+aerie_status ae_bind_blocks_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers);
+aerie_status ae_bind_blocks(ae_binder *b, uint32_t i, const ae_hparams *h, ae_mla_layer *l);
 /* Binds the projections of attention with their biases, fused or separate. q, k and v have n_in inputs. */
 aerie_status ae_bind_attention(ae_binder *b, uint32_t i, const ae_hparams *h, const ae_layer_spec *spec, uint32_t n_in,
                                ae_layer *l);

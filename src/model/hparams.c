@@ -383,6 +383,7 @@ static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers
         s->softplus_gate = a->softplus_gate;
         s->kv_from = a->assistant ? AE_KV_OTHER : (int)i;
     }
+    if (a->index_blocks) AE_TRY(ae_bind_blocks_hparams(b, h, layers));
     AE_TRY(read_windows(b, h, layers));
     if (a->mla) AE_TRY(ae_bind_mla_hparams(b, h, layers));
     AE_TRY(read_sharing(b, h, layers));

@@ -121,6 +121,7 @@ static aerie_status bind_mixer(ae_binder *b, const ae_hparams *h, uint32_t i, ae
     AE_TRY(ae_bind_layer(b, i, "attn_gate.weight", own, own ? q : s->n_heads, h->n_embd, &l->out_gate));
     if (l->out_gate && !own) s->out_gate = AE_OUT_GATE_HEAD;
     AE_TRY(ae_bind_attention(b, i, h, s, h->n_embd, l));
+    if (s->index == AE_INDEX_OWN) AE_TRY(ae_bind_blocks(b, i, h, &l->mla));
     if (b->arch->head_gain) AE_TRY(bind_head_gain(b, i, arena, l));
     if (s->qk_norm && !b->arch->qk_norm_plain && !b->arch->head_gain) {
         const bool required = !b->arch->qk_norm_optional;

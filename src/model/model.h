@@ -114,15 +114,24 @@ typedef struct ae_mla_hparams {
     uint32_t value_dim; /* values of a head's result */
 } ae_mla_hparams;
 
-/* The index of sparse attention (DeepSeek-V3.2), by which rows choose the positions that they attend to; the same for all
- * layers that have one. A position keeps a key beside its latent row. */
+/* The index of sparse attention (DeepSeek-V3.2, MiniMax-M3), by which rows choose the positions that they attend to; the same
+ * for all layers that have one. A position keeps a key beside its keys and values. */
 typedef struct ae_index_hparams {
     uint32_t n_heads;  /* 0: no layer has an index, the rest is 0 then */
     uint32_t head_dim; /* of a key, at least as many as rotate; the first ones do */
     uint32_t n_most;   /* positions that a row chooses */
     bool neox;         /* how keys and queries rotate, with the model's first rotation */
     float eps;         /* of the keys' norm */
+    /* 0: positions are chosen, by all heads together; else each KV head chooses blocks of so many positions by an index head of
+     * its own, among them the n_local blocks up to the row's own */
+    uint32_t block, n_local;
 } ae_index_hparams;
+
+/* Choices of a row. */
+static inline uint32_t ae_index_n_groups(const ae_index_hparams *index)
+{
+    return index->block ? index->n_heads : 1;
+}
 
 /* A key is kept as a latent row is, in two parts of codes with scales of their own. */
 static inline uint32_t ae_index_first(const ae_index_hparams *index, uint32_t n_rope)
@@ -199,7 +208,7 @@ typedef struct ae_layer_spec {
     bool softplus_gate;   /* the gate is a softplus, not a sigmoid */
     int kv_from;          /* the layer whose keys and values it reads: its own index if it writes its own; or AE_KV_OTHER */
     ae_mla_hparams mla;   /* MLA */
-    ae_index index;       /* MLA */
+    ae_index index;       /* MLA, ATTENTION */
     uint32_t index_from;  /* the layer whose choice it takes: its own index, or an earlier one */
     ae_ffn ffn;
     float experts_scale;  /* factor of what experts add, the shared expert and, with BOTH, the dense block included; 1: none */
@@ -353,10 +362,12 @@ typedef struct ae_mla_layer {
     ae_tensor_ref kv_a;        /* [n_latent + n_rope, n_embd] computes the row that is kept; NULL: not such a layer */
     ae_tensor_ref kv_a_norm;   /* [n_latent] */
     ae_tensor_ref k_b, v_b;    /* [H][n_latent, n_nope], [H][value_dim, n_latent] */
-    ae_tensor_ref index_q;     /* spec.index OWN: [index heads * length, n_q], takes what q_b takes */
-    ae_tensor_ref index_k;     /* [length, n_embd], its layer norm [length] x 2 */
+    /* spec.index OWN: [index heads * length, n_q], takes what q_b takes; without latent attention [.., n_embd], its norm
+     * [length] of each head */
+    ae_tensor_ref index_q, index_q_norm;
+    ae_tensor_ref index_k;     /* [length, n_embd], its layer norm [length] x 2; RMS norm without latent attention */
     ae_tensor_ref index_k_norm, index_k_norm_b;
-    ae_tensor_ref index_weight; /* [index heads, n_embd] */
+    ae_tensor_ref index_weight; /* [index heads, n_embd]; NULL: dots are the scores */
     /* instead of both, [H * (n_nope + value_dim), n_latent]: for each head, k_b transposed, then v_b */
     ae_tensor_ref kv_b;
 } ae_mla_layer;

@@ -855,6 +855,28 @@ def dots3(f):
     return Dots3NoteForCausalLM, Dots3NoteTextConfig(**config), state
 
 
+def minimax_m3(f):
+    """Its text half. Norms have 1 added in the file."""
+    from transformers.models.minimax_m3_vl import modeling_minimax_m3_vl as kind
+    names = ("attn_norm", "ffn_norm", "attn_q_norm", "attn_k_norm", "indexer.q_norm", "indexer.k_norm")
+    layer = {f"indexer.{part}": f"self_attn.indexer.{part}" for part in ("q_proj", "k_proj", "q_norm", "k_norm")}
+    config = common(f, dense_intermediate_size=f["feed_forward_length"], intermediate_size=f["expert_feed_forward_length"],
+                    shared_intermediate_size=f["expert_feed_forward_length"] * f["expert_shared_count"],
+                    rotary_dim=f["rope.dimension_count"], routed_scaling_factor=f["expert_weights_scale"],
+                    mlp_layer_types=dense_first(f), index_n_heads=f["attention.indexer.head_count"],
+                    layer_types=["full_attention" if k == "dense" else "minimax_m3_sparse" for k in dense_first(f)],
+                    index_head_dim=f["attention.indexer.key_length"], index_block_size=f["attention.indexer.block_size"],
+                    index_topk_blocks=f["attention.indexer.top_k"], index_local_blocks=f["attention.indexer.local_blocks"])
+    state = state_of(f, layer, plus_one=names)
+    for i in range(f.n_layers):
+        for part in ("mlp", "mlp.shared_experts"):
+            at = f"model.layers.{i}.{part}."
+            if at + "gate_proj.weight" in state:
+                state[at + "gate_up_proj.weight"] = np.concatenate([state.pop(at + "gate_proj.weight"),
+                                                                    state.pop(at + "up_proj.weight")])
+    return text_of(kind.MiniMaxM3VLTextModel, kind.MiniMaxM3VLTextConfig(**config), state)
+
+
 def falcon_h1(f):
     layer, change = mamba_parts(f, "mamba")
     layer |= {"ffn_norm": "pre_ff_layernorm.weight", **{f"ffn_{c}": f"feed_forward.{c}_proj" for c in ("gate", "up", "down")}}
@@ -901,6 +923,7 @@ MORE = {
     "hunyuan_vl": hunyuan_vl, "bitnet": bitnet, "dbrx": dbrx, "stablelm": stablelm, "gptneox": gptneox, "falcon": falcon,
     "mamba2": mamba2_alone, "mamba": mamba_alone, "jamba": jamba, "kimi-linear": kda, "bailingmoe3": kda,
     "falcon-h1": falcon_h1, "deepseek32": sparse_mla, "glm-dsa": sparse_mla, "dots3note": dots3,
+    "minimax-m3": minimax_m3,
     "olmo": as_llama(True, "OlmoForCausalLM", "OlmoConfig", clip_qkv=lambda f: f["attention.clamp_kqv"]),
     "gemma3n": gemma3n, "minimax-01": minimax_01,
     "grovemoe": grovemoe, "hy_v3": hy_v3, "exaone-moe": exaone_moe, "mellum": mellum, "mistral4": mistral4,

@@ -237,6 +237,21 @@ static void one_more_position(ae_model *m)
     m->hparams.index.n_most++;
 }
 
+static void one_more_block(ae_model *m)
+{
+    m->hparams.index.n_most += m->hparams.index.block;
+}
+
+static void other_blocks(ae_model *m)
+{
+    m->hparams.index.block /= 2; /* and twice as many */
+}
+
+static void no_local_blocks(ae_model *m)
+{
+    m->hparams.index.n_local = 1;
+}
+
 static void other_index_pairs(ae_model *m)
 {
     m->hparams.index.neox = !m->hparams.index.neox;
@@ -247,6 +262,7 @@ BREAK(all_see_all_but_owners, if (s->index == AE_INDEX_OTHER) s->index = AE_INDE
 BREAK(no_key_norm, l->k_norm = NULL)
 BREAK(scale_of_full, s->attn_scale = m->layers[0].spec.attn_scale)
 BREAK(no_index_bias, l->mla.index_k_norm_b = NULL)
+BREAK(no_index_norms, l->mla.index_q_norm = NULL)
 
 /* recurrent layers */
 BREAK(no_dt_bias, l->recur.dt_bias = NULL)
@@ -578,6 +594,13 @@ static const struct fault {
     {"dots3note", "windowed layers scale scores by their own size", 28, scale_of_full},
     {"dots3note", "halves of an index's rotation lie apart", 32, other_index_pairs},
     {"dots3note", "a gate for each head", 10, no_head_gate},
+    {"minimax-m3", "so many blocks, not more", 32, one_more_block},
+    {"minimax-m3", "attention sees chosen blocks alone", 32, no_index},
+    {"minimax-m3", "blocks are so long", 32, other_blocks},
+    {"minimax-m3", "halves of an index's rotation lie apart", 32, other_index_pairs},
+    {"minimax-m3", "norm of an index's queries", 32, no_index_norms},
+    {"minimax-m3", "activation", 21, silu},
+    {"minimax-m3-local", "the blocks before the row's own", 32, no_local_blocks},
     {"deepseek2", "groups of experts", 25, no_groups},
     {"deepseek2", "pairs of a rotation lie side by side", 25, other_pairs},
     {"deepseek2", "attention's scale has YaRN's magnitude twice", 25, scale_of_head},

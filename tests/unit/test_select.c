@@ -1,7 +1,8 @@
 /* test_select.c - which positions attention chooses (ae_select), against a plain sort of scores in double.
  *
  * The keys are made so that scores tie, are zero, negative and NaN: ties go to the lower position, a NaN comes last. Rows of
- * drafts see their path, and no row's choice changes with the rows around it, or with threads.
+ * drafts see their path, and no row's choice changes with the rows around it, or with threads. Groups that choose blocks are
+ * checked in the same way.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -174,6 +175,80 @@ static void test_choices(void **state)
     }
 }
 
+/* ---- Groups that choose blocks ---------------------------------------------------------------------------- */
+
+/* The score of a block for a group: the highest dot of the positions that the row sees; local blocks come first. */
+static double block_score(const rig *g, const rows *x, uint32_t r, uint32_t group, int32_t block, int32_t size, int32_t n_local)
+{
+    double best = -HUGE_VAL;
+    if (x->pos[r] / size - block < n_local) return HUGE_VAL;
+    for (int32_t p = block * size; p < (block + 1) * size && p <= x->pos[r]; p++) {
+        const float *key = g->keys[slot_of(x, r, p)];
+        double dot = 0;
+        for (uint32_t i = 0; i < LENGTH; i++) dot += (double)key[i] * (double)x->q[r][group * LENGTH + i];
+        best = dot > best ? dot : best;
+    }
+    return best;
+}
+
+static int32_t choose_blocks(const rig *g, const rows *x, uint32_t r, uint32_t group, int32_t size, int32_t most,
+                             int32_t n_local, int32_t *out)
+{
+    double score[SLOTS];
+    const int32_t n_blocks = x->pos[r] / size + 1;
+    int32_t n = 0;
+    for (int32_t b = 0; b < n_blocks; b++) score[b] = block_score(g, x, r, group, b, size, n_local);
+    for (int32_t b = 0; b < n_blocks; b++) {
+        int32_t n_before = 0;
+        for (int32_t o = 0; o < n_blocks; o++) n_before += score[o] > score[b] || (score[o] == score[b] && o < b);
+        for (int32_t p = b * size; n_before < most && p < (b + 1) * size && p <= x->pos[r]; p++) out[n++] = slot_of(x, r, p);
+    }
+    return n;
+}
+
+static void check_blocks(rig *g, int32_t size, int32_t most, int32_t n_local, bool one_by_one)
+{
+    static int32_t pos[HEADS * ROWS], n_inplace[HEADS * ROWS], path[HEADS * ROWS * SLOTS];
+    rows x;
+    make_rows(&x);
+    const uint32_t n_most = (uint32_t)(most * size);
+    for (uint32_t first = 0, n = one_by_one ? 1 : ROWS; first < ROWS; first += n) {
+        const ae_places places = {.n_rows = n, .seq = x.seq + first, .pos = x.pos + first, .n_inplace = x.n_inplace + first,
+                                  .path = x.path[first], .path_stride = PATH, .tables = g->table, .table_stride = PAGES};
+        g->backend->ops->select(g->stream, &(ae_select){
+            .places = &places, .kv = g->kv, .n_heads = HEADS, .n_groups = HEADS, .block = (uint32_t)size,
+            .n_local = (uint32_t)n_local, .n_most = n_most, .q = x.q[first], .pos = pos, .n_inplace = n_inplace, .path = path});
+        for (uint32_t i = 0; i < HEADS * n; i++) {
+            int32_t want[SLOTS];
+            const uint32_t group = i / n, r = first + i % n;
+            const int32_t n_want = choose_blocks(g, &x, r, group, size, most, n_local, want);
+            assert_int_equal(pos[i], n_want - 1);
+            for (int32_t k = 0; k < n_want; k++) {
+                const int32_t got = k < n_inplace[i] ? k : path[(size_t)i * n_most + (size_t)(k - n_inplace[i])];
+                if (got != want[k])
+                    fail_msg("row %u at %d, group %u, %d blocks of %d: choice %d is slot %d, must be %d", r, x.pos[r], group,
+                             most, size, k, got, want[k]);
+            }
+        }
+    }
+}
+
+static void test_blocks(void **state)
+{
+    static const int32_t cases[][3] = {{8, 3, 1}, {8, 1, 1}, {5, 4, 2}, {64, 2, 1}, {100, 1, 0}, {1, 9, 3}, {3, 7, 0}, {2, 40, 40}};
+    (void)state;
+    for (uint32_t threads = 1; threads <= 3; threads += 2) {
+        rig g;
+        open_rig(&g, threads);
+        for (uint32_t n_kinds = 1; n_kinds <= 8; n_kinds += 3)
+            for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+                write_keys(&g, n_kinds, false);
+                check_blocks(&g, cases[i][0], cases[i][1], cases[i][2], i % 2);
+            }
+        close_rig(&g);
+    }
+}
+
 /* A position beyond what the stream was made for is a fault with a sentence, not a write outside of an array. */
 static void test_too_far(void **state)
 {
@@ -194,6 +269,7 @@ static void test_too_far(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_choices), cmocka_unit_test(test_too_far)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_choices), cmocka_unit_test(test_blocks),
+                                       cmocka_unit_test(test_too_far)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

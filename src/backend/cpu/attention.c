@@ -4,6 +4,7 @@
  * these are too few for the threads, also a range of chunks, whose parts are then merged in ascending order: the same
  * operations as without a split, so threads change no bit.
  * Where rows choose positions, a score is a chain of its own, and the choice depends on scores and positions alone. */
+#include <math.h>
 #include <string.h>
 
 #include "backend/cpu/cpu_int.h"
@@ -144,11 +145,11 @@ static ae_attn_tile tile_at(const attention_job *job, uint32_t i, uint32_t i_wor
     };
     for (uint32_t q = 0; q < tile.n_queries; q++) {
         const uint32_t r = first + (begin + q) / job->group, h = head * job->group + (begin + q) % job->group;
-        const size_t at = (size_t)r * a->n_heads + h;
+        const size_t at = (size_t)r * a->n_heads + h, seen = (size_t)head * p->head_rows + r;
         const float sink = a->sinks ? a->sinks[h] : 0.0f, slope = a->slopes ? a->slopes[h] : 0.0f;
-        tile.query[q] = (ae_attn_query){a->q + at * (a->n_rope + a->head_dim), a->y + at * a->head_dim, p->pos[r],
-                                        (p->last ? p->last : p->pos)[r], p->n_inplace[r], slope, sink,
-                                        p->path + (size_t)r * p->path_stride};
+        tile.query[q] = (ae_attn_query){a->q + at * (a->n_rope + a->head_dim), a->y + at * a->head_dim, p->pos[seen],
+                                        (p->last ? p->last : p->pos)[seen], p->n_inplace[seen], slope, sink,
+                                        p->path + seen * p->path_stride};
     }
     return tile;
 }
@@ -233,9 +234,11 @@ static void chunks_seen(const ae_attention *a, int32_t *begin, int32_t *end)
 {
     *begin = INT32_MAX;
     *end = 0;
-    for (uint32_t r = 0; r < a->places->n_rows; r++) {
+    const ae_places *p = a->places;
+    const size_t n_choices = p->head_rows ? a->n_kv_heads : 1;
+    for (size_t i = 0; i < n_choices * p->n_rows; i++) {
+        const size_t r = i / p->n_rows * p->head_rows + i % p->n_rows;
         const ae_attn_tile t = {.window = a->window, .chunked = a->chunked};
-        const ae_places *p = a->places;
         const ae_attn_query q = {.own = p->pos[r], .pos = (p->last ? p->last : p->pos)[r]};
         const int32_t first = ae_attn_first_seen(&t, &q) / AE_KV_PAGE, last = q.pos / AE_KV_PAGE;
         *begin = first < *begin ? first : *begin;
@@ -291,12 +294,14 @@ void ae_cpu_attention(ae_stream *stream, const ae_attention *args)
 
 /* ---- Choices of positions -------------------------------------------------------------------------------- */
 
-/* Rows take turns in rounds: an item is a row's range of chunks (scores), then a row (its choice). */
+/* A choice is one of a row, or of a row's group. They take turns in rounds: an item is a choice's range of chunks (scores), then
+ * a choice. */
 typedef struct select_job {
     ae_stream *stream;
     const ae_select *args;
-    uint32_t row[AE_SELECT_ROWS], n_rows; /* of the round */
-    uint32_t n_pieces;                    /* of a row */
+    uint32_t n_groups;
+    uint32_t choice[AE_SELECT_ROWS], n_choices; /* of the round: group * n_rows + row */
+    uint32_t n_pieces;                          /* of a choice */
 } select_job;
 
 static float *scores_of(const select_job *job, uint32_t i)
@@ -311,18 +316,22 @@ static const int32_t *path_of(const ae_places *p, uint32_t r)
 
 static void score_item(void *context, uint32_t item, uint32_t i_worker)
 {
+    static const float one = 1.0f;
     const select_job *job = context;
     const ae_select *a = job->args;
     const ae_places *p = a->places;
     const ae_stream *s = job->stream;
-    const uint32_t i = item / job->n_pieces, piece = item % job->n_pieces, r = job->row[i];
+    const uint32_t i = item / job->n_pieces, piece = item % job->n_pieces;
+    const uint32_t r = job->choice[i] % p->n_rows, group = job->choice[i] / p->n_rows, n_heads = a->n_heads / job->n_groups;
     const ae_kv_layer *shape = &a->kv->layers[a->layer].shape;
     const uint32_t n = (uint32_t)p->pos[r] + 1, n_chunks = (n + AE_KV_PAGE - 1) / AE_KV_PAGE;
     const uint32_t begin = n_chunks * piece / job->n_pieces * AE_KV_PAGE;
     const uint32_t end = n_chunks * (piece + 1) / job->n_pieces * AE_KV_PAGE;
+    const size_t head = (size_t)r * a->n_heads + (size_t)group * n_heads;
     const ae_index_row row = {
-        .n_heads = a->n_heads, .head_dim = shape->head_dim, .n_rope = shape->n_rope,
-        .q = a->q + (size_t)r * a->n_heads * (shape->head_dim + shape->n_rope), .weight = a->weight + (size_t)r * a->n_heads,
+        .n_heads = n_heads, .head_dim = shape->head_dim, .n_rope = shape->n_rope,
+        .q = a->q + head * (shape->head_dim + shape->n_rope),
+        .weight = a->weight ? a->weight + head : &one, .floor = a->weight ? 0.0f : -INFINITY,
         .first = (int32_t)begin, .end = (int32_t)(end < n ? end : n), .n_inplace = p->n_inplace[r], .path = path_of(p, r),
         .base = kv_page(a->kv, 0, a->layer), .page_stride = a->kv->page_bytes,
         .table = p->tables + (size_t)p->seq[r] * p->table_stride, .score = scores_of(job, i),
@@ -331,54 +340,78 @@ static void score_item(void *context, uint32_t item, uint32_t i_worker)
     if (begin < end) s->backend->kernels.index_scores[a->kv->type](&row);
 }
 
+/* Chooses blocks among n positions; to [n_most] gets their positions. Changes the scores. Returns how many positions. */
+static uint32_t choose_blocks(const ae_select *a, float *score, uint32_t n, int32_t *to)
+{
+    const uint32_t size = a->block, n_blocks = (n + size - 1) / size, n_chosen = a->n_most / size;
+    for (uint32_t b = 0; b < n_blocks; b++) { /* a block's score takes the place of one that was read before */
+        float best = -INFINITY;
+        for (uint32_t p = b * size; p < n && p < (b + 1) * size; p++) best = score[p] > best ? score[p] : best;
+        score[b] = best;
+    }
+    for (uint32_t b = 0; b < a->n_local && b < n_blocks; b++) score[n_blocks - 1 - b] = INFINITY;
+    ae_ref_choose(score, n_blocks, n_chosen, to);
+    /* from the last one on, so that no number of a block is overwritten before it is read */
+    const uint32_t last = (uint32_t)to[n_chosen - 1] * size, n_last = n - last < size ? n - last : size;
+    for (uint32_t i = n_chosen; i--; ) {
+        const int32_t first = to[i] * (int32_t)size;
+        for (uint32_t k = i + 1 == n_chosen ? n_last : size; k--; ) to[i * size + k] = first + (int32_t)k;
+    }
+    return (n_chosen - 1) * size + n_last;
+}
+
 static void choose_item(void *context, uint32_t i, uint32_t i_worker)
 {
     const select_job *job = context;
     const ae_select *a = job->args;
     const ae_places *p = a->places;
-    const uint32_t r = job->row[i], n = (uint32_t)p->pos[r] + 1;
-    const float *score = scores_of(job, i);
-    int32_t *to = a->path + (size_t)r * a->n_most;
+    const uint32_t at = job->choice[i], r = at % p->n_rows, n = (uint32_t)p->pos[r] + 1;
+    float *score = scores_of(job, i);
+    int32_t *to = a->path + (size_t)at * a->n_most;
     const int32_t n_inplace = p->n_inplace[r], *path = path_of(p, r);
+    uint32_t n_chosen = a->n_most;
     (void)i_worker;
-    ae_ref_choose(score, n, a->n_most, to);
-    for (uint32_t k = 0; k < a->n_most; k++) to[k] = to[k] < n_inplace ? to[k] : path[to[k] - n_inplace];
-    a->pos[r] = (int32_t)a->n_most - 1;
-    a->n_inplace[r] = 0;
+    if (a->block) n_chosen = choose_blocks(a, score, n, to);
+    else ae_ref_choose(score, n, a->n_most, to);
+    for (uint32_t k = 0; k < n_chosen; k++) to[k] = to[k] < n_inplace ? to[k] : path[to[k] - n_inplace];
+    a->pos[at] = (int32_t)n_chosen - 1;
+    a->n_inplace[at] = 0;
 }
 
 /* A row that sees no more than it may choose keeps its places. */
-static void keep(const ae_select *a, uint32_t r)
+static void keep(const ae_select *a, uint32_t r, size_t at)
 {
     const ae_places *p = a->places;
     const int32_t n = p->pos[r] + 1 - p->n_inplace[r];
-    a->pos[r] = p->pos[r];
-    a->n_inplace[r] = p->n_inplace[r];
-    if (n > 0) memcpy(a->path + (size_t)r * a->n_most, path_of(p, r), (size_t)n * sizeof *a->path);
+    a->pos[at] = p->pos[r];
+    a->n_inplace[at] = p->n_inplace[r];
+    if (n > 0) memcpy(a->path + at * a->n_most, path_of(p, r), (size_t)n * sizeof *a->path);
 }
 
 static void run_round(select_job *job)
 {
     const uint32_t wanted = ae_pool_n_workers(job->stream->pool) * ATTN_SPLIT_ITEMS;
-    job->n_pieces = ae_pool_n_workers(job->stream->pool) == 1 ? 1 : (wanted + job->n_rows - 1) / job->n_rows;
-    ae_pool_run(job->stream->pool, score_item, job, job->n_rows * job->n_pieces);
-    ae_pool_run(job->stream->pool, choose_item, job, job->n_rows);
-    job->n_rows = 0;
+    job->n_pieces = ae_pool_n_workers(job->stream->pool) == 1 ? 1 : (wanted + job->n_choices - 1) / job->n_choices;
+    ae_pool_run(job->stream->pool, score_item, job, job->n_choices * job->n_pieces);
+    ae_pool_run(job->stream->pool, choose_item, job, job->n_choices);
+    job->n_choices = 0;
 }
 
 void ae_cpu_select(ae_stream *stream, const ae_select *args)
 {
     const ae_places *p = args->places;
-    select_job job = {.stream = stream, .args = args};
+    select_job job = {.stream = stream, .args = args, .n_groups = args->n_groups ? args->n_groups : 1};
     for (uint32_t r = 0; r < p->n_rows; r++) {
-        if ((uint32_t)p->pos[r] >= stream->options.n_selected_from) {
-            ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "select of %u rows: row %u is at position %d of %u; please "
-                            "report", p->n_rows, r, p->pos[r], stream->options.n_selected_from);
-            return;
-        }
-        if ((uint32_t)p->pos[r] < args->n_most) keep(args, r);
-        else job.row[job.n_rows++] = r;
-        if (job.n_rows == AE_SELECT_ROWS) run_round(&job);
+        if ((uint32_t)p->pos[r] < stream->options.n_selected_from) continue;
+        ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "select of %u rows: row %u is at position %d of %u; please "
+                        "report", p->n_rows, r, p->pos[r], stream->options.n_selected_from);
+        return;
     }
-    if (job.n_rows) run_round(&job);
+    for (uint32_t at = 0; at < job.n_groups * p->n_rows; at++) {
+        const uint32_t r = at % p->n_rows;
+        if ((uint32_t)p->pos[r] < args->n_most) keep(args, r, at);
+        else job.choice[job.n_choices++] = at;
+        if (job.n_choices == AE_SELECT_ROWS) run_round(&job);
+    }
+    if (job.n_choices) run_round(&job);
 }

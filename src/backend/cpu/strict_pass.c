@@ -217,7 +217,7 @@ uint64_t ae_cpu_hash_rope_table(const ae_rope_table *a)
 static uint64_t hash_places(uint64_t h, const ae_places *a)
 {
     HASH_6(n_rows, seq, pos, slot, n_inplace, path);
-    HASH_4(path_stride, tables, table_stride, n_actual);
+    HASH_5(path_stride, tables, table_stride, n_actual, head_rows);
     return h;
 }
 
@@ -244,6 +244,7 @@ uint64_t ae_cpu_hash_select(const ae_select *a)
 {
     uint64_t h = hash_places(0, a->places);
     HASH_4(kv, layer, n_heads, n_most);
+    HASH_3(n_groups, block, n_local);
     HASH_5(q, weight, pos, n_inplace, path);
     return h;
 }

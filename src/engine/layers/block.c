@@ -186,6 +186,7 @@ static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     if (l->wv) ae_block_output(&m, l->wv, l->bv, v, v_dim, false);
     if (s->out_gate == AE_OUT_GATE_OWN) ae_block_output(&m, l->out_gate, NULL, b->q_gate, q_dim, false);
     ae_block_matmul(b, &m);
+    if (s->index == AE_INDEX_OWN) ae_block_index_rows(b, l, &m);
     if (s->clamp_qkv > 0.0f) {
         map(b, AE_MAP_CLAMP, b->q, q_dim, s->clamp_qkv);
         if (l->wk) map(b, AE_MAP_CLAMP, b->k, kv_dim, s->clamp_qkv);
@@ -253,8 +254,10 @@ static ae_matmul attend(const ae_block *b, const ae_layer_spec *s, const ae_net_
     const uint32_t q_dim = s->n_heads * s->head_dim, v_dim = s->n_heads * value_dim_of(s);
     project(b, s, l);
     store(b, s, l);
+    if (s->index == AE_INDEX_OWN) ae_block_choose(b, l);
+    const ae_places chosen = ae_block_chosen(b, s, l);
     b->ops->attention(b->stream, &(ae_attention){
-        .places = places_of(b, s, l), .kv = l->windowed ? b->kv_parts : b->kv, .layer = l->kv,
+        .places = s->index == AE_INDEX_NONE ? places_of(b, s, l) : &chosen, .kv = l->windowed ? b->kv_parts : b->kv, .layer = l->kv,
         .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
         .head_dim = s->head_dim, .scale = s->attn_scale, .softcap = s->attn_softcap, .window = s->window, .chunked = s->chunked,
         .sinks = l->sinks, .slopes = b->slopes ? b->slopes + first_head : NULL, .q = b->q, .y = b->attn});

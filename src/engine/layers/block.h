@@ -21,7 +21,7 @@ typedef struct ae_recur_rows {
 /* What layers with an index work on, and what they chose: it stays there for the layers that take it. */
 typedef struct ae_selection {
     uint32_t n_most;                /* of a row */
-    int32_t *pos, *n_inplace, *path; /* [n_rows] x 2, [n_rows][n_most]: of attention's places (ae_select) */
+    int32_t *pos, *n_inplace, *path; /* [n_rows] x 2, [n_rows][n_most] of each group: of attention's places (ae_select) */
     float *q, *k, *weight;          /* [n_rows][index heads * length], [n_rows][length], [n_rows][index heads] */
 } ae_selection;
 
@@ -129,6 +129,14 @@ static inline const ae_layer_cut *ae_block_cut(const ae_block *b, const ae_net_l
 
 /* mla.c: latent attention. Adds the result to the stream, or writes it to y. */
 void ae_block_mla(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer, bool to_y);
+
+/* choice.c: layers that choose what they attend to. Puts the index keys (in selection->k) into the cache and chooses by the
+ * queries and weights there, which are rotated, and normed if the layer has norms for it. */
+void ae_block_choose(const ae_block *b, const ae_net_layer *layer);
+/* The queries and keys of an index that reads the input of the layer's own projections, m, before ae_block_choose. */
+void ae_block_index_rows(const ae_block *b, const ae_net_layer *layer, const ae_matmul *m);
+/* Where attention of a layer finds what the rows chose. In a pass that leaves the choosing layer out they see all. */
+ae_places ae_block_chosen(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
 
 /* streams.c: layers whose rows have several streams. begin: x is the first of them, proj[k] computes stream k; end: x
  * becomes the mean of all; before a layer's mixer, predict; beside it, laurel writes y2 and join_laurel adds it; after its

@@ -74,33 +74,6 @@ static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
         .q = b->q, .k = b->k, .q_scale = s->temperature ? b->q_scale : NULL});
 }
 
-/* Keys go to the cache; what the rows attend to. */
-static void choose(const ae_block *b, const ae_net_layer *l)
-{
-    const ae_index_hparams *x = &b->h->index;
-    const ae_selection *to = b->selection;
-    const ae_rope *rope = &b->h->ropes[0];
-    b->ops->rope_kv(b->stream, &(ae_rope_kv){
-        .places = b->places, .kv = b->kv, .layer = l->kv_index, .n_heads = x->n_heads, .n_kv_heads = 1,
-        .head_dim = x->head_dim, .n_rot = rope->n_rot, .kind = x->neox ? AE_ROPE_NEOX : AE_ROPE_NORM, .cos = b->cos[0],
-        .sin = b->sin[0], .q = to->q, .k = to->k});
-    b->ops->select(b->stream, &(ae_select){
-        .places = b->places, .kv = b->kv, .layer = l->kv_index, .n_heads = x->n_heads, .n_most = to->n_most, .q = to->q,
-        .weight = to->weight, .pos = to->pos, .n_inplace = to->n_inplace, .path = to->path});
-}
-
-/* Where the rows find what they attend to. In a pass that leaves the choosing layer out they see all. */
-static ae_places places_of(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
-{
-    ae_places p = l->windowed ? *b->part_places : *b->places;
-    if (s->index == AE_INDEX_NONE || (b->all_lacks && b->all_lacks[s->index_from] & AE_LACKS_MIXER)) return p;
-    p.pos = b->selection->pos;
-    p.n_inplace = b->selection->n_inplace;
-    p.path = b->selection->path;
-    p.path_stride = b->selection->n_most;
-    return p;
-}
-
 /* Computes the output of this rank's heads: b->mla_head. */
 static void attend(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
@@ -109,8 +82,8 @@ static void attend(const ae_block *b, const ae_layer_spec *s, const ae_net_layer
     project(b, s, l);
     enter(b, s, l);
     store(b, s, l);
-    if (s->index == AE_INDEX_OWN) choose(b, l);
-    const ae_places places = places_of(b, s, l);
+    if (s->index == AE_INDEX_OWN) ae_block_choose(b, l);
+    const ae_places places = ae_block_chosen(b, s, l);
     b->ops->attention(b->stream, &(ae_attention){
         .places = &places, .kv = l->windowed ? b->kv_parts : b->kv, .layer = l->kv, .window = s->window, .n_heads = s->n_heads,
         .n_kv_heads = 1, .head_dim = h->n_latent, .n_rope = h->n_rope, .scale = s->attn_scale, .q = b->q, .y = b->attn});

@@ -327,6 +327,7 @@ static void list_mixer(ae_parts *p, const ae_layer *from, const cut *c, ae_net_l
         {from->attn_sub_norm, &to->attn_sub_norm},
         {from->mla.q_a_norm, &to->mla.q_a_norm}, {from->mla.kv_a_norm, &to->mla.kv_a_norm},
         {from->mla.index_k_norm, &to->mla.index_k_norm}, {from->mla.index_k_norm_b, &to->mla.index_k_norm_b},
+        {from->mla.index_q_norm, &to->mla.index_q_norm},
         {from->recur.conv, &to->recur.conv}, {from->recur.conv_bias, &to->recur.conv_bias},
         {from->recur.decay, &to->recur.decay}, {from->recur.dt_bias, &to->recur.dt_bias},
         {from->recur.skip, &to->recur.skip}, {from->recur.norm, &to->recur.norm}, {from->recur.dt_norm, &to->recur.dt_norm},
@@ -540,7 +541,7 @@ uint32_t ae_net_kv_layers(const ae_model *m, ae_kv_layer *layers, uint32_t *wind
                               : (ae_kv_layer){s->n_kv_heads, s->head_dim, 0};
         }
         if (s->index == AE_INDEX_OWN) {
-            const uint32_t first = ae_index_first(&m->hparams.index, m->hparams.mla.n_rope);
+            const uint32_t first = ae_index_first(&m->hparams.index, mla ? m->hparams.mla.n_rope : m->hparams.ropes[0].n_rot);
             windows[n] = windows[n - 1];
             layers[n++] = (ae_kv_layer){1, m->hparams.index.head_dim - first, first};
         }

@@ -40,7 +40,7 @@ typedef struct ae_net_mla {
     ae_weight **k_b, **v_b;         /* [n_heads] one weight per head */
     float *q_a_norm, *kv_a_norm;    /* device f32 */
     ae_weight *index_q, *index_k, *index_weight;
-    float *index_k_norm, *index_k_norm_b; /* device f32 */
+    float *index_q_norm, *index_k_norm, *index_k_norm_b; /* device f32 */
 } ae_net_mla;
 
 /* A layer's weights; names as in ae_layer, fused ones split. Absent ones are NULL. */

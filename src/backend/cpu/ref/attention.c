@@ -354,7 +354,7 @@ static void score_head(const ae_index_row *r, const view *w, float (*score)(cons
 {
     for (int32_t p = r->first; p < r->end; p++) {
         const float dot = score(w, slot_of(w->query, p));
-        r->score[p] = fmaf(weight, dot > 0.0f ? dot : 0.0f, r->score[p]);
+        r->score[p] = fmaf(weight, dot > r->floor ? dot : r->floor, r->score[p]);
     }
 }
 

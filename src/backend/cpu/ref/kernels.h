@@ -351,6 +351,7 @@ typedef struct ae_index_row {
     uint32_t n_heads, head_dim, n_rope; /* of a key: n_rope values of the first part, head_dim of the second */
     const float *q;        /* [n_heads][n_rope + head_dim] */
     const float *weight;   /* [n_heads] */
+    float floor;           /* dots below it, and NaN, count as this: 0 or -INFINITY */
     int32_t first, end;
     int32_t n_inplace;     /* as in ae_attn_query */
     const int32_t *path;

@@ -1,0 +1,43 @@
+/* choice.c - layers whose rows choose what they attend to, by keys of an index (block.h, ae_select in backend/attention.h).
+ *
+ * Owns nothing: what was chosen stays in the engine's ae_selection, for attention and for layers that take the same choice. */
+#include "engine/layers/block.h"
+
+void ae_block_index_rows(const ae_block *b, const ae_net_layer *l, const ae_matmul *input)
+{
+    const ae_index_hparams *x = &b->h->index;
+    ae_matmul m = *input;
+    m.n_weights = 0;
+    ae_block_output(&m, l->mla.index_q, NULL, b->selection->q, (size_t)x->n_heads * x->head_dim, false);
+    ae_block_output(&m, l->mla.index_k, NULL, b->selection->k, x->head_dim, false);
+    ae_block_matmul(b, &m);
+}
+
+void ae_block_choose(const ae_block *b, const ae_net_layer *l)
+{
+    const ae_index_hparams *x = &b->h->index;
+    const ae_selection *to = b->selection;
+    const ae_rope *rope = &b->h->ropes[0];
+    const bool normed = l->mla.index_q_norm; /* otherwise the key is normed already, and queries are not */
+    b->ops->rope_kv(b->stream, &(ae_rope_kv){
+        .places = b->places, .kv = b->kv, .layer = l->kv_index, .n_heads = x->n_heads, .n_kv_heads = 1,
+        .head_dim = x->head_dim, .n_rot = rope->n_rot, .kind = x->neox ? AE_ROPE_NEOX : AE_ROPE_NORM, .cos = b->cos[0],
+        .sin = b->sin[0], .q = to->q, .k = to->k, .q_norm = l->mla.index_q_norm,
+        .k_norm = normed ? l->mla.index_k_norm : NULL, .norm_eps = b->h->norm_eps});
+    b->ops->select(b->stream, &(ae_select){
+        .places = b->places, .kv = b->kv, .layer = l->kv_index, .n_heads = x->n_heads,
+        .n_groups = x->block ? x->n_heads : 0, .block = x->block, .n_local = x->n_local, .n_most = to->n_most, .q = to->q,
+        .weight = l->mla.index_weight ? to->weight : NULL, .pos = to->pos, .n_inplace = to->n_inplace, .path = to->path});
+}
+
+ae_places ae_block_chosen(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
+{
+    ae_places p = l->windowed ? *b->part_places : *b->places;
+    if (s->index == AE_INDEX_NONE || (b->all_lacks && b->all_lacks[s->index_from] & AE_LACKS_MIXER)) return p;
+    p.pos = b->selection->pos;
+    p.n_inplace = b->selection->n_inplace;
+    p.path = b->selection->path;
+    p.path_stride = b->selection->n_most;
+    if (b->h->index.block) p.head_rows = b->n_rows;
+    return p;
+}
