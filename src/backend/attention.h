@@ -67,7 +67,7 @@ typedef struct ae_places {
     const uint32_t *n_actual; /* the number of rows of a recorded pass, which was recorded for n_rows at most */
     const int32_t *last;      /* [n_rows] the last position that a row sees, at least its own: rows that see each other are all
                                * in the pass, and n_inplace covers what comes after a row. NULL: their own */
-    uint32_t head_rows;       /* of attention: pos, n_inplace and path of KV head h begin at row h * head_rows, and last is NULL;
+    uint32_t head_rows;       /* of attention: pos, n_inplace and path of KV head h begin at row h * head_rows (last is NULL);
                                * 0: all heads see the same positions */
 } ae_places;
 

@@ -56,7 +56,7 @@ uint32_t ae_engine_n_chosen(const ae_model *m, const ae_engine_options *o)
 static size_t moved_size(const ae_model *m, const ae_engine_options *o)
 {
     const size_t layers = (size_t)m->hparams.n_layers * m->hparams.n_embd_layer, chosen = ae_engine_n_chosen(m, o);
-    const size_t n_streams = m->hparams.n_streams ? m->hparams.n_streams : 1, wide = n_streams * m->hparams.n_embd;
+    const size_t n_streams = ae_model_n_streams(&m->hparams), wide = (n_streams ? n_streams : 1) * m->hparams.n_embd;
     const size_t most = layers > wide ? layers : wide;
     return most > chosen ? most : chosen;
 }

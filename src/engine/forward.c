@@ -166,6 +166,7 @@ static void begin_stream(ae_engine *e, ae_engine_device *d, const ae_block *b)
     if (h->encoder) begin_encoder(e, d);
     else if (e->net->embed_norm) norm_embeddings(e, d);
     if (h->n_streams) ae_block_streams_begin(b, e->net->altup_proj);
+    if (h->n_stack) ae_block_cycles_begin(b, e->net->low_start);
     if (h->adds_start)
         d->backend->ops->copy(d->stream, &(ae_copy){.n = e->n_rows, .dim = h->n_embd, .x = d->block.x, .x_stride = h->n_embd,
                                                     .y = d->block.start, .y_stride = h->n_embd});
@@ -358,7 +359,8 @@ void ae_forward_move(ae_engine *e, uint32_t begin, uint32_t end)
     }
     ae_engine_device *next = &e->devices[ae_split_device(&e->net->split, h->n_layers, end)];
     move(e, d, d->block.x, next, next->block.x, h->n_embd);
-    if (h->n_streams) move(e, d, d->block.streams, next, next->block.streams, (size_t)h->n_streams * h->n_embd);
+    const size_t n_streams = ae_model_n_streams(h);
+    if (n_streams) move(e, d, d->block.streams, next, next->block.streams, n_streams * h->n_embd);
     const uint32_t mixer = (end + 1) / 2; /* the next one: a choice goes with the stream up to the last layer that takes it */
     if (mixer < h->n_layers && e->net->model->layers[mixer].spec.index == AE_INDEX_OTHER) {
         move(e, d, d->selection.pos, next, next->selection.pos, 1);

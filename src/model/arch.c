@@ -226,6 +226,7 @@ static const ae_arch archs[] = {
     {.name = "arctic", .experts = EXPERTS, .renorm = true, .experts_beside = true, .beside_input = true},
     {.name = "deci", .parts_optional = true},
     {.name = "nanbeige", .loops = true},
+    {.name = "hrm_text", .rope_neox = true, .plain_norms = true, .own_gate = true, .cycles = true},
     {.name = "talkie", .rope_neox = true, .plain_norms = true, .embed_norm_plain = true, .adds_start = true,
      .qk_norm = AE_QK_NORM_EACH, .head_gain = true, .logit_scale = AE_LOGIT_SCALE_TIMES},
     {.name = "chameleon", .qk_norm = AE_QK_NORM_LAYER, .swin_key = true, .mask_images = true},

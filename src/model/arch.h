@@ -87,6 +87,7 @@ typedef struct ae_arch {
     bool gate_optional;    /* a feed-forward block without ffn_gate has no gate, unless ffn_up contains it */
     bool again_norm;       /* STREAM: if there is an attn_norm_2, it norms the sum of the layer's input and the stream */
     bool loops;            /* num_loops: all layers run this many times in sequence, each time with their own KV cache */
+    bool cycles;           /* ae_hparams.n_stack: hrm.layers_per_stack, hrm.h_cycles, hrm.l_cycles */
     /* a layer without heads has no mixer, one without KV heads only a projection, one without n_ff no feed-forward block */
     bool parts_optional;
     bool mask_images;      /* tokens that stand for images are never generated */

@@ -26,8 +26,8 @@ aerie_status ae_bind_blocks_hparams(ae_binder *b, ae_hparams *h, ae_layer *layer
     for (uint32_t i = n_dense; i < h->n_layers; i++) {
         ae_layer_spec *s = &layers[i].spec;
         if (s->n_kv_heads != x->n_heads)
-            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u, but layer %u has %u KV heads; each of them chooses by an "
-                           "index head of its own", ae_gguf_path(b->gguf), ae_bind_key(b, "attention.indexer.head_count"),
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u, but layer %u has %u KV heads; each of them chooses by "
+                           "an index head of its own", ae_gguf_path(b->gguf), ae_bind_key(b, "attention.indexer.head_count"),
                            x->n_heads, i, s->n_kv_heads);
         s->index = AE_INDEX_OWN;
         s->index_from = i;

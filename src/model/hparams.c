@@ -557,6 +557,22 @@ static aerie_status read_limits(ae_binder *b, const ae_hparams *h, ae_layer *lay
     return AERIE_OK;
 }
 
+/* Reads how stacks of layers repeat. Files count a repeated layer each time. */
+static aerie_status read_cycles(ae_binder *b, ae_hparams *h)
+{
+    uint32_t n_high = 0, n_low = 0;
+    AE_TRY(ae_bind_get(b, "hrm.layers_per_stack", true, 1, AE_MAX_LAYERS, &h->n_stack));
+    AE_TRY(ae_bind_get(b, "hrm.h_cycles", true, 1, AE_MAX_LAYERS, &n_high));
+    AE_TRY(ae_bind_get(b, "hrm.l_cycles", true, 1, AE_MAX_LAYERS, &n_low));
+    h->n_cycle = n_low + 1;
+    h->n_blocks = 2 * h->n_stack;
+    if ((uint64_t)h->n_stack * n_high * h->n_cycle != h->n_layers || h->n_nextn)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %u layers and %u MTP blocks; %u cycles of %u + 1 stacks of %u layers "
+                       "are %llu layers, and no MTP block", ae_gguf_path(b->gguf), h->n_layers, h->n_nextn, n_high, n_low,
+                       h->n_stack, (unsigned long long)h->n_stack * n_high * h->n_cycle);
+    return AERIE_OK;
+}
+
 aerie_status ae_bind_n_layers(ae_binder *b, ae_hparams *h)
 {
     AE_TRY(ae_bind_get(b, "block_count", true, 1, AE_MAX_LAYERS, &h->n_layers));
@@ -576,7 +592,7 @@ aerie_status ae_bind_n_layers(ae_binder *b, ae_hparams *h)
         h->n_layers *= n_loops;
     }
     h->nextn_pre = b->arch->nextn_pre;
-    return AERIE_OK;
+    return b->arch->cycles ? read_cycles(b, h) : AERIE_OK;
 }
 
 /* Decides which norms there are, from keys and tensors. */
@@ -634,12 +650,13 @@ aerie_status ae_bind_model_hparams(ae_binder *b, ae_hparams *h, const aerie_rope
     if (rope) AE_TRY(ae_bind_rope(b, h, rope));
     AE_TRY(read_experts(b, h));
     bool skips = false, normed;
+    const uint32_t n_part = h->n_stack ? h->n_stack : h->n_blocks; /* layers until the stream is normed */
     if (b->arch->loops) AE_TRY(ae_gguf_get_bool(b->gguf, ae_bind_key(b, "skip_loop_final_norm"), false, &skips, b->error));
     normed = !skips;
     for (uint32_t i = 0; i < b->n_specs; i++) {
         layers[i].spec.ffn = AE_FFN_DENSE;
         layers[i].spec.experts_scale = h->experts.n_ff_shared && b->arch->shared_mean > 0.0f ? b->arch->shared_mean : 1.0f;
-        layers[i].spec.normed_after = h->n_blocks && normed && (i + 1) % h->n_blocks == 0 && i + 1 < h->n_layers;
+        layers[i].spec.normed_after = n_part && normed && (i + 1) % n_part == 0 && i + 1 < h->n_layers;
         layers[i].out_scale = 1.0f;
     }
     AE_TRY(place_experts(b, h, layers));

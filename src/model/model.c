@@ -226,7 +226,7 @@ static aerie_status bind_altup(ae_binder *b, const ae_hparams *h, uint32_t i, ae
 static void repeat_layer(ae_model *m, uint32_t i)
 {
     const bool normed_after = m->layers[i].spec.normed_after;
-    m->layers[i] = m->layers[i % m->hparams.n_blocks];
+    m->layers[i] = m->layers[ae_model_block_of(&m->hparams, i)];
     m->layers[i].spec.kv_from = (int)i;
     m->layers[i].spec.normed_after = normed_after;
 }
@@ -237,10 +237,7 @@ static aerie_status bind_layers(ae_binder *b, ae_model *m, uint32_t first)
     const ae_hparams *h = &m->hparams;
     for (uint32_t i = first; i < b->n_specs; i++) {
         ae_layer *l = &m->layers[i];
-        if (h->n_blocks && i >= h->n_blocks) {
-            repeat_layer(m, i);
-            continue;
-        }
+        if (h->n_blocks && i >= h->n_blocks) break;
         AE_TRY(bind_norms(b, h, i, l));
         if (l->spec.mixer == AE_MIXER_ATTENTION) AE_TRY(bind_mixer(b, h, i, &m->arena, l));
         if (l->spec.mixer == AE_MIXER_LINEAR)
@@ -253,6 +250,7 @@ static aerie_status bind_layers(ae_binder *b, ae_model *m, uint32_t first)
         if (b->arch->layer_embedding || b->arch->adds_start) AE_TRY(bind_layer_embedding(b, h, i, l));
         if (l->spec.ffn == AE_FFN_DENSE || l->spec.ffn == AE_FFN_BOTH) AE_TRY(ae_bind_dense(b, i, h, l->spec.n_ff, l));
     }
+    for (uint32_t i = b->n_specs; h->n_blocks && i--; ) repeat_layer(m, i); /* no layer comes before its block */
     return AERIE_OK;
 }
 
@@ -330,6 +328,7 @@ static aerie_status bind_tensors(ae_binder *b, ae_model *m)
         AE_TRY(ae_bind(b, "per_layer_model_proj.weight", true, n, h->n_embd, &m->ple_model_proj));
         AE_TRY(ae_bind(b, "per_layer_proj_norm.weight", true, 0, h->n_embd_layer, &m->ple_proj_norm));
     }
+    if (h->n_stack) AE_TRY(ae_bind(b, "hrm.z_l_init", true, 0, h->n_embd, &m->low_start));
     if (h->n_streams) {
         AE_TRY(ae_bind_stack(b, "altup_proj.weight", true, h->n_streams - 1, h->n_embd, h->n_embd, &m->altup_proj));
         AE_TRY(ae_bind_stack(b, "altup_unembd_proj.weight", true, h->n_streams - 1, h->n_embd, h->n_embd, &m->altup_unembd));

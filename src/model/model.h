@@ -237,7 +237,11 @@ typedef struct ae_hparams {
     uint32_t n_vocab;     /* rows of the output head */
     uint32_t n_embd;
     uint32_t n_layers;    /* layers of the trunk */
-    uint32_t n_blocks;    /* 0: n_layers; otherwise layer i has the weights of layer i % n_blocks */
+    uint32_t n_blocks;    /* 0: n_layers; otherwise several layers have the weights of one block (ae_model_block_of) */
+    /* HRM: rows have two streams, a low one and a high one, and layers form stacks of n_stack. A stack runs on the sum of both
+     * streams, and its normed result becomes its own one: the high stream for the last of n_cycle stacks, the low stream for
+     * the others. Two sets of n_stack blocks belong to these two kinds of stacks, the low one's first. 0: there are none */
+    uint32_t n_stack, n_cycle;
     uint32_t n_nextn;     /* MTP blocks after the trunk, which predict tokens further ahead */
     /* MTP blocks read the trunk's rows before its final norm instead of after it, and feed back their own in the same way */
     bool nextn_pre;
@@ -289,6 +293,32 @@ typedef struct ae_hparams {
     uint32_t n_ff, n_heads, n_kv_heads, head_dim, value_dim;
     float attn_scale;
 } ae_hparams;
+
+/* Whether layer i is in a stack of the high stream. */
+static inline bool ae_model_is_high(const ae_hparams *h, uint32_t i)
+{
+    return h->n_stack && i / h->n_stack % h->n_cycle == h->n_cycle - 1;
+}
+
+/* The block of the file whose weights layer i has. */
+static inline uint32_t ae_model_block_of(const ae_hparams *h, uint32_t i)
+{
+    if (h->n_stack) return i % h->n_stack + (ae_model_is_high(h, i) ? h->n_stack : 0);
+    return h->n_blocks ? i % h->n_blocks : i;
+}
+
+/* The first layer that has them. */
+static inline uint32_t ae_model_first_of(const ae_hparams *h, uint32_t i)
+{
+    if (h->n_stack) return i % h->n_stack + (ae_model_is_high(h, i) ? (h->n_cycle - 1) * h->n_stack : 0);
+    return h->n_blocks ? i % h->n_blocks : i;
+}
+
+/* Streams of a row that stay from layer to layer beside the one that layers work on. */
+static inline uint32_t ae_model_n_streams(const ae_hparams *h)
+{
+    return h->n_stack ? 2 : h->n_streams;
+}
 
 /* A weight in the file, [n_out][n_in]. NULL if the architecture does not have it. */
 typedef const ae_gguf_tensor *ae_tensor_ref;
@@ -459,6 +489,7 @@ typedef struct ae_model {
     ae_tensor_ref ple_embedding; /* [n_vocab, n_layers * n_embd_layer], or NULL */
     /* [n_streams - 1][n_embd, n_embd] x 2: the other streams at the beginning, and what they add at the end; or NULL */
     ae_tensor_ref altup_proj, altup_unembd;
+    ae_tensor_ref low_start;  /* [n_embd] start of the low stream, with n_stack; else NULL */
     ae_tensor_ref ple_model_proj, ple_proj_norm; /* [n_layers * n_embd_layer, n_embd], [n_embd_layer] */
     /* an assistant, for a model of width n_target_embd: x = pre(embedding(t) | f), f' = post(out_norm(y)); otherwise NULL */
     ae_tensor_ref pre_projection, post_projection; /* [n_embd, 2 n_target_embd], the embedding's half first, and [n_target_embd,

@@ -1,5 +1,7 @@
 """Published models for check_arch_torch.py: those of tests/support/mkarch_rows.inc that transformers has, or that are one
 of its models under another name."""
+import re
+
 import numpy as np
 import torch
 import transformers
@@ -877,6 +879,17 @@ def minimax_m3(f):
     return text_of(kind.MiniMaxM3VLTextModel, kind.MiniMaxM3VLTextConfig(**config), state)
 
 
+def hrm_text(f):
+    n, state = f["hrm.layers_per_stack"], {}
+    for name, w in state_of(f, {"attn_gate": "self_attn.gate_proj"}).items():
+        match = re.match(r"model\.layers\.(\d+)\.(.*)", name)
+        state[f"model.{'LH'[int(match[1]) // n]}_module.layers.{int(match[1]) % n}.{match[2]}" if match else name] = w
+    state["model.z_L_init"] = f.tensors["hrm.z_l_init"]
+    return transformers.HrmTextForCausalLM, transformers.HrmTextConfig(
+        **common(f), num_layers_per_stack=n, H_cycles=f["hrm.h_cycles"], L_cycles=f["hrm.l_cycles"],
+        embedding_scale=f["embedding_scale"]), state
+
+
 def falcon_h1(f):
     layer, change = mamba_parts(f, "mamba")
     layer |= {"ffn_norm": "pre_ff_layernorm.weight", **{f"ffn_{c}": f"feed_forward.{c}_proj" for c in ("gate", "up", "down")}}
@@ -923,7 +936,7 @@ MORE = {
     "hunyuan_vl": hunyuan_vl, "bitnet": bitnet, "dbrx": dbrx, "stablelm": stablelm, "gptneox": gptneox, "falcon": falcon,
     "mamba2": mamba2_alone, "mamba": mamba_alone, "jamba": jamba, "kimi-linear": kda, "bailingmoe3": kda,
     "falcon-h1": falcon_h1, "deepseek32": sparse_mla, "glm-dsa": sparse_mla, "dots3note": dots3,
-    "minimax-m3": minimax_m3,
+    "minimax-m3": minimax_m3, "hrm_text": hrm_text,
     "olmo": as_llama(True, "OlmoForCausalLM", "OlmoConfig", clip_qkv=lambda f: f["attention.clamp_kqv"]),
     "gemma3n": gemma3n, "minimax-01": minimax_01,
     "grovemoe": grovemoe, "hy_v3": hy_v3, "exaone-moe": exaone_moe, "mellum": mellum, "mistral4": mistral4,

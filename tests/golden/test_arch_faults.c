@@ -262,6 +262,12 @@ BREAK(all_see_all_but_owners, if (s->index == AE_INDEX_OTHER) s->index = AE_INDE
 BREAK(no_key_norm, l->k_norm = NULL)
 BREAK(scale_of_full, s->attn_scale = m->layers[0].spec.attn_scale)
 BREAK(no_index_bias, l->mla.index_k_norm_b = NULL)
+static void one_low_cycle(ae_model *m)
+{
+    m->hparams.n_cycle = 2;
+}
+
+BREAK(never_normed, s->normed_after = false)
 BREAK(no_index_norms, l->mla.index_q_norm = NULL)
 
 /* recurrent layers */
@@ -601,6 +607,8 @@ static const struct fault {
     {"minimax-m3", "norm of an index's queries", 32, no_index_norms},
     {"minimax-m3", "activation", 21, silu},
     {"minimax-m3-local", "the blocks before the row's own", 32, no_local_blocks},
+    {"hrm_text", "which stacks belong to the high stream", 30, one_low_cycle},
+    {"hrm_text", "stacks end with a norm, and begin with a sum", 30, never_normed},
     {"deepseek2", "groups of experts", 25, no_groups},
     {"deepseek2", "pairs of a rotation lie side by side", 25, other_pairs},
     {"deepseek2", "attention's scale has YaRN's magnitude twice", 25, scale_of_head},

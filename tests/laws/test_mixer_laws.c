@@ -38,7 +38,7 @@ static const struct mixer {
     {"KDA, latent", "kimi-linear"}, {"bounded KDA", "bailingmoe3"}, {"PLaMo-2", "plamo2"},
     {"sparse, latent", "deepseek32"}, {"sparse, shared choices", "glm-dsa-shared"},
     {"sparse and windowed, latent", "dots3note"},
-    {"sparse blocks of each group", "minimax-m3"},
+    {"sparse blocks of each group", "minimax-m3"}, {"two streams", "hrm_text"},
     {"the start of the stream again", "talkie"}, {"several streams", "gemma3n"},
     {"shared small experts", "grovemoe"}, {"linear attention", "minimax-01"}, {"RWKV 6", "rwkv6"}, {"RWKV 7", "rwkv7"},
     {"RWKV 6, shared heads", "rwkv6qwen2"}, {"RWKV 7 and a gated network", "arwkv7"},

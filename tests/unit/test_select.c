@@ -235,7 +235,8 @@ static void check_blocks(rig *g, int32_t size, int32_t most, int32_t n_local, bo
 
 static void test_blocks(void **state)
 {
-    static const int32_t cases[][3] = {{8, 3, 1}, {8, 1, 1}, {5, 4, 2}, {64, 2, 1}, {100, 1, 0}, {1, 9, 3}, {3, 7, 0}, {2, 40, 40}};
+    static const int32_t cases[][3] = {{8, 3, 1}, {8, 1, 1}, {5, 4, 2}, {64, 2, 1},
+                                       {100, 1, 0}, {1, 9, 3}, {3, 7, 0}, {2, 40, 40}};
     (void)state;
     for (uint32_t threads = 1; threads <= 3; threads += 2) {
         rig g;

@@ -294,8 +294,8 @@ void ae_cpu_attention(ae_stream *stream, const ae_attention *args)
 
 /* ---- Choices of positions -------------------------------------------------------------------------------- */
 
-/* A choice is one of a row, or of a row's group. They take turns in rounds: an item is a choice's range of chunks (scores), then
- * a choice. */
+/* A choice is that of a row, or of a row's group. They take turns in rounds: an item is a choice's range of chunks (scores),
+ * then a choice. */
 typedef struct select_job {
     ae_stream *stream;
     const ae_select *args;

@@ -51,7 +51,7 @@ void ae_block_layout(ae_layout *l, const ae_hparams *h, const ae_layer *layers, 
     b->y2 = ae_layout_add(l, w.y2 ? n * h->n_embd : 0, sizeof(float));
     b->start = ae_layout_add(l, h->adds_start ? n * h->n_embd : 0, sizeof(float));
     b->input = ae_layout_add(l, h->keeps_input ? n * h->n_embd : 0, sizeof(float));
-    b->streams = ae_layout_add(l, n * h->n_streams * h->n_embd, sizeof(float));
+    b->streams = ae_layout_add(l, n * ae_model_n_streams(h) * h->n_embd, sizeof(float));
     b->coef = ae_layout_add(l, n * h->n_streams * (h->n_streams + 1), sizeof(float));
     b->laurel = ae_layout_add(l, n * h->laurel_rank, sizeof(float));
     b->normed = ae_layout_add(l, w.normed ? n * h->n_embd : 0, sizeof(float));
@@ -257,7 +257,8 @@ static ae_matmul attend(const ae_block *b, const ae_layer_spec *s, const ae_net_
     if (s->index == AE_INDEX_OWN) ae_block_choose(b, l);
     const ae_places chosen = ae_block_chosen(b, s, l);
     b->ops->attention(b->stream, &(ae_attention){
-        .places = s->index == AE_INDEX_NONE ? places_of(b, s, l) : &chosen, .kv = l->windowed ? b->kv_parts : b->kv, .layer = l->kv,
+        .places = s->index == AE_INDEX_NONE ? places_of(b, s, l) : &chosen, .kv = l->windowed ? b->kv_parts : b->kv,
+        .layer = l->kv,
         .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
         .head_dim = s->head_dim, .scale = s->attn_scale, .softcap = s->attn_softcap, .window = s->window, .chunked = s->chunked,
         .sinks = l->sinks, .slopes = b->slopes ? b->slopes + first_head : NULL, .q = b->q, .y = b->attn});
@@ -622,6 +623,7 @@ void ae_block_ffn(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
     if (b->h->n_streams) ae_block_correct(b, l);
     if (l->ple_gate) add_layer_embedding(b, s, l);
     if (s->normed_after) norm_rows(b, b->x, l->end_norm, NULL);
+    if (s->normed_after && b->h->n_stack) ae_block_cycle(b, l);
     const uint32_t n = b->h->n_embd;
     if (b->h->adds_start) b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, l->out_scale, b->start, n, b->x, n});
     else if (l->out_scale != 1.0f)

@@ -148,6 +148,10 @@ void ae_block_laurel(const ae_block *b, const ae_net_layer *layer);
 void ae_block_join_laurel(const ae_block *b);
 void ae_block_correct(const ae_block *b, const ae_net_layer *layer);
 void ae_block_spread(const ae_block *b);
+/* The same for stacks that work on the sum of a low and a high stream (ae_hparams.n_stack). begin: x is the high one; cycle: x
+ * is the normed result of the stack that ends with this layer, and becomes the input of the next one. */
+void ae_block_cycles_begin(const ae_block *b, const float *low_start);
+void ae_block_cycle(const ae_block *b, const ae_net_layer *layer);
 
 /* The gated form in which products apply an activation. */
 ae_glu ae_block_glu(ae_activation activation);

@@ -129,3 +129,21 @@ void ae_block_spread(const ae_block *b)
     for (uint32_t k = 1; k < b->h->n_streams; k++)
         b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, 1.0f, b->y, n, stream_of(b, k), stride_of(b)});
 }
+
+/* ---- A low and a high stream: the first and the second of `streams` --------------------------------------------- */
+
+void ae_block_cycles_begin(const ae_block *b, const float *low_start)
+{
+    const uint32_t n = b->h->n_embd;
+    b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = low_start, .x_stride = 0, .y = b->streams,
+                                       .y_stride = 2 * (size_t)n});
+    copy(b, b->x, n, b->streams + n, 2 * (size_t)n);
+    b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, 1.0f, b->streams, 2 * (size_t)n, b->x, n});
+}
+
+void ae_block_cycle(const ae_block *b, const ae_net_layer *l)
+{
+    const uint32_t n = b->h->n_embd, own = ae_model_is_high(b->h, l->index) ? n : 0;
+    copy(b, b->x, n, b->streams + own, 2 * (size_t)n);
+    b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, 1.0f, b->streams + (n - own), 2 * (size_t)n, b->x, n});
+}

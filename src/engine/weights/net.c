@@ -402,7 +402,7 @@ static bool is_recurrent(const ae_net *net, uint32_t i)
 /* The layer whose weights layer i shares, if they are on the device on which layer i would have its own; else i. */
 static uint32_t twin_of(const ae_net *net, uint32_t i)
 {
-    const uint32_t n = net->model->hparams.n_blocks, k = n ? i % n : i;
+    const uint32_t k = ae_model_first_of(&net->model->hparams, i);
     return net->split.mixer[k] == net->split.mixer[i] && net->split.ffn[k] == net->split.ffn[i] ? k : i;
 }
 
@@ -494,6 +494,7 @@ static void list_parts(ae_net *net)
     ae_parts_weight(&net->parts, m->types, AE_WEIGHT_LOOKUP, &net->types);
     ae_parts_vector(&net->parts, m->embed_norm, &net->embed_norm);
     ae_parts_vector(&net->parts, m->embed_norm_b, &net->embed_norm_b);
+    ae_parts_vector(&net->parts, m->low_start, &net->low_start);
     ae_parts_weight(&net->parts, m->ple_model_proj, AE_WEIGHT_MATMUL, &net->ple_model_proj);
     ae_parts_vector(&net->parts, m->ple_proj_norm, &net->ple_proj_norm);
     list_streams(net, m->altup_proj, net->altup_proj);
@@ -623,7 +624,7 @@ static aerie_status net_tables(ae_net *net, const ae_load_options *options, aeri
     for (uint32_t i = 0; i < net->parts.n; i++) {
         const ae_part *part = &net->parts.items[i];
         size_t bytes = ae_part_pass_bytes(part);
-        if (h->n_blocks && is_of_layers(net, part)) bytes *= h->n_layers / h->n_blocks;
+        if (h->n_blocks && is_of_layers(net, part)) bytes = bytes * h->n_layers / h->n_blocks;
         net->pass_bytes += part->is_expert ? bytes * h->experts.n_used / h->experts.n : bytes;
     }
     return AERIE_OK;
@@ -665,6 +666,7 @@ static void set_plain_norms(ae_net *net)
     for (uint32_t i = 0; i < h->n_layers; i++) {
         net->layers[i].attn_norm = net->ones[net->split.mixer[i]];
         net->layers[i].ffn_norm = net->ones[net->split.ffn[i]];
+        net->layers[i].end_norm = net->ones[net->split.ffn[i]];
     }
 }
 

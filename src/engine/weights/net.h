@@ -82,6 +82,7 @@ typedef struct ae_net {
     ae_weight *output;    /* product; NULL: an encoder */
     ae_weight *positions, *types; /* lookup; or NULL */
     float *embed_norm, *embed_norm_b; /* or NULL; the `ones` for norms without weights */
+    float *low_start;     /* or NULL; as in ae_model */
     float *out_norm;      /* [n_embd] device f32; NULL: an encoder whose stream is normed */
     float *out_norm_b, *output_b; /* or NULL */
     ae_weight *ple_embedding, *ple_model_proj; /* or NULL; names as in ae_model */
