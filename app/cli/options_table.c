@@ -117,8 +117,9 @@ static const app_option options[] = {
     {"--lora-init-without-apply", NULL, APP_FLAG, APP_SERVE, AT(serve.lora_idle), 0, 0, "Model",
      "load the adapters, but use them only as a request's \"lora\" or POST /lora-adapters says"},
 
-    {"-mm --mmproj", "FILE", APP_TEXT, APP_RUN | APP_SERVE | APP_DOCTOR, AT(mmproj), 0, 0, "Model",
-     "the part of the model that reads images (an mmproj GGUF file); default: the one mmproj*.gguf beside the model"},
+    {"-mm --mmproj", "FILE", APP_TEXT, APP_RUN | APP_SERVE | APP_DOCTOR | APP_CONVERT, AT(mmproj), 0, 0, "Model",
+     "the part of the model that reads images (an mmproj GGUF file); default: the one mmproj*.gguf beside the model. 'convert' "
+     "writes it there, with the text model (-o) or alone"},
     {"--no-mmproj --no-mmproj-auto", NULL, APP_FLAG, APP_RUN | APP_SERVE | APP_PULL | APP_DOCTOR, AT(no_mmproj), 0, 0, "Model",
      "do not look for an mmproj file beside the model, and do not pull one with it"},
     {"--image-min-tokens", "N", APP_U32, APP_RUN | APP_SERVE | APP_DOCTOR, AT(image_min_tokens), 0, 16384, "Model",

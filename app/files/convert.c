@@ -68,7 +68,13 @@ static int check_arguments(const app_options *options)
     if (options->arguments.n == 0) return app_error(APP_USAGE, "'convert' needs a checkpoint: aerie convert DIR -o model.gguf");
     if (options->arguments.n > 1)
         return app_error(APP_USAGE, "'convert' takes one checkpoint; found '%s' too", options->arguments.items[1]);
-    if (!options->convert.output) return app_error(APP_USAGE, "'convert' needs a file to write: -o model.gguf");
+    if (!options->convert.output && !options->mmproj)
+        return app_error(APP_USAGE, "'convert' needs a file to write: -o model.gguf, or --mmproj mmproj.gguf for a vision "
+                         "encoder");
+    if (options->convert.output && options->mmproj && strcmp(options->convert.output, options->mmproj) == 0)
+        return app_error(APP_USAGE, "-o and --mmproj name the same file, '%s'", options->mmproj);
+    if (options->mmproj && options->convert.target)
+        return app_error(APP_USAGE, "--mmproj writes a model's vision encoder, which has no --target");
     if (options->convert.tokenizer && !options->convert.target)
         return app_error(APP_USAGE, "--tokenizer copies the target's tokenizer; give --target FILE");
     if (options->convert.self_check && !options->convert.target)
@@ -204,6 +210,16 @@ static void say_adapter(const ae_convert_report *r)
              a->alpha, ae_type_name(r->type), app_bytes(size, r->bytes));
 }
 
+static void say_tower(const ae_convert_report *r)
+{
+    const ae_convert_tower *m = r->tower;
+    char size[32];
+    app_note("vision encoder %s (%s), %u blocks, width %u, %u heads, FFN %u, patches of %u, %ux%u to a token of width %u; %zu "
+             "tensors, %s, %s", m->type, m->class, (unsigned)m->n_layers, (unsigned)m->n_embd, (unsigned)m->n_heads,
+             (unsigned)m->n_ff, (unsigned)m->patch, (unsigned)m->merge, (unsigned)m->merge, (unsigned)m->n_out, r->n_tensors,
+             ae_type_name(r->type), app_bytes(size, r->bytes));
+}
+
 /* Says what was detected in one line on standard error, so that users can spot a wrong guess. */
 static void say(const ae_convert_report *r)
 {
@@ -281,8 +297,21 @@ static int print_adapter_json(const ae_convert_options *c, const ae_convert_repo
                                     "bytes", (json_int_t)r->bytes, "type", ae_type_name(r->type)));
 }
 
+static int print_tower_json(const ae_convert_options *c, const ae_convert_report *r)
+{
+    const ae_convert_tower *m = r->tower;
+    return app_print_json(json_pack(
+        "{s:o, s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "file",
+        app_json_text(c->checkpoint, strlen(c->checkpoint)), "output", app_json_text(c->output, strlen(c->output)), "kind",
+        m->class, "projector_type", m->type, "n_layers", (json_int_t)m->n_layers, "n_embd", (json_int_t)m->n_embd, "n_heads",
+        (json_int_t)m->n_heads, "n_ff", (json_int_t)m->n_ff, "n_out", (json_int_t)m->n_out, "image_size",
+        (json_int_t)m->image_size, "patch_size", (json_int_t)m->patch, "merge", (json_int_t)m->merge, "n_tensors",
+        (json_int_t)r->n_tensors, "bytes", (json_int_t)r->bytes, "type", ae_type_name(r->type)));
+}
+
 static int print_json(const ae_convert_options *c, const ae_convert_report *r)
 {
+    if (r->tower) return print_tower_json(c, r);
     if (r->adapter) return print_adapter_json(c, r);
     if (r->encoder) return print_encoder_json(c, r);
     if (r->model) return print_model_json(c, r);
@@ -352,6 +381,7 @@ static int run(const ae_convert_options *options, const app_options *o)
     if (!bad && !o->quiet && r.encoder) say_encoder(&r);
     if (!bad && !o->quiet && r.model) say_model(&r);
     if (!bad && !o->quiet && r.adapter) say_adapter(&r);
+    if (!bad && !o->quiet && r.tower) say_tower(&r);
     if (!bad && !o->quiet && r.head) say(&r);
     if (!bad && o->json) bad = print_json(options, &r);
     ae_convert_free(c);
@@ -369,7 +399,10 @@ int app_convert(const app_options *options)
         c.progress = progress;
         c.user = &w;
         app_interrupt_arm();
-        bad = run(&c, options);
+        if (c.output) bad = run(&c, options);
+        c.mmproj = true;
+        c.output = options->mmproj;
+        if (!bad && c.output) bad = run(&c, options);
     }
     app_text_free(&text);
     return bad;

@@ -8,8 +8,8 @@
 #include "quant/encode/encoder.h"
 #include "quant/types.h"
 
-static const ae_convert_kind *const kinds[] = {&ae_convert_adapter_kind, &ae_convert_encoder_kind, &ae_convert_decoder,
-                                               &ae_convert_drafter_head};
+static const ae_convert_kind *const kinds[] = {&ae_convert_mmproj_kind, &ae_convert_adapter_kind, &ae_convert_encoder_kind,
+                                               &ae_convert_decoder, &ae_convert_drafter_head};
 
 bool ae_convert_type_parse(const char *name, uint32_t *type)
 {
@@ -34,7 +34,8 @@ static aerie_status check_output(const ae_convert *c)
         if (ae_file_same(o->output, ae_safetensors_file(c->st, i))) read = ae_safetensors_file(c->st, i);
     static const char *const beside_tensors[] = {
         "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.txt", "generation_config.json",
-        "added_tokens.json", "special_tokens_map.json", "chat_template.jinja", "chat_template.json", "1_Pooling/config.json"};
+        "added_tokens.json", "special_tokens_map.json", "chat_template.jinja", "chat_template.json", "1_Pooling/config.json",
+        "processor_config.json", "preprocessor_config.json"};
     for (size_t i = 0; i < sizeof beside_tensors / sizeof *beside_tensors && !read; i++) {
         char *path = ae_convert_path_in(c, beside_tensors[i]);
         if (!path) return ae_convert_no_memory(c, "a path");
@@ -112,6 +113,7 @@ ae_convert_report ae_convert_reported(const ae_convert *c)
                                .encoder = c->kind == &ae_convert_encoder_kind ? &c->encoder : NULL,
                                .model = c->kind == &ae_convert_decoder ? &c->model : NULL,
                                .adapter = c->kind == &ae_convert_adapter_kind ? &c->adapter : NULL,
+                               .tower = c->kind == &ae_convert_mmproj_kind ? &c->tower : NULL,
                                .check = c->options.self_check ? &c->check : NULL,
                                .kind = c->head_kind ? c->head_kind : "", .n_tensors = c->n_items, .bytes = c->out_bytes,
                                .type = c->out_type};

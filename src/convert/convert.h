@@ -22,10 +22,11 @@ void ae_convert_free(ae_convert *c);
 
 /* What was detected and, after ae_convert_run, what was done. Lent until ae_convert_free. */
 typedef struct ae_convert_report {
-    const ae_convert_head *head;   /* one of these four is not NULL */
+    const ae_convert_head *head;   /* one of these five is not NULL */
     const ae_convert_encoder *encoder;
     const ae_convert_model *model;
     const ae_convert_adapter *adapter;
+    const ae_convert_tower *tower;
     const ae_convert_check *check; /* NULL: there was no self-check */
     const char *kind;              /* "EAGLE-3.1" */
     size_t n_tensors;

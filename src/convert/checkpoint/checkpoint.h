@@ -53,6 +53,8 @@ typedef struct ae_convert_item {
     uint32_t head_dim, n_rot;   /* ROTATED: rows of a head; the first n_rot of them are rotated */
     bool f32;                   /* stays F32, whatever type the matrices have */
     bool f16;                   /* F16 if the matrices are Q8_0 */
+    bool floating;              /* F16 if the matrices are, else F32 */
+    uint32_t kernel;            /* the columns are [3][kernel][kernel], which are dimensions of their own; 0: they are not */
     uint32_t type;              /* ae_type in the new file */
 } ae_convert_item;
 
@@ -65,7 +67,8 @@ typedef struct ae_convert_kind {
     aerie_status (*check)(ae_convert *c);                           /* checks the complete file in c->writer; may replace it */
 } ae_convert_kind;
 
-extern const ae_convert_kind ae_convert_drafter_head, ae_convert_encoder_kind, ae_convert_decoder, ae_convert_adapter_kind;
+extern const ae_convert_kind ae_convert_drafter_head, ae_convert_encoder_kind, ae_convert_decoder, ae_convert_adapter_kind,
+    ae_convert_mmproj_kind;
 
 struct ae_convert {
     ae_convert_options options;
@@ -93,6 +96,10 @@ struct ae_convert {
 
     /* encoders */
     ae_convert_encoder encoder;
+
+    /* vision encoders */
+    ae_convert_tower tower;
+    const struct ae_mmproj_family *tower_family;
 
     bool is_adapter; /* by the names of its tensors or by adapter_config.json */
     ae_convert_adapter adapter;

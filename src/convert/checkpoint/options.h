@@ -2,8 +2,8 @@
  * detected.
  *
  * Owns nothing: strings and lists are lent by the caller until ae_convert_free. The kinds of checkpoints are drafter heads
- * (head.h, docs/heads.md), encoders (model/encoder.c, docs/embeddings.md), models (model/arch.h, docs/converting.md) and LoRA
- * adapters (model/adapter.c, docs/adapters.md).
+ * (head.h, docs/heads.md), encoders (model/encoder.c, docs/embeddings.md), models (model/arch.h, docs/converting.md), their
+ * vision encoders (model/mmproj.h, docs/vision.md) and LoRA adapters (model/adapter.c, docs/adapters.md).
  */
 #ifndef AE_CONVERT_CHECKPOINT_OPTIONS_H
 #define AE_CONVERT_CHECKPOINT_OPTIONS_H
@@ -30,6 +30,7 @@ typedef struct ae_convert_options {
     const char *const *skip; /* [n_skip] tensors whose name contains one of these are left out */
     size_t n_skip;
     const char *pre; /* models: tokenizer.ggml.pre; NULL: detected */
+    bool mmproj;     /* convert the folder's vision encoder and projector, not its text model */
     bool mtp;        /* models: write MTP blocks even if other programs cannot load the file with them */
     ae_convert_choice pairs; /* the checkpoint rotates neighbouring rows of q and k (YES) or halves (NO, and AUTO) */
     aerie_log log;
@@ -75,6 +76,14 @@ typedef struct ae_convert_adapter {
     double alpha;     /* adapter.lora.alpha */
     uint32_t n_pairs, rank; /* matrices that it changes; the largest rank */
 } ae_convert_adapter;
+
+/* What is known about a vision encoder. */
+typedef struct ae_convert_tower {
+    const char *class, *type; /* such as "Gemma3ForConditionalGeneration" and "gemma3" */
+    uint32_t n_embd, n_layers, n_heads, head_dim, n_ff, n_out; /* n_out: the text model's width */
+    uint32_t image_size, patch, merge;
+    bool deep[128]; /* [n_layers] blocks whose rows the text model's first layers take */
+} ae_convert_tower;
 
 /* What is known about a model's folder. */
 typedef struct ae_convert_model {

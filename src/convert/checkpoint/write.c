@@ -82,7 +82,7 @@ aerie_status ae_convert_add(ae_convert *c, const ae_convert_item *item)
     for (uint64_t i = 0; i < (to->parts ? to->n_stack : to->from != NULL); i++)
         AE_TRY(check_room(c, to, to->parts ? to->parts[i] : to->from));
     if (item->how == AE_CONVERT_IDS) to->type = AE_TYPE_I64;
-    else if (!item->rows || item->f32) to->type = AE_TYPE_F32;
+    else if (!item->rows || item->f32 || (item->floating && c->out_type != AE_TYPE_F16)) to->type = AE_TYPE_F32;
     else if (item->how == AE_CONVERT_UNIT || (item->f16 && c->out_type == AE_TYPE_Q8_0)) to->type = AE_TYPE_F16;
     else to->type = c->out_type;
     /* such weights are MXFP4 already, which holds them exactly in less space than a wider type */
@@ -116,10 +116,12 @@ static aerie_status describe(ae_convert *c, ae_gguf_writer *w)
     c->out_bytes = 0;
     for (size_t i = 0; i < c->n_items; i++) {
         ae_convert_item *item = &c->items[i];
-        const int64_t ne[3] = {(int64_t)item->columns, (int64_t)item->rows, (int64_t)item->n_stack};
+        const int64_t p = item->kernel, ne[3] = {(int64_t)item->columns, (int64_t)item->rows, (int64_t)item->n_stack};
+        const int64_t of_kernel[4] = {p, p, 3, ne[1]};
         settle_type(c, item, &n_other);
         c->out_bytes += ae_type_row_bytes(item->type, item->columns) * n_rows(item);
-        AE_TRY(ae_gguf_writer_tensor(w, item->name, item->type, item->n_stack ? 3 : item->rows ? 2 : 1, ne, c->error));
+        AE_TRY(ae_gguf_writer_tensor(w, item->name, item->type, p ? 4 : item->n_stack ? 3 : item->rows ? 2 : 1,
+                                     p ? of_kernel : ne, c->error));
     }
     return AERIE_OK;
 }

@@ -23,6 +23,27 @@ static const ae_convert_arch *find_arch(const char *class)
     return NULL;
 }
 
+/* The class of the text model in a folder whose own class joins it with a vision encoder; the folder's class if it is known
+ * itself. */
+static const char *text_class(const ae_convert *c, const char *class, const json_t *text)
+{
+    static const char *const joined[] = {"Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration",
+                                         "InternVLChatModel", "InternVLForConditionalGeneration",
+                                         "InternS1ForConditionalGeneration", "Lfm2VlForConditionalGeneration",
+                                         "LlavaForConditionalGeneration"};
+    static const struct {
+        const char *kind, *class;
+    } kinds[] = {{"llama", "LlamaForCausalLM"}, {"mistral", "MistralForCausalLM"}, {"ministral3", "Ministral3ForCausalLM"},
+                 {"qwen2", "Qwen2ForCausalLM"}, {"qwen3", "Qwen3ForCausalLM"}, {"qwen3_moe", "Qwen3MoeForCausalLM"},
+                 {"gpt_oss", "GptOssForCausalLM"}, {"lfm2", "Lfm2ForCausalLM"}, {"lfm2_moe", "Lfm2MoeForCausalLM"}};
+    const char *kind = json_string_value(json_object_get(text, "model_type"));
+    bool is_joined = false;
+    for (size_t i = 0; i < sizeof joined / sizeof *joined; i++) is_joined |= strcmp(class, joined[i]) == 0;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && is_joined && kind && c->config; i++)
+        if (strcmp(kind, kinds[i].kind) == 0) return kinds[i].class;
+    return class;
+}
+
 static aerie_status fail_unknown(ae_convert *c, const char *class)
 {
     ae_buf known = {0};
@@ -128,10 +149,21 @@ static aerie_status check_activations(const ae_convert *c)
     return check_activation(c, "mamba_hidden_act", AE_CONVERT_SILU);
 }
 
+/* LFM2's configuration may give a width of feed-forward blocks that its code changes (block_auto_adjust_ff_dim): the matrix
+ * says what came of it. */
+static aerie_status settle_ff(const ae_convert *c)
+{
+    const ae_st_tensor *t = ae_convert_look(c, "layers.0.feed_forward.w1.weight");
+    json_t *to = json_is_object(c->layer) ? c->layer : c->config;
+    if (strcmp(c->arch->arch, "lfm2") || !t || t->n_dims != 2 || t->shape[0] > INT32_MAX) return AERIE_OK;
+    if (json_object_set_new(to, "intermediate_size", json_integer((json_int_t)t->shape[0])) == 0) return AERIE_OK;
+    return ae_convert_no_memory(c, "the configuration");
+}
+
 static aerie_status model_detect(ae_convert *c, bool *mine)
 {
     static const ae_convert_rename renames[] = {
-        {"language_model.", ""}, {"model.language_model.", ""}, {"model.", ""}, {"backbone.", ""}};
+        {"language_model.", ""}, {"model.language_model.", ""}, {"model.text_model.", ""}, {"model.", ""}, {"backbone.", ""}};
     AE_TRY(ae_convert_read_names(c, renames, sizeof renames / sizeof *renames));
     const json_t *classes = json_object_get(c->config, "architectures");
     const char *class = json_string_value(json_array_get(classes, 0));
@@ -139,18 +171,21 @@ static aerie_status model_detect(ae_convert *c, bool *mine)
     if (!*mine) return AERIE_OK;
     if (c->options.target)
         return ae_fail(c->error, AERIE_ERROR_ARGUMENT, "%s: this is a whole model, which has no --target", c->path);
+    c->layer = json_object_get(c->config, "text_config");
+    if (!c->layer) c->layer = json_object_get(c->config, "llm_config");
+    if (!json_is_object(c->layer)) c->layer = NULL;
+    class = text_class(c, class, c->layer);
     c->arch = find_arch(class);
     if (!c->arch) return fail_unknown(c, class);
     AE_TRY(ae_convert_read_scales(c));
     c->model.class = class;
-    c->layer = json_object_get(c->config, "text_config");
-    if (!json_is_object(c->layer)) c->layer = NULL;
     if (c->arch->defaults) {
         json_t *defaults = json_loads(c->arch->defaults, 0, NULL);
         const bool ok = defaults && json_object_update_missing(c->config, defaults) == 0;
         json_decref(defaults);
         if (!ok) return ae_convert_no_memory(c, "the configuration");
     }
+    AE_TRY(settle_ff(c));
     AE_TRY(read_sizes(c));
     return check_activations(c);
 }
@@ -388,7 +423,8 @@ static bool is_ahead(const ae_convert *c, unsigned long layer)
 static bool is_unneeded(const ae_convert *c, const char *name)
 {
     static const char *const starts[] = {"vision_tower.", "visual.", "vision_model.", "vision_embedder.", "vision_projection.",
-                                         "multi_modal_projector.", "audio_tower.", "embed_vision.", "embed_audio."};
+                                         "multi_modal_projector.", "audio_tower.", "embed_vision.", "embed_audio.",
+                                         "connector.", "mlp1."};
     if (strncmp(name, "mtp.", 4) == 0 && !c->model.n_ahead) return true;
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
         if (strncmp(name, starts[i], strlen(starts[i])) == 0) return true;
@@ -417,8 +453,8 @@ static aerie_status check_unused(ae_convert *c)
                            c->arch->arch);
         if (n++ == 0)
             ae_log_say(&c->options.log, AERIE_LOG_INFO,
-                       "%s: only the text model is converted; %s and similar tensors are left out", c->path,
-                       e->tensor->name);
+                       "%s: only the text model is converted; %s and similar tensors are left out (--mmproj FILE writes a "
+                       "vision encoder)", c->path, e->tensor->name);
     }
     return AERIE_OK;
 }

@@ -1,0 +1,58 @@
+/* mmproj.h - vision encoders of Hugging Face folders as data: which class has which encoder, and what its tensors are called in
+ * an mmproj file. Private to src/convert/model.
+ *
+ * Names of the checkpoint are taken without the prefixes that classes and versions give them: the encoder's begin with
+ * "tower.", the projector's with "projector.". A rule renames one tensor, with .weight and with .bias unless it is exact; a
+ * tensor that is absent is passed over, since binding the new file shows what is missing. Sources: the models' own code in
+ * transformers; names and keys of mmproj files as llama.cpp reads them.
+ */
+#ifndef AE_CONVERT_MODEL_MMPROJ_H
+#define AE_CONVERT_MODEL_MMPROJ_H
+
+#include "convert/checkpoint/checkpoint.h"
+
+typedef enum ae_mmproj_rule_kind {
+    AE_MMPROJ_PLAIN,
+    AE_MMPROJ_F32,      /* stays F32 */
+    AE_MMPROJ_FLOAT,    /* F16 or F32, whatever type other matrices have */
+    AE_MMPROJ_PLUS_ONE, /* the checkpoint has the weights minus 1 */
+    AE_MMPROJ_VECTOR,   /* the whole tensor as one row of numbers, F32 */
+    AE_MMPROJ_TURNED,   /* rows of heads: from halves to neighbours */
+    AE_MMPROJ_SPLIT,    /* rows of queries, keys and values: TO has "%c" for q, k and v */
+    AE_MMPROJ_KERNEL,   /* [width, 3, p, p] */
+    AE_MMPROJ_FRAMES,   /* [width, 3, 2, p, p]: two kernels, the second as NAME.weight.1 */
+    AE_MMPROJ_PIXELS,   /* [width, p * p * 3], row, column, channel: a kernel */
+    AE_MMPROJ_COLOURS,  /* columns as in PIXELS, in the order channel, row, column */
+    AE_MMPROJ_TABLE,    /* [1, n, width], [n, width] or [2, n, width], F32 */
+    AE_MMPROJ_AXES,     /* [n, 2, width] as [2, n, width], F32 */
+} ae_mmproj_rule_kind;
+
+typedef struct ae_mmproj_rule {
+    const char *from, *to;
+    ae_mmproj_rule_kind kind;
+    bool exact; /* both names are complete */
+} ae_mmproj_rule;
+
+typedef struct ae_mmproj_family {
+    const char *classes;    /* class names in `architectures`, separated by blanks */
+    const char *type;       /* clip.projector_type */
+    const char *blocks;     /* prefix of a block, with "%u" for its number; NULL: there are none */
+    const ae_mmproj_rule *rules, *block_rules; /* end with `from` NULL */
+    const char *activation; /* what the encoder's blocks run with; "silu" and "gelu" have a key */
+    const char *activation_key; /* in config.json; NULL: it is not said there */
+    uint32_t n_heads;       /* where config.json does not say it */
+    double eps;             /* likewise */
+    const char *eps_key;    /* in config.json; NULL: always `eps` */
+    /* patches per side of a token: the key in config.json, in vision_config or beside it, and in the file */
+    const char *merge_from, *merge_to;
+    uint32_t n_merge;       /* where config.json does not say it */
+    uint32_t image_size;    /* 0: the table of positions says it */
+    bool breaks;            /* a line of tokens ends with the embedding of the token [IMG_BREAK] */
+} ae_mmproj_family;
+
+/* mmproj_types.c: finds the family of a class; NULL: there is none. */
+const ae_mmproj_family *ae_mmproj_find(const char *class);
+/* The classes of all families, as in "A B, C"; to be freed with ae_buf_free. */
+void ae_mmproj_classes(ae_buf *out);
+
+#endif
