@@ -527,8 +527,8 @@ static int settle_cache_types(app_options *options)
     if (strcmp(k, v) == 0) return APP_DONE;
     snprintf(pair, sizeof pair, "%s/%s", k, v);
     if (aerie_kv_type_parse(pair, type)) return APP_DONE;
-    return app_error(APP_USAGE, "keys and values are cached in the same type, or one in i16 and the other in q8_0, but "
-                                "--cache-type-k is %s and --cache-type-v %s%s; --kv-type sets both",
+    return app_error(APP_USAGE, "keys and values are cached in the same type, or as i16/q8_0, q8_0/i16, q8_0/q4_0 or "
+                                "i16/q4_0, but --cache-type-k is %s and --cache-type-v %s%s; --kv-type sets both",
                      k, v, options->cache_type_k && options->cache_type_v ? "" : " (not given)");
 }
 

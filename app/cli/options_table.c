@@ -69,12 +69,13 @@ static const app_option options[] = {
      "replace a metadata value of the model file; TYPE is int, float, bool or str, e.g. "
      "tokenizer.ggml.add_bos_token=bool:false; may be repeated"},
     {"--kv-type", "TYPE", APP_KV_TYPE, APP_GENERATES | APP_DOCTOR, AT(session.kv_type), 0, 0, "Model",
-     "type of the cached keys and values: f16; q8_0 for half the memory and faster long contexts; i16, integers of 15 bits (on "
-     "the CPU); i16/q8_0 or q8_0/i16, keys and values of different types"},
+     "type of the cached keys and values: f16; q8_0 for half the memory and faster long contexts; i16, integers of 15 "
+     "bits; q4_0, 4 bits, for a quarter of the memory (on the CPU); i16/q8_0, q8_0/i16, q8_0/q4_0 or i16/q4_0, keys and "
+     "values of different types"},
     {"-ctk --cache-type-k", "TYPE", APP_TEXT, APP_GENERATES | APP_DOCTOR, AT(cache_type_k), 0, 0, "Model",
-     "like --kv-type; -ctv must be the same, or one of them i16 and the other q8_0"},
+     "like --kv-type; -ctv must be the same, or the two a pair that --kv-type lists"},
     {"-ctv --cache-type-v", "TYPE", APP_TEXT, APP_GENERATES | APP_DOCTOR, AT(cache_type_v), 0, 0, "Model",
-     "like --kv-type; -ctk must be the same, or one of them i16 and the other q8_0"},
+     "like --kv-type; -ctk must be the same, or the two a pair that --kv-type lists"},
     {"--cpu", "LEVEL", APP_TEXT, LOADS | APP_CONVERT | APP_BENCH_SHAPES, AT(model_params.cpu_level), 0, 0, "Model",
      "highest kernel level: ref, avx2, avxvnni, avx512, amx or neon, dotprod, i8mm; the bytes are the same "
      "(default: the best there is)"},

@@ -43,6 +43,14 @@ AE_HD static inline int32_t ae_round_magic(float x, float inv)
 #define AE_KV_WEIGHT 16383.0f /* two digits of seven bits: each is the same as a signed and as an unsigned byte */
 #define AE_KV_QUERY 16256.0f  /* two signed digits, 128 * hi + lo with lo from -64 to 63 */
 
+/* Codes of 4 bits stand for these levels of -127 to 127, the best sixteen for a normal distribution (Lloyd, Max): turned rows
+ * have about that one. Their upper half and the limits between levels of it; the lower half is the same with a minus sign. The
+ * largest element of a row is tried at each of AE_KV4_TOPS. */
+#define AE_KV4_LEVELS {6, 18, 31, 44, 58, 75, 96, 127}
+#define AE_KV4_LIMITS {12, 24.5f, 37.5f, 51, 66.5f, 85.5f, 111.5f}
+#define AE_KV4_TRIES 5
+#define AE_KV4_TOPS {127, 115, 103, 140, 92}
+
 /* e(x) of the attention's arithmetic (cpu/ref/kernels.h) */
 AE_HD static inline float ae_attn_exp(float x)
 {

@@ -19,6 +19,9 @@ typedef enum ae_kv_type {
     AE_KV_I16,  /* codes of 15 bits as two digits, one f32 scale for each row of a head */
     AE_KV_I16_Q8_0, /* keys as I16, values as Q8_0 */
     AE_KV_Q8_0_I16, /* keys as Q8_0, values as I16 */
+    AE_KV_Q4_0, /* codes of 4 bits, one f32 scale for each row of a head */
+    AE_KV_Q8_0_Q4_0, /* keys as Q8_0, values as Q4_0 */
+    AE_KV_I16_Q4_0, /* keys as I16, values as Q4_0 */
     AE_KV_TUNED, /* number of types that have kernels at every level */
     AE_KV_F32 = AE_KV_TUNED, /* unconverted; only the reference has kernels: for comparing with other engines */
     AE_KV_TYPES,
@@ -26,22 +29,38 @@ typedef enum ae_kv_type {
 
 /* The cache of one layer; keys and values have the same head_dim. If n_rope is not 0, the layer keeps latent rows: one row for
  * all heads (n_heads is 1). The row is the key: n_rope rotated values, then head_dim latent ones; the latent ones are the
- * value. F16 and I16 then mean codes of 15 bits, Q8_0 codes of 8 bits; of two types that of the keys counts
+ * value. F16 and I16 then mean codes of 15 bits, Q8_0 and Q4_0 codes of 8 bits; of two types that of the keys counts
  * (backend/cpu/ref/kernels.h). */
 typedef struct ae_kv_layer {
     uint32_t n_heads, head_dim, n_rope;
 } ae_kv_layer;
 
-/* Planes of digits that the keys and the values of a type have; 0: they are no codes. */
-static inline uint32_t ae_kv_key_planes(ae_kv_type type)
+/* Bits in which a code of the keys and of the values of a type is kept: 16 are two digits of 8; 0: they are no codes. */
+static inline uint32_t ae_kv_key_bits(ae_kv_type type)
 {
-    return type == AE_KV_I16 || type == AE_KV_I16_Q8_0 ? 2 : type == AE_KV_Q8_0 || type == AE_KV_Q8_0_I16 ? 1 : 0;
+    switch (type) {
+    case AE_KV_I16: case AE_KV_I16_Q8_0: case AE_KV_I16_Q4_0: return 16;
+    case AE_KV_Q8_0: case AE_KV_Q8_0_I16: case AE_KV_Q8_0_Q4_0: return 8;
+    case AE_KV_Q4_0: return 4;
+    case AE_KV_F16: case AE_KV_F32: case AE_KV_TYPES: break;
+    }
+    return 0;
 }
 
-static inline uint32_t ae_kv_value_planes(ae_kv_type type)
+static inline uint32_t ae_kv_value_bits(ae_kv_type type)
 {
-    return type == AE_KV_I16 || type == AE_KV_Q8_0_I16 ? 2 : type == AE_KV_Q8_0 || type == AE_KV_I16_Q8_0 ? 1 : 0;
+    switch (type) {
+    case AE_KV_I16: case AE_KV_Q8_0_I16: return 16;
+    case AE_KV_Q8_0: case AE_KV_I16_Q8_0: return 8;
+    case AE_KV_Q4_0: case AE_KV_Q8_0_Q4_0: case AE_KV_I16_Q4_0: return 4;
+    case AE_KV_F16: case AE_KV_F32: case AE_KV_TYPES: break;
+    }
+    return 0;
 }
+
+/* Planes of digits that they have. */
+static inline uint32_t ae_kv_key_planes(ae_kv_type type) { return (ae_kv_key_bits(type) + 7) / 8; }
+static inline uint32_t ae_kv_value_planes(ae_kv_type type) { return (ae_kv_value_bits(type) + 7) / 8; }
 
 typedef struct ae_kv_shape {
     uint32_t n_layers;         /* layers with keys and values of their own */

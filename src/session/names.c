@@ -50,6 +50,9 @@ static const struct kv_name {
     [AERIE_KV_I16] = {"i16", AE_KV_I16},
     [AERIE_KV_I16_Q8_0] = {"i16/q8_0", AE_KV_I16_Q8_0},
     [AERIE_KV_Q8_0_I16] = {"q8_0/i16", AE_KV_Q8_0_I16},
+    [AERIE_KV_Q4_0] = {"q4_0", AE_KV_Q4_0},
+    [AERIE_KV_Q8_0_Q4_0] = {"q8_0/q4_0", AE_KV_Q8_0_Q4_0},
+    [AERIE_KV_I16_Q4_0] = {"i16/q4_0", AE_KV_I16_Q4_0},
 };
 #define N_KV_TYPES (sizeof kv_names / sizeof kv_names[0])
 

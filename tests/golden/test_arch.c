@@ -259,7 +259,7 @@ static void test_coded_caches(void **state)
         const char *name;
         ae_kv_type type;
         double error;
-    } types[] = {{"f16", AE_KV_F16, 1e-3}, {"q8_0", AE_KV_Q8_0, 1e-1}, {"i16", AE_KV_I16, 1e-3}};
+    } types[] = {{"f16", AE_KV_F16, 1e-3}, {"q8_0", AE_KV_Q8_0, 1e-1}, {"i16", AE_KV_I16, 1e-3}, {"q4_0", AE_KV_Q4_0, 1}};
     enum { N_TYPES = sizeof types / sizeof types[0] };
     static golden g;
     static float logits[ROWS][MKARCH_VOCAB];

@@ -80,6 +80,12 @@ static const case_model models[] = {
     M("q4_0", "tiny", SIZES(64, 96, 3, 1, 128, 263), .window = 70, .kv = AE_KV_I16, .deep = true),
     M("q4_1", "tiny", SIZES(64, 96, 8, 1, 64, 263), .kv = AE_KV_I16_Q8_0, .deep = true),
     M("q4_1", "tiny", SIZES(64, 96, 8, 1, 64, 263), .kv = AE_KV_Q8_0_I16, .deep = true),
+    /* 4-bit caches */
+    M("q4_0", "tiny-gqa", .kv = AE_KV_Q4_0, .deep = true, .all_levels = true),
+    M("q8_0", "tiny", SIZES(96, 160, 8, 2, 20, 301), .kv = AE_KV_Q4_0, .biases = true, .deep = true),
+    M("q4_0", "tiny", SIZES(64, 96, 3, 1, 128, 263), .window = 70, .kv = AE_KV_Q4_0, .deep = true),
+    M("f32", "tiny", SIZES(72, 100, 3, 3, 24, 277), .kv = AE_KV_Q8_0_Q4_0),
+    M("q4_1", "tiny", SIZES(64, 96, 8, 1, 64, 263), .kv = AE_KV_I16_Q4_0, .deep = true),
     /* latent attention: split and fused, with and without a projection before queries, both codes of the cache */
     M("q4_0", "tiny-mla", MLA, .deep = true),
     M("q8_0", "tiny-mla", MLA, .n_q = 96, .old_mla = true, .kv = AE_KV_Q8_0, .deep = true),

@@ -262,12 +262,13 @@ static void test_a_saved_answer_goes_on(void **state)
     print_message("%u tokens came from drafts\n", n_deep);
 }
 
-/* Rows of codes of all types, latent ones too. */
+/* Rows of codes of all types, and latent ones, which have two kinds of codes. */
 static void test_types_of_cache(void **state)
 {
     (void)state;
     for (uint32_t kind = 0; kind < 4; kind++)
-        for (aerie_kv_type kv = 0; kv <= AERIE_KV_Q8_0_I16; kv++) {
+        for (aerie_kv_type kv = 0; kv <= AERIE_KV_I16_Q4_0; kv++) {
+            if (kind < 2 && kv != AERIE_KV_F16 && kv != AERIE_KV_Q8_0 && kv != AERIE_KV_Q4_0) continue;
             aerie_model *fast = make_model("types", kind / 2 ? "tiny-gqa" : "tiny-mla", 2, 1);
             aerie_model *plain = load(path_of("types"), "ref");
             trace expected = {0};

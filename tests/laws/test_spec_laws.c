@@ -123,12 +123,15 @@ static aerie_session *open_session(const aerie_model *model, const aerie_spec *s
     return session;
 }
 
-#define N_KV_TYPES (AERIE_KV_Q8_0_I16 + 1)
+/* Types of the cache of which cases are made: of the pairs, keys and values have been in each type once. */
+static const aerie_kv_type kv_types[] = {AERIE_KV_F16, AERIE_KV_Q8_0, AERIE_KV_I16, AERIE_KV_Q8_0_I16, AERIE_KV_Q4_0,
+                                         AERIE_KV_I16_Q4_0};
+#define N_KV_TYPES 6
 
 /* Made when first asked for. */
 static const answer *plain_answer(size_t target, uint32_t sampling, bool ignore_eos, aerie_kv_type kv_type, size_t prompt)
 {
-    static run plain[N_TARGETS][N_SAMPLINGS][2][N_KV_TYPES];
+    static run plain[N_TARGETS][N_SAMPLINGS][2][AERIE_KV_I16_Q4_0 + 1];
     run *r = &plain[target][sampling][ignore_eos][kv_type];
     if (!r->n) {
         aerie_spec spec = aerie_spec_default();
@@ -215,7 +218,7 @@ static const char *case_name(const kase c)
              "model %s, %s, %s, n_max %u, %s, %s, %u threads, chunk %u, %u at once, sampling %u, kv %s, oracle error %g%s%s",
              targets[c[TARGET]].name, levels[c[LEVEL]], ae_session_test_spec_name(types[c[TYPE]]), n_maxes[c[N_MAX]],
              c[TREE] ? "tree" : "chain", c[FIXED] ? "fixed" : "controlled", c[THREADS] + 1u, batches[c[BATCH]], seqs[c[SEQS]],
-             c[SAMPLING], aerie_kv_type_name((aerie_kv_type)c[KV_TYPE]), (double)oracle_errors[c[ORACLE_ERROR]],
+             c[SAMPLING], aerie_kv_type_name(kv_types[c[KV_TYPE]]), (double)oracle_errors[c[ORACLE_ERROR]],
              c[IGNORE_EOS] ? ", past EOS" : "", c[NGRAM] ? ", beside n-grams" : "");
     return name;
 }
@@ -251,12 +254,12 @@ static void run_case(const kase c, size_t number)
     ae_session_test_answer known[MAX_REQUESTS];
     for (size_t i = 0; i < n; i++) {
         prompt[i] = c[SEQS] ? i * 3 % N_PROMPTS : (number + 3 * i) % N_PROMPTS;
-        expected[i] = plain_answer(c[TARGET], c[SAMPLING], c[IGNORE_EOS], (aerie_kv_type)c[KV_TYPE], prompt[i]);
+        expected[i] = plain_answer(c[TARGET], c[SAMPLING], c[IGNORE_EOS], kv_types[c[KV_TYPE]], prompt[i]);
         requests[i] = request_of(prompt[i], c[SAMPLING], c[IGNORE_EOS]);
         known[i] = (ae_session_test_answer){expected[i]->ids, expected[i]->n};
     }
     aerie_session *session = open_session(model, &spec, &test, seqs[c[SEQS]], batches[c[BATCH]], 1 + c[THREADS],
-                                          (aerie_kv_type)c[KV_TYPE]);
+                                          kv_types[c[KV_TYPE]]);
     ae_session_test_answers(session, known, n);
     const bool joined = c[NGRAM] && types[c[TYPE]] == AERIE_SPEC_DRAFT;
     assert_string_equal(aerie_session_spec_name(session), joined ? "draft+ngram" : ae_session_test_spec_name(types[c[TYPE]]));

@@ -57,7 +57,8 @@ static void fills_its_plan(aerie_kv_type type)
 static void test_types(void **state)
 {
     (void)state;
-    for (int type = 0; aerie_kv_type_name((aerie_kv_type)type); type++) fills_its_plan((aerie_kv_type)type);
+    static const aerie_kv_type types[] = {AERIE_KV_F16, AERIE_KV_Q8_0, AERIE_KV_I16, AERIE_KV_Q4_0}; /* the rest are pairs */
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) fills_its_plan(types[i]);
 }
 
 static int setup(void **state)

@@ -161,10 +161,11 @@ static void attend(const attention_job *job, const ae_attn_tile *tile)
     (tile->n_rope ? k->latent_attention : k->attention)[job->args->kv->type](tile);
 }
 
-/* After the results are complete: those over codes of latent rows are rotated back. */
+/* After the results are complete: those over codes of latent rows, and over values of 4 bits, are turned back. */
 static void finish(const attention_job *job, const ae_attn_tile *tile)
 {
-    if (!tile->n_rope || job->args->kv->type == AE_KV_F32) return;
+    const ae_kv_type type = job->args->kv->type;
+    if (tile->n_rope ? type == AE_KV_F32 : ae_kv_value_bits(type) != 4) return;
     for (uint32_t q = 0; q < tile->n_queries; q++)
         job->stream->backend->kernels.latent_unturn(tile->query[q].y, tile->head_dim);
 }

@@ -15,14 +15,20 @@ static size_t head_bytes(ae_kv_type type, const ae_kv_layer *l)
     return l->n_rope ? ae_latent_bytes(type, l->head_dim, l->n_rope) : ae_kv_head_bytes(type, l->head_dim);
 }
 
+/* The bytes of n codes in a row: those of 4 bits share bytes. */
+static size_t code_bytes(uint32_t n_bits, uint32_t n)
+{
+    return ((size_t)n * n_bits + 7) / 8;
+}
+
 /* The bytes of one place, which is moved and saved as a whole. */
 static size_t row_bytes(ae_kv_type type, const ae_kv_layer *l)
 {
     const uint32_t n = l->n_rope ? l->head_dim + l->n_rope : 2 * l->head_dim;
     if (type == AE_KV_F32) return n * sizeof(float);
     if (l->n_rope) return n * (size_t)ae_latent_planes(type) + 2 * sizeof(float);
-    const uint32_t n_planes = ae_kv_key_planes(type) + ae_kv_value_planes(type);
-    return n_planes ? n_planes * l->head_dim + 2 * sizeof(float) : n * sizeof(uint16_t);
+    const uint32_t kb = ae_kv_key_bits(type), vb = ae_kv_value_bits(type);
+    return kb ? code_bytes(kb, l->head_dim) + code_bytes(vb, l->head_dim) + 2 * sizeof(float) : n * sizeof(uint16_t);
 }
 
 /* The bytes of a page of all layers. */
@@ -122,29 +128,69 @@ static void put_f32(float *page, uint32_t place, uint32_t head_dim, const float 
     memcpy(page + AE_KV_K_ELEMENTS(head_dim) + (size_t)place * head_dim, row + head_dim, head_dim * sizeof *row);
 }
 
-/* The codes of a place: planes of the key, planes of the value; then the scales of both. */
+/* One of the two codes in a byte. */
+static uint8_t half_get(uint8_t byte, bool high) { return high ? byte >> 4 : byte & 15; }
+
+static void half_put(uint8_t *byte, bool high, uint8_t code)
+{
+    *byte = (uint8_t)(high ? (*byte & 15) | code << 4 : (*byte & 240) | code);
+}
+
+static void get_keys(uint32_t bits, const uint8_t *page, uint32_t place, uint32_t head_dim, uint8_t *row)
+{
+    for (uint32_t i = 0; bits == 4 && i < head_dim; i++)
+        half_put(&row[i / 2], i & 1, half_get(page[ae_kv4_k_at(head_dim, place, i)], i & 4));
+    for (uint32_t p = 0; p < bits / 8; p++, page += AE_KV8_CODES(head_dim))
+        for (uint32_t i = 0; i < head_dim; i++) *row++ = page[ae_kv8_k_at(head_dim, place, i)];
+}
+
+static void get_values(uint32_t bits, const uint8_t *page, uint32_t place, uint32_t head_dim, uint8_t *row)
+{
+    for (uint32_t i = 0; bits == 4 && i < head_dim; i++)
+        half_put(&row[i / 2], i & 1, half_get(page[ae_kv4_v_at(head_dim, place, i)], i & 16));
+    for (uint32_t p = 0; p < bits / 8; p++, page += AE_KV8_CODES(head_dim))
+        for (uint32_t i = 0; i < head_dim; i++) *row++ = page[ae_kv_v_at(head_dim, place, i)];
+}
+
+static void put_keys(uint32_t bits, uint8_t *page, uint32_t place, uint32_t head_dim, const uint8_t *row)
+{
+    for (uint32_t i = 0; bits == 4 && i < head_dim; i++)
+        half_put(&page[ae_kv4_k_at(head_dim, place, i)], i & 4, half_get(row[i / 2], i & 1));
+    for (uint32_t p = 0; p < bits / 8; p++, page += AE_KV8_CODES(head_dim))
+        for (uint32_t i = 0; i < head_dim; i++) page[ae_kv8_k_at(head_dim, place, i)] = *row++;
+}
+
+static void put_values(uint32_t bits, uint8_t *page, uint32_t place, uint32_t head_dim, const uint8_t *row)
+{
+    for (uint32_t i = 0; bits == 4 && i < head_dim; i++)
+        half_put(&page[ae_kv4_v_at(head_dim, place, i)], i & 16, half_get(row[i / 2], i & 1));
+    for (uint32_t p = 0; p < bits / 8; p++, page += AE_KV8_CODES(head_dim))
+        for (uint32_t i = 0; i < head_dim; i++) page[ae_kv_v_at(head_dim, place, i)] = *row++;
+}
+
+/* The codes of a place: planes of the key, planes of the value; then the scales of both. The last byte of an odd number of
+ * codes of 4 bits has a half that is no code and is 0. */
 static void get_codes(ae_kv_type type, const uint8_t *page, uint32_t place, uint32_t head_dim, uint8_t *row)
 {
-    const uint32_t kp = ae_kv_key_planes(type), vp = ae_kv_value_planes(type);
-    const float *d = ae_kv_scales(page, head_dim, kp + vp);
-    for (uint32_t p = 0; p < kp; p++, page += AE_KV8_CODES(head_dim))
-        for (uint32_t i = 0; i < head_dim; i++) *row++ = page[ae_kv8_k_at(head_dim, place, i)];
-    for (uint32_t p = 0; p < vp; p++, page += AE_KV8_CODES(head_dim))
-        for (uint32_t i = 0; i < head_dim; i++) *row++ = page[ae_kv_v_at(head_dim, place, i)];
-    memcpy(row, d + place, sizeof *d);
-    memcpy(row + sizeof *d, d + AE_KV_PAGE + place, sizeof *d);
+    const uint32_t kb = ae_kv_key_bits(type), vb = ae_kv_value_bits(type);
+    const float *d = ae_kv_scales(page, type, head_dim);
+    uint8_t *values = row + code_bytes(kb, head_dim), *scales = values + code_bytes(vb, head_dim);
+    memset(row, 0, (size_t)(scales - row));
+    get_keys(kb, page, place, head_dim, row);
+    get_values(vb, page + ae_kv_key_bytes(type, head_dim), place, head_dim, values);
+    memcpy(scales, d + place, sizeof *d);
+    memcpy(scales + sizeof *d, d + AE_KV_PAGE + place, sizeof *d);
 }
 
 static void put_codes(ae_kv_type type, uint8_t *page, uint32_t place, uint32_t head_dim, const uint8_t *row)
 {
-    const uint32_t kp = ae_kv_key_planes(type), vp = ae_kv_value_planes(type);
-    float *d = ae_kv_scales(page, head_dim, kp + vp);
-    for (uint32_t p = 0; p < kp; p++, page += AE_KV8_CODES(head_dim))
-        for (uint32_t i = 0; i < head_dim; i++) page[ae_kv8_k_at(head_dim, place, i)] = *row++;
-    for (uint32_t p = 0; p < vp; p++, page += AE_KV8_CODES(head_dim))
-        for (uint32_t i = 0; i < head_dim; i++) page[ae_kv_v_at(head_dim, place, i)] = *row++;
-    memcpy(d + place, row, sizeof *d);
-    memcpy(d + AE_KV_PAGE + place, row + sizeof *d, sizeof *d);
+    const uint32_t kb = ae_kv_key_bits(type), vb = ae_kv_value_bits(type);
+    const uint8_t *values = row + code_bytes(kb, head_dim), *scales = values + code_bytes(vb, head_dim);
+    float *d = ae_kv_scales(page, type, head_dim);
+    put_keys(kb, page, place, head_dim, row);
+    put_values(vb, page + ae_kv_key_bytes(type, head_dim), place, head_dim, values);
+    memcpy(d + place, scales, sizeof *d);
+    memcpy(d + AE_KV_PAGE + place, scales + sizeof *d, sizeof *d);
 }
 
 /* The codes of a place, plane by plane, rotated part first; then the scales of the latent and of the rotated part. */
@@ -177,7 +223,7 @@ static void place_get(ae_kv_type type, const ae_kv_layer *l, const void *page, u
     const uint32_t head_dim = l->head_dim, n = head_dim + l->n_rope;
     if (l->n_rope && type == AE_KV_F32) memcpy(row, (const float *)page + (size_t)place * n, n * sizeof(float));
     else if (l->n_rope) get_latent(type, page, place, l, row);
-    else if (ae_kv_key_planes(type)) get_codes(type, page, place, head_dim, row);
+    else if (ae_kv_key_bits(type)) get_codes(type, page, place, head_dim, row);
     else if (type == AE_KV_F32) get_f32(page, place, head_dim, row);
     else get_f16(page, place, head_dim, row);
 }
@@ -187,7 +233,7 @@ static void place_put(ae_kv_type type, const ae_kv_layer *l, void *page, uint32_
     const uint32_t head_dim = l->head_dim, n = head_dim + l->n_rope;
     if (l->n_rope && type == AE_KV_F32) memcpy((float *)page + (size_t)place * n, row, n * sizeof(float));
     else if (l->n_rope) put_latent(type, page, place, l, row);
-    else if (ae_kv_key_planes(type)) put_codes(type, page, place, head_dim, row);
+    else if (ae_kv_key_bits(type)) put_codes(type, page, place, head_dim, row);
     else if (type == AE_KV_F32) put_f32(page, place, head_dim, row);
     else put_f16(page, place, head_dim, row);
 }

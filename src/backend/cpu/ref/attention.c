@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/cpu/ref/ref.h"
+#include "backend/arithmetic.h"
 #include "base/math/fmath.h"
 
 /* A query with the data that its cache type needs. */
@@ -14,6 +15,7 @@ typedef struct view {
     const ae_attn_query *query;
     const int32_t *codes; /* [head_dim] */
     float code_scale;     /* scale of the codes times the tile's scale / h */
+    ae_kv_type type;      /* of codes */
     uint32_t n_planes, value_planes; /* of codes; value_planes not for latent rows */
     /* only for latent rows: */
     const int32_t *rope_codes; /* [n_rope] */
@@ -77,12 +79,20 @@ static void values_f32(const view *w, int32_t first, int32_t last, const float *
     }
 }
 
-/* ---- q8_0, i16 ---------------------------------------------------------------------------------- */
+/* ---- q4_0, q8_0, i16 ------------------------------------------------------------------------------ */
 
 /* Combines the sums of one or two planes. */
 static float of_planes(const int32_t *sums, uint32_t n)
 {
     return n == 1 ? (float)sums[0] : fmaf((float)sums[0], 128.0f, (float)sums[1]);
+}
+
+/* The level of one of the two codes of 4 bits in a byte. */
+static int32_t level4(int8_t byte, bool high)
+{
+    static const int8_t levels[] = AE_KV4_LEVELS;
+    const uint32_t code = (uint8_t)byte >> (high ? 4 : 0) & 15;
+    return code < 8 ? -levels[7 - code] : levels[code - 8];
 }
 
 /* The dot product over n values of the row, from element `at` on; rows of `dim`. */
@@ -91,6 +101,10 @@ static float dot_part(const view *w, int32_t slot, uint32_t dim, uint32_t at, ui
     const uint32_t place = (uint32_t)slot % AE_KV_PAGE;
     const int8_t *plane = slot_page(w->t, slot);
     int32_t sums[2] = {0};
+    if (!w->t->n_rope && ae_kv_key_bits(w->type) == 4) {
+        for (uint32_t i = 0; i < n; i++) sums[0] += level4(plane[ae_kv4_k_at(dim, place, i)], i & 4) * codes[i];
+        return (float)sums[0];
+    }
     for (uint32_t p = 0; p < w->n_planes; p++, plane += AE_KV8_CODES(dim))
         for (uint32_t i = 0; i < n; i++) sums[p] += plane[ae_kv8_k_at(dim, place, at + i)] * codes[i];
     return of_planes(sums, w->n_planes);
@@ -98,7 +112,7 @@ static float dot_part(const view *w, int32_t slot, uint32_t dim, uint32_t at, ui
 
 static const float *scales_of(const view *w, const void *page)
 {
-    return ae_kv_scales(page, w->t->head_dim, w->n_planes + w->value_planes);
+    return ae_kv_scales(page, w->type, w->t->head_dim);
 }
 
 static float score_codes(const view *w, int32_t slot)
@@ -121,7 +135,8 @@ static float weight_codes(const float *weight, uint32_t n, int32_t *code)
 static void values_codes(const view *w, int32_t first, int32_t last, const float *p, float *o)
 {
     const ae_attn_tile *t = w->t;
-    const size_t plane = AE_KV8_CODES(t->head_dim), values = w->n_planes * plane;
+    const size_t plane = AE_KV8_CODES(t->head_dim), values = ae_kv_key_bytes(w->type, t->head_dim);
+    const bool halves = ae_kv_value_bits(w->type) == 4;
     const int8_t *page[AE_KV_PAGE];
     uint32_t place[AE_KV_PAGE];
     float weight[AE_KV_PAGE];
@@ -136,7 +151,9 @@ static void values_codes(const view *w, int32_t first, int32_t last, const float
     const float d = weight_codes(weight, (uint32_t)n, code);
     for (uint32_t i = 0; i < t->head_dim; i++) {
         int32_t sums[2] = {0};
-        for (uint32_t k = 0; k < w->value_planes; k++)
+        for (int32_t j = 0; halves && j < n; j++)
+            sums[0] += code[j] * level4(page[j][values + ae_kv4_v_at(t->head_dim, place[j], i)], i & 16);
+        for (uint32_t k = 0; !halves && k < w->value_planes; k++)
             for (int32_t j = 0; j < n; j++)
                 sums[k] += code[j] * page[j][values + k * plane + ae_kv_v_at(t->head_dim, place[j], i)];
         o[i] = of_planes(sums, w->value_planes) * d;
@@ -314,7 +331,7 @@ static void attend_codes(const ae_attn_tile *t, ae_kv_type type)
     for (uint32_t i = 0; i < t->n_queries; i++) {
         int32_t *codes = (int32_t *)(void *)(t->scratch + t->head_dim); /* after o */
         const float d = ae_ref_quant_query(t->query[i].q, t->head_dim, codes);
-        attend(&(view){.t = t, .query = &t->query[i], .codes = codes, .n_planes = ae_kv_key_planes(type),
+        attend(&(view){.t = t, .query = &t->query[i], .codes = codes, .type = type, .n_planes = ae_kv_key_planes(type),
                        .value_planes = ae_kv_value_planes(type),
                        .code_scale = d * (t->scale / (float)ae_kv8_turn(t->head_dim))}, &k, i);
     }
@@ -324,6 +341,9 @@ void ae_ref_attention_q8(const ae_attn_tile *t) { attend_codes(t, AE_KV_Q8_0); }
 void ae_ref_attention_i16(const ae_attn_tile *t) { attend_codes(t, AE_KV_I16); }
 void ae_ref_attention_i16_q8(const ae_attn_tile *t) { attend_codes(t, AE_KV_I16_Q8_0); }
 void ae_ref_attention_q8_i16(const ae_attn_tile *t) { attend_codes(t, AE_KV_Q8_0_I16); }
+void ae_ref_attention_q4(const ae_attn_tile *t) { attend_codes(t, AE_KV_Q4_0); }
+void ae_ref_attention_q8_q4(const ae_attn_tile *t) { attend_codes(t, AE_KV_Q8_0_Q4_0); }
+void ae_ref_attention_i16_q4(const ae_attn_tile *t) { attend_codes(t, AE_KV_I16_Q4_0); }
 
 void ae_ref_latent_attention_f32(const ae_attn_tile *t)
 {

@@ -243,6 +243,8 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
  *               kd, vd  f32 [64]           scales of the rows
  *   AE_KV_I16   as Q8_0, but K and V have two such planes each, of high and of low digits (AE_KV_I16_Q8_0: K has two, V one;
  *               AE_KV_Q8_0_I16: V has two, K one): planes of K, planes of V, scales
+ *   AE_KV_Q4_0  as Q8_0, but K and V hold two codes of 4 bits in a byte, in the order of ae_kv4_k_at and ae_kv4_v_at (of
+ *               AE_KV_Q8_0_Q4_0 and AE_KV_I16_Q4_0 V alone)
  *   AE_KV_F32   K, V f32 [64][head_dim]
  * Arithmetic, for one query: chunks of 64 logical positions from the first one inside the window to the
  * query's own, ascending. In a chunk, for the positions j that the query sees:
@@ -271,6 +273,11 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
  * i16: rows of K are turned as those of q8_0, rows of V are not. A row gets codes and a scale as the turned query does (with
  *   AE_KV_QUERY); a code is 128 * high + low, low from -64 to 63. Each sum over codes is then two, one of a plane, and
  *   (float)sum becomes fmaf((float)high sum, 128, (float)low sum); all else is as for q8_0.
+ * q4_0: rows of K and of V are turned. The code of y is the number of limits below y, of a NaN 0; the limits are 0 and those of
+ *   AE_KV4_LIMITS with either sign, code c stands for a level of AE_KV4_LEVELS (c from 8 on) or minus one (below). A row's
+ *   codes are those of x * (t / top), top = max |x|, and its scale top / t, t the best of AE_KV4_TOPS: the first with the least
+ *   squared error, e = |x * (t / top)| - level, summed as that of q8_0; both 0 unless top > 1e-30. Levels take the place of
+ *   codes in all sums. The resulting values are still turned, as those of latent rows (below); they are turned back last.
  * The sums over j are exact integers, so they do not depend on the order of j inside a chunk, and kernels may use byte tiles.
  *
  * Latent rows (multi-head latent attention): one page of a layer serves all heads. A row has two parts, n_rope rotated values
@@ -372,23 +379,28 @@ static inline uint16_t ae_kv_half(float x)
     return x == x ? ae_f32_to_f16(x) : 0x7E00;
 }
 
-/* q8_0 and i16: a page has the bytes of K, those of V, then the scales of both. */
+/* Types of codes: a page has the bytes of K, those of V, then the scales of both. */
 #define AE_KV8_DIM(head_dim) (((size_t)(head_dim) + 15) / 16 * 16)
 #define AE_KV8_CODES(head_dim) (AE_KV_PAGE * AE_KV8_DIM(head_dim))
+#define AE_KV4_DIM(head_dim) (((size_t)(head_dim) + 31) / 32 * 32) /* of values of 4 bits */
 
-/* n_planes: of K and V together, 2 for q8_0 */
-static inline size_t ae_kv_code_bytes(uint32_t head_dim, uint32_t n_planes)
+/* The bytes of K and of V in a page of a layer and head. */
+static inline size_t ae_kv_key_bytes(ae_kv_type type, uint32_t head_dim)
 {
-    return n_planes * AE_KV8_CODES(head_dim) + 2 * AE_KV_PAGE * sizeof(float);
+    return AE_KV8_CODES(head_dim) * ae_kv_key_bits(type) / 8;
 }
 
-#define AE_KV8_BYTES(head_dim) ae_kv_code_bytes(head_dim, 2)
+static inline size_t ae_kv_value_bytes(ae_kv_type type, uint32_t head_dim)
+{
+    const uint32_t bits = ae_kv_value_bits(type);
+    return AE_KV_PAGE * (bits == 4 ? AE_KV4_DIM(head_dim) : AE_KV8_DIM(head_dim)) * bits / 8;
+}
 
 /* The bytes of a page of a layer and head. */
 static inline size_t ae_kv_head_bytes(ae_kv_type type, uint32_t head_dim)
 {
-    const uint32_t n_planes = ae_kv_key_planes(type) + ae_kv_value_planes(type);
-    if (n_planes) return ae_kv_code_bytes(head_dim, n_planes);
+    if (ae_kv_key_bits(type))
+        return ae_kv_key_bytes(type, head_dim) + ae_kv_value_bytes(type, head_dim) + 2 * AE_KV_PAGE * sizeof(float);
     return 2 * AE_KV_K_ELEMENTS(head_dim) * (type == AE_KV_F32 ? sizeof(float) : sizeof(uint16_t));
 }
 
@@ -409,17 +421,34 @@ static inline uint32_t ae_kv8_turn(uint32_t head_dim)
     return head_dim & (~head_dim + 1);
 }
 
-/* The scales of K; those of V follow. n_planes: of K and V together */
-static inline float *ae_kv_scales(const void *page, uint32_t head_dim, uint32_t n_planes)
+/* Codes of 4 bits: the byte of element i at a place. In keys elements 8 j + k and 8 j + 4 + k (k < 4) share one, in values
+ * 32 j + k and 32 j + 16 + k (k < 16); the second has the high bits. So no two places share a byte: threads write rows of one
+ * page at the same time. */
+static inline size_t ae_kv4_k_at(uint32_t head_dim, uint32_t place, uint32_t i)
 {
-    return (float *)((uintptr_t)page + n_planes * AE_KV8_CODES(head_dim));
+    return ((place / 16 * (AE_KV8_DIM(head_dim) / 8) + i / 8) * 16 + place % 16) * 4 + i % 4;
+}
+
+static inline size_t ae_kv4_v_at(uint32_t head_dim, uint32_t place, uint32_t i)
+{
+    return (place / 4 * (AE_KV4_DIM(head_dim) / 2) + i / 32 * 16 + i % 16) * 4 + place % 4;
+}
+
+/* The scales of K; those of V follow. */
+static inline float *ae_kv_scales(const void *page, ae_kv_type type, uint32_t head_dim)
+{
+    return (float *)((uintptr_t)page + ae_kv_key_bytes(type, head_dim) + ae_kv_value_bytes(type, head_dim));
 }
 
 /* The padded length of a part of latent rows. */
 #define AE_LATENT_DIM(n) AE_KV8_DIM(n)
 
 /* The number of planes of codes. */
-static inline uint32_t ae_latent_planes(ae_kv_type type) { return type == AE_KV_Q8_0 || type == AE_KV_Q8_0_I16 ? 1 : 2; }
+static inline uint32_t ae_latent_planes(ae_kv_type type)
+{
+    const uint32_t bits = ae_kv_key_bits(type);
+    return bits == 8 || bits == 4 ? 1 : 2;
+}
 
 /* The bytes of a page of latent rows. */
 static inline size_t ae_latent_bytes(ae_kv_type type, uint32_t head_dim, uint32_t n_rope)

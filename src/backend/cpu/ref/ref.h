@@ -24,9 +24,10 @@ ae_rope_fn ae_ref_rope;
 void ae_ref_route(const ae_routing *routing, const float *logits, const float *bias, float *p, uint32_t *ids, float *weights);
 /* The positions of the n_most highest of n scores, ascending; n > n_most. All levels use this function. */
 void ae_ref_choose(const float *score, uint32_t n, uint32_t n_most, int32_t *positions);
-ae_kv_write_fn ae_ref_kv_write_f16, ae_ref_kv_write_q8, ae_ref_kv_write_i16, ae_ref_kv_write_i16_q8, ae_ref_kv_write_q8_i16;
+ae_kv_write_fn ae_ref_kv_write_f16, ae_ref_kv_write_q8, ae_ref_kv_write_i16, ae_ref_kv_write_i16_q8, ae_ref_kv_write_q8_i16,
+    ae_ref_kv_write_q4, ae_ref_kv_write_q8_q4, ae_ref_kv_write_i16_q4;
 ae_attention_fn ae_ref_attention_f16, ae_ref_attention_q8, ae_ref_attention_i16, ae_ref_attention_i16_q8,
-    ae_ref_attention_q8_i16;
+    ae_ref_attention_q8_i16, ae_ref_attention_q4, ae_ref_attention_q8_q4, ae_ref_attention_i16_q4;
 ae_kv_write_fn ae_ref_kv_write_f32;
 ae_attention_fn ae_ref_attention_f32;
 ae_attention_merge_fn ae_ref_attention_merge;

@@ -258,11 +258,56 @@ float ae_ref_quant_row(const float *x, uint32_t n, int8_t *codes)
     return d;
 }
 
-/* The digits of a row [n_planes][MAX_DIM]; returns its scale. */
-static float take_digits(const float *x, uint32_t n, uint32_t n_planes, int8_t (*digits)[MAX_DIM])
+/* The level for |y|. */
+static float level4(float y)
+{
+    static const float limits[] = AE_KV4_LIMITS;
+    static const int8_t levels[] = AE_KV4_LEVELS;
+    uint32_t i = 0;
+    for (uint32_t k = 0; k < 7; k++) i += fabsf(y) > limits[k];
+    return levels[i];
+}
+
+/* The code of y; of a NaN 0. */
+static uint8_t code4(float y)
+{
+    static const float limits[] = AE_KV4_LIMITS;
+    uint8_t code = y > 0.0f;
+    for (uint32_t k = 0; k < 7; k++) code = (uint8_t)(code + (y > limits[k]) + (y > -limits[k]));
+    return code;
+}
+
+/* Codes of 4 bits of the scale with the least squared error, which is returned. */
+static float quant4(const float *x, uint32_t n, uint8_t *codes)
+{
+    static const float tops[AE_KV4_TRIES] = AE_KV4_TOPS;
+    const float top = largest(x, n);
+    float best_error = 0, best_t = tops[0];
+    memset(codes, 0, n);
+    if (!(top > 1e-30f)) return 0;
+    for (uint32_t i = 0; i < AE_KV4_TRIES; i++) {
+        const float inv = tops[i] / top, d = top / tops[i];
+        float a[64] = {0};
+        for (uint32_t k = 0; k < n; k++) {
+            const float y = x[k] * inv, e = fabsf(y) - level4(y);
+            a[k % 64] = fmaf(e, e, a[k % 64]);
+        }
+        const float error = ae_sum64(a) * (d * d);
+        if (i == 0 || error < best_error) {
+            best_error = error;
+            best_t = tops[i];
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) codes[i] = code4(x[i] * (best_t / top));
+    return top / best_t;
+}
+
+/* The digits of a row [planes of n_bits][MAX_DIM]; returns its scale. */
+static float take_digits(const float *x, uint32_t n, uint32_t n_bits, int8_t (*digits)[MAX_DIM])
 {
     int32_t codes[MAX_DIM];
-    if (n_planes == 1) return ae_ref_quant_row(x, n, digits[0]);
+    if (n_bits == 4) return quant4(x, n, (uint8_t *)digits[0]);
+    if (n_bits == 8) return ae_ref_quant_row(x, n, digits[0]);
     const float d = quant_wide(x, n, codes);
     for (uint32_t i = 0; i < n; i++) {
         digits[0][i] = (int8_t)ae_latent_high(codes[i]);
@@ -271,17 +316,29 @@ static float take_digits(const float *x, uint32_t n, uint32_t n_planes, int8_t (
     return d;
 }
 
+/* One of the two codes in a byte. */
+static void put_half(uint8_t *byte, bool high, int8_t code)
+{
+    *byte = (uint8_t)(high ? (*byte & 15) | code << 4 : (*byte & 240) | code);
+}
+
 static void write_coded(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place, ae_kv_type type)
 {
-    const uint32_t kp = ae_kv_key_planes(type), vp = ae_kv_value_planes(type);
+    const uint32_t kb = ae_kv_key_bits(type), vb = ae_kv_value_bits(type);
     int8_t digits[2][MAX_DIM], *plane = page;
-    float x[MAX_DIM], *d = ae_kv_scales(page, head_dim, kp + vp);
+    float x[MAX_DIM], *d = ae_kv_scales(page, type, head_dim);
     ae_ref_turn(k, head_dim, x);
-    d[place] = take_digits(x, head_dim, kp, digits);
-    for (uint32_t p = 0; p < kp; p++, plane += AE_KV8_CODES(head_dim))
+    d[place] = take_digits(x, head_dim, kb, digits);
+    for (uint32_t i = 0; kb == 4 && i < head_dim; i++)
+        put_half((uint8_t *)plane + ae_kv4_k_at(head_dim, place, i), i & 4, digits[0][i]);
+    for (uint32_t p = 0; p < kb / 8; p++, plane += AE_KV8_CODES(head_dim))
         for (uint32_t i = 0; i < head_dim; i++) plane[ae_kv8_k_at(head_dim, place, i)] = digits[p][i];
-    d[AE_KV_PAGE + place] = take_digits(v, head_dim, vp, digits);
-    for (uint32_t p = 0; p < vp; p++, plane += AE_KV8_CODES(head_dim))
+    plane = (int8_t *)page + ae_kv_key_bytes(type, head_dim);
+    if (vb == 4) ae_ref_turn(v, head_dim, x);
+    d[AE_KV_PAGE + place] = take_digits(vb == 4 ? x : v, head_dim, vb, digits);
+    for (uint32_t i = 0; vb == 4 && i < head_dim; i++)
+        put_half((uint8_t *)plane + ae_kv4_v_at(head_dim, place, i), i & 16, digits[0][i]);
+    for (uint32_t p = 0; p < vb / 8; p++, plane += AE_KV8_CODES(head_dim))
         for (uint32_t i = 0; i < head_dim; i++) plane[ae_kv_v_at(head_dim, place, i)] = digits[p][i];
 }
 
@@ -303,4 +360,19 @@ void ae_ref_kv_write_i16_q8(const float *k, const float *v, uint32_t head_dim, v
 void ae_ref_kv_write_q8_i16(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place)
 {
     write_coded(k, v, head_dim, page, place, AE_KV_Q8_0_I16);
+}
+
+void ae_ref_kv_write_q4(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place)
+{
+    write_coded(k, v, head_dim, page, place, AE_KV_Q4_0);
+}
+
+void ae_ref_kv_write_q8_q4(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place)
+{
+    write_coded(k, v, head_dim, page, place, AE_KV_Q8_0_Q4_0);
+}
+
+void ae_ref_kv_write_i16_q4(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place)
+{
+    write_coded(k, v, head_dim, page, place, AE_KV_I16_Q4_0);
 }
