@@ -32,8 +32,7 @@ static const char *not_in_a_group(const app_options *o)
 {
     if (o->command->bit == APP_RUN && o->run.prompt_cache) return "--prompt-cache";
     if (o->command->bit == APP_SERVE && o->serve.slot_save_path) return "--slot-save-path";
-    if (o->mmproj) return "--mmproj";
-    return o->images.n ? "--image" : NULL;
+    return NULL;
 }
 
 int app_machines_settle(app_options *options)
@@ -53,8 +52,8 @@ int app_machines_settle(app_options *options)
         return app_error(APP_USAGE, "--machines takes auto, split or pipeline%s; found '%s'",
                          options->command->bit == APP_INSPECT ? ", with a number of processes as in split:4" : "", given);
     if (not_in_a_group(options))
-        return app_error(APP_USAGE, "%s does not go with --machines: several machines together save no sequences and read no "
-                         "pictures", not_in_a_group(options));
+        return app_error(APP_USAGE, "%s does not go with --machines: several machines together save no sequences",
+                         not_in_a_group(options));
     const int bad = settle_shares(options->split, &machines);
     if (bad) return bad;
     machines.insecure = options->machines_insecure;

@@ -211,19 +211,20 @@ aerie_status ae_engine_add_given(ae_engine *e, uint32_t first, uint32_t n, const
     if (!n || first > e->n_rows || n > e->n_rows - first || e->n_given == e->options.n_batch)
         return ae_fail(error, AERIE_ERROR_INTERNAL, "%u rows from %u on are given in a pass of %u; please report", n, first,
                        e->n_rows);
-    if (e->net->ranks)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "a group of ranks takes tokens alone, no pictures or other rows");
     if (group && e->state)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
                        "rows that see each other are given, but the model's recurrent layers read "
                        "one after the other");
     e->given[e->n_given++] = (struct ae_given){first, n, rows, plane};
+    ae_commands_put_given(e, &e->given[e->n_given - 1], group);
     if (group) ae_engine_join_rows(e, first, n);
     return AERIE_OK;
 }
 
 void ae_engine_turn(ae_engine *e, uint32_t first, uint32_t n, uint32_t debt, uint32_t n_across, uint32_t from)
 {
+    ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_TURN, .a = first, .b = n, .n = 3},
+                    (const int32_t[]){(int32_t)debt, (int32_t)n_across, (int32_t)from});
     for (uint32_t i = 0; e->turn && i < n && first + i < e->n_rows; i++) {
         int32_t *at = e->turn + 4 * (size_t)(first + i);
         const int32_t pos = e->rows.pos[first + i] - (int32_t)debt, begin = pos - (int32_t)(from + i);

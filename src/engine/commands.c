@@ -70,12 +70,23 @@ void ae_commands_release(ae_commands *c, bool held)
     if (held) atomic_store(&c->holder, 0);
 }
 
-static void put(ae_commands *c, const ae_command *command, const uint32_t *payload)
+static void put_head(ae_commands *c, const ae_command *command)
 {
     const uint32_t head[] = {command->kind, command->engine, command->seq, command->a, command->b, command->result, command->n};
-    if (c->comm->n_ranks == 1 || c->comm->rank) return;
-    const bool held = ae_commands_hold(c);
     for (size_t i = 0; i < sizeof head / sizeof *head; i++) put_word(c, head[i]);
+}
+
+/* Whether somebody reads what this rank writes. */
+static bool is_read(const ae_commands *c)
+{
+    return c && c->comm->n_ranks > 1 && !c->comm->rank;
+}
+
+static void put(ae_commands *c, const ae_command *command, const uint32_t *payload)
+{
+    if (!is_read(c)) return;
+    const bool held = ae_commands_hold(c);
+    put_head(c, command);
     for (uint32_t i = 0; i < command->n; i++) put_word(c, payload[i]);
     ae_commands_release(c, held);
 }
@@ -103,6 +114,22 @@ void ae_commands_put_tree(ae_engine *e, uint32_t seq, const ae_tree *tree, uint3
     }
     put_for(e, &(ae_command){.kind = AE_COMMAND_TREE, .seq = seq, .a = n_silent, .result = (uint32_t)status, .n = 2 * n},
             words);
+}
+
+void ae_commands_put_given(ae_engine *e, const struct ae_given *g, bool group)
+{
+    ae_commands *c = e->options.commands;
+    const ae_hparams *h = &e->net->model->hparams;
+    if (!is_read(c)) return;
+    const bool held = ae_commands_hold(c);
+    put_head(c, &(ae_command){.kind = AE_COMMAND_GIVEN, .engine = e->number, .a = g->first, .b = g->n, .result = group});
+    for (uint32_t plane = 0; plane <= h->n_deepstack; plane++)
+        for (size_t i = 0; i < (size_t)g->n * h->n_embd; i++) {
+            uint32_t word;
+            memcpy(&word, g->rows + plane * g->plane + i, sizeof word);
+            put_word(c, word);
+        }
+    ae_commands_release(c, held);
 }
 
 void ae_commands_put_mode(ae_engine *e, const ae_pass_mode *mode)

@@ -22,6 +22,9 @@ typedef enum ae_command_kind {
     AE_COMMAND_CHAIN,    /* a: ae_export; n tokens; result: the status, as for the next two */
     AE_COMMAND_TREE,     /* a: number of rows without logits; n: parents, then tokens */
     AE_COMMAND_COMMIT,   /* a: rows of the chain; n nodes */
+    AE_COMMAND_GIVEN,    /* a: first row; b: rows; result: whether they see each other. The rows follow as words: their planes
+                          * one after the other (ae_engine_add_given) */
+    AE_COMMAND_TURN,     /* a: first row; b: rows; n: debt, columns, cell of the first row */
     AE_COMMAND_MODE,     /* a: experts + 1, or 0 for no mode; n: the AE_LACKS_ bits of layers */
     AE_COMMAND_PASS,
     AE_COMMAND_ADAPT,    /* a, b: scope, low half first; n: pairs of an adapter's number and the bits of its scale */
@@ -41,6 +44,7 @@ typedef struct ae_command {
 } ae_command;
 
 typedef struct ae_commands ae_commands;
+struct ae_given;
 
 /* Opens this rank's commands. `comm` may have any number of ranks, including 1. Errors: MEMORY, LIMIT. */
 aerie_status ae_commands_open(ae_commands **out, ae_comm *comm, aerie_error *error);
@@ -60,6 +64,8 @@ void ae_commands_free_engine(ae_engine *engine);
 /* Writes a command with payload [command->n] words. The caller sets command->seq; the engine's number is set here. */
 void ae_commands_put(ae_engine *engine, const ae_command *command, const int32_t *payload);
 void ae_commands_put_tree(ae_engine *engine, uint32_t seq, const ae_tree *tree, uint32_t n_silent, aerie_status status);
+/* given: the rows that were added last. */
+void ae_commands_put_given(ae_engine *engine, const struct ae_given *given, bool group);
 void ae_commands_put_mode(ae_engine *engine, const ae_pass_mode *mode);
 void ae_commands_put_set(ae_engine *engine, ae_command_kind kind, uint32_t seq, const ae_adapter_set *set);
 /* Held while a pass runs: messages of two passes would mix, so a second thread that comes meanwhile ends the group. Returns

@@ -17,6 +17,9 @@ typedef struct follower {
     ae_engine *engines[AE_COMMANDS_MAX_ENGINES];
     ae_pass_mode modes[AE_COMMANDS_MAX_ENGINES];
     uint8_t lacks[AE_COMMANDS_MAX_ENGINES][AE_MAX_LAYERS];
+    /* rows that are given in the pass being built; NULL until the first come, since few groups get any */
+    float *rows[AE_COMMANDS_MAX_ENGINES];
+    uint32_t n_given[AE_COMMANDS_MAX_ENGINES];
     uint32_t *payload; /* [n_room] */
     uint32_t n_room;
     ae_command at;     /* the current command */
@@ -111,10 +114,12 @@ static aerie_status create(follower *f, aerie_error *error)
 
 /* ---- Commands ------------------------------------------------------------------------------------------------------- */
 
-static aerie_status check_tokens(const follower *f, const uint32_t *tokens, uint32_t n, aerie_error *error)
+/* given: ids of given rows, below 0, may be among them. */
+static aerie_status check_tokens(const follower *f, const uint32_t *tokens, uint32_t n, bool given, aerie_error *error)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (tokens[i] >= f->net->model->hparams.n_vocab) return impossible(f, "token", tokens[i], error);
+        if (tokens[i] >= f->net->model->hparams.n_vocab && (!given || (int32_t)tokens[i] >= 0))
+            return impossible(f, "token", tokens[i], error);
     return AERIE_OK;
 }
 
@@ -129,7 +134,7 @@ static aerie_status do_chain(follower *f, ae_engine *e, aerie_error *error)
 {
     uint32_t first;
     if (f->at.a > AE_EXPORT_ALL) return impossible(f, "exports", f->at.a, error);
-    AE_TRY(check_tokens(f, f->payload, f->at.n, error));
+    AE_TRY(check_tokens(f, f->payload, f->at.n, !f->net->model->hparams.encoder, error));
     const aerie_status status = ae_engine_add_chain(e, f->at.seq, (const int32_t *)f->payload, f->at.n, (ae_export)f->at.a,
                                                     &first, NULL);
     return check_result(f, (uint32_t)status, error);
@@ -141,7 +146,7 @@ static aerie_status do_tree(follower *f, ae_engine *e, aerie_error *error)
     uint32_t first;
     if (tree.n > AERIE_MAX_DRAFT) return impossible(f, "nodes", tree.n, error);
     if (f->at.a > tree.n) return impossible(f, "rows without logits", f->at.a, error);
-    AE_TRY(check_tokens(f, f->payload + tree.n, tree.n, error));
+    AE_TRY(check_tokens(f, f->payload + tree.n, tree.n, false, error));
     for (uint32_t i = 0; i < tree.n; i++) {
         const int32_t parent = (int32_t)f->payload[i];
         if (parent < -1 || parent >= (int32_t)i) return impossible(f, "a parent", f->payload[i], error);
@@ -150,6 +155,36 @@ static aerie_status do_tree(follower *f, ae_engine *e, aerie_error *error)
         tree.depth[i] = parent < 0 ? 1 : tree.depth[parent] + 1;
     }
     return check_result(f, (uint32_t)ae_engine_add_tree_from(e, f->at.seq, &tree, f->at.a, &first, NULL), error);
+}
+
+/* Reads a pass's given rows into room for those of the largest pass. */
+static aerie_status do_given(follower *f, ae_engine *e, aerie_error *error)
+{
+    const ae_hparams *h = &f->net->model->hparams;
+    const size_t n_batch = e->options.n_batch, planes = 1 + h->n_deepstack, n_embd = h->n_embd;
+    const uint32_t first = f->at.a, n = f->at.b, at = f->at.engine;
+    if (f->at.result > 1) return impossible(f, "a group", f->at.result, error);
+    if (first > ae_engine_n_rows(e) || !n || n > ae_engine_n_rows(e) - first) return impossible(f, "rows", n, error);
+    if (n > n_batch - f->n_given[at]) return impossible(f, "given rows", n, error);
+    if (!f->rows[at]) f->rows[at] = ae_alloc(n_batch, planes * n_embd * sizeof(float));
+    if (!f->rows[at]) return ae_fail_memory(error, "rows that are no tokens", n_batch * planes * n_embd * sizeof(float));
+    float *rows = f->rows[at] + f->n_given[at] * planes * n_embd;
+    for (size_t i = 0; i < n * planes * n_embd; i++) {
+        uint32_t word = 0;
+        AE_TRY(read_word(f->commands, &word, error));
+        memcpy(rows + i, &word, sizeof word);
+    }
+    f->n_given[at] += n;
+    return ae_engine_add_given(e, first, n, rows, n * n_embd, f->at.result, error);
+}
+
+static aerie_status do_turn(follower *f, ae_engine *e, aerie_error *error)
+{
+    if (f->at.n != 3) return impossible(f, "words", f->at.n, error);
+    for (uint32_t i = 0; i < 3; i++)
+        if (f->payload[i] > e->options.n_ctx) return impossible(f, "positions", f->payload[i], error);
+    ae_engine_turn(e, f->at.a, f->at.b, f->payload[0], f->payload[1], f->payload[2]);
+    return AERIE_OK;
 }
 
 static aerie_status do_mode(follower *f, ae_engine *e, aerie_error *error)
@@ -208,14 +243,27 @@ static aerie_status do_sequence(follower *f, ae_engine *e, aerie_error *error)
     }
 }
 
+static void drop_rows(follower *f, uint32_t engine)
+{
+    ae_free(f->rows[engine]);
+    f->rows[engine] = NULL;
+    f->n_given[engine] = 0;
+}
+
 static aerie_status do_engine(follower *f, ae_engine *e, aerie_error *error)
 {
     switch (f->at.kind) {
     case AE_COMMAND_FREE:
         ae_engine_free(e);
         f->engines[f->at.engine] = NULL;
+        drop_rows(f, f->at.engine);
         return AERIE_OK;
-    case AE_COMMAND_CLEAR: ae_engine_rows_clear(e); return AERIE_OK;
+    case AE_COMMAND_CLEAR:
+        ae_engine_rows_clear(e);
+        f->n_given[f->at.engine] = 0;
+        return AERIE_OK;
+    case AE_COMMAND_GIVEN: return do_given(f, e, error);
+    case AE_COMMAND_TURN: return do_turn(f, e, error);
     case AE_COMMAND_CHAIN: return do_chain(f, e, error);
     case AE_COMMAND_TREE: return do_tree(f, e, error);
     case AE_COMMAND_COMMIT:
@@ -255,7 +303,7 @@ aerie_status ae_commands_follow(ae_commands *commands, const ae_net *net, uint32
         if (status == AERIE_OK) status = do_command(f, why);
     }
     if (status != AERIE_OK) ae_comm_fail(commands->comm, why->text);
-    for (uint32_t i = 0; i < AE_COMMANDS_MAX_ENGINES; i++) ae_engine_free(f->engines[i]);
+    for (uint32_t i = 0; i < AE_COMMANDS_MAX_ENGINES; i++) ae_engine_free(f->engines[i]), drop_rows(f, i);
     ae_free(f->payload);
     ae_free(f);
     return status;

@@ -77,9 +77,6 @@ void ae_spec_reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32
 static aerie_status check_media(const ae_spec *spec, const ae_spec_request *request, aerie_error *error)
 {
     const ae_engine_options *o = ae_engine_options_get(spec->engine);
-    if (request->n_media && ae_engine_net(spec->engine)->ranks)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
-                       "pictures: not supported for a model that several machines run (--machines)");
     if (request->n_media && request->row)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "rows are asked for (row) of a prompt with rows that are no tokens");
     for (uint32_t i = 0; i < request->n_media; i++) {

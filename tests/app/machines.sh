@@ -12,7 +12,7 @@ trap 'rm -rf "$dir"' EXIT
 start() {
     n=$1
     shift
-    timeout 60 mpirun --oversubscribe -n "$n" "$aerie" run "$dir/a.gguf" -q -t 1 --ids -n 24 "$@" 2> "$dir/err"
+    timeout 300 mpirun --oversubscribe -n "$n" "$aerie" run "$dir/a.gguf" -q -t 1 --ids -n 24 "$@" 2> "$dir/err"
 }
 if ! mpirun --oversubscribe -n 1 true > /dev/null 2> "$dir/err"; then
     echo "skip: mpirun does not start: $(head -c 200 "$dir/err")"
@@ -44,14 +44,36 @@ for what in "2 split" "2 pipeline"; do
     start "$1" -p "some text" --temp 0 -md "$dir/head.gguf" --spec-type eagle3 --stats --machines "$2" > "$dir/many"
     cmp -s "$dir/one" "$dir/many" || { echo "a head, $what: other ids"; head -3 "$dir/err"; bad=1; }
     grep -q "speculation: draft-eagle3" "$dir/err" || { echo "a head, $what: it does not draft"; head -3 "$dir/err"; bad=1; }
-    timeout 60 mpirun --oversubscribe -n "$1" "$aerie" run "$dir/mtp.gguf" -q -t 1 --ids -n 24 -p "1 2 3" --temp 0 \
+    timeout 300 mpirun --oversubscribe -n "$1" "$aerie" run "$dir/mtp.gguf" -q -t 1 --ids -n 24 -p "1 2 3" --temp 0 \
         --spec-type mtp --machines "$2" > "$dir/many" 2> "$dir/err"
     cmp -s "$dir/mtp" "$dir/many" || { echo "MTP, $what: other ids"; head -3 "$dir/err"; bad=1; }
 done
+# a picture: the first process reads it, its rows go to all; rows that see each other, and rows that join several layers
+if command -v python3 > /dev/null && python3 -c 'import struct, sys, zlib
+rows = b"".join(b"\0" + bytes(range(y, y + 120)) for y in range(30))
+chunk = lambda name, data: struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+open(sys.argv[1], "wb").write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 40, 30, 8, 2, 0, 0, 0)) +
+                              chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))' "$dir/x.png"; then
+    for seen in "gemma3-cap gemma3 3 split" "qwen3vl qwen3vl 2 split" "qwen3vl qwen3vl 2 pipeline"; do
+        # shellcheck disable=SC2086
+        set -- $seen
+        "$tools/mkarch" "$1" "$dir/text.gguf" > /dev/null 2>&1 || { echo "mkarch failed"; bad=1; }
+        "$tools/mkarch" "mmproj-$2:64" "$dir/eye.gguf" > /dev/null 2>&1 || { echo "mkarch failed"; bad=1; }
+        deep=
+        [ "$1" = qwen3vl ] && deep="--override-kv qwen3vl.n_deepstack_layers=int:2"
+        look="run $dir/text.gguf -q -t 1 --ids -n 24 -p what? --temp 0 --mmproj $dir/eye.gguf --image $dir/x.png $deep"
+        # shellcheck disable=SC2086
+        "$aerie" $look > "$dir/one" 2> "$dir/err" && [ -s "$dir/one" ] ||
+            { echo "$1 reads no picture"; head -3 "$dir/err"; bad=1; }
+        # shellcheck disable=SC2086
+        timeout 300 mpirun --oversubscribe -n "$3" "$aerie" $look --machines "$4" > "$dir/many" 2> "$dir/err"
+        cmp -s "$dir/one" "$dir/many" || { echo "a picture, $seen: other ids"; head -3 "$dir/err"; bad=1; }
+    done
+fi
 # mpirun gives each process a terminal of no known width: what is written there is the text as it is
 spaces='root ::= "one  \n\n two  three  "'
 "$aerie" run "$dir/a.gguf" -q -t 1 -p x --grammar "$spaces" -n 100 > "$dir/one" 2> /dev/null
-timeout 60 mpirun --oversubscribe -n 1 "$aerie" run "$dir/a.gguf" -q -t 1 -p x --grammar "$spaces" -n 100 \
+timeout 300 mpirun --oversubscribe -n 1 "$aerie" run "$dir/a.gguf" -q -t 1 -p x --grammar "$spaces" -n 100 \
     > "$dir/many" 2> "$dir/err"
 # whether the last line ends is the terminal's affair
 [ "$(cat "$dir/one")" = "$(cat "$dir/many")" ] ||
@@ -65,16 +87,15 @@ refused() {
 }
 two() { # FILE OPTIONS FILE OPTIONS
     # shellcheck disable=SC2086
-    timeout 60 mpirun --oversubscribe -n 1 "$aerie" run -p x -m "$1" --machines $2 : \
+    timeout 300 mpirun --oversubscribe -n 1 "$aerie" run -p x -m "$1" --machines $2 : \
         -n 1 "$aerie" run -p x -m "$3" --machines $4
 }
 refused "not started as one of several" "$aerie" run "$dir/a.gguf" -p x --machines split
 refused "belongs to --machines" "$aerie" run "$dir/a.gguf" -p x --split 1,2
 refused "whole numbers" "$aerie" run "$dir/a.gguf" -p x --machines split --split 1,x
 refused "prompt-cache does not go with" "$aerie" run "$dir/a.gguf" -p x --machines split --prompt-cache "$dir/x"
-refused "mmproj does not go with" "$aerie" serve "$dir/a.gguf" --machines split --mmproj "$dir/x"
 refused "split or pipeline" "$aerie" run "$dir/a.gguf" -p x --machines row
-refused "3 shares" timeout 60 mpirun --oversubscribe -n 2 "$aerie" run "$dir/a.gguf" -p x --machines split --split 1,1,1
+refused "3 shares" timeout 300 mpirun --oversubscribe -n 2 "$aerie" run "$dir/a.gguf" -p x --machines split --split 1,1,1
 refused "other kinds of --machines" two "$dir/a.gguf" split "$dir/a.gguf" pipeline
 # a process that fails after it has joined ends the others, long before the limit
 refused "no-such-lora" two "$dir/a.gguf" "split" "$dir/a.gguf" "split --lora $dir/no-such-lora.gguf"
@@ -82,7 +103,7 @@ cp "$dir/a.gguf" "$dir/b.gguf"
 size=$(wc -c < "$dir/b.gguf")
 printf 'x' | dd of="$dir/b.gguf" bs=1 seek=$((size - 100)) conv=notrunc 2> /dev/null
 refused "rank 1 on .* model file" two "$dir/a.gguf" "split --machines-verify" "$dir/b.gguf" "split --machines-verify"
-timeout 60 mpirun --oversubscribe -n 2 "$aerie" run "$dir/a.gguf" -t 1 -n 2 -p x --machines split --verbose > "$dir/many" \
+timeout 300 mpirun --oversubscribe -n 2 "$aerie" run "$dir/a.gguf" -t 1 -n 2 -p x --machines split --verbose > "$dir/many" \
     2> "$dir/err"
 grep -q "by measured speed and free memory: --split [1-8],[1-8]$" "$dir/err" ||
     { echo "no measured shares"; head -5 "$dir/err"; bad=1; }

@@ -115,6 +115,7 @@ static void record(bench *b)
     need(ae_engine_create(&b->engine, b->net, &o, &error), &error);
     for (uint32_t k = 0; k < 2; k++) go_on(b, (const uint32_t[]){0, 1}, 2, 20);
     draft(b, 0, 5);
+    look(b, 1, 8);
     ae_engine_snapshot(b->engine, 1);
     const uint32_t n = ae_engine_n_live(b->engine, 0);
     for (uint32_t i = 0; i < n; i++) tokens[i] = token_of(0, i);

@@ -318,6 +318,7 @@ static void story(bench *b)
     adapt(b, 3, -0.5f);
     for (uint32_t s = 0; s < N_SEQS; s++) go_on(b, &s, 1, 7 + 8 * s);
     for (int k = 0; k < 2; k++) go_on(b, (const uint32_t[]){0, 1, 2, 3, 4}, N_SEQS, 9);
+    look(b, 3, 8);
     for (uint32_t k = 0; k < 3; k++) draft(b, k, 5 + k);
     draft_itself(b);
     go_on(b, (const uint32_t[]){0, 1, 2, 3, 4}, N_SEQS, 1);
@@ -386,7 +387,9 @@ static void walk(const char *arch, ae_kv_type type, bool adapts, int every)
     snprintf(path, sizeof path, "%s/m.gguf", folder);
     snprintf(lora, sizeof lora, "%s/lora.gguf", folder);
     need(mkarch_write(mkarch_find(arch), true, path, &error), &error);
-    need(ae_model_load(&b.model, path, NULL, &error), &error);
+    const char *const deep = "qwen3vl.n_deepstack_layers=int:2"; /* rows of pictures join two layers */
+    const ae_model_options options = {.overrides = &deep, .n_overrides = !strcmp(arch, "qwen3vl")};
+    need(ae_model_load(&b.model, path, &options, &error), &error);
     if (adapts) need(mklora_write(&(mklora_options){.uneven = true}, path, lora, &error), &error);
     const ae_hparams *h = &b.model->hparams;
     if (!h->encoder && !h->index.n_heads && !h->n_streams) { /* those run on one machine */
@@ -415,11 +418,11 @@ static void walk(const char *arch, ae_kv_type type, bool adapts, int every)
 
 /* Plain; windows; keys shared between layers, embeddings for layers; experts; experts beside dense blocks; latent attention;
  * recurrent layers of nine kinds, with heads in order and tiled, and one beside attention; experts with biases, on a narrower
- * stream, with a shared one; temperatures; parallel blocks; gates. */
+ * stream, with a shared one; temperatures; parallel blocks; gates; rows of pictures for the first layers. */
 static const char *const kinds[] = {"llama",     "gemma3",    "gemma4", "qwen3moe", "gemma4-moe",     "deepseek2",
                                     "qwen35moe", "qwen3next", "mamba2", "lfm2",     "nemotron_h_moe", "granitehybrid-moe",
                                     "falcon-h1", "mamba",     "plamo2", "gpt-oss",  "kimi-linear",    "mistral3",
-                                    "command-r", "olmo2"};
+                                    "command-r", "olmo2",    "qwen3vl"};
 
 static void test_kinds(void **state)
 {

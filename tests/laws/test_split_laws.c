@@ -141,6 +141,7 @@ static void story(bench *b)
     int32_t tokens[N_CTX];
     for (uint32_t s = 0; s < N_SEQS; s++) go_on(b, &s, 1, 7 + 8 * s);
     for (int k = 0; k < 3; k++) go_on(b, (const uint32_t[]){0, 1, 2, 3, 4}, N_SEQS, 9);
+    look(b, 3, 8);
     for (uint32_t k = 0; k < 3; k++) draft(b, k, 5 + k);
     go_on(b, (const uint32_t[]){0, 1, 2, 3, 4}, N_SEQS, 1);
     draft(b, 1, 77);
