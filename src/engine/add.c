@@ -165,6 +165,11 @@ aerie_status ae_engine_add_tree_from(ae_engine *e, uint32_t seq, const ae_tree *
     return status;
 }
 
+bool ae_engine_may_join(const ae_net *net)
+{
+    return !net->n_recur && !net->model->hparams.index.n_heads;
+}
+
 void ae_engine_join_rows(ae_engine *e, uint32_t first, uint32_t n)
 {
     for (uint32_t r = first; r < first + n; r++) {
@@ -195,9 +200,9 @@ aerie_status ae_engine_add_text(ae_engine *e, uint32_t seq, const int32_t *token
 aerie_status ae_engine_add_whole(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, const uint8_t *wanted,
                                  uint32_t *first, aerie_error *error)
 {
-    if (e->state || e->net->ranks)
+    if (!ae_engine_may_join(e->net) || e->net->ranks)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "texts whose rows see each other need a model without recurrent layers "
-                       "that one machine runs");
+                       "and without an index that one machine runs");
     if (seq < e->options.n_seqs && ae_kv_n_live(e->kv, seq))
         return ae_fail(error, AERIE_ERROR_INTERNAL, "sequence %u has rows already; please report", seq);
     AE_TRY(add_chain(e, seq, tokens, n, (exports){AE_EXPORT_ALL, wanted}, first, error));
@@ -211,10 +216,9 @@ aerie_status ae_engine_add_given(ae_engine *e, uint32_t first, uint32_t n, const
     if (!n || first > e->n_rows || n > e->n_rows - first || e->n_given == e->options.n_batch)
         return ae_fail(error, AERIE_ERROR_INTERNAL, "%u rows from %u on are given in a pass of %u; please report", n, first,
                        e->n_rows);
-    if (group && e->state)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
-                       "rows that see each other are given, but the model's recurrent layers read "
-                       "one after the other");
+    if (group && !ae_engine_may_join(e->net))
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "rows that see each other are given, but the model has recurrent layers, "
+                       "which read one after the other, or an index, which chooses among earlier rows");
     e->given[e->n_given++] = (struct ae_given){first, n, rows, plane};
     ae_commands_put_given(e, &e->given[e->n_given - 1], group);
     if (group) ae_engine_join_rows(e, first, n);

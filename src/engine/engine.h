@@ -88,7 +88,7 @@ aerie_status ae_engine_add_chain(ae_engine *engine, uint32_t seq, const int32_t 
  * neither scaled nor normed; rows are lent until the pass has run. Their ids in that chain are negative, and distinguish
  * sequences as tokens do. What is added to them after layer i (ae_hparams.n_deepstack) is at rows + (i + 1) * plane. group:
  * these rows see each other; the chain must have the whole group, or its rest if the sequence already holds the beginning.
- * INTERNAL: no such rows. UNSUPPORTED: groups in recurrent layers. */
+ * INTERNAL: no such rows. UNSUPPORTED: a group, and ae_engine_may_join says no. */
 aerie_status ae_engine_add_given(ae_engine *engine, uint32_t first, uint32_t n, const float *rows, size_t plane, bool group,
                                  aerie_error *error);
 /* Rows [first, first + n) of the pass, of one sequence, rotate by positions that are `debt` below their own. If n_across is not
@@ -116,6 +116,8 @@ aerie_status ae_engine_add_tree(ae_engine *engine, uint32_t seq, const ae_tree *
 aerie_status ae_engine_add_tree_from(ae_engine *engine, uint32_t seq, const ae_tree *tree, uint32_t n_silent, uint32_t *first,
                                      aerie_error *error);
 
+/* Whether rows may see later ones: not in models with recurrent layers, or with an index, which chooses among earlier rows. */
+bool ae_engine_may_join(const ae_net *net);
 /* Rows [first, first + n) of the pass, a tree that is a chain and was added just before, see each other. */
 void ae_engine_join_rows(ae_engine *engine, uint32_t first, uint32_t n);
 

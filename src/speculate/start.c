@@ -86,9 +86,9 @@ static aerie_status check_media(const ae_spec *spec, const ae_spec_request *requ
             return ae_fail(error, AERIE_ERROR_ARGUMENT,
                            "rows %u to %u of the prompt are no tokens; the last one of its %zu must "
                            "be a token", m->first, m->first + m->n, request->n_tokens);
-        if (m->group && ae_engine_net(spec->engine)->n_recur)
+        if (m->group && !ae_engine_may_join(ae_engine_net(spec->engine)))
             return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
-                           "rows that see each other are given to a model with recurrent layers");
+                           "rows that see each other are given to a model with recurrent layers or with an index");
         if (m->group && m->n > most)
             return ae_fail(error, AERIE_ERROR_LIMIT,
                            "%u rows that see each other must run in one pass, which has room for %u; a "
