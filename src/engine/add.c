@@ -217,8 +217,8 @@ aerie_status ae_engine_add_given(ae_engine *e, uint32_t first, uint32_t n, const
         return ae_fail(error, AERIE_ERROR_INTERNAL, "%u rows from %u on are given in a pass of %u; please report", n, first,
                        e->n_rows);
     if (group && !ae_engine_may_join(e->net))
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "rows that see each other are given, but the model has recurrent layers, "
-                       "which read one after the other, or an index, which chooses among earlier rows");
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "rows that see each other are given, but the model has recurrent "
+                       "layers, which read one after the other, or an index, which chooses among earlier rows");
     e->given[e->n_given++] = (struct ae_given){first, n, rows, plane};
     ae_commands_put_given(e, &e->given[e->n_given - 1], group);
     if (group) ae_engine_join_rows(e, first, n);
