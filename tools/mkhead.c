@@ -12,7 +12,7 @@
 static const char help[] =
     "usage: mkhead [options] TARGET.gguf HEAD.gguf\n"
     "Writes a head of random weights that drafts for TARGET.\n"
-    "  --kind eagle|eagle3|eagle3.1|medusa|mtp|dflash|dspark|dflash2   (default eagle3)\n"
+    "  --kind eagle|eagle3|eagle3.1|medusa|mtp|dflash|dspark|dflash2|dfly   (default eagle3)\n"
     "  --type NAME              type of the matrices: q8_0 (default), q4_0, q4_K, f16 ...\n"
     "  --schema new|old|double  names of keys and tensors, and what d2t holds (default new: token ids)\n"
     "  --seed N                 (default 1)\n"
@@ -24,6 +24,7 @@ static const char help[] =
     "  --mtp-blocks N           (default 1)\n"
     "  --layers N --block N --markov N --sliding N   of block drafters (default 2, 8, 8, 0)\n"
     "  --conv N --conv-group N --pair N --candidates N   of dflash2 (default 2, 16, 8, 6)\n"
+    "  --correct N --no-correction 0|1   of dfly (default: as wide as the target)\n"
     "  --from-anchor 0|1 --causal 0|1 --no-confidence 0|1   of block drafters\n"
     "  --norm-before-residual 0|1  --norm-before-fc 0|1  --whole-fc-norm 0|1\n"
     "  --own-embedding 0|1      token_embd.weight of its own\n"
@@ -74,7 +75,8 @@ static bool set_option(mkhead_options *o, const char *name, const char *value)
                   {"--sinks", &o->n_sinks}, {"--medusa-heads", &o->n_medusa}, {"--medusa-blocks", &o->n_blocks},
                   {"--mtp-blocks", &o->n_nextn}, {"--layers", &o->n_layers}, {"--block", &o->n_block},
                   {"--markov", &o->n_markov}, {"--conv", &o->n_conv}, {"--conv-group", &o->conv_group},
-                  {"--pair", &o->n_pair}, {"--candidates", &o->n_candidates}, {"--sliding", &o->sliding}};
+                  {"--pair", &o->n_pair}, {"--candidates", &o->n_candidates}, {"--correct", &o->n_correct},
+                  {"--sliding", &o->sliding}};
     const struct {
         const char *name;
         bool *to;
@@ -82,7 +84,7 @@ static bool set_option(mkhead_options *o, const char *name, const char *value)
                  {"--whole-fc-norm", &o->whole_fc_norm}, {"--own-embedding", &o->own_embedding},
                  {"--own-output", &o->own_output}, {"--biases", &o->biases}, {"--rope-freqs", &o->rope_freqs},
                  {"--qk-norm", &o->qk_norm}, {"--map-i32", &o->map_i32}, {"--tokenizer", &o->tokenizer},
-                 {"--causal", &o->causal},
+                 {"--causal", &o->causal}, {"--no-correction", &o->no_correction},
                  {"--no-confidence", &o->no_confidence}};
     uint64_t n;
     if (!strcmp(name, "--seed")) return parse_count(value, UINT64_MAX, &o->seed);

@@ -4,7 +4,8 @@
     make_block_vectors.py --mkmodel build/tests/mkmodel --mkhead build/tests/mkhead --dflash SITE --deepspec REPOSITORY
 
 SITE holds PyPI's package dflash (0.1.0: dflash/model.py), REPOSITORY a checkout of deepseek-ai/DeepSpec. Needs torch,
-transformers (5.24 was used) and gguf. Heads and target have F32 weights; the features of the context are random numbers. Each
+transformers (5.24 was used) and gguf. DFly is dflash's model with the features and the correction that AngelSpec's paper says
+(arXiv 2607.25852), written here. Heads and target have F32 weights; the features of the context are random numbers. Each
 file tests/golden/block/NAME.bin holds, little-endian: u64 FNV-1a of the head's file, u32 context rows, width of their features,
 rows of hidden values, their width, tokens; i32 the newest token; f32 features; f32 hidden rows that draft, after the last norm;
 then for each of them, down the greedy chain: i32 the token, f32 the confidence (-1: none), f32 logits (of DFlash2 those of the
@@ -28,6 +29,8 @@ CASES = {
     "dflash2": ["--kind", "dflash2", "--block", "8"],
     "dflash2-taps": ["--kind", "dflash2", "--block", "12", "--conv", "4", "--conv-group", "8", "--pair", "37",
                      "--candidates", "16", "--layers", "3"],
+    "dfly": ["--kind", "dfly", "--block", "8", "--layers", "3"],
+    "dfly-narrow": ["--kind", "dfly", "--block", "5", "--from-anchor", "1", "--correct", "24"],
     "dspark": ["--kind", "dspark", "--block", "7", "--markov", "16"],
     "dspark-in-place": ["--kind", "dspark", "--block", "6", "--from-anchor", "0", "--markov", "32", "--no-confidence", "1"],
 }
@@ -42,6 +45,7 @@ OUTSIDE = {"fc.weight": "fc.weight", "enc.output_norm.weight": "hidden_norm.weig
            "selector_hidden.weight": "candidate_selector.hidden_projection.weight",
            "selector_predecessor.weight": "candidate_selector.predecessor_codebook.weight",
            "selector_successor.weight": "candidate_selector.successor_codebook.weight",
+           "layer_fusion": "layer_fusion_weights", "context_norm.weight": "hidden_norm.weight",
            "conf_proj.weight": "confidence_head.proj.weight", "conf_proj.bias": "confidence_head.proj.bias"}
 
 
@@ -54,11 +58,43 @@ def tensors(path):
 def theirs(name):
     if name in OUTSIDE:
         return OUTSIDE[name]
+    if name.startswith("hidden_correction."):
+        return name
     if name.endswith("_conv_base"):
         _, i, part = name.split(".")
         return f"layers.{i}.{'attention' if part.startswith('attn') else 'mlp'}_conv.base_kernel"
     _, i, part, kind = name.split(".")
     return f"layers.{i}.{LAYER[part]}.{kind}"
+
+
+def fly(base):
+    class Correction(torch.nn.Module):
+        def __init__(self, width, inner, eps):
+            super().__init__()
+            self.hidden_norm, self.embed_norm = (torch.nn.RMSNorm(width, eps=eps) for _ in range(2))
+            self.gate, self.up = (torch.nn.Linear(2 * width, inner, bias=False) for _ in range(2))
+            self.down = torch.nn.Linear(inner, width, bias=False)
+
+        def forward(self, hidden, before):
+            both = torch.cat([self.hidden_norm(hidden), self.embed_norm(before)], -1)
+            return hidden + self.down(torch.nn.functional.silu(self.gate(both)) * self.up(both))
+
+    class DFly(base):
+        def __init__(self, config):
+            super().__init__(config)
+            self.layer_fusion_weights = torch.nn.Parameter(torch.zeros(config.num_hidden_layers, len(config.target_layer_ids)))
+            self.hidden_correction = Correction(config.hidden_size, config.n_correct, config.rms_norm_eps)
+
+        def forward(self, position_ids, noise_embedding, target_hidden):
+            hidden, mixed = noise_embedding, self.fc(target_hidden)
+            rotation = self.rotary_emb(hidden, position_ids)
+            taps = target_hidden.unflatten(-1, (self.layer_fusion_weights.shape[1], -1))
+            for layer, weights in zip(self.layers, self.layer_fusion_weights.softmax(-1)):
+                features = self.hidden_norm(mixed + (weights[:, None] * taps).sum(-2))
+                hidden = layer(hidden_states=hidden, target_hidden=features, attention_mask=None, position_ids=position_ids,
+                               past_key_value=None, use_cache=False, position_embeddings=rotation)
+            return self.norm(hidden)
+    return DFly
 
 
 def build(own, target, key):
@@ -91,6 +127,9 @@ def build(own, target, key):
         if pairs:
             config.conv_kernel_size, config.conv_group_size = key("dflash.conv_kernel_size"), key("dflash.conv_group_size")
             config.selector_rank, config.selector_top_k = key("dflash.selector_rank"), key("dflash.selector_top_k")
+        if "layer_fusion" in own:
+            config.n_correct = own["hidden_correction.gate.weight"].shape[0]
+            DFlashDraftModel = fly(DFlashDraftModel)
         model = (DFlash2DraftModel if pairs else DFlashDraftModel)(config)
     state = {theirs(n): v for n, v in own.items() if n not in ("token_embd.weight", "output.weight")}
     if spark:
@@ -115,6 +154,12 @@ def draft(model, config, embedding, output, spark, from_anchor, features):
         logits = model.compute_logits(hidden, lambda x: x @ output.T)
         tokens, _, _ = model.candidate_selector.select(hidden, logits, ids[:, 0], 0.0)
         return hidden[0], tokens[0], torch.full([hidden.shape[1]], -1.0), logits[0]
+    if hasattr(model, "hidden_correction"):
+        tokens, logits = [ANCHOR], []
+        for row in hidden[0]:
+            logits.append(model.compute_logits(model.hidden_correction(row, embedding[tokens[-1]]), lambda x: x @ output.T))
+            tokens.append(int(logits[-1].argmax()))
+        return hidden[0], torch.tensor(tokens[1:]), torch.full([hidden.shape[1]], -1.0), torch.stack(logits)
     if not spark:
         logits = model.compute_logits(hidden, lambda x: x @ output.T)[0]
         return hidden[0], logits.argmax(-1), torch.full([hidden.shape[1]], -1.0), logits

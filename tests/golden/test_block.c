@@ -30,6 +30,8 @@ static const struct {
     {"dflash-anchor", {.kind = "dflash", .n_block = 5, .from_anchor = 1, .n_layers = 3}},
     {"dflash-causal", {.kind = "dflash", .n_block = 16, .causal = true, .own_embedding = true, .own_output = true}},
     {"dflash2", {.kind = "dflash2", .n_block = 8}},
+    {"dfly", {.kind = "dfly", .n_block = 8, .n_layers = 3}},
+    {"dfly-narrow", {.kind = "dfly", .n_block = 5, .from_anchor = 1, .n_correct = 24}},
     {"dflash2-taps", {.kind = "dflash2", .n_block = 12, .n_conv = 4, .conv_group = 8, .n_pair = 37, .n_candidates = 16,
                       .n_layers = 3}},
     {"dspark", {.kind = "dspark", .n_block = 7, .n_markov = 16}},
@@ -187,7 +189,7 @@ static void check_rows(rig *r, const vectors *v, const char *name, uint32_t out)
         const double far = distance(ae_dhead_hidden(r->engine, out + i), v->hidden + i * v->n_embd, v->n_embd);
         if (!(far <= worst_hidden)) worst_hidden = far;
         const ae_dhead_link link = {out + i, before};
-        const bool linked = r->head->hparams.n_markov > 0;
+        const bool linked = r->head->hparams.n_markov || r->head->hparams.n_correct;
         if (linked) OK(ae_dhead_run_links(r->engine, &link, 1, &own_conf, &ok_error));
         OK(ae_dhead_sync(r->engine, &ok_error));
         const float *logits = ae_dhead_logits(r->engine, linked ? 0 : out + i);

@@ -48,6 +48,8 @@ static const struct kind {
     {"dflash2", {.kind = "dflash2", .type = "q8_0", .n_draft = 24, .qk_norm = true}, AERIE_SPEC_DFLASH},
     {"dflash2-wide", {.kind = "dflash2", .type = "f16", .n_conv = 8, .conv_group = 4, .n_pair = 21, .n_candidates = 16,
                       .n_block = 32, .sliding = 70}, AERIE_SPEC_DFLASH},
+    {"dfly", {.kind = "dfly", .type = "q8_0", .n_draft = 24, .qk_norm = true, .n_correct = 96}, AERIE_SPEC_DFLASH},
+    {"dfly-plain", {.kind = "dfly", .type = "f16", .n_block = 5, .no_correction = true, .own_output = true}, AERIE_SPEC_DFLASH},
     {"dspark", {.kind = "dspark", .type = "q8_0", .n_draft = 16, .qk_norm = true}, AERIE_SPEC_DSPARK},
     {"dspark-plain", {.kind = "dspark", .type = "q8_0", .no_confidence = true, .from_anchor = -1, .n_block = 32, .n_markov = 32,
                       .own_output = true, .n_draft = 24, .arch = "dspark"}, AERIE_SPEC_DSPARK},
@@ -240,7 +242,8 @@ static void check_trips(const struct kind *kind, bool on_host)
     for (uint32_t i = 0, slot; i < 3; i++)
         need(ae_spec_start(spec, &(ae_spec_request){.tokens = prompts[i], .n_tokens = 20, .n_predict = 60, .ignore_eog = true,
                                                     .sampling = sampling}, &slot, &error), &error);
-    const bool at_once = kind->type == AERIE_SPEC_MEDUSA || kind->type == AERIE_SPEC_DFLASH;
+    const bool at_once = kind->type == AERIE_SPEC_MEDUSA ||
+                         (kind->type == AERIE_SPEC_DFLASH && !b.head->hparams.n_correct);
     for (uint32_t round = 0, n_rounds = 0; round < 20; round++) {
         uint32_t n_tokens = 0;
         const ae_cpu_trips before = ae_cpu_strict_trips(ae_engine_stream(engine));

@@ -31,11 +31,11 @@ typedef struct maker {
     ae_model *target;
     ae_gguf_writer *writer;
     uint32_t type;
-    bool medusa, three, three_one, old, mtp, block, dspark, dflash2;
+    bool medusa, three, three_one, old, mtp, block, dspark, dflash2, dfly;
     char arch[16], prefix[32]; /* of keys: "eagle3", "eagle3.eagle3" */
     uint32_t e, et, ff, heads, kv_heads, head_dim, n_rot, n_draft, n_vocab, n_taps, taps[AERIE_MAX_TAPS], n_medusa, n_blocks;
     uint32_t n_layers, n_markov, mask; /* of block drafters */
-    uint32_t n_conv, conv_group, n_pair, n_candidates;
+    uint32_t n_conv, conv_group, n_pair, n_candidates, n_correct;
     uint32_t n_nextn, first; /* block of the first layer */
     int32_t *map; /* [n_draft] target ids, ascending; NULL: no d2t */
     tensor tensors[MAX_TENSORS];
@@ -56,11 +56,12 @@ static aerie_status set_kind(maker *m)
     m->mtp = !strcmp(kind, "mtp");
     m->dspark = !strcmp(kind, "dspark");
     m->dflash2 = !strcmp(kind, "dflash2");
-    m->block = m->dspark || m->dflash2 || !strcmp(kind, "dflash");
+    m->dfly = !strcmp(kind, "dfly");
+    m->block = m->dspark || m->dflash2 || m->dfly || !strcmp(kind, "dflash");
     m->old = strcmp(schema, "new") != 0;
     if (!m->medusa && !m->three && !m->mtp && !m->block && strcmp(kind, "eagle"))
         return ae_fail(m->error, AERIE_ERROR_ARGUMENT,
-                       "\"%s\" is no kind of head; eagle, eagle3, eagle3.1, medusa, mtp, dflash, dspark and dflash2 "
+                       "\"%s\" is no kind of head; eagle, eagle3, eagle3.1, medusa, mtp, dflash, dspark, dflash2 and dfly "
                        "are", kind);
     if (m->old && strcmp(schema, "old") && strcmp(schema, "double"))
         return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "\"%s\" is no schema; new, old and double are", schema);
@@ -103,10 +104,11 @@ static aerie_status set_shape(maker *m)
     m->n_nextn = or_else(o->n_nextn, 1), m->first = m->mtp ? t->n_layers : 0;
     m->n_layers = or_else(o->n_layers, 2), m->n_markov = or_else(o->n_markov, 8), m->mask = t->n_vocab - 1;
     m->n_conv = or_else(o->n_conv, 2), m->conv_group = or_else(o->conv_group, m->e % 16 ? 1 : 16);
+    m->n_correct = or_else(o->n_correct, m->e);
     m->n_pair = or_else(o->n_pair, 8), m->n_candidates = or_else(o->n_candidates, 6);
     set_taps(m);
     const bool good = m->n_conv <= AE_DHEAD_MAX_CONV && m->e % m->conv_group == 0 &&
-                      m->n_nextn <= AE_DHEAD_MAX_LAYERS && !(m->mtp && m->e != m->et) && m->e <= MAX_SHAPE &&
+                      m->n_nextn <= AE_DHEAD_MAX_LAYERS && !((m->mtp || m->dfly) && m->e != m->et) && m->e <= MAX_SHAPE &&
                       m->ff <= MAX_SHAPE && m->heads <= AE_MAX_HEADS && m->head_dim <= AE_MAX_HEAD_DIM &&
                       m->head_dim % 2 == 0 && m->kv_heads <= m->heads && m->heads % m->kv_heads == 0 &&
                       m->n_draft <= t->n_vocab && m->n_taps <= AERIE_MAX_TAPS && m->n_medusa <= AE_DHEAD_MAX_MEDUSA &&
@@ -244,13 +246,25 @@ static void add_pairs(maker *m)
     add(m, FILL_MATRIX, m->n_vocab, m->n_pair, 2.0f, "selector_successor.weight");
 }
 
+static void add_fusion(maker *m)
+{
+    tensor *t = add(m, FILL_MATRIX, m->n_layers, m->n_taps, 2.0f, "layer_fusion");
+    t->type = AE_TYPE_F32;
+    if (m->o->no_correction) return;
+    add(m, FILL_NORM, 0, m->e, 0, "hidden_correction.hidden_norm.weight");
+    add(m, FILL_NORM, 0, m->e, 0, "hidden_correction.embed_norm.weight");
+    add(m, FILL_MATRIX, m->n_correct, 2 * m->e, 1.0f, "hidden_correction.gate.weight");
+    add(m, FILL_MATRIX, m->n_correct, 2 * m->e, 1.0f, "hidden_correction.up.weight");
+    add(m, FILL_MATRIX, m->e, m->n_correct, 1.5f, "hidden_correction.down.weight");
+}
+
 static void add_block(maker *m, float rms)
 {
     const bool narrow = m->e != m->et;
     const mkhead_options *o = m->o;
     if (o->own_embedding || narrow) add(m, FILL_MATRIX, m->n_vocab, m->e, rms * sqrtf((float)m->e), "token_embd.weight");
     add_fc(m, rms);
-    add(m, FILL_NORM, 0, m->e, 0, "enc.output_norm.weight");
+    add(m, FILL_NORM, 0, m->e, 0, m->dfly ? "context_norm.weight" : "enc.output_norm.weight");
     for (uint32_t i = 0; i < m->n_layers; i++) {
         add(m, FILL_NORM, 0, m->e, 0, "blk.%u.attn_norm.weight", i);
         add_layer(m, i);
@@ -258,6 +272,7 @@ static void add_block(maker *m, float rms)
     add(m, FILL_NORM, 0, m->e, 0, "output_norm.weight");
     if (o->own_output || narrow) add(m, FILL_MATRIX, m->n_draft, m->e, 3.0f, "output.weight");
     if (m->dflash2) add_pairs(m);
+    if (m->dfly) add_fusion(m);
     if (!m->dspark) return;
     add(m, FILL_MATRIX, m->n_vocab, m->n_markov, sqrtf((float)m->n_markov), "markov_w1.weight");
     add(m, FILL_MATRIX, m->n_draft, m->n_markov, 2.0f, "markov_w2.weight");
@@ -607,6 +622,17 @@ static bool good_pairs(const ae_dhead *head)
            good(head->pair_after, true, h->n_vocab, k);
 }
 
+static bool good_fusion(const ae_dhead *head)
+{
+    const ae_dhead_hparams *h = &head->hparams;
+    const uint32_t e = h->layer.n_embd, n = h->n_correct;
+    for (uint32_t i = 0; i < h->n_layers * h->n_taps; i++)
+        if (!(head->fusion[i / h->n_taps][i % h->n_taps] >= 0)) return false;
+    return h->n_target_embd == e && good(head->correct_hidden_norm, n > 0, 0, e) &&
+           good(head->correct_embd_norm, n > 0, 0, e) && good(head->correct_gate, n > 0, n, 2 * e) &&
+           good(head->correct_up, n > 0, n, 2 * e) && good(head->correct_down, n > 0, e, n);
+}
+
 static bool good_block(const ae_dhead *head)
 {
     const ae_dhead_hparams *h = &head->hparams;
@@ -619,7 +645,8 @@ static bool good_block(const ae_dhead *head)
         !good(head->out_norm, true, 0, e) || !good(head->embedding, false, h->n_vocab, e) ||
         !good(head->output, false, h->n_draft, e) || !good(head->markov_w1, k > 0, h->n_vocab, k) ||
         !good(head->markov_w2, k > 0, h->n_draft, k) || !good(head->conf, false, 1, h->conf_markov ? e + k : e) ||
-        !good(head->conf_bias, false, 0, 1) || (h->kind == AE_DHEAD_DFLASH2 && !good_pairs(head)))
+        !good(head->conf_bias, false, 0, 1) || (h->kind == AE_DHEAD_DFLASH2 && !good_pairs(head)) ||
+        (h->kind == AE_DHEAD_DFLY && !good_fusion(head)))
         return false;
     for (uint32_t i = 0; i < h->n_layers; i++) {
         const ae_layer *l = &ae_dhead_layers(head)[i];

@@ -11,7 +11,7 @@
 
 typedef struct mkhead_options {
     const char *kind; /* "eagle", "eagle3" (NULL), "eagle3.1", "medusa", "mtp" (blocks alone, for a target of Llama's shape),
-                       * "dflash", "dspark", "dflash2" */
+                       * "dflash", "dspark", "dflash2", "dfly" */
     const char *type;   /* of the matrices; NULL: "q8_0" */
     const char *schema; /* "new" (NULL), "old" (extract_layers, hidden_norm, offsets), "double" (old, with doubled keys) */
     uint64_t seed;
@@ -26,6 +26,8 @@ typedef struct mkhead_options {
     uint32_t n_layers, n_block, n_markov, sliding;
     /* DFlash2: taps of the convolutions, 0: 2; channels of a group, 0: 16 or 1; rank of pair scores, 0: 8; candidates, 0: 6 */
     uint32_t n_conv, conv_group, n_pair, n_candidates;
+    uint32_t n_correct; /* DFly: width of the correction, 0: as the target */
+    bool no_correction;
     const char *arch;   /* block drafters: general.architecture, NULL: "dflash" */
     int from_anchor;    /* block drafters: sample_from_anchor, 1 or -1 (false); 0: no key, as the kind has it */
     bool causal, no_confidence, plain_confidence; /* block drafters; plain: of the row alone */

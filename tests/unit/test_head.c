@@ -772,6 +772,18 @@ static void test_bad_blocks(void **state)
         {{{DROP, "selector_successor.weight"}}, "selector_successor.weight"},
     };
     ALL_REFUSED(((mkhead_options){.kind = "dflash2", .type = "f32"}), pairs);
+    static const bad fly[] = {
+        {{{DROP, "context_norm.weight"}}, "context_norm.weight"},
+        {{{SHAPE, "layer_fusion", .a = 3, .b = 3}}, "layer_fusion"},
+        {{{SHAPE, "hidden_correction.gate.weight", .a = 64, .b = 64}}, "hidden_correction.gate.weight"},
+        {{{DROP, "hidden_correction.gate.weight"}}, "nothing reads tensor hidden_correction", AERIE_ERROR_UNSUPPORTED},
+        {{{DROP, "hidden_correction.up.weight"}}, "hidden_correction.up.weight"},
+        {{{DROP, "hidden_correction.down.weight"}}, "hidden_correction.down.weight"},
+        {{{DROP, "hidden_correction.embed_norm.weight"}}, "hidden_correction.embed_norm.weight"},
+        {{{NEW, "selector_hidden.weight", .a = 4}}, "a head of another kind", AERIE_ERROR_UNSUPPORTED},
+        {{{NEW, "blk.0.attn_k_target.weight", .a = 4}}, "nothing reads tensor", AERIE_ERROR_UNSUPPORTED},
+    };
+    ALL_REFUSED(((mkhead_options){.kind = "dfly", .type = "f32"}), fly);
     const mkhead_options deep = {.kind = "dflash", .type = "f32", .n_layers = 9};
     aerie_error error = {0};
     ae_dhead *head;

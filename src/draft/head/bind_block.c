@@ -1,4 +1,4 @@
-/* bind_block.c - reads the file of a block drafter (DFlash, DSpark, DFlash2): its keys, and its tensors outside layers.
+/* bind_block.c - reads the file of a block drafter (DFlash, DSpark, DFlash2, DFly): its keys, and its tensors outside layers.
  *
  * The layers, and the embedding and output if there are any, are read like a model's (model/model.c): they are Qwen3's, with
  * norms of queries and keys. The tensors show which kind of drafter it is. Keys and tensors: docs/heads.md.
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "backend/draw.h"
+#include "base/math/fmath.h"
 #include "draft/head/head_int.h"
 
 #define DEFAULT_BLOCK 16
@@ -19,8 +20,8 @@ static bool has(const ae_binder *b, const char *name)
 
 static aerie_status unsupported(ae_binder *b, const char *what)
 {
-    return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s; aerie runs DFlash, DSpark and DFlash2 with layers like Qwen3's",
-                   ae_gguf_path(b->gguf), what);
+    return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s; aerie runs DFlash, DSpark, DFlash2 and DFly with layers like "
+                   "Qwen3's", ae_gguf_path(b->gguf), what);
 }
 
 /* Refuses variants that would need another computation. */
@@ -28,7 +29,8 @@ static aerie_status refuse_others(ae_binder *b)
 {
     ae_gguf_string text = {0};
     float scale = 1.0f;
-    if (has(b, "layer_fusion") || has(b, "layer_fusion.weight")) return unsupported(b, "this is a DFly drafter (layer_fusion)");
+    if (has(b, "layer_fusion") && (has(b, "markov_w1.weight") || has(b, "selector_hidden.weight")))
+        return unsupported(b, "the drafter joins DFly's context (layer_fusion) with a head of another kind");
     if (has(b, "markov_gate.weight") || has(b, "markov_rnn.weight"))
         return unsupported(b, "the drafter's Markov head is gated or recurrent");
     if (ae_gguf_kv_find(b->gguf, ae_bind_key(b, "hyper_connection.count")))
@@ -90,7 +92,8 @@ static aerie_status bind_encoder(ae_binder *b, ae_dhead *head)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u, but fc.weight takes %u layers of %u elements",
                        ae_gguf_path(b->gguf), b->key, given, h->n_taps, h->n_target_embd);
     AE_TRY(ae_bind(b, "fc.weight", true, h->layer.n_embd, h->n_taps * h->n_target_embd, &head->fc));
-    return ae_bind(b, "enc.output_norm.weight", true, 0, h->layer.n_embd, &head->hidden_norm);
+    const char *norm = h->kind == AE_DHEAD_DFLY ? "context_norm.weight" : "enc.output_norm.weight";
+    return ae_bind(b, norm, true, 0, h->layer.n_embd, &head->hidden_norm);
 }
 
 static aerie_status bind_markov(ae_binder *b, ae_dhead *head)
@@ -108,6 +111,40 @@ static aerie_status bind_markov(ae_binder *b, ae_dhead *head)
     h->conf_markov = conf && conf->ne[0] != e;
     AE_TRY(ae_bind(b, "conf_proj.weight", false, 1, h->conf_markov ? e + h->n_markov : e, &head->conf));
     return ae_bind(b, "conf_proj.bias", false, 0, 1, &head->conf_bias);
+}
+
+/* DFly: how the taps are mixed for each layer, and the correction, if there is one. */
+static aerie_status bind_fusion(ae_binder *b, ae_dhead *head)
+{
+    ae_dhead_hparams *h = &head->hparams;
+    const ae_gguf_tensor *gate = ae_gguf_tensor_find(b->gguf, "hidden_correction.gate.weight");
+    const uint32_t e = h->layer.n_embd, n = h->n_taps;
+    ae_tensor_ref fusion;
+    float x[AE_DHEAD_MAX_LAYERS * AERIE_MAX_TAPS];
+    if (h->n_target_embd != e)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: a DFly drafter is as wide as the layers that it taps; it has %u "
+                       "elements, and they %u", ae_gguf_path(b->gguf), e, h->n_target_embd);
+    AE_TRY(ae_bind(b, "layer_fusion", true, h->n_layers, n, &fusion));
+    AE_TRY(ae_bind_read_f32(b, fusion, x, h->n_layers * n));
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        float top = x[i * n], sum = 0;
+        for (uint32_t j = 1; j < n; j++) top = x[i * n + j] > top ? x[i * n + j] : top;
+        for (uint32_t j = 0; j < n; j++) sum += head->fusion[i][j] = ae_expf(x[i * n + j] - top);
+        for (uint32_t j = 0; j < n; j++) head->fusion[i][j] /= sum;
+        if (!(sum >= 1.0f)) /* NaN too */
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: layer_fusion has numbers of layer %u that are not finite",
+                           ae_gguf_path(b->gguf), i);
+    }
+    if (!gate) return AERIE_OK;
+    if (gate->ne[1] < 1 || gate->ne[1] > AE_MAX_EMBD)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: hidden_correction.gate.weight has %lld rows; 1 to %d are possible",
+                       ae_gguf_path(b->gguf), (long long)gate->ne[1], AE_MAX_EMBD);
+    h->n_correct = (uint32_t)gate->ne[1];
+    AE_TRY(ae_bind(b, "hidden_correction.hidden_norm.weight", true, 0, e, &head->correct_hidden_norm));
+    AE_TRY(ae_bind(b, "hidden_correction.embed_norm.weight", true, 0, e, &head->correct_embd_norm));
+    AE_TRY(ae_bind(b, "hidden_correction.gate.weight", true, h->n_correct, 2 * e, &head->correct_gate));
+    AE_TRY(ae_bind(b, "hidden_correction.up.weight", true, h->n_correct, 2 * e, &head->correct_up));
+    return ae_bind(b, "hidden_correction.down.weight", true, e, h->n_correct, &head->correct_down);
 }
 
 /* The convolution around sublayer k (0: attention) of layer i. */
@@ -165,6 +202,7 @@ aerie_status ae_dhead_bind_block(ae_dhead *head, const ae_arch *arch, aerie_erro
     head->output = m->output || ae_dhead_find_map(gguf) ? m->output : m->embedding; /* an embedding of its own serves as both */
     *h = (ae_dhead_hparams){.kind = has(&b, "markov_w1.weight")         ? AE_DHEAD_DSPARK
                                     : has(&b, "selector_hidden.weight") ? AE_DHEAD_DFLASH2
+                                    : has(&b, "layer_fusion")           ? AE_DHEAD_DFLY
                                                                         : AE_DHEAD_DFLASH,
                             .n_vocab = m->hparams.n_vocab,
                             .n_layers = m->hparams.n_layers, .n_steps = 1, .layer = m->hparams};
@@ -178,6 +216,7 @@ aerie_status ae_dhead_bind_block(ae_dhead *head, const ae_arch *arch, aerie_erro
     AE_TRY(bind_encoder(&b, head));
     if (h->kind == AE_DHEAD_DSPARK) AE_TRY(bind_markov(&b, head));
     if (h->kind == AE_DHEAD_DFLASH2) AE_TRY(bind_pairs(&b, head));
+    if (h->kind == AE_DHEAD_DFLY) AE_TRY(bind_fusion(&b, head));
     AE_TRY(ae_dhead_read_map(&b, head));
     return ae_bind_end(&b, m->layers, 0, h->n_layers, true);
 }

@@ -1,4 +1,4 @@
-/* block.c - the drafter of block heads: DFlash, DSpark, DFlash2 (head.h).
+/* block.c - the drafter of block heads: DFlash, DSpark, DFlash2, DFly (head.h).
  *
  * Owns the head's engine and, per slot, the features of the newest positions that are not yet context rows. Every pass of the
  * target brings features (observe); they become context rows in one batch when a draft is wanted, or when the room for them is
@@ -9,6 +9,8 @@
  *   DSpark   each node adds a bias to its row, and may know how likely its child is accepted: a level is one more small product
  *   DFlash2  of the row's best tokens each gets a score that also depends on the token before: children of a node are these
  *            candidates of its row, ranked anew
+ *
+ *   DFly     each node's token corrects the row before the output: a level is one more product with the output matrix
  *
  * Trees grow as other heads' do (grow.h). The target's noise ranks all proposals.
  *
@@ -259,7 +261,7 @@ static aerie_status link_level(block_drafter *d, const ae_draft_request *request
     return AERIE_OK;
 }
 
-/* DSpark: each level given the one before. */
+/* DSpark, DFly: each level given the one before. */
 static aerie_status grow_linked(block_drafter *d, const ae_draft_request *requests, uint32_t n, uint32_t *n_levels,
                                 aerie_error *error)
 {
@@ -460,6 +462,7 @@ static const block_kind kinds[] = {
     [AE_DHEAD_DFLASH] = {OPS("draft-dflash"), grow_marginal},
     [AE_DHEAD_DSPARK] = {OPS("draft-dspark"), grow_linked},
     [AE_DHEAD_DFLASH2] = {OPS("draft-dflash"), grow_pairs},
+    [AE_DHEAD_DFLY] = {OPS("draft-dflash"), grow_linked},
 };
 
 static aerie_status allocate(block_drafter *d, aerie_error *error)
@@ -498,6 +501,7 @@ aerie_status ae_draft_block_create(ae_drafter **out, ae_dhead_engine *head, ae_e
                          .ops = net->backend->ops, .backend = net->backend, .n_slots = n_slots,
                          .width = h->n_taps * h->n_target_embd,
                          .n_ask = h->n_block > AE_DHEAD_LEVEL_MAX ? h->n_block : AE_DHEAD_LEVEL_MAX};
+    if (h->kind == AE_DHEAD_DFLY && !h->n_correct) d->kind = &kinds[AE_DHEAD_DFLASH];
     ae_dhead_clear(head); /* everything that waits must fit a pass of the head */
     d->n_room = ae_dhead_rows_left(head) < AE_DHEAD_BATCH ? ae_dhead_rows_left(head) : AE_DHEAD_BATCH;
     const aerie_status status = allocate(d, error);

@@ -1,4 +1,5 @@
-/* block_pass.c - the passes of a block drafter: context rows, blocks, DSpark's links and DFlash2's pairs (engine.h, head.h).
+/* block_pass.c - the passes of a block drafter: context rows, blocks, DSpark's and DFly's links, DFlash2's pairs (engine.h,
+ * head.h).
  * The layers of DFlash2: block_conv.c.
  *
  * A context row is a position of the target: fc and a norm make a feature of its taps, and each layer keeps keys and values of
@@ -6,13 +7,15 @@
  * of their own, and are dropped after the draft. All rows of a block that is not causal attend from its last position, so that
  * they see each other; a layer's window is therefore that of the last row.
  *
- * Source: z-lab/dflash (model.py), deepseek-ai/DeepSpec (modeling/dspark, eval/dspark), arXiv 2602.06036, 2607.05147.
+ * Source: z-lab/dflash (model.py), deepseek-ai/DeepSpec (modeling/dspark, eval/dspark), arXiv 2602.06036, 2607.05147, and
+ * what AngelSpec's checkpoints of DFly need.
  */
 #include "draft/head/pass.h"
 
 /* ---- Context ------------------------------------------------------------------------------------------- */
 
-static void keep_layer(ae_dhead_engine *e, uint32_t i, const ae_places *places)
+/* g: the features that layer i makes them of. */
+static void keep_layer(ae_dhead_engine *e, uint32_t i, const float *g, const ae_places *places)
 {
     const ae_layer_spec *s = &ae_dhead_layers(e->net->head)[i].spec;
     const ae_hparams *h = &e->net->head->hparams.layer;
@@ -21,7 +24,7 @@ static void keep_layer(ae_dhead_engine *e, uint32_t i, const ae_places *places)
     const ae_rope *rope = s->rope == AE_NO_ROPE ? NULL : &h->ropes[s->rope];
     const float *ones = e->net->target->ones[e->net->target->split.output];
     e->backend->ops->matmul(e->stream, &(ae_matmul){
-        .n_rows = e->n_rows, .input = AE_INPUT_PLAIN, .x = e->g, .x_stride = h->n_embd, .n_weights = 2,
+        .n_rows = e->n_rows, .input = AE_INPUT_PLAIN, .x = g, .x_stride = h->n_embd, .n_weights = 2,
         .out = {{l->wk, l->bk, e->block.k, kv_dim, false}, {l->wv, l->bv, e->block.v, kv_dim, false}}});
     e->backend->ops->rope_kv(e->stream, &(ae_rope_kv){
         .places = places, .kv = ae_kv_pages(e->kv), .layer = l->kv, .n_heads = 0, .n_kv_heads = s->n_kv_heads,
@@ -31,16 +34,36 @@ static void keep_layer(ae_dhead_engine *e, uint32_t i, const ae_places *places)
         .norm_eps = h->norm_eps});
 }
 
-void ae_dhead_forward_context(ae_dhead_engine *e)
+static void norm_features(ae_dhead_engine *e, float *g)
 {
     const ae_hparams *h = &e->net->head->hparams.layer;
+    e->backend->ops->norm(e->stream, &(ae_norm){.n_rows = e->n_rows, .n_groups = 1, .dim = h->n_embd, .x = g,
+                                                .x_stride = h->n_embd, .weight = e->net->steps[0].hnorm, .eps = h->norm_eps});
+}
+
+/* DFly: the features of layer i, in the place of the stream, which context rows do not have. */
+static float *mix_layer(ae_dhead_engine *e, uint32_t i)
+{
+    const ae_dhead_hparams *h = &e->net->head->hparams;
+    const uint32_t H = h->layer.n_embd;
+    const ae_backend_ops *ops = e->backend->ops;
+    ops->copy(e->stream, &(ae_copy){.n = e->n_rows, .dim = H, .x = e->g, .x_stride = H, .y = e->block.x, .y_stride = H});
+    for (uint32_t j = 0; j < h->n_taps; j++)
+        ops->axpy(e->stream, &(ae_axpy){e->n_rows, H, e->net->head->fusion[i][j], e->features + (size_t)j * H,
+                                        (size_t)h->n_taps * H, e->block.x, H});
+    norm_features(e, e->block.x);
+    return e->block.x;
+}
+
+void ae_dhead_forward_context(ae_dhead_engine *e)
+{
+    const bool mixed = e->net->head->hparams.kind == AE_DHEAD_DFLY;
     const ae_places places = ae_rows_places(&e->on_device, e->n_rows, e->kv);
     if (!ae_dhead_pass_begin(e, AE_DHEAD_CONTEXT, 0)) return;
     ae_dhead_turn(e);
     ae_dhead_fuse(e);
-    e->backend->ops->norm(e->stream, &(ae_norm){.n_rows = e->n_rows, .n_groups = 1, .dim = h->n_embd, .x = e->g,
-                                                .x_stride = h->n_embd, .weight = e->net->steps[0].hnorm, .eps = h->norm_eps});
-    for (uint32_t i = 0; i < e->net->head->hparams.n_layers; i++) keep_layer(e, i, &places);
+    if (!mixed) norm_features(e, e->g);
+    for (uint32_t i = 0; i < e->net->head->hparams.n_layers; i++) keep_layer(e, i, mixed ? mix_layer(e, i) : e->g, &places);
     e->backend->ops->pass_end(e->stream);
 }
 
@@ -68,22 +91,30 @@ aerie_status ae_dhead_add_block(ae_dhead_engine *e, uint32_t seq, int32_t token,
     return AERIE_OK;
 }
 
-static void put_logits(ae_dhead_engine *e)
+/* Logits [n][n_draft] of rows x [n][n_embd]. */
+static void put_logits(ae_dhead_engine *e, uint32_t n, const float *x, float *logits)
 {
     const ae_hparams *h = &e->net->head->hparams.layer;
     const ae_backend_ops *ops = e->backend->ops;
-    const ae_dhead_step *step = &e->net->steps[0];
-    ops->copy(e->stream, &(ae_copy){.n = e->n_out, .dim = h->n_embd, .x = e->block.x, .x_stride = h->n_embd,
-                                    .rows = e->on_device.out_rows, .y = e->hidden, .y_stride = h->n_embd});
-    ops->norm(e->stream, &(ae_norm){.n_rows = e->n_out, .n_groups = 1, .dim = h->n_embd, .x = e->hidden,
-                                    .x_stride = h->n_embd, .weight = step->norm, .eps = h->norm_eps});
-    ops->matmul(e->stream, &(ae_matmul){.n_rows = e->n_out, .input = AE_INPUT_PLAIN, .x = e->hidden, .x_stride = h->n_embd,
-                                        .n_weights = 1, .out = {{step->output, NULL, e->logits, e->net->n_draft, false}}});
-    ae_map map = {.kind = AE_MAP_SCALE, .n_rows = e->n_out, .dim = e->net->n_draft, .x = e->logits,
-                  .x_stride = e->net->n_draft, .a = h->logit_scale};
+    const uint32_t V = e->net->n_draft;
+    ops->matmul(e->stream, &(ae_matmul){.n_rows = n, .input = AE_INPUT_PLAIN, .x = x, .x_stride = h->n_embd, .n_weights = 1,
+                                        .out = {{e->net->steps[0].output, NULL, logits, V, false}}});
+    ae_map map = {.kind = AE_MAP_SCALE, .n_rows = n, .dim = V, .x = logits, .x_stride = V, .a = h->logit_scale};
     if (h->logit_scale != 1.0f) ops->map(e->stream, &map);
     map.kind = AE_MAP_SOFTCAP, map.a = h->logit_softcap;
     if (h->logit_softcap != 0.0f) ops->map(e->stream, &map);
+}
+
+/* The outputs' rows, normed, and their logits, unless these come with links. */
+static void put_rows(ae_dhead_engine *e)
+{
+    const ae_hparams *h = &e->net->head->hparams.layer;
+    const ae_backend_ops *ops = e->backend->ops;
+    ops->copy(e->stream, &(ae_copy){.n = e->n_out, .dim = h->n_embd, .x = e->block.x, .x_stride = h->n_embd,
+                                    .rows = e->on_device.out_rows, .y = e->hidden, .y_stride = h->n_embd});
+    ops->norm(e->stream, &(ae_norm){.n_rows = e->n_out, .n_groups = 1, .dim = h->n_embd, .x = e->hidden,
+                                    .x_stride = h->n_embd, .weight = e->net->steps[0].norm, .eps = h->norm_eps});
+    if (!e->net->correct_down) put_logits(e, e->n_out, e->hidden, e->logits);
 }
 
 static void forward_blocks(ae_dhead_engine *e)
@@ -97,7 +128,7 @@ static void forward_blocks(ae_dhead_engine *e)
         ops->map(e->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = e->n_rows, .dim = h->n_embd, .x = e->block.x,
                                       .x_stride = h->n_embd, .a = h->embedding_scale});
     ae_dhead_run_layers(e, 0);
-    if (e->n_out) put_logits(e);
+    if (e->n_out) put_rows(e);
     ops->pass_end(e->stream);
 }
 
@@ -110,7 +141,7 @@ void ae_dhead_run_blocks(ae_dhead_engine *e)
     ae_dhead_end_pass(e, e->logits);
 }
 
-/* ---- DSpark's links ------------------------------------------------------------------------------------------ */
+/* ---- Links of DSpark and DFly ------------------------------------------------------------------------------------------ */
 
 /* Writes the confidence's input: the row, beside the token's contribution to the bias, which is already there. */
 static void ask_confidence(ae_dhead_engine *e, uint32_t n)
@@ -124,27 +155,62 @@ static void ask_confidence(ae_dhead_engine *e, uint32_t n)
         .out = {{e->net->conf, e->net->conf_bias, e->conf, 1, false}}});
 }
 
-static void forward_links(ae_dhead_engine *e, uint32_t n)
+/* DFly: the rows, corrected by the tokens before, and their logits. */
+static void correct(ae_dhead_engine *e, uint32_t n)
+{
+    const ae_dhead_hparams *h = &e->net->head->hparams;
+    const ae_backend_ops *ops = e->backend->ops;
+    const ae_dhead_net *net = e->net;
+    const uint32_t H = h->layer.n_embd, F = h->n_correct;
+    float *in = e->link_in, *gate = e->link_up, *up = e->link_up + (size_t)n * F;
+    ops->copy(e->stream, &(ae_copy){.n = n, .dim = H, .x = e->hidden, .x_stride = H, .rows = e->links, .y = e->link_x,
+                                    .y_stride = H});
+    ops->copy(e->stream, &(ae_copy){.n = n, .dim = H, .x = e->link_x, .x_stride = H, .y = in, .y_stride = 2 * (size_t)H});
+    ops->lookup(e->stream, net->steps[0].embedding, e->link_tokens, n, in + H, 2 * (size_t)H);
+    ae_norm norm = {.n_rows = n, .n_groups = 1, .dim = H, .x = in, .x_stride = 2 * (size_t)H,
+                    .weight = net->correct_hidden_norm, .eps = h->layer.norm_eps};
+    ops->norm(e->stream, &norm);
+    norm.x = in + H, norm.weight = net->correct_embd_norm;
+    ops->norm(e->stream, &norm);
+    ops->matmul(e->stream, &(ae_matmul){.n_rows = n, .input = AE_INPUT_PLAIN, .x = in, .x_stride = 2 * (size_t)H,
+                                        .n_weights = 2,
+                                        .out = {{net->correct_gate, NULL, gate, F, false},
+                                                {net->correct_up, NULL, up, F, false}}});
+    ops->matmul(e->stream, &(ae_matmul){.n_rows = n, .input = AE_INPUT_GLU, .x = gate, .x2 = up, .x_stride = F,
+                                        .glu = AE_GLU_SILU, .n_weights = 1,
+                                        .out = {{net->correct_down, NULL, e->link_x, H, true}}});
+    put_logits(e, n, e->link_x, e->linked);
+}
+
+/* DSpark: the rows' logits, with a bias by the tokens before. */
+static void add_bias(ae_dhead_engine *e, uint32_t n)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
     const ae_backend_ops *ops = e->backend->ops;
     const uint32_t H = h->layer.n_embd, K = h->n_markov, V = e->net->n_draft;
-    if (!ae_dhead_pass_begin(e, AE_DHEAD_LINKS, n)) return;
     ops->copy(e->stream, &(ae_copy){.n = n, .dim = V, .x = e->logits, .x_stride = V, .rows = e->links, .y = e->linked,
                                     .y_stride = V});
     ops->lookup(e->stream, e->net->markov_w1, e->link_tokens, n, e->link_in + H, H + K);
     ops->matmul(e->stream, &(ae_matmul){.n_rows = n, .input = AE_INPUT_PLAIN, .x = e->link_in + H, .x_stride = H + K,
                                         .n_weights = 1, .out = {{e->net->markov_w2, NULL, e->linked, V, true}}});
     if (e->net->conf) ask_confidence(e, n);
-    ops->pass_end(e->stream);
+}
+
+static void forward_links(ae_dhead_engine *e, uint32_t n)
+{
+    if (!ae_dhead_pass_begin(e, AE_DHEAD_LINKS, n)) return;
+    if (e->net->correct_down) correct(e, n);
+    else add_bias(e, n);
+    e->backend->ops->pass_end(e->stream);
 }
 
 aerie_status ae_dhead_run_links(ae_dhead_engine *e, const ae_dhead_link *links, uint32_t n, float *conf, aerie_error *error)
 {
     const ae_backend_ops *ops = e->backend->ops;
-    const uint32_t K = e->net->head->hparams.n_markov, most = e->options.n_seqs * AE_DHEAD_LEVEL_MAX;
-    if (n > most || !K)
-        return ae_fail(error, AERIE_ERROR_INTERNAL, "%u links of a drafter's tokens, of %u; please report", n, K ? most : 0);
+    const bool has_links = e->net->head->hparams.n_markov || e->net->head->hparams.n_correct;
+    const uint32_t most = has_links ? e->options.n_seqs * AE_DHEAD_LEVEL_MAX : 0;
+    if (n > most || !has_links)
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "%u links of a drafter's tokens, of %u; please report", n, most);
     if (!n) return AERIE_OK;
     for (uint32_t i = 0; i < n; i++) {
         e->host_links[i] = (int32_t)links[i].out;

@@ -43,10 +43,10 @@ static uint32_t outputs_of(const ae_dhead *head, const ae_dhead_engine_options *
     return o->n_seqs * (head->hparams.n_medusa ? head->hparams.n_medusa : per_seq(head));
 }
 
-/* Number of DSpark's links in a pass; 0 for other heads. */
+/* Number of links in a pass, of DSpark and DFly; 0 for other heads. */
 static size_t n_links(const ae_dhead *head, const ae_dhead_engine_options *o)
 {
-    return head->hparams.n_markov ? (size_t)o->n_seqs * AE_DHEAD_LEVEL_MAX : 0;
+    return head->hparams.n_markov || head->hparams.n_correct ? (size_t)o->n_seqs * AE_DHEAD_LEVEL_MAX : 0;
 }
 
 static ae_rows_kind rows_kind(const ae_dhead *head)
@@ -111,7 +111,8 @@ static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, 
         {&e->g, n * W}, {&e->c, block ? 0 : n * 2 * W}, {&e->medusa, medusa ? n_out * H : 0},
         {&e->x_out, n_out * H}, {&e->logits, n_out * n_draft},
         {&e->fed, block ? 0 : (size_t)o->n_seqs * (1 + AERIE_MAX_DRAFT) * hp->n_steps * W},
-        {&e->hidden, block ? n_out * H : 0}, {&e->link_in, L * (H + hp->n_markov)}, {&e->conf, L}, {&e->linked, L * n_draft},
+        {&e->hidden, block ? n_out * H : 0}, {&e->link_in, L * (hp->n_correct ? 2 * H : H + hp->n_markov)}, {&e->conf, L},
+        {&e->linked, L * n_draft}, {&e->link_up, 2 * L * hp->n_correct}, {&e->link_x, hp->n_correct ? L * H : 0},
         {&e->conv_in, n_conv ? (n + 1) * H : 0}, {&e->conv_out, n_conv ? (n + 1) * H : 0},
         {&e->conv_y, n_conv * H}, {&e->conv_a, n_conv * H}, {&e->conv_b, n_conv * H},
         {&e->conv_c, n_conv ? n * 2 * hp->n_conv * (H / hp->conv_group) : 0},
@@ -139,7 +140,8 @@ static ae_stream_options stream_options(const ae_dhead *head, const ae_dhead_eng
     const ae_dhead_hparams *hp = &head->hparams;
     const ae_hparams *h = &hp->layer;
     const ae_expert_hparams *x = &h->experts;
-    const uint32_t dims[] = {2 * ae_dhead_width(hp), hp->n_taps * hp->n_target_embd, ae_dhead_width(hp) + hp->n_markov};
+    const uint32_t dims[] = {2 * ae_dhead_width(hp), hp->n_taps * hp->n_target_embd, ae_dhead_width(hp) + hp->n_markov,
+                             hp->n_correct};
     uint32_t max_in = ae_block_max_in(h, ae_dhead_layers(head), hp->n_layers);
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         if (dims[i] > max_in) max_in = dims[i];

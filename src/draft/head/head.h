@@ -22,6 +22,9 @@
  *               normed input x, one for each tap and group of channels, beside constant ones;
  *               h += conv(attention(conv(x))), the same of ffn. Of a row z the likeliest tokens t are candidates:
  *               score(t | token before) = logit(t) + sum(before[token before] * (rows z) * after[t])
+ *   DFly        DFlash, where each layer i has a feature of its own: g_i = norm(fc(taps) + sum over taps j of w_ij tap_j), the
+ *               w_i being a softmax of the file's numbers; and before the output z += down(silu(gate m) * up m),
+ *               m = norm_h(z) | norm_e(embedding(token before)): a draft is conditional
  *   Medusa      head j: h += silu(W h + b) block by block;  logits = output_j(h); no attention, no feedback
  *
  * Row P reads the token at position P + 1 and the feature of position P, rotates by P, and predicts the token at P + 2. An
@@ -52,6 +55,7 @@ typedef enum ae_dhead_kind {
     AE_DHEAD_DFLASH,    /* block drafters */
     AE_DHEAD_DSPARK,
     AE_DHEAD_DFLASH2,
+    AE_DHEAD_DFLY,
 } ae_dhead_kind;
 
 typedef enum ae_dhead_fc_norm {
@@ -84,6 +88,7 @@ typedef struct ae_dhead_hparams {
     bool conf_markov;        /* the confidence also reads the previous token's contribution to the bias */
     uint32_t n_conv, conv_group; /* DFlash2: taps of the convolutions, 0: there are none; channels that share a coefficient */
     uint32_t n_pair, n_candidates; /* rank of pair scores; tokens of a row that get one */
+    uint32_t n_correct;        /* DFly: width of the correction by the token before; 0: there is none */
     uint32_t n_layers;         /* EAGLE: 1; MTP: layers of its blocks; Medusa: 0 */
     uint32_t n_steps;          /* networks that the layers form: MTP: one each; assistant: all together one; Medusa: 0 */
     /* MTP: the hyper-parameters of the model that the blocks belong to. Assistant: its own. Otherwise those of the layer:
@@ -125,6 +130,10 @@ typedef struct ae_dhead {
     ae_tensor_ref conf, conf_bias; /* [1, n_embd (+ n_markov)], [1] or NULL: DSpark's confidence; NULL: there is none */
     ae_dhead_conv conv[AE_DHEAD_MAX_LAYERS][2]; /* [n_layers] DFlash2: of attention, of the feed-forward block */
     ae_tensor_ref pair_rows, pair_before, pair_after; /* [n_pair, n_embd], [n_vocab, n_pair] x 2: DFlash2 */
+    /* DFly: the weights w of taps in each layer's feature, [n_layers][n_taps]; [n_embd] x 2, [n_correct, 2 n_embd] x 2 and
+     * [n_embd, n_correct]: its correction, NULL: none */
+    float fusion[AE_DHEAD_MAX_LAYERS][AERIE_MAX_TAPS];
+    ae_tensor_ref correct_hidden_norm, correct_embd_norm, correct_gate, correct_up, correct_down;
     const int32_t *to_target; /* [n_draft] target ids of the draft vocabulary, distinct; NULL: draft id = target id */
     uint64_t n_params;
 } ae_dhead;
@@ -153,7 +162,7 @@ static inline const ae_dhead_traits *ae_dhead_traits_of(const ae_dhead_hparams *
 {
     return &ae_dhead_kinds[h->kind];
 }
-/* Whether the head runs blocks: DFlash, DSpark, DFlash2. */
+/* Whether the head runs blocks: DFlash, DSpark, DFlash2, DFly. */
 static inline bool ae_dhead_has_blocks(ae_dhead_kind kind)
 {
     return ae_dhead_kinds[kind].blocks;
@@ -184,8 +193,8 @@ bool ae_dhead_is_file(const ae_gguf *gguf);
 /* For assistants: the layer of the target whose keys and values layer i reads: the last one with a window, or without, as layer
  * i. */
 uint32_t ae_dhead_target_layer(const ae_dhead *head, const ae_model *target, uint32_t i);
-/* Returns "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa", "MTP", "MTP assistant", "DFlash", "DSpark" or
- * "DFlash2". Static storage. */
+/* Returns "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa", "MTP", "MTP assistant", "DFlash", "DSpark",
+ * "DFlash2" or "DFly". Static storage. */
 const char *ae_dhead_kind_name(const ae_dhead *head);
 
 #endif

@@ -6,7 +6,7 @@
 #include "text/token/vocab.h"
 
 #define PARTS_PER_STEP 6
-#define MAX_PARTS (15 + 4 * AE_DHEAD_MAX_LAYERS + AERIE_MAX_TAPS + AE_DHEAD_MAX_MEDUSA * (2 * AE_DHEAD_MAX_BLOCKS + 1))
+#define MAX_PARTS (20 + 4 * AE_DHEAD_MAX_LAYERS + AERIE_MAX_TAPS + AE_DHEAD_MAX_MEDUSA * (2 * AE_DHEAD_MAX_BLOCKS + 1))
 
 static void list_eagle(ae_dhead_net *net)
 {
@@ -28,6 +28,11 @@ static void list_eagle(ae_dhead_net *net)
     ae_parts_weight(p, head->pair_rows, AE_WEIGHT_MATMUL, &net->pair_rows);
     ae_parts_weight(p, head->pair_before, AE_WEIGHT_LOOKUP, &net->pair_before);
     ae_parts_weight(p, head->pair_after, AE_WEIGHT_LOOKUP, &net->pair_after);
+    ae_parts_vector(p, head->correct_hidden_norm, &net->correct_hidden_norm);
+    ae_parts_vector(p, head->correct_embd_norm, &net->correct_embd_norm);
+    ae_parts_weight(p, head->correct_gate, AE_WEIGHT_MATMUL, &net->correct_gate);
+    ae_parts_weight(p, head->correct_up, AE_WEIGHT_MATMUL, &net->correct_up);
+    ae_parts_weight(p, head->correct_down, AE_WEIGHT_MATMUL, &net->correct_down);
     for (uint32_t i = 0; head->pair_rows && i < 2 * head->hparams.n_layers; i++) {
         ae_parts_vector(p, head->conv[i / 2][i % 2].base, &net->conv[i / 2][i % 2].base);
         ae_parts_weight(p, head->conv[i / 2][i % 2].proj, AE_WEIGHT_MATMUL, &net->conv[i / 2][i % 2].proj);
@@ -81,6 +86,7 @@ static void (*const lists[])(ae_dhead_net *) = {
     [AE_DHEAD_EAGLE] = list_eagle,         [AE_DHEAD_EAGLE3] = list_eagle, [AE_DHEAD_MEDUSA] = list_medusa,
     [AE_DHEAD_MTP] = list_mtp,             [AE_DHEAD_ASSISTANT] = list_assistant,
     [AE_DHEAD_DFLASH] = list_eagle,        [AE_DHEAD_DSPARK] = list_eagle, [AE_DHEAD_DFLASH2] = list_eagle,
+    [AE_DHEAD_DFLY] = list_eagle,
 };
 
 static void list_parts(ae_dhead_net *net)

@@ -41,6 +41,8 @@ typedef struct ae_dhead_net {
         ae_weight *proj;
     } conv[AE_DHEAD_MAX_LAYERS][2]; /* [n_layers] DFlash2 */
     ae_weight *pair_rows, *pair_before, *pair_after;
+    float *correct_hidden_norm, *correct_embd_norm; /* device f32: DFly, as in ae_dhead */
+    ae_weight *correct_gate, *correct_up, *correct_down;
     double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] radians per position; all in one block, which the first one points to */
     double rope_magnitude[AE_MAX_ROPES];
     ae_parts parts;

@@ -63,6 +63,7 @@ struct ae_dhead_engine {
     int32_t *links, *link_tokens, *host_links; /* [L] output of each link, and its token; host_links (host) has both, [2 L] */
     float *link_in, *conf; /* [L][H + K] the row and the token's contribution to the bias; [L] confidence before the sigmoid */
     float *linked;      /* [L][n_draft] logits */
+    float *link_up, *link_x; /* DFly: [2][L][n_correct] gate and up; [L][H] corrected rows. link_in is [L][2H] then */
     float *conf_out;    /* (host) where the next ae_dhead_sync puts the confidences of n_conf links; NULL: nowhere */
     uint32_t n_conf;
     /* DFlash2; C = 2 * n_conv * H / conv_group, T tokens of a turn, P = n_pair */
