@@ -7,8 +7,9 @@
 Starts the command after --, a server with /health and llama.cpp's /completion (aerie, llama-server), and gives it conversations
 of random tokens, each once; then again in each further round, in random order, with its answer and some new tokens at the end.
 Prints what the server says of its prompts: tokens in all, computed ones, and the milliseconds that they took; and a hash of all
-answers, which is the same for servers that answer alike. --kill: the server is killed (SIGKILL) between two rounds and started
-again. Needs Python 3 and nothing else.
+answers, which is the same for servers that answer alike. --kill: the server is killed (SIGKILL) between two rounds and
+started again; --between: a shell command that runs between two rounds, while a killed server is away, such as one that
+damages its files. Needs Python 3 and nothing else.
 """
 import argparse
 import hashlib
@@ -108,8 +109,13 @@ def play(options):
             digest.update(json.dumps(sorted(answers.items())).encode())
             print(f"round {i_round}: {told['computed']} of {told['prompts']} prompt tokens computed, {told['ms']} ms, "
                   f"{told['seconds']} s in all", file=sys.stderr)
-            if options.kill and i_round + 1 < options.rounds:
+            if i_round + 1 == options.rounds:
+                break
+            if options.kill:
                 server.end(signal.SIGKILL)
+            if options.between:
+                subprocess.run(options.between, shell=True, check=True, stdout=sys.stderr)
+            if options.kill:
                 server = Server(options.command, options.limit)
     finally:
         server.end(signal.SIGTERM)
@@ -128,6 +134,7 @@ def main():
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--limit", type=float, default=300, help="seconds in which the server must be ready (default 300)")
     p.add_argument("--kill", action="store_true", help="kill the server between two rounds")
+    p.add_argument("--between", metavar="COMMAND", help="a shell command that runs between two rounds")
     p.add_argument("command", nargs="+", metavar="-- COMMAND", help="that starts the server; {port} stands for its port")
     options = p.parse_args()
     for name in ("n", "tokens", "rounds", "predict"):
@@ -137,8 +144,9 @@ def main():
         p.error("--first must be below --vocab")
     try:
         print(json.dumps(play(options)))
-    except (Failed, KeyError) as error:
-        sys.exit(f"conversations.py: {error}" if isinstance(error, Failed) else f"conversations.py: the answer has no {error}")
+    except (Failed, subprocess.CalledProcessError, KeyError) as error:
+        what = f"the answer has no {error}" if isinstance(error, KeyError) else error
+        sys.exit(f"conversations.py: {what}")
 
 
 if __name__ == "__main__":
