@@ -219,6 +219,8 @@ class Conversations(unittest.TestCase):
         with self.server("--cache-disk", blocked) as s:
             self.assertIn("cannot be used", s.log)
             ask(s, tokens(1))
+        with self.server("--cache-disk", self.folder, "--cache-ram", "0") as s:
+            self.assertIn("--cache-ram 0 leaves none", s.log)
 
 
 class TooLong(unittest.TestCase):

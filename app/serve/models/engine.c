@@ -244,6 +244,9 @@ static serve_conversations *open_conversations(const serve_model *model)
                                         .folder = o->cache_disk, .model = model->path};
     if (o->cache_ram >= 0) limits.ram = (uint64_t)o->cache_ram << 20;
     if (o->cache_ram > 0 && share && share < limits.ram) limits.ram = share;
+    if (!limits.ram && limits.folder)
+        app_note("--cache-disk: conversations go to files by way of memory, and --cache-ram 0 leaves none, so none is kept; a "
+                 "--cache-ram of a few conversations' size is enough");
     return limits.ram ? serve_conversations_open(&limits) : NULL;
 }
 
