@@ -1,5 +1,5 @@
-/* test_convert_block.c - aerie convert on checkpoints of block drafters, in the names of z-lab's and DeepSpec's folders: keys,
- * rows that stay as they are, what is left out because it is the target's, and what is refused. */
+/* test_convert_block.c - aerie convert on checkpoints of block drafters, in the names of z-lab's, DeepSpec's and AngelSpec's
+ * folders: keys, rows that stay as they are, what is left out because it is the target's, and what is refused. */
 #include "convert_rig.inc"
 
 #define SIZES \
@@ -15,6 +15,7 @@
 
 /* What the next checkpoint holds beside its layers. */
 static st_make more_tensors;
+static bool flies; /* and whether it has AngelSpec's names */
 
 static void add(st_make *m, const char *prefix, const char *leave, const char *name, uint64_t rows, uint64_t columns)
 {
@@ -43,9 +44,10 @@ static void write_block(const char *folder, const char *prefix, bool spark, cons
             snprintf(name, sizeof name, "layers.%d.%s.weight", i, parts[k].name);
             add(&m, prefix, leave, name, parts[k].rows, parts[k].columns);
         }
-    add(&m, prefix, leave, "fc.weight", 64, 128);
-    add(&m, prefix, leave, "hidden_norm.weight", 0, 64);
-    add(&m, prefix, leave, "norm.weight", 0, 64);
+    add(&m, prefix, leave, flies ? "context_proj.weight" : "fc.weight", 64, 128);
+    add(&m, prefix, leave, flies ? "context_norm.weight" : "hidden_norm.weight", 0, 64);
+    add(&m, prefix, leave, flies ? "final_norm.weight" : "norm.weight", 0, 64);
+    flies = false;
     if (spark) {
         add(&m, prefix, leave, "embed_tokens.weight", 300, 64);
         add(&m, prefix, leave, "lm_head.weight", 300, 64);
@@ -216,6 +218,63 @@ static void dflash2(void **state)
     }
 }
 
+static void write_fly(const char *folder, const char *leave, const char *more, uint64_t n_mixed)
+{
+    static const struct {
+        const char *name;
+        uint64_t rows, columns;
+    } parts[] = {{"hidden_correction.hidden_norm.weight", 0, 64}, {"hidden_correction.embed_norm.weight", 0, 64},
+                 {"hidden_correction.gate_proj.weight", 48, 128}, {"hidden_correction.up_proj.weight", 48, 128},
+                 {"hidden_correction.down_proj.weight", 64, 48}};
+    add(&more_tensors, "", leave, "layer_fusion_weights", 2, n_mixed);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        add(&more_tensors, "", leave, parts[i].name, parts[i].rows, parts[i].columns);
+    flies = true;
+    write_block(folder, "", false, leave, more, ZLAB(""));
+}
+
+static void dfly(void **state)
+{
+    (void)state;
+    mk_options o;
+    write_fly("f", NULL, NULL, 2);
+    assert_true(mk_shape("tiny", &o));
+    o.n_layers = 4, o.n_embd = 64, o.n_vocab = 300;
+    cli_model("t.gguf", &o);
+    converts("$A convert f --target t.gguf -o f.gguf --outtype f32 --json");
+    assert_non_null(strstr(cli_last.out, "\"kind\": \"DFly\""));
+    ae_gguf *gguf = open_file("f.gguf");
+    same_values(gguf, "blk.0.attn_q.weight", "layers.0.self_attn.q_proj.weight", 0, 64, 64);
+    same_values(gguf, "fc.weight", "context_proj.weight", 0, 64, 128);
+    same_values(gguf, "context_norm.weight", "context_norm.weight", 0, 0, 64);
+    same_values(gguf, "output_norm.weight", "final_norm.weight", 0, 0, 64);
+    same_values(gguf, "layer_fusion", "layer_fusion_weights", 0, 2, 2);
+    same_values(gguf, "hidden_correction.gate.weight", "hidden_correction.gate_proj.weight", 0, 48, 128);
+    same_values(gguf, "hidden_correction.up.weight", "hidden_correction.up_proj.weight", 0, 48, 128);
+    same_values(gguf, "hidden_correction.down.weight", "hidden_correction.down_proj.weight", 0, 64, 48);
+    same_values(gguf, "hidden_correction.embed_norm.weight", "hidden_correction.embed_norm.weight", 0, 0, 64);
+    key_bool(gguf, "dflash.sample_from_anchor", false);
+    ae_gguf_close(gguf);
+    converts("$A convert f --target t.gguf -o f.gguf --outtype q8_0");
+    converts("$A run -m t.gguf -md f.gguf --spec-type draft-dflash -no-cnv -p hello -n 8 --temp 0 --stats");
+    assert_non_null(strstr(cli_last.err, "draft-dflash"));
+    static const struct {
+        const char *leave, *more;
+        uint64_t n_mixed;
+        const char *why;
+    } cases[] = {{NULL, NULL, 3, "[2, 2] is needed"},
+                 {"hidden_correction.up_proj.weight", NULL, 2, "hidden_correction.up_proj.weight is missing"},
+                 {"hidden_correction.embed_norm.weight", NULL, 2, "hidden_correction.embed_norm.weight is missing"},
+                 {NULL, "markov_head.markov_w1.weight", 2, "another kind"},
+                 {NULL, "layers.0.self_attn.k_proj_target.weight", 2, "DFlare"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_fly("r", cases[i].leave, cases[i].more, cases[i].n_mixed);
+        cli("$A convert r -o r.gguf");
+        if (cli_last.status != 3 || !strstr(cli_last.err, cases[i].why))
+            fail_msg("case %zu: %d, \"%s\", not \"%s\"", i, cli_last.status, cli_last.err, cases[i].why);
+    }
+}
+
 static void refuses(void **state)
 {
     (void)state;
@@ -248,6 +307,7 @@ static void refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(dflash), cmocka_unit_test(dspark), cmocka_unit_test(dflash2),
+                                       cmocka_unit_test(dfly),
                                        cmocka_unit_test(refuses)};
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }

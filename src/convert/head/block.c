@@ -1,4 +1,5 @@
-/* block.c - checkpoints of block drafters: z-lab's DFlash and DFlash2, DeepSpec's DFlash and DSpark, speculators' DSpark.
+/* block.c - checkpoints of block drafters: z-lab's DFlash and DFlash2, DeepSpec's DFlash and DSpark, speculators' DSpark,
+ * AngelSpec's DFly.
  *
  * They are recognised by hidden_norm, a norm of fused features outside layers, beside fc. Layers have Qwen3's names. Rows of q
  * and k are not reordered, since the file rotates by halves as well. Settings are in dflash_config or beside everything else.
@@ -116,14 +117,17 @@ static aerie_status refuse_others(const ae_convert *c)
     const json_t *type = setting(c, "markov_head_type");
     const char *text = json_string_value(type), *what = NULL;
     bool neox = true;
-    if (ae_convert_look(c, "layer_fusion_weights")) what = "this is a DFly drafter";
+    if (ae_convert_look(c, "layer_fusion_weights") && c->head.kind != AE_DHEAD_DFLY)
+        what = "the drafter joins DFly's context (layer_fusion_weights) with a head of another kind";
+    if (ae_convert_look(c, "layers.0.self_attn.k_proj_target.weight"))
+        what = "this is a DFlare drafter, which has projections of its own for the context";
     if (ae_convert_look(c, "layers.0.pre_feedforward_layernorm.weight")) what = "the drafter has Gemma's layers";
     if (text && strcmp(text, "vanilla")) what = "the drafter's Markov head is gated or recurrent";
     AE_TRY(read_flag(c, "rope_is_neox_style", &neox));
     if (!neox) what = "the drafter rotates neighbours (rope_is_neox_style)";
     if (!what) return AERIE_OK;
-    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: %s; DFlash, DSpark and DFlash2 with layers like Qwen3's are "
-                   "supported", c->path, what);
+    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: %s; DFlash, DSpark, DFlash2 and DFly with layers like Qwen3's "
+                   "are supported", c->path, what);
 }
 
 static aerie_status read_pairs(ae_convert *c)
@@ -145,6 +149,7 @@ aerie_status ae_convert_block_detect(ae_convert *c)
     char shape[128];
     h->kind = w1                                                                      ? AE_DHEAD_DSPARK
               : ae_convert_look(c, "candidate_selector.hidden_projection.weight") ? AE_DHEAD_DFLASH2
+              : ae_convert_look(c, "layer_fusion_weights")                        ? AE_DHEAD_DFLY
                                                                                   : AE_DHEAD_DFLASH;
     AE_TRY(refuse_others(c));
     AE_TRY(ae_convert_head_layer(c, AE_DHEAD_MAX_LAYERS));
@@ -259,6 +264,33 @@ static aerie_status plan_pairs(ae_convert *c)
     return plan_codebook(c, "successor_codebook", "selector_successor.weight");
 }
 
+/* DFly: the numbers that mix the taps, and the correction, which may be missing. */
+static aerie_status plan_fusion(ae_convert *c)
+{
+    const ae_convert_head *h = &c->head;
+    const ae_st_tensor *mix = ae_convert_take(c, "layer_fusion_weights");
+    const ae_st_tensor *gate = ae_convert_look(c, "hidden_correction.gate_proj.weight");
+    const uint64_t e = h->n_embd, n = gate && gate->n_dims == 2 ? gate->shape[0] : 0;
+    const char *sizes = "by gate_proj's rows and hidden_size";
+    char shape[128];
+    const ae_convert_wanted parts[] = {
+        {"hidden_correction.hidden_norm", "hidden_correction.hidden_norm", 0, e, "hidden_size", false, false},
+        {"hidden_correction.embed_norm", "hidden_correction.embed_norm", 0, e, "hidden_size", false, false},
+        {"hidden_correction.gate_proj", "hidden_correction.gate", n, 2 * e, sizes, false, false},
+        {"hidden_correction.up_proj", "hidden_correction.up", n, 2 * e, sizes, false, false},
+        {"hidden_correction.down_proj", "hidden_correction.down", e, n, sizes, false, false},
+    };
+    if (mix->n_dims != 2 || mix->shape[0] != h->n_layers || mix->shape[1] != h->n_taps)
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is %s; [%u, %u] is needed", c->path, mix->name,
+                       ae_convert_shape(mix, shape), (unsigned)h->n_layers, (unsigned)h->n_taps);
+    AE_TRY(ae_convert_add(c, &(ae_convert_item){.name = "layer_fusion", .from = mix, .rows = h->n_layers, .columns = h->n_taps,
+                                                .f32 = true}));
+    if (gate && (!n || n > AE_MAX_EMBD))
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is %s; a matrix of at most %d rows is needed", c->path,
+                       gate->name, ae_convert_shape(gate, shape), AE_MAX_EMBD);
+    return gate ? ae_convert_copy(c, parts, sizeof parts / sizeof *parts) : AERIE_OK;
+}
+
 aerie_status ae_convert_block_plan(ae_convert *c)
 {
     const ae_convert_head *h = &c->head;
@@ -267,7 +299,7 @@ aerie_status ae_convert_block_plan(ae_convert *c)
     const bool plain = conf && conf->n_dims == 2 && conf->shape[1] == e;
     const ae_convert_wanted parts[] = {
         {"fc", "fc", e, (uint64_t)h->n_taps * h->n_target_embd, "hidden_size, taps x width of the target", false, false},
-        {"hidden_norm", "enc.output_norm", 0, e, "hidden_size", false, false},
+        {"hidden_norm", h->kind == AE_DHEAD_DFLY ? "context_norm" : "enc.output_norm", 0, e, "hidden_size", false, false},
         {"norm", "output_norm", 0, e, "hidden_size", false, false},
         {"confidence_head.proj", "conf_proj", 1, plain ? e : e + r, "1, hidden_size + markov_rank", false, true},
     };
@@ -276,6 +308,7 @@ aerie_status ae_convert_block_plan(ae_convert *c)
     AE_TRY(ae_convert_copy(c, parts, r ? 4 : 3));
     for (uint32_t i = 0; i < h->n_layers; i++) AE_TRY(plan_layer(c, i));
     if (h->n_pair) AE_TRY(plan_pairs(c));
+    if (h->kind == AE_DHEAD_DFLY) AE_TRY(plan_fusion(c));
     if (r && (!w2 || w1->shape[0] < h->n_vocab || w2->n_dims != 2 || w2->shape[0] < h->n_draft || w2->shape[1] != r))
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: markov_head.markov_w1 and markov_w2 are to have %u and %u rows of %u "
                        "numbers; %s", c->path, (unsigned)h->n_vocab, (unsigned)h->n_draft, (unsigned)r,

@@ -337,6 +337,9 @@ static const ae_convert_rename renames[] = {
     {"fusion_fc.", "fc."},
     {"fc_norms.", "fc_norm."},
     {"enc.output_norm.", "input_norm."},
+    {"context_proj.", "fc."}, /* AngelSpec's names */
+    {"context_norm.", "hidden_norm."},
+    {"final_norm.", "norm."},
     {"draft_id_to_target_id", "d2t"},
     {"token_map", "d2t_absolute"},
 };
