@@ -30,9 +30,10 @@ typedef enum ae_kv_type {
 /* The cache of one layer; keys and values have the same head_dim. If n_rope is not 0, the layer keeps latent rows: one row for
  * all heads (n_heads is 1). The row is the key: n_rope rotated values, then head_dim latent ones; the latent ones are the
  * value. F16 and I16 then mean codes of 15 bits, Q8_0 and Q4_0 codes of 8 bits; of two types that of the keys counts
- * (backend/cpu/ref/kernels.h). */
+ * (backend/cpu/ref/kernels.h). With `plain` a head of a position is head_dim f32 whatever the type: what ae_compress reads. */
 typedef struct ae_kv_layer {
     uint32_t n_heads, head_dim, n_rope;
+    bool plain;
 } ae_kv_layer;
 
 /* Bits in which a code of the keys and of the values of a type is kept: 16 are two digits of 8; 0: they are no codes. */
@@ -98,6 +99,7 @@ typedef struct ae_rope_table {
     const double *freq;  /* [n_rot / 2] radians per position, on the device */
     double magnitude;
     float *cos, *sin;    /* (out) [n_rows][n_rot / 2] */
+    uint32_t every;      /* above 1: positions are rounded down to a multiple of it first */
 } ae_rope_table;
 
 typedef enum ae_rope_kind {
@@ -128,6 +130,42 @@ typedef struct ae_rope_kv {
     const float *q_scale;   /* [n_rows] f32 on the device, factor of the queries, applied last; or NULL */
 } ae_rope_kv;
 
+/* Rotates values [first, first + n_rot) of each head in place. */
+typedef struct ae_rotate {
+    uint32_t n_rows, n_heads, head_dim, first, n_rot;
+    ae_rope_kind kind;
+    bool back;              /* by the opposite angles */
+    const float *cos, *sin; /* [n_rows][n_rot / 2] */
+    float *x;               /* [n_rows][n_heads * head_dim] */
+} ae_rotate;
+
+/* Keeps what rows of a sequence are compressed from, and compresses them (DeepSeek-V4). A position keeps 2 n_parts heads of
+ * `dim` values in a plain layer: n_parts of values v, then n_parts of scores s. A block is `every` positions whose first one is
+ * a multiple of it. The row at a block's last position becomes
+ *   y[i] = sum of e_m v_m[i] / sum of e_m,  e_m = ae_expf(s_m[i] + ape_m[i] - t), t the largest of s_m[i] + ape_m[i],
+ * over the block's positions m, ascending; both sums are chains from 0, the first by fmaf. With n_parts 2 the positions of the
+ * block before come first, with their first part, and then the block's own, with their second part; the first block has only
+ * its own. ape_m is row m % every of ape. Other rows become 0. */
+typedef struct ae_compress {
+    const ae_places *places;
+    ae_kv_store *kv;
+    uint32_t layer;   /* of the store */
+    uint32_t dim, n_parts, every;
+    const float *x;   /* [n_rows][2 n_parts][dim] what the rows keep */
+    const float *ape; /* [every][n_parts][dim] */
+    float *y;         /* [n_rows][dim] */
+} ae_compress;
+
+/* Further rows that attention reads. */
+typedef struct ae_attention_more {
+    const int32_t *pos;    /* [n_rows] the number of rows less 1; -1: none */
+    const int32_t *path;   /* [n_rows][path_stride] their slots */
+    uint32_t path_stride;
+    const int32_t *tables; /* [n_seqs][table_stride] page numbers in `kv` */
+    const ae_kv_store *kv; /* of the same type */
+    uint32_t layer;        /* of the same shape */
+} ae_attention_more;
+
 typedef struct ae_attention {
     const ae_places *places;
     const ae_kv_store *kv;
@@ -142,6 +180,9 @@ typedef struct ae_attention {
                          * NULL */
     const float *slopes; /* [n_heads] f32 on the device: after the softcap a score loses this times its distance from the row's
                           * own position (ALiBi); or NULL */
+    /* After the positions that a row sees come these rows, as if they stood at the positions after them: a row's list is read
+     * as positions 0, 1, .., so its chunks are cut in this order. One KV head, no softcap, no slopes, no latent rows. Or NULL */
+    const ae_attention_more *more;
     const float *q;   /* [n_rows][n_heads * (n_rope + head_dim)] */
     float *y;         /* [n_rows][n_heads * head_dim] */
 } ae_attention;
@@ -160,6 +201,8 @@ typedef struct ae_attention {
  * With a block whole blocks of so many positions are chosen, n_most / block of them: a block's score is the highest of
  * those positions in it that the row sees, and the block of the row's own position and the n_local - 1 before it come first.
  * Of the row's own block only what the row sees is chosen. */
+ * With `every`, only the positions p with (p + 1) % every == 0 can be chosen, and the results are those of ae_attention_more:
+ * pos is -1 where there is none. */
 typedef struct ae_select {
     const ae_places *places; /* last is NULL */
     const ae_kv_store *kv;
@@ -167,8 +210,9 @@ typedef struct ae_select {
     uint32_t n_heads;
     uint32_t n_groups;       /* 0: one choice for all heads */
     uint32_t block, n_local; /* positions of a block, 0: none; n_local is at most n_most / block */
+    uint32_t every;          /* or 0; not with n_groups or block */
     uint32_t n_most;         /* at least 1; a multiple of block if any row sees more */
-    const float *q;          /* [n_rows][n_heads][length of a key] */
+    const float *q;          /* [n_rows][n_heads][length of a key]; n_heads 0: n_most is enough for all */
     const float *weight;     /* [n_rows][n_heads]; NULL: a group has one head */
     int32_t *pos, *n_inplace; /* (out) [n_groups, at least 1][n_rows] x 2: of attention's places */
     int32_t *path;           /* (out) [n_groups, at least 1][n_rows][n_most] */

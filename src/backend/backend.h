@@ -49,6 +49,9 @@ typedef struct ae_stream_options {
     uint32_t n_selected_from; /* the most positions that a row of select can see; 0: there is no select */
     bool selects_blocks;  /* select has groups and blocks; only processors have them */
     uint32_t n_streams;   /* of mix; 0: there is no mix */
+    /* attention with more: the most rows that one row reads, their values, and their type in the KV store; 0: there is none */
+    uint32_t n_gathered, gathered_dim;
+    ae_kv_type gathered_type;
     const ae_state_shape *state; /* only n_layers and layers are read, during the call; NULL: no recurrent layers */
     ae_pool *pool;        /* the host's threads, for host_run and the CPU's operations; must outlive the stream. stream_bytes
                            * does not read it */
@@ -142,9 +145,12 @@ typedef struct ae_backend_ops {
     void (*axpy)(ae_stream *stream, const ae_axpy *args);
     void (*map)(ae_stream *stream, const ae_map *args);
     void (*mix)(ae_stream *stream, const ae_row_mix *args);
+    void (*hyper)(ae_stream *stream, const ae_hyper *args);
     void (*moe)(ae_stream *stream, const ae_moe *args);
     void (*rope_table)(ae_stream *stream, const ae_rope_table *args);
     void (*rope_kv)(ae_stream *stream, const ae_rope_kv *args);
+    void (*rotate)(ae_stream *stream, const ae_rotate *args);
+    void (*compress)(ae_stream *stream, const ae_compress *args);
     void (*attention)(ae_stream *stream, const ae_attention *args);
     void (*select)(ae_stream *stream, const ae_select *args);
     void (*copy)(ae_stream *stream, const ae_copy *args);

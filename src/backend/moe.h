@@ -12,6 +12,7 @@ typedef enum ae_gate {
     AE_GATE_SOFTMAX,        /* p = softmax of all logits */
     AE_GATE_SIGMOID,        /* p = 1 / (1 + e^-logit) */
     AE_GATE_SOFTMAX_CHOSEN, /* p = softmax of the chosen logits alone */
+    AE_GATE_SQRT_SOFTPLUS,  /* p = sqrtf(ae_softplusf(logit)) */
 } ae_gate;
 
 /* How a row chooses its experts and computes their weights, all in f32. The score of an expert is its logit, or p + bias if
@@ -60,6 +61,10 @@ typedef struct ae_moe {
                               * and there is no shared expert. Or NULL */
     const float *router_bias; /* [n_experts] f32 on the device, added to the logits; or NULL */
     const float *bias;       /* [n_experts] f32 on the device, added to p only when experts are chosen; or NULL */
+    /* [tokens][n_full or n_used] f32 on the device: the experts of each token, all different, which its row uses whatever the
+     * scores are (the first n_used of them); weights are as ever. With tokens [n_rows] on the device; or both NULL */
+    const float *table;
+    const int32_t *tokens;
     bool weigh_input;        /* adds down_e(f(gate_e(w x')) * up_e(w x')), w the expert's weight, without another factor */
     ae_weight *const *gate, *const *up, *const *down; /* [n_experts] of [n_ff, n_embd] x 2, [n_embd, n_ff]; each array's
                                                        * weights have one type and shape; gate may be NULL */

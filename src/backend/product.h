@@ -165,6 +165,22 @@ typedef struct ae_copy {
     const int32_t *to;
 } ae_copy;
 
+/* The coefficients by which the n streams of a row are joined (hyper-connections), from x, in place. With a_k = x_k * scale + base_k
+ * and sigma(a) = 1 / (1 + ae_expf(-a)):
+ *   [0, n)     what each stream gives to a block's input: sigma(a) + eps, with scale[0]
+ *   [n, 2n)    what it takes of the block's output: 2 * sigma(a), with scale[1]
+ *   [2n, ..)   C[from][to], how the streams themselves are mixed, with scale[2]: each row's softmax (largest, ae_expf, sum), + eps; columns
+ *              divided by (their sum + eps); then n_iterations - 1 times rows and columns likewise. Sums are chains from 0, ascending
+ * or, at the end of the model, only the first n. */
+typedef struct ae_hyper {
+    uint32_t n_rows, n;   /* n <= AE_MAX_STREAMS */
+    float *x;             /* [n_rows][x_stride]; the first n * (2 + n) are used, at the end n */
+    size_t x_stride;
+    const float *scale, *base; /* [3], [n * (2 + n)]; at the end [1], [n] */
+    float eps;
+    uint32_t n_iterations; /* at least 1; 0: the end */
+} ae_hyper;
+
 /* Combines the streams of each row (AltUp). For target t and every element, ascending s:
  *   y[t] = start[t], or 0; then for s = 0 .. n_in - 1: y[t] = fmaf(coef[t * out_step + s * in_step], x[s], y[t])
  * Stream s of row r is at x + r * x_stride + s * x_step, and likewise for start and y. y may be x or start as a whole. */

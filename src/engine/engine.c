@@ -47,9 +47,31 @@ static uint32_t most_seen(const ae_engine_options *o)
     return o->n_ctx + AERIE_MAX_DRAFT;
 }
 
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* What an index chooses, at most. */
+static uint32_t most_by_index(const ae_model *m, const ae_engine_options *o)
+{
+    const uint32_t every = m->hparams.compress.n_groups ? AE_COMPRESS_OVERLAP : 1;
+    return least(m->hparams.index.n_most, most_seen(o) / every + 1);
+}
+
 uint32_t ae_engine_n_chosen(const ae_model *m, const ae_engine_options *o)
 {
-    return m->hparams.index.n_most < most_seen(o) ? m->hparams.index.n_most : most_seen(o);
+    const ae_hparams *h = &m->hparams;
+    const uint32_t chosen = least(most_by_index(m, o), most_seen(o));
+    const uint32_t all = h->compress.widest ? most_seen(o) / AE_COMPRESS_MOST + 1 : 0; /* where no index chooses */
+    return chosen > all ? chosen : all;
+}
+
+/* Rows of the window and compressed ones that a row attends to, at most. */
+static uint32_t most_gathered(const ae_model *m, const ae_engine_options *o)
+{
+    if (!m->hparams.compress.widest) return 0;
+    return least(m->layers[0].spec.window, most_seen(o)) + ae_engine_n_chosen(m, o);
 }
 
 /* Most floats of one row that moves between devices. */
@@ -126,7 +148,7 @@ static void output_layout(ae_layout *l, const ae_model *m, const ae_engine_optio
 static void selection_layout(ae_layout *l, const ae_model *m, const ae_engine_options *o, ae_selection *s)
 {
     const ae_index_hparams *x = &m->hparams.index;
-    const size_t n = x->n_heads ? o->n_batch : 0, n_choices = n * ae_index_n_groups(x);
+    const size_t n = x->n_heads || m->hparams.compress.widest ? o->n_batch : 0, n_choices = n * ae_index_n_groups(x);
     s->n_most = ae_engine_n_chosen(m, o);
     s->pos = ae_layout_add(l, n_choices, sizeof *s->pos);
     s->n_inplace = ae_layout_add(l, n_choices, sizeof *s->n_inplace);
@@ -134,6 +156,16 @@ static void selection_layout(ae_layout *l, const ae_model *m, const ae_engine_op
     s->q = ae_layout_add(l, n * x->n_heads * x->head_dim, sizeof(float));
     s->k = ae_layout_add(l, n * x->head_dim, sizeof(float));
     s->weight = ae_layout_add(l, n * x->n_heads, sizeof(float));
+}
+
+static void compress_layout(ae_layout *l, const ae_model *m, const ae_engine_options *o, ae_compress_rows *c)
+{
+    const ae_hparams *h = &m->hparams;
+    const size_t n = h->compress.n_groups ? o->n_batch : 0, wide = h->compress.widest ? 4 : 0; /* two parts, values and scores */
+    c->rows = ae_layout_add(l, n * wide * h->head_dim, sizeof(float));
+    c->index = ae_layout_add(l, n * wide * h->index.head_dim, sizeof(float));
+    c->grouped = ae_layout_add(l, n * h->compress.n_groups * h->compress.n_out, sizeof(float));
+    c->n_most_chosen = most_by_index(m, o);
 }
 
 /* Lays out the arrays of device i. */
@@ -161,6 +193,7 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_split *split
     d->deep = ae_layout_add(l, h->n_deepstack ? n * h->n_embd : 0, sizeof(float));
     d->q_scale = ae_layout_add(l, h->temp_scale != 0.0f ? n : 0, sizeof(float));
     selection_layout(l, m, o, &d->selection);
+    compress_layout(l, m, o, &d->compress);
     const ae_recur_widths w = ae_block_recur_widths(&h->recur);
     d->recur.in = ae_layout_add(l, n * w.in, sizeof(float));
     d->recur.z = ae_layout_add(l, n * w.z, sizeof(float));
@@ -236,9 +269,10 @@ static ae_stream_options stream_options(const ae_model *m, const ae_state_shape 
         .moe = {x->n, x->n_used, x->n_latent > h->n_embd ? x->n_latent : h->n_embd,
                 x->n_ff > x->n_ff_chunk ? x->n_ff : x->n_ff_chunk, x->n_ff_shared, x->weigh_input,
                 x->n_chunks ? x->n / x->n_chunks : 0},
-        .n_selected_from = h->index.n_heads ? most_seen(o) : 0,
+        .n_selected_from = h->index.n_heads || h->compress.widest ? most_seen(o) : 0,
         .selects_blocks = h->index.block > 0,
         .n_streams = h->n_streams,
+        .n_gathered = most_gathered(m, o), .gathered_dim = h->head_dim, .gathered_type = o->kv_type,
         .state = state->n_layers ? state : NULL,
         .pool = o->pool};
 }

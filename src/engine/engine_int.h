@@ -23,6 +23,7 @@ typedef struct ae_engine_device {
     float *deep;         /* [n_batch][n_embd] rows that are added after a layer; or NULL */
     float *q_scale;      /* [n_batch] temperature of queries; or NULL */
     ae_selection selection; /* with an index; else NULLs */
+    ae_compress_rows compress; /* with compressed rows; else NULLs */
     ae_recur_rows recur; /* of recurrent layers; else NULLs */
     ae_adapter_rows adapted, adapted_out; /* the rows of the pass that have adapters, and of its outputs */
     const ae_state_pass *state_pass;
@@ -89,7 +90,7 @@ struct ae_engine {
     double pass_seconds;
 };
 
-/* Positions that a row of a model with an index attends to, at most. */
+/* Positions that a row of a model with an index attends to, or compressed rows, at most. */
 uint32_t ae_engine_n_chosen(const ae_model *model, const ae_engine_options *options);
 
 #define AE_ENGINE_COLLECTED ((size_t)4 << 20) /* bytes of logits that a round has, if a row is not larger */

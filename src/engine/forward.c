@@ -165,7 +165,8 @@ static void begin_stream(ae_engine *e, ae_engine_device *d, const ae_block *b)
     if (h->n_embd_layer) layer_embeddings(e, d);
     if (h->encoder) begin_encoder(e, d);
     else if (e->net->embed_norm) norm_embeddings(e, d);
-    if (h->n_streams) ae_block_streams_begin(b, e->net->altup_proj);
+    if (h->hyper) ae_block_hyper_begin(b);
+    else if (h->n_streams) ae_block_streams_begin(b, e->net->altup_proj);
     if (h->n_stack) ae_block_cycles_begin(b, e->net->low_start);
     if (h->adds_start)
         d->backend->ops->copy(d->stream, &(ae_copy){.n = e->n_rows, .dim = h->n_embd, .x = d->block.x, .x_stride = h->n_embd,
@@ -243,9 +244,31 @@ static void put_logits(ae_engine *e)
     }
 }
 
+static bool is_tapped(const ae_engine *e, uint32_t at)
+{
+    for (uint32_t i = 0; i < e->options.n_taps; i++)
+        if (e->options.taps[i] == at) return true;
+    return false;
+}
+
+/* Makes one row of the streams. A tap at the end of the layers reads their mean where they have hyper-connections. */
+static void end_streams(ae_engine *e, ae_engine_device *d, const ae_block *b)
+{
+    const uint32_t n_layers = b->h->n_layers;
+    if (!b->h->hyper) {
+        ae_block_streams_end(b, e->net->altup_unembd);
+        return;
+    }
+    if (is_tapped(e, n_layers)) {
+        ae_block_hyper_mean(b);
+        tap(e, d, n_layers);
+    }
+    ae_block_hyper_end(b, &e->net->hyper_end);
+}
+
 static void end_stream(ae_engine *e)
 {
-    tap(e, e->out, e->net->model->hparams.n_layers);
+    if (!e->net->model->hparams.hyper) tap(e, e->out, e->net->model->hparams.n_layers);
     tap(e, e->out, AERIE_TAP_NORMED);
     place_tapped(e);
     if (!e->n_out) return;
@@ -311,25 +334,28 @@ void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
     block.slopes = net->slopes[i_device];
     block.ple = d->ple, block.ple_gate = d->ple_gate, block.ple_own = d->ple_own;
     block.cos = d->cos, block.sin = d->sin, block.q_scale = d->q_scale;
+    block.compress = &d->compress, block.tokens = d->rows.token;
     block.selection = &d->selection, block.all_lacks = e->mode ? e->mode->lacks : NULL;
     block.recur = &d->recur, block.state = d->state_pass, block.adapted = &d->adapted;
     block.n_experts = e->mode ? e->mode->n_experts : 0;
     block.group = net->ranks ? &e->group : NULL;
     for (uint32_t i = e->turned; i < h->n_ropes && has_first_mixer(e, i_device, begin, end); i++)
         d->backend->ops->rope_table(d->stream, &(ae_rope_table){e->n_rows, h->ropes[i].n_rot, d->rows.pos, d->rope_freq[i],
-                                                                e->rope_magnitude[i], d->cos[i], d->sin[i]});
+                                                                e->rope_magnitude[i], d->cos[i], d->sin[i],
+                                                                h->ropes[i].every});
     if (!begin) begin_stream(e, d, &block);
     for (uint32_t i = begin; i < end && i < 2 * h->n_layers; i++) {
         const ae_layer_spec *spec = &net->model->layers[i / 2].spec;
         block.places = spec->window ? &places : &flat;
         block.lacks = e->mode ? e->mode->lacks[i / 2] : 0;
         if (i % 2 == 0 && net->ranks) enter_rank(e, d, i / 2);
+        if (i % 2 == 0 && h->hyper && is_tapped(e, i / 2)) ae_block_hyper_mean(&block);
         if (i % 2 == 0) tap(e, d, i / 2);
         if (ae_ranks_has(net->ranks, i / 2)) (i % 2 ? ae_block_ffn : ae_block_mixer)(&block, spec, &net->layers[i / 2]);
         if (i % 2 && i / 2 < h->n_deepstack) add_deep(e, d, i / 2);
     }
     if (end > 2 * h->n_layers && net->ranks) enter_rank(e, d, h->n_layers);
-    if (end > 2 * h->n_layers && h->n_streams) ae_block_streams_end(&block, net->altup_unembd);
+    if (end > 2 * h->n_layers && h->n_streams) end_streams(e, d, &block);
     if (end > 2 * h->n_layers) end_stream(e);
 }
 

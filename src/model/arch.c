@@ -93,6 +93,8 @@ static const ae_arch archs[] = {
     {.name = "dots3note", .mla = true, .mla_window = true, .mla_key_norm = true, .mla_head_gate = true, .index = true,
      .index_neox = true, .index_types = true, .window_period = 1, .window_rope = AE_ROTATION_PLAIN,
      .experts = AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_COUNT},
+    {.name = "deepseek4", .hyper = true, .compress = true, .token_experts = true, .experts = AE_EXPERTS_ALWAYS,
+     .gate = AE_EXPERT_GATE_SQRT_SOFTPLUS, .shared = AE_SHARED_COUNT, .activation = AE_ACTIVATION_SILU_LIMITED},
     {.name = "deepseek2-ocr", .rope_neox = true, .experts = EXPERTS, .shared = AE_SHARED_COUNT},
     {.name = "bailingmoe2", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .experts = EXPERTS,
      .shared = AE_SHARED_SIZE_COUNT},

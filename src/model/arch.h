@@ -118,6 +118,9 @@ typedef struct ae_arch {
     bool shared_kv;        /* attention.shared_kv_layers: the last layers read the keys and values of earlier ones */
     uint32_t shared_from;  /* shared_kv without that key: layers from this one on do so */
     bool altup;            /* ae_hparams.n_streams, by AltUp: altup.num_inputs */
+    bool hyper;            /* ae_hparams.hyper */
+    bool compress;         /* attention is AE_MIXER_COMPRESSED */
+    bool token_experts;    /* hash_layer_count: in so many layers tokens have their experts from a table */
     bool sparse;           /* ae_layer_spec.sparse: activation_sparsity_scale, absent: of the first ten layers */
     bool v_norm;
     float attn_scale;      /* 0: computed from the head's size */

@@ -78,6 +78,14 @@ aerie_status ae_bind_mla(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer
  * layer that has one. */
 aerie_status ae_bind_blocks_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers);
 aerie_status ae_bind_blocks(ae_binder *b, uint32_t i, const ae_hparams *h, ae_mla_layer *l);
+/* bind_compress.c: the same for attention over compressed rows, and for hyper-connections; their tensors, with a table of
+ * tokens' experts in the arena. */
+aerie_status ae_bind_compress_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers);
+aerie_status ae_bind_compress(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l);
+aerie_status ae_bind_hyper_hparams(ae_binder *b, ae_hparams *h);
+aerie_status ae_bind_hyper(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l);
+aerie_status ae_bind_hyper_end(ae_binder *b, const ae_hparams *h, ae_hyper_layer *end);
+aerie_status ae_bind_token_experts(ae_binder *b, uint32_t i, const ae_hparams *h, ae_arena *arena, ae_layer *l);
 /* Binds the projections of attention with their biases, fused or separate. q, k and v have n_in inputs. */
 aerie_status ae_bind_attention(ae_binder *b, uint32_t i, const ae_hparams *h, const ae_layer_spec *spec, uint32_t n_in,
                                ae_layer *l);

@@ -106,6 +106,7 @@ static bool is_harmless(ae_gguf_string name)
 static bool is_harmless_in(const ae_arch *arch, const ae_layer *l, int block, ae_gguf_string part)
 {
     if (arch->sees && begins_with(part, ".vis_")) return true;
+    if (arch->token_experts && begins_with(part, ".exp_probs_b_vl")) return true;
     const bool dense = begins_with(part, ".ffn_gate.") || begins_with(part, ".ffn_up.") || begins_with(part, ".ffn_down.");
     if (dense && arch->expert_by_tensor && l->router && !l->w_down) return true; /* every row uses the experts instead */
     if (arch->index && l->spec.index != AE_INDEX_OWN && begins_with(part, ".indexer.")) return true;

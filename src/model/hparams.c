@@ -145,7 +145,7 @@ static aerie_status read_experts(ae_binder *b, ae_hparams *h)
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_gating_func"), false, &gate, b->error));
     if (!gate && b->arch->sigmoid_vocab == h->n_vocab) gate = AE_EXPERT_GATE_SIGMOID;
     if (!gate) gate = b->arch->gate;
-    AE_TRY(ae_bind_range(b, "expert_gating_func", gate, AE_EXPERT_GATE_SOFTMAX, AE_EXPERT_GATE_SOFTMAX_CHOSEN));
+    AE_TRY(ae_bind_range(b, "expert_gating_func", gate, AE_EXPERT_GATE_SOFTMAX, AE_EXPERT_GATE_SQRT_SOFTPLUS));
     x->gate = (ae_expert_gate)gate;
     x->renorm = b->arch->renorm;
     x->weigh_input = b->arch->weigh_input;
@@ -384,6 +384,7 @@ static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers
         s->kv_from = a->assistant ? AE_KV_OTHER : (int)i;
     }
     if (a->index_blocks) AE_TRY(ae_bind_blocks_hparams(b, h, layers));
+    if (a->compress) return ae_bind_compress_hparams(b, h, layers);
     AE_TRY(read_windows(b, h, layers));
     if (a->mla) AE_TRY(ae_bind_mla_hparams(b, h, layers));
     AE_TRY(read_sharing(b, h, layers));
@@ -543,6 +544,7 @@ static aerie_status read_limits(ae_binder *b, const ae_hparams *h, ae_layer *lay
     if (activation == AE_ACTIVATION_XIELU) AE_TRY(read_xielu(b, h, layers));
     for (size_t k = 0; limited && k < 2; k++) {
         const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, names[k]));
+        if (!kv && b->arch->compress) kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, names[0])); /* one limit for both */
         for (uint32_t i = 0; i < b->n_specs; i++) {
             double limit = 0;
             /* an array may lack values for MTP blocks */
@@ -667,6 +669,7 @@ aerie_status ae_bind_model_hparams(ae_binder *b, ae_hparams *h, const aerie_rope
     AE_TRY(read_scalars(b, h));
     AE_TRY(read_pooling(b, h));
     if (b->arch->altup) AE_TRY(read_streams(b, h));
+    if (b->arch->hyper) AE_TRY(ae_bind_hyper_hparams(b, h));
     if (b->arch->sparse) AE_TRY(read_sparsity(b, h, layers));
     AE_TRY(read_denoising(b, h));
     return read_limits(b, h, layers);

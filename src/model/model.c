@@ -243,10 +243,13 @@ static aerie_status bind_layers(ae_binder *b, ae_model *m, uint32_t first)
         if (l->spec.mixer == AE_MIXER_LINEAR)
             AE_TRY(ae_bind_layer(b, i, "attn_output.weight", true, h->n_embd, h->n_embd, &l->wo));
         if (l->spec.mixer == AE_MIXER_MLA) AE_TRY(ae_bind_mla(b, i, h, l));
+        if (l->spec.mixer == AE_MIXER_COMPRESSED) AE_TRY(ae_bind_compress(b, i, h, l));
         if (l->spec.mixer == AE_MIXER_RECUR || l->spec.recur_beside) AE_TRY(ae_bind_recur(b, i, h, &m->arena, l));
         if (l->spec.ffn == AE_FFN_EXPERTS || l->spec.ffn == AE_FFN_BOTH) AE_TRY(bind_experts(b, h, i, l));
         if (l->spec.ffn == AE_FFN_CHANNEL_MIX) AE_TRY(ae_bind_channel_mix(b, i, h, l));
-        if (h->n_streams) AE_TRY(bind_altup(b, h, i, &l->altup));
+        if (b->arch->token_experts) AE_TRY(ae_bind_token_experts(b, i, h, &m->arena, l));
+        if (h->hyper) AE_TRY(ae_bind_hyper(b, i, h, l));
+        else if (h->n_streams) AE_TRY(bind_altup(b, h, i, &l->altup));
         if (b->arch->layer_embedding || b->arch->adds_start) AE_TRY(bind_layer_embedding(b, h, i, l));
         if (l->spec.ffn == AE_FFN_DENSE || l->spec.ffn == AE_FFN_BOTH) AE_TRY(ae_bind_dense(b, i, h, l->spec.n_ff, l));
     }
@@ -329,7 +332,8 @@ static aerie_status bind_tensors(ae_binder *b, ae_model *m)
         AE_TRY(ae_bind(b, "per_layer_proj_norm.weight", true, 0, h->n_embd_layer, &m->ple_proj_norm));
     }
     if (h->n_stack) AE_TRY(ae_bind(b, "hrm.z_l_init", true, 0, h->n_embd, &m->low_start));
-    if (h->n_streams) {
+    if (h->hyper) AE_TRY(ae_bind_hyper_end(b, h, &m->hyper_end));
+    else if (h->n_streams) {
         AE_TRY(ae_bind_stack(b, "altup_proj.weight", true, h->n_streams - 1, h->n_embd, h->n_embd, &m->altup_proj));
         AE_TRY(ae_bind_stack(b, "altup_unembd_proj.weight", true, h->n_streams - 1, h->n_embd, h->n_embd, &m->altup_unembd));
     }
@@ -368,7 +372,7 @@ static aerie_status check_nextn(const ae_binder *b, const ae_hparams *h)
     const bool tempered = b->arch->temperature && (!b->arch->mla || h->temp_scale != 0.0f);
     if ((b->arch->norms != AE_NORMS_PRE && b->arch->norms != AE_NORMS_PRE_POST) || b->arch->shared_kv ||
         b->arch->layer_embedding || b->arch->adds_start || b->arch->no_attention || tempered || b->arch->chunked ||
-        b->arch->layer_norm)
+        b->arch->layer_norm || b->arch->hyper)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: MTP blocks of architecture %s are not supported", path, arch);
     for (uint32_t i = h->n_layers; i < h->n_layers + h->n_nextn; i++)
         if (!find_part(b, i, "nextn.eh_proj.weight"))

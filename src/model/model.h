@@ -14,7 +14,7 @@
 #include "base/shape_limits.h"
 #include "formats/gguf.h"
 
-#define AE_MAX_ROPES 3
+#define AE_MAX_ROPES 4
 
 typedef enum ae_rope_scaling {
     AE_ROPE_SCALING_NONE,
@@ -36,6 +36,7 @@ typedef struct ae_rope {
     uint32_t sections[4]; /* pairs that rotate by a row's time, height, width and fourth position; all 0: every pair rotates by
                            * one position. Only in a model's first rotation */
     bool interleaved;     /* pairs of the sections alternate; otherwise each section's pairs are adjacent */
+    uint32_t every;       /* above 1: rows rotate by the last multiple of this up to their position */
     const float *divisors;      /* [n_rot / 2] by which frequencies are divided; or NULL */
     const float *divisors_long; /* the same for contexts longer than n_ctx_orig; NULL: no difference */
 } ae_rope;
@@ -55,6 +56,7 @@ typedef enum ae_expert_gate {
     AE_EXPERT_GATE_SOFTMAX = 1,
     AE_EXPERT_GATE_SIGMOID = 2,
     AE_EXPERT_GATE_SOFTMAX_CHOSEN = 3,
+    AE_EXPERT_GATE_SQRT_SOFTPLUS = 4,
 } ae_expert_gate;
 
 typedef struct ae_expert_hparams {
@@ -114,6 +116,20 @@ typedef struct ae_mla_hparams {
     uint32_t value_dim; /* values of a head's result */
 } ae_mla_hparams;
 
+/* DeepSeek-V4's attention: one KV head, whose rows are keys and values; the last n_rot values of heads rotate, and those of the
+ * results rotate back; groups of heads are projected apart before the last product. A row sees a window and, in layers with
+ * spec.every, rows that each stand for a block of so many positions, chosen by an index where layers have one
+ * (ae_hparams.index, whose keys are compressed in the same way). */
+typedef struct ae_compress_hparams {
+    uint32_t n_groups; /* of heads, divides them; 0: the model has no such attention, and all other fields are 0 */
+    uint32_t n_out;    /* output_lora_rank: values of a group after its projection */
+    uint32_t n_q;      /* q_lora_rank */
+    uint32_t widest;   /* the largest spec.every */
+} ae_compress_hparams;
+
+#define AE_COMPRESS_OVERLAP 4  /* blocks of so many positions overlap with those before them, and have an index */
+#define AE_COMPRESS_MOST 128   /* positions of a block */
+
 /* The index of sparse attention (DeepSeek-V3.2, MiniMax-M3), by which rows choose the positions that they attend to; the same
  * for all layers that have one. A position keeps a key beside its keys and values. */
 typedef struct ae_index_hparams {
@@ -153,6 +169,7 @@ typedef enum ae_mixer {
     AE_MIXER_MLA,   /* see ae_layer_spec.mla; one KV head of n_rope + n_latent values */
     AE_MIXER_RECUR, /* see ae_hparams.recur: a state instead of a KV cache */
     AE_MIXER_LINEAR, /* a projection of the row itself by wo */
+    AE_MIXER_COMPRESSED, /* see ae_hparams.compress */
 } ae_mixer;
 
 /* How the mixer's result is gated before the output projection. */
@@ -208,7 +225,9 @@ typedef struct ae_layer_spec {
     bool softplus_gate;   /* the gate is a softplus, not a sigmoid */
     int kv_from;          /* the layer whose keys and values it reads: its own index if it writes its own; or AE_KV_OTHER */
     ae_mla_hparams mla;   /* MLA */
-    ae_index index;       /* MLA, ATTENTION */
+    ae_index index;       /* MLA, ATTENTION, COMPRESSED */
+    uint32_t every;       /* COMPRESSED: positions of a block; 0: the layer sees its window only */
+    int late_rope;        /* with every: the rotation of blocks, by their first position */
     uint32_t index_from;  /* the layer whose choice it takes: its own index, or an earlier one */
     ae_ffn ffn;
     float experts_scale;  /* factor of what experts add, the shared expert and, with BOTH, the dense block included; 1: none */
@@ -258,6 +277,9 @@ typedef struct ae_hparams {
      * 0: there is one stream */
     uint32_t n_streams;
     uint32_t laurel_rank; /* AltUp: width of the path beside attention */
+    bool hyper;           /* not AltUp, but hyper-connections: a block reads one sum of all streams, and adds to each of them */
+    float hyper_eps;
+    uint32_t hyper_iterations;
     bool parallel;        /* attention and feed-forward block both read the layer's normed input, or each its own norm of it */
     bool norm_stream;     /* blocks read the stream as it is, and the stream itself is normed after each of them */
     bool encoder;         /* a row attends to all rows of its text, also to later ones; there is no output head */
@@ -286,6 +308,7 @@ typedef struct ae_hparams {
     ae_expert_hparams experts;
     ae_recur_hparams recur;
     ae_mla_hparams mla; /* of layers without a window, if any layer has such attention */
+    ae_compress_hparams compress;
     ae_index_hparams index;
     uint32_t n_ropes;
     ae_rope ropes[AE_MAX_ROPES];
@@ -383,6 +406,26 @@ typedef struct ae_altup_layer {
     ae_tensor_ref laurel_a, laurel_b, laurel_norm; /* [rank, e], [e, rank], [e] */
 } ae_altup_layer;
 
+/* The coefficients of a block's hyper-connections, from the normed streams; c = n_streams. */
+typedef struct ae_hyper_layer {
+    ae_tensor_ref fn;          /* [c * (2 + c), c * n_embd], at the end of the model [c, c * n_embd]; NULL: there are none */
+    ae_tensor_ref scale, base; /* [3], [c * (2 + c)]; at the end [1], [c] */
+} ae_hyper_layer;
+
+/* What rows are compressed by: d values, in f = 2 parts if blocks overlap, else 1. */
+typedef struct ae_compressor {
+    ae_tensor_ref kv, gate; /* [f * d, n_embd] x 2; NULL: the layer does not compress */
+    ae_tensor_ref ape;      /* [every, f * d] */
+    ae_tensor_ref norm;     /* [d] */
+} ae_compressor;
+
+/* Weights of AE_MIXER_COMPRESSED, beside q_a, q_a_norm, q_b, kv_a_norm, index_q and index_weight of ae_mla_layer, wk, and wo
+ * [n_embd, n_groups * n_out]. */
+typedef struct ae_compress_layer {
+    ae_tensor_ref out_a; /* [n_groups][n_out, values of a group's heads], or as one matrix */
+    ae_compressor rows, index;
+} ae_compress_layer;
+
 /* Sizes: H heads; see ae_mla_hparams. */
 typedef struct ae_mla_layer {
     /* [n_q, n_embd], with norm [n_q]; NULL: the layer's wq [H * (n_nope + n_rope), n_embd] is used */
@@ -432,6 +475,8 @@ typedef struct ae_layer {
     ae_tensor_ref router;              /* [E, n_embd]; NULL: a layer without experts */
     ae_tensor_ref router_b;            /* optional, [E], added to the logits */
     ae_tensor_ref router_bias;         /* optional, [E], used for the choice only */
+    /* [n_vocab][n_used] the experts of each token, whatever the router says; its numbers only weigh them. Or NULL */
+    const float *router_table;
     ae_tensor_ref router_norm;         /* [n_embd] norm of the router's own input; NULL: it reads the block's input */
     ae_tensor_ref e_norm;              /* [n_embd] AE_FFN_BOTH: norm of the experts' input; NULL: ffn_norm */
     ae_tensor_ref dense_post_norm, e_post_norm; /* optional, [n_embd] AE_FFN_BOTH: norms of what each of the two adds */
@@ -449,6 +494,8 @@ typedef struct ae_layer {
     ae_recur_layer recur;
     ae_wkv_layer wkv;
     ae_altup_layer altup;
+    ae_hyper_layer hyper_mixer, hyper_ffn;
+    ae_compress_layer compress;
     /* embeddings that tokens have for each layer */
     ae_tensor_ref ple_gate, ple_proj;  /* [n_embd_layer, n_embd], [n_embd, n_embd_layer] */
     ae_tensor_ref ple_post_norm;       /* [n_embd] */
@@ -490,6 +537,7 @@ typedef struct ae_model {
     /* [n_streams - 1][n_embd, n_embd] x 2: the other streams at the beginning, and what they add at the end; or NULL */
     ae_tensor_ref altup_proj, altup_unembd;
     ae_tensor_ref low_start;  /* [n_embd] start of the low stream, with n_stack; else NULL */
+    ae_hyper_layer hyper_end; /* how the streams become one at the end */
     ae_tensor_ref ple_model_proj, ple_proj_norm; /* [n_layers * n_embd_layer, n_embd], [n_embd_layer] */
     /* an assistant, for a model of width n_target_embd: x = pre(embedding(t) | f), f' = post(out_norm(y)); otherwise NULL */
     ae_tensor_ref pre_projection, post_projection; /* [n_embd, 2 n_target_embd], the embedding's half first, and [n_target_embd,

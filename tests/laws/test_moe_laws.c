@@ -128,7 +128,7 @@ static void check_route(ae_routing routing, const float *logits, const float *bi
 {
     uint32_t got[AE_MAX_EXPERTS];
     float p[AE_MAX_EXPERTS], w[AE_MAX_EXPERTS];
-    ae_ref_route(&routing, logits, bias, p, got, w);
+    ae_ref_route(&routing, logits, bias, NULL, p, got, w);
     for (uint32_t i = 0; i < routing.n_used; i++) {
         if (got[i] != ids[i]) fail_msg("choice %u is expert %u, must be %u", i, got[i], ids[i]);
         if (weights && !(fabs((double)w[i] - weights[i]) < 1e-6))
@@ -165,7 +165,7 @@ static void test_sums_go_by_id(void **state)
     float top = logits[0];
     for (uint32_t i = 1; i < N; i++) top = logits[i] > top ? logits[i] : top;
     for (uint32_t i = 0; i < N; i++) all[i % 16] += p[i] = ae_expf(logits[i] - top);
-    ae_ref_route(&(ae_routing){N, USED, AE_GATE_SOFTMAX, true, 1, 0, 0, 0}, logits, NULL, got_p, ids, w);
+    ae_ref_route(&(ae_routing){N, USED, AE_GATE_SOFTMAX, true, 1, 0, 0, 0}, logits, NULL, NULL, got_p, ids, w);
     for (uint32_t i = 0; i < N; i++) assert_true(got_p[i] == p[i] / ae_sum16(all));
     for (uint32_t i = 0; i < USED; i++) chosen[ids[i] % 16] += got_p[ids[i]];
     for (uint32_t i = 0; i < USED; i++) assert_true(w[i] == got_p[ids[i]] / ae_sum16(chosen));
@@ -175,7 +175,7 @@ static void test_sums_go_by_id(void **state)
     for (uint32_t i = 0; i < USED; i++) top = logits[ids[i]] > top ? logits[ids[i]] : top;
     for (uint32_t i = 0; i < USED; i++) sums[ids[i] % 16] += q[i] = ae_expf(logits[ids[i]] - top);
     for (uint32_t i = 0; i < USED; i++) again[ids[i] % 16] += q[i] /= ae_sum16(sums);
-    ae_ref_route(&(ae_routing){N, USED, AE_GATE_SOFTMAX_CHOSEN, true, 1, 0, 0, 0}, logits, NULL, got_p, ids, w);
+    ae_ref_route(&(ae_routing){N, USED, AE_GATE_SOFTMAX_CHOSEN, true, 1, 0, 0, 0}, logits, NULL, NULL, got_p, ids, w);
     for (uint32_t i = 0; i < USED; i++) assert_true(w[i] == q[i] / ae_sum16(again));
 }
 

@@ -14,8 +14,9 @@ static void table_item(void *context, uint32_t r, uint32_t i_worker)
 {
     const ae_rope_table *a = context;
     const size_t half = a->n_rot / 2;
+    const int32_t pos = a->every > 1 ? a->pos[r] - a->pos[r] % (int32_t)a->every : a->pos[r];
     (void)i_worker;
-    ae_ref_rope_table(a->pos[r], a->freq, a->magnitude, a->n_rot, a->cos + r * half, a->sin + r * half);
+    ae_ref_rope_table(pos, a->freq, a->magnitude, a->n_rot, a->cos + r * half, a->sin + r * half);
 }
 
 void ae_cpu_rope_table(ae_stream *stream, const ae_rope_table *args)
@@ -84,14 +85,13 @@ static void rope_item(void *context, uint32_t r, uint32_t i_worker)
 }
 
 /* Keeps rows from being written outside the pages. */
-static bool slots_exist(ae_stream *stream, const ae_rope_kv *a)
+static bool slots_exist(ae_stream *stream, const char *name, const ae_places *p, const ae_kv_store *kv)
 {
-    const ae_places *p = a->places;
     for (uint32_t r = 0; r < p->n_rows; r++) {
         const int32_t page = p->slot[r] < 0 ? -1 : places_table(p, r)[p->slot[r] / AE_KV_PAGE];
-        if ((uint32_t)page < a->kv->n_pages) continue;
-        ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "rope_kv of %u rows: row %u goes to page %d of %u; please report",
-                        p->n_rows, r, page, a->kv->n_pages);
+        if ((uint32_t)page < kv->n_pages) continue;
+        ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "%s of %u rows: row %u goes to page %d of %u; please report",
+                        name, p->n_rows, r, page, kv->n_pages);
         return false;
     }
     return true;
@@ -99,10 +99,70 @@ static bool slots_exist(ae_stream *stream, const ae_rope_kv *a)
 
 void ae_cpu_rope_kv(ae_stream *stream, const ae_rope_kv *args)
 {
-    if (!slots_exist(stream, args)) return;
+    if (!slots_exist(stream, "rope_kv", args->places, args->kv)) return;
     rope_job job = {stream, args};
     if (args->places->n_rows > 4) ae_pool_run(stream->pool, rope_item, &job, args->places->n_rows);
     else for (uint32_t r = 0; r < args->places->n_rows; r++) rope_item(&job, r, 0);
+}
+
+/* ---- Compressed rows -------------------------------------------------------------------------------------- */
+
+typedef struct compress_job {
+    ae_stream *stream;
+    const ae_compress *args;
+} compress_job;
+
+/* The slot of position `pos` on the path of row r. */
+static int32_t slot_at(const ae_places *p, uint32_t r, int32_t pos)
+{
+    return pos < p->n_inplace[r] ? pos : p->path[(size_t)r * p->path_stride + (size_t)(pos - p->n_inplace[r])];
+}
+
+static void keep_item(void *context, uint32_t r, uint32_t i_worker)
+{
+    const compress_job *job = context;
+    const ae_compress *a = job->args;
+    const ae_places *p = a->places;
+    const int32_t slot = p->slot[r];
+    const ae_cpu_kv_layer *l = &a->kv->layers[a->layer];
+    uint8_t *page = kv_page(a->kv, places_table(p, r)[slot / AE_KV_PAGE], a->layer);
+    const float *x = a->x + (size_t)r * 2 * a->n_parts * a->dim;
+    (void)i_worker;
+    for (uint32_t h = 0; h < 2 * a->n_parts; h++, page += l->head_bytes, x += a->dim)
+        memcpy((float *)(void *)page + (size_t)slot % AE_KV_PAGE * a->dim, x, a->dim * sizeof *x);
+}
+
+static void compress_item(void *context, uint32_t r, uint32_t i_worker)
+{
+    const compress_job *job = context;
+    const ae_compress *a = job->args;
+    const ae_places *p = a->places;
+    const int32_t every = (int32_t)a->every, pos = p->pos[r], *table = places_table(p, r);
+    float *y = a->y + (size_t)r * a->dim;
+    ae_member members[2 * AE_MAX_COMPRESSED];
+    uint32_t n = 0;
+    (void)i_worker;
+    if ((pos + 1) % every) {
+        memset(y, 0, a->dim * sizeof *y);
+        return;
+    }
+    const int32_t own = pos + 1 - every, first = a->n_parts > 1 && own ? own - every : own;
+    for (int32_t at = first; at <= pos; at++) {
+        const int32_t slot = slot_at(p, r, at);
+        members[n++] = (ae_member){kv_page(a->kv, table[slot / AE_KV_PAGE], a->layer), a->kv->layers[a->layer].head_bytes,
+                                   (uint32_t)slot % AE_KV_PAGE, a->n_parts > 1 && at >= own, (uint32_t)(at % every)};
+    }
+    ae_ref_compress(a, members, n, y);
+}
+
+void ae_cpu_compress(ae_stream *stream, const ae_compress *args)
+{
+    compress_job job = {stream, args};
+    const uint32_t n = args->places->n_rows;
+    if (!slots_exist(stream, "compress", args->places, args->kv)) return;
+    for (uint32_t r = 0; r < n; r++) keep_item(&job, r, 0);
+    if (n > 4) ae_pool_run(stream->pool, compress_item, &job, n);
+    else for (uint32_t r = 0; r < n; r++) compress_item(&job, r, 0);
 }
 
 /* ---- Attention ----------------------------------------------------------------------------------------- */
@@ -269,9 +329,107 @@ static uint32_t lay_tiles(attention_job *job, uint32_t tile)
 
 #define SPLIT_CHUNKS 3 /* fewer items are not worth starting the threads a second time */
 
+/* ---- Gathered rows ---------------------------------------------------------------------------------------- */
+
+/* Some rows take turns: what each of them reads is copied to pages of its own, a page an item, then its heads attend to them, a
+ * tile of heads an item. */
+typedef struct gather_job {
+    ae_stream *stream;
+    const ae_attention *args;
+    uint32_t first, n_rows; /* of the round */
+    uint32_t n_pages, tile, n_tiles; /* most pages of a row; of heads */
+} gather_job;
+
+static uint8_t *gathered_page(const gather_job *job, uint32_t i, uint32_t i_page)
+{
+    const ae_cpu_kv_layer *l = &job->args->kv->layers[job->args->layer];
+    return job->stream->gathered + ((size_t)i * job->n_pages + i_page) * l->head_bytes;
+}
+
+/* The first position that row r sees, and how many there are with the further rows. */
+static int32_t gathered_of(const ae_attention *a, uint32_t r, int32_t *n)
+{
+    const int32_t pos = a->places->pos[r], window = (int32_t)a->window;
+    const int32_t first = window && pos >= window ? pos - window + 1 : 0;
+    *n = pos - first + 1 + a->more->pos[r] + 1;
+    return first;
+}
+
+static void gather_item(void *context, uint32_t item, uint32_t i_worker)
+{
+    const gather_job *job = context;
+    const ae_attention *a = job->args;
+    const ae_attention_more *m = a->more;
+    const ae_places *p = a->places;
+    const uint32_t i = item / job->n_pages, i_page = item % job->n_pages, r = job->first + i;
+    int32_t n;
+    const int32_t first = gathered_of(a, r, &n), n_own = p->pos[r] - first + 1, begin = (int32_t)(i_page * AE_KV_PAGE);
+    const int32_t *own = places_table(p, r), *other = m->tables + (size_t)p->seq[r] * p->table_stride;
+    uint8_t *to = gathered_page(job, i, i_page);
+    (void)i_worker;
+    for (int32_t k = begin; k < n && k < begin + AE_KV_PAGE; k++) {
+        const bool is_own = k < n_own;
+        const int32_t slot = is_own ? slot_at(p, r, first + k) : m->path[(size_t)r * m->path_stride + (size_t)(k - n_own)];
+        const void *from = is_own ? kv_page(a->kv, own[slot / AE_KV_PAGE], a->layer)
+                                  : kv_page(m->kv, other[slot / AE_KV_PAGE], m->layer);
+        ae_cpu_place_copy(a->kv->type, &a->kv->layers[a->layer].shape, from, (uint32_t)slot % AE_KV_PAGE, to,
+                          (uint32_t)(k - begin));
+    }
+}
+
+static void gathered_item(void *context, uint32_t item, uint32_t i_worker)
+{
+    const gather_job *job = context;
+    const ae_attention *a = job->args;
+    const ae_stream *s = job->stream;
+    const uint32_t i = item / job->n_tiles, r = job->first + i, begin = item % job->n_tiles * job->tile;
+    int32_t n;
+    gathered_of(a, r, &n);
+    ae_attn_tile tile = {
+        .n_queries = a->n_heads - begin < job->tile ? a->n_heads - begin : job->tile, .head_dim = a->head_dim,
+        .has_sinks = a->sinks, .scale = a->scale, .base = gathered_page(job, i, 0),
+        .page_stride = a->kv->layers[a->layer].head_bytes, .table = s->gathered_table,
+        .work = s->attn_work + i_worker * AE_ATTN_WORK,
+        .scratch = s->attn_scratch + (size_t)i_worker * AE_ATTN_TILE * (AE_MAX_HEAD_DIM + AE_KV_PAGE)};
+    for (uint32_t q = 0; q < tile.n_queries; q++) {
+        const size_t at = (size_t)r * a->n_heads + begin + q;
+        tile.query[q] = (ae_attn_query){a->q + at * a->head_dim, a->y + at * a->head_dim, n - 1, n - 1, n, 0.0f,
+                                        a->sinks ? a->sinks[begin + q] : 0.0f, s->gathered_table};
+    }
+    s->backend->kernels.attention[a->kv->type](&tile);
+}
+
+static void attend_gathered(ae_stream *stream, const ae_attention *a)
+{
+    gather_job job = {.stream = stream, .args = a, .tile = AE_ATTN_TILE,
+                      .n_pages = (stream->options.n_gathered + AE_KV_PAGE - 1) / AE_KV_PAGE};
+    const uint32_t n_rows = a->places->n_rows, wanted = ae_pool_n_workers(stream->pool) * ATTN_SPLIT_ITEMS;
+    for (uint32_t r = 0; r < n_rows; r++) {
+        int32_t n;
+        gathered_of(a, r, &n);
+        if ((uint32_t)n <= stream->options.n_gathered) continue;
+        ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "attention of %u rows: row %u reads %d rows, of which %u are "
+                        "possible; please report", n_rows, r, n, stream->options.n_gathered);
+        return;
+    }
+    for (uint32_t i = 0; i < job.n_pages; i++) stream->gathered_table[i] = (int32_t)i;
+    for (; job.first < n_rows; job.first += job.n_rows) {
+        job.n_rows = n_rows - job.first < AE_GATHER_ROWS ? n_rows - job.first : AE_GATHER_ROWS;
+        const uint32_t even = job.n_rows * a->n_heads / wanted;
+        job.tile = ae_pool_n_workers(stream->pool) == 1 || even > AE_ATTN_TILE ? AE_ATTN_TILE : even < 1 ? 1 : even;
+        job.n_tiles = (a->n_heads + job.tile - 1) / job.tile;
+        ae_pool_run(stream->pool, gather_item, &job, job.n_rows * job.n_pages);
+        ae_pool_run(stream->pool, gathered_item, &job, job.n_rows * job.n_tiles);
+    }
+}
+
 void ae_cpu_attention(ae_stream *stream, const ae_attention *args)
 {
     const ae_places *p = args->places;
+    if (args->more) {
+        attend_gathered(stream, args);
+        return;
+    }
     attention_job job = {.stream = stream, .args = args, .group = args->n_heads / args->n_kv_heads};
     const uint32_t n_threads = ae_pool_n_workers(stream->pool), wanted = n_threads * ATTN_SPLIT_ITEMS;
     for (uint32_t r = 0; r < p->n_rows; r++)
@@ -366,15 +524,20 @@ static void choose_item(void *context, uint32_t i, uint32_t i_worker)
     const select_job *job = context;
     const ae_select *a = job->args;
     const ae_places *p = a->places;
-    const uint32_t at = job->choice[i], r = at % p->n_rows, n = (uint32_t)p->pos[r] + 1;
+    const uint32_t at = job->choice[i], r = at % p->n_rows, every = a->every ? a->every : 1;
+    const uint32_t n = ((uint32_t)p->pos[r] + 1) / every;
     float *score = scores_of(job, i);
     int32_t *to = a->path + (size_t)at * a->n_most;
     const int32_t n_inplace = p->n_inplace[r], *path = path_of(p, r);
     uint32_t n_chosen = a->n_most;
     (void)i_worker;
+    for (uint32_t k = 0; every > 1 && k < n; k++) score[k] = score[(k + 1) * every - 1];
     if (a->block) n_chosen = choose_blocks(a, score, n, to);
     else ae_ref_choose(score, n, a->n_most, to);
-    for (uint32_t k = 0; k < n_chosen; k++) to[k] = to[k] < n_inplace ? to[k] : path[to[k] - n_inplace];
+    for (uint32_t k = 0; k < n_chosen; k++) {
+        const int32_t pos = (to[k] + 1) * (int32_t)every - 1;
+        to[k] = pos < n_inplace ? pos : path[pos - n_inplace];
+    }
     a->pos[at] = (int32_t)n_chosen - 1;
     a->n_inplace[at] = 0;
 }
@@ -387,6 +550,15 @@ static void keep(const ae_select *a, uint32_t r, size_t at)
     a->pos[at] = p->pos[r];
     a->n_inplace[at] = p->n_inplace[r];
     if (n > 0) memcpy(a->path + at * a->n_most, path_of(p, r), (size_t)n * sizeof *a->path);
+}
+
+/* All positions that could be chosen. */
+static void list_all(const ae_select *a, uint32_t r)
+{
+    const int32_t every = (int32_t)a->every, n = (a->places->pos[r] + 1) / every;
+    for (int32_t k = 0; k < n; k++) a->path[(size_t)r * a->n_most + (size_t)k] = slot_at(a->places, r, (k + 1) * every - 1);
+    a->pos[r] = n - 1;
+    a->n_inplace[r] = 0;
 }
 
 static void run_round(select_job *job)
@@ -403,14 +575,17 @@ void ae_cpu_select(ae_stream *stream, const ae_select *args)
     const ae_places *p = args->places;
     select_job job = {.stream = stream, .args = args, .n_groups = args->n_groups ? args->n_groups : 1};
     for (uint32_t r = 0; r < p->n_rows; r++) {
-        if ((uint32_t)p->pos[r] < stream->options.n_selected_from) continue;
-        ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "select of %u rows: row %u is at position %d of %u; please "
-                        "report", p->n_rows, r, p->pos[r], stream->options.n_selected_from);
+        const bool too_many = !args->n_heads && args->every && ((uint32_t)p->pos[r] + 1) / args->every > args->n_most;
+        if ((uint32_t)p->pos[r] < stream->options.n_selected_from && !too_many) continue;
+        ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "select of %u rows: row %u is at position %d of %u and chooses %u; "
+                        "please report", p->n_rows, r, p->pos[r], stream->options.n_selected_from, args->n_most);
         return;
     }
     for (uint32_t at = 0; at < job.n_groups * p->n_rows; at++) {
         const uint32_t r = at % p->n_rows;
-        if ((uint32_t)p->pos[r] < args->n_most) keep(args, r, at);
+        const bool sees_all = ((uint32_t)p->pos[r] + 1) / (args->every ? args->every : 1) <= args->n_most;
+        if (sees_all && args->every) list_all(args, r);
+        else if (sees_all) keep(args, r, at);
         else job.choice[job.n_choices++] = at;
         if (job.n_choices == AE_SELECT_ROWS) run_round(&job);
     }

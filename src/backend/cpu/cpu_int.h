@@ -9,6 +9,7 @@
 
 #define ATTN_PARTS ((size_t)1 << 18) /* floats per thread for the parts that split attention stores between two merges */
 #define AE_SELECT_ROWS 16           /* whose scores are there at a time */
+#define AE_GATHER_ROWS 8            /* whose gathered rows are there at a time */
 #define ATTN_SPLIT_ITEMS 4          /* work items wanted per thread: attention with fewer is split over chunks */
 
 /* The rows of one expert or of the shared expert, see moe.c. */
@@ -72,6 +73,8 @@ struct ae_stream {
     float *attn_parts;   /* [n_threads * ATTN_PARTS] */
     ae_attn_state *attn_state; /* [n_threads * ATTN_SPLIT_ITEMS] by tile */
     float *index_scores; /* [AE_SELECT_ROWS][n_selected_from] */
+    uint8_t *gathered;   /* [AE_GATHER_ROWS][gathered_pages] pages of one head, for attention with more */
+    int32_t *gathered_table; /* [gathered_pages] 0, 1, .. */
     int32_t *run_begin;  /* [max_rows + 1] first row of each run of rows with one sequence */
     int32_t *run_item;   /* [max_rows + 1] first work item of each run */
 };
@@ -126,6 +129,10 @@ static inline uint8_t *kv_page(const ae_kv_store *kv, int32_t page, uint32_t lay
 size_t ae_cpu_kv_bytes(const ae_backend *backend, const ae_kv_shape *shape);
 aerie_status ae_cpu_kv_create(ae_backend *backend, const ae_kv_shape *shape, ae_kv_store **out, aerie_error *error);
 void ae_cpu_kv_free(ae_backend *backend, ae_kv_store *kv);
+/* Bytes of a page of one head; copies a place of a head to another page. */
+size_t ae_cpu_head_bytes(ae_kv_type type, const ae_kv_layer *layer);
+void ae_cpu_place_copy(ae_kv_type type, const ae_kv_layer *layer, const void *from, uint32_t from_place, void *to,
+                       uint32_t to_place);
 void ae_cpu_kv_copy_page(ae_stream *stream, ae_kv_store *kv, int32_t from, int32_t to, uint32_t n);
 void ae_cpu_kv_commit(ae_stream *stream, const ae_kv_commit_args *args);
 size_t ae_cpu_kv_slot_bytes(const ae_kv_store *kv);
@@ -154,6 +161,8 @@ void ae_cpu_rope_table(ae_stream *stream, const ae_rope_table *args);
 void ae_cpu_rope_kv(ae_stream *stream, const ae_rope_kv *args);
 void ae_cpu_attention(ae_stream *stream, const ae_attention *args);
 void ae_cpu_select(ae_stream *stream, const ae_select *args);
+void ae_cpu_rotate(ae_stream *stream, const ae_rotate *args);
+void ae_cpu_compress(ae_stream *stream, const ae_compress *args);
 
 /* draw.c */
 void ae_cpu_walk(ae_stream *stream, const ae_walk *args);
@@ -196,5 +205,6 @@ void ae_cpu_norm(ae_stream *stream, const ae_norm *args);
 void ae_cpu_axpy(ae_stream *stream, const ae_axpy *args);
 void ae_cpu_map(ae_stream *stream, const ae_map *args);
 void ae_cpu_mix(ae_stream *stream, const ae_row_mix *args);
+void ae_cpu_hyper(ae_stream *stream, const ae_hyper *args);
 
 #endif

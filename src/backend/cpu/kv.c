@@ -12,6 +12,7 @@ _Static_assert(MAX_ROW >= 2 * AE_MAX_HEAD_DIM, "keys and values fit");
 
 static size_t head_bytes(ae_kv_type type, const ae_kv_layer *l)
 {
+    if (l->plain) return AE_KV_PAGE * l->head_dim * sizeof(float);
     return l->n_rope ? ae_latent_bytes(type, l->head_dim, l->n_rope) : ae_kv_head_bytes(type, l->head_dim);
 }
 
@@ -25,6 +26,7 @@ static size_t code_bytes(uint32_t n_bits, uint32_t n)
 static size_t row_bytes(ae_kv_type type, const ae_kv_layer *l)
 {
     const uint32_t n = l->n_rope ? l->head_dim + l->n_rope : 2 * l->head_dim;
+    if (l->plain) return l->head_dim * sizeof(float);
     if (type == AE_KV_F32) return n * sizeof(float);
     if (l->n_rope) return n * (size_t)ae_latent_planes(type) + 2 * sizeof(float);
     const uint32_t kb = ae_kv_key_bits(type), vb = ae_kv_value_bits(type);
@@ -221,7 +223,8 @@ static void put_latent(ae_kv_type type, uint8_t *page, uint32_t place, const ae_
 static void place_get(ae_kv_type type, const ae_kv_layer *l, const void *page, uint32_t place, void *row)
 {
     const uint32_t head_dim = l->head_dim, n = head_dim + l->n_rope;
-    if (l->n_rope && type == AE_KV_F32) memcpy(row, (const float *)page + (size_t)place * n, n * sizeof(float));
+    if (l->plain) memcpy(row, (const float *)page + (size_t)place * n, n * sizeof(float));
+    else if (l->n_rope && type == AE_KV_F32) memcpy(row, (const float *)page + (size_t)place * n, n * sizeof(float));
     else if (l->n_rope) get_latent(type, page, place, l, row);
     else if (ae_kv_key_bits(type)) get_codes(type, page, place, head_dim, row);
     else if (type == AE_KV_F32) get_f32(page, place, head_dim, row);
@@ -231,11 +234,25 @@ static void place_get(ae_kv_type type, const ae_kv_layer *l, const void *page, u
 static void place_put(ae_kv_type type, const ae_kv_layer *l, void *page, uint32_t place, const void *row)
 {
     const uint32_t head_dim = l->head_dim, n = head_dim + l->n_rope;
-    if (l->n_rope && type == AE_KV_F32) memcpy((float *)page + (size_t)place * n, row, n * sizeof(float));
+    if (l->plain) memcpy((float *)page + (size_t)place * n, row, n * sizeof(float));
+    else if (l->n_rope && type == AE_KV_F32) memcpy((float *)page + (size_t)place * n, row, n * sizeof(float));
     else if (l->n_rope) put_latent(type, page, place, l, row);
     else if (ae_kv_key_bits(type)) put_codes(type, page, place, head_dim, row);
     else if (type == AE_KV_F32) put_f32(page, place, head_dim, row);
     else put_f16(page, place, head_dim, row);
+}
+
+size_t ae_cpu_head_bytes(ae_kv_type type, const ae_kv_layer *l)
+{
+    return head_bytes(type, l);
+}
+
+void ae_cpu_place_copy(ae_kv_type type, const ae_kv_layer *l, const void *from, uint32_t from_place, void *to,
+                       uint32_t to_place)
+{
+    float row[2 * AE_MAX_HEAD_DIM]; /* f32 is the widest */
+    place_get(type, l, from, from_place, row);
+    place_put(type, l, to, to_place, row);
 }
 
 void ae_cpu_kv_commit(ae_stream *stream, const ae_kv_commit_args *args)

@@ -95,7 +95,9 @@ static void route_item(void *context, uint32_t r, uint32_t i_worker)
     if (!routing->n_used) return;
     if (a->router_scale != 0.0f)
         for (uint32_t e = 0; e < routing->n_experts; e++) m->logits[logits + e] *= a->router_scale;
-    ae_ref_route(routing, m->logits + logits, a->bias, m->p + logits, m->ids + ids, m->weights + ids);
+    const uint32_t n_listed = routing->n_full ? routing->n_full : routing->n_used;
+    const float *fixed = a->table ? a->table + (size_t)a->tokens[r] * n_listed : NULL;
+    ae_ref_route(routing, m->logits + logits, a->bias, fixed, m->p + logits, m->ids + ids, m->weights + ids);
     for (uint32_t i = 0; a->out_scale && i < routing->n_used; i++) m->weights[ids + i] *= a->out_scale[m->ids[ids + i]];
     for (uint32_t i = 0; a->n_each > 1 && i < routing->n_used; i++) m->ids[ids + i] /= a->n_each;
 }

@@ -1,8 +1,9 @@
-/* rows.c - what is done to rows between two products: lookups, copies, norms, element-wise maps. Owns nothing. */
+/* rows.c - what is done to rows between two products: lookups, copies, norms, rotations, element-wise maps. Owns nothing. */
 #include <string.h>
 
 #include "backend/backend.h"
 #include "backend/cpu/cpu_int.h"
+#include "backend/cpu/ref/ref.h"
 #include "base/mem.h"
 #include "base/os.h"
 
@@ -138,4 +139,34 @@ static void mix_item(void *context, uint32_t r, uint32_t i_worker)
 void ae_cpu_mix(ae_stream *stream, const ae_row_mix *args)
 {
     run_rows(stream, mix_item, args, args->n_rows);
+}
+
+static void hyper_item(void *context, uint32_t r, uint32_t i_worker)
+{
+    const rows_job *job = context;
+    (void)i_worker;
+    ae_ref_hyper(job->args, r);
+}
+
+void ae_cpu_hyper(ae_stream *stream, const ae_hyper *args)
+{
+    run_rows(stream, hyper_item, args, args->n_rows);
+}
+
+static void rotate_item(void *context, uint32_t r, uint32_t i_worker)
+{
+    const rows_job *job = context;
+    const ae_rotate *a = job->args;
+    const uint32_t half = a->n_rot / 2;
+    const float *sin = a->sin + (size_t)r * half;
+    float back[AE_MAX_HEAD_DIM / 2];
+    (void)i_worker;
+    for (uint32_t i = 0; a->back && i < half; i++) back[i] = -sin[i];
+    job->kernels->rope(a->x + (size_t)r * a->n_heads * a->head_dim + a->first, a->n_heads, a->head_dim, a->n_rot, a->kind,
+                       a->cos + (size_t)r * half, a->back ? back : sin);
+}
+
+void ae_cpu_rotate(ae_stream *stream, const ae_rotate *args)
+{
+    run_rows(stream, rotate_item, args, args->n_rows);
 }

@@ -172,10 +172,36 @@ OPERATION(norm, ae_norm)
 OPERATION(axpy, ae_axpy)
 OPERATION(map, ae_map)
 OPERATION(mix, ae_row_mix)
+OPERATION(hyper, ae_hyper)
+OPERATION(rotate, ae_rotate)
 OPERATION(moe, ae_moe)
 OPERATION(rope_table, ae_rope_table)
 NESTED_OPERATION(rope_kv, ae_rope_kv, places, ae_places)
-NESTED_OPERATION(attention, ae_attention, places, ae_places)
+NESTED_OPERATION(compress, ae_compress, places, ae_places)
+
+/* What follows the arguments of attention. */
+typedef struct attention_extra {
+    ae_places places;
+    ae_attention_more more;
+} attention_extra;
+
+static void run_attention(ae_stream *stream, void *args)
+{
+    ae_attention *a = args;
+    attention_extra *extra = ae_cpu_late_extra(args, sizeof *a);
+    a->places = &extra->places;
+    if (a->more) a->more = &extra->more;
+    OPENED(guard_of(stream), attention(stream, a));
+}
+
+static void strict_attention(ae_stream *stream, const ae_attention *args)
+{
+    attention_extra extra = {.places = *args->places};
+    if (args->more) extra.more = *args->more;
+    if (ae_cpu_pass_is_checked(stream)) ae_cpu_pass_check(stream, "attention", ae_cpu_hash_attention(args));
+    ae_cpu_late_add(stream, run_attention, args, sizeof *args, &extra, sizeof extra);
+}
+
 NESTED_OPERATION(select, ae_select, places, ae_places)
 NESTED_OPERATION(conv, ae_conv, pass, ae_state_pass)
 NESTED_OPERATION(recur, ae_recur, pass, ae_state_pass)
@@ -431,6 +457,9 @@ static void set_operations(ae_backend_ops *ops)
     ops->axpy = strict_axpy;
     ops->map = strict_map;
     ops->mix = strict_mix;
+    ops->hyper = strict_hyper;
+    ops->rotate = strict_rotate;
+    ops->compress = strict_compress;
     ops->rope_table = strict_rope_table;
     ops->rope_kv = strict_rope_kv;
     ops->attention = strict_attention;

@@ -190,6 +190,22 @@ uint64_t ae_cpu_hash_mix(const ae_row_mix *a)
     return h;
 }
 
+uint64_t ae_cpu_hash_hyper(const ae_hyper *a)
+{
+    uint64_t h = 0;
+    HASH_4(n_rows, n, x, x_stride);
+    HASH_4(scale, base, eps, n_iterations);
+    return h;
+}
+
+uint64_t ae_cpu_hash_rotate(const ae_rotate *a)
+{
+    uint64_t h = 0;
+    HASH_5(n_rows, n_heads, head_dim, first, n_rot);
+    HASH_5(kind, back, cos, sin, x);
+    return h;
+}
+
 uint64_t ae_cpu_hash_moe(const ae_moe *a)
 {
     uint64_t h = 0;
@@ -200,6 +216,7 @@ uint64_t ae_cpu_hash_moe(const ae_moe *a)
     HASH_6(router_bias, bias, weigh_input, gate_bias, up_bias, down_bias);
     HASH_6(out_scale, shared_gate, shared_up, shared_down, shared_router, y);
     HASH_5(part, hidden, shared_hidden, hidden_stride, shared_stride);
+    HASH_2(table, tokens);
     const uint32_t n = a->n_each > 1 ? a->routing.n_experts / a->n_each : a->routing.n_experts;
     h = hash_list(h, a->gate, n);
     h = hash_list(h, a->up, n);
@@ -210,7 +227,7 @@ uint64_t ae_cpu_hash_rope_table(const ae_rope_table *a)
 {
     uint64_t h = 0;
     HASH_5(n_rows, n_rot, pos, freq, magnitude);
-    HASH_2(cos, sin);
+    HASH_3(cos, sin, every);
     return h;
 }
 
@@ -237,13 +254,25 @@ uint64_t ae_cpu_hash_attention(const ae_attention *a)
     HASH_6(kv, layer, n_heads, n_kv_heads, head_dim, n_rope);
     HASH_4(scale, softcap, window, chunked);
     HASH_4(sinks, slopes, q, y);
+    if (a->more) {
+        HASH_5(more->pos, more->path, more->path_stride, more->tables, more->kv);
+        HASH_OF(more->layer);
+    }
+    return h;
+}
+
+uint64_t ae_cpu_hash_compress(const ae_compress *a)
+{
+    uint64_t h = hash_places(0, a->places);
+    HASH_5(kv, layer, dim, n_parts, every);
+    HASH_3(x, ape, y);
     return h;
 }
 
 uint64_t ae_cpu_hash_select(const ae_select *a)
 {
     uint64_t h = hash_places(0, a->places);
-    HASH_4(kv, layer, n_heads, n_most);
+    HASH_5(kv, layer, n_heads, n_most, every);
     HASH_3(n_groups, block, n_local);
     HASH_5(q, weight, pos, n_inplace, path);
     return h;

@@ -160,7 +160,7 @@ void ae_dhead_turn(ae_dhead_engine *e)
     for (uint32_t i = 0; i < h->n_ropes; i++)
         e->backend->ops->rope_table(e->stream,
                                     &(ae_rope_table){e->n_rows, h->ropes[i].n_rot, e->on_device.rope_pos, e->rope_freq[i],
-                                                     e->net->rope_magnitude[i], e->cos[i], e->sin[i]});
+                                                     e->net->rope_magnitude[i], e->cos[i], e->sin[i], 0});
 }
 
 /* The pass of `kind` with what it takes its choices from: the rows, and `more`. */

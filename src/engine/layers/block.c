@@ -17,7 +17,7 @@ typedef struct wants {
 
 static wants wants_of(const ae_hparams *h, const ae_layer *layers, uint32_t n_layers)
 {
-    wants w = {.y = h->parallel || h->residual_scale != 1.0f || h->n_positions};
+    wants w = {.y = h->hyper || h->parallel || h->residual_scale != 1.0f || h->n_positions};
     for (uint32_t i = 0; i < n_layers; i++) {
         const ae_layer *l = &layers[i];
         const uint32_t q = l->spec.n_heads * l->spec.head_dim;
@@ -30,8 +30,8 @@ static wants wants_of(const ae_hparams *h, const ae_layer *layers, uint32_t n_la
         w.mla_q = m->n_q > w.mla_q ? m->n_q : w.mla_q;
         w.mla_head = head > w.mla_head ? head : w.mla_head;
         w.y |= h->experts.n_chunks > 0 || h->carry_scale != 0.0f;
-        w.y2 |= h->n_streams > 0 || h->experts.n_chunks > 0;
-        w.normed |= h->n_streams > 0;
+        w.y2 |= (h->n_streams > 0 && !h->hyper) || h->experts.n_chunks > 0;
+        w.normed |= h->n_streams > 0 && !h->hyper;
         w.y |= l->spec.ffn == AE_FFN_BOTH || l->attn_post_norm || l->ffn_post_norm || l->ple_gate || l->spec.recur_beside;
         w.y2 |= l->spec.ffn == AE_FFN_BOTH || (l->spec.ffn == AE_FFN_EXPERTS && l->spec.experts_scale != 1.0f);
         w.normed |= l->spec.ffn == AE_FFN_EXPERTS && h->layer_norm;
@@ -52,7 +52,7 @@ void ae_block_layout(ae_layout *l, const ae_hparams *h, const ae_layer *layers, 
     b->start = ae_layout_add(l, h->adds_start ? n * h->n_embd : 0, sizeof(float));
     b->input = ae_layout_add(l, h->keeps_input ? n * h->n_embd : 0, sizeof(float));
     b->streams = ae_layout_add(l, n * ae_model_n_streams(h) * h->n_embd, sizeof(float));
-    b->coef = ae_layout_add(l, n * h->n_streams * (h->n_streams + 1), sizeof(float));
+    b->coef = ae_layout_add(l, n * h->n_streams * (h->n_streams + 2), sizeof(float));
     b->laurel = ae_layout_add(l, n * h->laurel_rank, sizeof(float));
     b->normed = ae_layout_add(l, w.normed ? n * h->n_embd : 0, sizeof(float));
     b->q = ae_layout_add(l, n * widths.q, sizeof(float));
@@ -64,7 +64,7 @@ void ae_block_layout(ae_layout *l, const ae_hparams *h, const ae_layer *layers, 
     b->up = ae_layout_add(l, n * ff, sizeof(float));
     b->latent = ae_layout_add(l, n * h->experts.n_latent, sizeof(float));
     b->latent_sum = ae_layout_add(l, n * h->experts.n_latent, sizeof(float));
-    b->mla_q = ae_layout_add(l, n * w.mla_q, sizeof(float));
+    b->mla_q = ae_layout_add(l, n * (w.mla_q + h->compress.n_q), sizeof(float));
     b->mla_head = ae_layout_add(l, n * w.mla_head, sizeof(float));
 }
 
@@ -75,7 +75,9 @@ uint32_t ae_block_max_in(const ae_hparams *h, const ae_layer *layers, uint32_t n
     const uint32_t dims[] = {h->laurel_rank, h->n_embd_layer, h->experts.n_ff_chunk,
                              r->n_mix, r->n_decay, r->n_rate, r->n_blend, r->n_gate,
                              w.q, w.ff, h->experts.n_ff_shared, h->experts.n_ff, h->experts.n_latent,
-                             h->recur.n_heads * h->recur.value_dim, h->recur.n_dt};
+                             h->recur.n_heads * h->recur.value_dim, h->recur.n_dt,
+                             h->compress.n_q, h->compress.n_groups * h->compress.n_out,
+                             h->hyper ? h->n_streams * h->n_embd : 0};
     uint32_t most = h->n_embd;
     for (uint32_t i = 0; i < n_layers; i++) {
         const ae_mla_hparams *m = &layers[i].spec.mla;
@@ -367,6 +369,7 @@ static void dense(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
 static ae_gate gate_of(ae_expert_gate gate)
 {
     return gate == AE_EXPERT_GATE_SIGMOID          ? AE_GATE_SIGMOID
+           : gate == AE_EXPERT_GATE_SQRT_SOFTPLUS  ? AE_GATE_SQRT_SOFTPLUS
            : gate == AE_EXPERT_GATE_SOFTMAX_CHOSEN ? AE_GATE_SOFTMAX_CHOSEN
                                                    : AE_GATE_SOFTMAX;
 }
@@ -474,6 +477,7 @@ static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
         .shared_limit = s->shared_limit,
         .router = l->router, .router_norm = l->router_norm,
         .router_scale = l->router_norm ? 1.0f / sqrtf((float)n) : 0.0f, .router_bias = l->router_b, .bias = l->router_bias,
+        .table = l->router_table, .tokens = l->router_table ? b->tokens : NULL,
         .weigh_input = x->weigh_input, .gate = l->e_gate, .up = l->e_up, .down = l->e_down,
         .gate_bias = l->eb_gate, .up_bias = l->eb_up, .down_bias = l->eb_down, .out_scale = l->e_scale,
         .shared_gate = latent ? NULL : l->s_gate, .shared_up = latent ? NULL : l->s_up,
@@ -562,6 +566,7 @@ static void mix(const ae_block *b, ae_mixer mixer, const ae_layer_spec *s, const
 {
     if (mixer == AE_MIXER_ATTENTION) attention(b, s, l, to_y);
     if (mixer == AE_MIXER_MLA) ae_block_mla(b, s, l, to_y);
+    if (mixer == AE_MIXER_COMPRESSED) ae_block_compressed(b, s, l, to_y);
     if (mixer == AE_MIXER_LINEAR) linear(b, l, to_y);
     if (mixer == AE_MIXER_RECUR) ae_block_recur(b, l, to_y ? b->y : b->x, !to_y);
     if (mixer != AE_MIXER_NONE && s->recur_beside) ae_block_recur(b, l, b->y, true);
@@ -572,8 +577,30 @@ static ae_mixer mixer_of(const ae_block *b, const ae_layer_spec *s)
     return b->lacks & AE_LACKS_MIXER ? AE_MIXER_NONE : s->mixer;
 }
 
+/* A half of a layer with hyper-connections; nothing at all where the pass leaves the block out. */
+static void hyper_mixer(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
+{
+    if (mixer_of(b, s) == AE_MIXER_NONE) return;
+    ae_block_hyper_enter(b, &l->hyper_mixer);
+    mix(b, s->mixer, s, l, true);
+    ae_block_hyper_leave(b);
+}
+
+static void hyper_ffn(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
+{
+    if (b->lacks & AE_LACKS_FFN) return;
+    ae_block_hyper_enter(b, &l->hyper_ffn);
+    if (s->ffn == AE_FFN_EXPERTS) experts(b, s, l, l->ffn_norm, b->y);
+    else dense(b, s, l, true);
+    ae_block_hyper_leave(b);
+}
+
 void ae_block_mixer(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
+    if (b->h->hyper) {
+        hyper_mixer(b, s, l);
+        return;
+    }
     const bool scaled = b->h->residual_scale != 1.0f, parallel = b->h->parallel, of_stream = b->h->norm_stream;
     const float *attn_norm = of_stream ? NULL : l->attn_post_norm;
     const ae_mixer mixer = mixer_of(b, s);
@@ -598,6 +625,10 @@ void ae_block_mixer(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
 
 void ae_block_ffn(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
+    if (b->h->hyper) {
+        hyper_ffn(b, s, l);
+        return;
+    }
     const bool scaled = b->h->residual_scale != 1.0f, parallel = b->h->parallel, of_stream = b->h->norm_stream;
     const float *ffn_norm = of_stream ? NULL : l->ffn_post_norm;
     const ae_ffn ffn = b->lacks & AE_LACKS_FFN ? AE_FFN_NONE : s->ffn;

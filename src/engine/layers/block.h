@@ -25,6 +25,13 @@ typedef struct ae_selection {
     float *q, *k, *weight;          /* [n_rows][index heads * length], [n_rows][length], [n_rows][index heads] */
 } ae_selection;
 
+/* What layers with compressed rows work on; its layers have no other scratch than this, a selection, and mla_q. */
+typedef struct ae_compress_rows {
+    float *rows, *index; /* [n_rows][2 * parts * head_dim], of the index [n_rows][2 * parts * length]: values, then scores */
+    float *grouped;      /* [n_rows][n_groups * n_out] */
+    uint32_t n_most_chosen; /* by an index; the selection's n_most is enough for all layers */
+} ae_compress_rows;
+
 /* Floats per row of each array; 0: the array does not exist. */
 typedef struct ae_recur_widths {
     uint32_t in, z, ab, c, y;
@@ -55,7 +62,7 @@ typedef struct ae_block {
     float *start;        /* [n_rows][n_embd] the start of the stream, with adds_start */
     float *input;        /* [n_rows][n_embd] the stream before the layer, with keeps_input */
     float *streams;      /* [n_rows][n_streams][n_embd] all streams of rows that have several */
-    float *coef;         /* [n_rows][n_streams * (n_streams + 1)] their coefficients */
+    float *coef;         /* [n_rows][n_streams * (n_streams + 2)] their coefficients */
     float *laurel;       /* [n_rows][laurel_rank] */
     float *normed;       /* [n_rows][n_embd] input of experts when they cannot norm the stream themselves */
     float *q, *k, *v;    /* [n_rows][n_heads * head_dim] of the layer, then [n_rows][n_kv_heads * head_dim] x 2 */
@@ -70,6 +77,8 @@ typedef struct ae_block {
     float *const *cos, *const *sin; /* one table per rotation: [n_rows][n_rot / 2] */
     const float *q_scale; /* [n_rows] or NULL */
     const ae_selection *selection;
+    const ae_compress_rows *compress;
+    const int32_t *tokens; /* [n_rows] of the rows, for experts that tokens have from a table */
     const uint8_t *all_lacks; /* (host) [n_layers] as `lacks`, of all layers; NULL: none lacks anything */
     const ae_recur_rows *recur;
     const ae_state_pass *state; /* (host) */
@@ -152,6 +161,18 @@ void ae_block_spread(const ae_block *b);
  * is the normed result of the stack that ends with this layer, and becomes the input of the next one. */
 void ae_block_cycles_begin(const ae_block *b, const float *low_start);
 void ae_block_cycle(const ae_block *b, const ae_net_layer *layer);
+
+/* compressed.c: attention over a window and compressed rows. Adds the result to the stream, or writes it to y. */
+void ae_block_compressed(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer, bool to_y);
+
+/* hyper.c: layers with hyper-connections. begin: all streams become x; enter: x becomes what a block reads, which leaves its
+ * result in y; leave: the streams become those after the block; mean: x becomes the mean of all, which others read as the row;
+ * end: x becomes the row at the end of the model. */
+void ae_block_hyper_begin(const ae_block *b);
+void ae_block_hyper_enter(const ae_block *b, const ae_net_hyper *layer);
+void ae_block_hyper_leave(const ae_block *b);
+void ae_block_hyper_mean(const ae_block *b);
+void ae_block_hyper_end(const ae_block *b, const ae_net_hyper *layer);
 
 /* The gated form in which products apply an activation. */
 ae_glu ae_block_glu(ae_activation activation);

@@ -218,7 +218,7 @@ static ae_kv_options kv_options(const ae_tower *t, ae_kv_layer *layer, bool wind
     const ae_tower_model *m = t->model;
     const ae_hparams *h = &m->hparams;
     const uint32_t side = m->window * m->merge;
-    *layer = (ae_kv_layer){h->n_kv_heads, h->head_dim, 0};
+    *layer = (ae_kv_layer){h->n_kv_heads, h->head_dim, 0, false};
     ae_kv_options kv = {.n_layers = 1, .layers = layer, .n_seqs = 1, .n_slots = t->n_room, .type = AE_KV_F16,
                         .n_batch = t->n_room};
     if (!windows) return kv;

@@ -187,7 +187,8 @@ static void list_mla(ae_parts *p, const ae_layer *from, range own, ae_weight **h
 
 uint32_t ae_net_n_stacked(const ae_hparams *h)
 {
-    return 3 * (h->experts.n + h->experts.n_chunks) + (h->mla.n_latent ? 2 * h->n_heads : 0);
+    return 3 * (h->experts.n + h->experts.n_chunks) + (h->mla.n_latent ? 2 * h->n_heads : 0) +
+           h->compress.n_groups;
 }
 
 typedef struct weight_field {
@@ -281,7 +282,8 @@ static void list_fields(ae_parts *p, const weight_field *weights, size_t n_weigh
 
 #define N_OF(array) (sizeof(array) / sizeof *(array))
 #define MOST_OF_WKV 36
-#define MOST_OF_BLOCK ((AE_NET_PARTS_PER_LAYER - MOST_OF_WKV - 8) / 2)
+#define MOST_OF_OTHERS 24 /* compressors, hyper-connections */
+#define MOST_OF_BLOCK ((AE_NET_PARTS_PER_LAYER - MOST_OF_WKV - MOST_OF_OTHERS - 8) / 2)
 
 /* RWKV's mixer but for what it has of ae_recur_layer, and its channel mix, which lies where the mixer does. */
 static void list_wkv(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_net_wkv *to)
@@ -302,6 +304,32 @@ static void list_wkv(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_
         ae_parts_rows(p, w->mix_b, k, (uint64_t)k * h->n_embd, h->n_embd, &to->mix_b[k]);
     if (w->lerp) ae_parts_range(p, w->lerp, 0, (uint32_t)(w->lerp->ne[0] * w->lerp->ne[3]), &to->lerp);
     _Static_assert(N_OF(weights) + N_OF(vectors) + 5 + 1 <= MOST_OF_WKV, "room for all parts of RWKV's layers");
+}
+
+static void list_hyper(ae_parts *p, const ae_hyper_layer *from, ae_net_hyper *to)
+{
+    ae_parts_weight(p, from->fn, AE_WEIGHT_MATMUL, &to->fn);
+    ae_parts_vector(p, from->scale, &to->scale);
+    ae_parts_vector(p, from->base, &to->base);
+}
+
+static void list_compressor(ae_parts *p, const ae_compressor *from, ae_net_compressor *to)
+{
+    ae_parts_weight(p, from->kv, AE_WEIGHT_MATMUL, &to->kv);
+    ae_parts_weight(p, from->gate, AE_WEIGHT_MATMUL, &to->gate);
+    if (from->ape) ae_parts_range(p, from->ape, 0, (uint32_t)(from->ape->ne[0] * from->ape->ne[1]), &to->ape);
+    ae_parts_vector(p, from->norm, &to->norm);
+}
+
+static void list_compress(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_weight **groups, ae_net_layer *to)
+{
+    const ae_tensor_ref t = from->compress.out_a;
+    const uint32_t n = h->compress.n_out;
+    to->compress.out_a = groups;
+    for (uint32_t g = 0; g < h->compress.n_groups; g++)
+        ae_parts_rows(p, t, t->ne[2] > 1 ? g : 0, (uint64_t)g * n, n, &groups[g]);
+    list_compressor(p, &from->compress.rows, &to->compress.rows);
+    list_compressor(p, &from->compress.index, &to->compress.index);
 }
 
 static void list_mixer(ae_parts *p, const ae_layer *from, const cut *c, ae_net_layer *to)
@@ -382,8 +410,13 @@ static void list_parts_of(ae_parts *p, const ae_hparams *h, const ae_layer *from
     to->out_scale = from->out_scale;
     list_mixer(p, from, mixer, to);
     if (h->recur.kind >= AE_RECUR_WKV6 && from->recur.out) list_wkv(p, h, from, &to->wkv);
+    list_hyper(p, &from->hyper_mixer, &to->hyper_mixer);
+    if (from->compress.out_a)
+        list_compress(p, h, from, stacked + 3 * (size_t)(h->experts.n + h->experts.n_chunks), to);
     if (from->mla.kv_a) list_mla(p, from, mixer->heads, stacked + 3 * (size_t)(h->experts.n + h->experts.n_chunks), to);
     p->of_ffn = true;
+    list_hyper(p, &from->hyper_ffn, &to->hyper_ffn);
+    if (from->router_table) ae_parts_numbers(p, from->router_table, h->n_vocab * h->experts.n_used, &to->router_table);
     list_ffn(p, h, from, ffn, to);
     if (from->router) list_experts(p, h, from, ffn, stacked, to);
     p->of_ffn = false;
@@ -485,7 +518,8 @@ static void list_parts(ae_net *net)
     const ae_model *m = net->model;
     const uint8_t input = net->split.mixer[0];
     const bool wide = m->hparams.plain_norms || m->hparams.embed_norm_plain;
-    const uint32_t n_ones = wide && m->hparams.n_embd > AE_MAX_HEAD_DIM ? m->hparams.n_embd : AE_MAX_HEAD_DIM;
+    const uint32_t n_wide = m->hparams.hyper ? m->hparams.n_streams * m->hparams.n_embd : wide ? m->hparams.n_embd : 0;
+    const uint32_t n_ones = n_wide > AE_MAX_HEAD_DIM ? n_wide : AE_MAX_HEAD_DIM;
     net->parts.on = input;
     list_embedding(net, is_shared(net) ? AE_WEIGHT_LOOKUP | AE_WEIGHT_MATMUL : AE_WEIGHT_LOOKUP, &net->embedding);
     for (uint32_t i = 0; i < m->hparams.n_layers; i++) list_layer(net, i);
@@ -504,6 +538,7 @@ static void list_parts(ae_net *net)
     ae_parts_vector(&net->parts, m->out_norm, &net->out_norm);
     ae_parts_vector(&net->parts, m->out_norm_b, &net->out_norm_b);
     list_streams(net, m->altup_unembd, net->altup_unembd);
+    list_hyper(&net->parts, &m->hyper_end, &net->hyper_end);
     list_output(net);
     if (m->tied && !is_shared(net) && !net->ranks) list_embedding(net, AE_WEIGHT_LOOKUP | AE_WEIGHT_MATMUL, &net->output);
 }
@@ -529,24 +564,48 @@ bool ae_net_adapts(const ae_net *net, const ae_part *part)
     return false;
 }
 
+static bool attends(const ae_layer_spec *s)
+{
+    return s->mixer == AE_MIXER_ATTENTION || s->mixer == AE_MIXER_MLA || s->mixer == AE_MIXER_COMPRESSED;
+}
+
+/* Lists what layer i itself keeps; returns the number of entries, at most 5. */
+static uint32_t kept_by(const ae_model *m, uint32_t i, ae_kv_layer *layers, uint32_t *windows)
+{
+    const ae_hparams *h = &m->hparams;
+    const ae_layer_spec *s = &m->layers[i].spec;
+    const bool mla = s->mixer == AE_MIXER_MLA, compressed = s->mixer == AE_MIXER_COMPRESSED;
+    const uint32_t n_parts = s->every == AE_COMPRESS_OVERLAP ? 2 : 1;
+    uint32_t n = 0;
+    if (attends(s) && s->kv_from == (int)i) {
+        windows[n] = h->encoder ? 0 : s->window; /* an encoder's text is in one pass and keeps all of it */
+        layers[n++] = mla ? (ae_kv_layer){1, s->mla.n_latent, s->mla.n_rope, false}
+                          : (ae_kv_layer){s->n_kv_heads, s->head_dim, 0, false};
+    }
+    if (s->index == AE_INDEX_OWN) {
+        const uint32_t first = ae_index_first(&h->index, mla ? h->mla.n_rope : h->ropes[0].n_rot);
+        windows[n] = compressed ? 0 : windows[n - 1];
+        layers[n++] = (ae_kv_layer){1, h->index.head_dim - first, first, false};
+    }
+    if (!compressed || !s->every) return n;
+    windows[n] = 0;
+    layers[n++] = (ae_kv_layer){1, s->head_dim, 0, false};
+    windows[n] = n_parts * s->every;
+    layers[n++] = (ae_kv_layer){2 * n_parts, s->head_dim, 0, true};
+    if (s->index != AE_INDEX_OWN) return n;
+    windows[n] = n_parts * s->every;
+    layers[n++] = (ae_kv_layer){2 * n_parts, h->index.head_dim, 0, true};
+    return n;
+}
+
 uint32_t ae_net_kv_layers(const ae_model *m, ae_kv_layer *layers, uint32_t *windows, uint32_t *of)
 {
     uint32_t n = 0, at[AE_MAX_LAYERS] = {0};
     for (uint32_t i = 0; i < m->hparams.n_layers; i++) {
         const ae_layer_spec *s = &m->layers[i].spec;
-        const bool mla = s->mixer == AE_MIXER_MLA, attends = s->mixer == AE_MIXER_ATTENTION || mla;
-        if (attends && s->kv_from == (int)i) {
-            at[i] = n;
-            windows[n] = m->hparams.encoder ? 0 : s->window; /* an encoder's text is in one pass and keeps all of it */
-            layers[n++] = mla ? (ae_kv_layer){1, s->mla.n_latent, s->mla.n_rope}
-                              : (ae_kv_layer){s->n_kv_heads, s->head_dim, 0};
-        }
-        if (s->index == AE_INDEX_OWN) {
-            const uint32_t first = ae_index_first(&m->hparams.index, mla ? m->hparams.mla.n_rope : m->hparams.ropes[0].n_rot);
-            windows[n] = windows[n - 1];
-            layers[n++] = (ae_kv_layer){1, m->hparams.index.head_dim - first, first};
-        }
-        if (!attends) continue;
+        if (attends(s) && s->kv_from == (int)i) at[i] = n;
+        n += kept_by(m, i, layers + n, windows + n);
+        if (!attends(s)) continue;
         uint32_t *window = &windows[at[s->kv_from]]; /* the widest window of the layers that read it */
         if (!s->window || *window) *window = !s->window ? 0 : s->window > *window ? s->window : *window;
         if (of) of[i] = at[s->kv_from];
@@ -556,13 +615,10 @@ uint32_t ae_net_kv_layers(const ae_model *m, ae_kv_layer *layers, uint32_t *wind
 
 void ae_net_kv_devices(const ae_model *m, const ae_split *split, uint8_t *devices)
 {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < m->hparams.n_layers; i++) {
-        const ae_layer_spec *s = &m->layers[i].spec;
-        const bool attends = s->mixer == AE_MIXER_ATTENTION || s->mixer == AE_MIXER_MLA;
-        if (attends && s->kv_from == (int)i) devices[n++] = split->mixer[i];
-        if (s->index == AE_INDEX_OWN) devices[n++] = split->mixer[i];
-    }
+    ae_kv_layer layers[5];
+    uint32_t windows[5];
+    for (uint32_t i = 0; i < m->hparams.n_layers; i++)
+        for (uint32_t n = kept_by(m, i, layers, windows); n; n--) *devices++ = split->mixer[i];
 }
 
 /* Numbers the layers of each device's KV store, those with windows apart from those without. */
@@ -570,7 +626,7 @@ static aerie_status number_kv_layers(ae_net *net, aerie_error *error)
 {
     struct {
         ae_kv_layer layers[AE_MAX_KV_LAYERS];
-        uint32_t windows[AE_MAX_KV_LAYERS], of[AE_MAX_LAYERS], at[AE_MAX_KV_LAYERS];
+        uint32_t windows[AE_MAX_KV_LAYERS], of[AE_MAX_LAYERS], at[AE_MAX_KV_LAYERS + 1];
         uint8_t device[AE_MAX_KV_LAYERS];
     } *s = ae_alloc(1, sizeof *s); /* zeroed */
     if (!s) return ae_fail_memory(error, "the list of what layers keep", sizeof *s);
@@ -582,6 +638,12 @@ static aerie_status number_kv_layers(ae_net *net, aerie_error *error)
         net->layers[i].kv = s->at[s->of[i]];
         net->layers[i].kv_index = net->model->layers[i].spec.index == AE_INDEX_OWN ? s->at[s->of[i] + 1] : 0;
         net->layers[i].windowed = s->windows[s->of[i]];
+        const ae_layer_spec *spec = &net->model->layers[i].spec;
+        if (spec->mixer != AE_MIXER_COMPRESSED || !spec->every) continue;
+        const uint32_t *at = &s->at[s->of[i] + (spec->index == AE_INDEX_OWN ? 2 : 1)];
+        net->layers[i].compress.kv_rows = at[0];
+        net->layers[i].compress.rows.kept = at[1];
+        net->layers[i].compress.index.kept = at[2]; /* unused without an index */
     }
     ae_free(s);
     return AERIE_OK;

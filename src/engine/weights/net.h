@@ -33,6 +33,26 @@ typedef struct ae_net_altup {
     float *router_norm, *laurel_norm, *late_router_norm, *correct_scale; /* device f32 */
 } ae_net_altup;
 
+/* Names as in ae_hyper_layer. */
+typedef struct ae_net_hyper {
+    ae_weight *fn;
+    float *scale, *base; /* device f32 */
+} ae_net_hyper;
+
+/* Names as in ae_compressor. */
+typedef struct ae_net_compressor {
+    ae_weight *kv, *gate;
+    float *ape, *norm; /* device f32 */
+    uint32_t kept;     /* layer of its device's store of layers with windows: what rows are compressed from */
+} ae_net_compressor;
+
+/* Names as in ae_compress_layer. */
+typedef struct ae_net_compress {
+    ae_weight **out_a; /* [n_groups] one weight per group */
+    ae_net_compressor rows, index;
+    uint32_t kv_rows;  /* layer of its device's KV store: the compressed rows */
+} ae_net_compress;
+
 /* Names as in ae_mla_layer. */
 typedef struct ae_net_mla {
     ae_weight *q_a, *q_b;
@@ -56,6 +76,7 @@ typedef struct ae_net_layer {
     ae_weight **c_gate, **c_up, **c_down; /* one weight per chunk expert; or NULL */
     ae_weight *s_gate, *s_up, *s_down, *s_router;
     ae_weight *latent_down, *latent_up;
+    float *router_table;
     float *router_b, *router_bias, *router_norm, *e_norm, *dense_post_norm, *e_post_norm;
     float *eb_gate, *eb_up, *eb_down, *e_scale;
     ae_weight *ple_gate, *ple_proj;
@@ -70,6 +91,8 @@ typedef struct ae_net_layer {
     ae_net_wkv wkv;
     ae_net_altup altup;
     ae_net_mla mla;
+    ae_net_hyper hyper_mixer, hyper_ffn;
+    ae_net_compress compress;
 } ae_net_layer;
 
 typedef struct ae_net {
@@ -88,8 +111,10 @@ typedef struct ae_net {
     ae_weight *ple_embedding, *ple_model_proj; /* or NULL; names as in ae_model */
     float *ple_proj_norm;
     ae_weight *altup_proj[AE_MAX_STREAMS], *altup_unembd[AE_MAX_STREAMS]; /* of streams from 1 on */
+    ae_net_hyper hyper_end;
     float *slopes[AE_MAX_DEVICES]; /* [n_heads] slopes of ALiBi, device f32; or NULL */
-    float *ones[AE_MAX_DEVICES]; /* [max(widest head, n_embd with norms without weights)] device f32 ones */
+    /* [max(widest head, n_embd with norms without weights, all streams with hyper-connections)] device f32 ones */
+    float *ones[AE_MAX_DEVICES];
     ae_net_layer *layers; /* [n_layers] */
     uint32_t n_recur;     /* layers with recurrent state */
     ae_parts parts;       /* every weight and vector */
@@ -99,19 +124,22 @@ typedef struct ae_net {
                            * experts as a row uses */
 } ae_net;
 
-#define AE_MAX_KV_LAYERS (2 * AE_MAX_LAYERS) /* keys and values, and index keys */
+/* Keys and values, index keys; with compressed rows those, and what both are compressed from */
+#define AE_MAX_KV_LAYERS (5 * AE_MAX_LAYERS)
 
 /* Lists what the layers of a model keep in the KV cache to layers[AE_MAX_KV_LAYERS], and to windows[AE_MAX_KV_LAYERS] how many
  * positions of it are seen (0: all). of[n_layers] (or NULL) gets the index of the entry that layer i reads; the index keys of a
- * layer come right after that entry. Returns the number of entries. */
+ * layer come right after that entry, then compressed rows, what they are compressed from, and what index keys are. Returns the
+ * number of entries. */
 uint32_t ae_net_kv_layers(const ae_model *model, ae_kv_layer *layers, uint32_t *windows, uint32_t *of);
 
 /* Writes to devices[as many] the device on which each of these entries lies. */
 void ae_net_kv_devices(const ae_model *model, const ae_split *split, uint8_t *devices);
 
-#define AE_NET_PARTS_PER_LAYER 176 /* beside ae_net_n_stacked */
+#define AE_NET_PARTS_PER_LAYER 200 /* beside ae_net_n_stacked */
 
-/* Weights of a layer that are in arrays: three for each expert and chunk expert, then two for each head of latent attention. */
+/* Weights of a layer that are in arrays: three for each expert and chunk expert, then two for each head of latent attention, or
+ * one for each group of heads. */
 uint32_t ae_net_n_stacked(const ae_hparams *h);
 /* Lists the parts of a layer, which will be filled into *to. stacked: room for ae_net_n_stacked pointers, for the layer's
  * arrays. */

@@ -197,7 +197,7 @@ void ae_ranks_kv(const ae_ranks *ranks, const ae_model *model, ae_kv_layer *laye
         const ae_layer_spec *s = &model->layers[i].spec;
         if ((s->mixer != AE_MIXER_ATTENTION && s->mixer != AE_MIXER_MLA) || s->kv_from != (int)i) continue;
         ae_kv_layer *l = &layers[n++];
-        if (!ae_ranks_has(ranks, i) || !ranks->layers[i].own.n_heads) *l = (ae_kv_layer){1, STAND_IN_DIM, 0};
+        if (!ae_ranks_has(ranks, i) || !ranks->layers[i].own.n_heads) *l = (ae_kv_layer){1, STAND_IN_DIM, 0, false};
         else if (s->mixer == AE_MIXER_ATTENTION) l->n_heads = ranks->layers[i].own.n_kv_heads;
     }
 }

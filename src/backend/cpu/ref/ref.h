@@ -19,11 +19,23 @@ ae_mm_fn ae_ref_mm_plain, ae_ref_mm_float;
 /* The angles of a row, see ae_rope_table. All levels use this function. */
 void ae_ref_rope_table(int32_t pos, const double *freq, double magnitude, uint32_t n_rot, float *cos, float *sin);
 ae_rope_fn ae_ref_rope;
-/* Chooses a row's experts; all levels use this function. logits and bias (or NULL) [n_experts]; writes ids[n_used], ascending,
- * and their weights; p is scratch [n_experts]. */
-void ae_ref_route(const ae_routing *routing, const float *logits, const float *bias, float *p, uint32_t *ids, float *weights);
+/* Chooses a row's experts; all levels use this function. logits and bias (or NULL) [n_experts]; fixed [n_used] (or NULL): the
+ * experts, which are not chosen by scores then; writes ids[n_used], ascending, and their weights; p is scratch [n_experts]. */
+void ae_ref_route(const ae_routing *routing, const float *logits, const float *bias, const float *fixed, float *p,
+                  uint32_t *ids, float *weights);
 /* The positions of the n_most highest of n scores, ascending; n > n_most. All levels use this function. */
 void ae_ref_choose(const float *score, uint32_t n, uint32_t n_most, int32_t *positions);
+/* compress.c; all levels use these functions. A member is a position of a compressed row: its place in the page that begins at
+ * `page` with the first of its heads, head_bytes apart; which part of it counts; the row of ape. At most 2 AE_MAX_COMPRESSED. */
+#define AE_MAX_COMPRESSED 128
+typedef struct ae_member {
+    const void *page;
+    size_t head_bytes;
+    uint32_t place, part, row;
+} ae_member;
+void ae_ref_compress(const ae_compress *args, const ae_member *members, uint32_t n, float *y);
+/* The coefficients of one row. */
+void ae_ref_hyper(const ae_hyper *args, size_t row);
 ae_kv_write_fn ae_ref_kv_write_f16, ae_ref_kv_write_q8, ae_ref_kv_write_i16, ae_ref_kv_write_i16_q8, ae_ref_kv_write_q8_i16,
     ae_ref_kv_write_q4, ae_ref_kv_write_q8_q4, ae_ref_kv_write_i16_q4;
 ae_attention_fn ae_ref_attention_f16, ae_ref_attention_q8, ae_ref_attention_i16, ae_ref_attention_i16_q8,

@@ -76,7 +76,13 @@ static float best_sum(const ae_routing *r, const float *score, const float *p, b
     return ae_sum16(a);
 }
 
-void ae_ref_route(const ae_routing *r, const float *logits, const float *bias, float *p, uint32_t *ids, float *weights)
+static void sqrt_softplus(const float *logits, uint32_t n, float *p)
+{
+    for (uint32_t i = 0; i < n; i++) p[i] = sqrtf(ae_softplusf(logits[i]));
+}
+
+void ae_ref_route(const ae_routing *r, const float *logits, const float *bias, const float *fixed, float *p, uint32_t *ids,
+                  float *weights)
 {
     const uint32_t n = r->n_experts;
     bool chosen[AE_MAX_EXPERTS];
@@ -84,13 +90,16 @@ void ae_ref_route(const ae_routing *r, const float *logits, const float *bias, f
     uint32_t n_ids = 0;
     if (r->gate == AE_GATE_SOFTMAX) softmax(logits, NULL, n, p);
     else if (r->gate == AE_GATE_SIGMOID) sigmoid(logits, n, p);
+    else if (r->gate == AE_GATE_SQRT_SOFTPLUS) sqrt_softplus(logits, n, p);
     else for (uint32_t e = 0; e < n; e++) p[e] = logits[e];
     for (uint32_t e = 0; e < n; e++) score[e] = bias ? p[e] + bias[e] : logits[e];
     if (r->n_groups > 1) {
         for (uint32_t e = 0; e < n && !bias; e++) score[e] = p[e];
         drop_groups(r, score);
     }
-    choose(score, n, r->n_used, chosen);
+    if (!fixed) choose(score, n, r->n_used, chosen);
+    for (uint32_t e = 0; fixed && e < n; e++) chosen[e] = false;
+    for (uint32_t i = 0; fixed && i < r->n_used; i++) chosen[(uint32_t)fixed[i] % n] = true;
     for (uint32_t e = 0; e < n; e++) {
         if (!chosen[e]) continue;
         weights[n_ids] = p[e];
