@@ -257,6 +257,26 @@ static void other_index_pairs(ae_model *m)
     m->hparams.index.neox = !m->hparams.index.neox;
 }
 
+/* compressed attention, hyper-connections */
+BREAK(no_tokens_experts, l->router_table = NULL)
+BREAK(no_compressed_rows, s->every = 0)
+BREAK(ropes_of_windows, s->rope = 0)
+BREAK(blocks_rotate_at_zero, if (s->every) s->late_rope = s->every == AE_COMPRESS_OVERLAP ? 3 : 2)
+BREAK(norms_of_compressors, l->compress.rows.norm = l->mla.kv_a_norm)
+BREAK(gates_are_values, l->compress.rows.gate = l->compress.rows.kv)
+BREAK(gates_of_index_are_values, l->compress.index.gate = l->compress.index.kv)
+BREAK(one_base_for_halves, l->hyper_ffn.base = l->hyper_mixer.base)
+
+static void other_iterations(ae_model *m)
+{
+    m->hparams.hyper_iterations = 1;
+}
+
+static void larger_hyper_eps(ae_model *m)
+{
+    m->hparams.hyper_eps = 0.1f;
+}
+
 BREAK(no_index, s->index = AE_INDEX_NONE)
 BREAK(all_see_all_but_owners, if (s->index == AE_INDEX_OTHER) s->index = AE_INDEX_NONE)
 BREAK(no_key_norm, l->k_norm = NULL)
@@ -609,6 +629,25 @@ static const struct fault {
     {"minimax-m3-local", "the blocks before the row's own", 32, no_local_blocks},
     {"hrm_text", "which stacks belong to the high stream", 30, one_low_cycle},
     {"hrm_text", "stacks end with a norm, and begin with a sum", 30, never_normed},
+    {"deepseek4", "so many compressed rows, not more", 32, one_more_position},
+    {"deepseek4", "rows see compressed rows", 34, no_compressed_rows},
+    {"deepseek4", "layers that compress rotate by another base", 34, ropes_of_windows},
+    {"deepseek4", "blocks rotate by their first position", 34, blocks_rotate_at_zero},
+    {"deepseek4", "norm of compressed rows", 34, norms_of_compressors},
+    {"deepseek4", "weights of a block's positions", 34, gates_are_values},
+    {"deepseek4", "the index has its own", 34, gates_of_index_are_values},
+    {"deepseek4", "YaRN", 1, no_scaling},
+    {"deepseek4", "sinks", 21, no_sinks},
+    {"deepseek4", "windows", 4, window_and_one},
+    {"deepseek4", "some layers' experts come from a table", 34, no_tokens_experts},
+    {"deepseek4", "a bias for the choice alone", 26, no_choice_bias},
+    {"deepseek4", "chosen weights are divided by their sum", 26, other_renorm},
+    {"deepseek4", "square roots of softplus, not sigmoid", 26, sigmoid},
+    {"deepseek4", "limits of the activation", 21, no_limit},
+    {"deepseek4", "limits of experts and of the shared expert", 21, limits_swapped},
+    {"deepseek4", "both halves of a layer have their coefficients", 35, one_base_for_halves},
+    {"deepseek4", "iterations of the mixing matrix", 35, other_iterations},
+    {"deepseek4", "epsilon of coefficients", 35, larger_hyper_eps},
     {"deepseek2", "groups of experts", 25, no_groups},
     {"deepseek2", "pairs of a rotation lie side by side", 25, other_pairs},
     {"deepseek2", "attention's scale has YaRN's magnitude twice", 25, scale_of_head},

@@ -24,7 +24,8 @@
  * layers, shared experts with a gate and without, a dense block beside experts, choices
  * of layers that are left out */
 static const char *const names[] = {"qwen35",         "nemotron_h", "lfm2",    "deepseek2",
-                                    "deepseek2-lite", "qwen2moe",   "gpt-oss", "gemma4-moe", "glm-dsa-shared"};
+                                    "deepseek2-lite", "qwen2moe",   "gpt-oss", "gemma4-moe", "glm-dsa-shared",
+                                    "deepseek4"};
 #define N_NAMES 3
 #define N_ALL (sizeof names / sizeof names[0])
 

@@ -311,11 +311,12 @@ static void move_prefix(aerie_session *from, aerie_session *to, aerie_session *p
     assert_int_equal(got.stats.n_cached, n_kept);
 }
 
-/* Models with recurrent layers save the state, so that nothing is computed again, and those with an index its keys. */
+/* Models with recurrent layers save the state, so that nothing is computed again, those with an index its keys, and those with compressed rows what
+ * rows are compressed from. */
 static void test_recurrent_states(void **state)
 {
     static const char *const names[] = {"qwen35", "nemotron_h", "lfm2", "mamba2", "rwkv6", "rwkv7", "glm-dsa-shared",
-                                        "dots3note", "minimax-m3"};
+                                        "dots3note", "minimax-m3", "deepseek4"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         for (uint32_t kind = 0; kind < 4; kind += 2) {

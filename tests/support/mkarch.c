@@ -146,7 +146,7 @@ static bool parse_tensor(const char *line, tensor *t)
     *t = (tensor){.gain = 1.0f, .ne = {1, 1, 1, 1}};
     if (!next_word(&line, t->layers) || !next_word(&line, t->name) || !next_word(&line, word)) return false;
     t->init = word[0];
-    if (!strchr("weEnbsaocfFux", t->init)) return false;
+    if (!strchr("weEnbsaocfFuxt", t->init)) return false;
     if (word[1]) t->gain = strtof(word + 1, &end);
     if (word[1] && *end) return false;
     while (t->n_dims < 4 && next_word(&line, word)) {
@@ -187,6 +187,11 @@ static void fill(const tensor *t, uint64_t *state, float *x, size_t first, size_
         case 'a': x[i] = -t->gain * (0.2f + 3.8f * uniform(state)); break;
         case 'o': x[i] = t->gain * (0.5f + uniform(state)); break;
         case 'f': x[i] = 1.0f + 7.0f * part; break;
+        case 't': { /* different ones in a row, if the gain and 3 have no common divisor */
+            const size_t row = (first + i) / (size_t)t->ne[0], k = (first + i) % (size_t)t->ne[0];
+            x[i] = (float)((5 * row + row / 3 + 3 * k) % (size_t)t->gain);
+            break;
+        }
         case 'F': x[i] = 2 * (first + i) < n_all ? 1.0f : 1e30f; break;
         default: x[i] = 1.0f + t->gain * uniform(state);
         }
@@ -199,13 +204,14 @@ typedef aerie_status tensor_fn(writing *w, const tensor *t, const char *name, ae
 static uint32_t type_drawn(const writing *w, const tensor *t)
 {
     if (t->init == 'x') return AE_TYPE_MXFP4;
+    if (t->init == 't') return AE_TYPE_I32;
     const bool matrix = strchr("we", t->init) && t->n_dims > 1 && strcmp(t->name, "ffn_gate_inp");
     return matrix ? mk_type_for(w->type, (uint32_t)t->ne[0]) : AE_TYPE_F32;
 }
 
 static uint32_t type_of(const writing *w, const tensor *t)
 {
-    return w->decoded ? AE_TYPE_F32 : type_drawn(w, t);
+    return w->decoded && t->init != 't' ? AE_TYPE_F32 : type_drawn(w, t);
 }
 
 static aerie_status describe_one(writing *w, const tensor *t, const char *name, aerie_error *error)
@@ -226,8 +232,12 @@ static aerie_status write_one(writing *w, const tensor *t, const char *name, aer
         n = n_all - done < most ? n_all - done : most;
         void *drawn = x + n;
         const float sd = t->gain * (t->init == 'e' ? 1.0f : 1.2f / sqrtf((float)t->ne[0]));
-        if (type == AE_TYPE_F32) fill(t, &state, drawn, done, n, n_all);
+        if (type == AE_TYPE_F32 || type == AE_TYPE_I32) fill(t, &state, drawn, done, n, n_all);
         else mk_blocks(type, sd, w->type != AE_TYPE_F32, &state, drawn, n);
+        for (size_t i = 0; type == AE_TYPE_I32 && i < n; i++) {
+            const int32_t id = (int32_t)((float *)drawn)[i];
+            memcpy((float *)drawn + i, &id, sizeof id);
+        }
         if (type_of(w, t) == type) {
             status = ae_gguf_writer_data(w->writer, drawn, ae_type_row_bytes(type, n), error);
         } else {

@@ -28,7 +28,7 @@
  *              n  norm, 1 + N(0, 0.2), one in eight negative                   b  bias, N(0, 0.3)
  *              s  N(0, 1)     c  convolution, N(0, 0.5)     a  -U(0.2, 4)      o  U(0.5, 1.5)     u  U(1, 1 + gain)
  *              f  divisors of frequencies, 1 to 8           F  the same as 1, and 1e30 for the upper half
- *              x  as w, but of MXFP4
+ *              x  as w, but of MXFP4                t  the experts of tokens, of as many as the gain says (i32)
  */
 typedef struct mkarch_spec {
     const char *name;   /* "gemma4-moe" */
