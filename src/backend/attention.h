@@ -181,7 +181,7 @@ typedef struct ae_attention {
     const float *slopes; /* [n_heads] f32 on the device: after the softcap a score loses this times its distance from the row's
                           * own position (ALiBi); or NULL */
     /* After the positions that a row sees come these rows, as if they stood at the positions after them: a row's list is read
-     * as positions 0, 1, .., so its chunks are cut in this order. One KV head, no softcap, no slopes, no latent rows. Or NULL */
+     * as positions 0, 1, .., so chunks are cut in this order. One KV head, no softcap, slopes or latent rows. Or NULL */
     const ae_attention_more *more;
     const float *q;   /* [n_rows][n_heads * (n_rope + head_dim)] */
     float *y;         /* [n_rows][n_heads * head_dim] */

@@ -165,12 +165,12 @@ typedef struct ae_copy {
     const int32_t *to;
 } ae_copy;
 
-/* The coefficients by which the n streams of a row are joined (hyper-connections), from x, in place. With a_k = x_k * scale + base_k
- * and sigma(a) = 1 / (1 + ae_expf(-a)):
+/* The coefficients by which the n streams of a row are joined (hyper-connections), from x, in place. With
+ * a_k = x_k * scale + base_k and sigma(a) = 1 / (1 + ae_expf(-a)):
  *   [0, n)     what each stream gives to a block's input: sigma(a) + eps, with scale[0]
  *   [n, 2n)    what it takes of the block's output: 2 * sigma(a), with scale[1]
- *   [2n, ..)   C[from][to], how the streams themselves are mixed, with scale[2]: each row's softmax (largest, ae_expf, sum), + eps; columns
- *              divided by (their sum + eps); then n_iterations - 1 times rows and columns likewise. Sums are chains from 0, ascending
+ *   [2n, ..)   C[from][to], how streams are mixed, with scale[2]: softmax of each row, + eps; columns over (their sum + eps);
+ *              then n_iterations - 1 times rows and columns likewise. Sums are chains from 0, ascending
  * or, at the end of the model, only the first n. */
 typedef struct ae_hyper {
     uint32_t n_rows, n;   /* n <= AE_MAX_STREAMS */

@@ -161,7 +161,7 @@ static void selection_layout(ae_layout *l, const ae_model *m, const ae_engine_op
 static void compress_layout(ae_layout *l, const ae_model *m, const ae_engine_options *o, ae_compress_rows *c)
 {
     const ae_hparams *h = &m->hparams;
-    const size_t n = h->compress.n_groups ? o->n_batch : 0, wide = h->compress.widest ? 4 : 0; /* two parts, values and scores */
+    const size_t n = h->compress.n_groups ? o->n_batch : 0, wide = h->compress.widest ? 4 : 0; /* parts, values and scores */
     c->rows = ae_layout_add(l, n * wide * h->head_dim, sizeof(float));
     c->index = ae_layout_add(l, n * wide * h->index.head_dim, sizeof(float));
     c->grouped = ae_layout_add(l, n * h->compress.n_groups * h->compress.n_out, sizeof(float));

@@ -206,8 +206,8 @@ aerie_status ae_bind_token_experts(ae_binder *b, uint32_t i, const ae_hparams *h
     snprintf(name, sizeof name, "blk.%u.ffn_gate_tid2eid.weight", i);
     const ae_gguf_tensor *t = ae_gguf_tensor_find(b->gguf, name);
     if (!t || t->type != AE_TYPE_I32 || t->ne[0] != x->n_used || t->ne[1] != h->n_vocab || t->ne[2] != 1 || t->ne[3] != 1)
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor %s %s; layer %u needs it as [%u, %u] of type i32, because %s is "
-                       "%u", ae_gguf_path(b->gguf), name, t ? "has another shape or type" : "is missing", i, x->n_used,
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor %s %s; layer %u needs it as [%u, %u] of type i32, because %s "
+                       "is %u", ae_gguf_path(b->gguf), name, t ? "has another shape or type" : "is missing", i, x->n_used,
                        h->n_vocab, ae_bind_key(b, "hash_layer_count"), n);
     float *table = ae_arena_alloc(arena, (size_t)h->n_vocab * x->n_used, sizeof *table);
     if (!table) return ae_fail_memory(b->error, "the experts of tokens", (size_t)h->n_vocab * x->n_used * sizeof *table);

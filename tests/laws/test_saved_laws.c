@@ -311,8 +311,8 @@ static void move_prefix(aerie_session *from, aerie_session *to, aerie_session *p
     assert_int_equal(got.stats.n_cached, n_kept);
 }
 
-/* Models with recurrent layers save the state, so that nothing is computed again, those with an index its keys, and those with compressed rows what
- * rows are compressed from. */
+/* Models with recurrent layers save the state, so that nothing is computed again, those with an index its keys, and
+ * those with compressed rows what rows are compressed from. */
 static void test_recurrent_states(void **state)
 {
     static const char *const names[] = {"qwen35", "nemotron_h", "lfm2", "mamba2", "rwkv6", "rwkv7", "glm-dsa-shared",

@@ -105,13 +105,13 @@ static int32_t slot_of(const rows *x, uint32_t r, int32_t pos)
 }
 
 /* The slots of the row's choice, in ascending order of their positions; how many. */
-static int32_t choose(const rig *g, const rows *x, uint32_t r, int32_t most, int32_t *out)
+static int32_t choose(const rig *g, const rows *x, uint32_t r, int32_t most, int32_t every, int32_t *out)
 {
     int32_t n = 0;
-    for (int32_t p = 0; p <= x->pos[r]; p++) {
+    for (int32_t p = every - 1; p <= x->pos[r]; p += every) {
         const double own = score_of(g->keys[slot_of(x, r, p)], x->q[r], x->weight[r]);
         int32_t n_before = 0;
-        for (int32_t o = 0; o <= x->pos[r]; o++) {
+        for (int32_t o = every - 1; o <= x->pos[r]; o += every) {
             const double other = score_of(g->keys[slot_of(x, r, o)], x->q[r], x->weight[r]);
             n_before += other > own || (other == own && o < p);
         }
@@ -134,7 +134,8 @@ static void make_rows(rows *x)
     }
 }
 
-static void check(rig *g, uint32_t most, bool one_by_one)
+/* every 0: any position can be chosen; above 1: the last ones of blocks, which are always listed. */
+static void check(rig *g, uint32_t most, uint32_t every, bool one_by_one)
 {
     static int32_t pos[ROWS], n_inplace[ROWS], path[ROWS * SLOTS];
     rows x;
@@ -143,13 +144,15 @@ static void check(rig *g, uint32_t most, bool one_by_one)
         const ae_places places = {.n_rows = n, .seq = x.seq + first, .pos = x.pos + first, .n_inplace = x.n_inplace + first,
                                   .path = x.path[first], .path_stride = PATH, .tables = g->table, .table_stride = PAGES};
         g->backend->ops->select(g->stream, &(ae_select){
-            .places = &places, .kv = g->kv, .n_heads = HEADS, .n_most = most, .q = x.q[first], .weight = x.weight[first],
-            .pos = pos + first, .n_inplace = n_inplace + first, .path = path + (size_t)first * most});
+            .places = &places, .kv = g->kv, .n_heads = HEADS, .n_most = most, .every = every, .q = x.q[first],
+            .weight = x.weight[first], .pos = pos + first, .n_inplace = n_inplace + first,
+            .path = path + (size_t)first * most});
     }
     for (uint32_t r = 0; r < ROWS; r++) {
         int32_t want[SLOTS];
-        const int32_t n = choose(g, &x, r, (int32_t)most, want);
+        const int32_t n = choose(g, &x, r, (int32_t)most, every ? (int32_t)every : 1, want);
         assert_int_equal(pos[r], n - 1);
+        if (every) assert_int_equal(n_inplace[r], 0);
         for (int32_t i = 0; i < n; i++) {
             const int32_t got = i < n_inplace[r] ? i : path[(size_t)r * most + (size_t)(i - n_inplace[r])];
             if (got != want[i])
@@ -169,7 +172,8 @@ static void test_choices(void **state)
         for (uint32_t n_kinds = 1; n_kinds <= 8; n_kinds++)
             for (size_t i = 0; i < sizeof most / sizeof most[0]; i++) {
                 write_keys(&g, n_kinds, n_kinds > 3);
-                check(&g, most[i], n_kinds % 2);
+                check(&g, most[i], 0, n_kinds % 2);
+                check(&g, most[i], 4, n_kinds % 2);
             }
         close_rig(&g);
     }

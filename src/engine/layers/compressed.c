@@ -2,8 +2,8 @@
  *
  * A position keeps its row, in layers that compress also what blocks are compressed from (as long as a block needs it), and at
  * the last position of a block its compressed row and index key. All of it lies in the pages of the KV cache in the position's
- * slot, so drafts, rollback and shared prefixes have it as they have keys and values. Of the compressed rows and index keys only
- * those in the slots of last positions are ever read.
+ * slot, so drafts, rollback and shared prefixes have it as they have keys and values. Only the compressed rows and index keys
+ * in the slots of last positions are ever read.
  * Owns nothing. */
 #include "engine/layers/block.h"
 

@@ -26,7 +26,7 @@ void ae_ref_route(const ae_routing *routing, const float *logits, const float *b
 /* The positions of the n_most highest of n scores, ascending; n > n_most. All levels use this function. */
 void ae_ref_choose(const float *score, uint32_t n, uint32_t n_most, int32_t *positions);
 /* compress.c; all levels use these functions. A member is a position of a compressed row: its place in the page that begins at
- * `page` with the first of its heads, head_bytes apart; which part of it counts; the row of ape. At most 2 AE_MAX_COMPRESSED. */
+ * `page` with the first of its heads, head_bytes apart; which part of it counts; the row of ape. 2 AE_MAX_COMPRESSED at most */
 #define AE_MAX_COMPRESSED 128
 typedef struct ae_member {
     const void *page;
