@@ -575,7 +575,8 @@ void ae_cpu_select(ae_stream *stream, const ae_select *args)
     const ae_places *p = args->places;
     select_job job = {.stream = stream, .args = args, .n_groups = args->n_groups ? args->n_groups : 1};
     for (uint32_t r = 0; r < p->n_rows; r++) {
-        const bool too_many = !args->n_heads && args->every && ((uint32_t)p->pos[r] + 1) / args->every > args->n_most;
+        const uint32_t n = args->every ? ((uint32_t)p->pos[r] + 1) / args->every : 0;
+        const bool too_many = !args->n_heads && n > args->n_most;
         if ((uint32_t)p->pos[r] < stream->options.n_selected_from && !too_many) continue;
         ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "select of %u rows: row %u is at position %d of %u and chooses %u; "
                         "please report", p->n_rows, r, p->pos[r], stream->options.n_selected_from, args->n_most);
