@@ -578,8 +578,8 @@ void ae_cpu_select(ae_stream *stream, const ae_select *args)
         const uint32_t n = args->every ? ((uint32_t)p->pos[r] + 1) / args->every : 0;
         const bool too_many = !args->n_heads && n > args->n_most;
         if ((uint32_t)p->pos[r] < stream->options.n_selected_from && !too_many) continue;
-        ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "select of %u rows: row %u is at position %d of %u and chooses %u; "
-                        "please report", p->n_rows, r, p->pos[r], stream->options.n_selected_from, args->n_most);
+        ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "select of %u rows: row %u is at position %d of %u and chooses "
+                        "%u; please report", p->n_rows, r, p->pos[r], stream->options.n_selected_from, args->n_most);
         return;
     }
     for (uint32_t at = 0; at < job.n_groups * p->n_rows; at++) {
