@@ -21,6 +21,7 @@
 #include "arch_rig.inc"
 #include "device/device.h"
 #include "mklora.h"
+#include "draft/drafter.h"
 #include "draft/head/engine.h"
 #include "engine/embed.h"
 
@@ -510,8 +511,26 @@ static void test_assistant_logits(void **state)
 
 enum { BLOCK = 16 }; /* rows of a draft by masks */
 
-/* Logits of the rows of a draft by masks after a text; the rows of the text are left as they are. */
-static void run_masks(const ae_model *model, const int32_t *tokens, float logits[ROWS][MKARCH_VOCAB])
+/* What the drafter makes of the same: a greedy chain of BLOCK - 1 tokens. */
+static void draft_masks(ae_engine *engine, const int32_t *tokens, ae_tree *tree)
+{
+    aerie_error error = {0};
+    ae_drafter *drafter;
+    ae_sampler *sampler;
+    ae_sampling greedy = ae_sampling_default();
+    greedy.temperature = 0;
+    need(ae_sampler_create(&sampler, &greedy, NULL, MKARCH_VOCAB, ROWS, &error), &error);
+    need(ae_draft_masked_create(&drafter, engine, NULL, 1, &error), &error);
+    tree->n = 0;
+    const ae_draft_request request = {.tokens = tokens, .n_tokens = ROWS - BLOCK + 1, .max_depth = BLOCK - 1,
+                                      .max_nodes = BLOCK - 1, .shape = AE_DRAFT_CHAIN, .sampler = sampler, .tree = tree};
+    need(drafter->ops->propose(drafter, &request, 1, &error), &error);
+    drafter->ops->destroy(drafter);
+    ae_sampler_free(sampler);
+}
+
+/* Logits of the rows of a draft by masks after a text, whose rows are left as they are, and the draft. */
+static void run_masks(const ae_model *model, const int32_t *tokens, float logits[ROWS][MKARCH_VOCAB], ae_tree *draft)
 {
     aerie_error error = {0};
     ae_backend *backend;
@@ -535,6 +554,8 @@ static void run_masks(const ae_model *model, const int32_t *tokens, float logits
     ae_engine_join_rows(engine, first, BLOCK);
     need(ae_engine_pass(engine, &error), &error);
     for (uint32_t i = 0; i < BLOCK; i++) memcpy(logits[n + i], ae_engine_logits(engine, first + i), sizeof logits[0]);
+    assert_int_equal(ae_engine_commit(engine, 0, 0, NULL, 0), AERIE_OK);
+    draft_masks(engine, tokens, draft);
     ae_engine_free(engine);
     ae_net_free(net);
     ae_backend_close(backend);
@@ -554,10 +575,19 @@ static void test_block_logits(void **state)
     assert_true(hash_of(path) == want.model_hash);
     need(ae_model_load(&model, path, NULL, &error), &error);
     assert_true(model->hparams.masks_ahead && !model->hparams.denoises);
-    run_masks(model, want.tokens, logits);
+    static ae_tree draft;
+    run_masks(model, want.tokens, logits, &draft);
     const difference d = compare(logits + ROWS - BLOCK, want.logits + ROWS - BLOCK, BLOCK);
     print_message("dream-nld's block       error %.1e, best token the same in %u of %u rows\n", d.nmse, d.n_agree, BLOCK);
     assert_true(d.nmse <= 1e-6 && d.n_agree == BLOCK);
+    assert_int_equal(draft.n, BLOCK - 1);
+    for (uint32_t i = 0; i < BLOCK - 1; i++) { /* a mask's row says what stands at its own position */
+        const float *row = want.logits[ROWS - BLOCK + 1 + i];
+        uint32_t best = 0;
+        for (uint32_t t = 1; t < MKARCH_VOCAB; t++)
+            if (row[t] > row[best]) best = t;
+        assert_int_equal(draft.token[i], best);
+    }
     ae_model_free(model);
     unlink(path);
 }

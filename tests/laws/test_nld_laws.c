@@ -84,7 +84,8 @@ static void run_all(const aerie_spec *spec, uint32_t n_seqs, bool fixed, uint32_
     static aerie_request requests[MAX_REQUESTS];
     aerie_stats stats[MAX_REQUESTS];
     aerie_session_params p = aerie_session_params_default();
-    p.n_ctx = MKARCH_CTX, p.n_seqs = n_seqs, p.n_batch = 48, p.n_threads = 2, p.spec = *spec;
+    p.n_ctx = MKARCH_CTX, p.n_seqs = n_seqs, p.n_batch = 48, p.n_threads = n_seqs == 8 ? 2 : 1, p.spec = *spec;
+    p.n_kv = n_seqs == 3 || n_seqs == 5 ? MKARCH_CTX : 0; /* so few pages that drafts and sequences wait for some */
     p.adapters = (const aerie_adapter *const *)&adapters[1], p.n_adapters = 1;
     need(ae_session_create_for_test(&session, model, &p, &(ae_session_test){.fixed = fixed}, &error), &error);
     for (size_t i = 0; i < n; i++) {
