@@ -29,7 +29,8 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 
 CONVERTED = ("arcee", "afmoe", "gemma", "chatglm", "hy_v3", "phi2", "olmo", "exaone-moe", "mellum", "nemotron", "jais2",
-             "gemma3n", "deepseek32", "glm-dsa", "mamba", "jamba", "qwen2vl", "qwen3vl", "qwen3vlmoe")
+             "gemma3n", "deepseek32", "glm-dsa", "mamba", "jamba", "qwen2vl", "qwen3vl", "qwen3vlmoe", "mistral4",
+             "falcon-h1", "minimax-01", "kimi-linear")
 witness.CASES.update({name: MORE[name] for name in CONVERTED})
 MAX_KL = 1e-5
 QUANTIZED = ["fp8:llama", "fp8:qwen3moe", "fp8:deepseek2", "mxfp4:gpt-oss-mxfp4"]
@@ -139,12 +140,33 @@ def whole_of(arch, config, state):
     return getattr(transformers, SEEING[arch] + "ForConditionalGeneration"), given, renamed
 
 
+def with_multipliers(config, state):
+    """Falcon-H1 with multipliers, powers of two, and weights that lack them."""
+    few = {"embedding_multiplier": 4.0, "lm_head_multiplier": 0.5, "attention_in_multiplier": 2.0, "key_multiplier": 0.5,
+           "attention_out_multiplier": 0.25, "ssm_in_multiplier": 0.5, "ssm_out_multiplier": 2.0,
+           "mlp_multipliers": [0.25, 2.0], "ssm_multipliers": [2.0, 0.5, 4.0, 0.25, 8.0]}
+    if config.tie_word_embeddings:
+        few["lm_head_multiplier"] = few["embedding_multiplier"]
+    for key, value in few.items():
+        setattr(config, key, value)
+    inner, group = config.mamba_d_ssm, config.mamba_n_groups * config.mamba_d_state
+    rows = np.repeat(few["ssm_multipliers"], [inner, inner, group, group, config.mamba_n_heads])[:, None]
+    by = {"embed_tokens": 4.0, "lm_head": 0.5, "q_proj": 2.0, "k_proj": 1.0, "v_proj": 2.0, "o_proj": 0.25,
+          "gate_proj": 0.25, "down_proj": 2.0, "in_proj": 0.5 * rows, "out_proj": 2.0}
+    for name in state:
+        part = name.split(".")[-2]
+        if part in by and name.endswith(".weight"):
+            state[name] = (state[name] / by[part]).astype(np.float32)
+
+
 def save_model(reference, folder, tokens, kind):
     """Torch's logits."""
     f = witness.File(reference)
     cls, config, state = witness.CASES[f.arch](f)
     if f.arch in SEEING:
         cls, config, state = whole_of(f.arch, config, state)
+    if f.arch == "falcon-h1":
+        with_multipliers(config, state)
     config._attn_implementation = "eager"
     model = cls(config).float().eval()
     state = {k: torch.from_numpy(np.ascontiguousarray(w)) for k, w in state.items()}
@@ -154,7 +176,7 @@ def save_model(reference, folder, tokens, kind):
     known = model.state_dict()
     ahead = ahead_of(f, state)
     missing, _ = model.load_state_dict({k: v for k, v in state.items() if k in known}, strict=False)
-    missing = [name for name in missing if "rotary" not in name and ".visual." not in name]
+    missing = [name for name in missing if not any(part in name for part in ("rotary", ".visual.", "_rate", "_decay"))]
     if missing:
         raise KeyError(f"missing {missing[:6]}")
     model.save_pretrained(folder)

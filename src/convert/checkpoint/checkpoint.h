@@ -47,6 +47,7 @@ typedef struct ae_convert_item {
     uint64_t stack_step, row_step,
         step; /* distances, in elements of `from`, between matrices, rows and numbers; 0: they are contiguous */
     const uint32_t *row_from, *column_from; /* PLAIN: [rows], [columns] index of each in `from`; NULL: the same order */
+    const float *factors;       /* PLAIN: [rows] factor of each row of a matrix; NULL: none */
     const float *values;        /* VALUES: [rows * columns] */
     const int64_t *ids;         /* IDS: [columns] */
     uint64_t n_stack, rows, columns; /* n_stack 0: two dimensions; rows 0: one dimension */

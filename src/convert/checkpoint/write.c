@@ -151,6 +151,7 @@ static bool read_plain(const ae_convert_item *item, uint64_t row, float *x)
     }
     for (size_t k = 0; k < n && item->change == AE_CONVERT_PLUS_ONE; k++) x[k] += 1.0f;
     for (size_t k = 0; k < n && item->change == AE_CONVERT_MINUS_EXP; k++) x[k] = (float)-ae_exp((double)x[k]);
+    for (size_t k = 0; k < n && item->factors; k++) x[k] *= item->factors[r];
     return true;
 }
 

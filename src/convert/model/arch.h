@@ -85,6 +85,7 @@ typedef struct ae_convert_arch {
     const ae_convert_rule *rules; /* ends with `from` NULL; NULL: no rules of its own */
     const ae_convert_key *keys;   /* ends with `to` NULL */
     const char *defaults; /* JSON of values that config.json may leave out; NULL: nothing unusual */
+    aerie_status (*begin)(ae_convert *c); /* before sizes are read; NULL: nothing */
     aerie_status (*more_keys)(ae_convert_keys *k, const ae_convert *c); /* NULL: none */
     aerie_status (*more_tensors)(ae_convert *c, uint32_t layer);
 } ae_convert_arch;
@@ -124,9 +125,24 @@ aerie_status ae_convert_keys_indexed(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_mamba(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_jamba(ae_convert_keys *k, const ae_convert *c);
 
+aerie_status ae_convert_keys_mistral4(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_keys_falcon_h1(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_tensors_falcon_h1(ae_convert *c, uint32_t layer);
+aerie_status ae_convert_keys_minimax_01(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_keys_kimi_linear(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_tensors_kimi_linear(ae_convert *c, uint32_t layer);
 aerie_status ae_convert_keys_seeing(ae_convert_keys *k, const ae_convert *c);
 
+/* t5.c */
+aerie_status ae_convert_begin_t5(ae_convert *c);
+aerie_status ae_convert_keys_t5(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_tensors_t5(ae_convert *c, uint32_t layer);
+
 /* reshaped.c */
+/* The sizes of latent attention's heads. */
+aerie_status ae_convert_put_mla(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_put_mamba(ae_convert_keys *k, const ae_convert *c, const char *taps, const char *state,
+                                  const char *heads, const char *dim);
 aerie_status ae_convert_keys_mla(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_tensors_mla(ae_convert *c, uint32_t layer);
 aerie_status ae_convert_keys_delta(ae_convert_keys *k, const ae_convert *c);

@@ -208,6 +208,27 @@ static const ae_convert_rule jamba[] = {
     EXPERTS("feed_forward.experts", "gate_proj", "up_proj", "down_proj"), STACKS("feed_forward.experts"), END,
 };
 
+static const ae_convert_rule falcon_h1[] = {
+    MAMBA("mamba"), EXACT("pre_ff_layernorm.weight", "ffn_norm", PLAIN), PLAIN("feed_forward.gate_proj", "ffn_gate"),
+    PLAIN("feed_forward.up_proj", "ffn_up"), PLAIN("feed_forward.down_proj", "ffn_down"), END,
+};
+
+static const ae_convert_rule minimax_01[] = {
+    PLAIN("self_attn.output_gate", "attn_gate"), PLAIN("self_attn.norm", "attn_norm_2"),
+    PLAIN("self_attn.out_proj", "attn_output"), END,
+};
+
+static const ae_convert_rule kimi_linear[] = {
+    PLAIN("self_attn.f_a_proj", "ssm_f_a"), PLAIN("self_attn.f_b_proj", "ssm_f_b"), PLAIN("self_attn.g_a_proj", "ssm_g_a"),
+    PLAIN("self_attn.g_b_proj", "ssm_g_b"), PLAIN("self_attn.b_proj", "ssm_beta"), PLAIN("self_attn.o_norm", "ssm_norm"),
+    EXACT("self_attn.A_log", "ssm_a", DECAY), EXACT("self_attn.dt_bias", "ssm_dt.bias", PLAIN),
+    EXACT("block_sparse_moe.gate.e_score_correction_bias", "exp_probs_b.bias", PLAIN),
+    SHARED("block_sparse_moe.shared_experts"),
+    /* transformers renames dense blocks, too, when it saves */
+    PLAIN("block_sparse_moe.gate_proj", "ffn_gate"), PLAIN("block_sparse_moe.up_proj", "ffn_up"),
+    PLAIN("block_sparse_moe.down_proj", "ffn_down"), END,
+};
+
 /* ae_convert_tensors_delta adds the tensors that are cut or reordered. */
 static const ae_convert_rule delta[] = {
     FFN_NORM_POST_ATTENTION, EXACT("linear_attn.norm.weight", "ssm_norm.weight", PLAIN),
@@ -262,6 +283,13 @@ static const ae_convert_key gpt_oss_keys[] = {U32("expert_feed_forward_length", 
 static const ae_convert_key mla_keys[] = {
     COUNT("attention.q_lora_rank", "q_lora_rank"), U32("attention.kv_lora_rank", "kv_lora_rank"),
     COUNT("expert_group_count", "n_group"), COUNT("expert_group_used_count", "topk_group"), LAST,
+};
+static const ae_convert_key kimi_linear_keys[] = {
+    U32("context_length", "model_max_length", "max_position_embeddings"), COUNT("attention.q_lora_rank", "q_lora_rank"),
+    U32("attention.kv_lora_rank", "kv_lora_rank"), COUNT("expert_group_count", "num_expert_group", "n_group"),
+    COUNT("expert_group_used_count", "topk_group"), U32("expert_used_count", "num_experts_per_token", "num_experts_per_tok"),
+    COUNT("expert_shared_count", "num_shared_experts", "n_shared_experts"),
+    BOOL("expert_weights_norm", "moe_renormalize", "norm_topk_prob"), LAST,
 };
 static const ae_convert_key indexed_keys[] = {
     COUNT("attention.q_lora_rank", "q_lora_rank"), U32("attention.kv_lora_rank", "kv_lora_rank"),
@@ -491,6 +519,44 @@ const ae_convert_arch ae_convert_archs[] = {
      .keys = mla_keys,
      .more_keys = ae_convert_keys_mla,
      .more_tensors = ae_convert_tensors_mla},
+    {.classes = "Mistral4ForCausalLM", /* and Mistral3ForConditionalGeneration whose text is such a model */
+     .arch = "mistral4",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_OWN_HEADS | AE_ARCH_NO_DIVISORS,
+     .keys = mla_keys,
+     .more_keys = ae_convert_keys_mistral4,
+     .more_tensors = ae_convert_tensors_mla},
+    {.classes = "FalconH1ForCausalLM",
+     .arch = "falcon-h1",
+     .rules = falcon_h1,
+     .more_keys = ae_convert_keys_falcon_h1,
+     .more_tensors = ae_convert_tensors_falcon_h1},
+    {.classes = "MiniMaxForCausalLM MiniMaxText01ForCausalLM MiniMaxM1ForCausalLM",
+     .arch = "minimax-01",
+     .flags = AE_ARCH_EXPERTS,
+     .rules = minimax_01,
+     .more_keys = ae_convert_keys_minimax_01},
+    {.classes = "KimiLinearForCausalLM",
+     .arch = "kimi-linear",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID | AE_ARCH_OWN_HEADS | AE_ARCH_NO_ROPE,
+     .rules = kimi_linear,
+     .keys = kimi_linear_keys,
+     .defaults = "{\"max_position_embeddings\":1048576}",
+     .more_keys = ae_convert_keys_kimi_linear,
+     .more_tensors = ae_convert_tensors_kimi_linear},
+    {.classes = "T5ForConditionalGeneration UMT5ForConditionalGeneration",
+     .arch = "t5",
+     .flags = AE_ARCH_NO_ROPE,
+     .defaults = "{\"tie_word_embeddings\":true,\"n_positions\":512}",
+     .begin = ae_convert_begin_t5,
+     .more_keys = ae_convert_keys_t5,
+     .more_tensors = ae_convert_tensors_t5},
+    {.classes = "T5EncoderModel UMT5EncoderModel",
+     .arch = "t5encoder",
+     .flags = AE_ARCH_NO_ROPE,
+     .defaults = "{\"n_positions\":512}",
+     .begin = ae_convert_begin_t5,
+     .more_keys = ae_convert_keys_t5,
+     .more_tensors = ae_convert_tensors_t5},
     {.classes = "Qwen2VLForConditionalGeneration Qwen2_5_VLForConditionalGeneration",
      .arch = "qwen2vl",
      .more_keys = ae_convert_keys_seeing},

@@ -1,5 +1,6 @@
-/* kinds.c - models whose layers are of a kind of their own: Gemma 3n, sparse attention by an index, Mamba-1; and the text
- * halves of models that see (arch.h). Keys that depend on several values, and tensors that are put together. Owns nothing.
+/* kinds.c - models whose layers are of a kind of their own: Gemma 3n, sparse attention by an index, Mamba-1, Falcon-H1,
+ * MiniMax-01, Kimi-Linear; Mistral 4; and the text halves of models that see (arch.h). Keys that depend on several values, and
+ * tensors that are put together. Owns nothing.
  * Sources: the models' own code in transformers; names and keys of GGUF files as llama.cpp reads them. */
 #include <math.h>
 #include <stdio.h>
@@ -169,4 +170,242 @@ aerie_status ae_convert_keys_seeing(ae_convert_keys *k, const ae_convert *c)
     ae_convert_put_array(k, "rope.dimension_sections", AE_GGUF_I32, sections, 4);
     if (strncmp(c->arch->arch, "qwen3vl", 7) == 0) ae_convert_put_u32(k, "n_deepstack_layers", (uint32_t)n_deep);
     return k->status;
+}
+
+/* ---- Mistral 4 -------------------------------------------------------------------------------------------------- */
+
+/* DeepSeek's attention with Mistral 3's temperature. */
+aerie_status ae_convert_keys_mistral4(ae_convert_keys *k, const ae_convert *c)
+{
+    const json_t *rope = ae_convert_value(c, "rope_parameters");
+    double beta = 0;
+    AE_TRY(ae_convert_real(c, json_object_get(rope, "llama_4_scaling_beta"), "llama_4_scaling_beta", 0, 1e3, &beta));
+    if (beta > 0) ae_convert_put_f32(k, "attention.temperature_scale", beta);
+    return ae_convert_keys_mla(k, c);
+}
+
+/* ---- Falcon-H1 -------------------------------------------------------------------------------------------------- */
+
+aerie_status ae_convert_keys_falcon_h1(ae_convert_keys *k, const ae_convert *c)
+{
+    bool norm = false, before = true, bias = false;
+    static const char *const biases[] = {"mamba_proj_bias", "projectors_bias", "attention_bias", "mlp_bias"};
+    AE_TRY(ae_convert_bool(c, "mamba_rms_norm", &norm, NULL));
+    AE_TRY(ae_convert_bool(c, "mamba_norm_before_gate", &before, NULL));
+    if (norm && before)
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'mamba_norm_before_gate' is true, but GGUF files of "
+                       "architecture %s have the norm after the gate", c->config_path, c->arch->arch);
+    for (size_t i = 0; i < sizeof biases / sizeof *biases; i++) {
+        AE_TRY(ae_convert_bool(c, biases[i], &bias, NULL));
+        if (bias)
+            return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: '%s' is true; biases of models with multipliers are not "
+                           "converted", c->config_path, biases[i]);
+    }
+    return ae_convert_put_mamba(k, c, "mamba_d_conv", "mamba_d_state", "mamba_n_heads", "mamba_d_head");
+}
+
+/* Gives the tensor `name`, which was planned before, the factor of the rows from `first` on, n of them; n 0: of all. */
+static aerie_status multiply(ae_convert *c, const char *name, uint64_t first, uint64_t n, double factor)
+{
+    ae_convert_item *item = NULL;
+    for (size_t i = 0; i < c->n_items && !item; i++)
+        if (strcmp(c->items[i].name, name) == 0) item = &c->items[i];
+    if (!item || (factor == 1 && !item->factors)) return AERIE_OK;
+    if (!n) n = item->rows;
+    if (first > item->rows || n > item->rows - first)
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s has %llu rows; by config.json it has at least %llu",
+                       c->path, item->from->name, (unsigned long long)item->rows, (unsigned long long)(first + n));
+    float *factors = (float *)item->factors;
+    if (!factors) {
+        factors = ae_arena_alloc(&c->arena, item->rows, sizeof *factors);
+        if (!factors) return ae_convert_no_memory(c, "the factors of rows");
+        for (uint64_t r = 0; r < item->rows; r++) factors[r] = 1;
+        item->factors = factors;
+    }
+    for (uint64_t r = first; r < first + n; r++) factors[r] = (float)((double)factors[r] * factor);
+    return AERIE_OK;
+}
+
+/* A number of config.json, or one of a list; 1 if it is absent. */
+static aerie_status multiplier(const ae_convert *c, const char *key, size_t i, double *out)
+{
+    const json_t *value = ae_convert_value(c, key);
+    *out = 1;
+    if (json_is_array(value)) {
+        const json_t *one = json_array_get(value, i);
+        if (!one)
+            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: '%s' has %zu numbers; more are needed", c->config_path, key,
+                           json_array_size(value));
+        value = one;
+    }
+    return ae_convert_real(c, value, key, -1e6, 1e6, out);
+}
+
+/* A layer's weights that take a factor. Weights of the same part take several, one after the other. */
+static aerie_status fold_layer(ae_convert *c, uint32_t layer)
+{
+    static const struct {
+        const char *key;
+        size_t i;
+        const char *part;
+    } all[] = {{"attention_in_multiplier", 0, "attn_q"}, {"attention_in_multiplier", 0, "attn_k"},
+               {"attention_in_multiplier", 0, "attn_v"}, {"key_multiplier", 0, "attn_k"},
+               {"attention_out_multiplier", 0, "attn_output"}, {"mlp_multipliers", 0, "ffn_gate"},
+               {"mlp_multipliers", 1, "ffn_down"}, {"ssm_in_multiplier", 0, "ssm_in"},
+               {"ssm_out_multiplier", 0, "ssm_out"}};
+    uint32_t n_heads, head_dim, n_state;
+    double x;
+    char name[64];
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        AE_TRY(multiplier(c, all[i].key, all[i].i, &x));
+        snprintf(name, sizeof name, "blk.%u.%s.weight", layer, all[i].part);
+        AE_TRY(multiply(c, name, 0, 0, x));
+    }
+    AE_TRY(ae_convert_need_u32(c, "mamba_n_heads", 1, AE_MAX_HEADS, &n_heads));
+    AE_TRY(ae_convert_need_u32(c, "mamba_d_head", 1, AE_MAX_FF / n_heads, &head_dim));
+    AE_TRY(ae_convert_need_u32(c, "mamba_d_state", 1, AE_MAX_EMBD, &n_state));
+    /* rows of z, x, B, C and the time steps */
+    const uint64_t inner = (uint64_t)n_heads * head_dim, n_groups = c->model.n_groups ? c->model.n_groups : 1;
+    const uint64_t group = n_state * n_groups;
+    const uint64_t rows[] = {inner, inner, group, group, n_heads};
+    snprintf(name, sizeof name, "blk.%u.ssm_in.weight", layer);
+    uint64_t first = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; first += rows[i++]) {
+        AE_TRY(multiplier(c, "ssm_multipliers", i, &x));
+        AE_TRY(multiply(c, name, first, rows[i], x));
+    }
+    return AERIE_OK;
+}
+
+/* Multipliers become part of the weights. A head that is the embedding becomes a matrix of its own if its factor is another. */
+aerie_status ae_convert_tensors_falcon_h1(ae_convert *c, uint32_t layer)
+{
+    double embedding, head;
+    bool tied = false;
+    AE_TRY(fold_layer(c, layer));
+    if (layer) return AERIE_OK;
+    AE_TRY(multiplier(c, "embedding_multiplier", 0, &embedding));
+    AE_TRY(multiplier(c, "lm_head_multiplier", 0, &head));
+    AE_TRY(ae_convert_bool(c, "tie_word_embeddings", &tied, NULL));
+    const ae_st_tensor *t = ae_convert_look(c, "embed_tokens.weight");
+    if (tied && embedding != head && t && t->n_dims == 2)
+        AE_TRY(ae_convert_add(c, &(ae_convert_item){.name = "output.weight", .from = t, .rows = t->shape[0],
+                                                    .columns = t->shape[1]}));
+    AE_TRY(multiply(c, "token_embd.weight", 0, 0, embedding));
+    return multiply(c, "output.weight", 0, 0, head);
+}
+
+/* ---- MiniMax-01 ------------------------------------------------------------------------------------------------- */
+
+/* Which layers are linear: "linear_attention" among layer_types, or 0 in the makers' list. The stream's factor is one number in
+ * GGUF files. */
+aerie_status ae_convert_keys_minimax_01(ae_convert_keys *k, const ae_convert *c)
+{
+    static const char *const alphas[] = {"full_attn_alpha_factor", "linear_attn_alpha_factor", "mlp_alpha_factor",
+                                         "layernorm_full_attention_alpha", "layernorm_linear_attention_alpha",
+                                         "layernorm_mlp_alpha"};
+    static const char *const betas[] = {"full_attn_beta_factor", "linear_attn_beta_factor", "mlp_beta_factor",
+                                        "layernorm_full_attention_beta", "layernorm_linear_attention_beta",
+                                        "layernorm_mlp_beta"};
+    const json_t *types = ae_convert_value(c, "layer_types"), *list = ae_convert_value(c, "attn_type_list");
+    uint8_t linear[AE_MAX_LAYERS];
+    double scale = 0;
+    for (uint32_t i = 0; i < c->model.n_layers; i++) {
+        const json_t *type = json_array_get(types ? types : list, i);
+        const char *name = json_string_value(type);
+        if (!type || (types && !name) || (!types && !json_is_integer(type)))
+            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: neither 'layer_types' nor 'attn_type_list' says what layer %u is",
+                           c->config_path, i);
+        linear[i] = types ? strcmp(name, "linear_attention") == 0 : json_integer_value(type) == 0;
+    }
+    for (size_t i = 0; i < 6; i++) {
+        double alpha = 0, beta = 1;
+        AE_TRY(ae_convert_real(c, ae_convert_value(c, alphas[i]), alphas[i], 1e-3, 1e3, &alpha));
+        AE_TRY(ae_convert_real(c, ae_convert_value(c, betas[i]), betas[i], 1e-3, 1e3, &beta));
+        if (alpha > 0 && scale <= 0) scale = alpha;
+        if ((alpha > 0 && alpha != scale) || beta != 1)
+            return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: '%s' is %g and '%s' %g, but GGUF files of architecture %s "
+                           "have one factor (%g) of the stream and none of what blocks add", c->config_path, alphas[i], alpha,
+                           betas[i], beta, c->arch->arch, scale);
+    }
+    ae_convert_put_array(k, "attention.recurrent_layers", AE_GGUF_BOOL, linear, c->model.n_layers);
+    ae_convert_put_f32(k, "residual_scale", scale > 0 ? scale : 1);
+    return k->status;
+}
+
+/* ---- Kimi-Linear ------------------------------------------------------------------------------------------------ */
+
+/* Whether a layer is latent attention: by layer_types, or by the makers' list, whose first layer is 1. */
+static aerie_status find_latent(const ae_convert *c, uint32_t layer, bool *latent)
+{
+    const json_t *types = ae_convert_value(c, "layer_types"), *own = ae_convert_value(c, "linear_attn_config"), *at;
+    const json_t *full = json_object_get(own, "full_attn_layers"), *linear = json_object_get(own, "kda_layers");
+    const char *type = json_string_value(json_array_get(types, layer));
+    bool listed = false;
+    size_t i;
+    *latent = false;
+    if (type) {
+        *latent = strcmp(type, "full_attention") == 0;
+        if (*latent || strcmp(type, "linear_attention") == 0) return AERIE_OK;
+    }
+    json_array_foreach((json_t *)full, i, at) *latent |= json_integer_value(at) == (json_int_t)layer + 1;
+    json_array_foreach((json_t *)linear, i, at) listed |= json_integer_value(at) == (json_int_t)layer + 1;
+    if (!type && *latent != listed) return AERIE_OK;
+    return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: neither 'layer_types' nor 'linear_attn_config' says what layer %u is",
+                   c->config_path, layer);
+}
+
+/* A number of linear_attn_config, or, as transformers saves it, of the configuration itself. */
+static aerie_status linear_u32(const ae_convert *c, const char *key, const char *flat, uint32_t most, uint32_t *out)
+{
+    const json_t *value = json_object_get(ae_convert_value(c, "linear_attn_config"), key);
+    if (!value) return ae_convert_need_u32(c, flat, 1, most, out);
+    const json_int_t n = json_integer_value(value);
+    if (n < 1 || n > (json_int_t)most)
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: '%s' in 'linear_attn_config' is %lld; 1 to %u are possible",
+                       c->config_path, key, (long long)n, most);
+    *out = (uint32_t)n;
+    return AERIE_OK;
+}
+
+aerie_status ae_convert_keys_kimi_linear(ae_convert_keys *k, const ae_convert *c)
+{
+    const json_t *blocks = ae_convert_value(c, "mlp_layer_types");
+    uint32_t n_kv[AE_MAX_LAYERS], taps, dim, n_rot, n_dense = 0;
+    bool latent;
+    for (uint32_t i = 0; i < c->model.n_layers; i++) {
+        AE_TRY(find_latent(c, i, &latent));
+        n_kv[i] = latent;
+    }
+    AE_TRY(linear_u32(c, "short_conv_kernel_size", "linear_conv_kernel_dim", 64, &taps));
+    AE_TRY(linear_u32(c, "head_dim", "linear_head_dim", AE_MAX_HEAD_DIM, &dim));
+    AE_TRY(ae_convert_need_u32(c, "qk_rope_head_dim", 2, AE_MAX_HEAD_DIM, &n_rot));
+    const char *block;
+    while ((block = json_string_value(json_array_get(blocks, n_dense))) && strcmp(block, "dense") == 0) n_dense++;
+    if (blocks && !ae_convert_value(c, "first_k_dense_replace")) ae_convert_put_u32(k, "leading_dense_block_count", n_dense);
+    ae_convert_put_u32(k, "rope.dimension_count", n_rot); /* these values are kept apart, but not rotated */
+    ae_convert_put_u32(k, "ssm.conv_kernel", taps);
+    ae_convert_put_u32(k, "kda.head_dim", dim);
+    ae_convert_put_array(k, "attention.head_count_kv", AE_GGUF_U32, n_kv, c->model.n_layers);
+    return ae_convert_put_mla(k, c);
+}
+
+aerie_status ae_convert_tensors_kimi_linear(ae_convert *c, uint32_t layer)
+{
+    static const char names[] = "qkv";
+    for (size_t i = 0; i < 3; i++) {
+        char from[96], to[64];
+        snprintf(from, sizeof from, "layers.%u.self_attn.%c_conv1d.weight", layer, names[i]);
+        snprintf(to, sizeof to, "blk.%u.ssm_conv1d_%c.weight", layer, names[i]);
+        const ae_st_tensor *t = ae_convert_take(c, from);
+        if (!t) continue;
+        if (t->n_dims < 2 || t->n_dims > 3 || (t->n_dims == 3 && t->shape[1] != 1)) {
+            char shape[128];
+            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is %s; [channels, 1, taps] is needed", c->path, t->name,
+                           ae_convert_shape(t, shape));
+        }
+        AE_TRY(ae_convert_add(c, &(ae_convert_item){.name = to, .from = t, .n_stack = t->shape[0], .rows = 1,
+                                                    .columns = t->shape[t->n_dims - 1], .f32 = true}));
+    }
+    return ae_convert_tensors_mla(c, layer);
 }

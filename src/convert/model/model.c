@@ -63,7 +63,10 @@ static bool is_model(const ae_convert *c)
                         ae_convert_look(c, "layers.0.hidden_norm.weight") ||
                         ae_convert_look(c, "midlayer.input_layernorm.weight");
     size_t n_layers = 0;
-    for (size_t i = 0; i < c->n_entries; i++) n_layers += strncmp(c->entries[i].name, "layers.0.", 9) == 0;
+    for (size_t i = 0; i < c->n_entries; i++) {
+        const char *name = c->entries[i].name;
+        n_layers += strncmp(name, "layers.0.", 9) == 0 || strncmp(name, "encoder.block.0.", 16) == 0;
+    }
     return embeds && !drafts && n_layers;
 }
 
@@ -105,7 +108,11 @@ static aerie_status read_sizes(ae_convert *c)
     AE_TRY(ae_convert_u32(c, "qk_rope_head_dim", 2, AE_MAX_HEAD_DIM, &h->head_dim));
     h->n_ctx = m->n_ctx;
     ae_convert_count_ahead(c);
-    return c->arch->flags & AE_ARCH_NO_ROPE ? AERIE_OK : ae_convert_head_rope(c);
+    if (c->arch->flags & AE_ARCH_NO_ROPE) return AERIE_OK;
+    AE_TRY(ae_convert_head_rope(c));
+    /* the share that is given is of another part of a head */
+    if (strcmp(m->arch, "mistral4") == 0) h->n_rot = h->head_dim;
+    return strcmp(m->arch, "minimax-01") ? AERIE_OK : ae_convert_u32(c, "rotary_dim", 2, m->head_dim, &h->n_rot);
 }
 
 /* Names of transformers' functions. The erf form of GELU is close to the tanh form, but not equal; encoders have the same
@@ -163,7 +170,8 @@ static aerie_status settle_ff(const ae_convert *c)
 static aerie_status model_detect(ae_convert *c, bool *mine)
 {
     static const ae_convert_rename renames[] = {
-        {"language_model.", ""}, {"model.language_model.", ""}, {"model.text_model.", ""}, {"model.", ""}, {"backbone.", ""}};
+        {"language_model.", ""}, {"model.language_model.", ""}, {"model.text_model.", ""}, {"model.", ""}, {"backbone.", ""},
+        {"shared.", "embed_tokens."}};
     AE_TRY(ae_convert_read_names(c, renames, sizeof renames / sizeof *renames));
     const json_t *classes = json_object_get(c->config, "architectures");
     const char *class = json_string_value(json_array_get(classes, 0));
@@ -177,6 +185,9 @@ static aerie_status model_detect(ae_convert *c, bool *mine)
     class = text_class(c, class, c->layer);
     c->arch = find_arch(class);
     if (!c->arch) return fail_unknown(c, class);
+    const char *text = json_string_value(json_object_get(json_object_get(c->config, "text_config"), "model_type"));
+    if (text && strcmp(text, "mistral4") == 0 && strcmp(c->arch->arch, "mistral3") == 0)
+        c->arch = find_arch("Mistral4ForCausalLM");
     AE_TRY(ae_convert_read_scales(c));
     c->model.class = class;
     if (c->arch->defaults) {
@@ -186,6 +197,7 @@ static aerie_status model_detect(ae_convert *c, bool *mine)
         if (!ok) return ae_convert_no_memory(c, "the configuration");
     }
     AE_TRY(settle_ff(c));
+    if (c->arch->begin) AE_TRY(c->arch->begin(c));
     AE_TRY(read_sizes(c));
     return check_activations(c);
 }
@@ -428,7 +440,9 @@ static bool is_unneeded(const ae_convert *c, const char *name)
     if (strncmp(name, "mtp.", 4) == 0 && !c->model.n_ahead) return true;
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
         if (strncmp(name, starts[i], strlen(starts[i])) == 0) return true;
-    static const char *const ends[] = {".input_scale", ".activation_scale", ".k_scale", ".v_scale"}; /* scales of activations */
+    /* scales of activations; what lightning attention computes from its heads' numbers */
+    static const char *const ends[] = {".input_scale", ".activation_scale", ".k_scale", ".v_scale", ".slope_rate",
+                                       ".query_decay", ".key_decay", ".diagonal_decay"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (strlen(name) > strlen(ends[i]) && strcmp(name + strlen(name) - strlen(ends[i]), ends[i]) == 0) return true;
     if (strstr(name, "rotary_emb.") || strstr(name, "attention.masked_bias")) return true;

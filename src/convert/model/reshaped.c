@@ -47,15 +47,21 @@ static aerie_status read_mla(const ae_convert *c, mla_sizes *s)
     return ae_convert_need_u32(c, "v_head_dim", 1, AE_MAX_HEAD_DIM, &s->value);
 }
 
-aerie_status ae_convert_keys_mla(ae_convert_keys *k, const ae_convert *c)
+aerie_status ae_convert_put_mla(ae_convert_keys *k, const ae_convert *c)
 {
     mla_sizes s;
     AE_TRY(read_mla(c, &s));
-    ae_convert_put_u32(k, "attention.head_count_kv", 1);
     ae_convert_put_u32(k, "attention.key_length", s.latent + s.rope);
     ae_convert_put_u32(k, "attention.value_length", s.latent);
     ae_convert_put_u32(k, "attention.key_length_mla", s.nope + s.rope);
     ae_convert_put_u32(k, "attention.value_length_mla", s.value);
+    return k->status;
+}
+
+aerie_status ae_convert_keys_mla(ae_convert_keys *k, const ae_convert *c)
+{
+    ae_convert_put_u32(k, "attention.head_count_kv", 1);
+    AE_TRY(ae_convert_put_mla(k, c));
     if (c->head.rope_log_mul > 0) ae_convert_put_f32(k, "rope.scaling.yarn_log_multiplier", 0.1 * c->head.rope_log_mul);
     return k->status;
 }
@@ -209,8 +215,8 @@ aerie_status ae_convert_keys_delta(ae_convert_keys *k, const ae_convert *c)
 
 /* ---- Mamba 2 (granitehybrid, nemotron_h) -------------------------------------------------------------- */
 
-static aerie_status put_mamba(ae_convert_keys *k, const ae_convert *c, const char *taps, const char *state, const char *heads,
-                              const char *dim)
+aerie_status ae_convert_put_mamba(ae_convert_keys *k, const ae_convert *c, const char *taps, const char *state,
+                                  const char *heads, const char *dim)
 {
     uint32_t n_taps = 4, n_state, n_heads, head_dim;
     AE_TRY(ae_convert_u32(c, taps, 1, 64, &n_taps));
@@ -263,7 +269,7 @@ aerie_status ae_convert_keys_granitehybrid(ae_convert_keys *k, const ae_convert 
     AE_TRY(ae_convert_u32(c, c->model.n_experts ? "intermediate_size" : "shared_intermediate_size", 1, AE_MAX_FF, &n_ff));
     ae_convert_put_u32(k, "feed_forward_length", n_ff);
     ae_convert_put_bool(k, "rope.scaling.finetuned", positions && strcmp(positions, "rope") == 0);
-    return put_mamba(k, c, "mamba_d_conv", "mamba_d_state", "mamba_n_heads", "mamba_d_head");
+    return ae_convert_put_mamba(k, c, "mamba_d_conv", "mamba_d_state", "mamba_n_heads", "mamba_d_head");
 }
 
 aerie_status ae_convert_keys_nemotron(ae_convert_keys *k, const ae_convert *c)
@@ -281,7 +287,7 @@ aerie_status ae_convert_keys_nemotron(ae_convert_keys *k, const ae_convert *c)
     put_heads(k, c, n_kv);
     ae_convert_put_array(k, "feed_forward_length", AE_GGUF_U32, n_ff, c->model.n_layers);
     if (c->model.n_experts && latent) ae_convert_put_u32(k, "moe_latent_size", latent);
-    return put_mamba(k, c, "conv_kernel", "ssm_state_size", "mamba_num_heads", "mamba_head_dim");
+    return ae_convert_put_mamba(k, c, "conv_kernel", "ssm_state_size", "mamba_num_heads", "mamba_head_dim");
 }
 
 /* ---- Gemma 4 ------------------------------------------------------------------------------------------ */

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/os.h"
 #include "convert/model/arch.h"
 #include "convert/model/vocab.h"
 #include "text/token/pretok.h"
@@ -309,7 +310,12 @@ static aerie_status put_all(const ae_convert *c, ae_gguf_writer *out, ae_convert
     if (f->tokenizer && strcmp(type, "BPE") && *type && !unigram)
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
                        "%s: tokenizer.json is of the kind \"%.40s\"; for models, BPE and Unigram are supported", c->path, type);
-    if (unigram) AE_TRY(ae_convert_put_unigram(c, out, w, f, NULL));
+    char *path = ae_convert_path_in(c, "tiktoken.model");
+    if (!path) return ae_convert_no_memory(c, "a path");
+    const bool ranks = !f->tokenizer && ae_file_exists(path);
+    ae_free(path);
+    if (ranks) AE_TRY(ae_convert_put_tiktoken(c, out, w, f));
+    else if (unigram) AE_TRY(ae_convert_put_unigram(c, out, w, f, NULL));
     else AE_TRY(f->tokenizer && is_byte_level(f->tokenizer) ? put_bpe(c, out, w, f) : put_spm(c, out, w, f));
     AE_TRY(ae_convert_put_special(c, out, w, f));
     return ae_convert_put_templates(c, out, f->config);

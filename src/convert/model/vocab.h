@@ -43,6 +43,10 @@ aerie_status ae_convert_put_unigram(const ae_convert *c, ae_gguf_writer *out, ae
                                     ae_convert_spm *s);
 bool ae_convert_is_unigram(const json_t *tokenizer);
 
+/* tiktoken.c: writes tokenizer.* of tiktoken.model, without special tokens and templates. */
+aerie_status ae_convert_put_tiktoken(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w,
+                                     const ae_convert_folder *f);
+
 /* vocab.c: the "type" of a part of tokenizer.json, "" if there is none; and the step with this type: the part itself or one of
  * the steps of the sequence that it is. */
 aerie_status ae_convert_read_folder(const ae_convert *c, ae_convert_folder *f);
