@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/shape_limits.h"
+
 #define AE_KV_PAGE 64 /* positions per KV page; also the attention chunk, cut at logical positions */
 
 typedef struct ae_kv_store ae_kv_store;
@@ -89,6 +91,7 @@ typedef struct ae_places {
                                * in the pass, and n_inplace covers what comes after a row. NULL: their own */
     uint32_t head_rows;       /* of attention: pos, n_inplace and path of KV head h begin at row h * head_rows (last is NULL);
                                * 0: all heads see the same positions */
+    const int32_t *first;     /* [n_rows] the first position that a row sees; NULL: 0 */
 } ae_places;
 
 /* The rotation angles of a pass: for row r and pair i, cos and sin of pos[r] * freq[i], times the magnitude. Computed in double
@@ -183,6 +186,7 @@ typedef struct ae_attention {
     /* After the positions that a row sees come these rows, as if they stood at the positions after them: a row's list is read
      * as positions 0, 1, .., so chunks are cut in this order. One KV head, no softcap, slopes or latent rows. Or NULL */
     const ae_attention_more *more;
+    const float *bias; /* [n_heads][AE_BIAS_ROW] f32 on the device: is added to scores, by distance (T5); or NULL */
     const float *q;   /* [n_rows][n_heads * (n_rope + head_dim)] */
     float *y;         /* [n_rows][n_heads * head_dim] */
 } ae_attention;

@@ -52,6 +52,7 @@ typedef struct ae_stream_options {
     /* attention with more: the most rows that one row reads, their values, and their type in the KV store; 0: there is none */
     uint32_t n_gathered, gathered_dim;
     ae_kv_type gathered_type;
+    bool biased;          /* attention has biases */
     const ae_state_shape *state; /* only n_layers and layers are read, during the call; NULL: no recurrent layers */
     ae_pool *pool;        /* the host's threads, for host_run and the CPU's operations; must outlive the stream. stream_bytes
                            * does not read it */

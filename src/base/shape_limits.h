@@ -16,4 +16,10 @@
 #define AE_MAX_EXPERTS 512
 #define AE_MAX_STREAMS 8       /* of a row */
 
+/* Floats of a head's row of biases by distance (ae_attention.bias): those of the distances from -AE_BIAS_REACH to AE_BIAS_REACH
+ * - 1 from AE_BIAS_PAD on, the first and the last repeated outside of them, so that kernels can load 16 at any distance. */
+#define AE_BIAS_REACH 128
+#define AE_BIAS_PAD 16
+#define AE_BIAS_ROW (2 * (AE_BIAS_REACH + AE_BIAS_PAD))
+
 #endif

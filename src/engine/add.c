@@ -61,6 +61,8 @@ static void add_row(ae_engine *e, uint32_t seq, int32_t token, uint32_t pos, uin
     e->rows.slot[r] = (int32_t)slot;
     if (h->n_positions && !h->encoder) e->rows.place[r] = (int32_t)(pos < h->n_positions ? pos : h->n_positions - 1);
     e->rows.n_inplace[r] = (int32_t)n_inplace;
+    if (h->crosses) e->rows.first[r] = token < 0 ? 0 : (int32_t)e->n_source[seq];
+    if (h->crosses) e->rows.cross[r] = token < 0 ? (int32_t)pos : (int32_t)e->n_source[seq] - 1;
     for (uint32_t i = 0; e->turn && i < 4; i++) e->turn[4 * (size_t)r + i] = (int32_t)pos;
     e->out_index[r] = export_row ? (int32_t)e->n_out : -1;
     if (export_row) e->rows.out_rows[e->n_out++] = (int32_t)r;
@@ -91,6 +93,20 @@ static bool is_exported(const exports *x, uint32_t i, uint32_t n)
     return x->wanted ? x->wanted[i] : x->which == AE_EXPORT_ALL || (x->which == AE_EXPORT_LAST && i + 1 == n);
 }
 
+/* Counts the rows of the source among a chain's, before they are added: they come first, and no text begins without any. */
+static aerie_status count_source(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, aerie_error *error)
+{
+    const uint32_t live = ae_kv_n_live(e->kv, seq);
+    uint32_t *n_source = &e->n_source[seq], i = 0;
+    if (!e->net->model->hparams.crosses) return AERIE_OK;
+    if (*n_source > live) *n_source = live;
+    while (*n_source == live + i && i < n && tokens[i] < 0) i++, ++*n_source;
+    for (; i < n && tokens[i] >= 0; i++) continue;
+    if (*n_source && i == n) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "architecture %s reads a source by its encoder and writes a text of its "
+                   "own: a sequence begins with the source's rows, not with a token", e->net->model->hparams.arch);
+}
+
 static aerie_status add_chain(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, exports exported,
                               uint32_t *first, aerie_error *error)
 {
@@ -105,6 +121,7 @@ static aerie_status add_chain(ae_engine *e, uint32_t seq, const int32_t *tokens,
         return ae_fail(error, AERIE_ERROR_LIMIT, "the context of %u tokens is full: %u are used and %u more are needed",
                        e->options.n_ctx, live, n);
     AE_TRY(check_state(e, seq, error));
+    AE_TRY(count_source(e, seq, tokens, n, error));
     AE_TRY(ae_kv_reserve(e->kv, NULL, seq, n, error));
     *first = e->first_row[seq] = e->n_rows;
     if (e->state && ae_state_add_chain(e->state, seq, *first, n) != AERIE_OK) return out_of_step(seq, error);
@@ -200,7 +217,7 @@ aerie_status ae_engine_add_text(ae_engine *e, uint32_t seq, const int32_t *token
 aerie_status ae_engine_add_whole(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, const uint8_t *wanted,
                                  uint32_t *first, aerie_error *error)
 {
-    if (!ae_engine_may_join(e->net) || e->net->ranks)
+    if (!ae_engine_may_join(e->net) || e->net->ranks || e->net->model->hparams.crosses)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "texts whose rows see each other need a model without recurrent layers "
                        "and without an index that one machine runs");
     if (seq < e->options.n_seqs && ae_kv_n_live(e->kv, seq))
@@ -219,7 +236,7 @@ aerie_status ae_engine_add_given(ae_engine *e, uint32_t first, uint32_t n, const
     if (group && !ae_engine_may_join(e->net))
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "rows that see each other are given, but the model has recurrent "
                        "layers, which read one after the other, or an index, which chooses among earlier rows");
-    e->given[e->n_given++] = (struct ae_given){first, n, rows, plane};
+    e->given[e->n_given++] = (ae_given){first, n, rows, plane};
     ae_commands_put_given(e, &e->given[e->n_given - 1], group);
     if (group) ae_engine_join_rows(e, first, n);
     return AERIE_OK;

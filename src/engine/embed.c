@@ -32,6 +32,7 @@ static ae_engine_options engine_options(const ae_model *m, const ae_embed_option
                                .n_records = 1,
                                .n_kv_pages = o->n_batch / AE_KV_PAGE + o->n_seqs + 1,
                                .n_threads = o->n_threads,
+                               .pool = o->pool,
                                .kv_type = AE_KV_F16,
                                .n_taps = 1,
                                .taps = {ae_engine_text_tap(m)}};
@@ -293,5 +294,16 @@ aerie_status ae_embedder_run(ae_embedder *e, const ae_embed_text *texts, size_t 
         status = run_some(e, texts + i, n - i, out + i * n_out, &done, error);
         for (uint32_t s = 0; s < e->options.n_seqs; s++) (void)ae_engine_truncate(e->engine, s, 0);
     }
+    return status;
+}
+
+aerie_status ae_embedder_rows(ae_embedder *e, const int32_t *tokens, uint32_t n, float *rows, aerie_error *error)
+{
+    const float *found = NULL;
+    ae_engine_rows_clear(e->engine);
+    aerie_status status = ae_engine_add_text(e->engine, 0, tokens, n, n, &e->first[0], error);
+    if (status == AERIE_OK) status = run_pass(e, &found, error);
+    if (status == AERIE_OK) memcpy(rows, found, (size_t)n * e->net->model->hparams.n_embd * sizeof *rows);
+    (void)ae_engine_truncate(e->engine, 0, 0);
     return status;
 }

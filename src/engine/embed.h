@@ -17,6 +17,7 @@ typedef struct ae_embed_options {
     uint32_t n_batch;   /* rows of a pass; at least n_ctx for encoders */
     uint32_t n_seqs;    /* most texts of a pass */
     uint32_t n_threads;
+    ae_pool *pool;      /* as in ae_engine_options */
     ae_pooling pooling; /* not NONE; RANK only with a classification head */
     int32_t normalize;  /* -1: none; 0: scaled to a largest magnitude of 32760; p: scaled to a p-norm of 1 */
 } ae_embed_options;
@@ -34,6 +35,8 @@ void ae_embedder_free(ae_embedder *embedder);
 uint32_t ae_embedder_n_out(const ae_embedder *embedder);
 /* out [n][n_out]. After an error, those of the backend, it has no meaning, and the embedder can go on. */
 ae_pool *ae_embedder_pool(const ae_embedder *embedder);
+/* The rows of one text of n tokens, as they are pooled, to rows (host) [n][n_embd]. The text fits a pass. Errors: as above. */
+aerie_status ae_embedder_rows(ae_embedder *embedder, const int32_t *tokens, uint32_t n, float *rows, aerie_error *error);
 aerie_status ae_embedder_run(ae_embedder *embedder, const ae_embed_text *texts, size_t n, float *out, aerie_error *error);
 
 #endif

@@ -11,7 +11,8 @@
 
 static ae_rows_kind rows_kind(const ae_model *m)
 {
-    return m->hparams.encoder ? AE_ROWS_ENCODER : m->hparams.n_positions ? AE_ROWS_PLACED : AE_ROWS_TOKENS;
+    const ae_hparams *h = &m->hparams;
+    return h->encoder ? AE_ROWS_ENCODER : h->crosses ? AE_ROWS_SOURCED : h->n_positions ? AE_ROWS_PLACED : AE_ROWS_TOKENS;
 }
 #include "text/token/vocab.h"
 
@@ -114,6 +115,7 @@ static void host_layout(ae_layout *l, const ae_model *m, const ae_split *split, 
     e->logits_host = ae_layout_add(l, o->n_outputs, sizeof *e->logits_host);
     e->trees = ae_layout_add(l, o->n_seqs, sizeof *e->trees);
     e->ranked = ae_layout_add(l, o->n_outputs, sizeof *e->ranked);
+    e->n_source = ae_layout_add(l, o->n_seqs, sizeof *e->n_source);
     e->first_row = ae_layout_add(l, o->n_seqs, sizeof *e->first_row);
     uint32_t n_rot = 0;
     for (uint32_t i = 0; i < m->hparams.n_ropes; i++)
@@ -273,6 +275,7 @@ static ae_stream_options stream_options(const ae_model *m, const ae_state_shape 
         .selects_blocks = h->index.block > 0,
         .n_streams = h->n_streams,
         .n_gathered = most_gathered(m, o), .gathered_dim = h->head_dim, .gathered_type = o->kv_type,
+        .biased = h->biased,
         .state = state->n_layers ? state : NULL,
         .pool = o->pool};
 }
@@ -556,6 +559,17 @@ static uint64_t pass_key(const ae_engine *e)
     return hash_runs(hash_runs(hash, &e->out->adapted), &e->out->adapted_out);
 }
 
+/* Every row of a source has to be given. */
+static aerie_status check_source(const ae_engine *e, aerie_error *error)
+{
+    uint32_t n = 0, n_given = 0;
+    if (!e->net->model->hparams.crosses) return AERIE_OK;
+    for (uint32_t i = 0; i < e->n_rows; i++) n += e->ids[i] < 0;
+    for (uint32_t i = 0; i < e->n_given; i++) n_given += e->given[i].n;
+    if (n == n_given) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_INTERNAL, "%u rows of a source are given, of %u in the pass; please report", n_given, n);
+}
+
 /* The rows that a drafting pass writes to the KV cache must not be kept. */
 static aerie_status check_mode(const ae_engine *e, aerie_error *error)
 {
@@ -587,7 +601,8 @@ static void run_all(ae_engine *e)
     for (uint32_t begin = 0, end; begin <= 2 * n_layers; begin = end) {
         end = ae_split_run_end(&e->net->split, n_layers, begin);
         const ae_engine_device *d = &e->devices[ae_split_device(&e->net->split, n_layers, begin)];
-        if ((e->n_given && (!begin || e->net->model->hparams.n_deepstack)) || e->net->ranks) {
+        const bool later = e->net->model->hparams.n_deepstack || e->net->model->hparams.crosses; /* layers read given rows */
+        if ((e->n_given && (!begin || later)) || e->net->ranks) {
             ae_forward_run(e, begin, end); /* it uploads while it runs, so it cannot be recorded */
         } else if (d->backend->ops->pass_begin(d->stream, begin ? hash_number(key, begin) : key)) {
             ae_forward_run(e, begin, end);
@@ -624,6 +639,7 @@ static aerie_status run_pass(ae_engine *e, aerie_error *error)
 {
     const ae_backend_ops *ops = e->out->backend->ops;
     AE_TRY(check_mode(e, error));
+    AE_TRY(check_source(e, error));
     upload(e);
     list_runs(e);
     const double start = e->n_devices > 1 ? ae_time_now() : 0; /* no single device sees the time of the others */

@@ -47,11 +47,7 @@ struct ae_engine {
     ae_rows rows;
     const ae_pass_mode *mode; /* lent; NULL: the model as it is */
     int32_t *ids;        /* [n_batch] tokens, and ids of given rows, for which rows.token has 0 */
-    struct ae_given {
-        uint32_t first, n;
-        const float *rows; /* lent, [n][n_embd] */
-        size_t plane;      /* floats from there to what is added after layer 0, and on to the next layer's */
-    } *given;            /* [n_given], room for n_batch: rows that start from embeddings of the caller */
+    ae_given *given;     /* [n_given], room for n_batch */
     uint32_t n_given;
     bool grouped;        /* some rows see later rows */
     bool turned;         /* some rows rotate by other positions than their own */
@@ -59,6 +55,7 @@ struct ae_engine {
     float *turn_cos, *turn_sin; /* [n_batch][n_rot / 2] x 2 angles of the first rotation; or NULL */
     int32_t *out_index;  /* [n_batch] index among the exported rows, or -1 */
     uint32_t *n_added;   /* [n_seqs] rows of the chain added so far in this pass */
+    uint32_t *n_source;  /* [n_seqs] models with a source: how many positions, from the first on, are its rows */
     uint32_t *first_row; /* [n_seqs] first row of the chain, or of the tree if there is no chain */
     double *rope_host;   /* [n_rot / 2] of the widest rotation, scratch */
     double rope_magnitude[AE_MAX_ROPES];

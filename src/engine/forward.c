@@ -168,7 +168,7 @@ static void begin_stream(ae_engine *e, ae_engine_device *d, const ae_block *b)
     if (h->hyper) ae_block_hyper_begin(b);
     else if (h->n_streams) ae_block_streams_begin(b, e->net->altup_proj);
     if (h->n_stack) ae_block_cycles_begin(b, e->net->low_start);
-    if (h->adds_start)
+    if (h->adds_start || h->crosses)
         d->backend->ops->copy(d->stream, &(ae_copy){.n = e->n_rows, .dim = h->n_embd, .x = d->block.x, .x_stride = h->n_embd,
                                                     .y = d->block.start, .y_stride = h->n_embd});
     if (e->net->positions && !h->encoder) add_rows(e, d, e->net->positions, d->rows.place);
@@ -180,7 +180,7 @@ static void add_deep(ae_engine *e, ae_engine_device *d, uint32_t i_layer)
     const ae_backend_ops *ops = d->backend->ops;
     const uint32_t n = e->net->model->hparams.n_embd;
     for (uint32_t i = 0; i < e->n_given; i++) {
-        const struct ae_given *g = &e->given[i];
+        const ae_given *g = &e->given[i];
         ops->upload(d->stream, d->deep, g->rows + (i_layer + 1) * g->plane, (size_t)g->n * n * sizeof(float));
         ops->axpy(d->stream, &(ae_axpy){g->n, n, 1.0f, d->deep, n, d->block.x + (size_t)g->first * n, n});
     }
@@ -322,7 +322,11 @@ void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
     const ae_kv_view kv = ae_kv_on(e->kv, i_device);
     ae_places places = ae_rows_places_on(&d->rows, e->n_rows, e->kv, i_device);
     if (h->encoder || e->grouped) places.last = d->rows.last; /* an encoder's rows see the whole text */
-    ae_places flat = places, part_places = places, near_places = places;
+    ae_places flat = places, part_places = places, near_places = places, cross_places = places;
+    bool source_alone = h->crosses; /* all rows are the source's */
+    for (uint32_t i = 0; source_alone && i < e->n_rows; i++) source_alone = e->ids[i] < 0;
+    if (h->crosses) places.first = flat.first = d->rows.first;
+    cross_places.pos = d->rows.cross;
     if (h->group_windows) flat.last = NULL;
     part_places.tables = kv.part_tables;
     near_places.last = d->rows.near;
@@ -330,6 +334,7 @@ void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
     block.ops = d->backend->ops, block.stream = d->stream, block.h = h, block.places = &places, block.kv = kv.pages;
     block.part_places = &part_places, block.kv_parts = kv.parts;
     block.near_places = h->encoder ? &near_places : NULL;
+    block.cross_places = &cross_places, block.given = e->given, block.n_given = h->crosses ? e->n_given : 0;
     block.n_rows = e->n_rows, block.ones = net->ones[i_device];
     block.slopes = net->slopes[i_device];
     block.ple = d->ple, block.ple_gate = d->ple_gate, block.ple_own = d->ple_own;
@@ -351,6 +356,10 @@ void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
         if (i % 2 == 0 && net->ranks) enter_rank(e, d, i / 2);
         if (i % 2 == 0 && h->hyper && is_tapped(e, i / 2)) ae_block_hyper_mean(&block);
         if (i % 2 == 0) tap(e, d, i / 2);
+        if (source_alone) {
+            if (i % 2 == 0) ae_block_source(&block, spec, &net->layers[i / 2]);
+            continue;
+        }
         if (ae_ranks_has(net->ranks, i / 2)) (i % 2 ? ae_block_ffn : ae_block_mixer)(&block, spec, &net->layers[i / 2]);
         if (i % 2 && i / 2 < h->n_deepstack) add_deep(e, d, i / 2);
     }
@@ -377,7 +386,7 @@ void ae_forward_move(ae_engine *e, uint32_t begin, uint32_t end)
     for (uint32_t i = 0; !begin && h->n_embd_layer && i < e->n_devices; i++)
         if (d != &e->devices[i]) move(e, d, d->ple, &e->devices[i], e->devices[i].ple, (size_t)h->n_layers * h->n_embd_layer);
     if (end > 2 * h->n_layers) return;
-    for (uint32_t i = 0; !begin && h->adds_start && i < e->n_devices; i++)
+    for (uint32_t i = 0; !begin && (h->adds_start || h->crosses) && i < e->n_devices; i++)
         if (d != &e->devices[i]) move(e, d, d->block.start, &e->devices[i], e->devices[i].block.start, h->n_embd);
     for (uint32_t i = 0; !begin && h->recur.kind == AE_RECUR_WKV7 && i < e->n_devices; i++) {
         ae_engine_device *to = &e->devices[i];

@@ -7,6 +7,7 @@ void ae_rows_layout(ae_layout *l, size_t n_batch, size_t n_outputs, ae_rows_kind
     const size_t n_head = head ? n_batch : 0, n_steps = kind == AE_ROWS_STEPS ? n_batch : 0;
     const size_t n_encoded = kind == AE_ROWS_ENCODER ? n_batch : 0;
     const size_t n_placed = kind == AE_ROWS_PLACED ? n_batch : 0;
+    const size_t n_sourced = kind == AE_ROWS_SOURCED ? n_batch : 0;
     r->count = ae_layout_add(l, 2, sizeof *r->count);
     r->token = ae_layout_add(l, n_batch, sizeof(int32_t));
     r->pos = ae_layout_add(l, n_batch, sizeof(int32_t));
@@ -23,6 +24,8 @@ void ae_rows_layout(ae_layout *l, size_t n_batch, size_t n_outputs, ae_rows_kind
     r->type = ae_layout_add(l, n_encoded, sizeof(int32_t));
     r->place = ae_layout_add(l, n_placed, sizeof(int32_t));
     r->near = ae_layout_add(l, n_encoded, sizeof(int32_t));
+    r->first = ae_layout_add(l, n_sourced, sizeof(int32_t));
+    r->cross = ae_layout_add(l, n_sourced, sizeof(int32_t));
     r->out_rows = ae_layout_add(l, n_outputs, sizeof(int32_t));
     r->out_fed = ae_layout_add(l, head ? n_outputs : 0, sizeof(int32_t));
     r->path = ae_layout_add(l, n_batch * AERIE_MAX_DRAFT, sizeof(int32_t));
@@ -53,7 +56,7 @@ void ae_rows_upload(const ae_rows *host, const ae_rows *device, uint32_t n_rows,
 ae_places ae_rows_places_on(const ae_rows *device, uint32_t n_rows, const ae_kv *kv, uint32_t i_device)
 {
     return (ae_places){n_rows, device->seq, device->pos, device->slot, device->n_inplace, device->path, AERIE_MAX_DRAFT,
-                       ae_kv_on(kv, i_device).tables, ae_kv_table_stride(kv), device->count, NULL, 0};
+                       ae_kv_on(kv, i_device).tables, ae_kv_table_stride(kv), device->count, NULL, 0, NULL};
 }
 
 ae_places ae_rows_places(const ae_rows *device, uint32_t n_rows, const ae_kv *kv)

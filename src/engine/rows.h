@@ -26,6 +26,8 @@ typedef struct ae_rows {
     /* [n_batch] models with a table of positions: its row, at most the last one (drafts may extend beyond it) */
     int32_t *place;
     int32_t *near;      /* [n_batch] encoders only: the last position that the row sees in layers with a window */
+    /* [n_batch] models with a source: the first position of the row's own text, and the last one of its source */
+    int32_t *first, *cross;
     int32_t *out_rows;  /* [n_outputs] the row of each output */
     int32_t *out_fed;   /* [n_outputs] drafter heads only: where an output's feedback is kept */
     int32_t *path;      /* [n_batch][AERIE_MAX_DRAFT] */
@@ -37,6 +39,7 @@ typedef enum ae_rows_kind {
     AE_ROWS_STEPS,   /* the same and those of heads with several steps */
     AE_ROWS_ENCODER, /* with those of encoders */
     AE_ROWS_PLACED,  /* with `place` */
+    AE_ROWS_SOURCED, /* with `first` and `cross` */
 } ae_rows_kind;
 
 void ae_rows_layout(ae_layout *layout, size_t n_batch, size_t n_outputs, ae_rows_kind kind, ae_rows *rows);

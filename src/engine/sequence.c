@@ -36,6 +36,7 @@ static uint32_t truncate_to(ae_engine *e, uint32_t seq, uint32_t n)
     n = ae_engine_landing(e, seq, n);
     if (e->state) n = ae_state_truncate(e->state, NULL, seq, n);
     (void)ae_kv_truncate(e->kv, seq, n); /* n is a landing, so this cannot fail */
+    if (e->n_source[seq] > n) e->n_source[seq] = n;
     return n;
 }
 
@@ -97,6 +98,7 @@ static uint32_t share(ae_engine *e, uint32_t to, uint32_t from, uint32_t n)
 uint32_t ae_engine_share(ae_engine *e, uint32_t to, uint32_t from, uint32_t n)
 {
     const uint32_t shared = share(e, to, from, n);
+    e->n_source[to] = e->n_source[from] < shared ? e->n_source[from] : shared;
     ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_SHARE, .seq = to, .a = from, .b = n, .result = shared}, NULL);
     return shared;
 }
@@ -121,6 +123,8 @@ static uint32_t adopt(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_
 uint32_t ae_engine_adopt(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n)
 {
     const uint32_t adopted = adopt(e, seq, tokens, n);
+    e->n_source[seq] = 0;
+    while (e->n_source[seq] < adopted && tokens[e->n_source[seq]] < 0) e->n_source[seq]++;
     ae_commands_put(e, &(ae_command){.kind = AE_COMMAND_ADOPT, .seq = seq, .result = adopted, .n = n}, tokens);
     return adopted;
 }

@@ -248,6 +248,10 @@ static const ae_arch archs[] = {
     {.name = "laguna", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .own_gate = true, .softplus_gate = true,
      .window_period = 4, .window_last = true, .window_rope = AE_ROTATION_PLAIN, .experts = AE_EXPERTS_ALWAYS,
      .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_SIZE, .shared_default = true},
+    /* encoder and decoder */
+    {.name = "t5", .source = "t5encoder", .blocks = "dec.blk", .out_norm = "dec.output_norm", .relative = true,
+     .no_rope_period = 1, .attn_scale = 1.0f, .gate_optional = true, .relu_ungated = true,
+     .activation = AE_ACTIVATION_GELU},
     /* generators that denoise: Qwen2's, Llama's, OLMoE's and Qwen3's layers, all of whose rows see each other */
     {.name = "dream", .rope_neox = true, .denoises = true, .masks_ahead = true, .temperature = true},
     {.name = "llada", .denoises = true},
@@ -271,6 +275,8 @@ static const ae_arch archs[] = {
     {.name = "eurobert", .encoder = true, .rope_neox = true},
     {.name = "llama-embed", .encoder = true, .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true},
     {.name = "neo-bert", .encoder = true, .out_norm = "enc.output_norm"},
+    {.name = "t5encoder", .encoder = true, .blocks = "enc.blk", .out_norm = "enc.output_norm", .relative = true,
+     .attn_scale = 1.0f, .gate_optional = true, .relu_ungated = true, .activation = AE_ACTIVATION_GELU},
     {.name = "modern-bert", .encoder = true, .rope_neox = true, .layer_norm = true, .embed_norm = true, .near = true,
      .window_period = 3, .window_last = true, .window_rope = AE_ROTATION_PLAIN, .activation = AE_ACTIVATION_GELU,
      .activation_key = true, .rank_mean = true},

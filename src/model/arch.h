@@ -82,9 +82,12 @@ typedef struct ae_arch {
     bool bare_post_norms;  /* the names post_attention_norm and post_ffw_norm lack ".weight" */
     bool embedding_is_output; /* if there is no token_embd, the output head is also the embedding */
     bool sees;             /* layers have tensors "vis_*" for images, which do not affect text */
+    const char *source;    /* ae_hparams.crosses: the row of the encoder in the same file, whose keys have this row's name */
+    const char *blocks;    /* beginning of the names of a layer's tensors; NULL: "blk" */
     bool positions;        /* there is a table of positions, added to the embeddings */
     bool positions_optional;
     bool gate_optional;    /* a feed-forward block without ffn_gate has no gate, unless ffn_up contains it */
+    bool relu_ungated;     /* gate_optional: without a gate the activation is ReLU */
     bool again_norm;       /* STREAM: if there is an attn_norm_2, it norms the sum of the layer's input and the stream */
     bool loops;            /* num_loops: all layers run this many times in sequence, each time with their own KV cache */
     bool cycles;           /* ae_hparams.n_stack: hrm.layers_per_stack, hrm.h_cycles, hrm.l_cycles */
@@ -97,6 +100,7 @@ typedef struct ae_arch {
     float alibi;           /* bias from which ae_hparams.slopes are computed; 0: none. With it nothing rotates */
     bool alibi_key;        /* attention.max_alibi_bias has the bias; absent or 0: none */
     uint32_t alibi_layers; /* ALiBi only in models with this many layers; 0: in all */
+    bool relative;         /* ae_layer.bias, from attn_rel_b and relative_buckets_count; nothing rotates */
     bool scale_by_size;    /* scores are divided by the head's size, not by its square root */
     bool head_of_rope;     /* the size of a head is the number of its values that rotate */
     ae_qk_norm qk_norm;

@@ -351,7 +351,7 @@ aerie_status ae_bind_layer(ae_binder *b, uint32_t i, const char *part, bool requ
                            ae_tensor_ref *out)
 {
     char name[64];
-    snprintf(name, sizeof name, "blk.%u.%s", i, part);
+    snprintf(name, sizeof name, "%s.%u.%s", ae_bind_prefix(b), i, part);
     return ae_bind(b, name, required, n_out, n_in, out);
 }
 
@@ -385,15 +385,16 @@ aerie_status ae_bind_dense(ae_binder *b, uint32_t i, const ae_hparams *h, uint32
 {
     const uint32_t e = h->n_embd, f = n_ff;
     const ae_gguf_tensor *up;
-    char name[32];
-    snprintf(name, sizeof name, "blk.%u.ffn_up.weight", i);
+    char name[48];
+    snprintf(name, sizeof name, "%.10s.%u.ffn_up.weight", ae_bind_prefix(b), i);
     up = ae_gguf_tensor_find(b->gguf, name);
-    snprintf(name, sizeof name, "blk.%u.ffn_gate.weight", i);
+    snprintf(name, sizeof name, "%.10s.%u.ffn_gate.weight", ae_bind_prefix(b), i);
     if (!b->arch->ungated && !b->arch->drafter && up && up->ne[1] == 2 * (int64_t)f && !ae_gguf_tensor_find(b->gguf, name)) {
         AE_TRY(ae_bind_layer(b, i, "ffn_up.weight", true, 2 * f, e, &l->w_gate_up));
     } else {
         if (!b->arch->ungated)
             AE_TRY(ae_bind_layer(b, i, "ffn_gate.weight", !b->arch->gate_optional, f, e, &l->w_gate));
+        if (b->arch->relu_ungated && !l->w_gate) l->spec.activation = AE_ACTIVATION_RELU;
         AE_TRY(ae_bind_layer(b, i, "ffn_up.weight", true, f, e, &l->w_up));
         AE_TRY(ae_bind_layer(b, i, "ffn_gate.bias", false, 0, f, &l->b_gate));
         AE_TRY(ae_bind_layer(b, i, "ffn_up.bias", false, 0, f, &l->b_up));

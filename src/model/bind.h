@@ -15,8 +15,14 @@ typedef struct ae_binder {
     ae_bound *bound;  /* [tensors of the file] records what was read; NULL: nothing is recorded */
     /* models: number of layers that get a specification: those of the trunk and, if they are bound, the MTP blocks */
     uint32_t n_specs;
+    const char *blocks; /* beginning of the names of tensors in layers; NULL: "blk" */
     char key[96]; /* the key that was looked up last */
 } ae_binder;
+
+static inline const char *ae_bind_prefix(const ae_binder *b)
+{
+    return b->blocks ? b->blocks : "blk";
+}
 
 /* Returns "llama.block_count" for "block_count". In files of drafters, if that key is absent, also tries
  * "eagle3.eagle3.block_count", as some converters write it. Valid until the next call. */
@@ -50,15 +56,16 @@ aerie_status ae_bind_end(const ae_binder *b, const ae_layer *layers, uint32_t fi
 void ae_bind_mark(ae_binder *b, ae_tensor_ref tensor);
 /* Finds the scale that belongs to a weight of n_stack matrices. */
 aerie_status ae_bind_scale(ae_binder *b, ae_tensor_ref weight, uint32_t n_stack);
-/* The number of a tensor's block, and in *part the rest of its name; -1: it belongs to no block. */
-int ae_bind_block_of(const ae_gguf_tensor *t, ae_gguf_string *part);
+/* The number of a tensor's block, whose names begin with `blocks` ("blk"), and in *part the rest of its name; -1: it belongs to
+ * no such block. */
+int ae_bind_block_of(const char *blocks, const ae_gguf_tensor *t, ae_gguf_string *part);
 
 /* Finds the tensor `name` of shape [n_stack][n_out, n_in] (n_out 0: a vector [n_in]). *out is NULL if it is optional and
  * absent. */
 aerie_status ae_bind_stack(ae_binder *b, const char *name, bool required, uint32_t n_stack, uint32_t n_out, uint32_t n_in,
                            ae_tensor_ref *out);
 aerie_status ae_bind(ae_binder *b, const char *name, bool required, uint32_t n_out, uint32_t n_in, ae_tensor_ref *out);
-/* The same for the tensor "blk.<i>.<part>". */
+/* The same for the tensor "<blocks>.<i>.<part>". */
 aerie_status ae_bind_layer(ae_binder *b, uint32_t i, const char *part, bool required, uint32_t n_out, uint32_t n_in,
                            ae_tensor_ref *out);
 /* bind_recur.c: the keys and tensors of layers that keep a state instead of a KV cache. The first function also decides which

@@ -70,12 +70,12 @@ aerie_status ae_bind_scale(ae_binder *b, ae_tensor_ref weight, uint32_t n_stack)
 
 /* ---- What was not read ----------------------------------------------------------------------------- */
 
-int ae_bind_block_of(const ae_gguf_tensor *t, ae_gguf_string *part)
+int ae_bind_block_of(const char *blocks, const ae_gguf_tensor *t, ae_gguf_string *part)
 {
     int block = 0;
-    size_t at = 4;
+    size_t at = strlen(blocks) + 1;
     *part = t->name;
-    if (t->name.n < 5 || memcmp(t->name.data, "blk.", 4)) return -1;
+    if (t->name.n <= at || memcmp(t->name.data, blocks, at - 1) || t->name.data[at - 1] != '.') return -1;
     for (; at < t->name.n && t->name.data[at] >= '0' && t->name.data[at] <= '9' && block <= AE_MAX_LAYERS; at++)
         block = block * 10 + (t->name.data[at] - '0');
     *part = (ae_gguf_string){t->name.data + at, t->name.n - at};
@@ -100,6 +100,13 @@ static bool is_harmless(ae_gguf_string name)
     return ends_with(name, ".input_scale");
 }
 
+/* Tensors of the other half of a file that has an encoder and a decoder. */
+static bool is_of_other_half(const ae_arch *arch, ae_gguf_string name)
+{
+    const bool encodes = arch->blocks && begins_with((ae_gguf_string){arch->blocks, strlen(arch->blocks)}, "enc.");
+    return arch->blocks && begins_with(name, encodes ? "dec." : "enc.");
+}
+
 /* Tensors in a layer that change nothing: scales for quantizing activations; frequencies; keys and values of layers that read
  * another layer's; the second of two forms of latent attention; indexes of layers that use another layer's choice and of MTP
  * blocks, which see everything; tensors that only images use. */
@@ -121,9 +128,11 @@ aerie_status ae_bind_end(const ae_binder *b, const ae_layer *layers, uint32_t fi
     for (size_t i = 0; i < ae_gguf_n_tensors(b->gguf); i++) {
         const ae_gguf_tensor *t = ae_gguf_tensor_at(b->gguf, i);
         ae_gguf_string part;
-        const int block = ae_bind_block_of(t, &part);
+        const int block = ae_bind_block_of(ae_bind_prefix(b), t, &part);
         if (b->bound[i].read) continue;
-        if (block < 0 ? !outside || is_harmless(t->name) : block < (int)first || block >= (int)(first + n)) continue;
+        const bool other = block < 0 ? !outside || is_harmless(t->name) || is_of_other_half(b->arch, t->name)
+                                     : block < (int)first || block >= (int)(first + n);
+        if (other) continue;
         if (block >= 0 && is_harmless_in(b->arch, &layers[block - (int)first], block, part)) continue;
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: nothing reads tensor %.*s: in architecture %s aerie knows no "
                        "such part%s, so it would not compute what the file says", ae_gguf_path(b->gguf),

@@ -265,7 +265,8 @@ static aerie_status place_ropes(ae_binder *b, ae_hparams *h, ae_layer *layers)
         ae_layer_spec *s = &layers[i].spec;
         const bool whole = a->chunked && !windows; /* Llama 4's small models rotate in every layer */
         const bool skipped = (a->no_rope_period && !whole && (i + 1) % a->no_rope_period == 0) || !rotates[i];
-        s->rope = !finetuned || skipped || h->slopes ? AE_NO_ROPE : s->window || i < n_dense ? of_window : of_full;
+        const bool still = !finetuned || skipped || h->slopes || a->relative;
+        s->rope = still ? AE_NO_ROPE : s->window || i < n_dense ? of_window : of_full;
         if (a->qk_norm_plain && s->rope == AE_NO_ROPE) s->qk_norm = AE_QK_NORM_NONE;
     }
     return AERIE_OK;
@@ -351,6 +352,17 @@ static aerie_status read_slopes(ae_binder *b, ae_hparams *h, ae_arena *arena)
     }
     h->slopes = slopes;
     return AERIE_OK;
+}
+
+static aerie_status read_buckets(ae_binder *b, ae_hparams *h)
+{
+    if (!b->arch->relative) return AERIE_OK;
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.relative_buckets_count"), true, &h->n_buckets, b->error));
+    AE_TRY(ae_bind_range(b, "attention.relative_buckets_count", h->n_buckets, 4, AE_BIAS_REACH));
+    h->biased = true;
+    if (h->n_buckets % 4 == 0) return AERIE_OK;
+    return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u; a multiple of 4 is expected", ae_gguf_path(b->gguf), b->key,
+                   h->n_buckets);
 }
 
 static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers)
@@ -445,7 +457,7 @@ static aerie_status read_scalars(ae_binder *b, ae_hparams *h)
 static aerie_status read_pooling(ae_binder *b, ae_hparams *h)
 {
     uint32_t pooling = AE_POOLING_NONE;
-    if (h->encoder && b->arch->no_rope_period == 1) h->n_ropes = 0;
+    if (h->encoder && (b->arch->no_rope_period == 1 || b->arch->relative)) h->n_ropes = 0;
     AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "pooling_type"), false, &pooling, b->error));
     if (pooling == UINT32_MAX) pooling = AE_POOLING_NONE; /* llama.cpp writes this for "not given" */
     AE_TRY(ae_bind_range(b, "pooling_type", pooling, AE_POOLING_NONE, AE_POOLING_RANK));
@@ -578,6 +590,7 @@ static aerie_status read_cycles(ae_binder *b, ae_hparams *h)
 aerie_status ae_bind_n_layers(ae_binder *b, ae_hparams *h)
 {
     AE_TRY(ae_bind_get(b, "block_count", true, 1, AE_MAX_LAYERS, &h->n_layers));
+    if (b->arch->source) AE_TRY(ae_bind_get(b, "decoder_block_count", false, 1, AE_MAX_LAYERS, &h->n_layers));
     if (!b->arch->drafter) { /* files of drafters may count all their layers as MTP blocks */
         AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "nextn_predict_layers"), false, &h->n_nextn, b->error));
         AE_TRY(ae_bind_range(b, "nextn_predict_layers", h->n_nextn, 0, h->n_layers - 1));
@@ -618,6 +631,20 @@ static aerie_status read_norms(ae_binder *b, ae_hparams *h)
                      (a->again_norm && ae_gguf_tensor_find(b->gguf, "blk.0.attn_norm_2.weight"));
     if (a->swin_key) AE_TRY(ae_gguf_get_bool(b->gguf, ae_bind_key(b, "swin_norm"), false, &h->norm_after, b->error));
     return AERIE_OK;
+}
+
+static aerie_status read_source(ae_binder *b, ae_hparams *h)
+{
+    uint32_t start = UINT32_MAX;
+    if (!b->arch->source) return AERIE_OK;
+    h->crosses = true;
+    AE_TRY(ae_gguf_get_u32(b->gguf, "tokenizer.ggml.padding_token_id", false, &start, b->error));
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "decoder_start_token_id"), false, &start, b->error));
+    if (start == UINT32_MAX) start = 0; /* the padding token of T5's vocabularies */
+    h->start_token = (int32_t)start;
+    if (start < h->n_vocab) return AERIE_OK;
+    return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u, but there are %u tokens", ae_gguf_path(b->gguf), b->key, start,
+                   h->n_vocab);
 }
 
 /* Reads what generators that denoise have beside their layers. */
@@ -664,6 +691,7 @@ aerie_status ae_bind_model_hparams(ae_binder *b, ae_hparams *h, const aerie_rope
     AE_TRY(place_experts(b, h, layers));
     AE_TRY(read_heads(b, h, layers));
     AE_TRY(read_slopes(b, h, arena));
+    AE_TRY(read_buckets(b, h));
     AE_TRY(read_attention(b, h, layers));
     AE_TRY(ae_bind_recur_hparams(b, h, layers));
     AE_TRY(read_scalars(b, h));
@@ -672,5 +700,6 @@ aerie_status ae_bind_model_hparams(ae_binder *b, ae_hparams *h, const aerie_rope
     if (b->arch->hyper) AE_TRY(ae_bind_hyper_hparams(b, h));
     if (b->arch->sparse) AE_TRY(read_sparsity(b, h, layers));
     AE_TRY(read_denoising(b, h));
+    AE_TRY(read_source(b, h));
     return read_limits(b, h, layers);
 }

@@ -2,9 +2,11 @@
  * reads the keys, bind.c single tensors. */
 #include "model/model.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/math/fmath.h"
 #include "formats/kind.h"
 #include "model/hparams.h"
 
@@ -107,6 +109,51 @@ static aerie_status bind_head_gain(ae_binder *b, uint32_t i, ae_arena *arena, ae
     return AERIE_OK;
 }
 
+/* Biases by distance. Layers without a table of their own use the first layer's. An encoder tells apart what comes before a row
+ * from what comes after it; half of the buckets are single distances, the others grow by a factor up to AE_BIAS_REACH. */
+static aerie_status bind_bias(ae_binder *b, const ae_hparams *h, uint32_t i, ae_arena *arena, ae_layer *l)
+{
+    const uint32_t n_heads = l->spec.n_heads, n = h->n_buckets, half = h->encoder ? n / 2 : n, n_exact = half / 2;
+    ae_tensor_ref tensor;
+    AE_TRY(ae_bind_layer(b, i, "attn_rel_b.weight", false, n, n_heads, &tensor));
+    if (!tensor) AE_TRY(ae_bind_layer(b, 0, "attn_rel_b.weight", true, n, n_heads, &tensor));
+    float *table = ae_arena_alloc(arena, (size_t)n * n_heads, sizeof *table), scale = 1.0f;
+    float *bias = ae_arena_alloc(arena, (size_t)n_heads * AE_BIAS_ROW, sizeof *bias);
+    if (!table || !bias) return ae_fail_memory(b->error, "the biases of a layer", (size_t)n_heads * AE_BIAS_ROW * sizeof *bias);
+    AE_TRY(ae_bind_read_f32(b, tensor, table, n * n_heads));
+    const ae_tensor_ref beside = ae_model_scale(b->gguf, b->bound, tensor);
+    if (beside) AE_TRY(ae_bind_read_f32(b, beside, &scale, 1));
+    for (int at = 0; at < AE_BIAS_ROW; at++) {
+        int distance = at - AE_BIAS_PAD - AE_BIAS_REACH; /* of the other position */
+        if (distance < -AE_BIAS_REACH) distance = -AE_BIAS_REACH;
+        if (distance > AE_BIAS_REACH - 1) distance = AE_BIAS_REACH - 1;
+        const bool after = distance > 0;
+        const uint32_t far = (uint32_t)(after ? h->encoder ? distance : 0 : -distance);
+        uint32_t bucket = far;
+        if (far >= n_exact) { /* no whole distance lies as near to a border as 1e-9 without being on it */
+            const double part = ae_log((double)far / n_exact) / ae_log((double)AE_BIAS_REACH / n_exact);
+            bucket = n_exact + (uint32_t)(part * (half - n_exact) + 1e-9);
+        }
+        if (bucket > half - 1) bucket = half - 1;
+        if (after && h->encoder) bucket += half;
+        for (uint32_t k = 0; k < n_heads; k++) bias[(size_t)k * AE_BIAS_ROW + at] = table[bucket * n_heads + k] * scale;
+    }
+    l->bias = bias;
+    return AERIE_OK;
+}
+
+static aerie_status bind_cross(ae_binder *b, const ae_hparams *h, uint32_t i, ae_layer *l)
+{
+    const uint32_t e = h->n_embd, q = l->spec.n_heads * l->spec.head_dim, kv = l->spec.n_kv_heads * l->spec.head_dim;
+    ae_tensor_ref unused; /* files have biases by distance to the source that no program reads */
+    AE_TRY(ae_bind_layer(b, i, "cross_attn_norm.weight", true, 0, e, &l->cross_norm));
+    AE_TRY(ae_bind_layer(b, i, "cross_attn_q.weight", true, q, e, &l->cross_q));
+    AE_TRY(ae_bind_layer(b, i, "cross_attn_k.weight", true, kv, e, &l->cross_k));
+    AE_TRY(ae_bind_layer(b, i, "cross_attn_v.weight", true, kv, e, &l->cross_v));
+    AE_TRY(ae_bind_layer(b, i, "cross_attn_o.weight", true, e, q, &l->cross_o));
+    return ae_bind_layer(b, i, "cross_attn_rel_b.weight", false, h->n_buckets, l->spec.n_heads, &unused);
+}
+
 static aerie_status bind_mixer(ae_binder *b, const ae_hparams *h, uint32_t i, ae_arena *arena, ae_layer *l)
 {
     ae_layer_spec *s = &l->spec;
@@ -114,7 +161,7 @@ static aerie_status bind_mixer(ae_binder *b, const ae_hparams *h, uint32_t i, ae
     const bool by_row = s->qk_norm == AE_QK_NORM_ROW || s->qk_norm == AE_QK_NORM_ROW_LAYER, by_head = !by_row;
     const bool layer = s->qk_norm == AE_QK_NORM_LAYER || s->qk_norm == AE_QK_NORM_EACH;
     char name[48];
-    snprintf(name, sizeof name, "blk.%u.attn_gate.weight", i);
+    snprintf(name, sizeof name, "%.10s.%u.attn_gate.weight", ae_bind_prefix(b), i);
     const ae_gguf_tensor *gate = ae_gguf_tensor_find(b->gguf, name);
     if (b->arch->softplus_gate && gate && gate->ne[1] == s->n_heads) s->out_gate = AE_OUT_GATE_NONE; /* one gate per head */
     const bool own = s->out_gate == AE_OUT_GATE_OWN;
@@ -122,6 +169,8 @@ static aerie_status bind_mixer(ae_binder *b, const ae_hparams *h, uint32_t i, ae
     if (l->out_gate && !own) s->out_gate = AE_OUT_GATE_HEAD;
     AE_TRY(ae_bind_attention(b, i, h, s, h->n_embd, l));
     if (s->index == AE_INDEX_OWN) AE_TRY(ae_bind_blocks(b, i, h, &l->mla));
+    if (b->arch->relative) AE_TRY(bind_bias(b, h, i, arena, l));
+    if (h->crosses) AE_TRY(bind_cross(b, h, i, l));
     if (b->arch->head_gain) AE_TRY(bind_head_gain(b, i, arena, l));
     if (s->qk_norm && !b->arch->qk_norm_plain && !b->arch->head_gain) {
         const bool required = !b->arch->qk_norm_optional;
@@ -339,6 +388,8 @@ static aerie_status bind_tensors(ae_binder *b, ae_model *m)
     }
     m->tied = !m->output;
     if (m->tied) m->output = m->embedding;
+    /* as published; llama.cpp does not scale */
+    if (m->tied && h->crosses) m->hparams.logit_scale /= sqrtf((float)h->n_embd);
     return bind_layers(b, m, 0);
 }
 
@@ -459,7 +510,7 @@ static uint64_t count_nextn(const ae_gguf *gguf, uint32_t first)
     for (size_t i = 0; i < ae_gguf_n_tensors(gguf); i++) {
         const ae_gguf_tensor *t = ae_gguf_tensor_at(gguf, i);
         ae_gguf_string part;
-        if (ae_bind_block_of(t, &part) >= (int)first) n += (uint64_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]);
+        if (ae_bind_block_of("blk", t, &part) >= (int)first) n += (uint64_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]);
     }
     return n;
 }
@@ -475,7 +526,7 @@ ae_nextn_found ae_model_find_nextn(const ae_gguf *gguf)
     if (!b.arch || b.arch->drafter) return AE_NEXTN_NONE;
     for (size_t i = 0; i < ae_gguf_n_tensors(gguf); i++) {
         ae_gguf_string part;
-        const int block = ae_bind_block_of(ae_gguf_tensor_at(gguf, i), &part);
+        const int block = ae_bind_block_of("blk", ae_gguf_tensor_at(gguf, i), &part);
         if (block < 0) continue;
         if (block < least) least = block;
         if (block < least_nextn && part.n > 7 && !memcmp(part.data, ".nextn.", 7)) least_nextn = block;
@@ -519,6 +570,21 @@ static aerie_status read_n_vocab(ae_binder *b, ae_hparams *h)
     return ae_bind_get(b, "vocab_size", true, 1, INT32_MAX, &h->n_vocab);
 }
 
+/* Makes the binder read the encoder of a file that has a decoder, too. */
+static aerie_status take_source(ae_binder *b, ae_model *m, aerie_error *error)
+{
+    const char *name = b->arch->source;
+    if (!name)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: a model of architecture %s has no encoder of its own",
+                       ae_gguf_path(m->gguf), b->arch->name);
+    ae_arch *own = ae_arena_alloc(&m->arena, 1, sizeof *own);
+    if (!own) return ae_fail_memory(error, "the description of an encoder", sizeof *own);
+    *own = *ae_arch_find(name, strlen(name));
+    own->name = b->arch->name;
+    b->arch = own;
+    return AERIE_OK;
+}
+
 static aerie_status bind_model(ae_model *m, const ae_model_options *options, aerie_error *error)
 {
     ae_binder b = {.gguf = m->gguf, .error = error};
@@ -533,6 +599,8 @@ static aerie_status bind_model(ae_model *m, const ae_model_options *options, aer
     if (b.arch->drafter && !drafter)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: \"%s\" is a drafter's head, not a model of its own; give it with "
                        "-md", ae_gguf_path(m->gguf), b.arch->name);
+    if (options->source) AE_TRY(take_source(&b, m, error));
+    b.blocks = b.arch->blocks;
     AE_TRY(ae_gguf_get_string(m->gguf, "general.name", false, &name, error));
     m->name = ae_arena_strndup(&m->arena, name.data ? name.data : "", name.data ? name.n : 0);
     if (!m->name) return ae_fail_memory(error, "the model's name", name.n);

@@ -300,6 +300,11 @@ typedef struct ae_hparams {
      * they are not */
     float temp_scale, temp_offset;
     const float *slopes;  /* [n_heads] ALiBi: scores are reduced by this times the distance; NULL: they are not */
+    /* layers also attend to the rows of a source, which the encoder in the same file computes (ae_model_options.source) */
+    bool crosses;
+    int32_t start_token;   /* crosses: with this token the text begins that is written about a source */
+    bool biased;           /* layers have biases by distance */
+    uint32_t n_buckets;    /* biased: kinds of distances */
     uint32_t temp_length;
     bool group_windows;    /* rows that see each other do so only in layers with a window */
     /* number of further rows that come with each given row; they are added to the stream after layers 0, 1, ... */
@@ -447,6 +452,11 @@ typedef struct ae_mla_layer {
 
 typedef struct ae_layer {
     ae_layer_spec spec;
+    /* [n_heads][AE_BIAS_ROW] numbers that are added to scores, by distance (shape_limits.h); NULL: none */
+    const float *bias;
+    /* with ae_hparams.crosses: [n_embd], [n_heads * head_dim, n_embd], [n_kv_heads * head_dim, n_embd] x 2, [n_embd, n_heads *
+     * head_dim]: attention to the source, between the mixer and the feed-forward block */
+    ae_tensor_ref cross_norm, cross_q, cross_k, cross_v, cross_o;
     const float *q_gain; /* [n_heads * head_dim] weights of the query norm as numbers; NULL: q_norm has them */
     ae_tensor_ref attn_norm;           /* [n_embd]; NULL: the mixer reads the stream as it is */
     ae_tensor_ref mixer_carry, ffn_carry; /* [n_embd] x 2, with carry_scale, in place of attn_norm and ffn_norm */
@@ -553,6 +563,7 @@ typedef struct ae_model_options {
     /* Load drafters instead of a model: the MTP blocks (the trunk's tensors may be missing, and its weights are NULL), or an
      * assistant, or a block drafter (not all its tensors outside layers are read, and embedding and output may be NULL). */
     bool nextn;
+    bool source;                  /* load the encoder of a model with ae_hparams.crosses */
     const aerie_rope *rope;       /* NULL: as the file says */
     const char *const *overrides; /* [n_overrides] as in ae_gguf_options */
     size_t n_overrides;

@@ -61,6 +61,9 @@ aerie_status aerie_adapter_load(aerie_adapter **adapter, const aerie_model *mode
     if (model->model->hparams.encoder)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: '%s' is an encoder, which cannot be adapted", path,
                        model->model->name);
+    if (model->source)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: '%s' has an encoder beside its decoder; adapters of such models "
+                       "are not read", path, model->model->name);
     aerie_adapter *a = ae_alloc(1, sizeof *a);
     if (!a) return ae_fail_memory(error, "an adapter", sizeof *a);
     ae_arena_init(&a->arena, 1024);

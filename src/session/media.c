@@ -1,4 +1,4 @@
-/* media.c - the chunks of prompts, and ids for rows that are no tokens (media.h). */
+/* media.c - the chunks of prompts, and ids for rows that are no tokens (media.h); of encoder-decoders the rows of sources. */
 #include "session/media.h"
 
 #include <math.h>
@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/sha256.h"
+#include "engine/embed.h"
 #include "session/session_int.h"
 
 #define N_KNOWN 1024 /* number of chunks that a session recognises when they come again */
@@ -306,4 +307,77 @@ void ae_media_write_rows(const ae_media *media, uint32_t n, const ae_hparams *h,
                    n_embd * sizeof *out);
         out += media[i].n * n_planes * n_embd;
     }
+}
+
+/* ---- Sources ---------------------------------------------------------------------------------------------------- */
+
+struct ae_session_source {
+    pthread_mutex_t lock;
+    ae_embedder *encoder;
+};
+
+static ae_embed_options source_options(uint32_t n_ctx)
+{
+    return (ae_embed_options){.n_ctx = n_ctx, .n_batch = n_ctx, .n_seqs = 1, .pooling = AE_POOLING_MEAN, .normalize = -1};
+}
+
+uint64_t ae_session_source_bytes(const ae_model *source, const ae_backend *backend, uint32_t n_ctx)
+{
+    const ae_embed_options o = source_options(n_ctx);
+    return ae_embedder_plan_bytes(source, backend, &o);
+}
+
+aerie_status ae_session_source_open(aerie_session *s, aerie_error *error)
+{
+    const aerie_model *m = s->model;
+    ae_embed_options o = source_options(s->params.n_ctx);
+    if (!m->source) return AERIE_OK;
+    o.pool = ae_engine_pool(s->engine);
+    AE_TRY(ae_session_check_memory(m->source_net->backend, "the encoder of a session of this context size",
+                                   ae_session_source_bytes(m->source, m->source_net->backend, o.n_ctx),
+                                   "a smaller context (-c) would fit", error));
+    struct ae_session_source *source = ae_alloc(1, sizeof *source);
+    if (!source) return ae_fail_memory(error, "an encoder", sizeof *source);
+    if (pthread_mutex_init(&source->lock, NULL)) {
+        ae_free(source);
+        return ae_fail(error, AERIE_ERROR_MEMORY, "the system has no room for a lock");
+    }
+    s->source = source;
+    return ae_embedder_create(&source->encoder, m->source_net, &o, error);
+}
+
+void ae_session_source_close(aerie_session *s)
+{
+    if (!s->source) return;
+    ae_embedder_free(s->source->encoder);
+    pthread_mutex_destroy(&s->source->lock);
+    ae_free(s->source);
+    s->source = NULL;
+}
+
+aerie_status ae_session_source_prompt(aerie_session *s, aerie_request *request, ae_media_prompt *prompt, aerie_error *error)
+{
+    const int32_t *tokens = request->tokens;
+    const size_t n = request->n_tokens;
+    const ae_hparams *h = &s->model->model->hparams;
+    const int32_t n_vocab = (int32_t)h->n_vocab;
+    if (n + 1 >= s->params.n_ctx)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "the source has %zu tokens, but the context holds %u, of which two must be "
+                       "left for the text that is written; a larger context (-c) or a shorter source is needed", n,
+                       s->params.n_ctx);
+    for (size_t i = 0; i < n; i++)
+        if (tokens[i] < 0 || tokens[i] >= n_vocab)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu of the prompt is %d; 0 to %d are possible", i, tokens[i],
+                           n_vocab - 1);
+    float *rows = ae_alloc(n * h->n_embd, sizeof *rows);
+    if (!rows) return ae_fail_memory(error, "the rows of a source", n * h->n_embd * sizeof *rows);
+    pthread_mutex_lock(&s->source->lock);
+    aerie_status status = ae_embedder_rows(s->source->encoder, tokens, (uint32_t)n, rows, error);
+    pthread_mutex_unlock(&s->source->lock);
+    const aerie_chunk chunks[] = {{.rows = rows, .n_rows = n}, {.tokens = &h->start_token, .n_tokens = 1}};
+    if (status == AERIE_OK) status = ae_media_prompt_make(prompt, s->media, chunks, 2, h, s->params.n_ctx, error);
+    ae_free(rows);
+    request->tokens = prompt->tokens;
+    request->n_tokens = prompt->n_tokens;
+    return status;
 }

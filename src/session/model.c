@@ -19,7 +19,9 @@ void aerie_model_free(aerie_model *model)
     ae_vocab_free(model->vocab);
     if (!model->model) ae_gguf_close(model->gguf);
     ae_net_free(model->net);
+    ae_net_free(model->source_net);
     ae_session_leave(model);
+    ae_model_free(model->source);
     ae_model_free(model->model);
     ae_session_close_devices(&model->devices);
     ae_free(model);
@@ -44,6 +46,17 @@ static aerie_status check_weights(const ae_model *model, const ae_split *split, 
     return ae_session_check_split(split, "this model", on, "fewer layers there (-ngl, --tensor-split) would fit", error);
 }
 
+/* Loads the encoder of a model that has one beside its decoder, onto the device of the first layer. */
+static aerie_status load_source(aerie_model *m, const char *path, const ae_model_options *options, const ae_split *split,
+                                const ae_load_options *how, aerie_error *error)
+{
+    ae_model_options own = *options;
+    own.source = true;
+    if (!m->model->hparams.crosses) return AERIE_OK;
+    AE_TRY(ae_model_load(&m->source, path, &own, error));
+    return ae_net_create(&m->source_net, m->source, split->devices[split->mixer[0]], how, error);
+}
+
 static aerie_status load_weights(aerie_model *m, const char *path, const aerie_model_params *p, aerie_error *error)
 {
     const ae_model_options options = {.no_mmap = p->no_mmap, .rope = p->rope, .overrides = p->overrides,
@@ -60,6 +73,7 @@ static aerie_status load_weights(aerie_model *m, const char *path, const aerie_m
     AE_TRY(check_weights(m->model, &split, &net, error));
     AE_TRY(ae_net_create_split(&m->net, m->model, &split, &net, error));
     m->backend = m->net->backend;
+    AE_TRY(load_source(m, path, &options, &split, &net, error));
     return ae_session_joined(m, p, error);
 }
 
@@ -163,8 +177,8 @@ static void fill_info(const aerie_model *model, aerie_model_info *info)
     info->cpu_tiles = ae_backend_cpu_choices(model->backend);
     info->n_params = model->model->n_params;
     info->file_bytes = ae_gguf_file_bytes(model->model->gguf);
-    info->weight_bytes = model->net->parts.bytes;
-    info->load_bytes = model->net->parts.fill_bytes;
+    info->weight_bytes = model->net->parts.bytes + (model->source_net ? model->source_net->parts.bytes : 0);
+    info->load_bytes = model->net->parts.fill_bytes + (model->source_net ? model->source_net->parts.fill_bytes : 0);
     info->fill_seconds = model->net->parts.fill_seconds;
     info->n_ctx_train = h->n_ctx_train;
     info->n_embd = h->n_embd;

@@ -44,6 +44,9 @@ aerie_status ae_session_check_decoder(const ae_model *model, aerie_error *error)
 aerie_status ae_session_check_drafts(const ae_model *model, aerie_error *error)
 {
     AE_TRY(ae_session_check_decoder(model, error));
+    if (model->hparams.crosses)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: a model of architecture %s writes about a source; no other network "
+                       "drafts for it, and it drafts for none (n-grams do)", ae_gguf_path(model->gguf), model->hparams.arch);
     if (!model->hparams.denoises) return AERIE_OK;
     return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
                    "%s: a model of architecture %s fills its answer in any order; it can neither "

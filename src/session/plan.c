@@ -39,6 +39,17 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
         ae_session_hold_texts(model, &sp, &eo);
         plan->session_bytes = ae_session_bytes(model, &split, &eo);
     }
+    if (status == AERIE_OK && model->hparams.crosses) {
+        ae_model *source = NULL;
+        ae_model_options of_source = options;
+        of_source.source = true;
+        size_t bytes = 0;
+        status = ae_model_load(&source, path, &of_source, error);
+        if (status == AERIE_OK) status = ae_net_plan_bytes(&bytes, source, split.devices[split.mixer[0]], &no, error);
+        if (status == AERIE_OK) plan->session_bytes += ae_session_source_bytes(source, split.devices[split.mixer[0]], sp.n_ctx);
+        weight_bytes += bytes;
+        ae_model_free(source);
+    }
     if (status == AERIE_OK) plan->weight_bytes = weight_bytes;
     ae_struct_give(theirs, plan_size, plan, sizeof *plan);
     ae_model_free(model);

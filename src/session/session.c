@@ -152,6 +152,7 @@ void aerie_session_free(aerie_session *session)
     ae_session_tasks_free(session);
     ae_spec_free(session->spec);
     aerie_session_free(session->inner);
+    ae_session_source_close(session); /* it runs on the engine's threads */
     ae_engine_free(session->engine);
     ae_free(session->adapters);
     ae_free(session);
@@ -231,6 +232,7 @@ static aerie_status create_session(aerie_session **session, const aerie_model *m
                                                 "a smaller context (-c) or fewer sequences would fit", error), fail);
     AE_TRY_GOTO(status, ae_session_take_adapters(s, error), fail);
     AE_TRY_GOTO(status, ae_engine_create(&s->engine, model->net, &eo, error), fail);
+    AE_TRY_GOTO(status, ae_session_source_open(s, error), fail);
     const bool any = params->spec.type == AERIE_SPEC_AUTO && !model->model->hparams.denoises;
     if (any && s->params.spec.type == AERIE_SPEC_NLD && model->ranks) { /* a group cannot: n-grams alone, and a warning */
         s->params.spec.type = AERIE_SPEC_NGRAM;

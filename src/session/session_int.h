@@ -32,6 +32,8 @@ struct aerie_model {
     ae_backend *backend; /* the backend of the output; NULL for vocab_only */
     ae_model *model;     /* NULL for vocab_only */
     ae_net *net;         /* NULL for vocab_only */
+    ae_model *source;    /* the encoder of a model with ae_hparams.crosses; else NULL, as the next */
+    ae_net *source_net;
     ae_gguf *gguf;       /* vocab_only: owned */
     ae_vocab *vocab;     /* owned */
     aerie_log log;
@@ -107,6 +109,7 @@ struct aerie_session {
     size_t n_polled;                 /* bytes of `kept` that were polled */
     aerie_task *untold;              /* ended tasks whose last event found no memory, oldest first */
     aerie_token_event last_event;    /* the last event of one of these, while the caller reads it */
+    struct ae_session_source *source; /* computes the rows of sources, with model->source; else NULL */
     ae_media_table *media;           /* ids of rows that are no tokens */
     float *features;                 /* [n_taps][n_embd] of one row, for requests that ask for rows */
 };
@@ -242,6 +245,16 @@ static inline size_t ae_session_row_features(const aerie_session *s)
 /* tasks.c: the part of a session that tasks need. Freeing it ends all tasks. */
 aerie_status ae_session_tasks_init(aerie_session *session, aerie_error *error);
 void ae_session_tasks_free(aerie_session *session);
+
+/* media.c: the encoder of a model that has one beside its decoder. Does nothing if there is none. */
+aerie_status ae_session_source_open(aerie_session *session, aerie_error *error);
+void ae_session_source_close(aerie_session *session);
+/* Bytes that it takes with contexts of n_ctx positions. */
+uint64_t ae_session_source_bytes(const ae_model *source, const ae_backend *backend, uint32_t n_ctx);
+/* The request's tokens are a source. Makes a prompt of its rows and of the token with which the decoder starts, and puts it in
+ * their place. Any thread. Errors: ARGUMENT, LIMIT, those of a pass. */
+aerie_status ae_session_source_prompt(aerie_session *session, aerie_request *request, ae_media_prompt *prompt,
+                                      aerie_error *error);
 
 /* saved.c */
 /* ARGUMENT: an expected token is out of range. */

@@ -184,6 +184,7 @@ static aerie_status make_task(aerie_session *session, const aerie_request *reque
         whole.tokens = prompt.tokens;
         whole.n_tokens = prompt.n_tokens;
     }
+    if (session->source && request->n_tokens) AE_TRY(ae_session_source_prompt(session, &whole, &prompt, error));
     ae_adapter_set adapters;
     aerie_status status = saved.n_refs ? ae_session_saved_prompt(session, &saved, &prompt, error) : AERIE_OK;
     if (status == AERIE_OK) status = check_request(session, &whole, &saved, &prompt, &adapters, error);

@@ -67,6 +67,9 @@ static bool may_resume(ae_spec *spec, uint32_t k, uint32_t n_planned)
  * every AE_SPEC_SNAPSHOT_EVERY positions. */
 static uint32_t cut_chunk(const ae_spec *spec, const spec_slot *s, uint32_t live, uint32_t n)
 {
+    /* a pass of a source's rows alone computes nothing else */
+    const bool crosses = ae_engine_net(spec->engine)->model->hparams.crosses && s->n_media && live < s->media[0].n;
+    if (crosses && n > s->media[0].n - live) n = s->media[0].n - live;
     const uint32_t far = AE_SPEC_SNAPSHOT_EVERY - live % AE_SPEC_SNAPSHOT_EVERY;
     if (!ae_engine_has_state(spec->engine)) return n;
     if (s->turn > live && s->turn - live < n) n = s->turn - live;

@@ -331,6 +331,77 @@ def two_sided(permuted=False):
     return case
 
 
+T5_PART = {"attn_norm": "0.layer_norm", "attn_rel_b": "0.SelfAttention.relative_attention_bias",
+           "attn_q": "0.SelfAttention.q", "attn_k": "0.SelfAttention.k", "attn_v": "0.SelfAttention.v",
+           "attn_output": "0.SelfAttention.o", "cross_attn_norm": "1.layer_norm", "cross_attn_q": "1.EncDecAttention.q",
+           "cross_attn_k": "1.EncDecAttention.k", "cross_attn_v": "1.EncDecAttention.v", "cross_attn_o": "1.EncDecAttention.o"}
+
+
+def t5_parts(f):
+    """Configuration and state of a T5; UMT5 is one whose layers all have a table of distances."""
+    umt5 = f.n_layers > 1 and "enc.blk.1.attn_rel_b.weight" in f.tensors
+    gated, state = "enc.blk.0.ffn_gate.weight" in f.tensors, {}
+    for name, w in f.tensors.items():
+        part = name.split(".")
+        if name == "token_embd.weight":
+            state["shared.weight"] = w
+        elif name == "output.weight":
+            state["lm_head.weight"] = w
+        elif part[1] == "output_norm":
+            state[{"enc": "encoder", "dec": "decoder"}[part[0]] + ".final_layer_norm.weight"] = w
+        else:
+            last = 1 if part[0] == "enc" else 2
+            ffn = {"ffn_norm": f"{last}.layer_norm", "ffn_gate": f"{last}.DenseReluDense.wi_0",
+                   "ffn_up": f"{last}.DenseReluDense." + ("wi_1" if gated else "wi"), "ffn_down": f"{last}.DenseReluDense.wo"}
+            state[f"{'encoder' if part[0] == 'enc' else 'decoder'}.block.{part[2]}.layer.{(T5_PART | ffn)[part[3]]}.weight"] = w
+    for half in ("encoder", "decoder"):
+        state[f"{half}.embed_tokens.weight"] = state["shared.weight"]
+    config = dict(vocab_size=264, d_model=f["embedding_length"], d_kv=f["attention.key_length"], d_ff=f["feed_forward_length"],
+                  num_layers=f["block_count"], num_decoder_layers=f.get("decoder_block_count", f["block_count"]),
+                  num_heads=f["attention.head_count"],
+                  relative_attention_num_buckets=f["attention.relative_buckets_count"], dropout_rate=0.0,
+                  layer_norm_epsilon=f["attention.layer_norm_rms_epsilon"],
+                  tie_word_embeddings="output.weight" not in f.tensors,
+                  feed_forward_proj="gated-gelu" if gated else "relu", pad_token_id=0, decoder_start_token_id=0)
+    return umt5, config, state
+
+
+def t5_encoder(f):
+    umt5, config, state = t5_parts(f)
+    make = transformers.UMT5Config if umt5 else transformers.T5Config
+    state = {k: v for k, v in state.items() if not k.startswith("decoder.")}
+    return hidden_of(transformers.UMT5EncoderModel if umt5 else transformers.T5EncoderModel, make(**config), state)
+
+
+T5_SOURCE = 40  # of a text's tokens; the others are what is written about them
+
+
+def t5(f):
+    """The encoder's rows of the source, filled up with zeros, then the decoder's logits."""
+    umt5, config, state = t5_parts(f)
+    cls = transformers.UMT5ForConditionalGeneration if umt5 else transformers.T5ForConditionalGeneration
+
+    class Both(torch.nn.Module):
+        def __init__(self, config):
+            super().__init__()
+            self.model = cls(config)
+
+        def forward(self, tokens, **more):
+            source, text = tokens[:, :T5_SOURCE], tokens[:, T5_SOURCE:]
+            rows = self.model.encoder(input_ids=source).last_hidden_state
+            logits = self.model(encoder_outputs=(rows,), decoder_input_ids=text).logits
+
+            class Output:
+                pass
+            Output.logits = torch.cat([torch.nn.functional.pad(rows, (0, 264 - rows.shape[2])), logits], 1)
+            return Output
+    if "lm_head.weight" not in state:
+        state["lm_head.weight"] = state["shared.weight"]
+    config = (transformers.UMT5Config if umt5 else transformers.T5Config)(**config)
+    config.tie_word_embeddings = False  # what follows from it is another value by now
+    return Both, config, {"model." + k: v for k, v in state.items()}
+
+
 def modern_bert(f):
     layer = {"attn_norm": "attn_norm", "attn_norm.weight": "attn_norm.weight", "ffn_norm": "mlp_norm",
              "ffn_norm.weight": "mlp_norm.weight", "attn_qkv": "attn.Wqkv", "attn_output": "attn.Wo", "ffn_up": "mlp.Wi",
@@ -928,6 +999,7 @@ MORE = {
     "deepseek2-ocr": deepseek_ocr, "jina-bert-v3": jina_bert_v3, "eurobert": two_sided(), "llama-embed": two_sided(True),
     "bloom": bloom, "apertus": apertus,
     "gpt2": gpt2, "starcoder": lambda f: gpt2(f, True), "chameleon": chameleon,
+    "t5encoder": t5_encoder, "t5": t5,
     "neo-bert": two_sided(True), "modern-bert": modern_bert, "gemma-embedding": gemma_embedding,
     "paddleocr": see_text("paddleocr_vl.modeling_paddleocr_vl", "PaddleOCRTextModel", "PaddleOCRTextConfig"),
     "orion": as_llama(False, "StableLmForCausalLM", "StableLmConfig", rope=False, layer_norm_eps=1e-5,

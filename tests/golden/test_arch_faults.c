@@ -57,6 +57,12 @@ BREAK_MODEL(other_table, if (r->divisors_long) r->divisors = r->divisors_long)
 BREAK_MODEL(attention_factor, r->yarn_attn_factor = 1)
 BREAK(ropes_swapped, if (s->rope != AE_NO_ROPE) s->rope = 1 - s->rope)
 BREAK(rope_of_others, if (s->window) s->rope = 0; else if (s->rope == 0 && m->hparams.n_ropes > 1) s->rope = 1)
+BREAK(no_biases, l->bias = NULL)
+BREAK(first_biases, l->bias = m->layers[0].bias)
+BREAK(biases_turned, static float turned[AE_MAX_HEADS * AE_BIAS_ROW];
+      for (uint32_t k = 0; k < s->n_heads * AE_BIAS_ROW; k++)
+          turned[k] = l->bias[k / AE_BIAS_ROW * AE_BIAS_ROW + AE_BIAS_ROW - 1 - k % AE_BIAS_ROW];
+      l->bias = turned)
 BREAK(rope_everywhere, if (s->rope == AE_NO_ROPE) s->rope = 0)
 BREAK(rope_nowhere, s->rope = AE_NO_ROPE)
 
@@ -401,6 +407,15 @@ static const struct fault {
     {"modern-bert-silu", "an activation that the file names", 33, gelu},
     {"gemma-embedding", "windows reach ahead", 3, only_back},
     {"gemma-embedding", "windowed and full layers rotate differently", 3, ropes_swapped},
+    {"t5encoder", "biases by distance", 5, no_biases},
+    {"t5encoder", "each bucket of distances has its bias", 5, biases_turned},
+    {"t5encoder", "scores are not divided by the root of a head's size", 28, scale_of_head},
+    {"t5encoder", "GELU", 33, silu},
+    {"t5encoder-relu", "ReLU without a gate", 33, silu},
+    {"t5", "biases by distance", 5, no_biases},
+    {"t5", "logits of a head that is the embedding are scaled", 28, inverse_logit_scale},
+    {"t5-flan", "scores are not divided by the root of a head's size", 28, scale_of_head},
+    {"t5-umt5", "each layer has its biases", 5, first_biases},
     {"neo-bert", "pairs of a rotation lie side by side", 5, other_pairs},
     {"eurobert", "halves of a rotation lie apart", 5, other_pairs},
     {"nomic-bert-moe", "chosen weights are not divided by their sum", 26, other_renorm},

@@ -347,7 +347,8 @@ static void test_embeddings(void **state)
                  {"modern-bert", AERIE_POOLING_AUTO}, {"nomic-bert-moe", AERIE_POOLING_AUTO},
                  {"eurobert", AERIE_POOLING_LAST}, {"modern-bert-rank", AERIE_POOLING_AUTO},
                  {"neo-bert", AERIE_POOLING_CLS}, {"llama-embed", AERIE_POOLING_AUTO},
-                 {"gemma-embedding", AERIE_POOLING_AUTO}, {"jina-bert-v2-code", AERIE_POOLING_MEAN}};
+                 {"gemma-embedding", AERIE_POOLING_AUTO}, {"jina-bert-v2-code", AERIE_POOLING_MEAN},
+                 {"t5encoder", AERIE_POOLING_MEAN}};
     (void)state;
     make_texts();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i += AE_TEST_EVERY > 4 ? 3 : 1)

@@ -176,11 +176,46 @@ static void encode(bench *b)
     run(b);
 }
 
+/* Sources of two sequences, alone in their pass and beside a text, then texts about them with drafts. */
+static void write_about(bench *b)
+{
+    aerie_error error = {0};
+    static float rows[12 * 64];
+    const uint32_t n_embd = b->model->hparams.n_embd;
+    uint64_t random = 17;
+    assert_int_equal(n_embd, 64);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) rows[i] = ((float)(mk_random(&random) % 2001) - 1000.0f) * 1e-3f;
+    for (uint32_t s = 0; s < 2; s++) {
+        int32_t ids[12];
+        uint32_t first;
+        for (int32_t i = 0; i < 12; i++) ids[i] = -1 - i - 100 * (int32_t)s;
+        ae_engine_rows_clear(b->engine);
+        if (s) {
+            int32_t text[4];
+            for (uint32_t i = 0; i < 4; i++) text[i] = token_of(0, i);
+            need(ae_engine_add_chain(b->engine, 0, text, 4, AE_EXPORT_ALL, &first, &error), &error);
+        }
+        need(ae_engine_add_chain(b->engine, s, ids, 12, AE_EXPORT_NONE, &first, &error), &error);
+        need(ae_engine_add_given(b->engine, first, 12, rows, 0, false, &error), &error);
+        run(b);
+        if (s) assert_int_equal(ae_engine_commit(b->engine, 0, 4, NULL, 0), AERIE_OK);
+        assert_int_equal(ae_engine_commit(b->engine, s, 12, NULL, 0), AERIE_OK);
+    }
+    go_on(b, (const uint32_t[]){0, 1}, 2, 5);
+    draft(b, 0, 4);
+    draft(b, 1, 9);
+    const uint32_t cut = ae_engine_truncate(b->engine, 1, 14), shared = ae_engine_share(b->engine, 2, 0, 15);
+    say(b, &cut, sizeof cut);
+    say(b, &shared, sizeof shared);
+    go_on(b, (const uint32_t[]){0, 1, 2}, 3, 2);
+}
+
 /* ---- Every split ------------------------------------------------------------------------------------------- */
 
 static void act(bench *b)
 {
     if (b->model->hparams.encoder) encode(b);
+    else if (b->model->hparams.crosses) write_about(b);
     else story(b);
 }
 
@@ -240,7 +275,7 @@ static void walk(const char *arch, int every)
  * recurrent layers of three kinds; temperatures; parallel blocks; an encoder; choices of positions that layers share. */
 static const char *const kinds[] = {"llama",     "gemma3", "gemma4", "gemma3n", "qwen3moe", "gemma4-moe", "deepseek2",
                                     "qwen35",    "lfm2",   "granitehybrid-moe", "mistral3", "command-r",  "bert",
-                                    "modern-bert", "glm-dsa-shared", "dots3note", "minimax-m3", "deepseek4"};
+                                    "modern-bert", "glm-dsa-shared", "dots3note", "minimax-m3", "deepseek4", "t5"};
 
 static void test_kinds(void **state)
 {

@@ -264,8 +264,11 @@ static aerie_status for_tensor(writing *w, const char *line, tensor_fn *fn, aeri
         return fn(w, &t, name, error);
     }
     for (size_t i = 0; i < w->n_layers; i++) {
+        const bool encodes = !strncmp(t.name, "enc:", 4), decodes = !strncmp(t.name, "dec:", 4);
+        const int skip = encodes || decodes ? 4 : 0;
         if (strcmp(t.layers, "*") && !strchr(t.layers, w->spec->layers[i])) continue;
-        snprintf(name, sizeof name, "blk.%zu.%.*s%s", i, length, t.name, suffix);
+        snprintf(name, sizeof name, "%sblk.%zu.%.*s%s", encodes ? "enc." : decodes ? "dec." : "", i, length - skip,
+                 t.name + skip, suffix);
         AE_TRY(fn(w, &t, name, error));
     }
     return AERIE_OK;

@@ -208,8 +208,9 @@ static ae_attn_tile tile_at(const attention_job *job, uint32_t i, uint32_t i_wor
         const size_t at = (size_t)r * a->n_heads + h, seen = (size_t)head * p->head_rows + r;
         const float sink = a->sinks ? a->sinks[h] : 0.0f, slope = a->slopes ? a->slopes[h] : 0.0f;
         tile.query[q] = (ae_attn_query){a->q + at * (a->n_rope + a->head_dim), a->y + at * a->head_dim, p->pos[seen],
-                                        (p->last ? p->last : p->pos)[seen], p->n_inplace[seen], slope, sink,
-                                        p->path + seen * p->path_stride};
+                                        (p->last ? p->last : p->pos)[seen], p->n_inplace[seen], slope,
+                                        a->bias ? a->bias + (size_t)h * AE_BIAS_ROW : NULL, sink,
+                                        p->path + seen * p->path_stride, p->first ? p->first[r] : 0};
     }
     return tile;
 }
@@ -300,7 +301,8 @@ static void chunks_seen(const ae_attention *a, int32_t *begin, int32_t *end)
     for (size_t i = 0; i < n_choices * p->n_rows; i++) {
         const size_t r = i / p->n_rows * p->head_rows + i % p->n_rows;
         const ae_attn_tile t = {.window = a->window, .chunked = a->chunked};
-        const ae_attn_query q = {.own = p->pos[r], .pos = (p->last ? p->last : p->pos)[r]};
+        const ae_attn_query q = {.own = p->pos[r], .pos = (p->last ? p->last : p->pos)[r],
+                                 .first = p->first ? p->first[i % p->n_rows] : 0};
         const int32_t first = ae_attn_first_seen(&t, &q) / AE_KV_PAGE, last = q.pos / AE_KV_PAGE;
         *begin = first < *begin ? first : *begin;
         *end = last + 1 > *end ? last + 1 : *end;
@@ -394,7 +396,7 @@ static void gathered_item(void *context, uint32_t item, uint32_t i_worker)
     for (uint32_t q = 0; q < tile.n_queries; q++) {
         const size_t at = (size_t)r * a->n_heads + begin + q;
         tile.query[q] = (ae_attn_query){a->q + at * a->head_dim, a->y + at * a->head_dim, n - 1, n - 1, n, 0.0f,
-                                        a->sinks ? a->sinks[begin + q] : 0.0f, s->gathered_table};
+                                        NULL, a->sinks ? a->sinks[begin + q] : 0.0f, s->gathered_table, 0};
     }
     s->backend->kernels.attention[a->kv->type](&tile);
 }

@@ -234,7 +234,7 @@ uint64_t ae_cpu_hash_rope_table(const ae_rope_table *a)
 static uint64_t hash_places(uint64_t h, const ae_places *a)
 {
     HASH_6(n_rows, seq, pos, slot, n_inplace, path);
-    HASH_5(path_stride, tables, table_stride, n_actual, head_rows);
+    HASH_6(path_stride, tables, table_stride, n_actual, head_rows, first);
     return h;
 }
 
@@ -253,7 +253,7 @@ uint64_t ae_cpu_hash_attention(const ae_attention *a)
     uint64_t h = hash_places(0, a->places);
     HASH_6(kv, layer, n_heads, n_kv_heads, head_dim, n_rope);
     HASH_4(scale, softcap, window, chunked);
-    HASH_4(sinks, slopes, q, y);
+    HASH_5(sinks, slopes, bias, q, y);
     if (a->more) {
         HASH_5(more->pos, more->path, more->path_stride, more->tables, more->kv);
         HASH_OF(more->layer);

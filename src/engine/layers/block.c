@@ -49,7 +49,7 @@ void ae_block_layout(ae_layout *l, const ae_hparams *h, const ae_layer *layers, 
     b->x = ae_layout_add(l, n * h->n_embd, sizeof(float));
     b->y = ae_layout_add(l, w.y ? n * h->n_embd : 0, sizeof(float));
     b->y2 = ae_layout_add(l, w.y2 ? n * h->n_embd : 0, sizeof(float));
-    b->start = ae_layout_add(l, h->adds_start ? n * h->n_embd : 0, sizeof(float));
+    b->start = ae_layout_add(l, h->adds_start || h->crosses ? n * h->n_embd : 0, sizeof(float));
     b->input = ae_layout_add(l, h->keeps_input ? n * h->n_embd : 0, sizeof(float));
     b->streams = ae_layout_add(l, n * ae_model_n_streams(h) * h->n_embd, sizeof(float));
     b->coef = ae_layout_add(l, n * h->n_streams * (h->n_streams + 2), sizeof(float));
@@ -263,7 +263,7 @@ static ae_matmul attend(const ae_block *b, const ae_layer_spec *s, const ae_net_
         .layer = l->kv,
         .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
         .head_dim = s->head_dim, .scale = s->attn_scale, .softcap = s->attn_softcap, .window = s->window, .chunked = s->chunked,
-        .sinks = l->sinks, .slopes = b->slopes ? b->slopes + first_head : NULL, .q = b->q, .y = b->attn});
+        .sinks = l->sinks, .slopes = b->slopes ? b->slopes + first_head : NULL, .bias = l->bias, .q = b->q, .y = b->attn});
     if (s->out_gate == AE_OUT_GATE_HEAD)
         b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_GATE, .n_rows = b->n_rows, .dim = q_dim, .x = b->attn,
                                          .x_stride = q_dim,
@@ -302,6 +302,44 @@ static void attention(const ae_block *b, const ae_layer_spec *s, const ae_net_la
     ae_block_output(&m, l->wo, l->bo, ae_block_own(b, y, is_cut), b->h->n_embd, !to_y);
     ae_block_matmul(b, &m);
     if (is_cut) ae_block_gather_stream(b, y);
+}
+
+/* ---- The source of an encoder-decoder ----------------------------------------------------------------- */
+
+/* Keys and values of the source's rows lie at its positions, in the same layer as those of the text after it. */
+void ae_block_source(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
+{
+    const uint32_t n_embd = b->h->n_embd, kv_dim = s->n_kv_heads * s->head_dim;
+    for (uint32_t i = 0; i < b->n_given; i++) {
+        const ae_given *g = &b->given[i];
+        ae_places places = *b->places;
+        places.n_rows = g->n;
+        places.seq += g->first, places.pos += g->first, places.slot += g->first, places.n_inplace += g->first;
+        places.path += (size_t)g->first * places.path_stride;
+        ae_matmul m = {.n_rows = g->n, .input = AE_INPUT_PLAIN, .x = b->start + (size_t)g->first * n_embd, .x_stride = n_embd};
+        ae_block_output(&m, l->cross_k, NULL, b->k, kv_dim, false);
+        ae_block_output(&m, l->cross_v, NULL, b->v, kv_dim, false);
+        ae_block_matmul(b, &m);
+        b->ops->rope_kv(b->stream, &(ae_rope_kv){.places = &places, .kv = b->kv, .layer = l->kv, .n_heads = s->n_heads,
+                                                 .n_kv_heads = s->n_kv_heads, .head_dim = s->head_dim, .q = b->q, .k = b->k,
+                                                 .v = b->v, .norm_eps = b->h->norm_eps});
+    }
+}
+
+/* Adds what the rows find in their source. */
+static void cross(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
+{
+    const uint32_t q_dim = s->n_heads * s->head_dim;
+    ae_block_source(b, s, l);
+    ae_matmul m = ae_block_input(b, l->cross_norm, NULL);
+    ae_block_output(&m, l->cross_q, NULL, b->q, q_dim, false);
+    ae_block_matmul(b, &m);
+    b->ops->attention(b->stream, &(ae_attention){.places = b->cross_places, .kv = b->kv, .layer = l->kv,
+                                                 .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads, .head_dim = s->head_dim,
+                                                 .scale = s->attn_scale, .q = b->q, .y = b->attn});
+    m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->attn, .x_stride = q_dim};
+    ae_block_output(&m, l->cross_o, NULL, b->x, b->h->n_embd, true);
+    ae_block_matmul(b, &m);
 }
 
 /* ---- Feed-forward blocks ---------------------------------------------------------------------------- */
@@ -615,6 +653,7 @@ void ae_block_mixer(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     mix(b, mixer, s, l, parallel || joins);
     if (carries) map(b, AE_MAP_SCALE, b->x, n, b->h->carry_scale);
     if (!parallel && mixer != AE_MIXER_NONE && joins) join(b, attn_norm);
+    if (l->cross_q && mixer != AE_MIXER_NONE) cross(b, s, l);
     if (b->h->n_streams && mixer != AE_MIXER_NONE) ae_block_join_laurel(b);
     if (of_stream) norm_rows(b, b->x, l->attn_post_norm, l->attn_post_norm_b);
     if (l->again_norm) {

@@ -44,6 +44,13 @@ typedef struct ae_block_group {
 } ae_block_group;
 
 /* The rows of a pass and the activations of its layers. All arrays are f32 on the device, except for the places. */
+/* Rows of a pass that start from embeddings of the caller. */
+typedef struct ae_given {
+    uint32_t first, n;
+    const float *rows; /* lent, [n][n_embd] */
+    size_t plane;      /* floats from there to what is added after layer 0, and on to the next layer's */
+} ae_given;
+
 typedef struct ae_block {
     const ae_backend_ops *ops;
     ae_stream *stream;
@@ -52,6 +59,10 @@ typedef struct ae_block {
     const ae_places *places, *part_places;
     /* places for an encoder's layers with windows, in which a row sees fewer positions; or NULL */
     const ae_places *near_places;
+    /* models with a source: places of what rows see of it, and the rows of the pass that are its own (host) [n_given] */
+    const ae_places *cross_places;
+    const ae_given *given;
+    uint32_t n_given;
     ae_kv_store *kv, *kv_parts;            /* kv_parts belongs to layers with a window; NULL: there are none */
     uint32_t n_rows;
     float *x;            /* [n_rows][n_embd] residual stream */
@@ -59,7 +70,7 @@ typedef struct ae_block {
     size_t mixer_in_stride;
     float *y;            /* [n_rows][n_embd] output of a block that is normed or scaled before it is added to the stream */
     float *y2;           /* [n_rows][n_embd] output of experts that run beside a dense block or are scaled */
-    float *start;        /* [n_rows][n_embd] the start of the stream, with adds_start */
+    float *start;        /* [n_rows][n_embd] the start of the stream, with adds_start or crosses */
     float *input;        /* [n_rows][n_embd] the stream before the layer, with keeps_input */
     float *streams;      /* [n_rows][n_streams][n_embd] all streams of rows that have several */
     float *coef;         /* [n_rows][n_streams * (n_streams + 2)] their coefficients */
@@ -104,6 +115,9 @@ void ae_block_layer(const ae_block *b, const ae_layer_spec *spec, const ae_net_l
 /* The two halves of a layer (weights/split.h). */
 void ae_block_mixer(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
 void ae_block_ffn(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
+
+/* A layer of a model with a source, for a pass of the source's rows alone: stores its keys and values. */
+void ae_block_source(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
 
 /* Rows of which each rank has slices. */
 typedef struct ae_block_slices {

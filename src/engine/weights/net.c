@@ -344,6 +344,8 @@ static void list_mixer(ae_parts *p, const ae_layer *from, const cut *c, ae_net_l
         {from->recur.in_q, &to->recur.in_q}, {from->recur.in_k, &to->recur.in_k}, {from->recur.in_v, &to->recur.in_v},
         {from->recur.f_a, &to->recur.f_a}, {from->recur.g_a, &to->recur.g_a}, {from->altup.router, &to->altup.router},
         {from->altup.predict, &to->altup.predict},
+        {from->cross_q, &to->cross_q}, {from->cross_k, &to->cross_k}, {from->cross_v, &to->cross_v},
+        {from->cross_o, &to->cross_o},
         {from->altup.laurel_a, &to->altup.laurel_a}, {from->altup.laurel_b, &to->altup.laurel_b}};
     const vector_field vectors[] = {
         {from->attn_norm, &to->attn_norm}, {from->attn_norm_b, &to->attn_norm_b}, {from->attn_post_norm, &to->attn_post_norm},
@@ -362,7 +364,7 @@ static void list_mixer(ae_parts *p, const ae_layer *from, const cut *c, ae_net_l
         {from->recur.b_norm, &to->recur.b_norm}, {from->recur.c_norm, &to->recur.c_norm},
         {from->recur.conv_k, &to->recur.conv_k}, {from->recur.conv_v, &to->recur.conv_v},
         {from->altup.router_norm, &to->altup.router_norm}, {from->altup.laurel_norm, &to->altup.laurel_norm},
-        {from->mixer_carry, &to->mixer_carry}};
+        {from->mixer_carry, &to->mixer_carry}, {from->cross_norm, &to->cross_norm}};
     _Static_assert(N_OF(weights) + N_OF(vectors) <= MOST_OF_BLOCK, "room for all parts of a mixer");
     if (from->recur.rates) {
         const uint32_t n = c->by_part.n_runs / 3;
@@ -372,6 +374,9 @@ static void list_mixer(ae_parts *p, const ae_layer *from, const cut *c, ae_net_l
     }
     const range gains = c->q_norm.some ? c->q_norm : (range){true, 0, from->spec.n_heads * from->spec.head_dim, NULL, 0};
     if (from->q_gain && gains.n) ae_parts_numbers(p, from->q_gain + gains.first, gains.n, &to->q_norm);
+    const range heads = c->heads.some ? c->heads : (range){true, 0, from->spec.n_heads, NULL, 0};
+    if (from->bias && heads.n)
+        ae_parts_numbers(p, from->bias + (size_t)heads.first * AE_BIAS_ROW, heads.n * AE_BIAS_ROW, &to->bias);
     list_qkv(p, from, c, to);
     list_fields(p, weights, N_OF(weights), vectors, N_OF(vectors), c, to);
 }

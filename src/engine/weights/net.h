@@ -70,6 +70,9 @@ typedef struct ae_net_layer {
     ae_weight *wq, *wk, *wv, *wo, *out_gate, *w_gate, *w_up, *w_down;
     float *bq, *bk, *bv, *bo, *b_gate, *b_up, *b_down;
     float *q_norm, *k_norm, *q_norm_b, *k_norm_b, *sinks, *attn_sub_norm, *ffn_sub_norm;
+    ae_weight *cross_q, *cross_k, *cross_v, *cross_o; /* cross_q NULL: it has no source */
+    float *cross_norm;
+    float *bias; /* [own heads][AE_BIAS_ROW] */
     float *end_norm; /* [n_embd] norm of the stream after the layer, with spec.normed_after */
     /* experts */
     ae_weight *router, **e_gate, **e_up, **e_down; /* one weight per expert, except for the router */
@@ -136,7 +139,7 @@ uint32_t ae_net_kv_layers(const ae_model *model, ae_kv_layer *layers, uint32_t *
 /* Writes to devices[as many] the device on which each of these entries lies. */
 void ae_net_kv_devices(const ae_model *model, const ae_split *split, uint8_t *devices);
 
-#define AE_NET_PARTS_PER_LAYER 200 /* beside ae_net_n_stacked */
+#define AE_NET_PARTS_PER_LAYER 216 /* beside ae_net_n_stacked */
 
 /* Weights of a layer that are in arrays: three for each expert and chunk expert, then two for each head of latent attention, or
  * one for each group of heads. */

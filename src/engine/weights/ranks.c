@@ -136,6 +136,9 @@ aerie_status ae_ranks_create(ae_ranks **out, const ae_model *model, ae_comm *com
     if (ae_model_n_streams(h))
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: a model of several streams per row runs on one machine, or as "
                        "replicas", ae_gguf_path(model->gguf));
+    if (h->crosses)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: an encoder with a decoder runs on one machine, or as replicas",
+                       ae_gguf_path(model->gguf));
     if (h->n_blocks && kind == AE_RANKS_PIPELINE)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
                        "%s: some layers share weights, so the model cannot run as a pipeline; a split works",

@@ -247,6 +247,7 @@ static void chunk(const view *w, const kind *k, int32_t first, int32_t last, flo
         float x = k->score(w, slot_of(w->query, p));
         if (w->t->softcap != 0.0f) x = ae_softcapf(x, w->t->softcap);
         if (w->query->slope != 0.0f) x = ae_biased(x, w->query->slope, w->query->own, p);
+        if (w->query->bias) x += w->query->bias[ae_attn_bias_at(w->query->own, p)];
         s[p % AE_KV_PAGE] = x;
         top = x > top ? x : top;
     }

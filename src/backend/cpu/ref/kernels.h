@@ -248,7 +248,8 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
  *   AE_KV_F32   K, V f32 [64][head_dim]
  * Arithmetic, for one query: chunks of 64 logical positions from the first one inside the window to the
  * query's own, ascending. In a chunk, for the positions j that the query sees:
- *   s_j is the score (below), with a softcap ae_softcapf of it, then with a slope ae_biased of that
+ *   s_j is the score (below), with a softcap ae_softcapf of it, then with a slope ae_biased of that; with biases plus that of
+ *   the distance
  *   m = max s_j (from -inf, a NaN is never the maximum);  p_j = e(s_j - m)
  *   l = ae_sum16 of the sums of p_j over j % 16, j ascending (j = position)
  *   o[i] is the weighted sum of the values (below)
@@ -303,8 +304,10 @@ typedef struct ae_attn_query {
     int32_t pos;         /* last position that it sees: `own`, but in a group of rows that see each other */
     int32_t n_inplace;   /* positions below this are in the slot of the same number */
     float slope;         /* its head's slope; 0: distance costs nothing */
+    const float *bias;   /* its head's [AE_BIAS_ROW]; or NULL */
     float sink;          /* its head's sink, if the tile has sinks */
     const int32_t *path; /* slot of position n_inplace + i */
+    int32_t first;       /* it sees no position before this */
 } ae_attn_query;
 
 /* Queries of one sequence and KV head, handled together so that K and V are read once. */
@@ -341,8 +344,16 @@ typedef struct ae_attn_state {
 static inline int32_t ae_attn_first_seen(const ae_attn_tile *tile, const ae_attn_query *query)
 {
     const int32_t window = (int32_t)tile->window;
-    if (!window || query->own < window) return 0;
-    return tile->chunked ? query->own / window * window : query->own - window + 1;
+    if (!window || query->own < window) return query->first;
+    const int32_t first = tile->chunked ? query->own / window * window : query->own - window + 1;
+    return first > query->first ? first : query->first;
+}
+
+/* Where the biases of the positions from `pos` on begin in a head's row; those of 16 may be read. */
+static inline uint32_t ae_attn_bias_at(int32_t own, int32_t pos)
+{
+    const int64_t at = (int64_t)pos - own + AE_BIAS_REACH + AE_BIAS_PAD, most = AE_BIAS_ROW - 16;
+    return (uint32_t)(at < 0 ? 0 : at > most ? most : at);
 }
 
 /* The last factor of a query's weighted values. */
