@@ -83,6 +83,13 @@ AE_HD static inline float ae_gelu_erf_of(float g)
     return g / (1.0f + ae_expf(-g * p));
 }
 
+/* cap * tanh(x / cap) = cap * (1 - 2 / (e^(2 x / cap) + 1)). The term x * 0 makes the result NaN if x is not finite. */
+AE_HD static inline float ae_softcapf(float x, float cap)
+{
+    const float t = x / cap;
+    return fmaf(x, 0.0f, cap * (1.0f - 2.0f / (ae_expf(t + t) + 1.0f)));
+}
+
 /* f(g) of ae_glu */
 AE_HD static inline float ae_glu_of(ae_glu kind, float g, float limit)
 {
@@ -98,16 +105,18 @@ AE_HD static inline float ae_glu_of(ae_glu kind, float g, float limit)
     case AE_GLU_SOFTPLUS: return ae_softplusf(g);
     case AE_GLU_GELU_ERF: return ae_gelu_erf_of(g);
     case AE_GLU_LINEAR: return g;
+    case AE_GLU_SITU: return ae_softcapf(g, limit) / (1.0f + ae_expf(-g));
     case AE_GLUS: break;
     }
     return 0.0f;
 }
 
-/* The factor of f(g), computed from u. */
+/* The factor of f(g), computed from u; of AE_GLU_SITU `limit` is its up_limit. */
 AE_HD static inline float ae_glu_times(ae_glu kind, float u, float limit)
 {
     if (kind == AE_GLU_OAI) return ae_maxf(ae_minf(u, limit), -limit) + 1.0f;
     if (kind == AE_GLU_SILU_CLAMPED || kind == AE_GLU_SILU_LIMITED) return ae_maxf(ae_minf(u, limit), -limit);
+    if (kind == AE_GLU_SITU && limit > 0.0f) return ae_softcapf(u, limit);
     return u;
 }
 
@@ -122,13 +131,6 @@ AE_HD static inline float ae_xieluf(float x, float p, float n, float beta, float
 AE_HD static inline float ae_biased(float score, float slope, int32_t own, int32_t pos)
 {
     return fmaf(-slope, (float)(own > pos ? own - pos : pos - own), score);
-}
-
-/* cap * tanh(x / cap) = cap * (1 - 2 / (e^(2 x / cap) + 1)). The term x * 0 makes the result NaN if x is not finite. */
-AE_HD static inline float ae_softcapf(float x, float cap)
-{
-    const float t = x / cap;
-    return fmaf(x, 0.0f, cap * (1.0f - 2.0f / (ae_expf(t + t) + 1.0f)));
 }
 
 #endif

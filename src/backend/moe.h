@@ -53,7 +53,7 @@ typedef struct ae_moe {
     const float *norm;       /* [n_embd] f32 on the device; NULL: x' is x */
     float norm_eps;
     ae_glu glu, shared_glu;
-    float glu_limit, shared_limit;
+    float glu_limit, shared_limit, up_limit; /* up_limit: of both */
     const ae_weight *router; /* [n_experts, n_embd] */
     const float *router_norm; /* [n_embd] f32 on the device: the router's input is x / rms(x) * router_norm; NULL: it is x' */
     float router_scale;      /* factor of the logits; 0: none */

@@ -56,6 +56,7 @@ typedef enum ae_glu {
     AE_GLU_SOFTPLUS,     /* ae_softplusf(g) * u */
     AE_GLU_GELU_ERF,     /* g / (1 + e^(-g p(g^2))) * u: GELU by the error function, p a polynomial (arithmetic.h) */
     AE_GLU_LINEAR,       /* g * u */
+    AE_GLU_SITU,         /* Kimi K3: c(g, limit) / (1 + e^-g) * c(u, up_limit), c(x, a) = a tanh(x / a); up_limit 0: * u */
     AE_GLUS,
 } ae_glu;
 
@@ -68,7 +69,7 @@ typedef struct ae_matmul {
     const float *norm_bias; /* [n_in] f32 on the device or NULL, for AE_INPUT_LAYERNORM */
     float norm_eps;
     ae_glu glu;           /* for AE_INPUT_GLU */
-    float glu_limit;
+    float glu_limit, up_limit;
     uint32_t n_weights;
     struct ae_matmul_out {
         const ae_weight *weight; /* [n_out, n_in] */
@@ -133,6 +134,7 @@ typedef enum ae_map_kind {
     AE_MAP_BLEND,   /* fmaf(1 / (1 + e^-x2), x3 - x, x) */
     AE_MAP_CUTOFF,  /* max(x - c, 0), c = fmaf(a, deviation, mean), both of the row's dim values (Gemma 3n's sparsity) */
     AE_MAP_MATCH,   /* x * f: f gives the row the root mean square of x2's, whatever its own (at least a) */
+    AE_MAP_SOFTMAX, /* e / s: of each row e = ae_expf(x - the largest), s their sum, a chain from 0, ascending */
 } ae_map_kind;
 
 /* Changes every element of x in place. */
@@ -148,7 +150,7 @@ typedef struct ae_map {
     const float *weight; /* [dim] f32 on the device, AE_MAP_LERP, AE_MAP_LERP_BY; of that NULL is 0 */
     uint32_t n_groups;   /* AE_MAP_GATE; AE_MAP_LERP and _BY: x2 and x3 are of each of so many parts of x; divides dim */
     ae_glu glu;          /* AE_MAP_GLU, AE_MAP_GATE */
-    float glu_limit;
+    float glu_limit, up_limit;
 } ae_map;
 
 /* y[to[i]] = x[rows[i]], dim floats each. The row numbers are rows [n] on the device or host_rows (host) [n], read before the
@@ -185,7 +187,7 @@ typedef struct ae_hyper {
  *   y[t] = start[t], or 0; then for s = 0 .. n_in - 1: y[t] = fmaf(coef[t * out_step + s * in_step], x[s], y[t])
  * Stream s of row r is at x + r * x_stride + s * x_step, and likewise for start and y. y may be x or start as a whole. */
 typedef struct ae_row_mix {
-    uint32_t n_rows, dim, n_in, n_out; /* n_in, n_out: 1 to AE_MAX_STREAMS */
+    uint32_t n_rows, dim, n_in, n_out; /* n_out: 1 to AE_MAX_STREAMS */
     const float *x, *start;            /* start NULL: 0 */
     size_t x_stride, x_step, start_stride, start_step;
     const float *coef;                 /* [n_rows][coef_stride] */

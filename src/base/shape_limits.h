@@ -13,7 +13,7 @@
 #define AE_MAX_LATENT_ROPE 128 /* elements of its rotated part */
 #define AE_MAX_EMBD (1u << 17)
 #define AE_MAX_FF (1u << 20)
-#define AE_MAX_EXPERTS 512
+#define AE_MAX_EXPERTS 1024
 #define AE_MAX_STREAMS 8       /* of a row */
 
 /* Floats of a head's row of biases by distance (ae_attention.bias): those of the distances from -AE_BIAS_REACH to AE_BIAS_REACH

@@ -79,7 +79,8 @@ static uint32_t most_gathered(const ae_model *m, const ae_engine_options *o)
 static size_t moved_size(const ae_model *m, const ae_engine_options *o)
 {
     const size_t layers = (size_t)m->hparams.n_layers * m->hparams.n_embd_layer, chosen = ae_engine_n_chosen(m, o);
-    const size_t n_streams = ae_model_n_streams(&m->hparams), wide = (n_streams ? n_streams : 1) * m->hparams.n_embd;
+    const size_t several = ae_model_n_streams(&m->hparams) + m->hparams.n_banks;
+    const size_t wide = (several ? several : 1) * m->hparams.n_embd;
     const size_t most = layers > wide ? layers : wide;
     return most > chosen ? most : chosen;
 }
@@ -273,7 +274,7 @@ static ae_stream_options stream_options(const ae_model *m, const ae_state_shape 
                 x->n_chunks ? x->n / x->n_chunks : 0},
         .n_selected_from = h->index.n_heads || h->compress.widest ? most_seen(o) : 0,
         .selects_blocks = h->index.block > 0,
-        .n_streams = h->n_streams,
+        .n_streams = h->n_streams, .n_banks = h->n_banks,
         .n_gathered = most_gathered(m, o), .gathered_dim = h->head_dim, .gathered_type = o->kv_type,
         .biased = h->biased,
         .state = state->n_layers ? state : NULL,

@@ -364,6 +364,7 @@ void ae_forward_run(ae_engine *e, uint32_t begin, uint32_t end)
         if (i % 2 && i / 2 < h->n_deepstack) add_deep(e, d, i / 2);
     }
     if (end > 2 * h->n_layers && net->ranks) enter_rank(e, d, h->n_layers);
+    if (end > 2 * h->n_layers && h->n_banks) ae_block_banks_end(&block, net->end_score);
     if (end > 2 * h->n_layers && h->n_streams) end_streams(e, d, &block);
     if (end > 2 * h->n_layers) end_stream(e);
 }
@@ -394,6 +395,7 @@ void ae_forward_move(ae_engine *e, uint32_t begin, uint32_t end)
     }
     ae_engine_device *next = &e->devices[ae_split_device(&e->net->split, h->n_layers, end)];
     move(e, d, d->block.x, next, next->block.x, h->n_embd);
+    if (h->n_banks) move(e, d, d->block.banks, next, next->block.banks, (size_t)h->n_banks * h->n_embd);
     const size_t n_streams = ae_model_n_streams(h);
     if (n_streams) move(e, d, d->block.streams, next, next->block.streams, n_streams * h->n_embd);
     const uint32_t mixer = (end + 1) / 2; /* the next one: a choice goes with the stream up to the last layer that takes it */

@@ -143,6 +143,7 @@ typedef struct ae_arch {
     bool mla_window;       /* layers with a window, and MTP blocks, have ae_layer_spec.mla of their own */
     bool mla_key_norm;     /* attn_k_norm is the norm of what rotates of a row */
     bool mla_head_gate;    /* the heads of latent attention have gates */
+    bool mla_own_gate;     /* AE_OUT_GATE_OWN of latent attention, if there is an attn_gate */
     bool index;            /* layers of latent attention have an index: ae_hparams.index */
     bool index_neox;       /* ae_index_hparams.neox */
     bool index_blocks;     /* layers after the dense ones have an index by which each KV head chooses blocks */
@@ -152,6 +153,7 @@ typedef struct ae_arch {
     ae_recur_kind recur;   /* mixer of layers without KV heads; DELTA: of all layers but each full_attention_interval-th */
     bool recur_tiled;      /* ae_recur_hparams.tiled */
     bool channel_mix;      /* RWKV: AE_FFN_CHANNEL_MIX, and WKV with a norm and weights of a row's own key; else Qwen2's form */
+    bool bank;             /* ae_hparams.n_banks, by attn_res.block_size */
     bool bounded_decay;    /* KDA: the decay has a bound, and projections have full rank */
     /* experts */
     ae_arch_experts experts;
@@ -167,6 +169,7 @@ typedef struct ae_arch {
     bool beside_plain;
     float beside_scale;
     bool beside_input;   /* the experts read the layer's input through ffn_norm_exps, and the dense block has n_embd neurons */
+    const char *latent;  /* names of latent_down, latent_up and latent_norm begin so, and expert_latent_length has the width */
     bool chunks;         /* layers have chunk experts: ae_expert_hparams.n_chunks */
     bool expert_by_tensor; /* layers with a router have experts, whatever the keys say */
     bool shared_default; /* SIZE: if the key is absent or 0, the size of an expert */

@@ -187,5 +187,9 @@ aerie_status ae_bind_mla(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer
         AE_TRY(ae_bind_layer(b, i, "attn_gate.weight", true, n, e, &l->out_gate));
         l->spec.out_gate = AE_OUT_GATE_HEAD;
     }
+    if (b->arch->mla_own_gate) {
+        AE_TRY(ae_bind_layer(b, i, "attn_gate.weight", false, n * m->value_dim, e, &l->out_gate));
+        l->spec.out_gate = l->out_gate ? AE_OUT_GATE_OWN : AE_OUT_GATE_NONE;
+    }
     return ae_bind_layer(b, i, "attn_output.weight", true, e, n * m->value_dim, &l->wo);
 }

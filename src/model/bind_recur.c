@@ -25,16 +25,17 @@ static aerie_status read_kda(ae_binder *b, ae_hparams *h)
     r->value_dim = r->key_dim;
     r->n_channels = 3 * r->n_heads * r->value_dim;
     AE_TRY(ae_bind_range(b, "attention.head_count", r->n_heads, 1, AE_MAX_FF / r->value_dim));
-    AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "kda.gate_lower_bound"), b->arch->bounded_decay, &r->bound, b->error));
-    if (!b->arch->bounded_decay && r->bound < -1e30f) r->bound = 0.0f; /* other programs write this for "none" */
+    const bool may = b->arch->bounded_decay || b->arch->bank, must = b->arch->bounded_decay;
+    AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "kda.gate_lower_bound"), must, &r->bound, b->error));
+    if (!must && r->bound < -1e30f) r->bound = 0.0f; /* other programs write this for "none" */
     if (b->arch->bounded_decay) /* other architectures have no such gate, whatever a file says */
         AE_TRY(ae_gguf_get_bool(b->gguf, ae_bind_key(b, "kda.safe_gate"), false, &safe, b->error));
     if (r->key_dim % 4 || !safe)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s.kda.head_dim is %u and kda.safe_gate %s; a multiple of 4 and "
                        "true are needed", ae_gguf_path(b->gguf), b->arch->name, r->key_dim, safe ? "true" : "false");
-    if (b->arch->bounded_decay ? r->bound < 0.0f && r->bound > -1e3f : r->bound == 0.0f) return AERIE_OK;
+    if ((may && r->bound < 0.0f && r->bound > -1e3f) || (!must && r->bound == 0.0f)) return AERIE_OK;
     return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s.kda.gate_lower_bound is %g; %s", ae_gguf_path(b->gguf), b->arch->name,
-                   (double)r->bound, b->arch->bounded_decay ? "a negative number is needed" : "this architecture has none");
+                   (double)r->bound, may ? "a negative number is needed" : "this architecture has none");
 }
 
 /* Its state is Mamba2's, with a group for each head and no convolution. */
@@ -188,6 +189,7 @@ static aerie_status bind_kda(ae_binder *b, uint32_t i, const ae_hparams *h, ae_r
     const ae_recur_hparams *r = &h->recur;
     const uint32_t e = h->n_embd, d = r->value_dim, n = r->n_heads * d;
     const bool direct = b->arch->bounded_decay;
+    char name[48];
     AE_TRY(ae_bind_layer(b, i, "attn_qkv.weight", false, 3 * n, e, &l->in));
     if (!l->in) {
         AE_TRY(ae_bind_layer(b, i, "attn_q.weight", true, n, e, &l->in_q));
@@ -197,14 +199,17 @@ static aerie_status bind_kda(ae_binder *b, uint32_t i, const ae_hparams *h, ae_r
     AE_TRY(bind_taps(b, i, "ssm_conv1d_q.weight", r->n_taps, n, &l->conv));
     AE_TRY(bind_taps(b, i, "ssm_conv1d_k.weight", r->n_taps, n, &l->conv_k));
     AE_TRY(bind_taps(b, i, "ssm_conv1d_v.weight", r->n_taps, n, &l->conv_v));
-    if (!direct) {
-        AE_TRY(ae_bind_layer(b, i, "ssm_f_a.weight", true, d, e, &l->f_a));
-        AE_TRY(ae_bind_layer(b, i, "ssm_g_a.weight", true, d, e, &l->g_a));
-    }
+    const bool one_gate = b->arch->bank; /* of full rank, under a name of its own */
+    if (!direct) AE_TRY(ae_bind_layer(b, i, "ssm_f_a.weight", true, d, e, &l->f_a));
+    if (!direct && !one_gate) AE_TRY(ae_bind_layer(b, i, "ssm_g_a.weight", true, d, e, &l->g_a));
     AE_TRY(ae_bind_layer(b, i, direct ? "ssm_f_a.weight" : "ssm_f_b.weight", true, n, direct ? e : d, &l->alpha));
-    AE_TRY(ae_bind_layer(b, i, direct ? "ssm_g_a.weight" : "ssm_g_b.weight", true, n, direct ? e : d, &l->gate));
+    AE_TRY(ae_bind_layer(b, i, one_gate ? "ssm_g.weight" : direct ? "ssm_g_a.weight" : "ssm_g_b.weight", true, n,
+                         l->g_a ? d : e, &l->gate));
     AE_TRY(ae_bind_layer(b, i, "ssm_beta.weight", true, r->n_heads, e, &l->beta));
-    AE_TRY(ae_bind_layer(b, i, "ssm_a", true, r->n_heads, 1, &l->decay));
+    snprintf(name, sizeof name, "blk.%u.ssm_a", i);
+    const ae_gguf_tensor *decay = ae_gguf_tensor_find(b->gguf, name); /* [H], or with a dimension of 1 before */
+    const bool flat = decay && decay->ne[1] == 1;
+    AE_TRY(ae_bind(b, name, true, flat ? 0 : r->n_heads, flat ? r->n_heads : 1, &l->decay));
     AE_TRY(ae_bind_layer(b, i, "ssm_dt.bias", true, 0, n, &l->dt_bias));
     AE_TRY(ae_bind_layer(b, i, "ssm_norm.weight", true, 0, d, &l->norm));
     return ae_bind_layer(b, i, "attn_output.weight", true, e, n, &l->out);

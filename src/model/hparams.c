@@ -10,6 +10,8 @@
 
 #include "base/math/fmath.h"
 
+#define MOST_BANKS 64 /* rows of the stream that attention residuals keep */
+
 /* ---- Values for each layer ------------------------------------------------------------------------------ */
 
 aerie_status ae_bind_per_layer(ae_binder *b, const char *suffix, bool required, uint32_t n_trunk, uint32_t most,
@@ -134,8 +136,9 @@ static aerie_status read_experts(ae_binder *b, ae_hparams *h)
     AE_TRY(ae_bind_range(b, "expert_count", x->n, 1, AE_MAX_EXPERTS));
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_used_count"), true, &x->n_used, b->error));
     AE_TRY(ae_bind_range(b, "expert_used_count", x->n_used, 1, x->n));
-    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "moe_latent_size"), false, &x->n_latent, b->error));
-    AE_TRY(ae_bind_range(b, "moe_latent_size", x->n_latent, 0, AE_MAX_EMBD));
+    const char *latent = b->arch->latent ? "expert_latent_length" : "moe_latent_size";
+    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, latent), false, &x->n_latent, b->error));
+    AE_TRY(ae_bind_range(b, latent, x->n_latent, 0, AE_MAX_EMBD));
     x->n_ff = b->arch->split_ff ? h->n_ff / x->n_used : h->n_ff;
     AE_TRY(ae_bind_count(b, "expert_feed_forward_length", &x->n_ff));
     AE_TRY(ae_bind_range(b, "expert_feed_forward_length", x->n_ff, 1, AE_MAX_FF));
@@ -529,6 +532,32 @@ static aerie_status read_sparsity(ae_binder *b, const ae_hparams *h, ae_layer *l
     return AERIE_OK;
 }
 
+/* Reads how far apart the rows lie that are banked. */
+static aerie_status read_banks(ae_binder *b, ae_hparams *h)
+{
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attn_res.block_size"), true, &h->bank_every, b->error));
+    if (h->bank_every) h->n_banks = h->n_layers / h->bank_every + (h->n_layers % h->bank_every > 0);
+    if (h->n_banks <= MOST_BANKS) return AERIE_OK;
+    return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s is %u; %u layers would bank %u rows, at most %d are possible",
+                   ae_gguf_path(b->gguf), b->key, h->bank_every, h->n_layers, h->n_banks, MOST_BANKS);
+}
+
+/* SiTU's two numbers. */
+static aerie_status read_situ(ae_binder *b, ae_layer *layers)
+{
+    float beta = 0.0f, linear = 0.0f;
+    AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "activation.situ_linear_beta"), true, &linear, b->error));
+    AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "activation.situ_beta"), true, &beta, b->error));
+    if (!(beta > 0.0f && beta < 1e6f && linear < 1e6f))
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %g, and situ_linear_beta %g; numbers of at most a million are "
+                       "needed, and the first above 0", ae_gguf_path(b->gguf), b->key, (double)beta, (double)linear);
+    for (uint32_t i = 0; i < b->n_specs; i++) {
+        layers[i].spec.limit = layers[i].spec.shared_limit = beta;
+        layers[i].spec.up_limit = linear > 0.0f ? linear : 0.0f;
+    }
+    return AERIE_OK;
+}
+
 static aerie_status read_streams(ae_binder *b, ae_hparams *h)
 {
     uint32_t n = 4, active = 0;
@@ -554,6 +583,7 @@ static aerie_status read_limits(ae_binder *b, const ae_hparams *h, ae_layer *lay
     }
     const bool limited = activation == AE_ACTIVATION_SILU_CLAMPED || activation == AE_ACTIVATION_SILU_LIMITED;
     if (activation == AE_ACTIVATION_XIELU) AE_TRY(read_xielu(b, h, layers));
+    if (activation == AE_ACTIVATION_SITU) AE_TRY(read_situ(b, layers));
     for (size_t k = 0; limited && k < 2; k++) {
         const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, names[k]));
         if (!kv && b->arch->compress) kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, names[0])); /* one limit for both */
@@ -698,6 +728,7 @@ aerie_status ae_bind_model_hparams(ae_binder *b, ae_hparams *h, const aerie_rope
     AE_TRY(read_pooling(b, h));
     if (b->arch->altup) AE_TRY(read_streams(b, h));
     if (b->arch->hyper) AE_TRY(ae_bind_hyper_hparams(b, h));
+    if (b->arch->bank) AE_TRY(read_banks(b, h));
     if (b->arch->sparse) AE_TRY(read_sparsity(b, h, layers));
     AE_TRY(read_denoising(b, h));
     AE_TRY(read_source(b, h));

@@ -65,8 +65,13 @@ static aerie_status bind_experts(ae_binder *b, const ae_hparams *h, uint32_t i, 
         AE_TRY(ae_bind_layer(b, i, "post_ffw_norm_2.weight", true, 0, e, &l->e_post_norm));
     }
     if (x->n_latent) {
-        AE_TRY(ae_bind_layer(b, i, "ffn_latent_down.weight", true, in, e, &l->latent_down));
-        AE_TRY(ae_bind_layer(b, i, "ffn_latent_up.weight", true, e, in, &l->latent_up));
+        const char *prefix = b->arch->latent ? b->arch->latent : "ffn_latent";
+        snprintf(name, sizeof name, "%s_down.weight", prefix);
+        AE_TRY(ae_bind_layer(b, i, name, true, in, e, &l->latent_down));
+        snprintf(name, sizeof name, "%s_up.weight", prefix);
+        AE_TRY(ae_bind_layer(b, i, name, true, e, in, &l->latent_up));
+        snprintf(name, sizeof name, "%s_norm.weight", prefix);
+        if (b->arch->latent) AE_TRY(ae_bind_layer(b, i, name, false, 0, in, &l->latent_norm));
     }
     if (!s) return AERIE_OK;
     snprintf(name, sizeof name, "blk.%u.ffn_up_shexp.weight", i);
@@ -299,6 +304,8 @@ static aerie_status bind_layers(ae_binder *b, ae_model *m, uint32_t first)
         if (b->arch->token_experts) AE_TRY(ae_bind_token_experts(b, i, h, &m->arena, l));
         if (h->hyper) AE_TRY(ae_bind_hyper(b, i, h, l));
         else if (h->n_streams) AE_TRY(bind_altup(b, h, i, &l->altup));
+        if (h->n_banks) AE_TRY(ae_bind_layer(b, i, "attn_res_score.weight", true, 1, h->n_embd, &l->mixer_score));
+        if (h->n_banks) AE_TRY(ae_bind_layer(b, i, "ffn_res_score.weight", true, 1, h->n_embd, &l->ffn_score));
         if (b->arch->layer_embedding || b->arch->adds_start) AE_TRY(bind_layer_embedding(b, h, i, l));
         if (l->spec.ffn == AE_FFN_DENSE || l->spec.ffn == AE_FFN_BOTH) AE_TRY(ae_bind_dense(b, i, h, l->spec.n_ff, l));
     }
@@ -381,6 +388,7 @@ static aerie_status bind_tensors(ae_binder *b, ae_model *m)
         AE_TRY(ae_bind(b, "per_layer_proj_norm.weight", true, 0, h->n_embd_layer, &m->ple_proj_norm));
     }
     if (h->n_stack) AE_TRY(ae_bind(b, "hrm.z_l_init", true, 0, h->n_embd, &m->low_start));
+    if (h->n_banks) AE_TRY(ae_bind(b, "output_res_score.weight", true, 1, h->n_embd, &m->end_score));
     if (h->hyper) AE_TRY(ae_bind_hyper_end(b, h, &m->hyper_end));
     else if (h->n_streams) {
         AE_TRY(ae_bind_stack(b, "altup_proj.weight", true, h->n_streams - 1, h->n_embd, h->n_embd, &m->altup_proj));

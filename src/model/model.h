@@ -199,6 +199,7 @@ typedef enum ae_activation {
     AE_ACTIVATION_SILU_LIMITED,
     AE_ACTIVATION_XIELU, /* without a gate */
     AE_ACTIVATION_GELU_ERF,
+    AE_ACTIVATION_SITU,
 } ae_activation;
 
 #define AE_NO_ROPE (-1)
@@ -240,6 +241,7 @@ typedef struct ae_layer_spec {
     float xielu[4];       /* AE_ACTIVATION_XIELU: factors for positive and negative inputs, beta, eps */
     bool router_of_input; /* EXPERTS: the router reads the layer's input without a norm */
     float limit, shared_limit; /* limits of activations that have one: for experts; for the shared expert and the dense block */
+    float up_limit;       /* SITU: of what is not gated; 0: none */
 } ae_layer_spec;
 
 /* Values of pooling_type in a file. */
@@ -280,6 +282,9 @@ typedef struct ae_hparams {
     bool hyper;           /* not AltUp, but hyper-connections: a block reads one sum of all streams, and adds to each of them */
     float hyper_eps;
     uint32_t hyper_iterations;
+    /* Attention residuals (Kimi K3): before layers 0, bank_every, 2 bank_every, .. the stream is banked and begins anew; what a
+     * block reads is the sum of all banks and the stream, weighed by the softmax of their scores. 0: there are none */
+    uint32_t n_banks, bank_every;
     bool parallel;        /* attention and feed-forward block both read the layer's normed input, or each its own norm of it */
     bool norm_stream;     /* blocks read the stream as it is, and the stream itself is normed after each of them */
     bool encoder;         /* a row attends to all rows of its text, also to later ones; there is no output head */
@@ -374,7 +379,7 @@ typedef struct ae_recur_layer {
     ae_tensor_ref in_q, in_k, in_v; /* KDA, instead of `in`: its rows */
     ae_tensor_ref conv_k, conv_v; /* KDA [V, n_taps] x 2; conv is for queries then */
     /* KDA [value_dim, n_embd] x 2: low-rank inputs of alpha and gate; NULL: alpha and gate read the layer's input */
-    ae_tensor_ref f_a, g_a;
+    ae_tensor_ref f_a, g_a; /* each for itself */
     ae_tensor_ref x_proj;      /* MAMBA1 [n_dt + 2 key_dim, V]: low-rank time steps, B, C; PLAMO2: B, C, low-rank time steps */
     ae_tensor_ref dt_proj;     /* MAMBA1 [V, n_dt], PLAMO2 [H, n_dt] */
     ae_tensor_ref dt_norm, b_norm, c_norm; /* PLAMO2, MAMBA1 optional: [n_dt], [key_dim] x 2 */
@@ -500,6 +505,8 @@ typedef struct ae_layer {
     ae_tensor_ref s_router;            /* [1, n_embd]; NULL: its weight is 1 */
     ae_tensor_ref latent_down, latent_up; /* [n_latent, n_embd], [n_embd, n_latent] projections around the experts with
                                            * experts.n_latent; their e_gate, e_up and e_down have n_latent in place of n_embd */
+    ae_tensor_ref latent_norm;         /* optional, [n_latent] norm of what the experts add, before latent_up */
+    ae_tensor_ref mixer_score, ffn_score; /* [1, n_embd] x 2, with n_banks: scores of normed rows, for each half of the layer */
     ae_mla_layer mla;
     ae_recur_layer recur;
     ae_wkv_layer wkv;
@@ -531,6 +538,7 @@ typedef struct ae_model {
     ae_tensor_ref output;    /* [n_vocab, n_embd]; the embedding if the head is tied; NULL: an encoder */
     bool tied;
     ae_tensor_ref out_norm_b; /* optional, bias of a layer norm */
+    ae_tensor_ref end_score;  /* [1, n_embd] as mixer_score, for the output */
     ae_tensor_ref output_b;   /* optional, [n_vocab] */
     ae_tensor_ref output_scale; /* optional, [1]: with a tied head, factor of the output products only */
     /* Only models that generate text have an output. Encoders have out_norm if their norms come before blocks, and the

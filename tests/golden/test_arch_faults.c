@@ -285,6 +285,15 @@ static void larger_hyper_eps(ae_model *m)
 
 BREAK(no_index, s->index = AE_INDEX_NONE)
 BREAK(all_see_all_but_owners, if (s->index == AE_INDEX_OTHER) s->index = AE_INDEX_NONE)
+static void bank_others(ae_model *m)
+{
+    m->hparams.bank_every = 2;
+    m->hparams.n_banks = (m->hparams.n_layers + 1) / 2;
+}
+
+BREAK(one_score, l->ffn_score = l->mixer_score)
+BREAK(no_up_limit, s->up_limit = 0)
+BREAK(no_latent_norm, l->latent_norm = NULL)
 BREAK(no_key_norm, l->k_norm = NULL)
 BREAK(scale_of_full, s->attn_scale = m->layers[0].spec.attn_scale)
 BREAK(no_index_bias, l->mla.index_k_norm_b = NULL)
@@ -628,6 +637,13 @@ static const struct fault {
     {"deepseek32", "bias of the norm of index keys", 32, no_index_bias},
     {"glm-dsa", "pairs of an index's rotation lie side by side", 32, other_index_pairs},
     {"glm-dsa-shared", "layers that share a choice", 32, all_see_all_but_owners},
+    {"kimi-k3", "rows are banked before every third layer", 28, bank_others},
+    {"kimi-k3", "each half has scores of its own", 28, one_score},
+    {"kimi-k3", "bound of both halves of the activation", 33, no_up_limit},
+    {"kimi-k3", "SiTU, not SiLU", 33, silu},
+    {"kimi-k3", "a norm of what experts add", 8, no_latent_norm},
+    {"kimi-k3", "a gate for each value", 10, no_own_gate},
+    {"kimi-k3", "bound of the decay", 13, bound_higher},
     {"dots3note", "a norm of what rotates of a row", 7, no_key_norm},
     {"dots3note", "window", 3, no_window},
     {"dots3note", "attention sees chosen positions alone", 32, no_index},

@@ -31,6 +31,7 @@
 
 #include "kernels_random.inc"
 #include "device_rig.inc"
+#define N_GLUS AE_GLU_SITU /* functions that GPUs run, too */
 #include "device_product.inc"
 #include "device_rows.inc"
 

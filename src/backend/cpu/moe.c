@@ -250,10 +250,10 @@ static void tile_item(void *context, uint32_t i, uint32_t i_worker)
 }
 
 /* f(gate) * up, or f(up) where there is no gate. */
-static ae_matmul glu_input(const float *gate, const float *up, uint32_t n, ae_glu glu, float limit)
+static ae_matmul glu_input(const float *gate, const float *up, uint32_t n, ae_glu glu, float limit, float up_limit)
 {
     return (ae_matmul){.input = AE_INPUT_GLU, .x = gate ? gate : up, .x2 = gate ? up : NULL, .x_stride = n, .glu = glu,
-                       .glu_limit = limit};
+                       .glu_limit = limit, .up_limit = up_limit};
 }
 
 static void prepare_hidden(moe_job *job)
@@ -265,9 +265,9 @@ static void prepare_hidden(moe_job *job)
     job->need = (ae_act_need){0};
     ae_act_need_add(&job->need, a->down[0]);
     if (n_shared) ae_act_need_add(&job->shared_need, a->shared_down);
-    job->hidden = glu_input(a->gate ? m->gate : NULL, m->up, n_ff, a->glu, a->glu_limit);
+    job->hidden = glu_input(a->gate ? m->gate : NULL, m->up, n_ff, a->glu, a->glu_limit, a->up_limit);
     job->shared_hidden = glu_input(a->shared_gate ? m->shared_gate : NULL, m->shared_up, n_shared, a->shared_glu,
-                                   a->shared_limit);
+                                   a->shared_limit, a->up_limit);
     if (a->part == AE_MOE_DOWN)
         job->shared_hidden = (ae_matmul){.input = AE_INPUT_PLAIN, .x = a->shared_hidden, .x_stride = a->shared_stride};
     m->act.n_in = n_ff;
@@ -421,7 +421,7 @@ static void hand_out_item(void *context, uint32_t item, uint32_t i_worker)
     float *to = shared ? a->shared_hidden + i * a->shared_stride : a->hidden + m->choice[i] * a->hidden_stride;
     (void)i_worker;
     job->kernels->glu[shared ? a->shared_glu : a->glu](gate ? gate + (size_t)i * n : up, gate ? up : NULL,
-                                                       shared ? a->shared_limit : a->glu_limit, n, to);
+                                                       shared ? a->shared_limit : a->glu_limit, a->up_limit, n, to);
 }
 
 /* Writes f(gate) * up of this rank's inner rows to where the ranks exchange them. */

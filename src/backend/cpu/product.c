@@ -33,7 +33,10 @@ static void prepare_columns(const ae_kernels *k, const ae_matmul *a, const ae_ac
         break;
     case AE_INPUT_RMSNORM:
     case AE_INPUT_LAYERNORM: x = y; break;
-    case AE_INPUT_GLU: k->glu[a->glu](x, a->x2 ? a->x2 + r * a->x_stride + begin : NULL, a->glu_limit, n, y), x = y; break;
+    case AE_INPUT_GLU:
+        k->glu[a->glu](x, a->x2 ? a->x2 + r * a->x_stride + begin : NULL, a->glu_limit, a->up_limit, n, y);
+        x = y;
+        break;
     }
     if (need->rows[AE_DOT_32]) k->quant32(x, n, act->q32 + codes, act->d32 + at / 32, act->sum32 + at / 32, act->s32 + at / 32);
     if (need->rows[AE_DOT_256]) k->quant256(x, n, act->q256 + codes, act->d256 + at / 256, act->bsum + at / 16);

@@ -330,7 +330,7 @@ static void gated_norm_item(void *context, uint32_t r, uint32_t i_worker)
     const float *z = a->z ? a->z + r * a->z_stride : NULL;
     (void)i_worker;
     const ae_glu gate = a->sigmoid ? AE_GLU_SIGMOID : AE_GLU_SILU;
-    if (a->gate_first) job->kernels->glu[gate](z, x, 0, n, x);
+    if (a->gate_first) job->kernels->glu[gate](z, x, 0, 0, n, x);
     for (uint32_t g = 0; a->weight && g < a->n_groups; g++) {
         float *group = x + (size_t)g * a->dim;
         const size_t at = a->by_group ? (size_t)g * a->dim : 0;
@@ -342,7 +342,7 @@ static void gated_norm_item(void *context, uint32_t r, uint32_t i_worker)
         job->kernels->axpy(a->bonus[(size_t)r * a->n_groups + g], a->v + r * a->x_stride + (size_t)g * a->dim, a->dim,
                            x + (size_t)g * a->dim);
     if (!z || a->gate_first) return;
-    if (!a->times) job->kernels->glu[gate](z, x, 0, n, x);
+    if (!a->times) job->kernels->glu[gate](z, x, 0, 0, n, x);
     for (uint32_t i = 0; a->times && i < n; i++) x[i] *= z[i];
 }
 

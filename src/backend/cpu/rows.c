@@ -1,4 +1,5 @@
 /* rows.c - what is done to rows between two products: lookups, copies, norms, rotations, element-wise maps. Owns nothing. */
+#include <math.h>
 #include <string.h>
 
 #include "backend/backend.h"
@@ -84,6 +85,14 @@ static void lerp_parts(const ae_kernels *kernels, const ae_map *a, float *x, con
         kernels->lerp(x2, a->weight ? a->weight + (size_t)g * n : NULL, a->kind == AE_MAP_LERP_BY, x3, n, x + (size_t)g * n);
 }
 
+static void softmax(float *x, uint32_t n)
+{
+    float top = -INFINITY, sum = 0;
+    for (uint32_t i = 0; i < n; i++) top = x[i] > top ? x[i] : top;
+    for (uint32_t i = 0; i < n; i++) x[i] = ae_expf(x[i] - top), sum += x[i];
+    for (uint32_t i = 0; i < n; i++) x[i] /= sum;
+}
+
 static void map_item(void *context, uint32_t r, uint32_t i_worker)
 {
     const rows_job *job = context;
@@ -97,7 +106,7 @@ static void map_item(void *context, uint32_t r, uint32_t i_worker)
         for (uint32_t i = 0; i < a->dim; i++) x[i] *= a->a;
         break;
     case AE_MAP_SOFTCAP: job->kernels->softcap(x, a->a, a->dim, x); break;
-    case AE_MAP_GLU: job->kernels->glu[a->glu](x, x2, a->glu_limit, a->dim, x); break;
+    case AE_MAP_GLU: job->kernels->glu[a->glu](x, x2, a->glu_limit, a->up_limit, a->dim, x); break;
     case AE_MAP_CLAMP:
         for (uint32_t i = 0; i < a->dim; i++) x[i] = ae_maxf(ae_minf(x[i], a->a), -a->a);
         break;
@@ -114,6 +123,7 @@ static void map_item(void *context, uint32_t r, uint32_t i_worker)
     case AE_MAP_LERP_BY: lerp_parts(job->kernels, a, x, x2, x3); break;
     case AE_MAP_BLEND: job->kernels->blend(x2, x3, a->dim, x); break;
     case AE_MAP_CUTOFF: job->kernels->cutoff(a->a, a->dim, x); break;
+    case AE_MAP_SOFTMAX: softmax(x, a->dim); break;
     case AE_MAP_MATCH: job->kernels->match(x2, a->a, a->dim, x); break;
     case AE_MAP_GATE:
         for (uint32_t g = 0, n = a->dim / a->n_groups; g < a->n_groups; g++) {

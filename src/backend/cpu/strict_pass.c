@@ -137,7 +137,7 @@ uint64_t ae_cpu_hash_matmul(const ae_matmul *a)
 {
     uint64_t h = 0;
     HASH_6(n_rows, input, x, x2, x_stride, norm);
-    HASH_5(norm_bias, norm_eps, glu, glu_limit, n_weights);
+    HASH_6(norm_bias, norm_eps, glu, glu_limit, up_limit, n_weights);
     for (uint32_t i = 0; i < a->n_weights; i++)
         HASH_5(out[i].weight, out[i].bias, out[i].y, out[i].y_stride, out[i].add);
     return h;
@@ -176,7 +176,7 @@ uint64_t ae_cpu_hash_map(const ae_map *a)
 {
     uint64_t h = 0;
     HASH_6(kind, n_rows, dim, x, x_stride, a);
-    HASH_5(x2, x2_stride, n_groups, glu, glu_limit);
+    HASH_6(x2, x2_stride, n_groups, glu, glu_limit, up_limit);
     HASH_5(b, c, d, x3, weight);
     return h;
 }
@@ -212,6 +212,7 @@ uint64_t ae_cpu_hash_moe(const ae_moe *a)
     HASH_5(routing.n_experts, routing.n_used, routing.gate, routing.renorm, routing.scale);
     HASH_4(routing.n_groups, routing.n_groups_used, routing.n_full, n_each);
     HASH_6(n_rows, x, norm, norm_eps, glu, shared_glu);
+    h = ae_hash64(h, &a->up_limit, sizeof a->up_limit);
     HASH_6(glu_limit, shared_limit, router, router_norm, router_scale, latent);
     HASH_6(router_bias, bias, weigh_input, gate_bias, up_bias, down_bias);
     HASH_6(out_scale, shared_gate, shared_up, shared_down, shared_router, y);

@@ -297,6 +297,10 @@ void ae_gpu_moe(ae_stream *stream, const ae_moe *args)
     const ae_gpu_product_scratch *m = &stream->product;
     const uint32_t n_used = args->routing.n_used;
     if (!args->n_rows) return;
+    if (args->glu == AE_GLU_SITU || args->up_limit != 0.0f) {
+        ae_gpu_decline(stream, "SiTU");
+        return;
+    }
     if (args->part != AE_MOE_DOWN) {
         const ae_gpu_rows rows = route_rows(stream, args);
         if (n_used) choose(stream, args);

@@ -18,6 +18,7 @@
 #define STAGING_BYTES ((size_t)4 << 20)
 #define LANDING_BYTES ((size_t)4 << 20) /* initial size; walks and proposals may need more */
 #define STAGING_ALIGN 64
+#define MOST_EXPERTS 512 /* that kernels choose among */
 
 /* ---- The queue's lock, failures --------------------------------------------------------------------------- */
 
@@ -162,6 +163,12 @@ aerie_status ae_gpu_stream_create(ae_backend *backend, const ae_stream_options *
     if (options->biased)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s does not run attention with biases by distance (T5) yet; --device "
                        "cpu runs it", ae_gpu(backend)->name);
+    if (options->n_banks)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s does not run attention over the residuals of earlier layers yet; "
+                       "--device cpu runs it", ae_gpu(backend)->name);
+    if (options->moe.n_experts > MOST_EXPERTS)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s runs at most %d experts in a layer, not %u; --device cpu runs them",
+                       ae_gpu(backend)->name, MOST_EXPERTS, options->moe.n_experts);
     ae_stream *s = ae_alloc(1, sizeof *s);
     if (!s) return ae_fail_memory(error, "a stream", sizeof *s);
     s->backend = ae_gpu(backend);

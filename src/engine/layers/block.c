@@ -17,10 +17,11 @@ typedef struct wants {
 
 static wants wants_of(const ae_hparams *h, const ae_layer *layers, uint32_t n_layers)
 {
-    wants w = {.y = h->hyper || h->parallel || h->residual_scale != 1.0f || h->n_positions};
+    wants w = {.y = h->hyper || h->n_banks || h->parallel || h->residual_scale != 1.0f || h->n_positions};
     for (uint32_t i = 0; i < n_layers; i++) {
         const ae_layer *l = &layers[i];
-        const uint32_t q = l->spec.n_heads * l->spec.head_dim;
+        const bool mla = l->spec.mixer == AE_MIXER_MLA;
+        const uint32_t q = l->spec.n_heads * (mla ? l->spec.mla.value_dim : l->spec.head_dim);
         const uint32_t gate = l->spec.out_gate == AE_OUT_GATE_ELEMENT ? 2 * q
                               : l->spec.out_gate == AE_OUT_GATE_OWN   ? q
                               : l->spec.out_gate == AE_OUT_GATE_HEAD  ? l->spec.n_heads : 0;
@@ -54,6 +55,9 @@ void ae_block_layout(ae_layout *l, const ae_hparams *h, const ae_layer *layers, 
     b->streams = ae_layout_add(l, n * ae_model_n_streams(h) * h->n_embd, sizeof(float));
     b->coef = ae_layout_add(l, n * h->n_streams * (h->n_streams + 2), sizeof(float));
     b->laurel = ae_layout_add(l, n * h->laurel_rank, sizeof(float));
+    b->banks = ae_layout_add(l, n * h->n_banks * h->n_embd, sizeof(float));
+    b->bank_coef = ae_layout_add(l, h->n_banks ? n * (h->n_banks + 1) : 0, sizeof(float));
+    b->mixed = ae_layout_add(l, h->n_banks ? n * h->n_embd : 0, sizeof(float));
     b->normed = ae_layout_add(l, w.normed ? n * h->n_embd : 0, sizeof(float));
     b->q = ae_layout_add(l, n * widths.q, sizeof(float));
     b->attn = ae_layout_add(l, n * widths.q, sizeof(float));
@@ -354,6 +358,7 @@ ae_glu ae_block_glu(ae_activation a)
     case AE_ACTIVATION_GELU_ERF: return AE_GLU_GELU_ERF;
     case AE_ACTIVATION_RELU: return AE_GLU_RELU;
     case AE_ACTIVATION_SILU_LIMITED: return AE_GLU_SILU_LIMITED;
+    case AE_ACTIVATION_SITU: return AE_GLU_SITU;
     case AE_ACTIVATION_XIELU: /* the activation is a separate operation before the product */
     case AE_ACTIVATION_SILU: break;
     }
@@ -364,7 +369,8 @@ ae_glu ae_block_glu(ae_activation a)
 static ae_matmul glu_product(const ae_block *b, const ae_layer_spec *s, bool gated, uint32_t n_ff)
 {
     return (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_GLU, .x = gated ? b->gate : b->up, .x2 = gated ? b->up : NULL,
-                       .x_stride = n_ff, .glu = ae_block_glu(s->activation), .glu_limit = s->shared_limit};
+                       .x_stride = n_ff, .glu = ae_block_glu(s->activation), .glu_limit = s->shared_limit,
+                       .up_limit = s->up_limit};
 }
 
 /* Computes gate and up for this rank's rows, and returns them as the input of the down projection. */
@@ -395,7 +401,7 @@ static void dense(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
         if (!is_cut)
             b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_GLU, .n_rows = b->n_rows, .dim = s->n_ff, .x = (float *)m.x,
                                              .x_stride = s->n_ff, .x2 = m.x2, .x2_stride = s->n_ff, .glu = m.glu,
-                                             .glu_limit = m.glu_limit});
+                                             .glu_limit = m.glu_limit, .up_limit = m.up_limit});
         m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_RMSNORM, .x = m.x, .x_stride = s->n_ff,
                         .norm = l->ffn_sub_norm, .norm_eps = b->h->norm_eps};
     }
@@ -451,7 +457,8 @@ static void leave_latent(const ae_block *b, const ae_layer_spec *s, const ae_net
         ae_block_output(&m, l->s_down, NULL, own, b->h->n_embd, true);
         ae_block_matmul(b, &m);
     }
-    m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->latent_sum, .x_stride = x->n_latent};
+    m = (ae_matmul){.n_rows = b->n_rows, .input = l->latent_norm ? AE_INPUT_RMSNORM : AE_INPUT_PLAIN, .x = b->latent_sum,
+                    .x_stride = x->n_latent, .norm = l->latent_norm, .norm_eps = b->h->norm_eps};
     ae_block_output(&m, l->latent_up, NULL, own, b->h->n_embd, true);
     ae_block_matmul(b, &m);
     if (cut) ae_block_gather_stream(b, to);
@@ -512,7 +519,7 @@ static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
                     .n_groups = x->n_groups, .n_groups_used = x->n_groups_used, .n_full = x->n_used},
         .x = in, .norm = norm, .norm_eps = b->h->norm_eps,
         .glu = ae_block_glu(s->activation), .shared_glu = ae_block_glu(s->activation), .glu_limit = s->limit,
-        .shared_limit = s->shared_limit,
+        .shared_limit = s->shared_limit, .up_limit = s->up_limit,
         .router = l->router, .router_norm = l->router_norm,
         .router_scale = l->router_norm ? 1.0f / sqrtf((float)n) : 0.0f, .router_bias = l->router_b, .bias = l->router_bias,
         .table = l->router_table, .tokens = l->router_table ? b->tokens : NULL,
@@ -633,10 +640,41 @@ static void hyper_ffn(const ae_block *b, const ae_layer_spec *s, const ae_net_la
     ae_block_hyper_leave(b);
 }
 
+/* A layer with attention residuals. Its blocks read other rows than they add to. */
+static void banked_mixer(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
+{
+    const uint32_t n = b->h->n_embd;
+    ae_block reads = *b;
+    if (mixer_of(b, s) == AE_MIXER_NONE) { /* a draft: the stream goes on */
+        (void)ae_block_bank(b, l);
+        return;
+    }
+    reads.x = ae_block_banked(b, l, false);
+    mix(&reads, s->mixer, s, l, true);
+    if (ae_block_bank(b, l)) b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = b->y, .x_stride = n, .y = b->x,
+                                                                .y_stride = n});
+    else b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, 1.0f, b->y, n, b->x, n});
+}
+
+static void banked_ffn(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
+{
+    const uint32_t n = b->h->n_embd;
+    ae_block reads = *b;
+    if (b->lacks & AE_LACKS_FFN) return;
+    reads.x = ae_block_banked(b, l, true);
+    if (s->ffn == AE_FFN_EXPERTS) experts(&reads, s, l, l->ffn_norm, b->y);
+    else dense(&reads, s, l, true);
+    b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, 1.0f, b->y, n, b->x, n});
+}
+
 void ae_block_mixer(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     if (b->h->hyper) {
         hyper_mixer(b, s, l);
+        return;
+    }
+    if (b->h->n_banks) {
+        banked_mixer(b, s, l);
         return;
     }
     const bool scaled = b->h->residual_scale != 1.0f, parallel = b->h->parallel, of_stream = b->h->norm_stream;
@@ -666,6 +704,10 @@ void ae_block_ffn(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
 {
     if (b->h->hyper) {
         hyper_ffn(b, s, l);
+        return;
+    }
+    if (b->h->n_banks) {
+        banked_ffn(b, s, l);
         return;
     }
     const bool scaled = b->h->residual_scale != 1.0f, parallel = b->h->parallel, of_stream = b->h->norm_stream;

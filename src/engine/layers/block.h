@@ -75,6 +75,9 @@ typedef struct ae_block {
     float *streams;      /* [n_rows][n_streams][n_embd] all streams of rows that have several */
     float *coef;         /* [n_rows][n_streams * (n_streams + 2)] their coefficients */
     float *laurel;       /* [n_rows][laurel_rank] */
+    float *banks;        /* [n_rows][n_banks][n_embd] what the stream was before layers that bank it */
+    float *bank_coef;    /* [n_rows][n_banks + 1] their scores and the stream's */
+    float *mixed;        /* [n_rows][n_embd] the sum that a block reads, with n_banks */
     float *normed;       /* [n_rows][n_embd] input of experts when they cannot norm the stream themselves */
     float *q, *k, *v;    /* [n_rows][n_heads * head_dim] of the layer, then [n_rows][n_kv_heads * head_dim] x 2 */
     float *q_gate;       /* [n_rows][2 * n_heads * head_dim], [n_rows][n_heads * head_dim] or [n_rows][n_heads] */
@@ -187,6 +190,13 @@ void ae_block_hyper_enter(const ae_block *b, const ae_net_hyper *layer);
 void ae_block_hyper_leave(const ae_block *b);
 void ae_block_hyper_mean(const ae_block *b);
 void ae_block_hyper_end(const ae_block *b, const ae_net_hyper *layer);
+
+/* banks.c: attention residuals. banked: what a half of the layer reads, in rows of n_embd: the stream itself (before the first
+ * bank), or mixed; bank: keeps the stream, if it begins anew in this layer; end: the stream becomes the sum that the
+ * output reads. */
+float *ae_block_banked(const ae_block *b, const ae_net_layer *layer, bool ffn);
+bool ae_block_bank(const ae_block *b, const ae_net_layer *layer);
+void ae_block_banks_end(const ae_block *b, const ae_weight *weight);
 
 /* The gated form in which products apply an activation. */
 ae_glu ae_block_glu(ae_activation activation);

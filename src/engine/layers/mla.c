@@ -32,6 +32,8 @@ static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     ae_block_output(&m, l->mla.kv_latent, NULL, b->k + h->n_rope, row, false);
     ae_block_output(&m, l->mla.kv_rope, NULL, b->k, row, false);
     if (s->out_gate == AE_OUT_GATE_HEAD) ae_block_output(&m, l->out_gate, NULL, b->q_gate, s->n_heads, false);
+    if (s->out_gate == AE_OUT_GATE_OWN)
+        ae_block_output(&m, l->out_gate, NULL, b->q_gate, (size_t)s->n_heads * h->value_dim, false);
     ae_block_matmul(b, &m);
     if (s->index == AE_INDEX_OWN) project_keys(b, l);
     if (l->mla.q_a) {
@@ -95,6 +97,12 @@ static void attend(const ae_block *b, const ae_layer_spec *s, const ae_net_layer
         b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_GATE, .n_rows = b->n_rows, .dim = v_dim, .x = b->mla_head,
                                          .x_stride = v_dim, .x2 = b->q_gate, .x2_stride = s->n_heads, .n_groups = s->n_heads,
                                          .glu = AE_GLU_SIGMOID});
+    if (s->out_gate == AE_OUT_GATE_OWN) {
+        b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_GLU, .n_rows = b->n_rows, .dim = v_dim, .x = b->q_gate,
+                                         .x_stride = v_dim, .x2 = b->mla_head, .x2_stride = v_dim, .glu = AE_GLU_SIGMOID});
+        b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = v_dim, .x = b->q_gate, .x_stride = v_dim, .y = b->mla_head,
+                                           .y_stride = v_dim});
+    }
 }
 
 void ae_block_mla(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, bool to_y)

@@ -73,7 +73,7 @@ void ae_block_gather_input(const ae_block *b, ae_matmul *m, const ae_slices *sli
     if (m->input == AE_INPUT_GLU && n)
         b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_GLU, .n_rows = b->n_rows, .dim = n, .x = (float *)m->x,
                                          .x_stride = m->x_stride, .x2 = m->x2, .x2_stride = m->x_stride, .glu = m->glu,
-                                         .glu_limit = m->glu_limit});
+                                         .glu_limit = m->glu_limit, .up_limit = m->up_limit});
     widen(b, m->x, n, wide, width, slices->first[own]);
     gather(b, wide, width, slices, 1);
     *m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = wide, .x_stride = width};

@@ -95,7 +95,10 @@ static void kda(const ae_block *b, const ae_recur_hparams *r, const ae_net_layer
         project(b, l, (struct ae_matmul_out[]){{w->in_q, NULL, in, c, false}, {w->in_k, NULL, in + n, c, false},
                                                {w->in_v, NULL, in + 2 * (size_t)n, c, false},
                                                {w->beta, NULL, beta, width, false}}, 4);
-    if (w->f_a) {
+    if (w->f_a && !w->g_a) {
+        project(b, l, (struct ae_matmul_out[]){{w->f_a, NULL, narrow, width, false}, {w->gate, NULL, z, n, false}}, 2);
+        product_of(b, narrow, width, w->alpha, ab, width);
+    } else if (w->f_a) {
         project(b, l, (struct ae_matmul_out[]){{w->f_a, NULL, narrow, width, false},
                                                {w->g_a, NULL, narrow + d, width, false}}, 2);
         product_of(b, narrow, width, w->alpha, ab, width);

@@ -12,7 +12,7 @@ static void add_experts(ae_parts *parts, uint32_t n_experts, ae_tensor_ref tenso
         ae_parts_expert(parts, tensor, i, (uint64_t)i * (uint64_t)tensor->ne[1] + first, n, &fields[i]);
 }
 
-#define PARTS_OUTSIDE (16 + 2 * AE_MAX_DEVICES + 2 * AE_MAX_STREAMS)
+#define PARTS_OUTSIDE (17 + 2 * AE_MAX_DEVICES + 2 * AE_MAX_STREAMS)
 
 /* Some rows of a matrix or elements of a vector; if `some` is false, all of them. */
 typedef struct range {
@@ -86,7 +86,8 @@ static cut cut_attention(const ae_ranks *ranks, uint32_t i)
     const ae_layer_spec *s = &l->own;
     const bool mla = s->mixer == AE_MIXER_MLA, each = s->qk_norm == AE_QK_NORM_LAYER || s->qk_norm == AE_QK_NORM_EACH;
     const uint32_t query = mla ? s->mla.n_nope + s->mla.n_rope : s->head_dim, value = s->value_dim ? s->value_dim : s->head_dim;
-    const uint32_t gated = s->out_gate == AE_OUT_GATE_ELEMENT ? 2 : 1, gate = s->out_gate == AE_OUT_GATE_HEAD ? 1 : query;
+    const uint32_t gated = s->out_gate == AE_OUT_GATE_ELEMENT ? 2 : 1;
+    const uint32_t gate = s->out_gate == AE_OUT_GATE_HEAD ? 1 : mla ? s->mla.value_dim : query;
     return (cut){.q = of_heads(l->first_head, s->n_heads, query * gated),
                  .k = of_heads(l->first_kv_head, s->n_kv_heads, s->head_dim),
                  .v = of_heads(l->first_kv_head, s->n_kv_heads, value),
@@ -346,7 +347,8 @@ static void list_mixer(ae_parts *p, const ae_layer *from, const cut *c, ae_net_l
         {from->altup.predict, &to->altup.predict},
         {from->cross_q, &to->cross_q}, {from->cross_k, &to->cross_k}, {from->cross_v, &to->cross_v},
         {from->cross_o, &to->cross_o},
-        {from->altup.laurel_a, &to->altup.laurel_a}, {from->altup.laurel_b, &to->altup.laurel_b}};
+        {from->altup.laurel_a, &to->altup.laurel_a}, {from->altup.laurel_b, &to->altup.laurel_b},
+        {from->mixer_score, &to->mixer_score}};
     const vector_field vectors[] = {
         {from->attn_norm, &to->attn_norm}, {from->attn_norm_b, &to->attn_norm_b}, {from->attn_post_norm, &to->attn_post_norm},
         {from->attn_post_norm_b, &to->attn_post_norm_b},
@@ -390,7 +392,8 @@ static void list_ffn(ae_parts *p, const ae_hparams *h, const ae_layer *from, con
         {from->s_router, &to->s_router},
         {from->ple_gate, &to->ple_gate}, {from->ple_proj, &to->ple_proj},
         {from->latent_down, &to->latent_down}, {from->latent_up, &to->latent_up},
-        {from->altup.router, &to->altup.late_router}, {from->altup.correct, &to->altup.correct}};
+        {from->altup.router, &to->altup.late_router}, {from->altup.correct, &to->altup.correct},
+        {from->ffn_score, &to->ffn_score}};
     const vector_field vectors[] = {
         {from->ffn_norm, &to->ffn_norm}, {from->ffn_norm_b, &to->ffn_norm_b},
         {from->ffn_post_norm, &to->ffn_post_norm},
@@ -403,7 +406,7 @@ static void list_ffn(ae_parts *p, const ae_hparams *h, const ae_layer *from, con
         {from->eb_gate, &to->eb_gate}, {from->eb_up, &to->eb_up}, {from->eb_down, &to->eb_down},
         {from->e_scale, &to->e_scale}, {from->ple_post_norm, &to->ple_post_norm},
         {from->altup.router_norm, &to->altup.late_router_norm}, {from->altup.correct_scale, &to->altup.correct_scale},
-        {from->ffn_carry, &to->ffn_carry}};
+        {from->ffn_carry, &to->ffn_carry}, {from->latent_norm, &to->latent_norm}};
     _Static_assert(N_OF(weights) + N_OF(vectors) <= MOST_OF_BLOCK, "room for all parts of a feed-forward block");
     list_gate_up(p, h, from, c, to);
     list_fields(p, weights, N_OF(weights), vectors, N_OF(vectors), c, to);
@@ -522,7 +525,7 @@ static void list_parts(ae_net *net)
 {
     const ae_model *m = net->model;
     const uint8_t input = net->split.mixer[0];
-    const bool wide = m->hparams.plain_norms || m->hparams.embed_norm_plain;
+    const bool wide = m->hparams.n_banks || m->hparams.plain_norms || m->hparams.embed_norm_plain;
     const uint32_t n_wide = m->hparams.hyper ? m->hparams.n_streams * m->hparams.n_embd : wide ? m->hparams.n_embd : 0;
     const uint32_t n_ones = n_wide > AE_MAX_HEAD_DIM ? n_wide : AE_MAX_HEAD_DIM;
     net->parts.on = input;
@@ -544,6 +547,7 @@ static void list_parts(ae_net *net)
     ae_parts_vector(&net->parts, m->out_norm_b, &net->out_norm_b);
     list_streams(net, m->altup_unembd, net->altup_unembd);
     list_hyper(&net->parts, &m->hyper_end, &net->hyper_end);
+    ae_parts_weight(&net->parts, m->end_score, AE_WEIGHT_MATMUL, &net->end_score);
     list_output(net);
     if (m->tied && !is_shared(net) && !net->ranks) list_embedding(net, AE_WEIGHT_LOOKUP | AE_WEIGHT_MATMUL, &net->output);
 }

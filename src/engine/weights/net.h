@@ -80,6 +80,8 @@ typedef struct ae_net_layer {
     ae_weight *s_gate, *s_up, *s_down, *s_router;
     ae_weight *latent_down, *latent_up;
     float *router_table;
+    float *latent_norm;
+    ae_weight *mixer_score, *ffn_score;
     float *router_b, *router_bias, *router_norm, *e_norm, *dense_post_norm, *e_post_norm;
     float *eb_gate, *eb_up, *eb_down, *e_scale;
     ae_weight *ple_gate, *ple_proj;
@@ -111,6 +113,7 @@ typedef struct ae_net {
     float *low_start;     /* or NULL; as in ae_model */
     float *out_norm;      /* [n_embd] device f32; NULL: an encoder whose stream is normed */
     float *out_norm_b, *output_b; /* or NULL */
+    ae_weight *end_score; /* product; or NULL */
     ae_weight *ple_embedding, *ple_model_proj; /* or NULL; names as in ae_model */
     float *ple_proj_norm;
     ae_weight *altup_proj[AE_MAX_STREAMS], *altup_unembd[AE_MAX_STREAMS]; /* of streams from 1 on */

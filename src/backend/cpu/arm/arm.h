@@ -11,7 +11,7 @@ ae_rmsnorm_fn ae_neon_rmsnorm;
 ae_layernorm_fn ae_neon_layernorm;
 ae_glu_fn ae_neon_glu_silu, ae_neon_glu_gelu, ae_neon_glu_relu2, ae_neon_glu_sigmoid, ae_neon_glu_oai,
     ae_neon_glu_silu_clamped, ae_neon_glu_relu, ae_neon_glu_silu_limited,
-    ae_neon_glu_gelu_erf;
+    ae_neon_glu_gelu_erf, ae_neon_glu_situ;
 ae_softcap_fn ae_neon_softcap;
 ae_axpy_fn ae_neon_axpy;
 ae_cutoff_fn ae_neon_cutoff;

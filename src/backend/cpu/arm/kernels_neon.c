@@ -15,6 +15,7 @@ void ae_kernels_neon(ae_kernels *k)
     k->glu[AE_GLU_RELU] = ae_neon_glu_relu;
     k->glu[AE_GLU_SILU_LIMITED] = ae_neon_glu_silu_limited;
     k->glu[AE_GLU_GELU_ERF] = ae_neon_glu_gelu_erf;
+    k->glu[AE_GLU_SITU] = ae_neon_glu_situ;
     k->softcap = ae_neon_softcap;
     k->axpy = ae_neon_axpy;
     k->cutoff = ae_neon_cutoff;

@@ -528,7 +528,7 @@ typedef struct ae_wkv_step {
 /* The types of its entries; what each computes is said in the table. */
 typedef void ae_rmsnorm_fn(const float *x, const float *norm, float eps, uint32_t n, float *y);
 typedef void ae_layernorm_fn(const float *x, const float *norm, const float *bias, float eps, uint32_t n, float *y);
-typedef void ae_glu_fn(const float *g, const float *u, float limit, uint32_t n, float *y);
+typedef void ae_glu_fn(const float *g, const float *u, float limit, float up_limit, uint32_t n, float *y);
 typedef void ae_softcap_fn(const float *x, float cap, uint32_t n, float *y);
 typedef void ae_axpy_fn(float a, const float *x, uint32_t n, float *y);
 typedef void ae_cutoff_fn(float a, uint32_t n, float *x);

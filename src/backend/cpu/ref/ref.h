@@ -8,6 +8,7 @@ ae_rmsnorm_fn ae_ref_rmsnorm;
 ae_layernorm_fn ae_ref_layernorm;
 ae_glu_fn ae_ref_glu_silu, ae_ref_glu_gelu, ae_ref_glu_relu2, ae_ref_glu_sigmoid, ae_ref_glu_oai, ae_ref_glu_silu_clamped;
 ae_glu_fn ae_ref_glu_relu, ae_ref_glu_silu_limited, ae_ref_glu_softplus, ae_ref_glu_gelu_erf, ae_ref_glu_linear;
+ae_glu_fn ae_ref_glu_situ;
 ae_softcap_fn ae_ref_softcap;
 ae_axpy_fn ae_ref_axpy;
 ae_cutoff_fn ae_ref_cutoff;

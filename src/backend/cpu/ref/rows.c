@@ -30,16 +30,20 @@ void ae_ref_layernorm(const float *x, const float *norm, const float *bias, floa
     }
 }
 
-static void glu(ae_glu kind, const float *g, const float *u, float limit, uint32_t n, float *y)
+static void glu(ae_glu kind, const float *g, const float *u, float limit, float up_limit, uint32_t n, float *y)
 {
+    const float of_u = kind == AE_GLU_SITU ? up_limit : limit;
     for (uint32_t i = 0; i < n; i++) {
         const float f = ae_glu_of(kind, g[i], limit);
-        y[i] = u ? f * ae_glu_times(kind, u[i], limit) : f;
+        y[i] = u ? f * ae_glu_times(kind, u[i], of_u) : f;
     }
 }
 
 #define GLU(name, kind) \
-    void ae_ref_glu_##name(const float *g, const float *u, float limit, uint32_t n, float *y) { glu(kind, g, u, limit, n, y); }
+    void ae_ref_glu_##name(const float *g, const float *u, float limit, float up_limit, uint32_t n, float *y)                  \
+    {                                                                                                                          \
+        glu(kind, g, u, limit, up_limit, n, y);                                                                                \
+    }
 
 GLU(silu, AE_GLU_SILU)
 GLU(gelu, AE_GLU_GELU)
@@ -52,6 +56,7 @@ GLU(silu_limited, AE_GLU_SILU_LIMITED)
 GLU(softplus, AE_GLU_SOFTPLUS)
 GLU(gelu_erf, AE_GLU_GELU_ERF)
 GLU(linear, AE_GLU_LINEAR)
+GLU(situ, AE_GLU_SITU)
 
 void ae_ref_softcap(const float *x, float cap, uint32_t n, float *y)
 {

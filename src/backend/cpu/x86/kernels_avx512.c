@@ -15,6 +15,7 @@ void ae_kernels_avx512(ae_kernels *k)
     k->glu[AE_GLU_RELU] = ae_avx512_glu_relu;
     k->glu[AE_GLU_SILU_LIMITED] = ae_avx512_glu_silu_limited;
     k->glu[AE_GLU_GELU_ERF] = ae_avx512_glu_gelu_erf;
+    k->glu[AE_GLU_SITU] = ae_avx512_glu_situ;
     k->softcap = ae_avx512_softcap;
     k->axpy = ae_avx512_axpy;
     k->cutoff = ae_avx512_cutoff;

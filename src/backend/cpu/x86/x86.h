@@ -16,7 +16,7 @@ ae_rmsnorm_fn ae_avx2_rmsnorm;
 ae_layernorm_fn ae_avx2_layernorm;
 ae_glu_fn ae_avx2_glu_silu, ae_avx2_glu_gelu, ae_avx2_glu_relu2, ae_avx2_glu_sigmoid, ae_avx2_glu_oai,
     ae_avx2_glu_silu_clamped, ae_avx2_glu_relu, ae_avx2_glu_silu_limited,
-    ae_avx2_glu_gelu_erf;
+    ae_avx2_glu_gelu_erf, ae_avx2_glu_situ;
 ae_softcap_fn ae_avx2_softcap;
 ae_axpy_fn ae_avx2_axpy;
 ae_cutoff_fn ae_avx2_cutoff;
@@ -53,7 +53,7 @@ ae_rmsnorm_fn ae_avx512_rmsnorm;
 ae_layernorm_fn ae_avx512_layernorm;
 ae_glu_fn ae_avx512_glu_silu, ae_avx512_glu_gelu, ae_avx512_glu_relu2, ae_avx512_glu_sigmoid, ae_avx512_glu_oai,
     ae_avx512_glu_silu_clamped, ae_avx512_glu_relu, ae_avx512_glu_silu_limited,
-    ae_avx512_glu_gelu_erf;
+    ae_avx512_glu_gelu_erf, ae_avx512_glu_situ;
 ae_softcap_fn ae_avx512_softcap;
 ae_axpy_fn ae_avx512_axpy;
 ae_cutoff_fn ae_avx512_cutoff;
