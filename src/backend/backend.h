@@ -53,6 +53,7 @@ typedef struct ae_stream_options {
     uint32_t n_gathered, gathered_dim;
     ae_kv_type gathered_type;
     bool biased;          /* attention has biases */
+    bool hyper;           /* there is hyper */
     uint32_t n_banks;     /* earlier rows of the stream that a pass sums (AE_MAP_SOFTMAX), and AE_GLU_SITU; 0: neither */
     const ae_state_shape *state; /* only n_layers and layers are read, during the call; NULL: no recurrent layers */
     ae_pool *pool;        /* the host's threads, for host_run and the CPU's operations; must outlive the stream. stream_bytes

@@ -181,6 +181,8 @@ typedef struct ae_hyper {
     const float *scale, *base; /* [3], [n * (2 + n)]; at the end [1], [n] */
     float eps;
     uint32_t n_iterations; /* at least 1; 0: the end */
+    /* above 0: there is no C, [n, 2n) is magnitude * sigma(a) + eps, and scale and base end there */
+    float magnitude;
 } ae_hyper;
 
 /* Combines the streams of each row (AltUp). For target t and every element, ascending s:

@@ -276,7 +276,7 @@ static ae_stream_options stream_options(const ae_model *m, const ae_state_shape 
         .selects_blocks = h->index.block > 0,
         .n_streams = h->n_streams, .n_banks = h->n_banks,
         .n_gathered = most_gathered(m, o), .gathered_dim = h->head_dim, .gathered_type = o->kv_type,
-        .biased = h->biased,
+        .biased = h->biased, .hyper = h->hyper,
         .state = state->n_layers ? state : NULL,
         .pool = o->pool};
 }

@@ -108,6 +108,8 @@ static const ae_arch archs[] = {
      .window_rope = AE_ROTATION_PLAIN, .full_rope = AE_ROTATION_HALF, .experts = AE_EXPERTS_ALWAYS,
      .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_SIZE, .expert_by_tensor = true,
      .activation = AE_ACTIVATION_SILU_CLAMPED, .nextn_pre = true},
+    {.name = "hy_v4", .mla = true, .mla_own_gate = true, .index = true, .index_late = true, .index_types = true, .hyper = true,
+     .hyper_apart = true, .experts = EXPERTS, .shared = AE_SHARED_COUNT, .activation = AE_ACTIVATION_SILU_LIMITED},
     {.name = "hy_v3", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .experts = AE_EXPERTS_ALWAYS,
      .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_SIZE, .shared_default = true, .expert_by_tensor = true},
     {.name = "exaone-moe", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .window_period = 4, .window = 128,

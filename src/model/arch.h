@@ -123,6 +123,7 @@ typedef struct ae_arch {
     uint32_t shared_from;  /* shared_kv without that key: layers from this one on do so */
     bool altup;            /* ae_hparams.n_streams, by AltUp: altup.num_inputs */
     bool hyper;            /* ae_hparams.hyper */
+    bool hyper_apart;      /* ae_hparams.hyper_magnitude */
     bool compress;         /* attention is AE_MIXER_COMPRESSED */
     bool token_experts;    /* hash_layer_count: in so many layers tokens have their experts from a table */
     bool sparse;           /* ae_layer_spec.sparse: activation_sparsity_scale, absent: of the first ten layers */
@@ -145,6 +146,7 @@ typedef struct ae_arch {
     bool mla_head_gate;    /* the heads of latent attention have gates */
     bool mla_own_gate;     /* AE_OUT_GATE_OWN of latent attention, if there is an attn_gate */
     bool index;            /* layers of latent attention have an index: ae_hparams.index */
+    bool index_late;       /* ae_index_hparams.late; top_k may be 0: then there is no index */
     bool index_neox;       /* ae_index_hparams.neox */
     bool index_blocks;     /* layers after the dense ones have an index by which each KV head chooses blocks */
     bool index_types;      /* attention.indexer.types: which layers have their own, the others take an earlier one's choice */

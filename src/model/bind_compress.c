@@ -123,7 +123,13 @@ aerie_status ae_bind_hyper_hparams(ae_binder *b, ae_hparams *h)
 {
     h->hyper = true;
     AE_TRY(ae_bind_get(b, "hyper_connection.count", true, 2, AE_MAX_STREAMS, &h->n_streams));
-    AE_TRY(ae_bind_get(b, "hyper_connection.sinkhorn_iterations", true, 1, 1000, &h->hyper_iterations));
+    h->hyper_iterations = 1;
+    if (!b->arch->hyper_apart)
+        AE_TRY(ae_bind_get(b, "hyper_connection.sinkhorn_iterations", true, 1, 1000, &h->hyper_iterations));
+    else AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "hyper_connection.magnitude"), true, &h->hyper_magnitude, b->error));
+    if (b->arch->hyper_apart && !(h->hyper_magnitude > 0.0f && h->hyper_magnitude < 1e6f))
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %g; a number above 0 is needed", ae_gguf_path(b->gguf), b->key,
+                       (double)h->hyper_magnitude);
     AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "hyper_connection.epsilon"), true, &h->hyper_eps, b->error));
     if (h->n_embd > AE_MAX_EMBD / h->n_streams)
         return ae_fail(b->error, AERIE_ERROR_LIMIT, "%s: %u streams of %u values; %u values are possible together",
@@ -151,12 +157,13 @@ static aerie_status bind_hyper(ae_binder *b, const char *prefix, const ae_hparam
 
 aerie_status ae_bind_hyper(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l)
 {
-    const uint32_t n = h->n_streams * (2 + h->n_streams);
+    const bool apart = b->arch->hyper_apart;
+    const uint32_t n = h->n_streams * (apart ? 2 : 2 + h->n_streams), n_scales = apart ? 2 : 3;
     char prefix[48];
     snprintf(prefix, sizeof prefix, "blk.%u.hc_attn", i);
-    AE_TRY(bind_hyper(b, prefix, h, n, 3, &l->hyper_mixer));
+    AE_TRY(bind_hyper(b, prefix, h, n, n_scales, &l->hyper_mixer));
     snprintf(prefix, sizeof prefix, "blk.%u.hc_ffn", i);
-    return bind_hyper(b, prefix, h, n, 3, &l->hyper_ffn);
+    return bind_hyper(b, prefix, h, n, n_scales, &l->hyper_ffn);
 }
 
 aerie_status ae_bind_hyper_end(ae_binder *b, const ae_hparams *h, ae_hyper_layer *end)

@@ -104,7 +104,8 @@ static aerie_status read_index(ae_binder *b, ae_hparams *h, ae_layer *layers)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s is %u; it must be even", ae_gguf_path(b->gguf),
                        ae_bind_key(b, "attention.indexer.key_length"), x->head_dim);
     x->neox = b->arch->index_neox;
-    x->eps = 1e-6f;
+    x->eps = b->arch->index_late ? h->norm_eps : 1e-6f;
+    x->late = b->arch->index_late;
     for (uint32_t i = 0; i < b->n_specs; i++)
         types[i] = !b->arch->index_types || h->n_ctx_train < 1u << 20 || has_index(i);
     if (b->arch->index_types)
@@ -142,7 +143,10 @@ aerie_status ae_bind_mla_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers)
         if (s->window && b->arch->mla_window) s->attn_scale = 1.0f / sqrtf((float)(s->mla.n_nope + s->mla.n_rope));
         s->attn_scale *= scale;
     }
-    return b->arch->index ? read_index(b, h, layers) : AERIE_OK;
+    uint32_t n_most = !b->arch->index_late;
+    if (b->arch->index_late)
+        AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.indexer.top_k"), false, &n_most, b->error));
+    return b->arch->index && n_most ? read_index(b, h, layers) : AERIE_OK;
 }
 
 static aerie_status bind_stack(ae_binder *b, uint32_t i, const char *part, uint32_t n_heads, uint32_t n_out, uint32_t n_in,
@@ -182,6 +186,7 @@ aerie_status ae_bind_mla(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer
         AE_TRY(bind_stack(b, i, "attn_v_b.weight", n, m->value_dim, m->n_latent, &l->mla.v_b));
     }
     if (l->spec.index == AE_INDEX_OWN) AE_TRY(bind_index(b, i, h, &l->mla));
+    AE_TRY(ae_bind_layer(b, i, "attn_sinks.weight", false, 0, n, &l->sinks));
     if (b->arch->mla_key_norm) AE_TRY(ae_bind_layer(b, i, "attn_k_norm.weight", true, 0, m->n_rope, &l->k_norm));
     if (b->arch->mla_head_gate) {
         AE_TRY(ae_bind_layer(b, i, "attn_gate.weight", true, n, e, &l->out_gate));

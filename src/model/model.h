@@ -138,6 +138,7 @@ typedef struct ae_index_hparams {
     uint32_t n_most;   /* positions that a row chooses */
     bool neox;         /* how keys and queries rotate, with the model's first rotation */
     float eps;         /* of the keys' norm */
+    bool late;         /* in the file the values that rotate are the last ones */
     /* 0: positions are chosen, by all heads together; else each KV head chooses blocks of so many positions by an index head of
      * its own, among them the n_local blocks up to the row's own */
     uint32_t block, n_local;
@@ -282,6 +283,7 @@ typedef struct ae_hparams {
     bool hyper;           /* not AltUp, but hyper-connections: a block reads one sum of all streams, and adds to each of them */
     float hyper_eps;
     uint32_t hyper_iterations;
+    float hyper_magnitude; /* above 0: streams are not mixed, and ae_hyper.magnitude holds */
     /* Attention residuals (Kimi K3): before layers 0, bank_every, 2 bank_every, .. the stream is banked and begins anew; what a
      * block reads is the sum of all banks and the stream, weighed by the softmax of their scores. 0: there are none */
     uint32_t n_banks, bank_every;

@@ -285,6 +285,16 @@ static void larger_hyper_eps(ae_model *m)
 
 BREAK(no_index, s->index = AE_INDEX_NONE)
 BREAK(all_see_all_but_owners, if (s->index == AE_INDEX_OTHER) s->index = AE_INDEX_NONE)
+static void index_first(ae_model *m)
+{
+    m->hparams.index.late = false;
+}
+
+static void other_magnitude(ae_model *m)
+{
+    m->hparams.hyper_magnitude *= 0.5f;
+}
+
 static void bank_others(ae_model *m)
 {
     m->hparams.bank_every = 2;
@@ -637,6 +647,14 @@ static const struct fault {
     {"deepseek32", "bias of the norm of index keys", 32, no_index_bias},
     {"glm-dsa", "pairs of an index's rotation lie side by side", 32, other_index_pairs},
     {"glm-dsa-shared", "layers that share a choice", 32, all_see_all_but_owners},
+    {"hy_v4", "sinks", 21, no_sinks},
+    {"hy_v4", "a gate for each value", 10, no_own_gate},
+    {"hy_v4", "so many positions, not more", 32, one_more_position},
+    {"hy_v4", "layers that share a choice", 32, all_see_all_but_owners},
+    {"hy_v4", "the last values of index keys rotate", 32, index_first},
+    {"hy_v4", "limits of experts", 21, no_limit},
+    {"hy_v4", "how much streams take of a block", 35, other_magnitude},
+    {"hy_v4", "both halves of a layer have their coefficients", 35, one_base_for_halves},
     {"kimi-k3", "rows are banked before every third layer", 28, bank_others},
     {"kimi-k3", "each half has scores of its own", 28, one_score},
     {"kimi-k3", "bound of both halves of the activation", 33, no_up_limit},

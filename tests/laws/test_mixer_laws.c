@@ -38,6 +38,7 @@ static const struct mixer {
     {"KDA, latent", "kimi-linear"}, {"bounded KDA", "bailingmoe3"}, {"PLaMo-2", "plamo2"},
     {"sparse, latent", "deepseek32"}, {"sparse, shared choices", "glm-dsa-shared"},
     {"sparse and windowed, latent", "dots3note"}, {"banked rows", "kimi-k3"},
+    {"sparse, streams apart", "hy_v4"},
     {"sparse blocks of each group", "minimax-m3"}, {"two streams", "hrm_text"},
     {"the start of the stream again", "talkie"}, {"several streams", "gemma3n"},
     {"compressed rows, hyper-connections", "deepseek4"},

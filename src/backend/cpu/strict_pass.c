@@ -194,7 +194,7 @@ uint64_t ae_cpu_hash_hyper(const ae_hyper *a)
 {
     uint64_t h = 0;
     HASH_4(n_rows, n, x, x_stride);
-    HASH_4(scale, base, eps, n_iterations);
+    HASH_5(scale, base, eps, n_iterations, magnitude);
     return h;
 }
 

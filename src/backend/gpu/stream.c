@@ -160,6 +160,9 @@ aerie_status ae_gpu_stream_create(ae_backend *backend, const ae_stream_options *
     if (options->n_gathered)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s does not run attention over compressed rows yet; --device cpu runs "
                        "it", ae_gpu(backend)->name);
+    if (options->hyper)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s does not run hyper-connections yet; --device cpu runs them",
+                       ae_gpu(backend)->name);
     if (options->biased)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s does not run attention with biases by distance (T5) yet; --device "
                        "cpu runs it", ae_gpu(backend)->name);

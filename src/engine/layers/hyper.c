@@ -24,7 +24,7 @@ static void coefficients(const ae_block *b, const ae_net_hyper *l, uint32_t n_it
     ae_block_matmul(b, &m);
     b->ops->hyper(b->stream, &(ae_hyper){.n_rows = b->n_rows, .n = b->h->n_streams, .x = b->coef, .x_stride = coef_stride(b),
                                          .scale = l->scale, .base = l->base, .eps = b->h->hyper_eps,
-                                         .n_iterations = n_iterations});
+                                         .n_iterations = n_iterations, .magnitude = b->h->hyper_magnitude});
 }
 
 /* Sums the streams to b->x. */
@@ -54,7 +54,8 @@ void ae_block_hyper_leave(const ae_block *b)
 {
     const uint32_t n = b->h->n_embd, c = b->h->n_streams;
     const size_t stride = stride_of(b);
-    b->ops->mix(b->stream, &(ae_row_mix){.n_rows = b->n_rows, .dim = n, .n_in = c, .n_out = c, .x = b->streams,
+    if (!(b->h->hyper_magnitude > 0.0f))
+        b->ops->mix(b->stream, &(ae_row_mix){.n_rows = b->n_rows, .dim = n, .n_in = c, .n_out = c, .x = b->streams,
                                          .x_stride = stride, .x_step = n, .coef = b->coef + 2 * c,
                                          .coef_stride = coef_stride(b), .out_step = 1, .in_step = c, .y = b->streams,
                                          .y_stride = stride, .y_step = n});

@@ -88,7 +88,8 @@ static void attend(const ae_block *b, const ae_layer_spec *s, const ae_net_layer
     const ae_places places = ae_block_chosen(b, s, l);
     b->ops->attention(b->stream, &(ae_attention){
         .places = &places, .kv = l->windowed ? b->kv_parts : b->kv, .layer = l->kv, .window = s->window, .n_heads = s->n_heads,
-        .n_kv_heads = 1, .head_dim = h->n_latent, .n_rope = h->n_rope, .scale = s->attn_scale, .q = b->q, .y = b->attn});
+        .sinks = l->sinks, .n_kv_heads = 1, .head_dim = h->n_latent, .n_rope = h->n_rope, .scale = s->attn_scale, .q = b->q,
+        .y = b->attn});
     b->ops->head_matmul(b->stream, &(ae_head_matmul){
         .n_rows = b->n_rows, .n_heads = s->n_heads, .x = b->attn, .x_stride = (size_t)s->n_heads * h->n_latent,
         .x_step = h->n_latent, .weights = l->mla.v_b, .y = b->mla_head, .y_stride = v_dim,

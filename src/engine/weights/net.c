@@ -27,7 +27,7 @@ typedef struct range {
 typedef struct cut {
     range q, k, v, q_head, q_norm, k_norm, heads, ff, embd;
     range expert_ff, shared_ff, expert_out, latent_out, inner_bias, out_bias; /* the last two: of all experts */
-    range recur_out;
+    range recur_out, index_q, index_k; /* index.late: in another order */
     range by_part;             /* LIGHTNING: rows of its fused projection in another order */
     const ae_recur_cut *recur; /* NULL: all of the recurrent mixer */
 } cut;
@@ -239,6 +239,7 @@ static range rows_of(const cut *c, const ae_net_layer *to, ae_weight *const *fie
     if (field == &to->s_down || field == &to->latent_up) return c->latent_out;
     if (field == &to->wq || field == &to->mla.q_b) return c->q;
     if (field == &to->wk) return c->k;
+    if (field == &to->mla.index_q || field == &to->mla.index_k) return field == &to->mla.index_q ? c->index_q : c->index_k;
     if (field == &to->wv) return c->v;
     if (field == &to->out_gate) return c->q_head;
     if (field == &to->w_gate || field == &to->w_up) return c->ff;
@@ -254,6 +255,7 @@ static range elements_of(const cut *c, const ae_net_layer *to, float *const *fie
     if (field == &to->q_norm || field == &to->q_norm_b) return c->q_norm;
     if (field == &to->k_norm || field == &to->k_norm_b) return c->k_norm;
     if (field == &to->sinks) return c->heads;
+    if (field == &to->mla.index_k_norm || field == &to->mla.index_k_norm_b) return c->index_k;
     if (field == &to->b_gate || field == &to->b_up) return c->ff;
     if (field == &to->eb_gate || field == &to->eb_up) return c->inner_bias;
     if (field == &to->eb_down) return c->out_bias;
@@ -468,6 +470,7 @@ static void list_layer(ae_net *net, uint32_t i)
     if (twin_of(net, i) != i) return;
     cut mixer = cut_mixer(net->ranks, i);
     const cut ffn = cut_ffn(h, net->ranks, i);
+    if (net->by_index) mixer.index_q = of_list(net->by_index, 2 * h->index.n_heads), mixer.index_k = of_list(net->by_index, 2);
     if (from->recur.rates) mixer.by_part = of_list(net->by_part, 3 * h->recur.n_heads);
     ae_weight **stacked = net->stacked ? net->stacked + (size_t)i * ae_net_n_stacked(h) : NULL;
     if (ae_ranks_has(net->ranks, i)) list_parts_of(&net->parts, h, from, &mixer, &ffn, stacked, to);
@@ -664,12 +667,24 @@ static bool is_of_layers(const ae_net *net, const ae_part *part)
     return at >= first && at < first + net->model->hparams.n_layers * sizeof *net->layers;
 }
 
+/* Lists the rows of index queries so that what rotates of each head comes first. */
+static aerie_status order_index(ae_net *net, aerie_error *error)
+{
+    const ae_index_hparams *x = &net->model->hparams.index;
+    const uint32_t n = x->late ? 2 * x->n_heads : 0, d = x->head_dim, n_rot = net->model->hparams.ropes[0].n_rot;
+    if (n) net->by_index = ae_alloc(n, sizeof *net->by_index);
+    if (n && !net->by_index) return ae_fail_memory(error, "the order of index rows", n * sizeof *net->by_index);
+    for (uint32_t k = 0; k < n; k++)
+        net->by_index[k] = (ae_part_run){(uint64_t)(k / 2) * d + (k % 2 ? 0 : d - n_rot), k % 2 ? d - n_rot : n_rot};
+    return AERIE_OK;
+}
+
 /* Lists the rows of q, k and v, which files have for each head, as those of all heads' values, keys and queries. */
 static aerie_status order_heads(ae_net *net, aerie_error *error)
 {
     const ae_recur_hparams *r = &net->model->hparams.recur;
     const uint32_t n = r->n_heads, d = r->value_dim;
-    if (r->kind != AE_RECUR_LIGHTNING) return AERIE_OK;
+    if (r->kind != AE_RECUR_LIGHTNING) return order_index(net, error);
     net->by_part = ae_alloc(3 * (size_t)n, sizeof *net->by_part);
     if (!net->by_part) return ae_fail_memory(error, "the order of heads", 3 * (size_t)n * sizeof *net->by_part);
     for (uint32_t k = 0; k < 3; k++)
@@ -706,6 +721,7 @@ static void free_tables(ae_net *net)
     ae_free(net->layers);
     ae_free(net->stacked);
     ae_free(net->by_part);
+    ae_free(net->by_index);
 }
 
 aerie_status ae_net_plan_split(size_t *bytes, const ae_model *model, const ae_split *split, const ae_load_options *options,

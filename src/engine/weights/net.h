@@ -124,6 +124,7 @@ typedef struct ae_net {
     ae_net_layer *layers; /* [n_layers] */
     uint32_t n_recur;     /* layers with recurrent state */
     ae_parts parts;       /* every weight and vector */
+    ae_part_run *by_index; /* [2 * index heads] the rows of index queries, what rotates first; NULL: they lie so */
     ae_part_run *by_part; /* [3 * heads] LIGHTNING: the rows of `in` in that order; NULL: none */
     ae_weight **stacked;  /* [n_layers][ae_net_n_stacked] the arrays of weights of experts and heads; NULL: none */
     size_t pass_bytes;    /* bytes that a pass of one row reads, in memory or in the file: no lookup tables, and only as many

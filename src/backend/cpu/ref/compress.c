@@ -61,12 +61,14 @@ static void softmax(float *x, uint32_t n, float eps)
 
 void ae_ref_hyper(const ae_hyper *a, size_t row)
 {
-    const uint32_t n = a->n, n_all = a->n_iterations ? n * (2 + n) : n;
+    const bool apart = a->magnitude > 0.0f;
+    const uint32_t n = a->n, n_all = !a->n_iterations ? n : apart ? 2 * n : n * (2 + n);
     float *x = a->x + row * a->x_stride, *c = x + 2 * n;
     for (uint32_t k = 0; k < n_all; k++) x[k] = x[k] * a->scale[k < n ? 0 : k < 2 * n ? 1 : 2] + a->base[k];
     for (uint32_t k = 0; k < n; k++) x[k] = sigmoid(x[k]) + a->eps;
     if (!a->n_iterations) return;
-    for (uint32_t k = n; k < 2 * n; k++) x[k] = 2.0f * sigmoid(x[k]);
+    for (uint32_t k = n; k < 2 * n; k++) x[k] = apart ? a->magnitude * sigmoid(x[k]) + a->eps : 2.0f * sigmoid(x[k]);
+    if (apart) return;
     for (uint32_t k = 0; k < n; k++) softmax(c + k * n, n, a->eps);
     divide(c, n, 1, n, a->eps);
     for (uint32_t i = 1; i < a->n_iterations; i++) {
