@@ -886,6 +886,49 @@ def sparse_mla(f):
     return transformers.DeepseekV32ForCausalLM, transformers.DeepseekV32Config(**values, **more), state
 
 
+V4_LAYER = {
+    "attn_q_a_norm": "self_attn.q_a_norm", "attn_kv": "self_attn.kv_proj", "attn_kv_a_norm": "self_attn.kv_norm",
+    "attn_sinks": "self_attn.sinks", "attn_output_a": "self_attn.o_a_proj", "attn_output_b": "self_attn.o_b_proj",
+    "ffn_gate_tid2eid": "mlp.gate.tid2eid", "indexer.attn_q_b": "self_attn.compressor.indexer.q_b_proj",
+    "indexer.proj": "self_attn.compressor.indexer.scorer.weights_proj"}
+
+
+def deepseek4(f):
+    """DeepSeek V4, each of whose layers has limits of its own here."""
+    kinds = {0: "sliding_attention", 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
+    compressors = {"attn_compressor": "self_attn.compressor", "indexer_compressor": "self_attn.compressor.indexer"}
+    parts = {"kv": "kv_proj.weight", "gate": "gate_proj.weight", "ape": "position_bias", "norm": "kv_norm.weight"}
+    layer = {name + ".weight": to + ("" if to.endswith(("sinks", "tid2eid")) else ".weight") for name, to in V4_LAYER.items()}
+    for name, to in compressors.items():
+        layer.update({f"{name}_{part}.weight": f"{to}.{end}" for part, end in parts.items()})
+    for half in ("attn", "ffn"):
+        layer.update({f"hc_{half}_{part}.weight": f"{half}_hc.{part}" for part in ("fn", "base", "scale")})
+    whole = {name: f.tensors.pop(name) for name in list(f.tensors) if name.startswith("output_hc_")}
+    state = state_of(f, layer, change=lambda name, w, i: (name, w.reshape(-1, w.shape[-1]) if "output_a" in name else w))
+    state.update({"model.hc_head.hc_" + name[len("output_hc_"):-len(".weight")]: w for name, w in whole.items()})
+    rope = dict(rope_type="default", rope_theta=f["rope.freq_base"],
+                partial_rotary_factor=f["rope.dimension_count"] / f["attention.key_length"])
+    late = dict(rope, rope_type="yarn", rope_theta=f["attention.compress_rope_freq_base"], factor=f["rope.scaling.factor"],
+                original_max_position_embeddings=f["rope.scaling.original_context_length"], attention_factor=1.0)
+    n_hash = f["hash_layer_count"]
+    config = transformers.DeepseekV4Config(**common(
+        f, q_lora_rank=f["attention.q_lora_rank"], o_groups=f["attention.output_group_count"],
+        o_lora_rank=f["attention.output_lora_rank"], sliding_window=f["attention.sliding_window"],
+        index_n_heads=f["attention.indexer.head_count"], index_head_dim=f["attention.indexer.key_length"],
+        index_topk=f["attention.indexer.top_k"], layer_types=[kinds[n] for n in f["attention.compress_ratios"]],
+        mlp_layer_types=["hash_moe"] * n_hash + ["moe"] * (f.n_layers - n_hash), hc_mult=f["hyper_connection.count"],
+        hc_sinkhorn_iters=f["hyper_connection.sinkhorn_iterations"], hc_eps=f["hyper_connection.epsilon"],
+        routed_scaling_factor=f["expert_weights_scale"], partial_rotary_factor=rope["partial_rotary_factor"],
+        intermediate_size=f["expert_feed_forward_length"]) | {"rope_parameters": {"main": rope, "compress": late}})
+
+    class Limited(transformers.DeepseekV4ForCausalLM):
+        def __init__(self, config):
+            super().__init__(config)
+            for own, limit, shared in zip(self.model.layers, f["swiglu_clamp_exp"], f["swiglu_clamp_shexp"]):
+                own.mlp.experts.limit, own.mlp.shared_experts.limit = limit, shared
+    return Limited, config, state
+
+
 def dots3(f):
     """dots3-note, whose scales of low-rank rows its files have in the norms before."""
     heads, windowed, rope = f["attention.head_count"], f["attention.sliding_window_pattern"], f["rope.dimension_count"]
@@ -1008,6 +1051,7 @@ MORE = {
     "hunyuan_vl": hunyuan_vl, "bitnet": bitnet, "dbrx": dbrx, "stablelm": stablelm, "gptneox": gptneox, "falcon": falcon,
     "mamba2": mamba2_alone, "mamba": mamba_alone, "jamba": jamba, "kimi-linear": kda, "bailingmoe3": kda,
     "falcon-h1": falcon_h1, "deepseek32": sparse_mla, "glm-dsa": sparse_mla, "dots3note": dots3,
+    "deepseek4": deepseek4,
     "minimax-m3": minimax_m3, "hrm_text": hrm_text,
     "olmo": as_llama(True, "OlmoForCausalLM", "OlmoConfig", clip_qkv=lambda f: f["attention.clamp_kqv"]),
     "gemma3n": gemma3n, "minimax-01": minimax_01,

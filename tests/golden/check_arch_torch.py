@@ -24,7 +24,7 @@ except ImportError as missing:
     print(f"skip: {missing}")
     sys.exit(77)
 
-from make_arch_vectors import fnv1a, text
+from make_arch_vectors import LEAD, fnv1a, text
 
 MAX_ERROR = 1e-4
 
@@ -676,12 +676,13 @@ def build(f):
 def torch_logits(f, tokens):
     """Of the trunk; of the MTP block, or None."""
     model, block = build(f)
-    tokens = torch.tensor(tokens[None].astype(np.int64))
+    lead = LEAD.get(f.arch, 0)
+    tokens = torch.tensor(np.concatenate([np.resize(tokens, lead), tokens])[None].astype(np.int64))
     with torch.no_grad():
         # rows of models that denoise see each other
         whole = f.arch in DENOISES and not (f.arch == "dream" and "rope.scaling.type" in f.keys)  # dream-nld decodes
         mask = torch.zeros((1, 1) + (tokens.shape[1],) * 2) if whole else None
-        logits = model(tokens, attention_mask=mask, use_cache=False).logits[0].double().numpy()
+        logits = model(tokens, attention_mask=mask, use_cache=False).logits[0, lead:].double().numpy()
         if not block:
             return logits, None
         part = "attn_kv_a_mqa" if any("kv_a_proj" in name for name in block) else "attn_output"

@@ -84,10 +84,8 @@ def text():
     return tokens
 
 
-def lead_of(path):
-    """Positions before the rows that count, of which the text is repeated: with blocks of 128, so that rows see some."""
-    with open(path, "rb") as f:
-        return 160 if b"deepseek4" in f.read(100) else 0
+# Positions before the rows that count, of which the text is repeated: with blocks of 128, so that rows see some.
+LEAD = {"deepseek4": 160}
 
 
 def decode(lib, context, tokens, first, hidden=None):
@@ -118,7 +116,9 @@ def run(lib, path, tokens, nextn, encoder):
     cp.n_threads = cp.n_threads_batch = 1
     cp.flash_attn, cp.type_k, cp.type_v, cp.op_offload, cp.embeddings, cp.pooling_type = 0, 0, 0, False, nextn or encoder, 0
     context = lib.llama_init_from_model(model, cp)
-    lead = lead_of(path)
+    with open(path, "rb") as f:
+        head = f.read(100)
+    lead = max([n for arch, n in LEAD.items() if arch.encode() in head], default=0)
     rows = decode(lib, context, [tokens[i % ROWS] for i in range(lead)] + tokens, 0) if context and not encoder else None
     rows = rows and rows[lead:]
     if context and encoder:
