@@ -223,12 +223,11 @@ static void attend(const attention_job *job, const ae_attn_tile *tile)
 }
 
 /* After the results are complete: those over codes of latent rows, and over values of 4 bits, are turned back. */
-static void finish(const attention_job *job, const ae_attn_tile *tile)
+static void finish(const ae_stream *stream, ae_kv_type type, const ae_attn_tile *tile)
 {
-    const ae_kv_type type = job->args->kv->type;
     if (tile->n_rope ? type == AE_KV_F32 : ae_kv_value_bits(type) != 4) return;
     for (uint32_t q = 0; q < tile->n_queries; q++)
-        job->stream->backend->kernels.latent_unturn(tile->query[q].y, tile->head_dim);
+        stream->backend->kernels.latent_unturn(tile->query[q].y, tile->head_dim);
 }
 
 static void whole_item(void *context, uint32_t i_item, uint32_t i_worker)
@@ -237,7 +236,7 @@ static void whole_item(void *context, uint32_t i_item, uint32_t i_worker)
     /* the last rows of a prompt see most positions: they go first, so that no thread ends late */
     const ae_attn_tile tile = tile_at(job, job->n_tiles - 1 - i_item, i_worker);
     attend(job, &tile);
-    finish(job, &tile);
+    finish(job->stream, job->args->kv->type, &tile);
 }
 
 /* ---- Split over chunks ------------------------------------------------------------------------------------ */
@@ -272,7 +271,7 @@ static void merge_item(void *context, uint32_t i, uint32_t i_worker)
     tile.chunk_end = job->end;
     tile.parts = parts_of(job, i);
     job->stream->backend->kernels.attention_merge(&tile, &job->stream->attn_state[i], job->last);
-    if (job->last) finish(job, &tile);
+    if (job->last) finish(job->stream, job->args->kv->type, &tile);
 }
 
 /* Chunks [begin, end) of all, in rounds whose parts fit the scratch. */
@@ -399,6 +398,7 @@ static void gathered_item(void *context, uint32_t item, uint32_t i_worker)
                                         NULL, a->sinks ? a->sinks[begin + q] : 0.0f, s->gathered_table, 0};
     }
     s->backend->kernels.attention[a->kv->type](&tile);
+    finish(s, a->kv->type, &tile);
 }
 
 static void attend_gathered(ae_stream *stream, const ae_attention *a)
