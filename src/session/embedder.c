@@ -107,12 +107,15 @@ aerie_status aerie_embedder_create(aerie_embedder **embedder, const aerie_model 
     aerie_embedder *e = ae_alloc(1, sizeof *e);
     if (!e) return ae_fail_memory(error, "an embedder", sizeof *e);
     e->model = model;
-    aerie_status status = resolve(model->model, &p, &e->options, error);
+    /* of an encoder and a decoder, the encoder embeds */
+    const ae_model *own = model->source ? model->source : model->model;
+    const ae_net *net = model->source ? model->source_net : model->net;
+    aerie_status status = resolve(own, &p, &e->options, error);
     if (status == AERIE_OK)
         status = ae_session_check_memory(model->backend, "an embedder of this context size",
-                                     ae_embedder_plan_bytes(model->model, model->backend, &e->options),
+                                     ae_embedder_plan_bytes(own, net->backend, &e->options),
                                      "a smaller context (-c) would fit", error);
-    if (status == AERIE_OK) status = ae_embedder_create(&e->embedder, model->net, &e->options, error);
+    if (status == AERIE_OK) status = ae_embedder_create(&e->embedder, net, &e->options, error);
     if (status == AERIE_OK) *embedder = e;
     else aerie_embedder_free(e);
     return status;

@@ -32,10 +32,17 @@ static const char *run_pass(const ae_model *model)
     if (status == AERIE_OK) {
         ae_engine_rows_clear(engine);
         const int32_t most = (int32_t)model->hparams.n_vocab - 1;
-        const int32_t row[3] = {tokens[0], tokens[1] < most ? tokens[1] : most, tokens[2] < most ? tokens[2] : most};
-        status = ae_engine_add_chain(engine, 0, row, 3, AE_EXPORT_ALL, &first, &error);
+        int32_t row[3] = {tokens[0], tokens[1] < most ? tokens[1] : most, tokens[2] < most ? tokens[2] : most};
+        const bool crosses = model->hparams.crosses; /* a source of two rows comes first */
+        float *rows = calloc(2 * (size_t)model->hparams.n_embd, sizeof *rows);
+        if (!rows) return "there is no memory";
+        if (crosses) row[0] = -1, row[1] = -2;
+        if (model->hparams.encoder) status = ae_engine_add_text(engine, 0, row, 3, 3, &first, &error); /* it has no logits */
+        else status = ae_engine_add_chain(engine, 0, row, 3, AE_EXPORT_ALL, &first, &error);
+        if (status == AERIE_OK && crosses) status = ae_engine_add_given(engine, first, 2, rows, 0, false, &error);
         if (status == AERIE_OK) ae_engine_pass(engine, NULL);
         if (status == AERIE_OK) ae_engine_commit(engine, 0, 3, NULL, 0);
+        free(rows);
         if (!ae_kv_is_sound(ae_engine_kv(engine))) why = "the KV cache is not sound";
     }
     if (status != AERIE_OK && (error.status != status || !error.text[0]))
