@@ -13,6 +13,7 @@ mistake, its file is changed so that it computes the same, which shows that ther
 """
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -21,10 +22,12 @@ import numpy as np
 from gguf import GGUFReader
 
 SIZES = {"gemma3": [(32, 32)], "idefics3": [(96, 96), (96, 64), (32, 96)], "pixtral": [(64, 64), (32, 48)],
-         "pixtral-merge": [(64, 64), (32, 48)], "qwen35": [(64, 64), (96, 48)], "qwen2vl": [(32, 32), (24, 40)],
+         "pixtral-merge": [(64, 64), (32, 48)], "qwen3vl": [(64, 64), (96, 48)], "qwen35": [(64, 64), (96, 48)],
+         "qwen2vl": [(32, 32), (24, 40)],
          "qwen2.5vl": [(32, 32), (72, 56), (144, 120)], "gemma4v": [(192, 192)], "gemma4uv": [(192, 192)],
          "internvl": [(32, 32), (64, 32)], "lfm2": [(64, 64), (96, 64)]}
-COUNTED = 20
+COUNTED = int(os.environ.get("COUNTED", 20))
+DEEP = {"qwen3vl": 2}  # text models whose layers take further rows; others: llama
 
 
 def build(source, binaries, folder):
@@ -49,6 +52,22 @@ def change(path, keys, tensors):
     file.data.flush()
 
 
+def deepen(path, arch, n):
+    """Adds the key n_deepstack_layers, as the first one."""
+    with open(path, "rb") as f:
+        data = f.read()
+    key = f"{arch}.n_deepstack_layers".encode()
+    n_keys = struct.unpack_from("<Q", data, 16)[0]
+    entry = struct.pack("<Q", len(key)) + key + struct.pack("<II", 4, n)
+    reader = GGUFReader(path)
+    start = reader.data_offset
+    end = max(int(t.field.offset) + sum(int(p.nbytes) for p in t.field.parts) for t in reader.tensors)
+    head = data[:16] + struct.pack("<Q", n_keys + 1) + entry + data[24:end]
+    head += bytes(-len(head) % reader.alignment)
+    with open(path, "wb") as f:
+        f.write(head + data[start:])
+
+
 def prepare(name, ours, theirs):
     both, only = {}, {}
     if name == "qwen2.5vl":
@@ -69,10 +88,12 @@ def main():
         def at(name):
             return os.path.join(folder, name)
         mtmd_rows = build(source, binaries, folder)
-        subprocess.run([mkarch, "llama", at("text.gguf")], check=True, stdout=subprocess.DEVNULL)
         for name, sizes in SIZES.items():
             if len(sys.argv) > 5 and name not in sys.argv[5:]:
                 continue
+            subprocess.run([mkarch, name if name in DEEP else "llama", at("text.gguf")], check=True, stdout=subprocess.DEVNULL)
+            if name in DEEP:
+                deepen(at("text.gguf"), name, DEEP[name])
             subprocess.run([mkarch, f"mmproj-{name}:64", at("ours")], check=True, stdout=subprocess.DEVNULL)
             prepare(name, at("ours"), at("theirs"))
             line = []
@@ -91,7 +112,7 @@ def main():
                     continue
                 error = float(((x - y) ** 2).sum() / (x ** 2).sum())
                 bad += not error < 1e-3
-                line.append(f"{w} x {h}: {len(x) // 64} rows, {error:.1e}")
+                line.append(f"{w} x {h}: {len(x) // (64 * (1 + DEEP.get(name, 0)))} rows, {error:.1e}")
             same = 0
             for _ in range(COUNTED):
                 w, h = (str(x) for x in rng.integers(8, 400, 2))
