@@ -79,6 +79,11 @@ typedef struct ae_moe {
     /* above 1: expert e uses the weights of index e / n_each, which all n_each of a group share; a row that chose several of a
      * group uses them once for each. There are no biases and no out_scale then */
     uint32_t n_each;
+    /* [n_rows][given_stride] the expert that each row uses, with a weight of 1: the id nearest to this number, of two the
+     * higher one. Then n_used is 1, and there are no router, no latent and no shared expert; x has n_in of up floats per row.
+     * Or NULL */
+    const float *given;
+    size_t given_stride;
     float *y;                /* [n_rows][n_embd] f32; with latent it may not be x */
 } ae_moe;
 
@@ -87,6 +92,7 @@ typedef struct ae_moe_shape {
     uint32_t n_experts, n_used, n_embd, n_ff, n_ff_shared;
     bool weigh_input;
     uint32_t n_each; /* as in ae_moe, the largest */
+    bool given;      /* experts are given; n_embd is the widest input or output */
 } ae_moe_shape;
 
 #endif

@@ -81,7 +81,8 @@ static size_t moved_size(const ae_model *m, const ae_engine_options *o)
     const size_t layers = (size_t)m->hparams.n_layers * m->hparams.n_embd_layer, chosen = ae_engine_n_chosen(m, o);
     const size_t several = ae_model_n_streams(&m->hparams) + m->hparams.n_banks;
     const size_t wide = (several ? several : 1) * m->hparams.n_embd;
-    const size_t most = layers > wide ? layers : wide;
+    const size_t adapter = m->hparams.adapters.n ? AE_SWITCH_DIM : 0, rows = wide > adapter ? wide : adapter;
+    const size_t most = layers > rows ? layers : rows;
     return most > chosen ? most : chosen;
 }
 
@@ -127,6 +128,9 @@ static void host_layout(ae_layout *l, const ae_model *m, const ae_split *split, 
     e->turn_cos = ae_layout_add(l, turns ? n * (m->hparams.ropes[0].n_rot / 2) : 0, sizeof(float));
     e->turn_sin = ae_layout_add(l, turns ? n * (m->hparams.ropes[0].n_rot / 2) : 0, sizeof(float));
     e->q_scale_host = ae_layout_add(l, n, sizeof(float));
+    const size_t n_switched = m->hparams.adapters.n ? n : 0;
+    e->switch_host = ae_layout_add(l, 3 * n_switched * AE_SWITCH_DIM, sizeof(float));
+    e->embedded = ae_layout_add(l, n_switched, sizeof *e->embedded);
     e->moved = ae_layout_add(l, split->n_devices > 1 ? n * moved_size(m, o) : 0, sizeof(float));
     e->group.room = ae_layout_add(l, o->ranks ? gathered_size(m, o) : 0, sizeof(float));
     e->sets = ae_layout_add(l, o->n_seqs, sizeof *e->sets);
@@ -197,6 +201,10 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_split *split
     d->q_scale = ae_layout_add(l, h->temp_scale != 0.0f ? n : 0, sizeof(float));
     selection_layout(l, m, o, &d->selection);
     compress_layout(l, m, o, &d->compress);
+    const size_t n_switched = h->adapters.n ? n : 0;
+    d->switch_rows = ae_layout_add(l, 3 * n_switched * AE_SWITCH_DIM, sizeof(float));
+    d->switch_token = ae_layout_add(l, n_switched, sizeof *d->switch_token);
+    d->block.adapter = ae_layout_add(l, n_switched * AE_SWITCH_DIM, sizeof(float));
     const ae_recur_widths w = ae_block_recur_widths(&h->recur);
     d->recur.in = ae_layout_add(l, n * w.in, sizeof(float));
     d->recur.z = ae_layout_add(l, n * w.z, sizeof(float));
@@ -266,12 +274,17 @@ static ae_stream_options stream_options(const ae_model *m, const ae_state_shape 
     const ae_hparams *h = &m->hparams;
     const ae_expert_hparams *x = &h->experts;
     const uint32_t widest = ae_block_max_in(h, m->layers, h->n_layers);
+    const ae_widths w = ae_model_widths(m->layers, h->n_layers);
+    const uint32_t wide = w.q > w.ff ? w.q : w.ff; /* of adapters that tokens choose */
+    const ae_moe_shape switched = {.n_experts = h->adapters.n, .n_used = 1, .n_embd = wide > h->n_embd ? wide : h->n_embd,
+                                   .n_ff = h->adapters.rank, .given = true};
+    const ae_moe_shape moe = {x->n, x->n_used, x->n_latent > h->n_embd ? x->n_latent : h->n_embd,
+                              x->n_ff > x->n_ff_chunk ? x->n_ff : x->n_ff_chunk, x->n_ff_shared, x->weigh_input,
+                              x->n_chunks ? x->n / x->n_chunks : 0, false};
     return (ae_stream_options){
         .n_threads = o->n_threads, .max_rows = o->n_batch,
         .max_in = widest > o->max_rank ? widest : o->max_rank,
-        .moe = {x->n, x->n_used, x->n_latent > h->n_embd ? x->n_latent : h->n_embd,
-                x->n_ff > x->n_ff_chunk ? x->n_ff : x->n_ff_chunk, x->n_ff_shared, x->weigh_input,
-                x->n_chunks ? x->n / x->n_chunks : 0},
+        .moe = h->adapters.n ? switched : moe,
         .n_selected_from = h->index.n_heads || h->compress.widest ? most_seen(o) : 0,
         .selects_blocks = h->index.block > 0,
         .n_streams = h->n_streams, .n_banks = h->n_banks,

@@ -22,6 +22,9 @@ typedef struct ae_engine_device {
     float *cos[AE_MAX_ROPES], *sin[AE_MAX_ROPES]; /* [n_batch][n_rot / 2] */
     float *deep;         /* [n_batch][n_embd] rows that are added after a layer; or NULL */
     float *q_scale;      /* [n_batch] temperature of queries; or NULL */
+    /* adapters that tokens choose: [3][n_batch][AE_SWITCH_DIM] queries, keys and values, [n_batch] tokens to embed; or NULL */
+    float *switch_rows;
+    int32_t *switch_token;
     ae_selection selection; /* with an index; else NULLs */
     ae_compress_rows compress; /* with compressed rows; else NULLs */
     ae_recur_rows recur; /* of recurrent layers; else NULLs */
@@ -60,6 +63,8 @@ struct ae_engine {
     double *rope_host;   /* [n_rot / 2] of the widest rotation, scratch */
     double rope_magnitude[AE_MAX_ROPES];
     float *q_scale_host; /* [n_batch] */
+    float *switch_host;  /* as switch_rows; or NULL */
+    int32_t *embedded;   /* as switch_token; or NULL */
     float *moved;        /* [n_batch][n_embd or n_layers * n_embd_layer] scratch for rows that move between devices; or NULL */
     ae_block_group group; /* of a rank in a group; otherwise NULLs */
     aerie_status group_status; /* on ranks that follow: result of the pass before its logits were sent */

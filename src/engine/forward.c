@@ -85,10 +85,33 @@ static void upload_turns(ae_engine *e)
     }
 }
 
+/* What the rows' tokens say about adapters: for the device of the first layer. */
+static void upload_switches(ae_engine *e)
+{
+    const ae_switch_hparams *x = &e->net->model->hparams.adapters;
+    const size_t n = (size_t)e->options.n_batch * AE_SWITCH_DIM;
+    ae_engine_device *d = &e->devices[e->net->split.mixer[0]];
+    for (uint32_t r = 0; r < e->n_rows; r++) {
+        float *row = e->switch_host + (size_t)r * AE_SWITCH_DIM; /* the other values stay 0 */
+        uint32_t i = 0;
+        while (i + 1 < x->n && x->activate[i] != e->ids[r]) i++;
+        const bool chooses = i + 1 < x->n;
+        row[0] = 1.0f;
+        row[n] = chooses ? x->gain : -x->gain;
+        row[2 * n] = chooses ? (float)(i + 1) : 0.0f;
+        e->embedded[r] = chooses ? x->substitute[i] : e->rows.token[r];
+    }
+    for (size_t k = 0; k < 3; k++)
+        d->backend->ops->upload(d->stream, d->switch_rows + k * n, e->switch_host + k * n,
+                                (size_t)e->n_rows * AE_SWITCH_DIM * sizeof(float));
+    d->backend->ops->upload(d->stream, d->switch_token, e->embedded, e->n_rows * sizeof *e->embedded);
+}
+
 void ae_forward_upload(ae_engine *e)
 {
     const ae_hparams *h = &e->net->model->hparams;
     if (e->turned) upload_turns(e);
+    if (h->adapters.n) upload_switches(e);
     if (h->temp_scale == 0.0f) return;
     for (uint32_t r = 0; r < e->n_rows; r++) {
         const double at =
@@ -157,11 +180,13 @@ static void begin_encoder(ae_engine *e, ae_engine_device *d)
 static void begin_stream(ae_engine *e, ae_engine_device *d, const ae_block *b)
 {
     const ae_hparams *h = &e->net->model->hparams;
-    d->backend->ops->lookup(d->stream, e->net->embedding, d->rows.token, e->n_rows, d->block.x, h->n_embd);
+    d->backend->ops->lookup(d->stream, e->net->embedding, h->adapters.n ? d->switch_token : d->rows.token, e->n_rows,
+                            d->block.x, h->n_embd);
     if (h->embedding_scale != 1.0f) scale(e, d, d->block.x, h->n_embd, h->embedding_scale);
     for (uint32_t i = 0; i < e->n_given; i++)
         d->backend->ops->upload(d->stream, d->block.x + (size_t)e->given[i].first * h->n_embd, e->given[i].rows,
                                 (size_t)e->given[i].n * h->n_embd * sizeof(float));
+    if (h->adapters.n) ae_block_find_adapters(b, e->net->kv_switch, d->switch_rows, e->options.n_batch);
     if (h->n_embd_layer) layer_embeddings(e, d);
     if (h->encoder) begin_encoder(e, d);
     else if (e->net->embed_norm) norm_embeddings(e, d);
@@ -389,6 +414,8 @@ void ae_forward_move(ae_engine *e, uint32_t begin, uint32_t end)
     if (end > 2 * h->n_layers) return;
     for (uint32_t i = 0; !begin && (h->adds_start || h->crosses) && i < e->n_devices; i++)
         if (d != &e->devices[i]) move(e, d, d->block.start, &e->devices[i], e->devices[i].block.start, h->n_embd);
+    for (uint32_t i = 0; !begin && h->adapters.n && i < e->n_devices; i++)
+        if (d != &e->devices[i]) move(e, d, d->block.adapter, &e->devices[i], e->devices[i].block.adapter, AE_SWITCH_DIM);
     for (uint32_t i = 0; !begin && h->recur.kind == AE_RECUR_WKV7 && i < e->n_devices; i++) {
         ae_engine_device *to = &e->devices[i];
         if (d != to) move(e, d, ae_block_first_values(&d->recur), to, ae_block_first_values(&to->recur), h->n_embd);

@@ -154,6 +154,7 @@ static const ae_arch archs[] = {
     /* Granite */
     {.name = "granite", .logit_scale = AE_LOGIT_SCALE_OVER, .rope_finetuned = true, .experts = AE_EXPERTS_MAYBE,
      .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true, .shared = AE_SHARED_SIZE},
+    {.name = "graniteswitch", .logit_scale = AE_LOGIT_SCALE_OVER, .rope_finetuned = true, .switches = true},
     {.name = "granite_swa", .logit_scale = AE_LOGIT_SCALE_OVER, .window_period = 1, .rope_pattern = true,
      .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true, .shared = AE_SHARED_SIZE},
     {.name = "granitemoe", .logit_scale = AE_LOGIT_SCALE_OVER, .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX,

@@ -90,6 +90,7 @@ typedef struct ae_arch {
     bool relu_ungated;     /* gate_optional: without a gate the activation is ReLU */
     bool again_norm;       /* STREAM: if there is an attn_norm_2, it norms the sum of the layer's input and the stream */
     bool loops;            /* num_loops: all layers run this many times in sequence, each time with their own KV cache */
+    bool switches;         /* ae_hparams.adapters */
     bool cycles;           /* ae_hparams.n_stack: hrm.layers_per_stack, hrm.h_cycles, hrm.l_cycles */
     /* a layer without heads has no mixer, one without KV heads only a projection, one without n_ff no feed-forward block */
     bool parts_optional;

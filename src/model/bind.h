@@ -81,6 +81,9 @@ aerie_status ae_bind_channel_mix(ae_binder *b, uint32_t i, const ae_hparams *h, 
 aerie_status ae_bind_mla_head(ae_binder *b, ae_hparams *h);
 aerie_status ae_bind_mla_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers);
 aerie_status ae_bind_mla(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l);
+/* bind_switch.c: adapters that tokens choose: their keys (n_vocab is set), then the tensors of a layer. */
+aerie_status ae_bind_switch_hparams(ae_binder *b, ae_hparams *h, ae_arena *arena);
+aerie_status ae_bind_switch(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l);
 /* bind_index.c: an index by which each KV head chooses blocks: its keys (all specs say attention before), then the tensors of a
  * layer that has one. */
 aerie_status ae_bind_blocks_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers);

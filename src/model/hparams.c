@@ -729,6 +729,7 @@ aerie_status ae_bind_model_hparams(ae_binder *b, ae_hparams *h, const aerie_rope
     if (b->arch->altup) AE_TRY(read_streams(b, h));
     if (b->arch->hyper) AE_TRY(ae_bind_hyper_hparams(b, h));
     if (b->arch->bank) AE_TRY(read_banks(b, h));
+    if (b->arch->switches) AE_TRY(ae_bind_switch_hparams(b, h, arena));
     if (b->arch->sparse) AE_TRY(read_sparsity(b, h, layers));
     AE_TRY(read_denoising(b, h));
     AE_TRY(read_source(b, h));

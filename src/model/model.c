@@ -306,6 +306,7 @@ static aerie_status bind_layers(ae_binder *b, ae_model *m, uint32_t first)
         else if (h->n_streams) AE_TRY(bind_altup(b, h, i, &l->altup));
         if (h->n_banks) AE_TRY(ae_bind_layer(b, i, "attn_res_score.weight", true, 1, h->n_embd, &l->mixer_score));
         if (h->n_banks) AE_TRY(ae_bind_layer(b, i, "ffn_res_score.weight", true, 1, h->n_embd, &l->ffn_score));
+        if (h->adapters.n) AE_TRY(ae_bind_switch(b, i, h, l));
         if (b->arch->layer_embedding || b->arch->adds_start) AE_TRY(bind_layer_embedding(b, h, i, l));
         if (l->spec.ffn == AE_FFN_DENSE || l->spec.ffn == AE_FFN_BOTH) AE_TRY(ae_bind_dense(b, i, h, l->spec.n_ff, l));
     }

@@ -156,6 +156,22 @@ static inline uint32_t ae_index_first(const ae_index_hparams *index, uint32_t n_
     return n_rope < index->head_dim ? n_rope : index->head_dim / 2;
 }
 
+#define AE_SWITCH_DIM 16 /* values of a head that finds a row's adapter */
+
+/* Low-rank adapters of the model's own, which tokens choose (Granite Switch). Each position has a key and a value: `gain` and
+ * the number of the adapter that its token chooses, or -gain and 0. What a row attends to by them is the number of its adapter,
+ * rounded: with several of them the mean. Adapter 0 is that of rows that have found none. */
+typedef struct ae_switch_hparams {
+    uint32_t n;       /* 0: there are none, and the rest is 0; else adapters, number 0 included */
+    uint32_t rank;
+    float gain;
+    const int32_t *activate, *substitute; /* [n - 1] x 2 the tokens that choose 1, 2, ..; the tokens that are embedded in
+                                           * place of them */
+} ae_switch_hparams;
+
+/* The products that such an adapter adds to. */
+enum { AE_SWITCH_Q, AE_SWITCH_K, AE_SWITCH_V, AE_SWITCH_OUT, AE_SWITCH_GATE, AE_SWITCH_UP, AE_SWITCH_DOWN, AE_SWITCHES };
+
 /* Whether a layer's attention chooses. */
 typedef enum ae_index {
     AE_INDEX_NONE,
@@ -322,6 +338,7 @@ typedef struct ae_hparams {
     ae_mla_hparams mla; /* of layers without a window, if any layer has such attention */
     ae_compress_hparams compress;
     ae_index_hparams index;
+    ae_switch_hparams adapters;
     uint32_t n_ropes;
     ae_rope ropes[AE_MAX_ROPES];
     /* defaults of all layers' specs; also the sizes of a drafter head's one layer */
@@ -515,6 +532,8 @@ typedef struct ae_layer {
     ae_altup_layer altup;
     ae_hyper_layer hyper_mixer, hyper_ffn;
     ae_compress_layer compress;
+    /* [adapters.n][rank, inputs of the product], [adapters.n][its outputs, rank]; NULL: there are none */
+    ae_tensor_ref switch_a[AE_SWITCHES], switch_b[AE_SWITCHES];
     /* embeddings that tokens have for each layer */
     ae_tensor_ref ple_gate, ple_proj;  /* [n_embd_layer, n_embd], [n_embd, n_embd_layer] */
     ae_tensor_ref ple_post_norm;       /* [n_embd] */

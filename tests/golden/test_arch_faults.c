@@ -312,6 +312,21 @@ static void one_low_cycle(ae_model *m)
     m->hparams.n_cycle = 2;
 }
 
+static void no_switches(ae_model *m)
+{
+    m->hparams.adapters.n = 0;
+}
+
+static void tokens_as_they_are(ae_model *m)
+{
+    m->hparams.adapters.substitute = m->hparams.adapters.activate;
+}
+
+static void faint_switches(ae_model *m)
+{
+    m->hparams.adapters.gain = 0.5f;
+}
+
 BREAK(never_normed, s->normed_after = false)
 BREAK(no_index_norms, l->mla.index_q_norm = NULL)
 
@@ -676,6 +691,9 @@ static const struct fault {
     {"minimax-m3", "norm of an index's queries", 32, no_index_norms},
     {"minimax-m3", "activation", 21, silu},
     {"minimax-m3-local", "the blocks before the row's own", 32, no_local_blocks},
+    {"graniteswitch", "adapters that tokens choose", 30, no_switches},
+    {"graniteswitch", "tokens in place of those that choose", 30, tokens_as_they_are},
+    {"graniteswitch", "tokens that choose outweigh all others", 30, faint_switches},
     {"hrm_text", "which stacks belong to the high stream", 30, one_low_cycle},
     {"hrm_text", "stacks end with a norm, and begin with a sum", 30, never_normed},
     {"deepseek4", "so many compressed rows, not more", 32, one_more_position},

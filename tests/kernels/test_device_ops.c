@@ -73,7 +73,7 @@ static int open_moe(void **state)
     if (open_plain(state)) return 1;
     (void)streams_open((ae_stream_options){.max_rows = is_large ? 256 : 40, .max_in = width,
                                            .moe = {MOE_MAX_EXPERTS, MOE_MAX_USED, width, width, width, true,
-                                                   MOE_MAX_EACH}});
+                                                   MOE_MAX_EACH, false}});
     return 0;
 }
 

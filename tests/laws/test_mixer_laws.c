@@ -40,6 +40,7 @@ static const struct mixer {
     {"sparse and windowed, latent", "dots3note"}, {"banked rows", "kimi-k3"},
     {"sparse, streams apart", "hy_v4"},
     {"sparse blocks of each group", "minimax-m3"}, {"two streams", "hrm_text"},
+    {"adapters that tokens choose", "graniteswitch"},
     {"the start of the stream again", "talkie"}, {"several streams", "gemma3n"},
     {"compressed rows, hyper-connections", "deepseek4"},
     {"shared small experts", "grovemoe"}, {"linear attention", "minimax-01"}, {"RWKV 6", "rwkv6"}, {"RWKV 7", "rwkv7"},

@@ -392,7 +392,8 @@ static void walk(const char *arch, ae_kv_type type, bool adapts, int every)
     need(ae_model_load(&b.model, path, &options, &error), &error);
     if (adapts) need(mklora_write(&(mklora_options){.uneven = true}, path, lora, &error), &error);
     const ae_hparams *h = &b.model->hparams;
-    if (!h->encoder && !h->index.n_heads && !ae_model_n_streams(h) && !h->crosses) { /* those run on one machine */
+    /* others run on one machine */
+    if (!h->encoder && !h->index.n_heads && !ae_model_n_streams(h) && !h->crosses && !h->adapters.n) {
         open_group(&b, 1, AE_RANKS_SPLIT, NULL, false, NULL);
         story(&b);
         end_group(&b);

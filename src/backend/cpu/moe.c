@@ -102,6 +102,33 @@ static void route_item(void *context, uint32_t r, uint32_t i_worker)
     for (uint32_t i = 0; a->n_each > 1 && i < routing->n_used; i++) m->ids[ids + i] /= a->n_each;
 }
 
+static void given_item(void *context, uint32_t r, uint32_t i_worker)
+{
+    const moe_job *job = context;
+    const float most = (float)(job->args->routing.n_experts - 1), x = job->args->given[(size_t)r * job->args->given_stride];
+    const float id = x > 0.0f ? x < most ? x : most : 0.0f; /* NaN: 0 */
+    const uint32_t below = (uint32_t)id;
+    (void)i_worker;
+    job->m->ids[r] = below + (id - (float)below >= 0.5f);
+    job->m->weights[r] = 1.0f;
+}
+
+/* Rows whose experts are given. */
+static void take_given(moe_job *job)
+{
+    const ae_moe *a = job->args;
+    ae_stream *s = job->stream;
+    ae_act_need need = {0};
+    const ae_matmul in = {.n_rows = a->n_rows, .input = a->norm ? AE_INPUT_RMSNORM : AE_INPUT_PLAIN, .x = a->x,
+                          .x_stride = a->up[0]->n_in, .norm = a->norm, .norm_eps = a->norm_eps};
+    s->act.n_rows = a->n_rows;
+    s->act.n_in = a->up[0]->n_in;
+    ae_act_need_add(&need, a->up[0]);
+    if (a->gate) ae_act_need_add(&need, a->gate[0]);
+    ae_cpu_prepare(s, &in, &need, &s->act);
+    run(job, given_item, a->n_rows, a->n_rows <= 4);
+}
+
 static void route(moe_job *job)
 {
     const ae_moe *a = job->args;
@@ -435,7 +462,8 @@ static void hand_out(moe_job *job)
 void ae_cpu_moe_run(ae_stream *stream, const ae_moe *args)
 {
     moe_job job = {.stream = stream, .kernels = &stream->backend->kernels, .args = args, .m = &stream->moe};
-    if (args->part != AE_MOE_DOWN) route(&job);
+    if (args->given) take_given(&job);
+    else if (args->part != AE_MOE_DOWN) route(&job);
     group_rows(&job);
     if (args->part == AE_MOE_UP) {
         multiply_gate_up(&job);

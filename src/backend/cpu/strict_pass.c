@@ -218,6 +218,7 @@ uint64_t ae_cpu_hash_moe(const ae_moe *a)
     HASH_6(out_scale, shared_gate, shared_up, shared_down, shared_router, y);
     HASH_5(part, hidden, shared_hidden, hidden_stride, shared_stride);
     HASH_2(table, tokens);
+    HASH_2(given, given_stride);
     const uint32_t n = a->n_each > 1 ? a->routing.n_experts / a->n_each : a->routing.n_experts;
     h = hash_list(h, a->gate, n);
     h = hash_list(h, a->up, n);

@@ -154,6 +154,9 @@ static aerie_status create_scratch(ae_stream *s, aerie_error *error)
 aerie_status ae_gpu_stream_create(ae_backend *backend, const ae_stream_options *options, ae_stream **out, aerie_error *error)
 {
     *out = NULL;
+    if (options->moe.given)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s does not run adapters that tokens choose yet; --device cpu runs "
+                       "them", ae_gpu(backend)->name);
     if (options->selects_blocks)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s does not run attention in which each KV head chooses blocks of "
                        "positions yet; --device cpu runs it", ae_gpu(backend)->name);

@@ -146,7 +146,7 @@ static ae_stream_options stream_options(const ae_dhead *head, const ae_dhead_eng
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         if (dims[i] > max_in) max_in = dims[i];
     return (ae_stream_options){.n_threads = n_threads, .max_rows = o->n_batch, .max_in = max_in,
-                               .moe = {x->n, x->n_used, h->n_embd, x->n_ff, x->n_ff_shared, x->weigh_input, 0},
+                               .moe = {x->n, x->n_used, h->n_embd, x->n_ff, x->n_ff_shared, x->weigh_input, 0, false},
                                .pool = pool};
 }
 

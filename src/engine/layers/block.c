@@ -78,7 +78,7 @@ uint32_t ae_block_max_in(const ae_hparams *h, const ae_layer *layers, uint32_t n
     const ae_recur_hparams *r = &h->recur;
     const uint32_t dims[] = {h->laurel_rank, h->n_embd_layer, h->experts.n_ff_chunk,
                              r->n_mix, r->n_decay, r->n_rate, r->n_blend, r->n_gate,
-                             w.q, w.ff, h->experts.n_ff_shared, h->experts.n_ff, h->experts.n_latent,
+                             w.q, w.ff, h->adapters.rank, h->experts.n_ff_shared, h->experts.n_ff, h->experts.n_latent,
                              h->recur.n_heads * h->recur.value_dim, h->recur.n_dt,
                              h->compress.n_q, h->compress.n_groups * h->compress.n_out,
                              h->hyper ? h->n_streams * h->n_embd : 0};
@@ -193,6 +193,9 @@ static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     if (s->out_gate == AE_OUT_GATE_OWN) ae_block_output(&m, l->out_gate, NULL, b->q_gate, q_dim, false);
     ae_block_matmul(b, &m);
     if (s->index == AE_INDEX_OWN) ae_block_index_rows(b, l, &m);
+    ae_block_switched(b, l, AE_SWITCH_Q, b->x, l->attn_norm, b->q);
+    ae_block_switched(b, l, AE_SWITCH_K, b->x, l->attn_norm, b->k);
+    ae_block_switched(b, l, AE_SWITCH_V, b->x, l->attn_norm, b->v);
     if (s->clamp_qkv > 0.0f) {
         map(b, AE_MAP_CLAMP, b->q, q_dim, s->clamp_qkv);
         if (l->wk) map(b, AE_MAP_CLAMP, b->k, kv_dim, s->clamp_qkv);
@@ -305,6 +308,7 @@ static void attention(const ae_block *b, const ae_layer_spec *s, const ae_net_la
     if (l->attn_sub_norm) m.input = AE_INPUT_RMSNORM, m.norm = l->attn_sub_norm, m.norm_eps = b->h->norm_eps;
     ae_block_output(&m, l->wo, l->bo, ae_block_own(b, y, is_cut), b->h->n_embd, !to_y);
     ae_block_matmul(b, &m);
+    ae_block_switched(b, l, AE_SWITCH_OUT, m.x, NULL, y);
     if (is_cut) ae_block_gather_stream(b, y);
 }
 
@@ -382,6 +386,8 @@ static ae_matmul inner_rows(const ae_block *b, const ae_layer_spec *s, const ae_
     if (l->w_gate) ae_block_output(&m, l->w_gate, l->b_gate, b->gate, s->n_ff, false);
     ae_block_output(&m, l->w_up, l->b_up, b->up, s->n_ff, false);
     ae_block_matmul(b, &m);
+    ae_block_switched(b, l, AE_SWITCH_GATE, b->x, l->ffn_norm, b->gate);
+    ae_block_switched(b, l, AE_SWITCH_UP, b->x, l->ffn_norm, b->up);
     if (s->sparse) map(b, AE_MAP_CUTOFF, l->w_gate ? b->gate : b->up, s->n_ff, s->cutoff);
     if (s->activation != AE_ACTIVATION_XIELU) return glu_product(b, s, l->w_gate != NULL, s->n_ff);
     b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_XIELU, .n_rows = b->n_rows, .dim = s->n_ff, .x = b->up,
@@ -397,16 +403,17 @@ static void dense(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
     float *y = to_y ? b->y : b->x;
     ae_matmul m = inner_rows(b, is_cut ? &cut->own : s, l);
     if (is_cut) ae_block_gather_input(b, &m, &cut->ff, m.x == b->gate ? b->up : b->gate, s->n_ff);
-    if (l->ffn_sub_norm) {
+    if (l->ffn_sub_norm || l->switched[AE_SWITCH_DOWN].a) {
         if (!is_cut)
             b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_GLU, .n_rows = b->n_rows, .dim = s->n_ff, .x = (float *)m.x,
                                              .x_stride = s->n_ff, .x2 = m.x2, .x2_stride = s->n_ff, .glu = m.glu,
                                              .glu_limit = m.glu_limit, .up_limit = m.up_limit});
-        m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_RMSNORM, .x = m.x, .x_stride = s->n_ff,
-                        .norm = l->ffn_sub_norm, .norm_eps = b->h->norm_eps};
+        m = (ae_matmul){.n_rows = b->n_rows, .input = l->ffn_sub_norm ? AE_INPUT_RMSNORM : AE_INPUT_PLAIN, .x = m.x,
+                        .x_stride = s->n_ff, .norm = l->ffn_sub_norm, .norm_eps = b->h->norm_eps};
     }
     ae_block_output(&m, l->w_down, l->b_down, ae_block_own(b, y, is_cut), b->h->n_embd, !to_y);
     ae_block_matmul(b, &m);
+    ae_block_switched(b, l, AE_SWITCH_DOWN, m.x, NULL, y);
     if (is_cut) ae_block_gather_stream(b, y);
 }
 

@@ -93,6 +93,7 @@ typedef struct ae_block {
     const ae_selection *selection;
     const ae_compress_rows *compress;
     const int32_t *tokens; /* [n_rows] of the rows, for experts that tokens have from a table */
+    float *adapter;      /* [n_rows][AE_SWITCH_DIM] the first number of each row: that of its adapter; or NULL */
     const uint8_t *all_lacks; /* (host) [n_layers] as `lacks`, of all layers; NULL: none lacks anything */
     const ae_recur_rows *recur;
     const ae_state_pass *state; /* (host) */
@@ -163,6 +164,12 @@ void ae_block_choose(const ae_block *b, const ae_net_layer *layer);
 void ae_block_index_rows(const ae_block *b, const ae_net_layer *layer, const ae_matmul *m);
 /* Where attention of a layer finds what the rows chose. In a pass that leaves the choosing layer out they see all. */
 ae_places ae_block_chosen(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
+
+/* switch.c: adapters that tokens choose. find: from queries, keys and values [3][n_batch][AE_SWITCH_DIM], which are stored in
+ * `layer` of the KV store, the adapter of each row; switched: adds to y what the rows' adapters make of x, the input of product
+ * `which` of the layer (normed if norm is not NULL). */
+void ae_block_find_adapters(const ae_block *b, uint32_t layer, float *rows, size_t n_batch);
+void ae_block_switched(const ae_block *b, const ae_net_layer *l, uint32_t which, const float *x, const float *norm, float *y);
 
 /* streams.c: layers whose rows have several streams. begin: x is the first of them, proj[k] computes stream k; end: x
  * becomes the mean of all; before a layer's mixer, predict; beside it, laurel writes y2 and join_laurel adds it; after its

@@ -189,7 +189,7 @@ static void list_mla(ae_parts *p, const ae_layer *from, range own, ae_weight **h
 uint32_t ae_net_n_stacked(const ae_hparams *h)
 {
     return 3 * (h->experts.n + h->experts.n_chunks) + (h->mla.n_latent ? 2 * h->n_heads : 0) +
-           h->compress.n_groups;
+           h->compress.n_groups + 2 * AE_SWITCHES * h->adapters.n;
 }
 
 typedef struct weight_field {
@@ -414,6 +414,18 @@ static void list_ffn(ae_parts *p, const ae_hparams *h, const ae_layer *from, con
     list_fields(p, weights, N_OF(weights), vectors, N_OF(vectors), c, to);
 }
 
+/* Lists the adapters that tokens choose; models that have them have no other stacks. */
+static void list_switched(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_weight **stacked, ae_net_layer *to)
+{
+    const uint32_t n = h->adapters.n;
+    for (uint32_t k = 0; n && k < AE_SWITCHES; k++) {
+        to->switched[k] = (ae_net_switch){stacked + 2 * (size_t)k * n, stacked + (2 * (size_t)k + 1) * n};
+        p->of_ffn = k >= AE_SWITCH_GATE;
+        add_experts(p, n, from->switch_a[k], 0, h->adapters.rank, to->switched[k].a);
+        add_experts(p, n, from->switch_b[k], 0, (uint32_t)from->switch_b[k]->ne[1], to->switched[k].b);
+    }
+}
+
 static void list_parts_of(ae_parts *p, const ae_hparams *h, const ae_layer *from, const cut *mixer, const cut *ffn,
                           ae_weight **stacked, ae_net_layer *to)
 {
@@ -429,6 +441,7 @@ static void list_parts_of(ae_parts *p, const ae_hparams *h, const ae_layer *from
     if (from->router_table) ae_parts_numbers(p, from->router_table, h->n_vocab * h->experts.n_used, &to->router_table);
     list_ffn(p, h, from, ffn, to);
     if (from->router) list_experts(p, h, from, ffn, stacked, to);
+    list_switched(p, h, from, stacked, to);
     p->of_ffn = false;
 }
 
@@ -599,6 +612,7 @@ static uint32_t kept_by(const ae_model *m, uint32_t i, ae_kv_layer *layers, uint
         windows[n] = compressed ? 0 : windows[n - 1];
         layers[n++] = (ae_kv_layer){1, h->index.head_dim - first, first, false};
     }
+    if (!i && h->adapters.n) windows[n] = 0, layers[n++] = (ae_kv_layer){1, AE_SWITCH_DIM, 0, false};
     if (!compressed || !s->every) return n;
     windows[n] = 0;
     layers[n++] = (ae_kv_layer){1, s->head_dim, 0, false};
@@ -646,6 +660,7 @@ static aerie_status number_kv_layers(ae_net *net, aerie_error *error)
     uint32_t n[AE_MAX_DEVICES][2] = {{0}};
     ae_net_kv_devices(net->model, &net->split, s->device);
     for (uint32_t i = 0; i < n_kv; i++) s->at[i] = n[s->device[i]][s->windows[i] > 0]++;
+    if (net->model->hparams.adapters.n) net->kv_switch = s->at[s->of[0] + 1];
     for (uint32_t i = 0; n_kv && i < net->model->hparams.n_layers; i++) {
         net->layers[i].kv = s->at[s->of[i]];
         net->layers[i].kv_index = net->model->layers[i].spec.index == AE_INDEX_OWN ? s->at[s->of[i] + 1] : 0;
@@ -711,7 +726,8 @@ static aerie_status net_tables(ae_net *net, const ae_load_options *options, aeri
         const ae_part *part = &net->parts.items[i];
         size_t bytes = ae_part_pass_bytes(part);
         if (h->n_blocks && is_of_layers(net, part)) bytes = bytes * h->n_layers / h->n_blocks;
-        net->pass_bytes += part->is_expert ? bytes * h->experts.n_used / h->experts.n : bytes;
+        const size_t n_used = h->adapters.n ? 1 : h->experts.n_used, n_all = h->adapters.n ? h->adapters.n : h->experts.n;
+        net->pass_bytes += part->is_expert ? bytes * n_used / n_all : bytes;
     }
     return AERIE_OK;
 }

@@ -26,6 +26,11 @@ typedef struct ae_net_wkv {
     float *channel_k, *channel_r; /* all device f32 or NULL */
 } ae_net_wkv;
 
+/* An adapter's low-rank products for one of the layer's products. */
+typedef struct ae_net_switch {
+    ae_weight **a, **b; /* [adapters.n] x 2; or NULL */
+} ae_net_switch;
+
 /* Names as in ae_altup_layer. */
 typedef struct ae_net_altup {
     ae_weight *router, *predict, *laurel_a, *laurel_b;   /* router NULL: one stream */
@@ -95,6 +100,7 @@ typedef struct ae_net_layer {
     ae_net_recur recur; /* recur.out NULL: the layer is not recurrent */
     ae_net_wkv wkv;
     ae_net_altup altup;
+    ae_net_switch switched[AE_SWITCHES];
     ae_net_mla mla;
     ae_net_hyper hyper_mixer, hyper_ffn;
     ae_net_compress compress;
@@ -110,6 +116,7 @@ typedef struct ae_net {
     ae_weight *output;    /* product; NULL: an encoder */
     ae_weight *positions, *types; /* lookup; or NULL */
     float *embed_norm, *embed_norm_b; /* or NULL; the `ones` for norms without weights */
+    uint32_t kv_switch;   /* layer of the first layer's KV store in which rows find their adapters, with adapters */
     float *low_start;     /* or NULL; as in ae_model */
     float *out_norm;      /* [n_embd] device f32; NULL: an encoder whose stream is normed */
     float *out_norm_b, *output_b; /* or NULL */

@@ -133,6 +133,9 @@ aerie_status ae_ranks_create(ae_ranks **out, const ae_model *model, ae_comm *com
     if (h->index.n_heads)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: attention that chooses its positions by an index runs on one "
                        "machine, or as replicas", ae_gguf_path(model->gguf));
+    if (h->adapters.n)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: a model whose tokens choose adapters runs on one machine, or as "
+                       "replicas", ae_gguf_path(model->gguf));
     if (ae_model_n_streams(h) || h->n_banks)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: a model of several streams per row runs on one machine, or as "
                        "replicas", ae_gguf_path(model->gguf));
