@@ -189,7 +189,7 @@ static bool has_suffix(const ae_gguf *gguf, const char *suffix)
 ae_role ae_role_of(const ae_gguf *gguf)
 {
     if (is(gguf, "general.architecture", "controlvector")) return AE_ROLE_CONTROL_VECTOR;
-    if (is(gguf, "general.type", "adapter") || has_suffix(gguf, ".lora_a")) return AE_ROLE_ADAPTER;
+    if (is(gguf, "general.type", "adapter") || has_suffix(gguf, ".weight.lora_a")) return AE_ROLE_ADAPTER;
     if (is(gguf, "general.type", "imatrix") || has_suffix(gguf, ".in_sum2")) return AE_ROLE_IMATRIX;
     if (is(gguf, "general.type", "mmproj") || is(gguf, "general.architecture", "clip")) return AE_ROLE_MMPROJ;
     return AE_ROLE_MODEL;
