@@ -1004,6 +1004,43 @@ def hrm_text(f):
         embedding_scale=f["embedding_scale"]), state
 
 
+def hy_v4(f):
+    """Hunyuan 4, with an index. transformers' norms of low-rank rows have an eps of 1e-6, whatever the others have."""
+    from check_arch_torch import deepseek2
+    rope = f["rope.dimension_count"]
+    parts = {f"hc_{half}_{part}": f"{'attn' if half == 'attn' else 'ffn'}_hc.{part}"
+             for half in ("attn", "ffn") for part in ("fn", "base", "scale")}
+    layer = {"attn_sinks.weight": "self_attn.sinks", "attn_gate": "self_attn.gate_proj",
+             **{k + ".weight": v for k, v in parts.items()}}
+
+    def change(name, w, i):
+        if name == "attn_v_b.weight":
+            return None
+        if name == "attn_k_b.weight":
+            both = np.concatenate([w.swapaxes(1, 2), f.tensors[f"blk.{i}.attn_v_b.weight"]], 1)
+            return "attn_kv_b.weight", both.reshape(-1, both.shape[2])
+        if name.startswith(("attn_q_b", "attn_kv_a_mqa", "indexer.attn", "indexer.k_norm")):
+            heads = {"attn_q_b": f["attention.head_count"], "indexer.attn_q_b": f["attention.indexer.head_count"]}
+            w = w.reshape(heads.get(name.removesuffix(".weight"), 1), -1, *w.shape[1:]).copy()
+            for head in w:  # pairs lie side by side in the file, half of what rotates apart in torch
+                head[-rope:] = np.concatenate([head[-rope::2], head[len(head) - rope + 1::2]])
+            return name, w.reshape(-1, *w.shape[2:])
+        return name, w
+    state = state_of(f, layer, change=change)
+    for part in ("fn", "base", "scale"):
+        state[f"model.hc_head.hc_{part}"] = f.tensors[f"output_hc_{part}.weight"]
+    f.keys["expert_group_count"] = 1  # V3's configuration
+    f.tensors = {"output.weight": f.tensors["output.weight"]}
+    _, config, _ = deepseek2(f)
+    values = {k: v for k, v in config.to_dict().items() if k not in ("model_type", "architectures", "transformers_version")}
+    return transformers.HYV4ForCausalLM, transformers.HYV4Config(
+        **values, index_n_heads=f["attention.indexer.head_count"], index_head_dim=f["attention.indexer.key_length"],
+        index_topk=f["attention.indexer.top_k"], mlp_layer_types=dense_first(f), hc_mult=f["hyper_connection.count"],
+        hc_magnitude=f["hyper_connection.magnitude"], hc_eps=f["hyper_connection.epsilon"],
+        swiglu_limit=f["swiglu_clamp_exp"],
+        indexer_types=["full" if t else "shared" for t in f["attention.indexer.types"]]), state
+
+
 def falcon_h1(f):
     layer, change = mamba_parts(f, "mamba")
     layer |= {"ffn_norm": "pre_ff_layernorm.weight", **{f"ffn_{c}": f"feed_forward.{c}_proj" for c in ("gate", "up", "down")}}
@@ -1050,7 +1087,7 @@ MORE = {
     "afmoe": afmoe, "muse-glimmer": muse_glimmer, "cohere2moe": cohere2moe, "granite_swa": granite_swa, "mimo2": mimo2,
     "hunyuan_vl": hunyuan_vl, "bitnet": bitnet, "dbrx": dbrx, "stablelm": stablelm, "gptneox": gptneox, "falcon": falcon,
     "mamba2": mamba2_alone, "mamba": mamba_alone, "jamba": jamba, "kimi-linear": kda, "bailingmoe3": kda,
-    "falcon-h1": falcon_h1, "deepseek32": sparse_mla, "glm-dsa": sparse_mla, "dots3note": dots3,
+    "falcon-h1": falcon_h1, "deepseek32": sparse_mla, "glm-dsa": sparse_mla, "dots3note": dots3, "hy_v4": hy_v4,
     "deepseek4": deepseek4,
     "minimax-m3": minimax_m3, "hrm_text": hrm_text,
     "olmo": as_llama(True, "OlmoForCausalLM", "OlmoConfig", clip_qkv=lambda f: f["attention.clamp_kqv"]),
