@@ -7,11 +7,13 @@ The prompts are the same for every server: a system text, a source file, and the
 again, earlier answers as scripted), so that no server's answers change what the others are asked. Requests come one after
 the other at temperature 0. Servers run by turns, each started anew: aerie with n-grams that remember, aerie with n-grams of the
 request alone, aerie without speculation, and llama-server with --spec-type ngram-mod and without. Prints, for each, tokens
-generated per second of decoding (the servers' own timings), seconds in all, and drafts. Exit status 1 if aerie's texts differ
-between its ways or rounds.
+generated per second of decoding (the servers' own timings), seconds in all, seconds of the processor that the server took for
+its answers (on a busy machine these alone can be compared), and drafts. Exit status 1 if aerie's texts differ between its ways
+or rounds.
 """
 import argparse
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -63,6 +65,12 @@ def post(base, body):
         return json.loads(a.read())
 
 
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat") as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime, stime
+
+
 def replay(command):
     p = port()
     base = f"http://127.0.0.1:{p}"
@@ -74,14 +82,14 @@ def replay(command):
                     break
             except OSError:
                 time.sleep(0.1)
-        start, total, text = time.time(), {"predicted_n": 0, "predicted_ms": 0, "prompt_ms": 0, "draft_n": 0,
-                                           "draft_n_accepted": 0}, []
+        total, text = {"predicted_n": 0, "predicted_ms": 0, "prompt_ms": 0, "draft_n": 0, "draft_n_accepted": 0}, []
+        start, cpu = time.time(), cpu_seconds(server.pid)
         for prompt in prompts():
             a = post(base, {"prompt": prompt, "n_predict": 96, "temperature": 0, "seed": 1, "cache_prompt": True})
             for key in total:
                 total[key] += a["timings"].get(key, 0)
             text.append(a["content"])
-        return total, time.time() - start, text
+        return total, time.time() - start, cpu_seconds(server.pid) - cpu, text
     finally:
         server.terminate()
         server.wait()
@@ -105,12 +113,13 @@ def main():
     texts, broken = {}, False
     for r in range(args.rounds):
         for name, command in sorted(ways.items(), key=lambda w: "no spec" in w[0]):
-            total, seconds, text = replay(command)
+            total, seconds, cpu, text = replay(command)
             same = texts.setdefault(name.split(",")[0], text) == text
             broken |= not same and name.startswith("aerie")
             rate = total["predicted_n"] / total["predicted_ms"] * 1000
-            print(f"round {r + 1}: {name:30} {rate:7.1f} tokens/s, {seconds:6.2f} s, {total['predicted_n']} tokens, drafted "
-                  f"{total['draft_n']}, accepted {total['draft_n_accepted']}, texts {'equal' if same else 'differ'}",
+            print(f"round {r + 1}: {name:30} {rate:7.1f} tokens/s, {seconds:6.2f} s, {cpu:5.1f} s CPU, "
+                  f"{total['predicted_n']} tokens, drafted {total['draft_n']}, accepted {total['draft_n_accepted']}, "
+                  f"texts {'equal' if same else 'differ'}",
                   flush=True)
     return int(broken)
 
