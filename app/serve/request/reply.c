@@ -133,6 +133,8 @@ static bool take_scored(serve_reply_state *r, serve_said *s, const serve_event *
 static bool take_token(serve_reply_state *r, serve_said *s, const serve_event *e)
 {
     if (e->of_prompt) return take_scored(r, s, e);
+    const serve_choice *choice = &r->job->choices[s->index];
+    if (choice->scored && s->n_scored < choice->n_scored) return false; /* there was no memory for one of the prompt's */
     if (r->ask.only_prompt && r->dialect->scored) return true;
     if (s->enough) return true; /* it was on its way */
     s->n_tokens++;
@@ -140,7 +142,7 @@ static bool take_token(serve_reply_state *r, serve_said *s, const serve_event *e
     if (tells && !serve_tokens_add(&s->tokens, e, r->ask.n_top)) return false;
     if (r->ask.n_stops && !keep_tail(r, s, e->token)) return false;
     const bool ok = say(s, e->text, e->n_text);
-    if (s->enough) aerie_task_cancel(r->job->choices[s->index].task);
+    if (s->enough) aerie_task_cancel(choice->task);
     return ok;
 }
 
