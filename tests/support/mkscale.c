@@ -22,6 +22,7 @@ static bool name_beside(const scaler *s, const ae_gguf_tensor *t, const char *en
     const size_t n = t->name.n - (sizeof weight - 1);
     if (s->o->kind == MKSCALE_NONE || t->n_dims < 2 || t->name.n < sizeof weight || t->name.n > 100) return false;
     if (memcmp(t->name.data + n, weight, sizeof weight - 1)) return false;
+    if (t->type == AE_TYPE_I32) return false; /* a table of experts */
     snprintf(name, 128, "%.*s.scale", (int)n, t->name.data);
     if (ae_gguf_tensor_find(s->in, name)) return false; /* Gemma 4's, which are something else */
     snprintf(name, 128, "%.*s", (int)t->name.n, t->name.data);
