@@ -16,6 +16,8 @@ SEAM = os.path.join(TOP, "src", "backend")
 # What is not read by name, and why that is right.
 UNREAD = {
     ("ae_walk_tree", "ends"): "read by draw_host.c, which walks what the device found",
+    ("ae_moe", "given_stride"): "streams with given experts (moe.given) are refused",
+    ("ae_rope_table", "every"): "only attention over compressed rows has it, whose streams are refused",
 }
 # Structs whose fields operations take; those of a CPU's own or of what is lent as a whole are not among them.
 STRUCTS = ["ae_matmul", "ae_head_matmul", "ae_norm", "ae_axpy", "ae_map", "ae_copy", "ae_moe", "ae_routing", "ae_places",

@@ -125,7 +125,8 @@ AE_DEV void rate(const ae_gpu_route_args &a, float *logits, uint8_t *s)
         float v = logits[e];
         if (a.router_scale != 0.0f) v *= a.router_scale;
         store_f(s + SCORE_AT(e), v);
-        store_f(s + P_AT(e), r.gate == AE_GATE_SIGMOID ? 1.0f / (1.0f + ae_expf(-v)) : v);
+        store_f(s + P_AT(e), r.gate == AE_GATE_SIGMOID ? 1.0f / (1.0f + ae_expf(-v))
+                             : r.gate == AE_GATE_SQRT_SOFTPLUS ? sqrtf(ae_softplusf(v)) : v);
     }
     ae_sync_warp();
     if (r.gate == AE_GATE_SOFTMAX) softmax(s, false, n);

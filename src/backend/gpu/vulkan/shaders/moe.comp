@@ -13,6 +13,7 @@ layout(local_size_x = 256) in;
 #define GATE_SOFTMAX 0u
 #define GATE_SIGMOID 1u
 #define GATE_SOFTMAX_CHOSEN 2u
+#define GATE_SQRT_SOFTPLUS 3u
 
 struct Routing { /* ae_routing */
     uint n_experts, n_used, gate, renorm;
@@ -184,7 +185,9 @@ void rate(uint64_t logits)
         float v = F32(logits).v[e];
         if (a.router_scale != 0.0) v = v * a.router_scale;
         scores[e] = v;
-        p[e] = r.gate == GATE_SIGMOID ? ae_div(1.0, 1.0 + ae_expf(-v)) : v;
+        p[e] = v;
+        if (r.gate == GATE_SIGMOID) p[e] = ae_div(1.0, 1.0 + ae_expf(-v));
+        else if (r.gate == GATE_SQRT_SOFTPLUS) p[e] = ae_sqrt(ae_softplusf(v));
     }
     barrier();
     if (r.gate == GATE_SOFTMAX) softmax(false, n);
