@@ -96,7 +96,8 @@ void router_wait(router *r, double seconds)
     pthread_mutex_unlock(&r->lock);
 }
 
-size_t router_n_up(router *r)
+/* Servers that are up now. */
+static size_t n_servers_up(router *r)
 {
     size_t n = 0;
     pthread_mutex_lock(&r->lock);
@@ -118,7 +119,7 @@ bool router_ends(router *r)
 static void get_health(serve_call *call)
 {
     router *r = call->server->router;
-    const size_t n_up = router_n_up(r);
+    const size_t n_up = n_servers_up(r);
     const bool ok = n_up && !atomic_load(&call->server->draining);
     call->retry_after = ok ? 0 : 2;
     serve_reply_json(call, ok ? 200 : 503,

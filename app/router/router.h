@@ -68,8 +68,6 @@ void router_give(router *r, router_target *target, uint64_t n_losses, bool unrea
 bool router_is_lost(router *r, const router_target *target, uint64_t n_losses);
 /* Waits until a server comes up, at most so many seconds. */
 void router_wait(router *r, double seconds);
-/* Servers that are up now. */
-size_t router_n_up(router *r);
 /* Whether the router ends. */
 bool router_ends(router *r);
 

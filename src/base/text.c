@@ -22,7 +22,8 @@ const char *ae_text_foreign(const char *bytes, size_t n)
     return is_pairs(bytes, n, 1) ? "UTF-16LE" : is_pairs(bytes, n, 0) ? "UTF-16BE" : NULL;
 }
 
-size_t ae_text_mark(const char *bytes, size_t n)
+/* Bytes of the UTF-8 byte order mark at the beginning: 0 or 3. */
+static size_t mark_bytes(const char *bytes, size_t n)
 {
     return n >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
@@ -40,7 +41,7 @@ static bool is_windows(const char *text, size_t n)
 
 size_t ae_text_settle(char *text, size_t n)
 {
-    const size_t from = ae_text_mark(text, n);
+    const size_t from = mark_bytes(text, n);
     const bool windows = is_windows(text + from, n - from);
     size_t out = 0;
     if (!from && !windows) return n;

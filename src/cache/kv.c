@@ -236,11 +236,6 @@ ae_kv_store *ae_kv_pages(const ae_kv *kv)
     return kv->devices[0].store;
 }
 
-ae_kv_store *ae_kv_parts(const ae_kv *kv)
-{
-    return kv->devices[0].part_store;
-}
-
 const int32_t *ae_kv_tables(const ae_kv *kv)
 {
     return kv->devices[0].tables;

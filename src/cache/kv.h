@@ -105,9 +105,8 @@ typedef struct ae_kv_view {
     const int32_t *tables, *part_tables; /* see ae_kv_tables and ae_kv_part_tables */
 } ae_kv_view;
 ae_kv_view ae_kv_on(const ae_kv *kv, uint32_t i_device);
-/* The stores of the first device. */
+/* The store of the first device's layers without a window. */
 ae_kv_store *ae_kv_pages(const ae_kv *kv);
-ae_kv_store *ae_kv_parts(const ae_kv *kv);
 
 /* ---- Page tables on the device ---- */
 

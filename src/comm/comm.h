@@ -4,8 +4,8 @@
  * calls in the same order. A round copies each rank's slice of some rows to the ranks that need it. Nothing here computes with
  * the values, so a value has the same bits wherever it arrives, on any number of ranks.
  *
- * Kinds: `self`, one rank alone; `threads`, ranks in one process, for tests; `slow`, another kind with added latency and
- * limited bandwidth; `mpi`, processes connected by MPI (mpi.h).
+ * Kinds: `threads`, ranks in one process, for tests, of which one alone sends nothing; `slow`, another kind with added
+ * latency and limited bandwidth; `mpi`, processes connected by MPI (mpi.h).
  *
  * Owns: a buffer to pack slices in. Only the functions that create a communicator, and ae_comm_reserve, allocate. Sizes come
  * from the caller, who has them from the plan of the group, never from another rank. One user thread per rank.
@@ -80,11 +80,6 @@ void ae_comm_limit(ae_comm *comm, double seconds); /* 0: no limit, the default *
 void ae_comm_fail(ae_comm *comm, const char *reason);
 /* UNSUPPORTED from the moment at which a rank has failed. */
 aerie_status ae_comm_status(const ae_comm *comm, aerie_error *error);
-
-/* ---- self.c ---- */
-
-/* Creates a group of one rank. MEMORY. */
-aerie_status ae_comm_self(ae_comm **out, aerie_error *error);
 
 /* ---- threads.c ---- */
 
