@@ -558,8 +558,8 @@ typedef struct aerie_session aerie_session;
 /* How keys and values are stored in the cache. Outputs differ between types; for each type law 1 holds. */
 typedef enum aerie_kv_type {
     AERIE_KV_F16, AERIE_KV_Q8_0, /* q8_0: 8 bits and a scale for each row of a head: 53% of the memory */
-    AERIE_KV_I16, AERIE_KV_I16_Q8_0, AERIE_KV_Q8_0_I16, /* 15 bits likewise, on the CPU: 103%; keys and values of two types */
-    AERIE_KV_Q4_0, AERIE_KV_Q8_0_Q4_0, AERIE_KV_I16_Q4_0, /* 4 bits likewise: 28% */
+    AERIE_KV_I16, AERIE_KV_I16_Q8_0, AERIE_KV_Q8_0_I16, /* 15 bits likewise: 103%; then keys and values of two types */
+    AERIE_KV_Q4_0, AERIE_KV_Q8_0_Q4_0, AERIE_KV_I16_Q4_0, /* 4 bits likewise, on the CPU: 28% */
 } aerie_kv_type;
 
 /* "f16", "q8_0", "i16", "i16/q8_0", "q8_0/i16", "q4_0", "q8_0/q4_0", "i16/q4_0"; NULL, false for what is unknown. */

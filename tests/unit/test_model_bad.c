@@ -113,12 +113,12 @@ static void test_counts_that_cannot_be(void **state)
     } cases[] = {
         {"llama", "llama.expert_used_count", 7, AERIE_ERROR_FORMAT, "llama.expert_used_count is 7; 1 to 6 are possible"},
         {"llama", "llama.expert_used_count", 0, AERIE_ERROR_FORMAT, "llama.expert_used_count is 0; 1 to 6 are possible"},
-        {"llama", "llama.expert_count", 513, AERIE_ERROR_FORMAT, "llama.expert_count is 513; 1 to 512 are possible"},
+        {"llama", "llama.expert_count", 1025, AERIE_ERROR_FORMAT, "llama.expert_count is 1025; 1 to 1024 are possible"},
         {"llama", "llama.expert_count", 4294967295u, AERIE_ERROR_FORMAT,
-         "llama.expert_count is 4294967295; 1 to 512 are possible"},
+         "llama.expert_count is 4294967295; 1 to 1024 are possible"},
         {"llama", "llama.expert_count", 5, AERIE_ERROR_FORMAT,
          "tensor blk.0.ffn_gate_inp.weight has shape [64, 6, 1, 1], expected [64, 5]"},
-        {"olmoe", "olmoe.expert_count", 0, AERIE_ERROR_FORMAT, "olmoe.expert_count is 0; 1 to 512 are possible"},
+        {"olmoe", "olmoe.expert_count", 0, AERIE_ERROR_FORMAT, "olmoe.expert_count is 0; 1 to 1024 are possible"},
         {"qwen3moe", "qwen3moe.expert_feed_forward_length", 95, AERIE_ERROR_FORMAT,
          "tensor blk.0.ffn_gate_exps.weight has shape [64, 96, 6, 1], expected [64, 95, 6]"},
         {"qwen3moe", "qwen3moe.expert_feed_forward_length", 0, AERIE_ERROR_FORMAT, /* as if it were not there */
@@ -131,7 +131,7 @@ static void test_counts_that_cannot_be(void **state)
         {"deepseek", "deepseek.leading_dense_block_count", 2, AERIE_ERROR_FORMAT,
          "leading_dense_block_count is 2; 0 to 1 are possible"},
         {"deepseek", "deepseek.leading_dense_block_count", 1, AERIE_ERROR_FORMAT, "tensor blk.0.ffn_gate.weight is missing"},
-        {"dots1", "dots1.expert_gating_func", 4, AERIE_ERROR_FORMAT, "dots1.expert_gating_func is 4; 1 to 3 are possible"},
+        {"dots1", "dots1.expert_gating_func", 5, AERIE_ERROR_FORMAT, "dots1.expert_gating_func is 5; 1 to 4 are possible"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         size_t n;
@@ -182,8 +182,8 @@ static void test_latent_attention(void **state)
         const char *sentence;
         bool old;
     } counts[] = {
-        {"deepseek2.attention.kv_lora_rank", 0, "deepseek2.attention.kv_lora_rank is 0; 1 to 512 are possible", true},
-        {"deepseek2.attention.kv_lora_rank", 513, "deepseek2.attention.kv_lora_rank is 513; 1 to 512 are possible", false},
+        {"deepseek2.attention.kv_lora_rank", 0, "deepseek2.attention.kv_lora_rank is 0; 1 to 1024 are possible", true},
+        {"deepseek2.attention.kv_lora_rank", 1025, "deepseek2.attention.kv_lora_rank is 1025; 1 to 1024 are possible", false},
         {"deepseek2.attention.kv_lora_rank", 32, "attention.key_length is 80; it must be 48, kv_lora_rank and rope", false},
         {"deepseek2.attention.kv_lora_rank", 32,
          "blk.0.attn_kv_a_mqa.weight has shape [64, 80, 1, 1], expected [64, 48]", true},
