@@ -138,7 +138,6 @@ static void fail(passing *p, int status, const char *what)
     atomic_fetch_add(&p->router->n_failed, 1);
 }
 
-/* The server is lost: the request is sent to another one. */
 /* Resets what is known of the answer, before the next server sends its own. */
 static void restart(passing *p)
 {

@@ -160,7 +160,7 @@ static bool take_end(serve_reply_state *r, serve_said *s, const serve_event *e)
         serve_fail_library(&r->error, choice->stats.error.status, &choice->stats.error, "");
     else if (r->job->no_room) serve_fail_memory(&r->error);
     else if (!s->enough && (choice->stats.stop == AERIE_STOP_CALLER || choice->stats.stop == AERIE_STOP_NONE))
-        serve_fail(&r->error, 503, "", "the answer was cut off: the server is shutting down");
+        serve_fail_not_ready(&r->error, 0, "the answer was cut off: the server is shutting down");
     if (r->error.status) return true;
     const bool cut = serve_said_finish(s) == SERVE_FINISH_LENGTH;
     if (r->ask.only_prompt && r->dialect->scored) return !r->ask.stream || r->dialect->end_choice(r, s);

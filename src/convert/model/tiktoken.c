@@ -13,31 +13,6 @@
 
 enum { MAX_BYTES = 1024 }; /* of a token; Kimi's longest one has 128 */
 
-/* The six bits of a character; -1: it is not of base64. */
-static int bits_of(char c)
-{
-    if (c >= 'A' && c <= 'Z') return c - 'A';
-    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-    if (c >= '0' && c <= '9') return c - '0' + 52;
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
-/* Decodes text[0..n) to out [MAX_BYTES]; 0: it is no base64, or too long. */
-static size_t decode(const char *text, size_t n, uint8_t *out)
-{
-    size_t n_out = 0;
-    uint32_t bits = 0;
-    while (n && text[n - 1] == '=') n--;
-    if (n % 4 == 1 || n / 4 * 3 + 3 > MAX_BYTES) return 0;
-    for (size_t i = 0; i < n; i++) {
-        const int six = bits_of(text[i]);
-        if (six < 0) return 0;
-        bits = bits << 6 | (uint32_t)six;
-        if (i % 4) out[n_out++] = (uint8_t)(bits >> (6 - 2 * (i % 4)));
-    }
-    return n_out;
-}
-
 /* The character that stands for a byte in byte-level BPE, in UTF-8 [2]. */
 static size_t put_byte(uint8_t byte, char out[2])
 {
@@ -59,17 +34,19 @@ static aerie_status fail_line(const ae_convert *c, size_t line)
                    c->path, line);
 }
 
-static aerie_status put_line(const ae_convert *c, ae_convert_words *w, const char *text, size_t n, size_t line)
+/* bytes: room for the token's. */
+static aerie_status put_line(const ae_convert *c, ae_convert_words *w, const char *text, size_t n, size_t line, ae_buf *bytes)
 {
-    uint8_t bytes[MAX_BYTES];
     char word[2 * MAX_BYTES], *end;
     const char *space = memchr(text, ' ', n);
-    const size_t n_bytes = space ? decode(text, (size_t)(space - text), bytes) : 0;
     size_t n_word = 0;
-    if (!n_bytes || space[1] < '0' || space[1] > '9') return fail_line(c, line);
+    bytes->n = 0;
+    if (!space || !ae_convert_base64(text, (size_t)(space - text), bytes)) return fail_line(c, line);
+    if (bytes->failed) return ae_convert_no_memory(c, "a token");
+    if (!bytes->n || bytes->n > MAX_BYTES || space[1] < '0' || space[1] > '9') return fail_line(c, line);
     const unsigned long long rank = strtoull(space + 1, &end, 10);
     if (end != text + n || rank > INT32_MAX) return fail_line(c, line);
-    for (size_t i = 0; i < n_bytes; i++) n_word += put_byte(bytes[i], word + n_word);
+    for (size_t i = 0; i < bytes->n; i++) n_word += put_byte((uint8_t)bytes->data[i], word + n_word);
     if (rank < w->n && w->list[rank].data)
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tiktoken.model: line %zu has rank %llu, as an earlier one", c->path,
                        line, rank);
@@ -79,14 +56,17 @@ static aerie_status put_line(const ae_convert *c, ae_convert_words *w, const cha
 static aerie_status put_lines(const ae_convert *c, ae_convert_words *w, const char *text, size_t n)
 {
     size_t line = 0;
-    for (size_t at = 0, length; at < n; at += length + 1) {
+    ae_buf bytes = {0};
+    aerie_status status = AERIE_OK;
+    for (size_t at = 0, length; status == AERIE_OK && at < n; at += length + 1) {
         const char *end = memchr(text + at, '\n', n - at);
         length = end ? (size_t)(end - text) - at : n - at;
         const size_t own = length && text[at + length - 1] == '\r' ? length - 1 : length;
         line++;
-        if (own) AE_TRY(put_line(c, w, text + at, own, line));
+        if (own) status = put_line(c, w, text + at, own, line, &bytes);
     }
-    return AERIE_OK;
+    ae_buf_free(&bytes);
+    return status;
 }
 
 aerie_status ae_convert_put_tiktoken(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f)

@@ -22,12 +22,12 @@ static int digit_of(char c)
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Appends decoded base64. False: the text is not base64. */
-static bool decode_base64(const char *text, size_t n, ae_buf *out)
+bool ae_convert_base64(const char *text, size_t n, ae_buf *out)
 {
     uint32_t bits = 0;
     unsigned n_bits = 0;
     while (n && text[n - 1] == '=') n--;
+    if (n % 4 == 1) return false;
     for (size_t i = 0; i < n; i++) {
         const int digit = digit_of(text[i]);
         if (digit < 0) return false;
@@ -68,7 +68,7 @@ static aerie_status read_normalizer(const ae_convert *c, const json_t *normalize
         const char *type = ae_convert_type_of(step);
         if (strcmp(type, "Precompiled") == 0 && s->charsmap.n == 0) {
             if (map && !json_is_null(map) &&
-                (!json_is_string(map) || !decode_base64(json_string_value(map), json_string_length(map), &s->charsmap)))
+                (!json_is_string(map) || !ae_convert_base64(json_string_value(map), json_string_length(map), &s->charsmap)))
                 return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tokenizer.json: 'precompiled_charsmap' is not base64",
                                c->path);
             if (s->charsmap.failed) return ae_convert_no_memory(c, "a map of characters");

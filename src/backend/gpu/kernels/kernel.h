@@ -218,4 +218,21 @@ template <int n> AE_DEV void ae_copy_wait(void) { asm volatile("cp.async.wait_gr
 template <class T> AE_DEV T ae_max(T x, T y) { return x > y ? x : y; }
 template <class T> AE_DEV T ae_min(T x, T y) { return x < y ? x : y; }
 
+/* The sum of v over the block's threads before this one; all of them call it. totals: (shared) a word for each warp. */
+AE_DEV uint32_t ae_sum_before(uint8_t *totals, uint32_t v)
+{
+    const uint32_t t = ae_thread(), lane = t % 32;
+    uint32_t sum = v;
+    AE_UNROLL
+    for (uint32_t i = 1; i < 32; i *= 2) {
+        const uint32_t other = ae_shfl(sum, lane >= i ? lane - i : lane);
+        if (lane >= i) sum += other;
+    }
+    ae_sync();
+    if (lane == 31) AE_STORE_SHARED(uint32_t, totals + t / 32 * 4, sum);
+    ae_sync();
+    for (uint32_t w = 0; w < t / 32; w++) sum += AE_LOAD_SHARED(uint32_t, totals + w * 4);
+    return sum - v;
+}
+
 #endif

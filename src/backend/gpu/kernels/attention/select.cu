@@ -199,23 +199,6 @@ AE_DEV uint32_t find_least(uint8_t *shared, const float *score, uint32_t n, uint
     return prefix;
 }
 
-/* The sum of v over the threads before this one. */
-AE_DEV uint32_t sum_before(uint8_t *shared, uint32_t v)
-{
-    const uint32_t t = ae_thread(), lane = t % 32;
-    uint32_t sum = v;
-    AE_UNROLL
-    for (uint32_t i = 1; i < 32; i *= 2) {
-        const uint32_t other = ae_shfl(sum, lane >= i ? lane - i : lane);
-        if (lane >= i) sum += other;
-    }
-    ae_sync();
-    if (lane == 31) AE_STORE_SHARED(uint32_t, shared + t / 32 * 4, sum);
-    ae_sync();
-    for (uint32_t w = 0; w < t / 32; w++) sum += AE_LOAD_SHARED(uint32_t, shared + w * 4);
-    return sum - v;
-}
-
 /* Writes the slots of the chosen positions, in ascending order; a thread has a range of positions. */
 AE_DEV void write_chosen(const ae_gpu_select_args &s, const index_row *r, uint8_t *shared, const float *score, int32_t *path)
 {
@@ -227,7 +210,7 @@ AE_DEV void write_chosen(const ae_gpu_select_args &s, const index_row *r, uint8_
         n_above += key > least;
         n_same += key == least;
     }
-    uint32_t same = sum_before(shared, n_same), at = sum_before(shared, n_above) + ae_min(same, n_equal);
+    uint32_t same = ae_sum_before(shared, n_same), at = ae_sum_before(shared, n_above) + ae_min(same, n_equal);
     for (uint32_t pos = begin; pos < end; pos++) {
         const uint32_t key = key_of(score[pos]);
         if (key < least || (key == least && same++ >= n_equal)) continue;

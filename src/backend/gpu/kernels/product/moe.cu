@@ -217,24 +217,6 @@ AE_DEV void walk_pairs(const ae_gpu_group_args &a, uint8_t *s, uint32_t *n, bool
     }
 }
 
-/* The sum of v over the threads before this one. */
-AE_DEV uint32_t sum_before(uint8_t *s, uint32_t v)
-{
-    const uint32_t t = ae_thread(), lane = t % 32;
-    uint8_t *totals = s + AE_GPU_GROUP_CHUNK * 4;
-    uint32_t sum = v;
-    AE_UNROLL
-    for (uint32_t i = 1; i < 32; i *= 2) {
-        const uint32_t other = ae_shfl(sum, lane >= i ? lane - i : lane);
-        if (lane >= i) sum += other;
-    }
-    ae_sync();
-    if (lane == 31) AE_STORE_SHARED(uint32_t, totals + t / 32 * 4, sum);
-    ae_sync();
-    for (uint32_t w = 0; w < t / 32; w++) sum += AE_LOAD_SHARED(uint32_t, totals + w * 4);
-    return sum - v;
-}
-
 AE_KERNEL(group, ae_gpu_group_args, AE_GPU_GROUP_THREADS)
 {
     AE_SHARED(s);
@@ -242,10 +224,10 @@ AE_KERNEL(group, ae_gpu_group_args, AE_GPU_GROUP_THREADS)
     uint32_t n[2] = {0, 0}, first[2];
     walk_pairs(a, s, n, false);
     const uint32_t padded = (n[0] + tile - 1) / tile * tile;
-    first[0] = sum_before(s, padded + (n[1] + tile - 1) / tile * tile);
+    first[0] = ae_sum_before(s + AE_GPU_GROUP_CHUNK * 4, padded + (n[1] + tile - 1) / tile * tile);
     first[1] = first[0] + padded;
     const uint32_t n_mine = (n[0] > 0) + (n[1] > 0);
-    uint32_t at = sum_before(s, n_mine);
+    uint32_t at = ae_sum_before(s + AE_GPU_GROUP_CHUNK * 4, n_mine);
     if (t == AE_GPU_GROUP_THREADS - 1) *a.n_active = at + n_mine;
     AE_UNROLL
     for (uint32_t i = 0; i < 2; i++) {
