@@ -140,6 +140,52 @@ static void added_beside_tokenizer_json(void **state)
     ae_gguf_close(file);
 }
 
+/* tiktoken.model [n_bytes single bytes, then `more`] in place of tokenizer.json. */
+static void make_ranks(const char *folder, uint32_t n_bytes, const char *more)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    char name[64];
+    ae_buf file = {0};
+    write_model(folder, "LlamaForCausalLM", "", 0, NULL, NULL);
+    for (uint32_t i = 0; i < n_bytes; i++)
+        ae_buf_addf(&file, "%c%c== %u\n", digits[i >> 2], digits[(i & 3) << 4], i);
+    ae_buf_adds(&file, more);
+    snprintf(name, sizeof name, "%s/tiktoken.model", folder);
+    cli_write(name, file.data, file.n);
+    ae_buf_free(&file);
+}
+
+static void ranks_of_tiktoken(void **state)
+{
+    (void)state;
+    make_ranks("ranks", 256, "YWI= 256\r\nYWJj 257\nIGFi 258\n");
+    write_in("ranks", "tokenizer_config.json",
+             "{\"eos_token\":\"[EOS]\",\"added_tokens_decoder\":{\"260\":{\"content\":\"[EOS]\",\"special\":true}}}");
+    made("ranks");
+    ae_gguf *file = opened("ranks");
+    has_token(file, 0, "\xc4\x80", AERIE_TOKEN_NORMAL);
+    has_token(file, 97, "a", AERIE_TOKEN_NORMAL);
+    has_token(file, 173, "\xc5\x83", AERIE_TOKEN_NORMAL);
+    has_token(file, 258, "\xc4\xa0" "ab", AERIE_TOKEN_NORMAL);
+    has_token(file, 259, "[PAD259]", AERIE_TOKEN_UNUSED);
+    has_token(file, 260, "[EOS]", AERIE_TOKEN_CONTROL);
+    ae_gguf_close(file);
+    tokens_are("ranks", "abc ab ba[EOS]", "257 258 32 98 97 260\n");
+    static const struct {
+        const char *more, *why;
+    } cases[] = {{"YWI=\n", "line 257"}, {"YW*= 256\n", "line 257"}, {"YWIAA 256\n", "line 257"}, {" 256\n", "line 257"},
+                 {"YWI= -1\n", "line 257"}, {"YWI= 256 7\n", "line 257"}, {"YWI= 99999999999\n", "line 257"},
+                 {"YWI= 7\n", "rank 7, as an earlier one"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        make_ranks("wrong", 256, cases[i].more);
+        cli("$A convert wrong -o wrong.gguf");
+        cli_refused(3, "tiktoken.model", cases[i].why);
+    }
+    make_ranks("wrong", 0, "");
+    cli("$A convert wrong -o wrong.gguf");
+    cli_refused(3, "tiktoken.model", "no token");
+}
+
 /* ---- Ends ------------------------------------------------------------------------------------------------ */
 
 static void ends_are(const char *folder, const int *wanted, size_t n)
@@ -497,6 +543,7 @@ int main(void)
         cmocka_unit_test(added_in_the_config),
         cmocka_unit_test(numbers_of_python),
         cmocka_unit_test(added_beside_tokenizer_json),
+        cmocka_unit_test(ranks_of_tiktoken),
         cmocka_unit_test(several_ends),
         cmocka_unit_test(templates),
         cmocka_unit_test(activations),

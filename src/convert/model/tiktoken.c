@@ -55,7 +55,7 @@ static aerie_status put_line(const ae_convert *c, ae_convert_words *w, const cha
 
 static aerie_status put_lines(const ae_convert *c, ae_convert_words *w, const char *text, size_t n)
 {
-    size_t line = 0;
+    size_t line = 0, n_tokens = 0;
     ae_buf bytes = {0};
     aerie_status status = AERIE_OK;
     for (size_t at = 0, length; status == AERIE_OK && at < n; at += length + 1) {
@@ -64,9 +64,11 @@ static aerie_status put_lines(const ae_convert *c, ae_convert_words *w, const ch
         const size_t own = length && text[at + length - 1] == '\r' ? length - 1 : length;
         line++;
         if (own) status = put_line(c, w, text + at, own, line, &bytes);
+        n_tokens += own > 0;
     }
     ae_buf_free(&bytes);
-    return status;
+    if (status != AERIE_OK || n_tokens) return status;
+    return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tiktoken.model has no token", c->path);
 }
 
 aerie_status ae_convert_put_tiktoken(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f)
