@@ -71,7 +71,7 @@ uint32_t ae_engine_n_chosen(const ae_model *m, const ae_engine_options *o)
 /* Rows of the window and compressed ones that a row attends to, at most. */
 static uint32_t most_gathered(const ae_model *m, const ae_engine_options *o)
 {
-    if (!m->hparams.compress.widest) return m->hparams.hyper; /* a device that lacks one of these kinds of layers lacks both */
+    if (!m->hparams.compress.widest) return 0;
     return least(m->layers[0].spec.window, most_seen(o)) + ae_engine_n_chosen(m, o);
 }
 
