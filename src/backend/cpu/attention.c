@@ -171,7 +171,7 @@ typedef struct attention_job {
     ae_stream *stream;
     const ae_attention *args;
     uint32_t n_runs, n_tiles, tile, group;
-    /* split over chunks: those of the round [begin, end), in n_pieces each item of a tile; else 1 */
+    /* split over chunks: the chunks [begin, end) of the round, n_pieces work items per tile; else 1 */
     int32_t begin, end;
     uint32_t n_pieces;
     bool last;
@@ -222,7 +222,7 @@ static void attend(const attention_job *job, const ae_attn_tile *tile)
     (tile->n_rope ? k->latent_attention : k->attention)[job->args->kv->type](tile);
 }
 
-/* After the results are complete: those over codes of latent rows, and over values of 4 bits, are turned back. */
+/* Results over codes of latent rows, and over values of 4 bits, are turned back when they are complete. */
 static void finish(const ae_stream *stream, ae_kv_type type, const ae_attn_tile *tile)
 {
     if (tile->n_rope ? type == AE_KV_F32 : ae_kv_value_bits(type) != 4) return;
@@ -241,7 +241,7 @@ static void whole_item(void *context, uint32_t i_item, uint32_t i_worker)
 
 /* ---- Split over chunks ------------------------------------------------------------------------------------ */
 
-/* Room for the parts of one chunk of one tile. */
+/* The floats that the parts of one chunk of one tile take. */
 static size_t part_floats(const attention_job *job)
 {
     return job->tile * AE_ATTN_PART(job->args->head_dim);
@@ -308,7 +308,7 @@ static void chunks_seen(const ae_attention *a, int32_t *begin, int32_t *end)
     }
 }
 
-/* The tiles of all runs for a tile size: fills run_item; how many. */
+/* Counts the tiles of all runs for a tile size, and fills run_item. */
 static uint32_t lay_tiles(attention_job *job, uint32_t tile)
 {
     const ae_stream *s = job->stream;
@@ -332,13 +332,13 @@ static uint32_t lay_tiles(attention_job *job, uint32_t tile)
 
 /* ---- Gathered rows ---------------------------------------------------------------------------------------- */
 
-/* Some rows take turns: what each of them reads is copied to pages of its own, a page an item, then its heads attend to them, a
- * tile of heads an item. */
+/* Rows are handled a few at a time: what each of them reads is copied to pages of its own (a work item is a page), then its
+ * heads attend to them (a work item is a tile of heads). */
 typedef struct gather_job {
     ae_stream *stream;
     const ae_attention *args;
     uint32_t first, n_rows; /* of the round */
-    uint32_t n_pages, tile, n_tiles; /* most pages of a row; of heads */
+    uint32_t n_pages, tile, n_tiles; /* the most pages of a row; the tiles of heads */
 } gather_job;
 
 static uint8_t *gathered_page(const gather_job *job, uint32_t i, uint32_t i_page)
@@ -347,7 +347,7 @@ static uint8_t *gathered_page(const gather_job *job, uint32_t i, uint32_t i_page
     return job->stream->gathered + ((size_t)i * job->n_pages + i_page) * l->head_bytes;
 }
 
-/* The first position that row r sees, and how many there are with the further rows. */
+/* The first position that row r sees, and how many positions it sees, gathered rows included. */
 static int32_t gathered_of(const ae_attention *a, uint32_t r, int32_t *n)
 {
     const int32_t pos = a->places->pos[r], window = (int32_t)a->window;
@@ -455,8 +455,8 @@ void ae_cpu_attention(ae_stream *stream, const ae_attention *args)
 
 /* ---- Choices of positions -------------------------------------------------------------------------------- */
 
-/* A choice is that of a row, or of a row's group. They take turns in rounds: an item is a choice's range of chunks (scores),
- * then a choice. */
+/* A choice belongs to a row, or to a group of a row. Choices are made in rounds: a work item is first a range of chunks of one
+ * choice (scores), then one choice. */
 typedef struct select_job {
     ae_stream *stream;
     const ae_select *args;
@@ -501,11 +501,12 @@ static void score_item(void *context, uint32_t item, uint32_t i_worker)
     if (begin < end) s->backend->kernels.index_scores[a->kv->type](&row);
 }
 
-/* Chooses blocks among n positions; to [n_most] gets their positions. Changes the scores. Returns how many positions. */
+/* Chooses blocks among n positions and writes their positions to `to` [n_most]. Changes the scores. Returns the number of
+ * positions. */
 static uint32_t choose_blocks(const ae_select *a, float *score, uint32_t n, int32_t *to)
 {
     const uint32_t size = a->block, n_blocks = (n + size - 1) / size, n_chosen = a->n_most / size;
-    for (uint32_t b = 0; b < n_blocks; b++) { /* a block's score takes the place of one that was read before */
+    for (uint32_t b = 0; b < n_blocks; b++) { /* a block's score overwrites one that was read before */
         float best = -INFINITY;
         for (uint32_t p = b * size; p < n && p < (b + 1) * size; p++) best = score[p] > best ? score[p] : best;
         score[b] = best;
@@ -544,7 +545,7 @@ static void choose_item(void *context, uint32_t i, uint32_t i_worker)
     a->n_inplace[at] = 0;
 }
 
-/* A row that sees no more than it may choose keeps its places. */
+/* A row that sees no more positions than it may choose keeps all of them. */
 static void keep(const ae_select *a, uint32_t r, size_t at)
 {
     const ae_places *p = a->places;

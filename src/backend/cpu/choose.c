@@ -5,12 +5,12 @@
  * differ from machine to machine and from run to run, and no output does.
  *
  * A form is measured once per backend, when its first weight is created (about 2 ms on a 2-core Sapphire Rapids VM).
- * Both kernels take turns at a few numbers of rows on a made-up weight whose panels come from memory, as they do in a
- * pass: out of the third cache tiles would win with fewer rows. The least of some times counts, so what other programs
- * do meanwhile rarely matters; where it does, the two cost about the same.
+ * Both kernels run alternately, for a few numbers of rows, on a synthetic weight whose panels come from memory, as they do in a
+ * pass: from the L3 cache tiles would win with fewer rows. The shortest of several times counts, so other programs rarely
+ * change the choice; where they do, both kernels cost about the same.
  *
- * The order of blocks is measured likewise, once, with one row of the first weight that matters. Where nothing can be put out
- * of the caches, and with weights that fit there, blocks stand in runs. */
+ * The order of blocks is measured likewise, once, with one row of the first weight that matters. Weights that fit the caches,
+ * and all weights where the caches cannot be flushed, have their blocks in runs. */
 #include <stdio.h>
 
 #include "backend/cpu/cpu.h"
@@ -29,9 +29,9 @@ static const uint32_t counts[] = {4, 6, 8, 10, 12, 14, 16, 20, 32};
 #define MOST_ROWS 32
 
 #define ORDER_BYTES ((size_t)1 << 20) /* weights from here on get the order that was measured */
-#define ORDER_PANELS 224 /* of a sample: as long a walk as MEMORY holds, since runs are long (1.9 MB of Q4_0) */
+#define ORDER_PANELS 224 /* panels of a sample: as many as MEMORY holds, since runs are long (1.9 MB of Q4_0) */
 #define ORDER_ROUNDS 4
-#define ORDER_GAIN 1.1 /* codes in order must be so many times as fast as in runs */
+#define ORDER_GAIN 1.1 /* codes in order are used only if they are this many times as fast as codes in runs */
 
 typedef struct bench {
     ae_weight w;
@@ -39,7 +39,7 @@ typedef struct bench {
     ae_mm_out out;
     float *y;          /* [MOST_ROWS][PANELS * AE_PANEL] */
     uint8_t *panels;   /* [MEMORY] */
-    size_t at, bytes;  /* of the next sample; of a sample */
+    size_t at, bytes;  /* offset of the next sample; size of a sample */
     void *scratch;
 } bench;
 
@@ -50,7 +50,7 @@ static void bench_layout(ae_layout *layout, bench *b)
     b->scratch = ae_layout_add(layout, AE_MM_SCRATCH, 1);
 }
 
-/* The weight of a sample gets so many panels, or as many as there is memory for. */
+/* Gives the weight of a sample that many panels, or as many as there is memory for. */
 static void size_sample(bench *b, uint32_t n_panels)
 {
     do {
@@ -100,7 +100,7 @@ static bool tiles_win(bench *b, const ae_weight *w, uint32_t n_rows)
     return best[1] < best[0];
 }
 
-/* The least of counts at which tiles win, by halving: three comparisons, seldom four. */
+/* The least number of rows at which tiles win, by bisection: three comparisons, seldom four. */
 static uint32_t crossing(bench *b, const ae_weight *w)
 {
     size_t begin = 0, end = N_COUNTS; /* tiles lose below begin and win from end on */

@@ -8,8 +8,8 @@
 #include "base/pool.h"
 
 #define ATTN_PARTS ((size_t)1 << 18) /* floats per thread for the parts that split attention stores between two merges */
-#define AE_SELECT_ROWS 16           /* whose scores are there at a time */
-#define AE_GATHER_ROWS 8            /* whose gathered rows are there at a time */
+#define AE_SELECT_ROWS 16           /* rows whose scores are kept at a time */
+#define AE_GATHER_ROWS 8            /* rows whose gathered rows are kept at a time */
 #define ATTN_SPLIT_ITEMS 4          /* work items wanted per thread: attention with fewer is split over chunks */
 
 /* The rows of one expert or of the shared expert, see moe.c. */
@@ -57,7 +57,7 @@ struct ae_stream {
     ae_watch_fn *watch;  /* or NULL */
     void *watch_user;
     struct ae_cpu_passes *passes; /* of cpu-strict, owned; or NULL */
-    struct ae_cpu_late *late;     /* of cpu-strict, owned: operations that have not run yet; or NULL */
+    struct ae_cpu_late *late;     /* of cpu-strict, owned: operations that have not run yet; NULL in other backends */
     ae_cpu_trips trips;           /* of cpu-strict */
     double mark[AE_MARKS];
     uint32_t n_marks;

@@ -2,7 +2,7 @@
  *
  * Owns nothing: works in the stream's activations. A head's rows stand there one after the other, as the rows of an expert
  * do in moe.c. As many heads as fit are prepared together; then the panels of all their weights form one list, cut over
- * the threads. A row's arithmetic is that of a product by itself. */
+ * the threads. A row's arithmetic is that of a product with one row. */
 #include "backend/cpu/cpu_int.h"
 
 typedef struct heads_job {
@@ -53,7 +53,7 @@ static uint32_t heads_at_once(const ae_stream *s, const ae_head_matmul *a, uint3
     return n < 1 ? 1 : n < a->n_heads ? (uint32_t)n : a->n_heads;
 }
 
-/* The same for tiles, of which a head has whole ones. */
+/* The same in the tiled form, where each head starts a new tile. */
 static uint32_t tiled_at_once(const ae_stream *s, const ae_head_matmul *a, uint32_t n_in)
 {
     const size_t tile = AE_TILE_ROWS, rows = (s->options.max_rows + tile - 1) / tile, mine = (a->n_rows + tile - 1) / tile;

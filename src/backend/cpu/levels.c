@@ -90,7 +90,7 @@ void ae_kernels_ref(ae_kernels *k)
 }
 
 #if defined(__x86_64__)
-/* clang 14 knows no "f16c"; that the system saves the registers is asked with avx2. */
+/* clang 14 does not know "f16c" here; the test for avx2 also covers whether the system saves the registers. */
 static bool has_f16c(void)
 {
     unsigned a, b, c, d;
@@ -102,7 +102,7 @@ static bool has_avx2(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
-/* Bit 4 of EAX of the second part of leaf 7, where there is one: not every CPU with AVX-512 VNNI has it. */
+/* Bit 4 of EAX of the second part of leaf 7, if that part exists: not every CPU with AVX-512 VNNI has it. */
 static bool has_avxvnni(void)
 {
     unsigned a, b, c, d;
@@ -118,7 +118,7 @@ static bool has_avx512(void)
 }
 
 /* Bits 24 and 25 of leaf 7's EDX (not every compiler has names for them), bit 8 of its ECX (GFNI, which unpacks codes and which
- * every CPU with tiles has), and the kernel's leave. */
+ * every CPU with tiles has), and permission from the operating system. */
 static bool has_amx(void)
 {
     unsigned a, b, c, d;

@@ -6,21 +6,20 @@
  *   2. the prepared rows of each expert are gathered (a lone row, or all rows, are used where they are)
  *   3. gate and up of all chosen experts: their panels form one list, cut over the threads
  *   4. per pair: silu(gate) * up, quantized
- *   5. down: an item has some output columns, walks all chosen experts in ascending order and adds to y as it goes, so
- *      the order of the sum is fixed without any buffer of all results
- * The shared expert is one more group, of all rows, walked last. A row's arithmetic never sees its neighbours: kernels
- * give a row the same bits in any company. */
+ * 5. down: an item has some output columns, walks all chosen experts in ascending order and adds to y as it goes, so the order
+ * of the sum is fixed without a buffer for all results The shared expert is one more group, with all rows, walked last. A row's
+ * result does not depend on its neighbours: kernels give a row the same bits in any batch. */
 #include <string.h>
 
 #include "backend/cpu/cpu_int.h"
 #include "backend/cpu/ref/ref.h"
 #include "base/math/fmath.h"
 
-/* A kernel's call costs something of its own, which shows where experts have few columns: an item takes so many panels of one
- * that it has at least this much of k to walk. With experts of 64 columns that saves a quarter of down (Sapphire Rapids). */
+/* A kernel call has a fixed cost, which shows where experts have few columns: a work item takes enough panels of an expert to
+ * walk at least this much of k. With experts of 64 columns that saves a quarter of down (Sapphire Rapids). */
 #define LEAST_K 1152
-/* Threads that claim items one by one get in each other's way: an item of rows that are prepared has at least so many floats.
- * With experts of 64 columns, single rows would be several hundred items. */
+/* Threads contend for items that are too small: an item that prepares rows has at least this many floats. With experts of 64
+ * columns, single rows would make several hundred items. */
 #define LEAST_FLOATS 2048
 
 typedef struct moe_job {
@@ -33,7 +32,7 @@ typedef struct moe_job {
     ae_matmul hidden, shared_hidden;
     ae_items items; /* items of panels, of the current product */
     uint32_t n_pieces;
-    uint32_t n_pairs_item, n_rows_item, n_pair_items; /* of prepare_hidden; items of the shared expert's rows come last */
+    uint32_t n_pairs_item, n_rows_item, n_pair_items; /* items of prepare_hidden; those of the shared expert's rows come last */
 } moe_job;
 
 /* ---- Scratch ---------------------------------------------------------------------------------- */
@@ -43,7 +42,7 @@ void ae_cpu_moe_layout(ae_layout *layout, const ae_kernels *kernels, const ae_st
     const ae_moe_shape *s = &options->moe;
     const size_t n_rows = options->max_rows, n_pairs = n_rows * s->n_used;
     size_t tiles = 0;
-    if (ae_kernels_tile(kernels)) /* each group to a multiple of 16 */
+    if (ae_kernels_tile(kernels)) /* each group is padded to a multiple of 16 */
         tiles = n_pairs / AE_TILE_ROWS + (n_pairs < s->n_experts ? n_pairs : s->n_experts) + 1;
     m->logits = ae_layout_add(layout, n_rows * s->n_experts, sizeof(float));
     m->p = ae_layout_add(layout, n_rows * s->n_experts, sizeof(float));
@@ -60,7 +59,7 @@ void ae_cpu_moe_layout(ae_layout *layout, const ae_kernels *kernels, const ae_st
     m->up = ae_layout_add(layout, n_pairs * s->n_ff, sizeof(float));
     m->shared_gate = ae_layout_add(layout, n_rows * s->n_ff_shared, sizeof(float));
     m->shared_up = ae_layout_add(layout, n_rows * s->n_ff_shared, sizeof(float));
-    const size_t n_same = s->n_each > 1 ? s->n_each : 1; /* most uses of one expert by a row */
+    const size_t n_same = s->n_each > 1 ? s->n_each : 1; /* the most times that a row uses one expert */
     m->down = ae_layout_add(layout, n_same * n_rows * s->n_embd, sizeof(float));
     m->weighed = ae_layout_add(layout, s->weigh_input ? n_pairs * s->n_embd : 0, sizeof(float));
 }
@@ -81,7 +80,7 @@ static void run(moe_job *job, ae_pool_job *item, uint32_t n_items, bool small)
     else for (uint32_t i = 0; i < n_items; i++) item(job, i, 0);
 }
 
-/* ---- Who goes where ---------------------------------------------------------------------------- */
+/* ---- Pairs and groups ---------------------------------------------------------------------------- */
 
 static void route_item(void *context, uint32_t r, uint32_t i_worker)
 {
@@ -113,7 +112,7 @@ static void given_item(void *context, uint32_t r, uint32_t i_worker)
     job->m->weights[r] = 1.0f;
 }
 
-/* Rows whose experts are given. */
+/* The experts of rows for which the caller gives them. */
 static void take_given(moe_job *job)
 {
     const ae_moe *a = job->args;
@@ -133,7 +132,7 @@ static void route(moe_job *job)
 {
     const ae_moe *a = job->args;
     ae_stream *s = job->stream;
-    const bool own_input = a->router_norm || a->latent; /* of the router, not that of the experts */
+    const bool own_input = a->router_norm || a->latent; /* the router's input, not the experts' */
     const ae_weight *up = a->up[0]; /* NULL: this rank has no inner rows */
     const ae_weight *readers[] = {a->gate ? a->gate[0] : NULL, up, a->shared_gate, a->shared_up, a->shared_router,
                                   own_input ? NULL : a->router};
@@ -190,7 +189,7 @@ static void group_rows(moe_job *job)
         m->row[pair] = i / n_used;
         m->choice[pair] = i;
         m->weight[pair] = a->weigh_input ? 1.0f : m->weights[i];
-        if (a->weigh_input) m->p[pair] = m->weights[i]; /* p has served; there is room: n_used <= n_experts */
+        if (a->weigh_input) m->p[pair] = m->weights[i]; /* p is no longer needed and large enough: n_used <= n_experts */
     }
     for (uint32_t e = 0; e < n_experts; first = m->begin[e++])
         if (routed && m->begin[e] > first) add_group(job, e, first, m->begin[e] - first, &i_tile);
@@ -248,7 +247,7 @@ static void prepare_gathered(const moe_job *job, uint32_t pair)
     ae_cpu_prepare_row(job->kernels, &row, &job->need, &act, 0);
 }
 
-/* The input of down: of some pairs or, behind these, of some rows for the shared expert. */
+/* The input of down: the hidden values of some pairs or, after all pairs, of some rows of the shared expert. */
 static void hidden_item(void *context, uint32_t item, uint32_t i_worker)
 {
     const moe_job *job = context;
@@ -313,9 +312,9 @@ static void prepare_hidden(moe_job *job)
     run(job, tile_item, job->n_groups * job->n_pieces, a->n_rows <= AE_TILE_ROWS);
 }
 
-/* ---- Who watches ------------------------------------------------------------------------------------ */
+/* ---- Watchers ------------------------------------------------------------------------------------ */
 
-/* Gate and up of all chosen experts: the rows as they were before they were quantized. */
+/* Reports the inputs of gate and up of all chosen experts: the rows before quantization. */
 static void tell_gate_up(const moe_job *job)
 {
     const ae_moe *a = job->args;
@@ -349,7 +348,8 @@ static void tell_down(const moe_job *job)
 
 /* ---- Products ------------------------------------------------------------------------------------ */
 
-/* Panels [begin, end), counted from *at on, of y = w x (+ bias); *at moves past w. No weight: nothing. */
+/* Computes panels [begin, end), counted from *at on, of y = w x (+ bias); *at moves past w. Without a weight it does
+ * nothing. */
 static void multiply(const moe_job *job, uint32_t i_worker, const ae_weight *w, const float *bias, const ae_act *act, float *y,
                      uint32_t begin, uint32_t end, uint32_t *at)
 {
@@ -451,7 +451,7 @@ static void hand_out_item(void *context, uint32_t item, uint32_t i_worker)
                                                        shared ? a->shared_limit : a->glu_limit, a->up_limit, n, to);
 }
 
-/* Writes f(gate) * up of this rank's inner rows to where the ranks exchange them. */
+/* Writes f(gate) * up of this rank's inner rows to the buffer that the ranks exchange. */
 static void hand_out(moe_job *job)
 {
     if (!job->args->up[0]) job->n_pairs = 0;

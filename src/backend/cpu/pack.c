@@ -160,7 +160,7 @@ void ae_pack_panels_generic(uint32_t type, const uint8_t *plain, uint32_t n_out,
     }
 }
 
-/* A packer does not know the order of cache lines: it writes the blocks of a unit one after another. */
+/* Packers do not know the order of cache lines: they write the blocks of a unit one after another. */
 static uint8_t *pack_unit(ae_pack_unit_fn *pack, const ae_packed *p, const uint8_t *from, size_t row_bytes, uint32_t panel,
                           uint32_t u, uint8_t *scales)
 {

@@ -2,7 +2,7 @@
  *
  * Owns nothing. Codes of a block are mostly stored as they lie in the file, four to a 32-bit word, so packing is a
  * transposition of words: 16 rows are gathered into arrays of lanes, one lane per row, and then every step is the
- * same operation on all 16 lanes, which compilers turn into vector code. Whole panels only: padded ones and all other
+ * same operation on all 16 lanes, which compilers turn into vector code. Handles whole panels only: padded ones and all other
  * types go through the integer view. Speeds: docs/loading.md. */
 #include <string.h>
 
@@ -49,7 +49,7 @@ static inline void put_nibbles(uint8_t *out, const lanes *a, const lanes *b, uin
     put(out, &x);
 }
 
-/* A 16-bit scale of each row. As through f32 and back: a signalling NaN becomes quiet. */
+/* A 16-bit scale of each row. A signalling NaN becomes quiet, as it does on the way through f32. */
 static inline uint8_t *put_halves(uint8_t *out, const uint8_t *block, size_t stride)
 {
     uint16_t x[ROWS];

@@ -1,8 +1,8 @@
 /* recur.c - the recurrence of recurrent layers on the CPU, and which thread does what. The store: state.h.
  *
- * Owns nothing. Work on a state is split over heads and tiles of columns: none ever needs another's values, so an item runs all
- * rows of a sequence over its part, which is read and written once. What the tiles of a head share (k, q, alpha, beta) is
- * made before, row by row, and recorded after all tiles have absorbed the records that stood there. */
+ * Owns nothing. Work on a state is split over heads and tiles of columns: no tile needs another's values, so a work item runs
+ * all rows of a sequence over its part, which is read and written once. What the tiles of a head share (k, q, alpha, beta) is
+ * computed before, row by row, and recorded after all tiles have absorbed the records that stood there. */
 #include <math.h>
 #include <string.h>
 
@@ -39,7 +39,7 @@ typedef struct recur_job {
     ae_items items; /* of units; a unit is a tile of a head of a run */
 } recur_job;
 
-/* Where k, q and v of a row begin. */
+/* The offsets of k, q and v in a row. */
 typedef struct channels {
     float *k, *q, *v;
 } channels;
@@ -110,7 +110,7 @@ static void prepare_wkv(const recur_job *job, uint32_t r)
     } else if (!a->first) {
         for (size_t i = 0; i < n; i++) c.k[i] -= c.k[i] * alpha[i];
     }
-    float *bonus = seven ? a->bonus + (size_t)r * l->n_heads : written; /* WKV6 keeps it where WKV7 has what it writes */
+    float *bonus = seven ? a->bonus + (size_t)r * l->n_heads : written; /* WKV6 stores it where WKV7 stores `written` */
     for (uint32_t h = 0; a->first && h < l->n_heads; h++) {
         const size_t at = (size_t)h * l->key_dim;
         bonus[h] = job->kernels->wkv_bonus(c.k + at, c.q + at, a->first + at, l->key_dim);
@@ -271,7 +271,7 @@ static void step_wkv(const recur_job *job, const unit *u, uint32_t row, const fl
 
 /* ---- MAMBA1: a tile's columns are channels, whose states decay each at its own rate ------------------------- */
 
-/* What is the same for all rows: the decay of the tile's columns, turned round. */
+/* What is the same for all rows: the decay of the tile's columns, transposed. */
 typedef struct scan_tile {
     float decay[AE_STATE_MAX_KEY * AE_STATE_TILE], bias[AE_STATE_TILE], skip[AE_STATE_TILE];
 } scan_tile;
@@ -320,7 +320,7 @@ static void scan_step(const recur_job *job, const unit *u, const scan_tile *tile
     for (uint32_t j = 0; j < u->n; j++) row_y[j] = a->skip ? fmaf(tile->skip[j], v[j], y[j]) : y[j];
 }
 
-/* All rows of a unit; tile: of MAMBA1. */
+/* Runs all rows of a unit; tile: for MAMBA1. */
 static void absorb_unit(const recur_job *job, const unit *u, const scan_tile *tile)
 {
     if (tile) scan_absorb(job, u, tile);

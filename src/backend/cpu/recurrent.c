@@ -1,8 +1,8 @@
 /* recurrent.c - recurrent layers on the CPU: the store of planes and records, the convolution, the norm after a recurrence.
  * The recurrence itself: recur.c.
  *
- * Owns: the store. Work on a convolution is split over channels, which never need each other's values, so an item runs all
- * rows of a sequence over its part, which is read and written once. */
+ * Owns: the store. Work on a convolution is split over channels, which are independent, so a work item runs all rows of a
+ * sequence over its part, which is read and written once. */
 #include <string.h>
 
 #include "backend/cpu/state.h"
@@ -198,7 +198,7 @@ void ae_cpu_state_write(ae_stream *stream, ae_state_store *store, uint32_t plane
 
 typedef struct conv_job {
     const ae_stream *stream;
-    const ae_conv *args;  /* NULL: no rows, records are absorbed alone */
+    const ae_conv *args;  /* NULL: no rows, only records are absorbed */
     const ae_state_store *store;
     const ae_state_place *place;
     const ae_state_pass *pass;
@@ -206,7 +206,7 @@ typedef struct conv_job {
     uint32_t n_blocks;    /* of a run */
 } conv_job;
 
-/* Where the rows are that came before a run's first one, for the channels from `first` on; `back` 1: the newest. */
+/* The row `back` places before a run's first one (1: the newest), for the channels from `first` on. */
 static const float *row_before(const conv_job *job, const ae_state_run *run, uint32_t back, uint32_t first)
 {
     const ae_state_place *p = job->place;
@@ -263,7 +263,7 @@ static void conv_rows(const conv_job *job, const ae_state_run *run, uint32_t fir
     }
 }
 
-/* The plane's rows become the newest of its own, the accepted and the committed ones. */
+/* The plane then holds the newest rows among its own, the accepted and the committed ones. */
 static void conv_move_on(const conv_job *job, const ae_state_run *run, uint32_t first, uint32_t n)
 {
     const ae_state_place *p = job->place;

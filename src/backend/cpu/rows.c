@@ -1,4 +1,4 @@
-/* rows.c - what is done to rows between two products: lookups, copies, norms, rotations, element-wise maps. Owns nothing. */
+/* rows.c - operations on rows between products: lookups, copies, norms, rotations, element-wise functions. Owns nothing. */
 #include <math.h>
 #include <string.h>
 

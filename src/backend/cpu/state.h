@@ -29,7 +29,7 @@ static inline bool ae_state_is_wkv(const ae_state_layer *l)
     return l->kind == AE_STATE_WKV6 || l->kind == AE_STATE_WKV7;
 }
 
-/* What a row decays by: a number for each head, of KDA and WKV for each key; of MAMBA1 delta, one for each channel. */
+/* The number of decays of a row: one per head; one per key with KDA and WKV; with MAMBA1 delta, one per channel. */
 static inline size_t ae_state_n_alphas(const ae_state_layer *l)
 {
     if (l->kind == AE_STATE_KDA || ae_state_is_wkv(l)) return (size_t)l->n_heads * l->key_dim;
@@ -71,7 +71,7 @@ static inline uint8_t ae_state_accepted(const ae_state_pass *pass, const ae_stat
     return pass->accepted[(size_t)(run - pass->runs) * pass->stride + i];
 }
 
-/* recurrent.c: the rows of a layer's convolution move on over accepted records. */
+/* recurrent.c: advances the rows of a layer's convolution over accepted records. */
 void ae_cpu_conv_absorb(ae_stream *stream, const ae_state_pass *pass, uint32_t layer);
 
 #endif

@@ -103,7 +103,7 @@ void ae_cpu_wait(ae_stream *stream, ae_stream *other)
     (void)stream, (void)other;
 }
 
-/* Calling an operation costs nothing here: there is nothing to record. */
+/* Calling an operation is cheap here, so passes are not recorded. */
 bool ae_cpu_pass_begin(ae_stream *stream, uint64_t key)
 {
     (void)stream, (void)key;

@@ -89,7 +89,8 @@ static ae_cpu_guard *guard_of(const ae_stream *stream)
     return stream->backend->guard;
 }
 
-/* Runs what the stream has been given. The memory is opened once for all of it, since no other code runs in between. */
+/* Runs the operations that the stream was given. The memory is opened once for all of them, since no other code runs in
+ * between. */
 static void flush(ae_stream *stream)
 {
     if (!ae_cpu_late_waits(stream)) return;
@@ -98,7 +99,7 @@ static void flush(ae_stream *stream)
     leave(guard_of(stream));
 }
 
-/* Runs what is queued: the host waits for the stream. */
+/* Runs what is queued, because the host waits for the stream. */
 static void wait_for(ae_stream *stream)
 {
     stream->trips.n_waits += ae_cpu_late_waits(stream);
@@ -119,7 +120,7 @@ ae_cpu_trips ae_cpu_strict_trips(const ae_stream *stream)
         leave(g);                  \
     } while (0)
 
-/* Tells an operation with plain numbers, or with addresses as numbers, to the pass that runs. */
+/* Records an operation with plain numbers, or with addresses as numbers, in the current pass. */
 #define CHECK(stream, name, ...)                                                                        \
     do {                                                                                                \
         const uint64_t numbers[] = {__VA_ARGS__};                                                       \
@@ -140,7 +141,7 @@ ae_cpu_trips ae_cpu_strict_trips(const ae_stream *stream)
         ae_cpu_late_add(stream, run_##name, args, sizeof *args, NULL, 0);                               \
     }
 
-/* Runs an operation whose struct points to something on the host, of which there is a copy. */
+/* Runs an operation whose struct points to host memory, of which a copy was kept. */
 #define RUN_WITH_COPY(name, args_type, field)                                                           \
     static void run_##name(ae_stream *stream, void *args)                                               \
     {                                                                                                   \
@@ -392,7 +393,7 @@ static aerie_status strict_sync(ae_stream *stream, aerie_error *error)
     return guard_of(stream)->inner->sync(stream, error);
 }
 
-/* All that the other stream was given so far runs now. */
+/* Runs everything that the other stream was given so far. */
 static void strict_wait(ae_stream *stream, ae_stream *other)
 {
     ae_cpu_pass_check_host(stream, "wait");
@@ -410,7 +411,7 @@ static uint32_t strict_mark(ae_stream *stream)
     return stream->n_marks++;
 }
 
-/* Those that run later call it, too. */
+/* Operations that run later call it, too. */
 static void strict_watch(ae_stream *stream, ae_watch_fn *watch, void *user)
 {
     flush(stream);

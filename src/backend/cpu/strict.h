@@ -13,11 +13,11 @@ typedef struct ae_cpu_passes ae_cpu_passes;
 void ae_cpu_passes_free(ae_cpu_passes *passes);
 void ae_cpu_pass_check_begin(ae_stream *stream, uint64_t key);
 void ae_cpu_pass_check_end(ae_stream *stream);
-/* Whether a pass runs; then its operations are told. */
+/* Whether a pass runs; if so, its operations are recorded. */
 bool ae_cpu_pass_is_checked(const ae_stream *stream);
 /* The next operation of the pass that runs. `name` has static storage. */
 void ae_cpu_pass_check(ae_stream *stream, const char *name, uint64_t hash);
-/* An operation that passes data between host and device: a fault, if a pass runs. */
+/* Reports an operation that passes data between host and device: a fault if a pass runs. */
 void ae_cpu_pass_check_host(ae_stream *stream, const char *name);
 
 /* Hashes of what a recording keeps of an operation's arguments. */
@@ -63,7 +63,7 @@ void *ae_cpu_late_extra(void *args, size_t n_args);
 bool ae_cpu_late_waits(const ae_stream *stream);
 /* Runs all of them, in order. */
 void ae_cpu_late_flush(ae_stream *stream);
-/* Forgets it: whoever wanted the results has waited. */
+/* Frees the list. Operations that have not run are dropped: nobody waits for their results any more. */
 void ae_cpu_late_free(ae_stream *stream);
 
 #endif

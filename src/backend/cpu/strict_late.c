@@ -1,6 +1,6 @@
 /* strict_late.c - the streams of "cpu-strict" run their operations as late as the seam allows (backend.h): when somebody waits
- * for them. So what does not wait for a stream whose results it reads gets old ones, as it may on a device with a queue for
- * each stream, and what changes an operation's (host) arguments too early is found, too.
+ * for them. So code that reads a stream's results without waiting gets old ones, as it may on a device with a queue for each
+ * stream, and code that changes an operation's (host) arguments too early is found, too.
  *
  * Owns the list of operations of each stream, with copies of their arguments, in one block that is kept, so that a loop which
  * does the same again and again allocates nothing. Not thread-safe: a stream has one user. */
@@ -12,10 +12,10 @@
 
 #define ALIGN 16
 
-/* In the block, before its arguments. */
+/* Stands in the block before the operation's arguments. */
 typedef struct late {
     ae_cpu_late_run *run;
-    size_t bytes; /* of all, with the arguments; a multiple of ALIGN */
+    size_t bytes; /* bytes of the entry with its arguments; a multiple of ALIGN */
 } late;
 
 struct ae_cpu_late {

@@ -1,5 +1,5 @@
-/* strict_pass.c - what passes between pass_begin and pass_end were, so that "cpu-strict" finds what a recorded pass of another
- * device would do wrong (backend.h).
+/* strict_pass.c - remembers the passes between pass_begin and pass_end, so that "cpu-strict" finds what would go wrong when
+ * another device replays a recorded pass (backend.h).
  *
  * Owns: for each of the newest keys of a stream, the operations of its first pass: their names, and a hash of their arguments.
  * The hash covers what a recording keeps: numbers, addresses, and the contents of (host) arrays. It does not cover what lies
@@ -29,9 +29,9 @@ typedef struct pass {
 struct ae_cpu_passes {
     pass passes[MAX_PASSES];
     uint32_t n_used;   /* passes begun for the first time; the newest MAX_PASSES of them are remembered */
-    pass *now;         /* that runs; NULL: none */
+    pass *now;         /* the current pass; NULL: none */
     size_t n_seen;     /* its operations so far */
-    bool failed;       /* something in it did, so it says nothing about others */
+    bool failed;       /* an operation failed, so the pass is not compared with others */
 };
 
 void ae_cpu_passes_free(ae_cpu_passes *passes)

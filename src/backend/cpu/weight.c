@@ -1,9 +1,9 @@
 /* weight.c - the CPU backend's weights: which form each takes, filling them, and products in place.
  *
  * A matrix for products is packed (kernels.h) if its type has a packed form and the level a kernel for it; else it
- * keeps the file's layout, as tables for lookup do. What keeps the file's layout is used where it lies, or, where it
- * lies nowhere, copied. A weight in place is packed a panel at a time into scratch whenever a product needs it: the
- * same kernels see the same bytes, so the output is the same; the price is packing in every pass. */
+ * keeps the file's layout, as tables for lookup do. What keeps the file's layout is used in place if the file is mapped, and
+ * copied otherwise. A weight in place is packed a panel at a time into scratch whenever a product needs it: the same kernels
+ * see the same bytes, so the output is the same; the price is packing in every pass. */
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
@@ -94,7 +94,7 @@ aerie_status ae_cpu_weight_create(ae_backend *backend, const ae_weight_source *s
 aerie_status ae_cpu_weight_fill(ae_backend *backend, ae_weight *w, const void *rows, uint32_t first, uint32_t n,
                                 aerie_error *error)
 {
-    (void)backend, (void)error; /* nothing of this fails */
+    (void)backend, (void)error; /* none of these calls fails */
     AE_ASSERT(first % AE_PANEL == 0 && n <= w->n_out - first && (n % AE_PANEL == 0 || first + n == w->n_out));
     if (w->own) memcpy(w->own + first * w->row_bytes, rows, n * w->row_bytes);
     if (w->packed.codes)

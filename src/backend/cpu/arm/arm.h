@@ -1,6 +1,7 @@
 /* arm.h - the entries of the arm64 levels, for the files that fill the tables. No SIMD here: a file named *_dotprod.c
  * or *_i8mm.c is compiled with its own flags (*_neon.c needs none, NEON is part of the base), and bodies that levels
- * share stand in .inc files that only those files include, so no general code is built for what it must test for. */
+ * share stand in .inc files that only those files include, so no general code is built with instructions that the CPU may
+ * lack. */
 #ifndef AE_BACKEND_CPU_ARM_H
 #define AE_BACKEND_CPU_ARM_H
 

@@ -1,6 +1,6 @@
 /* x86.h - the entries of the x86 levels, for the files that fill the tables. No SIMD here: every file
  * named *_avx2.c, *_avxvnni.c, *_avx512.c or *_amx.c is compiled with its own -m flags, and bodies that levels share stand in
- * .inc files that only those files include, so no general code is ever built for an ISA it must test for. */
+ * .inc files that only those files include, so no general code is built with instructions that the CPU may lack. */
 #ifndef AE_BACKEND_CPU_X86_H
 #define AE_BACKEND_CPU_X86_H
 

@@ -2,11 +2,12 @@
  *
  * Since the sum over a unit is exact, the scale of a sub-block goes into the weights: code * sub is unpacked as two
  * digits of 8 bits, and two products gather the whole unit in 4 steps of 64 k each. What is left per row and unit is a
- * shift, an add and the float steps. Of Q2_K and Q3_K one digit is enough.
+ * shift, an add and the float steps. Q2_K and Q3_K need one digit only.
  *
- * A chunk is a unit. Tails either wait for two groups of rows and then go beside later products, or they have a phase of
- * their own, where they are twice as fast. The first pays where they are long, as with minimums, or groups are many (ns for 16
- * outputs x 32 k, Q4_K, 16, 64, 512 rows: in phases 30, 86, 770, so 27, 71, 640; Q6_K 38, 81, 735 and 42, 75, 655). */
+ * A chunk is a unit. Tails either run beside the products of later groups of rows, two groups later, or in a phase of their
+ * own, where they are twice as fast. The former pays where tails are long, as with minimums, or groups are many (ns for 16
+ * outputs x 32 k with 16, 64, 512 rows: Q4_K 30, 86, 770 in phases and 27, 71, 640 side by side; Q6_K 38, 81, 735 and 42, 75,
+ * 655). */
 #include "backend/cpu/simd/p16_base.inc"
 
 #define CHUNK_BLOCKS 8 /* a unit */
@@ -25,7 +26,7 @@ typedef struct job { /* a unit times a group of rows: what its tails need */
     uint32_t panel, group;
     uint32_t n_rows;     /* 0: there is no such job */
     bool fresh;          /* the sums begin */
-    bool last;           /* they are complete then */
+    bool last;           /* whether they are complete at that point */
 } job;
 
 struct own {
@@ -161,8 +162,8 @@ INLINE bool beside(const kind k, const walk *j)
     return k.has_min || (!one_of(k) && j->n_groups > 2);
 }
 
-/* When the next unit is unpacked. Between products, into another buffer; or else in the place of this one, since L1 is small:
- * as the last group takes its steps, or after all of them. */
+/* When the next unit is unpacked: between products, into another buffer; or in place of the current one, since L1 is small,
+ * during the steps of the last group or after all of them. */
 INLINE bool between(const kind k, const walk *j) { return !k.has_min && (j->n_groups == 2 || beside(k, j)); }
 INLINE bool at_last(const kind k) { return k.has_min && k.form == FORM_4; }
 
@@ -196,8 +197,7 @@ INLINE job job_of(const kind k, walk *j, uint32_t g)
                  .group = g, .n_rows = rows_of(j, g), .fresh = !j->at->i_chunk, .last = j->at->i_chunk + 1 == j->n_chunks};
 }
 
-/* Ends rows [row, row + n). Nothing is read again through pointers that what is stored could change: so it stays in
- * registers. */
+/* Ends rows [row, row + n). Values are loaded once, before the stores that could alias them, so that they stay in registers. */
 INLINE void tail(const kind k, const job *t, const int32_t (*c)[AE_TILE_ROWS][AE_PANEL], uint32_t row, const uint32_t n)
 {
     static const float zeros[AE_PANEL] __attribute__((aligned(64)));
@@ -348,7 +348,7 @@ INLINE void finish(const kind k, walk *j)
     struct own *o = &j->own;
     for (uint32_t i = 0; i < 2; i++, o->i_job++) {
         const job *due = &o->jobs[(o->i_job + 1) % 3];
-        if (!i && o->i_job % 2) { /* the last one's products are in the tiles yet */
+        if (!i && o->i_job % 2) { /* the products of the last one are still in the tiles */
             TILE_STORE(0, o->c[0][0]);
             TILE_STORE(1, o->c[0][1]);
         } else if (!i) {

@@ -1,7 +1,7 @@
 /* mm_p16_256_avx512.c - packed AE_DOT_256 products with AVX-512 VNNI: 16 output rows in the lanes.
  *
- * Arithmetic and layout: kernels.h. The sums p of a unit stay in registers, those of the outputs in L1: they are touched
- * once per 256 k. Sums are of codes as stored; what `zero` added is taken off once per unit. */
+ * Arithmetic and layout: kernels.h. The sums p of a unit stay in registers, those of the outputs in L1: they are updated once
+ * per 256 k. The sums are over codes as stored; what `zero` added is subtracted once per unit. */
 #define GROUP 16
 #include "backend/cpu/simd/p16.inc"
 #include "backend/cpu/x86/x86.h"
@@ -87,7 +87,7 @@ INLINE void sums(const job *j, uint32_t row, const int n, const int form, const 
         if (n_sub == 1) p[r] = _mm512_mullo_epi32(p[r], sub_at(sub, 0, false));
 }
 
-/* The unit's sums, less what `zero` added, join the sums of the outputs, then its minimums. */
+/* Adds the unit's sums, less what `zero` added, to the sums of the outputs, then its minimums. */
 INLINE void finish(const job *j, uint32_t row, const int n, const uint32_t n_sub, const bool has_min, const uint8_t *scales,
                    uint32_t u, const __m512i p[GROUP])
 {

@@ -1,17 +1,17 @@
 /* mm_p16_32_amx.c - packed AE_DOT_32 products with AMX: arithmetic and layout in kernels.h, the walk in tiles.inc.
  *
- * A run is one chunk times one group of rows; its pieces (32 or 16 k, one scale each) are products. Every step does
- * three things that wait for nothing younger than a step: product i + 2 with the loads of its operands (whatever run they
- * belong to), store product i + 1, and the tail of product i: convert, scale, add, with the run's sums in registers. Tails
- * of 16 rows are 48 instructions for the one port that products leave them (tiles.inc): 20 of the 27 to 32 ns that 16 outputs
- * x 32 k take.
+ * A run is one chunk times one group of rows; its pieces (32 or 16 k, one scale each) are products. Every step does three
+ * things, none of which needs a result of the same step: it starts product i + 2 with the loads of its operands (whichever run
+ * they belong to), stores product i + 1, and runs the tail of product i: convert, scale, add, with the run's sums in registers.
+ * Tails of 16 rows are 48 instructions for the one port that products leave them (tiles.inc): 20 of the 27 to 32 ns that 16
+ * outputs x 32 k take.
  *
- * Tried and slower: all products of a run, then all its tails; each half goes at full speed then, but not for the first
- * 60 cycles, and 8 KB of products are in the way in L1 (16 rows of Q4_0: 33.5 ns against 32.6, 64 rows: 122 against 110).
- * Tried and slower: bf16 tiles, whose products are exact and need no conversion. They move twice the bytes, and what L1
- * and L2 deliver bounds them, though all of it in L1 they are faster (64 rows of Q4_0: 114 ns against 107; in L1 84 and 96).
- * Tried without gain: four tiles in turn, unpacking by the port that shuffles. Nor does it pay to convert by an addition and a
- * subtraction, (float)i = as_float(i + 0x4B400000) - 12582912, in place of the instruction: with tiles that begin at
+ * Tried and slower: all products of a run, then all its tails; each half then runs at full speed, but not for its first 60
+ * cycles, and 8 KB of products take room in L1 (16 rows of Q4_0: 33.5 ns against 32.6, 64 rows: 122 against 110). Tried and
+ * slower: bf16 tiles, whose products are exact and need no conversion. They move twice the bytes and are bound by the bandwidth
+ * of L1 and L2; with everything in L1 they are faster (64 rows of Q4_0: 114 ns against 107; in L1 84 and 96). Tried without
+ * gain: four tiles in turn, unpacking by the port that shuffles. Nor does it pay to convert by an addition and a subtraction,
+ * (float)i = as_float(i + 0x4B400000) - 12582912, in place of the instruction: with tiles that begin at
  * 0x4B400000 (loaded, 16 lines more through L1) 16, 32, 64 rows of Q4_0 take 1.15 times as long; with the addition in the
  * tail 1.03, of Q8_0 0.96 to 1.00. */
 #include "backend/cpu/simd/p16_base.inc"
@@ -26,9 +26,9 @@ struct scales { /* of a chunk of one panel */
 };
 
 struct own {
-    uint32_t turn; /* which of c, and of the tiles, the next product takes */
+    uint32_t turn; /* the buffer of c, and the tile, that the next product takes */
     int32_t c[2][AE_TILE_ROWS][AE_PANEL] __attribute__((aligned(64)));
-    /* Where a block was multiplied for the last time, that of the next chunk takes its place: L1 is small. */
+    /* A block of the next chunk overwrites one that was multiplied for the last time, since L1 is small. */
     int8_t codes[CHUNK_BLOCKS][512] __attribute__((aligned(64)));
     struct scales scale[2] __attribute__((aligned(64))); /* [i of the place % 2] */
 };
@@ -106,7 +106,7 @@ INLINE size_t a_stride(const kind k, uint32_t m)
         else TILE_LOAD(tile, a, stride); \
     } while (0)
 
-/* One product more, and the one before it is stored. */
+/* Starts one product and stores the one before it. */
 INLINE void step_tiles(const kind k, struct own *o, uint32_t turn, const int8_t *a, const int8_t *b, size_t stride)
 {
     if (turn) {
