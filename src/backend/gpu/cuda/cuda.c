@@ -3,8 +3,8 @@
  * Owns contexts, the modules of the embedded kernels, two streams of a device (the queue, and one for fills), events, and the
  * executable graphs of recordings. Any thread may call, so each call first makes the device's context the thread's own. A
  * queue is captured in thread-local mode: what other threads allocate or fill meanwhile is not part of a recording.
- * A device that hangs is given up (limit.h). CUDA would wait for it in most calls, so it is called no more then, and what the
- * device has stays with it until the process ends, unless it comes back before. */
+ * A device that hangs is given up (limit.h). Most calls of CUDA would wait for it, so CUDA is no longer called for it, and its
+ * memory is not released before the process ends, unless the device answers again. */
 #include "backend/gpu/driver.h"
 
 #ifdef AE_GPU_CUDA
@@ -75,7 +75,7 @@ static aerie_status enter(const ae_gpu_device *d, aerie_error *error)
     return AERIE_OK;
 }
 
-/* Waits until a stream is empty. */
+/* Waits until a stream has nothing left to do. */
 static aerie_status wait_for(ae_gpu_device *d, ae_cu_stream stream, const char *call, aerie_error *error)
 {
     ae_cu_result result;
@@ -271,7 +271,7 @@ static void cuda_memory_info(ae_gpu_device *d, uint64_t *n_free, uint64_t *n_tot
     *n_total = ok ? total : 0;
 }
 
-/* Waits for what was given to the stream of fills, whose lock is held. */
+/* Waits until the stream of fills, whose lock is held, has nothing left to do. */
 static aerie_status finish_fills(ae_gpu_device *d, ae_cu_result queued, const char *call, aerie_error *error)
 {
     aerie_error said = {0};
@@ -294,7 +294,7 @@ static void *cuda_alloc(ae_gpu_device *d, size_t bytes)
     return NULL;
 }
 
-/* cuMemFree waits for what runs on the device. */
+/* cuMemFree waits for the work that runs on the device. */
 static void cuda_free(ae_gpu_device *d, void *memory)
 {
     if (!memory || is_busy(d)) return;
@@ -396,7 +396,7 @@ static aerie_status cuda_record_begin(ae_gpu_device *d, aerie_error *error)
     return AERIE_OK;
 }
 
-/* Makes the executable graph of a captured one, which is given back. */
+/* Makes the executable graph of a captured one, which it frees. */
 static aerie_status instantiate(const ae_cuda_api *api, ae_cu_graph graph, ae_gpu_recording **out, aerie_error *error)
 {
     ae_gpu_recording *r = ae_alloc(1, sizeof *r);

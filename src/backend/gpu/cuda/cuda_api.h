@@ -1,5 +1,5 @@
-/* cuda_api.h - what we use of CUDA's driver API, declared by ourselves: libcuda.so.1 is loaded when it is asked for, and CUDA's
- * headers are not needed to build.
+/* cuda_api.h - what we use of CUDA's driver API, declared by ourselves: libcuda.so.1 is loaded when a device is asked for, and
+ * CUDA's headers are not needed to build.
  *
  * Where the test tests/kernels/test_cuda_api.c finds cuda.h, it compares every type and number with it. */
 #ifndef AE_BACKEND_GPU_CUDA_CUDA_API_H
@@ -43,7 +43,7 @@ enum {
     AE_CU_THREAD_LOCAL = 1,  /* during a capture, other threads may make any call */
     AE_CU_HOST_PORTABLE = 1, /* pinned for all contexts */
 
-    AE_CU_LAUNCH_EARLY = 6,  /* attribute of a launch: it may begin before the launch in front of it has ended */
+    AE_CU_LAUNCH_EARLY = 6,  /* attribute of a launch: it may begin before the previous launch has ended */
 };
 
 /* CUlaunchAttribute and CUlaunchConfig. */

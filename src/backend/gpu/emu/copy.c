@@ -1,4 +1,4 @@
-/* copy.c - asynchronous copies to shared memory, done as late as they may be. See launch.h.
+/* copy.c - asynchronous copies to shared memory, done as late as the rules allow. See launch.h.
  *
  * Until then the target holds other bytes, which AddressSanitizer forbids to touch.
  */

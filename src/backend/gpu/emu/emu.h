@@ -57,7 +57,7 @@ AE_DEV uint32_t ae_block_z(void) { return ae_emu_now->block[2]; }
 AE_DEV uint32_t ae_grid_x(void) { return ae_emu_now->grid[0]; }
 AE_DEV uint32_t ae_grid_y(void) { return ae_emu_now->grid[1]; }
 
-/* Where a kernel calls: the default arguments of everything that may report. */
+/* The place of a call in a kernel: default arguments of everything that may report. */
 #define AE_EMU_HERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 AE_DEV void ae_sync(AE_EMU_HERE) { ae_emu_sync(file, line); }
@@ -80,7 +80,7 @@ template <class T> AE_DEV T ae_shfl_xor(T v, uint32_t mask, AE_EMU_HERE)
     return ae_shfl(v, (ae_thread() % 32) ^ mask, file, line);
 }
 
-/* Exact in any case: libm's is slow where a plain x86-64 build calls it. */
+/* An instruction where there is one: libm's function is slow in a plain x86-64 build. Both are exact. */
 #if defined(__x86_64__)
 AE_DEV float ae_fma(float x, float y, float z)
 {

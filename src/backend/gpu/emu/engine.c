@@ -25,7 +25,8 @@
 #define KEEPS_SHARED 1
 #define SHARED_BYTES(e) AE_EMU_MAX_SHARED
 #endif
-#define TSAN_BLOCKS 4 /* of a launch, whose threads ThreadSanitizer tells apart; it takes the others for one more thread */
+#define TSAN_BLOCKS 4 /* the most blocks of a launch whose threads ThreadSanitizer tells apart; it takes those of the others for
+                       * one more thread */
 
 __thread ae_emu_view *ae_emu_now __attribute__((tls_model("initial-exec")));
 
@@ -93,7 +94,7 @@ static ae_emu_fiber *fiber_take(ae_emu_engine *e, uint32_t t)
     if (f) {
         e->idle = f->next;
     } else {
-        f = &e->all[e->n_fibers]; /* one for each thread that waits, and two: they suffice */
+        f = &e->all[e->n_fibers]; /* one for each thread that waits, and two more */
         if (!ae_emu_fiber_init(f, fiber_main)) return NULL;
         e->n_fibers++;
     }
@@ -101,7 +102,7 @@ static ae_emu_fiber *fiber_take(ae_emu_engine *e, uint32_t t)
     return f;
 }
 
-/* ---- Whose turn it is --------------------------------------------------------------------------------------------------- */
+/* ---- Scheduling --------------------------------------------------------------------------------------------------- */
 
 static uint64_t random_next(ae_emu_engine *e)
 {
@@ -137,7 +138,8 @@ static const char *state_name(const ae_emu_thread *thread)
                                             : "waits at ae_sync";
 }
 
-/* Every lane has had its turn: the warp's meeting, if all are there. True: the warp can go on at once. */
+/* Called when every lane has run: performs the warp's operation if all lanes have reached it. True: the warp can go on at
+ * once. */
 static bool warp_settle(ae_emu_engine *e, uint32_t at)
 {
     ae_emu_warp *w = &e->warps[at];
@@ -187,7 +189,8 @@ static void stuck(ae_emu_engine *e)
                 ae_emu_name(sync->file), sync->line, e->n_done);
 }
 
-/* No warp can go on: the barrier of the block, if all threads are there. False: all have returned. */
+/* Called when no warp can go on: completes the barrier of the block if all threads have reached it. False: all have
+ * returned. */
 static bool barrier_settle(ae_emu_engine *e)
 {
     if (e->n_done == e->n_threads) {
@@ -274,7 +277,7 @@ static void fiber_main(void)
     }
 }
 
-/* The running thread waits; others have their turn until it may go on. */
+/* Blocks the running thread; others run until it may go on. */
 static void wait(ae_emu_engine *e)
 {
     const uint32_t self = e->view.thread;
@@ -324,7 +327,8 @@ void ae_emu_meet_warp(ae_emu_engine *e, ae_emu_op op, const char *file, int line
     arrive(e, &w->first, op, file, line);
     ae_emu_self(e)->state = AE_EMU_AT_WARP;
     w->n_at_warp++;
-#if defined(AE_EMU_TSAN) /* two addresses in turn: a lane that goes ahead must not leave its later accesses for the others */
+#if defined(AE_EMU_TSAN) /* two addresses, alternately: the later accesses of a lane that runs ahead must not count as ordered
+                          * before those of the others */
     char *meeting = &e->meetings[2 * (1 + e->view.thread / 32) + w->turn % 2];
     __tsan_release(meeting);
 #endif
@@ -350,7 +354,7 @@ void ae_emu_sync(const char *file, int line)
 #endif
 }
 
-/* n threads have come: those that wait may go on. */
+/* n threads have arrived: those that wait may go on. */
 static void bar_complete(ae_emu_engine *e, uint32_t id)
 {
     for (uint32_t i = 0; i < e->n_threads; i++) {
@@ -409,7 +413,7 @@ static void fibers_free(ae_emu_engine *e)
 }
 
 /* Shared memory of a block, 0xFF everywhere. ThreadSanitizer needs it fresh for each block, with the addresses of the meetings
- * before it: blocks are concurrent, and nothing of one may order another. */
+ * before it: blocks are concurrent, and no access of one may be ordered by another. */
 static bool shared_begin(ae_emu_engine *e)
 {
 #if defined(AE_EMU_TSAN)

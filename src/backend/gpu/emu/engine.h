@@ -40,7 +40,7 @@ typedef struct ae_emu_copy {
 
 typedef struct ae_emu_thread {
     ae_emu_fiber *fiber; /* in which it began */
-    const char *file;    /* where it meets others */
+    const char *file;    /* the meeting at which it waits */
     int line;
     uint8_t state, op;
     uint32_t bar;   /* AE_EMU_AT_BAR: its id */
@@ -77,7 +77,7 @@ struct ae_emu_engine {
     bool failed;
     uint32_t n_shared, n_threads, n_warps;
     uint64_t random; /* 0: ascending order */
-    uint32_t ahead;  /* of 16: how likely a warp goes on after a meeting of its own */
+    uint32_t ahead;  /* how likely a warp goes on after an operation of its own, of 16 */
     ae_emu_fiber host, *running, *idle, *all; /* idle: by next; all: array [n_fibers] of AE_EMU_MAX_THREADS + 2 */
     uint32_t n_fibers;
     uint32_t at; /* in order[] */
@@ -105,7 +105,7 @@ static inline ae_emu_thread *ae_emu_self(ae_emu_engine *e)
     return &e->threads[e->view.thread];
 }
 
-/* The end of a path, for reports. */
+/* The last part of a path, for reports. */
 const char *ae_emu_name(const char *path);
 /* Ends the launch with a report. */
 void ae_emu_fail(ae_emu_engine *e, const char *format, ...) __attribute__((noreturn, format(printf, 2, 3)));

@@ -65,7 +65,7 @@ __asm__(".text\n"
         ".size ae_emu_stack_change, .-ae_emu_stack_change\n");
 #endif
 
-/* As if something had changed from it at the beginning of entry. */
+/* Prepares the stack as if a change had left it at the beginning of entry. */
 static void prepare(ae_emu_fiber *fiber, void (*entry)(void))
 {
 #ifdef AE_EMU_UCONTEXT
@@ -125,7 +125,7 @@ static void arrived(ae_emu_fiber *fiber)
     const void *bottom;
     size_t bytes;
     __sanitizer_finish_switch_fiber(fiber->fake, &bottom, &bytes);
-    fiber->before->bottom = bottom, fiber->before->bytes = bytes; /* so the bounds of the host's stack are learned */
+    fiber->before->bottom = bottom, fiber->before->bytes = bytes; /* this tells the bounds of the host's stack */
 #else
     (void)fiber;
 #endif

@@ -1,6 +1,6 @@
 /* fiber.h - stacks of their own, and the change from one to another.
  *
- * Owns the stacks, each above a guard page. AddressSanitizer learns of each change; ThreadSanitizer is the caller's matter.
+ * Owns the stacks, each above a guard page. AddressSanitizer is told of each change; the caller tells ThreadSanitizer.
  */
 #ifndef AE_BACKEND_GPU_EMU_FIBER_H
 #define AE_BACKEND_GPU_EMU_FIBER_H
@@ -31,12 +31,13 @@ typedef struct ae_emu_fiber {
 
 /* A stack on which `entry` begins at the first change to it. entry must not return. False: not enough memory. */
 bool ae_emu_fiber_init(ae_emu_fiber *fiber, void (*entry)(void));
-/* The same again for one that is idle, on a stack without traces of what ran there, as ThreadSanitizer sees them. */
+/* The same for a fiber that is idle; its stack gets a new mapping, so that ThreadSanitizer does not see accesses of what ran
+ * there before. */
 bool ae_emu_fiber_renew(ae_emu_fiber *fiber, void (*entry)(void));
 void ae_emu_fiber_free(ae_emu_fiber *fiber);
-/* From the running fiber to another; returns when something changes back, or never, if it is the last of `from`. */
+/* Changes from the running fiber to another; returns when something changes back, or never if `from` has ended. */
 void ae_emu_fiber_change(ae_emu_fiber *from, ae_emu_fiber *to, bool last);
-/* The first call of an entry. */
+/* An entry calls this first. */
 void ae_emu_fiber_entered(ae_emu_fiber *fiber);
 
 #endif

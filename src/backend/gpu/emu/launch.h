@@ -46,7 +46,7 @@ bool ae_emu_run(ae_emu_engine *engine, const ae_emu_kernel *kernel, const uint32
 
 /* ---- What kernels call, by emu.h ------------------------------------------------------------------------------------- */
 
-/* What a kernel reads of the launch under way. */
+/* What a kernel reads of the current launch. */
 typedef struct ae_emu_view {
     uint8_t *shared; /* [n_shared] */
     uint32_t thread; /* of the block, that runs now */

@@ -1,10 +1,10 @@
 /* args_attention.h - arguments of the kernels for attention (attention_*.cu).
  *
  * A unit, which is a block or a warp, has a tile: up to Q queries that share a KV head, numbered row * group + head of the
- * group. It walks chunks of 64 positions (cpu/ref/kernels.h). Of few rows the chunks are dealt out: n_splits units of a tile
+ * group. It walks chunks of 64 positions (cpu/ref/kernels.h). With few rows, chunks are distributed: n_splits units of a tile
  * take every n_splits-th chunk and store its m, l and o as a part. The last block of the tile to arrive, or attention_merge,
- * joins the parts in ascending order. Where there are few chunks, or more than have room, one unit walks them all and joins as
- * it goes. All ways give the same bits.
+ * merges the parts in ascending order. With few chunks, or more than the parts have room for, one unit walks them all and
+ * merges as it goes. All ways give the same bits.
  */
 #ifndef AE_BACKEND_GPU_KERNELS_ARGS_ATTENTION_H
 #define AE_BACKEND_GPU_KERNELS_ARGS_ATTENTION_H
@@ -38,9 +38,9 @@ typedef struct ae_gpu_attention_args {
     float scale, softcap;
     uint32_t n_tiles;         /* of all rows, for each KV head */
     uint32_t n_splits;        /* units of a tile */
-    uint32_t merge_apart;     /* parts are joined by a launch of attention_merge, not by the last block */
-    uint32_t max_parts;       /* chunks of a row that have room in parts; 0: all rows are walked */
-    uint32_t n_warps;         /* if each warp has a unit: warps of a block that work; shared memory limits them */
+    uint32_t merge_apart;     /* parts are merged by a launch of attention_merge, not by the last block */
+    uint32_t max_parts;       /* chunks of a row for which parts has room; 0: each row is walked by one unit */
+    uint32_t n_warps;         /* if units are warps: the working warps of a block, limited by shared memory */
 } ae_gpu_attention_args;
 
 /* Which positions rows attend to (ae_select in backend/attention.h). Grid: rows from first_row on; for scores also ranges of
@@ -64,7 +64,7 @@ AE_HD static inline uint32_t ae_gpu_attention_part(uint32_t head_dim)
     return 4 + (head_dim + 3) / 4 * 4;
 }
 
-/* Floats from one position's weights to the next's in shared memory; more than Q make conflicts of banks fewer. */
+/* Floats from one position's weights to the next's in shared memory; padding beyond Q reduces bank conflicts. */
 #define AE_ATTENTION_WEIGHTS(Q) ((Q) == 4 ? 4u : (Q) + 4u)
 /* Floats from one query's scores to the next's; lanes with different queries and positions then use different banks. */
 #define AE_ATTENTION_SCORES 68u
@@ -75,19 +75,19 @@ AE_HD static inline uint32_t ae_gpu_attention_part(uint32_t head_dim)
 typedef struct ae_gpu_attention_room {
     uint32_t n;       /* elements of a head for which there is room */
     uint32_t query;   /* f16, f32: f32 [n][Q], the queries times the scale; codes: see row_bytes */
-    uint32_t sum;     /* f32 [Q][n] in some order: O of rows that are walked */
+    uint32_t sum;     /* f32 [Q][n], the order is the kernel's: O of rows that are walked */
     uint32_t place;   /* uint64 [64], blocks over f16 and f32 [Q / 4][64]: the address of each position's value */
     uint32_t state;   /* int32 [Q][4]: first position seen, own position, n_inplace, sequence */
     uint32_t row;     /* int32 [Q] */
     uint32_t index;   /* uint32 [Q]: row * n_heads + head */
-    uint32_t factor;  /* f32 [Q][2]: the factors of O and o when they are joined */
+    uint32_t factor;  /* f32 [Q][2]: the factors of O and o when they are merged */
     uint32_t arrived; /* uint32 [4]: the first is how many blocks have arrived before this one */
     uint32_t weight;  /* f16, f32: f32 [64][AE_ATTENTION_WEIGHTS(Q)], p of each position; p < 0: the query does not see it */
     uint32_t score;   /* blocks: f32 [Q][AE_ATTENTION_SCORES] */
-    uint32_t quad;    /* blocks over f16 and f32: int32 [Q / 4][4], the groups at work: members, lo, hi, whether it is plain */
+    uint32_t quad;    /* blocks over f16 and f32: int32 [Q / 4][4], the current groups: members, lo, hi, whether it is plain */
     /* only for codes: */
     uint32_t row_bytes;    /* of a query's digits: int8 [2][Q][row_bytes] at `query`, high digits first */
-    uint32_t latent_at;    /* bytes before the latent part in such a row; else 0 */
+    uint32_t latent_at;    /* bytes before the latent part in a row of digits; else 0 */
     uint32_t digit;        /* uint8 [2][Q][AE_ATTENTION_DIGITS]: the digits of the weights, high ones first */
     uint32_t scale;        /* f32 [64]: the scale of each position's value */
     uint32_t query_scale;  /* f32 [2][Q]: factors of the sums of the latent or only part and of the rotated part */
@@ -95,7 +95,7 @@ typedef struct ae_gpu_attention_room {
     uint32_t bytes;
 } ae_gpu_attention_room;
 
-/* What all units have, from byte `at` on. */
+/* The parts that all units have, from byte `at` on. */
 AE_HD static inline uint32_t ae_gpu_attention_room_common(ae_gpu_attention_room *r, uint32_t Q, uint32_t n_places, uint32_t at)
 {
     r->sum = at;

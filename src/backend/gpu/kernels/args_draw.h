@@ -9,7 +9,7 @@
     X(best_some, ae_gpu_best_args, 256) \
     X(best_total, ae_gpu_best_args, 256)
 
-#define AE_GPU_BEST 64           /* at most so many of a row's best */
+#define AE_GPU_BEST 64           /* the most candidates of a row */
 #define AE_GPU_BEST_CHUNK 1024u  /* logits or keys that a block of best_one and best_some handles */
 #define AE_GPU_BEST_SHARED (AE_GPU_BEST_CHUNK * 8)
 #define AE_GPU_TOTAL_CHUNK 4096u /* logits that a block of best_total handles */

@@ -10,7 +10,7 @@
  *             byte j: the code of k = 4 t + j in the low nibble, of k = 16 + 4 t + j in the high one; types with a table
  *             (AE_MMA_TABLE): nibble j the index of k = 4 t + j, nibble 4 + j of k = 16 + 4 t + j
  *           8 bits: int8 [2 blocks][32 lanes][2: k, k + 16][2: rows g, g + 8][4]
- *   high    what codes have above four bits:
+ * high the bits of codes above the lower four:
  *           5 bits, AE_DOT_32: uint32 [32 lanes]; AE_DOT_256: uint32 [32 lanes][4 pairs]
  *             bit 4 b + i of byte j: bit 4 of the code in block b of the pair, i = 0: row g, 1: row g + 8, 2, 3: the same of
  *             k + 16
@@ -68,9 +68,10 @@ typedef struct ae_mma_args {
     ae_mma_job job[AE_MMA_JOBS];
     uint32_t n_jobs, n_rows;
     uint32_t n_records;   /* of a row of a weight */
-    uint32_t group_bytes; /* activations: from 8 rows to the next 8 */
-    uint32_t each, more;  /* how often a block in y takes a granule for each team; the first `more` blocks do once more */
-    uint32_t early;       /* it may begin before the kernel before it has ended */
+    uint32_t group_bytes; /* bytes of activations from 8 rows to the next 8 */
+    uint32_t each, more;  /* how many rounds a block in y takes, a granule for each team in each; the first `more` blocks take
+                           * one round more */
+    uint32_t early;       /* it may begin before the previous kernel has ended */
 } ae_mma_args;
 
 /* ---- The kernels -------------------------------------------------------------------------------- */
@@ -79,9 +80,9 @@ typedef struct ae_mma_args {
  * runs of `run` blocks of 32 k, which are in shared memory `stages` deep. Blocks in x are tiles of 8 * c rows; blocks in y go
  * through the granules, as many as run at once: `most` of a multiprocessor.
  *
- * Which kernel is the fastest depends on the granules and tiles that each multiprocessor gets (weight_mma.c): few of them want
- * many warps for each, since a warp alone needs about 1000 clocks for 256 k; many of them share activations and need no turns.
- * X(name, NAME, c, team, run, stages, most); measured on an H100 (bench/gpu/mma_bench.cu). */
+ * Which kernel is the fastest depends on the granules and tiles that each multiprocessor gets (weight_mma.c): with few of them,
+ * many warps should share one, since a single warp needs about 1000 clocks for 256 k; with many, teams of one warp share
+ * activations. X(name, NAME, c, team, run, stages, most); measured on an H100 (bench/gpu/mma_bench.cu). */
 #define AE_MMA_WARPS 8
 #define AE_MMA_THREADS 256
 #define AE_MMA_VARIANTS_PLAIN(X, name, NAME) \

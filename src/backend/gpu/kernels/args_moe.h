@@ -13,7 +13,7 @@ typedef struct ae_gpu_route_args {
     ae_routing routing;
     float *logits;            /* f32 [n_rows][n_experts]; multiplied by router_scale in place */
     float router_scale;       /* 0: none */
-    uint32_t n_each;          /* above 1: ids become those of the weights that n_each experts share */
+    uint32_t n_each;          /* above 1: n_each experts share weights, and ids become those of the weights */
     const float *bias;        /* f32 [n_experts] or NULL */
     const float *out_scale;   /* f32 [n_experts] or NULL */
     uint32_t *ids;            /* [n_rows][n_used], ascending */
@@ -27,7 +27,8 @@ typedef struct ae_gpu_route_args {
 /* Shared: f32 p [n], score [n], group sums [n]; lists uint32 [n]; chosen uint8 [n]; n is AE_MAX_EXPERTS. */
 #define AE_GPU_ROUTE_SHARED (AE_MAX_EXPERTS * 17)
 
-/* Grid: one block. Gives each pair a slot among the experts' rows: those of an expert stand together, in whole tiles. */
+/* Grid: one block. Gives each pair a slot among the experts' rows: the rows of an expert are contiguous and fill whole
+ * tiles. */
 typedef struct ae_gpu_group_args {
     const uint32_t *ids;      /* [n_pairs] */
     uint32_t n_pairs, n_experts;

@@ -13,7 +13,7 @@
 #define AE_GPU_TILE AE_MMA_ROWS /* rows of a tile */
 
 /* The input of a product as the weights read it (cpu/ref/kernels.h defines the values). Codes and scales are in the records of
- * mma_rows.h; the generic kernels read them, too. What is in rows that are not used is undefined. */
+ * mma_rows.h; the generic kernels read them, too. The contents of unused rows are undefined. */
 typedef struct ae_gpu_rows {
     uint32_t n_rows, n_in;
     uint32_t x_stride;    /* floats from row to row; a multiple of 4 */
@@ -42,7 +42,7 @@ typedef struct ae_gpu_activation_args {
     size_t x_stride, x_step; /* x_step: from head to head */
     const float *norm, *norm_bias; /* f32 [n_in]; norm_bias may be NULL */
     const uint32_t *slots;   /* [n_rows] where each row's result goes among the prepared rows; NULL: to the row's own number */
-    uint32_t shares;         /* with slots: this many rows in turn have one row of x; 0: the row of x is the slot */
+    uint32_t shares;         /* with slots: this many consecutive rows share one row of x; 0: the row of x is the slot */
     const float *factor;     /* f32 [n_rows] of each row of plain x; or NULL */
 } ae_gpu_activation_args;
 
@@ -106,9 +106,9 @@ typedef struct ae_gpu_product_args {
 
 /* ---- Products of experts ------------------------------------------------------------------------ */
 
-#define AE_GPU_EXPERTS 220 /* of a launch: what 4,000 bytes of arguments hold */
+#define AE_GPU_EXPERTS 220 /* experts of a launch: as many as 4,000 bytes of arguments hold */
 
-/* An expert that some rows have chosen, and where these are among the prepared rows. */
+/* An expert that some rows have chosen, and where those rows are among the prepared ones. */
 typedef struct ae_gpu_active {
     uint32_t expert, first_row, n_rows; /* first_row is a multiple of AE_GPU_TILE */
 } ae_gpu_active;
@@ -124,7 +124,7 @@ typedef struct ae_gpu_expert_job {
     float scale[AE_GPU_EXPERTS];     /* scale of each expert; 1 if the file gives it none */
 } ae_gpu_expert_job;
 
-/* Grid: blocks of outputs of all jobs, groups of rows, active experts. Other experts than first_expert to first_expert +
+/* Grid: blocks of outputs of all jobs, groups of rows, active experts. Experts outside first_expert to first_expert +
  * AE_GPU_EXPERTS - 1 are left to other launches. */
 typedef struct ae_gpu_expert_args {
     ae_gpu_rows rows;

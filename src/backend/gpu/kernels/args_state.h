@@ -6,7 +6,7 @@
 
 #include "backend/recurrent.h"
 
-/* By the values of a column that a lane holds. */
+/* A kernel for each number of values of a column that a lane holds. */
 #define AE_GPU_KERNELS_STEPS(X, name) \
     X(name##_16, ae_gpu_recur_args, 32) \
     X(name##_32, ae_gpu_recur_args, 32) \
@@ -28,7 +28,7 @@
 #define AE_GPU_STATE_BLOCK 128u  /* channels of a block of the convolution */
 #define AE_GPU_STATE_COLUMNS 8u  /* of S that a block of recur_steps handles, each by four lanes */
 
-/* How a row changes the state: of DELTA and MAMBA2; of KDA and WKV6; of WKV7; of MAMBA1. */
+/* How a row changes the state: for DELTA and MAMBA2; for KDA and WKV6; for WKV7; for MAMBA1. */
 typedef enum ae_gpu_steps {
     AE_GPU_STEPS_RECUR,
     AE_GPU_STEPS_KEYED,
@@ -36,8 +36,7 @@ typedef enum ae_gpu_steps {
     AE_GPU_STEPS_SCAN,
 } ae_gpu_steps;
 
-/* Numbers that a row has for each key and all columns of a head share: k, q; with KEYED alpha; with WKV7 what is written and
- * what is erased. */
+/* The vectors over keys of a row that all columns of a head share: k, q; with KEYED alpha; with WKV7 written and erased. */
 #define AE_GPU_STATE_VECTORS(steps) ((steps) == AE_GPU_STEPS_WKV7 ? 5u : (steps) == AE_GPU_STEPS_KEYED ? 3u : 2u)
 
 /* Shared memory of <steps>_N, N the values of a column that a lane holds: the vectors and the buffers of the tree's states. */
@@ -55,8 +54,8 @@ typedef struct ae_gpu_state_view {
     uint32_t n_records;                   /* of a sequence */
     uint32_t n_channels, n_taps, n_heads, n_groups, key_dim, value_dim;
     uint32_t kind, tiled;                 /* ae_state_kind; see ae_state_layer */
-    uint32_t n_alphas; /* what a row decays by: a number for each head, of KDA and WKV for each key; of MAMBA1 delta, one for
-                        * each column */
+    uint32_t n_alphas; /* the number of decays of a row: one per head; one per key with KDA and WKV; with MAMBA1 delta, one per
+                        * column */
 } ae_gpu_state_view;
 
 /* ae_state_pass */
@@ -71,7 +70,7 @@ typedef struct ae_gpu_state_rows {
 typedef struct ae_gpu_conv_args {
     ae_gpu_state_view view;
     ae_gpu_state_rows rows;
-    float *x;            /* [n_rows][x_stride] or NULL: records are absorbed alone */
+    float *x;            /* [n_rows][x_stride]; NULL: only records are absorbed */
     const float *x2;     /* [n_rows][x_stride] or NULL */
     const float *weight; /* [n_channels][n_taps], or NULL: 1 and -1 */
     const float *weight_2, *weight_3; /* of the second and the last third of the channels, or NULL: it is in weight */
@@ -85,15 +84,15 @@ typedef struct ae_gpu_conv_args {
 typedef struct ae_gpu_recur_args {
     ae_gpu_state_view view;
     ae_gpu_state_rows rows;
-    float *c;             /* [n_rows][c_stride] or NULL: records are absorbed alone */
+    float *c;             /* [n_rows][c_stride]; NULL: only records are absorbed */
     const float *a, *b;   /* [n_rows][ab_stride] */
-    const float *decay, *dt_bias, *skip; /* as in ae_recur; of MAMBA1 decay is that of the layer, [value_dim][key_dim] */
-    float *alpha;         /* [n_rows][n_alphas] scratch; not of MAMBA1 */
-    float *beta;          /* [n_rows][n_heads] scratch; of MAMBA2 delta, of WKV6 the bonus; of WKV7 [n_rows][n_alphas], what is
-                           * written */
+    const float *decay, *dt_bias, *skip; /* as in ae_recur; with MAMBA1 decay belongs to the layer, [value_dim][key_dim] */
+    float *alpha;         /* [n_rows][n_alphas] scratch; not used by MAMBA1 */
+    float *beta;          /* [n_rows][n_heads] scratch: delta of MAMBA2, the bonus of WKV6; with WKV7 [n_rows][n_alphas], what
+                           * is written */
     float *y;             /* [n_rows][y_stride] */
     float *k, *v;         /* WKV: [n_rows][c_stride] x 2 */
-    const float *first, *k_k, *k_a; /* WKV: [n_heads][key_dim] x 3; of WKV6 the first alone, or NULL */
+    const float *first, *k_k, *k_a; /* WKV: [n_heads][key_dim] x 3; WKV6: only the first, or NULL */
     float *bonus;         /* WKV7: [n_rows][n_heads] */
     const float *keys;    /* MAMBA1: [n_rows][keys_stride] */
     float *erased;        /* WKV7: [n_rows][n_alphas] scratch */
@@ -113,7 +112,7 @@ typedef struct ae_gpu_gated_norm_args {
     float eps;
 } ae_gpu_gated_norm_args;
 
-/* What z is before it multiplies. */
+/* The function of z that multiplies. */
 typedef enum ae_gpu_norm_gate {
     AE_GPU_GATE_SILU,
     AE_GPU_GATE_SIGMOID,

@@ -1,4 +1,4 @@
-/* draw.cu - the best logits of rows, and the sum of their weights: what the host's samplers need of a row
+/* draw.cu - the best logits of rows, and the sum of their weights: the part of a row that the host's samplers need
  * (sample/candidates.c).
  *
  * Keys are unique and ordered as candidates are, so the result does not depend on how a row is cut into blocks. */

@@ -10,7 +10,7 @@
  * over integers only; no libm but sqrtf, fabsf; no references or C++ classes in arguments.
  *
  *   AE_KERNEL(name, type, threads) { ... a ... }   a kernel of list.h; its arguments are `a`, a const struct
- *   AE_KERNEL_EARLY(name, type, threads)           the same, but it may begin before the launch in front of it has ended: until
+ * AE_KERNEL_EARLY(name, type, threads) the same, but it may begin before the previous launch has ended: until
  *                                                  ae_depend_wait(), which each thread calls, it reads nothing but weights and
  *                                                  writes nothing. AE_KERNEL calls that before its body.
  *   AE_DEV                                         a function for the device, inlined
@@ -18,8 +18,8 @@
  *   ae_thread(), ae_block_x(), _y(), _z(), ae_grid_x(), ae_grid_y()
  *   ae_sync()                                      all threads of the block meet; shared memory is seen
  *   ae_sync_warp()                                 the same of a warp
- *   ae_bar_wait(id, n), ae_bar_post(id, n)         a whole warp comes to barrier id, 1 to 15, of n threads (a multiple of 32):
- *                                                  wait returns when n have come, post at once; then the count begins anew
+ * ae_bar_wait(id, n), ae_bar_post(id, n) a whole warp comes to barrier id, 1 to 15, of n threads (a multiple of 32): wait
+ * returns when n have come, post at once; then the count starts again
  *   ae_shfl(v, lane), ae_shfl_xor(v, mask)         v of another lane; int32_t, uint32_t, float or double
  *   ae_fma(a, b, c)                                fmaf, and fma of doubles
  *   ae_as_float(bits), ae_as_bits(f)               uint32_t <-> float
@@ -56,8 +56,8 @@
 
 #define AE_DEV static __device__ __forceinline__
 
-/* A launch may begin before the one in front of it has ended (compute capability 9.0 on, where the driver asks for it): it is
- * let in when all blocks of that one run. So each kernel waits for that one, which has waited in turn. */
+/* A launch may begin before the previous one has ended (compute capability 9.0 on, if the driver asks for it), namely when all
+ * blocks of that one run. So each kernel waits for the previous one, which has itself waited for the one before. */
 #define AE_DEPEND
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 AE_DEV void ae_depend_launch(void) { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
@@ -142,7 +142,7 @@ AE_DEV void ae_prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];"
 AE_DEV uint32_t ae_atomic_add(uint32_t *p, uint32_t v) { return atomicAdd(p, v); }
 AE_DEV void ae_fence(void) { __threadfence(); }
 
-/* Plain loads: what the launch in front wrote must not be read on the path for constants, which its wait does not order. */
+/* Plain loads: what the previous launch wrote must not be read through the read-only cache, which the wait does not order. */
 AE_DEV uint32_t ae_load4(const void *p) { return *static_cast<const uint32_t *>(p); }
 AE_DEV uint2 ae_load8(const void *p) { return *static_cast<const uint2 *>(p); }
 AE_DEV uint4 ae_load16(const void *p) { return *static_cast<const uint4 *>(p); }

@@ -2,14 +2,14 @@
  *
  * A store has pages of 64 places. In a page, each head of each layer has one block; the blocks of a layer's heads follow each
  * other. In a block, a row (the key or the value of one place) is a number of groups of 16 bytes, in order; the last one is
- * filled up with zeros. A group has 4 f32, 8 f16 or 16 codes.
+ * padded with zeros. A group has 4 f32, 8 f16 or 16 codes.
  *   keys    [groups][64]       group g of place p is 16-byte unit g * 64 + p: lanes over places read side by side
  *   values  [64][groups]       group g of place p is 16-byte unit p * groups + g: lanes over elements do
  *   scales  f32 [2][64]        codes only: of the keys, then of the values
  * Codes of 15 bits (i16) have two planes, of high and of low digits, the high one first: keys [n_planes][groups][64], values
  * [value_planes][64][groups].
  * Latent rows (n_rope is not 0; the layer has one head) have no values of their own. A row has two parts, the rotated one and
- * the latent one, each filled up by itself; its groups are those of the rotated part, then those of the latent part.
+ * the latent one, each padded by itself; its groups are those of the rotated part, then those of the latent part.
  *   planes  [n_planes][groups][64]  f32: the values, one plane; keys of q8_0: codes, one plane; others: codes of 15 bits as two
  *                                   planes of digits, the high one first (backend/cpu/ref/kernels.h)
  *   scales  f32 [2][64]             codes only: of the latent parts, then of the rotated parts
@@ -84,7 +84,7 @@ AE_HD static inline uint32_t ae_gpu_kv_key_at(const ae_gpu_kv_form *f, uint32_t 
     return ((plane * f->groups + g) * AE_KV_PAGE + place) * AE_GPU_KV_GROUP;
 }
 
-/* Group g of the value of a place, in plane 0; the other one is plane_bytes behind. Not for latent rows, whose value is groups
+/* Group g of the value of a place, in plane 0; the other one is plane_bytes further. Not for latent rows, whose value is groups
  * rope_groups to groups of the key. */
 AE_HD static inline uint32_t ae_gpu_kv_value_at(const ae_gpu_kv_form *f, uint32_t g, uint32_t place)
 {
@@ -114,7 +114,7 @@ AE_HD static inline uint32_t ae_gpu_kv_saved_at(const ae_gpu_kv_form *f, uint32_
     if (which >= n_parts) return ae_gpu_kv_scale_at(f, (i - n_parts * part) / 4, place) + (i - n_parts * part) % 4;
     uint32_t at = i - which * part;
     const uint32_t rope = f->n_rope * f->width;
-    if (at >= rope) at += f->rope_groups * AE_GPU_KV_GROUP - rope; /* over what fills up the rotated part */
+    if (at >= rope) at += f->rope_groups * AE_GPU_KV_GROUP - rope; /* skips the padding of the rotated part */
     const uint32_t g = at / AE_GPU_KV_GROUP, in = at % AE_GPU_KV_GROUP;
     if (which >= f->n_planes) return (which - f->n_planes) * f->plane_bytes + ae_gpu_kv_value_at(f, g, place) + in;
     return ae_gpu_kv_key_at(f, which, g, place) + in;

@@ -24,7 +24,7 @@
     AE_GPU_KERNELS_STATE(X) \
     AE_GPU_KERNELS_DRAW(X)
 
-/* Each kernel waits for the launch in front of it before it reads what others write (kernel.h), so launches may begin early. */
+/* Each kernel waits for the previous launch before it reads what others write (kernel.h), so launches may begin early. */
 #define AE_GPU_KERNELS_WAIT 1
 
 typedef enum ae_gpu_kernel {

@@ -1,9 +1,9 @@
 /* recur_steps.cu - the recurrence: columns of S of a head, of all rows of a run. backend/recurrent.h states the arithmetic,
  * cpu/ref/recurrent.c defines it.
  *
- * Four lanes have one column of S, each a quarter of its rows in registers: no column ever needs another's values. What the
- * columns of a head share is made before (recur_prepare) and recorded after all of them have absorbed the records that stood
- * there (recur_records); what a column has by itself it records here. */
+ * Four lanes have one column of S, each a quarter of its rows in registers: columns are independent. What the columns of a head
+ * share is computed before (recur_prepare) and recorded after all of them have absorbed the previous records (recur_records);
+ * each column's own values are recorded here. */
 #include "backend/arithmetic.h"
 #include "backend/gpu/kernels/state.h"
 
@@ -139,7 +139,7 @@ AE_DEV void absorb(const ae_gpu_recur_args *a, const column *c, float *s, const 
 
 /* ---- A row ---------------------------------------------------------------------------------------------- */
 
-/* What a lane fetches of a row: two numbers of the head or the column, its column's v, then its parts of the vectors. */
+/* What a lane loads of a row: two numbers of the head or the column, its column's v, then its parts of the vectors. */
 #define FETCHED(n, steps) (3 + (n) / 8 * AE_GPU_STATE_VECTORS(steps))
 
 /* The vectors of a row. */
@@ -197,7 +197,7 @@ template <int n, int steps> AE_DEV void put_fetched(const column *c, uint32_t ke
     }
 }
 
-/* What a row's step gives besides the state: the output, and what the column records. */
+/* The results of a row's step besides the state: the output, and what the column records. */
 typedef struct result {
     float y, d, more; /* more: e of WKV7, delta of MAMBA1 */
 } result;
@@ -274,8 +274,8 @@ AE_DEV result step_scan(const ae_gpu_recur_args *a, const column *c, const float
 /* Whether rows are fetched while the row before is computed: lanes with large states have no registers for that. */
 #define AHEAD(n) ((n) <= 32)
 
-/* One row, of which f was fetched; then f becomes that of row `next` (-1: none), while the lanes compute (AHEAD).
- * `record`: where the row's own numbers are kept, or NULL. */
+/* Computes one row, whose loads are in f, and loads row `next` (-1: none) into f while the lanes compute (AHEAD). `record`:
+ * where the row's own numbers are kept, or NULL. */
 template <int n, int steps>
 AE_DEV void step(const ae_gpu_recur_args *a, const column *c, uint32_t row, int32_t next, float *f, float *s,
                  const float *decay, float *room, float *record)
@@ -303,7 +303,7 @@ AE_DEV void step(const ae_gpu_recur_args *a, const column *c, uint32_t row, int3
 
 /* ---- All rows of a run -------------------------------------------------------------------------------------- */
 
-/* The tentative rows of a run, parents before children. f was fetched of the first one; s is the plane's state. */
+/* The tentative rows of a run, parents before children. f has the loads of the first one; s is the plane's state. */
 template <int n, int steps>
 AE_DEV void walk(const ae_gpu_recur_args *a, const column *c, float *f, float *s, const float *decay, const float *plane,
                  float *room)

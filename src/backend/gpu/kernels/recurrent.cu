@@ -1,7 +1,7 @@
 /* recurrent.cu - recurrent layers: the convolution, what the columns of a head share before and after the recurrence
  * (recur_steps.cu), and the norm after it. backend/recurrent.h states the arithmetic, cpu/ref/recurrent.c defines it.
  *
- * A thread of the convolution has one channel of all rows of a sequence: none ever needs another's values. */
+ * A thread of the convolution has one channel of all rows of a sequence: channels are independent. */
 #include "backend/arithmetic.h"
 #include "backend/gpu/kernels/state.h"
 #include "backend/gpu/kernels/sums.h"
@@ -25,7 +25,7 @@ AE_DEV float conv_x(const ae_gpu_conv_args *a, uint32_t row, uint32_t channel)
     return a->x2 ? a->x[at] * a->x2[at] : a->x[at];
 }
 
-/* What came before a run's first row; `back` 1: the newest. */
+/* The row `back` places before a run's first one; 1: the newest. */
 AE_DEV float row_before(const ae_gpu_conv_args *a, uint32_t i_run, uint32_t back, uint32_t channel)
 {
     const ae_gpu_state_view *v = &a->view;
@@ -69,7 +69,7 @@ AE_DEV void conv_row(const ae_gpu_conv_args *a, uint32_t i_run, uint32_t row, ui
     a->y[(size_t)row * a->y_stride + (channel - a->first)] = c;
 }
 
-/* The plane's rows become the newest of its own, the accepted and the committed ones; tentative rows become records. */
+/* The plane then holds the newest rows among its own, the accepted and the committed ones; tentative rows become records. */
 AE_DEV void conv_move_on(const ae_gpu_conv_args *a, uint32_t i_run, uint32_t channel)
 {
     const ae_gpu_state_view *v = &a->view;
@@ -113,7 +113,7 @@ AE_KERNEL(conv_runs, ae_gpu_conv_args, 128)
     conv_move_on(&a, i_run, channel);
 }
 
-/* Many rows: first all rows at once, then what they leave behind. */
+/* Many rows: first all rows at once, then the state after them. */
 AE_KERNEL(conv_rows, ae_gpu_conv_args, 128)
 {
     const uint32_t channel = channel_of(&a, ae_block_y()), i_run = run_of(&a.rows, ae_block_x());
@@ -150,7 +150,7 @@ AE_DEV void l2norm(float *x, uint32_t n, float eps, uint32_t lane)
     for (uint32_t k = lane; k < n; k += 32) x[k] *= inv;
 }
 
-/* What a head of KDA decays by, and beta. */
+/* The decays of a head of KDA, and beta. */
 AE_DEV void prepare_keyed(const ae_gpu_recur_args *a, uint32_t row, uint32_t h, uint32_t lane)
 {
     const uint32_t n = a->view.key_dim;
@@ -175,7 +175,7 @@ AE_DEV float bonus_of(const float *k, const float *r, const float *u, uint32_t n
     return ae_warp_sum64(low, high);
 }
 
-/* What a head of WKV decays by, its keys and its bonus; of WKV7 what is erased and written, too. */
+/* The decays of a head of WKV, its keys and its bonus; with WKV7 what is erased and written, too. */
 AE_DEV void prepare_wkv(const ae_gpu_recur_args *a, uint32_t row, uint32_t h, uint32_t lane)
 {
     const ae_gpu_state_view *v = &a->view;
@@ -223,7 +223,7 @@ AE_KERNEL(recur_prepare, ae_gpu_recur_args, 128)
     }
 }
 
-/* Of the tentative rows k, what they decay by, and what WKV7 writes. Delta of MAMBA1 is each column's own. */
+/* Records k of the tentative rows, their decays, and what WKV7 writes. With MAMBA1 each column records its own delta. */
 AE_KERNEL(recur_records, ae_gpu_recur_args, 128)
 {
     const uint32_t n_keys = a.view.n_groups * a.view.key_dim, n = a.view.kind == AE_STATE_MAMBA1 ? 0 : a.view.n_alphas;
@@ -270,7 +270,7 @@ AE_DEV float gated(const ae_gpu_gated_norm_args *a, float x, float z)
     return (a->gate == AE_GPU_GATE_SIGMOID ? sigmoid_of(z) : ae_siluf(z)) * x;
 }
 
-/* What is done to elements first, first + step .. before the norm, and then with it. */
+/* Handles elements first, first + step .. before the norm, and then norms them. */
 AE_DEV void gate_before(const ae_gpu_gated_norm_args *a, const group *g, uint32_t first, uint32_t step)
 {
     for (uint32_t k = first; a->gate_first && k < a->dim; k += step) g->x[k] = gated(a, g->x[k], g->z[k]);

@@ -24,7 +24,7 @@ AE_DEV void store(float *x, uint32_t i, float v) { AE_STORE_SHARED(float, x + i,
 
 /* ---- Norm and rotation of a head x [n] in shared memory --------------------------------------------- */
 
-/* The first of the other numbers that a lane needs, fetched while its head is on the way: a wait for memory is long. */
+/* The first of the other numbers that a lane needs, loaded together with its head to hide the latency of memory. */
 #define EARLY_ANGLES 2u
 #define EARLY_WEIGHTS 4u
 
@@ -182,8 +182,8 @@ AE_DEV float best_top(const float *x, uint32_t n, float top, uint32_t lane)
 /* How a part of a row becomes codes. */
 typedef struct coding {
     float inv, d;  /* factor of the elements, and the scale of the codes; d 0: all codes are 0 */
-    int32_t nan;   /* the code of what is no number when multiplied */
-    bool row;      /* of a row of q8_0: also the code of what is infinite */
+    int32_t nan;   /* the code of a product that is NaN */
+    bool row;      /* with a row of q8_0: also the code of infinite values */
 } coding;
 
 AE_DEV coding code_row(const float *x, uint32_t n, uint32_t lane)
@@ -227,7 +227,7 @@ AE_DEV uint32_t four_codes(const int32_t c[4])
     return word;
 }
 
-/* x [n] as f16 or f32, four elements by a lane; what fills up the last group is 0. */
+/* x [n] as f16 or f32, four elements by a lane; the padding of the last group is 0. */
 AE_DEV void write_floats(const float *x, uint32_t n, uint32_t width, const place *to, uint32_t lane)
 {
     const uint32_t per_group = 4 / width; /* quads: 1 of f32, 2 of f16 */
@@ -241,7 +241,7 @@ AE_DEV void write_floats(const float *x, uint32_t n, uint32_t width, const place
     }
 }
 
-/* The codes of x [n], or the digits of codes of 15 bits: the low ones `plane` bytes behind the high ones. */
+/* The codes of x [n], or the digits of codes of 15 bits: the low ones `plane` bytes after the high ones. */
 AE_DEV void write_codes(const float *x, uint32_t n, const coding *c, uint32_t plane, const place *to, uint32_t lane)
 {
     for (uint32_t i = lane; i < to->n_groups * 4; i += 32) {

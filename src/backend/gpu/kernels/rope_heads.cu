@@ -2,8 +2,8 @@
  * of 64, 128 and 256 values that are rotated whole or in neighbouring pairs. The arithmetic is that of rope.cu, which does
  * all others.
  *
- * A warp keeps one head of one row in registers: element k is with lane k % 32. All that does not depend on another load is
- * fetched at once, since a lone row leaves nothing else to hide the waits. */
+ * A warp keeps one head of one row in registers: element k is with lane k % 32. All loads that are independent are issued at
+ * once, since with a single row nothing else hides their latency. */
 #include "backend/gpu/kernels/args_rows.h"
 #include "backend/gpu/kernels/kernel.h"
 #include "backend/gpu/kernels/rope.h"
@@ -75,7 +75,7 @@ template <int n> AE_DEV void write_head(const ae_gpu_rope_kv_args *a, ae_rope_ta
     }
 }
 
-/* A head and what is done to it. */
+/* A head and the operations on it. */
 typedef struct task {
     uint32_t head;
     bool used, stored, is_key, turned, changed; /* changed: it is written back */

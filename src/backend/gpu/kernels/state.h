@@ -34,7 +34,7 @@ AE_DEV float *record_e(const ae_gpu_state_view *v, float *record) { return recor
 
 AE_DEV bool is_wkv(const ae_gpu_state_view *v) { return v->kind == AE_STATE_WKV6 || v->kind == AE_STATE_WKV7; }
 
-/* Where k, q and v of a row begin. */
+/* The offsets of k, q and v in a row. */
 typedef struct channels {
     float *k, *q, *v;
 } channels;

@@ -34,7 +34,7 @@ AE_DEV float ae_warp_sum(const float *x, uint32_t n, float mean, bool squares, u
 
 #define AE_SUM_THREADS 256u /* of a block that sums a row */
 #define AE_SUM_CHUNK 4096u  /* f32 of a row in shared memory at once */
-#define AE_SUM_AHEAD 16u    /* elements of a thread that are on the way at once */
+#define AE_SUM_AHEAD 16u    /* loads of a thread that are in flight at once */
 #define AE_SUM_SHARED ((AE_SUM_CHUNK + 64) * (uint32_t)sizeof(float))
 
 /* A chunk x [n] of a row to shared memory. */
@@ -53,7 +53,7 @@ AE_DEV void ae_sum_stage(const float *x, uint32_t n, float *room)
     }
 }
 
-/* The chain of thread k % 64 of a block goes on over a chunk in shared memory. */
+/* Continues the chain of thread k % 64 of a block over a chunk in shared memory. */
 AE_DEV float ae_sum_chunk(float sum, const float *room, uint32_t n, float mean, bool squares)
 {
     uint32_t k = ae_thread();

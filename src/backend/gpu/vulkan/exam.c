@@ -2,7 +2,8 @@
  *
  * Vulkan promises correctly rounded sums and products, but neither fma nor division nor square roots (docs/gpu.md). shaders/
  * exam.comp computes every operation that results depend on, over edge values and random bits. Where fma differs, it is
- * computed by doubles, and where division or square roots differ, by integers; if anything differs then, the device is refused.
+ * computed by doubles, and where division or square roots differ, by integers; if anything still differs, the device is
+ * refused.
  *   AERIE_VULKAN_REPAIRS=1  repairs are used though the device does not need them: for tests */
 #include "backend/gpu/vulkan/exam.h"
 

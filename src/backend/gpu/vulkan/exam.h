@@ -1,4 +1,4 @@
-/* exam.h - the examination's inputs and results: for exam.c, and for tests. Needs no device. */
+/* exam.h - the examination's inputs and results: for exam.c, and for tests. No device is needed. */
 #ifndef AE_BACKEND_GPU_VULKAN_EXAM_H
 #define AE_BACKEND_GPU_VULKAN_EXAM_H
 

@@ -147,7 +147,7 @@ static aerie_status fill_begin(ae_gpu_device *d, aerie_error *error)
     return AERIE_OK;
 }
 
-/* What the fill wrote is seen by all that is submitted after it. */
+/* Makes the fill visible to everything that is submitted after it. */
 static aerie_status fill_end(ae_gpu_device *d, aerie_error *error)
 {
     const VkMemoryBarrier barrier = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER, .srcAccessMask = VK_ACCESS_TRANSFER_WRITE_BIT,
@@ -244,7 +244,7 @@ static void *take(ae_gpu_device *d, uint32_t kind, ae_vk_blocks *blocks, size_t 
     return NULL;
 }
 
-/* Nothing may run on what is given back, so the queue is waited for. What a device that hangs may use stays in the list. */
+/* Waits for the queue, since no command may use freed memory. Memory that a hanging device may use stays in the list. */
 static void give(ae_gpu_device *d, ae_vk_blocks *blocks, void *memory, bool pinned)
 {
     ae_vk_block b = {0};

@@ -2,7 +2,7 @@
  *
  * Owns the table of kernels. A pipeline is made when its kernel is launched for the first time, because a device may take a
  * second for one, and no model needs all. Kernels that need matrix instructions are not in the table; the host side does not
- * launch them on devices without. */
+ * launch them on devices that lack these. */
 #include "backend/gpu/vulkan/vulkan.h"
 
 #ifdef AE_GPU_VULKAN
@@ -12,7 +12,7 @@
 
 #include "base/mem.h"
 
-/* What the shaders repeat of C, by hand: a change on one side fails here. */
+/* The shaders repeat these constants of C: a change on one side only fails here. */
 #define REPEATED(what, value) _Static_assert((what) == (value), "the shaders say " #value " for " #what)
 REPEATED(AE_STATE_DELTA, 1); /* state.glsl */
 REPEATED(AE_STATE_MAMBA2, 2);
@@ -53,7 +53,7 @@ REPEATED(AE_GLU_SILU_LIMITED, 7);
 REPEATED(AE_GLU_SOFTPLUS, 8);
 REPEATED(AE_GLU_GELU_ERF, 9);
 REPEATED(AE_GLU_LINEAR, 10);
-/* A member in the middle and the size of structs with many members, as `scalar` lays them out. */
+/* The offset of one member and the size of structs with many members, as `scalar` lays them out. */
 REPEATED(sizeof(ae_gpu_kv_form), 52);
 REPEATED(sizeof(ae_gpu_kv_view), 72); /* without gaps, which `scalar` would fill */
 REPEATED(sizeof(ae_gpu_kv_head), 72);

@@ -1,8 +1,8 @@
 /* queue.c - what is given to a device's queue: copies, zeroing, launches, marks. See vulkan.h.
  *
- * Owns batches. Commands gather in a batch, which is submitted when it is full and when somebody waits. Each command waits for
- * the one before it. While a recording is under way (record.c) commands go to it instead. All functions but ae_vk_drain take
- * the device's lock. */
+ * Owns batches. Commands are collected in a batch, which is submitted when it is full and when somebody waits. Each command
+ * waits for the one before it. While a recording is under way (record.c) commands go to it instead. All functions but
+ * ae_vk_drain take the device's lock. */
 #include "backend/gpu/vulkan/vulkan.h"
 
 #ifdef AE_GPU_VULKAN
@@ -96,7 +96,7 @@ static uint64_t progress_of(ae_gpu_device *d)
     return d->call.GetSemaphoreCounterValue(d->device, d->semaphore, &value) == VK_SUCCESS ? value : UINT64_MAX;
 }
 
-/* Gives the device up. */
+/* Gives up the device. */
 static aerie_status give_up(ae_gpu_device *d, aerie_error *error)
 {
     d->hung = true;

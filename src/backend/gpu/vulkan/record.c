@@ -1,4 +1,4 @@
-/* record.c - recordings of the driver "vulkan": a command buffer that may be submitted as often as is wanted, and the arguments
+/* record.c - recordings of the driver "vulkan": a command buffer that may be submitted any number of times, and the arguments
  * of its launches. See vulkan.h. Owns nothing but what a recording has. */
 #include "backend/gpu/vulkan/vulkan.h"
 
@@ -34,7 +34,7 @@ static void destroy(ae_gpu_device *d, ae_gpu_recording *r)
     ae_free(r);
 }
 
-/* A recording has barriers between its own commands; this one orders it after earlier commands. */
+/* A recording has barriers between its own commands; this barrier orders the recording after earlier commands. */
 static void order_start(ae_gpu_device *d, const ae_gpu_recording *r)
 {
     const VkMemoryBarrier barrier = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER, .srcAccessMask = VK_ACCESS_MEMORY_WRITE_BIT,

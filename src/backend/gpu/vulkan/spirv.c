@@ -63,7 +63,7 @@ static bool is_float_step(const uint32_t *at, uint32_t opcode, uint32_t n, uint3
 /* Positions in a module, in words; 0: not found. */
 typedef struct contents {
     uint32_t entry, std;      /* ids of the entry point and of the import GLSL.std.450 */
-    size_t modes_at;          /* behind the last entry point or execution mode */
+    size_t modes_at;          /* after the last entry point or execution mode */
     size_t decorations_at;    /* the first decoration */
     size_t n_steps;           /* operations of floats */
 } contents;

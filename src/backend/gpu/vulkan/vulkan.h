@@ -1,10 +1,9 @@
 /* vulkan.h - inside the driver "vulkan": the loaded library, a device, its blocks of memory, its queue, its pipelines.
  *
- * library.c loads the library and lists physical devices, device.c opens one, memory.c has its memory, queue.c what is given to
- * its queue, pipeline.c the shaders, spirv.c what is added to them, exam.c the comparison with the processor.
- * Any thread may call the driver; a device's mutex covers all that changes after it is opened.
- * A device that hangs is given up (limit.h): what it may still use stays in the device's lists until it is closed, and stays
- * there for good if it hangs even then.
+ * library.c loads the library and lists physical devices, device.c opens one, memory.c has its memory, queue.c its queue,
+ * pipeline.c the shaders, spirv.c what is added to them, exam.c the comparison with the processor. Any thread may call the
+ * driver; a device's mutex covers all that changes after it is opened. A device that hangs is given up (limit.h): memory that
+ * it may still use stays in the device's lists until it is closed, and is never freed if it still hangs then.
  */
 #ifndef AE_BACKEND_GPU_VULKAN_VULKAN_H
 #define AE_BACKEND_GPU_VULKAN_VULKAN_H
@@ -56,7 +55,7 @@ typedef struct ae_vk_calls {
 
 /* Loads the library and makes an instance, to be released. UNSUPPORTED with a sentence where that fails. */
 aerie_status ae_vk_library_load(ae_vk_library *out, aerie_error *error);
-/* After its devices; also one of zeros. */
+/* Releases the library, after its devices; also a struct of zeros. */
 void ae_vk_library_release(ae_vk_library *library);
 /* The devices that can compute, real GPUs first and processors last. */
 aerie_status ae_vk_devices(const ae_vk_library *library, VkPhysicalDevice out[AE_VK_MAX_DEVICES], uint32_t *n,
@@ -92,7 +91,7 @@ typedef struct ae_vk_batch {
     ae_vk_block args;
     size_t n_args;      /* bytes in use */
     uint32_t n_commands;
-    uint64_t value;     /* of the device's semaphore when it has been done */
+    uint64_t value;     /* the value of the device's semaphore when it is done */
     bool is_open;
 } ae_vk_batch;
 
@@ -100,7 +99,7 @@ struct ae_gpu_recording {
     VkCommandBuffer commands;
     ae_vk_block *args;  /* [n_args], the last one with n_used bytes in use */
     size_t n_args, room, n_used;
-    ae_gpu_recording *next; /* of those that are left */
+    ae_gpu_recording *next; /* recordings that are left */
 };
 
 enum { AE_VK_LOCAL, AE_VK_HOST, AE_VK_ARGS, AE_VK_KINDS }; /* kinds of memory */
@@ -128,13 +127,13 @@ struct ae_gpu_device {
     uint64_t n_used;             /* bytes of device memory */
     VkCommandPool pool;
     ae_vk_batch batches[AE_VK_BATCHES];
-    uint32_t batch;              /* the one that is open or comes next */
+    uint32_t batch;              /* the batch that is open or comes next */
     VkSemaphore semaphore;
     uint64_t submitted;          /* the semaphore's value when all that was submitted is done */
     ae_gpu_recording *recording; /* under way */
     VkQueryPool queries;         /* VK_NULL_HANDLE: no timestamps */
     double marks[AE_GPU_MARKS];  /* seconds, without timestamps */
-    VkPipeline pipelines[AE_GPU_N_KERNELS + 1]; /* made when they are first launched */
+    VkPipeline pipelines[AE_GPU_N_KERNELS + 1]; /* created when they are first launched */
     aerie_error fault;           /* status not OK: the device is lost, and why */
     double limit;                /* limit of a wait, in seconds; 0: none (limit.h) */
     bool hung;                   /* a wait exceeded the limit; the device counts as faulty */
@@ -181,7 +180,7 @@ void ae_vk_queue_destroy(ae_gpu_device *d);
 aerie_status ae_vk_drain(ae_gpu_device *d, aerie_error *error);
 /* Whether a device that was given up may still use what it was given. The mutex is held. */
 bool ae_vk_is_stuck(ae_gpu_device *d);
-/* Before closing: waits for a device that was given up once more. false: it does not come back, and nothing may be freed. */
+/* Before closing: waits for a device that was given up once more. false: it still hangs, and nothing may be freed. */
 bool ae_vk_comes_back(ae_gpu_device *d);
 /* Waits for a fence, with the fill's lock held and the mutex not. */
 aerie_status ae_vk_wait_fence(ae_gpu_device *d, VkFence fence, aerie_error *error);

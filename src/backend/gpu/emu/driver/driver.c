@@ -1,8 +1,8 @@
 /* driver.c - the emulated device: memory, the queue and recordings of driver.h on the host.
  *
- * Owns device memory (each block allocated alone, so that AddressSanitizer finds what leaves it) and recordings. Everything in
- * the queue is done when it is given. A kernel that breaks a rule of kernel.h loses the device.
- * For tests, by the environment, read when the device is opened:
+ * Owns device memory (each block is allocated separately, so that AddressSanitizer finds accesses outside it) and recordings.
+ * The queue runs everything at once when it is given. A kernel that breaks a rule of kernel.h loses the device. For tests, by
+ * the environment, read when the device is opened:
  *   AERIE_EMU_SEED    order of blocks, warps and lanes, another one for each launch; 0 or nothing: ascending
  *   AERIE_EMU_MEMORY  bytes of device memory; nothing: as much as the machine has
  *   AERIE_EMU_LOSE    the device is lost at this launch, the first being 1; 0 or nothing: at none
@@ -23,7 +23,7 @@
 
 #define ALIGN 256 /* bytes */
 
-/* Each kernel, one thread of it, and what it was compiled for. */
+/* Each kernel: the function of a thread, and what it was compiled for. */
 #define DECLARE(name, args, threads) \
     void ae_emu_##name(const void *a); \
     extern const ae_emu_facts ae_emu_facts_##name;
@@ -190,7 +190,7 @@ static aerie_status emu_fill(ae_gpu_device *d, void *to, const void *host, size_
 
 /* ---- The queue ---------------------------------------------------------------------------------------------------------- */
 
-/* A launch hangs: what is given to the queue from then on waits behind it. */
+/* Whether a launch hangs; everything that is given to the queue after it waits. */
 static bool hangs(const ae_gpu_device *d)
 {
     return d->hang && d->n_launches >= d->hang;
@@ -220,7 +220,7 @@ static aerie_status step_run(ae_gpu_device *d, const step *s, aerie_error *error
     return AERIE_OK;
 }
 
-/* Keeps a step in the recording under way, or runs it. */
+/* Adds a step to the current recording, or runs it. */
 static aerie_status step_take(ae_gpu_device *d, const step *s, size_t n_args, aerie_error *error)
 {
     ae_gpu_recording *r = d->recording;

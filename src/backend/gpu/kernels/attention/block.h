@@ -1,9 +1,9 @@
-/* block.h - attention over caches of f16 and f32 by blocks: four warps have one tile and chunk, so that a chunk takes
- * as little time as may be. Device code.
+/* block.h - attention over caches of f16 and f32 by blocks: four warps share one tile and chunk, so that a chunk takes as
+ * little time as possible. Device code.
  *
- * Four queries are a quad, which has a group of its own: the rows of a draft, whose places differ, need not wait for each other
- * where a quad is a row. Scores: a warp has 16 positions, half of its lanes for one half of the queries, half for the other; of
- * 16 queries, a warp has a quad and each lane two positions. Softmax: a warp has every fourth query. Values: half of the
+ * Four queries are a quad, which has a group of its own: where a quad is a row, the rows of a draft, whose places differ, need
+ * not wait for each other. Scores: a warp has 16 positions, half of its lanes for one half of the queries, half for the other;
+ * of 16 queries, a warp has a quad and each lane two positions. Softmax: a warp has every fourth query. Values: half of the
  * threads for each half of the queries, two elements each.
  */
 #ifndef AE_BACKEND_GPU_KERNELS_ATTENTION_BLOCK_H
@@ -14,7 +14,7 @@
 
 #define BLOCK_THREADS (AE_ATTENTION_WARPS * 32)
 #define BLOCK_SPAN 128u /* elements of values at a time */
-#define BLOCK_KEYS 4u   /* loads of keys at once, and */
+#define BLOCK_KEYS 4u   /* keys that are loaded at once, and */
 #define BLOCK_DEPTH 8u  /* of values */
 #define BLOCK_STEP (AE_KV_PAGE * AE_GPU_KV_GROUP) /* bytes from one group of a key to the next */
 
@@ -91,7 +91,7 @@ template <int T, int Q> AE_DEV void block_scores(const ae_gpu_attention_args &a,
         AE_STORE_SHARED(float, t->shared + t->room.score + ((half * (Q / 2) + q) * AE_ATTENTION_SCORES + j) * 4, s[q]);
 }
 
-/* The same of 16 queries: the four of this warp, for positions lane and lane + 32. */
+/* The same for 16 queries: the four of this warp, for positions lane and lane + 32. */
 template <int T> AE_DEV void block_score_pair(const uint8_t *query, uint4 first, uint4 second, float s[2][4])
 {
     const uint32_t k[4] = {first.x, first.y, first.z, first.w}, l[4] = {second.x, second.y, second.z, second.w};
@@ -148,7 +148,7 @@ template <int T> AE_DEV void block_scores_16(const ae_gpu_attention_args &a, con
         AE_STORE_SHARED(float, score + (i / 2 * AE_ATTENTION_SCORES + i % 2 * 32) * 4, s[i % 2][i / 2]);
 }
 
-/* Bytes from one position's weights of half of the queries to the next's, and where the weight of query q is. */
+/* Bytes from one position's weights, of half of the queries, to the next position's; where the weight of query q is. */
 #define BLOCK_WEIGHTS(Q) ((Q) == 4 ? 8 : AE_ATTENTION_WEIGHTS(Q) * 4)
 
 template <int Q> AE_DEV uint32_t block_weight_at(uint32_t j, uint32_t q)
@@ -164,7 +164,7 @@ template <int Q> AE_DEV void block_softmax(const ae_gpu_attention_args &a, const
     const int32_t pos = chunk * AE_KV_PAGE + static_cast<int32_t>(lane);
     AE_UNROLL
     for (uint32_t i = 0; i < Q / 4; i++) {
-        const uint32_t q = warp + 4 * i; /* what is computed for others than members is of no use */
+        const uint32_t q = warp + 4 * i; /* results for queries that are no members are not used */
         const uint8_t *score = t->shared + t->room.score + (q * AE_ATTENTION_SCORES + lane) * 4;
         uint8_t *weight = t->shared + t->room.weight + block_weight_at<Q>(lane, q);
         const int4 at = attn_state(t, q);
@@ -254,7 +254,7 @@ template <int T, int Q> AE_DEV void block_sum_values(const attn_tile *t, int32_t
     }
 }
 
-/* Two elements of o of query q, from e on: to its part of a chunk, or joined to O. */
+/* Stores two elements of o of query q, from e on, in its part of a chunk, or merges them with O. */
 AE_DEV void block_put(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, int32_t chunk, uint32_t e,
                       const float o[2])
 {
@@ -315,7 +315,7 @@ template <int Q> AE_DEV void block_finish(const ae_gpu_attention_args &a, const 
     attn_results(a, t, ae_thread(), BLOCK_THREADS);
 }
 
-/* One group of each quad, of the pending queries of a chunk. Returns the members of all. */
+/* Handles one group of each quad, among the pending queries of a chunk. Returns the members of all. */
 template <int T, int Q> AE_DEV uint32_t block_chunk(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t pending,
                                                     int32_t chunk, float big_m[Q / 4], float big_l[Q / 4])
 {

@@ -3,8 +3,8 @@
  *
  * Scores: a warp has 16 positions, the rows, by 8 queries, k over the elements; queries have two digits. Softmax: a warp has
  * every fourth query. Values: 16 rows, 8 queries with the high and the low digits of their weights, by 8 elements, k over the
- * positions; a warp has 32 elements at a time. In a fragment, lane 4 g + t has row or column g; which elements or positions its
- * part t of k is, is free as long as both factors agree.
+ * positions; a warp has 32 elements at a time. In a fragment, lane 4 g + t has row or column g; part t of k may be any elements
+ * or positions, as long as both factors agree.
  */
 #include "backend/gpu/kernels/attention/codes.h"
 #include "backend/gpu/kernels/attention/merge.h"
@@ -56,7 +56,7 @@ AE_DEV void softmax(const ae_gpu_attention_args &a, const attn_tile *t, const at
     const uint8_t *scale = t->shared + t->room.scale + lane * 4;
     AE_UNROLL
     for (uint32_t i = 0; i < 2; i++) {
-        const uint32_t q = warp_of() + 4 * i; /* what is computed for others than members is of no use */
+        const uint32_t q = warp_of() + 4 * i; /* results for queries that are no members are not used */
         const uint8_t *score = t->shared + t->room.score + (q * AE_ATTENTION_SCORES + lane) * 4;
         const int4 at = attn_state(t, q);
         const bool sees0 = at.x <= pos && pos <= at.y, sees1 = at.x <= pos + 32 && pos + 32 <= at.y;
@@ -120,14 +120,14 @@ AE_DEV uint8_t *sum_at(const attn_tile *t, uint32_t from, uint32_t i, uint32_t l
     return t->shared + t->room.sum + ((from / SPAN * 8 + i) * 32 + lane) * 4;
 }
 
-/* Eight elements of o of query g, from from + 8 t on: to its part of a chunk, or joined to O. */
+/* Stores eight elements of o of query g, from from + 8 t on, in its part of a chunk, or merges them with O. */
 AE_DEV void put(const ae_gpu_attention_args &a, const attn_tile *t, int32_t chunk, uint32_t from, const float o[8])
 {
     const uint32_t q = frag_g(), e = from + 8 * frag_t(), head_dim = a.kv.form.head_dim;
     if (t->to_parts) {
         float *part = attn_part(a, t, q, chunk) + 4 + e;
         AE_UNROLL
-        for (uint32_t i = 0; i < 8; i += 4) /* in the part's filling, too */
+        for (uint32_t i = 0; i < 8; i += 4) /* in the padding of the part, too */
             if (e + i < head_dim) *reinterpret_cast<float4 *>(part + i) = make_float4(o[i], o[i + 1], o[i + 2], o[i + 3]);
         return;
     }

@@ -1,7 +1,7 @@
 /* codes.h - scores of queries over codes, for attention (codes.cu) and the choice of positions (select.cu). Device code.
  *
  * A warp has 16 positions, the rows of the matrix instruction, by 8 queries, k over the elements; queries have two digits. In a
- * fragment, lane 4 g + t has row or column g; which elements its part t of k is, is free as long as both factors agree.
+ * fragment, lane 4 g + t has row or column g; part t of k may be any elements, as long as both factors agree.
  */
 #ifndef AE_BACKEND_GPU_KERNELS_ATTENTION_CODES_H
 #define AE_BACKEND_GPU_KERNELS_ATTENTION_CODES_H
@@ -19,7 +19,7 @@ AE_DEV uint32_t warp_of(void) { return ae_thread() / 32; }
 /* Codes of n values of a query, turned; their digits go to `to`, high ones first. Returns the scale. */
 AE_DEV float quant_query(const attn_tile *t, const float *x, uint32_t n, uint8_t *to)
 {
-    uint8_t *turned = t->shared + t->room.sum + warp_of() * Q * t->room.n; /* a quarter of the room for O, not yet in use */
+    uint8_t *turned = t->shared + t->room.sum + warp_of() * Q * t->room.n; /* a quarter of the memory for O, not yet in use */
     float top = 0;
     ae_sync_warp();
     for (uint32_t i = attn_lane(); i < n; i += 32) AE_STORE_SHARED(float, turned + i * 4, x[i]);
@@ -39,7 +39,7 @@ AE_DEV float quant_query(const attn_tile *t, const float *x, uint32_t n, uint8_t
     return some ? top / AE_KV_QUERY : 0.0f;
 }
 
-/* Digits and factors of all queries of the tile. What fills up the rows is zero. */
+/* Digits and factors of all queries of the tile. The padding of the rows is zero. */
 AE_DEV void load_queries(const ae_gpu_attention_args &a, const attn_tile *t)
 {
     const uint32_t head_dim = a.kv.form.head_dim, n_rope = a.kv.form.n_rope;

@@ -14,7 +14,7 @@ template <int T> AE_DEV float attn_element(const uint32_t *words, int i)
     return ae_half(static_cast<uint16_t>(i % 2 ? words[i / 2] >> 16 : words[i / 2]));
 }
 
-/* Element i of all queries times the scale, where i counts the elements of a row of keys with what fills it up. */
+/* Element i of all queries times the scale; i counts the elements of a row of keys, padding included. */
 template <int T, int Q> AE_DEV void attn_query_elements(const ae_gpu_attention_args &a, const attn_tile *t,
                                                         const uint32_t index[Q], uint32_t i, float x[Q])
 {
@@ -61,7 +61,7 @@ template <int T, int E> AE_DEV attn_words attn_load(const uint8_t *p)
     return v;
 }
 
-/* Joins E elements of o, from e on, to O of query q. E is even. */
+/* Merges E elements of o, from e on, with O of query q. E is even. */
 template <int E> AE_DEV void attn_join_values(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, uint32_t e,
                                               const float *o)
 {

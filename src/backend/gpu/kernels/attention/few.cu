@@ -1,4 +1,4 @@
-/* few.cu - attention of few rows over caches of f16 and f32: blocks have a tile and share out its chunks. */
+/* few.cu - attention of few rows over caches of f16 and f32: several blocks have the same tile and divide its chunks. */
 #include "backend/gpu/kernels/attention/block.h"
 
 #define KERNEL(name, T, Q) \

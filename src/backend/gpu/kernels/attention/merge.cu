@@ -1,4 +1,4 @@
-/* merge.cu - joins the parts of queries in a launch of its own: a warp has one query of a tile. */
+/* merge.cu - merges the parts of queries in a launch of its own: a warp has one query of a tile. */
 #include "backend/gpu/kernels/attention/merge.h"
 
 /* Block i of Q / 4 of a tile. */

@@ -1,4 +1,4 @@
-/* merge.h - the blocks of a tile that has been split meet, and the last one joins the parts. Device code.
+/* merge.h - where a tile has been split over blocks, the last block to arrive merges the parts. Device code.
  *
  * The maxima M are prefix maxima, which are exact in any order; so a warp computes the factors of 32 chunks side by side, and
  * only the chains of L and O are walked.
@@ -10,7 +10,7 @@
 
 #define ATTN_AHEAD 16u /* parts that a lane loads at once */
 
-/* A block has stored its parts. True for the last one of the tile; it sees the parts of all. */
+/* Notes that a block has stored its parts. True for the last block of the tile, which sees the parts of all. */
 AE_DEV bool attn_arrive(const ae_gpu_attention_args &a, const attn_tile *t)
 {
     uint8_t *arrived = t->shared + t->room.arrived;
@@ -35,12 +35,12 @@ AE_DEV float attn_prefix_top(float x)
     return x;
 }
 
-/* What a warp has joined of a query. */
+/* What a warp has merged of a query so far. */
 typedef struct attn_sums {
     float big_m, big_l, o[4]; /* o: this lane's elements */
 } attn_sums;
 
-/* Joins n <= 32 parts of `stride` floats, of which this lane has elements `at`, if has. */
+/* Merges n <= 32 parts of `stride` floats, of which this lane has elements `at`, if has. */
 AE_DEV void attn_join_parts(const float *part, uint32_t n, uint32_t stride, uint32_t at, bool has, bool is_first, attn_sums *s)
 {
     const uint32_t lane = attn_lane();
@@ -69,8 +69,8 @@ AE_DEV void attn_join_parts(const float *part, uint32_t n, uint32_t stride, uint
     }
 }
 
-/* Joins the parts of queries first + warp, first + warp + step .. of the tile. Results go to y; with `turned`, f32 [head_dim]
- * of shared memory for each warp, they are turned back on their way. */
+/* Merges the parts of queries first + warp, first + warp + step .. of the tile. Results go to y; with `turned`, f32 [head_dim]
+ * of shared memory for each warp, they are turned back before. */
 AE_DEV void attn_merge(const ae_gpu_attention_args &a, const attn_tile *t, uint8_t *turned, uint32_t first, uint32_t step)
 {
     const uint32_t head_dim = a.kv.form.head_dim, stride = ae_gpu_attention_part(head_dim), lane = attn_lane();

@@ -157,7 +157,7 @@ AE_DEV uint32_t key_of(float score)
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-/* Where thread t counts a digit; behind the counts there is room for a total of each digit. */
+/* Where thread t counts a digit; after the counts there is room for a total of each digit. */
 AE_DEV uint8_t *count_at(uint8_t *shared, uint32_t digit, uint32_t t)
 {
     return shared + (digit * THREADS + t) * 4;
@@ -199,7 +199,7 @@ AE_DEV uint32_t find_least(uint8_t *shared, const float *score, uint32_t n, uint
     return prefix;
 }
 
-/* Writes the slots of the chosen positions, in ascending order; a thread has a range of positions. */
+/* Writes the slots of the chosen positions in ascending order. Each thread has a range of positions. */
 AE_DEV void write_chosen(const ae_gpu_select_args &s, const index_row *r, uint8_t *shared, const float *score, int32_t *path)
 {
     uint32_t n_equal, n_above = 0, n_same = 0;
@@ -224,7 +224,7 @@ AE_KERNEL(select_choose, ae_gpu_select_args, AE_GPU_SELECT_THREADS)
     index_row r;
     if (!index_row_of(a, ae_block_x(), &r)) return;
     int32_t *path = a.path + static_cast<size_t>(r.row) * a.n_most;
-    const bool all = r.n <= a.n_most; /* then it keeps its places */
+    const bool all = r.n <= a.n_most; /* it keeps all positions then */
     if (!ae_thread()) {
         a.pos[r.row] = static_cast<int32_t>((all ? r.n : a.n_most) - 1);
         a.n_inplace[r.row] = all ? r.n_inplace : 0;

@@ -1,9 +1,9 @@
-/* tile.h - what the attention kernels share: the queries of a unit, the chunks that they see, the softmax of a chunk,
- * joining chunks. Device code.
+/* tile.h - what the attention kernels share: the queries of a unit, the chunks that they see, the softmax of a chunk, merging
+ * chunks. Device code.
  *
  * A tile's queries need not be of one row, nor of one sequence. In a chunk, those whose keys are in the same places form a
- * group: all queries of a sequence whose positions of the chunk are in place, or all queries of one row. Groups are worked on
- * one after the other. Units that are warps share their memory with no other one, and have no barriers of the block.
+ * group: all queries of a sequence whose positions of the chunk are in place, or all queries of one row. Groups are handled one
+ * after the other. Units that are warps share their memory with no other one, and have no barriers of the block.
  */
 #ifndef AE_BACKEND_GPU_KERNELS_ATTENTION_TILE_H
 #define AE_BACKEND_GPU_KERNELS_ATTENTION_TILE_H
@@ -20,7 +20,8 @@
 #endif
 
 #define ATTN_MOST 0x7fffffff
-#define ATTN_FEW_CHUNKS 2 /* so many are walked by one block: the blocks of a split take about as long to meet */
+#define ATTN_FEW_CHUNKS 2 /* up to this many chunks are walked by one block: the synchronization of split blocks takes about as
+                           * long */
 
 /* A unit's tile. */
 typedef struct attn_tile {
@@ -36,7 +37,7 @@ typedef struct attn_tile {
     int32_t own_row;
     uint32_t own_index;   /* row * n_heads + head of query lane % Q */
     int32_t first_chunk, last_chunk; /* that any query sees */
-    bool to_parts;        /* chunks are dealt out among n_active units; else this one walks all */
+    bool to_parts;        /* chunks are distributed over n_active units; else this unit walks all */
     uint32_t n_active;
 } attn_tile;
 
@@ -99,14 +100,14 @@ template <int Q> AE_DEV bool attn_begin(const ae_gpu_attention_args &a, uint32_t
     const uint32_t query = ae_min(t->first + lane, a.n_rows * t->group - 1);
     t->own_row = static_cast<int32_t>(query / t->group);
     t->own_index = static_cast<uint32_t>(t->own_row) * a.n_heads + t->head * t->group + query % t->group;
-    const int32_t pos = a.pos[t->own_row]; /* asked for at once with what follows */
+    const int32_t pos = a.pos[t->own_row]; /* loaded together with the following values */
     const int32_t last = a.last ? a.last[t->own_row] : pos;
     t->own = make_int4(attn_first_seen(a, pos), last, a.n_inplace[t->own_row], a.seq[t->own_row]);
     const uint32_t n_all = (a.n_actual ? ae_min(a.n_rows, *a.n_actual) : a.n_rows) * t->group;
     if (t->first >= n_all) return false;
     t->n = ae_min<uint32_t>(Q, n_all - t->first);
     t->one_row = t->first / t->group == (t->first + t->n - 1) / t->group;
-    if (t->one_row && t->n < Q) { /* the other lanes may have the state of a row that there is not */
+    if (t->one_row && t->n < Q) { /* the other lanes may have the state of a row that does not exist */
         t->own = make_int4(ae_shfl(t->own.x, 0), ae_shfl(t->own.y, 0), ae_shfl(t->own.z, 0), ae_shfl(t->own.w, 0));
         t->own_row = ae_shfl(t->own_row, 0);
     }
@@ -122,7 +123,7 @@ template <int Q> AE_DEV bool attn_begin(const ae_gpu_attention_args &a, uint32_t
     return t->split < t->n_active;
 }
 
-/* Lanes q of one warp store the states of queries. They are there after the next barrier of the unit. */
+/* Lanes q of one warp store the states of queries. They can be read after the next barrier of the unit. */
 AE_DEV void attn_share_states(const attn_tile *t)
 {
     const uint32_t q = attn_lane();
@@ -193,7 +194,7 @@ AE_DEV void attn_place(const ae_gpu_attention_args &a, const attn_tile *t, const
     *block = ae_gpu_kv_block(&a.kv, static_cast<uint32_t>(page), t->head);
 }
 
-/* Threads of a block ask for a chunk's values, which `block` of any position holds, while scores are computed. */
+/* Threads of a block prefetch a chunk's values, which are in `block` of each position, while scores are computed. */
 AE_DEV void attn_fetch_values(const ae_gpu_attention_args &a, const attn_group *g, const uint8_t *block)
 {
     const uint32_t bytes = a.kv.form.value_planes * a.kv.form.plane_bytes;
@@ -257,9 +258,9 @@ AE_DEV void attn_weigh(const ae_gpu_attention_args &a, const attn_tile *t, uint3
     *s1 = sees1 ? y : -1.0f;
 }
 
-/* ---- Joining chunks ----------------------------------------------------------------------------------- */
+/* ---- Merging chunks ----------------------------------------------------------------------------------- */
 
-/* Joins a chunk's m and l to those of query q. The factors of O and o go to shared memory; of the first chunk, -1. */
+/* Merges a chunk's m and l with those of query q. The factors of O and o go to shared memory; of the first chunk, -1. */
 AE_DEV void attn_join(const attn_tile *t, uint32_t q, int32_t chunk, float m, float l, float *big_m, float *big_l)
 {
     float2 f = make_float2(-1.0f, 1.0f);
@@ -281,7 +282,7 @@ AE_DEV float2 attn_factor(const attn_tile *t, uint32_t q)
     return AE_LOAD_SHARED(float2, t->shared + t->room.factor + q * 8);
 }
 
-/* O with a chunk's o joined, one element. */
+/* One element of O merged with a chunk's o. */
 AE_DEV float attn_joined(float sum, float o, float2 factor)
 {
     return factor.x < 0 ? o : ae_fma(sum, factor.x, o * factor.y);
@@ -309,7 +310,7 @@ AE_DEV float *attn_part(const ae_gpu_attention_args &a, const attn_tile *t, uint
     return a.parts + (static_cast<size_t>(attn_index(t, q)) * a.max_parts + i) * ae_gpu_attention_part(a.kv.form.head_dim);
 }
 
-/* Takes m and l of a chunk: to the query's part, or joined to M and L. */
+/* Stores m and l of a chunk in the query's part, or merges them with M and L. */
 AE_DEV void attn_put_sums(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t q, int32_t chunk, float m, float l,
                           float *big_m, float *big_l)
 {

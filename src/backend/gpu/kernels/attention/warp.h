@@ -64,7 +64,7 @@ template <int T, int Q> AE_DEV void warp_score_group(const uint8_t *query, const
     }
 }
 
-/* The scores of all queries; those of others than members are of no use. Loads run DEPTH groups ahead. */
+/* The scores of all queries; those of queries that are no members are not used. Loads run DEPTH groups ahead. */
 template <int T, int Q> AE_DEV void warp_scores(const ae_gpu_attention_args &a, const attn_tile *t, const warp_positions *where,
                                                 float s[2][Q])
 {
@@ -90,14 +90,14 @@ template <int T, int Q> AE_DEV void warp_scores(const ae_gpu_attention_args &a, 
     }
 }
 
-/* Scores s [2][Q] become weights, which all lanes get. Lane q joins m and l of query q. */
+/* Scores s [2][Q] become weights, which all lanes get. Lane q merges m and l of query q. */
 template <int Q> AE_DEV void warp_softmax(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
                                           int32_t chunk, float s[2][Q], float *big_m, float *big_l)
 {
     const int32_t pos = chunk * AE_KV_PAGE + static_cast<int32_t>(attn_lane());
     float own_m = 0, own_l = 0;
     AE_UNROLL
-    for (uint32_t q = 0; q < Q; q++) { /* what is computed for others than members is of no use */
+    for (uint32_t q = 0; q < Q; q++) { /* results for queries that are no members are not used */
         const int4 at = attn_state(t, q);
         float m, l;
         const bool sees0 = at.x <= pos && pos <= at.y, sees1 = at.x <= pos + 32 && pos + 32 <= at.y;
@@ -173,7 +173,7 @@ template <int T, int Q, int E> AE_DEV void warp_sum_values(const attn_tile *t, i
     }
 }
 
-/* Joins o of all members, 32 lanes of E elements at a time. */
+/* Merges o of all members, 32 lanes of E elements at a time. */
 template <int T, int Q, int E> AE_DEV void warp_values(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
                                                        int32_t chunk)
 {
@@ -183,7 +183,7 @@ template <int T, int Q, int E> AE_DEV void warp_values(const ae_gpu_attention_ar
     AE_NO_UNROLL
     for (uint32_t from = 0; from < a.kv.form.head_dim; from += 32 * E) {
         const uint32_t e = from + attn_lane() * E;
-        const uint32_t at = attn_element_at<T>(a, e < a.kv.form.head_dim ? e : 0); /* others compute something */
+        const uint32_t at = attn_element_at<T>(a, e < a.kv.form.head_dim ? e : 0); /* the results of other lanes are not used */
         float o[Q][E] = {};
         int32_t j = lo;
         if (T == AE_KV_F16 && E == 4 && plain && groups == 16) j = warp_sum_batches<T, Q, E, 256>(t, lo, hi, at, o);

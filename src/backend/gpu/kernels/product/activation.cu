@@ -123,7 +123,7 @@ AE_DEV int32_t quant_group(float v, float *scale)
     *scale = 0;
     if (!(top > 1e-30f)) return 0;
     const float t = static_cast<float>(127 - static_cast<int32_t>(try_i)), inv = t / top, d = top / t;
-    /* the first try is best unless another's error is less: NaN is never less, and nothing is less than NaN */
+    /* the first try wins unless another has a smaller error: a comparison with NaN is false */
     float best = group_error(x, inv, d);
     if (best != best) best = try_i ? INFINITY : -INFINITY;
     uint32_t at = try_i;
@@ -182,12 +182,12 @@ AE_DEV void write_256(const ae_gpu_activation_args &a, uint8_t *shared, uint32_t
     if (t == 0) *reinterpret_cast<float *>(record + AE_MMA_DX_256 + i * 4) = none ? 0.0f : top / 127.0f;
 }
 
-/* What the norms need to know of the whole row. */
+/* The sums over the whole row that the norms need. */
 typedef struct row_facts {
     float mean, inv;
 } row_facts;
 
-#define AT_ONCE 4 /* loads of 16 bytes that are under way together */
+#define AT_ONCE 4 /* loads of 16 bytes that are in flight together */
 
 /* The row, into shared memory. */
 AE_DEV void stage(const float *x, uint32_t n, uint8_t *shared)
@@ -223,12 +223,12 @@ AE_DEV row_facts row_facts_of(const ae_gpu_activation_args &a, const float *x, u
     return f;
 }
 
-/* What a column's value is computed from: loaded before the norm's sums are there. */
+/* The operands of a column's value, which are loaded before the norm's sums are ready. */
 typedef struct column {
     float x, y, z; /* y: x2 or the norm's weight; z: its bias */
 } column;
 
-/* The part that is weights. */
+/* The operands that are weights. */
 AE_DEV column load_norm(const ae_gpu_activation_args &a, uint32_t k)
 {
     column c = {0.0f, 0.0f, 0.0f};

@@ -2,9 +2,9 @@
  *
  * A team of S warps computes a granule of 16 outputs for 8 C rows. Columns are in runs; warp s of the team takes runs s, s + S,
  * s + 2 S .. . It copies weights and activations ahead into stages in shared memory, and computes the integer sums of a run and
- * the scales that go with them, all of which may happen in any order. The sums of f32 must be in ascending k: so the
- * accumulators go from warp to warp. A warp waits for those of the run before its own, does the run's additions, and hands
- * them on. While it waits, the other warps are at integers.
+ * the scales that go with them, which may happen in any order. The sums of f32 must be in ascending k: so the accumulators go
+ * from warp to warp. A warp waits for those of the run before its own, does the run's additions, and hands them on. While it
+ * waits, the other warps compute integer sums.
  *
  * The T = 8 / S teams of a block work on T granules and the same rows. Those warps of each team that have the same number share
  * the stages of activations: one named barrier (column_barrier) in a run says that all copies have arrived and that the stage
@@ -22,7 +22,7 @@
 #include "backend/gpu/kernels/mma_rows.h"
 
 #ifndef AE_MMA_TRACE
-#define AE_MMA_TRACE(i, point) /* for measurements: the warp has come to this point in its i-th run */
+#define AE_MMA_TRACE(i, point) /* for measurements: the warp reaches this point in its i-th run */
 #endif
 
 #define AE_MMA_MAGIC 0x4B400000
@@ -407,8 +407,8 @@ AE_DEV void ae_mma_advance(const ae_mma_args *a, const ae_mma_work<type, C, run,
     ae_mma_enter<type, C, run, S, D>(a, k, p);
 }
 
-/* Begins to copy the first of n runs. A kernel that has begun before the one that makes its activations has ended copies its
- * weights while it waits for that. */
+/* Begins to copy the first of n runs. A kernel that begins before the one that writes its activations has ended copies its
+ * weights while it waits. */
 template <int type, int C, int run, int S, int D>
 AE_DEV void ae_mma_begin(const ae_mma_args *a, const ae_mma_work<type, C, run, S, D> *k, ae_mma_place *p, uint32_t at,
                          uint32_t n)
@@ -458,7 +458,7 @@ template <int C> AE_DEV void ae_mma_store(const ae_mma_args *a, const ae_mma_pla
     }
 }
 
-#define AE_MMA_EDGE(warp) (1 + (warp))             /* named barriers: to hand on to a warp of the block */
+#define AE_MMA_EDGE(warp) (1 + (warp))             /* named barriers: for handing on to a warp of the block */
 #define AE_MMA_COLUMN(s) (1 + AE_MMA_WARPS + (s))  /* of the warps that share activations */
 
 template <int type, int C, int run, int S, int D>
@@ -531,7 +531,7 @@ template <int type, int C, int run, int S, int D> AE_DEV void ae_mma_product(con
 {
     typedef ae_mma_work<type, C, run, S, D> work;
     const uint32_t warp = ae_thread() / 32, s = warp % S;
-    const uint32_t next = warp - s + (s + 1) % S; /* whom to hand on to */
+    const uint32_t next = warp - s + (s + 1) % S; /* the warp to hand on to */
     work k;
     ae_mma_setup<type, C, run, S, D>(a, shared, &k);
     uint8_t *boxes = shared + AE_MMA_WARPS * D * work::w_bytes + S * D * C * work::x_bytes + k.lane * 16;

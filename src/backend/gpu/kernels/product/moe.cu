@@ -1,4 +1,4 @@
-/* moe.cu - experts: who chooses which, which rows an expert gets, and the sum of their results. The arithmetic is that of
+/* moe.cu - experts: the routing of rows, the rows of each expert, and the sum of their results. The arithmetic is that of
  * cpu/ref/route.c and backend/moe.h. */
 #include "backend/arithmetic.h"
 #include "backend/gpu/kernels/args_moe.h"

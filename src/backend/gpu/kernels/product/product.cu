@@ -1,9 +1,9 @@
 /* product.cu - products by generic weights: every quantized type as int8 codes, and floats (args_product.h has the layouts).
  *
  * Integer weights: a warp has four outputs and walks k in steps of 1024; lane u has unit u (32 k) of the step. For eight rows
- * at a time the lanes compute integer sums and leave what the chains need in shared memory, a pair (a, b) for each step
- * acc = fma(a, b, acc); then lane 8 * o + r walks the pairs of output o and row r in ascending k. So the chain is never split,
- * and everything else is.
+ * at a time the lanes compute integer sums and store the operands of the chains in shared memory, a pair (a, b) for each step
+ * acc = fma(a, b, acc); then lane 8 * o + r walks the pairs of output o and row r in ascending k. So only the chain is not
+ * split over lanes.
  * Float weights: four lanes have an output (or four outputs, where there are many rows), lane q the chains 4q to 4q + 3 of
  * k % 16. Weights come by asynchronous copies, a few stages ahead. */
 #include "backend/gpu/kernels/args_product.h"
@@ -87,7 +87,7 @@ AE_DEV void store(const place &p, uint32_t row, uint32_t out, float acc)
 
 /* 32 codes of one output. */
 typedef struct codes {
-    uint32_t w[8]; /* words 0 4 1 5 2 6 3 7, the same order as activations */
+    uint32_t w[8]; /* words in the order 0 4 1 5 2 6 3 7, as those of activations */
 } codes;
 
 /* The codes of block `half` of 32 k of a row in a record. */
@@ -339,8 +339,8 @@ INTEGER_KERNELS(256_min, AE_GPU_FORM_256_MIN)
 
 /* ---- Float weights ------------------------------------------------------------------------------ */
 
-/* How a block works: its warps have eight rows of outputs each, `outs` times. A stage holds `bytes` of each row of weights, and
- * there are `deep` stages. Rows are so far apart in shared memory that lanes read different banks. */
+/* The shape of a block: each warp has eight rows of outputs, `outs` times. A stage holds `bytes` of each row of weights, and
+ * there are `deep` stages. The distance of rows in shared memory makes lanes read different banks. */
 template <int form, int shape> struct float_shape {
     static constexpr uint32_t size = form == AE_GPU_FORM_F32 ? 4 : 2;
     static constexpr uint32_t outs = shape == AE_GPU_WIDE ? AE_GPU_WIDE_TIMES : 1;

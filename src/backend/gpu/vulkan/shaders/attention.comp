@@ -1,6 +1,6 @@
 #version 460
-/* attention.comp - attention over all kinds of caches. KIND: 0 f16 and f32, 1 codes (q8_0, i16, latent rows of 8 and 15 bits), 2
- * joins the parts of queries whose chunks were dealt out (attention_merge).
+/* attention.comp - attention over all kinds of caches. KIND: 0 f16 and f32, 1 codes (q8_0, i16, latent rows of 8 and 15 bits),
+ * 2 merges the parts of queries whose chunks were distributed (attention_merge).
  *
  * A work-group has one query (a tile of one, kernels/args_attention.h); thread j has position j of a chunk for the scores, and
  * elements j, j + 64 .. of the values. The arithmetic is that of cpu/ref/attention.c. */
@@ -11,7 +11,7 @@
 
 layout(local_size_x = 64) in;
 
-#define FEW_CHUNKS 2 /* so many are walked by one work-group */
+#define FEW_CHUNKS 2 /* up to this many chunks are walked by one work-group */
 #define EACH 8u      /* elements of a thread: 512 of a head */
 #define KV_WEIGHT 16383.0
 
@@ -139,7 +139,7 @@ void attend(int chunk, vec2 factors, out float m, out float l, out float o[EACH]
     barrier(); /* weights and addresses have been read */
 }
 
-/* What has been joined of the query. */
+/* What has been merged of the query so far. */
 float big_m, big_l, big_o[EACH];
 
 void join(bool is_first, float m, float l, float o[EACH])

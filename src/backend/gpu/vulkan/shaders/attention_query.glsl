@@ -18,7 +18,7 @@ float larger(float x, float y)
     return x > y ? x : y;
 }
 
-/* The largest; a NaN never is, if least is no NaN. */
+/* The largest value; never a NaN if least is none. */
 float largest(float x, float least)
 {
     const uint t = THREAD;

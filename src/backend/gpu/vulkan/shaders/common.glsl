@@ -180,7 +180,7 @@ float ae_half(uint bits)
     return unpackHalf2x16(bits & 0xffffu).x;
 }
 
-/* To nearest even, by integers: a device may cut. NaN becomes 0x7E00. */
+/* Rounds to nearest even by integers, since a device may truncate. NaN becomes 0x7E00. */
 uint ae_to_half(float f)
 {
     const uint u = floatBitsToUint(f), m = u & 0x7fffffffu, sign = u >> 16 & 0x8000u, e = m >> 23;
@@ -296,7 +296,7 @@ float ae_glu_times(uint kind, float u, float limit)
     return u;
 }
 
-/* The reference adds x * 0, which makes the result NaN where x is not finite; a compiler (llvmpipe's) may take that for 0. */
+/* The reference adds x * 0, which makes the result NaN where x is not finite; a compiler (llvmpipe's) may replace that by 0. */
 float ae_softcapf(float x, float cap)
 {
     const float t = ae_div(x, cap), y = cap * (1.0 - ae_div(2.0, ae_expf(t + t) + 1.0));

@@ -45,7 +45,7 @@ uint kv_saved_at(KvForm f, uint i, uint place)
     if (which >= n_parts) return kv_scale_at(f, (i - n_parts * part) / 4, place) + (i - n_parts * part) % 4;
     uint at = i - which * part;
     const uint rope = f.n_rope * f.width;
-    if (at >= rope) at += f.rope_groups * KV_GROUP - rope; /* over what fills up the rotated part */
+    if (at >= rope) at += f.rope_groups * KV_GROUP - rope; /* skips the rotated part's padding */
     const uint g = at / KV_GROUP, inside = at % KV_GROUP;
     if (which >= f.n_planes) return (which - f.n_planes) * f.plane_bytes + kv_value_at(f, g, place) + inside;
     return kv_key_at(f, which, g, place) + inside;

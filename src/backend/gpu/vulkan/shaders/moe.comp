@@ -1,6 +1,6 @@
 #version 460
-/* moe.comp - experts: who chooses which, which rows an expert gets, and the sum of their results. KIND: 0 route, 1 group,
- * 2 combine. The arithmetic is that of cpu/ref/route.c and backend/moe.h. */
+/* moe.comp - experts: the routing of rows, the rows of each expert, and the sum of their results. KIND: 0 route, 1 group, 2
+ * combine. The arithmetic is that of cpu/ref/route.c and backend/moe.h. */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
@@ -214,7 +214,7 @@ void route()
 {
     a = RouteArgs(push.args);
     r = a.routing;
-    r.renorm = r.renorm & 255u; /* a bool, and what fills it up */
+    r.renorm = r.renorm & 255u; /* a bool and its padding */
     const uint n = r.n_used, t = THREAD;
     const uint64_t ids = a.ids + uint64_t(BLOCK_X) * n * 4ul, weights = a.weights + uint64_t(BLOCK_X) * n * 4ul;
     const bool shares = r.n_full > n && r.renorm == 0 && r.gate != GATE_SOFTMAX_CHOSEN;

@@ -3,8 +3,8 @@
  * KIND: the form (kernels/args_product.h).
  *
  * A work-group has 16 outputs and up to 32 rows, and walks k in steps of 256. For eight rows at a time, thread (output o,
- * part u of 32 k) computes exact integer sums and leaves in shared memory what the chain of (o, row) needs of it; then
- * thread (o, r) takes the chain of output o and row r on. So the chain is never split, and everything else is. */
+ * part u of 32 k) computes exact integer sums and stores the operands of the chain of (o, row) in shared memory; then thread
+ * (o, r) continues the chain of output o and row r. So only the chain is not split over threads. */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "product_place.glsl"
@@ -13,7 +13,8 @@ layout(local_size_x = 128) in;
 
 #define OUTS 16u
 #define ROWS 32u
-#define CHAINS 129u /* words of shared memory from a pair to the next one of its chain; one more than there are, for banks */
+#define CHAINS 129u /* words of shared memory from a pair to the next one of its chain; one more than chains, against bank
+                     * conflicts */
 #define N_PAIRS ((KIND == FORM_32_MIN || KIND == FORM_32_TWO) ? 2u : 1u) /* of 32 k */
 
 layout(constant_id = 4) const uint SLOTS = 16; /* pairs of a chain in a step: 8, 16 */
@@ -104,7 +105,7 @@ void put_32(Rows rows, uint out_, uint u, uint row, uint n)
     }
 }
 
-/* The same of AE_DOT_256; u is a part of 32 k of unit `big`. What is left are integers. */
+/* The same of AE_DOT_256; u is a part of 32 k of unit `big`. The operands are integers. */
 void put_256(Rows rows, uint out_, uint big, uint u, uint row, uint n)
 {
     const uint64_t group = uint64_t(row / TILE) * (rows.n_in / 256) + big;
@@ -130,7 +131,7 @@ void put_256(Rows rows, uint out_, uint big, uint u, uint row, uint n)
     }
 }
 
-/* The chain of this thread goes on over n units of 32 k. */
+/* Continues the chain of this thread over n units of 32 k. */
 float walk_32(float acc, uint n)
 {
     for (uint i = 0; i < n * N_PAIRS; i++) {

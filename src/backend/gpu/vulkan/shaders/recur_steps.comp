@@ -4,9 +4,9 @@
  * backend/recurrent.h states the arithmetic.
  *
  * Four threads have a column, each a quarter of its rows in registers; a work-group has eight columns. What a row's columns
- * share is in shared memory. The states that a walk over a tree comes back to are in memory of the thread: they are 1 to 4 KiB
- * for each lane, more than shared memory has, and chains do not read them. All rows go through one loop, since a second copy
- * of the step costs registers. */
+ * share is in shared memory. The states to which a walk over a tree returns are in private memory of the thread: they take 1 to
+ * 4 KiB per lane, more than shared memory has, and chains do not read them. All rows use one loop, since a second copy of the
+ * step costs registers. */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "state.glsl"
@@ -69,7 +69,7 @@ float dot_state(uint which)
     return sum_quarters(sum);
 }
 
-/* What a record repeats: `more` is alpha of a head, e of WKV7, delta of a column of MAMBA1. */
+/* Applies a record again; `more` is alpha of a head, e of WKV7, delta of a column of MAMBA1. */
 void absorb_row(float d, float more)
 {
     const uint n = shared_quarter;
@@ -125,7 +125,7 @@ void put_row(uint row, Channels c)
     barrier();
 }
 
-/* Of a row: the output, and what the column records. */
+/* Results of a row: the output, and what the column records. */
 struct Result {
     float y, d, more;
 };

@@ -31,7 +31,7 @@ float conv_x(ConvArgs a, uint row, uint channel)
     return a.x2 != 0ul ? x * F32(a.x2 + at).v[0] : x;
 }
 
-/* What came before a run's first row; `back` 1: the newest. */
+/* The row `back` places before a run's first one; 1: the newest. */
 float row_before(ConvArgs a, uint i_run, uint back, uint channel)
 {
     const StateRun run = Runs(a.rows.runs).v[i_run];
@@ -75,7 +75,7 @@ void conv_row(ConvArgs a, uint i_run, uint row, uint channel)
     F32(a.y + (uint64_t(row) * a.y_stride + (channel - a.first)) * 4ul).v[0] = c;
 }
 
-/* The plane's rows become the newest of its own, the accepted and the committed ones; tentative rows become records. */
+/* The plane then holds the newest rows among its own, the accepted and the committed ones; tentative rows become records. */
 void conv_move_on(ConvArgs a, uint i_run, uint channel)
 {
     const StateRun run = Runs(a.rows.runs).v[i_run];
@@ -104,7 +104,7 @@ void conv_runs(ConvArgs a)
     conv_move_on(a, i_run, channel);
 }
 
-/* Many rows: first all rows at once, then what they leave behind. */
+/* Many rows: first all rows at once, then the state after them. */
 void conv_rows(ConvArgs a)
 {
     const uint channel = a.first + BLOCK_Y * 128 + THREAD, i_run = run_of(a.rows, BLOCK_X);
@@ -232,7 +232,7 @@ float sigmoid_of(float x)
     return ae_div(1.0, 1.0 + ae_expf(-x));
 }
 
-/* What a head of KDA decays by, and beta. */
+/* The decays of a head of KDA, and beta. */
 void prepare_keyed(RecurArgs a, uint row, uint h)
 {
     const uint n = a.view.key_dim;
@@ -261,7 +261,7 @@ float bonus_of(uint64_t k, uint64_t r, uint64_t u, uint n)
     return sum_parts();
 }
 
-/* What a head of WKV decays by, its keys and its bonus; of WKV7 what is erased and written, too. The first 64 threads write
+/* The decays of a head of WKV, its keys and its bonus; with WKV7 what is erased and written, too. The first 64 threads write
  * what they read later, each its own elements. */
 void prepare_wkv(RecurArgs a, uint row, uint h)
 {
@@ -315,7 +315,7 @@ void prepare(RecurArgs a)
     }
 }
 
-/* Of the tentative rows k, what they decay by, and what WKV7 writes. Delta of MAMBA1 is each column's own. */
+/* Records k of the tentative rows, their decays, and what WKV7 writes. With MAMBA1 each column records its own delta. */
 void records(RecurArgs a)
 {
     const uint n_keys = a.view.n_groups * a.view.key_dim, n = a.view.kind == MAMBA1 ? 0 : a.view.n_alphas, row = BLOCK_X;

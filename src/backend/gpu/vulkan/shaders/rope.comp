@@ -247,7 +247,7 @@ uint halves(uint at, uint i, uint n)
     return bits[0] | bits[1] << 16;
 }
 
-/* n values from `first` on as f16 or f32, two elements by a thread; what fills up the last group is 0. */
+/* n values from `first` on as f16 or f32, two elements by a thread; the padding of the last group is 0. */
 void write_floats(uint first, uint n, uint64_t to, uint step, uint n_groups)
 {
     const uint each = KV_GROUP / f.width;

@@ -2,8 +2,8 @@
 /* select.comp - which positions a row attends to, where a layer chooses them by index keys. KIND: 0 scores over f32, 1 scores
  * over codes, 2 the choice. The arithmetic is that of cpu/ref/attention.c and choose.c.
  *
- * A work-group has one row: for scores every so-manyth chunk of its positions, which the heads go over one by one; the sums so
- * far are in the row's scores. */
+ * A work-group has one row: for scores every n_splits-th chunk of its positions, one head after the other; the sums so far are
+ * in the row's scores. */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "kv_form.glsl"
@@ -172,7 +172,7 @@ void write_chosen(I32 path)
 
 void choose()
 {
-    const bool all = n <= a.n_most; /* then it keeps its places */
+    const bool all = n <= a.n_most; /* it keeps all positions then */
     I32 path = I32(a.to_path + uint64_t(row) * a.n_most * 4ul);
     if (THREAD == 0) {
         I32(a.to_pos).v[row] = int((all ? n : a.n_most) - 1);

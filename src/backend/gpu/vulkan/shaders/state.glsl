@@ -64,7 +64,7 @@ uint run_of(StateRows rows, uint row)
     return rows.n_runs;
 }
 
-/* Where k, q and v of a row begin. */
+/* The offsets of k, q and v in a row. */
 struct Channels {
     uint64_t k, q, v;
 };
