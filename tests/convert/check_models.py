@@ -30,7 +30,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers  
 
 CONVERTED = ("arcee", "afmoe", "gemma", "chatglm", "hy_v3", "phi2", "olmo", "exaone-moe", "mellum", "nemotron", "jais2",
              "gemma3n", "deepseek32", "glm-dsa", "mamba", "jamba", "qwen2vl", "qwen3vl", "qwen3vlmoe", "mistral4",
-             "falcon-h1", "minimax-01", "kimi-linear")
+             "falcon-h1", "minimax-01", "kimi-linear", "hrm_text", "minimax-m3")
 witness.CASES.update({name: MORE[name] for name in CONVERTED})
 MAX_KL = 1e-5
 QUANTIZED = ["fp8:llama", "fp8:qwen3moe", "fp8:deepseek2", "mxfp4:gpt-oss-mxfp4"]
@@ -126,7 +126,7 @@ def ahead_of(f, state):
 
 
 # Models that see are saved whole, with a random part for pictures.
-SEEING = {"qwen2vl": "Qwen2VL", "qwen3vl": "Qwen3VL", "qwen3vlmoe": "Qwen3VLMoe"}
+SEEING = {"qwen2vl": "Qwen2VL", "qwen3vl": "Qwen3VL", "qwen3vlmoe": "Qwen3VLMoe", "minimax-m3": "MiniMaxM3VL"}
 
 
 def whole_of(arch, config, state):
@@ -134,10 +134,13 @@ def whole_of(arch, config, state):
     import transformers
     small = dict(depth=1, hidden_size=16, embed_dim=16, num_heads=2, intermediate_size=16, out_hidden_size=config.hidden_size,
                  deepstack_visual_indexes=[0], num_position_embeddings=16)
+    if arch == "minimax-m3":
+        small = dict(num_hidden_layers=1, hidden_size=24, num_attention_heads=2, intermediate_size=16, image_size=28)
     kind = getattr(transformers, SEEING[arch] + "Config")
     given = kind(text_config=config.to_dict(), vision_config=small, tie_word_embeddings=config.tie_word_embeddings)
     renamed = {k.replace("model.", "model.language_model.", 1) if k.startswith("model.") else k: w for k, w in state.items()}
-    return getattr(transformers, SEEING[arch] + "ForConditionalGeneration"), given, renamed
+    whole = SEEING[arch].replace("M3VL", "M3Sparse") + "ForConditionalGeneration"
+    return getattr(transformers, whole), given, renamed
 
 
 def with_multipliers(config, state):
@@ -176,7 +179,8 @@ def save_model(reference, folder, tokens, kind):
     known = model.state_dict()
     ahead = ahead_of(f, state)
     missing, _ = model.load_state_dict({k: v for k, v in state.items() if k in known}, strict=False)
-    missing = [name for name in missing if not any(part in name for part in ("rotary", ".visual.", "_rate", "_decay"))]
+    unread = ("rotary", ".visual.", ".vision_tower.", "_projector.", "_rate", "_decay")
+    missing = [name for name in missing if not any(part in name for part in unread)]
     if missing:
         raise KeyError(f"missing {missing[:6]}")
     model.save_pretrained(folder)
@@ -198,7 +202,8 @@ def differences(reference, converted):
         rows = [b.pop(name.replace("qkv", c), None) for c in "qkv"]
         if all(r is not None for r in rows):
             b[name] = np.concatenate(rows)
-    plus_one = file.arch in ("gemma", "nemotron", "gemma2", "gemma3", "qwen3next", "qwen35", "qwen35moe", "step35")
+    plus_one = file.arch in ("minimax-m3", "gemma", "nemotron", "gemma2", "gemma3", "qwen3next", "qwen35", "qwen35moe",
+                             "step35")
     wrong = []
     for name, want in a.items():
         got = b.get(name)

@@ -142,6 +142,8 @@ typedef struct ae_convert_rename {
 
 /* Reads the tensors' names, and applies the renames in order, each once. */
 aerie_status ae_convert_read_names(ae_convert *c, const ae_convert_rename *renames, size_t n);
+/* Replaces the beginning of what follows "layers.N.", by the first of the list that fits; the list ends with `old` NULL. */
+aerie_status ae_convert_rename_parts(ae_convert *c, const ae_convert_rename *parts);
 /* Finds a tensor and marks it as used; NULL if it is absent. */
 const ae_st_tensor *ae_convert_take(ae_convert *c, const char *name);
 const ae_st_tensor *ae_convert_look(const ae_convert *c, const char *name);

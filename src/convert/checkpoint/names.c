@@ -27,6 +27,19 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const ae_convert_entry *)a)->name, ((const ae_convert_entry *)b)->name);
 }
 
+/* Two tensors that are the same part are refused. */
+static aerie_status sort_names(const ae_convert *c)
+{
+    if (c->n_entries) qsort(c->entries, c->n_entries, sizeof *c->entries, by_name);
+    for (size_t i = 1; i < c->n_entries; i++) {
+        if (strcmp(c->entries[i].name, c->entries[i - 1].name) == 0) {
+            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensors %s and %s are the same part; --skip leaves one out",
+                           c->path, c->entries[i].tensor->name, c->entries[i - 1].tensor->name);
+        }
+    }
+    return AERIE_OK;
+}
+
 aerie_status ae_convert_read_names(ae_convert *c, const ae_convert_rename *renames, size_t n_renames)
 {
     const size_t n = ae_safetensors_n_tensors(c->st);
@@ -43,14 +56,33 @@ aerie_status ae_convert_read_names(ae_convert *c, const ae_convert_rename *renam
         if (!e->name) return ae_convert_no_memory(c, "the names of tensors");
         c->n_entries++;
     }
-    if (c->n_entries) qsort(c->entries, c->n_entries, sizeof *c->entries, by_name);
-    for (size_t i = 1; i < c->n_entries; i++) {
-        if (strcmp(c->entries[i].name, c->entries[i - 1].name) == 0) {
-            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensors %s and %s are the same part; --skip leaves one out",
-                           c->path, c->entries[i - 1].tensor->name, c->entries[i].tensor->name);
-        }
+    return sort_names(c);
+}
+
+static const char *renamed_part(ae_convert *c, const ae_convert_rename *parts, const char *name)
+{
+    const size_t n_layer = strncmp(name, "layers.", 7) ? 0 : strspn(name + 7, "0123456789");
+    const char *part = name + 7 + n_layer + 1;
+    if (!n_layer || part[-1] != '.') return name;
+    for (; parts->old; parts++) {
+        const size_t n = strlen(parts->old);
+        if (strncmp(part, parts->old, n)) continue;
+        ae_buf text = {0};
+        ae_buf_addf(&text, "%.*s%s%s", (int)(part - name), name, parts->instead, part + n);
+        const char *copy = text.failed ? NULL : ae_arena_strndup(&c->arena, text.data, text.n);
+        ae_buf_free(&text);
+        return copy;
     }
-    return AERIE_OK;
+    return name;
+}
+
+aerie_status ae_convert_rename_parts(ae_convert *c, const ae_convert_rename *parts)
+{
+    for (size_t i = 0; i < c->n_entries; i++) {
+        c->entries[i].name = renamed_part(c, parts, c->entries[i].name);
+        if (!c->entries[i].name) return ae_convert_no_memory(c, "the names of tensors");
+    }
+    return sort_names(c);
 }
 
 ae_convert_entry *ae_convert_find(const ae_convert *c, const char *name)

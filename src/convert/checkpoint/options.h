@@ -90,6 +90,7 @@ typedef struct ae_convert_model {
     const char *class, *arch; /* such as "LlamaForCausalLM" and "llama" */
     uint32_t n_embd, n_layers, n_heads, n_kv_heads, head_dim, n_ctx, n_vocab;
     uint32_t n_experts; /* 0: none */
+    uint32_t n_chunks;  /* smaller experts of a layer, each for a group of the others; 0: none */
     uint32_t n_groups;  /* groups of recurrent layers */
     uint32_t n_ahead;   /* number of MTP blocks to write */
 } ae_convert_model;

@@ -75,8 +75,9 @@ static aerie_status adapter_detect(ae_convert *c, bool *mine)
     AE_TRY(read_alpha(c));
     AE_TRY(ae_model_load(&c->target, c->options.target, &how, c->error));
     c->adapter.arch = c->target->hparams.arch;
-    for (size_t i = 0; i < ae_convert_n_archs && !c->arch; i++)
-        if (strcmp(ae_convert_archs[i].arch, c->adapter.arch) == 0) c->arch = &ae_convert_archs[i];
+    const ae_convert_arch *arch;
+    for (size_t i = 0; !c->arch && (arch = ae_convert_arch_at(i)); i++)
+        if (strcmp(arch->arch, c->adapter.arch) == 0) c->arch = arch;
     if (c->arch) return AERIE_OK;
     return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: adapters of architecture %s cannot be converted: what its matrices "
                    "are called in other checkpoints is not known", c->options.target, c->adapter.arch);

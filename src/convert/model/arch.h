@@ -31,6 +31,7 @@ typedef enum ae_convert_rule_kind {
     AE_RULE_DECAY,     /* -exp(x) as a column, or of a matrix, F32 */
     AE_RULE_GROUPS,    /* a vector as a row for each group of ssm.group_count, F32 */
     AE_RULE_CONV,      /* [channels, 1, taps] as [channels, taps], F32 */
+    AE_RULE_CHUNKS,    /* as EXPERTS, of which there are as many as the checkpoint has */
     AE_RULE_PADDED,    /* a row for each token; tokens that have none get the first */
 } ae_convert_rule_kind;
 
@@ -66,6 +67,7 @@ enum {
     AE_ARCH_NO_DIVISORS = 1 << 7, /* other programs do not accept rope_freqs.weight */
     AE_ARCH_OWN_HEADS = 1 << 8,  /* head_count_kv, key_length and value_length are written by more_keys */
     AE_ARCH_AHEAD = 1 << 9,      /* other programs load files with MTP blocks */
+    AE_ARCH_DENOISES = 1 << 10,  /* has a token that stands for those that are not known yet */
 };
 
 /* The activation of the architecture's feed-forward blocks. */
@@ -73,6 +75,8 @@ typedef enum ae_convert_activation {
     AE_CONVERT_SILU,
     AE_CONVERT_GELU, /* in its tanh form */
     AE_CONVERT_RELU2,
+    AE_CONVERT_OAI,  /* gpt-oss's SiLU with limits */
+    AE_CONVERT_SITU, /* Kimi K3's */
 } ae_convert_activation;
 
 typedef struct ae_convert_arch {
@@ -84,14 +88,19 @@ typedef struct ae_convert_arch {
     uint32_t window_period; /* one layer in each period of this length sees everything, unless the file says otherwise */
     const ae_convert_rule *rules; /* ends with `from` NULL; NULL: no rules of its own */
     const ae_convert_key *keys;   /* ends with `to` NULL */
+    const char *aliases;  /* "old=new ...": values that config.json has under another name; NULL: none */
+    const ae_convert_rename *parts; /* beginnings of names within a layer; ends with `old` NULL; NULL: none */
     const char *defaults; /* JSON of values that config.json may leave out; NULL: nothing unusual */
     aerie_status (*begin)(ae_convert *c); /* before sizes are read; NULL: nothing */
     aerie_status (*more_keys)(ae_convert_keys *k, const ae_convert *c); /* NULL: none */
     aerie_status (*more_tensors)(ae_convert *c, uint32_t layer);
 } ae_convert_arch;
 
-extern const ae_convert_arch ae_convert_archs[];
-extern const size_t ae_convert_n_archs;
+/* The row with this number; NULL: there are no more. */
+const ae_convert_arch *ae_convert_arch_at(size_t i);
+/* archs_late.c: its part of these rows. */
+extern const ae_convert_arch ae_convert_late_archs[];
+extern const size_t ae_convert_n_late_archs;
 extern const ae_convert_rule ae_convert_shared_rules[], ae_convert_global_rules[];
 extern const ae_convert_key ae_convert_shared_keys[], ae_convert_expert_keys[];
 
@@ -133,8 +142,18 @@ aerie_status ae_convert_keys_kimi_linear(ae_convert_keys *k, const ae_convert *c
 aerie_status ae_convert_tensors_kimi_linear(ae_convert *c, uint32_t layer);
 aerie_status ae_convert_keys_seeing(ae_convert_keys *k, const ae_convert *c);
 
+/* late.c */
+aerie_status ae_convert_keys_denoises(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_begin_llada(ae_convert *c);
+aerie_status ae_convert_keys_grove(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_tensors_grove(ae_convert *c, uint32_t layer);
+aerie_status ae_convert_begin_hrm(ae_convert *c);
+aerie_status ae_convert_keys_hrm(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_tensors_hrm(ae_convert *c, uint32_t layer);
+aerie_status ae_convert_begin_minimax_m3(ae_convert *c);
+aerie_status ae_convert_keys_minimax_m3(ae_convert_keys *k, const ae_convert *c);
+
 /* t5.c */
-aerie_status ae_convert_begin_t5(ae_convert *c);
 aerie_status ae_convert_keys_t5(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_tensors_t5(ae_convert *c, uint32_t layer);
 

@@ -1,27 +1,9 @@
-/* archs.c - the table of models that can be converted, and the names that they share: data only (arch.h). */
-#include "convert/model/arch.h"
+/* archs.c - the table of models that can be converted, and the names that they share: data (arch.h). Models with names or
+ * layers that few others have are in archs_late.c. */
+#include "convert/model/rules.h"
 
 /* ---- Tensors ------------------------------------------------------------------------------------------ */
 
-#define PLAIN(from, to) {from, to, AE_RULE_PLAIN, false}
-#define RULE(from, to, kind) {from, to, AE_RULE_##kind, false}
-#define EXACT(from, to, kind) {from, to, AE_RULE_##kind, true}
-#define END {NULL, NULL, AE_RULE_PLAIN, false}
-/* The experts of a layer, with three tensors for each. */
-#define EXPERTS(place, gate, up, down)                                                                                         \
-    RULE(place ".%u." gate, "ffn_gate_exps", EXPERTS), RULE(place ".%u." up, "ffn_up_exps", EXPERTS),                          \
-        RULE(place ".%u." down, "ffn_down_exps", EXPERTS)
-/* Experts stored in stacks, with gate and up in one. */
-#define STACKS(place)                                                                                                          \
-    EXACT(place ".gate_up_proj", "ffn_%s_exps.weight", SPLIT_STACK), EXACT(place ".down_proj", "ffn_down_exps.weight", STACK)
-#define SHARED(place)                                                                                                          \
-    PLAIN(place ".gate_proj", "ffn_gate_shexp"), PLAIN(place ".up_proj", "ffn_up_shexp"),                                      \
-        PLAIN(place ".down_proj", "ffn_down_shexp")
-#define MAMBA(place)                                                                                                           \
-    PLAIN(place ".in_proj", "ssm_in"), EXACT(place ".conv1d.weight", "ssm_conv1d.weight", CONV),                               \
-        PLAIN(place ".conv1d", "ssm_conv1d"), EXACT(place ".dt_bias", "ssm_dt.bias", PLAIN),                                   \
-        EXACT(place ".A_log", "ssm_a", DECAY), EXACT(place ".D", "ssm_d", COLUMN),                                             \
-        EXACT(place ".norm.weight", "ssm_norm.weight", GROUPS), PLAIN(place ".out_proj", "ssm_out")
 #define FFN_NORM_POST_ATTENTION PLAIN("post_attention_layernorm", "post_attention_norm")
 
 const ae_convert_rule ae_convert_global_rules[] = {
@@ -193,11 +175,6 @@ static const ae_convert_rule indexed[] = {
     PLAIN("self_attn.indexer.k_norm", "indexer.k_norm"), RULE("self_attn.indexer.weights_proj", "indexer.proj", F32), END,
 };
 
-#define MAMBA1(place)                                                                                                          \
-    PLAIN(place ".in_proj", "ssm_in"), EXACT(place ".conv1d.weight", "ssm_conv1d.weight", CONV),                               \
-        RULE(place ".conv1d", "ssm_conv1d", F32), RULE(place ".x_proj", "ssm_x", F32), RULE(place ".dt_proj", "ssm_dt", F32),  \
-        EXACT(place ".A_log", "ssm_a", DECAY), EXACT(place ".D", "ssm_d", F32), PLAIN(place ".out_proj", "ssm_out")
-
 static const ae_convert_rule mamba[] = {PLAIN("norm", "attn_norm"), MAMBA1("mixer"), END};
 
 static const ae_convert_rule jamba[] = {
@@ -236,13 +213,6 @@ static const ae_convert_rule delta[] = {
 };
 
 /* ---- Keys --------------------------------------------------------------------------------------------- */
-
-#define U32(to, ...) {{__VA_ARGS__}, to, AE_KEY_U32, false}
-#define COUNT(to, ...) {{__VA_ARGS__}, to, AE_KEY_U32, true}
-#define F32(to, ...) {{__VA_ARGS__}, to, AE_KEY_F32, false}
-#define SCALE(to, ...) {{__VA_ARGS__}, to, AE_KEY_F32, true}
-#define BOOL(to, ...) {{__VA_ARGS__}, to, AE_KEY_BOOL, false}
-#define LAST {{NULL}, NULL, AE_KEY_U32, false}
 
 const ae_convert_key ae_convert_shared_keys[] = {
     U32("context_length", "max_position_embeddings"),
@@ -345,7 +315,11 @@ static const ae_convert_key hunyuan_keys[] = {
     "{\"hidden_size\":2304,\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":256,\"rms_norm_eps\":1e-6,"        \
     "\"max_position_embeddings\":131072,\"rope_theta\":1e6,\"query_pre_attn_scalar\":256,\"sliding_window\":4096}"
 
-const ae_convert_arch ae_convert_archs[] = {
+#define T5_NAMES                                                                                                               \
+    "d_model=hidden_size num_layers=num_hidden_layers num_heads=num_attention_heads d_kv=head_dim d_ff=intermediate_size "     \
+    "n_positions=max_position_embeddings"
+
+static const ae_convert_arch archs[] = {
     {.classes = "LlamaForCausalLM MistralForCausalLM", .arch = "llama", .flags = AE_ARCH_PAIRS},
     {.classes = "MixtralForCausalLM", .arch = "llama", .flags = AE_ARCH_PAIRS | AE_ARCH_EXPERTS},
     {.classes = "Ministral3ForCausalLM Mistral3ForConditionalGeneration",
@@ -547,14 +521,14 @@ const ae_convert_arch ae_convert_archs[] = {
      .arch = "t5",
      .flags = AE_ARCH_NO_ROPE,
      .defaults = "{\"tie_word_embeddings\":true,\"n_positions\":512}",
-     .begin = ae_convert_begin_t5,
+     .aliases = T5_NAMES,
      .more_keys = ae_convert_keys_t5,
      .more_tensors = ae_convert_tensors_t5},
     {.classes = "T5EncoderModel UMT5EncoderModel",
      .arch = "t5encoder",
      .flags = AE_ARCH_NO_ROPE,
      .defaults = "{\"n_positions\":512}",
-     .begin = ae_convert_begin_t5,
+     .aliases = T5_NAMES,
      .more_keys = ae_convert_keys_t5,
      .more_tensors = ae_convert_tensors_t5},
     {.classes = "Qwen2VLForConditionalGeneration Qwen2_5_VLForConditionalGeneration",
@@ -635,4 +609,9 @@ const ae_convert_arch ae_convert_archs[] = {
      .more_keys = ae_convert_keys_gemma4,
      .more_tensors = ae_convert_tensors_gemma4},
 };
-const size_t ae_convert_n_archs = sizeof ae_convert_archs / sizeof *ae_convert_archs;
+
+const ae_convert_arch *ae_convert_arch_at(size_t i)
+{
+    const size_t n = sizeof archs / sizeof *archs;
+    return i < n ? &archs[i] : i - n < ae_convert_n_late_archs ? &ae_convert_late_archs[i - n] : NULL;
+}

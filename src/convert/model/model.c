@@ -12,10 +12,11 @@
 static const ae_convert_arch *find_arch(const char *class)
 {
     const size_t n = strlen(class);
-    for (size_t i = 0; i < ae_convert_n_archs; i++) {
-        for (const char *at = ae_convert_archs[i].classes; *at;) {
+    const ae_convert_arch *arch;
+    for (size_t i = 0; (arch = ae_convert_arch_at(i)); i++) {
+        for (const char *at = arch->classes; *at;) {
             const size_t n_word = strcspn(at, " ");
-            if (n_word == n && memcmp(at, class, n) == 0) return &ae_convert_archs[i];
+            if (n_word == n && memcmp(at, class, n) == 0) return arch;
             at += n_word;
             at += *at == ' ';
         }
@@ -47,7 +48,8 @@ static const char *text_class(const ae_convert *c, const char *class, const json
 static aerie_status fail_unknown(ae_convert *c, const char *class)
 {
     ae_buf known = {0};
-    for (size_t i = 0; i < ae_convert_n_archs; i++) ae_buf_addf(&known, "%s%s", i ? " " : "", ae_convert_archs[i].classes);
+    const ae_convert_arch *arch;
+    for (size_t i = 0; (arch = ae_convert_arch_at(i)); i++) ae_buf_addf(&known, "%s%s", i ? " " : "", arch->classes);
     ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: models of class \"%.60s\" cannot be converted; known are %s",
             c->config_path, class, known.data ? known.data : "");
     ae_buf_free(&known);
@@ -65,7 +67,8 @@ static bool is_model(const ae_convert *c)
     size_t n_layers = 0;
     for (size_t i = 0; i < c->n_entries; i++) {
         const char *name = c->entries[i].name;
-        n_layers += strncmp(name, "layers.0.", 9) == 0 || strncmp(name, "encoder.block.0.", 16) == 0;
+        n_layers += strncmp(name, "layers.0.", 9) == 0 || strncmp(name, "encoder.block.0.", 16) == 0 ||
+                    strncmp(name, "L_module.layers.0.", 18) == 0;
     }
     return embeds && !drafts && n_layers;
 }
@@ -112,7 +115,10 @@ static aerie_status read_sizes(ae_convert *c)
     AE_TRY(ae_convert_head_rope(c));
     /* the share that is given is of another part of a head */
     if (strcmp(m->arch, "mistral4") == 0) h->n_rot = h->head_dim;
-    return strcmp(m->arch, "minimax-01") ? AERIE_OK : ae_convert_u32(c, "rotary_dim", 2, m->head_dim, &h->n_rot);
+    if (strncmp(m->arch, "minimax-", 8)) return AERIE_OK;
+    AE_TRY(ae_convert_u32(c, "rotary_dim", 2, m->head_dim, &h->n_rot));
+    if (h->n_rot % 2 == 0) return AERIE_OK;
+    return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'rotary_dim' is %u, but must be even", c->config_path, h->n_rot);
 }
 
 /* Names of transformers' functions. The erf form of GELU is close to the tanh form, but not equal; encoders have the same
@@ -124,11 +130,13 @@ static const struct {
     {" silu swish swiglu ", AE_CONVERT_SILU},
     {" gelu_pytorch_tanh gelu_new gelu_fast gelu_accurate gelu ", AE_CONVERT_GELU},
     {" relu2 relu_squared ", AE_CONVERT_RELU2},
+    {" silu swigluoai swiglu_oai ", AE_CONVERT_OAI},
+    {" situ ", AE_CONVERT_SITU},
 };
 
 static aerie_status check_activation(const ae_convert *c, const char *key, ae_convert_activation wanted)
 {
-    static const char *const runs[] = {"silu", "gelu_pytorch_tanh", "relu2"};
+    static const char *const runs[] = {"silu", "gelu_pytorch_tanh", "relu2", "swigluoai", "situ"};
     const json_t *value = ae_convert_value(c, key);
     const char *name = json_string_value(value);
     char word[48];
@@ -167,11 +175,31 @@ static aerie_status settle_ff(const ae_convert *c)
     return ae_convert_no_memory(c, "the configuration");
 }
 
+/* Gives values of config.json the names that other models have for them. */
+static aerie_status apply_aliases(const ae_convert *c)
+{
+    json_t *to = json_is_object(c->layer) ? c->layer : c->config;
+    for (const char *at = c->arch->aliases; at && *at;) {
+        char old[64], name[64];
+        size_t n = strcspn(at, "=");
+        snprintf(old, sizeof old, "%.*s", (int)n, at);
+        at += n + 1;
+        n = strcspn(at, " ");
+        snprintf(name, sizeof name, "%.*s", (int)n, at);
+        at += n + (at[n] == ' ');
+        json_t *value = json_object_get(to, old);
+        if (!value) value = json_object_get(c->config, old);
+        if (value && json_object_set(to, name, value)) return ae_convert_no_memory(c, "the configuration");
+    }
+    return AERIE_OK;
+}
+
 static aerie_status model_detect(ae_convert *c, bool *mine)
 {
     static const ae_convert_rename renames[] = {
         {"language_model.", ""}, {"model.language_model.", ""}, {"model.text_model.", ""}, {"model.", ""}, {"backbone.", ""},
-        {"shared.", "embed_tokens."}};
+        {"shared.", "embed_tokens."}, {"transformer.blocks.", "layers."}, {"transformer.wte.", "embed_tokens."},
+        {"transformer.ln_f.", "norm."}, {"transformer.ff_out.", "lm_head."}};
     AE_TRY(ae_convert_read_names(c, renames, sizeof renames / sizeof *renames));
     const json_t *classes = json_object_get(c->config, "architectures");
     const char *class = json_string_value(json_array_get(classes, 0));
@@ -197,6 +225,8 @@ static aerie_status model_detect(ae_convert *c, bool *mine)
         if (!ok) return ae_convert_no_memory(c, "the configuration");
     }
     AE_TRY(settle_ff(c));
+    AE_TRY(apply_aliases(c));
+    if (c->arch->parts) AE_TRY(ae_convert_rename_parts(c, c->arch->parts));
     if (c->arch->begin) AE_TRY(c->arch->begin(c));
     AE_TRY(read_sizes(c));
     return check_activations(c);
@@ -350,28 +380,30 @@ static aerie_status add_tensor(ae_convert *c, const ae_convert_rule *r, const ae
     return ae_convert_add(c, &item);
 }
 
-/* Adds a stack of experts; `from` has "%u" for the expert. */
-static aerie_status add_experts(ae_convert *c, const char *from, const char *to)
+/* Adds a stack of experts; `from` has "%u" for the expert. n 0: as many as there are. */
+static aerie_status add_experts(ae_convert *c, const char *from, const char *to, uint32_t n)
 {
     const char *at = strstr(from, "%u");
     const ae_st_tensor **parts = NULL;
-    for (uint32_t e = 0; e < c->model.n_experts; e++) {
+    const uint32_t most = n ? n : c->model.n_experts;
+    for (uint32_t e = 0; e < most; e++) {
         char name[160];
         snprintf(name, sizeof name, "%.*s%u%s", (int)(at - from), from, e, at + 2);
         const ae_st_tensor *t = ae_convert_take(c, name);
-        if (!t && e == 0) return AERIE_OK;
+        if (!t && (e == 0 || !n)) break;
         if (!t)
             return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is missing; config.json says that there are %u experts",
-                           c->path, name, c->model.n_experts);
-        if (!parts) parts = ae_arena_alloc(&c->arena, c->model.n_experts, sizeof *parts);
+                           c->path, name, n);
+        if (!parts) parts = ae_arena_alloc(&c->arena, most, sizeof *parts);
         if (!parts) return ae_convert_no_memory(c, "the list of experts");
         AE_TRY(check_type(c, t));
         parts[e] = t;
         if (t->n_dims != 2 || t->shape[0] != parts[0]->shape[0] || t->shape[1] != parts[0]->shape[1])
             return fail_shape(c, t, "a matrix like those of the other experts");
+        if (!n) c->model.n_chunks = e + 1;
     }
     if (!parts) return AERIE_OK;
-    return ae_convert_add(c, &(ae_convert_item){.name = to, .parts = parts, .n_stack = c->model.n_experts,
+    return ae_convert_add(c, &(ae_convert_item){.name = to, .parts = parts, .n_stack = n ? n : c->model.n_chunks,
                                                 .rows = parts[0]->shape[0], .columns = parts[0]->shape[1]});
 }
 
@@ -384,8 +416,8 @@ aerie_status ae_convert_apply(ae_convert *c, const ae_convert_rule *r, const cha
         snprintf(to, sizeof to, "%s%s%s", out, r->to, r->exact ? "" : parts[i]);
         char *shared = c->model.n_experts ? NULL : strstr(to, "_shexp"); /* a model without experts has it as its dense block */
         if (shared) memmove(shared, shared + strlen("_shexp"), strlen(shared + strlen("_shexp")) + 1);
-        if (r->kind == AE_RULE_EXPERTS) {
-            AE_TRY(add_experts(c, from, to));
+        if (r->kind == AE_RULE_EXPERTS || r->kind == AE_RULE_CHUNKS) {
+            AE_TRY(add_experts(c, from, to, r->kind == AE_RULE_EXPERTS ? c->model.n_experts : 0));
             continue;
         }
         const ae_convert_entry *e = ae_convert_find(c, from);
@@ -436,7 +468,8 @@ static bool is_unneeded(const ae_convert *c, const char *name)
 {
     static const char *const starts[] = {"vision_tower.", "visual.", "vision_model.", "vision_embedder.", "vision_projection.",
                                          "multi_modal_projector.", "audio_tower.", "embed_vision.", "embed_audio.",
-                                         "connector.", "mlp1."};
+                                         "connector.", "mlp1.", "patch_merge_mlp.", "mm_projector.", "aligner.", "image_",
+                                         "linear_proj.", "vision_encoder.", "audio_encoder."};
     if (strncmp(name, "mtp.", 4) == 0 && !c->model.n_ahead) return true;
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
         if (strncmp(name, starts[i], strlen(starts[i])) == 0) return true;

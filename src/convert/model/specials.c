@@ -204,6 +204,17 @@ static aerie_status put_ends(const ae_convert *c, ae_gguf_writer *out, const ae_
     return ae_gguf_writer_array(out, "tokenizer.ggml.eos_token_ids", AE_GGUF_I32, e->ids, e->n, c->error);
 }
 
+/* config.json counts first: the model's own code reads it. */
+static aerie_status put_mask(const ae_convert *c, ae_gguf_writer *out, const ae_convert_words *w, const ae_convert_folder *f)
+{
+    int64_t id = find_id(w, ae_convert_value(c, "mask_token_id"));
+    if (id < 0) id = find_word(w, json_object_get(f->config, "mask_token"));
+    if (id < 0) id = find_word(w, json_object_get(f->special, "mask_token"));
+    if (id >= 0) return ae_gguf_writer_u32(out, "tokenizer.ggml.mask_token_id", (uint32_t)id, c->error);
+    return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: neither 'mask_token_id' nor the tokenizer's 'mask_token' is one of the "
+                   "%u tokens; without it nothing can be written", c->config_path, w->n);
+}
+
 aerie_status ae_convert_put_special(const ae_convert *c, ae_gguf_writer *out, const ae_convert_words *w,
                                     const ae_convert_folder *f)
 {
@@ -224,6 +235,7 @@ aerie_status ae_convert_put_special(const ae_convert *c, ae_gguf_writer *out, co
         if (ids[i] < 0) ids[i] = find_id(w, json_object_get(f->generation, tokens[i].id));
         if (ids[i] >= 0) AE_TRY(ae_gguf_writer_u32(out, tokens[i].key, (uint32_t)ids[i], c->error));
     }
+    if (c->arch->flags & AE_ARCH_DENOISES) AE_TRY(put_mask(c, out, w, f));
     find_ends(&e, c, w, f->generation, ids[1]);
     AE_TRY(put_ends(c, out, w, &e));
     const json_t *bos = json_object_get(f->config, "add_bos_token"), *eos = json_object_get(f->config, "add_eos_token");

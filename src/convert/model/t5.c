@@ -35,19 +35,6 @@ static bool has_decoder(const ae_convert *c)
     return strcmp(c->arch->arch, "t5") == 0;
 }
 
-/* Values under the names that other models have. */
-aerie_status ae_convert_begin_t5(ae_convert *c)
-{
-    static const char *const names[][2] = {
-        {"d_model", "hidden_size"}, {"num_layers", "num_hidden_layers"}, {"num_heads", "num_attention_heads"},
-        {"d_kv", "head_dim"}, {"d_ff", "intermediate_size"}, {"n_positions", "max_position_embeddings"}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        json_t *value = json_object_get(c->config, names[i][0]);
-        if (value && json_object_set(c->config, names[i][1], value)) return ae_convert_no_memory(c, "the configuration");
-    }
-    return AERIE_OK;
-}
-
 aerie_status ae_convert_keys_t5(ae_convert_keys *k, const ae_convert *c)
 {
     static const char *const known[] = {"relu", "gated-gelu", "gated-gelu_new"};
