@@ -168,7 +168,8 @@ def minimax_m3(f):
                   moe_layer_freq=[int(i >= n_dense) for i in range(n)], scoring_func="sigmoid", sparse_attention_config={
                       "sparse_num_index_heads": f["attention.indexer.head_count"],
                       "sparse_index_dim": f["attention.indexer.key_length"],
-                      "sparse_block_size": f["attention.indexer.block_size"], "sparse_topk_blocks": f["attention.indexer.top_k"],
+                      "sparse_block_size": f["attention.indexer.block_size"],
+                      "sparse_topk_blocks": f["attention.indexer.top_k"],
                       "sparse_local_block": f["attention.indexer.local_blocks"],
                       "sparse_attention_freq": [int(i >= n_dense) for i in range(n)]})
     for name in ("moe_intermediate_size", "num_experts"):
