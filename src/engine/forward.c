@@ -33,12 +33,15 @@ static void norm_end(const ae_engine *e, ae_engine_device *d, float *x, size_t s
 static void tap(ae_engine *e, ae_engine_device *d, uint32_t at)
 {
     const uint32_t n_embd = e->net->model->hparams.n_embd, n_taps = e->options.n_taps;
+    const bool streams = at >= AE_TAP_STREAM && at != AERIE_TAP_NORMED;
+    const float *x = streams ? d->block.streams + (size_t)(at - AE_TAP_STREAM) * n_embd : d->block.x;
+    const size_t x_stride = streams ? (size_t)e->net->model->hparams.n_streams * n_embd : n_embd;
     for (uint32_t i = 0; i < n_taps; i++) {
         if (e->options.taps[i] != at) continue;
         const bool stays = d == e->out;
         float *y = stays ? e->features + (size_t)i * n_embd : d->tapped + i * tapped_size(e);
         const size_t stride = stays ? (size_t)n_taps * n_embd : n_embd;
-        d->backend->ops->copy(d->stream, &(ae_copy){.n = e->n_rows, .dim = n_embd, .x = d->block.x, .x_stride = n_embd,
+        d->backend->ops->copy(d->stream, &(ae_copy){.n = e->n_rows, .dim = n_embd, .x = x, .x_stride = x_stride,
                                                     .y = y, .y_stride = stride});
         if (at == AERIE_TAP_NORMED) norm_end(e, d, y, stride, e->n_rows);
     }
@@ -288,6 +291,7 @@ static void end_streams(ae_engine *e, ae_engine_device *d, const ae_block *b)
         ae_block_hyper_mean(b);
         tap(e, d, n_layers);
     }
+    for (uint32_t k = 0; k < b->h->n_streams; k++) tap(e, d, AE_TAP_STREAM + k);
     ae_block_hyper_end(b, &e->net->hyper_end);
 }
 

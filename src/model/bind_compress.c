@@ -48,9 +48,14 @@ aerie_status ae_bind_compress_hparams(ae_binder *b, ae_hparams *h, ae_layer *lay
     AE_TRY(ae_bind_get(b, "attention.output_group_count", true, 1, h->n_heads, &c->n_groups));
     AE_TRY(ae_bind_get(b, "attention.output_lora_rank", true, 1, AE_MAX_EMBD / c->n_groups, &c->n_out));
     AE_TRY(ae_bind_per_layer(b, "attention.compress_ratios", true, h->n_layers, AE_COMPRESS_MOST, ratios));
+    const ae_gguf_kv *given = ae_gguf_kv_find(b->gguf, ae_bind_key(b, "attention.compress_ratios"));
     AE_TRY(read_ropes(b, h));
     for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
+        const bool is_ahead = i >= h->n_layers; /* an MTP block */
+        if (is_ahead && (given->type != AE_GGUF_ARRAY || i >= given->n)) ratios[i] = 0;
+        if (is_ahead && ratios[i])
+            return fail_shape(b, "attention.compress_ratios", ratios[i], "an MTP block does not compress: it must be 0 there");
         if (s->n_kv_heads != 1) return fail_shape(b, "attention.head_count_kv", s->n_kv_heads, "it must be 1");
         if (s->n_heads % c->n_groups)
             return fail_shape(b, "attention.output_group_count", c->n_groups, "it must divide the number of heads");

@@ -432,7 +432,7 @@ static aerie_status check_nextn(const ae_binder *b, const ae_hparams *h)
     const bool tempered = b->arch->temperature && (!b->arch->mla || h->temp_scale != 0.0f);
     if ((b->arch->norms != AE_NORMS_PRE && b->arch->norms != AE_NORMS_PRE_POST) || b->arch->shared_kv ||
         b->arch->layer_embedding || b->arch->adds_start || b->arch->no_attention || tempered || b->arch->chunked ||
-        b->arch->layer_norm || b->arch->hyper)
+        b->arch->layer_norm || b->arch->hyper_apart)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: MTP blocks of architecture %s are not supported", path, arch);
     for (uint32_t i = h->n_layers; i < h->n_layers + h->n_nextn; i++)
         if (!find_part(b, i, "nextn.eh_proj.weight"))
@@ -451,6 +451,7 @@ static aerie_status bind_nextn(ae_binder *b, ae_model *m)
     const uint32_t e = h->n_embd;
     const ae_gguf_tensor *map = ae_gguf_tensor_find(b->gguf, "d2t");
     const uint32_t n_rows = map && map->ne[0] <= h->n_vocab ? (uint32_t)map->ne[0] : h->n_vocab;
+    if (h->hyper) AE_TRY(ae_bind_hyper_end(b, h, &m->hyper_end));
     m->nextn = ae_arena_alloc(&m->arena, h->n_nextn, sizeof *m->nextn);
     if (!m->nextn) return ae_fail_memory(b->error, "the MTP blocks", h->n_nextn * sizeof *m->nextn);
     for (uint32_t k = 0; k < h->n_nextn; k++) {

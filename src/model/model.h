@@ -540,7 +540,8 @@ typedef struct ae_layer {
     float out_scale;                   /* factor of the stream after the layer; 1: none */
 } ae_layer;
 
-/* What an MTP block has besides its layer: y = layer(eh_proj(enorm(embedding(t)) | hnorm(f))); logits = head(head_norm(y)). */
+/* What an MTP block has besides its layer: y = layer(eh_proj(enorm(embedding(t)) | hnorm(f))); logits = head(head_norm(y)). With
+ * hyper-connections eh_proj and hnorm are applied to each stream, beside the same embedding. */
 typedef struct ae_nextn {
     ae_tensor_ref eh_proj;      /* [n_embd, 2 n_embd], the embedding's half first */
     ae_tensor_ref enorm, hnorm; /* [n_embd] x 2 */
@@ -576,7 +577,7 @@ typedef struct ae_model {
     /* [n_streams - 1][n_embd, n_embd] x 2: the other streams at the beginning, and what they add at the end; or NULL */
     ae_tensor_ref altup_proj, altup_unembd;
     ae_tensor_ref low_start;  /* [n_embd] start of the low stream, with n_stack; else NULL */
-    ae_hyper_layer hyper_end; /* how the streams become one at the end */
+    ae_hyper_layer hyper_end; /* how the streams become one at the end; with options.nextn, at the end of the blocks */
     ae_tensor_ref ple_model_proj, ple_proj_norm; /* [n_layers * n_embd_layer, n_embd], [n_embd_layer] */
     /* an assistant, for a model of width n_target_embd: x = pre(embedding(t) | f), f' = post(out_norm(y)); otherwise NULL */
     ae_tensor_ref pre_projection, post_projection; /* [n_embd, 2 n_target_embd], the embedding's half first, and [n_target_embd,

@@ -8,8 +8,8 @@ are F32 (in place of quantized ones the numbers that they stand for), as is the 
 flash attention, no repacked weights. Each file NAME.bin holds, little-endian: u32 rows, u32 vocabulary, u64 FNV-1a of the model
 file, i32 tokens [rows], then for each row the f32 value of one step and i16 steps [vocabulary].
 Of encoders (bert, nomic-bert) the rows are the last layer's, filled up with zeros.
-NAME.nextn.bin, of qwen35 and qwen35moe with an MTP block, holds its logits in the same way: for rows 1 to 95 at their
-positions, each from its token and the normed hidden row of the trunk before it; nothing stands at position 0.
+NAME.nextn.bin, of models with an MTP block that the library runs, holds its logits in the same way: for rows 1 to 95 at
+their positions, each from its token and the hidden row of the trunk before it; nothing stands at position 0.
 Exit status 1 if the library refused a model; what it said is printed.
 """
 import argparse
@@ -65,6 +65,13 @@ def load_library(path, log):
     lib.llama_init_from_model.argtypes = [C.c_void_p, ContextParams]
     lib.llama_decode.argtypes = [C.c_void_p, Batch]
     lib.llama_model_n_embd.argtypes = [C.c_void_p]
+    lib.llama_model_n_embd_out.argtypes = [C.c_void_p]
+    lib.get_hidden = lib["_Z26llama_get_embeddings_nextnP13llama_context"]  # of llama-ext.h, which is C++
+    lib.set_hidden = lib["_Z26llama_set_embeddings_nextnP13llama_contextbb"]
+    lib.get_hidden.restype = C.POINTER(C.c_float)
+    lib.get_hidden.argtypes = [C.c_void_p]
+    lib.set_hidden.argtypes = [C.c_void_p, C.c_bool, C.c_bool]
+    lib.set_hidden.restype = None
     for name in ("llama_get_logits", "llama_get_embeddings"):
         getattr(lib, name).restype = C.POINTER(C.c_float)
         getattr(lib, name).argtypes = [C.c_void_p]
@@ -88,6 +95,10 @@ def text():
 LEAD = {"deepseek4": 160}
 
 
+# Architectures of whose MTP blocks the library has no graph.
+NO_BLOCKS = ("bailingmoe2", "exaone-moe", "dots3note")
+
+
 def decode(lib, context, tokens, first, hidden=None):
     """Rows of consecutive positions in one batch; hidden: a row each, beside the token. Logits [rows][vocab], or None."""
     n = len(tokens)
@@ -107,14 +118,14 @@ def decode(lib, context, tokens, first, hidden=None):
 def run(lib, path, tokens, nextn, encoder):
     """Logits [rows][vocab] and, if wanted, those of the MTP block for all rows but the first; None if something is refused."""
     params = lib.llama_model_default_params()
-    params.n_gpu_layers, params.use_extra_bufts = 0, False
+    params.n_gpu_layers, params.use_extra_bufts, params.load_mtp = 0, False, nextn
     model = lib.llama_model_load_from_file(path.encode(), params)
     if not model:
         return None, None
     cp = lib.llama_context_default_params()
     cp.n_ctx = cp.n_batch = cp.n_ubatch = N_CTX
     cp.n_threads = cp.n_threads_batch = 1
-    cp.flash_attn, cp.type_k, cp.type_v, cp.op_offload, cp.embeddings, cp.pooling_type = 0, 0, 0, False, nextn or encoder, 0
+    cp.flash_attn, cp.type_k, cp.type_v, cp.op_offload, cp.embeddings, cp.pooling_type = 0, 0, 0, False, encoder, 0
     context = lib.llama_init_from_model(model, cp)
     with open(path, "rb") as f:
         head = f.read(100)
@@ -128,12 +139,17 @@ def run(lib, path, tokens, nextn, encoder):
         rows = [values[i * width:(i + 1) * width] + [0.0] * (VOCAB - width) for i in range(len(tokens))]
     ahead = None
     if rows and nextn:
-        width = lib.llama_model_n_embd(model)
-        embeddings = lib.llama_get_embeddings(context)
-        hidden = [embeddings[i * width:(i + 1) * width] for i in range(len(tokens))]
-        cp.ctx_type, cp.embeddings = 1, False
+        width = lib.llama_model_n_embd_out(model)
+        cp.embeddings = False
+        trunk = lib.llama_init_from_model(model, cp)
+        lib.set_hidden(trunk, True, False)
+        decode(lib, trunk, tokens, 0)
+        values = lib.get_hidden(trunk)
+        hidden = [values[i * width:(i + 1) * width] for i in range(len(tokens))]
+        lib.llama_free(trunk)
+        cp.ctx_type = 1
         head = lib.llama_init_from_model(model, cp)
-        ahead = decode(lib, head, tokens[1:], 1, hidden[:-1])
+        ahead = decode(lib, head, tokens[1:], 1, hidden[:-1]) if head else None
         lib.llama_free(head)
     if context:
         lib.llama_free(context)
@@ -168,7 +184,7 @@ def one(lib, name, arch, args, log):
         tokens = text()
         with open(path, "rb") as f:
             data = f.read()
-        nextn = f"{arch}.nextn_predict_layers".encode() in data and arch.startswith("qwen35")
+        nextn = f"{arch}.nextn_predict_layers".encode() in data and arch not in NO_BLOCKS
         rows, ahead = run(lib, path, tokens, nextn, "bert" in arch or "embed" in arch)
         if rows is None or (nextn and ahead is None):
             said = [line.strip() for line in log if "rror" in line or "fail" in line or "unsupported" in line]

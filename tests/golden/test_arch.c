@@ -405,7 +405,7 @@ static void run_block(const char *path, const int32_t *tokens, float logits[ROWS
 static void test_mtp_logits(void **state)
 {
     static const char *const names[] = {"qwen35-mtp", "qwen35moe", "glm4moe", "qwen3next-mtp", "glm4.7-flash-mtp",
-                                        "bailingmoe2"};
+                                        "bailingmoe2", "deepseek32-mtp", "bailingmoe3", "deepseek4-mtp"};
     static golden text, ahead;
     static float logits[ROWS][MKARCH_VOCAB];
     (void)state;

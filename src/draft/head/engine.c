@@ -120,6 +120,7 @@ static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, 
     };
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         *arrays[i].field = ae_layout_add(l, arrays[i].n, sizeof(float));
+    e->compress = (ae_compress_rows){.grouped = ae_layout_add(l, n * h->compress.n_groups * h->compress.n_out, sizeof(float))};
     ae_block_layout(l, h, ae_dhead_layers(head), hp->n_layers, n, &e->block);
     for (uint32_t i = 0; i < h->n_ropes; i++) {
         e->cos[i] = ae_layout_add(l, n * h->ropes[i].n_rot / 2, sizeof(float));
@@ -140,13 +141,14 @@ static ae_stream_options stream_options(const ae_dhead *head, const ae_dhead_eng
     const ae_dhead_hparams *hp = &head->hparams;
     const ae_hparams *h = &hp->layer;
     const ae_expert_hparams *x = &h->experts;
-    const uint32_t dims[] = {2 * ae_dhead_width(hp), hp->n_taps * hp->n_target_embd, ae_dhead_width(hp) + hp->n_markov,
+    const uint32_t dims[] = {2 * (h->hyper ? h->n_embd : ae_dhead_width(hp)), hp->n_taps * hp->n_target_embd, ae_dhead_width(hp) + hp->n_markov,
                              hp->n_correct};
     uint32_t max_in = ae_block_max_in(h, ae_dhead_layers(head), hp->n_layers);
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         if (dims[i] > max_in) max_in = dims[i];
     return (ae_stream_options){.n_threads = n_threads, .max_rows = o->n_batch, .max_in = max_in,
                                .moe = {x->n, x->n_used, h->n_embd, x->n_ff, x->n_ff_shared, x->weigh_input, 0, false},
+                               .n_streams = h->n_streams, .hyper = h->hyper,
                                .pool = pool};
 }
 

@@ -43,7 +43,7 @@ void ae_dhead_fuse(ae_dhead_engine *e)
     const ae_dhead_hparams *h = &e->net->head->hparams;
     const size_t width = (size_t)h->n_taps * h->n_target_embd;
     if (!ae_dhead_traits_of(h)->fuses) {
-        copy(e, e->n_rows, h->n_target_embd, e->features, width, NULL, e->g, ae_dhead_width(h));
+        copy(e, e->n_rows, (uint32_t)width, e->features, width, NULL, e->g, ae_dhead_width(h));
         return;
     }
     if (h->fc_norm == AE_FC_NORM_JOINT) norm(e, e->n_rows, 1, (uint32_t)width, e->features, width, e->net->fc_norm[0]);
@@ -52,25 +52,48 @@ void ae_dhead_fuse(ae_dhead_engine *e)
     product(e, e->n_rows, e->features, width, e->net->steps[0].fc, e->net->fc_bias, e->g, h->layer.n_embd, false);
 }
 
+/* The same with hyper-connections, where g and x have several streams; the embedding is in c beside the first of them. */
+static void combine_streams(ae_dhead_engine *e, const ae_dhead_step *step)
+{
+    const ae_hparams *h = &e->net->head->hparams.layer;
+    const uint32_t n = e->n_rows, H = h->n_embd, n_streams = h->n_streams, n_all = n * n_streams;
+    const size_t pair = 2 * (size_t)H, stride = n_streams * pair;
+    float *x = e->block.streams;
+    for (uint32_t k = 1; k < n_streams; k++) copy(e, n, H, e->c, stride, NULL, e->c + k * pair, stride);
+    copy(e, n_all, H, e->g, H, NULL, e->c + H, pair);
+    norm(e, n_all, 1, H, e->c + H, pair, step->hnorm);
+    if (n_all <= e->options.n_batch) { /* drafts read the weights once */
+        product(e, n_all, e->c, pair, step->fc, NULL, x, H, false);
+        return;
+    }
+    for (uint32_t k = 0; k < n_streams; k++)
+        product(e, n, e->c + k * pair, stride, step->fc, NULL, x + (size_t)k * H, (size_t)n_streams * H, false);
+}
+
 /* Computes the start of the residual stream x from the feature g, and c, the second input of EAGLE-3's layer. */
 static void combine(ae_dhead_engine *e, const ae_dhead_step *step)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
     const uint32_t n = e->n_rows, H = h->layer.n_embd, W = ae_dhead_width(h);
     const bool assistant = ae_dhead_traits_of(h)->reads_target;
+    const uint32_t E = assistant ? W : H; /* width of an embedding */
     const float scale = assistant ? e->net->target->model->hparams.embedding_scale : h->layer.embedding_scale;
     float *feature = e->c + W, *x = e->block.x;
     e->backend->ops->lookup(e->stream, step->embedding, e->on_device.token, n, e->c, 2 * (size_t)W);
     if (scale != 1.0f)
-        e->backend->ops->map(e->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = n, .dim = W, .x = e->c,
+        e->backend->ops->map(e->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = n, .dim = E, .x = e->c,
                                                   .x_stride = 2 * (size_t)W, .a = scale});
     for (uint32_t i = 0; i < e->n_given; i++) { /* as wide as the target's rows; x is not needed yet */
         const struct ae_dhead_given *given = &e->given[i];
-        e->backend->ops->upload(e->stream, x, given->rows, (size_t)given->n * W * sizeof *x);
-        copy(e, given->n, W, x, W, NULL, e->c + 2 * (size_t)given->first * W, 2 * (size_t)W);
+        e->backend->ops->upload(e->stream, x, given->rows, (size_t)given->n * E * sizeof *x);
+        copy(e, given->n, E, x, E, NULL, e->c + 2 * (size_t)given->first * W, 2 * (size_t)W);
+    }
+    if (step->enorm) norm(e, n, 1, E, e->c, 2 * (size_t)W, step->enorm);
+    if (h->layer.hyper) {
+        combine_streams(e, step);
+        return;
     }
     copy(e, n, W, e->g, W, NULL, feature, 2 * (size_t)W);
-    if (step->enorm) norm(e, n, 1, W, e->c, 2 * (size_t)W, step->enorm);
     if (step->hnorm) norm(e, n, 1, W, feature, 2 * (size_t)W, step->hnorm);
     if (!ae_dhead_traits_of(h)->doubles) product(e, n, e->c, 2 * (size_t)W, step->fc, e->net->fc_bias, x, H, false);
     else if (h->norm_before_residual) copy(e, n, H, feature, 2 * (size_t)W, NULL, x, H);
@@ -83,6 +106,7 @@ void ae_dhead_run_layers(ae_dhead_engine *e, uint32_t i_step)
     const ae_dhead *head = e->net->head;
     const ae_hparams *h = &head->hparams.layer;
     const uint32_t n_layers = head->hparams.n_layers / head->hparams.n_steps, first = i_step * n_layers;
+    static const ae_selection nothing = {0}; /* no layer chooses what it attends to */
     const ae_kv *kv = ae_dhead_kv(e);
     /* the target's cache may be on several devices; a head is on the device of its output */
     const uint32_t i_device = kv == e->kv ? 0 : e->net->target->split.output;
@@ -95,11 +119,26 @@ void ae_dhead_run_layers(ae_dhead_engine *e, uint32_t i_step)
     block.part_places = &part_places, block.kv_parts = view.parts;
     block.n_rows = e->n_rows, block.ones = e->net->target->ones[e->net->target->split.output];
     block.cos = e->cos, block.sin = e->sin;
+    block.compress = &e->compress, block.selection = &nothing;
     if (ae_dhead_traits_of(&head->hparams)->doubles) block.mixer_in = e->c, block.mixer_in_stride = 2 * (size_t)h->n_embd;
     for (uint32_t i = first; i < first + n_layers; i++) {
         if (head->hparams.n_conv) ae_dhead_conv_layer(e, &block, i);
         else ae_block_layer(&block, &ae_dhead_layers(head)[i].spec, &e->net->layers[i]);
     }
+}
+
+/* The same with hyper-connections: the outputs feed back all streams, and read one sum of them. */
+static void feed_streams_back(ae_dhead_engine *e, uint32_t i_step)
+{
+    const ae_dhead_hparams *h = &e->net->head->hparams;
+    const uint32_t W = ae_dhead_width(h);
+    ae_block block = e->block;
+    block.ops = e->backend->ops, block.stream = e->stream, block.h = &h->layer, block.n_rows = e->n_out;
+    block.ones = e->net->target->ones[e->net->target->split.output];
+    block.streams = e->g, block.x = e->x_out; /* g's rows have been read */
+    copy(e, e->n_out, W, e->block.streams, W, e->on_device.out_rows, e->g, W);
+    keep_fed(e, i_step, e->n_out, e->g, NULL, e->on_device.out_fed);
+    ae_block_hyper_end(&block, &e->net->end);
 }
 
 /* What the outputs feed back, to x_out too (of an assistant before its projection): before the norm or after it. */
@@ -109,6 +148,10 @@ static void feed_back(ae_dhead_engine *e, uint32_t i_step)
     const ae_dhead_step *step = &e->net->steps[i_step];
     const uint32_t H = h->layer.n_embd, W = ae_dhead_width(h);
     const float *fed = e->x_out;
+    if (h->layer.hyper) {
+        feed_streams_back(e, i_step);
+        return;
+    }
     copy(e, e->n_out, H, e->block.x, H, e->on_device.out_rows, e->x_out, H);
     if (h->feedback_normed) norm(e, e->n_out, 1, H, e->x_out, H, step->norm);
     if (step->post) {
@@ -134,14 +177,14 @@ static void put_logits(ae_dhead_engine *e, uint32_t i_step)
 static void pass_on(ae_dhead_engine *e, uint32_t i_step)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
-    const uint32_t H = h->layer.n_embd, n = e->n_rows;
-    copy(e, n, H, e->block.x, H, NULL, e->c, H);
-    if (h->feedback_normed) norm(e, n, 1, H, e->c, H, e->net->steps[i_step].norm);
-    if (n > 1) copy(e, n - 1, H, e->c, H, NULL, e->g + H, H);
+    const uint32_t W = ae_dhead_width(h), n = e->n_rows;
+    copy(e, n, W, h->layer.hyper ? e->block.streams : e->block.x, W, NULL, e->c, W);
+    if (h->feedback_normed) norm(e, n, 1, W, e->c, W, e->net->steps[i_step].norm);
+    if (n > 1) copy(e, n - 1, W, e->c, W, NULL, e->g + W, W);
     /* the first row of each chain takes what its sequence's newest row gave, and the last one is the newest from now on */
     e->backend->ops->copy(e->stream, &(ae_copy){
-        .n = e->n_chains, .dim = H, .x = e->fed + (size_t)i_step * H, .x_stride = (size_t)h->n_steps * H,
-        .rows = e->on_device.chain_fed, .y = e->g, .y_stride = H, .to = e->on_device.chain_first});
+        .n = e->n_chains, .dim = W, .x = e->fed + (size_t)i_step * W, .x_stride = (size_t)h->n_steps * W,
+        .rows = e->on_device.chain_fed, .y = e->g, .y_stride = W, .to = e->on_device.chain_first});
     keep_fed(e, i_step, e->n_chains, e->c, e->on_device.chain_last, e->on_device.chain_fed);
 }
 

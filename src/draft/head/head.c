@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/engine.h"
 #include "formats/kind.h"
 #include "draft/head/head_int.h"
 
@@ -165,9 +166,11 @@ static aerie_status bind_mtp(ae_dhead *head, aerie_error *error)
                             .taps = {m->nextn_pre ? m->n_layers : AERIE_TAP_NORMED}, .n_vocab = m->n_vocab,
                             .n_draft = m->n_vocab, .feedback_normed = !m->nextn_pre, .n_layers = m->n_nextn,
                             .n_steps = m->n_nextn, .layer = *m};
+    for (uint32_t k = 0; m->hyper && k < m->n_streams; k++) h->taps[k] = AE_TAP_STREAM + k;
+    if (m->hyper) h->n_taps = m->n_streams, h->feedback_normed = false;
     for (uint32_t i = 0; i < h->n_layers; i++) {
         const ae_mixer mixer = ae_dhead_layers(head)[i].spec.mixer;
-        if (mixer != AE_MIXER_ATTENTION && mixer != AE_MIXER_MLA)
+        if (mixer != AE_MIXER_ATTENTION && mixer != AE_MIXER_MLA && mixer != AE_MIXER_COMPRESSED)
             return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: MTP blocks of architecture %s are not supported",
                            ae_gguf_path(gguf), m->arch);
         if (map && !ae_dhead_borrows_output(head) && !head->mtp->nextn[i].head)
@@ -311,10 +314,11 @@ aerie_status ae_dhead_fits(const ae_dhead *head, const ae_model *target, aerie_e
                        p.head, head->mtp->hparams.arch, p.target, t->arch);
     AE_TRY(need_equal(&p, "an embedding length", h->n_target_embd, t->n_embd));
     if (h->n_target_layers) AE_TRY(need_equal(&p, "a layer count", h->n_target_layers, t->n_layers));
-    for (uint32_t i = 0; i < h->n_taps; i++)
+    for (uint32_t i = 0; i < h->n_taps && !h->layer.hyper; i++)
         if (h->taps[i] != AERIE_TAP_NORMED && h->taps[i] > t->n_layers)
             return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the head reads layer %u of its target; %s has %u layers", p.head,
                            h->taps[i], p.target, t->n_layers);
+    if (h->layer.hyper) AE_TRY(need_equal(&p, "a number of streams", h->n_taps, t->n_streams));
     if (h->n_vocab) AE_TRY(need_equal(&p, "a vocabulary", h->n_vocab, t->n_vocab));
     for (uint32_t i = 0; head->to_target && i < h->n_draft; i++)
         if ((uint32_t)head->to_target[i] >= t->n_vocab)

@@ -11,7 +11,9 @@
  *   EAGLE-3.1   the taps are normed before fc, each by itself; feature' = norm(z)
  *   MTP         x = eh_proj(norm(embedding(t)) | norm_h(f));  z = layer(x), one of the target's kind;
  *               logits = output(norm(z)), feature' = norm(z) or z. Of several blocks each predicts one token further:
- *               block k reads as feature the output of block k - 1 for the row before
+ *               block k reads as feature the output of block k - 1 for the row before. With hyper-connections a feature is
+ *               all streams of a row, of the target before its end; x_k = eh_proj(norm(embedding(t)) | norm_h(f_k)) for each,
+ *               and z is their sum at the blocks' own end
  *   assistant   x = pre(target's embedding(t) | f);  z = layers(x), which have queries only and attend to the target's
  *               cache;  logits = output(norm(z)), feature' = post(norm(z))   (Gemma 4)
  *   DFlash      g = norm(fc(taps)) gives every layer keys and values of its position; a block of rows, the newest token and
@@ -70,7 +72,7 @@ typedef struct ae_dhead_hparams {
     uint32_t n_target_layers; /* 0: not given */
     uint32_t n_taps;
     /* The residual stream before this layer of the target (0 to n_layers; n_layers: after the last one), or
-     * AERIE_TAP_NORMED. */
+     * AERIE_TAP_NORMED; MTP with hyper-connections: all streams, AE_TAP_STREAM and on. */
     uint32_t taps[AERIE_MAX_TAPS];
     uint32_t n_vocab;        /* tokens of the target; 0: not given */
     uint32_t n_draft;        /* rows of the head's output: size of the draft vocabulary */

@@ -55,6 +55,7 @@ static void list_block(ae_dhead_net *net, uint32_t i)
 static void list_mtp(ae_dhead_net *net)
 {
     for (uint32_t i = 0; i < net->head->hparams.n_layers; i++) list_block(net, i);
+    ae_net_list_hyper(&net->parts, &net->head->mtp->hyper_end, &net->end);
 }
 
 static void list_assistant(ae_dhead_net *net)

@@ -48,11 +48,13 @@ struct ae_dhead_engine {
     } *given;           /* [n_batch] of it n_given: rows of the pass whose next position is no token, but these numbers */
     uint32_t n_given;
 
-    /* device, f32; H = n_embd, F = n_taps * n_target_embd, W = n_target_embd for an assistant, otherwise H */
+    /* device, f32; H = n_embd, F = n_taps * n_target_embd, W = n_target_embd for an assistant, all streams of a row with
+     * hyper-connections, otherwise H */
     float *features;    /* [n_batch][F] */
     float *g;           /* [n_batch][W] the feature, fused or fed back */
-    float *c;           /* [n_batch][2W] embedding | feature, normed for EAGLE-3 */
+    float *c;           /* [n_batch][2W] embedding | feature, normed for EAGLE-3; of each stream, [n_batch][streams][2H] */
     ae_block block;     /* its arrays x to up, for n_batch rows */
+    ae_compress_rows compress; /* only `grouped` */
     float *medusa;      /* [n_outputs][H] */
     double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] */
     float *cos[AE_MAX_ROPES], *sin[AE_MAX_ROPES]; /* [n_batch][n_rot / 2] */
@@ -81,7 +83,8 @@ struct ae_dhead_engine {
 /* The width of the feature that a row reads and feeds back: W. */
 static inline uint32_t ae_dhead_width(const ae_dhead_hparams *h)
 {
-    return ae_dhead_traits_of(h)->reads_target ? h->n_target_embd : h->layer.n_embd;
+    const uint32_t n_streams = h->layer.hyper ? h->layer.n_streams : 1;
+    return ae_dhead_traits_of(h)->reads_target ? h->n_target_embd : n_streams * h->layer.n_embd;
 }
 /* The cache that rows attend to. */
 static inline ae_kv *ae_dhead_kv(const ae_dhead_engine *e)

@@ -103,15 +103,20 @@ void ae_block_compressed(const ae_block *b, const ae_layer_spec *s, const ae_net
     const ae_compress_hparams *c = &b->h->compress;
     const ae_selection *chosen = b->selection;
     const uint32_t width = s->n_heads * s->head_dim, n_out = c->n_groups * c->n_out;
+    const ae_places *places = l->windowed ? b->part_places : b->places; /* an MTP block keeps all rows */
+    ae_kv_store *kv = l->windowed ? b->kv_parts : b->kv;
+    ae_attention_more more = {0};
     project(b, s, l);
-    store(b, b->part_places, b->kv_parts, l->kv, s->head_dim, b->k);
-    if (s->every) choose(b, s, l);
-    const ae_attention_more more = {
-        .pos = chosen->pos, .path = chosen->path,
-        .path_stride = s->index == AE_INDEX_OWN ? b->compress->n_most_chosen : chosen->n_most, .tables = b->places->tables,
-        .kv = b->kv, .layer = l->compress.kv_rows};
+    store(b, places, kv, l->kv, s->head_dim, b->k);
+    if (s->every) {
+        choose(b, s, l);
+        more = (ae_attention_more){
+            .pos = chosen->pos, .path = chosen->path,
+            .path_stride = s->index == AE_INDEX_OWN ? b->compress->n_most_chosen : chosen->n_most,
+            .tables = b->places->tables, .kv = b->kv, .layer = l->compress.kv_rows};
+    }
     b->ops->attention(b->stream, &(ae_attention){
-        .places = b->part_places, .kv = b->kv_parts, .layer = l->kv, .n_heads = s->n_heads, .n_kv_heads = 1,
+        .places = places, .kv = kv, .layer = l->kv, .n_heads = s->n_heads, .n_kv_heads = 1,
         .head_dim = s->head_dim, .scale = s->attn_scale, .window = s->window, .sinks = l->sinks,
         .more = s->every ? &more : NULL, .q = b->q, .y = b->attn});
     rotate(b, s->rope, b->attn, s->n_heads, s->head_dim, true);

@@ -309,7 +309,7 @@ static void list_wkv(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_
     _Static_assert(N_OF(weights) + N_OF(vectors) + 5 + 1 <= MOST_OF_WKV, "room for all parts of RWKV's layers");
 }
 
-static void list_hyper(ae_parts *p, const ae_hyper_layer *from, ae_net_hyper *to)
+void ae_net_list_hyper(ae_parts *p, const ae_hyper_layer *from, ae_net_hyper *to)
 {
     ae_parts_weight(p, from->fn, AE_WEIGHT_MATMUL, &to->fn);
     ae_parts_vector(p, from->scale, &to->scale);
@@ -432,12 +432,12 @@ static void list_parts_of(ae_parts *p, const ae_hparams *h, const ae_layer *from
     to->out_scale = from->out_scale;
     list_mixer(p, from, mixer, to);
     if (h->recur.kind >= AE_RECUR_WKV6 && from->recur.out) list_wkv(p, h, from, &to->wkv);
-    list_hyper(p, &from->hyper_mixer, &to->hyper_mixer);
+    ae_net_list_hyper(p, &from->hyper_mixer, &to->hyper_mixer);
     if (from->compress.out_a)
         list_compress(p, h, from, stacked + 3 * (size_t)(h->experts.n + h->experts.n_chunks), to);
     if (from->mla.kv_a) list_mla(p, from, mixer->heads, stacked + 3 * (size_t)(h->experts.n + h->experts.n_chunks), to);
     p->of_ffn = true;
-    list_hyper(p, &from->hyper_ffn, &to->hyper_ffn);
+    ae_net_list_hyper(p, &from->hyper_ffn, &to->hyper_ffn);
     if (from->router_table) ae_parts_numbers(p, from->router_table, h->n_vocab * h->experts.n_used, &to->router_table);
     list_ffn(p, h, from, ffn, to);
     if (from->router) list_experts(p, h, from, ffn, stacked, to);
@@ -562,7 +562,7 @@ static void list_parts(ae_net *net)
     ae_parts_vector(&net->parts, m->out_norm, &net->out_norm);
     ae_parts_vector(&net->parts, m->out_norm_b, &net->out_norm_b);
     list_streams(net, m->altup_unembd, net->altup_unembd);
-    list_hyper(&net->parts, &m->hyper_end, &net->hyper_end);
+    ae_net_list_hyper(&net->parts, &m->hyper_end, &net->hyper_end);
     ae_parts_weight(&net->parts, m->end_score, AE_WEIGHT_MATMUL, &net->end_score);
     list_output(net);
     if (m->tied && !is_shared(net) && !net->ranks) list_embedding(net, AE_WEIGHT_LOOKUP | AE_WEIGHT_MATMUL, &net->output);

@@ -158,6 +158,8 @@ uint32_t ae_net_n_stacked(const ae_hparams *h);
 /* Lists the parts of a layer, which will be filled into *to. stacked: room for ae_net_n_stacked pointers, for the layer's
  * arrays. */
 void ae_net_list_layer(ae_parts *parts, const ae_hparams *h, const ae_layer *from, ae_weight **stacked, ae_net_layer *to);
+/* Lists what coefficients of streams are computed by. */
+void ae_net_list_hyper(ae_parts *parts, const ae_hyper_layer *from, ae_net_hyper *to);
 
 /* Whether an adapter can add to products with this part of the network: only if it is used in a product of rows of its own, not
  * inside an operation on experts or heads. */
