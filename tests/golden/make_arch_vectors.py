@@ -10,6 +10,8 @@ file, i32 tokens [rows], then for each row the f32 value of one step and i16 ste
 Of encoders (bert, nomic-bert) the rows are the last layer's, filled up with zeros.
 NAME.nextn.bin, of models with an MTP block that the library runs, holds its logits in the same way: for rows 1 to 95 at
 their positions, each from its token and the hidden row of the trunk before it; nothing stands at position 0.
+NAME.nextn.chained.bin, of some, holds those of the draft after each of these rows but the last: row 2 on, each from its token and
+the block's own hidden row before it, by the second block where there is one.
 Exit status 1 if the library refused a model; what it said is printed.
 """
 import argparse
@@ -66,6 +68,11 @@ def load_library(path, log):
     lib.llama_decode.argtypes = [C.c_void_p, Batch]
     lib.llama_model_n_embd.argtypes = [C.c_void_p]
     lib.llama_model_n_embd_out.argtypes = [C.c_void_p]
+    lib.llama_get_memory.argtypes, lib.llama_get_memory.restype = [C.c_void_p], C.c_void_p
+    lib.llama_memory_seq_rm.argtypes = [C.c_void_p, C.c_int32, C.c_int32, C.c_int32]
+    lib.llama_memory_seq_rm.restype = C.c_bool
+    lib.set_block = lib["_Z28llama_set_nextn_layer_offsetP13llama_contexti"]
+    lib.set_block.argtypes, lib.set_block.restype = [C.c_void_p, C.c_int32], None
     lib.get_hidden = lib["_Z26llama_get_embeddings_nextnP13llama_context"]  # of llama-ext.h, which is C++
     lib.set_hidden = lib["_Z26llama_set_embeddings_nextnP13llama_contextbb"]
     lib.get_hidden.restype = C.POINTER(C.c_float)
@@ -97,6 +104,7 @@ LEAD = {"deepseek4": 160}
 
 # Architectures of whose MTP blocks the library has no graph.
 NO_BLOCKS = ("bailingmoe2", "exaone-moe", "dots3note")
+CHAINED = ("deepseek4-mtp", "mimo2-mtp", "step35-mtp")
 
 
 def decode(lib, context, tokens, first, hidden=None):
@@ -115,13 +123,40 @@ def decode(lib, context, tokens, first, hidden=None):
     return [logits[i * VOCAB:(i + 1) * VOCAB] for i in range(n)] if logits else []
 
 
+def blocks(lib, model, cp, tokens, hidden, n_blocks):
+    """Logits of the first MTP block for all rows but the first, and of drafts after these; None if something is refused."""
+    cp.ctx_type = 1
+    width = len(hidden[0])
+    first, second = lib.llama_init_from_model(model, cp), lib.llama_init_from_model(model, cp) if n_blocks > 1 else None
+    if not first:
+        return None, None
+    ahead, chained, fed = [], [], []
+    lib.set_hidden(first, True, False)
+    for i in range(len(tokens) - 1):
+        row = decode(lib, first, tokens[i + 1:i + 2], i + 1, hidden[i:i + 1])
+        ahead += [list(row[0])]
+        values = lib.get_hidden(first)
+        fed.append(values[:width])
+        if n_blocks == 1 and i + 2 < len(tokens):
+            chained += [list(decode(lib, first, tokens[i + 2:i + 3], i + 2, fed[-1:])[0])]
+            assert lib.llama_memory_seq_rm(lib.llama_get_memory(first), 0, i + 2, -1)
+    if second:
+        lib.set_block(second, 1)
+        chained = decode(lib, second, tokens[2:], 2, fed[:-1])
+        chained = [list(row) for row in chained]
+        lib.llama_free(second)
+    lib.llama_free(first)
+    return ahead, chained
+
+
 def run(lib, path, tokens, nextn, encoder):
-    """Logits [rows][vocab] and, if wanted, those of the MTP block for all rows but the first; None if something is refused."""
+    """Logits [rows][vocab] and, of nextn MTP blocks, those for all rows but the first and of drafts; None if something is
+    refused."""
     params = lib.llama_model_default_params()
-    params.n_gpu_layers, params.use_extra_bufts, params.load_mtp = 0, False, nextn
+    params.n_gpu_layers, params.use_extra_bufts, params.load_mtp = 0, False, nextn > 0
     model = lib.llama_model_load_from_file(path.encode(), params)
     if not model:
-        return None, None
+        return None, None, None
     cp = lib.llama_context_default_params()
     cp.n_ctx = cp.n_batch = cp.n_ubatch = N_CTX
     cp.n_threads = cp.n_threads_batch = 1
@@ -137,7 +172,7 @@ def run(lib, path, tokens, nextn, encoder):
         width = lib.llama_model_n_embd(model)
         values = lib.llama_get_embeddings(context)
         rows = [values[i * width:(i + 1) * width] + [0.0] * (VOCAB - width) for i in range(len(tokens))]
-    ahead = None
+    ahead = chained = None
     if rows and nextn:
         width = lib.llama_model_n_embd_out(model)
         cp.embeddings = False
@@ -147,14 +182,11 @@ def run(lib, path, tokens, nextn, encoder):
         values = lib.get_hidden(trunk)
         hidden = [values[i * width:(i + 1) * width] for i in range(len(tokens))]
         lib.llama_free(trunk)
-        cp.ctx_type = 1
-        head = lib.llama_init_from_model(model, cp)
-        ahead = decode(lib, head, tokens[1:], 1, hidden[:-1]) if head else None
-        lib.llama_free(head)
+        ahead, chained = blocks(lib, model, cp, tokens, hidden, nextn)
     if context:
         lib.llama_free(context)
     lib.llama_model_free(model)
-    return rows, ahead
+    return rows, ahead, chained
 
 
 def fnv1a(data):
@@ -184,8 +216,10 @@ def one(lib, name, arch, args, log):
         tokens = text()
         with open(path, "rb") as f:
             data = f.read()
-        nextn = f"{arch}.nextn_predict_layers".encode() in data and arch not in NO_BLOCKS
-        rows, ahead = run(lib, path, tokens, nextn, "bert" in arch or "embed" in arch)
+        key = f"{arch}.nextn_predict_layers".encode()
+        at = data.find(key) + len(key) + 4
+        nextn = struct.unpack_from("<I", data, at)[0] if key in data and arch not in NO_BLOCKS else 0
+        rows, ahead, chained = run(lib, path, tokens, nextn, "bert" in arch or "embed" in arch)
         if rows is None or (nextn and ahead is None):
             said = [line.strip() for line in log if "rror" in line or "fail" in line or "unsupported" in line]
             return " | ".join(said[-3:]) or "refused without a word"
@@ -196,6 +230,8 @@ def one(lib, name, arch, args, log):
         write(os.path.join(args.out, name + ".bin"), tokens, rows, model_hash)
         if ahead:
             write(os.path.join(args.out, name + ".nextn.bin"), tokens[1:], ahead, model_hash)
+        if name in CHAINED:
+            write(os.path.join(args.out, name + ".nextn.chained.bin"), tokens[2:], chained, model_hash)
         spread = (sum(x * x for x in flat) / len(flat)) ** 0.5
         tops = len({max(range(VOCAB), key=row.__getitem__) for row in rows})
         print(f"{name}: spread {spread:.3f}, {tops} different best tokens")

@@ -359,8 +359,9 @@ static void test_adapted_logits(void **state)
 /* ---- MTP blocks ------------------------------------------------------------------------------------- */
 
 /* Logits of the block at row P, from the token at P + 1 and the trunk's row P; a row in a pass, since only the last one has
- * logits. */
-static void run_block(const char *path, const int32_t *tokens, float logits[ROWS][MKARCH_VOCAB])
+ * logits. chained: those of a draft after it, from the token at P + 2; or NULL. */
+static void run_block(const char *path, const int32_t *tokens, float logits[ROWS][MKARCH_VOCAB],
+                      float chained[ROWS][MKARCH_VOCAB])
 {
     aerie_error error = {0};
     const ae_load_options load = {.n_threads = 1};
@@ -392,6 +393,12 @@ static void run_block(const char *path, const int32_t *tokens, float logits[ROWS
         need(ae_dhead_run_true(head_engine, &error), &error);
         need(ae_dhead_sync(head_engine, &error), &error);
         memcpy(logits[i], ae_dhead_logits(head_engine, out), sizeof logits[i]);
+        if (!chained || i + 2 >= ROWS) continue;
+        ae_dhead_clear(head_engine);
+        assert_int_equal(ae_dhead_add_drafted(head_engine, 0, -1, tokens[i + 2], &out), 0);
+        ae_dhead_run_drafted(head_engine);
+        need(ae_dhead_sync(head_engine, &error), &error);
+        memcpy(chained[i], ae_dhead_logits(head_engine, out), sizeof chained[i]);
     }
     ae_dhead_engine_free(head_engine);
     ae_engine_free(engine);
@@ -406,8 +413,9 @@ static void test_mtp_logits(void **state)
 {
     static const char *const names[] = {"qwen35-mtp", "qwen35moe", "glm4moe", "qwen3next-mtp", "glm4.7-flash-mtp",
                                         "bailingmoe2", "deepseek32-mtp", "bailingmoe3", "deepseek4-mtp"};
+    static const char *const more[] = {"deepseek4-mtp"}; /* with drafts after each row */
     static golden text, ahead;
-    static float logits[ROWS][MKARCH_VOCAB];
+    static float logits[ROWS][MKARCH_VOCAB], chained[ROWS][MKARCH_VOCAB];
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         aerie_error error = {0};
@@ -418,11 +426,19 @@ static void test_mtp_logits(void **state)
         read_golden(&text, names[i], ROWS);
         read_golden(&ahead, name, ROWS - 1);
         assert_true(hash_of(path) == ahead.model_hash);
-        run_block(path, text.tokens, logits);
+        bool is_chained = false;
+        for (size_t k = 0; k < sizeof more / sizeof more[0]; k++) is_chained |= !strcmp(names[i], more[k]);
+        run_block(path, text.tokens, logits, is_chained ? chained : NULL);
         unlink(path);
         const difference d = compare(logits, ahead.logits, ROWS - 1);
         print_message("%-22s error %.1e, best token the same in %u of %u rows\n", name, d.nmse, d.n_agree, ROWS - 1);
         assert_true(d.nmse <= 1e-6 && d.n_agree + 1 >= ROWS - 1);
+        if (!is_chained) continue;
+        snprintf(name, sizeof name, "%s.nextn.chained", names[i]);
+        read_golden(&ahead, name, ROWS - 2);
+        const difference c = compare(chained, ahead.logits, ROWS - 2);
+        print_message("%-22s error %.1e, best token the same in %u of %u rows\n", name, c.nmse, c.n_agree, ROWS - 2);
+        assert_true(c.nmse <= 1e-6 && c.n_agree + 1 >= ROWS - 2);
     }
 }
 

@@ -23,11 +23,15 @@
 #include "mkhead.h"
 #include "spec_rig.inc"
 
-enum { N_REQUESTS = 8, N_PREDICT = 12, N_MODELS = 7 };
+enum { N_REQUESTS = 8, N_PREDICT = 12, N_MODELS = 8 };
 
 /* step35 with three blocks, of which its arrays say nothing. */
 static char step35_keys[1024], step35_tensors[4096];
 static mkarch_spec step35;
+
+/* deepseek4-mtp with two blocks, the second of which its arrays do not reach */
+static char deepseek4_keys[2048];
+static mkarch_spec deepseek4;
 
 static const mkarch_spec *specs[N_MODELS];
 static aerie_model *models[N_MODELS];
@@ -45,18 +49,35 @@ static void make_step35(void)
     step35.name = "step35-mtp", step35.layers = "FsSSfMMM", step35.keys = step35_keys, step35.tensors = step35_tensors;
 }
 
+/* Copies keys with the text `from` replaced by one of the same length. */
+static void put_key(char *keys, size_t size, const char *all, const char *from, const char *to)
+{
+    snprintf(keys, size, "%s", all);
+    char *at = strstr(keys, from);
+    assert_non_null(at);
+    memcpy(at, to, strlen(to));
+}
+
+static void make_deepseek4(void)
+{
+    deepseek4 = *mkarch_find("deepseek4-mtp");
+    put_key(deepseek4_keys, sizeof deepseek4_keys, deepseek4.keys, "nextn_predict_layers 1", "nextn_predict_layers 2");
+    deepseek4.name = "deepseek4-two", deepseek4.layers = "acMM", deepseek4.keys = deepseek4_keys;
+}
+
 static int make_models(void **state)
 {
     static const char *const names[N_MODELS] = {"qwen35-mtp", "qwen35moe",        "glm4moe", NULL,
-                                                "glm4.7-flash-mtp", "gemma4", "gemma4-31b"};
+                                                "glm4.7-flash-mtp", "gemma4", "gemma4-31b", NULL};
     uint64_t random = 3;
     (void)state;
     make_step35();
+    make_deepseek4();
     if (!mkdtemp(folder)) return 1;
     for (size_t i = 0; i < N_MODELS; i++) {
         aerie_error error = {0};
         char drafter[64];
-        specs[i] = names[i] ? mkarch_find(names[i]) : &step35;
+        specs[i] = names[i] ? mkarch_find(names[i]) : i == 3 ? &step35 : &deepseek4;
         need(mkarch_write(specs[i], true, path_of(specs[i]->name), &error), &error);
         models[i] = load(path_of(specs[i]->name), "");
         snprintf(drafter, sizeof drafter, "%s.assistant", specs[i]->name);
@@ -152,6 +173,8 @@ static void test_names(void **state)
     assert_int_equal(info.taps[0], 5); /* before the final norm, unlike the others */
     aerie_drafter_head_info_get(heads[0], &info, sizeof info);
     assert_true(info.taps[0] == AERIE_TAP_NORMED);
+    aerie_drafter_head_info_get(heads[7], &info, sizeof info);
+    assert_int_equal(info.n_taps, 4); /* all streams of a row */
     aerie_drafter_head_info_get(heads[5], &info, sizeof info);
     assert_string_equal(info.kind, "MTP assistant");
     assert_int_equal(info.type, AERIE_SPEC_MTP);
@@ -282,6 +305,34 @@ static void test_refused(void **state)
     unlink(path_of("tiny")), unlink(path_of("deeper"));
 }
 
+static void test_refused_streams(void **state)
+{
+    static const struct {
+        const char *from, *to, *words;
+    } wrong[] = {{"compress_ratios 0 4 0", "compress_ratios 0 4 4", "compress_ratios is 4; an MTP block does not compress"},
+                 {"hyper_connection.count 4", "hyper_connection.count 3", "tensor output_hc_fn.weight has shape [256, 4, 1, 1], expected [192, 3]"},
+                 {"hash_layer_count 1", "hash_layer_count 3", "hash_layer_count is 3; "}};
+    static char keys[2048];
+    aerie_error error = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        mkarch_spec spec = *mkarch_find("deepseek4-mtp");
+        put_key(keys, sizeof keys, spec.keys, wrong[i].from, wrong[i].to);
+        spec.keys = keys;
+        need(mkarch_write(&spec, true, path_of("a"), &error), &error);
+        refuse_head(models[7], "a", AERIE_ERROR_FORMAT, wrong[i].words);
+    }
+    write_without("deepseek4-mtp", "- output_hc_base", "", "a");
+    refuse_head(models[7], "a", AERIE_ERROR_FORMAT, "tensor output_hc_base.weight is missing");
+    write_without("deepseek4-mtp", "* hc_ffn_scale", "* hc_ffn_scale o 2\n", "a");
+    refuse_head(models[7], "a", AERIE_ERROR_FORMAT, "blk.2.hc_ffn_scale.weight");
+    write_without("deepseek4-mtp", "nothing", "", "a"); /* one block less does no harm */
+    aerie_drafter_head *head;
+    need(aerie_drafter_head_load(&head, models[7], path_of("a"), NULL, &error), &error);
+    aerie_drafter_head_free(head);
+    unlink(path_of("a"));
+}
+
 static void test_refused_assistants(void **state)
 {
     aerie_error error = {0};
@@ -314,6 +365,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_tokens), cmocka_unit_test(test_names),
                                        cmocka_unit_test(test_found), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_refused_streams),
                                        cmocka_unit_test(test_refused_assistants)};
     return cmocka_run_group_tests(tests, make_models, drop_models);
 }
