@@ -36,7 +36,8 @@ typedef struct ae_engine_options {
     uint32_t n_threads; /* with a pool, the pool's number */
     ae_kv_type kv_type;
     uint32_t n_taps;       /* number of hidden rows that every row of a pass exports, for drafter heads */
-    /* which ones: the residual stream before this layer (n_layers: after the last one), AERIE_TAP_NORMED, or AE_TAP_STREAM on */
+    /* which ones: the residual stream before this layer (n_layers: after the last one), AERIE_TAP_NORMED, or AE_TAP_STREAM and
+     * on */
     uint32_t taps[AERIE_MAX_TAPS];
     uint32_t max_rank;     /* largest rank of adapters; 0: sequences have no adapters */
     ae_pool *pool;         /* threads to run on, which must outlive the engine; NULL: threads of its own */

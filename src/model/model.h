@@ -540,8 +540,8 @@ typedef struct ae_layer {
     float out_scale;                   /* factor of the stream after the layer; 1: none */
 } ae_layer;
 
-/* What an MTP block has besides its layer: y = layer(eh_proj(enorm(embedding(t)) | hnorm(f))); logits = head(head_norm(y)). With
- * hyper-connections eh_proj and hnorm are applied to each stream, beside the same embedding. */
+/* What an MTP block has besides its layer: y = layer(eh_proj(enorm(embedding(t)) | hnorm(f))); logits = head(head_norm(y)).
+ * With hyper-connections eh_proj and hnorm are applied to each stream, beside the same embedding. */
 typedef struct ae_nextn {
     ae_tensor_ref eh_proj;      /* [n_embd, 2 n_embd], the embedding's half first */
     ae_tensor_ref enorm, hnorm; /* [n_embd] x 2 */

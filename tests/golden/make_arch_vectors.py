@@ -10,8 +10,8 @@ file, i32 tokens [rows], then for each row the f32 value of one step and i16 ste
 Of encoders (bert, nomic-bert) the rows are the last layer's, filled up with zeros.
 NAME.nextn.bin, of models with an MTP block that the library runs, holds its logits in the same way: for rows 1 to 95 at
 their positions, each from its token and the hidden row of the trunk before it; nothing stands at position 0.
-NAME.nextn.chained.bin, of some, holds those of the draft after each of these rows but the last: row 2 on, each from its token and
-the block's own hidden row before it, by the second block where there is one.
+NAME.nextn.chained.bin, of some, holds those of the draft after each of these rows but the last: row 2 on, each from its
+token and the block's own hidden row before it, by the second block where there is one.
 Exit status 1 if the library refused a model; what it said is printed.
 """
 import argparse

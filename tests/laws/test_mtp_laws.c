@@ -310,7 +310,8 @@ static void test_refused_streams(void **state)
     static const struct {
         const char *from, *to, *words;
     } wrong[] = {{"compress_ratios 0 4 0", "compress_ratios 0 4 4", "compress_ratios is 4; an MTP block does not compress"},
-                 {"hyper_connection.count 4", "hyper_connection.count 3", "tensor output_hc_fn.weight has shape [256, 4, 1, 1], expected [192, 3]"},
+                 {"hyper_connection.count 4", "hyper_connection.count 3",
+                  "tensor output_hc_fn.weight has shape [256, 4, 1, 1], expected [192, 3]"},
                  {"hash_layer_count 1", "hash_layer_count 3", "hash_layer_count is 3; "}};
     static char keys[2048];
     aerie_error error = {0};

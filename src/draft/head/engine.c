@@ -120,7 +120,8 @@ static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, 
     };
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         *arrays[i].field = ae_layout_add(l, arrays[i].n, sizeof(float));
-    e->compress = (ae_compress_rows){.grouped = ae_layout_add(l, n * h->compress.n_groups * h->compress.n_out, sizeof(float))};
+    e->compress = (ae_compress_rows){0};
+    e->compress.grouped = ae_layout_add(l, n * h->compress.n_groups * h->compress.n_out, sizeof(float));
     ae_block_layout(l, h, ae_dhead_layers(head), hp->n_layers, n, &e->block);
     for (uint32_t i = 0; i < h->n_ropes; i++) {
         e->cos[i] = ae_layout_add(l, n * h->ropes[i].n_rot / 2, sizeof(float));
