@@ -142,8 +142,8 @@ static ae_stream_options stream_options(const ae_dhead *head, const ae_dhead_eng
     const ae_dhead_hparams *hp = &head->hparams;
     const ae_hparams *h = &hp->layer;
     const ae_expert_hparams *x = &h->experts;
-    const uint32_t dims[] = {2 * (h->hyper ? h->n_embd : ae_dhead_width(hp)), hp->n_taps * hp->n_target_embd, ae_dhead_width(hp) + hp->n_markov,
-                             hp->n_correct};
+    const uint32_t W = ae_dhead_width(hp);
+    const uint32_t dims[] = {2 * (h->hyper ? h->n_embd : W), hp->n_taps * hp->n_target_embd, W + hp->n_markov, hp->n_correct};
     uint32_t max_in = ae_block_max_in(h, ae_dhead_layers(head), hp->n_layers);
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         if (dims[i] > max_in) max_in = dims[i];
