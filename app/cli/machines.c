@@ -27,12 +27,14 @@ static int settle_shares(const char *text, aerie_machines *m)
     return APP_DONE;
 }
 
-/* The option that a group cannot serve, or NULL. Said before anything is loaded, not when an answer is to be saved. */
-static const char *not_in_a_group(const app_options *o)
+/* The first process alone reads and writes what is kept, so the others need not have its files and folders. */
+static void keep_nothing(app_options *o)
 {
-    if (o->command->bit == APP_RUN && o->run.prompt_cache) return "--prompt-cache";
-    if (o->command->bit == APP_SERVE && o->serve.slot_save_path) return "--slot-save-path";
-    return NULL;
+    uint32_t rank = 0;
+    if (!aerie_machines_started(&rank) || !rank) return;
+    o->run.prompt_cache = NULL;
+    o->run.prompt_cache_all = o->run.prompt_cache_ro = false;
+    o->serve.slot_save_path = o->serve.cache_disk = NULL;
 }
 
 int app_machines_settle(app_options *options)
@@ -51,14 +53,12 @@ int app_machines_settle(app_options *options)
     if (!aerie_machines_kind_parse(name, &machines.kind) || (colon && options->command->bit != APP_INSPECT))
         return app_error(APP_USAGE, "--machines takes auto, split or pipeline%s; found '%s'",
                          options->command->bit == APP_INSPECT ? ", with a number of processes as in split:4" : "", given);
-    if (not_in_a_group(options))
-        return app_error(APP_USAGE, "%s does not go with --machines: several machines together save no sequences",
-                         not_in_a_group(options));
     const int bad = settle_shares(options->split, &machines);
     if (bad) return bad;
     machines.insecure = options->machines_insecure;
     machines.verify = options->machines_verify;
     machines.limit = options->machines_limit;
+    if (options->command->bit != APP_INSPECT) keep_nothing(options);
     options->model_params.machines = &machines;
     return APP_DONE;
 }

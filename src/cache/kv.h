@@ -169,18 +169,26 @@ void ae_kv_forget_prefixes(ae_kv *kv);
 size_t ae_kv_saved_bytes(const ae_kv *kv, uint32_t n, uint32_t first);
 /* `first` for saving a sequence; n is a landing. */
 uint32_t ae_kv_saved_first(const ae_kv *kv, uint32_t seq, uint32_t n);
-/* Writes the bytes of positions [begin, end) to their places in out [ae_kv_saved_bytes(kv, n, first)]. */
-void ae_kv_save(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, uint32_t first, uint32_t begin, uint32_t end,
-                void *out);
+/* A piece of such bytes, positions [begin, end): those of layers without a window from position begin on, and those of the
+ * other layers from begin or `first` on, whichever is later. */
+typedef struct ae_kv_bytes {
+    uint8_t *pages, *parts;
+} ae_kv_bytes;
+/* Where the piece that begins at `begin` lies in all bytes [ae_kv_saved_bytes(kv, n, first)]. */
+ae_kv_bytes ae_kv_bytes_at(const ae_kv *kv, uint32_t n, uint32_t first, uint32_t begin, const void *all);
+/* Writes the bytes of positions [begin, end). */
+void ae_kv_save(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t first, uint32_t begin, uint32_t end, ae_kv_bytes out);
 /* `first` for saving tokens[0..n) from the tree; n is a result of ae_kv_match. */
 uint32_t ae_kv_prefix_first(const ae_kv *kv, ae_kv_key key, const int32_t *tokens, uint32_t n);
 void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
-                       uint32_t begin, uint32_t end, void *out); /* as ae_kv_save does */
+                       uint32_t begin, uint32_t end, ae_kv_bytes out); /* as ae_kv_save does */
 /* Puts positions [begin, end) of such bytes into the tree, as if a sequence of these tokens had ended; begin is a whole number
  * of pages, and end, too, or n. Pages that the tree already has stay. false: the tree has not all positions before begin, or
  * pages ran out, and the rest is left out. */
 bool ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
-                        uint32_t begin, uint32_t end, const void *bytes);
+                        uint32_t begin, uint32_t end, ae_kv_bytes bytes);
+/* Canonical bytes of a position in layers without a window, or in the others. */
+size_t ae_kv_store_bytes(const ae_kv *kv, bool parts);
 
 /* For tests: a slot's keys and values of all layers as canonical bytes, with zeros for lost parts. */
 size_t ae_kv_slot_bytes(const ae_kv *kv);

@@ -91,9 +91,7 @@ static inline ae_stream *ae_kv_stream_of(const kv_device *d, ae_stream *stream)
 {
     return d->stream ? d->stream : stream;
 }
-/* window.c: bytes of a slot on all devices; reading and writing positions as canonical bytes through a (host) table of
- * pages. */
-size_t ae_kv_store_bytes(const ae_kv *kv, bool parts);
+/* window.c: reading and writing positions as canonical bytes through a (host) table of pages. */
 void ae_kv_stores_read(ae_kv *kv, ae_stream *stream, bool parts, const int32_t *table, uint32_t slot, uint8_t *out);
 void ae_kv_stores_write(ae_kv *kv, ae_stream *stream, bool parts, const int32_t *table, uint32_t slot, const uint8_t *bytes);
 

@@ -251,10 +251,9 @@ uint32_t ae_kv_prefix_first(const ae_kv *kv, ae_kv_key key, const int32_t *token
 }
 
 void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
-                       uint32_t begin, uint32_t end, void *out)
+                       uint32_t begin, uint32_t end, ae_kv_bytes out)
 {
     const size_t bytes = ae_kv_store_bytes(kv, false), part_bytes = ae_kv_store_bytes(kv, true);
-    uint8_t *const whole = out, *const parts = whole + n * bytes;
     int32_t node, part;
     uint32_t n_same;
     ae_kv_settle(kv, stream);
@@ -265,10 +264,11 @@ void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_
     for (uint32_t done = 0; done < end && n_same == AE_KV_PAGE; done += n_same) {
         node = best_child(kv, node, key, tokens + done, n - done, &n_same);
         const uint32_t stop = done + n_same < end ? done + n_same : end;
-        for (uint32_t i = done > begin ? done : begin; i < stop; i++) {
-            ae_kv_stores_read(kv, stream, false, &node, i - done, whole + i * bytes);
-            if (kv->window && i >= first)
-                ae_kv_stores_read(kv, stream, true, &kv->part_of[node], i - done, parts + (i - first) * part_bytes);
+        for (uint32_t i = done > begin ? done : begin; i < stop; i++, out.pages += bytes) {
+            ae_kv_stores_read(kv, stream, false, &node, i - done, out.pages);
+            if (!kv->window || i < first) continue;
+            ae_kv_stores_read(kv, stream, true, &kv->part_of[node], i - done, out.parts);
+            out.parts += part_bytes;
         }
     }
 }
@@ -283,10 +283,10 @@ static void write_part(ae_kv *kv, ae_stream *stream, int32_t page, uint32_t n, c
 }
 
 bool ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
-                        uint32_t begin, uint32_t end, const void *bytes)
+                        uint32_t begin, uint32_t end, ae_kv_bytes bytes)
 {
     const size_t slot_bytes = ae_kv_store_bytes(kv, false), part_bytes = ae_kv_store_bytes(kv, true);
-    const uint8_t *whole = bytes, *parts = whole + n * slot_bytes;
+    const uint32_t first_part = begin > first ? begin : first;
     int32_t parent = AE_KV_NONE;
     uint32_t held = 0; /* tokens of the path so far; its nodes must not be given up while the path is extended */
     ae_kv_settle(kv, stream);
@@ -298,7 +298,7 @@ bool ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32
             const int32_t page = held < begin ? AE_KV_NONE : ae_kv_page_take(kv);
             if (page < 0) break;
             for (uint32_t i = 0; i < n_here; i++)
-                ae_kv_stores_write(kv, stream, false, &page, i, whole + (held + i) * slot_bytes);
+                ae_kv_stores_write(kv, stream, false, &page, i, bytes.pages + (held - begin + i) * slot_bytes);
             drop_shorter(kv, parent, key, own, n_here);
             node_add(kv, page, parent, key, own, n_here);
             node = page;
@@ -306,7 +306,7 @@ bool ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32
             ae_kv_page_hold(kv, node);
         }
         if (held >= first && held >= begin && !ae_kv_has_part(kv, node) && kv->nodes[node].n_tokens == n_here)
-            write_part(kv, stream, node, n_here, parts + (held - first) * part_bytes);
+            write_part(kv, stream, node, n_here, bytes.parts + (held - first_part) * part_bytes);
         parent = node;
     }
     touch_path(kv, parent);

@@ -183,17 +183,21 @@ uint32_t ae_kv_saved_first(const ae_kv *kv, uint32_t seq, uint32_t n)
     return i * AE_KV_PAGE;
 }
 
-void ae_kv_save(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, uint32_t first, uint32_t begin, uint32_t end,
-                void *out)
+ae_kv_bytes ae_kv_bytes_at(const ae_kv *kv, uint32_t n, uint32_t first, uint32_t begin, const void *all)
+{
+    const size_t bytes = ae_kv_store_bytes(kv, false), part_bytes = ae_kv_store_bytes(kv, true);
+    uint8_t *const at = (uint8_t *)(uintptr_t)all;
+    return (ae_kv_bytes){at + begin * bytes, at + n * bytes + (begin > first ? begin - first : 0) * part_bytes};
+}
+
+void ae_kv_save(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t first, uint32_t begin, uint32_t end, ae_kv_bytes out)
 {
     const kv_seq *s = &kv->seqs[seq];
     const size_t bytes = ae_kv_store_bytes(kv, false), part_bytes = ae_kv_store_bytes(kv, true);
-    uint8_t *const whole = out, *const parts = whole + n * bytes;
     ae_kv_settle(kv, stream);
-    for (uint32_t i = begin; i < end; i++) ae_kv_stores_read(kv, stream, false, s->table, i, whole + i * bytes);
-    for (uint32_t i = begin > first ? begin : first; kv->window && i < end; i++)
-        ae_kv_stores_read(kv, stream, true, &kv->part_of[s->table[i / AE_KV_PAGE]], i % AE_KV_PAGE,
-                          parts + (i - first) * part_bytes);
+    for (uint32_t i = begin; i < end; i++, out.pages += bytes) ae_kv_stores_read(kv, stream, false, s->table, i, out.pages);
+    for (uint32_t i = begin > first ? begin : first; kv->window && i < end; i++, out.parts += part_bytes)
+        ae_kv_stores_read(kv, stream, true, &kv->part_of[s->table[i / AE_KV_PAGE]], i % AE_KV_PAGE, out.parts);
 }
 
 size_t ae_kv_slot_bytes(const ae_kv *kv)

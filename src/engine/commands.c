@@ -159,6 +159,22 @@ void ae_commands_put_set(ae_engine *e, ae_command_kind kind, uint32_t seq, const
                              .n = 2 * set->n}, words);
 }
 
+void ae_commands_put_saved(ae_engine *e, ae_command_kind kind, uint32_t seq, ae_kv_key key, const int32_t *tokens,
+                           uint32_t n_tokens, const ae_engine_saved *s)
+{
+    ae_commands *c = e->options.commands;
+    const uint32_t words[] = {s->begin, s->end, (uint32_t)key.adapters, (uint32_t)(key.adapters >> 32), (uint32_t)key.scope,
+                              (uint32_t)(key.scope >> 32)};
+    _Static_assert(sizeof words == AE_COMMANDS_SAVED * sizeof *words, "as declared");
+    if (!is_read(c)) return;
+    const bool held = ae_commands_hold(c);
+    put_head(c, &(ae_command){.kind = kind, .engine = e->number, .seq = seq, .a = s->n, .b = s->first, .result = s->has_state,
+                              .n = AE_COMMANDS_SAVED + n_tokens});
+    for (uint32_t i = 0; i < AE_COMMANDS_SAVED; i++) put_word(c, words[i]);
+    for (uint32_t i = 0; i < n_tokens; i++) put_word(c, (uint32_t)tokens[i]);
+    ae_commands_release(c, held);
+}
+
 /* ---- Life ----------------------------------------------------------------------------------------------------------- */
 
 aerie_status ae_commands_create(ae_commands *c, ae_engine *e, aerie_error *error)

@@ -35,6 +35,9 @@ typedef enum ae_command_kind {
     AE_COMMAND_KEEP,     /* n tokens */
     AE_COMMAND_SNAPSHOT,
     AE_COMMAND_FORGET,
+    AE_COMMAND_SAVE,     /* a: positions in all; b: `first`; result: whether the state goes along; n: begin and end, the key,
+                          * then the tokens if they are in the prefix tree. A round follows */
+    AE_COMMAND_LOAD,     /* the same, with tokens up to the end */
     AE_COMMANDS
 } ae_command_kind;
 
@@ -68,6 +71,9 @@ void ae_commands_put_tree(ae_engine *engine, uint32_t seq, const ae_tree *tree, 
 void ae_commands_put_given(ae_engine *engine, const struct ae_given *given, bool group);
 void ae_commands_put_mode(ae_engine *engine, const ae_pass_mode *mode);
 void ae_commands_put_set(ae_engine *engine, ae_command_kind kind, uint32_t seq, const ae_adapter_set *set);
+#define AE_COMMANDS_SAVED 6 /* words before the tokens of a saved sequence */
+void ae_commands_put_saved(ae_engine *engine, ae_command_kind kind, uint32_t seq, ae_kv_key key, const int32_t *tokens,
+                           uint32_t n_tokens, const ae_engine_saved *saved);
 /* Held while a pass runs: messages of two passes would mix, so a second thread that comes meanwhile ends the group. Returns
  * whether this call took hold, for release; false too for NULL, and inside of another hold of the same thread. */
 bool ae_commands_hold(ae_commands *commands);

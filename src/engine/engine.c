@@ -246,7 +246,7 @@ static void list_layers(const ae_model *m, const ae_split *split, const ae_net *
 static ae_kv_options kv_options(const ae_model *m, const ae_engine_options *o, layer_lists *c)
 {
     const uint32_t n_layers = ae_net_kv_layers(m, c->layers, c->windows, NULL);
-    ae_ranks_kv(o->ranks, m, c->layers);
+    ae_ranks_kv(o->ranks, m, c->layers, n_layers);
     return (ae_kv_options){
         .n_layers = n_layers, .layers = c->layers, .windows = c->windows,
         .n_seqs = o->n_seqs, .n_slots = o->n_ctx + AERIE_MAX_DRAFT, /* drafts may extend beyond the context */
@@ -425,6 +425,8 @@ static aerie_status create(ae_engine **out, const ae_net *net, const ae_engine_o
     if (net->ranks)
         AE_TRY_GOTO(status, ae_comm_reserve(net->ranks->comm, gathered_size(net->model, &e->options) * sizeof(float), error),
                     fail);
+    if (net->ranks && net->ranks->n > 1)
+        AE_TRY_GOTO(status, ae_group_bytes_create(&e->saving.bytes, net->model, net->ranks, e->options.kv_type, error), fail);
     if (e->options.commands) AE_TRY_GOTO(status, ae_commands_create(e->options.commands, e, error), fail);
     *out = e;
     return AERIE_OK;
@@ -468,6 +470,9 @@ void ae_engine_free(ae_engine *engine)
         const ae_engine_device *d = &engine->devices[i];
         if (d->memory) d->backend->ops->free(d->backend, d->memory, d->bytes);
     }
+    ae_group_bytes_free(engine->saving.bytes);
+    ae_free(engine->saving.own);
+    ae_free(engine->saving.all);
     ae_free(engine->devices);
     ae_free(engine->host);
     ae_free(engine);
@@ -686,7 +691,8 @@ aerie_status ae_engine_pass(ae_engine *e, aerie_error *error)
 aerie_status ae_engine_sync(ae_engine *e, aerie_error *error)
 {
     ae_kv_settle(e->kv, NULL);
-    return sync_all(e, error);
+    AE_TRY(sync_all(e, error));
+    return e->net->ranks ? ae_comm_status(e->net->ranks->comm, error) : AERIE_OK;
 }
 
 double ae_engine_pass_seconds(const ae_engine *e)

@@ -4,6 +4,7 @@
 
 #include "engine/layers/block.h"
 #include "engine/engine.h"
+#include "engine/group_bytes.h"
 #include "engine/rows.h"
 #include "cache/recurrent.h"
 
@@ -33,6 +34,13 @@ typedef struct ae_engine_device {
     float *tapped;       /* [n_taps][n_batch][n_embd] taps of layers on another device than the output's: there where they are
                           * computed, and where they arrive; or NULL */
 } ae_engine_device;
+
+/* saved.c: of a rank in a group, for saving and loading; otherwise NULLs. */
+typedef struct ae_engine_saving {
+    ae_group_bytes *bytes;
+    uint8_t *own, *all;  /* [n_own] and [n_all], of one round */
+    size_t n_own, n_all;
+} ae_engine_saving;
 
 struct ae_engine {
     const ae_net *net;
@@ -69,6 +77,7 @@ struct ae_engine {
     ae_block_group group; /* of a rank in a group; otherwise NULLs */
     aerie_status group_status; /* on ranks that follow: result of the pass before its logits were sent */
     uint32_t number;     /* index among the engines of options.commands */
+    ae_engine_saving saving;
 
     /* adapters (host) */
     ae_adapter_keys keys;
@@ -108,6 +117,11 @@ static inline uint32_t ae_engine_number_of(const ae_engine *e, const ae_engine_d
 {
     return (uint32_t)(d - e->devices);
 }
+
+/* saved.c, on ranks that follow: their part of a piece that rank 0 saves (tokens NULL: of a sequence; otherwise [n], from the
+ * prefix tree) or loads (tokens [end]). Whatever does not fit has been refused before. */
+void ae_engine_follow_save(ae_engine *engine, uint32_t seq, ae_kv_key key, const int32_t *tokens, const ae_engine_saved *saved);
+void ae_engine_follow_load(ae_engine *engine, ae_kv_key key, const int32_t *tokens, const ae_engine_saved *saved);
 
 /* forward.c: runs the halves [begin, end) of layers, which are on one device (weights/split.h). A device may replay their
  * operations instead (pass_begin), so they depend only on what the pass's key covers (engine.c) and on device memory. */

@@ -243,6 +243,51 @@ static aerie_status do_sequence(follower *f, ae_engine *e, aerie_error *error)
     }
 }
 
+/* Reads what a piece of a saved sequence is; n_tokens: how many tokens belong to it. */
+static aerie_status read_saved(const follower *f, const ae_engine *e, ae_engine_saved *s, ae_kv_key *key, uint32_t n_tokens,
+                               aerie_error *error)
+{
+    const uint32_t *w = f->payload;
+    if (f->at.n != AE_COMMANDS_SAVED + n_tokens) return impossible(f, "words", f->at.n, error);
+    *s = (ae_engine_saved){f->at.a, f->at.b, f->at.result, w[0], w[1]};
+    *key = (ae_kv_key){w[2] | (uint64_t)w[3] << 32, w[4] | (uint64_t)w[5] << 32};
+    if (f->at.result > 1) return impossible(f, "a state", f->at.result, error);
+    if (s->begin >= s->end || s->end > s->n || s->end - s->begin > AE_KV_PAGE || s->end > e->options.n_ctx)
+        return impossible(f, "an end", s->end, error);
+    if (s->n > 1u << 24 || s->first > s->n || (s->first % AE_KV_PAGE && s->first != s->n))
+        return impossible(f, "a first position", s->first, error);
+    return AERIE_OK;
+}
+
+static aerie_status do_save(follower *f, ae_engine *e, aerie_error *error)
+{
+    const bool kept = f->at.n != AE_COMMANDS_SAVED; /* in the prefix tree */
+    const int32_t *tokens = kept ? (const int32_t *)f->payload + AE_COMMANDS_SAVED : NULL;
+    const uint32_t seq = f->at.seq;
+    ae_engine_saved s;
+    ae_kv_key key;
+    AE_TRY(read_saved(f, e, &s, &key, kept ? f->at.a : 0, error));
+    const uint32_t n = kept ? ae_kv_match(e->kv, key, tokens, s.n) : ae_kv_landing(e->kv, seq, s.n);
+    if (n != s.n) return impossible(f, "positions", s.n, error);
+    if (s.has_state && s.n != (kept ? ae_engine_prefix_saved(e, key, tokens, s.n) : ae_engine_seq_saved(e, seq, s.n)))
+        return impossible(f, "a state after", s.n, error);
+    if (s.first < (kept ? ae_kv_prefix_first(e->kv, key, tokens, n) : ae_kv_saved_first(e->kv, seq, n)))
+        return impossible(f, "a first position", s.first, error);
+    ae_engine_follow_save(e, seq, key, tokens, &s);
+    return ae_comm_status(f->commands->comm, error);
+}
+
+static aerie_status do_load(follower *f, ae_engine *e, aerie_error *error)
+{
+    ae_engine_saved s;
+    ae_kv_key key;
+    if (f->at.n < AE_COMMANDS_SAVED) return impossible(f, "words", f->at.n, error);
+    AE_TRY(read_saved(f, e, &s, &key, f->payload[1], error));
+    if (s.begin % AE_KV_PAGE || (s.end % AE_KV_PAGE && s.end != s.n)) return impossible(f, "a begin", s.begin, error);
+    ae_engine_follow_load(e, key, (const int32_t *)f->payload + AE_COMMANDS_SAVED, &s);
+    return ae_comm_status(f->commands->comm, error);
+}
+
 static void drop_rows(follower *f, uint32_t engine)
 {
     ae_free(f->rows[engine]);
@@ -273,6 +318,8 @@ static aerie_status do_engine(follower *f, ae_engine *e, aerie_error *error)
     case AE_COMMAND_ADAPT:
     case AE_COMMAND_KEY: return do_set(f, e, error);
     case AE_COMMAND_FORGET: ae_engine_forget_prefixes(e); return AERIE_OK;
+    case AE_COMMAND_SAVE: return do_save(f, e, error);
+    case AE_COMMAND_LOAD: return do_load(f, e, error);
     default: return do_sequence(f, e, error);
     }
 }

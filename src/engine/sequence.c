@@ -129,53 +129,6 @@ uint32_t ae_engine_adopt(ae_engine *e, uint32_t seq, const int32_t *tokens, uint
     return adopted;
 }
 
-/* ---- Saved sequences ------------------------------------------------------------------------------------------- */
-
-uint32_t ae_engine_seq_saved(const ae_engine *e, uint32_t seq, uint32_t n)
-{
-    const uint32_t at = ae_kv_landing(e->kv, seq, n);
-    if (!e->state) return at;
-    return at == ae_state_n_live(e->state, seq) && ae_state_landing(e->state, seq, at) == at ? at : 0;
-}
-
-uint32_t ae_engine_prefix_saved(const ae_engine *e, ae_kv_key key, const int32_t *tokens, uint32_t n)
-{
-    n = ae_kv_match(e->kv, key, tokens, n);
-    for (uint32_t last = n + 1; e->state && n < last;) {
-        last = n;
-        n = ae_kv_match(e->kv, key, tokens, ae_state_match(e->state, key, tokens, n));
-    }
-    return n;
-}
-
-size_t ae_engine_saved_bytes(const ae_engine *e, uint32_t n, uint32_t first, bool has_state)
-{
-    return ae_kv_saved_bytes(e->kv, n, first) + (has_state && e->state ? ae_state_bytes(e->state) : 0);
-}
-
-void ae_engine_save_seq(ae_engine *e, uint32_t seq, const ae_engine_saved *s, void *out)
-{
-    ae_kv_save(e->kv, NULL, seq, s->n, s->first, s->begin, s->end, out);
-    if (s->has_state && e->state && s->end == s->n)
-        (void)ae_state_read(e->state, NULL, seq, (uint8_t *)out + ae_kv_saved_bytes(e->kv, s->n, s->first));
-}
-
-void ae_engine_save_prefix(ae_engine *e, ae_kv_key key, const int32_t *tokens, const ae_engine_saved *s, void *out)
-{
-    ae_kv_read_prefix(e->kv, NULL, key, tokens, s->n, s->first, s->begin, s->end, out);
-    if (s->has_state && e->state && s->end == s->n)
-        (void)ae_state_read_snapshot(e->state, NULL, key, tokens, s->n,
-                                     (uint8_t *)out + ae_kv_saved_bytes(e->kv, s->n, s->first));
-}
-
-bool ae_engine_load_prefix(ae_engine *e, ae_kv_key key, const int32_t *tokens, const ae_engine_saved *s, const void *bytes)
-{
-    const uint8_t *state = (const uint8_t *)bytes + ae_kv_saved_bytes(e->kv, s->n, s->first);
-    const bool whole = ae_kv_write_prefix(e->kv, NULL, key, tokens, s->n, s->first, s->begin, s->end, bytes);
-    if (s->has_state && e->state && s->end == s->n) (void)ae_state_write_snapshot(e->state, NULL, key, tokens, s->n, state);
-    return whole;
-}
-
 static void snapshot(ae_engine *e, uint32_t seq)
 {
     if (e->state) (void)ae_state_snapshot(e->state, NULL, seq);

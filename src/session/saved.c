@@ -174,7 +174,6 @@ aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_err
     AE_NEED(task, error);
     AE_NEED(n, error);
     AE_TRY(ae_session_check_process(task->session, error));
-    AE_TRY(ae_session_check_alone(task->session->model, "saving sequences", error));
     aerie_session *s = task->session;
     *n = 0;
     if (s->model->model->hparams.denoises)
@@ -291,7 +290,6 @@ aerie_status aerie_session_saving_begin(aerie_session *s, uint64_t scope, const 
     AE_NEED_IF(n_tokens, tokens, error);
     AE_NEED_IF(n_adapters, adapters, error);
     AE_TRY(ae_session_check_process(s, error));
-    AE_TRY(ae_session_check_alone(s->model, "saving sequences", error));
     AE_TRY(refuse_in_step(s, error));
     ae_adapter_set set;
     AE_TRY(ae_session_adapter_set(s, adapters, n_adapters, &set, error));
@@ -538,7 +536,6 @@ aerie_status ae_session_saved_copy(const aerie_session *s, const void *data, siz
                                    aerie_error *error)
 {
     *out = (ae_session_saved){0};
-    AE_TRY(ae_session_check_alone(s->model, "loading sequences", error));
     out->memory = data ? ae_alloc(n + 1, 1) : NULL;
     if (!data)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "a saved sequence of %zu bytes is announced, but its data is NULL", n);
@@ -636,7 +633,6 @@ aerie_status aerie_session_loading_begin(aerie_session *s, uint64_t scope, const
     AE_NEED_AS(s, "session", error);
     AE_NEED_IF(n, data, error);
     AE_TRY(ae_session_check_process(s, error));
-    AE_TRY(ae_session_check_alone(s->model, "loading sequences", error));
     aerie_loading *new = ae_alloc(1, sizeof *new);
     if (!new) return ae_fail_memory(error, "a sequence that is being loaded", sizeof *new);
     new->session = s;

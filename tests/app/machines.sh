@@ -48,6 +48,22 @@ for what in "2 split" "2 pipeline"; do
         --spec-type mtp --machines "$2" > "$dir/many" 2> "$dir/err"
     cmp -s "$dir/mtp" "$dir/many" || { echo "MTP, $what: other ids"; head -3 "$dir/err"; bad=1; }
 done
+# what a prompt leaves behind is kept: a group's file is that of one process, and either goes on from the other's
+"$aerie" run "$dir/a.gguf" -q -t 1 --ids -n 24 -p "some text" --temp 0 --prompt-cache "$dir/alone" > "$dir/one" 2> /dev/null
+for what in "2 split" "3 pipeline"; do
+    # shellcheck disable=SC2086
+    set -- $what
+    rm -f "$dir/kept"
+    start "$1" -p "some text" --temp 0 --prompt-cache "$dir/kept" --machines "$2" > "$dir/many"
+    cmp -s "$dir/one" "$dir/many" || { echo "with a cache, $what: other ids"; head -3 "$dir/err"; bad=1; }
+    cmp -s "$dir/alone" "$dir/kept" || { echo "$what: another cache file"; head -3 "$dir/err"; bad=1; }
+    start "$1" -p "some text" --temp 0 --prompt-cache "$dir/alone" --prompt-cache-ro --stats --machines "$2" > "$dir/many"
+    cmp -s "$dir/one" "$dir/many" || { echo "from a cache, $what: other ids"; head -3 "$dir/err"; bad=1; }
+    grep -q "cached" "$dir/err" || { echo "from a cache, $what: nothing was cached"; head -5 "$dir/err"; bad=1; }
+done
+head -c 3000 "$dir/alone" > "$dir/short"
+start 2 -p "some text" --temp 0 --prompt-cache "$dir/short" --machines split > "$dir/many" &&
+    { echo "a cut cache file is taken"; bad=1; }
 # a picture: the first process reads it, its rows go to all; rows that see each other, and rows that join several layers
 if command -v python3 > /dev/null && python3 -c 'import struct, sys, zlib
 rows = b"".join(b"\0" + bytes(range(y, y + 120)) for y in range(30))
@@ -93,7 +109,6 @@ two() { # FILE OPTIONS FILE OPTIONS
 refused "not started as one of several" "$aerie" run "$dir/a.gguf" -p x --machines split
 refused "belongs to --machines" "$aerie" run "$dir/a.gguf" -p x --split 1,2
 refused "whole numbers" "$aerie" run "$dir/a.gguf" -p x --machines split --split 1,x
-refused "prompt-cache does not go with" "$aerie" run "$dir/a.gguf" -p x --machines split --prompt-cache "$dir/x"
 refused "split or pipeline" "$aerie" run "$dir/a.gguf" -p x --machines row
 refused "3 shares" timeout 300 mpirun --oversubscribe -n 2 "$aerie" run "$dir/a.gguf" -p x --machines split --split 1,1,1
 refused "other kinds of --machines" two "$dir/a.gguf" split "$dir/a.gguf" pipeline

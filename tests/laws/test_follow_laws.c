@@ -119,7 +119,16 @@ static void record(bench *b)
     ae_engine_snapshot(b->engine, 1);
     const uint32_t n = ae_engine_n_live(b->engine, 0);
     for (uint32_t i = 0; i < n; i++) tokens[i] = token_of(0, i);
+    ae_engine_saved s = {.n = n, .end = n};
+    char *bytes = malloc(ae_engine_saved_bytes(b->engine, n, 0, false));
+    assert_non_null(bytes);
+    ae_engine_save_seq(b->engine, 0, &s, bytes);
     ae_engine_keep(b->engine, 0, tokens);
+    ae_engine_save_prefix(b->engine, ae_engine_seq_key(b->engine, 0), tokens, &s, bytes);
+    tokens[5]++;
+    (void)ae_engine_load_prefix(b->engine, ae_engine_seq_key(b->engine, 0), tokens, &s, bytes);
+    tokens[5]--;
+    free(bytes);
     (void)ae_engine_adopt(b->engine, 0, tokens, n);
     (void)ae_engine_share(b->engine, 1, 0, ae_engine_n_live(b->engine, 0));
     go_on(b, (const uint32_t[]){0, 1}, 2, 1);

@@ -309,6 +309,55 @@ static void adapt(bench *b, uint32_t seq, float scale)
     (void)ae_engine_key(b->engine, &set);
 }
 
+/* Bytes of tokens[0..n), out of a sequence or (from N_SEQS) out of the prefix tree, in two pieces. What comes back is freed by
+ * the caller. */
+static char *save(bench *b, uint32_t from, const int32_t *tokens, const ae_engine_saved *s)
+{
+    ae_engine *e = b->engine;
+    const size_t n = ae_engine_saved_bytes(e, s->n, s->first, s->has_state);
+    char *bytes = malloc(n + 1);
+    assert_non_null(bytes);
+    memset(bytes, 0x5a, n + 1);
+    ae_engine_saved piece = *s;
+    for (uint32_t half = 0; half < 2; half++) {
+        piece.begin = half ? s->n / 2 : 0, piece.end = half ? s->n : s->n / 2;
+        if (from < N_SEQS) ae_engine_save_seq(e, from, &piece, bytes);
+        else ae_engine_save_prefix(e, ae_engine_seq_key(e, 0), tokens, &piece, bytes);
+    }
+    need(ae_engine_sync(e, &(aerie_error){0}), &(aerie_error){0});
+    assert_int_equal(bytes[n], 0x5a);
+    say(b, bytes, n);
+    return bytes;
+}
+
+/* What a sequence remembers, as bytes; sequence 2 gets it back from them, and from the tree the bytes come once more. */
+static void save_and_load(bench *b, uint32_t from)
+{
+    ae_engine *e = b->engine;
+    int32_t tokens[N_CTX];
+    go_on(b, &from, 1, 40); /* into another page */
+    ae_engine_saved s = {.n = ae_engine_seq_saved(e, from, ae_engine_n_live(e, from))};
+    s.has_state = e->state && s.n;
+    if (!s.n) s.n = ae_kv_landing(e->kv, from, ae_engine_n_live(e, from));
+    s.first = ae_kv_saved_first(e->kv, from, s.n);
+    say(b, &s.n, sizeof s.n);
+    say(b, &s.first, sizeof s.first);
+    for (uint32_t i = 0; i < s.n; i++) tokens[i] = token_of(from + 20, i); /* as if they were another text's */
+    char *bytes = save(b, from, tokens, &s);
+    (void)ae_engine_truncate(e, 2, 0);
+    s.begin = 0, s.end = s.n < AE_KV_PAGE ? s.n : AE_KV_PAGE;
+    while (s.begin < s.n && ae_engine_load_prefix(e, ae_engine_seq_key(e, 2), tokens, &s, bytes)) s.begin = s.end, s.end = s.n;
+    free(bytes);
+    const uint32_t back = ae_engine_adopt(e, 2, tokens, s.n);
+    say(b, &back, sizeof back);
+    if (back) go_on(b, (const uint32_t[]){2}, 1, 2);
+    ae_engine_saved again = {.n = ae_engine_prefix_saved(e, ae_engine_seq_key(e, 0), tokens, s.n)};
+    again.has_state = e->state != NULL;
+    again.first = again.n ? ae_kv_prefix_first(e->kv, ae_engine_seq_key(e, 0), tokens, again.n) : 0;
+    say(b, &again.n, sizeof again.n);
+    if (again.n) free(save(b, N_SEQS, tokens, &again));
+}
+
 /* Texts of one length each, drafts, shared and kept sequences, all of which go on. */
 static void story(bench *b)
 {
@@ -333,6 +382,7 @@ static void story(bench *b)
     say(b, &shared, sizeof shared);
     go_on(b, (const uint32_t[]){4, 2}, 2, 2);
     draft(b, 0, 4);
+    if (!ae_engine_seq_key(e, 0).adapters) save_and_load(b, 0);
     ae_engine_snapshot(e, 3);
     const uint32_t cut = ae_engine_truncate(e, 3, ae_engine_n_live(e, 3) - 5);
     say(b, &cut, sizeof cut);

@@ -122,12 +122,12 @@ static void save(bench *b, uint32_t from, uint32_t to)
     char *saved = malloc(bytes + 1), *state = malloc(state_bytes + 1);
     assert_true(saved && state);
     for (uint32_t i = 0; i < n; i++) tokens[i] = 1000 + (int32_t)i; /* by no other sequence */
-    ae_kv_save(kv, stream, from, n, first, 0, n, saved);
+    ae_kv_save(kv, stream, from, first, 0, n, ae_kv_bytes_at(kv, n, first, 0, saved));
     say(b, saved, bytes);
     if (e->state) assert_int_equal(ae_state_read(e->state, stream, from, state), AERIE_OK);
     say(b, state, state_bytes);
     (void)ae_engine_truncate(e, to, 0);
-    ae_kv_write_prefix(kv, stream, ae_engine_seq_key(e, to), tokens, n, first, 0, n, saved);
+    ae_kv_write_prefix(kv, stream, ae_engine_seq_key(e, to), tokens, n, first, 0, n, ae_kv_bytes_at(kv, n, first, 0, saved));
     assert_int_equal(ae_kv_adopt(kv, stream, to, ae_engine_seq_key(e, to), tokens, n), n);
     if (e->state) assert_int_equal(ae_state_write(e->state, stream, to, tokens, n, state), AERIE_OK);
     free(saved);

@@ -154,21 +154,21 @@ static void move_out(cache *c, uint32_t seq)
     void *bytes = test_malloc(ae_kv_saved_bytes(c->kv, n, first) + 1);
     assert_true(first <= n && (!n || first <= seen));
     const uint32_t border = n * 5 / 8; /* in two pieces */
-    ae_kv_save(c->kv, NULL, seq, n, first, border, n, bytes);
-    ae_kv_save(c->kv, NULL, seq, n, first, 0, border, bytes);
+    ae_kv_save(c->kv, NULL, seq, first, border, n, ae_kv_bytes_at(c->kv, n, first, border, bytes));
+    ae_kv_save(c->kv, NULL, seq, first, 0, border, ae_kv_bytes_at(c->kv, n, first, 0, bytes));
     ae_kv_truncate(c->kv, seq, 0);
     ae_kv_forget_prefixes(c->kv);
     const uint32_t half = n / 2 / AE_KV_PAGE * AE_KV_PAGE;
-    if (ae_kv_write_prefix(c->kv, NULL, NO_KEY, m->tokens, n, first, 0, half, bytes))
-        ae_kv_write_prefix(c->kv, NULL, NO_KEY, m->tokens, n, first, half, n, bytes);
+    if (ae_kv_write_prefix(c->kv, NULL, NO_KEY, m->tokens, n, first, 0, half, ae_kv_bytes_at(c->kv, n, first, 0, bytes)))
+        ae_kv_write_prefix(c->kv, NULL, NO_KEY, m->tokens, n, first, half, n, ae_kv_bytes_at(c->kv, n, first, half, bytes));
     assert_true(ae_kv_is_sound(c->kv));
     const uint32_t has = ae_kv_match(c->kv, NO_KEY, m->tokens, n);
     if (has == n) {
         const uint32_t again = ae_kv_prefix_first(c->kv, NO_KEY, m->tokens, n);
         assert_true(!n || again <= seen);
         void *copy = test_malloc(ae_kv_saved_bytes(c->kv, n, again) + 1);
-        ae_kv_read_prefix(c->kv, NULL, NO_KEY, m->tokens, n, again, 0, border, copy);
-        ae_kv_read_prefix(c->kv, NULL, NO_KEY, m->tokens, n, again, border, n, copy);
+        ae_kv_read_prefix(c->kv, NULL, NO_KEY, m->tokens, n, again, 0, border, ae_kv_bytes_at(c->kv, n, again, 0, copy));
+        ae_kv_read_prefix(c->kv, NULL, NO_KEY, m->tokens, n, again, border, n, ae_kv_bytes_at(c->kv, n, again, border, copy));
         if (again == first) assert_memory_equal(copy, bytes, ae_kv_saved_bytes(c->kv, n, again));
         test_free(copy);
     }

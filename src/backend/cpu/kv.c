@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu_int.h"
+#include "backend/saved.h"
 
 /* floats of the widest place: keys and values of a head, or a latent row, in f32 */
 #define MAX_ROW (AE_MAX_LATENT + AE_MAX_LATENT_ROPE)
@@ -14,23 +15,6 @@ static size_t head_bytes(ae_kv_type type, const ae_kv_layer *l)
 {
     if (l->plain) return AE_KV_PAGE * l->head_dim * sizeof(float);
     return l->n_rope ? ae_latent_bytes(type, l->head_dim, l->n_rope) : ae_kv_head_bytes(type, l->head_dim);
-}
-
-/* The bytes of n codes in a row: those of 4 bits share bytes. */
-static size_t code_bytes(uint32_t n_bits, uint32_t n)
-{
-    return ((size_t)n * n_bits + 7) / 8;
-}
-
-/* The bytes of one place, which is moved and saved as a whole. */
-static size_t row_bytes(ae_kv_type type, const ae_kv_layer *l)
-{
-    const uint32_t n = l->n_rope ? l->head_dim + l->n_rope : 2 * l->head_dim;
-    if (l->plain) return l->head_dim * sizeof(float);
-    if (type == AE_KV_F32) return n * sizeof(float);
-    if (l->n_rope) return n * (size_t)ae_latent_planes(type) + 2 * sizeof(float);
-    const uint32_t kb = ae_kv_key_bits(type), vb = ae_kv_value_bits(type);
-    return kb ? code_bytes(kb, l->head_dim) + code_bytes(vb, l->head_dim) + 2 * sizeof(float) : n * sizeof(uint16_t);
 }
 
 /* The bytes of a page of all layers. */
@@ -53,7 +37,7 @@ static void lay_out(ae_kv_store *kv, const ae_kv_shape *shape)
 {
     for (uint32_t i = 0; i < shape->n_layers; i++) {
         const ae_kv_layer *l = &shape->layers[i];
-        kv->layers[i] = (ae_cpu_kv_layer){*l, head_bytes(shape->type, l), row_bytes(shape->type, l), kv->page_bytes};
+        kv->layers[i] = (ae_cpu_kv_layer){*l, head_bytes(shape->type, l), ae_kv_row_bytes(shape->type, l), kv->page_bytes};
         kv->page_bytes += kv->layers[i].head_bytes * l->n_heads;
         kv->slot_bytes += kv->layers[i].row_bytes * l->n_heads;
     }
@@ -176,7 +160,7 @@ static void get_codes(ae_kv_type type, const uint8_t *page, uint32_t place, uint
 {
     const uint32_t kb = ae_kv_key_bits(type), vb = ae_kv_value_bits(type);
     const float *d = ae_kv_scales(page, type, head_dim);
-    uint8_t *values = row + code_bytes(kb, head_dim), *scales = values + code_bytes(vb, head_dim);
+    uint8_t *values = row + ae_kv_code_bytes(kb, head_dim), *scales = values + ae_kv_code_bytes(vb, head_dim);
     memset(row, 0, (size_t)(scales - row));
     get_keys(kb, page, place, head_dim, row);
     get_values(vb, page + ae_kv_key_bytes(type, head_dim), place, head_dim, values);
@@ -187,7 +171,7 @@ static void get_codes(ae_kv_type type, const uint8_t *page, uint32_t place, uint
 static void put_codes(ae_kv_type type, uint8_t *page, uint32_t place, uint32_t head_dim, const uint8_t *row)
 {
     const uint32_t kb = ae_kv_key_bits(type), vb = ae_kv_value_bits(type);
-    const uint8_t *values = row + code_bytes(kb, head_dim), *scales = values + code_bytes(vb, head_dim);
+    const uint8_t *values = row + ae_kv_code_bytes(kb, head_dim), *scales = values + ae_kv_code_bytes(vb, head_dim);
     float *d = ae_kv_scales(page, type, head_dim);
     put_keys(kb, page, place, head_dim, row);
     put_values(vb, page + ae_kv_key_bytes(type, head_dim), place, head_dim, values);

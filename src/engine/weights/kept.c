@@ -53,6 +53,16 @@ uint32_t ae_net_kv_layers(const ae_model *m, ae_kv_layer *layers, uint32_t *wind
     return n;
 }
 
+void ae_net_kv_owners(const ae_model *m, uint32_t *owners, bool *own_rows)
+{
+    ae_kv_layer layers[5];
+    uint32_t windows[5];
+    for (uint32_t i = 0; i < m->hparams.n_layers; i++) {
+        const bool attending = attends(&m->layers[i].spec) && m->layers[i].spec.kv_from == (int)i;
+        for (uint32_t k = 0, n = kept_by(m, i, layers, windows); k < n; k++) *owners++ = i, *own_rows++ = !k && attending;
+    }
+}
+
 void ae_net_kv_devices(const ae_model *m, const ae_split *split, uint8_t *devices)
 {
     ae_kv_layer layers[5];

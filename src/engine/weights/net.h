@@ -147,6 +147,8 @@ typedef struct ae_net {
  * number of entries. */
 uint32_t ae_net_kv_layers(const ae_model *model, ae_kv_layer *layers, uint32_t *windows, uint32_t *of);
 
+/* Writes to owners[as many] which layer keeps each of these entries, and whether it is the layer's keys and values. */
+void ae_net_kv_owners(const ae_model *model, uint32_t *owners, bool *own_rows);
 /* Writes to devices[as many] the device on which each of these entries lies. */
 void ae_net_kv_devices(const ae_model *model, const ae_split *split, uint8_t *devices);
 

@@ -2,6 +2,7 @@
 #include "engine/weights/ranks.h"
 
 #include "base/mem.h"
+#include "engine/weights/net.h"
 
 void ae_ranks_cut(ae_slices *slices, uint32_t total, uint32_t unit, const uint32_t *shares, uint32_t n)
 {
@@ -152,6 +153,7 @@ aerie_status ae_ranks_create(ae_ranks **out, const ae_model *model, ae_comm *com
     ae_ranks *ranks = ae_alloc(1, sizeof *ranks);
     if (!ranks) return ae_fail_memory(error, "the map of ranks", sizeof *ranks);
     *ranks = (ae_ranks){.comm = comm, .n = comm->n_ranks, .own = comm->rank, .kind = kind};
+    memcpy(ranks->shares, own_shares, comm->n_ranks * sizeof *own_shares);
     ranks->layers = ae_alloc(h->n_layers, sizeof *ranks->layers);
     if (!ranks->layers) {
         ae_free(ranks);
@@ -196,15 +198,23 @@ uint32_t ae_ranks_owner(const ae_ranks *ranks, uint32_t layer)
 
 #define STAND_IN_DIM 32 /* the smallest width that all cache types allow */
 
-void ae_ranks_kv(const ae_ranks *ranks, const ae_model *model, ae_kv_layer *layers)
+bool ae_ranks_keeps(const ae_ranks *ranks, const ae_model *model, uint32_t layer, bool own_rows)
 {
-    uint32_t n = 0;
-    for (uint32_t i = 0; ranks && i < model->hparams.n_layers; i++) {
-        const ae_layer_spec *s = &model->layers[i].spec;
-        if ((s->mixer != AE_MIXER_ATTENTION && s->mixer != AE_MIXER_MLA) || s->kv_from != (int)i) continue;
-        ae_kv_layer *l = &layers[n++];
-        if (!ae_ranks_has(ranks, i) || !ranks->layers[i].own.n_heads) *l = (ae_kv_layer){1, STAND_IN_DIM, 0, false};
-        else if (s->mixer == AE_MIXER_ATTENTION) l->n_heads = ranks->layers[i].own.n_kv_heads;
+    if (own_rows) return ae_ranks_has(ranks, layer) && ranks->layers[layer].own.n_heads;
+    return ae_ranks_has(ranks, layer) || (!layer && model->hparams.adapters.n); /* what finds a row's adapter is everywhere */
+}
+
+void ae_ranks_kv(const ae_ranks *ranks, const ae_model *model, ae_kv_layer *layers, uint32_t n)
+{
+    uint32_t owners[AE_MAX_KV_LAYERS];
+    bool own_rows[AE_MAX_KV_LAYERS];
+    if (!ranks) return;
+    ae_net_kv_owners(model, owners, own_rows);
+    for (uint32_t k = 0; k < n; k++) {
+        const uint32_t i = owners[k];
+        if (!ae_ranks_keeps(ranks, model, i, own_rows[k])) layers[k] = (ae_kv_layer){1, STAND_IN_DIM, 0, false};
+        else if (own_rows[k] && ranks->layers[i].mixer && model->layers[i].spec.mixer == AE_MIXER_ATTENTION)
+            layers[k].n_heads = ranks->layers[i].own.n_kv_heads;
     }
 }
 

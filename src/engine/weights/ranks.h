@@ -54,6 +54,7 @@ typedef struct ae_ranks {
     ae_comm *comm;
     uint32_t n, own;
     ae_ranks_kind kind;
+    uint32_t shares[AE_MAX_RANKS]; /* as they were given */
     uint32_t begin[AE_MAX_RANKS + 1]; /* PIPELINE: rank r has layers [begin[r], begin[r + 1]) */
     ae_slices embd, vocab; /* rows of the matrices whose output is added to the stream, and rows of the output */
     ae_slices expert_ff, shared_ff, latent; /* inner rows of each expert, and of the shared one; rows of experts' output if
@@ -83,8 +84,11 @@ static inline bool ae_ranks_has(const ae_ranks *ranks, uint32_t layer)
 /* Replaces what layers [n], as ae_net_kv_layers lists them for the whole model, keep in the KV cache by what this rank keeps;
  * the next function does the same for recurrent state. Where this rank keeps nothing, a small stand-in takes its place, so that
  * pages, windows and landings are the same on all ranks. */
-void ae_ranks_kv(const ae_ranks *ranks, const ae_model *model, ae_kv_layer *layers);
+void ae_ranks_kv(const ae_ranks *ranks, const ae_model *model, ae_kv_layer *layers, uint32_t n);
 void ae_ranks_state(const ae_ranks *ranks, const ae_model *model, ae_state_layer *layers);
+
+/* Whether this rank has something of such an entry (ae_net_kv_owners). */
+bool ae_ranks_keeps(const ae_ranks *ranks, const ae_model *model, uint32_t layer, bool own_rows);
 
 /* Rounds of messages in a pass with logits. */
 uint32_t ae_ranks_rounds(const ae_ranks *ranks, const ae_model *model);
