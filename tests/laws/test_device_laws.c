@@ -49,6 +49,9 @@ static const case_model models[] = {
     {"grovemoe", NULL, NULL, AE_KV_I16_Q8_0, 0},
     {NULL, "tiny-gqa", "q4_0", AE_KV_I16, 0},
     {NULL, "tiny", "q8_0", AE_KV_Q8_0_I16, 50},
+    {NULL, "tiny-gqa", "q4_0", AE_KV_Q4_0, 0},
+    {NULL, "tiny", "q8_0", AE_KV_Q8_0_Q4_0, 50},
+    {"gemma3", NULL, NULL, AE_KV_I16_Q4_0, 0},
 };
 #define N_MODELS (sizeof models / sizeof models[0])
 #define N_ROWS 80 /* tokens of a plain run: more than a page */

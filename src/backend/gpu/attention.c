@@ -30,10 +30,11 @@ typedef struct plan {
 
 static plan plan_codes(const ae_gpu_kv_form *form)
 {
-    static const ae_gpu_kernel plain[2][2] = {{AE_GPU_attention_q8, AE_GPU_attention_q8_i16},
-                                              {AE_GPU_attention_i16_q8, AE_GPU_attention_i16}};
+    static const ae_gpu_kernel plain[2][3] = {{AE_GPU_attention_q8_q4, AE_GPU_attention_q8, AE_GPU_attention_q8_i16},
+                                              {AE_GPU_attention_i16_q4, AE_GPU_attention_i16_q8, AE_GPU_attention_i16}};
     const ae_gpu_kernel latent = form->n_planes == 2 ? AE_GPU_attention_latent_f16 : AE_GPU_attention_latent_q8;
-    const ae_gpu_kernel kernel = form->n_rope ? latent : plain[form->n_planes == 2][form->value_planes == 2];
+    const ae_gpu_kernel kernel = form->n_rope ? latent : form->key_half ? AE_GPU_attention_q4
+                                 : plain[form->n_planes == 2][form->value_half ? 0 : form->value_planes];
     return (plan){kernel, AE_ATTENTION_CODES, ae_gpu_attention_room_codes(form).bytes, true};
 }
 

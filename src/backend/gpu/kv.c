@@ -89,9 +89,6 @@ static aerie_status allocate(ae_kv_store *kv, const ae_kv_shape *shape, aerie_er
 aerie_status ae_gpu_kv_create(ae_backend *backend, const ae_kv_shape *shape, ae_kv_store **out, aerie_error *error)
 {
     *out = NULL;
-    if (ae_kv_value_bits(shape->type) == 4) /* all types with keys of 4 bits have such values */
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s keeps no KV cache of type q4_0 yet; --device cpu does, and "
-                       "--kv-type f16, q8_0 and i16 are possible", ae_gpu(backend)->name);
     AE_TRY(check_shape(shape, error));
     ae_kv_store *kv = ae_alloc(1, sizeof *kv);
     if (!kv) return ae_fail_memory(error, "the KV cache", sizeof *kv);

@@ -114,8 +114,8 @@ AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_merge(const ae_g
     ae_gpu_attention_room r;
     memset(&r, 0, sizeof r);
     r.bytes = ae_gpu_attention_room_common(&r, Q, 1, 0);
-    r.score = r.bytes; /* f32 [4][head_dim], only for latent rows of codes */
-    if (form->n_rope && form->has_scales) r.bytes += AE_ATTENTION_WARPS * form->head_dim * 4;
+    r.score = r.bytes; /* f32 [4][head_dim], only where results are turned back */
+    if (ae_gpu_kv_is_turned(form)) r.bytes += AE_ATTENTION_WARPS * form->head_dim * 4;
     return r;
 }
 
@@ -168,6 +168,9 @@ AE_HD static inline ae_gpu_attention_room ae_gpu_attention_room_codes(const ae_g
     X(attention_i16, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_i16_q8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_q8_i16, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_q4, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_q8_q4, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
+    X(attention_i16_q4, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_latent_q8, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(attention_latent_f16, ae_gpu_attention_args, AE_ATTENTION_WARPS * 32) \
     X(select_scores_f32, ae_gpu_select_args, AE_ATTENTION_WARPS * 32) \

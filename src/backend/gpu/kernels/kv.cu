@@ -12,10 +12,11 @@ AE_KERNEL(kv_page, ae_gpu_kv_page_args, 256)
 /* The byte offset of unit i of the row of a place: the groups of the key, those of the value, then the scales. */
 AE_DEV uint32_t unit_at(const ae_gpu_kv_form *f, uint32_t i, uint32_t place)
 {
-    const uint32_t n = f->scale_at / (AE_KV_PAGE * AE_GPU_KV_GROUP), plane = i / f->groups, g = i % f->groups;
-    if (plane < f->n_planes) return ae_gpu_kv_key_at(f, plane, g, place);
-    if (i < n) return (plane - f->n_planes) * f->plane_bytes + ae_gpu_kv_value_at(f, g, place);
-    return ae_gpu_kv_scale_at(f, i - n, place);
+    const uint32_t n = f->scale_at / (AE_KV_PAGE * AE_GPU_KV_GROUP), n_keys = f->n_planes * f->groups;
+    if (i >= n) return ae_gpu_kv_scale_at(f, i - n, place);
+    if (i < n_keys) return ae_gpu_kv_key_at(f, i / f->groups, i % f->groups, place);
+    i -= n_keys;
+    return i / f->value_groups * f->value_bytes + ae_gpu_kv_value_at(f, i % f->value_groups, place);
 }
 
 /* A block moves one head of one layer. A thread makes all moves of its units, in order, so no thread waits for another. */
@@ -41,7 +42,7 @@ AE_KERNEL(kv_save, ae_gpu_kv_slot_args, 128)
     const ae_gpu_kv_head *head = &a.heads[ae_block_x()];
     const ae_gpu_kv_form f = head->form;
     for (uint32_t i = ae_thread(); i < head->row_bytes; i += 128)
-        a.bytes[head->saved_at + i] = a.page[head->at + ae_gpu_kv_saved_at(&f, i, a.place)];
+        a.bytes[head->saved_at + i] = a.page[head->at + ae_gpu_kv_saved_at(&f, i, a.place)] & ae_gpu_kv_saved_bits(&f, i);
 }
 
 AE_KERNEL(kv_restore, ae_gpu_kv_slot_args, 128)

@@ -7,7 +7,7 @@
  *   values  [64][groups]       group g of place p is 16-byte unit p * groups + g: lanes over elements do
  *   scales  f32 [2][64]        codes only: of the keys, then of the values
  * Codes of 15 bits (i16) have two planes, of high and of low digits, the high one first: keys [n_planes][groups][64], values
- * [value_planes][64][groups].
+ * [value_planes][64][groups]. A group has 32 codes of 4 bits (q4_0), two in a byte, the first one in its low bits.
  * Latent rows (n_rope is not 0; the layer has one head) have no values of their own. A row has two parts, the rotated one and
  * the latent one, each padded by itself; its groups are those of the rotated part, then those of the latent part.
  *   planes  [n_planes][groups][64]  f32: the values, one plane; keys of q8_0: codes, one plane; others: codes of 15 bits as two
@@ -28,12 +28,14 @@
 typedef struct ae_gpu_kv_form {
     uint32_t type;                /* ae_kv_type */
     uint32_t head_dim, n_rope;
-    uint32_t width;               /* bytes of an element of a row, or of a plane of a row: 1, 2 or 4 */
+    uint32_t width;               /* bytes of an element of a row, or of a plane of a row: 1, 2 or 4; of codes of 4 bits 1 */
+    uint32_t key_half, value_half; /* keys and values are codes of 4 bits */
     uint32_t n_planes;            /* of keys, or of latent rows: 1, or 2 of codes of 15 bits */
     uint32_t value_planes;        /* of values likewise; latent rows: 0 */
     uint32_t rope_groups;         /* groups of the rotated part of a latent row; else 0 */
     uint32_t groups;              /* groups of a row of keys, or of a plane of a latent row */
-    uint32_t plane_bytes;         /* from a plane of keys or values to the next one */
+    uint32_t value_groups;        /* of a row of values */
+    uint32_t plane_bytes, value_bytes; /* from a plane of keys, and of values, to the next one */
     uint32_t value_at, scale_at;  /* bytes from the start of the block to values and to scales; latent rows: both are equal */
     uint32_t has_scales;
     uint32_t bytes;               /* of a block, a multiple of 16 */
@@ -60,16 +62,26 @@ AE_HD static inline ae_gpu_kv_form ae_gpu_kv_form_of(uint32_t type, uint32_t hea
     f.head_dim = head_dim;
     f.n_rope = n_rope;
     f.width = type == AE_KV_F32 ? 4 : type == AE_KV_F16 && !n_rope ? 2 : 1;
-    f.n_planes = type == AE_KV_I16 || type == AE_KV_I16_Q8_0 || (n_rope && type == AE_KV_F16) ? 2 : 1;
+    f.key_half = !n_rope && type == AE_KV_Q4_0;
+    f.value_half = !n_rope && (type == AE_KV_Q4_0 || type == AE_KV_Q8_0_Q4_0 || type == AE_KV_I16_Q4_0);
+    f.n_planes = type == AE_KV_I16 || type == AE_KV_I16_Q8_0 || type == AE_KV_I16_Q4_0 || (n_rope && type == AE_KV_F16) ? 2 : 1;
     f.value_planes = n_rope ? 0 : type == AE_KV_I16 || type == AE_KV_Q8_0_I16 ? 2 : 1;
     f.rope_groups = ae_gpu_kv_groups(n_rope, f.width);
-    f.groups = f.rope_groups + ae_gpu_kv_groups(head_dim, f.width);
+    f.groups = f.rope_groups + (f.key_half ? ae_gpu_kv_groups((head_dim + 1) / 2, 1) : ae_gpu_kv_groups(head_dim, f.width));
+    f.value_groups = f.value_half ? ae_gpu_kv_groups((head_dim + 1) / 2, 1) : ae_gpu_kv_groups(head_dim, f.width);
     f.plane_bytes = f.groups * AE_KV_PAGE * AE_GPU_KV_GROUP;
+    f.value_bytes = f.value_groups * AE_KV_PAGE * AE_GPU_KV_GROUP;
     f.value_at = f.n_planes * f.plane_bytes;
-    f.scale_at = f.value_at + f.value_planes * f.plane_bytes;
+    f.scale_at = f.value_at + f.value_planes * f.value_bytes;
     f.has_scales = f.width == 1;
     f.bytes = f.scale_at + (f.has_scales ? 2 * AE_KV_PAGE * (uint32_t)sizeof(float) : 0);
     return f;
+}
+
+/* Sums of values are turned, and so are turned back last. */
+AE_HD static inline bool ae_gpu_kv_is_turned(const ae_gpu_kv_form *f)
+{
+    return f->value_half || (f->n_rope && f->has_scales);
 }
 
 /* The block of a head in a page. */
@@ -84,11 +96,11 @@ AE_HD static inline uint32_t ae_gpu_kv_key_at(const ae_gpu_kv_form *f, uint32_t 
     return ((plane * f->groups + g) * AE_KV_PAGE + place) * AE_GPU_KV_GROUP;
 }
 
-/* Group g of the value of a place, in plane 0; the other one is plane_bytes further. Not for latent rows, whose value is groups
+/* Group g of the value of a place, in plane 0; the other one is value_bytes further. Not for latent rows, whose value is groups
  * rope_groups to groups of the key. */
 AE_HD static inline uint32_t ae_gpu_kv_value_at(const ae_gpu_kv_form *f, uint32_t g, uint32_t place)
 {
-    return f->value_at + (place * f->groups + g) * AE_GPU_KV_GROUP;
+    return f->value_at + (place * f->value_groups + g) * AE_GPU_KV_GROUP;
 }
 
 /* The scale of a place: i 0 of the key or of the latent part, 1 of the value or of the rotated part. */
@@ -99,25 +111,46 @@ AE_HD static inline uint32_t ae_gpu_kv_scale_at(const ae_gpu_kv_form *f, uint32_
 
 /* ---- Rows as they are saved: the same bytes on every device ---------------------------------------- */
 
+/* Bytes of a plane of a key, or of a latent row, and of a value. */
+AE_HD static inline uint32_t ae_gpu_kv_key_row(const ae_gpu_kv_form *f)
+{
+    return f->key_half ? (f->head_dim + 1) / 2 : (f->n_rope + f->head_dim) * f->width;
+}
+
+AE_HD static inline uint32_t ae_gpu_kv_value_row(const ae_gpu_kv_form *f)
+{
+    return f->value_half ? (f->head_dim + 1) / 2 : f->head_dim * f->width;
+}
+
 /* The bytes of a place of a head as kv_read gives them: the key's elements plane by plane, the value's, then the scales; of
  * latent rows plane by plane the rotated part, then the latent one, then the scales. */
 AE_HD static inline uint32_t ae_gpu_kv_row_bytes(const ae_gpu_kv_form *f)
 {
-    const uint32_t n = (f->n_planes + f->value_planes) * (f->n_rope + f->head_dim);
-    return n * f->width + (f->has_scales ? 2 * (uint32_t)sizeof(float) : 0);
+    const uint32_t n = f->n_planes * ae_gpu_kv_key_row(f) + f->value_planes * ae_gpu_kv_value_row(f);
+    return n + (f->has_scales ? 2 * (uint32_t)sizeof(float) : 0);
 }
 
 /* The byte offset in a block of byte i of such a row. */
 AE_HD static inline uint32_t ae_gpu_kv_saved_at(const ae_gpu_kv_form *f, uint32_t i, uint32_t place)
 {
-    const uint32_t part = (f->n_rope + f->head_dim) * f->width, n_parts = f->n_planes + f->value_planes, which = i / part;
-    if (which >= n_parts) return ae_gpu_kv_scale_at(f, (i - n_parts * part) / 4, place) + (i - n_parts * part) % 4;
-    uint32_t at = i - which * part;
-    const uint32_t rope = f->n_rope * f->width;
+    const uint32_t key = ae_gpu_kv_key_row(f), value = ae_gpu_kv_value_row(f), keys = f->n_planes * key;
+    const uint32_t n = keys + f->value_planes * value, rope = f->n_rope * f->width;
+    if (i >= n) return ae_gpu_kv_scale_at(f, (i - n) / 4, place) + (i - n) % 4;
+    if (i >= keys) {
+        const uint32_t at = (i - keys) % value;
+        return (i - keys) / value * f->value_bytes + ae_gpu_kv_value_at(f, at / AE_GPU_KV_GROUP, place) + at % AE_GPU_KV_GROUP;
+    }
+    uint32_t at = i % key;
     if (at >= rope) at += f->rope_groups * AE_GPU_KV_GROUP - rope; /* skips the padding of the rotated part */
-    const uint32_t g = at / AE_GPU_KV_GROUP, in = at % AE_GPU_KV_GROUP;
-    if (which >= f->n_planes) return (which - f->n_planes) * f->plane_bytes + ae_gpu_kv_value_at(f, g, place) + in;
-    return ae_gpu_kv_key_at(f, which, g, place) + in;
+    return ae_gpu_kv_key_at(f, i / key, at / AE_GPU_KV_GROUP, place) + at % AE_GPU_KV_GROUP;
+}
+
+/* The bits of byte i of such a row that belong to codes: the last byte of an odd number of codes of 4 bits has 4. */
+AE_HD static inline uint8_t ae_gpu_kv_saved_bits(const ae_gpu_kv_form *f, uint32_t i)
+{
+    const uint32_t keys = f->n_planes * ae_gpu_kv_key_row(f), n = keys + f->value_planes * ae_gpu_kv_value_row(f);
+    const bool is_last = (f->key_half && i + 1 == keys) || (f->value_half && i + 1 == n);
+    return is_last && f->head_dim % 2 ? 15 : 255;
 }
 
 #endif

@@ -179,6 +179,40 @@ AE_DEV float best_top(const float *x, uint32_t n, float top, uint32_t lane)
     return best;
 }
 
+/* |y| less the nearest of the levels of codes of 4 bits. */
+AE_DEV float level_error(float y)
+{
+    const float limit[] = AE_KV4_LIMITS, level[] = AE_KV4_LEVELS;
+    float nearest = level[0];
+    AE_UNROLL
+    for (uint32_t i = 0; i < 7; i++)
+        if (fabsf(y) > limit[i]) nearest = level[i + 1];
+    return fabsf(y) - nearest;
+}
+
+/* The one of AE_KV4_TOPS with the least squared error. */
+AE_DEV float best_top4(const float *x, uint32_t n, float top, uint32_t lane)
+{
+    const float tops[AE_KV4_TRIES] = AE_KV4_TOPS;
+    float best_error = 0, best = 0;
+    AE_UNROLL
+    for (uint32_t i = 0; i < AE_KV4_TRIES; i++) {
+        const float inv = tops[i] / top, d = top / tops[i];
+        float low = 0, high = 0;
+        for (uint32_t k = lane; k < n; k += 64) {
+            const float e = level_error(load(x, k) * inv), f = k + 32 < n ? level_error(load(x, k + 32) * inv) : 0;
+            low = ae_fma(e, e, low);
+            if (k + 32 < n) high = ae_fma(f, f, high);
+        }
+        const float error = ae_warp_sum64(low, high) * (d * d);
+        if (i == 0 || error < best_error) {
+            best_error = error;
+            best = tops[i];
+        }
+    }
+    return best;
+}
+
 /* How a part of a row becomes codes. */
 typedef struct coding {
     float inv, d;  /* factor of the elements, and the scale of the codes; d 0: all codes are 0 */
@@ -197,6 +231,22 @@ AE_DEV coding code_query(const float *x, uint32_t n, uint32_t lane)
     const float top = largest(x, n, lane);
     if (!(top > 1e-30f)) return coding{0, 0, 0, false};
     return coding{AE_KV_QUERY / top, top / AE_KV_QUERY, -(int32_t)AE_KV_QUERY, false};
+}
+
+AE_DEV coding code_row4(const float *x, uint32_t n, uint32_t lane)
+{
+    const float top = largest(x, n, lane), t = top > 1e-30f ? best_top4(x, n, top, lane) : 1;
+    return top > 1e-30f ? coding{t / top, top / t, 0, true} : coding{0, 0, 0, true};
+}
+
+/* The code of 4 bits. */
+AE_DEV uint32_t code4_of(const coding *c, float x)
+{
+    const float limit[] = AE_KV4_LIMITS, y = x * c->inv;
+    uint32_t code = y > 0;
+    AE_UNROLL
+    for (uint32_t i = 0; i < 7; i++) code += (y > limit[i]) + (y > -limit[i]);
+    return c->d == 0 ? 0 : code;
 }
 
 AE_DEV int32_t code_of(const coding *c, float x)
@@ -259,22 +309,36 @@ AE_DEV void write_codes(const float *x, uint32_t n, const coding *c, uint32_t pl
     }
 }
 
+/* The codes of 4 bits of x [n], eight by a lane. */
+AE_DEV void write_halves(const float *x, uint32_t n, const coding *c, const place *to, uint32_t lane)
+{
+    for (uint32_t i = lane; i < to->n_groups * 4; i += 32) {
+        uint32_t word = 0;
+        AE_UNROLL
+        for (uint32_t e = 0; e < 8; e++)
+            if (8 * i + e < n) word |= code4_of(c, load(x, 8 * i + e)) << 4 * e;
+        *(uint32_t *)(to->first + (size_t)(i / 4) * to->step + i % 4 * 4) = word;
+    }
+}
+
 /* Writes a key or a value. x may be changed. */
 AE_DEV void write_row(const ae_gpu_kv_form *f, uint8_t *block, uint32_t at, float *x, bool value, uint32_t lane)
 {
-    const bool two = (value ? f->value_planes : f->n_planes) == 2;
+    const bool two = (value ? f->value_planes : f->n_planes) == 2, half = value ? f->value_half : f->key_half;
     place to;
     to.first = block + (value ? ae_gpu_kv_value_at(f, 0, at) : ae_gpu_kv_key_at(f, 0, 0, at));
     to.step = value ? AE_GPU_KV_GROUP : AE_KV_PAGE * AE_GPU_KV_GROUP;
-    to.n_groups = f->groups;
+    to.n_groups = value ? f->value_groups : f->groups;
     ae_sync_warp();
     if (f->width > 1) {
         write_floats(x, f->head_dim, f->width, &to, lane);
         return;
     }
-    if (!value) turn(x, f->head_dim, lane);
-    const coding c = two ? code_query(x, f->head_dim, lane) : code_row(x, f->head_dim, lane);
-    write_codes(x, f->head_dim, &c, two ? f->plane_bytes : 0, &to, lane);
+    if (!value || half) turn(x, f->head_dim, lane);
+    const coding c = half ? code_row4(x, f->head_dim, lane)
+                     : two ? code_query(x, f->head_dim, lane) : code_row(x, f->head_dim, lane);
+    if (half) write_halves(x, f->head_dim, &c, &to, lane);
+    else write_codes(x, f->head_dim, &c, two ? value ? f->value_bytes : f->plane_bytes : 0, &to, lane);
     if (!lane) *(float *)(block + ae_gpu_kv_scale_at(f, value, at)) = c.d;
 }
 

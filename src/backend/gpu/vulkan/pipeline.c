@@ -54,13 +54,13 @@ REPEATED(AE_GLU_SOFTPLUS, 8);
 REPEATED(AE_GLU_GELU_ERF, 9);
 REPEATED(AE_GLU_LINEAR, 10);
 /* The offset of one member and the size of structs with many members, as `scalar` lays them out. */
-REPEATED(sizeof(ae_gpu_kv_form), 52);
-REPEATED(sizeof(ae_gpu_kv_view), 72); /* without gaps, which `scalar` would fill */
-REPEATED(sizeof(ae_gpu_kv_head), 72);
-REPEATED(offsetof(ae_gpu_rope_kv_args, part_floats), 220);
-REPEATED(offsetof(ae_gpu_attention_args, n_warps), 228);
-REPEATED(offsetof(ae_gpu_select_args, weight), 232);
-REPEATED(offsetof(ae_gpu_select_args, n_seen), 280);
+REPEATED(sizeof(ae_gpu_kv_form), 68);
+REPEATED(sizeof(ae_gpu_kv_view), 88); /* without gaps, which `scalar` would fill */
+REPEATED(sizeof(ae_gpu_kv_head), 88);
+REPEATED(offsetof(ae_gpu_rope_kv_args, part_floats), 236);
+REPEATED(offsetof(ae_gpu_attention_args, n_warps), 244);
+REPEATED(offsetof(ae_gpu_select_args, weight), 248);
+REPEATED(offsetof(ae_gpu_select_args, n_seen), 296);
 REPEATED(sizeof(ae_gpu_state_view), 72);
 REPEATED(sizeof(ae_gpu_state_rows), 48);
 REPEATED(sizeof(ae_state_run), 20);
@@ -132,6 +132,9 @@ static const struct {
     ATTENTION(attention_i16, 1),
     ATTENTION(attention_i16_q8, 1),
     ATTENTION(attention_q8_i16, 1),
+    ATTENTION(attention_q4, 1),
+    ATTENTION(attention_q8_q4, 1),
+    ATTENTION(attention_i16_q4, 1),
     ATTENTION(attention_latent_q8, 1),
     ATTENTION(attention_latent_f16, 1),
     ATTENTION(attention_merge_8, 2),

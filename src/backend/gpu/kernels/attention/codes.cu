@@ -1,4 +1,4 @@
-/* codes.cu - attention over codes: q8_0, i16, and latent rows of 8 and 15 bits. All sums of codes are exact integers, by
+/* codes.cu - attention over codes: q4_0, q8_0, i16, and latent rows of 8 and 15 bits. All sums of codes are exact integers, by
  * matrix instructions of 8-bit numbers; float steps are those of cpu/ref/attention.c. A block has one tile and chunk.
  *
  * Scores: a warp has 16 positions, the rows, by 8 queries, k over the elements; queries have two digits. Softmax: a warp has
@@ -82,12 +82,13 @@ AE_DEV void transpose(uint32_t x[4])
 
 /* Sums over the chunk's positions of weight codes times codes of elements from .. from + 31 of a plane: sum[i] of query g and
  * element from + 8 t + i. */
-template <bool LATENT> AE_DEV void sum_plane(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t plane, uint32_t from,
-                                             int32_t sum[8])
+template <int VALUES, bool LATENT> AE_DEV void sum_plane(const ae_gpu_attention_args &a, const attn_tile *t, uint32_t plane,
+                                                         uint32_t from, int32_t sum[8])
 {
     const uint32_t e = from + 4 * frag_g(), in_group = e % AE_GPU_KV_GROUP, group = e / AE_GPU_KV_GROUP;
     const bool is_there = e < a.kv.form.head_dim;
-    const uint32_t at = LATENT ? ae_gpu_kv_key_at(&a.kv.form, plane, group, 0) + in_group : plane * a.kv.form.plane_bytes + e;
+    const uint32_t at = LATENT ? ae_gpu_kv_key_at(&a.kv.form, plane, group, 0) + in_group
+                        : VALUES == HALVES ? e / 8 * 4 : plane * a.kv.form.value_bytes + e;
     const uint8_t *digit = t->shared + t->room.digit + frag_g() * AE_ATTENTION_DIGITS + 4 * frag_t();
     uint32_t v[4][4]; /* [16 positions][of which this lane has 4 t ..] */
     int32_t c[4][4] = {};
@@ -95,7 +96,11 @@ template <bool LATENT> AE_DEV void sum_plane(const ae_gpu_attention_args &a, con
     for (uint32_t i = 0; i < 16; i++)
         v[i / 4][i % 4] = is_there ? ae_load4(attn_address(t, i / 4 * 16 + 4 * frag_t() + i % 4) + at) : 0;
     AE_UNROLL
-    for (int i = 0; i < 4; i++) transpose(v[i]);
+    for (int i = 0; i < 4; i++) {
+        AE_UNROLL
+        for (int k = 0; VALUES == HALVES && k < 4; k++) v[i][k] = levels_of(v[i][k] >> e % 8 * 4);
+        transpose(v[i]);
+    }
     AE_UNROLL
     for (int j = 0; j < 2; j++) { /* 32 positions */
         const uint8_t *high = digit + 32 * j, *low = high + Q * AE_ATTENTION_DIGITS;
@@ -139,7 +144,7 @@ AE_DEV void put(const ae_gpu_attention_args &a, const attn_tile *t, int32_t chun
     }
 }
 
-template <int PLANES, bool LATENT> AE_DEV void values(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
+template <int VALUES, bool LATENT> AE_DEV void values(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
                                                       int32_t chunk)
 {
     const float d = AE_LOAD_SHARED(float, t->shared + t->room.weight_scale + frag_g() * 4);
@@ -147,11 +152,11 @@ template <int PLANES, bool LATENT> AE_DEV void values(const ae_gpu_attention_arg
     for (uint32_t from = warp_of() * SPAN; from < a.kv.form.head_dim; from += AE_ATTENTION_WARPS * SPAN) {
         int32_t sum[8];
         float o[8];
-        sum_plane<LATENT>(a, t, 0, from, sum);
+        sum_plane<VALUES, LATENT>(a, t, 0, from, sum);
         AE_UNROLL
         for (int i = 0; i < 8; i++) o[i] = static_cast<float>(sum[i]);
-        if (PLANES == 2) {
-            sum_plane<LATENT>(a, t, 1, from, sum);
+        if (VALUES == 2) {
+            sum_plane<VALUES, LATENT>(a, t, 1, from, sum);
             AE_UNROLL
             for (int i = 0; i < 8; i++) o[i] = ae_fma(o[i], 128.0f, static_cast<float>(sum[i]));
         }
@@ -163,12 +168,12 @@ template <int PLANES, bool LATENT> AE_DEV void values(const ae_gpu_attention_arg
 
 /* ---- Tiles ---------------------------------------------------------------------------------------------- */
 
-/* The results of walked queries; those of latent rows are turned back. heads: f32 [head_dim] of each warp. */
-template <bool LATENT> AE_DEV void finish(const ae_gpu_attention_args &a, const attn_tile *t, const float big_m[2],
+/* The results of walked queries, which may have to be turned back. heads: f32 [head_dim] of each warp. */
+template <bool TURNED> AE_DEV void finish(const ae_gpu_attention_args &a, const attn_tile *t, const float big_m[2],
                                           const float big_l[2], uint8_t *heads)
 {
     const uint32_t head_dim = a.kv.form.head_dim;
-    const float back = LATENT ? 1.0f / static_cast<float>(attn_turn_block(head_dim)) : 1.0f;
+    const float back = TURNED ? 1.0f / static_cast<float>(attn_turn_block(head_dim)) : 1.0f;
     uint8_t *head = heads + warp_of() * head_dim * 4;
     AE_UNROLL
     for (uint32_t i = 0; i < 2; i++) {
@@ -181,18 +186,19 @@ template <bool LATENT> AE_DEV void finish(const ae_gpu_attention_args &a, const 
             const uint8_t *sum = sum_at(t, e, e % 8, 4 * q + e % SPAN / 8);
             AE_STORE_SHARED(float, head + e * 4, AE_LOAD_SHARED(float, sum) * f);
         }
-        if (LATENT) attn_turn(head, head_dim);
+        if (TURNED) attn_turn(head, head_dim);
         float *y = a.y + static_cast<size_t>(attn_index(t, q)) * head_dim;
         for (uint32_t e = attn_lane(); e < head_dim; e += 32) {
             const float v = AE_LOAD_SHARED(float, head + e * 4);
-            y[e] = LATENT ? v * back : v;
+            y[e] = TURNED ? v * back : v;
         }
         ae_sync_warp();
     }
 }
 
-template <int PLANES, int VALUE_PLANES, bool LATENT> AE_DEV void attention(const ae_gpu_attention_args &a, uint8_t *shared)
+template <int KEYS, int VALUES, bool LATENT> AE_DEV void attention(const ae_gpu_attention_args &a, uint8_t *shared)
 {
+    const bool turned = LATENT || VALUES == HALVES;
     float big_m[2] = {}, big_l[2] = {};
     attn_tile t;
     attn_group g;
@@ -207,28 +213,31 @@ template <int PLANES, int VALUE_PLANES, bool LATENT> AE_DEV void attention(const
         for (uint32_t pending = attn_seeing(&t, c); pending; pending &= ~g.members) {
             attn_group_of(&t, pending, t.n, c, &g);
             share_values<LATENT>(a, &t, &g, c);
-            scores<PLANES, LATENT>(a, &t, &g, c);
+            scores<KEYS, LATENT>(a, &t, &g, c);
             ae_sync();
             softmax(a, &t, &g, c, big_m, big_l);
             ae_sync();
-            values<VALUE_PLANES, LATENT>(a, &t, &g, c);
+            values<VALUES, LATENT>(a, &t, &g, c);
             ae_sync();
         }
     uint8_t *heads = t.shared + t.room.query; /* the digits are not needed any more */
-    if (!t.to_parts) finish<LATENT>(a, &t, big_m, big_l, heads);
-    else if (!a.merge_apart && attn_arrive(a, &t)) attn_merge(a, &t, LATENT ? heads : nullptr, 0, AE_ATTENTION_WARPS);
+    if (!t.to_parts) finish<turned>(a, &t, big_m, big_l, heads);
+    else if (!a.merge_apart && attn_arrive(a, &t)) attn_merge(a, &t, turned ? heads : nullptr, 0, AE_ATTENTION_WARPS);
 }
 
-#define KERNEL(name, planes, value_planes, latent, blocks) \
+#define KERNEL(name, keys, values, latent, blocks) \
     AE_KERNEL(name, ae_gpu_attention_args, ATTN_THREADS(blocks)) \
     { \
         AE_SHARED(shared); \
-        attention<planes, value_planes, latent>(a, shared); \
+        attention<keys, values, latent>(a, shared); \
     }
 
 KERNEL(attention_q8, 1, 1, false, 4)
 KERNEL(attention_i16, 2, 2, false, 3)
 KERNEL(attention_i16_q8, 2, 1, false, 3)
 KERNEL(attention_q8_i16, 1, 2, false, 3)
+KERNEL(attention_q4, HALVES, HALVES, false, 4)
+KERNEL(attention_q8_q4, 1, HALVES, false, 4)
+KERNEL(attention_i16_q4, 2, HALVES, false, 3)
 KERNEL(attention_latent_q8, 1, 1, true, 3)
 KERNEL(attention_latent_f16, 2, 2, true, 3)

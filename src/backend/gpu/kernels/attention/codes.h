@@ -10,6 +10,9 @@
 
 #define Q AE_ATTENTION_CODES
 
+/* What rows of keys or values are, as a parameter of templates: codes of 4 bits, or planes of digits. */
+#define HALVES 0
+
 AE_DEV uint32_t frag_g(void) { return attn_lane() / 4; }
 AE_DEV uint32_t frag_t(void) { return attn_lane() % 4; }
 AE_DEV uint32_t warp_of(void) { return ae_thread() / 32; }
@@ -58,6 +61,29 @@ AE_DEV void load_queries(const ae_gpu_attention_args &a, const attn_tile *t)
     }
 }
 
+/* ---- Codes of 4 bits ------------------------------------------------------------------------------------ */
+
+/* The levels of codes first .. first + 3. */
+AE_DEV uint32_t four_levels(uint32_t first)
+{
+    const int32_t level[] = AE_KV4_LEVELS;
+    uint32_t word = 0;
+    AE_UNROLL
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t c = first + i;
+        word |= static_cast<uint32_t>(static_cast<uint8_t>(c < 8 ? -level[(7 - c) & 7] : level[c & 7])) << 8 * i;
+    }
+    return word;
+}
+
+/* The levels of the four codes in the low half of a word. */
+AE_DEV uint32_t levels_of(uint32_t codes)
+{
+    const uint32_t below = ae_perm(four_levels(0), four_levels(4), codes & 0x7777);
+    const uint32_t above = ae_perm(four_levels(8), four_levels(12), codes & 0x7777);
+    return ae_perm(below, above, 0x3210 | (codes & 0x8888) >> 1);
+}
+
 /* ---- Scores --------------------------------------------------------------------------------------------- */
 
 /* This lane's positions 16 warp + g and 8 more. */
@@ -66,20 +92,31 @@ typedef struct positions {
     uint32_t place[2];
 } positions;
 
-/* Group i of the keys of both positions; zeros if there is none. */
-AE_DEV void load_keys(const ae_gpu_attention_args &a, const positions *at, uint32_t plane, uint32_t i, bool is_there,
-                      uint4 k[2])
+/* 16 elements of the keys of both positions, the i-th such; zeros if there is none. */
+template <int KEYS> AE_DEV void load_keys(const ae_gpu_attention_args &a, const positions *at, uint32_t plane, uint32_t i,
+                                          bool is_there, uint4 k[2])
 {
     AE_UNROLL
     for (int p = 0; p < 2; p++) {
-        const uint8_t *key = at->block[p] + ae_gpu_kv_key_at(&a.kv.form, plane, i, at->place[p]);
-        k[p] = is_there ? ae_load16(key) : make_uint4(0, 0, 0, 0);
+        k[p] = make_uint4(0, 0, 0, 0);
+        if (!is_there) continue;
+        if (KEYS == HALVES) { /* as they are stored: two words */
+            const uint2 v = ae_load8(at->block[p] + ae_gpu_kv_key_at(&a.kv.form, 0, i / 2, at->place[p]) + i % 2 * 8);
+            k[p].x = v.x, k[p].y = v.y;
+        } else {
+            k[p] = ae_load16(at->block[p] + ae_gpu_kv_key_at(&a.kv.form, plane, i, at->place[p]));
+        }
     }
 }
 
 /* 64 elements of 16 positions: two steps of the instruction for each digit. */
-AE_DEV void multiply_keys(const uint4 k[2], uint4 high, uint4 low, int32_t c[2][4])
+template <int KEYS> AE_DEV void multiply_keys(const uint4 of[2], uint4 high, uint4 low, int32_t c[2][4])
 {
+    uint4 k[2];
+    AE_UNROLL
+    for (int p = 0; p < 2; p++)
+        k[p] = KEYS == HALVES ? make_uint4(levels_of(of[p].x), levels_of(of[p].x >> 16), levels_of(of[p].y),
+                                           levels_of(of[p].y >> 16)) : of[p];
     const uint32_t a0[4] = {k[0].x, k[1].x, k[0].y, k[1].y}, a1[4] = {k[0].z, k[1].z, k[0].w, k[1].w};
     const uint32_t h0[2] = {high.x, high.y}, h1[2] = {high.z, high.w}, l0[2] = {low.x, low.y}, l1[2] = {low.z, low.w};
     ae_mma_s8(c[0], a0, h0);
@@ -88,26 +125,26 @@ AE_DEV void multiply_keys(const uint4 k[2], uint4 high, uint4 low, int32_t c[2][
     ae_mma_s8(c[1], a1, l1);
 }
 
-/* Dot products of groups [first, first + n) of a plane of the keys with the queries' digits from byte `at` on: of this lane's
- * first position and queries 2 t and 2 t + 1, then of the second one. */
-AE_DEV void dot_plane(const ae_gpu_attention_args &a, const attn_tile *t, const positions *where, uint32_t plane,
-                      uint32_t first, uint32_t n, uint32_t at, int32_t sum[4])
+/* Dot products of elements 16 first to 16 (first + n) of a plane of the keys with the queries' digits from byte `at` on: of
+ * this lane's first position and queries 2 t and 2 t + 1, then of the second one. */
+template <int KEYS> AE_DEV void dot_plane(const ae_gpu_attention_args &a, const attn_tile *t, const positions *where,
+                                          uint32_t plane, uint32_t first, uint32_t n, uint32_t at, int32_t sum[4])
 {
     const uint8_t *query = t->shared + t->room.query + frag_g() * t->room.row_bytes + at + frag_t() * 16;
     const uint32_t own = first + frag_t();
     int32_t c[2][4] = {};
     uint4 now[2][2], next[2][2];
-    load_keys(a, where, plane, own, frag_t() < n, now[0]);
-    load_keys(a, where, plane, own + 4, frag_t() + 4 < n, now[1]);
+    load_keys<KEYS>(a, where, plane, own, frag_t() < n, now[0]);
+    load_keys<KEYS>(a, where, plane, own + 4, frag_t() + 4 < n, now[1]);
     AE_NO_UNROLL
     for (uint32_t s = 0; s < n; s += 8) {
         AE_UNROLL
         for (uint32_t i = 0; i < 2; i++)
-            load_keys(a, where, plane, own + s + 8 + 4 * i, frag_t() + s + 8 + 4 * i < n, next[i]);
+            load_keys<KEYS>(a, where, plane, own + s + 8 + 4 * i, frag_t() + s + 8 + 4 * i < n, next[i]);
         AE_UNROLL
         for (uint32_t i = 0; i < 2; i++, query += 64) {
             if (s + 4 * i >= n) break;
-            multiply_keys(now[i], AE_LOAD_SHARED(uint4, query), AE_LOAD_SHARED(uint4, query + Q * t->room.row_bytes), c);
+            multiply_keys<KEYS>(now[i], AE_LOAD_SHARED(uint4, query), AE_LOAD_SHARED(uint4, query + Q * t->room.row_bytes), c);
         }
         AE_UNROLL
         for (int i = 0; i < 4; i++) now[i / 2][i % 2] = next[i / 2][i % 2];
@@ -117,22 +154,22 @@ AE_DEV void dot_plane(const ae_gpu_attention_args &a, const attn_tile *t, const 
 }
 
 /* The same of all planes, as floats. */
-template <int PLANES> AE_DEV void dot_part(const ae_gpu_attention_args &a, const attn_tile *t, const positions *where,
-                                           uint32_t first, uint32_t n, uint32_t at, float dot[4])
+template <int KEYS> AE_DEV void dot_part(const ae_gpu_attention_args &a, const attn_tile *t, const positions *where,
+                                         uint32_t first, uint32_t n, uint32_t at, float dot[4])
 {
     int32_t sum[4];
-    dot_plane(a, t, where, 0, first, n, at, sum);
+    dot_plane<KEYS>(a, t, where, 0, first, n, at, sum);
     AE_UNROLL
     for (int i = 0; i < 4; i++) dot[i] = static_cast<float>(sum[i]);
-    if (PLANES == 1) return;
-    dot_plane(a, t, where, 1, first, n, at, sum);
+    if (KEYS != 2) return;
+    dot_plane<KEYS>(a, t, where, 1, first, n, at, sum);
     AE_UNROLL
     for (int i = 0; i < 4; i++) dot[i] = ae_fma(dot[i], 128.0f, static_cast<float>(sum[i]));
 }
 
 /* Scores of all queries, to shared memory. */
-template <int PLANES, bool LATENT> AE_DEV void scores(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
-                                                      int32_t chunk)
+template <int KEYS, bool LATENT> AE_DEV void scores(const ae_gpu_attention_args &a, const attn_tile *t, const attn_group *g,
+                                                    int32_t chunk)
 {
     const ae_gpu_kv_form *f = &a.kv.form;
     const uint8_t *query_scale = t->shared + t->room.query_scale + frag_t() * 8;
@@ -143,8 +180,8 @@ template <int PLANES, bool LATENT> AE_DEV void scores(const ae_gpu_attention_arg
     for (uint32_t p = 0; p < 2; p++)
         attn_place(a, t, g, chunk, warp_of() * 16 + frag_g() + 8 * p, &where.block[p], &where.place[p]);
     attn_fetch_values(a, g, where.block[0]);
-    dot_part<PLANES>(a, t, &where, f->rope_groups, f->groups - f->rope_groups, t->room.latent_at, dot);
-    if (LATENT) dot_part<PLANES>(a, t, &where, 0, f->rope_groups, 0, rotated);
+    dot_part<KEYS>(a, t, &where, f->rope_groups, (f->head_dim + 15) / 16, t->room.latent_at, dot);
+    if (LATENT) dot_part<KEYS>(a, t, &where, 0, f->rope_groups, 0, rotated);
     const float2 own = AE_LOAD_SHARED(float2, query_scale);
     const float2 rope = LATENT ? AE_LOAD_SHARED(float2, query_scale + Q * 4) : make_float2(0, 0);
     AE_UNROLL

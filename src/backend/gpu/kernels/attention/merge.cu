@@ -10,7 +10,7 @@ template <int Q> AE_DEV void merge(const ae_gpu_attention_args &a, uint8_t *shar
     if (!attn_begin<Q>(a, ae_block_x() / (Q / 4), a.n_splits, &t) || !t.to_parts) return;
     if (ae_thread() < 32) attn_share_states(&t);
     ae_sync();
-    uint8_t *turned = a.kv.form.n_rope && a.kv.form.has_scales ? shared + t.room.score : nullptr;
+    uint8_t *turned = ae_gpu_kv_is_turned(&a.kv.form) ? shared + t.room.score : nullptr;
     attn_merge(a, &t, turned, ae_block_x() % (Q / 4) * 4, Q);
 }
 

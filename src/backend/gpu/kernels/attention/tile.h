@@ -197,7 +197,7 @@ AE_DEV void attn_place(const ae_gpu_attention_args &a, const attn_tile *t, const
 /* Threads of a block prefetch a chunk's values, which are in `block` of each position, while scores are computed. */
 AE_DEV void attn_fetch_values(const ae_gpu_attention_args &a, const attn_group *g, const uint8_t *block)
 {
-    const uint32_t bytes = a.kv.form.value_planes * a.kv.form.plane_bytes;
+    const uint32_t bytes = a.kv.form.value_planes * a.kv.form.value_bytes;
     if (!g->in_place || a.kv.form.n_rope) return;
     for (uint32_t at = ae_thread() * 128; at < bytes; at += AE_ATTENTION_WARPS * 32 * 128)
         ae_prefetch(block + a.kv.form.value_at + at);

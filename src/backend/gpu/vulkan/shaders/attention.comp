@@ -1,6 +1,6 @@
 #version 460
-/* attention.comp - attention over all kinds of caches. KIND: 0 f16 and f32, 1 codes (q8_0, i16, latent rows of 8 and 15 bits),
- * 2 merges the parts of queries whose chunks were distributed (attention_merge).
+/* attention.comp - attention over all kinds of caches. KIND: 0 f16 and f32, 1 codes (q4_0, q8_0, i16, latent rows of 8 and 15
+ * bits), 2 merges the parts of queries whose chunks were distributed (attention_merge).
  *
  * A work-group has one query (a tile of one, kernels/args_attention.h); thread j has position j of a chunk for the scores, and
  * elements j, j + 64 .. of the values. The arithmetic is that of cpu/ref/attention.c. */
@@ -56,7 +56,7 @@ float sum_weights()
 uint element_at(uint plane, uint e)
 {
     const uint each = KV_GROUP / f.width;
-    if (f.n_rope == 0) return plane * f.plane_bytes + e * f.width;
+    if (f.n_rope == 0) return plane * f.value_bytes + e * f.width;
     return ((plane * f.groups + e / each) * KV_PAGE) * KV_GROUP + e % each * f.width;
 }
 
@@ -75,8 +75,13 @@ float weighted_floats(uint e, uint begin, uint end)
 
 int weighted_codes(uint plane, uint e, uint begin, uint end)
 {
-    const uint at = element_at(plane, e);
+    const uint at = f.value_half != 0 ? e / 2 : element_at(plane, e);
     int sum = 0;
+    if (f.value_half != 0) {
+        for (uint j = begin; j < end; j++)
+            sum += weight_code[j] * level_of(uint(U8(value_at[j] + at).v[0]) >> e % 2 * 4 & 15u);
+        return sum;
+    }
     for (uint j = begin; j < end; j++) sum += weight_code[j] * int(I8(value_at[j] + at).v[0]);
     return sum;
 }
@@ -157,7 +162,7 @@ void join(bool is_first, float m, float l, float o[EACH])
         if (THREAD + 64 * i < f.head_dim) big_o[i] = ae_fma(big_o[i], x, o[i] * y);
 }
 
-/* Writes the result; that of latent codes is turned back. */
+/* Writes the result, which may have to be turned back. */
 void finish()
 {
     float factor;
@@ -167,7 +172,7 @@ void finish()
         factor = ae_div(x, ae_fma(big_l, x, ae_attn_exp(sink - top)));
     }
     F32 y = F32(a.y + uint64_t(i_query) * f.head_dim * 4ul);
-    const bool turned = f.n_rope != 0 && f.has_scales != 0;
+    const bool turned = f.value_half != 0 || (f.n_rope != 0 && f.has_scales != 0);
     barrier();
     [[unroll]] for (uint i = 0; i < EACH; i++) {
         const uint k = THREAD + 64 * i;

@@ -93,6 +93,25 @@ float dot_floats(float sum, uint group, uint first, uint n)
     return sum;
 }
 
+/* The level that a code of 4 bits stands for (AE_KV4_LEVELS). */
+int level_of(uint code)
+{
+    const int levels[8] = int[](6, 18, 31, 44, 58, 75, 96, 127);
+    return code < 8u ? -levels[7u - code] : levels[code - 8u];
+}
+
+/* Of all of the key, in codes of 4 bits. */
+int dot_halves()
+{
+    int sum = 0;
+    for (uint i = 0; i < f.head_dim; i += 32) {
+        const uvec4 four = U32x4(my_block + kv_key_at(f, 0, i / 32, my_place)).v[0];
+        for (uint e = 0; e < 32; e++)
+            if (i + e < f.head_dim) sum += level_of(four[e / 8] >> e % 8 * 4 & 15u) * codes[i + e];
+    }
+    return sum;
+}
+
 int dot_codes(uint plane, uint group, uint first, uint n)
 {
     int sum = 0;
@@ -119,7 +138,7 @@ float scale_at(uint i)
 float score(vec2 factors)
 {
     if (KIND == 0) return dot_floats(dot_floats(0.0, 0, 0, f.n_rope), f.rope_groups, f.n_rope, f.head_dim);
-    const float dot = dot_planes(f.rope_groups, f.n_rope, f.head_dim);
+    const float dot = f.key_half != 0 ? float(dot_halves()) : dot_planes(f.rope_groups, f.n_rope, f.head_dim);
     if (f.n_rope == 0) return dot * (scale_at(0) * factors.x);
     const float rotated = dot_planes(0, 0, f.n_rope);
     return ae_fma(dot, scale_at(0) * factors.x, rotated * (scale_at(1) * factors.y));

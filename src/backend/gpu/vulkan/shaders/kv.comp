@@ -29,10 +29,11 @@ void copy_page(PageArgs a)
 /* The byte offset of unit i of the row of a place: the groups of the key, those of the value, then the scales. */
 uint unit_at(KvForm f, uint i, uint place)
 {
-    const uint n = f.scale_at / (KV_PAGE * KV_GROUP), plane = i / f.groups, g = i % f.groups;
-    if (plane < f.n_planes) return kv_key_at(f, plane, g, place);
-    if (i < n) return (plane - f.n_planes) * f.plane_bytes + kv_value_at(f, g, place);
-    return kv_scale_at(f, i - n, place);
+    const uint n = f.scale_at / (KV_PAGE * KV_GROUP), n_keys = f.n_planes * f.groups;
+    if (i >= n) return kv_scale_at(f, i - n, place);
+    if (i < n_keys) return kv_key_at(f, i / f.groups, i % f.groups, place);
+    i -= n_keys;
+    return i / f.value_groups * f.value_bytes + kv_value_at(f, i % f.value_groups, place);
 }
 
 /* A work-group moves one head of one layer. A thread makes all moves of its units, in order, so no thread waits for another. */
@@ -58,7 +59,7 @@ void copy_slot(SlotArgs a)
     const KvHead head = Heads(a.heads).v[BLOCK_X];
     for (uint i = THREAD; i < head.row_bytes; i += 128) {
         const uint64_t page = a.page + head.at + kv_saved_at(head.form, i, a.place), saved = a.saved + head.saved_at + i;
-        if (KIND == 2) U8(saved).v[0] = U8(page).v[0];
+        if (KIND == 2) U8(saved).v[0] = uint8_t(uint(U8(page).v[0]) & kv_saved_bits(head.form, i));
         else U8(page).v[0] = U8(saved).v[0];
     }
 }

@@ -208,6 +208,66 @@ float best_top(uint first, uint n, float top)
     return best;
 }
 
+/* |y| less the nearest of AE_KV4_LEVELS. */
+float level_error(float y)
+{
+    const float limits[7] = float[](12.0, 24.5, 37.5, 51.0, 66.5, 85.5, 111.5);
+    const float levels[8] = float[](6.0, 18.0, 31.0, 44.0, 58.0, 75.0, 96.0, 127.0);
+    float nearest = levels[0];
+    [[unroll]] for (uint i = 0; i < 7; i++)
+        if (abs(y) > limits[i]) nearest = levels[i + 1];
+    return abs(y) - nearest;
+}
+
+/* The one of AE_KV4_TOPS with the least squared error. */
+float best_top4(uint n, float top)
+{
+    const float tops[5] = float[](127.0, 115.0, 103.0, 140.0, 92.0);
+    float best = 127.0, best_error = 0.0;
+    for (uint i = 0; i < 5; i++) {
+        const float inv = top > 1e-30 ? ae_div(tops[i], top) : 0.0, d = top > 1e-30 ? ae_div(top, tops[i]) : 0.0;
+        float low = 0.0, high = 0.0;
+        for (uint k = lane; k < n; k += 64) {
+            const float e = level_error(turned[base + k] * inv);
+            low = ae_fma(e, e, low);
+            if (k + 32 < n) {
+                const float g = level_error(turned[base + k + 32] * inv);
+                high = ae_fma(g, g, high);
+            }
+        }
+        const float error = sum_64(low, high) * (d * d);
+        if (i == 0 || error < best_error) {
+            best = tops[i];
+            best_error = error;
+        }
+    }
+    return best;
+}
+
+uint code4_of(float y)
+{
+    const float limits[7] = float[](12.0, 24.5, 37.5, 51.0, 66.5, 85.5, 111.5);
+    uint code = y > 0.0 ? 1u : 0u;
+    [[unroll]] for (uint i = 0; i < 7; i++) code += (y > limits[i] ? 1u : 0u) + (y > -limits[i] ? 1u : 0u);
+    return code;
+}
+
+/* Writes the codes of 4 bits of n values of `turned`, as write_codes does. */
+void write_halves(uint n, uint64_t to, uint step, uint n_groups, uint64_t scale_at, bool mine)
+{
+    const float top = largest(0, n), best = best_top4(n, top);
+    const bool some = top > 1e-30;
+    const float inv = some ? ae_div(best, top) : 0.0;
+    if (!mine) return;
+    for (uint i = lane; i < n_groups * 16; i += 32) {
+        uint two = 0u;
+        [[unroll]] for (uint e = 0; e < 2; e++)
+            if (some && 2 * i + e < n) two |= code4_of(turned[base + 2 * i + e] * inv) << 4 * e;
+        U8(to + uint64_t(i / 16) * step + i % 16).v[0] = uint8_t(two);
+    }
+    if (lane == 0) F32(scale_at).v[0] = some ? ae_div(top, best) : 0.0;
+}
+
 /* Writes the codes of n values of `turned` from `first` on: groups [0, n_groups) of 16 bytes, `step` bytes apart; with plane
  * the two digits of codes of 15 bits, the low ones `plane` bytes after the high ones. any_rows: plane is 0 for a head of the
  * launch, the same for all threads. */
@@ -287,10 +347,14 @@ void write_head()
     }
     for (uint k = lane; k < a.head_dim; k += 32) turned[base + k] = values[base + k];
     if (f.n_rope == 0) {
-        turn(0, f.head_dim, is_key);
-        write_codes(0, f.head_dim, to, to_key ? key_step : KV_GROUP, f.groups,
-                    (to_key ? f.n_planes : f.value_planes) == 1 ? 0 : f.plane_bytes, f.n_planes == 1 || f.value_planes == 1,
-                    block + kv_scale_at(f, to_key ? 0 : 1, place), mine);
+        const bool half_ = (to_key ? f.key_half : f.value_half) != 0;
+        const uint step = to_key ? key_step : KV_GROUP, n_groups = to_key ? f.groups : f.value_groups;
+        const uint64_t scale = block + kv_scale_at(f, to_key ? 0 : 1, place);
+        turn(0, f.head_dim, is_key || half_);
+        if (f.key_half == 0)
+            write_codes(0, f.head_dim, to, step, n_groups, to_key ? f.n_planes == 1 ? 0 : f.plane_bytes
+                        : f.value_planes == 1 ? 0 : f.value_bytes, f.n_planes == 1 || f.value_planes == 1, scale, mine && !half_);
+        if (f.value_half != 0) write_halves(f.head_dim, to, step, n_groups, scale, mine && half_);
         return;
     }
     const uint plane = f.n_planes == 1 ? 0 : f.plane_bytes;
