@@ -6,7 +6,7 @@ usage: grammar_speed.py -m MODEL.gguf [--aerie build/aerie] [--schemas bench/sch
 
 auto is the drafter head beside the model, if there is one. For each kind of speculation, temperature and schema one line:
 tokens/s without and with the schema, their ratio (the median of the rounds' ratios), the share of the time that masks took, and
-target passes per token of both: drafts are accepted more or less often in another text, which is no cost of the grammar.
+target passes per token of both: drafts are accepted more or less often in another text, which is not a cost of the grammar.
 """
 import argparse
 import json

@@ -21,7 +21,7 @@ COLUMNS = ["date", "machine", "threads", "model", "engine", "configuration", "te
 def read_prompts(options, fail):
     """{group: [prompt]} as aerie bench spec chooses them"""
     if not os.path.isdir(options.prompts):
-        fail(f"--prompts: '{options.prompts}' is no folder")
+        fail(f"--prompts: '{options.prompts}' is not a folder")
     names = sorted(n for n in os.listdir(options.prompts) if n.endswith(".jsonl") and not n.startswith("."))
     wanted, found = options.groups.split(",") if options.groups else None, {}
     for name in names:

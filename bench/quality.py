@@ -164,7 +164,7 @@ def cmd_ids(args):
     try:
         ids = [int(w) for w in done.stdout.split()]
     except ValueError as e:
-        raise Fail(1, f"the tokenizer printed something that is no id: {e}") from e
+        raise Fail(1, f"the tokenizer printed something that is not an id: {e}") from e
     n = len(ids) // args.window
     if args.max_windows:
         n = min(n, args.max_windows)

@@ -58,7 +58,7 @@ class Client:
         self.o, self.prompts = options, prompts
         self.url = urllib.parse.urlsplit(options.url if "//" in options.url else "http://" + options.url)
         if self.url.scheme != "http" or not self.url.hostname:
-            raise Failed(f"'{options.url}' is no http:// address")
+            raise Failed(f"'{options.url}' is not an http:// address")
         self.next = 0
         self.first, self.between, self.whole, self.errors = [], [], [], []
         self.n_tokens = self.n_prompt = self.n_processed = self.n_drafted = self.n_accepted = 0

@@ -118,7 +118,7 @@ AERIE_API const char *aerie_log_level_name(aerie_log_level level);
  * returned. */
 typedef void aerie_log_callback(void *user, aerie_log_level level, const char *sentence);
 
-/* Whom to tell what is no failure. Given to a model it also serves the model's drafter heads and sessions that have none of
+/* Whom to tell what is not a failure. Given to a model it also serves the model's drafter heads and sessions that have none of
  * their own, so `user` outlives all of these. It is called by the thread that called the library (a session's by the stepping
  * thread), so by several threads at once if they share a model or a log. It may call functions that any thread may call. */
 typedef struct aerie_log {

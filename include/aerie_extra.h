@@ -410,7 +410,7 @@ AERIE_API void aerie_prompt_free(aerie_prompt *prompt);
 AERIE_API aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_error *error);
 /* Saves what the KV cache holds of tokens[0..n_tokens), from the first on, of sequences that run or have ended and that have
  * this scope and these adapters, as in aerie_request. Of prompts with rows aerie_model_chunk_tokens makes the tokens; the rows
- * themselves are not saved, so the bytes serve later prompts with the same rows, and are no request.saved. *data is the
+ * themselves are not saved, so the bytes serve later prompts with the same rows, and are not request.saved. *data is the
  * caller's (aerie_free). Errors: ARGUMENT (it holds none of them), MEMORY. */
 AERIE_API aerie_status aerie_session_prefix_save(aerie_session *session, uint64_t scope, const aerie_adapter_use *adapters,
                                                  size_t n_adapters, const int32_t *tokens, size_t n_tokens, void **data,

@@ -24,7 +24,7 @@ static const char help[] =
     "--list prints the name of each tiny model with its architecture, --shapes that of each shape.\n";
 
 typedef struct arguments {
-    const char *shape, *type, *files[2]; /* files: what is no option */
+    const char *shape, *type, *files[2]; /* files: what is not an option */
     uint32_t n_layers;
     int n_files;
     bool decoded;

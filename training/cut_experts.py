@@ -37,7 +37,7 @@ class Dense:
         self.reader = GGUFReader(path)
         self.tensors = {t.name: t for t in self.reader.tensors}
         if self.get("general.architecture") != "llama" or self.get("llama.expert_count", 0):
-            fail(f"'{path}' is no dense model of architecture llama; only these can be cut")
+            fail(f"'{path}' is not a dense model of architecture llama; only these can be cut")
         key = {n: self.get(f"llama.{n}") for n in ("block_count", "embedding_length", "feed_forward_length",
                                                    "attention.head_count", "attention.layer_norm_rms_epsilon")}
         self.n_layers, self.n_embd, self.n_ff, self.n_heads, self.eps = key.values()

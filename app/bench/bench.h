@@ -22,8 +22,8 @@ app_summary app_samples_summary(const app_samples *samples); /* all 0 without sa
 
 typedef struct app_reader app_reader;
 
-/* Threads and a buffer as large as what it is compared with, and larger than the last cache; to be freed even when this
- * fails. */
+/* Starts threads and allocates a buffer as large as the data it is compared with, and larger than the last cache; to be freed
+ * even when this fails. */
 int app_reader_open(app_reader **reader, uint32_t n_threads, uint64_t bytes_wanted);
 /* Bytes per second of one reading of the buffer by all threads. 0 when it cannot be measured, and for NULL. */
 double app_reader_read(app_reader *reader);

@@ -253,7 +253,7 @@ static int fill_from_file(const app_models *models, const char *path, uint32_t n
     return bad;
 }
 
-/* 1 if the prompt begins with the token that only the beginning of a text has, else 0. */
+/* 1 if the prompt begins with BOS, else 0. */
 static size_t n_head(const app_prompt *p, int32_t bos)
 {
     return bos >= 0 && p->n_tokens && p->tokens[0] == bos;

@@ -99,7 +99,7 @@ static int warm(const bench_spec *b, unit *u, size_t i)
     return bad;
 }
 
-/* What session i's answers to the unit were, and took. */
+/* Stores the answers of session i to the unit, and their times. */
 static int take_answers(unit *u, size_t i, app_generation *g)
 {
     aerie_stats sum = {0};

@@ -39,7 +39,7 @@ typedef struct bench_drafter {
     const char *file;     /* its name without folders, or "" */
     uint32_t n_max;
     aerie_tree tree;
-    const char *label;    /* bench study: NULL or its own name, and these instead of the options' */
+    const char *label;    /* bench study: its own name, with settings that replace the options'; NULL: none */
     bool fixed, ngram;
     uint32_t n_nodes, top_k;
     int32_t moe_experts;

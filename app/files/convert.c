@@ -128,7 +128,7 @@ static int parse_options(const app_options *o, ae_convert_options *c, app_text *
     return bad;
 }
 
-/* ---- What comes of it ------------------------------------------------------------------------------------ */
+/* ---- The report ------------------------------------------------------------------------------------ */
 
 typedef struct watcher {
     bool quiet, shown; /* shown: a bar on a terminal */

@@ -19,7 +19,7 @@ typedef struct job {
 
 /* ---- Texts ------------------------------------------------------------------------------------------- */
 
-/* Parts of the text between separators; those that are empty are none. */
+/* Splits the text at separators; empty parts are left out. */
 static int add_parts(app_prompts *texts, const app_text *text, const char *separator)
 {
     const size_t n_separator = strlen(separator);

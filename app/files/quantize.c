@@ -158,7 +158,7 @@ static int parse_request(request *r, const app_options *o)
     return bad;
 }
 
-/* ---- What comes of it ---------------------------------------------------------------------------------------- */
+/* ---- The report ---------------------------------------------------------------------------------------- */
 
 typedef struct totals {
     uint64_t n[AE_TYPE_COUNT], elements[AE_TYPE_COUNT], bytes[AE_TYPE_COUNT]; /* by type as written */

@@ -162,10 +162,10 @@ static int base_open(base *b, const app_models *models, const char *path)
     b->file = fopen(path, "rb");
     if (!b->file) return app_error(APP_BAD_FILE, "'%s' cannot be read: %s", path, strerror(errno));
     if (fstat(fileno(b->file), &info) || !S_ISREG(info.st_mode))
-        return app_error(APP_BAD_FILE, "'%s' is no regular file; a base is one", path);
+        return app_error(APP_BAD_FILE, "'%s' is not a regular file; a base is one", path);
     if (fread(start, 1, 8, b->file) != 8 || memcmp(start, magic, 8) || fread(head, sizeof *head, 3, b->file) != 3)
         return app_error(APP_BAD_FILE,
-                         "'%s' is no base: it does not begin with '_logits_' and three numbers; save one with "
+                         "'%s' is not a base: it does not begin with '_logits_' and three numbers; save one with "
                          "--kl-divergence-base, without --kl-divergence",
                          path);
     if (head[1] != (int32_t)models->info.n_vocab)

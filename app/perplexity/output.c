@@ -1,9 +1,9 @@
-/* output.c - a file that a long run will write at its end: what speaks against it is said before the run. */
+/* output.c - checks the file that a long run writes at its end, so that problems are reported before the run. */
 #include <string.h>
 #include <sys/stat.h>
 
 #include "perplexity/perplexity.h"
-#include "convert/quantize/imatrix.h" /* aerie.h does not say what kind a GGUF file is that is no model */
+#include "convert/quantize/imatrix.h" /* aerie.h does not say what kind a GGUF file is that is not a model */
 
 static bool is_gguf(const char *path)
 {
@@ -28,7 +28,7 @@ int app_check_output(const app_options *o, const char *option, const char *path)
     struct stat there;
     if (!*path) return app_error(APP_USAGE, "%s needs the name of a file", option);
     if (stat(path, &there)) return app_check_writable(option, path);
-    if (!S_ISREG(there.st_mode)) return app_error(APP_USAGE, "%s %s is there already and is no regular file", option, path);
+    if (!S_ISREG(there.st_mode)) return app_error(APP_USAGE, "%s %s is there already and is not a regular file", option, path);
     for (size_t i = 0; i < sizeof read / sizeof *read; i++) {
         struct stat in;
         if (read[i] && stat(read[i], &in) == 0 && in.st_dev == there.st_dev && in.st_ino == there.st_ino)

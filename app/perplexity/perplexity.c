@@ -1,4 +1,4 @@
-/* perplexity.c - aerie perplexity: how well a model foretells a text. Windows and figures are those of llama.cpp's program. */
+/* perplexity.c - aerie perplexity: how well a model predicts a text. Windows and figures are those of llama.cpp's program. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <stdlib.h>

@@ -47,7 +47,7 @@ int app_text_windows(app_windows *w, const app_models *models, const app_options
 /* A session whose passes have room for the logits of n_scored positions of a window. */
 int app_windows_session(aerie_session **session, const app_models *models, const app_options *options, uint32_t n_ctx,
                         uint32_t n_scored);
-/* Runs window i: the callback gets, on several threads, logits of the positions that foretell tokens from n_first on. ids
+/* Runs window i: the callback gets, on several threads, logits of the positions that predict tokens from n_first on. ids
  * [n_ctx] gets the window's tokens. */
 int app_window_run(aerie_session *session, const app_windows *windows, uint32_t i, int32_t *ids,
                    aerie_logits_callback *callback, void *user);

@@ -74,15 +74,15 @@ typedef struct transfer {
     ae_sha256 hash;
     bool kept;             /* a later call may continue the part: its name says which hash it will have */
     ae_gguf_extent extent; /* what the part's tables say; end 0: not known yet */
-    uint64_t next_look;    /* at so many bytes they are read again */
+    uint64_t next_look;    /* the number of bytes at which they are read again */
     unsigned n_restarts;   /* restarts that threw bytes away */
     bool conditional; /* this attempt may be answered by "not modified" */
-    bool checked;     /* the answer's head was looked at */
+    bool checked;     /* the answer's header was handled */
     /* of the answer */
     uint64_t range_from, range_total, length;
     bool has_range;
     char etag[FETCH_MAX_ETAG], linked_etag[FETCH_MAX_ETAG];
-    char part_etag[FETCH_MAX_ETAG]; /* of what is in the part; "": unknown */
+    char part_etag[FETCH_MAX_ETAG]; /* ETag of the part's bytes; "": unknown */
     char *next;                     /* of a list with pages; owned */
     /* what ended the transfer, other than curl's own errors */
     int failed; /* exit status; the sentence was printed */
@@ -116,8 +116,8 @@ static bool empty_part(transfer *t)
     return false;
 }
 
-/* From the start once more, as often as useless tries are allowed: a host may have two versions of a file and change them for
- * ever. */
+/* Starts the transfer again, as often as tries without progress are allowed: a host may have two versions of a file and
+ * alternate them forever. */
 static bool restart_part(transfer *t)
 {
     char url[256];
@@ -193,7 +193,8 @@ uint64_t fetch_bytes_kept(const fetch_file *file)
     return there ? (uint64_t)st.st_size : 0;
 }
 
-/* What an earlier call left, into the hash. Bytes of unknown hash are not trusted: their server may have another file by now.
+/* Adds the bytes that an earlier call left to the hash. Bytes of unknown hash are not trusted: their server may have another
+ * file by now.
  */
 static int open_part(transfer *t)
 {
@@ -301,8 +302,8 @@ static aerie_status read_tables(transfer *t, aerie_error *error)
     return status;
 }
 
-/* Nobody told the length of what comes: it may not go on beyond the end that its own tables tell. false: the sentence was
- * printed, and nothing is kept. */
+/* Checks a body of unknown length, which must not go on beyond the end that its own tables give. false: a message was printed,
+ * and nothing is kept. */
 static bool check_bound(transfer *t)
 {
     aerie_error error = {0};
@@ -329,7 +330,7 @@ static bool check_bound(transfer *t)
     return !t->failed;
 }
 
-/* The answer's head, before its first byte: where these bytes go, and whether they can be the ones wanted. */
+/* Handles the answer's header before its first byte: where these bytes go, and whether they can be the right ones. */
 static bool check_head(transfer *t, long code)
 {
     char hash[65], url[256];
@@ -346,7 +347,7 @@ static bool check_head(transfer *t, long code)
                                  shown_url(t->url, url), hash, file->sha256),
                    false;
     } else if (*t->linked_etag && !*file->sha256) {
-        app_note("'%s' comes with the hash '%s', which is no SHA-256: only its length and its tables are checked",
+        app_note("'%s' comes with the hash '%s', which is not a SHA-256: only its length and its tables are checked",
                  shown_url(t->url, url), t->linked_etag);
     }
     if (total && file->bytes && total != file->bytes)
@@ -485,7 +486,7 @@ static void set_up(CURL *curl, transfer *t, bytes_target *target, char detail[CU
     curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, 262144L);
 }
 
-/* One request: from the part's end on, if it has something. */
+/* Makes one request, from the part's end on if it has bytes. */
 static CURLcode attempt(CURL *curl, transfer *t, const char *accept, long *code, long *wish, char detail[CURL_ERROR_SIZE])
 {
     bytes_target target = {t, curl};
@@ -523,7 +524,7 @@ static CURLcode attempt(CURL *curl, transfer *t, const char *accept, long *code,
     return rc;
 }
 
-/* Whether the attempt brought all there is. For an empty body the sink is never called, so its head is looked at here. */
+/* Whether the attempt fetched everything. For an empty body the sink is never called, so its header is handled here. */
 static bool is_complete(transfer *t, CURLcode rc, long code)
 {
     if (rc != CURLE_OK) return false;
@@ -612,7 +613,7 @@ static int check_tables(transfer *t)
     return APP_DONE;
 }
 
-/* The whole part: compared, on the disk, under its name. */
+/* Completes a whole part: compares it, flushes it to the disk and moves it to its name. */
 static int put_in_place(transfer *t)
 {
     fetch_file *file = t->file;
@@ -633,8 +634,8 @@ static int put_in_place(transfer *t)
     return APP_DONE;
 }
 
-/* The part against what is known of the file. *again: it was continued from bytes that may be the culprits, for the first
- * time. */
+/* Compares the part with what is known of the file. *again: it was continued, for the first time, from bytes that may be the
+ * wrong ones. */
 static int check_part(transfer *t, bool *again, bool once_more)
 {
     char found[65], url[256];
@@ -672,7 +673,7 @@ static int get(transfer *t)
         else t->begun = t->at;
         struct stat there;
         if (bad && t->fd >= 0 && fstat(t->fd, &there) == 0 && (there.st_size == 0 || !t->kept))
-            unlink(t->part); /* nothing to go on with */
+            unlink(t->part); /* nothing to continue */
         if (bad) return bad;
         if (code == 304) return unlink(t->part) ? APP_FAILED : APP_DONE; /* it is there already */
         bad = check_part(t, &again, once_more);

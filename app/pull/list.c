@@ -147,7 +147,7 @@ static int remove_one(const char *typed, const app_options *options)
     const char *reference = found.text ? found.text : typed;
     if (!bad && !source_is_remote(reference))
         bad = app_error(name_is_bare(typed) ? APP_FAILED : APP_USAGE,
-                        "'%s' is no pulled model; 'aerie list' prints their names (a file is removed by rm)", typed);
+                        "'%s' is not a pulled model; 'aerie list' prints their names (a file is removed by rm)", typed);
     if (!bad) bad = source_folder(&plan, reference, options);
     if (!bad) bad = store_place_find(&place, &plan, reference, options);
     if (!bad && access(place.folder, F_OK))

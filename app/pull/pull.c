@@ -59,7 +59,7 @@ static bool is_known(const source_file *f, const source_plan *record)
     return known && *f->sha256 && strcmp(known->sha256, f->sha256) == 0;
 }
 
-/* Room for all of it, before the first byte: not after some parts of a split model. */
+/* Checks that there is room for all files before the first byte, not after some parts of a split model. */
 static int check_room(const source_plan *plan, const store_place *place, const char *reference, const source_plan *record)
 {
     uint64_t needed = 0;
@@ -119,7 +119,7 @@ static int get_file(source_file *f, const store_place *place, const source_plan 
     return bad;
 }
 
-/* All files of the reference, under the lock. */
+/* Pulls all files of the reference, under the lock. */
 static int get_all(source_plan *plan, const store_place *place, const char *reference, const source_plan *record,
                    const app_options *options, const fetch_settings *settings)
 {
@@ -141,7 +141,7 @@ static int get_all(source_plan *plan, const store_place *place, const char *refe
     return bad ? bad : store_record_write(place, reference, plan);
 }
 
-/* The files of a reference; fresh: ask the network even if they are there. *place is the caller's. */
+/* Gets the files of a reference; fresh: ask the network even if they are there. *place is the caller's. */
 static int pull(source_plan *plan, store_place *place, const char *reference, const app_options *options, bool fresh)
 {
     const fetch_settings settings = {
@@ -198,7 +198,7 @@ static int keep(app_options *options, char *text, const char **out)
     return APP_DONE;
 }
 
-/* The reference in *text, which may stand after "NAME=" (of n_name bytes with the '='), by the path of its file. */
+/* Replaces the reference in *text, which may stand after "NAME=" (of n_name bytes with the '='), by the path of its file. */
 static int replace(app_options *options, const char **text, size_t n_name)
 {
     source_plan plan = {0};
@@ -225,7 +225,7 @@ static void advise(const char *name, const app_options *options)
     free(near);
 }
 
-/* A bare name by the path or reference that it means; pulls: otherwise it is taken for one of ollama's library. */
+/* Replaces a bare name by the path or reference that it means; pulls: otherwise it is taken for one of ollama's library. */
 static int settle_name(app_options *options, const char **text, size_t n_name, bool pulls)
 {
     name_found found;
@@ -249,7 +249,7 @@ static int settle_name(app_options *options, const char **text, size_t n_name, b
     bad = keep(options, whole, text);
     const size_t n = (size_t)n_own + named;
     if (!bad && !options->quiet && known) app_note("'%s' is '%s', %s", typed, *text + n, found.where);
-    else if (!bad && !options->quiet) app_note("'%s' is no model on this machine; it is taken as '%s'", typed, *text + n);
+    else if (!bad && !options->quiet) app_note("'%s' is not a model on this machine; it is taken as '%s'", typed, *text + n);
     if (!bad && fetched) bad = replace(options, text, n);
     if (bad && bad != APP_INTERRUPTED && !known) advise(typed, options);
     free(typed);
@@ -261,7 +261,8 @@ static bool is_reference(const char *text)
     return text && source_is_remote(text) && access(text, F_OK);
 }
 
-/* What a command reads, if it is no file: a reference, or a bare name. `typed`: as an argument, where nothing else is meant. */
+/* Resolves what a command reads if it is not a file: a reference, or a bare name. `typed`: as an argument, where nothing else
+ * is meant. */
 static int settle_model(app_options *options, const char **text, bool typed)
 {
     if (!*text || access(*text, F_OK) == 0) return APP_DONE;

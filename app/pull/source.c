@@ -77,7 +77,7 @@ static char *escape_path(const char *path)
     return out;
 }
 
-/* The file takes url and path over, which may be NULL: out of memory. */
+/* Adds a file, which takes over url and path; these may be NULL (out of memory). */
 static int add_file(source_plan *plan, char *url, char *path, uint64_t bytes, const char *sha256)
 {
     source_file *grown = url && path ? app_grow(plan->files, plan->n, &plan->capacity, sizeof *grown) : NULL;
@@ -101,7 +101,7 @@ static const char *read_claims(const json_t *hash, const json_t *size, char sha2
     if (hash && !json_is_null(hash) && !(json_is_string(hash) && ae_sha256_read(sha256, json_string_value(hash))))
         return "with a SHA-256 that is not 64 hexadecimal digits";
     if (size && !json_is_null(size) && !(json_is_integer(size) && json_integer_value(size) >= 0))
-        return "with a size that is no number of bytes";
+        return "with a size that is not a number of bytes";
     return NULL;
 }
 
@@ -131,7 +131,7 @@ static bool is_name_char(char c)
     return isalnum((unsigned char)c) || c == '-' || c == '_' || c == '.';
 }
 
-/* The plain name at *text into out; *text moves behind it. */
+/* Copies the plain name at *text to out; *text moves past it. */
 static bool take_name(const char **text, char out[128])
 {
     size_t n = 0;
@@ -157,7 +157,7 @@ static int parse_hf(hf_reference *r, const char *reference)
     else ok = ok && !*p;
     if (ok) return APP_DONE;
     return app_error(APP_USAGE,
-                     "'%s' is no Hugging Face model; it is written hf:OWNER/REPO, hf:OWNER/REPO:QUANT or "
+                     "'%s' is not a Hugging Face model; it is written hf:OWNER/REPO, hf:OWNER/REPO:QUANT or "
                      "hf:OWNER/REPO/FILE.gguf",
                      reference);
 }
@@ -178,7 +178,7 @@ static int parse_ollama(ollama_reference *r, const char *reference)
     if (ok && *p == ':') ok = (p++, take_name(&p, r->tag));
     if (ok && !*p) return APP_DONE;
     return app_error(APP_USAGE,
-                     "'%s' is no model of ollama; it is written ollama:NAME, ollama:NAME:TAG or ollama:OWNER/NAME:TAG",
+                     "'%s' is not a model of ollama; it is written ollama:NAME, ollama:NAME:TAG or ollama:OWNER/NAME:TAG",
                      reference);
 }
 
@@ -319,7 +319,7 @@ static int read_list(hf_list *list, const char *endpoint, const hf_reference *r,
     return bad;
 }
 
-/* The word in the path, between characters that are no part of words; case does not matter. */
+/* The word in the path, between characters that are not part of words; case does not matter. */
 static bool has_word(const char *path, const char *word)
 {
     const size_t n = strlen(word);
@@ -340,7 +340,7 @@ static const char *drafter_suffix(const char *path)
     return has_word(name, "mtp") || has_word(name, "it-assistant") ? "-mtp.gguf" : NULL; /* gemma-4-...-it-assistant */
 }
 
-/* A model that can be asked for by its quantization: not a part but the first, nor an image encoder, nor a drafter. */
+/* Whether a file is a model that can be asked for by its quantization: not a later part, an image encoder or a drafter. */
 static bool is_candidate(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -439,7 +439,8 @@ static int take_parts(source_plan *plan, const hf_list *list, const source_file 
     return bad;
 }
 
-/* A drafter in the repository: of the same folder if there is one, of the shortest name. It is kept where it is looked for. */
+/* Plans to pull a drafter of the repository: of the same folder if there is one, with the shortest name. It is stored where
+ * aerie looks for it. */
 static int take_drafter(source_plan *plan, const hf_list *list, const source_file *model, const char *endpoint,
                         const hf_reference *r)
 {

@@ -66,7 +66,7 @@ void store_place_free(store_place *place)
     *place = (store_place){.lock = -1};
 }
 
-/* The folder and those above it. ENOENT: `aerie rm` of a neighbour has just removed one of them, which it left empty. */
+/* Makes the folder and those above it. ENOENT: `aerie rm` of a neighbour has just removed one of them, which it left empty. */
 static int make_folders(const char *folder, char path[PATH_MAX])
 {
     if (snprintf(path, PATH_MAX, "%s/", folder) >= PATH_MAX) return ENAMETOOLONG;
@@ -320,7 +320,8 @@ void store_list_free(store_entries *entries)
     *entries = (store_entries){0};
 }
 
-/* Parts of files, which nobody continues any more. Of the folder alone: a repository's own folders are left as they are. */
+/* Removes parts of files, which nobody continues any more, in the folder itself only: a repository's own folders are left as
+ * they are. */
 static void remove_parts(const store_place *place)
 {
     DIR *dir = opendir(place->folder);

@@ -24,11 +24,11 @@ typedef struct store_place {
     int lock;     /* -1: not taken */
 } store_place;
 
-/* Where the reference's files belong; makes nothing. plan: with its folder. */
+/* Where the reference's files belong; creates nothing. plan: with its folder. */
 int store_place_find(store_place *place, const source_plan *plan, const char *reference, const app_options *options);
 /* Makes the folder and takes its lock, which may take as long as another pull; Ctrl-C ends the waiting. */
 int store_place_lock(store_place *place, bool quiet);
-/* Removes the locked folder and those above it, if no record is left in it, and lets the lock go. */
+/* Removes the locked folder and those above it, if no record is left in it, and releases the lock. */
 void store_place_clear(store_place *place);
 void store_place_free(store_place *place);
 

@@ -24,7 +24,7 @@ void router_affinity_free(router_affinity *a);
  * common, as in the servers' caches.
  */
 size_t router_affinity_hash(const char *body, size_t n, const char *key, uint64_t out[ROUTER_MAX_BLOCKS]);
-/* The server that had the longest of the beginnings, or -1. */
+/* The server that has seen the longest of the beginnings, or -1. */
 int router_affinity_find(const router_affinity *a, const uint64_t *hashes, size_t n);
 /* Records that this server has these beginnings. */
 void router_affinity_note(router_affinity *a, const uint64_t *hashes, size_t n, int server);

@@ -1,4 +1,4 @@
-/* check.c - asks each server whether it is well, and which models it has. */
+/* check.c - asks each server for its health, and which models it has. */
 #define _GNU_SOURCE
 #include "router/client.h"
 
@@ -50,7 +50,7 @@ static router_model *find_model(router *r, const char *name)
  * the first tells. Under the lock. */
 static bool check_model(router *r, const router_target *t, const json_t *entry, char why[256])
 {
-    bool alone = true; /* then this server's is what others are compared with: all may have been replaced */
+    bool alone = true; /* then others are compared with this server's: all may have been replaced */
     for (size_t i = 0; i < r->n; i++) alone = alone && (!r->targets[i].up || &r->targets[i] == t);
     const char *name = json_string_value(json_object_get(entry, "id"));
     const json_t *meta = json_object_get(entry, "meta");

@@ -182,7 +182,7 @@ static void lose(passing *p, const char *reason)
 static bool on_bytes(void *user, const char *bytes, size_t n)
 {
     passing *p = user;
-    if (p->told && client_status(p->client) != 200) return true; /* an error response is no part of the answer */
+    if (p->told && client_status(p->client) != 200) return true; /* an error response is not part of the answer */
     if (p->again.n < p->n_again) {
         const uint64_t left = p->n_again - p->again.n;
         const size_t skip = left < n ? (size_t)left : n;

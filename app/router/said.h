@@ -24,8 +24,8 @@ typedef struct router_said {
 void router_said_free(router_said *said);
 /* The next bytes [n] of the answer. */
 void router_said_add(router_said *said, const char *bytes, size_t n);
-/* Writes the request's body [n] with the text as the field "aerie_expected" to *out. False: there is no text, the body is no
- * object or has the field itself, the text is no valid JSON, or memory is short; then the body is sent as it is. */
+/* Writes the request's body [n] with the text as the field "aerie_expected" to *out. False: there is no text, the body is not
+ * an object or has the field itself, the text is not valid JSON, or memory is short; then the body is sent as it is. */
 bool router_said_body(const router_said *said, const char *body, size_t n, app_text *out);
 
 #endif

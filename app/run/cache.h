@@ -19,7 +19,7 @@ typedef struct app_cache {
     size_t n_tokens;
 } app_cache;
 
-/* Before any work: whether there can be such a file. */
+/* Checks before any work whether such a file is possible. */
 int app_cache_check(const app_options *options);
 /* Reads the file, if there is one, into the session's KV cache. */
 int app_cache_open(app_cache *cache, const app_options *options, aerie_session *session);

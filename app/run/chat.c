@@ -1,9 +1,9 @@
 /* chat.c - aerie run on a terminal: a conversation, kept through the model's chat template.
  *
  * Owns: what stands around the messages (conversation.h). An answer that was interrupted stays in the conversation as far as
- * it went. When the context is full, the oldest turns are forgotten, which is said. A message that cannot be answered (it is
- * longer than the context), or whose answer was stopped before it began, is taken back. What the KV cache holds of the last
- * turn is used for the next one.
+ * it went. When the context is full, the oldest turns are forgotten, and a line says so. A message that cannot be answered (it
+ * is longer than the context), or whose answer was stopped before it began, is taken back. The KV cache of the last turn is
+ * reused for the next one.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <ctype.h>
@@ -310,7 +310,7 @@ static int save_anyway(chat *c, const char *text)
     return save_to(c, text, true);
 }
 
-/* The tower is loaded when the first picture is shown. false: there is none, which was said. */
+/* The tower is loaded when the first picture is shown. false: there is none, and a message was printed. */
 static bool has_tower(chat *c)
 {
     if (!c->tower && app_tower_load(&c->tower, &c->models, c->options) != APP_DONE) return false; /* it said why */
@@ -374,7 +374,7 @@ static int attach(chat *c, const char *text)
     return ok ? APP_DONE : app_error_memory("the file");
 }
 
-/* Puts the picture before the next message; false: it cannot, which was said. */
+/* Puts the picture before the next message; false: it cannot, and a message was printed. */
 static bool show_picture(chat *c, const char *path)
 {
     aerie_error error = {0};
@@ -514,7 +514,8 @@ static bool ends_in_fence(const char *text, size_t n)
     return n >= 3 && memcmp(text + n - 3, FENCE, 3) == 0;
 }
 
-/* Whether a line begins a """ block. Several lines were pasted: theirs may be the quotes of some language, in pairs. */
+/* Whether a line begins a """ block. In several pasted lines these may be the quotes of a programming language, which come in
+ * pairs. */
 static bool opens_fence(const char *line, size_t n)
 {
     size_t n_fences = 0;
@@ -585,7 +586,7 @@ static bool begins_with_picture(const char *text, app_text *path, const char **r
     return ok;
 }
 
-/* Takes the pictures that a message begins with out of it. *bare: nothing is left of it. */
+/* Removes the pictures that a message begins with from it. *bare: nothing else is left. */
 static void take_pictures(chat *c, app_text *message, bool *bare)
 {
     const char *rest = NULL;
@@ -607,7 +608,7 @@ static bool is_blank(const app_text *text)
     return true;
 }
 
-/* What /read attached, and the message. */
+/* The text that /read attached, followed by the message. */
 static int send(chat *c, const app_text *message)
 {
     app_text whole = {0};

@@ -69,7 +69,7 @@ static bool add_file(app_choices *choices, const char *folder, const char *befor
     return ok;
 }
 
-/* A name that no line can hold would do harm on the screen. */
+/* Skips names that a line cannot hold: they would corrupt the screen. */
 static bool is_plain(const char *name)
 {
     const size_t n = strlen(name);

@@ -1,4 +1,4 @@
-/* complete.h - what Tab may put behind what was typed. */
+/* complete.h - the completions that Tab offers. */
 #ifndef AERIE_APP_RUN_COMPLETE_H
 #define AERIE_APP_RUN_COMPLETE_H
 

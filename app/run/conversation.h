@@ -1,8 +1,8 @@
 /* conversation.h - the messages of a chat with their pictures, and their files.
  *
  * Owns: the messages and pictures. Invariant: only the first message may be a system message; a turn is a message that is
- * not the assistant's and what follows it up to the next such message. Functions that return bool have said what is wrong,
- * except for lack of memory in those that say nothing of files.
+ * not the assistant's and what follows it up to the next such message. Functions that return bool have printed what is wrong,
+ * except lack of memory in those that do not handle files.
  */
 #ifndef AERIE_APP_CONVERSATION_H
 #define AERIE_APP_CONVERSATION_H
@@ -25,7 +25,7 @@ typedef struct app_pictures {
     size_t n, capacity;
 } app_pictures;
 
-/* Reads a picture from a regular file and adds it; false: it cannot be read, which was said. */
+/* Reads a picture from a regular file and adds it; false: it cannot be read, and a message was printed. */
 bool app_pictures_add(app_pictures *pictures, const char *path);
 void app_pictures_free(app_pictures *pictures);
 /* What stands in a message for each of its pictures, before its text: bytes that are drawn when the program starts. */
@@ -61,7 +61,7 @@ typedef struct app_saved {
 /* Writes [{"role", "content"}, ...] to a new file, pictures as the paths of their files and SHA-256; `force` also replaces
  * another one. */
 bool app_conversation_save(const app_conversation *c, const char *path, bool force, app_saved *saved);
-/* Replaces the conversation by the one in a file; leaves it alone when that is wrong. */
+/* Replaces the conversation by the one in a file; leaves it unchanged if the file is wrong. */
 bool app_conversation_load(app_conversation *c, const char *path);
 
 /* A whole regular file of at most `limit` bytes of UTF-8 without NUL bytes, added to the text. */

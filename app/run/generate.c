@@ -168,7 +168,7 @@ json_t *app_json_logprobs(const app_models *models, const app_answer *answer)
     return list;
 }
 
-/* A long prompt is worth a bar on a terminal: of those in work the longest one's. */
+/* Shows a progress bar for the longest of the prompts that are being computed. */
 static bool on_progress(void *user, uint64_t done, uint64_t total)
 {
     enum { PATIENCE = 2 }; /* seconds */
@@ -349,7 +349,7 @@ static int turn_close(turn *t)
     return t->g->stats ? conclude(t->g, t->status, &t->error) : app_error_memory("the answers");
 }
 
-/* The one that has come least far among those that have something to do; n: there is none. */
+/* The session that has advanced least among those that have work; n: there is none. */
 static size_t whose_turn(const turn *turns, size_t n)
 {
     size_t best = n, least = SIZE_MAX;

@@ -53,7 +53,7 @@ typedef struct app_generation {
     bool watched;        /* progress is shown: standard error is a terminal */
     double start;        /* of the generation */
     int percent;         /* of the prompt, as the bar on the terminal shows it; -1: there is none */
-    uint64_t n_longest;  /* tokens of the longest prompt that was in work, whose progress is shown */
+    uint64_t n_longest;  /* tokens of the longest prompt being computed, whose progress is shown */
 
     bool begun;              /* the header of answer i_shown stands there */
     size_t i_shown, n_shown; /* the answer being shown, and how much of it (bytes or ids) */
@@ -63,8 +63,8 @@ typedef struct app_generation {
 
 /* models, options, prompts, known and show are set; the rest is zero. */
 int app_generate(app_generation *generation, aerie_session *session);
-/* n of them, each in its own session, pass by pass in turns: always the one that has come least far. `seconds` is what the
- * passes of each took, so whatever else the machine does meets all alike. Shows nothing. */
+/* Runs n of them, each in its own session, one pass at a time, always of the one that has advanced least. `seconds` is the time
+ * of the passes of each, so load on the machine affects all alike. Shows nothing. */
 int app_generate_in_turns(app_generation *generations, aerie_session *const *sessions, size_t n);
 /* --color-drafts, and standard output is a terminal that may be coloured; says which colour means what. */
 bool app_wants_color(const app_options *options);

@@ -21,8 +21,8 @@ static int read_byte(char *byte)
 
 /* ---- What is pasted ------------------------------------------------------------------------------- */
 
-/* Adds what is pasted up to its end mark, which is left out, as is one newline before it: Enter is the reader's to press. END:
- * there is no mark. */
+/* Adds what is pasted up to its end mark, which is left out, as is one newline before it: the user presses Enter. END: there is
+ * no mark. */
 static app_line paste_read(app_text *text)
 {
     const size_t from = text->n, n_mark = strlen(APP_PASTE_ENDS);
@@ -53,7 +53,7 @@ static app_line paste_read(app_text *text)
 #define HISTORY_LINES 1000
 
 struct app_lines {
-    EditLine *edit; /* NULL: standard error is no terminal to edit on */
+    EditLine *edit; /* NULL: standard error is not a terminal to edit on */
     History *history;
     char *path; /* of the history; NULL: not kept */
     const char *prompt;

@@ -85,7 +85,7 @@ void app_terminal_open(bool plain)
     terminal.open = true;
     terminal.knows = tcgetattr(STDIN_FILENO, &terminal.before) == 0;
     terminal.lines = terminal.quiet = terminal.before;
-    /* Shown as they are, the marks of a paste are nothing to a terminal; as ^[ they would be seen. */
+    /* Terminals ignore the marks of a paste if they are echoed unchanged; echoed as ^[ they would be visible. */
     if (plain) terminal.lines.c_lflag &= ~(tcflag_t)ECHOCTL;
     terminal.quiet.c_lflag &= ~(tcflag_t)(ECHO | ECHONL | ICANON);
     terminal.quiet.c_lflag |= NOFLSH; /* Ctrl-C must stop the answer without dropping what was typed */

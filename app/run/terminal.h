@@ -1,8 +1,7 @@
 /* terminal.h - the modes of a chat's terminal: what is pasted is marked, and keys wait quietly while an answer is printed.
  *
- * Owns: what the terminal was like before. Invariant: whenever the program does not run (it ended, or was stopped with
- * Ctrl-Z), the terminal is as it was. Only one at a time; without a terminal for both standard input and standard error
- * nothing is done.
+ * Owns: the terminal's earlier state. Invariant: whenever the program does not run (it ended, or was stopped with Ctrl-Z), the
+ * terminal is as it was. Only one at a time; without a terminal for both standard input and standard error nothing is done.
  */
 #ifndef AERIE_APP_RUN_TERMINAL_H
 #define AERIE_APP_RUN_TERMINAL_H

@@ -21,9 +21,9 @@ typedef struct app_wrap {
     bool goes_on;      /* the word is the rest of one that is longer than a line */
 } app_wrap;
 
-/* Text that a model has made, whole UTF-8 characters, as app_write_text treats it. */
+/* Writes text of a model, whole UTF-8 characters, as app_write_text does. */
 void app_wrap_text(app_wrap *wrap, const char *text, size_t n);
-/* What takes no room, such as a colour. */
+/* Writes what takes no columns, such as a colour. */
 void app_wrap_mark(app_wrap *wrap, const char *mark);
 /* Writes what is held back; the next text begins a line. */
 void app_wrap_end(app_wrap *wrap);

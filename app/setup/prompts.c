@@ -147,7 +147,7 @@ static bool has_input(int milliseconds)
     return poll(&fd, 1, milliseconds) != 0;
 }
 
-/* Appends what standard input says to the prompt of -p. Unless it was asked for (-f -) the wait is some seconds only, because
+/* Appends what standard input holds to the prompt of -p. Unless it was asked for (-f -) the wait is some seconds only, because
  * many programs start others with a pipe that never says anything. */
 static int append_standard_input(app_prompt *prompt, const app_options *options, bool asked)
 {
@@ -170,7 +170,7 @@ static int append_standard_input(app_prompt *prompt, const app_options *options,
     return bad;
 }
 
-/* Whether somebody has put something there, going by what can be seen at once. */
+/* Whether standard input seems to hold anything, judged by what can be seen at once. */
 static void say_not_read(const app_options *options)
 {
     struct stat st;

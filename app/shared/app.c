@@ -86,7 +86,7 @@ static char *line_of(const char *text, size_t n, size_t *n_line)
     return NULL;
 }
 
-/* Without memory: what would have to be escaped is a question mark. */
+/* Without memory, characters that need escaping become question marks. */
 static size_t plain_line(char *line, const char *text, size_t n)
 {
     static const char head[] = "aerie: ";

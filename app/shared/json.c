@@ -1,6 +1,6 @@
 /* json.c - reading JSON by jansson where memory may be short, and counting what jansson holds (app.h).
  *
- * jansson 2.14 frees a value twice if the object that it shall be put into cannot grow while a text is read, and it takes a
+ * jansson 2.14 frees a value twice if the object that it is to be put into cannot grow while a text is read, and it takes a
  * lack of memory for a wrong text in places. So, once app_json_watch has been called, an allocation that fails ends the reading
  * with a jump, and everything that was allocated for it is freed here. That needs a list of what was allocated; of what jansson
  * frees meanwhile, small blocks are freed at the end and large ones at once, so that no address is in the list twice. The
@@ -53,7 +53,7 @@ static bool keep(blocks *list, void *block)
     if (!grown) return false;
     list->items = grown;
     if (list->capacity > before && !count((ptrdiff_t)((list->capacity - before) * sizeof *grown), false)) {
-        list->capacity = before; /* the account has not got the rest, and must not be given it back */
+        list->capacity = before; /* the rest was not charged to the account, and must not be credited to it */
         return false;
     }
     grown[list->n++] = block;

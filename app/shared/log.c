@@ -1,4 +1,4 @@
-/* log.c - messages of a program that may not wait for who reads them (app.h).
+/* log.c - messages of a program that must not wait for their reader (app.h).
  *
  * Owns: a queue of whole lines, and the thread that writes them to standard error in the order in which they came. A pipe that
  * nobody reads, or a terminal that was stopped, holds up that thread alone. Lines for which there is no room are counted, and
@@ -72,7 +72,7 @@ static void write_part(const char *bytes, size_t n)
         struct pollfd fd = {.fd = STDERR_FILENO, .events = POLLOUT};
         if (written > 0) at += (size_t)written;
         else if (written < 0 && errno == EAGAIN) (void)poll(&fd, 1, -1);
-        else if (written == 0 || errno != EINTR) return; /* who read it is gone: no line can be written any more */
+        else if (written == 0 || errno != EINTR) return; /* the reader is gone: no further line can be written */
     }
 }
 
@@ -109,7 +109,7 @@ bool app_log_start(void)
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* a clock that cannot be set back */
     bool ok = pthread_cond_init(&queue.changed, &attributes) == 0;
     pthread_condattr_destroy(&attributes);
-    sigfillset(&all); /* signals are for others */
+    sigfillset(&all); /* other threads handle signals */
     pthread_sigmask(SIG_BLOCK, &all, &before);
     ok = ok && pthread_create(&thread, NULL, write_lines, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -38,7 +38,7 @@ typedef struct ae_kv_layer {
     bool plain;
 } ae_kv_layer;
 
-/* Bits in which a code of the keys and of the values of a type is kept: 16 are two digits of 8; 0: they are no codes. */
+/* Bits in which a code of the keys and of the values of a type is kept: 16 are two digits of 8; 0: they are not codes. */
 static inline uint32_t ae_kv_key_bits(ae_kv_type type)
 {
     switch (type) {

@@ -68,7 +68,7 @@ bool ae_file_exists(const char *path);
  * early. */
 aerie_status ae_file_read(int fd, const char *path, uint64_t offset, void *out, size_t n, aerie_error *error);
 
-/* Whether both paths lead to one existing file, through links of any kind. NULL is no path. */
+/* Whether both paths lead to one existing file, through links of any kind. NULL is not a path. */
 bool ae_file_same(const char *a, const char *b);
 /* The path to which writing to `path` would write: follows symbolic links at its end, also to a file that does not exist yet.
  * Free *out with ae_free. Errors: IO (too many links), MEMORY. */

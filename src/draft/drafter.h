@@ -30,7 +30,7 @@ typedef enum ae_draft_shape {
 
 typedef struct ae_draft_request {
     uint32_t slot;
-    const int32_t *tokens; /* [n_tokens] prompt and everything emitted, newest last; below 0: a row that is no token */
+    const int32_t *tokens; /* [n_tokens] prompt and everything emitted, newest last; below 0: a row that is not a token */
     size_t n_tokens;
     const ae_media *media; /* [n_media] what the tokens below 0 are, lent */
     uint32_t n_media;
@@ -152,7 +152,7 @@ typedef struct ae_draft_cost {
 struct ae_drafter {
     const ae_drafter_ops *ops;
     ae_draft_cost cost;
-    bool skips_media; /* it cannot read rows that are no tokens: it is idle until the last of them */
+    bool skips_media; /* it cannot read rows that are not tokens: it is idle until the last of them */
     uint32_t n_choices; /* number of networks to choose from; 0: at most one */
     uint32_t i_choice, active; /* set by the loop: the network that drafts next; a bit for each that may draft soon */
 };

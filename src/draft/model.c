@@ -26,7 +26,7 @@
 /* What the model keeps of a slot, and its draft while one is made. */
 typedef struct model_slot {
     int32_t *tokens;  /* [n_ctx] the KV cache's tokens in the model's vocabulary; only the first live ones are valid */
-    int32_t *plain;   /* [positions of the target] a text without rows that are no tokens */
+    int32_t *plain;   /* [positions of the target] a text without rows that are not tokens */
     ae_retext retext; /* with a map: the sequence in the model's tokens */
 
     const int32_t *text; /* [n_text] the sequence that the draft continues, in the model's own tokens */

@@ -167,7 +167,7 @@ static aerie_status do_given(follower *f, ae_engine *e, aerie_error *error)
     if (first > ae_engine_n_rows(e) || !n || n > ae_engine_n_rows(e) - first) return impossible(f, "rows", n, error);
     if (n > n_batch - f->n_given[at]) return impossible(f, "given rows", n, error);
     if (!f->rows[at]) f->rows[at] = ae_alloc(n_batch, planes * n_embd * sizeof(float));
-    if (!f->rows[at]) return ae_fail_memory(error, "rows that are no tokens", n_batch * planes * n_embd * sizeof(float));
+    if (!f->rows[at]) return ae_fail_memory(error, "rows that are not tokens", n_batch * planes * n_embd * sizeof(float));
     float *rows = f->rows[at] + f->n_given[at] * planes * n_embd;
     for (size_t i = 0; i < n * planes * n_embd; i++) {
         uint32_t word = 0;

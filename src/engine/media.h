@@ -1,4 +1,4 @@
-/* media.h - the positions of a sequence that are no tokens: where they are, their rows, and how they are counted.
+/* media.h - the positions of a sequence that are not tokens: where they are, their rows, and how they are counted.
  *
  * Owns nothing: rows and lists are lent by whoever holds the request. Lists are ascending and do not overlap.
  */
@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Positions of a prompt that are no tokens. Their ids in the tokens are below 0 and equal only where the rows are. */
+/* Positions of a prompt that are not tokens. Their ids in the tokens are below 0 and equal only where the rows are. */
 typedef struct ae_media {
     uint32_t first, n;
     const float *rows; /* [1 + n_deepstack][n][n_embd], lent while the sequence is active */
@@ -36,7 +36,7 @@ static inline uint32_t ae_media_turned(const ae_media *media, uint32_t n, uint32
     return position - debt;
 }
 
-/* Whether one of the tokens is no token. */
+/* Whether one of the tokens is not a token. */
 static inline bool ae_media_among(const int32_t *tokens, size_t n)
 {
     for (size_t i = 0; i < n; i++)

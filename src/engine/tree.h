@@ -25,7 +25,7 @@ typedef struct ae_tree {
 } ae_tree;
 
 /* Adds a node and returns its index. Returns -1 if the tree is full, if the parent already has that child, or if the token is
- * negative (the id of a row that is no token, engine.h). */
+ * negative (the id of a row that is not a token, engine.h). */
 int32_t ae_tree_add(ae_tree *tree, int32_t parent, int32_t token, float p);
 /* The child of `node` (-1 = root) that carries token, or -1. */
 int32_t ae_tree_child(const ae_tree *tree, int32_t node, int32_t token);

@@ -19,7 +19,7 @@ static aerie_status read_tokens(ae_binder *b, const char *suffix, uint32_t n, ui
     for (uint32_t i = 0; i < n; i++) {
         int64_t token = 0;
         if (!ae_gguf_kv_int(kv, i, &token) || token < 0 || token >= (int64_t)n_vocab)
-            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: element %u of %s is no token; there are %u",
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: element %u of %s is not a token; there are %u",
                            ae_gguf_path(b->gguf), i, b->key, n_vocab);
         tokens[i] = (int32_t)token;
     }

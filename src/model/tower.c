@@ -160,7 +160,7 @@ static aerie_status read_sizes(tower_binder *t)
     if (m->type->size == AE_TOWER_GRID_SMART) m->image_size = unit > 512 ? unit : 512 / unit * unit; /* of a tile */
     if ((square || m->type->size == AE_TOWER_ANY) && (m->image_size < unit || (square && m->image_size % unit)))
         return ae_fail(t->b.error, AERIE_ERROR_FORMAT,
-                       "%s: a picture of %u pixels is no whole number of tokens of %u x %u patches "
+                       "%s: a picture of %u pixels is not a whole number of tokens of %u x %u patches "
                        "of %u", ae_gguf_path(m->gguf), m->image_size, m->merge, m->merge, m->patch);
     if (m->type->bare) m->patch *= m->merge, m->merge = 1;
     return AERIE_OK;

@@ -14,7 +14,7 @@
 static bool text_before_ends_in(const ae_sampler *s, const int32_t *tokens, size_t at, const char *bytes, size_t n)
 {
     while (n) {
-        if (!at || tokens[at - 1] < 0) return false; /* rows that are no tokens have no text */
+        if (!at || tokens[at - 1] < 0) return false; /* rows that are not tokens have no text */
         uint32_t length;
         const char *piece = ae_vocab_piece_view(s->vocab, tokens[--at], true, &length);
         const size_t k = length < n ? length : n;
@@ -67,7 +67,7 @@ static uint32_t find_repeats(const int32_t *newest, uint32_t n, uint32_t *z)
         uint32_t length = 0;
         if (k < end) length = z[k - left] < end - k ? z[k - left] : end - k;
         while (k + length < n && newest[-(ptrdiff_t)length] == newest[-(ptrdiff_t)(k + length)] &&
-               newest[-(ptrdiff_t)length] >= 0) /* no repetition spans rows that are no tokens */
+               newest[-(ptrdiff_t)length] >= 0) /* no repetition spans rows that are not tokens */
             length++;
         if (k + length > end) {
             left = k;

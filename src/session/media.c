@@ -1,4 +1,4 @@
-/* media.c - the chunks of prompts, and ids for rows that are no tokens (media.h); of encoder-decoders the rows of sources. */
+/* media.c - the chunks of prompts, and ids for rows that are not tokens (media.h); of encoder-decoders the rows of sources. */
 #include "session/media.h"
 
 #include <math.h>
@@ -92,7 +92,7 @@ static int32_t intern(ae_media_table *t, const ae_media_ref *ref)
 static aerie_status fail_ids(aerie_error *error)
 {
     return ae_fail(error, AERIE_ERROR_LIMIT,
-                   "the session has seen 2^31 rows that are no tokens and has no number left for another; a new session has");
+                   "the session has seen 2^31 rows that are not tokens and has no number left for another; a new session has");
 }
 
 static uint8_t hex(char c)

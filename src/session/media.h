@@ -1,4 +1,4 @@
-/* media.h - prompts in which some positions are no tokens: their chunks as one list of ids, and the ids of their rows.
+/* media.h - prompts in which some positions are not tokens: their chunks as one list of ids, and the ids of their rows.
  *
  * Owns: a session's table from the SHA-256 of a chunk's rows to the ids that stand for them, and the memory of a prompt. Ids
  * are negative, so no vocabulary has them. Equal rows have equal ids, and different rows never share an id. Code that compares

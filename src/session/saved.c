@@ -12,7 +12,7 @@
  *              recurrent layers after the last position (ae_state_bytes), if it was known
  *     SAMPLER f64 mirostat's mu; only if the sampler has one
  *     ADAPTERS {u64 fingerprint of the file, f32 scale, u32 0}[], ascending; only if there are adapters
- *     MEDIA ae_media_ref[], ascending; only if some positions are no tokens. TOKENS has their marks (media.h)
+ *     MEDIA ae_media_ref[], ascending; only if some positions are not tokens. TOKENS has their marks (media.h)
  *     ROWS f32 [rows of all of MEDIA][(1 + n_deepstack) * n_embd]; only of tasks: whoever loads a prefix needs no rows, while a
  *              task may have to compute its prompt again
  *
@@ -479,7 +479,7 @@ static aerie_status read_adapters(const aerie_session *s, const ae_sections *sec
     return AERIE_OK;
 }
 
-/* Reads which positions are no tokens, and puts the session's ids there. */
+/* Reads which positions are not tokens, and puts the session's ids there. */
 static aerie_status read_media(const aerie_session *s, const ae_sections *sections, ae_session_saved *out, aerie_error *error)
 {
     const ae_section *media = ae_sections_find(sections, MEDIA), *rows = ae_sections_find(sections, ROWS);
@@ -559,7 +559,7 @@ aerie_status ae_session_saved_prompt(const aerie_session *s, ae_session_saved *s
     const size_t n_embd = (1 + h->n_deepstack) * (size_t)h->n_embd;
     const float *rows = saved->rows;
     if (!rows)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence has rows that are no tokens (pictures), and was saved "
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence has rows that are not tokens (pictures), and was saved "
                        "without them, as the beginning of prompts; only a saved task can go on");
     aerie_chunk *chunks = ae_alloc(2 * (size_t)saved->n_refs + 1, sizeof *chunks);
     if (!chunks) return ae_fail_memory(error, "the prompt of a saved sequence", saved->n_refs * sizeof *chunks);

@@ -57,7 +57,7 @@ typedef struct ae_session_saved {
     ae_adapter_set adapters;
     bool has_mu;
     double mu;             /* mirostat's mu */
-    const ae_media_ref *refs; /* [n_refs] rows that are no tokens; they have their ids among the tokens */
+    const ae_media_ref *refs; /* [n_refs] rows that are not tokens; they have their ids among the tokens */
     uint32_t n_refs;
     const float *rows;     /* of all refs, as in aerie_chunk; NULL: they were not saved */
     const ae_media *media; /* [n_refs] for writing: the rows; NULL: they are not saved */
@@ -110,7 +110,7 @@ struct aerie_session {
     aerie_task *untold;              /* ended tasks whose last event found no memory, oldest first */
     aerie_token_event last_event;    /* the last event of one of these, while the caller reads it */
     struct ae_session_source *source; /* computes the rows of sources, with model->source; else NULL */
-    ae_media_table *media;           /* ids of rows that are no tokens */
+    ae_media_table *media;           /* ids of rows that are not tokens */
     float *features;                 /* [n_taps][n_embd] of one row, for requests that ask for rows */
 };
 

@@ -318,7 +318,7 @@ static const float *guided_row(struct ae_denoiser *d, const struct ae_canvas *c,
     const float by = c->how.cfg_scale + 1.0f;
     if (!seen) memcpy(d->row, logits, d->n_vocab * sizeof *d->row);
     for (uint32_t i = 0; seen && i < d->n_vocab; i++) d->row[i] = logits[i] + by * (seen[i] - logits[i]);
-    d->row[d->mask] = -INFINITY; /* what is known is no mask */
+    d->row[d->mask] = -INFINITY; /* what is known is not a mask */
     return d->row;
 }
 

@@ -26,7 +26,7 @@ typedef struct draft_hier {
     bool late;        /* the model is still reading text that it had not seen */
     double started;   /* time at which it had read it */
     uint32_t n_first; /* tokens of the longest draft at that time */
-    int32_t *plain;  /* [positions of the loop + 1] a text without rows that are no tokens */
+    int32_t *plain;  /* [positions of the loop + 1] a text without rows that are not tokens */
     hier_work *work; /* [n_slots] by slot */
     /* [n_slots][AERIE_MAX_DRAFT] rows of the loop's pass from which the tokens not yet ranked were drawn */
     uint32_t *row;

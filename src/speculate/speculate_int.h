@@ -112,7 +112,7 @@ static inline bool ae_spec_is_paused(const ae_spec *spec)
     return ae_controller_is_paused(&spec->controller);
 }
 
-/* All rows that are no tokens are before this position; a drafter reads nothing before it. 0: there are none. */
+/* All rows that are not tokens are before this position; a drafter reads nothing before it. 0: there are none. */
 static inline uint32_t ae_spec_media_end(const spec_slot *s)
 {
     return s->n_media ? s->media[s->n_media - 1].first + s->media[s->n_media - 1].n : 0;

@@ -78,13 +78,13 @@ static aerie_status check_media(const ae_spec *spec, const ae_spec_request *requ
 {
     const ae_engine_options *o = ae_engine_options_get(spec->engine);
     if (request->n_media && request->row)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "rows are asked for (row) of a prompt with rows that are no tokens");
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "rows are asked for (row) of a prompt with rows that are not tokens");
     for (uint32_t i = 0; i < request->n_media; i++) {
         const ae_media *m = &request->media[i];
         const uint32_t before = i ? m[-1].first + m[-1].n : 0, most = o->n_batch > o->n_seqs ? o->n_batch - o->n_seqs : 1;
         if (!m->n || m->first < before || m->n >= request->n_tokens || m->first >= request->n_tokens - m->n)
             return ae_fail(error, AERIE_ERROR_ARGUMENT,
-                           "rows %u to %u of the prompt are no tokens; the last one of its %zu must "
+                           "rows %u to %u of the prompt are not tokens; the last one of its %zu must "
                            "be a token", m->first, m->first + m->n, request->n_tokens);
         if (m->group && !ae_engine_may_join(ae_engine_net(spec->engine)))
             return ae_fail(error, AERIE_ERROR_UNSUPPORTED,

@@ -474,7 +474,7 @@ keys C-d
 expect "status 0"
 start -n 4 -p one
 expect "status 0"
-screen | grep -q "/help lists" && { echo "-p alone is no chat"; exit 1; }
+screen | grep -q "/help lists" && { echo "-p alone is not a chat"; exit 1; }
 pass "-cnv -p begins a chat"
 
 # ---- a long prompt shows its progress, and takes it back ----

@@ -23,7 +23,7 @@ static void join(char out[2048], const char *between)
 
 static json_int_t whole(const json_t *test, const char *key)
 {
-    if (!json_is_integer(json_object_get(test, key))) fail_msg("%s is no whole number", key);
+    if (!json_is_integer(json_object_get(test, key))) fail_msg("%s is not a whole number", key);
     return json_integer_value(json_object_get(test, key));
 }
 

@@ -1,6 +1,6 @@
 /* test_convert_folder.c - what 'aerie convert' makes of the smaller files of a model's folder: added tokens and their kinds,
  * all that end a generation, chat templates wherever they lie, activations, files as Windows writes them; what it makes of LoRA
- * adapters; and what it says of files and folders that are no checkpoint. */
+ * adapters; and what it says of files and folders that are not a checkpoint. */
 #include "convert_model.inc"
 
 #include "aerie.h"
@@ -330,7 +330,7 @@ static void marks_and_encodings(void **state)
     cli_refused(3, "tokenizer_config.json: this is UTF-16, but must be UTF-8", "iconv -f UTF-16 -t UTF-8");
 }
 
-/* ---- What is no checkpoint ---------------------------------------------------------------------------------- */
+/* ---- What is not a checkpoint ---------------------------------------------------------------------------------- */
 
 #define POINTER "printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:4d7a\\nsize 12345\\n' > "
 
@@ -515,7 +515,7 @@ static void lora_adapters_refused(void **state)
         {ADAPTER_CONFIG(""), ADAPTER_OF("3", "self_attn.v_proj"), 64, 64, "has no matrix for it"},
         {ADAPTER_CONFIG(""), ADAPTER_OF("99999999999999999999", "self_attn.v_proj"), 64, 64, "has no matrix for it"},
         {ADAPTER_CONFIG(""), ADAPTER_OF("1", "mlp.experts.0.gate_proj"), 64, 64, "has no matrix for it"},
-        {ADAPTER_CONFIG(""), "base_model.model.model.embed_tokens.lora_embedding_", 64, 64, "is no part of a pair"},
+        {ADAPTER_CONFIG(""), "base_model.model.model.embed_tokens.lora_embedding_", 64, 64, "is not part of a pair"},
         {ADAPTER_CONFIG(""), ADAPTER_OF("1", "input_layernorm"), 64, 64, "has no matrix for it"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -77,7 +77,7 @@ static void by_callback(void **state)
     aerie_error error = {0};
     if (convert("plain", "plain.gguf", &l, &error) != AERIE_OK) fail_msg("%s", error.text);
     assert_int_equal(l.n_warnings, 1); /* dynamic RoPE scaling */
-    assert_int_equal(l.n_notes, 1);    /* rows of 64 are no blocks of Q4_K */
+    assert_int_equal(l.n_notes, 1);    /* rows of 64 are not blocks of Q4_K */
     assert_non_null(strstr(l.sentence, "do not fit"));
     assert_true(l.n_steps > 100);
     ae_gguf_close(open_file("plain.gguf"));

@@ -17,7 +17,7 @@ static void examine(const char *before, const char *options, int status)
     if (cli_last.status != status) fail_msg("%s doctor %s: %d, %s", before, options, cli_last.status, cli_last.err);
     json_decref(page);
     page = json_loads(cli_last.out, 0, NULL);
-    if (!page) fail_msg("%s doctor %s is no JSON: %s", before, options, cli_last.out);
+    if (!page) fail_msg("%s doctor %s is not JSON: %s", before, options, cli_last.out);
 }
 
 static json_t *at(const char *group, const char *key)

@@ -78,7 +78,7 @@ static void test_tied_output(void **state)
     unlink(path_of("m")), unlink(path_of("s"));
 }
 
-/* ---- What nothing reads, and what is no scale ------------------------------------------------------------------ */
+/* ---- What nothing reads, and what is not a scale ------------------------------------------------------------------ */
 
 static const struct {
     const char *model, *extra;

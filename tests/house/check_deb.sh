@@ -13,7 +13,7 @@ files() {
     inside find / -xdev -path /proc -prune -o -path /sys -prune -o -path /var -prune -o -path /tmp -prune -o \
         -name '*aerie*' -print
 }
-[ -x "$root/usr/bin/dpkg" ] || failed "'$root' is no Debian system"
+[ -x "$root/usr/bin/dpkg" ] || failed "'$root' is not a Debian system"
 mkdir -p "$root/tmp/debs" && cp build-deb/*.deb "$root/tmp/debs/"
 install='apt-get install -y -qq --no-install-recommends'
 inside sh -c "$install /tmp/debs/aerie_*.deb /tmp/debs/libaerie0_*.deb /tmp/debs/libaerie-dev_*.deb" >/dev/null ||

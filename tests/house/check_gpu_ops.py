@@ -116,7 +116,7 @@ def check_operations(text, document, wrong):
                 wrong.append(f"{name}: \"{cell}\" is neither \"yes\" nor \"no: \" and why")
     for name in said:
         if name not in ops:
-            wrong.append(f"docs/gpu.md names {name}, which is no operation of the seam")
+            wrong.append(f"docs/gpu.md names {name}, which is not an operation of the seam")
     return len(ops)
 
 

@@ -101,7 +101,7 @@ def check_arrows(texts):
             found = resolve(path, target, texts)
             if not found:
                 if top == "src":
-                    fail(f"{path} includes {target}, which is no part of the library")
+                    fail(f"{path} includes {target}, which is not part of the library")
                 continue
             if found.startswith("include/"):
                 continue

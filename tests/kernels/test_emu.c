@@ -284,7 +284,7 @@ static void test_broken_rules(void **state)
     reported(&t_bad, BAD_RETURN, "block 1 0 0: thread ", "1 threads have returned");
     reported(&t_bad, BAD_LANE, "ae_shfl (emu_kernels.cu:", "but thread 5 waits at ae_sync (emu_kernels.cu:");
     reported(&t_bad, BAD_KINDS, "ae_shfl (emu_kernels.cu:", "ae_mma_s8 (emu_kernels.cu:");
-    reported(&t_bad, BAD_ALIGN, "thread 3: address ", "is no multiple of 16 (emu_kernels.cu:");
+    reported(&t_bad, BAD_ALIGN, "thread 3: address ", "is not a multiple of 16 (emu_kernels.cu:");
     reported(&t_bad, BAD_COPY, "thread 4: ae_copy16 leaves the 512 bytes of shared memory", "(emu_kernels.cu:");
     reported(&t_bad, BAD_BAR, "of barrier 1 for 64 threads, but 32 have come", "ae_bar_wait (emu_kernels.cu:");
     reported(&t_bad, BAD_POST, "all threads have returned", "32 have come to barrier 2 of 64 threads");

@@ -254,7 +254,7 @@ static void test_the_base_is_the_base(void **state)
     }
 }
 
-/* Keys and values of one set are not another's; the order of a list and scales of 0 are no differences. */
+/* Keys and values of one set are not another's; the order of a list and scales of 0 are not differences. */
 static void test_sets_are_part_of_the_prefix_key(void **state)
 {
     static const aerie_adapter_use lists[][N_ADAPTERS] = {

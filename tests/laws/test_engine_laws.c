@@ -54,7 +54,7 @@ static const case_model models[] = {
     M("q8_0", "tiny-mha", .tied = true, .biases = true, .deep = true),
     M("q6_K", "tiny-gqa", .tied = true, .rope_freqs = true, .deep = true),
     M("q4_0", "tiny", .biases = true, .rope_freqs = true),
-    /* odd sizes: heads of 20 (no multiple of a vector), one KV head of 128, rows that are no multiple of 16 */
+    /* odd sizes: heads of 20 (no multiple of a vector), one KV head of 128, rows that are not a multiple of 16 */
     M("q8_0", "tiny", SIZES(96, 160, 8, 2, 20, 301), .biases = true, .deep = true),
     M("q4_0", "tiny", SIZES(64, 96, 3, 1, 128, 263), .deep = true),
     M("f32", "tiny", SIZES(72, 100, 3, 3, 24, 277)),
@@ -68,7 +68,7 @@ static const case_model models[] = {
     M("q6_K", "tiny-moe", SIZES(256, 256, 8, 8, 32, 300), .arch = "deepseek", .n_ff_shared = 512),
     M("q5_0", "tiny", .arch = "qwen3"),
     M("iq4_nl", "tiny", .arch = "qwen2", .biases = true, .tied = true),
-    /* 8-bit caches, also with heads that are no multiple of a vector or of 64 */
+    /* 8-bit caches, also with heads that are not a multiple of a vector or of 64 */
     M("q4_0", "tiny-gqa", .kv = AE_KV_Q8_0, .deep = true, .all_levels = true),
     M("q8_0", "tiny", SIZES(96, 160, 8, 2, 20, 301), .kv = AE_KV_Q8_0, .biases = true, .deep = true),
     M("q4_0", "tiny", SIZES(64, 96, 3, 1, 128, 263), .kv = AE_KV_Q8_0, .deep = true),

@@ -265,7 +265,7 @@ static aerie_status load_once(const ae_model *model, aerie_error *error)
     return status;
 }
 
-/* Values that did not reach the device are no weights: loading fails, with the device's own sentence. */
+/* Values that did not reach the device are not weights: loading fails, with the device's own sentence. */
 static void test_every_fill(void **state)
 {
     (void)state;

@@ -121,7 +121,7 @@ static void test_the_check(void **state)
     s.ops->download(s.stream, bytes, s.x, sizeof bytes);
     s.ops->pass_end(s.stream);
     expect(&s, "download inside a pass");
-    pass(&s, 1, 2.0f, rows); /* what failed was no example for others */
+    pass(&s, 1, 2.0f, rows); /* what failed was not an example for others */
     scale(&s, 5.0f);         /* nor is anything outside of passes */
     s.ops->upload(s.stream, s.x, bytes, sizeof bytes);
     expect(&s, "");

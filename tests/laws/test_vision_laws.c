@@ -1,4 +1,4 @@
-/* test_vision_laws.c - law 1 for prompts of which some positions are no tokens: rows that are given.
+/* test_vision_laws.c - law 1 for prompts of which some positions are not tokens: rows that are given.
  *
  * Rows that are a token's embedding answer as the token does. Answers do not depend on the batch, threads, level, other
  * sequences, preemption, what the prefix tree holds, or a drafter; with rows of one direction and with groups that see each

@@ -1,4 +1,4 @@
-/* test_vision_saved.c - saved sequences with rows that are no tokens: the rest of the answer is that of a sequence that was
+/* test_vision_saved.c - saved sequences with rows that are not tokens: the rest of the answer is that of a sequence that was
  * never saved, wherever it was saved and by whatever session it goes on; what was kept of a prompt is found by its rows alone.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
@@ -149,7 +149,7 @@ static void what_was_kept_is_found_by_its_rows(void **state)
         same_answer(&again, &first, names[m], 0);
         run_kind(to, m, 1, &other);
         same_answer(&other, &plain, names[m], 1);
-        /* its rows were not saved, so it is no task */
+        /* its rows were not saved, so it is not a task */
         aerie_task *task;
         aerie_request r = go_on(aerie_request_default(), data, n_data);
         assert_int_equal(aerie_session_submit(to, &r, &task, &error), AERIE_ERROR_UNSUPPORTED);

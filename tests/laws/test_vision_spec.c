@@ -1,4 +1,4 @@
-/* test_vision_spec.c - drafters and prompts of which some positions are no tokens.
+/* test_vision_spec.c - drafters and prompts of which some positions are not tokens.
  *
  * Every drafter, chains and trees: the bytes of an answer without drafts. Heads are fed the rows (a picture of tokens'
  * embeddings drafts as the tokens do), draft models read the text alone. What failed in other engines is tested under its
@@ -51,7 +51,7 @@ static void plain(int m, run *want)
     answer_all(models[m], &(how){.n_batch = 512, .n_threads = 1, .n_seqs = 1}, m == 1, 1, want);
 }
 
-/* #22867, #23233, #22673: MTP met rows that are no tokens: an endless search, an assertion, a crash. #24816: EAGLE-3 beside
+/* #22867, #23233, #22673: MTP met rows that are not tokens: an endless search, an assertion, a crash. #24816: EAGLE-3 beside
  * groups of Gemma found a hole in its positions. */
 static void heads_change_nothing(void **state)
 {

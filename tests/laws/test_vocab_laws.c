@@ -100,7 +100,7 @@ static aerie_session *open_session(const aerie_model *target, const aerie_model 
     return session;
 }
 
-/* As `generate` of the rig; an answer's text is no text of its own with SPM, which begins one without its space. */
+/* As `generate` of the rig; an answer's text is not a text of its own with SPM, which begins one without its space. */
 static void answer_all(aerie_session *session, const aerie_request *requests, size_t n, run *r)
 {
     aerie_error error = {0};

@@ -433,7 +433,7 @@ class Names(Case):
         f = self.hub.add("library/smol", "latest", MODEL)
         self.hub.add("o/r", "m-Q4_K_M.gguf", MODEL + b"2")
         first = self.run_it("run", "smol", "-p", "a b", *self.RUN)
-        self.assertIn("'smol' is no model on this machine; it is taken as 'ollama:smol:latest'", first.err)
+        self.assertIn("'smol' is not a model on this machine; it is taken as 'ollama:smol:latest'", first.err)
         self.assertEqual(self.run_it("run", "smol", "a b", *self.RUN).out, first.out)
         self.assertEqual(len(f.requests), 1)
         self.assertEqual(read(self.pull("hf.co/o/r").out[:-1]), MODEL + b"2")
@@ -578,7 +578,7 @@ class Faults(Case):
         f.oid = None
         for linked in (right[:-1], "0" * 40):
             f.linked = linked
-            self.assertIn(f"'{chr(34)}{linked}{chr(34)}', which is no SHA-256", self.run_it("pull", "hf:o/r").err)
+            self.assertIn(f"'{chr(34)}{linked}{chr(34)}', which is not a SHA-256", self.run_it("pull", "hf:o/r").err)
             self.run_it("rm", "-q", "hf:o/r")
         for linked in (right.upper(), 'W/"' + right):
             f.linked, f.faults = linked.replace('W/"', ""), ["flipped"]
@@ -620,7 +620,7 @@ class Faults(Case):
         self.assertLess(f.sent, hubs.ENDLESS / 2)
         for size in (-1, "12", 1.5):
             f.size = size
-            self.assertIn("a size that is no number", self.pull("hf:o/h", status=1).err)
+            self.assertIn("a size that is not a number", self.pull("hf:o/h", status=1).err)
         left = [n for _, _, names in os.walk(self.home) for n in names if n.endswith(".part")]
         self.assertEqual(left, [])
 

@@ -1,4 +1,4 @@
-"""What agents such as Codex and Claude Code send: tools that are no functions, items and blocks of other services, system
+"""What agents such as Codex and Claude Code send: tools that are not functions, items and blocks of other services, system
 messages in the middle of a conversation, schemas beside tools."""
 import json
 import unittest
@@ -73,7 +73,7 @@ class Agents(unittest.TestCase):
         self.assertEqual((said, n), (b["choices"][0]["message"]["content"], b["usage"]["prompt_tokens"]),
                          self.prompt(messages, **fields))
 
-    # ---- tools that are no functions
+    # ---- tools that are not functions
 
     def test_responses_goes_on_without_the_tools_of_others(self):
         f = {"type": "function", **TOOL["function"]}

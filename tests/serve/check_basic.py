@@ -359,7 +359,7 @@ class Basic(unittest.TestCase):
                       {"input": [10**9]}, {"input": "x", "dimensions": 70000}, {"input": "x", "encoding_format": "hex"},
                       {"input": "word " * 5000}):
             self.ask(wrong, 400, "/v1/embeddings")
-        self.ask({"query": "x", "documents": ["y"]}, 400, "/v1/rerank")  # this model is no reranker
+        self.ask({"query": "x", "documents": ["y"]}, 400, "/v1/rerank")  # this model is not a reranker
         self.ask({"query": 1, "documents": ["y"]}, 400, "/v1/rerank")
 
     def test_metrics(self):

@@ -109,7 +109,7 @@ class Limits(unittest.TestCase):
             self.assertEqual(s.get("/health").status, 200)
 
     def test_requests_whose_end_or_host_is_uncertain(self):
-        """What a proxy in front may have understood otherwise is refused; what follows on the connection is no request."""
+        """What a proxy in front may have understood otherwise is refused; what follows on the connection is not a request."""
         after = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         with Server("--api-key", "k") as s:
             key = b"Host: localhost\r\nx-api-key: k\r\n"

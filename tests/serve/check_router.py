@@ -474,7 +474,7 @@ class Use(unittest.TestCase):
                 self.assertTrue(r.logged("it is this router itself"))
                 r.wait_for(1)
                 self.assertEqual(r.post("/v1/completions", {"prompt": "x", "max_tokens": 2}).status, 200)
-            with Router([a]) as first, Router([first]) as second:  # one after another is no circle
+            with Router([a]) as first, Router([first]) as second:  # one after another is not a circle
                 second.wait_for(1)
                 self.assertEqual(second.post("/v1/completions", {"prompt": "x", "max_tokens": 2}).status, 200)
                 got = second.post("/v1/completions", {"prompt": "x"}, {"Aerie-Hops": "4"})

@@ -1,4 +1,5 @@
-"""Images in requests: all dialects give the same answer, nothing but the pixels changes it, and what is no image is refused."""
+"""Images in requests: all dialects give the same answer, nothing but the pixels changes it, and what is not an image is
+refused."""
 import base64
 import os
 import random

@@ -11,7 +11,7 @@
 typedef enum fail_read_kind {
     FAIL_READ_ERROR,     /* EIO */
     FAIL_READ_END,       /* the file ends there */
-    FAIL_READ_SHORT,     /* half of what was asked for, which is no failure */
+    FAIL_READ_SHORT,     /* half of what was asked for, which is not a failure */
     FAIL_READ_INTERRUPT, /* EINTR, which is none either */
     FAIL_READ_KINDS,
 } fail_read_kind;

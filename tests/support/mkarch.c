@@ -324,7 +324,7 @@ aerie_status mkarch_write_shape(const mkarch_spec *shape, const char *type, uint
     const ae_type_info *info = ae_type_by_name(type);
     writing w = {.spec = shape, .n_ctx = SHAPE_CTX, .n_layers = n_layers ? n_layers : strlen(shape->layers)};
     if (!info)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "\"%s\" is no type for weights; q4_0, q8_0, q4_K, f16 ... are", type);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "\"%s\" is not a type for weights; q4_0, q8_0, q4_K, f16 ... are", type);
     if (w.n_layers > strlen(shape->layers))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s has %zu layers, not %u", shape->name, strlen(shape->layers), n_layers);
     w.type = info->type;

@@ -41,7 +41,7 @@ typedef struct mkarch_spec {
 extern const mkarch_spec mkarch_specs[]; /* [mkarch_n_specs] */
 extern const size_t mkarch_n_specs;
 
-/* Drafters that are no heads of one layer: NAME.assistant is made for the model NAME. */
+/* Drafters that are not heads of one layer: NAME.assistant is made for the model NAME. */
 extern const mkarch_spec mkarch_drafters[]; /* [mkarch_n_drafters] */
 extern const size_t mkarch_n_drafters;
 
@@ -56,7 +56,7 @@ const mkarch_spec *mkarch_find_shape(const char *name); /* NULL if unknown */
  * makes no sense. */
 aerie_status mkarch_write(const mkarch_spec *spec, bool decoded, const char *path, aerie_error *error);
 
-/* Writes a shape, w and e as random blocks of `type`, apart from routers and from rows that are no whole blocks (mk_type_for).
+/* Writes a shape, w and e as random blocks of `type`, apart from routers and from rows that are not whole blocks (mk_type_for).
  * Only the first n_layers are written, 0 being all; lists with a value per layer are cut, too. ARGUMENT for an unknown type or
  * too many layers. */
 aerie_status mkarch_write_shape(const mkarch_spec *shape, const char *type, uint32_t n_layers, const char *path,

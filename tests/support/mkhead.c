@@ -61,12 +61,12 @@ static aerie_status set_kind(maker *m)
     m->old = strcmp(schema, "new") != 0;
     if (!m->medusa && !m->three && !m->mtp && !m->block && strcmp(kind, "eagle"))
         return ae_fail(m->error, AERIE_ERROR_ARGUMENT,
-                       "\"%s\" is no kind of head; eagle, eagle3, eagle3.1, medusa, mtp, dflash, dspark, dflash2 and dfly "
+                       "\"%s\" is not a kind of head; eagle, eagle3, eagle3.1, medusa, mtp, dflash, dspark, dflash2 and dfly "
                        "are", kind);
     if (m->old && strcmp(schema, "old") && strcmp(schema, "double"))
-        return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "\"%s\" is no schema; new, old and double are", schema);
+        return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "\"%s\" is not a schema; new, old and double are", schema);
     if (!info || info->dot == AE_DOT_NONE)
-        return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "\"%s\" is no type for weights; q4_0, q8_0, q4_K, f16 ... are", type);
+        return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "\"%s\" is not a type for weights; q4_0, q8_0, q4_K, f16 ... are", type);
     m->type = info->type;
     const char *arch = m->medusa ? "medusa" : m->three ? "eagle3" : m->mtp ? m->target->hparams.arch
                        : m->block ? (o->arch ? o->arch : "dflash") : "eagle";

@@ -1,7 +1,7 @@
 /* mkmmproj.h - tiny random vision encoders (mmproj files) of every type that aerie knows, of F32 weights.
  *
  * Same arguments, same bytes, on every machine. The shapes are such that a broken rule shows: heads of 24 of a width of 48, a
- * feed-forward width that is no multiple of 32, pictures of 4 x 4 tokens. */
+ * feed-forward width that is not a multiple of 32, pictures of 4 x 4 tokens. */
 #ifndef AE_TEST_MKMMPROJ_H
 #define AE_TEST_MKMMPROJ_H
 

@@ -439,11 +439,12 @@ aerie_status mk_model(const mk_options *o, const char *path, aerie_error *error)
 {
     writing w = {.plan = {.o = o, .decay = o->layer_decay > 0 ? o->layer_decay : 1.0f}};
     if (!plan_type(&w.plan, o->type ? o->type : "q4_0"))
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "\"%s\" is no type for weights; q4_0, q8_0, q4_K, f16 ... and the mixes "
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "\"%s\" is not a type for weights; q4_0, q8_0, q4_K, f16 ... and the mixes "
                        "q4_k_m and q5_k_m are", o->type);
-    if (!arch_of(o)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "\"%s\" is no architecture known here", o->arch);
+    if (!arch_of(o)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "\"%s\" is not an architecture known here", o->arch);
     if (!mk_vocab_known(o->vocab))
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "\"%s\" is no vocabulary; bpe, bpe-other, spm and foreign are", o->vocab);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "\"%s\" is not a vocabulary; bpe, bpe-other, spm and foreign are",
+                       o->vocab);
     if (!shape_is_good(o))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "no model has this shape: counts must be positive, head counts divide, the "
                        "head dimension be even, and the vocabulary hold at least %d tokens", MK_MIN_VOCAB);

@@ -141,8 +141,8 @@ void vocab_make_spm(ae_buf *buf, const vocab_make *how)
     list_free(&tokens);
 }
 
-/* Merges of characters as they are. "ne" is made on the way to "new" alone and is no token; three newlines are a token that no
- * merge makes, four are one that merges make. The digit 7 and "z" have no token but those of their bytes. */
+/* Merges of characters as they are. "ne" is made on the way to "new" alone and is not a token; three newlines are a token that
+ * no merge makes, four are one that merges make. The digit 7 and "z" have no token but those of their bytes. */
 void vocab_make_gemma4(ae_buf *buf, const vocab_make *how)
 {
     static const char *const letters[] = {"▁", "h", "e", "l", "o", "w", "r", "d", "n", "t", "f", "é", "中", "\n", "s", "a", "b"};

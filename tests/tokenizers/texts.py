@@ -53,7 +53,7 @@ def settled(text):
 
 
 def files(folders, rng, piece=1 << 16):
-    """Pieces of the files below the folders, in random order; bytes that are no text are replaced."""
+    """Pieces of the files below the folders, in random order; bytes that are not text are replaced."""
     paths = [os.path.join(at, name) for folder in folders for at, _, names in os.walk(folder) for name in names]
     paths = sorted(p for p in paths if os.path.isfile(p) and not os.path.islink(p))
     rng.shuffle(paths)

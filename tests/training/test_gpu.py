@@ -196,7 +196,7 @@ def test_cut_loops():
     plain = rng.integers(0, 1000, 200).astype(np.int32)
     rows = [plain, np.concatenate((plain[:40], np.tile(plain[:7], 30)))[:200],
             np.concatenate((plain[:90], np.tile(plain[:1], 110))), np.concatenate((plain[:60], np.full(140, 0)))]
-    rows[3][60:] = -1 - np.arange(140)  # padding is no loop
+    rows[3][60:] = -1 - np.arange(140)  # padding is not a loop
     keep = llama.cut_loops(np.stack(rows).astype(np.int32), CPU)
     for row, kept in zip(rows, keep):
         first = next((n for n in range(1, 201) if loops(row[:n].tolist())), 200)

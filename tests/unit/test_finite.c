@@ -1,4 +1,4 @@
-/* test_finite.c - weights that are no numbers are found in every type, wherever in a block a scale stands: against the
+/* test_finite.c - weights that are not numbers are found in every type, wherever in a block a scale stands: against the
  * decoders' own view of it. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -206,7 +206,8 @@ static void test_masks(void **state)
     walk(json, 30, 40, 1);
     walk("root ::= (\"hello\" | \"help\" | \"the\" | \" the\")+", 10, 20, 1);
     walk("root ::= .{3,7} [\xC3\xA0-\xC3\xBF\xE2\x82\xAC]*", 20, 12, 1);
-    walk("root ::= \"<tool\" | \"<tool>\" | \"<|im_end|>\"", 10, 12, 1); /* control tokens are no text, user-defined ones are */
+    walk("root ::= \"<tool\" | \"<tool>\" | \"<|im_end|>\"", 10, 12, 1); /* control tokens are not text, user-defined ones
+                                                                          * are */
 }
 
 /* More states than masks are kept, and more than there is room for: each mask is right all the same. */

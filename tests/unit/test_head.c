@@ -652,7 +652,7 @@ static void test_bad_maps(void **state)
         {{MAP4(0, 1, 2, INT64_MAX)}, "d2t[3] is 9223372036854775807; the target's"},
         {{MAP4(0, 1, 2, 4294967299)}, "d2t[3] is 4294967299; the target's"},
         {{MAP4(0, 0, 0, 317), {TEXT, "eagle3.draft_map", .text = "offset"}},
-         "d2t[3] is 317; added to its place it is no token:"},
+         "d2t[3] is 317; added to its place it is not a token:"},
         {{MAP4(0, 0, 0, INT64_MAX), {TEXT, "eagle3.draft_map", .text = "offset"}}, "d2t[3] is 9223372036854775807; added"},
         {{MAP4(0, 0, 0, -4), {DROP, "eagle3.draft_map"}}, "d2t[3] is -4; added to its place"},
         {{MAP4(5, 5, 3, 2), {DROP, "eagle3.draft_map"}}, "d2t[0] and d2t[2] both stand for token 5"},
@@ -667,8 +667,8 @@ static void test_bad_eagle_and_medusa(void **state)
 {
     (void)state;
     const bad eagle[] = {
-        {{{NEW, "output_norm.weight", .a = 64}}, "tensor output_norm.weight is no part of an EAGLE-1/2 head"},
-        {{{NEW, "blk.0.attn_norm.weight", .a = 64}}, "tensor blk.0.attn_norm.weight is no part of an EAGLE-1/2 head"},
+        {{{NEW, "output_norm.weight", .a = 64}}, "tensor output_norm.weight is not part of an EAGLE-1/2 head"},
+        {{{NEW, "blk.0.attn_norm.weight", .a = 64}}, "tensor blk.0.attn_norm.weight is not part of an EAGLE-1/2 head"},
         {{{BOOL, "eagle.norm_before_residual", .a = 1}}, "eagle.norm_before_residual is true"},
         {{{TEXT, "eagle.feedback", .text = "post"}}, "a normed feedback is asked for"},
         {{{SHAPE, "fc.weight", .a = 192, .b = 64}}, "tensor fc.weight has shape [192, 64, 1, 1], expected [128, 64]"},

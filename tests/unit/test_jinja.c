@@ -254,7 +254,7 @@ static void test_memory_sweep(void **state)
     ae_value_heap_free(&heap);
 }
 
-/* ---- Input that is no text, and values --------------------------------------------------- */
+/* ---- Input that is not a text, and values --------------------------------------------------- */
 
 static void test_bytes(void **state)
 {

@@ -297,7 +297,7 @@ static void test_failing_reads(void **state)
     }
 }
 
-/* ---- Weights that are no numbers ------------------------------------------------------------------------- */
+/* ---- Weights that are not numbers ------------------------------------------------------------------------- */
 
 /* The bytes [n] at an offset of a tensor become others. */
 static void poison(const char *tensor, uint64_t offset, const void *bytes, size_t n)

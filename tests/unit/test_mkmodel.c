@@ -106,7 +106,7 @@ static void test_mixes_and_fallbacks_follow_llama_cpp(void **state)
     }
     assert_int_equal(ae_gguf_tensor_find(gguf, "output.weight")->type, AE_TYPE_Q6_K);
     ae_gguf_close(gguf);
-    o = shape("tiny", "q4_K"); /* rows of 64 and 128 are no whole blocks of 256 */
+    o = shape("tiny", "q4_K"); /* rows of 64 and 128 are not whole blocks of 256 */
     gguf = make(&o);
     assert_int_equal(ae_gguf_tensor_find(gguf, "blk.0.attn_q.weight")->type, AE_TYPE_Q5_0);
     ae_gguf_close(gguf);

@@ -76,7 +76,7 @@ static void test_is(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) assert_true(ae_number_is(good[i], &value));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        if (ae_number_is(bad[i], &value)) fail_msg("'%s' is no number", bad[i]);
+        if (ae_number_is(bad[i], &value)) fail_msg("'%s' is not a number", bad[i]);
 }
 
 static void test_print(void **state)

@@ -146,7 +146,7 @@ static void test_gemma4(void **state)
         check_pieces(v, " hello\xe2\x96\x81world", plain, " hello| world"); /* U+2581 is a space in any text */
         check_pieces(v, "hello     world", plain, "hello|    | world");
         check_pieces(v, "new news", plain, "new| |new|s");
-        check_pieces(v, "nel", plain, "n|e|l"); /* "ne" merges, but is no token */
+        check_pieces(v, "nel", plain, "n|e|l"); /* "ne" merges, but is not a token */
         check_pieces(v, "z7\xc3\xa9\xe4\xb8\xadx", plain, "z|7|\xc3\xa9\xe4\xb8\xad|x");
         check_pieces(v, "\xc3\xa0", plain, "\xc3|\xa0");
         check_pieces(v, "a\nb\n\nc", plain, "a|\n|b|\n\n|c");

@@ -126,7 +126,7 @@ static void test_unigram(void **state)
     check_pieces(v, "hello", plain, "h|e|llo"); /* no space before the first word: no key asks for one */
     v->add_space_prefix = v->collapses_spaces = true;
     check_pieces(v, "hello", full, " hello[</s>]");
-    check_pieces(v, "  hello \t", plain, " hello| [<unk>]"); /* a tab is no space without a map */
+    check_pieces(v, "  hello \t", plain, " hello| [<unk>]"); /* a tab is not a space without a map */
     check_pieces(v, "hello   world ", plain, " hello| world");
     check_pieces(v, "   ", plain, "");
     check_pieces(v, "", full, "[</s>]");

@@ -222,7 +222,7 @@ static void same_as_from_nothing(const ae_retext *r, const int32_t *tokens, size
     ae_retext_free(&fresh);
 }
 
-/* Text, mostly; some control tokens, some bytes that are no characters. */
+/* Text, mostly; some control tokens, some bytes that are not characters. */
 static size_t write_tokens(const ae_vocab *vocab, uint64_t *random, int32_t *tokens, size_t most)
 {
     static const char *const words[] = {"the", " harbour", " was", " quiet", "\n", "  ", " naïve", " 中文字", "the and", "x",

@@ -124,7 +124,7 @@ bool answer_is_opened(const answer_params *params);
  * for. */
 bool answer_reasoning_tags(const answer_style *style, const char **open, const char **close);
 /* What stands between the rendered prompt and `text` [n], with which the client begins the answer: *before, then the client's
- * reasoning, if it has one (`reasons`), then *after. Reasoning that `text` is no part of ends there. *n_skip: bytes of `text`
+ * reasoning, if it has one (`reasons`), then *after. Reasoning that `text` is not part of ends there. *n_skip: bytes of `text`
  * that the prompt has already. Appends; false: not enough memory. */
 bool answer_continue(app_text *before, app_text *after, const answer_params *params, bool reasons, const char *text, size_t n,
                      size_t *n_skip);
@@ -161,7 +161,7 @@ typedef struct answer_lazy_part {
 typedef struct answer_lazy {
     const char *triggers[ANSWER_MAX_TRIGGERS];
     size_t n_triggers;
-    answer_lazy_part *parts; /* [n_parts]; none: the format's calls are no JSON, or have no beginning that tells them */
+    answer_lazy_part *parts; /* [n_parts]; none: the format's calls are not JSON, or have no beginning that tells them */
     size_t n_parts;
     char **schemas; /* [n_schemas] JSON; NULL: no part needs it */
     size_t n_schemas;

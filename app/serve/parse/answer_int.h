@@ -37,7 +37,7 @@ struct answer_format {
     const char *name;
     const char *marks[3];               /* a template with all of them has this format */
     const char *open[ANSWER_MAX_TEXTS]; /* begins a section of calls in the text; none: the answer itself is the section */
-    const char *close, *close2;         /* end the section; NULL: whatever is no call does */
+    const char *close, *close2;         /* end the section; NULL: whatever is not a call does */
     const char *item, *item_close;      /* around a call; NULL: nothing */
     const char *ends[ANSWER_MAX_TEXTS]; /* of a name; one that begins a body or closes is left for it */
     answer_head head;

@@ -51,7 +51,7 @@ typedef struct serve_ask {
     aerie_adapter_use adapters[AERIE_MAX_ADAPTERS]; /* [n_adapters] "lora", or what the model's requests use */
     size_t n_adapters;
     json_t *tools;          /* functions in OpenAI's shape, owned; NULL: none */
-    json_t *forms; /* how tools that are no plain functions are called back (tools.c): {the function's name: {"name", "custom",
+    json_t *forms; /* how tools that are not plain functions are called back (tools.c): {the function's name: {"name", "custom",
                     * "namespace"}}, owned; NULL: there are none */
     const char *tool_name;  /* tool_choice: this one must be called; lent by the body or the tools */
     bool tool_required;

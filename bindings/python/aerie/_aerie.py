@@ -91,7 +91,7 @@ def _stats(s: Any) -> Stats:
 
 @dataclasses.dataclass(frozen=True)
 class Token:
-    """A token of an answer. Text that may begin a stop string, or is no whole character yet, comes with a later token."""
+    """A token of an answer. Text that may begin a stop string, or is not a whole character yet, comes with a later token."""
     id: int
     text: str
     draft_depth: int

@@ -155,7 +155,7 @@ static void put_values(uint32_t bits, uint8_t *page, uint32_t place, uint32_t he
 }
 
 /* The codes of a place: planes of the key, planes of the value; then the scales of both. The last byte of an odd number of
- * codes of 4 bits has a half that is no code and is 0. */
+ * codes of 4 bits has a half that is not a code and is 0. */
 static void get_codes(ae_kv_type type, const uint8_t *page, uint32_t place, uint32_t head_dim, uint8_t *row)
 {
     const uint32_t kb = ae_kv_key_bits(type), vb = ae_kv_value_bits(type);

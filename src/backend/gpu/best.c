@@ -123,7 +123,7 @@ uint32_t ae_gpu_search_get(const ae_stream *stream, const ae_gpu_search *s, uint
         best[j].id = (int32_t)result[1 + j];
         memcpy(&best[j].logit, &result[1 + s->k + j], sizeof(float));
     }
-    *whole = n && isinf(best[0].logit); /* it is the largest, and -infinity is no candidate */
+    *whole = n && isinf(best[0].logit); /* it is the largest, and -infinity is not a candidate */
     *total = 0;
     if (!s->totals) return n;
     const uint64_t *parts = (const uint64_t *)(const void *)(stream->landing + totals_at(s)) + (size_t)i * n_parts;

@@ -122,7 +122,7 @@ static aerie_status read_merge(ae_convert *c)
         AE_TRY(ae_convert_u32(c, "mm_tokens_per_image", 1, 1 << 20, &n));
         const uint32_t root = (uint32_t)sqrt((double)n);
         if (root * root != n || side % root)
-            return fail_config(c, "mm_tokens_per_image", "is no square number of tokens that patches can be merged to");
+            return fail_config(c, "mm_tokens_per_image", "is not a square number of tokens that patches can be merged to");
         m->merge = side / root;
     } else if (!strcmp(f->type, "gemma4uv")) { /* the kernel sees the patches of a token at once */
         if (m->patch % m->merge) return fail_config(c, f->merge_from, "does not divide the kernel's side");
@@ -466,7 +466,7 @@ static aerie_status put_colours(ae_convert_keys *k, const ae_convert *c, const c
         status = ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: neither %s nor %s has '%s'", c->path, colour_files[1],
                          colour_files[0], key);
     if (status == AERIE_OK && list && json_array_size(list) != 3)
-        status = ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: '%s' of the picture processor is no list of 3 numbers", c->path,
+        status = ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: '%s' of the picture processor is not a list of 3 numbers", c->path,
                          key);
     for (size_t i = 0; i < 3 && status == AERIE_OK && list; i++) {
         double v = 0;

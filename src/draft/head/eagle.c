@@ -136,7 +136,7 @@ static uint32_t head_begin(ae_drafter *drafter, const ae_draft_begin *b)
         s->n_waiting = 0;
         return b->n_shared;
     }
-    /* what waits of a donor that has ended cannot be run if it had rows that were no tokens: they are gone */
+    /* what waits of a donor that has ended cannot be run if it had rows that were not tokens: they are gone */
     const size_t n_known = (size_t)ae_dhead_n_true(d->head, b->donor) + d->slots[b->donor].n_waiting + 1;
     const bool lost = !b->n_media && ae_media_among(b->tokens, n_known < b->n_tokens ? n_known : b->n_tokens);
     const head_text donor = {b->tokens, b->n_tokens, b->media, b->n_media};

@@ -45,7 +45,7 @@ typedef struct ae_dhead_engine_options {
     uint32_t n_seqs;
     uint32_t n_batch; /* rows of a pass; raised to AE_DHEAD_LEVEL_MAX for each sequence */
     uint32_t window, n_sinks; /* rows that are seen, in whole pages of 64; 0: as the file says. A window that reaches beyond
-                               * n_ctx is no window */
+                               * n_ctx is not a window */
 } ae_dhead_engine_options;
 
 size_t ae_dhead_engine_plan_bytes(const ae_dhead *head, const ae_net *target, const ae_dhead_engine_options *options,
@@ -72,7 +72,7 @@ void ae_dhead_restart(ae_dhead_engine *engine, uint32_t seq, uint32_t position);
  * added. */
 uint32_t ae_dhead_rows_left(const ae_dhead_engine *engine);
 void ae_dhead_clear(ae_dhead_engine *engine);
-/* For the rows that are added next, until `clear`: which positions of the sequence are no tokens (media [n_media], lent as
+/* For the rows that are added next, until `clear`: which positions of the sequence are not tokens (media [n_media], lent as
  * their rows are until the pass has run). A token below 0 after a row must be one of them, and the head as wide as the target
  * (not an assistant). Where the head's layers rotate by several components, its rows rotate by the first one of the target. */
 void ae_dhead_set_media(ae_dhead_engine *engine, uint32_t seq, const ae_media *media, uint32_t n_media);

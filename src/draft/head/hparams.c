@@ -46,8 +46,8 @@ static aerie_status read_tap_list(ae_binder *b, const ae_gguf_kv *kv, ae_dhead_h
     for (uint32_t i = 0; i < h->n_taps; i++) {
         int64_t layer;
         if (!ae_gguf_kv_int(kv, i, &layer))
-            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s[%u] is no layer but a value of type %s", path_of(b), b->key, i,
-                           ae_gguf_type_name(kv->element_type));
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s[%u] is not a layer but a value of type %s", path_of(b), b->key,
+                           i, ae_gguf_type_name(kv->element_type));
         if (layer < 0 || layer > most)
             return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s[%u] is %lld; the target's layers are 0 to %u, %u being after "
                            "the last", path_of(b), b->key, i, (long long)layer, most, most);
@@ -153,7 +153,7 @@ static aerie_status refuse_norms(ae_binder *b)
     bool given, before = false;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (find(b, names[i]))
-            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor %s is no part of an EAGLE-1/2 head; is the architecture "
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor %s is not part of an EAGLE-1/2 head; is the architecture "
                            "eagle3?", path_of(b), names[i]);
     AE_TRY(get_flag(b, "norm_before_residual", &given, &before));
     if (before)

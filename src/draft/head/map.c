@@ -70,7 +70,7 @@ static aerie_status read_values(ae_binder *b, ae_tensor_ref t, int64_t *values, 
 static aerie_status fail_entry(ae_binder *b, map_kind kind, const int64_t *values, size_t i, int64_t n_vocab)
 {
     return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: d2t[%zu] is %" PRId64 ";%s the target's tokens are 0 to %" PRId64,
-                   ae_gguf_path(b->gguf), i, values[i], kind == MAP_OFFSET ? " added to its place it is no token:" : "",
+                   ae_gguf_path(b->gguf), i, values[i], kind == MAP_OFFSET ? " added to its place it is not a token:" : "",
                    n_vocab - 1);
 }
 
@@ -94,7 +94,7 @@ static aerie_status choose(ae_binder *b, const int64_t *values, int64_t *sorted,
     if (bad == n) *kind = MAP_ABSOLUTE;
     else if (first_bad(MAP_OFFSET, values, n, n_vocab) < n)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: d2t[%zu] is %" PRId64 ", not one of the target's tokens (0 to "
-                       "%" PRId64 "), and the values are no offsets to them either", ae_gguf_path(b->gguf), bad, values[bad],
+                       "%" PRId64 "), and the values are not offsets to them either", ae_gguf_path(b->gguf), bad, values[bad],
                        n_vocab - 1);
     return AERIE_OK;
 }

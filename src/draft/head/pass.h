@@ -45,7 +45,7 @@ struct ae_dhead_engine {
     struct ae_dhead_given {
         uint32_t first, n;
         const float *rows; /* lent, [n][n_target_embd] */
-    } *given;           /* [n_batch] of it n_given: rows of the pass whose next position is no token, but these numbers */
+    } *given;           /* [n_batch] of it n_given: rows of the pass whose next position is not a token, but these numbers */
     uint32_t n_given;
 
     /* device, f32; H = n_embd, F = n_taps * n_target_embd, W = n_target_embd for an assistant, all streams of a row with

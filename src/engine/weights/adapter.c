@@ -25,7 +25,7 @@ static aerie_status check_keys(ae_adapter *a, aerie_error *error)
 {
     const ae_gguf *g = a->gguf;
     AE_TRY(ae_role_need(g, AE_ROLE_ADAPTER, error));
-    AE_TRY(check_text(g, "general.type", "adapter", ", so it is no adapter", error));
+    AE_TRY(check_text(g, "general.type", "adapter", ", so it is not an adapter", error));
     AE_TRY(check_text(g, "adapter.type", "lora", "; LoRA adapters are known", error));
     AE_TRY(check_text(g, "general.architecture", a->net->model->hparams.arch,
                       ", as the model is; an adapter fits the model that "

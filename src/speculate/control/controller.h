@@ -14,8 +14,8 @@
  * allows it. The budget is what may be lost against plain decoding, in plain passes. A session begins with AE_BUDGET_FIRST.
  * Each pass adds AE_BUDGET_SHARE. What a pass with drafts took beyond a plain one, less what its verified tokens were worth
  * (as believed after the verdict), is subtracted; a gain is added, and no more than AE_BUDGET_MOST is kept. A debt beyond
- * AE_BUDGET_DEBT is forgiven, and drafts that pay whatever is believed within their doubt are not charged, so this is no hard
- * bound: tests/unit/test_controller_best.c measures what is lost at worst.
+ * AE_BUDGET_DEBT is forgiven, and drafts that pay whatever is believed within their doubt are not charged, so this is not a
+ * hard bound: tests/unit/test_controller_best.c measures what is lost at worst.
  *
  * Owned: costs, beliefs and the budget of a session. Not owned: drafters, trees. There is no model of the machine, and no sweep
  * at start. Timings affect speed only; no choice made here can change an output (law 1).

@@ -70,7 +70,7 @@ static void add_bytes(const ae_vocab *vocab, int32_t token, ae_buf *all)
     ae_buf_add(all, bytes, n);
 }
 
-/* Collects every token's bytes, except those of end-of-generation tokens, which are no part of a text. */
+/* Collects every token's bytes, except those of end-of-generation tokens, which are not part of a text. */
 static bool collect(ae_token_trie *t, const ae_vocab *vocab)
 {
     ae_buf all = {0};

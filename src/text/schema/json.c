@@ -387,7 +387,7 @@ static uint32_t add_keys(key_node *nodes, const char *const *keys, size_t n)
     return count;
 }
 
-/* Behind each node: a child, the end of a string that is no key, or anything else and then whatever. */
+/* Behind each node: a child, the end of a string that is not a key, or anything else and then whatever. */
 static ae_gpiece keys_piece(ae_schema *s, const key_node *nodes, uint32_t n, uint32_t *starts, ae_grange *ranges)
 {
     ae_gpiece out = {AE_GNONE, AE_GNONE}, quote = text(s, "\""), end = text(s, "\"");

@@ -128,7 +128,7 @@ static aerie_status add_star(ae_jinja_run *r, ae_value list, ae_value value)
 static aerie_status add_named(ae_jinja_run *r, ae_value named, ae_value name, ae_value value)
 {
     if (name.kind != AE_VALUE_STRING || ae_object_find(named.as.object, name))
-        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "a keyword argument is given twice or is no name");
+        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "a keyword argument is given twice or is not a name");
     return ae_value_object_set(&r->heap, named, name, value) ? AERIE_OK : ae_jinja_fail_heap(r);
 }
 

@@ -1,6 +1,6 @@
 /* bpe.c - one word of byte-level BPE: bytes become symbols, merges join them, symbols become ids.
  *
- * Words come from the pre-tokenizer; merges never cross them. A symbol that is no token falls back
+ * Words come from the pre-tokenizer; merges never cross them. A symbol that is not a token falls back
  * to the tokens of its bytes; a byte without a token is dropped before its neighbours merge, as in
  * the reference.
  */

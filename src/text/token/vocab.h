@@ -63,7 +63,7 @@ typedef struct ae_encode_options {
 } ae_encode_options;
 
 /* Appends the ids of text[0..n), any bytes. Time linear in n (up to a logarithm); stack bounded. Errors: UNSUPPORTED (the
- * vocabulary knows ids only; an empty text is no error), LIMIT, MEMORY. */
+ * vocabulary knows ids only; an empty text is not an error), LIMIT, MEMORY. */
 aerie_status ae_vocab_encode(const ae_vocab *vocab, const char *text, size_t n, ae_encode_options options,
                              ae_tokens *out, aerie_error *error);
 

@@ -38,7 +38,7 @@ aerie_status ae_vocab_map_check(const ae_vocab_map *map, const char *target_name
 /* The pairs, ascending in target ids: targets[i] and drafts[i] are the same; each id occurs once. */
 uint32_t ae_vocab_map_pairs(const ae_vocab_map *map, const int32_t **targets, const int32_t **drafts);
 
-/* Results of ae_vocab_map_to_draft that are no token. */
+/* Results of ae_vocab_map_to_draft that are not tokens. */
 #define AE_MAP_TEXT (-1)    /* the token's text is spelled in the drafter's tokens */
 #define AE_MAP_NOTHING (-2) /* the token is left out: a filler, or BOS for a drafter without one */
 /* The drafter's token for a token of the target (several may map to one), or one of these. */

@@ -400,7 +400,7 @@ void ae_emu_bar(uint32_t id, uint32_t n, bool waits, const char *file, int line)
 void ae_emu_misaligned(const void *p, size_t to, const char *file, int line)
 {
     ae_emu_engine *e = ae_emu_current();
-    ae_emu_fail(e, "thread %u: address %p is no multiple of %zu (%s:%d)", e->view.thread, p, to, ae_emu_name(file), line);
+    ae_emu_fail(e, "thread %u: address %p is not a multiple of %zu (%s:%d)", e->view.thread, p, to, ae_emu_name(file), line);
 }
 
 /* ---- Blocks ------------------------------------------------------------------------------------------------------------- */

@@ -277,7 +277,7 @@ static aerie_status zero(ae_gpu_device *d, uint64_t address, size_t n, aerie_err
     VkCommandBuffer commands;
     const ae_vk_block *b = ae_vk_find(&d->blocks, address, n, false);
     if (!b || address % 4 || n % 4)
-        return ae_fail(error, AERIE_ERROR_INTERNAL, "vulkan: zeroing %zu bytes that are no words of a block", n);
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "vulkan: zeroing %zu bytes that are not words of a block", n);
     AE_TRY(take_commands(d, 0, &commands, NULL, NULL, error));
     d->call.CmdFillBuffer(commands, b->buffer, b->offset + (address - b->address), n, 0);
     order(d, commands);

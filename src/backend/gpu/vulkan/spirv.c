@@ -106,7 +106,7 @@ uint32_t *ae_vk_spirv_prepare(const uint32_t *words, size_t *n, const VkPhysical
                 floats->shaderDenormPreserveFloat32, floats->shaderDenormPreserveFloat64, floats->denormBehaviorIndependence)};
     contents c;
     if (!scan(words, *n, &c)) {
-        ae_fail(error, AERIE_ERROR_INTERNAL, "a shader of this build is no module of SPIR-V");
+        ae_fail(error, AERIE_ERROR_INTERNAL, "a shader of this build is not a module of SPIR-V");
         return NULL;
     }
     const size_t most = *n + 3 * (2 + 3 * 4) + c.n_steps * 3;

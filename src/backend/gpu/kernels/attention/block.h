@@ -164,7 +164,7 @@ template <int Q> AE_DEV void block_softmax(const ae_gpu_attention_args &a, const
     const int32_t pos = chunk * AE_KV_PAGE + static_cast<int32_t>(lane);
     AE_UNROLL
     for (uint32_t i = 0; i < Q / 4; i++) {
-        const uint32_t q = warp + 4 * i; /* results for queries that are no members are not used */
+        const uint32_t q = warp + 4 * i; /* results for queries that are not members are not used */
         const uint8_t *score = t->shared + t->room.score + (q * AE_ATTENTION_SCORES + lane) * 4;
         uint8_t *weight = t->shared + t->room.weight + block_weight_at<Q>(lane, q);
         const int4 at = attn_state(t, q);

@@ -56,7 +56,7 @@ AE_DEV void softmax(const ae_gpu_attention_args &a, const attn_tile *t, const at
     const uint8_t *scale = t->shared + t->room.scale + lane * 4;
     AE_UNROLL
     for (uint32_t i = 0; i < 2; i++) {
-        const uint32_t q = warp_of() + 4 * i; /* results for queries that are no members are not used */
+        const uint32_t q = warp_of() + 4 * i; /* results for queries that are not members are not used */
         const uint8_t *score = t->shared + t->room.score + (q * AE_ATTENTION_SCORES + lane) * 4;
         const int4 at = attn_state(t, q);
         const bool sees0 = at.x <= pos && pos <= at.y, sees1 = at.x <= pos + 32 && pos + 32 <= at.y;

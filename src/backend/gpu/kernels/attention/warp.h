@@ -64,7 +64,7 @@ template <int T, int Q> AE_DEV void warp_score_group(const uint8_t *query, const
     }
 }
 
-/* The scores of all queries; those of queries that are no members are not used. Loads run DEPTH groups ahead. */
+/* The scores of all queries; those of queries that are not members are not used. Loads run DEPTH groups ahead. */
 template <int T, int Q> AE_DEV void warp_scores(const ae_gpu_attention_args &a, const attn_tile *t, const warp_positions *where,
                                                 float s[2][Q])
 {
@@ -97,7 +97,7 @@ template <int Q> AE_DEV void warp_softmax(const ae_gpu_attention_args &a, const 
     const int32_t pos = chunk * AE_KV_PAGE + static_cast<int32_t>(attn_lane());
     float own_m = 0, own_l = 0;
     AE_UNROLL
-    for (uint32_t q = 0; q < Q; q++) { /* results for queries that are no members are not used */
+    for (uint32_t q = 0; q < Q; q++) { /* results for queries that are not members are not used */
         const int4 at = attn_state(t, q);
         float m, l;
         const bool sees0 = at.x <= pos && pos <= at.y, sees1 = at.x <= pos + 32 && pos + 32 <= at.y;

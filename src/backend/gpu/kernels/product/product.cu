@@ -443,7 +443,7 @@ template <int form, int kind> AE_DEV void product_float(const ae_gpu_rows &rows,
         UNROLL_STEPS
         for (uint32_t c = 0; c < full; c += 16)
             step_16<form, shape>(acc, w + c * shape::size, x + k + c, rows.x_stride, n, 4);
-        const uint32_t last = k + full + quarter * 4; /* of the row's end, where it is no multiple of 16 */
+        const uint32_t last = k + full + quarter * 4; /* of the row's end, where it is not a multiple of 16 */
         if (full < columns && last < n_in)
             step_16<form, shape>(acc, w + full * shape::size, x + k + full, rows.x_stride, n, ae_min(n_in - last, 4u));
     }
