@@ -144,8 +144,8 @@ static const app_foreign foreign_options[] = {
      NULL, APP_OTHERWISE, "name the model: -hf OWNER/REPO"},
     {"--fim-qwen-30b-default --gpt-oss-20b-default --gpt-oss-120b-default --embd-gemma-default", NULL, APP_OTHERWISE,
      "name the model: -hf OWNER/REPO"},
-    {"--vision-gemma-4b-default --vision-gemma-12b-default --tts-oute-default", NULL, APP_NOT_YET,
-     "aerie reads and writes text only"},
+    {"--vision-gemma-4b-default --vision-gemma-12b-default", NULL, APP_OTHERWISE, "name the model: -hf OWNER/REPO"},
+    {"--tts-oute-default", NULL, APP_NOT_YET, "aerie does not generate speech"},
     {"--eagle3 --nextn --dflash", NULL, APP_OTHERWISE, "use --spec-type; -hf also downloads a drafter in the repository"},
 
     /* Images, sound, embeddings */

@@ -454,7 +454,7 @@ static const app_option options[] = {
     {"--check-interval", "SECONDS", APP_U32, APP_ROUTER, AT(router.check), 1, 3600, "Router",
      "time between two checks (/health) of each server"},
     {"--check-limit", "SECONDS", APP_U32, APP_ROUTER, AT(router.limit), 1, 3600, "Router",
-     "a server that does not answer a check within this time is taken for lost, and its requests go on elsewhere"},
+     "a server that does not answer a check within this time counts as lost, and its requests go on elsewhere"},
     {"--replays", "N", APP_U32, APP_ROUTER, AT(router.n_replays), 0, 100, "Router",
      "how often one request is begun again because its server was lost; then it fails, since it may be what ends servers"},
     {"--canary", "SHARE", APP_F32, APP_ROUTER, AT(router.canary), 0, 1, "Router",
@@ -686,7 +686,7 @@ static const app_option options[] = {
      "delay passes so that one over N rows takes R times as long as one over one row, with times in between on a line: shows "
      "what would pay on such a machine (48:1.8 in the paper on HierSpec)"},
     {"--trace", "FILE", APP_TEXT, APP_BENCH_SPEC, AT(bench.trace), 0, 0, "Bench",
-     "write a line of JSON for each pass of each drafter: what the controller expected of it, and what came"},
+     "write a line of JSON for each pass of each drafter: what the controller expected of it, and what happened"},
     {"--in-turns", NULL, APP_FLAG, APP_BENCH_SPEC, AT(bench.in_turns), 0, 0, "Bench",
      "run plain decoding and each drafter in turns, pass by pass, so that other work on the machine slows all of them alike"},
     {"--ids-file", "FILE", APP_TEXT, APP_BENCH_LOGITS, AT(bench.ids_file), 0, 0, "Bench",

@@ -193,8 +193,9 @@ static void importance(void **state)
     cli_refused(1, "no/i.gguf", "No such file");
     cli("$A imatrix -m moe.gguf -f text.txt -c 32");
     cli_refused(2, "-o", "");
-    static const char *const kept[][2] = {{"moe.gguf", "is being read"}, {"text.txt", "is being read"}, {"f32.gguf", "a model"},
-                                          {"/dev/null", "no regular file"}, {"''", "name of a file"}, {".", "no regular file"}};
+    static const char *const kept[][2] = {{"moe.gguf", "is being read"}, {"text.txt", "is being read"},
+                                          {"f32.gguf", "a model"},       {"/dev/null", "not a regular file"},
+                                          {"''", "name of a file"},      {".", "not a regular file"}};
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
         cli("$A imatrix -m moe.gguf -f text.txt -c 32 --chunks 1 -o %s", kept[i][0]);
         cli_refused(2, kept[i][1], "-o");

@@ -94,7 +94,7 @@ static void test_spirv(void **state)
         for (size_t cut = 0; cut < n; cut += 1 + n / 61) { /* what is cut is refused or still a module */
             size_t m = cut;
             uint32_t *less = ae_vk_spirv_prepare(words, &m, &all, &error);
-            if (!less) assert_non_null(strstr(error.text, "no module of SPIR-V"));
+            if (!less) assert_non_null(strstr(error.text, "not a module of SPIR-V"));
             ae_free(less);
         }
     }

@@ -232,7 +232,7 @@ class Pull(Case):
         self.assertEqual(os.listdir(os.path.join(self.home, "cache/aerie/models")), [])
         self.assertIn("not pulled yet", self.run_it("tokenize", "-hf", "o/r", "-p", "a", "--offline", status=1).err)
         self.run_it("rm", status=2)
-        self.assertIn("no pulled model", self.run_it("rm", "m.gguf", status=2).err)
+        self.assertIn("not a pulled model", self.run_it("rm", "m.gguf", status=2).err)
         for wrong in ("hf:../r", "hf:o/r/../../x.gguf", "hf:o", "https://host/"):
             self.run_it("rm", wrong, status=2)
         # pulls and removals at once: each ends well, and what is there at the end is whole
@@ -386,7 +386,7 @@ class Names(Case):
         self.assertEqual(self.run_it("run", "smol:135m", "a", "b", "-q", *self.RUN).out, expected)
         self.assertIn("'smol:135m' is taken as 'ollama:smol:135m'", self.run_it("pull", "smol:135m").err)
         self.assertIn("is removed", self.run_it("rm", "smol:135m").err)
-        self.assertIn("no pulled model", self.run_it("rm", "smol:135m", status=1).err)
+        self.assertIn("not a pulled model", self.run_it("rm", "smol:135m", status=1).err)
 
     def test_ollamas_store(self):
         blob = self.ollama("registry.ollama.ai/library/llama3.2/1b", MODEL)

@@ -160,8 +160,7 @@ void serve_conversation_remove_file(serve_conversations *c, entry *e)
     e->on_disk = false;
 }
 
-/* Removes the least recently used files until the given number of bytes more fit. Their entries stay while they are in
- * memory. */
+/* Removes the least recently used files until the given number of bytes more fit. Their entries stay if they are in memory. */
 static bool make_disk_room(serve_conversations *c, uint64_t room)
 {
     if (!c->limits.disk) return true;
@@ -172,7 +171,7 @@ static bool make_disk_room(serve_conversations *c, uint64_t room)
             if (e->on_disk && (!oldest || e->used < oldest->used)) oldest = e;
         if (!oldest) return false;
         serve_conversation_remove_file(c, oldest);
-        oldest->unwritable = true; /* it had its time on disk */
+        oldest->unwritable = true; /* its file was removed; nothing in memory is left */
     }
     return true;
 }

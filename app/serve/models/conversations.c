@@ -1,4 +1,4 @@
-/* conversations.c - the list of conversations, and what goes in and out of the KV cache (conversations.h); files are in
+/* conversations.c - the list of conversations, and their way into and out of the KV cache (conversations.h); files are in
  * conversation_files.c. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
@@ -210,7 +210,7 @@ struct serve_conversation_return {
     serve_conversations *c;
     serve_conversation_key key;
     size_t there;           /* tokens that the cache has already */
-    uint64_t noted_by;      /* the clock then: what was noted before is copied out first */
+    uint64_t noted_by;      /* the clock at that time: entries noted before are copied out first */
     size_t n_saved, cut;    /* tokens of the entry; of these, those that the request does not share */
     aerie_loading *loading;
 };
@@ -271,7 +271,7 @@ bool serve_conversation_prepare(serve_conversation_return *r, aerie_session *ses
     char path[SERVE_CONVERSATION_PATH] = "", name[sizeof ((entry *)0)->name] = "";
     pthread_mutex_lock(&c->lock);
     entry *e = best(c, &r->key, &n);
-    if (e && n < r->there + SERVE_CONVERSATION_LEAST / 2) e = NULL; /* another one than the wanted, which has gone */
+    if (e && n < r->there + SERVE_CONVERSATION_LEAST / 2) e = NULL; /* another entry than the one wanted, which is gone */
     const bool in_memory = e && e->data;
     r->n_saved = e ? e->n : 0;
     r->cut = e ? e->n - n : 0;
@@ -307,7 +307,7 @@ bool serve_conversation_restore(serve_conversation_return *r, aerie_session *ses
     size_t n_loaded = 0;
     bool done = false;
     const entry *noted = oldest_noted(c);
-    if (noted && noted->used <= r->noted_by) { /* what comes in may push these out of the cache */
+    if (noted && noted->used <= r->noted_by) { /* what is restored may evict these from the cache */
         keep_on(c, session, seconds);
         return true;
     }
@@ -316,7 +316,7 @@ bool serve_conversation_restore(serve_conversation_return *r, aerie_session *ses
     if (!done) return true;
     const size_t now = aerie_session_prefix_find(session, key->scope, key->adapters, key->n_adapters, key->tokens, key->n);
     pthread_mutex_lock(&c->lock);
-    /* all of it is there and nothing was gained: what was cut off had what the rest needs */
+    /* all of it was restored and nothing gained: the rest needs state that was cut off */
     if (n_loaded >= r->n_saved && now <= r->there && r->cut && r->cut < c->vain_cut) c->vain_cut = r->cut;
     c->figures.n_restored += now > r->there;
     c->figures.n_restored_tokens += now > r->there ? now - r->there : 0;

@@ -35,8 +35,9 @@ struct serve_conversations {
     aerie_saving *saving;   /* of `saved`, one of these entries; NULL: none is being copied; of the stepping thread */
     entry *saved;
     uint64_t clock;
-    size_t vain_cut;        /* so many tokens or more after what a request shares made an entry useless: the state of recurrent
-                             * layers is that of its end, and windows are those of its last positions. SIZE_MAX: none seen */
+    size_t vain_cut;        /* an entry that went on this many tokens or more after the part shared with a request was useless:
+                             * the state of recurrent layers is that of its end, and windows are those of its last positions.
+                             * SIZE_MAX: none seen */
     serve_conversation_figures figures;
     char folder[SERVE_CONVERSATION_PATH / 2]; /* of this model */
     pthread_t writer;

@@ -7,7 +7,7 @@
 #include "serve/models/models.h"
 
 enum { IDLE_MS = 50 };
-#define COPY_SECONDS 0.003 /* that requests may have to wait because a conversation is being copied */
+#define COPY_SECONDS 0.003 /* seconds that requests may have to wait because a conversation is being copied */
 
 /* ---- Slots ---------------------------------------------------------------------------------------------------- */
 
@@ -135,7 +135,7 @@ static void run_give_back(aerie_session *session, void *user)
     g->more = serve_conversation_restore(g->r, session, COPY_SECONDS);
 }
 
-/* Puts what was computed earlier for the prompts, and is no longer in the KV cache, back into it, in slices between passes. */
+/* Restores the parts of the prompts that were computed earlier and are no longer in the KV cache, in slices between passes. */
 static void restore(serve_model *model, const serve_job *job, const aerie_request *request)
 {
     for (uint32_t i = 0; i < job->n; i++) {
@@ -169,11 +169,11 @@ bool serve_engine_submit(serve_model *model, serve_job *job, aerie_request *requ
 static void run_errands(serve_model *model)
 {
     pthread_mutex_lock(&model->lock);
-    serve_errand *left = model->errands; /* those that come meanwhile run after the next pass */
+    serve_errand *left = model->errands; /* functions added meanwhile run after the next pass */
     model->errands = NULL;
     while (left) {
         serve_errand *errand = left;
-        left = errand->next; /* it is on the stack of whoever waits for it */
+        left = errand->next; /* it is on the stack of the thread that waits for it */
         pthread_mutex_unlock(&model->lock);
         errand->run(model->session, errand->user);
         pthread_mutex_lock(&model->lock);
@@ -214,7 +214,7 @@ static void *step_all(void *user)
 {
     serve_model *model = user;
     aerie_error error;
-    bool copies = false; /* while nobody asks for anything, conversations are copied, and the next request waits for a slice */
+    bool copies = false; /* without requests, conversations are copied, and the next request waits for a slice at most */
     note_kv(model);
     while (!atomic_load(&model->stop)) {
         run_errands(model);
@@ -225,7 +225,7 @@ static void *step_all(void *user)
             continue;
         }
         atomic_store(&model->step_began, app_now());
-        if (aerie_session_step(model->session, &error) != AERIE_OK) /* what ran has been told; the session goes on */
+        if (aerie_session_step(model->session, &error) != AERIE_OK) /* running requests were told; the session goes on */
             app_note("'%s': a pass failed: %s", model->name, error.text);
         note_kv(model);
         atomic_store(&model->last_step, app_now());

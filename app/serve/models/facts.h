@@ -1,7 +1,7 @@
 /* facts.h - what the file of a model says of it, whether or not the model is loaded: for lists of models.
  *
- * The head of the file is read when it is first asked for, and again when the file has changed. What a broken file does not say
- * is empty.
+ * The head of the file is read when it is first asked for, and again when the file has changed. What a broken file does not
+ * tell is empty.
  */
 #ifndef AERIE_APP_SERVE_MODELS_FACTS_H
 #define AERIE_APP_SERVE_MODELS_FACTS_H

@@ -47,7 +47,7 @@ static void ring(serve_job *job)
  * gone. */
 static bool wait_for(const serve_job *job, const serve_call *call, double seconds)
 {
-    const bool half_closed = call && serve_call_half_closed(call); /* which poll would tell at once, again and again */
+    const bool half_closed = call && serve_call_half_closed(call); /* which poll would report at once, again and again */
     struct pollfd fds[2] = {{.fd = job->bell, .events = POLLIN},
                             {.fd = call ? call->socket : -1, .events = half_closed ? 0 : POLLRDHUP}};
     uint64_t count;
@@ -208,7 +208,7 @@ bool serve_job_on_token(void *user, const aerie_token_event *event)
     serve_event *copy = copy_event(choice, event);
     if (last) {
         choice->stats = *event->stats;
-        serve_engine_ended(choice); /* it leaves its slot; nothing of the model knows it any more */
+        serve_engine_ended(choice); /* it leaves its slot; the model no longer refers to it */
     } else {
         if (choice->last_token > 0) serve_latency_count(choice->latencies, now - choice->last_token);
         else choice->first_token = now;
@@ -231,7 +231,7 @@ void serve_job_on_row(void *user, size_t i_request, size_t position, const float
     serve_choice *choice = user;
     aerie_logprob top[AERIE_MAX_LOGPROBS];
     aerie_token_event event = {.text = "", .top = top};
-    if (position + 1 >= choice->n_scored) return; /* the answer's tokens bring theirs */
+    if (position + 1 >= choice->n_scored) return; /* the tokens of the answer bring their own */
     event.token = choice->scored[position + 1];
     event.logprob = aerie_logprobs(logits, choice->n_vocab, event.token, choice->n_top, top, &event.n_top);
     serve_event *copy = copy_event(choice, &event);

@@ -1,8 +1,8 @@
 /* job.h - a request on its way through the engine: its tasks, and the queue on which their tokens come back.
  *
- * The stepping thread copies events onto the queue and rings; it never waits for who reads them. What a queue can hold is
- * bounded by the tokens of prompt and answer. Invariant: a job is freed only after the last event of each of its tasks, so no
- * callback can come late.
+ * The stepping thread copies events onto the queue and rings; it never waits for their reader. The size of a queue is bounded
+ * by the tokens of prompt and answer. Invariant: a job is freed only after the last event of each of its tasks, so no callback
+ * can come late.
  */
 #ifndef AERIE_APP_SERVE_MODELS_JOB_H
 #define AERIE_APP_SERVE_MODELS_JOB_H
@@ -41,7 +41,7 @@ typedef struct serve_choice {
     size_t n_prompt;
     const int32_t *scored; /* [n_scored] the prompt, lent while the job lives, if its log-probabilities are wanted; else NULL */
     size_t n_scored;
-    uint32_t n_top, n_vocab; /* of scored: likeliest tokens told with each; tokens of the model */
+    uint32_t n_top, n_vocab; /* for scored: likeliest tokens told with each; tokens of the model */
     size_t n_rows;           /* of the stepping thread: positions of the prompt that have come */
     serve_event *held, **held_end; /* of the stepping thread: tokens drawn in the pass that ends the prompt wait for its rows */
     uint64_t seed, scope, client;
@@ -60,7 +60,7 @@ typedef struct serve_job {
     bool no_room; /* an event could not be kept */
     uint32_t n_left; /* choices that have not ended */
     int bell;     /* eventfd */
-    bool lost;    /* of the reader: nothing more comes, though not all ends have come: there was no room for one */
+    bool lost;    /* used by the reader: no more events come, although an end is missing for lack of memory */
     serve_event *taken; /* of the reader */
     serve_event *current; /* the one that was given out last */
     double submitted;
@@ -75,8 +75,8 @@ typedef struct serve_job {
 serve_job *serve_job_create(struct serve_model *model, serve_use *use, uint32_t n);
 /* Cancels what runs and waits until it has ended. */
 void serve_job_free(serve_job *job);
-/* The next event, valid until the next call; waits for it at most so many seconds. NULL: none has come, or the client sends no
- * more from now on, or, with *gone, the client is gone, or, with job->lost, none will come. */
+/* Returns the next event, valid until the next call; waits for it at most this many seconds. NULL: none has come, or the client
+ * sends no more from now on, or, with *gone, the client is gone, or, with job->lost, none will come. */
 const serve_event *serve_job_next(serve_job *job, const serve_call *call, double seconds, bool *gone);
 /* Called by the stepping thread: aerie_request.token with a serve_choice as user. */
 bool serve_job_on_token(void *choice, const aerie_token_event *event);

@@ -157,7 +157,7 @@ int serve_models_create(serve_models *models, serve_server *server)
         pthread_mutex_init(&models->items[i].embed_lock, NULL);
         pthread_cond_init(&models->items[i].changed, NULL);
     }
-    if (!bad && o->models.n) { /* from the first request on: /health must not say that all is well */
+    if (!bad && o->models.n) { /* set from the start: /health must not report that all is well */
         models->items[0].state = SERVE_LOADING;
         models->items[0].startup = true;
     }
@@ -187,7 +187,7 @@ static int open_model(serve_model *m)
     const double start = app_now();
     *o = *m->server->options;
     o->model = m->path;
-    /* those whom a full queue owes places wait too (engine.c); 0 is the library's own number */
+    /* clients below their equal part may exceed a full queue (engine.c); 0 is the library's own number */
     o->session.n_waiting = m->server->o->max_queue ? 2 * m->server->o->max_queue + o->session.n_seqs : 1;
     o->conversation = true; /* a model without a template gets the plain one */
     int bad = app_models_load(&m->models, o, app_wants_draft(type));
@@ -228,7 +228,7 @@ static void load(serve_models *models, serve_model *m)
     m->failed_at = m->last_used = app_now();
     if (!bad) m->n_loaded = ++models->n_loads;
     m->keep = models->server->o->sleep_idle;
-    m->startup = m->startup && bad; /* then the server ends, and /health never says that all is well */
+    m->startup = m->startup && bad; /* the server ends then, and /health never reports that all is well */
     pthread_cond_broadcast(&models->changed);
 }
 
@@ -293,7 +293,7 @@ static bool fits(const serve_models *models, const serve_model *wanted, uint64_t
         bytes += m->bytes;
         n++;
     }
-    if (n == 1) return true; /* alone: loading it says whether it fits */
+    if (n == 1) return true; /* it is the only one: loading it shows whether it fits */
     return (!o->models_max || n <= o->models_max) && (!budget || bytes <= budget) && (!available || wanted->bytes <= available);
 }
 
@@ -345,8 +345,8 @@ static int open_file(const serve_model *m)
     return app_report(APP_LOADING, status, &error);
 }
 
-/* Under the lock, which is let go while the file is opened: whether others may have to go for this model, which would not be
- * worth it if it could not be loaded then. */
+/* Whether other models may be unloaded for this one, that is, whether its file can be loaded at all. Called under the lock,
+ * which is released while the file is opened. */
 static bool may_replace(serve_models *models, serve_model *m, uint64_t available, serve_error *error)
 {
     const uint64_t budget = (uint64_t)models->server->o->models_memory << 20;
@@ -386,15 +386,15 @@ static bool make_room(serve_models *models, serve_model *m)
 
 static serve_model *named_model(serve_models *models, const char *name)
 {
-    const char *tag = strchr(name, ':');                   /* as ollama's clients say it: "name:latest" */
+    const char *tag = strchr(name, ':');                   /* as ollama's clients write it: "name:latest" */
     const size_t n = tag && strcmp(tag, ":latest") == 0 ? (size_t)(tag - name) : strlen(name);
     for (size_t i = 0; i < models->n; i++)
         if (strlen(models->items[i].name) == n && memcmp(models->items[i].name, name, n) == 0) return &models->items[i];
     return NULL;
 }
 
-/* Whom a request means that names nobody: --default-model, or the first -m; else the model that was loaded last, of those that
- * are loaded if any is; before the first one is loaded, the first that is not known to be broken. */
+/* The model of a request that names none: --default-model, or the first -m; else the model that was loaded last, among those
+ * that are loaded if any is; before the first one is loaded, the first that is not known to be broken. */
 static serve_model *default_model(serve_models *models)
 {
     serve_model *best = &models->items[models->i_default];
@@ -542,7 +542,8 @@ void serve_models_give(serve_models *models, serve_model *m)
 
 void serve_models_sleep(serve_models *models)
 {
-    if (models->server->options->machines) return; /* the others end with the first process's model, and do not come back */
+    if (models->server->options->machines) return; /* the other processes end with the first process's model, and do not come
+                                                    * back */
     pthread_mutex_lock(&models->lock);
     for (size_t i = 0; i < models->n; i++) {
         serve_model *m = &models->items[i];

@@ -53,7 +53,7 @@ typedef struct serve_model {
     unsigned n_users;
     double last_used, failed_at, load_seconds;
     uint64_t n_loaded; /* of models->n_loads when it was loaded last; 0: never */
-    double keep; /* seconds that it stays loaded without use; negative: until there is need of room */
+    double keep; /* seconds that it stays loaded without use; negative: until memory is needed */
     uint64_t bytes; /* planned */
     /* while it is loaded */
     app_options options; /* the server's, with this model's file */
@@ -61,11 +61,11 @@ typedef struct serve_model {
     aerie_tower *tower;     /* reads pictures; NULL: it cannot */
     aerie_session *session; /* NULL: an encoder, which has no stepping thread either */
     pthread_mutex_t embed_lock; /* of the next one */
-    aerie_embedder *embedders[2]; /* of vectors, of ranks; NULL: nobody has asked yet */
+    aerie_embedder *embedders[2]; /* for vectors, for ranks; NULL: not yet asked for */
     answer_style style;
     serve_reads reads;
     const char *template_text; /* lent; NULL: none */
-    bool takes_system, takes_tools; /* its template writes a first message of the system; the tools */
+    bool takes_system, takes_tools; /* its template writes a first message of the system; it writes the tools */
     pthread_t thread;
     atomic_bool stop;
     _Atomic double last_step, step_began; /* monotonic; step_began 0: between steps */
@@ -77,13 +77,13 @@ typedef struct serve_model {
     uint64_t n_jobs; /* so far; the last one's number */
     serve_slot *slots; /* [n_seqs] */
     serve_errand *errands;
-    serve_conversations *conversations; /* NULL: none are kept */
+    serve_conversations *conversations; /* NULL: no conversations are kept */
     bool may_submit;
     float *lora_scales; /* [models.n_adapters] of requests that say nothing; owned, kept when the model is unloaded */
     double curve_tried; /* monotonic, when points were measured last; 0: never. Of the stepping thread */
     double curve[SERVE_N_CURVE]; /* T(n) in seconds; 0: not measured. Of the stepping thread */
-    serve_facts facts;     /* of the file, once somebody has asked */
-    serve_figures figures; /* of all times that it was loaded */
+    serve_facts facts;     /* facts of the file, once they were asked for */
+    serve_figures figures; /* summed over all times that it was loaded */
 } serve_model;
 
 typedef struct serve_models {
@@ -92,7 +92,7 @@ typedef struct serve_models {
     pthread_cond_t changed;
     serve_model *items; /* [n] */
     size_t n, capacity;
-    size_t i_default;  /* whom requests mean that name none, ... */
+    size_t i_default;  /* the model of requests that name none, ... */
     bool has_default;  /* ... whatever is loaded */
     uint64_t n_loads; /* so far */
     double created; /* seconds since 1970 */
@@ -115,8 +115,8 @@ serve_model *serve_models_take(serve_models *models, const char *name, const ser
 serve_model *serve_models_look(serve_models *models, const char *name, serve_error *error);
 /* Fills in the error that no model has this name, and returns false. */
 bool serve_models_unknown(const char *name, serve_error *error);
-/* It was put to use: it stays loaded for `keep` seconds from when it is given back, NAN: for --sleep-idle-seconds. Who merely
- * looks at a model does not call this. */
+/* Notes that the model was used: it stays loaded for `keep` seconds after it is given back, NAN: for --sleep-idle-seconds. Code
+ * that only reads facts of a model does not call this. */
 void serve_models_used(serve_models *models, serve_model *model, double keep);
 /* Like serve_models_take, but without waiting or loading; false: the model is not loaded. */
 bool serve_model_use(serve_models *models, serve_model *model);

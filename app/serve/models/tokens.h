@@ -1,7 +1,7 @@
-/* tokens.h - tokens of an answer that are still to be told of: their log-probabilities and where they came from.
+/* tokens.h - tokens of an answer that are still to be sent: their log-probabilities and whether they were drafted.
  *
- * As JSON they take some hundred times as much memory as as numbers, so numbers are kept, and written when they are sent.
- * Owns: the numbers. Does not own: which of them a dialect tells, and where (chat.c, completion.c, llama.c).
+ * As JSON they take about a hundred times the memory, so numbers are kept, and written as JSON when they are sent. Owns: the
+ * numbers. Does not own: which of them a dialect sends, and where (chat.c, completion.c, llama.c).
  */
 #ifndef AERIE_APP_SERVE_MODELS_TOKENS_H
 #define AERIE_APP_SERVE_MODELS_TOKENS_H
@@ -25,7 +25,7 @@ typedef struct serve_tokens {
     aerie_logprob *tops; /* [n_tops] owned */
     size_t n_tops, tops_capacity;
     size_t offset; /* of the next one */
-    size_t first_offset; /* that serve_token_offset tells of the first */
+    size_t first_offset; /* the offset that serve_token_offset gives for the first */
 } serve_tokens;
 
 /* Keeps a token with at most n_top of its likeliest alternatives. Returns false if memory is short. */

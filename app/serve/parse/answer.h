@@ -1,16 +1,15 @@
-/* answer.h - what a generated answer says: its reasoning, its text and the tools that it calls, told while it comes.
+/* answer.h - splits a generated answer into reasoning, text and tool calls while it is generated.
  *
  * Models write reasoning and tool calls as text, each family in its own format. A parser takes the bytes of one answer in
- * pieces of any length, also pieces that end inside a character or a tag, and tells events. However the text is cut,
- * the events are the same once neighbouring deltas are joined.
+ * pieces of any length, also pieces that end inside a character or a tag, and reports events. However the text is cut, the
+ * events are the same once neighbouring deltas are joined.
  * Owns: the formats and how a chat template is recognised (answer_format.c), the parser of one answer. Does not own: grammars,
  * prompts, HTTP, JSON of the answer.
  * Invariants
- *   - Nothing is lost. What looked like a call and is none, because it is malformed or the answer was cut off, comes as content
- *     from where it could not be read any more; what had been told before stays. Only the tags themselves, and the white space
- *     beside them, are not told.
- *   - Time is linear in the bytes. Held back at most: what may still become a tag, the head of a call up to its name, and a
- *     value whose type shows only at its end.
+ * - Nothing is lost. Text that looked like a call but is malformed, or was cut off, becomes content from where it could no
+ * longer be read; what was reported before stays. Only the tags themselves, and the white space beside them, are not reported.
+ * - Time is linear in the bytes. At most this is held back: what may still become a tag, the head of a call up to its name, and
+ * a value whose type is known only at its end.
  *   - A content or reasoning delta never ends inside a UTF-8 character unless the text itself does.
  *
  * The text must have its control tokens spelled out ("<|channel|>", "[TOOL_CALLS]", "<｜tool▁calls▁begin｜>"): set
@@ -34,7 +33,7 @@ typedef struct answer_tags answer_tags;     /* of reasoning; static storage */
 /* The format of a model's answers. */
 typedef struct answer_style {
     const answer_format *format; /* never NULL */
-    const answer_tags *tags;     /* NULL: the model does not reason aloud */
+    const answer_tags *tags;     /* NULL: the model writes no reasoning */
 } answer_style;
 
 /* Chooses the format by marks in the source of a chat template; "plain", without tags, if there are none. template_text may be
@@ -64,7 +63,7 @@ typedef enum answer_kind {
     ANSWER_CALL,      /* call `index` begins: its id and name */
     ANSWER_ARGUMENTS, /* text: more of the JSON of the arguments of call `index` */
     ANSWER_CALL_END,  /* `complete`: the arguments are as the model wrote them; otherwise it was cut off or malformed. They are
-                       * an object in any case but that of an answer cut by a limit */
+                       * an object, unless the answer was cut by a limit */
 } answer_kind;
 
 typedef struct answer_event {
@@ -89,7 +88,7 @@ typedef struct answer_params {
                            * empty: no calls are looked for. Types of parameters say how unquoted values are meant */
     const char *prompt;   /* [n_prompt] the prompt as rendered, or its end: whether the template has opened the reasoning */
     size_t n_prompt;
-    const char *begun;    /* [n_begun] what follows it, and the answer continues; it is not told */
+    const char *begun;    /* [n_begun] text after the prompt that the answer continues; it is not reported */
     size_t n_begun;
     uint64_t id_seed;     /* ids of calls that the model does not name are made from it: the same seed, the same ids */
     answer_sink *sink;
@@ -104,8 +103,8 @@ void answer_free(answer_parser *parser);
 /* Passes on the next bytes. Returns false if the sink did, or if memory ran out (answer_out_of_memory); the parser then accepts
  * no more. */
 bool answer_feed(answer_parser *parser, const char *text, size_t n);
-/* The answer has ended, by itself or (cut) by a limit: tells what was held back. Arguments of a call that broke off are made
- * whole, unless the answer was cut. Once. */
+/* To be called once, when the answer has ended, by itself or (cut) by a limit: reports what was held back. Arguments of a call
+ * that broke off are completed, unless the answer was cut. */
 bool answer_end(answer_parser *parser, bool cut);
 bool answer_out_of_memory(const answer_parser *parser);
 /* Number of calls begun so far; if there is any, finish_reason is "tool_calls". */
@@ -120,12 +119,12 @@ bool answer_repair(app_text *out, const char *text, size_t n);
 
 /* Whether the prompt followed by `begun` ends inside reasoning. */
 bool answer_is_opened(const answer_params *params);
-/* What begins reasoning, and what separates it from the text. Returns false if there is nothing that a grammar could look
- * for. */
+/* The marks that begin reasoning, and those that separate it from the text. Returns false if there is nothing that a grammar
+ * could look for. */
 bool answer_reasoning_tags(const answer_style *style, const char **open, const char **close);
-/* What stands between the rendered prompt and `text` [n], with which the client begins the answer: *before, then the client's
- * reasoning, if it has one (`reasons`), then *after. Reasoning that `text` is not part of ends there. *n_skip: bytes of `text`
- * that the prompt has already. Appends; false: not enough memory. */
+/* Appends what belongs between the rendered prompt and `text` [n], with which the client begins the answer: *before, then the
+ * client's reasoning, if it has one (`reasons`), then *after. Reasoning that `text` is not part of ends there. *n_skip: bytes
+ * of `text` that the prompt has already. false: not enough memory. */
 bool answer_continue(app_text *before, app_text *after, const answer_params *params, bool reasons, const char *text, size_t n,
                      size_t *n_skip);
 
@@ -151,8 +150,8 @@ void answer_forced_free(answer_forced *forced);
 
 #define ANSWER_MAX_TRIGGERS 4 /* as many as a format has tags that open a section */
 
-/* A call that an answer begins by itself: what aerie_grammar_create_lazy makes of it lets through only whole calls of the
- * tools, with arguments that fit their schemas. Text before, between and after calls is free, and so is reasoning. */
+/* The parts of a lazy grammar (aerie_grammar_create_lazy) for calls that an answer makes by itself: it allows only whole calls
+ * of the tools, with arguments that fit their schemas. Text before, between and after calls is free, and so is reasoning. */
 typedef struct answer_lazy_part {
     char *text;
     size_t schema; /* follows it; of schemas[] */
@@ -173,9 +172,9 @@ typedef struct answer_lazy {
 
 /* params as for answer_force. Returns false if memory is short. */
 bool answer_lazy_create(answer_lazy *lazy, const answer_params *params);
-/* An answer is either calls or something else, which a grammar describes: calls begin as answer_force begins them,
- * or, with free_calls and where the format has no such beginning, as they like after its tags. Without triggers there are
- * none. */
+/* For an answer that is either calls or something else, which a grammar describes: calls begin as answer_force begins them, or,
+ * with free_calls and a format that has no such beginning, are unrestricted after its tags. Without triggers there are no
+ * calls. */
 bool answer_mixed_create(answer_lazy *lazy, const answer_params *params, bool free_calls);
 void answer_lazy_free(answer_lazy *lazy);
 

@@ -1,5 +1,5 @@
-/* answer_force.c - calls that fit the tools' schemas: of an answer that must be a call, what the prompt ends with and the
- * schema of the rest; of one that may hold calls, what may follow the beginning of one. */
+/* answer_force.c - calls that fit the tools' schemas: for an answer that must be a call, the end of the prompt and the schema
+ * of the rest; for one that may hold calls, what may follow the beginning of a call. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,7 +123,7 @@ void answer_forced_free(answer_forced *forced)
     *forced = (answer_forced){0};
 }
 
-/* ---- Calls with which an answer begins by itself ----------------------------------------------------------------- */
+/* ---- Calls that an answer makes by itself ----------------------------------------------------------------- */
 
 /* Returns schemas: any object with name and arguments, a list of these, then each tool's arguments. */
 enum { SCHEMA_OBJECT, SCHEMA_LIST, SCHEMA_TOOLS };

@@ -127,7 +127,7 @@ static const answer_format formats[] = {
      .arguments_key = "parameters"},
     {.name = "tool_code", .marks = {"tool_code"}, .open = {"```tool_code"}, .close = "```", .head = ANSWER_HEAD_PYTHON,
      .force_object = NULL},
-    /* by name only: nothing in a template tells them */
+    /* chosen by name only: templates have no mark of them */
     {.name = "pythonic", .open = {"<|python_start|>"}, .close = "<|python_end|>", .bare = true, .list = true,
      .head = ANSWER_HEAD_PYTHON, .special = true},
     {.name = "generic", .json = true, .bare = true, .list = true, .force_object = ""},
@@ -218,7 +218,7 @@ answer_style answer_style_detect(const char *text, size_t n)
         style.format = &formats[i];
         break;
     }
-    /* LFM2's templates leave the rendering of calls to the caller, who has them as text */
+    /* LFM2's templates leave the rendering of calls to the caller, which has them as text */
     if (!strcmp(style.format->name, "plain") && contains(text, n, "List of tools: ["))
         style.format = answer_format_named("lfm2");
     for (size_t i = 0; i < N_TAGS && !style.tags; i++)

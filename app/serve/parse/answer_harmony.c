@@ -1,10 +1,10 @@
-/* answer_harmony.c - gpt-oss: an answer is a row of messages, each with a channel and perhaps a recipient.
+/* answer_harmony.c - gpt-oss: an answer is a sequence of messages, each with a channel and perhaps a recipient.
  *
  *     <|channel|>analysis<|message|>reasoning<|end|><|start|>assistant<|channel|>final<|message|>text<|return|>
  *     <|channel|>commentary to=functions.name <|constrain|>json<|message|>{arguments}<|call|>
  *      to=functions.name<|channel|>commentary json<|message|>{arguments}<|call|>
  *
- * Source: OpenAI's description of the format. What stands outside of a message is content.
+ * Source: OpenAI's description of the format. Text outside a message is content.
  */
 #include <string.h>
 

@@ -1,8 +1,8 @@
-/* answer_int.h - the parser of answers, between its own files.
+/* answer_int.h - what the files of the parser of answers share.
  *
- * Bytes that no event has expressed yet are held: held.data[from .. held.n). A state looks at them from `pos` on and either
- * takes some, or asks for more. Where a state fails, [from .. pos) becomes content and the search for tags goes on at `pos`:
- * nothing is read twice, so time is linear, and nothing is lost.
+ * Bytes that were not reported yet are held: held.data[from .. held.n). A state reads them from `pos` on and either takes some
+ * or waits for more. Where a state fails, [from .. pos) becomes content and the search for tags goes on at `pos`: nothing is
+ * read twice, so time is linear, and nothing is lost.
  */
 #ifndef AERIE_APP_SERVE_PARSE_ANSWER_INT_H
 #define AERIE_APP_SERVE_PARSE_ANSWER_INT_H
@@ -11,13 +11,13 @@
 #include "serve/parse/answer_value.h"
 
 #define ANSWER_MAX_NAME 256  /* bytes of a tool's name */
-#define ANSWER_MAX_HEAD 1024 /* bytes of a name with what stands around it, of a parameter's name, of harmony's headers */
-#define ANSWER_MAX_GAP 64    /* bytes of white space that are looked past to see what follows a tag */
+#define ANSWER_MAX_HEAD 1024 /* limit of a name with the text around it, of a parameter's name, of harmony's headers */
+#define ANSWER_MAX_GAP 64    /* bytes of white space that are skipped to see what follows a tag */
 #define ANSWER_MAX_TEXTS 4
 #define ANSWER_MAX_HEADS 5
 #define ANSWER_MAX_MARKS 24
 
-typedef enum answer_head { /* what names the tool, after the format's opening tag */
+typedef enum answer_head { /* where the tool's name is, after the format's opening tag */
     ANSWER_HEAD_JSON,      /* nothing: the name is in the JSON */
     ANSWER_HEAD_NAME,      /* a name up to one of `ends` */
     ANSWER_HEAD_DEEPSEEK,  /* name<sep>{, or function<sep>name\n */
@@ -30,39 +30,40 @@ typedef enum answer_body {
     ANSWER_BODY_JSON,   /* arguments as JSON */
     ANSWER_BODY_PARAMS, /* a tag for each */
     ANSWER_BODY_LOOSE,  /* {key:value} */
-    ANSWER_BODY_XML,    /* a tag with its name for each, and within it likewise */
+    ANSWER_BODY_XML,    /* an element named like each parameter, and nested elements inside */
 } answer_body;
 
 struct answer_format {
     const char *name;
     const char *marks[3];               /* a template with all of them has this format */
-    const char *open[ANSWER_MAX_TEXTS]; /* begins a section of calls in the text; none: the answer itself is the section */
+    const char *open[ANSWER_MAX_TEXTS]; /* begin a section of calls in the text; none: the whole answer is the section */
     const char *close, *close2;         /* end the section; NULL: whatever is not a call does */
     const char *item, *item_close;      /* around a call; NULL: nothing */
-    const char *ends[ANSWER_MAX_TEXTS]; /* of a name; one that begins a body or closes is left for it */
+    const char *ends[ANSWER_MAX_TEXTS]; /* end a name; one that also begins or ends a body is not taken */
     answer_head head;
     answer_body body;
-    bool json;     /* calls as {"name":, "arguments":} too */
+    bool json;     /* also reads calls as {"name":, "arguments":} */
     bool keyed;    /* {"name": {arguments}} */
-    bool function; /* <function=name>... too, with JSON or with parameters */
+    bool function; /* also reads <function=name>..., with JSON or with parameters */
     bool bare;     /* the answer may begin with a call without any tag: its first byte is '{' or '[' */
-    bool list;     /* commas, brackets and fences between calls mean nothing */
+    bool list;     /* commas, brackets and fences between calls are skipped */
     bool breaks_reasoning; /* its tags are control tokens: they count within reasoning too */
     bool special;          /* its tags may be control tokens */
-    bool short_ids;        /* nine letters and digits, which Mistral's templates insist on */
+    bool short_ids;        /* nine letters and digits, which Mistral's templates demand */
     const char *mark;      /* around strings of a LOOSE body */
     const char *param, *key_end, *value, *value_close; /* <param>key<key_end><value>text<value_close>; value may be NULL */
-    bool lines;            /* values stand on lines of their own */
+    bool lines;            /* values are on lines of their own */
     bool cdata;            /* values may stand in <![CDATA[...]]> */
     bool escaped;          /* names are written with &quot; and &amp; */
-    const char *attributes; /* after a name, up to here, they say nothing */
+    const char *attributes; /* attributes after a name, up to this mark, are skipped */
     const char *block, *block_close; /* around all arguments as JSON */
     /* tool_choice: what the prompt ends with, before an object with `name_key` and `arguments_key`; before the arguments alone
      * (%s: the name). NULL: cannot be */
     const char *force_object, *force_arguments;
     const char *name_key, *arguments_key; /* NULL: "name", "arguments" */
-    /* tool_choice auto: after one of `triggers` (none: one of `open`) the text goes on like one of `heads`. %s is a tool's
-     * name, and its arguments follow; %d a digit; %o an object with name and arguments, %l a list of them. None: as it likes.
+    /* tool_choice auto: after one of `triggers` (none: one of `open`) the text must go on like one of `heads`. %s is a tool's
+     * name, and its arguments follow; %d a digit; %o an object with name and arguments, %l a list of them. No heads: the text
+     * is unrestricted.
      */
     const char *triggers[2], *heads[ANSWER_MAX_HEADS];
 };
@@ -71,13 +72,14 @@ struct answer_tags {
     const char *name;
     const char *marks[2];   /* a template with one of them has these tags */
     const char *open[2], *close;
-    const char *skip[4];    /* tags around the text that say nothing */
-    const char *recipient;  /* before whom a message is for, up to `recipient_end`: open[0] is one to the model itself */
+    const char *skip[4];    /* tags around the text that have no meaning */
+    const char *recipient;  /* before the recipient of a message, up to `recipient_end`: open[0] is a message to the model
+                             * itself */
     const char *recipient_end;
-    const char *then;       /* what ends the reasoning and begins the text; NULL: `close` */
-    const char *begin;      /* what the text begins with where no reasoning precedes; NULL: nothing */
+    const char *then;       /* ends the reasoning and begins the text; NULL: `close` */
+    const char *begin;      /* the beginning of a text without reasoning before it; NULL: nothing */
     bool special;           /* may be control tokens */
-    bool anywhere;          /* also after text; the others count where nothing but white space precedes */
+    bool anywhere;          /* also valid after text; the others count only after white space */
 };
 
 typedef enum answer_step { ANSWER_ON, ANSWER_NEED, ANSWER_FAIL } answer_step;
@@ -103,12 +105,12 @@ struct answer_parser {
     const answer_format *format;
     const answer_tags *tags;
     answer_state *state;
-    bool ended, failed, stopped; /* no byte follows; memory ran out; the sink said so */
+    bool ended, failed, stopped; /* no byte follows; memory ran out; the sink returned false */
     bool cut;                    /* it ended because of a limit */
     app_text held;
     size_t from, pos;
 
-    /* what waits to be told */
+    /* text that is ready to be reported */
     app_text out;
     answer_kind out_kind;
 
@@ -128,8 +130,8 @@ struct answer_parser {
     const json_t *tool;    /* its entry, or NULL */
     answer_value value;
     app_text word;         /* a key, a name, an id: as JSON */
-    app_text arguments;    /* come before the name */
-    answer_value told;     /* the arguments, as told */
+    app_text arguments;    /* arguments that came before the name */
+    answer_value told;     /* the arguments as reported */
     app_text scratch;
     bool telling;          /* some of them were */
     bool has_arguments, has_name, nested, string_value;

@@ -163,8 +163,8 @@ static void tell_untyped(answer_parser *p, const char *text, size_t n)
     p->word.n = 0;
 }
 
-/* What follows a value's closing tag at pos: another value, or the end of the call. Other text shows that the tag is a part of
- * the value. 1, 0; -1: too early. */
+/* Whether another value or the end of the call follows a value's closing tag at pos: 1, 0; -1: too early. Other text shows that
+ * the tag is a part of the value. */
 static int at_next(const answer_parser *p)
 {
     const answer_format *f = p->closing;

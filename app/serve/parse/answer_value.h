@@ -1,6 +1,6 @@
 /* answer_value.h - one value, byte by byte, as JSON: JSON itself, Python's literals, and the notations of Gemma's calls.
  *
- * Owns: the state of one value being read. What comes out is JSON, whatever goes in: raw control characters in strings are
+ * Owns: the state of one value being read. The output is JSON, whatever the input: raw control characters in strings are
  * escaped, unknown escapes become backslashes, single quotes double ones. Constant memory per value, constant time per byte.
  */
 #ifndef AERIE_APP_SERVE_PARSE_ANSWER_VALUE_H
@@ -25,7 +25,7 @@ typedef struct answer_value {
     uint8_t n_mark;   /* bytes of the mark seen */
     uint8_t n_gap;    /* of gap: a comma and what white space follows it, held back until there is a further item */
     bool is_key;
-    uint32_t depth, n_pending; /* bytes taken that have not come out yet */
+    uint32_t depth, n_pending; /* bytes taken that have not been written yet */
     char stack[ANSWER_DEPTH];
     char word[16], gap[16];
 } answer_value;
@@ -36,8 +36,8 @@ answer_value_result answer_value_byte(answer_value *v, char byte, app_text *out)
 /* No byte follows: whether the value is whole. */
 bool answer_value_end(answer_value *v, app_text *out);
 
-/* Appends what makes a value that broke off a whole one; told: what is held back has come out all the same, since the value was
- * read from what had come out of another. The value is used up. */
+/* Appends what completes a value that broke off. told: bytes that are held back were written already, since the value was read
+ * from the output of another one. The value cannot be used after this. */
 void answer_value_close(answer_value *v, bool told, app_text *out);
 /* Bytes [n] of a string, escaped for the inside of a JSON string. false: out of memory. */
 bool answer_escape(app_text *out, const char *text, size_t n);

@@ -11,7 +11,7 @@ static bool is_word(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-/* `before` one of these bytes, the word, and none of a longer word after it. */
+/* Whether one of the bytes `before`, then the word, then the end of the word occur. */
 static bool has_word(const char *text, const char *word, const char *before)
 {
     const size_t n = strlen(word);
@@ -58,7 +58,7 @@ static const char *nearest(const serve_reads *r, const char *effort)
     for (size_t i = 0; i < N; i++)
         if (strcmp(levels[i], effort) == 0) at = i;
     if (at == N) return effort;
-    for (size_t away = 0; away < N; away++) { /* rather more than less */
+    for (size_t away = 0; away < N; away++) { /* rounds up */
         if (at + away < N && known[at + away]) return levels[at + away];
         if (away <= at && known[at - away]) return levels[at - away];
     }
@@ -76,8 +76,8 @@ bool serve_reads_think(const serve_reads *r, json_t *variables, serve_think thin
     bool ok = true;
     if (effort && !off) effort = nearest(r, effort);
     if (off && r->no_think) effort = "no_think";
-    else if (off && r->low && r->minimal) effort = "minimal"; /* as little as the template names */
-    if (on && !effort && r->no_think) effort = "high"; /* its default is none */
+    else if (off && r->low && r->minimal) effort = "minimal"; /* the lowest level that the template names */
+    if (on && !effort && r->no_think) effort = "high"; /* its default is no thinking */
     if (effort) ok = put(variables, "reasoning_effort", json_string(effort));
     if (effort && !off && r->effort_level) ok = ok && put(variables, "thinking_effort", json_string(effort));
     if (effort && !off && r->strength) ok = ok && put(variables, "reasoning_strength", json_string(effort));
@@ -128,7 +128,7 @@ bool serve_reads_parts(const serve_reads *r, json_t *messages)
     return ok;
 }
 
-/* A text or an object that is missing. */
+/* Adds a text or an object that is missing. */
 static bool fill(json_t *function, const char *name, json_t *value)
 {
     if (!json_object_get(function, name)) return json_object_set_new(function, name, value) == 0;

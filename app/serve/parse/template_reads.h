@@ -1,7 +1,7 @@
 /* template_reads.h - what a chat template reads of a request: the variables that turn its thinking on and off, and the name
  * under which a message's reasoning is.
  *
- * Owns: how that shows in a template's source. Does not own: formats of answers (parse/answer_format.c), rendering.
+ * Owns: how to recognise that in a template's source. Does not own: formats of answers (parse/answer_format.c), rendering.
  */
 #ifndef AERIE_APP_SERVE_PARSE_TEMPLATE_READS_H
 #define AERIE_APP_SERVE_PARSE_TEMPLATE_READS_H
@@ -14,26 +14,26 @@ typedef enum serve_think { SERVE_THINK_DEFAULT, SERVE_THINK_OFF, SERVE_THINK_ON 
 typedef struct serve_reads {
     bool reasoning;      /* a variable of that name says whether to think; elsewhere it is a message's field */
     bool mode;           /* thinking_mode: "enabled", "disabled" */
-    bool budget;         /* thinking_budget: 0 turns it off */
+    bool budget;         /* thinking_budget: 0 turns thinking off */
     bool effort_level;   /* thinking_effort */
     bool strength;       /* reasoning_strength */
-    bool no_think;       /* reasoning_effort "no_think" turns it off, and is the default */
+    bool no_think;       /* reasoning_effort "no_think" turns thinking off, and is the default */
     bool parts;          /* a message's content may have parts of type "thinking" */
-    bool low, high;      /* the levels that it names; with both of them it may refuse others */
+    bool low, high;      /* the levels that the template names; one that names both may refuse others */
     bool medium, minimal, max, xhigh;
     const char *message_reasoning; /* the field of a message; NULL: none */
 } serve_reads;
 
 serve_reads serve_reads_of(const char *template_text);
-/* Variables that ask for thinking or for none, and how much (effort; NULL: as much as the template likes). false: memory. */
+/* Sets the variables that ask for thinking or for none, and how much (effort; NULL: the template's default). false: memory. */
 bool serve_reads_think(const serve_reads *reads, json_t *variables, serve_think think, const char *effort);
-/* A message's reasoning, under whatever name it came, gets the name that the template reads; merge: so does the text of a
- * message with calls. false: memory. */
+/* Gives a message's reasoning, whatever name the client used, the name that the template reads; merge: joins the text of a
+ * message with calls to it. false: memory. */
 bool serve_reads_message(const serve_reads *reads, json_t *message, bool merge);
-/* Where the template reads reasoning as a part of the content, there it goes. false: memory. */
+/* Moves reasoning into the content where the template reads it there. false: memory. */
 bool serve_reads_parts(const serve_reads *reads, json_t *messages);
 
-/* The tools without what is null; whole: with what templates expect of each, where it is missing. NULL: memory. */
+/* Returns the tools without members that are null; whole: adds the members that templates expect of each tool. NULL: memory. */
 json_t *serve_reads_tools(const json_t *tools, bool whole);
 
 #endif

@@ -1,4 +1,4 @@
-/* grammar.c - what an answer may look like: grammars, schemas and choices of a request, beside its tools (request.h).
+/* grammar.c - restrictions of an answer: grammars, schemas and choices of a request, beside its tools (request.h).
  *
  * Owns nothing: the grammar belongs to the request. An answer has one of them; two exclude each other. */
 #include <stdlib.h>
@@ -138,7 +138,7 @@ bool serve_ask_mixed(serve_ask *ask, serve_error *error)
     aerie_error why = {0};
     aerie_grammar *whole = NULL;
     aerie_status status = mixed_grammar(&whole, ask, json_array_size(ask->tools) > MAX_CALL_PARTS, &why);
-    if (status != AERIE_OK && status != AERIE_ERROR_MEMORY && !is_strict(ask->tools)) /* a schema that grammars lack */
+    if (status != AERIE_OK && status != AERIE_ERROR_MEMORY && !is_strict(ask->tools)) /* no grammar expresses it */
         status = mixed_grammar(&whole, ask, true, &why);
     if (status != AERIE_OK) return serve_fail_library(error, status, &why, "tools");
     aerie_grammar_free(ask->grammar);
@@ -162,7 +162,7 @@ bool serve_ask_calls(serve_ask *ask, serve_error *error)
     if (lazy.n_parts && lazy.n_parts <= MAX_CALL_PARTS) status = lazy_grammar(&grammar, &lazy, NULL, &why);
     answer_lazy_free(&lazy);
     if (status == AERIE_ERROR_MEMORY) return serve_fail_memory(error);
-    if (status != AERIE_OK && !is_strict(ask->tools)) return true; /* a schema that grammars lack: calls stay free */
+    if (status != AERIE_OK && !is_strict(ask->tools)) return true; /* a schema that grammars cannot express: calls stay free */
     return (status == AERIE_OK && !grammar) || set_grammar(ask, status, grammar, &why, "tools", error);
 }
 

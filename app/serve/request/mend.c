@@ -1,4 +1,4 @@
-/* mend.c - bodies that are not JSON by the letter, but whose meaning is certain (request.h): a byte order mark before them,
+/* mend.c - repairs bodies that are not strictly JSON but have a certain meaning (request.h): a byte order mark before them,
  * which programs on Windows write, and halves of surrogate pairs, which JavaScript writes where it has cut a character.
  *
  * Owns nothing: bytes change in place and keep their number. RFC 8259, section 8.1, allows a reader to ignore the mark; a half

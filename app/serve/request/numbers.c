@@ -1,8 +1,8 @@
 /* numbers.c - whole numbers of a body that jansson cannot hold, from 2^63 on (request.h).
  *
  * They become reals where they stand, in the same bytes: the first 17 digits, which are all that a double has, and an exponent
- * that fills the rest. All other numbers, such as the tokens of a prompt, stay as they are. A seed is more than a double can
- * hold, so it is told apart.
+ * that fills the rest. All other numbers, such as the tokens of a prompt, stay as they are. A seed may have more digits than a
+ * double, so its exact value is returned separately.
  */
 #include <string.h>
 

@@ -47,7 +47,7 @@ static int digit_of(char c)
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Base64 with or without its padding; to out [n / 4 * 3 + 3]. SIZE_MAX: it is none. */
+/* Decodes base64 with or without padding to out [n / 4 * 3 + 3]. SIZE_MAX: it is not base64. */
 static size_t decode_base64(const char *text, size_t n, uint8_t *out)
 {
     size_t n_out = 0;
@@ -66,7 +66,7 @@ static size_t decode_base64(const char *text, size_t n, uint8_t *out)
     return n_out;
 }
 
-/* Reserves as much of the memory for requests as is there, of what a large picture takes; 0: not even a small one's. */
+/* Reserves memory for requests: as much as a large picture takes, or what is left of that; 0: not enough for a small one. */
 static uint64_t reserve(serve_use *use)
 {
     static const uint64_t sizes[] = {(uint64_t)900 << 20, 256 << 20, 64 << 20, 16 << 20, 4 << 20};

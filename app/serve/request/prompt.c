@@ -7,7 +7,7 @@
 enum { MAX_ANSWERS = 128 }; /* to all prompts of a request */
 
 enum {
-    TOKENIZING_BYTES = 40, /* for each byte of a text: one long word without a space takes that much */
+    TOKENIZING_BYTES = 40, /* bytes of memory for each byte of a text: one long word without a space takes that much */
 };
 
 bool serve_ask_tokenize(serve_ask *ask, const char *text, size_t n_text, bool first, bool special, const char *field,
@@ -94,7 +94,7 @@ bool serve_ask_prompt(serve_ask *ask, const json_t *value, const char *field, se
     return ok;
 }
 
-/* A prompt, and what follows the answer, if the request says that. */
+/* Reads a prompt, and the text after the answer, if the request has one. */
 static bool add_prompt(serve_ask *ask, const json_t *value, serve_error *error)
 {
     const char *suffix = NULL;
@@ -155,12 +155,12 @@ const int32_t *serve_ask_tokens_of(const serve_ask *ask, uint32_t choice, size_t
     return ask->tokens + from;
 }
 
-/* How the conversation is put to a template: templates differ in what they take. */
+/* How a conversation is given to a template: templates differ in what they accept. */
 enum {
     FORM_OPEN = 1,  /* arguments of calls as objects; else as the strings that clients send */
     FORM_FILL = 2,  /* tools have a description and parameters in any case */
     FORM_MERGE = 4, /* of a message with calls, text follows its reasoning: some take only one of them */
-    FORM_PLAIN = 8, /* reasoning stays under the name that the client gave it */
+    FORM_PLAIN = 8, /* reasoning keeps the name that the client gave it */
 };
 
 /* ---- Messages ----------------------------------------------------------------------------------------------- */
@@ -173,7 +173,7 @@ static bool not_text(serve_error *error, size_t i, const char *type)
                       i, type ? type : "");
 }
 
-/* Parts of text as one text, lines between them, as vLLM and llama.cpp have it; images as marks. NULL: *error says why. */
+/* Joins parts of text with newlines between them, as vLLM and llama.cpp do; images become marks. NULL: *error says why. */
 static json_t *join_parts(const serve_ask *ask, const json_t *parts, size_t i, serve_error *error)
 {
     app_text text = {0};
@@ -211,7 +211,7 @@ static json_t *join_parts(const serve_ask *ask, const json_t *parts, size_t i, s
     return json;
 }
 
-/* Absent and null are the same; what a message says is looked at by itself. */
+/* Whether a member is absent or null; the content of a message is checked elsewhere. */
 static void drop_nulls(json_t *object)
 {
     const char *key;
@@ -221,8 +221,8 @@ static void drop_nulls(json_t *object)
         if (json_is_null(value) && strcmp(key, "content")) json_object_del(object, key);
 }
 
-/* Arguments of a call are JSON in a string there, and an object in most templates. What the model began and did not finish, or
- * a client has as "" or null, is an object as far as it goes. */
+/* Arguments of a call are JSON in a string in requests, and an object in most templates. Arguments that broke off, "" and null
+ * become an object as far as they go. */
 static bool open_arguments(json_t *function, serve_error *error)
 {
     const json_t *arguments = json_object_get(function, "arguments");
@@ -239,7 +239,7 @@ static bool open_arguments(json_t *function, serve_error *error)
         ok = answer_repair(&whole, text, json_is_string(arguments) ? json_string_length(arguments) : 0) &&
              app_json_read(&open, whole.data, whole.n, JSON_ALLOW_NUL, NULL) != APP_JSON_NO_MEMORY;
     }
-    if (ok && !open) open = json_object(); /* it has a number beyond all bounds, or the like */
+    if (ok && !open) open = json_object(); /* it has a number out of range, or the like */
     ok = ok && json_object_set(function, "arguments", open) == 0;
     json_decref(open);
     app_text_free(&whole);
@@ -282,7 +282,7 @@ static bool tidy_message(const serve_ask *ask, json_t *message, size_t i, serve_
     if (!json_is_object(message)) return serve_fail(error, 400, "messages", "messages[%zu] must be an object", i);
     if (!json_is_string(role)) return serve_fail(error, 400, "messages", "messages[%zu] has no 'role'", i);
     const bool assistant = strcmp(json_string_value(role), "assistant") == 0;
-    const bool may_be_empty = assistant || strcmp(json_string_value(role), "tool") == 0; /* a tool may have nothing to say */
+    const bool may_be_empty = assistant || strcmp(json_string_value(role), "tool") == 0; /* a tool's result may be empty */
     if (strcmp(json_string_value(role), "developer") == 0 && json_object_set_new(message, "role", json_string("system")))
         return serve_fail_memory(error); /* `role` is gone now */
     if (json_is_array(content)) {
@@ -302,7 +302,7 @@ static bool tidy_message(const serve_ask *ask, json_t *message, size_t i, serve_
     return serve_tools_calls(message, i, error) && tidy_calls(message, i, ask->form & FORM_OPEN, error);
 }
 
-/* A copy with all of that done; NULL with the reason. */
+/* Returns a tidied copy of the messages; NULL with the reason. */
 static json_t *tidy_messages(const serve_ask *ask, const json_t *messages, serve_error *error)
 {
     if (!json_is_array(messages)) {
@@ -335,7 +335,7 @@ static bool check_names(const json_t *kwargs, serve_error *error)
     return true;
 }
 
-/* The request's variables. Their texts are text, whatever they spell, as those of messages are. NULL: *error says why. */
+/* Returns the request's variables. Their texts never become control tokens, like those of messages. NULL: *error says why. */
 static json_t *variables_of(const serve_ask *ask, const json_t *object, serve_error *error)
 {
     const json_t *more = NULL;
@@ -358,7 +358,7 @@ static json_t *variables_of(const serve_ask *ask, const json_t *object, serve_er
     return NULL;
 }
 
-/* The command line's variables, but for those that the request gives. NULL: out of memory. */
+/* Adds the command line's variables, except those that the request gives. NULL: out of memory. */
 static json_t *given_variables(const serve_ask *ask, const json_t *own)
 {
     const app_text *given = &ask->model->models.format.variables;
@@ -426,7 +426,7 @@ bool serve_ask_try(serve_ask *ask, json_t *messages, const json_t *object, char 
     return ok;
 }
 
-/* The assistant's last message, which the answer continues; taken out of the list. NULL: there is none. */
+/* Removes the assistant's last message, which the answer continues, from the list and returns it. NULL: there is none. */
 static json_t *take_prefill(const serve_ask *ask, json_t *messages)
 {
     const size_t n = json_array_size(messages);
@@ -443,7 +443,7 @@ static json_t *take_prefill(const serve_ask *ask, json_t *messages)
     return last;
 }
 
-/* More of ask->begun, and its tokens if they are wanted; special: it may spell control tokens. */
+/* Appends to ask->begun, and its tokens if they are wanted; special: the text may spell control tokens. */
 static bool add_begun(serve_ask *ask, const char *text, size_t n, bool special, bool only_text, serve_error *error)
 {
     if (!n) return true;
@@ -473,14 +473,14 @@ static bool begin_answer(serve_ask *ask, const json_t *prefill, const char *prom
     return ok;
 }
 
-/* Messages as tokens, or (text) as text. */
+/* Renders messages to tokens, or (text) to text. */
 static aerie_status render(serve_ask *ask, const json_t *messages, const json_t *object, unsigned form, char **text, size_t *n,
                            bool only_text, serve_error *error, aerie_error *why)
 {
     rendering r = {0};
     aerie_status status = AERIE_ERROR_ARGUMENT;
     const size_t n_request = atomic_load(&ask->use->bytes);
-    /* a copy of the messages, what the library reads, and what a template works on; jansson's part is counted by itself */
+    /* a copy of the messages, the library's form of them, and the template's values; jansson's memory is counted separately */
     if (!serve_use_add(ask->use, 3 * n_request)) {
         serve_fail_memory(error);
         return AERIE_ERROR_MEMORY;
@@ -507,7 +507,7 @@ static aerie_status render(serve_ask *ask, const json_t *messages, const json_t 
     return status;
 }
 
-/* In the form that the template takes: the first of these that it does not refuse. */
+/* Renders the conversation in the first of these forms that the template does not refuse. */
 static bool render_either(serve_ask *ask, const json_t *messages, const json_t *object, char **text, size_t *n, bool only_text,
                           serve_error *error)
 {
@@ -528,7 +528,7 @@ bool serve_ask_render(serve_ask *ask, const json_t *messages, const json_t *obje
            render_either(ask, messages, object, text, n, true, error);
 }
 
-/* tool_choice: the answer begins with a call, and a grammar makes it a whole one. */
+/* tool_choice: makes the answer begin with a call, which a grammar completes. */
 static bool force_call(serve_ask *ask, serve_error *error)
 {
     answer_forced forced = {0};
@@ -569,7 +569,7 @@ static bool is_role(const json_t *message, const char *role)
     return own && strcmp(own, role) == 0;
 }
 
-/* The messages of the system that a conversation begins with stay. */
+/* System messages at the beginning of a conversation stay. */
 static size_t first_turn(const json_t *messages)
 {
     size_t i = 0;
@@ -577,7 +577,8 @@ static size_t first_turn(const json_t *messages)
     return i;
 }
 
-/* Where turn n begins: with a message of the user; what is before the first of these belongs to turn 0. SIZE_MAX: nowhere. */
+/* The message with which turn n begins, which is one of the user; what is before the first of these belongs to turn 0.
+ * SIZE_MAX: there is none. */
 static size_t turn_at(const json_t *messages, size_t n)
 {
     const size_t first = first_turn(messages);
@@ -608,15 +609,15 @@ static bool render_without(serve_ask *ask, const json_t *messages, const json_t 
     return ok;
 }
 
-/* Tokens that the answer should find room for. */
+/* The number of tokens that should be left for the answer. */
 static size_t answer_room(const serve_ask *ask, size_t n_ctx)
 {
     const size_t room = n_ctx / 4 < 1024 ? n_ctx / 4 : 1024;
     return ask->n_predict && ask->n_predict < room ? ask->n_predict : room;
 }
 
-/* Where the conversation leaves no room for an answer, its oldest turns go (--context-shift; "truncation": "auto"). The last
- * turn stays, even if it is too long by itself: then the session refuses it, with both numbers. */
+/* Drops the oldest turns of a conversation that leaves no room for an answer (--context-shift; "truncation": "auto"). The last
+ * turn stays, even if it is too long by itself: the session refuses it then, with both numbers. */
 static bool fit(serve_ask *ask, const json_t *messages, const json_t *object, serve_error *error)
 {
     const char *truncation = NULL;

@@ -62,7 +62,7 @@ json_t *serve_json_string(const app_text *text)
     return app_json_text(text->data ? text->data : "", text->n);
 }
 
-/* ---- What is said ------------------------------------------------------------------------------------------------ */
+/* ---- Pieces of the answer ------------------------------------------------------------------------------------------------ */
 
 static bool begin_call(serve_said *s, const answer_event *e)
 {
@@ -148,8 +148,8 @@ static bool take_token(serve_reply_state *r, serve_said *s, const serve_event *e
 
 /* ---- Ends --------------------------------------------------------------------------------------------------------- */
 
-/* A choice's end; what went wrong is the whole answer's error. Then what the parser has held back is not told: nobody knows
- * what it would have become. */
+/* Handles a choice's end; a failure is the error of the whole answer. What the parser has held back is not sent then, since it
+ * is unknown what it would have become. */
 static bool take_end(serve_reply_state *r, serve_said *s, const serve_event *e)
 {
     const serve_choice *choice = &r->job->choices[s->index];
@@ -465,8 +465,8 @@ static bool ping(serve_reply_state *r)
     return strcmp(r->dialect->type, "application/x-ndjson") == 0 || serve_put_text(r, ": waiting\n\n");
 }
 
-/* All that has come of the answer, or after some seconds nothing; first what a stream begins with, while the prompt may still
- * be read. false: the client is gone. */
+/* Sends what has been generated so far, or after some seconds without anything a sign of life; first the beginning of the
+ * stream, while the prompt may still be processed. false: the client is gone. */
 static bool advance(serve_reply_state *r)
 {
     bool gone = false;

@@ -1,6 +1,6 @@
-/* reply.h - answers on their way to a client: events of the engine as the text that a dialect makes of them, streamed or whole.
+/* reply.h - answers on their way to a client: events of the engine become the text of a dialect, streamed or whole.
  *
- * Owns: what has been said so far, the pending text, the end and its reason. Does not own: fields of JSON (dialects: chat.c,
+ * Owns: what has been sent so far, the pending text, the end and its reason. Does not own: fields of JSON (dialects: chat.c,
  * completion.c, messages.c, responses.c, ollama.c, llama.c). A dialect's functions append to reply->out and return false when
  * out of memory.
  */
@@ -25,11 +25,11 @@ typedef struct serve_said {
     app_text content, reasoning;
     serve_tool_call *calls; /* [n_calls] */
     size_t n_calls, capacity;
-    serve_tokens tokens; /* if they are to be told of; of a stream those that have not been yet */
+    serve_tokens tokens; /* if the request wants them; in a stream those that were not sent yet */
     app_text tail;    /* of stop strings: the newest bytes of the tokens, however they are cut */
     bool told, ended; /* something of it has been streamed; it has ended */
-    bool enough;      /* it has its only call: what comes after is not said */
-    uint32_t n_tokens; /* that have come, up to there */
+    bool enough;      /* its only allowed call has ended: later text is not sent */
+    uint32_t n_tokens; /* tokens received so far */
     size_t n_scored;   /* tokens of the prompt whose log-probabilities have come, the first included */
     size_t n_streamed; /* bytes of content, and of the echoed prompt */
     const aerie_stats *stats; /* once it has ended */

@@ -30,7 +30,7 @@ typedef struct serve_ask {
     /* fields */
     bool stream, include_usage, logprobs, ignore_eos, origins, echo, keep_reasoning, timings_per_token;
     bool return_tokens;
-    bool only_prompt; /* to be computed, and no text wanted */
+    bool only_prompt; /* only an evaluation of the prompt is wanted, no text */
     uint32_t n, n_predict, n_top; /* n_predict 0: as much as fits */
     bool no_drafts; /* what the request allows of speculation, as in aerie_request */
     uint32_t draft_max, draft_min;
@@ -47,7 +47,7 @@ typedef struct serve_ask {
     aerie_logit_bias *bias; /* [n_bias] owned */
     size_t n_bias;
     aerie_grammar *grammar; /* owned */
-    bool has_schema;        /* it is of a schema, which is what the content looks like, not of the whole answer */
+    bool has_schema;        /* it comes from a schema, which applies to the content, not to the whole answer */
     aerie_adapter_use adapters[AERIE_MAX_ADAPTERS]; /* [n_adapters] "lora", or what the model's requests use */
     size_t n_adapters;
     json_t *tools;          /* functions in OpenAI's shape, owned; NULL: none */
@@ -67,24 +67,24 @@ typedef struct serve_ask {
     size_t n_prompt;
     unsigned form;   /* how the conversation is put to the template (prompt.c) */
     uint32_t n_dropped; /* oldest turns that the context had no room for */
-    app_text begun;  /* what the prompt holds after it: the beginning of the answer, as the client gave it */
+    app_text begun;  /* the beginning of the answer as the client gave it, which ends the prompt */
     char *prefix;    /* [n_prefix] of the answer, part of the prompt and told to the parser first; owned */
     size_t n_prefix;
-    bool parses;     /* the answer is looked through for reasoning and calls */
+    bool parses;     /* the answer is searched for reasoning and calls */
     answer_style style;
 } serve_ask;
 
 /* Reads the body as a JSON object, and nothing else yet. */
 bool serve_ask_read(serve_ask *ask, serve_call *call, serve_error *error);
-/* Loads the model that "model" names. The caller holds a place of call->work, which others get while the model is loaded. */
+/* Loads the model that "model" names. The caller holds a place of call->work, which is released while the model is loaded. */
 bool serve_ask_model(serve_ask *ask, serve_error *error);
 /* Reads the fields of OpenAI's and llama.cpp's requests and checks them together; without a model, only those that need
  * none. */
 bool serve_ask_fields(serve_ask *ask, serve_error *error);
 /* Reads a field that has another name elsewhere, as if "name" had been given. Returns false if its type or range is wrong. */
 bool serve_ask_field(serve_ask *ask, const json_t *object, const char *field, const char *as, serve_error *error);
-/* The request in OpenAI's shape takes the place of the one that came; takes `body` over. ok false: it could not be made, for
- * want of memory unless *error says why. */
+/* Replaces the request by its form in OpenAI's shape, and takes ownership of `body`. ok false: it could not be made, for lack
+ * of memory unless *error says why. */
 bool serve_ask_replace(serve_ask *ask, json_t *body, bool ok, serve_error *error);
 void serve_ask_free(serve_ask *ask);
 /* Whether everything could be kept so far; false: memory, or the memory for requests, is exhausted. */
@@ -159,13 +159,13 @@ void serve_pictures_chunks(const serve_ask *ask, aerie_chunk *chunks);
 
 /* ---- turns.c ------------------------------------------------------------------------------------------------- */
 
-/* System messages that the template would refuse or lose go where it takes them, calls and results become text where it has no
- * place for tools; *messages, tidied, may become another list. */
+/* Moves system messages that the template would refuse or lose to where it takes them, and turns calls and results into text
+ * where it has no place for tools; *messages, tidied, may become another list. */
 bool serve_turns_settle(serve_ask *ask, json_t **messages, const json_t *object, serve_error *error);
 
 /* ---- numbers.c ------------------------------------------------------------------------------------------------ */
 
-/* Makes reals of whole numbers in JSON text[0..n) that do not fit 64 bits with a sign, in place. *seed: the exact value of a
+/* Rewrites whole numbers in JSON text[0..n) that do not fit signed 64 bits as reals, in place. *seed: the exact value of a
  * field "seed" among them, 0: there is none. */
 void serve_numbers_narrow(char *text, size_t n, uint64_t *seed);
 

@@ -62,8 +62,8 @@ json_t *serve_tools_name(const json_t *call)
 /* The tools that are being read. */
 typedef struct reading {
     serve_ask *ask;
-    json_t *out, *names; /* functions; their names as keys: a tool that comes twice is meant once */
-    bool knows_all;      /* a type that is not known here is one that others know */
+    json_t *out, *names; /* functions; their names as keys: a tool that is given twice counts once */
+    bool knows_all;      /* types that are not known here exist elsewhere */
     serve_error *error;
 } reading;
 
@@ -101,7 +101,7 @@ static bool add_plain(reading *r, json_t *tool, const char *name, const char *sp
     static const char *const kept[] = {"name", "description", "parameters", "strict"};
     if (json_is_object(json_object_get(tool, "function")))
         return add_tool_named(r, json_incref(tool), json_string(name), name, NULL, false);
-    json_t *function = json_object(); /* what Responses says besides is for others */
+    json_t *function = json_object(); /* other members of Responses are not needed */
     bool ok = function != NULL;
     for (size_t i = 0; ok && i < sizeof kept / sizeof *kept; i++) {
         json_t *v = json_object_get(tool, kept[i]);

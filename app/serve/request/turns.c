@@ -1,11 +1,11 @@
 /* turns.c - system messages, calls of tools and their results where the model's template does not expect them (request.h).
  *
- * A template that knows no tools may refuse calls and results in a conversation, or write nothing of results (a client may have
- * talked to another model before). Then they are told as text: calls by the assistant, results by the user.
+ * A template that knows no tools may refuse calls and results in a conversation, or leave out results (the client may have used
+ * another model before). Then they become text: calls of the assistant, results of the user.
  *
- * Many templates refuse a system message that is not the first, or write nothing of it; some know none at all. So a
- * conversation with such a message is tried on the template first, with short words in place of its texts, and the first
- * arrangement that brings all of them into the prompt is taken:
+ * Many templates refuse a system message that is not the first, or leave it out; some know none at all. So a conversation with
+ * such a message is tried on the template first, with short words in place of its texts, and the first arrangement that puts
+ * all of them into the prompt is used:
  *   1. as the client has it;
  *   2. those at the beginning as one, later ones as the user's text, where they stand;
  *   3. all of them in the first message;
@@ -38,7 +38,7 @@ static bool add_paragraph(app_text *text, const json_t *more)
     return !n || ((!text->n || app_text_add(text, "\n\n", 2)) && app_text_add(text, json_string_value(more), n));
 }
 
-/* What has been added becomes the message's text. */
+/* Stores the added paragraphs as the message's text. */
 static bool close_growing(growing *g)
 {
     const char *text = g->text.data ? g->text.data : "";
@@ -48,7 +48,7 @@ static bool close_growing(growing *g)
     return ok;
 }
 
-/* One more paragraph of a message. */
+/* Adds a paragraph to a message. */
 static bool grow(growing *g, json_t *message, const json_t *more)
 {
     if (g->message != message) {
@@ -63,14 +63,15 @@ static json_t *last_of(const json_t *list)
     return json_array_get(list, json_array_size(list) - 1);
 }
 
-/* A list of messages in the making. */
+/* A list of messages under construction. */
 typedef struct list {
-    json_t *out, *joined; /* the messages; of those of the system what goes first */
-    json_t *own;          /* the last message that stands for the user's, but is the system's alone; lent by out */
+    json_t *out, *joined; /* the messages; the system's texts that go first */
+    json_t *own;          /* the last message that has the user's role but only the system's text; lent by out */
     growing last, first;  /* of out, joined */
 } list;
 
-/* Where it stands, as the user's text: in the user's message before it, or as one of its own, which the next one takes in. */
+/* Adds it in its place as the user's text: to the user's message before it, or as a message of its own, with which the next one
+ * of the user is merged. */
 static bool put_in_place(list *l, const json_t *message)
 {
     json_t *content = json_object_get(message, "content");
@@ -81,7 +82,7 @@ static bool put_in_place(list *l, const json_t *message)
     return grow(&l->last, last_of(l->out), content);
 }
 
-/* A message that is not a system's. */
+/* Adds a message that is not the system's. */
 static bool put_message(list *l, json_t *message)
 {
     const bool takes_in = l->own && l->own == last_of(l->out) && has_role(message, "user");
@@ -102,7 +103,7 @@ static json_t *first_of_user(const json_t *messages)
     return NULL;
 }
 
-/* All that goes first, before the rest. */
+/* Puts the system's texts that go first before the rest. */
 static bool put_first(list *l, int how)
 {
     json_t *user = how == FIRST_OF_USER ? first_of_user(l->out) : NULL;
@@ -114,7 +115,7 @@ static bool put_first(list *l, int how)
            !json_array_insert(l->out, 0, l->joined);
 }
 
-/* The messages, whose texts may change, in another list. NULL: out of memory. */
+/* Returns the messages, whose texts may change, in another list. NULL: out of memory. */
 static json_t *arrange(const json_t *messages, int how)
 {
     list l = {.out = json_array(), .joined = json_pack("{s:s, s:s}", "role", "system", "content", "")};
@@ -158,7 +159,7 @@ static void mark_words(const char *text, bool *seen, size_t n)
     }
 }
 
-/* The conversation with a word for each text; texts that are empty stay so. */
+/* Returns the conversation with a word in place of each text; empty texts stay empty. */
 static json_t *skeleton_of(const json_t *messages)
 {
     json_t *out = json_array();
@@ -198,7 +199,7 @@ static bool holds(serve_ask *ask, const json_t *messages, const json_t *object, 
     return ok;
 }
 
-/* The first one may be expected; the others are not. */
+/* A first system message may be expected; others are not. */
 static bool is_expected(const serve_ask *ask, const json_t *messages)
 {
     bool expected = ask->model->takes_system || !has_role(json_array_get(messages, 0), "system");
@@ -234,7 +235,7 @@ static bool note_names(json_t *names, const json_t *message)
     return true;
 }
 
-/* The name of the function whose result the message is; NULL: nobody says. */
+/* The name of the function whose result the message is; NULL: it is not known. */
 static const char *called_name(const json_t *names, const json_t *result)
 {
     const char *id = json_string_value(json_object_get(result, "tool_call_id"));
@@ -242,7 +243,7 @@ static const char *called_name(const json_t *names, const json_t *result)
     return name || !id ? name : json_string_value(json_object_get(names, id));
 }
 
-/* A message's text, and after it its calls, a line each. */
+/* Writes a message's text, and after it its calls, one per line. */
 static bool tell_calls(growing *g, json_t *message)
 {
     const json_t *calls = json_object_get(message, "tool_calls");
@@ -261,7 +262,7 @@ static bool tell_calls(growing *g, json_t *message)
     return ok && !(calls && json_object_del(message, "tool_calls"));
 }
 
-/* A result, as a paragraph of the user's message; one begins if the last message is not the user's. */
+/* Adds a result as a paragraph of the user's message; begins one if the last message is not the user's. */
 static bool tell_result(growing *g, json_t *out, const json_t *names, const json_t *result)
 {
     const json_t *content = json_object_get(result, "content");
@@ -275,7 +276,7 @@ static bool tell_result(growing *g, json_t *out, const json_t *names, const json
     return ok;
 }
 
-/* The messages with calls and results as text, in another list; roles take turns. NULL: out of memory. */
+/* Returns the messages with calls and results as text, in another list in which roles alternate. NULL: out of memory. */
 static json_t *tell(json_t *messages)
 {
     json_t *out = json_array(), *names = json_object();
@@ -298,8 +299,8 @@ static json_t *tell(json_t *messages)
     return NULL;
 }
 
-/* Whether the template, which says nothing of tools, refuses calls and results or writes nothing of results. Messages of the
- * system are looked at by themselves. */
+/* Whether a template without a place for tools refuses calls and results or leaves results out. System messages are handled
+ * separately. */
 static bool loses_calls(serve_ask *ask, const json_t *messages, const json_t *object)
 {
     const char *text = ask->model->template_text;
@@ -325,7 +326,7 @@ bool serve_turns_settle(serve_ask *ask, json_t **messages, const json_t *object,
     }
     if (is_expected(ask, *messages)) return true;
     while (how < N_ARRANGEMENTS && !holds(ask, *messages, object, how)) how++;
-    if (how == AS_GIVEN || how == N_ARRANGEMENTS) return true; /* nothing helps: the template says why */
+    if (how == AS_GIVEN || how == N_ARRANGEMENTS) return true; /* no arrangement helps: the template's error says why */
     json_t *arranged = arrange(*messages, how);
     if (!arranged) return serve_fail_memory(error);
     json_decref(*messages);
