@@ -1,9 +1,9 @@
 /* controller_sim.h - simulated machines for the controller: what a choice earns is known exactly.
  *
  * A machine has T(n), drafters with a price and a rate of acceptance, n-gram drafts, and load that makes some passes slow. Each
- * round asks the controller as the speculation loop does, with times that include the load. What is counted is free of load and
- * chance: the times of the idle machine, and the tokens expected of the verified chains. So only decisions are judged, and 1 is
- * plain decoding. Chance decides what the controller sees.
+ * round asks the controller as the speculation loop does, with times that include the load. The score is free of load and
+ * chance: it uses the times of the idle machine and the tokens expected of the verified chains. So only decisions are judged,
+ * and 1 is plain decoding. The controller itself sees times with load and random verdicts.
  *
  * Owns a few static arrays; one simulation at a time.
  */
@@ -69,7 +69,7 @@ static double sim_pass(sim_kind kind, double n)
 {
     if (kind == SIM_FLAT) return 1 + 0.01 * (n - 1);
     if (kind == SIM_STEEP) return 1 + 0.15 * (n - 1);
-    return 1 + 0.4 * (ceil(n / 8) - 1); /* rows are paid for by eights */
+    return 1 + 0.4 * (ceil(n / 8) - 1); /* rows cost in groups of eight */
 }
 
 static double sim_price(const sim_drafter *d, uint32_t n, uint32_t depth)
@@ -82,7 +82,7 @@ static double sim_acceptance(const sim_machine *m, const sim_drafter *d, uint32_
     return d->later > 0 && round >= m->change ? d->later : d->acceptance;
 }
 
-/* What the best fixed depth of one drafter for all sequences would earn, in plain passes; n-grams left out. */
+/* The speed of the best fixed depth of one drafter for all sequences, relative to plain decoding; n-grams are left out. */
 static double sim_best_fixed(const sim_machine *m, const sim_drafter *d, uint32_t round)
 {
     double best = 1;

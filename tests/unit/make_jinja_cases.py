@@ -989,7 +989,7 @@ b{{ name }}
 """
 
 
-# Python prints an address, or has what a 64-bit machine lacks, or what only inheritance needs.
+# Left out: cases where Python prints an address, uses integers beyond 64 bits, or needs template inheritance.
 LEFT_OUT = {"numbers|items", "words|map(\"upper\")", "numbers|reverse", "d.items", "d.pop is callable", "keyed.items",
             "keyed.get", "name|attr(\"upper\")",
             "100000000000000000000", "99999999999999999999999", "{{ self is defined }}", "\"\\N{DASH}\"", "n.real is defined"}

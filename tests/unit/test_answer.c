@@ -1,5 +1,5 @@
 /* test_answer.c - the parser of answers: every format, cut in every way and cut off everywhere; how templates are recognised;
- * what forces a call.
+ * how calls are forced.
  *
  * Events as the rig writes them: R{reasoning} C{content} name A{arguments} . (complete) or ... (not).
  */
@@ -249,7 +249,7 @@ static uint64_t next_random(uint64_t *state)
     return *state >> 33;
 }
 
-/* In two pieces everywhere, byte by byte, in random pieces: the same events. */
+/* The events are the same in two pieces cut anywhere, byte by byte, and in random pieces. */
 static void check_cuts(const example *e, size_t n, const char *events, uint64_t *random)
 {
     size_t cuts[1024];
@@ -272,8 +272,8 @@ static void test_cuts(void **state)
     for (size_t i = 0; i < N_EXAMPLES; i++) check_cuts(&examples[i], strlen(examples[i].text), examples[i].events, &random);
 }
 
-/* Cut off anywhere, and then cut into pieces: the same events. Without tags of reasoning, a text in which no call begins
- * comes out as it went in. */
+/* A text cut off anywhere gives the same events however it is then cut into pieces. Without tags of reasoning, a text in which
+ * no call begins is reported unchanged. */
 static void test_cut_off(void **state)
 {
     (void)state;
@@ -362,8 +362,8 @@ static void test_sink_stops(void **state)
     answer_free(NULL);
 }
 
-/* Texts that make a careless parser look at the same bytes again and again. Bytes per step are bounded, so the time for twice
- * as many is not four times as long; the limit is far above what a linear parser needs. */
+/* Texts with which a careless parser reads the same bytes repeatedly. Bytes per step are bounded, so the time for twice as many
+ * is not four times as long; the limit is far above what a linear parser needs. */
 static void test_linear(void **state)
 {
     (void)state;
@@ -393,7 +393,7 @@ static void test_linear(void **state)
 
 /* ---- Templates ---------------------------------------------------------------------------------------- */
 
-/* A mark or two of each family's template. */
+/* One or two marks of each family's template. */
 static void test_detect(void **state)
 {
     (void)state;
@@ -496,7 +496,7 @@ static const struct { const char *file, *format, *tags; bool writes; } templates
     {"unsloth-Apriel-1.5", "tool_calls", "none", true},
 };
 
-/* With all that a template may look for. */
+/* A conversation with everything that a template may look for. */
 static const char whole_tools_json[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"description\":\"Weather\",\"parameters\":{"
     "\"type\":\"object\","
@@ -518,7 +518,7 @@ static char *render(const char *source, size_t n, const char *messages, bool pro
     return text;
 }
 
-/* What the template writes for an answer that calls a tool is that call to the parser. */
+/* The parser reads the text that a template writes for a call as that call. */
 static void check_written(const char *file, const char *source, size_t n, answer_style style)
 {
     static const char user[] = "[{\"role\":\"user\",\"content\":\"Question\"}",
@@ -531,7 +531,7 @@ static void check_written(const char *file, const char *source, size_t n, answer
     char *both = render(source, n, messages, false);
     size_t at = 0;
     while (prompt[at] && prompt[at] == both[at]) at++;
-    size_t tag = at; /* both may open a tag, but not the same */
+    size_t tag = at; /* both may end in the opening tag of reasoning; it must not be there twice */
     while (tag && at - tag < 12 && !strchr("<[>]\n", both[tag])) tag--;
     if (both[tag] == '<' || both[tag] == '[') at = tag;
     answer_params params = {.style = style, .tools = all_tools};
@@ -571,7 +571,7 @@ static void test_templates(void **state)
     skip();
 }
 
-/* A schema that refers to itself says nothing of the type. */
+/* A schema that refers to itself does not tell the type. */
 static void test_circular_schemas(void **state)
 {
     (void)state;
@@ -598,7 +598,7 @@ static void test_circular_schemas(void **state)
 
 /* ---- tool_choice ------------------------------------------------------------------------------------------ */
 
-/* What is forced, followed by any text of the schema, is a call by the parser's own lights. */
+/* The parser reads the forced beginning followed by any text of the schema as a call. */
 static void check_forced(const char *format, const char *prompt, const char *name)
 {
     const char *why;
@@ -661,7 +661,7 @@ static void test_force_refuses(void **state)
     answer_forced_free(&forced);
 }
 
-/* References of a tool's schema still lead where they led. */
+/* References in a tool's schema still point to the same places. */
 static void test_force_references(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_api_edges.c - callers of the library who make mistakes: NULL where a pointer must be, more requests than may wait, a
- * child of fork() that uses its parent's session. Each gets a status with a sentence; nothing crashes or hangs. */
+/* test_api_edges.c - mistakes of the library's callers: NULL for a required pointer, more requests than may wait, a child of
+ * fork() that uses its parent's session. Each gets a status with a sentence; nothing crashes or hangs. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -250,7 +250,7 @@ static void test_null_sessions(void **state)
     REFUSED(aerie_imatrix_save(NULL, path, NULL, 1, 1, e));
 }
 
-/* Functions without a status say 0, false or NULL, and fill structs with zeros. */
+/* Functions without a status return 0, false or NULL, and fill structs with zeros. */
 static void test_null_getters(void **state)
 {
     (void)state;
@@ -310,7 +310,7 @@ static void test_requests_that_may_not_wait(void **state)
         assert_int_equal(aerie_session_submit(session, &request, &tasks[N], &error), AERIE_ERROR_BUSY);
         assert_non_null(strstr(error.text, "n_waiting"));
         assert_null(tasks[N]);
-        request.n_tokens = 0; /* what is refused for another reason takes no place */
+        request.n_tokens = 0; /* requests that are refused for another reason take no place in the queue */
         assert_int_not_equal(aerie_session_submit(session, &request, &tasks[N], &error), AERIE_OK);
         request.n_tokens = 1;
         assert_int_equal(aerie_session_n_tasks(session), N);
@@ -318,7 +318,7 @@ static void test_requests_that_may_not_wait(void **state)
         while (aerie_session_poll(session)) {}
         for (size_t i = 0; i < N; i++) aerie_task_free(tasks[i]);
     }
-    aerie_request many[2 * N]; /* aerie_session_generate is its own caller: it may give as many as it likes */
+    aerie_request many[2 * N]; /* aerie_session_generate waits for its own requests: their number is not limited */
     for (size_t i = 0; i < 2 * N; i++) many[i] = request;
     need(aerie_session_generate(session, many, 2 * N, NULL, NULL, NULL, 0, &error), &error);
 }
@@ -346,7 +346,7 @@ static int use_of_the_parent(aerie_session *s, aerie_task *task, aerie_embedder 
     aerie_session_free(s);
     aerie_task_free(task);
     aerie_embedder_free(embedder);
-    aerie_session *own = open_session(1, 0); /* the model is as good here as there */
+    aerie_session *own = open_session(1, 0); /* the model works in the child, too */
     if (aerie_session_generate(own, &request, 1, NULL, NULL, NULL, 0, &error) != AERIE_OK) return 7;
     aerie_session_free(own);
     return 0;

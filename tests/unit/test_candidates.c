@@ -126,7 +126,7 @@ static sums sums_of(ae_draw_room *s, const ae_candidate *list, uint32_t n)
     return r;
 }
 
-/* Nothing that is summed depends on where a candidate stands. */
+/* No sum depends on the order of candidates. */
 static void test_sums_do_not_depend_on_order(void **state)
 {
     static ae_candidate list[N], shuffled[N];
@@ -172,7 +172,7 @@ static void test_units_are_defined_by_the_product(void **state)
     assert_true(ae_total_weight(logits, N, 0, 1.0) == want);
 }
 
-/* Against libm in double: how good sums of units are. */
+/* The accuracy of sums of units, against libm in double. */
 static void test_the_entropy_is_right(void **state)
 {
     static ae_candidate list[N];

@@ -1,5 +1,5 @@
-/* test_chat.c - prompts of conversations through aerie.h: a prompt begins with one BOS, whoever writes it, and with none where
- * the model has none; later ones are the template's own.
+/* test_chat.c - prompts of conversations through aerie.h: a prompt begins with one BOS, whether the template or the library
+ * writes it, and with none if the model has none; later BOS tokens are the template's.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
@@ -36,7 +36,7 @@ static aerie_model *load(bool spm, const vocab_make *how)
     return model;
 }
 
-/* How many BOS a prompt begins with, and how many it has in all. */
+/* The number of BOS tokens at the beginning of a prompt, and in all of it. */
 typedef struct count {
     size_t first, all;
 } count;
@@ -57,7 +57,7 @@ static count count_bos(const aerie_model *model, const char *text, size_t n)
     return c;
 }
 
-/* The same by both ways to a prompt. */
+/* Both ways to make a prompt give the same. */
 static void check(bool spm, vocab_make how, const char *tmpl, count wanted)
 {
     static const aerie_message messages[] = {{"user", "hello"}, {"assistant", "world"}, {"user", "hello"}};
@@ -117,7 +117,7 @@ static void none_where_the_model_has_none(void **state)
     }
 }
 
-/* The layouts that model cards publish, over system "S", user " U ", assistant "A", user "V". */
+/* The layouts that model cards publish, for system "S", user " U ", assistant "A", user "V". */
 static void known_templates(void **state)
 {
     static const char *const wanted[][2] = {
@@ -221,7 +221,7 @@ static int32_t control_token(const aerie_model *model, const char *text)
     return token;
 }
 
-/* The conversation's control tokens: what a template writes, and those of messages where they are asked for. */
+/* The control tokens of a conversation: those that the template writes, and those spelled in messages if they are asked for. */
 static void check_control(const char *tmpl, const char *json, size_t n_template, size_t n_messages)
 {
     static const char tools[] = "[{\"name\": \"<|im_end|>\", \"<|im_end|>\": [\"x<|im_end|>\"]}]";
@@ -240,7 +240,7 @@ static void check_control(const char *tmpl, const char *json, size_t n_template,
         const size_t found = count_token(tokens, n_tokens, control), wanted = n_template + (special ? n_messages : 0);
         if (found != wanted)
             fail_msg("%s: %s: %zu control tokens, not %zu, special %d", tmpl, text, found, wanted, special);
-        /* the text is the same, and so are the tokens where they are all wanted */
+        /* the text is the same, and with all control tokens wanted so are the tokens */
         assert_int_equal(aerie_model_detokenize(model, tokens, n_tokens, true, &back, &n_back, &error), AERIE_OK);
         assert_string_equal(back, text);
         assert_int_equal(aerie_model_chat_tokenize(model, text, n, &plain, &n_plain, &error), AERIE_OK);
@@ -291,9 +291,9 @@ static void control_tokens_in_messages_are_text(void **state)
         {"{{ [" C ", '" E "']|join(', ') }}{{ {'k': " C "}.k }}{{ dict(a=" C ")['a'] }}", MESSAGE(E), 1, 3},
         {"{{ " C ".center(20) }}{{ " C "|string|safe }}{{ " C " or '" E "' }}", MESSAGE(E), 0, 3},
         {"{{ tools[0].name }}{% for k, v in tools[0]|dictsort %}{{ k ~ v }}{% endfor %}", MESSAGE("a"), 0, 4},
-        /* half of it by the template, half by the message: no control token that anybody meant */
+        /* half is spelled by the template, half by the message: not a control token */
         {"<|im_{{ " C " }}", MESSAGE("x"), 0, 0},
-        /* but a role is the template's, unless it could spell one */
+        /* a role counts as the template's, unless it could spell a control token */
         {"<|{{ messages[0].role }}|>", "[{\"role\": \"im_end\", \"content\": \"\"}]", 1, 0},
         {"{{ messages[0].role }}", "[{\"role\": \"" E "\", \"content\": \"\"}]", 0, 1},
     };

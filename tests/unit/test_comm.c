@@ -1,5 +1,5 @@
-/* test_comm.c - ranks that are threads: what they gather and send arrives, to the right ones, and a group that has failed lets
- * nobody wait; a slow network takes as long as it should; texts that describe one. */
+/* test_comm.c - ranks that are threads: gathered and sent data reach the right ranks, nobody waits in a group that has failed,
+ * a slow network takes as long as it should, and texts that describe a network are parsed. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@ typedef struct rank {
     ae_comm *comm;
     pthread_t thread;
     int root;
-    uint32_t n_rounds, fails_at; /* at this round rank 1 fails */
+    uint32_t n_rounds, fails_at; /* the round in which rank 1 fails */
     uint32_t n_wrong, n_given;
 } rank;
 
@@ -38,7 +38,7 @@ static ae_slices slices_of(uint32_t n)
     for (uint32_t r = 0; r < n; r++) {
         s.first[r] = at;
         s.n[r] = n > 2 && r == 1 ? 0 : 2 + r % 3;
-        at += s.n[r] + 1; /* a float between that nobody has */
+        at += s.n[r] + 1; /* with a gap of one float that no rank has */
     }
     return s;
 }
@@ -138,7 +138,7 @@ static void test_failure(void **state)
         for (uint32_t r = 0; r < 4; r++) {
             aerie_error error;
             assert_int_equal(ranks[r].n_wrong, 0);
-            assert_in_range(ranks[r].n_given, at > 2 ? at - 2 : 0, at - 1); /* who is late learns it in the round before */
+            assert_in_range(ranks[r].n_given, at > 2 ? at - 2 : 0, at - 1); /* a late rank learns of it in the round before */
             assert_int_equal(ae_comm_status(ranks[r].comm, &error), AERIE_ERROR_UNSUPPORTED);
             float rows[STRIDE] = {0};
             const ae_slices s = slices_of(4);
@@ -149,7 +149,7 @@ static void test_failure(void **state)
     }
 }
 
-/* A round that is larger than was planned writes nothing and ends the group. */
+/* A round that is larger than planned writes nothing and ends the group. */
 static void test_too_large(void **state)
 {
     (void)state;

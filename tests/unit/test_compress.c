@@ -1,6 +1,6 @@
 /* test_compress.c - compressed rows, attention over them, coefficients of hyper-connections, against plain sums in double.
  *
- * Rows of drafts have their ancestors in later slots; a block of 128 positions begins and ends among them. What a row gets
+ * Rows of drafts have their ancestors in later slots; a block of 128 positions begins and ends among them. A row's result
  * depends neither on the rows around it, nor on threads or the CPU's level, to the bit.
  */
 #include <math.h>
@@ -98,7 +98,7 @@ static int32_t ancestor(const rows *x, int32_t r, int32_t pos)
     return r;
 }
 
-/* What the row at a block's end becomes. */
+/* The compressed row that is expected at the end of a block. */
 static void compressed(const rows *x, int32_t r, uint32_t n_parts, int32_t every, const float *ape, double *y)
 {
     const int32_t pos = x->pos[r], own = pos + 1 - every, first = n_parts > 1 && own ? own - every : own;
@@ -120,7 +120,7 @@ typedef struct result {
     int32_t pos[ROWS], n_inplace[ROWS], path[ROWS][MOST];
 } result;
 
-/* Rows [first, first + n) as one pass. */
+/* Runs rows [first, first + n) as one pass. */
 static void pass(rig *g, const rows *all, uint32_t first, uint32_t n, uint32_t n_parts, uint32_t every, const float *ape,
                  const float *sinks, result *out)
 {
@@ -280,7 +280,7 @@ static void test_coefficients(void **state)
     close_rig(&g);
 }
 
-/* A row that would read more than the stream was made for is a fault with a sentence, not a write outside of an array. */
+/* A row that would read more than the stream was made for is a fault with a sentence, not a write outside an array. */
 static void test_too_many(void **state)
 {
     static float ape[128 * 2 * DIM], sinks[HEADS];

@@ -1,4 +1,4 @@
-/* The controller on simulated machines: what it earns is known exactly, and so is what other programs take from it.
+/* The controller on simulated machines: its gains are known exactly, and so is the time that other programs take.
  *
  * A machine has a T(n), the price of a drafted level and of n-gram drafts, and a load: a share of passes that take a multiple
  * of their time, and a number of passes at the start that all do. Times of the outcome are those of the same machine without
@@ -18,10 +18,10 @@
 
 typedef struct machine {
     double row;         /* T(n) = 1 + row * (n - 1) */
-    uint32_t tile;      /* rows are paid for in groups of this size; 0: one by one */
+    uint32_t tile;      /* rows cost in groups of this size; 0: one by one */
     double level;       /* a drafted level, in T(1), ... */
     double level_row;   /* ... and for each sequence beyond the first */
-    double acceptance;  /* of every drafted token; < 0: promises nothing, so that nothing is verified */
+    double acceptance;  /* acceptance of every drafted token; < 0: believed to be 0, so that nothing is verified */
     double ngram;       /* n-gram drafts for a sequence, in T(1) */
     double ngram_share, ngram_acceptance; /* how often n-grams propose something; how often a token of it is right */
     bool no_drafts;     /* n-grams alone */
@@ -29,7 +29,7 @@ typedef struct machine {
     uint32_t n_good;    /* drafts are right for these sequences only; 0: for all */
     uint32_t n_slow_start; /* passes and drafts that take 2 to 12 times as long */
     double slow_share;     /* of those after them */
-    double upkeep;         /* of the network's state, in each round in which it does not rest */
+    double upkeep;         /* cost of the network's state, in each round in which it is active */
     double phase;          /* everything repeatedly takes this many times as long for a while; 0: never */
     uint32_t n_tokens;     /* of a sequence */
     uint32_t n_max;        /* depth of drafts; 0: N_MAX */
@@ -59,7 +59,7 @@ static double random01(void)
     return out[0] / 4294967296.0;
 }
 
-/* How much longer this one takes. */
+/* How much longer this pass or draft takes. */
 static double load(const machine *m, uint32_t n_done)
 {
     const bool slow = n_done < m->n_slow_start || random01() < m->slow_share;
@@ -220,7 +220,7 @@ static double speed(const machine *m, outcome *o)
     return o->tokens / o->seconds * per_plain(m);
 }
 
-/* What the best number of sequences and depth, always kept to, would give. */
+/* The speed of the best fixed number of sequences and depth. */
 static double best_speed(const machine *m)
 {
     double best = 1;
@@ -261,7 +261,7 @@ static void none_is_bad(void)
     assert_int_equal(n, 0);
 }
 
-/* Never much below plain, and near the best fixed choice, on every kind of machine, counting what it takes to find that out. */
+/* Never much below plain, and near the best fixed choice, on every kind of machine, the cost of exploration included. */
 static void test_in_quiet(void **state)
 {
     (void)state;
@@ -319,7 +319,7 @@ static void test_two_networks(void **state)
     none_is_bad();
 }
 
-/* Several networks where drafts are long and a session short: few passes are there to find the best of them in. */
+/* Several networks with long drafts and a short session: there are few passes in which to find the best. */
 static void test_a_choice_in_few_passes(void **state)
 {
     (void)state;
@@ -365,7 +365,7 @@ static void test_short(void **state)
     none_is_bad();
 }
 
-/* The same with a few sequences, n-gram drafts that are mostly wrong, and a network that promises nothing. */
+/* The same with a few sequences, n-gram drafts that are mostly wrong, and a network with a belief of 0. */
 static void test_short_for_few(void **state)
 {
     (void)state;
@@ -384,7 +384,7 @@ static void test_short_for_few(void **state)
     none_is_bad();
 }
 
-/* 64 and more sequences: passes of any size are learnt, and are never taken for smaller ones. */
+/* 64 and more sequences: times of passes of any size are learned, and are never mistaken for those of smaller ones. */
 static void test_many_sequences(void **state)
 {
     (void)state;
@@ -403,8 +403,8 @@ static void test_many_sequences(void **state)
     none_is_bad();
 }
 
-/* A text that n-grams know after texts in which they found nothing: they are asked at its beginning, and again while all that
- * they say is right. */
+/* A text that n-grams know after texts in which they found nothing: they are asked at its beginning, and asked again while
+ * their drafts are right. */
 static void test_ngrams_after_nothing(void **state)
 {
     static const double costs[] = {0.01, 0.1, 0.3}, prices[] = {1e-3, 0.02, 0.1};
@@ -447,7 +447,7 @@ static void test_ngrams(void **state)
     none_is_bad();
 }
 
-/* Both kinds: a network that is worth nothing does not take the n-grams with it, and the other way round. */
+/* Both kinds: a useless network does not stop the n-grams, and vice versa. */
 static void test_joined(void **state)
 {
     (void)state;
@@ -472,7 +472,7 @@ static void test_joined(void **state)
     none_is_bad();
 }
 
-/* Where n-gram drafts surely go on, the network is not asked. */
+/* Where n-gram drafts are certain to be accepted, the network is not asked. */
 static void test_sure_ngrams(void **state)
 {
     (void)state;
@@ -483,7 +483,7 @@ static void test_sure_ngrams(void **state)
     assert_true(o.n_asked < o.n_rounds); /* of 8 a round */
 }
 
-/* Some sequences' drafts are good and others' are not: those are drafted for that gain. */
+/* If drafts are good for some sequences only, the controller drafts for these. */
 static void test_sequences_differ(void **state)
 {
     (void)state;
@@ -512,7 +512,7 @@ static void test_after_a_noisy_start(void **state)
     none_is_bad();
 }
 
-/* One pass or draft in four is slow, for good: it takes chance to be right about every machine. */
+/* One pass or draft in four is slow, permanently. */
 static void test_under_load(void **state)
 {
     (void)state;
@@ -556,8 +556,8 @@ static void test_phases(void **state)
     none_is_bad();
 }
 
-/* A network whose state costs something in every round, drafts or not: one that promises nothing rests, and then that costs
- * nothing either; one that is good stays. */
+/* A network whose state costs something in every round, with drafts or without: one with a belief of 0 is paused, and costs
+ * nothing then; a good one stays active. */
 static void test_upkeep(void **state)
 {
     (void)state;
@@ -568,7 +568,7 @@ static void test_upkeep(void **state)
             machine m = {.n_seqs = counts[n], .n_tokens = 500, .row = 0.05, .level = 0.1, .level_row = 0.005, .acceptance = -1};
             outcome o;
             m.upkeep = upkeeps[u] * pass_seconds(&m, m.n_seqs);
-            expect("upkeep of a network that promises nothing", &m, speed(&m, &o), 0.96);
+            expect("upkeep of a network with a belief of 0", &m, speed(&m, &o), 0.96);
             if (upkeeps[u] > 0.02 && o.n_rested < o.n_rounds / 3) expect("rests", &m, (double)o.n_rested / o.n_rounds, 0.33);
             m.acceptance = 0.3;
             expect("upkeep of a poor network", &m, speed(&m, &o), 0.965);
@@ -579,7 +579,7 @@ static void test_upkeep(void **state)
     none_is_bad();
 }
 
-/* A drafter that was good and is not any more, on a machine where rows got dear, and back again. */
+/* A drafter that stops being good while rows become expensive on the machine, and the way back. */
 static void test_changes(void **state)
 {
     (void)state;
@@ -621,7 +621,7 @@ static void test_one_slow_pass(void **state)
     assert_true(ae_line_at(&line, 6) < 1.51);
 }
 
-/* Any size is kept and told apart, however large. */
+/* Times of all sizes are kept separately, however large. */
 static void test_any_size(void **state)
 {
     (void)state;
@@ -665,8 +665,8 @@ static void test_not_in_slot_order(void **state)
     ae_controller_free(&c);
 }
 
-/* Before anything was verified, the prompt's pass tells what many rows take: 4 sequences whose n-grams propose 7 tokens each,
- * believed to be right, verify few of them where rows are dear and many where they are cheap. */
+/* Before anything was verified, the prompt's pass tells the time of many rows: 4 sequences whose n-grams propose 7 tokens each,
+ * believed to be right, verify few of them if rows are expensive and many if they are cheap. */
 static uint32_t n_first_verified(double prompt_seconds)
 {
     ae_controller c;

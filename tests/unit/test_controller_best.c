@@ -28,7 +28,7 @@
 #define EVERY 1
 #endif
 
-/* The constants were tuned on the seeds of set 0; those of set 1 were added later, for a look at others. */
+/* The constants were tuned on the seeds of set 0; those of set 1 were added later, to check other seeds. */
 static uint32_t n_bad, n_all, set;
 
 static uint64_t seed_of(int k)
@@ -75,7 +75,7 @@ static void expect(tally *t, const sim_machine *m, double got, double goal, doub
                 d->acceptance, d->later, got, goal, share, least);
 }
 
-/* What a group of cases must reach: the mean share of the goal, the least one, and how many may miss it. */
+/* The bounds of a group of cases: the mean share of the goal, the least share, and how many may miss it. */
 typedef struct bounds {
     double mean, least;
     uint32_t n_missed;

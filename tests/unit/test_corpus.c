@@ -105,14 +105,14 @@ static void test_forgets_the_oldest(void **state)
     assert_int_equal(length_of(c, 1, large, 3 * BUDGET - 5), AE_CORPUS_LOOK);
     assert_true(length_of(c, 1, large, 1000) < 8);
     ae_corpus_free(c);
-    for (uint32_t tiny = 1; tiny < 200; tiny += 33) { /* too small to be of use, but no harm */
+    for (uint32_t tiny = 1; tiny < 200; tiny += 33) { /* too small to be useful, but harmless */
         c = ae_corpus_create(tiny);
         add_all(c, 1, large, 1000);
         ae_corpus_free(c);
     }
 }
 
-/* A conversation whose turns each begin with all earlier ones takes the room of its last turn, and no more. */
+/* A conversation whose turns each begin with all earlier ones takes the memory of its last turn only. */
 static void test_the_same_text_is_added_once(void **state)
 {
     (void)state;
@@ -169,7 +169,7 @@ static void test_files_keep_scopes(void **state)
     size_t n_read, n_all = 0;
     for (uint32_t i = 0; i < N_SCOPES; i++) n_all += LENGTH - i;
     assert_true(ae_corpus_read(again, bytes, n, N_VOCAB, &n_read));
-    /* a block that was added before is not added again; what begins one block anew reaches back over another */
+    /* a block that was added before is not added again; a text that starts a new block overlaps the one before */
     assert_in_range(n_read, n_all, n_all + N_SCOPES * 2 * 64);
     for (uint32_t i = 0; i < N_SCOPES; i++)
         for (uint32_t k = 0; k < N_SCOPES; k++)

@@ -1,5 +1,5 @@
 /* test_cpu_level.c - kernel levels by name: one that is unknown, and one that this machine lacks, are wrong arguments. Matrix
- * tiles are taken away (the build puts __wrap_ae_os_ask_for_tiles in the place of the system's answer). */
+ * tiles are denied (the build replaces the system's answer by __wrap_ae_os_ask_for_tiles). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

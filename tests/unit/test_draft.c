@@ -37,7 +37,7 @@ static ae_draft_request tree_of(const int32_t *tokens, size_t n, uint32_t depth,
     return (ae_draft_request){.tokens = tokens, .n_tokens = n, .max_depth = depth, .max_nodes = nodes, .shape = AE_DRAFT_TREE};
 }
 
-/* Proposes and checks what holds for every drafter. */
+/* Proposes a tree and checks the properties that every drafter must have. */
 static void propose(ae_drafter *d, ae_draft_request request, int32_t n_vocab, ae_tree *tree)
 {
     memset(tree, 0xa5, sizeof *tree); /* nothing after n may be read */
@@ -89,7 +89,7 @@ static ae_drafter *ngram(uint32_t n_slots)
 
 /* ---- The automaton --------------------------------------------------------------------------------- */
 
-/* Length of the longest suffix of t[0..n) that ended before; *ends how often it ends, *latest where last before n. */
+/* Length of the longest suffix of t[0..n) that occurred before; *ends: how often, *latest: where last before n. */
 static uint32_t brute(const int32_t *t, size_t n, uint32_t *ends, size_t *latest)
 {
     uint32_t longest = 0;
@@ -140,7 +140,7 @@ static void test_suffix_brute_force(void **state)
     ae_suffix s = {0};
     for (uint64_t round = 0; round < 4000; round++) {
         const int32_t n_vocab = 1 + (int32_t)(round % 5);
-        /* all counts are exact while no more suffixes recur than a token updates */
+        /* counts are exact as long as no more suffixes recur than one token updates */
         const size_t n = n_vocab == 1 ? AE_SUFFIX_WALK : round % 64 == 63 ? 160 : 1 + dice(1, round) % 48;
         random_tokens(100 + round, (uint32_t)n_vocab, t, n);
         if (round % 3 == 2) /* a copy inside */
@@ -203,7 +203,7 @@ static void test_suffix_million(void **state)
         uint32_t length;
         ae_suffix_match(&s, &length);
         if (kind == 0) assert_int_equal(length, n - 1);
-        ae_suffix_clear(&s); /* that much memory is given back */
+        ae_suffix_clear(&s); /* the memory that is returned */
         assert_null(s.states);
         ae_suffix_free(&s);
     }
@@ -303,7 +303,7 @@ static void mixed_text(uint64_t key, uint32_t n_vocab, uint32_t noise_percent, i
     }
 }
 
-/* Beliefs agree with what comes: over all nodes whose parents were right, the sum of p is the number of hits. */
+/* Beliefs are calibrated: over all nodes whose parents were right, the sum of p is the number of hits. */
 static void test_ngram_honest(void **state)
 {
     (void)state;
@@ -334,7 +334,7 @@ static void test_ngram_honest(void **state)
             if (getenv("AERIE_TEST_VERBOSE"))
                 print_message("kind %u bin %d: %6.0f nodes, believed %.3f, right %.3f\n", kind, bin, nodes[bin],
                               believed[bin] / (nodes[bin] + 1e-9), hits[bin] / (nodes[bin] + 1e-9));
-            /* a token is judged up to eight times, so that few nodes are fewer events yet */
+            /* a token is judged up to eight times, so the nodes are fewer independent events */
             if (nodes[bin] >= 1000) assert_true(off < 0.1 * nodes[bin] && off > -0.1 * nodes[bin]);
         }
         d->ops->destroy(d);
@@ -447,7 +447,7 @@ static void test_ngram_begin(void **state)
     begin(d, 0);
     propose(d, chain_of(u, 120, 8), 1000, &tree); /* 5 was seen in the old sequence only */
     assert_int_equal(tree.n, 0);
-    propose(d, chain_of(t, 120, 8), 1000, &tree); /* another sequence without begin: starts over */
+    propose(d, chain_of(t, 120, 8), 1000, &tree); /* another sequence without a call of begin: the drafter starts over */
     assert_int_equal(tree.n, 8);
     assert_int_equal(accepted(&tree, t, 8), 8);
     propose(d, chain_of(t, 60, 8), 1000, &tree); /* a shorter one */

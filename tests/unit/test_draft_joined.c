@@ -1,4 +1,4 @@
-/* test_draft_joined.c - two drafters in one tree: what becomes of their nodes, who is asked, and what is passed on. */
+/* test_draft_joined.c - two drafters in one tree: their nodes, which of them is asked, and what is passed on. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include "fail_alloc.h"
 #include "draft/drafter.h"
 
-/* A drafter that says what it was told, and keeps count. */
+/* A drafter with prescribed drafts that counts its calls. */
 typedef struct parrot {
     ae_drafter base;
     ae_tree says;
@@ -60,7 +60,7 @@ static ae_drafter *joined(parrot *p, uint32_t n_slots)
 static const int32_t text[] = {9, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3};
 #define N_TEXT (sizeof text / sizeof text[0])
 
-/* As the speculation loop asks: n-grams first, then the other adds to them. */
+/* Asks as the speculation loop does: n-grams first, then the other drafter adds to them. */
 static aerie_status propose(ae_drafter *d, const ae_draft_request *requests, uint32_t n, aerie_error *error)
 {
     const aerie_status status = d->ops->propose_ngrams(d, requests, n, error);

@@ -1,7 +1,7 @@
 /* test_fail_alloc_chat.c - every allocation of rendering a conversation fails in turn, once or from then on.
  *
- * Each time: an error status with a sentence, nothing handed out, no block left behind. Not jansson's own: its reader
- * passes over some of them and goes on with a shorter string.
+ * Each time: an error status with a sentence, nothing handed out, no block left behind. Allocations of jansson are excluded:
+ * its reader ignores some failures and goes on with a shorter string.
  */
 #define _XOPEN_SOURCE 700 /* mkstemp */
 #include <setjmp.h>

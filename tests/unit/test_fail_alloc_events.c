@@ -1,6 +1,5 @@
 /* test_fail_alloc_events.c - requests whose events wait for aerie_session_poll while memory runs out: each allocation of their
- * steps fails once. At most one request ends, with a status; its last event comes all the same, and the others' answers are
- * whole. */
+ * steps fails once. At most one request ends, with a status; its last event still comes, and the other answers are complete. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
 #include <stdarg.h>

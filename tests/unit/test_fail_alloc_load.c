@@ -72,7 +72,7 @@ typedef struct life {
     const char *draft;  /* DRAFT: the file */
 } life;
 
-/* Tokenize, load, session, two answers, again on the same session, free: the first failure ends it. */
+/* Tokenizes, loads, opens a session, answers twice, again on the same session, and frees; the first failure ends it. */
 static aerie_status whole_life(const life *l, told *t, aerie_error *error)
 {
     aerie_model *model = NULL, *draft = NULL;
@@ -192,7 +192,7 @@ static void test_memory_plan(void **state)
         assert_int_equal(fail_alloc_live(), 0);
         if (status == AERIE_OK) assert_int_equal(plan.weight_bytes, want.weight_bytes);
         else assert_int_equal(status, AERIE_ERROR_MEMORY);
-        /* of a session that cannot be planned: more than there is */
+        /* a session that cannot be planned: it needs more memory than there is */
         if (status == AERIE_OK) assert_true(plan.session_bytes >= want.session_bytes);
     }
 }

@@ -1,5 +1,5 @@
-/* test_finite.c - weights that are not numbers are found in every type, wherever in a block a scale stands: against the
- * decoders' own view of it. */
+/* test_finite.c - weights that are not numbers are found in every type, wherever in a block a scale is; compared with what the
+ * decoders return. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* test_getters.c - what a model tells of itself: metadata and vocabulary; backends by name; threads that sessions share. */
+/* test_getters.c - facts of a model: metadata and vocabulary; backends by name; threads that sessions share. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <dirent.h>
 #include <math.h>
@@ -159,7 +159,7 @@ static void test_sessions_share_a_pool(void **state)
     }
     assert_int_equal(n_threads(), before);
     aerie_pool_free(pool);
-    assert_int_equal(n_threads(), before - 2); /* it has two threads beside that of its users */
+    assert_int_equal(n_threads(), before - 2); /* the pool has two threads beside those of its users */
     assert_int_equal(aerie_pool_create(&pool, 1025, &error), AERIE_ERROR_ARGUMENT);
     assert_null(pool);
     assert_non_null(strstr(error.text, "1025"));
@@ -185,7 +185,7 @@ static bool hear(void *user, const aerie_token_event *event)
     return true;
 }
 
-/* Five times the same token. */
+/* A prompt of five equal tokens. */
 static heard answer_of(aerie_session *session, int32_t token, bool special, const char *stop)
 {
     static const int32_t prompt[] = {5, 6, 7};

@@ -58,7 +58,7 @@ static int remove_folder(void **state)
     return rmdir(folder);
 }
 
-/* A path in the folder; four of them live at once. */
+/* A path in the folder; the last four results stay valid. */
 static const char *in_folder(const char *name)
 {
     static char paths[4][512];
@@ -278,7 +278,8 @@ static void test_copy(void **state)
     }
 }
 
-/* What a killed process left beside the file is removed by the next that writes it; files of living writers and others' stay.
+/* A leftover of a killed process is removed by the next process that writes the file; files of running writers and other files
+ * stay.
  */
 static void test_killed_writer(void **state)
 {
@@ -359,7 +360,7 @@ static void test_writer_misuse(void **state)
     assert_int_equal(access(in_folder("w.gguf"), F_OK), 0);
     unlink(in_folder("w.gguf"));
 
-    /* left unfinished: nothing remains */
+    /* not finished: no file remains */
     assert_ok(ae_gguf_writer_create(&w, in_folder("w.gguf"), &error));
     assert_ok(ae_gguf_writer_tensor(w, "t", AE_TYPE_Q4_0, 1, ne, &error));
     assert_ok(ae_gguf_writer_begin(w, &error));
@@ -375,7 +376,7 @@ static void test_writer_misuse(void **state)
     assert_ok(ae_gguf_writer_create(&w, in_folder("absent/w.gguf"), &error));
     assert_fails(ae_gguf_writer_begin(w, &error), AERIE_ERROR_IO, "No such file or directory");
     ae_gguf_writer_free(w);
-    /* a folder or a device cannot be replaced, also when it comes to stand there later */
+    /* a folder or a device cannot be replaced, even if it appears later */
     static const char *const taken[] = {folder, "/dev/null"};
     for (size_t i = 0; i < 2; i++) {
         assert_ok(ae_gguf_writer_create(&w, taken[i], &error));
@@ -392,7 +393,7 @@ static void test_writer_misuse(void **state)
     assert_int_equal(count_files(false), 0);
 }
 
-/* A disk that fills up: the reason is told, nothing remains, and what stood there before stays. */
+/* When the disk fills up, the reason is reported, no new file remains, and the old file stays. */
 static void test_write_fails(void **state)
 {
     (void)state;
@@ -579,7 +580,7 @@ static void test_split(void **state)
     aerie_error error;
     ae_gguf *g;
     save_set();
-    for (int i = 0; i < 3; i++) { /* any part brings all */
+    for (int i = 0; i < 3; i++) { /* any part opens all of them */
         assert_ok(ae_gguf_open(&g, in_folder(part_name(i)), NULL, &error));
         assert_null(gguf_check_all(g, NULL, 0));
         assert_int_equal(ae_gguf_n_files(g), 3);

@@ -314,7 +314,7 @@ static void test_limits(void **state)
     free(text);
 }
 
-/* More ways at once than a state may have: the way is closed, the matcher reports it and keeps working. */
+/* More ways at once than a state may have: the matcher refuses the byte, reports it and keeps working. */
 static void test_ambiguity(void **state)
 {
     (void)state;
@@ -334,7 +334,7 @@ static void test_ambiguity(void **state)
     ae_buf_free(&text);
 }
 
-/* Too many ways at the beginning are told before anything is walked; the same ways after a byte are no obstacle to starting. */
+/* Too many ways at the beginning are reported before anything is matched; if they come after a byte, matching starts. */
 /* ---- Lazy grammars ------------------------------------------------------------------------------ */
 
 static void check_lazy_failure(const aerie_lazy_params *p, aerie_status status, const char *part)
@@ -461,7 +461,7 @@ static void test_start(void **state)
 
 /* ---- States --------------------------------------------------------------------------------------------- */
 
-/* The same state whatever was walked before, also when the room was used up on the way. */
+/* A text leads to the same state whatever was matched before, even if the memory for states ran out meanwhile. */
 static void test_states(void **state)
 {
     (void)state;
@@ -471,7 +471,7 @@ static void test_states(void **state)
     const ae_gstate begin = m.current;
     assert_true(ae_matcher_advance(&m, "{\"a\":[1", 7));
     const ae_gstate here = m.current;
-    /* exploring leaves no trace */
+    /* exploring changes nothing */
     ae_gstate s = here;
     for (const char *p = ",{\"x\":\"y\"}]"; *p; p++) s = ae_matcher_step(&m, s, (uint8_t)*p);
     assert_true(s >= AE_GSTATE_FIRST);
@@ -489,7 +489,7 @@ static void test_states(void **state)
     assert_true(ae_matcher_may_end(&m, m.current));
     assert_true(ae_matcher_restart(&m));
     assert_true(m.current != begin || m.generation);
-    /* deep: stacks take all the room, and more of them than there is room for */
+    /* deep: stacks fill the memory, and there are more of them than fit */
     assert_true(ae_matcher_advance(&m, "{\"a\":", 5));
     size_t depth = 0;
     while (depth < 200000 && ae_matcher_advance(&m, "[", 1)) depth++;

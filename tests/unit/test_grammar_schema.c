@@ -1,6 +1,7 @@
-/* test_grammar_schema.c - schemas by hand: what is written how, what is refused with which place, limits, failing allocations.
+/* test_grammar_schema.c - schemas by hand: how values are written, which schemas are refused and with which place, limits,
+ * failing allocations.
  *
- * That random documents are accepted exactly when a validator accepts them is tests/schema's subject.
+ * tests/schema checks that random documents are accepted exactly when a validator accepts them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,7 +60,7 @@ static void test_objects(void **state)
                "{\"a\":null,\n\"b\":null,\"c\":null }"),
           LIST("{}", "{\"a\":null}", "{\"b\":null,\"a\":null}", "{\"b\":null,\"b\":null}", "{\"b\":null,}",
                "{\"b\":null,\"d\":1}", "null"));
-    /* as the standard has it: other keys, but none of these; other types */
+    /* as the standard says: other keys and other types are allowed */
     check("{\"properties\":{\"a\":{\"type\":\"null\"},\"ab\":{\"type\":\"null\"}}}", true,
           LIST("{}", "7", "{\"x\":1,\"\":2,\"b\":3,\"abc\":4,\"aa\":5,\"A\":6}", "{\"ab\":null,\"\\n\":0}"),
           LIST("{\"a\":1}", "{\"x\":1,\"a\":null}", "{\"x\":1,\"ab\":2}", "{\"\\u0061\":1}"));
@@ -209,7 +210,7 @@ static void test_lengths_beside_pattern(void **state)
     check("{\"allOf\":[{\"pattern\":\"^x\"},{\"maxLength\":5},{\"minLength\":5}]}", false, LIST("\"xabcd\""),
           LIST("\"x\"", "\"xabcde\"", "\"abcde\""));
     check("{\"pattern\":\"^(a*)*$\",\"minLength\":1}", false, LIST("\"a\"", "\"aaaaaaaa\""), LIST("\"\"", "\"b\""));
-    /* no way leads into a dead end: after "ab" nothing but the end is possible */
+    /* there are no dead ends: after "ab" only the end is possible */
     check("{\"pattern\":\"^(ab|abcdef)$\",\"maxLength\":5}", false, LIST("\"ab\""), LIST("\"abcdef\""));
     ae_grammar *g;
     ae_matcher m;
@@ -318,7 +319,7 @@ static void test_refused(void **state)
     }
 }
 
-/* Counts that no automaton holds are passed over with a warning; those beside them stand. */
+/* Counts that are too large for an automaton are ignored with a warning; other keywords still hold. */
 static void test_large_counts(void **state)
 {
     (void)state;
@@ -356,8 +357,8 @@ static void test_large_counts(void **state)
     }
 }
 
-/* Every keyword with a value of every kind, alone, beside a type, and held together with a schema that is well-formed:
- * an answer or a sentence, never a fault. */
+/* Every keyword with a value of every kind, alone, beside a type, and in allOf with a valid schema: it is compiled or refused
+ * with a sentence, never a crash. */
 static void test_values_of_any_kind(void **state)
 {
     (void)state;
@@ -557,7 +558,8 @@ static void test_limits(void **state)
     refuse_chain(1000, "schemas hold at once");
 }
 
-/* What many references lead to is compiled once, however many there are: each would be a level deeper than the one before. */
+/* The target of many references is compiled once, however many there are: otherwise each would be a level deeper than the one
+ * before. */
 static void test_many_references(void **state)
 {
     (void)state;
@@ -569,7 +571,7 @@ static void test_many_references(void **state)
     check(text.data, false, LIST("{}", "{\"p0\":{\"p999\":{}},\"p500\":{}}"),
           LIST("1", "{\"p1000\":{}}", "{\"p1\":1}", "{\"p2\":{},\"p1\":{}}"));
     ae_buf_free(&text);
-    /* what stands beside a reference still holds */
+    /* keywords beside a reference still hold */
     check("{\"$defs\":{\"s\":{\"type\":\"string\"}},\"properties\":{\"a\":{\"$ref\":\"#/$defs/s\",\"enum\":[1,\"x\"]}},"
           "\"required\":[\"a\"],\"type\":\"object\",\"additionalProperties\":false}", false, LIST("{\"a\":\"x\"}"),
           LIST("{\"a\":1}", "{\"a\":\"y\"}"));
@@ -604,7 +606,7 @@ static void test_long_enum(void **state)
           LIST("122", "1.", "2", "[12]", "[1,]", "[1,2,]", "{\"1\":[1]}", "\"12\"", "tru"));
     check("{\"enum\":[\"a\",\"b\"],\"const\":\"b\"}", false, LIST("\"b\""), LIST("\"a\""));
     check("{\"allOf\":[{\"enum\":[\"a\",\"b\",1]},{\"enum\":[\"b\",1,2]}]}", false, LIST("\"b\"", "1"), LIST("\"a\"", "2"));
-    /* Single values as alternatives are the same tree; what else is among them stays. */
+    /* Single values as alternatives become the same tree; other alternatives stay. */
     ae_buf_clear(&text);
     for (int i = 0; i < 20000; i++) ae_buf_addf(&text, "%s{\"const\":\"e%d\",\"title\":\"t\"}", i ? "," : "{\"anyOf\":[", i);
     ae_buf_adds(&text, ",{\"type\":\"integer\"},{\"enum\":[\"x\",null]}]}");

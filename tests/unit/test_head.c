@@ -133,7 +133,7 @@ static void test_eagle3_in_every_schema(void **state)
             for (int k = 1; k < 100; k++) assert_true(head->to_target[k] > head->to_target[k - 1]);
             assert_in_range(head->to_target[99], 99, 319);
             memcpy(first[i], head->to_target, sizeof first[i]);
-            if (i == 0) { /* ids as they stand in the file */
+            if (i == 0) { /* ids as in the file */
                 int64_t id = 0;
                 memcpy(&id, ae_gguf_tensor_find(head->gguf, "d2t")->data + 99 * (i32 ? 4 : 8), i32 ? 4 : 8);
                 assert_int_equal(id, head->to_target[99]);
@@ -191,7 +191,7 @@ static void test_variants(void **state)
     assert_non_null(head->layer.q_norm);
     assert_int_equal(h->window, 5);
     assert_int_equal(h->n_sinks, 2);
-    shape_is(head->embedding, 320, 32); /* narrower than the target: its own */
+    shape_is(head->embedding, 320, 32); /* narrower than the target, with an embedding of its own */
     shape_is(head->output, 320, 32);
     shape_is(head->fc, 32, 192);
     shape_is(head->fc_bias, 0, 32);
@@ -266,14 +266,14 @@ static void test_types_that_rows_do_not_suit(void **state)
         for (int k = 0; k < 4; k++) ae_dhead_free(make((mkhead_options){.kind = kinds[k], .type = types[i], .n_draft = 33}));
 }
 
-#pragma GCC diagnostic ignored "-Wmissing-field-initializers" /* what an edit or a case leaves out is 0 */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers" /* members that an edit or a case leaves out are 0 */
 
 /* ---- Edited files ---------------------------------------------------------------------------------- */
 
 typedef enum edit_kind { NONE, DROP, RENAME, U32, F32, BOOL, TEXT, LIST, SHAPE, NEW, MAP, MAP32 } edit_kind;
 
-/* What is done to the key or tensor `name`: a value of that type, a list of i32, another shape or a new tensor [b, a] (f32),
- * a d2t of other values. */
+/* An edit of the key or tensor `name`: a value of that type, a list of i32, another shape or a new tensor [b, a] (f32), a d2t
+ * with other values. */
 typedef struct edit {
     edit_kind kind;
     const char *name;
@@ -444,7 +444,7 @@ static void test_names_that_differ(void **state)
     assert_int_equal(head->hparams.taps[0], 2); /* 2, L/2, L-3 of 4 */
     assert_int_equal(head->hparams.taps[1], 2);
     assert_int_equal(head->hparams.taps[2], 1);
-    assert_int_equal(head->hparams.n_vocab, 0); /* not given anywhere */
+    assert_int_equal(head->hparams.n_vocab, 0); /* the file does not say it */
     assert_false(head->hparams.norm_before_residual);
     fits(head);
     ae_dhead_free(head), ae_buf_free(&bytes);

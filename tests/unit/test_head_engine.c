@@ -1,5 +1,5 @@
 /* Running drafter heads against the float64 reference: hidden rows and logits of true rows, of chains and of trees, for every
- * kind and variant; how true rows are batched changes no bit; windows; what is shared between sequences. */
+ * kind and variant; the batching of true rows changes no bit; windows; rows shared between sequences. */
 #define _XOPEN_SOURCE 700 /* mkstemp */
 #include <math.h>
 #include <setjmp.h>
@@ -138,7 +138,7 @@ static void check(const rig *r, uint32_t out, int row, const char *what)
     double all[4096];
     const uint32_t n = r->head_net->n_draft;
     assert_true(n <= 4096);
-    /* rows that the engine trimmed the target's head to */
+    /* the rows of the target's head that the engine kept */
     for (uint32_t i = 0; i < n; i++)
         all[i] = r->head_net->trimmed && !r->head->to_target ? logits[r->head_net->to_target[i]] : logits[i];
     const double dl = distance(ae_dhead_logits(r->head_engine, out), all, n);
@@ -343,7 +343,7 @@ static void test_window_beyond_the_context(void **state)
     close_rig(&r);
 }
 
-/* What does not fit a pass is refused, whatever the build, and nothing is written. */
+/* Rows that do not fit a pass are refused in every build, and nothing is written. */
 static void test_rows_that_do_not_fit(void **state)
 {
     (void)state;
@@ -427,7 +427,7 @@ static void close_lone(lone_head *l)
     ae_dhead_free(l->head);
 }
 
-/* A true row; what it feeds back, to fed [width]. */
+/* Runs a true row and copies what it feeds back to fed [width]. */
 static const float *run_lone(const rig *r, const lone_head *l, const float *feature, int32_t token, float *fed)
 {
     uint32_t out;
@@ -439,7 +439,7 @@ static const float *run_lone(const rig *r, const lone_head *l, const float *feat
     return ae_dhead_logits(l->engine, out);
 }
 
-/* The second block of two does what it does alone, given what the first one put out for the row before. */
+/* The second block of two computes what it computes alone, given the first block's output for the row before. */
 static void test_mtp_blocks_follow_each_other(void **state)
 {
     (void)state;
@@ -477,7 +477,7 @@ static void test_mtp_blocks_follow_each_other(void **state)
         OK(ae_dhead_run_true(both.engine, &ok_error));
         OK(ae_dhead_sync(both.engine, &ok_error));
         if (at % 3) continue; /* no draft here */
-        /* the first drafted row is the second block's, the next too, by what it put out itself */
+        /* the first drafted row is the second block's, and so is the next, with that block's own output */
         int32_t row = -1;
         ae_dhead_engine *alone = second.engine;
         const uint32_t n_true = ae_dhead_n_true(alone, 0);

@@ -1,5 +1,5 @@
-/* test_head_find.c - aerie_drafter_head_find: which file beside a model is taken for its drafter head, going by names; and
- * the name that the head kept in models/ gives itself. */
+/* test_head_find.c - aerie_drafter_head_find: which file beside a model counts as its drafter head, by its name; and the name
+ * in the head that is kept in models/. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -60,7 +60,7 @@ static void test_beside(void **state)
     beside(folder, "c-q4_1.gguf", NULL);
     beside(folder, "d.gguf", "d-dflash.gguf");
     beside(folder, "e-q8_0.gguf", "e-dspark.gguf");
-    beside(folder, "a-instruct-q4_1.gguf", NULL); /* only one part of the name is left away */
+    beside(folder, "a-instruct-q4_1.gguf", NULL); /* only one part of the name may be missing */
     beside(folder, "a.bin", NULL);
     beside(folder, "-q4_1.gguf", NULL);
     beside(folder, ".gguf", NULL);

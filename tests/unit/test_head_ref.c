@@ -69,8 +69,8 @@ static void put_layer_keys(small *s, const char *arch)
 
 #define F(...) (const float[]){__VA_ARGS__}
 
-/* Queries are always (2, 0), keys (3, 0), before they are rotated: scores 6 cos(distance) / sqrt(2). Of the values the second
- * counts tenfold. */
+/* Queries are always (2, 0), keys (3, 0), before they are rotated: scores 6 cos(distance) / sqrt(2). The second value counts
+ * ten times as much. */
 static void put_layer(small *s, uint64_t n_in, const float *values)
 {
     put(s, "token_embd.weight", 2, 3, F(3, 4, 0, 2, 1, 1));
@@ -148,7 +148,7 @@ static void test_eagle3_by_hand(void **state)
         put(&s, "blk.0.attn_norm.weight", 2, 0, F(1, 1));
         put(&s, "blk.0.hidden_norm.weight", 2, 0, F(1, 1));
         put(&s, "output_norm.weight", 2, 0, F(1, 2));
-        put_layer(&s, 4, F(1, 0, 0, 0, 0, 0, 0, 1)); /* of the embedding the first, of the feature the second */
+        put_layer(&s, 4, F(1, 0, 0, 0, 0, 0, 0, 1)); /* the first element of the embedding, the second of the feature */
         ae_dhead *head = finish(&s);
         head_ref *ref = head_ref_create(head, NULL);
         assert_int_equal(head_ref_text(ref, text, features, 2), 1);
@@ -297,7 +297,7 @@ static void test_windows(void **state)
             assert_int_equal(head_ref_text(a, text, p.features, 8), 7);
             const bool all = window + n_sinks >= 8;
             assert_int_equal(!memcmp(head_ref_logits(a, 7), head_ref_logits(whole, 7), bytes), all);
-            for (int hidden = 0; hidden < 8; hidden++) { /* what the last row does not see may be anything */
+            for (int hidden = 0; hidden < 8; hidden++) { /* rows that the last row does not see may hold anything */
                 memcpy(changed, p.features, sizeof changed);
                 for (size_t k = 0; k < width; k++) changed[(size_t)hidden * width + k] += 0.5;
                 head_ref *b = head_ref_create(p.head, p.target);

@@ -1,4 +1,5 @@
-/* test_image.c - pictures: what Pillow makes of the same bytes and sizes (tests/golden/make_image_vectors.py), limits, damage.
+/* test_image.c - pictures: compared with Pillow for the same bytes and sizes (tests/golden/make_image_vectors.py), limits,
+ * damage.
  *
  * AERIE_RESIZE_VECTORS names a longer list of resizes than the tree keeps. */
 #define _GNU_SOURCE
@@ -199,7 +200,7 @@ static void names_other_formats(void **state)
     }
 }
 
-/* Files cut at each length, and with random bytes changed: refused or read, never more; the same twice. */
+/* Files cut at each length, and with random bytes changed: they are refused or read, twice with the same result. */
 static void survives_damage(void **state)
 {
     (void)state;

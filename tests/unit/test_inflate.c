@@ -39,7 +39,7 @@ static void need(aerie_status status, const aerie_error *error)
     if (status != AERIE_OK) fail_msg("%s", error->text);
 }
 
-/* What a model says to a fixed text, and how it goes on greedily. */
+/* Runs a model over a fixed text and continues it greedily. */
 typedef struct saying {
     float logits[N_TOKENS][MOST_VOCAB];
     int32_t tokens[N_MORE];
@@ -150,7 +150,7 @@ static void the_function_stays(void **state)
     }
 }
 
-/* A neuron that does not do its part is noticed: half of the down projection is not the same function. */
+/* A missing neuron is noticed: with half of the down projection the function differs. */
 static void the_test_can_fail(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* test_jinja.c - the template language, its limits, and chat rendering.
  *
- * Expectations: jinja_cases.json, made by make_jinja_cases.py with Python's jinja2. An error
- * there must be an error here; what a template itself raises must come through word for word.
+ * Expectations: jinja_cases.json, made by make_jinja_cases.py with Python's jinja2. An error there must be an error here; the
+ * text that a template raises must be reported word for word.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -265,7 +265,7 @@ static void test_bytes(void **state)
     assert_int_equal(ae_template_parse(&tmpl, "{{ '\xC3' }}", 8, &error), AERIE_ERROR_FORMAT);
     assert_null(tmpl);
     assert_int_equal(ae_template_parse(&tmpl, "", AE_TEMPLATE_MAX_BYTES + 1, &error), AERIE_ERROR_LIMIT);
-    /* Every prefix of a template parses or fails, and nothing else. */
+    /* Every prefix of a template parses or fails with a sentence. */
     static const char text[] = "{%- for a, b in d.items() if a -%}{{ a|join('\\x41') ~ [1, 2][0:1] }}{# c #}{% endfor %}"
                                "{% raw %}{% endraw %}";
     for (size_t n = 0; n < sizeof text; n++) {
@@ -316,7 +316,7 @@ static void test_objects(void **state)
     ae_value_heap_free(&heap);
 }
 
-/* What other engines have beyond jinja2's immutable sandbox, by which published templates were written. */
+/* Extensions of other engines to jinja2's immutable sandbox, which published templates use. */
 static void test_lists_that_change(void **state)
 {
     (void)state;

@@ -85,7 +85,7 @@ static void test_recursion(void **state)
     }
 }
 
-/* begin, n times `again`, middle, n times `close`, end: from some n on LIMIT, and never a crash. */
+/* A template of begin, n times `again`, middle, n times `close`, end: from some n on it gives LIMIT, and never a crash. */
 static void test_nesting(void **state)
 {
     (void)state;
@@ -114,7 +114,7 @@ static void test_nesting(void **state)
                 fail_msg("%s: status %d: %s", parts[i][1], (int)j.status, j.error.text);
             if (refused) assert_int_equal(j.status, AERIE_ERROR_LIMIT);
             refused = j.status == AERIE_ERROR_LIMIT;
-            if (counts[k] == 50) assert_false(refused); /* nobody writes more */
+            if (counts[k] == 50) assert_false(refused); /* deeper than any real template */
         }
         assert_true(refused);
     }

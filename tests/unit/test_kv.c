@@ -1,4 +1,5 @@
-/* test_kv.c - the page tables of the KV cache: what would write past them is refused in every build, and leaves them sound. */
+/* test_kv.c - the page tables of the KV cache: calls that would write past them are refused in every build, and leave them
+ * sound. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -102,7 +103,7 @@ static void test_truncate_and_forget(void **state)
     close_rig(&r);
 }
 
-/* Both sequences full, sharing pages: copies find their spare page, and n beyond what there is is cut. */
+/* Both sequences are full and share pages: copies find their spare page, and an n that is too large is cut. */
 static void test_share(void **state)
 {
     (void)state;
@@ -157,7 +158,7 @@ static void test_moves_of_several_runs(void **state)
                 for (size_t i = 0; i < n; i++) rows[p][i] = (uint8_t)(i % 2 ? 0x3c : p + i); /* numbers in every type */
                 expected[p] = p;
                 ops->kv_write(stream, kv, table, (int32_t)p, rows[p]);
-                ops->kv_read(stream, kv, table, (int32_t)p, rows[p]); /* as the type keeps it */
+                ops->kv_read(stream, kv, table, (int32_t)p, rows[p]); /* as the type stores it */
             }
             for (size_t i = 0; i < sizeof moves / sizeof *moves; i++) expected[moves[i].to] = expected[moves[i].from];
             int32_t *begin_there = on_device(backend, begin, sizeof begin);

@@ -15,7 +15,7 @@
 #include "aerie_measure.h"
 #include "mkmodel.h"
 
-/* One layer of 8 heads of 128: 65 MiB of f16 behind 16,384 positions, and a fraction of that of all else. */
+/* One layer of 8 heads of 128: 65 MiB of f16 for 16,384 positions, and a fraction of that for everything else. */
 enum { N_CTX = 16384, N_HEADS = 8, HEAD_DIM = 128 };
 
 static char path[] = "/tmp/aerie_kv_memory_XXXXXX";

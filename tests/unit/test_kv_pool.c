@@ -1,5 +1,5 @@
-/* test_kv_pool.c - the KV cache's pages: random lives of sequences in a small pool, against a plain model of what each slot
- * holds; with and without layers that have a window. */
+/* test_kv_pool.c - the KV cache's pages: random operations on sequences in a small pool, compared with a plain model of what
+ * each slot holds; with and without layers that have a window. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@
 #define HEAD_DIM 32
 #define NO_KEY ((ae_kv_key){0})
 
-/* What a position's bytes are here: a hash of the tokens up to it, so a page that was computed from other tokens shows. */
+/* A position's bytes are a hash of the tokens up to it here, so a page that was computed from other tokens is detected. */
 static uint64_t mix(uint64_t h, int32_t token)
 {
     h = (h ^ (uint32_t)token) * 0x9E3779B97F4A7C15u;
@@ -71,7 +71,7 @@ static void put(cache *c, uint32_t seq, uint32_t slot, uint64_t hash)
     ae_kv_write(c->kv, NULL, seq, slot, bytes);
 }
 
-/* What no row can see any more may be lost, and is zero then. */
+/* Positions that no row can see any more may be lost, and are zero then. */
 static void check_slot(const cache *c, uint32_t seq, uint32_t slot)
 {
     uint8_t bytes[2 * (2 * HEAD_DIM * 2 + 8)];
@@ -99,7 +99,7 @@ static void set_token(model_seq *m, uint32_t i, int32_t token)
     m->hash[i] = mix(i ? m->hash[i - 1] : 1, token);
 }
 
-/* Texts that share beginnings: few tokens to choose from, and mostly the same one at a position. */
+/* Texts that share beginnings: from few tokens, and mostly the same token at a position. */
 static int32_t some_token(cache *c, uint32_t position)
 {
     return draw(c, 60) ? (int32_t)(position % 7) : (int32_t)draw(c, 3);
@@ -145,7 +145,7 @@ static void adopt(cache *c, uint32_t seq)
     c->seqs[seq].n = got;
 }
 
-/* Into another cache and out of it again: what is seen comes back. */
+/* Saves a sequence to another cache and back: the visible positions are unchanged. */
 static void move_out(cache *c, uint32_t seq)
 {
     model_seq *m = &c->seqs[seq];
@@ -218,7 +218,7 @@ static void live(ae_kv_type type, uint32_t n_pages, uint32_t window)
         if (step % 16 == 0) check_all(&c);
     }
     print_message("%u reservations refused, %u adoptions, %u cuts to less\n", n_full, n_adopted, n_lower);
-    assert_true((n_full > 100 || n_pages > N_POOL) && n_adopted > 100); /* else the pool was no test */
+    assert_true((n_full > 100 || n_pages > N_POOL) && n_adopted > 100); /* otherwise the pool was too large to test anything */
     assert_true(!window || n_lower || n_pages == N_POOL);
     for (uint32_t i = 0; i < N_SEQS; i++) ae_kv_truncate(c.kv, i, 0);
     assert_int_equal(ae_kv_n_available(c.kv), n_pages);
@@ -236,7 +236,7 @@ static void test_random_lives(void **state)
     live(AE_KV_Q8_0, N_POOL, 0);
 }
 
-/* In a pool so small that every page has its part, and in one that loses them. */
+/* In a pool in which every page keeps its part of the window, and in one that gives parts up. */
 static void test_random_lives_with_windows(void **state)
 {
     (void)state;
@@ -273,7 +273,7 @@ static void test_windows_that_are_kept(void **state)
         assert_int_equal(ae_kv_commit(kv, NULL, 0, 50, NULL, 0), AERIE_OK);
     }
     assert_int_equal(ae_kv_landing(kv, 0, 4000), 4000);
-    assert_int_equal(ae_kv_landing(kv, 0, 3940), 3940); /* a page is spare, for drafts that are taken back */
+    assert_int_equal(ae_kv_landing(kv, 0, 3940), 3940); /* one page is spare, for drafts that are rejected */
     assert_int_equal(ae_kv_landing(kv, 0, 3000), 2000 / AE_KV_PAGE * AE_KV_PAGE + AE_KV_PAGE);
     assert_int_equal(ae_kv_landing(kv, 0, 2000), 2000);
     assert_int_equal(ae_kv_landing(kv, 0, 1800), 0);
@@ -306,7 +306,8 @@ static void test_least_recently_used_goes_first(void **state)
     ae_kv_truncate(c.kv, 0, 0);
     assert_int_equal(ae_kv_reserve(c.kv, NULL, 3, 3 * AE_KV_PAGE, NULL), AERIE_OK);
     assert_int_equal(ae_kv_match(c.kv, NO_KEY, text[0], 2 * AE_KV_PAGE), 2 * AE_KV_PAGE);
-    assert_int_equal(ae_kv_match(c.kv, NO_KEY, text[1], 2 * AE_KV_PAGE), AE_KV_PAGE); /* the leaf went, its parent is left */
+    assert_int_equal(ae_kv_match(c.kv, NO_KEY, text[1], 2 * AE_KV_PAGE), AE_KV_PAGE); /* the leaf was removed, its parent
+                                                                                       * remains */
     assert_int_equal(ae_kv_reserve(c.kv, NULL, 3, 6 * AE_KV_PAGE, NULL), AERIE_OK);
     assert_int_equal(ae_kv_match(c.kv, NO_KEY, text[0], 2 * AE_KV_PAGE), 0);
     assert_int_equal(ae_kv_match(c.kv, NO_KEY, text[2], 2 * AE_KV_PAGE), 2 * AE_KV_PAGE); /* sequence 2 holds it */

@@ -1,4 +1,4 @@
-/* test_limits.c - CPUs and memory of this process, from made-up trees of /proc and /sys. */
+/* test_limits.c - CPUs and memory of this process, from synthetic trees of /proc and /sys. */
 #define _XOPEN_SOURCE 700
 #include <setjmp.h>
 #include <stdarg.h>
@@ -163,7 +163,7 @@ static void test_memory(void **state)
     put("/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "20000\n");
     assert_int_equal(ae_os_memory_available_below(root), 40000);
     put("/sys/fs/cgroup/memory/job/memory.stat", "cache 9\ntotal_inactive_file 4000\ntotal_active_file 6000\n");
-    assert_int_equal(ae_os_memory_available_below(root), 50000); /* cached files give way */
+    assert_int_equal(ae_os_memory_available_below(root), 50000); /* memory of cached files counts as available */
     put("/sys/fs/cgroup/unified/a/memory.max", "max\n");
     put("/sys/fs/cgroup/unified/a/memory.current", "1000\n");
     assert_int_equal(ae_os_memory_available_below(root), 50000);

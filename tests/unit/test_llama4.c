@@ -1,4 +1,4 @@
-/* test_llama4.c - what llama.cpp's logits cannot show of Llama 4 in a short text: attention within chunks of positions, and the
+/* test_llama4.c - properties of Llama 4 that logits of a short text do not show: attention within chunks of positions, and the
  * temperature of queries in layers without rotation. Both begin at position 8192 of a real model; here at 16 and 7. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <math.h>
@@ -93,7 +93,8 @@ static void run(rig *r, const int32_t *tokens, uint32_t step)
     }
 }
 
-/* What the file's reader makes of the layers: three of four see a chunk and are rotated, the fourth sees all and is not. */
+/* The layers as the reader of the file sets them: three of four see a chunk and are rotated, the fourth sees everything and is
+ * not. */
 static void test_layers(void **state)
 {
     (void)state;
@@ -114,7 +115,7 @@ static void test_layers(void **state)
     close_rig(&r);
 }
 
-/* With chunks in all layers a row depends on the tokens of its own chunk alone, from the first to itself. */
+/* With chunks in all layers a row depends only on the tokens of its own chunk up to itself. */
 static void test_chunk_border(void **state)
 {
     (void)state;

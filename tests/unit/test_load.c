@@ -1,5 +1,5 @@
-/* test_load.c - the ways to load a model: same output from all, failing reads, a file that changes, cancelling; what is said
- * about memory before. */
+/* test_load.c - the ways to load a model: the same output from all, failing reads, a file that changes, cancelling; the plan of
+ * memory before. */
 #define _XOPEN_SOURCE 700 /* mkstemp, truncate */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -63,7 +63,7 @@ static aerie_model_params params_of(const way *w, const char *level)
     return p;
 }
 
-/* Descriptors in use, as a way to see that none was left open. */
+/* The number of open descriptors, to see that none was left open. */
 static int open_files(void)
 {
     const int fd = dup(0);
@@ -156,7 +156,7 @@ static void test_without_vocabulary(void **state)
     free(want.logits);
 }
 
-/* What a way reads, and keeps in memory. */
+/* The bytes that a way reads, and those that it keeps in memory. */
 static void test_what_is_read(void **state)
 {
     (void)state;
@@ -227,8 +227,8 @@ static void test_tables_and_experts(void **state)
     assert_in_range(planned_weights(path, &ways[2]), table, table + tensor_bytes(path, "token_embd.weight") * 40);
 }
 
-/* A draft model whose tokenizer makes more tokens of a text gets a larger context, and that is counted; if it shares too
- * little to draft, a session will say so. */
+/* A draft model whose tokenizer makes more tokens of a text gets a larger context, and that is counted; if it shares too few
+ * tokens to draft, a session reports that. */
 static void test_memory_of_a_draft_model(void **state)
 {
     (void)state;
@@ -364,7 +364,7 @@ static bool on_token(void *user, const aerie_token_event *event)
     return true;
 }
 
-/* Finite weights whose products are not: a sentence, not a text. */
+/* Finite weights whose products are infinite give an error with a sentence. */
 static void test_logits_that_are_no_numbers(void **state)
 {
     float huge[64];
@@ -432,7 +432,7 @@ static void test_progress_and_cancel(void **state)
         assert_int_equal(aerie_model_load(&model, path, &p, &error), AERIE_OK);
         assert_true(w.n_calls >= 2 && w.total > 0 && w.last == w.total);
         aerie_model_free(model);
-        const uint64_t n_calls = n_threads == 1 ? w.n_calls : 2; /* how many there are depends on who gets what */
+        const uint64_t n_calls = n_threads == 1 ? w.n_calls : 2; /* their number depends on which thread gets which part */
         for (uint64_t stop = 1; stop <= n_calls; stop++) {
             const int before = open_files();
             w = (watch){.stop_at = stop};

@@ -1,4 +1,4 @@
-/* test_log.c - what the library says by aerie_log: which sentence at which level to whom, by which thread; nothing without one.
+/* test_log.c - messages by aerie_log: which sentence, at which level, to which log, by which thread; none without a log.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <pthread.h>
@@ -61,7 +61,7 @@ static void test_models(void **state)
     static const char *const overrides[] = {"llama.context_length=int:77", "tokenizer.ggml.add_bos_tken=bool:true",
                                             "llama.attention.scale=float:0.2", "tokenizer.ggml.fim_pre_token_id=int:3",
                                             "general.version=str:2"};
-    aerie_model_free(load_with("m", NULL, 0, NULL)); /* nobody is told, nothing is printed */
+    aerie_model_free(load_with("m", NULL, 0, NULL)); /* without a log nothing is printed */
     aerie_model *m = load_with("m", overrides, 5, &h);
     said(&h, "info: loaded '");
     said(&h, "warning: override 'tokenizer.ggml.add_bos_tken=bool:true' changes nothing");
@@ -75,7 +75,7 @@ static void test_models(void **state)
     assert_null(aerie_log_level_name((aerie_log_level)-1));
 }
 
-/* A session tells its own log or else the model's. */
+/* A session reports to its own log, or else to the model's. */
 static void test_sessions(void **state)
 {
     (void)state;
@@ -136,7 +136,7 @@ static void test_optional_drafters(void **state)
     aerie_session_free(session);
     p.spec.type = AERIE_SPEC_EAGLE3; /* asked for by name, it must be usable */
     assert_int_equal(aerie_session_create(&session, other, &p, &error), AERIE_ERROR_ARGUMENT);
-    p.spec.type = AERIE_SPEC_AUTO, p.n_ctx = 7; /* no drafter's fault: its own sentence, and no word of drafters */
+    p.spec.type = AERIE_SPEC_AUTO, p.n_ctx = 7; /* not the drafter's fault: the sentence does not mention drafters */
     h.n[AERIE_LOG_WARNING] = 0;
     assert_int_equal(aerie_session_create(&session, m, &p, &error), AERIE_ERROR_ARGUMENT);
     assert_non_null(strstr(error.text, "the context size is 7"));
@@ -146,7 +146,7 @@ static void test_optional_drafters(void **state)
     aerie_model_free(other);
 }
 
-/* Sequences that had to wait for room are told of once, by the thread that steps. */
+/* Sequences that had to wait for memory are reported once, by the thread that steps. */
 static void test_a_full_cache(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
 /* test_long_texts.c - long texts of one kind of character through every tokenizer: nothing is lost, and 64 KiB of stack do.
  *
  * Long runs are what makes backtracking expressions recurse and merging go quadratic. Asserted: the tokens give the text back,
- * no limit is met (PCRE2's grows with the length of what it looks at, so a match must be linear), and a thread with a small
- * stack suffices. Time is not asserted but shown:
+ * no limit is reached (PCRE2's grows with the length of the text, so a match must be linear), and a thread with a small stack
+ * suffices. Time is not asserted but shown:
  *
  *     unit_test_long_texts --bench [--megabytes N] [VOCABULARY.gguf ...]
  *
@@ -211,7 +211,7 @@ static void test_every_pretokenizer(void **state)
     ae_vocab_free(vocab);
 }
 
-/* The patterns that scanners stand for, and that oracles run. */
+/* The patterns that scanners replace, and that oracles run. */
 static void test_every_pattern(void **state)
 {
     (void)state;

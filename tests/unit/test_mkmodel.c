@@ -1,5 +1,5 @@
-/* test_mkmodel.c - the model generator: every type has the promised spread, same options give the same bytes, a model with
- * fewer layers shares those it has. */
+/* test_mkmodel.c - the model generator: every type has the documented spread, the same options give the same bytes, a model
+ * with fewer layers has the same layers. */
 #define _XOPEN_SOURCE 700 /* mkstemp */
 #include <math.h>
 #include <setjmp.h>

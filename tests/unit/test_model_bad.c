@@ -1,5 +1,5 @@
-/* test_model_bad.c - models with experts or latent attention that cannot be: each is refused with a sentence that names the key
- * or tensor, what was found and what was expected. */
+/* test_model_bad.c - impossible models with experts or latent attention: each is refused with a sentence that names the key or
+ * tensor, what was found and what was expected. */
 #define _XOPEN_SOURCE 700 /* mkstemp */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,7 +35,7 @@ static uint8_t *make_model(const mk_options *o, size_t *n)
     return bytes;
 }
 
-/* A small one of that architecture. */
+/* A small model of that architecture. */
 static uint8_t *make_layers(const char *arch, uint32_t n_layers, size_t *n)
 {
     mk_options o;
@@ -57,7 +57,7 @@ static uint8_t *make(const char *arch, size_t *n)
     return make_layers(arch, 1, n);
 }
 
-/* Where `name` stands as a string of the file; the place after it. */
+/* The place after `name`, which is a string in the file. */
 static uint8_t *behind(uint8_t *bytes, size_t n, const char *name)
 {
     const size_t length = strlen(name);
@@ -72,7 +72,7 @@ static uint8_t *behind(uint8_t *bytes, size_t n, const char *name)
 
 static void set_count(uint8_t *bytes, size_t n, const char *key, uint32_t value)
 {
-    memcpy(behind(bytes, n, key) + 4, &value, 4); /* behind the value's type */
+    memcpy(behind(bytes, n, key) + 4, &value, 4); /* after the value's type */
 }
 
 static void rename_one(uint8_t *bytes, size_t n, const char *name, const char *to)
@@ -81,7 +81,7 @@ static void rename_one(uint8_t *bytes, size_t n, const char *name, const char *t
     memcpy(behind(bytes, n, name) - strlen(name), to, strlen(to));
 }
 
-/* Two dimensions of a tensor change places. */
+/* Swaps two dimensions of a tensor. */
 static void swap(uint8_t *bytes, size_t n, const char *name, int a, int b)
 {
     uint8_t *ne = behind(bytes, n, name) + 4, kept[8];

@@ -19,7 +19,7 @@
 
 static char folder[] = "/tmp/aerie_number_XXXXXX";
 
-/* The locale is made for the test, where the system has its sources; 0 also where it has not. */
+/* Makes the locale for the test if the system has its sources; returns 0 otherwise, too. */
 static int set_comma(void **state)
 {
     char command[256];
@@ -65,7 +65,7 @@ static void test_parse(void **state)
         assert_true(ae_number_parse(cases[i].text, &end) == cases[i].value);
         assert_int_equal(end - cases[i].text, cases[i].n);
     }
-    assert_true(strtod("0,5", NULL) == 0.5); /* the caller's locale is as it was */
+    assert_true(strtod("0,5", NULL) == 0.5); /* the caller's locale is unchanged */
 }
 
 static void test_is(void **state)

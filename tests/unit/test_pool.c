@@ -59,8 +59,8 @@ static void tally_item(void *context, uint32_t item, uint32_t i_worker)
     if (item < t->n) atomic_fetch_add(&t->count[item], 1);
 }
 
-/* Rounds that follow each other at once and differ in size: a worker that comes late meets the next one being laid out.
- * Pools that end at once: it meets their end. */
+/* Rounds of different sizes in quick succession, in which a late worker sees the next round being set up, and pools that end at
+ * once, in which it sees their end. */
 static void test_rounds_in_quick_succession(void **state)
 {
     (void)state;
@@ -102,7 +102,7 @@ static void *take_turns(void *user)
         for (uint32_t round = 0; round < 3; round++) ae_pool_run(s->pool, count, &s->counts, 50);
         if (s->coarse) {
             ae_pool_release(s->pool);
-            s->ok = s->ok && *s->in_turn == 1; /* nobody had the pool in between */
+            s->ok = s->ok && *s->in_turn == 1; /* no other thread had the pool in between */
             (*s->in_turn)--;
             ae_pool_release(s->pool);
         }
@@ -134,7 +134,7 @@ static void test_threads_share_a_pool(void **state)
     }
 }
 
-/* The items of a cut follow each other without a gap, none is empty, and short ones have the least asked for but the last. */
+/* The items of a cut are adjacent and not empty, and all but the last have at least the requested size. */
 static void test_items_cover_the_pieces(void **state)
 {
     (void)state;

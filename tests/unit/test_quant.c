@@ -1,6 +1,6 @@
 /* test_quant.c - tensor types: the table, 16-bit floats, the integer view, encoders and their bounds.
  *
- * That decoders mean what the formats say is tested in tests/golden/test_quant_vectors.c.
+ * tests/golden/test_quant_vectors.c tests decoders against the formats.
  */
 #include <float.h>
 #include <math.h>
@@ -259,7 +259,7 @@ static void test_decode_at_any_address(void **state)
             info->decode(blocks + offset, y, n);
             for (size_t i = 0; i < n; i++) assert_true(same_number(x[i], y[i]));
         }
-        info->decode(blocks, y, 0); /* nothing to do is allowed */
+        info->decode(blocks, y, 0); /* no elements are allowed */
         free(blocks);
         free(x);
         free(y);
@@ -302,11 +302,13 @@ static const struct {
     {AE_TYPE_Q5_1, 0.03825, 0.04653},
     {AE_TYPE_Q8_0, 0.00544, 0.00740},
     {AE_TYPE_Q2_K, 0.26494, 0.29775},
-    {AE_TYPE_Q3_K, 0.15338, 0.19214}, /* the least error is 5.6% and 6.8% lower, but text is predicted worse with it */
+    {AE_TYPE_Q3_K, 0.15338, 0.19214}, /* the smallest possible error is 5.6% and 6.8% lower, but models predict text worse with
+                                       * it */
     {AE_TYPE_Q4_K, 0.07049, 0.08703},
     {AE_TYPE_Q5_K, 0.03490, 0.04282},
     {AE_TYPE_Q6_K, 0.01750, 0.02269},
-    {AE_TYPE_IQ4_NL, 0.07553, 0.09430}, /* the least error is 1.7% and 2.9% lower, but text is predicted worse with it */
+    {AE_TYPE_IQ4_NL, 0.07553, 0.09430}, /* the smallest possible error is 1.7% and 2.9% lower, but models predict text worse
+                                         * with it */
     {AE_TYPE_IQ4_XS, 0.07486, 0.09246},
     {AE_TYPE_BF16, 0.00169, 0.00168},
     {AE_TYPE_TQ1_0, 0.81775, 0.84470},
@@ -346,7 +348,7 @@ static void test_encode_error(void **state)
         }
     }
     assert_int_equal(n_failed, 0);
-    for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) { /* no encoder without a bound */
+    for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) { /* every encoder has a bound */
         const ae_type_info *info = ae_type_get(type);
         bool bounded = false;
         for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) bounded |= bounds[i].type == type;
@@ -357,7 +359,7 @@ static void test_encode_error(void **state)
     free(blocks);
 }
 
-/* Decoded weights encoded again: nothing is left to lose but what a search does not find. */
+/* Decoded weights are encoded again: only the search can lose anything. */
 static void test_encode_again(void **state)
 {
     (void)state;
@@ -377,7 +379,7 @@ static void test_encode_again(void **state)
     }
 }
 
-/* A row with one weight in it: what comes back is nearer to it than nothing would be, and no other one outgrows it. */
+/* A row with a single weight: the decoded value is nearer to it than 0 is, and no other value is larger. */
 static void test_encode_one_hot(void **state)
 {
     (void)state;
@@ -405,7 +407,7 @@ static double weighted_error(const float *x, const float *y, const float *w, siz
     return sum;
 }
 
-/* Types that leave a choice use it; a factor on all importances changes nothing. */
+/* Types with a choice of codes use the importances; a factor on all of them changes nothing. */
 static void test_importance(void **state)
 {
     (void)state;
@@ -524,7 +526,7 @@ static void test_encode_strange_input(void **state)
             ae_type_encoder(info->type)(x, NULL, blocks + 1, N); /* at an odd address */
             info->decode(blocks + 1, y, N);
             if (info->dot == AE_DOT_FLOAT) continue;
-            if (kind >= 32) { /* importance may be anything, too */
+            if (kind >= 32) { /* importances may be hostile, too */
                 float z[N];
                 uint8_t other[N * sizeof(float)];
                 fill_strange(z, N, kind == 32 ? 35 : kind - 20);
@@ -569,7 +571,7 @@ static void fill_lanes(uint64_t key, int n, float *x, float *w)
 
 enum { MOST = 16 * 64, N_FLOATS = 14 * 16, N_CODES = 3 * MOST };
 
-/* Everything that a level gives for one input, one after the other. */
+/* All results of a level for one input, one after the other. */
 static void search_all(const ae_lane_search *s, const ae_lane_codes *codes, const float *x, const float *w, int n, int top,
                        float *f, int8_t *code)
 {
@@ -631,7 +633,7 @@ static void test_levels_search_alike(void **state)
     }
 }
 
-/* Runs that share a search do not touch each other: a row gives the bytes of its blocks alone. */
+/* Runs that share a search are independent: a row gives the bytes of its blocks encoded alone. */
 static void test_blocks_alone(void **state)
 {
     (void)state;

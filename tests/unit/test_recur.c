@@ -1,7 +1,7 @@
 /* test_recur.c - what the recurrent operations compute, against the published formulas in double.
  *
- * Bits are the business of kernels/test_kernels and laws/test_recur_laws; here a rule that is wrong shows: which group a head
- * belongs to, the order of gate and norm, the decay's sign, where a convolution begins.
+ * kernels/test_kernels and laws/test_recur_laws compare bits; this test finds wrong rules: which group a head belongs to, the
+ * order of gate and norm, the decay's sign, where a convolution begins.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -390,7 +390,7 @@ static void lab_run(const lab *l, const int32_t *tokens, uint32_t n_committed, c
     }
     l->backend->ops->conv(l->stream, &(ae_conv){.pass = &pass, .x = x[0], .x_stride = ABSORB_C, .weight = in_weight[0],
                                                 .silu = true, .y = c[0], .y_stride = ABSORB_C});
-    if (l->layer->kind == AE_STATE_MAMBA1) /* what it takes beside the convolution's result are parts of x here */
+    if (l->layer->kind == AE_STATE_MAMBA1) /* its inputs besides the convolution's result are parts of x here */
         l->backend->ops->recur(l->stream, &(ae_recur){.pass = &pass, .c = c[0], .c_stride = ABSORB_C, .a = x[0],
                                                       .ab_stride = ABSORB_C, .keys = x[0] + HEADS * VALUE,
                                                       .keys_stride = ABSORB_C, .y = y[0], .y_stride = HEADS * VALUE});
@@ -472,7 +472,7 @@ static void test_absorb(void **state)
     }
 }
 
-/* Shapes that the kernels cannot run. */
+/* Shapes that the kernels cannot run are refused. */
 static void test_refused(void **state)
 {
     static const struct {

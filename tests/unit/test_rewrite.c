@@ -1,5 +1,5 @@
-/* test_rewrite.c - a file written again in other types: which type a mix gives to what, bytes equal to the encoders'
- * own, metadata kept, heads, split sets, and every way in which it can fail.
+/* test_rewrite.c - a file written again in other types: the type that a mix gives each tensor, bytes equal to the encoders'
+ * own, metadata, heads, split sets, and all failures.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <math.h>
@@ -80,7 +80,7 @@ static aerie_status rewrite_with(const ae_rewrite_settings *s, const char *in, c
     return status;
 }
 
-/* No file of the folder but those named remains half-written. */
+/* No half-written file remains in the folder. */
 static void no_parts_left(void)
 {
     char line[160];
@@ -192,7 +192,7 @@ static void mixes_choose_as_llama_cpp_does(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         type_is(cases[i].mix, &m, cases[i].name, 4096, cases[i].type);
-    type_is("Q4_K_M", &m, "output.weight", 576, AE_TYPE_Q8_0); /* rows of no whole blocks */
+    type_is("Q4_K_M", &m, "output.weight", 576, AE_TYPE_Q8_0); /* rows that are not whole blocks */
     type_is("Q4_0", &tied, "token_embd.weight", 576, AE_TYPE_Q6_K);
     type_is("IQ2_XS", &tied, "blk.5.attn_v.weight", 4096, AE_TYPE_Q2_K); /* three query heads per KV head */
     type_is("IQ2_M", &tied, "blk.5.attn_v.weight", 4096, AE_TYPE_IQ3_S);
@@ -620,7 +620,7 @@ static void every_allocation_and_read_may_fail(void **state)
         const aerie_status status = rewrite_with(&s, at("in"), at("new"), 2, &error);
         if (!fail_alloc_disarm()) break;
         assert_int_equal(fail_alloc_live(), 0);
-        if (status != AERIE_OK) { /* some allocations are of the C library, which can do without */
+        if (status != AERIE_OK) { /* some allocations belong to the C library, which can do without */
             assert_int_equal(status, AERIE_ERROR_MEMORY);
             no_parts_left();
         }

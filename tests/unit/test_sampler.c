@@ -45,7 +45,7 @@ static int by_logit(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The same chain, written the slow and obvious way. */
+/* The same chain in the slow, obvious way. */
 static int32_t draw_plainly(const ae_sampling *p, const float *in, const int32_t *tokens, size_t n_tokens)
 {
     float logits[N];
@@ -149,7 +149,8 @@ static void test_frequencies(void **state)
     ae_sampler_free(s);
 }
 
-/* Over a flat vocabulary of 128k the token of the largest noise is drawn: the eight largest are as good as never equal. */
+/* Over a flat vocabulary of 128k the token with the largest noise is drawn: the eight largest values are practically never
+ * equal. */
 static void test_the_largest_noises_do_not_tie(void **state)
 {
     enum { N_VOCAB = 128256, N_POSITIONS = 100, N_TOP = 8 };
@@ -207,7 +208,7 @@ static void test_coupled_proposals(void **state)
     ae_sampler_free(s);
 }
 
-/* With filters too: then always, since what they leave is among the drafter's best. */
+/* The same with filters, where it always holds, since the remaining tokens are among the drafter's best. */
 static void test_filtered_proposals(void **state)
 {
     (void)state;
@@ -297,7 +298,7 @@ static void fetch(const bench *b, void *host, void *device, size_t n)
 
 enum { N_NODES = 3, N_ROWS = 2 * (1 + N_NODES) }; /* of two trees */
 
-/* The walk written the obvious way. */
+/* The walk in the obvious way. */
 static ae_walked walk_plainly(ae_sampler *sampler, const ae_walk_tree *t, float logits[][N], const int32_t *token,
                               const int32_t *parent, int32_t eog)
 {
@@ -320,7 +321,7 @@ static ae_walked walk_plainly(ae_sampler *sampler, const ae_walk_tree *t, float 
     }
 }
 
-/* What a tree holds is drawn, and what it does not; ends by length and by a token; rows without a number. */
+/* Draws of tokens in the tree and outside it; ends by length and by a token; rows without numbers. */
 static void test_walks_of_a_backend(void **state)
 {
     (void)state;
@@ -342,7 +343,7 @@ static void test_walks_of_a_backend(void **state)
                 trees[t] = (ae_walk_tree){.draw = ae_sampler_plain(samplers[t]), .room = ae_sampler_room(samplers[t]),
                                            .row = first, .output = first, .n = round % 5 ? N_NODES : 0,
                                           .n_most = 1 + round % 4, .position = 9 + round, .ends = t || round % 3};
-                /* a chain of what will be drawn, at whose second node a wrong token stands before the right one */
+                /* a chain of the tokens that will be drawn, with a wrong sibling before the second one */
                 parent[first] = (int32_t)first - 1;
                 parent[first + 1] = (int32_t)first, parent[first + 2] = parent[first + 3] = (int32_t)first + 1;
                 token[first + 1] = ae_sampler_draw(samplers[t], logits[first], NULL, 9 + round);

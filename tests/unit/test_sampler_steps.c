@@ -2,8 +2,8 @@
  * precision, written from llama.cpp's documented behaviour; mirostat's state; hostile logits; what is refused.
  *
  * The chain's candidates are compared as sets, log weights within 1e-4 (of more than one: else they do not matter). Where a
- * candidate lies within rounding of a border (1e-5) either answer is right; the definition says so, and those few rows are
- * counted and left out.
+ * candidate lies within rounding (1e-5) of a border, both answers are right; the definition reports that, and those few rows
+ * are counted and left out.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -106,7 +106,7 @@ static void dry(plain *c, const ae_sampling *p, const int32_t *tokens, size_t n,
         }
     int longest[N];
     memset(longest, -1, sizeof longest);
-    for (size_t end = 1; end < window; end++) { /* w[0..end) ends where the newest tokens may stand once more */
+    for (size_t end = 1; end < window; end++) { /* w[0..end) ends with an earlier copy of the newest tokens */
         size_t length = 0;
         while (length < end && length < limit && w[end - 1 - length] == w[window - 1 - length]) length++;
         if ((int)length > longest[w[end]]) longest[w[end]] = (int)length;
@@ -439,7 +439,7 @@ static void test_dry_breakers_are_found_in_the_text(void **state)
     ae_sampler *s;
     assert_int_equal(ae_sampler_create(&s, &p, vocab, n_vocab, 64, NULL), AERIE_OK);
     float *logits = calloc(n_vocab, sizeof *logits);
-    /* text, and by how much its next letter 'q' is weakened: base^(length - 2), length not reaching over a breaker */
+    /* a text, and the penalty of its next letter 'q': base^(length - 2), where the length stops at a breaker */
     const struct {
         const char *text;
         double penalty;
@@ -472,7 +472,7 @@ static void test_dry_breakers_are_found_in_the_text(void **state)
     ae_vocab_free(vocab);
 }
 
-/* mu as it should be, beside the sampler's; draws that are not emitted leave no trace. */
+/* Compares mu with the sampler's; draws that are not emitted change nothing. */
 static void test_mirostat_moves_with_emitted_tokens_only(void **state)
 {
     (void)state;
@@ -514,7 +514,7 @@ static void test_mirostat_moves_with_emitted_tokens_only(void **state)
         sum += surprise;
     }
     assert_true(n_checked > 150);
-    assert_true(fabs(sum / 200 - 3) < 0.3); /* what mirostat is for */
+    assert_true(fabs(sum / 200 - 3) < 0.3); /* the purpose of mirostat */
     ae_sampler_free(s);
 }
 

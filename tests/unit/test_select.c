@@ -1,6 +1,6 @@
 /* test_select.c - which positions attention chooses (ae_select), against a plain sort of scores in double.
  *
- * The keys are made so that scores tie, are zero, negative and NaN: ties go to the lower position, a NaN comes last. Rows of
+ * The keys produce scores that tie, are zero, negative and NaN: a tie chooses the lower position, a NaN comes last. Rows of
  * drafts see their path, and no row's choice changes with the rows around it, or with threads. Groups that choose blocks are
  * checked in the same way.
  */
@@ -254,7 +254,7 @@ static void test_blocks(void **state)
     }
 }
 
-/* A position beyond what the stream was made for is a fault with a sentence, not a write outside of an array. */
+/* A position beyond the size of the stream is a fault with a sentence, not a write outside an array. */
 static void test_too_far(void **state)
 {
     rig g;

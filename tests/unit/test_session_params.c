@@ -1,5 +1,5 @@
-/* test_session_params.c - what a caller may put into aerie_session_params and aerie_spec: every field out of range is refused
- * with a sentence that names it, by the session and by the memory plan, before anything is made of it. */
+/* test_session_params.c - ranges of aerie_session_params and aerie_spec: every field out of range is refused with a sentence
+ * that names it, by the session and by the memory plan, before it is used. */
 #define _XOPEN_SOURCE 700 /* mkstemp */
 #include <math.h>
 #include <setjmp.h>
@@ -73,7 +73,7 @@ static void test_every_field(void **state)
     REFUSED("needs a drafter head", p.spec.type = AERIE_SPEC_MEDUSA);
 }
 
-/* What tests ask for beyond aerie.h is checked, too. */
+/* Parameters for tests (test_drafters.h) are checked, too. */
 static void test_drafters_of_tests(void **state)
 {
     (void)state;

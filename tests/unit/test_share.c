@@ -1,5 +1,5 @@
 /* test_share.c - shares of passes (speculate/share.h), on simulated machines: how much requests of several parties slow each
- * other down, that nobody is limited where it would bring nothing, and that costs are found from the times of passes. */
+ * other down, that nobody is limited without benefit, and that costs are estimated from the times of passes. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -122,7 +122,7 @@ static void test_a_group_shares_the_pass_with_one(void **state)
     party parties[] = {{1, 1, 1, 50, 0, 0}, {1, 2, 4, 4000, 0, 0}};
     ae_share share = start(8, tiny_model);
     const double seconds = play(&share, tiny_model, parties, 2);
-    assert_int_equal((int)parties[0].got, PASSES); /* who wants least is in every pass */
+    assert_int_equal((int)parties[0].got, PASSES); /* the party that wants least is in every pass */
     assert_true(parties[1].got > PASSES / 5.0 && parties[1].got < PASSES);
     assert_true(seconds < 2.0 * PASSES * 1.1);
     ae_share_free(&share);
@@ -199,7 +199,7 @@ static void test_costs_are_found(void **state)
     ae_share_free(&share);
 }
 
-/* Times that no machine has leave numbers that can be worked with. */
+/* Impossible times leave usable estimates. */
 static void test_odd_times(void **state)
 {
     (void)state;
@@ -242,7 +242,7 @@ static double drafts_of(ae_share *share, ae_share_cost c, uint32_t n, bool with_
     return drafts;
 }
 
-/* Drafts behind long contexts are dear, so few are allowed beside another party, and shortly after. */
+/* Drafts after long contexts are expensive, so few are allowed beside another party, and shortly after. */
 static void test_drafts_are_shared_by_time(void **state)
 {
     const ae_share_cost c = {0.03, 1e-3, 2e-6};

@@ -22,17 +22,18 @@ static void test_by_speed(void **state)
     (void)state;
     expect((ae_group_speed[]){{100, 0}, {100, 0}}, 2, GIB, (uint32_t[]){8, 8});
     expect((ae_group_speed[]){{100, 0}, {96, 0}, {50, 0}, {1, 0}}, 4, GIB, (uint32_t[]){8, 8, 4, 1});
-    expect((ae_group_speed[]){{0, 0}, {0, 0}, {0, 0}}, 3, GIB, (uint32_t[]){8, 8, 8}); /* nobody could measure */
+    expect((ae_group_speed[]){{0, 0}, {0, 0}, {0, 0}}, 3, GIB, (uint32_t[]){8, 8, 8}); /* no machine could measure */
     expect((ae_group_speed[]){{0, 0}, {5, 0}}, 2, GIB, (uint32_t[]){1, 8});
 }
 
 static void test_by_memory(void **state)
 {
     (void)state;
-    /* half of 16 GiB does not fit into 4, of which an eighth stays free */
+    /* half of 16 GiB does not fit in 4 GiB, of which an eighth stays free */
     expect((ae_group_speed[]){{100, 64 * GIB}, {100, 4 * GIB}}, 2, 16 * GIB, (uint32_t[]){8, 2});
     expect((ae_group_speed[]){{100, 64 * GIB}, {100, 1}}, 2, 16 * GIB, (uint32_t[]){8, 0});
-    expect((ae_group_speed[]){{100, 1}, {100, 1}}, 2, 16 * GIB, (uint32_t[]){1, 1}); /* nobody has room: loading says so */
+    expect((ae_group_speed[]){{100, 1}, {100, 1}}, 2, 16 * GIB, (uint32_t[]){1, 1}); /* no machine has room: loading reports
+                                                                                      * that */
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-/* test_stops.c - stop strings: for random texts, cuts and stop lists what comes out is what a plain search over the whole text
- * leaves; bytes come as early as they can; log-probabilities against plain sums in double. */
+/* test_stops.c - stop strings: for random texts, cuts and stop lists the result is that of a plain search over the whole text;
+ * bytes are released as early as possible; log-probabilities against plain sums in double. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #include "sample/logprobs.h"
 #include "text/stops.h"
 
-/* Where the text is cut: the first end of any stop string, of the longest that ends there its beginning. n: nowhere. */
+/* Where the text is cut: the beginning of the longest stop string that ends at the first end of any. n: nowhere. */
 static size_t search(const char *text, size_t n, const char *const *stops, size_t n_stops, bool *found)
 {
     for (size_t end = 1; end <= n; end++) {
@@ -30,7 +30,7 @@ static size_t search(const char *text, size_t n, const char *const *stops, size_
     return n;
 }
 
-/* How many of text[0..n) are certain: all but the longest suffix that begins a stop string. */
+/* How many bytes of text[0..n) are certain: all but the longest suffix that begins a stop string. */
 static size_t certain(const char *text, size_t n, const char *const *stops, size_t n_stops)
 {
     for (size_t from = 0; from < n; from++)

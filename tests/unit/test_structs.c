@@ -1,5 +1,5 @@
-/* test_structs.c - public structs of other versions' sizes: what an older caller does not know keeps its default, what a newer
- * one sets is refused, and nothing is written beyond a caller's struct. */
+/* test_structs.c - public structs of other versions' sizes: fields that an older caller lacks keep their defaults, unknown
+ * fields that a newer one sets are refused, and nothing is written beyond a caller's struct. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -85,14 +85,14 @@ static void test_initialisers(void **state)
     }
 }
 
-/* Sessions from parameters cut before a field: it keeps its default. */
+/* Sessions from parameters that are cut before a field use its default. */
 static void test_older_callers(void **state)
 {
     (void)state;
     aerie_error error = {0};
     aerie_session *session;
     room r;
-    memset(&r, 0xff, sizeof r); /* what lies behind must not be read */
+    memset(&r, 0xff, sizeof r); /* bytes after it must not be read */
     r.session.size = offsetof(aerie_session_params, n_seqs);
     r.session.n_ctx = 64;
     need(aerie_session_create(&session, model, &r.session, &error), &error);

@@ -214,7 +214,7 @@ static void test_long_texts(void **state)
                 memcpy(text + done, classes[k], n_class);
                 done += n_class;
             }
-            text[done] = 'x'; /* what follows the run decides much of the patterns */
+            text[done] = 'x'; /* what follows a run changes the result of many patterns */
             check_round_trip(v, text, done + 1);
         }
         ae_vocab_free(v);
@@ -224,7 +224,7 @@ static void test_long_texts(void **state)
 
 /* ---- Merging against the plain definition --------------------------------------------------- */
 
-/* Merge the best pair, leftmost first, until none is left. */
+/* Merges the best pair, leftmost first, until there is none. */
 static size_t merge_plainly(const ae_vocab *v, const char *word, size_t n, int32_t *ids)
 {
     for (size_t i = 0; i < n; i++) ids[i] = v->byte_symbol[(uint8_t)word[i]];
@@ -347,7 +347,7 @@ static void test_scanners(void **state)
     }
 }
 
-/* Runs of white space and of digits, with what makes a difference before, inside and after them. */
+/* Runs of white space and of digits, with the characters that matter before, inside and after them. */
 static void test_runs(void **state)
 {
     (void)state;
@@ -379,7 +379,7 @@ static void test_runs(void **state)
     }
 }
 
-/* Where Kimi K2's published expression cuts: by Python's package regex, whose classes can be subtracted as there. */
+/* Where Kimi K2's published expression cuts, according to Python's package regex, which supports its subtraction of classes. */
 static void test_kimi_k2(void **state)
 {
     (void)state;
@@ -428,7 +428,7 @@ static void check_refused(maker *make_file, vocab_make how, aerie_status want, c
     ae_buf_free(&file);
 }
 
-/* An unknown tokenizer: ids without texts, and texts are refused with a sentence that has the word. */
+/* An unknown tokenizer: ids work, texts are refused with a sentence that names the tokenizer. */
 static void check_raw(vocab_make how, const char *word)
 {
     ae_buf file = {0}, text = {0};
@@ -477,7 +477,7 @@ static void test_wordpiece(void **state)
     check_pieces(vocab, "[SEP]", plain, " [[[UNK]]| ]");
     check_pieces(vocab, "\xe2\x96\x81hello e\xe2\x96\x81hello", plain, "[[UNK]][[UNK]]");
     check_pieces(vocab, " \n ", around, "[[CLS]][[SEP]]");
-    /* 100 characters are a word, 101 are none. */
+    /* 100 characters are a word, 101 become [UNK]. */
     char text[128];
     memset(text, 'a', sizeof text);
     ae_tokens tokens = encode(vocab, text, 100, plain);
@@ -497,7 +497,7 @@ static void test_wordpiece(void **state)
     ae_buf_free(&file);
 }
 
-/* An id that no token has is passed over, with a sentence, unless every text would get that token. */
+/* An id that no token has is ignored with a message, unless every text would get that token. */
 static void test_ids_of_no_token(void **state)
 {
     (void)state;
@@ -595,7 +595,7 @@ static void test_memory(void **state)
                 assert_int_equal(status, AERIE_OK);
                 break;
             }
-            /* without its word cache, encoding is slower and nothing else */
+            /* without its word cache encoding is slower, with the same result */
             if (status != AERIE_OK) assert_int_equal(status, AERIE_ERROR_MEMORY);
         }
         ae_buf_free(&file);

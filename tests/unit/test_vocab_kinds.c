@@ -1,6 +1,5 @@
-/* test_vocab_kinds.c - vocabularies other than byte-level BPE, SPM and WordPiece, made in memory: what text becomes, what
- * tokens print, and files that are refused. Ids of real vocabularies are compared in golden/tokenizer_vectors and
- * tests/tokenizers.
+/* test_vocab_kinds.c - vocabularies other than byte-level BPE, SPM and WordPiece, made in memory: encoding, decoding, and files
+ * that are refused. Ids of real vocabularies are compared in golden/tokenizer_vectors and tests/tokenizers.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -90,7 +89,7 @@ static void test_bare_words(void **state)
     ae_vocab_free(v);
 }
 
-/* tiktoken's rule gives what merges in the order of the ids give. */
+/* tiktoken's rule gives the same as merges in the order of the ids. */
 static void test_without_merges(void **state)
 {
     (void)state;
@@ -123,7 +122,7 @@ static void test_unigram(void **state)
     assert_string_equal(ae_vocab_kind(v), "unigram");
     assert_true(ae_vocab_adds_eos(v) && !ae_vocab_adds_bos(v));
     assert_int_equal(v->unknown, 2);
-    check_pieces(v, "hello", plain, "h|e|llo"); /* no space before the first word: no key asks for one */
+    check_pieces(v, "hello", plain, "h|e|llo"); /* no space before the first word, since no key asks for one */
     v->add_space_prefix = v->collapses_spaces = true;
     check_pieces(v, "hello", full, " hello[</s>]");
     check_pieces(v, "  hello \t", plain, " hello| [<unk>]"); /* a tab is not a space without a map */
@@ -147,8 +146,8 @@ static void test_unigram(void **state)
     ae_vocab_free(v);
 }
 
-/* The array of a map with two keys, by hand: "A" becomes "a", and "AB" becomes "l l". Offsets: 0x100 from the root, 0x200 from
- * the node of A, 0x300 from that of AB. */
+/* The array of a map with two keys, worked out by hand: "A" becomes "a", and "AB" becomes "l l". Offsets: 0x100 from the root,
+ * 0x200 from the node of A, 0x300 from that of AB. */
 static ae_buf small_map(uint32_t value_of_a, uint32_t offset_of_root)
 {
     uint32_t units[0x400] = {0};
@@ -257,7 +256,7 @@ static void test_refused(void **state)
     refused(vocab_make_rwkv, (vocab_make){.short_types = true}, "tokenizer.ggml.token_type");
 }
 
-/* With memory kept from call to call, the same tokens; and a long text in one call. */
+/* Reusing memory from call to call gives the same tokens; so does a long text in one call. */
 static void test_kept_memory(void **state)
 {
     (void)state;

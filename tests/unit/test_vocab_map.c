@@ -1,8 +1,7 @@
 /* test_vocab_map.c - two vocabularies: which tokens are the same, and sequences of one in the tokens of the other.
  *
- * Vocabularies that differ in order, merges, size and kind, all pairs of them. What must hold of every pair, roles, what is
- * refused; sequences that grow, shrink and change, compared with the same made from nothing; cost, and memory; every
- * allocation failing.
+ * Vocabularies that differ in order, merges, size and kind, all pairs of them. Properties of every pair, roles, refusals;
+ * sequences that grow, shrink and change, compared with the same ones made at once; cost and memory; every allocation failing.
  */
 #define _XOPEN_SOURCE 700 /* mkstemp */
 #include <setjmp.h>
@@ -108,7 +107,7 @@ static void check_map(const ae_vocab *target, const ae_vocab *draft)
         assert_int_equal(ae_vocab_is_control(target, targets[i]), ae_vocab_is_control(draft, drafts[i]));
         if (!ae_vocab_is_control(target, targets[i])) assert_true(same_bytes(target, targets[i], draft, drafts[i]));
     }
-    /* nothing that could be shared is left out, nor is anything but bytes that stand twice */
+    /* nothing that could be shared is left out, except bytes that occur twice */
     for (int32_t i = 0; i < ae_vocab_n_tokens(target); i++) {
         if (ae_vocab_is_control(target, i) || target->types[i] == AE_TOKEN_UNUSED) continue;
         bool there = false;
@@ -168,7 +167,7 @@ static void test_special_tokens_by_text_and_by_role(void **state)
             assert_int_equal(ae_vocab_map_to_draft(map, find(a, roles[i][0])), want);
             ae_vocab_map_free(map);
         }
-    ae_vocab_map *map = map_of(vocabs[USUAL], vocabs[OTHER]); /* an end, though not the usual one */
+    ae_vocab_map *map = map_of(vocabs[USUAL], vocabs[OTHER]); /* an end of generation, but not the main one */
     assert_int_equal(ae_vocab_map_to_draft(map, MK_TOKEN_END), find(vocabs[OTHER], "<|eot_id|>"));
     ae_vocab_map_free(map);
     map = map_of(vocabs[OTHER], vocabs[SENTENCE]);
@@ -183,7 +182,7 @@ static void test_too_little_in_common_is_refused(void **state)
         ae_vocab_map *map = turned ? map_of(foreign, vocabs[USUAL]) : map_of(vocabs[USUAL], foreign);
         aerie_error error = {0};
         const aerie_status status = ae_vocab_map_check(map, "TARGET", "DRAFT", &error);
-        /* what the foreign one has, the other has too; but the sample is ASCII, which it cannot spell */
+        /* both have the foreign vocabulary's tokens, but it cannot spell the sample, which is ASCII */
         if (!turned) {
             const char *const parts[] = {"TARGET", "DRAFT", "bpe/smollm", "163 of the 319", "51.1%", "50%", "ngram"};
             assert_int_equal(status, AERIE_ERROR_UNSUPPORTED);
@@ -251,7 +250,7 @@ static void check_sequences(const ae_vocab *target, const ae_vocab *draft, uint6
     ae_retext r = {.map = map};
     uint64_t random = seed;
     for (int round = 0; round < 40; round++) {
-        /* goes on from somewhere, in steps as speculation makes them */
+        /* continues from some place, in steps like those of speculation */
         const size_t from = round ? mk_random(&random) % N : 0;
         const size_t end = from + write_tokens(target, &random, tokens + from, N - from);
         for (size_t n = from; n < end;) {
@@ -302,7 +301,7 @@ static void test_shared_tokens_go_over_one_by_one(void **state)
     ae_vocab_map_free(map);
 }
 
-/* A word with a token that the drafter lacks is what its own tokenizer makes of it. */
+/* A word with a token that the drafter lacks becomes the tokens of the drafter's own tokenizer. */
 static void test_words_are_spelled_as_the_drafter_learned_them(void **state)
 {
     (void)state;
@@ -352,7 +351,7 @@ static void test_each_token_costs_a_word_at_most(void **state)
     ae_vocab_map_free(map);
 }
 
-/* What was reserved is all that a sequence takes, whatever its tokens are. Returns how many bytes were spelled. */
+/* A sequence takes no more memory than was reserved, whatever its tokens are. Returns the number of bytes that were spelled. */
 static uint64_t check_memory(const ae_vocab *target, const ae_vocab *draft, uint64_t seed)
 {
     enum { N = 220, ROUNDS = 6 };
@@ -365,7 +364,8 @@ static uint64_t check_memory(const ae_vocab *target, const ae_vocab *draft, uint
     uint64_t random = seed;
     for (int round = 0; round < ROUNDS; round++) {
         write_tokens(target, &random, tokens, N);
-        for (int32_t id = 0, n = 0; round == 1 && id < ae_vocab_n_tokens(target); id++) { /* one word, as long as can be */
+        for (int32_t id = 0, n = 0; round == 1 && id < ae_vocab_n_tokens(target); id++) { /* one word of the greatest possible
+                                                                                           * length */
             uint32_t length;
             ae_strings_get(&target->pieces, id, &length);
             if (length < 3 || ae_vocab_map_to_draft(map, id) != AE_MAP_TEXT) continue;
@@ -451,7 +451,7 @@ static void test_memory(void **state)
             }
             const bool failed = fail_alloc_disarm();
             if (status != AERIE_OK) assert_int_equal(status, AERIE_ERROR_MEMORY);
-            if (status != AERIE_OK && map) { /* it goes on from where it was */
+            if (status != AERIE_OK && map) { /* it continues from where it was */
                 update(&r, tokens, 64);
                 same_as_from_nothing(&r, tokens, 64);
             }
