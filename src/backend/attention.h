@@ -205,6 +205,8 @@ typedef struct ae_attention {
  * With a block whole blocks of so many positions are chosen, n_most / block of them: a block's score is the highest of
  * those positions in it that the row sees, and the block of the row's own position and the n_local - 1 before it come first.
  * Of the row's own block only what the row sees is chosen.
+ * With `pooled` a block's score is that of the position that ends it. Chosen are n_most / block of the blocks whose end the row
+ * sees, and besides what it sees after the last of these; n_most % block is block - 1.
  * With `every`, only the positions p with (p + 1) % every == 0 can be chosen, and the results are those of ae_attention_more:
  * pos is -1 where there is none. */
 typedef struct ae_select {
@@ -214,8 +216,9 @@ typedef struct ae_select {
     uint32_t n_heads;
     uint32_t n_groups;       /* 0: one choice for all heads */
     uint32_t block, n_local; /* positions of a block, 0: none; n_local is at most n_most / block */
+    bool pooled;             /* with a block; no groups, no n_local */
     uint32_t every;          /* or 0; not with n_groups or block */
-    uint32_t n_most;         /* at least 1; a multiple of block if any row sees more */
+    uint32_t n_most;         /* at least 1; a multiple of block (or as `pooled` says) if any row sees more */
     const float *q;          /* [n_rows][n_heads][length of a key]; n_heads 0: n_most is enough for all */
     const float *weight;     /* [n_rows][n_heads]; NULL: a group has one head */
     int32_t *pos, *n_inplace; /* (out) [n_groups, at least 1][n_rows] x 2: of attention's places */

@@ -170,7 +170,7 @@ static void compress_layout(ae_layout *l, const ae_model *m, const ae_engine_opt
     const ae_hparams *h = &m->hparams;
     const size_t n = h->compress.n_groups ? o->n_batch : 0, wide = h->compress.widest ? 4 : 0; /* parts, values and scores */
     c->rows = ae_layout_add(l, n * wide * h->head_dim, sizeof(float));
-    c->index = ae_layout_add(l, n * wide * h->index.head_dim, sizeof(float));
+    c->index = ae_layout_add(l, (h->index.pool ? 2 * (size_t)o->n_batch : n * wide) * h->index.head_dim, sizeof(float));
     c->grouped = ae_layout_add(l, n * h->compress.n_groups * h->compress.n_out, sizeof(float));
     c->n_most_chosen = most_by_index(m, o);
 }
@@ -286,7 +286,7 @@ static ae_stream_options stream_options(const ae_model *m, const ae_state_shape 
         .max_in = widest > o->max_rank ? widest : o->max_rank,
         .moe = h->adapters.n ? switched : moe,
         .n_selected_from = h->index.n_heads || h->compress.widest ? most_seen(o) : 0,
-        .selects_blocks = h->index.block > 0,
+        .selects_blocks = h->index.block > 0 || h->index.pool > 0,
         .n_streams = h->n_streams, .n_banks = h->n_banks,
         .n_gathered = most_gathered(m, o), .gathered_dim = h->head_dim, .gathered_type = o->kv_type,
         .biased = h->biased, .hyper = h->hyper,

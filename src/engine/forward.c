@@ -292,7 +292,8 @@ static void end_streams(ae_engine *e, ae_engine_device *d, const ae_block *b)
         tap(e, d, n_layers);
     }
     for (uint32_t k = 0; k < b->h->n_streams; k++) tap(e, d, AE_TAP_STREAM + k);
-    ae_block_hyper_end(b, &e->net->hyper_end);
+    if (e->net->hyper_end.fn) ae_block_hyper_end(b, &e->net->hyper_end);
+    else ae_block_hyper_mean(b);
 }
 
 static void end_stream(ae_engine *e)
@@ -429,7 +430,8 @@ void ae_forward_move(ae_engine *e, uint32_t begin, uint32_t end)
     if (h->n_banks) move(e, d, d->block.banks, next, next->block.banks, (size_t)h->n_banks * h->n_embd);
     const size_t n_streams = ae_model_n_streams(h);
     if (n_streams) move(e, d, d->block.streams, next, next->block.streams, n_streams * h->n_embd);
-    const uint32_t mixer = (end + 1) / 2; /* the next one: a choice goes with the stream up to the last layer that takes it */
+    uint32_t mixer = (end + 1) / 2; /* the next one: a choice goes with the stream up to the last layer that takes it */
+    while (mixer < h->n_layers && e->net->model->layers[mixer].spec.index == AE_INDEX_NONE) mixer++;
     if (mixer < h->n_layers && e->net->model->layers[mixer].spec.index == AE_INDEX_OTHER) {
         move(e, d, d->selection.pos, next, next->selection.pos, 1);
         move(e, d, d->selection.n_inplace, next, next->selection.n_inplace, 1);

@@ -125,6 +125,7 @@ typedef struct ae_arch {
     bool altup;            /* ae_hparams.n_streams, by AltUp: altup.num_inputs */
     bool hyper;            /* ae_hparams.hyper */
     bool hyper_apart;      /* ae_hparams.hyper_magnitude */
+    bool hyper_mean;       /* the streams' mean is the row at the model's end */
     bool compress;         /* attention is AE_MIXER_COMPRESSED */
     bool token_experts;    /* hash_layer_count: in so many layers tokens have their experts from a table */
     bool sparse;           /* ae_layer_spec.sparse: activation_sparsity_scale, absent: of the first ten layers */
@@ -146,10 +147,12 @@ typedef struct ae_arch {
     bool mla_key_norm;     /* attn_k_norm is the norm of what rotates of a row */
     bool mla_head_gate;    /* the heads of latent attention have gates */
     bool mla_own_gate;     /* AE_OUT_GATE_OWN of latent attention, if there is an attn_gate */
+    bool mla_still;        /* ae_mla_hparams.still; index keys do not rotate either */
     bool index;            /* layers of latent attention have an index: ae_hparams.index */
     bool index_late;       /* ae_index_hparams.late; top_k may be 0: then there is no index */
     bool index_neox;       /* ae_index_hparams.neox */
     bool index_blocks;     /* layers after the dense ones have an index by which each KV head chooses blocks */
+    bool index_pool;       /* ae_index_hparams.pool, by attention.indexer.kpool */
     bool index_types;      /* attention.indexer.types: which layers have their own, the others take an earlier one's choice */
     bool recur_beside;     /* every layer has a recurrent mixer beside attention */
     bool no_attention;     /* every layer has a recurrent mixer and no attention */
@@ -158,6 +161,7 @@ typedef struct ae_arch {
     bool channel_mix;      /* RWKV: AE_FFN_CHANNEL_MIX, and WKV with a norm and weights of a row's own key; else Qwen2's form */
     bool bank;             /* ae_hparams.n_banks, by attn_res.block_size */
     bool bounded_decay;    /* KDA: the decay has a bound, and projections have full rank */
+    bool may_bound;        /* KDA: the decay has a bound if the file has one */
     /* experts */
     ae_arch_experts experts;
     ae_arch_shared shared;

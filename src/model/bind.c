@@ -194,7 +194,8 @@ static aerie_status read_rope(ae_binder *b, ae_hparams *h, ae_arena *arena)
     h->n_ropes = 1;
     *r = (ae_rope){.neox = b->arch->rope_neox, .n_rot = h->head_dim, .base = 10000.0f, .factor = 1.0f,
                    .n_ctx_orig = h->n_ctx_train};
-    if (!b->arch->no_attention) AE_TRY(ae_bind_count(b, "rope.dimension_count", &r->n_rot));
+    if (b->arch->mla_still) r->n_rot = 2; /* for none: no layer uses it */
+    else if (!b->arch->no_attention) AE_TRY(ae_bind_count(b, "rope.dimension_count", &r->n_rot));
     AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.freq_base"), false, &r->base, b->error));
     AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.scale_linear"), false, &r->factor, b->error));
     AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.scaling.factor"), false, &r->factor, b->error));

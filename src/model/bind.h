@@ -88,6 +88,10 @@ aerie_status ae_bind_switch(ae_binder *b, uint32_t i, const ae_hparams *h, ae_la
  * layer that has one. */
 aerie_status ae_bind_blocks_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers);
 aerie_status ae_bind_blocks(ae_binder *b, uint32_t i, const ae_hparams *h, ae_mla_layer *l);
+/* The same for an index whose keys stand for pools of positions: n_most, head_dim and n_heads are read already, and keys are
+ * weighed by a gate. */
+aerie_status ae_bind_pool_hparams(ae_binder *b, ae_index_hparams *index);
+aerie_status ae_bind_pool(ae_binder *b, uint32_t i, const ae_hparams *h, ae_compressor *to);
 /* bind_compress.c: the same for attention over compressed rows, and for hyper-connections; their tensors, with a table of
  * tokens' experts in the arena. */
 aerie_status ae_bind_compress_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers);

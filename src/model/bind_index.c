@@ -1,4 +1,4 @@
-/* bind_index.c - keys and tensors of block-sparse attention (MiniMax-M3): see bind.h.
+/* bind_index.c - keys and tensors of block-sparse attention (MiniMax-M3), and of index keys for pools of positions: see bind.h.
  *
  * Owns nothing. The index of latent attention is in bind_mla.c. */
 #include "model/hparams.h"
@@ -42,4 +42,38 @@ aerie_status ae_bind_blocks(ae_binder *b, uint32_t i, const ae_hparams *h, ae_ml
     AE_TRY(ae_bind_layer(b, i, "indexer.q_norm.weight", true, 0, x->head_dim, &l->index_q_norm));
     AE_TRY(ae_bind_layer(b, i, "indexer.k_proj.weight", true, x->head_dim, h->n_embd, &l->index_k));
     return ae_bind_layer(b, i, "indexer.k_norm.weight", true, 0, x->head_dim, &l->index_k_norm);
+}
+
+/* ---- Pools --------------------------------------------------------------------------------------- */
+
+/* Makes room for what a row sees of its incomplete pool. */
+static aerie_status set_pool(ae_binder *b, ae_index_hparams *x)
+{
+    if (x->n_most % x->pool)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u; pools of %u positions are chosen, which must divide it",
+                       ae_gguf_path(b->gguf), ae_bind_key(b, "attention.indexer.top_k"), x->n_most, x->pool);
+    x->n_most = (x->n_most < INT32_MAX / 2 ? x->n_most : INT32_MAX / 2 / x->pool * x->pool) + x->pool - 1;
+    return AERIE_OK;
+}
+
+aerie_status ae_bind_pool_hparams(ae_binder *b, ae_index_hparams *x)
+{
+    bool tail = false;
+    AE_TRY(ae_bind_get(b, "attention.indexer.kpool", true, 2, AE_COMPRESS_MOST, &x->pool));
+    AE_TRY(ae_gguf_get_bool(b->gguf, ae_bind_key(b, "attention.indexer.kpool_select_tail"), false, &tail, b->error));
+    if (!tail)
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s is not true; then a row would not see itself before its pool "
+                       "of %u positions is complete", ae_gguf_path(b->gguf), b->key, x->pool);
+    AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "attention.layer_norm_epsilon"), false, &x->eps, b->error));
+    if (!(x->eps >= 0.0f && x->eps < 1.0f))
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %g; it must lie between 0 and 1", ae_gguf_path(b->gguf), b->key,
+                       (double)x->eps);
+    return set_pool(b, x);
+}
+
+aerie_status ae_bind_pool(ae_binder *b, uint32_t i, const ae_hparams *h, ae_compressor *to)
+{
+    const ae_index_hparams *x = &h->index;
+    AE_TRY(ae_bind_layer(b, i, "indexer_compressor_gate.weight", true, x->head_dim, h->n_embd, &to->gate));
+    return ae_bind_layer(b, i, "indexer_compressor_ape.weight", true, x->pool, x->head_dim, &to->ape);
 }

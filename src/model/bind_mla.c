@@ -39,16 +39,23 @@ static aerie_status check_size(ae_binder *b, const char *suffix, uint32_t want, 
 static aerie_status read_sizes(ae_binder *b, ae_hparams *h)
 {
     ae_mla_hparams *m = &h->mla;
+    uint32_t n_rope = 0;
     AE_TRY(ae_bind_get(b, "attention.kv_lora_rank", true, 1, AE_MAX_LATENT, &m->n_latent));
-    AE_TRY(ae_bind_get(b, "rope.dimension_count", true, 2, AE_MAX_LATENT_ROPE, &m->n_rope));
+    m->still = b->arch->mla_still;
+    if (m->still) AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "rope.dimension_count"), false, &n_rope, b->error));
+    else AE_TRY(ae_bind_get(b, "rope.dimension_count", true, 2, AE_MAX_LATENT_ROPE, &n_rope));
+    if (m->still && n_rope)
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s is %u; 0 is expected: nothing rotates in this architecture",
+                       ae_gguf_path(b->gguf), b->key, n_rope);
+    m->n_rope = m->still ? 2 : n_rope;
     const char *value = is_new(b) ? "attention.value_length_mla" : "attention.value_length";
     AE_TRY(ae_bind_get(b, value, true, 1, AE_MAX_HEAD_DIM, &m->value_dim));
-    if (m->n_rope >= h->head_dim)
+    if (n_rope >= h->head_dim)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: queries of %u values a head, of which %u rotate; some must be left "
-                       "that do not", ae_gguf_path(b->gguf), h->head_dim, m->n_rope);
-    m->n_nope = h->head_dim - m->n_rope;
+                       "that do not", ae_gguf_path(b->gguf), h->head_dim, n_rope);
+    m->n_nope = h->head_dim - n_rope;
     if (is_new(b)) {
-        AE_TRY(check_size(b, "attention.key_length", m->n_latent + m->n_rope,
+        AE_TRY(check_size(b, "attention.key_length", m->n_latent + n_rope,
                           "kv_lora_rank and rope.dimension_count together"));
         AE_TRY(check_size(b, "attention.value_length", m->n_latent, "kv_lora_rank"));
     }
@@ -106,12 +113,14 @@ static aerie_status read_index(ae_binder *b, ae_hparams *h, ae_layer *layers)
     x->neox = b->arch->index_neox;
     x->eps = b->arch->index_late ? h->norm_eps : 1e-6f;
     x->late = b->arch->index_late;
+    x->still = h->mla.still;
+    if (b->arch->index_pool) AE_TRY(ae_bind_pool_hparams(b, x));
     for (uint32_t i = 0; i < b->n_specs; i++)
-        types[i] = !b->arch->index_types || h->n_ctx_train < 1u << 20 || has_index(i);
+        types[i] = !b->arch->index_types || x->pool || h->n_ctx_train < 1u << 20 || has_index(i);
     if (b->arch->index_types)
         AE_TRY(ae_bind_per_layer(b, "attention.indexer.types", false, h->n_layers, 1, types));
     for (uint32_t i = 0; i < h->n_layers && i < b->n_specs; i++) { /* MTP blocks see all, or a window */
-        if (layers[i].spec.window) continue;
+        if (layers[i].spec.window || layers[i].spec.mixer != AE_MIXER_MLA) continue;
         if (types[i]) from = i;
         if (from == AE_MAX_LAYERS)
             return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: by %s layer %u has no index, and no layer before it chose "
@@ -170,7 +179,7 @@ static aerie_status bind_index(ae_binder *b, uint32_t i, const ae_hparams *h, ae
 aerie_status ae_bind_mla(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l)
 {
     const ae_mla_hparams *m = &l->spec.mla;
-    const uint32_t e = h->n_embd, n = l->spec.n_heads, q = n * (m->n_nope + m->n_rope);
+    const uint32_t n_rope = ae_mla_rotated(m), e = h->n_embd, n = l->spec.n_heads, q = n * (m->n_nope + n_rope);
     if (m->n_q) {
         AE_TRY(ae_bind_layer(b, i, "attn_q_a.weight", true, m->n_q, e, &l->mla.q_a));
         AE_TRY(ae_bind_layer(b, i, "attn_q_a_norm.weight", true, 0, m->n_q, &l->mla.q_a_norm));
@@ -178,7 +187,7 @@ aerie_status ae_bind_mla(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer
     } else {
         AE_TRY(ae_bind_layer(b, i, "attn_q.weight", true, q, e, &l->wq));
     }
-    AE_TRY(ae_bind_layer(b, i, "attn_kv_a_mqa.weight", true, m->n_latent + m->n_rope, e, &l->mla.kv_a));
+    AE_TRY(ae_bind_layer(b, i, "attn_kv_a_mqa.weight", true, m->n_latent + n_rope, e, &l->mla.kv_a));
     AE_TRY(ae_bind_layer(b, i, "attn_kv_a_norm.weight", true, 0, m->n_latent, &l->mla.kv_a_norm));
     AE_TRY(ae_bind_layer(b, i, "attn_kv_b.weight", false, n * (m->n_nope + m->value_dim), m->n_latent, &l->mla.kv_b));
     if (!l->mla.kv_b) {
@@ -186,6 +195,7 @@ aerie_status ae_bind_mla(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer
         AE_TRY(bind_stack(b, i, "attn_v_b.weight", n, m->value_dim, m->n_latent, &l->mla.v_b));
     }
     if (l->spec.index == AE_INDEX_OWN) AE_TRY(bind_index(b, i, h, &l->mla));
+    if (l->spec.index == AE_INDEX_OWN && h->index.pool) AE_TRY(ae_bind_pool(b, i, h, &l->compress.index));
     AE_TRY(ae_bind_layer(b, i, "attn_sinks.weight", false, 0, n, &l->sinks));
     if (b->arch->mla_key_norm) AE_TRY(ae_bind_layer(b, i, "attn_k_norm.weight", true, 0, m->n_rope, &l->k_norm));
     if (b->arch->mla_head_gate) {

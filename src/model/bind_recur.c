@@ -25,7 +25,7 @@ static aerie_status read_kda(ae_binder *b, ae_hparams *h)
     r->value_dim = r->key_dim;
     r->n_channels = 3 * r->n_heads * r->value_dim;
     AE_TRY(ae_bind_range(b, "attention.head_count", r->n_heads, 1, AE_MAX_FF / r->value_dim));
-    const bool may = b->arch->bounded_decay || b->arch->bank, must = b->arch->bounded_decay;
+    const bool may = b->arch->bounded_decay || b->arch->may_bound, must = b->arch->bounded_decay;
     AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "kda.gate_lower_bound"), must, &r->bound, b->error));
     if (!must && r->bound < -1e30f) r->bound = 0.0f; /* other programs write this for "none" */
     if (b->arch->bounded_decay) /* other architectures have no such gate, whatever a file says */

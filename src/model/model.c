@@ -390,8 +390,8 @@ static aerie_status bind_tensors(ae_binder *b, ae_model *m)
     }
     if (h->n_stack) AE_TRY(ae_bind(b, "hrm.z_l_init", true, 0, h->n_embd, &m->low_start));
     if (h->n_banks) AE_TRY(ae_bind(b, "output_res_score.weight", true, 1, h->n_embd, &m->end_score));
-    if (h->hyper) AE_TRY(ae_bind_hyper_end(b, h, &m->hyper_end));
-    else if (h->n_streams) {
+    if (h->hyper && !b->arch->hyper_mean) AE_TRY(ae_bind_hyper_end(b, h, &m->hyper_end));
+    if (h->n_streams && !h->hyper) {
         AE_TRY(ae_bind_stack(b, "altup_proj.weight", true, h->n_streams - 1, h->n_embd, h->n_embd, &m->altup_proj));
         AE_TRY(ae_bind_stack(b, "altup_unembd_proj.weight", true, h->n_streams - 1, h->n_embd, h->n_embd, &m->altup_unembd));
     }

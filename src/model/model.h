@@ -110,11 +110,18 @@ typedef struct ae_recur_hparams {
 typedef struct ae_mla_hparams {
     uint32_t n_latent;  /* kv_lora_rank; 0: there is no such attention, and all other fields are 0 */
     uint32_t n_rope;    /* rotated values of a row */
+    bool still;         /* nothing rotates: the first n_rope values of rows and queries are zeros, which no weight computes */
     /* q_lora_rank: width of the projection from which queries are computed; 0: they are projected directly */
     uint32_t n_q;
     uint32_t n_nope;    /* values of a head's query that are not rotated */
     uint32_t value_dim; /* values of a head's result */
 } ae_mla_hparams;
+
+/* Values of a row, and of a head's query, that rotate. */
+static inline uint32_t ae_mla_rotated(const ae_mla_hparams *m)
+{
+    return m->still ? 0 : m->n_rope;
+}
 
 /* DeepSeek-V4's attention: one KV head, whose rows are keys and values; the last n_rot values of heads rotate, and those of the
  * results rotate back; groups of heads are projected apart before the last product. A row sees a window and, in layers with
@@ -131,7 +138,7 @@ typedef struct ae_compress_hparams {
 #define AE_COMPRESS_MOST 128   /* positions of a block */
 
 /* The index of sparse attention (DeepSeek-V3.2, MiniMax-M3), by which rows choose the positions that they attend to; the same
- * for all layers that have one. A position keeps a key beside its keys and values. */
+ * for all layers that have one. A position keeps a key beside its keys and values, or a pool of positions one for all. */
 typedef struct ae_index_hparams {
     uint32_t n_heads;  /* 0: no layer has an index, the rest is 0 then */
     uint32_t head_dim; /* of a key, at least as many as rotate; the first ones do */
@@ -139,9 +146,13 @@ typedef struct ae_index_hparams {
     bool neox;         /* how keys and queries rotate, with the model's first rotation */
     float eps;         /* of the keys' norm */
     bool late;         /* in the file the values that rotate are the last ones */
+    bool still;        /* nothing rotates */
     /* 0: positions are chosen, by all heads together; else each KV head chooses blocks of so many positions by an index head of
      * its own, among them the n_local blocks up to the row's own */
     uint32_t block, n_local;
+    /* above 0: a key stands for so many positions, whose keys it is made from, and is kept at the last of them; whole pools are
+     * chosen, and besides what the row sees of the last, incomplete one. n_most counts that, too */
+    uint32_t pool;
 } ae_index_hparams;
 
 /* Choices of a row. */
@@ -449,7 +460,7 @@ typedef struct ae_compressor {
 } ae_compressor;
 
 /* Weights of AE_MIXER_COMPRESSED, beside q_a, q_a_norm, q_b, kv_a_norm, index_q and index_weight of ae_mla_layer, wk, and wo
- * [n_embd, n_groups * n_out]. */
+ * [n_embd, n_groups * n_out]. Latent attention with index.pool: gate and ape of `index` alone. */
 typedef struct ae_compress_layer {
     ae_tensor_ref out_a; /* [n_groups][n_out, values of a group's heads], or as one matrix */
     ae_compressor rows, index;

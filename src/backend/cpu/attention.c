@@ -522,6 +522,22 @@ static uint32_t choose_blocks(const ae_select *a, float *score, uint32_t n, int3
     return (n_chosen - 1) * size + n_last;
 }
 
+/* Chooses pools among those that end among n positions; to [n_most] gets their positions and those after the last pool. Changes
+ * the scores. Returns how many positions. */
+static uint32_t choose_pools(const ae_select *a, float *score, uint32_t n, int32_t *to)
+{
+    const uint32_t size = a->block, n_pools = n / size, n_chosen = a->n_most / size;
+    uint32_t k = n_chosen * size;
+    for (uint32_t b = 0; b < n_pools; b++) score[b] = score[(b + 1) * size - 1];
+    ae_ref_choose(score, n_pools, n_chosen, to);
+    for (uint32_t i = n_chosen; i--; ) {
+        const int32_t first = to[i] * (int32_t)size;
+        for (uint32_t j = size; j--; ) to[i * size + j] = first + (int32_t)j;
+    }
+    for (uint32_t p = n_pools * size; p < n; p++) to[k++] = (int32_t)p;
+    return k;
+}
+
 static void choose_item(void *context, uint32_t i, uint32_t i_worker)
 {
     const select_job *job = context;
@@ -535,7 +551,8 @@ static void choose_item(void *context, uint32_t i, uint32_t i_worker)
     uint32_t n_chosen = a->n_most;
     (void)i_worker;
     for (uint32_t k = 0; every > 1 && k < n; k++) score[k] = score[(k + 1) * every - 1];
-    if (a->block) n_chosen = choose_blocks(a, score, n, to);
+    if (a->pooled) n_chosen = choose_pools(a, score, n, to);
+    else if (a->block) n_chosen = choose_blocks(a, score, n, to);
     else ae_ref_choose(score, n, a->n_most, to);
     for (uint32_t k = 0; k < n_chosen; k++) {
         const int32_t pos = (to[k] + 1) * (int32_t)every - 1;

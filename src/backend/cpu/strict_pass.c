@@ -275,7 +275,7 @@ uint64_t ae_cpu_hash_select(const ae_select *a)
 {
     uint64_t h = hash_places(0, a->places);
     HASH_5(kv, layer, n_heads, n_most, every);
-    HASH_3(n_groups, block, n_local);
+    HASH_4(n_groups, block, n_local, pooled);
     HASH_5(q, weight, pos, n_inplace, path);
     return h;
 }

@@ -19,14 +19,19 @@ void ae_block_choose(const ae_block *b, const ae_net_layer *l)
     const ae_selection *to = b->selection;
     const ae_rope *rope = &b->h->ropes[0];
     const bool normed = l->mla.index_q_norm; /* otherwise the key is normed already, and queries are not */
+    if (x->pool)
+        b->ops->compress(b->stream, &(ae_compress){
+            .places = b->part_places, .kv = b->kv_parts, .layer = l->compress.index.kept, .dim = x->head_dim, .n_parts = 1,
+            .every = x->pool, .x = b->compress->index, .ape = l->compress.index.ape, .y = to->k});
     b->ops->rope_kv(b->stream, &(ae_rope_kv){
         .places = b->places, .kv = b->kv, .layer = l->kv_index, .n_heads = x->n_heads, .n_kv_heads = 1,
-        .head_dim = x->head_dim, .n_rot = rope->n_rot, .kind = x->neox ? AE_ROPE_NEOX : AE_ROPE_NORM, .cos = b->cos[0],
-        .sin = b->sin[0], .q = to->q, .k = to->k, .q_norm = l->mla.index_q_norm,
+        .head_dim = x->head_dim, .n_rot = x->still ? 0 : rope->n_rot, .kind = x->neox ? AE_ROPE_NEOX : AE_ROPE_NORM,
+        .cos = b->cos[0], .sin = b->sin[0], .q = to->q, .k = to->k, .q_norm = l->mla.index_q_norm,
         .k_norm = normed ? l->mla.index_k_norm : NULL, .norm_eps = b->h->norm_eps});
     b->ops->select(b->stream, &(ae_select){
         .places = b->places, .kv = b->kv, .layer = l->kv_index, .n_heads = x->n_heads,
-        .n_groups = x->block ? x->n_heads : 0, .block = x->block, .n_local = x->n_local, .n_most = to->n_most, .q = to->q,
+        .n_groups = x->block ? x->n_heads : 0, .block = x->pool ? x->pool : x->block, .pooled = x->pool > 0,
+        .n_local = x->n_local, .n_most = to->n_most, .q = to->q,
         .weight = l->mla.index_weight ? to->weight : NULL, .pos = to->pos, .n_inplace = to->n_inplace, .path = to->path});
 }
 

@@ -10,13 +10,16 @@
 static void project_keys(const ae_block *b, const ae_net_layer *l)
 {
     const ae_index_hparams *x = &b->h->index;
+    float *keys = x->pool ? b->compress->index : b->selection->k; /* beside the gates, from which pools are made */
+    const size_t stride = (x->pool ? 2 : 1) * (size_t)x->head_dim;
     ae_matmul m = ae_block_input(b, l->attn_norm, l->attn_norm_b);
     if (b->mixer_in) m.x = b->mixer_in, m.x_stride = b->mixer_in_stride;
-    ae_block_output(&m, l->mla.index_k, NULL, b->selection->k, x->head_dim, false);
+    ae_block_output(&m, l->mla.index_k, NULL, keys, stride, false);
+    ae_block_output(&m, l->compress.index.gate, NULL, b->compress->index + x->head_dim, stride, false);
     ae_block_output(&m, l->mla.index_weight, NULL, b->selection->weight, x->n_heads, false);
     ae_block_matmul(b, &m);
-    b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = 1, .dim = x->head_dim, .x = b->selection->k,
-                                       .x_stride = x->head_dim, .weight = l->mla.index_k_norm, .eps = x->eps,
+    b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = 1, .dim = x->head_dim, .x = keys,
+                                       .x_stride = stride, .weight = l->mla.index_k_norm, .eps = x->eps,
                                        .layer = true, .bias = l->mla.index_k_norm_b});
 }
 
@@ -24,7 +27,7 @@ static void project_keys(const ae_block *b, const ae_net_layer *l)
 static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const ae_mla_hparams *h = &s->mla;
-    const uint32_t q_dim = s->n_heads * (h->n_nope + h->n_rope), row = h->n_rope + h->n_latent;
+    const uint32_t q_dim = s->n_heads * (h->n_nope + ae_mla_rotated(h)), row = h->n_rope + h->n_latent;
     ae_matmul m = ae_block_input(b, l->attn_norm, l->attn_norm_b);
     if (b->mixer_in) m.x = b->mixer_in, m.x_stride = b->mixer_in_stride;
     if (l->mla.q_a) ae_block_output(&m, l->mla.q_a, NULL, b->mla_q, h->n_q, false);
@@ -52,12 +55,20 @@ static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
                                            .weight = l->k_norm, .eps = b->h->norm_eps});
 }
 
-/* Projects the queries into the space of the rows: b->q. */
+static void zero(const ae_block *b, float *x, uint32_t n_rows, uint32_t dim, size_t stride)
+{
+    b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_ZERO, .n_rows = n_rows, .dim = dim, .x = x, .x_stride = stride});
+}
+
+/* Projects the queries into the space of the rows: b->q. Where nothing rotates, the rows get their zeros. */
 static void enter(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const ae_mla_hparams *h = &s->mla;
-    const size_t from = h->n_nope + h->n_rope, to = h->n_rope + h->n_latent;
-    b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows * s->n_heads, .dim = h->n_rope, .x = b->mla_head + h->n_nope,
+    const size_t from = h->n_nope + ae_mla_rotated(h), to = h->n_rope + h->n_latent;
+    if (h->still) {
+        zero(b, b->q, b->n_rows * s->n_heads, h->n_rope, to);
+        zero(b, b->k, b->n_rows, h->n_rope, to);
+    } else b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows * s->n_heads, .dim = h->n_rope, .x = b->mla_head + h->n_nope,
                                        .x_stride = from, .y = b->q, .y_stride = to});
     b->ops->head_matmul(b->stream, &(ae_head_matmul){
         .n_rows = b->n_rows, .n_heads = s->n_heads, .x = b->mla_head, .x_stride = from * s->n_heads, .x_step = from,

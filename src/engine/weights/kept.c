@@ -25,6 +25,8 @@ static uint32_t kept_by(const ae_model *m, uint32_t i, ae_kv_layer *layers, uint
         const uint32_t first = ae_index_first(&h->index, mla ? h->mla.n_rope : h->ropes[0].n_rot);
         windows[n] = compressed ? 0 : windows[n - 1];
         layers[n++] = (ae_kv_layer){1, h->index.head_dim - first, first, false};
+        windows[n] = h->index.pool;
+        if (h->index.pool) layers[n++] = (ae_kv_layer){2, h->index.head_dim, 0, true}; /* what keys of pools are made from */
     }
     if (!i && h->adapters.n) windows[n] = 0, layers[n++] = (ae_kv_layer){1, AE_SWITCH_DIM, 0, false};
     if (!compressed || !s->every) return n;

@@ -176,7 +176,7 @@ static void list_mla(ae_parts *p, const ae_layer *from, range own, ae_weight **h
     to->mla.k_b = heads;
     to->mla.v_b = heads + n_heads;
     ae_parts_rows(p, from->mla.kv_a, 0, 0, m->n_latent, &to->mla.kv_latent);
-    ae_parts_rows(p, from->mla.kv_a, 0, m->n_latent, m->n_rope, &to->mla.kv_rope);
+    if (!m->still) ae_parts_rows(p, from->mla.kv_a, 0, m->n_latent, m->n_rope, &to->mla.kv_rope);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t h = first + i;
         ae_parts_transposed(p, from->mla.kv_b, (uint64_t)h * both, m->n_nope, &to->mla.k_b[i]);
@@ -332,7 +332,6 @@ static void list_compress(ae_parts *p, const ae_hparams *h, const ae_layer *from
     for (uint32_t g = 0; g < h->compress.n_groups; g++)
         ae_parts_rows(p, t, t->ne[2] > 1 ? g : 0, (uint64_t)g * n, n, &groups[g]);
     list_compressor(p, &from->compress.rows, &to->compress.rows);
-    list_compressor(p, &from->compress.index, &to->compress.index);
 }
 
 static void list_mixer(ae_parts *p, const ae_layer *from, const cut *c, ae_net_layer *to)
@@ -435,6 +434,7 @@ static void list_parts_of(ae_parts *p, const ae_hparams *h, const ae_layer *from
     ae_net_list_hyper(p, &from->hyper_mixer, &to->hyper_mixer);
     if (from->compress.out_a)
         list_compress(p, h, from, stacked + 3 * (size_t)(h->experts.n + h->experts.n_chunks), to);
+    list_compressor(p, &from->compress.index, &to->compress.index);
     if (from->mla.kv_a) list_mla(p, from, mixer->heads, stacked + 3 * (size_t)(h->experts.n + h->experts.n_chunks), to);
     p->of_ffn = true;
     ae_net_list_hyper(p, &from->hyper_ffn, &to->hyper_ffn);
@@ -608,6 +608,8 @@ static aerie_status number_kv_layers(ae_net *net, aerie_error *error)
         net->layers[i].kv_index = net->model->layers[i].spec.index == AE_INDEX_OWN ? s->at[s->of[i] + 1] : 0;
         net->layers[i].windowed = s->windows[s->of[i]];
         const ae_layer_spec *spec = &net->model->layers[i].spec;
+        if (net->model->hparams.index.pool && spec->index == AE_INDEX_OWN)
+            net->layers[i].compress.index.kept = s->at[s->of[i] + 2];
         if (spec->mixer != AE_MIXER_COMPRESSED || !spec->every) continue;
         const uint32_t *at = &s->at[s->of[i] + (spec->index == AE_INDEX_OWN ? 2 : 1)];
         net->layers[i].compress.kv_rows = at[0];
