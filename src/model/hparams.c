@@ -586,7 +586,8 @@ static aerie_status read_limits(ae_binder *b, const ae_hparams *h, ae_layer *lay
     if (activation == AE_ACTIVATION_SITU) AE_TRY(read_situ(b, layers));
     for (size_t k = 0; limited && k < 2; k++) {
         const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, names[k]));
-        if (!kv && (b->arch->compress || b->arch->hyper_mean)) kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, names[0])); /* one limit for both */
+        if (!kv && (b->arch->compress || b->arch->hyper_mean)) /* one limit for both */
+            kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, names[0]));
         for (uint32_t i = 0; i < b->n_specs; i++) {
             double limit = 0;
             /* an array may lack values for MTP blocks */

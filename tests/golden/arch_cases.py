@@ -929,6 +929,49 @@ def deepseek4(f):
     return Limited, config, state
 
 
+def glm5_next(f):
+    """GLM-5.3-Flash. transformers forgets a choice that passes a layer without attention; llama.cpp and aerie keep it."""
+    from transformers.models.glm5_next import modeling_glm5_next as kind
+    own = {f"indexer_compressor_{c}.weight": f"self_attn.indexer.index_kpool_compress_{c}" for c in ("gate", "ape")}
+    own |= {f"hc_{half}_{c}.weight": f"{half}_hc.{c}" for half in ("attn", "ffn") for c in ("fn", "base", "scale")}
+    taken = {}
+    for name in list(f.tensors):
+        match = re.match(r"blk\.(\d+)\.(.*)", name)
+        if match and match[2] in own:
+            taken[f"model.layers.{match[1]}.{own[match[2]]}"] = f.tensors.pop(name)
+    _, _, state = kda(f)
+    state = taken | {name: w.reshape(-1) if name.endswith("A_log") else w for name, w in state.items()}
+    kv, types = f["attention.head_count_kv"], f["attention.indexer.types"]
+    config = kind.Glm5NextTextConfig(**{k: v for k, v in common(
+        f, q_lora_rank=f["attention.q_lora_rank"], kv_lora_rank=f["attention.kv_lora_rank"], qk_rope_head_dim=0,
+        qk_nope_head_dim=f["attention.key_length_mla"], v_head_dim=f["attention.value_length_mla"],
+        num_key_value_heads=f["attention.head_count"], n_shared_experts=f["expert_shared_count"],
+        routed_scaling_factor=f["expert_weights_scale"], norm_topk_prob=True, n_group=1, topk_group=1,
+        layer_types=["indexed_attention" if n else "linear_attention" for n in kv], mlp_layer_types=dense_first(f),
+        indexer_types=["full" if t else "shared" for t in types], index_n_heads=f["attention.indexer.head_count"],
+        index_head_dim=f["attention.indexer.key_length"], index_topk=f["attention.indexer.top_k"],
+        index_kpool=f["attention.indexer.kpool"], linear_head_dim=f["kda.head_dim"],
+        linear_num_heads=f["attention.head_count"], linear_conv_kernel_dim=f["ssm.conv_kernel"],
+        linear_lower_bound=f["kda.gate_lower_bound"], swiglu_limit=f["swiglu_clamp_exp"][0],
+        hc_mult=f["hyper_connection.count"], hc_sinkhorn_iters=f["hyper_connection.sinkhorn_iterations"],
+        hc_eps=f["hyper_connection.epsilon"]).items() if k not in ("head_dim", "num_experts", "rope_parameters")})
+
+    class Keeping(kind.Glm5NextTextModel):
+        def __init__(self, config):
+            super().__init__(config)
+            for layer in self.layers:
+                if layer.block_type == "linear_attention":
+                    layer.forward = self.keep(layer.forward)
+                else:
+                    layer.self_attn.next_skip_topk = True
+
+        @staticmethod
+        def keep(forward):
+            return lambda x, prev_topk_indices=None, **more: (
+                forward(x, prev_topk_indices=prev_topk_indices, **more)[0], prev_topk_indices)
+    return text_of(Keeping, config, state)
+
+
 def dots3(f):
     """dots3-note, whose scales of low-rank rows its files have in the norms before."""
     heads, windowed, rope = f["attention.head_count"], f["attention.sliding_window_pattern"], f["rope.dimension_count"]
@@ -1088,7 +1131,7 @@ MORE = {
     "hunyuan_vl": hunyuan_vl, "bitnet": bitnet, "dbrx": dbrx, "stablelm": stablelm, "gptneox": gptneox, "falcon": falcon,
     "mamba2": mamba2_alone, "mamba": mamba_alone, "jamba": jamba, "kimi-linear": kda, "bailingmoe3": kda,
     "falcon-h1": falcon_h1, "deepseek32": sparse_mla, "glm-dsa": sparse_mla, "dots3note": dots3, "hy_v4": hy_v4,
-    "deepseek4": deepseek4,
+    "deepseek4": deepseek4, "glm5-next": glm5_next,
     "minimax-m3": minimax_m3, "hrm_text": hrm_text,
     "olmo": as_llama(True, "OlmoForCausalLM", "OlmoConfig", clip_qkv=lambda f: f["attention.clamp_kqv"]),
     "gemma3n": gemma3n, "minimax-01": minimax_01,

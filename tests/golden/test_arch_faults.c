@@ -271,6 +271,13 @@ BREAK(blocks_rotate_at_zero, if (s->every) s->late_rope = s->every == AE_COMPRES
 BREAK(norms_of_compressors, l->compress.rows.norm = l->mla.kv_a_norm)
 BREAK(gates_are_values, l->compress.rows.gate = l->compress.rows.kv)
 BREAK(gates_of_index_are_values, l->compress.index.gate = l->compress.index.kv)
+BREAK(gates_of_pools_are_keys, if (l->compress.index.gate) l->compress.index.gate = l->mla.index_k)
+BREAK(places_of_pools, if (l->compress.index.ape) l->compress.index.ape = l->mla.index_k)
+static void one_more_pool(ae_model *m)
+{
+    m->hparams.index.n_most += m->hparams.index.pool;
+}
+
 BREAK(one_base_for_halves, l->hyper_ffn.base = l->hyper_mixer.base)
 
 static void other_iterations(ae_model *m)
@@ -677,6 +684,19 @@ static const struct fault {
     {"kimi-k3", "a norm of what experts add", 8, no_latent_norm},
     {"kimi-k3", "a gate for each value", 10, no_own_gate},
     {"kimi-k3", "bound of the decay", 13, bound_higher},
+    {"glm5-next", "so many pools, not more", 32, one_more_pool},
+    {"glm5-next", "attention sees chosen positions alone", 32, no_index},
+    {"glm5-next", "layers that share a choice", 32, all_see_all_but_owners},
+    {"glm5-next", "weights of a pool's positions", 34, gates_of_pools_are_keys},
+    {"glm5-next", "numbers of a pool's places", 34, places_of_pools},
+    {"glm5-next", "bias of the norm of index keys", 32, no_index_bias},
+    {"glm5-next", "bound of the decay", 13, bound_higher},
+    {"glm5-next", "bias of the decay", 13, no_dt_bias},
+    {"glm5-next", "limits of the activation", 21, no_limit},
+    {"glm5-next", "a bias for the choice alone", 26, no_choice_bias},
+    {"glm5-next", "both halves of a layer have their coefficients", 35, one_base_for_halves},
+    {"glm5-next", "iterations of the mixing matrix", 35, other_iterations},
+    {"glm5-next", "epsilon of coefficients", 35, larger_hyper_eps},
     {"dots3note", "a norm of what rotates of a row", 7, no_key_norm},
     {"dots3note", "window", 3, no_window},
     {"dots3note", "attention sees chosen positions alone", 32, no_index},

@@ -2,7 +2,7 @@
  *
  * The keys produce scores that tie, are zero, negative and NaN: a tie chooses the lower position, a NaN comes last. Rows of
  * drafts see their path, and no row's choice changes with the rows around it, or with threads. Groups that choose blocks are
- * checked in the same way.
+ * checked in the same way, and so are pools.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -254,6 +254,67 @@ static void test_blocks(void **state)
     }
 }
 
+/* ---- Pools ------------------------------------------------------------------------------------------------- */
+
+static int32_t choose_pools(const rig *g, const rows *x, uint32_t r, int32_t size, int32_t most, int32_t *out)
+{
+    int32_t ends[SLOTS], n = 0, n_pools = (x->pos[r] + 1) / size;
+    for (int32_t b = 0; b < n_pools; b++) {
+        const double own = score_of(g->keys[slot_of(x, r, (b + 1) * size - 1)], x->q[r], x->weight[r]);
+        int32_t n_before = 0;
+        for (int32_t o = 0; o < n_pools; o++) {
+            const double other = score_of(g->keys[slot_of(x, r, (o + 1) * size - 1)], x->q[r], x->weight[r]);
+            n_before += other > own || (other == own && o < b);
+        }
+        ends[b] = n_before < most;
+    }
+    for (int32_t p = 0; p <= x->pos[r]; p++)
+        if (p / size == n_pools || ends[p / size]) out[n++] = slot_of(x, r, p);
+    return n;
+}
+
+static void check_pools(rig *g, int32_t size, int32_t most, bool one_by_one)
+{
+    static int32_t pos[ROWS], n_inplace[ROWS], path[ROWS * SLOTS];
+    const uint32_t n_most = (uint32_t)(most * size + size - 1);
+    rows x;
+    make_rows(&x);
+    for (uint32_t first = 0, n = one_by_one ? 1 : ROWS; first < ROWS; first += n) {
+        const ae_places places = {.n_rows = n, .seq = x.seq + first, .pos = x.pos + first, .n_inplace = x.n_inplace + first,
+                                  .path = x.path[first], .path_stride = PATH, .tables = g->table, .table_stride = PAGES};
+        g->backend->ops->select(g->stream, &(ae_select){
+            .places = &places, .kv = g->kv, .n_heads = HEADS, .block = (uint32_t)size, .pooled = true, .n_most = n_most,
+            .q = x.q[first], .weight = x.weight[first], .pos = pos, .n_inplace = n_inplace, .path = path});
+        for (uint32_t i = 0; i < n; i++) {
+            int32_t want[SLOTS];
+            const int32_t n_want = choose_pools(g, &x, first + i, size, most, want);
+            assert_int_equal(pos[i], n_want - 1);
+            for (int32_t k = 0; k < n_want; k++) {
+                const int32_t got = k < n_inplace[i] ? k : path[(size_t)i * n_most + (size_t)(k - n_inplace[i])];
+                if (got != want[k])
+                    fail_msg("row %u at %d, %d pools of %d: choice %d is slot %d, must be %d", first + i, x.pos[first + i],
+                             most, size, k, got, want[k]);
+            }
+        }
+    }
+}
+
+static void test_pools(void **state)
+{
+    static const int32_t cases[][2] = {{4, 3}, {2, 1}, {16, 2}, {5, 9}, {128, 1}, {3, 60}};
+    (void)state;
+    for (uint32_t threads = 1; threads <= 3; threads += 2) {
+        rig g;
+        open_rig(&g, threads);
+        for (uint32_t n_kinds = 1; n_kinds <= 8; n_kinds += 3)
+            for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+                write_keys(&g, n_kinds, n_kinds > 3);
+                check_pools(&g, cases[i][0], cases[i][1], i % 2);
+            }
+        close_rig(&g);
+    }
+}
+
 /* A position beyond the size of the stream is a fault with a sentence, not a write outside an array. */
 static void test_too_far(void **state)
 {
@@ -275,6 +336,6 @@ static void test_too_far(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_choices), cmocka_unit_test(test_blocks),
-                                       cmocka_unit_test(test_too_far)};
+                                       cmocka_unit_test(test_pools), cmocka_unit_test(test_too_far)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

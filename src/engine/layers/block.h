@@ -25,8 +25,8 @@ typedef struct ae_selection {
     float *q, *k, *weight;          /* [n_rows][index heads * length], [n_rows][length], [n_rows][index heads] */
 } ae_selection;
 
-/* What layers with compressed rows work on; its layers have no other scratch than this, a selection, and mla_q. With pools of an
- * index there is `index` alone: [n_rows][2 * length]. */
+/* What layers with compressed rows work on; its layers have no other scratch than this, a selection, and mla_q. With pools of
+ * an index there is `index` alone: [n_rows][2 * length]. */
 typedef struct ae_compress_rows {
     float *rows, *index; /* [n_rows][2 * parts * head_dim], of the index [n_rows][2 * parts * length]: values, then scores */
     float *grouped;      /* [n_rows][n_groups * n_out] */

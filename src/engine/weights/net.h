@@ -143,9 +143,8 @@ typedef struct ae_net {
 
 /* Lists what the layers of a model keep in the KV cache to layers[AE_MAX_KV_LAYERS], and to windows[AE_MAX_KV_LAYERS] how many
  * positions of it are seen (0: all). of[n_layers] (or NULL) gets the index of the entry that layer i reads; the index keys of a
- * layer come right after that entry, then compressed rows, what they are compressed from, and what index keys are; with pools of
- * an index what its keys are made from comes right after them. Returns the
- * number of entries. */
+ * layer come right after that entry, then compressed rows, what they are compressed from, and what index keys are; with pools
+ * of an index what its keys are made from comes right after them. Returns the number of entries. */
 uint32_t ae_net_kv_layers(const ae_model *model, ae_kv_layer *layers, uint32_t *windows, uint32_t *of);
 
 /* Writes to owners[as many] which layer keeps each of these entries, and whether it is the layer's keys and values. */
