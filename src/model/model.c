@@ -432,7 +432,7 @@ static aerie_status check_nextn(const ae_binder *b, const ae_hparams *h)
     const bool tempered = b->arch->temperature && (!b->arch->mla || h->temp_scale != 0.0f);
     if ((b->arch->norms != AE_NORMS_PRE && b->arch->norms != AE_NORMS_PRE_POST) || b->arch->shared_kv ||
         b->arch->layer_embedding || b->arch->adds_start || b->arch->no_attention || tempered || b->arch->chunked ||
-        b->arch->layer_norm || b->arch->hyper_apart)
+        b->arch->layer_norm || b->arch->hyper_apart || b->arch->hyper_mean)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: MTP blocks of architecture %s are not supported", path, arch);
     for (uint32_t i = h->n_layers; i < h->n_layers + h->n_nextn; i++)
         if (!find_part(b, i, "nextn.eh_proj.weight"))
